@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "launch/agent/visible_devices.h"
+#include "diagnose/visible_devices.h"
 
 #include <dirent.h>
 #include <limits.h>

@@ -10,7 +10,7 @@
 #include "diagnose/child.h"
 #include "diagnose/gpu_probe.h"
 #include "diagnose/gpu_try.h"
-#include "launch/agent/visible_devices.h"
+#include "diagnose/visible_devices.h"
 
 #include <signal.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "launch/process/leftover.h"
 #include "net/port_holder.h"
-#include "launch/agent/visible_devices.h"
+#include "diagnose/visible_devices.h"
 
 #include <string.h>
 

@@ -160,8 +160,7 @@ static void without_a_log_folder_a_temporary_one_is_named(void **state)
     LS_UNUSED(state);
     job_expect_code(j, 0);
     job_expect(j, text_starts(only_entry(), "lockstep_"));
-    job_expect(j, j->out.length == 0 &&
-                      job_printed(j, 1, "lockstep: what the ranks print is written"));
+    job_expect(j, j->out.length == 0 && job_printed(j, 1, "lockstep: log files of the ranks: /"));
     job_expect(j, job_printed(j, 1, home) && job_printed(j, 1, only_entry()));
     expect_file(1, "stderr.log", "err 1\n");
 }
@@ -194,7 +193,7 @@ static void a_dead_ranks_hidden_lines_are_in_the_report(void **state)
     job_expect_code(j, 7);
     job_expect(j, j->out.length == 0);
     job_expect(j, job_printed(j, 1, "  its last lines:\n  | the last words of 1\n"));
-    job_expect(j, job_printed(j, 1, "  its files: ") && job_printed(j, 1, "/attempt_0/1\n"));
+    job_expect(j, job_printed(j, 1, "  its log files: ") && job_printed(j, 1, "/attempt_0/1\n"));
     job_expect(j, !job_printed(j, 1, "rank 1| "));
 }
 
@@ -215,7 +214,7 @@ static void a_full_disk_is_one_warning_and_stops_nobody(void **state)
         text_format(line, sizeof(line), "rank %d| end %d\n", r, r);
         job_expect(j, job_printed(j, 0, line));
     }
-    job_expect(j, job_printed(j, 1, "File too large; the job goes on without such files"));
+    job_expect(j, job_printed(j, 1, "File too large; the job continues without this log file"));
     warning = strstr(text_str(&j->err), "lockstep: cannot write ");
     job_expect(j, warning != NULL && strstr(warning + 1, "lockstep: ") == NULL);
 }
@@ -430,7 +429,7 @@ static void what_a_rank_left_in_its_error_file_is_told(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 3);
-    job_expect(j, job_printed(j, 1, "exited with code 3\n  it says: ValueError: ?[31mboom\n"));
+    job_expect(j, job_printed(j, 1, "exited with code 3\n  its error: ValueError: ?[31mboom\n"));
     job_expect(j, job_printed(j, 1, "  its call stack:\n  | frame 1\n  | frame 2\n"));
     assert_string_equal(only_entry(), "");
     job_expect_gone(j);
@@ -445,7 +444,7 @@ static void with_a_log_folder_the_error_file_is_there(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 3);
-    job_expect(j, job_printed(j, 1, "  it says: bare\n  its last lines:\n  | some output\n"));
+    job_expect(j, job_printed(j, 1, "  its error: bare\n  its last lines:\n  | some output\n"));
     expect_file(1, "error.json", "{\"message\":\"bare\"}\n");
 }
 
@@ -455,13 +454,13 @@ static void an_error_file_that_is_none_is_told(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 3);
-    job_expect(j, job_printed(j, 1, "its error file is not understood: the error file: line 1"));
+    job_expect(j, job_printed(j, 1, "its error file cannot be read: the error file: line 1"));
     j = RUN("sh", "-c", "head -c 2000000 /dev/zero > $TORCHELASTIC_ERROR_FILE; exit 3");
     job_expect_code(j, 3);
     job_expect(j, job_printed(j, 1, "more than the 1048576 bytes that are read"));
     j = RUN("--log-dir", home, "sh", "-c", "ln -s /etc/passwd $TORCHELASTIC_ERROR_FILE; exit 3");
     job_expect_code(j, 3);
-    job_expect(j, job_printed(j, 1, "its error file is not understood: cannot open ") &&
+    job_expect(j, job_printed(j, 1, "its error file cannot be read: cannot open ") &&
                       !job_printed(j, 1, "root"));
 }
 
@@ -476,8 +475,8 @@ static void the_earliest_error_is_the_root(void **state)
     LS_UNUSED(state);
     job_expect_code(j, 1);
     job_expect(j, text_starts(text_str(&j->err), "lockstep: rank 1 (pid "));
-    job_expect(j,
-               job_printed(j, 1, "): failed, and did not exit by itself\n  it says: the cause\n"));
+    job_expect(
+        j, job_printed(j, 1, "): failed, and did not exit by itself\n  its error: the cause\n"));
     job_expect(j, job_counts_others(j, 2));
 }
 
@@ -545,7 +544,7 @@ static void a_false_time_does_not_move_the_root(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 4);
-    job_expect(j, job_printed(j, 1, "it says: the truth"));
+    job_expect(j, job_printed(j, 1, "its error: the truth"));
 }
 
 static void nothing_is_left_of_error_files_when_the_agent_is_killed(void **state)

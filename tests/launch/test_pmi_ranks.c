@@ -30,8 +30,8 @@ static void rubbish_closes_the_connection_and_nothing_else(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_printed(j, 1, "rank 0 (pid "));
-    job_expect(j, job_printed(j, 1, "what is not PMI-1"));
+    job_expect(j, job_printed(j, 1, "rank 0 sent to PMI_FD what is not PMI-1"));
+    job_expect(j, job_printed(j, 1, "; its PMI socket is closed\n"));
     job_expect(j, job_printed(j, 0, "rank 1| done\n"));
 }
 
@@ -193,8 +193,9 @@ static void ranks_of_open_mpi_come_with_a_word_of_warning(void **state)
     LS_UNUSED(state);
     job_expect_code(j, 0);
     job_expect(j, job_printed(j, 1,
-                              "is linked to Open MPI: each of the 2 ranks will be a job of its "
-                              "own; to make them one: lockstep run mpirun -np 2 "));
+                              "is linked to Open MPI, which does not support this launcher: "
+                              "each of the 2 ranks will be a job of its own; to make them one job: "
+                              "lockstep run mpirun -np 2 "));
     job_clean_up(NULL);
     j = job_start(JOB_LIST(JOB_TOOL, "run", OPEN_MPI_PROGRAM), NULL);
     job_expect_code(j, 0);
@@ -204,7 +205,7 @@ static void ranks_of_open_mpi_come_with_a_word_of_warning(void **state)
         JOB_LIST(JOB_TOOL, "run", "--ssh", FAKE_SSH, "-H", "localhost:1,b:1", OPEN_MPI_PROGRAM),
         NULL);
     job_expect_code(j, 0);
-    job_expect(j, job_printed(j, 1, "to make them one: mpirun -np 2 -H HOST:SLOTS,... "));
+    job_expect(j, job_printed(j, 1, "to make them one job: mpirun -np 2 -H HOST:SLOTS,... "));
 }
 
 int main(void)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent.c - the agent's loop: orders of the head (agent_link.c), news from ranks (agent_ranks.c), lines from them
- * (agent_output.c), and signals from the user.
+ * agent.c - the agent's loop: one poller drives the connection to the head, the ranks' pipes, and
+ * the user's signals, in one thread. Called by `lockstep run`, `join` and `agent`, and by
+ * ls_spawn().
  */
 #include "launch/agent/agent.h"
 
@@ -13,55 +14,60 @@
 #include <unistd.h>
 
 enum {
-    PAUSE_MS = 20, /* for the others to hear that we are going to stop */
-    GOODBYE_MS = 3000
+    PAUSE_MS = 20, /* for the other nodes to be notified before this process stops */
+    LEAVE_MS = 3000
 };
 
 /* --- signals to the agent --- */
 
-static bool is_member(const agent *a)
-{
-    return a->place.place.generation != 0;
-}
-
 void agent_stop(agent *a, int number)
 {
-    const bool again = a->stop_signal != 0;
+    const bool is_member = agent_generation(&a->ctx) != 0 && a->link.is_linked;
+    wire_writer w = {0};
 
-    if (again) {
+    if (a->ctx.stop_signal != 0) {
         agent_kill_ranks(a);
         for (int which = 0; which < 2; which++)
-            a->sinks[which].is_broken |= a->n_ended == a->spec->n_ranks;
+            a->output.sinks[which].is_broken |= a->n_ended == a->ctx.spec->n_ranks;
     }
-    a->stop_signal = number;
-    if (a->head == NULL && (!is_member(a) || !a->is_linked)) {
-        a->result->exit_code = 128 + number; /* nobody counts on us, so the job goes on */
-        if (a->spec->remote != NULL)         /* ... but for our starter */
-            agent_give_up(a, ls_fail(LS_ECANCELED, "stopped by %s", process_signal_name(number)));
-        a->is_over = true;
+    a->ctx.stop_signal = number;
+    if (a->link.head == NULL && !is_member) { /* the job continues without this node */
+        a->outcome.left_at_signal = number;
+        if (a->ctx.spec->remote != NULL) /* the starter gets an error instead */
+            a->ctx.give_up(a, ls_fail(LS_ECANCELED, "stopped by %s", process_signal_name(number)));
+        a->ctx.is_over = true;
         return;
     }
-    agent_send_number(a, NODE_STOP, (uint32_t)number);
+    wire_write_u32(&w, (uint32_t)number);
+    agent_send(&a->ctx, NODE_STOP, &w);
 }
 
-/* Ctrl-Z stops the whole job with us, fg goes on with it. */
+/* Ctrl-Z stops the whole job with this process, fg continues it. */
 static void stop_self(void *arg)
 {
     agent *a = arg;
 
     raise(SIGSTOP);
-    if (a->head != NULL)
-        head_resumed(a->head);
-    a->link.received_ms = ls_now_ms();
+    agent_link_resumed(&a->link);
     agent_signal_ranks(a, SIGCONT);
-    agent_send(a, NODE_RESUME, NULL);
+    agent_link_send(&a->link, NODE_RESUME, NULL);
 }
 
 static void pause_job(agent *a)
 {
     agent_signal_ranks(a, SIGSTOP);
-    agent_send(a, NODE_PAUSE, NULL);
-    poller_timer_set(a->poller, &a->pause_timer, ls_now_ms() + PAUSE_MS, stop_self, a);
+    agent_link_send(&a->link, NODE_PAUSE, NULL);
+    poller_timer_set(a->ctx.poller, &a->signals.pause_timer, ls_now_ms() + PAUSE_MS, stop_self, a);
+}
+
+static void resize_terminals(agent *a)
+{
+    if (!a->ctx.spec->pty || a->ctx.spec->remote != NULL)
+        return;
+    agent_terminal_resize(&a->output,
+                          agent_terminal_size(&a->output, a->ctx.place.place.world_size));
+    agent_signal_ranks(a, SIGWINCH);
+    agent_hosts_resize(a->hosts);
 }
 
 void agent_on_signal(void *arg, unsigned events)
@@ -70,62 +76,88 @@ void agent_on_signal(void *arg, unsigned events)
     struct signalfd_siginfo info;
 
     LS_UNUSED(events);
-    while (read(a->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+    while (read(a->signals.fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         const int number = (int)info.ssi_signo;
         if (number == SIGCHLD)
             agent_reap(a);
         else if (number == SIGTSTP)
             pause_job(a);
         else if (number == SIGWINCH)
-            agent_on_resize(a);
-        else if (number == SIGCONT && a->head != NULL)
-            head_resumed(a->head);
-        else if ((number == SIGUSR1 || number == SIGUSR2) && !agent_stops_at(a->spec, number))
-            agent_signal_ranks(a, number); /* what it means is theirs to say */
+            resize_terminals(a);
+        else if (number == SIGCONT && a->link.head != NULL)
+            head_resumed(a->link.head);
+        else if ((number == SIGUSR1 || number == SIGUSR2) && !agent_stops_at(a->ctx.spec, number))
+            agent_signal_ranks(a, number); /* the program decides what it means */
         else if (number != SIGCONT)
             agent_stop(a, number);
     }
 }
 
-/* --- the loop and its result --- */
+void agent_leave_job(agent *a)
+{
+    agent_link_leave(&a->link);
+    agent_kill_ranks(a);
+}
+
+/* --- the loop --- */
+
+/* Until all pipes have ended and all shims are reaped, or the pipes have had their time. */
+static bool is_draining(const agent *a)
+{
+    if (agent_output_is_draining(&a->output))
+        return true;
+    for (int i = 0; i < a->ctx.spec->n_ranks && !a->output.is_drained; i++)
+        if (a->ranks[i].shim > 0)
+            return true;
+    return false;
+}
 
 static ls_status finish_ranks(agent *a)
 {
-    LS_TRY(agent_drain(a));
+    agent_output_begin_drain(&a->output);
+    while (is_draining(a))
+        LS_TRY(poller_run_once(a->ctx.poller, -1));
+    LS_TRY(agent_output_finish(&a->output));
     LS_TRY(agent_send_rings(a));
-    agent_tell_finished(a);
+    agent_send_finished(a);
     agent_close_ranks(a);
     return LS_OK;
 }
 
-/* The others are told why it is over. */
-static ls_status await_remote_nodes(const agent *a)
+/* The head sends the end of the job to the other nodes. */
+static ls_status notify_nodes(const agent *a)
 {
-    const int64_t deadline_ms = ls_deadline_ms(GOODBYE_MS);
+    const int64_t deadline_ms = ls_deadline_ms(LEAVE_MS);
+    const head *job_head = a->link.head;
 
-    while (a->head != NULL && head_has_remote_nodes(a->head) && ls_deadline_left(deadline_ms) > 0)
-        LS_TRY(poller_run_once(a->poller, ls_deadline_left(deadline_ms)));
+    while (job_head != NULL && head_has_remote_nodes(job_head) && ls_deadline_left(deadline_ms) > 0)
+        LS_TRY(poller_run_once(a->ctx.poller, ls_deadline_left(deadline_ms)));
     return LS_OK;
 }
 
 static ls_status run_loop(agent *a)
 {
-    while (!a->is_over || a->phase != AGENT_IDLE) {
-        LS_TRY(poller_run_once(a->poller, -1));
-        if (a->phase != AGENT_IDLE && a->n_ended == a->spec->n_ranks)
+    while (!a->ctx.is_over || a->ctx.phase != AGENT_IDLE) {
+        LS_TRY(poller_run_once(a->ctx.poller, -1));
+        if (a->ctx.phase != AGENT_IDLE && a->n_ended == a->ctx.spec->n_ranks)
             LS_TRY(finish_ranks(a));
     }
-    LS_TRY(await_remote_nodes(a));
-    return a->failure == LS_OK ? agent_finish_hosts(a) : LS_OK;
+    LS_TRY(notify_nodes(a));
+    return a->failure == LS_OK && a->hosts != NULL ? agent_hosts_finish(a->hosts) : LS_OK;
 }
 
-void agent_give_up(agent *a, ls_status st)
+/* --- the result --- */
+
+/* The one place that decides the exit code of this agent. */
+static void decide_result(const agent_outcome *o, agent_result *out)
 {
-    if (a->is_over)
-        return;
-    a->is_over = true;
-    a->failure = st;
-    text_format(a->failure_text, sizeof(a->failure_text), "%s", ls_last_error());
+    if (o->is_known)
+        out->exit_code = o->exit_code;
+    else if (o->left_at_signal != 0)
+        out->exit_code = 128 + o->left_at_signal;
+    out->failed = o->has_failed;
+    if (o->has_lost_output && (out->exit_code == 0 || out->exit_code == 128 + SIGPIPE))
+        out->exit_code = 1;
 }
 
 ls_status agent_run(const agent_spec *spec, agent_result *out)
@@ -140,8 +172,7 @@ ls_status agent_run(const agent_spec *spec, agent_result *out)
     if (st == LS_OK)
         st = run_loop(&a);
     agent_close(&a);
-    if (a.has_lost_output && (out->exit_code == 0 || out->exit_code == 128 + SIGPIPE))
-        out->exit_code = 1;
+    decide_result(&a.outcome, out);
     if (st == LS_OK && a.failure != LS_OK)
         st = ls_fail(a.failure, "%s", a.failure_text);
     agent_write_error(&a, st);

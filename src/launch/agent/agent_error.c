@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_error.c - the error that this launcher leaves for its own starter when the job has failed,
- * in the file of agent_spec.error_path: that of the first failed rank if it ran here and wrote one,
- * otherwise the report. It has the form that torchrun writes there.
+ * agent_error.c - writes the error of a failed job for the process that started this launcher, to
+ * the file agent_spec.error_path in torchrun's form: the error file of the first failed rank if it
+ * ran here and wrote one, otherwise the report. Called when ranks have failed, and at the end.
  */
 #include "launch/agent/agent.h"
 
@@ -14,16 +14,17 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Of the rank that the report of this node is about; a later start of the job has another one. */
-void agent_keep_error(agent *a, const agent_rank *r)
+/* A later generation replaces it. */
+void agent_save_error(agent *a, const agent_rank *r)
 {
     int fd = -1;
 
     text_free(&a->root_error);
-    if (a->spec->error_path == NULL || agent_open_error(r, &fd) != LS_OK)
+    if (a->ctx.spec->error_path == NULL ||
+        agent_logs_open_error(&a->output.ranks[agent_local_rank(r)], &fd) != LS_OK)
         return;
     if (error_file_copy(fd, agent_exit_code(r), &a->root_error) != LS_OK)
-        text_free(&a->root_error); /* the report has what was wrong with it */
+        text_free(&a->root_error); /* the report names the error */
     file_close(&fd);
 }
 
@@ -41,17 +42,17 @@ static ls_status write_file(const char *path, const text_buf *text)
 
 void agent_write_error(agent *a, ls_status status)
 {
-    char kept[LS_ERROR_BYTES];
-    const char *report = status == LS_OK ? text_str(&a->result->report) : kept;
+    char saved[LS_ERROR_BYTES];
+    const char *report = status == LS_OK ? text_str(&a->result->report) : saved;
     const int code = status == LS_OK ? a->result->exit_code : 1;
 
-    if (a->spec->error_path == NULL || (status == LS_OK && !a->result->failed))
+    if (a->ctx.spec->error_path == NULL || (status == LS_OK && !a->result->failed))
         return;
-    ls_error_save(kept);
+    ls_error_save(saved);
     if (a->root_error.length == 0)
         error_file_make_text(report, code, (int64_t)time(NULL), &a->root_error);
     if (text_status(&a->root_error) != LS_OK ||
-        write_file(a->spec->error_path, &a->root_error) != LS_OK)
+        write_file(a->ctx.spec->error_path, &a->root_error) != LS_OK)
         ls_log(LS_LOG_WARN, "launch", "TORCHELASTIC_ERROR_FILE: %s", ls_last_error());
-    ls_error_restore(kept);
+    ls_error_restore(saved);
 }

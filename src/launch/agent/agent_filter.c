@@ -1,38 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_filter.c - --duplicate-stdout-filters and --duplicate-stderr-filters: whole lines of the
- * streams that --tee names and that contain one of the texts, of all ranks of this machine, in one
- * file a stream: attempt_N/filtered_stdout.log of the log folder, as torchrun writes it.
+ * agent_filter.c - --duplicate-stdout-filters and --duplicate-stderr-filters: copies whole lines
+ * that contain one of the texts to attempt_N/filtered_stdout.log or filtered_stderr.log of the log
+ * folder, as torchrun does. It applies to the streams that --tee names, of all ranks of this
+ * machine. Called by agent_output.c.
  */
-#include "launch/agent/agent.h"
+#include "launch/agent/agent_output.h"
 
 #include "base/file.h"
 
 #include <string.h>
-#include <unistd.h>
 
 static const char *const filtered_files[] = {"filtered_stdout.log", "filtered_stderr.log"};
 
-ls_status agent_open_filters(agent *a, unsigned attempt)
+ls_status agent_filter_open(agent_output *o)
 {
+    const unsigned attempt = agent_generation(o->ctx) - 1;
+
     for (int which = 0; which < 2; which++) {
-        if (a->spec->filters[which] == NULL || a->logs.fd < 0)
+        if (o->ctx->spec->filters[which] == NULL || o->logs.fd < 0)
             continue;
-        file_close(&a->filtered_fd[which]);
-        LS_TRY(log_folder_add_rank(&a->logs, attempt, LOG_FOLDER_ALL_RANKS));
-        LS_TRY(log_folder_create_file(&a->logs, attempt, LOG_FOLDER_ALL_RANKS,
-                                      filtered_files[which], &a->filtered_fd[which]));
+        file_close(&o->filtered_fd[which]);
+        LS_TRY(log_folder_add_rank(&o->logs, attempt, LOG_FOLDER_ALL_RANKS));
+        LS_TRY(log_folder_create_file(&o->logs, attempt, LOG_FOLDER_ALL_RANKS,
+                                      filtered_files[which], &o->filtered_fd[which]));
     }
     return LS_OK;
 }
 
-void agent_close_filters(agent *a)
+void agent_filter_close(agent_output *o)
 {
-    file_close(&a->filtered_fd[0]);
-    file_close(&a->filtered_fd[1]);
+    file_close(&o->filtered_fd[0]);
+    file_close(&o->filtered_fd[1]);
 }
 
-/* One text of the list, with ",," as a comma; gives what is behind it, NULL: nothing. */
+/*
+ * Copies the first text of a list, where ",," is a comma. Returns the rest; NULL: it was the last.
+ */
 static const char *take_text(const char *list, char *text)
 {
     size_t n = 0;
@@ -48,7 +52,7 @@ static const char *take_text(const char *list, char *text)
     return *list == ',' ? list + 1 : NULL;
 }
 
-/* The list is no longer than LINE_FILTER_MOST. */
+/* A list has at most LINE_FILTER_MOST bytes. */
 static bool matches(const char *list, const char *line)
 {
     char text[LINE_FILTER_MOST + 1];
@@ -61,30 +65,30 @@ static bool matches(const char *list, const char *line)
     return false;
 }
 
-static void write_line(agent_rank *r, int which)
+static void write_line(rank_output *r, int which)
 {
-    agent *a = r->agent;
+    agent_output *o = r->owner;
     text_buf *line = &r->filtered[which];
     text_buf out = {0};
 
-    if (matches(a->spec->filters[which], text_str(line))) {
+    if (matches(o->ctx->spec->filters[which], text_str(line))) {
         text_append(&out, "%s%s\n", r->filter_prefix, text_str(line));
         if (text_status(&out) == LS_OK &&
-            file_write_all(a->filtered_fd[which], filtered_files[which], text_str(&out),
+            file_write_all(o->filtered_fd[which], filtered_files[which], text_str(&out),
                            out.length) != LS_OK) {
-            file_close(&a->filtered_fd[which]);
-            agent_note(a, "%s; the job goes on without this file", ls_last_error());
+            file_close(&o->filtered_fd[which]);
+            agent_note(o->ctx, "%s; the job continues without this file", ls_last_error());
         }
     }
     text_free(&out);
     text_free(line);
 }
 
-void agent_filter_output(agent_rank *r, int which, const char *bytes, size_t n)
+void agent_filter_feed(rank_output *r, int which, const char *bytes, size_t n)
 {
-    if (r->agent->filtered_fd[which] < 0 || !agent_is_teed(r, which))
+    if (r->owner->filtered_fd[which] < 0 || !agent_logs_is_teed(r, which))
         return;
-    while (n > 0 && r->agent->filtered_fd[which] >= 0) {
+    while (n > 0 && r->owner->filtered_fd[which] >= 0) {
         const char *end = memchr(bytes, '\n', n);
         const size_t taken = end != NULL ? (size_t)(end - bytes) : n;
 
@@ -96,9 +100,9 @@ void agent_filter_output(agent_rank *r, int which, const char *bytes, size_t n)
     }
 }
 
-void agent_end_filter(agent_rank *r, int which)
+void agent_filter_end(rank_output *r, int which)
 {
-    if (r->filtered[which].length > 0 && r->agent->filtered_fd[which] >= 0)
+    if (r->filtered[which].length > 0 && r->owner->filtered_fd[which] >= 0)
         write_line(r, which);
     text_free(&r->filtered[which]);
 }

@@ -1,52 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_hosts_place.c - which ranks each host of a job gets that is started from here, and what its agent is told.
+ * agent_hosts_place.c - decides which ranks each host gets, and sends the launch requests. Every
+ * node's number and ranks follow from the order of the host list. Called by agent_hosts.c when the
+ * slots of all hosts are known.
  */
 #include "launch/agent/agent_hosts_internal.h"
 
 #include "base/alloc.h"
-#include "launch/hosts/launch_request.h"
+#include "launch/agent/agent_request.h"
 #include "net/interface.h"
 
 #include <string.h>
 
 /* --- launch requests --- */
 
-/* All that may be ours seen from elsewhere; the agent there tries them together. */
-static ls_status list_heads(const agent *a, launch_request *o)
+/* All addresses at which another machine may find the head; its agent tries them together. */
+static ls_status list_heads(const agent_hosts *h, launch_request *o)
 {
     net_interface found[DIAL_ADDRESSES_MAX];
-    const int port = net_address_port(&a->listens_at);
+    const net_address *at = &h->opt.link->listens_at;
+    const int port = net_address_port(at);
     int n = 0;
 
-    if (net_address_is_any(&a->listens_at))
-        LS_TRY(net_interfaces(a->spec->net, found, DIAL_ADDRESSES_MAX, &n));
+    if (net_address_is_any(at))
+        LS_TRY(net_interfaces(h->ctx->spec->net, found, DIAL_ADDRESSES_MAX, &n));
     for (int i = 0; i < n; i++)
         o->heads[i] = found[i].address;
-    if (n == 0 && net_address_is_any(&a->listens_at))
+    if (n == 0 && net_address_is_any(at))
         LS_TRY(net_address_parse("127.0.0.1:0", 0, &o->heads[n++]));
     else if (n == 0)
-        o->heads[n++] = a->listens_at;
+        o->heads[n++] = *at;
     for (int i = 0; i < n; i++)
         net_address_set_port(&o->heads[i], port);
     o->n_heads = n;
     return LS_OK;
 }
 
-/* Under Slurm the environment has come along, and a node's own devices must stay its own. */
+/* srun passes the environment on itself; variables of this node's devices must not be copied. */
 static ls_status fill_request(const agent_hosts *h, int i, launch_request *o)
 {
-    const agent *a = h->agent;
-
-    agent_fill_request(a, o);
-    o->key = a->base;
+    agent_request_fill(h->opt.output, o);
+    o->key = h->opt.link->key;
     o->node = h->list[i].node;
     o->n_ranks = h->spec->list->hosts[i].slots;
     o->host = hosts_name(h, i);
     o->folder = h->spec->folder;
-    o->security = a->own_nodes.security;
-    o->size = agent_terminal_size(a, h->world_size);
-    LS_TRY(list_heads(a, o));
+    o->security = h->ctx->spec->nodes->security;
+    o->size = agent_terminal_size(h->opt.output, h->world_size);
+    LS_TRY(list_heads(h, o));
     return launch_request_list_env(h->spec->exports, h->spec->n_exports,
                                    h->spec->start.way == START_SSH, o);
 }
@@ -63,8 +64,9 @@ static ls_status send_request(const agent_hosts *h, int i)
         st = wire_writer_status(&w);
     }
     if (st == LS_OK && w.bytes > LAUNCH_REQUEST_BODY_MAX)
-        st = ls_fail(LS_EINVAL, "arguments and variables of %zu bytes; %zu are the most", w.bytes,
-                     LAUNCH_REQUEST_BODY_MAX);
+        st =
+            ls_fail(LS_EINVAL, "arguments and variables have %zu bytes, more than the limit of %zu",
+                    w.bytes, LAUNCH_REQUEST_BODY_MAX);
     if (st == LS_OK)
         st = starter_launch(h->starter, i, REMOTE_LAUNCH_REQUEST, w.data, w.bytes);
     if (w.data != NULL)
@@ -75,70 +77,56 @@ static ls_status send_request(const agent_hosts *h, int i)
     return st;
 }
 
-void hosts_order(agent_hosts *h, int i)
+void hosts_launch(agent_hosts *h, int i)
 {
     remote_host *host = &h->list[i];
 
-    if (host->phase != IS_THERE)
+    if (host->phase != HOST_READY)
         return;
-    if (host->node < 0) { /* the ranks were placed before it */
+    if (host->node < 0) { /* it has no ranks */
         starter_dismiss(h->starter, i);
         return;
     }
-    host->phase = HAS_REQUEST;
+    host->phase = HOST_LAUNCHED;
     if (send_request(h, i) != LS_OK)
-        agent_give_up(h->agent, LS_ESYSTEM);
+        h->ctx->give_up(h->ctx->agent, LS_ESYSTEM);
 }
 
-/* --- places --- */
+/* --- ranks of hosts --- */
 
-static int count_nodes(const agent_hosts *h)
+/* Numbers the hosts that have ranks, and their ranks, in the order of the list. */
+static int number_hosts(agent_hosts *h)
 {
-    int n = 0;
-
-    for (int i = 0; i < h->spec->list->n; i++)
-        n += h->spec->list->hosts[i].slots > 0;
-    return n;
-}
-
-/* What each host of the job is: its number, its ranks. The same for this machine, if it is one of them. */
-static void number_hosts(agent_hosts *h)
-{
-    int node = 0;
+    int n_nodes = 0;
 
     h->world_size = 0;
     for (int i = 0; i < h->spec->list->n; i++) {
         const int slots = h->spec->list->hosts[i].slots;
 
-        h->list[i].node = slots > 0 ? node++ : -1;
+        h->list[i].node = slots > 0 ? n_nodes++ : -1;
         h->list[i].rank_base = h->world_size;
         h->world_size += slots;
     }
-}
-
-static void settle_own(agent_hosts *h)
-{
-    agent *a = h->agent;
-    const int own = h->spec->own;
-
-    a->own_spec.n_ranks = own >= 0 ? h->spec->list->hosts[own].slots : 0;
-    a->own_spec.rendezvous.by_id = true;
-    a->own_spec.rendezvous.min_nodes = a->own_spec.rendezvous.max_nodes = count_nodes(h);
-    a->own_nodes.id = own >= 0 ? h->list[own].node : -1;
-    if (own >= 0)
-        a->own_nodes.name = hosts_name(h, own);
+    return n_nodes;
 }
 
 ls_status hosts_place(agent_hosts *h)
 {
+    const int own = h->spec->own;
+    hosts_own_node node = {.node = -1};
+
     LS_TRY(hostlist_place(h->spec->list, h->spec->n_ranks));
-    number_hosts(h);
+    node.n_nodes = number_hosts(h);
     h->is_placed = true;
-    settle_own(h);
+    if (own >= 0) {
+        node.n_ranks = h->spec->list->hosts[own].slots;
+        node.node = h->list[own].node;
+        node.name = hosts_name(h, own);
+    }
+    LS_TRY(h->opt.placed(h->opt.agent, &node));
     LS_TRY(hosts_open_streams(h));
-    LS_TRY(agent_open_head(h->agent));
     for (int i = 0; i < h->spec->list->n; i++)
-        hosts_order(h, i);
+        hosts_launch(h, i);
     return LS_OK;
 }
 

@@ -1,81 +1,96 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_input.c - rank 0's stdin, where it does not inherit ours: a pipe for what a starter sends, or with --pty its terminal. Bytes are asked
- * for as far as there is room for them, so a rank that does not read holds up nothing but what it does not read.
+ * agent_input.c - passes stdin on to rank 0. At most REMOTE_INPUT_WINDOW bytes are requested or
+ * queued, so a rank that does not read delays nothing else. Called for rank 0 by agent_ranks.c, for
+ * bytes of the starter by agent_remote.c, for ranks on other hosts by agent_hosts_messages.c.
  */
-#include "launch/agent/agent.h"
+#include "launch/agent/agent_input.h"
 
-#include "base/clock.h"
 #include "base/file.h"
+#include "launch/agent/agent_remote.h"
 #include "launch/hosts/launch_request.h"
+#include "launch/process/pseudo_terminal.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
-static bool is_fed(const agent *a)
+static const agent_context *context_of(const agent_input *in)
 {
-    return a->spec->capture &&
-           (a->spec->remote != NULL || (a->spec->pty && isatty(STDIN_FILENO) != 0));
+    return in->output->ctx;
 }
 
-static bool has_terminal(const agent *a)
+static bool passes_input(const agent_spec *spec)
 {
-    return a->spec->pty && (a->spec->remote == NULL || a->spec->remote->input_terminal);
+    return spec->capture && (spec->remote != NULL || (spec->pty && isatty(STDIN_FILENO) != 0));
 }
 
-/* --- our own stdin --- */
+static bool has_terminal(const agent_spec *spec)
+{
+    return spec->pty && (spec->remote == NULL || spec->remote->input_terminal);
+}
+
+/* --- requests --- */
 
 static void on_own_bytes(void *arg, const char *bytes, size_t n)
 {
-    if (agent_take_input(arg, bytes, n) != LS_OK)
-        agent_note(arg, "rank 0 reads no more: %s", ls_last_error());
+    agent_input *in = arg;
+
+    if (agent_input_take(in, bytes, n) != LS_OK)
+        agent_note(context_of(in), "rank 0 gets no more input: %s", ls_last_error());
 }
 
-ls_status agent_want_stdin(agent *a, size_t more, void *self,
-                           void (*bytes)(void *self, const char *bytes, size_t n))
+ls_status agent_input_read_stdin(agent_input *in, size_t more, void *self,
+                                 void (*bytes)(void *self, const char *bytes, size_t n))
 {
-    const stdin_source_options options = {
-        .fd = STDIN_FILENO, .continues_after_end = a->spec->pty, .self = self, .bytes = bytes};
+    const stdin_source_options options = {.fd = STDIN_FILENO,
+                                          .continues_after_end = context_of(in)->spec->pty,
+                                          .self = self,
+                                          .bytes = bytes};
 
-    if (a->source == NULL)
-        LS_TRY(stdin_source_open(a->poller, &options, &a->source));
-    stdin_source_grant(a->source, more);
+    if (in->source == NULL)
+        LS_TRY(stdin_source_open(context_of(in)->poller, &options, &in->source));
+    stdin_source_grant(in->source, more);
     return LS_OK;
 }
 
-/* --- room --- */
-
-static void ask_for_more(agent *a)
+static void request_more(agent_input *in)
 {
-    agent_input *in = &a->input;
-    const size_t taken = byte_queue_size(&in->waiting) + in->granted;
+    const size_t taken = byte_queue_size(&in->queue) + in->granted;
     ls_status st = LS_OK;
 
     if (in->fd < 0 || in->has_ended || taken > REMOTE_INPUT_WINDOW / 2)
         return;
     in->granted += REMOTE_INPUT_WINDOW - taken;
-    if (a->spec->remote != NULL)
-        agent_remote_grant(a, REMOTE_INPUT_WINDOW - taken);
-    else
-        st = agent_want_stdin(a, REMOTE_INPUT_WINDOW - taken, a, on_own_bytes);
+    if (context_of(in)->spec->remote != NULL) {
+        agent_remote_write_window(&in->output->sinks[0], REMOTE_INPUT_WINDOW - taken);
+        agent_output_update(in->output);
+    } else {
+        st = agent_input_read_stdin(in, REMOTE_INPUT_WINDOW - taken, in, on_own_bytes);
+    }
     if (st != LS_OK)
-        agent_note(a, "rank 0 cannot read what is typed: %s", ls_last_error());
+        agent_note(context_of(in), "rank 0 cannot read stdin: %s", ls_last_error());
 }
 
-static void close_input(agent_input *in)
+/* --- writing to rank 0 --- */
+
+static void unwatch(agent_input *in)
 {
     poller_unwatch(in->watch);
     in->watch = NULL;
+}
+
+void agent_input_end(agent_input *in)
+{
+    unwatch(in);
     file_close(&in->fd);
 }
 
 static void on_writable(void *arg, unsigned events);
 
-static void pass_on(agent *a)
+static void write_queue(agent_input *in)
 {
-    agent_input *in = &a->input;
-    byte_queue *q = &in->waiting;
+    byte_queue *q = &in->queue;
     ssize_t n = 0;
 
     while (in->fd >= 0 && byte_queue_size(q) > 0 && (n >= 0 || errno == EINTR)) {
@@ -84,51 +99,49 @@ static void pass_on(agent *a)
     }
     byte_queue_trim(q);
     if (n < 0 && errno != EAGAIN)
-        close_input(in); /* nobody reads it any more */
+        agent_input_end(in); /* the rank has closed it */
     if (in->fd >= 0 && byte_queue_size(q) == 0 && in->has_ended)
-        close_input(in);
+        agent_input_end(in);
     if (in->fd >= 0 && byte_queue_size(q) > 0 && in->watch == NULL &&
-        poller_watch(a->poller, in->fd, POLL_WRITE, on_writable, a, &in->watch) != LS_OK)
-        close_input(in);
-    if (byte_queue_size(q) == 0) {
-        poller_unwatch(in->watch);
-        in->watch = NULL;
-    }
-    ask_for_more(a);
+        poller_watch(context_of(in)->poller, in->fd, POLL_WRITE, on_writable, in, &in->watch) !=
+            LS_OK)
+        agent_input_end(in);
+    if (byte_queue_size(q) == 0)
+        unwatch(in);
+    request_more(in);
 }
 
 static void on_writable(void *arg, unsigned events)
 {
     LS_UNUSED(events);
-    pass_on(arg);
+    write_queue(arg);
 }
 
-/* --- what comes --- */
-
-/* What a terminal gives before its line has ended was sent off by Ctrl-D, as is nothing. */
+/*
+ * A terminal hands over an unfinished line, or no bytes, when the user has typed Ctrl-D. Rank 0's
+ * terminal gets the same character.
+ */
 static ls_status add_typed(agent_input *in, const char *bytes, size_t n)
 {
     static const char end[] = {PTY_END_OF_FILE};
 
     if (n > 0)
-        LS_TRY(byte_queue_add(&in->waiting, bytes, n));
-    return n == 0 || bytes[n - 1] != '\n' ? byte_queue_add(&in->waiting, end, sizeof(end)) : LS_OK;
+        LS_TRY(byte_queue_add(&in->queue, bytes, n));
+    return n == 0 || bytes[n - 1] != '\n' ? byte_queue_add(&in->queue, end, sizeof(end)) : LS_OK;
 }
 
-ls_status agent_take_input(agent *a, const char *bytes, size_t n)
+ls_status agent_input_take(agent_input *in, const char *bytes, size_t n)
 {
-    agent_input *in = &a->input;
-
-    if (n > in->granted || byte_queue_size(&in->waiting) > 2 * REMOTE_INPUT_WINDOW)
-        return ls_fail(LS_EPROTO, "more input for rank 0 than was asked for");
+    if (n > in->granted || byte_queue_size(&in->queue) > 2 * REMOTE_INPUT_WINDOW)
+        return ls_fail(LS_EPROTO, "more input for rank 0 than was requested");
     in->granted -= n;
-    if (has_terminal(a))
+    if (has_terminal(context_of(in)->spec))
         LS_TRY(add_typed(in, bytes, n));
     else if (n > 0)
-        LS_TRY(byte_queue_add(&in->waiting, bytes, n));
+        LS_TRY(byte_queue_add(&in->queue, bytes, n));
     else
         in->has_ended = true;
-    pass_on(a);
+    write_queue(in);
     return LS_OK;
 }
 
@@ -145,37 +158,34 @@ static ls_status open_pipe(agent_input *in, int *child_end)
     return fcntl(in->fd, F_SETFL, O_NONBLOCK) == 0 ? LS_OK : ls_fail_errno("a pipe to rank 0");
 }
 
-/* The terminal that is its stdout, for both directions as any other one. */
-static ls_status open_terminal(const agent_rank *r, int stdout_end, int *child_end)
+static ls_status open_terminal(agent_input *in, int child_stdout, int *child_end)
 {
-    agent_input *in = &r->agent->input;
-
-    *child_end = fcntl(stdout_end, F_DUPFD_CLOEXEC, 3);
-    in->fd = fcntl(r->stream_fd[0], F_DUPFD_CLOEXEC, 3);
+    *child_end = fcntl(child_stdout, F_DUPFD_CLOEXEC, 3);
+    in->fd = fcntl(in->output->ranks[0].fd[0], F_DUPFD_CLOEXEC, 3);
     return *child_end >= 0 && in->fd >= 0 ? LS_OK : ls_fail_errno("the terminal of rank 0");
 }
 
-ls_status agent_open_input(const agent_rank *r, int stdout_end, int *child_end)
+ls_status agent_input_open(agent_input *in, int child_stdout, int *child_end)
 {
-    agent *a = r->agent;
+    const agent_spec *spec = context_of(in)->spec;
 
-    if (r->rank != 0 || !is_fed(a))
+    if (!passes_input(spec))
         return LS_OK;
-    LS_TRY(has_terminal(a) ? open_terminal(r, stdout_end, child_end)
-                           : open_pipe(&a->input, child_end));
-    pass_on(a);
+    LS_TRY(has_terminal(spec) ? open_terminal(in, child_stdout, child_end)
+                              : open_pipe(in, child_end));
+    write_queue(in);
     return LS_OK;
 }
 
-void agent_end_input(agent *a)
+void agent_input_init(agent_input *in, agent_output *output)
 {
-    close_input(&a->input);
+    *in = (agent_input){.output = output, .fd = -1};
 }
 
-void agent_close_input(agent *a)
+void agent_input_close(agent_input *in)
 {
-    close_input(&a->input);
-    byte_queue_free(&a->input.waiting);
-    stdin_source_close(a->source);
-    a->source = NULL;
+    agent_input_end(in);
+    byte_queue_free(&in->queue);
+    stdin_source_close(in->source);
+    in->source = NULL;
 }

@@ -1,246 +1,231 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_output.c - between the ranks' pipes and the job's stdout and stderr. Pipes are read as long as what they bring is taken; while a
- * reader is slow they fill, and the ranks wait, as they would if they wrote to that reader themselves.
+ * agent_output.c - moves what ranks print from their pipes to the job's stdout and stderr. A pipe
+ * is read only while the sink of its lines takes more: behind a slow reader the pipes fill and the
+ * ranks wait, as if they wrote to that reader themselves. Driven by the poller.
  */
-#include "launch/agent/agent.h"
+#include "launch/agent/agent_output.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "launch/agent/agent_hosts.h"
+#include "launch/agent/agent_remote.h"
+#include "launch/process/pseudo_terminal.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
-#include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-enum { DRAIN_MS = 500 /* for pipes that outlive their rank */ };
+enum { DRAIN_MS = 500 /* that a pipe may outlive its rank */ };
 
-static void end_stream(agent_rank *r, int which)
+static bool is_remote(const agent_output *o)
 {
-    if (r->stream_fd[which] < 0)
-        return;
-    output_end(&r->stream[which]);
-    agent_end_filter(r, which);
-    if (r->agent->spec->remote != NULL && agent_shows(r, which))
-        agent_remote_output(r, which, NULL, 0);
-    poller_unwatch(r->stream_watch[which]);
-    r->stream_watch[which] = NULL;
-    file_close(&r->stream_fd[which]);
+    return o->ctx->spec->remote != NULL;
 }
 
-void agent_end_output(agent *a)
+static void end_stream(rank_output *r, int which)
 {
-    for (int i = 0; a->ranks != NULL && i < a->spec->n_ranks; i++) {
-        end_stream(&a->ranks[i], 0);
-        end_stream(&a->ranks[i], 1);
+    if (r->fd[which] < 0)
+        return;
+    output_end(&r->stream[which]);
+    agent_filter_end(r, which);
+    if (is_remote(r->owner) && agent_logs_shows(r, which))
+        agent_remote_write_output(&r->owner->sinks[0], r->rank, which, NULL, 0);
+    poller_unwatch(r->watch[which]);
+    r->watch[which] = NULL;
+    file_close(&r->fd[which]);
+}
+
+void agent_output_end(agent_output *o)
+{
+    for (int i = 0; o->ranks != NULL && i < o->ctx->spec->n_ranks; i++) {
+        end_stream(&o->ranks[i], 0);
+        end_stream(&o->ranks[i], 1);
     }
-    if (a->fold != NULL)
-        output_fold_flush_all(a->fold);
+    if (o->fold != NULL)
+        output_fold_flush_all(o->fold);
 }
 
 /* --- slow readers --- */
 
-static void mind_sink(agent *a, int which);
-static void mind_fold(agent *a);
+static void update_sink(agent_output *o, int which);
 static void on_stdout(void *rank, unsigned events);
 static void on_stderr(void *rank, unsigned events);
 
 static const poll_fn stream_handlers[] = {on_stdout, on_stderr};
 
-static ls_status watch_stream(agent_rank *r, int which)
+static ls_status watch_stream(rank_output *r, int which)
 {
-    if (r->stream_fd[which] < 0 || r->stream_watch[which] != NULL)
+    if (r->fd[which] < 0 || r->watch[which] != NULL)
         return LS_OK;
-    return poller_watch(r->agent->poller, r->stream_fd[which], POLL_READ, stream_handlers[which], r,
-                        &r->stream_watch[which]);
+    return poller_watch(r->owner->ctx->poller, r->fd[which], POLL_READ, stream_handlers[which], r,
+                        &r->watch[which]);
 }
 
-static void resume_streams(agent *a, int which)
+static void resume_streams(agent_output *o, int which)
 {
-    for (int i = 0; i < a->spec->n_ranks; i++)
-        if (watch_stream(&a->ranks[i], which) != LS_OK)
-            end_stream(&a->ranks[i], which); /* no memory: better lost than never ended */
+    for (int i = 0; i < o->ctx->spec->n_ranks; i++)
+        if (watch_stream(&o->ranks[i], which) != LS_OK)
+            end_stream(&o->ranks[i], which); /* no memory: its output is lost, the job goes on */
 }
 
-static void pause_streams(agent *a, int which)
+static void pause_streams(agent_output *o, int which)
 {
-    for (int i = 0; i < a->spec->n_ranks; i++) {
-        if (a->ranks[i].stream_fd[which] < 0 || !agent_shows(&a->ranks[i], which))
-            continue; /* it does not wait for this reader */
-        poller_unwatch(a->ranks[i].stream_watch[which]);
-        a->ranks[i].stream_watch[which] = NULL;
+    for (int i = 0; i < o->ctx->spec->n_ranks; i++) {
+        rank_output *r = &o->ranks[i];
+
+        if (r->fd[which] < 0 || !agent_logs_shows(r, which))
+            continue; /* its lines do not go to this reader */
+        poller_unwatch(r->watch[which]);
+        r->watch[which] = NULL;
     }
 }
 
-static void on_writable(agent *a, int which)
+static void on_writable(agent_output *o, int which)
 {
-    output_flush(&a->sinks[which]);
-    mind_sink(a, which);
+    output_flush(&o->sinks[which]);
+    update_sink(o, which);
 }
 
-static void on_stdout_writable(void *a, unsigned events)
-{
-    LS_UNUSED(events);
-    on_writable(a, 0);
-}
-
-static void on_stderr_writable(void *a, unsigned events)
+static void on_stdout_writable(void *o, unsigned events)
 {
     LS_UNUSED(events);
-    on_writable(a, 1);
+    on_writable(o, 0);
 }
 
-/* Ranks that run, here or elsewhere, and are to be ended for want of a reader. */
-static bool has_job(const agent *a)
+static void on_stderr_writable(void *o, unsigned events)
 {
-    return a->phase == AGENT_RUNNING || (a->hosts != NULL && a->stop_signal == 0 && !a->is_over);
+    LS_UNUSED(events);
+    on_writable(o, 1);
 }
 
-/* A reader that has gone ends the job as it ends any program that writes. Where a disk is full or a
- * terminal is lost, that is an error: it is reported, and ranks get their time to save their state. */
-static void stop_without_sink(agent *a, int which)
-{
-    const int error = a->sinks[which].error;
-
-    if (error == 0 && has_job(a))
-        agent_stop(a, SIGPIPE);
-    if (error == 0 || a->has_lost_output)
-        return;
-    a->has_lost_output = true;
-    agent_note(a, "cannot write what the ranks print to %s: %s; the job ends",
-               which == 0 ? "stdout" : "stderr", ls_errno_text(error));
-    if (has_job(a) && a->stop_signal == 0)
-        agent_stop(a, SIGPIPE);
-}
-
-/* After anything was written or flushed: waits for a reader, or no longer; a sink that is
- * broken ends the job. */
-static void mind_sink(agent *a, int which)
+static void watch_sink(agent_output *o, int which, bool has_bytes)
 {
     const poll_fn handlers[] = {on_stdout_writable, on_stderr_writable};
-    output_sink *sink = &a->sinks[which];
-    const size_t waiting = output_waiting(sink);
+    output_sink *sink = &o->sinks[which];
 
-    if (waiting > 0 && a->sink_watch[which] == NULL &&
-        poller_watch(a->poller, sink->fd, POLL_WRITE, handlers[which], a, &a->sink_watch[which]) !=
-            LS_OK)
+    if (has_bytes && o->sink_watch[which] == NULL &&
+        poller_watch(o->ctx->poller, sink->fd, POLL_WRITE, handlers[which], o,
+                     &o->sink_watch[which]) != LS_OK)
         sink->is_broken = true;
-    if (waiting == 0) {
-        poller_unwatch(a->sink_watch[which]);
-        a->sink_watch[which] = NULL;
+    if (!has_bytes) {
+        poller_unwatch(o->sink_watch[which]);
+        o->sink_watch[which] = NULL;
     }
-    for (int stream = 0; stream < 2; stream++) {
-        if (stream != which && a->spec->remote == NULL)
-            continue; /* both come here only where both go the same way */
-        if (waiting > OUTPUT_QUEUE_MOST)
-            pause_streams(a, stream);
-        else if (waiting < OUTPUT_QUEUE_MOST / 2)
-            resume_streams(a, stream);
-    }
-    agent_hosts_pause(a->hosts, output_waiting(&a->sinks[0]) > OUTPUT_QUEUE_MOST ||
-                                    output_waiting(&a->sinks[1]) > OUTPUT_QUEUE_MOST);
-    if (sink->is_broken && which == 0 && a->spec->remote != NULL && a->remote_watch != NULL)
-        agent_remote_lost(a);
-    else if (sink->is_broken && a->spec->remote == NULL)
-        stop_without_sink(a, which);
 }
 
-void agent_note(agent *a, const char *format, ...)
+static bool is_full(const output_sink *sink)
 {
-    char line[OUTPUT_NOTE_MOST];
-    va_list args;
+    return output_waiting(sink) > OUTPUT_QUEUE_MOST;
+}
 
-    va_start(args, format);
-    (void)vsnprintf(line, sizeof(line), format, args);
-    va_end(args);
-    if (!a->spec->capture) {
-        if (a->spec->nodes != NULL)
+static void update_sink(agent_output *o, int which)
+{
+    const output_sink *sink = &o->sinks[which];
+    const size_t waiting = output_waiting(sink);
+
+    watch_sink(o, which, waiting > 0);
+    for (int stream = 0; stream < 2; stream++) {
+        if (stream != which && !is_remote(o))
+            continue; /* only to a starter both streams go through one sink */
+        if (waiting > OUTPUT_QUEUE_MOST)
+            pause_streams(o, stream);
+        else if (waiting < OUTPUT_QUEUE_MOST / 2)
+            resume_streams(o, stream);
+    }
+    agent_hosts_pause(o->hosts, is_full(&o->sinks[0]) || is_full(&o->sinks[1]));
+    if (sink->is_broken)
+        o->ctx->lose_output(o->ctx->agent, which, sink->error);
+}
+
+void agent_output_note(agent_output *o, const char *line)
+{
+    const agent_spec *spec = o->ctx->spec;
+
+    if (!spec->capture) {
+        if (spec->nodes != NULL)
             ls_log(LS_LOG_WARN, "launch", "%s", line);
         return;
     }
-    if (a->spec->remote != NULL) {
-        agent_remote_note(a, line);
-        mind_sink(a, 0);
+    if (is_remote(o)) {
+        agent_remote_write_note(&o->sinks[0], line);
+        update_sink(o, 0);
         return;
     }
-    if (a->fold != NULL)
-        output_fold_flush_all(a->fold); /* what was printed before stands before it */
-    output_note(&a->sinks[1], "lockstep: %s", line);
-    mind_sink(a, 1);
+    if (o->fold != NULL)
+        output_fold_flush_all(o->fold); /* lines printed earlier stand above it */
+    output_note(&o->sinks[1], "lockstep: %s", line);
+    update_sink(o, 1);
 }
 
-/* --- lines that wait to be folded --- */
+/* --- folding --- */
 
-ls_status agent_open_fold(agent *a)
+ls_status agent_output_open_fold(agent_output *o)
 {
-    const agent_spec *spec = a->spec;
-    int first = a->ranks[0].rank;
+    const agent_spec *spec = o->ctx->spec;
+    int first = o->ranks[0].rank;
     int n_ranks = spec->n_ranks;
     int n_shown = 0;
 
-    if (a->fold != NULL)
-        return LS_OK; /* for all generations, with hosts */
+    if (o->fold != NULL)
+        return LS_OK; /* with hosts one serves all generations */
     for (int i = 0; i < spec->n_ranks; i++)
-        n_shown += agent_shows(&a->ranks[i], 0) || agent_shows(&a->ranks[i], 1);
-    if (agent_hosts_show(a->hosts, &n_ranks, &n_shown))
+        n_shown += agent_logs_shows(&o->ranks[i], 0) || agent_logs_shows(&o->ranks[i], 1);
+    if (agent_hosts_count_ranks(o->hosts, &n_ranks, &n_shown))
         first = 0;
     if (!spec->capture || !spec->fold || !spec->prefix || spec->line_prefix != NULL ||
-        n_shown < 2 || (!a->sinks[0].terminal && !a->sinks[1].terminal))
+        n_shown < 2 || (!o->sinks[0].terminal && !o->sinks[1].terminal))
         return LS_OK;
-    return output_fold_create(first, n_ranks, n_shown, ls_clock_system(), &a->fold);
+    return output_fold_create(first, n_ranks, n_shown, ls_clock_system(), &o->fold);
 }
 
 static void on_fold_due(void *arg)
 {
-    agent *a = arg;
+    agent_output *o = arg;
 
-    output_fold_flush(a->fold);
-    mind_fold(a);
+    output_fold_flush(o->fold);
+    agent_output_update(o);
 }
 
-/* After anything was printed: both sinks, as one queue feeds them; and the next line that must not wait any longer. */
-static void mind_fold(agent *a)
+/* Updates both sinks, because one queue of folded lines feeds them. */
+void agent_output_update(agent_output *o)
 {
-    const int due = a->fold != NULL ? output_fold_due(a->fold) : -1;
+    const int due = o->fold != NULL ? output_fold_due(o->fold) : -1;
 
-    for (int i = 0; a->fold != NULL && i < a->spec->n_ranks; i++) {
-        output_show_deferred(&a->ranks[i].stream[0]);
-        output_show_deferred(&a->ranks[i].stream[1]);
+    for (int i = 0; o->fold != NULL && i < o->ctx->spec->n_ranks; i++) {
+        output_show_deferred(&o->ranks[i].stream[0]);
+        output_show_deferred(&o->ranks[i].stream[1]);
     }
-    if (a->fold != NULL)
-        agent_hosts_show_deferred(a->hosts);
+    if (o->fold != NULL)
+        agent_hosts_show_deferred(o->hosts);
     if (due < 0)
-        poller_timer_cancel(&a->fold_timer);
+        poller_timer_cancel(&o->fold_timer);
     else
-        poller_timer_set(a->poller, &a->fold_timer, ls_now_ms() + due, on_fold_due, a);
-    mind_sink(a, 0);
-    mind_sink(a, 1);
-}
-
-void agent_mind_output(agent *a)
-{
-    mind_fold(a);
+        poller_timer_set(o->ctx->poller, &o->fold_timer, ls_now_ms() + due, on_fold_due, o);
+    update_sink(o, 0);
+    update_sink(o, 1);
 }
 
 /* --- the pipes --- */
 
-static void read_stream(agent_rank *r, int which)
+static void read_stream(rank_output *r, int which)
 {
     char bytes[8192];
-    const ssize_t n = read(r->stream_fd[which], bytes, sizeof(bytes));
+    const ssize_t n = read(r->fd[which], bytes, sizeof(bytes));
 
     if (n > 0) {
-        agent_write_log(r, which, bytes, (size_t)n);
-        agent_filter_output(r, which, bytes, (size_t)n);
+        agent_logs_write(r, which, bytes, (size_t)n);
+        agent_filter_feed(r, which, bytes, (size_t)n);
         output_feed(&r->stream[which], bytes, (size_t)n);
-        if (r->agent->spec->remote != NULL && agent_shows(r, which))
-            agent_remote_output(r, which, bytes, (size_t)n);
+        if (is_remote(r->owner) && agent_logs_shows(r, which))
+            agent_remote_write_output(&r->owner->sinks[0], r->rank, which, bytes, (size_t)n);
     } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
-        end_stream(r, which); /* EIO: a terminal that nobody has open any more */
+        end_stream(r, which); /* EIO: all processes have closed the terminal */
     }
-    mind_fold(r->agent);
+    agent_output_update(r->owner);
 }
 
 static void on_stdout(void *rank, unsigned events)
@@ -255,27 +240,27 @@ static void on_stderr(void *rank, unsigned events)
     read_stream(rank, 1);
 }
 
-static ls_status open_pipe(agent_rank *r, int which, int *child_end)
+static ls_status open_pipe(rank_output *r, int which, int *child_end)
 {
     int fds[2];
 
     if (pipe2(fds, O_CLOEXEC) != 0)
         return ls_fail_errno("a pipe from rank %d", r->rank);
-    r->stream_fd[which] = fds[0];
+    r->fd[which] = fds[0];
     *child_end = fds[1];
     return fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0 ? LS_OK
                                                    : ls_fail_errno("a pipe from rank %d", r->rank);
 }
 
-/* In front of the lines of this rank, on the console and in the files of agent_filter.c. */
-static void make_prefixes(agent_rank *r, output_stream *stream)
+/* The prefixes of this rank's lines, on the console and in the filtered files. */
+static void make_prefixes(rank_output *r, output_stream *stream)
 {
-    const agent_spec *spec = r->agent->spec;
+    const agent_spec *spec = r->owner->ctx->spec;
     char host[256] = "localhost";
     line_prefix_values values = {.role_name = spec->role != NULL ? spec->role : "default",
                                  .hostname = host,
                                  .rank = r->rank,
-                                 .local_rank = (int)(r - r->agent->ranks)};
+                                 .local_rank = r->local_rank};
 
     (void)gethostname(host, sizeof(host) - 1);
     line_prefix_make(spec->line_prefix != NULL ? spec->line_prefix : LINE_PREFIX_DEFAULT, &values,
@@ -284,64 +269,166 @@ static void make_prefixes(agent_rank *r, output_stream *stream)
         text_format(stream->own_prefix, sizeof(stream->own_prefix), "%s", r->filter_prefix);
 }
 
-ls_status agent_open_stream(agent_rank *r, int which, int *child_end)
+ls_status agent_output_open_stream(agent_output *o, int local_rank, int which, int *child_end)
 {
-    const agent_spec *spec = r->agent->spec;
-    const int n_ranks = r->agent->place.place.world_size;
+    const agent_spec *spec = o->ctx->spec;
+    const int n_ranks = o->ctx->place.place.world_size;
+    rank_output *r = &o->ranks[local_rank];
 
     if (spec->pty)
-        LS_TRY(pty_open(agent_terminal_size(r->agent, n_ranks), &r->stream_fd[which], child_end));
+        LS_TRY(pty_open(agent_terminal_size(o, n_ranks), &r->fd[which], child_end));
     else
         LS_TRY(open_pipe(r, which, child_end));
-    r->stream[which] = (output_stream){.sink = &r->agent->sinks[which],
-                                       .recent = &r->kept,
+    r->stream[which] = (output_stream){.sink = &o->sinks[which],
+                                       .recent = &r->recent,
                                        .rank = r->rank,
                                        .n_ranks = n_ranks,
                                        .prefix = spec->prefix && n_ranks > 1,
-                                       .is_hidden = spec->remote != NULL || !agent_shows(r, which)};
+                                       .is_hidden = is_remote(o) || !agent_logs_shows(r, which)};
     make_prefixes(r, &r->stream[which]);
-    if (r->agent->sinks[which].terminal)
-        r->stream[which].fold = r->agent->fold;
+    if (o->sinks[which].terminal)
+        r->stream[which].fold = o->fold;
     return watch_stream(r, which);
 }
 
-/* --- the end --- */
+/* --- the end of the ranks --- */
 
-bool agent_output_is_taken(const agent *a)
+bool agent_output_is_taken(const agent_output *o)
 {
     for (int which = 0; which < 2; which++)
-        if (output_waiting(&a->sinks[which]) > 0 && !a->sinks[which].is_broken)
+        if (output_waiting(&o->sinks[which]) > 0 && !o->sinks[which].is_broken)
             return false;
     return true;
 }
 
-static bool has_ended(const agent *a)
+static void on_drain_due(void *arg)
 {
-    for (int i = 0; i < a->spec->n_ranks; i++)
-        if (a->ranks[i].stream_fd[0] >= 0 || a->ranks[i].stream_fd[1] >= 0 || a->ranks[i].shim > 0)
-            return false;
-    return true;
+    agent_output *o = arg;
+
+    if (agent_output_is_taken(o))
+        o->is_drained = true;
+    else /* the pipes wait for the reader, too */
+        agent_output_begin_drain(o);
 }
 
-static void drain_is_due(void *arg)
+void agent_output_begin_drain(agent_output *o)
 {
-    agent *a = arg;
-
-    if (agent_output_is_taken(a))
-        a->drained = true;
-    else /* what is in the pipes waits for the reader too */
-        poller_timer_set(a->poller, &a->drain_timer, ls_now_ms() + DRAIN_MS, drain_is_due, a);
+    poller_timer_set(o->ctx->poller, &o->drain_timer, ls_now_ms() + DRAIN_MS, on_drain_due, o);
 }
 
-ls_status agent_drain(agent *a)
+bool agent_output_is_draining(const agent_output *o)
 {
-    poller_timer_set(a->poller, &a->drain_timer, ls_now_ms() + DRAIN_MS, drain_is_due, a);
-    while (!a->drained && !has_ended(a))
-        LS_TRY(poller_run_once(a->poller, -1));
-    agent_end_output(a);
-    mind_sink(a, 0);
-    mind_sink(a, 1);
-    while (!agent_output_is_taken(a))
-        LS_TRY(poller_run_once(a->poller, -1));
+    for (int i = 0; i < o->ctx->spec->n_ranks && !o->is_drained; i++)
+        if (o->ranks[i].fd[0] >= 0 || o->ranks[i].fd[1] >= 0)
+            return true;
+    return false;
+}
+
+ls_status agent_output_finish(agent_output *o)
+{
+    agent_output_end(o);
+    update_sink(o, 0);
+    update_sink(o, 1);
+    while (!agent_output_is_taken(o))
+        LS_TRY(poller_run_once(o->ctx->poller, -1));
     return LS_OK;
+}
+
+/* --- life --- */
+
+void agent_output_reset(agent_output *o)
+{
+    o->is_drained = false;
+    for (int i = 0; i < o->ctx->spec->n_ranks; i++)
+        o->ranks[i] = (rank_output){.owner = o,
+                                    .local_rank = i,
+                                    .rank = o->ctx->place.place.rank_base + i,
+                                    .attempt = agent_generation(o->ctx) - 1,
+                                    .fd = {-1, -1},
+                                    .log_fd = {-1, -1},
+                                    .error_fd = -1};
+}
+
+ls_status agent_output_begin(agent_output *o)
+{
+    LS_TRY(agent_filter_open(o));
+    return agent_output_open_fold(o);
+}
+
+void agent_output_free_ranks(agent_output *o)
+{
+    poller_timer_cancel(&o->drain_timer);
+    poller_timer_cancel(&o->fold_timer);
+    for (int i = 0; i < o->ctx->spec->n_ranks; i++) {
+        rank_output *r = &o->ranks[i];
+
+        agent_logs_close_rank(r);
+        output_free(&r->stream[0]);
+        output_free(&r->stream[1]);
+        output_free_recent(&r->recent);
+    }
+    if (o->hosts == NULL) {
+        output_fold_destroy(o->fold);
+        o->fold = NULL;
+    }
+}
+
+/* Where several machines print the report, the lines are on the console of one of them only. */
+static void count_console(agent_output *o)
+{
+    struct stat out;
+    struct stat err;
+
+    if (o->ctx->spec->nodes != NULL || o->ctx->spec->hosts != NULL)
+        return;
+    o->sinks[1].n_console = &o->n_console;
+    if (fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
+        out.st_dev == err.st_dev && out.st_ino == err.st_ino)
+        o->sinks[0].n_console = &o->n_console;
+}
+
+static void open_sinks(agent_output *o)
+{
+    const agent_spec *spec = o->ctx->spec;
+
+    if (is_remote(o)) {
+        output_sink_open(&o->sinks[0], spec->remote->out_fd);
+        o->sinks[0].terminal = false;
+        o->sinks[1].is_broken = true;
+        o->remote_size = spec->remote->size;
+    } else if (spec->capture) {
+        output_sink_open(&o->sinks[0], STDOUT_FILENO);
+        output_sink_open(&o->sinks[1], STDERR_FILENO);
+        count_console(o);
+    }
+}
+
+void agent_output_init(agent_output *o, const agent_context *ctx)
+{
+    *o = (agent_output){
+        .ctx = ctx, .logs = {.fd = -1}, .filtered_fd = {-1, -1}, .sinks = {{.fd = -1}, {.fd = -1}}};
+}
+
+ls_status agent_output_open(agent_output *o)
+{
+    const int n = o->ctx->spec->n_ranks; /* may be 0 */
+
+    open_sinks(o);
+    o->ranks = ls_calloc((size_t)n + 1, sizeof(*o->ranks));
+    if (o->ranks == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the output of %d rank%s", n, text_plural(n));
+    agent_output_reset(o);
+    return LS_OK;
+}
+
+void agent_output_close(agent_output *o)
+{
+    agent_filter_close(o);
+    log_folder_close(&o->logs);
+    output_fold_destroy(o->fold);
+    for (int i = 0; i < 2; i++) {
+        poller_unwatch(o->sink_watch[i]);
+        output_sink_close(&o->sinks[i]);
+    }
+    ls_free(o->ranks);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_ranks.c - the ranks of one generation on this node, started at the head's word and given back; agent_watch.c has what is between.
+ * agent_ranks.c - starts the ranks of one generation on this node, each below a shim, and closes
+ * them when they have ended; agent_watch.c handles them in between. After a failed start nothing of
+ * the generation remains. Called by agent_messages.c and by the loop.
  */
 #include "launch/agent/agent.h"
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/thread.h"
 #include "launch/process/process.h"
@@ -22,18 +23,18 @@ extern char **environ;
 
 /* --- one rank --- */
 
-/* What a shim is started with; all of it is given up here when it has been. */
+/* What a shim is started with; freed here when the shim runs. */
 typedef struct rank_start {
     shim_spec shim;
-    int input_fd; /* its stdin, where that comes through us; -1 */
+    int input_fd; /* its stdin, where the agent writes it; -1 */
     char **argv;
     char **env;
 } rank_start;
 
-static ls_status make_words(const agent *a, const rank_place *place, rank_start *s)
+static ls_status make_texts(const agent *a, const rank_place *place, rank_start *s)
 {
-    if (a->spec->argv != NULL)
-        LS_TRY(rank_args_make(a->spec->argv, place->local_rank, &s->argv));
+    if (a->ctx.spec->argv != NULL)
+        LS_TRY(rank_args_make(a->ctx.spec->argv, place->local_rank, &s->argv));
     LS_TRY(rank_env_make(environ, place, &s->env));
     s->shim.argv = s->argv;
     s->shim.environment = s->env;
@@ -55,25 +56,59 @@ static void free_start(rank_start *s)
     file_close(&s->input_fd);
 }
 
-static ls_status open_status_pipe(agent_rank *r, int *child_end)
+static ls_status open_status(agent_rank *r, int *child_end)
 {
     LS_TRY(process_make_pipe(&r->status_fd, child_end));
     if (fcntl(r->status_fd, F_SETFL, O_NONBLOCK) != 0)
         return ls_fail_errno("a pipe from the shim of rank %d", r->rank);
-    return poller_watch(r->agent->poller, r->status_fd, POLL_READ, agent_on_shim_status, r,
+    return poller_watch(r->agent->ctx.poller, r->status_fd, POLL_READ, agent_on_status, r,
                         &r->status_watch);
 }
 
-/* Opens what the agent and the rank have between them. */
-static ls_status prepare_rank(agent *a, agent_rank *r, const rank_place *job, rank_start *s)
+/* Opens what connects the agent with the rank: the agent's ends in *r, the rank's in *s. */
+static ls_status open_ends(agent *a, agent_rank *r, rank_start *s, char *error_path, size_t n)
 {
-    char error_path[sizeof(a->logs.path) + 64] = "";
-    rank_place place = *job;
+    const int local = agent_local_rank(r);
     shim_spec *shim = &s->shim;
 
-    *s = (rank_start){.shim = {.fn = a->spec->fn,
-                               .fn_arg = a->spec->fn_arg,
-                               .local_rank = (int)(r - a->ranks),
+    if (a->ctx.spec->make_ring != NULL)
+        LS_TRY(a->ctx.spec->make_ring(&r->ring_fd));
+    shim->ring_fd = r->ring_fd;
+    LS_TRY(process_make_pipe(&shim->lifeline_fd, &r->lifeline_fd));
+    LS_TRY(open_status(r, &shim->status_fd));
+    if (a->ctx.spec->capture) {
+        LS_TRY(agent_output_open_stream(&a->output, local, 0, &shim->stdout_fd));
+        LS_TRY(agent_output_open_stream(&a->output, local, 1, &shim->stderr_fd));
+    }
+    if (r->rank == 0)
+        LS_TRY(agent_input_open(&a->input, shim->stdout_fd, &s->input_fd));
+    shim->stdin_fd = s->input_fd < 0 && r->rank == 0 ? STDIN_FILENO : s->input_fd;
+    LS_TRY(agent_logs_open_rank(&a->output.ranks[local], error_path, n));
+    LS_TRY(agent_pmi_open_rank(&a->pmi, local, &shim->pmi_fd));
+    return agent_network_listen(&a->network, r->rank, &shim->listen_fd);
+}
+
+/* Columns for the lines of rank 0, which is the only one that draws; 0: no terminal shows them. */
+static int columns_of(const agent *a, const agent_rank *r)
+{
+    const agent_spec *spec = a->ctx.spec;
+    const bool has_terminal =
+        spec->remote != NULL ? spec->remote->terminal : a->output.sinks[1].terminal;
+
+    if (r->rank != 0 || !spec->capture || !has_terminal ||
+        !agent_logs_shows(&a->output.ranks[agent_local_rank(r)], 1))
+        return 0;
+    return agent_terminal_size(&a->output, a->ctx.place.place.world_size).columns;
+}
+
+static ls_status prepare_rank(agent *a, agent_rank *r, const rank_place *job, rank_start *s)
+{
+    char error_path[sizeof(a->output.logs.path) + 64] = "";
+    rank_place place = *job;
+
+    *s = (rank_start){.shim = {.fn = a->ctx.spec->fn,
+                               .fn_arg = a->ctx.spec->fn_arg,
+                               .local_rank = agent_local_rank(r),
                                .lifeline_fd = -1,
                                .status_fd = -1,
                                .stdin_fd = -1,
@@ -82,37 +117,21 @@ static ls_status prepare_rank(agent *a, agent_rank *r, const rank_place *job, ra
                                .key_fd = a->key_fd,
                                .pmi_fd = -1,
                                .listen_fd = -1,
-                               .group = &a->group,
+                               .group = &a->containment.group,
                                .proc_fd = -1,
-                               .mask = a->old_mask,
+                               .mask = a->signals.old_mask,
                                .users = &a->users},
                       .input_fd = -1};
-    if (a->spec->make_ring != NULL)
-        LS_TRY(a->spec->make_ring(&r->ring_fd));
-    LS_TRY(process_make_pipe(&shim->lifeline_fd, &r->lifeline_fd));
-    LS_TRY(open_status_pipe(r, &shim->status_fd));
-    if (a->spec->capture) {
-        LS_TRY(agent_open_stream(r, 0, &shim->stdout_fd));
-        LS_TRY(agent_open_stream(r, 1, &shim->stderr_fd));
-    }
-    LS_TRY(agent_open_input(r, shim->stdout_fd, &s->input_fd));
-    shim->stdin_fd = s->input_fd < 0 && r->rank == 0 ? STDIN_FILENO : s->input_fd;
-    LS_TRY(agent_open_rank_logs(r, error_path, sizeof(error_path)));
-    if (a->pmi != NULL)
-        LS_TRY(agent_open_pmi(r, &shim->pmi_fd));
-    LS_TRY(agent_open_listener(a, r->rank, &shim->listen_fd));
-    shim->ring_fd = r->ring_fd;
-    place.listen_fd = shim->listen_fd;
-    place.error_file = error_path[0] != 0 ? error_path : NULL;
+    LS_TRY(open_ends(a, r, s, error_path, sizeof(error_path)));
     place.rank = r->rank;
-    place.local_rank = shim->local_rank;
-    place.ring_fd = r->ring_fd;
-    if (r->rank == 0 && a->spec->capture && agent_shows(r, 1) &&
-        (a->spec->remote != NULL ? a->spec->remote->terminal : a->sinks[1].terminal))
-        place.columns = agent_terminal_size(a, job->world_size).columns;
-    place.pmi_fd = shim->pmi_fd;
-    place.is_isolated = a->spec->isolate;
-    return make_words(a, &place, s);
+    place.local_rank = s->shim.local_rank;
+    place.ring_fd = s->shim.ring_fd;
+    place.listen_fd = s->shim.listen_fd;
+    place.pmi_fd = s->shim.pmi_fd;
+    place.error_file = error_path[0] != 0 ? error_path : NULL;
+    place.columns = columns_of(a, r);
+    place.is_isolated = a->ctx.spec->isolate;
+    return make_texts(a, &place, s);
 }
 
 static ls_status open_rank(agent *a, agent_rank *r, const rank_place *job)
@@ -145,68 +164,64 @@ static void start_inside(void *arg, int proc_fd)
 
 static ls_status open_isolated(agent *a, const rank_place *job)
 {
-    rank_starts starts = {.list = ls_calloc((size_t)a->spec->n_ranks, sizeof(*starts.list))};
+    rank_starts starts = {.list = ls_calloc((size_t)a->ctx.spec->n_ranks, sizeof(*starts.list))};
     const isolate_plan plan = {.key_fd = a->key_fd, .fill = start_inside, .arg = &starts};
     ls_status st = LS_OK;
 
     if (starts.list == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d rank%s", a->spec->n_ranks,
-                       text_plural(a->spec->n_ranks));
-    while (st == LS_OK && starts.n < a->spec->n_ranks) {
+        return ls_fail(LS_ENOMEM, "no memory for %d rank%s", a->ctx.spec->n_ranks,
+                       text_plural(a->ctx.spec->n_ranks));
+    while (st == LS_OK && starts.n < a->ctx.spec->n_ranks) {
         st = prepare_rank(a, &a->ranks[starts.n], job, &starts.list[starts.n]);
         starts.n++;
     }
     if (st == LS_OK)
-        st = isolate_start(&plan, &a->isolation);
+        st = isolate_start(&plan, &a->containment.isolation);
     for (int i = 0; i < starts.n; i++)
         free_start(&starts.list[i]);
     ls_free(starts.list);
     return st;
 }
 
-/* --- all of them --- */
+/* --- all ranks --- */
 
-void agent_prepare_ranks(agent *a)
+void agent_reset_ranks(agent *a)
 {
     a->n_ended = 0;
     a->root = -1;
     a->aborter = -1;
     a->failed_ms = 0;
-    a->drained = false;
     a->is_signalled = false;
     a->is_killed = false;
     a->started_s = (int64_t)time(NULL);
-    for (int i = 0; i < a->spec->n_ranks; i++)
+    agent_output_reset(&a->output);
+    for (int i = 0; i < a->ctx.spec->n_ranks; i++)
         a->ranks[i] = (agent_rank){.agent = a,
-                                   .rank = a->place.place.rank_base + i,
-                                   .attempt = a->place.place.generation - 1,
+                                   .rank = a->ctx.place.place.rank_base + i,
                                    .lifeline_fd = -1,
                                    .status_fd = -1,
-                                   .stream_fd = {-1, -1},
-                                   .log_fd = {-1, -1},
-                                   .error_fd = -1,
-                                   .ring_fd = -1,
-                                   .pmi_fd = -1};
+                                   .ring_fd = -1};
 }
 
 static void write_hub_url(const agent *a, char *url, size_t n)
 {
-    net_address hub = a->head_at;
+    net_address hub = a->link.head_at;
 
-    if (a->place.hub_unix[0] != 0) {
-        text_format(url, n, "%s", a->place.hub_unix);
+    if (a->ctx.place.hub_unix[0] != 0) {
+        text_format(url, n, "%s", a->ctx.place.hub_unix);
         return;
     }
-    net_address_set_port(&hub, a->place.hub_port);
+    net_address_set_port(&hub, a->ctx.place.hub_port);
     net_address_text(url, n, &hub);
 }
 
-static ls_status open_ranks(agent *a)
+/* What is the same for all ranks of this node. `url` and `host` are buffers for the place. */
+static rank_place describe_place(const agent *a, char url[NET_ADDRESS_TEXT_MAX],
+                                 char host[NET_ADDRESS_TEXT_MAX])
 {
-    const agent_spec *spec = a->spec;
-    const rdzv_place *p = &a->place.place;
-    char url[NET_ADDRESS_TEXT_MAX];
-    char host[NET_ADDRESS_TEXT_MAX];
+    const agent_spec *spec = a->ctx.spec;
+    const node_welcome *welcome = &a->ctx.place;
+    const rdzv_place *p = &welcome->place;
     const int cores = ls_usable_cores(NULL);
     const int threads = cores / spec->n_ranks;
     rank_place place = {
@@ -214,85 +229,81 @@ static ls_status open_ranks(agent *a)
         .local_size = p->n_local,
         .node_rank = p->node,
         .n_nodes = p->n_nodes,
-        .job = a->place.job,
+        .job = welcome->job,
         .agent = a->name,
         .store = url,
-        .master_addr = agent_master_host(a, host, sizeof(host)),
-        .agent_store = a->place.has_store,
-        .run_id = spec->run_id != NULL ? spec->run_id : a->place.job,
+        .master_addr = agent_store_host(&a->store, host, NET_ADDRESS_TEXT_MAX),
+        .agent_store = welcome->has_store,
+        .run_id = spec->run_id != NULL ? spec->run_id : welcome->job,
         .role = spec->role != NULL ? spec->role : "default",
         .generation = p->generation,
         .n_restarts = p->n_restarts,
-        .max_restarts = a->place.max_restarts,
+        .max_restarts = welcome->max_restarts,
         .virtual_local_rank = spec->virtual_local_rank,
         .key_fd = a->key_fd,
         .threads = threads > 0 ? threads : 1,
         .cores = cores,
     };
 
-    if (a->pick.n > 0)
-        place.n_variables =
-            net_pick_variables(&a->pick, environ, agent_has_rdma(), place.variables);
-    write_hub_url(a, url, sizeof(url));
-    a->mpi_told = (node_mpi){0};
-    if (spec->argv != NULL)
-        LS_TRY(
-            pmi_create(a->place.job, spec->n_ranks, p->world_size, a->place.mpi_layout, &a->pmi));
-    LS_TRY(agent_open_fold(a));
-    LS_TRY(agent_open_store(a, &place.master_port));
-    if (spec->isolate)
+    if (a->network.pick.n > 0)
+        place.n_variables = net_pick_variables(&a->network.pick, environ, agent_network_has_rdma(),
+                                               place.variables);
+    write_hub_url(a, url, NET_ADDRESS_TEXT_MAX);
+    return place;
+}
+
+static ls_status open_ranks(agent *a)
+{
+    char url[NET_ADDRESS_TEXT_MAX];
+    char host[NET_ADDRESS_TEXT_MAX];
+    rank_place place = describe_place(a, url, host);
+
+    LS_TRY(agent_output_begin(&a->output));
+    LS_TRY(agent_pmi_begin(&a->pmi));
+    LS_TRY(agent_store_open(&a->store, &place.master_port));
+    if (a->ctx.spec->isolate)
         LS_TRY(open_isolated(a, &place));
-    for (int i = 0; !spec->isolate && i < spec->n_ranks; i++)
+    for (int i = 0; !a->ctx.spec->isolate && i < a->ctx.spec->n_ranks; i++)
         LS_TRY(open_rank(a, &a->ranks[i], &place));
-    agent_watch_store(a, place.master_port);
+    agent_store_begin_watch(&a->store, place.master_port, &a->ranks[0].pid);
     return LS_OK;
 }
 
-/* After a failure the caller closes what has been started; nothing of it may look like a rank that failed. */
+/* After a failure the caller closes the ranks: none of them may be reported as failed. */
 ls_status agent_start_ranks(agent *a)
 {
-    ls_status st;
-
-    agent_prepare_ranks(a);
-    agent_begin_group(a);
-    st = agent_open_filters(a, a->place.place.generation - 1);
-    if (st == LS_OK)
-        st = open_ranks(a);
-    if (st == LS_OK)
-        a->phase = AGENT_RUNNING;
-    return st;
+    agent_reset_ranks(a);
+    agent_containment_begin(&a->containment);
+    LS_TRY(open_ranks(a));
+    a->ctx.phase = AGENT_RUNNING;
+    return LS_OK;
 }
 
-/* A shim that still lives kills its rank now: all at once, before any of them is waited for. */
-static void let_go(agent_rank *r)
+/* A shim that still runs kills its rank when its lifeline ends. */
+static void end_lifeline(agent_rank *r)
 {
     file_close(&r->lifeline_fd);
-    if (r->shim > 0 && !r->agent->spec->isolate)
-        kill(r->shim, SIGCONT); /* if somebody has stopped it */
+    if (r->shim > 0 && !r->agent->ctx.spec->isolate)
+        kill(r->shim, SIGCONT); /* a stopped shim does nothing */
 }
 
-/* What it could not kill: its last words. How the rank ended is not asked any more. */
-static void hear_shim_out(agent_rank *r)
+/* Reads the last records of the shim, for processes that it could not kill. */
+static void end_shim(agent_rank *r)
 {
-    if (r->shim > 0 && !r->agent->spec->isolate)
-        waitpid(r->shim, NULL, 0); /* bounded: it gives up after a few seconds */
+    if (r->shim > 0 && !r->agent->ctx.spec->isolate)
+        waitpid(r->shim, NULL, 0); /* bounded: the shim gives up after a few seconds */
     r->shim = 0;
     r->ended = true;
     if (r->status_fd >= 0)
-        agent_on_shim_status(r, POLL_READ);
+        agent_on_status(r, POLL_READ);
 }
 
 static void close_rank(agent_rank *r)
 {
-    hear_shim_out(r);
+    end_shim(r);
     poller_unwatch(r->status_watch);
     file_close(&r->status_fd);
     file_close(&r->ring_fd);
-    agent_close_rank_logs(r);
-    agent_end_pmi(r);
-    output_free(&r->stream[0]);
-    output_free(&r->stream[1]);
-    output_free_recent(&r->kept);
 }
 
 void agent_close_ranks(agent *a)
@@ -300,24 +311,18 @@ void agent_close_ranks(agent *a)
     poller_timer_cancel(&a->term_timer);
     poller_timer_cancel(&a->kill_timer);
     poller_timer_cancel(&a->lost_timer);
-    poller_timer_cancel(&a->drain_timer);
-    poller_timer_cancel(&a->fold_timer);
-    poller_timer_cancel(&a->store_look);
-    agent_end_output(a);
-    agent_end_input(a);
-    for (int i = 0; i < a->spec->n_ranks; i++)
-        let_go(&a->ranks[i]);
-    agent_end_below(a);
-    for (int i = 0; i < a->spec->n_ranks; i++)
+    agent_store_end_watch(&a->store);
+    agent_output_end(&a->output);
+    agent_input_end(&a->input);
+    for (int i = 0; i < a->ctx.spec->n_ranks; i++) /* all at once, before the first wait */
+        end_lifeline(&a->ranks[i]);
+    agent_containment_end_ranks(&a->containment);
+    for (int i = 0; i < a->ctx.spec->n_ranks; i++)
         close_rank(&a->ranks[i]);
-    agent_prepare_ranks(a);
-    if (a->hosts == NULL) {
-        output_fold_destroy(a->fold);
-        a->fold = NULL;
-    }
-    stream_mux_close(&a->streams);
-    agent_close_store(a);
-    pmi_destroy(a->pmi);
-    a->pmi = NULL;
-    a->phase = AGENT_IDLE;
+    agent_output_free_ranks(&a->output);
+    agent_reset_ranks(a);
+    stream_mux_close(&a->link.streams);
+    agent_store_close(&a->store);
+    agent_pmi_end(&a->pmi);
+    a->ctx.phase = AGENT_IDLE;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_remote.c - the other end of starter.h: an agent whose stdin and stdout belong to who has started it. What its ranks print goes there in
- * frames; the end of stdin is the end of the job here.
+ * agent_remote.c - the agent's side of the connection to its starter. Output frames are queued in
+ * the sink of stdout, and never block. Called by agent_output.c and agent_input.c; frames of the
+ * starter are read from the poller.
  */
-#include "launch/agent/agent.h"
+#include "launch/agent/agent_remote.h"
 
 #include "launch/hosts/launch_request.h"
 #include "launch/process/process.h"
@@ -13,118 +14,111 @@
 #include <string.h>
 #include <unistd.h>
 
-static void send_frame(agent *a, remote_message type, const void *lead, size_t n_lead,
-                       const char *bytes, size_t n)
+/* --- to the starter --- */
+
+static void write_frame(output_sink *to, remote_message type, const void *lead, size_t n_lead,
+                        const char *bytes, size_t n)
 {
     uint8_t header[FRAME_HEADER_BYTES + 8];
 
     wire_put_u32(header, (uint32_t)(n_lead + n));
     wire_put_u32(header + 4, type);
     memcpy(header + FRAME_HEADER_BYTES, lead, n_lead);
-    output_write_pieces(&a->sinks[0], header, FRAME_HEADER_BYTES + n_lead, bytes, n);
+    output_write_pieces(to, header, FRAME_HEADER_BYTES + n_lead, bytes, n);
 }
 
-void agent_remote_output(const agent_rank *r, int which, const char *bytes, size_t n)
+void agent_remote_write_output(output_sink *to, int rank, int which, const char *bytes, size_t n)
 {
     uint8_t lead[5];
 
-    wire_put_u32(lead, (uint32_t)r->rank);
+    wire_put_u32(lead, (uint32_t)rank);
     lead[4] = (uint8_t)which;
     while (n > REMOTE_OUTPUT_MOST) {
-        send_frame(r->agent, REMOTE_OUTPUT, lead, sizeof(lead), bytes, REMOTE_OUTPUT_MOST);
+        write_frame(to, REMOTE_OUTPUT, lead, sizeof(lead), bytes, REMOTE_OUTPUT_MOST);
         bytes += REMOTE_OUTPUT_MOST;
         n -= REMOTE_OUTPUT_MOST;
     }
-    send_frame(r->agent, REMOTE_OUTPUT, lead, sizeof(lead), bytes, n);
+    write_frame(to, REMOTE_OUTPUT, lead, sizeof(lead), bytes, n);
 }
 
-void agent_remote_note(agent *a, const char *line)
+void agent_remote_write_note(output_sink *to, const char *line)
 {
     uint8_t length[4];
 
     wire_put_u32(length, (uint32_t)strlen(line));
-    send_frame(a, REMOTE_NOTE, length, sizeof(length), line, strlen(line));
+    write_frame(to, REMOTE_NOTE, length, sizeof(length), line, strlen(line));
 }
 
-static void starter_is_gone(agent *a, const char *why)
-{
-    poller_unwatch(a->remote_watch);
-    a->remote_watch = NULL;
-    a->sinks[0].is_broken = true; /* nobody reads it any more */
-    agent_leave_job(a);           /* the end of our ranks is no failure of theirs */
-    (void)ls_fail(LS_EPEER, "%s", why);
-    agent_give_up(a, LS_EPEER);
-}
-
-void agent_remote_lost(agent *a)
-{
-    starter_is_gone(a, "nobody reads what this agent sends");
-}
-
-void agent_remote_grant(agent *a, size_t more)
+void agent_remote_write_window(output_sink *to, size_t more)
 {
     uint8_t bytes[4];
 
     wire_put_u32(bytes, (uint32_t)more);
-    send_frame(a, REMOTE_WINDOW, bytes, sizeof(bytes), "", 0);
-    agent_mind_output(a);
+    write_frame(to, REMOTE_WINDOW, bytes, sizeof(bytes), "", 0);
 }
 
-static ls_status take_size(agent *a, const frame *f)
+/* --- from the starter --- */
+
+void agent_remote_lose(starter_reader *s, const char *why)
+{
+    if (s->watch == NULL)
+        return;
+    poller_unwatch(s->watch);
+    s->watch = NULL;
+    s->lost(s->self, why);
+}
+
+static ls_status take_frame(const starter_reader *s, const frame *f)
 {
     pty_size size;
 
-    LS_TRY(remote_read_size(f, &size));
-    agent_resize_ranks(a, size);
-    return LS_OK;
-}
-
-static ls_status take_frame(agent *a, const frame *f)
-{
     switch (f->type) {
     case REMOTE_INPUT:
-        return agent_take_input(a, (const char *)f->body, f->bytes);
+        return agent_input_take(s->input, (const char *)f->body, f->bytes);
     case REMOTE_SIZE:
-        return take_size(a, f);
+        LS_TRY(remote_read_size(f, &size));
+        s->resize(s->self, size);
+        return LS_OK;
     default:
         return ls_fail(LS_EPROTO, "unknown message %u", f->type);
     }
 }
 
-static ls_status take_frames(agent *a, const char *bytes, size_t n)
+static ls_status take_bytes(starter_reader *s, const char *bytes, size_t n)
 {
     bool have = true;
     frame f;
 
-    LS_TRY(frame_reader_feed(&a->remote_in, bytes, n));
+    LS_TRY(frame_reader_feed(&s->in, bytes, n));
     while (have) {
-        LS_TRY(frame_reader_next(&a->remote_in, &f, &have));
+        LS_TRY(frame_reader_next(&s->in, &f, &have));
         if (have)
-            LS_TRY(take_frame(a, &f));
+            LS_TRY(take_frame(s, &f));
     }
     return LS_OK;
 }
 
 static void on_stdin(void *arg, unsigned events)
 {
-    agent *a = arg;
+    starter_reader *s = arg;
     char bytes[8192];
     char why[LS_ERROR_BYTES];
     ssize_t n;
 
     LS_UNUSED(events);
     do {
-        n = read(a->spec->remote->in_fd, bytes, sizeof(bytes));
+        n = read(s->input->output->ctx->spec->remote->in_fd, bytes, sizeof(bytes));
     } while (n < 0 && errno == EINTR);
-    if (n > 0 && take_frames(a, bytes, (size_t)n) != LS_OK)
-        starter_is_gone(a, text_format(why, sizeof(why),
-                                       "its starter says what it does not understand: %s",
-                                       ls_last_error()));
+    if (n > 0 && take_bytes(s, bytes, (size_t)n) != LS_OK)
+        agent_remote_lose(s, text_format(why, sizeof(why), "malformed message from the starter: %s",
+                                         ls_last_error()));
     else if (n > 0)
         return;
     else if (n == 0 || errno != EAGAIN)
-        starter_is_gone(a, "its starter is gone");
+        agent_remote_lose(s, "the starter has closed the connection");
 }
+
+/* --- life --- */
 
 ls_status agent_remote_take_streams(agent_remote *out)
 {
@@ -142,13 +136,18 @@ ls_status agent_remote_take_streams(agent_remote *out)
     return LS_OK;
 }
 
-ls_status agent_open_remote(agent *a)
+ls_status agent_remote_open(starter_reader *s, agent_input *input)
 {
-    output_sink_open(&a->sinks[0], a->spec->remote->out_fd);
-    a->sinks[0].terminal = false;
-    a->sinks[1].is_broken = true;
-    a->size = a->spec->remote->size;
-    frame_reader_init(&a->remote_in, REMOTE_BODY_MAX);
-    return poller_watch(a->poller, a->spec->remote->in_fd, POLL_READ, on_stdin, a,
-                        &a->remote_watch);
+    const agent_context *ctx = input->output->ctx;
+
+    s->input = input;
+    frame_reader_init(&s->in, REMOTE_BODY_MAX);
+    return poller_watch(ctx->poller, ctx->spec->remote->in_fd, POLL_READ, on_stdin, s, &s->watch);
+}
+
+void agent_remote_close(starter_reader *s)
+{
+    frame_reader_free(&s->in);
+    poller_unwatch(s->watch);
+    s->watch = NULL;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_request.c - what agents elsewhere are to run: for those that this one starts (agent_hosts.c), and for those that come by
- * `lockstep join` and ask.
+ * agent_request.c - writes the launch request for agents on other machines, from the spec of this
+ * agent. Called for hosts that this agent starts (agent_hosts_place.c), and by the head for
+ * machines that run `lockstep join`.
  */
-#include "launch/agent/agent.h"
+#include "launch/agent/agent_request.h"
 
 #include "base/alloc.h"
-#include "launch/hosts/launch_request.h"
 
 #include <unistd.h>
 
@@ -22,62 +22,60 @@ static const char *or_empty(const char *text)
     return text != NULL ? text : "";
 }
 
-void agent_fill_request(const agent *a, launch_request *o)
+void agent_request_fill(const agent_output *o, launch_request *out)
 {
-    const agent_spec *spec = a->spec;
+    const agent_spec *spec = o->ctx->spec;
 
-    o->n_nodes = spec->rendezvous.max_nodes;
-    o->n_ranks = 1;
-    o->run_hash = spec->rendezvous.run_id;
-    o->host = "";
-    o->argv = (char **)(uintptr_t)spec->argv;
-    while (o->argv[o->n_argv] != NULL)
-        o->n_argv++;
-    o->grace_ms = spec->grace_ms;
-    o->stop_signals = spec->stop_signals;
-    o->run_id = or_empty(spec->run_id);
-    o->role = or_empty(spec->role);
-    o->log_dir = or_empty(spec->log_dir);
-    o->filters[0] = or_empty(spec->filters[0]);
-    o->filters[1] = or_empty(spec->filters[1]);
-    o->line_prefix = or_empty(spec->line_prefix);
-    o->master_addr = or_empty(spec->hosts != NULL ? spec->master_addr : NULL);
-    o->net = or_empty(spec->net);
-    o->ports = spec->ports;
-    o->virtual_local_rank = spec->virtual_local_rank;
-    o->terminal = a->sinks[1].terminal;
-    o->input_terminal = isatty(STDIN_FILENO) != 0;
-    o->pty = spec->pty;
-    o->hosts_store = spec->hosts_store;
-    o->isolate = spec->isolate;
+    out->n_nodes = spec->rendezvous.max_nodes;
+    out->n_ranks = 1;
+    out->run_hash = spec->rendezvous.run_id;
+    out->host = "";
+    out->argv = (char **)(uintptr_t)spec->argv;
+    while (out->argv[out->n_argv] != NULL)
+        out->n_argv++;
+    out->grace_ms = spec->grace_ms;
+    out->stop_signals = spec->stop_signals;
+    out->run_id = or_empty(spec->run_id);
+    out->role = or_empty(spec->role);
+    out->log_dir = or_empty(spec->log_dir);
+    out->filters[0] = or_empty(spec->filters[0]);
+    out->filters[1] = or_empty(spec->filters[1]);
+    out->line_prefix = or_empty(spec->line_prefix);
+    out->master_addr = or_empty(spec->hosts != NULL ? spec->master_addr : NULL);
+    out->net = or_empty(spec->net);
+    out->ports = spec->ports;
+    out->virtual_local_rank = spec->virtual_local_rank;
+    out->terminal = o->sinks[1].terminal;
+    out->input_terminal = isatty(STDIN_FILENO) != 0;
+    out->pty = spec->pty;
+    out->hosts_store = spec->hosts_store;
+    out->isolate = spec->isolate;
     if (spec->redirect != NULL)
-        o->redirect = *spec->redirect;
+        out->redirect = *spec->redirect;
     if (spec->tee != NULL)
-        o->tee = *spec->tee;
-    copy_list(&o->shown_local, spec->shown_local);
-    copy_list(&o->shown, spec->shown);
+        out->tee = *spec->tee;
+    copy_list(&out->shown_local, spec->shown_local);
+    copy_list(&out->shown, spec->shown);
 }
 
-/* Without the key: who asks has it. */
-ls_status agent_write_request(void *arg, wire_writer *w)
+ls_status agent_request_write(const agent_output *o, wire_writer *w)
 {
-    const agent *a = arg;
-    launch_request o = {0};
+    launch_request request = {0};
     char folder[4096];
     ls_status st;
 
-    if (a->spec->argv == NULL)
+    if (o->ctx->spec->argv == NULL)
         return ls_fail(LS_EUNSUPPORTED, "the ranks of this job are started by its program itself: "
-                                        "start that here, too");
+                                        "start that program on this machine, too");
     if (getcwd(folder, sizeof(folder)) == NULL)
         return ls_fail_errno("the working folder");
-    agent_fill_request(a, &o);
-    o.folder = folder;
-    st = launch_request_list_env(NULL, 0, true, &o);
+    agent_request_fill(o, &request);
+    request.folder = folder;
+    st = launch_request_list_env(NULL, 0, true, &request);
     if (st == LS_OK) {
-        launch_request_write(w, &o);
+        launch_request_write(w, &request);
         st = wire_writer_status(w);
     }
-    ls_free(o.env);
+    ls_free(request.env);
     return st;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_rings.c - the flight recorders of ranks that have ended, on their way to the head, which makes one timeline of all.
- *
- * A recorder goes as pieces of its memory; those that were never written are left out.
+ * agent_rings.c - sends the flight recorders of ranks that have ended to the head, which makes one
+ * timeline of all. A recorder is sent in pieces; pieces that were never written are left out.
+ * Called when all ranks of a generation have ended.
  */
 #include "launch/agent/agent.h"
 
@@ -14,8 +14,8 @@
 
 enum {
     PIECE_BYTES = 8192,
-    AHEAD_BYTES = 1024 * 1024, /* that wait to be sent, before more is read */
-    SEND_MS = 10000            /* for all of them: a timeline must not keep a job from its end */
+    QUEUE_BYTES = 1024 * 1024, /* queued for the head, before more is read */
+    SEND_MS = 10000            /* for all recorders: a timeline must not delay the end of the job */
 };
 
 static bool is_written(const uint8_t *bytes, size_t n)
@@ -23,36 +23,35 @@ static bool is_written(const uint8_t *bytes, size_t n)
     return bytes[0] != 0 || memcmp(bytes, bytes + 1, n - 1) != 0;
 }
 
-/* False when the head has not taken in time what it was sent. */
-static ls_status wait_for_room(agent *a, int64_t deadline_ms, bool *has_room)
+/* *has_space: the head has taken enough before the deadline. */
+static ls_status wait_for_queue(const agent *a, int64_t deadline_ms, bool *has_space)
 {
-    while (a->is_linked && frame_queue_bytes(&a->link.out) > AHEAD_BYTES &&
+    while (a->link.is_linked && frame_queue_bytes(&a->link.link.out) > QUEUE_BYTES &&
            ls_deadline_left(deadline_ms) > 0)
-        LS_TRY(poller_run_once(a->poller, ls_deadline_left(deadline_ms)));
-    *has_room = a->is_linked && frame_queue_bytes(&a->link.out) <= AHEAD_BYTES;
+        LS_TRY(poller_run_once(a->ctx.poller, ls_deadline_left(deadline_ms)));
+    *has_space = a->link.is_linked && frame_queue_bytes(&a->link.link.out) <= QUEUE_BYTES;
     return LS_OK;
 }
 
-static void send_piece(agent *a, const node_ring *piece)
+static void send_piece(const agent *a, const node_ring *piece)
 {
     wire_writer w = {0};
 
     node_write_ring(&w, piece);
-    agent_send(a, NODE_RING, &w);
-    wire_writer_free(&w);
+    agent_send(&a->ctx, NODE_RING, &w);
 }
 
-static ls_status send_ring(agent *a, const agent_rank *r, int64_t deadline_ms)
+static ls_status send_ring(const agent *a, const agent_rank *r, int64_t deadline_ms)
 {
-    node_ring piece = {.generation = a->place.place.generation, .local_rank = (int)(r - a->ranks)};
+    node_ring piece = {.generation = agent_generation(&a->ctx), .local_rank = agent_local_rank(r)};
     uint8_t bytes[PIECE_BYTES];
     struct stat info;
-    bool has_room = true;
+    bool has_space = true;
 
     if (r->ring_fd < 0 || fstat(r->ring_fd, &info) != 0 || info.st_size > NODE_RING_MAX)
         return LS_OK;
     piece.total = (uint32_t)info.st_size;
-    for (; has_room && piece.offset < piece.total; piece.offset += PIECE_BYTES) {
+    for (; has_space && piece.offset < piece.total; piece.offset += PIECE_BYTES) {
         const size_t left = piece.total - piece.offset;
 
         piece.n = left < PIECE_BYTES ? left : PIECE_BYTES;
@@ -60,11 +59,11 @@ static ls_status send_ring(agent *a, const agent_rank *r, int64_t deadline_ms)
         LS_TRY(file_pread_all(r->ring_fd, "a flight recorder", bytes, piece.n, piece.offset));
         if (is_written(bytes, piece.n))
             send_piece(a, &piece);
-        LS_TRY(wait_for_room(a, deadline_ms, &has_room));
+        LS_TRY(wait_for_queue(a, deadline_ms, &has_space));
     }
     piece.n = 0;
     piece.offset = piece.total;
-    if (has_room)
+    if (has_space)
         send_piece(a, &piece);
     return LS_OK;
 }
@@ -73,7 +72,7 @@ ls_status agent_send_rings(agent *a)
 {
     const int64_t deadline_ms = ls_deadline_ms(SEND_MS);
 
-    for (int i = 0; a->place.collects_rings && i < a->spec->n_ranks; i++)
+    for (int i = 0; a->ctx.place.collects_rings && i < a->ctx.spec->n_ranks; i++)
         LS_TRY(send_ring(a, &a->ranks[i], deadline_ms));
     return LS_OK;
 }

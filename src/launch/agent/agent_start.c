@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_start.c - what an agent has of its own, for all generations, and how it is given back: signals, descriptors, the guardian.
+ * agent_start.c - opens and closes an agent: its signals, descriptors and modules, and what a job
+ * needs once for all generations. agent_close() takes an agent that was opened in part. Called by
+ * agent_run(), and at the first welcome of the head.
  */
 #include "launch/agent/agent.h"
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/file.h"
 #include "launch/process/process.h"
 
@@ -13,16 +14,12 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-enum { KILL_MS = 3000, GUARDIANS_MOST = 100 };
 
 /* Besides those that end the job. */
 static const int handled_signals[] = {SIGCHLD, SIGTSTP, SIGCONT, SIGUSR1, SIGUSR2, SIGWINCH};
 
-/* --- the agent's own descriptors --- */
+/* --- signals --- */
 
 bool agent_stops_at(const agent_spec *spec, int number)
 {
@@ -35,39 +32,54 @@ bool agent_stops_at(const agent_spec *spec, int number)
 static ls_status take_signals(agent *a)
 {
     const struct sigaction ignore = {.sa_handler = SIG_IGN};
+    agent_signals *s = &a->signals;
     sigset_t set;
 
     sigemptyset(&set);
     for (size_t i = 0; i < LS_COUNT_OF(handled_signals); i++)
         sigaddset(&set, handled_signals[i]);
     for (int number = 1; number < 32; number++)
-        if (agent_stops_at(a->spec, number))
+        if (agent_stops_at(a->ctx.spec, number))
             sigaddset(&set, number);
-    if (pthread_sigmask(SIG_BLOCK, &set, &a->old_mask) != 0)
+    if (pthread_sigmask(SIG_BLOCK, &set, &s->old_mask) != 0)
         return ls_fail_errno("blocking signals");
-    sigaction(SIGPIPE, &ignore, &a->old_pipe); /* a shim that was killed must not take us along */
-    sigaction(SIGXFSZ, &ignore, &a->old_size); /* nor a log file that becomes too large */
-    sigaction(SIGTTIN, &ignore, &a->old_read); /* nor a terminal that is the shell's again */
-    a->signals_taken = true;
-    a->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (a->signal_fd < 0)
+    /*
+     * A killed shim, a log file over its limit, and a background terminal must not end the agent.
+     */
+    sigaction(SIGPIPE, &ignore, &s->old_pipe);
+    sigaction(SIGXFSZ, &ignore, &s->old_file_size);
+    sigaction(SIGTTIN, &ignore, &s->old_terminal_input);
+    s->is_taken = true;
+    s->fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (s->fd < 0)
         return ls_fail_errno("signalfd");
-    return poller_watch(a->poller, a->signal_fd, POLL_READ, agent_on_signal, a, &a->signal_watch);
+    return poller_watch(a->ctx.poller, s->fd, POLL_READ, agent_on_signal, a, &s->watch);
 }
 
-/* What was blocked meanwhile and is not for us stays pending, and arrives now. */
-static void give_signals_back(const agent *a)
+static void close_signals(agent_signals *s)
 {
-    if (!a->signals_taken)
-        return;
-    sigaction(SIGPIPE, &a->old_pipe, NULL);
-    sigaction(SIGXFSZ, &a->old_size, NULL);
-    sigaction(SIGTTIN, &a->old_read, NULL);
-    pthread_sigmask(SIG_SETMASK, &a->old_mask, NULL);
+    poller_timer_cancel(&s->pause_timer);
+    poller_unwatch(s->watch);
+    file_close(&s->fd);
 }
 
-/* What the ranks of other nodes cost where the head is: their connections to the store, and their node's. Nodes that are not known yet we
- * take to be like this one. */
+/* Signals that were blocked meanwhile and are still pending are delivered now. */
+static void restore_signals(const agent_signals *s)
+{
+    if (!s->is_taken)
+        return;
+    sigaction(SIGPIPE, &s->old_pipe, NULL);
+    sigaction(SIGXFSZ, &s->old_file_size, NULL);
+    sigaction(SIGTTIN, &s->old_terminal_input, NULL);
+    pthread_sigmask(SIG_SETMASK, &s->old_mask, NULL);
+}
+
+/* --- descriptors --- */
+
+/*
+ * Descriptors that other nodes need where the head is: connections of their agents, and of their
+ * ranks to the store. A node that is not known yet counts as one like this.
+ */
 static rlim_t count_remote_descriptors(const agent_spec *spec)
 {
     const rlim_t n_nodes =
@@ -81,7 +93,9 @@ static rlim_t count_remote_descriptors(const agent_spec *spec)
     return n;
 }
 
-/* Pipes, ring and connections of each rank need descriptors; the limit that users have by default is low. */
+/*
+ * Each rank needs pipes, a ring and connections. If the hard limit is too low, opening them fails.
+ */
 static void raise_descriptor_limit(const agent_spec *spec)
 {
     const rlim_t needed = 64 + 14 * (rlim_t)spec->n_ranks + count_remote_descriptors(spec);
@@ -90,40 +104,23 @@ static void raise_descriptor_limit(const agent_spec *spec)
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
         return;
     limit.rlim_cur = needed < limit.rlim_max ? needed : limit.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE,
-                    &limit); /* if that is not enough, opening the first pipe too many says so */
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 /* --- the job --- */
 
-ls_status agent_start_guardian(agent *a)
-{
-    process_mark mark = {.key_fd = a->key_fd};
-    int lifeline = -1;
-    ls_status st;
-
-    if (a->n_guardians++ == GUARDIANS_MOST)
-        return ls_fail(LS_ESYSTEM, "%d of them were killed", GUARDIANS_MOST);
-    text_format(mark.agent, sizeof(mark.agent), "%s", a->name);
-    LS_TRY(process_make_pipe(&lifeline, &a->guardian_fd));
-    st = guardian_start(&mark, &a->group, lifeline, &a->guardian);
-    close(lifeline);
-    return st;
-}
-
 static ls_status open_job(agent *a)
 {
-    LS_TRY(head_job_key(&a->base, a->place.job, &a->key));
+    LS_TRY(head_job_key(&a->link.key, a->ctx.place.job, &a->key));
     LS_TRY(net_key_to_fd(&a->key, &a->key_fd));
-    LS_TRY(agent_open_logs(a));
-    if (a->spec->argv != NULL && a->place.place.node == 0)
-        agent_note_open_mpi(a);
-    if (a->spec->argv != NULL)
-        agent_open_group(a);
-    return agent_start_guardian(a);
+    LS_TRY(agent_logs_open(&a->output));
+    if (a->ctx.spec->argv != NULL && a->ctx.place.place.node == 0)
+        agent_pmi_note_open_mpi(&a->ctx);
+    a->containment.mark.key_fd = a->key_fd;
+    return agent_containment_open_job(&a->containment);
 }
 
-/* What could not be had the first time is tried again at a restart. */
+/* What fails the first time is tried again at a restart. */
 ls_status agent_open_job(agent *a)
 {
     ls_status st;
@@ -133,57 +130,171 @@ ls_status agent_open_job(agent *a)
     st = open_job(a);
     a->has_job = st == LS_OK;
     if (!a->has_job) {
-        log_folder_close(&a->logs);
-        agent_remove_group(a);
+        log_folder_close(&a->output.logs);
+        agent_containment_end_job(&a->containment);
         file_close(&a->key_fd);
     }
     return st;
+}
+
+/* --- calls of the modules --- */
+
+static void on_send(void *arg, node_message type, const wire_writer *body)
+{
+    agent *a = arg;
+
+    agent_link_send(&a->link, type, body);
+}
+
+static void on_note(void *arg, const char *line)
+{
+    agent *a = arg;
+
+    agent_output_note(&a->output, line);
+}
+
+static void on_give_up(void *arg, ls_status st)
+{
+    agent *a = arg;
+
+    if (a->ctx.is_over)
+        return;
+    a->ctx.is_over = true;
+    a->failure = st;
+    text_format(a->failure_text, sizeof(a->failure_text), "%s", ls_last_error());
+}
+
+/* Whether ranks run, here or on hosts that this agent has started, and are not being ended. */
+static bool has_job(const agent *a)
+{
+    return a->ctx.phase == AGENT_RUNNING ||
+           (a->hosts != NULL && a->ctx.stop_signal == 0 && !a->ctx.is_over);
+}
+
+/*
+ * A closed reader ends the job as it ends any program that writes. A full disk or a lost terminal
+ * is an error: it is reported, and the ranks get their time to save their state.
+ */
+static void on_lost_output(void *arg, int which, int error)
+{
+    agent *a = arg;
+
+    if (a->ctx.spec->remote != NULL) {
+        if (which == 0)
+            agent_remote_lose(&a->starter, "the starter does not read the output of this agent");
+        return;
+    }
+    if (error == 0 && has_job(a))
+        agent_stop(a, SIGPIPE);
+    if (error == 0 || a->outcome.has_lost_output)
+        return;
+    a->outcome.has_lost_output = true;
+    agent_note(&a->ctx, "cannot write what the ranks print to %s: %s; the job ends",
+               which == 0 ? "stdout" : "stderr", ls_errno_text(error));
+    if (has_job(a) && a->ctx.stop_signal == 0)
+        agent_stop(a, SIGPIPE);
+}
+
+static void on_starter_size(void *arg, pty_size size)
+{
+    agent *a = arg;
+
+    if (!a->ctx.spec->pty)
+        return;
+    agent_terminal_resize(&a->output, size);
+    agent_signal_ranks(a, SIGWINCH);
+}
+
+/* The end of the starter is the end of the job, and no failure of the ranks here. */
+static void on_starter_lost(void *arg, const char *why)
+{
+    agent *a = arg;
+
+    a->output.sinks[0].is_broken = true;
+    agent_leave_job(a);
+    (void)ls_fail(LS_EPEER, "%s", why);
+    a->ctx.give_up(a, LS_EPEER);
+}
+
+static ls_status on_placed(void *arg, const hosts_own_node *own)
+{
+    agent *a = arg;
+
+    a->own_spec.n_ranks = own->n_ranks;
+    a->own_spec.rendezvous.by_id = true;
+    a->own_spec.rendezvous.min_nodes = a->own_spec.rendezvous.max_nodes = own->n_nodes;
+    a->own_nodes.id = own->node;
+    if (own->name != NULL)
+        a->own_nodes.name = own->name;
+    return agent_link_open_head(&a->link);
 }
 
 /* --- life --- */
 
 static void prepare(agent *a, const agent_spec *spec, agent_result *result)
 {
-    *a = (agent){.own_spec = *spec,
-                 .result = result,
-                 .key_fd = -1,
-                 .signal_fd = -1,
-                 .guardian_fd = -1,
-                 .logs = {.fd = -1},
-                 .filtered_fd = {-1, -1},
-                 .input = {.fd = -1},
-                 .group = CGROUP_NONE,
-                 .isolation = ISOLATION_NONE};
-    oom_begin(&a->oom, "", NULL);
-    a->spec = &a->own_spec;
+    *a = (agent){.own_spec = *spec, .result = result, .key_fd = -1, .signals = {.fd = -1}};
     if (spec->nodes != NULL) {
         a->own_nodes = *spec->nodes;
         a->own_spec.nodes = &a->own_nodes;
     }
-    for (int i = 0; i < 2; i++)
-        a->sinks[i] = (output_sink){.fd = -1};
+    a->ctx = (agent_context){.spec = &a->own_spec,
+                             .agent = a,
+                             .send = on_send,
+                             .note = on_note,
+                             .fail = agent_fail_rank,
+                             .give_up = on_give_up,
+                             .lose_output = on_lost_output};
+    a->network.ctx = &a->ctx;
+    a->link.ctx = &a->ctx;
+    a->store.link = &a->link;
+    a->store.network = &a->network;
+    a->starter.self = a;
+    a->starter.resize = on_starter_size;
+    a->starter.lost = on_starter_lost;
+    agent_set_link_calls(a);
+    agent_containment_init(&a->containment, &a->ctx);
+    agent_output_init(&a->output, &a->ctx);
+    agent_input_init(&a->input, &a->output);
 }
 
 static ls_status name_agent(agent *a)
 {
-    if (getrandom(&a->uid, sizeof(a->uid), 0) != (ssize_t)sizeof(a->uid))
+    if (getrandom(&a->link.uid, sizeof(a->link.uid), 0) != (ssize_t)sizeof(a->link.uid))
         return ls_fail_errno("random bytes for the agent's name");
-    text_format(a->name, sizeof(a->name), "%016llx", (unsigned long long)a->uid);
+    text_format(a->name, sizeof(a->name), "%016llx", (unsigned long long)a->link.uid);
+    text_format(a->containment.mark.agent, sizeof(a->containment.mark.agent), "%s", a->name);
     return LS_OK;
 }
 
-/* Of several machines each prints the report, and one has printed the lines. */
-static void count_console(agent *a)
+static ls_status open_ranks(agent *a)
 {
-    struct stat out;
-    struct stat err;
+    const int n = a->ctx.spec->n_ranks; /* may be 0 */
 
-    if (a->spec->nodes != NULL || a->spec->hosts != NULL)
-        return;
-    a->sinks[1].n_console = &a->n_console;
-    if (fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
-        out.st_dev == err.st_dev && out.st_ino == err.st_ino)
-        a->sinks[0].n_console = &a->n_console;
+    LS_TRY(agent_output_open(&a->output));
+    LS_TRY(agent_pmi_open(&a->pmi, &a->ctx));
+    a->ranks = ls_calloc((size_t)n + 1, sizeof(*a->ranks));
+    if (a->ranks == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d rank%s", n, text_plural(n));
+    agent_reset_ranks(a);
+    return LS_OK;
+}
+
+static ls_status open_connection(agent *a)
+{
+    const agent_spec *spec = a->ctx.spec;
+    const hosts_options hosts = {.output = &a->output,
+                                 .input = &a->input,
+                                 .link = &a->link,
+                                 .mask = &a->signals.old_mask,
+                                 .agent = a,
+                                 .placed = on_placed};
+
+    if (spec->nodes == NULL)
+        LS_TRY(net_key_random(&a->link.key));
+    else if (spec->nodes->key != NULL)
+        a->link.key = *spec->nodes->key;
+    return spec->hosts != NULL ? agent_hosts_open(&hosts, &a->hosts) : agent_link_open(&a->link);
 }
 
 ls_status agent_open(agent *a, const agent_spec *spec, agent_result *result)
@@ -191,74 +302,39 @@ ls_status agent_open(agent *a, const agent_spec *spec, agent_result *result)
     prepare(a, spec, result);
     LS_TRY(name_agent(a));
     LS_TRY(process_list_fds(&a->users));
-    a->ranks = ls_calloc((size_t)spec->n_ranks + 1, sizeof(*a->ranks)); /* there may be none */
-    if (a->ranks == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d rank%s", spec->n_ranks,
-                       text_plural(spec->n_ranks));
-    agent_prepare_ranks(a);
     raise_descriptor_limit(spec);
-    for (int i = 0; i < 2 && spec->capture && spec->remote == NULL; i++)
-        output_sink_open(&a->sinks[i], STDOUT_FILENO + i);
-    if (spec->capture && spec->remote == NULL)
-        count_console(a);
-    LS_TRY(poller_create(&a->poller));
+    LS_TRY(open_ranks(a));
+    LS_TRY(poller_create(&a->ctx.poller));
     LS_TRY(take_signals(a));
     if (spec->remote != NULL)
-        LS_TRY(agent_open_remote(a));
+        LS_TRY(agent_remote_open(&a->starter, &a->input));
     if (spec->argv != NULL)
         prctl(PR_SET_CHILD_SUBREAPER, 1);
-    return agent_open_link(a);
-}
-
-static void close_guardian(agent *a)
-{
-    if (a->guardian > 0) {
-        kill(a->guardian, SIGKILL); /* nothing is left to guard */
-        waitpid(a->guardian, NULL, 0);
-    }
-    file_close(&a->guardian_fd);
-}
-
-/* What the rank of a shim that was killed has forked carries the mark, or has come to us. */
-static void sweep_lost(agent *a)
-{
-    process_mark mark = {.key_fd = a->key_fd, .spared = a->guardian};
-
-    if (!a->shim_lost)
-        return;
-    text_format(mark.agent, sizeof(mark.agent), "%s", a->name);
-    process_sweep_job(&mark, ls_deadline_ms(KILL_MS));
+    return open_connection(a);
 }
 
 void agent_close(agent *a)
 {
+    agent_hosts *hosts = a->hosts;
+
     if (a->ranks != NULL)
         agent_close_ranks(a);
-    sweep_lost(a); /* while the guardian still waits for our own end */
-    agent_remove_group(a);
-    close_guardian(a);
-    if (a->shim_lost && a->spec->argv != NULL)
-        process_kill_children(ls_deadline_ms(KILL_MS));
-    agent_close_filters(a);
-    log_folder_close(&a->logs);
-    agent_close_link(
-        a); /* so that agents elsewhere know that it is over, if nobody could tell them */
-    agent_close_hosts(a);
-    output_fold_destroy(a->fold);
-    agent_close_input(a);
-    frame_reader_free(&a->remote_in);
-    poller_unwatch(a->remote_watch);
-    poller_timer_cancel(&a->pause_timer);
-    for (int i = 0; i < 2; i++) {
-        poller_unwatch(a->sink_watch[i]);
-        output_sink_close(&a->sinks[i]);
-    }
-    poller_unwatch(a->signal_watch);
-    file_close(&a->signal_fd);
-    poller_destroy(a->poller);
+    agent_containment_sweep(&a->containment);
+    agent_containment_end_job(&a->containment);
+    agent_containment_close(&a->containment);
+    agent_link_close(&a->link); /* before the hosts: their agents then know that the job is over */
+    agent_network_close(&a->network);
+    a->hosts = NULL;
+    agent_hosts_close(hosts);
+    agent_input_close(&a->input);
+    agent_remote_close(&a->starter);
+    agent_output_close(&a->output);
+    agent_pmi_close(&a->pmi);
+    close_signals(&a->signals);
+    poller_destroy(a->ctx.poller);
     file_close(&a->key_fd);
     net_key_wipe(&a->key);
     ls_free(a->users.fds);
     ls_free(a->ranks);
-    give_signals_back(a);
+    restore_signals(&a->signals);
 }

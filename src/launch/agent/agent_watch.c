@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_watch.c - the ranks of this node while they run: signals to them, news from their shims, and their end.
+ * agent_watch.c - the ranks of this node while they run: signals to them, records of their shims,
+ * and how they end. The first failure decides the root rank; every failure is reported to the head.
+ * Called by the loop, by messages of the head, and by the modules when a rank has failed.
  */
 #include "launch/agent/agent.h"
 
@@ -15,12 +17,10 @@
 #include <unistd.h>
 
 enum {
-    TELL_MS = 300, /* after a failure: for the others to say what they heard, before SIGTERM */
-    KILL_MS = 700, /* from SIGTERM to SIGKILL after a failure */
-    ROOT_MS =
-        100, /* within which a crash is the cause of another rank's exit, not its consequence */
-    LOST_MS =
-        4000 /* from SIGKILL until a rank that is still there counts as one that cannot be killed */
+    ABORT_MS = 300, /* after a failure: for the other ranks to report it and exit, before SIGTERM */
+    KILL_MS = 700,  /* from SIGTERM to SIGKILL after a failure */
+    ROOT_MS = 100,  /* a crash within this time after another rank's exit is its cause */
+    LOST_MS = 4000  /* after SIGKILL: a rank that still runs counts as impossible to kill */
 };
 
 /* --- signals to ranks --- */
@@ -37,50 +37,52 @@ static void signal_rank(agent_rank *r, int number)
 
 void agent_signal_ranks(agent *a, int number)
 {
-    for (int i = 0; a->phase != AGENT_IDLE && i < a->spec->n_ranks; i++)
+    for (int i = 0; a->ctx.phase != AGENT_IDLE && i < a->ctx.spec->n_ranks; i++)
         signal_rank(&a->ranks[i], number);
 }
 
 static void rank_ended(agent_rank *r, int wait_status);
 
-/* A process that waits for a device ends when that answers, if ever. We do not wait with it. */
+/*
+ * A process that waits for a device ends when the device answers, if ever. The job does not wait.
+ */
 static void leave_unkillable(void *arg)
 {
     agent *a = arg;
 
-    for (int i = 0; i < a->spec->n_ranks; i++) {
+    for (int i = 0; i < a->ctx.spec->n_ranks; i++) {
         agent_rank *r = &a->ranks[i];
         if (r->ended)
             continue;
-        if (r->pid <= 0 || !agent_has_noted(a, r->pid))
-            agent_note(a, "rank %d (pid %d) cannot be killed (%s) and is left behind", r->rank,
-                       (int)r->pid, process_state_text(process_state(r->pid)));
+        if (r->pid <= 0 || !agent_containment_was_noted(&a->containment, r->pid))
+            agent_note(&a->ctx, "rank %d (pid %d) cannot be killed (%s) and is left behind",
+                       r->rank, (int)r->pid, process_state_text(process_state(r->pid)));
         rank_ended(r, SIGKILL);
     }
 }
 
-/* A stopped shim passes nothing on. */
+/* A stopped shim passes no signal on. */
 static void wake_shims(agent *a)
 {
-    for (int i = 0; i < a->spec->n_ranks; i++)
+    for (int i = 0; i < a->ctx.spec->n_ranks; i++)
         if (a->ranks[i].shim > 0)
             kill(a->ranks[i].shim, SIGCONT);
 }
 
-/* SIGCONT first: a stopped rank hears nothing else but SIGKILL. */
+/* SIGCONT first: a stopped rank reacts to SIGKILL only. */
 void agent_kill_ranks(agent *a)
 {
-    if (a->phase == AGENT_IDLE)
+    if (a->ctx.phase == AGENT_IDLE)
         return;
-    if (a->phase == AGENT_RUNNING)
-        a->phase = AGENT_FAILING;
+    if (a->ctx.phase == AGENT_RUNNING)
+        a->ctx.phase = AGENT_FAILING;
     a->is_signalled = true;
     a->is_killed = true;
     wake_shims(a);
     agent_signal_ranks(a, SIGCONT);
     agent_signal_ranks(a, SIGKILL);
-    cgroup_kill(&a->group);
-    poller_timer_set(a->poller, &a->lost_timer, ls_now_ms() + LOST_MS, leave_unkillable, a);
+    cgroup_kill(&a->containment.group);
+    poller_timer_set(a->ctx.poller, &a->lost_timer, ls_now_ms() + LOST_MS, leave_unkillable, a);
 }
 
 static void failed_long_enough(void *arg)
@@ -96,47 +98,47 @@ static void terminate_ranks(void *arg)
     wake_shims(a);
     agent_signal_ranks(a, SIGCONT);
     agent_signal_ranks(a, SIGTERM);
-    poller_timer_set(a->poller, &a->kill_timer, ls_now_ms() + KILL_MS, failed_long_enough, a);
+    poller_timer_set(a->ctx.poller, &a->kill_timer, ls_now_ms() + KILL_MS, failed_long_enough, a);
 }
 
-/* The hub tells them why; those that do not end by themselves are ended. */
+/* The hub sends the ranks the cause; those that do not exit by themselves are ended. */
 void agent_abort_ranks(agent *a)
 {
-    a->phase = AGENT_FAILING;
-    poller_timer_set(a->poller, &a->term_timer, ls_now_ms() + TELL_MS, terminate_ranks, a);
+    a->ctx.phase = AGENT_FAILING;
+    poller_timer_set(a->ctx.poller, &a->term_timer, ls_now_ms() + ABORT_MS, terminate_ranks, a);
 }
 
 static void grace_is_over(void *arg)
 {
     agent *a = arg;
 
-    for (int i = 0; i < a->spec->n_ranks; i++)
+    for (int i = 0; i < a->ctx.spec->n_ranks; i++)
         if (!a->ranks[i].ended)
-            agent_note(a, "rank %d (pid %d) did not end within %.1f s and is killed",
+            agent_note(&a->ctx, "rank %d (pid %d) did not end within %.1f s and is killed",
                        a->ranks[i].rank, (int)a->ranks[i].pid, (double)a->grace_ms / 1e3);
     agent_kill_ranks(a);
 }
 
 void agent_note_stop(agent *a, const node_stop *stop)
 {
-    if (stop->signal != SIGPIPE &&
-        a->spec->remote == NULL) /* the reader has gone; nothing needs to be said */
-        agent_note(a, "%s: the ranks have %.1f s to end%s", stop->text,
-                   (double)stop->grace_ms / 1e3,
-                   a->stop_signal != 0 ? "; a second one kills them" : "");
+    if (stop->signal == SIGPIPE || a->ctx.spec->remote != NULL)
+        return; /* the reader is gone, or the starter prints it */
+    agent_note(&a->ctx, "%s: the ranks have %.1f s to end%s", stop->text,
+               (double)stop->grace_ms / 1e3,
+               a->ctx.stop_signal != 0 ? "; a second one kills them" : "");
 }
 
 void agent_stop_ranks(agent *a, const node_stop *stop)
 {
-    if (a->phase != AGENT_RUNNING)
+    if (a->ctx.phase != AGENT_RUNNING)
         return;
-    a->phase = AGENT_STOPPING;
+    a->ctx.phase = AGENT_STOPPING;
     a->grace_ms = stop->grace_ms;
     a->is_signalled = true;
     wake_shims(a);
     agent_signal_ranks(a, SIGCONT);
     agent_signal_ranks(a, SIGTERM);
-    poller_timer_set(a->poller, &a->kill_timer, ls_now_ms() + a->grace_ms, grace_is_over, a);
+    poller_timer_set(a->ctx.poller, &a->kill_timer, ls_now_ms() + a->grace_ms, grace_is_over, a);
     agent_note_stop(a, stop);
 }
 
@@ -155,7 +157,7 @@ int agent_exit_code(const agent_rank *r)
                                        : WEXITSTATUS(r->wait_status);
 }
 
-/* The kernel ended it: that is no consequence of another rank's end. */
+/* The kernel ended it, so it is not the consequence of another rank's end. */
 bool agent_has_crashed(const agent_rank *r)
 {
     const int number = WIFSIGNALED(r->wait_status) ? WTERMSIG(r->wait_status) : 0;
@@ -164,12 +166,11 @@ bool agent_has_crashed(const agent_rank *r)
            number == SIGFPE;
 }
 
-void agent_describe_end(const agent *a, const agent_rank *r, char *buf, size_t n)
+void agent_describe_end(const agent_rank *r, char *buf, size_t n)
 {
     char end[96];
     char peak[32];
 
-    LS_UNUSED(a);
     if (r->message[0] != 0)
         text_format(buf, n, "rank %d (pid %d): %s", r->rank, (int)r->pid, r->message);
     else if (r->memory[0] != 0)
@@ -182,19 +183,11 @@ void agent_describe_end(const agent *a, const agent_rank *r, char *buf, size_t n
                     process_end_text(end, sizeof(end), r->wait_status));
 }
 
-void agent_note_abort(void *arg, int local_rank)
+void agent_describe_rank(const agent *a, int local_rank, char *buf, size_t n)
 {
-    agent *a = arg;
-
-    a->aborter = local_rank;
-}
-
-void agent_describe_rank(void *arg, int local_rank, char *buf, size_t n)
-{
-    const agent *a = arg;
     const agent_rank *r = &a->ranks[local_rank];
 
-    if (a->phase == AGENT_IDLE)
+    if (a->ctx.phase == AGENT_IDLE)
         text_format(buf, n, "not started");
     else if (r->ended)
         process_end_text(buf, n, r->wait_status);
@@ -203,7 +196,7 @@ void agent_describe_rank(void *arg, int local_rank, char *buf, size_t n)
                     r->pid > 0 ? process_state_text(process_state(r->pid)) : "starting");
 }
 
-/* The news of two deaths may come in the wrong order. */
+/* The ends of two ranks may be reported in the wrong order. */
 static bool is_the_cause(const agent *a, const agent_rank *r)
 {
     return agent_has_crashed(r) && !WIFSIGNALED(a->ranks[a->root].wait_status) &&
@@ -214,54 +207,64 @@ static void note_failure(agent_rank *r)
 {
     agent *a = r->agent;
 
-    if (a->phase == AGENT_STOPPING)
-        return; /* it may end an orderly stop as it likes */
+    if (a->ctx.phase == AGENT_STOPPING)
+        return; /* while the job stops, every end of a rank is expected */
     if (a->root < 0) {
-        a->root = (int)(r - a->ranks);
+        a->root = agent_local_rank(r);
         a->failed_ms = ls_now_ms();
     } else if (is_the_cause(a, r)) {
-        a->root = (int)(r - a->ranks);
+        a->root = agent_local_rank(r);
     }
-    agent_tell_failure(a, r);
+    agent_send_failure(a, agent_local_rank(r), r, NULL);
 }
 
-void agent_rank_failed(agent_rank *r, int code)
+bool agent_fail_rank(void *arg, int local_rank, int exit_code, const char *why)
 {
-    r->failed_code = code;
+    agent *a = arg;
+    agent_rank *r = local_rank >= 0 ? &a->ranks[local_rank] : NULL;
+
+    if (r == NULL) {
+        agent_send_failure(a, -1, NULL, why);
+        return true;
+    }
+    if (r->failed_code != 0)
+        return false;
+    r->failed_code = exit_code;
+    text_format(r->message, sizeof(r->message), "%s", why);
     note_failure(r);
+    return true;
 }
 
-static void tell_rank_left(const agent_rank *r)
+static void send_rank_exited(const agent_rank *r)
 {
-    agent *a = r->agent;
-    const int local_rank = (int)(r - a->ranks);
-    const node_exit left = {.generation = a->place.place.generation,
-                            .local_rank = local_rank,
-                            .pid = r->pid,
-                            .stage = a->pmi != NULL ? a->pmi->ranks[local_rank].stage : PMI_SILENT};
+    const agent *a = r->agent;
+    const node_exit exited = {.generation = agent_generation(&a->ctx),
+                              .local_rank = agent_local_rank(r),
+                              .pid = r->pid,
+                              .stage = agent_pmi_stage(&a->pmi, agent_local_rank(r))};
     wire_writer w = {0};
 
-    node_write_exit(&w, &left);
-    agent_send(a, NODE_RANK_EXITED, &w);
-    wire_writer_free(&w);
+    node_write_exit(&w, &exited);
+    agent_send(&a->ctx, NODE_RANK_EXITED, &w);
 }
 
-/* A rank that exits with code 0 in the middle of what it does has failed; r->message says where. */
+/* A rank that exits with code 0 during a training step or a save has failed. */
 static void check_unfinished(agent_rank *r)
 {
-    const agent_spec *spec = r->agent->spec;
+    const agent_spec *spec = r->agent->ctx.spec;
     text_buf activity = {0};
 
-    if (r->agent->phase != AGENT_RUNNING || !agent_ended_well(r))
+    if (r->agent->ctx.phase != AGENT_RUNNING || !agent_ended_well(r))
         return;
     text_append(&activity, "%s", r->activity);
     if (spec->read_activity != NULL && r->ring_fd >= 0)
         spec->read_activity(r->ring_fd, &activity);
     if (activity.length > 0) {
-        text_format(r->message, sizeof(r->message),
-                    "exited with code 0 before it finalized, while %s", text_str(&activity));
-        r->failed_code = 1;
-        note_failure(r);
+        char why[LS_ERROR_BYTES];
+
+        text_format(why, sizeof(why), "exited with code 0 before it finalized, while %s",
+                    text_str(&activity));
+        (void)agent_fail_rank(r->agent, agent_local_rank(r), 1, why);
     }
     text_free(&activity);
 }
@@ -279,30 +282,29 @@ static void rank_ended(agent_rank *r, int wait_status)
 
     if (r->ended)
         return;
-    agent_hear_pmi(r); /* its last words may say why */
-    agent_end_pmi(r);
+    agent_pmi_end_rank(&a->pmi, agent_local_rank(r)); /* it may have sent an abort */
+    if (agent_local_rank(r) == 0)
+        agent_store_end_watch(&a->store);
     r->ended = true;
     r->wait_status = wait_status;
     r->was_stopped = a->is_signalled && !has_fault(r);
     if (!a->is_killed && WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL)
-        (void)oom_happened(&a->oom, r->memory, sizeof(r->memory));
+        (void)oom_happened(&a->containment.oom, r->memory, sizeof(r->memory));
     a->n_ended++;
     check_unfinished(r);
-    agent_tell_mpi(a); /* before its end: nobody waits for itself */
-    if (!agent_ended_well(r)) {
-        if (r->failed_code == 0)
-            note_failure(r);
-        return;
-    }
-    tell_rank_left(r);
+    agent_pmi_report(&a->pmi); /* before its end: a rank does not wait for itself */
+    if (agent_ended_well(r))
+        send_rank_exited(r);
+    else if (r->failed_code == 0)
+        note_failure(r);
 }
 
-/* --- news from a shim --- */
+/* --- records of a shim --- */
 
-/* Why a program did not start, with what to do about the usual reason. */
+/* Why a program did not start, and what to do about the usual reason. */
 static void describe_exec(agent_rank *r, int error)
 {
-    const char *program = r->agent->spec->argv[0];
+    const char *program = r->agent->ctx.spec->argv[0];
     const bool is_here =
         error == ENOENT && strchr(program, '/') == NULL && access(program, X_OK) == 0;
 
@@ -321,7 +323,7 @@ static void take_record(agent_rank *r, const shim_record *record)
         r->pid = (pid_t)record->value;
         return;
     case SHIM_NOT_STARTED:
-        text_format(r->message, sizeof(r->message), "no process could be made for it: %s",
+        text_format(r->message, sizeof(r->message), "cannot create its process: %s",
                     ls_errno_text(record->value));
         return;
     case SHIM_EXEC_FAILED:
@@ -338,24 +340,24 @@ static void take_record(agent_rank *r, const shim_record *record)
         return;
     case SHIM_ENDED:
         r->peak_bytes = record->peak_bytes;
-        if (r->agent->spec->isolate)
-            r->shim = 0; /* from now on the number may become somebody else's */
+        if (r->agent->ctx.spec->isolate)
+            r->shim = 0; /* the number may be used again from now on */
         rank_ended(r, record->value);
         return;
     case SHIM_UNKILLABLE:
-        agent_note_left(r->agent, (pid_t)record->value);
+        agent_containment_note_left(&r->agent->containment, (pid_t)record->value);
         return;
     }
 }
 
 static void shim_ended(agent_rank *r)
 {
-    const bool is_isolated = r->agent->spec->isolate;
+    const bool is_isolated = r->agent->ctx.spec->isolate;
 
     if (r->ended)
         return;
-    /* Without a word: somebody has killed the shim, and the kernel the rank with it. */
-    r->agent->shim_lost = true;
+    /* No record of its end: the shim was killed, and the kernel has killed the rank with it. */
+    r->agent->containment.has_lost_shim = true;
     text_format(r->message, sizeof(r->message), "the process that watches over it%s was killed",
                 is_isolated ? ", or over its namespace," : "");
     if (is_isolated)
@@ -363,7 +365,7 @@ static void shim_ended(agent_rank *r)
     rank_ended(r, SIGKILL);
 }
 
-void agent_on_shim_status(void *rank, unsigned events)
+void agent_on_status(void *rank, unsigned events)
 {
     agent_rank *r = rank;
     shim_record record;
@@ -386,21 +388,15 @@ void agent_on_shim_status(void *rank, unsigned events)
 void agent_reap(agent *a)
 {
     agent_hosts_reap(a->hosts);
-    (void)isolate_has_died(&a->isolation); /* its shims' pipes tell what that means */
-    for (int i = 0; a->phase != AGENT_IDLE && i < a->spec->n_ranks; i++) {
+    agent_containment_reap(&a->containment);
+    for (int i = 0; a->ctx.phase != AGENT_IDLE && i < a->ctx.spec->n_ranks; i++) {
         agent_rank *r = &a->ranks[i];
         if (r->shim <= 0 || waitpid(r->shim, NULL, WNOHANG) != r->shim)
             continue;
         r->shim = 0;
-        /* Its last words may be waiting. The pipe need not end with it: what the rank has forked may hold it. */
+        /* Descendants of the rank may hold the pipe open, so its last records are read now. */
         if (r->status_fd >= 0)
-            agent_on_shim_status(r, POLL_READ);
+            agent_on_status(r, POLL_READ);
         shim_ended(r);
-    }
-    if (a->guardian > 0 && waitpid(a->guardian, NULL, WNOHANG) == a->guardian) {
-        a->guardian = 0;
-        file_close(&a->guardian_fd);
-        if (agent_start_guardian(a) != LS_OK)
-            agent_note(a, "the guardian was killed, and there is no new one: %s", ls_last_error());
     }
 }

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rank_env.c - makes the environment of one rank: the agent's own without the identities that other
+ * launchers have left in it, and with the rank's identity for Lockstep, PyTorch and MPI. Variables
+ * that the user has set are never replaced by a default. Called by agent_ranks.c.
+ */
 #include "launch/agent/rank_env.h"
 
 #include "base/alloc.h"
@@ -12,7 +17,7 @@
 
 #define OWN_MOST 64
 
-/* Identities of other launchers that this job's ranks must not take for their own. A trailing '*' matches any rest. */
+/* Identities of other launchers, which these ranks must not use. A final '*' matches any text. */
 static const char *const foreign[] = {
     "PMI_*",
     "PMIX_*",
@@ -100,14 +105,14 @@ static void put(builder *b, const char *format, ...)
         b->entries[b->n++] = entry;
 }
 
-/* Only when the user has not decided. */
+/* Only if the user has not set it. */
 static void put_default(builder *b, char *const *inherited, const char *name, const char *value)
 {
     if (value_of(inherited, name) == NULL)
         put(b, "%s=%s", name, value);
 }
 
-/* By which anybody can tell later whether the job lives, see leftover.h. */
+/* Shows later whether the job still runs, see leftover.h. */
 static void put_agent(builder *b)
 {
     char kept[LS_ERROR_BYTES];
@@ -147,7 +152,7 @@ static void put_lockstep(builder *b, const rank_place *p)
         put(b, PROCESS_OUTER_PID_ENV "=%*s", PROCESS_SHOWN_BYTES - 1, "");
 }
 
-/* The device of a rank among those that may be seen: the i-th of the list, or simply number i. */
+/* The device of a rank: the i-th of the visible list, or device i. */
 static void put_own_device(builder *b, char *const *inherited, int i)
 {
     const char *list = value_of(inherited, "CUDA_VISIBLE_DEVICES");
@@ -163,7 +168,7 @@ static void put_own_device(builder *b, char *const *inherited, int i)
     put(b, "CUDA_VISIBLE_DEVICES=%.*s", (int)strcspn(list, ","), list);
 }
 
-/* As torchrun sets them. */
+/* The variables of torchrun. */
 static void put_torchrun(builder *b, char *const *inherited, const rank_place *p)
 {
     put(b, "RANK=%d", p->rank);
@@ -197,7 +202,7 @@ static void put_openmpi(builder *b, const rank_place *p)
     put(b, "OMPI_COMM_WORLD_LOCAL_SIZE=%d", p->local_size);
 }
 
-/* Only with the socket behind it: MPICH would take its place for granted and wait for the others. */
+/* Only with the PMI socket: without it MPICH would wait for the other ranks for ever. */
 static void put_pmi(builder *b, const rank_place *p)
 {
     if (p->pmi_fd < 0)
@@ -209,8 +214,7 @@ static void put_pmi(builder *b, const rank_place *p)
     put(b, "MPI_LOCALNRANKS=%d", p->local_size);
 }
 
-/* Where the threads of the ranks outnumber the cores they must not spin: one that does holds the
- * core that the thread which it waits for needs. */
+/* With more threads than cores a spinning thread holds the core of the thread it waits for. */
 static void put_wait_policy(builder *b, char *const *inherited, const rank_place *p)
 {
     const char *given = value_of(inherited, "OMP_NUM_THREADS");
@@ -230,7 +234,7 @@ static void put_surroundings(builder *b, char *const *inherited, const rank_plac
     put_default(b, inherited, "PYTHONUNBUFFERED", "1");
 }
 
-/* Takes over what was inherited, but neither foreign identities nor names that the rank has of its own. */
+/* Copies the inherited variables, except foreign identities and those that the rank gets. */
 static void copy_inherited(builder *b, char *const *inherited, builder *own)
 {
     for (; *inherited != NULL; inherited++) {

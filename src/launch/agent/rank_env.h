@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rank_env.h - the environment a rank is started with: the agent's own, less inherited identities, plus who it is.
+ * rank_env.h - the environment of a rank: the agent's own without the identities of other
+ * launchers, and with the rank's identity.
  */
 #ifndef LS_LAUNCH_RANK_ENV_H
 #define LS_LAUNCH_RANK_ENV_H
@@ -10,7 +11,7 @@
 
 #include <stdbool.h>
 
-/* The place of one rank in its job. */
+/* One rank of a job, and what it gets from its agent. */
 typedef struct rank_place {
     int rank;
     int world_size;
@@ -23,28 +24,30 @@ typedef struct rank_place {
     const char *store; /* url of the hub */
     const char *master_addr;
     int master_port;
-    bool agent_store;   /* the agent's store is there; otherwise rank 0 hosts one */
+    bool agent_store;   /* the head hosts PyTorch's store; else rank 0 hosts one */
     const char *run_id; /* for TORCHELASTIC_RUN_ID */
     const char *role;
     unsigned generation;
     int n_restarts; /* TORCHELASTIC_RESTART_COUNT */
     int max_restarts;
-    const char *error_file;  /* TORCHELASTIC_ERROR_FILE; NULL: none of its own */
+    const char *error_file;  /* TORCHELASTIC_ERROR_FILE; NULL: not set */
     bool virtual_local_rank; /* torchrun's LOCAL_RANK is 0, and one device is visible */
     int key_fd;              /* -1: none */
     int ring_fd;             /* -1: none */
-    int pmi_fd;              /* of a socket that answers PMI-1; -1: none */
-    int listen_fd;           /* where other nodes' ranks come to; -1: none */
-    net_variable variables[NET_VARIABLES_MAX]; /* the chosen network, for all kinds of programs */
+    int pmi_fd;              /* a socket for PMI-1; -1: none */
+    int listen_fd;           /* listens for ranks of other nodes; -1: none */
+    net_variable variables[NET_VARIABLES_MAX]; /* select the network in all kinds of programs */
     int n_variables;
-    int columns;      /* for lines of rank 0, of the terminal behind its pipe; 0: there is none */
+    int columns;      /* of the terminal that shows rank 0's lines; 0: no terminal */
     bool is_isolated; /* process_set_shown_pid() sets its process numbers later */
-    int threads;      /* compute threads a rank, from the cores it may use */
-    int cores;        /* that the ranks of this machine share */
+    int threads;      /* compute threads of each rank */
+    int cores;        /* shared by the ranks of this machine */
 } rank_place;
 
-/* A NULL-terminated array of "NAME=value"; freed with rank_env_free(). LOCKSTEP_AGENT_PROCESS becomes the calling process: the one that watches
- * over the rank on this machine for as long as the job lives. */
+/*
+ * Makes a NULL-terminated array of "NAME=value"; freed with rank_env_free(). LOCKSTEP_AGENT_PROCESS
+ * names the calling process, which exists as long as the job has ranks on this machine.
+ */
 LS_MUST_USE ls_status rank_env_make(char *const *inherited, const rank_place *place, char ***out);
 void rank_env_free(char **env); /* NULL is allowed */
 

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launch/agent/visible_devices.h"
+/*
+ * visible_devices.c - parses CUDA_VISIBLE_DEVICES and names the first entry at which CUDA stops
+ * reading. Called by the checks of GPUs.
+ */
+#include "diagnose/visible_devices.h"
 
 #include "base/text.h"
 
@@ -29,7 +33,7 @@ static const char *judge(const char *entry, size_t n, int n_gpus)
         const size_t head = n > 8 && strncmp(entry, "MIG-GPU-", 8) == 0 ? 8 : 4;
         return strspn(entry + head, "0123456789abcdefABCDEF-/") >= n - head
                    ? NULL
-                   : "it is no name of a GPU";
+                   : "it is not a name of a GPU";
     }
     if (n > 6 || strspn(entry, "0123456789") < n)
         return "it is neither a number nor the name of a GPU";
@@ -50,7 +54,7 @@ void visible_devices_read(const char *text, int n_gpus, visible_devices *out)
         n = strcspn(at, ", \t");
         out->why = judge(at, n, n_gpus);
         if (out->why == NULL && is_repeated(text, at, n)) {
-            out->why = "it stands there twice, and then CUDA sees no GPU at all";
+            out->why = "it is listed twice, so CUDA sees no GPU at all";
             out->n = 0;
         }
         if (out->why != NULL) {

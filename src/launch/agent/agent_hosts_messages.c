@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_hosts_talk.c - what ranks on other hosts print, which goes the way of our own ranks' lines, and what their agents say.
+ * agent_hosts_messages.c - handles the messages of agents on other hosts: the lines of their ranks
+ * go the same way as those of our own ranks, and rank 0 gets our stdin. Called by the starter for
+ * each message, and by the agent when the job is over.
  */
 #include "launch/agent/agent_hosts_internal.h"
 
@@ -9,28 +11,27 @@
 #include "launch/hosts/launch_request.h"
 
 enum {
-    FINISH_MS =
-        5000 /* without a byte, from the job's end until a host's agent is not waited for any more */
+    FINISH_MS = 5000 /* of silence after the end of the job, until the hosts are ended */
 };
 
-/* --- their lines --- */
+/* --- lines of ranks --- */
 
 static void open_stream(agent_hosts *h, remote_host *host, int rank, int which)
 {
-    const agent_spec *spec = h->agent->spec;
+    const agent_spec *spec = h->ctx->spec;
     const line_prefix_values values = {.role_name = spec->role != NULL ? spec->role : "default",
                                        .hostname = h->spec->list->hosts[host - h->list].name,
                                        .rank = rank,
                                        .local_rank = rank - host->rank_base};
-    output_sink *sink = &h->agent->sinks[which];
+    output_sink *sink = &h->opt.output->sinks[which];
     output_stream *stream = &h->streams[2 * rank + which];
 
     *stream = (output_stream){.sink = sink,
-                              .recent = &host->kept,
+                              .recent = &host->recent,
                               .rank = rank,
                               .n_ranks = h->world_size,
                               .prefix = spec->prefix && h->world_size > 1,
-                              .fold = sink->terminal ? h->agent->fold : NULL};
+                              .fold = sink->terminal ? h->opt.output->fold : NULL};
     if (spec->prefix && spec->line_prefix != NULL)
         line_prefix_make(spec->line_prefix, &values, stream->own_prefix,
                          sizeof(stream->own_prefix));
@@ -42,12 +43,12 @@ ls_status hosts_open_streams(agent_hosts *h)
     if (h->streams == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the lines of %d rank%s", h->world_size,
                        text_plural(h->world_size));
-    LS_TRY(agent_open_fold(h->agent));
+    LS_TRY(agent_output_open_fold(h->opt.output));
     for (int i = 0; i < h->spec->list->n; i++) {
         remote_host *host = &h->list[i];
         const int slots = h->spec->list->hosts[i].slots;
 
-        host->kept.names_rank = slots > 1;
+        host->recent.names_rank = slots > 1;
         for (int k = 0; k < 2 * slots; k++)
             open_stream(h, host, host->rank_base + k / 2, k % 2);
     }
@@ -59,7 +60,7 @@ void hosts_end_streams(agent_hosts *h, int i)
     for (int k = 0; k < 2 * h->spec->list->hosts[i].slots; k++)
         output_end(&h->streams[2 * h->list[i].rank_base + k]);
     if (h->list[i].node == 0)
-        stdin_source_revoke(h->agent->source); /* who asked is gone */
+        stdin_source_revoke(h->opt.input->source); /* what rank 0 has requested */
 }
 
 void hosts_close_streams(agent_hosts *h)
@@ -67,21 +68,18 @@ void hosts_close_streams(agent_hosts *h)
     for (int i = 0; h->streams != NULL && i < 2 * h->world_size; i++)
         output_free(&h->streams[i]);
     for (int i = 0; h->list != NULL && i < h->spec->list->n; i++)
-        output_free_recent(&h->list[i].kept);
+        output_free_recent(&h->list[i].recent);
     ls_free(h->streams);
 }
 
-void agent_hosts_append_last(void *arg, int node, size_t most, text_buf *out)
+void agent_hosts_append_recent(const agent_hosts *h, int node, size_t most, text_buf *out)
 {
-    const agent *a = arg;
-    const agent_hosts *h = a->hosts;
-
     for (int i = 0; h != NULL && h->list != NULL && i < h->spec->list->n; i++)
         if (h->list[i].node == node)
-            output_append_recent(&h->list[i].kept, most, out);
+            output_append_recent(&h->list[i].recent, most, out);
 }
 
-bool agent_hosts_show(const agent_hosts *h, int *n_ranks, int *n_shown)
+bool agent_hosts_count_ranks(const agent_hosts *h, int *n_ranks, int *n_shown)
 {
     if (h == NULL)
         return false;
@@ -89,7 +87,7 @@ bool agent_hosts_show(const agent_hosts *h, int *n_ranks, int *n_shown)
     *n_shown = 0;
     for (int i = 0; i < h->spec->list->n; i++)
         for (int local = 0; local < h->spec->list->hosts[i].slots; local++)
-            *n_shown += agent_shows_any(h->agent->spec, local, h->list[i].rank_base + local);
+            *n_shown += agent_logs_shows_any(h->ctx->spec, local, h->list[i].rank_base + local);
     return true;
 }
 
@@ -99,10 +97,11 @@ void agent_hosts_resize(const agent_hosts *h)
 
     if (h == NULL)
         return;
-    remote_write_size(&w, agent_terminal_size(h->agent, h->world_size));
+    remote_write_size(&w, agent_terminal_size(h->opt.output, h->world_size));
     for (int i = 0; wire_writer_status(&w) == LS_OK && i < h->spec->list->n; i++)
-        if (h->list[i].phase == HAS_REQUEST)
-            (void)!starter_send(h->starter, i, REMOTE_SIZE, w.data, w.bytes); /* else it is gone */
+        if (h->list[i].phase == HOST_LAUNCHED)
+            (void)!starter_send(h->starter, i, REMOTE_SIZE, w.data,
+                                w.bytes); /* fails if the host has ended */
     wire_writer_free(&w);
 }
 
@@ -118,7 +117,7 @@ void agent_hosts_pause(const agent_hosts *h, bool pauses)
         starter_pause(h->starter, pauses);
 }
 
-/* --- what agents say --- */
+/* --- messages of agents --- */
 
 static output_stream *stream_of(const agent_hosts *h, int i, int rank, int which)
 {
@@ -140,16 +139,16 @@ static ls_status take_output(agent_hosts *h, int i, const frame *f)
     LS_TRY(remote_read_output(f, &rank, &which, &bytes, &n));
     s = stream_of(h, i, rank, which);
     if (s == NULL)
-        return ls_fail(LS_EPROTO, "lines of rank %d, which it has not", rank);
+        return ls_fail(LS_EPROTO, "lines of rank %d, which runs on another host", rank);
     if (n > 0)
         output_feed(s, bytes, n);
     else
         output_end(s);
-    agent_mind_output(h->agent);
+    agent_output_update(h->opt.output);
     return LS_OK;
 }
 
-/* --- what rank 0 reads --- */
+/* --- stdin of rank 0 --- */
 
 static int host_of_rank_0(const agent_hosts *h)
 {
@@ -165,17 +164,17 @@ static void send_input(void *arg, const char *bytes, size_t n)
     const agent_hosts *h = arg;
 
     (void)!starter_send(h->starter, host_of_rank_0(h), REMOTE_INPUT, bytes,
-                        n); /* else it is gone */
+                        n); /* fails if the host has ended */
 }
 
-static ls_status take_wanted(agent_hosts *h, int i, const frame *f)
+static ls_status take_window(agent_hosts *h, int i, const frame *f)
 {
     size_t more;
 
     LS_TRY(remote_read_window(f, &more));
     if (i != host_of_rank_0(h))
-        return ls_fail(LS_EPROTO, "it asks for what rank 0 is to read, which is not there");
-    return agent_want_stdin(h->agent, more, h, send_input);
+        return ls_fail(LS_EPROTO, "a request for rank 0's stdin from a host without rank 0");
+    return agent_input_read_stdin(h->opt.input, more, h, send_input);
 }
 
 static ls_status take_text(agent_hosts *h, int i, const frame *f)
@@ -197,7 +196,7 @@ ls_status hosts_take_message(void *arg, int i, const frame *f)
     case REMOTE_OUTPUT:
         return take_output(arg, i, f);
     case REMOTE_WINDOW:
-        return take_wanted(arg, i, f);
+        return take_window(arg, i, f);
     case REMOTE_NOTE:
     case REMOTE_FAILED:
         return take_text(arg, i, f);
@@ -213,31 +212,30 @@ void hosts_take_line(void *arg, int i, const char *text)
 
 /* --- the end --- */
 
-/* What they print last is printed, however slow its reader is. */
-ls_status agent_finish_hosts(agent *a)
+/* Waits for the last lines of the hosts, however slow the reader of our output is. */
+ls_status agent_hosts_finish(agent_hosts *h)
 {
-    const agent_hosts *h = a->hosts;
+    agent_output *o = h->opt.output;
+    const head *job_head = h->opt.link->head;
     int64_t since_ms = ls_now_ms();
 
-    if (h == NULL)
-        return LS_OK;
-    hosts_tell(a->hosts);
+    hosts_flush_notes(h);
     for (int i = 0; i < h->spec->list->n; i++)
-        if (h->list[i].phase != HAS_REQUEST || a->head == NULL || !head_has_started(a->head))
+        if (h->list[i].phase != HOST_LAUNCHED || job_head == NULL || !head_has_started(job_head))
             starter_dismiss(h->starter, i);
     while (starter_count(h->starter) > 0) {
-        if (!agent_output_is_taken(a))
+        if (!agent_output_is_taken(o))
             since_ms = ls_now_ms();
         if (starter_received_ms(h->starter) > since_ms)
             since_ms = starter_received_ms(h->starter);
         if (ls_now_ms() - since_ms > FINISH_MS)
             break;
-        LS_TRY(poller_run_once(a->poller, 200));
+        LS_TRY(poller_run_once(h->ctx->poller, 200));
     }
-    if (a->fold != NULL)
-        output_fold_flush_all(a->fold);
-    agent_mind_output(a);
-    while (!agent_output_is_taken(a))
-        LS_TRY(poller_run_once(a->poller, -1));
+    if (o->fold != NULL)
+        output_fold_flush_all(o->fold);
+    agent_output_update(o);
+    while (!agent_output_is_taken(o))
+        LS_TRY(poller_run_once(h->ctx->poller, -1));
     return LS_OK;
 }

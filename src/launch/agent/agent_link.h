@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent_link.h - an agent's connection to the head of its job: a socket pair where the head is in
+ * this process, else TCP with heartbeats in both directions.
+ */
+#ifndef LS_LAUNCH_AGENT_LINK_H
+#define LS_LAUNCH_AGENT_LINK_H
+
+#include "launch/agent/agent_context.h"
+#include "launch/head/head.h"
+#include "net/dial.h"
+#include "net/frame_link.h"
+#include "net/stream_mux.h"
+
+typedef struct agent_link {
+    const agent_context *ctx;
+    uint64_t uid; /* of this agent, unique */
+    net_key key;  /* the job's key is derived from it */
+    head *head;   /* NULL when the head runs in another process */
+    dial *dial;   /* while it connects */
+    frame_link link;
+    stream_mux streams; /* connections to PyTorch's store that pass through the link */
+    bool is_linked;
+    bool is_paused; /* the head has announced that it will be silent */
+    net_address head_at;
+    net_address listens_at; /* where the head accepts connections, if it is here */
+    char head_text[NET_ADDRESS_TEXT_MAX];
+    char join_hint[512];
+    char not_head[LS_ERROR_BYTES + 64]; /* why the head could not be here, for messages; or "" */
+    poll_timer beat;
+    poll_timer wait_line; /* the next line about a head that does not answer */
+
+    /* For the agent; set before agent_link_open(), `agent` is the first argument. */
+    void *agent;
+    ls_status (*message)(void *agent, const frame *f);
+    void (*before_beat)(void *agent);
+    void (*lost)(void *agent); /* the connection has failed, and is closed */
+    head_options head_calls;   /* the callbacks that a head in this process gets */
+} agent_link;
+
+/* Opens a head in this process, or connects to the head. */
+LS_MUST_USE ls_status agent_link_open(agent_link *l);
+/* Opens a head in this process. */
+LS_MUST_USE ls_status agent_link_open_head(agent_link *l);
+void agent_link_close(agent_link *l);
+
+/* Without a connection the message is dropped. */
+void agent_link_send(agent_link *l, node_message type, const wire_writer *body);
+/* Closes the connection to the head, which then counts this node as lost. */
+void agent_link_leave(agent_link *l);
+
+/* NODE_PAUSE and NODE_RESUME of the head; and this process was stopped until just now. */
+void agent_link_pause(agent_link *l, bool pauses);
+void agent_link_resumed(agent_link *l);
+
+/* NODE_CLOCK: answers with this machine's clock. */
+LS_MUST_USE ls_status agent_link_answer_clock(const agent_link *l, const frame *f);
+
+#endif
