@@ -5,9 +5,9 @@
  *
  *     conv_kernels [--net NAME] [--rounds N]
  *
- * One thread. Two devices take turns: one with all kernels, one with oneDNN's only. Inputs lie in the
- * layout that the device's own operators give, weights change between two runs, as in training. A line
- * of JSON for each convolution and direction in which the two differ has all times in ms.
+ * One thread. Two devices take turns: one with all kernels, one with oneDNN's only. Inputs lie in
+ * the layout that the device's own operators give, weights change between two runs, as in training.
+ * A line of JSON for each convolution and direction in which the two differ has all times in ms.
  */
 #include "tensor/device.h"
 #include "tensor/onednn/conv2d_choice.h"
@@ -227,8 +227,7 @@ static ls_tensor *make_input(const candidate *s, const conv *c, const int64_t *d
     return y;
 }
 
-static void setup(candidate *s, const conv *c, const int64_t *x, const int64_t *w,
-                   const int64_t *y)
+static void setup(candidate *s, const conv *c, const int64_t *x, const int64_t *w, const int64_t *y)
 {
     s->x = make_input(s, c, x);
     s->w = noise(s->device, w, 0.1F);

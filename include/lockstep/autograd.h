@@ -6,12 +6,11 @@
  *
  * Errors     An operator gives NULL when it fails or gets NULL; the first failure stays in the tape
  *            with the operator's name and shapes, and ls_backward() and ls_tape_status() report it.
- * Ownership  What operators give belongs to the tape until ls_tape_reset(), and its memory may be
- *            reused as soon as backward has passed it (see ls_tape_keep). What they are given by the
- *            caller must stay as it is until backward or the reset: a backward that reads a tensor
- *            that was written or destroyed since is LS_EINVAL and names operator and input. (What
- *            is written later through a pointer of ls_tensor_data() or ls_tensor_wrap() is not
- *            seen.)
+ * Ownership  Results of operators belong to the tape until ls_tape_reset(); their memory may be
+ *            reused as soon as backward has passed it (see ls_tape_keep). The caller's own tensors
+ *            must not change until backward or the reset: a backward that reads a tensor that was
+ *            written or destroyed since forward is LS_EINVAL and names operator and input. (Later
+ *            writes through a pointer of ls_tensor_data() or ls_tensor_wrap() are not detected.)
  * Threads    A tape is used by one thread.
  */
 #ifndef LOCKSTEP_AUTOGRAD_H
@@ -28,23 +27,25 @@ typedef struct ls_tape ls_tape;
 LS_API LS_MUST_USE ls_status ls_tape_create(ls_device *device, ls_tape **out);
 LS_API void ls_tape_destroy(ls_tape *tape); /* NULL is allowed */
 
-/* Forgets all operators and values, clears a failure; the memory is kept for the next step. */
+/* Forgets all operators and values, and clears a failure; the next step reuses the memory. */
 LS_API void ls_tape_reset(ls_tape *tape);
 
-/* Training (the default) records operators and uses batch statistics; evaluation does neither. Changing
- * the mode resets the tape. */
+/* Training (the default) records operators and uses batch statistics; evaluation does neither. A
+ * change of the mode resets the tape. */
 LS_API void ls_tape_set_training(ls_tape *tape, int training);
 LS_API int ls_tape_training(const ls_tape *tape);
 
-/* The first failure since the last reset, LS_OK if none; its text is made this thread's last error. */
+/* The first failure since the last reset, LS_OK if none; its text is made this thread's last
+ * error. / */
 LS_API LS_MUST_USE ls_status ls_tape_status(ls_tape *tape);
 
-/* Keeps a value (and, if it has one, its gradient) valid after backward, until reset. To later operators it
- * is a constant then. Other tensors and NULL are left alone. */
+/* Retains a value, and its gradient if it has one, after backward until the reset. Later operators
+ * treat it as a constant. Other tensors and NULL are ignored. */
 LS_API void ls_tape_keep(ls_tape *tape, ls_tensor *value);
 
-/* Says that no later operator reads the value: its memory is used again at once, or as soon as backward has passed what
- * reads it; a batch norm's output is made again for that. Kept values, other tensors and NULL are left alone. */
+/* Declares that no later operator reads the value: its memory is reused at once, or as soon as
+ * backward has passed the operators that read it. A batch norm's output is freed at once, and
+ * recomputed for backward. Retained values, other tensors and NULL are ignored. */
 LS_API void ls_tape_done(ls_tape *tape, ls_tensor *value);
 
 /* --- gradients --- */
@@ -52,23 +53,24 @@ LS_API void ls_tape_done(ls_tape *tape, ls_tensor *value);
 /* Makes `t`, owned by the caller, float32 or float64, a leaf whose gradient backward computes. */
 LS_API LS_MUST_USE ls_status ls_require_grad(ls_tensor *t);
 
-/* The gradient of a leaf, row-major, or of a kept value; NULL when there is none. Borrowed: lives as long
- * as the leaf (or until the tape's reset). */
+/* The gradient of a leaf, row-major, or of a retained value; NULL when there is none. Borrowed:
+ * valid until the leaf is destroyed (the tape is reset). */
 LS_API ls_tensor *ls_grad(const ls_tensor *t);
 
-/* Forgets a leaf's gradient: the next backward writes it, later ones before the next call add to it. */
+/* Forgets a leaf's gradient: the next backward writes it, later ones before the next call add to
+ * it. */
 LS_API void ls_zero_grad(ls_tensor *t);
 
 /* d(seed * loss)/d(leaf) for all leaves; `loss` has one element and stays readable until the
  * reset. With mean losses, seeding with the number of rows gives sums over samples. A parameter
- * that an ls_ddp reduces is LS_EINVAL: its backward is ls_ddp_backward(). Everything recorded so
- * far is used up, whether the loss depends on it or not; operators may follow, for another
- * backward. Reports the tape's first failure; a failure of its own becomes it, and leaves
- * gradients undefined. */
+ * that an ls_ddp reduces is LS_EINVAL: call ls_ddp_backward(). Backward consumes all operators
+ * recorded so far, also those that the loss does not depend on; operators of another backward may
+ * follow. Returns the tape's first failure; after a failure the gradients are undefined. */
 LS_API LS_MUST_USE ls_status ls_backward(ls_tape *tape, ls_tensor *loss, double seed);
 
-/* Called during ls_backward() in the order in which leaves' gradients become complete, once per leaf and
- * backward; never for leaves that the loss does not depend on. A failure ends the backward. */
+/* Called during ls_backward() in the order in which the gradients of leaves become complete, once
+ * per leaf and backward; never for leaves that the loss does not depend on. A failure ends the
+ * backward. */
 typedef ls_status (*ls_grad_ready_fn)(void *arg, ls_tensor *leaf);
 LS_API void ls_tape_on_grad_ready(ls_tape *tape, ls_grad_ready_fn fn, void *arg); /* NULL: none */
 
@@ -85,9 +87,9 @@ typedef struct ls_conv2d_params {
 LS_API ls_tensor *ls_conv2d(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias,
                             const ls_conv2d_params *params);
 
-/* A batch that several processes share: sum() adds values[0..n) up over all of them, in place, so that each gets the same
- * result. Batch norm calls it once in each training forward, and once in its backward, also with N = 0; values[0]
- * is how many values a channel has here. */
+/* A batch that several processes share: sum() adds up values[0..n) over all of them, in place, and
+ * gives each process the same result. Batch norm calls it once in each training forward and once in
+ * its backward, also with N = 0; values[0] is the number of values per channel in this process. */
 typedef struct ls_batch_norm_sync {
     ls_status (*sum)(void *arg, double *values, size_t n);
     void *arg;
@@ -97,15 +99,15 @@ typedef struct ls_batch_norm_params {
     double momentum; /* of the running statistics, PyTorch's meaning; 0 means 0.1 */
     double eps;      /* 0 means 1e-5 */
     int relu;        /* 1: max(0, result), in one pass */
-    ls_batch_norm_sync
-        sync; /* with sum: statistics and their gradients are those of the shared batch, as
-                                torch.nn.SyncBatchNorm; weight's and bias's gradients are this process's share */
+    /* with sum: statistics and their gradients are those of the shared batch, as in
+     * torch.nn.SyncBatchNorm; the gradients of weight and bias are this process's share */
+    ls_batch_norm_sync sync;
 } ls_batch_norm_params;
 
-/* Normalises each channel of (N,C,H,W) or (N,C). weight, bias, running_mean, running_var: (C). Training uses
- * the batch's statistics and moves the running ones (variance: unbiased); evaluation uses the running ones.
- * With N = 0 the running statistics stay; one value a channel is refused in training, as PyTorch does.
- * params may be NULL. */
+/* Normalises each channel of (N,C,H,W) or (N,C). weight, bias, running_mean, running_var: (C).
+ * Training uses the batch's statistics and updates the running ones (variance: unbiased);
+ * evaluation uses the running ones. With N = 0 the running statistics do not change. Training needs
+ * more than one value per channel, as in PyTorch: one is LS_EINVAL. params may be NULL. */
 LS_API ls_tensor *ls_batch_norm(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias,
                                 ls_tensor *running_mean, ls_tensor *running_var,
                                 const ls_batch_norm_params *params);
@@ -119,8 +121,9 @@ typedef struct ls_pool2d_params {
     int kernel[2];  /* height, width */
     int stride[2];  /* 0 means the kernel's */
     int padding[2]; /* at most half the kernel */
-    int ceil_mode;  /* 1: a last window that begins inside the image or its leading padding counts,
-                       even if it reaches over the end; as PyTorch's */
+    /* 1: a last window that begins inside the image or its leading padding counts, even if it
+     * extends past the end; as in PyTorch */
+    int ceil_mode;
 } ls_pool2d_params;
 
 /* Max over windows; of equal values the first in row order gets the gradient, as PyTorch. */
@@ -129,12 +132,13 @@ LS_API ls_tensor *ls_max_pool2d(ls_tape *tape, ls_tensor *x, const ls_pool2d_par
 /* Mean over windows; padding counts as zeros, as with PyTorch's defaults. */
 LS_API ls_tensor *ls_avg_pool2d(ls_tape *tape, ls_tensor *x, const ls_pool2d_params *params);
 
-/* (N,C,H,W) -> (N,C,height,width): means over windows that cover the whole image, as torch.nn.AdaptiveAvgPool2d. */
+/* (N,C,H,W) -> (N,C,height,width): means over windows that cover the whole image, as
+ * torch.nn.AdaptiveAvgPool2d. */
 LS_API ls_tensor *ls_adaptive_avg_pool2d(ls_tape *tape, ls_tensor *x, int height, int width);
 
 LS_API ls_tensor *ls_relu(ls_tape *tape, ls_tensor *x);
-LS_API ls_tensor *ls_add_relu(ls_tape *tape, ls_tensor *a,
-                              ls_tensor *b); /* max(0, a + b), in one pass; equal shapes */
+/* max(0, a + b), in one pass; equal shapes. */
+LS_API ls_tensor *ls_add_relu(ls_tape *tape, ls_tensor *a, ls_tensor *b);
 
 /* The function of each element; LS_ACT_*: tensor.h. */
 LS_API ls_tensor *ls_activate(ls_tape *tape, ls_tensor *x, ls_activation function);
@@ -176,12 +180,13 @@ LS_API ls_tensor *ls_layer_norm(ls_tape *tape, ls_tensor *x, ls_tensor *weight, 
 /* softmax(scale * x) over the last dimension. */
 LS_API ls_tensor *ls_softmax(ls_tape *tape, ls_tensor *x, double scale);
 
-/* Mean over N of -log softmax(logits)[target]; logits (N,K), targets int64 (N) in [0,K). N = 0 gives 0. */
+/* Mean over N of -log softmax(logits)[target]; logits (N,K), targets int64 (N) in [0,K). 0 for N =
+ * 0. */
 LS_API ls_tensor *ls_cross_entropy(ls_tape *tape, ls_tensor *logits, ls_tensor *targets);
 
 typedef struct ls_cross_entropy_params {
-    double
-        label_smoothing; /* 0 to 1: this share of each target is spread evenly over all K classes */
+    /* 0 to 1: this share of each target is spread evenly over all K classes */
+    double label_smoothing;
 } ls_cross_entropy_params;
 
 /* The same with parameters, which may be NULL. */
@@ -190,32 +195,34 @@ LS_API ls_tensor *ls_cross_entropy_with(ls_tape *tape, ls_tensor *logits, ls_ten
 
 LS_API ls_tensor *ls_log_softmax(ls_tape *tape, ls_tensor *x); /* (N,K), over K */
 
-/* Mean over N of -log_probabilities[target]: behind ls_log_softmax() the same as ls_cross_entropy(). */
+/* Mean over N of -log_probabilities[target]: after ls_log_softmax() the same as
+ * ls_cross_entropy(). / */
 LS_API ls_tensor *ls_nll_loss(ls_tape *tape, ls_tensor *log_probabilities, ls_tensor *targets);
 
 /* Mean of squared differences; equal shapes. */
 LS_API ls_tensor *ls_mse_loss(ls_tape *tape, ls_tensor *prediction, ls_tensor *target);
 
-/* Training: each element is 0 with probability p (0 to 1), else divided by 1 - p. Evaluation, and p = 0: x itself. Which elements are
- * dropped depends on what ls_tape_set_random() says, the number of the call since then, and the element: on nothing else. */
+/* Training: each element is 0 with probability p (0 to 1), else divided by 1 - p. Evaluation, and p
+ * = 0: x itself. Which elements are dropped depends only on seed and step of ls_tape_set_random(),
+ * the number of calls since then, and the element's index. */
 LS_API ls_tensor *ls_dropout(ls_tape *tape, ls_tensor *x, double p);
 
 /* Training: each row of (N, ...) is 0 as a whole with probability p (0 to 1), else divided by
- * 1 - p, as torchvision's StochasticDepth in mode "row". Evaluation, and p = 0: x itself. Random as
- * ls_dropout(). */
+ * 1 - p, as torchvision's StochasticDepth in mode "row". Evaluation, and p = 0: x itself. Random
+ * numbers as in ls_dropout(). */
 LS_API ls_tensor *ls_stochastic_depth(ls_tape *tape, ls_tensor *x, double p);
 
-/* Where randomness on this tape comes from, until the next call; before the first one ls_dropout()
- * and ls_stochastic_depth() fail in training. A program gives the number of its step, and each rank
- * a seed of its own: ranks with the same seed drop the same elements. Then a resumed run draws what
- * an uninterrupted one does. */
+/* Sets the source of random numbers of this tape until the next call; without it ls_dropout() and
+ * ls_stochastic_depth() fail in training. A program passes the number of its step and, on each
+ * rank, another seed: ranks with the same seed drop the same elements. A resumed run then draws the
+ * same numbers as an uninterrupted one. */
 LS_API void ls_tape_set_random(ls_tape *tape, uint64_t seed, int64_t step);
 
 /* --- measuring --- */
 
-/* correct[i] = in how many rows the target is among the k[i] largest of logits (N,K), float32 or float64; targets int64 (N) in
- * [0,K). Of equal logits the first counts as larger, and NaN as larger than all numbers (torch.topk sees NaN so, and of
- * equal values takes any). k over K counts as K. */
+/* correct[i] = number of rows whose target is among the k[i] largest of logits (N,K), float32 or
+ * float64; targets int64 (N) in [0,K). Of equal logits the first counts as larger (torch.topk takes
+ * any of them), and NaN as larger than all numbers (as torch.topk does). k over K counts as K. */
 LS_API LS_MUST_USE ls_status ls_top_k_correct(const ls_tensor *logits, const ls_tensor *targets,
                                               const int *k, int n, int64_t *correct);
 
@@ -224,9 +231,10 @@ LS_API LS_MUST_USE ls_status ls_top_k_correct(const ls_tensor *logits, const ls_
 /* A scalar function of its inputs, built with operators on `tape`. */
 typedef ls_tensor *(*ls_grad_check_fn)(ls_tape *tape, ls_tensor *const *inputs, void *arg);
 
-/* Compares backward with central differences, in float64 on the inputs' device, at every element of every input that
- * requires a gradient; inputs are float64. *worst (may be NULL): largest relative difference, that of
- * derivatives under 1e-3 taken against 1e-3. LS_EFORMAT names input and element when it is over `tolerance`. */
+/* Compares backward with central differences, in float64 on the inputs' device, at every element of
+ * every input that requires a gradient; inputs are float64. *worst (may be NULL): the largest
+ * relative difference; derivatives below 1e-3 are compared relative to 1e-3. LS_EFORMAT names input
+ * and element when the difference is over `tolerance`. */
 LS_API LS_MUST_USE ls_status ls_grad_check(ls_grad_check_fn fn, void *arg, ls_tensor *const *inputs,
                                            int n_inputs, double tolerance, double *worst);
 

@@ -2,15 +2,17 @@
 /*
  * nn.h - models: layers with named parameters, initialised as PyTorch does.
  *
- *     ls_layer *conv = ls_nn_conv2d(model, "layer1.0", 1, 16, &(ls_nn_conv2d_options){.kernel = {5, 5}});
- *     ls_layer *bn   = ls_nn_batch_norm2d(model, "layer1.1", 16, &(ls_nn_batch_norm_options){.relu = 1});
+ *     const ls_nn_conv2d_options five = {.kernel = {5, 5}};
+ *     ls_layer *conv = ls_nn_conv2d(model, "layer1.0", 1, 16, &five);
+ *     ls_layer *bn = ls_nn_batch_norm2d(model, "layer1.1", 16, NULL);
  *     h = ls_forward(tape, bn, ls_forward(tape, conv, x));
  *
  * A model owns its layers, parameters and buffers. Names are those of PyTorch's state_dict
  * ("layer1.0.weight", "layer1.1.running_mean", "layer1.1.num_batches_tracked").
  *
- * Errors     A layer that cannot be made is NULL; the first failure stays in the model and is
- *            ls_model_status(). ls_forward with a NULL layer gives NULL and marks the tape.
+ * Errors     A layer that cannot be made is NULL; the first failure stays in the model, and
+ *            ls_model_status() returns it. ls_forward with a NULL layer gives NULL and marks the
+ *            tape.
  * Threads    A model is used by one thread at a time.
  */
 #ifndef LOCKSTEP_NN_H
@@ -30,11 +32,11 @@ LS_API void ls_model_destroy(ls_model *model); /* NULL is allowed */
 /* The first failure while layers were made; its text becomes this thread's last error. */
 LS_API LS_MUST_USE ls_status ls_model_status(ls_model *model);
 
-/* Trained tensors, in the order of their creation (PyTorch's parameters()). The array lives until the next
- * layer is added. */
+/* Trained tensors, in the order of their creation (PyTorch's parameters()). The array is valid
+ * until the next layer is added. */
 LS_API const ls_named *ls_model_parameters(const ls_model *model, int *n);
 
-/* What is not trained but saved: running statistics, counters (PyTorch's buffers()). */
+/* Tensors that are saved but not trained: running statistics, counters (PyTorch's buffers()). */
 LS_API const ls_named *ls_model_buffers(const ls_model *model, int *n);
 
 /* Parameters and buffers together, in PyTorch's state_dict order. */
@@ -45,10 +47,10 @@ LS_API void ls_model_zero_grad(ls_model *model);
 
 /* --- layers --- */
 
-/* How weights start. */
+/* Initial values of weights. */
 typedef enum ls_nn_init {
-    LS_INIT_DEFAULT, /* as the layer does in torch.nn */
-    LS_INIT_KAIMING_NORMAL, /* normal, of variance 2 / (out * KH * KW): torch's kaiming_normal_ by fan_out for ReLU */
+    LS_INIT_DEFAULT,        /* those of the layer in torch.nn */
+    LS_INIT_KAIMING_NORMAL, /* normal, variance 2 / (out KH KW): kaiming_normal_, fan_out, ReLU */
 } ls_nn_init;
 
 typedef struct ls_nn_conv2d_options {
@@ -61,23 +63,25 @@ typedef struct ls_nn_conv2d_options {
     ls_nn_init init; /* of the weight */
 } ls_nn_conv2d_options;
 
-/* weight (out, in/groups, KH, KW), bias (out); uniform in +-1/sqrt(fan_in), as torch.nn.Conv2d, unless opt->init says otherwise. */
+/* weight (out, in/groups, KH, KW), bias (out); uniform in +-1/sqrt(fan_in), as torch.nn.Conv2d, or
+ * as opt->init selects. */
 LS_API ls_layer *ls_nn_conv2d(ls_model *model, const char *name, int in, int out,
                               const ls_nn_conv2d_options *opt);
 
 typedef struct ls_nn_batch_norm_options {
     double momentum; /* 0 means 0.1 */
     double eps;      /* 0 means 1e-5 */
-    int relu;        /* 1: the ReLU behind it is part of the layer */
+    int relu;        /* 1: the layer includes the ReLU that follows */
 } ls_nn_batch_norm_options;
 
-/* weight 1, bias 0, running_mean 0, running_var 1, num_batches_tracked 0 (int64). opt may be NULL. */
+/* weight 1, bias 0, running_mean 0, running_var 1, num_batches_tracked 0 (int64). opt may be
+ * NULL. / */
 LS_API ls_layer *ls_nn_batch_norm2d(ls_model *model, const char *name, int channels,
                                     const ls_nn_batch_norm_options *opt);
 
-/* From now on all batch norms that the model has share their batches with other processes, as after
- * torch.nn.SyncBatchNorm.convert_sync_batchnorm; NULL: no longer. ls_ddp_create does it when asked to
- * (ls_ddp_options.sync_batch_norm). */
+/* From now on all batch norms of the model share their batches with other processes, as after
+ * torch.nn.SyncBatchNorm.convert_sync_batchnorm; NULL ends that. ls_ddp_create calls it when
+ * ls_ddp_options.sync_batch_norm is set. */
 LS_API void ls_model_sync_batch_norm(ls_model *model, const ls_batch_norm_sync *sync);
 
 /* weight (out, in), bias (out) unless no_bias; as torch.nn.Linear. */
@@ -92,18 +96,19 @@ typedef struct ls_nn_layer_norm_options {
 LS_API ls_layer *ls_nn_layer_norm(ls_model *model, const char *name, int width,
                                   const ls_nn_layer_norm_options *opt);
 
-/* (N,T,width) -> (N,T,width), each of T tokens with all of them, as
- * torch.nn.MultiheadAttention(width, heads, batch_first=True)(x, x, x), started as it does:
- * in_proj_weight (3 width, width), in_proj_bias, out_proj.weight (width, width), out_proj.bias. */
+/* (N,T,width) -> (N,T,width), attention of each of T tokens to all of them, as
+ * torch.nn.MultiheadAttention(width, heads, batch_first=True)(x, x, x), with the same initial
+ * values: in_proj_weight (3 width, width), in_proj_bias, out_proj.weight (width, width),
+ * out_proj.bias. */
 LS_API ls_layer *ls_nn_self_attention(ls_model *model, const char *name, int width, int heads);
 
-/* A parameter that belongs to no layer, of zeros, float32, of exactly this name. The model's own.
- * NULL when it cannot be made; the model has failed then. */
+/* A parameter outside of layers: zeros, float32, with exactly this name. The model owns it. NULL
+ * when it cannot be made; the failure is ls_model_status(). */
 LS_API ls_tensor *ls_nn_parameter(ls_model *model, const char *name, int n_dims,
                                   const int64_t *dims);
 
-/* The layer's parameter or buffer of that name: "weight", "out_proj.bias". The model's own. NULL
- * when it has none. */
+/* The layer's parameter or buffer of that name: "weight", "out_proj.bias". The model owns it. NULL
+ * when the layer has none. */
 LS_API ls_tensor *ls_layer_tensor(const ls_layer *layer, const char *name);
 
 typedef enum ls_fill {
@@ -112,9 +117,9 @@ typedef enum ls_fill {
     LS_FILL_NORMAL        /* normal, of mean 0 and standard deviation value */
 } ls_fill;
 
-/* Gives a float32 tensor of the model new initial values, where torchvision's differ from those of
- * torch.nn. Random numbers come from the model's seed, in the order of calls. Any other tensor, or
- * NULL, is the model's failure (ls_model_status). */
+/* Replaces the initial values of a float32 tensor of the model, where torchvision's differ from
+ * those of torch.nn. Random numbers come from the model's seed, in the order of calls. Any other
+ * tensor, or NULL, fails; the failure is ls_model_status(). */
 LS_API void ls_model_fill(ls_model *model, ls_tensor *tensor, ls_fill how, double value);
 
 /* y = layer(x). */

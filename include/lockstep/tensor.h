@@ -25,24 +25,26 @@ typedef struct ls_tensor ls_tensor;
 
 /* How to open a device. Every field but `size` may be 0, which means the default. */
 typedef struct ls_device_options {
-    size_t size;      /* sizeof(ls_device_options) */
-    const char *name; /* "cpu" (oneDNN where its module is found, else plain C, with a warning),
-                         "onednn", "cpu_ref"; default LOCKSTEP_DEVICE, else "cpu" */
+    size_t size; /* sizeof(ls_device_options) */
+    /* "cpu" (oneDNN where its module is found, else plain C, with a warning), "onednn", "cpu_ref";
+     * default LOCKSTEP_DEVICE, else "cpu" */
+    const char *name;
     int threads; /* compute threads; default LOCKSTEP_THREADS, else usable cores / local ranks */
 } ls_device_options;
 
-/* Opens a device; `opt` may be NULL. LS_EUNSUPPORTED says why a device cannot be had and what works. */
+/* Opens a device; `opt` may be NULL. LS_EUNSUPPORTED: the text names the reason and the devices
+ * that are available. */
 LS_API LS_MUST_USE ls_status ls_device_open(const ls_device_options *opt, ls_device **out);
 
-/* Closes it. While tensors, tapes or models of it exist it stays open: LS_EINVAL tells how many.
- * NULL is allowed. */
+/* Closes the device. LS_EINVAL while tensors, tapes or models of the device exist: the text has
+ * their number, and the device stays open. NULL is allowed. */
 LS_API ls_status ls_device_close(ls_device *device);
 
 /* "onednn", "cpu_ref", ... Static. */
 LS_API const char *ls_device_name(const ls_device *device);
 
-/* What decides the bits of a result besides the inputs: "onednn 2.6.3 avx2 1 thread". Lives as long as
- * the device. Checkpoints record it. */
+/* What decides the bits of a result besides the inputs: library, version, instruction set, threads,
+ * as "onednn 2.6.3 avx2 1 thread". Valid until the device is closed. Checkpoints record it. */
 LS_API const char *ls_device_fingerprint(const ls_device *device);
 
 /* Functions of one number, with the derivatives that PyTorch gives them at their corners. */
@@ -57,46 +59,48 @@ typedef enum ls_activation {
 
 /* --- tensors --- */
 
-/* A tensor of zeros; dims has n_dims entries, each >= 0 (a dimension of 0 gives an empty tensor). */
+/* A tensor of zeros; dims has n_dims entries, each >= 0 (a dimension of 0 gives an empty
+ * tensor). / */
 LS_API LS_MUST_USE ls_status ls_tensor_create(ls_device *device, ls_dtype type, int n_dims,
                                               const int64_t *dims, ls_tensor **out);
 
-/* A tensor over the caller's row-major memory, aligned for its type, which must stay until the last tensor over it
- * is gone. */
+/* A tensor over the caller's row-major memory, aligned for its type. The memory must stay valid
+ * until the last tensor over it is destroyed. */
 LS_API LS_MUST_USE ls_status ls_tensor_wrap(ls_device *device, ls_dtype type, int n_dims,
                                             const int64_t *dims, void *data, ls_tensor **out);
 
-/* Another shape of the same elements: shares the storage (writes are seen through both). A tape does not
- * see through it: in operators use ls_reshape. */
+/* The same elements in another shape, in the same storage: a write to one tensor changes both. A
+ * tape does not connect the two: in operators use ls_reshape. */
 LS_API LS_MUST_USE ls_status ls_tensor_view(ls_tensor *t, int n_dims, const int64_t *dims,
                                             ls_tensor **out);
 
 LS_API void ls_tensor_destroy(ls_tensor *t); /* NULL is allowed */
 
 LS_API int ls_tensor_n_dims(const ls_tensor *t);
-LS_API int64_t ls_tensor_dim(const ls_tensor *t,
-                             int i); /* i < 0 counts from the end; else 1 past it */
+/* Size of dimension i; i < 0 counts from the end. 1 for dimensions that the tensor does not
+ * have. / */
+LS_API int64_t ls_tensor_dim(const ls_tensor *t, int i);
 LS_API const int64_t *ls_tensor_dims(const ls_tensor *t);
 LS_API size_t ls_tensor_count(const ls_tensor *t); /* elements */
-/* LS_DTYPE_COUNT, which is no type, for NULL. */
+/* LS_DTYPE_COUNT, which is not a type, for NULL. */
 LS_API ls_dtype ls_tensor_dtype(const ls_tensor *t);
 LS_API ls_device *ls_tensor_device(const ls_tensor *t);
 
-/* Copies all elements, row-major, out of or into the tensor; `count` must be the tensor's.
- * With no elements the memory may be NULL. */
+/* Copies all elements, row-major, out of or into the tensor; `count` must equal ls_tensor_count().
+ * With count 0 the memory may be NULL. */
 LS_API LS_MUST_USE ls_status ls_tensor_read(const ls_tensor *t, void *dst, size_t count);
 LS_API LS_MUST_USE ls_status ls_tensor_write(ls_tensor *t, const void *src, size_t count);
 
-/* The elements in row-major host memory, brought into that layout when they are not. Valid until the
- * tensor is next used by an operator or destroyed. NULL on failure (ls_last_error). _const promises
- * not to write; after writing through the other, what depends on the tensor sees the new values. */
+/* The elements in row-major host memory; a tensor in another layout is rearranged first. The
+ * pointer is valid until an operator uses the tensor, or the tensor is destroyed. NULL on failure
+ * (ls_last_error). Through _const the caller only reads; the other marks the tensor as written. */
 LS_API const void *ls_tensor_data_const(const ls_tensor *t);
 LS_API void *ls_tensor_data(ls_tensor *t);
 
 /* dst = src, element by element; shapes and types must be equal, devices may differ. */
 LS_API LS_MUST_USE ls_status ls_tensor_copy(ls_tensor *dst, const ls_tensor *src);
 
-/* --- named lists: what models, optimizers and samplers give to checkpoints --- */
+/* --- named lists: how models, optimizers and samplers pass their state to checkpoints --- */
 
 /* A named tensor, or (tensor == NULL) named plain bytes. All pointers are borrowed. */
 typedef struct ls_named {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * autograd.h - what nn and ddp may do besides the public header: put leaves' gradients into memory of their own
- * choice, and mark a tape as failed.
+ * autograd.h - functions of autograd for nn and ddp, besides the public header: they place
+ * gradients of leaves into given memory, claim leaves, and mark a tape as failed.
  */
 #ifndef LS_AUTOGRAD_AUTOGRAD_H
 #define LS_AUTOGRAD_AUTOGRAD_H
@@ -13,22 +13,24 @@
 #include <stdbool.h>
 
 /*
- * From now on the gradient of the leaf `t` lives in `target`: a plain tensor of the leaf's shape, type and device, borrowed until
- * another is set or the leaf is destroyed. The kernels of weight gradients write straight into it, and ls_grad() gives it
- * whenever there is a gradient. A gradient that exists is copied over. NULL brings it back into memory of the
- * leaf's own and never fails: where there is no memory for it, an existing gradient is forgotten.
+ * From now on the gradient of the leaf `t` lives in `target`: a plain tensor of the leaf's shape,
+ * type and device, borrowed until another is set or the leaf is destroyed. The kernels of weight
+ * gradients write straight into it, and ls_grad() gives it whenever there is a gradient. A gradient
+ * that exists is copied over. NULL brings it back into memory of the leaf's own and never fails:
+ * where there is no memory for it, an existing gradient is forgotten.
  */
 ls_status autograd_set_grad_target(ls_tensor *t, ls_tensor *target);
 
-/* Where the leaf's gradient is written, whether or not there is one: the target, else its own memory, else NULL. */
+/* Where the leaf's gradient is written, whether or not there is one: the target, else its own
+ * memory, else NULL. */
 ls_tensor *autograd_grad_memory(const ls_tensor *t);
 
 /* What turns the gradients of its leaves into something else during backward: an ls_ddp. */
 typedef struct autograd_owner {
     ls_grad_ready_fn ready; /* called before the tape's own, for the owner's leaves only */
     void *arg;
-    const char
-        *reason; /* in the error of a backward by others: what the owner is, and what to call */
+    /* for the error of any other backward: what the owner is, and which function to call */
+    const char *reason;
 } autograd_owner;
 
 /*
@@ -45,14 +47,15 @@ void autograd_release(ls_tensor *t, const autograd_owner *owner);
 LS_MUST_USE ls_status autograd_backward(ls_tape *tape, ls_tensor *loss, double seed,
                                         const autograd_owner *owner);
 
-/* Declares that the gradient's memory holds a gradient, or that it does not (as ls_zero_grad). Without any memory nothing
- * changes. */
+/* Declares that the gradient's memory holds a gradient, or that it does not (as ls_zero_grad).
+ * Without any memory nothing changes. */
 void autograd_set_has_grad(ls_tensor *t, bool has_grad);
 
 /* Whether the tape's last backward reached this leaf. */
 bool autograd_reached(const ls_tape *tape, const ls_tensor *t);
 
-/* Makes this thread's last error the tape's failure, unless it has one already. Gives NULL, as a failed operator. */
+/* Makes this thread's last error the tape's failure, unless it has one already. Gives NULL, as a
+ * failed operator. */
 ls_tensor *autograd_fail(ls_tape *tape, ls_status status);
 
 /* Whether the tape has failed. */

@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * backward.c - the way back through a tape.
+ * backward.c - runs the recorded operators backward; ls_backward() and ls_ddp_backward() call it.
  *
- * A first walk finds what the loss depends on and counts, for each leaf, the uses that lie on the way. The second one
- * runs the operators' backwards; a leaf's gradient is complete when its last use has been passed, and everything that only
- * served a passed operator is given back at once.
+ * A first pass finds the nodes that the loss depends on and counts the uses of each leaf. A second
+ * pass runs the operators' backwards; a leaf's gradient is complete after its last use, and memory
+ * that only a passed operator needed is released at once.
  */
 #include "autograd/tape.h"
 
-#include "base/text.h"
-
 #include <string.h>
 
-/* What a backward has passed is a constant from then on. */
+/* A value that a backward has passed is a constant. */
 static bool is_live(const value *v)
 {
     return v->node >= v->tape->n_passed;
@@ -25,7 +23,7 @@ bool needs_grad(const ls_tensor *in)
     return v != NULL ? is_live(v) : leaf_of(in) != NULL;
 }
 
-/* --- what operators' backwards are made of --- */
+/* --- functions for the operators' backwards --- */
 
 bool grad_may_be_reused(const node *n)
 {
@@ -70,7 +68,7 @@ static ls_status give_to_leaf(ls_tape *tape, ls_tensor *in, ls_tensor *g)
     return leaf_passed(tape, in);
 }
 
-/* v->grad += g, into fresh memory when somebody else looks at the old one. */
+/* v->grad += g; in new memory when another tensor shares the old one. */
 static ls_status add_to_value(ls_tape *tape, value *v, ls_tensor *g)
 {
     op_call call = {.op = OP_ADD, .n_in = 2, .n_out = 1, .in = {v->grad, g}};
@@ -119,12 +117,12 @@ ls_status grad_run(ls_tape *tape, op_call *call, int i, ls_tensor *in)
     return grad_give(tape, in, call->out[i]);
 }
 
-/* Where a kernel puts the gradient of one of two parameters. */
+/* The gradient of one of two parameters, as the output of a kernel. */
 typedef struct grad_slot {
     ls_tensor *in; /* NULL: there is no such parameter */
     ls_tensor *into;
-    bool is_leafs; /* `into` is the leaf's own gradient, else a passing tensor */
-    bool adds;     /* it holds something to add to */
+    bool is_leafs; /* `into` is the leaf's own gradient, else a temporary tensor */
+    bool adds;     /* `into` has a gradient to add to */
 } grad_slot;
 
 static ls_status slot_open(ls_tape *tape, grad_slot *slot, bool may_share)
@@ -207,7 +205,7 @@ ls_status grad_run_norm(ls_tape *tape, op_call *call, ls_tensor *const *in)
 
 /* --- the walks --- */
 
-/* Finds what the node's output is made of: marks values, counts the uses of leaves. */
+/* Marks the values that the node reads, and counts the uses of leaves. */
 static ls_status reach_inputs(ls_tape *tape, const node *n, const autograd_owner *by)
 {
     for (int i = 0; i < n->class->n_grad; i++) {
@@ -240,8 +238,8 @@ static ls_status reach_all(ls_tape *tape, int last, const autograd_owner *by)
     return LS_OK;
 }
 
-/* Gives back what only this node's backward needed. */
-static void give_back(node *n)
+/* Releases the memory that only this node's backward needed. */
+static void node_release(node *n)
 {
     value *v = value_of(n->out);
 
@@ -256,7 +254,7 @@ static void give_back(node *n)
     v->grad = NULL;
 }
 
-/* Whether all that the node's backward reads is what forward has read or made. */
+/* Whether the tensors that the node's backward reads are unchanged since forward. */
 static ls_status check_contents(const node *n)
 {
     char text[TENSOR_TEXT_BYTES];
@@ -264,17 +262,13 @@ static ls_status check_contents(const node *n)
     for (int i = 0; i < NODE_MAX_IN + 1; i++) {
         const ls_tensor *t = node_tensor(n, i);
         const value *v = value_of(t);
-        char which[24] = "its output";
 
         if (t == NULL || (v != NULL && v->is_recomputed) ||
             (t->storage == n->seen[i].storage && t->storage->version == n->seen[i].version))
             continue;
-        if (i != NODE_OUT)
-            (void)text_format(which, sizeof(which), "input %d", i + 1);
         return ls_fail(LS_EINVAL,
-                       "%s %s has been overwritten or destroyed since forward; do that after "
-                       "backward",
-                       which, tensor_text(text, sizeof(text), t));
+                       "%s %s was overwritten or destroyed after forward; do that after backward",
+                       node_tensor_name(n, i), tensor_text(text, sizeof(text), t));
     }
     return LS_OK;
 }
@@ -294,7 +288,7 @@ static ls_status pass_all(ls_tape *tape, int last)
 
         if (i <= last && v->is_reached)
             LS_TRY(ls_context(pass(tape, n, v->grad), "%s backward", n->class->name));
-        give_back(n);
+        node_release(n);
     }
     tape->n_passed = tape->n_nodes;
     return LS_OK;
@@ -315,7 +309,7 @@ static ls_status check_loss(ls_tape *tape, const ls_tensor *loss)
         return ls_fail(LS_EINVAL, "backward: the loss %s was not made on this tape",
                        tensor_text(text, sizeof(text), loss));
     if (ls_tensor_count(loss) != 1)
-        return ls_fail(LS_EINVAL, "backward: the loss %s has not one element",
+        return ls_fail(LS_EINVAL, "backward: the loss %s must have exactly one element",
                        tensor_text(text, sizeof(text), loss));
     if (v->node < 0)
         return ls_fail(LS_EINVAL,

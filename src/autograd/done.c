@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * done.c - values that the forward pass has read for the last time: their memory goes back at once, unless backward reads them. What it
- * reads and their operator can make again from what is left is given back as well, and made again when backward comes to it.
+ * done.c - ls_tape_done(): releases values that forward does not read again. A value that backward
+ * reads is released only if its operator can recompute it; backward.c calls done_restore() before
+ * it reads such a value.
  */
 #include "autograd/tape.h"
 
@@ -10,7 +11,7 @@ static bool is_read(const op_class *class, int what)
     return (class->unused_in_backward >> what & 1) == 0;
 }
 
-/* Whether the backward of an operator behind the value reads it. */
+/* Whether the backward of an operator that read the value reads it as well. */
 static bool is_needed(const ls_tape *tape, const value *v)
 {
     for (int i = tape->n_passed; i < tape->n_nodes; i++) {
@@ -42,7 +43,7 @@ void ls_tape_done(ls_tape *tape, ls_tensor *t)
     tensor_release(t);
 }
 
-// NOLINTNEXTLINE(misc-no-recursion): as deep as values that are made again from such values
+// NOLINTNEXTLINE(misc-no-recursion): as deep as chains of such values
 static ls_status restore(ls_tape *tape, value *v)
 {
     const node *maker = &tape->nodes[v->node];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grad_check.c - backward against central differences.
+ * grad_check.c - ls_grad_check(): compares backward with central differences, for tests and users.
  *
- * (f(x + h) - f(x - h)) / 2h is off by about h^2 f''' and by the rounding of f, eps |f| / h; in float64 with h near 1e-5
- * both stay under 1e-9 for functions of ordinary size.
+ * (f(x + h) - f(x - h)) / 2h is off by about h^2 f''' and by the rounding of f, eps |f| / h; in
+ * float64 with h near 1e-5 both stay under 1e-9 for functions of ordinary size.
  */
 #include "autograd/tape.h"
 
@@ -88,7 +88,7 @@ static ls_status check_element(checker *c, int input, size_t i, double derivativ
     return LS_OK;
 }
 
-/* All elements of one input against `derivatives`; the worst is told before the first failure ends it. */
+/* All elements of one input against `derivatives`, until the first failure. */
 static ls_status check_input(checker *c, int input, const double *derivatives)
 {
     ls_status first = LS_OK;
@@ -106,7 +106,7 @@ static ls_status check_input(checker *c, int input, const double *derivatives)
     return first;
 }
 
-/* What backward gave, apart from the leaf, whose memory later forwards may not touch but backwards would. */
+/* A copy of the gradient: a later backward would change the leaf's. */
 static ls_status read_derivatives(ls_tensor *input, double **out)
 {
     const ls_tensor *g = ls_grad(input);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaf.c - tensors of the caller's whose gradients are wanted, and where these gradients lie.
+ * leaf.c - leaves: tensors of the caller that backward computes gradients for, and the memory of
+ * these gradients, which ddp places into its buckets.
  */
 #include "autograd/tape.h"
 
@@ -29,10 +30,10 @@ ls_status ls_require_grad(ls_tensor *t)
     if (leaf_of(t) != NULL)
         return LS_OK;
     if (t->extra != NULL)
-        return ls_fail(LS_EINVAL, "require_grad: %s was made by an operator",
+        return ls_fail(LS_EINVAL, "require_grad: %s is the result of an operator, not a leaf",
                        tensor_text(text, sizeof(text), t));
     if (t->dtype != LS_F32 && t->dtype != LS_F64)
-        return ls_fail(LS_EINVAL, "require_grad: %s is neither float32 nor float64",
+        return ls_fail(LS_EINVAL, "require_grad: %s must be float32 or float64",
                        tensor_text(text, sizeof(text), t));
     l = ls_calloc(1, sizeof(*l));
     if (l == NULL)
@@ -115,7 +116,7 @@ bool autograd_reached(const ls_tape *tape, const ls_tensor *t)
     return l != NULL && tape->backward != 0 && l->backward == tape->backward;
 }
 
-/* Brings the gradient back from the target into the leaf's own memory, or forgets it. */
+/* Copies the gradient from the target into the leaf's own memory; without memory forgets it. */
 static void leave_target(ls_tensor *t, leaf *l)
 {
     ls_tensor *was = l->target;
@@ -133,14 +134,14 @@ ls_status autograd_set_grad_target(ls_tensor *t, ls_tensor *target)
     leaf *l = leaf_of(t);
 
     if (l == NULL)
-        return target == NULL ? LS_OK : ls_fail(LS_EINVAL, "gradient target: not for a leaf");
+        return target == NULL ? LS_OK : ls_fail(LS_EINVAL, "gradient target: not a leaf");
     if (target == NULL) {
         leave_target(t, l);
         return LS_OK;
     }
     if (target->dtype != t->dtype || !tensor_same_shape(target, t) || target->device != t->device ||
         !tensor_is_plain(target))
-        return ls_fail(LS_EINVAL, "gradient target: %s does not fit the leaf %s",
+        return ls_fail(LS_EINVAL, "gradient target: %s does not match the leaf %s",
                        tensor_text(is, sizeof(is), target), tensor_text(wanted, sizeof(wanted), t));
     if (l->has_grad)
         LS_TRY(ls_tensor_copy(target, autograd_grad_memory(t)));

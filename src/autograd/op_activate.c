@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_activate.c - functions of single elements but ReLU, which works from its result
- * (op_pointwise.c).
+ * op_activate.c - ls_activate(): functions of single elements. ReLU, whose backward reads the
+ * result, is in op_pointwise.c.
  */
 #include "autograd/tape.h"
 
@@ -18,6 +18,7 @@ static ls_status activate_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 }
 
 static const op_class activate_class = {.name = "activate",
+                                        .inputs = {"input"},
                                         .n_required = 1,
                                         .n_typed = 1,
                                         .n_grad = 1,
@@ -31,6 +32,7 @@ ls_tensor *ls_activate(ls_tape *tape, ls_tensor *x, ls_activation function)
     if (!node_begin(tape, &n))
         return NULL;
     if (function < LS_ACT_RELU6 || function > LS_ACT_GELU)
-        return node_reject(tape, &n, ls_fail(LS_EINVAL, "%d is no ls_activation", (int)function));
+        return node_reject(tape, &n,
+                           ls_fail(LS_EINVAL, "%d is not an ls_activation", (int)function));
     return node_run(tape, &n, OP_ACTIVATE, x->n_dims, x->dims);
 }

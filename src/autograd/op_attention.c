@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_attention.c - what transformers need beside linear layers: batched products of matrices, layer
- * normalisation and softmax, both of the last dimension.
+ * op_attention.c - the operators of transformers: batched matrix products, and layer normalisation
+ * and softmax of the last dimension.
  */
 #include "autograd/tape.h"
 
@@ -30,6 +30,7 @@ static ls_status matmul_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 }
 
 static const op_class matmul_class = {.name = "matmul",
+                                      .inputs = {"a", "b"},
                                       .n_required = 2,
                                       .n_typed = 2,
                                       .n_grad = 2,
@@ -58,10 +59,11 @@ ls_tensor *ls_matmul(ls_tape *tape, ls_tensor *a, ls_tensor *b, int transpose_b)
         dims[i] = a->dims[i];
     }
     if (!fits)
-        return node_reject(
-            tape, &n,
-            ls_fail(LS_EINVAL, "%s does not fit %s%s", tensor_dims_text(left, sizeof(left), a),
-                    tensor_dims_text(right, sizeof(right), b), transpose_b ? " transposed" : ""));
+        return node_reject(tape, &n,
+                           ls_fail(LS_EINVAL, "a %s cannot be multiplied with b %s%s",
+                                   tensor_dims_text(left, sizeof(left), a),
+                                   tensor_dims_text(right, sizeof(right), b),
+                                   transpose_b ? " transposed" : ""));
     dims[last] = b->dims[transpose_b ? last - 1 : last];
     return node_run(tape, &n, OP_MATMUL, a->n_dims, dims);
 }
@@ -85,6 +87,7 @@ static ls_status layer_norm_backward(ls_tape *tape, const node *n, ls_tensor *dy
 }
 
 static const op_class layer_norm_class = {.name = "layer_norm",
+                                          .inputs = {"input", "weight", "bias"},
                                           .n_required = 3,
                                           .n_typed = 3,
                                           .n_grad = 3,
@@ -93,7 +96,6 @@ static const op_class layer_norm_class = {.name = "layer_norm",
 
 static ls_status check_layer_norm(const node *n)
 {
-    static const char *const names[] = {"input", "weight", "bias"};
     char first[TENSOR_TEXT_BYTES];
     char second[TENSOR_TEXT_BYTES];
     const ls_tensor *x = n->in[X];
@@ -103,10 +105,11 @@ static ls_status check_layer_norm(const node *n)
         return ls_fail(LS_EINVAL, "input %s has no elements in its last dimension", first);
     for (int i = WEIGHT; i <= BIAS; i++) {
         if (n->in[i]->n_dims != 1 || n->in[i]->dims[0] != x->dims[x->n_dims - 1])
-            return ls_fail(LS_EINVAL, "%s %s does not fit input %s", names[i],
+            return ls_fail(LS_EINVAL, "%s %s does not fit input %s", node_tensor_name(n, i),
                            tensor_dims_text(second, sizeof(second), n->in[i]), first);
     }
-    return n->attrs.eps > 0 ? LS_OK : ls_fail(LS_EINVAL, "eps %g must be over 0", n->attrs.eps);
+    return n->attrs.eps > 0 ? LS_OK
+                            : ls_fail(LS_EINVAL, "eps is %g; it must be over 0", n->attrs.eps);
 }
 
 ls_tensor *ls_layer_norm(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias,
@@ -148,6 +151,7 @@ static ls_status softmax_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 }
 
 static const op_class softmax_class = {.name = "softmax",
+                                       .inputs = {"input"},
                                        .n_required = 1,
                                        .n_typed = 1,
                                        .n_grad = 1,

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_batch_norm.c - batch normalisation, with or without a ReLU behind it. x: (N,C,H,W) or (N,C), all others: (C).
- * Training normalises with the batch's own mean and biased variance.
+ * op_batch_norm.c - batch normalisation, optionally with a ReLU in the same pass. x: (N,C,H,W) or
+ * (N,C), all others: (C). Training normalises with the batch's mean and biased variance.
  */
 #include "autograd/tape.h"
 
 enum { X, WEIGHT, BIAS, RUNNING_MEAN, RUNNING_VAR, N_INPUTS };
 enum { SAVED_MEAN, SAVED_VARIANCE, SAVED_MASK };
 
-/* One kernel gives all three gradients: the sums for dweight and dbias are also what dx is made of. */
+/* One kernel computes all three gradients: dx needs the sums for dweight and dbias. */
 static ls_status batch_norm_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
     op_call call = {.op = OP_BATCH_NORM_BACKWARD,
@@ -22,7 +22,7 @@ static ls_status batch_norm_backward(ls_tape *tape, const node *n, ls_tensor *dy
     return grad_run_norm(tape, &call, n->in);
 }
 
-/* With the saved statistics as the running ones, which training saved as it used them. */
+/* Evaluation with the saved statistics as running ones gives the bits of training. */
 static ls_status batch_norm_recompute(ls_tape *tape, const node *n)
 {
     op_call call = {.op = OP_BATCH_NORM,
@@ -37,10 +37,16 @@ static ls_status batch_norm_recompute(ls_tape *tape, const node *n)
     return device_run(tape->device, &call);
 }
 
-/* The running statistics may move on: backward has those of the batch. */
+#define BATCH_NORM_INPUTS                                                                          \
+    {                                                                                              \
+        "input", "weight", "bias", "running_mean", "running_var"                                   \
+    }
+
+/* The running statistics may change before backward, which reads those of the batch. */
 #define BATCH_NORM_UNUSED (1U << NODE_OUT | 1U << RUNNING_MEAN | 1U << RUNNING_VAR)
 
 static const op_class batch_norm_class = {.name = "batch_norm",
+                                          .inputs = BATCH_NORM_INPUTS,
                                           .n_required = N_INPUTS,
                                           .n_typed = N_INPUTS,
                                           .n_grad = 3,
@@ -48,6 +54,7 @@ static const op_class batch_norm_class = {.name = "batch_norm",
                                           .backward = batch_norm_backward,
                                           .recompute = batch_norm_recompute};
 static const op_class bn_relu_class = {.name = "bn_relu",
+                                       .inputs = BATCH_NORM_INPUTS,
                                        .n_required = N_INPUTS,
                                        .n_typed = N_INPUTS,
                                        .n_grad = 3,
@@ -55,10 +62,9 @@ static const op_class bn_relu_class = {.name = "bn_relu",
                                        .backward = batch_norm_backward,
                                        .recompute = batch_norm_recompute};
 
-/* alone: the batch's statistics are those of this process's rows. */
+/* alone: the batch is not shared with other ranks. */
 static ls_status check_shapes(const node *n, bool alone)
 {
-    static const char *const names[] = {"input", "weight", "bias", "running_mean", "running_var"};
     char first[TENSOR_TEXT_BYTES];
     char second[TENSOR_TEXT_BYTES];
     const ls_tensor *x = n->in[X];
@@ -68,14 +74,14 @@ static ls_status check_shapes(const node *n, bool alone)
         return ls_fail(LS_EINVAL, "input %s is neither (N, C, H, W) nor (N, C)", first);
     for (int i = WEIGHT; i < N_INPUTS; i++) {
         if (n->in[i]->n_dims != 1 || n->in[i]->dims[0] != x->dims[1])
-            return ls_fail(LS_EINVAL, "%s %s does not fit input %s", names[i],
+            return ls_fail(LS_EINVAL, "%s %s does not fit input %s", node_tensor_name(n, i),
                            tensor_dims_text(second, sizeof(second), n->in[i]), first);
     }
     if (alone && ls_tensor_count(x) == (size_t)x->dims[1])
         return ls_fail(
             LS_EINVAL,
-            "input %s has one value per channel, training needs more: leave a last batch "
-            "of one row out (--drop-last)",
+            "training needs more than one value per channel, not input %s: leave out a last "
+            "batch of one row (--drop-last)",
             first);
     return LS_OK;
 }
@@ -89,7 +95,8 @@ static ls_status resolve(const ls_batch_norm_params *params, op_attrs *a)
     a->relu = p.relu != 0;
     a->sync = (op_sync){.sum = p.sync.sum, .arg = p.sync.arg};
     if (!(a->momentum >= 0 && a->momentum <= 1) || !(a->eps > 0))
-        return ls_fail(LS_EINVAL, "momentum %g must be 0 to 1, eps %g over 0", a->momentum, a->eps);
+        return ls_fail(LS_EINVAL, "momentum is %g, eps is %g; momentum must be 0 to 1, eps over 0",
+                       a->momentum, a->eps);
     return LS_OK;
 }
 
@@ -102,8 +109,8 @@ static ls_status save_all(ls_tape *tape, node *n)
     return n->attrs.relu ? node_save(tape, n, SAVED_MASK, LS_I32, x->n_dims, x->dims) : LS_OK;
 }
 
-/* The running statistics are written in place, row-major, whatever the device prefers. */
-static ls_status settle_running(const node *n)
+/* The kernel writes the running statistics in place, in plain layout. */
+static ls_status make_running_plain(const node *n)
 {
     void *data;
 
@@ -122,7 +129,7 @@ static ls_tensor *batch_norm(ls_tape *tape, node *n, const ls_batch_norm_params 
     if (st == LS_OK)
         st = check_shapes(n, tape->is_training && n->attrs.sync.sum == NULL);
     if (st == LS_OK)
-        st = settle_running(n);
+        st = make_running_plain(n);
     if (st == LS_OK)
         st = save_all(tape, n);
     if (st != LS_OK)

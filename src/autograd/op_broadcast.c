@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_broadcast.c - a + b, a * b and b alone, with b repeated to the shape of a or to one that is
- * given. The gradient of b is a sum over what each of its elements has served.
+ * op_broadcast.c - a + b, a * b and b alone, with b broadcast to the shape of a or to a given one.
+ * The gradient of an element of b is the sum over the positions it was broadcast to.
  */
 #include "autograd/tape.h"
 
@@ -45,18 +45,21 @@ static ls_status expand_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 }
 
 static const op_class add_class = {.name = "add",
+                                   .inputs = {"b", "a"},
                                    .n_required = 2,
                                    .n_typed = 2,
                                    .n_grad = 2,
                                    .unused_in_backward = 1U << NODE_OUT | 1U << B | 1U << A,
                                    .backward = add_backward};
 static const op_class mul_class = {.name = "mul",
+                                   .inputs = {"b", "a"},
                                    .n_required = 2,
                                    .n_typed = 2,
                                    .n_grad = 2,
                                    .unused_in_backward = 1U << NODE_OUT,
                                    .backward = mul_backward};
 static const op_class expand_class = {.name = "expand",
+                                      .inputs = {"input"},
                                       .n_required = 1,
                                       .n_typed = 1,
                                       .n_grad = 1,
@@ -84,7 +87,7 @@ static ls_tensor *repeat(ls_tape *tape, node *n, int n_dims, const int64_t *dims
         return node_run(tape, n, OP_BROADCAST, n_dims, dims);
     memcpy(asked.dims, dims, (size_t)n_dims * sizeof(*dims));
     return node_reject(tape, n,
-                       ls_fail(LS_EINVAL, "%s cannot be repeated to %s",
+                       ls_fail(LS_EINVAL, "%s cannot be broadcast to %s",
                                tensor_dims_text(from, sizeof(from), n->in[B]),
                                tensor_dims_text(to, sizeof(to), &asked)));
 }
@@ -111,7 +114,7 @@ ls_tensor *ls_expand(ls_tape *tape, ls_tensor *x, int n_dims, const int64_t *dim
         return NULL;
     if (n_dims < 0 || n_dims > LS_MAX_DIMS || (n_dims > 0 && dims == NULL))
         return node_reject(tape, &n,
-                           ls_fail(LS_EINVAL, "%d dimensions at %s: 0 to %d are possible", n_dims,
+                           ls_fail(LS_EINVAL, "%d dimensions at %s; 0 to %d are supported", n_dims,
                                    dims == NULL ? "NULL" : "dims", LS_MAX_DIMS));
     return repeat(tape, &n, n_dims, dims);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_conv2d.c - convolution of images. x: (N,C,H,W), weight: (O,C/groups,KH,KW), bias: (O), y: (N,O,H',W') with
- * H' = (H + 2 padding - dilation (KH - 1) - 1) / stride + 1, rounded down.
+ * op_conv2d.c - convolution of images. x: (N,C,H,W), weight: (O,C/groups,KH,KW), bias: (O), y:
+ * (N,O,H',W') with H' = (H + 2 padding - dilation (KH - 1) - 1) / stride + 1, rounded down.
  */
 #include "autograd/tape.h"
 
-/* dweight and dbias first, so that they can travel while dx is computed. */
+/* dweight and dbias first: ddp can reduce them while dx is computed. */
 static ls_status conv2d_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
     ls_tensor *x = n->in[0];
@@ -25,6 +25,7 @@ static ls_status conv2d_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 }
 
 static const op_class conv2d_class = {.name = "conv2d",
+                                      .inputs = {"input", "weight", "bias"},
                                       .n_required = 2,
                                       .n_typed = 3,
                                       .n_grad = 3,
@@ -37,7 +38,7 @@ static ls_status resolve(const ls_conv2d_params *params, const ls_tensor *weight
 
     a->groups = p.groups == 0 ? 1 : p.groups;
     if (a->groups < 0)
-        return ls_fail(LS_EINVAL, "%d groups", p.groups);
+        return ls_fail(LS_EINVAL, "groups is %d; it must be at least 1", p.groups);
     for (int i = 0; i < 2; i++) {
         if (p.stride[i] < 0 || p.padding[i] < 0 || p.dilation[i] < 0)
             return ls_fail(LS_EINVAL,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * op_dropout.c - dropout (Srivastava et al., 2014) of elements, and of rows: stochastic depth
- * (Huang et al., "Deep Networks with Stochastic Depth", 2016). Both inverted: what is kept is
- * scaled in training, so that evaluation is the identity.
+ * (Huang et al., "Deep Networks with Stochastic Depth", 2016). Both inverted: training scales the
+ * other elements, so that evaluation is the identity.
  *
  * Nothing is saved for backward: what was dropped is computed again from the same number.
  */
@@ -38,14 +38,15 @@ static ls_tensor *drop(ls_tape *tape, node *n, double p)
     if (!node_begin(tape, n))
         return NULL;
     if (!(p >= 0 && p <= 1))
-        return node_reject(tape, n, ls_fail(LS_EINVAL, "probability %g is outside 0 to 1", p));
+        return node_reject(tape, n,
+                           ls_fail(LS_EINVAL, "the probability is %g; it must be 0 to 1", p));
     if (n->attrs.drops_rows && x->n_dims == 0)
         return node_reject(tape, n, ls_fail(LS_EINVAL, "input () has no rows"));
     if (!tape->is_training || p == 0)
         return x;
     if (!tape->has_random)
         return node_reject(tape, n,
-                           ls_fail(LS_EINVAL, "call ls_tape_set_random() before: without it all "
+                           ls_fail(LS_EINVAL, "call ls_tape_set_random() first: without it all "
                                               "ranks would drop the same elements"));
     n->attrs.drop = p;
     n->attrs.random = ls_hash3(tape->random, tape->n_random++, 0);

@@ -5,7 +5,7 @@
  */
 #include "autograd/tape.h"
 
-/* dW = dy^T x and db first, so that they can travel while dx = dy W is computed. */
+/* dW = dy^T x and db first: ddp can reduce them while dx = dy W is computed. */
 static ls_status linear_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
     ls_tensor *x = n->in[0];
@@ -20,6 +20,7 @@ static ls_status linear_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 }
 
 static const op_class linear_class = {.name = "linear",
+                                      .inputs = {"input", "weight", "bias"},
                                       .n_required = 2,
                                       .n_typed = 3,
                                       .n_grad = 3,
@@ -54,7 +55,7 @@ static ls_tensor *linear_of_rows(ls_tape *tape, ls_tensor *x, ls_tensor *weight,
     return node_run(tape, &n, OP_LINEAR, 2, (int64_t[]){x->dims[0], weight->dims[0]});
 }
 
-/* With more dimensions: as rows, and back. */
+/* More dimensions: reshaped to rows, and back. */
 ls_tensor *ls_linear(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias)
 {
     const int last = x == NULL ? 0 : x->n_dims - 1;

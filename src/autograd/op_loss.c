@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_loss.c - cross-entropy, whole or as log-softmax and negative log-likelihood, and mean squared error. Losses are means: over
- * the rows, over the elements.
+ * op_loss.c - cross-entropy, whole or as log-softmax and negative log-likelihood, and mean squared
+ * error. Losses are means: over the rows, over the elements.
  */
 #include "autograd/tape.h"
 
@@ -18,6 +18,7 @@ static ls_status cross_entropy_backward(ls_tape *tape, const node *n, ls_tensor 
 }
 
 static const op_class cross_entropy_class = {.name = "cross_entropy",
+                                             .inputs = {"logits", "targets"},
                                              .n_required = 2,
                                              .n_typed = 1,
                                              .n_grad = 1,
@@ -32,7 +33,7 @@ static ls_status check_targets(const char *what, const ls_tensor *logits, const 
     if (logits->n_dims == 2 && logits->dims[1] > 0 && targets->n_dims == 1 &&
         targets->dims[0] == logits->dims[0] && targets->dtype == LS_I64)
         return LS_OK;
-    return ls_fail(LS_EINVAL, "targets %s do not fit %s %s; (N) int64 fits (N, K)",
+    return ls_fail(LS_EINVAL, "targets %s do not fit %s %s; they must be (N) int64 for (N, K)",
                    tensor_text(second, sizeof(second), targets), what,
                    tensor_dims_text(first, sizeof(first), logits));
 }
@@ -42,7 +43,7 @@ static ls_status resolve(const ls_cross_entropy_params *params, op_attrs *a)
     a->label_smoothing = params == NULL ? 0 : params->label_smoothing;
     if (a->label_smoothing >= 0 && a->label_smoothing <= 1)
         return LS_OK;
-    return ls_fail(LS_EINVAL, "label smoothing %g is outside 0 to 1", a->label_smoothing);
+    return ls_fail(LS_EINVAL, "label_smoothing is %g; it must be 0 to 1", a->label_smoothing);
 }
 
 ls_tensor *ls_cross_entropy_with(ls_tape *tape, ls_tensor *logits, ls_tensor *targets,
@@ -77,6 +78,7 @@ static ls_status log_softmax_backward(ls_tape *tape, const node *n, ls_tensor *d
 }
 
 static const op_class log_softmax_class = {.name = "log_softmax",
+                                           .inputs = {"input"},
                                            .n_required = 1,
                                            .n_typed = 1,
                                            .n_grad = 1,
@@ -107,6 +109,7 @@ static ls_status nll_backward(ls_tape *tape, const node *n, ls_tensor *dloss)
 }
 
 static const op_class nll_class = {.name = "nll_loss",
+                                   .inputs = {"log_probabilities", "targets"},
                                    .n_required = 2,
                                    .n_typed = 1,
                                    .n_grad = 1,
@@ -141,6 +144,7 @@ static ls_status mse_backward(ls_tape *tape, const node *n, ls_tensor *dloss)
 }
 
 static const op_class mse_class = {.name = "mse_loss",
+                                   .inputs = {"prediction", "target"},
                                    .n_required = 2,
                                    .n_typed = 2,
                                    .n_grad = 2,
@@ -157,7 +161,8 @@ ls_tensor *ls_mse_loss(ls_tape *tape, ls_tensor *prediction, ls_tensor *target)
         return NULL;
     if (!tensor_same_shape(prediction, target))
         return node_reject(tape, &n,
-                           ls_fail(LS_EINVAL, "prediction %s and target %s have not the same shape",
+                           ls_fail(LS_EINVAL,
+                                   "prediction %s and target %s must have the same shape",
                                    tensor_dims_text(first, sizeof(first), prediction),
                                    tensor_dims_text(second, sizeof(second), target)));
     return node_run(tape, &n, OP_MSE, 0, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_pointwise.c - relu, add of equal shapes, and both in one.
+ * op_pointwise.c - relu, add of equal shapes, and both in one pass.
  */
 #include "autograd/tape.h"
 
@@ -17,6 +17,7 @@ static ls_status relu_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 }
 
 static const op_class relu_class = {.name = "relu",
+                                    .inputs = {"input"},
                                     .n_required = 1,
                                     .n_typed = 1,
                                     .n_grad = 1,
@@ -72,6 +73,7 @@ static ls_status add_relu_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 }
 
 static const op_class add_class = {.name = "add",
+                                   .inputs = {"a", "b"},
                                    .n_required = 2,
                                    .n_typed = 2,
                                    .n_grad = 2,
@@ -79,6 +81,7 @@ static const op_class add_class = {.name = "add",
                                    .backward = add_backward};
 
 static const op_class add_relu_class = {.name = "add_relu",
+                                        .inputs = {"a", "b"},
                                         .n_required = 2,
                                         .n_typed = 2,
                                         .n_grad = 2,
@@ -96,7 +99,7 @@ static ls_tensor *sum(ls_tape *tape, node *n, op_kind op)
         return NULL;
     if (!tensor_same_shape(a, b))
         return node_reject(tape, n,
-                           ls_fail(LS_EINVAL, "%s and %s have not the same shape",
+                           ls_fail(LS_EINVAL, "a %s and b %s must have the same shape",
                                    tensor_dims_text(left, sizeof(left), a),
                                    tensor_dims_text(right, sizeof(right), b)));
     return node_run(tape, n, op, a->n_dims, a->dims);

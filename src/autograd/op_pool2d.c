@@ -40,7 +40,8 @@ static ls_status check_input(const ls_tensor *x)
                    tensor_dims_text(text, sizeof(text), x));
 }
 
-/* How many windows fit along an axis of `size` positions, which has `surplus` beyond the first one. */
+/* How many windows fit along an axis of `size` positions, which has `surplus` beyond the
+ * first one. */
 static int64_t window_count(const op_attrs *a, int axis, int64_t size, int64_t surplus,
                             bool ceil_mode)
 {
@@ -78,7 +79,7 @@ static ls_status check_shapes(node *n, const ls_pool2d_params *params, int64_t *
 
 /* --- max --- */
 
-/* dy goes to where each window found its maximum. */
+/* dy goes to the position of each window's maximum. */
 static ls_status max_pool2d_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
     op_call call = {.op = OP_MAX_POOL2D_BACKWARD,
@@ -91,6 +92,7 @@ static ls_status max_pool2d_backward(ls_tape *tape, const node *n, ls_tensor *dy
 }
 
 static const op_class max_pool2d_class = {.name = "max_pool2d",
+                                          .inputs = {"input"},
                                           .n_required = 1,
                                           .n_typed = 1,
                                           .n_grad = 1,
@@ -125,12 +127,14 @@ static ls_status avg_pool2d_backward(ls_tape *tape, const node *n, ls_tensor *dy
 }
 
 static const op_class avg_pool2d_class = {.name = "avg_pool2d",
+                                          .inputs = {"input"},
                                           .n_required = 1,
                                           .n_typed = 1,
                                           .n_grad = 1,
                                           .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                           .backward = avg_pool2d_backward};
 static const op_class adaptive_avg_pool2d_class = {.name = "adaptive_avg_pool2d",
+                                                   .inputs = {"input"},
                                                    .n_required = 1,
                                                    .n_typed = 1,
                                                    .n_grad = 1,
@@ -160,7 +164,7 @@ ls_tensor *ls_adaptive_avg_pool2d(ls_tape *tape, ls_tensor *x, int height, int w
         return NULL;
     st = check_input(x);
     if (st == LS_OK && (height < 1 || width < 1))
-        st = ls_fail(LS_EINVAL, "an output of %d x %d: neither may be under 1", height, width);
+        st = ls_fail(LS_EINVAL, "the output is %d x %d; both must be at least 1", height, width);
     if (st != LS_OK)
         return node_reject(tape, &n, st);
     return node_run(tape, &n, OP_AVG_POOL2D, 4, (int64_t[]){x->dims[0], x->dims[1], height, width});

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_reshape.c - the same elements in another shape; nothing is copied where they are row-major already.
+ * op_reshape.c - the same elements in another shape, without a copy if they are in plain layout.
  */
 #include "autograd/tape.h"
 
-/* `like`-shaped tensor over the elements of `t`. */
+/* A tensor of shape `dims` over the elements of `t`. */
 static ls_status share_as(ls_tape *tape, ls_tensor *t, int n_dims, const int64_t *dims,
                           ls_tensor **out)
 {
@@ -25,12 +25,14 @@ static ls_status reshape_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 }
 
 static const op_class reshape_class = {.name = "reshape",
+                                       .inputs = {"input"},
                                        .n_required = 1,
                                        .n_typed = 1,
                                        .n_grad = 1,
                                        .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                        .backward = reshape_backward};
 static const op_class flatten_class = {.name = "flatten",
+                                       .inputs = {"input"},
                                        .n_required = 1,
                                        .n_typed = 1,
                                        .n_grad = 1,
@@ -53,7 +55,7 @@ static ls_status misfit(const ls_tensor *x, int n_dims, const int64_t *dims)
 
     for (int i = 0; i < n_dims; i++)
         asked.dims[i] = dims[i];
-    return ls_fail(LS_EINVAL, "%s does not fit %s", tensor_dims_text(is, sizeof(is), x),
+    return ls_fail(LS_EINVAL, "%s cannot be reshaped to %s", tensor_dims_text(is, sizeof(is), x),
                    tensor_dims_text(wanted, sizeof(wanted), &asked));
 }
 
@@ -65,9 +67,9 @@ static ls_status resolve(const ls_tensor *x, int n_dims, const int64_t *asked, i
     int open = -1;
 
     if (n_dims < 0 || n_dims > LS_MAX_DIMS)
-        return ls_fail(LS_EINVAL, "%d dimensions, 0 to %d are possible", n_dims, LS_MAX_DIMS);
+        return ls_fail(LS_EINVAL, "%d dimensions; 0 to %d are supported", n_dims, LS_MAX_DIMS);
     if (n_dims > 0 && asked == NULL)
-        return ls_fail(LS_EINVAL, "dims is NULL, %d dimensions are needed", n_dims);
+        return ls_fail(LS_EINVAL, "dims is NULL, but n_dims is %d", n_dims);
     for (int i = 0; i < n_dims; i++) {
         dims[i] = asked[i];
         if (asked[i] == -1 && open < 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_slice.c - the dimensions of a tensor in another order, tensors one after the other along one
- * dimension, and a part of one. Each is the way back of itself or of another.
+ * op_slice.c - permute, concat and slice. The backward of permute is a permute, that of concat
+ * slices.
  */
 #include "autograd/tape.h"
 
@@ -17,6 +17,7 @@ static ls_status permute_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 }
 
 static const op_class permute_class = {.name = "permute",
+                                       .inputs = {"input"},
                                        .n_required = 1,
                                        .n_typed = 1,
                                        .n_grad = 1,
@@ -37,9 +38,8 @@ ls_tensor *ls_permute(ls_tape *tape, ls_tensor *x, const int *order)
         if (order[i] < 0 || order[i] >= x->n_dims || (named >> order[i] & 1) != 0)
             return node_reject(tape, &n,
                                ls_fail(LS_EINVAL,
-                                       "dimension %d in place %d of %d: each of 0 to %d "
-                                       "is needed once",
-                                       order[i], i, x->n_dims, x->n_dims - 1));
+                                       "order[%d] is %d; order must have each of 0 to %d once", i,
+                                       order[i], x->n_dims - 1));
         named |= 1U << order[i];
         n.attrs.order[i] = order[i];
         dims[i] = x->dims[order[i]];
@@ -104,7 +104,7 @@ static ls_status join_dims(const node *n, int axis, int64_t *dims)
     return LS_OK;
 }
 
-/* At most as many as a node holds. */
+/* At most NODE_MAX_IN tensors. */
 static ls_tensor *concat_few(ls_tape *tape, node *n, int axis)
 {
     int64_t dims[LS_MAX_DIMS];
@@ -144,6 +144,7 @@ static ls_status slice_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 }
 
 static const op_class slice_class = {.name = "slice",
+                                     .inputs = {"input"},
                                      .n_required = 1,
                                      .n_typed = 1,
                                      .n_grad = 1,
@@ -160,7 +161,7 @@ ls_tensor *ls_slice(ls_tape *tape, ls_tensor *x, int axis, int64_t begin, int64_
         return NULL;
     st = check_axis(x, axis);
     if (st == LS_OK && (begin < 0 || length < 1 || begin > x->dims[axis] - length))
-        st = ls_fail(LS_EINVAL, "%lld positions from %lld on: dimension %d has %lld",
+        st = ls_fail(LS_EINVAL, "%lld positions from %lld on, but dimension %d has %lld",
                      (long long)length, (long long)begin, axis, (long long)x->dims[axis]);
     if (st != LS_OK)
         return node_reject(tape, &n, st);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tape.c - life of a tape, and running and recording operators.
+ * tape.c - creates and resets tapes, and runs and records the operators of op_*.c.
  *
- * Nodes lie in one array, values in a second one of pointers; both are kept at a reset, so that a repeated step allocates
- * nothing.
+ * Nodes lie in one array, values in a second one of pointers; both are kept at a reset, so that a
+ * repeated step allocates nothing.
  */
 #include "autograd/tape.h"
 
@@ -29,7 +29,7 @@ ls_status ls_tape_create(ls_device *device, ls_tape **out)
     return LS_OK;
 }
 
-/* Gives back what the node holds besides its output. */
+/* Frees the node's tensors but its output. */
 static void node_drop_saved(node *n)
 {
     for (int i = 0; i < NODE_MAX_SAVED; i++) {
@@ -137,28 +137,41 @@ value *value_of(const ls_tensor *t)
 
 /* --- before the kernel --- */
 
+const char *node_tensor_name(const node *n, int i)
+{
+    static const char *const numbered[NODE_MAX_IN] = {"input 1", "input 2", "input 3", "input 4",
+                                                      "input 5"};
+
+    if (i == NODE_OUT)
+        return "the output";
+    return n->class->inputs[i] == NULL ? numbered[i] : n->class->inputs[i];
+}
+
 static ls_status check_input(const ls_tape *tape, const node *n, int i)
 {
     char text[TENSOR_TEXT_BYTES];
+    const char *const name = node_tensor_name(n, i);
     const ls_tensor *t = n->in[i];
     const value *v = value_of(t);
 
     if (t == NULL)
-        return i >= n->class->n_required ? LS_OK : ls_fail(LS_EINVAL, "input %d is NULL", i + 1);
+        return i >= n->class->n_required ? LS_OK : ls_fail(LS_EINVAL, "%s is NULL", name);
     (void)tensor_text(text, sizeof(text), t);
     if (t->device != tape->device)
-        return ls_fail(LS_EINVAL, "input %s is on device %s, the tape on %s%s", text,
-                       t->device->ops->name, tape->device->ops->name,
-                       t->device->ops == tape->device->ops ? " (another one)" : "");
+        return ls_fail(LS_EINVAL, "%s %s is on device %s, but the tape is on %s%s", name, text,
+                       t->device->ops->name,
+                       t->device->ops == tape->device->ops ? "another device " : "",
+                       tape->device->ops->name);
     if (v != NULL && v->tape != tape)
-        return ls_fail(LS_EINVAL, "input %s belongs to another tape", text);
+        return ls_fail(LS_EINVAL, "%s %s belongs to another tape", name, text);
     if (t->storage == NULL)
-        return ls_fail(LS_EINVAL, "input %s has been given back; ls_tape_keep() keeps it", text);
+        return ls_fail(LS_EINVAL, "%s %s was released by backward; ls_tape_keep() retains it", name,
+                       text);
     if (i < n->class->n_typed && t->dtype != n->in[0]->dtype)
-        return ls_fail(LS_EINVAL, "input %s is not %s as the first", text,
-                       ls_dtype_name(n->in[0]->dtype));
+        return ls_fail(LS_EINVAL, "%s is %s but %s is %s", name, ls_dtype_name(t->dtype),
+                       node_tensor_name(n, 0), ls_dtype_name(n->in[0]->dtype));
     if (i < n->class->n_typed && t->dtype != LS_F32 && t->dtype != LS_F64)
-        return ls_fail(LS_EINVAL, "input %s is neither float32 nor float64", text);
+        return ls_fail(LS_EINVAL, "%s %s must be float32 or float64", name, text);
     return LS_OK;
 }
 
@@ -194,7 +207,7 @@ ls_tensor *node_reject(ls_tape *tape, node *n, ls_status status)
     return autograd_fail(tape, ls_context(status, "%s", n->class->name));
 }
 
-/* As node_reject, for failures that do not tell the shapes themselves. */
+/* As node_reject, for errors whose text lacks the shapes. */
 static ls_tensor *reject_with_shapes(ls_tape *tape, node *n, ls_status status)
 {
     char text[NODE_MAX_IN * TENSOR_TEXT_BYTES] = "";
@@ -256,7 +269,7 @@ const ls_tensor *node_tensor(const node *n, int i)
     return i == NODE_OUT ? n->out : n->in[i];
 }
 
-/* Remembers what backward will read. */
+/* Records the versions of the tensors that backward will read. */
 static void note_contents(node *n)
 {
     for (int i = 0; i < NODE_MAX_IN + 1; i++) {
@@ -267,7 +280,7 @@ static void note_contents(node *n)
     }
 }
 
-/* Makes `out` the tape's; room has been reserved. */
+/* Makes the tape the owner of `out`; reserve_value() has been called. */
 static void own_value(ls_tape *tape, ls_tensor *out, int node_index)
 {
     value *v = tape->values[tape->n_values++];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * top_k.c - how often the target is among the k largest. A row is read once for all k: what counts is how many classes
- * come before the target.
+ * top_k.c - ls_top_k_correct(): in how many rows the target is among the k largest. A row is read
+ * once for all k: the number of classes before the target decides.
  */
 #include <lockstep/autograd.h>
 
@@ -14,14 +14,14 @@ static double element(const void *data, size_t i, bool wide)
     return wide ? ((const double *)data)[i] : (double)((const float *)data)[i];
 }
 
-/* Whether class b stands strictly before a by value; NaN stands before all numbers. */
+/* Whether value b ranks before a; NaN ranks before all numbers. */
 static bool is_larger(double b, double a)
 {
     return b > a || (isnan(b) && !isnan(a));
 }
 
-/* How many classes of the row stand before the target. */
-static int64_t place_of(const void *row, size_t first, int64_t n_classes, int64_t target, bool wide)
+/* The number of classes of the row that rank before the target. */
+static int64_t rank_of(const void *row, size_t first, int64_t n_classes, int64_t target, bool wide)
 {
     const double wanted = element(row, first + (size_t)target, wide);
     int64_t before = 0;
@@ -40,7 +40,7 @@ static ls_status check(const ls_tensor *logits, const ls_tensor *targets, const 
     char second[TENSOR_TEXT_BYTES];
 
     if (logits == NULL || targets == NULL || k == NULL || n < 0)
-        return ls_fail(LS_EINVAL, "top_k_correct: logits, targets and k are needed");
+        return ls_fail(LS_EINVAL, "top_k_correct: logits, targets and k must not be NULL");
     if ((logits->dtype != LS_F32 && logits->dtype != LS_F64) || logits->n_dims != 2 ||
         logits->dims[1] < 1 || targets->n_dims != 1 || targets->dtype != LS_I64 ||
         targets->dims[0] != logits->dims[0])
@@ -49,7 +49,7 @@ static ls_status check(const ls_tensor *logits, const ls_tensor *targets, const 
                        tensor_text(first, sizeof(first), logits));
     for (int i = 0; i < n; i++) {
         if (k[i] < 1)
-            return ls_fail(LS_EINVAL, "top_k_correct: k is %d, it must be at least 1", k[i]);
+            return ls_fail(LS_EINVAL, "top_k_correct: k is %d; it must be at least 1", k[i]);
     }
     return LS_OK;
 }
@@ -77,7 +77,7 @@ ls_status ls_top_k_correct(const ls_tensor *logits, const ls_tensor *targets, co
         if (wanted[row] < 0 || wanted[row] >= n_classes)
             return ls_fail(LS_EINVAL, "target %lld of row %lld is outside [0, %lld)",
                            (long long)wanted[row], (long long)row, (long long)n_classes);
-        place = place_of(rows, first, n_classes, wanted[row], logits->dtype == LS_F64);
+        place = rank_of(rows, first, n_classes, wanted[row], logits->dtype == LS_F64);
         for (int i = 0; i < n; i++)
             correct[i] += place < k[i];
     }

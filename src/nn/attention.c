@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attention.c - layer norm and self-attention, which vision transformers and ConvNeXt are made of.
+ * attention.c - the layers of vision transformers and ConvNeXt: layer norm and self-attention.
  *
- * torch.nn.MultiheadAttention starts in_proj_weight with xavier_uniform, whose bound is
- * sqrt(6 / (fan_in + fan_out)), out_proj.weight as a linear layer, and both biases with 0.
+ * Initial values are those of torch.nn.MultiheadAttention: in_proj_weight xavier_uniform, whose
+ * bound is sqrt(6 / (fan_in + fan_out)), out_proj.weight as a linear layer, both biases 0.
  */
 #include "nn/model.h"
 
@@ -22,9 +22,9 @@ static ls_tensor *layer_norm_forward(ls_tape *tape, ls_layer *layer, ls_tensor *
     if (!layer->layer_norm.channels_first)
         return ls_layer_norm(tape, x, weight, bias, eps);
     if (x != NULL && ls_tensor_n_dims(x) != 4)
-        return autograd_fail(tape,
-                             ls_fail(LS_EINVAL, "an input of %d dimensions is not (N, C, H, W)",
-                                     ls_tensor_n_dims(x)));
+        return autograd_fail(tape, ls_fail(LS_EINVAL,
+                                           "the input has %d dimensions; it must be (N, C, H, W)",
+                                           ls_tensor_n_dims(x)));
     x = ls_permute(tape, x, (int[]){0, 2, 3, 1});
     return ls_permute(tape, ls_layer_norm(tape, x, weight, bias, eps), (int[]){0, 3, 1, 2});
 }
@@ -39,7 +39,7 @@ ls_layer *ls_nn_layer_norm(ls_model *model, const char *name, int width,
     if (!model_can_add(model))
         return NULL;
     if (width < 1)
-        return model_fail(model, ls_fail(LS_EINVAL, "layer %s: a width of %d",
+        return model_fail(model, ls_fail(LS_EINVAL, "layer %s: width is %d; it must be at least 1",
                                          name == NULL ? "NULL" : name, width));
     layer = model_add(model, name, slots, 2);
     if (layer == NULL)
@@ -56,7 +56,7 @@ ls_layer *ls_nn_layer_norm(ls_model *model, const char *name, int width,
 enum { IN_WEIGHT, IN_BIAS, OUT_WEIGHT, OUT_BIAS };
 
 /* softmax(Q K^T / sqrt(d)) V for each head of d features (Vaswani et al., "Attention Is All You
- * Need", 2017). The heads of all samples lie side by side: (1,N,heads,T,d). */
+ * Need", 2017). heads: (3,N,heads,T,d) with Q, K, V along the first dimension. */
 static ls_tensor *attend(ls_tape *tape, ls_tensor *heads)
 {
     const double width = (double)ls_tensor_dims(heads)[4];
@@ -76,8 +76,9 @@ static ls_tensor *attention_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x
     if (all == NULL)
         return NULL;
     if (ls_tensor_n_dims(x) != 3)
-        return autograd_fail(tape, ls_fail(LS_EINVAL, "an input of %d dimensions is not (N, T, D)",
-                                           ls_tensor_n_dims(x)));
+        return autograd_fail(tape,
+                             ls_fail(LS_EINVAL, "the input has %d dimensions; it must be (N, T, D)",
+                                     ls_tensor_n_dims(x)));
     dims[0] = ls_tensor_dims(x)[0];
     dims[1] = ls_tensor_dims(x)[1];
     dims[2] = 3;

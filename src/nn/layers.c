@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * layers.c - convolution, batch norm, linear: what they own, how it starts, how it runs.
+ * layers.c - convolution, batch norm and linear layers: their tensors, initial values and forward;
+ * and ls_forward().
  *
- * torch.nn starts convolutions and linear layers with kaiming_uniform(a = sqrt(5)), whose bound
- * sqrt(6 / ((1 + 5) fan_in)) is 1 / sqrt(fan_in), and their biases within the same bound.
+ * Initial values of convolutions and linear layers are torch.nn's kaiming_uniform(a = sqrt(5)),
+ * whose bound sqrt(6 / ((1 + 5) fan_in)) is 1 / sqrt(fan_in), and their biases within the same
+ * bound.
  */
 #include "nn/model.h"
 
@@ -26,16 +28,17 @@ static ls_status check_conv2d(const char *name, int in, int out, const ls_nn_con
 
     if (in < 1 || out < 1 || o->kernel[0] < 1 || o->kernel[1] < 1)
         return ls_fail(LS_EINVAL,
-                       "layer %s: %d to %d channels, kernel (%d, %d): none may be under 1", name,
+                       "layer %s: %d to %d channels, kernel (%d, %d); all must be at least 1", name,
                        in, out, o->kernel[0], o->kernel[1]);
     if (groups < 1 || in % groups != 0 || out % groups != 0)
         return ls_fail(LS_EINVAL, "layer %s: %d and %d channels cannot be split into %d groups",
                        name, in, out, groups);
     if (o->init != LS_INIT_DEFAULT && o->init != LS_INIT_KAIMING_NORMAL)
-        return ls_fail(LS_EINVAL, "layer %s: %d is no ls_nn_init", name, (int)o->init);
+        return ls_fail(LS_EINVAL, "layer %s: %d is not an ls_nn_init", name, (int)o->init);
     for (int i = 0; i < 2; i++) {
         if (o->stride[i] < 0 || o->padding[i] < 0 || o->dilation[i] < 0)
-            return ls_fail(LS_EINVAL, "layer %s: negative stride, padding or dilation", name);
+            return ls_fail(LS_EINVAL, "layer %s: stride, padding and dilation must not be negative",
+                           name);
     }
     return LS_OK;
 }
@@ -86,7 +89,7 @@ ls_layer *ls_nn_conv2d(ls_model *model, const char *name, int in, int out,
 
 /* --- batch norm --- */
 
-/* The model's sum, of which the layer remembers how many values there were. */
+/* Calls the model's sum and stores the number of values. */
 static ls_status sum_batch(void *arg, double *values, size_t n)
 {
     ls_layer *layer = arg;
@@ -105,7 +108,7 @@ static ls_tensor *batch_norm_forward(ls_tape *tape, ls_layer *layer, ls_tensor *
 
     if (y == NULL)
         return NULL;
-    // As the running statistics, the counter moves only with a training batch that has rows.
+    // Like the running statistics, the counter changes only with a training batch that has rows.
     has_rows = layer->sync.sum != NULL ? layer->n_shared_values > 0 : ls_tensor_count(x) > 0;
     if (ls_tape_training(tape) && has_rows) {
         int64_t *n_batches = ls_tensor_data(layer->tensors[NUM_BATCHES]);
@@ -141,8 +144,9 @@ ls_layer *ls_nn_batch_norm2d(ls_model *model, const char *name, int channels,
     if (!model_can_add(model))
         return NULL;
     if (channels < 1)
-        return model_fail(model, ls_fail(LS_EINVAL, "layer %s: %d channels",
-                                         name == NULL ? "NULL" : name, channels));
+        return model_fail(model,
+                          ls_fail(LS_EINVAL, "layer %s: channels is %d; it must be at least 1",
+                                  name == NULL ? "NULL" : name, channels));
     layer = model_add(model, name, slots, (int)LS_COUNT_OF(slots));
     if (layer == NULL)
         return NULL;
@@ -171,8 +175,9 @@ ls_layer *ls_nn_linear(ls_model *model, const char *name, int in, int out, int n
     if (!model_can_add(model))
         return NULL;
     if (in < 1 || out < 1)
-        return model_fail(model, ls_fail(LS_EINVAL, "layer %s: %d to %d features",
-                                         name == NULL ? "NULL" : name, in, out));
+        return model_fail(model,
+                          ls_fail(LS_EINVAL, "layer %s: %d to %d features; both must be at least 1",
+                                  name == NULL ? "NULL" : name, in, out));
     layer = model_add(model, name, slots, no_bias ? 1 : 2);
     if (layer == NULL)
         return NULL;
@@ -197,7 +202,8 @@ ls_tensor *ls_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x)
         return NULL;
     if (layer == NULL)
         return autograd_fail(
-            tape, ls_fail(LS_EINVAL, "forward: the layer is NULL; ls_model_status() tells why"));
+            tape,
+            ls_fail(LS_EINVAL, "forward: the layer is NULL; ls_model_status() returns the reason"));
     y = layer->forward(tape, layer, x);
     if (y == NULL)
         autograd_context(tape, layer->name);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * model.c - a model's layers and the lists of what they own.
+ * model.c - models: their layers, and the lists of named tensors that optimizers, ddp and
+ * checkpoints read.
  */
 #include "nn/model.h"
 
@@ -182,7 +183,7 @@ static ls_status make_layer(ls_model *model, const char *name, const layer_slot 
     return LS_OK;
 }
 
-/* Puts a whole layer into the model's lists; room has been reserved. */
+/* Appends a complete layer to the model's lists; list_reserve() has been called. */
 static void register_layer(ls_model *model, ls_layer *layer, const layer_slot *slots)
 {
     for (int i = 0; i < layer->n_tensors; i++) {
@@ -228,9 +229,9 @@ ls_tensor *ls_nn_parameter(ls_model *model, const char *name, int n_dims, const 
     if (!model_can_add(model))
         return NULL;
     if (n_dims < 0 || n_dims > (int)LS_COUNT_OF(slot.dims) || (n_dims > 0 && dims == NULL)) {
-        (void)model_fail(model, ls_fail(LS_EINVAL, "parameter %s: %d dimensions%s",
-                                        name == NULL ? "NULL" : name, n_dims,
-                                        dims == NULL ? " at NULL" : ""));
+        (void)model_fail(
+            model, ls_fail(LS_EINVAL, "parameter %s: %d dimensions%s; 0 to 4 are supported",
+                           name == NULL ? "NULL" : name, n_dims, dims == NULL ? " at NULL" : ""));
         return NULL;
     }
     for (int i = 0; i < n_dims; i++)
@@ -266,7 +267,7 @@ void ls_model_fill(ls_model *model, ls_tensor *t, ls_fill how, double value)
     if (!model_can_add(model))
         return;
     if (!has_tensor(model, t) || t->dtype != LS_F32) {
-        (void)model_fail(model, ls_fail(LS_EINVAL, "fill: %s is no float32 tensor of this model",
+        (void)model_fail(model, ls_fail(LS_EINVAL, "fill: %s is not a float32 tensor of this model",
                                         t == NULL ? "NULL" : "the tensor"));
         return;
     }
@@ -283,7 +284,7 @@ void ls_model_fill(ls_model *model, ls_tensor *t, ls_fill how, double value)
         model_fill_normal(model, t, value);
         break;
     default:
-        (void)model_fail(model, ls_fail(LS_EINVAL, "fill: %d is no ls_fill", (int)how));
+        (void)model_fail(model, ls_fail(LS_EINVAL, "fill: %d is not an ls_fill", (int)how));
     }
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * model.h - the inside of models and layers.
+ * model.h - the internals of models and layers, for the files that create layers.
  *
- * A layer's maker asks model_add() for a layer with named tensors, fills in what forward needs, and sets initial values. Random ones are
- * drawn from the model's generator in the order of creation, weight before bias, so that the seed alone decides them.
+ * A create function calls model_add() for a layer with named tensors, sets the members that forward
+ * needs, and the initial values. Random values come from the model's generator in the order of
+ * creation, weight before bias, so the seed alone decides them.
  */
 #ifndef LS_NN_MODEL_H
 #define LS_NN_MODEL_H
@@ -39,7 +40,7 @@ struct ls_model {
 
 /* One tensor of a layer: made, registered and named by model_add(). */
 typedef struct layer_slot {
-    const char *suffix; /* "weight"; NULL: the layer's name is the tensor's */
+    const char *suffix; /* "weight"; NULL: the tensor has the layer's name */
     bool is_buffer;     /* saved, not trained */
     ls_dtype type;
     int n_dims;
@@ -57,18 +58,19 @@ struct ls_layer {
     ls_conv2d_params conv2d;
     ls_batch_norm_params batch_norm;
     ls_batch_norm_sync sync; /* of ls_model_sync_batch_norm */
-    double n_shared_values;  /* a channel, in the last batch that was shared */
+    double n_shared_values;  /* per channel, in the last shared batch */
     ls_nn_layer_norm_options layer_norm;
     int heads; /* of attention */
 };
 
-/* Whether there is a model, and it has not failed; says that there is none. */
+/* False for NULL, with an error text, and after a failure of the model. */
 bool model_can_add(const ls_model *model);
 
-/* A layer with zeroed tensors, trained ones being leaves; NULL after the model has been marked. */
+/* A layer with zeroed tensors; parameters are leaves. NULL on failure: the model has
+ * been marked. */
 ls_layer *model_add(ls_model *model, const char *name, const layer_slot *slots, int n_slots);
 
-/* Makes this thread's last error the model's failure, unless it has one already. Gives NULL. */
+/* Makes this thread's last error the model's failure, unless it has one already. Returns NULL. */
 ls_layer *model_fail(ls_model *model, ls_status status);
 
 /* Uniform in [-bound, bound), from the model's generator. */

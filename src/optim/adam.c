@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * adam.c - Adam (Kingma and Ba, 2015) and AdamW (Loshchilov and Hutter, 2019), by the rules of torch.optim.
+ * adam.c - Adam (Kingma and Ba, 2015) and AdamW (Loshchilov and Hutter, 2019), with the rules of
+ * torch.optim; optimizer.c runs the steps.
  */
 #include "base/alloc.h"
 #include "base/options.h"
@@ -13,7 +14,7 @@
 enum { MEAN, SQUARE, MOST_SQUARE };
 
 typedef struct adam {
-    ls_optimizer common; /* first, so that the two can be cast into each other */
+    ls_optimizer common; /* the first member: the two are cast into each other */
     ls_adam_options opt; /* resolved */
     bool decoupled;      /* AdamW */
     const optim_kernels *kernels;
@@ -64,7 +65,7 @@ static ls_status resolve_beta(const char *name, const char *which, double given,
     *out = given == 0 ? standard : given < 0 ? 0 : given;
     if (*out < 1)
         return LS_OK;
-    return ls_fail(LS_EINVAL, "%s: %s is %g, it must be below 1", name, which, given);
+    return ls_fail(LS_EINVAL, "%s: %s is %g; it must be below 1", name, which, given);
 }
 
 static ls_status resolve(const char *name, const ls_adam_options *given, ls_adam_options *opt)

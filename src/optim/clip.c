@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * clip.c - gradients made smaller before a step, as torch.nn.utils.clip_grad_norm_ and clip_grad_value_ do.
+ * clip.c - clips gradients before a step, as torch.nn.utils.clip_grad_norm_ and clip_grad_value_
+ * do.
  */
 #include <lockstep/optim.h>
 
@@ -10,10 +11,10 @@
 
 #include <math.h>
 
-/* What is done to every gradient. */
+/* A function that is applied to every gradient. */
 typedef struct clip_pass {
     void (*fn)(const optim_loops *loops, const grad_range *g, double *value);
-    double value; /* what fn works with */
+    double value; /* the argument of fn */
     bool writes;
 } clip_pass;
 
@@ -52,7 +53,7 @@ static ls_status pass_over(const ls_named *parameters, int n, ls_grad_of_fn grad
         else if (ls_tensor_dtype(grad) == LS_F64)
             pass->fn(&kernels->f64, &g, &pass->value);
         else
-            return ls_fail(LS_EUNSUPPORTED, "gradient of %s is %s, neither float32 nor float64",
+            return ls_fail(LS_EUNSUPPORTED, "gradient of %s is %s; it must be float32 or float64",
                            parameters[i].name, ls_dtype_name(ls_tensor_dtype(grad)));
         if (pass->writes)
             tensor_written(grad);
@@ -63,7 +64,7 @@ static ls_status pass_over(const ls_named *parameters, int n, ls_grad_of_fn grad
 static ls_status check(const char *name, const ls_named *parameters, int n, ls_grad_of_fn grad_of)
 {
     if (grad_of == NULL || n < 0 || (n > 0 && parameters == NULL))
-        return ls_fail(LS_EINVAL, "%s: grad_of and parameters are needed", name);
+        return ls_fail(LS_EINVAL, "%s: grad_of and parameters must not be NULL", name);
     return LS_OK;
 }
 
@@ -76,11 +77,11 @@ ls_status ls_clip_grad_norm(const ls_named *parameters, int n, ls_grad_of_fn gra
 
     LS_TRY(check("clip_grad_norm", parameters, n, grad_of));
     if (!(max_norm > 0))
-        return ls_fail(LS_EINVAL, "clip_grad_norm: max_norm is %g, it must be over 0", max_norm);
+        return ls_fail(LS_EINVAL, "clip_grad_norm: max_norm is %g; it must be over 0", max_norm);
     LS_TRY(pass_over(parameters, n, grad_of, &sum));
     total = sqrt(sum.value);
     rescale.value = max_norm / (total + 1e-6);
-    // A NaN among the gradients makes all of them NaN.
+    // A NaN in one gradient makes all of them NaN.
     if (!(rescale.value >= 1))
         LS_TRY(pass_over(parameters, n, grad_of, &rescale));
     if (norm != NULL)
@@ -94,6 +95,6 @@ ls_status ls_clip_grad_value(const ls_named *parameters, int n, ls_grad_of_fn gr
 
     LS_TRY(check("clip_grad_value", parameters, n, grad_of));
     if (!(limit >= 0))
-        return ls_fail(LS_EINVAL, "clip_grad_value: limit is %g, it must be at least 0", limit);
+        return ls_fail(LS_EINVAL, "clip_grad_value: limit is %g; it must be at least 0", limit);
     return pass_over(parameters, n, grad_of, &bound);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exact.h - functions whose bits are the same on every machine. libm's pow and cos may differ in the last bit from one
- * processor to the next, and ranks on different hosts must compute equal rates, so these are made of operations
- * that IEEE 754 fixes to the bit.
+ * exact.h - functions with the same bits on every machine. libm's pow and cos may differ in the
+ * last bit between processors, but ranks on different hosts must compute equal rates. So these
+ * functions use only operations that IEEE 754 defines to the bit.
  */
 #ifndef LS_OPTIM_EXACT_H
 #define LS_OPTIM_EXACT_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * optim_kernel.c - compiled once per instruction set; the build defines OPTIM_TABLE, the table's name,
- * and OPTIM_ISA, the set's name as text.
+ * optim_kernel.c - the loops of optimizers and clipping, compiled once per instruction set: the
+ * build defines OPTIM_TABLE, the table's name, and OPTIM_ISA, the set's name as text.
  */
 #include "optim/optim_kernel.h"
 
@@ -29,10 +29,11 @@ static sgd_kind kind_of(const sgd_update *u)
     return u->nesterov ? SGD_NEXT_NESTEROV : SGD_NEXT;
 }
 
-/* Adam's weight decay: none, part of the gradient, or (AdamW) off the value. */
+/* Adam's weight decay: none, added to the gradient, or (AdamW) a factor of the value. */
 typedef enum adam_decay { ADAM_DECAY_NONE, ADAM_DECAY_ADDED, ADAM_DECAY_FACTOR } adam_decay;
 
-/* How many sums a sum of squares is kept in: it decides the bits, so it is one number for all instruction sets. */
+/* Number of partial sums of a sum of squares. It decides the bits, so it is equal for all
+ * instruction sets. */
 #define SQUARE_LANES 16
 
 #define REAL float

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * optim_kernel.h - the loops over elements: updates of SGD and Adam, and what clipping needs. One source is compiled for several
- * instruction sets; since no compiler may contract or reorder (see LockstepFlags.cmake), all give the same bits.
+ * optim_kernel.h - the loops over elements: updates of SGD and Adam, and clipping. The same source
+ * is compiled for several instruction sets; compilers may not contract or reorder
+ * (LockstepFlags.cmake), so all give the same bits.
  */
 #ifndef LS_OPTIM_OPTIM_KERNEL_H
 #define LS_OPTIM_OPTIM_KERNEL_H
@@ -37,7 +38,7 @@ typedef struct adam_update {
     double step_size;    /* lr / (1 - beta1^t) */
     double root_scale;   /* sqrt(1 - beta2^t) */
     double added_decay;  /* Adam: times the value, added to the gradient */
-    double decay_factor; /* AdamW: what the value is first multiplied with; 1 for Adam */
+    double decay_factor; /* AdamW: the value is first multiplied with it; 1 for Adam */
 } adam_update;
 
 /* A gradient's elements. */
@@ -52,7 +53,7 @@ typedef struct optim_loops {
     void (*adam)(const adam_update *u);
     double (*sum_of_squares)(const grad_range *g); /* in float64, in one fixed order */
     void (*scale)(const grad_range *g, double factor);
-    void (*clamp)(const grad_range *g, double limit); /* into [-limit, limit]; NaN stays */
+    void (*clamp)(const grad_range *g, double limit); /* clamps to [-limit, limit]; NaN stays NaN */
 } optim_loops;
 
 typedef struct optim_kernels {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optim_kernels.c - which of the compiled loops this processor can run. */
+/*
+ * optim_kernels.c - selects the compiled loops that this processor can run; optimizers and clipping
+ * ask it.
+ */
 #include "optim/optim_kernel.h"
 
 const optim_kernels *optim_kernels_at(int i)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * optimizer.c - the part of an optimizer that does not depend on its rule. A step first finds and
- * checks every array that it will touch, so that a failure leaves all parameters as they were.
+ * optimizer.c - the part of an optimizer that does not depend on its rule (sgd.c, adam.c). A step
+ * first checks every array that it will write, so that a failure leaves all parameters unchanged.
  */
 #include "optim/optimizer.h"
 
@@ -51,7 +51,7 @@ ls_status optimizer_check(const char *name, const ls_named *parameters, int n,
                           ls_grad_of_fn grad_of, const void *opt)
 {
     if (opt == NULL || grad_of == NULL || n < 0 || (n > 0 && parameters == NULL))
-        return ls_fail(LS_EINVAL, "%s: options, grad_of and parameters are needed", name);
+        return ls_fail(LS_EINVAL, "%s: options, grad_of and parameters must not be NULL", name);
     return LS_OK;
 }
 
@@ -59,7 +59,7 @@ ls_status optimizer_check_rate(const char *optimizer, const char *name, double v
 {
     if (isfinite(value) && value >= 0)
         return LS_OK;
-    return ls_fail(LS_EINVAL, "%s: %s is %g, it must be at least 0", optimizer, name, value);
+    return ls_fail(LS_EINVAL, "%s: %s is %g; it must be at least 0", optimizer, name, value);
 }
 
 ls_status optimizer_check_lr(const char *optimizer, double lr)
@@ -84,7 +84,7 @@ static ls_status check_parameters(const ls_named *parameters, int n)
         if (p->name == NULL || p->tensor == NULL) {
             st = ls_fail(LS_EINVAL, "parameter %d has no %s", i, p->name ? "tensor" : "name");
         } else if (ls_tensor_dtype(p->tensor) != LS_F32 && ls_tensor_dtype(p->tensor) != LS_F64) {
-            st = ls_fail(LS_EUNSUPPORTED, "parameter %s is %s, optimizers take float32 and float64",
+            st = ls_fail(LS_EUNSUPPORTED, "parameter %s is %s; optimizers take float32 and float64",
                          p->name, ls_dtype_name(ls_tensor_dtype(p->tensor)));
         } else {
             st = byte_map_set(&names, p->name, strlen(p->name), p->tensor, &other);
@@ -187,7 +187,7 @@ ls_status optimizer_grad(const ls_named *parameter, ls_tensor *grad, void **out)
     char have[TENSOR_TEXT_BYTES];
 
     if (!tensor_same_shape(p, grad) || ls_tensor_dtype(p) != ls_tensor_dtype(grad))
-        return ls_fail(LS_EINVAL, "parameter %s is %s, its gradient is %s", parameter->name,
+        return ls_fail(LS_EINVAL, "parameter %s is %s but its gradient is %s", parameter->name,
                        tensor_text(want, sizeof(want), p), tensor_text(have, sizeof(have), grad));
     return ls_context(tensor_plain(grad, out), "gradient of %s", parameter->name);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * schedule.c - learning rates by position.
+ * schedule.c - ls_schedule_lr(): learning rates as pure functions of the position.
  */
 #include <lockstep/optim.h>
 
@@ -20,7 +20,7 @@ static int64_t milestones_passed(const ls_schedule *s, int64_t t)
     return n;
 }
 
-/* The schedule proper, t counted from the end of the warm-up. */
+/* The schedule without warm-up; t counts from the end of that. */
 static double rate_at(const ls_schedule *s, int64_t t)
 {
     const double gamma = s->gamma != 0 ? s->gamma : 0.1;

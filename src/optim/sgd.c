@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sgd.c - stochastic gradient descent with momentum, torch.optim.SGD's rule to the letter.
+ * sgd.c - stochastic gradient descent with momentum, with exactly the rule of torch.optim.SGD;
+ * optimizer.c runs the steps.
  */
 #include "base/alloc.h"
 #include "base/options.h"
@@ -10,7 +11,7 @@
 #include <math.h>
 
 typedef struct sgd {
-    ls_optimizer common; /* first, so that the two can be cast into each other */
+    ls_optimizer common; /* the first member: the two are cast into each other */
     ls_sgd_options opt;
     const optim_kernels *kernels;
 } sgd;
@@ -41,7 +42,7 @@ static void sgd_step(ls_optimizer *self)
     }
 }
 
-/* All that matters of the updates so far is whether there was one. */
+/* Of the number of updates only 0 or more matters. */
 static const optimizer_ops sgd_ops = {.update = sgd_step,
                                       .rate_name = "sgd.lr",
                                       .buffer_names = {"momentum_buffer"},
@@ -56,7 +57,7 @@ static ls_status resolve(const ls_sgd_options *given, ls_sgd_options *opt)
     LS_TRY(optimizer_check_rate("sgd", "momentum", opt->momentum));
     LS_TRY(optimizer_check_rate("sgd", "weight_decay", opt->weight_decay));
     if (!isfinite(opt->dampening))
-        return ls_fail(LS_EINVAL, "sgd: dampening is %g", opt->dampening);
+        return ls_fail(LS_EINVAL, "sgd: dampening is %g; it must be finite", opt->dampening);
     if (opt->nesterov && (opt->momentum <= 0 || opt->dampening != 0))
         return ls_fail(LS_EINVAL, "sgd: nesterov needs a momentum over 0 and no dampening");
     return LS_OK;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * batch_sync.h - what batch norm's kernels add up over ranks that share a batch, so that those of all devices agree:
+ * batch_sync.h - what batch norm's kernels add up over ranks that share a batch, so that those of
+ * all devices agree:
  *
  *     values[0]              values a channel
  *     values[1 + c]          forward: sum of x                backward: sum of dy
  *     values[1 + C + c]      forward: sum of x^2              backward: sum of dy (x - mean)
  *
- * Squares are summed in float64, where a mean of 10^4 deviations still leaves the variance exact to float32.
+ * Squares are summed in float64, where a mean of 10^4 deviations still leaves the variance exact to
+ * float32.
  */
 #ifndef LS_TENSOR_BATCH_SYNC_H
 #define LS_TENSOR_BATCH_SYNC_H
@@ -24,7 +26,8 @@ static inline bool batch_sync_needed(const op_call *call)
     return call->attrs.training && call->attrs.sync.sum != NULL;
 }
 
-/* Forward: this rank's `count` values of channel c, with their mean and the sum of squared distances from it. */
+/* Forward: this rank's `count` values of channel c, with their mean and the sum of squared
+ * distances from it. */
 static inline void batch_sync_put(double *values, size_t n_channels, size_t c, double count,
                                   double mean, double spread)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device.c - the table of devices, and running operators on them.
+ * device.c - finds and opens devices, and runs operators on them: autograd and tensors call
+ * device_run(). An operator that a device has no kernel for runs in cpu_ref on plain layouts.
  */
 #include "tensor/device.h"
 
@@ -76,7 +77,7 @@ static const device_ops *find_built_in(const char *name)
     return NULL;
 }
 
-/* How many ranks share this machine, as whoever started us says; 1 when nobody does. */
+/* The number of ranks on this machine, from the launcher's variables; 1 without them. */
 static ls_status local_ranks(int64_t *out)
 {
     static const char *const names[] = {"LOCKSTEP_LOCAL_WORLD_SIZE", "LOCAL_WORLD_SIZE",
@@ -84,7 +85,7 @@ static ls_status local_ranks(int64_t *out)
 
     *out = 1;
     for (size_t i = 0; i < LS_COUNT_OF(names); i++) {
-        const char *value = getenv(names[i]); // NOLINT(concurrency-mt-unsafe): nobody sets it
+        const char *value = getenv(names[i]); // NOLINT(concurrency-mt-unsafe): never set
 
         if (value != NULL && value[0] != '\0')
             return text_parse_int(value, names[i], 1, 1 << 20, out);
@@ -100,7 +101,7 @@ static ls_status resolve_threads(int asked, int *out, const char **spin_count)
     int64_t ranks;
 
     if (asked < 0)
-        return ls_fail(LS_EINVAL, "device: %d threads", asked);
+        return ls_fail(LS_EINVAL, "device: %d threads; 0 takes the default", asked);
     if (threads == 0)
         LS_TRY(config_int(CONFIG_THREADS, &threads));
     LS_TRY(local_ranks(&ranks));
@@ -111,7 +112,7 @@ static ls_status resolve_threads(int asked, int *out, const char **spin_count)
     return LS_OK;
 }
 
-/* Opens the device behind `ops`; takes over `module`. */
+/* Opens the device of `ops`; takes `module`. */
 static ls_status open_ops(const device_ops *ops, void *module, const device_settings *settings,
                           ls_device **out)
 {
@@ -153,7 +154,7 @@ static ls_status open_named(const char *name, const device_settings *settings,
     return st == LS_OK ? open_ops(ops, module, settings, out) : st;
 }
 
-/* The best processor device of this installation: a slower one with a warning, not without. */
+/* The best processor device of this installation; the slow one only with a warning. */
 static ls_status open_cpu(const device_settings *settings, const char *spin_count, ls_device **out)
 {
     const ls_status st = open_named("onednn", settings, spin_count, out);
@@ -171,7 +172,7 @@ static ls_status resolve_name(const char *given, const char **out)
     return given != NULL && given[0] != '\0' ? LS_OK : config_text(CONFIG_DEVICE, out);
 }
 
-/* Adds to the reason which devices there are for users: cpu_ref is for tests. */
+/* Adds the devices for users to the reason; cpu_ref is for tests. */
 static ls_status fail_with_alternatives(ls_status st)
 {
     char why[LS_ERROR_BYTES];
@@ -219,8 +220,8 @@ ls_status ls_device_close(ls_device *device)
     n_tensors = pool_live_tensors(device);
     if (n_tensors > 0 || device->n_users > 0)
         return ls_fail(LS_EINVAL,
-                       "device %s stays open: %zu tensors and %zu tapes and models still use it; "
-                       "destroy them first",
+                       "device %s is in use by %zu tensors and %zu tapes and models; destroy them "
+                       "before the device is closed",
                        device->ops->name, n_tensors, device->n_users);
     pool_destroy(device);
     device->ops->close(device->state);
@@ -258,9 +259,9 @@ static ls_status run_reference(ls_device *device, const op_call *call)
     char text[TENSOR_TEXT_BYTES];
     kernel_fn kernel;
 
-    // Layouts are undone with OP_COPY, so that one must not come back here for the same purpose.
+    // all_plain() uses OP_COPY: without a kernel for it this would not end.
     if (call->op == OP_COPY && !(tensor_is_plain(call->in[0]) && tensor_is_plain(call->out[0])))
-        return ls_fail(LS_EINTERNAL, "device %s cannot copy out of its own layout",
+        return ls_fail(LS_EINTERNAL, "device %s has no copy out of its own layout",
                        device->ops->name);
     LS_TRY(all_plain(call->in, call->n_in));
     LS_TRY(all_plain(call->out, call->n_out));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * module.c - devices in shared objects, opened when they are asked for, so that a program runs where their libraries are missing.
+ * module.c - devices in shared objects, opened when they are asked for, so that a program runs
+ * where their libraries are missing.
  */
 #include "tensor/module.h"
 

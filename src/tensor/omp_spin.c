@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * omp_spin.c - the environment in which libgomp is loaded. It is not changed but replaced by a copy and
- * put back, since setenv() would move it under threads that read it.
+ * omp_spin.c - the environment in which libgomp is loaded. It is not changed but replaced by a copy
+ * and put back, since setenv() would move it under threads that read it.
  */
 #include "tensor/omp_spin.h"
 

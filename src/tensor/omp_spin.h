@@ -2,10 +2,11 @@
 /*
  * omp_spin.h - how long the threads of GNU OpenMP spin for each other before they sleep.
  *
- * libgomp reads this from the environment once, when it is loaded: with the first module of a device. Its
- * default, 300,000 rounds or some 10 ms, makes training many times slower where cores are shared: a
- * thread that spins holds the core which the thread that it waits for needs. 3000 rounds, some 0.1 ms,
- * last from one operator of a step to the next, so that threads with cores of their own do not sleep.
+ * libgomp reads this from the environment once, when it is loaded: with the first module of a
+ * device. Its default, 300,000 rounds or some 10 ms, makes training many times slower where cores
+ * are shared: a thread that spins holds the core which the thread that it waits for needs. 3000
+ * rounds, some 0.1 ms, last from one operator of a step to the next, so that threads with cores of
+ * their own do not sleep.
  */
 #ifndef LS_TENSOR_OMP_SPIN_H
 #define LS_TENSOR_OMP_SPIN_H
@@ -17,8 +18,8 @@ const char *omp_spin_count(int64_t threads, int cores);
 
 /*
  * From now to omp_spin_leave() the environment has GOMP_SPINCOUNT=`count`, unless the user has set
- * that or OMP_WAIT_POLICY, or an earlier call has been here. Gives what omp_spin_leave() needs. Other
- * threads may read the environment meanwhile.
+ * that or OMP_WAIT_POLICY, or an earlier call has been here. Gives what omp_spin_leave() needs.
+ * Other threads may read the environment meanwhile.
  */
 char **omp_spin_enter(const char *count);
 void omp_spin_leave(char **before);

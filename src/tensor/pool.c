@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool.c - free lists by size class. A class wastes at most an eighth of a block, and batches of nearly the same size
- * share blocks.
+ * pool.c - free lists of memory blocks and tensors by size class, for tensor.c. A class wastes at
+ * most an eighth of a block, and batches of nearly the same size share blocks.
  */
 #include "tensor/pool.h"
 
@@ -16,7 +16,7 @@
 #define CLASS_COUNT        ((62 - MIN_BLOCK_LOG2) * CLASSES_A_DOUBLING + 1)
 
 struct tensor_pool {
-    storage *free_blocks[2][CLASS_COUNT]; /* passing ones, persistent ones */
+    storage *free_blocks[2][CLASS_COUNT]; /* [1]: of persistent tensors */
     storage *free_borrowed;               /* storage records without memory */
     ls_tensor *free_tensors[2];
     size_t n_live_tensors;
@@ -33,7 +33,8 @@ struct tensor_pool {
 #ifdef POOL_POISONS
 #include <sanitizer/asan_interface.h>
 
-/* A sanitizer must see the use of a block that lies in the pool, and results must not depend on what is in a fresh one. */
+/* The sanitizer reports uses of free blocks, and results must not depend on a block's
+ * old contents. */
 static void block_poison(void *block, size_t bytes)
 {
     __asan_poison_memory_region(block, bytes);
@@ -58,7 +59,7 @@ static void block_unpoison(void *block, size_t bytes)
 }
 #endif
 
-/* The class of blocks for `bytes`, at most 2^62; *rounded gets what such a block holds. */
+/* The class of blocks for `bytes`, at most 2^62; *rounded: the size of its blocks. */
 static size_t class_of(size_t bytes, size_t *rounded)
 {
     int log2_below; // 2^log2_below < bytes <= 2^(log2_below + 1)
@@ -109,7 +110,7 @@ static void free_list_of_tensors(ls_tensor *t)
     }
 }
 
-/* Frees the blocks that nothing uses; true: there were some. */
+/* Frees all free blocks; false: there were none. */
 static bool trim(ls_device *device)
 {
     tensor_pool *pool = device->pool;
@@ -144,7 +145,7 @@ void pool_destroy(ls_device *device)
     device->pool = NULL;
 }
 
-/* A fresh block for a class that has none free; NULL when there is no memory. */
+/* A new block; NULL: out of memory. */
 static storage *make_block(ls_device *device, size_t rounded)
 {
     storage *s = ls_calloc(1, sizeof(*s));
@@ -180,7 +181,7 @@ ls_status pool_take(ls_device *device, size_t bytes, bool persistent, storage **
         *list = s->next_free;
     else
         s = make_block(device, rounded);
-    if (s == NULL && trim(device)) // what is free in other sizes may make room
+    if (s == NULL && trim(device)) // blocks of other sizes are free memory, too
         s = make_block(device, rounded);
     if (s == NULL)
         return no_memory(device, bytes);

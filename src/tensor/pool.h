@@ -2,11 +2,12 @@
 /*
  * pool.h - a device's tensors and memory blocks between two uses.
  *
- * Blocks are kept with their storage records, one list for each size class (eight classes a doubling), last in first out,
- * so that a repeated step finds the blocks of the step before, still warm, and allocates nothing. What is made to last
- * (parameters, gradients, optimizer state) has lists of its own: otherwise it would walk away, in the first step, with
- * blocks that the second one would have to make again. When the device has no memory left, all free
- * blocks are given back to it before an allocation fails.
+ * Free blocks stay with their storage records, one list for each size class (eight classes for a
+ * factor of two), last in first out. So a repeated step reuses the blocks of the previous step,
+ * which are still in the caches, and allocates nothing. Persistent tensors (parameters, gradients,
+ * optimizer state) have lists of their own; otherwise the first step would give them blocks that
+ * the second step has to allocate again. When the device is out of memory, the pool frees all free
+ * blocks and tries once more before an allocation fails.
  */
 #ifndef LS_TENSOR_POOL_H
 #define LS_TENSOR_POOL_H
@@ -20,7 +21,7 @@ LS_MUST_USE ls_status pool_create(tensor_pool **out);
 /* Tensors of the device that have not been destroyed. */
 size_t pool_live_tensors(const ls_device *device);
 
-/* Frees all that lies in the device's pool, and the pool; no tensor is alive. */
+/* Frees the device's pool and all its blocks. Precondition: no live tensor. */
 void pool_destroy(ls_device *device);
 
 /* Storage of at least `bytes` with one user, undefined contents. */
@@ -30,7 +31,7 @@ LS_MUST_USE ls_status pool_take(ls_device *device, size_t bytes, bool persistent
 LS_MUST_USE ls_status pool_take_borrowed(ls_device *device, void *data, size_t bytes,
                                          storage **out);
 
-/* Takes back storage without users. */
+/* Returns storage without users to the pool. */
 void pool_give(storage *s);
 
 /* A zeroed tensor of the device. */

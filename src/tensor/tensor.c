@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensor.c - shapes, storage with a count of users, views, and the way back to plain layout.
+ * tensor.c - shapes, reference-counted storage, views, and conversion to plain layout: the
+ * functions of <lockstep/tensor.h>, and those of tensor.h for autograd and devices.
  */
 #include "tensor/tensor.h"
 
@@ -21,15 +22,16 @@ static ls_status check_shape(const ls_device *device, ls_dtype type, int n_dims,
     if (device == NULL)
         return ls_fail(LS_EINVAL, "tensor: the device is NULL");
     if (bytes == 0)
-        return ls_fail(LS_EINVAL, "tensor: %d is no element type", (int)type);
+        return ls_fail(LS_EINVAL, "tensor: %d is not an ls_dtype", (int)type);
     if (n_dims < 0 || n_dims > LS_MAX_DIMS)
-        return ls_fail(LS_EINVAL, "tensor: %d dimensions, 0 to %d are possible", n_dims,
+        return ls_fail(LS_EINVAL, "tensor: %d dimensions; 0 to %d are supported", n_dims,
                        LS_MAX_DIMS);
     if (n_dims > 0 && dims == NULL)
-        return ls_fail(LS_EINVAL, "tensor: dims is NULL, %d dimensions are needed", n_dims);
+        return ls_fail(LS_EINVAL, "tensor: dims is NULL, but n_dims is %d", n_dims);
     for (int i = 0; i < n_dims; i++) {
         if (dims[i] < 0)
-            return ls_fail(LS_EINVAL, "tensor: dimension %d is %lld", i, (long long)dims[i]);
+            return ls_fail(LS_EINVAL, "tensor: dimension %d is %lld; it must be at least 0", i,
+                           (long long)dims[i]);
         LS_TRY(ls_context(ls_mul_size(bytes, (size_t)dims[i], &bytes), "tensor: size"));
     }
     return LS_OK;
@@ -144,7 +146,7 @@ void tensor_written(ls_tensor *t)
         t->storage->version++;
 }
 
-/* Gives `a` the memory of `b` and the other way round; users, version and packed copies stay where they are. */
+/* Swaps the memory of `a` and `b`, but not their users, versions and packed copies. */
 static void swap_memory(storage *a, storage *b)
 {
     const storage was = *a;
@@ -157,7 +159,8 @@ static void swap_memory(storage *a, storage *b)
     b->layout = was.layout;
 }
 
-/* Rearranges what is behind `t`. The device copies into a plain copy, which then hands over its memory. */
+/* Brings the storage of `t` into plain layout: the device fills a plain copy, and the two swap
+ * their memory. */
 static ls_status make_plain(const ls_tensor *t)
 {
     ls_tensor src = *t;
@@ -179,15 +182,16 @@ static ls_status make_plain(const ls_tensor *t)
     return st;
 }
 
-/* tensor_plain for those who may only look: the storage is rearranged, the tensor is not touched. */
+/* tensor_plain() of a const tensor: only its storage changes. */
 static ls_status plain_elements(const ls_tensor *t, void **out)
 {
     char text[TENSOR_TEXT_BYTES];
 
     if (t->storage == NULL)
-        return ls_fail(LS_EINVAL,
-                       "tensor: the value %s has been given back; ls_tape_keep() keeps it",
-                       tensor_text(text, sizeof(text), t));
+        return ls_fail(
+            LS_EINVAL,
+            "tensor: the memory of %s was released by backward; ls_tape_keep() retains it",
+            tensor_text(text, sizeof(text), t));
     if (t->storage->layout != NULL)
         LS_TRY(make_plain(t));
     *out = tensor_elements(t);
@@ -199,7 +203,7 @@ ls_status tensor_plain(ls_tensor *t, void **out)
     return plain_elements(t, out);
 }
 
-/* --- the public face --- */
+/* --- the public functions --- */
 
 ls_status ls_tensor_create(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
                            ls_tensor **out)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensor.h - the inside of a tensor, for the layers above that may see it (autograd) and for devices.
+ * tensor.h - the inside of a tensor, for the layers above that may see it (autograd) and for
+ * devices.
  */
 #ifndef LS_TENSOR_TENSOR_H
 #define LS_TENSOR_TENSOR_H
@@ -52,8 +53,9 @@ struct ls_tensor {
 LS_MUST_USE ls_status tensor_shape(ls_device *device, ls_dtype type, int n_dims,
                                    const int64_t *dims, ls_tensor **out);
 
-/* Gives an unplaced tensor storage of `bytes` in `arrangement` (NULL: plain, `bytes` is then taken from the
- * shape). Memory comes from the device's pool: after warm-up no allocation happens. Contents are undefined. */
+/* Gives an unplaced tensor storage of `bytes` in `arrangement` (NULL: plain, `bytes` is then taken
+ * from the shape). Memory comes from the device's pool: after warm-up no allocation happens.
+ * Contents are undefined. */
 LS_MUST_USE ls_status tensor_place(ls_tensor *t, const layout *arrangement, size_t bytes);
 
 /* Makes the unplaced `t` share the storage of `other` (a view, or an in-place result). */
@@ -62,8 +64,9 @@ void tensor_share(ls_tensor *t, const ls_tensor *other);
 /* Gives the storage back to the pool when this was its last user; the tensor is unplaced again. */
 void tensor_release(ls_tensor *t);
 
-/* Brings it into plain layout if it is not; *out points at the first element. The storage is rearranged, so that all
- * tensors over it see the same elements afterwards; the version stays. LS_EINVAL when it is unplaced. */
+/* Brings it into plain layout if it is not; *out points at the first element. The storage is
+ * rearranged, so that all tensors over it see the same elements afterwards; the version stays.
+ * LS_EINVAL when it is unplaced. */
 LS_MUST_USE ls_status tensor_plain(ls_tensor *t, void **out);
 
 /* The first element of a placed tensor in plain layout, without asking the device. */

@@ -19,7 +19,8 @@ static inline int64_t window_min(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Window `i` of `out` along an axis (0: height, 1: width) of `in` positions, as OP_AVG_POOL2D defines it. */
+/* Window `i` of `out` along an axis (0: height, 1: width) of `in` positions, as OP_AVG_POOL2D
+ * defines it. */
 static inline window_span window_average(const op_attrs *a, int axis, int64_t in, int64_t out,
                                          int64_t i)
 {

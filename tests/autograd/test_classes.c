@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_classes.c - losses of classes against PyTorch's figures, what dropout promises, and how the largest are counted.
+ * test_classes.c - losses of classes against PyTorch's figures, what dropout promises, and how the
+ * largest are counted.
  */
 #include "tensor/testing.h"
 
@@ -43,7 +44,8 @@ static ls_tensor *targets_of(bench *s, int64_t n, const int64_t *values)
     return t;
 }
 
-/* The figures are those of torch.nn.functional.cross_entropy(label_smoothing=0.3) and log_softmax. */
+/* The figures are those of torch.nn.functional.cross_entropy(label_smoothing=0.3)
+ * and log_softmax. */
 static void smoothed_labels_give_what_pytorch_gives(void **state)
 {
     const double values[] = {1, -2, 0.5, 0.25, 3, -1};
@@ -78,7 +80,7 @@ static void wrong_shapes_and_shares_are_told(void **state)
 
     LS_UNUSED(state);
     assert_null(ls_cross_entropy_with(s.tape, logits, targets, &params));
-    assert_error("cross_entropy: label smoothing 1.5 is outside 0 to 1");
+    assert_error("cross_entropy: label_smoothing is 1.5; it must be 0 to 1");
     ls_tape_reset(s.tape);
     assert_null(ls_log_softmax(s.tape, row));
     assert_error("log_softmax: input (2) is not (N, K)");
@@ -87,7 +89,7 @@ static void wrong_shapes_and_shares_are_told(void **state)
     assert_error("nll_loss: targets (1) int64 do not fit log probabilities (2)");
     ls_tape_reset(s.tape);
     assert_null(ls_dropout(s.tape, row, -0.1));
-    assert_error("dropout: probability -0.1 is outside 0 to 1");
+    assert_error("dropout: the probability is -0.1; it must be 0 to 1");
     ls_tape_reset(s.tape);
     assert_null(ls_dropout(s.tape, row, (double)NAN));
     destroy_all((ls_tensor *[]){logits, row, targets}, 3);
@@ -152,7 +154,8 @@ static void backward_drops_what_forward_dropped(void **state)
     teardown(&s);
 }
 
-/* How many elements of a first and of a second call's results differ from those of seed 1, step 7. */
+/* How many elements of a first and of a second call's results differ from those of seed 1,
+ * step 7. */
 static void count_differences(bench *s, ls_tensor *x, uint64_t seed, int64_t step, int differ[2])
 {
     const float *reference[2];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_done.c - values that are done with: their memory is used again, and backward gives the same bits as if they had stayed.
+ * test_done.c - values that are done with: their memory is used again, and backward gives the same
+ * bits as if they had stayed.
  */
 #include "tensor/testing.h"
 
@@ -228,7 +229,7 @@ static void its_memory_is_used_again(void **state)
     ls_tape_done(s.tape, sum);
     assert_ptr_equal(ls_tensor_data_const(ls_add(s.tape, twice, twice)), memory);
     assert_null(ls_add(s.tape, twice, sum));
-    assert_non_null(strstr(ls_last_error(), "has been given back"));
+    assert_non_null(strstr(ls_last_error(), "was released by backward"));
     teardown(&s);
 }
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_grad_check.c - every operator's backward against differences, in float64 over awkward shapes.
+ * test_grad_check.c - every operator's backward against differences, in float64 over awkward
+ * shapes.
  *
- * Each function ends in a mean square against fixed random numbers, so that no gradient is constant.
+ * Each function ends in a mean square against fixed random numbers, so that no gradient is
+ * constant.
  */
 #include "tensor/testing.h"
 
@@ -30,7 +32,8 @@ struct check_case {
     ls_batch_norm_params norm;
 };
 
-/* The mean square distance of y from seeded numbers of its shape; they are kept beside the inputs. */
+/* The mean square distance of y from seeded numbers of its shape; they are kept beside
+ * the inputs. */
 typedef struct check_run {
     const check_case *c;
     ls_tensor *goal;
@@ -175,7 +178,8 @@ static ls_tensor *norm_relu(ls_tape *tape, ls_tensor *const *in, const check_cas
     return ls_bn_relu(tape, in[0], in[1], in[2], in[3], in[4], &c->norm);
 }
 
-/* Others' values in a shared batch, three a channel: they count in the statistics; their own loss is 0. */
+/* Others' values in a shared batch, three a channel: they count in the statistics; their own loss
+ * is 0. */
 static bool is_backward;
 
 static ls_status add_other_ranks(void *arg, double *values, size_t n)
@@ -187,7 +191,8 @@ static ls_status add_other_ranks(void *arg, double *values, size_t n)
     return LS_OK;
 }
 
-/* The recording says which way comes next: each evaluation goes forward before it may go backward. */
+/* The recording says which way comes next: each evaluation goes forward before it may
+ * go backward. */
 static ls_tensor *shared_norm(ls_tape *tape, ls_tensor *const *in, const check_case *c)
 {
     ls_batch_norm_params params = c->norm;

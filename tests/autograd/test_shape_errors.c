@@ -107,7 +107,7 @@ static void conv2d_names_what_does_not_fit(void **state)
     assert_refused(&s, ls_conv2d(s.tape, x, w, NULL, &(ls_conv2d_params){.stride = {1, -2}}),
                    "conv2d: stride (1, -2), padding (0, 0), dilation (0, 0): none may be negative");
     assert_refused(&s, ls_conv2d(s.tape, x, w, NULL, &(ls_conv2d_params){.groups = -1}),
-                   "conv2d: -1 groups");
+                   "conv2d: groups is -1; it must be at least 1");
     teardown(&s);
 }
 
@@ -128,12 +128,12 @@ static void batch_norm_names_what_does_not_fit(void **state)
                    "batch_norm: input (3) is neither (N, C, H, W) nor (N, C)");
     assert_refused(
         &s, ls_batch_norm(s.tape, one, c, c, c, c, NULL),
-        "batch_norm: input (1, 3) has one value per channel, training needs more: leave a "
-        "last batch of one row out (--drop-last)");
+        "batch_norm: training needs more than one value per channel, not input (1, 3): leave out "
+        "a last batch of one row (--drop-last)");
     assert_refused(&s, ls_batch_norm(s.tape, x, c, c, c, c, &(ls_batch_norm_params){.momentum = 2}),
-                   "batch_norm: momentum 2 must be 0 to 1, eps 1e-05 over 0");
+                   "batch_norm: momentum is 2, eps is 1e-05; momentum must be 0 to 1, eps over 0");
     assert_refused(&s, ls_batch_norm(s.tape, x, c, NULL, c, c, NULL),
-                   "batch_norm: input 3 is NULL");
+                   "batch_norm: bias is NULL");
     ls_tape_set_training(s.tape, 0);
     assert_non_null(ls_batch_norm(s.tape, one, c, c, c, c, NULL));
     teardown(&s);
@@ -176,7 +176,7 @@ static void average_pool_names_what_does_not_fit(void **state)
     assert_refused(&s, ls_adaptive_avg_pool2d(s.tape, matrix(&s, 4, 4), 1, 1),
                    "adaptive_avg_pool2d: input (4, 4) is not (N, C, H, W)");
     assert_refused(&s, ls_adaptive_avg_pool2d(s.tape, x, 1, 0),
-                   "adaptive_avg_pool2d: an output of 1 x 0: neither may be under 1");
+                   "adaptive_avg_pool2d: the output is 1 x 0; both must be at least 1");
     teardown(&s);
 }
 
@@ -187,11 +187,11 @@ static void shapes_that_must_be_equal_are_both_told(void **state)
     ls_tensor *b = matrix(&s, 3, 2);
 
     LS_UNUSED(state);
-    assert_refused(&s, ls_add(s.tape, a, b), "add: (3, 2) cannot be repeated to (2, 3)");
+    assert_refused(&s, ls_add(s.tape, a, b), "add: (3, 2) cannot be broadcast to (2, 3)");
     assert_refused(&s, ls_add_relu(s.tape, a, b),
-                   "add_relu: (2, 3) and (3, 2) have not the same shape");
+                   "add_relu: a (2, 3) and b (3, 2) must have the same shape");
     assert_refused(&s, ls_mse_loss(s.tape, a, b),
-                   "mse_loss: prediction (2, 3) and target (3, 2) have not the same shape");
+                   "mse_loss: prediction (2, 3) and target (3, 2) must have the same shape");
     teardown(&s);
 }
 
@@ -205,10 +205,10 @@ static void cross_entropy_names_what_does_not_fit(void **state)
     LS_UNUSED(state);
     assert_refused(
         &s, ls_cross_entropy(s.tape, logits, three),
-        "cross_entropy: targets (3) int64 do not fit logits (2, 3); (N) int64 fits (N, K)");
+        "cross_entropy: targets (3) int64 do not fit logits (2, 3); they must be (N) int64 for (N, K)");
     assert_refused(
         &s, ls_cross_entropy(s.tape, logits, vector(&s, 2)),
-        "cross_entropy: targets (2) float32 do not fit logits (2, 3); (N) int64 fits (N, K)");
+        "cross_entropy: targets (2) float32 do not fit logits (2, 3); they must be (N) int64 for (N, K)");
     ((int64_t *)ls_tensor_data(two))[1] = -4;
     assert_refused(&s, ls_cross_entropy(s.tape, logits, two),
                    "cross_entropy of (2, 3), (2): target -4 of row 1 is outside [0, 3)");
@@ -224,17 +224,17 @@ static void reshape_names_what_does_not_fit(void **state)
 
     LS_UNUSED(state);
     assert_refused(&s, ls_reshape(s.tape, x, 2, (int64_t[]){5, 5}),
-                   "reshape: (4, 6) does not fit (5, 5)");
+                   "reshape: (4, 6) cannot be reshaped to (5, 5)");
     assert_refused(&s, ls_reshape(s.tape, x, 2, (int64_t[]){-1, 5}),
-                   "reshape: (4, 6) does not fit (-1, 5)");
+                   "reshape: (4, 6) cannot be reshaped to (-1, 5)");
     assert_refused(&s, ls_reshape(s.tape, x, 2, (int64_t[]){-1, -1}),
-                   "reshape: (4, 6) does not fit (-1, -1)");
+                   "reshape: (4, 6) cannot be reshaped to (-1, -1)");
     assert_refused(&s, ls_reshape(s.tape, none, 2, (int64_t[]){0, -1}),
-                   "reshape: (0, 6) does not fit (0, -1)");
+                   "reshape: (0, 6) cannot be reshaped to (0, -1)");
     assert_refused(&s, ls_reshape(s.tape, x, 2, (int64_t[]){INT64_MAX, 4}),
-                   "reshape: (4, 6) does not fit (9223372036854775807, 4)");
+                   "reshape: (4, 6) cannot be reshaped to (9223372036854775807, 4)");
     assert_refused(&s, ls_reshape(s.tape, x, 7, (int64_t[]){1, 1, 1, 1, 1, 4, 6}),
-                   "reshape: 7 dimensions, 0 to 6 are possible");
+                   "reshape: 7 dimensions; 0 to 6 are supported");
     assert_refused(&s, ls_flatten(s.tape, scalar), "flatten: input () has no rows");
     assert_int_equal(ls_tensor_dim(ls_reshape(s.tape, none, 2, (int64_t[]){-1, 3}), 0), 0);
     teardown(&s);
@@ -251,12 +251,12 @@ static void types_and_devices_must_agree(void **state)
     LS_UNUSED(state);
     assert_status(LS_OK, ls_tensor_create(other, LS_F32, 2, (int64_t[]){2, 3}, &elsewhere));
     assert_refused(&s, ls_add(s.tape, matrix(&s, 2, 3), wide),
-                   "add: input (2, 3) float64 is not float32 as the first");
+                   "add: b is float64 but a is float32");
     assert_refused(&s, ls_relu(s.tape, whole),
-                   "relu: input (2, 3) int32 is neither float32 nor float64");
+                   "relu: input (2, 3) int32 must be float32 or float64");
     assert_refused(
         &s, ls_relu(s.tape, elsewhere),
-        "relu: input (2, 3) float32 is on device cpu_ref, the tape on cpu_ref (another one)");
+        "relu: input (2, 3) float32 is on device cpu_ref, but the tape is on another device cpu_ref");
     ls_tensor_destroy(elsewhere);
     teardown(&s);
     ls_device_close(other);
@@ -270,15 +270,15 @@ static void operators_of_later_architectures_name_what_does_not_fit(void **state
     ls_tensor *three = vector(&s, 3);
 
     LS_UNUSED(state);
-    assert_refused(&s, ls_activate(s.tape, x, 0), "activate: 0 is no ls_activation");
-    assert_refused(&s, ls_mul(s.tape, x, y), "mul: (4, 2) cannot be repeated to (4, 3)");
-    assert_refused(&s, ls_mul(s.tape, three, x), "mul: (4, 3) cannot be repeated to (3)");
+    assert_refused(&s, ls_activate(s.tape, x, 0), "activate: 0 is not an ls_activation");
+    assert_refused(&s, ls_mul(s.tape, x, y), "mul: (4, 2) cannot be broadcast to (4, 3)");
+    assert_refused(&s, ls_mul(s.tape, three, x), "mul: (4, 3) cannot be broadcast to (3)");
     assert_refused(&s, ls_expand(s.tape, x, 1, (int64_t[]){3}),
-                   "expand: (4, 3) cannot be repeated to (3)");
+                   "expand: (4, 3) cannot be broadcast to (3)");
     assert_refused(&s, ls_expand(s.tape, x, 7, (int64_t[]){1, 1, 1, 1, 1, 4, 3}),
-                   "expand: 7 dimensions at dims: 0 to 6 are possible");
+                   "expand: 7 dimensions at dims; 0 to 6 are supported");
     assert_refused(&s, ls_permute(s.tape, x, (int[]){1, 1}),
-                   "permute: dimension 1 in place 1 of 2: each of 0 to 1 is needed once");
+                   "permute: order[1] is 1; order must have each of 0 to 1 once");
     assert_refused(&s, ls_concat(s.tape, (ls_tensor *[]){x, y}, 2, 0),
                    "concat: (4, 2) does not fit (4, 3) along dimension 0");
     assert_refused(&s, ls_concat(s.tape, (ls_tensor *[]){x, NULL}, 2, 0),
@@ -286,17 +286,17 @@ static void operators_of_later_architectures_name_what_does_not_fit(void **state
     assert_refused(&s, ls_concat(s.tape, (ls_tensor *[]){x, y}, 2, 2),
                    "concat: input (4, 3) has no dimension 2");
     assert_refused(&s, ls_slice(s.tape, x, 1, 2, 2),
-                   "slice: 2 positions from 2 on: dimension 1 has 3");
-    assert_refused(&s, ls_matmul(s.tape, x, y, 0), "matmul: (4, 3) does not fit (4, 2)");
-    assert_refused(&s, ls_matmul(s.tape, x, y, 1), "matmul: (4, 3) does not fit (4, 2) transposed");
+                   "slice: 2 positions from 2 on, but dimension 1 has 3");
+    assert_refused(&s, ls_matmul(s.tape, x, y, 0), "matmul: a (4, 3) cannot be multiplied with b (4, 2)");
+    assert_refused(&s, ls_matmul(s.tape, x, y, 1), "matmul: a (4, 3) cannot be multiplied with b (4, 2) transposed");
     assert_refused(&s, ls_layer_norm(s.tape, y, three, three, 0),
                    "layer_norm: weight (3) does not fit input (4, 2)");
     assert_refused(&s, ls_layer_norm(s.tape, x, three, three, -1),
-                   "layer_norm: eps -1 must be over 0");
+                   "layer_norm: eps is -1; it must be over 0");
     assert_refused(&s, ls_softmax(s.tape, zeros(&s, LS_F32, 0, NULL), 1),
                    "softmax: input () has no rows");
     assert_refused(&s, ls_stochastic_depth(s.tape, x, 2),
-                   "stochastic_depth: probability 2 is outside 0 to 1");
+                   "stochastic_depth: the probability is 2; it must be 0 to 1");
     teardown(&s);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_devices.c - whole graphs on the onednn device against cpu_ref: values in layouts of the device's own meet sharing, views,
- * sums of gradients and kernels that it does not have. Skipped where the module is missing.
+ * test_devices.c - whole graphs on the onednn device against cpu_ref: values in layouts of the
+ * device's own meet sharing, views, sums of gradients and kernels that it does not have. Skipped
+ * where the module is missing.
  */
 #include "tensor/testing.h"
 
@@ -91,7 +92,8 @@ static void run_convnet(const char *name, int64_t rows, int n_steps, results *ou
     }
     items = ls_model_parameters(net.model, &n);
     for (int i = 0; i < n; i++) {
-        // Batch norm takes out whatever a convolution's bias puts in: that gradient is rounding alone.
+        // Batch norm takes out whatever a convolution's bias puts in: that gradient is rounding
+        // alone.
         if (strstr(items[i].name, ".0.bias") == NULL)
             collect(out, ls_grad(items[i].tensor));
     }

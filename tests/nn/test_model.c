@@ -149,7 +149,7 @@ static void kaiming_normal_weights_have_the_variance_of_their_fan_out(void **sta
     assert_null(ls_nn_conv2d(model, "odd", 1, 1,
                              &(ls_nn_conv2d_options){.kernel = {1, 1}, .init = (ls_nn_init)7}));
     assert_status(LS_EINVAL, ls_model_status(model));
-    assert_string_equal(ls_last_error(), "layer odd: 7 is no ls_nn_init");
+    assert_string_equal(ls_last_error(), "layer odd: 7 is not an ls_nn_init");
     ls_model_destroy(model);
     ls_device_close(device);
 }
@@ -270,7 +270,7 @@ static void self_attention_is_that_of_pytorch(void **state)
     assert_elements(ls_forward(tape, layer, x), want, 1e-5);
     assert_null(ls_forward(tape, layer, ls_reshape(tape, x, 2, (int64_t[]){6, 4})));
     assert_status(LS_EINVAL, ls_tape_status(tape));
-    assert_string_equal(ls_last_error(), "a: an input of 2 dimensions is not (N, T, D)");
+    assert_string_equal(ls_last_error(), "a: the input has 2 dimensions; it must be (N, T, D)");
     ls_tape_destroy(tape);
     ls_tensor_destroy(x);
     ls_model_destroy(model);
@@ -336,7 +336,7 @@ static void parameters_are_named_and_filled(void **state)
     assert_status(LS_OK, ls_model_status(model));
     ls_model_fill(model, NULL, LS_FILL_CONSTANT, 1);
     assert_status(LS_EINVAL, ls_model_status(model));
-    assert_string_equal(ls_last_error(), "fill: NULL is no float32 tensor of this model");
+    assert_string_equal(ls_last_error(), "fill: NULL is not a float32 tensor of this model");
     assert_null(ls_nn_self_attention(model, "a", 6, 4));
     ls_model_destroy(model);
     ls_device_close(device);
@@ -345,11 +345,11 @@ static void parameters_are_named_and_filled(void **state)
 static void bad_layers_mark_the_model(void **state)
 {
     static const char *const texts[] = {
-        "layer fc: 0 to 3 features",
+        "layer fc: 0 to 3 features; both must be at least 1",
         "layer conv: 3 and 4 channels cannot be split into 2 groups",
-        "layer conv: 3 to 4 channels, kernel (0, 0): none may be under 1",
-        "layer conv: negative stride, padding or dilation",
-        "layer bn: 0 channels",
+        "layer conv: 3 to 4 channels, kernel (0, 0); all must be at least 1",
+        "layer conv: stride, padding and dilation must not be negative",
+        "layer bn: channels is 0; it must be at least 1",
         "layer : a layer needs a name",
         "layer NULL: a layer needs a name",
         "layer fc: the model has a layer of this name",
@@ -402,7 +402,7 @@ static void a_missing_layer_marks_the_tape(void **state)
     assert_status(LS_OK, ls_tape_create(device, &tape));
     assert_null(ls_forward(tape, NULL, x));
     assert_status(LS_EINVAL, ls_tape_status(tape));
-    assert_string_equal(ls_last_error(), "forward: the layer is NULL; ls_model_status() tells why");
+    assert_string_equal(ls_last_error(), "forward: the layer is NULL; ls_model_status() returns the reason");
     assert_null(ls_forward(NULL, NULL, x));
     ls_tape_destroy(tape);
     ls_tensor_destroy(x);
@@ -461,7 +461,7 @@ static void a_device_stays_open_while_something_uses_it(void **state)
     LS_UNUSED(state);
     assert_status(LS_OK, ls_tensor_view(t, 2, (const int64_t[]){2, 2}, &view));
     assert_status(LS_EINVAL, ls_device_close(device));
-    assert_non_null(strstr(ls_last_error(), "2 tensors and 0 tapes and models still use it"));
+    assert_non_null(strstr(ls_last_error(), "2 tensors and 0 tapes and models; destroy"));
     ls_tensor_destroy(t);
     assert_status(LS_EINVAL, ls_device_close(device));
     (void)element_of(view, 3);
@@ -469,7 +469,7 @@ static void a_device_stays_open_while_something_uses_it(void **state)
     assert_status(LS_OK, ls_tape_create(device, &tape));
     assert_status(LS_OK, ls_model_create(device, 1, &model));
     assert_status(LS_EINVAL, ls_device_close(device));
-    assert_non_null(strstr(ls_last_error(), "0 tensors and 2 tapes and models still use it"));
+    assert_non_null(strstr(ls_last_error(), "0 tensors and 2 tapes and models; destroy"));
     ls_tape_destroy(tape);
     assert_status(LS_EINVAL, ls_device_close(device));
     ls_model_destroy(model);

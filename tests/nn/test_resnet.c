@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_resnet.c - the ResNets of models/: torchvision's names, sizes and initial values; steps that allocate nothing and leave every
- * activation where its kernel has put it.
+ * test_resnet.c - the ResNets of models/: torchvision's names, sizes and initial values; steps that
+ * allocate nothing and leave every activation where its kernel has put it.
  */
 #include "tensor/testing.h"
 
@@ -209,8 +209,9 @@ static moves moves_of_a_warm_step(bench *b, int64_t rows, int64_t side)
     return seen;
 }
 
-/* In a step layouts change for weights (packed) and for gradients of weights (into their places), and of the images for the first convolution,
- * once forward and once backward; from there to the loss and back nothing is moved. */
+/* In a step layouts change for weights (packed) and for gradients of weights (into their places),
+ * and of the images for the first convolution, once forward and once backward; from there to the
+ * loss and back nothing is moved. */
 static void nothing_is_moved_between_stem_and_loss(void **state)
 {
     bench *const nets[] = {&small, &large};

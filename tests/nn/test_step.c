@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_step.c - whole training steps of a ConvNet: they learn, repeat bit by bit, allocate nothing once warm, and survive batches
- * without rows and allocators that fail.
+ * test_step.c - whole training steps of a ConvNet: they learn, repeat bit by bit, allocate nothing
+ * once warm, and survive batches without rows and allocators that fail.
  */
 #include "tensor/testing.h"
 
@@ -190,7 +190,8 @@ static void resident_memory_is_flat_over_1000_steps(void **state)
     teardown(&s);
 }
 
-/* A step whose n-th allocation fails tells so, and the next step on the same tape is as if nothing had happened. */
+/* A step whose n-th allocation fails tells so, and the next step on the same tape is as if nothing
+ * had happened. */
 static void any_failed_allocation_leaves_a_usable_tape(void **state)
 {
     float want = 0;

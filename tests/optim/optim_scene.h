@@ -47,7 +47,8 @@ typedef struct fixture {
 fixture setup(ls_dtype type, const double start[3], make_optimizer_fn make, const void *arg);
 void teardown(fixture *f);
 
-/* Four steps; whoever takes over after any of them by a copy of the state gets to the same bits, and the same rate. */
+/* Four steps; whoever takes over after any of them by a copy of the state gets to the same bits,
+ * and the same rate. */
 void check_continuing(const double start[3], const double gradients[4][3], make_optimizer_fn make,
                       const void *arg);
 

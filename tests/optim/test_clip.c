@@ -157,7 +157,7 @@ static void wrong_arguments_say_what_is_wrong(void **state)
     assert_last_error("limit is -1");
     grads[0].grad = s.of[1];
     assert_status(ls_clip_grad_norm(s.named, 3, grad_of, 1, NULL), LS_EINVAL);
-    assert_last_error("parameter a is (3) float32, its gradient is (2) float64");
+    assert_last_error("parameter a is (3) float32 but its gradient is (2) float64");
     end(&s);
 }
 

@@ -104,8 +104,8 @@ static void a_line_is_that_of_pytorch(void **state)
     check_rates(&s, want, LS_COUNT_OF(want));
 }
 
-/* LinearLR(total_iters=3), and SequentialLR of LinearLR(start_factor=0.25) in front of CosineAnnealingLR(4, 0.01) and
- * of StepLR(2, 0.5) */
+/* LinearLR(total_iters=3), and SequentialLR of LinearLR(start_factor=0.25) in front of
+ * CosineAnnealingLR(4, 0.01) and of StepLR(2, 0.5) */
 static void a_warm_up_is_that_of_pytorch(void **state)
 {
     static const double alone[] = {0.13333333333333333, 0.22222222222222224, 0.3111111111111111,

@@ -173,7 +173,7 @@ static void a_gradient_that_does_not_fit_changes_nothing(void **state)
     grads[1].grad = grad;
     assert_ok(ls_sgd_create(named, 2, grad_of, &opt, &o));
     assert_status(ls_optimizer_step(o), LS_EINVAL);
-    assert_last_error("fc.bias is (4) float32, its gradient is (3) float32");
+    assert_last_error("fc.bias is (4) float32 but its gradient is (3) float32");
     grads[1].grad = wide;
     assert_status(ls_optimizer_step(o), LS_EINVAL);
     assert_last_error("float64");

@@ -146,7 +146,8 @@ static void run_op(case_run *r, op_call call)
             ls_context(device_run(r->device, &call), "%s: %s", r->c->name, device_op_name(call.op));
 }
 
-/* Runs a kernel of weight gradients twice: over NaN, then on top of 0.5. Its placed outputs are `first` and maybe the next. */
+/* Runs a kernel of weight gradients twice: over NaN, then on top of 0.5. Its placed outputs are
+ * `first` and maybe the next. */
 static void run_gradients(case_run *r, op_call call, int first, const char *const *names, double k)
 {
     for (int pass = 0; pass < 2; pass++) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_cases.h - one list of operator calls, and a way to run one on any device: forward, then every kernel of its
- * backward. A device conforms when each result is near enough to cpu_ref's in float64.
+ * op_cases.h - one list of operator calls, and a way to run one on any device: forward, then every
+ * kernel of its backward. A device conforms when each result is near enough to cpu_ref's in
+ * float64.
  */
 #ifndef TESTS_TENSOR_OP_CASES_H
 #define TESTS_TENSOR_OP_CASES_H
@@ -44,16 +45,18 @@ typedef struct op_results {
 } op_results;
 
 /*
- * Runs case `c` on `device` in `type` (float32 or float64). Inputs depend on the case's name alone and are exact in
- * float32, so that results of different devices and types can be compared. Weight gradients are written over NaN,
- * then added to known values. op_results_free() frees what *out holds, also after a failure.
+ * Runs case `c` on `device` in `type` (float32 or float64). Inputs depend on the case's name alone
+ * and are exact in float32, so that results of different devices and types can be compared. Weight
+ * gradients are written over NaN, then added to known values. op_results_free() frees what *out
+ * holds, also after a failure.
  */
 LS_MUST_USE ls_status op_case_run(ls_device *device, const op_case *c, ls_dtype type,
                                   op_results *out);
 void op_results_free(op_results *r);
 
-/* The largest of |got - want| / (4 sqrt(k) eps (|want| + scale of the result)) with the result's root mean square as
- * scale: at most 1 is near enough. NaN equals NaN. `eps` is that of the type which `got` was computed in. */
+/* The largest of |got - want| / (4 sqrt(k) eps (|want| + scale of the result)) with the result's
+ * root mean square as scale: at most 1 is near enough. NaN equals NaN. `eps` is that of the type
+ * which `got` was computed in. */
 double op_result_error(const op_result *got, const op_result *want, double eps);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_cpu_ref.c - the oracle itself: float32 within its bound of float64, and values worked out by hand.
+ * test_cpu_ref.c - the oracle itself: float32 within its bound of float64, and values worked out by
+ * hand.
  */
 #include "tensor/op_cases.h"
 
@@ -116,7 +117,8 @@ static void max_pool_prefers_nan_and_the_first_of_equals(void **state)
     ls_device_close(device);
 }
 
-/* What torch.nn.functional.avg_pool2d(x, 2, 2, 1) gives: the padding counts, but not what lies beyond it. */
+/* What torch.nn.functional.avg_pool2d(x, 2, 2, 1) gives: the padding counts, but not what lies
+ * beyond it. */
 static void average_pool_counts_the_padding(void **state)
 {
     ls_device *device = open_reference();
@@ -136,7 +138,8 @@ static void average_pool_counts_the_padding(void **state)
     ls_device_close(device);
 }
 
-/* What torch.nn.functional.adaptive_avg_pool2d(x, 2) gives: windows share the middle row and column. */
+/* What torch.nn.functional.adaptive_avg_pool2d(x, 2) gives: windows share the middle row
+ * and column. */
 static void adaptive_average_pool_covers_the_whole_image(void **state)
 {
     ls_device *device = open_reference();

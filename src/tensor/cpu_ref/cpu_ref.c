@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cpu_ref.c - the reference device: plain C, one thread, plain layouts, every operator for float32 and float64. What the other devices are
- * compared with, and what stands in where one of them has no kernel.
+ * cpu_ref.c - the reference device: plain C, one thread, plain layouts, every operator for float32
+ * and float64. Tests compare the other devices with it, and device_run() uses it for operators
+ * without a kernel.
  */
 #include "tensor/cpu_ref/ref.h"
 
@@ -62,7 +63,7 @@ kernel_fn ref_find_kernel(device_state *self, const op_call *call)
     return kernels[call->op];
 }
 
-/* The device needs no state of its own, and its kernels take none. */
+/* The device has no state; its kernels get NULL. */
 static ls_status ref_open(const device_settings *settings, device_state **out)
 {
     LS_UNUSED(settings);

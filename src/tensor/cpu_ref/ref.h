@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ref.h - how the reference kernels read and write, and their names.
+ * ref.h - the reference kernels, and how they read and write elements.
  *
- * A kernel is written once, over `double`, with the element width as an argument that the compiler folds away. What a
- * float32 result sums up is therefore summed in double and rounded once: that is what makes it the oracle.
+ * A kernel is written once, over `double`; the element width is an argument that the compiler folds
+ * away. Sums of float32 results are therefore in double and rounded once.
  */
 #ifndef LS_TENSOR_CPU_REF_REF_H
 #define LS_TENSOR_CPU_REF_REF_H

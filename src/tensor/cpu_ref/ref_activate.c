@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ref_activate.c - activations and their derivatives, as their definitions say.
+ * ref_activate.c - activations and their derivatives, by definition.
  *
  * GELU is x P(x) with P(x) = (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, "Gaussian Error
  * Linear Units", 2016); its derivative is P(x) + x exp(-x^2 / 2) / sqrt(2 pi). The hard functions

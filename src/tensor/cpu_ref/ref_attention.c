@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ref_attention.c - what transformers are made of: products of matrices, layer normalisation,
- * softmax.
+ * ref_attention.c - the operators of transformers: matrix products, layer normalisation, softmax.
  *
  * Layer norm (Ba, Kiros and Hinton, 2016), for each row of D elements: with g = dy weight and
  * xhat = (x - mean) inverse, dx = inverse (g - sum g / D - xhat sum(g xhat) / D).
@@ -123,7 +122,7 @@ ls_status ref_layer_norm(device_state *self, const op_call *call)
     return LS_OK;
 }
 
-/* Element i of a row: what dx is made of. */
+/* The terms of dx for element i of a row. */
 typedef struct slope {
     double xhat;
     double dy;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ref_avg_pool.c - the mean of each window, and its gradient, which every position of the window gets a share of.
+ * ref_avg_pool.c - the mean of each window; backward each position of the window gets its share.
  */
 #include "tensor/cpu_ref/ref.h"
 #include "tensor/window.h"
@@ -34,7 +34,7 @@ REF_INLINE void spread(const avg_window *k, void *dx, double share, bool wide)
     }
 }
 
-/* Walks over all windows: writes y from x, or with `back` adds to dx from dy. */
+/* Visits all windows: writes y from x, or with `back` adds to dx from dy. */
 REF_INLINE void walk(const op_attrs *a, const ls_tensor *in, const ls_tensor *out, bool back,
                      bool wide)
 {

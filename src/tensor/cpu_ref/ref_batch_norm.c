@@ -4,7 +4,7 @@
  *
  *     xhat = (x - mean) / sqrt(variance + eps),  y = weight xhat + bias
  *
- * With m values a channel, S = sum dy and T = sum dy xhat:
+ * With m values per channel, S = sum dy and T = sum dy xhat:
  *     dbias = S,  dweight = T,  dx = weight / sqrt(variance + eps) (dy - S / m - xhat T / m)
  *
  * With attrs.sync mean, variance, and the S, T and m in dx are those of all ranks' rows.
@@ -48,7 +48,7 @@ typedef struct moments {
     double variance; /* biased */
 } moments;
 
-/* Two passes: the mean, then the mean square distance from it. 0 and 0 of nothing. */
+/* Two passes: the mean, then the mean square distance from it. Both are 0 without values. */
 REF_INLINE moments moments_of(const channel *ch, const void *x, bool wide)
 {
     const double count = (double)(ch->n_rows * ch->area);
@@ -72,7 +72,8 @@ REF_INLINE moments moments_of(const channel *ch, const void *x, bool wide)
     return m;
 }
 
-/* Moves the running statistics towards the batch's; the variance's divisor becomes count - 1. */
+/* Moves the running statistics towards those of the batch, of whose variance the divisor is count
+ * - 1. */
 REF_INLINE void move_running(const op_call *call, size_t c, moments m, double count, bool wide)
 {
     void *mean = tensor_elements(call->in[3]);
@@ -86,7 +87,8 @@ REF_INLINE void move_running(const op_call *call, size_t c, moments m, double co
     ref_put(variance, c, (1 - k) * ref_get(variance, c, wide) + k * unbiased, wide);
 }
 
-/* The statistics to normalise channel c with; in training they are also saved and move the running ones. */
+/* The statistics that normalise channel c; training also saves them and updates the
+ * running ones. */
 REF_INLINE moments statistics(const op_call *call, const channel *ch, size_t c,
                               const double *shared, bool wide)
 {
@@ -107,7 +109,7 @@ REF_INLINE moments statistics(const op_call *call, const channel *ch, size_t c,
         ref_put(tensor_elements(call->out[1]), c, m.mean, wide);
     if (call->out[2] != NULL)
         ref_put(tensor_elements(call->out[2]), c, m.variance, wide);
-    // As they are saved: backward, and who makes the result again, must find the same bits.
+    // Rounded as they are saved: backward and a recomputation read these bits.
     if (!wide)
         m = (moments){.mean = (double)(float)m.mean, .variance = (double)(float)m.variance};
     return m;
@@ -137,7 +139,7 @@ REF_INLINE void normalise(const op_call *call, size_t c, const double *shared, b
     }
 }
 
-/* Room for what ranks add up, in *memory, which the caller destroys. */
+/* Memory for the sums over ranks, in *memory, which the caller destroys. */
 static ls_status shared_values(const op_call *call, ls_tensor **memory, double **out)
 {
     const int64_t n = (int64_t)batch_sync_count((size_t)call->in[0]->dims[1]);
@@ -147,7 +149,7 @@ static ls_status shared_values(const op_call *call, ls_tensor **memory, double *
     return LS_OK;
 }
 
-/* The sums over all ranks' rows, made of each one's moments. */
+/* The sums over the rows of all ranks, from the moments of each. */
 static ls_status share_moments(const op_call *call, double *values)
 {
     const ls_tensor *x = call->in[0];
@@ -163,8 +165,7 @@ static ls_status share_moments(const op_call *call, double *values)
     }
     LS_TRY(batch_sync_sum(call, values, n_channels));
     if (values[0] == 1)
-        return ls_fail(LS_EINVAL,
-                       "all ranks together have one value per channel, training needs more");
+        return ls_fail(LS_EINVAL, "training needs more than one value per channel over all ranks");
     return LS_OK;
 }
 
@@ -199,7 +200,7 @@ ls_status ref_batch_norm(device_state *self, const op_call *call)
     return st;
 }
 
-/* What one channel's backward reads. */
+/* The inputs of one channel's backward. */
 typedef struct back_channel {
     channel ch;
     const void *x;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ref_conv2d.c - convolution and its two gradients, each written as the sum that defines one element of the result.
+ * ref_conv2d.c - convolution and its two gradients; each element is the sum that defines it.
  *
- * With stride s, padding p, dilation d, output (oh, ow) and kernel (kh, kw) meet input
- * (oh s - p + kh d, ow s - p + kw d); the same relation, read in three directions, gives the three kernels.
+ * With stride s, padding p, dilation d, output (oh, ow) and kernel (kh, kw) read input (oh s - p +
+ * kh d, ow s - p + kw d); this relation, solved for each of the three, gives the three kernels.
  */
 #include "tensor/cpu_ref/ref.h"
 
@@ -115,7 +115,7 @@ ls_status ref_conv2d(device_state *self, const op_call *call)
 
 /* --- dx --- */
 
-/* The output position that kernel position k lays over input position `at`; -1 when there is none. */
+/* The output position that reads input position `at` with kernel position k; -1: none. */
 REF_INLINE int64_t output_over(int64_t at, int64_t k, int64_t n_out, const op_attrs *a, int axis)
 {
     const int64_t scaled = at + a->padding[axis] - k * a->dilation[axis];

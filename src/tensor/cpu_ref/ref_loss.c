@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ref_loss.c - cross-entropy whole and in two parts, and mean squared error. Means over nothing are 0.
+ * ref_loss.c - cross-entropy, as one operator and in two parts, and mean squared error. Means over
+ * no elements are 0.
  */
 #include "tensor/cpu_ref/ref.h"
 
@@ -16,7 +17,7 @@ static ls_status check_targets(const int64_t *targets, size_t n_rows, int64_t n_
     return LS_OK;
 }
 
-/* log(sum exp(row)), shifted by the largest so that nothing overflows. */
+/* log(sum exp(row)), shifted by the maximum against overflow. */
 REF_INLINE double log_sum_exp(const void *logits, size_t first, size_t n_classes, bool wide)
 {
     double top = (double)-INFINITY;
@@ -29,7 +30,7 @@ REF_INLINE double log_sum_exp(const void *logits, size_t first, size_t n_classes
     return top + log(sum);
 }
 
-/* What one row costs: the target's share and the smoothed rest of it, spread over all classes. */
+/* The loss of one row: the target's share, and the smoothed rest spread over all classes. */
 REF_INLINE double row_loss(const op_call *call, size_t first, size_t n_classes, size_t target,
                            double norm, bool wide)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ref_max_pool.c - the largest value of each window, and the way back of its gradient.
+ * ref_max_pool.c - the largest value of each window; backward its position gets the gradient.
  */
 #include "tensor/cpu_ref/ref.h"
 
@@ -15,7 +15,8 @@ typedef struct pool_sizes {
     op_attrs a;
 } pool_sizes;
 
-/* The index of the window's first maximum within the plane at x, or of its last NaN. Padding is never looked at. */
+/* The index of the window's first maximum within the plane at x, or of its last NaN. Padding is
+ * not read. */
 REF_INLINE int64_t winner(const pool_sizes *s, const void *x, size_t plane, int64_t oh, int64_t ow,
                           bool wide)
 {

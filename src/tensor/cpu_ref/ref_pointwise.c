@@ -37,7 +37,7 @@ ls_status ref_add_into(device_state *self, const op_call *call)
     return LS_OK;
 }
 
-/* y = a + b, cut at 0 with `relu`; NaN stays NaN. */
+/* y = a + b, with `relu` max(0, a + b); NaN stays NaN. */
 REF_INLINE void add(const op_call *call, bool relu, bool wide)
 {
     const void *a = tensor_elements(call->in[0]);
@@ -74,7 +74,7 @@ ls_status ref_add_relu(device_state *self, const op_call *call)
     return LS_OK;
 }
 
-/* max(0, x), where NaN stays NaN. */
+/* max(0, x); NaN stays NaN. */
 REF_INLINE void relu(const op_call *call, bool wide)
 {
     const void *x = tensor_elements(call->in[0]);

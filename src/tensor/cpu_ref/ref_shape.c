@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* The elements of one tensor in row order, and where each of them stands in another one. */
+/* Visits the elements of one tensor in row order, with their positions in another tensor. */
 typedef struct walk {
     int n_dims;
     int64_t dims[LS_MAX_DIMS];
@@ -38,7 +38,7 @@ static walk walk_over(const ls_tensor *over)
 
 /* --- broadcast --- */
 
-/* Over y's elements, and the element of b that serves each. */
+/* Over the elements of y, and the element of b that is broadcast to each. */
 static walk served_by(const ls_tensor *y, const ls_tensor *b)
 {
     const int lacks = y->n_dims - b->n_dims;
@@ -115,9 +115,9 @@ ls_status ref_permute(device_state *self, const op_call *call)
     return LS_OK;
 }
 
-/* --- concat and slice: runs of neighbours that are moved as a whole --- */
+/* --- concat and slice: copies of contiguous runs --- */
 
-/* Copies `part` between itself and the positions from `begin` on of `whole`. */
+/* Copies between `part` and the positions of `whole` from `begin` on. */
 static void copy_part(const op_call *call, const ls_tensor *part, const ls_tensor *whole,
                       int64_t begin, bool into_whole)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conv2d_choice.c - which kernel runs a convolution: one of ours where it was measured to be quicker
- * than oneDNN's, else oneDNN's. dn_conv2d.c asks; bench/kernels prints the times behind the rules.
+ * conv2d_choice.c - which kernel runs a convolution: one of ours where it was measured to be
+ * quicker than oneDNN's, else oneDNN's. dn_conv2d.c asks; bench/kernels prints the times behind the
+ * rules.
  */
 #include "tensor/onednn/conv2d_choice.h"
 
@@ -55,8 +56,8 @@ bool conv2d_set_parse(const char *text, conv2d_set *out, const char **bad)
 /* --- few input channels --- */
 
 /*
- * oneDNN 2.6 has no vectorised gradient for them below AVX-512 and falls back to one that is hundreds
- * of times slower, or fills the channels up to 8.
+ * oneDNN 2.6 has no vectorised gradient for them below AVX-512 and falls back to one that is
+ * hundreds of times slower, or fills the channels up to 8.
  */
 static bool few_fits(isa_level isa, conv2d_direction direction, const op_attrs *a, const int64_t *x,
                      const int64_t *y)

@@ -31,8 +31,8 @@ typedef enum conv2d_direction {
 typedef unsigned conv2d_set;
 
 /*
- * Reads LOCKSTEP_CONVOLUTIONS, kernel names separated by commas. False: a name is unknown; it begins
- * at *bad. "onednn" is always in the set.
+ * Reads LOCKSTEP_CONVOLUTIONS, kernel names separated by commas. False: a name is unknown; it
+ * begins at *bad. "onednn" is always in the set.
  */
 bool conv2d_set_parse(const char *text, conv2d_set *out, const char **bad);
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn.h - what the files of the oneDNN device share: its state, layouts, cached primitives, cached weights, threads.
+ * dn.h - what the files of the oneDNN device share: its state, layouts, cached primitives, cached
+ * weights, threads.
  *
- * Activations stay in the layouts that oneDNN's convolutions like; a `layout` is an interned description of one, so that
- * comparing pointers compares layouts. All float32; other types and empty tensors are left to cpu_ref.
+ * Activations stay in the layouts that oneDNN's convolutions like; a `layout` is an interned
+ * description of one, so that comparing pointers compares layouts. All float32; other types and
+ * empty tensors are left to cpu_ref.
  *
  * Threads    A device belongs to one thread at a time; inside a kernel its workers are OpenMP's.
  */
@@ -45,7 +47,8 @@ extern const device_host *dn_host;
 /* Makes the error text. */
 void dn_note(ls_status status, const char *format, ...) LS_PRINTF(2, 3);
 
-/* Makes the error text and gives `status`. A macro, so that compilers see that it is never LS_OK. */
+/* Makes the error text and gives `status`. A macro, so that compilers see that it is
+ * never LS_OK. */
 #define dn_fail(status, ...) (dn_note((status), __VA_ARGS__), (status))
 
 /* --- layouts --- */
@@ -97,8 +100,8 @@ LS_MUST_USE ls_status layout_place_bytes(ls_tensor *t, const layout *l, size_t b
 /* Places out[0] under `l`, over the memory of a spent in[1] where that lies so. */
 LS_MUST_USE ls_status layout_place_over(device_state *self, const op_call *call, const layout *l);
 
-/* The elements of `t` in layout `want`: its own, or a copy in *temporary, which the caller destroys with
- * dn_host->tensor_destroy(), whatever came out of this. */
+/* The elements of `t` in layout `want`: its own, or a copy in *temporary, which the caller destroys
+ * with dn_host->tensor_destroy(), whatever came out of this. */
 LS_MUST_USE ls_status layout_arrange(device_state *self, ls_tensor *t, const layout *want,
                                      ls_tensor **temporary, void **out);
 
@@ -114,8 +117,9 @@ LS_MUST_USE ls_status layout_reorder(device_state *self, const layout *from, con
 void layout_free_all(device_state *self);
 
 /*
- * How our own kernels see a tensor of (N,C,H,W) or (N,C): n images of `blocks` planes of h * w positions of `inner` neighbouring
- * channels. Plain is blocks = C, inner = 1; channels last is blocks = 1, inner = C.
+ * How our own kernels see a tensor of (N,C,H,W) or (N,C): n images of `blocks` planes of h * w
+ * positions of `inner` neighbouring channels. Plain is blocks = C, inner = 1; channels last is
+ * blocks = 1, inner = C.
  */
 typedef struct grid {
     size_t n;
@@ -202,24 +206,27 @@ LS_MUST_USE ls_status primitive_run(device_state *self, primitive *p, void *cons
 
 void primitive_free_all(device_state *self);
 
-/* The convolution or inner product for `key`, made at first use: finds the implementations for the layouts that the inputs have and
- * for those that oneDNN would like, and takes the quicker kind. */
+/* The convolution or inner product for `key`, made at first use: finds the implementations for the
+ * layouts that the inputs have and for those that oneDNN would like, and takes the quicker kind. */
 LS_MUST_USE ls_status primitive_for(device_state *self, const primitive_key *key, primitive **out);
 
 /* --- weights --- */
 
-/* The elements of a parameter in layout `want`: its own; a copy kept with its storage and refreshed when that was written; or, where
- * each is multiplied so often (`uses`) that a fresh copy costs nothing, one in *temporary, which the caller destroys. */
+/* The elements of a parameter in layout `want`: its own; a copy kept with its storage and refreshed
+ * when that was written; or, where each is multiplied so often (`uses`) that a fresh copy costs
+ * nothing, one in *temporary, which the caller destroys. */
 LS_MUST_USE ls_status packed_weights(device_state *self, ls_tensor *weights, const layout *want,
                                      size_t uses, ls_tensor **temporary, void **out);
 
 void packed_free(device_state *self, packed *p);
 
-/* Where a kernel writes a gradient that comes in layout `l`: the placed, plain `gradient` itself, or a temporary. */
+/* Where a kernel writes a gradient that comes in layout `l`: the placed, plain `gradient` itself,
+ * or a temporary. */
 LS_MUST_USE ls_status gradient_begin(device_state *self, const op_call *call, ls_tensor *gradient,
                                      const layout *l, ls_tensor **temporary, void **out);
 
-/* Brings a temporary of gradient_begin() into `gradient` (writes or adds). Without one it does nothing. */
+/* Brings a temporary of gradient_begin() into `gradient` (writes or adds). Without one it
+ * does nothing. */
 LS_MUST_USE ls_status gradient_end(device_state *self, const op_call *call, ls_tensor *gradient,
                                    const layout *l, ls_tensor *temporary);
 
@@ -231,7 +238,8 @@ LS_MUST_USE ls_status dn_floats(ls_device *device, size_t n, ls_tensor **tempora
 /* Work on [begin, end) of a range, by thread number `thread` of those that share it. */
 typedef void (*range_fn)(void *arg, size_t begin, size_t end, size_t thread);
 
-/* Splits [0, n) among the device's threads; on one thread when it is not worth it (cost: elements touched for one of n). */
+/* Splits [0, n) among the device's threads; on one thread when it is not worth it (cost: elements
+ * touched for one of n). */
 void threads_for(const device_state *self, size_t n, size_t cost, range_fn fn, void *arg);
 
 /* Ends the waiting threads, so that a process whose device is closed may fork again. */

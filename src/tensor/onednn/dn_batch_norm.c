@@ -2,9 +2,10 @@
 /*
  * dn_batch_norm.c - batch normalisation with the ReLU behind it, on any layout.
  *
- * Our own rather than oneDNN's: each image's plane is read once for mean and variance together, from the cache, and the
- * backward finds out again where the ReLU cut instead of reading a mask. A plane is worked on in pieces; their sums meet in
- * double precision in a fixed order, so the number of threads does not show in the result.
+ * Our own rather than oneDNN's: each image's plane is read once for mean and variance together,
+ * from the cache, and the backward finds out again where the ReLU cut instead of reading a mask. A
+ * plane is worked on in pieces; their sums meet in double precision in a fixed order, so the number
+ * of threads does not show in the result.
  *
  *     scale = weight / sqrt(variance + eps),  y = (x - mean) scale + bias
  *     S = sum dy,  Q = sum dy (x - mean),  m values a channel:
@@ -23,7 +24,8 @@
 #define PIECE_ROWS_MIN 16
 #define PLAIN_LANES    8 /* neighbours of a plain plane that are worked on like channels */
 
-/* A tensor as n images of `planes`, each of them `rows` of `lanes` floats and `tail` single ones. */
+/* A tensor as n images of `planes`, each of them `rows` of `lanes` floats and `tail`
+ * single ones. */
 typedef struct bn_view {
     size_t n;
     size_t planes;
@@ -293,8 +295,7 @@ static ls_status share_moments(const op_call *call, bn_work *w, double count)
     }
     LS_TRY(batch_sync_sum(call, w->shared, w->channels));
     if (w->shared[0] == 1)
-        return dn_fail(LS_EINVAL,
-                       "all ranks together have one value per channel, training needs more");
+        return dn_fail(LS_EINVAL, "training needs more than one value per channel over all ranks");
     return LS_OK;
 }
 

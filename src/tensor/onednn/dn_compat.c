@@ -115,7 +115,8 @@ static compat_desc as_any(compat_list *list, compat_desc d)
     return compat_desc_any(list, n_dims, dims);
 }
 
-/* A backward wants to see a forward descriptor of the same problem; which formats that one has does not matter. */
+/* A backward wants to see a forward descriptor of the same problem; which formats that one has does
+ * not matter. */
 static compat_pd forward_hint(compat_list *list, dnnl_engine_t engine, const compat_problem *p)
 {
     compat_problem forward = *p;

@@ -2,8 +2,9 @@
 /*
  * dn_compat.h - the part of oneDNN's C API that we use, without what changed between 2.x and 3.x.
  *
- * What changed is in dn_compat_2.c and dn_compat_3.c, of which the build takes one (dn_compat_version.h is their contract): 2.x fills
- * structs that describe memory and operators, 3.x has handles for the former and makes primitive descriptors at once.
+ * What changed is in dn_compat_2.c and dn_compat_3.c, of which the build takes one
+ * (dn_compat_version.h is their contract): 2.x fills structs that describe memory and operators,
+ * 3.x has handles for the former and makes primitive descriptors at once.
  */
 #ifndef LS_TENSOR_ONEDNN_DN_COMPAT_H
 #define LS_TENSOR_ONEDNN_DN_COMPAT_H
@@ -35,10 +36,12 @@ bool compat_desc_equal(compat_desc a, compat_desc b);
 compat_desc compat_desc_copy(compat_desc d); /* the caller's; NULL: no memory, or of NULL */
 void compat_desc_destroy(compat_desc d);     /* of a copy; NULL is allowed */
 
-/* A primitive descriptor: one implementation of one operator for one problem. Owned by who got it. */
+/* A primitive descriptor: one implementation of one operator for one problem. Owned by who
+ * got it. */
 typedef dnnl_primitive_desc_t compat_pd;
 
-/* Row-major, or "whatever the implementation likes best". NULL: no memory, or not that many dimensions. */
+/* Row-major, or "whatever the implementation likes best". NULL: no memory, or not that
+ * many dimensions. */
 compat_desc compat_desc_plain(compat_list *list, int n_dims, const int64_t *dims);
 /* With the distance, in elements, of two positions of each dimension. */
 compat_desc compat_desc_strided(compat_list *list, int n_dims, const int64_t *dims,
@@ -57,7 +60,8 @@ typedef enum compat_prop {
     COMPAT_BACKWARD_WEIGHTS
 } compat_prop;
 
-/* A convolution (spatial) or an inner product; with COMPAT_BACKWARD_*, src, weights, bias and dst are the gradients. */
+/* A convolution (spatial) or an inner product; with COMPAT_BACKWARD_*, src, weights, bias and dst
+ * are the gradients. */
 typedef struct compat_problem {
     bool spatial;
     compat_prop prop;
@@ -70,7 +74,8 @@ typedef struct compat_problem {
     int64_t dilation[2]; /* 1: none */
 } compat_problem;
 
-/* The implementation that oneDNN likes best for the problem; NULL when it has none. Its scratchpad is the caller's. */
+/* The implementation that oneDNN likes best for the problem; NULL when it has none. Its scratchpad
+ * is the caller's. */
 compat_pd compat_pd_create(compat_list *list, dnnl_engine_t engine, const compat_problem *problem);
 
 /* Rearranges, or with `add` adds to what is there. */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_conv2d_few.c - convolutions of images with few channels (the first layer of a network), forward and by weights.
+ * dn_conv2d_few.c - convolutions of images with few channels (the first layer of a network),
+ * forward and by weights.
  *
- * oneDNN 2.6 has no vectorised gradient for them below AVX-512 and falls back to one that is hundreds of times slower, or fills the
- * channels up to 8. Here an image is copied into a frame of zeros, which fits the first cache, and met by 8 or 16
- * output channels at a time; y and dy are in blocks of 8 channels.
+ * oneDNN 2.6 has no vectorised gradient for them below AVX-512 and falls back to one that is
+ * hundreds of times slower, or fills the channels up to 8. Here an image is copied into a frame of
+ * zeros, which fits the first cache, and met by 8 or 16 output channels at a time; y and dy are in
+ * blocks of 8 channels.
  */
 #include "tensor/onednn/dn.h"
 
@@ -29,7 +31,8 @@ typedef struct few_work {
     float *bias;    /* (O), or such gradients for each image */
 } few_work;
 
-/* Where the kernel's positions lie from its first one on, in the order of the weights (C, KH, KW). */
+/* Where the kernel's positions lie from its first one on, in the order of the weights (C,
+ * KH, KW). */
 static void set_taps(few_work *k, const op_attrs *a, const ls_tensor *w)
 {
     size_t n = 0;
@@ -152,7 +155,8 @@ ls_status conv2d_few(device_state *self, const op_call *call)
 
 /* --- backward by weights --- */
 
-/* Each image's gradients apart, so that their sum does not depend on which thread had which image. */
+/* Each image's gradients apart, so that their sum does not depend on which thread had
+ * which image. */
 static void backward_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const few_work *k = arg;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_conv2d_rows.c - convolutions whose results have few positions: each pair of such a position and a tap of the kernel that lies in
- * the image is a matrix product over the batch.
+ * dn_conv2d_rows.c - convolutions whose results have few positions: each pair of such a position
+ * and a tap of the kernel that lies in the image is a matrix product over the batch.
  *
  *     y(p)    += x(q) w(t)              (N,C) (C,O)
  *     dx(q)   += dy(p) w(t)^T           (N,O) (O,C)
- *     dw(t)^T += dy(p)^T x(q)           (O,N) (N,C)        for all p, t with q = p stride - padding + t dilation
+ *     dw(t)^T += dy(p)^T x(q)           (O,N) (N,C)        for all p, t with q = p stride - padding
+ *                                       + t dilation
  *
- * oneDNN works on one image at a time, whose few positions do not pay for reading the kernel; and what lies in the padding is
- * never multiplied here, which with 3x3 kernels on 1x1 images is eight ninths of all products.
+ * oneDNN works on one image at a time, whose few positions do not pay for reading the kernel; and
+ * what lies in the padding is never multiplied here, which with 3x3 kernels on 1x1 images is eight
+ * ninths of all products.
  */
 #include "tensor/onednn/dn.h"
 

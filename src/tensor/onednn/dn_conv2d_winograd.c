@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_conv2d_winograd.c - convolutions with 3x3 and 5x5 kernels in steps of 1, by Winograd's algorithm on tiles of 6x6.
+ * dn_conv2d_winograd.c - convolutions with 3x3 and 5x5 kernels in steps of 1, by Winograd's
+ * algorithm on tiles of 6x6.
  *
- * A tile gives 4x4 results of a 3x3 kernel with 36 products instead of 144, or 2x2 results of a 5x5 kernel with 36 instead of 100. All
- * three directions are the same three steps: to the points, a matrix product at each of the 36 points, back:
+ * A tile gives 4x4 results of a 3x3 kernel with 36 products instead of 144, or 2x2 results of a 5x5
+ * kernel with 36 instead of 100. All three directions are the same three steps: to the points, a
+ * matrix product at each of the 36 points, back:
  *
  *     y:   results (image x  * kernel w)             summed over input channels
  *     dx:  results (image dy * kernel w, rotated by half)   summed over output channels
- *     dw:  results (image x  * kernel dy)            summed over tiles; here dy's tile is the kernel, the 3x3 or 5x5 the result
+ *     dw:  results (image x  * kernel dy)            summed over tiles; here dy's tile is the
+ *          kernel, the 3x3 or 5x5 the result
  *
- * Tiles are worked on in portions whose points stay in the second cache. For layouts in blocks of 8 channels, where oneDNN has
- * nothing of the kind. Rounding errors are some times those of the plain sum, well below those of the sum's own order for the
- * usual hundreds of terms.
+ * Tiles are worked on in portions whose points stay in the second cache. For layouts in blocks of 8
+ * channels, where oneDNN has nothing of the kind. Rounding errors are some times those of the plain
+ * sum, well below those of the sum's own order for the usual hundreds of terms.
  */
 #include "tensor/onednn/dn.h"
 

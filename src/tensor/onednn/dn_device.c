@@ -98,7 +98,8 @@ static void dn_watch(device_state *self, device_watch fn, void *arg)
 
 /* --- memory --- */
 
-/* Large blocks ask for huge pages: an activation is read from end to end, which with small pages costs a table walk every 4 KiB. */
+/* Large blocks ask for huge pages: an activation is read from end to end, which with small pages
+ * costs a table walk every 4 KiB. */
 static void *dn_alloc(device_state *self, size_t bytes)
 {
     const bool large = bytes >= HUGE_PAGE_BYTES;
@@ -171,9 +172,9 @@ static bool has_elements(const ls_tensor *t)
     return true;
 }
 
-/* Whether we run it is decided by what forward and backward have in common, so that a backward never meets the
- * reference's idea of `where`. Every operator's first input is of the type that counts; of its tensors, x, y and weights are empty
- * together with the batch. */
+/* Whether we run it is decided by what forward and backward have in common, so that a backward
+ * never meets the reference's idea of `where`. Every operator's first input is of the type that
+ * counts; of its tensors, x, y and weights are empty together with the batch. */
 static bool is_ours(const op_call *call)
 {
     const ls_tensor *first = call->in[0];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_dropout.c - dropout in the layout of what comes in. What is dropped depends on where an element stands row by row, so that every
- * layout, and every device, drops the same.
+ * dn_dropout.c - dropout in the layout of what comes in. What is dropped depends on where an
+ * element stands row by row, so that every layout, and every device, drops the same.
  */
 #include "tensor/onednn/dn.h"
 
@@ -36,7 +36,8 @@ static void drop_plain(void *arg, size_t begin, size_t end, size_t thread)
     w->simd->dropout(&run, w->x + begin, w->y + begin, end - begin);
 }
 
-/* Planes of positions of neighbouring channels: these are a plane apart, row by row. What fills up the last block stays 0. */
+/* Planes of positions of neighbouring channels: these are a plane apart, row by row. What fills up
+ * the last block stays 0. */
 static void drop_planes(void *arg, size_t begin, size_t end, size_t thread)
 {
     const drop_work *w = arg;

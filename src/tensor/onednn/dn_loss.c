@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_loss.c - cross-entropy whole and in two parts, and mean squared error. Their tensors are small: one thread, plain layouts; only
- * log-softmax, which may stand anywhere in a network, uses all.
+ * dn_loss.c - cross-entropy whole and in two parts, and mean squared error. Their tensors are
+ * small: one thread, plain layouts; only log-softmax, which may stand anywhere in a network, uses
+ * all.
  */
 #include "tensor/onednn/dn.h"
 

@@ -2,8 +2,8 @@
 /*
  * dn_max_pool.c - max pooling, our own on any layout: oneDNN 2.6 takes four times as long.
  *
- * `where` becomes bytes that lie as y does, each the number of the winner within its window; its storage carries the layout of
- * x, so that backward makes dx in that one.
+ * `where` becomes bytes that lie as y does, each the number of the winner within its window; its
+ * storage carries the layout of x, so that backward makes dx in that one.
  */
 #include "tensor/onednn/dn.h"
 

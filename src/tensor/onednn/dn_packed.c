@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_packed.c - parameters are plain in their storage, where optimizers and buckets see them; the arrangements that
- * primitives want hang on the storage as copies, each with the version it was made from.
+ * dn_packed.c - parameters are plain in their storage, where optimizers and buckets see them; the
+ * arrangements that primitives want hang on the storage as copies, each with the version it was
+ * made from.
  */
 #include "tensor/onednn/dn.h"
 
@@ -56,7 +57,8 @@ static packed *make(const ls_tensor *weights, const layout *want)
     return p;
 }
 
-/* Multiplications of a weight from which on arranging it anew is less than a hundredth of the work. */
+/* Multiplications of a weight from which on arranging it anew is less than a hundredth of
+ * the work. */
 #define MANY_USES 256
 
 /* A copy for one call: all of them together would be another set of weights. */

@@ -2,7 +2,8 @@
 /*
  * dn_primitive.c - primitives, made once for each problem and kept while they are in use.
  *
- * Making one takes milliseconds (oneDNN writes machine code for it); running one only points its memory objects elsewhere.
+ * Making one takes milliseconds (oneDNN writes machine code for it); running one only points its
+ * memory objects elsewhere.
  */
 #include "tensor/onednn/dn.h"
 
@@ -263,7 +264,8 @@ static int rank_of(compat_pd pd)
     return strstr(name, "gemm") != NULL && strstr(name, "brgemm") == NULL ? 2 : 3;
 }
 
-/* A variant of the problem: bit i fixes input i (an activation) as it comes, bit 2 fixes the weights as plain. */
+/* A variant of the problem: bit i fixes input i (an activation) as it comes, bit 2 fixes the
+ * weights as plain. */
 static compat_pd try_variant(const device_state *self, compat_list *descs, const primitive_key *key,
                              unsigned variant)
 {

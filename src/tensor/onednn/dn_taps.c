@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_taps.c - a kernel's weights from the plain (O,C,KH,KW) into panels that our matrix product reads.
+ * dn_taps.c - a kernel's weights from the plain (O,C,KH,KW) into panels that our matrix product
+ * reads.
  */
 #include "tensor/onednn/dn.h"
 
@@ -19,7 +20,8 @@ size_t taps_floats(const tap_weights *k)
 #define TILE                                                                                       \
     16 /* channels: a tile of the weights is read and written while it stays in the first cache */
 
-/* One tap of outputs [o, end_o), which `to` is a panel of, and inputs [i, end_i): along rows of the result. */
+/* One tap of outputs [o, end_o), which `to` is a panel of, and inputs [i, end_i): along rows of
+ * the result. */
 static void arrange_tile(const tap_weights *k, const float *weights, size_t o, size_t end_o,
                          size_t i, size_t end_i, float *to)
 {

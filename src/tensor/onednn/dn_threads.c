@@ -2,9 +2,10 @@
 /*
  * dn_threads.c - our own kernels on the threads that oneDNN already has.
  *
- * Debian's oneDNN works on GNU OpenMP's pool. We use its C interface rather than pragmas, so that every compiler that
- * builds this file shares that one pool. The thread count is a property of the calling thread: it is set around our work
- * and put back, because the program may use OpenMP as well.
+ * Debian's oneDNN works on GNU OpenMP's pool. We use its C interface rather than pragmas, so that
+ * every compiler that builds this file shares that one pool. The thread count is a property of the
+ * calling thread: it is set around our work and put back, because the program may use OpenMP as
+ * well.
  */
 #include "tensor/onednn/dn.h"
 
@@ -44,7 +45,8 @@ void threads_leave(int before)
         omp_set_num_threads(before);
 }
 
-/* The two atomics say what OpenMP's own barriers guarantee, in terms that checkers of races understand. */
+/* The two atomics say what OpenMP's own barriers guarantee, in terms that checkers of
+ * races understand. */
 typedef struct split {
     range_fn fn;
     void *arg;

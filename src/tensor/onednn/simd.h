@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simd.h - our own inner loops, compiled once for each instruction set and chosen when the device is opened.
+ * simd.h - our own inner loops, compiled once for each instruction set and chosen when the device
+ * is opened.
  *
- * All sources are the same and none contracts a product and a sum, so every table gives the same bits, except the convolutions
- * (conv_*, wino_*, product): those fuse where the processor can, as oneDNN's do.
+ * All sources are the same and none contracts a product and a sum, so every table gives the same
+ * bits, except the convolutions (conv_*, wino_*, product): those fuse where the processor can, as
+ * oneDNN's do.
  *
  * `rows` of `lanes` neighbouring floats are contiguous; per-lane arrays have `lanes` entries.
  */
@@ -45,7 +47,8 @@ typedef struct pool_plane {
     size_t lanes;
 } pool_plane;
 
-/* The part of an averaging window that lies in the plane: h * w positions of `lanes` neighbouring floats, rows `row` floats apart. */
+/* The part of an averaging window that lies in the plane: h * w positions of `lanes` neighbouring
+ * floats, rows `row` floats apart. */
 typedef struct avg_window {
     size_t h;
     size_t w;
@@ -54,9 +57,10 @@ typedef struct avg_window {
     float size; /* what the sum is divided by */
 } avg_window;
 
-/* A convolution of a framed image, whose rows are w floats, the padding included; y and dy are o / 8 planes of out_h * out_w positions
- * of 8 channels; weights are (taps, o). A tap is one position of the kernel in one input channel, given by its distance from the
- * first one in the framed image. o is a multiple of 8. */
+/* A convolution of a framed image, whose rows are w floats, the padding included; y and dy are o /
+ * 8 planes of out_h * out_w positions of 8 channels; weights are (taps, o). A tap is one position
+ * of the kernel in one input channel, given by its distance from the first one in the framed image.
+ * o is a multiple of 8. */
 typedef struct conv_few {
     size_t w;
     size_t o;
@@ -67,8 +71,9 @@ typedef struct conv_few {
     const size_t *taps;
 } conv_few;
 
-/* Winograd's convolution: where a tile lies in an image of `blocks` planes of h * w positions of 8 channels. `top` and `left` wrap
- * around where padding begins outside. Point p of block b is at points + p * step + b * 8. */
+/* Winograd's convolution: where a tile lies in an image of `blocks` planes of h * w positions of 8
+ * channels. `top` and `left` wrap around where padding begins outside. Point p of block b is at
+ * points + p * step + b * 8. */
 typedef struct wino_patch {
     size_t h;
     size_t w;
@@ -79,8 +84,8 @@ typedef struct wino_patch {
     size_t step;
 } wino_patch;
 
-/* c (+)= a b: row r, term k of a is a[r * a_row + k * a_step]; columns of b and c come in panels of 16 (the last may be 8): row k of
- * panel i is b + i * b_panel + k * b_step. */
+/* c (+)= a b: row r, term k of a is a[r * a_row + k * a_step]; columns of b and c come in panels of
+ * 16 (the last may be 8): row k of panel i is b + i * b_panel + k * b_step. */
 typedef struct small_product {
     size_t rows;
     size_t depth;
@@ -93,8 +98,9 @@ typedef struct small_product {
     bool add;
 } small_product;
 
-/* Which numbers of a tensor become 0: number i where the upper 53 bits of ls_hash3(random, i, 0) are below `threshold`. The first of a
- * run of them is number `first`, each next one `step` further. */
+/* Which numbers of a tensor become 0: number i where the upper 53 bits of ls_hash3(random, i,
+ * 0) are below `threshold`. The first of a run of them is number `first`, each next one
+ * `step` further. */
 typedef struct drop_run {
     uint64_t random;
     uint64_t threshold;
@@ -130,7 +136,8 @@ typedef struct simd_table {
     void (*bn_dx)(const float *x, const float *dy, float *dx, size_t rows, size_t lanes,
                   const bn_lanes *p, const bn_slopes *s);
 
-    /* where (may be NULL) gets kh * KW + kw of each window's first maximum, or last NaN; a kernel has at most 256 positions. */
+    /* where (may be NULL) gets kh * KW + kw of each window's first maximum, or last NaN; a kernel
+     * has at most 256 positions. */
     void (*pool_max)(const pool_plane *p, const float *x, float *y, uint8_t *indices);
     void (*pool_max_backward)(const pool_plane *p, const float *dy, const uint8_t *indices,
                               float *dx);
@@ -145,12 +152,13 @@ typedef struct simd_table {
     void (*conv_few_backward)(const conv_few *s, const float *image, const float *dy, float *dw,
                               float *db);
 
-    /* A tile of an image to its 36 points; a tile of a gradient likewise, as if it were a kernel, with its sum as
-     * the 37th; points to results. */
+    /* A tile of an image to its 36 points; a tile of a gradient likewise, as if it were a kernel,
+     * with its sum as the 37th; points to results. */
     void (*wino_image)(const wino_patch *t, const float *image, float *points);
     void (*wino_gradient)(const wino_patch *t, const float *image, float *points);
     void (*wino_results)(const wino_patch *t, const float *points, const float *bias, float *image);
-    /* (size * size, count) taps to (36, count) points and back; size is 3 or 5, count a multiple of 8. */
+    /* (size * size, count) taps to (36, count) points and back; size is 3 or 5, count a multiple
+     * of 8. */
     void (*wino_weights)(const float *taps, size_t size, size_t count, float *points);
     void (*wino_taps)(const float *points, size_t size, size_t count, float *taps);
     void (*product)(const small_product *m, const float *a, const float *b, float *c);

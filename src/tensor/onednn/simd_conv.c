@@ -2,9 +2,9 @@
 /*
  * simd_conv.c - convolutions over a few input channels, 8 or 16 output channels at a time.
  *
- * A kernel is a list of taps, each the distance of its input from the first tap's. The innermost loops keep up to 12 vectors of sums
- * in registers and are compiled for every number of them, so that they are unrolled. Products and sums fuse where the processor
- * can.
+ * A kernel is a list of taps, each the distance of its input from the first tap's. The innermost
+ * loops keep up to 12 vectors of sums in registers and are compiled for every number of them, so
+ * that they are unrolled. Products and sums fuse where the processor can.
  */
 #include "tensor/onednn/simd_isa.h"
 #include "tensor/onednn/simd_lanes.h"
@@ -12,7 +12,8 @@
 #define TILE_MAX 6
 #define SUMS_MAX (2 * TILE_MAX) /* sum t * blocks + b is of member t of the tile, block b */
 
-/* Splits n evenly into tiles of at most TILE_MAX; the first `n_larger` of them have one more than `size`. */
+/* Splits n evenly into tiles of at most TILE_MAX; the first `n_larger` of them have one more
+ * than `size`. */
 typedef struct tiling {
     size_t size;
     size_t n_larger;

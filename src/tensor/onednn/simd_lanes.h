@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simd_lanes.h - vectors of 16, 8 and 1 floats under one set of names, so that a loop is written once.
+ * simd_lanes.h - vectors of 16, 8 and 1 floats under one set of names, so that a loop is written
+ * once.
  *
- * The compiler splits a vector that is wider than the processor's. A source defines LANES and includes its loop's .inc for
- * each; V(name) is then the name for that width.
+ * The compiler splits a vector that is wider than the processor's. A source defines LANES and
+ * includes its loop's .inc for each; V(name) is then the name for that width.
  */
 #ifndef LS_TENSOR_ONEDNN_SIMD_LANES_H
 #define LS_TENSOR_ONEDNN_SIMD_LANES_H
@@ -25,7 +26,8 @@
 #define V_EXPAND(name, lanes) V_JOIN(name, lanes)
 #define V(name)               V_EXPAND(name, LANES)
 
-/* A select keeps `yes` where all bits of the mask are set. Vectors go through memory by memcpy: alignment is not promised. */
+/* A select keeps `yes` where all bits of the mask are set. Vectors go through memory by memcpy:
+ * alignment is not promised. */
 #define SIMD_VECTORS(N, BYTES)                                                                     \
     typedef float vec_##N __attribute__((vector_size(BYTES)));                                     \
     typedef int32_t mask_##N __attribute__((vector_size(BYTES)));                                  \

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simd_winograd.c - the loops of Winograd's convolution on tiles of 6x6, 8 channels at a time, and a small matrix product.
+ * simd_winograd.c - the loops of Winograd's convolution on tiles of 6x6, 8 channels at a time, and
+ * a small matrix product.
  *
- * A tile of an image, a kernel of s x s and s x s results are polynomials; they are multiplied by their values at six points in each
- * direction (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016). The points are 0, A, -A, B, -B and infinity with
- * A B = 1: that saves products, and with 2/3 and 3/2 rounding errors are a third of those of the usual 1 and 2.
+ * A tile of an image, a kernel of s x s and s x s results are polynomials; they are multiplied by
+ * their values at six points in each direction (Lavin and Gray, "Fast Algorithms for Convolutional
+ * Neural Networks", 2016). The points are 0, A, -A, B, -B and infinity with A B = 1: that saves
+ * products, and with 2/3 and 3/2 rounding errors are a third of those of the usual 1 and 2.
  */
 #include "tensor/onednn/simd_isa.h"
 #include "tensor/onednn/simd_lanes.h"
@@ -15,7 +17,8 @@
 #define A (2.0F / 3)
 #define B (3.0F / 2)
 
-/* The kernel's normalising factors at A and B: 1 over what the other points' distances multiply to. */
+/* The kernel's normalising factors at A and B: 1 over what the other points' distances
+ * multiply to. */
 #define FACTOR_A (1 / (2 * A * A * (A * A - B * B)))
 #define FACTOR_B (1 / (2 * B * B * (B * B - A * A)))
 

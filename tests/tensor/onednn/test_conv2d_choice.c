@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_conv2d_choice.c - which kernel runs a convolution, for every processor: the instruction set is
- * an argument, so the rules for AVX-512 are tested without it.
+ * test_conv2d_choice.c - which kernel runs a convolution, for every processor: the instruction set
+ * is an argument, so the rules for AVX-512 are tested without it.
  */
 #include "tensor/onednn/conv2d_choice.h"
 

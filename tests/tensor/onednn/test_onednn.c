@@ -14,8 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Nobody built oneDNN and libgomp for the thread sanitizer: it takes their own work on several threads for races. Ours it can
- * judge. */
+/* Nobody built oneDNN and libgomp for the thread sanitizer: it takes their own work on several
+ * threads for races. Ours it can judge. */
 #if defined(__SANITIZE_THREAD__)
 enum { RACES_ARE_WATCHED = 1 };
 #else
@@ -27,34 +27,47 @@ static bool runs_in_onednn(const op_case *c)
     return c->op == OP_CONV2D || c->op == OP_LINEAR || c->op == OP_MATMUL || c->op == OP_PERMUTE;
 }
 
-/* Convolutions that this device does by itself: few input channels; 3x3 and 5x5 by Winograd's algorithm. */
+/* Convolutions that this device does by itself: few input channels; 3x3 and 5x5 by
+ * Winograd's algorithm. */
 /* clang-format off */
 static const op_case own_cases[] = {
-    {.name = "few channels, stride 2, unlike sides", .op = OP_CONV2D, .n_dims = 4, .x = {3, 2, 11, 14}, .out = 24,
+    {.name = "few channels, stride 2, unlike sides", .op = OP_CONV2D, .n_dims = 4,
+     .x = {3, 2, 11, 14}, .out = 24,
      .attrs = {.stride = {2, 1}, .padding = {1, 2}, .kernel = {3, 4}}},
-    {.name = "few channels, dilated", .op = OP_CONV2D, .n_dims = 4, .x = {2, 4, 13, 9}, .out = 8, .no_bias = true,
+    {.name = "few channels, dilated", .op = OP_CONV2D, .n_dims = 4, .x = {2, 4, 13, 9}, .out = 8,
+     .no_bias = true,
      .attrs = {.padding = {2, 3}, .dilation = {2, 3}, .kernel = {3, 3}}},
-    {.name = "few channels, 7x7 stride 2", .op = OP_CONV2D, .n_dims = 4, .x = {2, 3, 21, 23}, .out = 40, .no_bias = true,
+    {.name = "few channels, 7x7 stride 2", .op = OP_CONV2D, .n_dims = 4, .x = {2, 3, 21, 23},
+     .out = 40, .no_bias = true,
      .attrs = {.stride = {2, 2}, .padding = {3, 3}, .kernel = {7, 7}}},
-    {.name = "few channels, all in padding", .op = OP_CONV2D, .n_dims = 4, .x = {1, 1, 1, 1}, .out = 8,
+    {.name = "few channels, all in padding", .op = OP_CONV2D, .n_dims = 4, .x = {1, 1, 1, 1},
+     .out = 8,
      .attrs = {.stride = {3, 3}, .padding = {4, 4}, .kernel = {3, 3}}},
     {.name = "3x3 by tiles", .op = OP_CONV2D, .n_dims = 4, .x = {2, 16, 16, 16}, .out = 32,
      .attrs = {.padding = {1, 1}, .kernel = {3, 3}}},
-    {.name = "3x3 by tiles that overhang", .op = OP_CONV2D, .n_dims = 4, .x = {3, 24, 15, 11}, .out = 40,
+    {.name = "3x3 by tiles that overhang", .op = OP_CONV2D, .n_dims = 4, .x = {3, 24, 15, 11},
+     .out = 40,
      .attrs = {.padding = {1, 1}, .kernel = {3, 3}}},
-    {.name = "3x3 by tiles without padding", .op = OP_CONV2D, .n_dims = 4, .x = {2, 16, 10, 14}, .out = 16, .no_bias = true,
+    {.name = "3x3 by tiles without padding", .op = OP_CONV2D, .n_dims = 4, .x = {2, 16, 10, 14},
+     .out = 16, .no_bias = true,
      .attrs = {.kernel = {3, 3}}},
-    {.name = "3x3 by tiles with much padding", .op = OP_CONV2D, .n_dims = 4, .x = {1, 16, 6, 6}, .out = 24,
+    {.name = "3x3 by tiles with much padding", .op = OP_CONV2D, .n_dims = 4, .x = {1, 16, 6, 6},
+     .out = 24,
      .attrs = {.padding = {2, 2}, .kernel = {3, 3}}},
-    {.name = "3x3 by tiles in several portions", .op = OP_CONV2D, .n_dims = 4, .x = {4, 40, 19, 23}, .out = 48,
+    {.name = "3x3 by tiles in several portions", .op = OP_CONV2D, .n_dims = 4, .x = {4, 40, 19, 23},
+     .out = 48,
      .attrs = {.padding = {1, 0}, .kernel = {3, 3}}},
-    {.name = "5x5 by tiles that overhang", .op = OP_CONV2D, .n_dims = 4, .x = {3, 16, 13, 9}, .out = 24,
+    {.name = "5x5 by tiles that overhang", .op = OP_CONV2D, .n_dims = 4, .x = {3, 16, 13, 9},
+     .out = 24,
      .attrs = {.padding = {2, 2}, .kernel = {5, 5}}},
-    {.name = "5x5 by tiles without padding", .op = OP_CONV2D, .n_dims = 4, .x = {2, 24, 11, 12}, .out = 16,
+    {.name = "5x5 by tiles without padding", .op = OP_CONV2D, .n_dims = 4, .x = {2, 24, 11, 12},
+     .out = 16,
      .attrs = {.padding = {0, 1}, .kernel = {5, 5}}},
-    {.name = "5x5 by tiles with full padding", .op = OP_CONV2D, .n_dims = 4, .x = {2, 16, 3, 4}, .out = 16,
+    {.name = "5x5 by tiles with full padding", .op = OP_CONV2D, .n_dims = 4, .x = {2, 16, 3, 4},
+     .out = 16,
      .attrs = {.padding = {4, 4}, .kernel = {5, 5}}},
-    {.name = "5x5 by tiles in several portions", .op = OP_CONV2D, .n_dims = 4, .x = {2, 32, 17, 16}, .out = 48, .no_bias = true,
+    {.name = "5x5 by tiles in several portions", .op = OP_CONV2D, .n_dims = 4, .x = {2, 32, 17, 16},
+     .out = 48, .no_bias = true,
      .attrs = {.padding = {2, 2}, .kernel = {5, 5}}},
 };
 
@@ -127,8 +140,9 @@ static int free_results(void **state)
     return 0;
 }
 
-/* Tiles for 5x5 kernels multiply by larger numbers than those for 3x3. Where products and sums are not fused, as on old processors and for
- * sanitizers, gradients of weights are up to 1.11 times as far away as plain sums may be. */
+/* Tiles for 5x5 kernels multiply by larger numbers than those for 3x3. Where products and sums are
+ * not fused, as on old processors and for sanitizers, gradients of weights are up to 1.11 times as
+ * far away as plain sums may be. */
 static double allowed(const op_case *c)
 {
     return c->op == OP_CONV2D && c->attrs.kernel[0] == 5 && c->x[1] >= 16 ? 1.5 : 1;

@@ -540,8 +540,8 @@ static ls_status late_step(ls_tape *tape, ls_tensor *x, ls_tensor *targets, ls_t
     return st;
 }
 
-/* Steps in which the first, second, ... allocation fails, until one makes none that fails. What each
- * has made stays, so that the next one gets further. */
+/* Steps in which the first, second, ... allocation fails, until one makes none that fails. What
+ * each has made stays, so that the next one gets further. */
 static void fail_each_allocation(ls_tape *tape, ls_tensor *x, ls_tensor *targets,
                                  ls_tensor *const *w)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_onednn_simd.c - every table of inner loops that this processor can run gives the bits of the plainest one.
+ * test_onednn_simd.c - every table of inner loops that this processor can run gives the bits of the
+ * plainest one.
  */
 #include "tensor/onednn/simd.h"
 
@@ -162,7 +163,8 @@ static void run_pool(const simd_table *t, size_t lanes, size_t kernel, size_t pa
 static outputs got;
 static outputs want;
 
-/* Bit by bit, but for which NaN it is: that depends on the order in which a compiler puts two operands. */
+/* Bit by bit, but for which NaN it is: that depends on the order in which a compiler puts
+ * two operands. */
 static bool same_bits(const outputs *a, const outputs *b)
 {
     for (size_t k = 0; k < LS_COUNT_OF(a->f); k++) {
