@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# How all of our C is compiled. The reasons stand beside the flags that need one.
+# Compiler and linker flags of all C code, with reasons where a flag needs one.
 set(CMAKE_C_STANDARD 11)
 set(CMAKE_C_STANDARD_REQUIRED ON)
 set(CMAKE_C_EXTENSIONS OFF)
@@ -7,17 +7,19 @@ set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
-# No fast-math and no contraction: equal bits on every rank is the promise.
+# No fast-math and no contraction: every rank must compute the same bits.
 set(CMAKE_C_FLAGS_RELEASE "-O2 -g")
-set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O1 -g1") # for sanitizers: with their checks in it -O2 takes twice as long to compile
-add_compile_options($<$<COMPILE_LANGUAGE:C>:-fno-math-errno> $<$<COMPILE_LANGUAGE:C>:-fno-trapping-math>
-                    $<$<COMPILE_LANGUAGE:C>:-ffp-contract=off>)
+# for sanitizers: with their checks -O2 takes twice as long to compile
+set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O1 -g1")
+foreach(flag IN ITEMS -fno-math-errno -fno-trapping-math -ffp-contract=off)
+  add_compile_options($<$<COMPILE_LANGUAGE:C>:${flag}>)
+endforeach()
 add_compile_definitions(_GNU_SOURCE)
 
 set(warnings
-    -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wcast-qual -Wcast-align
-    -Wwrite-strings -Wformat=2 -Wundef -Wvla -Wconversion -Wno-sign-conversion -Wdouble-promotion
-    -Wnull-dereference)
+    -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wcast-qual
+    -Wcast-align -Wwrite-strings -Wformat=2 -Wundef -Wvla -Wconversion -Wno-sign-conversion
+    -Wdouble-promotion -Wnull-dereference)
 if(NOT LOCKSTEP_SANITIZE AND NOT LOCKSTEP_FUZZ)
   list(APPEND warnings -Wframe-larger-than=16384) # sanitizers pad every frame
 endif()
@@ -32,7 +34,8 @@ if(LOCKSTEP_WERROR)
 endif()
 
 if(LOCKSTEP_SANITIZE)
-  add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-sanitize-recover=all
+                      -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${LOCKSTEP_SANITIZE})
 endif()
 if(LOCKSTEP_FUZZ)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # ls_layer(NAME SOURCES a.c ... [USES layer ...] [LIBS target ...])
-# One static archive a layer; the shared library and the tool are made of these.
+# One static archive per layer; the shared library and the tool consist of them.
 function(ls_layer name)
   cmake_parse_arguments(ARG "" "" "SOURCES;USES;LIBS" ${ARGN})
   add_library(ls_${name} STATIC ${ARG_SOURCES})
-  target_include_directories(ls_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_include_directories(ls_${name}
+    PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   set(used)
   foreach(layer IN LISTS ARG_USES)
     list(APPEND used ls_${layer})
@@ -13,7 +14,7 @@ function(ls_layer name)
 endfunction()
 
 # ls_test(NAME LABEL SOURCES a.c ... [LIBS target ...] [TIMEOUT seconds] [ARGS ...])
-# One test binary, registered with ctest under its label; exit 77 means skipped. What may take long starts first.
+# One test binary, registered with ctest under its label; exit 77 = skipped. Long tests start first.
 function(ls_test name label)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBS;ARGS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -24,5 +25,6 @@ function(ls_test name label)
   target_link_libraries(${name} PRIVATE ${ARG_LIBS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
-  set_tests_properties(${name} PROPERTIES LABELS "${label}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT} SKIP_RETURN_CODE 77)
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${label}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT} SKIP_RETURN_CODE 77)
 endfunction()

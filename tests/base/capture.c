@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * capture.c - redirects standard error to a pipe that keeps the borders of writes.
+ */
 #include "base/capture.h"
 
 #include "base/unit.h"
@@ -10,7 +13,7 @@ void capture_begin(capture *c)
 {
     int ends[2];
 
-    // O_DIRECT makes a packet of each write, which read() gives back one by one.
+    // O_DIRECT makes a packet of each write, which read() returns one by one.
     assert_int_equal(pipe2(ends, O_DIRECT | O_CLOEXEC), 0);
     c->pipe_in = ends[0];
     c->saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * capture.h - what a piece of code writes to standard error, one string a write().
+ * capture.h - captures what code writes to standard error, one string per write().
  */
 #ifndef TESTS_BASE_CAPTURE_H
 #define TESTS_BASE_CAPTURE_H
@@ -11,9 +11,9 @@ typedef struct capture {
 } capture;
 
 void capture_begin(capture *c);
-void capture_end(capture *c); /* puts standard error back; what was written can still be read */
+void capture_end(capture *c); /* restores standard error; captured writes can still be read */
 
-/* The next write() as a terminated string, in `line`; 0 when there are no more, else its bytes. Only
+/* The next write() as a terminated string, in `line`; its length, or 0 when there are no more. Only
  * after capture_end(). */
 int capture_next(capture *c, char *line, int n);
 void capture_close(capture *c);

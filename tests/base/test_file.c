@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_file.c - whole reads, atomic writes under kills and races, and folders.
+ */
 #include "base/unit.h"
 
 #include "base/alloc.h"
@@ -91,7 +94,7 @@ static void files_that_lie_about_their_size_are_read_too(void **state)
     assert_status(file_read("/proc/self/status", 20, &out, &n), LS_EFORMAT);
 }
 
-static void what_is_no_readable_file_is_told(void **state)
+static void unreadable_file_is_reported(void **state)
 {
     char path[256];
     char *out = NULL;
@@ -133,7 +136,7 @@ static void a_piece_beyond_the_end_names_the_offset(void **state)
     assert_last_error("after 0 of 3 bytes");
 }
 
-static void a_full_disk_is_told(void **state)
+static void full_disk_is_reported(void **state)
 {
     int fd = open("/dev/full", O_WRONLY | O_CLOEXEC);
 
@@ -161,7 +164,7 @@ static void write_to_pipe(void *arg)
     file_close(&w->fd);
 }
 
-/* A non-empty pipe takes a long write in pieces. */
+/* A non-empty pipe accepts a long write in pieces. */
 static void short_writes_are_continued(void **state)
 {
     enum { BYTES = 1000003 };
@@ -261,7 +264,7 @@ static void a_replaced_tmp_has_the_mode_of_the_umask(void **state)
     (void)umask(old);
 }
 
-/* The test ends by its time limit where the writer waits for a reader of the pipe. */
+/* A writer that waits for a reader of the pipe ends in the test's timeout. */
 static void a_named_pipe_at_the_tmp_is_refused(void **state)
 {
     char path[256];
@@ -317,7 +320,7 @@ static void a_failed_commit_leaves_the_old_file(void **state)
     file_atomic f;
 
     LS_UNUSED(state);
-    // A folder with something in it cannot be replaced by a file.
+    // A folder with content cannot be replaced by a file.
     assert_int_equal(mkdir(in_folder(path, "model"), 0777), 0);
     put(in_folder(inner, "model/old"), "old", 3);
     begin_with(&f, path, "new");
@@ -328,7 +331,7 @@ static void a_failed_commit_leaves_the_old_file(void **state)
     file_atomic_cancel(&f);
 }
 
-static void paths_that_cannot_be_written_are_told(void **state)
+static void unwritable_paths_are_reported(void **state)
 {
     char path[256];
     char other[256];
@@ -343,7 +346,7 @@ static void paths_that_cannot_be_written_are_told(void **state)
     huge[sizeof(huge) - 1] = '\0';
     assert_status(file_atomic_begin(&f, huge), LS_EINVAL);
     file_atomic_cancel(&f);
-    // A link planted at the name of the .tmp must not lead the writer elsewhere.
+    // A link at the name of the .tmp must not redirect the writer.
     put(in_folder(other, "precious"), "precious", 8);
     assert_int_equal(symlink(other, in_folder(path, "model.tmp")), 0);
     assert_status(file_atomic_begin(&f, in_folder(path, "model")), LS_EIO);
@@ -367,7 +370,7 @@ static void two_writers_of_one_path_do_not_mix(void **state)
     expect_content(path, "second");
 }
 
-/* A version of the file: its number, a length that follows from it, and a byte that does too. */
+/* A version of the file: its number, and a length and a byte derived from it. */
 #define VERSION_BYTES(v) (64 + (size_t)((v)*7919 % 60000))
 
 static bool write_version(const char *path, uint32_t version)
@@ -380,7 +383,7 @@ static bool write_version(const char *path, uint32_t version)
     memcpy(data, &version, sizeof(version));
     if (file_atomic_begin(&f, path) != LS_OK)
         return false;
-    // In pieces, so that a kill finds the file half written.
+    // in pieces, so that a kill leaves a partial file
     for (size_t at = 0; at < bytes; at += 4096) {
         const size_t piece = bytes - at < 4096 ? bytes - at : 4096;
 
@@ -392,7 +395,7 @@ static bool write_version(const char *path, uint32_t version)
     return file_atomic_commit(&f) == LS_OK;
 }
 
-/* The version of a whole file; fails the test when it is torn. */
+/* The version of a whole file; fails the test when it is incomplete. */
 static uint32_t read_version(const char *path)
 {
     char *data = NULL;
@@ -447,7 +450,7 @@ static void a_killed_writer_leaves_the_old_or_the_new_file(void **state)
         if (child == 0)
             write_until_killed(path, version, ends[1]);
         assert_int_equal(read(ends[0], &byte, 1), 1);
-        // The fault itself: a kill at a random moment.
+        // the fault: a kill at a random moment
         (void)usleep((useconds_t)ls_rng_below(&rng, 3000));
         assert_int_equal(kill(child, SIGKILL), 0);
         assert_int_equal(waitpid(child, &status, 0), child);
@@ -497,8 +500,8 @@ static void race(void *arg)
         r->n_written += write_small(r->path, r->first + i);
 }
 
-/* Racing writers may be refused, but what stands there is always one writer's whole file. */
-static void racing_writers_never_tear_a_file(void **state)
+/* Racing writers may be refused, but the file is always the whole content of one writer. */
+static void racing_writers_never_mix_their_content(void **state)
 {
     enum { WRITERS = 3 };
     char path[256];
@@ -562,9 +565,9 @@ int main(void)
         cmocka_unit_test(the_start_of_a_file_is_read_and_terminated),
         IN_FOLDER(a_file_is_read_whole_up_to_the_limit),
         IN_FOLDER(files_that_lie_about_their_size_are_read_too),
-        IN_FOLDER(what_is_no_readable_file_is_told),
+        IN_FOLDER(unreadable_file_is_reported),
         IN_FOLDER(a_piece_beyond_the_end_names_the_offset),
-        cmocka_unit_test(a_full_disk_is_told),
+        cmocka_unit_test(full_disk_is_reported),
         IN_FOLDER(short_writes_are_continued),
         IN_FOLDER(an_atomic_file_appears_at_its_commit),
         IN_FOLDER(a_left_over_tmp_is_overwritten),
@@ -573,10 +576,10 @@ int main(void)
         IN_FOLDER(a_tmp_of_another_user_is_refused),
         IN_FOLDER(a_probe_finds_what_cannot_be_written_and_leaves_nothing),
         IN_FOLDER(a_failed_commit_leaves_the_old_file),
-        IN_FOLDER(paths_that_cannot_be_written_are_told),
+        IN_FOLDER(unwritable_paths_are_reported),
         IN_FOLDER(two_writers_of_one_path_do_not_mix),
         IN_FOLDER(a_killed_writer_leaves_the_old_or_the_new_file),
-        IN_FOLDER(racing_writers_never_tear_a_file),
+        IN_FOLDER(racing_writers_never_mix_their_content),
     };
 
     return cmocka_run_group_tests_name("file", tests, NULL, NULL);

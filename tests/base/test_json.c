@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_json.c - JSON: parsing with its limits and error places, and writing that parses to the same
+ * values.
+ */
 #include "base/unit.h"
 
 #include "base/alloc.h"
@@ -52,7 +56,7 @@ static void values_are_found_by_key_and_place(void **state)
     json_free(v);
 }
 
-static void what_is_absent_or_of_another_kind_gives_the_default(void **state)
+static void absent_or_mistyped_value_gives_the_default(void **state)
 {
     json_value *v = parsed("{\"s\": \"1\", \"i\": 1, \"r\": 1.5}");
 
@@ -74,7 +78,7 @@ static void what_is_absent_or_of_another_kind_gives_the_default(void **state)
     json_free(NULL);
 }
 
-static void an_object_is_walked_once_through(void **state)
+static void object_iteration_visits_each_item_once(void **state)
 {
     json_value *v = parsed("{\"a\":1,\"b\":2,\"c\":3}");
     json_value *empty = parsed("{}");
@@ -212,7 +216,7 @@ static void put_all(json_writer *w)
     json_close(w, '}');
 }
 
-static void what_is_written_has_this_form(void **state)
+static void written_json_has_the_expected_form(void **state)
 {
     text_buf t = {0};
     json_writer w;
@@ -228,7 +232,7 @@ static void what_is_written_has_this_form(void **state)
     text_free(&t);
 }
 
-static void what_is_written_reads_back(void **state)
+static void written_json_parses_to_the_same_values(void **state)
 {
     text_buf t = {0};
     json_writer w;
@@ -297,8 +301,8 @@ static void the_programs_locale_changes_nothing(void **state)
     (void)setlocale(LC_ALL, "C");
 }
 
-/* Whatever bytes a name has, what is written is JSON. */
-static void bytes_that_are_no_utf8_are_replaced(void **state)
+/* The result is valid JSON, whatever bytes a name has. */
+static void invalid_utf8_is_replaced(void **state)
 {
     static const char *const bad[] = {"\x80",         "\xC0\xAF",         "\xE0\x80\xAF",
                                       "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xF8\x88\x80\x80\x80",
@@ -356,16 +360,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_found_by_key_and_place),
-        cmocka_unit_test(what_is_absent_or_of_another_kind_gives_the_default),
-        cmocka_unit_test(an_object_is_walked_once_through),
+        cmocka_unit_test(absent_or_mistyped_value_gives_the_default),
+        cmocka_unit_test(object_iteration_visits_each_item_once),
         cmocka_unit_test(bad_text_is_refused_with_its_place),
         cmocka_unit_test(no_bytes_past_the_given_count_are_read),
         cmocka_unit_test(depth_is_limited_to_64),
-        cmocka_unit_test(what_is_written_has_this_form),
-        cmocka_unit_test(what_is_written_reads_back),
+        cmocka_unit_test(written_json_has_the_expected_form),
+        cmocka_unit_test(written_json_parses_to_the_same_values),
         cmocka_unit_test(every_real_comes_back_to_the_bit),
         cmocka_unit_test(the_programs_locale_changes_nothing),
-        cmocka_unit_test(bytes_that_are_no_utf8_are_replaced),
+        cmocka_unit_test(invalid_utf8_is_replaced),
         cmocka_unit_test(garbage_never_crashes_the_parser),
     };
 

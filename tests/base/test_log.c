@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_log.c - log.h and config.h: what the environment says and what reaches standard error.
+ * test_log.c - log lines, levels and the settings table.
  */
 #include "base/capture.h"
 #include "base/unit.h"
@@ -232,7 +232,7 @@ static void lines_of_threads_stay_whole_and_in_order(void **state)
     expect_end(&c);
 }
 
-static void repeating_lines_are_let_through_once_per_interval(void **state)
+static void repeated_lines_are_logged_once_per_interval(void **state)
 {
     int64_t last = 0;
     int64_t other = 0;
@@ -306,13 +306,13 @@ static void each_type_is_read_from_the_environment(void **state)
     set(CONFIG_IFACE, "10.0.0.0/8");
     assert_ok(config_text(CONFIG_IFACE, &text));
     assert_string_equal(text, "10.0.0.0/8");
-    set(CONFIG_OP_MS, ""); // empty is not set
+    set(CONFIG_OP_MS, ""); // empty counts as unset
     assert_ok(config_int(CONFIG_OP_MS, &n));
     assert_int_equal(n, 1800000);
     assert_ok(config_check());
 }
 
-/* Every way to ask refuses this value, and names all that helps. */
+/* All readers refuse this value, and name it with its variable and the allowed values. */
 static void refuse(config_id id, const char *value, const char *allowed)
 {
     int64_t n = -7;
@@ -352,7 +352,7 @@ static void a_bad_value_names_variable_value_and_what_is_allowed(void **state)
     refuse(CONFIG_LOG, "comm=loud", "error, warn, info, debug, trace");
 }
 
-static void an_unknown_setting_is_warned_of(void **state)
+static void unknown_setting_logs_a_warning(void **state)
 {
     capture c;
 
@@ -431,12 +431,12 @@ int main(void)
         CLEAN(a_long_line_is_cut_and_still_one_write),
         CLEAN(logging_keeps_errno_and_the_error_text),
         CLEAN(lines_of_threads_stay_whole_and_in_order),
-        CLEAN(repeating_lines_are_let_through_once_per_interval),
+        CLEAN(repeated_lines_are_logged_once_per_interval),
         CLEAN(the_table_is_whole_and_its_defaults_are_valid),
         CLEAN(defaults_are_as_designed),
         CLEAN(each_type_is_read_from_the_environment),
         CLEAN(a_bad_value_names_variable_value_and_what_is_allowed),
-        CLEAN(an_unknown_setting_is_warned_of),
+        CLEAN(unknown_setting_logs_a_warning),
         CLEAN(the_launchers_own_variables_are_known),
         CLEAN(checking_settings_applies_the_log_level),
     };

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_map.c - the hash map against a naive implementation, without memory, and the list.
+ */
 #include "base/unit.h"
 
 #include "base/alloc.h"
@@ -7,7 +10,7 @@
 
 #define MODEL_KEYS 200
 
-/* The naive map: one place for each key of a fixed alphabet, keys of 0 to 6 bytes. */
+/* The naive map: one slot for each key of a fixed alphabet, keys of 0 to 6 bytes. */
 typedef struct model {
     unsigned char key[MODEL_KEYS][6];
     size_t key_bytes[MODEL_KEYS];
@@ -64,7 +67,7 @@ static void remove_both(byte_map *map, model *m, size_t i)
     m->value[i] = NULL;
 }
 
-static void the_map_does_what_a_naive_one_does(void **state)
+static void map_agrees_with_a_naive_implementation(void **state)
 {
     static char values[100];
 
@@ -191,7 +194,8 @@ static void a_list_keeps_its_order_through_removals(void **state)
     }
     for (int i = 0; i < 10; i += 2)
         list_remove(&items[i].node);
-    list_remove(&items[0].node); // a removed node is a ring of its own: once more is harmless
+    // A removed node is a ring of its own: removing it again is harmless.
+    list_remove(&items[0].node);
     list_for_each (it, &head) {
         assert_int_equal(list_entry(it, item, node)->number, expected);
         expected += 2;
@@ -205,7 +209,7 @@ static void a_list_keeps_its_order_through_removals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_map_does_what_a_naive_one_does),
+        cmocka_unit_test(map_agrees_with_a_naive_implementation),
         cmocka_unit_test(an_empty_map_has_nothing),
         cmocka_unit_test(a_steady_churn_does_not_grow_the_table),
         cmocka_unit_test(keys_are_copied),

@@ -206,7 +206,7 @@ static void bounded_numbers_have_no_bias(void **state)
         counts[ls_rng_below(&rng, 10)]++;
     for (int i = 0; i < 10; i++)
         chi2 += pow(counts[i] - DRAWS / 10.0, 2) / (DRAWS / 10.0);
-    assert_true(chi2 < 33); // 9 degrees of freedom: once in ten thousand seeds
+    assert_true(chi2 < 33); // 9 degrees of freedom: exceeded by one in ten thousand seeds
     // With this bound a plain remainder would put five eighths into the lower half.
     for (int i = 0; i < DRAWS; i++)
         in_lower_half += ls_rng_below(&rng, 3ULL << 62) < 3ULL << 61;
@@ -275,7 +275,7 @@ static void normals_have_the_moments_of_a_normal(void **state)
     assert_true(fabs(sum[3] / DRAWS - 3) < 0.12);
 }
 
-/* The bits are part of the promise: the same on every machine and in every release. */
+/* The bits are guaranteed: the same on every machine and in every release. */
 static void hashes_and_normals_are_fixed_for_ever(void **state)
 {
     ls_rng rng;

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_process_id.c - identities of processes, /proc/PID/stat and the states of processes.
+ */
 #include "base/unit.h"
 
 #include "base/clock.h"
@@ -28,7 +31,7 @@ static void an_identity_survives_its_text(void **state)
     assert_false(process_id_equal(&self, &again));
 }
 
-static void anything_else_is_no_identity(void **state)
+static void invalid_identity_texts_are_refused(void **state)
 {
     static const char *const texts[] = {
         "",
@@ -57,7 +60,7 @@ static void anything_else_is_no_identity(void **state)
     assert_true(id.start == UINT64_MAX);
 }
 
-static void names_of_programs_do_not_mislead(void **state)
+static void program_names_may_contain_any_character(void **state)
 {
     process_stat facts;
 
@@ -75,8 +78,8 @@ static void names_of_programs_do_not_mislead(void **state)
     assert_false(process_stat_parse("7 (a) S 3 0 0", &facts));
 }
 
-/* A process that has been seen alive, and what it is after its end. */
-static void the_dead_are_told_from_the_living(void **state)
+/* A process that was alive, and what it is after its end. */
+static void dead_and_live_processes_are_distinguished(void **state)
 {
     process_stat facts;
     process_id id;
@@ -95,19 +98,20 @@ static void the_dead_are_told_from_the_living(void **state)
     assert_int_equal(kill(id.pid, SIGSTOP), 0);
     assert_int_equal(process_id_liveness("", id.pid_ns, &id), PROCESS_ALIVE);
     other = id;
-    other.start--; /* somebody before it had the same number */
+    other.start--; /* an earlier process with the same pid */
     assert_int_equal(process_id_liveness("", id.pid_ns, &other), PROCESS_DEAD);
     other = id;
     other.pid_ns++;
     assert_int_equal(process_id_liveness("", id.pid_ns, &other), PROCESS_OTHER_NAMESPACE);
     assert_int_equal(kill(id.pid, SIGKILL), 0);
-    while (process_id_liveness("", id.pid_ns, &id) != PROCESS_DEAD) /* before anybody has looked */
+    /* Before the parent has waited for it. */
+    while (process_id_liveness("", id.pid_ns, &id) != PROCESS_DEAD)
         (void)poll(NULL, 0, 1);
     assert_int_equal(waitpid(id.pid, &status, 0), id.pid);
     assert_int_equal(process_id_liveness("", id.pid_ns, &id), PROCESS_DEAD);
 }
 
-static void people_are_told_the_number_that_they_see(void **state)
+static void outer_pid_is_read_from_the_environment(void **state)
 {
     static const char *const wrong[] = {
         "", "1:4711", "%d", "%d:", "%d:0", "%d:4711 ", "%d:4711:1", "%d:99999999999"};
@@ -176,11 +180,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_identity_survives_its_text),
-        cmocka_unit_test(anything_else_is_no_identity),
-        cmocka_unit_test(names_of_programs_do_not_mislead),
-        cmocka_unit_test(the_dead_are_told_from_the_living),
+        cmocka_unit_test(invalid_identity_texts_are_refused),
+        cmocka_unit_test(program_names_may_contain_any_character),
+        cmocka_unit_test(dead_and_live_processes_are_distinguished),
         cmocka_unit_test(the_state_of_a_process_is_read),
-        cmocka_unit_test(people_are_told_the_number_that_they_see),
+        cmocka_unit_test(outer_pid_is_read_from_the_environment),
     };
 
     return cmocka_run_group_tests_name("process id", tests, NULL, NULL);

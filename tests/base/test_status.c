@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_status.c - error texts, allocation failures, sizes, element types and deadlines.
+ */
 #include "base/capture.h"
 #include "base/unit.h"
 
@@ -74,7 +77,7 @@ static void context_leaves_success_alone(void **state)
     assert_string_equal(ls_last_error(), "old");
 }
 
-static void errno_is_told_and_kept(void **state)
+static void errno_is_reported_and_preserved(void **state)
 {
     LS_UNUSED(state);
     errno = ENOSPC;
@@ -89,7 +92,7 @@ static void errno_is_told_and_kept(void **state)
     assert_string_equal(ls_errno_text(0), "Success");
 }
 
-static void a_kept_text_comes_back(void **state)
+static void saved_text_is_restored(void **state)
 {
     char kept[LS_ERROR_BYTES];
 
@@ -151,7 +154,7 @@ static void every_status_has_a_text(void **state)
     assert_string_equal(ls_status_text((ls_status)-9999), "unknown status");
 }
 
-static void a_broken_invariant_says_one_line_and_aborts(void **state)
+static void broken_invariant_prints_one_line_and_aborts(void **state)
 {
     capture c;
     char line[1024];
@@ -303,12 +306,12 @@ int main(void)
         cmocka_unit_test(long_texts_are_cut_visibly),
         cmocka_unit_test(a_cut_leaves_no_half_character),
         cmocka_unit_test(context_leaves_success_alone),
-        cmocka_unit_test(errno_is_told_and_kept),
-        cmocka_unit_test(a_kept_text_comes_back),
+        cmocka_unit_test(errno_is_reported_and_preserved),
+        cmocka_unit_test(saved_text_is_restored),
         cmocka_unit_test(each_thread_has_its_own_text),
         cmocka_unit_test(failing_needs_no_memory),
         cmocka_unit_test(every_status_has_a_text),
-        cmocka_unit_test(a_broken_invariant_says_one_line_and_aborts),
+        cmocka_unit_test(broken_invariant_prints_one_line_and_aborts),
         cmocka_unit_test(the_nth_allocation_fails_once),
         cmocka_unit_test(impossible_sizes_are_refused_without_asking),
         cmocka_unit_test(empty_blocks_are_unique_and_memory_is_zeroed),

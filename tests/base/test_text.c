@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_text.c - number parsing, sizes, growing strings and printable text.
+ */
 #include "base/unit.h"
 
 #include "base/alloc.h"
@@ -40,7 +43,7 @@ static void whole_numbers_are_read_to_the_last_bit(void **state)
     assert_true(parsed_int("000000000000000000000000000009223372036854775807") == INT64_MAX);
 }
 
-static void what_is_no_whole_number_is_refused(void **state)
+static void invalid_whole_numbers_are_refused(void **state)
 {
     static const char *const bad[] = {"",
                                       " ",
@@ -134,7 +137,7 @@ static void numbers_are_read_exactly(void **state)
     assert_true(parsed_double("1.7976931348623157e308") < HUGE_VAL);
 }
 
-static void what_is_no_number_is_refused(void **state)
+static void invalid_numbers_are_refused(void **state)
 {
     static const char *const bad[] = {"",     " ",     ".",      "-",     "e5", "1e",
                                       "1e+",  "1..2",  "1,5",    " 1",    "1 ", "nan",
@@ -311,7 +314,7 @@ static void each_failed_growth_is_remembered(void **state)
     }
 }
 
-static void foreign_characters_stay_unless_they_control_a_terminal(void **state)
+static void printable_utf8_is_preserved(void **state)
 {
     static const struct {
         const char *in;
@@ -321,13 +324,14 @@ static void foreign_characters_stay_unless_they_control_a_terminal(void **state)
          "h\xc3\xa9llo \xe2\x82\xac \xf0\x9f\x98\x80"},
         {"\xc2\x9b"
          "31m",
-         "??31m"},                                     /* CSI in one character */
-        {"\x9b", "?"},                                 /* and in one byte */
-        {"\xc0\x9b \xe0\x82\x9b", "?? ???"},           /* longer than need be */
-        {"\xed\xa0\x80 \xf4\x90\x80\x80", "??? ????"}, /* a surrogate, beyond the last */
-        {"\xe2\x80\xae \xe2\x81\xa6", "??? ???"},      /* turns the line round */
-        {"\xc3", "?"},                                 /* cut */
-        {"\xe2\x82 \xf0\x9f\x98", "?? ???"},           /* cut */
+         "??31m"},                           /* CSI in one character */
+        {"\x9b", "?"},                       /* and in one byte */
+        {"\xc0\x9b \xe0\x82\x9b", "?? ???"}, /* overlong forms */
+        /* A surrogate, and a value beyond the last character. */
+        {"\xed\xa0\x80 \xf4\x90\x80\x80", "??? ????"},
+        {"\xe2\x80\xae \xe2\x81\xa6", "??? ???"}, /* changes the direction of the line */
+        {"\xc3", "?"},                            /* cut */
+        {"\xe2\x82 \xf0\x9f\x98", "?? ???"},      /* cut */
         {"\xff\xfe", "??"},
     };
     char cut[5];
@@ -365,7 +369,7 @@ static void foreign_text_is_made_printable(void **state)
     assert_string_equal(text_format(dst, 0, "x"), "");
 }
 
-static void words_are_compared_whole_and_by_prefix(void **state)
+static void texts_are_compared_whole_and_by_prefix(void **state)
 {
     LS_UNUSED(state);
     assert_true(text_equal("a", "a"));
@@ -394,12 +398,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(items_of_a_list_have_no_blanks_around_them),
         cmocka_unit_test(whole_numbers_are_read_to_the_last_bit),
-        cmocka_unit_test(what_is_no_whole_number_is_refused),
+        cmocka_unit_test(invalid_whole_numbers_are_refused),
         cmocka_unit_test(bounds_of_whole_numbers_hold),
         cmocka_unit_test(a_long_bad_value_is_shown_short_and_printable),
         cmocka_unit_test(random_whole_numbers_come_back),
         cmocka_unit_test(numbers_are_read_exactly),
-        cmocka_unit_test(what_is_no_number_is_refused),
+        cmocka_unit_test(invalid_numbers_are_refused),
         cmocka_unit_test(the_programs_locale_changes_nothing),
         cmocka_unit_test(all_numbers_but_1_have_a_plural),
         cmocka_unit_test(sizes_are_binary_multiples),
@@ -407,9 +411,9 @@ int main(void)
         cmocka_unit_test(sizes_are_shown_rounded),
         cmocka_unit_test(a_growing_text_holds_all_of_it),
         cmocka_unit_test(each_failed_growth_is_remembered),
-        cmocka_unit_test(foreign_characters_stay_unless_they_control_a_terminal),
+        cmocka_unit_test(printable_utf8_is_preserved),
         cmocka_unit_test(foreign_text_is_made_printable),
-        cmocka_unit_test(words_are_compared_whole_and_by_prefix),
+        cmocka_unit_test(texts_are_compared_whole_and_by_prefix),
     };
 
     return cmocka_run_group_tests_name("text", tests, NULL, NULL);

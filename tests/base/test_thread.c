@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_thread.c - threads, locks, conditions, and the number of usable cores.
+ */
 #include "base/unit.h"
 
 #include "base/alloc.h"
@@ -63,7 +66,7 @@ static void a_joined_thread_may_be_started_again(void **state)
     assert_string_equal(f.name, "a-name-of-more-");
 }
 
-static void no_memory_for_a_thread_is_told(void **state)
+static void missing_memory_for_a_thread_is_reported(void **state)
 {
     facts f = {0};
     ls_thread t;
@@ -76,11 +79,11 @@ static void no_memory_for_a_thread_is_told(void **state)
     assert_int_equal(f.n_runs, 0);
 }
 
-/* A one-place channel: enough to need both directions of a condition. */
+/* A channel with one slot: it needs both directions of a condition. */
 typedef struct channel {
     ls_mutex m;
     ls_cond changed;
-    int value; /* 0: empty */
+    int value; /* 0 = empty */
     int64_t sum;
 } channel;
 
@@ -223,7 +226,7 @@ static int remove_root(void **state)
     return system(command);
 }
 
-/* Writes `text` to ROOT/NAME, making the folders of NAME. */
+/* Writes `text` to ROOT/NAME and creates the folders of NAME. */
 static void put(const char *name, const char *text)
 {
     char path[256];
@@ -316,7 +319,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_thread_has_its_name_and_takes_no_signals),
         cmocka_unit_test(a_joined_thread_may_be_started_again),
-        cmocka_unit_test(no_memory_for_a_thread_is_told),
+        cmocka_unit_test(missing_memory_for_a_thread_is_reported),
         cmocka_unit_test(nothing_is_lost_between_waiting_threads),
         cmocka_unit_test(a_wait_ends_at_its_deadline),
         cmocka_unit_test(trylock_does_not_wait),

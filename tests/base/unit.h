@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * unit.h - cmocka with what its header needs before it, and the checks that all of these tests use.
+ * unit.h - cmocka with the headers that it needs, and the checks that all tests use.
  */
 #ifndef TESTS_BASE_UNIT_H
 #define TESTS_BASE_UNIT_H
@@ -32,7 +32,7 @@
             fail_msg("\"%s\" does not contain \"%s\"", ls_last_error(), part);                     \
     } while (0)
 
-/* Sets a locale whose numbers are written 1,5; says so and returns 0 when none is installed. */
+/* Sets a locale with a decimal comma; prints a message and returns 0 when none is installed. */
 static inline int use_comma_locale(void)
 {
     static const char *const names[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "ru_RU.UTF-8", "es_ES.UTF-8"};

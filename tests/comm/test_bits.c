@@ -357,13 +357,13 @@ static void placement_on_hosts_never_changes_a_bit(void **state)
     run(&(ls_test_job){.n = 3,
                        .body = remote_body,
                        .arg = result,
-                       .meeting = LS_TEST_AT_MASTER,
+                       .rendezvous = LS_TEST_AT_MASTER,
                        .env = {home_variable, "MASTER_ADDR=10.77.0.1", "MASTER_PORT=29500"}},
         result, &hash);
     run(&(ls_test_job){.n = 3,
                        .body = remote_body,
                        .arg = result,
-                       .meeting = LS_TEST_AT_MASTER,
+                       .rendezvous = LS_TEST_AT_MASTER,
                        .env = {home_variable, "MASTER_ADDR=10.77.0.1", "MASTER_PORT=29500",
                                "LOCKSTEP_SECURITY=encrypt"}},
         result, &hash);

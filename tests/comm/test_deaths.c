@@ -191,7 +191,7 @@ static void leaving_after_the_last_operation_is_no_failure(void **state)
         const ls_test_job job = {.n = 2 + i % 4,
                                  .body = leave_body,
                                  .transport = scene_transports[i % 2],
-                                 .meeting =
+                                 .rendezvous =
                                      i / 2 % 2 == 0 ? LS_TEST_AT_STARTER : LS_TEST_AT_RANK_0};
 
         assert_true(ls_test_ranks(&job, NULL));
@@ -245,13 +245,13 @@ static pid_t fork_killer(const killer *k)
     return pid;
 }
 
-static void kill_one(ls_test_body body, const char *transport, ls_test_meeting meeting, int n,
+static void kill_one(ls_test_body body, const char *transport, ls_test_rendezvous rendezvous, int n,
                      int victim, int64_t delay_us)
 {
     scene *s = scene_create();
     const killer k = {.s = s, .n = n, .victim = victim, .signal = SIGKILL, .delay_us = delay_us};
     const ls_test_job job = {
-        .n = n, .body = body, .arg = s, .transport = transport, .meeting = meeting};
+        .n = n, .body = body, .arg = s, .transport = transport, .rendezvous = rendezvous};
     static ls_test_outcome outcomes[LS_TEST_RANKS_MAX];
     char name[16];
 
@@ -410,7 +410,7 @@ static void ranks_that_do_not_come_are_listed(void **state)
                              .body = missing_body,
                              .arg = s,
                              .join_timeout_ms = 700,
-                             .meeting = LS_TEST_AT_RANK_0};
+                             .rendezvous = LS_TEST_AT_RANK_0};
 
     LS_UNUSED(state);
     assert_true(ls_test_ranks(&job, NULL));
@@ -487,7 +487,7 @@ static void forked_child_closes_the_hubs_sockets_and_no_others(void **state)
 {
     ls_test_job job = {.n = 2,
                        .body = forker_body,
-                       .meeting = LS_TEST_AT_MASTER,
+                       .rendezvous = LS_TEST_AT_MASTER,
                        .env = {"MASTER_ADDR=127.0.0.1"}};
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t bytes = sizeof(at);

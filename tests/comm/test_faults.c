@@ -289,13 +289,13 @@ static void new_groups_work_after_a_failure(void **state)
 
     LS_UNUSED(state);
     for (size_t t = 0; t < SCENE_TRANSPORTS; t++) {
-        for (int meeting = 0; meeting < 2; meeting++) {
+        for (int rendezvous = 0; rendezvous < 2; rendezvous++) {
             const ls_test_job job = {.n = 2,
                                      .body = again_body,
                                      .arg = &rounds,
                                      .transport = scene_transports[t],
                                      .deadline_ms = 60000 + 200 * (int64_t)rounds,
-                                     .meeting = (ls_test_meeting)meeting};
+                                     .rendezvous = (ls_test_rendezvous)rendezvous};
 
             assert_true(ls_test_ranks(&job, NULL));
         }
@@ -417,7 +417,7 @@ static void a_forked_child_is_no_part_of_the_group(void **state)
                                      .body = forking_body,
                                      .arg = s,
                                      .transport = scene_transports[t],
-                                     .meeting = LS_TEST_AT_RANK_0};
+                                     .rendezvous = LS_TEST_AT_RANK_0};
             static ls_test_outcome outcomes[2];
             char name[16];
 

@@ -24,10 +24,10 @@
 static int lines;
 static char folder[64];
 
-static bool run(int n, ls_test_body body, scene *s, ls_test_meeting meeting)
+static bool run(int n, ls_test_body body, scene *s, ls_test_rendezvous rendezvous)
 {
     const ls_test_job job = {
-        .n = n, .body = body, .arg = s, .meeting = meeting, .env = {LATE}, .late_lines = &lines};
+        .n = n, .body = body, .arg = s, .rendezvous = rendezvous, .env = {LATE}, .late_lines = &lines};
 
     bool all_good;
 
@@ -62,11 +62,11 @@ static ls_status late_joiner_body(const ls_test_rank *self, void *arg)
 
 static void joining_names_a_rank_that_has_not_come(void **state)
 {
-    static const ls_test_meeting meetings[] = {LS_TEST_AT_STARTER, LS_TEST_AT_RANK_0};
+    static const ls_test_rendezvous endpoints[] = {LS_TEST_AT_STARTER, LS_TEST_AT_RANK_0};
 
     LS_UNUSED(state);
-    for (size_t i = 0; i < LS_COUNT_OF(meetings); i++) {
-        assert_true(run(3, late_joiner_body, NULL, meetings[i]));
+    for (size_t i = 0; i < LS_COUNT_OF(endpoints); i++) {
+        assert_true(run(3, late_joiner_body, NULL, endpoints[i]));
         assert_true(lines_have(lines, " 1 (has not joined"));
         (void)close(lines);
     }
@@ -113,7 +113,7 @@ static void joining_ends_with_the_name_of_rank_0_when_it_is_killed(void **state)
     scene *s = scene_create();
     static ls_test_outcome outcomes[LS_TEST_RANKS_MAX];
     const ls_test_job job = {
-        .n = 3, .body = killed_server_body, .arg = s, .meeting = LS_TEST_AT_RANK_0, .env = {LATE}};
+        .n = 3, .body = killed_server_body, .arg = s, .rendezvous = LS_TEST_AT_RANK_0, .env = {LATE}};
 
     LS_UNUSED(state);
     lines = lines_create();

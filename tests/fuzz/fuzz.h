@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz.h - a fuzz target is one function that feeds bytes to a parser. libFuzzer calls it, and in
- * normal builds replay_main.c does with every file of its corpus.
+ * fuzz.h - a fuzz target is one function that feeds bytes to a parser. libFuzzer calls it; in
+ * normal builds replay_main.c calls it with every file of its corpus.
  */
 #ifndef LS_TESTS_FUZZ_FUZZ_H
 #define LS_TESTS_FUZZ_FUZZ_H
@@ -23,7 +23,7 @@ typedef struct fuzz_file {
 void fuzz_file_open(fuzz_file *f, const void *data, size_t size);
 void fuzz_file_close(fuzz_file *f);
 
-/* Traps at what text_printable() would have replaced; `allowed` are further characters. */
+/* Traps at bytes that text_printable() would have replaced; `allowed` are further characters. */
 static inline void fuzz_must_be_printable(const char *text, const char *allowed)
 {
     while (*text != 0) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_address.c - addresses, store urls and network filters as text. An address that is understood has a text form that means
- * the same.
+ * fuzz_address.c - addresses, store urls and network filters as text. The text form of a parsed
+ * address parses to the same address.
  */
 #include "fuzz/fuzz.h"
 
@@ -36,7 +36,7 @@ static void check_filter(const char *text)
         __builtin_trap();
 }
 
-/* Only schemes that need no other process and no name. */
+/* Only schemes without another process or a name look-up. */
 static void check_url(const char *text)
 {
     ls_store *s = NULL;

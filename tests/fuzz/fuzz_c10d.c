@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_c10d.c - what a client may send to the store of PyTorch programs. The bytes go through a socket in two ways of cutting; what
- * that client and one that waits for a key hear must be the same, and parser and store must stay consistent.
+ * fuzz_c10d.c - requests of a client to the store of PyTorch programs. The bytes go through a
+ * socket, cut in two ways. That client and one that waits for a key must receive the same replies,
+ * and parser and store must stay consistent.
  */
 #include "fuzz/fuzz.h"
 
@@ -13,16 +14,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define HEARD_MAX  (1 << 20)
-#define INPUT_MAX  (16 * 1024)
-#define PIECES_MAX 64
+#define RECEIVED_MAX (1 << 20)
+#define INPUT_MAX    (16 * 1024)
+#define PIECES_MAX   64
 
 typedef struct session {
     poller *loop;
     c10d_store *store;
-    int fds[2]; /* our ends: of the client that sends the input, and of the one that waits */
-    uint8_t *heard[2];
-    size_t n_heard[2];
+    /* The test's ends: of the client that sends the input, and of the client that waits. */
+    int fds[2];
+    uint8_t *received[2];
+    size_t n_received[2];
 } session;
 
 static void must(bool is_true)
@@ -34,20 +36,20 @@ static void must(bool is_true)
 static void turn(session *s)
 {
     must(poller_run_once(s->loop, 0) == LS_OK);
-    list_for_each (it, &s->store->conns) // what silence says depends on the time
+    list_for_each (it, &s->store->conns) // timeouts depend on the time
         poller_timer_cancel(&list_entry(it, c10d_conn, node)->silence);
     for (int i = 0; i < 2; i++) {
         ssize_t n = 1;
 
-        while (n > 0 && s->n_heard[i] < HEARD_MAX) {
-            n = recv(s->fds[i], s->heard[i] + s->n_heard[i], HEARD_MAX - s->n_heard[i],
+        while (n > 0 && s->n_received[i] < RECEIVED_MAX) {
+            n = recv(s->fds[i], s->received[i] + s->n_received[i], RECEIVED_MAX - s->n_received[i],
                      MSG_DONTWAIT);
-            s->n_heard[i] += n > 0 ? (size_t)n : 0;
+            s->n_received[i] += n > 0 ? (size_t)n : 0;
         }
     }
 }
 
-/* Until nothing is left of what was sent. */
+/* Until all sent bytes have been handled. */
 static void settle(session *s)
 {
     bool busy = true;
@@ -85,8 +87,8 @@ static void begin(session *s)
 
         must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
         s->fds[i] = pair[0];
-        s->heard[i] = ls_calloc(HEARD_MAX, 1);
-        must(s->heard[i] != NULL && c10d_store_adopt(s->store, pair[1]) == LS_OK);
+        s->received[i] = ls_calloc(RECEIVED_MAX, 1);
+        must(s->received[i] != NULL && c10d_store_adopt(s->store, pair[1]) == LS_OK);
     }
     say(s, 1, wait, sizeof(wait) - 1);
     settle(s);
@@ -103,7 +105,7 @@ static void end(session *s)
     c10d_store_destroy(s->store);
     poller_destroy(s->loop);
     for (int i = 0; i < 2; i++)
-        ls_free(s->heard[i]);
+        ls_free(s->received[i]);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -125,11 +127,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         say(&cut, 0, data + at, size - at < piece ? size - at : piece);
     settle(&cut);
     for (int i = 0; i < 2; i++) {
-        const size_t n = whole.n_heard[i] < cut.n_heard[i] ? whole.n_heard[i] : cut.n_heard[i];
+        const size_t n =
+            whole.n_received[i] < cut.n_received[i] ? whole.n_received[i] : cut.n_received[i];
 
-        // Who is dropped loses the answers that were not sent yet, and how many those are depends on the cuts.
-        must(memcmp(whole.heard[i], cut.heard[i], n) == 0);
-        must(whole.n_heard[i] == cut.n_heard[i] || whole.store->n_conns < 2 || n == HEARD_MAX);
+        // A dropped client loses the replies that were not sent yet; their number depends on the
+        // cuts.
+        must(memcmp(whole.received[i], cut.received[i], n) == 0);
+        must(whole.n_received[i] == cut.n_received[i] || whole.store->n_conns < 2 ||
+             n == RECEIVED_MAX);
     }
     must(whole.store->n_conns == cut.store->n_conns);
     end(&whole);

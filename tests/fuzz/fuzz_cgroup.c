@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_cgroup.c - the kernel's tables of mounts and groups, and names of groups, which any user may
- * have chosen. The input is two tables with a zero byte between them.
+ * choose. The input is two tables with a zero byte between them.
  */
 #include "fuzz/fuzz.h"
 

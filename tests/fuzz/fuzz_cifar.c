@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_cifar.c - the input's first byte chooses the file, the rest is its content: records of either set, or names of classes.
+ * fuzz_cifar.c - the input's first byte selects the file, the rest is its content: records of
+ * either set, or names of classes.
  */
 #include "fuzz/fuzz.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_error_file.c - any bytes in the file that a rank leaves behind: what is shown of them is bounded, and harmless on a terminal.
+ * fuzz_error_file.c - arbitrary content of the error file of a rank: the shown text is bounded and
+ * harmless on a terminal.
  */
 #include "fuzz/fuzz.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_handshake.c - both sides of the handshake against arbitrary bytes, whole and in pieces: how the input was cut must make no
- * difference, and without the key nobody gets through.
+ * fuzz_handshake.c - both sides of the handshake against arbitrary bytes, whole and in pieces: the
+ * cuts must not change the result, and no peer without the key may succeed.
  */
 #include "fuzz/fuzz.h"
 
@@ -15,7 +15,7 @@ static handshake_claim claim = {.purpose = NET_PURPOSE_CONTROL,
                                 .to = HANDSHAKE_ANY_RANK,
                                 .generation = 2};
 
-/* Feeds all of it in pieces of at most `piece`, taking the output as the socket would. */
+/* Feeds all bytes in pieces of at most `piece`, and consumes the output as a socket would. */
 static ls_status feed_all(handshake *h, const uint8_t *data, size_t size, size_t piece)
 {
     size_t at = 0;

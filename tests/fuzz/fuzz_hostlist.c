@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_hostlist.c - -H, host files, Slurm's lists and counts. Whatever is taken may stand in ssh's arguments, within the bounds.
+ * fuzz_hostlist.c - -H, host files, Slurm's lists and counts. Accepted hosts are valid arguments of
+ * ssh, within the bounds.
  */
 #include "fuzz/fuzz.h"
 
@@ -34,7 +35,7 @@ static void check_failed(const hostlist *list)
         __builtin_trap();
 }
 
-/* The first byte says what the rest is. */
+/* The first byte selects the kind of the rest. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *text;

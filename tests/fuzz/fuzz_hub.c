@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_hub.c - what a client that has proved the key may send to a hub. The bytes go through a socket in two ways of cutting; what
- * the client and another rank hear must be the same.
+ * fuzz_hub.c - messages of an authenticated client to a hub. The bytes go through a socket, cut in
+ * two ways; the client and another rank must receive the same.
  */
 #include "fuzz/fuzz.h"
 
@@ -14,17 +14,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define JOB        "0123456789abcdef"
-#define HEARD_MAX  (1 << 20)
-#define INPUT_MAX  (64 * 1024)
-#define PIECES_MAX 64
+#define JOB          "0123456789abcdef"
+#define RECEIVED_MAX (1 << 20)
+#define INPUT_MAX    (64 * 1024)
+#define PIECES_MAX   64
 
 typedef struct session {
     poller *loop;
     hub *hub;
-    int fds[2];        /* our ends: rank 0, which sends the input, and rank 1 */
-    uint8_t *heard[2]; /* HEARD_MAX bytes each */
-    size_t n_heard[2];
+    int fds[2];           /* the test's ends: rank 0, which sends the input, and rank 1 */
+    uint8_t *received[2]; /* RECEIVED_MAX bytes each */
+    size_t n_received[2];
 } session;
 
 static void must(bool is_true)
@@ -35,13 +35,13 @@ static void must(bool is_true)
 
 static void listen_to(session *s, int i)
 {
-    while (s->n_heard[i] < HEARD_MAX) {
-        const ssize_t n =
-            recv(s->fds[i], s->heard[i] + s->n_heard[i], HEARD_MAX - s->n_heard[i], MSG_DONTWAIT);
+    while (s->n_received[i] < RECEIVED_MAX) {
+        const ssize_t n = recv(s->fds[i], s->received[i] + s->n_received[i],
+                               RECEIVED_MAX - s->n_received[i], MSG_DONTWAIT);
 
         if (n <= 0)
             return;
-        s->n_heard[i] += (size_t)n;
+        s->n_received[i] += (size_t)n;
     }
 }
 
@@ -74,8 +74,8 @@ static void begin(session *s)
     must(poller_create(&s->loop) == LS_OK && hub_create(s->loop, &opt, &s->hub) == LS_OK);
     for (int i = 0; i < 2; i++) {
         s->fds[i] = -1;
-        s->heard[i] = ls_calloc(HEARD_MAX, 1);
-        must(s->heard[i] != NULL);
+        s->received[i] = ls_calloc(RECEIVED_MAX, 1);
+        must(s->received[i] != NULL);
     }
     for (int i = 0; i < 2; i++) {
         uint8_t hello[8 + 12] = {12, 0, 0, 0, HUB_MESSAGE_HELLO};
@@ -83,7 +83,7 @@ static void begin(session *s)
 
         must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
         s->fds[i] = pair[0];
-        hub_enter(s->hub, &(listener_peer){.fd = pair[1], .name = "somebody"});
+        hub_enter(s->hub, &(listener_peer){.fd = pair[1], .name = "a rank"});
         wire_put_u32(hello + 8, (uint32_t)i);
         wire_put_u32(hello + 12, 3);
         wire_put_u32(hello + 16, 99);
@@ -97,7 +97,7 @@ static void end(session *s)
     poller_destroy(s->loop);
     for (int i = 0; i < 2; i++) {
         close(s->fds[i]);
-        ls_free(s->heard[i]);
+        ls_free(s->received[i]);
     }
 }
 
@@ -122,10 +122,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         turn(&cut);
     }
     for (int i = 0; i < 2; i++) {
-        // A timeout may pass in the session that takes longer, so one may hear more than the other, but nothing else.
-        const size_t n = whole.n_heard[i] < cut.n_heard[i] ? whole.n_heard[i] : cut.n_heard[i];
+        // A timeout may pass in the longer session: one client may then receive more, but nothing
+        // else.
+        const size_t n =
+            whole.n_received[i] < cut.n_received[i] ? whole.n_received[i] : cut.n_received[i];
 
-        must(memcmp(whole.heard[i], cut.heard[i], n) == 0);
+        must(memcmp(whole.received[i], cut.received[i], n) == 0);
     }
     end(&whole);
     end(&cut);

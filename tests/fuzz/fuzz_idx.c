@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_idx.c - idx images, plain or gzipped, beside good label files; and the same bytes as labels.
+ * fuzz_idx.c - idx images, plain or gzipped, with valid label files; and the same bytes as labels.
  */
 #include "fuzz/fuzz.h"
 
@@ -10,7 +10,7 @@
 #include "data/sample.h"
 #include "base/alloc.h"
 
-/* Reads the first and the last sample of what was opened. */
+/* Reads the first and the last sample of an opened set. */
 static void read_samples(const ls_dataset *d)
 {
     const int64_t *dims = ls_dataset_sample_dims(d);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_image.c - the input's first byte chooses a part and a size, the rest is an image: decoded whole, in that part, and resized.
+ * fuzz_image.c - the input's first byte selects a part and a size, the rest is an image: decoded
+ * whole, in that part, and resized.
  */
 #include "fuzz/fuzz.h"
 
@@ -8,7 +9,7 @@
 #include "data/images/image.h"
 #include "data/images/resize.h"
 
-/* Real files are larger; a fuzzer learns nothing from waiting for them. */
+/* real files are larger, but slow */
 #define MAX_PIXELS (1 << 20)
 
 /* Every byte of a result must have been written. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_launch_request.c - what passes between a starter and its agents. The first byte says what the rest is: orders; output, a size and what is wanted; a greeting. Orders that are
- * taken are written again and must read the same.
+ * fuzz_launch_request.c - messages between an agent and the agents that it starts. The first byte
+ * selects the message: a launch request; output, a size and requested input; a greeting. An
+ * accepted request is encoded again and must read the same.
  */
 #include "fuzz/fuzz.h"
 

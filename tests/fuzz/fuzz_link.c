@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_link.c - a peer that knows the key and then sends anything: rank 0 of two has collectives and receives under way, the input
- * is what rank 1 writes. The first byte says in which pieces it comes.
+ * fuzz_link.c - an authenticated peer that sends arbitrary bytes: rank 0 of two has collectives and
+ * receives in progress, the input is what rank 1 writes. The first byte selects the pieces.
  */
 #include "fuzz/fuzz.h"
 
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#define COUNT 4200 /* elements of the large operations: beyond what goes unasked */
+#define COUNT 4200 /* elements of the large operations: more than an eager message holds */
 #define WORKS 5
 
 typedef struct script {
@@ -79,7 +79,7 @@ static void on_broken(void *self, const job_cause *cause)
 {
     LS_UNUSED(self);
     if (cause->text[0] == '\0')
-        __builtin_trap(); // nobody is broken without a word
+        __builtin_trap(); // broken without an error
 }
 
 static void start_all(backend_group *g, backend_work works[WORKS], float *data)
@@ -137,7 +137,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     start_all(g, works, buffers);
     for (size_t i = 0; i < size / s.piece + 10;
-         i++) // a piece each; a link that owes nothing is not read
+         i++) // one piece each; a link without expected messages is not read
         (void)native_backend_ops.progress(n);
     native_backend_ops.abort_group(g, LS_ECANCELED, "over");
     if (n_done != WORKS)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_node.c - what a node that knows the key may say to the head of its job, and what an agent may hear. The first byte says
- * which: 0 a stream of bytes behind the node's hello, 1 messages (type, length, body), else one body for a reader of messages.
+ * fuzz_node.c - messages of an authenticated node to the head of its job, and messages to an agent.
+ * The first byte selects: 0 a stream of bytes behind the node's hello, 1 messages (type, length,
+ * body), otherwise one body for a decoder of messages.
  */
 #include "fuzz/fuzz.h"
 
@@ -15,13 +16,13 @@
 #define INPUT_MAX  (32 * 1024)
 #define FRAMES_MAX 200
 
-/* A job of two nodes: the head's own, which obeys, and the one whose words are the input. */
+/* A job of two nodes: the head's own, which behaves, and a node that sends the input. */
 typedef struct session {
     poller *loop;
     head *head;
     net_key key;
     frame_link own;
-    int guest_fd;
+    int remote_fd;
 } session;
 
 static void must(bool is_true)
@@ -30,7 +31,7 @@ static void must(bool is_true)
         __builtin_trap();
 }
 
-/* --- readers: what has been read can be written, and read again --- */
+/* --- decoders: a decoded message can be encoded and decoded again --- */
 
 static frame again(const wire_writer *w)
 {
@@ -178,7 +179,7 @@ static void say_finished(session *s, uint32_t generation)
     wire_writer_free(&w);
 }
 
-/* The own agent does as it is told, and everything it hears makes sense. */
+/* The head's own agent obeys, and all messages that it receives are valid. */
 static ls_status on_own_message(void *self, const frame *f)
 {
     session *s = self;
@@ -229,18 +230,18 @@ static void describe(void *self, int local_rank, char *buf, size_t n)
 
 static void turn(session *s)
 {
-    uint8_t heard[4096];
+    uint8_t received[4096];
 
     for (int i = 0; i < 4; i++)
         must(poller_run_once(s->loop, 0) == LS_OK);
-    while (recv(s->guest_fd, heard, sizeof(heard), MSG_DONTWAIT) > 0)
+    while (recv(s->remote_fd, received, sizeof(received), MSG_DONTWAIT) > 0)
         continue;
 }
 
 static void say(session *s, const uint8_t *data, size_t size)
 {
     while (size > 0) {
-        const ssize_t n = send(s->guest_fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        const ssize_t n = send(s->remote_fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
 
         turn(s);
         if (n <= 0)
@@ -277,7 +278,7 @@ static void say_hello(const session *s, frame_link *link, int id)
     if (link != NULL)
         frame_link_send(link, NODE_HELLO, w.data, w.bytes);
     else
-        must(write(s->guest_fd, data, FRAME_HEADER_BYTES + w.bytes) > 0);
+        must(write(s->remote_fd, data, FRAME_HEADER_BYTES + w.bytes) > 0);
     wire_writer_free(&w);
 }
 
@@ -310,14 +311,14 @@ static void begin(session *s)
     memset(s, 0, sizeof(*s));
     must(poller_create(&s->loop) == LS_OK && head_create(s->loop, &opt, &s->head) == LS_OK);
     must(net_address_decode("127.0.0.1:0", &any) == LS_OK);
-    s->head->listens_at = any; /* where the hub will listen; no node comes that way here */
+    s->head->listens_at = any; /* where the hub will listen; no node connects there in this test */
     must(head_connect_own(s->head, &own[0]) == LS_OK);
     s->own = (frame_link){.self = s, .message = on_own_message, .ended = on_own_ended};
     must(frame_link_open(&s->own, s->loop, own[0], "the head", NODE_BODY_MAX, NODE_QUEUE_MAX) ==
          LS_OK);
     must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
-    s->guest_fd = pair[0];
-    head_node_enter(s->head, &(listener_peer){.fd = pair[1], .name = "somebody"});
+    s->remote_fd = pair[0];
+    head_node_enter(s->head, &(listener_peer){.fd = pair[1], .name = "a node"});
     say_hello(s, &s->own, 0);
     say_hello(s, NULL, 1);
     turn(s);
@@ -327,7 +328,7 @@ static void begin(session *s)
 
 static void end(session *s)
 {
-    close(s->guest_fd);
+    close(s->remote_fd);
     for (int i = 0; i < 4; i++)
         must(poller_run_once(s->loop, 0) == LS_OK);
     frame_link_close(&s->own);

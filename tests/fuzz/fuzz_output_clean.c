@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_output_clean.c - what of a rank's line reaches a terminal: no control character but tabs, and ESC only before a colour or before the erasing of
- * the rest of the line. Cleaning once is enough.
+ * fuzz_output_clean.c - the part of a rank's line that reaches a terminal: no control character
+ * except tabs, and ESC only before a colour or before the erasing of the rest of the line. Cleaning
+ * twice changes nothing more.
  */
 #include "fuzz/fuzz.h"
 
@@ -18,7 +19,7 @@ static void must(bool is_true)
         __builtin_trap();
 }
 
-/* The length of the sequence that may be there. */
+/* The length of the allowed sequence at `at`. */
 static size_t allowed_escape(const char *at, size_t n)
 {
     size_t i = 2;
@@ -47,7 +48,8 @@ static void check(const char *line, size_t n, bool colours)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     for (int colours = 0; size <= 65536 && colours < 2; colours++) {
-        char *line = ls_calloc(size + 1, 1); /* its end is the sanitizer's to watch */
+        /* Exact size, so that the sanitizer finds a read behind it. */
+        char *line = ls_calloc(size + 1, 1);
         size_t n;
 
         if (line == NULL)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_pmi.c - what ranks may send to PMI_FD. A line that starts with 0, 1 or 2 is from that rank, and so are the lines behind it.
- * Sent in long pieces or byte by byte, the ranks are told the same, and another node learns what they put.
+ * fuzz_pmi.c - requests of ranks on PMI_FD. A line that starts with 0, 1 or 2 is from that rank,
+ * and so are the lines behind it. In long pieces or byte by byte, the ranks receive the same
+ * replies, and another node receives what they put.
  *
- * Behind a K: what another node may tell of its keys.
+ * Behind a K: the keys that another node sends.
  */
 #include "fuzz/fuzz.h"
 
@@ -16,7 +17,7 @@ enum { RANKS = 3, INPUT_MAX = 32 * 1024 };
 
 typedef struct session {
     pmi *p;
-    text_buf told[RANKS];
+    text_buf received[RANKS];
 } session;
 
 static void must(bool is_true)
@@ -25,7 +26,7 @@ static void must(bool is_true)
         __builtin_trap();
 }
 
-/* All that has been said so far is sent to everybody. */
+/* Sends all pending replies. */
 static void send_all(session *s)
 {
     if (pmi_take_full_barrier(s->p))
@@ -34,7 +35,7 @@ static void send_all(session *s)
         while (pmi_receive(s->p, i, NULL, 0)) {
             text_buf *reply = &s->p->ranks[i].reply;
             must(reply->length > 0 && reply->data[reply->length - 1] == '\n');
-            text_append_bytes(&s->told[i], reply->data, reply->length);
+            text_append_bytes(&s->received[i], reply->data, reply->length);
             pmi_sent(s->p, i, reply->length);
         }
 }
@@ -49,7 +50,7 @@ static void say(session *s, int rank, const char *bytes, size_t n, size_t piece)
     }
 }
 
-/* Up to the next line that another rank may be the sender of. */
+/* Up to the next line that may be from another rank. */
 static size_t lines_of_one(const char *data, size_t size)
 {
     size_t n = 1;
@@ -73,7 +74,7 @@ static void play(session *s, const char *data, size_t size, size_t piece)
     }
 }
 
-/* A node to which all is told that `from` knows. */
+/* A node that has received all keys of `from`. */
 static pmi *make_other(pmi *from)
 {
     wire_writer w = {0};
@@ -92,7 +93,7 @@ static pmi *make_other(pmi *from)
     return p;
 }
 
-static size_t sum_kept(const pmi *p)
+static size_t sum_stored(const pmi *p)
 {
     size_t sum = p->remote_bytes;
 
@@ -101,7 +102,7 @@ static size_t sum_kept(const pmi *p)
     return sum;
 }
 
-/* Whatever it is, ranks can be told of it in lines. */
+/* Arbitrary keys can be sent to ranks as lines. */
 static void learn(const uint8_t *data, size_t size)
 {
     static const char get[] = "cmd=get key=k\n";
@@ -133,14 +134,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; i < RANKS; i++) {
         const pmi_rank *a = &whole.p->ranks[i];
         const pmi_rank *b = &cut.p->ranks[i];
-        must(text_equal(text_str(&whole.told[i]), text_str(&cut.told[i])));
+        must(text_equal(text_str(&whole.received[i]), text_str(&cut.received[i])));
         must(a->stage == b->stage && a->fault == b->fault && a->has_aborted == b->has_aborted &&
              a->key_bytes == b->key_bytes && text_equal(a->text, b->text));
-        text_free(&whole.told[i]);
-        text_free(&cut.told[i]);
+        text_free(&whole.received[i]);
+        text_free(&cut.received[i]);
     }
     other = make_other(whole.p);
-    must(other->remote_bytes == sum_kept(whole.p));
+    must(other->remote_bytes == sum_stored(whole.p));
     pmi_destroy(other);
     pmi_destroy(whole.p);
     pmi_destroy(cut.p);

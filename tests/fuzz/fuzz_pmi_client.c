@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_pmi_client.c - what whoever holds the other end of PMI_FD may answer: the input, whole or byte by byte. However it is cut, the
- * client ends, and what it takes for values is bounded text.
+ * fuzz_pmi_client.c - arbitrary replies at the other end of PMI_FD, whole or byte by byte. The
+ * client ends, and the values that it accepts are bounded text.
  */
 #include "fuzz/fuzz.h"
 

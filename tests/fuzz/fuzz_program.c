@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_program.c - the file of a program that is to be started, whose headers are read to see what it is linked to. */
+/*
+ * fuzz_program.c - the file of a program to start, whose headers show which libraries it is linked
+ * to.
+ */
 #include "fuzz/fuzz.h"
 
 #include "launch/process/program.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_rank_list.c - the lists behind -r, -t, --ranks and --signals-to-handle, and ${local_rank} in an argument. What is understood
- * is checked against what it says; what is not has an error text that a terminal may show.
+ * fuzz_rank_list.c - the lists of -r, -t, --ranks and --signals-to-handle, and ${local_rank} in an
+ * argument. A parsed list is compared with its text; an invalid one gives an error text that a
+ * terminal may show.
  */
 #include "fuzz/fuzz.h"
 
@@ -11,7 +12,7 @@
 
 #include <string.h>
 
-static void check_told(void)
+static void check_error(void)
 {
     const char *text = ls_last_error();
 
@@ -28,7 +29,7 @@ static void check_list(ls_status st, const rank_list *list)
     const bool is_empty = st == LS_OK && rank_list_is_empty(list);
 
     if (st != LS_OK) {
-        check_told();
+        check_error();
         return;
     }
     for (int i = 0; i < list->n; i++)
@@ -46,7 +47,7 @@ static void check_signals(const char *text)
     uint64_t set = 0;
 
     if (launch_parse_signals(text, "--x", &set) != LS_OK)
-        check_told();
+        check_error();
     else if (set == 0 || set >> 32 != 0)
         __builtin_trap();
 }

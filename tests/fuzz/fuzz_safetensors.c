@@ -8,7 +8,7 @@
 
 #define MAX_LOADED 16
 
-/* Loads an entry as plain bytes: of a file that was accepted, all of them must be there. */
+/* Loads an entry as plain bytes: an accepted file must contain all of them. */
 static void load_bytes(ls_checkpoint *c, const ls_checkpoint_entry *e)
 {
     const size_t bytes = (size_t)e->dims[0];

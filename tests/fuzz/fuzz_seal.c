@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_seal.c - the opening side of sealed connections. Either the input itself is what comes, or it says what somebody on the line
- * does to frames that were sealed: however it is cut the result is the same, and only what was sent ever comes out.
+ * fuzz_seal.c - the opening side of sealed connections. The input is either the received bytes, or
+ * the damage that an attacker does to sealed frames. The cuts must not change the result, and only
+ * bytes that were sent may come out.
  */
 #include "fuzz/fuzz.h"
 
@@ -31,14 +32,14 @@ static seal seal_of(uint8_t mode)
     return s;
 }
 
-/* The bodies that came out, one behind the other. */
-typedef struct heard {
+/* The bodies that came out, concatenated. */
+typedef struct received {
     uint8_t *data;
     size_t bytes;
     ls_status end;
-} heard;
+} received;
 
-static void take_frames(heard *h, frame_reader *r)
+static void take_frames(received *h, frame_reader *r)
 {
     bool have = true;
     frame f;
@@ -53,9 +54,9 @@ static void take_frames(heard *h, frame_reader *r)
     }
 }
 
-static heard hear(uint8_t mode, const uint8_t *line, size_t bytes, size_t piece)
+static received open_line(uint8_t mode, const uint8_t *line, size_t bytes, size_t piece)
 {
-    heard h = {.data = ls_calloc(1, OUT_MAX)};
+    received h = {.data = ls_calloc(1, OUT_MAX)};
     const seal s = seal_of(mode);
     frame_reader r;
 
@@ -66,7 +67,7 @@ static heard hear(uint8_t mode, const uint8_t *line, size_t bytes, size_t piece)
         const ls_status st =
             frame_reader_feed(&r, line + at, bytes - at < piece ? bytes - at : piece);
 
-        take_frames(&h, &r); // what came before the damage counts
+        take_frames(&h, &r); // the output before the damage counts
         if (h.end == LS_OK)
             h.end = st;
         must(r.sealed.capacity <= 4 * (SEAL_RECORD_MAX + bytes) &&
@@ -76,7 +77,7 @@ static heard hear(uint8_t mode, const uint8_t *line, size_t bytes, size_t piece)
     return h;
 }
 
-/* One frame of each `n` bytes of the input, the last of which is large where the input says so. */
+/* One frame for each `n` bytes of the input; the last one is large when the input says so. */
 static void seal_all(frame_queue *q, uint8_t mode, size_t n, const uint8_t *data, size_t size)
 {
     static uint8_t large[SEAL_RECORD_MAX + 100];
@@ -90,7 +91,7 @@ static void seal_all(frame_queue *q, uint8_t mode, size_t n, const uint8_t *data
         must(frame_queue_add(q, 2, large, sizeof(large)) == LS_OK);
 }
 
-/* What the one on the line does; gives the new length. */
+/* The change by the attacker; returns the new length. */
 static size_t damage(uint8_t *line, size_t bytes, uint8_t how, size_t at)
 {
     const size_t n = at % bytes;
@@ -102,12 +103,12 @@ static size_t damage(uint8_t *line, size_t bytes, uint8_t how, size_t at)
         return bytes;
     case 2: // cuts the end off
         return n;
-    case 3: // leaves something out
+    case 3: // removes a part
         if (n + record > bytes)
             return bytes;
         memmove(line + n, line + n + record, bytes - n - record);
         return bytes - record;
-    case 4: // repeats something
+    case 4: // repeats a part
         if (n + 2 * record > bytes)
             return bytes;
         memmove(line + n + record, line + n, record);
@@ -117,17 +118,18 @@ static size_t damage(uint8_t *line, size_t bytes, uint8_t how, size_t at)
     }
 }
 
-static void same(const heard *a, const heard *b)
+static void same(const received *a, const received *b)
 {
     must(a->bytes == b->bytes && memcmp(a->data, b->data, a->bytes) == 0);
     must(a->end == b->end);
 }
 
-static void hear_both_ways(uint8_t mode, const uint8_t *line, size_t bytes, size_t piece,
-                           const heard *sent)
+static void open_both_ways(uint8_t mode, const uint8_t *line, size_t bytes, size_t piece,
+                           const received *sent)
 {
-    heard whole = hear(mode, line, bytes, SIZE_MAX / 2);
-    heard cut = hear(mode, line, bytes, bytes / piece > PIECES_MAX ? bytes / PIECES_MAX : piece);
+    received whole = open_line(mode, line, bytes, SIZE_MAX / 2);
+    received cut =
+        open_line(mode, line, bytes, bytes / piece > PIECES_MAX ? bytes / PIECES_MAX : piece);
 
     same(&whole, &cut);
     if (sent != NULL)
@@ -136,12 +138,12 @@ static void hear_both_ways(uint8_t mode, const uint8_t *line, size_t bytes, size
     ls_free(cut.data);
 }
 
-/* mode, what is done to the line, where, piece; then the bytes of the frames, or the line itself. */
+/* mode, kind of damage, position, piece; then the bytes of the frames, or the received bytes */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static uint8_t line[2 * LINE_MAX];
     frame_queue q;
-    heard sent;
+    received sent;
     size_t bytes;
     size_t piece;
 
@@ -149,17 +151,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     piece = 1 + (size_t)data[3] * 16;
     if ((data[0] & 4) != 0) {
-        hear_both_ways(data[0], data + HEAD, size - HEAD, piece, NULL);
+        open_both_ways(data[0], data + HEAD, size - HEAD, piece, NULL);
         return 0;
     }
     seal_all(&q, data[0], 1 + data[2] % 64, data + HEAD, size - HEAD);
     bytes = frame_queue_bytes(&q);
     memcpy(line, q.out.data + q.out.start, bytes);
     frame_queue_free(&q);
-    sent = hear(data[0], line, bytes, bytes);
+    sent = open_line(data[0], line, bytes, bytes);
     must(sent.end == LS_OK && sent.bytes >= size - HEAD);
     bytes = damage(line, bytes, data[1], (size_t)data[2] * 37);
-    hear_both_ways(data[0], line, bytes, piece, &sent);
+    open_both_ways(data[0], line, bytes, piece, &sent);
     ls_free(sent.data);
     return 0;
 }

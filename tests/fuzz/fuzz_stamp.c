@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_stamp.c - operation stamps and causes from outside: what is taken comes back the same, and its text is printable.
+ * fuzz_stamp.c - operation stamps and causes from other processes: an accepted one is encoded to
+ * the same bytes, and its text is printable.
  */
 #include "fuzz/fuzz.h"
 

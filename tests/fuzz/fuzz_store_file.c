@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_store_file.c - the content of a store's file, behind the back of a process that has it open. The first byte says whether
- * checksums are mended.
+ * fuzz_store_file.c - arbitrary content of a store's file while a process has it open. The first
+ * byte selects whether checksums are corrected.
  */
 #include "fuzz/fuzz.h"
 
@@ -23,7 +23,7 @@ static void must(int is_true)
         __builtin_trap();
 }
 
-/* A path of this process alone. */
+/* A path of this process only. */
 static void make_path(char *path, size_t n)
 {
     int fd;
@@ -34,8 +34,9 @@ static void make_path(char *path, size_t n)
     close(fd);
 }
 
-/* Gives whole records the checksum that their body has, so that what lies behind the checksum is reached. */
-static void mend_checksums(uint8_t *data, size_t size)
+/* Gives whole records the checksum of their body, so that the parser behind the checksum is
+ * reached. */
+static void fix_checksums(uint8_t *data, size_t size)
 {
     size_t at = 16;
 
@@ -58,7 +59,7 @@ static void write_content(const char *path, const uint8_t *data, size_t size)
 
     memcpy(content, data + 1, size - 1);
     if (data[0] % 4 != 0)
-        mend_checksums(content, size - 1);
+        fix_checksums(content, size - 1);
     must(fd >= 0 && write(fd, content, size - 1) == (ssize_t)(size - 1));
     close(fd);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * replay_main.c - runs a fuzz target over files without libFuzzer: what a fuzzer once found stays
- * found in every build. Arguments are files or folders of files.
+ * replay_main.c - runs a fuzz target over files without libFuzzer, so that every build repeats
+ * earlier findings. Arguments are files or folders of files.
  */
 #include "fuzz/fuzz.h"
 
@@ -12,7 +12,7 @@
 
 static size_t n_replayed;
 
-/* The whole file; malloc'ed to its exact size, so that ASan sees a read behind the end. */
+/* The whole file, malloc'ed to its exact size, so that ASan finds a read behind the end. */
 static uint8_t *read_file(const char *path, size_t *size)
 {
     FILE *file = fopen(path, "rb");

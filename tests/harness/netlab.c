@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * netlab.c - starts and stops netlab.sh, and programs on its nodes. Every child is killed with this
+ * process.
+ */
 #include "harness/netlab.h"
 
 #include "base/text.h"
@@ -16,19 +20,19 @@
 int netlab_up(netlab *lab, int n, const char *options)
 {
     char command[512];
-    FILE *said;
+    FILE *output;
     int status;
 
     memset(lab, 0, sizeof(*lab));
     text_format(command, sizeof(command), "%s up %d --owner %d %s", LS_NETLAB_SH, n, (int)getpid(),
                 options);
-    said = popen(command, "r");
-    if (said == NULL)
+    output = popen(command, "r");
+    if (output == NULL)
         return 1;
-    if (fgets(lab->name, sizeof(lab->name), said) == NULL)
+    if (fgets(lab->name, sizeof(lab->name), output) == NULL)
         lab->name[0] = 0;
     lab->name[strcspn(lab->name, "\n")] = 0;
-    status = pclose(said);
+    status = pclose(output);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
@@ -65,7 +69,7 @@ pid_t netlab_start(const netlab *lab, int node, const char *const *argv, int in_
 
     if (pid != 0)
         return pid;
-    // It holds across exec: nothing on the way changes the user.
+    // The setting survives exec, because no program in between changes the user.
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != starter ||
         (in_fd >= 0 && dup2(in_fd, 0) < 0) || (out_fd >= 0 && dup2(out_fd, 1) < 0))
         _exit(127);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * netlab.h - netlab.sh from C: a few hosts on one machine, for the time of a test.
+ * netlab.h - netlab.sh from C: several hosts on one machine, for the duration of a test.
  */
 #ifndef TESTS_HARNESS_NETLAB_H
 #define TESTS_HARNESS_NETLAB_H
@@ -14,18 +14,17 @@ typedef struct netlab {
     char name[32];
 } netlab;
 
-/*
- * Makes a lab of n nodes with options of netlab.sh ("--dead --mixed"). 0; or NETLAB_SKIPPED where that cannot be, the reason being
- * on stderr; or another exit code. The lab goes with this process, however it ends.
- */
+/* Creates a lab of n nodes with options of netlab.sh ("--dead --mixed"). Returns 0; NETLAB_SKIPPED
+ * where that is impossible, with the reason on stderr; or another exit code. The lab ends with this
+ * process. */
 int netlab_up(netlab *lab, int n, const char *options);
 void netlab_down(netlab *lab); /* allowed when it is not up */
 
-/* Starts a program on a node, with these as its stdin and stdout (-1: those of this process); the process number, or -1. It is
- * killed when this process ends. */
+/* Starts a program on a node, with these as its stdin and stdout (-1: those of this process).
+ * Returns its pid, or -1. It is killed when this process ends. */
 pid_t netlab_start(const netlab *lab, int node, const char *const *argv, int in_fd, int out_fd);
 
-/* Runs a shell command on a node and waits; whether it ended with 0. */
+/* Runs a shell command on a node and waits; whether it returned 0. */
 bool netlab_run(const netlab *lab, int node, const char *command);
 
 #endif

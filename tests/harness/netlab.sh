@@ -1,27 +1,29 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# netlab.sh: a few hosts on one machine, each a network namespace with a name, addresses and a hosts file of its own.
+# netlab.sh: several hosts on one machine, each a network namespace with its own name, addresses and
+# hosts file.
 #
-#   LS_NETLAB=$(netlab.sh up N [OPTION...])   makes nodes 0..N-1 and prints the lab's name
+#   LS_NETLAB=$(netlab.sh up N [OPTION...])   creates nodes 0..N-1 and prints the lab's name
 #   netlab.sh exec I CMD...                   runs a command on node I of the lab $LS_NETLAB
-#   netlab.sh down [LAB]                      kills what runs there and takes it away
-#   netlab.sh sweep                           takes away labs whose owner has died and those older than an hour
+#   netlab.sh down [LAB]                      kills the lab's processes and removes it
+#   netlab.sh sweep                           removes labs of dead owners and those over an hour old
 #
 # Node I is nodeI, and has
 #   eth0     10.77.0.(10+I)/24 and fd77::(10+I)/64, fast
 #   eth1     10.78.0.(10+I)/24, 200 Mbit/s
-#   docker0  172.17.0.1/16, a bridge, the same address everywhere
-#   /etc/hosts where its own name is 127.0.1.1, as Debian writes it, and the others' are their addresses on eth0
+#   docker0  172.17.0.1/16, a bridge with the same address on all nodes
+#   /etc/hosts with its own name as 127.0.1.1, as Debian writes it, and the others' at eth0
 #
 # Options of `up`
-#   --owner PID    the lab goes when that process has ended, however it ended
+#   --owner PID    removes the lab when that process has ended, however it ended
 #   --mixed        on the last node the fast interface is called ens3
-#   --slow-first   eth0 is the slow network and eth1 the fast one, with the same addresses on each as otherwise
-#   --dead         eth2 with 10.79.0.(10+I)/24, where nothing arrives
-#   --black-hole   eth3 with 10.80.0.(10+I)/24, where packets above 1500 bytes are lost though the interfaces take 9000
+#   --slow-first   eth0 is the slow network and eth1 the fast one; the networks keep their addresses
+#   --dead         eth2 with 10.79.0.(10+I)/24, where no packet arrives
+#   --black-hole   eth3 with 10.80.0.(10+I)/24, where packets above 1500 bytes are lost although the
+#                  interfaces have an MTU of 9000
 #
-# Nothing is made outside of the lab's own namespaces, whose names are drawn, so labs may run beside each other. Where this cannot be
-# (rights, kernel, programs) it says why and exits with 77.
+# Everything is inside the lab's own namespaces, which have random names, so labs may run side by
+# side. Where this is impossible (rights, kernel, programs) it prints the reason and exits with 77.
 set -eu
 umask 022
 
@@ -63,7 +65,7 @@ sweep() {
     done
 }
 
-# What every lab needs, tried once in a namespace of its own; the words of what failed are the reason to skip.
+# Tries the needs of every lab once, in a separate namespace; the error is the reason to skip.
 require() {
     [ "$(id -u)" = 0 ] || skip "network namespaces need root"
     for program in ip tc unshare; do
@@ -78,7 +80,7 @@ require() {
     [ -z "$error" ] || skip "$error"
 }
 
-# cable I NAME PORT SWITCH: an interface of node I, and its other end in the switches' namespace as a port of one of them ("": of none)
+# cable I NAME PORT SWITCH: an interface of node I; its other end is a port of SWITCH ("": of none)
 cable() {
     ip -n "$lab-sw" link add "$3" type veth peer name "$2" netns "$lab-$1"
     [ -z "$4" ] || ip -n "$lab-sw" link set "$3" master "$4"
@@ -101,8 +103,8 @@ hosts_file() {
     } >"/etc/netns/$lab-$1/hosts"
 }
 
-# The narrow place is not the first one on the way: there the sender's kernel would know. Segmentation offload would carry large
-# packets past it as if they were small ones.
+# The narrow link is not the first hop, where the sender's kernel would know its MTU. Segmentation
+# offload would carry large packets past it as if they were small ones.
 black_hole() {
     ip -n "$lab-sw" link add "wide$1" type bridge
     ip -n "$lab-sw" link set "wide$1" up
@@ -123,7 +125,8 @@ make_node() {
     ip -n "$lab-$1" link set lo up
     cable "$1" $fast "fast$1" fast
     address "$1" "10.77.0.$((10 + $1))/24" $fast
-    ip -n "$lab-$1" addr add "fd77::$((10 + $1))/64" dev $fast nodad 2>/dev/null || true # a kernel without IPv6
+    # fails with a kernel without IPv6
+    ip -n "$lab-$1" addr add "fd77::$((10 + $1))/64" dev $fast nodad 2>/dev/null || true
     cable "$1" $slow "slow$1" slow
     address "$1" "10.78.0.$((10 + $1))/24" $slow
     for end in "$lab-$1 $slow" "$lab-sw slow$1"; do
@@ -153,10 +156,11 @@ make_lab() {
     done
 }
 
-# Ends the lab soon after its owner; what kills this as well leaves the lab to the next sweep.
+# Removes the lab soon after its owner's end; if this process is killed too, the next sweep does it.
 watch_owner() {
     # shellcheck disable=SC2016 # the inner shell expands it
-    setsid sh -c 'tail --pid="$1" -f /dev/null; exec "$2" down "$3"' sh "$owner" "$self" "$lab" </dev/null >/dev/null 2>&1 &
+    setsid sh -c 'tail --pid="$1" -f /dev/null; exec "$2" down "$3"' \
+        sh "$owner" "$self" "$lab" </dev/null >/dev/null 2>&1 &
 }
 
 up() {
@@ -193,7 +197,8 @@ exec_on() {
     shift
     [ -n "${LS_NETLAB:-}" ] || fail "LS_NETLAB is not set to what 'up' printed"
     # shellcheck disable=SC2016 # the inner shell expands it
-    exec ip netns exec "$LS_NETLAB-$node" unshare --uts sh -c 'hostname "$1" && shift && exec "$@"' sh "node$node" "$@"
+    exec ip netns exec "$LS_NETLAB-$node" \
+        unshare --uts sh -c 'hostname "$1" && shift && exec "$@"' sh "node$node" "$@"
 }
 
 case ${1:-} in

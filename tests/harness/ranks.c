@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ranks.c - runs a body as processes: forks them, collects their output, kills them at the
+ * deadline. threads.c runs it as threads.
+ */
 #include "harness/ranks.h"
 
 #include "base/clock.h"
@@ -27,7 +31,7 @@ typedef struct child {
     int rank;
     pid_t pid;
     int pidfd;
-    int output; /* read end of what it writes */
+    int output; /* read end of its output */
     poll_watch *pid_watch;
     poll_watch *output_watch;
     bool has_ended;
@@ -102,12 +106,13 @@ static void set_identity(const family *f, int rank)
     (void)setenv("LOCKSTEP_STORE", net_address_text(url, sizeof(url), &f->hub_at), 1);
 }
 
-/* No hub of ours: on one host the ranks meet under a name that torchrun's variables give. */
+/* Without a hub of the harness: on one host the ranks meet under a name derived from torchrun's
+ * variables. */
 static void set_own_identity(const family *f, int rank)
 {
     set_number("RANK", rank);
     set_number("WORLD_SIZE", f->job->n);
-    if (f->job->meeting == LS_TEST_AT_MASTER)
+    if (f->job->rendezvous == LS_TEST_AT_MASTER)
         return;
     set_number("LOCAL_RANK", rank);
     set_number("LOCAL_WORLD_SIZE", f->job->n);
@@ -132,7 +137,7 @@ static void run_child(const family *f, int rank, int output)
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)dup2(output, STDOUT_FILENO);
     (void)dup2(output, STDERR_FILENO);
-    if (f->job->meeting == LS_TEST_AT_STARTER)
+    if (f->job->rendezvous == LS_TEST_AT_STARTER)
         set_identity(f, rank);
     else
         set_own_identity(f, rank);
@@ -173,10 +178,10 @@ static bool fork_child(family *f, int rank)
 /* Keeps the end of the text. */
 static void keep_text(child *c, const char *bytes, size_t n)
 {
-    const size_t room = sizeof(c->outcome.text) - 1;
+    const size_t capacity = sizeof(c->outcome.text) - 1;
 
-    if (c->text_bytes + n > room) {
-        const size_t drop = c->text_bytes + n - room;
+    if (c->text_bytes + n > capacity) {
+        const size_t drop = c->text_bytes + n - capacity;
 
         memmove(c->outcome.text, c->outcome.text + drop, c->text_bytes - drop);
         c->text_bytes -= drop;
@@ -201,7 +206,7 @@ static void on_output(void *arg, unsigned events)
     }
 }
 
-/* As the launcher's agent does: the hub hears how a rank ended from its parent. */
+/* Reports a rank's end to the hub, as the agent of the launcher does. */
 static void tell_hub(family *f, const child *c)
 {
     job_cause cause = {.kind = CAUSE_DIED, .group = GROUP_ALL, .rank = c->rank};
@@ -263,7 +268,7 @@ static ls_status serve(family *f)
     net_address bound;
 
     LS_TRY(poller_create(&f->loop));
-    if (f->job->meeting == LS_TEST_AT_STARTER) {
+    if (f->job->rendezvous == LS_TEST_AT_STARTER) {
         memcpy(opt.job, f->job_id, sizeof(opt.job));
         opt.events.wait_report = f->job->late_lines == NULL ? NULL : on_late;
         LS_TRY(hub_create(f->loop, &opt, &f->hub));
@@ -284,11 +289,11 @@ static void kill_rest(family *f)
     }
 }
 
-/* Until all have ended; after the deadline they are killed, and then soon gone. */
+/* Waits until all ranks have ended; kills them at the deadline. */
 static ls_status attend(family *f)
 {
-    const int64_t wanted_ms = f->job->deadline_ms == 0 ? DEADLINE_MS : f->job->deadline_ms;
-    const int64_t deadline_ms = ls_now_ms() + wanted_ms;
+    const int64_t timeout_ms = f->job->deadline_ms == 0 ? DEADLINE_MS : f->job->deadline_ms;
+    const int64_t deadline_ms = ls_now_ms() + timeout_ms;
 
     while (f->n_running > 0) {
         if (ls_now_ms() > deadline_ms)
@@ -298,7 +303,8 @@ static ls_status attend(family *f)
     return LS_OK;
 }
 
-/* What was written last is still in the pipes. A grandchild may hold one open, so nobody waits for its end. */
+/* The last output is still in the pipes. A grandchild may hold one open, so the end of the pipe is
+ * not awaited. */
 static void read_rest(child *c)
 {
     char bytes[1024];

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ranks.h - runs one function as several ranks of a job, as processes or as threads, with the hub that a launcher would serve.
+ * ranks.h - runs one function as several ranks of a job, as processes or as threads, with a hub as
+ * the launcher serves it.
  *
- * A body gives LS_OK, or a failure whose text is shown; LS_CHECK() makes one from a condition. Ranks that are still there at
- * the deadline are killed. What the ranks wrote is shown when one did not end as the test expects.
+ * A body returns LS_OK, or a failure whose text is shown; LS_CHECK() makes one from a condition.
+ * Ranks that still run at the deadline are killed. The output of the ranks is shown when one did
+ * not end as the test expects.
  */
 #ifndef TESTS_HARNESS_RANKS_H
 #define TESTS_HARNESS_RANKS_H
@@ -22,49 +24,51 @@ typedef struct ls_test_rank {
     int rank;
     int size;
     const struct ls_test_job *job;
-    const comm_env *env; /* where this rank's variables are */
+    const comm_env *env; /* the environment of this rank */
 } ls_test_rank;
 
 typedef ls_status (*ls_test_body)(const ls_test_rank *self, void *arg);
 
-/* Where the ranks meet. */
-typedef enum ls_test_meeting {
-    LS_TEST_AT_STARTER =
-        0,             /* the harness serves the hub and watches the ranks, as lockstep run does */
-    LS_TEST_AT_RANK_0, /* one host; RANK, WORLD_SIZE and so on as torchrun sets them; rank 0 serves */
+/* How the ranks find each other. */
+typedef enum ls_test_rendezvous {
+    /* The harness serves the hub and reports ends of ranks, as lockstep run does. */
+    LS_TEST_AT_STARTER = 0,
+    /* One host; RANK, WORLD_SIZE and so on as torchrun sets them; rank 0 serves. */
+    LS_TEST_AT_RANK_0,
     LS_TEST_AT_MASTER /* RANK and WORLD_SIZE only; MASTER_ADDR and MASTER_PORT are in `env` */
-} ls_test_meeting;
+} ls_test_rendezvous;
 
 typedef struct ls_test_job {
     int n;
     ls_test_body body;
     void *arg; /* a copy for each process, unless it is ls_test_shared() */
-    ls_test_meeting meeting;
+    ls_test_rendezvous rendezvous;
     const char *transport;   /* NULL: LOCKSTEP_TRANSPORT, else auto */
     const char *env[8];      /* "NAME=VALUE", processes only */
     int64_t timeout_ms;      /* of each operation; 0: the default */
-    int64_t join_timeout_ms; /* 0: the default */
-    int64_t deadline_ms;     /* of everything; 0: 60 s */
-    const int *late_lines;   /* the hub's late reports are written there (lines.h); NULL: logged */
-    uint64_t *hub_frames;    /* gets how many frames the ranks have sent to the hub; NULL: none */
+    int64_t join_timeout_ms; /* 0 = the default */
+    int64_t deadline_ms;     /* of the whole job; 0 = 60 s */
+    const int *late_lines;   /* receives the hub's wait reports (lines.h); NULL: logged */
+    uint64_t *hub_frames;    /* gets the number of frames from the ranks to the hub; may be NULL */
 } ls_test_job;
 
 typedef struct ls_test_outcome {
     bool was_killed; /* at the deadline */
-    int signal;      /* that ended it, 0: none */
-    int code;        /* exit code; 0 for a body that gave LS_OK, 1 for a failure */
+    int signal;      /* that ended it; 0 = none */
+    int code;        /* exit code; 0 for a body that returned LS_OK, 1 for a failure */
     int64_t end_ms;  /* ls_now_ms() at its end */
-    char text[4096]; /* the end of what it wrote */
+    char text[4096]; /* the end of its output */
 } ls_test_outcome;
 
-/* Forks n ranks, waits for all. outcomes (n entries) may be NULL. True when every body gave LS_OK; else their last
- * lines are printed, unless outcomes are asked for. The caller must have one thread. */
+/* Forks n ranks and waits for all. outcomes (n entries) may be NULL. True when every body returned
+ * LS_OK; otherwise their last lines are printed, unless outcomes are requested. The caller must
+ * have one thread. */
 bool ls_test_ranks(const ls_test_job *job, ls_test_outcome *outcomes);
 
 /* The same with threads of this process; bodies join through ls_test_init() only. */
 bool ls_test_threads(const ls_test_job *job);
 
-/* Both, one after the other: threads where LS_TEST_THREADS is set in the environment, processes otherwise. */
+/* Threads when LS_TEST_THREADS is set in the environment, otherwise processes. */
 bool ls_test_run(const ls_test_job *job);
 
 /* Joins as this rank, with the job's transport and timeouts. */
@@ -76,7 +80,7 @@ void *ls_test_shared(size_t bytes);
 /* A number from the environment, for LS_TEST_ROUNDS and the like. */
 int ls_test_number(const char *name, int otherwise);
 
-/* Ends the body with a failure that says where and what; never 0. */
+/* Ends the body with a failure at this place; never 0. */
 ls_status ls_test_failed(const char *file, int line, const char *expr);
 #define LS_CHECK(expr)                                                                             \
     do {                                                                                           \

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * outside.c - a program that uses the installed library: compiled with pkg-config and run by
+ * run.sh.
+ */
 #include <lockstep/lockstep.h>
 
 #include <stdio.h>

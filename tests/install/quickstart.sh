@@ -43,7 +43,7 @@ for package in "$@"; do
     echo "  Temporary failure resolving '$name'"
     echo "E: Failed to fetch http://$name/$package  Temporary failure resolving '$name'" >&2
 done
-echo "E: Unable to fetch some archives, maybe run apt-get update?" >&2
+echo "E: Unable to fetch some archives, maybe run apt-get" "update?" >&2
 exit 100
 SCRIPT
 if run; then fail "quickstart succeeds without packages"; fi

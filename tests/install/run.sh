@@ -7,7 +7,10 @@ source=$1
 build=$2
 cc=$3
 here=$(cd "$(dirname "$0")" && pwd)
-grep -q '^LOCKSTEP_SANITIZE:STRING=..*' "$build/CMakeCache.txt" && { echo "skipped: a sanitized library needs a sanitized program"; exit 77; }
+if grep -q '^LOCKSTEP_SANITIZE:STRING=..*' "$build/CMakeCache.txt"; then
+    echo "skipped: a sanitized library needs a sanitized program"
+    exit 77
+fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() {
@@ -59,7 +62,8 @@ find_package(lockstep 0.1 REQUIRED)
 add_executable(by-cmake outside.c)
 target_link_libraries(by-cmake lockstep::lockstep)
 CMAKE
-cmake -G Ninja -S "$work/outside" -B "$work/outside/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_C_COMPILER="$cc" >/dev/null
+cmake -G Ninja -S "$work/outside" -B "$work/outside/build" \
+    -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_C_COMPILER="$cc" >/dev/null
 cmake --build "$work/outside/build" >/dev/null
 test "$("$work/outside/build/by-cmake")" = "lockstep 0.1.0: 1.5"
 

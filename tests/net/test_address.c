@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_address.c - socket addresses and network interfaces: text forms, name look-ups,
+ * classification, and the filters of interfaces.
+ */
 #include "base/unit.h"
 
 #include "base/text.h"
@@ -38,7 +42,7 @@ static void longest_forms_fit_the_text(void **state)
     assert_last_error("107 bytes");
 }
 
-static void hosts_are_understood_in_all_spellings(void **state)
+static void hosts_are_parsed_in_all_spellings(void **state)
 {
     static const struct {
         const char *text;
@@ -68,7 +72,7 @@ static void bad_texts_are_refused_and_shown(void **state)
 {
     static const struct {
         const char *text;
-        const char *told;
+        const char *error;
     } cases[] = {
         {"", "empty"},
         {"tcp://", "empty"},
@@ -98,7 +102,7 @@ static void bad_texts_are_refused_and_shown(void **state)
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
         assert_status(net_address_decode(cases[i].text, &a), LS_EINVAL);
-        assert_last_error(cases[i].told);
+        assert_last_error(cases[i].error);
     }
 }
 
@@ -128,7 +132,7 @@ static net_address parsed(const char *text)
     return a;
 }
 
-static void loopback_and_any_are_told_apart(void **state)
+static void loopback_and_wildcard_addresses_differ(void **state)
 {
     const net_address loopback[] = {parsed("127.0.0.1:1"), parsed("127.3.2.1:1"), parsed("[::1]:1"),
                                     parsed("[::ffff:127.0.0.1]:1"), parsed("unix:@x")};
@@ -212,7 +216,7 @@ static void filters_take_names_networks_and_exclusions(void **state)
     assert_true(passes("eth0,^10.0.0.0/8", &six));
 }
 
-static void filters_that_make_no_sense_are_refused(void **state)
+static void invalid_filters_are_refused(void **state)
 {
     static const char *const filters[] = {"^",      ",eth0",       "eth0,",           "10.0.0.0/33",
                                           "/8",     "10.0.0.x/8",  "10.0.0.0/",       "10.0.0.0/-1",
@@ -244,12 +248,12 @@ static void own_addresses_are_listed_best_first(void **state)
         assert_false(bridges && !found[i].is_bridge);
         bridges = found[i].is_bridge;
     }
-    assert_ok(net_interfaces("lo", found, 64, &n)); // named by the user
+    assert_ok(net_interfaces("lo", found, 64, &n)); // the user has named it
     assert_true(n >= 1);
     assert_true(net_address_is_loopback(&found[0].address));
 }
 
-static void an_interface_knows_its_network(void **state)
+static void interface_has_a_network(void **state)
 {
     net_interface face = {.prefix = 20};
     net_address other;
@@ -284,15 +288,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_forms_come_back_unchanged),
         cmocka_unit_test(longest_forms_fit_the_text),
-        cmocka_unit_test(hosts_are_understood_in_all_spellings),
+        cmocka_unit_test(hosts_are_parsed_in_all_spellings),
         cmocka_unit_test(bad_texts_are_refused_and_shown),
         cmocka_unit_test(names_are_looked_up_only_when_asked),
-        cmocka_unit_test(loopback_and_any_are_told_apart),
+        cmocka_unit_test(loopback_and_wildcard_addresses_differ),
         cmocka_unit_test(equality_looks_at_family_host_and_port),
         cmocka_unit_test(filters_take_names_networks_and_exclusions),
-        cmocka_unit_test(filters_that_make_no_sense_are_refused),
+        cmocka_unit_test(invalid_filters_are_refused),
         cmocka_unit_test(own_addresses_are_listed_best_first),
-        cmocka_unit_test(an_interface_knows_its_network),
+        cmocka_unit_test(interface_has_a_network),
         cmocka_unit_test(a_host_has_one_value),
     };
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The name that is dialled has the addresses of names[]: this program is linked with a resolver of its own. */
+/*
+ * test_dial.c - connecting to listeners. The dialled name has the addresses of names[]: the test is
+ * linked with its own resolver.
+ */
 #include "base/unit.h"
 
 #include "base/clock.h"
@@ -20,7 +23,7 @@
 static struct {
     net_address at[DIAL_ADDRESSES_MAX + 1];
     int n;
-    ls_status status; /* of looking it up */
+    ls_status status; /* of the look-up */
     int n_asked;
 } names;
 
@@ -40,13 +43,13 @@ ls_status __wrap_net_address_resolve(const char *text, int default_port, net_add
     return LS_OK;
 }
 
-/* Who dials, and the listeners that are dialled, on one poller. */
+/* A dial and the listeners that it connects to, on one poller. */
 typedef struct scene {
     poller *loop;
     net_key key;
     net_key other_key;
     listener *listener;
-    listener *wrong_listener; /* knows another key only */
+    listener *wrong_listener; /* has a different key */
     dial *dial;
     int n_accepted;
     bool closes; /* in done() */
@@ -55,7 +58,7 @@ typedef struct scene {
     net_address at;
     ls_status status;
     char why[LS_ERROR_BYTES];
-    int listeners[4]; /* that nobody accepts from */
+    int listeners[4]; /* never accepted from */
     int n_listeners;
     int64_t began_ms;
 } scene;
@@ -144,7 +147,7 @@ static void add_listener(listener *d)
     add(&bound);
 }
 
-/* A port at which nobody listens. */
+/* A port without a listener. */
 static net_address refused(void)
 {
     const net_address any = any_port();
@@ -164,8 +167,8 @@ static int listen_idly(scene *s, int backlog, net_address *bound)
     return s->listeners[s->n_listeners++];
 }
 
-/* Takes connections, and never says a word. */
-static void add_mute(scene *s)
+/* Accepts connections and sends nothing. */
+static void add_unresponsive(scene *s)
 {
     net_address bound;
 
@@ -173,7 +176,7 @@ static void add_mute(scene *s)
     add(&bound);
 }
 
-/* As behind a firewall: the queue is full, so what asks for a connection is dropped. */
+/* As behind a firewall: the queue is full, so connection requests are dropped. */
 static void add_silent(scene *s)
 {
     net_address bound;
@@ -230,7 +233,7 @@ static void expect_connected(scene *s, int which)
     assert_string_equal(s->why, "");
     assert_true(s->fd >= 0);
     assert_true(net_address_equal(&s->at, &names.at[which]));
-    run_for(s, 50); /* and nothing more comes */
+    run_for(s, 50); /* no further callback */
     assert_int_equal(s->n_done, 1);
     assert_int_equal(s->n_accepted, 1);
 }
@@ -273,15 +276,15 @@ static void silent_addresses_do_not_hold_up_a_good_one(void **state)
     LS_UNUSED(state);
     begin(&s);
     add_silent(&s);
-    add_mute(&s);
+    add_unresponsive(&s);
     add_listener(s.listener);
     call(&s, SOON);
-    assert_true(await_done(&s) < 2500); /* less than the round of a silent one */
+    assert_true(await_done(&s) < 2500); /* less than the round of an unresponsive address */
     expect_connected(&s, 2);
     finish(&s);
 }
 
-static void it_calls_again_until_somebody_listens(void **state)
+static void dial_repeats_until_a_listener_accepts(void **state)
 {
     scene s;
     net_address at;
@@ -337,7 +340,7 @@ static void more_addresses_than_it_tries_do_no_harm(void **state)
     finish(&s);
 }
 
-/* --- another key --- */
+/* --- different keys --- */
 
 static void expect_other_key(scene *s)
 {
@@ -346,7 +349,7 @@ static void expect_other_key(scene *s)
     assert_int_equal(s->n_accepted, 0);
 }
 
-static void another_key_ends_it_at_once_and_names_the_file_to_copy(void **state)
+static void different_key_ends_the_dial_and_names_the_file_to_copy(void **state)
 {
     scene s;
 
@@ -359,7 +362,7 @@ static void another_key_ends_it_at_once_and_names_the_file_to_copy(void **state)
     finish(&s);
 }
 
-static void another_key_is_told_though_other_addresses_are_silent_or_refuse(void **state)
+static void different_key_is_reported_although_other_addresses_fail(void **state)
 {
     const net_address at = refused();
     scene s;
@@ -375,7 +378,7 @@ static void another_key_is_told_though_other_addresses_are_silent_or_refuse(void
     finish(&s);
 }
 
-static void another_key_at_one_address_does_not_hide_the_right_one_at_the_next(void **state)
+static void different_key_at_one_address_does_not_prevent_a_match_at_the_next(void **state)
 {
     scene s;
     net_address late;
@@ -391,15 +394,16 @@ static void another_key_at_one_address_does_not_hide_the_right_one_at_the_next(v
         assert_true(ls_deadline_left(until_ms) > 0);
         assert_ok(poller_run_once(s.loop, 100));
     }
-    assert_ok(listener_listen_take(s.listener, fd)); /* the right one answers only after that */
+    /* The right listener replies only after that. */
+    assert_ok(listener_listen_take(s.listener, fd));
     s.n_listeners--;
     (void)await_done(&s);
     expect_connected(&s, 1);
     finish(&s);
 }
 
-/* One address of a list may be another machine's for the caller: that the key differs there is not the last word. */
-static void in_a_list_another_key_is_not_final(void **state)
+/* One of several candidates may be another machine: a different key there is not final. */
+static void different_key_is_not_final_for_one_of_several_candidates(void **state)
 {
     net_address late;
     scene s;
@@ -410,7 +414,7 @@ static void in_a_list_another_key_is_not_final(void **state)
     late = refused();
     add(&late);
     call_by(&s, true, SOON);
-    run_for(&s, 700); /* longer than the others have after a refusal by name */
+    run_for(&s, 700); /* longer than the other addresses get after a rejection by name */
     assert_int_equal(s.n_done, 0);
     assert_true(dial_last_error(s.dial)[0] != 0);
     assert_ok(listener_listen(s.listener, &late, &late));
@@ -419,7 +423,7 @@ static void in_a_list_another_key_is_not_final(void **state)
     finish(&s);
 }
 
-static void a_name_that_makes_no_sense_ends_it_at_once(void **state)
+static void invalid_name_ends_the_dial_at_once(void **state)
 {
     scene s;
 
@@ -435,7 +439,7 @@ static void a_name_that_makes_no_sense_ends_it_at_once(void **state)
 
 /* --- ends --- */
 
-static void the_deadline_is_kept_while_nobody_answers(void **state)
+static void deadline_holds_while_no_address_replies(void **state)
 {
     scene s;
     int64_t took_ms;
@@ -448,7 +452,7 @@ static void the_deadline_is_kept_while_nobody_answers(void **state)
         if (which == 0)
             add_silent(&s);
         else if (which == 1)
-            add_mute(&s);
+            add_unresponsive(&s);
         else
             add(&at);
         call(&s, 300);
@@ -460,7 +464,7 @@ static void the_deadline_is_kept_while_nobody_answers(void **state)
     }
 }
 
-static void it_may_be_closed_when_it_is_done(void **state)
+static void dial_may_be_closed_in_its_callback(void **state)
 {
     scene s;
 
@@ -478,7 +482,7 @@ static void it_may_be_closed_when_it_is_done(void **state)
     }
 }
 
-static void it_may_be_closed_at_any_time_and_then_says_nothing(void **state)
+static void closed_dial_calls_nothing_back(void **state)
 {
     scene s;
 
@@ -486,7 +490,7 @@ static void it_may_be_closed_at_any_time_and_then_says_nothing(void **state)
     dial_close(NULL);
     for (int n_turns = 0; n_turns < 6; n_turns++) {
         begin(&s);
-        add_mute(&s);
+        add_unresponsive(&s);
         add_listener(s.listener);
         call(&s, SOON);
         for (int i = 0; i < n_turns && s.n_done == 0; i++)
@@ -506,17 +510,17 @@ int main(void)
         cmocka_unit_test(dial_connects_to_a_listener_with_the_same_key),
         cmocka_unit_test(the_address_that_answers_is_taken),
         cmocka_unit_test(silent_addresses_do_not_hold_up_a_good_one),
-        cmocka_unit_test(it_calls_again_until_somebody_listens),
+        cmocka_unit_test(dial_repeats_until_a_listener_accepts),
         cmocka_unit_test(a_name_may_become_known_later),
         cmocka_unit_test(more_addresses_than_it_tries_do_no_harm),
-        cmocka_unit_test(another_key_ends_it_at_once_and_names_the_file_to_copy),
-        cmocka_unit_test(another_key_is_told_though_other_addresses_are_silent_or_refuse),
-        cmocka_unit_test(another_key_at_one_address_does_not_hide_the_right_one_at_the_next),
-        cmocka_unit_test(in_a_list_another_key_is_not_final),
-        cmocka_unit_test(a_name_that_makes_no_sense_ends_it_at_once),
-        cmocka_unit_test(the_deadline_is_kept_while_nobody_answers),
-        cmocka_unit_test(it_may_be_closed_when_it_is_done),
-        cmocka_unit_test(it_may_be_closed_at_any_time_and_then_says_nothing),
+        cmocka_unit_test(different_key_ends_the_dial_and_names_the_file_to_copy),
+        cmocka_unit_test(different_key_is_reported_although_other_addresses_fail),
+        cmocka_unit_test(different_key_at_one_address_does_not_prevent_a_match_at_the_next),
+        cmocka_unit_test(different_key_is_not_final_for_one_of_several_candidates),
+        cmocka_unit_test(invalid_name_ends_the_dial_at_once),
+        cmocka_unit_test(deadline_holds_while_no_address_replies),
+        cmocka_unit_test(dial_may_be_closed_in_its_callback),
+        cmocka_unit_test(closed_dial_calls_nothing_back),
     };
 
     if (log_configure("error") != LS_OK)

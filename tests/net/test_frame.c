@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_frame.c - wire fields, byte queues and frames: layout, limits and memory, with input in
+ * pieces of any size.
+ */
 #include "base/unit.h"
 
 #include "base/alloc.h"
@@ -72,7 +76,7 @@ static void a_reader_never_leaves_its_bytes(void **state)
     LS_UNUSED(state);
     assert_null(wire_read_bytes(&r, SIZE_MAX, &bytes));
     assert_int_equal(bytes, 0);
-    assert_int_equal(wire_read_u8(&r), 0); // the failure stays
+    assert_int_equal(wire_read_u8(&r), 0); // the failure is remembered
     assert_status(wire_reader_end(&r, "test"), LS_EPROTO);
     assert_last_error("test");
     r = wire_reader_over(NULL, 0);
@@ -90,7 +94,7 @@ static void a_reader_never_leaves_its_bytes(void **state)
     assert_last_error("6 bytes too many");
 }
 
-static void a_writer_without_memory_says_so_once(void **state)
+static void writer_without_memory_reports_it_at_the_end(void **state)
 {
     wire_writer w = {0};
 
@@ -116,7 +120,7 @@ static size_t put_frame(uint8_t *at, uint32_t type, const void *body, size_t byt
     return 8 + bytes;
 }
 
-/* Feeds in two pieces cut at `cut` and checks the three frames that must come. */
+/* Feeds two pieces, cut at `cut`, and checks the three frames. */
 static void check_cut(const uint8_t *stream, size_t n, size_t cut)
 {
     static const char *const bodies[] = {"", "hello", "second frame"};
@@ -156,7 +160,7 @@ static void frames_are_the_same_however_they_are_cut(void **state)
         check_cut(stream, n, cut);
 }
 
-static void a_frame_that_claims_too_much_is_refused_before_memory_is_taken(void **state)
+static void oversized_frame_is_refused_before_memory_is_allocated(void **state)
 {
     uint8_t header[8];
     frame_reader r;
@@ -173,7 +177,7 @@ static void a_frame_that_claims_too_much_is_refused_before_memory_is_taken(void 
     frame_reader_free(&r);
 
     frame_reader_init(&r, 1 << 30);
-    wire_put_u32(header, 1 << 30); // allowed, but only 8 bytes have come
+    wire_put_u32(header, 1 << 30); // allowed, but only 8 bytes have arrived
     assert_ok(frame_reader_feed(&r, header, sizeof(header)));
     assert_ok(frame_reader_next(&r, &f, &have));
     assert_false(have);
@@ -307,9 +311,9 @@ int main(void)
         cmocka_unit_test(numbers_are_little_endian),
         cmocka_unit_test(fields_come_back_as_written),
         cmocka_unit_test(a_reader_never_leaves_its_bytes),
-        cmocka_unit_test(a_writer_without_memory_says_so_once),
+        cmocka_unit_test(writer_without_memory_reports_it_at_the_end),
         cmocka_unit_test(frames_are_the_same_however_they_are_cut),
-        cmocka_unit_test(a_frame_that_claims_too_much_is_refused_before_memory_is_taken),
+        cmocka_unit_test(oversized_frame_is_refused_before_memory_is_allocated),
         cmocka_unit_test(memory_follows_the_bytes_and_is_given_back),
         cmocka_unit_test(many_frames_through_a_socket_arrive_in_order),
         cmocka_unit_test(a_full_queue_refuses_and_keeps_what_it_has),

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_frame_link.c - links on a poller: order, bounds, and the end of a link from either side.
+ */
 #include "base/unit.h"
 
 #include "base/clock.h"
@@ -17,25 +20,25 @@
 #define BODY_MAX  ((size_t)64 * 1024)
 #define QUEUE_MAX ((size_t)1024 * 1024)
 
-/* One end of a connection as a link, and what has come over it. */
+/* One end of a connection as a link, and the received messages. */
 typedef struct end {
     frame_link link;
     int n_messages;
     uint32_t last_type;
     uint64_t body_sum; /* of all bytes */
     size_t n_bytes;
-    ls_status verdict; /* on every message */
+    ls_status verdict; /* returned for every message */
     int n_ended;
     int n_drained;
     char why[256];
-    bool in_call; /* the test is inside of a function of the module */
+    bool in_call; /* the test is inside a function of the module */
 } end;
 
 typedef struct scene {
     poller *loop;
     end a;
     end b;
-    int other_fd; /* instead of b: raw */
+    int other_fd; /* a raw socket instead of b */
 } scene;
 
 static ls_status on_message(void *self, const frame *f)
@@ -48,7 +51,7 @@ static ls_status on_message(void *self, const frame *f)
     for (size_t i = 0; i < f->bytes; i++)
         e->body_sum += f->body[i];
     if (e->verdict != LS_OK)
-        return ls_fail(e->verdict, "nobody wants that");
+        return ls_fail(e->verdict, "unexpected message");
     return LS_OK;
 }
 
@@ -155,7 +158,7 @@ static void a_frame_may_come_byte_by_byte(void **state)
     finish(&s);
 }
 
-static void a_peer_that_goes_ends_the_link_behind_its_last_frame(void **state)
+static void closed_connection_ends_the_link_after_the_last_frame(void **state)
 {
     static const uint8_t bytes[FRAME_HEADER_BYTES] = {0, 0, 0, 0, 6};
     scene s;
@@ -167,7 +170,7 @@ static void a_peer_that_goes_ends_the_link_behind_its_last_frame(void **state)
     until(&s, s.a.n_ended == 1);
     assert_int_equal(s.a.n_messages, 1);
     assert_true(s.a.link.is_closed_by_peer);
-    send_frame(&s.a, 1, "late", 4); /* nobody is there, and nothing happens */
+    send_frame(&s.a, 1, "late", 4); /* no link, no effect */
     assert_ok(poller_run_once(s.loop, 0));
     assert_int_equal(s.a.n_ended, 1);
     finish(&s);
@@ -190,7 +193,7 @@ static void last_frame_of_a_peer_is_read_although_nothing_can_be_sent(void **sta
     finish(&s);
 }
 
-static void a_message_that_is_refused_ends_the_link_in_its_words(void **state)
+static void refused_message_ends_the_link_with_its_error_text(void **state)
 {
     scene s;
 
@@ -200,15 +203,15 @@ static void a_message_that_is_refused_ends_the_link_in_its_words(void **state)
     send_frame(&s.a, 1, "x", 1);
     send_frame(&s.a, 1, "y", 1);
     until(&s, s.b.n_ended == 1);
-    assert_int_equal(s.b.n_messages, 1); /* what comes behind is not looked at */
-    assert_string_equal(s.b.why, "nobody wants that");
+    assert_int_equal(s.b.n_messages, 1); /* later frames are ignored */
+    assert_string_equal(s.b.why, "unexpected message");
     assert_false(s.b.link.is_closed_by_peer);
     until(&s, s.a.n_ended == 1);
     assert_true(s.a.link.is_closed_by_peer);
     finish(&s);
 }
 
-static void a_frame_that_claims_too_much_ends_the_link(void **state)
+static void oversized_frame_ends_the_link(void **state)
 {
     uint8_t bytes[FRAME_HEADER_BYTES] = {0};
     scene s;
@@ -223,7 +226,7 @@ static void a_frame_that_claims_too_much_ends_the_link(void **state)
     finish(&s);
 }
 
-static void a_peer_that_does_not_read_is_given_up(void **state)
+static void link_to_a_peer_that_does_not_read_is_closed(void **state)
 {
     uint8_t *body = calloc(1, BODY_MAX);
     scene s;
@@ -235,7 +238,7 @@ static void a_peer_that_does_not_read_is_given_up(void **state)
         assert_true(frame_queue_bytes(&s.a.link.out) <= QUEUE_MAX);
     }
     assert_int_equal(s.a.link.fd, -1);
-    assert_int_equal(s.a.n_ended, 0); /* it is told later */
+    assert_int_equal(s.a.n_ended, 0); /* reported later */
     until(&s, s.a.n_ended == 1);
     assert_false(s.a.link.is_closed_by_peer);
     assert_string_equal(s.a.why, "it does not read what it is sent");
@@ -243,7 +246,7 @@ static void a_peer_that_does_not_read_is_given_up(void **state)
     free(body);
 }
 
-static void whoever_waits_hears_when_all_is_sent(void **state)
+static void drained_is_called_when_the_queue_is_empty(void **state)
 {
     uint8_t *body = calloc(1, BODY_MAX);
     uint8_t *sink = malloc(BODY_MAX);
@@ -254,13 +257,13 @@ static void whoever_waits_hears_when_all_is_sent(void **state)
     begin(&s, true);
     send_frame(&s.a, 1, "small", 5);
     assert_ok(poller_run_once(s.loop, 0));
-    assert_int_equal(s.a.n_drained, 0); /* it has not waited */
+    assert_int_equal(s.a.n_drained, 0); /* the queue was never full */
     for (; frame_queue_bytes(&s.a.link.out) < QUEUE_MAX / 2; n_sent++)
         send_frame(&s.a, 1, body, BODY_MAX);
     while (s.a.n_drained == 0) {
         while (read(s.other_fd, sink, BODY_MAX) > 0)
             continue;
-        send_frame(&s.a, 2, NULL, 0); /* may not be what empties the queue */
+        send_frame(&s.a, 2, NULL, 0); /* may not empty the queue */
         assert_ok(poller_run_once(s.loop, 100));
     }
     assert_int_equal(frame_queue_bytes(&s.a.link.out), 0);
@@ -271,7 +274,7 @@ static void whoever_waits_hears_when_all_is_sent(void **state)
     free(sink);
 }
 
-static void a_peer_that_floods_leaves_the_others_their_turn(void **state)
+static void flooding_peer_does_not_block_other_links(void **state)
 {
     uint8_t bytes[FRAME_HEADER_BYTES * 512] = {0};
     scene s;
@@ -289,7 +292,7 @@ static void a_peer_that_floods_leaves_the_others_their_turn(void **state)
         before = s.a.n_messages;
     }
     assert_true(most > 0);
-    assert_true(most <= 4 * 64 * 1024 / FRAME_HEADER_BYTES); /* four reads of a bounded size */
+    assert_true(most <= 4 * 64 * 1024 / FRAME_HEADER_BYTES); /* four reads of bounded size */
     assert_true(s.a.link.in.in.capacity <= (size_t)256 * 1024);
     finish(&s);
 }
@@ -341,7 +344,7 @@ static void finishing_has_an_end_even_if_the_peer_does_not_close(void **state)
     free(body);
 }
 
-static void a_link_that_is_closed_says_nothing_more(void **state)
+static void closed_link_calls_nothing_back(void **state)
 {
     uint8_t *body = calloc(1, BODY_MAX);
     scene s;
@@ -350,7 +353,7 @@ static void a_link_that_is_closed_says_nothing_more(void **state)
     begin(&s, true);
     while (s.a.link.fd >= 0)
         send_frame(&s.a, 1, body, BODY_MAX);
-    frame_link_close(&s.a.link); /* it was about to tell its end */
+    frame_link_close(&s.a.link); /* before it reports its end */
     frame_link_close(&s.a.link);
     frame_link_send(&s.a.link, 1, "x", 1);
     frame_link_finish(&s.a.link);
@@ -360,12 +363,12 @@ static void a_link_that_is_closed_says_nothing_more(void **state)
     free(body);
 }
 
-static void a_link_over_what_is_no_socket_fails_and_closes_it(void **state)
+static void link_over_an_invalid_socket_fails_and_closes_it(void **state)
 {
     end e = {.link = {.self = &e, .message = on_message, .ended = on_ended}};
     frame_link never = {0};
     poller *loop;
-    int regular = memfd_create("file", MFD_CLOEXEC); /* epoll takes none */
+    int regular = memfd_create("file", MFD_CLOEXEC); /* epoll refuses regular files */
 
     LS_UNUSED(state);
     assert_ok(poller_create(&loop));
@@ -384,17 +387,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frames_go_both_ways),
         cmocka_unit_test(a_frame_may_come_byte_by_byte),
-        cmocka_unit_test(a_peer_that_goes_ends_the_link_behind_its_last_frame),
+        cmocka_unit_test(closed_connection_ends_the_link_after_the_last_frame),
         cmocka_unit_test(last_frame_of_a_peer_is_read_although_nothing_can_be_sent),
-        cmocka_unit_test(a_message_that_is_refused_ends_the_link_in_its_words),
-        cmocka_unit_test(a_frame_that_claims_too_much_ends_the_link),
-        cmocka_unit_test(a_peer_that_does_not_read_is_given_up),
-        cmocka_unit_test(whoever_waits_hears_when_all_is_sent),
-        cmocka_unit_test(a_peer_that_floods_leaves_the_others_their_turn),
+        cmocka_unit_test(refused_message_ends_the_link_with_its_error_text),
+        cmocka_unit_test(oversized_frame_ends_the_link),
+        cmocka_unit_test(link_to_a_peer_that_does_not_read_is_closed),
+        cmocka_unit_test(drained_is_called_when_the_queue_is_empty),
+        cmocka_unit_test(flooding_peer_does_not_block_other_links),
         cmocka_unit_test(finishing_sends_everything_and_waits_for_the_peer),
         cmocka_unit_test(finishing_has_an_end_even_if_the_peer_does_not_close),
-        cmocka_unit_test(a_link_that_is_closed_says_nothing_more),
-        cmocka_unit_test(a_link_over_what_is_no_socket_fails_and_closes_it),
+        cmocka_unit_test(closed_link_calls_nothing_back),
+        cmocka_unit_test(link_over_an_invalid_socket_fails_and_closes_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

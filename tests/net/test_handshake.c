@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_handshake.c - the handshake in memory and over sockets: claims, different keys, and an
+ * attacker that changes, repeats or reflects messages.
+ */
 #include "base/unit.h"
 
 #include "base/clock.h"
@@ -15,7 +19,7 @@
 
 #define HELLO     68
 #define HEAD      5  /* of a hello and of a challenge: magic and version */
-#define SHARE     32 /* the end of a hello; behind the head of a challenge */
+#define SHARE     32 /* at the end of a hello; behind the head of a challenge */
 #define CHALLENGE 69
 #define PROOF     32
 #define VERDICT   40
@@ -33,7 +37,7 @@ static seal_pair seals; /* of the last connection */
 static const handshake_claim good_claim = {
     .purpose = NET_PURPOSE_CONTROL, .job = "0123456789abcdef", .from = 3, .to = 0, .generation = 2};
 
-/* Both ends in memory, with what one says to the other. */
+/* Both ends in memory, with the bytes that they exchange. */
 typedef struct exchange {
     handshake client;
     handshake server;
@@ -45,10 +49,10 @@ typedef struct exchange {
     size_t n_to_client;
 } exchange;
 
-/* What may happen to the bytes on their way; NULL: nothing. `at` counts the bytes of this direction from 0. */
+/* Changes bytes in transit; NULL: none. `at` counts the bytes of this direction from 0. */
 typedef bool (*meddle_fn)(void *arg, bool to_server, size_t at, uint8_t *byte);
 
-/* Moves what `from` has to say, in pieces of at most `piece`; false when there was nothing. */
+/* Moves the output of one end in pieces of at most `piece`; false when there was none. */
 static bool pump(exchange *x, bool to_server, size_t piece, meddle_fn meddle, void *arg)
 {
     handshake *from = to_server ? &x->client : &x->server;
@@ -91,7 +95,7 @@ static void run(exchange *x, const net_key *client_key, const net_key *server_ke
         continue;
 }
 
-static void both_ends_meet(void **state)
+static void both_ends_authenticate_each_other(void **state)
 {
     const net_key key = key_of(7);
     exchange x;
@@ -155,7 +159,7 @@ static void without_a_key_the_claims_are_still_compared(void **state)
     assert_int_equal(x.client_status, LS_EMISMATCH);
 }
 
-static void another_key_is_told_to_both_sides_with_the_file_to_copy(void **state)
+static void different_key_is_reported_on_both_sides_with_the_file_to_copy(void **state)
 {
     net_key client = key_of(1);
     net_key server = key_of(2);
@@ -175,12 +179,12 @@ static void another_key_is_told_to_both_sides_with_the_file_to_copy(void **state
     assert_int_equal(x.server.state, HANDSHAKE_FAILED);
 }
 
-static void what_the_client_wants_must_be_what_the_server_is(void **state)
+static void claim_must_match_the_expectation(void **state)
 {
     static const struct {
         handshake_claim expected;
-        const char *client_told;
-        const char *server_told;
+        const char *client_error;
+        const char *server_error;
     } cases[] = {
         {{NET_PURPOSE_DATA, "0123456789abcdef", 0, 0, 2, NET_AUTH, 0},
          "is not a hub",
@@ -202,7 +206,7 @@ static void what_the_client_wants_must_be_what_the_server_is(void **state)
          "mac here, auth at"},
     };
     const net_key key = key_of(7);
-    handshake_claim anyone = good_claim;
+    handshake_claim any_rank = good_claim;
     exchange x;
 
     LS_UNUSED(state);
@@ -210,11 +214,11 @@ static void what_the_client_wants_must_be_what_the_server_is(void **state)
         run(&x, &key, &key, &good_claim, &cases[i].expected, SIZE_MAX, NULL, NULL);
         assert_int_equal(x.client_status, LS_EMISMATCH);
         assert_int_equal(x.server_status, LS_EMISMATCH);
-        assert_non_null(strstr(x.client_text, cases[i].client_told));
-        assert_non_null(strstr(x.server_text, cases[i].server_told));
+        assert_non_null(strstr(x.client_text, cases[i].client_error));
+        assert_non_null(strstr(x.server_text, cases[i].server_error));
     }
-    anyone.to = HANDSHAKE_ANY_RANK;
-    run(&x, &key, &key, &good_claim, &anyone, SIZE_MAX, NULL, NULL);
+    any_rank.to = HANDSHAKE_ANY_RANK;
+    run(&x, &key, &key, &good_claim, &any_rank, SIZE_MAX, NULL, NULL);
     assert_int_equal(x.server.state, HANDSHAKE_DONE);
 }
 
@@ -251,15 +255,15 @@ static void flip_each_byte(net_security security, uint8_t flip)
 
             run(&x, &key, &key, &claim, &claim, SIZE_MAX, flip_one, &g);
             assert_int_not_equal(x.client.state, HANDSHAKE_DONE);
-            // The last message is the server's: who changes it harms the client only.
+            // The last message is the server's: a change harms the client only.
             if (to_server || at < CHALLENGE)
                 assert_int_not_equal(x.server.state, HANDSHAKE_DONE);
         }
     }
 }
 
-/* Public keys of the exchange included, with which the attacker would be in the middle. */
-static void one_changed_bit_anywhere_is_found(void **state)
+/* Includes the public keys of the exchange, with which an attacker could be in the middle. */
+static void every_changed_bit_is_detected(void **state)
 {
     static const uint8_t flips[] = {0x01, 0x80, 0xff};
 
@@ -270,7 +274,7 @@ static void one_changed_bit_anywhere_is_found(void **state)
     }
 }
 
-/* The server's MAC over what the server would have sent with the share in its transcript. */
+/* The server's MAC for a transcript with this share. */
 static void replace_server_share(handshake *server, const net_key *key)
 {
     crypto_auth_hmacsha256_state mac;
@@ -344,8 +348,8 @@ static bool stop_at(void *arg, bool to_server, size_t at, uint8_t *byte)
     return c->to_server != to_server || at < c->at;
 }
 
-/* Which connection of a pair it is cannot be changed on the way, and stands in no other hello. */
-static void the_number_of_a_data_connection_is_proved(void **state)
+/* The number of a connection cannot be changed in transit, and each hello has its own. */
+static void number_of_a_data_connection_is_authenticated(void **state)
 {
     const net_key key = key_of(7);
     handshake_claim claim = good_claim;
@@ -393,7 +397,7 @@ static void a_truncated_exchange_never_ends_well(void **state)
     }
 }
 
-/* All that went to the server in a good exchange. */
+/* All bytes to the server in a successful exchange. */
 typedef struct recording {
     uint8_t bytes[HELLO + PROOF];
 } recording;
@@ -407,7 +411,7 @@ static bool record(void *arg, bool to_server, size_t at, uint8_t *byte)
     return true;
 }
 
-static void a_recorded_client_cannot_be_played_again(void **state)
+static void recorded_client_cannot_be_replayed(void **state)
 {
     const net_key key = key_of(7);
     recording r;
@@ -427,7 +431,7 @@ static void a_recorded_client_cannot_be_played_again(void **state)
     assert_status(handshake_feed(&server, r.bytes + HELLO, PROOF, &used), LS_EAUTH);
 }
 
-static void a_reflected_proof_is_refused(void **state)
+static void reflected_mac_is_refused(void **state)
 {
     const net_key key = key_of(7);
     handshake client;
@@ -438,7 +442,7 @@ static void a_reflected_proof_is_refused(void **state)
     size_t used;
 
     LS_UNUSED(state);
-    // The server's own MAC sent back as the client's.
+    // The server's MAC, sent back as the client's.
     assert_ok(handshake_client(&client, &key, &good_claim, "hub"));
     assert_ok(handshake_server(&server, &key, &good_claim, "mirror"));
     out = handshake_output(&client, &n);
@@ -447,7 +451,7 @@ static void a_reflected_proof_is_refused(void **state)
     memcpy(mac, out + HEAD + SHARE, sizeof(mac));
     handshake_sent(&server, n);
     assert_status(handshake_feed(&server, mac, sizeof(mac), &used), LS_EAUTH);
-    // A client that gets its own bytes back.
+    // A client that receives its own bytes.
     assert_ok(handshake_client(&client, &key, &good_claim, "mirror"));
     out = handshake_output(&client, &n);
     {
@@ -459,7 +463,7 @@ static void a_reflected_proof_is_refused(void **state)
     }
 }
 
-static void a_stranger_learns_nothing_but_a_nonce_and_a_mac(void **state)
+static void unauthenticated_client_receives_only_a_nonce_and_a_mac(void **state)
 {
     const net_key key = key_of(7);
     const net_key wrong = key_of(8);
@@ -473,8 +477,8 @@ static void a_stranger_learns_nothing_but_a_nonce_and_a_mac(void **state)
     LS_UNUSED(state);
     secret.generation = 77;
     run(&x, &wrong, &key, &good_claim, &secret, SIZE_MAX, NULL, NULL);
-    assert_int_equal(x.client_status, LS_EAUTH); // and not that the generation differs
-    assert_ok(handshake_server(&server, &key, &secret, "stranger"));
+    assert_int_equal(x.client_status, LS_EAUTH); // not LS_EMISMATCH for the generation
+    assert_ok(handshake_server(&server, &key, &secret, "a client"));
     assert_status(handshake_feed(&server,
                                  "GET / HTTP/1.1\r\nHost: x\r\nUser-Agent: a-browser-of-no-"
                                  "fame/1.0\r\n\r\n\r\n",
@@ -485,7 +489,7 @@ static void a_stranger_learns_nothing_but_a_nonce_and_a_mac(void **state)
     assert_int_equal(n, 0);
 }
 
-static void another_version_is_named_to_both_sides(void **state)
+static void different_version_is_reported_on_both_sides(void **state)
 {
     const net_key key = key_of(7);
     uint8_t hello[HELLO] = "LSTP\1\1";
@@ -507,8 +511,8 @@ static void another_version_is_named_to_both_sides(void **state)
     assert_last_error("the hub uses version 3 of Lockstep's protocol, not 2: install the same");
 }
 
-/* Version 1 answers a hello of another version with the end of the connection. */
-static void missing_answer_names_an_older_version(void **state)
+/* Version 1 closes the connection after a hello of another version. */
+static void missing_reply_names_an_older_version(void **state)
 {
     const net_key key = key_of(7);
     uint8_t hello[HELLO];
@@ -578,7 +582,7 @@ static void accept_one(void *arg)
     handshake_wipe(&h);
 }
 
-static void sockets_carry_it_and_what_follows(void **state)
+static void socket_handshake_leaves_the_following_bytes(void **state)
 {
     const net_key key = key_of(7);
     accepter a = {.key = &key};
@@ -602,7 +606,7 @@ static void sockets_carry_it_and_what_follows(void **state)
     close(fds[1]);
 }
 
-static void both_ends_of_a_socket_hear_of_another_key(void **state)
+static void both_ends_of_a_socket_report_a_different_key(void **state)
 {
     const net_key key = key_of(7);
     const net_key other = key_of(8);
@@ -623,7 +627,7 @@ static void both_ends_of_a_socket_hear_of_another_key(void **state)
     close(fds[1]);
 }
 
-static void silence_ends_at_the_deadline_and_a_hang_up_at_once(void **state)
+static void silent_peer_times_out_and_closed_connection_fails_at_once(void **state)
 {
     const net_key key = key_of(7);
     int fds[2];
@@ -645,26 +649,26 @@ static void silence_ends_at_the_deadline_and_a_hang_up_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_ends_meet),
+        cmocka_unit_test(both_ends_authenticate_each_other),
         cmocka_unit_test(both_ends_make_a_fresh_share_each_time),
         cmocka_unit_test(pieces_of_any_size_give_the_same_result),
         cmocka_unit_test(without_a_key_the_claims_are_still_compared),
-        cmocka_unit_test(another_key_is_told_to_both_sides_with_the_file_to_copy),
-        cmocka_unit_test(what_the_client_wants_must_be_what_the_server_is),
-        cmocka_unit_test(one_changed_bit_anywhere_is_found),
-        cmocka_unit_test(the_number_of_a_data_connection_is_proved),
+        cmocka_unit_test(different_key_is_reported_on_both_sides_with_the_file_to_copy),
+        cmocka_unit_test(claim_must_match_the_expectation),
+        cmocka_unit_test(every_changed_bit_is_detected),
+        cmocka_unit_test(number_of_a_data_connection_is_authenticated),
         cmocka_unit_test(a_truncated_exchange_never_ends_well),
-        cmocka_unit_test(a_recorded_client_cannot_be_played_again),
-        cmocka_unit_test(a_reflected_proof_is_refused),
-        cmocka_unit_test(a_stranger_learns_nothing_but_a_nonce_and_a_mac),
-        cmocka_unit_test(another_version_is_named_to_both_sides),
-        cmocka_unit_test(missing_answer_names_an_older_version),
+        cmocka_unit_test(recorded_client_cannot_be_replayed),
+        cmocka_unit_test(reflected_mac_is_refused),
+        cmocka_unit_test(unauthenticated_client_receives_only_a_nonce_and_a_mac),
+        cmocka_unit_test(different_version_is_reported_on_both_sides),
+        cmocka_unit_test(missing_reply_names_an_older_version),
         cmocka_unit_test(public_key_without_a_secret_is_refused),
         cmocka_unit_test(secret_is_erased_at_the_end),
         cmocka_unit_test(bytes_behind_the_handshake_stay_untouched),
-        cmocka_unit_test(sockets_carry_it_and_what_follows),
-        cmocka_unit_test(both_ends_of_a_socket_hear_of_another_key),
-        cmocka_unit_test(silence_ends_at_the_deadline_and_a_hang_up_at_once),
+        cmocka_unit_test(socket_handshake_leaves_the_following_bytes),
+        cmocka_unit_test(both_ends_of_a_socket_report_a_different_key),
+        cmocka_unit_test(silent_peer_times_out_and_closed_connection_fails_at_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_key.c - keys: derivation, key files and their permissions, and keys inherited by memfd or
+ * pipe.
+ */
 #include "base/unit.h"
 
 #include "base/process_id.h"
@@ -71,7 +75,7 @@ static void write_file(const char *path, const char *content, mode_t mode)
     close(fd);
 }
 
-static void the_users_key_is_made_once_and_kept_private(void **state)
+static void user_key_is_created_once_with_private_mode(void **state)
 {
     net_key first;
     net_key second;
@@ -109,7 +113,7 @@ static void a_named_key_file_must_exist(void **state)
     assert_true(net_key_equal(&key, &copy));
 }
 
-static void key_files_that_others_may_read_are_refused(void **state)
+static void key_files_readable_by_others_are_refused(void **state)
 {
     static const mode_t modes[] = {0640, 0604, 0660, 0644, 0620, 0602};
     net_key key;
@@ -126,7 +130,7 @@ static void key_files_that_others_may_read_are_refused(void **state)
     assert_ok(net_key_read_file(in_folder("open"), &key));
 }
 
-static void links_folders_and_pipes_are_no_key_files(void **state)
+static void links_folders_and_pipes_are_refused_as_key_files(void **state)
 {
     net_key key;
     char target[256];
@@ -144,7 +148,7 @@ static void links_folders_and_pipes_are_no_key_files(void **state)
                   LS_EAUTH); // and does not wait for a writer
 }
 
-static void content_that_is_no_key_is_refused(void **state)
+static void invalid_key_file_content_is_refused(void **state)
 {
     static const char digits[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
     char text[200];
@@ -181,7 +185,7 @@ static void set_fd(int fd)
     setenv(NET_KEY_FD_ENV, text_format(text, sizeof(text), "%d", fd), 1);
 }
 
-/* Forked children keep the descriptor: by its name anybody can tell whose they are. */
+/* Forked children keep the descriptor: its name shows the agent. */
 static void the_memfd_names_its_maker(void **state)
 {
     char path[64];
@@ -207,15 +211,15 @@ static void the_memfd_names_its_maker(void **state)
     close(fd);
 }
 
-static void the_path_of_the_users_key_is_told(void **state)
+static void path_of_the_user_key_is_returned(void **state)
 {
     char path[256];
 
     LS_UNUSED(state);
-    setenv("HOME", "/home/somebody", 1);
+    setenv("HOME", "/home/alice", 1);
     unsetenv(NET_KEY_FILE_ENV);
     assert_ok(net_key_user_path(path, sizeof(path)));
-    assert_string_equal(path, "/home/somebody/.config/lockstep/key");
+    assert_string_equal(path, "/home/alice/.config/lockstep/key");
     assert_status(net_key_user_path(path, 20), LS_EINVAL);
     setenv(NET_KEY_FILE_ENV, "/tmp/key", 1);
     assert_ok(net_key_user_path(path, sizeof(path)));
@@ -244,9 +248,9 @@ static void a_memfd_can_be_inherited_again_and_again(void **state)
         assert_ok(net_key_inherit(&got, &found));
         assert_true(found);
         assert_true(net_key_equal(&key, &got));
-        assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC); // its own children do not get it
+        assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC); // its own children do not inherit it
     }
-    assert_int_equal(pwrite(fd, "x", 1, 0), -1); // and nobody can change it
+    assert_int_equal(pwrite(fd, "x", 1, 0), -1); // and it is read-only
     close(fd);
     unsetenv(NET_KEY_FD_ENV);
 }
@@ -302,13 +306,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(derived_keys_differ_by_purpose_and_name),
-        cmocka_unit_test(the_users_key_is_made_once_and_kept_private),
+        cmocka_unit_test(user_key_is_created_once_with_private_mode),
         cmocka_unit_test(a_named_key_file_must_exist),
-        cmocka_unit_test(key_files_that_others_may_read_are_refused),
-        cmocka_unit_test(links_folders_and_pipes_are_no_key_files),
-        cmocka_unit_test(content_that_is_no_key_is_refused),
+        cmocka_unit_test(key_files_readable_by_others_are_refused),
+        cmocka_unit_test(links_folders_and_pipes_are_refused_as_key_files),
+        cmocka_unit_test(invalid_key_file_content_is_refused),
         cmocka_unit_test(the_memfd_names_its_maker),
-        cmocka_unit_test(the_path_of_the_users_key_is_told),
+        cmocka_unit_test(path_of_the_user_key_is_returned),
         cmocka_unit_test(a_memfd_can_be_inherited_again_and_again),
         cmocka_unit_test(a_pipe_is_read_once_and_closed),
         cmocka_unit_test(a_descriptor_without_a_key_is_refused_and_left_alone),

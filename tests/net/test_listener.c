@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_listener.c - the listener that authenticates peers: accepted peers, refusals, silent
+ * connections and missing descriptors.
+ */
 #include "base/unit.h"
 
 #include "base/clock.h"
@@ -21,7 +25,7 @@ static net_key key;
 static seal_pair seals; /* of the last connection */
 
 /* A listener in a thread of its own, and the last accepted peer. */
-typedef struct house {
+typedef struct scene {
     ls_thread thread;
     poller *loop;
     listener *listener;
@@ -29,11 +33,11 @@ typedef struct house {
     atomic_bool is_over;
     atomic_int n_accepted;
     listener_peer peer; /* complete once n_accepted has grown */
-} house;
+} scene;
 
 static void enter(void *self, const listener_peer *peer)
 {
-    house *h = self;
+    scene *h = self;
 
     file_close(&h->peer.fd);
     h->peer = *peer;
@@ -42,14 +46,14 @@ static void enter(void *self, const listener_peer *peer)
 
 static void serve(void *arg)
 {
-    house *h = arg;
+    scene *h = arg;
 
     while (!atomic_load(&h->is_over))
         if (poller_run_once(h->loop, -1) != LS_OK)
             return;
 }
 
-static listener_options options(house *h)
+static listener_options options(scene *h)
 {
     return (listener_options){
         .name = "listener",
@@ -60,7 +64,7 @@ static listener_options options(house *h)
     };
 }
 
-static void build(house *h, const listener_options *opt, const char *where)
+static void build(scene *h, const listener_options *opt, const char *where)
 {
     net_address at;
 
@@ -74,28 +78,28 @@ static void build(house *h, const listener_options *opt, const char *where)
     assert_ok(listener_listen(h->listener, &at, &h->at));
 }
 
-static void open_house(house *h, const listener_options *opt, const char *where)
+static void open_scene(scene *h, const listener_options *opt, const char *where)
 {
     build(h, opt, where);
     assert_ok(ls_thread_start(&h->thread, "listener", serve, h));
 }
 
-static void tear_down(house *h)
+static void stop_scene(scene *h)
 {
     listener_destroy(h->listener);
     poller_destroy(h->loop);
     file_close(&h->peer.fd);
 }
 
-static void close_house(house *h)
+static void close_scene(scene *h)
 {
     atomic_store(&h->is_over, true);
     poller_wake(h->loop);
     ls_thread_join(&h->thread);
-    tear_down(h);
+    stop_scene(h);
 }
 
-static int knock(const house *h)
+static int connect_client(const scene *h)
 {
     int fd;
 
@@ -105,17 +109,17 @@ static int knock(const house *h)
 
 static const handshake_claim node = {.purpose = NET_PURPOSE_NODE, .job = JOB, .from = 7};
 
-static int come_in(const house *h)
+static int come_in(const scene *h)
 {
-    const int fd = knock(h);
+    const int fd = connect_client(h);
 
     assert_ok(
         handshake_connect(fd, &key, &node, "the listener", ls_deadline_ms(SOON), NULL, &seals));
     return fd;
 }
 
-/* The verdict may arrive before the owner has been told. */
-static void wait_for_accepted(house *h, int n)
+/* The client may see the verdict before `accepted` is called. */
+static void wait_for_accepted(scene *h, int n)
 {
     const int64_t deadline_ms = ls_deadline_ms(SOON);
 
@@ -135,14 +139,14 @@ static void expect_closed(int fd)
 
 /* --- tests --- */
 
-static void a_guest_comes_with_its_name_and_what_it_proved(void **state)
+static void accepted_peer_has_its_name_and_authenticated_claim(void **state)
 {
-    house h = {0};
+    scene h = {0};
     const listener_options opt = options(&h);
     int fd;
 
     LS_UNUSED(state);
-    open_house(&h, &opt, "127.0.0.1:0");
+    open_scene(&h, &opt, "127.0.0.1:0");
     fd = come_in(&h);
     wait_for_accepted(&h, 1);
     assert_int_equal(h.peer.claim.from, 7);
@@ -150,57 +154,57 @@ static void a_guest_comes_with_its_name_and_what_it_proved(void **state)
     assert_int_equal(h.peer.pid, 0);
     assert_non_null(strstr(h.peer.name, "127.0.0.1:"));
     close(fd);
-    close_house(&h);
+    close_scene(&h);
 }
 
 static void the_process_behind_a_unix_socket_is_known(void **state)
 {
-    house h = {0};
+    scene h = {0};
     const listener_options opt = options(&h);
     char expected[LISTENER_PEER_TEXT];
     int fd;
 
     LS_UNUSED(state);
-    open_house(&h, &opt, NULL);
+    open_scene(&h, &opt, NULL);
     fd = come_in(&h);
     wait_for_accepted(&h, 1);
     text_format(expected, sizeof(expected), "process %d", (int)getpid());
     assert_int_equal(h.peer.pid, getpid());
     assert_string_equal(h.peer.name, expected);
     close(fd);
-    close_house(&h);
+    close_scene(&h);
 }
 
 static void nothing_behind_the_handshake_is_read(void **state)
 {
-    house h = {0};
+    scene h = {0};
     const listener_options opt = options(&h);
     const int64_t deadline_ms = ls_deadline_ms(SOON);
     handshake shake = {0};
-    char heard[5] = "";
+    char received[5] = "";
     short events;
     int fd;
 
     LS_UNUSED(state);
-    open_house(&h, &opt, "127.0.0.1:0");
-    fd = knock(&h);
+    open_scene(&h, &opt, "127.0.0.1:0");
+    fd = connect_client(&h);
     assert_ok(handshake_client(&shake, &key, &node, "the listener"));
     assert_ok(handshake_step(&shake, fd, &events));
-    while (shake.step == 0) { // until the proof has gone
+    while (shake.step == 0) { // until the MAC has been sent
         assert_ok(net_wait(fd, events, deadline_ms));
         assert_ok(handshake_step(&shake, fd, &events));
     }
     assert_ok(net_send_all(fd, "the listener", "hello", 5, deadline_ms));
     wait_for_accepted(&h, 1);
-    assert_ok(net_recv_all(h.peer.fd, "the peer", heard, 5, deadline_ms));
-    assert_memory_equal(heard, "hello", 5);
+    assert_ok(net_recv_all(h.peer.fd, "the peer", received, 5, deadline_ms));
+    assert_memory_equal(received, "hello", 5);
     close(fd);
-    close_house(&h);
+    close_scene(&h);
 }
 
-static void another_key_or_purpose_stays_outside(void **state)
+static void different_key_or_purpose_is_refused(void **state)
 {
-    house h = {0};
+    scene h = {0};
     const listener_options opt = options(&h);
     handshake_claim rank = node;
     net_key other;
@@ -208,14 +212,14 @@ static void another_key_or_purpose_stays_outside(void **state)
 
     LS_UNUSED(state);
     assert_ok(net_key_random(&other));
-    open_house(&h, &opt, "127.0.0.1:0");
-    fd = knock(&h);
+    open_scene(&h, &opt, "127.0.0.1:0");
+    fd = connect_client(&h);
     assert_int_equal(
         handshake_connect(fd, &other, &node, "the listener", ls_deadline_ms(SOON), NULL, &seals),
         LS_EAUTH);
     close(fd);
     rank.purpose = NET_PURPOSE_CONTROL;
-    fd = knock(&h);
+    fd = connect_client(&h);
     assert_int_equal(
         handshake_connect(fd, &key, &rank, "the listener", ls_deadline_ms(SOON), NULL, &seals),
         LS_EMISMATCH);
@@ -223,45 +227,45 @@ static void another_key_or_purpose_stays_outside(void **state)
     close(fd);
     close(come_in(&h));
     wait_for_accepted(&h, 1);
-    close_house(&h);
+    close_scene(&h);
     assert_int_equal(atomic_load(&h.n_accepted), 1);
 }
 
-static void a_hundred_silent_ones_keep_nobody_waiting(void **state)
+static void hundred_silent_connections_do_not_delay_a_peer(void **state)
 {
-    house h = {0};
+    scene h = {0};
     const listener_options opt = options(&h);
     int silent[100];
 
     LS_UNUSED(state);
-    open_house(&h, &opt, "127.0.0.1:0");
+    open_scene(&h, &opt, "127.0.0.1:0");
     for (int i = 0; i < 100; i++)
-        silent[i] = knock(&h);
+        silent[i] = connect_client(&h);
     close(come_in(&h));
-    expect_closed(silent[0]); // one of those that made room
+    expect_closed(silent[0]); // evicted for the peer
     for (int i = 1; i < 100; i++)
         close(silent[i]);
-    close_house(&h);
+    close_scene(&h);
 }
 
-static void strangers_are_counted_and_closed_with_the_listener(void **state)
+static void pending_connections_are_counted_and_closed_with_the_listener(void **state)
 {
-    house h = {0};
+    scene h = {0};
     const listener_options opt = options(&h);
     int fd;
 
     LS_UNUSED(state);
     build(&h, &opt, "127.0.0.1:0");
-    fd = knock(&h);
+    fd = connect_client(&h);
     while (listener_pending(h.listener) == 0)
         assert_ok(poller_run_once(h.loop, SOON));
-    tear_down(&h);
+    stop_scene(&h);
     expect_closed(fd);
 }
 
 static void when_descriptors_run_out_the_listener_recovers(void **state)
 {
-    house h = {0};
+    scene h = {0};
     const listener_options opt = options(&h);
     struct rlimit before;
     struct rlimit few;
@@ -269,7 +273,7 @@ static void when_descriptors_run_out_the_listener_recovers(void **state)
 
     LS_UNUSED(state);
     build(&h, &opt, "127.0.0.1:0");
-    waiting = knock(&h);
+    waiting = connect_client(&h);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     few = before;
     few.rlim_cur = 3; // fewer than are open
@@ -281,45 +285,45 @@ static void when_descriptors_run_out_the_listener_recovers(void **state)
     close(come_in(&h));
     wait_for_accepted(&h, 1);
     close(waiting);
-    close_house(&h);
+    close_scene(&h);
 }
 
 static void without_a_key_it_listens_at_unix_sockets_only(void **state)
 {
-    house h = {0};
+    scene h = {0};
     listener_options opt = options(&h);
     net_address at;
     int fd;
 
     LS_UNUSED(state);
     opt.key = NULL;
-    open_house(&h, &opt, NULL);
-    fd = knock(&h);
+    open_scene(&h, &opt, NULL);
+    fd = connect_client(&h);
     assert_ok(
         handshake_connect(fd, NULL, &node, "the listener", ls_deadline_ms(SOON), NULL, &seals));
     close(fd);
     wait_for_accepted(&h, 1);
-    close_house(&h);
+    close_scene(&h);
 
     opt.insecure = false;
     build(&h, &opt, NULL);
     assert_ok(net_address_decode("127.0.0.1:0", &at));
     assert_int_equal(listener_listen(h.listener, &at, NULL), LS_EAUTH);
-    tear_down(&h);
+    stop_scene(&h);
     opt.insecure = true;
     build(&h, &opt, "127.0.0.1:0");
-    tear_down(&h);
+    stop_scene(&h);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_guest_comes_with_its_name_and_what_it_proved),
+        cmocka_unit_test(accepted_peer_has_its_name_and_authenticated_claim),
         cmocka_unit_test(the_process_behind_a_unix_socket_is_known),
         cmocka_unit_test(nothing_behind_the_handshake_is_read),
-        cmocka_unit_test(another_key_or_purpose_stays_outside),
-        cmocka_unit_test(a_hundred_silent_ones_keep_nobody_waiting),
-        cmocka_unit_test(strangers_are_counted_and_closed_with_the_listener),
+        cmocka_unit_test(different_key_or_purpose_is_refused),
+        cmocka_unit_test(hundred_silent_connections_do_not_delay_a_peer),
+        cmocka_unit_test(pending_connections_are_counted_and_closed_with_the_listener),
         cmocka_unit_test(when_descriptors_run_out_the_listener_recovers),
         cmocka_unit_test(without_a_key_it_listens_at_unix_sockets_only),
     };

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_poller.c - the event loop: descriptors, timers that change in callbacks, and wake-ups from
+ * other threads.
+ */
 #include "base/unit.h"
 
 #include "base/clock.h"
@@ -60,7 +64,7 @@ static void readable_and_writable_are_reported(void **state)
     assert_ok(poller_change(w.watch, POLL_READ));
     close(fds[1]);
     assert_ok(poller_run_once(p, 1000));
-    assert_true((w.last & POLL_READ) != 0); // the end is readable
+    assert_true((w.last & POLL_READ) != 0); // the end of the stream is readable
     poller_unwatch(w.watch);
     w.n_calls = 0;
     assert_ok(poller_run_once(p, 0));
@@ -84,7 +88,7 @@ static void an_unwatched_descriptor_is_silent_even_in_the_same_batch(void **stat
     assert_ok(poller_create(&p));
     assert_ok(poller_watch(p, a[0], POLL_READ, on_event, &w[0], &w[0].watch));
     assert_ok(poller_watch(p, b[0], POLL_READ, on_event, &w[1], &w[1].watch));
-    w[0].also_unwatch = w[1].watch; // whichever comes first takes the other away
+    w[0].also_unwatch = w[1].watch; // the first callback unwatches the other
     w[1].also_unwatch = w[0].watch;
     assert_int_equal(write(a[1], "x", 1), 1);
     assert_int_equal(write(b[1], "x", 1), 1);
@@ -105,17 +109,17 @@ typedef struct alarm_state {
     struct alarm_state *cancels;
     int n_calls;
     int order;
-    int again_ms; /* > 0: sets itself once more */
+    int again_ms; /* > 0: sets itself again */
 } alarm_state;
 
-static int n_fired;
+static int n_calls;
 
 static void on_alarm(void *arg)
 {
     alarm_state *a = arg;
 
     a->n_calls++;
-    a->order = ++n_fired;
+    a->order = ++n_calls;
     if (a->cancels != NULL)
         poller_timer_cancel(&a->cancels->timer);
     if (a->again_ms > 0)
@@ -137,12 +141,12 @@ static void timers_fire_in_order_and_not_too_early(void **state)
     const int64_t now_ms = ls_now_ms();
 
     LS_UNUSED(state);
-    n_fired = 0;
+    n_calls = 0;
     assert_ok(poller_create(&p));
     poller_timer_set(p, &a[0].timer, now_ms + 60, on_alarm, &a[0]);
     poller_timer_set(p, &a[1].timer, now_ms + 20, on_alarm, &a[1]);
     poller_timer_set(p, &a[2].timer, now_ms + 40, on_alarm, &a[2]);
-    while (n_fired < 3) {
+    while (n_calls < 3) {
         assert_ok(poller_run_once(p, 10000));
         for (int i = 0; i < 3; i++)
             assert_true(a[i].n_calls == 0 || ls_now_ms() >= a[i].timer.due_ms);
@@ -160,7 +164,7 @@ static void timers_can_be_moved_cancelled_and_set_from_callbacks(void **state)
     const int64_t now_ms = ls_now_ms();
 
     LS_UNUSED(state);
-    n_fired = 0;
+    n_calls = 0;
     assert_ok(poller_create(&p));
     a[0].cancels = &a[1];
     a[2].p = p;
@@ -172,7 +176,7 @@ static void timers_can_be_moved_cancelled_and_set_from_callbacks(void **state)
     assert_ok(poller_run_once(p, 0));
     assert_int_equal(a[0].n_calls, 1);
     assert_int_equal(a[1].n_calls, 0);
-    assert_int_equal(a[2].n_calls, 1); // once a round, though due again at once
+    assert_int_equal(a[2].n_calls, 1); // once per round, although due again at once
     assert_ok(poller_run_once(p, 1000));
     assert_int_equal(a[2].n_calls, 2);
     poller_timer_cancel(&a[2].timer);
@@ -209,7 +213,7 @@ static void wake_ups_of_other_threads_are_never_lost(void **state)
     assert_ok(poller_create(&w.p));
     assert_ok(ls_thread_start(&thread, "wake", wake_often, &w));
     while (atomic_load_explicit(&w.n_asked, memory_order_acquire) < 1000)
-        assert_ok(poller_run_once(w.p, 30000)); // a lost one would make this wait to its end
+        assert_ok(poller_run_once(w.p, 30000)); // with a lost wake-up this waits until its timeout
     ls_thread_join(&thread);
     assert_true(ls_deadline_left(deadline_ms) > 0);
     poller_destroy(w.p);

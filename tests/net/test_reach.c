@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether other hosts reach this one at an address that its user has given. */
+/*
+ * test_reach.c - whether other hosts reach this one at a configured address.
+ */
 #include "base/unit.h"
 
 #include "base/text.h"
@@ -9,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void addresses_are_told_apart(void **state)
+static void addresses_are_classified(void **state)
 {
     LS_UNUSED(state);
     assert_int_equal(net_reach_of("127.0.0.1:29500"), NET_REACH_LOOPBACK);
@@ -20,10 +22,10 @@ static void addresses_are_told_apart(void **state)
     assert_int_equal(net_reach_of("[::]:29500"), NET_REACH_WILDCARD);
     assert_int_equal(net_reach_of("192.0.2.1:29500"), NET_REACH_ELSEWHERE);
     assert_int_equal(net_reach_of("[2001:db8::1]:29500"), NET_REACH_ELSEWHERE);
-    assert_int_equal(net_reach_of("name.invalid:29500"), NET_REACH_OK); /* is not known */
+    assert_int_equal(net_reach_of("name.invalid:29500"), NET_REACH_OK); /* unknown name */
 }
 
-static void own_addresses_of_all_interfaces_are_own(void **state)
+static void addresses_of_all_interfaces_are_local(void **state)
 {
     net_interface found[16];
     char text[NET_ADDRESS_TEXT_MAX];
@@ -37,7 +39,7 @@ static void own_addresses_of_all_interfaces_are_own(void **state)
 }
 
 /* Debian resolves it to 127.0.1.1. */
-static void own_name_is_own_with_its_domain_and_without(void **state)
+static void host_name_is_local_with_and_without_its_domain(void **state)
 {
     char host[256] = "";
     char place[512];
@@ -81,9 +83,9 @@ static void warning_names_the_own_addresses_best_first(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(addresses_are_told_apart),
-        cmocka_unit_test(own_addresses_of_all_interfaces_are_own),
-        cmocka_unit_test(own_name_is_own_with_its_domain_and_without),
+        cmocka_unit_test(addresses_are_classified),
+        cmocka_unit_test(addresses_of_all_interfaces_are_local),
+        cmocka_unit_test(host_name_is_local_with_and_without_its_domain),
         cmocka_unit_test(warning_names_the_own_addresses_best_first),
     };
 

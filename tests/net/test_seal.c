@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys from a handshake, records, and what an attacker between two ends can do to them. */
+/*
+ * test_seal.c - session keys from a handshake, sealed records, and an attacker between two ends.
+ */
 #include "base/unit.h"
 
 #include "base/alloc.h"
@@ -119,7 +121,7 @@ static void shake(handshake *client, net_security here, handshake *server, net_s
     }
 }
 
-static void both_ends_get_the_same_two_keys_and_each_connection_others(void **state)
+static void both_ends_derive_two_keys_that_differ_by_connection(void **state)
 {
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(modes); i++) {
@@ -142,17 +144,17 @@ static void both_ends_get_the_same_two_keys_and_each_connection_others(void **st
     }
 }
 
-/* --- an attacker who has recorded the traffic and gets the job's key afterwards --- */
+/* --- an attacker with recorded traffic that gets the job's key later --- */
 
 #define HELLO 68
 #define SHARE crypto_kx_PUBLICKEYBYTES
 
 typedef struct recording {
-    uint8_t transcript[HELLO + SHARE]; /* the hello and the server's share, as on the wire */
+    uint8_t transcript[HELLO + SHARE]; /* the hello and the server's share, as sent */
     uint8_t record[SEAL_OVERHEAD + 6]; /* from the client */
 } recording;
 
-/* Whether the job's key and `secret`, as the client's, give the key of the recorded record. */
+/* Whether the job's key and `secret`, as the client's, derive the key of the recorded record. */
 static bool opens_with(const recording *r, const uint8_t *secret, size_t bytes)
 {
     static const char direction[] = "lockstep client";
@@ -173,7 +175,7 @@ static bool opens_with(const recording *r, const uint8_t *secret, size_t bytes)
     return seal_open(&s, record, sizeof(record), &whole, &n) == LS_OK && whole > 0;
 }
 
-/* The client's sending key, as crypto_kx gives it to the owner of `secret`. */
+/* The client's sending key, as crypto_kx derives it for the owner of `secret`. */
 static bool opens_with_exchange(const recording *r, const uint8_t secret[SHARE])
 {
     const uint8_t *client = r->transcript + HELLO - SHARE;
@@ -185,7 +187,7 @@ static bool opens_with_exchange(const recording *r, const uint8_t secret[SHARE])
            opens_with(r, out, sizeof(out));
 }
 
-/* A connection as the wire has it; gives the client's secret, which is not on the wire. */
+/* A connection as it is sent; returns the client's secret, which is not sent. */
 static void record_connection(recording *r, uint8_t secret[SHARE])
 {
     handshake_claim claim = plain_claim;
@@ -218,7 +220,7 @@ static void recorded_traffic_and_the_job_key_do_not_give_the_session_keys(void *
 
     LS_UNUSED(state);
     record_connection(&r, secret);
-    assert_true(opens_with_exchange(&r, secret)); // so the attempts below can succeed
+    assert_true(opens_with_exchange(&r, secret)); // so the attempts below could succeed
     assert_false(opens_with(&r, zeros, 0));
     assert_false(opens_with(&r, zeros, sizeof(zeros)));
     assert_false(opens_with(&r, job_key.bytes, sizeof(job_key.bytes)));
@@ -243,7 +245,7 @@ static void without_a_mode_nothing_is_sealed(void **state)
     assert_memory_equal(&seals, &none, sizeof(seals));
 }
 
-static void another_mode_is_told_to_both_sides(void **state)
+static void different_mode_is_reported_on_both_sides(void **state)
 {
     handshake c;
     handshake s;
@@ -294,7 +296,7 @@ static void start(net_security mode, seal *s)
 }
 
 /* Computed by an independent program from the definitions (RFC 7693, RFC 8439). */
-static void records_look_as_written_down(void **state)
+static void records_have_the_documented_layout(void **state)
 {
     static const char *const expected[2][2] = {
         {"050000000000000068656c6c6f1ece626023cff200469b6e39577db8ec",
@@ -320,7 +322,7 @@ static void records_look_as_written_down(void **state)
 
 /* Frames of many sizes in one sealed stream. */
 typedef struct stream {
-    uint8_t *plain; /* what is to come out: type and size of each frame, and its bytes */
+    uint8_t *plain; /* the expected output: type and size of each frame, and its bytes */
     size_t n_plain;
     frame_queue sealed;
 } stream;
@@ -370,10 +372,10 @@ static const uint8_t *sealed_bytes(const stream *t)
     return t->sealed.out.data + t->sealed.out.start;
 }
 
-/* One end that reads; what has come out. */
+/* A reading end and its output. */
 typedef struct listener {
     frame_reader in;
-    stream heard;
+    stream received;
 } listener;
 
 static void open_ears(listener *l, net_security mode)
@@ -386,7 +388,7 @@ static void open_ears(listener *l, net_security mode)
     frame_reader_seal(&l->in, &s);
 }
 
-static ls_status hear(listener *l, const uint8_t *data, size_t bytes)
+static ls_status receive(listener *l, const uint8_t *data, size_t bytes)
 {
     const ls_status st = frame_reader_feed(&l->in, data, bytes);
     bool have = true;
@@ -400,8 +402,8 @@ static ls_status hear(listener *l, const uint8_t *data, size_t bytes)
             break;
         wire_put_u32(numbers, f.type);
         wire_put_u32(numbers + 4, (uint32_t)f.bytes);
-        add_plain(&l->heard, numbers, sizeof(numbers));
-        add_plain(&l->heard, f.body, f.bytes);
+        add_plain(&l->received, numbers, sizeof(numbers));
+        add_plain(&l->received, f.body, f.bytes);
     }
     return st;
 }
@@ -409,10 +411,10 @@ static ls_status hear(listener *l, const uint8_t *data, size_t bytes)
 static void go(listener *l)
 {
     frame_reader_free(&l->in);
-    ls_free(l->heard.plain);
+    ls_free(l->received.plain);
 }
 
-static void frames_of_all_sizes_come_out_as_they_went_in(void **state)
+static void frames_of_all_sizes_are_unchanged_by_sealing(void **state)
 {
     static const size_t sizes[] = {
         0, 1, 100, SEAL_RECORD_MAX - 9, SEAL_RECORD_MAX - 8, SEAL_RECORD_MAX - 7, 200000, 0};
@@ -430,10 +432,10 @@ static void frames_of_all_sizes_come_out_as_they_went_in(void **state)
         for (size_t piece = 1; piece < 3 * SEAL_RECORD_MAX; piece = piece * 5 + 1) {
             open_ears(&l, modes[i]);
             for (size_t at = 0; at < expected; at += piece)
-                assert_ok(
-                    hear(&l, sealed_bytes(&t) + at, at + piece < expected ? piece : expected - at));
-            assert_int_equal(l.heard.n_plain, t.n_plain);
-            assert_memory_equal(l.heard.plain, t.plain, t.n_plain);
+                assert_ok(receive(&l, sealed_bytes(&t) + at,
+                                  at + piece < expected ? piece : expected - at));
+            assert_int_equal(l.received.n_plain, t.n_plain);
+            assert_memory_equal(l.received.plain, t.plain, t.n_plain);
             go(&l);
         }
         free_stream(&t);
@@ -442,7 +444,7 @@ static void frames_of_all_sizes_come_out_as_they_went_in(void **state)
 
 static const size_t few[] = {3, 0, 40, 5};
 
-static void a_cut_at_every_byte_makes_no_difference(void **state)
+static void records_may_arrive_in_pieces_of_any_size(void **state)
 {
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(modes); i++) {
@@ -455,31 +457,31 @@ static void a_cut_at_every_byte_makes_no_difference(void **state)
             listener l;
 
             open_ears(&l, modes[i]);
-            assert_ok(hear(&l, sealed_bytes(&t), at));
-            assert_ok(hear(&l, sealed_bytes(&t) + at, n - at));
-            assert_int_equal(l.heard.n_plain, t.n_plain);
-            assert_memory_equal(l.heard.plain, t.plain, t.n_plain);
+            assert_ok(receive(&l, sealed_bytes(&t), at));
+            assert_ok(receive(&l, sealed_bytes(&t) + at, n - at));
+            assert_int_equal(l.received.n_plain, t.n_plain);
+            assert_memory_equal(l.received.plain, t.plain, t.n_plain);
             go(&l);
         }
         free_stream(&t);
     }
 }
 
-/* What came out before the damage is the beginning of what was sent, and nothing comes any more. */
+/* The output before the damage is a prefix of the input, and none follows. */
 static void expect_damage(const stream *t, net_security mode, const uint8_t *data, size_t bytes,
-                          const char *told)
+                          const char *error)
 {
     listener l;
 
     open_ears(&l, mode);
-    assert_status(hear(&l, data, bytes), LS_EPROTO);
-    assert_last_error(told);
-    assert_true(l.heard.n_plain < t->n_plain);
-    if (l.heard.n_plain > 0)
-        assert_memory_equal(l.heard.plain, t->plain, l.heard.n_plain);
-    bytes = l.heard.n_plain;
-    assert_status(hear(&l, data, 1), LS_EPROTO);
-    assert_int_equal(l.heard.n_plain, bytes);
+    assert_status(receive(&l, data, bytes), LS_EPROTO);
+    assert_last_error(error);
+    assert_true(l.received.n_plain < t->n_plain);
+    if (l.received.n_plain > 0)
+        assert_memory_equal(l.received.plain, t->plain, l.received.n_plain);
+    bytes = l.received.n_plain;
+    assert_status(receive(&l, data, 1), LS_EPROTO);
+    assert_int_equal(l.received.n_plain, bytes);
     go(&l);
 }
 
@@ -493,7 +495,7 @@ static size_t record_at(int n)
     return at;
 }
 
-/* Whether this byte belongs to the number of a record, not to its length. */
+/* Whether this byte is in the number of a record, not in its length. */
 static bool is_number(size_t at)
 {
     bool is = false;
@@ -503,7 +505,7 @@ static bool is_number(size_t at)
     return is;
 }
 
-static void a_changed_bit_anywhere_is_found(void **state)
+static void every_changed_bit_of_a_record_is_detected(void **state)
 {
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(modes); i++) {
@@ -522,12 +524,12 @@ static void a_changed_bit_anywhere_is_found(void **state)
             data[at] ^= 0x40;
             if (!is_length) {
                 expect_damage(&t, modes[i], data, n, is_number(at) ? "expected" : "was modified");
-            } else { // a longer record is waited for, or is too long
+            } else { // a longer record is awaited, or is too long
                 listener l;
 
                 open_ears(&l, modes[i]);
-                (void)hear(&l, data, n);
-                assert_true(l.heard.n_plain < t.n_plain);
+                (void)receive(&l, data, n);
+                assert_true(l.received.n_plain < t.n_plain);
                 go(&l);
             }
             data[at] ^= 0x40;
@@ -536,7 +538,7 @@ static void a_changed_bit_anywhere_is_found(void **state)
     }
 }
 
-static void repeated_and_exchanged_and_missing_records_are_named(void **state)
+static void repeated_reordered_and_missing_records_are_named(void **state)
 {
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(modes); i++) {
@@ -572,14 +574,14 @@ static void a_record_of_the_other_mode_or_key_is_no_record(void **state)
         expect_damage(&t, modes[1 - i], sealed_bytes(&t), frame_queue_bytes(&t.sealed), "modified");
         open_ears(&l, modes[i]);
         l.in.seal.key[31] ^= 1;
-        assert_status(hear(&l, sealed_bytes(&t), frame_queue_bytes(&t.sealed)), LS_EPROTO);
-        assert_int_equal(l.heard.n_plain, 0);
+        assert_status(receive(&l, sealed_bytes(&t), frame_queue_bytes(&t.sealed)), LS_EPROTO);
+        assert_int_equal(l.received.n_plain, 0);
         go(&l);
         free_stream(&t);
     }
 }
 
-static void a_claimed_length_costs_nothing(void **state)
+static void announced_length_allocates_nothing(void **state)
 {
     static const uint32_t claims[] = {0, (uint32_t)SEAL_RECORD_MAX + 1, 0x7fffffff, 0xffffffff};
 
@@ -590,7 +592,7 @@ static void a_claimed_length_costs_nothing(void **state)
 
         wire_put_u32(head, claims[i]);
         open_ears(&l, NET_MAC);
-        assert_status(hear(&l, head, sizeof(head)), LS_EPROTO);
+        assert_status(receive(&l, head, sizeof(head)), LS_EPROTO);
         assert_last_error("record 0 has");
         assert_true(l.in.sealed.capacity <= 4096 && l.in.in.capacity == 0);
         go(&l);
@@ -651,14 +653,14 @@ static void without_memory_a_frame_is_not_half_added(void **state)
     free_stream(&t);
 }
 
-/* --- what somebody on the line sees --- */
+/* --- an observer of the connection --- */
 
 static bool holds(const uint8_t *data, size_t bytes, const char *text)
 {
     return memmem(data, bytes, text, strlen(text)) != NULL;
 }
 
-static void a_listener_on_the_line_reads_what_is_not_encrypted(void **state)
+static void only_encrypt_hides_the_content(void **state)
 {
     static const char secret[] = "the password is swordfish";
 
@@ -687,7 +689,7 @@ static void a_listener_on_the_line_reads_what_is_not_encrypted(void **state)
     }
 }
 
-static void the_setting_says_which(void **state)
+static void setting_selects_the_mode(void **state)
 {
     net_security mode = NET_MAC;
 
@@ -703,7 +705,7 @@ static void the_setting_says_which(void **state)
     setenv("LOCKSTEP_SECURITY", "tls", 1);
     assert_status(net_security_setting(&mode), LS_EINVAL);
     assert_last_error("auth|mac|encrypt");
-    assert_ok(net_security_set("encrypt", "--security")); /* beats the variable */
+    assert_ok(net_security_set("encrypt", "--security")); /* overrides the variable */
     assert_ok(net_security_setting(&mode));
     assert_int_equal(mode, NET_ENCRYPT);
     assert_string_equal(getenv("LOCKSTEP_SECURITY"), "encrypt");
@@ -717,23 +719,23 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hkdf_gives_the_rfcs_vectors),
-        cmocka_unit_test(both_ends_get_the_same_two_keys_and_each_connection_others),
+        cmocka_unit_test(both_ends_derive_two_keys_that_differ_by_connection),
         cmocka_unit_test(recorded_traffic_and_the_job_key_do_not_give_the_session_keys),
         cmocka_unit_test(without_a_mode_nothing_is_sealed),
-        cmocka_unit_test(another_mode_is_told_to_both_sides),
+        cmocka_unit_test(different_mode_is_reported_on_both_sides),
         cmocka_unit_test(without_a_key_there_is_no_mode),
         cmocka_unit_test(a_unix_socket_needs_no_mode),
-        cmocka_unit_test(records_look_as_written_down),
-        cmocka_unit_test(frames_of_all_sizes_come_out_as_they_went_in),
-        cmocka_unit_test(a_cut_at_every_byte_makes_no_difference),
-        cmocka_unit_test(a_changed_bit_anywhere_is_found),
-        cmocka_unit_test(repeated_and_exchanged_and_missing_records_are_named),
+        cmocka_unit_test(records_have_the_documented_layout),
+        cmocka_unit_test(frames_of_all_sizes_are_unchanged_by_sealing),
+        cmocka_unit_test(records_may_arrive_in_pieces_of_any_size),
+        cmocka_unit_test(every_changed_bit_of_a_record_is_detected),
+        cmocka_unit_test(repeated_reordered_and_missing_records_are_named),
         cmocka_unit_test(a_record_of_the_other_mode_or_key_is_no_record),
-        cmocka_unit_test(a_claimed_length_costs_nothing),
+        cmocka_unit_test(announced_length_allocates_nothing),
         cmocka_unit_test(an_end_within_a_record_is_named),
         cmocka_unit_test(without_memory_a_frame_is_not_half_added),
-        cmocka_unit_test(a_listener_on_the_line_reads_what_is_not_encrypted),
-        cmocka_unit_test(the_setting_says_which),
+        cmocka_unit_test(only_encrypt_hides_the_content),
+        cmocka_unit_test(setting_selects_the_mode),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

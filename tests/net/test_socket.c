@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_socket.c - sockets: listening, connecting, transfers with deadlines, and the errors of ports
+ * in use.
+ */
 #include "base/unit.h"
 
 #include "base/alloc.h"
@@ -17,7 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SOON 20000 /* ms: far beyond what any of this takes */
+#define SOON 20000 /* ms: far more than any step takes */
 
 static net_address at(const char *text)
 {
@@ -82,7 +86,7 @@ static void every_descriptor_is_closed_on_exec_and_nonblocking(void **state)
     }
 }
 
-static void a_free_port_is_taken_and_told(void **state)
+static void free_port_is_bound_and_returned(void **state)
 {
     const net_address any = at("127.0.0.1:0");
     net_address first;
@@ -142,7 +146,7 @@ static void error_for_a_range_without_a_free_port_names_a_holder(void **state)
     file_close(&fd);
 }
 
-/* A port that is the local one of a connection cannot be listened at either. */
+/* The local port of a connection cannot be listened at either. */
 static void error_for_the_port_of_a_connection_names_its_holder(void **state)
 {
     const net_address any = at("127.0.0.1:0");
@@ -278,7 +282,7 @@ static void read_big(void *arg)
     r->st = net_recv_all(r->fd, "the writer", r->data, BIG, ls_deadline_ms(SOON));
 }
 
-static void much_more_than_a_buffer_arrives_whole(void **state)
+static void transfer_larger_than_a_buffer_is_complete(void **state)
 {
     const net_address where = at("127.0.0.1:0");
     uint8_t *out = ls_calloc(BIG, 1);
@@ -303,7 +307,7 @@ static void much_more_than_a_buffer_arrives_whole(void **state)
     ls_free(r.data);
 }
 
-static void deadlines_and_lost_peers_are_told_with_the_count(void **state)
+static void timeouts_and_lost_peers_are_reported_with_the_count(void **state)
 {
     const net_address where = fresh_unix();
     uint8_t *data = ls_calloc(BIG, 1);
@@ -352,7 +356,7 @@ static void stream_options_are_set_on_tcp_and_skipped_on_unix(void **state)
     close_pair(fds);
 }
 
-static void the_kernel_tells_who_is_there(void **state)
+static void credentials_of_a_unix_peer_are_read(void **state)
 {
     const net_address where = fresh_unix();
     int fds[2];
@@ -371,7 +375,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_descriptor_is_closed_on_exec_and_nonblocking),
-        cmocka_unit_test(a_free_port_is_taken_and_told),
+        cmocka_unit_test(free_port_is_bound_and_returned),
         cmocka_unit_test(error_for_a_held_port_names_its_holder),
         cmocka_unit_test(error_for_a_range_without_a_free_port_names_a_holder),
         cmocka_unit_test(error_for_the_port_of_a_connection_names_its_holder),
@@ -379,10 +383,10 @@ int main(void)
         cmocka_unit_test(connecting_waits_for_a_listener_that_comes_later),
         cmocka_unit_test(the_first_address_that_answers_wins),
         cmocka_unit_test(a_full_unix_queue_is_waited_for),
-        cmocka_unit_test(much_more_than_a_buffer_arrives_whole),
-        cmocka_unit_test(deadlines_and_lost_peers_are_told_with_the_count),
+        cmocka_unit_test(transfer_larger_than_a_buffer_is_complete),
+        cmocka_unit_test(timeouts_and_lost_peers_are_reported_with_the_count),
         cmocka_unit_test(stream_options_are_set_on_tcp_and_skipped_on_unix),
-        cmocka_unit_test(the_kernel_tells_who_is_there),
+        cmocka_unit_test(credentials_of_a_unix_peer_are_read),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two ends of one link with streams over it: the near one begins them, as an agent does; the far one opens something for each, as
- * the head does.
+ * test_stream_mux.c - two ends of one link with streams over it. The near end opens the streams, as
+ * an agent does; the remote end opens a socket for each, as the head does.
  */
 #include "base/unit.h"
 
@@ -34,13 +34,13 @@ typedef struct end {
 typedef struct scene {
     poller *loop;
     end near;
-    end far;
-    int raw_fd;          /* instead of the far end */
+    end remote;
+    int raw_fd;          /* instead of the remote end */
     int begun[STREAMS];  /* the programs' ends of the near end's sockets */
-    int opened[STREAMS]; /* and those of the far end's, in the order of opening */
+    int opened[STREAMS]; /* likewise of the remote end's, in the order of opening */
     int n_begun;
     int n_opened;
-    bool refuses; /* the far end opens nothing */
+    bool refuses; /* the remote end cannot open sockets */
 } scene;
 
 static ls_status on_message(void *self, const frame *f)
@@ -109,8 +109,8 @@ static scene *begin_with(bool raw, size_t queue_max)
     if (raw) {
         s->raw_fd = fds[1];
     } else {
-        open_end(s, &s->far, fds[1], queue_max);
-        s->far.mux.open = open_one;
+        open_end(s, &s->remote, fds[1], queue_max);
+        s->remote.mux.open = open_one;
     }
     return s;
 }
@@ -123,11 +123,11 @@ static scene *begin(void)
 static void finish(scene *s)
 {
     stream_mux_close(&s->near.mux);
-    stream_mux_close(&s->far.mux);
-    assert_int_equal(s->near.mux.n_streams + s->far.mux.n_streams, 0);
-    assert_int_equal(s->near.mux.held + s->far.mux.held, 0);
+    stream_mux_close(&s->remote.mux);
+    assert_int_equal(s->near.mux.n_streams + s->remote.mux.n_streams, 0);
+    assert_int_equal(s->near.mux.held + s->remote.mux.held, 0);
     frame_link_close(&s->near.link);
-    frame_link_close(&s->far.link);
+    frame_link_close(&s->remote.link);
     for (int i = 0; i < STREAMS; i++) {
         if (i < s->n_begun)
             file_close(&s->begun[i]);
@@ -168,7 +168,7 @@ static void say(int fd, const char *text)
     assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
 }
 
-/* Reads what has come until it is `text`. */
+/* Reads until the received bytes are `text`. */
 static void expect(scene *s, int fd, const char *text)
 {
     char got[64] = "";
@@ -191,7 +191,7 @@ static bool is_at_end(int fd)
     return recv(fd, &byte, 1, MSG_DONTWAIT) == 0;
 }
 
-static void hear(end *e, uint32_t id, const char *bytes)
+static void receive(end *e, uint32_t id, const char *bytes)
 {
     uint8_t body[64];
 
@@ -224,7 +224,7 @@ static void each_stream_has_its_own_bytes_both_ways(void **state)
         expect(s, s->begun[i], text);
     }
     assert_int_equal(s->near.mux.n_streams, 20);
-    assert_int_equal(s->far.mux.n_streams, 20);
+    assert_int_equal(s->remote.mux.n_streams, 20);
     finish(s);
 }
 
@@ -253,7 +253,7 @@ static void much_is_cut_into_small_pieces_and_comes_whole(void **state)
         n_got += in > 0 ? (size_t)in : 0;
     }
     assert_memory_equal(sent, got, BYTES);
-    assert_true(s->far.longest <= 4 + PIECE_BYTES);
+    assert_true(s->remote.longest <= 4 + PIECE_BYTES);
     finish(s);
     free(sent);
     free(got);
@@ -275,13 +275,13 @@ static void either_side_ends_a_stream_and_the_others_go_on(void **state)
     until(s, is_at_end(s->opened[0]));
     file_close(&s->opened[1]);
     until(s, is_at_end(s->begun[1]));
-    until(s, s->near.mux.n_streams == 1 && s->far.mux.n_streams == 1);
+    until(s, s->near.mux.n_streams == 1 && s->remote.mux.n_streams == 1);
     say(s->begun[2], "b");
     expect(s, s->opened[2], "b");
     finish(s);
 }
 
-static void whoever_has_said_all_is_heard_to_the_end(void **state)
+static void data_before_the_end_of_a_stream_is_delivered(void **state)
 {
     scene *s = begin();
     const int fd = add_stream(s);
@@ -292,7 +292,7 @@ static void whoever_has_said_all_is_heard_to_the_end(void **state)
     until(s, s->n_opened == 1);
     expect(s, s->opened[0], "last words");
     until(s, is_at_end(s->opened[0]));
-    until(s, s->near.mux.n_streams == 0 && s->far.mux.n_streams == 0);
+    until(s, s->near.mux.n_streams == 0 && s->remote.mux.n_streams == 0);
     finish(s);
 }
 
@@ -314,9 +314,9 @@ static void an_answer_comes_whole_though_its_stream_has_ended(void **state)
         assert_ok(poller_run_once(s->loop, 10));
     }
     file_close(&s->opened[0]);
-    until(s, s->far.mux.n_streams == 0);
+    until(s, s->remote.mux.n_streams == 0);
     turn(s);
-    assert_int_equal(s->near.mux.n_streams, 1); /* its socket has not taken all of it yet */
+    assert_int_equal(s->near.mux.n_streams, 1); /* its socket has not accepted all bytes yet */
     for (n = 0;;) {
         const ssize_t in = recv(fd, bytes, BYTES, 0);
 
@@ -331,7 +331,7 @@ static void an_answer_comes_whole_though_its_stream_has_ended(void **state)
     free(bytes);
 }
 
-static void a_client_that_has_gone_does_not_keep_its_stream(void **state)
+static void closed_client_ends_its_stream(void **state)
 {
     enum { BYTES = 2 << 20 };
     scene *s = begin();
@@ -348,7 +348,7 @@ static void a_client_that_has_gone_does_not_keep_its_stream(void **state)
         assert_ok(poller_run_once(s->loop, 10));
     }
     file_close(&s->opened[0]);
-    until(s, s->far.mux.n_streams == 0);
+    until(s, s->remote.mux.n_streams == 0);
     file_close(&s->begun[0]);
     until(s, s->near.mux.n_streams == 0);
     finish(s);
@@ -357,40 +357,40 @@ static void a_client_that_has_gone_does_not_keep_its_stream(void **state)
 
 /* --- numbers --- */
 
-static void numbers_that_are_unknown_or_over_open_nothing(void **state)
+static void unknown_and_closed_stream_numbers_are_refused(void **state)
 {
     scene *s = begin();
 
     LS_UNUSED(state);
-    hear(&s->near, 7, "x"); /* this end opens none */
+    receive(&s->near, 7, "x"); /* this end accepts no streams */
     assert_int_equal(s->near.mux.n_streams, 0);
-    hear(&s->far, 3, "x");
+    receive(&s->remote, 3, "x");
     assert_int_equal(s->n_opened, 1);
-    hear(&s->far, 2, "x"); /* older than one that was begun */
-    hear(&s->far, 0, "x");
+    receive(&s->remote, 2, "x"); /* older than the newest stream */
+    receive(&s->remote, 0, "x");
     assert_int_equal(s->n_opened, 1);
-    hear(&s->far, 3, "");
-    hear(&s->far, 3, ""); /* twice */
-    hear(&s->far, 3, "x");
-    hear(&s->far, 9, ""); /* ends before it begins */
+    receive(&s->remote, 3, "");
+    receive(&s->remote, 3, ""); /* twice */
+    receive(&s->remote, 3, "x");
+    receive(&s->remote, 9, ""); /* ends before it begins */
     assert_int_equal(s->n_opened, 1);
-    hear(&s->far, 9, "x");
+    receive(&s->remote, 9, "x");
     assert_int_equal(s->n_opened, 2);
-    hear(&s->far, UINT32_MAX, "x");
+    receive(&s->remote, UINT32_MAX, "x");
     assert_int_equal(s->n_opened, 3);
     turn(s);
-    assert_int_equal(s->near.n_link_ends + s->far.n_link_ends, 0);
+    assert_int_equal(s->near.n_link_ends + s->remote.n_link_ends, 0);
     finish(s);
 }
 
-static void half_a_piece_is_refused(void **state)
+static void truncated_frame_is_refused(void **state)
 {
     scene *s = begin();
     uint8_t body[4] = {1};
 
     LS_UNUSED(state);
     for (size_t n = 0; n < 4; n++)
-        assert_status(stream_mux_receive(&s->far.mux, &(frame){TYPE, body, n}), LS_EPROTO);
+        assert_status(stream_mux_receive(&s->remote.mux, &(frame){TYPE, body, n}), LS_EPROTO);
     finish(s);
 }
 
@@ -403,7 +403,7 @@ static void where_nothing_can_be_opened_the_client_is_closed(void **state)
     s->refuses = true;
     say(fd, "?");
     until(s, is_at_end(fd));
-    assert_int_equal(s->far.mux.n_streams, 0);
+    assert_int_equal(s->remote.mux.n_streams, 0);
     s->refuses = false;
     say(add_stream(s), "again");
     until(s, s->n_opened == 1);
@@ -411,9 +411,9 @@ static void where_nothing_can_be_opened_the_client_is_closed(void **state)
     finish(s);
 }
 
-/* --- what is slow --- */
+/* --- slow sockets and links --- */
 
-/* All that fits into these sockets. */
+/* Fills these sockets. */
 static size_t fill(const int *fds, int n)
 {
     static const uint8_t bytes[64 * 1024];
@@ -425,7 +425,7 @@ static size_t fill(const int *fds, int n)
     return total;
 }
 
-/* Reads the raw end and counts what the streams' pieces hold. */
+/* Reads the raw end and counts the bytes of the streams. */
 static size_t read_pieces(scene *s, frame_reader *in)
 {
     size_t moved = 1;
@@ -494,7 +494,7 @@ static void while_the_link_is_full_those_that_have_gone_cost_nothing(void **stat
     finish(s);
 }
 
-static void a_socket_that_takes_nothing_ends_its_stream_alone(void **state)
+static void full_socket_ends_only_its_stream(void **state)
 {
     static const uint8_t piece[4 + 32 * 1024] = {1};
     scene *s = begin();
@@ -512,7 +512,7 @@ static void a_socket_that_takes_nothing_ends_its_stream_alone(void **state)
         assert_ok(stream_mux_receive(&s->near.mux, &(frame){TYPE, piece, sizeof(piece)}));
     }
     assert_true(n > 64);
-    until(s, s->far.mux.n_streams == 1); /* the other end has heard of it */
+    until(s, s->remote.mux.n_streams == 1); /* the other end has opened it */
     say(s->opened[1], "still here");
     expect(s, quick, "still here");
     finish(s);
@@ -536,14 +536,14 @@ static void all_sockets_together_hold_a_bounded_amount(void **state)
     finish(s);
 }
 
-static void there_is_a_most_of_streams(void **state)
+static void number_of_streams_is_limited(void **state)
 {
     scene *s = begin();
     int fds[2];
     int n = 0;
 
     LS_UNUSED(state);
-    /* /dev/null cannot be watched, a pipe's end that is shared can */
+    /* /dev/null cannot be watched, a shared end of a pipe can */
     make_pair(fds);
     for (; n < 10000; n++) {
         const int fd = dup(fds[0]);
@@ -565,13 +565,13 @@ static void a_link_that_has_ended_leaves_its_streams_to_their_owner(void **state
     LS_UNUSED(state);
     say(fd, "?");
     until(s, s->n_opened == 1);
-    frame_link_close(&s->far.link);
+    frame_link_close(&s->remote.link);
     until(s, s->near.n_link_ends == 1);
-    say(fd, "is anybody there");
+    say(fd, "ping");
     say(s->opened[0], "no");
     turn(s);
     stream_mux_close(&s->near.mux);
-    stream_mux_close(&s->far.mux);
+    stream_mux_close(&s->remote.mux);
     assert_true(is_at_end(fd));
     finish(s);
 }
@@ -582,17 +582,17 @@ int main(void)
         cmocka_unit_test(each_stream_has_its_own_bytes_both_ways),
         cmocka_unit_test(much_is_cut_into_small_pieces_and_comes_whole),
         cmocka_unit_test(either_side_ends_a_stream_and_the_others_go_on),
-        cmocka_unit_test(whoever_has_said_all_is_heard_to_the_end),
+        cmocka_unit_test(data_before_the_end_of_a_stream_is_delivered),
         cmocka_unit_test(an_answer_comes_whole_though_its_stream_has_ended),
-        cmocka_unit_test(a_client_that_has_gone_does_not_keep_its_stream),
-        cmocka_unit_test(numbers_that_are_unknown_or_over_open_nothing),
-        cmocka_unit_test(half_a_piece_is_refused),
+        cmocka_unit_test(closed_client_ends_its_stream),
+        cmocka_unit_test(unknown_and_closed_stream_numbers_are_refused),
+        cmocka_unit_test(truncated_frame_is_refused),
         cmocka_unit_test(where_nothing_can_be_opened_the_client_is_closed),
         cmocka_unit_test(while_the_link_is_full_the_sockets_wait_and_nothing_is_lost),
         cmocka_unit_test(while_the_link_is_full_those_that_have_gone_cost_nothing),
-        cmocka_unit_test(a_socket_that_takes_nothing_ends_its_stream_alone),
+        cmocka_unit_test(full_socket_ends_only_its_stream),
         cmocka_unit_test(all_sockets_together_hold_a_bounded_amount),
-        cmocka_unit_test(there_is_a_most_of_streams),
+        cmocka_unit_test(number_of_streams_is_limited),
         cmocka_unit_test(a_link_that_has_ended_leaves_its_streams_to_their_owner),
     };
 

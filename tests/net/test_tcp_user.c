@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is at the other end of a TCP connection of this host, by both sources. */
+/*
+ * test_tcp_user.c - the user at the other end of a TCP connection of this host, by both sources.
+ */
 #include "base/unit.h"
 
 #include "base/clock.h"
@@ -40,7 +42,7 @@ static int accept_one(int listener)
     return fd;
 }
 
-static void a_connection_of_our_own_is_ours(void **state)
+static void connection_of_this_process_belongs_to_this_user(void **state)
 {
     net_address at;
     const int listener = listen_here(&at);
@@ -61,7 +63,7 @@ static void a_connection_of_our_own_is_ours(void **state)
     close(listener);
 }
 
-static void ipv6_connection_of_our_own_is_ours(void **state)
+static void ipv6_connection_of_this_process_belongs_to_this_user(void **state)
 {
     net_address at;
     net_address client_at;
@@ -83,7 +85,7 @@ static void ipv6_connection_of_our_own_is_ours(void **state)
         assert_ok(sources[i](server, &uid));
         assert_int_equal(uid, geteuid());
     }
-    /* The same by its addresses; and not with another port. */
+    /* The same by its addresses, and not with another port. */
     assert_ok(net_address_of_socket(client, &client_at));
     assert_ok(net_tcp_user_of(&client_at, &at, &uid));
     assert_int_equal(uid, geteuid());
@@ -108,8 +110,8 @@ static void addresses_of_two_families_are_no_connection(void **state)
     assert_status(net_tcp_user_of(&b, &b, &uid), LS_EINVAL);
 }
 
-/* Root would be taken for the owner of what nobody owns. */
-static void a_closed_end_belongs_to_nobody(void **state)
+/* A socket without an owner has user 0, which is not root's. */
+static void closed_end_has_no_owner(void **state)
 {
     net_address at;
     const int listener = listen_here(&at);
@@ -132,7 +134,7 @@ static void a_closed_end_belongs_to_nobody(void **state)
 
 static void another_user_is_named(void **state)
 {
-    enum { NOBODY = 65534 };
+    enum { OTHER_USER = 65534 };
     net_address at;
     const int listener = listen_here(&at);
     int ready[2];
@@ -141,7 +143,7 @@ static void another_user_is_named(void **state)
 
     LS_UNUSED(state);
     if (geteuid() != 0) {
-        print_message("only root can be somebody else\n");
+        print_message("only root can become another user\n");
         skip();
     }
     assert_int_equal(pipe(ready), 0);
@@ -151,9 +153,10 @@ static void another_user_is_named(void **state)
         int fd;
 
         close(ready[1]);
-        if (setuid(NOBODY) != 0 || net_connect(&at, NET_STREAM, ls_deadline_ms(SOON), &fd) != LS_OK)
+        if (setuid(OTHER_USER) != 0 ||
+            net_connect(&at, NET_STREAM, ls_deadline_ms(SOON), &fd) != LS_OK)
             _exit(1);
-        _exit(read(ready[0], &byte, 1) == 0 ? 0 : 1); // until the parent has looked
+        _exit(read(ready[0], &byte, 1) == 0 ? 0 : 1); // until the parent has checked
     }
     assert_true(child > 0);
     close(ready[0]);
@@ -162,7 +165,7 @@ static void another_user_is_named(void **state)
         uid_t uid = 0;
 
         assert_ok(sources[i](server, &uid));
-        assert_int_equal(uid, NOBODY);
+        assert_int_equal(uid, OTHER_USER);
     }
     close(ready[1]);
     assert_int_equal(waitpid(child, NULL, 0), child);
@@ -170,7 +173,7 @@ static void another_user_is_named(void **state)
     close(listener);
 }
 
-static void what_is_no_connection_is_an_error(void **state)
+static void unconnected_socket_is_an_error(void **state)
 {
     net_address at;
     const int listener = listen_here(&at);
@@ -187,12 +190,12 @@ static void what_is_no_connection_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_connection_of_our_own_is_ours),
-        cmocka_unit_test(ipv6_connection_of_our_own_is_ours),
+        cmocka_unit_test(connection_of_this_process_belongs_to_this_user),
+        cmocka_unit_test(ipv6_connection_of_this_process_belongs_to_this_user),
         cmocka_unit_test(addresses_of_two_families_are_no_connection),
-        cmocka_unit_test(a_closed_end_belongs_to_nobody),
+        cmocka_unit_test(closed_end_has_no_owner),
         cmocka_unit_test(another_user_is_named),
-        cmocka_unit_test(what_is_no_connection_is_an_error),
+        cmocka_unit_test(unconnected_socket_is_an_error),
     };
 
     return cmocka_run_group_tests_name("net tcp_user", tests, NULL, NULL);

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_user_listener.c - the listener for the connections of one user: other users, other hosts,
+ * and missing descriptors.
+ */
 #include "base/unit.h"
 
 #include "base/clock.h"
@@ -22,7 +26,7 @@ typedef struct scene {
     poller *loop;
     user_listener *listener;
     int n_entered;
-    int fd; /* of the last */
+    int fd; /* of the last connection */
     char peer[NET_ADDRESS_TEXT_MAX];
     ls_status verdict;
     uint32_t questions[ASKED_MOST];
@@ -38,14 +42,14 @@ static ls_status enter(void *self, int fd, const char *peer)
     file_close(&s->fd);
     if (s->verdict != LS_OK) {
         (void)close(fd);
-        return ls_fail(s->verdict, "there is no room");
+        return ls_fail(s->verdict, "the service is full");
     }
     s->fd = fd;
     text_format(s->peer, sizeof(s->peer), "%s", peer);
     return LS_OK;
 }
 
-/* --- connections that seem to come from another host --- */
+/* --- connections that appear to come from another host --- */
 
 static bool is_elsewhere;
 
@@ -100,7 +104,7 @@ static net_address address_of(const scene *s)
     return at;
 }
 
-static int knock(const scene *s)
+static int connect_client(const scene *s)
 {
     const net_address at = address_of(s);
     int fd;
@@ -120,7 +124,7 @@ static void await_entered(scene *s, int n)
 
 /* --- tests --- */
 
-static void the_own_user_comes_in_with_a_name(void **state)
+static void connection_of_the_user_is_accepted_with_its_name(void **state)
 {
     scene s;
     int fd;
@@ -128,7 +132,7 @@ static void the_own_user_comes_in_with_a_name(void **state)
     LS_UNUSED(state);
     begin(&s);
     assert_true(user_listener_port(s.listener) > 0);
-    fd = knock(&s);
+    fd = connect_client(&s);
     await_entered(&s, 1);
     assert_true(text_starts(s.peer, "tcp://127.0.0.1:"));
     assert_ok(net_send_all(s.fd, "the client", "hi", 2, ls_deadline_ms(SOON)));
@@ -136,15 +140,15 @@ static void the_own_user_comes_in_with_a_name(void **state)
     finish(&s);
 }
 
-static void many_come_in_at_once(void **state)
+static void many_connections_are_accepted_at_once(void **state)
 {
-    int fds[150]; /* more than are taken in one round */
+    int fds[150]; /* more than one round accepts */
     scene s;
 
     LS_UNUSED(state);
     begin(&s);
     for (int i = 0; i < 150; i++)
-        fds[i] = knock(&s);
+        fds[i] = connect_client(&s);
     await_entered(&s, 150);
     for (int i = 0; i < 150; i++)
         (void)close(fds[i]);
@@ -152,7 +156,7 @@ static void many_come_in_at_once(void **state)
 }
 
 /* In a child of another user: 0 when the connection is closed without a byte. */
-static int be_somebody_else(const scene *s)
+static int become_another_user(const scene *s)
 {
     const net_address at = address_of(s);
     char byte;
@@ -178,7 +182,7 @@ static void another_user_is_refused(void **state)
     begin(&s);
     pid = fork();
     if (pid == 0)
-        _exit(be_somebody_else(&s));
+        _exit(become_another_user(&s));
     for (int64_t until_ms = ls_deadline_ms(SOON); waitpid(pid, &status, WNOHANG) == 0;) {
         assert_true(ls_deadline_left(until_ms) > 0);
         assert_ok(poller_run_once(s.loop, 20));
@@ -188,7 +192,7 @@ static void another_user_is_refused(void **state)
     finish(&s);
 }
 
-static void whoever_has_gone_already_harms_nobody(void **state)
+static void connection_that_closed_in_the_queue_is_harmless(void **state)
 {
     scene s;
     int fd;
@@ -196,8 +200,8 @@ static void whoever_has_gone_already_harms_nobody(void **state)
     LS_UNUSED(state);
     begin(&s);
     for (int i = 0; i < 20; i++)
-        (void)close(knock(&s));
-    fd = knock(&s);
+        (void)close(connect_client(&s));
+    fd = connect_client(&s);
     for (int64_t until_ms = ls_deadline_ms(SOON);
          ls_deadline_left(until_ms) > 0 && s.n_entered == 0;)
         assert_ok(poller_run_once(s.loop, 100));
@@ -206,7 +210,7 @@ static void whoever_has_gone_already_harms_nobody(void **state)
     finish(&s);
 }
 
-static void without_descriptors_a_client_waits_and_then_comes_in(void **state)
+static void client_waits_while_descriptors_are_missing(void **state)
 {
     struct rlimit before;
     struct rlimit few;
@@ -216,7 +220,7 @@ static void without_descriptors_a_client_waits_and_then_comes_in(void **state)
 
     LS_UNUSED(state);
     begin(&s);
-    fd = knock(&s);
+    fd = connect_client(&s);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     few = before;
     few.rlim_cur = 3; /* fewer than are open */
@@ -225,13 +229,13 @@ static void without_descriptors_a_client_waits_and_then_comes_in(void **state)
         assert_ok(poller_run_once(s.loop, ls_deadline_left(until_ms)));
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_int_equal(s.n_entered, 0);
-    assert_true(n_turns < 50); /* it waits between its attempts */
+    assert_true(n_turns < 50); /* it pauses between its attempts */
     await_entered(&s, 1);
     (void)close(fd);
     finish(&s);
 }
 
-static void whose_connection_it_is_can_be_asked_with_the_last_descriptor(void **state)
+static void user_lookup_works_with_the_last_descriptor(void **state)
 {
     struct rlimit before;
     struct rlimit few;
@@ -241,12 +245,12 @@ static void whose_connection_it_is_can_be_asked_with_the_last_descriptor(void **
 
     LS_UNUSED(state);
     begin(&s);
-    fd = knock(&s);
+    fd = connect_client(&s);
     next = dup(fd);
     (void)close(next);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     few = before;
-    few.rlim_cur = (rlim_t)next + 1; /* room for the connection, not for a question about it */
+    few.rlim_cur = (rlim_t)next + 1; /* for the connection, not for the lookup of its user */
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
     await_entered(&s, 1);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
@@ -254,7 +258,7 @@ static void whose_connection_it_is_can_be_asked_with_the_last_descriptor(void **
     finish(&s);
 }
 
-static void a_guest_for_whom_there_is_no_room_is_no_end(void **state)
+static void refused_client_does_not_end_the_listener(void **state)
 {
     scene s;
     int fd;
@@ -262,22 +266,22 @@ static void a_guest_for_whom_there_is_no_room_is_no_end(void **state)
     LS_UNUSED(state);
     begin(&s);
     s.verdict = LS_ENOMEM;
-    (void)close(knock(&s));
-    fd = knock(&s);
+    (void)close(connect_client(&s));
+    fd = connect_client(&s);
     for (int64_t until_ms = ls_deadline_ms(SOON);
          ls_deadline_left(until_ms) > 0 && s.n_entered == 0;)
         assert_ok(poller_run_once(s.loop, 100));
     s.verdict = LS_OK;
     (void)close(fd);
     s.n_entered = 0;
-    fd = knock(&s);
+    fd = connect_client(&s);
     while (s.fd < 0)
         assert_ok(poller_run_once(s.loop, SOON));
     (void)close(fd);
     finish(&s);
 }
 
-static void a_port_that_is_taken_is_named(void **state)
+static void port_in_use_is_named(void **state)
 {
     user_listener_options opt = {.name = "store", .user = geteuid(), .accepted = enter};
     user_listener *second;
@@ -315,7 +319,7 @@ static void expect_closed(scene *s, int fd)
     }
 }
 
-static void connection_from_another_host_waits_for_the_answer(void **state)
+static void connection_from_another_host_waits_for_the_reply(void **state)
 {
     net_address own;
     scene s;
@@ -324,12 +328,12 @@ static void connection_from_another_host_waits_for_the_answer(void **state)
     LS_UNUSED(state);
     begin_with(&s, true);
     for (int i = 0; i < 2; i++) {
-        fds[i] = knock(&s);
+        fds[i] = connect_client(&s);
         await_questions(&s, i + 1);
     }
     assert_ok(net_address_of_socket(fds[1], &own));
     assert_true(net_address_equal(&own, &s.client));
-    user_listener_answer(s.listener, 12345, true); /* nobody has asked that */
+    user_listener_answer(s.listener, 12345, true); /* an unknown question */
     assert_int_equal(s.n_entered, 0);
     user_listener_answer(s.listener, s.questions[0], true);
     assert_int_equal(s.n_entered, 1);
@@ -351,7 +355,7 @@ static void question_without_an_answer_ends_after_5_s(void **state)
 
     LS_UNUSED(state);
     begin_with(&s, true);
-    fd = knock(&s);
+    fd = connect_client(&s);
     await_questions(&s, 1);
     expect_closed(&s, fd);
     assert_true(ls_now_ms() - since_ms >= 5000);
@@ -369,7 +373,7 @@ static void further_connections_wait_while_64_are_asked_about(void **state)
     LS_UNUSED(state);
     begin_with(&s, true);
     for (int i = 0; i < OPEN_MOST + 10; i++)
-        fds[i] = knock(&s);
+        fds[i] = connect_client(&s);
     await_questions(&s, OPEN_MOST);
     assert_ok(poller_run_once(s.loop, 50));
     assert_int_equal(s.n_questions, OPEN_MOST);
@@ -381,16 +385,16 @@ static void further_connections_wait_while_64_are_asked_about(void **state)
     assert_int_equal(s.n_entered, OPEN_MOST / 2 + 10);
     for (int i = 0; i < OPEN_MOST + 10; i++)
         (void)close(fds[i]);
-    finish(&s); /* with none open; the next one closes with some */
+    finish(&s); /* without open questions; the next scene closes with some */
     begin_with(&s, true);
-    fds[0] = knock(&s);
+    fds[0] = connect_client(&s);
     await_questions(&s, 1);
     finish(&s);
     assert_int_equal(recv(fds[0], &s, 1, 0), 0);
     (void)close(fds[0]);
 }
 
-static void connection_from_another_host_is_refused_where_none_is_asked(void **state)
+static void connection_from_another_host_is_refused_without_a_callback(void **state)
 {
     scene s;
     int fd;
@@ -398,7 +402,7 @@ static void connection_from_another_host_is_refused_where_none_is_asked(void **s
     LS_UNUSED(state);
     begin(&s);
     is_elsewhere = true;
-    fd = knock(&s);
+    fd = connect_client(&s);
     expect_closed(&s, fd);
     assert_int_equal(s.n_entered, 0);
     (void)close(fd);
@@ -409,18 +413,18 @@ static void connection_from_another_host_is_refused_where_none_is_asked(void **s
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_own_user_comes_in_with_a_name),
-        cmocka_unit_test(many_come_in_at_once),
+        cmocka_unit_test(connection_of_the_user_is_accepted_with_its_name),
+        cmocka_unit_test(many_connections_are_accepted_at_once),
         cmocka_unit_test(another_user_is_refused),
-        cmocka_unit_test(whoever_has_gone_already_harms_nobody),
-        cmocka_unit_test(without_descriptors_a_client_waits_and_then_comes_in),
-        cmocka_unit_test(whose_connection_it_is_can_be_asked_with_the_last_descriptor),
-        cmocka_unit_test(a_guest_for_whom_there_is_no_room_is_no_end),
-        cmocka_unit_test(a_port_that_is_taken_is_named),
-        cmocka_unit_test(connection_from_another_host_waits_for_the_answer),
+        cmocka_unit_test(connection_that_closed_in_the_queue_is_harmless),
+        cmocka_unit_test(client_waits_while_descriptors_are_missing),
+        cmocka_unit_test(user_lookup_works_with_the_last_descriptor),
+        cmocka_unit_test(refused_client_does_not_end_the_listener),
+        cmocka_unit_test(port_in_use_is_named),
+        cmocka_unit_test(connection_from_another_host_waits_for_the_reply),
         cmocka_unit_test(question_without_an_answer_ends_after_5_s),
         cmocka_unit_test(further_connections_wait_while_64_are_asked_about),
-        cmocka_unit_test(connection_from_another_host_is_refused_where_none_is_asked),
+        cmocka_unit_test(connection_from_another_host_is_refused_without_a_callback),
     };
 
     if (log_configure("error") != LS_OK)
