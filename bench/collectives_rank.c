@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collectives_rank RANKS FOLDER NAME MAX_BYTES - our side of bench/collectives: memory "user" is the program's own, "shared" comes from
- * ls_comm_alloc().
+ * collectives_rank RANKS FOLDER NAME MAX_BYTES - the ranks of Lockstep in bench/collectives: memory
+ * "user" is the program's own, "shared" comes from ls_comm_alloc().
  */
 #include <lockstep/lockstep.h>
 
 #include "collective_loop.h"
 
-typedef struct contestant {
+typedef struct engine_rank {
     ls_comm *comm;
     const char *folder;
     const char *name;
@@ -15,7 +15,7 @@ typedef struct contestant {
     int ranks;
     float *user[2];
     float *shared[2];
-} contestant;
+} engine_rank;
 
 static ls_status ping_pong(ls_comm *comm, float *data, size_t count)
 {
@@ -35,7 +35,7 @@ static ls_status ping_pong(ls_comm *comm, float *data, size_t count)
 
 static int run(void *self, int op, float *src, float *dst, size_t count)
 {
-    ls_comm *comm = ((contestant *)self)->comm;
+    ls_comm *comm = ((engine_rank *)self)->comm;
     ls_status st = LS_EINVAL;
 
     switch (op) {
@@ -68,14 +68,14 @@ static int run(void *self, int op, float *src, float *dst, size_t count)
 
 static double slowest(void *self, double value)
 {
-    ls_comm *comm = ((contestant *)self)->comm;
+    ls_comm *comm = ((engine_rank *)self)->comm;
 
     return ls_all_reduce(comm, &value, &value, 1, LS_F64, LS_MAX, NULL) == LS_OK ? value : -1;
 }
 
 static float *memory(void *self, const char *kind, int which, size_t bytes)
 {
-    contestant *c = self;
+    engine_rank *c = self;
 
     if (bytes > c->bytes)
         return NULL;
@@ -84,7 +84,7 @@ static float *memory(void *self, const char *kind, int which, size_t bytes)
 
 static ls_status rank_main(int local_rank, void *arg)
 {
-    contestant c = *(const contestant *)arg;
+    engine_rank c = *(const engine_rank *)arg;
     ls_status st = ls_init(NULL, &c.comm);
     loop_engine e = {.self = &c, .run = run, .slowest = slowest, .memory = memory, .size = c.ranks};
 
@@ -110,7 +110,7 @@ static ls_status rank_main(int local_rank, void *arg)
 
 int main(int argc, char **argv)
 {
-    contestant c = {0};
+    engine_rank c = {0};
 
     if (argc != 5 || (c.ranks = (int)strtol(argv[1], NULL, 10)) < 2) {
         fprintf(stderr, "usage: collectives_rank RANKS FOLDER NAME MAX_BYTES\n");

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * native_kernels.c - the reduction kernels: every instruction set gives the bits of the naive tree.
+ */
 #include "base/unit.h"
 
 #include "base/alloc.h"
@@ -89,7 +92,7 @@ static void check_case(arena *a, int n, size_t count, ls_dtype type, ls_reduce_o
         for (int guard = 0; guard < 8; guard++)
             assert_int_equal(((const unsigned char *)a->dst)[bytes + guard], 0x5A);
     }
-    // In place destroys an operand, so it comes last and on one instruction set.
+    // In place overwrites an operand, so it comes last and on one instruction set.
     reduce_tree(a->src[in_place], operands, n, count, type, op, true, n);
     memcpy(a->dst, a->src[in_place], bytes);
     check_equal(a, count, type, op, n, false, "in place");
@@ -177,7 +180,7 @@ static void partial_results_of_subtrees_give_the_same_bits(void **state)
     }
 }
 
-static void a_partial_result_is_not_rounded(void **state)
+static void partial_result_is_not_rounded(void **state)
 {
     arena *a = *state;
     reduce_operand operands[RANKS_MAX];
@@ -223,7 +226,7 @@ static void the_callers_rounding_mode_changes_nothing(void **state)
 #endif
 }
 
-static void an_unknown_instruction_set_is_refused(void **state)
+static void unknown_instruction_set_is_refused(void **state)
 {
     (void)state;
     assert_false(reduce_use("sse9"));
@@ -239,9 +242,9 @@ int main(void)
         cmocka_unit_test(every_type_and_op_matches_the_naive_tree),
         cmocka_unit_test(short_float_sums_match_at_every_count),
         cmocka_unit_test(partial_results_of_subtrees_give_the_same_bits),
-        cmocka_unit_test(a_partial_result_is_not_rounded),
+        cmocka_unit_test(partial_result_is_not_rounded),
         cmocka_unit_test(the_callers_rounding_mode_changes_nothing),
-        cmocka_unit_test(an_unknown_instruction_set_is_refused),
+        cmocka_unit_test(unknown_instruction_set_is_refused),
     };
 
     print_message("seed %llu\n", (unsigned long long)SEED);

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * native_local.c - ranks of one host: finding each other, doorbells, and ends.
+ */
 #include "base/unit.h"
 
 #include "base/clock.h"
@@ -46,7 +49,7 @@ static void ranks_of_a_host_find_each_other(void **state)
     }
 }
 
-/* Rank 1 is on "another host": nobody listens at its address, and it sees nobody. */
+/* Rank 1 is on "another host": no rank listens at its address, and it reaches none. */
 static int join_without_one(const comm_boot *boot, void *arg)
 {
     boot_record records[4];
@@ -68,20 +71,20 @@ static int join_without_one(const comm_boot *boot, void *arg)
     return 0;
 }
 
-static void an_unreachable_rank_is_not_local(void **state)
+static void unreachable_rank_is_not_local(void **state)
 {
     (void)state;
     assert_int_equal(ranks_run(AS_THREADS, 4, join_without_one, NULL), 0);
 }
 
-static int join_among_strangers(const comm_boot *boot, void *arg)
+static int join_among_unauthenticated(const comm_boot *boot, void *arg)
 {
     const int to = (boot->rank + 1) % boot->size;
     channel_message m = {.type = CHANNEL_HELLO,
                          .a = (uint32_t)(boot->rank + 2) % (uint32_t)boot->size,
                          .b = (uint32_t)to,
                          .c = boot->records[0].instance,
-                         .d = 99, // not what the records say
+                         .d = 99, // not the number of the boot records
                          .e = boot->generation};
     int fds[12];
     local *l = NULL;
@@ -105,10 +108,10 @@ static int join_among_strangers(const comm_boot *boot, void *arg)
     return 0;
 }
 
-static void silent_and_lying_connections_do_not_disturb_a_join(void **state)
+static void silent_and_forged_connections_do_not_disturb_a_join(void **state)
 {
     (void)state;
-    assert_int_equal(ranks_run(AS_THREADS, 3, join_among_strangers, NULL), 0);
+    assert_int_equal(ranks_run(AS_THREADS, 3, join_among_unauthenticated, NULL), 0);
 }
 
 static int die_or_notice(const comm_boot *boot, void *arg)
@@ -118,7 +121,7 @@ static int die_or_notice(const comm_boot *boot, void *arg)
 
     LS_UNUSED(arg);
     if (boot->rank == 2) {
-        // Listens until rank 0 and 1 have looked, then is gone without a word.
+        // Listens until rank 0 and 1 have connected, then exits without an answer.
         int fds[3];
 
         for (int i = 0; i < 2; i++) {
@@ -132,7 +135,7 @@ static int die_or_notice(const comm_boot *boot, void *arg)
     return 0;
 }
 
-static void a_rank_that_dies_while_joining_is_named(void **state)
+static void rank_that_dies_while_joining_is_named(void **state)
 {
     (void)state;
     assert_int_equal(ranks_run(AS_PROCESSES, 3, die_or_notice, NULL), 0);
@@ -146,7 +149,7 @@ static int come_late(const comm_boot *boot, void *arg)
     LS_UNUSED(arg);
     if (boot->rank == 1) {
         RANK_CHECK(net_wait(boot->local_fd, POLLIN, boot->deadline_ms) == LS_OK);
-        // Stays reachable, but says nothing until the other has given up.
+        // Stays reachable, but sends nothing until the other has given up.
         while (ls_deadline_left(boot->deadline_ms) > 0 && *(volatile int *)arg == 0)
             poll(NULL, 0, 10);
         return 0;
@@ -158,7 +161,7 @@ static int come_late(const comm_boot *boot, void *arg)
     return 0;
 }
 
-/* What the engine says when the hub has told it of a death. */
+/* The engine's check() after the hub has reported a death. */
 static ls_status say_dead(void *self)
 {
     *(int *)self += 1;
@@ -183,13 +186,13 @@ static int ask_while_joining(const comm_boot *boot, void *arg)
     return 0;
 }
 
-static void a_join_asks_while_it_waits_whether_the_job_goes_on(void **state)
+static void join_checks_while_it_waits_whether_the_job_goes_on(void **state)
 {
     (void)state;
     assert_int_equal(ranks_run(AS_PROCESSES, 2, ask_while_joining, ranks_shared(4096)), 0);
 }
 
-static void a_rank_that_does_not_answer_is_named_at_the_deadline(void **state)
+static void rank_that_does_not_answer_is_named_at_the_deadline(void **state)
 {
     (void)state;
     assert_int_equal(ranks_run(AS_PROCESSES, 2, come_late, ranks_shared(4096)), 0);
@@ -231,7 +234,7 @@ static int ring_back_and_forth(const comm_boot *boot, void *arg)
     return 0;
 }
 
-static void no_bell_is_lost(void **state)
+static void no_doorbell_is_lost(void **state)
 {
     (void)state;
     for (size_t k = 0; k < LS_COUNT_OF(kinds); k++)
@@ -254,7 +257,7 @@ static int leave_or_see_it(const comm_boot *boot, void *arg)
         RANK_CHECK(poll(fds, (nfds_t)local_poll_fds(l, fds, 4), 20000) > 0);
         local_receive(l);
     }
-    // It is told once, and its descriptor no longer keeps poll() awake.
+    // The end is reported once, and its descriptor no longer keeps poll() awake.
     while (local_next_ended(l, &rank))
         RANK_CHECK(rank != 1);
     RANK_CHECK(local_poll_fds(l, fds, 4) <= 1);
@@ -263,13 +266,13 @@ static int leave_or_see_it(const comm_boot *boot, void *arg)
     return 0;
 }
 
-static void the_end_of_a_peer_is_seen_and_told_once(void **state)
+static void end_of_a_peer_is_reported_once(void **state)
 {
     (void)state;
     assert_int_equal(ranks_run(AS_PROCESSES, 3, leave_or_see_it, NULL), 0);
 }
 
-/* Rank 1 leaves a child behind, which lives until rank 0 has seen rank 1's end. */
+/* Rank 1 leaves a child, which lives until rank 0 has seen rank 1's end. */
 static int fork_and_leave(const comm_boot *boot, void *arg)
 {
     atomic_int *was_seen = arg;
@@ -296,14 +299,15 @@ static int fork_and_leave(const comm_boot *boot, void *arg)
     return 0;
 }
 
-static void a_forked_child_does_not_hide_its_parents_end(void **state)
+static void forked_child_does_not_hide_the_end_of_its_parent(void **state)
 {
     (void)state;
     assert_int_equal(ranks_run(AS_PROCESSES, 2, fork_and_leave, ranks_shared(4096)), 0);
 }
 
-/* Closing with messages that it has not read resets the channel for the other end, which must not lose messages by that. */
-static void what_a_peer_sent_before_it_left_still_arrives(void **state)
+/* Closing with messages that it has not read resets the channel for the other end, which must not
+ * lose messages by that. */
+static void messages_of_a_peer_that_left_still_arrive(void **state)
 {
     const channel_message bell = {.type = CHANNEL_BELL};
     const channel_message segment = {.type = CHANNEL_SEGMENT, .a = 7};
@@ -331,15 +335,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_of_a_host_find_each_other),
-        cmocka_unit_test(an_unreachable_rank_is_not_local),
-        cmocka_unit_test(silent_and_lying_connections_do_not_disturb_a_join),
-        cmocka_unit_test(a_rank_that_dies_while_joining_is_named),
-        cmocka_unit_test(a_join_asks_while_it_waits_whether_the_job_goes_on),
-        cmocka_unit_test(a_rank_that_does_not_answer_is_named_at_the_deadline),
-        cmocka_unit_test(no_bell_is_lost),
-        cmocka_unit_test(the_end_of_a_peer_is_seen_and_told_once),
-        cmocka_unit_test(a_forked_child_does_not_hide_its_parents_end),
-        cmocka_unit_test(what_a_peer_sent_before_it_left_still_arrives),
+        cmocka_unit_test(unreachable_rank_is_not_local),
+        cmocka_unit_test(silent_and_forged_connections_do_not_disturb_a_join),
+        cmocka_unit_test(rank_that_dies_while_joining_is_named),
+        cmocka_unit_test(join_checks_while_it_waits_whether_the_job_goes_on),
+        cmocka_unit_test(rank_that_does_not_answer_is_named_at_the_deadline),
+        cmocka_unit_test(no_doorbell_is_lost),
+        cmocka_unit_test(end_of_a_peer_is_reported_once),
+        cmocka_unit_test(forked_child_does_not_hide_the_end_of_its_parent),
+        cmocka_unit_test(messages_of_a_peer_that_left_still_arrive),
     };
 
     return cmocka_run_group_tests_name("native local", tests, NULL, NULL);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives and messages of the native backend over its links, ranks being threads of this process. */
+/*
+ * native_mesh.c - collectives and messages of the native backend over its links, with ranks that
+ * are threads of this process.
+ */
 #include "comm/native_mesh_ranks.h"
 #include "comm/native_oracle.h"
 
@@ -12,7 +15,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-/* Sanitizers are slow, and see what they look for in few bytes, and of one type, as well as in many. */
+/* Sanitizers are slow, and find their errors in few bytes of one type as well as in many. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define LARGE_BYTES ((size_t)12 << 20)
 #define FLOOD       6000
@@ -38,7 +41,8 @@ static void run_everywhere(mesh_fn fn, void *arg)
 
 static void run_on_hosts(mesh_fn fn)
 {
-    // 2+1, 3+3, dealt in turn, one a host, 8+2, 1+7, and three hosts of which one has its ranks apart.
+    // 2+1, 3+3, round-robin, one a host, 8+2, 1+7, and three hosts of which one has scattered
+    // ranks.
     static const int hosts[][10] = {{0, 0, 1},
                                     {0, 0, 0, 1, 1, 1},
                                     {0, 1, 0, 1, 1},
@@ -278,7 +282,7 @@ static int rings(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void messages_go_round_a_ring(void **state)
+static void messages_pass_around_a_ring(void **state)
 {
     const mesh_job shared = {.size = 4, .transport = "auto", .fn = rings};
 
@@ -290,11 +294,11 @@ static void messages_go_round_a_ring(void **state)
 #define TAGS     3
 #define MESSAGES 2000
 
-// Rank 0 takes tag by tag what rank 1 sent in turns, small and large ones mixed.
+// Rank 0 receives tag by tag what rank 1 sent in turns, small and large mixed.
 static int tags(mesh_rank *r, void *arg)
 {
     static const size_t few[] = {1, 100, 3000, 20000};
-    uint8_t *data = ls_calloc(MESSAGES + 20000, 1); // messages lie in it one byte after the other
+    uint8_t *data = ls_calloc(MESSAGES + 20000, 1); // messages are in it one byte after the other
     uint8_t *big = ls_calloc(1, 20000);
     mesh_work *works = ls_calloc(MESSAGES, sizeof(*works));
 
@@ -360,7 +364,7 @@ static int big_message(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void a_large_message_arrives_whole(void **state)
+static void large_message_arrives_whole(void **state)
 {
     size_t bytes = (is_short ? (size_t)8 << 20 : LARGE_BYTES) + 13;
     const mesh_job over_tcp = {.size = 2, .transport = "tcp", .fn = big_message, .arg = &bytes};
@@ -419,7 +423,7 @@ static int flood(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void a_root_that_runs_ahead_loses_nothing(void **state)
+static void root_that_runs_ahead_loses_no_message(void **state)
 {
     static const net_security encrypted[] = {NET_ENCRYPT, NET_ENCRYPT, NET_ENCRYPT};
     mesh_job job = {.size = 3, .transport = "tcp", .fn = flood};
@@ -489,7 +493,7 @@ static void groups_in_opposite_order_do_not_block_each_other(void **state)
     }
 }
 
-// A group is given up while its messages are half under way: other groups on the same links go on.
+// A group is aborted while its messages are half under way: other groups on the same links go on.
 static int given_up(mesh_rank *r, void *arg)
 {
     enum { COUNT = 4 << 20 };
@@ -512,7 +516,7 @@ static int given_up(mesh_rank *r, void *arg)
         for (uint32_t i = 0; i < 3 + 70 * round; i++)
             (void)native_backend_ops.progress(r->state);
         native_backend_ops.abort_group(other.group, LS_ECANCELED, "given up");
-        memset(data, 0xee, COUNT); // ours again
+        memset(data, 0xee, COUNT); // this rank may use it again
         mesh_close_group(&other);
         value = 1;
         MESH_CHECK(mesh_do(&r->world, &(coll){.kind = COLL_ALL_REDUCE,
@@ -527,7 +531,7 @@ static int given_up(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void a_group_given_up_in_mid_message_leaves_the_others_alone(void **state)
+static void group_aborted_in_mid_message_does_not_affect_others(void **state)
 {
     LS_UNUSED(state);
     run_everywhere(given_up, NULL);
@@ -555,7 +559,7 @@ static int steady(mesh_rank *r, void *arg)
         }
         MESH_CHECK(mesh_do(&r->world, &op) == LS_OK);
     }
-    // All ranks live in this process; none has reached this point before all have warmed up.
+    // All ranks are in this process; none reaches this point before all have warmed up.
     if (r->rank == 0)
         fprintf(stderr, "%llu allocations in 30 operations of all ranks\n",
                 (unsigned long long)(ls_alloc_count() - before));
@@ -565,7 +569,7 @@ static int steady(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void operations_allocate_nothing_once_warm(void **state)
+static void warm_operations_allocate_nothing(void **state)
 {
     const mesh_job job = {.size = 3, .transport = "tcp", .segment_bytes = 16384, .fn = steady};
 
@@ -580,13 +584,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(all_reduce_gives_the_bits_of_the_tree),
         cmocka_unit_test(other_reductions_give_the_bits_of_the_tree),
         cmocka_unit_test(moved_bytes_arrive_where_they_belong),
-        cmocka_unit_test(messages_go_round_a_ring),
+        cmocka_unit_test(messages_pass_around_a_ring),
         cmocka_unit_test(tags_keep_their_own_order),
-        cmocka_unit_test(a_large_message_arrives_whole),
-        cmocka_unit_test(a_root_that_runs_ahead_loses_nothing),
+        cmocka_unit_test(large_message_arrives_whole),
+        cmocka_unit_test(root_that_runs_ahead_loses_no_message),
         cmocka_unit_test(groups_in_opposite_order_do_not_block_each_other),
-        cmocka_unit_test(a_group_given_up_in_mid_message_leaves_the_others_alone),
-        cmocka_unit_test(operations_allocate_nothing_once_warm),
+        cmocka_unit_test(group_aborted_in_mid_message_does_not_affect_others),
+        cmocka_unit_test(warm_operations_allocate_nothing),
     };
 
     is_short = argc > 1 && strcmp(argv[1], "short") == 0;

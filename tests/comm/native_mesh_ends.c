@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * native_mesh_ends.c - ends of message links over socket pairs, in one thread, for the tests of
+ * links.
+ */
 #include "comm/native_mesh_ends.h"
 
 #include "base/alloc.h"
@@ -7,7 +11,7 @@
 #include <sys/socket.h>
 
 net_security end_security;
-int end_strands = 1;
+int end_streams = 1;
 
 static ls_status on_begin(void *self, const message *m, uint8_t **target)
 {
@@ -86,7 +90,7 @@ void end_sockets(int fds[2], int buffer_bytes)
 }
 
 // A stream of an end, of which fd is the socket.
-void end_add_strand(end *e, int number, int fd, int which)
+void end_add_stream(end *e, int number, int fd, int which)
 {
     const seal_pair seals = end_seals(end_security, which);
     const link_sink sink = e->link->sink;
@@ -110,14 +114,14 @@ void end_open_striped(end *e, int n)
 
 static void open_striped_pair(end ends[2], int buffer_bytes)
 {
-    end_open_striped(&ends[0], end_strands);
-    end_open_striped(&ends[1], end_strands);
-    for (int i = 0; i < end_strands; i++) {
+    end_open_striped(&ends[0], end_streams);
+    end_open_striped(&ends[1], end_streams);
+    for (int i = 0; i < end_streams; i++) {
         int fds[2];
 
         end_sockets(fds, buffer_bytes);
-        end_add_strand(&ends[0], i, fds[0], 0);
-        end_add_strand(&ends[1], i, fds[1], 1);
+        end_add_stream(&ends[0], i, fds[0], 0);
+        end_add_stream(&ends[1], i, fds[1], 1);
     }
 }
 
@@ -125,7 +129,7 @@ void end_open_pair(end ends[2], int buffer_bytes)
 {
     int fds[2];
 
-    if (end_strands > 1) {
+    if (end_streams > 1) {
         open_striped_pair(ends, buffer_bytes);
         return;
     }

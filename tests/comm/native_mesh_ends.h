@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * native_mesh_ends.h - ends of message links over socket pairs, in one thread, that note what they receive.
+ * native_mesh_ends.h - ends of message links over socket pairs, in one thread, that record what
+ * they receive.
  */
 #ifndef TESTS_COMM_NATIVE_MESH_ENDS_H
 #define TESTS_COMM_NATIVE_MESH_ENDS_H
@@ -14,9 +15,9 @@
 #define SEED        20240
 #define PLACE_BYTES (1U << 20)
 
-/* What end_open_pair() and end_add_strand() make. */
+/* What end_open_pair() and end_add_stream() make. */
 extern net_security end_security;
-extern int end_strands; /* of each link of a pair */
+extern int end_streams; /* of each link of a pair */
 
 /* One end: what it has received, in order. */
 typedef struct end {
@@ -30,11 +31,12 @@ typedef struct end {
     uint64_t sum; /* of payload bytes with their position */
 } end;
 
-/* Over fd, in the clear, or sealed as one side (0) or the other (1); or of n streams that are still to be added. */
+/* Over fd, in the clear, or sealed as one side (0) or the other (1); or of n streams that are still
+ * to be added. */
 void end_open(end *e, int fd);
 void end_open_sealed(end *e, int fd, int which);
 void end_open_striped(end *e, int n);
-void end_add_strand(end *e, int number, int fd, int which);
+void end_add_stream(end *e, int number, int fd, int which);
 void end_close(end *e);
 
 /* Two that are connected; buffer_bytes 0: the system's default. */

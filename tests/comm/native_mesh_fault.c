@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes wrong between ranks: disagreement, ends, garbage, strangers. Each must be named, and nobody may hang. */
+/*
+ * native_mesh_fault.c - failures between ranks: mismatches, ends, garbage, unauthenticated peers.
+ * The error must name each, and no rank may hang.
+ */
 #include "comm/native_mesh_ranks.h"
 
 #include "base/alloc.h"
@@ -22,25 +25,25 @@
 #define ELEMENTS 100000
 #define FEW      10
 
-// --- ranks that disagree ---
+// --- mismatches ---
 
-/* What the ranks do in their first operation, and the words that the error must have. */
-typedef struct quarrel {
+/* What the ranks call in their first operation, and the words that the error must contain. */
+typedef struct mismatch {
     coll ops[2];
     const char *words[2];
     bool ends_alone; /* one side's call may end well before the other begins */
-} quarrel;
+} mismatch;
 
 typedef struct quarreling {
-    const quarrel *q;
-    atomic_int n_told;
+    const mismatch *q;
+    atomic_int n_named;
     atomic_int n_over;
 } quarreling;
 
 static int disagree(mesh_rank *r, void *arg)
 {
     quarreling *now = arg;
-    const quarrel *q = now->q;
+    const mismatch *q = now->q;
     const int64_t deadline_ms = ls_deadline_ms(MESH_TIMEOUT_MS);
     const char *text = r->world.cause.text;
     coll op = q->ops[r->rank];
@@ -52,7 +55,7 @@ static int disagree(mesh_rank *r, void *arg)
     op.src = src;
     op.dst = dst;
     mesh_start(&r->world, &w, &op);
-    while (!r->world.is_broken && atomic_load(&now->n_told) == 0 &&
+    while (!r->world.is_broken && atomic_load(&now->n_named) == 0 &&
            ls_deadline_left(deadline_ms) != 0) {
         struct pollfd nothing = {.fd = -1};
 
@@ -60,14 +63,14 @@ static int disagree(mesh_rank *r, void *arg)
         (void)poll(&nothing, 1, 1);
     }
     if (r->world.is_broken) {
-        atomic_fetch_add(&now->n_told, 1);
+        atomic_fetch_add(&now->n_named, 1);
         if (strstr(text, q->words[0]) == NULL || strstr(text, q->words[1]) == NULL)
-            fprintf(stderr, "told: %s\n", text);
+            fprintf(stderr, "reported: %s\n", text);
         MESH_CHECK(strstr(text, q->words[0]) != NULL);
         MESH_CHECK(strstr(text, q->words[1]) != NULL);
         MESH_CHECK(r->world.cause.kind == CAUSE_MISMATCH);
     }
-    // Everybody stays until all have looked, so that nobody's end is taken for the cause.
+    // Every rank stays until all have checked, so that no end of a rank is taken for the cause.
     atomic_fetch_add(&now->n_over, 1);
     mesh_drive_until(r, &now->n_over, 2);
     native_backend_ops.abort_group(r->world.group, LS_ECANCELED, "over");
@@ -85,14 +88,14 @@ static int disagree(mesh_rank *r, void *arg)
 #define EXCHANGE(from, to)                                                                         \
     .kind = COLL_ALL_TO_ALL, .dtype = LS_U8, .src_counts = (from), .dst_counts = (to)
 
-static void ranks_that_disagree_are_named_with_what_they_called(void **state)
+static void mismatched_ranks_are_named_with_their_calls(void **state)
 {
     static const size_t one_one[2] = {1, 1};
     static const size_t one_five[2] = {1, 5};
     static const size_t five_one[2] = {5, 1};
     static const size_t one_many[2] = {1, 70000};
     static const size_t many_one[2] = {70000, 1};
-    static const quarrel quarrels[] = {
+    static const mismatch mismatches[] = {
         {{{REDUCE(FEW)}, {CAST(FEW, 1)}}, {"rank 0: all_reduce #1", "rank 1: broadcast #1"}, true},
         {{{REDUCE(ELEMENTS)}, {CAST(ELEMENTS, 0)}}, {"rank 0: all_reduce", "rank 1: broadc"}, true},
         {{{REDUCE(FEW)}, {REDUCE(FEW + 1)}}, {"10 float32", "11 float32"}, true},
@@ -123,16 +126,16 @@ static void ranks_that_disagree_are_named_with_what_they_called(void **state)
     };
 
     LS_UNUSED(state);
-    for (size_t i = 0; i < LS_COUNT_OF(quarrels); i++) {
+    for (size_t i = 0; i < LS_COUNT_OF(mismatches); i++) {
         for (int shared = 0; shared < 2; shared++) {
-            quarreling now = {.q = &quarrels[i]};
+            quarreling now = {.q = &mismatches[i]};
             const mesh_job job = {
                 .size = 2, .transport = shared ? "auto" : "tcp", .fn = disagree, .arg = &now};
 
-            if (shared && quarrels[i].ops[0].kind != COLL_SEND)
+            if (shared && mismatches[i].ops[0].kind != COLL_SEND)
                 continue; // teams have tests of their own
             assert_int_equal(mesh_run(&job), 0);
-            assert_true(atomic_load(&now.n_told) > 0);
+            assert_true(atomic_load(&now.n_named) > 0);
         }
     }
 }
@@ -156,7 +159,7 @@ static int leave(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void whoever_needs_a_rank_that_left_is_told_its_number(void **state)
+static void operation_that_needs_a_rank_that_left_fails_with_its_number(void **state)
 {
     const mesh_job two = {.size = 2, .transport = "tcp", .fn = leave};
 
@@ -164,7 +167,7 @@ static void whoever_needs_a_rank_that_left_is_told_its_number(void **state)
     assert_int_equal(mesh_run(&two), 0);
 }
 
-// Rank 1 sends, small and large, and goes; rank 0 comes for it late.
+// Rank 1 sends, small and large, and leaves; rank 0 receives late.
 static int send_and_go(mesh_rank *r, void *arg)
 {
     enum { LARGE = 3 << 20 };
@@ -210,7 +213,7 @@ static int send_and_go(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void what_a_rank_sent_before_it_left_can_be_received(void **state)
+static void messages_of_a_rank_that_left_can_be_received(void **state)
 {
     static const char *const transports[] = {"tcp", "auto"};
 
@@ -224,14 +227,15 @@ static void what_a_rank_sent_before_it_left_can_be_received(void **state)
     }
 }
 
-static int wait_for_anybody(mesh_rank *r, void *arg)
+static int receive_from_any(mesh_rank *r, void *arg)
 {
     uint8_t byte = 0;
     const coll op = {
         .kind = COLL_RECV, .dtype = LS_U8, .count = 1, .root = LS_ANY_SOURCE, .dst = &byte};
 
     LS_UNUSED(arg);
-    // Who has never been connected cannot be seen to leave here: the engine hears of that from the hub.
+    // A rank that was never connected cannot be noticed here when it leaves: the hub reports it to
+    // the engine.
     MESH_CHECK(mesh_do(&r->world, &(coll){.kind = COLL_BARRIER}) == LS_OK);
     if (r->rank != 0)
         return 0;
@@ -239,21 +243,21 @@ static int wait_for_anybody(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void a_receive_from_any_ends_when_all_others_have_left(void **state)
+static void receive_from_any_fails_when_all_others_have_left(void **state)
 {
     static const char *const transports[] = {"tcp", "auto"};
 
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(transports); i++) {
-        const mesh_job job = {.size = 3, .transport = transports[i], .fn = wait_for_anybody};
+        const mesh_job job = {.size = 3, .transport = transports[i], .fn = receive_from_any};
 
         assert_int_equal(mesh_run(&job), 0);
     }
 }
 
-// --- peers that are none ---
+// --- malicious peers ---
 
-/* Rank 1 is played by hand: a connection that knows the key, and then writes `bytes`. */
+/* Rank 1 is simulated: a connection that knows the key, and then writes `bytes`. */
 typedef struct impostor {
     uint8_t bytes[2 * MESSAGE_HEADER_BYTES];
     size_t n_bytes;
@@ -280,7 +284,7 @@ static int meet_impostor(mesh_rank *r, void *arg)
         MESH_CHECK(handshake_connect(fd, r->boot.key, &claim, "rank 0", deadline_ms, NULL,
                                      &seals) == LS_OK);
         MESH_CHECK(net_send_all(fd, "rank 0", i->bytes, i->n_bytes, deadline_ms) == LS_OK);
-        // It is closed on us, or has ended at what we sent.
+        // Rank 0 closes it, or it ended at the bytes sent.
         if (i->n_bytes < MESSAGE_HEADER_BYTES)
             MESH_CHECK(shutdown(fd, SHUT_WR) == 0);
         while (net_wait(fd, POLLIN, deadline_ms) == LS_OK && read(fd, &byte, 1) > 0)
@@ -293,7 +297,7 @@ static int meet_impostor(mesh_rank *r, void *arg)
     MESH_CHECK(mesh_open_group(r, &r->world, 0, NULL, 2) == LS_OK);
     MESH_CHECK(mesh_do(&r->world, &(coll){REDUCE(1), .src = &value, .dst = &value}) != LS_OK);
     if (strstr(r->world.cause.text, i->words) == NULL)
-        fprintf(stderr, "told: %s\n", r->world.cause.text);
+        fprintf(stderr, "reported: %s\n", r->world.cause.text);
     MESH_CHECK(strstr(r->world.cause.text, i->words) != NULL);
     MESH_CHECK(strstr(r->world.cause.text, "rank 1") != NULL);
     mesh_close_group(&r->world);
@@ -341,7 +345,7 @@ static void peer_that_sends_garbage_is_named(void **state)
                  "piece of a message that was not requested");
     play_message(&(message){.type = MESSAGE_READY, .is_direct = true, .total = 9},
                  "answer to a message that was not announced");
-    // A stamp that nobody can have, for the operation under way.
+    // An invalid stamp for the operation under way.
     last = (message){.type = MESSAGE_DATA, .is_charged = true, .sequence = 1, .bytes = 0};
     memset(no_stamp, 0xff, sizeof(no_stamp));
     last.stamp = no_stamp;
@@ -350,7 +354,7 @@ static void peer_that_sends_garbage_is_named(void **state)
 
 // --- joining ---
 
-static int join_among_strangers(mesh_rank *r, void *arg)
+static int join_among_unauthenticated(mesh_rank *r, void *arg)
 {
     enum { STRANGERS = 200 };
     static const char nonsense[] = "GET / HTTP/1.0\r\n\r\n";
@@ -370,7 +374,7 @@ static int join_among_strangers(mesh_rank *r, void *arg)
     MESH_CHECK(native_backend_ops.open(&r->boot, &r->host, &r->state) == LS_OK);
     MESH_CHECK(mesh_open_group(r, &r->world, 0, NULL, r->size) == LS_OK);
     MESH_CHECK(mesh_do(&r->world, &(coll){.kind = COLL_BARRIER}) == LS_OK);
-    // Far below the time that a silent connection has.
+    // Far below the timeout of a silent connection.
     MESH_CHECK(r->rank == 0 || ls_now_ms() - started_ms < 4000);
     mesh_close_group(&r->world);
     native_backend_ops.close(r->state, 5000);
@@ -382,7 +386,7 @@ static int join_among_strangers(mesh_rank *r, void *arg)
 static void unauthenticated_connections_do_not_delay_a_rank(void **state)
 {
     const mesh_job job = {
-        .size = 2, .transport = "tcp", .fn = join_among_strangers, .no_world = true};
+        .size = 2, .transport = "tcp", .fn = join_among_unauthenticated, .no_world = true};
 
     LS_UNUSED(state);
     assert_int_equal(mesh_run(&job), 0);
@@ -409,16 +413,16 @@ static int be_refused(mesh_rank *r, void *arg)
                 &(coll){.kind = COLL_SEND, .dtype = LS_U8, .count = 1, .root = 0, .src = &byte}) ==
         LS_EPEER);
     if (strstr(r->world.cause.text, now->words) == NULL)
-        fprintf(stderr, "told: %s\n", r->world.cause.text);
+        fprintf(stderr, "reported: %s\n", r->world.cause.text);
     MESH_CHECK(strstr(r->world.cause.text, now->words) != NULL);
     MESH_CHECK(strstr(r->world.cause.text, "rank 0 (here) cannot be reached for send") != NULL);
     MESH_CHECK(r->world.cause.rank == 0);
-    MESH_CHECK(ls_now_ms() - started_ms < 5000); // it will not become better
+    MESH_CHECK(ls_now_ms() - started_ms < 5000); // no reason to wait for longer
     atomic_store(&now->is_over, 1);
     return 0;
 }
 
-static void a_rank_with_another_key_does_not_get_in(void **state)
+static void rank_with_another_key_is_refused(void **state)
 {
     net_key keys[2];
     refusal now = {.words = "key"};
@@ -431,7 +435,7 @@ static void a_rank_with_another_key_does_not_get_in(void **state)
     assert_int_equal(mesh_run(&job), 0);
 }
 
-static void a_rank_in_another_mode_does_not_get_in(void **state)
+static void rank_in_another_security_mode_is_refused(void **state)
 {
     static const net_security modes[] = {NET_ENCRYPT, NET_MAC};
     refusal now = {.words = "security is mac here, encrypt at"};
@@ -442,10 +446,10 @@ static void a_rank_in_another_mode_does_not_get_in(void **state)
     assert_int_equal(mesh_run(&job), 0);
 }
 
-// The hub has news while the others never come: there is no reason to wait for long.
-static int join_with_news(mesh_rank *r, void *arg)
+// The hub reports an abort while the other ranks never come: the join must end soon.
+static int join_with_abort(mesh_rank *r, void *arg)
 {
-    int news[2];
+    int hub[2];
     const int64_t started_ms = ls_now_ms();
 
     if (r->rank == 1) { // takes no connection, and sends nothing
@@ -458,23 +462,23 @@ static int join_with_news(mesh_rank *r, void *arg)
         close(r->boot.local_fd);
         return 0;
     }
-    MESH_CHECK(pipe(news) == 0 && write(news[1], "x", 1) == 1);
-    r->boot.control_fd = news[0];
+    MESH_CHECK(pipe(hub) == 0 && write(hub[1], "x", 1) == 1);
+    r->boot.control_fd = hub[0];
     MESH_CHECK(native_backend_ops.open(&r->boot, &r->host, &r->state) == LS_ETIMEOUT);
     MESH_CHECK(ls_now_ms() - started_ms < 20000);
     atomic_store((atomic_int *)arg, 1);
-    close(news[0]);
-    close(news[1]);
+    close(hub[0]);
+    close(hub[1]);
     return 0;
 }
 
-static void news_from_the_hub_end_a_join_that_does_not_come_about(void **state)
+static void abort_from_the_hub_ends_a_join_without_peers(void **state)
 {
     static const int hosts[2] = {0, 1};
     atomic_int is_over = 0;
     const mesh_job job = {.size = 2,
                           .transport = "auto",
-                          .fn = join_with_news,
+                          .fn = join_with_abort,
                           .arg = &is_over,
                           .no_world = true,
                           .hosts = hosts};
@@ -492,7 +496,8 @@ typedef struct shortage {
     bool has_failed;
 } shortage;
 
-// Rank 0's n-th allocation during one operation fails: it is told, or the operation ends well; never anything else.
+// Rank 0's n-th allocation during one operation fails: rank 0 gets an error, or the operation ends
+// well; nothing else.
 static int run_short(mesh_rank *r, void *arg)
 {
     enum { COUNT = 50000 };
@@ -532,7 +537,7 @@ static int run_short(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void an_operation_without_memory_ends_with_words(void **state)
+static void operation_without_memory_fails_with_a_text(void **state)
 {
     int n_failed = 0;
 
@@ -559,7 +564,7 @@ static int join_short(mesh_rank *r, void *arg)
         close(r->boot.listen_fd);
         return 0;
     }
-    while (atomic_load(has_begun) == 0) // nobody else allocates from now on
+    while (atomic_load(has_begun) == 0) // no other thread allocates from now on
         (void)usleep(1000);
     for (uint64_t at = 1; st == LS_ENOMEM; at++, n++) {
         comm_boot boot = r->boot;
@@ -576,7 +581,7 @@ static int join_short(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void a_join_without_memory_leaves_nothing_behind(void **state)
+static void join_without_memory_leaks_nothing(void **state)
 {
     atomic_int has_begun = 0;
     const mesh_job job = {
@@ -609,13 +614,13 @@ static int sleep_and_wake(mesh_rank *r, void *arg)
     int64_t started_ms = ls_now_ms();
 
     LS_UNUSED(arg);
-    // Woken before it sleeps: a wake-up is not lost.
+    // Woken before it sleeps: the wake-up is not lost.
     while (native_backend_ops.progress(r->state))
         continue;
     native_backend_ops.wake(r->state);
     native_backend_ops.wait(r->state, MESH_TIMEOUT_MS);
     MESH_CHECK(ls_now_ms() - started_ms < MESH_TIMEOUT_MS / 2);
-    // And while it sleeps. As the engine: what a pass may have taken is looked at behind the pass.
+    // And while it sleeps. Like the engine, it checks after the pass what a pass may have taken.
     MESH_CHECK(ls_thread_start(&waker, "waker", wake_later, &w) == LS_OK);
     for (;;) {
         while (native_backend_ops.progress(r->state))
@@ -629,7 +634,7 @@ static int sleep_and_wake(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void a_wake_up_is_never_lost(void **state)
+static void wake_up_is_never_lost(void **state)
 {
     static const char *const transports[] = {"tcp", "auto"};
 
@@ -666,7 +671,7 @@ static int idle(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void a_rank_that_waits_uses_no_core(void **state)
+static void waiting_rank_uses_no_core(void **state)
 {
     static const char *const transports[] = {"tcp", "auto"};
 
@@ -678,7 +683,7 @@ static void a_rank_that_waits_uses_no_core(void **state)
     }
 }
 
-// --- memory that cannot be read after all ---
+// --- memory that the receiver cannot read ---
 
 bool __real_team_read(const team *t, int member, const char *from, char *to, size_t bytes);
 bool __wrap_team_read(const team *t, int member, const char *from, char *to, size_t bytes);
@@ -769,7 +774,7 @@ static int rush_alone(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void rank_that_rushes_on_a_busy_machine_soon_reads_news_again(void **state)
+static void rank_that_spins_on_a_busy_machine_soon_reads_the_hub_again(void **state)
 {
     static const char *const transports[] = {"tcp", "auto"};
 
@@ -783,25 +788,25 @@ static void rank_that_rushes_on_a_busy_machine_soon_reads_news_again(void **stat
     }
 }
 
-// The tests that match one of the patterns given, or all.
+// Runs the tests that match one of the given patterns, or all.
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_that_disagree_are_named_with_what_they_called),
-        cmocka_unit_test(whoever_needs_a_rank_that_left_is_told_its_number),
-        cmocka_unit_test(what_a_rank_sent_before_it_left_can_be_received),
-        cmocka_unit_test(a_receive_from_any_ends_when_all_others_have_left),
+        cmocka_unit_test(mismatched_ranks_are_named_with_their_calls),
+        cmocka_unit_test(operation_that_needs_a_rank_that_left_fails_with_its_number),
+        cmocka_unit_test(messages_of_a_rank_that_left_can_be_received),
+        cmocka_unit_test(receive_from_any_fails_when_all_others_have_left),
         cmocka_unit_test(peer_that_sends_garbage_is_named),
         cmocka_unit_test(unauthenticated_connections_do_not_delay_a_rank),
-        cmocka_unit_test(a_rank_with_another_key_does_not_get_in),
-        cmocka_unit_test(a_rank_in_another_mode_does_not_get_in),
-        cmocka_unit_test(news_from_the_hub_end_a_join_that_does_not_come_about),
-        cmocka_unit_test(an_operation_without_memory_ends_with_words),
-        cmocka_unit_test(a_join_without_memory_leaves_nothing_behind),
-        cmocka_unit_test(a_wake_up_is_never_lost),
-        cmocka_unit_test(a_rank_that_waits_uses_no_core),
+        cmocka_unit_test(rank_with_another_key_is_refused),
+        cmocka_unit_test(rank_in_another_security_mode_is_refused),
+        cmocka_unit_test(abort_from_the_hub_ends_a_join_without_peers),
+        cmocka_unit_test(operation_without_memory_fails_with_a_text),
+        cmocka_unit_test(join_without_memory_leaks_nothing),
+        cmocka_unit_test(wake_up_is_never_lost),
+        cmocka_unit_test(waiting_rank_uses_no_core),
         cmocka_unit_test(small_message_is_sent_when_the_receiver_cannot_read_it),
-        cmocka_unit_test(rank_that_rushes_on_a_busy_machine_soon_reads_news_again),
+        cmocka_unit_test(rank_that_spins_on_a_busy_machine_soon_reads_the_hub_again),
     };
     int failed = 0;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A source gives up an operation while a slow reader copies from its memory, and then overwrites
- * the memory. The reader's result has wrong bytes, so it must fail. The linker puts the functions
- * below in front of the copies (-Wl,--wrap): the reader stops in the middle of the first copy from
- * the source's memory until the source has overwritten it.
+ * native_mesh_gave_up.c - a source gives up an operation while a slow reader copies from its
+ * memory, and then overwrites the memory. The reader's result has wrong bytes, so it must fail. The
+ * linker puts the functions below in front of the copies (-Wl,--wrap): the reader stops in the
+ * middle of the first copy from the source's memory until the source has overwritten it.
  */
 #include "comm/native_mesh_ranks.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages over byte streams: framing, partial progress, garbage and ends, each on a socket pair in one thread. What needs two links
- * runs with clear ones and with both kinds of sealed ones, and with several streams of each.
+ * native_mesh_link.c - messages over byte streams: framing, partial progress, garbage and ends,
+ * each on a socket pair in one thread. Tests of two links run with clear ones, with both kinds of
+ * sealed ones, and with several streams of each.
  */
 #include "comm/native_mesh_ends.h"
 
@@ -15,7 +16,7 @@
 
 static void messages_of_all_sizes_pass_both_ways_through_tiny_buffers(void **state)
 {
-    const int n_messages = end_strands == 1 ? 400 : 80;
+    const int n_messages = end_streams == 1 ? 400 : 80;
     static uint8_t payload[PLACE_BYTES];
     end ends[2];
     uint64_t sums[2] = {0, 0};
@@ -48,8 +49,8 @@ static void messages_of_all_sizes_pass_both_ways_through_tiny_buffers(void **sta
     }
 }
 
-// Bytes come one by one, whatever they belong to.
-static void a_message_may_come_byte_by_byte(void **state)
+// Bytes come one by one.
+static void message_may_come_byte_by_byte(void **state)
 {
     uint8_t payload[300] = {0};
     uint8_t bytes[MESSAGE_HEADER_BYTES + sizeof(payload)];
@@ -75,7 +76,7 @@ static void a_message_may_come_byte_by_byte(void **state)
     close(fds[1]);
 }
 
-static void what_came_before_an_end_is_still_read(void **state)
+static void bytes_before_an_end_are_still_read(void **state)
 {
     uint8_t payload[5000] = {1, 2, 3};
     end ends[2];
@@ -86,7 +87,7 @@ static void what_came_before_an_end_is_still_read(void **state)
         link_send(ends[0].link, end_item(payload, sizeof(payload)));
     assert_true(link_flush(ends[0].link));
     end_close(&ends[0]);
-    // Writing to what is gone fails, but must not hide what can be read.
+    // Writing to a closed peer fails, but must not hide the bytes that can be read.
     link_send(ends[1].link, end_item(payload, sizeof(payload)));
     assert_true(link_flush(ends[1].link));
     assert_true(ends[1].link->is_cut);
@@ -98,7 +99,7 @@ static void what_came_before_an_end_is_still_read(void **state)
     end_close(&ends[1]);
 }
 
-static void an_end_in_mid_message_is_an_end(void **state)
+static void end_in_mid_message_ends_the_link(void **state)
 {
     uint8_t payload[1000] = {1};
     int fds[2];
@@ -137,7 +138,7 @@ static void change_and_expect(size_t at, uint8_t value, const char *words)
     assert_non_null(strstr(ls_last_error(), words));
 }
 
-static void headers_that_nobody_writes_are_refused(void **state)
+static void invalid_headers_are_refused(void **state)
 {
     LS_UNUSED(state);
     change_and_expect(0, 0, "wrong magic number");
@@ -152,7 +153,7 @@ static void headers_that_nobody_writes_are_refused(void **state)
     change_and_expect(32, 0x01, "transfer of 1 ");
 }
 
-static void garbage_ends_a_link_with_words(void **state)
+static void garbage_ends_the_link_with_a_text(void **state)
 {
     uint8_t garbage[4000];
     ls_rng rng;
@@ -177,7 +178,7 @@ static void garbage_ends_a_link_with_words(void **state)
     }
 }
 
-static void what_the_sink_refuses_ends_the_link(void **state)
+static void message_that_the_sink_refuses_ends_the_link(void **state)
 {
     uint8_t payload[10] = {0};
     end ends[2];
@@ -194,7 +195,7 @@ static void what_the_sink_refuses_ends_the_link(void **state)
     end_close(&ends[1]);
 }
 
-static void a_withdrawn_message_is_whole_or_never_was(void **state)
+static void withdrawn_message_arrives_whole_or_not_at_all(void **state)
 {
     uint8_t *payload = ls_calloc(1, PLACE_BYTES);
     link_item *first = end_item(payload, PLACE_BYTES);
@@ -214,7 +215,7 @@ static void a_withdrawn_message_is_whole_or_never_was(void **state)
     assert_true(link_withdraw(ends[0].link, second));
     assert_false(link_withdraw(ends[0].link, first));
     ls_free(second);
-    ls_free(payload); // the link must not look at it again
+    ls_free(payload); // the link must not read it again
     link_send(ends[0].link, end_item(after, sizeof(after)));
     end_move_all(ends);
     assert_int_equal(ends[1].n_ended, 2);
@@ -223,7 +224,7 @@ static void a_withdrawn_message_is_whole_or_never_was(void **state)
     end_close(&ends[1]);
 }
 
-static void a_dropped_payload_leaves_the_stream_in_step(void **state)
+static void stream_continues_after_a_dropped_payload(void **state)
 {
     uint8_t *payload = ls_calloc(1, PLACE_BYTES);
     uint8_t after[100] = {9};
@@ -244,13 +245,14 @@ static void a_dropped_payload_leaves_the_stream_in_step(void **state)
     end_move_all(ends);
     assert_int_equal(ends[1].n_ended, 2);
     assert_int_equal(ends[1].target[0], 9);
-    assert_int_equal(ends[1].target[PLACE_BYTES / 2], 1); // nothing of the first was written here
+    assert_int_equal(ends[1].target[PLACE_BYTES / 2],
+                     1); // nothing of the first message was written
     ls_free(payload);
     end_close(&ends[0]);
     end_close(&ends[1]);
 }
 
-static void a_link_without_memory_closes_its_stream(void **state)
+static void link_without_memory_closes_its_stream(void **state)
 {
     end e = {0};
     const link_sink sink = end_sink(&e);
@@ -272,7 +274,7 @@ static void a_link_without_memory_closes_its_stream(void **state)
 
 // --- sealed ---
 
-static void a_sealed_link_without_memory_closes_its_stream(void **state)
+static void sealed_link_without_memory_closes_its_stream(void **state)
 {
     end e = {0};
     const link_sink sink = end_sink(&e);
@@ -328,7 +330,7 @@ static void play_line(end *e, const uint8_t *line, size_t bytes)
     assert_true(e->link->is_ended);
 }
 
-static void what_was_changed_on_the_line_ends_a_link_with_words(void **state)
+static void modified_record_ends_the_link_with_a_text(void **state)
 {
     uint8_t line[1024];
 
@@ -360,7 +362,7 @@ static void what_was_changed_on_the_line_ends_a_link_with_words(void **state)
     end_security = NET_AUTH;
 }
 
-static void an_encrypted_line_shows_no_payload(void **state)
+static void encrypted_line_shows_no_payload(void **state)
 {
     static const char text[] = "the weights of layer 7";
     uint8_t line[1024];
@@ -378,28 +380,28 @@ int main(void)
 {
     const struct CMUnitTest of_two[] = {
         cmocka_unit_test(messages_of_all_sizes_pass_both_ways_through_tiny_buffers),
-        cmocka_unit_test(what_came_before_an_end_is_still_read),
-        cmocka_unit_test(what_the_sink_refuses_ends_the_link),
-        cmocka_unit_test(a_withdrawn_message_is_whole_or_never_was),
-        cmocka_unit_test(a_dropped_payload_leaves_the_stream_in_step),
+        cmocka_unit_test(bytes_before_an_end_are_still_read),
+        cmocka_unit_test(message_that_the_sink_refuses_ends_the_link),
+        cmocka_unit_test(withdrawn_message_arrives_whole_or_not_at_all),
+        cmocka_unit_test(stream_continues_after_a_dropped_payload),
     };
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_message_may_come_byte_by_byte),
-        cmocka_unit_test(an_end_in_mid_message_is_an_end),
-        cmocka_unit_test(headers_that_nobody_writes_are_refused),
-        cmocka_unit_test(garbage_ends_a_link_with_words),
-        cmocka_unit_test(a_link_without_memory_closes_its_stream),
-        cmocka_unit_test(a_sealed_link_without_memory_closes_its_stream),
-        cmocka_unit_test(what_was_changed_on_the_line_ends_a_link_with_words),
-        cmocka_unit_test(an_encrypted_line_shows_no_payload),
+        cmocka_unit_test(message_may_come_byte_by_byte),
+        cmocka_unit_test(end_in_mid_message_ends_the_link),
+        cmocka_unit_test(invalid_headers_are_refused),
+        cmocka_unit_test(garbage_ends_the_link_with_a_text),
+        cmocka_unit_test(link_without_memory_closes_its_stream),
+        cmocka_unit_test(sealed_link_without_memory_closes_its_stream),
+        cmocka_unit_test(modified_record_ends_the_link_with_a_text),
+        cmocka_unit_test(encrypted_line_shows_no_payload),
     };
     int failed = 0;
 
-    for (end_strands = 1; end_strands <= 3; end_strands += 2)
+    for (end_streams = 1; end_streams <= 3; end_streams += 2)
         for (end_security = NET_AUTH; end_security <= NET_ENCRYPT; end_security++)
             failed +=
                 cmocka_run_group_tests_name(net_security_text(end_security), of_two, NULL, NULL);
-    end_strands = 1;
+    end_streams = 1;
     end_security = NET_AUTH;
     return failed + cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Many ranks, and connections that are made when they are needed. */
+/*
+ * native_mesh_many.c - many ranks, and connections that are made when they are needed.
+ */
 #include "comm/native_mesh_ranks.h"
 #include "comm/native_oracle.h"
 
@@ -24,11 +26,11 @@
 typedef struct census {
     atomic_int n_ready;
     atomic_int n_counted;
-    int n_connections; /* ends of them: those of both ranks are in this process */
+    int n_connections; /* their ends: both ranks are in this process */
     int n_descriptors;
 } census;
 
-// Stands still until all have come, and counts in between.
+// Waits until all have arrived, and counts in between.
 static void take_census(mesh_rank *r, census *c)
 {
     atomic_fetch_add(&c->n_ready, 1);
@@ -101,7 +103,7 @@ static bool can_open(rlim_t n)
     return setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur >= n;
 }
 
-// As threads of one process all 64 have their descriptors in one table.
+// As threads of one process all 64 ranks share one table of descriptors.
 static void sixty_four_ranks_hold_few_connections_each(void **state)
 {
     census c = {0};
@@ -127,7 +129,7 @@ static int no_connection(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void ranks_that_say_nothing_are_not_connected(void **state)
+static void ranks_without_messages_are_not_connected(void **state)
 {
     census c = {0};
     const mesh_job job = {.size = 8, .transport = "tcp", .fn = no_connection, .arg = &c};
@@ -137,7 +139,7 @@ static void ranks_that_say_nothing_are_not_connected(void **state)
     assert_int_equal(c.n_connections, 0);
 }
 
-// --- calls that cross ---
+// --- crossing attempts ---
 
 typedef struct crossing {
     atomic_int n_ready;
@@ -171,26 +173,26 @@ static int cross(mesh_rank *r, void *arg)
     return 0;
 }
 
-// The higher rank gives way for 3 ms: around that both call at once.
-static void calls_that_cross_end_in_one_connection(void **state)
+// The higher rank waits for 3 ms: around that time both connect at once.
+static void crossing_attempts_end_in_one_connection(void **state)
 {
     static const unsigned late_us[] = {0, 2000, 2700, 3000, 3200, 3500, 5000};
 
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(late_us); i++) {
-        for (int who = 0; who < 2; who++) {
+        for (int lower = 0; lower < 2; lower++) {
             for (int again = 0; again < 6; again++) {
                 crossing now = {0};
                 const mesh_job job = {.size = 2, .transport = "tcp", .fn = cross, .arg = &now};
 
-                now.late_us[who] = late_us[i] + (unsigned)again * 40;
+                now.late_us[lower] = late_us[i] + (unsigned)again * 40;
                 assert_int_equal(mesh_run(&job), 0);
             }
         }
     }
 }
 
-/* Rank 1 computes for a while and looks at nothing; longer than a stranger at the listener is given. */
+/* Rank 1 computes for a while and calls nothing, longer than an unauthenticated peer may take. */
 static int be_away(mesh_rank *r, void *arg)
 {
     uint8_t byte = 7;
@@ -211,7 +213,7 @@ static int be_away(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void a_rank_that_is_busy_is_waited_for(void **state)
+static void busy_rank_is_awaited(void **state)
 {
     const mesh_job job = {.size = 2, .transport = "tcp", .fn = be_away};
 
@@ -219,7 +221,7 @@ static void a_rank_that_is_busy_is_waited_for(void **state)
     assert_int_equal(mesh_run(&job), 0);
 }
 
-/* Rank 1 has left without a word to anybody. */
+/* Rank 1 has left without having been connected. */
 static int look_for_the_gone(mesh_rank *r, void *arg)
 {
     atomic_int *has_gone = arg;
@@ -243,7 +245,7 @@ static int look_for_the_gone(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void a_rank_that_nobody_can_reach_is_named(void **state)
+static void unreachable_rank_is_named(void **state)
 {
     atomic_int has_gone = 0;
     const mesh_job job = {.size = 2, .transport = "tcp", .fn = look_for_the_gone, .arg = &has_gone};
@@ -275,7 +277,7 @@ static int huge_sum(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void more_elements_than_an_int_counts(void **state)
+static void operation_moves_more_elements_than_an_int_counts(void **state)
 {
     static const char *const transports[] = {"tcp", "auto"};
 
@@ -290,14 +292,14 @@ static void more_elements_than_an_int_counts(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest huge[] = {
-        cmocka_unit_test(more_elements_than_an_int_counts),
+        cmocka_unit_test(operation_moves_more_elements_than_an_int_counts),
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sixty_four_ranks_hold_few_connections_each),
-        cmocka_unit_test(ranks_that_say_nothing_are_not_connected),
-        cmocka_unit_test(calls_that_cross_end_in_one_connection),
-        cmocka_unit_test(a_rank_that_is_busy_is_waited_for),
-        cmocka_unit_test(a_rank_that_nobody_can_reach_is_named),
+        cmocka_unit_test(ranks_without_messages_are_not_connected),
+        cmocka_unit_test(crossing_attempts_end_in_one_connection),
+        cmocka_unit_test(busy_rank_is_awaited),
+        cmocka_unit_test(unreachable_rank_is_named),
     };
 
     LS_UNUSED(argv);

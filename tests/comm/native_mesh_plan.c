@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plans of all ranks, run in one process in random order without any network. */
+/*
+ * native_mesh_plan.c - the plans of all ranks, run in one process in random order without any
+ * network.
+ */
 #include "comm/native_oracle.h"
 
 #include "base/alloc.h"
@@ -28,7 +31,7 @@ typedef struct flying {
     bool is_taken;
 } flying;
 
-/* One rank's one chunk. */
+/* One chunk of one rank. */
 typedef struct actor {
     int rank;
     size_t chunk;
@@ -401,7 +404,7 @@ static void try_one(int n, coll_kind kind, size_t count, bool is_vector, uint64_
     free_world(&w);
 }
 
-static void every_plan_gives_what_its_operation_says(void **state)
+static void every_plan_gives_the_result_of_its_operation(void **state)
 {
     static const size_t counts[] = {1, 5, 63, 333, 2049};
 
@@ -413,15 +416,15 @@ static void every_plan_gives_what_its_operation_says(void **state)
 
             for (size_t c = 0; c < LS_COUNT_OF(counts); c++) {
                 if (n > 8 && is_broad && counts[c] > 100)
-                    continue; // more messages than the test keeps
+                    continue; // more messages than the test saves
                 try_one(n, kind, counts[c], false, (uint64_t)n + c);
             }
         }
     }
 }
 
-// Many ranks have plans of their own, in which each talks to few others.
-static void plans_of_many_ranks_give_what_their_operations_say(void **state)
+// Many ranks have plans of their own, in which each exchanges messages with few others.
+static void plans_of_many_ranks_give_the_results_of_their_operations(void **state)
 {
     static const int sizes[] = {18, 32, 33, 64};
     static const size_t counts[] = {1, 63, 500, 3000};
@@ -436,7 +439,7 @@ static void plans_of_many_ranks_give_what_their_operations_say(void **state)
 
                 if (counts[c] > 250 && (kinds[k] == COLL_ALL_GATHER || sizes[i] > 33 ||
                                         (kinds[k] == COLL_ALL_REDUCE && !is_power)))
-                    continue; // of everybody with everybody: more messages than the test keeps
+                    continue; // all with all: more messages than the test saves
                 try_one(sizes[i], kinds[k], counts[c], false, (uint64_t)i + c);
             }
             if (kinds[k] == COLL_ALL_GATHER)
@@ -445,7 +448,7 @@ static void plans_of_many_ranks_give_what_their_operations_say(void **state)
     }
 }
 
-static void many_ranks_talk_to_few_others(void **state)
+static void many_ranks_exchange_messages_with_few_others(void **state)
 {
     enum { N = 64 };
     static const size_t counts[] = {1, 4096, (size_t)16 << 20};
@@ -473,7 +476,7 @@ static void many_ranks_talk_to_few_others(void **state)
     assert_true(n_peers <= 11); // 37 +- 1, 2, 4, 8, 16, 32
 }
 
-static void plans_with_own_counts_leave_out_nothing(void **state)
+static void plans_with_counts_per_rank_move_every_part(void **state)
 {
     static const coll_kind kinds[] = {COLL_ALL_GATHER, COLL_GATHER, COLL_SCATTER,
                                       COLL_REDUCE_SCATTER, COLL_ALL_TO_ALL};
@@ -577,7 +580,8 @@ static void hosts_send_each_byte_once(void **state)
     layout_free(&l);
 }
 
-// A barrier must not end anywhere before it has begun everywhere: hold one rank back and see that all others are stuck.
+// A barrier must not end on any rank before it has begun on all: holds one rank back and checks
+// that all others wait.
 static void no_rank_leaves_a_barrier_that_another_has_not_entered(void **state)
 {
     LS_UNUSED(state);
@@ -610,8 +614,8 @@ static void no_rank_leaves_a_barrier_that_another_has_not_entered(void **state)
     }
 }
 
-// The least that any algorithm must move, and what ours promise (their head comments).
-static void volumes_are_what_the_comments_say(void **state)
+// The least that any algorithm must move, and what these promise in their head comments.
+static void volumes_match_the_head_comments(void **state)
 {
     const size_t count = 48 * 1000;
     const size_t bytes = count * 4;
@@ -646,7 +650,7 @@ static void check_huge(const coll *op, int n, int rank, const plan_layout *layou
     plan_input in = plan_input_of(op, n, rank, layout, &choice);
     const size_t chunks[] = {0, choice.n_chunks / 2, choice.n_chunks - 1};
 
-    // A chunk's number stands in its messages, in what the tag leaves of 64 bits.
+    // A message carries the number of its chunk, in the 64 bits beside the tag.
     assert_true(choice.n_chunks > 1 && choice.n_chunks < (size_t)1 << 32);
     assert_true((choice.n_chunks - 1) * choice.chunk < op->count);
     assert_true(choice.n_chunks * choice.chunk >= op->count);
@@ -697,7 +701,7 @@ static void huge_operations_do_not_overflow(void **state)
     layout_free(&l);
 }
 
-static void a_plan_without_memory_says_so(void **state)
+static void plan_without_memory_fails(void **state)
 {
     const coll op = {.kind = COLL_ALL_REDUCE, .dtype = LS_F32, .count = 100};
     const plan_choice choice = plan_choose(&op, 4, NULL, 4096, NULL);
@@ -715,7 +719,7 @@ static void a_plan_without_memory_says_so(void **state)
     }
 }
 
-static void rows_between_hosts_are_given_alike(void **state)
+static void rows_between_hosts_are_parsed(void **state)
 {
     const coll op = {.kind = COLL_ALL_REDUCE, .dtype = LS_F32, .count = 1000};
     const coll larger = {.kind = COLL_ALL_REDUCE, .dtype = LS_F32, .count = 100000};
@@ -739,7 +743,7 @@ static void rows_between_hosts_are_given_alike(void **state)
 }
 
 /* One exchange instead of two, of as many bytes. */
-static void two_ranks_exchange_all_of_it(void **state)
+static void two_ranks_exchange_the_whole_vector(void **state)
 {
     const size_t most = ((size_t)64 << 10) / sizeof(float);
     coll op = {.kind = COLL_ALL_REDUCE, .dtype = LS_F32, .count = most};
@@ -755,19 +759,19 @@ static void two_ranks_exchange_all_of_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_ranks_exchange_all_of_it),
-        cmocka_unit_test(rows_between_hosts_are_given_alike),
-        cmocka_unit_test(every_plan_gives_what_its_operation_says),
-        cmocka_unit_test(plans_of_many_ranks_give_what_their_operations_say),
-        cmocka_unit_test(many_ranks_talk_to_few_others),
-        cmocka_unit_test(plans_with_own_counts_leave_out_nothing),
+        cmocka_unit_test(two_ranks_exchange_the_whole_vector),
+        cmocka_unit_test(rows_between_hosts_are_parsed),
+        cmocka_unit_test(every_plan_gives_the_result_of_its_operation),
+        cmocka_unit_test(plans_of_many_ranks_give_the_results_of_their_operations),
+        cmocka_unit_test(many_ranks_exchange_messages_with_few_others),
+        cmocka_unit_test(plans_with_counts_per_rank_move_every_part),
         cmocka_unit_test(several_hosts_give_the_same_bits),
         cmocka_unit_test(hosts_hold_the_widest_subtrees),
         cmocka_unit_test(hosts_send_each_byte_once),
         cmocka_unit_test(no_rank_leaves_a_barrier_that_another_has_not_entered),
-        cmocka_unit_test(volumes_are_what_the_comments_say),
+        cmocka_unit_test(volumes_match_the_head_comments),
         cmocka_unit_test(huge_operations_do_not_overflow),
-        cmocka_unit_test(a_plan_without_memory_says_so),
+        cmocka_unit_test(plan_without_memory_fails),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * native_mesh_ranks.c - ranks of the native backend as threads of one process, for the tests of
+ * links, messages and plans.
+ */
 #include "comm/native_mesh_ranks.h"
 
 #include "base/alloc.h"
@@ -17,7 +21,7 @@
 
 typedef struct mesh_threads {
     mesh_rank ranks[MESH_RANKS_MAX];
-    boot_record records[MESH_RANKS_MAX][MESH_RANKS_MAX]; /* as each rank sees all */
+    boot_record records[MESH_RANKS_MAX][MESH_RANKS_MAX]; /* as each rank knows all */
     ls_thread threads[MESH_RANKS_MAX];
     net_key key;
 } mesh_threads;
@@ -156,7 +160,7 @@ ls_status mesh_do(mesh_group *g, const coll *op)
 
     mesh_start(g, &w, op);
     st = mesh_wait(&w);
-    LS_ASSERT(w.is_done); // it lies on this stack
+    LS_ASSERT(w.is_done); // it is on this stack
     return st;
 }
 
@@ -187,7 +191,7 @@ static void run_rank(void *arg)
         return;
     }
     r->failed = with_world(r);
-    if (r->state != NULL) // fn may have left by itself
+    if (r->state != NULL) // fn may have closed it
         native_backend_ops.close(r->state, 5000);
 }
 
@@ -238,7 +242,7 @@ static ls_status prepare(mesh_threads *t, const mesh_job *job, int rank)
     return LS_OK;
 }
 
-// Everybody hears of everybody; local sockets of other hosts cannot be reached.
+// Every rank knows every other; local sockets of other hosts cannot be reached.
 static ls_status publish(mesh_threads *t, const mesh_job *job)
 {
     for (int to = 0; to < job->size; to++) {

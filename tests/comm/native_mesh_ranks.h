@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * native_mesh_ranks.h - ranks of the native backend as threads of one process, each driven as the engine drives it, without store
- * or hub: works end in flags, and the first cause breaks the group.
+ * native_mesh_ranks.h - ranks of the native backend as threads of one process, each driven as the
+ * engine drives it, without store or hub: works end in flags, and the first cause breaks the group.
  */
 #ifndef TESTS_COMM_NATIVE_MESH_RANKS_H
 #define TESTS_COMM_NATIVE_MESH_RANKS_H
@@ -45,7 +45,7 @@ struct mesh_rank {
     comm_host host;
     backend_state *state;
     mesh_group world;
-    mesh_group *groups[4]; /* of which host->broken may speak */
+    mesh_group *groups[4]; /* that host->broken may name */
     int n_groups;
     int failed;
 };
@@ -59,10 +59,10 @@ typedef struct mesh_job {
     mesh_fn fn;
     void *arg;
     const int *hosts;    /* one a rank: equal ones share a host; NULL: all do. Not for "tcp" */
-    bool no_world;       /* fn opens by itself */
+    bool no_world;       /* fn opens the backend itself */
     const net_key *keys; /* one a rank; NULL: all have the same */
     const net_security *modes; /* one a rank; NULL: NET_AUTH */
-    int connections;           /* of a pair; 0: what LS_TEST_CONNECTIONS says, else one */
+    int connections;           /* per pair; 0: LS_TEST_CONNECTIONS, or one */
     const char *algorithms;    /* rows of LOCKSTEP_ALGORITHMS; NULL: none */
 } mesh_job;
 

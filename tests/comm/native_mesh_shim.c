@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A network at its worst: the linker puts the functions below between our code and the system's (-Wl,--wrap), and they move a few
- * bytes where many were asked for, nothing where there are some, are interrupted, or report a reset.
+ * native_mesh_shim.c - a faulty network: the linker puts the functions below between the code and
+ * the system's (-Wl,--wrap); they move a few bytes where many were requested, nothing where there
+ * are some, are interrupted, or report a reset.
  */
 #include "comm/native_mesh_ranks.h"
 #include "comm/native_oracle.h"
@@ -30,23 +31,23 @@ ssize_t __wrap_send(int fd, const void *data, size_t bytes, int flags);
 ssize_t __wrap_recv(int fd, void *data, size_t bytes, int flags);
 int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms);
 
-/* What a thread's calls suffer. */
-typedef struct weather {
-    bool is_bad;
+/* The faults of one thread's calls. */
+typedef struct call_faults {
+    bool is_on;
     int reset_in; /* calls until one reports a reset; 0: never */
     bool at_send;
     ls_rng rng;
-} weather;
+} call_faults;
 
-static _Thread_local weather sky;
+static _Thread_local call_faults faults;
 
 // 0: the call goes through, with at most *limit bytes; else errno.
-static int suffer(size_t *limit)
+static int draw_fault(size_t *limit)
 {
     *limit = SIZE_MAX;
-    if (!sky.is_bad)
+    if (!faults.is_on)
         return 0;
-    switch (ls_rng_below(&sky.rng, 6)) {
+    switch (ls_rng_below(&faults.rng, 6)) {
     case 0:
         return EINTR;
     case 1:
@@ -55,22 +56,23 @@ static int suffer(size_t *limit)
         *limit = 1;
         return 0;
     case 3:
-        *limit = 1 + ls_rng_below(&sky.rng, 200);
+        *limit = 1 + ls_rng_below(&faults.rng, 200);
         return 0;
     case 4:
-        *limit = 1 + ls_rng_below(&sky.rng, 5000);
+        *limit = 1 + ls_rng_below(&faults.rng, 5000);
         return 0;
     default:
         return 0;
     }
 }
 
-// Links in the clear, as the test of resets has them, use sendmsg and recvmsg; the others serve handshakes, which are repeated.
+// Clear links, which the test of resets has, use sendmsg and recvmsg; the others serve handshakes,
+// which are repeated.
 static int suffer_on_link(size_t *limit, bool is_send)
 {
-    if (sky.reset_in > 0 && is_send == sky.at_send && --sky.reset_in == 0)
+    if (faults.reset_in > 0 && is_send == faults.at_send && --faults.reset_in == 0)
         return is_send ? EPIPE : ECONNRESET;
-    return suffer(limit);
+    return draw_fault(limit);
 }
 
 // The pieces of a message cut down to so many bytes.
@@ -123,7 +125,7 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags)
 ssize_t __wrap_send(int fd, const void *data, size_t bytes, int flags)
 {
     size_t limit;
-    const int error = suffer(&limit);
+    const int error = draw_fault(&limit);
 
     return error != 0 ? refuse(error) : __real_send(fd, data, bytes < limit ? bytes : limit, flags);
 }
@@ -131,14 +133,14 @@ ssize_t __wrap_send(int fd, const void *data, size_t bytes, int flags)
 ssize_t __wrap_recv(int fd, void *data, size_t bytes, int flags)
 {
     size_t limit;
-    const int error = suffer(&limit);
+    const int error = draw_fault(&limit);
 
     return error != 0 ? refuse(error) : __real_recv(fd, data, bytes < limit ? bytes : limit, flags);
 }
 
 int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 {
-    if (sky.is_bad && ls_rng_below(&sky.rng, 4) == 0)
+    if (faults.is_on && ls_rng_below(&faults.rng, 4) == 0)
         return (int)refuse(EINTR);
     return __real_poll(fds, n, timeout_ms);
 }
@@ -211,18 +213,18 @@ static int go_on(mesh_rank *r, void *arg)
 {
     static const size_t counts[] = {1, 37, 3000, 30000};
 
-    sky.is_bad = true;
-    ls_rng_seed(&sky.rng, *(const uint64_t *)arg * 100 + (uint64_t)r->rank);
+    faults.is_on = true;
+    ls_rng_seed(&faults.rng, *(const uint64_t *)arg * 100 + (uint64_t)r->rank);
     for (size_t i = 0; i < LS_COUNT_OF(counts); i++) {
         MESH_CHECK(sums(r, counts[i], i) == 0);
         MESH_CHECK(pass_on(r, counts[i]) == 0);
     }
     MESH_CHECK(mesh_do(&r->world, &(coll){.kind = COLL_BARRIER}) == LS_OK);
-    sky.is_bad = false;
+    faults.is_on = false;
     return 0;
 }
 
-static void whatever_the_calls_move_the_data_are_right(void **state)
+static void data_is_right_whatever_the_calls_move(void **state)
 {
     static const net_security modes[][3] = {{NET_AUTH, NET_AUTH, NET_AUTH},
                                             {NET_MAC, NET_MAC, NET_MAC},
@@ -262,8 +264,8 @@ static int break_off(mesh_rank *r, void *arg)
 
     MESH_CHECK(data != NULL);
     MESH_CHECK(mesh_do(&r->world, &(coll){.kind = COLL_BARRIER}) == LS_OK);
-    sky.at_send = b->at_send;
-    sky.reset_in = r->rank == 0 ? b->at : 0;
+    faults.at_send = b->at_send;
+    faults.reset_in = r->rank == 0 ? b->at : 0;
     for (int i = 0; i < 1000 && st == LS_OK; i++) {
         for (int k = 0; k < COUNT; k++)
             data[k] = (float)(r->rank + k % 5);
@@ -276,7 +278,7 @@ static int break_off(mesh_rank *r, void *arg)
         for (int k = 0; k < COUNT && st == LS_OK; k++)
             MESH_CHECK(data[k] == (float)(1 + 2 * (k % 5)));
     }
-    sky.reset_in = 0;
+    faults.reset_in = 0;
     MESH_CHECK(st == LS_EPEER);
     MESH_CHECK(strstr(r->world.cause.text, other) != NULL);
     MESH_CHECK(strstr(r->world.cause.text, "all_reduce") != NULL);
@@ -284,7 +286,8 @@ static int break_off(mesh_rank *r, void *arg)
     // For ever.
     MESH_CHECK(mesh_do(&r->world, &(coll){.kind = COLL_BARRIER}) == LS_EPEER);
     ls_free(data);
-    // The engine of one would tell the other; here each finds out by itself, from an end that stays until it has.
+    // The engine of one rank would notify the other; here each finds out by itself, from an end
+    // that stays until it has.
     if (r->rank == 0) {
         mesh_close_group(&r->world);
         native_backend_ops.close(r->state, 1000);
@@ -293,7 +296,7 @@ static int break_off(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void a_reset_is_told_with_the_peer_that_is_lost(void **state)
+static void reset_is_reported_with_the_lost_peer(void **state)
 {
     static const int at[] = {1, 2, 3, 7, 20, 51};
 
@@ -312,8 +315,8 @@ static void a_reset_is_told_with_the_peer_that_is_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whatever_the_calls_move_the_data_are_right),
-        cmocka_unit_test(a_reset_is_told_with_the_peer_that_is_lost),
+        cmocka_unit_test(data_is_right_whatever_the_calls_move),
+        cmocka_unit_test(reset_is_reported_with_the_lost_peer),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

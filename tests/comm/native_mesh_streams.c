@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pairs of ranks with several connections: which there are, what happens when one breaks or never comes, and who may bring one. */
+/*
+ * native_mesh_streams.c - pairs of ranks with several connections: how many there are, what happens
+ * when one fails or is never made, and which peer may make one.
+ */
 #include "comm/native_mesh_ranks.h"
 
 #include "base/alloc.h"
@@ -25,7 +28,7 @@
 
 #define COUNT   100000 /* of float32: some 6 blocks */
 #define FDS_MAX 256
-#define STRANDS 3
+#define STREAMS 3
 
 // --- this process's sockets ---
 
@@ -49,7 +52,7 @@ static int own_port(int fd)
     return port_of(fd, getsockname);
 }
 
-/* Ends of TCP connections, of all ranks. */
+/* Counts the ends of TCP connections, of all ranks. */
 static int find_connections(int fds[FDS_MAX])
 {
     DIR *d = opendir("/proc/self/fd");
@@ -117,7 +120,7 @@ static int count_connections(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void each_pair_has_as_many_connections_as_were_asked_for(void **state)
+static void each_pair_has_the_requested_number_of_connections(void **state)
 {
     LS_UNUSED(state);
     for (int k = 1; k <= 8; k += k < 2 ? 1 : 6) {
@@ -135,7 +138,7 @@ static void each_pair_has_as_many_connections_as_were_asked_for(void **state)
     }
 }
 
-// --- one that breaks ---
+// --- a connection that fails ---
 
 typedef struct cut {
     int which; /* the connection, in the order of ports; either end of it */
@@ -148,20 +151,21 @@ static int by_port(const void *a, const void *b)
     return own_port(*(const int *)a) - own_port(*(const int *)b);
 }
 
-/* Somebody on the way cuts one of the connections: both ends hear a reset, or one an end and the other nothing. */
+/* A middlebox cuts one of the connections: both ends get a reset, or one an orderly end and the
+ * other nothing. */
 static int cut_connection(const cut *c)
 {
-    const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+    const struct sockaddr unspecified = {.sa_family = AF_UNSPEC};
     int fds[FDS_MAX];
     const int n = find_connections(fds);
     int fd;
 
-    if (n != 2 * STRANDS)
+    if (n != 2 * STREAMS)
         return -1;
     qsort(fds, (size_t)n, sizeof(*fds), by_port);
     fd = fds[c->which];
-    // TSan takes connect() for the birth of a descriptor, and then others' use of it for a race.
-    return c->is_reset ? (int)syscall(SYS_connect, fd, &nobody, sizeof(nobody))
+    // TSan takes connect() for the creation of a descriptor, and then its use by others for a race.
+    return c->is_reset ? (int)syscall(SYS_connect, fd, &unspecified, sizeof(unspecified))
                        : shutdown(fd, SHUT_RDWR);
 }
 
@@ -181,22 +185,22 @@ static int go_on_until_cut(mesh_rank *r, void *arg)
         MESH_CHECK(st != LS_OK || is_sum(r, data));
     }
     if (st != LS_EPEER || strstr(r->world.cause.text, other) == NULL)
-        fprintf(stderr, "told: %s\n", r->world.cause.text);
+        fprintf(stderr, "reported: %s\n", r->world.cause.text);
     MESH_CHECK(st == LS_EPEER);
     MESH_CHECK(strstr(r->world.cause.text, other) != NULL);
     MESH_CHECK(strstr(r->world.cause.text, "all_reduce") != NULL);
     MESH_CHECK(ls_now_ms() - started_ms < 10000);
-    // Neither leaves before both have been told.
+    // Neither rank leaves before both know.
     atomic_fetch_add(&c->n_over, 1);
     mesh_drive_until(r, &c->n_over, 2);
     ls_free(data);
     return 0;
 }
 
-static void a_connection_cut_in_mid_transfer_is_told_with_the_peer(void **state)
+static void connection_cut_in_mid_transfer_is_reported_with_the_peer(void **state)
 {
     LS_UNUSED(state);
-    for (int which = 0; which < 2 * STRANDS; which++) {
+    for (int which = 0; which < 2 * STREAMS; which++) {
         for (int reset = 0; reset < 2; reset++) {
             cut c = {.which = which, .is_reset = reset != 0};
             const mesh_job job = {.size = 2,
@@ -204,14 +208,14 @@ static void a_connection_cut_in_mid_transfer_is_told_with_the_peer(void **state)
                                   .segment_bytes = 65536,
                                   .fn = go_on_until_cut,
                                   .arg = &c,
-                                  .connections = STRANDS};
+                                  .connections = STREAMS};
 
             assert_int_equal(mesh_run(&job), 0);
         }
     }
 }
 
-/* Rank 1 sleeps in a receive when its end of a connection hears of a reset; rank 0 does nothing for it. */
+/* Rank 1 sleeps in a receive when its end of a connection gets a reset; rank 0 does nothing. */
 static int wait_while_cut(mesh_rank *r, void *arg)
 {
     cut *c = arg;
@@ -244,13 +248,13 @@ static int wait_while_cut(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void a_connection_that_breaks_wakes_who_waits_for_another(void **state)
+static void failed_connection_wakes_a_rank_that_waits_for_another(void **state)
 {
     LS_UNUSED(state);
-    for (int which = 0; which < 2 * STRANDS; which++) {
+    for (int which = 0; which < 2 * STREAMS; which++) {
         cut c = {.which = which, .is_reset = true};
         const mesh_job job = {
-            .size = 2, .transport = "tcp", .fn = wait_while_cut, .arg = &c, .connections = STRANDS};
+            .size = 2, .transport = "tcp", .fn = wait_while_cut, .arg = &c, .connections = STREAMS};
 
         assert_int_equal(mesh_run(&job), 0);
     }
@@ -287,24 +291,24 @@ static int wait_long(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void a_rank_that_waits_uses_no_core(void **state)
+static void waiting_rank_uses_no_core(void **state)
 {
-    const mesh_job job = {.size = 2, .transport = "tcp", .fn = wait_long, .connections = STRANDS};
+    const mesh_job job = {.size = 2, .transport = "tcp", .fn = wait_long, .connections = STREAMS};
 
     LS_UNUSED(state);
     assert_int_equal(mesh_run(&job), 0);
 }
 
-// --- ranks played by hand ---
+// --- ranks simulated by the test ---
 
-static ls_status call_by_hand(const mesh_rank *r, uint8_t strand, int *fd)
+static ls_status connect_as_peer(const mesh_rank *r, uint8_t number, int *fd)
 {
     const int64_t deadline_ms = ls_deadline_ms(MESH_TIMEOUT_MS);
     handshake_claim claim = {.purpose = NET_PURPOSE_DATA,
                              .from = (uint32_t)r->rank,
                              .to = 0,
                              .generation = r->boot.generation,
-                             .stream = strand};
+                             .stream = number};
     seal_pair seals;
 
     memcpy(claim.job, r->boot.job, sizeof(claim.job));
@@ -367,7 +371,7 @@ static void leave(mesh_rank *r)
     native_backend_ops.close(r->state, 0);
 }
 
-// Rank 1 takes the first connection, and nobody listens any more.
+// Rank 1 accepts the first connection, and closes its listener.
 static int miss_the_others(mesh_rank *r, void *arg)
 {
     scene *s = arg;
@@ -379,7 +383,7 @@ static int miss_the_others(mesh_rank *r, void *arg)
     if (r->rank == 1) {
         MESH_CHECK(answer_by_hand(r, &fd) == LS_OK);
         close(r->boot.listen_fd);
-        while (!is_closed(fd)) // what comes before that is of no interest
+        while (!is_closed(fd)) // ignores what comes before
             continue;
         atomic_store(&s->n_over, 1);
         close(fd);
@@ -387,12 +391,12 @@ static int miss_the_others(mesh_rank *r, void *arg)
         MESH_CHECK(join_by_itself(r) == LS_OK);
         MESH_CHECK(sum_up(r, data) == LS_EPEER);
         if (strstr(r->world.cause.text, " of 3: ") == NULL)
-            fprintf(stderr, "told: %s\n", r->world.cause.text);
+            fprintf(stderr, "reported: %s\n", r->world.cause.text);
         MESH_CHECK(strstr(r->world.cause.text, "rank 1 (here) cannot be reached for all_reduce"));
         MESH_CHECK(strstr(r->world.cause.text, ": connection "));
         MESH_CHECK(strstr(r->world.cause.text, " of 3: cannot connect to tcp://127.0.0.1:"));
         MESH_CHECK(ls_now_ms() - started_ms < 8000);
-        mesh_drive_until(r, &s->n_over, 1); // the peer hears of it before we leave
+        mesh_drive_until(r, &s->n_over, 1); // the peer knows before this rank leaves
         MESH_CHECK(atomic_load(&s->n_over) == 1);
         leave(r);
     }
@@ -400,16 +404,17 @@ static int miss_the_others(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void a_connection_that_cannot_be_made_is_told(void **state)
+static void connection_that_cannot_be_made_is_reported(void **state)
 {
-    scene s = {.connections = STRANDS};
+    scene s = {.connections = STREAMS};
     const mesh_job job = job_of(miss_the_others, &s);
 
     LS_UNUSED(state);
     assert_int_equal(mesh_run(&job), 0);
 }
 
-// Rank 1 takes the first connection, hears a word and leaves. That the others cannot be made then is not what went wrong.
+// Rank 1 accepts the first connection, receives a message and leaves. The error must not be that
+// the other connections cannot be made then.
 static int leave_early(mesh_rank *r, void *arg)
 {
     const int64_t started_ms = ls_now_ms();
@@ -433,14 +438,14 @@ static int leave_early(mesh_rank *r, void *arg)
     MESH_CHECK(join_by_itself(r) == LS_OK);
     MESH_CHECK(sum_up(r, data) == LS_EPEER);
     MESH_CHECK(strstr(r->world.cause.text, "rank 1 (here) closed its connection") != NULL);
-    while (ls_now_ms() - started_ms < 600) { // the last call has been refused
+    while (ls_now_ms() - started_ms < 600) { // the last attempt has been refused
         (void)native_backend_ops.progress(r->state);
         (void)usleep(1000);
     }
     MESH_CHECK(mesh_open_group(r, &other, 5, NULL, r->size) == LS_OK);
     MESH_CHECK(mesh_do(&other, &(coll){.kind = COLL_BARRIER}) == LS_EPEER);
     if (strstr(other.cause.text, "closed") == NULL)
-        fprintf(stderr, "told: %s\n", other.cause.text);
+        fprintf(stderr, "reported: %s\n", other.cause.text);
     MESH_CHECK(strstr(other.cause.text, "rank 1 (here) closed its connection") != NULL);
     mesh_close_group(&other);
     leave(r);
@@ -448,23 +453,23 @@ static int leave_early(mesh_rank *r, void *arg)
     return 0;
 }
 
-static void who_leaves_before_all_are_made_is_told_to_have_left(void **state)
+static void rank_that_leaves_before_all_are_made_is_reported_as_left(void **state)
 {
-    scene s = {.connections = STRANDS};
+    scene s = {.connections = STREAMS};
     const mesh_job job = job_of(leave_early, &s);
 
     LS_UNUSED(state);
     assert_int_equal(mesh_run(&job), 0);
 }
 
-// Strands that rank 0 cannot want, before and behind those that it does.
+// Connections that rank 0 cannot expect, with lower and higher numbers than those that it does.
 static int bring_too_many(mesh_rank *r, void *arg)
 {
-    static const uint8_t wrong[] = {STRANDS, 8, 200, 255, 1};
+    static const uint8_t wrong[] = {STREAMS, 8, 200, 255, 1};
     const int64_t started_ms = ls_now_ms();
     scene *s = arg;
     float *data = ls_calloc(COUNT, sizeof(float));
-    int fds[STRANDS];
+    int fds[STREAMS];
     int fd;
 
     MESH_CHECK(data != NULL);
@@ -473,7 +478,8 @@ static int bring_too_many(mesh_rank *r, void *arg)
 
         MESH_CHECK(join_by_itself(r) == LS_OK);
         mesh_drive_until(r, &s->n_over, 1);
-        // Five messages of 40000 bytes: three blocks and a part of one, which begins the second round.
+        // Five messages of 40000 bytes: three blocks and a part of one, which begins the second
+        // round.
         for (int i = 0; i < 5; i++) {
             mesh_start(&r->world, &w,
                        &(coll){.kind = COLL_SEND,
@@ -490,42 +496,42 @@ static int bring_too_many(mesh_rank *r, void *arg)
         return 0;
     }
     close(r->boot.listen_fd);
-    MESH_CHECK(call_by_hand(r, 1, &fds[1]) == LS_OK); // before the first, and kept
+    MESH_CHECK(connect_as_peer(r, 1, &fds[1]) == LS_OK); // before the first, and saved
     for (size_t i = 0; i < LS_COUNT_OF(wrong); i++) {
-        MESH_CHECK(call_by_hand(r, wrong[i], &fd) == LS_OK);
+        MESH_CHECK(connect_as_peer(r, wrong[i], &fd) == LS_OK);
         MESH_CHECK(is_closed(fd));
         close(fd);
     }
-    MESH_CHECK(call_by_hand(r, 0, &fds[0]) == LS_OK);
-    MESH_CHECK(call_by_hand(r, 2, &fds[2]) == LS_OK);
-    for (uint8_t number = 0; number < STRANDS; number++) {
-        MESH_CHECK(call_by_hand(r, number, &fd) == LS_OK); // all are there
+    MESH_CHECK(connect_as_peer(r, 0, &fds[0]) == LS_OK);
+    MESH_CHECK(connect_as_peer(r, 2, &fds[2]) == LS_OK);
+    for (uint8_t number = 0; number < STREAMS; number++) {
+        MESH_CHECK(connect_as_peer(r, number, &fd) == LS_OK); // all are there
         MESH_CHECK(is_closed(fd));
         close(fd);
     }
     atomic_store(&s->n_over, 1);
-    for (int i = 0; i < STRANDS; i++) {
+    for (int i = 0; i < STREAMS; i++) {
         const size_t all = (size_t)5 * (MESSAGE_HEADER_BYTES + 40000) + MESSAGE_HEADER_BYTES;
-        const size_t wanted = i == 0 ? 65536 + all - (size_t)3 * 65536 : 65536;
+        const size_t expected = i == 0 ? 65536 + all - (size_t)3 * 65536 : 65536;
         size_t bytes = 0;
 
-        while (bytes < wanted && ls_now_ms() - started_ms < MESH_TIMEOUT_MS) {
-            const ssize_t n = recv(fds[i], data, wanted - bytes, MSG_DONTWAIT);
+        while (bytes < expected && ls_now_ms() - started_ms < MESH_TIMEOUT_MS) {
+            const ssize_t n = recv(fds[i], data, expected - bytes, MSG_DONTWAIT);
 
             bytes += n > 0 ? (size_t)n : 0;
         }
-        MESH_CHECK(bytes == wanted);
+        MESH_CHECK(bytes == expected);
     }
     atomic_store(&s->n_over, 2);
-    for (int i = 0; i < STRANDS; i++)
+    for (int i = 0; i < STREAMS; i++)
         close(fds[i]);
     ls_free(data);
     return 0;
 }
 
-static void connections_that_nobody_wants_are_closed(void **state)
+static void unexpected_connections_are_closed(void **state)
 {
-    scene s = {.connections = STRANDS};
+    scene s = {.connections = STREAMS};
     const mesh_job job = job_of(bring_too_many, &s);
 
     LS_UNUSED(state);
@@ -545,14 +551,14 @@ static int bring_a_second(mesh_rank *r, void *arg)
         return 0;
     }
     close(r->boot.listen_fd);
-    MESH_CHECK(call_by_hand(r, 1, &fd) == LS_OK);
+    MESH_CHECK(connect_as_peer(r, 1, &fd) == LS_OK);
     MESH_CHECK(is_closed(fd));
     close(fd);
     atomic_store(&s->n_over, 1);
     return 0;
 }
 
-static void one_connection_needs_no_second(void **state)
+static void link_with_one_connection_makes_no_second(void **state)
 {
     scene s = {.connections = 1};
     const mesh_job job = job_of(bring_a_second, &s);
@@ -561,7 +567,8 @@ static void one_connection_needs_no_second(void **state)
     assert_int_equal(mesh_run(&job), 0);
 }
 
-/* Rank 0 goes while its other connections are half made (rank 1 answers the first only), or while one waits for the first. */
+/* Rank 0 leaves while its other connections are half made (rank 1 answers the first only), or while
+ * one waits for the first. */
 static int go_half_made(mesh_rank *r, void *arg)
 {
     scene *s = arg;
@@ -588,7 +595,7 @@ static int go_half_made(mesh_rank *r, void *arg)
         return 0;
     }
     MESH_CHECK(answer_by_hand(r, &fd) == LS_OK);
-    // The first word makes the connection ours, and then the others call.
+    // The first message selects the connection, and then rank 0 makes the others.
     MESH_CHECK(net_wait(fd, POLLIN, ls_deadline_ms(MESH_TIMEOUT_MS)) == LS_OK);
     MESH_CHECK(net_wait(r->boot.listen_fd, POLLIN, ls_deadline_ms(MESH_TIMEOUT_MS)) == LS_OK);
     atomic_store(&s->n_over, 1);
@@ -617,14 +624,14 @@ static int go_before_the_first(mesh_rank *r, void *arg)
         return 0;
     }
     close(r->boot.listen_fd);
-    MESH_CHECK(call_by_hand(r, 2, &fd) == LS_OK);
+    MESH_CHECK(connect_as_peer(r, 2, &fd) == LS_OK);
     atomic_store(&s->n_over, 1);
     MESH_CHECK(is_closed(fd));
     close(fd);
     return 0;
 }
 
-static void a_rank_may_go_while_connections_are_half_made(void **state)
+static void rank_may_leave_while_connections_are_half_made(void **state)
 {
     int before[FDS_MAX];
     int after[FDS_MAX];
@@ -632,7 +639,7 @@ static void a_rank_may_go_while_connections_are_half_made(void **state)
 
     LS_UNUSED(state);
     for (int i = 0; i < 2; i++) {
-        scene s = {.connections = STRANDS};
+        scene s = {.connections = STREAMS};
         const mesh_job job = job_of(i == 0 ? go_half_made : go_before_the_first, &s);
 
         assert_int_equal(mesh_run(&job), 0);
@@ -656,26 +663,26 @@ static int fork_a_child(mesh_rank *r, void *arg)
     if (r->rank == 0) {
         const int n = find_connections(fds);
 
-        MESH_CHECK(n == 2 * STRANDS); // of both ranks
+        MESH_CHECK(n == 2 * STREAMS); // of both ranks
         child = fork();
         if (child == 0) {
             native_backend_ops.forked(r->state);
             _exit(find_connections(fds));
         }
         MESH_CHECK(waitpid(child, &status, 0) == child);
-        MESH_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == STRANDS);
+        MESH_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == STREAMS);
         atomic_fetch_add(&s->n_over, 1);
     }
     mesh_drive_until(r, &s->n_over, 3);
-    MESH_CHECK(sum_up(r, data) == LS_OK); // the parent's have not been harmed
+    MESH_CHECK(sum_up(r, data) == LS_OK); // the parent's connections still work
     MESH_CHECK(is_sum(r, data));
     ls_free(data);
     return 0;
 }
 
-static void a_forked_child_holds_none_of_them(void **state)
+static void forked_child_holds_no_connection(void **state)
 {
-    scene s = {.connections = STRANDS};
+    scene s = {.connections = STREAMS};
     mesh_job job = job_of(fork_a_child, &s);
 
     LS_UNUSED(state);
@@ -686,16 +693,16 @@ static void a_forked_child_holds_none_of_them(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_pair_has_as_many_connections_as_were_asked_for),
-        cmocka_unit_test(a_connection_cut_in_mid_transfer_is_told_with_the_peer),
-        cmocka_unit_test(a_connection_that_breaks_wakes_who_waits_for_another),
-        cmocka_unit_test(a_rank_that_waits_uses_no_core),
-        cmocka_unit_test(a_connection_that_cannot_be_made_is_told),
-        cmocka_unit_test(who_leaves_before_all_are_made_is_told_to_have_left),
-        cmocka_unit_test(connections_that_nobody_wants_are_closed),
-        cmocka_unit_test(one_connection_needs_no_second),
-        cmocka_unit_test(a_rank_may_go_while_connections_are_half_made),
-        cmocka_unit_test(a_forked_child_holds_none_of_them),
+        cmocka_unit_test(each_pair_has_the_requested_number_of_connections),
+        cmocka_unit_test(connection_cut_in_mid_transfer_is_reported_with_the_peer),
+        cmocka_unit_test(failed_connection_wakes_a_rank_that_waits_for_another),
+        cmocka_unit_test(waiting_rank_uses_no_core),
+        cmocka_unit_test(connection_that_cannot_be_made_is_reported),
+        cmocka_unit_test(rank_that_leaves_before_all_are_made_is_reported_as_left),
+        cmocka_unit_test(unexpected_connections_are_closed),
+        cmocka_unit_test(link_with_one_connection_makes_no_second),
+        cmocka_unit_test(rank_may_leave_while_connections_are_half_made),
+        cmocka_unit_test(forked_child_holds_no_connection),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

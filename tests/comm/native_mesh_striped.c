@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Links of several streams: where each byte goes, what is waited for, and what wakes a sleeper. */
+/*
+ * native_mesh_striped.c - links of several streams: where each byte goes, which stream they wait
+ * for, and what wakes a sleeper.
+ */
 #include "comm/native_mesh_ends.h"
 
 #include "base/alloc.h"
@@ -21,7 +24,7 @@ static bool is_ready(const end *e)
     return poll(&waited, 1, 0) > 0;
 }
 
-// A striped end over plain sockets, whose other ends are given.
+// A striped end over plain sockets, whose other ends are returned.
 static void open_bare(end *e, int n, int others[LINK_STREAMS_MAX])
 {
     end_open_striped(e, n);
@@ -30,7 +33,7 @@ static void open_bare(end *e, int n, int others[LINK_STREAMS_MAX])
 
         end_sockets(fds, 0);
         assert_int_equal(fcntl(fds[1], F_SETFL, O_NONBLOCK), 0);
-        end_add_strand(e, i, fds[0], 0);
+        end_add_stream(e, i, fds[0], 0);
         others[i] = fds[1];
     }
 }
@@ -52,11 +55,11 @@ static size_t read_all(int fd, uint8_t *to, size_t max)
     return bytes;
 }
 
-static void blocks_go_over_the_strands_in_turn(void **state)
+static void blocks_go_over_the_streams_in_turn(void **state)
 {
     const size_t payload_bytes = 5 * BLOCK + 77;
     uint8_t *payload = ls_calloc(1, payload_bytes);
-    uint8_t *blocks = ls_calloc(6, BLOCK); // what comes, put together again
+    uint8_t *blocks = ls_calloc(6, BLOCK); // the received blocks, in order
     int others[LINK_STREAMS_MAX];
     size_t taken[3] = {0};
     ls_rng rng;
@@ -92,8 +95,8 @@ static void blocks_go_over_the_strands_in_turn(void **state)
     ls_free(blocks);
 }
 
-// Nobody is woken by what cannot be read or written yet, and everybody by what can.
-static void only_what_can_move_wakes_a_sleeper(void **state)
+// A sleeper wakes only for streams that can be read or written now.
+static void only_streams_that_can_move_wake_a_sleeper(void **state)
 {
     uint8_t *payload = ls_calloc(8, BLOCK);
     uint8_t *rest = ls_calloc(8, BLOCK);
@@ -106,7 +109,7 @@ static void only_what_can_move_wakes_a_sleeper(void **state)
     assert_true(payload != NULL && rest != NULL);
     open_bare(&e, 2, others);
     assert_false(is_ready(&e));
-    assert_int_equal(write(others[1], payload, 1000), 1000); // it is the other one's turn
+    assert_int_equal(write(others[1], payload, 1000), 1000); // another stream is next
     assert_false(is_ready(&e));
     assert_false(link_receive(e.link));
     assert_int_equal(write(others[0], item->header, MESSAGE_HEADER_BYTES), MESSAGE_HEADER_BYTES);
@@ -117,13 +120,13 @@ static void only_what_can_move_wakes_a_sleeper(void **state)
         const ssize_t n = write(others[0], payload, left);
 
         left -= n > 0 ? (size_t)n : 0;
-        (void)link_receive(e.link); // which goes on with what has waited
+        (void)link_receive(e.link); // which goes on with the waiting bytes
     }
     assert_int_equal(e.n_begun, 1);
     assert_int_equal(e.n_ended, 0);
     assert_false(is_ready(&e));
 
-    // Full: what wakes is that somebody takes it.
+    // Full: a sleeper wakes when the other end reads.
     link_send(e.link, end_item(payload, 8 * BLOCK));
     while (link_flush(e.link) && !e.link->is_full)
         continue;
@@ -146,7 +149,7 @@ static void only_what_can_move_wakes_a_sleeper(void **state)
     ls_free(rest);
 }
 
-static void a_strand_that_is_not_there_yet_is_waited_for(void **state)
+static void link_waits_for_a_stream_that_is_not_added_yet(void **state)
 {
     uint8_t *payload = ls_calloc(1, PLACE_BYTES);
     const int n = 3;
@@ -163,14 +166,14 @@ static void a_strand_that_is_not_there_yet_is_waited_for(void **state)
         link_send(ends[1].link, end_item(payload, PLACE_BYTES));
         assert_false(link_flush(ends[0].link));
         assert_false(link_receive(ends[0].link));
-        for (int i = 0; i < n; i++) { // one end has each of them earlier
+        for (int i = 0; i < n; i++) { // one end adds each stream earlier
             const int first = i % 2;
             int fds[2];
 
             end_sockets(fds, 0);
-            end_add_strand(&ends[first], i, fds[first], first);
+            end_add_stream(&ends[first], i, fds[first], first);
             (void)link_flush(ends[first].link);
-            end_add_strand(&ends[1 - first], i, fds[1 - first], 1 - first);
+            end_add_stream(&ends[1 - first], i, fds[1 - first], 1 - first);
             assert_int_equal(ends[0].n_ended + ends[1].n_ended, 0);
             for (int turn = 0; turn < 100; turn++) {
                 (void)link_flush(ends[turn % 2].link);
@@ -190,8 +193,8 @@ static void a_strand_that_is_not_there_yet_is_waited_for(void **state)
     ls_free(payload);
 }
 
-// One breaks while it is another one's turn to be read.
-static void a_strand_that_breaks_out_of_turn_ends_the_link(void **state)
+// One stream fails while another is next to be read.
+static void stream_that_fails_out_of_turn_ends_the_link(void **state)
 {
     uint8_t *payload = ls_calloc(1, BLOCK);
     int others[LINK_STREAMS_MAX];
@@ -220,8 +223,9 @@ static void a_strand_that_breaks_out_of_turn_ends_the_link(void **state)
     ls_free(payload);
 }
 
-// A call that has moved enough stops in the middle of a record only if somebody asks for the rest.
-static void nothing_is_left_that_no_descriptor_shows(void **state)
+// A call that has moved enough may stop in the middle of a record: the descriptor must show the
+// rest.
+static void descriptor_is_readable_while_records_are_left(void **state)
 {
     enum { LARGE = 7, LARGE_BYTES = 300000, SMALL_BYTES = 1000 };
     uint8_t *payload = ls_calloc(1, LARGE_BYTES);
@@ -229,7 +233,7 @@ static void nothing_is_left_that_no_descriptor_shows(void **state)
 
     LS_UNUSED(state);
     assert_non_null(payload);
-    end_strands = LINK_STREAMS_MAX; // so that the buffers hold all of it
+    end_streams = LINK_STREAMS_MAX; // so that the buffers hold all of it
     for (end_security = NET_AUTH; end_security <= NET_ENCRYPT; end_security++) {
         end_open_pair(ends, 212992);
         for (int i = 0; i < LARGE; i++)
@@ -245,11 +249,11 @@ static void nothing_is_left_that_no_descriptor_shows(void **state)
         end_close(&ends[1]);
     }
     end_security = NET_AUTH;
-    end_strands = 1;
+    end_streams = 1;
     ls_free(payload);
 }
 
-static void what_any_strand_holds_is_not_delivered(void **state)
+static void bytes_that_a_stream_holds_are_not_delivered(void **state)
 {
     uint8_t *payload = ls_calloc(1, BLOCK);
     int others[LINK_STREAMS_MAX];
@@ -270,7 +274,7 @@ static void what_any_strand_holds_is_not_delivered(void **state)
     ls_free(payload);
 }
 
-static void a_striped_link_without_memory_closes_its_strands(void **state)
+static void striped_link_without_memory_closes_its_streams(void **state)
 {
     end e = {0};
     const link_sink sink = end_sink(&e);
@@ -286,7 +290,7 @@ static void a_striped_link_without_memory_closes_its_strands(void **state)
         assert_true(st == LS_OK || st == LS_ENOMEM);
     }
     assert_true(at > 3);
-    assert_int_equal(l->fd, before + 1); // those that failed have left no descriptor
+    assert_int_equal(l->fd, before + 1); // no descriptor of a failed attempt is left
     link_destroy(l);
     close(before);
 }
@@ -294,13 +298,13 @@ static void a_striped_link_without_memory_closes_its_strands(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_go_over_the_strands_in_turn),
-        cmocka_unit_test(only_what_can_move_wakes_a_sleeper),
-        cmocka_unit_test(a_strand_that_is_not_there_yet_is_waited_for),
-        cmocka_unit_test(a_strand_that_breaks_out_of_turn_ends_the_link),
-        cmocka_unit_test(nothing_is_left_that_no_descriptor_shows),
-        cmocka_unit_test(what_any_strand_holds_is_not_delivered),
-        cmocka_unit_test(a_striped_link_without_memory_closes_its_strands),
+        cmocka_unit_test(blocks_go_over_the_streams_in_turn),
+        cmocka_unit_test(only_streams_that_can_move_wake_a_sleeper),
+        cmocka_unit_test(link_waits_for_a_stream_that_is_not_added_yet),
+        cmocka_unit_test(stream_that_fails_out_of_turn_ends_the_link),
+        cmocka_unit_test(descriptor_is_readable_while_records_are_left),
+        cmocka_unit_test(bytes_that_a_stream_holds_are_not_delivered),
+        cmocka_unit_test(striped_link_without_memory_closes_its_streams),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

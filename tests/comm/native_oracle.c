@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * native_oracle.c - reductions computed naively, one element at a time, for comparing bits.
+ */
 #include "comm/native_oracle.h"
 
 #include "base/half.h"
@@ -119,7 +122,8 @@ static value load(const void *src, size_t i, ls_dtype type)
     return v;
 }
 
-/* Integers narrower than 64 bits wrap when they are combined, not only at the end: min and max see wrapped values. */
+/* Integers narrower than 64 bits wrap when they are combined, not only at the end: min and max see
+ * wrapped values. */
 static int64_t wrap(uint64_t u, ls_dtype type)
 {
     switch (type) {

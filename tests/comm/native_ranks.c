@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * native_ranks.c - runs one function as several ranks of one host, for the tests of local ranks,
+ * segments and teams.
+ */
 #include "comm/native_ranks.h"
 
 #include "base/clock.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * native_ranks.h - runs one function as several ranks of one host, as threads or as processes, without launcher, store or hub.
+ * native_ranks.h - runs one function as several ranks of one host, as threads or as processes,
+ * without launcher, store or hub.
  */
 #ifndef TESTS_COMM_NATIVE_RANKS_H
 #define TESTS_COMM_NATIVE_RANKS_H
@@ -14,11 +15,12 @@
 
 typedef enum ranks_kind { AS_THREADS = 0, AS_PROCESSES } ranks_kind;
 
-/* 0: this rank is content. boot->local_fd is listening; records[0 .. size-1] are all filled in. */
+/* Returns 0 on success. boot->local_fd is listening; records[0 .. size-1] are all filled in. */
 typedef int (*rank_fn)(const comm_boot *boot, void *arg);
 
-/* Runs fn on n ranks and waits for all; gives the number of ranks that failed. Processes still running after
- * RANKS_TIMEOUT_MS are killed and count as failed. For AS_PROCESSES arg is a copy, unless it is shared memory. */
+/* Runs fn on n ranks and waits for all; gives the number of ranks that failed. Processes still
+ * running after RANKS_TIMEOUT_MS are killed and count as failed. For AS_PROCESSES arg is a copy,
+ * unless it is shared memory. */
 int ranks_run(ranks_kind kind, int n, rank_fn fn, void *arg);
 
 /* In a rank_fn: says which check failed and ends this rank. */

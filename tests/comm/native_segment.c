@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * native_segment.c - shared memory of the ranks of one host: bounds, lifetimes, announcements, and
+ * failures.
+ */
 #include "base/unit.h"
 
 #include "base/alloc.h"
@@ -16,7 +20,7 @@
 
 static const ranks_kind kinds[] = {AS_THREADS, AS_PROCESSES};
 
-/* What forked ranks tell each other here: the steps they have reached and a reference. */
+/* What forked ranks share: the steps they have reached, and a reference. */
 typedef struct notes {
     atomic_int step[4];
     segment_ref ref;
@@ -69,7 +73,7 @@ static int share_one(const comm_boot *boot, void *arg)
             RANK_CHECK(segment_resolve(l, 0, n->ref, 1, &view, &memory) == LS_OK);
             at = memory;
             RANK_CHECK(*at == 17);
-            // Threads see it where its owner does.
+            // Threads see it at the owner's address.
             RANK_CHECK(!local_is_thread(l, 0) || n->address + bytes - 1 == (uintptr_t)at);
             segment_release(view);
             RANK_CHECK(segment_resolve(l, 0, n->ref, 2, &view, &memory) == LS_EPROTO);
@@ -88,7 +92,7 @@ static int share_one(const comm_boot *boot, void *arg)
     return 0;
 }
 
-static void a_segment_is_seen_by_peers_within_its_bounds(void **state)
+static void peers_access_a_segment_within_its_bounds(void **state)
 {
     (void)state;
     for (size_t k = 0; k < LS_COUNT_OF(kinds); k++)
@@ -117,7 +121,7 @@ static int destroy_while_held(const comm_boot *boot, void *arg)
     RANK_CHECK(reach(boot, l, n, 3) == 0);
     if (boot->rank != 0) {
         local_receive(l);
-        // Still there, as long as it is held; then gone for good.
+        // Still mapped, as long as it is held; then gone for good.
         for (int i = 0; i < 8192; i++)
             RANK_CHECK(((char *)memory)[i] == 42);
         RANK_CHECK(local_find_peer(l, 0)->n_views == 2);
@@ -132,7 +136,7 @@ static int destroy_while_held(const comm_boot *boot, void *arg)
     return 0;
 }
 
-static void a_held_segment_outlives_its_owners_free(void **state)
+static void held_segment_outlives_its_destruction(void **state)
 {
     (void)state;
     for (size_t k = 0; k < LS_COUNT_OF(kinds); k++)
@@ -158,7 +162,7 @@ static int announce_many(const comm_boot *boot, void *arg)
             *(int *)memory = i;
             first = i == 0 ? memory : first;
         }
-        // What is not announced yet cannot be named.
+        // A segment that is not announced yet has no reference.
         RANK_CHECK(l->pending && segment_find(l, first, 64, &ref));
         RANK_CHECK(!segment_find(l, memory, 64, &ref));
     }
@@ -189,7 +193,7 @@ static void announcements_wait_for_a_slow_reader_without_blocking(void **state)
     assert_int_equal(ranks_run(AS_THREADS, 2, announce_many, ranks_shared(sizeof(notes))), 0);
 }
 
-/* Segments come and go; neither tables nor descriptors nor mappings pile up. */
+/* Many segments in turn; neither tables nor descriptors nor mappings pile up. */
 static int churn(const comm_boot *boot, void *arg)
 {
     notes *n = arg;
@@ -233,7 +237,7 @@ static int churn(const comm_boot *boot, void *arg)
     return 0;
 }
 
-static void segments_that_come_and_go_leave_nothing(void **state)
+static void created_and_destroyed_segments_leave_nothing(void **state)
 {
     (void)state;
     assert_int_equal(ranks_run(AS_PROCESSES, 3, churn, ranks_shared(sizeof(notes))), 0);
@@ -261,13 +265,13 @@ static int fill_table(const comm_boot *boot, void *arg)
     return 0;
 }
 
-static void a_full_table_refuses_and_recovers(void **state)
+static void full_table_refuses_and_recovers(void **state)
 {
     (void)state;
     assert_int_equal(ranks_run(AS_PROCESSES, 1, fill_table, NULL), 0);
 }
 
-/* Announcements that lie: too long for their memory, memory that may shrink, a number twice, none at all. */
+/* False announcements: longer than their memory, memory that may shrink, an id twice, no memory. */
 static int lie(const comm_boot *boot, void *arg)
 {
     channel_message m = {.type = CHANNEL_SEGMENT, .a = 50, .d = 1 << 20};
@@ -288,13 +292,13 @@ static int lie(const comm_boot *boot, void *arg)
         m.a = 51;
         RANK_CHECK(channel_send(to, &m, fd, &sent) == LS_OK && sent); // 4096 are not 1 MiB
         m.a = 52;
-        RANK_CHECK(channel_send(to, &m, -1, &sent) == LS_OK && sent); // nothing came along
+        RANK_CHECK(channel_send(to, &m, -1, &sent) == LS_OK && sent); // no descriptor
         m.a = 53;
         m.d = UINT64_MAX;
         RANK_CHECK(channel_send(to, &m, fd, &sent) == LS_OK && sent);
         m.a = 54;
         m.d = 4096;
-        RANK_CHECK(channel_send(to, &m, fd, &sent) == LS_OK && sent); // this one is true
+        RANK_CHECK(channel_send(to, &m, fd, &sent) == LS_OK && sent); // a correct one
         file_close(&fd);
     }
     RANK_CHECK(reach(boot, l, n, 1) == 0);
@@ -318,7 +322,7 @@ static int lie(const comm_boot *boot, void *arg)
     if (boot->rank == 0) {
         int rank = -1;
 
-        // The same number again: nothing further of this peer is believed.
+        // The same id again: nothing further of this peer is accepted.
         local_receive(l);
         RANK_CHECK(local_next_ended(l, &rank) && rank == 1);
     }
@@ -327,13 +331,13 @@ static int lie(const comm_boot *boot, void *arg)
     return 0;
 }
 
-static void announcements_that_lie_are_not_believed(void **state)
+static void false_announcements_are_refused(void **state)
 {
     (void)state;
     assert_int_equal(ranks_run(AS_PROCESSES, 2, lie, ranks_shared(sizeof(notes))), 0);
 }
 
-/* Every allocation in turn fails once; whatever it was, nothing is lost and nothing hangs. */
+/* Every allocation in turn fails once: nothing leaks and nothing hangs. */
 static int run_out_of_memory(const comm_boot *boot, void *arg)
 {
     const uint64_t at = *(const uint64_t *)arg;
@@ -349,13 +353,13 @@ static int run_out_of_memory(const comm_boot *boot, void *arg)
         st = segment_create(l, KEY(1), 4096, &memory);
     ls_alloc_fail_at(0);
     RANK_CHECK(st == LS_OK || st == LS_ENOMEM || boot->rank != 0);
-    // The other is told, by the end of the channel, or has joined.
+    // The other rank notices the end of the channel, or has joined.
     RANK_CHECK(st == LS_OK || st == LS_EPEER || boot->rank == 0);
     local_leave(l);
     return 0;
 }
 
-static void without_memory_joining_fails_cleanly(void **state)
+static void joining_without_memory_fails_cleanly(void **state)
 {
     (void)state;
     for (uint64_t at = 1; at <= 16; at++)
@@ -365,13 +369,13 @@ static void without_memory_joining_fails_cleanly(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_segment_is_seen_by_peers_within_its_bounds),
-        cmocka_unit_test(a_held_segment_outlives_its_owners_free),
+        cmocka_unit_test(peers_access_a_segment_within_its_bounds),
+        cmocka_unit_test(held_segment_outlives_its_destruction),
         cmocka_unit_test(announcements_wait_for_a_slow_reader_without_blocking),
-        cmocka_unit_test(segments_that_come_and_go_leave_nothing),
-        cmocka_unit_test(a_full_table_refuses_and_recovers),
-        cmocka_unit_test(announcements_that_lie_are_not_believed),
-        cmocka_unit_test(without_memory_joining_fails_cleanly),
+        cmocka_unit_test(created_and_destroyed_segments_leave_nothing),
+        cmocka_unit_test(full_table_refuses_and_recovers),
+        cmocka_unit_test(false_announcements_are_refused),
+        cmocka_unit_test(joining_without_memory_fails_cleanly),
     };
 
     return cmocka_run_group_tests_name("native segment", tests, NULL, NULL);

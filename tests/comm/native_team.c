@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * native_team.c - teams: every collective in every kind of memory against the oracle, failures, and
+ * the table of algorithms.
+ */
 #include "base/unit.h"
 
 #include "base/alloc.h"
@@ -35,7 +39,7 @@ typedef enum where { USER = 0, SHARED, MIXED, WHERES } where;
 
 static const char *const where_names[] = {"user memory", "shared memory", "mixed memory"};
 
-/* What all cases of one rank use: room for the largest operation, in both kinds of memory. */
+/* The buffers of all cases of one rank: for the largest operation, in both kinds of memory. */
 typedef struct bench {
     team_rank r;
     size_t bytes;
@@ -98,7 +102,8 @@ static size_t dst_bytes(const coll *op, int n)
     return op->count * ls_dtype_size(op->dtype) * (joined ? (size_t)n : 1);
 }
 
-/* The source of each rank is a function of (case, rank) alone, so every rank can compute every result. */
+/* The source of each rank is a function of (case, rank) alone, so every rank can compute every
+ * result. */
 static void fill_sources(bench *b, const coll *op, int n, uint64_t seed)
 {
     const size_t bytes = src_bytes(op, n);
@@ -308,7 +313,8 @@ static void queued_operations_run_in_order(void **state)
     assert_int_equal(ranks_run(AS_PROCESSES, 4, queue_many, NULL), 0);
 }
 
-/* One rank in a hurry, the others late in turn: slots and rooms must not be overwritten early. */
+/* One fast rank, the others late in turn: slots and staging buffers must not be overwritten
+ * early. */
 static int be_late_in_turn(const comm_boot *boot, void *arg)
 {
     bench *b = ls_calloc(1, sizeof(*b));
@@ -359,14 +365,14 @@ static int disagree(const comm_boot *boot, void *arg)
     RANK_CHECK(strstr(b->r.text, "a_test+0x1") != NULL);
     for (int i = 0; i < 4004; i++)
         RANK_CHECK(b->user[1][i] == 0x5A);
-    // Whatever comes later fails in the same way.
+    // Later operations fail in the same way.
     RANK_CHECK(team_rank_run(&b->r, &op) == LS_EMISMATCH);
     close_bench(b);
     ls_free(b);
     return 0;
 }
 
-static void ranks_that_disagree_are_both_named_and_no_data_moves(void **state)
+static void mismatched_ranks_are_both_named_and_no_data_moves(void **state)
 {
     (void)state;
     for (int what = 0; what < 4; what++)
@@ -389,7 +395,7 @@ static int die_in_the_middle(const comm_boot *boot, void *arg)
         team_rank_start(&b->r, 0, &op);
         _exit(0);
     }
-    // The counters of the dead stand still, and its channel ends: nothing else happens.
+    // The counters of the dead rank no longer change, and its channel ends: nothing else happens.
     RANK_CHECK(team_rank_run(&b->r, &op) == LS_ETIMEOUT && b->r.saw_end);
     RANK_CHECK(!team_progress(b->r.t) && team_busy(b->r.t));
     team_abort(b->r.t, LS_EPEER, "rank 1 died");
@@ -400,7 +406,7 @@ static int die_in_the_middle(const comm_boot *boot, void *arg)
     return 0;
 }
 
-static void a_death_leaves_the_others_waiting_until_they_abort(void **state)
+static void other_ranks_wait_after_a_death_until_they_abort(void **state)
 {
     (void)state;
     for (int shared = 0; shared < 2; shared++)
@@ -418,7 +424,8 @@ static int abort_and_free(const comm_boot *boot, void *arg)
     RANK_CHECK(segment_create(r->l, SEGMENT_KEY_NONE, 4 << 20, &memory) == LS_OK);
     op = team_rank_op(COLL_ALL_REDUCE, LS_F32, LS_SUM, -1, memory, memory, 1 << 20);
     if (boot->rank == 0) {
-        // Publishes, perhaps reduces a little, then gives up and frees what the other still works on.
+        // Publishes, perhaps reduces a little, then gives up and frees memory that the other still
+        // uses.
         team_rank_start(r, 0, &op);
         team_abort(r->t, LS_ECANCELED, "had enough");
         RANK_CHECK(r->is_done[0] && r->status[0] == LS_ECANCELED);
@@ -461,7 +468,7 @@ static void every_operation_has_a_rule_for_any_memory(void **state)
     assert_false(algorithm_table_row(NULL, -1, &rule));
 }
 
-static void rows_of_the_user_stand_in_front(void **state)
+static void user_rows_precede_the_defaults(void **state)
 {
     algorithm_table *t = NULL;
     team_rule rule;
@@ -479,7 +486,7 @@ static void rows_of_the_user_stand_in_front(void **state)
     assert_int_equal(rule.memory, TEAM_READABLE_MEMORY);
     assert_int_equal(rule.max_ranks, 4);
     algorithm_table_free(t);
-    // All operations that direct serves: not reduce, nor the barrier.
+    // All operations that direct supports: not reduce, nor the barrier.
     assert_int_equal(algorithm_table_create("all:direct", &t), LS_OK);
     assert_int_equal(algorithm_table_user_rows(t), 7);
     algorithm_table_free(t);
@@ -568,7 +575,7 @@ static void every_algorithm_matches_the_oracle(void **state)
     }
 }
 
-/* A kernel that answers EPERM to the call, as one with a stricter policy or a container's filter does. */
+/* Lets the kernel answer the call with EPERM, as a stricter policy or a container's filter does. */
 static int forbid_reading(const comm_boot *boot)
 {
     struct sock_filter program[] = {
@@ -591,14 +598,14 @@ static int forbid_reading(const comm_boot *boot)
     return 0;
 }
 
-/* One rank may not read: no rank does, and the results are the same. */
+/* One rank may not read: no rank reads, and the results are the same. */
 static int run_where_one_may_not_read(const comm_boot *boot, void *arg)
 {
     RANK_CHECK(boot->rank != 1 || forbid_reading(boot) == 0);
     return run_all_kinds(boot, arg);
 }
 
-static void where_the_kernel_forbids_reading_all_ranks_stage(void **state)
+static void all_ranks_stage_where_the_kernel_forbids_reading(void **state)
 {
     algorithm_table *t = NULL;
 
@@ -707,7 +714,7 @@ static int arrive(const comm_boot *boot, void *arg)
     return 0;
 }
 
-static void sleepers_are_woken_when_the_count_has_passed_theirs(void **state)
+static void waiters_wake_when_the_count_has_passed_theirs(void **state)
 {
     arrivals a = {.n_begun = 0};
 
@@ -715,24 +722,24 @@ static void sleepers_are_woken_when_the_count_has_passed_theirs(void **state)
     assert_int_equal(ranks_run(AS_THREADS, 3, arrive, &a), 0);
 }
 
-/* An argument chooses tests by pattern: '*oracle*'. */
+/* An argument selects tests by pattern: '*oracle*'. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_collective_matches_the_oracle),
         cmocka_unit_test(queued_operations_run_in_order),
         cmocka_unit_test(late_ranks_change_nothing),
-        cmocka_unit_test(ranks_that_disagree_are_both_named_and_no_data_moves),
-        cmocka_unit_test(a_death_leaves_the_others_waiting_until_they_abort),
+        cmocka_unit_test(mismatched_ranks_are_both_named_and_no_data_moves),
+        cmocka_unit_test(other_ranks_wait_after_a_death_until_they_abort),
         cmocka_unit_test(memory_may_be_freed_while_a_peer_still_reads_it),
         cmocka_unit_test(every_operation_has_a_rule_for_any_memory),
-        cmocka_unit_test(rows_of_the_user_stand_in_front),
+        cmocka_unit_test(user_rows_precede_the_defaults),
         cmocka_unit_test(invalid_row_is_named),
         cmocka_unit_test(the_table_can_be_printed),
         cmocka_unit_test(every_algorithm_matches_the_oracle),
-        cmocka_unit_test(where_the_kernel_forbids_reading_all_ranks_stage),
+        cmocka_unit_test(all_ranks_stage_where_the_kernel_forbids_reading),
         cmocka_unit_test(reader_fails_when_a_buffer_is_not_readable),
-        cmocka_unit_test(sleepers_are_woken_when_the_count_has_passed_theirs),
+        cmocka_unit_test(waiters_wake_when_the_count_has_passed_theirs),
     };
 
     if (argc > 1)

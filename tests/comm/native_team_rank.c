@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * native_team_rank.c - one rank's team without an engine, for the tests of teams.
+ */
 #include "comm/native_team_rank.h"
 
 #include "base/clock.h"
@@ -106,7 +109,7 @@ ls_status team_rank_wait(team_rank *r, int index)
             continue;
         }
         if (++idle > SPINS + YIELDS) {
-            // What a rank did before it ended may have been the last that was missing.
+            // The last missing step may be one that a rank did before it exited.
             if (r->is_done[index])
                 break;
             if (r->saw_end || ls_deadline_left(deadline_ms) == 0)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * native_team_rank.h - one rank's team without an engine: a host table that records what it is told, and a waiting loop.
+ * native_team_rank.h - one rank's team without an engine: a host table that records its calls, and
+ * a waiting loop.
  */
 #ifndef TESTS_COMM_NATIVE_TEAM_RANK_H
 #define TESTS_COMM_NATIVE_TEAM_RANK_H
