@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * elastic_ddp - the smallest data-parallel training step: a 10-10-5 network, random inputs, squared error, SGD.
+ * * elastic_ddp.c - a minimal data-parallel training step: a 10-10-5 network, random inputs,
+ * squared error, SGD.
  *
  *   lockstep run --nproc-per-node 4 elastic_ddp
  */
@@ -18,7 +19,7 @@ enum { ROWS = 20, IN = 10, HIDDEN = 10, OUT = 5 };
             return try_;                                                                           \
     } while (0)
 
-/* A rank's own numbers between -1 and 1. */
+/* Pseudo-random numbers between -1 and 1. */
 static void fill(float *values, size_t count, unsigned seed)
 {
     for (size_t i = 0; i < count; i++) {
@@ -27,7 +28,7 @@ static void fill(float *values, size_t count, unsigned seed)
     }
 }
 
-/* One step on a batch that differs from rank to rank; afterwards all ranks hold the same parameters. */
+/* One step on a different batch on each rank; all ranks then have the same parameters. */
 static ls_status train(ls_run *run, ls_comm *comm, ls_tensor *x, ls_tensor *y)
 {
     ls_tape *tape = ls_run_tape(run);
@@ -60,7 +61,7 @@ static ls_status train_on_own_batch(ls_run *run, ls_comm *comm)
         st = ls_tensor_wrap(ls_run_device(run), LS_F32, 2, y_dims, labels, &y);
     if (st == LS_OK)
         st = train(run, comm, x, y);
-    ls_tape_reset(ls_run_tape(run)); /* what the tape made of x and y goes before them */
+    ls_tape_reset(ls_run_tape(run)); /* frees what depends on x and y */
     ls_tensor_destroy(x);
     ls_tensor_destroy(y);
     return st;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * imagenet - trains a network on a folder of images (train/CLASS/NAME.jpg, val/CLASS/NAME.jpg), with the flags of PyTorch's example.
+ * imagenet.c - trains a network on a folder of images (train/CLASS/NAME.jpg, val/CLASS/NAME.jpg),
+ * with the flags of PyTorch's imagenet example.
  *
  *   imagenet DIR -a resnet18                                   one process
  *   imagenet DIR --dist-url tcp://NODE0:29500 --multiprocessing-distributed --world-size 2 --rank 0
- *                                                              on each of two nodes, with --rank 1 on the other
+ *                                            on each of two nodes, with --rank 1 on the other
  *   lockstep run -H node0:8,node1:8 imagenet DIR
  *   mpirun -np 8 imagenet DIR --dist-backend mpi
  */
@@ -25,27 +26,27 @@
             return try_;                                                                           \
     } while (0)
 
-/* What this program takes besides the flags of all training programs. */
+/* The flags of this program, after those of all training programs. */
 typedef struct settings {
     ls_train_flags common;
     const char *arch;
     int64_t image_size;
     int dummy;
-    int64_t world_size; /* nodes that this is started on */
-    int64_t rank;       /* which of them this one is */
+    int64_t world_size; /* number of nodes */
+    int64_t rank;       /* index of this node */
     const char *dist_url;
     int64_t gpu;
     int no_accel; /* --no-accel: as --device cpu */
-    int spawns;   /* --multiprocessing-distributed: this program starts the ranks of its node */
+    int spawns;   /* --multiprocessing-distributed: start the ranks of this node */
     int64_t nproc;
-    int64_t node_batch; /* images of one node in one step */
+    int64_t node_batch; /* images per step on this node */
     int64_t node_workers;
-    int net; /* number of the architecture */
+    int net; /* index of the architecture */
 } settings;
 
 /* --- data --- */
 
-/* Training images are cropped at random and flipped; of the others the middle is taken. */
+/* Training images: random crop and flip; test images: centre crop. */
 static ls_status augment(const settings *s, int training, ls_dataset *set)
 {
     ls_augment how;
@@ -69,7 +70,7 @@ static ls_status open_folder(const settings *s, const char *split, int training,
     return st;
 }
 
-/* As many images as ImageNet has, made up. */
+/* Synthetic images, as many as in ImageNet. */
 static ls_status open_dummy(const settings *s, int training, ls_dataset **out)
 {
     const ls_synthetic_options images = {
@@ -88,18 +89,18 @@ static ls_status open_split(const settings *s, const char *split, int training,
     return s->dummy ? open_dummy(s, training, out) : open_folder(s, split, training, like, out);
 }
 
-/* The folder to learn from is not needed for an evaluation alone. */
+/* An evaluation needs no training set. */
 static ls_status open_data(const settings *s, ls_run *run, int *classes)
 {
-    ls_dataset *images = NULL, *unseen;
+    ls_dataset *train_set = NULL, *test_set;
 
     if (!s->common.evaluate) {
-        TRY(open_split(s, "train", 1, NULL, &images));
-        TRY(ls_run_train_on_take(run, images));
+        TRY(open_split(s, "train", 1, NULL, &train_set));
+        TRY(ls_run_train_on_take(run, train_set));
     }
-    TRY(open_split(s, "val", 0, images, &unseen));
-    *classes = ls_dataset_classes(unseen);
-    return ls_run_test_on_take(run, unseen);
+    TRY(open_split(s, "val", 0, train_set, &test_set));
+    *classes = ls_dataset_classes(test_set);
+    return ls_run_test_on_take(run, test_set);
 }
 
 /* --- training --- */
@@ -115,7 +116,7 @@ static ls_status train(ls_run *run, ls_comm *comm, const settings *s, network **
     if (*net == NULL)
         return ls_train_refuse("no memory for the network");
 
-    /* This line, with ls_init() and ls_comm_destroy() below, is what makes it data-parallel. */
+    /* Data-parallel training needs this line, and ls_init() and ls_comm_destroy() below. */
     TRY(ls_run_distribute(run, comm, NULL));
     TRY(ls_run_start(run, net_forward, *net));
     while (ls_run_next(run, &batch)) {
@@ -125,7 +126,7 @@ static ls_status train(ls_run *run, ls_comm *comm, const settings *s, network **
     return LS_OK;
 }
 
-/* Batch and workers are given for a node; its ranks share them. */
+/* Batch size and workers are given per node and divided among its ranks. */
 static ls_status share_node(settings *s, const ls_comm *comm)
 {
     const int ranks = ls_comm_local_size(comm);
@@ -133,28 +134,29 @@ static ls_status share_node(settings *s, const ls_comm *comm)
     s->common.batch_size = s->node_batch / ranks;
     s->common.workers = (s->node_workers + ranks - 1) / ranks;
     if (s->common.batch_size == 0)
-        return ls_train_refuse("-b %lld: the %d ranks of this node need one image each",
+        return ls_train_refuse("-b %lld: the %d ranks of this node need at least one image each",
                                (long long)s->node_batch, ranks);
     return LS_OK;
 }
 
-/* One rank, from its place in the job to its goodbye. */
+/* One rank: joins the job, trains, leaves. */
 static ls_status run_rank(int local_rank, void *arg)
 {
     settings *s = arg;
-    ls_init_options place = {.size = sizeof(place), .backend = s->common.backend};
+    ls_init_options options = {.size = sizeof(options), .backend = s->common.backend};
     ls_comm *comm = NULL;
     ls_run *run = NULL;
     network *net = NULL;
     ls_status st;
 
-    (void)local_rank;                      /* ls_init() knows */
-    if (!s->spawns && s->world_size > 1) { /* one process a node, each started by hand */
-        place.init_method = s->dist_url;
-        place.world_size = (int)s->world_size;
-        place.rank = (int)s->rank;
+    (void)local_rank; /* ls_init() finds the rank */
+
+    if (!s->spawns && s->world_size > 1) { /* one process per node, started by hand */
+        options.init_method = s->dist_url;
+        options.world_size = (int)s->world_size;
+        options.rank = (int)s->rank;
     }
-    st = ls_init(&place, &comm);
+    st = ls_init(&options, &comm);
     if (st == LS_OK)
         st = share_node(s, comm);
     if (st == LS_OK)
@@ -183,13 +185,13 @@ static ls_status check_paths(const settings *s)
 
     if (weights != NULL && (weights[0] == 0 || is_folder(weights)))
         return ls_train_refuse(
-            "--pretrained needs the name of a file of weights, because nothing is downloaded; make "
-            "one: python3 -c \"import torchvision, safetensors.torch; safetensors.torch.save_file("
+            "--pretrained needs a file of weights, because nothing is downloaded; to create one: "
+            "python3 -c \"import torchvision, safetensors.torch; safetensors.torch.save_file("
             "torchvision.models.%s(weights='DEFAULT').state_dict(), '%s.safetensors')\"",
             s->arch, s->arch);
     if (!s->dummy && !is_folder(s->common.data))
-        return ls_train_refuse("DIR: there is no folder %.400s; give the folder with train/ and "
-                               "val/, or --dummy",
+        return ls_train_refuse("DIR: no folder %.400s; give the folder with train/ and val/, or "
+                               "--dummy",
                                s->common.data);
     return LS_OK;
 }
@@ -204,11 +206,11 @@ static ls_status check(settings *s)
     if (s->no_accel && s->common.device == NULL)
         s->common.device = "cpu";
     if (s->world_size > 1 && (s->rank < 0 || s->rank >= s->world_size))
-        return ls_train_refuse("--world-size %lld needs --rank: which of the nodes this is, from 0",
+        return ls_train_refuse("--world-size %lld needs --rank, the index of this node from 0",
                                (long long)s->world_size);
     if (s->gpu >= 0)
-        ls_log(LS_LOG_WARN, "imagenet", "--gpu %lld is not used: the device is %s",
-               (long long)s->gpu, s->common.device != NULL ? s->common.device : "cpu");
+        ls_log(LS_LOG_WARN, "imagenet", "ignoring --gpu %lld: the device is %s", (long long)s->gpu,
+               s->common.device != NULL ? s->common.device : "cpu");
     return check_paths(s);
 }
 
@@ -217,31 +219,31 @@ static ls_status parse(int argc, char **argv, settings *s)
     ls_train_flags *f = &s->common;
     char names[ARCHITECTURE_LIST_BYTES] = "`NAME` ";
     const ls_flag own[] = {
-        {"As main.py of PyTorch's examples", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
+        {"Flags of PyTorch's imagenet example", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"DIR", 0, LS_FLAG_ARGUMENT, &f->data, 0, 0, "folder with train/CLASS/ and val/CLASS/"},
         {"arch", 'a', LS_FLAG_TEXT, &s->arch, 0, 0, names},
         {"batch-size", 'b', LS_FLAG_INT, &s->node_batch, 1, 1 << 24,
-         "images of one node in one step, divided among its ranks"},
+         "images per step of one node, divided among its ranks"},
         {"workers", 'j', LS_FLAG_INT, &s->node_workers, 0, 4096,
-         "threads of one node that read ahead, divided among its ranks"},
+         "loader threads of one node, divided among its ranks"},
         {"learning-rate", 0, LS_FLAG_REAL, &f->lr, 0, 1e6, "as --lr"},
         {"wd", 0, LS_FLAG_REAL, &f->weight_decay, 0, 1e6, "weight decay"},
         {"pretrained", 0, LS_FLAG_OPTIONAL_TEXT, &f->init, 0, 0,
-         "`FILE` start from these weights, as torchvision names them"},
+         "`FILE` load initial weights, with torchvision's names"},
         {"image-size", 0, LS_FLAG_INT, &s->image_size, 1, 4096,
-         "`PIXELS` height and width of what is cropped"},
-        {"dummy", 0, LS_FLAG_BOOL, &s->dummy, 0, 0, "made-up images, to measure speed"},
-        {"world-size", 0, LS_FLAG_INT, &s->world_size, -1, 65536, "nodes"},
-        {"rank", 0, LS_FLAG_INT, &s->rank, -1, 65535, "which of the nodes this is"},
+         "`PIXELS` height and width of the crops"},
+        {"dummy", 0, LS_FLAG_BOOL, &s->dummy, 0, 0, "use synthetic images, to measure speed"},
+        {"world-size", 0, LS_FLAG_INT, &s->world_size, -1, 65536, "number of nodes"},
+        {"rank", 0, LS_FLAG_INT, &s->rank, -1, 65535, "index of this node, from 0"},
         {"dist-url", 0, LS_FLAG_TEXT, &s->dist_url, 0, 0,
          "`URL` tcp://HOST:PORT of node 0, file://PATH, or env://"},
         {"dist-backend", 0, LS_FLAG_TEXT, &f->backend, 0, 0, "`NAME` native, mpi, gloo"},
         {"multiprocessing-distributed", 0, LS_FLAG_BOOL, &s->spawns, 0, 0,
-         "start the ranks of this node from here"},
+         "start the ranks of this node"},
         {"nproc", 0, LS_FLAG_INT, &s->nproc, 0, 4096,
-         "how many those are (and start them); 0: one a core"},
-        {"gpu", 0, LS_FLAG_INT, &s->gpu, -1, 4096, "accepted; there are no GPUs yet"},
-        {"no-accel", 0, LS_FLAG_BOOL, &s->no_accel, 0, 0, "accepted: the processor computes"},
+         "start so many ranks on this node; 0 = one per core"},
+        {"gpu", 0, LS_FLAG_INT, &s->gpu, -1, 4096, "ignored: there is no GPU support yet"},
+        {"no-accel", 0, LS_FLAG_BOOL, &s->no_accel, 0, 0, "compute on the CPU"},
     };
 
     architecture_list(names + strlen(names), sizeof(names) - strlen(names));
@@ -252,13 +254,14 @@ static ls_status parse(int argc, char **argv, settings *s)
     return f->help ? LS_OK : check(s);
 }
 
-/* The ranks to start here (0: this process is one that somebody else has started), and where they meet those of the other nodes. */
-static ls_status choose_ranks(settings *s, ls_spawn_options *where, int *n)
+/* *n: ranks to start on this node; 0 when a launcher has started this process. *spawn: the nodes,
+ * and the address of node 0. */
+static ls_status choose_ranks(settings *s, ls_spawn_options *spawn, int *n)
 {
     const char *scheme = "tcp://";
 
-    TRY(ls_train_local_ranks(&s->common, n)); /* -n -g -i, as all programs take them */
-    *where = (ls_spawn_options){.size = sizeof(*where),
+    TRY(ls_train_local_ranks(&s->common, n)); /* -n -g -i */
+    *spawn = (ls_spawn_options){.size = sizeof(*spawn),
                                 .nodes = (int)s->common.nodes,
                                 .per_node = s->common.per_node,
                                 .node = (int)s->common.node_id,
@@ -267,18 +270,19 @@ static ls_status choose_ranks(settings *s, ls_spawn_options *where, int *n)
         return LS_OK;
     if (getenv("LOCKSTEP_RANK") != NULL)
         return ls_train_refuse("--multiprocessing-distributed starts ranks, but this process is "
-                               "already rank %s of a job",
+                               "already rank %s of a job; omit it",
                                getenv("LOCKSTEP_RANK"));
     *n = s->nproc > 0 ? (int)s->nproc : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    where->nodes = s->world_size > 1 ? (int)s->world_size : 1;
-    TRY(ls_backend_check(s->common.backend, *n * where->nodes));
-    where->node = where->nodes > 1 ? (int)s->rank : 0;
-    where->per_node = NULL; /* each node says its own */
+    spawn->nodes = s->world_size > 1 ? (int)s->world_size : 1;
+    TRY(ls_backend_check(s->common.backend, *n * spawn->nodes));
+    spawn->node = spawn->nodes > 1 ? (int)s->rank : 0;
+    spawn->per_node = NULL; /* each node has its own --nproc */
     if (strncmp(s->dist_url, scheme, strlen(scheme)) == 0)
-        where->master = s->dist_url + strlen(scheme);
-    else if (where->nodes > 1 && strcmp(s->dist_url, "env://") != 0)
+        spawn->master = s->dist_url + strlen(scheme);
+    else if (spawn->nodes > 1 && strcmp(s->dist_url, "env://") != 0)
         return ls_train_refuse(
-            "--dist-url %s: nodes that start their own ranks meet at tcp://HOST:PORT", s->dist_url);
+            "--dist-url %s: --multiprocessing-distributed on several nodes needs tcp://HOST:PORT",
+            s->dist_url);
     return LS_OK;
 }
 
@@ -304,7 +308,7 @@ int main(int argc, char **argv)
         .node_batch = 256,
         .node_workers = 4,
     };
-    ls_spawn_options where;
+    ls_spawn_options spawn;
     int n_local = 0;
     ls_status st;
 
@@ -312,8 +316,8 @@ int main(int argc, char **argv)
     if (st == LS_OK && s.common.help)
         return EXIT_SUCCESS;
     if (st == LS_OK)
-        st = choose_ranks(&s, &where, &n_local);
+        st = choose_ranks(&s, &spawn, &n_local);
     if (st == LS_OK)
-        st = n_local > 0 ? ls_spawn(run_rank, n_local, &s, &where) : run_rank(0, &s);
+        st = n_local > 0 ? ls_spawn(run_rank, n_local, &s, &spawn) : run_rank(0, &s);
     return ls_train_exit("imagenet", st);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * message_passing - rank 0 sends a number to every other rank; all of them finish.
+ * message_passing.c - rank 0 sends a number to every other rank.
  *
  *   lockstep run --nproc-per-node 2 message_passing
  *   mpirun -np 2 message_passing

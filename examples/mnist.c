@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mnist - trains the ConvNet on MNIST or Fashion-MNIST, on one process or many.
+ * mnist.c - trains a ConvNet on MNIST or Fashion-MNIST, in one process or many.
  *
  *   lockstep run --nproc-per-node 2 mnist --data DIR     a launcher starts the ranks
- *   mnist -n 1 -g 2 -i 0 --data DIR                      this program starts its own
+ *   mnist -n 1 -g 2 -i 0 --data DIR                      this program starts them
  */
 #include <lockstep/lockstep.h>
 
@@ -20,17 +20,17 @@
 
 static ls_status train(ls_run *run, ls_comm *comm, const ls_train_flags *flags)
 {
-    ls_dataset *images, *unseen;
+    ls_dataset *train_set, *test_set;
     ls_batch batch;
     convnet net;
 
-    TRY(ls_dataset_open_mnist(flags->data, "train", &images));
-    convnet_create(ls_run_model(run), ls_dataset_classes(images), &net);
-    TRY(ls_run_train_on_take(run, images));
-    TRY(ls_dataset_open_mnist(flags->data, "t10k", &unseen));
-    TRY(ls_run_test_on_take(run, unseen));
+    TRY(ls_dataset_open_mnist(flags->data, "train", &train_set));
+    convnet_create(ls_run_model(run), ls_dataset_classes(train_set), &net);
+    TRY(ls_run_train_on_take(run, train_set));
+    TRY(ls_dataset_open_mnist(flags->data, "t10k", &test_set));
+    TRY(ls_run_test_on_take(run, test_set));
 
-    /* This line, with ls_init() and ls_comm_destroy() below, is what makes it data-parallel. */
+    /* Data-parallel training needs this line, and ls_init() and ls_comm_destroy() below. */
     TRY(ls_run_distribute(run, comm, NULL));
     TRY(ls_run_start(run, convnet_forward, &net));
     while (ls_run_next(run, &batch)) {
@@ -40,7 +40,7 @@ static ls_status train(ls_run *run, ls_comm *comm, const ls_train_flags *flags)
     return LS_OK;
 }
 
-/* One rank, from its place in the job to its goodbye. */
+/* One rank: joins the job, trains, leaves. */
 static ls_status run_rank(int local_rank, void *arg)
 {
     const ls_train_flags *flags = arg;
@@ -49,7 +49,7 @@ static ls_status run_rank(int local_rank, void *arg)
     ls_run *run = NULL;
     ls_status st;
 
-    (void)local_rank; /* ls_init() knows */
+    (void)local_rank; /* ls_init() finds the rank */
     st = ls_init(&options, &comm);
     if (st == LS_OK)
         st = ls_run_open(flags, &run);
@@ -70,7 +70,7 @@ int main(int argc, char **argv)
         .schedule = "cosine",
         .data = "/usr/share/datasets/fashion-mnist",
     };
-    ls_spawn_options where = {.size = sizeof(where)};
+    ls_spawn_options spawn = {.size = sizeof(spawn)};
     int n_local = 0;
     ls_status st;
 
@@ -80,11 +80,11 @@ int main(int argc, char **argv)
         return EXIT_SUCCESS;
     if (st == LS_OK)
         st = ls_train_local_ranks(&flags, &n_local);
-    where.nodes = (int)flags.nodes;
-    where.per_node = flags.per_node;
-    where.node = (int)flags.node_id;
-    where.master = flags.master;
+    spawn.nodes = (int)flags.nodes;
+    spawn.per_node = flags.per_node;
+    spawn.node = (int)flags.node_id;
+    spawn.master = flags.master;
     if (st == LS_OK)
-        st = n_local > 0 ? ls_spawn(run_rank, n_local, &flags, &where) : run_rank(0, &flags);
+        st = n_local > 0 ? ls_spawn(run_rank, n_local, &flags, &spawn) : run_rank(0, &flags);
     return ls_train_exit("mnist", st);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * resnet - trains a ResNet on CIFAR-10, or on made-up images to measure speed, on one process or many.
+ * resnet.c - trains a ResNet on CIFAR-10, or on synthetic images to measure speed, in one process
+ * or many.
  *
  *   lockstep run --nproc-per-node 2 resnet --data DIR          a launcher starts the ranks
- *   mpirun -np 2 resnet --backend mpi --use_syn                so does MPI's
- *   resnet -n 1 -g 2 -i 0 --data DIR                           this program starts its own
+ *   mpirun -np 2 resnet --backend mpi --use_syn                MPI's launcher starts them
+ *   resnet -n 1 -g 2 -i 0 --data DIR                           this program starts them
  */
 #include <lockstep/lockstep.h>
 
@@ -23,7 +24,7 @@
             return try_;                                                                           \
     } while (0)
 
-/* What this program takes besides the flags of all training programs. */
+/* The flags of this program, after those of all training programs. */
 typedef struct settings {
     ls_train_flags common;
     const char *arch;
@@ -39,7 +40,7 @@ typedef struct settings {
 
 /* --- data --- */
 
-/* Enough random images for steps_syn steps of every rank. */
+/* Random images for steps_syn steps of every rank. */
 static ls_status open_synthetic(const settings *s, const ls_comm *comm, ls_dataset **out)
 {
     const ls_synthetic_options images = {
@@ -53,19 +54,20 @@ static ls_status open_synthetic(const settings *s, const ls_comm *comm, ls_datas
     return ls_dataset_open_synthetic(&images, out);
 }
 
-/* Training images of 32x32 are padded and cropped as is usual for CIFAR; resized ones lose a border of up to 36 % of their area. */
-static void vary(const settings *s, ls_augment *augment)
+/* Training images of 32x32 are padded and cropped as usual for CIFAR. Resized images are cropped to
+ * at least 64 % of their area. */
+static void set_variation(const settings *s, ls_augment *augment)
 {
     augment->flip = strcmp(s->augment, "none") != 0;
     if (strcmp(s->augment, "crop") == 0 && s->image_size == 0)
-        return; /* as ls_augment_cifar() says */
+        return; /* ls_augment_cifar() has set it */
     augment->pad = 0;
     augment->crop = strcmp(s->augment, "crop") == 0 ? LS_CROP_RANDOM_RESIZED : LS_CROP_NONE;
     augment->scale_min = 0.64;
     augment->ratio_min = augment->ratio_max = 1;
 }
 
-/* All images are normalised, and resized when --image_size asks for it. */
+/* All images are normalized, and resized with --image_size. */
 static ls_status open_cifar(const settings *s, const char *split, int training, ls_dataset **out)
 {
     ls_augment augment;
@@ -76,7 +78,7 @@ static ls_status open_cifar(const settings *s, const char *split, int training, 
     if (s->image_size > 0)
         augment.height = (int)s->image_size;
     if (training)
-        vary(s, &augment);
+        set_variation(s, &augment);
     TRY(ls_dataset_open_cifar(s->common.data, split, out));
     st = ls_dataset_augment(*out, &augment);
     if (st != LS_OK)
@@ -86,18 +88,18 @@ static ls_status open_cifar(const settings *s, const char *split, int training, 
 
 static ls_status open_data(const settings *s, const ls_comm *comm, ls_run *run, int *classes)
 {
-    ls_dataset *images, *unseen;
+    ls_dataset *train_set, *test_set;
 
     if (s->use_syn) {
-        TRY(open_synthetic(s, comm, &images));
-        *classes = ls_dataset_classes(images);
-        return ls_run_train_on_take(run, images);
+        TRY(open_synthetic(s, comm, &train_set));
+        *classes = ls_dataset_classes(train_set);
+        return ls_run_train_on_take(run, train_set);
     }
-    TRY(open_cifar(s, "train", 1, &images));
-    *classes = ls_dataset_classes(images);
-    TRY(ls_run_train_on_take(run, images));
-    TRY(open_cifar(s, "test", 0, &unseen));
-    return ls_run_test_on_take(run, unseen);
+    TRY(open_cifar(s, "train", 1, &train_set));
+    *classes = ls_dataset_classes(train_set);
+    TRY(ls_run_train_on_take(run, train_set));
+    TRY(open_cifar(s, "test", 0, &test_set));
+    return ls_run_test_on_take(run, test_set);
 }
 
 /* --- training --- */
@@ -116,7 +118,7 @@ static ls_status train(ls_run *run, ls_comm *comm, const settings *s, network **
     if (*net == NULL)
         return ls_train_refuse("no memory for the network");
 
-    /* This line, with ls_init() and ls_comm_destroy() below, is what makes it data-parallel. */
+    /* Data-parallel training needs this line, and ls_init() and ls_comm_destroy() below. */
     TRY(ls_run_distribute(run, comm, NULL));
     TRY(ls_run_start(run, net_forward, *net));
     while (ls_run_next(run, &batch)) {
@@ -126,7 +128,7 @@ static ls_status train(ls_run *run, ls_comm *comm, const settings *s, network **
     return LS_OK;
 }
 
-/* One rank, from its place in the job to its goodbye. */
+/* One rank: joins the job, trains, leaves. */
 static ls_status run_rank(int local_rank, void *arg)
 {
     const settings *s = arg;
@@ -136,7 +138,7 @@ static ls_status run_rank(int local_rank, void *arg)
     network *net = NULL;
     ls_status st;
 
-    (void)local_rank; /* ls_init() knows */
+    (void)local_rank; /* ls_init() finds the rank */
     st = ls_init(&options, &comm);
     if (st == LS_OK)
         st = ls_run_open(&s->common, &run);
@@ -155,21 +157,22 @@ static ls_status parse(int argc, char **argv, settings *s)
     ls_train_flags *f = &s->common;
     char names[ARCHITECTURE_LIST_BYTES] = "`NAME` ";
     const ls_flag own[] = {
-        {"The model and its data", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
+        {"Model and data", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"arch", 'a', LS_FLAG_TEXT, &s->arch, 0, 0, names},
-        {"num-epochs", 0, LS_FLAG_INT, &f->epochs, 0, 1e9, "passes over the training set"},
-        {"learning-rate", 0, LS_FLAG_REAL, &f->lr, 0, 1e6, "at the start"},
-        {"random-seed", 0, LS_FLAG_INT, &f->seed, 0, 1e15, "decides everything that is random"},
+        {"num-epochs", 0, LS_FLAG_INT, &f->epochs, 0, 1e9, "number of epochs"},
+        {"learning-rate", 0, LS_FLAG_REAL, &f->lr, 0, 1e6, "initial learning rate"},
+        {"random-seed", 0, LS_FLAG_INT, &f->seed, 0, 1e15,
+         "seed of weights, sample order and augmentation"},
         {"image-size", 0, LS_FLAG_INT, &s->image_size, 0, 4096,
-         "`PIXELS` height and width; 0: 32 of CIFAR-10, 224 of synthetic images"},
+         "`PIXELS` height and width; 0 = 32 with CIFAR, 224 with synthetic images"},
         {"augment", 0, LS_FLAG_TEXT, &s->augment, 0, 0,
-         "`WORD` how training images are varied: crop (and flip), flip, none"},
+         "`WORD` augmentation of training images: crop (and flip), flip, none"},
         {"use-syn", 0, LS_FLAG_BOOL, &s->use_syn, 0, 0, "synthetic images instead of CIFAR-10"},
-        {"steps-syn", 0, LS_FLAG_INT, &s->steps_syn, 1, 1e9, "steps of an epoch of those"},
+        {"steps-syn", 0, LS_FLAG_INT, &s->steps_syn, 1, 1e9, "steps per epoch of synthetic images"},
         {"model-dir", 0, LS_FLAG_TEXT, &s->model_dir, 0, 0,
-         "`DIR` folder of the saved model, made when missing"},
+         "`DIR` folder of the saved model, created if missing"},
         {"model-filename", 0, LS_FLAG_TEXT, &s->model_filename, 0, 0,
-         "`FILE` its name in that folder"},
+         "`FILE` name of the saved model in that folder"},
     };
     char problem[ARCHITECTURE_LIST_BYTES + 128];
 
@@ -181,11 +184,11 @@ static ls_status parse(int argc, char **argv, settings *s)
         return ls_train_refuse("--arch: %s", problem);
     if (strcmp(s->augment, "crop") != 0 && strcmp(s->augment, "flip") != 0 &&
         strcmp(s->augment, "none") != 0)
-        return ls_train_refuse("--augment %s: there are crop, flip, none", s->augment);
+        return ls_train_refuse("--augment %s: choose one of crop, flip, none", s->augment);
     return LS_OK;
 }
 
-/* The model's file, in a folder that there may not be yet. Synthetic runs measure and leave nothing. */
+/* Sets --save to the file in model_dir, which is created. Synthetic runs save nothing. */
 static ls_status choose_file(settings *s)
 {
     ls_train_flags *f = &s->common;
@@ -193,7 +196,8 @@ static ls_status choose_file(settings *s)
     if (f->save == NULL && !s->use_syn) {
         snprintf(s->path, sizeof(s->path), "%s/%s", s->model_dir, s->model_filename);
         if (mkdir(s->model_dir, 0777) != 0 && errno != EEXIST)
-            return ls_train_refuse("--model_dir %s: %s", s->model_dir, strerror(errno));
+            return ls_train_refuse("--model_dir %s: cannot create the folder: %s", s->model_dir,
+                                   strerror(errno));
         f->save = s->path;
     }
     return LS_OK;
@@ -214,7 +218,7 @@ int main(int argc, char **argv)
         .model_dir = "saved_models",
         .model_filename = "resnet_distributed.safetensors",
     };
-    ls_spawn_options where = {.size = sizeof(where)};
+    ls_spawn_options spawn = {.size = sizeof(spawn)};
     int n_local = 0;
     ls_status st;
 
@@ -225,11 +229,11 @@ int main(int argc, char **argv)
         st = choose_file(&s);
     if (st == LS_OK)
         st = ls_train_local_ranks(&s.common, &n_local);
-    where.nodes = (int)s.common.nodes;
-    where.per_node = s.common.per_node;
-    where.node = (int)s.common.node_id;
-    where.master = s.common.master;
+    spawn.nodes = (int)s.common.nodes;
+    spawn.per_node = s.common.per_node;
+    spawn.node = (int)s.common.node_id;
+    spawn.master = s.common.master;
     if (st == LS_OK)
-        st = n_local > 0 ? ls_spawn(run_rank, n_local, &s, &where) : run_rank(0, &s);
+        st = n_local > 0 ? ls_spawn(run_rank, n_local, &s, &spawn) : run_rank(0, &s);
     return ls_train_exit("resnet", st);
 }

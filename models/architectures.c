@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * architectures.c - all families in one list, and what makes a net of one of their entries.
+ * architectures.c - the list of all families, and the creation of a net from an entry. The programs
+ * in examples/ call it.
  */
 #include "models/net.h"
 
@@ -19,7 +20,7 @@ static const net_family *const families[] = {
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
 
-/* The table entry of that number; NULL past the last. */
+/* The table entry of an index; NULL after the last one. */
 static const void *entry_at(int number, const net_family **family)
 {
     for (int i = 0; i < N_FAMILIES && number >= 0; i++) {
@@ -39,7 +40,7 @@ const char *architecture_name(int number)
     return entry == NULL ? NULL : *(const char *const *)entry;
 }
 
-/* How much of a name its neighbours may share: up to the last "_", else up to the digits. */
+/* Length of the prefix that names share: up to the last "_", else up to the digits. */
 static size_t stem_of(const char *name)
 {
     const char *end = strrchr(name, '_');
@@ -96,7 +97,7 @@ int architecture_find(const char *name, char *error, size_t n)
     }
     architecture_list(list, sizeof(list));
     wrap(list);
-    (void)snprintf(error, n, "there is no architecture \"%.40s\"; known are\n%s", name, list);
+    (void)snprintf(error, n, "unknown architecture \"%.40s\"; choose one of\n%s", name, list);
     return -1;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net.c - building and running lists of operators.
+ * net.c - builds and runs lists of operators. The family files call the functions that build,
+ * programs net_forward().
  */
 #include "models/net.h"
 
@@ -44,7 +45,7 @@ static const char *full_name(const network *n, const char *name, char *full, siz
 
 /* --- the list --- */
 
-/* The new operator reads op.in and makes a value of that many channels (or features). */
+/* Appends an operator whose result has `channels` channels (or features). */
 static int add(network *n, net_op op, int channels)
 {
     assert(n->n_ops < NET_MAX_OPS);
@@ -67,15 +68,15 @@ static int add_layer(network *n, int x, ls_layer *layer, int channels)
 
 /* --- layers --- */
 
-/* Starts the layer anew where its family does not start it as torch.nn does. */
-static void start(network *n, ls_layer *layer, const net_init *how, double fan_in)
+/* Initializes the layer where its family differs from torch.nn. */
+static void init_layer(network *n, ls_layer *layer, const net_init *how, double fan_in)
 {
     ls_tensor *weight = ls_layer_tensor(layer, "weight");
     ls_tensor *bias = ls_layer_tensor(layer, "bias");
 
     switch (how->weight) {
     case NET_DEFAULT:
-    case NET_FAN_OUT: /* the layer does */
+    case NET_FAN_OUT: /* done by the layer */
         break;
     case NET_FAN_IN:
         ls_model_fill(n->model, weight, LS_FILL_NORMAL, sqrt(2 / fan_in));
@@ -122,7 +123,7 @@ int net_conv2d(network *n, int x, const char *name, int out, net_conv how)
     char full[NET_NAME_BYTES];
     ls_layer *layer = ls_nn_conv2d(n->model, full_name(n, name, full, sizeof(full)), in, out, &o);
 
-    start(n, layer, &n->conv, (double)height * width * in / groups);
+    init_layer(n, layer, &n->conv, (double)height * width * in / groups);
     return add_layer(n, x, layer, out);
 }
 
@@ -144,7 +145,7 @@ int net_linear(network *n, int x, const char *name, int out)
     char full[NET_NAME_BYTES];
     ls_layer *layer = ls_nn_linear(n->model, full_name(n, name, full, sizeof(full)), in, out, 0);
 
-    start(n, layer, &n->linear, in);
+    init_layer(n, layer, &n->linear, in);
     return add_layer(n, x, layer, out);
 }
 
@@ -341,15 +342,15 @@ static ls_tensor *run_shuffle(ls_tape *tape, const net_op *op, ls_tensor *const 
     static const int order[] = {0, 2, 1, 3, 4};
     const int64_t *d = in[0] == NULL ? NULL : ls_tensor_dims(in[0]);
     ls_tensor *parts;
-    ls_tensor *turned;
+    ls_tensor *permuted;
 
     if (d == NULL)
         return NULL;
     parts =
         ls_reshape(tape, in[0], 5, (int64_t[]){d[0], op->groups, d[1] / op->groups, d[2], d[3]});
-    turned = ls_permute(tape, parts, order);
+    permuted = ls_permute(tape, parts, order);
     ls_tape_done(tape, parts);
-    return ls_reshape(tape, turned, 4, d);
+    return ls_reshape(tape, permuted, 4, d);
 }
 
 int net_shuffle(network *n, int x, int groups)
@@ -471,7 +472,7 @@ int net_round_channels(double channels)
 
 /* --- running --- */
 
-/* An operator may give the tensor that it got, as dropout does in evaluation. */
+/* An operator may return its argument, as dropout does in evaluation. */
 static void note_value(network *n, int value, const net_op *op)
 {
     n->source[value] = value;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net.h - networks as lists of operators. A family's file builds the list: each call below adds its
- * layer to the model and its operator to the list, and gives the number of the value that the
- * operator makes. net_forward() (architectures.h) runs any list.
+ * net.h - networks as lists of operators. A family's file builds the list: each call below adds a
+ * layer to the model and an operator to the list, and returns the number of the operator's result.
+ * net_forward() (architectures.h) runs any list.
  *
- * Names      Layers are named as in torchvision: net_enter() adds a part in front of all names
- *            until net_leave(), so "conv1" within "layer1" and "0" is "layer1.0.conv1".
- * Errors     They stay in the model (ls_model_status()) or, when running, in the tape.
+ * Names      Layers are named as in torchvision: net_enter() adds a prefix to all names until
+ *            net_leave(), so "conv1" within "layer1" and "0" is "layer1.0.conv1".
+ * Errors     The model stores them (ls_model_status()) or, in forward, the tape.
  * Memory     The net owns its list, the model its layers, the tape all values. A value's memory
- *            goes back to the tape after the last operator that reads it.
+ * returns
+ *            to the tape after the last operator that reads it.
  */
 #ifndef MODELS_NET_H
 #define MODELS_NET_H
@@ -18,9 +19,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* How weights start. */
+/* Initial distribution of weights. */
 typedef enum net_spread {
-    NET_DEFAULT,        /* as the layer does in torch.nn */
+    NET_DEFAULT,        /* that of torch.nn */
     NET_FAN_OUT,        /* normal with variance 2 / (out * KH * KW); convolutions only */
     NET_FAN_IN,         /* normal with variance 2 / fan-in */
     NET_UNIFORM_FAN_IN, /* uniform with variance 2 / fan-in */
@@ -47,39 +48,39 @@ struct net_op {
     int n_in;
     int in[NET_MAX_IN]; /* numbers of the values that it reads */
     ls_pool2d_params pool;
-    int side;    /* height and width that a pool gives */
+    int side;    /* height and width of the result of a pool */
     double rate; /* of dropout and of stochastic depth */
     ls_activation function;
-    int groups;           /* of channels that are shuffled */
+    int groups;           /* of a channel shuffle */
     int begin, length;    /* of a slice of channels */
     int order[4];         /* of dimensions */
-    ls_tensor *parameter; /* one that belongs to no layer */
+    ls_tensor *parameter; /* that is part of no layer */
 };
 
 struct network {
     ls_model *model;
     int side; /* height and width of the images */
 
-    /* What a family may set before it adds layers. */
+    /* Set by a family before it adds layers. */
     net_init conv;
     net_init linear;
     ls_nn_batch_norm_options norm; /* without .relu */
 
-    char name[NET_NAME_BYTES]; /* what net_enter() has put together, with a dot behind each part */
+    char name[NET_NAME_BYTES]; /* prefix of net_enter(), with a dot after each part */
     size_t parts[NET_MAX_DEPTH];
     int depth;
 
     net_op ops[NET_MAX_OPS];
     int n_ops;
 
-    /* Of value 0, the images, and of what operator i - 1 makes. */
+    /* Of value 0, the images, and of the result of operator i - 1. */
     int channels[NET_MAX_OPS + 1];
     int readers[NET_MAX_OPS + 1];
 
     /* While it runs. */
     ls_tensor *values[NET_MAX_OPS + 1];
     int source[NET_MAX_OPS + 1]; /* the first value that is the same tensor */
-    int left[NET_MAX_OPS + 1];   /* reads to come, of that tensor */
+    int left[NET_MAX_OPS + 1];   /* remaining reads of that tensor */
 };
 
 /* --- names --- */
@@ -91,14 +92,14 @@ void net_leave(network *n);
 
 enum { NET_NO_PADDING = -1 };
 
-/* Fields that are 0 mean what stands behind them. */
+/* Every field may be 0, which means the default. */
 typedef struct net_conv {
-    int kernel; /* height; 1 */
-    int width;  /* the same as the height */
-    int stride; /* 1 */
-    int pad;    /* half the kernel, so that stride 1 keeps the size */
-    int groups; /* 1 */
-    int bias;   /* no bias */
+    int kernel; /* height; default 1 */
+    int width;  /* default: the height */
+    int stride; /* default 1 */
+    int pad;    /* default: half the kernel, so that stride 1 keeps the size */
+    int groups; /* default 1 */
+    int bias;   /* default: no bias */
 } net_conv;
 
 int net_conv2d(network *n, int x, const char *name, int out, net_conv how);
@@ -121,12 +122,13 @@ int net_avg_pool(network *n, int x, ls_pool2d_params how);
 int net_global_pool(network *n, int x);                  /* (N,C,1,1): means of the channels */
 int net_concat(network *n, int n_in, const int *in);     /* of channels */
 int net_slice(network *n, int x, int begin, int length); /* of channels */
-int net_shuffle(network *n, int x,
-                int groups); /* channel g * C / groups + i becomes i * groups + g */
+/* Channel g * C / groups + i becomes channel i * groups + g. */
+int net_shuffle(network *n, int x, int groups);
 int net_permute(network *n, int x, const int order[4]);
 int net_flatten(network *n, int x);
 
-/* Parameters of no layer. They are made by net_parameter() and added or multiplied, broadcast. */
+/* Parameters that are part of no layer: created by net_parameter(), added or multiplied with
+ * broadcast. */
 ls_tensor *net_parameter(network *n, const char *name, int n_dims, const int64_t *dims);
 int net_add_parameter(network *n, int x, ls_tensor *parameter);
 int net_scale_parameter(network *n, int x, ls_tensor *parameter);
@@ -137,18 +139,14 @@ int net_first_token(network *n, int x); /* (N,C) of (N,T,C) */
 
 /* --- common parts --- */
 
-/* What follows a norm. */
-typedef enum net_act {
-    NET_NONE = 0,
-    NET_RELU = -1,
-    /* else an ls_activation */
-} net_act;
+/* The activation after a norm: one of these or an ls_activation. */
+typedef enum net_act { NET_NONE = 0, NET_RELU = -1 } net_act;
 
 /* Convolution, batch norm and activation with the names "NAME.0" and "NAME.1". */
 int net_conv_norm(network *n, int x, const char *name, int out, net_conv how, int act);
 
-/* The channels scaled by what two 1x1 convolutions ("NAME.fc1", "NAME.fc2") make of their means (Hu
- * et al., "Squeeze-and-Excitation Networks", 2018). */
+/* Scales the channels by the result of two 1x1 convolutions ("NAME.fc1", "NAME.fc2") of their means
+ * (Hu et al., "Squeeze-and-Excitation Networks", 2018). */
 int net_squeeze_excite(network *n, int x, const char *name, int squeezed, int act,
                        ls_activation gate);
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.c - opening a file, and what it says about itself. */
+/*
+ * checkpoint.c - opens a safetensors file, reads its header, and recognizes files of torch.save().
+ */
 #include "checkpoint/checkpoint.h"
 
 #include "base/alloc.h"
@@ -25,7 +27,7 @@ static ls_status open_file(ls_checkpoint *c)
 {
     struct stat info;
 
-    // Without O_NONBLOCK the open of a named pipe would wait for its writer.
+    // O_NONBLOCK: opening a named pipe would otherwise wait for its writer.
     c->fd = open(c->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (c->fd < 0 || fstat(c->fd, &info) != 0)
         return fail_open(c->path);
@@ -46,8 +48,8 @@ static ls_status read_length(const ls_checkpoint *c, size_t *out)
         length |= (uint64_t)b[i] << (8 * i);
     if (length > SAFETENSORS_MAX_HEADER || length > c->file_bytes - sizeof(b))
         return ls_fail(LS_EFORMAT,
-                       "%s: offset 0: a header of %" PRIu64 " bytes in a file of %" PRIu64
-                       " (at most %d)",
+                       "%s: offset 0: header length %" PRIu64 " exceeds the file of %" PRIu64
+                       " bytes, or the format's limit of %d",
                        c->path, length, c->file_bytes, SAFETENSORS_MAX_HEADER);
     *out = (size_t)length;
     return LS_OK;
@@ -55,7 +57,7 @@ static ls_status read_length(const ls_checkpoint *c, size_t *out)
 
 /* --- files of torch.save() --- */
 
-/* Loads what torch.save() wrote, a training checkpoint or a state_dict, and saves its tensors. */
+/* Python code that converts a file of torch.save(), a training checkpoint or a state_dict. */
 #define CONVERSION                                                                                 \
     "import sys, torch; from safetensors.torch import save_file; "                                 \
     "c = torch.load(sys.argv[1], 'cpu'); c = c.get('state_dict', c.get('model', c)); "             \
@@ -64,7 +66,8 @@ static ls_status read_length(const ls_checkpoint *c, size_t *out)
 
 enum { SHOWN_PATH_BYTES = 200 };
 
-/* It begins as a zip archive, or (before PyTorch 1.6) as a pickle, and not with a header. */
+/* Whether the file begins as a zip archive or (before PyTorch 1.6) as a pickle, not with a
+ * header. */
 static bool is_torch_file(const ls_checkpoint *c)
 {
     uint8_t b[SAFETENSORS_LENGTH_BYTES + 1];
@@ -75,7 +78,7 @@ static bool is_torch_file(const ls_checkpoint *c)
            (memcmp(b, "PK\3\4", 4) == 0 || (b[0] == 0x80 && b[1] >= 2 && b[1] <= 5));
 }
 
-/* How long PATH is without the endings of PyTorch's files. */
+/* The length of PATH without the suffixes of PyTorch's files. */
 static size_t stem_length(const char *path)
 {
     static const char *const endings[] = {".tar", ".pth", ".pt", ".bin", ".ckpt"};
@@ -129,7 +132,7 @@ ls_status ls_checkpoint_open(const char *path, ls_checkpoint **out)
 
     LS_TRY(LS_GIVEN(out));
     if (path == NULL)
-        return ls_fail(LS_EINVAL, "a checkpoint has a path");
+        return ls_fail(LS_EINVAL, "the path of the checkpoint is NULL");
     c = ls_calloc(1, sizeof(*c));
     if (c == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the checkpoint %s", path);
@@ -171,12 +174,12 @@ ls_status ls_checkpoint_entry_at(const ls_checkpoint *c, int i, ls_checkpoint_en
     LS_TRY(LS_GIVEN(c));
     LS_TRY(LS_GIVEN(out));
     if (i < 0 || i >= c->index.n_entries)
-        return ls_fail(LS_EINVAL, "%s has %d entries, none is number %d", c->path,
-                       c->index.n_entries, i);
+        return ls_fail(LS_EINVAL, "%s has %d entries, no number %d", c->path, c->index.n_entries,
+                       i);
     e = &c->index.entries[i];
     if (e->type->type < 0)
-        return ls_fail(LS_EUNSUPPORTED, "%s: %s is of type %s, which tensors here cannot have",
-                       c->path, e->name, e->type->name);
+        return ls_fail(LS_EUNSUPPORTED, "%s: type %s of %s is not supported", c->path,
+                       e->type->name, e->name);
     *out = (ls_checkpoint_entry){
         .name = e->name, .type = (ls_dtype)e->type->type, .n_dims = e->n_dims, .dims = e->dims};
     return LS_OK;

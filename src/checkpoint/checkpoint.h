@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.h - the inside of an open checkpoint, and of an item as the format sees it. */
+/* checkpoint.h - the members of an open checkpoint, and type and size of an item in the format. */
 #ifndef LS_CHECKPOINT_CHECKPOINT_H
 #define LS_CHECKPOINT_CHECKPOINT_H
 

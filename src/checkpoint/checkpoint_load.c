@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * checkpoint_load.c - fills a named list, or changes nothing: everything is compared, then every
- * destination is found, then all bytes are read aside, and only then anything is written. The price
- * is the size of the list in memory for the time of the call.
+ * checkpoint_load.c - fills a list of named tensors, or changes nothing: compares file and list,
+ * looks up every destination, reads all bytes into a staging buffer, and only then writes. This
+ * needs memory of the size of the list during the call.
  */
 #include "checkpoint/checkpoint.h"
 
@@ -14,26 +14,26 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define DIFFERENCES_BYTES 800 /* leaves room for a path in the error text */
-#define LEFT_OUT_BYTES    32  /* " and 2147483647 more" */
-#define ONE_BYTES         480
+#define DIFFERENCES_BYTES 800 /* of the error text, which has a path, too */
+#define OMITTED_BYTES     32  /* " and 2147483647 more" */
+#define DIFFERENCE_BYTES  480
 #define NAME_BYTES        100
 
-/* The differences between file and list, as many as fit. */
+/* The differences of an error text, as many as fit. */
 typedef struct differences {
     char text[DIFFERENCES_BYTES];
     size_t length;
-    int n_left_out;
+    int n_omitted;
 } differences;
 
-/* What is called for each difference, and how many there were. */
+/* The callback of each difference, and their number. */
 typedef struct listener {
     ls_checkpoint_skip_fn each; /* may be NULL */
     void *arg;
     int n;
 } listener;
 
-/* What one item gets, and where. Zeroed: it stays as it is. */
+/* Source and destination of an item; zeroed when the item stays unchanged. */
 typedef struct load_step {
     const safetensors_entry *entry;
     void *dst;
@@ -43,31 +43,32 @@ typedef struct load_step {
 typedef struct load_plan {
     const ls_named *items;
     int n_items;
-    load_step *steps;   /* one an item */
-    uint8_t *is_wanted; /* one an entry of the file */
-    uint8_t *staged;    /* all bytes, item after item */
+    load_step *steps;      /* one an item */
+    uint8_t *is_requested; /* one an entry of the file */
+    uint8_t *staged;       /* all bytes, item after item */
 } load_plan;
 
 /* --- comparing --- */
 
-/* A listener that makes an error text. */
-static void keep_difference(void *arg, ls_checkpoint_skip why, const char *name, const char *text)
+/* A callback that collects an error text. */
+static void collect_difference(void *arg, ls_checkpoint_skip why, const char *name,
+                               const char *text)
 {
     differences *d = arg;
     const char *separator = d->length > 0 ? "; " : "";
 
     LS_UNUSED(why);
     LS_UNUSED(name);
-    if (d->n_left_out > 0 ||
-        d->length + strlen(separator) + strlen(text) + LEFT_OUT_BYTES > sizeof(d->text)) {
-        d->n_left_out++;
+    if (d->n_omitted > 0 ||
+        d->length + strlen(separator) + strlen(text) + OMITTED_BYTES > sizeof(d->text)) {
+        d->n_omitted++;
         return;
     }
     (void)text_format(d->text + d->length, sizeof(d->text) - d->length, "%s%s", separator, text);
     d->length += strlen(d->text + d->length);
 }
 
-static void tell(listener *l, ls_checkpoint_skip why, const char *name, const char *text)
+static void notify(listener *l, ls_checkpoint_skip why, const char *name, const char *text)
 {
     l->n++;
     if (l->each != NULL)
@@ -76,14 +77,14 @@ static void tell(listener *l, ls_checkpoint_skip why, const char *name, const ch
 
 static ls_status fail_differences(const ls_checkpoint *c, const differences *d)
 {
-    char left_out[LEFT_OUT_BYTES] = "";
+    char omitted[OMITTED_BYTES] = "";
 
-    if (d->n_left_out > 0)
-        (void)text_format(left_out, sizeof(left_out), " and %d more", d->n_left_out);
-    return ls_fail(LS_EFORMAT, "%s does not fit: %s%s", c->path, d->text, left_out);
+    if (d->n_omitted > 0)
+        (void)text_format(omitted, sizeof(omitted), " and %d more", d->n_omitted);
+    return ls_fail(LS_EFORMAT, "%s does not match: %s%s", c->path, d->text, omitted);
 }
 
-/* "(16, 1) float32" of what is asked for, into buf, which it returns. */
+/* "(16, 1) float32", into buf, which it returns. */
 static const char *item_text(char *buf, size_t n, const ls_named *item)
 {
     if (item->tensor != NULL)
@@ -113,13 +114,13 @@ static bool fits(const safetensors_entry *e, const ls_named *item)
     return true;
 }
 
-/* Notes how one item differs from its entry, if it does; NULL: the file has none. */
+/* Reports how an item differs from its entry, which is NULL when the file has none. */
 static void compare_item(const ls_named *item, const safetensors_entry *e, listener *l)
 {
     char name[NAME_BYTES];
     char here[TENSOR_TEXT_BYTES];
     char there[SAFETENSORS_TEXT_BYTES];
-    char text[ONE_BYTES];
+    char text[DIFFERENCE_BYTES];
 
     if (e != NULL && fits(e, item))
         return;
@@ -130,19 +131,19 @@ static void compare_item(const ls_named *item, const safetensors_entry *e, liste
     else
         (void)text_format(text, sizeof(text), "%s is %s in the file and %s here", name,
                           safetensors_entry_text(there, sizeof(there), e), here);
-    tell(l, e == NULL ? LS_SKIP_MISSING : LS_SKIP_DIFFERENT, name, text);
+    notify(l, e == NULL ? LS_SKIP_MISSING : LS_SKIP_DIFFERENT, name, text);
 }
 
 static void note_unexpected(const safetensors_entry *e, listener *l)
 {
     char name[NAME_BYTES];
     char there[SAFETENSORS_TEXT_BYTES];
-    char text[ONE_BYTES];
+    char text[DIFFERENCE_BYTES];
 
     text_printable(name, sizeof(name), e->name);
-    tell(l, LS_SKIP_UNEXPECTED, name,
-         text_format(text, sizeof(text), "%s %s is unexpected", name,
-                     safetensors_entry_text(there, sizeof(there), e)));
+    notify(l, LS_SKIP_UNEXPECTED, name,
+           text_format(text, sizeof(text), "%s %s is unexpected", name,
+                       safetensors_entry_text(there, sizeof(there), e)));
 }
 
 static ls_status compare(const ls_checkpoint *c, load_plan *plan, ls_load_mode mode, listener *l)
@@ -157,14 +158,14 @@ static ls_status compare(const ls_checkpoint *c, load_plan *plan, ls_load_mode m
         compare_item(item, e, l);
         if (e == NULL)
             continue;
-        if (plan->is_wanted[e - c->index.entries])
+        if (plan->is_requested[e - c->index.entries])
             return ls_fail(LS_EINVAL, "%s: two items are named %s", c->path, item->name);
-        plan->is_wanted[e - c->index.entries] = 1;
+        plan->is_requested[e - c->index.entries] = 1;
         if (fits(e, item))
             plan->steps[i] = (load_step){.entry = e, .bytes = (size_t)(e->end - e->begin)};
     }
     for (int i = 0; mode == LS_LOAD_STRICT && i < c->index.n_entries; i++) {
-        if (!plan->is_wanted[i])
+        if (!plan->is_requested[i])
             note_unexpected(&c->index.entries[i], l);
     }
     return LS_OK;
@@ -175,10 +176,10 @@ static ls_status make_plan(const ls_checkpoint *c, const ls_named *items, int n_
 {
     *plan = (load_plan){.items = items, .n_items = n_items};
     if (n_items < 0 || (n_items > 0 && items == NULL))
-        return ls_fail(LS_EINVAL, "%s: there is no list to load", c->path);
+        return ls_fail(LS_EINVAL, "%s: the list of items is NULL", c->path);
     plan->steps = ls_calloc((size_t)n_items, sizeof(*plan->steps));
-    plan->is_wanted = ls_calloc((size_t)c->index.n_entries, 1);
-    if (plan->steps == NULL || plan->is_wanted == NULL)
+    plan->is_requested = ls_calloc((size_t)c->index.n_entries, 1);
+    if (plan->steps == NULL || plan->is_requested == NULL)
         return ls_fail(LS_ENOMEM, "no memory to load %s", c->path);
     return LS_OK;
 }
@@ -186,7 +187,7 @@ static ls_status make_plan(const ls_checkpoint *c, const ls_named *items, int n_
 static void free_plan(load_plan *plan)
 {
     ls_free(plan->staged);
-    ls_free(plan->is_wanted);
+    ls_free(plan->is_requested);
     ls_free(plan->steps);
 }
 
@@ -241,7 +242,7 @@ static ls_status find_destinations(load_plan *plan)
     return LS_OK;
 }
 
-/* A file that has become shorter would fail anyway; one that has grown is not the one opened. */
+/* The header describes the file as it was when it was opened. */
 static ls_status check_unchanged(const ls_checkpoint *c)
 {
     struct stat info;
@@ -319,7 +320,7 @@ static ls_status read_items(const ls_checkpoint *c, load_plan *plan)
 static ls_status load_items(const ls_checkpoint *c, load_plan *plan, ls_load_mode mode)
 {
     differences found = {0};
-    listener l = {.each = keep_difference, .arg = &found};
+    listener l = {.each = collect_difference, .arg = &found};
 
     LS_TRY(compare(c, plan, mode, &l));
     if (l.n > 0)

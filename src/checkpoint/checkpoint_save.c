@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * checkpoint_save.c - writes a named list straight from its tensors. The data stands in order of
- * falling element size, so that every tensor is aligned to its elements wherever the file is mapped;
- * the header keeps the order of the list.
+ * checkpoint_save.c - writes a list of named tensors without copying it. Data is in order of
+ * descending element size, so that every tensor of a mapped file is aligned; the header keeps the
+ * order of the list.
  */
 #include "checkpoint/checkpoint.h"
 
@@ -18,7 +18,7 @@
 
 static const size_t element_sizes[] = {8, 4, 2, 1};
 
-/* What is saved: float32 tensors as `type`. */
+/* The items to save; float32 tensors as `type`. */
 typedef struct save_list {
     const char *path;
     const ls_named *items;
@@ -57,7 +57,7 @@ static ls_status check_items(const char *path, const ls_named *items, int n)
     return st;
 }
 
-/* Gives every item its place in the data section. */
+/* Computes the offset of every item in the data section. */
 static ls_status plan_data(const save_list *l, uint64_t *begins, uint64_t *total)
 {
     size_t at = 0;
@@ -103,8 +103,7 @@ static void put_meta(json_writer *w, const ls_meta *meta, int n)
     json_close(w, '}');
 }
 
-/* Parses what was made: names that are no UTF-8 and keys that occur twice would come out of the file
- * differently, or not at all. */
+/* Parses the new header: names that are not UTF-8 and duplicate keys cannot be read back. */
 static ls_status check_header(const char *path, const text_buf *header, uint64_t total,
                               const ls_named *items, int n)
 {
@@ -143,7 +142,7 @@ static ls_status make_header(const save_list *l, const ls_meta *meta, int n_meta
     if (st == LS_OK)
         st = text_status(header);
     if (st == LS_OK && header->length > SAFETENSORS_MAX_HEADER)
-        st = ls_fail(LS_EINVAL, "%s: a header of %zu bytes, the format allows %d", l->path,
+        st = ls_fail(LS_EINVAL, "%s: a header of %zu bytes exceeds the format's %d", l->path,
                      header->length, SAFETENSORS_MAX_HEADER);
     return st == LS_OK ? check_header(l->path, header, total, l->items, l->n) : st;
 }
@@ -152,7 +151,7 @@ static ls_status make_header(const save_list *l, const ls_meta *meta, int n_meta
 
 enum { CHUNK_ELEMENTS = 2048 };
 
-/* LS_EINVAL: a finite value that fp16 has not. */
+/* LS_EINVAL for a finite value that overflows fp16. */
 static ls_status round_chunk(const float *src, uint16_t *dst, size_t n, ls_dtype type)
 {
     for (size_t i = 0; i < n; i++) {

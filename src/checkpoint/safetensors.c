@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors.c - the header is one JSON object: {"NAME": {"dtype": "F32", "shape": [2, 3],
- * "data_offsets": [0, 24]}, ..., "__metadata__": {"KEY": "VALUE", ...}}.
+ * safetensors.c - parses the header of a safetensors file, one JSON object: {"NAME": {"dtype":
+ * "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ..., "__metadata__": {"KEY": "VALUE", ...}}.
+ * checkpoint.c opens files with it, checkpoint_save.c checks what it writes.
  */
 #include "checkpoint/safetensors.h"
 
@@ -14,7 +15,7 @@
 #define MAX_DIMS   64
 #define NAME_BYTES 96 /* of a name in a message */
 
-// Types without one of ours can stand in a file; only who asks for such a tensor is refused.
+// Files may hold tensors of types that ls_dtype lacks; only loading these fails.
 static const safetensors_type types[] = {
     {"F32", 4, LS_F32}, {"F16", 2, LS_F16}, {"BF16", 2, LS_BF16}, {"F64", 8, LS_F64},
     {"U8", 1, LS_U8},   {"I64", 8, LS_I64}, {"I32", 4, LS_I32},   {"I8", 1, LS_I8},
@@ -84,7 +85,7 @@ static bool get_size(const json_value *v, int64_t *out)
     return *out >= 0;
 }
 
-/* Reads the shape into `dims`, which has room for it. */
+/* Reads the shape into `dims`, which is large enough. */
 static ls_status parse_shape(const char *path, const json_value *v, safetensors_entry *e,
                              int64_t *dims)
 {
@@ -96,7 +97,7 @@ static ls_status parse_shape(const char *path, const json_value *v, safetensors_
     e->dims = dims;
     for (int i = 0; i < e->n_dims; i++) {
         if (!get_size(json_at(shape, (size_t)i), &dims[i]))
-            return fail_entry(path, e->name, "its shape holds something else than sizes");
+            return fail_entry(path, e->name, "its shape holds values that are not sizes");
     }
     return LS_OK;
 }
@@ -223,13 +224,13 @@ static ls_status check_meta(const char *path, const json_value *meta)
         return fail_entry(path, SAFETENSORS_META, "it is not an object");
     while (json_next(meta, &cursor, &key, &value)) {
         if (json_kind_of(value) != JSON_IS_STRING)
-            return fail_entry(path, SAFETENSORS_META, "it holds something else than strings");
+            return fail_entry(path, SAFETENSORS_META, "it holds values that are not strings");
     }
     return LS_OK;
 }
 
-/* Takes memory for all entries: as much as the parsed header, which the file really holds, needs. */
-static ls_status make_room(const char *path, safetensors_index *index)
+/* Allocates all entries. */
+static ls_status allocate_entries(const char *path, safetensors_index *index)
 {
     size_t n_dims = 0;
     void *cursor = NULL;
@@ -271,13 +272,13 @@ static ls_status parse_entries(const char *path, safetensors_index *index)
 static ls_status parse_header(const char *header, size_t bytes, uint64_t data_bytes,
                               const char *path, safetensors_index *index)
 {
-    // The format wants the brace at once; only the end may be padded.
+    // The format allows padding at the end only.
     if (bytes == 0 || header[0] != '{')
         return ls_fail(LS_EFORMAT, "%s: offset %d: the header does not begin with {", path,
                        SAFETENSORS_LENGTH_BYTES);
     LS_TRY(ls_context(json_parse(header, bytes, path, &index->root), "header at offset %d",
                       SAFETENSORS_LENGTH_BYTES));
-    LS_TRY(make_room(path, index));
+    LS_TRY(allocate_entries(path, index));
     LS_TRY(parse_entries(path, index));
     return check_data(path, index, data_bytes);
 }

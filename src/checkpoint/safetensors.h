@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors.h - the header of a safetensors file: parsed, and checked until nothing that it says
- * needs to be doubted again.
+ * safetensors.h - parses and checks the header of a safetensors file, so that its users need no
+ * further checks.
  */
 #ifndef LS_CHECKPOINT_SAFETENSORS_H
 #define LS_CHECKPOINT_SAFETENSORS_H
@@ -38,15 +38,15 @@ typedef struct safetensors_index {
     byte_map by_name; /* to safetensors_entry */
 } safetensors_index;
 
-/* Parses `bytes` bytes of header that describe data_bytes bytes of data. LS_EFORMAT unless every entry
- * is well formed and they cover the data without overlap or hole. `path` names the file in messages. */
+/* Parses `bytes` bytes of header of data_bytes bytes of data. LS_EFORMAT unless every entry is well
+ * formed and all entries cover the data without overlap or gap. `path` is for messages. */
 LS_MUST_USE ls_status safetensors_parse(const char *header, size_t bytes, uint64_t data_bytes,
                                         const char *path, safetensors_index *out);
 void safetensors_free(safetensors_index *index); /* zeroed is allowed */
 
 const safetensors_entry *safetensors_find(const safetensors_index *index, const char *name);
 
-/* The format's name of one of our types; never NULL for a valid one. */
+/* The format's name of a type; never NULL for a valid one. */
 const char *safetensors_type_name(ls_dtype type);
 
 #define SAFETENSORS_TEXT_BYTES 160

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bucket_plan.c - assigns gradients to buckets in the order in which backward completes them. The
+ * plan depends on its arguments only, so all ranks compute the same one. buckets.c calls it.
+ */
 #include "ddp/bucket_plan.h"
 
 #include "base/alloc.h"
@@ -12,7 +16,7 @@ static ls_status align_up(size_t bytes, size_t *out)
     return LS_OK;
 }
 
-/* Puts one entry behind what its bucket holds already. */
+/* Appends one entry to its bucket. */
 static ls_status place(bucket_plan *plan, const plan_entry *entry, int bucket, plan_slot *slot)
 {
     size_t padded;
@@ -45,14 +49,14 @@ static ls_status fill(bucket_plan *plan, const plan_entry *entries, const int *o
 ls_status bucket_plan_make(const plan_entry *entries, const int *order, int n, size_t first_bytes,
                            size_t bucket_bytes, bucket_plan *out)
 {
-    const size_t most = n > 0 ? (size_t)n : 1; /* at most one bucket an entry */
+    const size_t max_buckets = n > 0 ? (size_t)n : 1;
     bucket_plan plan = {.n_entries = n};
     ls_status st;
 
-    plan.slots = ls_calloc(most, sizeof(*plan.slots));
-    plan.bucket_bytes = ls_calloc(most, sizeof(*plan.bucket_bytes));
-    plan.bucket_type = ls_calloc(most, sizeof(*plan.bucket_type));
-    plan.bucket_entries = ls_calloc(most, sizeof(*plan.bucket_entries));
+    plan.slots = ls_calloc(max_buckets, sizeof(*plan.slots));
+    plan.bucket_bytes = ls_calloc(max_buckets, sizeof(*plan.bucket_bytes));
+    plan.bucket_type = ls_calloc(max_buckets, sizeof(*plan.bucket_type));
+    plan.bucket_entries = ls_calloc(max_buckets, sizeof(*plan.bucket_entries));
     if (plan.slots == NULL || plan.bucket_bytes == NULL || plan.bucket_type == NULL ||
         plan.bucket_entries == NULL)
         st = ls_fail(LS_ENOMEM, "no memory for a bucket plan of %d gradients", n);

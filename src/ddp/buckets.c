@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * buckets.c - memory of the buckets, and the views of it that gradients are written to. ddp.c
+ * builds the buckets at the start, and once more in the order of rank 0's first backward.
+ */
 #include "ddp/reducer.h"
 
 #include "autograd/autograd.h"
@@ -16,7 +20,7 @@ void buckets_free(ls_ddp *ddp)
 {
     for (int i = 0; i < ddp->n_params; i++) {
         ddp_param *p = &ddp->params[i];
-        ls_zero_grad(p->leaf); // else it would be copied into memory that the device keeps
+        ls_zero_grad(p->leaf); // otherwise autograd would copy it to the device's memory
         autograd_set_grad_target(p->leaf, NULL);
         ls_tensor_destroy(p->target);
         p->target = NULL;
@@ -59,7 +63,7 @@ ls_dtype bucket_wire_type(const ls_ddp *ddp)
     }
 }
 
-/* Room for the bucket's elements as they cross the wire, where that is in another type. */
+/* Memory for the bucket's elements in the type of the communication hook. */
 static ls_status take_packed(ls_ddp *ddp, bucket *b)
 {
     void *memory;

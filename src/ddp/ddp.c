@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ddp.c - life of an ls_ddp, and the step that callers see.
+ * ddp.c - creates an ls_ddp and runs its steps. Every rank starts the same operations in the same
+ * order; a rank that cannot finish its step aborts the group.
  */
 #include "ddp/reducer.h"
 
@@ -44,7 +45,7 @@ static ls_status wait_weight(ls_ddp *ddp)
     return work == NULL ? LS_OK : ls_work_wait(work);
 }
 
-/* What the sums of gradients are divided by. */
+/* The divisor of the sums of gradients. */
 static ls_status find_divisor(ls_ddp *ddp, double *divisor)
 {
     *divisor = ls_comm_size(ddp->comm);
@@ -55,7 +56,8 @@ static ls_status find_divisor(ls_ddp *ddp, double *divisor)
     return LS_OK;
 }
 
-/* Packed buckets are divided before they are rounded, so that float16 holds a mean and no sum; others as they are added up. */
+/* Packed buckets are divided before they are rounded, so that float16 holds a mean instead of a
+ * sum; others are divided by the all-reduce. */
 static ls_status start_bucket(ls_ddp *ddp, int i)
 {
     bucket *b = &ddp->buckets[i];
@@ -76,7 +78,7 @@ static ls_status start_bucket(ls_ddp *ddp, int i)
     return comm_average(ddp->comm, b->memory, count, b->dtype, divisor, &b->work);
 }
 
-/* Starts every bucket that is complete, in the order of their numbers: the same order on every rank. */
+/* Starts the complete buckets, in the order of their numbers on every rank. */
 static ls_status start_ready(ls_ddp *ddp)
 {
     while (ddp->next_bucket < ddp->n_buckets && ddp->buckets[ddp->next_bucket].n_waiting == 0)
@@ -98,16 +100,16 @@ static ls_status on_grad_ready(void *arg, ls_tensor *leaf)
     ls_ddp *ddp = arg;
     const int i = find_param(ddp, leaf);
 
-    ddp->params[i].fired = true;
+    ddp->params[i].ready = true;
     if (!ddp->ordered)
-        ddp->order[ddp->n_fired++] = i;
+        ddp->order[ddp->n_ready++] = i;
     if (!ddp->reducing)
         return LS_OK;
     ddp->buckets[ddp->plan.slots[i].bucket].n_waiting--;
     return start_ready(ddp);
 }
 
-/* Gradients that are left from the last reduction are forgotten; those accumulated since then stay. */
+/* Clears the gradients of the last reduction; gradients accumulated since then stay. */
 static ls_status begin_backward(ls_ddp *ddp, bool reducing)
 {
     if (!ddp->pending) {
@@ -119,12 +121,12 @@ static ls_status begin_backward(ls_ddp *ddp, bool reducing)
             ls_zero_grad(ddp->params[i].leaf);
     }
     for (int i = 0; i < ddp->n_params; i++)
-        ddp->params[i].fired = false;
+        ddp->params[i].ready = false;
     for (int b = 0; b < ddp->n_buckets; b++)
         ddp->buckets[b].n_waiting = ddp->plan.bucket_entries[b];
     ddp->reducing = reducing;
     ddp->next_bucket = 0;
-    ddp->n_fired = 0;
+    ddp->n_ready = 0;
     return LS_OK;
 }
 
@@ -146,7 +148,7 @@ static ls_status run_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64
 
 /* --- after backward --- */
 
-/* Places of parameters that this rank did not use count as zeros. */
+/* Sets the gradients of parameters that this rank did not use to zero. */
 static void clear_unused(ls_ddp *ddp)
 {
     for (int i = 0; i < ddp->n_params; i++) {
@@ -177,7 +179,7 @@ static ls_status reduce_small(ls_ddp *ddp)
     return ls_all_reduce(ddp->comm, ddp->small, ddp->small, count, LS_F64, LS_SUM, NULL);
 }
 
-/* Waits for every bucket, also after a failure: none may be under way when the caller goes on. */
+/* Waits for every bucket, also after a failure: none may be pending when the caller continues. */
 static ls_status wait_buckets(ls_ddp *ddp)
 {
     ls_status first = wait_weight(ddp);
@@ -197,7 +199,7 @@ static ls_status wait_buckets(ls_ddp *ddp)
     return first;
 }
 
-/* A parameter that some rank used has a gradient everywhere; one that none used has none anywhere. */
+/* A parameter has a gradient on all ranks if one of them used it, and otherwise on none. */
 static void resolve_used(ls_ddp *ddp)
 {
     ddp->n_unused = 0;
@@ -209,12 +211,13 @@ static void resolve_used(ls_ddp *ddp)
     }
 }
 
-/* After the first backward all ranks take over rank 0's order of completion; what never became complete goes last. */
+/* After the first backward all ranks use rank 0's order of completion, parameters without gradient
+ * last. */
 static ls_status agree_on_order(ls_ddp *ddp)
 {
     for (int i = ddp->n_params - 1; i >= 0; i--)
-        if (!ddp->params[i].fired)
-            ddp->order[ddp->n_fired++] = i;
+        if (!ddp->params[i].ready)
+            ddp->order[ddp->n_ready++] = i;
     comm_label(ddp->comm, "ddp order");
     LS_TRY(ls_broadcast(ddp->comm, ddp->order, ddp->order, (size_t)ddp->n_params, LS_I32, 0, NULL));
     ddp->ordered = true;
@@ -249,17 +252,17 @@ static ls_status finish_step(ls_ddp *ddp, ls_ddp_step *step)
     return LS_OK;
 }
 
-/* --- life --- */
+/* --- creating and destroying --- */
 
 static ls_status resolve_options(ls_ddp_options *o, const ls_ddp_options *given)
 {
-    LS_TRY(ls_context(OPTIONS_COPY(ls_ddp_options, given, o), "ls_ddp_create"));
+    LS_TRY(OPTIONS_COPY(ls_ddp_options, given, o));
     if (o->first_bucket_bytes == 0)
         o->first_bucket_bytes = default_first_bucket_bytes;
     if (o->bucket_bytes == 0)
         o->bucket_bytes = default_bucket_bytes;
     if (o->hook != LS_DDP_HOOK_NONE && o->hook != LS_DDP_HOOK_FP16 && o->hook != LS_DDP_HOOK_BF16)
-        return ls_fail(LS_EINVAL, "ls_ddp_create: there is no communication hook %d", (int)o->hook);
+        return ls_fail(LS_EINVAL, "unknown communication hook %d", (int)o->hook);
     return LS_OK;
 }
 
@@ -284,7 +287,7 @@ static ls_status take_params(ls_ddp *ddp)
                            list[i].name);
         ddp->params[i].name = list[i].name;
         ddp->params[i].leaf = list[i].tensor;
-        ddp->order[i] = n - 1 - i; /* backward meets the last one first */
+        ddp->order[i] = n - 1 - i; // backward usually completes the last one first
         ddp->stats.bytes_a_step +=
             (int64_t)(ls_tensor_count(list[i].tensor) *
                       ls_dtype_size(type == LS_F32 ? bucket_wire_type(ddp) : type));
@@ -342,7 +345,7 @@ ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
         st = sync_batch_norm_begin(ddp);
     if (st != LS_OK) {
         ls_ddp_destroy(ddp);
-        return ls_context(st, "joining the model");
+        return ls_context(st, "ls_ddp_create");
     }
     *out = ddp;
     return LS_OK;
@@ -370,8 +373,8 @@ void ls_ddp_destroy(ls_ddp *ddp)
 
 /* --- the public calls --- */
 
-/* A rank that cannot finish its backward must not leave the others waiting for its buckets. */
-static ls_status give_up(ls_ddp *ddp, ls_status st)
+/* Aborts the group: the other ranks wait for this rank's buckets. */
+static ls_status abort_group(ls_ddp *ddp, ls_status st)
 {
     char why[LS_ERROR_BYTES];
     ls_status ignored;
@@ -381,7 +384,7 @@ static ls_status give_up(ls_ddp *ddp, ls_status st)
     if (ddp->batch_group != NULL)
         ls_comm_abort(ddp->batch_group, why);
     ignored = wait_buckets(ddp);
-    LS_UNUSED(ignored); /* the first failure is the one to report */
+    LS_UNUSED(ignored); // the first failure is reported
     ls_error_restore(why);
     return st;
 }
@@ -399,19 +402,20 @@ ls_status ddp_check_model(ls_ddp *ddp)
         added = list[ddp->n_params].name;
     if (added == NULL)
         return LS_OK;
-    return give_up(ddp, ls_fail(LS_EINVAL,
-                                "%s was added to the model after ls_ddp_create(), so that each "
-                                "rank would keep its own; make all layers before",
-                                added));
+    return abort_group(ddp,
+                       ls_fail(LS_EINVAL,
+                               "%s was added to the model after ls_ddp_create(); add all layers "
+                               "before",
+                               added));
 }
 
 static ls_status check_rows(int64_t rows)
 {
-    return rows >= 0 ? LS_OK : ls_fail(LS_EINVAL, "%lld rows", (long long)rows);
+    return rows >= 0 ? LS_OK : ls_fail(LS_EINVAL, "rows is %lld, below 0", (long long)rows);
 }
 
-/* Rows whose gradients the program has forgotten meanwhile (ls_model_zero_grad) do not count. */
-static void drop_forgotten(ls_ddp *ddp)
+/* Rows do not count when the program has cleared their gradients (ls_model_zero_grad). */
+static void drop_cleared(ls_ddp *ddp)
 {
     for (int i = 0; i < ddp->n_params; i++)
         if (ls_grad(ddp->params[i].leaf) != NULL)
@@ -420,21 +424,21 @@ static void drop_forgotten(ls_ddp *ddp)
     ddp->pending_weight = 0;
 }
 
-/* What comes before the first gradient: all ranks' weights, started. */
+/* Starts the sum of weights. */
 static ls_status begin_step(ls_ddp *ddp, int64_t rows)
 {
     const int every = ddp->options.check_replicas;
     ls_status st;
 
     LS_TRY(ddp_check_model(ddp));
-    drop_forgotten(ddp);
+    drop_cleared(ddp);
     if (every > 0 && ddp->stats.steps % every == 0)
         LS_TRY(replicas_check(ddp));
     st = check_rows(rows);
     if (st == LS_OK)
         st = start_weight(ddp, ddp->pending_weight + (double)rows);
     if (st != LS_OK)
-        return give_up(ddp, st);
+        return abort_group(ddp, st);
     ddp->begun = true;
     ddp->begun_rows = rows;
     return LS_OK;
@@ -444,10 +448,10 @@ ls_status ls_ddp_begin(ls_ddp *ddp, int64_t rows)
 {
     LS_TRY(LS_GIVEN(ddp));
     if (ddp->begun)
-        return give_up(ddp, ls_fail(LS_EINVAL,
-                                    "ls_ddp_begin: called twice before ls_ddp_backward(), with "
-                                    "%lld and %lld rows; call it once a step",
-                                    (long long)ddp->begun_rows, (long long)rows));
+        return abort_group(ddp, ls_fail(LS_EINVAL,
+                                        "ls_ddp_begin: called twice before ls_ddp_backward(), with "
+                                        "%lld and %lld rows; call it once a step",
+                                        (long long)ddp->begun_rows, (long long)rows));
     return begin_step(ddp, rows);
 }
 
@@ -464,10 +468,10 @@ ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t r
     ddp->begun = false;
     st = ddp->begun_rows == rows
              ? run_backward(ddp, tape, loss, rows, true)
-             : ls_fail(LS_EINVAL, "ls_ddp_backward: %lld rows, but ls_ddp_begin() was given %lld",
+             : ls_fail(LS_EINVAL, "ls_ddp_backward: rows is %lld, but was %lld in ls_ddp_begin()",
                        (long long)rows, (long long)ddp->begun_rows);
     if (st != LS_OK)
-        return give_up(ddp, st);
+        return abort_group(ddp, st);
     LS_TRY(finish_step(ddp, step));
     ddp->pending = false;
     ddp->pending_weight = 0;
@@ -479,11 +483,12 @@ ls_status ls_ddp_accumulate(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t
     LS_TRY(LS_GIVEN(ddp));
     LS_TRY(LS_GIVEN(tape));
     if (ddp->begun)
-        return give_up(ddp, ls_fail(LS_EINVAL, "ls_ddp_accumulate: called between ls_ddp_begin() "
-                                               "and ls_ddp_backward(); call it before"));
+        return abort_group(ddp,
+                           ls_fail(LS_EINVAL, "ls_ddp_accumulate: called between ls_ddp_begin() "
+                                              "and ls_ddp_backward(); call it before"));
     LS_TRY(ddp_check_model(ddp));
     LS_TRY(check_rows(rows));
-    drop_forgotten(ddp);
+    drop_cleared(ddp);
     LS_TRY(run_backward(ddp, tape, loss, rows, false));
     ddp->pending = true;
     ddp->pending_weight += (double)rows;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * half_bucket.c - buckets that cross the wire in 16 bits: divided, rounded to nearest even, summed by the group, widened.
- *
- * Where the processor has its own conversion of float16, it gives the bits of base/half.h.
+ * half_bucket.c - converts buckets to and from 16 bits for the communication hooks: divided and
+ * rounded to nearest even before the all-reduce, widened after it. ddp.c calls it. The conversion
+ * of processors with F16C gives the bits of base/half.h.
  */
 #include "ddp/half_bucket.h"
 
@@ -25,7 +25,7 @@ static bool has_f16c(void)
            __builtin_cpu_supports("avx");
 }
 
-/* As many elements as fill whole vectors; gives how many these were. */
+/* Converts whole vectors; returns the number of elements. */
 __attribute__((target("avx,f16c"))) static size_t pack_vectors(const float *src, uint16_t *dst,
                                                                size_t n, float divisor)
 {
@@ -85,7 +85,7 @@ static void unpack_f16(const uint16_t *src, float *dst, size_t n, bool use_vecto
         dst[i] = ls_f16_to_f32(src[i]);
 }
 
-/* As ls_f32_to_bf16, in a form that compilers vectorise. */
+/* ls_f32_to_bf16 in a form that compilers vectorize. */
 static void pack_bf16(const float *restrict src, uint16_t *restrict dst, size_t n, float divisor)
 {
     for (size_t i = 0; i < n; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * half_bucket.h - float32 elements to and from the 16 bits in which they cross the wire.
+ * half_bucket.h - converts float32 elements to and from the 16-bit type of a communication hook.
  */
 #ifndef LS_DDP_HALF_BUCKET_H
 #define LS_DDP_HALF_BUCKET_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * replicas.c - every rank's copy of a model: compared by name, made equal, and checked for having stayed equal.
+ * * replicas.c - compares the ranks' models by name, broadcasts rank 0's values, and checks that
+ * they stay equal. ddp.c calls it when it is created and with check_replicas.
  */
 #include "ddp/reducer.h"
 
@@ -11,7 +12,7 @@
 
 #include <string.h>
 
-#define DIFFERENCE_BYTES 256 /* what a rank tells the others about its first difference */
+#define DIFFERENCE_BYTES 256 /* of the text about a rank's first difference */
 
 static void describe(text_buf *t, const char *what, const ls_named *entry)
 {
@@ -21,7 +22,7 @@ static void describe(text_buf *t, const char *what, const ls_named *entry)
     text_append(t, ") %s\n", ls_dtype_name(ls_tensor_dtype(entry->tensor)));
 }
 
-/* One line a parameter and buffer: what must be the same on all ranks. */
+/* One line per parameter and buffer; the text must be the same on all ranks. */
 static ls_status description(const ls_ddp *ddp, text_buf *out)
 {
     int n;
@@ -35,49 +36,49 @@ static ls_status description(const ls_ddp *ddp, text_buf *out)
     return text_status(out);
 }
 
-/* The first lines of `mine` and `theirs` that differ, in words; "" when all are equal. */
-static void first_difference(const char *mine, const char *theirs, char out[DIFFERENCE_BYTES])
+/* Describes the first differing lines of `own` and rank 0's text; "" when all are equal. */
+static void first_difference(const char *own, const char *rank0, char out[DIFFERENCE_BYTES])
 {
     out[0] = 0;
-    while (*mine != 0 || *theirs != 0) {
-        const size_t a = strcspn(mine, "\n");
-        const size_t b = strcspn(theirs, "\n");
-        if (a != b || memcmp(mine, theirs, a) != 0) {
+    while (*own != 0 || *rank0 != 0) {
+        const size_t a = strcspn(own, "\n");
+        const size_t b = strcspn(rank0, "\n");
+        if (a != b || memcmp(own, rank0, a) != 0) {
             text_format(out, DIFFERENCE_BYTES, "has %.*s where rank 0 has %.*s", a > 0 ? (int)a : 7,
-                        a > 0 ? mine : "nothing", b > 0 ? (int)b : 7, b > 0 ? theirs : "nothing");
+                        a > 0 ? own : "nothing", b > 0 ? (int)b : 7, b > 0 ? rank0 : "nothing");
             return;
         }
-        mine += a + (mine[a] == '\n');
-        theirs += b + (theirs[b] == '\n');
+        own += a + (own[a] == '\n');
+        rank0 += b + (rank0[b] == '\n');
     }
 }
 
-/* Rank 0's description on every rank; *out is freed by the caller. */
-static ls_status share_description(ls_comm *comm, const text_buf *mine, char **out)
+/* Broadcasts rank 0's description; the caller frees *out. */
+static ls_status broadcast_description(ls_comm *comm, const text_buf *own, char **out)
 {
-    int64_t bytes = (int64_t)mine->length;
-    char *theirs;
+    int64_t bytes = (int64_t)own->length;
+    char *rank0;
     ls_status st;
 
     comm_label(comm, "ddp model");
     LS_TRY(ls_broadcast(comm, &bytes, &bytes, 1, LS_I64, 0, NULL));
-    theirs = ls_calloc((size_t)bytes + 1, 1);
-    if (theirs == NULL)
+    rank0 = ls_calloc((size_t)bytes + 1, 1);
+    if (rank0 == NULL)
         return ls_fail(LS_ENOMEM, "no memory for rank 0's model description");
     if (ls_comm_rank(comm) == 0)
-        memcpy(theirs, text_str(mine), (size_t)bytes);
+        memcpy(rank0, text_str(own), (size_t)bytes);
     comm_label(comm, "ddp model");
-    st = ls_broadcast(comm, theirs, theirs, (size_t)bytes, LS_I8, 0, NULL);
+    st = ls_broadcast(comm, rank0, rank0, (size_t)bytes, LS_I8, 0, NULL);
     if (st != LS_OK) {
-        ls_free(theirs);
+        ls_free(rank0);
         return st;
     }
-    *out = theirs;
+    *out = rank0;
     return LS_OK;
 }
 
-/* Fails on every rank alike when any rank's difference is not empty. */
-static ls_status agree(ls_comm *comm, const char mine[DIFFERENCE_BYTES])
+/* Fails on all ranks when the text of one rank is not empty. */
+static ls_status gather_differences(ls_comm *comm, const char own[DIFFERENCE_BYTES])
 {
     const int size = ls_comm_size(comm);
     char *all = ls_calloc((size_t)size, DIFFERENCE_BYTES);
@@ -86,7 +87,7 @@ static ls_status agree(ls_comm *comm, const char mine[DIFFERENCE_BYTES])
     if (all == NULL)
         return ls_fail(LS_ENOMEM, "no memory to compare %d ranks' models", size);
     comm_label(comm, "ddp model");
-    st = ls_all_gather(comm, mine, all, DIFFERENCE_BYTES, LS_I8, NULL);
+    st = ls_all_gather(comm, own, all, DIFFERENCE_BYTES, LS_I8, NULL);
     for (int r = 0; st == LS_OK && r < size; r++) {
         const char *difference = all + (size_t)r * DIFFERENCE_BYTES;
         if (difference[0] != 0)
@@ -100,19 +101,19 @@ static ls_status agree(ls_comm *comm, const char mine[DIFFERENCE_BYTES])
 ls_status replicas_compare(ls_ddp *ddp)
 {
     char difference[DIFFERENCE_BYTES] = "";
-    text_buf mine = {0};
-    char *theirs = NULL;
+    text_buf own = {0};
+    char *rank0 = NULL;
     ls_status st;
 
-    st = description(ddp, &mine);
+    st = description(ddp, &own);
     if (st == LS_OK)
-        st = share_description(ddp->comm, &mine, &theirs);
+        st = broadcast_description(ddp->comm, &own, &rank0);
     if (st == LS_OK) {
-        first_difference(text_str(&mine), theirs, difference);
-        st = agree(ddp->comm, difference);
+        first_difference(text_str(&own), rank0, difference);
+        st = gather_differences(ddp->comm, difference);
     }
-    ls_free(theirs);
-    text_free(&mine);
+    ls_free(rank0);
+    text_free(&own);
     return st;
 }
 
@@ -135,7 +136,7 @@ ls_status replicas_broadcast(ls_ddp *ddp)
     return LS_OK;
 }
 
-/* Buffers into the block, or out of it. */
+/* Copies the buffers into the block, or out of it. */
 static ls_status copy_buffers(ls_ddp *ddp, bool pack)
 {
     size_t at = 0;
@@ -176,10 +177,9 @@ static ls_status compare_hashes(const ls_ddp *ddp, const int64_t *all)
     for (int i = 0; i < n; i++)
         for (int r = 1; r < size; r++)
             if (all[(size_t)r * (size_t)n + (size_t)i] != all[i])
-                return ls_fail(
-                    LS_EMISMATCH,
-                    "parameter %s of rank %d is no longer equal to rank 0's, after %lld steps",
-                    ddp->params[i].name, r, (long long)ddp->stats.steps);
+                return ls_fail(LS_EMISMATCH,
+                               "parameter %s of rank %d differs from rank 0's after %lld steps",
+                               ddp->params[i].name, r, (long long)ddp->stats.steps);
     return LS_OK;
 }
 

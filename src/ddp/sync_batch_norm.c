@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sync_batch_norm.c - batch norms whose batch is that of all ranks. Their sums have a group of their own: they run while buckets of
- * gradients are under way.
+ * * sync_batch_norm.c - lets batch norms use the statistics of all ranks' batches. Their sums run
+ * in a group of their own, because buckets of gradients are reduced at the same time. ddp.c calls
+ * it.
  */
 #include "ddp/reducer.h"
 
@@ -23,15 +24,15 @@ ls_status sync_batch_norm_begin(ls_ddp *ddp)
         return LS_OK;
     if (ddp->options.batch_norm_group == ddp->comm)
         return ls_fail(LS_EINVAL,
-                       "batch_norm_group is the group of the gradients, whose operations "
-                       "would cross; it must be another one");
+                       "batch_norm_group must not be the group of the gradients; create another "
+                       "one with ls_comm_split()");
     ddp->batch_group = ddp->options.batch_norm_group;
     if (ddp->batch_group == NULL) {
         LS_TRY(ls_comm_split(ddp->comm, 0, ls_comm_rank(ddp->comm), &ddp->batch_group));
         ddp->owns_batch_group = true;
     }
     sync.arg = ddp->batch_group;
-    // Alone, the plain statistics are the same.
+    // With one rank the local statistics are the same.
     if (ls_comm_size(ddp->batch_group) > 1)
         ls_model_sync_batch_norm(ddp->model, &sync);
     return LS_OK;

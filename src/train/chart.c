@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * chart.c - draws line and column charts over training steps as SVG, for html_report.c. Coordinates
+ * go from 0 to SIZE; the page stretches them.
+ */
 #include "train/chart.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Of the picture, which is stretched to whatever room there is. */
 enum { SIZE = 1000, TICKS = 5, POINTS_APART = 60, GAP = 2 };
 
 typedef struct frame {
@@ -18,7 +21,7 @@ static bool is_shown(const chart *c, double y)
     return isfinite(y) && (!c->from_zero || y >= 0);
 }
 
-/* The last value to be seen; NAN: none. */
+/* The last value that is drawn; NAN when there is none. */
 static double last_of(const chart *c, const chart_series *one)
 {
     int last = one->n - 1;
@@ -28,7 +31,7 @@ static double last_of(const chart *c, const chart_series *one)
     return last >= 0 ? one->y[last] : (double)NAN;
 }
 
-/* Whether there are values that cannot be shown because they are NaN or infinite. */
+/* Whether there is a value that is NaN or infinite. */
 static bool has_not_finite(const chart *c)
 {
     for (int s = 0; s < c->n_series; s++)
@@ -44,7 +47,7 @@ double chart_tick(double range)
 {
     const double raw = range / TICKS;
     const double power = pow(10, floor(log10(raw)));
-    const double part = raw / power * (1 - 1e-9); // 0.1 and its like are not exact
+    const double part = raw / power * (1 - 1e-9); // 0.1 is not exact in binary
 
     return power * (part <= 1 ? 1 : part <= 2 ? 2 : part <= 5 ? 5 : 10);
 }
@@ -101,7 +104,8 @@ static bool find_frame(const chart *c, frame *f)
     }
     if (!isfinite(f->y0))
         return false;
-    // A run that begins at step 0 is shown from there; one that began in the middle is not pushed aside.
+    // Begins at step 0 unless the run began late: then its lines would use a part of the width
+    // only.
     if (f->x0 < f->x1 / 2 || f->x0 >= f->x1)
         f->x0 = fmin(f->x0, 0);
     if (c->stacked)
@@ -111,9 +115,9 @@ static bool find_frame(const chart *c, frame *f)
     if (c->from_zero)
         f->y0 = 0;
     if (f->y1 <= f->y0) {
-        const double room = f->y0 == 0 ? 1 : fabs(f->y0) / 10;
-        f->y0 -= c->from_zero ? 0 : room;
-        f->y1 += room;
+        const double margin = f->y0 == 0 ? 1 : fabs(f->y0) / 10;
+        f->y0 -= c->from_zero ? 0 : margin;
+        f->y1 += margin;
     }
     f->y_tick = chart_tick(f->y1 - f->y0);
     f->y0 = floor(f->y0 / f->y_tick + 1e-6) * f->y_tick;
@@ -132,7 +136,7 @@ static double place_y(const frame *f, double y)
     return SIZE - (y - f->y0) / (f->y1 - f->y0) * SIZE;
 }
 
-/* The numbers left of the picture; the longest one is there once more, unseen, to make room. */
+/* The numbers of the y axis. A hidden copy of the longest one sets the width of the column. */
 static void append_y_axis(text_buf *t, const frame *f)
 {
     const int n = (int)lround((f->y1 - f->y0) / f->y_tick);
@@ -178,9 +182,9 @@ static void append_grid(text_buf *t, const frame *f)
     text_append(t, "\"/>\n");
 }
 
-/* --- what is shown --- */
+/* --- lines and columns --- */
 
-/* Points are lines without length: these stay round when the picture is stretched. */
+/* Points are lines of length 0, which stay round when the chart is stretched. */
 static void append_points(text_buf *t, const chart *c, const frame *f, int s)
 {
     const chart_series *one = &c->series[s];
@@ -234,7 +238,7 @@ static void append_columns(text_buf *t, const chart *c, const frame *f)
     text_append(t, "\n");
 }
 
-/* --- for the script --- */
+/* --- data of the script --- */
 
 static void append_number(text_buf *t, bool first, double value, int digits)
 {
@@ -271,9 +275,9 @@ static void append_values(text_buf *t, const chart *c, const frame *f)
     text_append(t, "]}</script>");
 }
 
-/* --- the face --- */
+/* --- the figure --- */
 
-/* Names of the series that have something to show, with their last values; under the pointer, those there. */
+/* Names of the series that have values, with their last value. */
 static void append_keys(text_buf *t, const chart *c)
 {
     for (int s = 0; s < c->n_series; s++) {
@@ -296,7 +300,7 @@ void chart_append(text_buf *t, const chart *c)
     if (!find_frame(c, &f)) {
         text_append(t, "<p class=\"none\">%s</p></figure>\n",
                     has_not_finite(c) ? "no value is a finite number (NaN or infinite)"
-                                      : "nothing yet");
+                                      : "no values yet");
         return;
     }
     text_append(t, "<div class=\"plot\">");

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * chart.h - charts over training steps in a page: what they show can be read without a script; chart_script() puts the values
- * under the pointer there. Lines are SVG and stretch with the page; letters are not part of it and keep their size.
+ * chart.h - charts over training steps in an HTML page. They can be read without a script;
+ * chart_script() adds the values under the pointer. Lines are SVG and stretch with the page; text
+ * is HTML and keeps its size.
  */
 #ifndef LS_TRAIN_CHART_H
 #define LS_TRAIN_CHART_H
 
 #include "base/text.h"
 
-/* Values that are not finite, and those below 0 where `from_zero`, are left out. */
+/* Values that are not finite, or below 0 with `from_zero`, are not drawn. */
 typedef struct chart_series {
     const char *name;
     const double *x; /* steps, rising */
@@ -22,9 +23,9 @@ typedef struct chart {
     const chart_series *series; /* at most CHART_SERIES */
     int n_series;
     bool from_zero; /* the y axis begins at 0 */
-    bool
-        stacked; /* columns on top of each other, each as wide as its steps; all series have the same x */
-    double begin; /* stacked: the step before the first column's */
+    /* Stacked columns, each as wide as its steps; all series have the same x. */
+    bool stacked;
+    double begin; /* stacked: the step before the first column */
 } chart;
 
 enum { CHART_SERIES = 7 };
@@ -37,10 +38,11 @@ double chart_tick(double range);
 
 enum { CHART_TICK_BYTES = 32 };
 
-/* `value`, a multiple of `tick`, with as many digits as ticks differ in; from ten thousand (`largest` on the axis) on as "10k". */
+/* Formats `value`, a multiple of `tick`, with as many digits as ticks differ in; as "10k" where the
+ * largest value of the axis is ten thousand or more. */
 void chart_tick_text(char out[CHART_TICK_BYTES], double value, double tick, double largest);
 
-/* The rules of style that charts need, and the script; the page puts them into <style> and <script>. */
+/* The content of <style> and of <script>. */
 const char *chart_style(void);
 const char *chart_script(void);
 

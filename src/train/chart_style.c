@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * chart_look.c - how charts look, and what they do under the pointer.
+ * chart_style.c - the style sheet of charts and the script that shows the values under the pointer.
+ * html_report.c puts them into the page.
  */
 #include "train/chart.h"
 
@@ -37,7 +38,8 @@ const char *chart_style(void)
            ".none{color:var(--soft)}\n";
 }
 
-/* Beside each name stands the value under the pointer: of a line the nearest one, of columns that of the column. */
+/* Shows the value under the pointer beside each name: the nearest point of a line, or the
+ * column. */
 const char *chart_script(void)
 {
     return "document.querySelectorAll('figure').forEach(function(figure){\n"

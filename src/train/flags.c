@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * flags.c - the flags that all training programs share, their help, and the number of ranks to start on
- * this node. Programs call it first.
+ * flags.c - the flags that all training programs share, their help, and the number of ranks to
+ * start on this node. Programs call it first.
  */
 #include <lockstep/train.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * history.c - keeps at most 1024 points and 1024 evaluations of a run and merges neighbours when there
- * are more. report.c and evaluate.c add to it on rank 0.
+ * history.c - keeps at most 1024 points and 1024 evaluations of a run and merges neighbours when
+ * there are more. report.c and evaluate.c add to it on rank 0.
  */
 #include "train/history.h"
 
@@ -79,8 +79,8 @@ static history_point join(const history_point *a, const history_point *b)
     return p;
 }
 
-/* Least distance of records after a list of `n` is thinned out: a quarter to a half of the list remains
- * in use. Older records, which are that far apart already, stay as they are. */
+/* Least distance of records after a list of `n` is thinned out: a quarter to a half of the list
+ * remains in use. Older records, which are that far apart already, stay as they are. */
 static double merge_width(double first, double last, int n)
 {
     return (last - first) / (n / 4);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * html_report.c - writes the history of a run as one self-contained HTML page. save.c calls it after
- * each epoch; the file is replaced atomically.
+ * html_report.c - writes the history of a run as one self-contained HTML page. save.c calls it
+ * after each epoch; the file is replaced atomically.
  */
 #include "train/html_report.h"
 

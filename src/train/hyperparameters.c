@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hyperparameters.c - makes optimizer and learning rate schedule from the flags, after checking them.
- * run.c calls it when a run is opened, distributed and started.
+ * hyperparameters.c - makes optimizer and learning rate schedule from the flags, after checking
+ * them. run.c calls it when a run is opened, distributed and started.
  */
 #include "train/hyperparameters.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * load_weights.c - loads a list of tensors from a file, whole or (--skip-mismatched) as far as names and
- * shapes match. resume.c calls it on rank 0.
+ * load_weights.c - loads a list of tensors from a file, whole or (--skip-mismatched) as far as
+ * names and shapes match. resume.c calls it on rank 0.
  */
 #include "train/load_weights.h"
 

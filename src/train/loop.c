@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loop.c - ls_run_next() and ls_run_step(): the steps and epochs of a program's training loop, and the
- * evaluation and save at the end of an epoch.
+ * loop.c - ls_run_next() and ls_run_step(): the steps and epochs of a program's training loop, and
+ * the evaluation and save at the end of an epoch.
  *
  * Ranks may have different numbers of batches: an epoch has as many steps as the rank with the most
- * batches, and a rank without data takes part with 0 rows. Whatever decides if ranks communicate (step
- * counts, stop requests) is agreed on by all ranks, never local.
+ * batches, and a rank without data takes part with 0 rows. Whatever decides if ranks communicate
+ * (step counts, stop requests) is agreed on by all ranks, never local.
  *
- * A step of the optimizer takes run_accumulate() batches, the last step of an epoch the remaining ones.
- * Ranks communicate in the last batch of a step only; a run stops and is saved between steps.
+ * A step of the optimizer takes run_accumulate() batches, the last step of an epoch the remaining
+ * ones. Ranks communicate in the last batch of a step only; a run stops and is saved between steps.
  */
 #include "train/run.h"
 
@@ -87,8 +87,8 @@ static ls_status save(ls_run *run, bool is_best)
     return LS_OK;
 }
 
-/* Moves the time of an evaluation from the window to the point of its epoch. An evaluation ends with a
- * collective, so all ranks took the same time. */
+/* Moves the time of an evaluation from the window to the point of its epoch. An evaluation ends
+ * with a collective, so all ranks took the same time. */
 static void add_evaluation_time(ls_run *run, history_point *point)
 {
     double seconds[PHASES] = {0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * previous_state.c - keeps files at the --save path that belong to another run: they are renamed, not
- * overwritten. It also finds out whether this job was restarted. resume.c calls it.
+ * previous_state.c - keeps files at the --save path that belong to another run: they are renamed,
+ * not overwritten. It also finds out whether this job was restarted. resume.c calls it.
  */
 #include "train/previous_state.h"
 
@@ -37,7 +37,8 @@ static bool exceeds(const char *name, int64_t limit)
     return text != NULL && text_parse_int(text, name, 0, INT32_MAX, &n) == LS_OK && n > limit;
 }
 
-/* For lockstep run joining nodes are a new generation; torchrun does not count them as a restart. */
+/* For lockstep run joining nodes are a new generation; torchrun does not count them as a
+ * restart. */
 bool previous_state_is_restart(void)
 {
     if (getenv("LOCKSTEP_JOB") != NULL)
@@ -82,7 +83,8 @@ static ls_status move_related(const char *save, const char *earlier, const char 
     return move(from, to);
 }
 
-/* The state file is moved last: after a kill in between the next run finds it and moves the rest. */
+/* The state file is moved last: after a kill in between the next run finds it and moves the
+ * rest. */
 static ls_status move_all(const ls_train_flags *f, const char *earlier)
 {
     char best[STATE_PATH_BYTES];

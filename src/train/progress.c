@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * progress.c - the bar and the lines that rank 0 prints while it trains. The values change with each
- * report only; loop.c calls progress_step() after each step.
+ * progress.c - the bar and the lines that rank 0 prints while it trains. The values change with
+ * each report only; loop.c calls progress_step() after each step.
  */
 #include "train/progress.h"
 
@@ -32,7 +32,8 @@ void progress_write(int fd, const char *text)
     }
 }
 
-/* The width of the launcher's terminal, which a rank sees through a pipe only; NULL: there is none. */
+/* The width of the launcher's terminal, which a rank sees through a pipe only; NULL: there is
+ * none. */
 static const char *launcher_columns(void)
 {
     return getenv("LOCKSTEP_TTY"); // NOLINT(concurrency-mt-unsafe): no thread changes it

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report.c - adds up the counts of all ranks every 20 steps (or --print-freq), and updates the state,
- * the history and the metrics. Between two reports only the steps themselves communicate. loop.c
- * calls it.
+ * report.c - adds up the counts of all ranks every 20 steps (or --print-freq), and updates the
+ * state, the history and the metrics. Between two reports only the steps themselves communicate.
+ * loop.c calls it.
  */
 #include "train/run.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * resume.c - loads what a run starts from: the weights of --init, or the state file of --resume or of
- * this job before a restart. Rank 0 reads the file and broadcasts it. run.c calls it.
+ * resume.c - loads what a run starts from: the weights of --init, or the state file of --resume or
+ * of this job before a restart. Rank 0 reads the file and broadcasts it. run.c calls it.
  */
 #include "train/run.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run.c - opens, starts and closes a run, which owns device, model, data sets and optimizer. Programs
- * call it before and after their loop, which loop.c serves.
+ * run.c - opens, starts and closes a run, which owns device, model, data sets and optimizer.
+ * Programs call it before and after their loop, which loop.c serves.
  */
 #include "train/run.h"
 

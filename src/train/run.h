@@ -92,7 +92,8 @@ int64_t run_schedule_step(const ls_run *run);
 int64_t run_steps_left(const ls_run *run);
 /* Divides the rest of the epoch among the ranks, after at.skip has changed. Collective. */
 LS_MUST_USE ls_status run_divide_epoch(ls_run *run);
-/* Sets what this rank is doing: an exit before it has ended is reported as a failure. NULL: nothing. */
+/* Sets what this rank is doing: an exit before it has ended is reported as a failure. NULL:
+ * nothing. */
 void run_set_activity(ls_run *run, const char *text);
 
 /* --- evaluate.c, summary.c, resume.c --- */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * save.c - writes the files of a run on rank 0, after each epoch and when it ends. Weights, optimizer,
- * position and history are in one state file, so that a crash at any moment leaves a consistent state.
+ * save.c - writes the files of a run on rank 0, after each epoch and when it ends. Weights,
+ * optimizer, position and history are in one state file, so that a crash at any moment leaves a
+ * consistent state.
  */
 #include "train/run.h"
 

@@ -18,7 +18,8 @@ typedef struct saver {
 } saver;
 
 /* Writes the weights to --save, those of the best evaluation to --save-best, the state beside the
- * former, and the page. A failed write is logged; it ends the run with --on-save-error stop only. */
+ * former, and the page. A failed write is logged; it ends the run with --on-save-error stop
+ * only. */
 LS_MUST_USE ls_status save_all(ls_run *run, bool is_best);
 /* Whether the files of the flags can be written; LS_EIO with flag, path and reason. */
 LS_MUST_USE ls_status save_probe(const ls_train_flags *flags);

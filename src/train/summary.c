@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * summary.c - prints the last lines of a run on rank 0: a plot of the loss, the time of each phase, and
- * the result. ls_run_close() calls it after success.
+ * summary.c - prints the last lines of a run on rank 0: a plot of the loss, the time of each phase,
+ * and the result. ls_run_close() calls it after success.
  */
 #include "train/run.h"
 

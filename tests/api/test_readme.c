@@ -50,7 +50,7 @@ static void set_up(scene *s, ls_dataset *set, int n_inputs)
     value_needs(ls_adam_create(parameters, n, ls_grad, &adam, &s->adam), "optimizer");
 }
 
-static void tear_down(const scene *s)
+static void clean_up(const scene *s)
 {
     ls_tape_destroy(some_tape());
     ls_optimizer_destroy(s->adam);
@@ -144,7 +144,7 @@ static ls_status learn(int local_rank, void *arg)
     value_needs(ls_dataset_open_mnist(real_data, "t10k", &set), real_data);
     set_up(&s, set, 784);
     st = check_training(&s);
-    tear_down(&s);
+    clean_up(&s);
     return st;
 }
 
@@ -174,7 +174,7 @@ static ls_status fail_to_load(int local_rank, void *arg)
     st = train(s.comm, some_tape(), s.model, s.net, s.loader, s.adam);
     if (st != LS_EFORMAT || steps_made(&s) != 0)
         st = LS_OK;
-    tear_down(&s);
+    clean_up(&s);
     return st;
 }
 

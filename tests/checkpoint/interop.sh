@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# interop.sh SCRIPT CHECKPOINT_COPY: runs SCRIPT with the first Python that has the safetensors package.
+# interop.sh SCRIPT CHECKPOINT_COPY: runs SCRIPT with the first Python that has safetensors.
 for python in "${LS_TEST_PYTHON:-python3}" /usr/bin/python3; do
-    if command -v "$python" >/dev/null && "$python" -c 'import numpy, safetensors.numpy' 2>/dev/null; then
+    if command -v "$python" >/dev/null &&
+        "$python" -c 'import numpy, safetensors.numpy' 2>/dev/null; then
         exec "$python" "$(dirname "$0")/$1" "$2"
     fi
 done

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_format.c - files from outside: what they may hold, and what is refused. */
+/*
+ * test_format.c - tests opening safetensors files from other programs: types, truncated and
+ * malformed headers, files of torch.save().
+ */
 #include "base/unit.h"
 
 #include <lockstep/checkpoint.h>
@@ -31,13 +34,13 @@ static void write_checkpoint(const char *header, size_t n_data)
     free(file);
 }
 
-static void assert_refused(const char *told)
+static void assert_refused(const char *message)
 {
     ls_checkpoint *c;
 
     assert_status(ls_checkpoint_open(path, &c), LS_EFORMAT);
     assert_last_error(path);
-    assert_last_error(told);
+    assert_last_error(message);
 }
 
 #define ENTRY(name, dtype, shape, offsets)                                                         \
@@ -46,7 +49,7 @@ static void assert_refused(const char *told)
 static const char two_entries[] = "{\"__metadata__\":{\"format\":\"pt\",\"epoch\":\"3\"}," ENTRY(
     "w", "F32", "2,3", "4,28") "," ENTRY("raw", "U8", "4", "0,4") "}   ";
 
-static void entries_and_metadata_are_told(void **state)
+static void entries_and_metadata_are_returned(void **state)
 {
     ls_checkpoint_entry e;
     ls_checkpoint *c;
@@ -77,7 +80,7 @@ static void entries_and_metadata_are_told(void **state)
     ls_checkpoint_close(NULL);
 }
 
-static void every_type_of_ours_is_known_by_its_name(void **state)
+static void every_type_has_its_name_in_the_format(void **state)
 {
     static const struct {
         const char *header;
@@ -107,7 +110,7 @@ static void every_type_of_ours_is_known_by_its_name(void **state)
     }
 }
 
-static void types_that_we_lack_trouble_only_who_wants_them(void **state)
+static void unsupported_types_fail_only_when_loaded(void **state)
 {
     unsigned char raw[2] = {0, 0};
     const ls_named good = {.name = "u", .bytes = raw, .n_bytes = 2};
@@ -119,7 +122,7 @@ static void types_that_we_lack_trouble_only_who_wants_them(void **state)
     write_checkpoint("{" ENTRY("mask", "BOOL", "2", "0,2") "," ENTRY("u", "U8", "2", "2,4") "}", 4);
     assert_ok(ls_checkpoint_open(path, &c));
     assert_status(ls_checkpoint_entry_at(c, 0, &e), LS_EUNSUPPORTED);
-    assert_last_error("mask is of type BOOL");
+    assert_last_error("type BOOL of mask is not supported");
     assert_ok(ls_checkpoint_load(c, &good, 1, LS_LOAD_SUBSET));
     assert_memory_equal(raw, "\2\3", 2);
     assert_status(ls_checkpoint_load(c, &bad, 1, LS_LOAD_SUBSET), LS_EFORMAT);
@@ -168,7 +171,7 @@ static void open_and_load(void)
     ls_checkpoint_close(c);
 }
 
-static void any_changed_bit_is_survived(void **state)
+static void a_changed_bit_never_crashes(void **state)
 {
     unsigned char *file;
     size_t bytes;
@@ -207,20 +210,20 @@ static void a_header_cannot_be_longer_than_the_file_or_the_limit(void **state)
 
         memcpy(file, lengths[i], 8);
         temp_write(path, file, sizeof(file));
-        assert_refused("offset 0: a header of");
+        assert_refused("offset 0: header length ");
     }
     // A file of holes is long enough for it, but the format is not.
     temp_write(path, (unsigned char[]){1, 0xE1, 0xF5, 5, 0, 0, 0, 0, '{', '}'}, 10);
     assert_int_equal(truncate(path, 200000000), 0);
-    assert_refused("a header of 100000001 bytes");
+    assert_refused("header length 100000001 exceeds");
 }
 
-static void headers_that_say_nonsense_are_refused(void **state)
+static void malformed_headers_are_refused(void **state)
 {
     static const struct {
         const char *header;
         size_t n_data;
-        const char *told;
+        const char *message;
     } cases[] = {
         {"", 0, "offset 8: the header does not begin with {"},
         {" {}", 0, "does not begin with {"},
@@ -233,8 +236,8 @@ static void headers_that_say_nonsense_are_refused(void **state)
         {"{" ENTRY("a", "F4", "2", "0,1") "}", 1, "unknown dtype F4"},
         {"{\"a\":{\"dtype\":\"U8\"}}", 0, "its shape"},
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":4}}", 0, "its shape"},
-        {"{" ENTRY("a", "U8", "-1", "0,1") "}", 1, "its shape holds something else"},
-        {"{" ENTRY("a", "U8", "1.0", "0,1") "}", 1, "its shape holds something else"},
+        {"{" ENTRY("a", "U8", "-1", "0,1") "}", 1, "its shape holds values that are not sizes"},
+        {"{" ENTRY("a", "U8", "1.0", "0,1") "}", 1, "its shape holds values that are not sizes"},
         {"{" ENTRY("a", "U8", "\\\"1\\\"", "0,1") "}", 1, "header at offset 8"},
         {"{" ENTRY("a", "U8", "99999999999999999999", "0,1") "}", 1, "header at offset 8"},
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1, "its data_offsets"},
@@ -256,7 +259,7 @@ static void headers_that_say_nonsense_are_refused(void **state)
         {"{" ENTRY("a", "U8", "1", "0,1") "," ENTRY("a", "U8", "1", "0,1") "}", 1,
          "header at offset 8"},
         {"{\"__metadata__\":7}", 0, "__metadata__"},
-        {"{\"__metadata__\":{\"epoch\":7}}", 0, "something else than strings"},
+        {"{\"__metadata__\":{\"epoch\":7}}", 0, "values that are not strings"},
         {"{\"\\u0000\":{}}", 0, "header at offset 8"},
         {"{\"\xFF\":{}}", 0, "header at offset 8"},
     };
@@ -264,11 +267,11 @@ static void headers_that_say_nonsense_are_refused(void **state)
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
         write_checkpoint(cases[i].header, cases[i].n_data);
-        assert_refused(cases[i].told);
+        assert_refused(cases[i].message);
     }
 }
 
-static void empty_tensors_need_no_place_of_their_own(void **state)
+static void empty_tensors_occupy_no_data(void **state)
 {
     ls_checkpoint *c;
 
@@ -311,7 +314,7 @@ static void deep_headers_are_refused(void **state)
 }
 
 /* As torch.save() writes them: a zip archive, or a pickle of protocol 2. */
-static void a_file_of_torch_save_is_recognised_with_its_conversion(void **state)
+static void a_file_of_torch_save_gets_a_conversion_command(void **state)
 {
     static const unsigned char zip[] = "PK\3\4\0\0\x08\x08\0\0 archive/data.pkl";
     static const unsigned char pickle[] = "\x80\2\x8a\nl\xfc\x9c\x46\xf9 \x6a\xa8P\x19.\x80\2M";
@@ -331,7 +334,7 @@ static void a_file_of_torch_save_is_recognised_with_its_conversion(void **state)
     assert_last_error("/model best.safetensors'");
 }
 
-static void what_is_no_file_is_refused(void **state)
+static void paths_that_are_no_regular_files_are_refused(void **state)
 {
     char other[TEMP_PATH_BYTES];
     ls_checkpoint *c;
@@ -374,7 +377,7 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
+static int clean_up(void **state)
 {
     LS_UNUSED(state);
     temp_folder_remove(&folder);
@@ -384,21 +387,21 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(entries_and_metadata_are_told),
-        cmocka_unit_test(every_type_of_ours_is_known_by_its_name),
-        cmocka_unit_test(types_that_we_lack_trouble_only_who_wants_them),
+        cmocka_unit_test(entries_and_metadata_are_returned),
+        cmocka_unit_test(every_type_has_its_name_in_the_format),
+        cmocka_unit_test(unsupported_types_fail_only_when_loaded),
         cmocka_unit_test(a_file_cut_at_any_byte_is_refused),
-        cmocka_unit_test(any_changed_bit_is_survived),
+        cmocka_unit_test(a_changed_bit_never_crashes),
         cmocka_unit_test(a_longer_file_is_refused),
         cmocka_unit_test(a_header_cannot_be_longer_than_the_file_or_the_limit),
-        cmocka_unit_test(headers_that_say_nonsense_are_refused),
-        cmocka_unit_test(empty_tensors_need_no_place_of_their_own),
+        cmocka_unit_test(malformed_headers_are_refused),
+        cmocka_unit_test(empty_tensors_occupy_no_data),
         cmocka_unit_test(many_dimensions_are_refused),
         cmocka_unit_test(deep_headers_are_refused),
-        cmocka_unit_test(a_file_of_torch_save_is_recognised_with_its_conversion),
-        cmocka_unit_test(what_is_no_file_is_refused),
+        cmocka_unit_test(a_file_of_torch_save_gets_a_conversion_command),
+        cmocka_unit_test(paths_that_are_no_regular_files_are_refused),
         cmocka_unit_test(no_memory_is_an_error_at_every_allocation),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, clean_up);
 }

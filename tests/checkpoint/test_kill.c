@@ -35,7 +35,7 @@ static ls_status save(unsigned char generation)
     return ls_checkpoint_save(path, items, N_ITEMS, NULL, 0);
 }
 
-static void save_for_ever(void)
+static void save_in_a_loop(void)
 {
     for (unsigned char generation = 1;; generation++) {
         if (save(generation) != LS_OK)
@@ -64,14 +64,14 @@ static void kill_a_saver(int after_ms)
 
     assert_true(pid >= 0);
     if (pid == 0)
-        save_for_ever();
+        save_in_a_loop();
     (void)poll(NULL, 0, after_ms);
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-static void a_kill_while_saving_leaves_the_old_file_or_the_new(void **state)
+static void a_kill_while_saving_leaves_the_old_or_the_new_file(void **state)
 {
     const char *rounds_text = getenv("LS_TEST_ROUNDS");
     const uint64_t seed = (uint64_t)ls_now_ns();
@@ -105,7 +105,7 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
+static int clean_up(void **state)
 {
     LS_UNUSED(state);
     temp_folder_remove(&folder);
@@ -115,8 +115,8 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_kill_while_saving_leaves_the_old_file_or_the_new),
+        cmocka_unit_test(a_kill_while_saving_leaves_the_old_or_the_new_file),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, clean_up);
 }

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_save_load.c - tests saving and loading lists of tensors: the same bits, differences, partial
+ * loads, full disks.
+ */
 #include "base/unit.h"
 
 #include <lockstep/checkpoint.h>
@@ -107,7 +111,7 @@ static ls_status load(const char *from, const ls_named *items, int n, ls_load_mo
     return st;
 }
 
-static void what_was_saved_is_loaded(void **state)
+static void a_saved_list_loads_with_the_same_bits(void **state)
 {
     const ls_meta meta[] = {{"format", "pt"}, {"note", "a \"quoted\" \xE2\x82\xAC"}};
     model a;
@@ -178,7 +182,7 @@ static void the_same_state_gives_the_same_file(void **state)
     free_model(&a);
 }
 
-static void loading_tells_those_who_hold_copies(void **state)
+static void loading_invalidates_copies(void **state)
 {
     model a;
     uint64_t version;
@@ -231,7 +235,7 @@ static void count_difference(void *arg, const char *text)
     ++*n;
 }
 
-static void many_differences_are_counted(void **state)
+static void differences_beyond_the_limit_are_counted(void **state)
 {
     ls_checkpoint *file;
     int n_heard = 0;
@@ -259,7 +263,7 @@ static void many_differences_are_counted(void **state)
     ls_checkpoint_close(file);
 }
 
-static void a_subset_is_loaded_when_asked_for(void **state)
+static void subset_mode_ignores_other_entries(void **state)
 {
     model a;
     model b;
@@ -325,7 +329,7 @@ static void halves_of_a_file_are_widened_to_float32(void **state)
     }
 }
 
-static void float32_is_saved_as_16_bits_when_asked_for(void **state)
+static void float32_can_be_saved_as_16_bits(void **state)
 {
     static const ls_dtype types[] = {LS_F16, LS_BF16};
     model a;
@@ -364,7 +368,7 @@ static void float32_is_saved_as_16_bits_when_asked_for(void **state)
     }
 }
 
-static void a_value_that_fp16_cannot_hold_leaves_the_old_file(void **state)
+static void a_value_that_overflows_fp16_leaves_the_old_file(void **state)
 {
     const float values[N_EXACT] = {1, 2, 70000.0F};
     ls_named item = {.name = "running_var", .tensor = make_floats(exact)};
@@ -392,7 +396,7 @@ static void note_skip(void *arg, ls_checkpoint_skip why, const char *name, const
     (void)text_format(notes + strlen(notes), 256 - strlen(notes), "%d %s;", (int)why, name);
 }
 
-static void what_fits_is_loaded_and_the_rest_is_listed(void **state)
+static void matching_tensors_are_loaded_and_others_listed(void **state)
 {
     model a;
     model b;
@@ -430,7 +434,7 @@ static void what_fits_is_loaded_and_the_rest_is_listed(void **state)
     free_model(&before);
 }
 
-static void a_file_that_shrinks_after_its_opening_changes_nothing(void **state)
+static void a_file_that_shrinks_after_open_changes_nothing(void **state)
 {
     model a;
     model b;
@@ -453,7 +457,7 @@ static void a_file_that_shrinks_after_its_opening_changes_nothing(void **state)
     free_model(&b_before);
 }
 
-static void lists_that_cannot_be_are_refused(void **state)
+static void invalid_lists_are_refused(void **state)
 {
     unsigned char byte = 1;
     const ls_named twice[] = {{.name = "a", .bytes = &byte, .n_bytes = 1},
@@ -551,7 +555,7 @@ static void no_memory_is_an_error_at_every_allocation_of_a_save(void **state)
 /* --- full disks --- */
 
 /* In a child: saving over the old file must fail with LS_EIO, and the old file must be there. */
-static void save_without_room(const char *where, const model *old, model *new)
+static void save_to_a_full_disk(const char *where, const model *old, model *new)
 {
     char tmp[TEMP_PATH_BYTES + 8];
     ls_status st;
@@ -565,7 +569,7 @@ static void save_without_room(const char *where, const model *old, model *new)
                                                                                              : 2);
 }
 
-static void assert_child_is_content(pid_t pid)
+static void assert_child_succeeded(pid_t pid)
 {
     int status;
 
@@ -577,7 +581,7 @@ static void assert_child_is_content(pid_t pid)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static void a_file_that_may_not_grow_leaves_the_old_one(void **state)
+static void a_file_size_limit_leaves_the_old_file(void **state)
 {
     model a;
     model b;
@@ -591,9 +595,9 @@ static void a_file_that_may_not_grow_leaves_the_old_one(void **state)
     if (pid == 0) {
         (void)signal(SIGXFSZ, SIG_IGN);
         (void)setrlimit(RLIMIT_FSIZE, &(struct rlimit){.rlim_cur = 700, .rlim_max = 700});
-        save_without_room(path, &a, &b);
+        save_to_a_full_disk(path, &a, &b);
     }
-    assert_child_is_content(pid);
+    assert_child_succeeded(pid);
     free_model(&a);
     free_model(&b);
 }
@@ -627,14 +631,14 @@ static void a_full_disk_leaves_the_old_file(void **state)
             _exit(3);
         temp_write(temp_path(&folder, "ballast", other), ballast, sizeof(ballast));
         temp_write(temp_path(&folder, "more", other), ballast, 4096);
-        save_without_room(path, &a, &b);
+        save_to_a_full_disk(path, &a, &b);
     }
-    assert_child_is_content(pid);
+    assert_child_succeeded(pid);
     free_model(&a);
     free_model(&b);
 }
 
-static void a_folder_that_is_not_there_is_told(void **state)
+static void a_missing_folder_is_reported(void **state)
 {
     char other[TEMP_PATH_BYTES];
 
@@ -657,7 +661,7 @@ static int set_up(void **state)
                : -1;
 }
 
-static int tear_down(void **state)
+static int clean_up(void **state)
 {
     LS_UNUSED(state);
     ls_device_close(device);
@@ -668,25 +672,25 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_saved_is_loaded),
+        cmocka_unit_test(a_saved_list_loads_with_the_same_bits),
         cmocka_unit_test(every_tensor_is_aligned_in_the_file),
         cmocka_unit_test(the_same_state_gives_the_same_file),
-        cmocka_unit_test(loading_tells_those_who_hold_copies),
+        cmocka_unit_test(loading_invalidates_copies),
         cmocka_unit_test(every_difference_is_listed_and_nothing_changes),
-        cmocka_unit_test(many_differences_are_counted),
-        cmocka_unit_test(a_subset_is_loaded_when_asked_for),
+        cmocka_unit_test(differences_beyond_the_limit_are_counted),
+        cmocka_unit_test(subset_mode_ignores_other_entries),
         cmocka_unit_test(halves_of_a_file_are_widened_to_float32),
-        cmocka_unit_test(float32_is_saved_as_16_bits_when_asked_for),
-        cmocka_unit_test(a_value_that_fp16_cannot_hold_leaves_the_old_file),
-        cmocka_unit_test(what_fits_is_loaded_and_the_rest_is_listed),
-        cmocka_unit_test(a_file_that_shrinks_after_its_opening_changes_nothing),
-        cmocka_unit_test(lists_that_cannot_be_are_refused),
+        cmocka_unit_test(float32_can_be_saved_as_16_bits),
+        cmocka_unit_test(a_value_that_overflows_fp16_leaves_the_old_file),
+        cmocka_unit_test(matching_tensors_are_loaded_and_others_listed),
+        cmocka_unit_test(a_file_that_shrinks_after_open_changes_nothing),
+        cmocka_unit_test(invalid_lists_are_refused),
         cmocka_unit_test(no_memory_is_an_error_at_every_allocation_of_a_load),
         cmocka_unit_test(no_memory_is_an_error_at_every_allocation_of_a_save),
-        cmocka_unit_test(a_file_that_may_not_grow_leaves_the_old_one),
+        cmocka_unit_test(a_file_size_limit_leaves_the_old_file),
         cmocka_unit_test(a_full_disk_leaves_the_old_file),
-        cmocka_unit_test(a_folder_that_is_not_there_is_told),
+        cmocka_unit_test(a_missing_folder_is_reported),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, clean_up);
 }

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * small_net.c - creates a small network on each rank, fills its weights from a seed, and runs its
+ * steps.
+ */
 #include "ddp/small_net.h"
 
 #include "base/rng.h"

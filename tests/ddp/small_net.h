@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * small_net.h - a small network on one rank, alone or with others: what surrounds the layers that a test is about.
+ * small_net.h - a small network on one rank, alone or with others: what surrounds the layers that a
+ * test is about.
  */
 #ifndef TESTS_DDP_SMALL_NET_H
 #define TESTS_DDP_SMALL_NET_H
@@ -23,14 +24,16 @@ typedef struct small_net {
 
 /* One compute thread, an empty model, a tape. small_net_close() also after a failure. */
 LS_MUST_USE ls_status small_net_open(small_net *n, const char *device, uint64_t seed);
-/* With its layers made: joins the others (comm NULL: there are none), and gets SGD with momentum. */
+/* With its layers made: joins the others (comm NULL: there are none), and gets SGD with
+ * momentum. */
 LS_MUST_USE ls_status small_net_join(small_net *n, ls_comm *comm, const ls_ddp_options *opt,
                                      double lr);
 void small_net_close(small_net *n);
 
 /*
- * Rows [first, first + rows) of a step as new tensors, the same on whoever makes them: normal values around `mean` of shape
- * (rows, dims[1], ...), labels below `classes`. dims[0] is overwritten. Resets the tape.
+ * Rows [first, first + rows) of a step as new tensors, the same on whoever makes them: normal
+ * values around `mean` of shape (rows, dims[1], ...), labels below `classes`. dims[0] is
+ * overwritten. Resets the tape.
  */
 LS_MUST_USE ls_status small_net_rows(small_net *n, int step, int first, int64_t *dims, int n_dims,
                                      int rows, float mean, int classes, ls_tensor **x,

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_bucket_plan.c - tests the assignment of gradients to buckets.
+ */
 #include "ddp/bucket_plan.h"
 
 #include "base/rng.h"
@@ -10,9 +13,10 @@
 
 #include <cmocka.h>
 
-static void limits_close_buckets_as_torch_does(void **state)
+static void limits_close_buckets_as_in_torch(void **state)
 {
-    /* Sizes 10, 30, 40, 50 and limits 64 and 128: the first bucket closes as soon as it holds 64 or more. */
+    /* Sizes 10, 30, 40, 50 and limits 64 and 128: the first bucket closes as soon as it holds 64 or
+     * more. */
     const plan_entry entries[] = {{10, LS_F32}, {30, LS_F32}, {40, LS_F32}, {50, LS_F32}};
     const int order[] = {3, 2, 1, 0};
     bucket_plan plan;
@@ -29,7 +33,7 @@ static void limits_close_buckets_as_torch_does(void **state)
     bucket_plan_free(&plan);
 }
 
-static void one_type_a_bucket(void **state)
+static void a_bucket_holds_one_type(void **state)
 {
     const plan_entry entries[] = {{4, LS_F32}, {8, LS_F64}, {4, LS_F32}};
     const int order[] = {0, 1, 2};
@@ -62,8 +66,8 @@ static void sums_that_overflow_are_refused(void **state)
     assert_int_equal(bucket_plan_make(entries, order, 2, SIZE_MAX, SIZE_MAX, &plan), LS_EINVAL);
 }
 
-/* Whatever the sizes: slots do not overlap, stay inside, and every bucket but the last has reached its limit or ends
- * where the type changes. */
+/* Whatever the sizes: slots do not overlap, stay inside, and every bucket but the last has reached
+ * its limit or ends where the type changes. */
 static void random_plans_keep_the_invariants(void **state)
 {
     enum { MOST = 40 };
@@ -112,8 +116,8 @@ static void random_plans_keep_the_invariants(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(limits_close_buckets_as_torch_does),
-        cmocka_unit_test(one_type_a_bucket),
+        cmocka_unit_test(limits_close_buckets_as_in_torch),
+        cmocka_unit_test(a_bucket_holds_one_type),
         cmocka_unit_test(no_gradients_make_no_buckets),
         cmocka_unit_test(sums_that_overflow_are_refused),
         cmocka_unit_test(random_plans_keep_the_invariants),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Several ranks against one process that sees everything, on a two-layer network in plain C kernels.
+ * test_ddp.c - compares several ranks with one process that trains on all data, on a two-layer
+ * network with plain C kernels; and tests misuse and failures of single ranks.
  */
 #include "ddp/small_net.h"
 
@@ -227,7 +228,7 @@ static void accumulated_gradients_are_one_larger_batch(void **state)
                            .options = {.first_bucket_bytes = 1, .bucket_bytes = 1}});
 }
 
-static void steps_may_begin_before_forward(void **state)
+static void a_step_may_begin_before_forward(void **state)
 {
     (void)state;
     run_shares(3, (shares){.rows = {3, 0, 5}, .begin = true});
@@ -235,7 +236,7 @@ static void steps_may_begin_before_forward(void **state)
     run_shares(2, (shares){.rows = {2, 3}, .begin = true, .options = {.check_replicas = 1}});
 }
 
-static void checked_replicas_that_are_equal_pass(void **state)
+static void equal_replicas_pass_the_check(void **state)
 {
     (void)state;
     run_shares(2, (shares){.rows = {2, 3}, .options = {.check_replicas = 1}});
@@ -262,7 +263,7 @@ static ls_status body_no_data(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
-static void ranks_without_data_go_on_until_all_have_none(void **state)
+static void ranks_without_data_continue_until_no_rank_has_data(void **state)
 {
     (void)state;
     assert_true(ls_test_run(&(ls_test_job){.n = 3, .body = body_no_data}));
@@ -289,7 +290,7 @@ static ls_status body_stop(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
-static void a_stop_is_seen_by_all_at_the_same_step(void **state)
+static void all_ranks_stop_at_the_same_step(void **state)
 {
     (void)state;
     assert_true(ls_test_run(&(ls_test_job){.n = 3, .body = body_stop}));
@@ -363,7 +364,7 @@ static ls_status body_differing(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
-static void differing_models_are_told_to_every_rank(void **state)
+static void all_ranks_report_different_models(void **state)
 {
     (void)state;
     assert_true(ls_test_run(&(ls_test_job){.n = 3, .body = body_differing}));
@@ -393,7 +394,7 @@ static ls_status body_tampered(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
-static void a_replica_that_went_astray_is_named(void **state)
+static void a_diverged_replica_is_named(void **state)
 {
     (void)state;
     assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_tampered}));
@@ -428,7 +429,7 @@ static ls_status body_buffers(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
-static void buffers_become_those_of_rank_0(void **state)
+static void all_ranks_get_the_buffers_of_rank_0(void **state)
 {
     (void)state;
     assert_true(ls_test_run(&(ls_test_job){.n = 3, .body = body_buffers}));
@@ -458,7 +459,7 @@ static ls_status body_failing(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
-static void a_rank_whose_forward_fails_tells_the_others(void **state)
+static void a_failed_forward_fails_all_ranks(void **state)
 {
     (void)state;
     assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_failing}));
@@ -546,7 +547,7 @@ static void weights_are_summed_before_backward_starts(void **state)
     assert_true(ls_test_ranks(&(ls_test_job){.n = 2, .body = body_weight_first}, NULL));
 }
 
-/* What rank 1 does wrong with ls_ddp_begin(), and what all ranks are told. */
+/* What rank 1 does wrong with ls_ddp_begin(), and what all ranks are message. */
 typedef struct misuse {
     ls_status (*call)(small_net *n, ls_comm *comm);
     ls_status status; /* of rank 1 */
@@ -616,7 +617,7 @@ static void wrong_order_of_begin_is_an_error_on_all_ranks(void **state)
 {
     const misuse all[] = {
         {begin_twice, LS_EINVAL, "ls_ddp_begin: called twice before ls_ddp_backward()"},
-        {begin_with_other_rows, LS_EINVAL, "2 rows, but ls_ddp_begin() was given 3"},
+        {begin_with_other_rows, LS_EINVAL, "rows is 2, but was 3 in ls_ddp_begin()"},
         {accumulate_after_begin, LS_EINVAL, "ls_ddp_accumulate: called between ls_ddp_begin()"},
         {skip_begin, LS_EMISMATCH, "ddp weight"},
     };
@@ -655,7 +656,7 @@ static ls_status late_batch_norm(small_net *n, ls_comm *comm)
     return ls_ddp_sync_buffers(n->ddp);
 }
 
-static void layers_added_after_create_are_an_error_that_names_them(void **state)
+static void layers_added_after_create_are_named(void **state)
 {
     const misuse all[] = {
         {late_layer, LS_EINVAL, "late.weight was added to the model after ls_ddp_create()"},
@@ -708,7 +709,7 @@ static ls_status body_owned(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
-static void a_model_of_an_ls_ddp_has_no_other_backward(void **state)
+static void ls_backward_fails_on_a_model_of_an_ls_ddp(void **state)
 {
     (void)state;
     assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_owned}));
@@ -747,7 +748,7 @@ static ls_status body_forgotten(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
-static void forgotten_gradients_are_not_reduced_and_their_rows_not_counted(void **state)
+static void cleared_gradients_and_their_rows_do_not_count(void **state)
 {
     (void)state;
     assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_forgotten}));
@@ -812,20 +813,20 @@ int main(void)
         cmocka_unit_test(unequal_shares_count_each_row_once),
         cmocka_unit_test(many_small_buckets_change_nothing),
         cmocka_unit_test(accumulated_gradients_are_one_larger_batch),
-        cmocka_unit_test(steps_may_begin_before_forward),
-        cmocka_unit_test(checked_replicas_that_are_equal_pass),
-        cmocka_unit_test(ranks_without_data_go_on_until_all_have_none),
-        cmocka_unit_test(a_stop_is_seen_by_all_at_the_same_step),
+        cmocka_unit_test(a_step_may_begin_before_forward),
+        cmocka_unit_test(equal_replicas_pass_the_check),
+        cmocka_unit_test(ranks_without_data_continue_until_no_rank_has_data),
+        cmocka_unit_test(all_ranks_stop_at_the_same_step),
         cmocka_unit_test(unused_parameters_are_named_and_have_no_gradient),
-        cmocka_unit_test(differing_models_are_told_to_every_rank),
-        cmocka_unit_test(a_replica_that_went_astray_is_named),
-        cmocka_unit_test(buffers_become_those_of_rank_0),
-        cmocka_unit_test(a_rank_whose_forward_fails_tells_the_others),
+        cmocka_unit_test(all_ranks_report_different_models),
+        cmocka_unit_test(a_diverged_replica_is_named),
+        cmocka_unit_test(all_ranks_get_the_buffers_of_rank_0),
+        cmocka_unit_test(a_failed_forward_fails_all_ranks),
         cmocka_unit_test(weights_are_summed_before_backward_starts),
         cmocka_unit_test(wrong_order_of_begin_is_an_error_on_all_ranks),
-        cmocka_unit_test(layers_added_after_create_are_an_error_that_names_them),
-        cmocka_unit_test(a_model_of_an_ls_ddp_has_no_other_backward),
-        cmocka_unit_test(forgotten_gradients_are_not_reduced_and_their_rows_not_counted),
+        cmocka_unit_test(layers_added_after_create_are_named),
+        cmocka_unit_test(ls_backward_fails_on_a_model_of_an_ls_ddp),
+        cmocka_unit_test(cleared_gradients_and_their_rows_do_not_count),
         cmocka_unit_test(new_buckets_leave_no_copies_of_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

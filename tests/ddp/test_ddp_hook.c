@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gradients that cross the wire in 16 bits: what arrives, and that every rank has the same bits of it.
+ * test_ddp_hook.c - tests gradients in 16 bits: their values, and equal bits on all ranks.
  */
 #include <lockstep/ddp.h>
 
@@ -25,7 +25,7 @@ static const float odd_values[] = {0.0F,      -0.0F,    1.0F,     -1.5F,       6
                                    6e-8F,     5.9e-8F,  2.98e-8F, 1e-40F,      INFINITY,
                                    -INFINITY, NAN,      0.33333F, 1.00048828F, 1.00390625F};
 
-static void packing_rounds_as_the_conversion_of_one(void **state)
+static void packing_rounds_as_single_conversions(void **state)
 {
     enum { N = 1003 };
     static const ls_dtype types[] = {LS_F16, LS_BF16};
@@ -77,7 +77,7 @@ static void fill_rows(int rank, const hook_case *c, float *x)
         x[i] = (float)(ls_rng_normal(&rng) * c->scale);
 }
 
-/* What rank `rank` brings to the sum for feature f, as the hook is told to make it. */
+/* What rank `rank` brings to the sum for feature f, as the hook is message to make it. */
 static double contribution(const hook_case *c, int rank, int f, double divisor)
 {
     float x[8 * FEATURES];
@@ -136,7 +136,8 @@ static void net_close(net *n)
     ls_device_close(n->device);
 }
 
-/* A loss whose gradient by the output is 1 / rows: cross entropy cannot, the mean square of y against y - 1/2 can. */
+/* A loss whose gradient by the output is 1 / rows: cross entropy cannot, the mean square of y
+ * against y - 1/2 can. */
 static ls_status step_on(net *n, const hook_case *c, int rank, int accumulated, ls_ddp_step *step)
 {
     const int64_t rows = accumulated ? 0 : c->rows[rank];
@@ -176,7 +177,8 @@ static ls_status check_gradient(net *n, const hook_case *c, ls_comm *comm)
         LS_CHECK(memcmp(mine, all + (size_t)r * FEATURES, sizeof(mine)) == 0);
     for (int f = 0; f < FEATURES; f++) {
         const double want = expected(c, ls_comm_size(comm), f);
-        // The gradient itself is off by float32 rounding, which may tip a rounding to 16 bits over on each rank.
+        // The gradient itself is off by float32 rounding, which may tip a rounding to 16 bits over
+        // on each rank.
         const double slack = unit * (fabs(want) + c->scale);
 
         if (fabs((double)mine[f] - want) > slack)
@@ -253,7 +255,7 @@ static ls_status body_mixed(const ls_test_rank *self, void *arg)
     LS_UNUSED(arg);
     LS_TRY(ls_test_init(self, &comm));
     LS_CHECK(net_open(&n, comm, &wrong) == LS_EINVAL);
-    LS_CHECK(strstr(ls_last_error(), "no communication hook 7") != NULL);
+    LS_CHECK(strstr(ls_last_error(), "unknown communication hook 7") != NULL);
     net_close(&n);
     LS_TRY(net_open(&n, comm, &opt));
     LS_CHECK(step_on(&n, &c, self->rank, 0, &step) == LS_EMISMATCH);
@@ -262,7 +264,7 @@ static ls_status body_mixed(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
-static void ranks_with_different_hooks_are_told(void **state)
+static void ranks_with_different_hooks_are_reported(void **state)
 {
     (void)state;
     assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_mixed}));
@@ -271,10 +273,10 @@ static void ranks_with_different_hooks_are_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packing_rounds_as_the_conversion_of_one),
+        cmocka_unit_test(packing_rounds_as_single_conversions),
         cmocka_unit_test(gradients_are_means_rounded_to_16_bits),
         cmocka_unit_test(large_means_do_not_overflow),
-        cmocka_unit_test(ranks_with_different_hooks_are_told),
+        cmocka_unit_test(ranks_with_different_hooks_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

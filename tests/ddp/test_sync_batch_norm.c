@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Batch norms over all ranks against one process that sees the whole batch, on a small convolutional network.
+ * test_sync_batch_norm.c - compares batch norms over all ranks with one process that trains on the
+ * whole batch, on a small convolutional network.
  */
 #include "ddp/small_net.h"
 
@@ -16,8 +17,8 @@
 
 enum { IN = 2, SIDE = 5, MID = 6, OUT = 3, STEPS = 5 };
 
-/* Parameters and running statistics stay within this distance (L2, relative) of the single process, over all steps: float32 rounding
- * of sums in another order, which each step amplifies. */
+/* Parameters and running statistics stay within this distance (L2, relative) of the single process,
+ * over all steps: float32 rounding of sums in another order, which each step amplifies. */
 static const double bound = 2e-5;
 
 enum { CONV, NORM, FC, NORM2 }; /* layers */
@@ -70,15 +71,15 @@ static ls_status train_step(small_net *n, int step, int first, int rows)
     ls_tensor *x = NULL;
     ls_tensor *y = NULL;
     ls_tensor *loss = NULL;
-    ls_ddp_step told = {0};
+    ls_ddp_step message = {0};
     ls_status st = loss_of(n, step, first, rows, &x, &y, &loss);
 
     if (st == LS_OK)
-        st = backward(n, loss, rows, &told);
+        st = backward(n, loss, rows, &message);
     ls_tape_reset(n->tape);
     ls_tensor_destroy(x);
     ls_tensor_destroy(y);
-    return st == LS_OK && told.more_data ? ls_optimizer_step(n->sgd) : st;
+    return st == LS_OK && message.more_data ? ls_optimizer_step(n->sgd) : st;
 }
 
 /* How far the named tensor of `a` is from that of `b`. */
@@ -193,7 +194,8 @@ static void run_shares(int n, shares s)
     assert_true(ls_test_run(&(ls_test_job){.n = n, .body = body_shares, .arg = &s}));
 }
 
-/* A module is opened by one thread at a time: with ranks that are threads only the reference runs. */
+/* A module is opened by one thread at a time: with ranks that are threads only the reference
+ * runs. */
 static void run_on_each_device(int n, shares s)
 {
     s.device = "cpu_ref";
@@ -221,7 +223,7 @@ static void unequal_shares_are_one_batch(void **state)
 }
 
 /* One value a channel on each rank is a batch when there are several ranks. */
-static void one_row_a_rank_is_enough(void **state)
+static void one_row_per_rank_suffices(void **state)
 {
     (void)state;
     run_on_each_device(3, (shares){.rows = {1, 1, 1}});
@@ -254,7 +256,7 @@ static ls_status body_too_few(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
-static void one_value_a_channel_over_all_ranks_is_refused_everywhere(void **state)
+static void one_value_per_channel_fails_on_all_ranks(void **state)
 {
     (void)state;
     assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_too_few}));
@@ -292,7 +294,7 @@ static ls_status body_pairs(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
-static void a_group_of_the_callers_shares_by_itself(void **state)
+static void batch_norms_use_the_callers_group(void **state)
 {
     (void)state;
     assert_true(ls_test_run(&(ls_test_job){.n = 4, .body = body_pairs}));
@@ -332,7 +334,7 @@ static ls_status body_alone(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
-static void evaluation_and_a_destroyed_ddp_share_nothing(void **state)
+static void evaluation_and_a_destroyed_ddp_use_local_batches(void **state)
 {
     (void)state;
     assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_alone}));
@@ -361,7 +363,7 @@ static ls_status body_failing(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
-static void a_rank_whose_forward_fails_tells_those_in_a_batch_norm(void **state)
+static void a_failed_forward_fails_ranks_in_a_batch_norm(void **state)
 {
     (void)state;
     assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_failing}));
@@ -372,11 +374,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_shares_are_one_batch),
         cmocka_unit_test(unequal_shares_are_one_batch),
-        cmocka_unit_test(one_row_a_rank_is_enough),
-        cmocka_unit_test(one_value_a_channel_over_all_ranks_is_refused_everywhere),
-        cmocka_unit_test(a_group_of_the_callers_shares_by_itself),
-        cmocka_unit_test(evaluation_and_a_destroyed_ddp_share_nothing),
-        cmocka_unit_test(a_rank_whose_forward_fails_tells_those_in_a_batch_norm),
+        cmocka_unit_test(one_row_per_rank_suffices),
+        cmocka_unit_test(one_value_per_channel_fails_on_all_ranks),
+        cmocka_unit_test(batch_norms_use_the_callers_group),
+        cmocka_unit_test(evaluation_and_a_destroyed_ddp_use_local_batches),
+        cmocka_unit_test(a_failed_forward_fails_ranks_in_a_batch_norm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

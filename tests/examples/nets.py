@@ -281,7 +281,7 @@ def imagenet_takes_every_flag_of_pytorchs_example():
         # --pretrained has no value there: nothing is downloaded here.
         for where in ((), ("imagenet",)):
             output = run(*common, "--pretrained", *where, "-a", "resnet34", code=1, cwd=f)
-            assert "--pretrained needs the name of a file" in output and "models.resnet34(" in output, output
+            assert "--pretrained needs a file of weights" in output and "models.resnet34(" in output, output
         output = run(*common, "--resume", "nofile.pth.tar", code=1, cwd=f)
         assert "--resume nofile.pth.tar: no such file" in output, output
 
@@ -291,8 +291,8 @@ def wrong_flags_get_a_clear_line():
         return run(*command, code=1).strip()
 
     name = program("imagenet")
-    assert "DIR: there is no folder imagenet;" in told(name)
-    assert "DIR: there is no folder /nowhere;" in told(name, "/nowhere", *SMALL)
+    assert "DIR: no folder imagenet;" in told(name)
+    assert "DIR: no folder /nowhere;" in told(name, "/nowhere", *SMALL)
     assert "resnet18" in told(name, "/nowhere", "-a", "resnet19")
     assert "--rank" in told(name, "/nowhere", "--world-size", "2", "--dist-url", "tcp://127.0.0.1:1")
     assert "tcp://" in told(name, "--dummy", "--world-size", "2", "--rank", "0", "--multiprocessing-distributed", "--nproc", "1",
@@ -305,7 +305,7 @@ def wrong_flags_get_a_clear_line():
     with folder() as f:
         data = make_folder(f"{f}/images")
         assert "already rank" in told(*launched(2, *imagenet(data, "--nproc", "2")))
-        assert "need one image each" in told(*launched(2, name, data, *SMALL, "-b", "1"))
+        assert "need at least one image each" in told(*launched(2, name, data, *SMALL, "-b", "1"))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * resnet_gradients.c ARCH WEIGHTS BATCH RESULT STATE - one forward and backward of a network on the default device.
+ * resnet_gradients.c ARCH WEIGHTS BATCH RESULT STATE - one forward and backward of a network on the
+ * default device.
  *
- * WEIGHTS and BATCH ("images", "labels") are safetensors files. RESULT gets logits, loss and every gradient as "grad.NAME"; STATE what
- * the model saves, its running statistics having been moved by the batch. Dropout is left out, and
- * its rates are printed. With WEIGHTS "-" there is no step, and STATE gets the initial values.
+ * WEIGHTS and BATCH ("images", "labels") are safetensors files. RESULT gets logits, loss and every
+ * gradient as "grad.NAME"; STATE what the model saves, its running statistics having been moved by
+ * the batch. Dropout is left out, and its rates are printed. With WEIGHTS "-" there is no step, and
+ * STATE gets the initial values.
  */
 #include "models/net.h"
 

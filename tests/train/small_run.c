@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * small_run.c - runs a training of a small network as a program would, for the tests of runs.
+ */
 #include "train/small_run.h"
 
 #include "base/status.h"

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * small_set.c - writes a tiny data set in MNIST's format.
+ */
 #include "train/small_set.h"
 
 #include <dirent.h>

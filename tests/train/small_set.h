@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * small_set.h - a folder with a tiny data set in MNIST's format: 8x8 images whose class is where their bright square is.
+ * small_set.h - a folder with a tiny data set in MNIST's format: 8x8 images whose class is where
+ * their bright square is.
  */
 #ifndef TESTS_TRAIN_SMALL_SET_H
 #define TESTS_TRAIN_SMALL_SET_H

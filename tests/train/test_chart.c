@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The charts of --metrics-html: round ticks that leave room for their numbers, at every scale; one point and very many.
+ * test_chart.c - tests ticks, numbers and paths of charts.
+ */
+/*
+ * The charts of --metrics-html: round ticks that leave room for their numbers, at every scale; one
+ * point and very many.
  */
 #include "base/json.h"
 #include "train/chart.h"
@@ -49,7 +53,7 @@ static void ticks_are_1_2_or_5_times_a_power_of_ten(void **state)
     }
 }
 
-static void numbers_at_ticks_have_the_digits_that_differ(void **state)
+static void ticks_have_as_many_digits_as_they_differ_in(void **state)
 {
     static const struct {
         double value, tick, largest;
@@ -78,7 +82,8 @@ static void numbers_at_ticks_have_the_digits_that_differ(void **state)
     }
 }
 
-/* Numbers behind each `what` in the chart, in per cent, are inside and at least `apart` from each other. Gives how many there are. */
+/* Numbers behind each `what` in the chart, in per cent, are inside and at least `apart` from each
+ * other. Gives how many there are. */
 static int check_places(const char *text, const char *what, double apart)
 {
     double before = (double)NAN;
@@ -96,7 +101,7 @@ static int check_places(const char *text, const char *what, double apart)
     return n;
 }
 
-static void numbers_do_not_touch_each_other(void **state)
+static void axis_numbers_do_not_touch(void **state)
 {
     static const int counts[] = {1, 2, 3, 61, MANY};
     text_buf t = {0};
@@ -119,7 +124,7 @@ static void numbers_do_not_touch_each_other(void **state)
 
 /* --- what is shown --- */
 
-static void one_value_is_a_point_of_its_own(void **state)
+static void a_single_value_is_a_point(void **state)
 {
     text_buf t = {0};
 
@@ -128,13 +133,13 @@ static void one_value_is_a_point_of_its_own(void **state)
     y[0] = 2.3;
     assert_non_null(strstr(draw(&t, 1, false), "M1000.0 500.0h0"));
     assert_non_null(strstr(text_str(&t), "training <b>2.3</b>"));
-    assert_non_null(strstr(draw(&t, 0, false), "nothing yet"));
+    assert_non_null(strstr(draw(&t, 0, false), "no values yet"));
     y[0] = (double)NAN;
     assert_non_null(strstr(draw(&t, 1, false), "no value is a finite number (NaN or infinite)"));
     text_free(&t);
 }
 
-static void a_gap_is_left_where_there_is_no_value(void **state)
+static void missing_values_leave_a_gap(void **state)
 {
     text_buf t = {0};
     json_value *v = NULL;
@@ -168,7 +173,7 @@ static void columns_are_as_wide_as_their_steps(void **state)
     text_free(&t);
 }
 
-static void a_run_that_begins_late_is_not_pushed_aside(void **state)
+static void a_late_start_uses_the_whole_width(void **state)
 {
     text_buf t = {0};
 
@@ -187,12 +192,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ticks_are_1_2_or_5_times_a_power_of_ten),
-        cmocka_unit_test(numbers_at_ticks_have_the_digits_that_differ),
-        cmocka_unit_test(numbers_do_not_touch_each_other),
-        cmocka_unit_test(one_value_is_a_point_of_its_own),
-        cmocka_unit_test(a_gap_is_left_where_there_is_no_value),
+        cmocka_unit_test(ticks_have_as_many_digits_as_they_differ_in),
+        cmocka_unit_test(axis_numbers_do_not_touch),
+        cmocka_unit_test(a_single_value_is_a_point),
+        cmocka_unit_test(missing_values_leave_a_gap),
         cmocka_unit_test(columns_are_as_wide_as_their_steps),
-        cmocka_unit_test(a_run_that_begins_late_is_not_pushed_aside),
+        cmocka_unit_test(a_late_start_uses_the_whole_width),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the launcher reports of a run that fails on rank 0, or that a rank ends with code 0 in its
- * middle; and that a run which the launcher starts again loses nothing that it has saved. The
- * program is its own rank: it defines fsync(), which a save calls, and exits there.
+ * test_exit.c - tests what the launcher reports when rank 0 fails or a rank exits with code 0
+ * during training, and that a restarted run loses no saved state. The program is also the rank that
+ * it starts: it defines fsync(), which a save calls, and exits there.
  */
 #include "base/alloc.h"
 #include "base/file.h"
@@ -129,29 +129,29 @@ static void every_run_that_ends_well_has_code_0(void **state)
 }
 
 /* A rank alone, and one with another that has ended well before. */
-static void an_exit_in_a_save_is_a_failure_with_its_place(void **state)
+static void an_exit_during_a_save_is_a_failure(void **state)
 {
     static const char *const counts[] = {"1", "2"};
 
     LS_UNUSED(state);
     for (int i = 0; i < 2; i++) {
-        char told[256];
+        char message[256];
         job *j = job_start(
             JOB_LIST(JOB_TOOL, "run", "-n", counts[i], self, "rank", "save", dir, save), NULL);
 
         job_expect_code(j, 1);
-        text_format(told, sizeof(told),
+        text_format(message, sizeof(message),
                     "exited with code 0 before it finalized, while saving step "
                     "%s to %s",
                     i == 0 ? "15" : "8", save);
-        job_expect(j, job_printed(j, 1, "lockstep: rank 0 (pid ") && job_printed(j, 1, told));
+        job_expect(j, job_printed(j, 1, "lockstep: rank 0 (pid ") && job_printed(j, 1, message));
         job_clean_up(NULL);
     }
 }
 
-static void an_exit_in_a_save_of_a_spawned_rank_is_a_failure(void **state)
+static void an_exit_of_a_spawned_rank_during_a_save_is_a_failure(void **state)
 {
-    char told[256];
+    char message[256];
     job *j = job_start(JOB_LIST(self, "rank", "well", dir, save, "2"), NULL);
 
     LS_UNUSED(state);
@@ -159,11 +159,11 @@ static void an_exit_in_a_save_of_a_spawned_rank_is_a_failure(void **state)
     job_clean_up(NULL);
     j = job_start(JOB_LIST(self, "rank", "save", dir, save, "1"), NULL);
     job_expect_code(j, 1);
-    text_format(told, sizeof(told), "finalized, while saving step 15 to %s", save);
-    job_expect(j, job_printed(j, 1, "rank: rank 0 (pid ") && job_printed(j, 1, told));
+    text_format(message, sizeof(message), "finalized, while saving step 15 to %s", save);
+    job_expect(j, job_printed(j, 1, "rank: rank 0 (pid ") && job_printed(j, 1, message));
 }
 
-static void an_exit_in_training_is_a_failure(void **state)
+static void an_exit_during_training_is_a_failure(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "1", self, "rank", "step", dir, save), NULL);
 
@@ -172,7 +172,7 @@ static void an_exit_in_training_is_a_failure(void **state)
     job_expect(j, job_printed(j, 1, "exited with code 0 before it finalized, while training"));
 }
 
-static void a_checkpoint_that_rank_0_cannot_load_is_the_cause(void **state)
+static void a_checkpoint_that_rank_0_cannot_load_is_reported_as_cause(void **state)
 {
     char absent[128];
     char line[256];
@@ -201,7 +201,7 @@ static void a_failed_resume_is_reported_of_its_rank(void **state)
     job_expect(j, job_printed(j, 1, line) && job_printed(j, 1, "\n  then rank 0 (pid "));
 }
 
-static void a_file_that_rank_0_cannot_write_is_the_cause(void **state)
+static void a_file_that_rank_0_cannot_write_is_reported_as_cause(void **state)
 {
     job *j = job_start(
         JOB_LIST(JOB_TOOL, "run", "-n", "3", self, "rank", "well", dir, "/absent/w.safetensors"),
@@ -231,7 +231,7 @@ static void assert_same_file(const char *a, const char *b)
 }
 
 /* Rank 1 dies in the last of three epochs; two of them are saved. */
-static void a_restarted_run_ends_with_the_bits_of_an_undisturbed_one(void **state)
+static void a_restarted_run_gives_the_bits_of_an_uninterrupted_run(void **state)
 {
     char whole[128];
     char line[256];
@@ -301,7 +301,7 @@ static void an_abort_on_another_node_is_reported_of_its_rank(void **state)
 }
 
 /* 12 of 15 steps of the first epoch on 1 rank, the other 38 samples in 2 steps on 2 ranks. */
-static void a_run_that_a_node_joins_goes_on_in_the_middle_of_its_epoch(void **state)
+static void a_run_that_a_node_joins_continues_within_its_epoch(void **state)
 {
     char line[256];
     ls_checkpoint *file;
@@ -348,15 +348,15 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         test(every_run_that_ends_well_has_code_0),
-        test(an_exit_in_a_save_is_a_failure_with_its_place),
-        test(an_exit_in_a_save_of_a_spawned_rank_is_a_failure),
-        test(an_exit_in_training_is_a_failure),
-        test(a_checkpoint_that_rank_0_cannot_load_is_the_cause),
+        test(an_exit_during_a_save_is_a_failure),
+        test(an_exit_of_a_spawned_rank_during_a_save_is_a_failure),
+        test(an_exit_during_training_is_a_failure),
+        test(a_checkpoint_that_rank_0_cannot_load_is_reported_as_cause),
         test(a_failed_resume_is_reported_of_its_rank),
-        test(a_file_that_rank_0_cannot_write_is_the_cause),
-        test(a_restarted_run_ends_with_the_bits_of_an_undisturbed_one),
+        test(a_file_that_rank_0_cannot_write_is_reported_as_cause),
+        test(a_restarted_run_gives_the_bits_of_an_uninterrupted_run),
         test(an_abort_on_another_node_is_reported_of_its_rank),
-        test(a_run_that_a_node_joins_goes_on_in_the_middle_of_its_epoch),
+        test(a_run_that_a_node_joins_continues_within_its_epoch),
     };
 
     if (argc > 4 && text_equal(argv[1], "rank"))

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_flags.c - tests the common flags of training programs: spellings, errors, --gpus, and the
+ * help.
+ */
 #include <lockstep/flags.h>
 #include <lockstep/train.h>
 
@@ -24,7 +28,7 @@ static ls_status parse(ls_train_flags *flags, const char *const *words)
     return ls_train_parse("prog", "A test.", argc, argv, flags, NULL, 0);
 }
 
-static void both_spellings_and_all_forms_are_understood(void **state)
+static void all_spellings_of_a_flag_are_understood(void **state)
 {
     ls_train_flags f = {.lr = 0.1};
 
@@ -79,7 +83,7 @@ static void resume_takes_a_path_or_none(void **state)
     assert_string_equal(f.resume, "a.safetensors");
 }
 
-static void a_value_may_be_taken_only_when_attached(void **state)
+static void an_attached_value_is_optional(void **state)
 {
     const char *style = NULL;
     const ls_flag flag = {"pass", 0, LS_FLAG_ATTACHED_TEXT, &style, 0, 0, "help"};
@@ -104,7 +108,7 @@ static void a_value_may_be_taken_only_when_attached(void **state)
     assert_int_equal(rest, 2);
 }
 
-static void errors_name_the_flag_and_the_nearest(void **state)
+static void errors_name_the_flag_and_the_nearest_one(void **state)
 {
     ls_train_flags f = {0};
 
@@ -124,7 +128,7 @@ static void errors_name_the_flag_and_the_nearest(void **state)
     assert_non_null(strstr(ls_last_error(), "stray"));
 }
 
-static void ranks_of_this_machine_come_from_gpus(void **state)
+static void gpus_sets_the_ranks_of_this_node(void **state)
 {
     ls_train_flags f = {.gpus = "2"};
     int n = -1;
@@ -258,7 +262,7 @@ static char *make_help(int width)
     return help;
 }
 
-static void help_groups_flags_and_names_their_values(void **state)
+static void help_has_headings_and_names_of_values(void **state)
 {
     char *help = make_help(80);
 
@@ -296,15 +300,15 @@ static void help_fits_the_width_of_the_terminal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_spellings_and_all_forms_are_understood),
+        cmocka_unit_test(all_spellings_of_a_flag_are_understood),
         cmocka_unit_test(a_name_with_underscores_matches_both_spellings),
         cmocka_unit_test(resume_takes_a_path_or_none),
-        cmocka_unit_test(a_value_may_be_taken_only_when_attached),
-        cmocka_unit_test(errors_name_the_flag_and_the_nearest),
-        cmocka_unit_test(ranks_of_this_machine_come_from_gpus),
+        cmocka_unit_test(an_attached_value_is_optional),
+        cmocka_unit_test(errors_name_the_flag_and_the_nearest_one),
+        cmocka_unit_test(gpus_sets_the_ranks_of_this_node),
         cmocka_unit_test(gpus_may_have_blanks_around_its_numbers),
         cmocka_unit_test(a_flag_may_be_given_several_times),
-        cmocka_unit_test(help_groups_flags_and_names_their_values),
+        cmocka_unit_test(help_has_headings_and_names_of_values),
         cmocka_unit_test(help_fits_the_width_of_the_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One process: learning, stopping and resuming. Several ranks are test_run_ranks.c's business.
+ * test_run.c - tests learning, stopping and resuming in one process. test_run_ranks.c tests several
+ * ranks.
  */
+#include "train/small_folder.h"
 #include "train/small_run.h"
 
 #include <lockstep/checkpoint.h>
@@ -18,21 +20,9 @@
 
 enum { SMALL_EPOCH = (SMALL_TRAIN + 15) / 16 }; /* steps */
 
-static char dir[64];
-
 static ls_train_flags standard_flags(void)
 {
-    return small_flags(dir);
-}
-
-static const char *path_in(const char *name)
-{
-    static char paths[4][128];
-    static int next;
-    char *path = paths[next++ % 4];
-
-    snprintf(path, sizeof(paths[0]), "%s/%s", dir, name);
-    return path;
+    return small_flags(small_dir);
 }
 
 static small_result run_with(const ls_train_flags *flags, int64_t stop_at)
@@ -63,7 +53,7 @@ static void the_same_seed_gives_the_same_bits(void **state)
 }
 
 /* Stopped by a signal in the middle of an epoch, then resumed: as if nothing had happened. */
-static void resuming_gives_the_bits_of_an_undisturbed_run(void **state)
+static void resuming_gives_the_bits_of_an_uninterrupted_run(void **state)
 {
     ls_train_flags flags = standard_flags();
     const small_result whole = run_with(&flags, 0);
@@ -126,7 +116,7 @@ static void a_run_that_stopped_at_its_steps_resumes_with_the_same_bits(void **st
     }
 }
 
-static void a_step_count_that_overflows_is_refused(void **state)
+static void too_many_steps_are_refused(void **state)
 {
     ls_train_flags flags = standard_flags();
     small_result r;
@@ -147,7 +137,7 @@ static void a_step_count_that_overflows_is_refused(void **state)
     assert_non_null(strstr(ls_last_error(), "--lr-step-size"));
 }
 
-static void a_set_without_samples_is_named(void **state)
+static void an_empty_set_is_refused(void **state)
 {
     static const char *const splits[] = {"train", "t10k"};
     static const char *const words[] = {"the training set in ", "the test set in "};
@@ -173,7 +163,7 @@ static void a_set_without_samples_is_named(void **state)
 /* 230 rows in batches of 229: the last batch has one. */
 static void a_batch_of_one_row_fails_a_batch_norm_unless_it_is_dropped(void **state)
 {
-    small_job job = {.flags = small_flags(dir), .flat_batch_norm = 1};
+    small_job job = {.flags = small_flags(small_dir), .flat_batch_norm = 1};
     small_result r;
 
     (void)state;
@@ -226,7 +216,7 @@ static void steps_and_milestones_are_counted_in_epochs(void **state)
     assert_true(r.lr[SMALL_EPOCH] == 0.5 && r.lr[2 * SMALL_EPOCH] == 0.25);
 }
 
-static void a_warm_up_comes_before_the_schedule(void **state)
+static void a_warmup_precedes_the_schedule(void **state)
 {
     ls_train_flags flags = standard_flags();
     small_result r;
@@ -309,7 +299,7 @@ static void clipping_bounds_what_a_step_changes(void **state)
     assert_true(sqrt(sum) > 1e-4 && sqrt(sum) < 1.01e-3);
 }
 
-static void the_step_limit_stops_a_run(void **state)
+static void steps_limits_a_run(void **state)
 {
     ls_train_flags flags = standard_flags();
     small_result r;
@@ -462,7 +452,7 @@ static int64_t stop_at(const ls_train_flags *flags, int64_t step)
 }
 
 /* Neither flags that say otherwise nor an older file matter to a job that has saved something. */
-static void a_restarted_job_goes_on_from_what_it_has_saved(void **state)
+static void a_restarted_job_continues_from_its_saved_state(void **state)
 {
     ls_train_flags flags = standard_flags();
     const small_result whole = run_with(&flags, 0);
@@ -487,7 +477,7 @@ static void a_restarted_job_goes_on_from_what_it_has_saved(void **state)
 }
 
 /* The files of another job are no progress of this one. */
-static void a_restarted_job_that_has_saved_nothing_starts_as_its_flags_say(void **state)
+static void a_restarted_job_without_a_state_starts_from_its_flags(void **state)
 {
     ls_train_flags flags = standard_flags();
     const small_result whole = run_with(&flags, 0);
@@ -508,7 +498,7 @@ static void a_restarted_job_that_has_saved_nothing_starts_as_its_flags_say(void 
     assert_true(r.lr[18] == 0 && r.lr[19] == whole.lr[19]);
 }
 
-static void resume_auto_goes_on_where_something_is_saved(void **state)
+static void resume_auto_continues_a_saved_run(void **state)
 {
     ls_train_flags flags = standard_flags();
     const small_result whole = run_with(&flags, 0);
@@ -541,7 +531,7 @@ static int64_t saved_step(const char *path)
 }
 
 /* Of two that no run goes on from, the later one stays. */
-static void a_run_overwrites_no_state_of_a_later_step(void **state)
+static void a_state_of_a_later_step_is_not_overwritten(void **state)
 {
     ls_train_flags flags = standard_flags();
     char save[128];
@@ -565,16 +555,9 @@ static void a_run_overwrites_no_state_of_a_later_step(void **state)
     assert_int_equal(saved_step(path_in("k.earlier.resume.safetensors")), 22);
 }
 
-static int make_set(void **state)
-{
-    (void)state;
-    small_set_make(dir, sizeof(dir));
-    return 0;
-}
-
 static void a_run_without_a_learning_rate_is_refused(void **state)
 {
-    small_job job = {.flags = small_flags(dir)};
+    small_job job = {.flags = small_flags(small_dir)};
     small_result r;
 
     (void)state;
@@ -587,39 +570,32 @@ static void a_run_without_a_learning_rate_is_refused(void **state)
     assert_int_equal(r.status, LS_OK);
 }
 
-static int remove_set(void **state)
-{
-    (void)state;
-    small_set_remove(dir);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_linear_classifier_learns_the_small_set),
         cmocka_unit_test(the_same_seed_gives_the_same_bits),
-        cmocka_unit_test(resuming_gives_the_bits_of_an_undisturbed_run),
+        cmocka_unit_test(resuming_gives_the_bits_of_an_uninterrupted_run),
         cmocka_unit_test(saved_weights_start_another_run),
         cmocka_unit_test(a_run_that_stopped_at_its_steps_resumes_with_the_same_bits),
-        cmocka_unit_test(a_step_count_that_overflows_is_refused),
-        cmocka_unit_test(a_set_without_samples_is_named),
+        cmocka_unit_test(too_many_steps_are_refused),
+        cmocka_unit_test(an_empty_set_is_refused),
         cmocka_unit_test(a_batch_of_one_row_fails_a_batch_norm_unless_it_is_dropped),
         cmocka_unit_test(schedule_steps_are_the_length_of_a_cosine),
         cmocka_unit_test(steps_and_milestones_are_counted_in_epochs),
-        cmocka_unit_test(a_warm_up_comes_before_the_schedule),
+        cmocka_unit_test(a_warmup_precedes_the_schedule),
         cmocka_unit_test(every_optimizer_learns_and_resumes),
         cmocka_unit_test(clipping_bounds_what_a_step_changes),
-        cmocka_unit_test(the_step_limit_stops_a_run),
+        cmocka_unit_test(steps_limits_a_run),
         cmocka_unit_test(resuming_needs_something_to_resume),
         cmocka_unit_test(a_run_without_a_learning_rate_is_refused),
         cmocka_unit_test(accumulated_batches_are_one_larger_batch),
         cmocka_unit_test(a_run_that_accumulates_stops_and_resumes_between_steps),
         cmocka_unit_test(accumulation_leaves_no_rows_out_of_an_epoch),
-        cmocka_unit_test(a_restarted_job_goes_on_from_what_it_has_saved),
-        cmocka_unit_test(a_restarted_job_that_has_saved_nothing_starts_as_its_flags_say),
-        cmocka_unit_test(resume_auto_goes_on_where_something_is_saved),
-        cmocka_unit_test(a_run_overwrites_no_state_of_a_later_step),
+        cmocka_unit_test(a_restarted_job_continues_from_its_saved_state),
+        cmocka_unit_test(a_restarted_job_without_a_state_starts_from_its_flags),
+        cmocka_unit_test(resume_auto_continues_a_saved_run),
+        cmocka_unit_test(a_state_of_a_later_step_is_not_overwritten),
     };
-    return cmocka_run_group_tests(tests, make_set, remove_set);
+    return cmocka_run_group_tests(tests, small_dir_make, small_dir_remove);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Several ranks: evaluation without a sample twice, resuming from the middle of an epoch, and what a number of ranks must not
- * change.
+ * test_run_ranks.c - tests runs of several ranks: every test sample counts once, resuming within an
+ * epoch, and results that must not depend on the number of ranks.
  */
 #include "comm/recorder.h"
 #include "harness/ranks.h"
+#include "train/small_folder.h"
 #include "train/small_run.h"
 
 #include <math.h>
@@ -16,18 +17,7 @@
 
 #include <cmocka.h>
 
-static char dir[64];
 static small_result *results; /* of each rank, shared */
-
-static const char *path_in(const char *name)
-{
-    static char paths[4][128];
-    static int next;
-    char *path = paths[next++ % 4];
-
-    snprintf(path, sizeof(paths[0]), "%s/%s", dir, name);
-    return path;
-}
 
 /* One rank of a job; only rank 0 is sent the signal. */
 static ls_status rank_body(const ls_test_rank *self, void *arg)
@@ -61,7 +51,7 @@ static small_result run_on(int n, const small_job *job)
 /* 61 samples do not divide by any of these. */
 static void an_evaluation_counts_every_sample_once_on_any_number_of_ranks(void **state)
 {
-    small_job job = {.flags = small_flags(dir)};
+    small_job job = {.flags = small_flags(small_dir)};
     small_result alone;
 
     (void)state;
@@ -82,10 +72,11 @@ static void an_evaluation_counts_every_sample_once_on_any_number_of_ranks(void *
     }
 }
 
-/* The head of another number of classes keeps its initial values, which are the same on all ranks. */
+/* The head of another number of classes keeps its initial values, which are the same on all
+ * ranks. */
 static void ranks_hold_the_same_weights_after_a_partial_load(void **state)
 {
-    small_job job = {.flags = small_flags(dir), .batch_norm = 1, .other_classes = 7};
+    small_job job = {.flags = small_flags(small_dir), .batch_norm = 1, .other_classes = 7};
     small_result alone;
 
     (void)state;
@@ -103,9 +94,9 @@ static void ranks_hold_the_same_weights_after_a_partial_load(void **state)
 }
 
 /* The signal reaches one rank only, in the middle of an epoch. */
-static void ranks_resume_with_the_bits_of_an_undisturbed_run(void **state)
+static void ranks_resume_with_the_bits_of_an_uninterrupted_run(void **state)
 {
-    small_job job = {.flags = small_flags(dir)};
+    small_job job = {.flags = small_flags(small_dir)};
     small_result whole;
     small_result part;
 
@@ -130,9 +121,9 @@ static void ranks_resume_with_the_bits_of_an_undisturbed_run(void **state)
 
 /* 2 ranks with half the batch each take the same samples in the same steps as 1 rank; 5 ranks with
  * the same batch end the epoch, and the schedule, in a fifth of the steps. */
-static void another_number_of_ranks_takes_the_rest_of_an_epoch(void **state)
+static void another_number_of_ranks_continues_the_epoch(void **state)
 {
-    small_job job = {.flags = small_flags(dir)};
+    small_job job = {.flags = small_flags(small_dir)};
     const int64_t epoch = SMALL_TRAIN / 10;
     const int64_t stop_at = epoch + 9; // 140 samples of the second epoch are left
     small_result whole;
@@ -163,9 +154,9 @@ static void another_number_of_ranks_takes_the_rest_of_an_epoch(void **state)
     assert_true(fabs(rest.lr[stop_at] - 0.1 * (1 + cos(acos(-1) * 6 / 15))) < 1e-6);
 }
 
-static void ranks_that_share_a_batch_do_what_one_rank_does(void **state)
+static void ranks_that_share_a_batch_equal_one_rank(void **state)
 {
-    small_job job = {.flags = small_flags(dir)};
+    small_job job = {.flags = small_flags(small_dir)};
     small_result alone;
     small_result shared;
 
@@ -182,9 +173,9 @@ static void ranks_that_share_a_batch_do_what_one_rank_does(void **state)
 
 /* 115 rows of each of 2 ranks in batches of 6 make 5 steps of 4 batches, the last with 1 row;
  * 77 rows of each of 3 ranks 3 steps, and one of a batch of 5 rows. */
-static void ranks_that_accumulate_do_what_larger_batches_do(void **state)
+static void ranks_that_accumulate_equal_larger_batches(void **state)
 {
-    small_job job = {.flags = small_flags(dir)};
+    small_job job = {.flags = small_flags(small_dir)};
 
     (void)state;
     for (int n = 2; n <= 3; n++) {
@@ -228,9 +219,9 @@ static ls_status body_quiet(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
-static void batches_that_accumulate_do_not_communicate(void **state)
+static void accumulated_batches_do_not_communicate(void **state)
 {
-    small_job job = {.flags = small_flags(dir)};
+    small_job job = {.flags = small_flags(small_dir)};
 
     (void)state;
     job.flags.batch_size = 6;
@@ -240,9 +231,9 @@ static void batches_that_accumulate_do_not_communicate(void **state)
 }
 
 /* Statistics of the whole batch: only then it does not matter who has which part of it. */
-static void with_sync_bn_ranks_do_what_one_rank_does(void **state)
+static void ranks_with_sync_bn_equal_one_rank(void **state)
 {
-    small_job job = {.flags = small_flags(dir), .batch_norm = 1};
+    small_job job = {.flags = small_flags(small_dir), .batch_norm = 1};
     small_result alone;
     double worst[2] = {0, 0};
 
@@ -264,7 +255,7 @@ static void with_sync_bn_ranks_do_what_one_rank_does(void **state)
 static void gradients_of_16_bits_train_and_resume(void **state)
 {
     static const char *const kinds[] = {"bf16", "fp16"};
-    small_job job = {.flags = small_flags(dir)};
+    small_job job = {.flags = small_flags(small_dir)};
     const small_result exact = run_on(2, &job);
 
     (void)state;
@@ -285,9 +276,9 @@ static void gradients_of_16_bits_train_and_resume(void **state)
     }
 }
 
-static void a_checkpoint_that_rank_0_cannot_read_fails_everywhere(void **state)
+static void a_checkpoint_that_rank_0_cannot_read_fails_all_ranks(void **state)
 {
-    small_job job = {.flags = small_flags(dir)};
+    small_job job = {.flags = small_flags(small_dir)};
     const ls_test_job ranks = {.n = 3, .body = rank_body, .arg = &job};
     ls_test_outcome outcomes[3];
 
@@ -331,26 +322,17 @@ static ls_status body_order(const ls_test_rank *self, void *arg)
 
 static void the_sum_of_weights_starts_before_forward(void **state)
 {
-    small_job job = {.flags = small_flags(dir)};
+    small_job job = {.flags = small_flags(small_dir)};
 
     (void)state;
     job.flags.steps = 3;
     assert_true(ls_test_ranks(&(ls_test_job){.n = 2, .body = body_order, .arg = &job}, NULL));
 }
 
-static int make_set(void **state)
+static int set_up(void **state)
 {
-    (void)state;
-    small_set_make(dir, sizeof(dir));
     results = ls_test_shared(LS_TEST_RANKS_MAX * sizeof(*results));
-    return results != NULL ? 0 : -1;
-}
-
-static int remove_set(void **state)
-{
-    (void)state;
-    small_set_remove(dir);
-    return 0;
+    return results != NULL ? small_dir_make(state) : -1;
 }
 
 int main(void)
@@ -358,15 +340,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_evaluation_counts_every_sample_once_on_any_number_of_ranks),
         cmocka_unit_test(ranks_hold_the_same_weights_after_a_partial_load),
-        cmocka_unit_test(ranks_resume_with_the_bits_of_an_undisturbed_run),
-        cmocka_unit_test(another_number_of_ranks_takes_the_rest_of_an_epoch),
-        cmocka_unit_test(ranks_that_share_a_batch_do_what_one_rank_does),
-        cmocka_unit_test(ranks_that_accumulate_do_what_larger_batches_do),
-        cmocka_unit_test(batches_that_accumulate_do_not_communicate),
-        cmocka_unit_test(with_sync_bn_ranks_do_what_one_rank_does),
+        cmocka_unit_test(ranks_resume_with_the_bits_of_an_uninterrupted_run),
+        cmocka_unit_test(another_number_of_ranks_continues_the_epoch),
+        cmocka_unit_test(ranks_that_share_a_batch_equal_one_rank),
+        cmocka_unit_test(ranks_that_accumulate_equal_larger_batches),
+        cmocka_unit_test(accumulated_batches_do_not_communicate),
+        cmocka_unit_test(ranks_with_sync_bn_equal_one_rank),
         cmocka_unit_test(gradients_of_16_bits_train_and_resume),
-        cmocka_unit_test(a_checkpoint_that_rank_0_cannot_read_fails_everywhere),
+        cmocka_unit_test(a_checkpoint_that_rank_0_cannot_read_fails_all_ranks),
         cmocka_unit_test(the_sum_of_weights_starts_before_forward),
     };
-    return cmocka_run_group_tests(tests, make_set, remove_set);
+    return cmocka_run_group_tests(tests, set_up, small_dir_remove);
 }

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_sums_history.c - tests the counts of a batch and the history of a run.
+ */
 #include "train/history.h"
 #include "train/rank_sums.h"
 
@@ -31,7 +34,7 @@ static rank_sums count(float (*scores)[CLASSES], int64_t *targets, int64_t rows,
     return t;
 }
 
-static void hits_are_counted_by_place(void **state)
+static void hits_are_counted_by_rank_of_the_logit(void **state)
 {
     float scores[ROWS][CLASSES];
     int64_t targets[ROWS] = {6, 5, 4, 2, 1, 0}; // places 0, 1, 2, 4, 5, 6
@@ -47,7 +50,7 @@ static void hits_are_counted_by_place(void **state)
     assert_true(t.top5 == 4);
 }
 
-static void of_equal_logits_the_first_counts_as_larger(void **state)
+static void the_first_of_equal_logits_ranks_higher(void **state)
 {
     float scores[ROWS][CLASSES] = {{0}};
     int64_t targets[ROWS] = {0, 1, 4, 5, 6, 0};
@@ -70,7 +73,7 @@ static void the_loss_is_the_cross_entropy(void **state)
     assert_true(fabs(t.loss - (1000 + log(7))) < 1e-9);
 }
 
-static void a_label_that_is_no_class_is_an_error(void **state)
+static void a_label_out_of_range_is_an_error(void **state)
 {
     float scores[1][CLASSES] = {{0}};
     int64_t targets[1] = {CLASSES};
@@ -111,7 +114,8 @@ static void a_long_history_keeps_sums_and_means(void **state)
     history_free(&h);
 }
 
-/* Of 10000 reports, and of one that begins in the middle: no stretch of the run is crushed to a few points. */
+/* Of 10000 reports, and of one that begins in the middle: no stretch of the run is crushed to a few
+ * points. */
 static void a_long_history_keeps_its_beginning(void **state)
 {
     (void)state;
@@ -145,7 +149,7 @@ static void a_history_without_memory_takes_nothing(void **state)
     assert_int_equal(h.n_points + h.n_tests, 0);
 }
 
-static void old_evaluations_make_room(void **state)
+static void old_evaluations_are_thinned_out(void **state)
 {
     history h = {0};
 
@@ -161,14 +165,14 @@ static void old_evaluations_make_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hits_are_counted_by_place),
-        cmocka_unit_test(of_equal_logits_the_first_counts_as_larger),
+        cmocka_unit_test(hits_are_counted_by_rank_of_the_logit),
+        cmocka_unit_test(the_first_of_equal_logits_ranks_higher),
         cmocka_unit_test(the_loss_is_the_cross_entropy),
-        cmocka_unit_test(a_label_that_is_no_class_is_an_error),
+        cmocka_unit_test(a_label_out_of_range_is_an_error),
         cmocka_unit_test(a_long_history_keeps_sums_and_means),
         cmocka_unit_test(a_long_history_keeps_its_beginning),
         cmocka_unit_test(a_history_without_memory_takes_nothing),
-        cmocka_unit_test(old_evaluations_make_room),
+        cmocka_unit_test(old_evaluations_are_thinned_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
