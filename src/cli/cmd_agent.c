@@ -6,7 +6,7 @@
  */
 #include "cli/cli.h"
 #include "cli/remote_request.h"
-#include "diagnose/hosts_check_agent.h"
+#include "diagnose/hosts_check.h"
 
 #include "base/clock.h"
 #include "base/file.h"

@@ -104,7 +104,7 @@ static ls_status read_options(const check_flags *f, check_options *out)
                            .several_nodes = f->nnodes != 1,
                            .master_port = (int)f->master_port,
                            .tries_gpus = f->gpu_check != 0,
-                           .sources = &check_this_machine};
+                           .sources = check_this_machine()};
     if (f->quick && f->gpu_check)
         return ls_fail(LS_EINVAL, "--gpu-check and --quick exclude each other: --quick skips GPUs");
     return LS_OK;

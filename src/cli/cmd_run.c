@@ -112,7 +112,7 @@ static void print_flags_without_effect(const run_flags *f)
  * warnings. */
 static void print_problems(const run_flags *f)
 {
-    const check_options options = {.n_ranks = f->n_ranks, .sources = &check_this_machine};
+    const check_options options = {.n_ranks = f->n_ranks, .sources = check_this_machine()};
     const finding_severity least = isatty(STDERR_FILENO) ? FINDING_WARNING : FINDING_ERROR;
     findings found = {0};
 

@@ -14,7 +14,7 @@
 
 int cmd_agent(int argc, char **argv)
 {
-    return run_agent(argc, argv, &check_this_machine);
+    return run_agent(argc, argv, check_this_machine());
 }
 
 static const struct {

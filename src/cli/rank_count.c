@@ -13,7 +13,7 @@ static const char flag[] = "--nproc-per-node (a number, or auto, cpu or gpu)";
 static ls_status count_gpus(int *n)
 {
     char why[LS_ERROR_BYTES];
-    const ls_status st = check_count_gpus(&check_this_machine, n);
+    const ls_status st = check_count_gpus(check_this_machine(), n);
 
     if (st == LS_OK)
         return LS_OK;
@@ -35,7 +35,7 @@ ls_status rank_count_read(const char *text, int *n)
                        "--nproc-per-node xpu: Intel GPUs are not detected; give their "
                        "number");
     ls_error_save(kept);
-    if (is_auto && check_count_gpus(&check_this_machine, n) == LS_OK)
+    if (is_auto && check_count_gpus(check_this_machine(), n) == LS_OK)
         return LS_OK;
     ls_error_restore(kept);
     if (is_auto || text_equal(text, "cpu")) {

@@ -3,7 +3,7 @@
  * check.h - checks of this machine for problems that a job would meet, reported as findings;
  * docs/checking.md lists them all.
  *
- *     check_options o = {.n_ranks = 4, .several_nodes = true, .sources = &check_this_machine};
+ *     check_options o = {.n_ranks = 4, .several_nodes = true, .sources = check_this_machine()};
  *     findings found = {0};
  *     text_buf lines = {0};
  *
@@ -28,8 +28,8 @@ typedef struct check_options {
     const check_sources *sources; /* required */
 } check_options;
 
-/* This machine. */
-extern const check_sources check_this_machine;
+/* This machine. Checks run on one thread, so the table may be shared. */
+const check_sources *check_this_machine(void);
 
 /* This machine for a statically linked program: getent resolves names, GPUs are not checked. */
 extern const check_sources check_static_machine;

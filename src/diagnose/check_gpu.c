@@ -6,16 +6,14 @@
 #include "diagnose/check_internal.h"
 
 #include "base/file.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "diagnose/visible_devices.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* A PCI address. */
 typedef struct pci_address {
@@ -65,16 +63,11 @@ static bool same_address(const pci_address *a, const pci_address *b)
 static bool is_lost(const check *c, const char *device)
 {
     char path[PATH_MAX];
-    unsigned char head[4] = {0};
-    const int fd = open(check_path(c, path, sizeof(path), "/sys/bus/pci/devices/%s/config", device),
-                        O_RDONLY | O_CLOEXEC);
-    ssize_t n;
+    char head[5];
 
-    if (fd < 0)
-        return false;
-    n = read(fd, head, sizeof(head));
-    (void)close(fd);
-    return n == (ssize_t)sizeof(head) && memcmp(head, "\xff\xff\xff\xff", sizeof(head)) == 0;
+    check_path(c, path, sizeof(path), "/sys/bus/pci/devices/%s/config", device);
+    return file_read_start(path, head, sizeof(head)) == 4 &&
+           memcmp(head, "\xff\xff\xff\xff", 4) == 0;
 }
 
 /* NVIDIA's display and 3D controllers. */

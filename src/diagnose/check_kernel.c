@@ -6,9 +6,8 @@
 #include "diagnose/check_internal.h"
 
 #include "base/text.h"
+#include "launch/process/cgroup.h"
 
-#include <limits.h>
-#include <string.h>
 #include <unistd.h>
 
 /*
@@ -38,25 +37,15 @@ static bool may_make_namespaces(const check *c)
 }
 
 /* Whether this process may create groups below its control group (version 2). */
-static bool has_group(const check *c)
+static bool owns_group(const check *c)
 {
-    static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
-    char groups[4096];
-    const char *own = NULL;
+    char path[CGROUP_PATH_BYTES + 16];
+    cgroup_place place;
 
-    if (check_read(c, "/proc/self/cgroup", groups, sizeof(groups)))
-        own = strstr(groups, "0::/");
-    if (own == NULL)
+    if (cgroup_locate(c->from->root, NULL, &place) != LS_OK)
         return false;
-    own += strlen("0::");
-    for (size_t i = 0; i < LS_COUNT_OF(mounts); i++) {
-        char path[PATH_MAX];
-        check_path(c, path, sizeof(path), "%s%.*s/cgroup.procs", mounts[i], (int)strcspn(own, "\n"),
-                   own);
-        if (access(path, W_OK) == 0)
-            return true;
-    }
-    return false;
+    text_format(path, sizeof(path), "%s/cgroup.procs", place.path);
+    return access(path, W_OK) == 0;
 }
 
 void check_kernel(check *c)
@@ -74,7 +63,7 @@ void check_kernel(check *c)
         finding_add(c->out, FINDING_KERNEL_USERNS_KIND, FINDING_NOTE,
                     "sysctl user.max_user_namespaces=10000",
                     "unprivileged users cannot create namespaces");
-    if (!has_group(c))
+    if (!owns_group(c))
         finding_add(c->out, FINDING_KERNEL_CGROUP_KIND, FINDING_NOTE,
                     "systemd-run --user --scope -p Delegate=yes lockstep run ...",
                     "this user owns no control group (cgroup v2)");

@@ -5,14 +5,16 @@
  */
 #include "diagnose/check_internal.h"
 
+#include "base/file.h"
 #include "base/text.h"
+#include "launch/process/cgroup.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#define NO_LIMIT (INT64_MAX / 2) /* version 1 writes a huge number instead of "max" */
 
 /* --- shared --- */
 
@@ -37,22 +39,11 @@ const char *check_path(const check *c, char *buf, size_t n, const char *format, 
 bool check_read(const check *c, const char *path, char *buf, size_t n)
 {
     char full[PATH_MAX];
-    size_t done = 0;
-    ssize_t got = 1;
-    int fd;
+    const ssize_t got = file_read_start(check_path(c, full, sizeof(full), "%s", path), buf, n);
 
-    buf[0] = 0;
-    fd = open(check_path(c, full, sizeof(full), "%s", path), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return false;
-    while (done < n - 1 && got > 0) {
-        got = read(fd, buf + done, n - 1 - done);
-        done += got > 0 ? (size_t)got : 0;
-    }
-    (void)close(fd);
-    buf[done] = 0;
-    if (done > 0 && buf[done - 1] == '\n')
-        buf[done - 1] = 0;
+    buf[got > 0 ? got : 0] = 0;
+    if (got > 0 && buf[got - 1] == '\n')
+        buf[got - 1] = 0;
     return got >= 0;
 }
 
@@ -72,18 +63,6 @@ bool check_exists(const check *c, const char *path)
 }
 
 /* --- control groups --- */
-
-/* Whether the comma list of controllers contains `name`. */
-static bool has_controller(const char *list, size_t n, const char *name)
-{
-    const size_t length = strlen(name);
-
-    for (size_t i = 0; i + length <= n; i++)
-        if ((i == 0 || list[i - 1] == ',') && strncmp(list + i, name, length) == 0 &&
-            (i + length == n || list[i + length] == ','))
-            return true;
-    return false;
-}
 
 /*
  * Lowers *least to the smallest limit in FOLDER/file and in the folders above it; the first
@@ -112,51 +91,24 @@ static void least_in(const check *c, char *folder, size_t n_mount, const char *f
     }
 }
 
-/* Version 2 is mounted at one of two paths; version 1 has a tree for each controller. */
-static void least_of_line(const check *c, const char *line, const char *controller,
-                          const char *file, const char *used, uint64_t *least)
-{
-    const char *list = strchr(line, ':');
-    const char *group = list != NULL ? strchr(list + 1, ':') : NULL;
-    const char *mounts[2] = {"", "/unified"};
-    char v1[64];
-    const bool is_v2 = list != NULL && group == list + 1;
-
-    if (group == NULL ||
-        (!is_v2 && !has_controller(list + 1, (size_t)(group - list) - 1, controller)))
-        return;
-    text_format(v1, sizeof(v1), "/%s", controller);
-    for (int i = 0; i < (is_v2 ? 2 : 1); i++) {
-        char folder[2048];
-        const size_t n_mount = strlen("/sys/fs/cgroup") + strlen(is_v2 ? mounts[i] : v1);
-
-        text_format(folder, sizeof(folder), "/sys/fs/cgroup%s%.*s", is_v2 ? mounts[i] : v1,
-                    (int)strcspn(group + 1, "\n"), group + 1);
-        if (strlen(folder) >= n_mount)
-            least_in(c, folder, n_mount, file, used, least);
-    }
-}
-
 bool check_group_limit(const check *c, const char *controller, const char *file, const char *used,
                        uint64_t *out)
 {
+    const char *const controllers[] = {NULL, controller}; /* version 2, version 1 */
+    const size_t n_root = strlen(c->from->root);
     char saved[LS_ERROR_BYTES];
-    uint64_t least = INT64_MAX / 2; /* version 1 writes "no limit" as a huge number */
-    char groups[4096];
+    cgroup_place place;
 
-    if (!check_read(c, "/proc/self/cgroup", groups, sizeof(groups)))
-        return false;
-    ls_error_save(saved); /* "max" does not parse as a number, which is no failure */
-    for (const char *line = groups; line != NULL && *line != 0; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        least_of_line(c, line, controller, file, used, &least);
-    }
+    *out = NO_LIMIT;
+    ls_error_save(saved); /* neither "max" nor a missing group is a failure */
+    for (size_t i = 0; i < LS_COUNT_OF(controllers); i++)
+        if (cgroup_locate(c->from->root, controllers[i], &place) == LS_OK)
+            least_in(c, place.path + n_root, place.n_mount - n_root, file, used, out);
     ls_error_restore(saved);
-    *out = least;
-    return least < INT64_MAX / 2;
+    return *out < NO_LIMIT;
 }
 
-/* --- the quick ones --- */
+/* --- the quick check --- */
 
 static void (*const subjects[])(check *c) = {
     check_name,  check_networks, check_network_variables, check_files, check_processes,

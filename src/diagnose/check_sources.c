@@ -4,7 +4,7 @@
  * resolves names and NVIDIA's libraries list GPUs, each in a child process with a time limit. Used
  * by the lockstep tool.
  */
-#include "diagnose/check_sources_common.h"
+#include "diagnose/check_sources.h"
 
 #include "base/text.h"
 #include "diagnose/child.h"
@@ -52,5 +52,14 @@ static ls_status try_gpus(void *self, const gpu_list *gpus, gpu_trials *out)
     return gpu_try(GPU_TRY_LIBRARY, GPU_TRY_MS, gpus, out);
 }
 
-const check_sources check_this_machine = {CHECK_COMMON_SOURCES, .resolve = resolve,
-                                          .gpus = list_gpus, .try_gpus = try_gpus};
+const check_sources *check_this_machine(void)
+{
+    static check_sources sources;
+
+    sources = check_static_machine;
+    sources.is_static = false;
+    sources.resolve = resolve;
+    sources.gpus = list_gpus;
+    sources.try_gpus = try_gpus;
+    return &sources;
+}

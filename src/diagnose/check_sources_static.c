@@ -2,14 +2,113 @@
 /*
  * check_sources_static.c - the facts of this machine for a statically linked program. It cannot
  * load libraries, so getent resolves names and GPUs are not queried. Used by the agent binary that
- * is copied to hosts without Lockstep.
+ * is copied to hosts without Lockstep; check_sources.c replaces what libraries do better.
  */
-#include "diagnose/check_sources_common.h"
+#include "diagnose/check_sources.h"
 
 #include "base/text.h"
+#include "base/thread.h"
 #include "diagnose/child.h"
+#include "launch/process/process.h"
+#include "net/key.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
+#include <sys/timex.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *host_name(void *self, char *buf, size_t n)
+{
+    LS_UNUSED(self);
+    if (gethostname(buf, n) != 0)
+        text_format(buf, n, "localhost");
+    buf[n - 1] = 0;
+    return buf;
+}
+
+static ls_status interfaces(void *self, const char *filter, net_interface *out, int max, int *n)
+{
+    LS_UNUSED(self);
+    return net_interfaces(filter, out, max, n);
+}
+
+static const char *variable(void *self, const char *name)
+{
+    LS_UNUSED(self);
+    return getenv(name); // NOLINT(concurrency-mt-unsafe): no thread sets it
+}
+
+static bool limit(void *self, int resource, struct rlimit *out)
+{
+    LS_UNUSED(self);
+    return getrlimit((__rlimit_resource_t)resource, out) == 0;
+}
+
+static int usable_cores(void *self)
+{
+    LS_UNUSED(self);
+    return ls_usable_cores(NULL);
+}
+
+static bool space(void *self, const char *path, uint64_t *total_bytes, uint64_t *free_bytes)
+{
+    struct statvfs facts;
+
+    LS_UNUSED(self);
+    if (statvfs(path, &facts) != 0)
+        return false;
+    *total_bytes = (uint64_t)facts.f_blocks * facts.f_frsize;
+    *free_bytes = (uint64_t)facts.f_bavail * facts.f_frsize;
+    return true;
+}
+
+static int64_t seconds(void *self)
+{
+    LS_UNUSED(self);
+    return (int64_t)time(NULL);
+}
+
+static bool clock_is_synchronized(void *self)
+{
+    struct timex facts = {.modes = 0};
+
+    LS_UNUSED(self);
+    return adjtimex(&facts) >= 0 && (facts.status & STA_UNSYNC) == 0;
+}
+
+static bool has_pidfd(void *self)
+{
+    const int fd = process_open(getpid());
+
+    LS_UNUSED(self);
+    if (fd < 0)
+        return false;
+    (void)close(fd);
+    return true;
+}
+
+/* A process may always read its own memory, so a failure means that the call itself is denied. */
+static bool has_vm_read(void *self)
+{
+    char from = 1;
+    char to = 0;
+    const struct iovec there = {&from, 1};
+    const struct iovec here = {&to, 1};
+
+    LS_UNUSED(self);
+    return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1;
+}
+
+static ls_status key_path(void *self, char *buf, size_t n)
+{
+    LS_UNUSED(self);
+    return net_key_user_path(buf, n);
+}
+
+/* --- what needs no library --- */
 
 /* A static C library cannot load resolver modules. getent can, and every machine has it. */
 static ls_status resolve_by_getent(void *self, const char *name, int64_t limit_ms, net_address *out,
@@ -55,7 +154,18 @@ static ls_status try_no_gpus(void *self, const gpu_list *gpus, gpu_trials *out)
 }
 
 const check_sources check_static_machine = {.is_static = true,
-                                            CHECK_COMMON_SOURCES,
+                                            .root = "",
+                                            .host_name = host_name,
+                                            .interfaces = interfaces,
+                                            .variable = variable,
+                                            .limit = limit,
+                                            .usable_cores = usable_cores,
+                                            .space = space,
+                                            .seconds = seconds,
+                                            .clock_is_synchronized = clock_is_synchronized,
+                                            .has_pidfd = has_pidfd,
+                                            .has_vm_read = has_vm_read,
+                                            .key_path = key_path,
                                             .resolve = resolve_by_getent,
                                             .gpus = list_no_gpus,
                                             .try_gpus = try_no_gpus};

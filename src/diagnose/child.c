@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * child.c - child processes with a time limit: the child writes a header and its answer to a pipe,
- * the parent reads until the deadline and kills the child. Called by checks that load libraries or run programs.
+ * the parent reads until the deadline and kills the child. Called by checks that load libraries or
+ * run programs.
  */
 #include "diagnose/child.h"
 
@@ -38,11 +39,27 @@ static void close_streams(void)
         (void)dup2(null_fd, i);
 }
 
-/* A parent that has exited before prctl() sends no signal. */
-static void die_with_parent(pid_t parent)
+/* Forks; *fd is the write end of a pipe in the child, where *pid is 0, else the read end. */
+static ls_status fork_with_pipe(const char *what, pid_t *pid, int *fd)
 {
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
-        _exit(1);
+    const pid_t parent = getpid();
+    int fds[2];
+
+    if (pipe2(fds, O_CLOEXEC) != 0)
+        return ls_fail_errno("%s", what);
+    *pid = fork();
+    *fd = *pid == 0 ? fds[1] : fds[0];
+    if (*pid == 0) {
+        /* A parent that has exited before prctl() sends no signal. */
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
+            _exit(1);
+        return LS_OK;
+    }
+    (void)close(fds[1]);
+    if (*pid > 0)
+        return LS_OK;
+    (void)close(fds[0]);
+    return ls_fail_errno("%s", what);
 }
 
 static void become_child(int fd, child_fn fn, void *arg, size_t bytes)
@@ -106,24 +123,12 @@ static ls_status fail_died(const char *what, pid_t pid)
 ls_status child_begin(const char *what, int64_t limit_ms, child_fn fn, void *arg, size_t bytes,
                       child_question *out)
 {
-    const pid_t parent = getpid();
-    int fds[2];
-
     *out = (child_question){
         .pid = -1, .fd = -1, .limit_ms = limit_ms, .deadline_ms = ls_deadline_ms(limit_ms)};
-    if (pipe2(fds, O_CLOEXEC) != 0)
-        return ls_fail_errno("%s", what);
-    out->pid = fork();
-    if (out->pid == 0) {
-        die_with_parent(parent);
-        become_child(fds[1], fn, arg, bytes);
-    }
-    (void)close(fds[1]);
-    out->fd = fds[0];
-    if (out->pid > 0)
-        return LS_OK;
-    (void)close(fds[0]);
-    return ls_fail_errno("%s", what);
+    LS_TRY(fork_with_pipe(what, &out->pid, &out->fd));
+    if (out->pid == 0)
+        become_child(out->fd, fn, arg, bytes);
+    return LS_OK;
 }
 
 ls_status child_end(const char *what, const child_question *q, void *answer, size_t bytes)
@@ -194,25 +199,17 @@ static ls_status read_text(int fd, char *out, size_t n, int64_t deadline_ms)
 ls_status child_run(const char *what, char *const *argv, int64_t limit_ms, char *out, size_t n)
 {
     const int64_t deadline_ms = ls_deadline_ms(limit_ms);
-    const pid_t parent = getpid();
     int wait_status = -1;
     ls_status st;
-    int fds[2];
     pid_t pid;
+    int fd;
 
     memset(out, 0, n);
-    if (pipe2(fds, O_CLOEXEC) != 0)
-        return ls_fail_errno("%s", what);
-    pid = fork();
-    if (pid == 0) {
-        die_with_parent(parent);
-        become_program(fds[1], argv);
-    }
-    (void)close(fds[1]);
-    st = pid < 0 ? ls_fail_errno("%s", what) : read_text(fds[0], out, n, deadline_ms);
-    (void)close(fds[0]);
-    if (pid < 0)
-        return st;
+    LS_TRY(fork_with_pipe(what, &pid, &fd));
+    if (pid == 0)
+        become_program(fd, argv);
+    st = read_text(fd, out, n, deadline_ms);
+    (void)close(fd);
     if (st == LS_OK && !reap(pid, &wait_status))
         st = LS_ETIMEOUT;
     (void)kill(-pid, SIGKILL);

@@ -30,22 +30,19 @@ typedef enum finding_severity {
     X(NAME_SLOW, "name-slow",                                                                      \
       "every program that resolves its host name waits as long when it starts")                    \
     X(NAME_LOOPBACK, "name-loopback",                                                              \
-      "gloo advertises this address to other machines, which then connect to themselves: "         \
-      "connection refused on one side, a hang on the other")                                       \
+      "gloo sends other machines to themselves: connection refused on one side, hang on the "      \
+      "other")                                                                                     \
     X(NAME_FOREIGN, "name-foreign",                                                                \
-      "gloo cannot listen at that address and falls back to loopback, which other machines "       \
-      "cannot reach")                                                                              \
+      "gloo cannot listen there and falls back to loopback, which no other machine can reach")     \
     X(NAME_SEVERAL, "name-several",                                                                \
-      "programs that use the host name take the first address, which may be on the slower "        \
-      "network")                                                                                   \
+      "programs take the first address, which may be on the slower network")                       \
     X(NET_OK, "net-ok", "")                                                                        \
     X(NET_NONE, "net-none", "other machines cannot reach this one")                                \
     X(NET_BRIDGE, "net-bridge",                                                                    \
       "all machines with such a bridge have the same address on it, so a connection to another "   \
       "machine reaches the connecting machine itself; Open MPI tries it and hangs")                \
     X(NET_MTU, "net-mtu",                                                                          \
-      "where a link on the path carries only smaller packets, small messages arrive and large "    \
-      "ones are lost")                                                                             \
+      "a link that carries only smaller packets passes small messages and loses large ones")       \
     X(NET_SLOW, "net-slow", "the gradients of a model of 25 million weights take 8 s on it")       \
     X(NET_FILTER, "net-filter", "no network is left for connections")                              \
     X(NET_VARIABLE, "net-variable", "Gloo and NCCL fail when they find no interface by that name") \
@@ -56,8 +53,7 @@ typedef enum finding_severity {
       "InfiniBand needs pinned memory: NCCL and MPI fail or fall back to TCP")                     \
     X(PROCESSES_OK, "processes-ok", "")                                                            \
     X(PROCESSES_LOW, "processes-low",                                                              \
-      "a rank needs two processes, its threads and its data loaders; fork fails with \"Resource "  \
-      "temporarily unavailable\"")                                                                 \
+      "each rank needs 16 or so; fork fails with \"Resource temporarily unavailable\"")            \
     X(CORES_OK, "cores-ok", "")                                                                    \
     X(CORES_FEW, "cores-few", "ranks that share a core wait for each other in every collective")   \
     X(CORES_MASKED, "cores-masked",                                                                \
@@ -65,29 +61,23 @@ typedef enum finding_severity {
     X(SHM_OK, "shm-ok", "")                                                                        \
     X(SHM_MISSING, "shm-missing", "NCCL, Open MPI and PyTorch's data loaders need it")             \
     X(SHM_SMALL, "shm-small",                                                                      \
-      "NCCL, Open MPI and PyTorch's data loaders fail with a bus error when it is full "           \
-      "(Lockstep's own ranks do not use it)")                                                      \
+      "NCCL, Open MPI and PyTorch's data loaders die of a bus error when it is full")              \
     X(MEMORY_OK, "memory-ok", "")                                                                  \
-    X(MEMORY_LOW, "memory-low",                                                                    \
-      "the kernel kills a rank when the machine or the control group is out of memory")            \
+    X(MEMORY_LOW, "memory-low", "the kernel kills a rank when memory runs out")                    \
     X(PORT_OK, "port-ok", "")                                                                      \
     X(PORT_HELD, "port-held", "a program that needs it fails with \"Address already in use\"")     \
     X(PORT_RANGE, "port-range",                                                                    \
       "an outgoing connection of any program may hold it when the job starts")                     \
     X(CLOCK_OK, "clock-ok", "")                                                                    \
     X(CLOCK_WRONG, "clock-wrong",                                                                  \
-      "the first of several failures is found by time stamps, and certificates count as not yet "  \
-      "valid")                                                                                     \
-    X(CLOCK_ALONE, "clock-alone",                                                                  \
-      "time stamps in the logs of several machines cannot be compared")                            \
+      "time stamps decide which failure was first, and certificates count as not yet valid")       \
+    X(CLOCK_ALONE, "clock-alone", "time stamps of several machines cannot be compared")            \
     X(KEY_OK, "key-ok", "")                                                                        \
     X(KEY_MISSING, "key-missing",                                                                  \
-      "jobs across machines that are not started by lockstep run need the same key file on all "   \
-      "of them")                                                                                   \
+      "jobs on several machines without lockstep run need the same key file on all of them")       \
     X(KEY_BAD, "key-bad",                                                                          \
-      "programs refuse the key, so jobs across machines without lockstep run do not start")        \
-    X(KEY_STALE, "key-stale",                                                                      \
-      "a program was killed while it created the key; no program uses this file")                  \
+      "programs refuse it; jobs on several machines without lockstep run do not start")            \
+    X(KEY_STALE, "key-stale", "left by a program that was killed; no program uses it")             \
     X(KERNEL_OK, "kernel-ok", "")                                                                  \
     X(KERNEL_PIDFD, "kernel-pidfd",                                                                \
       "the end of a process is noticed a little later, by SIGCHLD (Linux before 5.3)")             \
@@ -96,7 +86,7 @@ typedef enum finding_severity {
       "memory that the program allocated itself")                                                  \
     X(KERNEL_USERNS, "kernel-userns", "only root can run jobs with --isolate")                     \
     X(KERNEL_CGROUP, "kernel-cgroup",                                                              \
-      "processes of a job are killed one by one instead of all at once by the kernel")             \
+      "processes of a job are killed one by one, not all at once by the kernel")                   \
     X(SSH_OK, "ssh-ok", "")                                                                        \
     X(SSH_MISSING, "ssh-missing", "jobs cannot be started on other machines from here")            \
     X(SSHD_MISSING, "sshd-missing", "jobs cannot be started here from other machines")             \
@@ -105,8 +95,7 @@ typedef enum finding_severity {
     X(GPU_LIBRARY, "gpu-library", "no program can use them")                                       \
     X(GPU_DRIVER, "gpu-driver", "no program can use a GPU")                                        \
     X(GPU_HUNG, "gpu-hung", "programs that query GPUs hang as well, and perhaps cannot be killed") \
-    X(GPU_LOST, "gpu-lost",                                                                        \
-      "it no longer answers on the bus; every program that uses it fails or hangs")                \
+    X(GPU_LOST, "gpu-lost", "it no longer answers; every program that uses it fails or hangs")     \
     X(GPU_MISSING, "gpu-missing", "it has failed, or it is reserved for another user")             \
     X(GPU_FEW, "gpu-few", "ranks that share a GPU are slow, and NCCL refuses them")                \
     X(GPU_UNTRIED, "gpu-untried", "faults of these GPUs show only when ranks start")               \
@@ -125,19 +114,17 @@ typedef enum finding_severity {
     X(HOST_FOLDER, "host-folder",                                                                  \
       "lockstep run starts programs in its own working folder, by the same path on all hosts")     \
     X(HOST_BARE, "host-bare",                                                                      \
-      "the agent binary that is copied there accepts numeric addresses only and does not check "   \
-      "GPUs")                                                                                      \
+      "the agent binary that is copied there accepts only numeric addresses and skips GPUs")       \
     X(SAME_OK, "same-ok", "")                                                                      \
     X(BUILD_DIFFERS, "build-differs",                                                              \
-      "different builds may be incompatible, or add numbers in another order")                     \
+      "builds may be incompatible, or add numbers in another order")                               \
     X(KERNEL_DIFFERS, "kernel-differs", "what works on one host may not work on another")          \
     X(LIBC_DIFFERS, "libc-differs",                                                                \
       "a program that was built with the newer one does not start with the older one")             \
     X(SIMD_DIFFERS, "simd-differs",                                                                \
       "kernels are selected by the processor's features: a run that is resumed, or repeated with " \
       "its ranks on other hosts, does not give the same bits")                                     \
-    X(PYTHON_DIFFERS, "python-differs",                                                            \
-      "a rank may be unable to read what another rank pickles or sends")                           \
+    X(PYTHON_DIFFERS, "python-differs", "a rank may be unable to read what another rank pickles")  \
     X(TIME_OK, "time-ok", "")                                                                      \
     X(TIME_APART, "time-apart",                                                                    \
       "time stamps in logs cannot be compared, a later failure is reported as the first one "      \
@@ -147,11 +134,9 @@ typedef enum finding_severity {
     X(PATH_NONE, "path-none", "a job with both hosts cannot start")                                \
     X(PATH_HERE, "path-here",                                                                      \
       "agents connect to the machine that starts them: no job can be started from here")           \
-    X(PATH_BLOCKED, "path-blocked",                                                                \
-      "programs that do not test networks first may use this address")                             \
+    X(PATH_BLOCKED, "path-blocked", "programs that do not test networks may use this address")     \
     X(PATH_WRONG, "path-wrong",                                                                    \
-      "a connection to this address reaches the connecting host itself or another host; Open MPI " \
-      "tries it and hangs")                                                                        \
+      "a connection to it reaches this host or another one; Open MPI tries it and hangs")          \
     X(PATH_MTU, "path-mtu", "small messages arrive there and large ones are lost")                 \
     X(PATH_SLOW, "path-slow", "all ranks of a job wait for the slowest path in every collective")  \
     X(NETWORK_OK, "network-ok", "")                                                                \

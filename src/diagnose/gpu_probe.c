@@ -34,31 +34,34 @@ typedef struct nvml {
     int (*uuid)(nvml_device *device, char *buf, unsigned n); /* may be NULL */
 } nvml;
 
-/* C has no cast from dlsym()'s result to a function pointer; POSIX permits copying it. */
-static bool find(void *library, const char *name, void *function)
+ls_status gpu_load(const char *path, const gpu_symbol *symbols, size_t n)
 {
-    void *symbol = dlsym(library, name);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 
-    memcpy(function, &symbol, sizeof(symbol));
-    return symbol != NULL;
+    if (library == NULL)
+        return ls_fail(LS_ENOTFOUND, "%s cannot be loaded", path);
+    for (size_t i = 0; i < n; i++) {
+        void *function = dlsym(library, symbols[i].name);
+
+        /* C has no cast from an object pointer to a function; POSIX permits copying it. */
+        memcpy(symbols[i].function, &function, sizeof(function));
+        if (function == NULL && !symbols[i].is_optional)
+            return ls_fail(LS_ESYSTEM, "%s lacks functions: unsupported version", path);
+    }
+    return LS_OK;
 }
 
 static ls_status load(const char *path, nvml *api)
 {
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const gpu_symbol symbols[] = {{"nvmlErrorString", &api->error_text, true},
+                                  {"nvmlDeviceGetUUID", &api->uuid, true},
+                                  {"nvmlInit_v2", &api->init, false},
+                                  {"nvmlDeviceGetCount_v2", &api->count, false},
+                                  {"nvmlDeviceGetHandleByIndex_v2", &api->handle, false},
+                                  {"nvmlDeviceGetPciInfo_v3", &api->pci, false},
+                                  {"nvmlDeviceGetName", &api->name, false}};
 
-    memset(api, 0, sizeof(*api));
-    if (library == NULL)
-        return ls_fail(LS_ENOTFOUND, "%s cannot be loaded", path);
-    (void)find(library, "nvmlErrorString", &api->error_text);
-    (void)find(library, "nvmlDeviceGetUUID", &api->uuid);
-    if (!find(library, "nvmlInit_v2", &api->init) ||
-        !find(library, "nvmlDeviceGetCount_v2", &api->count) ||
-        !find(library, "nvmlDeviceGetHandleByIndex_v2", &api->handle) ||
-        !find(library, "nvmlDeviceGetPciInfo_v3", &api->pci) ||
-        !find(library, "nvmlDeviceGetName", &api->name))
-        return ls_fail(LS_ESYSTEM, "%s lacks functions: unsupported version", path);
-    return LS_OK;
+    return gpu_load(path, symbols, LS_COUNT_OF(symbols));
 }
 
 static const char *explain(const nvml *api, int code)

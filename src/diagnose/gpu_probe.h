@@ -10,6 +10,7 @@
 #include "base/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #define GPU_MOST          64
 #define GPU_PROBE_MS      20000
@@ -32,5 +33,15 @@ typedef struct gpu_list {
  * LS_ESYSTEM: the library reports a failure or crashes.
  */
 LS_MUST_USE ls_status gpu_probe(const char *library, int64_t limit_ms, gpu_list *out);
+
+/* A function that gpu_load() looks up; `function` points to a function pointer. */
+typedef struct gpu_symbol {
+    const char *name;
+    void *function;
+    bool is_optional; /* NULL when the library lacks it */
+} gpu_symbol;
+
+/* Loads a library for ever. LS_ENOTFOUND: it does not exist. LS_ESYSTEM: it lacks a function. */
+LS_MUST_USE ls_status gpu_load(const char *path, const gpu_symbol *symbols, size_t n);
 
 #endif

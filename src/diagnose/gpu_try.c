@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include "diagnose/child.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,31 +33,16 @@ typedef struct task {
     const char *uuid;
 } task;
 
-static bool find(void *library, const char *name, void *function)
-{
-    void *symbol = dlsym(library, name);
-
-    memcpy(function, &symbol, sizeof(symbol)); /* C has no cast from an object pointer */
-    return symbol != NULL;
-}
-
 static ls_status load(const char *path, cuda *api)
 {
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const gpu_symbol symbols[] = {
+        {"cuGetErrorString", &api->error_text, true}, {"cuInit", &api->init, false},
+        {"cuDeviceGet", &api->device, false},         {"cuCtxCreate_v2", &api->open, false},
+        {"cuCtxDestroy_v2", &api->close, false},      {"cuMemAlloc_v2", &api->allocate, false},
+        {"cuMemFree_v2", &api->free, false},          {"cuMemsetD32_v2", &api->fill, false},
+        {"cuMemcpyDtoH_v2", &api->read, false}};
 
-    memset(api, 0, sizeof(*api));
-    if (library == NULL)
-        return ls_fail(LS_ENOTFOUND, "%s cannot be loaded", path);
-    (void)find(library, "cuGetErrorString", &api->error_text);
-    if (!find(library, "cuInit", &api->init) || !find(library, "cuDeviceGet", &api->device) ||
-        !find(library, "cuCtxCreate_v2", &api->open) ||
-        !find(library, "cuCtxDestroy_v2", &api->close) ||
-        !find(library, "cuMemAlloc_v2", &api->allocate) ||
-        !find(library, "cuMemFree_v2", &api->free) ||
-        !find(library, "cuMemsetD32_v2", &api->fill) ||
-        !find(library, "cuMemcpyDtoH_v2", &api->read))
-        return ls_fail(LS_ESYSTEM, "%s lacks functions: unsupported version", path);
-    return LS_OK;
+    return gpu_load(path, symbols, LS_COUNT_OF(symbols));
 }
 
 static ls_status judge(const cuda *api, const char *step, int code)

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "diagnose/hosts_check_internal.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -18,7 +19,7 @@
 enum {
     WAIT_REPORT_MS = 900,
     WAIT_REPORT_AGAIN_MS = 10000,
-    NAMES_SHOWN = 8,
+
     TEST_FILES = 512 /* file descriptors of network tests */
 };
 
@@ -139,17 +140,18 @@ static void report_waiting(void *arg)
     struct hosts_check_run *run = arg;
     bool (*is_done)(const run_host *host) =
         run->phase == HOSTS_CHECK_LOCAL ? has_checked_itself : has_tested_network;
+    bool marks[HOSTS_CHECK_HOSTS_MOST];
     text_buf line = {0};
-    int n = 0;
+    bool is_waiting = false;
 
+    for (int i = 0; i < run->n; i++) {
+        marks[i] = !is_done(&run->list[i]);
+        is_waiting |= marks[i];
+    }
     text_append(&line, "waiting for %s from ",
                 run->phase == HOSTS_CHECK_LOCAL ? "checks" : "network tests");
-    for (int i = 0; i < run->n; i++)
-        if (!is_done(&run->list[i]) && n++ < NAMES_SHOWN)
-            text_append(&line, "%s%s", n > 1 ? ", " : "", hosts_check_name_of(run, i));
-    if (n > NAMES_SHOWN)
-        text_append(&line, " and %d more", n - NAMES_SHOWN);
-    if (n > 0)
+    hosts_check_names(run->out, marks, &line);
+    if (is_waiting)
         run->opt->note(run->opt->self, text_str(&line));
     text_free(&line);
     poller_timer_set(run->loop, &run->wait_report, ls_now_ms() + WAIT_REPORT_AGAIN_MS,

@@ -102,4 +102,12 @@ void hosts_check_to_text(const hosts_check *s, finding_severity least, text_buf 
 /* {"hosts": [..], "findings": [..], "paths": [..], "network": [..]}: see docs/checking.md. */
 void hosts_check_to_json(const hosts_check *s, text_buf *out);
 
+/*
+ * The part of an agent: checks its machine and answers requests until stdin ends, then returns
+ * LS_OK. The caller reports a failure as REMOTE_FAILED. `sources`: see check.h.
+ */
+LS_MUST_USE ls_status hosts_check_agent_run(const hosts_check_request *task,
+                                            const agent_remote *remote,
+                                            const check_sources *sources);
+
 #endif

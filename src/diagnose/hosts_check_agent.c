@@ -4,9 +4,8 @@
  * stdin and stdout and the checks of its machine (hosts_check_node.c) until stdin ends. Called by
  * lockstep agent.
  */
-#include "diagnose/hosts_check_agent.h"
+#include "diagnose/hosts_check.h"
 
-#include "base/file.h"
 #include "diagnose/hosts_check_node.h"
 
 #include <errno.h>
@@ -26,16 +25,8 @@ typedef struct hosts_check_agent {
 static void send_message(void *self, hosts_check_message type, const wire_writer *body)
 {
     hosts_check_agent *a = self;
-    uint8_t header[FRAME_HEADER_BYTES];
-    ls_status st = wire_writer_status(body);
 
-    wire_put_u32(header, (uint32_t)body->bytes);
-    wire_put_u32(header + 4, type);
-    if (st == LS_OK)
-        st = file_write_all(a->remote->out_fd, "the starter", header, sizeof(header));
-    if (st == LS_OK)
-        st = file_write_all(a->remote->out_fd, "the starter", body->data, body->bytes);
-    a->is_over |= st != LS_OK;
+    a->is_over |= hosts_check_write(a->remote->out_fd, "the starter", type, body) != LS_OK;
 }
 
 static void on_stdin(void *arg, unsigned events)

@@ -6,11 +6,11 @@
  */
 #include "diagnose/hosts_check_node.h"
 
+#include "base/file.h"
 #include "base/text.h"
 #include "launch/build_id.h"
 #include "diagnose/child.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -69,12 +69,9 @@ void hosts_check_simd_text(const char *cpuinfo, char *buf, size_t n)
 static void read_simd(char *buf, size_t n)
 {
     static char text[CPUINFO_MOST];
-    const int fd = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
-    const ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
 
-    if (fd >= 0)
-        (void)close(fd);
-    text[got > 0 ? got : 0] = 0;
+    if (file_read_start("/proc/cpuinfo", text, sizeof(text)) < 0)
+        text[0] = 0;
     hosts_check_simd_text(text, buf, n);
 }
 

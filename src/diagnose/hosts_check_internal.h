@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hosts_check_internal.h - what judging hosts (hosts_check_judge.c) and judging the paths between
- * them (hosts_check_paths.c) share.
+ * hosts_check_internal.h - what judging hosts, judging the paths between them and printing both
+ * share.
  */
 #ifndef LS_DIAGNOSE_HOSTS_CHECK_INTERNAL_H
 #define LS_DIAGNOSE_HOSTS_CHECK_INTERNAL_H
 
 #include "diagnose/hosts_check.h"
+
+static inline const hosts_check_path *hosts_check_path_of(const hosts_check *s, int from, int to)
+{
+    return &s->paths[(size_t)from * (size_t)s->n + (size_t)to];
+}
 
 /* Appends the names of the marked hosts: "a, b and 3 more". */
 void hosts_check_names(const hosts_check *s, const bool *marks, text_buf *out);

@@ -6,12 +6,25 @@
  */
 #include "diagnose/hosts_check_messages.h"
 
+#include "base/file.h"
 #include "base/text.h"
 #include "launch/hosts/hostlist.h"
 
 enum { TEXT_MOST = 1024 };
 
 /* --- writing --- */
+
+ls_status hosts_check_write(int fd, const char *peer, hosts_check_message type,
+                            const wire_writer *body)
+{
+    uint8_t header[FRAME_HEADER_BYTES];
+
+    LS_TRY(wire_writer_status(body));
+    wire_put_u32(header, (uint32_t)body->bytes);
+    wire_put_u32(header + 4, type);
+    LS_TRY(file_write_all(fd, peer, header, sizeof(header)));
+    return file_write_all(fd, peer, body->data, body->bytes);
+}
 
 void hosts_check_request_write(wire_writer *w, const hosts_check_request *o)
 {

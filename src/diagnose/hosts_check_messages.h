@@ -62,6 +62,10 @@ typedef struct hosts_check_time {
     int64_t sent_ns;
 } hosts_check_time;
 
+/* Writes one frame to a blocking descriptor; `peer` is for errors. */
+LS_MUST_USE ls_status hosts_check_write(int fd, const char *peer, hosts_check_message type,
+                                        const wire_writer *body);
+
 void hosts_check_request_write(wire_writer *w, const hosts_check_request *o);
 void hosts_check_facts_write(wire_writer *w, const hosts_check_facts *facts);
 void hosts_check_finding_write(wire_writer *w, const finding *f);

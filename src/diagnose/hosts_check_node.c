@@ -34,17 +34,6 @@ struct hosts_check_node {
 
 /* --- the child --- */
 
-static ls_status write_frame(int fd, hosts_check_message type, const wire_writer *body)
-{
-    uint8_t header[FRAME_HEADER_BYTES];
-
-    LS_TRY(wire_writer_status(body));
-    wire_put_u32(header, (uint32_t)body->bytes);
-    wire_put_u32(header + 4, type);
-    LS_TRY(file_write_all(fd, "a pipe", header, sizeof(header)));
-    return file_write_all(fd, "a pipe", body->data, body->bytes);
-}
-
 static ls_status send_facts(int fd, const hosts_check_node_options *opt)
 {
     hosts_check_facts facts;
@@ -53,7 +42,7 @@ static ls_status send_facts(int fd, const hosts_check_node_options *opt)
 
     hosts_check_facts_gather(opt->is_quick, opt->checks.sources->is_static, &facts);
     hosts_check_facts_write(&w, &facts);
-    st = write_frame(fd, HOSTS_CHECK_FACTS, &w);
+    st = hosts_check_write(fd, "a pipe", HOSTS_CHECK_FACTS, &w);
     wire_writer_free(&w);
     return st;
 }
@@ -66,7 +55,7 @@ static ls_status send_findings(int fd, const findings *found)
     for (int i = 0; i < found->n && i < HOSTS_CHECK_FINDINGS_MAX && st == LS_OK; i++) {
         wire_writer_reset(&w);
         hosts_check_finding_write(&w, &found->items[i]);
-        st = write_frame(fd, HOSTS_CHECK_FINDING, &w);
+        st = hosts_check_write(fd, "a pipe", HOSTS_CHECK_FINDING, &w);
     }
     wire_writer_free(&w);
     return st;
@@ -108,7 +97,7 @@ static void run_child(int fd, const hosts_check_node_options *opt, pid_t parent)
     /* The parent's connections must close with the parent. */
     process_close_all_but(keep, (int)LS_COUNT_OF(keep));
     wire_write_text(&w, run_checks(fd, opt) == LS_OK ? "" : ls_last_error());
-    _exit(write_frame(fd, HOSTS_CHECK_LOCAL_DONE, &w) == LS_OK ? 0 : 1);
+    _exit(hosts_check_write(fd, "a pipe", HOSTS_CHECK_LOCAL_DONE, &w) == LS_OK ? 0 : 1);
 }
 
 /* --- messages of the child --- */

@@ -172,11 +172,6 @@ static void find_paths(hosts_check *s)
                 is_pair(s, from, to) ? find_path(s, from, to) : (hosts_check_path){.address = -1};
 }
 
-static const hosts_check_path *path_of(const hosts_check *s, int from, int to)
-{
-    return &s->paths[(size_t)from * (size_t)s->n + (size_t)to];
-}
-
 /* --- failures --- */
 
 static const char *outcome_fix(net_outcome o, const net_interface *iface, const char *to, char *buf,
@@ -338,7 +333,7 @@ static void judge_paths_from(hosts_check *s, int from)
     int n_reached = 0;
 
     for (int to = 0; to < s->n; to++) {
-        const hosts_check_path *path = path_of(s, from, to);
+        const hosts_check_path *path = hosts_check_path_of(s, from, to);
 
         if (!is_pair(s, from, to) || path->is_local || !has_peer(s, from, to))
             continue;
@@ -379,7 +374,7 @@ static uint64_t median_rate(const hosts_check *s, uint64_t *rates)
 
 static void judge_rate(hosts_check *s, int from, int to, uint64_t median)
 {
-    const hosts_check_path *path = path_of(s, from, to);
+    const hosts_check_path *path = hosts_check_path_of(s, from, to);
     char fix[64];
 
     if (!path->is_chosen || path->bytes_per_s == 0 || path->bytes_per_s >= median / SLOW_FACTOR)

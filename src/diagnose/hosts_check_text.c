@@ -3,7 +3,7 @@
  * hosts_check_text.c - the result of a check of several hosts as text and as JSON. The text prints
  * a finding of several hosts once and the paths as a table. Called by lockstep check -H.
  */
-#include "diagnose/hosts_check.h"
+#include "diagnose/hosts_check_internal.h"
 
 #include "base/alloc.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum {
-    NAMES_SHOWN = 8,
+
     TABLE_MOST = 12, /* hosts in a table; for more, the slowest paths are listed */
     SLOWEST_SHOWN = 5,
     CELL = 14,
@@ -141,14 +141,12 @@ static void free_rows(rows *r)
 
 static void append_hosts(const hosts_check *s, const row *r, text_buf *out)
 {
-    if (r->first->host < 0) {
-        text_append(out, "all hosts together:\n");
-        return;
-    }
-    for (int i = 0; i < r->n && i < NAMES_SHOWN; i++)
-        text_append(out, "%s%s", i > 0 ? ", " : "", s->hosts[r->first[i].host].name);
-    if (r->n > NAMES_SHOWN)
-        text_append(out, " and %d more", r->n - NAMES_SHOWN);
+    bool marks[HOSTS_CHECK_HOSTS_MOST] = {false};
+
+    for (int i = 0; i < r->n && r->first->host >= 0; i++)
+        marks[r->first[i].host] = true;
+    text_append(out, "%s", r->first->host < 0 ? "all hosts together" : "");
+    hosts_check_names(s, marks, out);
     text_append(out, ":\n");
 }
 
@@ -187,14 +185,9 @@ static void append_count(const rows *r, finding_severity severity, const char *w
 
 /* --- paths --- */
 
-static const hosts_check_path *path_of(const hosts_check *s, int from, int to)
-{
-    return &s->paths[(size_t)from * (size_t)s->n + (size_t)to];
-}
-
 static const char *cell_text(const hosts_check *s, int from, int to, char *buf, size_t n)
 {
-    const hosts_check_path *path = path_of(s, from, to);
+    const hosts_check_path *path = hosts_check_path_of(s, from, to);
     const double ms = (double)path->round_trip_us / 1e3;
 
     if (from == to)
@@ -323,7 +316,7 @@ static void put_host(const hosts_check_host *h, json_writer *w)
 
 static void put_path(const hosts_check *s, int from, int to, json_writer *w)
 {
-    const hosts_check_path *path = path_of(s, from, to);
+    const hosts_check_path *path = hosts_check_path_of(s, from, to);
     char host[NET_ADDRESS_TEXT_MAX];
 
     if (from == to || !s->hosts[from].has_answered || !s->hosts[to].has_answered ||

@@ -234,6 +234,10 @@ static void fill_files(const fake_machine *m)
              "Name:\tcheck\nNSpid:\t42\nCpus_allowed:\tff\nCpus_allowed_list:\t0-7\n");
     fake_link(m, "/proc/self/ns/pid", "pid:[" FAKE_SPACE "]");
     fake_put(m, "/proc/self/cgroup", "2:cpu,cpuacct:/job\n1:memory,pids:/job\n0::/job\n");
+    fake_put(m, "/proc/self/mountinfo",
+             "30 25 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+             "31 25 0:27 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n"
+             "32 25 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n");
     fake_put(m, "/sys/fs/cgroup/unified/job/cgroup.procs", "");
     fake_put(m, "/proc/uptime", "1000000.50 1.0\n");
     fake_put(m, "/proc/meminfo", "MemTotal: 65536000 kB\nMemAvailable:   64000000 kB\n");

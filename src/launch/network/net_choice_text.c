@@ -220,116 +220,86 @@ static void append_node(matrix *m, int node)
 
 /* --- advice --- */
 
-static const net_interface *example(const matrix *m, net_outcome o, const char **from,
-                                    const char **to)
+/* Appends what to do about one kind of failure, with its first test as the example. */
+static void advise(matrix *m, net_outcome o)
 {
+    const int to_node = m->first[o].to;
+    const net_interface *iface = &m->offers[to_node].at[m->first[o].address];
+    const char *from;
+    const char *to = m->offers[to_node].host;
+    char host[NET_ADDRESS_TEXT_MAX];
+    char network[80];
+
     if (m->first[o].from < 0)
-        return NULL;
-    *from = m->offers[m->first[o].from].host;
-    *to = m->offers[m->first[o].to].host;
-    return &m->offers[m->first[o].to].at[m->first[o].address];
-}
-
-static void advise_on_silence(matrix *m)
-{
-    const char *from;
-    const char *to;
-    const net_interface *iface = example(m, NET_TIMED_OUT, &from, &to);
-    char text[80];
-
-    if (iface == NULL)
         return;
-    text_append(
-        m->out,
-        "  timed out: no answer, mostly because of a firewall. To permit the other nodes, on %s:\n"
-        "      %s -I INPUT -p tcp -s %s -j ACCEPT\n"
-        "    or open a few ports there and pass them to this job: --port-range A-B\n",
-        to, net_address_family(&iface->address) == NET_IPV4 ? "iptables" : "ip6tables",
-        net_interface_network(text, sizeof(text), iface));
-}
-
-static void advise_on_refusal(matrix *m)
-{
-    const char *from;
-    const char *to;
-    const net_interface *iface = example(m, NET_REFUSED, &from, &to);
-    char host[NET_ADDRESS_TEXT_MAX];
-
-    if (iface == NULL)
-        return;
-    text_append(m->out,
-                "  refused: a host answers at %s, but not this job: another host has the same "
-                "address, or a\n    firewall of %s rejects connections\n",
-                net_address_host(host, sizeof(host), &iface->address), to);
-}
-
-static void advise_on_route(matrix *m)
-{
-    const char *from;
-    const char *to;
-    const net_interface *iface = example(m, NET_UNREACHABLE, &from, &to);
-    char host[NET_ADDRESS_TEXT_MAX];
-
-    if (iface == NULL)
-        return;
-    text_append(m->out, "  unreachable: to see the route, on %s:\n      ip route get %s\n", from,
-                net_address_host(host, sizeof(host), &iface->address));
-}
-
-static void advise_on_black_hole(matrix *m)
-{
-    const char *from;
-    const char *to;
-    const net_interface *iface = example(m, NET_BLACK_HOLE, &from, &to);
-
-    if (iface == NULL)
-        return;
-    text_append(m->out,
-                "  MTU black hole: small packets arrive, those of %d bytes are lost in a switch or "
-                "tunnel. On %s\n    and every host of this network:\n"
-                "      ip link set dev %s mtu 1500\n",
-                iface->mtu, to, iface->name);
-}
-
-static void advise_on_rest(matrix *m)
-{
-    const char *from;
-    const char *to;
-
-    if (example(m, NET_WRONG_NODE, &from, &to) != NULL)
-        text_append(
-            m->out,
-            "  wrong node: more than one host has this address; exclude it with --net ^NAME\n");
-    if (example(m, NET_OTHER_KEY, &from, &to) != NULL)
+    from = m->offers[m->first[o].from].host;
+    net_address_host(host, sizeof(host), &iface->address);
+    switch (o) {
+    case NET_TIMED_OUT:
+        text_append(m->out,
+                    "  timed out: no answer, mostly because of a firewall. To permit the other "
+                    "nodes, on %s:\n      %s -I INPUT -p tcp -s %s -j ACCEPT\n"
+                    "    or open a few ports there and pass them to this job: --port-range A-B\n",
+                    to, net_address_family(&iface->address) == NET_IPV4 ? "iptables" : "ip6tables",
+                    net_interface_network(network, sizeof(network), iface));
+        break;
+    case NET_REFUSED:
+        text_append(m->out,
+                    "  refused: a host answers at %s, but not this job: another host has the same "
+                    "address, or a\n    firewall of %s rejects connections\n",
+                    host, to);
+        break;
+    case NET_UNREACHABLE:
+        text_append(m->out, "  unreachable: to see the route, on %s:\n      ip route get %s\n",
+                    from, host);
+        break;
+    case NET_BLACK_HOLE:
+        text_append(m->out,
+                    "  MTU black hole: small packets arrive, those of %d bytes are lost in a "
+                    "switch or tunnel. On %s\n    and every host of this network:\n"
+                    "      ip link set dev %s mtu 1500\n",
+                    iface->mtu, to, iface->name);
+        break;
+    case NET_WRONG_NODE:
+        text_append(m->out, "  wrong node: more than one host has this address; exclude it with "
+                            "--net ^NAME\n");
+        break;
+    case NET_OTHER_KEY:
         text_append(m->out,
                     "  key differs: the answering process is no node of this job, or has another "
                     "key file; copy that of %s to %s\n",
                     from, to);
-    if (example(m, NET_BROKEN, &from, &to) != NULL)
+        break;
+    case NET_BROKEN:
         text_append(m->out,
                     "  broken off: a device between %s and %s, or another service there, closes "
                     "connections\n",
                     from, to);
-    if (example(m, NET_UNTRIED, &from, &to) != NULL)
-        text_append(
-            m->out,
-            "  not tried: %s has no address of this family (IPv4, IPv6), or sent no report\n",
-            from);
+        break;
+    case NET_UNTRIED:
+        text_append(m->out,
+                    "  not tried: %s has no address of this family (IPv4, IPv6), or sent no "
+                    "report\n",
+                    from);
+        break;
+    case NET_OK:
+        break;
+    }
 }
 
 static void append_advice(matrix *m)
 {
+    static const net_outcome order[] = {NET_TIMED_OUT,  NET_REFUSED,    NET_UNREACHABLE,
+                                        NET_BLACK_HOLE, NET_WRONG_NODE, NET_OTHER_KEY,
+                                        NET_BROKEN,     NET_UNTRIED};
+
     text_append(m->out, "what to do:\n");
-    advise_on_silence(m);
-    advise_on_refusal(m);
-    advise_on_route(m);
-    advise_on_black_hole(m);
-    advise_on_rest(m);
-    text_append(
-        m->out,
-        "  to select a network: --net NAME, --net 10.0.0.0/8 or --net ^NAME; for programs on "
-        "Gloo and NCCL alone\n    GLOO_SOCKET_IFNAME=NAME and NCCL_SOCKET_IFNAME==NAME on "
-        "each node\n");
+    for (size_t i = 0; i < LS_COUNT_OF(order); i++)
+        advise(m, order[i]);
+    text_append(m->out,
+                "  to select a network: --net NAME, --net 10.0.0.0/8 or --net ^NAME; for programs "
+                "on Gloo and NCCL alone\n    GLOO_SOCKET_IFNAME=NAME and "
+                "NCCL_SOCKET_IFNAME==NAME on each node\n");
 }
 
 void net_matrix_text(const net_offer *offers, const net_report *reports, int n_nodes, text_buf *out)

@@ -43,7 +43,7 @@ typedef struct fork_request {
     uint64_t cgroup;
 } fork_request;
 
-enum { TABLE_MOST = 1 << 20, DEPTH_MOST = 16, EMPTY_STEP_MS = 5 };
+enum { TABLE_MOST = 1 << 24, DEPTH_MOST = 16, EMPTY_STEP_MS = 5 };
 
 /* --- the group of a process --- */
 
@@ -161,27 +161,13 @@ ls_status cgroup_find_place(const char *mounts, const char *groups, const char *
                    controller != NULL ? controller : "version 2");
 }
 
-/* Reads a file of /proc whole; such files have no size. */
 static ls_status read_table(const char *root, const char *name, char **out)
 {
     char path[PATH_MAX];
-    text_buf text = {0};
-    char piece[4096];
-    ssize_t n = 1;
-    int fd;
+    size_t bytes;
 
     text_format(path, sizeof(path), "%s/proc/self/%s", root, name);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return ls_fail_errno("%s", path);
-    while (n > 0 && text.length < TABLE_MOST) {
-        n = read(fd, piece, sizeof(piece));
-        if (n > 0)
-            text_append_bytes(&text, piece, (size_t)n);
-    }
-    file_close(&fd);
-    *out = text.data;
-    return text.data != NULL ? LS_OK : ls_fail(LS_ENOTFOUND, "%s is empty", path);
+    return file_read(path, TABLE_MOST, out, &bytes);
 }
 
 ls_status cgroup_locate(const char *root, const char *controller, cgroup_place *out)

@@ -154,15 +154,9 @@ static long setting(const char *name, long otherwise)
 {
     char path[128];
     char text[32];
-    ssize_t n;
-    int fd;
 
     text_format(path, sizeof(path), "/proc/sys/%s", name);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
-    file_close(&fd);
-    text[n > 0 ? n : 0] = 0;
-    return n > 0 ? strtol(text, NULL, 10) : otherwise;
+    return file_read_start(path, text, sizeof(text)) > 0 ? strtol(text, NULL, 10) : otherwise;
 }
 
 static ls_status fail_namespace(int error)

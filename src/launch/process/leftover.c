@@ -121,21 +121,17 @@ static verdict judge_process(const leftover_scan *s, pid_t pid)
 static bool read_users(const char *root, pid_t pid, unsigned uid[4])
 {
     char path[PATH_MAX];
-    char line[256];
-    bool found = false;
-    FILE *file;
+    char text[4096];
+    char *at;
 
     text_format(path, sizeof(path), "%s/proc/%d/status", root, (int)pid);
-    file = fopen(path, "re");
-    while (file != NULL && !found && fgets(line, sizeof(line), file) != NULL) {
-        char *at = line + strlen("Uid:");
-        found = text_starts(line, "Uid:");
-        for (int i = 0; found && i < 4; i++)
-            uid[i] = (unsigned)strtoul(at, &at, 10);
-    }
-    if (file != NULL)
-        (void)fclose(file);
-    return found;
+    at = file_read_start(path, text, sizeof(text)) > 0 ? strstr(text, "\nUid:") : NULL;
+    if (at == NULL)
+        return false;
+    at += strlen("\nUid:");
+    for (int i = 0; i < 4; i++)
+        uid[i] = (unsigned)strtoul(at, &at, 10);
+    return true;
 }
 
 static bool is_ours(const unsigned uid[4])

@@ -5,20 +5,12 @@
  */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "launch/process/cgroup.h"
 #include "launch/process/leftover_internal.h"
 #include "launch/process/process.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <signal.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#ifndef SYS_pidfd_send_signal
-#define SYS_pidfd_send_signal 424
-#endif
 
 enum {
     PASSES_CLEAN = 3,   /* scans in a row that must find nothing */
@@ -34,15 +26,13 @@ typedef struct ending {
 /* False when the process has exited, its pid is reused, or it must not be killed. */
 static bool kill_one(const leftover_scan *s, const leftover *what)
 {
-    const int fd = process_open(what->id.pid);
+    int fd = process_open(what->id.pid);
     leftover again;
-    bool sent = false;
+    const bool is_same =
+        leftover_examine(s, what->id.pid, &again) && process_id_equal(&again.id, &what->id);
+    const bool sent = is_same && process_kill(fd, what->id.pid);
 
-    if (leftover_examine(s, what->id.pid, &again) && process_id_equal(&again.id, &what->id))
-        sent = fd >= 0 ? syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0) == 0
-                       : kill(what->id.pid, SIGKILL) == 0; /* a kernel before 5.3 */
-    if (fd >= 0)
-        close(fd);
+    file_close(&fd);
     return sent;
 }
 

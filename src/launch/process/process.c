@@ -47,6 +47,12 @@ int process_open(pid_t pid)
     return (int)syscall(SYS_pidfd_open, pid, 0); /* CLOEXEC by definition */
 }
 
+bool process_kill(int fd, pid_t pid)
+{
+    return (fd >= 0 ? (int)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0)
+                    : kill(pid, SIGKILL)) == 0;
+}
+
 static void pause_ms(int ms)
 {
     poll(NULL, 0, ms);
@@ -213,13 +219,9 @@ static void kill_if_of_job(pid_t pid, void *arg)
         return; /* a zombie */
     s->n_found++;
     fd = process_open(pid);
-    if (fd < 0) {
-        kill(pid, SIGKILL);
-        return;
-    }
-    if (is_of_job(pid, s)) /* its pid was not reused before the pidfd was open */
-        syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
-    close(fd);
+    if (fd < 0 || is_of_job(pid, s)) /* its pid was not reused before the pidfd was open */
+        (void)process_kill(fd, pid);
+    file_close(&fd);
 }
 
 void process_sweep_job(const process_mark *mark, int64_t deadline_ms)

@@ -22,6 +22,9 @@
 /* A pidfd, CLOEXEC: readable when the process has exited; -1 before Linux 5.3. */
 int process_open(pid_t pid);
 
+/* Sends SIGKILL through a pidfd, or to the pid when fd is -1. False: not sent. */
+bool process_kill(int fd, pid_t pid);
+
 /*
  * Kills and reaps all children of this process, which is a subreaper, and their orphans, until none
  * is left or deadline_ms has passed.
