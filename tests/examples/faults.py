@@ -81,7 +81,7 @@ def killed_while_saving_there_is_always_a_state_to_resume_from():
         assert set(os.listdir(f)) <= allowed, os.listdir(f)
 
 
-def a_stopped_rank_is_named_and_goes_on_with_the_same_bits():
+def stopped_rank_is_named_and_continues_with_the_same_bits():
     with folder() as f:
         undisturbed, stopped = f"{f}/a.safetensors", f"{f}/b.safetensors"
         flags = ("--steps", "150", "--schedule", "constant", "--save")
@@ -149,6 +149,6 @@ if __name__ == "__main__":
     print("seed", SEED)
     run_tests([a_killed_rank_ends_all_others_by_name, the_others_say_who_died_before_they_are_ended,
                a_killed_launcher_leaves_nothing, killed_while_saving_there_is_always_a_state_to_resume_from,
-               a_stopped_rank_is_named_and_goes_on_with_the_same_bits,
+               stopped_rank_is_named_and_continues_with_the_same_bits,
                a_rank_that_is_stopped_in_a_save_is_named_and_goes_on,
                a_stopped_rank_is_ended_at_the_operations_timeout])

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the others and the user hear when a rank fails: who, why, how soon. */
+/* A failed rank: what the other ranks and the user get, and how soon. */
 #include "launch/job.h"
 
 #include "base/clock.h"
@@ -7,9 +7,9 @@
 #include <signal.h>
 #include <stdio.h>
 
-#define test(name) cmocka_unit_test_teardown(name, job_clean_up)
-#define HEARD_MS   1000 /* within which every other rank's call fails */
-#define BUSY_MS    4000 /* more, for a machine that does much else */
+#define test(name)  cmocka_unit_test_teardown(name, job_clean_up)
+#define NOTIFIED_MS 1000 /* within which every other rank's call fails */
+#define BUSY_MS     4000 /* more, for a machine that does much else */
 
 /* A job of 3 in the middle of all-reduces. */
 static job *start_steps(void)
@@ -27,7 +27,7 @@ static void a_killed_rank_is_named_by_every_other_within_a_second(void **state)
         const int victim = round % 3;
         job *j = start_steps();
         const pid_t pid = job_find(j, JOB_RANK, victim);
-        char told[128], line[192];
+        char cause[128], line[192];
         int64_t since_ms;
 
         job_read_output(j, 7 * (round % 10));
@@ -35,14 +35,14 @@ static void a_killed_rank_is_named_by_every_other_within_a_second(void **state)
         assert_int_equal(kill(pid, SIGKILL), 0);
         job_expect_code(j, 137);
         print_message("ended %d ms after the kill\n", (int)(ls_now_ms() - since_ms));
-        job_expect(j, ls_now_ms() - since_ms < HEARD_MS + BUSY_MS);
-        text_format(told, sizeof(told), "rank %d (pid %d) was killed by signal 9 (SIGKILL)", victim,
-                    (int)pid);
+        job_expect(j, ls_now_ms() - since_ms < NOTIFIED_MS + BUSY_MS);
+        text_format(cause, sizeof(cause), "rank %d (pid %d) was killed by signal 9 (SIGKILL)",
+                    victim, (int)pid);
         for (int r = 0; r < 3; r++) {
-            text_format(line, sizeof(line), "rank %d| all_reduce failed: %s", r, told);
+            text_format(line, sizeof(line), "rank %d| all_reduce failed: %s", r, cause);
             job_expect(j, job_printed(j, 1, line) == (r != victim));
         }
-        text_format(line, sizeof(line), "lockstep: %s\n", told);
+        text_format(line, sizeof(line), "lockstep: %s\n", cause);
         job_expect(j, job_printed(j, 1, line));
         job_expect(j, job_counts_others(j, 2));
         job_expect_gone(j);
@@ -120,7 +120,7 @@ static void lines_out_of_view_are_printed_again(void **state)
     }
 }
 
-static void the_flight_recorder_speaks_for_the_dead(void **state)
+static void report_has_the_flight_recorder_of_a_dead_rank(void **state)
 {
     job *j = start_steps();
 
@@ -176,7 +176,7 @@ static void a_rank_that_never_joins_is_named_at_once(void **state)
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
-    job_expect(j, ls_now_ms() - since_ms < HEARD_MS + BUSY_MS);
+    job_expect(j, ls_now_ms() - since_ms < NOTIFIED_MS + BUSY_MS);
     job_expect(j, job_printed(j, 1, "lockstep: rank 2 (pid "));
     job_expect(j, job_printed(j, 1, "exited with code 0 without joining the job"));
     job_expect(j, job_printed(j, 1, "| init failed: rank "));
@@ -204,8 +204,8 @@ static void ranks_that_disagree_are_both_in_the_report(void **state)
     job_expect(j, strstr(report, "4 float32") != NULL && strstr(report, "8 float32") != NULL);
 }
 
-/* Who leaves right after its last message must not take away what the slower one still needs. */
-static void leaving_right_after_the_last_message_harms_nobody(void **state)
+/* A rank that exits right after its last message must not take data from a slower rank. */
+static void exit_after_the_last_message_does_not_fail_other_ranks(void **state)
 {
     const int rounds = 20 * job_rounds();
 
@@ -230,13 +230,13 @@ int main(void)
         test(the_report_has_the_last_lines_and_operations_of_that_rank),
         test(lines_in_view_are_not_printed_again),
         test(lines_out_of_view_are_printed_again),
-        test(the_flight_recorder_speaks_for_the_dead),
+        test(report_has_the_flight_recorder_of_a_dead_rank),
         test(a_crash_is_the_root_of_an_exit_that_followed_at_once),
         test(a_rank_that_leaves_while_others_wait_is_named),
         test(a_rank_that_never_joins_is_named_at_once),
         test(a_rank_that_does_not_join_again_is_named),
         test(ranks_that_disagree_are_both_in_the_report),
-        test(leaving_right_after_the_last_message_harms_nobody),
+        test(exit_after_the_last_message_does_not_fail_other_ranks),
     };
 
     return cmocka_run_group_tests_name("launch cause", tests, NULL, NULL);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Error files of ranks, valid and malformed, and the copy for the starter of the launcher. */
 #include "base/unit.h"
 
 #include "base/alloc.h"
@@ -85,7 +86,7 @@ static void copy_has_everything_and_the_exit_code(void **state)
     text_free(&out);
 }
 
-static void a_time_that_is_none_does_not_count(void **state)
+static void invalid_timestamp_is_ignored(void **state)
 {
     LS_UNUSED(state);
     expect_report("{\"message\":\"m\",\"timestamp\":\"yesterday\"}", "m\n", "", 0);
@@ -95,7 +96,7 @@ static void a_time_that_is_none_does_not_count(void **state)
     expect_report("{\"message\":\"m\",\"timestamp\":[1]}", "m\n", "", 0);
 }
 
-static void what_is_shown_is_printable(void **state)
+static void texts_are_printable(void **state)
 {
     LS_UNUSED(state);
     expect_report("{\"message\":\"a\\u001b[31mb\\u0007\\r\\tc\\n\\u00e9\\n\\n\"}",
@@ -127,7 +128,7 @@ static void long_texts_are_cut(void **state)
     text_free(&t);
 }
 
-static void what_is_no_error_file_is_told(void **state)
+static void other_contents_are_an_error(void **state)
 {
     static const char *const wrong[] = {"{",
                                         "[]",
@@ -163,7 +164,7 @@ static void a_large_file_is_not_read(void **state)
     file_close(&fd);
 }
 
-static void what_is_no_file_is_not_read(void **state)
+static void directory_is_not_read(void **state)
 {
     error_report r = {0};
     int fds[2];
@@ -178,7 +179,7 @@ static void what_is_no_file_is_not_read(void **state)
     file_close(&fds[1]);
 }
 
-static void without_memory_it_says_so(void **state)
+static void missing_memory_is_reported(void **state)
 {
     error_report r = {0};
 
@@ -188,7 +189,7 @@ static void without_memory_it_says_so(void **state)
     ls_alloc_fail_at(0);
 }
 
-static void a_made_file_is_written_by_its_name(void **state)
+static void memory_file_is_opened_by_its_name(void **state)
 {
     error_report r = {0};
     char path[128];
@@ -213,14 +214,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_forms_are_understood),
         cmocka_unit_test(copy_has_everything_and_the_exit_code),
-        cmocka_unit_test(a_time_that_is_none_does_not_count),
-        cmocka_unit_test(what_is_shown_is_printable),
+        cmocka_unit_test(invalid_timestamp_is_ignored),
+        cmocka_unit_test(texts_are_printable),
         cmocka_unit_test(long_texts_are_cut),
-        cmocka_unit_test(what_is_no_error_file_is_told),
+        cmocka_unit_test(other_contents_are_an_error),
         cmocka_unit_test(a_large_file_is_not_read),
-        cmocka_unit_test(what_is_no_file_is_not_read),
-        cmocka_unit_test(without_memory_it_says_so),
-        cmocka_unit_test(a_made_file_is_written_by_its_name),
+        cmocka_unit_test(directory_is_not_read),
+        cmocka_unit_test(missing_memory_is_reported),
+        cmocka_unit_test(memory_file_is_opened_by_its_name),
     };
 
     return cmocka_run_group_tests_name("launch error_file", tests, NULL, NULL);

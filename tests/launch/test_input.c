@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What rank 0 reads, wherever it runs, and the terminals of --pty. Other hosts are this one, and ssh is fake_ssh.c. */
+/*
+ * The input of rank 0 on any host, and the terminals of --pty. Other hosts are this machine, and
+ * ssh is fake_ssh.c.
+ */
 #include "launch/job.h"
 
 #include "base/alloc.h"
@@ -28,7 +31,7 @@ static void expect_end(job *j, int code)
 
 /* --- stdin of another host's rank --- */
 
-static void what_is_piped_in_reaches_rank_0(void **state)
+static void piped_input_reaches_rank_0(void **state)
 {
     job *j = job_start(
         JOB_LIST(ON_NODE, "127.0.0.2:2,localhost", "sh", "-c", "echo $RANK got $(cat)"), NULL);
@@ -60,7 +63,7 @@ static void large_input_arrives_whole(void **state)
     job_expect(j, job_printed(j, 0, "equal\n"));
 }
 
-static void a_rank_that_stops_reading_ends_when_it_likes(void **state)
+static void rank_that_stops_reading_exits_normally(void **state)
 {
     job *j = job_start(JOB_LIST("sh", "-c", "yes | " RUN_THERE "head -c 10 | wc -c"), NULL);
 
@@ -75,8 +78,8 @@ static void a_rank_that_stops_reading_ends_when_it_likes(void **state)
     job_expect(j, job_printed(j, 0, "closed\nlater\n"));
 }
 
-/* Nothing grows, and what the ranks print comes through, while rank 0 reads nothing of an endless input. */
-static void a_rank_that_does_not_read_holds_up_nothing(void **state)
+/* While rank 0 does not read an endless input, memory does not grow and output is printed. */
+static void rank_that_does_not_read_delays_nothing(void **state)
 {
     job *j = job_start(
         JOB_LIST("sh", "-c",
@@ -100,7 +103,7 @@ static void a_rank_that_does_not_read_holds_up_nothing(void **state)
 }
 
 /* What the first one has not read is the next one's. */
-static void input_goes_on_after_a_restart(void **state)
+static void input_continues_after_a_restart(void **state)
 {
     job *j = job_start(JOB_LIST(ON_NODE, "127.0.0.2", "--max-restarts", "1", "sh", "-c",
                                 "read line; echo $TORCHELASTIC_RESTART_COUNT $line; exit "
@@ -119,7 +122,7 @@ static void input_goes_on_after_a_restart(void **state)
                   NULL);
     job_write(j, "all\n");
     job_close_stdin(j);
-    expect_end(j, 0); /* its end is told again */
+    expect_end(j, 0); /* the end is reported again */
 }
 
 /* --- a terminal behind stdin --- */
@@ -137,8 +140,11 @@ static void ctrl_d_at_a_terminal_is_the_end_of_rank_0s_input(void **state)
     job_expect(j, job_printed(j, 0, "got:typed") && job_printed(j, 0, "over"));
 }
 
-/* A session on a terminal of its own, whose leader is in the foreground and the launcher behind it. Gives the launcher's number; the leader
- * writes "stopped" if the launcher is stopped, brings it to the foreground at 'f', and ends as it does. */
+/*
+ * A session on its own terminal, whose leader is in the foreground and the launcher in the
+ * background. Returns the launcher's pid. The leader writes "stopped" if the launcher is stopped,
+ * brings it to the foreground at 'f', and exits as the launcher does.
+ */
 static void lead_session(const char *const *argv, int commands, int news)
 {
     const pid_t launcher = fork();
@@ -197,7 +203,7 @@ static void a_launcher_in_the_background_is_not_stopped_by_its_terminal(void **s
     int commands[2];
     int news[2];
     char name[64];
-    char said[16] = "";
+    char bytes[16] = "";
     int status;
     int fd;
     pid_t leader;
@@ -225,7 +231,7 @@ static void a_launcher_in_the_background_is_not_stopped_by_its_terminal(void **s
     await(fd, &got, "got for rank 0");
     assert_int_equal(waitpid(leader, &status, 0), leader);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    assert_int_equal(read(news[0], said, sizeof(said)), 0);
+    assert_int_equal(read(news[0], bytes, sizeof(bytes)), 0);
     (void)close(commands[1]);
     (void)close(news[0]);
     (void)close(fd);
@@ -286,7 +292,7 @@ static void set_size(const job *j, unsigned short rows, unsigned short columns)
     assert_int_equal(ioctl(j->out_fd, TIOCSWINSZ, &size), 0);
 }
 
-static void what_is_typed_and_the_window_reach_ranks_here_and_there(void **state)
+static void typed_input_and_window_size_reach_local_and_remote_ranks(void **state)
 {
     static const char *const hosts[] = {"localhost:2", "127.0.0.2:2"};
 
@@ -360,16 +366,16 @@ static void log_files_hold_what_was_written(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(what_is_piped_in_reaches_rank_0),
+        test(piped_input_reaches_rank_0),
         test(large_input_arrives_whole),
-        test(a_rank_that_stops_reading_ends_when_it_likes),
-        test(a_rank_that_does_not_read_holds_up_nothing),
-        test(input_goes_on_after_a_restart),
+        test(rank_that_stops_reading_exits_normally),
+        test(rank_that_does_not_read_delays_nothing),
+        test(input_continues_after_a_restart),
         test(ctrl_d_at_a_terminal_is_the_end_of_rank_0s_input),
         test(a_launcher_in_the_background_is_not_stopped_by_its_terminal),
         test(ranks_have_terminals),
         test(nothing_is_lost_at_the_end_of_a_terminal),
-        test(what_is_typed_and_the_window_reach_ranks_here_and_there),
+        test(typed_input_and_window_size_reach_local_and_remote_ranks),
         test(typed_lines_and_ctrl_d_reach_rank_0),
         test(log_files_hold_what_was_written),
     };

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The folder of log files: layout, permissions, names and links. */
 #include "base/unit.h"
 
 #include "base/file.h"
@@ -50,7 +51,7 @@ static mode_t mode_of(const char *path)
     return info.st_mode & 07777;
 }
 
-static void the_layout_is_torchruns_and_private(void **state)
+static void layout_is_torchruns_and_private(void **state)
 {
     log_folder f;
     char path[5000];
@@ -86,7 +87,7 @@ static void two_jobs_of_one_name_have_two_folders(void **state)
     log_folder_close(&b);
 }
 
-static void a_run_id_cannot_lead_elsewhere(void **state)
+static void run_id_cannot_name_another_folder(void **state)
 {
     static const struct {
         const char *id;
@@ -159,7 +160,7 @@ static void a_named_pipe_does_not_block(void **state)
     log_folder_close(&f);
 }
 
-static void what_cannot_be_made_is_told_with_its_path(void **state)
+static void error_names_the_path(void **state)
 {
     static char name[5000];
     log_folder f;
@@ -196,13 +197,13 @@ static void without_a_name_it_is_in_tmpdir(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(the_layout_is_torchruns_and_private),
+        test(layout_is_torchruns_and_private),
         test(two_jobs_of_one_name_have_two_folders),
-        test(a_run_id_cannot_lead_elsewhere),
+        test(run_id_cannot_name_another_folder),
         test(a_long_run_id_is_cut),
         test(links_are_not_followed),
         test(a_named_pipe_does_not_block),
-        test(what_cannot_be_made_is_told_with_its_path),
+        test(error_names_the_path),
         test(without_a_name_it_is_in_tmpdir),
     };
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the lines of whole jobs go: files, console, both, folded; and what ranks leave in their error files. */
+/*
+ * The output of whole jobs: log files, console, both, folded lines; and the error files of ranks.
+ */
 #include "launch/job.h"
 
 #include "base/alloc.h"
@@ -98,7 +100,7 @@ static bool has_file(int rank, const char *file)
 
 /* --- files --- */
 
-static void a_log_folder_alone_gets_everything_that_is_shown(void **state)
+static void log_folder_alone_keeps_lines_on_the_console(void **state)
 {
     job *j = RUN("-n", "2", "--log-dir", home, "--rdzv-id", "run7", "sh", "-c", SPEAK);
 
@@ -166,7 +168,7 @@ static void without_a_log_folder_a_temporary_one_is_named(void **state)
 }
 
 /* Bars, long lines, no end of line, zero bytes: all as the rank wrote it. */
-static void files_hold_the_very_bytes(void **state)
+static void log_files_have_the_same_bytes(void **state)
 {
     job *j = RUN("-n", "2", "--log-dir", home, "sh", "-c",
                  "printf 'a\\r50%%\\r\\n\\033[31mx\\000y\\377'; head -c 300000 /dev/zero");
@@ -184,7 +186,7 @@ static void files_hold_the_very_bytes(void **state)
     }
 }
 
-static void a_dead_ranks_hidden_lines_are_in_the_report(void **state)
+static void hidden_lines_of_a_failed_rank_are_in_the_report(void **state)
 {
     job *j = RUN("-n", "2", "--log-dir", home, "-r", "3", "sh", "-c",
                  "echo the last words of $RANK; [ $RANK = 0 ] || exit 7; sleep 100");
@@ -197,7 +199,7 @@ static void a_dead_ranks_hidden_lines_are_in_the_report(void **state)
     job_expect(j, !job_printed(j, 1, "rank 1| "));
 }
 
-static void a_full_disk_is_one_warning_and_stops_nobody(void **state)
+static void full_disk_is_one_warning_and_the_job_continues(void **state)
 {
     job *j = job_start(JOB_LIST("sh", "-c",
                                 "ulimit -f 4000; exec \"$0\" run -n 3 --log-dir \"$1\" -t 3 sh -c "
@@ -240,13 +242,13 @@ static void redirected_ranks_do_not_wait_for_the_console(void **state)
     const int out = j->out_fd;
 
     LS_UNUSED(state);
-    j->out_fd = -1; /* nobody reads what rank 0 prints */
+    j->out_fd = -1; /* the output of rank 0 is not read */
     job_await_text(j, 1, "rank 1| done");
     j->out_fd = out;
     job_expect_code(j, 0);
 }
 
-/* --- who is shown --- */
+/* --- which ranks are shown --- */
 
 static void only_the_chosen_ranks_are_shown(void **state)
 {
@@ -305,7 +307,7 @@ static void folding_can_be_left_out(void **state)
     job_expect(j, job_printed(j, 0, "rank 1|\x1b[0m hello\r\n"));
 }
 
-/* Ranks that write at the same moment, as after a barrier, are folded; how many depends on the machine's load. */
+/* Lines printed at the same moment are folded; how many depends on the machine's load. */
 static void lines_after_a_barrier_are_folded(void **state)
 {
     static const char script[] = "for i in 1 2 3 4 5 6 7 8 9 10; do echo line $i; done; sleep 0.1; "
@@ -391,7 +393,7 @@ static void filters_without_a_teed_stream_are_reported(void **state)
     job_expect(j, job_printed(j, 1, "--duplicate-stdout-filters has no effect without --tee 1"));
 }
 
-static void template_stands_in_front_of_each_line(void **state)
+static void template_is_the_prefix_of_each_line(void **state)
 {
     char host[256] = "";
     char line[300];
@@ -422,7 +424,7 @@ static job *run_leaving(const char *n, const char *script)
                      JOB_LIST(tmpdir, leave));
 }
 
-static void what_a_rank_left_in_its_error_file_is_told(void **state)
+static void error_file_of_a_rank_is_in_the_report(void **state)
 {
     job *j = run_leaving("2", "eval \"$LEAVE\"; [ $RANK = 0 ] && sleep 100; "
                               "leave 'ValueError: \\u001b[31mboom' $(date +%s); exit 3");
@@ -448,7 +450,7 @@ static void with_a_log_folder_the_error_file_is_there(void **state)
     expect_file(1, "error.json", "{\"message\":\"bare\"}\n");
 }
 
-static void an_error_file_that_is_none_is_told(void **state)
+static void unreadable_error_file_is_reported(void **state)
 {
     job *j = RUN("sh", "-c", "echo nonsense > $TORCHELASTIC_ERROR_FILE; exit 3");
 
@@ -508,7 +510,7 @@ static void expect_error_of_launcher(const char *path, const char *message, int 
 }
 
 /* As torchrun under @record: for a launcher that was started by another one. */
-static void launcher_leaves_the_error_of_the_first_failed_rank(void **state)
+static void launcher_writes_the_error_of_the_first_failed_rank(void **state)
 {
     char path[sizeof(home) + 16];
     char variable[sizeof(path) + 32];
@@ -536,7 +538,7 @@ static void launcher_leaves_the_error_of_the_first_failed_rank(void **state)
 }
 
 /* A time before the job began proves nothing. */
-static void a_false_time_does_not_move_the_root(void **state)
+static void false_timestamp_does_not_change_the_root(void **state)
 {
     job *j = run_leaving("2", "eval \"$LEAVE\"; trap '' TERM; case $RANK in "
                               "0) sleep 0.5; leave 'the truth' $(date +%s); exit 4;; "
@@ -547,7 +549,7 @@ static void a_false_time_does_not_move_the_root(void **state)
     job_expect(j, job_printed(j, 1, "its error: the truth"));
 }
 
-static void nothing_is_left_of_error_files_when_the_agent_is_killed(void **state)
+static void no_error_file_remains_when_the_agent_is_killed(void **state)
 {
     job *j =
         RUN("-n", "2", "sh", "-c", "echo '{}' > $TORCHELASTIC_ERROR_FILE; echo ready; sleep 1000");
@@ -563,14 +565,14 @@ static void nothing_is_left_of_error_files_when_the_agent_is_killed(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(a_log_folder_alone_gets_everything_that_is_shown),
+        test(log_folder_alone_keeps_lines_on_the_console),
         test(files_and_folders_are_private),
         test(redirected_streams_are_not_shown),
         test(tee_wins_over_redirects),
         test(without_a_log_folder_a_temporary_one_is_named),
-        test(files_hold_the_very_bytes),
-        test(a_dead_ranks_hidden_lines_are_in_the_report),
-        test(a_full_disk_is_one_warning_and_stops_nobody),
+        test(log_files_have_the_same_bytes),
+        test(hidden_lines_of_a_failed_rank_are_in_the_report),
+        test(full_disk_is_one_warning_and_the_job_continues),
         test(a_folder_that_cannot_be_made_stops_the_job_before_it_starts),
         test(redirected_ranks_do_not_wait_for_the_console),
         test(only_the_chosen_ranks_are_shown),
@@ -578,17 +580,17 @@ int main(void)
         test(a_terminal_shows_the_same_line_of_all_ranks_once),
         test(folding_can_be_left_out),
         test(lines_after_a_barrier_are_folded),
-        test(what_a_rank_left_in_its_error_file_is_told),
+        test(error_file_of_a_rank_is_in_the_report),
         test(with_a_log_folder_the_error_file_is_there),
-        test(an_error_file_that_is_none_is_told),
+        test(unreadable_error_file_is_reported),
         test(the_earliest_error_is_the_root),
-        test(launcher_leaves_the_error_of_the_first_failed_rank),
-        test(a_false_time_does_not_move_the_root),
+        test(launcher_writes_the_error_of_the_first_failed_rank),
+        test(false_timestamp_does_not_change_the_root),
         test(lines_with_given_texts_are_duplicated),
         test(each_restart_has_its_filtered_lines),
         test(filters_without_a_teed_stream_are_reported),
-        test(template_stands_in_front_of_each_line),
-        test(nothing_is_left_of_error_files_when_the_agent_is_killed),
+        test(template_is_the_prefix_of_each_line),
+        test(no_error_file_remains_when_the_agent_is_killed),
     };
 
     return cmocka_run_group_tests_name("launch logs", tests, NULL, NULL);

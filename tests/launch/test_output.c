@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Lines of ranks: prefixes, progress bars, terminals, slow readers, retained lines. */
 #include "base/unit.h"
 
 #include "launch/agent/output.h"
@@ -58,7 +59,7 @@ static void feed(output_stream *s, const char *text)
 
 /* --- lines --- */
 
-static void a_line_is_one_write(void **state)
+static void line_is_one_write(void **state)
 {
     bench b;
 
@@ -112,7 +113,7 @@ static void expect_lines(bool terminal, const char *text, const char *const *lin
     }
 }
 
-static void carriage_return_and_line_feed_are_one_end(void **state)
+static void carriage_return_and_line_feed_end_one_line(void **state)
 {
     static const char *const lines[] = {"rank  1| one\n", "rank  1| two\n", "rank  1| \n",
                                         "rank  1| three\n", NULL};
@@ -121,7 +122,7 @@ static void carriage_return_and_line_feed_are_one_end(void **state)
     expect_lines(false, "one\r\ntwo\r\r\n\r\nthree\n", lines);
 }
 
-static void a_bar_is_left_out_where_there_is_no_terminal(void **state)
+static void progress_bar_is_left_out_without_a_terminal(void **state)
 {
     static const char *const leading[] = {"rank  1| begin\n", "rank  1| 100%\n", "rank  1| end\n",
                                           NULL};
@@ -134,7 +135,7 @@ static void a_bar_is_left_out_where_there_is_no_terminal(void **state)
     expect_lines(false, "\r10%\x1b[K\r20%\x1b[K\r\x1b[Kloss 0.1\n\r30%\r\x1b[K", cleared);
 }
 
-static void a_bar_takes_its_own_place_on_a_terminal(void **state)
+static void progress_bar_is_redrawn_on_a_terminal(void **state)
 {
     static const char bar[] = "\x1b[?7l\x1b[33mrank  1|\x1b[0m 10%\x1b[?7h";
     bench b;
@@ -159,13 +160,13 @@ static void a_bar_takes_its_own_place_on_a_terminal(void **state)
     close_bench(&b);
 }
 
-static void a_question_of_rank_0_is_shown_on_a_terminal(void **state)
+static void prompt_of_rank_0_is_shown_on_a_terminal(void **state)
 {
     bench b;
 
     LS_UNUSED(state);
     open_bench(&b, true);
-    feed(&b.stream[1], "name? "); /* nobody can answer rank 2 */
+    feed(&b.stream[1], "name? "); /* rank 2 has no stdin */
     assert_string_equal(next_write(&b), "");
     b.stream[0].rank = 0;
     b.stream[0].prefix = false;
@@ -174,7 +175,7 @@ static void a_question_of_rank_0_is_shown_on_a_terminal(void **state)
     close_bench(&b);
 }
 
-static void a_long_line_is_broken(void **state)
+static void long_line_is_broken(void **state)
 {
     static char text[3 * OUTPUT_LINE_MOST];
     bench b;
@@ -198,7 +199,7 @@ static void a_long_line_is_broken(void **state)
     close_bench(&b);
 }
 
-static void any_byte_passes_through(void **state)
+static void bytes_pass_unchanged_without_a_terminal(void **state)
 {
     static const char text[] = "a\0b\x01\x7f\xff\xc3\xa9\t\n";
     bench b;
@@ -212,8 +213,8 @@ static void any_byte_passes_through(void **state)
     close_bench(&b);
 }
 
-/* What a rank sends to a terminal: only what cannot harm anybody else's lines. */
-static void a_terminal_sees_colours_but_obeys_no_rank(void **state)
+/* A rank's control sequences must not change the lines of others on the terminal. */
+static void terminal_gets_colours_but_no_control_sequences(void **state)
 {
     static const char *const cases[][2] = {
         {"\x1b[1;31mred\x1b[0m \x1b[38:5:7mx\x1b[m", "\x1b[1;31mred\x1b[0m \x1b[38:5:7mx\x1b[m"},
@@ -262,7 +263,7 @@ static void a_terminal_sees_colours_but_obeys_no_rank(void **state)
     }
 }
 
-static void what_is_begun_is_as_harmless(void **state)
+static void unfinished_line_has_no_control_sequences(void **state)
 {
     bench b;
 
@@ -275,7 +276,7 @@ static void what_is_begun_is_as_harmless(void **state)
 
 /* --- what is remembered --- */
 
-static void the_last_lines_of_both_pipes_are_kept_in_their_order(void **state)
+static void last_lines_of_both_pipes_keep_their_order(void **state)
 {
     bench b;
     text_buf t = {0};
@@ -295,7 +296,7 @@ static void the_last_lines_of_both_pipes_are_kept_in_their_order(void **state)
     close_bench(&b);
 }
 
-static void remembered_lines_are_harmless(void **state)
+static void retained_lines_have_no_control_sequences(void **state)
 {
     static const char text[] = "\x1b[1;31mred\x1b[0m \x1b]0;title\x07 a\0b caf\xc3\xa9\n";
     bench b;
@@ -312,7 +313,7 @@ static void remembered_lines_are_harmless(void **state)
 
 /* --- the sink --- */
 
-static void a_note_stands_before_the_bar(void **state)
+static void note_is_written_above_the_progress_bar(void **state)
 {
     bench b;
 
@@ -326,8 +327,8 @@ static void a_note_stands_before_the_bar(void **state)
     close_bench(&b);
 }
 
-/* Writes lines into a pipe that nobody reads, then reads it. */
-static void a_full_pipe_does_not_block_and_loses_nothing(void **state)
+/* Writes lines into a pipe that is not read, then reads it. */
+static void full_pipe_does_not_block_and_loses_nothing(void **state)
 {
     static char line[5000];
     output_sink sink;
@@ -361,7 +362,7 @@ static void a_full_pipe_does_not_block_and_loses_nothing(void **state)
     (void)close(fds[1]);
 }
 
-static void a_reader_that_has_gone_is_noticed(void **state)
+static void sink_is_broken_when_its_reader_closes(void **state)
 {
     output_sink sink;
     output_stream s = {.sink = &sink};
@@ -381,7 +382,7 @@ static void a_reader_that_has_gone_is_noticed(void **state)
     (void)close(fds[1]);
 }
 
-static void random_pieces_of_random_bytes_do_no_harm(void **state)
+static void random_bytes_in_random_pieces_do_no_harm(void **state)
 {
     static const char alphabet[] = "\n\r\x1b[K ab2\0";
     uint32_t seed = 12345;
@@ -440,23 +441,23 @@ static void template_of_a_prefix_gets_its_values(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_line_is_one_write),
+        cmocka_unit_test(line_is_one_write),
         cmocka_unit_test(template_of_a_prefix_gets_its_values),
         cmocka_unit_test(empty_lines_stay),
-        cmocka_unit_test(carriage_return_and_line_feed_are_one_end),
-        cmocka_unit_test(a_bar_is_left_out_where_there_is_no_terminal),
-        cmocka_unit_test(a_bar_takes_its_own_place_on_a_terminal),
-        cmocka_unit_test(a_question_of_rank_0_is_shown_on_a_terminal),
-        cmocka_unit_test(a_long_line_is_broken),
-        cmocka_unit_test(any_byte_passes_through),
-        cmocka_unit_test(a_terminal_sees_colours_but_obeys_no_rank),
-        cmocka_unit_test(what_is_begun_is_as_harmless),
-        cmocka_unit_test(the_last_lines_of_both_pipes_are_kept_in_their_order),
-        cmocka_unit_test(remembered_lines_are_harmless),
-        cmocka_unit_test(a_note_stands_before_the_bar),
-        cmocka_unit_test(a_full_pipe_does_not_block_and_loses_nothing),
-        cmocka_unit_test(a_reader_that_has_gone_is_noticed),
-        cmocka_unit_test(random_pieces_of_random_bytes_do_no_harm),
+        cmocka_unit_test(carriage_return_and_line_feed_end_one_line),
+        cmocka_unit_test(progress_bar_is_left_out_without_a_terminal),
+        cmocka_unit_test(progress_bar_is_redrawn_on_a_terminal),
+        cmocka_unit_test(prompt_of_rank_0_is_shown_on_a_terminal),
+        cmocka_unit_test(long_line_is_broken),
+        cmocka_unit_test(bytes_pass_unchanged_without_a_terminal),
+        cmocka_unit_test(terminal_gets_colours_but_no_control_sequences),
+        cmocka_unit_test(unfinished_line_has_no_control_sequences),
+        cmocka_unit_test(last_lines_of_both_pipes_keep_their_order),
+        cmocka_unit_test(retained_lines_have_no_control_sequences),
+        cmocka_unit_test(note_is_written_above_the_progress_bar),
+        cmocka_unit_test(full_pipe_does_not_block_and_loses_nothing),
+        cmocka_unit_test(sink_is_broken_when_its_reader_closes),
+        cmocka_unit_test(random_bytes_in_random_pieces_do_no_harm),
     };
 
     return cmocka_run_group_tests_name("launch output", tests, NULL, NULL);

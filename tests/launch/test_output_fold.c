@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Equal lines of several ranks are written once, and the order of each rank is kept. */
 #include "base/unit.h"
 
 #include "base/alloc.h"
@@ -85,7 +86,7 @@ static void expect(const bench *b, const char *const *writes)
 }
 #define EXPECT(b, ...) expect(b, (const char *const[]){__VA_ARGS__, NULL})
 
-static void a_line_of_all_ranks_is_written_once_and_at_once(void **state)
+static void line_of_all_ranks_is_written_once_and_at_once(void **state)
 {
     bench b;
 
@@ -100,7 +101,7 @@ static void a_line_of_all_ranks_is_written_once_and_at_once(void **state)
     close_bench(&b);
 }
 
-static void nothing_waits_longer_than_the_limit(void **state)
+static void line_waits_no_longer_than_the_limit(void **state)
 {
     bench b;
 
@@ -117,7 +118,7 @@ static void nothing_waits_longer_than_the_limit(void **state)
     pass_ms(&b, 1);
     EXPECT(&b, BOLD("0,3") "a\n");
     assert_int_equal(output_fold_due(b.fold), 20);
-    feed(&b, 1, "a\n"); /* too late to be told with the others */
+    feed(&b, 1, "a\n"); /* too late to join the others */
     pass_ms(&b, 50);
     EXPECT(&b, RANK2 "b\n", RANK1 "a\n");
     close_bench(&b);
@@ -136,7 +137,7 @@ static void lines_of_a_rank_keep_their_order(void **state)
     close_bench(&b);
 }
 
-static void the_same_line_twice_of_one_rank_stays_twice(void **state)
+static void same_line_twice_of_one_rank_is_written_twice(void **state)
 {
     bench b;
 
@@ -149,7 +150,7 @@ static void the_same_line_twice_of_one_rank_stays_twice(void **state)
     close_bench(&b);
 }
 
-static void lines_of_ones_own_between_do_not_hinder(void **state)
+static void lines_of_one_rank_do_not_prevent_folding(void **state)
 {
     bench b;
 
@@ -205,8 +206,8 @@ static void many_ranges_are_cut(void **state)
     close_bench(&b);
 }
 
-/* Python writes a line and its end one after the other: what is shown of rank 0 gives way to the folded line. */
-static void the_beginning_that_is_shown_gives_way(void **state)
+/* Python writes a line and its end separately: the folded line replaces the shown beginning. */
+static void folded_line_replaces_its_shown_beginning(void **state)
 {
     bench b;
 
@@ -225,7 +226,7 @@ static void the_beginning_that_is_shown_gives_way(void **state)
     close_bench(&b);
 }
 
-static void a_bar_stays_below_folded_lines(void **state)
+static void progress_bar_stays_below_folded_lines(void **state)
 {
     static const char bar[] = "\x1b[?7l" RANK1 "10%\x1b[?7h";
     bench b;
@@ -245,7 +246,7 @@ static void a_bar_stays_below_folded_lines(void **state)
     close_bench(&b);
 }
 
-static void a_flood_waits_within_bounds(void **state)
+static void queue_of_folded_lines_is_bounded(void **state)
 {
     static char line[5000];
     bench b;
@@ -270,7 +271,7 @@ static void a_flood_waits_within_bounds(void **state)
     close_bench(&b);
 }
 
-static void without_memory_lines_go_straight_out(void **state)
+static void lines_are_written_at_once_without_memory(void **state)
 {
     bench b;
 
@@ -351,17 +352,17 @@ static void random_lines_keep_each_ranks_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_line_of_all_ranks_is_written_once_and_at_once),
-        cmocka_unit_test(nothing_waits_longer_than_the_limit),
+        cmocka_unit_test(line_of_all_ranks_is_written_once_and_at_once),
+        cmocka_unit_test(line_waits_no_longer_than_the_limit),
         cmocka_unit_test(lines_of_a_rank_keep_their_order),
-        cmocka_unit_test(the_same_line_twice_of_one_rank_stays_twice),
-        cmocka_unit_test(lines_of_ones_own_between_do_not_hinder),
+        cmocka_unit_test(same_line_twice_of_one_rank_is_written_twice),
+        cmocka_unit_test(lines_of_one_rank_do_not_prevent_folding),
         cmocka_unit_test(two_streams_of_a_rank_keep_their_order_and_do_not_mix),
         cmocka_unit_test(many_ranges_are_cut),
-        cmocka_unit_test(the_beginning_that_is_shown_gives_way),
-        cmocka_unit_test(a_bar_stays_below_folded_lines),
-        cmocka_unit_test(a_flood_waits_within_bounds),
-        cmocka_unit_test(without_memory_lines_go_straight_out),
+        cmocka_unit_test(folded_line_replaces_its_shown_beginning),
+        cmocka_unit_test(progress_bar_stays_below_folded_lines),
+        cmocka_unit_test(queue_of_folded_lines_is_bounded),
+        cmocka_unit_test(lines_are_written_at_once_without_memory),
         cmocka_unit_test(random_lines_keep_each_ranks_order),
     };
 

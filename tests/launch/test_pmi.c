@@ -20,34 +20,37 @@ static pmi *make(int n_ranks)
     return p;
 }
 
-/* All that the rank is told after it has sent this. Unless others are elsewhere, nobody else has to come to a barrier. */
-static char heard[1 << 16];
-static const char *hear_bytes(pmi *p, int rank, const char *bytes, size_t n)
+/*
+ * Sends bytes of a rank and returns all replies. A full barrier is released if no other node
+ * exists.
+ */
+static char replies[1 << 16];
+static const char *send_bytes(pmi *p, int rank, const char *bytes, size_t n)
 {
     size_t length = 0;
 
-    heard[0] = 0;
-    for (bool goes_on = pmi_receive(p, rank, bytes, n); goes_on; goes_on = pmi_receive(p, rank, "", 0)) {
+    replies[0] = 0;
+    for (bool more = pmi_receive(p, rank, bytes, n); more; more = pmi_receive(p, rank, "", 0)) {
         const text_buf *reply = &p->ranks[rank].reply;
-        assert_true(length + reply->length < sizeof(heard));
-        memcpy(heard + length, reply->data, reply->length + 1);
+        assert_true(length + reply->length < sizeof(replies));
+        memcpy(replies + length, reply->data, reply->length + 1);
         length += reply->length;
         pmi_sent(p, rank, reply->length);
     }
     if (p->n_ranks < p->world_size || !pmi_take_full_barrier(p))
-        return heard;
+        return replies;
     pmi_release_barrier(p);
-    return hear_bytes(p, rank, "", 0);
+    return send_bytes(p, rank, "", 0);
 }
 
-static const char *hear(pmi *p, int rank, const char *text)
+static const char *send(pmi *p, int rank, const char *text)
 {
-    return hear_bytes(p, rank, text, strlen(text));
+    return send_bytes(p, rank, text, strlen(text));
 }
 
-#define expect(p, rank, said, told) assert_string_equal(hear(p, rank, said), told)
+#define expect(p, rank, request, reply) assert_string_equal(send(p, rank, request), reply)
 
-static void a_whole_conversation(void **state)
+static void client_gets_all_replies_of_a_session(void **state)
 {
     pmi *p = make(2);
 
@@ -74,7 +77,7 @@ static void a_whole_conversation(void **state)
     pmi_destroy(p);
 }
 
-static void one_rank_alone_passes_every_barrier(void **state)
+static void single_rank_passes_every_barrier(void **state)
 {
     pmi *p = make(1);
 
@@ -85,7 +88,7 @@ static void one_rank_alone_passes_every_barrier(void **state)
     pmi_destroy(p);
 }
 
-static void other_versions_are_told_which_this_is(void **state)
+static void other_versions_get_this_version(void **state)
 {
     pmi *p = make(1);
 
@@ -112,7 +115,7 @@ static void values_keep_spaces_and_equals_signs(void **state)
     pmi_destroy(p);
 }
 
-static void requests_that_cannot_be_met_say_why(void **state)
+static void refused_requests_have_a_reason(void **state)
 {
     char line[PMI_LINE_MOST];
     pmi *p = make(1);
@@ -156,7 +159,7 @@ static void starting_processes_is_refused_once(void **state)
     pmi_destroy(p);
 }
 
-static void an_abort_has_its_code_and_its_words(void **state)
+static void abort_has_code_and_message(void **state)
 {
     static const struct {
         const char *line;
@@ -185,15 +188,15 @@ static void expect_fault(pmi_stage stage, const char *bytes, size_t n, const cha
 {
     pmi *p = make(2);
 
-    hear_bytes(p, 0, bytes, n);
+    send_bytes(p, 0, bytes, n);
     assert_non_null(p->ranks[0].fault);
     assert_string_equal(p->ranks[0].fault, fault);
     assert_int_equal(p->ranks[0].stage, stage);
-    assert_string_equal(hear(p, 0, "cmd=get_appnum\n"), "");
+    assert_string_equal(send(p, 0, "cmd=get_appnum\n"), "");
     pmi_destroy(p);
 }
 
-static void what_is_no_pmi_ends_the_conversation(void **state)
+static void other_bytes_end_the_session(void **state)
 {
     static char line[PMI_LINE_MOST];
 
@@ -210,7 +213,7 @@ static void what_is_no_pmi_ends_the_conversation(void **state)
 }
 
 /* The longest line there may be, and the same one byte longer, in two pieces. */
-static void lines_may_be_as_long_as_promised(void **state)
+static void lines_may_have_the_promised_length(void **state)
 {
     static char line[PMI_LINE_MOST + 2];
     static const char start[] = "cmd=put key=k value=";
@@ -220,21 +223,21 @@ static void lines_may_be_as_long_as_promised(void **state)
     memset(line, 'v', sizeof(line));
     memcpy(line, start, strlen(start));
     line[PMI_LINE_MOST - 1] = '\n';
-    assert_string_equal(hear_bytes(p, 0, line, PMI_LINE_MOST), "cmd=put_result rc=0\n");
-    hear(p, 0, "cmd=get key=k\n");
-    assert_int_equal(strlen(heard),
+    assert_string_equal(send_bytes(p, 0, line, PMI_LINE_MOST), "cmd=put_result rc=0\n");
+    send(p, 0, "cmd=get key=k\n");
+    assert_int_equal(strlen(replies),
                      strlen("cmd=get_result rc=0 value=\n") + PMI_LINE_MOST - 1 - strlen(start));
     line[PMI_LINE_MOST - 1] = 'v';
     line[PMI_LINE_MOST] = '\n';
-    hear_bytes(p, 0, line, PMI_LINE_MOST - 1);
+    send_bytes(p, 0, line, PMI_LINE_MOST - 1);
     assert_null(p->ranks[0].fault);
-    hear_bytes(p, 0, line + PMI_LINE_MOST - 1, 2);
+    send_bytes(p, 0, line + PMI_LINE_MOST - 1, 2);
     assert_non_null(p->ranks[0].fault);
     pmi_destroy(p);
 }
 
 /* A rank may fill its own share; what it puts again counts once; the others have theirs. */
-static void what_a_rank_leaves_is_bounded(void **state)
+static void keys_of_a_rank_are_bounded(void **state)
 {
     char line[PMI_LINE_MOST];
     pmi *p = make(2);
@@ -248,11 +251,11 @@ static void what_a_rank_leaves_is_bounded(void **state)
     assert_in_range(p->ranks[0].key_bytes, 3000, 3200);
     do {
         text_format(line, sizeof(line), "cmd=put key=k%d value=%03000d\n", n_put++, 7);
-    } while (text_equal(hear(p, 0, line), "cmd=put_result rc=0\n"));
-    assert_string_equal(heard, "cmd=put_result rc=-1 msg=no_space\n");
+    } while (text_equal(send(p, 0, line), "cmd=put_result rc=0\n"));
+    assert_string_equal(replies, "cmd=put_result rc=-1 msg=no_space\n");
     assert_in_range(n_put, 300, 350);
     assert_true(p->ranks[0].key_bytes <= PMI_RANK_MOST);
-    expect(p, 0, "cmd=get key=k5\n", hear(p, 1, "cmd=get key=k5\n"));
+    expect(p, 0, "cmd=get key=k5\n", send(p, 1, "cmd=get key=k5\n"));
     expect(p, 0, "cmd=put key=k5 value=1\n", "cmd=put_result rc=0\n");
     expect(p, 1, "cmd=put key=k6 value=2\n", "cmd=put_result rc=0\n");
     expect(p, 0, "cmd=get key=k6\n", "cmd=get_result rc=0 value=2\n");
@@ -269,12 +272,12 @@ static void many_small_keys_are_bounded_too(void **state)
     LS_UNUSED(state);
     do {
         text_format(line, sizeof(line), "cmd=put key=%d value=\n", n++);
-    } while (text_equal(hear(p, 0, line), "cmd=put_result rc=0\n") && n < 100000);
+    } while (text_equal(send(p, 0, line), "cmd=put_result rc=0\n") && n < 100000);
     assert_in_range(n, 5000, 11000);
     pmi_destroy(p);
 }
 
-/* One reply at a time: who sends a thousand requests and reads nothing makes nothing grow. */
+/* A rank that sends a thousand requests and reads nothing has one pending reply. */
 static void replies_wait_until_the_last_is_sent(void **state)
 {
     char requests[PMI_LINE_MOST];
@@ -295,7 +298,7 @@ static void replies_wait_until_the_last_is_sent(void **state)
     pmi_destroy(p);
 }
 
-static void who_has_gone_is_told_nothing_and_not_waited_for_twice(void **state)
+static void ended_rank_gets_no_reply_and_leaves_the_barrier(void **state)
 {
     pmi *p = make(3);
 
@@ -311,16 +314,16 @@ static void who_has_gone_is_told_nothing_and_not_waited_for_twice(void **state)
 }
 
 /* At each allocation in turn: an error or a fault, and nothing lost. */
-static void want_of_memory_is_survived(void **state)
+static void missing_memory_is_an_error_reply(void **state)
 {
     LS_UNUSED(state);
     for (uint64_t n = 1; n < 20; n++) {
         pmi *p = NULL;
         ls_alloc_fail_at(n);
         if (pmi_create(JOB, 2, 2, "(vector,(0,1,2))", &p) == LS_OK) {
-            hear(p, 0, "cmd=init pmi_version=1 pmi_subversion=1\n");
-            hear(p, 0, "cmd=put key=a value=1\ncmd=barrier_in\n");
-            hear(p, 1, "cmd=barrier_in\ncmd=get key=a\n");
+            send(p, 0, "cmd=init pmi_version=1 pmi_subversion=1\n");
+            send(p, 0, "cmd=put key=a value=1\ncmd=barrier_in\n");
+            send(p, 1, "cmd=barrier_in\ncmd=get key=a\n");
         }
         ls_alloc_fail_at(0);
         pmi_destroy(p);
@@ -341,7 +344,7 @@ static pmi *make_node(int n_nodes)
     return p;
 }
 
-/* What a has to tell, in pieces of `most` bytes, is told to b; the number of pieces. */
+/* Passes the new keys of a to b in pieces of `most` bytes. Returns the number of pieces. */
 static int pass_keys(pmi *a, pmi *b, size_t most)
 {
     wire_writer w = {0};
@@ -358,7 +361,7 @@ static int pass_keys(pmi *a, pmi *b, size_t most)
     return n;
 }
 
-static void keys_of_one_node_are_known_on_the_others_behind_a_barrier(void **state)
+static void keys_of_one_node_are_known_on_others_after_a_barrier(void **state)
 {
     pmi *a = make_node(2);
     pmi *b = make_node(2);
@@ -377,7 +380,7 @@ static void keys_of_one_node_are_known_on_the_others_behind_a_barrier(void **sta
     assert_int_equal(pass_keys(a, b, 4096), 0);
     expect(b, 1, "cmd=get key=card1\n", "cmd=get_result rc=0 value=a = b\n");
     expect(b, 1, "cmd=get key=card0\n", "cmd=get_result rc=0 value=again\n");
-    assert_int_equal(pass_keys(b, a, 4096), 0); /* what it has heard it does not tell */
+    assert_int_equal(pass_keys(b, a, 4096), 0); /* keys of other nodes are not sent on */
     expect(a, 0, "", "");
     pmi_release_barrier(a);
     expect(a, 0, "", "cmd=barrier_out rc=0\n");
@@ -386,7 +389,7 @@ static void keys_of_one_node_are_known_on_the_others_behind_a_barrier(void **sta
     pmi_destroy(b);
 }
 
-static void many_keys_are_told_in_pieces(void **state)
+static void many_keys_are_sent_in_pieces(void **state)
 {
     pmi *a = make_node(2);
     pmi *b = make_node(2);
@@ -445,7 +448,7 @@ static ls_status learn(pmi *p, const char *key, size_t key_bytes, const char *va
     return st;
 }
 
-static void what_another_node_tells_is_looked_at(void **state)
+static void keys_of_another_node_are_validated(void **state)
 {
     static char much[PMI_LINE_MOST + 1];
     wire_reader half = wire_reader_over("\1\0\0\0k\7\0\0\0v", 10);
@@ -515,24 +518,24 @@ static void without_a_layout_there_is_no_such_key(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_whole_conversation),
-        cmocka_unit_test(one_rank_alone_passes_every_barrier),
-        cmocka_unit_test(other_versions_are_told_which_this_is),
+        cmocka_unit_test(client_gets_all_replies_of_a_session),
+        cmocka_unit_test(single_rank_passes_every_barrier),
+        cmocka_unit_test(other_versions_get_this_version),
         cmocka_unit_test(values_keep_spaces_and_equals_signs),
-        cmocka_unit_test(requests_that_cannot_be_met_say_why),
+        cmocka_unit_test(refused_requests_have_a_reason),
         cmocka_unit_test(starting_processes_is_refused_once),
-        cmocka_unit_test(an_abort_has_its_code_and_its_words),
-        cmocka_unit_test(what_is_no_pmi_ends_the_conversation),
-        cmocka_unit_test(lines_may_be_as_long_as_promised),
-        cmocka_unit_test(what_a_rank_leaves_is_bounded),
+        cmocka_unit_test(abort_has_code_and_message),
+        cmocka_unit_test(other_bytes_end_the_session),
+        cmocka_unit_test(lines_may_have_the_promised_length),
+        cmocka_unit_test(keys_of_a_rank_are_bounded),
         cmocka_unit_test(many_small_keys_are_bounded_too),
         cmocka_unit_test(replies_wait_until_the_last_is_sent),
-        cmocka_unit_test(who_has_gone_is_told_nothing_and_not_waited_for_twice),
-        cmocka_unit_test(want_of_memory_is_survived),
-        cmocka_unit_test(keys_of_one_node_are_known_on_the_others_behind_a_barrier),
-        cmocka_unit_test(many_keys_are_told_in_pieces),
+        cmocka_unit_test(ended_rank_gets_no_reply_and_leaves_the_barrier),
+        cmocka_unit_test(missing_memory_is_an_error_reply),
+        cmocka_unit_test(keys_of_one_node_are_known_on_others_after_a_barrier),
+        cmocka_unit_test(many_keys_are_sent_in_pieces),
         cmocka_unit_test(a_key_may_change_its_owner),
-        cmocka_unit_test(what_another_node_tells_is_looked_at),
+        cmocka_unit_test(keys_of_another_node_are_validated),
         cmocka_unit_test(a_layout_has_a_block_for_each_run_of_equal_nodes),
         cmocka_unit_test(without_a_layout_there_is_no_such_key),
     };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The PMI-1 that every rank is offered: with a shell for the client, and with programs that have no use for it. */
+/* PMI-1 of whole jobs: with a shell as the client, and with programs that do not use it. */
 #include "launch/job.h"
 
 #include "launch/process/program.h"
@@ -14,7 +14,7 @@ static job *start_shell(const char *n, const char *script)
 }
 
 /* The end of the process may be known before its last words are read. */
-static void an_abort_counts_though_the_rank_has_ended(void **state)
+static void abort_before_the_exit_of_the_rank_counts(void **state)
 {
     job *j = start_shell("2", "[ $RANK = 1 ] || exec sleep 100; "
                               "echo 'cmd=abort exitcode=9 message=no more cheese' >&$PMI_FD");
@@ -24,7 +24,7 @@ static void an_abort_counts_though_the_rank_has_ended(void **state)
     job_expect_failed_rank(j, 1, "ended the job with MPI_Abort, code 9: no more cheese\n");
 }
 
-static void rubbish_closes_the_connection_and_nothing_else(void **state)
+static void other_bytes_close_only_the_pmi_socket(void **state)
 {
     job *j = start_shell("2", "[ $RANK = 1 ] || head -c 1000000 /dev/zero >&$PMI_FD; echo done");
 
@@ -35,7 +35,7 @@ static void rubbish_closes_the_connection_and_nothing_else(void **state)
     job_expect(j, job_printed(j, 0, "rank 1| done\n"));
 }
 
-static void rubbish_within_mpi_is_a_failure(void **state)
+static void other_bytes_after_init_fail_the_rank(void **state)
 {
     job *j = start_shell("2", "[ $RANK = 1 ] || exec sleep 100; echo cmd=get_maxes >&$PMI_FD; "
                               "echo nonsense >&$PMI_FD; exec sleep 100");
@@ -46,7 +46,7 @@ static void rubbish_within_mpi_is_a_failure(void **state)
 }
 
 /* Requests before the replies to the earlier ones are read: all are answered. */
-static void a_hasty_client_gets_every_reply(void **state)
+static void client_that_sends_ahead_gets_every_reply(void **state)
 {
     job *j = start_shell("1", "(yes cmd=get_appnum | head -n 50000 >&$PMI_FD) & "
                               "head -n 50000 <&$PMI_FD | grep -c 'cmd=appnum rc=0 appnum=0'; wait");
@@ -57,15 +57,15 @@ static void a_hasty_client_gets_every_reply(void **state)
 }
 
 /* It cannot send more than the socket takes, and the others are served meanwhile. */
-static void a_rank_that_reads_no_replies_is_not_listened_to(void **state)
+static void rank_that_reads_no_replies_is_not_served(void **state)
 {
     job *j = start_shell("2", "if [ $RANK = 0 ]; then timeout 1 yes cmd=get_maxes >&$PMI_FD; "
                               "else echo cmd=get_appnum >&$PMI_FD; read -r line <&$PMI_FD; "
-                              "echo \"told $line\"; echo cmd=finalize >&$PMI_FD; fi; true");
+                              "echo \"got $line\"; echo cmd=finalize >&$PMI_FD; fi; true");
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_printed(j, 0, "told cmd=appnum rc=0 appnum=0\n"));
+    job_expect(j, job_printed(j, 0, "got cmd=appnum rc=0 appnum=0\n"));
     job_expect(j, !job_printed(j, 1, "lockstep"));
 }
 
@@ -86,7 +86,7 @@ static void only_the_rank_has_its_socket(void **state)
 
 /* --- several nodes --- */
 
-/* What follows is said to the agent, and what it answers becomes $line. */
+/* Sends its arguments to the agent; the reply is in $line. */
 #define ASK "ask() { echo \"$*\" >&$PMI_FD; read -r line <&$PMI_FD; }; "
 
 /* Two ranks on this node, one on another one. */
@@ -136,8 +136,8 @@ static void an_abort_on_one_node_ends_all(void **state)
     job_expect_gone(j);
 }
 
-/* The only rank of its node: its agent has nobody left when the others begin to wait. */
-static void a_node_without_mpi_is_not_waited_for(void **state)
+/* The only rank of its node: its agent has no rank left when the others begin to wait. */
+static void node_without_mpi_does_not_block_barriers(void **state)
 {
     job *j =
         start_nodes(ASK "[ $RANK = 2 ] && exit 0; ask cmd=init; sleep 0.3; ask cmd=barrier_in");
@@ -162,7 +162,7 @@ static void a_rank_that_leaves_mpi_on_one_node_is_not_waited_for_on_the_other(vo
 }
 
 /* Ours has a better family to believe. */
-static void our_own_programs_do_not_mind(void **state)
+static void lockstep_programs_ignore_pmi(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", LOCKSTEP_BIN "/message_passing"), NULL);
 
@@ -173,7 +173,7 @@ static void our_own_programs_do_not_mind(void **state)
 
 /* --- Open MPI, whose programs do not speak it --- */
 
-static void a_program_of_open_mpi_is_told_by_its_libraries(void **state)
+static void open_mpi_program_is_recognized_by_its_libraries(void **state)
 {
     LS_UNUSED(state);
     assert_true(program_needs(OPEN_MPI_PROGRAM, "libmpi.so."));
@@ -186,7 +186,7 @@ static void a_program_of_open_mpi_is_told_by_its_libraries(void **state)
     assert_false(program_needs(__FILE__, "libc.so."));
 }
 
-static void ranks_of_open_mpi_come_with_a_word_of_warning(void **state)
+static void open_mpi_program_causes_a_warning(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", OPEN_MPI_PROGRAM), NULL);
 
@@ -211,19 +211,19 @@ static void ranks_of_open_mpi_come_with_a_word_of_warning(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(an_abort_counts_though_the_rank_has_ended),
-        test(rubbish_closes_the_connection_and_nothing_else),
-        test(rubbish_within_mpi_is_a_failure),
-        test(a_hasty_client_gets_every_reply),
-        test(a_rank_that_reads_no_replies_is_not_listened_to),
+        test(abort_before_the_exit_of_the_rank_counts),
+        test(other_bytes_close_only_the_pmi_socket),
+        test(other_bytes_after_init_fail_the_rank),
+        test(client_that_sends_ahead_gets_every_reply),
+        test(rank_that_reads_no_replies_is_not_served),
         test(only_the_rank_has_its_socket),
         test(ranks_of_several_nodes_read_each_others_keys),
         test(an_abort_on_one_node_ends_all),
-        test(a_node_without_mpi_is_not_waited_for),
+        test(node_without_mpi_does_not_block_barriers),
         test(a_rank_that_leaves_mpi_on_one_node_is_not_waited_for_on_the_other),
-        test(our_own_programs_do_not_mind),
-        test(a_program_of_open_mpi_is_told_by_its_libraries),
-        test(ranks_of_open_mpi_come_with_a_word_of_warning),
+        test(lockstep_programs_ignore_pmi),
+        test(open_mpi_program_is_recognized_by_its_libraries),
+        test(open_mpi_program_causes_a_warning),
     };
 
     return cmocka_run_group_tests_name("launch pmi ranks", tests, NULL, NULL);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The environment of a rank: identities, defaults, and values of the user. */
 #include "base/unit.h"
 
 #include "base/process_id.h"
@@ -60,7 +61,7 @@ static bool has(char *const *env, const char *entry)
 
 #define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-static void all_families_tell_the_same_place(void **state)
+static void all_families_name_the_same_rank(void **state)
 {
     static const char *const wanted[] = {
         "LOCKSTEP_RANK=5",
@@ -110,7 +111,7 @@ static void all_families_tell_the_same_place(void **state)
     rank_env_free(env);
 }
 
-/* By it anybody can tell later whether the job lives. */
+/* It shows later whether the job still runs. */
 static void ranks_name_the_agent_that_started_them(void **state)
 {
     char **env = make(LIST("LOCKSTEP_AGENT_PROCESS=1.2.3"), &place);
@@ -127,7 +128,7 @@ static void ranks_name_the_agent_that_started_them(void **state)
     rank_env_free(env);
 }
 
-static void every_name_stands_there_once(void **state)
+static void every_variable_is_set_once(void **state)
 {
     char **env = make(LIST("RANK=0", "RANK=1", "MASTER_ADDR=x", "LOCKSTEP_RANK=7", "A=1",
                            "LOCKSTEP_STORE=tcp://other", "TORCHELASTIC_RUN_ID=none"),
@@ -185,7 +186,7 @@ static void identities_of_other_launchers_are_removed(void **state)
     rank_env_free(env);
 }
 
-static void what_only_looks_like_an_identity_stays(void **state)
+static void similar_names_are_inherited(void **state)
 {
     const char *const kept[] = {"SLURM_JOB_ID=4",
                                 "SLURM_CPUS_PER_TASK=2",
@@ -207,7 +208,7 @@ static void what_only_looks_like_an_identity_stays(void **state)
     rank_env_free(env);
 }
 
-static void the_users_own_values_win_where_they_are_choices(void **state)
+static void values_of_the_user_win_over_defaults(void **state)
 {
     char **env = make(LIST("OMP_NUM_THREADS=2", "PYTHONUNBUFFERED=", "NCCL_ASYNC_ERROR_HANDLING=0",
                            "TORCH_NCCL_ASYNC_ERROR_HANDLING=3"),
@@ -251,7 +252,7 @@ static void threads_sleep_where_they_outnumber_the_cores(void **state)
     }
 }
 
-static void what_there_is_none_of_is_not_named(void **state)
+static void missing_descriptors_have_no_variable(void **state)
 {
     rank_place p = place;
     char **env;
@@ -309,7 +310,7 @@ static void a_virtual_local_rank_is_0_with_a_device_of_its_own(void **state)
 }
 
 /* The place of another launcher's rank, with its socket, gives way to ours. */
-static void pmi_is_told_where_there_is_a_socket_for_it(void **state)
+static void pmi_variables_are_set_only_with_a_socket(void **state)
 {
     static const char *const wanted[] = {"PMI_FD=13", "PMI_RANK=5", "PMI_SIZE=8",
                                          "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=4"};
@@ -342,8 +343,8 @@ static void long_values_are_not_cut(void **state)
     rank_env_free(env);
 }
 
-/* Its number in the namespace is known only there; its children inherit the words, but are somebody else. */
-static void an_isolated_rank_learns_its_number_outside(void **state)
+/* The inner pid is known only in the namespace. Children inherit the variable, but not the pid. */
+static void isolated_rank_gets_its_outer_pid(void **state)
 {
     rank_place isolated = place;
     char wanted[64];
@@ -368,19 +369,19 @@ static void an_isolated_rank_learns_its_number_outside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_families_tell_the_same_place),
+        cmocka_unit_test(all_families_name_the_same_rank),
         cmocka_unit_test(ranks_name_the_agent_that_started_them),
-        cmocka_unit_test(every_name_stands_there_once),
+        cmocka_unit_test(every_variable_is_set_once),
         cmocka_unit_test(identities_of_other_launchers_are_removed),
-        cmocka_unit_test(what_only_looks_like_an_identity_stays),
-        cmocka_unit_test(the_users_own_values_win_where_they_are_choices),
+        cmocka_unit_test(similar_names_are_inherited),
+        cmocka_unit_test(values_of_the_user_win_over_defaults),
         cmocka_unit_test(threads_sleep_where_they_outnumber_the_cores),
-        cmocka_unit_test(what_there_is_none_of_is_not_named),
+        cmocka_unit_test(missing_descriptors_have_no_variable),
         cmocka_unit_test(an_error_file_is_named_and_replaces_an_inherited_one),
         cmocka_unit_test(a_virtual_local_rank_is_0_with_a_device_of_its_own),
-        cmocka_unit_test(pmi_is_told_where_there_is_a_socket_for_it),
+        cmocka_unit_test(pmi_variables_are_set_only_with_a_socket),
         cmocka_unit_test(long_values_are_not_cut),
-        cmocka_unit_test(an_isolated_rank_learns_its_number_outside),
+        cmocka_unit_test(isolated_rank_gets_its_outer_pid),
     };
 
     return cmocka_run_group_tests_name("launch rank_env", tests, NULL, NULL);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a job that is left alone does: exit codes, whole lines, stdin, environment, jobs beside and inside each other. */
+/*
+ * Jobs without interference: exit codes, whole lines, stdin, environment, concurrent and nested
+ * jobs.
+ */
 #include "launch/job.h"
 
 #include <netinet/in.h>
@@ -17,7 +20,7 @@ static job *run(const char *n, const char *role, const char *a, const char *b)
     return job_start(JOB_LIST(JOB_TOOL, "run", "--nproc-per-node", n, JOB_ACTOR, role, a, b), NULL);
 }
 
-static void a_good_job_ends_with_0_and_says_nothing(void **state)
+static void successful_job_exits_with_0_and_prints_nothing(void **state)
 {
     job *j = run("3", "exit", "0", NULL);
 
@@ -83,21 +86,21 @@ static void a_program_of_this_folder_is_suggested(void **state)
     job_expect(j, job_printed(j, 1, "it is in this folder: ./program_here"));
 }
 
-static void ranks_may_speak_in_secret(void **state)
+static void ranks_can_encrypt_their_traffic(void **state)
 {
     LS_UNUSED(state);
     for (int i = 0; i < 2; i++) {
         static const char *const modes[] = {"mac", "encrypt"};
         char setting[64];
-        char said[64];
+        char line[64];
         job *j;
 
         text_format(setting, sizeof(setting), "LOCKSTEP_SECURITY=%s", modes[i]);
-        text_format(said, sizeof(said), "with rank 0 over tcp, security %s", modes[i]);
+        text_format(line, sizeof(line), "with rank 0 over tcp, security %s", modes[i]);
         j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", JOB_ACTOR, "steps", "3"),
                       JOB_LIST("LOCKSTEP_TRANSPORT=tcp", "LOCKSTEP_LOG=native=debug", setting));
         job_expect_code(j, 0);
-        job_expect(j, job_printed(j, 1, said));
+        job_expect(j, job_printed(j, 1, line));
         job_expect_gone(j);
         job_clean_up(NULL);
     }
@@ -108,7 +111,7 @@ static void ranks_may_speak_in_secret(void **state)
 
 /* --- lines --- */
 
-/* Each line must be one that its rank wrote, whole, and a rank's lines of one pipe in their order. */
+/* Each line must be a whole line of its rank, and the lines of one pipe in their order. */
 static int check_lines(job *j, const text_buf *printed, int n_ranks, int parity)
 {
     const char *line = text_str(printed);
@@ -165,7 +168,7 @@ static void prefixes_can_be_left_out_and_one_rank_has_none(void **state)
 }
 
 /* A megabyte stays in the queue, more in the pipes; the reader gets all of it in the end. */
-static void a_reader_that_takes_its_time_gets_everything(void **state)
+static void slow_reader_gets_everything(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c",
                                 "head -c 3000000 /dev/zero | tr '\\0' 'x' | fold -w 99; echo; "
@@ -174,7 +177,7 @@ static void a_reader_that_takes_its_time_gets_everything(void **state)
     const int out = j->out_fd;
 
     LS_UNUSED(state);
-    j->out_fd = -1; /* nobody reads it */
+    j->out_fd = -1; /* it is not read */
     job_read_output(j, 300);
     job_expect(j, !j->has_ended);
     j->out_fd = out;
@@ -184,7 +187,7 @@ static void a_reader_that_takes_its_time_gets_everything(void **state)
 }
 
 /* ... and meanwhile the job is watched over. */
-static void a_death_is_handled_while_nobody_reads(void **state)
+static void rank_failure_is_handled_while_output_is_not_read(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c",
                                 "if [ $RANK = 0 ]; then yes; else sleep 0.3; exit 5; fi"),
@@ -201,7 +204,7 @@ static void a_death_is_handled_while_nobody_reads(void **state)
     job_expect_code(j, 5);
 }
 
-static void a_reader_that_goes_ends_the_job(void **state)
+static void closed_reader_ends_the_job(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "yes"), NULL);
 
@@ -251,7 +254,7 @@ static void ranks_end_in_good_order_where_stdout_is_full(void **state)
 
 /* --- terminals --- */
 
-static void a_terminal_gets_colours_and_only_rank_0_hears_of_it(void **state)
+static void terminal_gets_colours_and_only_rank_0_has_its_width(void **state)
 {
     job *j = job_start_on_terminal(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--no-fold", "sh", "-c",
                                             "echo \"[$LOCKSTEP_TTY]\"; printf '\\r50%%'"),
@@ -264,7 +267,7 @@ static void a_terminal_gets_colours_and_only_rank_0_hears_of_it(void **state)
     job_expect(j, job_printed(j, 0, "\x1b[33mrank 1|\x1b[0m 50%\r\n"));
 }
 
-/* Ctrl-S stops the output, not the launcher: a death is handled, and all is printed after Ctrl-Q. */
+/* Ctrl-S stops the output only: a failure is handled, and all is printed after Ctrl-Q. */
 static void a_stopped_terminal_does_not_stop_the_launcher(void **state)
 {
     job *j = job_start_on_terminal(JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c",
@@ -301,7 +304,7 @@ static void stdin_reaches_rank_0_only(void **state)
     job_expect(j, job_printed(j, 0, "rank 0| rank 0 has read 2 lines\n"));
 }
 
-static void ranks_know_their_place_and_nobody_elses(void **state)
+static void ranks_have_their_own_identity_only(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--store=none", "--master-port", "4567",
                                 "--role", "trainer", "--rdzv_id=run7", JOB_ACTOR, "environment"),
@@ -368,7 +371,10 @@ static void expect_store(long port)
     close(fd);
 }
 
-/* From before the first rank starts until the agent's end, and no longer, even when that is a SIGKILL. */
+/*
+ * From before the first rank starts until the agent's end, and no longer, even when that is a
+ * SIGKILL.
+ */
 static void the_agent_holds_the_stores_port(void **state)
 {
     job *j = job_start(
@@ -388,7 +394,7 @@ static void the_agent_holds_the_stores_port(void **state)
     close(fd);
 }
 
-static void missing_streams_are_no_danger(void **state)
+static void missing_streams_do_no_harm(void **state)
 {
     job *j = job_start(
         JOB_LIST("sh", "-c", "exec " JOB_TOOL " run -n 2 " JOB_ACTOR " steps 20 <&- >&-"), NULL);
@@ -431,7 +437,7 @@ static void a_rank_holds_no_descriptors_of_the_agent(void **state)
 
 /* --- jobs beside and inside each other --- */
 
-static void two_jobs_do_not_meet(void **state)
+static void two_jobs_are_independent(void **state)
 {
     job *a = run("2", "steps", "300", NULL);
     job *b = run("3", "steps", "300", NULL);
@@ -443,7 +449,7 @@ static void two_jobs_do_not_meet(void **state)
     job_expect(b, job_printed(b, 0, "rank 2| sum "));
 }
 
-static void a_job_in_a_job_is_its_own(void **state)
+static void nested_job_is_independent(void **state)
 {
     job *j = job_start(
         JOB_LIST(JOB_TOOL, "run", "-n", "2", JOB_TOOL, "run", "-n", "2", JOB_ACTOR, "steps", "50"),
@@ -533,29 +539,29 @@ static void idle_ranks_that_do_not_wait_elsewhere_are_left_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(a_good_job_ends_with_0_and_says_nothing),
+        test(successful_job_exits_with_0_and_prints_nothing),
         test(the_first_failures_code_is_the_jobs),
         test(a_failure_is_reported_with_rank_pid_and_reason),
         test(a_program_that_cannot_be_run_is_named),
-        test(ranks_may_speak_in_secret),
+        test(ranks_can_encrypt_their_traffic),
         test(a_program_of_this_folder_is_suggested),
         test(eight_writers_of_random_pieces_give_whole_lines),
         test(prefixes_can_be_left_out_and_one_rank_has_none),
-        test(a_reader_that_takes_its_time_gets_everything),
-        test(a_death_is_handled_while_nobody_reads),
-        test(a_reader_that_goes_ends_the_job),
+        test(slow_reader_gets_everything),
+        test(rank_failure_is_handled_while_output_is_not_read),
+        test(closed_reader_ends_the_job),
         test(a_full_disk_behind_stdout_is_an_error_that_is_named),
         test(ranks_end_in_good_order_where_stdout_is_full),
-        test(a_terminal_gets_colours_and_only_rank_0_hears_of_it),
+        test(terminal_gets_colours_and_only_rank_0_has_its_width),
         test(a_stopped_terminal_does_not_stop_the_launcher),
         test(stdin_reaches_rank_0_only),
-        test(ranks_know_their_place_and_nobody_elses),
+        test(ranks_have_their_own_identity_only),
         test(the_agent_holds_the_stores_port),
-        test(missing_streams_are_no_danger),
+        test(missing_streams_do_no_harm),
         test(many_ranks_need_more_descriptors_than_users_have),
         test(a_rank_holds_no_descriptors_of_the_agent),
-        test(two_jobs_do_not_meet),
-        test(a_job_in_a_job_is_its_own),
+        test(two_jobs_are_independent),
+        test(nested_job_is_independent),
         test(rank_that_waits_at_an_address_of_its_own_is_named),
         test(child_of_rank_0_that_waits_elsewhere_is_seen),
         test(idle_ranks_that_do_not_wait_elsewhere_are_left_alone),

@@ -24,8 +24,10 @@ static job *start_role(const char *grace, const char *role, const char *argument
 
 /* --- ranks that are stopped and need not be --- */
 
-/* Rank 1 is a shell that stops itself before or after its part in the job; a line names it, and
- * then it goes on. */
+/*
+ * Rank 1 is a shell that stops itself before or after its part in the job; a line names it, and
+ * then it goes on.
+ */
 static void expect_stopped_rank_named(const char *script, const char *line)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "sh", "-c", script),
@@ -58,9 +60,11 @@ static void a_rank_stopped_in_a_program_without_groups_is_named_by_the_launcher(
     expect_stopped_rank_named(STOP "true", "rank 1 has been stopped for ");
 }
 
-/* The hub is stopped with its process, and cannot name the stopped rank: the rank that waits names
- * the hub. */
-static void a_stopped_launcher_is_named_and_the_job_goes_on(void **state)
+/*
+ * The hub is stopped with its process, and cannot name the stopped rank: the rank that waits names
+ * the hub.
+ */
+static void stopped_launcher_is_named_and_the_job_continues(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_ACTOR, "spawn", "2", "steps", "400", "2"),
                        JOB_LIST("LOCKSTEP_LATE_MS=300"));
@@ -81,7 +85,7 @@ static void a_stopped_launcher_is_named_and_the_job_goes_on(void **state)
 
 /* --- the job is asked to end --- */
 
-static void an_ended_job_says_by_which_signal(void **state)
+static void ended_job_names_the_signal(void **state)
 {
     static const struct {
         int number;
@@ -207,7 +211,7 @@ static void ctrl_z_stops_all_and_fg_continues_without_alarm(void **state)
 
 /* --- one rank stands still --- */
 
-static void a_stopped_rank_is_named_and_goes_on_with_the_same_bits(void **state)
+static void stopped_rank_is_named_and_continues_with_the_same_bits(void **state)
 {
     char sums[2][64];
 
@@ -220,11 +224,11 @@ static void a_stopped_rank_is_named_and_goes_on_with_the_same_bits(void **state)
         job_await_text(j, 0, "step 100\n");
         if (round == 0) {
             const pid_t pid = job_find(j, JOB_RANK, 1);
-            char told[64];
+            char line[64];
 
-            text_format(told, sizeof(told), "not arrived 1 (pid %d, stopped", (int)pid);
+            text_format(line, sizeof(line), "not arrived 1 (pid %d, stopped", (int)pid);
             assert_int_equal(kill(pid, SIGSTOP), 0);
-            job_await_text(j, 1, told);
+            job_await_text(j, 1, line);
             job_expect(j, job_printed(j, 1, "lockstep: all_reduce #"));
             assert_int_equal(kill(pid, SIGCONT), 0);
         }
@@ -261,15 +265,15 @@ int main(void)
         test(a_rank_stopped_before_it_joins_is_named_by_those_that_join),
         test(a_rank_stopped_after_it_has_left_is_named_by_the_launcher),
         test(a_rank_stopped_in_a_program_without_groups_is_named_by_the_launcher),
-        test(a_stopped_launcher_is_named_and_the_job_goes_on),
-        test(an_ended_job_says_by_which_signal),
+        test(stopped_launcher_is_named_and_the_job_continues),
+        test(ended_job_names_the_signal),
         test(ranks_that_do_not_end_in_time_are_named_and_killed),
         test(a_second_signal_kills_at_once),
         test(a_stopped_rank_can_be_ended),
         test(a_stopped_shim_still_serves),
         test(signals_of_the_users_own_are_passed_on),
         test(ctrl_z_stops_all_and_fg_continues_without_alarm),
-        test(a_stopped_rank_is_named_and_goes_on_with_the_same_bits),
+        test(stopped_rank_is_named_and_continues_with_the_same_bits),
         test(a_rank_that_stays_stopped_is_ended_at_the_operations_timeout),
     };
 
