@@ -73,19 +73,19 @@ void hosts_check_wait_for(run_host *host)
     poller_timer_set(host->run->loop, &host->limit, ls_now_ms() + limit_ms, on_timeout, host);
 }
 
-/* `why` is the text of ssh or srun, followed by the starter's advice in parentheses. */
+/* `why` is the text of ssh or srun, followed by "; fix: " and the starter's fix. */
 static void add_unstarted(const struct hosts_check_run *run, int i, const char *why)
 {
-    const char *advice = starter_fix(run->starter, i);
-    const size_t n_advice = strlen(advice);
+    const char *fix = starter_fix(run->starter, i);
+    const size_t n_fix = strlen("; fix: ") + strlen(fix);
     const size_t n = strlen(why);
     char what[LS_ERROR_BYTES];
 
     text_format(what, sizeof(what), "%s", why);
-    if (n_advice > 0 && n > n_advice + 3 && n < sizeof(what))
-        what[n - n_advice - 3] = 0; /* " (" and ")" */
+    if (fix[0] != 0 && n > n_fix && n < sizeof(what))
+        what[n - n_fix] = 0;
     finding_add(&run->out->hosts[i].found, FINDING_HOST_UNSTARTED_KIND, FINDING_ERROR,
-                n_advice > 0 ? advice : "lockstep check   # on that host",
+                fix[0] != 0 ? fix : "lockstep check   # on that host",
                 "the agent could not be started: %s", what);
 }
 

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * build_id.c - finds the linker's build id among the notes of the running program. Called by the
+ * check of several hosts, which compares builds.
+ */
 #include "launch/build_id.h"
 
 #include "base/text.h"
@@ -12,7 +16,7 @@ typedef struct found_id {
     size_t n;
 } found_id;
 
-/* Notes stand behind each other: sizes, type, name, content, the latter two padded to 4 bytes. */
+/* Notes follow each other: sizes, type, name, content; name and content are padded to 4 bytes. */
 static void look_through(const char *at, size_t bytes, const found_id *out)
 {
     ElfW(Nhdr) note;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * build_id.h - which build of this program runs: the linker's hash of it, for comparing two machines.
+ * build_id.h - the build id of the running program (the linker's hash), which identifies the build.
  */
 #ifndef LS_LAUNCH_BUILD_ID_H
 #define LS_LAUNCH_BUILD_ID_H
@@ -9,7 +9,7 @@
 
 #define BUILD_ID_TEXT_MAX 68
 
-/* Hexadecimal digits, into buf, which it returns; "unknown" when it was linked without one. */
+/* Writes hexadecimal digits into buf and returns it; "unknown" if the program has no build id. */
 const char *build_id_text(char *buf, size_t n);
 
 #endif

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * signal_list.c - parses lists of signals that stop a job. Called by the flags of `lockstep run`.
+ */
 #include "launch/launch.h"
 
 #include <signal.h>
 #include <string.h>
 
-/* Those that can ask a job to end. The others mean something else to the agent, or cannot be taken. */
+/* Signals that may stop a job. The agent uses the others itself, or cannot catch them. */
 static const struct {
     const char *name;
     int number;

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spawn.c - ls_spawn(): an agent in the calling process whose ranks run a function instead of a
+ * program. Called by users' programs and by `lockstep bench`.
+ */
 #include "launch/launch.h"
 
 #include "base/options.h"
@@ -9,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the nodes of one ls_spawn() meet. */
+/* The rendezvous of one ls_spawn() on several nodes. */
 typedef struct spawn_nodes {
     agent_nodes nodes;
     net_key key;
@@ -21,7 +25,7 @@ static ls_status check_nodes(const ls_spawn_options *o, int n)
     if (o->node < 0 || o->node >= o->nodes)
         return ls_fail(LS_EINVAL, "node %d of %d: 0 to %d", o->node, o->nodes, o->nodes - 1);
     if (o->per_node != NULL && o->per_node[o->node] != n)
-        return ls_fail(LS_EINVAL, "%d rank%s here, but the list says %d for node %d", n,
+        return ls_fail(LS_EINVAL, "%d rank%s here, but per_node has %d for node %d", n,
                        text_plural(n), o->per_node[o->node], o->node);
     return LS_OK;
 }
@@ -35,8 +39,9 @@ static ls_status find_nodes(const ls_spawn_options *o, spawn_nodes *where, agent
     int64_t number = ENDPOINT_PORT;
 
     if (host == NULL)
-        return ls_fail(LS_EINVAL, "which machine is node 0? Give its name or address on every node "
-                                  "(--master HOST[:PORT], or MASTER_ADDR and MASTER_PORT)");
+        return ls_fail(LS_EINVAL,
+                       "the machine of node 0 is unknown; fix: pass --master HOST[:PORT] "
+                       "on every node, or set MASTER_ADDR and MASTER_PORT");
     if (port != NULL)
         LS_TRY(text_parse_int(port, "MASTER_PORT", 1, 65535, &number));
     LS_TRY(endpoint_format(host, (int)number, "the name of node 0", where->head));
@@ -65,16 +70,15 @@ ls_status ls_spawn(ls_spawn_fn fn, int n, void *arg, const ls_spawn_options *opt
         return ls_fail(LS_EINVAL, "ls_spawn needs a function and at least one rank, not %d", n);
     if (process_count_threads() > 1)
         return ls_fail(LS_EINVAL,
-                       "ls_spawn needs a process with one thread, this one has %d: call it before "
-                       "anything that "
-                       "starts threads (OpenMP, a device)",
+                       "ls_spawn needs a process with one thread, this one has %d; fix: call it "
+                       "before anything starts threads (OpenMP, a device)",
                        process_count_threads());
     spec.grace_ms = options.grace_ms > 0 ? options.grace_ms : 10000;
     if (options.nodes > 1) {
         LS_TRY(check_nodes(&options, n));
         LS_TRY(find_nodes(&options, &where, &spec));
     }
-    (void)fflush(NULL); /* or each child would print what is buffered now */
+    (void)fflush(NULL); /* or each child would print the buffered output, too */
     st = agent_run(&spec, &result);
     net_key_wipe(&where.key);
     LS_TRY(st);

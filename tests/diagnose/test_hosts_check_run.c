@@ -78,11 +78,11 @@ static void hosts_that_do_not_start_hide_nothing_of_the_others(void **state)
     job_expect_code(j, 1);
     job_expect(j, found(j, "127.0.0.4",
                         "error    host-unstarted: the agent could not be started: nobody@b: "
-                        "Permission denied (publickey).\n"));
-    job_expect(j, found(j, "127.0.0.4", "fix: ssh-copy-id 127.0.0.4 lets you in"));
+                        "Permission denied (publickey)\n"));
+    job_expect(j, found(j, "127.0.0.4", "fix: ssh-copy-id 127.0.0.4 (login without"));
     job_expect(j, found(j, "127.0.0.5", "it has Lockstep 0.0.1"));
     job_expect(j, found(j, "127.0.0.6",
-                        "host-lost: agent lost: ssh to it exited with "
+                        "host-lost: agent lost: ssh exited with "
                         "code 9: the cable was pulled"));
     job_expect(j, job_printed(j, 0, "\n1 of 4 hosts: 3 errors"));
     job_expect(j, !job_printed(j, 0, "  ok "));

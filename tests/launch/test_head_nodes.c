@@ -43,14 +43,14 @@ static void nodes_that_are_lost_alike_are_one_report(void **state)
     leave(&s->fakes[1]);
     leave(&s->fakes[2]);
     until(s, find_node(s, 1) == NULL && find_node(s, 2) == NULL);
-    assert_true(head_explain_loss(s->head, 2, "ssh to it was killed\x1b[m"));
+    assert_true(head_explain_loss(s->head, 2, "ssh was killed\x1b[m"));
     assert_false(head_explain_loss(s->head, 3, "it is there"));
     node_of(s, 3)->link.received_ms -= NODE_SILENCE_MS;
     until(s, s->fakes[3].n_ended == 1);
     say_finished(&s->fakes[0], 1, true);
     expect_over(s, 1, 1,
                 "nodes 1-2 (host[1-2]) with ranks 2-5 were lost: connection closed\n"
-                "  host host2: ssh to it was killed?[m\n"
+                "  host host2: ssh was killed?[m\n"
                 "  last lines of host2:\n"
                 "  | node 2, at most 10 lines\n"
                 "  then node 3 (host3) with ranks 6-7 was lost: no heartbeat for 5 s\n");

@@ -109,19 +109,19 @@ static void a_host_that_comes_again_adds_its_slots(void **state)
 static void a_wrong_host_is_named_with_its_place(void **state)
 {
     (void)state;
-    assert_bad_hosts("", "-H, position 1: no host; write host:slots,host:slots");
-    assert_bad_hosts("a:8,,b", "-H, position 5: no host");
-    assert_bad_hosts("a,", "-H, position 3: no host");
-    assert_bad_hosts("a:8,b:", "-H, position 5: \"b:\": behind the colon stands a number");
+    assert_bad_hosts("", "-H, position 1: empty host name; write host:slots,host:slots");
+    assert_bad_hosts("a:8,,b", "-H, position 5: empty host name");
+    assert_bad_hosts("a,", "-H, position 3: empty host name");
+    assert_bad_hosts("a:8,b:", "-H, position 5: \"b:\": after the colon write a number");
     assert_bad_hosts("a:0", "a number of slots from 1 to 65536");
     assert_bad_hosts("a:65537", "a number of slots from 1 to 65536");
     assert_bad_hosts("a:99999999999999999999", "a number of slots from 1 to 65536");
     assert_bad_hosts("a:8x", "a number of slots from 1 to 65536");
-    assert_bad_hosts("a:65536,a", "65537 slots on \"a\", where there are at most 65536");
+    assert_bad_hosts("a:65536,a", "65537 slots on \"a\", more than the maximum of 65536");
     assert_bad_hosts("2001:db8::1", "is an IPv6 address; write it in brackets");
-    assert_bad_hosts("[::1", "is no host");
-    assert_bad_hosts("[a]:2", "is no host");
-    assert_bad_hosts("[::1]2", "is no host");
+    assert_bad_hosts("[::1", "is not a host");
+    assert_bad_hosts("[a]:2", "is not a host");
+    assert_bad_hosts("[::1]2", "is not a host");
 }
 
 static void nothing_but_a_name_reaches_ssh(void **state)
@@ -169,7 +169,7 @@ static void nothing_but_a_name_reaches_ssh(void **state)
         assert_bad_hosts(bad[i], "-H, position 1: ");
     memset(longest, 'a', sizeof(longest));
     longest[HOSTLIST_NAME_MAX + 1] = 0;
-    assert_bad_hosts(longest, "is no host");
+    assert_bad_hosts(longest, "is not a host");
     longest[HOSTLIST_NAME_MAX] = 0;
     assert_hosts(longest, longest);
 }
@@ -192,7 +192,7 @@ static void lines_of_one_host_add_up_to_max_slots(void **state)
     assert_file("a\nb\na\na\n", "a:3 b");
     assert_file("a slots=2\na slots=2 max_slots=4\n", "a:4");
     assert_bad_file("a slots=3\na slots=2 max_slots=4\n",
-                    "hosts, line 2: 5 slots on \"a\", where there are at most 4");
+                    "hosts, line 2: 5 slots on \"a\", more than the maximum of 4");
 }
 
 static void a_wrong_line_is_named(void **state)
@@ -201,23 +201,23 @@ static void a_wrong_line_is_named(void **state)
     hostlist list;
 
     (void)state;
-    assert_bad_file("", "hosts: no host in it; write one a line, as \"host slots=8\"");
-    assert_bad_file("# nothing\n", "no host in it");
+    assert_bad_file("", "hosts: no hosts; write one per line, as \"host slots=8\"");
+    assert_bad_file("# nothing\n", "no hosts; write");
     assert_bad_file("a\nb slots=x\n",
-                    "hosts, line 2: behind slots stands = and a number from 1 to 65536");
-    assert_bad_file("a slots\n", "behind slots stands =");
-    assert_bad_file("a slots=\n", "behind slots stands =");
-    assert_bad_file("a slots=0\n", "behind slots stands =");
-    assert_bad_file("a slots=4x\n", "behind slots stands =");
-    assert_bad_file("a slots==4\n", "behind slots stands =");
-    assert_bad_file("a max_slots=-1\n", "behind max_slots stands =");
+                    "hosts, line 2: after slots write = and a number from 1 to 65536");
+    assert_bad_file("a slots\n", "after slots write =");
+    assert_bad_file("a slots=\n", "after slots write =");
+    assert_bad_file("a slots=0\n", "after slots write =");
+    assert_bad_file("a slots=4x\n", "after slots write =");
+    assert_bad_file("a slots==4\n", "after slots write =");
+    assert_bad_file("a max_slots=-1\n", "after max_slots write =");
     assert_bad_file("a sockets=2\n",
-                    "\"sockets\" is not known; behind a host stand slots=N and max_slots=N");
-    assert_bad_file("a b\n", "\"b\" is not known");
-    assert_bad_file("-oX\n", "\"-oX\" is no host");
-    assert_bad_file("=4\n", "\"=\" is no host");
+                    "unknown setting \"sockets\"; after a host write slots=N or max_slots=N");
+    assert_bad_file("a b\n", "unknown setting \"b\"");
+    assert_bad_file("-oX\n", "\"-oX\" is not a host");
+    assert_bad_file("=4\n", "\"=\" is not a host");
     assert_status(hostlist_parse_file(with_zero, sizeof(with_zero) - 1, "hosts", &list), LS_EINVAL);
-    assert_last_error("hosts, line 1: \"a?b\" is no host");
+    assert_last_error("hosts, line 1: \"a?b\" is not a host");
 }
 
 static void a_file_is_read_from_the_disk(void **state)
@@ -283,22 +283,22 @@ static void counts_are_given_to_the_nodes(void **state)
 static void a_wrong_node_list_is_named_with_its_place(void **state)
 {
     (void)state;
-    assert_bad_slurm("", NULL, "node list, position 1: no host's name");
-    assert_bad_slurm("a,,b", NULL, "node list, position 3: no host's name");
-    assert_bad_slurm("a[1-2]-ib", NULL, "position 7: text behind the last bracket");
+    assert_bad_slurm("", NULL, "node list, position 1: not a host name");
+    assert_bad_slurm("a,,b", NULL, "node list, position 3: not a host name");
+    assert_bad_slurm("a[1-2]-ib", NULL, "position 7: text after the last bracket");
     assert_bad_slurm("a[1-2", NULL, "position 6: this bracket is not closed");
-    assert_bad_slurm("a[]", NULL, "position 3: in brackets stand numbers and ranges, as [01-03,7]");
-    assert_bad_slurm("a[x]", NULL, "position 3: in brackets stand");
-    assert_bad_slurm("a[1,]", NULL, "position 5: in brackets stand");
-    assert_bad_slurm("a[1-]", NULL, "position 5: a range needs a number behind the \"-\"");
-    assert_bad_slurm("a[2-1]", NULL, "position 3: this range runs backwards");
+    assert_bad_slurm("a[]", NULL, "position 3: brackets hold numbers and ranges, as [01-03,7]");
+    assert_bad_slurm("a[x]", NULL, "position 3: brackets hold");
+    assert_bad_slurm("a[1,]", NULL, "position 5: brackets hold");
+    assert_bad_slurm("a[1-]", NULL, "position 5: a range needs a number after the \"-\"");
+    assert_bad_slurm("a[2-1]", NULL, "position 3: the range ends before its start");
     assert_bad_slurm("a[1-2x]", NULL, "position 6: this bracket is not closed");
-    assert_bad_slurm("a]", NULL, "position 2: a \"]\" without its \"[\"");
+    assert_bad_slurm("a]", NULL, "position 2: a \"]\" without a \"[\"");
     assert_bad_slurm("a[1[2]]", NULL, "position 4: this bracket is not closed");
-    assert_bad_slurm("b,-a[1-2]", NULL, "position 3: no host's name");
-    assert_bad_slurm("a b", NULL, "no host's name");
+    assert_bad_slurm("b,-a[1-2]", NULL, "position 3: not a host name");
+    assert_bad_slurm("a b", NULL, "not a host name");
     assert_bad_slurm("a[1][1][1][1][1][1][1][1][1]", NULL, "more than 8 brackets");
-    assert_bad_slurm("a[1234567890123456789]", NULL, "in brackets stand numbers");
+    assert_bad_slurm("a[1234567890123456789]", NULL, "brackets hold numbers");
     assert_bad_slurm("a[1-9999999999999999999]", NULL, "a range needs a number");
 }
 

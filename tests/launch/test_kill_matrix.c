@@ -225,9 +225,9 @@ static void write_end(const cell *c, char *buf, size_t n)
 {
     if (c->row->part == PART_AGENT)
         text_format(buf, n,
-                    "its agent was killed, or its connection cut (ssh exited with code 255)");
+                    "agent killed or connection lost (ssh exited with code 255)");
     else
-        text_format(buf, n, "ssh to it was killed by signal %d (%s)", c->row->number,
+        text_format(buf, n, "ssh was killed by signal %d (%s)", c->row->number,
                     signal_name(c->row->number));
 }
 

@@ -259,22 +259,43 @@ static void too_many_words_are_refused(void **state)
     assert_null(argv);
 }
 
-static void failures_are_told_apart(void **state)
+static void only_a_busy_sshd_is_retried(void **state)
 {
-    char advice[512];
-
     LS_UNUSED(state);
     assert_true(start_may_retry("kex_exchange_identification: Connection closed by remote host"));
     assert_true(start_may_retry("Connection closed by 10.0.0.1 port 22"));
     assert_false(start_may_retry("Permission denied (publickey)."));
-    assert_non_null(strstr(start_fix(START_SSH, "b",
-                                     "ssh: connect to host b port 22: "
-                                     "Connection timed out",
-                                     advice, sizeof(advice)),
-                           "firewall"));
-    assert_non_null(strstr(start_fix(START_SSH, "b", "whatever", advice, sizeof(advice)), "ssh b"));
-    assert_non_null(
-        strstr(start_fix(START_SLURM, "b", "whatever", advice, sizeof(advice)), "srun"));
+}
+
+static void each_error_of_ssh_and_srun_has_a_fix(void **state)
+{
+    static const struct {
+        start_way way;
+        const char *line;
+        const char *fix;
+    } cases[] = {
+        {START_SSH, "me@b: Permission denied (publickey).", "ssh-copy-id b "},
+        {START_SSH, "Too many authentication failures", "ssh-copy-id b "},
+        {START_SSH, "Host key verification failed.", "ssh-keygen -R b"},
+        {START_SSH, "WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!", "ssh-keygen -R b"},
+        {START_SSH, "ssh: Could not resolve hostname b: Name or service not known", "/etc/hosts"},
+        {START_SSH, "ssh: connect to host b port 22: Connection refused", "--ssh-port"},
+        {START_SSH, "ssh: connect to host b port 22: Connection timed out", "firewall"},
+        {START_SSH, "ssh: connect to host b port 22: No route to host", "machine is up"},
+        {START_SSH, "ssh: connect to host b port 22: Network is unreachable", "firewall"},
+        {START_SSH, "kex_exchange_identification: read: reset", "MaxStartups"},
+        {START_SSH, "cannot run ssh: No such file or directory", "openssh-client"},
+        {START_SSH, "whatever", "ssh b true"},
+        {START_SLURM, "whatever", "srun -N1 -n1 -w b "},
+    };
+    char fix[512];
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        start_fix(cases[i].way, "b", cases[i].line, fix, sizeof(fix));
+        if (strstr(fix, cases[i].fix) == NULL)
+            fail_msg("\"%s\": the fix \"%s\" has no \"%s\"", cases[i].line, fix, cases[i].fix);
+    }
 }
 
 int main(void)
@@ -288,7 +309,8 @@ int main(void)
         cmocka_unit_test(an_odd_path_is_not_put_into_the_command),
         cmocka_unit_test(the_script_is_one_that_a_shell_takes),
         cmocka_unit_test(too_many_words_are_refused),
-        cmocka_unit_test(failures_are_told_apart),
+        cmocka_unit_test(only_a_busy_sshd_is_retried),
+        cmocka_unit_test(each_error_of_ssh_and_srun_has_a_fix),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -209,7 +209,7 @@ static void a_wrong_call_is_told(void **state)
     assert_status(ls_spawn(exit_with_code, 2, NULL, &third), LS_EINVAL);
     assert_last_error("node 2 of 2");
     assert_status(ls_spawn(exit_with_code, 2, NULL, &other), LS_EINVAL);
-    assert_last_error("the list says 3 for node 1");
+    assert_last_error("per_node has 3 for node 1");
 }
 
 static void *wait_for_end(void *mutex)

@@ -307,8 +307,8 @@ static void every_failure_says_what_to_do(void **state)
         {"FAKE_SSH=127.0.0.3=refused", "Connection refused", "--ssh-port"},
         {"FAKE_SSH=127.0.0.3=down", "No route to host", "firewall"},
         {"FAKE_SSH=127.0.0.3=silent", "exited with code 255", "ssh 127.0.0.3 true"},
-        {"FAKE_SSH=127.0.0.3=other", "it is a sparc64", "install it there"},
-        {"FAKE_SSH=127.0.0.3=old", "it has Lockstep 0.0.1", "install the same"},
+        {"FAKE_SSH=127.0.0.3=other", "does not run on sparc64", "fix: install Lockstep there"},
+        {"FAKE_SSH=127.0.0.3=old", "it has Lockstep 0.0.1", "fix: install the same version"},
     };
 
     LS_UNUSED(state);
@@ -368,7 +368,7 @@ static void the_same_failure_of_many_hosts_is_one_line(void **state)
     expect_end(j, 1);
     job_expect(j, job_printed(j, 1,
                               "lockstep: hosts 127.0.0.[2-3,5-7,9-11,13-15,17-19,21-23,25-27,29-31]"
-                              ": nobody@b: Permission denied (publickey). (ssh-copy-id HOST "));
+                              ": nobody@b: Permission denied (publickey); fix: ssh-copy-id HOST "));
     job_expect(j,
                job_printed(j, 1,
                            "lockstep: hosts 127.0.0.[33-35,37-39,41-43,45-47,49-51,53-55,57-59,61]"
@@ -586,7 +586,7 @@ static void nothing_is_left_when_an_ssh_is_killed(void **state)
     assert_int_equal(kill(job_find_process(j, "fake_ssh", "", ""), SIGKILL), 0);
     expect_end(j, 1);
     job_expect(j, job_printed(j, 1, "lockstep: node ") && job_printed(j, 1, "was lost: "));
-    job_expect(j, job_printed(j, 1, "ssh to it was killed by signal 9 (SIGKILL)"));
+    job_expect(j, job_printed(j, 1, "ssh was killed by signal 9 (SIGKILL)"));
 }
 
 /* What its ranks printed last, and which ranks those were. */

@@ -285,7 +285,7 @@ static void hosts_are_looked_at_through_ssh(void **state)
     job_expect(j, job_printed(j, 0, "\n2 of 3 hosts: 1 error,"));
     job_expect(j,
                job_printed(j, 0, "denied:\n  error    host-unstarted: it could not be started: "));
-    job_expect(j, job_printed(j, 0, "mend: ssh-copy-id denied lets you in without a password\n"));
+    job_expect(j, job_printed(j, 0, "fix: ssh-copy-id denied (login without a password)\n"));
     job_expect(j, job_printed(j, 0, "time-ok: its clock is right by this machine's to within 1"));
     job_expect_gone(j);
 }

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * endpoint.c - the rendezvous endpoint of a job and the key that belongs to it. Nodes that spell
+ * the endpoint differently derive the same key. Called by the tool's flags and by ls_spawn().
+ */
 #include "launch/hosts/endpoint.h"
 
 #include "base/text.h"
@@ -49,12 +53,14 @@ bool endpoint_is_local(const net_address *at)
     return true;
 }
 
-ls_status endpoint_listen_address(const char *place, net_address *out)
+ls_status endpoint_listen_address(const char *endpoint, net_address *out)
 {
     int port;
 
-    LS_TRY(ls_context(net_address_parse(place, NET_PORT_REQUIRED, out), "the place to meet"));
-    if (!(net_address_is_loopback(out) && net_reach_is_own_name(place)) && endpoint_is_local(out))
+    LS_TRY(
+        ls_context(net_address_parse(endpoint, NET_PORT_REQUIRED, out), "the rendezvous endpoint"));
+    if (!(net_address_is_loopback(out) && net_reach_is_own_name(endpoint)) &&
+        endpoint_is_local(out))
         return LS_OK;
     port = net_address_port(out);
     LS_TRY(net_address_parse("tcp://[::]:0", NET_PORT_REQUIRED, out));
@@ -62,14 +68,14 @@ ls_status endpoint_listen_address(const char *place, net_address *out)
     return LS_OK;
 }
 
-ls_status endpoint_key(const char *key_file, const char *run_id, const char *place, net_key *out)
+ls_status endpoint_key(const char *key_file, const char *run_id, const char *endpoint, net_key *out)
 {
     char what[ENDPOINT_BYTES];
     net_key user;
     ls_status st;
 
     LS_TRY(net_key_of_user(key_file, &user));
-    text_format(what, sizeof(what), "%.200s:%s", run_id, strrchr(place, ':') + 1);
+    text_format(what, sizeof(what), "%.200s:%s", run_id, strrchr(endpoint, ':') + 1);
     st = net_key_derive(&user, "rendezvous", what, out);
     net_key_wipe(&user);
     return st;

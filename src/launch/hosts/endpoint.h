@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * endpoint.h - where the nodes of a job meet that are started by hand, and the key by which they know each other.
+ * endpoint.h - the rendezvous endpoint of nodes that are started one by one, and the key with which
+ * they authenticate each other.
  */
 #ifndef LS_LAUNCH_ENDPOINT_H
 #define LS_LAUNCH_ENDPOINT_H
@@ -14,21 +15,23 @@
 #define ENDPOINT_PORT_C10D 29400 /* ... and of others */
 #define ENDPOINT_BYTES     300
 
-/* "HOST:PORT" from HOST or HOST:PORT. LS_EINVAL: `what` is too long. */
+/* Writes "HOST:PORT" from HOST or HOST:PORT. LS_EINVAL: `host`, named `what`, is too long. */
 LS_MUST_USE ls_status endpoint_format(const char *host, int usual_port, const char *what,
                                       char *out);
 
-/* Whether an address is one of this machine's: what can be bound is ours. */
+/* Whether an address belongs to this machine, that is, can be bound. */
 bool endpoint_is_local(const net_address *at);
 
 /*
- * The address at which the head listens so that the others find it at `place`. A name of its own that only this machine takes for
- * a loopback address, as in Debian's /etc/hosts, or an address that is translated on the way, means all interfaces.
+ * The address at which the head listens so that other nodes reach it at `endpoint`: all interfaces
+ * if this machine resolves its own name to loopback, as with Debian's /etc/hosts, or if the address
+ * is translated on the way.
  */
-LS_MUST_USE ls_status endpoint_listen_address(const char *place, net_address *out);
+LS_MUST_USE ls_status endpoint_listen_address(const char *endpoint, net_address *out);
 
-/* From the user's key (net_key_of_user), for this job only. Nodes that spell the place differently ("node0", "10.0.0.1") get the same. */
-LS_MUST_USE ls_status endpoint_key(const char *key_file, const char *run_id, const char *place,
+/* Derives the key of this job from the user's key (net_key_of_user). Nodes that spell the endpoint
+ * differently ("node0", "10.0.0.1") get the same key. */
+LS_MUST_USE ls_status endpoint_key(const char *key_file, const char *run_id, const char *endpoint,
                                    net_key *out);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hostlist.c - -H and host files. Slurm's lists are in hostlist_slurm.c.
+ * hostlist.c - parses -H and host files, and places ranks on hosts. Every name that it accepts is
+ * safe as an argument of ssh. Slurm's lists are in hostlist_slurm.c. Called by the tool's flags.
  */
 #include "launch/hosts/hostlist_internal.h"
 
@@ -34,7 +35,7 @@ static bool is_plain(const char *name, size_t n)
     return true;
 }
 
-/* "fe80::1%eth0": enough for ssh's argument; the resolver says the rest. */
+/* "fe80::1%eth0": safe as an argument of ssh; the resolver checks the rest. */
 static bool is_ipv6(const char *name, size_t n)
 {
     const char *zone = memchr(name, '%', n);
@@ -66,14 +67,14 @@ bool hostlist_is_name(const char *name, size_t n)
     return is_plain(at - n_user, n_user) && (is_plain(name, n) || is_ipv6(name, n));
 }
 
-/* As much of a wrong word as an error shows. */
-const char *hostlist_shown(char *buf, size_t n, const char *word, size_t n_word)
+/* The part of a wrong word that an error shows. */
+const char *hostlist_printable(char *buf, size_t n, const char *word, size_t n_word)
 {
-    const size_t kept = n_word < n - 1 ? n_word : n - 1;
+    const size_t used = n_word < n - 1 ? n_word : n - 1;
 
-    memcpy(buf, word, kept);
-    buf[kept] = 0;
-    for (size_t i = 0; i < kept; i++)
+    memcpy(buf, word, used);
+    buf[used] = 0;
+    for (size_t i = 0; i < used; i++)
         if (buf[i] < ' ' || buf[i] > '~')
             buf[i] = '?';
     return buf;
@@ -112,7 +113,7 @@ void hostlist_free(hostlist *list)
     *list = (hostlist){0};
 }
 
-/* A list that grows by names which may come again. */
+/* A list that grows by names, which may repeat. */
 typedef struct collector {
     hostlist *list;
     byte_map places; /* name -> its index + 1 */
@@ -133,8 +134,8 @@ static ls_status add_host(collector *c, const char *name, size_t n, int slots, i
         host->slots = (host->slots == 0 ? 1 : host->slots) + (slots == 0 ? 1 : slots);
     }
     if (host->slots > max_slots)
-        return ls_fail(LS_EINVAL, "%d slots on \"%s\", where there are at most %d", host->slots,
-                       hostlist_shown(shown, sizeof(shown), name, n), max_slots);
+        return ls_fail(LS_EINVAL, "%d slots on \"%s\", more than the maximum of %d", host->slots,
+                       hostlist_printable(shown, sizeof(shown), name, n), max_slots);
     return LS_OK;
 }
 
@@ -169,11 +170,11 @@ static ls_status bad_word(const char *word, size_t n)
 
     if (memchr(word, ':', n) != NULL && is_ipv6(word, n))
         return ls_fail(LS_EINVAL, "\"%s\" is an IPv6 address; write it in brackets",
-                       hostlist_shown(shown, sizeof(shown), word, n));
+                       hostlist_printable(shown, sizeof(shown), word, n));
     return ls_fail(
         LS_EINVAL,
-        "\"%s\" is no host; write host or host:slots, of letters, digits and \".\", \"_\", \"-\"",
-        hostlist_shown(shown, sizeof(shown), word, n));
+        "\"%s\" is not a host; write host or host:slots, of letters, digits, \".\", \"_\", \"-\"",
+        hostlist_printable(shown, sizeof(shown), word, n));
 }
 
 /* Where the name ends and ":slots" begins; NULL when the brackets do not match. */
@@ -211,8 +212,8 @@ static ls_status read_word(const char *word, size_t n, host_word *out)
     if (out->slots < 1 || rest != end) {
         if (is_ipv6(word, n))
             return bad_word(word, n);
-        return ls_fail(LS_EINVAL, "\"%s\": behind the colon stands a number of slots from 1 to %d",
-                       hostlist_shown(shown, sizeof(shown), word, n), HOSTLIST_SLOTS_MAX);
+        return ls_fail(LS_EINVAL, "\"%s\": after the colon write a number of slots from 1 to %d",
+                       hostlist_printable(shown, sizeof(shown), word, n), HOSTLIST_SLOTS_MAX);
     }
     return LS_OK;
 }
@@ -229,7 +230,7 @@ static ls_status parse_words(const char *text, collector *c)
         ls_status st = LS_OK;
 
         if (n == 0)
-            st = ls_fail(LS_EINVAL, "no host; write host:slots,host:slots");
+            st = ls_fail(LS_EINVAL, "empty host name; write host:slots,host:slots");
         if (st == LS_OK)
             st = read_word(word, n, &host);
         if (st == LS_OK)
@@ -298,8 +299,8 @@ static ls_status read_setting(const char **s, const char *end, int *slots, int *
 
     if (!is_slots && !is_word(key, n_key, "max_slots") && !is_word(key, n_key, "max-slots"))
         return ls_fail(LS_EINVAL,
-                       "\"%s\" is not known; behind a host stand slots=N and max_slots=N",
-                       hostlist_shown(shown, sizeof(shown), key, n_key));
+                       "unknown setting \"%s\"; after a host write slots=N or max_slots=N",
+                       hostlist_printable(shown, sizeof(shown), key, n_key));
     *s += n_key;
     n = next_word(s, end);
     if (is_word(*s, n, "=")) {
@@ -312,7 +313,7 @@ static ls_status read_setting(const char **s, const char *end, int *slots, int *
             return LS_OK;
         }
     }
-    return ls_fail(LS_EINVAL, "behind %s stands = and a number from 1 to %d",
+    return ls_fail(LS_EINVAL, "after %s write = and a number from 1 to %d",
                    is_slots ? "slots" : "max_slots", HOSTLIST_SLOTS_MAX);
 }
 
@@ -352,7 +353,7 @@ static ls_status parse_lines(const char *bytes, size_t n, const char *name, coll
         line = newline == NULL ? end : newline + 1;
     }
     if (c->list->n == 0)
-        return ls_fail(LS_EINVAL, "%s: no host in it; write one a line, as \"host slots=8\"", name);
+        return ls_fail(LS_EINVAL, "%s: no hosts; write one per line, as \"host slots=8\"", name);
     return LS_OK;
 }
 
@@ -389,8 +390,8 @@ ls_status hostlist_place(hostlist *list, int n_ranks)
     left = n_ranks == 0 ? n_slots : n_ranks;
     if (left > n_slots)
         return ls_fail(LS_EINVAL,
-                       "%d ranks (-n), but the %d host%s %lld slot%s: give more (-H HOST:SLOTS, or "
-                       "slots=N in the file)",
+                       "%d ranks (-n), but the %d host%s %lld slot%s; fix: give more slots (-H "
+                       "HOST:SLOTS, or slots=N in the file)",
                        n_ranks, list->n, list->n == 1 ? " has" : "s have", (long long)n_slots,
                        n_slots == 1 ? "" : "s");
     if (left < 1 || left > HOSTLIST_SLOTS_MAX)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hostlist_fold.c - many names in few characters, as Slurm writes them; what hostlist_parse_slurm() reads.
+ * hostlist_fold.c - writes many host names in few characters, as Slurm does: names that differ in
+ * one number share brackets. Called by reports that name several hosts.
  */
 #include "launch/hosts/hostlist_internal.h"
 
@@ -12,7 +13,7 @@
 
 enum { DIGITS_MOST = 9 };
 
-/* A name in three parts: "node", "017", ".cluster". The number is what differs between the hosts of a cluster. */
+/* A name in three parts: "node", "017", ".cluster". Hosts of a cluster differ in the number. */
 typedef struct folded_name {
     const char *name;
     size_t n_before;
@@ -20,7 +21,7 @@ typedef struct folded_name {
     uint32_t value;
 } folded_name;
 
-/* The last digits of an address, of a name the last ones before its first dot. */
+/* Splits at the last digits of an address, or at the last digits before a name's first dot. */
 static folded_name split_name(const char *name)
 {
     const char *at = strchr(name, '@');
@@ -50,7 +51,7 @@ static const char *behind(const folded_name *f)
     return f->name + f->n_before + f->n_digits;
 }
 
-/* By all but the number. */
+/* Compares everything except the number. */
 static int compare_kinds(const folded_name *a, const folded_name *b)
 {
     const size_t n = a->n_before < b->n_before ? a->n_before : b->n_before;
@@ -76,7 +77,7 @@ static int compare_names(const void *left, const void *right)
     return (a->n_digits > b->n_digits) - (a->n_digits < b->n_digits);
 }
 
-/* Whether b's number is the one behind a's, written as wide as `first` is. */
+/* Whether b's number is the successor of a's, with the width of `first`. */
 static bool follows(const folded_name *first, const folded_name *a, const folded_name *b)
 {
     char text[16];
@@ -92,7 +93,7 @@ static void append_number(const folded_name *f, text_buf *out)
     text_append_bytes(out, f->name + f->n_before, f->n_digits);
 }
 
-/* "node[1,3-5].cluster", of names that differ in nothing but the number. */
+/* "node[1,3-5].cluster", of names that differ only in the number. */
 static void append_group(const folded_name *names, size_t n, text_buf *out)
 {
     text_append_bytes(out, names->name, names->n_before);
@@ -115,14 +116,14 @@ static void append_group(const folded_name *names, size_t n, text_buf *out)
     text_append(out, "%s%s", n > 1 ? "]" : "", behind(names));
 }
 
-static size_t drop_repeated(folded_name *names, size_t n)
+static size_t drop_duplicates(folded_name *names, size_t n)
 {
-    size_t kept = 0;
+    size_t n_unique = 0;
 
     for (size_t i = 0; i < n; i++)
-        if (kept == 0 || compare_names(&names[kept - 1], &names[i]) != 0)
-            names[kept++] = names[i];
-    return kept;
+        if (n_unique == 0 || compare_names(&names[n_unique - 1], &names[i]) != 0)
+            names[n_unique++] = names[i];
+    return n_unique;
 }
 
 void hostlist_fold(const char *const *names, size_t n, text_buf *out)
@@ -136,7 +137,7 @@ void hostlist_fold(const char *const *names, size_t n, text_buf *out)
     for (size_t i = 0; i < n; i++)
         list[i] = split_name(names[i]);
     qsort(list, n, sizeof(*list), compare_names);
-    n = drop_repeated(list, n);
+    n = drop_duplicates(list, n);
     for (size_t i = 0; i < n;) {
         const size_t first = i;
 

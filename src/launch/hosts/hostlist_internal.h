@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hostlist_internal.h - what the parsers of host lists share.
+ * hostlist_internal.h - helpers shared by the parsers of host lists.
  */
 #ifndef LS_LAUNCH_HOSTLIST_INTERNAL_H
 #define LS_LAUNCH_HOSTLIST_INTERNAL_H
@@ -11,15 +11,15 @@
 
 bool hostlist_is_digit(char c);
 
-/* Whether it may be an argument of ssh: a host or an IPv6 address, "user@" before it or not. */
+/* Whether it is safe as an argument of ssh: a host or an IPv6 address, optionally after "user@". */
 bool hostlist_is_name(const char *name, size_t n);
 
 LS_MUST_USE ls_status hostlist_append(hostlist *list, const char *name, size_t n, int slots);
 
-/* The whole number at *s, which moves behind it; -1 where there is none from 0 to max before end. */
+/* The number at *s, which moves past it; -1 without a number from 0 to max before end. */
 int hostlist_number(const char **s, const char *end, int max);
 
-/* A word for an error text: printable, and cut. */
-const char *hostlist_shown(char *buf, size_t n, const char *word, size_t n_word);
+/* A word for an error text: printable and cut. */
+const char *hostlist_printable(char *buf, size_t n, const char *word, size_t n_word);
 
 #endif

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hostlist_slurm.c - Slurm's compressed node lists and run-length coded counts.
+ * hostlist_slurm.c - parses Slurm's compressed node lists and run-length coded counts. A list is
+ * checked whole before it is expanded, and expands to at most HOSTLIST_HOSTS_MAX names. Called by
+ * the tool's flags and inside Slurm allocations.
  *
  *     list  = name { "," name }
- *     name  = text { "[" range { "," range } "]" text }     the last text is empty where there is a bracket
+ *     name  = text { "[" range { "," range } "]" text }
  *     range = number [ "-" number ]
  *
- * The order is scontrol's, as nodes are numbered by it: the last bracket turns fastest, then the first, the second and so on.
+ * The last text of a name with brackets is empty.
+ * The order is scontrol's, by which nodes are numbered: the last bracket counts fastest, then the
+ * first, the second and so on.
  */
 #include "launch/hosts/hostlist_internal.h"
 
@@ -30,8 +34,8 @@ typedef struct range {
 typedef struct bracket {
     const char *text;
     size_t n_text;
-    const char *first; /* behind "[" */
-    const char *next;  /* behind the range in use */
+    const char *first; /* after "[" */
+    const char *next;  /* after the range in use */
     range now;
     int64_t value;
 } bracket;
@@ -62,22 +66,22 @@ static bool read_bound(const char **s, int64_t *value, int *width)
     return *width >= 1 && !hostlist_is_digit(**s);
 }
 
-/* Reads "01-03" or "7" and the "," or "]" behind it. */
+/* Reads "01-03" or "7" and the "," or "]" after it. */
 static ls_status read_range(const char *text, const char **s, range *out)
 {
     const char *start = *s;
     int width;
 
     if (!read_bound(s, &out->low, &out->width))
-        return fail_at(text, start, "in brackets stand numbers and ranges, as [01-03,7]");
+        return fail_at(text, start, "brackets hold numbers and ranges, as [01-03,7]");
     out->high = out->low;
     if (**s == '-') {
         (*s)++;
         if (!read_bound(s, &out->high, &width))
-            return fail_at(text, *s, "a range needs a number behind the \"-\"");
+            return fail_at(text, *s, "a range needs a number after the \"-\"");
     }
     if (out->high < out->low)
-        return fail_at(text, start, "this range runs backwards");
+        return fail_at(text, start, "the range ends before its start");
     if (out->high - out->low >= HOSTLIST_HOSTS_MAX)
         return fail_at(text, start, "this range has more than 65536 hosts");
     if (**s != ',' && **s != ']')
@@ -114,14 +118,14 @@ static ls_status read_name(const char *text, const char **s, slurm_name *out, in
         bracket *b = &out->brackets[out->n];
 
         if ((*s)[n] == ']')
-            return fail_at(text, *s + n, "a \"]\" without its \"[\"");
+            return fail_at(text, *s + n, "a \"]\" without a \"[\"");
         if ((*s)[n] != '[') {
             out->tail = *s;
             out->n_tail = n;
             *s += n;
             if (out->n > 0 && n > 0)
                 return fail_at(text, out->tail,
-                               "text behind the last bracket; Slurm has none there");
+                               "text after the last bracket, where Slurm writes none");
             return LS_OK;
         }
         if (out->n == BRACKETS_MAX)
@@ -136,7 +140,7 @@ static ls_status read_name(const char *text, const char **s, slurm_name *out, in
 
 /* --- expanding --- */
 
-/* read_bracket() has seen that what stands here is right. */
+/* read_bracket() has checked the text. */
 static void take_range(bracket *b, const char *at)
 {
     b->next = at;
@@ -152,8 +156,8 @@ static void take_range(bracket *b, const char *at)
     b->value = b->now.low;
 }
 
-/* To the next value; false when it has turned over to the first. */
-static bool turn(bracket *b)
+/* To the next value; false when it has wrapped to the first. */
+static bool next_value(bracket *b)
 {
     if (b->value < b->now.high) {
         b->value++;
@@ -189,8 +193,8 @@ static ls_status append_name(const char *text, const char *at, const slurm_name 
     used += name->n_tail;
     if (!hostlist_is_name(buf, used))
         return fail_at(text, at,
-                       "no host's name: it has letters, digits, \".\", \"_\", \"-\", and begins "
-                       "with none of the last three");
+                       "not a host name: letters, digits, \".\", \"_\", \"-\", not starting with "
+                       "\".\" or \"-\"");
     return hostlist_append(out, buf, used, 0);
 }
 
@@ -202,7 +206,7 @@ static ls_status expand(const char *text, const char *at, slurm_name *name, host
         take_range(&name->brackets[k], name->brackets[k].first);
     do {
         LS_TRY(append_name(text, at, name, out));
-        for (i = 0; i < name->n && !turn(&name->brackets[(i + name->n - 1) % name->n]);)
+        for (i = 0; i < name->n && !next_value(&name->brackets[(i + name->n - 1) % name->n]);)
             i++;
     } while (i < name->n);
     return LS_OK;
@@ -256,7 +260,7 @@ ls_status hostlist_parse_slurm(const char *nodes, const char *counts, hostlist *
 
 /* --- counts --- */
 
-/* "(x3)" behind a number: how often it stands; 1 without it, -1 for something else. */
+/* "(x3)" after a number: its repetitions; 1 without it, -1 for any other text. */
 static int read_repeat(const char **s, const char *end)
 {
     int times;

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * launch_request.c - writes and reads launch requests and the frames that follow them. Counts and
+ * lengths are checked before memory is allocated. Called by both ends of a starter's connection.
+ */
 #include "launch/hosts/launch_request.h"
 
 #include "base/alloc.h"
@@ -36,7 +40,7 @@ static void write_texts(wire_writer *w, char *const *list, int n)
         write_text(w, list[i]);
 }
 
-/* A count is believed as far as there are bytes for it. */
+/* A count larger than the bytes left allow is malformed. */
 static ls_status read_texts(wire_reader *r, char ***out, int *n)
 {
     const uint32_t count = wire_read_u32(r);
@@ -47,7 +51,7 @@ static ls_status read_texts(wire_reader *r, char ***out, int *n)
     }
     *out = ls_calloc((size_t)count + 1, sizeof(**out));
     if (*out == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %u words", count);
+        return ls_fail(LS_ENOMEM, "no memory for %u strings", count);
     for (uint32_t i = 0; i < count; i++)
         (*out)[i] = (char *)(uintptr_t)read_text(r); /* in our own copy of the message */
     *n = (int)count;
@@ -132,7 +136,7 @@ ls_status remote_read_window(const frame *f, size_t *out)
     wire_reader r = wire_reader_over(f->body, f->bytes);
 
     *out = (size_t)read_number(&r, 1, (int)REMOTE_INPUT_WINDOW);
-    return wire_reader_end(&r, "what rank 0 may be sent");
+    return wire_reader_end(&r, "a window of rank 0's input");
 }
 
 /* --- the request --- */
@@ -276,7 +280,7 @@ ls_status remote_read_output(const frame *f, int *rank, int *stream, const char 
     *rank = read_number(&r, 0, INT32_MAX);
     *stream = wire_read_u8(&r);
     if (r.failed || *stream > 1)
-        return ls_fail(LS_EPROTO, "output that makes no sense");
+        return ls_fail(LS_EPROTO, "malformed output frame");
     *bytes = (const char *)f->body + r.at;
     *n = f->bytes - r.at;
     return LS_OK;

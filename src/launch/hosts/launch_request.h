@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * orders.h - what passes between who starts an agent on another host (starter.h) and that agent, over its stdin and stdout.
+ * launch_request.h - the protocol between the starter of an agent on another host (starter.h) and
+ * that agent, over its stdin and stdout.
  *
- *     agent -> starter   one line: "LOCKSTEP-AGENT 3 VERSION CORES", whatever a login shell may have printed before it
- *     starter -> agent   REMOTE_LAUNCH_REQUEST: the job's key, where its head is, and what is to be run
+ *     agent -> starter   one line: "LOCKSTEP-AGENT 3 VERSION CORES", after output of a shell
+ *     starter -> agent   REMOTE_LAUNCH_REQUEST: the job's key, its head's addresses, the program
  *     agent -> starter   REMOTE_OUTPUT, REMOTE_NOTE, REMOTE_FAILED, until the job is over
- *     agent -> starter   REMOTE_WINDOW: rank 0 may be sent so many bytes more
- *     starter -> agent   REMOTE_INPUT, as many as were wanted; REMOTE_SIZE
+ *     agent -> starter   REMOTE_WINDOW: the starter may send so many more bytes for rank 0
+ *     starter -> agent   REMOTE_INPUT, within the window; REMOTE_SIZE
  *
- * The end of the agent's stdin means that the starter is gone, and the job with it. Nothing secret is in a command line.
+ * The end of the agent's stdin means that the starter has ended, and the job with it.
  */
 #ifndef LS_LAUNCH_LAUNCH_REQUEST_H
 #define LS_LAUNCH_LAUNCH_REQUEST_H
@@ -30,30 +31,29 @@
 #define LAUNCH_REQUEST_BODY_MAX    ((size_t)16 * 1024 * 1024)
 #define LAUNCH_REQUEST_STRINGS_MAX 65536 /* arguments, and variables */
 #define REMOTE_BODY_MAX            ((size_t)64 * 1024)
-#define REMOTE_OUTPUT_MOST         ((size_t)32 * 1024) /* bytes in one REMOTE_OUTPUT */
-#define REMOTE_INPUT_WINDOW                                                                        \
-    ((size_t)256 * 1024) /* bytes for rank 0 that are on their way at most */
+#define REMOTE_OUTPUT_MOST         ((size_t)32 * 1024)  /* bytes in one REMOTE_OUTPUT */
+#define REMOTE_INPUT_WINDOW        ((size_t)256 * 1024) /* bytes under way to rank 0 at most */
 
 typedef enum remote_message {
     REMOTE_LAUNCH_REQUEST = 1,
     REMOTE_INPUT,       /* bytes for rank 0's stdin; none: its end */
     REMOTE_SIZE,        /* rows u32, columns u32: of the ranks' terminals */
     REMOTE_OUTPUT = 16, /* rank u32, stream u8 (0 stdout, 1 stderr), bytes; none: its end */
-    REMOTE_NOTE,        /* text for a person */
-    REMOTE_FAILED,      /* text: why the agent could not do its part */
-    REMOTE_WINDOW,      /* bytes u32 that rank 0's stdin takes, besides those wanted before */
+    REMOTE_NOTE,        /* text for users */
+    REMOTE_FAILED,      /* text: why the agent failed */
+    REMOTE_WINDOW,      /* bytes u32: rank 0's stdin takes so many more */
 } remote_message;
 
 typedef struct launch_request {
     net_key key;
-    net_address heads[DIAL_ADDRESSES_MAX]; /* the head's, all of which may be tried */
+    net_address heads[DIAL_ADDRESSES_MAX]; /* addresses of the head, all to be tried */
     int n_heads;
     int node; /* this one's number */
     int n_nodes;
     int n_ranks; /* on it */
     uint64_t run_hash;
-    const char *host;   /* what the user calls it */
-    const char *folder; /* to work in */
+    const char *host;   /* as the user names it */
+    const char *folder; /* working folder */
     char **argv;        /* NULL-terminated, as env: "NAME=VALUE" to set */
     char **env;
     int n_argv;
@@ -70,8 +70,8 @@ typedef struct launch_request {
     net_ports ports;
     net_security security;
     bool virtual_local_rank;
-    bool terminal;       /* one is behind the job's stderr */
-    bool input_terminal; /* ... and behind its stdin */
+    bool terminal;       /* the job's stderr is a terminal */
+    bool input_terminal; /* the job's stdin is a terminal */
     bool pty;            /* ranks get terminals, of this size: */
     pty_size size;
     bool hosts_store;
@@ -80,19 +80,19 @@ typedef struct launch_request {
     rank_list tee;
     rank_list shown_local;
     rank_list shown;
-    void *memory; /* what was decoded, to which the texts point */
+    void *memory; /* the decoded message; the texts point into it */
     size_t memory_bytes;
 } launch_request;
 
 void launch_request_write(wire_writer *w, const launch_request *o);
 
-/* LS_EPROTO: no orders, or of another version. */
+/* LS_EPROTO: not a launch request, or of another version. */
 LS_MUST_USE ls_status launch_request_read(const frame *f, launch_request *out);
-void launch_request_free(launch_request *o); /* also forgets the key */
+void launch_request_free(launch_request *o); /* also wipes the key */
 
 /*
- * Sets o->env: the exports, and with_own the variables of this process that other machines need. The
- * texts are borrowed, the caller frees the array with ls_free(). LS_EINVAL: there are too many.
+ * Sets o->env: the exports, and with_own the variables of this process that other machines need.
+ * The texts are borrowed, the caller frees the array with ls_free(). LS_EINVAL: there are too many.
  */
 LS_MUST_USE ls_status launch_request_list_env(char *const *exports, int n_exports, bool with_own,
                                               launch_request *o);
@@ -106,7 +106,7 @@ void remote_write_size(wire_writer *w, pty_size size);
 LS_MUST_USE ls_status remote_read_size(const frame *f, pty_size *out);
 LS_MUST_USE ls_status remote_read_window(const frame *f, size_t *out);
 
-/* The greeting, with its line's end; and what one says. False: the line is something else. */
+/* Writes the greeting with its newline; reads one. False: the line is not a greeting. */
 const char *remote_greeting(char *buf, size_t n, int cores);
 bool remote_read_greeting(const char *line, char *version, size_t n, int *cores);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch_request_env.c - the environment variables that an agent on another machine gets with its orders.
- * Called where orders are written: by the agent of the head, and by the check of several hosts.
+ * launch_request_env.c - selects the environment variables of a launch request. None identifies
+ * this process in its own job. Called by the head's agent and by the check of several hosts.
  */
 #include "launch/hosts/launch_request.h"
 
@@ -13,8 +13,8 @@
 extern char **environ;
 
 /*
- * Variables in which a non-interactive shell differs from this one, and settings of the libraries that
- * train; but none that identify this process in its own job.
+ * Variables in which a non-interactive shell differs from this one, and settings of the libraries
+ * that train; but none that identify this process in its own job.
  */
 static bool is_sent(const char *entry)
 {

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rank_list.c - parses lists of ranks and streams. A list has at most RANK_LIST_MOST parts. Called
+ * by the tool's flags; queried by the agents for each rank.
+ */
 #include "launch/hosts/rank_list.h"
 
 #include "base/text.h"
@@ -58,7 +62,7 @@ static const char *skip_blanks(const char *s)
     return s + strspn(s, " \t");
 }
 
-/* All parts, or the place of the first that is none in *at. */
+/* Reads all parts; false: *at is the first malformed one. */
 static bool read_parts(const char **at, bool has_streams, rank_list *out)
 {
     for (out->n = 0; out->n < RANK_LIST_MOST; ++*at) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rank_list.h - which ranks, and which of their streams: the values of -r, -t, --ranks and --local-ranks-filter.
+ * rank_list.h - sets of ranks and of their streams: the values of -r, -t, --ranks and
+ * --local-ranks-filter.
  */
 #ifndef LS_LAUNCH_RANK_LIST_H
 #define LS_LAUNCH_RANK_LIST_H
@@ -35,8 +36,8 @@ typedef struct rank_list {
     rank_part parts[RANK_LIST_MOST]; /* a later one wins */
 } rank_list;
 
-/* "3" (for all ranks) or "0:3,1:1" or "0-7:1"; `what` names the value in the error text. Ranks that the job has not may be named:
- * nodes may differ in size. */
+/* "3" (for all ranks) or "0:3,1:1" or "0-7:1"; `what` names the value in the error text. Ranks
+ * beyond those of the job are allowed, as nodes may differ in size. */
 LS_MUST_USE ls_status rank_list_parse_streams(const char *text, const char *what, rank_list *out);
 
 /* "0,3" or "0-3,7": both streams of these, none of others. */

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * start_command.c - the command lines of ssh and srun, the script that they run on a host, and the
+ * fixes for their errors. No secret and nothing of the job is in a command line. Called by
+ * starter.c.
+ */
 #include "launch/hosts/start_command.h"
 
 #include "base/alloc.h"
@@ -12,9 +17,10 @@ enum { WORDS_MOST = 64, SPLIT_MOST = 32 /* of --ssh, the rest is ours */, PATH_M
 /* --- the script --- */
 
 /*
- * For any login shell: no newline, no quote, no backslash, no exclamation mark. Any `head -c` will do, also one that reads ahead: nothing follows
- * the agent until it has spoken. What mktemp has made loses its name before a byte of it has come; [ -x ] is false where no
- * program may be run (noexec).
+ * For any login shell: no newline, no single quote, no backslash, no exclamation mark. Any `head
+ * -c` works, also one that reads ahead: nothing follows the agent binary until the agent's
+ * greeting. The file of mktemp is unlinked before its first byte arrives; [ -x ] is false on file
+ * systems with noexec.
  */
 static const char script_end[] =
     "do if [ \"$(\"$a\" --version </dev/null 2>/dev/null)\" = \"lockstep $v\" ]; "
@@ -24,9 +30,9 @@ static const char script_end[] =
     "f=$(mktemp \"$d/lockstep.XXXXXXXX\" 2>/dev/null) || continue; "
     "if chmod 700 \"$f\" && [ -x \"$f\" ]; then exec 3<\"$f\" 4>\"$f\"; rm -f \"$f\"; "
     "head -c \"$n\" >&4; exec 4>&-; exec /proc/self/fd/3 agent --stdio; fi; rm -f \"$f\"; done; "
-    "echo no folder there takes a program: /dev/shm, /tmp, /var/tmp, the home >&2; exit 1";
+    "echo no writable folder without noexec: /dev/shm, /tmp, /var/tmp, home >&2; exit 1";
 
-/* A path with other characters is not worth quoting twice. */
+/* The script holds paths of these characters only: others would need quotes within quotes. */
 static bool is_simple(const char *path)
 {
     static const char plain[] =
@@ -86,7 +92,7 @@ static void add_split(words *w, const char *text)
     }
 }
 
-/* No terminal (it would change bytes), no questions (nobody could answer), and a dead network is noticed. */
+/* No terminal (it would change bytes), no prompts, and keepalives that detect a dead network. */
 static void add_ssh(words *w, const start_options *opt, const char *host, const char *script)
 {
     static const char *const options[] = {"-T",
@@ -116,7 +122,8 @@ static void add_ssh(words *w, const start_options *opt, const char *host, const 
     text_free(&command);
 }
 
-/* --unbuffered: srun would keep back what does not end in a newline. --overlap: the job may have steps already. */
+/* --unbuffered: srun would hold back an incomplete line. --overlap: the allocation may run
+ * steps. */
 static void add_srun(words *w, const start_options *opt, const char *host, const char *script)
 {
     static const char *const options[] = {"-N1",          "-n1",
@@ -180,29 +187,26 @@ bool start_may_retry(const char *line)
 const char *start_fix(start_way way, const char *host, const char *line, char *buf, size_t n)
 {
     if (way == START_SLURM)
-        return text_format(buf, n, "srun -N1 -n1 -w %s --overlap hostname shows the same", host);
+        return text_format(buf, n, "srun -N1 -n1 -w %s --overlap hostname (shows the error)", host);
     if (has(line, "Permission denied") || has(line, "Too many authentication failures"))
-        return text_format(buf, n, "ssh-copy-id %s lets you in without a password", host);
+        return text_format(buf, n, "ssh-copy-id %s (login without a password)", host);
     if (has(line, "Host key verification failed") || has(line, "HOST IDENTIFICATION HAS CHANGED"))
-        return text_format(
-            buf, n, "if it is a new machine: ssh-keygen -R %s forgets the old one's key", host);
+        return text_format(buf, n, "if the machine was reinstalled: ssh-keygen -R %s", host);
     if (has(line, "Could not resolve"))
         return text_format(buf, n,
-                           "is the name in /etc/hosts or ~/.ssh/config? or give an address");
+                           "add the name to /etc/hosts or ~/.ssh/config, or pass an address");
     if (has(line, "Connection refused"))
-        return text_format(buf, n, "is sshd running there, at that port (--ssh-port)?");
+        return text_format(buf, n, "start sshd there, or pass its port (--ssh-port)");
     if (has(line, "timed out") || has(line, "No route to host") || has(line, "unreachable"))
-        return text_format(buf, n, "is the machine up, and does a firewall let ssh through?");
+        return text_format(buf, n, "check that the machine is up and no firewall blocks ssh");
     if (start_may_retry(line))
-        return text_format(buf, n,
-                           "its sshd takes too few connections at once: MaxStartups in "
-                           "sshd_config");
+        return text_format(buf, n, "raise MaxStartups in its sshd_config");
     if (text_starts(line, "cannot run "))
-        return text_format(buf, n, "apt-get install openssh-client, or --ssh COMMAND");
-    return text_format(buf, n, "ssh %s true shows the same", host);
+        return text_format(buf, n, "apt-get install openssh-client, or pass --ssh COMMAND");
+    return text_format(buf, n, "ssh %s true (shows the error)", host);
 }
 
-/* --- the travelling agent --- */
+/* --- the agent binary --- */
 
 ls_status start_find_agent_binary(char *path, size_t n)
 {
@@ -217,6 +221,6 @@ ls_status start_find_agent_binary(char *path, size_t n)
     *slash = 0;
     text_format(path, n, "%s/%s", own, LOCKSTEP_AGENT_BINARY);
     if (access(path, R_OK) != 0)
-        return ls_fail(LS_ENOTFOUND, "this build of Lockstep has no agent that can travel");
+        return ls_fail(LS_ENOTFOUND, "this build of Lockstep has no static agent binary");
     return LS_OK;
 }

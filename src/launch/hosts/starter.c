@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * starter.c - the processes that reach other hosts, from start to end.
+ * starter.c - the ssh or srun processes of other hosts, from start to end. Each host's end is
+ * reported once. Called by the agent that starts a job on several hosts, and by the check of
+ * several hosts.
  */
 #include "launch/hosts/starter_internal.h"
 
@@ -21,20 +23,19 @@
 #include <unistd.h>
 
 enum {
-    TRIES_MOST = 8,       /* of a host whose sshd is too busy */
+    TRIES_MOST = 8,       /* of a host with a busy sshd */
     PAUSE_FIRST_MS = 200, /* doubled each time */
-    GREETING_MS =
-        60000, /* from the start to the greeting; ssh itself gives up after 10 s without a connection */
-    TAIL_MS = 2000, /* from the first sign of a process's end to the last */
-    SSH_CUT = 255,  /* its exit code for that, and where what it runs there was killed */
-    END_MS = 4000   /* for agents to end when all is over, before their ssh is killed */
+    GREETING_MS = 60000,  /* from the start to the greeting; ssh's own timeout is 10 s */
+    TAIL_MS = 2000,       /* from the first sign of a process's end to the last */
+    SSH_LOST = 255,       /* ssh's exit code for a lost connection or a killed remote program */
+    END_MS = 4000         /* for agents to end after the job, before their ssh is killed */
 };
 
 static void start_more(void *arg);
 
 void starter_start_soon(starter *s)
 {
-    poller_timer_set(s->loop, &s->kick, ls_now_ms(), start_more, s);
+    poller_timer_set(s->loop, &s->start_timer, ls_now_ms(), start_more, s);
 }
 
 const char *starter_name_of(const starter_host *h)
@@ -44,7 +45,8 @@ const char *starter_name_of(const starter_host *h)
 
 /* --- the process --- */
 
-/* Between fork and exec: plain system calls. A session of its own, so that Ctrl-C and Ctrl-Z of our terminal are ours alone. */
+/* Between fork and exec: system calls only. A session of its own, so that Ctrl-C and Ctrl-Z reach
+ * only the agent. */
 static void become_program(const starter *s, char **argv, int fd, int err_fd, pid_t parent)
 {
     static const char missing[] = "cannot run ";
@@ -59,7 +61,7 @@ static void become_program(const starter *s, char **argv, int fd, int err_fd, pi
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
-        _exit(126); /* it died before the line above */
+        _exit(126); /* the parent died before prctl() */
     if (dup2(fd, STDIN_FILENO) < 0 || dup2(fd, STDOUT_FILENO) < 0 ||
         dup2(err_fd, STDERR_FILENO) < 0)
         _exit(126);
@@ -76,7 +78,7 @@ static ls_status set_nonblocking(int fd)
     return fcntl(fd, F_SETFL, O_NONBLOCK) == 0 ? LS_OK : ls_fail_errno("a pipe");
 }
 
-/* What the child holds is given up here, whether it has started or not. */
+/* Closes the child's descriptors here, also when the fork fails. */
 static ls_status fork_program(starter_host *h, char **argv, int fd, int err_fd)
 {
     const starter *s = h->owner;
@@ -130,7 +132,7 @@ void starter_close_errors(starter_host *h)
     file_close(&h->err_fd);
 }
 
-static void forget(starter_host *h)
+static void clear_host(starter_host *h)
 {
     starter_close_channel(h);
     starter_close_errors(h);
@@ -140,11 +142,11 @@ static void forget(starter_host *h)
     text_free(&h->line);
     h->ending = false;
     h->agent_binary_left = 0;
-    h->n_noise = 0;
+    h->n_shell_bytes = 0;
 }
 
-/* What a killed process printed last says nothing about that. */
-static bool has_said_why(const starter_host *h)
+/* The last line of a killed process is not the reason for its end. */
+static bool has_printed_reason(const starter_host *h)
 {
     return h->last_line[0] != 0 && !WIFSIGNALED(h->wait_status);
 }
@@ -157,26 +159,27 @@ static bool is_code(const starter_host *h, int code)
 static void write_why(starter_host *h, char *buf, size_t n)
 {
     const start_way way = h->owner->opt.way;
+    const size_t n_line = strlen(h->last_line);
     char end[96];
 
-    h->advice[0] = 0;
+    h->fix[0] = 0;
     if (h->why[0] == 0 && h->state != HOST_LAUNCHED)
-        start_fix(way, starter_name_of(h), h->last_line, h->advice, sizeof(h->advice));
+        start_fix(way, starter_name_of(h), h->last_line, h->fix, sizeof(h->fix));
     if (h->why[0] != 0)
         text_format(buf, n, "%s", h->why);
-    else if (h->state == HOST_LAUNCHED && way == START_SSH && is_code(h, SSH_CUT) &&
-             !has_said_why(h))
-        text_format(buf, n,
-                    "its agent was killed, or its connection cut (ssh exited with code 255)");
+    else if (h->state == HOST_LAUNCHED && way == START_SSH && is_code(h, SSH_LOST) &&
+             !has_printed_reason(h))
+        text_format(buf, n, "agent killed or connection lost (ssh exited with code 255)");
     else if (h->state == HOST_LAUNCHED)
-        text_format(buf, n, "%s to it %s%s%s", way == START_SSH ? "ssh" : "srun",
-                    process_end_text(end, sizeof(end), h->wait_status), has_said_why(h) ? ": " : "",
-                    has_said_why(h) ? h->last_line : "");
+        text_format(buf, n, "%s %s%s%s", way == START_SSH ? "ssh" : "srun",
+                    process_end_text(end, sizeof(end), h->wait_status),
+                    has_printed_reason(h) ? ": " : "", has_printed_reason(h) ? h->last_line : "");
     else if (h->last_line[0] != 0)
-        text_format(buf, n, "%s (%s)", h->last_line, h->advice);
+        text_format(buf, n, "%.*s; fix: %s", (int)(n_line - (h->last_line[n_line - 1] == '.')),
+                    h->last_line, h->fix);
     else
-        text_format(buf, n, "%s %s (%s)", way == START_SSH ? "ssh" : "srun",
-                    process_end_text(end, sizeof(end), h->wait_status), h->advice);
+        text_format(buf, n, "%s %s; fix: %s", way == START_SSH ? "ssh" : "srun",
+                    process_end_text(end, sizeof(end), h->wait_status), h->fix);
 }
 
 static void try_again(void *arg)
@@ -186,7 +189,7 @@ static void try_again(void *arg)
     starter_start_soon(h->owner);
 }
 
-/* Several tries at once came to an sshd that takes few: spread them. */
+/* sshd refused concurrent connections: the retries are spread in time. */
 static bool retry(starter_host *h)
 {
     int64_t pause_ms = PAUSE_FIRST_MS;
@@ -196,7 +199,7 @@ static bool retry(starter_host *h)
         return false;
     pause_ms <<= h->n_tries - 1;
     pause_ms += (int64_t)(ls_rng_next(&h->owner->jitter) % (uint64_t)pause_ms);
-    forget(h);
+    clear_host(h);
     h->state = HOST_IDLE;
     h->last_line[0] = 0;
     poller_timer_set(h->owner->loop, &h->timer, ls_now_ms() + pause_ms, try_again, h);
@@ -210,24 +213,24 @@ static void finish(starter_host *h)
     char why[STARTER_LINE_MOST + 1024];
 
     if (h->err_fd >= 0)
-        starter_take_errors(h);
+        starter_read_errors(h);
     starter_start_soon(h->owner);
     if (retry(h))
         return;
     write_why(h, why, sizeof(why));
-    forget(h);
+    clear_host(h);
     h->state = HOST_ENDED;
     h->owner->events.ended(h->owner->events.self, h->index, was_launched, why);
 }
 
-static void end_is_late(void *arg)
+static void end_timed_out(void *arg)
 {
     starter_host *h = arg;
-    const int64_t heard_ms = h->owner->heard_ms;
+    const int64_t received_ms = h->owner->received_ms;
 
-    if (h->fd >= 0 && (h->owner->paused || ls_now_ms() - heard_ms < TAIL_MS)) {
-        poller_timer_set(h->owner->loop, &h->timer, ls_now_ms() + TAIL_MS, end_is_late, h);
-        return; /* what it sent last is still being read */
+    if (h->fd >= 0 && (h->owner->paused || ls_now_ms() - received_ms < TAIL_MS)) {
+        poller_timer_set(h->owner->loop, &h->timer, ls_now_ms() + TAIL_MS, end_timed_out, h);
+        return; /* its last bytes are still being read */
     }
     if (h->pid > 0) {
         kill(h->pid, SIGKILL);
@@ -237,7 +240,7 @@ static void end_is_late(void *arg)
     finish(h);
 }
 
-void starter_end_begins(starter_host *h)
+void starter_begin_end(starter_host *h)
 {
     if (h->pid == 0 && h->fd < 0) {
         finish(h);
@@ -246,22 +249,22 @@ void starter_end_begins(starter_host *h)
     if (h->ending)
         return;
     h->ending = true;
-    poller_timer_set(h->owner->loop, &h->timer, ls_now_ms() + TAIL_MS, end_is_late, h);
+    poller_timer_set(h->owner->loop, &h->timer, ls_now_ms() + TAIL_MS, end_timed_out, h);
 }
 
-void starter_give_up(starter_host *h, const char *why)
+void starter_fail_host(starter_host *h, const char *why)
 {
     if (h->why[0] == 0)
         text_format(h->why, sizeof(h->why), "%s", why);
     starter_close_channel(h);
     if (h->pid > 0)
         kill(h->pid, SIGTERM);
-    starter_end_begins(h);
+    starter_begin_end(h);
 }
 
-static void greeting_is_late(void *arg)
+static void greeting_timed_out(void *arg)
 {
-    starter_give_up(arg, "it did not answer within 60 s");
+    starter_fail_host(arg, "timed out: the agent did not start within 60 s");
 }
 
 void starter_reap(starter *s)
@@ -272,7 +275,7 @@ void starter_reap(starter *s)
         if (h->pid <= 0 || waitpid(h->pid, &h->wait_status, WNOHANG) != h->pid)
             continue;
         h->pid = 0;
-        starter_end_begins(h);
+        starter_begin_end(h);
     }
 }
 
@@ -292,9 +295,9 @@ static void start(starter_host *h)
         st = open_program(h, argv);
     start_command_free(argv);
     if (st == LS_OK)
-        poller_timer_set(s->loop, &h->timer, ls_now_ms() + GREETING_MS, greeting_is_late, h);
+        poller_timer_set(s->loop, &h->timer, ls_now_ms() + GREETING_MS, greeting_timed_out, h);
     else
-        starter_give_up(h, ls_last_error());
+        starter_fail_host(h, ls_last_error());
 }
 
 static void start_more(void *arg)
@@ -332,7 +335,7 @@ ls_status starter_launch(starter *s, int host_index, uint32_t type, const void *
     starter_host *h = &s->list[host_index];
 
     if (h->state != HOST_GREETED)
-        return ls_fail(LS_EPEER, "%s has gone", starter_name_of(h));
+        return ls_fail(LS_EPEER, "%s is disconnected", starter_name_of(h));
     LS_TRY(add_frame(h, type, body, bytes));
     h->state = HOST_LAUNCHED;
     starter_flush(h);
@@ -344,7 +347,7 @@ ls_status starter_send(starter *s, int host_index, uint32_t type, const void *bo
     starter_host *h = &s->list[host_index];
 
     if (h->state != HOST_LAUNCHED || h->fd < 0)
-        return ls_fail(LS_EPEER, "%s has gone", starter_name_of(h));
+        return ls_fail(LS_EPEER, "%s is disconnected", starter_name_of(h));
     LS_TRY(add_frame(h, type, body, bytes));
     starter_flush(h);
     return LS_OK;
@@ -352,7 +355,7 @@ ls_status starter_send(starter *s, int host_index, uint32_t type, const void *bo
 
 const char *starter_fix(const starter *s, int host_index)
 {
-    return s->list[host_index].advice;
+    return s->list[host_index].fix;
 }
 
 void starter_restart(starter *s, int host_index)
@@ -375,13 +378,13 @@ void starter_dismiss(starter *s, int host_index)
     if (h->fd >= 0)
         (void)shutdown(h->fd, SHUT_WR);
     if (h->state == HOST_STARTING && h->pid > 0)
-        kill(h->pid, SIGTERM); /* ssh hears its stdin only once it is connected */
+        kill(h->pid, SIGTERM); /* ssh reads its stdin only once it is connected */
 }
 
 void starter_end(starter *s, int host_index, const char *why)
 {
     if (s->list[host_index].state != HOST_ENDED)
-        starter_give_up(&s->list[host_index], why);
+        starter_fail_host(&s->list[host_index], why);
 }
 
 void starter_pause(starter *s, bool pauses)
@@ -390,7 +393,7 @@ void starter_pause(starter *s, bool pauses)
         return;
     s->paused = pauses;
     for (int i = 0; i < s->n; i++)
-        starter_mind_channel(&s->list[i]);
+        starter_update_channel(&s->list[i]);
 }
 
 int starter_count(const starter *s)
@@ -412,7 +415,7 @@ bool starter_is_settled(const starter *s)
 
 int64_t starter_received_ms(const starter *s)
 {
-    return s->heard_ms;
+    return s->received_ms;
 }
 
 /* --- life --- */
@@ -439,7 +442,7 @@ ls_status starter_create(poller *p, const start_options *opt, const hostlist *ho
     s->events = *events;
     ls_rng_seed(&s->jitter, seed);
     s->n = hosts->n;
-    s->heard_ms = ls_now_ms();
+    s->received_ms = ls_now_ms();
     for (int i = 0; i < hosts->n; i++)
         s->list[i] = (starter_host){.owner = s,
                                     .index = i,
@@ -451,7 +454,7 @@ ls_status starter_create(poller *p, const start_options *opt, const hostlist *ho
     return LS_OK;
 }
 
-/* Their agents end their ranks when stdin ends; what does not end by then is not waited for. */
+/* Agents end their ranks at the end of stdin; later ones are killed. */
 static void end_processes(starter *s)
 {
     const int64_t deadline_ms = ls_deadline_ms(END_MS);
@@ -484,9 +487,9 @@ void starter_destroy(starter *s)
     if (s == NULL)
         return;
     end_processes(s);
-    poller_timer_cancel(&s->kick);
+    poller_timer_cancel(&s->start_timer);
     for (int i = 0; i < s->n; i++)
-        forget(&s->list[i]);
+        clear_host(&s->list[i]);
     ls_free(s->list);
     ls_free(s->agent_binary);
     ls_free(s);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * starter.h - starts an agent on each of several hosts, by ssh or srun, gives them their orders and hears what they send.
+ * starter.h - starts an agent on each of several hosts, by ssh or srun, sends them their launch
+ * requests and passes on their messages.
  *
- *     host: idle --window--> starting --greeting--> greeted --starter_launch()--> ordered --end--> ended
- *             ^                 |
- *             +--- sshd was ----+  (with a pause that grows, and jitter)
- *                 too busy
+ *   host: idle --window--> starting --greeting--> greeted --starter_launch()--> launched --> ended
+ *           ^                 |
+ *           +--- sshd was ----+  (with a growing pause and jitter)
+ *                 busy
  *
- * Each host is one process (ssh, srun) whose stdin and stdout are one socket of ours. At most START_WINDOW of them are starting at a
- * time. Whatever ends early is told once, with the last line that the process printed and what to do about it.
+ * Each host is one process (ssh, srun) whose stdin and stdout are one socket. At most START_WINDOW
+ * of them start at a time. An early end is reported once, with the last line of the process and a
+ * fix.
  */
 #ifndef LS_LAUNCH_STARTER_H
 #define LS_LAUNCH_STARTER_H
@@ -26,42 +28,46 @@ typedef struct starter starter;
 
 typedef struct starter_events {
     void *self;
-    /* An agent is there; it has `cores` that it may use. */
+    /* An agent runs there; it may use `cores`. */
     void (*greeted)(void *self, int host, int cores);
-    /* A message of an agent that has its orders. A failing status ends that host with its text. */
+    /* A message of an agent with a launch request. A failing status ends that host with its
+     * text. */
     ls_status (*message)(void *self, int host, const frame *f);
     /* A line that the starting program or the host's login shell has printed. */
     void (*line)(void *self, int host, const char *text);
-    /* It has ended: before its greeting, before its orders, or after them. Once, unless it is started again. */
+    /* The host has ended, before its greeting or its launch request, or after. Once per start. */
     void (*ended)(void *self, int host, bool was_launched, const char *why);
 } starter_events;
 
-/* Hosts and options are borrowed until starter_destroy(); hosts with skip[i] are left alone. `mask` is the children's signal mask. */
+/* Hosts and options are borrowed until starter_destroy(); hosts with skip[i] are not started.
+ * `mask` is the children's signal mask. */
 LS_MUST_USE ls_status starter_create(poller *p, const start_options *opt, const hostlist *hosts,
                                      const bool *skip, const sigset_t *mask,
                                      const starter_events *events, starter **out);
 
-/* Ends what is still there: the agents see the end of their stdin, and after a while the processes are killed. NULL is allowed. */
+/* Ends all hosts: the agents see the end of their stdin; after a while the processes are killed.
+ * NULL is allowed. */
 void starter_destroy(starter *s);
 
-/* Gives a greeted host its orders: the body of one frame, a job's being REMOTE_LAUNCH_REQUEST. */
+/* Sends a greeted host its request: one frame, for a job REMOTE_LAUNCH_REQUEST. */
 LS_MUST_USE ls_status starter_launch(starter *s, int host_index, uint32_t type, const void *body,
                                      size_t bytes);
 
-/* What to do about the end of a host that has not got its orders, which ended() tells behind the words for it, in brackets; "": nothing. */
+/* The fix for the end of a host that had no launch request, which ended() reports after "; fix: ";
+ * "": none. */
 const char *starter_fix(const starter *s, int host_index);
 
-/* One more message, to a host that has its orders; LS_EPEER: it has gone. What it does not take waits in memory. */
+/* Another frame, for a launched host; LS_EPEER: it is disconnected. Unsent bytes wait in memory. */
 LS_MUST_USE ls_status starter_send(starter *s, int host_index, uint32_t type, const void *body,
                                    size_t bytes);
 
-/* Starts a host that has ended once more. */
+/* Starts a host again that has ended. */
 void starter_restart(starter *s, int host_index);
 
-/* The end of its agent's stdin; of a host that has not greeted yet, the end of its process. */
+/* Ends its agent's stdin, or, before the greeting, its process. */
 void starter_dismiss(starter *s, int host_index);
 
-/* Ends its process, for this reason, which is told when it has ended. */
+/* Ends its process; ended() reports this reason. */
 void starter_end(starter *s, int host_index, const char *why);
 
 void starter_pause(starter *s, bool pauses);   /* nothing is read from the hosts meanwhile */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * starter_internal.h - the parts of a starter: processes, from start to end (starter.c), and what they say and are told (starter_talk.c).
+ * starter_internal.h - the state of a starter, shared by its parts: processes from start to end
+ * (starter.c) and their streams (starter_io.c).
  */
 #ifndef LS_LAUNCH_STARTER_INTERNAL_H
 #define LS_LAUNCH_STARTER_INTERNAL_H
@@ -36,13 +37,14 @@ typedef struct starter_host {
     poll_timer timer; /* until the next try, for the greeting, or for the rest of its end */
     text_buf line;    /* of stderr, being gathered */
     char last_line[STARTER_LINE_MOST];
-    char advice[512]; /* what to do about its end */
-    size_t n_noise;
+    char fix[512]; /* what to do about its end */
+    size_t n_shell_bytes;
     frame_reader in;
     byte_queue out;
-    size_t agent_binary_left; /* bytes of the travelling agent that still are to be sent */
+    size_t agent_binary_left; /* bytes of the agent binary to be sent */
     bool ending;
-    char why[STARTER_LINE_MOST + 256]; /* it is ended, for this reason of ours; "": for its own */
+    char
+        why[STARTER_LINE_MOST + 256]; /* the starter ends it for this reason; "": it ended itself */
 } starter_host;
 
 struct starter {
@@ -54,30 +56,30 @@ struct starter {
     ls_rng jitter;
     starter_host *list;
     int n;
-    poll_timer kick; /* to start more */
+    poll_timer start_timer; /* to start more */
     bool paused;
-    int64_t heard_ms;
-    char *agent_binary; /* the travelling agent's bytes, read at the first need */
+    int64_t received_ms;
+    char *agent_binary; /* the bytes of the agent binary, read at the first need */
     size_t agent_binary_bytes;
 };
 
 /* --- starter.c --- */
 const char *starter_name_of(const starter_host *h);
 
-/* Starts those that wait, as many as may; later, as whoever asks may be in the middle of a walk over hosts. */
+/* Starts waiting hosts, at most a window; deferred, as the caller may iterate over the hosts. */
 void starter_start_soon(starter *s);
 
-/* The process ends, its stdout, or its stderr; the others follow soon, or what holds them is no part of it. */
-void starter_end_begins(starter_host *h);
-void starter_give_up(starter_host *h, const char *why); /* ends it */
-void starter_close_channel(starter_host *h);            /* its stdin and stdout */
-void starter_close_errors(starter_host *h);             /* its stderr */
+/* The process, its stdout or its stderr has ended; the others follow within TAIL_MS. */
+void starter_begin_end(starter_host *h);
+void starter_fail_host(starter_host *h, const char *why); /* ends it */
+void starter_close_channel(starter_host *h);              /* its stdin and stdout */
+void starter_close_errors(starter_host *h);               /* its stderr */
 
-/* --- starter_talk.c --- */
+/* --- starter_io.c --- */
 void starter_on_host(void *arg, unsigned events); /* arg: the host */
 void starter_on_errors(void *arg, unsigned events);
-void starter_take_errors(starter_host *h);  /* what its stderr has now */
-void starter_mind_channel(starter_host *h); /* what is waited for */
+void starter_read_errors(starter_host *h);    /* all that its stderr has */
+void starter_update_channel(starter_host *h); /* which events are polled */
 void starter_flush(starter_host *h);
 
 #endif

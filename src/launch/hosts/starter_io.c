@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * starter_talk.c - what a host says, first in lines and then in frames, and what it is sent: the travelling agent, and orders.
+ * starter_io.c - the stream of one host: lines until the greeting, then frames; and what is sent to
+ * it, the agent binary and frames. Bytes of a host are bounded and made printable before they are
+ * shown. Called by starter.c.
  */
 #include "launch/hosts/starter_internal.h"
 
@@ -15,11 +17,11 @@
 #include <unistd.h>
 
 enum {
-    NOISE_MOST = 65536, /* bytes before the greeting */
+    SHELL_BYTES_MOST = 65536, /* bytes before the greeting */
     AGENT_BINARY_MOST = 64 << 20
 };
 
-/* --- what it prints on stderr --- */
+/* --- its stderr --- */
 
 static void finish_line(starter_host *h)
 {
@@ -44,7 +46,7 @@ static void gather_lines(starter_host *h, const char *bytes, size_t n)
     }
 }
 
-void starter_take_errors(starter_host *h)
+void starter_read_errors(starter_host *h)
 {
     char bytes[4096];
     ssize_t n;
@@ -64,19 +66,19 @@ void starter_take_errors(starter_host *h)
 void starter_on_errors(void *arg, unsigned events)
 {
     LS_UNUSED(events);
-    starter_take_errors(arg);
+    starter_read_errors(arg);
 }
 
-/* --- what is sent to it --- */
+/* --- output to the host --- */
 
-void starter_mind_channel(starter_host *h)
+void starter_update_channel(starter_host *h)
 {
-    const bool wants_write = byte_queue_size(&h->out) > 0 || h->agent_binary_left > 0;
-    const bool wants_read = !h->owner->paused;
+    const bool needs_write = byte_queue_size(&h->out) > 0 || h->agent_binary_left > 0;
+    const bool needs_read = !h->owner->paused;
 
-    if (h->watch != NULL && poller_change(h->watch, (wants_read ? POLL_READ : 0u) |
-                                                        (wants_write ? POLL_WRITE : 0u)) != LS_OK)
-        starter_give_up(h, ls_last_error());
+    if (h->watch != NULL && poller_change(h->watch, (needs_read ? POLL_READ : 0u) |
+                                                        (needs_write ? POLL_WRITE : 0u)) != LS_OK)
+        starter_fail_host(h, ls_last_error());
 }
 
 static ls_status send_agent_binary(starter_host *h)
@@ -103,11 +105,11 @@ void starter_flush(starter_host *h)
     if (st == LS_OK && byte_queue_size(&h->out) == 0)
         st = send_agent_binary(h);
     if (st == LS_OK) {
-        starter_mind_channel(h);
+        starter_update_channel(h);
         return;
     }
-    starter_close_channel(h); /* its own words say why */
-    starter_end_begins(h);
+    starter_close_channel(h); /* its stderr has the reason */
+    starter_begin_end(h);
 }
 
 /* --- before the greeting: lines --- */
@@ -122,7 +124,7 @@ static ls_status read_agent_binary(starter *s)
     return file_read(path, AGENT_BINARY_MOST, &s->agent_binary, &s->agent_binary_bytes);
 }
 
-/* Lockstep is not there. */
+/* The host has no Lockstep of this version. */
 static void send_agent(starter_host *h, const char *machine)
 {
     starter *s = h->owner;
@@ -132,35 +134,38 @@ static void send_agent(starter_host *h, const char *machine)
     (void)uname(&own);
     if (!text_equal(machine, own.machine)) {
         text_format(text, sizeof(text),
-                    "Lockstep %s is not there, and cannot be sent: it is a %.32s, this is a %s; "
-                    "install it there",
-                    ls_version(), machine, own.machine);
-        starter_give_up(h, text);
+                    "Lockstep %s is not installed, and the agent binary for %s does not run on "
+                    "%.32s; fix: install Lockstep there",
+                    ls_version(), own.machine, machine);
+        starter_fail_host(h, text);
         return;
     }
     if (read_agent_binary(s) != LS_OK) {
-        text_format(text, sizeof(text), "Lockstep %s is not there: install it (%.128s)",
-                    ls_version(), ls_last_error());
-        starter_give_up(h, text);
+        text_format(text, sizeof(text),
+                    "Lockstep %s is not installed (%.128s); fix: install it there", ls_version(),
+                    ls_last_error());
+        starter_fail_host(h, text);
         return;
     }
     text_format(text, sizeof(text), "%zu\n", s->agent_binary_bytes);
     if (byte_queue_add(&h->out, text, strlen(text)) != LS_OK) {
-        starter_give_up(h, ls_last_error());
+        starter_fail_host(h, ls_last_error());
         return;
     }
     h->agent_binary_left = s->agent_binary_bytes;
     starter_flush(h);
 }
 
-static void take_greeting(starter_host *h, const char *version, int cores)
+static void handle_greeting(starter_host *h, const char *version, int cores)
 {
     char why[192];
 
     if (!text_equal(version, ls_version())) {
-        text_format(why, sizeof(why), "it has Lockstep %.64s, and this is %s: install the same",
+        text_format(why, sizeof(why),
+                    "version mismatch: it has Lockstep %.64s, this machine %s; fix: install the "
+                    "same version",
                     version, ls_version());
-        starter_give_up(h, why);
+        starter_fail_host(h, why);
         return;
     }
     h->state = HOST_GREETED;
@@ -169,13 +174,13 @@ static void take_greeting(starter_host *h, const char *version, int cores)
     h->owner->events.greeted(h->owner->events.self, h->index, cores);
 }
 
-static void take_first_line(starter_host *h, const char *line)
+static void handle_first_line(starter_host *h, const char *line)
 {
     char version[64];
     int cores;
 
     if (remote_read_greeting(line, version, sizeof(version), &cores)) {
-        take_greeting(h, version, cores);
+        handle_greeting(h, version, cores);
     } else if (text_starts(line, START_SEND_AGENT " ")) {
         send_agent(h, line + strlen(START_SEND_AGENT " "));
     } else if (line[0] != 0) {
@@ -183,8 +188,8 @@ static void take_first_line(starter_host *h, const char *line)
     }
 }
 
-/* What a login shell prints comes first. */
-static void take_lines(starter_host *h)
+/* The output of a login shell comes first. */
+static void handle_lines(starter_host *h)
 {
     byte_queue *q = &h->in.in;
     char line[STARTER_LINE_MOST];
@@ -195,23 +200,24 @@ static void take_lines(starter_host *h)
         const uint8_t *end = held > 0 ? memchr(begin, '\n', held) : NULL;
         const size_t n = end != NULL ? (size_t)(end - begin) : held;
 
-        if (h->n_noise + n > NOISE_MOST) {
-            starter_give_up(h, "its login shell prints more than 64 KiB");
+        if (h->n_shell_bytes + n > SHELL_BYTES_MOST) {
+            starter_fail_host(h, "its login shell prints more than 64 KiB; fix: keep its startup "
+                                 "files silent in non-interactive shells");
             return;
         }
         if (end == NULL)
             return;
         text_format(line, sizeof(line), "%.*s", (int)n, (const char *)begin);
         text_printable(line, sizeof(line), line);
-        h->n_noise += n + 1;
+        h->n_shell_bytes += n + 1;
         q->start += n + 1;
-        take_first_line(h, line);
+        handle_first_line(h, line);
     }
 }
 
 /* --- after it: frames --- */
 
-static void take_frames(starter_host *h)
+static void handle_frames(starter_host *h)
 {
     bool have = true;
     ls_status st = LS_OK;
@@ -223,7 +229,7 @@ static void take_frames(starter_host *h)
             st = h->owner->events.message(h->owner->events.self, h->index, &f);
     }
     if (st != LS_OK)
-        starter_give_up(h, ls_last_error());
+        starter_fail_host(h, ls_last_error());
 }
 
 static void receive(starter_host *h)
@@ -232,14 +238,14 @@ static void receive(starter_host *h)
     const ls_status st = frame_reader_fill(&h->in, h->fd, starter_name_of(h), &moved);
 
     if (moved > 0)
-        h->owner->heard_ms = ls_now_ms();
+        h->owner->received_ms = ls_now_ms();
     if (h->state == HOST_STARTING)
-        take_lines(h);
+        handle_lines(h);
     if (h->state == HOST_LAUNCHED)
-        take_frames(h);
+        handle_frames(h);
     if (st != LS_OK && h->fd >= 0) {
         starter_close_channel(h);
-        starter_end_begins(h);
+        starter_begin_end(h);
     }
 }
 
