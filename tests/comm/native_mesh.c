@@ -9,11 +9,13 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "comm/reduce.h"
+#include "harness/lines.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Sanitizers are slow, and find their errors in few bytes of one type as well as in many. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -240,6 +242,22 @@ static void moved_bytes_arrive_where_they_belong(void **state)
     LS_UNUSED(state);
     run_everywhere(moves, NULL);
     run_on_hosts(moves);
+}
+
+static void round_robin_placement_is_reported(void **state)
+{
+    static const int hosts[] = {0, 1, 0, 1};
+    const mesh_job job = {.size = 4, .transport = "auto", .fn = barriers, .hosts = hosts};
+    const int lines = lines_create();
+    const int old = lines_take_stderr(lines);
+
+    LS_UNUSED(state);
+    assert_int_equal(mesh_run(&job), 0);
+    assert_true(dup2(old, STDERR_FILENO) == STDERR_FILENO);
+    assert_true(lines_have(lines, "ranks are placed round-robin on 2 hosts"));
+    assert_true(lines_have(lines, "number the ranks host by host"));
+    close(old);
+    close(lines);
 }
 
 // --- point to point ---
@@ -584,6 +602,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(all_reduce_gives_the_bits_of_the_tree),
         cmocka_unit_test(other_reductions_give_the_bits_of_the_tree),
         cmocka_unit_test(moved_bytes_arrive_where_they_belong),
+        cmocka_unit_test(round_robin_placement_is_reported),
         cmocka_unit_test(messages_pass_around_a_ring),
         cmocka_unit_test(tags_keep_their_own_order),
         cmocka_unit_test(large_message_arrives_whole),

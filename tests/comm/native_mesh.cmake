@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests of src/comm/native's message half; included by tests/comm/CMakeLists.txt.
 set(here ${CMAKE_CURRENT_LIST_DIR})
-set(mesh_test_libs ls_comm PkgConfig::CMOCKA m)
+set(mesh_test_libs test_harness ls_comm PkgConfig::CMOCKA m)
 set(mesh_ranks ${here}/native_mesh_ranks.c ${here}/native_oracle.c)
 ls_test(test_comm_native_plan "unit;no-tsan"
   SOURCES ${here}/native_mesh_plan.c ${here}/native_oracle.c LIBS ${mesh_test_libs} TIMEOUT 120)

@@ -487,6 +487,26 @@ static void abort_from_the_hub_ends_a_join_without_peers(void **state)
     assert_int_equal(mesh_run(&job), 0);
 }
 
+static int join_over_shm(mesh_rank *r, void *arg)
+{
+    LS_UNUSED(arg);
+    MESH_CHECK(native_backend_ops.open(&r->boot, &r->host, &r->state) == LS_EUNSUPPORTED);
+    MESH_CHECK(strstr(ls_last_error(), r->rank == 0 ? "but rank 1 (here) is not on this host"
+                                                    : "but rank 0 (here) is not on this host"));
+    MESH_CHECK(strstr(ls_last_error(), "set LOCKSTEP_TRANSPORT to auto") != NULL);
+    return 0;
+}
+
+static void rank_of_another_host_is_refused_with_transport_shm(void **state)
+{
+    static const int hosts[] = {0, 1};
+    const mesh_job job = {
+        .size = 2, .transport = "shm", .fn = join_over_shm, .hosts = hosts, .no_world = true};
+
+    LS_UNUSED(state);
+    assert_int_equal(mesh_run(&job), 0);
+}
+
 // --- no memory ---
 
 typedef struct shortage {
@@ -801,6 +821,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(rank_with_another_key_is_refused),
         cmocka_unit_test(rank_in_another_security_mode_is_refused),
         cmocka_unit_test(abort_from_the_hub_ends_a_join_without_peers),
+        cmocka_unit_test(rank_of_another_host_is_refused_with_transport_shm),
         cmocka_unit_test(operation_without_memory_fails_with_a_text),
         cmocka_unit_test(join_without_memory_leaks_nothing),
         cmocka_unit_test(wake_up_is_never_lost),

@@ -78,7 +78,7 @@ void errors_extra_message(native_group *g, const native_peer *p, const message *
                  is_ready ? "sends" : "expects", decoded_text(text, sizeof(text), stamp),
                  stamp_decode(stamp, &s) == LS_OK && s.vector
                      ? ""
-                     : ": is LOCKSTEP_SEGMENT the same on all ranks?");
+                     : ": set LOCKSTEP_SEGMENT to the same value on all ranks");
 }
 
 void errors_lost_peer(native_group *g, native_peer *p, const uint8_t *stamp)

@@ -39,7 +39,7 @@ static int first_remote(const native_state *s)
     return -1;
 }
 
-// --- what the mesh asks for ---
+// --- upcalls of the mesh ---
 
 static ls_status on_connected(void *self, int rank)
 {
@@ -123,7 +123,9 @@ ls_status native_join(native_state *s, const comm_boot *boot)
     if (boot->listen_fd >= 0)
         close(boot->listen_fd);
     if (st == LS_OK && remote >= 0)
-        st = ls_fail(LS_EUNSUPPORTED, "transport shm is set, but rank %d (%s) is not on this host",
+        st = ls_fail(LS_EUNSUPPORTED,
+                     "transport shm is set, but rank %d (%s) is not on this host: "
+                     "set LOCKSTEP_TRANSPORT to auto",
                      remote, boot->records[remote].host);
     return st;
 }

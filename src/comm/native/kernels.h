@@ -7,10 +7,10 @@
 
 #include "comm/reduce.h"
 
-/* "avx512", "avx2", "baseline": what the table chose; LOCKSTEP_SIMD is not read, tests choose with
- * reduce_use(). */
+/* The selected instruction set: "avx512", "avx2" or "baseline". */
 const char *reduce_simd(void);
-/* Tests: NULL restores the choice. False where this machine cannot. */
+/* Selects another one, for tests; NULL restores the choice. False where this machine cannot run
+ * it. */
 bool reduce_use(const char *name);
 
 #endif

@@ -152,7 +152,8 @@ void link_drop_payload(peer_link *l);
 /* Over a connected, nonblocking stream socket, which it takes, also on failure. */
 LS_MUST_USE ls_status link_tcp_create(int fd, const link_sink *sink, peer_link **out);
 
-/* Of a socket's stream: link_ops.finish, and whether the peer's kernel has acknowledged all bytes. */
+/* Of a socket's stream: link_ops.finish, and whether the peer's kernel has acknowledged all
+ * bytes. */
 void link_socket_finish(peer_link *l);
 bool link_socket_is_drained(peer_link *l);
 

@@ -47,7 +47,7 @@ typedef struct channel_message {
     char job[JOB_ID_BYTES];
 } channel_message;
 
-/* A rank's page that the others look at: SEGMENT_KEY_CONTROL. */
+/* The page of a rank that the others read: SEGMENT_KEY_CONTROL. */
 typedef struct local_page {
     _Alignas(64) atomic_uint sleepers; /* threads between prepare_sleep and end_sleep */
 } local_page;

@@ -91,22 +91,17 @@ static void send_done(transfer *t, size_t bytes)
         t->finished(t);
 }
 
-static message message_of(const transfer *t, message_type type, uint64_t credit)
-{
-    return (message){.type = type,
-                     .is_direct = t->is_direct,
-                     .group = t->group->info->id,
-                     .sequence = t->sequence,
-                     .step = t->step,
-                     .total = t->total,
-                     .credit = credit,
-                     .dtype = stamp_dtype(t->stamp),
-                     .stamp = t->stamp};
-}
-
 void match_queue_control(native_peer *p, message_type type, const transfer *t)
 {
-    const message m = message_of(t, type, p->consumed);
+    const message m = {.type = type,
+                       .is_direct = t->is_direct,
+                       .group = t->group->info->id,
+                       .sequence = t->sequence,
+                       .step = t->step,
+                       .total = t->total,
+                       .credit = p->consumed,
+                       .dtype = stamp_dtype(t->stamp),
+                       .stamp = t->stamp};
     link_item *item;
 
     if (post(p, &m, NULL))
@@ -123,11 +118,19 @@ void match_queue_payload(transfer *t, const uint8_t *from, size_t bytes, message
                          bool is_charged)
 {
     native_peer *p = t->peer;
-    message m = message_of(t, type, p->consumed);
+    const message m = {.type = type,
+                       .is_charged = is_charged,
+                       .is_direct = t->is_direct,
+                       .group = t->group->info->id,
+                       .sequence = t->sequence,
+                       .step = t->step,
+                       .bytes = bytes,
+                       .total = t->total,
+                       .credit = p->consumed,
+                       .dtype = stamp_dtype(t->stamp),
+                       .stamp = t->stamp};
     link_item *item;
 
-    m.is_charged = is_charged;
-    m.bytes = bytes;
     if (post(p, &m, from)) {
         send_done(t, bytes);
         return;

@@ -24,8 +24,8 @@
 
 typedef struct mesh mesh;
 
-/* What the mesh asks of its owner, per peer (world rank). Called when connections are made or lost,
- * from mesh_progress() alone. */
+/* Upcalls to the owner, per peer (world rank). Called when connections are made or lost, from
+ * mesh_progress() alone. */
 typedef struct mesh_events {
     void *self;
     /* The link has its stream: its descriptor can be polled. A failure ends the link. */

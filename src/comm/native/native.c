@@ -381,7 +381,7 @@ static bool pause_spin(native_group *g, bool has_own_core, int idle, int64_t *un
     }
     if (idle < yields || g->team == NULL || !team_busy(g->team) || !team_futex_wait(g->team))
         (void)sched_yield();
-    // The time at which works that have come meanwhile end.
+    // Works whose messages came during the pause end at this time, not earlier.
     return idle < yields + SPIN_FUTEX_WAITS && !spin_time_is_over(g, until_ns);
 }
 

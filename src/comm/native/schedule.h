@@ -86,8 +86,8 @@ typedef struct plan_input {
 
 typedef void (*plan_fn)(plan *p, const plan_input *in);
 
-/* One row of the choice: the first row that fits serves. All ranks choose alike, as only what they
- * agree on is asked. */
+/* A row of the table: the first row that fits is used. It depends only on values that all ranks
+ * share, so all select the same one. */
 typedef struct plan_rule {
     coll_kind kind;
     const char *name;
