@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A PCI address. */
 typedef struct pci_address {
     unsigned domain;
     unsigned bus;
@@ -243,7 +242,6 @@ static bool judge_trial(const check *c, const gpu_seen *gpu, const gpu_trial *tr
     return false;
 }
 
-/* Returns how many GPUs passed. */
 static int try_each(const check *c, const gpu_list *seen)
 {
     static gpu_trials trials; /* too large for the stack; checks run on one thread */

@@ -21,9 +21,6 @@ typedef struct check {
     bool is_full; /* the full check: seconds are acceptable */
 } check;
 
-LS_MUST_USE ls_status check_begin(const check_options *options, findings *out, check *c);
-void check_quick_subjects(check *c);
-
 /* WARNING where the job has several nodes, else NOTE. */
 finding_severity check_between_nodes(const check *c);
 

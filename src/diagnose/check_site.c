@@ -62,8 +62,6 @@ void check_clock(check *c)
         finding_add(c->out, FINDING_CLOCK_OK_KIND, FINDING_OK, NULL, "the clock shows %s", text);
 }
 
-/* --- the key --- */
-
 /* A command that makes a refused key file acceptable. */
 static void describe_key_fix(const char *path, char *buf, size_t n)
 {
@@ -128,8 +126,6 @@ void check_key(check *c)
         finding_add(c->out, FINDING_KEY_BAD_KIND, FINDING_ERROR, fix, "%s", ls_last_error());
     check_stale(c, path);
 }
-
-/* --- ssh --- */
 
 static bool is_in_path(check *c, const char *program)
 {

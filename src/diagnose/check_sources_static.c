@@ -108,8 +108,6 @@ static ls_status key_path(void *self, char *buf, size_t n)
     return net_key_user_path(buf, n);
 }
 
-/* --- what needs no library --- */
-
 /* A static C library cannot load resolver modules. getent can, and every machine has it. */
 static ls_status resolve_by_getent(void *self, const char *name, int64_t limit_ms, net_address *out,
                                    int max, int *n)

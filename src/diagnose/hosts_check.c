@@ -23,8 +23,6 @@ enum {
     TEST_FILES = 512 /* file descriptors of network tests */
 };
 
-/* --- one phase after the other --- */
-
 static bool has_checked_itself(const run_host *host)
 {
     return host->is_over ||
@@ -132,8 +130,6 @@ void hosts_check_turn_soon(struct hosts_check_run *run)
 {
     poller_timer_set(run->loop, &run->turn, ls_now_ms(), take_turn, run);
 }
-
-/* --- waiting --- */
 
 static void report_waiting(void *arg)
 {

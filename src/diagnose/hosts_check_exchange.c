@@ -89,8 +89,6 @@ static void add_unstarted(const struct hosts_check_run *run, int i, const char *
                 "the agent could not be started: %s", what);
 }
 
-/* --- requests --- */
-
 ls_status hosts_check_ask(struct hosts_check_run *run, int i, hosts_check_message type,
                           const wire_writer *body)
 {
@@ -211,7 +209,6 @@ ls_status hosts_check_take_message(void *arg, int i, const frame *f)
     return LS_OK;
 }
 
-/* A message of this machine's own part. */
 void hosts_check_take_own(void *arg, hosts_check_message type, const wire_writer *body)
 {
     struct hosts_check_run *run = arg;
@@ -228,8 +225,6 @@ void hosts_check_take_own(void *arg, hosts_check_message type, const wire_writer
     if (st != LS_OK && own >= 0)
         hosts_check_lose_host(&run->list[own], ls_last_error());
 }
-
-/* --- starting --- */
 
 static ls_status write_request(const struct hosts_check_run *run, int i, int cores, wire_writer *w)
 {
@@ -248,13 +243,7 @@ static ls_status write_request(const struct hosts_check_run *run, int i, int cor
                                       .folder = hosts->folder,
                                       .argv = argv,
                                       .n_argv = 2,
-                                      .run_id = "",
-                                      .role = "",
-                                      .log_dir = "",
-                                      .filters = {"", ""},
-                                      .line_prefix = "",
-                                      .master_addr = "",
-                                      .net = run->opt->net != NULL ? run->opt->net : "",
+                                      .net = run->opt->net,
                                       .ports = run->opt->ports}};
     ls_status st = launch_request_list_env(hosts->exports, hosts->n_exports,
                                            hosts->start.way == START_SSH, &o.base);

@@ -19,8 +19,6 @@
 
 enum { PROGRAM_MS = 5000, CPUINFO_MOST = 16384 };
 
-/* --- the processor --- */
-
 static const char *const features[] = {
     /* x86 */
     "sse4_2", "avx", "f16c", "fma", "avx2", "avx_vnni", "avx512f", "avx512bw", "avx512vl",
@@ -74,8 +72,6 @@ static void read_simd(char *buf, size_t n)
         text[0] = 0;
     hosts_check_simd_text(text, buf, n);
 }
-
-/* --- programs and libraries --- */
 
 static void run(const char *const *argv, char *buf, size_t n)
 {

@@ -185,8 +185,6 @@ static void judge_clock(const hosts_check *s, hosts_check_host *h)
                 c->offset_ns > 0 ? "ahead of" : "behind", (double)c->round_trip_ns / 2e6);
 }
 
-/* --- the whole check --- */
-
 ls_status hosts_check_judge(hosts_check *s)
 {
     bool *marks = ls_calloc((size_t)s->n * 2 + 1, sizeof(*marks));

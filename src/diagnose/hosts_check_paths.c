@@ -402,9 +402,6 @@ static ls_status judge_rates(hosts_check *s)
     return LS_OK;
 }
 
-/* --- the selection --- */
-
-/* "eth0 on a, b; ens3 on c" */
 static void list_picks(const hosts_check *s, bool *marks, text_buf *out)
 {
     bool *listed = marks + s->n;

@@ -15,7 +15,6 @@
 
 #define SEARCH_STEPS_MAX 200000
 
-/* A network that works. */
 typedef struct network {
     uint8_t *address; /* [n_nodes]: index in each node's offer */
     bool is_ipv4;
@@ -357,7 +356,6 @@ static void keep_fastest(const chooser *c, bool alive[NET_ADDRESSES_MAX])
         alive[i] = is_as_fast(speed_of(&c->found[i], measured), best);
 }
 
-/* The best of the marked networks. */
 static int best_of(const chooser *c, const bool alive[NET_ADDRESSES_MAX])
 {
     uint32_t lowest_us = UINT32_MAX;

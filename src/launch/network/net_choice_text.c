@@ -129,7 +129,6 @@ static uint8_t *marks_of(const matrix *m, int outcome)
     return m->marks + (size_t)outcome * (size_t)m->n_nodes;
 }
 
-/* The slowest of the tests that worked. */
 typedef struct slowest {
     uint32_t round_trip_us;
     uint64_t bytes_per_s;

@@ -81,7 +81,6 @@ static ls_status take_burst(probe_responder *g, bool *moved_any)
     return send_count(g);
 }
 
-/* Handles a complete request, or a header. */
 static ls_status take_request(probe_responder *g)
 {
     const uint32_t what = wire_get_u32(g->in);

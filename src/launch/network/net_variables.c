@@ -24,7 +24,6 @@ static int set(net_variable *v, const char *name, const char *value)
     return 1;
 }
 
-/* All variables, at most NET_VARIABLES_MAX. */
 static int list_all(const net_interface *iface, bool has_rdma, net_variable all[NET_VARIABLES_MAX])
 {
     const bool is_ipv4 = net_address_family(&iface->address) == NET_IPV4;

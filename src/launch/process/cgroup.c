@@ -193,8 +193,6 @@ ls_status cgroup_locate(const char *root, const char *controller, cgroup_place *
     return st;
 }
 
-/* --- names --- */
-
 bool cgroup_parse_name(const char *name, char job[CGROUP_JOB_BYTES], process_id *agent)
 {
     char text[CGROUP_NAME_BYTES];

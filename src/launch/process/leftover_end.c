@@ -17,7 +17,6 @@ enum {
     PAUSE_CLEAN_MS = 20 /* between scans, for processes that exit or are just starting */
 };
 
-/* All processes that were found. */
 typedef struct ending {
     leftovers all;
     bool *is_reported;

@@ -54,7 +54,6 @@ static int64_t hits_at(const oom_watch *w, const oom_level *level)
                     : count_at(w, level, "memory.failcnt", "");
 }
 
-/* -1: none */
 static int64_t limit_at(const oom_watch *w, const oom_level *level)
 {
     const int64_t limit = count_at(w, level, w->is_v2 ? "memory.max" : "memory.limit_in_bytes", "");

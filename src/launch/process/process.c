@@ -60,7 +60,6 @@ static void pause_ms(int ms)
 
 /* --- children --- */
 
-/* Calls fn for every process number in /proc. */
 static void for_each_process(void (*fn)(pid_t pid, void *arg), void *arg)
 {
     DIR *proc = opendir("/proc");
@@ -340,13 +339,12 @@ ls_status process_make_pipe(int *read_end, int *write_end)
 int process_count_threads(void)
 {
     DIR *tasks = opendir("/proc/self/task");
-    const struct dirent *entry;
     int n = 0;
 
     if (tasks == NULL)
         return 1; /* without /proc */
-    while ((entry = file_next_entry(tasks)) != NULL)
-        n += entry->d_name[0] != '.';
+    while (file_next_number(tasks) >= 0)
+        n++;
     closedir(tasks);
     return n;
 }
