@@ -16,7 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SMALL_FILE 65536
+#define SMALL_FILE  65536
+#define VALUE_BYTES 64
 
 /* The affinity mask; a machine may have more cores than a cpu_set_t holds. */
 typedef struct affinity {
@@ -45,18 +46,16 @@ static affinity read_affinity(void)
     return (affinity){.cores = 1};
 }
 
-/* The text of FOLDER/NAME without its newline, or NULL. */
-static char *read_value(const char *folder, const char *name)
+/* The text of FOLDER/NAME without its newline; false when it cannot be read. */
+static bool read_value(const char *folder, const char *name, char text[VALUE_BYTES])
 {
     char path[4096];
-    char *text = NULL;
-    size_t bytes;
 
     (void)text_format(path, sizeof(path), "%s/%s", folder, name);
-    if (file_read(path, SMALL_FILE, &text, &bytes) != LS_OK)
-        return NULL;
+    if (file_read_start(path, text, VALUE_BYTES) < 0)
+        return false;
     text[strcspn(text, "\n")] = '\0';
-    return text;
+    return true;
 }
 
 /* Whole cores in quota per period, at least 1. */
@@ -76,26 +75,21 @@ static int quota_cores(const char *quota, const char *period)
 /* The limit of this folder; 0 = none. */
 static int folder_cores(const char *folder)
 {
-    char *quota = read_value(folder, "cpu.max");
-    char *period = NULL;
-    int cores = 0;
+    char quota[VALUE_BYTES];
+    char period[VALUE_BYTES];
 
-    if (quota != NULL) {
+    if (read_value(folder, "cpu.max", quota)) {
         char *space = strchr(quota, ' ');
 
-        if (space != NULL) {
-            *space = '\0';
-            cores = quota_cores(quota, space + 1);
-        }
-    } else {
-        quota = read_value(folder, "cpu.cfs_quota_us");
-        period = read_value(folder, "cpu.cfs_period_us");
-        if (quota != NULL && period != NULL)
-            cores = quota_cores(quota, period);
+        if (space == NULL)
+            return 0;
+        *space = '\0';
+        return quota_cores(quota, space + 1);
     }
-    ls_free(quota);
-    ls_free(period);
-    return cores;
+    return read_value(folder, "cpu.cfs_quota_us", quota) &&
+                   read_value(folder, "cpu.cfs_period_us", period)
+               ? quota_cores(quota, period)
+               : 0;
 }
 
 /* The smallest limit of MOUNT/GROUP and all folders between it and MOUNT; 0 = none. When the

@@ -296,21 +296,29 @@ void file_close(int *fd)
     *fd = -1;
 }
 
-ssize_t file_read_start(const char *path, char *buf, size_t n)
+ssize_t file_read_fd(int fd, void *dst, size_t bytes)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
     size_t done = 0;
     ssize_t got = 1;
 
-    if (fd < 0)
-        return -1;
-    while (done < n - 1 && got > 0) {
-        got = read_some(fd, buf + done, n - 1 - done);
+    while (done < bytes && got > 0) {
+        got = read_some(fd, (char *)dst + done, bytes - done);
         done += got > 0 ? (size_t)got : 0;
     }
+    return got < 0 ? -1 : (ssize_t)done;
+}
+
+ssize_t file_read_start(const char *path, char *buf, size_t n)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got;
+
+    if (fd < 0)
+        return -1;
+    got = file_read_fd(fd, buf, n - 1);
     file_close(&fd);
-    buf[done] = 0;
-    return got < 0 && done == 0 ? -1 : (ssize_t)done;
+    buf[got > 0 ? got : 0] = 0;
+    return got;
 }
 
 const struct dirent *file_next_entry(DIR *folder)

@@ -39,6 +39,9 @@ LS_MUST_USE ls_status file_atomic_probe(const char *path);
 /* Closes *fd if it is >= 0, and sets it to -1. */
 void file_close(int *fd);
 
+/* Reads up to `bytes` or to the end of the file; the number of bytes read, or -1 with errno. */
+ssize_t file_read_fd(int fd, void *dst, size_t bytes);
+
 /* Reads the beginning of a small file, at most n - 1 bytes, and terminates it. Returns the number
  * of bytes, or -1. For files of /proc and /sys; sets no error text. */
 ssize_t file_read_start(const char *path, char *buf, size_t n);

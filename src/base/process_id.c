@@ -13,8 +13,8 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <pwd.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -229,22 +229,15 @@ pid_t process_outer_pid(void)
     return (pid_t)outer;
 }
 
-/* --- ages and command lines --- */
+/* --- ages, command lines and users --- */
 
 int64_t process_uptime(const char *root)
 {
     char path[PATH_MAX];
-    char line[64] = "";
-    FILE *file;
+    char text[64];
 
     text_format(path, sizeof(path), "%s/proc/uptime", root);
-    file = fopen(path, "re");
-    if (file != NULL) {
-        if (fgets(line, sizeof(line), file) == NULL)
-            line[0] = 0;
-        (void)fclose(file);
-    }
-    return strtoll(line, NULL, 10);
+    return file_read_start(path, text, sizeof(text)) > 0 ? strtoll(text, NULL, 10) : 0;
 }
 
 static uint64_t ticks_a_second(void)
@@ -273,4 +266,28 @@ void process_command(const char *root, pid_t pid, char *buf, size_t n)
         if (line[i] == 0 || isspace((unsigned char)line[i]))
             line[i] = ' ';
     text_printable(buf, n, bytes > 0 ? line : "");
+}
+
+const char *process_age_text(char *buf, size_t n, int64_t seconds)
+{
+    static const struct {
+        int64_t seconds;
+        const char *unit;
+    } units[] = {{86400, "days"}, {3600, "h"}, {60, "min"}, {1, "s"}};
+    size_t i = 0;
+
+    while (i + 1 < LS_COUNT_OF(units) && seconds < 2 * units[i].seconds)
+        i++;
+    return text_format(buf, n, "%lld %s", (long long)(seconds / units[i].seconds), units[i].unit);
+}
+
+const char *process_user_text(char *buf, size_t n, uid_t uid)
+{
+    struct passwd entry;
+    struct passwd *found = NULL;
+    char space[4096];
+
+    if (getpwuid_r(uid, &entry, space, sizeof(space), &found) == 0 && found != NULL)
+        return text_format(buf, n, "%s", found->pw_name);
+    return text_format(buf, n, "user %u", (unsigned)uid);
 }

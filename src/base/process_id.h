@@ -76,6 +76,11 @@ const char *process_state_text(char state);
 int64_t process_uptime(const char *root); /* seconds since the machine's start; 0 = unknown */
 int64_t process_age(int64_t uptime_s, const process_stat *facts); /* seconds */
 
+/* "42 s", "12 min", "3 h", "5 days" */
+const char *process_age_text(char *buf, size_t n, int64_t seconds);
+/* "bob", or "user 1001" for a uid without a name. */
+const char *process_user_text(char *buf, size_t n, uid_t uid);
+
 /* The command line, arguments separated by spaces, printable and cut to n; "" when it cannot be
  * read. */
 void process_command(const char *root, pid_t pid, char *buf, size_t n);

@@ -19,42 +19,33 @@ const char *ls_last_error(void)
     return error_text;
 }
 
+static const struct {
+    ls_status status;
+    const char *text;
+} status_texts[] = {
+    {LS_OK, "no error"},
+    {LS_EINVAL, "invalid argument"},
+    {LS_ENOMEM, "out of memory"},
+    {LS_ENOTFOUND, "not found"},
+    {LS_EIO, "input or output failed"},
+    {LS_EFORMAT, "bad format"},
+    {LS_EUNSUPPORTED, "not supported"},
+    {LS_ETIMEOUT, "timed out"},
+    {LS_ESYSTEM, "refused by the operating system"},
+    {LS_EMISMATCH, "ranks disagree about an operation"},
+    {LS_EPEER, "peer lost"},
+    {LS_EDEADLINE, "operation timed out"},
+    {LS_ECANCELED, "canceled"},
+    {LS_EAUTH, "not authenticated"},
+    {LS_EPROTO, "protocol error"},
+    {LS_EINTERNAL, "internal error"},
+};
+
 const char *ls_status_text(ls_status status)
 {
-    switch (status) {
-    case LS_OK:
-        return "no error";
-    case LS_EINVAL:
-        return "invalid argument";
-    case LS_ENOMEM:
-        return "out of memory";
-    case LS_ENOTFOUND:
-        return "not found";
-    case LS_EIO:
-        return "input or output failed";
-    case LS_EFORMAT:
-        return "bad format";
-    case LS_EUNSUPPORTED:
-        return "not supported";
-    case LS_ETIMEOUT:
-        return "timed out";
-    case LS_ESYSTEM:
-        return "refused by the operating system";
-    case LS_EMISMATCH:
-        return "ranks disagree about an operation";
-    case LS_EPEER:
-        return "peer lost";
-    case LS_EDEADLINE:
-        return "operation timed out";
-    case LS_ECANCELED:
-        return "canceled";
-    case LS_EAUTH:
-        return "not authenticated";
-    case LS_EPROTO:
-        return "protocol error";
-    case LS_EINTERNAL:
-        return "internal error";
-    }
+    for (size_t i = 0; i < LS_COUNT_OF(status_texts); i++)
+        if (status_texts[i].status == status)
+            return status_texts[i].text;
     return "unknown status";
 }
 

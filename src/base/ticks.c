@@ -6,11 +6,10 @@
 #include "base/ticks.h"
 
 #include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
 
-#include <fcntl.h>
 #include <stdbool.h>
-#include <string.h>
-#include <unistd.h>
 
 #define CALIBRATE_NS  (1 * INT64_C(1000000)) /* between two readings that calibrate the counter */
 #define VALID_NS      (2 * UINT64_C(1000000))
@@ -36,16 +35,10 @@ static inline uint64_t counter(void)
 static bool is_trusted(void)
 {
     static const char path[] = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    char name[32] = "";
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n;
+    char name[32];
 
-    if (fd < 0)
-        return false;
-    n = read(fd, name, sizeof(name) - 1);
-    (void)close(fd);
-    return n > 0 &&
-           (strncmp(name, "tsc\n", 4) == 0 || strncmp(name, "arch_sys_counter\n", 17) == 0);
+    return file_read_start(path, name, sizeof(name)) > 0 &&
+           (text_starts(name, "tsc\n") || text_starts(name, "arch_sys_counter\n"));
 }
 
 void ls_ticks_init(ls_ticks *t)

@@ -5,7 +5,7 @@
  */
 #include "diagnose/check_internal.h"
 
-#include "base/process_text.h"
+#include "base/process_id.h"
 #include "base/text.h"
 #include "launch/process/leftover.h"
 

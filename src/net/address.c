@@ -6,6 +6,7 @@
 #include "net/address.h"
 
 #include "base/text.h"
+#include "net/key.h"
 
 #include <sodium.h>
 
@@ -376,8 +377,7 @@ ls_status net_address_fresh_unix(const char *purpose, net_address *out)
     char digits[2 * sizeof(nonce) + 1];
     char text[NET_ADDRESS_TEXT_MAX];
 
-    if (sodium_init() < 0)
-        return ls_fail(LS_ESYSTEM, "libsodium found no source of random numbers");
+    LS_TRY(net_crypto_init());
     randombytes_buf(nonce, sizeof(nonce));
     sodium_bin2hex(digits, sizeof(digits), nonce, sizeof(nonce));
     text_format(text, sizeof(text), "unix:@lockstep-%s-%s", purpose, digits);

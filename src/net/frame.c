@@ -23,11 +23,6 @@ void frame_reader_free(frame_reader *r)
     seal_wipe(&r->seal);
 }
 
-void frame_reader_seal(frame_reader *r, const seal *in)
-{
-    r->seal = *in;
-}
-
 /* Moves the content of complete records to the frames. */
 static ls_status open_records(frame_reader *r)
 {
@@ -100,11 +95,6 @@ void frame_queue_free(frame_queue *q)
 {
     byte_queue_free(&q->out);
     seal_wipe(&q->seal);
-}
-
-void frame_queue_seal(frame_queue *q, const seal *out)
-{
-    q->seal = *out;
 }
 
 size_t frame_queue_bytes(const frame_queue *q)

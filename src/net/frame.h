@@ -24,15 +24,12 @@ typedef struct frame {
 typedef struct frame_reader {
     byte_queue in; /* received, not yet returned */
     size_t max_body;
-    seal seal;
+    seal seal;         /* opens the bytes that are received from now on */
     byte_queue sealed; /* an incomplete record */
 } frame_reader;
 
 void frame_reader_init(frame_reader *r, size_t max_body);
 void frame_reader_free(frame_reader *r);
-
-/* Bytes received from now on are opened with `in`. */
-void frame_reader_seal(frame_reader *r, const seal *in);
 
 /* Adds received bytes. LS_ENOMEM; LS_EPROTO: a record is invalid, see seal_open(). */
 LS_MUST_USE ls_status frame_reader_feed(frame_reader *r, const void *data, size_t bytes);
@@ -49,14 +46,11 @@ LS_MUST_USE ls_status frame_reader_next(frame_reader *r, frame *out, bool *have)
 typedef struct frame_queue {
     byte_queue out;
     size_t max_bytes;
-    seal seal;
+    seal seal; /* seals the frames that are added from now on */
 } frame_queue;
 
 void frame_queue_init(frame_queue *q, size_t max_bytes);
 void frame_queue_free(frame_queue *q);
-
-/* Frames added from now on are sealed with `out`. */
-void frame_queue_seal(frame_queue *q, const seal *out);
 
 size_t frame_queue_bytes(const frame_queue *q);
 

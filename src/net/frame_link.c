@@ -160,8 +160,8 @@ ls_status frame_link_open(frame_link *l, poller *p, int fd, const char *peer, si
 
 void frame_link_seal(frame_link *l, const seal_pair *seals)
 {
-    frame_reader_seal(&l->in, &seals->in);
-    frame_queue_seal(&l->out, &seals->out);
+    l->in.seal = seals->in;
+    l->out.seal = seals->out;
 }
 
 void frame_link_send(frame_link *l, uint32_t type, const void *body, size_t bytes)

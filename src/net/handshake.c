@@ -191,8 +191,7 @@ static ls_status begin(handshake *h, const net_key *key, const handshake_claim *
                        const char *peer)
 {
     memset(h, 0, sizeof(*h));
-    if (sodium_init() < 0)
-        return ls_fail(LS_ESYSTEM, "libsodium found no source of random numbers");
+    LS_TRY(net_crypto_init());
     if (key == NULL && own->security != NET_AUTH)
         return ls_fail(LS_EAUTH, "LOCKSTEP_SECURITY=%s needs a key (no --insecure)",
                        net_security_text(own->security));

@@ -31,7 +31,7 @@
 #define HANDOVER_BYTES (8 + NET_KEY_BYTES)
 #define HANDOVER_MS    1000 /* the parent writes the pipe before it starts the program */
 
-static ls_status sodium_ready(void)
+ls_status net_crypto_init(void)
 {
     if (sodium_init() < 0)
         return ls_fail(LS_ESYSTEM, "libsodium found no source of random numbers");
@@ -51,7 +51,7 @@ bool net_key_equal(const net_key *a, const net_key *b)
 
 ls_status net_key_random(net_key *out)
 {
-    LS_TRY(sodium_ready());
+    LS_TRY(net_crypto_init());
     memset(out, 0, sizeof(*out));
     randombytes_buf(out->bytes, NET_KEY_BYTES);
     return LS_OK;
@@ -62,7 +62,7 @@ ls_status net_key_derive(const net_key *base, const char *purpose, const char *w
     crypto_auth_hmacsha256_state state;
     net_key made;
 
-    LS_TRY(sodium_ready());
+    LS_TRY(net_crypto_init());
     memset(&made, 0, sizeof(made));
     memcpy(made.origin, base->origin, sizeof(made.origin));
     crypto_auth_hmacsha256_init(&state, base->bytes, NET_KEY_BYTES);
@@ -106,30 +106,21 @@ static ls_status check_file(int fd, const char *path)
 static ls_status read_digits(int fd, const char *path, net_key *out)
 {
     char digits[KEY_FILE_BYTES + 1];
-    size_t done = 0;
+    const ssize_t n = file_read_fd(fd, digits, sizeof(digits));
+    size_t done = n > 0 ? (size_t)n : 0;
     size_t decoded = 0;
     ls_status st = LS_OK;
 
-    while (done < sizeof(digits)) {
-        const ssize_t n = read(fd, digits + done, sizeof(digits) - done);
-
-        if (n == 0)
-            break;
-        if (n < 0 && errno != EINTR) {
-            st = ls_fail_errno("key file %s", path);
-            goto done;
-        }
-        done += n > 0 ? (size_t)n : 0;
-    }
     if (done == KEY_FILE_BYTES && digits[KEY_DIGITS] == '\n')
         done = KEY_DIGITS;
-    if (done != KEY_DIGITS ||
-        sodium_hex2bin(out->bytes, NET_KEY_BYTES, digits, KEY_DIGITS, NULL, &decoded, NULL) != 0 ||
-        decoded != NET_KEY_BYTES)
+    if (n < 0)
+        st = ls_fail_errno("key file %s", path);
+    else if (done != KEY_DIGITS ||
+             sodium_hex2bin(out->bytes, NET_KEY_BYTES, digits, KEY_DIGITS, NULL, &decoded, NULL) !=
+                 0 ||
+             decoded != NET_KEY_BYTES)
         st = ls_fail(LS_EFORMAT, "key file %s: expected %zu hexadecimal digits and nothing else",
                      path, KEY_DIGITS);
-
-done:
     sodium_memzero(digits, sizeof(digits));
     return st;
 }
@@ -168,7 +159,7 @@ ls_status net_key_write_file(const char *path, const net_key *key)
     int fd;
     ls_status st;
 
-    LS_TRY(sodium_ready());
+    LS_TRY(net_crypto_init());
     randombytes_buf(nonce, sizeof(nonce));
     sodium_bin2hex(nonce_text, sizeof(nonce_text), nonce, sizeof(nonce));
     if (strlen(path) + sizeof(nonce_text) + 1 > sizeof(other))

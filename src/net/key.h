@@ -17,6 +17,9 @@
 /* The name of the key's memfd; the process_id_text() of the process that made it follows. */
 #define NET_KEY_FD_NAME "lockstep-key "
 
+/* Initialises libsodium. LS_ESYSTEM without a source of random numbers. */
+LS_MUST_USE ls_status net_crypto_init(void);
+
 /* Copies are allowed; each copy is wiped with net_key_wipe(). */
 typedef struct net_key {
     uint8_t bytes[NET_KEY_BYTES];

@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "base/process_marks.h"
-#include "base/process_text.h"
+#include "base/process_id.h"
 #include "base/text.h"
 
 #include <ctype.h>

@@ -127,8 +127,8 @@ static ls_status open_once(const hublink_options *opt, hublink *l, wait_report *
         file_close(&l->fd);
         return st;
     }
-    frame_reader_seal(&l->in, &seals.in);
-    frame_queue_seal(&l->out, &seals.out);
+    l->in.seal = seals.in;
+    l->out.seal = seals.out;
     seal_pair_wipe(&seals);
     return LS_OK;
 }

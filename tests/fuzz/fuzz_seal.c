@@ -62,7 +62,7 @@ static received open_line(uint8_t mode, const uint8_t *line, size_t bytes, size_
 
     must(h.data != NULL);
     frame_reader_init(&r, BODY_MAX);
-    frame_reader_seal(&r, &s);
+    r.seal = s;
     for (size_t at = 0; at < bytes && h.end == LS_OK; at += piece) {
         const ls_status st =
             frame_reader_feed(&r, line + at, bytes - at < piece ? bytes - at : piece);
@@ -84,7 +84,7 @@ static void seal_all(frame_queue *q, uint8_t mode, size_t n, const uint8_t *data
     const seal s = seal_of(mode);
 
     frame_queue_init(q, LINE_MAX);
-    frame_queue_seal(q, &s);
+    q->seal = s;
     for (size_t at = 0; at < size; at += n)
         must(frame_queue_add(q, 1, data + at, size - at < n ? size - at : n) == LS_OK);
     if ((mode & 2) != 0)

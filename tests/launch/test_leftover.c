@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "launch/process/leftover.h"
 #include "net/port_holder.h"
-#include "base/process_text.h"
+#include "base/process_id.h"
 #include "net/key.h"
 #include "net/socket.h"
 

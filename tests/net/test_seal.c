@@ -354,7 +354,7 @@ static void make_stream(stream *t, net_security mode, const size_t *sizes, int n
     memset(t, 0, sizeof(*t));
     frame_queue_init(&t->sealed, FRAMES_MAX);
     start(mode, &s);
-    frame_queue_seal(&t->sealed, &s);
+    t->sealed.seal = s;
     for (size_t i = 0; i < sizeof(body); i++)
         body[i] = (uint8_t)(i * 7);
     for (int i = 0; i < n; i++)
@@ -385,7 +385,7 @@ static void open_ears(listener *l, net_security mode)
     memset(l, 0, sizeof(*l));
     frame_reader_init(&l->in, FRAMES_MAX);
     start(mode, &s);
-    frame_reader_seal(&l->in, &s);
+    l->in.seal = s;
 }
 
 static ls_status receive(listener *l, const uint8_t *data, size_t bytes)
@@ -676,7 +676,7 @@ static void only_encrypt_hides_the_content(void **state)
                          0);
         frame_queue_init(&out, FRAMES_MAX);
         start((net_security)mode, &s);
-        frame_queue_seal(&out, &s);
+        out.seal = s;
         assert_ok(frame_queue_add(&out, 1, secret, sizeof(secret)));
         assert_ok(frame_queue_flush(&out, fds[0], "node 3"));
         n = read(fds[1], line, sizeof(line));

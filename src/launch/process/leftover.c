@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
-#include "base/process_text.h"
+#include "base/process_id.h"
 #include "base/text.h"
 #include "launch/process/cgroup.h"
 #include "launch/process/leftover_internal.h"
