@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collective_loop.h - what every contestant of bench/collectives measures, so that only the operation itself differs.
+ * collective_loop.h - what every engine of bench/collectives measures, so that only the
+ * operation itself differs.
  *
- * Each rank reads commands from a pipe of its own (DIR/NAME.RANK), one a line, and sleeps in between:
+ * Each rank reads commands from a pipe of its own (DIR/NAME.RANK), one a line, and sleeps in
+ * between:
  *
- *   OP BYTES MEMORY MILLISECONDS     measures; rank 0 answers "GROSS_US USE_US CALIB_US" in DIR/NAME.out
+ *   OP BYTES MEMORY MILLISECONDS     measures; rank 0 writes "GROSS_US USE_US CALIB_US"
+ *                                     to DIR/NAME.out
  *   quit
  *
- * Below LOOP_NET_FROM operations run back to back, as there is little to fetch. From there on each pass writes the source,
- * runs the operation and reads the destination, because training does so and a loop over idle buffers leaves every slice
- * in its owner's cache; USE_US is the same pass with a barrier in place of the operation. CALIB_US is the time of a fixed copy just
- * before, by which slow spells of the machine are found. C and C++.
+ * Below LOOP_NET_FROM operations run back to back, as there is little to fetch. From there on each
+ * pass writes the source, runs the operation and reads the destination, because training does so
+ * and a loop over idle buffers leaves every slice in its owner's cache; USE_US is the same pass
+ * with a barrier in place of the operation. CALIB_US is the time of a fixed copy just before, by
+ * which slow spells of the machine are found. C and C++.
  */
 #ifndef BENCH_COLLECTIVE_LOOP_H
 #define BENCH_COLLECTIVE_LOOP_H
@@ -45,7 +49,7 @@ enum {
     LOOP_ALL_TO_ALL,
     LOOP_SENDRECV, /* ping-pong of ranks 0 and 1; the time is that of one way */
     LOOP_BARRIER,
-    LOOP_COPY, /* no operation: a plain copy on every rank at once, to compare memory traffic with */
+    LOOP_COPY, /* no operation: a copy on every rank at once, to compare memory traffic with */
     LOOP_OPS
 };
 
@@ -55,7 +59,8 @@ static const loop_op loop_ops[LOOP_OPS] = {
     {"barrier", 0, 0, 1},        {"copy", 0, 0, 0},
 };
 
-/* A contestant. Counts are floats: of the part for all_gather, reduce_scatter and all_to_all, else of everything. 0: well. */
+/* A engine. Counts are floats: of the part for all_gather, reduce_scatter and all_to_all, else
+ * of everything. 0: well. */
 typedef struct loop_engine {
     void *self;
     int (*run)(void *self, int op, float *src, float *dst, size_t count);
@@ -94,16 +99,16 @@ static inline void loop_bind(int rank, int size)
     }
 }
 
-/* The program's own memory, in huge pages, the same for all contestants. */
+/* The program's own memory, in huge pages, the same for all engines. */
 static inline float *loop_user_memory(size_t bytes)
 {
-    const size_t room = (bytes + LOOP_HUGE_BYTES - 1) / LOOP_HUGE_BYTES * LOOP_HUGE_BYTES;
-    void *memory = aligned_alloc(LOOP_HUGE_BYTES, room);
+    const size_t whole = (bytes + LOOP_HUGE_BYTES - 1) / LOOP_HUGE_BYTES * LOOP_HUGE_BYTES;
+    void *memory = aligned_alloc(LOOP_HUGE_BYTES, whole);
 
     if (memory == NULL)
         return NULL;
-    (void)madvise(memory, room, MADV_HUGEPAGE);
-    memset(memory, 0, room);
+    (void)madvise(memory, whole, MADV_HUGEPAGE);
+    memset(memory, 0, whole);
     return (float *)memory;
 }
 

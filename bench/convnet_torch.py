@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""convnet_torch.py - the peer of convnet_step: the same net, batch and SGD in PyTorch, batches in memory.
+"""convnet_torch.py: the peer of convnet_step: the same network, batch and SGD in PyTorch, with
+batches in memory.
 
     convnet_torch.py [--batch N] [--steps N] [--warmup N] [--threads N] [--plain] [--json]
 
-Tuned means channels_last (--plain turns that off), and what the caller's environment gives: OpenBLAS as libblas.so.3 and malloc settings
-that keep large blocks, see compare_convnet.
+PyTorch runs with channels_last (--plain disables it). The environment of the caller sets OpenBLAS
+as libblas.so.3 and malloc options that keep large blocks, see compare_convnet.
 """
 import argparse
 import json
@@ -18,8 +19,12 @@ from torch import nn
 class ConvNet(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layer1 = nn.Sequential(nn.Conv2d(1, 16, 5, padding=2), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2))
-        self.layer2 = nn.Sequential(nn.Conv2d(16, 32, 5, padding=2), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2))
+        self.layer1 = nn.Sequential(
+            nn.Conv2d(1, 16, 5, padding=2), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)
+        )
+        self.layer2 = nn.Sequential(
+            nn.Conv2d(16, 32, 5, padding=2), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)
+        )
         self.fc = nn.Linear(7 * 7 * 32, 10)
 
     def forward(self, x):
@@ -57,17 +62,31 @@ def main():
         optimizer.step()
         value = loss.item()
         times.append(1e3 * (time.perf_counter() - begin))
-    times = sorted(times[args.warmup:])
+    times = sorted(times[args.warmup :])
     median = times[len(times) // 2]
     rate = 1e3 * args.batch / median
-    version = f"torch {torch.__version__} {'plain' if args.plain else 'channels_last'} {args.threads} thread"
+    layout = 'plain' if args.plain else 'channels_last'
+    version = f"torch {torch.__version__} {layout} {args.threads} thread"
     if args.json:
-        print(json.dumps({"name": "torch", "samples_per_s": round(rate, 1), "step_ms": round(median, 3),
-                          "best_ms": round(times[0], 3), "batch": args.batch, "steps": args.steps,
-                          "device": version, "loss": round(value, 4)}))
+        print(
+            json.dumps(
+                {
+                    "name": "torch",
+                    "samples_per_s": round(rate, 1),
+                    "step_ms": round(median, 3),
+                    "best_ms": round(times[0], 3),
+                    "batch": args.batch,
+                    "steps": args.steps,
+                    "device": version,
+                    "loss": round(value, 4),
+                }
+            )
+        )
     else:
-        print(f"torch     {rate:.0f} samples/s, median step {median:.2f} ms (best {times[0]:.2f}), "
-              f"batch {args.batch}, {version}")
+        print(
+            f"torch     {rate:.0f} samples/s, median step {median:.2f} ms (best {times[0]:.2f}), "
+            f"batch {args.batch}, {version}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dnnl_parts.h - the part of oneDNN's C API that a CNN's training needs, one face over 2.x and 3.x. Everything lives until the process ends.
+ * dnnl_parts.h - the part of oneDNN's C API that a CNN's training needs, one face over 2.x and 3.x.
+ * Everything lives until the process ends.
  */
 #ifndef BENCH_DNNL_PARTS_H
 #define BENCH_DNNL_PARTS_H
@@ -18,7 +19,8 @@ typedef const dnnl_memory_desc_t *part_desc;
 typedef const_dnnl_memory_desc_t part_desc;
 #endif
 
-/* Sizes of a window in both directions, and of the padding on the second side, which need not be that of the first. */
+/* Sizes of a window in both directions, and of the padding on the second side, which need not be
+ * that of the first. */
 typedef struct part_window {
     dnnl_dims_t kernel;
     dnnl_dims_t stride;
@@ -65,7 +67,8 @@ static inline part part_make(dnnl_engine_t engine, dnnl_status_t described, cons
 }
 #endif
 
-/* prop: dnnl_forward_training, dnnl_backward_data or dnnl_backward_weights; the descriptions are then those of the gradients. */
+/* prop: dnnl_forward_training, dnnl_backward_data or dnnl_backward_weights; the descriptions are
+ * then those of the gradients. */
 static inline part part_conv(dnnl_engine_t engine, dnnl_prop_kind_t prop, part_desc src,
                              part_desc weights, part_desc dst, const part_window *w, part hint)
 {

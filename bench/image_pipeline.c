@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * image_pipeline.c - how many images a second one core reads, decodes and augments for training: a loader without threads over an image
- * folder, in passes over all of it, the quickest and the median of which are printed. bench/compare_images runs it beside torchvision.
+ * image_pipeline.c - how many images a second one core reads, decodes and augments for training: a
+ * loader without threads over an image folder, in passes over all of it, the quickest and the
+ * median of which are printed. bench/compare_images runs it beside torchvision.
  */
 #include <lockstep/lockstep.h>
 

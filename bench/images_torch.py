@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""images_torch.py - the peer of image_pipeline: the same files and augmentation by torchvision, in the process that asks.
+"""images_torch.py: the peer of image_pipeline: the same files and augmentation in torchvision.
 
     images_torch.py --data DIR [--image-size N] [--batch N] [--passes N] [--evaluate]
 """
@@ -23,10 +23,15 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(1)
     size = args.image_size
-    geometry = ([transforms.Resize(size * 256 // 224), transforms.CenterCrop(size)] if args.evaluate else
-                [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()])
+    geometry = (
+        [transforms.Resize(size * 256 // 224), transforms.CenterCrop(size)]
+        if args.evaluate
+        else [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()]
+    )
     normalize = transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
-    data = datasets.ImageFolder(args.data, transforms.Compose(geometry + [transforms.ToTensor(), normalize]))
+    data = datasets.ImageFolder(
+        args.data, transforms.Compose(geometry + [transforms.ToTensor(), normalize])
+    )
     loader = torch.utils.data.DataLoader(data, batch_size=args.batch, shuffle=True, num_workers=0)
     rates = []
     for i in range(args.passes + 1):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""peer.py - what the scripts that compare a training step with PyTorch's share.
+"""peer.py: common parts of the scripts that compare a training step with PyTorch's.
 
-PyTorch is tuned: channels_last, one thread, malloc that keeps large blocks, and OpenBLAS where Debian's libopenblas0-pthread is installed or
-the caller names the folder of its libblas.so.3.
+PyTorch is tuned: channels_last, one thread, malloc settings that keep large blocks, and OpenBLAS if
+Debian's libopenblas0-pthread is installed or the caller names the folder of its libblas.so.3.
 """
 import glob
 import json
@@ -12,8 +12,13 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TUNING = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "4294967296",
-          "MALLOC_TRIM_THRESHOLD_": "17179869184", "MALLOC_TOP_PAD_": "268435456"}
+TUNING = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_MMAP_THRESHOLD_": "4294967296",
+    "MALLOC_TRIM_THRESHOLD_": "17179869184",
+    "MALLOC_TOP_PAD_": "268435456",
+}
 PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else "python3"
 
 
@@ -36,11 +41,16 @@ def tuned(blas):
 
 def run(command, core, environment=None):
     """The JSON object of the command's last line."""
-    done = subprocess.run(["taskset", "-c", str(core)] + command, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        ["taskset", "-c", str(core)] + command, env=environment, capture_output=True, text=True
+    )
     if done.returncode != 0:
-        sys.exit(f"{os.path.basename(sys.argv[0])}: {' '.join(command)} failed: {done.stderr.strip()}")
+        sys.exit(
+            f"{os.path.basename(sys.argv[0])}: {' '.join(command)} failed: {done.stderr.strip()}"
+        )
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def spread(values, digits=0):
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+    median = statistics.median(values)
+    return f"{median:.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * resnet_primitives.c - the sum of oneDNN's primitives in one training step of ResNet-50, each timed alone.
+ * resnet_primitives.c - the sum of oneDNN's primitives in one training step of ResNet-50, each
+ * timed alone.
  *
  *     resnet_primitives [--batch N] [--side N] [--json]
  *
- * Convolutions, batch norms and pools in the layouts that oneDNN likes best, one thread; the median of some runs on warm memory. The last
- * linear layer, sums of branches, the loss and the optimizer are not in it.
+ * Convolutions, batch norms and pools in the layouts that oneDNN likes best, one thread; the median
+ * of some runs on warm memory. The last linear layer, sums of branches, the loss and the optimizer
+ * are not in it.
  */
 #include "bench/dnnl_parts.h"
 
@@ -220,7 +222,8 @@ static void pool(bench *b, dnnl_alg_kind_t kind, int channels, int out, const pa
         3);
 }
 
-/* One of the four stages: `depth` blocks, the first of which has another input and, but for the first stage, halves the image. */
+/* One of the four stages: `depth` blocks, the first of which has another input and, but for the
+ * first stage, halves the image. */
 static void stage(bench *b, int in, int width, int side, int stride, int depth)
 {
     const int out = 4 * width;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * resnet_step.c - how long one training step of a network takes (--arch, default resnet50); see step_loop.h.
+ * resnet_step.c - how long one training step of a network takes (--arch, default resnet50); see
+ * step_loop.h.
  */
 #include "bench/step_loop.h"
 #include "models/architectures.h"

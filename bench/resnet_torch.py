@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""resnet_torch.py - the peer of resnet_step: the same net, batch and SGD in PyTorch, the batch in memory.
+"""resnet_torch.py: the peer of resnet_step: the same network, batch and SGD in PyTorch, with
+batches in memory. The network is torchvision's.
 
-    resnet_torch.py [--arch NAME] [--batch N] [--side N] [--steps N] [--warmup N] [--threads N] [--plain] [--json]
+    resnet_torch.py [--arch NAME] [--batch N] [--side N] [--steps N] [--warmup N]
+                    [--threads N] [--plain] [--json]
 
-The net is torchvision's. Tuned means channels_last (--plain turns that off), and what the caller's environment gives: OpenBLAS as
-libblas.so.3 and malloc settings that keep large blocks, see compare_resnet.
+PyTorch runs with channels_last (--plain disables it). The environment of the caller sets OpenBLAS
+as libblas.so.3 and malloc options that keep large blocks, see compare_resnet.
 """
 import argparse
 import json
@@ -49,18 +51,34 @@ def main():
         optimizer.step()
         value = loss.item()
         times.append(1e3 * (time.perf_counter() - begin))
-    times = sorted(times[args.warmup:])
+    times = sorted(times[args.warmup :])
     median = times[len(times) // 2]
     rate = 1e3 * args.batch / median
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    version = f"torch {torch.__version__} {'plain' if args.plain else 'channels_last'} {args.threads} thread"
+    layout = 'plain' if args.plain else 'channels_last'
+    version = f"torch {torch.__version__} {layout} {args.threads} thread"
     if args.json:
-        print(json.dumps({"name": "torch", "samples_per_s": round(rate, 2), "step_ms": round(median, 3),
-                          "best_ms": round(times[0], 3), "batch": args.batch, "side": args.side, "steps": args.steps,
-                          "peak_mib": peak, "device": version, "loss": round(value, 4)}))
+        print(
+            json.dumps(
+                {
+                    "name": "torch",
+                    "samples_per_s": round(rate, 2),
+                    "step_ms": round(median, 3),
+                    "best_ms": round(times[0], 3),
+                    "batch": args.batch,
+                    "side": args.side,
+                    "steps": args.steps,
+                    "peak_mib": peak,
+                    "device": version,
+                    "loss": round(value, 4),
+                }
+            )
+        )
     else:
-        print(f"torch     {rate:.2f} samples/s, median step {median:.2f} ms (best {times[0]:.2f}), "
-              f"batch {args.batch} of {args.side}x{args.side}, peak {peak} MiB, {version}")
+        print(
+            f"torch     {rate:.2f} samples/s, median step {median:.2f} ms (best {times[0]:.2f}), "
+            f"batch {args.batch} of {args.side}x{args.side}, peak {peak} MiB, {version}"
+        )
 
 
 if __name__ == "__main__":

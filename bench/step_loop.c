@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * step_loop.c - the timed training loop of convnet_step and resnet_step.
+ */
 #include "bench/step_loop.h"
 
 #include <stdio.h>
@@ -193,7 +196,7 @@ static ls_status measure(bench *b)
     return st;
 }
 
-static void tear_down(bench *b)
+static void free_bench(bench *b)
 {
     for (int i = 0; i < MAX_BATCHES; i++) {
         ls_tensor_destroy(b->images[i]);
@@ -264,6 +267,6 @@ int step_main(step_program *p, int argc, char **argv)
         st = measure(&b);
     if (st != LS_OK)
         fprintf(stderr, "%s: %s\n", p->name, ls_last_error());
-    tear_down(&b);
+    free_bench(&b);
     return st == LS_OK ? 0 : 1;
 }

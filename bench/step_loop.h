@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step_loop.h - what the programs that time training steps share: batches in memory, forward, backward, SGD, the report.
+ * step_loop.h - what the programs that time training steps share: batches in memory, forward,
+ * backward, SGD, the report.
  *
- *     NAME_step [--batch N] [--side N] [--steps N] [--warmup N] [--threads N] [--device NAME] [--ddp | --barrier] [--json]
+ *     NAME_step [--batch N] [--side N] [--steps N] [--warmup N] [--threads N] [--device NAME]
+ *               [--ddp | --barrier] [--json]
  *
- * With --ddp it takes its place in a job, and every rank reports its own rate. With --barrier the ranks of a job train
- * apart, and only meet before each step.
+ * With --ddp the process is a rank of a job, and every rank reports its own rate. With --barrier
+ * the ranks train independently and call a barrier before each step.
  */
 #ifndef BENCH_STEP_LOOP_H
 #define BENCH_STEP_LOOP_H
@@ -25,9 +27,9 @@ typedef struct step_program {
     int steps;
     int warmup;
     double momentum;
-    const char *arch; /* NULL: there is but one, and no flag --arch */
+    const char *arch; /* NULL: there is one network and no flag --arch */
     void *net;
-    /* Adds the layers; non-zero after it has said what is wrong with `arch`. */
+    /* Adds the layers; non-zero after it has printed what is wrong with `arch`. */
     int (*create)(ls_model *model, struct step_program *p);
     ls_tensor *(*forward)(void *net, ls_tape *tape, ls_tensor *images);
 } step_program;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives_gloo FOLDER NAME MAX_BYTES RANK SIZE - gloo's side of bench/collectives: TCP on loopback, all_reduce and barrier. */
+/* collectives_gloo FOLDER NAME MAX_BYTES RANK SIZE - gloo's side of bench/collectives: TCP on
+ * loopback, all_reduce and barrier. */
 #include "../collective_loop.h"
 
 #include <gloo/allreduce.h>
@@ -17,7 +18,7 @@
 namespace
 {
 
-struct contestant {
+struct engine {
     std::shared_ptr<gloo::rendezvous::Context> context;
     float *memory[2];
     size_t bytes;
@@ -37,7 +38,7 @@ void largest(void *c, const void *a, const void *b, size_t n)
 
 int run(void *self, int op, float *src, float *, size_t count)
 {
-    const contestant *c = static_cast<const contestant *>(self);
+    const engine *c = static_cast<const engine *>(self);
 
     try {
         if (op == LOOP_ALL_REDUCE) {
@@ -62,7 +63,7 @@ int run(void *self, int op, float *src, float *, size_t count)
 
 double slowest(void *self, double value)
 {
-    gloo::AllreduceOptions options(static_cast<const contestant *>(self)->context);
+    gloo::AllreduceOptions options(static_cast<const engine *>(self)->context);
 
     options.setOutput(&value, 1);
     options.setReduceFunction(largest);
@@ -72,7 +73,7 @@ double slowest(void *self, double value)
 
 float *memory(void *self, const char *, int which, size_t bytes)
 {
-    const contestant *c = static_cast<const contestant *>(self);
+    const engine *c = static_cast<const engine *>(self);
 
     return bytes > c->bytes ? nullptr : c->memory[which];
 }
@@ -81,7 +82,7 @@ float *memory(void *self, const char *, int which, size_t bytes)
 
 int main(int argc, char **argv)
 {
-    contestant c = {};
+    engine c = {};
     loop_engine e = {&c, run, slowest, memory, 0, 0};
 
     if (argc != 6)

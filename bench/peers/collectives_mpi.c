@@ -4,13 +4,13 @@
 
 #include <mpi.h>
 
-typedef struct contestant {
+typedef struct engine {
     float *memory[2];
     size_t bytes;
     int rank;
-} contestant;
+} engine;
 
-static int ping_pong(const contestant *c, float *data, int count)
+static int ping_pong(const engine *c, float *data, int count)
 {
     if (c->rank > 1)
         return MPI_SUCCESS;
@@ -36,7 +36,7 @@ static int run(void *self, int op, float *src, float *dst, size_t count)
     case LOOP_ALL_TO_ALL:
         return MPI_Alltoall(src, n, MPI_FLOAT, dst, n, MPI_FLOAT, MPI_COMM_WORLD);
     case LOOP_SENDRECV:
-        return ping_pong((const contestant *)self, src, n);
+        return ping_pong((const engine *)self, src, n);
     default:
         return MPI_Barrier(MPI_COMM_WORLD);
     }
@@ -53,7 +53,7 @@ static double slowest(void *self, double value)
 
 static float *memory(void *self, const char *kind, int which, size_t bytes)
 {
-    const contestant *c = (const contestant *)self;
+    const engine *c = (const engine *)self;
 
     (void)kind;
     return bytes > c->bytes ? NULL : c->memory[which];
@@ -61,7 +61,7 @@ static float *memory(void *self, const char *kind, int which, size_t bytes)
 
 int main(int argc, char **argv)
 {
-    contestant c = {.bytes = 0};
+    engine c = {.bytes = 0};
     loop_engine e = {.self = &c, .run = run, .slowest = slowest, .memory = memory};
     int failed = 1;
 
