@@ -189,7 +189,7 @@ static void a_learning_rate_that_is_not_set_is_refused(void **state)
     assert_last_error("adamw: lr is 0 or not set");
     assert_ok(ls_sgd_create(some_parameters(), 2, ls_grad,
                             &(ls_sgd_options){.size = sizeof(sgd), .lr = 1}, &o));
-    ls_optimizer_set_lr(o, 0); // said explicitly
+    ls_optimizer_set_lr(o, 0); // set explicitly
     assert_true(ls_optimizer_lr(o) == 0);
     assert_ok(ls_optimizer_step(o));
     ls_optimizer_destroy(o);

@@ -218,17 +218,17 @@ static const struct {
 #undef OPTIONS
 };
 
-enum { ROOM = 512 };
+enum { MAX_BYTES = 512 };
 
 /* Passes the first `bytes` bytes of filled options, with `mark` in the last of them where that is
  * behind the known fields. Nothing behind these bytes may be read: it is not ours. */
 static ls_status pass(size_t i, size_t bytes, size_t size, char mark)
 {
-    size_t whole[ROOM / sizeof(size_t)] = {0};
+    size_t whole[MAX_BYTES / sizeof(size_t)] = {0};
     char *given = malloc(bytes);
     ls_status st;
 
-    assert_true(bytes <= ROOM && given != NULL);
+    assert_true(bytes <= MAX_BYTES && given != NULL);
     structs[i].fill(whole);
     whole[0] = size;
     memcpy(given, whole, bytes);

@@ -53,7 +53,11 @@ def check_torch(folder):
         print(f"without torch: {missing}")
         return
     source = os.path.join(folder, "torch.safetensors")
-    state = {"bf16": torch.randn(5, 3).to(torch.bfloat16), "fc.weight": torch.randn(3, 4), "n": torch.tensor(7)}
+    state = {
+        "bf16": torch.randn(5, 3).to(torch.bfloat16),
+        "fc.weight": torch.randn(3, 4),
+        "n": torch.tensor(7),
+    }
     safetensors.torch.save_file(state, source)
     loaded = safetensors.torch.load_file(copied(folder, source))
     for name, want in state.items():

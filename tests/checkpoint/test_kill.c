@@ -88,7 +88,7 @@ static void a_kill_while_saving_leaves_the_old_or_the_new_file(void **state)
         kill_a_saver((int)ls_rng_below(&rng, LONGEST_MS));
         assert_one_generation();
     }
-    // What a killed saver left behind is in nobody's way.
+    // Files of killed savers do not prevent the next save.
     assert_ok(save(9));
     assert_one_generation();
 }

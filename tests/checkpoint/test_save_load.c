@@ -238,8 +238,8 @@ static void count_difference(void *arg, const char *text)
 static void differences_beyond_the_limit_are_counted(void **state)
 {
     ls_checkpoint *file;
-    int n_heard = 0;
-    int n_said = 0;
+    int n_calls = 0;
+    int n_differences = 0;
     enum { N = 300 };
     static char names[N][64];
     static ls_named items[N];
@@ -256,10 +256,10 @@ static void differences_beyond_the_limit_are_counted(void **state)
     assert_last_error(" more");
     assert_true(strlen(ls_last_error()) < LS_ERROR_BYTES - 10);
     assert_ok(ls_checkpoint_open(path, &file));
-    assert_ok(
-        ls_checkpoint_compare(file, items, N, LS_LOAD_STRICT, count_difference, &n_heard, &n_said));
-    assert_int_equal(n_heard, N); // each of them, in order
-    assert_int_equal(n_said, N);
+    assert_ok(ls_checkpoint_compare(file, items, N, LS_LOAD_STRICT, count_difference, &n_calls,
+                                    &n_differences));
+    assert_int_equal(n_calls, N); // each of them, in order
+    assert_int_equal(n_differences, N);
     ls_checkpoint_close(file);
 }
 
@@ -602,7 +602,7 @@ static void a_file_size_limit_leaves_the_old_file(void **state)
     free_model(&b);
 }
 
-/* In a child: a file system of 16 KiB at the test's folder, nobody else sees it. */
+/* In a child: mounts a private file system of 16 KiB at the test's folder. */
 static void mount_small_disk(void)
 {
     if (unshare(geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) != 0 ||

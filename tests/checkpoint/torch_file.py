@@ -15,26 +15,43 @@ except ImportError as missing:
     sys.exit(77)
 
 copy_program = sys.argv[1]
-weights = {"conv.weight": torch.randn(4, 3, 3, 3).to(memory_format=torch.channels_last), "fc.weight": torch.randn(3, 4),
-           "fc.module.bias": torch.randn(3), "bn.num_batches_tracked": torch.tensor(7)}
+weights = {
+    "conv.weight": torch.randn(4, 3, 3, 3).to(memory_format=torch.channels_last),
+    "fc.weight": torch.randn(3, 4),
+    "fc.module.bias": torch.randn(3),
+    "bn.num_batches_tracked": torch.tensor(7),
+}
 weights["tied.weight"] = weights["fc.weight"]
 wrapped = {f"module.{name}": value for name, value in weights.items()}
 files = {
-    "checkpoint.pth.tar": {"epoch": 3, "arch": "resnet18", "state_dict": wrapped, "best_acc1": torch.tensor(1.5),
-                           "optimizer": torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], 0.1).state_dict()},
+    "checkpoint.pth.tar": {
+        "epoch": 3,
+        "arch": "resnet18",
+        "state_dict": wrapped,
+        "best_acc1": torch.tensor(1.5),
+        "optimizer": torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], 0.1).state_dict(),
+    },
     "a model.pt": {"model": weights, "epoch": 1},
     "weights.pth": weights,
 }
 
 
 def check(folder, name, state, zipped):
-    source, target = os.path.join(folder, name), os.path.join(folder, f"{name.split('.')[0]}.safetensors")
+    source, target = os.path.join(folder, name), os.path.join(
+        folder, f"{name.split('.')[0]}.safetensors"
+    )
     torch.save(state, source, _use_new_zipfile_serialization=zipped)
-    refused = subprocess.run([copy_program, source, f"{folder}/copy"], stderr=subprocess.PIPE, text=True)
-    assert refused.returncode == 1 and f"{source} is a file of torch.save()" in refused.stderr, refused
+    refused = subprocess.run(
+        [copy_program, source, f"{folder}/copy"], stderr=subprocess.PIPE, text=True
+    )
+    assert (
+        refused.returncode == 1 and f"{source} is a file of torch.save()" in refused.stderr
+    ), refused
     command = refused.stderr[refused.stderr.index("python3 -c"):]
     assert command.count("\n") == 1, command
-    subprocess.run(command.replace("python3", shlex.quote(sys.executable), 1), shell=True, check=True)
+    subprocess.run(
+        command.replace("python3", shlex.quote(sys.executable), 1), shell=True, check=True
+    )
     subprocess.run([copy_program, target, f"{folder}/copy"], check=True)
     loaded = safetensors.torch.load_file(f"{folder}/copy")
     assert set(loaded) == set(weights), set(loaded) ^ set(weights)

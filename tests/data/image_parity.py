@@ -76,10 +76,17 @@ def picture(width, height, seed):
 
 def png(width, height, depth, color, rows, before=b"", interlace=0):
     def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
     raw = b"".join(b"\0" + row for row in rows)
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, interlace)) +
-            before + chunk(b"IDAT", zlib.compress(raw)) + chunk(b"IEND", b""))
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, interlace))
+        + before
+        + chunk(b"IDAT", zlib.compress(raw))
+        + chunk(b"IEND", b"")
+    )
 
 
 def chunk(kind, data):
@@ -92,8 +99,13 @@ def raw_pngs():
     width, height = 37, 11
     palette = chunk(b"PLTE", bytes(r.randrange(256) for _ in range(768)))
     clear = {0: b"\0\1", 2: b"\0\1\0\2\0\3", 3: bytes(range(0, 256, 3))}
-    for color, channels, depths in ((0, 1, (1, 2, 4, 8, 16)), (2, 3, (8, 16)), (3, 1, (1, 2, 4, 8)), (4, 2, (8, 16)),
-                                    (6, 4, (8, 16))):
+    for color, channels, depths in (
+        (0, 1, (1, 2, 4, 8, 16)),
+        (2, 3, (8, 16)),
+        (3, 1, (1, 2, 4, 8)),
+        (4, 2, (8, 16)),
+        (6, 4, (8, 16)),
+    ):
         for depth in depths:
             row_bytes = (width * channels * depth + 7) // 8
             rows = [bytes(r.randrange(256) for _ in range(row_bytes)) for _ in range(height)]
@@ -101,9 +113,13 @@ def raw_pngs():
             yield f"raw-{color}-{depth}.png", png(width, height, depth, color, rows, plte)
             if color in clear:
                 trns = clear[color][:min(256, 1 << depth)] if color == 3 else clear[color]
-                yield f"raw-{color}-{depth}-clear.png", png(width, height, depth, color, rows, plte + chunk(b"tRNS", trns))
+                yield f"raw-{color}-{depth}-clear.png", png(
+                    width, height, depth, color, rows, plte + chunk(b"tRNS", trns)
+                )
             gamma = chunk(b"gAMA", struct.pack(">I", 30000))
-            yield f"raw-{color}-{depth}-gamma.png", png(width, height, depth, color, rows, gamma + plte)
+            yield f"raw-{color}-{depth}-gamma.png", png(
+                width, height, depth, color, rows, gamma + plte
+            )
 
 
 def encoded():
@@ -113,8 +129,9 @@ def encoded():
     for quality in (30, 85, 97):
         for sampling in (0, 1, 2):
             for progressive in (False, True):
-                yield f"q{quality}-s{sampling}-{progressive}.jpg", photo, dict(quality=quality, subsampling=sampling,
-                                                                            progressive=progressive)
+                yield f"q{quality}-s{sampling}-{progressive}.jpg", photo, dict(
+                    quality=quality, subsampling=sampling, progressive=progressive
+                )
     yield "grey.jpg", photo.convert("L"), {}
     yield "cmyk.jpg", photo.convert("CMYK"), dict(quality=90)
     yield "exif.jpg", photo, dict(exif=exif.tobytes())
@@ -145,11 +162,15 @@ def write_files(folder):
 def compare_decoding(folder, names):
     for name in names:
         path = os.path.join(folder, name)
-        check(same(ours("decode", path), np.asarray(Image.open(path).convert("RGB"))), f"decode {name}")
+        check(
+            same(ours("decode", path), np.asarray(Image.open(path).convert("RGB"))),
+            f"decode {name}",
+        )
 
 
 def compare_parts(folder, names):
-    """A part that is decoded alone has the pixels that it has in the whole image, at full size and smaller."""
+    """A part that is decoded alone has the pixels that it has in the whole image, at full size and
+    smaller."""
     r = random.Random(1)
     for name in names:
         path = os.path.join(folder, name)
@@ -169,13 +190,28 @@ def compare_resizing(folder):
     r = random.Random(2)
     for width, height in ((301, 203), (203, 301), (1, 1), (2, 5), (64, 64), (700, 3)):
         path = os.path.join(folder, "resize.png")
-        image = picture(width, height, width) if width > 8 and height > 8 else picture(90, 90, 3).resize((width, height))
+        image = (
+            picture(width, height, width)
+            if width > 8 and height > 8
+            else picture(90, 90, 3).resize((width, height))
+        )
         image.save(path)
-        sizes = [(width, height), (224, 224), (1, 1), (width, 7), (9, height), (333, 258), (3000, 2)]
+        sizes = [
+            (width, height),
+            (224, 224),
+            (1, 1),
+            (width, 7),
+            (9, height),
+            (333, 258),
+            (3000, 2),
+        ]
         sizes += [(r.randint(1, 500), r.randint(1, 500)) for _ in range(25)]
         for size in sizes:
             whole = np.asarray(image.resize(size, Image.BILINEAR))
-            check(same(ours("resize", path, *size, 0, 0, *size), whole), f"resize {width}x{height} to {size}")
+            check(
+                same(ours("resize", path, *size, 0, 0, *size), whole),
+                f"resize {width}x{height} to {size}",
+            )
             w, h = r.randint(1, size[0]), r.randint(1, size[1])
             x, y = r.randint(0, size[0] - w), r.randint(0, size[1] - h)
             check(same(ours("resize", path, *size, x, y, w, h), whole[y:y + h, x:x + w]),
@@ -183,12 +219,16 @@ def compare_resizing(folder):
 
 
 def our_samples(kind, folder, mode, size, count):
-    out = subprocess.run([DUMP, "samples", kind, folder, mode, str(size)], capture_output=True, check=True).stdout
+    out = subprocess.run(
+        [DUMP, "samples", kind, folder, mode, str(size)], capture_output=True, check=True
+    ).stdout
     lines = []
     for _ in range(count):
         line, out = out.split(b"\n", 1)
         lines.append([int(v) for v in line.split()])
-    return lines, torch.from_numpy(np.frombuffer(out, np.float32).reshape(count, 3, size, size).copy())
+    return lines, torch.from_numpy(
+        np.frombuffer(out, np.float32).reshape(count, 3, size, size).copy()
+    )
 
 
 NORMALIZE = transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
@@ -197,8 +237,17 @@ NORMALIZE_CIFAR = transforms.Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994
 
 def compare_folder(folder):
     for size in (224, 65):
-        theirs = datasets.ImageFolder(folder, transforms.Compose([
-            transforms.Resize(size * 256 // 224), transforms.CenterCrop(size), transforms.ToTensor(), NORMALIZE]))
+        theirs = datasets.ImageFolder(
+            folder,
+            transforms.Compose(
+                [
+                    transforms.Resize(size * 256 // 224),
+                    transforms.CenterCrop(size),
+                    transforms.ToTensor(),
+                    NORMALIZE,
+                ]
+            ),
+        )
         lines, samples = our_samples("folder", folder, "eval", size, len(theirs))
         for i, (x, label) in enumerate(theirs):
             check(torch.equal(x, samples[i]), f"eval {theirs.samples[i][0]} at {size}")
@@ -206,7 +255,9 @@ def compare_folder(folder):
         lines, samples = our_samples("folder", folder, "train", size, len(theirs))
         for i, (path, _) in enumerate(theirs.samples):
             left, top, width, height, _, _, flip, _ = lines[i]
-            image = F.resized_crop(Image.open(path).convert("RGB"), top, left, height, width, (size, size))
+            image = F.resized_crop(
+                Image.open(path).convert("RGB"), top, left, height, width, (size, size)
+            )
             image = F.hflip(image) if flip else image
             check(torch.equal(NORMALIZE(F.to_tensor(image)), samples[i]), f"train {path} at {size}")
         check(len({line[6] for line in lines}) == 2, "some are mirrored and some are not")
@@ -218,12 +269,22 @@ def compare_center_of_small():
         os.mkdir(os.path.join(folder, "a"))
         for i, size in enumerate(((300, 40), (40, 301), (75, 74))):
             picture(*size, i).save(os.path.join(folder, "a", f"{i}.png"))
-        theirs = datasets.ImageFolder(folder, transforms.Compose([
-            transforms.Resize(64 * 256 // 224), transforms.CenterCrop(64), transforms.ToTensor(), NORMALIZE]))
+        theirs = datasets.ImageFolder(
+            folder,
+            transforms.Compose(
+                [
+                    transforms.Resize(64 * 256 // 224),
+                    transforms.CenterCrop(64),
+                    transforms.ToTensor(),
+                    NORMALIZE,
+                ]
+            ),
+        )
         _, samples = our_samples("folder", folder, "eval", 64, len(theirs))
         for i, (x, _) in enumerate(theirs):
             check(torch.equal(x, samples[i]), f"eval of small image {i}")
-        # The crop's corner is drawn from what the padding leaves; here it pads further to reach 130.
+        # The crop's corner is drawn from what the padding leaves; here it pads further to reach
+        # 130.
         lines, samples = our_samples("folder", folder, "pad", 130, len(theirs))
         for i, (path, _) in enumerate(theirs.samples):
             left, top, flip = lines[i][4], lines[i][5], lines[i][6]
@@ -262,7 +323,9 @@ def main():
         with tempfile.TemporaryDirectory() as other:
             compare_resizing(other)
         for i in range(12):
-            picture(180 + 31 * i, 400 - 17 * i, i).save(os.path.join(folder, ("a9", "a10")[i % 2], f"{i}.JPEG"), quality=88)
+            picture(180 + 31 * i, 400 - 17 * i, i).save(
+                os.path.join(folder, ("a9", "a10")[i % 2], f"{i}.JPEG"), quality=88
+            )
         compare_folder(folder)
     compare_center_of_small()
     compare_cifar()

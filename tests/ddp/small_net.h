@@ -31,7 +31,7 @@ LS_MUST_USE ls_status small_net_join(small_net *n, ls_comm *comm, const ls_ddp_o
 void small_net_close(small_net *n);
 
 /*
- * Rows [first, first + rows) of a step as new tensors, the same on whoever makes them: normal
+ * Rows [first, first + rows) of a step as new tensors, the same on every rank: normal
  * values around `mean` of shape (rows, dims[1], ...), labels below `classes`. dims[0] is
  * overwritten. Resets the tape.
  */

@@ -296,7 +296,7 @@ static void all_ranks_stop_at_the_same_step(void **state)
     assert_true(ls_test_run(&(ls_test_job){.n = 3, .body = body_stop}));
 }
 
-/* A layer that only rank 1 uses, and one that nobody does. */
+/* A layer that only rank 1 uses, and one that no rank uses. */
 static ls_status body_unused(const ls_test_rank *self, void *arg)
 {
     const int64_t dims[] = {1, IN};

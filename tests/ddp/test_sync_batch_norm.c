@@ -161,7 +161,7 @@ static ls_status train_and_compare(small_net *ours, small_net *whole, ls_comm *c
         LS_TRY(states_equal_on_all_ranks(ours, comm));
         LS_TRY(states_near(ours, whole));
     }
-    // Nobody has rows: nothing moves, counters included.
+    // No rank has rows: nothing changes, counters included.
     LS_TRY(train_step(ours, STEPS, 0, 0));
     return states_near(ours, whole);
 }
@@ -300,7 +300,7 @@ static void batch_norms_use_the_callers_group(void **state)
     assert_true(ls_test_run(&(ls_test_job){.n = 4, .body = body_pairs}));
 }
 
-/* Afterwards the model's batch norms are plain ones again; evaluation never waits for anybody. */
+/* Afterwards the model's batch norms are plain ones again; evaluation does not communicate. */
 static ls_status body_alone(const ls_test_rank *self, void *arg)
 {
     const ls_ddp_options options = {.size = sizeof(options), .sync_batch_norm = 1};

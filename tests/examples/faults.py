@@ -41,17 +41,19 @@ def a_killed_rank_ends_all_others_by_name():
         left = wait_gone([p for r, p in ranks.items() if r != victim], 20)
         output = finish(launcher, 137, timeout=20)
         assert not left, f"seed {SEED}: ranks {left} outlived rank {victim}\n{output}"
-        assert f"rank {victim} (pid {ranks[victim]}) was killed by signal 9 (SIGKILL)" in output, output
+        assert (
+            f"rank {victim} (pid {ranks[victim]}) was killed by signal 9 (SIGKILL)" in output
+        ), output
         assert_nothing_left(job)
 
 
-def the_others_say_who_died_before_they_are_ended():
+def other_ranks_report_the_killed_rank():
     launcher = training()
     os.kill(trained(launcher)[1], signal.SIGKILL)
     output = finish(launcher, 137, timeout=20)
     for rank in (0, 2):
-        said = [line for line in output.splitlines() if line.startswith(f"rank {rank}| mnist:")]
-        assert said and "rank 1" in said[0], output
+        lines = [line for line in output.splitlines() if line.startswith(f"rank {rank}| mnist:")]
+        assert lines and "rank 1" in lines[0], output
 
 
 def a_killed_launcher_leaves_nothing():
@@ -97,7 +99,8 @@ def stopped_rank_is_named_and_continues_with_the_same_bits():
 
 
 def stop_in_a_save(rank, where):
-    """Stops the process while it writes a file there: a file.tmp exists before and after the stop."""
+    """Stops the process while it writes a file there: a file.tmp exists before and after the
+    stop."""
     end = time.monotonic() + 240
     while time.monotonic() < end:
         written = [name for name in os.listdir(where) if name.endswith(".tmp")]
@@ -139,16 +142,22 @@ def a_stopped_rank_is_ended_at_the_operations_timeout():
     job = job_of(ranks[0])
     os.kill(ranks[1], signal.SIGSTOP)
     output = finish(launcher, None, timeout=60)
-    said = [line for line in output.splitlines() if "timed out after" in line]
+    lines = [line for line in output.splitlines() if "timed out after" in line]
     assert launcher.returncode != 0, output
-    assert said and " 1 (pid " in said[0] and "stopped" in said[0], output
+    assert lines and " 1 (pid " in lines[0] and "stopped" in lines[0], output
     assert_nothing_left(job)
 
 
 if __name__ == "__main__":
     print("seed", SEED)
-    run_tests([a_killed_rank_ends_all_others_by_name, the_others_say_who_died_before_they_are_ended,
-               a_killed_launcher_leaves_nothing, killed_while_saving_there_is_always_a_state_to_resume_from,
-               stopped_rank_is_named_and_continues_with_the_same_bits,
-               a_rank_that_is_stopped_in_a_save_is_named_and_goes_on,
-               a_stopped_rank_is_ended_at_the_operations_timeout])
+    run_tests(
+        [
+            a_killed_rank_ends_all_others_by_name,
+            other_ranks_report_the_killed_rank,
+            a_killed_launcher_leaves_nothing,
+            killed_while_saving_there_is_always_a_state_to_resume_from,
+            stopped_rank_is_named_and_continues_with_the_same_bits,
+            a_rank_that_is_stopped_in_a_save_is_named_and_goes_on,
+            a_stopped_rank_is_ended_at_the_operations_timeout,
+        ]
+    )

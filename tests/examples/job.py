@@ -23,39 +23,52 @@ def program(name):
 
 
 def start(*command, env=None, **options):
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("LOCKSTEP_RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK"))}
+    clean = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("LOCKSTEP_RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    }
     clean.update(env or {})
-    return subprocess.Popen(command, env=clean, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                            stdin=subprocess.DEVNULL, **options)
+    return subprocess.Popen(
+        command,
+        env=clean,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        **options,
+    )
 
 
-SAID = {}
+OUTPUT = {}
 
 
 def await_text(process, *words, timeout=120):
     """Reads what it prints until there is a line with all these words."""
     end = time.monotonic() + timeout
-    said = SAID.get(process.pid, "")
-    while not any(all(w in line for w in words) for line in said.splitlines()):
+    output = OUTPUT.get(process.pid, "")
+    while not any(all(w in line for w in words) for line in output.splitlines()):
         left = end - time.monotonic()
-        assert left > 0, f"{process.args} did not say {words} in {timeout} s\n{said}"
+        assert left > 0, f"{process.args} did not print {words} in {timeout} s\n{output}"
         if select.select([process.stdout], [], [], left)[0]:
             more = os.read(process.stdout.fileno(), 65536).decode(errors="replace")
-            assert more, f"{process.args} ended without saying {words}\n{said}"
-            said = SAID[process.pid] = said + more
+            assert more, f"{process.args} ended without printing {words}\n{output}"
+            output = OUTPUT[process.pid] = output + more
 
 
 def finish(process, code=0, timeout=120):
     """Waits; a different exit code shows the output and fails."""
-    said = SAID.pop(process.pid, "")
+    output = OUTPUT.pop(process.pid, "")
     try:
-        output = said + process.communicate(timeout=timeout)[0]
+        output = output + process.communicate(timeout=timeout)[0]
     except subprocess.TimeoutExpired:
         process.kill()
-        output = said + process.communicate()[0]
+        output = output + process.communicate()[0]
         raise AssertionError(f"{process.args} did not end in {timeout} s\n{output}") from None
     if code is not None:
-        assert process.returncode == code, f"{process.args} ended with {process.returncode}, not {code}\n{output}"
+        assert (
+            process.returncode == code
+        ), f"{process.args} ended with {process.returncode}, not {code}\n{output}"
     return output
 
 
@@ -132,8 +145,13 @@ def job_of(pid):
 
 
 def members(job):
-    return [int(p) for p in os.listdir("/proc") if p.isdigit() and environment(int(p)).get(b"LOCKSTEP_JOB") == job
-            and state(int(p)) not in ("Z", "")]
+    return [
+        int(p)
+        for p in os.listdir("/proc")
+        if p.isdigit()
+        and environment(int(p)).get(b"LOCKSTEP_JOB") == job
+        and state(int(p)) not in ("Z", "")
+    ]
 
 
 def sockets_of(job):

@@ -12,7 +12,20 @@ import subprocess
 import termios
 import time
 
-from job import (DATA, SLOW, finish, folder, free_port, launched, mnist, program, run, run_tests, start, tensors)
+from job import (
+    DATA,
+    SLOW,
+    finish,
+    folder,
+    free_port,
+    launched,
+    mnist,
+    program,
+    run,
+    run_tests,
+    start,
+    tensors,
+)
 
 STEPS = ("--steps", "4" if SLOW else "12")
 SMALL = ("--batch-size", "10" if SLOW else "100")
@@ -46,14 +59,32 @@ def every_way_of_starting_two_ranks_gives_the_same_bits():
         run(*launched(2, *mnist(*flags)), env={"LOCKSTEP_TRANSPORT": "tcp"})
         keep()
         port = str(free_port())
-        ranks = [start(*mnist(*flags), env={"RANK": str(r), "LOCAL_RANK": str(r), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
-                                            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "HOME": f}) for r in (0, 1)]
+        ranks = [
+            start(
+                *mnist(*flags),
+                env={
+                    "RANK": str(r),
+                    "LOCAL_RANK": str(r),
+                    "WORLD_SIZE": "2",
+                    "LOCAL_WORLD_SIZE": "2",
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": port,
+                    "HOME": f,
+                },
+            )
+            for r in (0, 1)
+        ]
         for rank in ranks:
             finish(rank)
         keep()
         place = f"127.0.0.1:{free_port()}"
-        nodes = [start(*mnist(*flags, "-n", "2", "-g", "1,1", "-i", i, "--master", place), env={"HOME": f, "LOCKSTEP_THREADS": "1"})
-                 for i in "10"]
+        nodes = [
+            start(
+                *mnist(*flags, "-n", "2", "-g", "1,1", "-i", i, "--master", place),
+                env={"HOME": f, "LOCKSTEP_THREADS": "1"},
+            )
+            for i in "10"
+        ]
         for node in nodes:
             finish(node)
         keep()
@@ -78,7 +109,9 @@ def metrics_are_json_lines():
 def the_bar_shows_what_was_measured_only():
     # As a terminal behind the pipe.
     output = run(*mnist("--steps", "60", *SMALL), env={"LOCKSTEP_TTY": "80"})
-    assert "step " in output and "loss 0.0000" not in output and " 0 samples/s" not in output, output
+    assert (
+        "step " in output and "loss 0.0000" not in output and " 0 samples/s" not in output
+    ), output
 
 
 def on_terminal(columns, *command):
@@ -119,24 +152,30 @@ def a_stopped_run_resumes_with_the_same_bits():
         run(*launched(2, *mnist(*flags, "--save", whole)))
         job = start(*launched(2, *mnist(*flags, "--save", parts, "--metrics", f"{f}/m.jsonl")))
         end = time.monotonic() + 60
-        while time.monotonic() < end and not (os.path.exists(f"{f}/m.jsonl") and os.path.getsize(f"{f}/m.jsonl")):
+        while time.monotonic() < end and not (
+            os.path.exists(f"{f}/m.jsonl") and os.path.getsize(f"{f}/m.jsonl")
+        ):
             time.sleep(0.01)
         job.send_signal(signal.SIGTERM)
         output = finish(job, None)
         stopped = re.search(r"stopped (by SIGTERM )?at step ", output)
         # After the last step the signal stops no training; the launcher may still have received it.
-        assert job.returncode in ((143,) if stopped else (0, 143)), f"ended with {job.returncode}\n{output}"
+        assert job.returncode in (
+            (143,) if stopped else (0, 143)
+        ), f"ended with {job.returncode}\n{output}"
         assert stopped or tensors(parts) == tensors(whole)
         run(*launched(2, *mnist(*flags, "--save", parts, "--resume")))
         assert tensors(parts) == tensors(whole), "the weights differ"
 
 
-def machines_with_other_lists_are_both_told():
+def nodes_with_different_lists_both_report_it():
     with folder() as f:
         place = f"127.0.0.1:{free_port()}"
 
-        def machine(*flags):  # so short that the leak checker's tracer sometimes meets threads on their way out, and dies
-            return start(*mnist("--steps", "1", *flags, "--master", place), env={"HOME": f, "LSAN_OPTIONS": "detect_leaks=0"})
+        # So short that LeakSanitizer's tracer sometimes meets exiting threads and dies.
+        def machine(*flags):
+            environment = {"HOME": f, "LSAN_OPTIONS": "detect_leaks=0"}
+            return start(*mnist("--steps", "1", *flags, "--master", place), env=environment)
 
         first = machine("-n", "2", "-g", "1,2", "-i", "0")
         second = finish(machine("-n", "2", "-g", "1,1", "-i", "1"), code=1)
@@ -144,8 +183,8 @@ def machines_with_other_lists_are_both_told():
         third = finish(machine("-n", "3", "-g", "1,2,1", "-i", "1"), code=1)
         assert "-n" in third or "--nnodes" in third, third
         finish(machine("-n", "2", "-g", "1,2", "-i", "1"))
-        told = finish(first)
-        assert "1,1" in told, told
+        output = finish(first)
+        assert "1,1" in output, output
         assert "MASTER_ADDR" in run(*mnist("-n", "2", "-g", "1,1", "-i", "0"), code=1)
 
 
@@ -164,29 +203,82 @@ def missing_backends_and_devices_are_refused_before_any_rank_waits():
     place = f"127.0.0.1:{free_port()}"
     nothing = ("--data", "/nonexistent")
     two_nodes = ("-n", "2", "-g", "1, 1", "-i", "0", "--master", place)
-    for command in ((program("mnist"), *nothing), (program("mnist"), *nothing, *two_nodes), (program("imagenet"), "/nonexistent"),
-                    (program("imagenet"), "/nonexistent", "--dist-url", f"tcp://{place}", "--world-size", "2", "--rank", "0"),
-                    (program("imagenet"), "/nonexistent", "--dist-url", f"tcp://{place}", "--multiprocessing-distributed",
-                     "--nproc", "1", "--world-size", "2", "--rank", "0"), launched(2, program("mnist"), *nothing)):
+    for command in (
+        (program("mnist"), *nothing),
+        (program("mnist"), *nothing, *two_nodes),
+        (program("imagenet"), "/nonexistent"),
+        (
+            program("imagenet"),
+            "/nonexistent",
+            "--dist-url",
+            f"tcp://{place}",
+            "--world-size",
+            "2",
+            "--rank",
+            "0",
+        ),
+        (
+            program("imagenet"),
+            "/nonexistent",
+            "--dist-url",
+            f"tcp://{place}",
+            "--multiprocessing-distributed",
+            "--nproc",
+            "1",
+            "--world-size",
+            "2",
+            "--rank",
+            "0",
+        ),
+        launched(2, program("mnist"), *nothing),
+    ):
         flag = "--dist-backend" if program("imagenet") in command else "--backend"
         output = run(*command, flag, "nccl", code=1, timeout=60)
-        assert "backend nccl is not part of this installation" in output and "available here: native" in output, output
+        assert (
+            "backend nccl is not part of this installation" in output
+            and "available here: native" in output
+        ), output
         assert "waiting for" not in output and "/nonexistent" not in output, output
         output = run(*command, "--device", "cuda", code=1, timeout=60)
-        assert "device cuda is not part of this installation" in output and "available here: cpu (the default)" in output, output
-        assert "cpu_ref" not in output and "waiting for" not in output and "/nonexistent" not in output, output
+        assert (
+            "device cuda is not part of this installation" in output
+            and "available here: cpu (the default)" in output
+        ), output
+        assert (
+            "cpu_ref" not in output and "waiting for" not in output and "/nonexistent" not in output
+        ), output
     # MPI's ranks cannot be started by the program itself.
     with folder() as f:
-        one_of_two = (program("imagenet"), f, "--dist-url", f"tcp://{place}", "--multiprocessing-distributed", "--nproc", "1",
-                      "--world-size", "2", "--rank", "0")
+        one_of_two = (
+            program("imagenet"),
+            f,
+            "--dist-url",
+            f"tcp://{place}",
+            "--multiprocessing-distributed",
+            "--nproc",
+            "1",
+            "--world-size",
+            "2",
+            "--rank",
+            "0",
+        )
         for command in (mnist(*two_nodes), one_of_two):
             output = run(*command, "--backend", "mpi", code=1, timeout=60)
             assert "backend mpi" in output and "waiting for" not in output, output
 
 
 if __name__ == "__main__":
-    run_tests([elastic_ddp_says_one_whole_line_a_rank, message_passing_ends_on_every_rank,
-               every_way_of_starting_two_ranks_gives_the_same_bits, metrics_are_json_lines, the_bar_shows_what_was_measured_only,
-               progress_line_and_help_fit_the_terminal,
-               a_stopped_run_resumes_with_the_same_bits, machines_with_other_lists_are_both_told, wrong_flags_and_files_get_a_clear_line,
-               missing_backends_and_devices_are_refused_before_any_rank_waits])
+    run_tests(
+        [
+            elastic_ddp_says_one_whole_line_a_rank,
+            message_passing_ends_on_every_rank,
+            every_way_of_starting_two_ranks_gives_the_same_bits,
+            metrics_are_json_lines,
+            the_bar_shows_what_was_measured_only,
+            progress_line_and_help_fit_the_terminal,
+            a_stopped_run_resumes_with_the_same_bits,
+            nodes_with_different_lists_both_report_it,
+            wrong_flags_and_files_get_a_clear_line,
+            missing_backends_and_devices_are_refused_before_any_rank_waits,
+        ]
+    )

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""architecture_logits.py: prints tests/nn/architecture_logits.inc, what torchvision's networks give in evaluation.
+"""architecture_logits.py: prints tests/nn/architecture_logits.inc, what torchvision's networks
+give in evaluation.
 
-Values of parameter or buffer number p of the state_dict (images: 9999) are made by fill(), as tests/nn/test_architectures.c does.
+Values of parameter or buffer number p of the state_dict (images: 9999) are made by fill(), as
+tests/nn/test_architectures.c does.
 """
+
 import numpy as np
 import torch
 import torchvision
@@ -35,7 +38,12 @@ def fill(number, name, t):
 def logits(arch):
     net = getattr(torchvision.models, arch)(weights=None, num_classes=CLASSES)
     state = net.state_dict()
-    net.load_state_dict({name: t if t.dtype == torch.int64 else fill(i, name, t) for i, (name, t) in enumerate(state.items())})
+    net.load_state_dict(
+        {
+            name: t if t.dtype == torch.int64 else fill(i, name, t)
+            for i, (name, t) in enumerate(state.items())
+        }
+    )
     images = torch.from_numpy(noise(IMAGES, ROWS * 3 * SIDE * SIDE).reshape(ROWS, 3, SIDE, SIDE))
     with torch.no_grad():
         return net.double().eval()(images).flatten().tolist()
@@ -43,7 +51,10 @@ def logits(arch):
 
 def main():
     print("/* SPDX-License-Identifier: Apache-2.0 */")
-    print(f"// Made by tests/parity/architecture_logits.py from torchvision {torchvision.__version__.partition('+')[0]}.")
+    print(
+        "// Made by tests/parity/architecture_logits.py from torchvision "
+        f"{torchvision.__version__.partition('+')[0]}."
+    )
     print("// clang-format off")
     for arch in ARCHITECTURES:
         values = [f"{v:.7g}" for v in logits(arch)]

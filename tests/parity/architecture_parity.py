@@ -2,16 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """architecture_parity.py PROGRAM ARCH SIDE ROWS: an architecture of models/ against torchvision's.
 
-  initial values   each parameter: constants are equal; of random ones mean, deviation and kurtosis agree.
+  initial values   each parameter: constants are equal; of random ones mean, deviation and kurtosis
+                   agree.
   dropout          the rates of dropout and of stochastic depth are the same, in the same order.
-  one step         without dropout, from torchvision's weights moved by noise: logits, loss and running statistics are no farther (L2 norm)
-                   from PyTorch in float64 than 4 times what PyTorch in float32 is. Gradients are within 10 % of those in float64, and their
-                   median within 2 %, or 4 times PyTorch's largest and median in float32: a ReLU cuts activations within a rounding
-                   error of 0 on one side and not on the other.
-  weights          what torchvision saves is loaded strictly, and what we save torchvision loads strictly.
+  one step         without dropout, from torchvision's weights moved by noise: logits, loss and
+                   running statistics are no farther (L2 norm) from PyTorch in float64 than 4 times
+                   what PyTorch in float32 is. Gradients are within 10 % of those in float64, and
+                   their median within 2 %, or 4 times PyTorch's largest and median in float32: a
+                   ReLU cuts activations within a rounding error of 0 on one side and not on the
+                   other.
+  weights          what torchvision saves is loaded strictly, and what we save torchvision loads
+                   strictly.
 
 Exit 77: skipped, with a reason.
 """
+
 import os
 import subprocess
 import statistics
@@ -36,7 +41,10 @@ DROPOUT = (torch.nn.Dropout, torchvision.ops.StochasticDepth)
 
 
 def build(arch, side):
-    options = {**WITHOUT_AUXILIARY.get(arch, {}), **({"image_size": side} if arch.startswith("vit") else {})}
+    options = {
+        **WITHOUT_AUXILIARY.get(arch, {}),
+        **({"image_size": side} if arch.startswith("vit") else {}),
+    }
     options.pop("init_weights", None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
@@ -44,7 +52,8 @@ def build(arch, side):
 
 
 def load(net, state):
-    """Strictly; MNASNet wants the version that state_dict() notes beside the tensors, which files of safetensors have no place for."""
+    """Strictly; MNASNet wants the version that state_dict() notes beside the tensors, which files
+    of safetensors have no place for."""
     state = OrderedDict(state)
     state._metadata = net.state_dict()._metadata
     net.load_state_dict(state, strict=True)
@@ -52,8 +61,14 @@ def load(net, state):
 
 def lockstep(program, arch, folder, weights):
     names = ["batch", "result", "state"]
-    done = subprocess.run([program, arch, weights] + [f"{folder}/{name}" for name in names], check=True, timeout=300, text=True,
-                          stdout=subprocess.PIPE, env={**os.environ, "LOCKSTEP_THREADS": "1"})
+    done = subprocess.run(
+        [program, arch, weights] + [f"{folder}/{name}" for name in names],
+        check=True,
+        timeout=300,
+        text=True,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "LOCKSTEP_THREADS": "1"},
+    )
     return [float(rate) for rate in done.stdout.split()]
 
 
@@ -61,27 +76,49 @@ def shape_of(t):
     """Mean, deviation and kurtosis."""
     t = t.double().flatten()
     mean, deviation = t.mean(), t.std(unbiased=False)
-    return mean.item(), deviation.item(), ((t - mean) / deviation).pow(4).mean().item() if deviation > 0 else 0
+    return (
+        mean.item(),
+        deviation.item(),
+        ((t - mean) / deviation).pow(4).mean().item() if deviation > 0 else 0,
+    )
 
 
 def compare_initial(name, ours, theirs):
-    (our_mean, our_deviation, our_kurtosis), (_, deviation, kurtosis) = shape_of(ours), shape_of(theirs)
+    (our_mean, our_deviation, our_kurtosis), (_, deviation, kurtosis) = shape_of(ours), shape_of(
+        theirs
+    )
     n = theirs.numel()
     if deviation == 0 or n < 2:
-        return torch.equal(ours, theirs) or n < 2 and deviation == 0 and abs(our_mean) < 10 * abs(theirs.item()) + 1
-    return (abs(our_mean) <= 8 * deviation / n ** 0.5 and abs(our_deviation / deviation - 1) <= 8 / n ** 0.5
-            and (n < 4000 or abs(our_kurtosis - kurtosis) < 0.5))
+        return (
+            torch.equal(ours, theirs)
+            or n < 2
+            and deviation == 0
+            and abs(our_mean) < 10 * abs(theirs.item()) + 1
+        )
+    return (
+        abs(our_mean) <= 8 * deviation / n**0.5
+        and abs(our_deviation / deviation - 1) <= 8 / n**0.5
+        and (n < 4000 or abs(our_kurtosis - kurtosis) < 0.5)
+    )
 
 
 def check_initial(program, arch, folder, net):
     rates = lockstep(program, arch, folder, "-")
-    unused = [m.stochastic_depth for m in net.modules() if not getattr(m, "use_res_connect", True) and hasattr(m, "stochastic_depth")]
+    unused = [
+        m.stochastic_depth
+        for m in net.modules()
+        if not getattr(m, "use_res_connect", True) and hasattr(m, "stochastic_depth")
+    ]
     want = [m.p for m in net.modules() if isinstance(m, DROPOUT) and m.p > 0 and m not in unused]
-    assert [round(r, 6) for r in rates] == [round(r, 6) for r in want], f"dropout: {rates}, not {want}"
+    assert [round(r, 6) for r in rates] == [
+        round(r, 6) for r in want
+    ], f"dropout: {rates}, not {want}"
     ours, theirs = read_safetensors(f"{folder}/state"), net.state_dict()
     assert list(ours) == list(theirs), f"names differ: {set(ours) ^ set(theirs)}"
     wrong = [name for name, t in theirs.items() if not compare_initial(name, ours[name], t)]
-    assert not wrong, f"initial values differ: {[(name, shape_of(ours[name]), shape_of(theirs[name])) for name in wrong]}"
+    assert (
+        not wrong
+    ), f"initial values differ: {[(n, shape_of(ours[n]), shape_of(theirs[n])) for n in wrong]}"
 
 
 def torch_step(arch, side, weights, images, labels, dtype):
@@ -100,9 +137,13 @@ def torch_step(arch, side, weights, images, labels, dtype):
 
 
 def errors(gradients, exact):
-    """Distances from the exact ones; those of nothing but rounding errors are measured against the largest."""
+    """Distances from the exact ones; those of nothing but rounding errors are measured against the
+    largest."""
     least = 1e-4 * max(g.norm().item() for g in exact.values())
-    return {name: (gradients[name].double() - g).norm().item() / max(g.norm().item(), least) for name, g in exact.items()}
+    return {
+        name: (gradients[name].double() - g).norm().item() / max(g.norm().item(), least)
+        for name, g in exact.items()
+    }
 
 
 def compare_values(ours, theirs, exact):
@@ -119,12 +160,18 @@ def compare_values(ours, theirs, exact):
 
 def compare_gradients(ours, theirs, exact):
     far, their = errors(ours, exact), errors(theirs, exact)
-    bound, median_bound = max(0.1, 4 * max(their.values())), max(0.02, 4 * statistics.median(their.values()))
+    bound, median_bound = max(0.1, 4 * max(their.values())), max(
+        0.02, 4 * statistics.median(their.values())
+    )
     median = statistics.median(far.values())
-    print(f"gradients: median {median:.1e}, torch {statistics.median(their.values()):.1e}; largest {max(far.values()):.1e}, torch "
-          f"{max(their.values()):.1e}")
-    return [f"gradient of {name}: {d:.2e} from float64" for name, d in far.items() if not d <= bound] + (
-        [] if median <= median_bound else [f"gradients: median {median:.2e} from float64"])
+    print(
+        f"gradients: median {median:.1e}, torch {statistics.median(their.values()):.1e}; "
+        f"largest {max(far.values()):.1e}, torch "
+        f"{max(their.values()):.1e}"
+    )
+    return [
+        f"gradient of {name}: {d:.2e} from float64" for name, d in far.items() if not d <= bound
+    ] + ([] if median <= median_bound else [f"gradients: median {median:.2e} from float64"])
 
 
 def check_step(program, arch, side, rows, folder, net):
@@ -143,7 +190,9 @@ def check_step(program, arch, side, rows, folder, net):
     print(f"{arch}: logits {distance(ours['logits'], exact['logits']):.1e} from float64, torch "
           f"{distance(theirs['logits'], exact['logits']):.1e}")
     wrong = compare_values({**state, **ours}, theirs, exact)
-    wrong += compare_gradients({name: ours[f"grad.{name}"] for name in exact_gradients}, their_gradients, exact_gradients)
+    wrong += compare_gradients(
+        {name: ours[f"grad.{name}"] for name in exact_gradients}, their_gradients, exact_gradients
+    )
     assert not wrong, "\n".join(wrong)
 
 
@@ -156,7 +205,10 @@ def main():
     torch.manual_seed(11)
     with tempfile.TemporaryDirectory() as folder:
         net = build(arch, side)
-        write_safetensors(f"{folder}/batch", {"images": torch.zeros(1, 3, side, side), "labels": torch.zeros(1, dtype=torch.int64)})
+        write_safetensors(
+            f"{folder}/batch",
+            {"images": torch.zeros(1, 3, side, side), "labels": torch.zeros(1, dtype=torch.int64)},
+        )
         check_initial(program, arch, folder, net)
         check_step(program, arch, side, rows, folder, net)
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""imagenet_parity.py BIN-DIR ARCH: weights go both ways between the imagenet program and torchvision, and evaluate alike on the same images."""
+"""imagenet_parity.py BIN-DIR ARCH: weights go both ways between the imagenet program and
+torchvision, and evaluate alike on the same images."""
+
 import json
 import os
 import random
@@ -17,7 +19,9 @@ except ImportError as error:
     sys.exit(77)
 
 ARCH = sys.argv[2]
-NOISE = {"mobilenet_v3_small": 0.1}.get(ARCH, 0)  # where the classes of initial weights hardly differ
+NOISE = {"mobilenet_v3_small": 0.1}.get(
+    ARCH, 0
+)  # where the classes of initial weights hardly differ
 SIDE = 64
 TYPES = {torch.float32: "F32", torch.int64: "I64"}
 
@@ -35,8 +39,21 @@ def make_images(folder):
 
 
 def imagenet(folder, *flags):
-    command = [os.path.join(sys.argv[1], "imagenet"), folder, "-a", ARCH, "--image-size", str(SIDE), "-b", "6", "--seed", "1",
-               "--metrics", f"{folder}/m.jsonl", *flags]
+    command = [
+        os.path.join(sys.argv[1], "imagenet"),
+        folder,
+        "-a",
+        ARCH,
+        "--image-size",
+        str(SIDE),
+        "-b",
+        "6",
+        "--seed",
+        "1",
+        "--metrics",
+        f"{folder}/m.jsonl",
+        *flags,
+    ]
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout
     with open(f"{folder}/m.jsonl") as lines:
@@ -48,15 +65,24 @@ def read_weights(path):
         header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
         data = f.read()
     types = {name: t for t, name in TYPES.items()}
-    return {name: torch.frombuffer(bytearray(data[slice(*e["data_offsets"])]), dtype=types[e["dtype"]]).reshape(e["shape"])
-            for name, e in header.items() if name != "__metadata__"}
+    return {
+        name: torch.frombuffer(
+            bytearray(data[slice(*e["data_offsets"])]), dtype=types[e["dtype"]]
+        ).reshape(e["shape"])
+        for name, e in header.items()
+        if name != "__metadata__"
+    }
 
 
 def write_weights(path, state):
     header, data = {}, b""
     for name, tensor in sorted(state.items(), key=lambda item: item[1].dtype != torch.int64):
         raw = tensor.contiguous().numpy().tobytes()
-        header[name] = {"dtype": TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        header[name] = {
+            "dtype": TYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [len(data), len(data) + len(raw)],
+        }
         data += raw
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -72,7 +98,9 @@ def their_loss(model, folder):
     model.eval()
     with torch.no_grad():
         images, labels = zip(*set_)
-        return torch.nn.functional.cross_entropy(model(torch.stack(images)).double(), torch.tensor(labels)).item()
+        return torch.nn.functional.cross_entropy(
+            model(torch.stack(images)).double(), torch.tensor(labels)
+        ).item()
 
 
 def compare(what, ours, theirs):
@@ -86,7 +114,17 @@ def main():
         make_images(folder)
         model = getattr(torchvision.models, ARCH)(num_classes=3)
 
-        ours = imagenet(folder, "--epochs", "2", "--lr", "0.002", "--save", f"{folder}/w.safetensors", "--save-best", "")
+        ours = imagenet(
+            folder,
+            "--epochs",
+            "2",
+            "--lr",
+            "0.002",
+            "--save",
+            f"{folder}/w.safetensors",
+            "--save-best",
+            "",
+        )
         model.load_state_dict(read_weights(f"{folder}/w.safetensors"), strict=True)
         compare("saved here", ours, their_loss(model, folder))
 
@@ -95,10 +133,18 @@ def main():
             for p in model.parameters():
                 p.add_(NOISE * torch.randn_like(p))
         for prefix, lacks in (("", ()), ("module.", ()), ("", ("num_batches_tracked",))):
-            state = {prefix + name: t for name, t in model.state_dict().items() if not name.endswith(lacks or "?")}
+            state = {
+                prefix + name: t
+                for name, t in model.state_dict().items()
+                if not name.endswith(lacks or "?")
+            }
             write_weights(f"{folder}/theirs.safetensors", state)
             ours = imagenet(folder, "-e", "--pretrained", f"{folder}/theirs.safetensors")
-            compare(f"saved there, {prefix or 'no'} prefix, {len(state)} tensors", ours, their_loss(model, folder))
+            compare(
+                f"saved there, {prefix or 'no'} prefix, {len(state)} tensors",
+                ours,
+                their_loss(model, folder),
+            )
 
 
 main()

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""learn_parity.py LEARN-PEER LOCKSTEP: optimizers, clipping, SyncBatchNorm, communication hooks and schedules against PyTorch.
+"""learn_parity.py LEARN-PEER LOCKSTEP: optimizers, clipping, SyncBatchNorm, communication hooks
+and schedules against PyTorch.
 
-A small network with two batch norms is trained 20 steps from the same weights on the same batches by both. Distances of parameters and
-running statistics are L2 norms of each tensor, relative: at most 1e-3, with gradients in 16 bits too. There float32's last place may tip a
-rounding over that is worth 2^-11 (float16) or 2^-8 (bfloat16) of a number, and each step makes more of it; at the rate of the others 20 steps
-in bfloat16 carry even PyTorch 2e-3 away from PyTorch with a batch's rows in another order, so that they are taken at 0.02. Learning rates are
-compared point by point, to 1e-12 relative. Exit 77: skipped, with a reason.
+A small network with two batch norms is trained 20 steps from the same weights on the same batches
+by both. Distances of parameters and running statistics are L2 norms of each tensor, relative: at
+most 1e-3, with gradients in 16 bits too. There float32's last place may tip a rounding over that
+is worth 2^-11 (float16) or 2^-8 (bfloat16) of a number, and each step makes more of it; at the
+rate of the others 20 steps in bfloat16 carry even PyTorch 2e-3 away from PyTorch with a batch's
+rows in another order, so that they are taken at 0.02. Learning rates are compared point by point,
+to 1e-12 relative. Exit 77: skipped, with a reason.
 """
+
 import os
 import subprocess
 import sys
@@ -61,7 +65,9 @@ def make_input(folder):
 
 def make_optimizer(net, r):
     if r["optimizer"] == "sgd":
-        return torch.optim.SGD(net.parameters(), lr=r["lr"], momentum=r["momentum"], weight_decay=r["wd"])
+        return torch.optim.SGD(
+            net.parameters(), lr=r["lr"], momentum=r["momentum"], weight_decay=r["wd"]
+        )
     kind = torch.optim.Adam if r["optimizer"] == "adam" else torch.optim.AdamW
     return kind(net.parameters(), lr=r["lr"], weight_decay=r["wd"])
 
@@ -70,7 +76,9 @@ def run_torch(net, r, x, y):
     optimizer = make_optimizer(net, r)
     for step in range(STEPS):
         optimizer.zero_grad()
-        nn.functional.cross_entropy(net(x[step]), y[step], label_smoothing=r["smoothing"]).backward()
+        nn.functional.cross_entropy(
+            net(x[step]), y[step], label_smoothing=r["smoothing"]
+        ).backward()
         if r["clip"] > 0:
             nn.utils.clip_grad_norm_(net.parameters(), r["clip"])
         optimizer.step()
@@ -85,7 +93,8 @@ def start(folder, r):
 
 
 def bf16_hook(_, bucket):
-    """torch's bf16_compress_hook, for gloo, which has no bfloat16: the same numbers travel as float32."""
+    """torch's bf16_compress_hook, for gloo, which has no bfloat16: the same numbers travel as
+    float32."""
     rounded = (bucket.buffer() / RANKS).bfloat16().float()
     future = dist.all_reduce(rounded, async_op=True).get_future()
     return future.then(lambda f: f.value()[0].bfloat16().float())
@@ -93,7 +102,9 @@ def bf16_hook(_, bucket):
 
 def one_rank_of_torch(rank, folder, r):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous-{r['name']}", rank=rank, world_size=RANKS)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/rendezvous-{r['name']}", rank=rank, world_size=RANKS
+    )
     net, x, y = start(folder, r)
     ddp = nn.parallel.DistributedDataParallel(net)
     if r["hook"] == 1:
@@ -120,15 +131,42 @@ def torch_result(folder, r):
 
 def lockstep_result(peer, tool, folder, r):
     out = f"{folder}/lockstep-{r['name']}.safetensors"
-    values = [f"{k}={r[k]}" for k in ("optimizer", "lr", "momentum", "wd", "clip", "smoothing", "hook", "sync", "plain")]
+    values = [
+        f"{k}={r[k]}"
+        for k in ("optimizer", "lr", "momentum", "wd", "clip", "smoothing", "hook", "sync", "plain")
+    ]
     values += [f"rows={n}" for n in r["rows"]]
-    subprocess.run([tool, "run", "--nproc-per-node", str(RANKS), peer, "train", f"{folder}/in.safetensors", out] + values,
-                   check=True, timeout=120)
+    subprocess.run(
+        [
+            tool,
+            "run",
+            "--nproc-per-node",
+            str(RANKS),
+            peer,
+            "train",
+            f"{folder}/in.safetensors",
+            out,
+        ]
+        + values,
+        check=True,
+        timeout=120,
+    )
     return read_safetensors(out)
 
 
-DEFAULTS = {"optimizer": "sgd", "lr": 0.05, "momentum": 0.9, "wd": 5e-4, "clip": 0.0, "smoothing": 0.0, "hook": 0, "sync": 0, "plain": 0,
-            "whole": False, "rows": []}
+DEFAULTS = {
+    "optimizer": "sgd",
+    "lr": 0.05,
+    "momentum": 0.9,
+    "wd": 5e-4,
+    "clip": 0.0,
+    "smoothing": 0.0,
+    "hook": 0,
+    "sync": 0,
+    "plain": 0,
+    "whole": False,
+    "rows": [],
+}
 
 # `whole`: PyTorch in one process with the batch of all ranks.
 TRAININGS = [
@@ -154,7 +192,10 @@ def compare_training(peer, tool, folder, given):
     moved = max(distance(begun[name], theirs[name]) for name in theirs if name.endswith("weight"))
     worst = max(apart, key=apart.get)
     good = apart[worst] <= BOUND and moved > 10 * BOUND
-    print(f"{'ok' if good else 'BAD':4}{r['name']:30} apart {apart[worst]:.1e} ({worst}), moved {moved:.1e}")
+    print(
+        f"{'ok' if good else 'BAD':4}{r['name']:30} apart {apart[worst]:.1e} "
+        f"({worst}), moved {moved:.1e}"
+    )
     return good
 
 
@@ -169,7 +210,9 @@ def torch_rates(make, n):
 
 
 def warmed(make, n, factor):
-    return lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.LinearLR(o, start_factor=factor, total_iters=n), make(o)], [n])
+    return lambda o: lr_scheduler.SequentialLR(
+        o, [lr_scheduler.LinearLR(o, start_factor=factor, total_iters=n), make(o)], [n]
+    )
 
 
 def step(o): return lr_scheduler.StepLR(o, 7, gamma=0.3)
@@ -178,23 +221,39 @@ def multi(o): return lr_scheduler.MultiStepLR(o, [5, 11, 11, 30], gamma=0.2)
 def constant(o): return lr_scheduler.LambdaLR(o, lambda t: 1.0)
 
 
-# name, torch's, number of rates, then learn_peer's: kind base min gamma step total warmup factor milestones
+# name, torch's, number of rates, then learn_peer's: kind base min gamma step total warmup factor
+# milestones
 SCHEDULES = [
     ("step", step, 40, (1, 0.4, 0, 0.3, 7, 0, 0, 0)),
     ("cosine", cosine, 41, (2, 0.4, 0.001, 0, 0, 40, 0, 0)),
     ("multi-step", multi, 50, (3, 0.4, 0, 0.2, 0, 0, 0, 0, 5, 11, 11, 30)),
-    ("linear", lambda o: lr_scheduler.LinearLR(o, 1.0, 0.05, 30), 40, (4, 0.4, 0.02, 0, 0, 30, 0, 0)),
+    (
+        "linear",
+        lambda o: lr_scheduler.LinearLR(o, 1.0, 0.05, 30),
+        40,
+        (4, 0.4, 0.02, 0, 0, 30, 0, 0),
+    ),
     ("warm-up", lambda o: lr_scheduler.LinearLR(o, total_iters=9), 20, (0, 0.4, 0, 0, 0, 0, 9, 0)),
     ("warm-up, constant", warmed(constant, 9, 0.01), 20, (0, 0.4, 0, 0, 0, 0, 9, 0.01)),
     ("warm-up, step", warmed(step, 5, 0.1), 40, (1, 0.4, 0, 0.3, 7, 0, 5, 0.1)),
     ("warm-up, cosine", warmed(cosine, 6, 0.2), 47, (2, 0.4, 0.001, 0, 0, 40, 6, 0.2)),
-    ("warm-up, multi-step", warmed(multi, 4, 0.25), 50, (3, 0.4, 0, 0.2, 0, 0, 4, 0.25, 5, 11, 11, 30)),
+    (
+        "warm-up, multi-step",
+        warmed(multi, 4, 0.25),
+        50,
+        (3, 0.4, 0, 0.2, 0, 0, 4, 0.25, 5, 11, 11, 30),
+    ),
 ]
 
 
 def compare_schedule(peer, name, make, n, values):
     theirs = torch_rates(make, n)
-    text = subprocess.run([peer, "schedule", str(n)] + [str(v) for v in values], check=True, timeout=60, stdout=subprocess.PIPE).stdout
+    text = subprocess.run(
+        [peer, "schedule", str(n)] + [str(v) for v in values],
+        check=True,
+        timeout=60,
+        stdout=subprocess.PIPE,
+    ).stdout
     ours = [float(line) for line in text.split()]
     apart = max(abs(a - b) / b for a, b in zip(ours, theirs))
     good = len(ours) == len(theirs) and apart <= 1e-12

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * learn_peer.c - what learn_parity.py compares with PyTorch.
+ * learn_peer.c - trains and prints learning rates, for learn_parity.py to compare with PyTorch.
  *
- *     learn_peer train IN OUT [NAME=VALUE]...   trains a small convolutional network as one rank of a job, from the weights in IN on
- *                                               the batches in IN; rank 0 writes the state to OUT. Values: below
+ *     learn_peer train IN OUT [NAME=VALUE]...
+ *         trains a small convolutional network as one rank, with weights and batches of IN;
+ *         rank 0 writes the state to OUT
  *     learn_peer schedule N kind base min gamma step total warmup factor [MILESTONE]...
- *                                               the first N learning rates, a line each
+ *         prints the first N learning rates, one a line
  */
 #include <lockstep/lockstep.h>
 

@@ -2,15 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """mnist_parity.py BIN-DIR: the mnist program against torch DDP over gloo.
 
-Same initial weights, same batches, 2 ranks, 50 steps of plain SGD; distances are L2 norms of each tensor, relative.
+Same initial weights, same batches, 2 ranks, 50 steps of plain SGD; distances are L2 norms of each
+tensor, relative.
 
   --lr 0.001  every parameter and running statistic within 1e-4 of torch's
-  --lr 0.05   rounding grows by four orders of magnitude in 50 steps here, in torch as well: every tensor must be no farther from
-              torch in float64 than twice what torch in float32 is (or 1e-4, where both are closer)
+  --lr 0.05   rounding grows by four orders of magnitude in 50 steps here, in torch as well: every
+              tensor must be no farther from torch in float64 than twice what torch in float32 is
+              (or 1e-4, where both are closer)
 
-Batch norm's biases start at random values instead of 0, where a relative distance would compare nothing but the rounding of sums
-that cancel. Exit 77: skipped, with a reason.
+Batch norm's biases start at random values instead of 0, where a relative distance would compare
+nothing but the rounding of sums that cancel. Exit 77: skipped, with a reason.
 """
+
 import gzip
 import os
 import subprocess
@@ -42,8 +45,12 @@ if not os.path.isdir(DATA):
 class ConvNet(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layer1 = nn.Sequential(nn.Conv2d(1, 16, 5, padding=2), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2))
-        self.layer2 = nn.Sequential(nn.Conv2d(16, 32, 5, padding=2), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2))
+        self.layer1 = nn.Sequential(
+            nn.Conv2d(1, 16, 5, padding=2), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)
+        )
+        self.layer2 = nn.Sequential(
+            nn.Conv2d(16, 32, 5, padding=2), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)
+        )
         self.fc = nn.Linear(7 * 7 * 32, 10)
 
     def forward(self, x):
@@ -65,8 +72,12 @@ def initial_weights():
 
 def train_torch(rank, folder, lr, dtype, name):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous-{name}", rank=rank, world_size=RANKS)
-    images = torch.from_numpy(read_set("images-idx3", 16).reshape(-1, 1, 28, 28).astype(np.float32) / 255).to(dtype)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/rendezvous-{name}", rank=rank, world_size=RANKS
+    )
+    images = torch.from_numpy(
+        read_set("images-idx3", 16).reshape(-1, 1, 28, 28).astype(np.float32) / 255
+    ).to(dtype)
     labels = torch.from_numpy(read_set("labels-idx1", 8).astype(np.int64))
     net = ConvNet()
     net.load_state_dict(read_safetensors(f"{folder}/init.safetensors"))
@@ -92,10 +103,34 @@ def torch_result(folder, lr, dtype):
 
 
 def lockstep_result(bin_dir, folder, lr):
-    subprocess.run([f"{bin_dir}/lockstep", "run", "--nproc-per-node", str(RANKS), f"{bin_dir}/mnist", "--data", DATA,
-                    "--init", f"{folder}/init.safetensors", "--save", f"{folder}/lockstep.safetensors", "--no-shuffle",
-                    "--steps", str(STEPS), "--batch-size", str(BATCH), "--lr", str(lr), "--momentum", "0",
-                    "--schedule", "constant"], check=True, timeout=300)
+    subprocess.run(
+        [
+            f"{bin_dir}/lockstep",
+            "run",
+            "--nproc-per-node",
+            str(RANKS),
+            f"{bin_dir}/mnist",
+            "--data",
+            DATA,
+            "--init",
+            f"{folder}/init.safetensors",
+            "--save",
+            f"{folder}/lockstep.safetensors",
+            "--no-shuffle",
+            "--steps",
+            str(STEPS),
+            "--batch-size",
+            str(BATCH),
+            "--lr",
+            str(lr),
+            "--momentum",
+            "0",
+            "--schedule",
+            "constant",
+        ],
+        check=True,
+        timeout=300,
+    )
     return read_safetensors(f"{folder}/lockstep.safetensors")
 
 
@@ -104,7 +139,9 @@ def same_names(ours, theirs):
 
 
 def compare_directly(bin_dir, folder, start):
-    ours, theirs = lockstep_result(bin_dir, folder, 0.001), torch_result(folder, 0.001, torch.float32)
+    ours, theirs = lockstep_result(bin_dir, folder, 0.001), torch_result(
+        folder, 0.001, torch.float32
+    )
     same_names(ours, theirs)
     good = True
     for name, want in theirs.items():
@@ -116,7 +153,9 @@ def compare_directly(bin_dir, folder, start):
 
 def compare_with_float64(bin_dir, folder):
     ours = lockstep_result(bin_dir, folder, 0.05)
-    theirs, exact = torch_result(folder, 0.05, torch.float32), torch_result(folder, 0.05, torch.float64)
+    theirs, exact = torch_result(folder, 0.05, torch.float32), torch_result(
+        folder, 0.05, torch.float64
+    )
     same_names(ours, exact)
     good = True
     for name, want in exact.items():

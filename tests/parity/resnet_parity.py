@@ -1,23 +1,29 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""resnet_parity.py PROGRAM ARCH SIDE ROWS: training forwards and backwards of a ResNet, ours against torchvision's.
+"""resnet_parity.py PROGRAM ARCH SIDE ROWS: training forwards and backwards of a ResNet, ours
+against torchvision's.
 
-Same weights, same batches: each tensor must be no farther (L2 norm) from PyTorch in float64 than twice what PyTorch in float32 is; each side's
-median over the batches counts.
+Same weights, same batches: each tensor must be no farther (L2 norm) from PyTorch in float64 than
+twice what PyTorch in float32 is; each side's median over the batches counts.
 
-  torchvision's initial weights   logits, loss and running statistics. Gradients are only compared as a whole (the median over all tensors):
-                                  activations within a rounding error of 0 are cut by the ReLU on one side and not on the other, now here,
-                                  now there, and each moves all gradients before it by a thousand rounding errors.
-  channels that are on or off     every gradient as well. Shifts keep activations away from 0: of each batch norm some channels are always
-                                  cut and the others never, so that nothing hangs on the last bit.
+  torchvision's initial weights   logits, loss and running statistics. Gradients are only compared
+                                  as a whole (the median over all tensors): activations within a
+                                  rounding error of 0 are cut by the ReLU on one side and not on
+                                  the other, now here, now there, and each moves all gradients
+                                  before it by a thousand rounding errors.
+  channels that are on or off     every gradient as well. Shifts keep activations away from 0: of
+                                  each batch norm some channels are always cut and the others
+                                  never, so that nothing hangs on the last bit.
 
 The exact gradient of a batch norm's bias is 0 where a convolution without padding and another batch
 norm follow, which removes whatever the bias adds: all such biases of ResNet-50 in the second
 setting. What float32 gives there is rounding alone, on both sides, and has no relative error. It is
 compared with the sum of |dy|, the terms that cancel.
 
-The weights are what torchvision saves; what we save is loaded by torchvision again, strictly. Exit 77: skipped, with a reason.
+The weights are what torchvision saves; what we save is loaded by torchvision again, strictly. Exit
+77: skipped, with a reason.
 """
+
 import os
 import statistics
 import subprocess
@@ -33,7 +39,8 @@ except ImportError as error:
 from tensor_file import read_safetensors, write_safetensors  # noqa: E402
 
 BATCHES = 3
-ROUNDING = 1e-6  # some float32 roundings: a distance below it, as of a counter or of one number, is none to compare with
+# A few roundings of float32: smaller distances, as of a counter or of one number, do not count.
+ROUNDING = 1e-6
 ZERO = 1e-9  # of the sum of its terms: a gradient in float64 below that is 0
 
 
@@ -66,8 +73,12 @@ def torch_result(arch, weights, images, labels, dtype, terms):
 def lockstep_result(program, arch, folder, weights, images, labels):
     write_safetensors(f"{folder}/weights", weights)
     write_safetensors(f"{folder}/batch", {"images": images, "labels": labels})
-    subprocess.run([program, arch] + [f"{folder}/{name}" for name in ("weights", "batch", "result", "state")], check=True,
-                   timeout=300, env={**os.environ, "LOCKSTEP_THREADS": "1"})
+    subprocess.run(
+        [program, arch] + [f"{folder}/{name}" for name in ("weights", "batch", "result", "state")],
+        check=True,
+        timeout=300,
+        env={**os.environ, "LOCKSTEP_THREADS": "1"},
+    )
     return read_safetensors(f"{folder}/result"), read_safetensors(f"{folder}/state")
 
 
@@ -99,7 +110,9 @@ def on_or_off(net):
     for name, m in net.named_modules():
         if not isinstance(m, torch.nn.BatchNorm2d):
             continue
-        ends_block = name.endswith("downsample.1") or not hasattr(net.get_submodule(name.rpartition(".")[0]), "conv" + str(int(name[-1]) + 1))
+        ends_block = name.endswith("downsample.1") or not hasattr(
+            net.get_submodule(name.rpartition(".")[0]), "conv" + str(int(name[-1]) + 1)
+        )
         channel = torch.arange(m.num_features)
         with torch.no_grad():
             m.weight.uniform_(0.3, 0.6)
@@ -114,7 +127,10 @@ def run_batches(program, arch, weights, side, rows):
         for _ in range(BATCHES):
             images, labels = torch.randn(rows, 3, side, side), torch.randint(0, 1000, (rows,))
             results.append(one_batch(program, arch, folder, weights, images, labels))
-    return {name: [statistics.median(r[i][name] for r in results) for i in range(2)] for name in results[0][0]}
+    return {
+        name: [statistics.median(r[i][name] for r in results) for i in range(2)]
+        for name in results[0][0]
+    }
 
 
 def judge(what, pairs, names):
@@ -123,8 +139,12 @@ def judge(what, pairs, names):
     far = [name for name in names if not ratios[name] <= 2]
     for name in far:
         print(f"too far: {name}: lockstep {pairs[name][0]:.2e}, torch {pairs[name][1]:.2e}")
-    print(f"{what}: distance from float64 as a multiple of PyTorch's: median {statistics.median(ratios.values()):.2f}, largest of "
-          f"{len(names)} tensors {max(ratios[name] for name in names):.2f}")
+    print(
+        f"{what}: distance from float64 as a multiple of PyTorch's: "
+        f"median {statistics.median(ratios.values()):.2f}, "
+        f"largest of "
+        f"{len(names)} tensors {max(ratios[name] for name in names):.2f}"
+    )
     return len(far) + (statistics.median(ratios.values()) > 2)
 
 
@@ -134,7 +154,9 @@ def main():
     torch.manual_seed(11)
     net = getattr(torchvision.models, arch)(weights=None)
     pairs = run_batches(program, arch, net.state_dict(), side, rows)
-    far = judge(f"{arch}, initial weights", pairs, [name for name in pairs if not name.startswith("grad.")])
+    far = judge(
+        f"{arch}, initial weights", pairs, [name for name in pairs if not name.startswith("grad.")]
+    )
     on_or_off(net)
     pairs = run_batches(program, arch, net.state_dict(), side, rows)
     far += judge(f"{arch}, channels on or off", pairs, list(pairs))

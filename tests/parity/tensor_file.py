@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tensor_file: safetensors files as dictionaries of torch tensors, and how far two tensors are apart."""
+"""tensor_file: safetensors files as dictionaries of torch tensors, and how far two tensors are
+apart."""
+
 import json
 import struct
 
@@ -31,7 +33,9 @@ def read_safetensors(path):
             continue
         begin, end = entry["data_offsets"]
         kind = {"F32": np.float32, "F64": np.float64, "I64": np.int64}[entry["dtype"]]
-        out[name] = torch.from_numpy(np.frombuffer(data[begin:end], kind).reshape(entry["shape"]).copy())
+        out[name] = torch.from_numpy(
+            np.frombuffer(data[begin:end], kind).reshape(entry["shape"]).copy()
+        )
     return out
 
 

@@ -2,10 +2,6 @@
 /*
  * test_chart.c - tests ticks, numbers and paths of charts.
  */
-/*
- * The charts of --metrics-html: round ticks that leave room for their numbers, at every scale; one
- * point and very many.
- */
 #include "base/json.h"
 #include "train/chart.h"
 

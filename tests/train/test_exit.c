@@ -31,8 +31,8 @@ int fsync(int fd)
 }
 
 typedef struct rank_job {
-    /* save: exits inside its save; step: exits in training; resume: goes on; late: the same,
-     * and rank 0 waits for its end when that fails; abort: rank 1 does without a run; well: trains;
+    /* save: exits during its save; step: exits in training; resume: resumes; late: the same, and
+     * rank 0 waits to be ended when that fails; abort: rank 1 aborts without a run; well: trains;
      * whole: three epochs; kill, grow: the same, but in the first generation rank 1 kills itself,
      * or all ranks wait for a stop signal */
     const char *how;
@@ -41,7 +41,7 @@ typedef struct rank_job {
 } rank_job;
 
 /* What happens in the first generation only. */
-static void set_trouble(const rank_job *r, small_job *small)
+static void set_failure(const rank_job *r, small_job *small)
 {
     const char *generation = getenv("LOCKSTEP_GENERATION");
 
@@ -89,7 +89,7 @@ static ls_status run_rank(int local_rank, void *arg)
     small.exit_at = text_equal(r->how, "step") && ls_comm_rank(small.comm) == 0 ? 5 : 0;
     small.flags.save = r->save;
     small.flags.epochs = is_long(r->how) ? 3 : 1;
-    set_trouble(r, &small);
+    set_failure(r, &small);
     small.flags.resume = text_equal(r->how, "resume") || text_equal(r->how, "late") ? "" : NULL;
     LS_UNUSED(local_rank);
     st = small_run(&small).status;

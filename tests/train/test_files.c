@@ -92,8 +92,7 @@ static void append(const char *path, const char *text)
     fclose(f);
 }
 
-/* What a run leaves that crashed after its last save: lines of later steps, and one that is
- * torn. */
+/* A run that crashed after its last save leaves lines of later steps, and an incomplete one. */
 static void a_resumed_run_cuts_its_metrics_at_its_step(void **state)
 {
     static const char later[] = "{\"epoch\":1,\"step\":20}\n{\"epoch\":1,\"step\":25}\n";

@@ -230,7 +230,7 @@ static void accumulated_batches_do_not_communicate(void **state)
     assert_true(ls_test_ranks(&(ls_test_job){.n = 2, .body = body_quiet, .arg = &job}, NULL));
 }
 
-/* Statistics of the whole batch: only then it does not matter who has which part of it. */
+/* With statistics of the whole batch, results do not depend on which rank has which rows. */
 static void ranks_with_sync_bn_equal_one_rank(void **state)
 {
     small_job job = {.flags = small_flags(small_dir), .batch_norm = 1};
