@@ -9,8 +9,7 @@
 
 /*
  * Appends the rows of operations within a host, those of LOCKSTEP_ALGORITHMS first, then those
- * between hosts; in each part the first matching row of an operation decides. LS_EINVAL names the
- * error in the variable.
+ * between hosts; in each part the first matching row decides. LS_EINVAL: the variable is invalid.
  */
 LS_MUST_USE ls_status algorithms_text(text_buf *out);
 

@@ -16,15 +16,13 @@
 #define ENTRY_SYMBOL "lockstep_backend" /* const backend_ops of a module */
 #define NAME_BYTES   33
 
-/* A module of a family, and the variables of its launcher: an MPI library needs its own
- * launcher. */
+/* A module of a family, and the variables of its launcher, which an MPI library needs. */
 typedef struct backend_variant {
     const char *name;
     const char *launcher[3];
 } backend_variant;
 
-/* One row for each backend: built-in ones first; the others are modules, loaded when requested by
- * name. */
+/* One row for each backend: built-in ones, then modules, which are loaded when requested. */
 typedef struct backend_entry {
     const char *name;
     const backend_ops *ops;          /* NULL: liblockstep_NAME.so */

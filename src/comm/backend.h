@@ -48,8 +48,7 @@ typedef struct group_info {
     const int *members; /* world rank of each group rank */
 } group_info;
 
-/* One operation, fully described. Counts are elements. Pointers stay valid until the work has
- * ended. */
+/* One operation. Counts are elements. Pointers stay valid until the work has ended. */
 typedef struct coll {
     coll_kind kind;
     ls_dtype dtype;
@@ -60,9 +59,9 @@ typedef struct coll {
     const void *src;
     void *dst;
     size_t count; /* as the public call's count; v-variants: 0 */
-    /* v-variants: elements for each group rank, NULL otherwise. all_to_all_v has both; the others
-     * have src_counts where src is divided by rank (scatter, reduce_scatter) and dst_counts where
-     * dst is (gather, all_gather). */
+    /* v-variants: elements for each group rank, NULL otherwise. all_to_all_v has both, the others
+     * those of the buffer that is divided by rank (src: scatter, reduce_scatter; dst: gather,
+     * all_gather). */
     const size_t *src_counts;
     const size_t *dst_counts;
     size_t bytes;   /* of this rank's src and dst together, as far as they are used */
@@ -88,19 +87,16 @@ struct comm_host {
      * once for each work, also from inside start(). The work is invalid afterwards. */
     void (*done)(void *self, backend_work *work, ls_status status, const char *text);
     /* The group (GROUP_ALL: all groups) is broken: fails its pending works through abort_group and
-     * reports the cause to the other ranks through the hub. May be called from progress() and
-     * start(). */
+     * reports the cause to the hub. May be called from progress() and start(). */
     void (*broken)(void *self, const job_cause *cause);
     ls_status (*vfail)(ls_status status, const char *format, va_list args);
     void (*log)(ls_log_level level, const char *component, const char *format, ...);
     void *(*alloc)(size_t count, size_t size);
     void (*free)(void *block);
     /* For open() and open_group() while they block: to be called when boot->control_fd is readable,
-     * and at intervals. Fails with the cause when the job has ended, so that no rank waits for a
-     * lost one. */
+     * and at intervals. Fails with the cause when the job has ended. */
     ls_status (*check)(void *self);
-    /* The job's store, for open() and open_group(), with keys of this join. Free `value` with
-     * free(). */
+    /* The job's store, for open() and open_group(), with keys of this join. */
     ls_status (*publish)(void *self, const char *key, const void *value, size_t bytes);
     ls_status (*lookup)(void *self, const char *key, int64_t timeout_ms, void **value,
                         size_t *bytes);
@@ -146,15 +142,13 @@ typedef struct backend_ops {
     /* required: collective over the members; may use the world's connections; blocks */
     ls_status (*open_group)(backend_state *self, const group_info *info, backend_group **out);
     void (*close_group)(backend_group *group);
-    /* required: starts the operation, which progress() continues. A failure of this work alone goes
-     * through host->done. */
+    /* required: starts the operation. A failure of this work alone goes through host->done. */
     void (*start)(backend_group *group, backend_work *work);
     /* required: progresses all operations without blocking; true when any has progressed */
     bool (*progress)(backend_state *self);
     /* optional: progresses the works of this group alone, spinning (where ranks share cores:
      * yielding), until none is pending, *others is not 0, or nothing has progressed for some
-     * microseconds. Calls host->now_ns() after each pass without progress. Other groups wait
-     * meanwhile. */
+     * microseconds. Calls host->now_ns() after each pass without progress. */
     void (*spin_wait)(backend_group *group, bool has_own_core, const backend_counter *others);
     /* required: sleeps until progress is possible, boot->control_fd is readable, wake() is called
      * or timeout_ms (>= 0) has passed. Several threads may wait at once. */

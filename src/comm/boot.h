@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * boot.h - what a backend gets when it opens: the job, and the records of all ranks with their
- * addresses.
+ * boot.h - the job and the records of all ranks, which a backend gets when it opens.
  *
  * join.c fills it in.
  */
@@ -25,8 +24,7 @@ typedef struct boot_record {
     pid_t pid;
     uint64_t instance; /* random; equal for ranks that are threads of one process */
     uint32_t generation;
-    /* abstract unix socket with a nonce, reachable on the same host only; its listener is
-     * boot->local_fd */
+    /* abstract unix socket with a nonce, reachable on the same host; listener: boot->local_fd */
     net_address local;
     int n_addresses; /* of the TCP listener; 0 without TCP */
     net_address addresses[BOOT_ADDRESSES_MAX];

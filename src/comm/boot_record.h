@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * boot_record.h - the record that a rank publishes when it joins, its wire form, and the settings
- * that all ranks must share.
+ * boot_record.h - the record that a joining rank publishes, and the settings that ranks must share.
  */
 #ifndef LS_COMM_BOOT_RECORD_H
 #define LS_COMM_BOOT_RECORD_H

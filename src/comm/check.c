@@ -223,8 +223,7 @@ ls_status check_coll(coll *op, int rank, int size)
     return LS_OK;
 }
 
-/* All ranks pass the same counts to v-variants, except to all_to_all_v, where each pair of ranks
- * compares its own. */
+/* All ranks pass the same counts to v-variants; in all_to_all_v each pair compares its own. */
 static uint64_t stamp_count(const coll *op, int size)
 {
     const size_t *counts = shared_counts(op);

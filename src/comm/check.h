@@ -7,10 +7,8 @@
 
 #include "comm/backend.h"
 
-/*
- * Checks all conditions of comm.h and completes the description: pointers that this rank does not
- * use become NULL. LS_EINVAL names the operation and the argument.
- */
+/* Checks all conditions of comm.h and completes the description: pointers that this rank does not
+ * use become NULL. LS_EINVAL names the operation and the argument. */
 LS_MUST_USE ls_status check_coll(coll *op, int rank, int size);
 
 /* Bytes of this rank's side of a checked operation. */

@@ -11,22 +11,18 @@
  * otherwise show the call site. At most 39 bytes are stored. */
 void comm_label(ls_comm *comm, const char *label);
 
-/* ls_all_reduce() of LS_AVG in place, divided by `divisor` (not 0, the same on all ranks) instead
- * of the group's size. */
+/* ls_all_reduce() of LS_AVG in place, with `divisor` (not 0, equal on all ranks) for the size. */
 LS_MUST_USE ls_status comm_average(ls_comm *comm, void *data, size_t count, ls_dtype type,
                                    double divisor, ls_work **out);
 
-/* Records a phase of this rank ("backward") in the flight recorder, after its end; start and end
- * from ls_now_ns(). */
+/* Records a phase of this rank ("backward") in the flight recorder; times of ls_now_ns(). */
 void comm_phase(ls_comm *comm, const char *name, int64_t start_ns, int64_t end_ns);
 
 /* Records an activity during which this rank must not exit ("saving step 40 to FILE"), until the
- * next call; NULL: none. Lockstep's launcher treats an exit during it as a failure, also with code
- * 0. */
+ * next call; NULL: none. Lockstep's launcher treats any exit during it as a failure. */
 void comm_activity(ls_comm *comm, const char *text);
 
-/* The source of variables, which tests replace. get() returns NULL for a variable that is not
- * set. */
+/* The source of variables, which tests replace. get() returns NULL for an unset variable. */
 typedef struct comm_env {
     const char *(*get)(void *self, const char *name);
     void *self;

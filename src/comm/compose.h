@@ -55,8 +55,7 @@ bool compose_begin(composed *c, const comm_host *host, const group_info *info, c
 void compose_finish(const composed *c);
 void compose_free(composed *c);
 
-/* Copies this rank's own part from src to dst, unless it is in place. Does nothing for
- * reduce_scatter, which reads it in src. */
+/* Copies this rank's own part from src to dst, if needed; reduce_scatter reads it in src. */
 void compose_copy_own(const composed *c);
 /* Steps 1 to size - 1: `to` is this rank plus step, `from` is this rank minus step. */
 compose_exchange compose_exchange_at(const composed *c, int step);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * drive.c - the wait loop of callers and the progress thread: progress the backend, check the
- * watchdog, spin, yield, then sleep. One thread drives at a time; engine.c, work.c and group.c call
- * it.
+ * watchdog, spin, yield, then sleep. One thread drives at a time. The rest of comm calls it.
  */
 #include "base/clock.h"
 #include "base/core.h"
@@ -50,14 +49,12 @@ static int64_t earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/*
- * Sleeps in the backend until progress is possible, until_ns has passed or a check is due. A sleep
- * lasts at most SLEEP_MAX_MS: one that took far longer means that this process was stopped
- * (Ctrl-Z), and that time does not count.
- */
+/* Sleeps in the backend until progress is possible, until_ns has passed or a check is due. A sleep
+ * lasts at most SLEEP_MAX_MS: after a much longer one the process was stopped (Ctrl-Z), which does
+ * not count. */
 static void sleep_until(engine *e, int64_t until_ns, int64_t now_ns)
 {
-    const int64_t wake_ns = earlier(until_ns, watch_next_ns(e));
+    const int64_t wake_ns = earlier(until_ns, e->next_watch_ns);
     int64_t ms = (wake_ns - now_ns + 999999) / 1000000;
     int64_t slept_ns;
 
@@ -71,8 +68,7 @@ static void sleep_until(engine *e, int64_t until_ns, int64_t now_ns)
     slept_ns = ls_now_ns() - now_ns;
     if (slept_ns > ms * 1000000 + STOPPED_NS)
         watch_shift_deadlines(e, slept_ns - ms * 1000000);
-    // The next pass reads notifications after the backend's progress: data that has arrived counts
-    // before a broken group.
+    // The next pass reads notifications after the backend's progress: data first, then causes.
     e->next_control_ns = 0;
 }
 
@@ -85,12 +81,9 @@ typedef struct wait_policy {
     bool has_slept;
 } wait_policy;
 
-/*
- * Called at the first progress after a sleep. Where waking a core takes longer than ranks stay
+/* Called at the first progress after a sleep. Where waking a core takes longer than ranks stay
  * awake (a virtual machine on a busy host), each rank would be asleep when the other wakes, in
- * every operation. So a rank that waited little longer than it was awake yields longer next time;
- * after a long wait it does not.
- */
+ * every operation. So a rank yields longer next time, except after a long wait. */
 static void adapt_yield(engine *e, wait_policy *p)
 {
     const int64_t waited_ns = ls_now_ns() - p->since_ns;
@@ -155,8 +148,7 @@ static bool drive(engine *e, const ls_work *w, int64_t deadline_ns)
     return true;
 }
 
-/* Most operations end here: the other ranks answer within microseconds. Notifications wait until
- * then. */
+/* Most operations end here: the other ranks answer within microseconds. */
 void drive_spin_wait(engine *e, const ls_work *w)
 {
     const backend_ops *ops = e->parts.ops;

@@ -45,8 +45,7 @@ static job_cause cause_of_failure(const engine *e, uint32_t group, ls_status sta
     return cause;
 }
 
-/* A failed work breaks its group, because the numbers of the group's messages are not reliable
- * after it. */
+/* A failed work breaks its group, because message numbers are not reliable after it. */
 static void host_done(void *self, backend_work *b, ls_status status, const char *text)
 {
     engine *e = self;
@@ -97,16 +96,6 @@ static int64_t host_now_ns(void *self)
     return e->seen_ns;
 }
 
-static void host_free(void *block)
-{
-    ls_free(block);
-}
-
-static void *host_alloc(size_t count, size_t size)
-{
-    return ls_calloc(count, size);
-}
-
 static const char *host_key(const engine *e, const char *key, char buf[HOST_KEY_BYTES])
 {
     return text_format(buf, HOST_KEY_BYTES, "%sbackend/%s", e->parts.scope, key);
@@ -142,8 +131,8 @@ static void set_host(engine *e)
                           .broken = host_broken,
                           .vfail = ls_vfail,
                           .log = ls_log,
-                          .alloc = host_alloc,
-                          .free = host_free,
+                          .alloc = ls_calloc,
+                          .free = ls_free,
                           .check = host_check,
                           .publish = host_publish,
                           .lookup = host_lookup,
@@ -357,8 +346,7 @@ static void reduce_to_barrier(coll *op)
         op->kind = COLL_BARRIER;
 }
 
-/* Field by field: copying or clearing the whole struct with its stamp takes longer than the
- * rest. */
+/* Field by field: copying or clearing the whole struct takes longer than the rest. */
 static void fill_op(const ls_comm *comm, const coll_call *call, coll *op)
 {
     op->kind = call->kind;
@@ -415,8 +403,7 @@ static ls_status begin_work(ls_comm *comm, const coll_call *call, const void *si
     return LS_OK;
 }
 
-/* In a group of one rank an operation is a copy from src to dst, or a division of one
- * contribution. */
+/* In a group of one rank an operation is a copy, or a division of one contribution. */
 static void run_alone(engine *e, ls_work *w)
 {
     const coll *op = &w->b.op;

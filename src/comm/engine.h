@@ -155,15 +155,14 @@ struct engine {
 
     /* watch.c */
     int64_t next_control_ns;
-    int64_t next_watch_ns;
-    job_cause end;    /* of the whole job; kind CAUSE_NONE: it runs */
-    int64_t *left_ns; /* by world rank: when its leave was received, 0: it has not left */
+    int64_t next_watch_ns; /* when watch_check() is due */
+    job_cause end;         /* of the whole job; kind CAUSE_NONE: it runs */
+    int64_t *left_ns;      /* by world rank: when its leave was received, 0: it has not left */
 };
 
 /* --- engine.c --- */
 
-/* Closes the parts. The backend delivers its data before the leave, so a rank that receives the
- * leave knows that all data has been sent. */
+/* Closes the parts. The backend delivers its data before the leave is sent. */
 void engine_free_parts(engine_parts *p);
 
 /* Takes the parts; on failure they stay the caller's. */
@@ -193,8 +192,7 @@ typedef struct coll_call {
 LS_MUST_USE ls_status engine_run(ls_comm *comm, const coll_call *call, const void *site,
                                  ls_work **out);
 
-/* Breaks the group from any thread, also while another thread waits: the holder of the lock serves
- * it at once. */
+/* Breaks the group from any thread: the holder of the lock serves it at once. */
 void engine_abort_group(engine *e, ls_comm *comm, const job_cause *cause);
 
 /* Everything below: under the lock. */
@@ -217,15 +215,13 @@ ls_comm *engine_group(engine *e, uint32_t id); /* NULL: none (any more) */
 /* --- drive.c --- */
 
 void drive_init(engine *e);
-/* A caller waits for this work, just started: the backend alone progresses it for a moment, if
- * nothing else is pending. */
+/* Progresses a work that was just started for a moment, if nothing else is pending. */
 void drive_spin_wait(engine *e, const ls_work *w);
 /* Until the work has ended (true) or deadline_ns (negative: never) has passed. */
 bool drive_until(engine *e, const ls_work *w, int64_t deadline_ns);
 /* One pass without waiting. */
 void drive_once(engine *e);
-/* The caller stops driving while asynchronous works are pending: the progress thread takes over,
- * started if necessary. */
+/* The caller stops driving: the progress thread takes over pending asynchronous works. */
 void drive_hand_over(engine *e);
 /* Ends the progress thread; not under the lock. */
 void drive_stop(engine *e);
@@ -236,15 +232,12 @@ void watch_start(engine *e, ls_work *w);         /* a work has begun */
 void watch_check(engine *e, int64_t now_ns);     /* notifications and timeouts, when they are due */
 void watch_arrived(engine *e, const ls_work *w); /* a reported work has ended without failure */
 void watch_report_cause(engine *e, const job_cause *cause); /* to the other ranks */
-/* Fails with the cause of the job's end, or of the end of the group of which a part is being
- * opened. LS_OK: both are intact. */
+/* Fails with the cause of the job, or of the group in `opening`. LS_OK: both are intact. */
 ls_status watch_failure(const engine *e);
-/* A connection was lost while a group was created: waits shortly for the cause; returns the status
- * to fail with. */
+/* A connection was lost while a group was created: waits shortly for the cause; returns it. */
 ls_status watch_explain(engine *e, ls_status st);
 void watch_poll_hub(engine *e);                        /* notifications only, at once */
 void watch_shift_deadlines(engine *e, int64_t gap_ns); /* after this process was stopped */
-int64_t watch_next_ns(const engine *e);                /* when a check is due */
 void watch_leave(engine *e, const ls_comm *comm); /* reports this rank's leave and last operation */
 
 /* --- forked.c --- */

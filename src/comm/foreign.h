@@ -14,8 +14,7 @@ typedef struct foreign_waker {
 } foreign_waker;
 
 /* The first part of open(): closes the listeners, which the library does not use, refuses a job
- * with protected connections, and creates the descriptor for wait(). On failure there is nothing to
- * close. */
+ * with protected connections, and creates the waker. On failure nothing stays open. */
 LS_MUST_USE ls_status foreign_open(const comm_boot *boot, const comm_host *host, const char *engine,
                                    foreign_waker *out);
 void foreign_close(foreign_waker *w);

@@ -9,11 +9,8 @@
 
 #define FDS_MAX 4096 /* descriptors that are checked */
 
-/*
- * The only global state of comm: the fork handler must find all engines. Without it a child that
- * outlives its rank (a data worker) would keep the rank's connections open, and hide the rank's end
- * from its peers.
- */
+/* The only global state of comm: the fork handler must find all engines. Otherwise a child that
+ * outlives its rank (a data worker) would keep its connections open. */
 static pthread_mutex_t registry_mu = PTHREAD_MUTEX_INITIALIZER;
 static list_node registry = {&registry, &registry};
 static pthread_once_t hook_once = PTHREAD_ONCE_INIT;
@@ -28,10 +25,8 @@ static void after_fork_in_parent(void)
     (void)pthread_mutex_unlock(&registry_mu);
 }
 
-/*
- * Whether it is a stream socket at the hub's address. The connections of a hub at all addresses
- * have any address of this host and the hub's port, which no other process can have.
- */
+/* Whether it is a stream socket at the hub's address. The connections of a hub at all addresses
+ * have any address of this host and the hub's port, which no other process can have. */
 static bool is_of_hub(int fd, const net_address *served_at)
 {
     net_address at = {.bytes = sizeof(at.socket)};
@@ -47,10 +42,7 @@ static bool is_of_hub(int fd, const net_address *served_at)
     return net_address_equal(&at, served_at);
 }
 
-/*
- * The hub thread of rank 0 may have been changing its lists, so the child finds the hub's sockets
- * by their address.
- */
+/* The hub's lists may be inconsistent, so the child finds the hub's sockets by their address. */
 static void close_hub(const net_address *served_at)
 {
     for (int fd = 0; fd < FDS_MAX; fd++)

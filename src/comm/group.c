@@ -8,7 +8,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "comm/check.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -40,8 +39,7 @@ static void free_group(ls_comm *comm)
     ls_free(comm);
 }
 
-/* Other members may be late or missing, so the hub receives a report of this wait as of an
- * operation's. */
+/* Other members may be late or missing, so this wait is reported to the hub. */
 static ls_status open_group(engine *e, ls_comm *comm)
 {
     char what[STAMP_SITE_BYTES];
@@ -298,8 +296,7 @@ static ls_status make_child(ls_comm *comm, const split_entry *entries, int color
                         members, out);
 }
 
-/* Breaks the parent with this rank's reason, so that no other rank waits in the split or uses its
- * part of the new group. */
+/* Breaks the parent with this rank's reason, which ends the split on the other ranks. */
 static void break_parent(ls_comm *comm)
 {
     job_cause cause = {

@@ -7,11 +7,9 @@
 
 #include "comm/engine.h"
 
-/*
- * Creates a group of `size` ranks, of which this process is `rank`. Collective over the members;
+/* Creates a group of `size` ranks, of which this process is `rank`. Collective over the members;
  * blocks. Takes members (world ranks), also on failure. of: the parent group, whose end also ends
- * this call; NULL: none. The last group destroys the engine; without any group the caller does.
- */
+ * this call; NULL: none. The last group destroys the engine; without any group the caller does. */
 LS_MUST_USE ls_status group_create(engine *e, const ls_comm *of, uint32_t id, int rank, int size,
                                    int *members, ls_comm **out);
 

@@ -11,8 +11,7 @@
 #include <string.h>
 
 /*
- * One row for each family. A family is complete when its rank, its size and all of `needs` are set.
- * The first complete row decides.
+ * A family is complete when its rank, its size and all of `needs` are set. The first one decides.
  */
 static const identity_family families[] = {
     {.name = "LOCKSTEP",
@@ -193,10 +192,8 @@ static void warn_pmix_without_size(const comm_env *env, identity *id)
                     "this process runs as a job of one rank");
 }
 
-/*
- * `lockstep run mpirun -np 4 PROG`: lockstep run sets rank 0 of 1 in the variables of every family,
- * so a family with more ranks comes from the inner launcher, and this process is its rank.
- */
+/* `lockstep run mpirun -np 4 PROG`: lockstep run sets rank 0 of 1 in the variables of every family,
+ * so a family with more ranks comes from the inner launcher, and this process is its rank. */
 static const identity_family *inner_family(const comm_env *env)
 {
     int rank;

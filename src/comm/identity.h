@@ -50,8 +50,7 @@ typedef struct identity {
     char warning[512]; /* names two families that disagree; "": none */
 } identity;
 
-/* Pure: reads `env` and `opt` (never NULL here) only. LS_EINVAL names the variable or option, its
- * value and valid values. */
+/* Pure; `opt` is not NULL. LS_EINVAL names the variable or option, its value and valid values. */
 LS_MUST_USE ls_status identity_find(const comm_env *env, const ls_init_options *opt, identity *out);
 
 /* The number of tasks on node `node` from Slurm's "4(x2),2". LS_EINVAL names `what`. */

@@ -9,8 +9,7 @@
 
 #include <string.h>
 
-/* torchrun's own store listens at MASTER_PORT, so over several nodes the hub takes the next
- * port. */
+/* torchrun's store listens at MASTER_PORT, so over several nodes the hub takes the next port. */
 #define TORCHRUN_PORT_STEP 1
 
 static ls_status set_location(identity *id, hub_location hub_at, const char *text, const char *what)

@@ -76,8 +76,7 @@ static ls_status describe_ranks(engine_parts *p, const join *j)
     return LS_OK;
 }
 
-/* The engine takes over the join. The backend polls a duplicate of the descriptor, which outlives
- * the connection. */
+/* The backend polls a duplicate of the hub's descriptor, which outlives the connection. */
 static ls_status take_join(engine_parts *p, join *j)
 {
     p->join = j;

@@ -25,8 +25,7 @@ static const char *record_key(const join *j, int rank, char buf[KEY_BYTES])
     return text_format(buf, KEY_BYTES, "%sboot/%d", j->scope, rank);
 }
 
-/* TCP needs a key. Ranks that have joined over unix sockets of one user have none yet, so rank 0
- * creates one. */
+/* TCP needs a key. Ranks that have joined over unix sockets have none, so rank 0 creates one. */
 static ls_status share_key(join *j, const join_settings *s)
 {
     char name[KEY_BYTES];
@@ -149,8 +148,7 @@ static void describe_boot(join *j, const join_settings *s)
     b->algorithms = s->algorithms;
 }
 
-/* Ends the other ranks' wait for this one. Timeouts and mismatches are detected by every rank
- * itself. */
+/* Ends the other ranks' wait for this one. Every rank detects timeouts and mismatches itself. */
 static void report_failure(join *j, ls_status st)
 {
     job_cause cause = {.kind = CAUSE_FAULT, .group = GROUP_ALL, .rank = j->id.rank};

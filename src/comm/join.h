@@ -63,11 +63,8 @@ typedef struct join {
     int core_sharers; /* ranks of this host on the same cores, including this one */
 } join;
 
-/*
- * Joins a job of more than one rank; blocks until all records have arrived. LS_ETIMEOUT names the
- * ranks that did not join, LS_EMISMATCH both ranks and the setting that differs, LS_EAUTH the key
- * file.
- */
+/* Joins a job of several ranks; blocks until all records have arrived. LS_ETIMEOUT names the
+ * missing ranks, LS_EMISMATCH both ranks and the different setting, LS_EAUTH the key file. */
 LS_MUST_USE ls_status join_job(const identity *id, const join_settings *s, join **out);
 
 /* Closes everything that was not moved out. NULL is allowed. */
@@ -86,8 +83,7 @@ LS_MUST_USE ls_status join_listen(join *j, const join_settings *s);
 /* Releases the launcher's listener for the next join. */
 void join_release_listener(join *j);
 
-/* The address (port 0) of the best interface that matches the filter ("": any) and connects to
- * other hosts. */
+/* The address (port 0) of the best interface to other hosts that matches the filter ("": any). */
 LS_MUST_USE ls_status join_interface_address(const char *filter, net_address *out);
 
 bool join_needs_tcp(const join *j, const join_settings *s);

@@ -31,8 +31,7 @@ void join_derive_job(const char *what, char job[JOB_ID_BYTES])
     text_format(job, JOB_ID_BYTES, "%016" PRIx64, ls_hash_bytes(what, strlen(what), 0x10c5));
 }
 
-/* The process at the other end of PMI's socket: the same for all ranks of a host, and different for
- * each job. */
+/* The process at the other end of PMI's socket: one for all ranks of a job on this host. */
 static pid_t pmi_server(int fd)
 {
     char kept[LS_ERROR_BYTES];
@@ -108,10 +107,8 @@ static bool may_try_again(const join *j, ls_status st, int64_t deadline_ms)
            (st == LS_OK || st == LS_EPEER) && ls_deadline_left(deadline_ms) != 0;
 }
 
-/*
- * When rank 0 serves a hub for each join at the same address, a fast rank may reach the hub of the
- * previous join, which is about to end. Its count there is above 1, so it tries again.
- */
+/* When rank 0 serves a hub for each join at the same address, a fast rank may reach the hub of the
+ * previous join, which is about to end. Its count there is above 1, so it tries again. */
 ls_status join_connect_to_hub(join *j, const join_settings *s)
 {
     for (;;) {
@@ -160,8 +157,7 @@ static ls_status reach_url(join *j, const join_settings *s)
     return join_connect_to_hub(j, s);
 }
 
-/* "localhost" or a number. A name that resolves to loopback on rank 0's host may resolve to another
- * address elsewhere. */
+/* "localhost" or a number. Other names may resolve to loopback on rank 0's host only. */
 static bool is_loopback_text(const char *location, const net_address *a)
 {
     net_address number;
@@ -176,10 +172,8 @@ static bool is_loopback_text(const char *location, const net_address *a)
     return net_address_is_loopback(a) && (is_number || text_starts(location, "localhost"));
 }
 
-/*
- * Many hosts resolve their own name to a loopback address, and the address that other hosts use may
- * belong to a NAT: then rank 0 serves on every interface.
- */
+/* Many hosts resolve their own name to a loopback address, and the address that other hosts use may
+ * belong to a NAT: then rank 0 serves on every interface. */
 static ls_status serve_master(join *j, const join_settings *s)
 {
     net_address at = j->hub_address;
@@ -198,11 +192,8 @@ static ls_status serve_master(join *j, const join_settings *s)
                               &j->hub_address);
 }
 
-/*
- * Warns of an address at which other hosts may not reach rank 0. When it is not known whether all
- * ranks run on one host, a loopback address may be right: then only the wait reports of missing
- * ranks mention it.
- */
+/* Warns of an address at which other hosts may not reach rank 0. If all ranks may run on one host,
+ * a loopback address may be right: then only wait reports mention it. */
 static void check_master(join *j)
 {
     const net_reach reach = net_reach_of(j->id.location);
@@ -273,8 +264,7 @@ static void log_absent(const join *j, ls_store *store, const char *scope)
     text_free(&ranks);
 }
 
-/* A value that another rank puts into the store. Each wait is short, so that this function reports
- * the wait and not the store. */
+/* A value of another rank. Short waits, so that this function reports them and not the store. */
 static ls_status await_value(join *j, const join_settings *s, ls_store *store, const char *scope,
                              const char *key, void **value, size_t *bytes)
 {
@@ -411,8 +401,7 @@ ls_status join_reach_hub(join *j, const join_settings *s)
 {
     j->is_one_host = j->id.n_nodes == 1;
     LS_TRY(reach(j, s));
-    // An abstract unix socket is reachable on its host only, unless each node has an agent that
-    // forwards to the hub.
+    // An abstract unix socket is reachable on one host, unless agents of several nodes forward it.
     if (net_address_family(&j->hub_address) == NET_UNIX && j->id.n_nodes <= 1)
         j->is_one_host = true;
     return LS_OK;

@@ -68,10 +68,8 @@ ls_status join_interface_address(const char *filter, net_address *out)
     return LS_OK;
 }
 
-/*
- * The address to listen at: on one host loopback; else the requested interface, else the one that
- * reaches the hub. Rank 0 reaches its own hub over any address, so it takes the hub's address.
- */
+/* The address to listen at: on one host loopback; else the requested interface, else the one that
+ * reaches the hub. Rank 0 reaches its own hub over any address, so it takes the hub's address. */
 static ls_status choose_address(const join *j, const join_settings *s, net_address *out)
 {
     if (j->is_one_host)
@@ -88,11 +86,8 @@ static ls_status choose_address(const join *j, const join_settings *s, net_addre
     return LS_OK;
 }
 
-/*
- * Peers connect to a rank for as long as it is in a job. When a process is in two jobs, only one of
- * them can use the launcher's listener, because a connection shows its job only after it has been
- * accepted.
- */
+/* When a process is in two jobs, only one of them can use the launcher's listener, because a
+ * connection shows its job only after it has been accepted. */
 static atomic_bool listener_is_lent; // of the process, like the descriptor
 
 void join_release_listener(join *j)

@@ -20,15 +20,31 @@
 #define VALUE_BYTES PMI_CLIENT_VALUE_BYTES
 #define REASON_MOST 400
 
-/* The operations of PMI-1 and of PMIx. */
+/* The key-value space of PMI-1 or of PMIx; the other pointer is NULL. */
 typedef struct key_space {
-    void *self;
+    pmi_client *pmi;
+    pmix_client *pmix;
     const char *job; /* its name there */
     char key[KEY_BYTES];
-    ls_status (*put)(void *self, const char *key, const char *value);
-    ls_status (*barrier)(void *self); /* then all values of all ranks can be read */
-    ls_status (*get)(void *self, const char *key, char *value, size_t n);
 } key_space;
+
+static ls_status put(const key_space *k, const char *value)
+{
+    return k->pmi != NULL ? pmi_client_put(k->pmi, k->key, value)
+                          : pmix_client_put(k->pmix, k->key, value);
+}
+
+static ls_status get(const key_space *k, char value[VALUE_BYTES])
+{
+    return k->pmi != NULL ? pmi_client_get(k->pmi, k->key, value, VALUE_BYTES)
+                          : pmix_client_get(k->pmix, 0, k->key, value, VALUE_BYTES);
+}
+
+/* Then the values of all ranks can be read. */
+static ls_status barrier(const key_space *k)
+{
+    return k->pmi != NULL ? pmi_client_barrier(k->pmi) : pmix_client_fence(k->pmix);
+}
 
 static ls_status derive(join *j, const join_settings *s, const key_space *k, const char *nonce)
 {
@@ -66,13 +82,13 @@ static ls_status publish(join *j, const join_settings *s, const key_space *k)
     const ls_status st = serve(j, s, k, value);
 
     if (st == LS_OK)
-        return k->put(k->self, k->key, value);
+        return put(k, value);
     ls_error_save(kept);
     text_format(value, sizeof(value), "!%.*s", REASON_MOST, kept);
     text_printable(value, sizeof(value), value);
-    sent = k->put(k->self, k->key, value);
+    sent = put(k, value);
     if (sent == LS_OK)
-        sent = k->barrier(k->self);
+        sent = barrier(k);
     if (sent != LS_OK)
         ls_log(LS_LOG_DEBUG, "comm", "the failure is not reported to the other ranks: %s",
                ls_last_error());
@@ -85,7 +101,7 @@ static ls_status find(join *j, const join_settings *s, const key_space *k)
     char value[VALUE_BYTES];
     char *comma;
 
-    LS_TRY(k->get(k->self, k->key, value, sizeof(value)));
+    LS_TRY(get(k, value));
     if (value[0] == '!')
         return ls_fail(LS_EPEER, "rank 0 could not join: %s", value + 1);
     comma = strchr(value, ',');
@@ -103,7 +119,7 @@ static ls_status join_through(join *j, const join_settings *s, const key_space *
     ls_status st = j->id.rank == 0 ? publish(j, s, k) : LS_OK;
 
     if (st == LS_OK)
-        st = k->barrier(k->self);
+        st = barrier(k);
     if (st == LS_OK && j->id.rank != 0)
         st = find(j, s, k);
     if (st != LS_OK)
@@ -113,28 +129,11 @@ static ls_status join_through(join *j, const join_settings *s, const key_space *
 }
 
 /* Whether an MPI library in this process uses the client after us. PMI allows one finalize per
- * process, which is left to MPI. PMIx counts them, but the last must not come before MPI's init, so
- * ours is made at the end of the join. */
+ * process, MPI's. PMIx counts them, but the last must not come before MPI's init, so ours ends the
+ * join. */
 static bool is_shared(const join_settings *s)
 {
     return text_starts(s->backend, "mpi:");
-}
-
-/* --- PMI-1 --- */
-
-static ls_status put_pmi(void *self, const char *key, const char *value)
-{
-    return pmi_client_put(self, key, value);
-}
-
-static ls_status get_pmi(void *self, const char *key, char *value, size_t n)
-{
-    return pmi_client_get(self, key, value, n);
-}
-
-static ls_status wait_pmi(void *self)
-{
-    return pmi_client_barrier(self);
 }
 
 /* The first unused key: earlier joins of this job have left theirs. */
@@ -153,7 +152,7 @@ static ls_status find_key(pmi_client *c, char key[KEY_BYTES])
 static ls_status join_by_pmi(join *j, const join_settings *s)
 {
     pmi_client c;
-    key_space k = {.self = &c, .job = c.space, .put = put_pmi, .get = get_pmi, .barrier = wait_pmi};
+    key_space k = {.pmi = &c, .job = c.space};
 
     LS_TRY(pmi_client_open(j->id.pmi_fd, s->deadline_ms, &c));
     LS_TRY(find_key(&c, k.key));
@@ -163,28 +162,10 @@ static ls_status join_by_pmi(join *j, const join_settings *s)
     return LS_OK;
 }
 
-/* --- PMIx --- */
-
-static ls_status put_pmix(void *self, const char *key, const char *value)
-{
-    return pmix_client_put(self, key, value);
-}
-
-static ls_status get_pmix(void *self, const char *key, char *value, size_t n)
-{
-    return pmix_client_get(self, 0, key, value, n);
-}
-
-static ls_status wait_pmix(void *self)
-{
-    return pmix_client_fence(self);
-}
-
 static ls_status join_by_pmix(join *j, const join_settings *s)
 {
     pmix_client c;
-    key_space k = {
-        .self = &c, .job = c.space, .put = put_pmix, .get = get_pmix, .barrier = wait_pmix};
+    key_space k = {.pmix = &c, .job = c.space};
     ls_status st = pmix_client_open(s->deadline_ms, &c);
 
     if (st == LS_ENOTFOUND)

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ops.c - the public operations (lockstep/comm.h): each describes itself as a coll_call and enters
- * the engine; the checks are shared.
+ * ops.c - the public operations (lockstep/comm.h): each becomes a coll_call for the engine.
  */
-#include "comm/check.h"
 #include "comm/comm.h"
 #include "comm/engine.h"
 
@@ -33,193 +31,142 @@ static ls_status run_v(ls_comm *comm, const coll_call *op, const void *site, ls_
     return run(comm, op, site, out);
 }
 
+/* The fields that most operations have. */
+static inline coll_call describe(coll_kind kind, const void *src, void *dst, size_t count,
+                                 ls_dtype type)
+{
+    return (coll_call){
+        .kind = kind, .dtype = type, .root = NO_ROOT, .src = src, .dst = dst, .count = count};
+}
+
 ls_status ls_all_reduce(ls_comm *comm, const void *src, void *dst, size_t count, ls_dtype type,
                         ls_reduce_op op, ls_work **out)
 {
-    return run(comm,
-               &(coll_call){.kind = COLL_ALL_REDUCE,
-                            .dtype = type,
-                            .redop = op,
-                            .root = NO_ROOT,
-                            .src = src,
-                            .dst = dst,
-                            .count = count},
-               __builtin_return_address(0), out);
+    coll_call c = describe(COLL_ALL_REDUCE, src, dst, count, type);
+
+    c.redop = op;
+    return run(comm, &c, __builtin_return_address(0), out);
 }
 
 ls_status comm_average(ls_comm *comm, void *data, size_t count, ls_dtype type, double divisor,
                        ls_work **out)
 {
-    return run(comm,
-               &(coll_call){.kind = COLL_ALL_REDUCE,
-                            .dtype = type,
-                            .redop = LS_AVG,
-                            .divisor = divisor,
-                            .root = NO_ROOT,
-                            .src = data,
-                            .dst = data,
-                            .count = count},
-               __builtin_return_address(0), out);
+    coll_call c = describe(COLL_ALL_REDUCE, data, data, count, type);
+
+    c.redop = LS_AVG;
+    c.divisor = divisor;
+    return run(comm, &c, __builtin_return_address(0), out);
 }
 
 ls_status ls_reduce(ls_comm *comm, const void *src, void *dst, size_t count, ls_dtype type,
                     ls_reduce_op op, int root, ls_work **out)
 {
-    return run(comm,
-               &(coll_call){.kind = COLL_REDUCE,
-                            .dtype = type,
-                            .redop = op,
-                            .root = root,
-                            .src = src,
-                            .dst = dst,
-                            .count = count},
-               __builtin_return_address(0), out);
+    coll_call c = describe(COLL_REDUCE, src, dst, count, type);
+
+    c.redop = op;
+    c.root = root;
+    return run(comm, &c, __builtin_return_address(0), out);
 }
 
 ls_status ls_broadcast(ls_comm *comm, const void *src, void *dst, size_t count, ls_dtype type,
                        int root, ls_work **out)
 {
-    return run(comm,
-               &(coll_call){.kind = COLL_BROADCAST,
-                            .dtype = type,
-                            .root = root,
-                            .src = src,
-                            .dst = dst,
-                            .count = count},
-               __builtin_return_address(0), out);
+    coll_call c = describe(COLL_BROADCAST, src, dst, count, type);
+
+    c.root = root;
+    return run(comm, &c, __builtin_return_address(0), out);
 }
 
 ls_status ls_all_gather(ls_comm *comm, const void *src, void *dst, size_t count, ls_dtype type,
                         ls_work **out)
 {
-    return run(comm,
-               &(coll_call){.kind = COLL_ALL_GATHER,
-                            .dtype = type,
-                            .root = NO_ROOT,
-                            .src = src,
-                            .dst = dst,
-                            .count = count},
-               __builtin_return_address(0), out);
+    const coll_call c = describe(COLL_ALL_GATHER, src, dst, count, type);
+
+    return run(comm, &c, __builtin_return_address(0), out);
 }
 
 ls_status ls_gather(ls_comm *comm, const void *src, void *dst, size_t count, ls_dtype type,
                     int root, ls_work **out)
 {
-    return run(comm,
-               &(coll_call){.kind = COLL_GATHER,
-                            .dtype = type,
-                            .root = root,
-                            .src = src,
-                            .dst = dst,
-                            .count = count},
-               __builtin_return_address(0), out);
+    coll_call c = describe(COLL_GATHER, src, dst, count, type);
+
+    c.root = root;
+    return run(comm, &c, __builtin_return_address(0), out);
 }
 
 ls_status ls_scatter(ls_comm *comm, const void *src, void *dst, size_t count, ls_dtype type,
                      int root, ls_work **out)
 {
-    return run(comm,
-               &(coll_call){.kind = COLL_SCATTER,
-                            .dtype = type,
-                            .root = root,
-                            .src = src,
-                            .dst = dst,
-                            .count = count},
-               __builtin_return_address(0), out);
+    coll_call c = describe(COLL_SCATTER, src, dst, count, type);
+
+    c.root = root;
+    return run(comm, &c, __builtin_return_address(0), out);
 }
 
 ls_status ls_reduce_scatter(ls_comm *comm, const void *src, void *dst, size_t count, ls_dtype type,
                             ls_reduce_op op, ls_work **out)
 {
-    return run(comm,
-               &(coll_call){.kind = COLL_REDUCE_SCATTER,
-                            .dtype = type,
-                            .redop = op,
-                            .root = NO_ROOT,
-                            .src = src,
-                            .dst = dst,
-                            .count = count},
-               __builtin_return_address(0), out);
+    coll_call c = describe(COLL_REDUCE_SCATTER, src, dst, count, type);
+
+    c.redop = op;
+    return run(comm, &c, __builtin_return_address(0), out);
 }
 
 ls_status ls_all_to_all(ls_comm *comm, const void *src, void *dst, size_t count, ls_dtype type,
                         ls_work **out)
 {
-    return run(comm,
-               &(coll_call){.kind = COLL_ALL_TO_ALL,
-                            .dtype = type,
-                            .root = NO_ROOT,
-                            .src = src,
-                            .dst = dst,
-                            .count = count},
-               __builtin_return_address(0), out);
+    const coll_call c = describe(COLL_ALL_TO_ALL, src, dst, count, type);
+
+    return run(comm, &c, __builtin_return_address(0), out);
 }
 
 ls_status ls_all_gather_v(ls_comm *comm, const void *src, void *dst, const size_t *counts,
                           ls_dtype type, ls_work **out)
 {
-    return run_v(comm,
-                 &(coll_call){.kind = COLL_ALL_GATHER,
-                              .dtype = type,
-                              .root = NO_ROOT,
-                              .src = src,
-                              .dst = dst,
-                              .dst_counts = counts},
-                 __builtin_return_address(0), out);
+    coll_call c = describe(COLL_ALL_GATHER, src, dst, 0, type);
+
+    c.dst_counts = counts;
+    return run_v(comm, &c, __builtin_return_address(0), out);
 }
 
 ls_status ls_gather_v(ls_comm *comm, const void *src, void *dst, const size_t *counts,
                       ls_dtype type, int root, ls_work **out)
 {
-    return run_v(comm,
-                 &(coll_call){.kind = COLL_GATHER,
-                              .dtype = type,
-                              .root = root,
-                              .src = src,
-                              .dst = dst,
-                              .dst_counts = counts},
-                 __builtin_return_address(0), out);
+    coll_call c = describe(COLL_GATHER, src, dst, 0, type);
+
+    c.root = root;
+    c.dst_counts = counts;
+    return run_v(comm, &c, __builtin_return_address(0), out);
 }
 
 ls_status ls_scatter_v(ls_comm *comm, const void *src, void *dst, const size_t *counts,
                        ls_dtype type, int root, ls_work **out)
 {
-    return run_v(comm,
-                 &(coll_call){.kind = COLL_SCATTER,
-                              .dtype = type,
-                              .root = root,
-                              .src = src,
-                              .dst = dst,
-                              .src_counts = counts},
-                 __builtin_return_address(0), out);
+    coll_call c = describe(COLL_SCATTER, src, dst, 0, type);
+
+    c.root = root;
+    c.src_counts = counts;
+    return run_v(comm, &c, __builtin_return_address(0), out);
 }
 
 ls_status ls_reduce_scatter_v(ls_comm *comm, const void *src, void *dst, const size_t *counts,
                               ls_dtype type, ls_reduce_op op, ls_work **out)
 {
-    return run_v(comm,
-                 &(coll_call){.kind = COLL_REDUCE_SCATTER,
-                              .dtype = type,
-                              .redop = op,
-                              .root = NO_ROOT,
-                              .src = src,
-                              .dst = dst,
-                              .src_counts = counts},
-                 __builtin_return_address(0), out);
+    coll_call c = describe(COLL_REDUCE_SCATTER, src, dst, 0, type);
+
+    c.redop = op;
+    c.src_counts = counts;
+    return run_v(comm, &c, __builtin_return_address(0), out);
 }
 
 ls_status ls_all_to_all_v(ls_comm *comm, const void *src, const size_t *src_counts, void *dst,
                           const size_t *dst_counts, ls_dtype type, ls_work **out)
 {
-    return run_v(comm,
-                 &(coll_call){.kind = COLL_ALL_TO_ALL,
-                              .dtype = type,
-                              .root = NO_ROOT,
-                              .src = src,
-                              .dst = dst,
-                              .src_counts = src_counts,
-                              .dst_counts = dst_counts},
-                 __builtin_return_address(0), out);
+    coll_call c = describe(COLL_ALL_TO_ALL, src, dst, 0, type);
+
+    c.src_counts = src_counts;
+    c.dst_counts = dst_counts;
+    return run_v(comm, &c, __builtin_return_address(0), out);
 }
 
 ls_status ls_barrier(ls_comm *comm, ls_work **out)

@@ -76,8 +76,7 @@ static ls_status refuse(const char *line)
     return ls_fail(LS_EPROTO, "%s answers \"%s\"", peer, shown);
 }
 
-/* The text after NAME=, up to the next space, or for a value to the end of the line; false: no such
- * name. */
+/* The text after NAME=, to the next space, or for a value to the end of the line. */
 static bool find(const char *line, const char *name, char *out, size_t n)
 {
     const size_t length = strlen(name);

@@ -17,10 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/*
- * The used part of PMIx's interface, declared here so that building needs no PMIx. It has been
- * stable since version 2, the number in libpmix.so.2.
- */
+/* The used part of PMIx's interface, declared here so that building needs no PMIx. It has been
+ * stable since version 2, the number in libpmix.so.2. */
 enum { SPACE_BYTES = 256, KEY_BYTES = 512 };
 enum { IS_STRING = 3, IS_INT = 6 };                            /* pmix_data_type_t */
 enum { FOR_ALL = 3 };                                          /* pmix_scope_t */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pmix_client.h - a client of PMIx, as Open MPI's mpirun and Slurm serve it, through the system's
- * libpmix, which is loaded when needed.
+ * pmix_client.h - a client of PMIx, as Open MPI's mpirun and Slurm serve it, through libpmix.
  */
 #ifndef LS_COMM_PMIX_CLIENT_H
 #define LS_COMM_PMIX_CLIENT_H

@@ -54,11 +54,9 @@ struct recorder {
     int fd;
 };
 
-/*
- * The reader is another process, so the words alone define the order: stores become visible in
- * their order, and loads are made in their order. So a reader that has read one new word of an
- * entry reads a changed number after it.
- */
+/* The reader is another process, so the words alone define the order: stores become visible in
+ * their order, and loads are made in their order. So a reader of a new word then reads a changed
+ * number. */
 static void put(word *at, uint64_t v)
 {
     atomic_store_explicit(at, v, memory_order_release);
@@ -183,8 +181,7 @@ uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int6
     put_text(&e[AT_SITE], stamp->site);
     put(&r->words[HEAD_LAST], number);
     put(&e[AT_NUMBER], number);
-    // The ring is larger than the caches near the core, and a store that misses would delay the
-    // next ones.
+    // The ring exceeds the near caches, and a store that misses would delay the next ones.
     e = entry_at(r->words, number + 1);
     core_prefetch_write((const void *)(uintptr_t)e);
     core_prefetch_write((const void *)(uintptr_t)(e + ENTRY_WORDS / 2));

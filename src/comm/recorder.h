@@ -33,10 +33,8 @@
 
 typedef struct recorder recorder;
 
-/*
- * Uses a duplicate of the memfd `fd`, or a new memfd when `fd` is -1, closed or another file: a
- * program between launcher and rank may have closed it.
- */
+/* Uses a duplicate of the memfd `fd`, or a new memfd when `fd` is -1, closed or another file: a
+ * program between launcher and rank may have closed it. */
 LS_MUST_USE ls_status recorder_open(int fd, int rank, recorder **out);
 void recorder_close(recorder *r); /* NULL is allowed; the recorded data stays in the memfd */
 
@@ -67,10 +65,8 @@ typedef struct recorder_entry {
     int peer;
 } recorder_entry;
 
-/*
- * The last *n operations in a ring, oldest first, at most `max`. May be called while the rank
- * writes: entries that change meanwhile are left out. LS_EFORMAT: fd is not a recorder.
- */
+/* The last *n operations in a ring, oldest first, at most `max`. May be called while the rank
+ * writes: entries that change meanwhile are left out. LS_EFORMAT: fd is not a recorder. */
 LS_MUST_USE ls_status recorder_read(int fd, recorder_entry *out, int max, int *n);
 
 typedef struct recorder_span {

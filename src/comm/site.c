@@ -69,8 +69,7 @@ static void resolve_program(const void *address, char out[STAMP_SITE_BYTES])
 
 const char *site_text(site_cache *cache, const void *address)
 {
-    // Call sites of one loop are often a power of two apart: Fibonacci hashing (Knuth 6.4) spreads
-    // them.
+    // Fibonacci hashing (Knuth 6.4): call sites of one loop are often a power of two apart.
     const size_t slot =
         (size_t)(((uint64_t)(uintptr_t)address * UINT64_C(0x9e3779b97f4a7c15)) >> SITE_SHIFT);
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * site.h - the call site of an operation as text: "train_step+0x1c", else "mnist+0x40a1". For an
- * operation that the library starts itself it is the public function ("ls_ddp_create"), else
- * "Lockstep".
+ * site.h - the call site of an operation as text: "train_step+0x1c", else "mnist+0x40a1".
+ * Operations of the library have its public function ("ls_ddp_create") or "Lockstep".
  */
 #ifndef LS_COMM_SITE_H
 #define LS_COMM_SITE_H

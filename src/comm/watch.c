@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * watch.c - the engine's watchdog: reads notifications of the hub, reports long waits to it,
- * detects timeouts and waits for ranks that have left. The driving thread calls it, under the
- * engine's lock.
+ * detects timeouts and ranks that have left. The driving thread calls it, under the engine's lock.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -47,8 +46,7 @@ static void replace_control_fd(engine *e)
     (void)close(quiet);
 }
 
-/* Rank 0's own hub ends with rank 0. If rank 0 has left in good order, the other ranks may continue
- * without a hub. */
+/* Rank 0's own hub ends with rank 0. After a leave of rank 0 the others continue without a hub. */
 static void lose_hub(engine *e)
 {
     job_cause cause = {.kind = CAUSE_FAULT, .group = GROUP_ALL, .rank = -1};
@@ -144,8 +142,7 @@ static bool has_failed(const engine *e)
     return e->end.kind != CAUSE_NONE || (e->opening != NULL && e->opening->status != LS_OK);
 }
 
-/* While a rank joins, a lost connection or an unreachable peer may be the only sign of a
- * failure. */
+/* While a rank joins, a lost connection or an unreachable peer may be a consequence only. */
 ls_status watch_explain(engine *e, ls_status st)
 {
     const int64_t deadline_ms = ls_deadline_ms(CAUSE_GRACE_NS / 1000000);
@@ -199,8 +196,7 @@ static void break_for_leave(engine *e, ls_comm *comm, const ls_work *w, int r)
 typedef enum presence { MEMBER_PRESENT = 0, MEMBER_DONE, MEMBER_UNDER_WAY, MEMBER_ABSENT } presence;
 
 /* A rank that left after this operation has done its part; a rank that left before it never does.
- * For messages, and for a rank that exited without leaving the group, data may still be under
- * way. */
+ * Messages, and data of a rank that exited without leaving the group, may still arrive. */
 static presence presence_of(const engine *e, const ls_comm *comm, const ls_work *w, int r)
 {
     const uint64_t left_after = comm->left_after == NULL ? 0 : comm->left_after[r];
@@ -212,8 +208,7 @@ static presence presence_of(const engine *e, const ls_comm *comm, const ls_work 
     return left_after > w->b.op.stamp.sequence ? MEMBER_DONE : MEMBER_ABSENT;
 }
 
-/* Whether the work cannot end without group rank `r`. A receive from any rank needs the last rank
- * that is present. */
+/* Whether the work needs group rank `r`. A receive from any rank needs the last present rank. */
 static bool needs_rank(const ls_comm *comm, const ls_work *w, int r, int n_present)
 {
     if (r == comm->info.rank)
@@ -232,16 +227,14 @@ static int count_present(const engine *e, const ls_comm *comm, const ls_work *w)
     return n;
 }
 
-/* Whether all leaves of the group that the hub knows have arrived. Before that a missing leave
- * means nothing. */
+/* Whether all leaves of the group that the hub knows have arrived. */
 static bool knows_leaves(const engine *e, const ls_work *w)
 {
     return e->parts.control == NULL ||
            (w->is_reported && control_is_acknowledged(e->parts.control, w->ticket));
 }
 
-/* The first to leave of the members that the work waits for: others may have left because of it.
- * -1: none. */
+/* The first to leave of the awaited members: others may have left because of it. -1: none. */
 static int find_absent(const engine *e, const ls_comm *comm, ls_work *w, int64_t now_ns)
 {
     const int n_present =
@@ -290,11 +283,6 @@ void watch_start(engine *e, ls_work *w)
         e->next_watch_ns = w->next_check_ns;
 }
 
-int64_t watch_next_ns(const engine *e)
-{
-    return e->next_watch_ns;
-}
-
 /* The hub compares the operations of all waiting ranks. is_late: it also makes a wait report. */
 static void report(engine *e, const ls_comm *comm, ls_work *w, bool is_late, int64_t now_ns)
 {
@@ -330,8 +318,7 @@ void watch_report_cause(engine *e, const job_cause *cause)
         ls_log(LS_LOG_DEBUG, "comm", "a failure is not reported to the hub: %s", ls_last_error());
 }
 
-/* The hub adds the missing ranks to the cause and sends it to all ranks, including this one. The
- * group waits for that text. */
+/* The group waits until the hub has added the missing ranks to the cause and sent it back. */
 static void break_timed_out(engine *e, ls_comm *comm, const ls_work *w, int64_t now_ns)
 {
     job_cause cause = {.kind = CAUSE_DEADLINE, .group = comm->info.id, .rank = -1};
@@ -371,8 +358,7 @@ static bool check_work(engine *e, ls_comm *comm, ls_work *w, int64_t now_ns)
     return true;
 }
 
-/* No better cause has arrived. A peer that has left in good order is not a failure: works that need
- * it detect the leave. */
+/* No better cause has arrived. A leave of the peer is not a failure: works detect it. */
 static void settle_suspect(engine *e, ls_comm *comm)
 {
     const job_cause cause = comm->suspect;

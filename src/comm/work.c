@@ -1,23 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * work.c - the public functions of handles (ls_work). A handle outlives its group and then has the
- * final status and text.
+ * work.c - the public functions of handles (ls_work). A handle outlives its group.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "comm/engine.h"
 
-/* The status of a handle without a group. */
-static ls_status end_of_orphan(const ls_work *w)
-{
-    if (w->status == LS_OK)
-        return LS_OK;
-    return ls_fail(w->status, "%s", w->text != NULL ? w->text : ls_status_text(w->status));
-}
-
+/* The status and text of an ended work, also after the end of its group. */
 static ls_status end_of(const ls_work *w)
 {
-    return w->status == LS_OK ? LS_OK : ls_fail(w->status, "%s", w->comm->text);
+    const char *text = w->comm != NULL ? w->comm->text : w->text;
+
+    if (w->status == LS_OK)
+        return LS_OK;
+    return ls_fail(w->status, "%s", text != NULL ? text : ls_status_text(w->status));
 }
 
 static ls_status forked_handle(void)
@@ -32,7 +28,7 @@ ls_status ls_work_wait(ls_work *work)
 
     LS_TRY(LS_GIVEN(work));
     if (work->comm == NULL) {
-        st = end_of_orphan(work);
+        st = end_of(work);
         ls_free(work->text);
         ls_free(work->counts);
         ls_free(work);
@@ -57,7 +53,7 @@ ls_status ls_work_wait_for(ls_work *work, int64_t timeout_ms)
 
     LS_TRY(LS_GIVEN(work));
     if (work->comm == NULL)
-        return end_of_orphan(work);
+        return end_of(work);
     e = work->comm->engine;
     if (e->is_forked)
         return forked_handle();

@@ -88,11 +88,6 @@ int64_t c10d_read_i64(c10d_request *r)
     return (int64_t)wire_get_u64(take(r, 8));
 }
 
-uint32_t c10d_read_u32(c10d_request *r)
-{
-    return wire_get_u32(take(r, 4));
-}
-
 /* --- finding the end of a request --- */
 
 static ls_status see_bytes(c10d_parser *p, char kind, const uint8_t *data, size_t bytes, bool *seen)

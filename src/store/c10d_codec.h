@@ -59,8 +59,7 @@ typedef enum c10d_dialect {
     C10D_VALIDATED
 } c10d_dialect;
 
-/* One whole request. Its fields are read in their order, each once; they point into the parsed
- * bytes. */
+/* One whole request. Its fields are read in order, each once; they point into the parsed bytes. */
 typedef struct c10d_request {
     c10d_op op;
     size_t n;          /* length of its list, 0 without one */
@@ -70,7 +69,6 @@ typedef struct c10d_request {
 
 kv_bytes c10d_read_bytes(c10d_request *r); /* a key or a value */
 int64_t c10d_read_i64(c10d_request *r);
-uint32_t c10d_read_u32(c10d_request *r);
 
 /* Which of the raw dialect's two numberings. */
 typedef enum c10d_age { C10D_ANY_AGE = 0, C10D_UP_TO_2_0, C10D_SINCE_2_1 } c10d_age;
@@ -88,16 +86,13 @@ typedef struct c10d_parser {
     size_t body; /* where its fields, or its list's items, begin */
 } c10d_parser;
 
-/*
- * Parses a request of which data[0, bytes) have arrived; an earlier call's part is not parsed
+/* Parses a request of which data[0, bytes) have arrived; an earlier call's part is not parsed
  * again. *used is the request's length, 0 while it is not whole. LS_EPROTO: not a request, or a
- * length is out of bounds; the connection cannot be used any more.
- */
+ * length is out of bounds; the connection cannot be used any more. */
 LS_MUST_USE ls_status c10d_parse(c10d_parser *p, const uint8_t *data, size_t bytes,
                                  c10d_request *out, size_t *used);
 
-/* Whether the bytes are a whole DELETE_KEY or the beginning of an APPEND; c10d_decide() makes them
- * a DELETE_KEY. */
+/* Whether the bytes are a DELETE_KEY or the beginning of an APPEND; c10d_decide(): the first. */
 bool c10d_is_undecided(const c10d_parser *p);
 void c10d_decide(c10d_parser *p);
 

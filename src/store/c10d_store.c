@@ -11,7 +11,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "net/socket.h"
 #include "net/wire.h"
 
 #define LOG_PAUSE_MS 1000
@@ -36,8 +35,7 @@ static void reap(void *arg)
         free_conn(list_entry(s->dead.next, c10d_conn, node));
 }
 
-/* The reaper frees the memory later: the caller may be walking over waits, or over this
- * connection's requests. */
+/* The reaper frees the memory later: the caller may be walking over waits or requests. */
 void c10d_drop(c10d_conn *c, const char *why)
 {
     c10d_store *s = c->owner;

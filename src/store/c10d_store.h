@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * c10d_store.h - a server for PyTorch's TCPStore clients: the agent hosts it in place of rank 0, so
- * the port is bound before the first rank starts.
+ * c10d_store.h - a server for PyTorch's TCPStore clients: the agent hosts it, so the port is bound
+ * before the first rank starts.
  *
  * It listens at 127.0.0.1 or nowhere, and serves one user: the protocol has no authentication, and
  * PyTorch trusts the content. A client that breaks the protocol, exceeds a bound or does not read
@@ -22,8 +22,7 @@ typedef struct c10d_store_options {
     uid_t user; /* only this user's connections are served */
 } c10d_store_options;
 
-/* Listens, and serves on that poller from then on. LS_ESYSTEM names the address that cannot be
- * bound. */
+/* Listens and serves on that poller. LS_ESYSTEM names the address that cannot be bound. */
 LS_MUST_USE ls_status c10d_store_create(poller *p, const c10d_store_options *opt, c10d_store **out);
 
 /* A store that does not listen: c10d_store_adopt() adds its connections. */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * c10d_waits.c - clients of a c10d store that wait for keys; c10d_requests.c calls it. A wait
- * checks its keys in order and only from the first missing one on, so the checks together cost one
- * pass over the list.
+ * checks its keys in order, from the first missing one on, so all checks cost one pass.
  */
 #include "store/c10d_internal.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cause.h - why a job or a group ends: one record, from the process that detects a failure to all
- * ranks.
+ * cause.h - why a job or a group ends: one record, sent to all ranks.
  */
 #ifndef LS_STORE_CAUSE_H
 #define LS_STORE_CAUSE_H

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * control.c - a rank's connection to the hub, for comm's engine. Notifications (causes, leaves of
- * other ranks) arrive at any time, also between a request and its answer; they are queued until the
- * engine takes them.
+ * control.c - a rank's connection to the hub, for comm's engine. Notifications (causes, leaves)
+ * arrive at any time, also before the answer to a request; they are queued.
  */
 #include "store/control.h"
 
@@ -134,8 +133,7 @@ static ls_status take_acknowledgement(control *c, const wire_reader *r)
     return LS_OK;
 }
 
-/* Called for each frame that is not a reply. The hub has authenticated, so a frame that breaks the
- * protocol is an error of the hub's. */
+/* Called for each frame that is not a reply. */
 static ls_status take_push(void *arg, const frame *f)
 {
     control *c = arg;
@@ -187,8 +185,7 @@ static int64_t watch_while_waiting(void *arg)
     return control_watch(arg);
 }
 
-/* A process that is stopped (Ctrl-Z) between authentication and hello is disconnected by the hub,
- * and connects again. */
+/* The hub disconnects a process that is stopped (Ctrl-Z) before its hello: it connects again. */
 static ls_status join(control *c, const hublink_options *hub)
 {
     for (;;) {

@@ -31,8 +31,7 @@ typedef struct control_options {
     int rank;
     int world_size;
     uint32_t generation;
-    /* "connection refused" is an error at once, because the hub has listened before. Otherwise the
-     * connection is retried until timeout_ms. */
+    /* "connection refused" is an error at once, otherwise it is retried until timeout_ms */
     bool refused_is_final;
     int64_t timeout_ms; /* of connecting */
     const char *server; /* the hub's process, for messages: "rank 0"; NULL: "the launcher" */
@@ -49,17 +48,14 @@ void control_close(control *c);
  * other call: call control_next_cause() before sleeping. */
 int control_fd(const control *c);
 
-/*
- * The hub's store, for joining. Borrowed. A cause for the whole job ends its waits and all later
+/* The hub's store, for joining. Borrowed. A cause for the whole job ends its waits and all later
  * calls with that cause; control_next_cause() still returns it. A cause for a single group does not
- * affect the store: the rank may be joining again.
- */
+ * affect the store: the rank may be joining again. */
 ls_store *control_store(control *c);
 
 /*
  * The values of the keys prefix + "0" to n-1 in one answer, once all exist: take() gets them in
- * order. They are valid during that call, which must not use the connection; its failure is the
- * result. LS_ETIMEOUT: some are missing.
+ * order. They are valid in that call, which must not use the connection; its failure is the result.
  */
 typedef ls_status (*control_take_fn)(void *arg, int i, const void *value, size_t bytes);
 LS_MUST_USE ls_status control_gather(control *c, const char *prefix, int n, int64_t timeout_ms,
@@ -107,11 +103,8 @@ typedef struct control_stage {
     bool is_blind;    /* control_watch() is not called until the end, so the hub times the report */
 } control_stage;
 
-/*
- * From now until control_end_stage() a wait for other ranks is reported as that of an operation, by
- * all requests of this connection and by control_watch(). One stage at a time. NULL: there is no
- * hub (any more).
- */
+/* Until control_end_stage() all requests of this connection, and control_watch(), report waits as
+ * those of an operation. One stage at a time. c NULL: there is no hub (any more). */
 void control_begin_stage(control *c, const control_stage *stage);
 void control_end_stage(control *c);
 
@@ -123,23 +116,18 @@ int64_t control_watch(control *c);
  * lost. At first it is control_options.timeout_ms. */
 void control_set_answer_limit(control *c, int64_t ms);
 
-/* Whether the hub has acknowledged that control_waiting(): everything it knew then about the group
- * has arrived. */
+/* Whether the hub has acknowledged that report: what it knew about the group has arrived. */
 bool control_is_acknowledged(const control *c, uint64_t ticket);
 
-/* That operation has ended on this rank. Only needed when control_waiting was called for it; group,
- * sequence, kind and number identify it. */
+/* That operation, for which control_waiting was called, has ended on this rank. */
 LS_MUST_USE ls_status control_arrived(control *c, const op_stamp *stamp, uint64_t number);
 
-/* This rank leaves a group of n_members ranks after operation `sequence`: members that wait in the
- * group are notified. */
+/* This rank leaves a group after operation `sequence`: members that wait in it are notified. */
 LS_MUST_USE ls_status control_leave(control *c, uint32_t group, uint64_t sequence, int n_members);
 
-/*
- * Reports n collectives that this rank has called, of any group, in order, each with a digest of
+/* Reports n collectives that this rank has called, of any group, in order, each with a digest of
  * all calls of the group up to it. The hub breaks a group when the reports of two ranks for the
- * same number differ, so ranks must report the same numbers: all multiples of a power of two.
- */
+ * same number differ, so ranks must report the same numbers: all multiples of a power of two. */
 LS_MUST_USE ls_status control_called(control *c, const op_stamp *stamps, const uint64_t *digests,
                                      int n);
 

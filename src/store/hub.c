@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub.c - creates and destroys a hub and its listeners; the agent, rank 0's hub thread and tests
- * call it. hub_internal.h lists its parts.
+ * hub.c - creates a hub and its listeners, for the agent and rank 0's hub thread.
  */
 #include "store/hub_internal.h"
 

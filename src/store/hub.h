@@ -19,15 +19,13 @@
 #include "net/handshake.h"
 #include "net/poller.h"
 #include "store/cause.h"
-#include "store/stamp.h"
 
 #include <stdbool.h>
 #include <sys/types.h>
 
 typedef struct hub hub;
 
-/* Events for the hub's owner; every member is optional. They are called on the poller's thread and
- * must not destroy the hub. */
+/* Events for the owner, all optional. Called on the poller's thread; must not destroy the hub. */
 typedef struct hub_events {
     void *self;
     void (*joined)(void *self, int rank, pid_t pid);
@@ -40,8 +38,7 @@ typedef struct hub_events {
     /* Something other than hub_abort() broke a group or the job. */
     void (*failed)(void *self, const job_cause *cause);
 
-    /* A rank has waited for long: the whole report ("all_reduce #17 ... arrived 0 2, not arrived 1
-     * (stopped)"). If NULL, the hub logs it. */
+    /* "all_reduce #17 ... arrived 0 2, not arrived 1 (stopped)"; if NULL, the hub logs it. */
     void (*wait_report)(void *self, const char *text);
 
     /* The state of a rank's process ("running", "stopped"); "" when unknown. */
@@ -71,8 +68,7 @@ LS_MUST_USE ls_status hub_listen(hub *h, const net_address *at, net_address *bou
 /* Serves a socket that listens already. Takes the descriptor. */
 LS_MUST_USE ls_status hub_listen_take(hub *h, int fd);
 
-/* Sends the cause to every rank of cause->group (GROUP_ALL: of the job). The first cause of a group
- * stands. */
+/* Sends the cause to all ranks of cause->group (GROUP_ALL: all ranks), once for each group. */
 void hub_abort(hub *h, const job_cause *cause);
 
 /* The launcher saw this rank exit with code 0: the same as a leave, for ranks that sent none. */
@@ -84,9 +80,8 @@ void hub_count(const hub *h, int *n_open, int *n_unauthenticated);
 /* The number of frames received so far. */
 uint64_t hub_frames(const hub *h);
 
-/* Rank 0's own hub: a thread "ls-hub" with a poller of its own, on which all events are called.
- * stop waits until all authenticated connections are closed or grace_ms has passed, then closes the
- * rest. */
+/* A hub in a thread "ls-hub" with its own poller, on which all events are called. stop waits until
+ * all authenticated connections are closed or grace_ms has passed, then closes the rest. */
 typedef struct hub_thread hub_thread;
 LS_MUST_USE ls_status hub_thread_start(const hub_options *opt, const net_address *at,
                                        hub_thread **out);

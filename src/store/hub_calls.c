@@ -71,8 +71,7 @@ static hub_calls *calls_of(hub *h, uint32_t group)
     return calls;
 }
 
-/* The sample of this number, or a free one, or the oldest one when none is free. NULL: this number
- * is older than all samples. */
+/* The sample of this number, or a free one, or else the oldest; NULL if all are newer. */
 static sample *sample_of(hub_calls *calls, uint64_t sequence)
 {
     sample *oldest = &calls->samples[0];

@@ -166,8 +166,7 @@ static void free_held(held_cause *held)
     ls_free(held);
 }
 
-/* No better cause has come. A rank that has left in good order closed its connections itself, so
- * the fault becomes an early leave. */
+/* No better cause has arrived. The fault of a rank that has left in good order is its leave. */
 static void held_is_due(void *arg)
 {
     held_cause *held = arg;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * hub_conn.c - the connections of a hub: entering, sending, dispatch of frames by state, and
- * closing. A closed connection is freed later by the reaper, so that callers may close one while
- * they walk over all.
+ * closing. The reaper frees closed connections, so callers may close one while they walk over all.
  */
 #include "store/hub_internal.h"
 

@@ -21,6 +21,7 @@
 #include "net/frame_link.h"
 #include "net/wire.h"
 #include "store/hub_messages.h"
+#include "store/stamp.h"
 #include "store/table.h"
 
 #include <stdbool.h>

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_messages.h - the frames between a hub and its clients.
- *
- * Each body is written with net/wire.h. "key" and "value" are bytes with their length (u32) in
- * front.
+ * hub_messages.h - the frames between a hub and its clients, written with net/wire.h. "key" and
+ * "value" are bytes with their length (u32) in front.
  */
 #ifndef LS_STORE_HUB_MESSAGES_H
 #define LS_STORE_HUB_MESSAGES_H
@@ -33,8 +31,7 @@ typedef enum hub_message_type {
 
     /* From ranks. The answer to WAITING is LEFT_GROUP, if members have left the group, and then
      * ACKNOWLEDGED. The others have no answer. */
-    /* stamp, number u64, report in i64 (ms), waited i64 (ms), n u32, n members u32; n 0: all
-     * ranks */
+    /* stamp, number u64, report in i64 (ms), waited i64 (ms), n u32, n members u32; n 0: all */
     HUB_MESSAGE_WAITING = 20,
     HUB_MESSAGE_ARRIVED = 21,     /* stamp, number u64 */
     HUB_MESSAGE_FAIL = 22,        /* cause */

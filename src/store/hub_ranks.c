@@ -6,7 +6,6 @@
 #include "store/hub_internal.h"
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
 

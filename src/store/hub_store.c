@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * hub_store.c - the hub's key-value store: requests and their answers, for hub_conn.c. A get or
- * wait for missing keys stays open at its connection, with the first missing key; a set compares
- * its key with those only.
+ * wait for missing keys stays open with the first missing key, with which a set is compared.
  */
 #include "store/hub_internal.h"
 
@@ -255,8 +254,7 @@ static ls_status do_compare_set(hub_conn *c, uint64_t id, wire_reader *r)
     return LS_OK;
 }
 
-/* Reads "n u32, n keys"; *out is freed with ls_free(). Its size is bounded by the received
- * bytes. */
+/* Reads "n u32, n keys"; *out is freed with ls_free(), and bounded by the received bytes. */
 static ls_status read_keys(wire_reader *r, kv_bytes **out, int *n)
 {
     const uint32_t count = wire_read_u32(r);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * hub_thread.c - runs a hub in the thread "ls-hub", for rank 0 and for served stores. The owner and
- * the thread share only stop_at_ms and the poller's wake-up; all else belongs to the thread once it
- * runs.
+ * the running thread share only stop_at_ms and the poller's wake-up.
  */
 #include "store/hub.h"
 

@@ -28,8 +28,7 @@ static bool is_message(const op_stamp *s)
 
 /* --- the list of operations --- */
 
-/* Point-to-point messages are numbered per peer and tag, so the waiting rank and its own number
- * identify one. */
+/* The waiting rank and its own number identify a point-to-point message. */
 static hub_op *find_op(hub *h, const op_stamp *stamp, uint64_t number, int rank)
 {
     list_for_each (it, &h->ops) {
@@ -90,8 +89,7 @@ static hub_op *make_op(hub *h, const op_stamp *stamp, uint64_t number, int rank,
     return op;
 }
 
-/* This rank's entry, a new one if there is none; NULL when more ranks report than the group has
- * members. */
+/* This rank's entry, or a new one; NULL when more ranks report than the group has members. */
 static op_entry *entry_of(hub_op *op, int rank)
 {
     op_entry *e = find_entry(op, rank);
@@ -358,8 +356,7 @@ static void report_is_due(void *arg)
     report(op); // last: the hub's owner may break the group, which frees the operation
 }
 
-/* The rank that waits longest sets the time of the first report. The pause until the next report is
- * that wait, doubled each time. */
+/* The first rank sets the time of the first report; the next pauses are that wait, doubled. */
 static void expect_report(hub_op *op, int64_t in_ms, int64_t waited_ms)
 {
     int64_t pause_ms = waited_ms + in_ms;
@@ -390,8 +387,7 @@ static ls_status read_stamp(wire_reader *r, op_stamp *out)
     return stamp_decode(wire, out);
 }
 
-/* The members, which must be ranks of the job and have the sender among them; *out is freed with
- * ls_free(). */
+/* The members, ranks of the job that include the sender; *out is freed with ls_free(). */
 static ls_status read_members(const hub_conn *c, wire_reader *r, int **out, int *n)
 {
     const hub *h = c->owner;

@@ -234,10 +234,8 @@ static ls_status deliver(hublink *l, const frame *f)
     return st == LS_OK ? st : hublink_break(l, ls_context(st, "%s", l->name));
 }
 
-/*
- * Delivers the frames that have arrived with an answer: poll() does not show them. The answer's own
- * bytes stay in place, because only reading moves them.
- */
+/* Delivers the frames that have arrived with an answer: poll() does not show them. The answer's own
+ * bytes stay in place, because only reading moves them. */
 static ls_status deliver_rest(hublink *l)
 {
     frame f;
@@ -369,8 +367,7 @@ static ls_status read_reply(hublink *l, wire_reader *r)
     return ls_fail((ls_status)status, "%s", text);
 }
 
-/* Waits for the next frame, and delivers it if it is not a reply. *have: *f is a reply, maybe to an
- * older request. */
+/* Waits for the next frame and delivers it, unless it is a reply to any request (*have). */
 static ls_status next_answer(hublink *l, int64_t deadline_ms, wait_report *report, frame *f,
                              bool *have)
 {
@@ -383,8 +380,7 @@ static ls_status next_answer(hublink *l, int64_t deadline_ms, wait_report *repor
     return *have ? LS_OK : await_traffic(l, deadline_ms, report);
 }
 
-/* A late answer is skipped, so the connection stays open. A hub that does not answer at once breaks
- * it. */
+/* A late answer is skipped. A hub that must answer at once and does not breaks the connection. */
 static ls_status give_up(hublink *l, int64_t timeout_ms)
 {
     char text[sizeof(l->server) + sizeof(l->name) + 64];

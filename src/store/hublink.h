@@ -31,8 +31,7 @@ typedef struct hublink hublink;
 /* Gets frames that are not replies. A failure breaks the connection. */
 typedef ls_status (*hublink_push_fn)(void *arg, const frame *f);
 
-/* Called while a request waits for its answer; returns the point in time (ms) of the next call. It
- * may send. */
+/* Called while a request waits; returns the point in time (ms) of the next call. It may send. */
 typedef int64_t (*hublink_wait_fn)(void *arg);
 
 struct hublink {
@@ -62,8 +61,7 @@ void hublink_close(hublink *l); /* at once; what is queued is lost */
 /* Sends the queued frames and waits until the hub has closed its end, so that all have arrived. */
 void hublink_finish(hublink *l, int64_t deadline_ms);
 
-/* Queues one frame and sends what the socket takes. LS_EPEER: the hub is lost, or has not read for
- * too long. */
+/* Queues one frame and sends what the socket takes. LS_EPEER: the hub is lost or does not read. */
 LS_MUST_USE ls_status hublink_send(hublink *l, uint32_t type, const wire_writer *body);
 
 /* Reads what has arrived, without waiting, and delivers the frames. */
@@ -85,12 +83,10 @@ LS_MUST_USE ls_status hublink_expect(hublink *l, uint32_t type, int64_t deadline
 /* "rank 0 at unix:@name (pid 4711, stopped)", into buf, which it returns. */
 const char *hublink_text(const hublink *l, char *buf, size_t n);
 
-/* Breaks the connection: all later calls fail with this status and this thread's error text.
- * Returns st. */
+/* Breaks the connection: later calls fail with st and this thread's error text. Returns st. */
 ls_status hublink_break(hublink *l, ls_status st);
 
-/* For on_push: ends the request under way and all later ones with this status and text. The first
- * call counts. */
+/* For on_push: ends the request under way and all later ones. The first call counts. */
 void hublink_end(hublink *l, ls_status st, const char *text);
 
 /* The operations of link->store; closing it leaves the connection open. */

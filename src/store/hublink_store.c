@@ -180,7 +180,8 @@ const store_ops hublink_borrowed_store = {
 /* --- a store with its own connection --- */
 
 typedef struct remote_store {
-    hublink link; /* first: it begins with the ls_store */
+    hublink link;  /* first: it begins with the ls_store */
+    store_ops ops; /* those of hublink_borrowed_store, with a close */
     net_key key;
     hub_thread *server; /* NULL: another process serves the store */
 } remote_store;
@@ -195,18 +196,6 @@ static void remote_close(ls_store *s)
     ls_free(r);
 }
 
-static const store_ops remote_ops = {
-    .close = remote_close,
-    .set = link_set,
-    .get = link_get,
-    .add = link_add,
-    .compare_set = link_compare_set,
-    .wait = link_wait,
-    .check = link_check,
-    .remove = link_remove,
-    .count = link_count,
-};
-
 /* Nothing is pushed to a store without a job. */
 static ls_status refuse_push(void *arg, const frame *f)
 {
@@ -214,8 +203,7 @@ static ls_status refuse_push(void *arg, const frame *f)
     return ls_fail(LS_EPROTO, "the store sent message %u", f->type);
 }
 
-/* The key that both ends derive for this url: none for a unix socket, where the kernel names the
- * user. */
+/* The key that both ends derive; none for a unix socket, where the kernel names the user. */
 static ls_status make_key(const net_address *at, const ls_store_options *opt, net_key *out)
 {
     net_key user;
@@ -301,7 +289,10 @@ ls_status store_remote_open(const char *url, const ls_store_options *opt, ls_sto
         remote_close(&r->link.store);
         return ls_context(st, "store '%s'", url);
     }
-    r->link.store.ops = &remote_ops;
+    r->ops = hublink_borrowed_store;
+    r->ops.is_watched = false;
+    r->ops.close = remote_close;
+    r->link.store.ops = &r->ops;
     *out = &r->link.store;
     return LS_OK;
 }

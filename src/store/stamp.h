@@ -52,8 +52,7 @@ uint8_t stamp_dtype(const uint8_t stamp[STAMP_BYTES]);
 /* Whether two ranks mean the same operation; the call site is not compared. */
 bool stamp_equal(const op_stamp *a, const op_stamp *b);
 
-/* "all_reduce #17 (sum, 262144 float32) at train_step+0x1c", into buf, which it returns. Cut to
- * fit; 160 bytes hold any. */
+/* "all_reduce #17 (sum, 262144 float32) at train_step+0x1c", into buf; 160 bytes fit any. */
 const char *stamp_text(char *buf, size_t n, const op_stamp *s);
 const char *coll_name(coll_kind kind); /* "all_reduce"; "?" */
 

@@ -58,8 +58,7 @@ static file_store *file_of(ls_store *s)
 
 /* --- locks --- */
 
-/* LOCK_* as an open-file-description lock: two stores in one process exclude each other too. False
- * with errno. */
+/* An open-file-description lock, which two stores of one process share correctly. False: errno. */
 static bool try_lock(int fd, lock_byte which, short type)
 {
     struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = which, .l_len = 1};

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_memory.c - the store of one process, behind "mem:"; the only kind that threads may share.
- * One mutex guards its table.
+ * store_memory.c - the store of one process, behind "mem:". A mutex guards its table for threads.
  */
 #include "store/store_ops.h"
 

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_ops.h - what each kind of store implements. store.c checks keys, values and arguments
- * before it calls these.
+ * store_ops.h - the functions of each kind of store. store.c checks all arguments first.
  */
 #ifndef LS_STORE_STORE_OPS_H
 #define LS_STORE_STORE_OPS_H
 
 #include "net/address.h"
-#include "net/handshake.h"
 #include "store/table.h"
 
 #include <stdbool.h>
@@ -19,8 +17,7 @@ typedef struct store_ops {
     bool is_watched; /* the owner of the connection reports long waits */
     void (*close)(ls_store *s);
     ls_status (*set)(ls_store *s, kv_bytes key, kv_bytes value);
-    /* *out comes from ls_realloc(), with a 0 byte after the value. LS_ETIMEOUT as
-     * store_missing(). */
+    /* *out: of ls_realloc(), with a 0 byte after the value. LS_ETIMEOUT as store_missing(). */
     ls_status (*get)(ls_store *s, kv_bytes key, int64_t deadline_ms, void **out, size_t *bytes);
     ls_status (*add)(ls_store *s, kv_bytes key, int64_t delta, int64_t *out);
     ls_status (*compare_set)(ls_store *s, kv_bytes key, kv_bytes expected, kv_bytes desired,

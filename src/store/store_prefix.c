@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_prefix.c - a view of another store in which every key gets a prefix (ls_store_prefix).
- * count is that of the whole store.
+ * store_prefix.c - a view of a store in which keys get a prefix; count is that of the whole store.
  */
 #include "store/store_ops.h"
 
@@ -84,8 +83,7 @@ static ls_status prefix_count(ls_store *s, int64_t *out)
     return p->inner->ops->count(p->inner, out);
 }
 
-/* All keys with the prefix, in one block: the array of keys, then their bytes. *out is freed with
- * ls_free(). */
+/* All keys with the prefix, in one block: the array, then the bytes. Free *out with ls_free(). */
 static ls_status put_in_front_of_all(const prefix_store *p, const kv_bytes *keys, int n,
                                      kv_bytes **out)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.h - keys and values in memory, with bounds on each and on their sum. The content of every
- * store is a table.
+ * table.h - the content of every store: keys and values, with bounds on each and on their sum.
  */
 #ifndef LS_STORE_TABLE_H
 #define LS_STORE_TABLE_H

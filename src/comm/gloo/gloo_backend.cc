@@ -187,8 +187,7 @@ void enqueue(backend_group *g, backend_work *work, bool is_message, gloo_run run
     g->changed.notify_all();
 }
 
-/* Ends all waits: Gloo closes its connections when a wait times out; the waits that this leaves are
- * aborted one by one. */
+/* Ends all waits: aborts each, and makes Gloo close its connections by a wait that times out. */
 void end_waits(backend_group *g)
 {
     for (gloo::transport::UnboundBuffer *each : g->transfers) {
@@ -204,8 +203,7 @@ void end_waits(backend_group *g)
     }
 }
 
-/* False: a thread waits inside Gloo for the rest of a message, and does so until the process
- * exits. */
+/* False: a thread waits inside Gloo for the rest of a message until the process exits. */
 bool end_workers(backend_group *g, bool has_broken)
 {
     std::unique_lock<std::mutex> lock(g->mu);
@@ -372,8 +370,7 @@ void gloo_wake(backend_state *s)
     foreign_wake(&s->waker);
 }
 
-/* After this no thread of the group touches the caller's memory: a stuck one waits on a closed
- * connection. */
+/* After this no thread of the group touches the caller's memory: its connections are closed. */
 void gloo_abort_group(backend_group *g, ls_status status, const char *text)
 {
     const comm_host *host = g->state->host;

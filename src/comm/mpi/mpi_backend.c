@@ -444,11 +444,9 @@ static bool mpi_progress(backend_state *s)
     return moved;
 }
 
-/*
- * MPI progresses only inside its calls and has no descriptor to poll, so this sleeps shortly. A
+/* MPI progresses only inside its calls and has no descriptor to poll, so this sleeps shortly. A
  * notification or wake() ends the sleep of the first thread; another thread sleeps to its end. An
- * operation that takes longer than expected waits for a late rank, and is tested less often.
- */
+ * operation that takes longer than expected waits for a late rank, and is tested less often. */
 static void mpi_wait(backend_state *s, int timeout_ms)
 {
     const bool is_expected = now_ns() < atomic_load_explicit(&s->expected_ns, memory_order_relaxed);

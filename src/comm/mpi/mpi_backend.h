@@ -51,8 +51,7 @@ typedef struct mpi_job {
     size_t n_done; /* the first n_done requests are complete */
 } mpi_job;
 
-/* Starts the operation; returns an MPI error code. Requests started before an error stay in the
- * job. */
+/* Starts the operation; returns an MPI error code. Started requests stay in the job. */
 int mpi_call_start(mpi_job *j);
 
 /* The MPI type with which elements are sent. */

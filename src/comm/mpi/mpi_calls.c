@@ -24,10 +24,8 @@ MPI_Datatype mpi_call_type(ls_dtype type)
     return types[type];
 }
 
-/*
- * Lockstep's arithmetic where MPI's differs from comm.h: sums of bytes saturate in Open MPI 4.1,
- * MPICH 4.0 compares uint8 as signed, and a minimum of floats may lose a NaN.
- */
+/* Lockstep's arithmetic where MPI's differs from comm.h: sums of bytes saturate in Open MPI 4.1,
+ * MPICH 4.0 compares uint8 as signed, and a minimum of floats may lose a NaN. */
 static MPI_Op reduction(const mpi_job *j)
 {
     static const MPI_Op standard[] = {
