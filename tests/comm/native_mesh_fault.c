@@ -356,14 +356,14 @@ static void peer_that_sends_garbage_is_named(void **state)
 
 static int join_among_unauthenticated(mesh_rank *r, void *arg)
 {
-    enum { STRANGERS = 200 };
+    enum { CONNECTIONS = 200 };
     static const char nonsense[] = "GET / HTTP/1.0\r\n\r\n";
-    int fds[STRANGERS];
+    int fds[CONNECTIONS];
     int64_t started_ms;
 
     LS_UNUSED(arg);
     if (r->rank == 1) { // before it joins, fills the listener of rank 0 with connections
-        for (int i = 0; i < STRANGERS; i++) {
+        for (int i = 0; i < CONNECTIONS; i++) {
             MESH_CHECK(net_connect(&r->boot.records[0].addresses[0], NET_STREAM,
                                    ls_deadline_ms(MESH_TIMEOUT_MS), &fds[i]) == LS_OK);
             if (i % 2 == 0)
@@ -378,7 +378,7 @@ static int join_among_unauthenticated(mesh_rank *r, void *arg)
     MESH_CHECK(r->rank == 0 || ls_now_ms() - started_ms < 4000);
     mesh_close_group(&r->world);
     native_backend_ops.close(r->state, 5000);
-    for (int i = 0; i < STRANGERS && r->rank == 1; i++)
+    for (int i = 0; i < CONNECTIONS && r->rank == 1; i++)
         close(fds[i]);
     return 0;
 }

@@ -276,20 +276,26 @@ static void read_offer(transfer *t)
     }
 }
 
-static ls_status on_written(native_peer *p, const message *m)
+static transfer *find_piece(const native_peer *p, const message *m, bool is_shared)
 {
     list_for_each (node, &p->pieces) {
         transfer *t = list_entry(node, transfer, node);
 
-        if (!is_answered_by(t, m))
-            continue;
-        if (t->view == NULL)
-            return ls_fail(LS_EPROTO, "half of a message was written that was not shared");
-        list_remove(&t->node);
-        receive_done(t);
-        return LS_OK;
+        if (is_answered_by(t, m) && (t->view != NULL) == is_shared)
+            return t;
     }
-    return ls_fail(LS_EPROTO, "half of a message was written that was not requested");
+    return NULL;
+}
+
+static ls_status on_written(native_peer *p, const message *m)
+{
+    transfer *t = find_piece(p, m, true);
+
+    if (t == NULL)
+        return ls_fail(LS_EPROTO, "half of a message was written that was not shared");
+    list_remove(&t->node);
+    receive_done(t);
+    return LS_OK;
 }
 
 void direct_claim_unexpected(unexpected_message *u, transfer *t)
@@ -396,18 +402,15 @@ static ls_status on_message(native_peer *p, native_group *g, const message *m, u
 
 static ls_status on_piece(native_peer *p, const message *m, uint8_t **target)
 {
-    list_for_each (node, &p->pieces) {
-        transfer *t = list_entry(node, transfer, node);
+    transfer *t = find_piece(p, m, false);
 
-        if (!is_answered_by(t, m) || t->view != NULL)
-            continue;
-        if (m->bytes > t->bytes - t->moved)
-            return ls_fail(LS_EPROTO, "message longer than announced");
-        p->receiving = t;
-        *target = t->to + t->moved;
-        return LS_OK;
-    }
-    return ls_fail(LS_EPROTO, "piece of a message that was not requested");
+    if (t == NULL)
+        return ls_fail(LS_EPROTO, "piece of a message that was not requested");
+    if (m->bytes > t->bytes - t->moved)
+        return ls_fail(LS_EPROTO, "message longer than announced");
+    p->receiving = t;
+    *target = t->to + t->moved;
+    return LS_OK;
 }
 
 void direct_received(transfer *t, size_t bytes)

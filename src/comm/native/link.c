@@ -18,30 +18,6 @@
 /* Read after a large payload: the next header, and hardly any payload that is copied twice. */
 #define BESIDE_BYTES 256
 
-ls_status link_create(const link_ops *ops, void *stream, int fd, const link_sink *sink,
-                      peer_link **out)
-{
-    peer_link *l = ls_calloc(1, sizeof(*l));
-    uint8_t *staging = ls_calloc(1, LINK_STAGING_BYTES);
-
-    if (l == NULL || staging == NULL) {
-        peer_link closing = {.ops = ops, .stream = stream, .fd = fd};
-
-        ops->close(&closing);
-        ls_free(l);
-        ls_free(staging);
-        return ls_fail(LS_ENOMEM, "no memory for a link");
-    }
-    l->ops = ops;
-    l->stream = stream;
-    l->fd = fd;
-    l->sink = *sink;
-    l->staging = staging;
-    list_init(&l->out);
-    *out = l;
-    return LS_OK;
-}
-
 ls_status link_idle_create(const link_sink *sink, peer_link **out)
 {
     peer_link *l = ls_calloc(1, sizeof(*l));
@@ -52,6 +28,25 @@ ls_status link_idle_create(const link_sink *sink, peer_link **out)
     l->sink = *sink;
     list_init(&l->out);
     *out = l;
+    return LS_OK;
+}
+
+ls_status link_create(const link_ops *ops, void *stream, int fd, const link_sink *sink,
+                      peer_link **out)
+{
+    uint8_t *staging = ls_calloc(1, LINK_STAGING_BYTES);
+
+    if (staging == NULL || link_idle_create(sink, out) != LS_OK) {
+        peer_link closing = {.ops = ops, .stream = stream, .fd = fd};
+
+        ops->close(&closing);
+        ls_free(staging);
+        return ls_fail(LS_ENOMEM, "no memory for a link");
+    }
+    (*out)->ops = ops;
+    (*out)->stream = stream;
+    (*out)->fd = fd;
+    (*out)->staging = staging;
     return LS_OK;
 }
 

@@ -8,27 +8,33 @@
  */
 #include "comm/native/schedule.h"
 
-void plan_broadcast_tree(plan *p, const plan_input *in)
+void plan_tree(plan *p, const plan_input *in, int at, int n, plan_rank_fn rank_at, plan_ref to,
+               plan_ref from, size_t bytes)
 {
-    const int me = (in->rank - in->root + in->n) % in->n;
-    const size_t bytes = plan_part(in, in->count) * in->element_bytes;
-    const size_t offset = in->first * in->element_bytes;
-    const plan_ref from = plan_at(me == 0 ? PLAN_SRC : PLAN_DST, offset);
     int64_t reach = 1;
 
-    if (me == 0)
-        plan_copy(p, 0, plan_at(PLAN_DST, offset), from, bytes);
-    // The lowest set bit of `me` is the distance to its parent; children are at the smaller
-    // distances.
-    while (reach < in->n && (me & reach) == 0)
+    // The lowest set bit of `at` is the distance to its parent; children are at smaller distances.
+    while (reach < n && (at & reach) == 0)
         reach *= 2;
-    if (me != 0) {
-        const int parent = (int)((me - reach + in->root) % in->n);
-
-        plan_message(p, PLAN_RECV, 0, parent, 0, plan_at(PLAN_DST, offset), bytes);
-    }
+    if (at != 0)
+        plan_message(p, PLAN_RECV, 0, rank_at(in, at - reach), 0, to, bytes);
     for (int64_t distance = reach / 2; distance > 0; distance /= 2)
-        if (me + distance < in->n)
-            plan_message(p, PLAN_SEND, 1, (int)((me + distance + in->root) % in->n), 0, from,
-                         bytes);
+        if (at + distance < n)
+            plan_message(p, PLAN_SEND, 1, rank_at(in, at + distance), 0, from, bytes);
+}
+
+static int rank_from_root(const plan_input *in, int64_t position)
+{
+    return (int)((position + in->root) % in->n);
+}
+
+void plan_broadcast_tree(plan *p, const plan_input *in)
+{
+    const size_t bytes = plan_part(in, in->count) * in->element_bytes;
+    const plan_ref to = plan_at(PLAN_DST, in->first * in->element_bytes);
+    const plan_ref from = plan_at(in->rank == in->root ? PLAN_SRC : PLAN_DST, to.offset);
+
+    if (in->rank == in->root)
+        plan_copy(p, 0, to, from, bytes);
+    plan_tree(p, in, (in->rank - in->root + in->n) % in->n, in->n, rank_from_root, to, from, bytes);
 }

@@ -255,60 +255,48 @@ void plan_all_gather_hosts(plan *p, const plan_input *in)
     spread(p, in, 0, gather_part, plan_at(PLAN_SRC, own.src_offset));
 }
 
-// Position `me` of n in a binomial tree from position 0: returns the position of the parent (-1:
-// the root) and the reach of its sends.
-static int64_t tree_parent(int me, int n, int64_t *reach)
+// The rank that receives for the host at this distance from the root's host.
+static int host_receiver(const plan_input *in, int64_t position)
 {
-    *reach = 1;
-    while (*reach < n && (me & *reach) == 0)
-        *reach *= 2;
-    return me == 0 ? -1 : me - *reach;
+    const plan_layout *l = in->layout;
+
+    return layout_receiver(l, (int)((position + l->host_of[in->root]) % l->n_hosts), in->root);
+}
+
+static int index_on_host(const plan_layout *l, int rank)
+{
+    int k = 0;
+
+    while (l->members[l->host_first[l->host_of[rank]] + k] != rank)
+        k++;
+    return k;
+}
+
+// The rank at this distance from the one that receives for this rank's host.
+static int host_member(const plan_input *in, int64_t position)
+{
+    const plan_layout *l = in->layout;
+    const int host = l->host_of[in->rank];
+    const int first = index_on_host(l, layout_receiver(l, host, in->root));
+
+    return l->members[l->host_first[host] + (position + first) % l->host_size[host]];
 }
 
 void plan_broadcast_hosts(plan *p, const plan_input *in)
 {
     const plan_layout *l = in->layout;
     const size_t bytes = plan_part(in, in->count) * in->element_bytes;
-    const size_t offset = in->first * in->element_bytes;
-    const plan_ref place = plan_at(PLAN_DST, offset);
-    const plan_ref from = in->rank == in->root ? plan_at(PLAN_SRC, offset) : place;
-    const int root_host = l->host_of[in->root];
+    const plan_ref to = plan_at(PLAN_DST, in->first * in->element_bytes);
+    const plan_ref from = plan_at(in->rank == in->root ? PLAN_SRC : PLAN_DST, to.offset);
     const int host = l->host_of[in->rank];
-    const int leader = layout_receiver(l, host, in->root);
-    const int host_at = (host - root_host + l->n_hosts) % l->n_hosts;
+    const int host_at = (host - l->host_of[in->root] + l->n_hosts) % l->n_hosts;
     const int size = l->host_size[host];
-    int leader_at = 0;
-    int own_at = 0;
-    int64_t parent;
-    int64_t reach;
+    const int receiver = layout_receiver(l, host, in->root);
+    const int own_at = (index_on_host(l, in->rank) - index_on_host(l, receiver) + size) % size;
 
     if (in->rank == in->root)
-        plan_copy(p, 0, place, from, bytes);
-    if (in->rank == leader) {
-        parent = tree_parent(host_at, l->n_hosts, &reach);
-        if (parent >= 0)
-            plan_message(p, PLAN_RECV, 0,
-                         layout_receiver(l, (int)((parent + root_host) % l->n_hosts), in->root), 0,
-                         place, bytes);
-        for (int64_t d = reach / 2; d > 0; d /= 2)
-            if (host_at + d < l->n_hosts)
-                plan_message(
-                    p, PLAN_SEND, 1,
-                    layout_receiver(l, (int)((host_at + d + root_host) % l->n_hosts), in->root), 0,
-                    from, bytes);
-    }
-    for (int k = 0; k < size; k++) {
-        leader_at = l->members[l->host_first[host] + k] == leader ? k : leader_at;
-        own_at = l->members[l->host_first[host] + k] == in->rank ? k : own_at;
-    }
-    own_at = (own_at - leader_at + size) % size;
-    parent = tree_parent(own_at, size, &reach);
-    if (parent >= 0)
-        plan_message(p, PLAN_RECV, 0, l->members[l->host_first[host] + (parent + leader_at) % size],
-                     0, place, bytes);
-    for (int64_t d = reach / 2; d > 0; d /= 2)
-        if (own_at + d < size)
-            plan_message(p, PLAN_SEND, 1,
-                         l->members[l->host_first[host] + (own_at + d + leader_at) % size], 0, from,
-                         bytes);
+        plan_copy(p, 0, to, from, bytes);
+    if (in->rank == receiver)
+        plan_tree(p, in, host_at, l->n_hosts, host_receiver, to, from, bytes);
+    plan_tree(p, in, own_at, size, host_member, to, from, bytes);
 }

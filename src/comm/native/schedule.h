@@ -144,6 +144,11 @@ void plan_operand_add(plan *p, plan_ref data, int first, int n_ranks, bool is_pa
 /* Receives `count` elements from every other rank in round 0 and adds them to the own ones in
  * round 1. */
 void plan_collect(plan *p, const plan_input *in, plan_ref own, plan_ref to, size_t count);
+/* A binomial tree over n positions from position 0, this rank at `at`: receives into `to` from the
+ * parent in round 0 and sends `from` to the children in round 1. */
+typedef int (*plan_rank_fn)(const plan_input *in, int64_t position);
+void plan_tree(plan *p, const plan_input *in, int at, int n, plan_rank_fn rank_at, plan_ref to,
+               plan_ref from, size_t bytes);
 plan_ref plan_scratch(plan *p, size_t bytes); /* aligned to a cache line */
 size_t plan_aligned(size_t bytes);            /* the aligned size of `bytes` */
 
