@@ -148,7 +148,8 @@ static void unusable_networks_are_reported(void **state)
     machine.addresses[0] = NULL;
     look();
     assert_int_equal(get(FINDING_NET_NONE_KIND)->severity, FINDING_ERROR);
-    assert_true(has(FINDING_NAME_UNKNOWN_KIND));
+    assert_string_equal(get(FINDING_NET_NONE_KIND)->fix, "ip address show");
+    assert_string_equal(get(FINDING_NAME_UNKNOWN_KIND)->fix, "ip address show");
     options.several_nodes = false;
     look();
     assert_int_equal(get(FINDING_NET_NONE_KIND)->severity, FINDING_NOTE);
@@ -187,6 +188,10 @@ static void variables_that_select_no_interface_are_reported(void **state)
     machine.variables[1] = "GLOO_SOCKET_IFNAME=eth0";
     look();
     assert_false(has(FINDING_NET_VARIABLE_KIND));
+    machine.variables[1] = "GLOO_SOCKET_IFNAME=eth9";
+    machine.n_ifaces = 0;
+    look();
+    assert_string_equal(get(FINDING_NET_VARIABLE_KIND)->fix, "unset GLOO_SOCKET_IFNAME");
 }
 
 static void nccl_interface_list_is_matched_as_nccl_does(void **state)
@@ -322,7 +327,8 @@ static void process_that_holds_the_port_is_named(void **state)
     fake_link(&machine, "/proc/5000001/fd/3", "socket:[777]");
     options.master_port = 29500;
     expect(FINDING_PORT_HELD_KIND, FINDING_ERROR,
-           "pid 5000001 (a) b (c) of root, 2 h old, of job 0123456789abcdef", "kill 5000001");
+           "pid 5000001 (a) b (c) of root, 2 h old, of job 0123456789abcdef",
+           "kill 5000001   # or use another --master-port");
     options.master_port = 0;
     machine.variables[1] = "MASTER_PORT=29500";
     expect(FINDING_PORT_HELD_KIND, FINDING_ERROR, "port 29500", "kill 5000001");
@@ -431,6 +437,8 @@ static void missing_user_namespaces_are_reported(void **state)
     look();
     assert_int_equal(seteuid(before), 0);
     assert_int_equal(get(FINDING_KERNEL_USERNS_KIND)->severity, FINDING_NOTE);
+    assert_string_equal(get(FINDING_KERNEL_USERNS_KIND)->fix,
+                        "sysctl user.max_user_namespaces=10000");
 }
 
 static void missing_programs_are_reported(void **state)
@@ -653,6 +661,7 @@ static void leftovers_of_all_users_are_reported(void **state)
         fake_add_process(&machine, 5000010 + i, 0, 99280000, dead, sizeof(dead));
     look();
     assert_string_equal(found.items[found.n - 1].what, "11 more leftover processes of dead jobs");
+    assert_string_equal(found.items[found.n - 1].fix, "lockstep clean --dry-run");
     fake_put(&machine, "/proc/self/status", "Name:\tx\nNSpid:\t1\t2\nCpus_allowed_list:\t0-7\n");
     expect(FINDING_LEFTOVER_BLIND_KIND, FINDING_NOTE, "another namespace", "mount -t proc");
 }

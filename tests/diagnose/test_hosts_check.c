@@ -222,6 +222,16 @@ static void differences_are_reported_with_their_hosts(void **state)
     assert_null(get(-1, FINDING_SAME_OK_KIND));
 }
 
+static void different_pythons_are_reported(void **state)
+{
+    LS_UNUSED(state);
+    world_to_hosts_check(3);
+    text_format(s.hosts[2].facts.python, sizeof(s.hosts[2].facts.python), "3.13.0");
+    judge();
+    expect(-1, FINDING_PYTHON_DIFFERS_KIND, FINDING_WARNING,
+           "Python versions differ: 3.11.2 on alpha, beta; 3.13.0 on gamma", "export PYTHON_EXEC=");
+}
+
 static void build_of_a_copied_agent_is_not_compared(void **state)
 {
     LS_UNUSED(state);
@@ -248,6 +258,29 @@ static void wrong_clock_is_reported_with_its_consequences(void **state)
     assert_null(get(0, FINDING_TIME_OK_KIND)); /* it has no answers */
 }
 
+static void wrong_clock_is_fixed_through_srun_in_an_allocation(void **state)
+{
+    LS_UNUSED(state);
+    world_to_hosts_check(3);
+    s.way = START_SLURM;
+    s.hosts[2].clock = (clock_offset){.n = 8, .offset_ns = -2500 * MS, .round_trip_ns = 1 * MS};
+    judge();
+    expect(2, FINDING_TIME_APART_KIND, FINDING_WARNING, "clock is 2.500 s behind",
+           "srun -w gamma sudo timedatectl set-ntp true");
+}
+
+static void unreachable_address_is_fixed_by_its_route(void **state)
+{
+    LS_UNUSED(state);
+    world_set(&world, 0, 2, FAST, NET_UNREACHABLE, 0, 0);
+    world_set(&world, 1, 2, SLOW, NET_REFUSED, 0, 0);
+    world_to_hosts_check(3);
+    judge();
+    expect(2, FINDING_PATH_BLOCKED_KIND, FINDING_WARNING, "ens3 (10.77.0.0/24) cannot be used",
+           "ip route get 10.77.0.12");
+    assert_non_null(get(2, FINDING_PATH_OK_KIND));
+}
+
 static void unreachable_host_leaves_no_network(void **state)
 {
     LS_UNUSED(state);
@@ -260,7 +293,8 @@ static void unreachable_host_leaves_no_network(void **state)
            "iptables -I INPUT -p tcp -s 10.77.0.0/24 -j ACCEPT   # on gamma");
     expect(2, FINDING_PATH_BLOCKED_KIND, FINDING_WARNING,
            "ens3 (10.77.0.0/24) cannot be used: timed out from alpha", "iptables");
-    expect(-1, FINDING_NETWORK_NONE_KIND, FINDING_ERROR, "no network connects all 3 hosts", "");
+    expect(-1, FINDING_NETWORK_NONE_KIND, FINDING_ERROR, "no network connects all 3 hosts",
+           "see the findings and the table below");
     assert_non_null(strstr(text_str(&s.matrix), "node 2 (gamma)"));
     assert_null(s.picks);
     assert_null(get(0, FINDING_PATH_OK_KIND));
@@ -576,8 +610,11 @@ int main(void)
         cmocka_unit_test(features_are_whole_words_in_a_fixed_order),
         test(good_hosts_have_a_network_and_equal_software),
         test(differences_are_reported_with_their_hosts),
+        test(different_pythons_are_reported),
         test(build_of_a_copied_agent_is_not_compared),
         test(wrong_clock_is_reported_with_its_consequences),
+        test(wrong_clock_is_fixed_through_srun_in_an_allocation),
+        test(unreachable_address_is_fixed_by_its_route),
         test(unreachable_host_leaves_no_network),
         test(failures_of_one_network_do_not_hide_the_other),
         test(slow_path_is_reported),

@@ -84,6 +84,7 @@ static void hosts_that_do_not_start_hide_nothing_of_the_others(void **state)
     job_expect(j, found(j, "127.0.0.6",
                         "host-lost: agent lost: ssh exited with "
                         "code 9: the cable was pulled"));
+    job_expect(j, found(j, "127.0.0.6", "fix: lockstep check   # on that host"));
     job_expect(j, job_printed(j, 0, "\n1 of 4 hosts: 3 errors"));
     job_expect(j, !job_printed(j, 0, "  ok "));
     job_expect_gone(j);
@@ -125,6 +126,19 @@ static void host_without_lockstep_gets_a_copied_agent(void **state)
     job_expect(
         j, found(j, "127.0.0.2, 127.0.0.3", " name-")); /* resolved in two ways, with one result */
     job_expect_gone(j);
+}
+
+static void network_filter_that_matches_nothing_is_reported(void **state)
+{
+    job *j = check("127.0.0.2,127.0.0.3", JOB_LIST("--quick", "--net", "nosuch0"), NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 1);
+    job_expect(j, found(j, "all hosts together",
+                        "path-here: agents cannot connect to this machine: no network interface "
+                        "matches --net nosuch0"));
+    job_expect(j, found(j, "all hosts together", "fix: ip address show"));
+    job_expect(j, found(j, "127.0.0.2, 127.0.0.3", "host-lost: agent lost: no network interface"));
 }
 
 static void json_names_the_hosts(void **state)
@@ -260,6 +274,7 @@ int main(void)
         test(hosts_that_do_not_start_hide_nothing_of_the_others),
         test(missing_folder_is_reported),
         test(host_without_lockstep_gets_a_copied_agent),
+        test(network_filter_that_matches_nothing_is_reported),
         test(json_names_the_hosts),
         test(hostfile_and_allocation_name_hosts),
         test(stopped_check_leaves_no_process),

@@ -404,6 +404,22 @@ static void failure_lists_all_tests_and_advice(void **state)
     net_choice_free(&c);
 }
 
+static void advice_fits_the_address_family_and_wrong_nodes(void **state)
+{
+    net_world *w = three_nodes();
+    net_choice c;
+
+    LS_UNUSED(state);
+    world_set_all(w, FAST, NET_WRONG_NODE, 0, 0);
+    world_set_all(w, FAST6, NET_TIMED_OUT, 0, 0);
+    world_set_all(w, SLOW, NET_REFUSED, 0, 0);
+    assert_status(world_choose(w, NULL, &c), LS_EPEER);
+    assert_non_null(strstr(text_str(&c.text), "ip6tables -I INPUT -p tcp -s fd77::/64 -j ACCEPT"));
+    assert_non_null(strstr(text_str(&c.text), "wrong node: more than one host has this address; "
+                                              "exclude it with --net ^NAME\n"));
+    net_choice_free(&c);
+}
+
 static void nodes_without_addresses_or_reports_are_named(void **state)
 {
     net_world *w = three_nodes();
@@ -787,6 +803,7 @@ int main(void)
         cmocka_unit_test(nodes_on_one_machine_need_no_network),
         cmocka_unit_test(single_node_gets_loopback),
         cmocka_unit_test(failure_lists_all_tests_and_advice),
+        cmocka_unit_test(advice_fits_the_address_family_and_wrong_nodes),
         cmocka_unit_test(nodes_without_addresses_or_reports_are_named),
         cmocka_unit_test(reports_that_do_not_match_are_refused),
         cmocka_unit_test(few_nodes_test_all_and_many_test_powers_of_two),
