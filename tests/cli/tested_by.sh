@@ -11,7 +11,7 @@ fail() {
     failed=1
 }
 
-rows=$(grep '^| ' "$page" | grep -v '^| there ')
+rows=$(grep '^| ' "$page" | grep -v '^| known command ')
 [ -n "$rows" ] || fail "there is no table"
 IFS='
 '
