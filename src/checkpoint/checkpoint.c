@@ -55,8 +55,6 @@ static ls_status read_length(const ls_checkpoint *c, size_t *out)
     return LS_OK;
 }
 
-/* --- files of torch.save() --- */
-
 /* Python code that converts a file of torch.save(), a training checkpoint or a state_dict. */
 #define CONVERSION                                                                                 \
     "import sys, torch; from safetensors.torch import save_file; "                                 \

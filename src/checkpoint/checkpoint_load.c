@@ -50,7 +50,6 @@ typedef struct load_plan {
 
 /* --- comparing --- */
 
-/* A callback that collects an error text. */
 static void collect_difference(void *arg, ls_checkpoint_skip why, const char *name,
                                const char *text)
 {
@@ -191,7 +190,6 @@ static void free_plan(load_plan *plan)
     ls_free(plan->steps);
 }
 
-/* The public callback of ls_checkpoint_compare(). */
 typedef struct plain_listener {
     ls_checkpoint_difference_fn each;
     void *arg;

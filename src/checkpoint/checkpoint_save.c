@@ -57,7 +57,6 @@ static ls_status check_items(const char *path, const ls_named *items, int n)
     return st;
 }
 
-/* Computes the offset of every item in the data section. */
 static ls_status plan_data(const save_list *l, uint64_t *begins, uint64_t *total)
 {
     size_t at = 0;
@@ -146,8 +145,6 @@ static ls_status make_header(const save_list *l, const ls_meta *meta, int n_meta
                      header->length, SAFETENSORS_MAX_HEADER);
     return st == LS_OK ? check_header(l->path, header, total, l->items, l->n) : st;
 }
-
-/* --- writing --- */
 
 enum { CHUNK_ELEMENTS = 2048 };
 

@@ -48,7 +48,6 @@ const char *safetensors_entry_text(char *buf, size_t n, const safetensors_entry 
     return buf;
 }
 
-/* An error about one entry. */
 static ls_status fail_entry(const char *path, const char *name, const char *text)
 {
     char shown[NAME_BYTES];
@@ -229,7 +228,6 @@ static ls_status check_meta(const char *path, const json_value *meta)
     return LS_OK;
 }
 
-/* Allocates all entries. */
 static ls_status allocate_entries(const char *path, safetensors_index *index)
 {
     size_t n_dims = 0;

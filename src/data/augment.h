@@ -39,7 +39,6 @@ LS_MUST_USE ls_status augment_check(const ls_augment *given, const int64_t dims[
 /* Dimensions of a sample of images of `dims`; `a` has been checked. */
 void augment_dims(const ls_augment *a, const int64_t dims[3], int64_t out[3]);
 
-/* Seeds the generator of one sample. */
 void augment_seed(const ls_augment *a, uint64_t epoch, size_t index, ls_rng *rng);
 
 /* Chooses the plan of an image of width x height. */

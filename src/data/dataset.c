@@ -27,11 +27,22 @@ static void fill_values(ls_dataset *d)
     }
 }
 
-void dataset_ready(ls_dataset *d)
+static void clear_augmentation(ls_dataset *d)
 {
     d->is_augmented = false;
     memcpy(d->sample_dims, d->dims, sizeof(d->dims));
     fill_values(d);
+}
+
+ls_status dataset_finish(ls_dataset *d, ls_status st, ls_dataset **out)
+{
+    if (st != LS_OK) {
+        ls_dataset_close(d);
+        return st;
+    }
+    clear_augmentation(d);
+    *out = d;
+    return LS_OK;
 }
 
 void dataset_count_loader(const ls_dataset *d, int change)
@@ -48,7 +59,7 @@ ls_status ls_dataset_augment(ls_dataset *d, const ls_augment *augment)
         return ls_fail(LS_EINVAL, "augmentation: a loader is using the data set: call "
                                   "ls_dataset_augment() before ls_loader_create()");
     if (augment == NULL) {
-        dataset_ready(d);
+        clear_augmentation(d);
         return LS_OK;
     }
     if (d->dims[1] > IMAGE_MAX_SIDE || d->dims[2] > IMAGE_MAX_SIDE)

@@ -44,7 +44,7 @@ struct ls_dataset {
 /* Adds `change` (+1 or -1) to the number of loaders. */
 void dataset_count_loader(const ls_dataset *d, int change);
 
-/* Called last when a set is opened: no augmentation. */
-void dataset_ready(ls_dataset *d);
+/* Ends the opening of a set: *out, without augmentation, or closes it when `st` is a failure. */
+LS_MUST_USE ls_status dataset_finish(ls_dataset *d, ls_status st, ls_dataset **out);
 
 #endif

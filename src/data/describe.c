@@ -155,7 +155,6 @@ static void scan_thread(void *arg)
     ls_mutex_unlock(&s->lock);
 }
 
-/* Waits for all threads and reports progress. */
 static void wait_for_threads(dataset_scan *s)
 {
     ls_mutex_lock(&s->lock);

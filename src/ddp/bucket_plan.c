@@ -16,7 +16,6 @@ static ls_status align_up(size_t bytes, size_t *out)
     return LS_OK;
 }
 
-/* Appends one entry to its bucket. */
 static ls_status place(bucket_plan *plan, const plan_entry *entry, int bucket, plan_slot *slot)
 {
     size_t padded;

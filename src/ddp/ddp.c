@@ -28,7 +28,6 @@ static const size_t default_bucket_bytes = (size_t)25 << 20;
 
 /* --- one backward --- */
 
-/* Starts the sum of weights. */
 static ls_status start_weight(ls_ddp *ddp, double weight)
 {
     ddp->total_weight = weight;
@@ -45,7 +44,6 @@ static ls_status wait_weight(ls_ddp *ddp)
     return work == NULL ? LS_OK : ls_work_wait(work);
 }
 
-/* The divisor of the sums of gradients. */
 static ls_status find_divisor(ls_ddp *ddp, double *divisor)
 {
     *divisor = ls_comm_size(ddp->comm);
@@ -424,7 +422,6 @@ static void drop_cleared(ls_ddp *ddp)
     ddp->pending_weight = 0;
 }
 
-/* Starts the sum of weights. */
 static ls_status begin_step(ls_ddp *ddp, int64_t rows)
 {
     const int every = ddp->options.check_replicas;

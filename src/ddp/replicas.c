@@ -136,7 +136,6 @@ ls_status replicas_broadcast(ls_ddp *ddp)
     return LS_OK;
 }
 
-/* Copies the buffers into the block, or out of it. */
 static ls_status copy_buffers(ls_ddp *ddp, bool pack)
 {
     size_t at = 0;

@@ -31,7 +31,6 @@ static double last_of(const chart *c, const chart_series *one)
     return last >= 0 ? one->y[last] : (double)NAN;
 }
 
-/* Whether there is a value that is NaN or infinite. */
 static bool has_not_finite(const chart *c)
 {
     for (int s = 0; s < c->n_series; s++)

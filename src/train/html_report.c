@@ -224,7 +224,6 @@ static void append_times(text_buf *t, const history *h)
     text_append(t, "</table></figure>\n");
 }
 
-/* The latest first. */
 static void append_tests(text_buf *t, const history *h)
 {
     if (h->n_tests == 0)

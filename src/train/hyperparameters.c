@@ -59,8 +59,6 @@ void hyperparameters_set_ddp(const ls_train_flags *f, ls_ddp_options *opt)
         opt->hook = LS_DDP_HOOK_FP16;
 }
 
-/* --- schedule --- */
-
 ls_status hyperparameters_count_steps(const char *flag, int64_t n, int64_t epoch_steps,
                                       int64_t *steps)
 {
@@ -127,8 +125,6 @@ ls_status hyperparameters_make_schedule(const ls_train_flags *f, int64_t epoch_s
     }
     return LS_OK;
 }
-
-/* --- optimizer --- */
 
 ls_status hyperparameters_make_optimizer(const ls_train_flags *f, ls_model *model,
                                          ls_optimizer **out)

@@ -14,8 +14,6 @@
 #define COUNTER "num_batches_tracked"
 #define WRAPPER "module." /* DistributedDataParallel's prefix of names */
 
-/* --- all or nothing --- */
-
 enum { SHOWN_BYTES = 800 }; /* of differences in an error text */
 
 typedef struct difference_list {
@@ -62,8 +60,6 @@ ls_status load_list(ls_checkpoint *file, const name_list *list, ls_load_mode mod
     LS_TRY(st);
     return ls_checkpoint_load(file, list->items, list->n, LS_LOAD_SUBSET);
 }
-
-/* --- --skip-mismatched --- */
 
 enum { SKIPS_BYTES = 400 }; /* of names in a line; progress_line() truncates at 512 */
 
@@ -123,8 +119,6 @@ static ls_status load_matching(progress *p, ls_checkpoint *file, const name_list
         text_free(&skipped.lines[i]);
     return st;
 }
-
-/* --- weights --- */
 
 static bool has_entry(const ls_checkpoint *file, const char *name)
 {

@@ -166,7 +166,6 @@ static bool completes_step(const ls_run *run)
            (run->train.set != NULL && run->at.batch + 1 == run->epoch_batches);
 }
 
-/* Rows of this rank in the step that begins. */
 static int64_t count_step_rows(const ls_run *run)
 {
     int64_t batches = run_accumulate(run);

@@ -17,8 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* --- the job --- */
-
 // NOLINTBEGIN(concurrency-mt-unsafe): no thread changes the variables
 const char *previous_state_job(void)
 {
@@ -46,8 +44,6 @@ bool previous_state_is_restart(void)
     return exceeds("TORCHELASTIC_RESTART_COUNT", 0);
 }
 // NOLINTEND(concurrency-mt-unsafe)
-
-/* --- files of another run --- */
 
 /* The step of a state file; -1 when the file is missing or is not a state file. */
 static int64_t step_of(const char *path)

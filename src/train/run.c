@@ -297,7 +297,6 @@ static ls_status open_splits(ls_run *run)
     return LS_OK;
 }
 
-/* Step counts, schedule and optimizer. */
 static ls_status prepare_training(ls_run *run)
 {
     const ls_train_flags *f = run->flags;

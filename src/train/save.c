@@ -18,8 +18,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* --- metadata of the state file --- */
-
 enum { META_MAX = 18, META_BYTES = 32 };
 
 typedef struct meta_list {
@@ -67,8 +65,6 @@ static void add_metadata(ls_run *run, meta_list *m)
     m->items[m->n++] = (ls_meta){"device", ls_device_fingerprint(run->device)};
     m->items[m->n++] = (ls_meta){"job", previous_state_job()};
 }
-
-/* --- the files --- */
 
 static ls_status save_weights(ls_run *run, const char *path)
 {
@@ -163,7 +159,6 @@ ls_status save_failed(ls_run *run, ls_status st, const char *what)
     return LS_OK;
 }
 
-/* No training step follows. */
 static bool is_last_save(const ls_run *run)
 {
     return run->is_finished || run_steps_left(run) == 0;

@@ -15,8 +15,6 @@
 
 #define SUFFIX ".safetensors"
 
-/* --- paths --- */
-
 bool state_path_is_set(const char *path)
 {
     return path != NULL && path[0] != 0;
@@ -33,8 +31,6 @@ ls_status state_path(const char *path, const char *word, char *out)
     text_format(out, STATE_PATH_BYTES, "%.*s.%s%s", (int)stem, path, word, SUFFIX);
     return LS_OK;
 }
-
-/* --- tensors --- */
 
 void name_list_free(name_list *list)
 {
@@ -76,8 +72,6 @@ ls_status state_list(ls_model *model, ls_optimizer *optimizer, name_list *list)
     LS_TRY(name_list_add(list, "model.", weights, n_weights));
     return name_list_add(list, "optimizer.", moments, n_moments);
 }
-
-/* --- metadata --- */
 
 static void add_setting(state_setting *list, int *n, const char *key, const char *flag,
                         const char *value)

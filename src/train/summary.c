@@ -20,8 +20,6 @@ typedef struct plot {
     double high;
 } plot;
 
-/* --- the plot --- */
-
 /* A column is the mean of its points. */
 static void fill_plot(plot *p, const history *h)
 {
@@ -77,8 +75,6 @@ static void print_plot(ls_run *run)
                   "------------------------------------------------------------",
                   h->points[h->n_points - 1].step);
 }
-
-/* --- the lines --- */
 
 static void print_times(ls_run *run)
 {

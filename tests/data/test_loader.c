@@ -81,7 +81,7 @@ static void set_up(fixture *f, size_t count, int batch_size)
     memset(f, 0, sizeof(*f));
     f->set.common = (ls_dataset){
         .ops = &counting_ops, .count = count, .classes = 10, .dims = {1, 2, SAMPLE_FLOATS / 2}};
-    dataset_ready(&f->set.common);
+    assert_ok(ls_dataset_augment(&f->set.common, NULL));
     assert_ok(ls_sampler_create(&sampler, &f->sampler));
     f->opt = (ls_loader_options){.size = sizeof(f->opt),
                                  .device = device,
@@ -184,7 +184,7 @@ static void threads_share_batches_of_large_rows(void **state)
         set_up(&f, 41, 9);
         f.set.common.dims[1] = LARGE_SIDE;
         f.set.common.dims[2] = LARGE_SIDE;
-        dataset_ready(&f.set.common);
+        assert_ok(ls_dataset_augment(&f.set.common, NULL));
         f.opt.threads = threads;
         open_loader(&f);
         for (uint64_t epoch = 0; epoch < 2; epoch++) {
@@ -518,7 +518,7 @@ static void invalid_options_are_named(void **state)
             assert_last_error("sampler is for 9 samples, the data set has 10");
     }
     f.set.common.dims[1] = 0;
-    dataset_ready(&f.set.common);
+    assert_ok(ls_dataset_augment(&f.set.common, NULL));
     assert_status(ls_loader_create(&f.opt, &f.loader), LS_EINVAL);
     assert_last_error("the images differ in size; set a common size with ls_dataset_augment()");
     assert_status(ls_loader_create(NULL, &f.loader), LS_EINVAL);

@@ -253,14 +253,9 @@ static ls_status open_found(const layout *l, const char *dir, bool is_train, ls_
     d->common.ops = &cifar_ops;
     d->layout = l;
     st = read_split(d, dir, is_train);
-    if (st != LS_OK) {
-        close_dataset(&d->common);
-        return st;
-    }
-    read_names(d, dir);
-    dataset_ready(&d->common);
-    *out = &d->common;
-    return LS_OK;
+    if (st == LS_OK)
+        read_names(d, dir);
+    return dataset_finish(&d->common, st, out);
 }
 
 ls_status ls_dataset_open_cifar(const char *dir, const char *split, ls_dataset **out)

@@ -340,11 +340,5 @@ ls_status ls_dataset_open_folder(const char *dir, const ls_dataset *like, ls_dat
     d->common.ops = &folder_ops;
     d->dir = ls_strdup(dir);
     st = fill_dataset(d, like);
-    if (st != LS_OK) {
-        close_dataset(&d->common);
-        return st;
-    }
-    dataset_ready(&d->common);
-    *out = &d->common;
-    return LS_OK;
+    return dataset_finish(&d->common, st, out);
 }

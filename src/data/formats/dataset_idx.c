@@ -93,16 +93,8 @@ ls_status ls_dataset_open_idx(const char *images, const char *labels, ls_dataset
         return ls_fail(LS_ENOMEM, "no memory for the data set %s", images);
     d->common.ops = &idx_ops;
     st = open_both(d, images, labels);
-    if (st != LS_OK) {
-        close_dataset(&d->common);
-        return st;
-    }
-    dataset_ready(&d->common);
-    *out = &d->common;
-    return LS_OK;
+    return dataset_finish(&d->common, st, out);
 }
-
-/* --- folders with MNIST's file names --- */
 
 /* DIR/SPLIT-KIND, or the same with .gz. */
 static ls_status find_file(const char *dir, const char *split, const char *kind, text_buf *path)

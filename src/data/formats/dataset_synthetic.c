@@ -93,7 +93,5 @@ ls_status ls_dataset_open_synthetic(const ls_synthetic_options *opt, ls_dataset 
     d->common.dims[1] = height;
     d->common.dims[2] = value_or(o.width, height);
     d->seed = o.seed;
-    dataset_ready(&d->common);
-    *out = &d->common;
-    return LS_OK;
+    return dataset_finish(&d->common, LS_OK, out);
 }

@@ -17,8 +17,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* --- detecting the format --- */
-
 typedef struct signature {
     const char *name;
     size_t offset;
@@ -89,8 +87,6 @@ static ls_status read_header(image_reader *r)
     return LS_OK;
 }
 
-/* --- opening --- */
-
 ls_status image_open_bytes(image_reader *r, const char *name, const void *data, size_t bytes)
 {
     r->name = name;
@@ -143,8 +139,6 @@ void image_open_planes(image_reader *r, const uint8_t *planes, int channels, int
     r->width = width;
     r->bytes = planes;
 }
-
-/* --- decoding --- */
 
 /* Interleaves up to 4 planes into pixels of 4 bytes. */
 static ls_status pack_planes(image_reader *r, const image_box *box, int plane, image_view *out)

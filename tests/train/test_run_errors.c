@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_run_errors.c - tests that every common flag is parsed and in the help, and that errors of
+ * flags and of calls in the wrong order name their remedy.
+ */
+#include "train/small_folder.h"
+#include "train/small_run.h"
+
+#include "base/unit.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static char output[16384]; /* captured text */
+
+/* --- flags --- */
+
+static ls_status parse(int n, const char *const *words, ls_train_flags *flags)
+{
+    char *argv[64] = {(char *)(uintptr_t) "program"};
+
+    for (int i = 0; i < n; i++)
+        argv[i + 1] = (char *)(uintptr_t)words[i];
+    return ls_train_parse("program", "Trains.", n + 1, argv, flags, NULL, 0);
+}
+
+/* The help as it is printed, in `output`. */
+static void capture_help(void)
+{
+    const char *const words[] = {"--help"};
+    const int real = dup(STDOUT_FILENO);
+    const int captured = memfd_create("help", MFD_CLOEXEC);
+    ls_train_flags flags = {.epochs = 7};
+    ssize_t got;
+
+    dup2(captured, STDOUT_FILENO);
+    assert_ok(parse(1, words, &flags));
+    dup2(real, STDOUT_FILENO);
+    got = pread(captured, output, sizeof(output) - 1, 0);
+    output[got > 0 ? got : 0] = 0;
+    close(captured);
+    close(real);
+    assert_true(flags.help);
+}
+
+static void help_lists_every_common_flag(void **state)
+{
+    static const char *const flags[] = {"-n, --nodes N",
+                                        "-g, --gpus LIST",
+                                        "-i, --id N",
+                                        "--backend NAME",
+                                        "--device NAME",
+                                        "--master HOST",
+                                        "--local-rank N",
+                                        "--epochs N",
+                                        "--start-epoch N",
+                                        "--steps N",
+                                        "-b, --batch-size N",
+                                        "--accumulate N",
+                                        "--data DIR",
+                                        "--seed N",
+                                        "--no-shuffle",
+                                        "--drop-last",
+                                        "-j, --workers N",
+                                        "--bad-images",
+                                        "--check-replicas N",
+                                        "-e, --evaluate",
+                                        "--optimizer NAME",
+                                        "--lr ",
+                                        "--momentum ",
+                                        "--nesterov",
+                                        "--beta1 ",
+                                        "--beta2 ",
+                                        "--eps ",
+                                        "--weight-decay ",
+                                        "--schedule NAME",
+                                        "--schedule-steps",
+                                        "--lr-step-size N",
+                                        "--lr-milestones LIST",
+                                        "--lr-gamma ",
+                                        "--lr-min ",
+                                        "--lr-warmup-epochs",
+                                        "--lr-warmup-factor",
+                                        "--label-smoothing ",
+                                        "--clip-grad-norm",
+                                        "--sync-bn",
+                                        "--compress TYPE",
+                                        "-p, --print-freq N",
+                                        "--metrics FILE",
+                                        "--metrics-html FILE",
+                                        "--save FILE",
+                                        "--save-best FILE",
+                                        "--on-save-error",
+                                        "--save-dtype TYPE",
+                                        "--init FILE",
+                                        "--skip-mismatched",
+                                        "--resume",
+                                        "-h, --help"};
+
+    LS_UNUSED(state);
+    capture_help();
+    for (size_t i = 0; i < LS_COUNT_OF(flags); i++)
+        if (strstr(output, flags[i]) == NULL)
+            fail_msg("%s is not in the help:\n%s", flags[i], output);
+    assert_non_null(strstr(output, "number of epochs (7)"));
+    assert_null(strstr(output, "; 0: ")); // a value with a special meaning is "0 = disabled"
+}
+
+static void contradicting_flags_of_nodes_name_the_remedy(void **state)
+{
+    static const struct {
+        ls_train_flags flags;
+        const char *message;
+    } cases[] = {
+        {{.gpus = ""}, "--gpus is empty: give the ranks of each node, as 2 or 8,2"},
+        {{.nodes = 2}, "--nodes and --id need --gpus"},
+        {{.node_id = 1}, "--nodes and --id need --gpus"},
+        {{.gpus = "1,1,1", .nodes = 2}, "--gpus 1,1,1 lists 3 nodes, but --nodes is 2"},
+        {{.gpus = "1", .nodes = 2, .node_id = 2}, "--id 2: must be below the number of nodes, 2"},
+    };
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        ls_train_flags flags = cases[i].flags;
+        int n;
+
+        assert_status(ls_train_local_ranks(&flags, &n), LS_EINVAL);
+        assert_last_error(cases[i].message);
+    }
+}
+
+/* --- calls --- */
+
+static ls_run *open_run(const ls_train_flags *flags)
+{
+    ls_run *run;
+
+    assert_ok(ls_run_open(flags, &run));
+    (void)ls_nn_linear(ls_run_model(run), "fc", SMALL_SIDE * SMALL_SIDE, SMALL_CLASSES, 0);
+    return run;
+}
+
+static ls_dataset *open_set(const char *split)
+{
+    ls_dataset *set;
+
+    assert_ok(ls_dataset_open_mnist(small_dir, split, &set));
+    return set;
+}
+
+static void assert_close_fails(ls_run *run, const char *message)
+{
+    assert_status(ls_run_close(run, LS_OK), LS_EINVAL);
+    assert_last_error(message);
+}
+
+static void calls_before_start_name_the_missing_call(void **state)
+{
+    const ls_train_flags flags = small_flags(small_dir);
+    ls_batch batch;
+    ls_run *run = open_run(&flags);
+
+    LS_UNUSED(state);
+    assert_int_equal(ls_run_next(run, &batch), 0);
+    assert_close_fails(run, "call ls_run_start() before ls_run_next()");
+    run = open_run(&flags);
+    ls_run_step(run, NULL);
+    assert_close_fails(run, "call ls_run_start() before ls_run_step()");
+    run = open_run(&flags);
+    assert_ok(ls_run_start(run, NULL, NULL));
+    assert_int_equal(ls_run_next(run, &batch), 0);
+    assert_close_fails(run, "ls_run_next needs a training set");
+    run = open_run(&flags);
+    assert_ok(ls_run_start(run, NULL, NULL));
+    assert_status(ls_run_distribute(run, NULL, NULL), LS_EINVAL);
+    assert_last_error("call ls_run_distribute() once, before ls_run_start()");
+    assert_ok(ls_run_close(run, LS_OK));
+}
+
+static void a_second_training_set_is_refused(void **state)
+{
+    const ls_train_flags flags = small_flags(small_dir);
+    ls_run *run = open_run(&flags);
+
+    LS_UNUSED(state);
+    assert_ok(ls_run_train_on_take(run, open_set("train")));
+    assert_status(ls_run_train_on_take(run, open_set("train")), LS_EINVAL);
+    assert_last_error("the run already has a training set");
+    assert_ok(ls_run_close(run, LS_OK));
+}
+
+static ls_tensor *return_input(void *arg, ls_tape *tape, ls_tensor *x)
+{
+    LS_UNUSED(arg);
+    LS_UNUSED(tape);
+    return x;
+}
+
+static void an_evaluation_needs_a_set_and_a_forward_function(void **state)
+{
+    ls_train_flags flags = small_flags(small_dir);
+    ls_batch batch;
+    ls_run *run;
+
+    LS_UNUSED(state);
+    flags.evaluate = 1;
+    run = open_run(&flags);
+    assert_status(ls_run_start(run, NULL, NULL), LS_EINVAL);
+    assert_last_error("--evaluate needs a test set");
+    assert_ok(ls_run_test_on_take(run, open_set("t10k")));
+    assert_status(ls_run_start(run, NULL, NULL), LS_EINVAL);
+    assert_last_error("a test set needs a forward function");
+    assert_ok(ls_run_start(run, return_input, NULL));
+    assert_int_equal(ls_run_next(run, &batch), 0);
+    assert_close_fails(run, "the forward function must return float32 logits (rows, classes)");
+}
+
+static void init_and_resume_exclude_each_other(void **state)
+{
+    ls_train_flags flags = small_flags(small_dir);
+    small_result r;
+
+    LS_UNUSED(state);
+    flags.init = path_in("a.safetensors");
+    flags.resume = path_in("b.safetensors");
+    r = small_run(&(small_job){.flags = flags});
+    assert_int_equal(r.status, LS_EINVAL);
+    assert_non_null(strstr(r.error, "--init and --resume exclude each other"));
+}
+
+/* --- messages --- */
+
+static void resume_auto_without_a_state_reports_a_new_run(void **state)
+{
+    small_job job = {.flags = small_flags(small_dir)};
+
+    LS_UNUSED(state);
+    job.flags.save = path_in("auto.safetensors");
+    job.flags.resume = "auto";
+    job.flags.steps = 1;
+    assert_ok(small_run_captured(&job, STDOUT_FILENO, output, sizeof(output)).status);
+    assert_non_null(strstr(output, "no saved state at "));
+    assert_non_null(strstr(output, "/auto.safetensors: starting from scratch\n"));
+}
+
+static void a_renamed_state_is_reported_with_its_new_name(void **state)
+{
+    small_job job = {.flags = small_flags(small_dir)};
+
+    LS_UNUSED(state);
+    job.flags.save = path_in("renamed.safetensors");
+    job.flags.steps = 4;
+    assert_ok(small_run(&job).status);
+    job.flags.steps = 2;
+    assert_ok(small_run_captured(&job, STDERR_FILENO, output, sizeof(output)).status);
+    assert_non_null(strstr(output, "of another run, at step 4, was renamed to "));
+    assert_non_null(strstr(output, "renamed.earlier.safetensors continues it"));
+}
+
+static void a_stop_signal_is_reported_by_name(void **state)
+{
+    small_job job = {.flags = small_flags(small_dir), .stop_at = 5};
+
+    LS_UNUSED(state);
+    assert_ok(small_run_captured(&job, STDOUT_FILENO, output, sizeof(output)).status);
+    assert_non_null(strstr(output, "stopped by SIGTERM at step 5\n"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(help_lists_every_common_flag),
+        cmocka_unit_test(contradicting_flags_of_nodes_name_the_remedy),
+        cmocka_unit_test(calls_before_start_name_the_missing_call),
+        cmocka_unit_test(a_second_training_set_is_refused),
+        cmocka_unit_test(an_evaluation_needs_a_set_and_a_forward_function),
+        cmocka_unit_test(init_and_resume_exclude_each_other),
+        cmocka_unit_test(resume_auto_without_a_state_reports_a_new_run),
+        cmocka_unit_test(a_renamed_state_is_reported_with_its_new_name),
+        cmocka_unit_test(a_stop_signal_is_reported_by_name),
+    };
+    return cmocka_run_group_tests(tests, small_dir_make, small_dir_remove);
+}
