@@ -509,18 +509,10 @@ void direct_start(native_group *g, backend_work *work)
         s->host->done(s->host->self, work, LS_OK, NULL);
         return;
     }
-    w = native_new_work(&s->free_directs);
-    if (w == NULL) {
-        s->host->done(s->host->self, work, LS_ENOMEM, "no memory for an operation");
+    w = native_new_work(g, work, &s->free_directs, &g->directs);
+    if (w == NULL)
         return;
-    }
-    w->group = g;
-    w->work = work;
     w->is_direct = true;
-    w->has_ended = false;
-    stamp_encode(&op->stamp, w->stamp);
-    work->state = w;
-    list_append(&g->directs, &w->node);
     t = &w->direct;
     *t = (transfer){.group = g,
                     .peer = op->root == LS_ANY_SOURCE ? NULL : g->peers[op->root],

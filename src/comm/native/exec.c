@@ -253,17 +253,12 @@ void exec_fill_window(native_group *g)
 void exec_start(native_group *g, backend_work *work)
 {
     native_state *s = g->state;
-    native_work *w = native_new_work(&s->free_collectives);
+    native_work *w = native_new_work(g, work, &s->free_collectives, &g->works);
 
-    if (w == NULL) {
-        s->host->done(s->host->self, work, LS_ENOMEM, "no memory for an operation");
+    if (w == NULL)
         return;
-    }
-    w->group = g;
-    w->work = work;
     w->is_direct = false;
     w->is_running = false;
-    w->has_ended = false;
     w->next_chunk = 0;
     w->choice = plan_choose(&work->op, g->info->size, native_layout(g), s->segment_bytes,
                             algorithm_table_plans(s->algorithms));
@@ -278,9 +273,6 @@ void exec_start(native_group *g, backend_work *work)
         l->next_round = 0;
         plan_reset(&l->steps);
     }
-    stamp_encode(&work->op.stamp, w->stamp);
-    work->state = w;
-    list_append(&g->works, &w->node);
     match_check_unexpected(w);
     exec_fill_window(g);
 }

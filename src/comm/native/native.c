@@ -95,21 +95,37 @@ static void add_history(native_group *g, const native_work *w)
     g->next_history = (g->next_history + 1) % NATIVE_HISTORY;
 }
 
-native_work *native_new_work(list_node *free_works)
+static native_work *take_work(list_node *free_works)
 {
-    native_work *w;
+    native_work *w = list_entry(free_works->next, native_work, node);
 
-    if (list_empty(free_works))
-        return ls_calloc(1, sizeof(*w));
-    w = list_entry(free_works->next, native_work, node);
     list_remove(&w->node);
+    return w;
+}
+
+native_work *native_new_work(native_group *g, backend_work *work, list_node *free_works,
+                             list_node *list)
+{
+    const comm_host *host = g->state->host;
+    native_work *w = list_empty(free_works) ? ls_calloc(1, sizeof(*w)) : take_work(free_works);
+
+    if (w == NULL) {
+        host->done(host->self, work, LS_ENOMEM, "no memory for an operation");
+        return NULL;
+    }
+    w->group = g;
+    w->work = work;
+    w->has_ended = false;
+    stamp_encode(&work->op.stamp, w->stamp);
+    work->state = w;
+    list_append(list, &w->node);
     return w;
 }
 
 static void free_works(list_node *list)
 {
     while (!list_empty(list)) {
-        native_work *w = native_new_work(list);
+        native_work *w = take_work(list);
 
         for (int i = 0; i < NATIVE_LANES; i++) {
             plan_free(&w->lanes[i].steps);

@@ -124,8 +124,10 @@ native_group *native_find_group(native_state *s, uint32_t id);
 bool native_is_closed(const native_state *s, uint32_t id);
 /* To be called when a peer's link may have ended. */
 void native_on_link_end(native_peer *p);
-/* A zeroed work, or one from the free list; NULL without memory. */
-native_work *native_new_work(list_node *free_works);
+/* A work for the operation, from the free list if there is one, at the end of `list`. NULL without
+ * memory: the operation has failed. */
+native_work *native_new_work(native_group *g, backend_work *work, list_node *free_works,
+                             list_node *list);
 /* The work has ended well; native_complete_works() does the rest. */
 void native_end_work(native_work *w);
 /* Hands ended works and broken groups to the engine. */

@@ -3,12 +3,6 @@
  * team_internal.h - what the team's files share: the shared memory, the team, the current
  * operation.
  *
- *   team.c         runs operations: publish, compare, resolve addresses, run the algorithm, end
- *   team_open.c    maps the members' shared memory and agrees on what they can do
- *   team_select.c  which algorithm serves which operation
- *   team_rules.c   which member reads from which, and how much
- *   team_{inline,staged,shared,direct}.c  the algorithms
- *
  * A member's part of the shared memory, written by its owner alone (except given_up), read by all:
  *
  *   team_part        counters, slots: operation number n stands in slot n % 3
