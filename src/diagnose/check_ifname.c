@@ -114,7 +114,7 @@ static void check_gloo(const check *c, const name_list *have)
         return;
     while (next_entry(&at, &entry, &n))
         if (!has_name(have, entry, n)) {
-            text_format(what, sizeof(what), "there is no interface \"%.*s\"",
+            text_format(what, sizeof(what), "no interface is named \"%.*s\"",
                         (int)(n < 64 ? n : 64), entry);
             add_finding(c, have, "GLOO_SOCKET_IFNAME", what);
             return;

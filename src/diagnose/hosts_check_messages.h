@@ -72,9 +72,8 @@ void hosts_check_finding_write(wire_writer *w, const finding *f);
 void hosts_check_time_write(wire_writer *w, const hosts_check_time *t);
 void hosts_check_peers_write(wire_writer *w, const net_peer *peers, int n);
 
-/* LS_EPROTO: malformed. */
-LS_MUST_USE ls_status hosts_check_request_read(
-    const frame *f, hosts_check_request *out); /* free with launch_request_free() */
+/* LS_EPROTO: malformed. The caller frees a request's base with launch_request_free(). */
+LS_MUST_USE ls_status hosts_check_request_read(const frame *f, hosts_check_request *out);
 LS_MUST_USE ls_status hosts_check_facts_read(const frame *f, hosts_check_facts *out);
 /* Appends the finding; one of an unknown kind is dropped. */
 LS_MUST_USE ls_status hosts_check_finding_read(const frame *f, findings *out);

@@ -258,7 +258,7 @@ static ls_status offer(hosts_check_node *node)
     char host[NET_HOST_BYTES] = "?";
     const net_probe_options options = {.loop = node->opt.loop,
                                        .key = node->opt.key,
-                                       .job = "survey",
+                                       .job = "survey", /* part of the wire format */
                                        .generation = 1,
                                        .node = node->opt.node,
                                        .host = host,

@@ -183,8 +183,8 @@ static void variables_that_select_no_interface_are_reported(void **state)
     machine.variables[1] = "GLOO_SOCKET_IFNAME=^lo";
     expect(FINDING_NET_VARIABLE_KIND, FINDING_ERROR, "\"^lo\"", "GLOO_SOCKET_IFNAME=eth0");
     machine.variables[1] = "GLOO_SOCKET_IFNAME=eth0,../../..";
-    expect(FINDING_NET_VARIABLE_KIND, FINDING_ERROR, "no interface \"../../..\" (interfaces: eth0",
-           "eth0");
+    expect(FINDING_NET_VARIABLE_KIND, FINDING_ERROR,
+           "no interface is named \"../../..\" (interfaces: eth0", "eth0");
     machine.variables[1] = "GLOO_SOCKET_IFNAME=eth0";
     look();
     assert_false(has(FINDING_NET_VARIABLE_KIND));
