@@ -117,6 +117,18 @@ ls_status grad_run(ls_tape *tape, op_call *call, int i, ls_tensor *in)
     return grad_give(tape, in, call->out[i]);
 }
 
+ls_status grad_run_op(ls_tape *tape, const node *n, op_kind op, ls_tensor *a, ls_tensor *b)
+{
+    op_call call = {.op = op,
+                    .attrs = n->attrs,
+                    .may_reuse_grad = b == value_of(n->out)->grad && grad_may_be_reused(n),
+                    .n_in = b == NULL ? 1 : 2,
+                    .n_out = 1,
+                    .in = {a, b}};
+
+    return grad_run(tape, &call, 0, n->in[0]);
+}
+
 /* The gradient of one of two parameters, as the output of a kernel. */
 typedef struct grad_slot {
     ls_tensor *in; /* NULL: there is no such parameter */

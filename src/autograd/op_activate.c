@@ -7,21 +7,11 @@
 
 static ls_status activate_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
-    op_call call = {.op = OP_ACTIVATE_BACKWARD,
-                    .attrs = n->attrs,
-                    .may_reuse_grad = grad_may_be_reused(n),
-                    .n_in = 2,
-                    .n_out = 1,
-                    .in = {n->in[0], dy}};
-
-    return grad_run(tape, &call, 0, n->in[0]);
+    return grad_run_op(tape, n, OP_ACTIVATE_BACKWARD, n->in[0], dy);
 }
 
 static const op_class activate_class = {.name = "activate",
-                                        .inputs = {"input"},
-                                        .n_required = 1,
-                                        .n_typed = 1,
-                                        .n_grad = 1,
+                                        ONE_INPUT,
                                         .unused_in_backward = 1U << NODE_OUT,
                                         .backward = activate_backward};
 

@@ -140,23 +140,11 @@ ls_tensor *ls_layer_norm(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tens
 
 static ls_status softmax_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
-    op_call call = {.op = OP_SOFTMAX_BACKWARD,
-                    .attrs = n->attrs,
-                    .may_reuse_grad = grad_may_be_reused(n),
-                    .n_in = 2,
-                    .n_out = 1,
-                    .in = {n->out, dy}};
-
-    return grad_run(tape, &call, 0, n->in[0]);
+    return grad_run_op(tape, n, OP_SOFTMAX_BACKWARD, n->out, dy);
 }
 
-static const op_class softmax_class = {.name = "softmax",
-                                       .inputs = {"input"},
-                                       .n_required = 1,
-                                       .n_typed = 1,
-                                       .n_grad = 1,
-                                       .unused_in_backward = 1U << 0,
-                                       .backward = softmax_backward};
+static const op_class softmax_class = {
+    .name = "softmax", ONE_INPUT, .unused_in_backward = 1U << 0, .backward = softmax_backward};
 
 ls_tensor *ls_softmax(ls_tape *tape, ls_tensor *x, double scale)
 {

@@ -59,10 +59,7 @@ static const op_class mul_class = {.name = "mul",
                                    .unused_in_backward = 1U << NODE_OUT,
                                    .backward = mul_backward};
 static const op_class expand_class = {.name = "expand",
-                                      .inputs = {"input"},
-                                      .n_required = 1,
-                                      .n_typed = 1,
-                                      .n_grad = 1,
+                                      ONE_INPUT,
                                       .unused_in_backward = 1U << NODE_OUT | 1U << B,
                                       .backward = expand_backward};
 

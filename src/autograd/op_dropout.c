@@ -12,22 +12,16 @@
 
 static ls_status dropout_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
-    op_call call = {.op = OP_DROPOUT, .attrs = n->attrs, .n_in = 1, .n_out = 1, .in = {dy}};
-
-    return grad_run(tape, &call, 0, n->in[0]);
+    return grad_run_op(tape, n, OP_DROPOUT, dy, NULL);
 }
 
 static const op_class dropout_class = {.name = "dropout",
-                                       .n_required = 1,
-                                       .n_typed = 1,
-                                       .n_grad = 1,
+                                       ONE_INPUT,
                                        .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                        .backward = dropout_backward};
 
 static const op_class stochastic_depth_class = {.name = "stochastic_depth",
-                                                .n_required = 1,
-                                                .n_typed = 1,
-                                                .n_grad = 1,
+                                                ONE_INPUT,
                                                 .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                                 .backward = dropout_backward};
 

@@ -72,16 +72,11 @@ ls_tensor *ls_cross_entropy(ls_tape *tape, ls_tensor *logits, ls_tensor *targets
 /* dx = dy - softmax(x) sum(dy), row by row */
 static ls_status log_softmax_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
-    op_call call = {.op = OP_LOG_SOFTMAX_BACKWARD, .n_in = 2, .n_out = 1, .in = {n->out, dy}};
-
-    return grad_run(tape, &call, 0, n->in[0]);
+    return grad_run_op(tape, n, OP_LOG_SOFTMAX_BACKWARD, n->out, dy);
 }
 
 static const op_class log_softmax_class = {.name = "log_softmax",
-                                           .inputs = {"input"},
-                                           .n_required = 1,
-                                           .n_typed = 1,
-                                           .n_grad = 1,
+                                           ONE_INPUT,
                                            .unused_in_backward = 1U << 0,
                                            .backward = log_softmax_backward};
 

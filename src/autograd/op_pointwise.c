@@ -7,22 +7,11 @@
 /* y = max(0, x): dx = dy where y > 0. */
 static ls_status relu_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
-    op_call call = {.op = OP_RELU_BACKWARD,
-                    .may_reuse_grad = grad_may_be_reused(n),
-                    .n_in = 2,
-                    .n_out = 1,
-                    .in = {n->out, dy}};
-
-    return grad_run(tape, &call, 0, n->in[0]);
+    return grad_run_op(tape, n, OP_RELU_BACKWARD, n->out, dy);
 }
 
-static const op_class relu_class = {.name = "relu",
-                                    .inputs = {"input"},
-                                    .n_required = 1,
-                                    .n_typed = 1,
-                                    .n_grad = 1,
-                                    .unused_in_backward = 1U << 0,
-                                    .backward = relu_backward};
+static const op_class relu_class = {
+    .name = "relu", ONE_INPUT, .unused_in_backward = 1U << 0, .backward = relu_backward};
 
 ls_tensor *ls_relu(ls_tape *tape, ls_tensor *x)
 {

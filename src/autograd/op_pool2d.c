@@ -82,20 +82,11 @@ static ls_status check_shapes(node *n, const ls_pool2d_params *params, int64_t *
 /* dy goes to the position of each window's maximum. */
 static ls_status max_pool2d_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
-    op_call call = {.op = OP_MAX_POOL2D_BACKWARD,
-                    .attrs = n->attrs,
-                    .n_in = 2,
-                    .n_out = 1,
-                    .in = {dy, n->saved[0]}};
-
-    return grad_run(tape, &call, 0, n->in[0]);
+    return grad_run_op(tape, n, OP_MAX_POOL2D_BACKWARD, dy, n->saved[0]);
 }
 
 static const op_class max_pool2d_class = {.name = "max_pool2d",
-                                          .inputs = {"input"},
-                                          .n_required = 1,
-                                          .n_typed = 1,
-                                          .n_grad = 1,
+                                          ONE_INPUT,
                                           .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                           .backward = max_pool2d_backward};
 
@@ -120,24 +111,15 @@ ls_tensor *ls_max_pool2d(ls_tape *tape, ls_tensor *x, const ls_pool2d_params *pa
 /* Each position gets its windows' shares. */
 static ls_status avg_pool2d_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
-    op_call call = {
-        .op = OP_AVG_POOL2D_BACKWARD, .attrs = n->attrs, .n_in = 1, .n_out = 1, .in = {dy}};
-
-    return grad_run(tape, &call, 0, n->in[0]);
+    return grad_run_op(tape, n, OP_AVG_POOL2D_BACKWARD, dy, NULL);
 }
 
 static const op_class avg_pool2d_class = {.name = "avg_pool2d",
-                                          .inputs = {"input"},
-                                          .n_required = 1,
-                                          .n_typed = 1,
-                                          .n_grad = 1,
+                                          ONE_INPUT,
                                           .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                           .backward = avg_pool2d_backward};
 static const op_class adaptive_avg_pool2d_class = {.name = "adaptive_avg_pool2d",
-                                                   .inputs = {"input"},
-                                                   .n_required = 1,
-                                                   .n_typed = 1,
-                                                   .n_grad = 1,
+                                                   ONE_INPUT,
                                                    .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                                    .backward = avg_pool2d_backward};
 

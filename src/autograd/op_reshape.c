@@ -25,17 +25,11 @@ static ls_status reshape_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 }
 
 static const op_class reshape_class = {.name = "reshape",
-                                       .inputs = {"input"},
-                                       .n_required = 1,
-                                       .n_typed = 1,
-                                       .n_grad = 1,
+                                       ONE_INPUT,
                                        .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                        .backward = reshape_backward};
 static const op_class flatten_class = {.name = "flatten",
-                                       .inputs = {"input"},
-                                       .n_required = 1,
-                                       .n_typed = 1,
-                                       .n_grad = 1,
+                                       ONE_INPUT,
                                        .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                        .backward = reshape_backward};
 

@@ -17,10 +17,7 @@ static ls_status permute_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 }
 
 static const op_class permute_class = {.name = "permute",
-                                       .inputs = {"input"},
-                                       .n_required = 1,
-                                       .n_typed = 1,
-                                       .n_grad = 1,
+                                       ONE_INPUT,
                                        .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                        .backward = permute_backward};
 
@@ -138,16 +135,11 @@ ls_tensor *ls_concat(ls_tape *tape, ls_tensor *const *x, int n, int axis)
 
 static ls_status slice_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
-    op_call call = {.op = OP_SLICE_BACKWARD, .attrs = n->attrs, .n_in = 1, .n_out = 1, .in = {dy}};
-
-    return grad_run(tape, &call, 0, n->in[0]);
+    return grad_run_op(tape, n, OP_SLICE_BACKWARD, dy, NULL);
 }
 
 static const op_class slice_class = {.name = "slice",
-                                     .inputs = {"input"},
-                                     .n_required = 1,
-                                     .n_typed = 1,
-                                     .n_grad = 1,
+                                     ONE_INPUT,
                                      .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                      .backward = slice_backward};
 

@@ -33,6 +33,9 @@ typedef struct op_class {
     ls_status (*recompute)(ls_tape *tape, const node *n);
 } op_class;
 
+/* The members of op_class for one floating-point input with a gradient. */
+#define ONE_INPUT .inputs = {"input"}, .n_required = 1, .n_typed = 1, .n_grad = 1
+
 /* The contents of a tensor: one version of one storage. */
 typedef struct contents {
     const storage *storage;
@@ -145,6 +148,11 @@ LS_MUST_USE ls_status done_restore(ls_tape *tape, const node *n);
 
 /* Runs `call`, whose output `i` is the (unplaced) gradient of `in`, and adds it to that. */
 LS_MUST_USE ls_status grad_run(ls_tape *tape, op_call *call, int i, ls_tensor *in);
+
+/* Runs `op` with the node's attributes on a and b (NULL: on a alone); its output is the gradient of
+ * the node's first input. If b is dy, `op` may reuse its memory. */
+LS_MUST_USE ls_status grad_run_op(ls_tape *tape, const node *n, op_kind op, ls_tensor *a,
+                                  ls_tensor *b);
 
 /* Runs `call`, whose outputs `first` and `first` + 1 are the placed gradients of `weight` and
  * `bias` (may be NULL). The kernel writes gradients of leaves directly into their memory. */

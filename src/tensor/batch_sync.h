@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * batch_sync.h - what batch norm's kernels add up over ranks that share a batch, so that those of
- * all devices agree:
+ * batch_sync.h - the values that batch norm's kernels add up over the ranks that share a batch, the
+ * same for all devices:
  *
  *     values[0]              values a channel
  *     values[1 + c]          forward: sum of x                backward: sum of dy

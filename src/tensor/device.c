@@ -5,6 +5,8 @@
  */
 #include "tensor/device.h"
 
+#include <lockstep/log.h>
+
 #include "base/alloc.h"
 #include "base/config.h"
 #include "base/options.h"

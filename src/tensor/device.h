@@ -12,8 +12,6 @@
 
 #include "tensor/tensor.h"
 
-#include <lockstep/log.h>
-
 #include "base/rng.h"
 
 #include <stdarg.h>
@@ -223,10 +221,7 @@ typedef struct device_host {
     void (*tensor_destroy)(ls_tensor *t);
     ls_status (*tensor_place)(ls_tensor *t, const layout *arrangement, size_t bytes);
     void (*tensor_share)(ls_tensor *t, const ls_tensor *other);
-    void (*tensor_release)(ls_tensor *t);
     ls_status (*tensor_plain)(ls_tensor *t, void **out);
-    void (*tensor_written)(ls_tensor *t);
-    void (*log)(ls_log_level level, const char *component, const char *format, ...);
 } device_host;
 
 /* A module's entry symbol: `lockstep_device`; returns NULL when the host's abi is another. */

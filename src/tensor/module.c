@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * module.c - devices in shared objects, opened when they are asked for, so that a program runs
- * where their libraries are missing.
+ * module.c - loads devices from shared objects at first use, so that programs run without the
+ * libraries of these devices.
  */
 #include "tensor/module.h"
 
@@ -21,10 +21,7 @@ static const device_host host = {
     .tensor_destroy = ls_tensor_destroy,
     .tensor_place = tensor_place,
     .tensor_share = tensor_share,
-    .tensor_release = tensor_release,
     .tensor_plain = tensor_plain,
-    .tensor_written = tensor_written,
-    .log = ls_log,
 };
 
 static ls_status check_name(const char *name)
@@ -34,7 +31,7 @@ static ls_status check_name(const char *name)
     if (length > 0 && length <= 32 &&
         strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == length)
         return LS_OK;
-    return ls_fail(LS_EINVAL, "device: '%.40s' is no name of a device", name);
+    return ls_fail(LS_EINVAL, "device: '%.40s' is not a valid device name", name);
 }
 
 ls_status module_check(const char *name)

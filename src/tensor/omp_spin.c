@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * omp_spin.c - the environment in which libgomp is loaded. It is not changed but replaced by a copy
- * and put back, since setenv() would move it under threads that read it.
+ * omp_spin.c - the environment in which libgomp is loaded. It is replaced by a copy and restored:
+ * setenv() would change it under threads that read it.
  */
 #include "tensor/omp_spin.h"
 
@@ -28,7 +28,7 @@ char **omp_spin_enter(const char *count)
     char **const before = environ;
     size_t n = 0;
 
-    // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets it
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): never set
     if (getenv("OMP_WAIT_POLICY") != NULL || getenv("GOMP_SPINCOUNT") != NULL)
         return NULL;
     if (before == NULL || atomic_flag_test_and_set(&entered))

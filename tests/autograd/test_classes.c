@@ -70,7 +70,7 @@ static void smoothed_labels_give_what_pytorch_gives(void **state)
     teardown(&s);
 }
 
-static void wrong_shapes_and_shares_are_told(void **state)
+static void wrong_shapes_and_shares_are_errors(void **state)
 {
     bench s = setup();
     ls_tensor *logits = tensor_of(s.device, LS_F32, 2, (int64_t[]){1, 2}, (double[]){1, 2});
@@ -260,7 +260,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(smoothed_labels_give_what_pytorch_gives),
-        cmocka_unit_test(wrong_shapes_and_shares_are_told),
+        cmocka_unit_test(wrong_shapes_and_shares_are_errors),
         cmocka_unit_test(dropout_keeps_a_share_and_its_mean),
         cmocka_unit_test(backward_drops_what_forward_dropped),
         cmocka_unit_test(seed_step_and_call_decide_what_is_dropped),

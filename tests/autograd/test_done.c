@@ -267,7 +267,7 @@ static void a_constant_that_backward_reads_stays(void **state)
     teardown(&s);
 }
 
-static void kept_values_leaves_and_null_are_left_alone(void **state)
+static void retained_values_leaves_and_null_are_ignored(void **state)
 {
     bench s = setup();
     ls_tensor *sum = ls_add(s.tape, s.x, s.x);
@@ -303,7 +303,7 @@ int main(void)
         cmocka_unit_test(its_memory_is_used_again),
         cmocka_unit_test(what_backward_reads_stays),
         cmocka_unit_test(a_constant_that_backward_reads_stays),
-        cmocka_unit_test(kept_values_leaves_and_null_are_left_alone),
+        cmocka_unit_test(retained_values_leaves_and_null_are_ignored),
         cmocka_unit_test(in_evaluation_nothing_is_read_again),
     };
 

@@ -178,8 +178,8 @@ static ls_tensor *norm_relu(ls_tape *tape, ls_tensor *const *in, const check_cas
     return ls_bn_relu(tape, in[0], in[1], in[2], in[3], in[4], &c->norm);
 }
 
-/* Others' values in a shared batch, three a channel: they count in the statistics; their own loss
- * is 0. */
+/* The values of other ranks in a shared batch, three per channel: they count in the statistics;
+ * their loss is 0. */
 static bool is_backward;
 
 static ls_status add_other_ranks(void *arg, double *values, size_t n)
@@ -191,8 +191,7 @@ static ls_status add_other_ranks(void *arg, double *values, size_t n)
     return LS_OK;
 }
 
-/* The recording says which way comes next: each evaluation goes forward before it may
- * go backward. */
+/* After forward the next sum is that of backward. */
 static ls_tensor *shared_norm(ls_tape *tape, ls_tensor *const *in, const check_case *c)
 {
     ls_batch_norm_params params = c->norm;
@@ -699,7 +698,7 @@ static void the_check_names_what_does_not_fit(void **state)
     ls_device_close(device);
 }
 
-static void the_check_wants_float64_leaves(void **state)
+static void the_check_needs_float64_leaves(void **state)
 {
     ls_device *device = open_reference();
     ls_tensor *in[] = {random_tensor(device, LS_F32, 1, (int64_t[]){1}, 1),
@@ -726,7 +725,7 @@ int main(void)
         cmocka_unit_test(losses_of_classes_have_the_right_gradients),
         cmocka_unit_test(mse_has_the_right_gradients_on_both_sides),
         cmocka_unit_test(the_check_names_what_does_not_fit),
-        cmocka_unit_test(the_check_wants_float64_leaves),
+        cmocka_unit_test(the_check_needs_float64_leaves),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -132,8 +132,7 @@ static void batch_norm_names_what_does_not_fit(void **state)
         "a last batch of one row (--drop-last)");
     assert_refused(&s, ls_batch_norm(s.tape, x, c, c, c, c, &(ls_batch_norm_params){.momentum = 2}),
                    "batch_norm: momentum is 2, eps is 1e-05; momentum must be 0 to 1, eps over 0");
-    assert_refused(&s, ls_batch_norm(s.tape, x, c, NULL, c, c, NULL),
-                   "batch_norm: bias is NULL");
+    assert_refused(&s, ls_batch_norm(s.tape, x, c, NULL, c, c, NULL), "batch_norm: bias is NULL");
     ls_tape_set_training(s.tape, 0);
     assert_non_null(ls_batch_norm(s.tape, one, c, c, c, c, NULL));
     teardown(&s);
@@ -180,7 +179,7 @@ static void average_pool_names_what_does_not_fit(void **state)
     teardown(&s);
 }
 
-static void shapes_that_must_be_equal_are_both_told(void **state)
+static void unequal_shapes_are_both_named(void **state)
 {
     bench s = setup();
     ls_tensor *a = matrix(&s, 2, 3);
@@ -203,12 +202,12 @@ static void cross_entropy_names_what_does_not_fit(void **state)
     ls_tensor *two = zeros(&s, LS_I64, 1, (int64_t[]){2});
 
     LS_UNUSED(state);
-    assert_refused(
-        &s, ls_cross_entropy(s.tape, logits, three),
-        "cross_entropy: targets (3) int64 do not fit logits (2, 3); they must be (N) int64 for (N, K)");
-    assert_refused(
-        &s, ls_cross_entropy(s.tape, logits, vector(&s, 2)),
-        "cross_entropy: targets (2) float32 do not fit logits (2, 3); they must be (N) int64 for (N, K)");
+    assert_refused(&s, ls_cross_entropy(s.tape, logits, three),
+                   "cross_entropy: targets (3) int64 do not fit logits (2, 3); they must be (N) "
+                   "int64 for (N, K)");
+    assert_refused(&s, ls_cross_entropy(s.tape, logits, vector(&s, 2)),
+                   "cross_entropy: targets (2) float32 do not fit logits (2, 3); they must be (N) "
+                   "int64 for (N, K)");
     ((int64_t *)ls_tensor_data(two))[1] = -4;
     assert_refused(&s, ls_cross_entropy(s.tape, logits, two),
                    "cross_entropy of (2, 3), (2): target -4 of row 1 is outside [0, 3)");
@@ -254,9 +253,9 @@ static void types_and_devices_must_agree(void **state)
                    "add: b is float64 but a is float32");
     assert_refused(&s, ls_relu(s.tape, whole),
                    "relu: input (2, 3) int32 must be float32 or float64");
-    assert_refused(
-        &s, ls_relu(s.tape, elsewhere),
-        "relu: input (2, 3) float32 is on device cpu_ref, but the tape is on another device cpu_ref");
+    assert_refused(&s, ls_relu(s.tape, elsewhere),
+                   "relu: input (2, 3) float32 is on device cpu_ref, but the tape is on another "
+                   "device cpu_ref");
     ls_tensor_destroy(elsewhere);
     teardown(&s);
     ls_device_close(other);
@@ -287,8 +286,10 @@ static void operators_of_later_architectures_name_what_does_not_fit(void **state
                    "concat: input (4, 3) has no dimension 2");
     assert_refused(&s, ls_slice(s.tape, x, 1, 2, 2),
                    "slice: 2 positions from 2 on, but dimension 1 has 3");
-    assert_refused(&s, ls_matmul(s.tape, x, y, 0), "matmul: a (4, 3) cannot be multiplied with b (4, 2)");
-    assert_refused(&s, ls_matmul(s.tape, x, y, 1), "matmul: a (4, 3) cannot be multiplied with b (4, 2) transposed");
+    assert_refused(&s, ls_matmul(s.tape, x, y, 0),
+                   "matmul: a (4, 3) cannot be multiplied with b (4, 2)");
+    assert_refused(&s, ls_matmul(s.tape, x, y, 1),
+                   "matmul: a (4, 3) cannot be multiplied with b (4, 2) transposed");
     assert_refused(&s, ls_layer_norm(s.tape, y, three, three, 0),
                    "layer_norm: weight (3) does not fit input (4, 2)");
     assert_refused(&s, ls_layer_norm(s.tape, x, three, three, -1),
@@ -308,7 +309,7 @@ int main(void)
         cmocka_unit_test(batch_norm_names_what_does_not_fit),
         cmocka_unit_test(max_pool_names_what_does_not_fit),
         cmocka_unit_test(average_pool_names_what_does_not_fit),
-        cmocka_unit_test(shapes_that_must_be_equal_are_both_told),
+        cmocka_unit_test(unequal_shapes_are_both_named),
         cmocka_unit_test(cross_entropy_names_what_does_not_fit),
         cmocka_unit_test(reshape_names_what_does_not_fit),
         cmocka_unit_test(types_and_devices_must_agree),

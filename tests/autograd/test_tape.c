@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_tape.c - what a tape promises: when values live, how gradients add up, when hooks fire, how
- * failures are told.
+ * test_tape.c - the contract of a tape: lifetimes of values, sums of gradients, hooks, failures.
  */
 #include "tensor/testing.h"
 
@@ -110,7 +109,7 @@ static void a_loss_cannot_be_passed_twice(void **state)
     teardown(&s);
 }
 
-static void values_are_given_back_by_backward_unless_kept(void **state)
+static void backward_releases_values_that_are_not_retained(void **state)
 {
     bench s = setup();
     ls_tensor *line_value = line(&s);
@@ -138,7 +137,7 @@ static void values_are_given_back_by_backward_unless_kept(void **state)
     teardown(&s);
 }
 
-static void a_kept_value_is_a_constant_after_its_backward(void **state)
+static void a_retained_value_is_a_constant_after_its_backward(void **state)
 {
     bench s = setup();
     ls_tensor *y = line(&s);
@@ -216,7 +215,7 @@ static void the_first_failure_stays(void **state)
     teardown(&s);
 }
 
-static void null_inputs_are_told(void **state)
+static void null_inputs_are_named(void **state)
 {
     bench s = setup();
 
@@ -355,7 +354,7 @@ static void a_failing_hook_ends_the_backward(void **state)
     teardown(&s);
 }
 
-/* --- gradients in memory of somebody else's --- */
+/* --- gradients in memory of the caller --- */
 
 static void a_target_gets_the_gradient_and_gives_it_back(void **state)
 {
@@ -445,12 +444,12 @@ int main(void)
         cmocka_unit_test(gradients_add_up_until_they_are_forgotten),
         cmocka_unit_test(two_backwards_fit_on_one_tape_without_a_reset),
         cmocka_unit_test(a_loss_cannot_be_passed_twice),
-        cmocka_unit_test(values_are_given_back_by_backward_unless_kept),
-        cmocka_unit_test(a_kept_value_is_a_constant_after_its_backward),
+        cmocka_unit_test(backward_releases_values_that_are_not_retained),
+        cmocka_unit_test(a_retained_value_is_a_constant_after_its_backward),
         cmocka_unit_test(evaluation_records_nothing),
         cmocka_unit_test(bad_losses_are_refused),
         cmocka_unit_test(the_first_failure_stays),
-        cmocka_unit_test(null_inputs_are_told),
+        cmocka_unit_test(null_inputs_are_named),
         cmocka_unit_test(a_tapes_value_survives_an_attempt_to_destroy_it),
         cmocka_unit_test(only_floats_can_be_leaves),
         cmocka_unit_test(hooks_fire_once_in_the_order_of_completion),

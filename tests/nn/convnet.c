@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * convnet.c - the ConvNet and its small data set, for the tests of nn.
+ */
 #include "nn/convnet.h"
 
 #include "base/rng.h"
@@ -45,7 +48,7 @@ ls_status convnet_batch(ls_device *device, int64_t rows, uint64_t seed, ls_tenso
     ls_rng_seed(&rng, seed);
     for (int64_t n = 0; n < rows; n++) {
         labels[n] = (int64_t)ls_rng_below(&rng, CONVNET_CLASSES);
-        // A bright quarter tells the class.
+        // The class is the bright quarter.
         for (int64_t i = 0; i < area; i++)
             pixels[n * area + i] = (float)ls_rng_double(&rng) * 0.5F +
                                    (i * CONVNET_CLASSES / area == labels[n] ? 0.5F : 0.0F);

@@ -402,7 +402,8 @@ static void a_missing_layer_marks_the_tape(void **state)
     assert_status(LS_OK, ls_tape_create(device, &tape));
     assert_null(ls_forward(tape, NULL, x));
     assert_status(LS_EINVAL, ls_tape_status(tape));
-    assert_string_equal(ls_last_error(), "forward: the layer is NULL; ls_model_status() returns the reason");
+    assert_string_equal(ls_last_error(),
+                        "forward: the layer is NULL; ls_model_status() returns the reason");
     assert_null(ls_forward(NULL, NULL, x));
     ls_tape_destroy(tape);
     ls_tensor_destroy(x);

@@ -190,8 +190,8 @@ static void resident_memory_is_flat_over_1000_steps(void **state)
     teardown(&s);
 }
 
-/* A step whose n-th allocation fails tells so, and the next step on the same tape is as if nothing
- * had happened. */
+/* A step whose n-th allocation fails returns LS_ENOMEM, and the next step on the same tape is as if
+ * nothing had happened. */
 static void any_failed_allocation_leaves_a_usable_tape(void **state)
 {
     float want = 0;

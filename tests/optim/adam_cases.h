@@ -2,7 +2,8 @@
 /* adam_cases.h - made by make_adam_cases.py with PyTorch 1.13.0a0. */
 /* clang-format off */
 static const double adam_start[3] = {0.5, -1.25, 2.0};
-static const double adam_grads[4][3] = {{0.1, -0.2, 0.3}, {0.7, 0.05, -0.4}, {-0.6, 0.9, 0.25}, {0.01, 0.02, -1.5}};
+static const double adam_grads[4][3] = {
+    {0.1, -0.2, 0.3}, {0.7, 0.05, -0.4}, {-0.6, 0.9, 0.25}, {0.01, 0.02, -1.5}};
 static const adam_case adam_cases[] = {
     {0, 0.9, 0.999, 1e-08, 0.0, 0, {
         {0.400000009999999, -1.1500000049999999, 1.9000000033333333},

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""make_adam_cases: what torch.optim.Adam and AdamW make of one float64 parameter in every combination of options.
-Run by hand with PyTorch installed; the output is adam_cases.h."""
+"""make_adam_cases: steps of torch.optim.Adam and AdamW on one float64 parameter, for every
+combination of options. Run by hand with PyTorch installed; the output is adam_cases.h."""
 import itertools
 
 import torch
@@ -22,10 +22,11 @@ print("/* SPDX-License-Identifier: Apache-2.0 */")
 print(f"/* adam_cases.h - made by make_adam_cases.py with PyTorch {torch.__version__}. */")
 print("/* clang-format off */")
 print(f"static const double adam_start[3] = {numbers(START)};")
-print("static const double adam_grads[4][3] = {" + ", ".join(numbers(g) for g in GRADS) + "};")
+grads = ", ".join(numbers(g) for g in GRADS)
+print("static const double adam_grads[4][3] = {\n    " + grads + "};")
 print("static const adam_case adam_cases[] = {")
-for w, (betas, eps), decay, amsgrad in itertools.product((0, 1), (((0.9, 0.999), 1e-8), ((0.5, 0.7), 1e-2), ((0.0, 0.9), 1e-8)),
-                                                         (0.0, 0.05), (0, 1)):
+RATES = (((0.9, 0.999), 1e-8), ((0.5, 0.7), 1e-2), ((0.0, 0.9), 1e-8))
+for w, (betas, eps), decay, amsgrad in itertools.product((0, 1), RATES, (0.0, 0.05), (0, 1)):
     kind = (torch.optim.Adam, torch.optim.AdamW)[w]
     print(f"    {{{w}, {betas[0]}, {betas[1]}, {eps}, {decay}, {amsgrad}, {{")
     for values in run(kind, betas, eps, decay, bool(amsgrad)):

@@ -9,8 +9,8 @@
 
 #include <lockstep/optim.h>
 
-extern ls_device
-    *device; /* between open_device and close_device, the suite's set-up and tear-down */
+/* Open from open_device() to close_device(), which cmocka calls around a suite. */
+extern ls_device *device;
 
 int open_device(void **state);
 int close_device(void **state);
@@ -47,7 +47,7 @@ typedef struct fixture {
 fixture setup(ls_dtype type, const double start[3], make_optimizer_fn make, const void *arg);
 void teardown(fixture *f);
 
-/* Four steps; whoever takes over after any of them by a copy of the state gets to the same bits,
+/* Four steps; an optimizer that loads a copy of the state after any of them gives the same bits,
  * and the same rate. */
 void check_continuing(const double start[3], const double gradients[4][3], make_optimizer_fn make,
                       const void *arg);

@@ -2,7 +2,8 @@
 /* sgd_cases.h - made by make_sgd_cases.py with PyTorch 1.13.0a0. */
 /* clang-format off */
 static const double sgd_start[3] = {0.5, -1.25, 2.0};
-static const double sgd_grads[4][3] = {{0.1, -0.2, 0.3}, {0.7, 0.05, -0.4}, {-0.6, 0.9, 0.25}, {0.01, 0.02, -1.5}};
+static const double sgd_grads[4][3] = {
+    {0.1, -0.2, 0.3}, {0.7, 0.05, -0.4}, {-0.6, 0.9, 0.25}, {0.01, 0.02, -1.5}};
 static const sgd_case sgd_cases[] = {
     {0.0, 0.0, 0.0, 0, {
         {0.49, -1.23, 1.97},

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_adam.c - Adam and AdamW against values of PyTorch, and their state.
+ */
 #include "optim/optim_scene.h"
 
 #include "base/alloc.h"
@@ -198,7 +201,7 @@ static void wrong_options_say_what_is_wrong(void **state)
 {
     static const struct {
         ls_adam_options opt;
-        const char *told;
+        const char *error;
     } cases[] = {
         {{.size = 1, .lr = 0.1}, "options"},
         {{.size = sizeof(ls_adam_options), .lr = -1}, "lr"},
@@ -215,7 +218,7 @@ static void wrong_options_say_what_is_wrong(void **state)
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
         assert_status(ls_adam_create(&named, 1, grad_of, &cases[i].opt, &o), LS_EINVAL);
-        assert_last_error(cases[i].told);
+        assert_last_error(cases[i].error);
         assert_last_error("adam:");
     }
     assert_status(ls_adamw_create(&named, 1, NULL, &cases[0].opt, &o), LS_EINVAL);

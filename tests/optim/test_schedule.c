@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_schedule.c - learning rates against values of PyTorch, and their bits.
+ */
 #include "base/unit.h"
 
 #include <lockstep/optim.h>

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_sgd.c - SGD against values of PyTorch, its state, and the common part of optimizers.
+ */
 #include "optim/optim_scene.h"
 
 #include "base/alloc.h"
@@ -119,7 +122,7 @@ static void a_rate_of_zero_leaves_its_term_out(void **state)
     fixture f = setup(LS_F32, sgd_start, make, &opt);
 
     LS_UNUSED(state);
-    // 0 * infinity would be NaN: without weight decay nobody multiplies.
+    // 0 * infinity would be NaN: without weight decay there is no product.
     set_values(f.p, (double[]){(double)INFINITY, 1, 2});
     set_values(f.g, (double[]){1, 2, 4});
     assert_ok(ls_optimizer_step(f.o));
@@ -238,7 +241,7 @@ static void the_learning_rate_is_that_of_the_last_call(void **state)
     teardown(&f);
 }
 
-static void a_step_tells_those_who_hold_copies(void **state)
+static void a_step_marks_parameters_as_written(void **state)
 {
     const ls_sgd_options opt = {.size = sizeof(opt), .lr = 0.5};
     fixture f = setup(LS_F32, sgd_start, make, &opt);
@@ -269,7 +272,7 @@ static void wrong_options_say_what_is_wrong(void **state)
 {
     static const struct {
         ls_sgd_options opt;
-        const char *told;
+        const char *error;
     } cases[] = {
         {{.size = 1, .lr = 0.1}, "options"},
         {{.size = sizeof(ls_sgd_options), .lr = -1}, "lr"},
@@ -293,7 +296,7 @@ static void wrong_options_say_what_is_wrong(void **state)
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
         assert_status(ls_sgd_create(&named, 1, grad_of, &cases[i].opt, &o), LS_EINVAL);
-        assert_last_error(cases[i].told);
+        assert_last_error(cases[i].error);
     }
     assert_status(ls_sgd_create(&named, 1, NULL, &cases[0].opt, &o), LS_EINVAL);
     ls_tensor_destroy(t);
@@ -363,7 +366,7 @@ int main(void)
         cmocka_unit_test(a_loaded_state_continues_with_the_same_bits),
         cmocka_unit_test(a_state_that_makes_no_sense_is_refused_and_undone),
         cmocka_unit_test(the_learning_rate_is_that_of_the_last_call),
-        cmocka_unit_test(a_step_tells_those_who_hold_copies),
+        cmocka_unit_test(a_step_marks_parameters_as_written),
         cmocka_unit_test(a_step_allocates_nothing),
         cmocka_unit_test(wrong_options_say_what_is_wrong),
         cmocka_unit_test(parameters_must_have_names_tensors_and_a_float_type),

@@ -35,8 +35,7 @@ typedef struct op_result {
     const char *name; /* "y", "dx", "dweight", "dweight added", "running_mean", ... */
     double *values;
     size_t count;
-    double
-        k; /* how many products or terms one value sums up, at least 1: for the tolerance 4 sqrt(k) eps */
+    double k; /* terms in the sum of one value, at least 1: the tolerance is 4 sqrt(k) eps */
 } op_result;
 
 typedef struct op_results {

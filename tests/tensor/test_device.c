@@ -58,7 +58,7 @@ static void the_variable_chooses_where_the_caller_does_not(void **state)
     assert_int_equal(unsetenv("LOCKSTEP_DEVICE"), 0);
 }
 
-static void a_device_without_module_tells_where_it_was_looked_for(void **state)
+static void a_missing_module_is_an_error_with_the_searched_folders(void **state)
 {
     ls_device *device = NULL;
 
@@ -67,11 +67,11 @@ static void a_device_without_module_tells_where_it_was_looked_for(void **state)
     assert_status(LS_EUNSUPPORTED, open_device("npu", &device));
     assert_error("liblockstep_npu.so in /nonexistent/modules");
     assert_status(LS_EINVAL, open_device("../evil", &device));
-    assert_error("'../evil' is no name of a device");
+    assert_error("'../evil' is not a valid device name");
     assert_int_equal(unsetenv("LOCKSTEP_MODULE_DIR"), 0);
 }
 
-static void a_file_that_is_no_module_is_told(void **state)
+static void a_file_that_is_not_a_module_is_an_error(void **state)
 {
     ls_device *device = NULL;
     char folder[] = "/tmp/lockstep-module-XXXXXX";
@@ -314,7 +314,8 @@ static ls_tensor *bytes_of(ls_device *device, int64_t n)
     return t;
 }
 
-/* A step's values and what lasts are in lists of their own; both make room. */
+/* Values of a step and persistent tensors have separate free lists; both are freed for
+ * new memory. */
 static void a_full_device_frees_unused_blocks_of_other_sizes(void **state)
 {
     ls_device *device = open_reference();
@@ -350,8 +351,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_reference_device_opens_by_name),
         cmocka_unit_test(the_variable_chooses_where_the_caller_does_not),
-        cmocka_unit_test(a_device_without_module_tells_where_it_was_looked_for),
-        cmocka_unit_test(a_file_that_is_no_module_is_told),
+        cmocka_unit_test(a_missing_module_is_an_error_with_the_searched_folders),
+        cmocka_unit_test(a_file_that_is_not_a_module_is_an_error),
         cmocka_unit_test(options_are_checked),
         cmocka_unit_test(a_device_that_cannot_be_made_leaves_nothing),
         cmocka_unit_test(an_opaque_result_is_read_in_row_major_order),

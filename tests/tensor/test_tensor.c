@@ -216,7 +216,7 @@ static void every_size_fits_its_block(void **state)
     ls_device_close(device);
 }
 
-static void no_memory_is_told_and_nothing_is_lost(void **state)
+static void out_of_memory_is_an_error_and_nothing_leaks(void **state)
 {
     ls_device *device = open_reference();
     const int64_t huge = (int64_t)1 << 61; // more bytes than a block may have
@@ -249,7 +249,7 @@ int main(void)
         cmocka_unit_test(copying_needs_equal_shapes_and_types),
         cmocka_unit_test(the_pool_gives_blocks_again_without_allocating),
         cmocka_unit_test(every_size_fits_its_block),
-        cmocka_unit_test(no_memory_is_told_and_nothing_is_lost),
+        cmocka_unit_test(out_of_memory_is_an_error_and_nothing_leaks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

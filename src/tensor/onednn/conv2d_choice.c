@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conv2d_choice.c - which kernel runs a convolution: one of ours where it was measured to be
- * quicker than oneDNN's, else oneDNN's. dn_conv2d.c asks; bench/kernels prints the times behind the
- * rules.
+ * conv2d_choice.c - which kernel runs a convolution: one of ours where it is faster than oneDNN's,
+ * else oneDNN's. dn_conv2d.c calls it; bench/kernels measures the kernels.
  */
 #include "tensor/onednn/conv2d_choice.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conv2d_choice.h - which kernel runs a convolution. Pure, so that tests ask for every processor.
+ * conv2d_choice.h - which kernel runs a convolution. Pure: the instruction set is an argument, so
+ * tests cover every processor.
  */
 #ifndef LS_TENSOR_ONEDNN_CONV2D_CHOICE_H
 #define LS_TENSOR_ONEDNN_CONV2D_CHOICE_H

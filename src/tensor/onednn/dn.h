@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn.h - what the files of the oneDNN device share: its state, layouts, cached primitives, cached
- * weights, threads.
+ * dn.h - the internals of the oneDNN device: state, layouts, cached primitives and weights,
+ * threads, kernels.
  *
- * Activations stay in the layouts that oneDNN's convolutions like; a `layout` is an interned
- * description of one, so that comparing pointers compares layouts. All float32; other types and
- * empty tensors are left to cpu_ref.
+ * Activations stay in the layouts that oneDNN's convolutions prefer; a `layout` is an interned
+ * description of one: equal layouts have equal pointers. All is float32; cpu_ref computes other
+ * types and empty tensors.
  *
  * Threads    A device belongs to one thread at a time; inside a kernel its workers are OpenMP's.
  */
@@ -29,13 +29,13 @@ struct device_state {
     isa_level
         isa; /* with AVX-512 oneDNN's convolutions prefer channels in blocks of 16, else of 8 */
     conv2d_set convolutions;
-    layout *layouts; /* the one that was looked up last is the first */
+    layout *layouts; /* most recently used first */
     primitive *primitives[PRIMITIVE_BUCKETS];
     size_t n_primitives;
-    uint64_t n_lookups; /* of primitives: the time that they were last used at */
-    void *scratch; /* what primitives need while they run; as large as the greediest one wants */
+    uint64_t n_lookups; /* of primitives; the clock of their last_use */
+    void *scratch;      /* scratchpad of all primitives: the largest that one of them needs */
     size_t scratch_bytes;
-    device_watch watch; /* NULL: nobody does */
+    device_watch watch; /* NULL: not watched */
     void *watch_arg;
     char fingerprint[96];
 };
@@ -44,11 +44,10 @@ struct device_state {
 
 extern const device_host *dn_host;
 
-/* Makes the error text. */
+/* Sets the error text. */
 void dn_note(ls_status status, const char *format, ...) LS_PRINTF(2, 3);
 
-/* Makes the error text and gives `status`. A macro, so that compilers see that it is
- * never LS_OK. */
+/* Sets the error text; the value is `status`. A macro: the compiler sees that it is not LS_OK. */
 #define dn_fail(status, ...) (dn_note((status), __VA_ARGS__), (status))
 
 /* --- layouts --- */
@@ -56,13 +55,13 @@ void dn_note(ls_status status, const char *format, ...) LS_PRINTF(2, 3);
 typedef enum layout_kind {
     LAYOUT_PLAIN,   /* row-major; tensors say NULL for it */
     LAYOUT_NHWC,    /* (N, H, W, C) */
-    LAYOUT_BLOCKED, /* (N, C/b, H, W, b), the channels filled up with zeros */
-    LAYOUT_OTHER    /* only oneDNN knows */
+    LAYOUT_BLOCKED, /* (N, C/b, H, W, b), the channels padded with zeros */
+    LAYOUT_OTHER    /* opaque, only oneDNN reads it */
 } layout_kind;
 
 struct layout {
     layout *next;
-    int n_users; /* storages, packed weights and primitives that refer to it: it stays */
+    int n_users; /* storages, packed weights and primitives that refer to it */
     compat_desc desc;
     size_t bytes;
     layout_kind kind;
@@ -72,8 +71,8 @@ struct layout {
 };
 
 /*
- * The one layout of `desc`; NULL without memory, or of NULL. A layout without users stays until
- * LAYOUTS_IDLE_MOST others have been looked up after it, which is more than a kernel does.
+ * The interned layout of `desc`; NULL without memory, or for NULL. A layout without users is freed
+ * after LAYOUTS_IDLE_MOST look-ups of others, more than a kernel does.
  */
 const layout *layout_intern(device_state *self, compat_desc desc);
 
@@ -92,22 +91,22 @@ const layout *layout_of(device_state *self, const ls_tensor *t);
 /* One user more (`by` = 1) or less (-1); NULL is allowed. */
 void layout_use(const layout *l, int by);
 
-/* Gives an unplaced tensor storage in that layout (NULL: LS_ENOMEM); `bytes` for elements that
- * are no floats. Its storage is a user of the layout. */
+/* Gives an unplaced tensor storage in that layout (NULL: LS_ENOMEM), of `bytes` if the elements are
+ * not floats. The storage becomes a user of the layout. */
 LS_MUST_USE ls_status layout_place(ls_tensor *t, const layout *l);
 LS_MUST_USE ls_status layout_place_bytes(ls_tensor *t, const layout *l, size_t bytes);
 
-/* Places out[0] under `l`, over the memory of a spent in[1] where that lies so. */
+/* Places out[0] in layout `l`, in the memory of in[1] if that has this layout and may be reused. */
 LS_MUST_USE ls_status layout_place_over(device_state *self, const op_call *call, const layout *l);
 
 /* The elements of `t` in layout `want`: its own, or a copy in *temporary, which the caller destroys
- * with dn_host->tensor_destroy(), whatever came out of this. */
+ * with dn_host->tensor_destroy(), also after a failure. */
 LS_MUST_USE ls_status layout_arrange(device_state *self, ls_tensor *t, const layout *want,
                                      ls_tensor **temporary, void **out);
 
 enum {
-    REORDER_ADDS = 1,     /* to what is there */
-    REORDER_PARAMETER = 2 /* for those who watch: weights, or a gradient of weights */
+    REORDER_ADDS = 1,     /* to the elements of dst */
+    REORDER_PARAMETER = 2 /* for the watch function: weights, or a gradient of weights */
 };
 
 /* Copies between two layouts of equal dimensions. */
@@ -117,7 +116,7 @@ LS_MUST_USE ls_status layout_reorder(device_state *self, const layout *from, con
 void layout_free_all(device_state *self);
 
 /*
- * How our own kernels see a tensor of (N,C,H,W) or (N,C): n images of `blocks` planes of h * w
+ * A tensor of (N,C,H,W) or (N,C) as our kernels read it: n images of `blocks` planes of h * w
  * positions of `inner` neighbouring channels. Plain is blocks = C, inner = 1; channels last is
  * blocks = 1, inner = C.
  */
@@ -133,19 +132,19 @@ typedef struct grid {
 /* False for LAYOUT_OTHER. */
 bool grid_of(const ls_tensor *t, grid *out);
 
-/* Brings what only oneDNN can walk over into plain layout first. */
+/* The same; brings a tensor of LAYOUT_OTHER into plain layout first. */
 LS_MUST_USE ls_status grid_walkable(ls_tensor *t, grid *out);
 
 /* The element in memory, any layout: storage and offset. */
 void *dn_data(const ls_tensor *t);
 
-/* --- primitives, made once for each problem, as long as there are not too many --- */
+/* --- primitives, cached by problem --- */
 
-/* Seven batch shapes of a ResNet-152, which needs 132 for each. One more takes the place of the one
- * that was used least recently. */
+/* Seven batch shapes of a ResNet-152, which needs 132 for each. Past it the least recently used
+ * primitive is destroyed. */
 #define PRIMITIVES_MOST 1024
 
-/* Layouts that no tensor, weight or primitive refers to. */
+/* Maximum number of layouts without users. */
 #define LAYOUTS_IDLE_MOST 256
 
 typedef enum primitive_kind {
@@ -156,7 +155,7 @@ typedef enum primitive_kind {
     PRIMITIVE_MATMUL
 } primitive_kind;
 
-/* What decides which primitive it is. Zeroed before it is filled: all bytes are compared. */
+/* The key of the cache. Zeroed before it is filled: all bytes are compared. */
 typedef struct primitive_key {
     int32_t kind;
     int32_t prop; /* compat_prop; of a reorder: whether it adds */
@@ -167,7 +166,7 @@ typedef struct primitive_key {
     int32_t dilation[2];
     int64_t src[4];
     int64_t weights[4];
-    const layout *layouts[2]; /* of what comes in */
+    const layout *layouts[2]; /* of the inputs */
 } primitive_key;
 
 #define PRIMITIVE_MAX_ARGS 4
@@ -177,12 +176,12 @@ struct primitive {
     uint64_t last_use;
     primitive_key key;
     dnnl_primitive_t handle;
-    const layout *src; /* the layouts that it wants, or gives */
+    const layout *src; /* the layouts of its arguments */
     const layout *weights;
     const layout *dst;
     int n_args;
     dnnl_exec_arg_t args[PRIMITIVE_MAX_ARGS + 1]; /* the scratchpad is the last */
-    void *data[PRIMITIVE_MAX_ARGS];               /* where each argument last pointed */
+    void *data[PRIMITIVE_MAX_ARGS];               /* the current pointer of each argument */
     size_t scratch_bytes;
     void *scratch;
 };
@@ -190,14 +189,14 @@ struct primitive {
 /* NULL when there is none yet. */
 primitive *primitive_find(device_state *self, const primitive_key *key);
 
-/* An argument of a primitive: DNNL_ARG_* and how it lies. */
+/* An argument of a primitive: DNNL_ARG_* and its layout. */
 typedef struct primitive_arg {
     int id;
     const layout *layout;
 } primitive_arg;
 
-/* Makes a primitive of pd, which it takes (NULL: LS_EUNSUPPORTED), and remembers it under `key`.
- * Others that this kernel has found stay. */
+/* Creates a primitive of pd, which it takes (NULL: LS_EUNSUPPORTED), and caches it under `key`.
+ * Primitives that the running kernel has found stay valid. */
 LS_MUST_USE ls_status primitive_add(device_state *self, const primitive_key *key, compat_pd pd_take,
                                     const primitive_arg *args, int n_args, primitive **out);
 
@@ -206,31 +205,29 @@ LS_MUST_USE ls_status primitive_run(device_state *self, primitive *p, void *cons
 
 void primitive_free_all(device_state *self);
 
-/* The convolution or inner product for `key`, made at first use: finds the implementations for the
- * layouts that the inputs have and for those that oneDNN would like, and takes the quicker kind. */
+/* The convolution or inner product for `key`, created at first use. Compares the implementations
+ * for the inputs' layouts and for those that oneDNN prefers, and takes the faster family. */
 LS_MUST_USE ls_status primitive_for(device_state *self, const primitive_key *key, primitive **out);
 
 /* --- weights --- */
 
-/* The elements of a parameter in layout `want`: its own; a copy kept with its storage and refreshed
- * when that was written; or, where each is multiplied so often (`uses`) that a fresh copy costs
- * nothing, one in *temporary, which the caller destroys. */
+/* The elements of a parameter in layout `want`: its own; a copy cached with its storage and updated
+ * after writes; or, with so many `uses` of each element that a new copy costs next to nothing, one
+ * in *temporary, which the caller destroys. */
 LS_MUST_USE ls_status packed_weights(device_state *self, ls_tensor *weights, const layout *want,
                                      size_t uses, ls_tensor **temporary, void **out);
 
 void packed_free(device_state *self, packed *p);
 
-/* Where a kernel writes a gradient that comes in layout `l`: the placed, plain `gradient` itself,
- * or a temporary. */
+/* The memory for a gradient in layout `l`: that of the placed, plain `gradient`, or a temporary. */
 LS_MUST_USE ls_status gradient_begin(device_state *self, const op_call *call, ls_tensor *gradient,
                                      const layout *l, ls_tensor **temporary, void **out);
 
-/* Brings a temporary of gradient_begin() into `gradient` (writes or adds). Without one it
- * does nothing. */
+/* Copies or adds the temporary of gradient_begin(), if there is one, to `gradient`. */
 LS_MUST_USE ls_status gradient_end(device_state *self, const op_call *call, ls_tensor *gradient,
                                    const layout *l, ls_tensor *temporary);
 
-/* n floats that last until the tensor is destroyed. */
+/* Memory of n floats, valid until *temporary is destroyed. */
 LS_MUST_USE ls_status dn_floats(ls_device *device, size_t n, ls_tensor **temporary, float **out);
 
 /* --- threads --- */
@@ -238,23 +235,23 @@ LS_MUST_USE ls_status dn_floats(ls_device *device, size_t n, ls_tensor **tempora
 /* Work on [begin, end) of a range, by thread number `thread` of those that share it. */
 typedef void (*range_fn)(void *arg, size_t begin, size_t end, size_t thread);
 
-/* Splits [0, n) among the device's threads; on one thread when it is not worth it (cost: elements
- * touched for one of n). */
+/* Splits [0, n) among the device's threads; one thread does small work (cost: elements read or
+ * written for one of n). */
 void threads_for(const device_state *self, size_t n, size_t cost, range_fn fn, void *arg);
 
-/* Ends the waiting threads, so that a process whose device is closed may fork again. */
+/* Ends the waiting threads, so that the process may fork after the device is closed. */
 void threads_end(const device_state *self);
 
-/* Between these two, oneDNN uses the device's thread count; _leave gets what _enter gave. */
+/* Between these two, oneDNN uses the device's thread count; _leave takes the result of _enter. */
 int threads_enter(const device_state *self);
 void threads_leave(int before);
 
 /* --- the kernels --- */
 
-/* Whether our `where` can number the positions of this window. */
+/* Whether a byte can hold the indices of this window's positions. */
 bool max_pool_fits(const op_call *call);
 
-/* Whether b is repeated only before and behind its dimensions, not between them. */
+/* Whether b is broadcast only along leading and trailing dimensions, not between them. */
 bool broadcast_fits(const op_call *call);
 
 /* Convolutions of images with few channels. */
@@ -266,13 +263,13 @@ typedef struct tap_weights {
     size_t in;
     size_t out;
     size_t n;
-    bool rotated; /* for dx: the weights' O is `in` here, and the taps come last one first */
+    bool rotated; /* for dx: `in` is the weights' O, and the taps are in reverse order */
 } tap_weights;
 
 size_t taps_panels(size_t channels);      /* of 16 channels */
 size_t taps_floats(const tap_weights *k); /* of one tap */
 
-/* weights: plain (O,C,KH,KW); taps: (tap, panel of 16 outputs, input, 16), filled up with zeros. */
+/* weights: plain (O,C,KH,KW); taps: (tap, panel of 16 outputs, input, 16), padded with zeros. */
 void taps_arrange(const tap_weights *k, const float *weights, float *taps);
 
 /* Convolutions of many images to few positions. */

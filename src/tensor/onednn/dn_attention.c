@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_attention.c - batched products of matrices by oneDNN; layer norm and softmax row by row, our
- * own. All is plain. Sums over rows go down each column in the rows' order, so that the number of
- * threads does not show.
+ * dn_attention.c - batched matrix products by oneDNN; our own layer norm and softmax, row by row.
+ * All tensors are plain. Sums over rows add each column in the order of the rows, so the number of
+ * threads does not change the bits.
  */
 #include "tensor/axis.h"
 #include "tensor/onednn/dn.h"
@@ -93,7 +93,7 @@ typedef struct norm_work {
     const float *dy;
     const float *weight;
     const float *bias;
-    float *mean; /* NULL: not kept */
+    float *mean; /* NULL: not saved */
     float *inverse;
     float *out;   /* y, dx */
     float *xhat;  /* a row for each thread */
@@ -149,7 +149,7 @@ static void norm_rows_back(void *arg, size_t begin, size_t end, size_t thread)
 
     for (size_t i = begin; i < end; i++) {
         norm_row r = {.mean = w->mean[i], .inverse = w->inverse[i]};
-        float *g = w->out + i * n; // until dx is made of it
+        float *g = w->out + i * n; // until dx is computed from it
 
         w->simd->norm_slopes(&r, w->x + i * n, w->dy + i * n, w->weight, xhat, g, n);
         r.mean_g = (float)(w->simd->sum(g, n) / (double)n);
@@ -183,7 +183,7 @@ static void give_sums(const op_call *call, const norm_work *w)
     }
 }
 
-/* dweight and dbias first: dx may take the memory of dy. */
+/* dweight and dbias first: dx may be placed in the memory of dy. */
 ls_status dn_layer_norm_backward(device_state *self, const op_call *call)
 {
     const axis_parts p = axis_rows(call->in[0]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_avg_pool.c - average pooling, plain and adaptive, on any layout, in the layout of what comes
- * in.
+ * dn_avg_pool.c - average pooling, plain and adaptive, on any layout; the result has the layout of
+ * the input.
  */
 #include "tensor/onednn/dn.h"
 #include "tensor/window.h"
@@ -77,8 +77,7 @@ static void run(const device_state *self, avg_work *w, range_fn fn)
     threads_for(self, w->in.n * w->in.blocks, w->in.h * w->in.w * w->in.inner, fn, w);
 }
 
-/* Of one position, channels lie one after the other in every layout but one whose last block is
- * filled up. */
+/* The channels of one position are contiguous, except in a layout with a padded last block. */
 static bool is_row(const ls_tensor *t, size_t inner)
 {
     return t->dims[2] == 1 && t->dims[3] == 1 && (size_t)t->dims[1] % inner == 0;
@@ -94,8 +93,7 @@ ls_status dn_avg_pool2d(device_state *self, const op_call *call)
     LS_TRY(grid_walkable(x, &w.in));
     like = layout_of(self, x);
     if (like != NULL && is_row(y, w.in.inner))
-        like =
-            layout_plain(self, 4, y->dims); // what comes after a network's pool has nothing to move
+        like = layout_plain(self, 4, y->dims); // no layout change after the last pool of a network
     else if (like != NULL)
         like = layout_like(self, like, 4, y->dims);
     LS_TRY(layout_place(y, like));
@@ -106,9 +104,8 @@ ls_status dn_avg_pool2d(device_state *self, const op_call *call)
     return LS_OK;
 }
 
-/* The layout of dx: that of dy, which is that of x when nobody in between has changed it. Where
- * the pool's results were rows, dy does not tell, and the one that most convolutions like is the
- * best guess. */
+/* The layout of dx: that of dy, which usually is that of x. If the pool's results were rows, dy is
+ * plain, and the layout that most convolutions prefer is the best guess. */
 static const layout *gradient_layout(device_state *self, const ls_tensor *dy, const ls_tensor *dx)
 {
     const int block = self->isa < ISA_AVX512 ? 8 : 16;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_batch_norm.c - batch normalisation with the ReLU behind it, on any layout.
+ * dn_batch_norm.c - batch normalisation, optionally with the ReLU that follows, on any layout.
  *
- * Our own rather than oneDNN's: each image's plane is read once for mean and variance together,
- * from the cache, and the backward finds out again where the ReLU cut instead of reading a mask. A
- * plane is worked on in pieces; their sums meet in double precision in a fixed order, so the number
- * of threads does not show in the result.
+ * Not oneDNN's: each image's plane is read from memory once for both mean and variance, and
+ * backward recomputes the ReLU's mask instead of reading one. A plane is processed in pieces; their
+ * sums are added in double precision in a fixed order, so the number of threads does not change the
+ * bits.
  *
  *     scale = weight / sqrt(variance + eps),  y = (x - mean) scale + bias
- *     S = sum dy,  Q = sum dy (x - mean),  m values a channel:
+ *     S = sum dy,  Q = sum dy (x - mean),  m values per channel:
  *     dbias = S,  dweight = Q / sqrt(variance + eps),
  *     dx = scale dy - (scale Q / m / (variance + eps)) (x - mean) - scale S / m
- * With attrs.sync mean, variance, and the S, Q and m in dx are those of all ranks' rows.
+ * With attrs.sync mean, variance, and the S, Q and m in dx are those of the rows of all ranks.
  */
 #include "tensor/onednn/dn.h"
 
@@ -19,10 +19,9 @@
 
 #include <math.h>
 
-#define PIECE_FLOATS                                                                               \
-    8192 /* of one piece: small enough to stay in the first cache for the second pass */
+#define PIECE_FLOATS   8192 /* of one piece; it stays in the L1 cache for the second pass */
 #define PIECE_ROWS_MIN 16
-#define PLAIN_LANES    8 /* neighbours of a plain plane that are worked on like channels */
+#define PLAIN_LANES    8 /* neighbours of a plain plane that are processed like channels */
 
 /* A tensor as n images of `planes`, each of them `rows` of `lanes` floats and `tail`
  * single ones. */
@@ -112,7 +111,7 @@ typedef struct bn_work {
     float *shift;
     bool relu;
     size_t channels;
-    double *shared; /* with attrs.sync: what the ranks add up, else NULL */
+    double *shared; /* with attrs.sync: the values to add up over the ranks, else NULL */
 } bn_work;
 
 static ls_status prepare(bn_work *w, device_state *self, const op_call *call, const grid *g)
@@ -259,7 +258,7 @@ static void local_moments(const bn_work *w, size_t c, double count, double *mean
         fold(&w->v, c, w->sums[1], FOLD_SUM, 0) + fold(&w->v, c, w->sums[0], FOLD_SPREAD, *mean);
 }
 
-/* The statistics of channel c, as they are saved: backward must find the same bits. */
+/* The statistics of channel c, rounded as they are saved: backward reads the same bits. */
 static void statistics(const op_call *call, const bn_work *w, size_t c, double count, float *mean,
                        float *variance)
 {
@@ -283,7 +282,7 @@ static void statistics(const op_call *call, const bn_work *w, size_t c, double c
     move_running(call, c, centre, square, count);
 }
 
-/* Replaces this rank's moments by sums over all ranks' rows. */
+/* Replaces this rank's moments by those of the rows of all ranks. */
 static ls_status share_moments(const op_call *call, bn_work *w, double count)
 {
     for (size_t c = 0; c < w->channels; c++) {
@@ -299,7 +298,7 @@ static ls_status share_moments(const op_call *call, bn_work *w, double count)
     return LS_OK;
 }
 
-/* Lanes that fill up the last block of channels get zeros, so that they stay 0. */
+/* The padding of the last block of channels gets zeros, and so stays 0. */
 static void set_forward(const op_call *call, bn_work *w, size_t c, float mean, float variance,
                         int weight_at)
 {
@@ -348,7 +347,7 @@ static ls_status forward(device_state *self, const op_call *call, const grid *g,
     return LS_OK;
 }
 
-/* Parameters are plain in all that we make; somebody else's view of them may not be. */
+/* Our parameters are plain; a caller's tensor may not be. */
 static ls_status plain_parameters(const op_call *call, int first, int n)
 {
     void *data;
@@ -419,7 +418,7 @@ static void give(float *gradient, size_t c, double value, bool accumulate)
     gradient[c] = (float)(accumulate ? (double)gradient[c] + value : value);
 }
 
-/* What dx of channel c is made of: sums over `count` values. */
+/* The terms of dx of channel c: sums over `count` values. */
 static void set_dx(const op_call *call, bn_work *w, size_t c, double count, double sum_dy,
                    double sum_dy_x)
 {
@@ -449,7 +448,7 @@ static void finish_channel(const op_call *call, bn_work *w, size_t c, double cou
     }
 }
 
-/* What dx is made of, with the sums of all ranks. */
+/* The terms of dx, with the sums of all ranks. */
 static ls_status share_sums(const op_call *call, bn_work *w, double count)
 {
     w->shared[0] = count;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_broadcast.c - a + b and a * b with b repeated, and the sums that are its gradient.
+ * dn_broadcast.c - a + b and a * b with b broadcast, and the sums that are the gradient of b.
  *
- * Where b has one number for each channel, of all samples or of each, any layout of (N,C,H,W) does;
- * otherwise all is plain. Both are planes of rows of `lanes` floats that share a row of b, which is
- * what the loops of batch norm work on: y = (a - 0) b + 0, y = (a - 0) 1 + b. An element of db is
- * summed up by one thread, so that their number does not show.
+ * If b has one number for each channel, of all samples or of each, a may have any layout of
+ * (N,C,H,W); otherwise all tensors are plain. In both cases planes of rows of `lanes` floats share
+ * a row of b, as in batch norm, whose loops compute y = (a - 0) b + 0 and y = (a - 0) 1 + b. One
+ * thread sums an element of db, so the number of threads does not change the bits.
  */
 #include "tensor/onednn/dn.h"
 
@@ -19,7 +19,7 @@ typedef struct repeats {
     size_t inner;
 } repeats;
 
-/* False where b is repeated in between as well. */
+/* False if b is broadcast along dimensions in between as well. */
 static bool repeats_of(const ls_tensor *y, const ls_tensor *b, repeats *out)
 {
     const int lacks = y->n_dims - b->n_dims;
@@ -51,8 +51,8 @@ bool broadcast_fits(const op_call *call)
     return call->in[1] != NULL && repeats_of(call->out[0], call->in[0], &r);
 }
 
-/* Plane i, of rows * lanes floats, meets part i % period of b: `lanes` elements, or what is left of
- * the c elements that each `blocks` parts have together. */
+/* Plane i, of rows * lanes floats, uses part i % period of b: `lanes` elements, or the rest of the
+ * c elements of each `blocks` parts. */
 typedef struct planes {
     size_t n;
     size_t rows;
@@ -88,7 +88,7 @@ static ls_status planes_of(ls_tensor *y, const ls_tensor *b, planes *out)
     return LS_OK;
 }
 
-/* Where part i of b begins, and of how many elements it is. */
+/* First element and size of part i of b. */
 static size_t part_at(const planes *p, size_t i, size_t *used)
 {
     const size_t first = i % p->blocks * p->lanes;
@@ -106,11 +106,10 @@ typedef struct broadcast_work {
     float *out;
     const float *zeros; /* a row of each */
     const float *ones;
-    float *
-        parts; /* the rows of b; backward: floats for a row of sums, of products, of doubles each */
+    float *parts; /* the rows of b; backward: a row each of sums, products and doubles */
 } broadcast_work;
 
-/* Room for `each` floats for each part, behind a row of zeros and one of ones. */
+/* Allocates `each` floats for each part, a row of zeros and a row of ones. */
 static ls_status make_rows(ls_device *device, broadcast_work *w, size_t each, ls_tensor **memory)
 {
     const size_t lanes = w->p.lanes;
@@ -152,7 +151,7 @@ static void broadcast_range(void *arg, size_t begin, size_t end, size_t thread)
     }
 }
 
-/* The parts of b, filled up with zeros. */
+/* The parts of b, padded with zeros. */
 static void fill_parts(const broadcast_work *w, const float *b)
 {
     for (size_t i = 0; i < w->p.period; i++) {
@@ -186,7 +185,7 @@ ls_status dn_broadcast(device_state *self, const op_call *call)
 
 /* --- backward --- */
 
-/* One part of b: dy alone where a is NULL. */
+/* One part of b; a NULL: the sums of dy. */
 static void sum_part(const broadcast_work *w, size_t part, double *sums, float *rows)
 {
     const size_t lanes = w->p.lanes;
@@ -236,7 +235,7 @@ ls_status dn_broadcast_backward(device_state *self, const op_call *call)
     ls_status st;
 
     LS_TRY(planes_of(dy, call->out[0], &w.p));
-    if (w.p.rows == 1 && w.p.period == 1) { // rows that follow one another are one plane
+    if (w.p.rows == 1 && w.p.period == 1) { // contiguous rows are one plane
         w.p.rows = w.p.n;
         w.p.n = 1;
     }

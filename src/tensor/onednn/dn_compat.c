@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_compat.c - dn_compat.h over oneDNN 2.x or 3.x.
+ * dn_compat.c - the calls of dn_compat.h that are equal in oneDNN 2.x and 3.x.
  */
 #include "tensor/onednn/dn_compat.h"
 
@@ -115,8 +115,7 @@ static compat_desc as_any(compat_list *list, compat_desc d)
     return compat_desc_any(list, n_dims, dims);
 }
 
-/* A backward wants to see a forward descriptor of the same problem; which formats that one has does
- * not matter. */
+/* A backward descriptor needs the forward descriptor of the same problem, with any formats. */
 static compat_pd forward_hint(compat_list *list, dnnl_engine_t engine, const compat_problem *p)
 {
     compat_problem forward = *p;
@@ -265,7 +264,7 @@ const char *compat_isa(void)
     case dnnl_cpu_isa_avx512_core_amx:
         return "avx512_core_amx";
     default:
-        // A later version's set is named by the part of it that decides our layouts.
+        // A set of a later version: its part that decides our layouts.
         return ((unsigned)isa & (unsigned)dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core
                    ? "avx512"
                    : "generic";

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_compat.h - the part of oneDNN's C API that we use, without what changed between 2.x and 3.x.
+ * dn_compat.h - the part of oneDNN's C API that we use, the same for 2.x and 3.x.
  *
- * What changed is in dn_compat_2.c and dn_compat_3.c, of which the build takes one
+ * The differences are in dn_compat_2.c and dn_compat_3.c, of which the build compiles one
  * (dn_compat_version.h is their contract): 2.x fills structs that describe memory and operators,
  * 3.x has handles for the former and makes primitive descriptors at once.
  */
@@ -17,15 +17,15 @@
 
 #define COMPAT_MAX_DIMS 6
 
-/* How elements lie in memory; all are float32. */
+/* The layout of elements in memory; all are float32. */
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t compat_desc;
 #else
 typedef const dnnl_memory_desc_t *compat_desc;
 #endif
 
-/* Descriptions that are freed together; begins zeroed. Those that a function makes "in" a list
- * belong to it; NULL from such a function: no memory. */
+/* Descriptors that are freed together; zeroed at first. A list owns the descriptors that functions
+ * create in it; NULL from such a function: out of memory. */
 typedef struct compat_list {
     struct compat_entry *first;
 } compat_list;
@@ -36,14 +36,13 @@ bool compat_desc_equal(compat_desc a, compat_desc b);
 compat_desc compat_desc_copy(compat_desc d); /* the caller's; NULL: no memory, or of NULL */
 void compat_desc_destroy(compat_desc d);     /* of a copy; NULL is allowed */
 
-/* A primitive descriptor: one implementation of one operator for one problem. Owned by who
- * got it. */
+/* A primitive descriptor: one implementation of one operator for one problem. Owned by
+ * the caller. */
 typedef dnnl_primitive_desc_t compat_pd;
 
-/* Row-major, or "whatever the implementation likes best". NULL: no memory, or not that
- * many dimensions. */
+/* Row-major. NULL: out of memory, or too many dimensions. */
 compat_desc compat_desc_plain(compat_list *list, int n_dims, const int64_t *dims);
-/* With the distance, in elements, of two positions of each dimension. */
+/* With strides in elements. */
 compat_desc compat_desc_strided(compat_list *list, int n_dims, const int64_t *dims,
                                 const int64_t *strides);
 compat_desc compat_desc_any(compat_list *list, int n_dims, const int64_t *dims);
@@ -74,11 +73,11 @@ typedef struct compat_problem {
     int64_t dilation[2]; /* 1: none */
 } compat_problem;
 
-/* The implementation that oneDNN likes best for the problem; NULL when it has none. Its scratchpad
- * is the caller's. */
+/* oneDNN's preferred implementation for the problem; NULL: none. The caller provides
+ * its scratchpad. */
 compat_pd compat_pd_create(compat_list *list, dnnl_engine_t engine, const compat_problem *problem);
 
-/* Rearranges, or with `add` adds to what is there. */
+/* Reorders, or with `add` adds to the destination. */
 compat_pd compat_pd_reorder(dnnl_engine_t engine, compat_desc from, compat_desc to, bool add);
 
 /* dst = a b for each of a batch: (B,M,K), (B,K,N), (B,M,N). NULL: there is no implementation. */
@@ -88,16 +87,16 @@ void compat_pd_destroy(compat_pd pd); /* NULL is allowed */
 
 typedef enum compat_role { COMPAT_SRC, COMPAT_WEIGHTS, COMPAT_DST } compat_role;
 
-/* What the implementation expects in a role, be it the value or its gradient; pd's. */
+/* The layout of a role, value or gradient, in this implementation; owned by pd. */
 compat_desc compat_pd_desc(compat_pd pd, compat_prop prop, compat_role role);
 
-/* Its scratchpad's; NULL when it needs none; pd's. */
+/* The scratchpad's; NULL: it needs none; owned by pd. */
 compat_desc compat_pd_scratch(compat_pd pd);
 
 /* "jit:avx2", "gemm:jit", "ref:any", ... Lives as long as pd. */
 const char *compat_pd_name(compat_pd pd);
 
-/* "2.6.3", and what it may use of this processor: "avx2". */
+/* The version, "2.6.3", and the instruction set in use, "avx2". */
 void compat_version(char *buf, size_t n);
 const char *compat_isa(void);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_compat_2.c - what is oneDNN 2.x's own.
+ * dn_compat_2.c - dn_compat_version.h for oneDNN 2.x.
  */
 #include "tensor/onednn/dn_compat_version.h"
 
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #if DNNL_VERSION_MAJOR != 2
-#error "this file speaks to oneDNN 2.x"
+#error "this file is for oneDNN 2.x"
 #endif
 
 compat_desc version_desc_by_tag(int n_dims, const int64_t *dims, dnnl_format_tag_t tag)

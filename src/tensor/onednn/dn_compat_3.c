@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_compat_3.c - what is oneDNN 3.x's own.
+ * dn_compat_3.c - dn_compat_version.h for oneDNN 3.x.
  */
 #include "tensor/onednn/dn_compat_version.h"
 
 #include <string.h>
 
 #if DNNL_VERSION_MAJOR != 3
-#error "this file speaks to oneDNN 3.x"
+#error "this file is for oneDNN 3.x"
 #endif
 
 compat_desc version_desc_by_tag(int n_dims, const int64_t *dims, dnnl_format_tag_t tag)

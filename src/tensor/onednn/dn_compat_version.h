@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_compat_version.h - what dn_compat.c asks of the file for oneDNN's major version.
+ * dn_compat_version.h - the functions that dn_compat.c needs for each major version of oneDNN.
  */
 #ifndef LS_TENSOR_ONEDNN_DN_COMPAT_VERSION_H
 #define LS_TENSOR_ONEDNN_DN_COMPAT_VERSION_H
@@ -24,7 +24,7 @@ compat_pd version_pd_matmul(dnnl_engine_t engine, compat_desc a, compat_desc b, 
 /* dst = 1 * dst + result. */
 dnnl_status_t version_append_sum(dnnl_post_ops_t ops);
 
-/* The name of a set of instructions that only this major version knows; NULL when it is none. */
+/* The name of an instruction set that only this major version has; NULL: another one. */
 const char *version_isa(dnnl_cpu_isa_t isa);
 
 /* oneDNN counts dilation from 0. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_conv2d.c - convolutions by oneDNN.
+ * dn_conv2d.c - convolutions: runs one of our kernels where conv2d_choose() selects one, else
+ * oneDNN's.
  */
 #include "tensor/onednn/dn.h"
 
@@ -26,7 +27,7 @@ static primitive_key key_of(const op_call *call, compat_prop prop, const ls_tens
     return key;
 }
 
-/* Notes how an input lies. False without memory. */
+/* Sets the layout of input i. False without memory. */
 static bool note_layout(device_state *self, primitive_key *key, int i, const ls_tensor *t)
 {
     key->layouts[i] = layout_of(self, t);
@@ -44,86 +45,71 @@ static size_t uses_of(const ls_tensor *y)
     return (size_t)(y->dims[0] * y->dims[2] * y->dims[3]);
 }
 
-static conv2d_kernel choose(const device_state *self, const op_call *call,
+/* By kernel and direction. */
+static const kernel_fn own_kernels[CONV2D_KERNELS][3] = {
+    [CONV2D_FEW] = {conv2d_few, NULL, conv2d_few_backward_weights},
+    [CONV2D_ROWS] = {conv2d_rows, conv2d_rows_backward_data, conv2d_rows_backward_weights},
+    [CONV2D_WINOGRAD] = {conv2d_winograd, conv2d_winograd_backward_data,
+                         conv2d_winograd_backward_weights},
+};
+
+/* Our kernel for this call; NULL: oneDNN's. */
+static kernel_fn own_kernel(const device_state *self, const op_call *call,
                             conv2d_direction direction, const ls_tensor *x, const ls_tensor *w,
                             const ls_tensor *y)
 {
-    return conv2d_choose(self->isa, self->convolutions, direction, &call->attrs, x->dims, w->dims,
-                         y->dims);
+    return own_kernels[conv2d_choose(self->isa, self->convolutions, direction, &call->attrs,
+                                     x->dims, w->dims, y->dims)][direction];
+}
+
+/* oneDNN's convolution in[0] -> out[0] with the weights in[1]: forward, or backward by data. */
+static ls_status run_onednn(device_state *self, const op_call *call, primitive_key *key)
+{
+    const bool is_forward = key->prop == COMPAT_FORWARD;
+    ls_tensor *const in = call->in[0];
+    ls_tensor *const out = call->out[0];
+    ls_tensor *moved = NULL;
+    ls_tensor *weights = NULL;
+    primitive *p;
+    void *data[4] = {NULL, NULL, NULL, NULL}; // x or dx, weights, y or dy, bias
+    ls_status st;
+
+    if (!note_layout(self, key, 0, in))
+        return no_memory();
+    LS_TRY(primitive_for(self, key, &p));
+    if (key->has_bias)
+        LS_TRY(dn_host->tensor_plain(call->in[2], &data[3]));
+    LS_TRY(layout_place(out, is_forward ? p->dst : p->src));
+    data[is_forward ? 2 : 0] = dn_data(out);
+    st = packed_weights(self, call->in[1], p->weights, uses_of(is_forward ? out : in), &weights,
+                        &data[1]);
+    if (st == LS_OK)
+        st = layout_arrange(self, in, is_forward ? p->src : p->dst, &moved,
+                            &data[is_forward ? 0 : 2]);
+    if (st == LS_OK)
+        st = primitive_run(self, p, data);
+    dn_host->tensor_destroy(weights);
+    dn_host->tensor_destroy(moved);
+    return st;
 }
 
 ls_status dn_conv2d(device_state *self, const op_call *call)
 {
-    ls_tensor *const x = call->in[0];
-    ls_tensor *const bias = call->in[2];
-    ls_tensor *const y = call->out[0];
-    primitive_key key = key_of(call, COMPAT_FORWARD, x, call->in[1]);
-    ls_tensor *moved = NULL;
-    ls_tensor *weights = NULL;
-    primitive *p;
-    void *data[4] = {NULL, NULL, NULL, NULL};
-    ls_status st;
+    const kernel_fn own =
+        own_kernel(self, call, CONV2D_FORWARD, call->in[0], call->in[1], call->out[0]);
+    primitive_key key = key_of(call, COMPAT_FORWARD, call->in[0], call->in[1]);
 
-    switch (choose(self, call, CONV2D_FORWARD, x, call->in[1], y)) {
-    case CONV2D_FEW:
-        return conv2d_few(self, call);
-    case CONV2D_ROWS:
-        return conv2d_rows(self, call);
-    case CONV2D_WINOGRAD:
-        return conv2d_winograd(self, call);
-    default:
-        break;
-    }
-    key.has_bias = bias != NULL;
-    if (!note_layout(self, &key, 0, x))
-        return no_memory();
-    LS_TRY(primitive_for(self, &key, &p));
-    if (bias != NULL)
-        LS_TRY(dn_host->tensor_plain(bias, &data[3]));
-    LS_TRY(layout_place(y, p->dst));
-    data[2] = dn_data(y);
-    st = packed_weights(self, call->in[1], p->weights, uses_of(y), &weights, &data[1]);
-    if (st == LS_OK)
-        st = layout_arrange(self, x, p->src, &moved, &data[0]);
-    if (st == LS_OK)
-        st = primitive_run(self, p, data);
-    dn_host->tensor_destroy(weights);
-    dn_host->tensor_destroy(moved);
-    return st;
+    key.has_bias = call->in[2] != NULL;
+    return own != NULL ? own(self, call) : run_onednn(self, call, &key);
 }
 
 ls_status dn_conv2d_backward_data(device_state *self, const op_call *call)
 {
-    ls_tensor *const dy = call->in[0];
-    ls_tensor *const dx = call->out[0];
-    primitive_key key = key_of(call, COMPAT_BACKWARD_DATA, dx, call->in[1]);
-    ls_tensor *moved = NULL;
-    ls_tensor *weights = NULL;
-    primitive *p;
-    void *data[3] = {NULL, NULL, NULL};
-    ls_status st;
+    const kernel_fn own =
+        own_kernel(self, call, CONV2D_BACKWARD_DATA, call->out[0], call->in[1], call->in[0]);
+    primitive_key key = key_of(call, COMPAT_BACKWARD_DATA, call->out[0], call->in[1]);
 
-    switch (choose(self, call, CONV2D_BACKWARD_DATA, dx, call->in[1], dy)) {
-    case CONV2D_ROWS:
-        return conv2d_rows_backward_data(self, call);
-    case CONV2D_WINOGRAD:
-        return conv2d_winograd_backward_data(self, call);
-    default:
-        break;
-    }
-    if (!note_layout(self, &key, 0, dy))
-        return no_memory();
-    LS_TRY(primitive_for(self, &key, &p));
-    LS_TRY(layout_place(dx, p->src));
-    data[0] = dn_data(dx);
-    st = packed_weights(self, call->in[1], p->weights, uses_of(dy), &weights, &data[1]);
-    if (st == LS_OK)
-        st = layout_arrange(self, dy, p->dst, &moved, &data[2]);
-    if (st == LS_OK)
-        st = primitive_run(self, p, data);
-    dn_host->tensor_destroy(weights);
-    dn_host->tensor_destroy(moved);
-    return st;
+    return own != NULL ? own(self, call) : run_onednn(self, call, &key);
 }
 
 /* The temporaries of a backward by weights. */
@@ -153,22 +139,16 @@ static ls_status run_backward_weights(device_state *self, const op_call *call, p
 
 ls_status dn_conv2d_backward_weights(device_state *self, const op_call *call)
 {
+    const kernel_fn own =
+        own_kernel(self, call, CONV2D_BACKWARD_WEIGHTS, call->in[0], call->out[0], call->in[1]);
     primitive_key key = key_of(call, COMPAT_BACKWARD_WEIGHTS, call->in[0], call->out[0]);
     const layout *bias = layout_plain(self, 1, &call->out[0]->dims[0]);
     weights_work temporaries = {NULL, NULL, NULL, NULL};
     primitive *p;
     ls_status st;
 
-    switch (choose(self, call, CONV2D_BACKWARD_WEIGHTS, call->in[0], call->out[0], call->in[1])) {
-    case CONV2D_FEW:
-        return conv2d_few_backward_weights(self, call);
-    case CONV2D_ROWS:
-        return conv2d_rows_backward_weights(self, call);
-    case CONV2D_WINOGRAD:
-        return conv2d_winograd_backward_weights(self, call);
-    default:
-        break;
-    }
+    if (own != NULL)
+        return own(self, call);
     key.has_bias = call->out[1] != NULL;
     if (!note_layout(self, &key, 0, call->in[0]) || !note_layout(self, &key, 1, call->in[1]) ||
         bias == NULL)

@@ -4,9 +4,9 @@
  * forward and by weights.
  *
  * oneDNN 2.6 has no vectorised gradient for them below AVX-512 and falls back to one that is
- * hundreds of times slower, or fills the channels up to 8. Here an image is copied into a frame of
- * zeros, which fits the first cache, and met by 8 or 16 output channels at a time; y and dy are in
- * blocks of 8 channels.
+ * hundreds of times slower, or pads the channels to 8. Here an image is copied into a frame of
+ * zeros, which fits into the L1 cache, and multiplied for 8 or 16 output channels at a time; y and
+ * dy are in blocks of 8 channels.
  */
 #include "tensor/onednn/dn.h"
 
@@ -17,9 +17,9 @@ typedef struct few_work {
     conv_few shape;
     size_t taps[CONV2D_FEW_TAPS];
     size_t c;
-    size_t in_h; /* of the image without its frame */
+    size_t in_h; /* of the image without the frame */
     size_t in_w;
-    size_t h; /* with it */
+    size_t h; /* with the frame */
     size_t top;
     size_t left;
     size_t n_weights; /* of all output channels */
@@ -31,7 +31,7 @@ typedef struct few_work {
     float *bias;    /* (O), or such gradients for each image */
 } few_work;
 
-/* Where the kernel's positions lie from its first one on, in the order of the weights (C,
+/* The distances of the kernel's positions from the first, in the order of the weights (C,
  * KH, KW). */
 static void set_taps(few_work *k, const op_attrs *a, const ls_tensor *w)
 {
@@ -155,8 +155,7 @@ ls_status conv2d_few(device_state *self, const op_call *call)
 
 /* --- backward by weights --- */
 
-/* Each image's gradients apart, so that their sum does not depend on which thread had
- * which image. */
+/* A gradient for each image: their sum does not depend on the assignment of images to threads. */
 static void backward_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const few_work *k = arg;
@@ -175,28 +174,28 @@ static void backward_range(void *arg, size_t begin, size_t end, size_t thread)
     }
 }
 
-/* The sum over the images lands in the first one's place. */
+/* Adds the gradients of all images to the first. */
 static void sum_images(const few_work *k, float *of, size_t n_images, size_t floats)
 {
     for (size_t n = 1; n < n_images; n++)
         k->simd->add(of, of + n * floats, of, floats);
 }
 
-static void give(float *gradient, const float *value, size_t i, bool accumulate)
+static void write_one(float *gradient, const float *value, size_t i, bool accumulate)
 {
     gradient[i] = accumulate ? gradient[i] + *value : *value;
 }
 
-static void give_all(const op_call *call, const few_work *k)
+static void write_gradients(const op_call *call, const few_work *k)
 {
     const size_t per_output = k->shape.n_taps;
     float *dw = dn_data(call->out[0]);
 
     for (size_t o = 0; o < k->shape.o; o++) {
         for (size_t j = 0; j < per_output; j++)
-            give(dw, &k->weights[j * k->shape.o + o], o * per_output + j, call->accumulate);
+            write_one(dw, &k->weights[j * k->shape.o + o], o * per_output + j, call->accumulate);
         if (call->out[1] != NULL)
-            give(dn_data(call->out[1]), &k->bias[o], o, call->accumulate);
+            write_one(dn_data(call->out[1]), &k->bias[o], o, call->accumulate);
     }
 }
 
@@ -212,7 +211,7 @@ static ls_status backward(device_state *self, const op_call *call, few_work *k, 
     threads_for(self, n_images, k->n_weights * k->shape.out_h * k->shape.out_w, backward_range, k);
     sum_images(k, k->weights, n_images, k->n_weights);
     sum_images(k, k->bias, n_images, k->shape.o);
-    give_all(call, k);
+    write_gradients(call, k);
     return LS_OK;
 }
 

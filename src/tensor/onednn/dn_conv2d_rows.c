@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_conv2d_rows.c - convolutions whose results have few positions: each pair of such a position
- * and a tap of the kernel that lies in the image is a matrix product over the batch.
+ * dn_conv2d_rows.c - convolutions with few output positions: each pair of an output position and a
+ * tap of the kernel that is inside the image is a matrix product over the batch.
  *
  *     y(p)    += x(q) w(t)              (N,C) (C,O)
  *     dx(q)   += dy(p) w(t)^T           (N,O) (O,C)
  *     dw(t)^T += dy(p)^T x(q)           (O,N) (N,C)        for all p, t with q = p stride - padding
  *                                       + t dilation
  *
- * oneDNN works on one image at a time, whose few positions do not pay for reading the kernel; and
- * what lies in the padding is never multiplied here, which with 3x3 kernels on 1x1 images is eight
- * ninths of all products.
+ * oneDNN processes one image at a time and reads all weights for its few positions. Products with
+ * the padding are skipped here: with 3x3 kernels on 1x1 images these are eight ninths of all
+ * products.
  */
 #include "tensor/onednn/dn.h"
 
 #include <string.h>
 
-#define PAD_FLOATS 16 /* behind each row, so that rows do not all fall on the same cache sets */
+#define PAD_FLOATS 16 /* after each row: rows map to different cache sets */
 
 typedef struct rows_work {
     const simd_table *simd;
@@ -102,12 +102,12 @@ static void to_panels(const rows_work *k, const float *blocked, size_t positions
 
 /* --- pairs of positions --- */
 
-/* The position in x that tap `t` of result `p` meets. False: it lies in the padding. */
-static bool meets(const rows_work *k, size_t p, size_t t, size_t *q)
+/* The position in x that tap `t` of result `p` reads. False: it is in the padding. */
+static bool input_position(const rows_work *k, size_t p, size_t t, size_t *q)
 {
     const op_attrs *a = k->attrs;
     const size_t kernel_w = (size_t)a->kernel[1];
-    // What lies before the image wraps around and is then too large as well.
+    // Positions before the image wrap around and are then too large as well.
     const size_t h = p / k->out_w * (size_t)a->stride[0] + t / kernel_w * (size_t)a->dilation[0] -
                      (size_t)a->padding[0];
     const size_t w = p % k->out_w * (size_t)a->stride[1] + t % kernel_w * (size_t)a->dilation[1] -
@@ -117,7 +117,7 @@ static bool meets(const rows_work *k, size_t p, size_t t, size_t *q)
     return h < k->h && w < k->w;
 }
 
-/* One product for each pair: which, and with what it begins. */
+/* The matrix product of one pair. */
 typedef struct pair_product {
     small_product shape;
     const float *a;
@@ -128,7 +128,7 @@ typedef struct pair_product {
 typedef pair_product (*pair_fn)(const rows_work *k, size_t p, size_t t, size_t q, size_t begin,
                                 size_t end);
 
-/* Everything of columns or rows [begin, end). */
+/* All products of columns or rows [begin, end). */
 static void multiply_pairs(const rows_work *k, pair_fn pair, size_t begin, size_t end)
 {
     for (size_t p = 0; p < k->out_h * k->out_w; p++) {
@@ -136,7 +136,7 @@ static void multiply_pairs(const rows_work *k, pair_fn pair, size_t begin, size_
             pair_product m;
             size_t q;
 
-            if (!meets(k, p, t, &q))
+            if (!input_position(k, p, t, &q))
                 continue;
             m = pair(k, p, t, q, begin, end);
             k->simd->product(&m.shape, m.a, m.b, m.c);
@@ -171,7 +171,7 @@ static pair_product forward_pair(const rows_work *k, size_t p, size_t t, size_t 
                       k->y + rows_floats(k, p, k->o), begin, end);
 }
 
-/* The taps of rotated weights come last one first. */
+/* The taps of rotated weights are in reverse order. */
 static pair_product data_pair(const rows_work *k, size_t p, size_t t, size_t q, size_t begin,
                               size_t end)
 {
@@ -217,15 +217,15 @@ static void weights_range(void *arg, size_t begin, size_t end, size_t thread)
 
 /* --- y and dx --- */
 
-/* One of the two directions through the weights. */
-typedef struct passage {
+/* Forward, or backward by data. */
+typedef struct direction {
     const ls_tensor *from; /* x or dy, in blocks of 8 */
     ls_tensor *to;         /* y or dx, placed */
     ls_tensor *weights;
     ls_tensor *bias;
     tap_weights taps;
     range_fn range;
-} passage;
+} direction;
 
 static void fill_with_bias(const rows_work *k, const float *bias, size_t positions, float *rows)
 {
@@ -233,10 +233,10 @@ static void fill_with_bias(const rows_work *k, const float *bias, size_t positio
         memcpy(rows + i * row_of(k->o), bias, k->o * sizeof(float));
 }
 
-static ls_status pass(device_state *self, rows_work *k, const passage *way, const float *blocked,
+static ls_status pass(device_state *self, rows_work *k, const direction *d, const float *blocked,
                       ls_tensor **memory)
 {
-    const bool is_forward = !way->taps.rotated;
+    const bool is_forward = !d->taps.rotated;
     const size_t in_positions = k->h * k->w;
     const size_t out_positions = k->out_h * k->out_w;
     const size_t x_floats = rows_floats(k, in_positions, k->c);
@@ -244,41 +244,42 @@ static ls_status pass(device_state *self, rows_work *k, const passage *way, cons
     void *plain;
     float *at;
 
-    LS_TRY(dn_host->tensor_plain(way->weights, &plain));
-    LS_TRY(dn_floats(way->weights->device,
-                     x_floats + y_floats + k->n_taps * taps_floats(&way->taps), memory, &at));
+    LS_TRY(dn_host->tensor_plain(d->weights, &plain));
+    LS_TRY(dn_floats(d->weights->device, x_floats + y_floats + k->n_taps * taps_floats(&d->taps),
+                     memory, &at));
     k->x = at;
     k->y = at + x_floats;
     k->weights = k->y + y_floats;
-    taps_arrange(&way->taps, plain, k->y + y_floats);
+    taps_arrange(&d->taps, plain, k->y + y_floats);
     if (is_forward)
         to_rows(k, blocked, in_positions, k->c, k->x);
     else
         to_rows(k, blocked, out_positions, k->o, k->y);
     memset(is_forward ? k->y : k->x, 0, (is_forward ? y_floats : x_floats) * sizeof(float));
-    if (way->bias != NULL) {
-        LS_TRY(dn_host->tensor_plain(way->bias, &plain));
+    if (d->bias != NULL) {
+        LS_TRY(dn_host->tensor_plain(d->bias, &plain));
         fill_with_bias(k, plain, out_positions, k->y);
     }
-    threads_for(self, taps_panels(way->taps.out), k->n * way->taps.in * 16, way->range, k);
+    threads_for(self, taps_panels(d->taps.out), k->n * d->taps.in * 16, d->range, k);
     if (is_forward)
-        from_rows(k, k->y, out_positions, k->o, dn_data(way->to));
+        from_rows(k, k->y, out_positions, k->o, dn_data(d->to));
     else
-        from_rows(k, k->x, in_positions, k->c, dn_data(way->to));
+        from_rows(k, k->x, in_positions, k->c, dn_data(d->to));
     return LS_OK;
 }
 
-static ls_status run_pass(device_state *self, rows_work *k, const passage *way, ls_tensor *from)
+static ls_status run_direction(device_state *self, rows_work *k, const direction *d,
+                               ls_tensor *from)
 {
     ls_tensor *moved = NULL;
     ls_tensor *memory = NULL;
     void *data = NULL;
     ls_status st;
 
-    LS_TRY(layout_place(way->to, layout_blocked(self, 8, way->to->dims)));
+    LS_TRY(layout_place(d->to, layout_blocked(self, 8, d->to->dims)));
     st = layout_arrange(self, from, layout_blocked(self, 8, from->dims), &moved, &data);
     if (st == LS_OK)
-        st = pass(self, k, way, data, &memory);
+        st = pass(self, k, d, data, &memory);
     dn_host->tensor_destroy(memory);
     dn_host->tensor_destroy(moved);
     return st;
@@ -287,30 +288,30 @@ static ls_status run_pass(device_state *self, rows_work *k, const passage *way, 
 ls_status conv2d_rows(device_state *self, const op_call *call)
 {
     rows_work k = describe(self, call, call->in[0], call->in[1], call->out[0]);
-    const passage way = {.to = call->out[0],
+    const direction d = {.to = call->out[0],
                          .weights = call->in[1],
                          .bias = call->in[2],
                          .taps = {.in = k.c, .out = k.o, .n = k.n_taps},
                          .range = forward_range};
 
-    return run_pass(self, &k, &way, call->in[0]);
+    return run_direction(self, &k, &d, call->in[0]);
 }
 
 ls_status conv2d_rows_backward_data(device_state *self, const op_call *call)
 {
     rows_work k = describe(self, call, call->out[0], call->in[1], call->in[0]);
-    const passage way = {.to = call->out[0],
+    const direction d = {.to = call->out[0],
                          .weights = call->in[1],
                          .taps = {.in = k.o, .out = k.c, .n = k.n_taps, .rotated = true},
                          .range = data_range};
 
-    return run_pass(self, &k, &way, call->in[0]);
+    return run_direction(self, &k, &d, call->in[0]);
 }
 
 /* --- dw --- */
 
 /* (tap, O, C) into the plain (O, C, tap). */
-static void give_weights(const rows_work *k, float *dw, bool accumulate)
+static void write_weights(const rows_work *k, float *dw, bool accumulate)
 {
     const size_t count = k->o * k->c;
 
@@ -320,7 +321,7 @@ static void give_weights(const rows_work *k, float *dw, bool accumulate)
     }
 }
 
-static void give_bias(const rows_work *k, float *db, bool accumulate)
+static void write_bias(const rows_work *k, float *db, bool accumulate)
 {
     const size_t rows = k->out_h * k->out_w * k->n;
 
@@ -351,9 +352,9 @@ static ls_status backward_weights(device_state *self, const op_call *call, rows_
         memset(k->dw, 0, count * sizeof(float));
     threads_for(self, k->o, k->n * k->c, weights_range, k);
     if (!direct)
-        give_weights(k, given, call->accumulate);
+        write_weights(k, given, call->accumulate);
     if (call->out[1] != NULL)
-        give_bias(k, dn_data(call->out[1]), call->accumulate);
+        write_bias(k, dn_data(call->out[1]), call->accumulate);
     return LS_OK;
 }
 

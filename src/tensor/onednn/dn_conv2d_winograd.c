@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_conv2d_winograd.c - convolutions with 3x3 and 5x5 kernels in steps of 1, by Winograd's
+ * dn_conv2d_winograd.c - convolutions with 3x3 and 5x5 kernels and stride 1, by Winograd's
  * algorithm on tiles of 6x6.
  *
  * A tile gives 4x4 results of a 3x3 kernel with 36 products instead of 144, or 2x2 results of a 5x5
- * kernel with 36 instead of 100. All three directions are the same three steps: to the points, a
- * matrix product at each of the 36 points, back:
+ * kernel with 36 instead of 100. All three directions are the same three steps: transform to
+ * points, a matrix product at each of the 36 points, transform back:
  *
  *     y:   results (image x  * kernel w)             summed over input channels
- *     dx:  results (image dy * kernel w, rotated by half)   summed over output channels
+ *     dx:  results (image dy * kernel w, rotated by 180 degrees)   summed over output channels
  *     dw:  results (image x  * kernel dy)            summed over tiles; here dy's tile is the
  *          kernel, the 3x3 or 5x5 the result
  *
- * Tiles are worked on in portions whose points stay in the second cache. For layouts in blocks of 8
- * channels, where oneDNN has nothing of the kind. Rounding errors are some times those of the plain
- * sum, well below those of the sum's own order for the usual hundreds of terms.
+ * Tiles are processed in portions whose points stay in the L2 cache. For layouts in blocks of 8
+ * channels, for which oneDNN has no Winograd kernel. docs/environment.md has the rounding errors.
  */
 #include "tensor/onednn/dn.h"
 
@@ -22,8 +21,8 @@
 
 #define POINTS        36
 #define PORTION_BYTES ((size_t)384 << 10) /* of points */
-#define PORTION_TILES 24 /* at least, so that the products pay for reading the kernel */
-#define PAD_FLOATS    16 /* between the points, so that they do not all fall on the same cache sets */
+#define PORTION_TILES 24                  /* minimum: the products outweigh reading the weights */
+#define PAD_FLOATS    16                  /* between points: they map to different cache sets */
 
 /* One convolution of an image of `in` channels with `out` results, seen as tiles. */
 typedef struct wino {
@@ -45,11 +44,9 @@ typedef struct wino {
     const float *gradient; /* backward by weights: dy */
     float *results;        /* y or dx */
     const float *bias;
-    float *
-        weights; /* points of the kernel, in panels of 16 outputs; backward by weights: of each thread */
-    float *
-        sums; /* backward by weights, of each thread: a portion's share of the bias's gradient, and all so far */
-    float *memory; /* points of a portion, for each thread */
+    float *weights; /* points of the kernel, in panels of 16 outputs; for dw: of each thread */
+    float *sums;    /* for dw, of each thread: db of the portion, and of all portions so far */
+    float *memory;  /* points of a portion, for each thread */
 } wino;
 
 /* --- tiles --- */
@@ -96,7 +93,7 @@ static void describe(wino *k, const device_state *self, const int64_t *image,
         k->portion = k->n_tiles;
 }
 
-/* Where a tile lies: in the image (which begins `padding` before it) or in the results. */
+/* The position of a tile in the image (which begins `padding` earlier) or in the results. */
 typedef struct tile {
     size_t n;
     size_t top;
@@ -210,7 +207,7 @@ static ls_status convolve(device_state *self, wino *k, ls_tensor *weights, ls_te
     return LS_OK;
 }
 
-/* Image and results in blocks of 8, and what is in between. */
+/* Runs a convolution with image and results in blocks of 8. */
 static ls_status run_convolve(device_state *self, wino *k, ls_tensor *image, ls_tensor *results,
                               ls_tensor *weights, ls_tensor *bias, bool rotated)
 {
@@ -281,7 +278,7 @@ static void multiply_transposed(const wino *k, size_t count, const float *image,
                          weights + p * k->in * k->out);
 }
 
-/* Each tile's sum stands behind its points. */
+/* Each tile's sum follows its points. */
 static void sum_gradient(const wino *k, size_t count, const float *gradient, float *sums)
 {
     const float *point = gradient + POINTS * step_of(k, k->out);
@@ -310,8 +307,8 @@ static void weights_range(void *arg, size_t begin, size_t end, size_t thread)
 }
 
 /* The weights from one input channel to outputs [first, end). */
-static void give_some(const wino *k, const float *taps, size_t i, size_t first, size_t end,
-                      float *dw, bool accumulate)
+static void write_some(const wino *k, const float *taps, size_t i, size_t first, size_t end,
+                       float *dw, bool accumulate)
 {
     const size_t n_taps = k->kernel * k->kernel;
 
@@ -327,13 +324,13 @@ static void give_some(const wino *k, const float *taps, size_t i, size_t first, 
 }
 
 /* (K,K,C,O) into the plain (O,C,K,K), 16 outputs at a time, which share cache lines. */
-static void give_taps(const wino *k, const float *taps, float *dw, bool accumulate)
+static void write_taps(const wino *k, const float *taps, float *dw, bool accumulate)
 {
     for (size_t first = 0; first < k->out; first += 16) {
         const size_t end = k->out < first + 16 ? k->out : first + 16;
 
         for (size_t i = 0; i < k->in; i++)
-            give_some(k, taps, i, first, end, dw, accumulate);
+            write_some(k, taps, i, first, end, dw, accumulate);
     }
 }
 
@@ -344,7 +341,7 @@ static void sum_threads(const device_state *self, float *shares, size_t floats, 
         self->simd->add(shares, shares + i * step, shares, floats);
 }
 
-static void give_bias(const wino *k, const float *sums, float *db, bool accumulate)
+static void write_bias(const wino *k, const float *sums, float *db, bool accumulate)
 {
     for (size_t o = 0; o < k->out; o++)
         db[o] = (accumulate ? db[o] : 0) + sums[o];
@@ -369,9 +366,9 @@ static ls_status backward_weights(device_state *self, const op_call *call, wino 
     sum_threads(self, k->weights, POINTS * count, POINTS * count);
     sum_threads(self, k->sums + k->out, k->out, 2 * k->out);
     self->simd->wino_taps(k->weights, k->kernel, count, taps);
-    give_taps(k, taps, dn_data(call->out[0]), call->accumulate);
+    write_taps(k, taps, dn_data(call->out[0]), call->accumulate);
     if (call->out[1] != NULL)
-        give_bias(k, k->sums + k->out, dn_data(call->out[1]), call->accumulate);
+        write_bias(k, k->sums + k->out, dn_data(call->out[1]), call->accumulate);
     return LS_OK;
 }
 

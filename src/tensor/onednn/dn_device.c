@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_device.c - the oneDNN device as a module: opening, memory, and which operators it runs itself.
+ * dn_device.c - the oneDNN device as a module: opens it, allocates memory, selects kernels.
+ * device.c loads it.
  *
- * Opened after fork only: OpenMP's threads do not survive one.
+ * Open it after fork: OpenMP's threads do not survive one.
  */
 #include "tensor/onednn/dn.h"
 
@@ -98,8 +99,7 @@ static void dn_watch(device_state *self, device_watch fn, void *arg)
 
 /* --- memory --- */
 
-/* Large blocks ask for huge pages: an activation is read from end to end, which with small pages
- * costs a table walk every 4 KiB. */
+/* Large blocks use huge pages: sequential reads of small pages walk the page table every 4 KiB. */
 static void *dn_alloc(device_state *self, size_t bytes)
 {
     const bool large = bytes >= HUGE_PAGE_BYTES;
@@ -172,9 +172,8 @@ static bool has_elements(const ls_tensor *t)
     return true;
 }
 
-/* Whether we run it is decided by what forward and backward have in common, so that a backward
- * never meets the reference's idea of `where`. Every operator's first input is of the type that
- * counts; of its tensors, x, y and weights are empty together with the batch. */
+/* Decided by what forward and backward have in common: a backward never gets masks or indices of
+ * cpu_ref. The first input has the type that counts; an empty batch shows in any tensor. */
 static bool is_ours(const op_call *call)
 {
     const ls_tensor *first = call->in[0];
@@ -197,7 +196,7 @@ static kernel_fn find_kernel(device_state *self, const op_call *call)
     LS_UNUSED(self);
     if (call->op >= OP_COUNT || !is_ours(call))
         return NULL;
-    // Between plain tensors the reference's copy is as good, and takes every type.
+    // Between plain tensors cpu_ref's copy is as fast, and has all types.
     if (call->op == OP_COPY && call->in[0]->storage->layout == NULL &&
         call->out[0]->storage->layout == NULL)
         return NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_dropout.c - dropout in the layout of what comes in. What is dropped depends on where an
- * element stands row by row, so that every layout, and every device, drops the same.
+ * dn_dropout.c - dropout in the layout of the input. The row-major index decides whether an element
+ * is dropped, so every layout and every device drops the same elements.
  */
 #include "tensor/onednn/dn.h"
 
@@ -36,8 +36,8 @@ static void drop_plain(void *arg, size_t begin, size_t end, size_t thread)
     w->simd->dropout(&run, w->x + begin, w->y + begin, end - begin);
 }
 
-/* Planes of positions of neighbouring channels: these are a plane apart, row by row. What fills up
- * the last block stays 0. */
+/* Planes of positions of neighbouring channels, whose row-major indices are a plane apart. The
+ * padding of the last block stays 0. */
 static void drop_planes(void *arg, size_t begin, size_t end, size_t thread)
 {
     const drop_work *w = arg;
@@ -61,8 +61,7 @@ static void drop_planes(void *arg, size_t begin, size_t end, size_t thread)
     }
 }
 
-/* Whole rows, which follow one another in every layout that a grid has: all elements of a row have
- * its number. */
+/* Whole rows, contiguous in every layout of a grid: all elements of a row have its number. */
 static void drop_rows(void *arg, size_t begin, size_t end, size_t thread)
 {
     const drop_work *w = arg;

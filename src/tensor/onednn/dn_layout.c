@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_layout.c - interned layouts, and moving tensors between them.
+ * dn_layout.c - interned layouts, and reorders between them; all kernels of the device use it.
  *
- * A handful of layouts exists for each batch shape, so a list that is searched from the front does.
- * It is in the order of use, so that those of shapes which no longer occur are at its end.
+ * Each batch shape has only a few layouts, so they are one list in the order of use: layouts of
+ * shapes that no longer occur are at its end.
  */
 #include "tensor/onednn/dn.h"
 
@@ -36,8 +36,8 @@ static compat_desc desc_of(compat_list *list, layout_kind kind, int block, int n
     return compat_desc_plain(list, n_dims, dims);
 }
 
-/* Finds the kind by comparison, so that no descriptor is taken apart. Plain comes first: with one
- * channel, or one position, several kinds are the same. False without memory. */
+/* Finds the kind by comparison, without reading the descriptor's members. Plain is the first: with
+ * one channel, or one position, several kinds are equal. False without memory. */
 static bool classify(layout *l)
 {
     static const struct {
@@ -72,7 +72,7 @@ static void layout_free(layout *l)
     dn_host->free(l);
 }
 
-/* Frees the last layout without users when there are too many of them. */
+/* Frees the least recently used layout without users if there are too many. */
 static void drop_idle(device_state *self)
 {
     layout **last = NULL;
@@ -122,7 +122,7 @@ const layout *layout_intern(device_state *self, compat_desc desc)
 void layout_use(const layout *l, int by)
 {
     if (l != NULL)
-        ((layout *)(uintptr_t)l)->n_users += by; // all others only read a layout
+        ((layout *)(uintptr_t)l)->n_users += by; // the only write to a layout
 }
 
 static const layout *intern_kind(device_state *self, layout_kind kind, int block, int n_dims,
@@ -264,7 +264,7 @@ static ls_status make_reorder(device_state *self, const primitive_key *key, prim
     return st;
 }
 
-static void tell(const device_state *self, const layout *l, unsigned how)
+static void report_move(const device_state *self, const layout *l, unsigned how)
 {
     const device_move m = {.of_parameter = (how & REORDER_PARAMETER) != 0,
                            .n_dims = l->n_dims,
@@ -282,7 +282,7 @@ ls_status layout_reorder(device_state *self, const layout *from, const void *src
     union {
         const void *in;
         void *plain;
-    } source = {.in = src}; // oneDNN has one type for what is read and what is written
+    } source = {.in = src}; // oneDNN has one type for inputs and outputs
 
     if (from == NULL || to == NULL)
         return dn_fail(LS_ENOMEM, "no memory for a layout");
@@ -295,7 +295,7 @@ ls_status layout_reorder(device_state *self, const layout *from, const void *src
     if (p == NULL)
         LS_TRY(make_reorder(self, &key, &p));
     if (self->watch != NULL)
-        tell(self, from, how);
+        report_move(self, from, how);
     return primitive_run(self, p, (void *const[]){source.plain, dst});
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_linear.c - linear layers as oneDNN's inner products; activations are plain on both sides.
+ * dn_linear.c - linear layers as oneDNN's inner products; inputs and outputs are plain.
  */
 #include "tensor/onednn/dn.h"
 

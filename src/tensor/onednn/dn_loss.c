@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_loss.c - cross-entropy whole and in two parts, and mean squared error. Their tensors are
- * small: one thread, plain layouts; only log-softmax, which may stand anywhere in a network, uses
- * all.
+ * dn_loss.c - cross-entropy, as one operator and in two parts, and mean squared error. The tensors
+ * are small: one thread, plain layouts; log-softmax alone uses all threads.
  */
 #include "tensor/onednn/dn.h"
 
@@ -30,7 +29,7 @@ static ls_status check_targets(const int64_t *targets, size_t n_rows, int64_t n_
 
 /* --- cross-entropy --- */
 
-/* out = exp(row - top). Gives log(sum exp(row - top)) and the sum itself. */
+/* out = exp(row - top). Returns log(sum exp(row - top)), and the sum. */
 static double log_sum(const simd_table *simd, const float *row, size_t n, float top, float *out,
                       double *sum)
 {
@@ -136,7 +135,7 @@ static void log_softmax_rows(void *arg, size_t begin, size_t end, size_t thread)
         double sum;
         const double norm = log_sum(w->simd, x, n, top, y, &sum);
 
-        // The larger number first: together they could be rounded to more than what is left.
+        // The larger number first: rounding their sum could change more than the difference.
         w->simd->shift(x, top, (float)norm, y, n);
     }
 }

@@ -2,8 +2,8 @@
 /*
  * dn_max_pool.c - max pooling, our own on any layout: oneDNN 2.6 takes four times as long.
  *
- * `where` becomes bytes that lie as y does, each the number of the winner within its window; its
- * storage carries the layout of x, so that backward makes dx in that one.
+ * The indices are bytes in the layout of y: the number of the maximum within its window. Their
+ * storage has the layout of x, in which backward places dx.
  */
 #include "tensor/onednn/dn.h"
 
@@ -63,7 +63,7 @@ bool max_pool_fits(const op_call *call)
     return positions <= WINDOW_MAX;
 }
 
-/* One byte an element of y, under x's layout: `where` of a plain x is plain as well. */
+/* One byte per element of y, with x's layout: indices of a plain x are plain. */
 static ls_status place_indices(ls_tensor *indices, const layout *x, const layout *y, uint8_t **out)
 {
     indices->dtype = LS_U8;

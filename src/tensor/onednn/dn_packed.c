@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_packed.c - parameters are plain in their storage, where optimizers and buckets see them; the
- * arrangements that primitives want hang on the storage as copies, each with the version it was
- * made from.
+ * dn_packed.c - copies of parameters in the layouts of primitives. The parameters are plain, for
+ * optimizers and buckets; the copies are cached with the storage, each with the version it was made
+ * from.
  */
 #include "tensor/onednn/dn.h"
 
@@ -57,11 +57,10 @@ static packed *make(const ls_tensor *weights, const layout *want)
     return p;
 }
 
-/* Multiplications of a weight from which on arranging it anew is less than a hundredth of
- * the work. */
+/* With so many multiplications per weight, a reorder is less than a hundredth of the work. */
 #define MANY_USES 256
 
-/* A copy for one call: all of them together would be another set of weights. */
+/* A copy for one call: cached ones would need the memory of all weights again. */
 static ls_status pack_once(device_state *self, const ls_tensor *weights, const layout *want,
                            ls_tensor **temporary, void **data)
 {
@@ -90,7 +89,7 @@ ls_status packed_weights(device_state *self, ls_tensor *weights, const layout *w
         p = make(weights, want);
     if (p == NULL)
         return dn_fail(LS_ENOMEM, "no memory for %zu bytes of packed weights", want->bytes);
-    // Memory of the caller's may be written without our knowledge.
+    // Writes to borrowed memory do not change the version.
     if (p->version != weights->storage->version || weights->storage->borrowed) {
         plain = layout_plain(self, want->n_dims, want->dims);
         LS_TRY(layout_reorder(self, plain, *out, want, p->data, REORDER_PARAMETER));

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_pointwise.c - copies, sums, ReLU and other activations. Element by element the layout does not
- * matter as long as all agree; what fills up the last block of channels is 0 and stays 0.
+ * dn_pointwise.c - copies, sums, ReLU and other activations. The layout does not matter if all
+ * tensors have the same; the padding of the last block of channels is 0 and stays 0.
  */
 #include "tensor/onednn/dn.h"
 
 #include <string.h>
 
-/* The layout in which to work on two tensors: one that is not plain, if there is one. */
+/* The common layout of two tensors: the one that is not plain, if there is one. */
 static const layout *common_layout(device_state *self, const ls_tensor *a, const ls_tensor *b)
 {
     return a->storage->layout != NULL ? a->storage->layout : layout_of(self, b);
@@ -211,7 +211,7 @@ static void activate_backward_range(void *arg, size_t begin, size_t end, size_t 
                                end - begin);
 }
 
-/* Whether the function leaves the zeros that fill up a last block as they are. */
+/* Whether f(0) is 0, so that the padding of a last block stays 0. */
 static bool keeps_filling(ls_activation f, const ls_tensor *x)
 {
     const layout *l = x->storage->layout;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_primitive.c - primitives, made once for each problem and kept while they are in use.
+ * dn_primitive.c - creates, caches and runs oneDNN's primitives, for the kernels of the device.
  *
- * Making one takes milliseconds (oneDNN writes machine code for it); running one only points its
- * memory objects elsewhere.
+ * Creating one takes milliseconds (oneDNN generates machine code); running one only sets the
+ * pointers of its memory objects.
  */
 #include "tensor/onednn/dn.h"
 
@@ -107,7 +107,7 @@ static bool add_memory(device_state *self, primitive *p, int id, compat_desc des
     return true;
 }
 
-/* Everything of a primitive that may fail for want of memory. */
+/* The steps that may fail without memory. */
 static bool build(device_state *self, primitive *p, compat_pd pd, const primitive_arg *args,
                   int n_args)
 {
@@ -184,7 +184,7 @@ ls_status primitive_run(device_state *self, primitive *p, void *const *data)
 
 /* --- convolutions and inner products --- */
 
-/* Which of the two inputs of a problem are given, and in which roles. */
+/* The roles of the two inputs of a problem. */
 static const compat_role inputs_of[3][2] = {
     [COMPAT_FORWARD] = {COMPAT_SRC, COMPAT_WEIGHTS},
     [COMPAT_BACKWARD_DATA] = {COMPAT_DST, COMPAT_WEIGHTS},
@@ -210,7 +210,7 @@ static compat_desc describe_weights(compat_list *descs, const primitive_key *key
     return compat_desc_any(descs, 4, w);
 }
 
-/* The problem with all layouts left open. */
+/* The problem with any layouts. */
 static bool describe(compat_list *descs, const primitive_key *key, compat_problem *p)
 {
     const bool spatial = key->kind == PRIMITIVE_CONV2D;
@@ -242,7 +242,7 @@ static compat_desc *desc_in(compat_problem *p, compat_role role)
     return role == COMPAT_WEIGHTS ? &p->weights : &p->dst;
 }
 
-/* Fixes what stays plain: both sides of an inner product, whose neighbours are plain anyway. */
+/* Makes inputs and outputs of an inner product plain, as the neighbouring operators' are. */
 static bool fix_plain(compat_list *descs, const primitive_key *key, compat_problem *p)
 {
     const int64_t dst[2] = {key->src[0], key->weights[0]};
@@ -254,7 +254,7 @@ static bool fix_plain(compat_list *descs, const primitive_key *key, compat_probl
     return p->src != NULL && p->dst != NULL;
 }
 
-/* How quick an implementation can be expected to be, by its family. */
+/* The expected speed of an implementation, by its family. */
 static int rank_of(compat_pd pd)
 {
     const char *name = compat_pd_name(pd);
@@ -264,8 +264,8 @@ static int rank_of(compat_pd pd)
     return strstr(name, "gemm") != NULL && strstr(name, "brgemm") == NULL ? 2 : 3;
 }
 
-/* A variant of the problem: bit i fixes input i (an activation) as it comes, bit 2 fixes the
- * weights as plain. */
+/* A variant of the problem: bit i sets the current layout of input i (an activation), bit 2
+ * plain weights. */
 static compat_pd try_variant(const device_state *self, compat_list *descs, const primitive_key *key,
                              unsigned variant)
 {
@@ -282,7 +282,7 @@ static compat_pd try_variant(const device_state *self, compat_list *descs, const
     return p.weights == NULL ? NULL : compat_pd_create(descs, self->engine, &p);
 }
 
-/* Fewest rearrangements first; a later variant must be of a quicker family to win. */
+/* Fewest reorders first; a later variant wins only with a faster family. */
 static compat_pd choose(const device_state *self, const primitive_key *key)
 {
     static const unsigned activations[] = {3, 1, 2, 0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_slice.c - concat and slice as copies of runs of neighbours, along the channels in any layout
- * whose blocks are not cut; permute as a reorder of oneDNN's between two row-major orders.
+ * dn_slice.c - concat and slice as copies of contiguous runs, along the channels in any layout
+ * whose blocks are not split; permute as a reorder of oneDNN between two row-major orders.
  */
 #include "tensor/axis.h"
 #include "tensor/onednn/dn.h"
@@ -10,7 +10,7 @@
 
 /* --- concat and slice --- */
 
-/* Whether a tensor in layout `l` can be cut behind `at` positions of the axis. */
+/* Whether a tensor in layout `l` can be split after `at` positions of the axis. */
 static bool can_cut(const layout *l, int axis, int64_t at)
 {
     if (l == NULL || axis != 1)
@@ -18,7 +18,7 @@ static bool can_cut(const layout *l, int axis, int64_t at)
     return l->kind == LAYOUT_NHWC || (l->kind == LAYOUT_BLOCKED && at % l->block == 0);
 }
 
-/* A part between `begin` and what follows of a whole, in the same kind of layout. */
+/* A part of a whole, from `begin` on, in the same kind of layout. */
 typedef struct copy_work {
     size_t outer;
     size_t run;   /* floats of the part */
@@ -71,8 +71,7 @@ static void copy_part(const device_state *self, copy_work w)
     threads_for(self, w.outer, w.clears ? w.step : w.run, copy_range, &w);
 }
 
-/* The layout for the result: that of the first input that has one of its own, where all parts fit
- * it. */
+/* The layout of the result: that of the first input that is not plain, if all parts fit it. */
 static const layout *joint_layout(device_state *self, const op_call *call)
 {
     const ls_tensor *y = call->out[0];
@@ -115,7 +114,7 @@ ls_status dn_concat(device_state *self, const op_call *call)
     return LS_OK;
 }
 
-/* Places `to` as `from`, one of which is a part of the other, or both plain. */
+/* Places `to` in the layout of `from` (one is a part of the other), or makes both plain. */
 static ls_status place_alike(device_state *self, const op_call *call, ls_tensor *from,
                              ls_tensor *to)
 {
@@ -151,7 +150,7 @@ ls_status dn_slice_backward(device_state *self, const op_call *call)
 
 /* --- permute --- */
 
-/* x's dimensions, each with the distance of two positions in y. */
+/* x's dimensions with their strides in y. */
 static const layout *permuted_layout(device_state *self, const op_call *call)
 {
     const ls_tensor *x = call->in[0];

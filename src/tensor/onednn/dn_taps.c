@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_taps.c - a kernel's weights from the plain (O,C,KH,KW) into panels that our matrix product
- * reads.
+ * dn_taps.c - copies a convolution's weights from the plain (O,C,KH,KW) into panels for our matrix
+ * product.
  */
 #include "tensor/onednn/dn.h"
 

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_threads.c - our own kernels on the threads that oneDNN already has.
+ * dn_threads.c - runs our kernels on the threads of oneDNN.
  *
- * Debian's oneDNN works on GNU OpenMP's pool. We use its C interface rather than pragmas, so that
- * every compiler that builds this file shares that one pool. The thread count is a property of the
- * calling thread: it is set around our work and put back, because the program may use OpenMP as
- * well.
+ * Debian's oneDNN uses GNU OpenMP's pool. We call its C interface instead of pragmas, so that code
+ * of every compiler shares that pool. The thread count is a property of the calling thread: we set
+ * it for our work and restore it, because the program may use OpenMP as well.
  */
 #include "tensor/onednn/dn.h"
 
 #include <stdatomic.h>
 
-/* Work on fewer floats than this is done before a second thread has woken up. */
+/* Smaller work ends before a second thread wakes. */
 #define WORTH_FLOATS ((size_t)32768)
 
 int omp_get_max_threads(void);
@@ -45,8 +44,7 @@ void threads_leave(int before)
         omp_set_num_threads(before);
 }
 
-/* The two atomics say what OpenMP's own barriers guarantee, in terms that checkers of
- * races understand. */
+/* The two atomics repeat the guarantees of OpenMP's barriers for the thread sanitizer. */
 typedef struct split {
     range_fn fn;
     void *arg;

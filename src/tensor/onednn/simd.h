@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simd.h - our own inner loops, compiled once for each instruction set and chosen when the device
- * is opened.
+ * simd.h - our inner loops: compiled once for each instruction set, selected when the device is
+ * opened.
  *
- * All sources are the same and none contracts a product and a sum, so every table gives the same
- * bits, except the convolutions (conv_*, wino_*, product): those fuse where the processor can, as
- * oneDNN's do.
+ * All tables are compiled from the same sources without contraction of products and sums, so they
+ * give the same bits. The convolutions (conv_*, wino_*, product) are contracted if the processor
+ * can, like oneDNN's.
  *
  * `rows` of `lanes` neighbouring floats are contiguous; per-lane arrays have `lanes` entries.
  */
@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What oneDNN may use of the processor, in the steps that matter to us. */
+/* The instruction sets that we distinguish. */
 typedef enum isa_level { ISA_BASELINE, ISA_AVX2, ISA_AVX512 } isa_level;
 
 /* y = (x - mean) * scale + bias, then max(0, .) with relu. */
@@ -29,7 +29,7 @@ typedef struct bn_lanes {
     bool relu;
 } bn_lanes;
 
-/* dx = scale * dy + slope * (x - mean) + shift, where dy is 0 wherever a fused ReLU cut y off. */
+/* dx = scale * dy + slope * (x - mean) + shift, where dy is 0 if a fused ReLU made y 0. */
 typedef struct bn_slopes {
     const float *slope;
     const float *shift;
@@ -54,7 +54,7 @@ typedef struct avg_window {
     size_t w;
     size_t row;
     size_t lanes;
-    float size; /* what the sum is divided by */
+    float size; /* the divisor of the sum */
 } avg_window;
 
 /* A convolution of a framed image, whose rows are w floats, the padding included; y and dy are o /
@@ -71,9 +71,9 @@ typedef struct conv_few {
     const size_t *taps;
 } conv_few;
 
-/* Winograd's convolution: where a tile lies in an image of `blocks` planes of h * w positions of 8
- * channels. `top` and `left` wrap around where padding begins outside. Point p of block b is at
- * points + p * step + b * 8. */
+/* Winograd's convolution: the position of a tile in an image of `blocks` planes of h * w positions
+ * of 8 channels. `top` and `left` wrap around in the padding before the image. Point p of block b
+ * is at points + p * step + b * 8. */
 typedef struct wino_patch {
     size_t h;
     size_t w;
@@ -98,9 +98,8 @@ typedef struct small_product {
     bool add;
 } small_product;
 
-/* Which numbers of a tensor become 0: number i where the upper 53 bits of ls_hash3(random, i,
- * 0) are below `threshold`. The first of a run of them is number `first`, each next one
- * `step` further. */
+/* The elements of a tensor that become 0: element i if the upper 53 bits of ls_hash3(random, i,
+ * 0) are below `threshold`. A run of elements begins at index `first`, with distance `step`. */
 typedef struct drop_run {
     uint64_t random;
     uint64_t threshold;
@@ -130,14 +129,14 @@ typedef struct simd_table {
     /* Mean, and sum of squared distances from it, of each lane. rows > 0. */
     void (*bn_moments)(const float *x, size_t rows, size_t lanes, float *mean, float *squares);
     void (*bn_apply)(const float *x, float *y, size_t rows, size_t lanes, const bn_lanes *p);
-    /* Sums of dy and of dy * (x - mean), dy cut as in bn_slopes. */
+    /* Sums of dy and of dy * (x - mean), dy masked as in bn_slopes. */
     void (*bn_sums)(const float *x, const float *dy, size_t rows, size_t lanes, const bn_lanes *p,
                     float *sum_dy, float *sum_dy_x);
     void (*bn_dx)(const float *x, const float *dy, float *dx, size_t rows, size_t lanes,
                   const bn_lanes *p, const bn_slopes *s);
 
-    /* where (may be NULL) gets kh * KW + kw of each window's first maximum, or last NaN; a kernel
-     * has at most 256 positions. */
+    /* indices (may be NULL): kh * KW + kw of each window's first maximum, or last NaN; a window has
+     * at most 256 positions. */
     void (*pool_max)(const pool_plane *p, const float *x, float *y, uint8_t *indices);
     void (*pool_max_backward)(const pool_plane *p, const float *dy, const uint8_t *indices,
                               float *dx);
@@ -152,8 +151,8 @@ typedef struct simd_table {
     void (*conv_few_backward)(const conv_few *s, const float *image, const float *dy, float *dw,
                               float *db);
 
-    /* A tile of an image to its 36 points; a tile of a gradient likewise, as if it were a kernel,
-     * with its sum as the 37th; points to results. */
+    /* A tile of an image to its 36 points; a tile of a gradient likewise, as a kernel, with its sum
+     * as the 37th; points to results. */
     void (*wino_image)(const wino_patch *t, const float *image, float *points);
     void (*wino_gradient)(const wino_patch *t, const float *image, float *points);
     void (*wino_results)(const wino_patch *t, const float *points, const float *bias, float *image);
@@ -166,7 +165,7 @@ typedef struct simd_table {
     /* out = exp(x - top), 0 where that is below the smallest normal number. */
     void (*exp_below)(const float *x, float top, float *out, size_t n);
 
-    /* The largest leaves NaNs out, and is -INFINITY of none. */
+    /* largest() ignores NaNs, and is -INFINITY without elements. */
     float (*largest)(const float *x, size_t n);
     double (*sum)(const float *x, size_t n);
     void (*shift)(const float *x, float a, float b, float *y, size_t n);       /* y = (x - a) - b */
@@ -184,7 +183,8 @@ typedef struct simd_table {
     double (*dot)(const float *x, const float *y, size_t n);
     double (*spread)(const float *x, float mean, size_t n); /* sum of squared distances */
 
-    /* One row of layer norm: y; xhat and g = dy weight; dx of these; what dweight and dbias get. */
+    /* One row of layer norm: y; xhat and g = dy weight; dx of these; the terms of dweight
+     * and dbias. */
     void (*norm_apply)(const norm_row *r, const float *x, const float *weight, const float *bias,
                        float *y, size_t n);
     void (*norm_slopes)(const norm_row *r, const float *x, const float *dy, const float *weight,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simd_activate.c - activations and their derivatives, without branches that a vector cannot take.
+ * simd_activate.c - activations and their derivatives, without branches, for vectors.
  *
  * The tail of the normal distribution comes from erfc(z) = exp(-z^2) Q(t) with t = 1 / (1 + P z),
  * the form of Abramowitz and Stegun, "Handbook of Mathematical Functions", 7.1.26. Q is a
  * polynomial of degree 9 fitted to it by relative least squares at 4000 Chebyshev points of z in 0
- * to 9.4: off by 8e-8 of erfc(z) itself, and by 3e-7 when it is worked out in float32.
+ * to 9.4: off by 8e-8 of erfc(z) itself, and by 3e-7 in float32.
  */
 #include "tensor/onednn/simd_exp.h"
 #include "tensor/onednn/simd_isa.h"
@@ -16,7 +16,7 @@
 #define SQRT_HALF    0.70710678F
 #define INV_SQRT_2PI 0.39894228F
 
-/* 1 / (1 + exp(-x)), and what is left of it to 1, both to the last places. */
+/* 1 / (1 + exp(-x)), and 1 minus that, both without cancellation. */
 typedef struct parted {
     float is;
     float rest;

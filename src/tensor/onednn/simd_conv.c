@@ -2,9 +2,9 @@
 /*
  * simd_conv.c - convolutions over a few input channels, 8 or 16 output channels at a time.
  *
- * A kernel is a list of taps, each the distance of its input from the first tap's. The innermost
- * loops keep up to 12 vectors of sums in registers and are compiled for every number of them, so
- * that they are unrolled. Products and sums fuse where the processor can.
+ * A kernel is a list of taps, each the distance of its input from that of the first tap. The
+ * innermost loops have up to 12 vectors of sums in registers and are compiled, unrolled, for every
+ * number of them. Products and sums are contracted if the processor can.
  */
 #include "tensor/onednn/simd_isa.h"
 #include "tensor/onednn/simd_lanes.h"
@@ -182,7 +182,7 @@ SIMD_INLINE void backward_bias(const conv_few *s, const float *dy, float *db, si
     }
 }
 
-/* Each row of dy is read by all taps while it is in the first cache. */
+/* All taps read a row of dy while it is in the L1 cache. */
 SIMD_INLINE void backward_blocks(const conv_few *s, const float *image, const float *dy, float *dw,
                                  float *db, size_t blocks)
 {

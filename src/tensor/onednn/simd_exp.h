@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simd_exp.h - the exponential function, plain enough for the compiler to vectorise.
+ * simd_exp.h - the exponential function in a form that the compiler vectorises.
  */
 #ifndef LS_TENSOR_ONEDNN_SIMD_EXP_H
 #define LS_TENSOR_ONEDNN_SIMD_EXP_H
@@ -12,8 +12,8 @@
 
 /*
  * exp(t) = 2^k exp(r) with k = round(t / ln 2) and |r| <= ln 2 / 2; exp(r) by its Taylor polynomial
- * to r^7, whose rest is below a tenth of a rounding error. ln 2 is split in two, so that t - k ln 2
- * is exact to the last place. Adding 1.5 * 2^23 rounds to an integer, which then stands in the low
+ * to r^7, whose remainder is below a tenth of a rounding error. ln 2 is split in two, so that t - k
+ * ln 2 is exact to the last place. Adding 1.5 * 2^23 rounds to an integer, which is then in the low
  * bits.
  */
 static inline float exp_of(float t)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simd_isa.h - the names of the inner loops in the one instruction set that a source is being
- * compiled for.
+ * simd_isa.h - the inner loops under the names of the instruction set that a source is compiled
+ * for.
  */
 #ifndef LS_TENSOR_ONEDNN_SIMD_ISA_H
 #define LS_TENSOR_ONEDNN_SIMD_ISA_H

@@ -15,7 +15,7 @@
 
 #define SIMD_INLINE static inline __attribute__((always_inline))
 
-/* In front of a loop over registers: it must vanish, or they become memory. */
+/* For loops over registers: without unrolling these would be in memory. */
 #ifdef __clang__
 #define SIMD_UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -61,7 +61,7 @@
         memcpy(to, &b, sizeof(b));                                                                 \
     }
 
-/* The widest vector that is worth it: wider ones than the processor's gain nothing. */
+/* The widest vector: wider ones than the processor's gain nothing. */
 #ifndef SIMD_LANES_MAX
 #ifdef __AVX512F__
 #define SIMD_LANES_MAX 16
@@ -70,7 +70,7 @@
 #endif
 #endif
 
-/* How many lanes to take at once, `left` being left. */
+/* The number of lanes of the next step, with `left` elements left. */
 SIMD_INLINE size_t width_for(size_t left)
 {
     if (SIMD_LANES_MAX >= 16 && left >= 16)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simd_max_pool.c - max pooling of one plane, all its channels side by side. The windows of nearly
- * every network, 2x2 in steps of 2, are known to the compiler.
+ * simd_max_pool.c - max pooling of one plane, vectorised over its channels. Windows of 2x2 with
+ * stride 2, the most common ones, are compiled as constants.
  */
 #include "tensor/onednn/simd_isa.h"
 #include "tensor/onednn/simd_lanes.h"
@@ -152,7 +152,7 @@ static void back_any(const pool_plane *p, const float *dy, const uint8_t *indice
 }
 
 /* Windows do not overlap: every position is written once, but for an odd last row or column, which
- * no window reaches. */
+ * no window covers. */
 SIMD_INLINE void back_2x2(const pool_plane *p, size_t lanes, const float *dy,
                           const uint8_t *indices, float *dx)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simd_pointwise.c - loops over single elements, plain enough for the compiler to vectorise.
+ * simd_pointwise.c - loops over single elements in a form that the compiler vectorises.
  */
 #include "tensor/onednn/simd_isa.h"
 
@@ -35,7 +35,7 @@ void SIMD_NAME(add_relu)(const float *a, const float *b, float *y, size_t n)
     }
 }
 
-/* A chunk's masks first, as their 64-bit arithmetic has half as many lanes. */
+/* A chunk's masks first: their 64-bit arithmetic has half as many lanes. */
 void SIMD_NAME(dropout)(const drop_run *r, const float *x, float *y, size_t n)
 {
     const drop_run run = *r; // y may be anywhere

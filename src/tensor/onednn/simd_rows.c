@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simd_rows.c - what losses do with a row of numbers. Reductions go to as many parts as the widest
- * processor has lanes, number i to part i mod PARTS, so that every processor adds in the same
+ * simd_rows.c - loops over rows for losses, softmax and layer norm. Sums have as many parts as the
+ * widest processor has lanes, element i in part i mod PARTS, so every processor adds in the same
  * order.
  */
 #include "tensor/onednn/simd_exp.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simd_table.c - the inner loops of one instruction set, in one table.
+ * simd_table.c - the table of the inner loops of one instruction set.
  */
 #include "tensor/onednn/simd_isa.h"
 

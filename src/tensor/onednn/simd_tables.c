@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simd_tables.c - which of the compiled tables this processor can run.
+ * simd_tables.c - selects the compiled table of inner loops for this processor.
  */
 #include "tensor/onednn/simd.h"
 

@@ -46,7 +46,7 @@ SIMD_INLINE void image_to_points(vec_8 *d, size_t step)
     d[5 * step] = d1 - (A * A + B * B) * d3 + d5;
 }
 
-/* `size` (2 to 5) values of a kernel, in front of six places, to its points. */
+/* `size` (2 to 5) values of a kernel, in an array of six, to its points. */
 SIMD_INLINE void kernel_to_points(vec_8 *k, size_t step, size_t size)
 {
     const vec_8 zero = {0};
@@ -67,7 +67,7 @@ SIMD_INLINE void kernel_to_points(vec_8 *k, size_t step, size_t size)
     k[4 * step] = even_b - odd_b;
 }
 
-/* Six points to the first `size` (2 to 5) places, which get the results. */
+/* Six points to results in the first `size` (2 to 5) elements. */
 SIMD_INLINE void points_to_results(vec_8 *p, size_t step, size_t size)
 {
     const vec_8 sum_a = p[step] + p[2 * step];
@@ -89,14 +89,14 @@ SIMD_INLINE void points_to_results(vec_8 *p, size_t step, size_t size)
 
 /* --- tiles of images --- */
 
-/* Reads size x size positions of a plane; what lies outside of it is 0. */
+/* Reads size x size positions of a plane; positions outside are 0. */
 SIMD_INLINE void read_patch(const wino_patch *t, const float *plane, vec_8 *d, size_t size)
 {
     const vec_8 zero = {0};
 
     SIMD_UNROLL
     for (size_t i = 0; i < size; i++) {
-        const size_t h = t->top + i; // wraps around above the plane, and is then too large as well
+        const size_t h = t->top + i; // wraps around above the plane and is then too large as well
 
         SIMD_UNROLL
         for (size_t j = 0; j < size; j++) {
@@ -110,7 +110,7 @@ SIMD_INLINE void read_patch(const wino_patch *t, const float *plane, vec_8 *d, s
     }
 }
 
-/* The same for a patch that lies inside. */
+/* The same for a patch inside the plane. */
 SIMD_INLINE void read_inner_patch(const wino_patch *t, const float *plane, vec_8 *d, size_t size)
 {
     const float *first = plane + (t->top * t->w + t->left) * 8;
@@ -286,7 +286,7 @@ void SIMD_NAME(wino_taps)(const float *points, size_t size, size_t count, float 
 
 /* --- the product at each point --- */
 
-/* Adds the products of `depth` steps to c, or puts them there. */
+/* Adds the products of `depth` steps to c, or stores them. */
 SIMD_INLINE void product_part(const small_product *m, size_t depth, bool add, const float *a,
                               const float *b, float *c, size_t blocks, size_t tile)
 {
@@ -318,7 +318,7 @@ SIMD_INLINE void product_part(const small_product *m, size_t depth, bool add, co
     }
 }
 
-/* Sums of at most PART products are added up: one long sum rounds after every product. */
+/* Sums of at most PART products are added up: one long sum would round after every product. */
 SIMD_INLINE void product_tile(const small_product *m, const float *a, const float *b, float *c,
                               size_t blocks, size_t tile)
 {

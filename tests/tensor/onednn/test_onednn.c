@@ -14,8 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Nobody built oneDNN and libgomp for the thread sanitizer: it takes their own work on several
- * threads for races. Ours it can judge. */
+/* oneDNN and libgomp are not built for the thread sanitizer: it reports races inside them. It can
+ * check our own threads. */
 #if defined(__SANITIZE_THREAD__)
 enum { RACES_ARE_WATCHED = 1 };
 #else

@@ -211,7 +211,7 @@ static void a_net_on_3_threads_has_the_references_gradients(void **state)
 {
     LS_UNUSED(state);
 #if defined(__SANITIZE_THREAD__)
-    skip(); // nobody built oneDNN and libgomp for it: their barriers are invisible to the sanitizer
+    skip(); // oneDNN and libgomp are not built for the sanitizer: it does not see their barriers
 #endif
     check_net(3, 6);
 }
@@ -361,7 +361,7 @@ static void packed_weights_follow_every_write(void **state)
 }
 
 /* Two kernels in one storage, as views of a flat buffer. */
-static void weights_that_share_a_storage_are_told_apart(void **state)
+static void weights_in_one_storage_have_separate_copies(void **state)
 {
     const int64_t dims[5] = {2, CHANNELS, CHANNELS, 1, 1};
     ls_device *device = onednn(1);
@@ -621,7 +621,7 @@ int main(void)
         cmocka_unit_test(after_a_step_of_each_shape_nothing_is_made),
         cmocka_unit_test(shapes_that_are_no_longer_used_are_forgotten),
         cmocka_unit_test(packed_weights_follow_every_write),
-        cmocka_unit_test(weights_that_share_a_storage_are_told_apart),
+        cmocka_unit_test(weights_in_one_storage_have_separate_copies),
         cmocka_unit_test(a_pool_of_equals_picks_the_first_in_any_layout),
         cmocka_unit_test(dropout_drops_the_same_in_any_layout),
         cmocka_unit_test(later_operators_have_the_references_gradients_in_any_layout),
