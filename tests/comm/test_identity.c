@@ -323,7 +323,7 @@ static const row good[] = {
      3,
      HUB_AT_URL,
      "unix:@hub",
-     "LOCKSTEP_RANK means rank 1 of 3, but PMI_RANK means rank 0 of 2"},
+     "LOCKSTEP_RANK means rank 1 of 3, but PMI_RANK means rank 0 of 2: using the first"},
     {"a lonely PMIx rank",
      {{"PMIX_RANK", "1", "PMIX_NAMESPACE", "x"}},
      "",
@@ -332,7 +332,7 @@ static const row good[] = {
      1,
      HUB_AT_NONE,
      "",
-     "PMIX_RANK"},
+     "PMIX_RANK is set, but the number of ranks is not: this process runs as a job of one rank"},
     {"empty variables are not set",
      {{"RANK", "", "WORLD_SIZE", "", "MASTER_ADDR", ""}},
      "",
@@ -380,13 +380,14 @@ static const bad_row bad[] = {
      {"LOCKSTEP_RANK is 2", "LOCKSTEP_WORLD_SIZE is only 2"}},
     {{{"LOCKSTEP_RANK", "0", "LOCKSTEP_WORLD_SIZE", "99999999999999999999"}},
      {"LOCKSTEP_WORLD_SIZE", "99999999999999999999"}},
-    {{{"LOCKSTEP_RANK", "0", "LOCKSTEP_WORLD_SIZE", "2"}}, {"LOCKSTEP_STORE", NULL}},
+    {{{"LOCKSTEP_RANK", "0", "LOCKSTEP_WORLD_SIZE", "2"}},
+     {"neither LOCKSTEP_STORE nor MASTER_ADDR", "set one to the job's rendezvous endpoint"}},
     {{{LAUNCHER, "LOCKSTEP_RING_FD", "x"}}, {"LOCKSTEP_RING_FD", "x"}},
     {{{"LOCKSTEP_RANK", "0", "LOCKSTEP_WORLD_SIZE", "2", "LOCKSTEP_LOCAL_RANK", "2",
        "LOCKSTEP_LOCAL_WORLD_SIZE", "2"}},
      {"LOCKSTEP_LOCAL_RANK", "2"}},
     {{{"LOCKSTEP_RANK", "0", "LOCKSTEP_WORLD_SIZE", "2", "LOCKSTEP_JOB", "zz"}},
-     {"LOCKSTEP_JOB", "zz"}},
+     {"LOCKSTEP_JOB \"zz\"", "must be 16 hexadecimal digits"}},
     {{{"RANK", "0"}}, {"RANK", "WORLD_SIZE"}},
     {{{"WORLD_SIZE", "4"}}, {"WORLD_SIZE", "RANK"}},
     {{{"RANK", "0", "WORLD_SIZE", "4"}}, {"RANK is set", "MASTER_ADDR"}},
@@ -394,7 +395,7 @@ static const bad_row bad[] = {
      {"MASTER_PORT", "0"}},
     {{{"RANK", "0", "WORLD_SIZE", "4", "MASTER_ADDR", "h", "MASTER_PORT", "65536"}},
      {"MASTER_PORT", "65536"}},
-    {{{SLURM}}, {"Slurm", "MASTER_ADDR"}},
+    {{{SLURM}}, {"Slurm", "set MASTER_ADDR and MASTER_PORT to the address of rank 0"}},
     {{{SLURM}}, {"Slurm", "LOCKSTEP_STORE=file://"}},
     {{{SLURM, "LOCKSTEP_STORE", "file://"}}, {"LOCKSTEP_STORE \"file://\"", "file://PATH"}},
     {{{SLURM, "LOCKSTEP_STORE", "tcp://h:1"}}, {"tcp://h:1", "under Slurm it must be file://PATH"}},
@@ -404,7 +405,8 @@ static const bad_row bad[] = {
     {{{"OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "2", "OMPI_COMM_WORLD_LOCAL_SIZE",
        "2"}},
      {"PMIX_NAMESPACE", NULL}},
-    {{{"PMI_RANK", "0", "PMI_SIZE", "2", "MPI_LOCALNRANKS", "2"}}, {"PMI_FD", NULL}},
+    {{{"PMI_RANK", "0", "PMI_SIZE", "2", "MPI_LOCALNRANKS", "2"}},
+     {"neither PMI_FD nor PMI_PORT", "jobs cannot be distinguished"}},
 };
 
 /* They are the outer job's one rank's, which four ranks would share. */
@@ -460,6 +462,7 @@ static void options_beat_the_environment(void **state)
 
 static void bad_options_are_named(void **state)
 {
+    static char in_no_job; // never opened as a store
     const vars v = {{0}};
     const struct {
         ls_init_options opt;
@@ -468,10 +471,12 @@ static void bad_options_are_named(void **state)
         {{.rank = 5, .world_size = 5}, "rank 5"},
         {{.rank = -1, .world_size = 5}, "rank -1"},
         {{.world_size = -2}, "world_size -2"},
-        {{.init_method = "tcp://h:1"}, "world_size"},
-        {{.rank = 0, .world_size = 2, .init_method = "http://h"}, "http://h"},
+        {{.init_method = "tcp://h:1"}, "init_method \"tcp://h:1\" needs rank and world_size"},
+        {{.store = (ls_store *)(void *)&in_no_job}, "a store needs rank and world_size"},
+        {{.rank = 0, .world_size = 2, .init_method = "http://h"},
+         "\"http://h\": must be env://, tcp://HOST:PORT or file://PATH"},
         {{.rank = 0, .world_size = 2, .init_method = "file://"}, "file://"},
-        {{.rank = 0, .world_size = 2}, "MASTER_ADDR"},
+        {{.rank = 0, .world_size = 2}, "set MASTER_ADDR and MASTER_PORT to the address of rank 0"},
     };
 
     LS_UNUSED(state);
@@ -483,6 +488,19 @@ static void bad_options_are_named(void **state)
         assert_status(find(&v, &opt, &id), LS_EINVAL);
         assert_last_error(rows[i].says);
     }
+}
+
+static void bad_settings_name_the_valid_values(void **state)
+{
+    const ls_init_options opt = {.size = sizeof(opt), .transport = "udp"};
+    ls_comm *comm = NULL;
+
+    LS_UNUSED(state);
+    assert_status(ls_init(&opt, &comm), LS_EINVAL);
+    assert_last_error("transport \"udp\": must be auto, shm or tcp");
+    assert_null(comm);
+    assert_status(ls_backend_check("ucx", 2), LS_EINVAL);
+    assert_last_error("backend \"ucx\": must be auto, native, mpi, nccl or gloo");
 }
 
 static void slurm_task_lists_are_read_strictly(void **state)
@@ -510,6 +528,7 @@ int main(void)
         cmocka_unit_test(bad_values_are_named),
         cmocka_unit_test(options_beat_the_environment),
         cmocka_unit_test(bad_options_are_named),
+        cmocka_unit_test(bad_settings_name_the_valid_values),
         cmocka_unit_test(slurm_task_lists_are_read_strictly),
     };
 

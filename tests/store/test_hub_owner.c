@@ -35,6 +35,7 @@ typedef struct owner {
     atomic_int n_lost;   // counted by the loop, read by the test
     bool knows_signal;   /* calls hub_abort() on a loss */
     bool knows_exit;     /* calls hub_rank_exited() on a loss */
+    bool exits_early;    /* rank 1 exits before any rank has joined */
 } owner;
 
 static net_key key;
@@ -82,6 +83,8 @@ static void begin(owner *o, int world_size)
     assert_ok(net_address_decode("127.0.0.1:0", &any));
     assert_ok(net_listen(&any, NET_STREAM, 16, &fd, &o->at)); // bound by the owner
     assert_ok(hub_listen_take(o->hub, fd));
+    if (o->exits_early)
+        hub_rank_exited(o->hub, 1);
     assert_ok(ls_thread_start(&o->thread, "owner", run, o));
 }
 
@@ -158,6 +161,23 @@ static void a_rank_that_the_owner_saw_end_well_has_left(void **state)
     assert_int_equal(rank, 1);
     control_close(a);
     control_close(b);
+    end(&o);
+}
+
+static void exit_before_joining_ends_the_wait_of_the_other_ranks(void **state)
+{
+    owner o = {.exits_early = true};
+    job_cause cause;
+    control *a;
+
+    LS_UNUSED(state);
+    begin(&o, 2);
+    a = join(&o, 0, 2);
+    cause = await_cause(a);
+    assert_int_equal(cause.kind, CAUSE_LEFT);
+    assert_int_equal(cause.rank, 1);
+    assert_string_equal(cause.text, "rank 1 exited while the other ranks wait for it to join");
+    control_close(a);
     end(&o);
 }
 
@@ -370,6 +390,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_owners_cause_comes_before_the_hubs),
         cmocka_unit_test(a_rank_that_the_owner_saw_end_well_has_left),
+        cmocka_unit_test(exit_before_joining_ends_the_wait_of_the_other_ranks),
         cmocka_unit_test(client_that_does_not_read_is_disconnected_and_delays_no_other),
         cmocka_unit_test(messages_that_make_no_sense_end_the_connection),
         cmocka_unit_test(a_frame_that_claims_gigabytes_ends_the_connection),

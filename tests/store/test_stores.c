@@ -416,6 +416,7 @@ static void prefixes_keep_jobs_apart(void **state)
     ls_store_close(one);
     memset(too_long, 'p', LS_STORE_KEY_MAX);
     assert_status(ls_store_prefix(base, too_long, &one), LS_EINVAL);
+    assert_last_error("leaves no space for keys");
     ls_store_close(base);
 }
 
