@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define TOLD_WITHIN_MS 1000
+#define FAILS_WITHIN_MS 1000
 
 const char *const scene_transports[SCENE_TRANSPORTS] = {"shm", "tcp"};
 
@@ -66,6 +66,6 @@ void scene_assert_in_time(const scene *s, int rank)
 {
     const int64_t took_ms = s->ranks[rank].failed_ms - atomic_load(&s->event_ms);
 
-    if (took_ms > TOLD_WITHIN_MS)
+    if (took_ms > FAILS_WITHIN_MS)
         fail_msg("rank %d failed after %lld ms", rank, (long long)took_ms);
 }

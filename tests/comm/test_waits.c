@@ -26,8 +26,12 @@ static char folder[64];
 
 static bool run(int n, ls_test_body body, scene *s, ls_test_rendezvous rendezvous)
 {
-    const ls_test_job job = {
-        .n = n, .body = body, .arg = s, .rendezvous = rendezvous, .env = {LATE}, .late_lines = &lines};
+    const ls_test_job job = {.n = n,
+                             .body = body,
+                             .arg = s,
+                             .rendezvous = rendezvous,
+                             .env = {LATE},
+                             .late_lines = &lines};
 
     bool all_good;
 
@@ -112,8 +116,11 @@ static void joining_ends_with_the_name_of_rank_0_when_it_is_killed(void **state)
 {
     scene *s = scene_create();
     static ls_test_outcome outcomes[LS_TEST_RANKS_MAX];
-    const ls_test_job job = {
-        .n = 3, .body = killed_server_body, .arg = s, .rendezvous = LS_TEST_AT_RANK_0, .env = {LATE}};
+    const ls_test_job job = {.n = 3,
+                             .body = killed_server_body,
+                             .arg = s,
+                             .rendezvous = LS_TEST_AT_RANK_0,
+                             .env = {LATE}};
 
     LS_UNUSED(state);
     lines = lines_create();

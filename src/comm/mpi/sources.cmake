@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The MPI modules: the same sources with each library's mpi.h, because their ABIs differ. Built where
-# its compiler wrapper is installed.
+# The MPI modules: the same sources with each library's mpi.h, because their ABIs differ. Each is
+# built where its compiler wrapper is installed.
 foreach(mpi openmpi mpich)
   find_program(LOCKSTEP_MPICC_${mpi} mpicc.${mpi})
   mark_as_advanced(LOCKSTEP_MPICC_${mpi})
