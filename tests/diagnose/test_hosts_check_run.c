@@ -77,7 +77,7 @@ static void hosts_that_do_not_start_hide_nothing_of_the_others(void **state)
     LS_UNUSED(state);
     job_expect_code(j, 1);
     job_expect(j, found(j, "127.0.0.4",
-                        "error    host-unstarted: the agent could not be started: nobody@b: "
+                        "error    host-unstarted: the agent could not be started: me@b: "
                         "Permission denied (publickey)\n"));
     job_expect(j, found(j, "127.0.0.4", "fix: ssh-copy-id 127.0.0.4 (login without"));
     job_expect(j, found(j, "127.0.0.5", "it has Lockstep 0.0.1"));
@@ -200,7 +200,7 @@ static void hostfile_and_allocation_name_hosts(void **state)
 
 static void stopped_check_leaves_no_process(void **state)
 {
-    job *j = check("127.0.0.2,127.0.0.3,127.0.0.5", NULL, JOB_LIST("FAKE_SSH=127.0.0.5=mute"));
+    job *j = check("127.0.0.2,127.0.0.3,127.0.0.5", NULL, JOB_LIST("FAKE_SSH=127.0.0.5=hangs"));
 
     LS_UNUSED(state);
     job_await_text(j, 1, "lockstep: waiting for checks from ");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * actor.c - a rank that behaves as a test tells it: actor ROLE [ARGS]. Written against the public headers only.
+ * actor.c - a rank that behaves as a test requests: actor ROLE [ARGS]. Written against the public
+ * headers only.
  */
 #include <lockstep/comm.h>
 #include <lockstep/launch.h>
@@ -77,7 +78,8 @@ static unsigned random_below(unsigned n)
     return (unsigned)(random_state >> 33) % n;
 }
 
-/* lines SEED N: N lines "LINE rank i length xxx..." in write()s of random sizes, to stdout and stderr by turns. */
+/* lines SEED N: N lines "LINE rank i length xxx..." in write()s of random sizes, to stdout and
+ * stderr by turns. */
 static int role_lines(char **args)
 {
     static char text[1 << 16];
@@ -130,7 +132,8 @@ static void exec_bare(void)
     (void)execve("/bin/sleep", argv, none);
 }
 
-/* daemon [ROLE ARGS]: leaves processes in other sessions, one of them without an environment; then plays another role. */
+/* daemon [ROLE ARGS]: leaves processes in other sessions, one of them without an environment;
+ * then plays another role. */
 static int role_daemon(char **args)
 {
     make_daemon(wait_for_ever);
@@ -210,8 +213,8 @@ static void say_asked(int signal_number)
     (void)!write(STDOUT_FILENO, text, sizeof(text) - 1);
 }
 
-/* refuse FILE RANK ROLE ARGS: before any restart that rank exits with 7 once the file is there; the others say when they are asked to
- * end, and do not. After a restart: the other role. */
+/* refuse FILE RANK ROLE ARGS: before any restart that rank exits with 7 once the file is there;
+ * the others say when they are asked to end, and do not. After a restart: the other role. */
 static int role_refuse(char **args)
 {
     const char *restarts = getenv("TORCHELASTIC_RESTART_COUNT");
@@ -278,7 +281,8 @@ static int role_steps(char **args)
     return 0;
 }
 
-/* leave HOW RANK: that rank ends well ("exit": without a word, "destroy": after its goodbye) while the others go on. */
+/* leave HOW RANK: that rank ends with code 0 ("exit": without leaving, "destroy": after leaving)
+ * while the others go on. */
 static int role_leave(char **args)
 {
     ls_comm *comm;
@@ -343,7 +347,8 @@ static int role_differ(char **args)
     return 0;
 }
 
-/* once: joins, meets, leaves. With a number, sends so many messages to the next rank just before leaving. */
+/* once: joins, meets, leaves. With a number, sends so many messages to the next rank just before
+ * leaving. */
 static int role_once(char **args)
 {
     const int n = number(args, 0, 0);

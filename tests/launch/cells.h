@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cells.h - many small tests that mostly wait, several at a time: each in a process of its own, shown only when it fails.
+ * cells.h - many small tests that mostly wait, several at a time: each in a process of its own,
+ * shown only when it fails.
  */
 #ifndef TESTS_LAUNCH_CELLS_H
 #define TESTS_LAUNCH_CELLS_H

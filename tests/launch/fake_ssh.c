@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fake_ssh.c - in the place of ssh and srun, for tests: runs the command on this machine, in a session of its own, and carries its streams as
- * ssh does, so that killing one of the two is like killing ssh or what sshd has started.
+ * fake_ssh.c - in the place of ssh and srun, for tests: runs the command on this machine, in a
+ * session of its own, and carries its streams as ssh does, so that killing one of the two is like
+ * killing ssh or what sshd has started.
  *
  * With FAKE_SSH_LAB, the path of netlab.sh, "nodeI" is that node of the lab LS_NETLAB.
  *
- * fake_ssh [options] HOST COMMAND, or, as srun: ... -w HOST /bin/sh -c COMMAND. FAKE_SSH="HOST=MODE,..." makes a host one of those below.
- * Some wait for a file "go" in FAKE_SSH_FOLDER.
+ * fake_ssh [options] HOST COMMAND, or, as srun: ... -w HOST /bin/sh -c COMMAND.
+ * FAKE_SSH="HOST=MODE,..." makes a host one of those below. Some wait for a file "go" in
+ * FAKE_SSH_FOLDER.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +25,7 @@ static const struct {
     const char *mode;
     const char *text; /* on stderr, then it ends with 255 */
 } refusals[] = {
-    {"denied", "Warning: a banner\r\nnobody@b: Permission denied (publickey).\r\n"},
+    {"denied", "Warning: a banner\r\nme@b: Permission denied (publickey).\r\n"},
     {"changed",
      "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.\n"},
     {"unknown", "ssh: Could not resolve hostname b: Name or service not known\n"},
@@ -129,7 +131,7 @@ static void play(const char *host, const char *mode, char *command, size_t n)
         if (getcwd(folder, sizeof(folder)) != NULL)
             (void)!rmdir(folder);
     }
-    if (strcmp(mode, "mute") == 0)
+    if (strcmp(mode, "hangs") == 0)
         snprintf(command, n, "exec cat");
     if (strcmp(mode, "noise") == 0) {
         printf("Welcome to the cluster!\nno end of line");
@@ -177,10 +179,10 @@ static bool carry(int from, int to)
 /* Whether something is there to be carried; says so the first time. */
 static bool is_held(const struct pollfd *in)
 {
-    static bool told;
+    static bool reported;
 
-    if (holds_request && in->revents != 0 && !told) {
-        told = true;
+    if (holds_request && in->revents != 0 && !reported) {
+        reported = true;
         leave_file("held");
     }
     holds_request = holds_request && !may_go();

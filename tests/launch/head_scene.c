@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * head_scene.c - a head with fake agents over socket pairs, for the tests of the head.
+ */
 #include "launch/head_scene.h"
 
 #include "net/socket.h"
@@ -38,7 +41,7 @@ static ls_status on_message(void *self, const frame *f)
     case NODE_REJECT:
     case NODE_NOTE:
         assert_ok(node_read_text(f, &text));
-        text_append(&a->said, "%s\n", text_str(&text));
+        text_append(&a->notes, "%s\n", text_str(&text));
         text_free(&text);
         break;
     case NODE_STREAM:
@@ -136,7 +139,7 @@ void finish(scene *s)
 {
     for (int i = 0; i < FAKES; i++) {
         leave(&s->fakes[i]);
-        text_free(&s->fakes[i].said);
+        text_free(&s->fakes[i].notes);
         text_free(&s->fakes[i].report);
     }
     head_destroy(s->head);
@@ -176,7 +179,7 @@ void come(scene *s, int i)
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds),
                          0);
         peer.fd = fds[1];
-        text_format(peer.name, sizeof(peer.name), "guest %d", i);
+        text_format(peer.name, sizeof(peer.name), "node %d", i);
         head_node_enter(s->head, &peer);
     }
     attach(s, &s->fakes[i], fds[0]);
@@ -263,9 +266,9 @@ void say_stream(fake *a, uint32_t id, const void *bytes, size_t n)
     send_body(a, NODE_STREAM, &w);
 }
 
-bool was_told(const fake *a, const char *part)
+bool was_notified(const fake *a, const char *part)
 {
-    return strstr(text_str(&a->said), part) != NULL;
+    return strstr(text_str(&a->notes), part) != NULL;
 }
 
 void say_ready(fake *a, uint32_t generation, int port)
@@ -304,7 +307,7 @@ head_node *find_node(const scene *s, int i)
     head_node *found = NULL;
     char peer[16];
 
-    text_format(peer, sizeof(peer), i == 0 ? "this node" : "guest %d", i);
+    text_format(peer, sizeof(peer), i == 0 ? "this node" : "node %d", i);
     list_for_each (it, &s->head->nodes)
         if (text_equal(list_entry(it, head_node, node)->peer, peer))
             found = list_entry(it, head_node, node);
@@ -322,7 +325,7 @@ head_node *node_of(const scene *s, int i)
     return node;
 }
 
-/* Everybody hears the end with this code, in these words. */
+/* All agents receive the end with this code and text. */
 void expect_over(scene *s, int n, int code, const char *part)
 {
     for (int i = 0; i < n; i++) {

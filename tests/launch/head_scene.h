@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A head on a poller, and agents that say what a test wants: the own one and guests, all over socket pairs. */
+/* A head on a poller, and agents that send what a test requests: the own one and others, all
+ * over socket pairs. */
 #ifndef TESTS_LAUNCH_HEAD_SCENE_H
 #define TESTS_LAUNCH_HEAD_SCENE_H
 
@@ -15,8 +16,8 @@
 /* An agent, as far as the head can see. */
 typedef struct fake {
     frame_link link;
-    int n[TYPES];  /* messages by type */
-    text_buf said; /* notes and the like, a line each */
+    int n[TYPES];   /* messages by type */
+    text_buf notes; /* NODE_NOTE, NODE_WAIT and NODE_REJECT, a line each */
     node_welcome welcome;
     uint32_t started; /* generation */
     int master_port;
@@ -78,11 +79,11 @@ void say_stream(fake *a, uint32_t id, const void *bytes, size_t n);
 
 /* --- what comes of it --- */
 void start(scene *s, int n, int n_local, uint32_t generation);
-bool was_told(const fake *a, const char *part);
+bool was_notified(const fake *a, const char *part);
 head_node *find_node(const scene *s, int i); /* NULL: it is not there any more */
 head_node *node_of(const scene *s, int i);
 
-/* Everybody hears the end with this code, in these words. */
+/* All agents receive the end with this code and text. */
 void expect_over(scene *s, int n, int code, const char *part);
 
 #endif

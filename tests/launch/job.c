@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * job.c - starts the tool as a user does, collects its output and finds its processes. Each wait
+ * has a deadline. Used by all tests of whole jobs.
+ */
 #include "launch/job.h"
 
 #include "base/clock.h"
@@ -139,7 +143,7 @@ static void read_some(int *fd, text_buf *into)
 
     if (n > 0)
         text_append_bytes(into, bytes, (size_t)n);
-    else if (n == 0 || errno == EIO) /* a terminal that nobody has open */
+    else if (n == 0 || errno == EIO) /* a terminal that no process has open */
         file_close(fd);
 }
 
@@ -335,7 +339,7 @@ static void add_member(const job *j, members *m, pid_t pid)
         return;
     if (find_entry(env, n, j->mark) == NULL &&
         (find_entry(env, n, MARK_NAME "=") != NULL || !has_mark_open(j, pid)))
-        return; /* another job's, or nobody's */
+        return; /* of another job, or of none */
     if (process_state(pid) == 'Z' || process_state(pid) == 0)
         return;
     rank = find_entry(env, n, "LOCKSTEP_RANK=");
@@ -386,7 +390,8 @@ static bool is_named(pid_t pid, const char *name)
     return read_file(pid, "comm", comm, sizeof(comm)) > 0 && strncmp(comm, name, strlen(name)) == 0;
 }
 
-/* Whether it is a shim: a child of the program under test or, of isolated ranks, of the first process of their namespace. */
+/* Whether it is a shim: a child of the program under test or, of isolated ranks, of the first
+ * process of their namespace. */
 static bool is_shim(const job *j, pid_t pid)
 {
     const pid_t parent = parent_of(pid);

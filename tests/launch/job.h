@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * job.h - a program under test (mostly `lockstep run`), what it prints, and the processes that belong to it.
+ * job.h - a program under test (mostly `lockstep run`), what it prints, and the processes that
+ * belong to it.
  *
- * Everything a job starts is known by a mark in its environment and by a memory descriptor that forks and execs inherit. A test
- * that fails shows what the job printed; job_clean_up(), the teardown of every such test, kills whatever is left.
+ * Everything a job starts is known by a mark in its environment and by a memory descriptor that
+ * forks and execs inherit. A test that fails shows what the job printed; job_clean_up(), the
+ * teardown of every such test, kills whatever is left.
  */
 #ifndef TESTS_LAUNCH_JOB_H
 #define TESTS_LAUNCH_JOB_H
@@ -32,15 +34,16 @@ typedef struct job {
     text_buf err;
     bool has_ended;
     int status;
-    uint64_t sockets
-        [JOB_SOCKETS_MAX]; /* inodes of all sockets that its processes had, see job_note_sockets() */
+    uint64_t
+        sockets[JOB_SOCKETS_MAX]; /* inodes of all its processes' sockets: job_note_sockets() */
     int n_sockets;
 } job;
 
 /* A list for job_start(): JOB_LIST("a", "b") */
 #define JOB_LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* Starts a program; `env` is a NULL-terminated list of NAME=VALUE to add, or "NAME" to remove, or NULL. */
+/* Starts a program; `env` is a NULL-terminated list of NAME=VALUE to add, or "NAME" to remove,
+ * or NULL. */
 job *job_start(const char *const *argv, const char *const *env);
 
 /* The same with a terminal behind stdin, stdout and stderr; what is printed comes as stdout. */
@@ -63,7 +66,8 @@ bool job_printed(const job *j, int which, const char *text);
         if (!(condition))                                                                          \
             job_fail(j, __FILE__, __LINE__, #condition);                                           \
     } while (0)
-/* The launcher's report blames this rank, and no other, in these words; nothing of the job is left. */
+/* The launcher's report names this rank as the cause, and no other, with this text; nothing of
+ * the job is left. */
 void job_expect_failed_rank(job *j, int rank, const char *how);
 /* The report counts so many others, failed or (where they took their time) stopped. */
 bool job_counts_others(const job *j, int n);
@@ -79,11 +83,14 @@ typedef enum job_part { JOB_AGENT, JOB_SHIM, JOB_GUARDIAN, JOB_RANK, JOB_INIT } 
 
 /* The n-th (by rank) process of the kind; waits until there is one. */
 pid_t job_find(job *j, job_part part, int n);
-/* One with this name (NULL: any), these words in its command line, and this in its environment; 0: none. */
+/* One with this name (NULL: any), these words in its command line, and this in its environment;
+ * 0: none. */
 pid_t job_find_process(const job *j, const char *name, const char *words, const char *entry);
-/* Waits until there is, or is not, a "sleep SECONDS" that carries no mark of the job; gives its number. */
+/* Waits until there is, or is not, a "sleep SECONDS" that carries no mark of the job; gives its
+ * number. */
 pid_t job_await_process(job *j, const char *seconds, bool is_there);
-/* The one below this process with this name (NULL: any) that leads its process group, or does not; the n-th by number; 0: none. */
+/* The one below this process with this name (NULL: any) that leads its process group, or does
+ * not; the n-th by number; 0: none. */
 pid_t job_find_below(const job *j, pid_t parent, const char *name, bool leads, int n);
 int job_count_alive(const job *j); /* all of them, but no zombies */
 
@@ -91,7 +98,8 @@ bool job_has_connection(pid_t pid); /* by TCP */
 
 /* Remembers the sockets that its processes have now. */
 void job_note_sockets(job *j);
-/* Waits until no process is alive and none of the remembered sockets exists, at most JOB_GONE_MS. */
+/* Waits until no process is alive and none of the remembered sockets exists, at most
+ * JOB_GONE_MS. */
 void job_expect_gone(job *j);
 
 /* cmocka's teardown. */

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kill_scene.c - brings a job of two nodes into a phase of its life and finds its processes.
+ */
 #include "launch/kill_scene.h"
 
 #include "base/clock.h"
@@ -154,7 +157,8 @@ static job *start_node(const scene *s, const char *number, const char *n_ranks, 
     return start(s, &w, late_ms);
 }
 
-/* The port is ours until this process ends, and whoever says SO_REUSEADDR may listen there: no other test gets it meanwhile. */
+/* The port is ours until this process ends, and a process with SO_REUSEADDR may listen there: no
+ * other test gets it. */
 static void choose_port(scene *s)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};

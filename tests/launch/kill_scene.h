@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kill_scene.h - a job of two nodes in a phase of its life, and the processes that it consists of: node 0 has rank 0, node 1 ranks 1 and 2.
+ * kill_scene.h - a job of two nodes in a phase of its life, and the processes that it consists of:
+ * node 0 has rank 0, node 1 ranks 1 and 2.
  *
- * Each phase is held by something that a test can see (a file that is not there yet, a rank that does not end), so that nothing depends on
- * how quick the machine is; but for SCENE_DRAINING, which is 700 ms long, and SCENE_AGAIN, which is a moment.
+ * Each phase is held by something that a test can see (a file that is not there yet, a rank that
+ * does not end), so that nothing depends on how quick the machine is; but for SCENE_DRAINING, which
+ * is 700 ms long, and SCENE_AGAIN, which is a moment.
  */
 #ifndef TESTS_LAUNCH_KILL_SCENE_H
 #define TESTS_LAUNCH_KILL_SCENE_H
@@ -53,7 +55,8 @@ typedef struct scene {
     char key_env[96];
 } scene;
 
-/* Starts the job; its processes are there, but the phase has not begun. LATE_MS: until a late rank is named, 0: as usual. */
+/* Starts the job; its processes are there, but the phase has not begun. LATE_MS: until a late
+ * rank is named, 0: as usual. */
 void scene_start(scene *s, scene_way way, scene_phase phase, int late_ms);
 pid_t scene_find(const scene *s, scene_part part); /* waits for it */
 void scene_enter(scene *s);                        /* the phase begins */

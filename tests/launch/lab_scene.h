@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lab_scene.h - jobs in a lab of network namespaces: one lab a test, and a user's key for all tests of a program.
+ * lab_scene.h - jobs in a lab of network namespaces: one lab a test, and a user's key for all tests
+ * of a program.
  */
 #ifndef TESTS_LAUNCH_LAB_SCENE_H
 #define TESTS_LAUNCH_LAB_SCENE_H

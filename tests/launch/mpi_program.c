@@ -41,8 +41,7 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (strcmp(what, "abort") == 0 || strcmp(what, "leave") == 0)
-        MPI_Barrier(
-            MPI_COMM_WORLD); /* nobody is in MPI_Init any more, where it would end the job itself */
+        MPI_Barrier(MPI_COMM_WORLD); /* no rank is in MPI_Init, where it would end the job itself */
     if (strcmp(what, "abort") == 0 && rank == chosen)
         MPI_Abort(MPI_COMM_WORLD, argc > 3 ? atoi(argv[3]) : 1);
     if (strcmp(what, "leave") == 0 && rank == chosen)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unmodified PyTorch programs under `lockstep run`: the agent hosts their store. Skipped where PyTorch is missing."""
+"""Unmodified PyTorch programs under `lockstep run`: the agent hosts their store.
+
+Skipped if PyTorch is missing.
+"""
 import os
 import socket
 import subprocess
@@ -35,7 +38,7 @@ print(f"rank {rank} of {dist.get_world_size()} has the parameters of all;",
 dist.destroy_process_group()
 """
 
-# Every operation that PyTorch's own class offers, on our store and on one that this very process hosts.
+# Every operation of PyTorch's own class, on our store and on one that this process hosts.
 STORE = """
 import datetime, os, threading
 import torch.distributed as dist
@@ -50,7 +53,8 @@ def visit(store, other):
     late = datetime.timedelta(milliseconds=300)
     yield store.set("a", "one")
     yield store.get("a")
-    yield [store.compare_set(*three) for three in (("a", "x", "y"), ("a", "one", "two"), ("none", "x", "y"), ("b", "", "z"))]
+    yield [store.compare_set(*three)
+           for three in (("a", "x", "y"), ("a", "one", "two"), ("none", "x", "y"), ("b", "", "z"))]
     yield [store.add("n", 5), store.add("n", -7), store.get("n")]
     yield store.get("b")
     yield [store.delete_key("b"), store.delete_key("b")]
@@ -100,8 +104,8 @@ assert ours.add("counter", 1) == 2 and ours.get("stray") == b"x"
 print("in step after a timeout")
 """
 
-# Keys of its own for each process group: with PyTorch's own, which are the same each time, a rank may
-# read the address of the group before.
+# Each process group has keys of its own: PyTorch's keys repeat, so a rank may read the address of
+# an earlier group.
 AGAIN = """
 import os
 import torch
@@ -110,7 +114,8 @@ import torch.distributed as dist
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
 for i in range(5):
-    dist.init_process_group("gloo", store=dist.PrefixStore(f"group{i}", store), rank=rank, world_size=world)
+    dist.init_process_group("gloo", store=dist.PrefixStore(f"group{i}", store), rank=rank,
+                            world_size=world)
     sum = torch.tensor([float(rank + i)])
     dist.all_reduce(sum)
     assert sum.item() == 1 + 2 * i, sum
@@ -144,10 +149,12 @@ dist.init_process_group("gloo")
 
 def find_python():
     """The first interpreter that has PyTorch."""
-    check = "import sys, torch.distributed as d; sys.exit(not (d.is_available() and hasattr(d, 'TCPStore')))"
+    check = ("import sys, torch.distributed as d; "
+             "sys.exit(not (d.is_available() and hasattr(d, 'TCPStore')))")
     for python in ("python3", "/usr/bin/python3"):
         try:
-            if subprocess.run([python, "-c", check], capture_output=True, timeout=300).returncode == 0:
+            done = subprocess.run([python, "-c", check], capture_output=True, timeout=300)
+            if done.returncode == 0:
                 return python
         except OSError:
             pass
@@ -158,7 +165,8 @@ def find_python():
 PYTHON = find_python()
 
 
-CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("LOCKSTEP_RANK", "RANK", "WORLD_SIZE", "MASTER_"))}
+CLEAN = {k: v for k, v in os.environ.items()
+         if not k.startswith(("LOCKSTEP_RANK", "RANK", "WORLD_SIZE", "MASTER_"))}
 
 
 def begin(folder, script, *flags, **variables):
@@ -167,24 +175,29 @@ def begin(folder, script, *flags, **variables):
     with open(path, "w") as f:
         f.write(script)
     return subprocess.Popen([TOOL, "run", *flags, path], text=True, stdin=subprocess.DEVNULL,
-                            env={**CLEAN, "PYTHON_EXEC": PYTHON, "OMP_NUM_THREADS": "1", **variables},
+                            env={**CLEAN, "PYTHON_EXEC": PYTHON, "OMP_NUM_THREADS": "1",
+                                 **variables},
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
-# A process of PyTorch 2.15 sometimes aborts at its exit with this text when it uses a store that rank
-# 0 hosts, under torchrun and without any launcher too.
+# A process of PyTorch 2.15 sometimes aborts at its exit with this text when it uses a store that
+# rank 0 hosts, under torchrun and without any launcher too.
 ABORT_AT_EXIT = "terminate called without an active exception"
 
 
 def run(script, *flags, code=0, ranks=2, arguments=(), may_abort=False):
-    """Runs a script under the tool; what both streams said. may_abort: PyTorch's abort is no failure."""
+    """Runs a script under the tool; the output of both streams.
+
+    may_abort: PyTorch's abort is no failure.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "script.py")
         with open(path, "w") as f:
             f.write(script)
-        done = subprocess.run([TOOL, "run", *flags, "--nproc-per-node", str(ranks), path, *arguments], timeout=300,
-                              env={**CLEAN, "PYTHON_EXEC": PYTHON, "OMP_NUM_THREADS": "1"}, text=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        command = [TOOL, "run", *flags, "--nproc-per-node", str(ranks), path, *arguments]
+        done = subprocess.run(command, timeout=300, text=True, stdin=subprocess.DEVNULL,
+                              env={**CLEAN, "PYTHON_EXEC": PYTHON, "OMP_NUM_THREADS": "1"},
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if may_abort and done.returncode == 134 and ABORT_AT_EXIT in done.stdout:
         code = 134
     assert done.returncode == code, f"exit code {done.returncode}, not {code}\n{done.stdout}"
@@ -217,7 +230,8 @@ def a_rank_that_raises_is_the_cause():
 
 
 def the_store_answers_as_pytorchs_own():
-    expect(run(STORE, ranks=1), "answers are those of PyTorch's own store", "in step after a timeout")
+    expect(run(STORE, ranks=1), "answers are those of PyTorch's own store",
+           "in step after a timeout")
 
 
 def nodes_have_one_address_and_port_for_servers_of_the_script():
@@ -226,7 +240,8 @@ def nodes_have_one_address_and_port_for_servers_of_the_script():
         port = str(s.getsockname()[1])
     with tempfile.TemporaryDirectory() as folder:
         nodes = [begin(folder, OWN_SERVER, "--nnodes", "2", "--node-rank", str(i), "--master-addr",
-                       "127.0.0.1", "--master-port", port, "--insecure", "-n", "1") for i in range(2)]
+                       "127.0.0.1", "--master-port", port, "--insecure", "-n", "1")
+             for i in range(2)]
         for node in nodes:
             output, _ = node.communicate(timeout=300)
             assert node.returncode == 0, output
@@ -241,7 +256,8 @@ def a_script_with_an_address_of_its_own_is_named():
                 break
         job.terminate()
         job.communicate(timeout=300)
-    expect(line, "no rank has connected to PyTorch's store at 127.0.0.1 port ", "needs --store none\n")
+    expect(line, "no rank has connected to PyTorch's store at 127.0.0.1 port ",
+           "needs --store none\n")
 
 
 def process_groups_with_keys_of_their_own_can_be_made_again():
@@ -250,9 +266,11 @@ def process_groups_with_keys_of_their_own_can_be_made_again():
         expect(output, f"rank {rank}| rank {rank} has been in 5 groups\n")
 
 
-for test in (an_unmodified_ddp_script_meets_at_the_agents_store, without_the_agents_store_rank_0_hosts_one,
+for test in (an_unmodified_ddp_script_meets_at_the_agents_store,
+             without_the_agents_store_rank_0_hosts_one,
              a_rank_that_raises_is_the_cause, the_store_answers_as_pytorchs_own,
-             nodes_have_one_address_and_port_for_servers_of_the_script, a_script_with_an_address_of_its_own_is_named,
+             nodes_have_one_address_and_port_for_servers_of_the_script,
+             a_script_with_an_address_of_its_own_is_named,
              process_groups_with_keys_of_their_own_can_be_made_again):
     test()
     print(f"ok {test.__name__}", flush=True)

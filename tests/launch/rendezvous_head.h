@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rendezvous_head.h - a job's head for tests of the rendezvous machine: events in few words, actions by kind and connection.
+ * rendezvous_head.h - a job's head for tests of the rendezvous machine: events in few words,
+ * actions by kind and connection.
  */
 #ifndef TESTS_LAUNCH_RENDEZVOUS_HEAD_H
 #define TESTS_LAUNCH_RENDEZVOUS_HEAD_H

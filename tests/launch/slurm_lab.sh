@@ -1,14 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# slurm_lab.sh up|down FOLDER: a Slurm of three fake nodes on this machine (n1, n2, n3, 4 CPUs each) whose daemons trust everybody, on ports
-# that are free now. FOLDER/slurm.conf is its configuration. Exit 77: it cannot be had here.
+# slurm_lab.sh up|down FOLDER: a Slurm of three fake nodes on this machine (n1, n2, n3, 4 CPUs
+# each) whose daemons trust every user, on free ports. FOLDER/slurm.conf is its configuration.
+# Exit 77: it cannot run here.
 set -u
 folder=$2
 case $1 in
 up)
     [ "$(id -u)" = 0 ] || { echo "a Slurm of our own needs root"; exit 77; }
     for program in slurmctld slurmd srun salloc sinfo; do
-        command -v $program >/dev/null || { echo "there is no $program (slurmctld, slurmd, slurm-client)"; exit 77; }
+        command -v $program >/dev/null ||
+            { echo "there is no $program (slurmctld, slurmd, slurm-client)"; exit 77; }
     done
     mkdir -p "$folder/state" || exit 77
     # shellcheck disable=SC2046 # four words

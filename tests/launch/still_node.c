@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * still_node.c - in the place of `lockstep agent --stdio`: takes its orders, goes to the head, offers addresses, and then tries nobody and
- * answers nobody, so that all others go on trying networks for as long as a test needs. It ends with its stdin or its head.
+ * still_node.c - in the place of `lockstep agent --stdio`: reads its launch request, joins the
+ * head, offers addresses, then probes no node and answers no probe, so that all others go on
+ * probing networks for as long as a test needs. It ends with its stdin or its head.
  */
 #include "base/clock.h"
 #include "launch/head/head.h"
@@ -18,7 +19,7 @@
 typedef struct still {
     launch_request request;
     poller *loop;
-    poller *never; /* nobody runs it */
+    poller *never; /* never run */
     dial *dial;
     frame_link link;
     poll_timer beat;

@@ -2,8 +2,8 @@
 /*
  * store_client.c - a rank that uses MASTER_ADDR and MASTER_PORT as a PyTorch script does:
  * store_client meet|own|wait; one that waits without them, having mapped a file of that name:
- * store_client idle FILE; and a client from anywhere: store_client knock ADDRESS PORT [USER].
- * Requests are those of PyTorch 1.13.
+ * store_client idle FILE; and a client from anywhere: store_client connect_only ADDRESS PORT
+ * [USER]. Requests are those of PyTorch 1.13.
  */
 #include <netdb.h>
 #include <netinet/in.h>
@@ -174,7 +174,7 @@ static int play_rank(const char *role)
 }
 
 /* 0: an answer came; 3: the connection was closed without one. */
-static int knock(char **args)
+static int connect_only(char **args)
 {
     int64_t n_keys;
     int fd;
@@ -202,7 +202,7 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "idle") == 0)
         return idle(argv[2]);
-    if (argc >= 4 && strcmp(argv[1], "knock") == 0)
-        return knock(argv + 2);
+    if (argc >= 4 && strcmp(argv[1], "connect_only") == 0)
+        return connect_only(argv + 2);
     return argc == 2 ? play_rank(argv[1]) : 2;
 }

@@ -104,7 +104,7 @@ static void a_failure_ends_all_with_one_cause(void **state)
     finish(s);
 }
 
-static void a_report_of_any_size_reaches_everybody(void **state)
+static void report_of_any_size_reaches_all_nodes(void **state)
 {
     scene *s = begin_running(2, 1, 0);
     char *much = malloc(NODE_DETAILS_MAX + 1);
@@ -183,20 +183,20 @@ static void any_node_may_stop_the_job(void **state)
     finish(s);
 }
 
-static void those_that_wait_see_who_is_there(void **state)
+static void waiting_nodes_see_the_roster(void **state)
 {
     scene *s = begin(3, 0);
 
     LS_UNUSED(state);
     come_in(s, 0, 1);
     come_in(s, 1, 1);
-    until(s, was_told(&s->fakes[1], "2/3 nodes joined"));
+    until(s, was_notified(&s->fakes[1], "2/3 nodes joined"));
     leave(&s->fakes[1]);
-    until(s, was_told(&s->fakes[0], "1/3 nodes joined"));
+    until(s, was_notified(&s->fakes[0], "1/3 nodes joined"));
     finish(s);
 }
 
-static void a_node_that_does_not_fit_hears_why_and_the_others_too(void **state)
+static void rejection_is_sent_to_the_node_and_the_others(void **state)
 {
     scene *s = begin(2, 0);
     fake *c = &s->fakes[2];
@@ -205,8 +205,8 @@ static void a_node_that_does_not_fit_hears_why_and_the_others_too(void **state)
     come_in(s, 0, 1);
     come_in(s, 2, 1); /* of two, this is number 2 */
     until(s, c->n[NODE_REJECT] == 1 && c->n_ended == 1);
-    assert_true(was_told(c, "too many nodes: host2 has node rank 2"));
-    assert_true(was_told(&s->fakes[0], "too many nodes: host2"));
+    assert_true(was_notified(c, "too many nodes: host2 has node rank 2"));
+    assert_true(was_notified(&s->fakes[0], "too many nodes: host2"));
     leave(c);
     come_in(s, 1, 1);
     start(s, 2, 1, 1);
@@ -215,7 +215,7 @@ static void a_node_that_does_not_fit_hears_why_and_the_others_too(void **state)
 
 /* --- generations --- */
 
-static void what_is_said_of_an_earlier_generation_is_ignored(void **state)
+static void messages_of_an_earlier_generation_are_ignored(void **state)
 {
     scene *s = begin_running(2, 1, 1);
     fake *a = &s->fakes[0];
@@ -229,7 +229,7 @@ static void what_is_said_of_an_earlier_generation_is_ignored(void **state)
     say_finished(b, 1, true);
     start(s, 2, 1, 2);
     assert_int_equal(b->welcome.place.n_restarts, 1);
-    assert_true(was_told(a, "restart 1 of 1: "));
+    assert_true(was_notified(a, "restart 1 of 1: "));
     say_failure(b, 1, 0, 5);
     say_left(b, 1, 0);
     say_finished(b, 1, false);
@@ -254,7 +254,7 @@ static void a_generation_that_cannot_be_opened_ends_the_job_in_words(void **stat
     scene *s = begin(2, 0);
 
     LS_UNUSED(state);
-    /* an address that is nobody's */
+    /* an address of no node */
     assert_ok(net_address_decode("192.0.2.1:1", &s->head->listens_at));
     come_in(s, 0, 1);
     come_in(s, 1, 1);
@@ -322,13 +322,13 @@ int main(void)
         cmocka_unit_test(two_nodes_form_a_job_and_end_it),
         cmocka_unit_test(a_node_comes_by_tcp_and_proves_the_key),
         cmocka_unit_test(a_failure_ends_all_with_one_cause),
-        cmocka_unit_test(a_report_of_any_size_reaches_everybody),
+        cmocka_unit_test(report_of_any_size_reaches_all_nodes),
         cmocka_unit_test(a_failed_job_does_not_end_with_0_whatever_a_node_says),
         cmocka_unit_test(a_rank_may_be_named_by_its_own_node_only),
         cmocka_unit_test(any_node_may_stop_the_job),
-        cmocka_unit_test(those_that_wait_see_who_is_there),
-        cmocka_unit_test(a_node_that_does_not_fit_hears_why_and_the_others_too),
-        cmocka_unit_test(what_is_said_of_an_earlier_generation_is_ignored),
+        cmocka_unit_test(waiting_nodes_see_the_roster),
+        cmocka_unit_test(rejection_is_sent_to_the_node_and_the_others),
+        cmocka_unit_test(messages_of_an_earlier_generation_are_ignored),
         cmocka_unit_test(a_generation_that_cannot_be_opened_ends_the_job_in_words),
         cmocka_unit_test(a_store_that_cannot_listen_is_named),
         cmocka_unit_test(a_head_may_end_at_any_time),

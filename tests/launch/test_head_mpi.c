@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the MPI programs of several nodes share by way of the head: keys, barriers, and ranks that nobody may wait for. */
+/* Keys and barriers of MPI programs on several nodes, and ranks that exit early. */
 #include "launch/head_scene.h"
 
 #include "base/log.h"
@@ -48,7 +48,7 @@ static void a_barrier_is_passed_when_all_nodes_are_in_it(void **state)
         say_barrier(&s->fakes[2], 1, number);
         say_barrier(&s->fakes[0], 1, number);
         say_barrier(&s->fakes[0], 1, number);     /* once more counts once */
-        say_barrier(&s->fakes[1], 1, number + 1); /* nobody can be there */
+        say_barrier(&s->fakes[1], 1, number + 1); /* no node can be there */
         say_barrier(&s->fakes[1], 9, number);     /* in another life */
         turn(s);
         for (int i = 0; i < 3; i++)
@@ -80,7 +80,7 @@ static void keys_reach_all_others_before_the_barrier(void **state)
     finish(s);
 }
 
-static void more_keys_than_there_is_room_for_end_the_job(void **state)
+static void too_many_keys_end_the_job(void **state)
 {
     static uint8_t much[NODE_BODY_MAX - 4];
     scene *s = begin_running(2, 1, 0);
@@ -97,7 +97,7 @@ static void more_keys_than_there_is_room_for_end_the_job(void **state)
     finish(s);
 }
 
-static void all_nodes_are_told_the_layout(void **state)
+static void all_nodes_receive_the_layout(void **state)
 {
     scene *s = begin(3, 0);
 
@@ -113,7 +113,7 @@ static void all_nodes_are_told_the_layout(void **state)
 
 /* --- ranks that end though others need them --- */
 
-static void the_agent_of_a_rank_that_is_waited_for_in_vain_is_told(void **state)
+static void agent_of_a_rank_that_exits_early_is_notified(void **state)
 {
     scene *s = begin_running(2, 2, 0);
 
@@ -122,7 +122,7 @@ static void the_agent_of_a_rank_that_is_waited_for_in_vain_is_told(void **state)
     say_mpi(&s->fakes[0], 1, 0, true);
     turn(s);
     assert_int_equal(s->fakes[1].n[NODE_EXITED_EARLY],
-                     0); /* it has never been in MPI; nobody waits yet */
+                     0); /* it has never been in MPI; no rank waits yet */
     say_mpi(&s->fakes[0], 1, 1, true);
     until(s, s->fakes[1].n[NODE_EXITED_EARLY] > 0);
     assert_int_equal(s->fakes[1].early_exit.generation, 1);
@@ -151,7 +151,7 @@ static void a_rank_that_leaves_without_finalize_is_not_waited_for(void **state)
 }
 
 /* What a node says of a barrier that others have passed already is old. */
-static void who_has_passed_a_barrier_does_not_wait_in_it(void **state)
+static void node_that_has_passed_a_barrier_does_not_wait_in_it(void **state)
 {
     scene *s = begin_running(2, 1, 0);
 
@@ -169,7 +169,7 @@ static void who_has_passed_a_barrier_does_not_wait_in_it(void **state)
     finish(s);
 }
 
-static void where_all_ranks_of_a_node_have_ended_the_head_blames_it_itself(void **state)
+static void head_reports_the_early_exit_of_a_node_without_ranks(void **state)
 {
     scene *s = begin_running(2, 1, 0);
 
@@ -187,8 +187,8 @@ static void where_all_ranks_of_a_node_have_ended_the_head_blames_it_itself(void 
     finish(s);
 }
 
-/* It was told, but had no ranks any more when that came. */
-static void an_agent_that_ends_meanwhile_is_blamed_all_the_same(void **state)
+/* It was notified after its ranks had ended. */
+static void early_exit_on_a_node_that_ends_meanwhile_is_the_cause(void **state)
 {
     scene *s = begin_running(2, 1, 0);
 
@@ -236,13 +236,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_barrier_is_passed_when_all_nodes_are_in_it),
         cmocka_unit_test(keys_reach_all_others_before_the_barrier),
-        cmocka_unit_test(more_keys_than_there_is_room_for_end_the_job),
-        cmocka_unit_test(all_nodes_are_told_the_layout),
-        cmocka_unit_test(the_agent_of_a_rank_that_is_waited_for_in_vain_is_told),
+        cmocka_unit_test(too_many_keys_end_the_job),
+        cmocka_unit_test(all_nodes_receive_the_layout),
+        cmocka_unit_test(agent_of_a_rank_that_exits_early_is_notified),
         cmocka_unit_test(a_rank_that_leaves_without_finalize_is_not_waited_for),
-        cmocka_unit_test(who_has_passed_a_barrier_does_not_wait_in_it),
-        cmocka_unit_test(where_all_ranks_of_a_node_have_ended_the_head_blames_it_itself),
-        cmocka_unit_test(an_agent_that_ends_meanwhile_is_blamed_all_the_same),
+        cmocka_unit_test(node_that_has_passed_a_barrier_does_not_wait_in_it),
+        cmocka_unit_test(head_reports_the_early_exit_of_a_node_without_ranks),
+        cmocka_unit_test(early_exit_on_a_node_that_ends_meanwhile_is_the_cause),
         cmocka_unit_test(a_restart_begins_with_the_first_barrier),
     };
 

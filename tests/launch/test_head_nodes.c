@@ -26,7 +26,7 @@ static void a_node_that_is_silent_for_5_s_is_lost(void **state)
     scene *s = begin_running(2, 1, 0);
 
     LS_UNUSED(state);
-    until(s, s->fakes[1].n[NODE_BEAT] >= 1); /* and hears that the head is there */
+    until(s, s->fakes[1].n[NODE_BEAT] >= 1); /* and receives heartbeats */
     node_of(s, 1)->link.received_ms -= NODE_SILENCE_MS;
     until(s, s->fakes[0].n[NODE_ABORT] == 1);
     until(s, s->fakes[1].n_ended == 1);
@@ -57,8 +57,8 @@ static void nodes_that_are_lost_alike_are_one_report(void **state)
     finish(s);
 }
 
-/* Who waits for a rank of a lost host says that it is gone: that is no cause of its own. */
-static void a_rank_of_a_lost_node_is_not_blamed(void **state)
+/* The failure of a rank that waits for a rank of a lost host is a consequence. */
+static void rank_of_a_lost_node_is_not_the_cause(void **state)
 {
     LS_UNUSED(state);
     for (int rank = 0; rank < 2; rank++) {
@@ -78,8 +78,8 @@ static void a_rank_of_a_lost_node_is_not_blamed(void **state)
     }
 }
 
-/* A rank that failed before is the cause; the loss is told, too. */
-static void a_loss_after_a_failure_is_told_behind_it(void **state)
+/* A rank that failed before is the cause; the loss is reported, too. */
+static void loss_after_a_failure_is_reported_after_it(void **state)
 {
     scene *s = begin_running(3, 1, 0);
     node_end end = {.generation = 1,
@@ -112,7 +112,7 @@ static void neither_the_own_node_nor_one_that_is_stopped_is_missed(void **state)
 
     LS_UNUSED(state);
     frame_link_send(&s->fakes[1].link, NODE_PAUSE, NULL, 0);
-    until(s, s->fakes[0].n[NODE_PAUSE] == 1); /* all are told, but whoever said it */
+    until(s, s->fakes[0].n[NODE_PAUSE] == 1); /* all but the sender */
     node_of(s, 0)->link.received_ms -= NODE_SILENCE_MS * 2;
     node_of(s, 1)->link.received_ms -= NODE_SILENCE_MS * 2;
     pass(s, 2 * NODE_BEAT_MS + 100);
@@ -139,7 +139,7 @@ static void after_a_sleep_of_its_own_the_head_reads_first(void **state)
     finish(s);
 }
 
-static void a_node_that_is_lost_before_it_has_said_who_it_is_is_nobody(void **state)
+static void connection_lost_before_its_hello_is_no_node(void **state)
 {
     scene *s = begin(2, 0);
 
@@ -148,7 +148,7 @@ static void a_node_that_is_lost_before_it_has_said_who_it_is_is_nobody(void **st
     leave(&s->fakes[1]);
     come(s, 2); /* and one that says nothing at all */
     turn(s);
-    assert_false(head_has_remote_nodes(s->head)); /* nobody waits for it */
+    assert_false(head_has_remote_nodes(s->head)); /* nothing waits for it */
     poller_timer_set(s->loop, &node_of(s, 2)->hello_limit, ls_now_ms(),
                      node_of(s, 2)->hello_limit.fn, node_of(s, 2)->hello_limit.arg);
     until(s, s->fakes[2].n_ended == 1);
@@ -222,7 +222,7 @@ static void a_frame_that_is_too_large_ends_the_connection(void **state)
     expect_dropped_alone(s, 1, "a frame of 262145 bytes exceeds the limit of 262144");
 }
 
-static void nothing_is_heard_before_the_hello(void **state)
+static void messages_before_the_hello_are_refused(void **state)
 {
     scene *s = begin(2, 0);
 
@@ -237,8 +237,8 @@ static void nothing_is_heard_before_the_hello(void **state)
     finish(s);
 }
 
-/* Everything it says is allowed, and each piece of a stream that nobody has is answered. */
-static void a_node_that_floods_and_does_not_read_is_dropped_and_harms_nobody(void **state)
+/* All its messages are allowed, and each piece of an unknown stream is answered. */
+static void node_that_floods_and_does_not_read_is_dropped_alone(void **state)
 {
     enum { FRAMES = 4096, FRAME_BYTES = FRAME_HEADER_BYTES + 4 + 1 };
     static uint8_t bytes[FRAMES * FRAME_BYTES];
@@ -285,7 +285,7 @@ static void say_states(fake *a, uint32_t generation, const char *letters)
     send_body(a, NODE_STATES, &w);
 }
 
-static void states_of_ranks_are_kept_if_they_are_of_all_of_them(void **state)
+static void states_of_ranks_are_stored_if_complete(void **state)
 {
     scene *s = begin_running(2, 3, 0);
     fake *b = &s->fakes[1];
@@ -362,7 +362,7 @@ static void a_node_that_waits_for_a_place_has_no_store(void **state)
     come_in(s, 1, 1);
     start(s, 2, 1, 1);
     come_in(s, 2, 1);
-    until(s, was_told(spare, "this node waits until it can join"));
+    until(s, was_notified(spare, "this node waits until it can join"));
     say_stream(spare, 1, store_ping, sizeof(store_ping));
     until(s, spare->n[NODE_STREAM] == 1);
     assert_int_equal(spare->n_stream, 0);
@@ -433,17 +433,17 @@ int main(void)
         cmocka_unit_test(a_node_that_is_gone_is_named),
         cmocka_unit_test(a_node_that_is_silent_for_5_s_is_lost),
         cmocka_unit_test(nodes_that_are_lost_alike_are_one_report),
-        cmocka_unit_test(a_rank_of_a_lost_node_is_not_blamed),
-        cmocka_unit_test(a_loss_after_a_failure_is_told_behind_it),
+        cmocka_unit_test(rank_of_a_lost_node_is_not_the_cause),
+        cmocka_unit_test(loss_after_a_failure_is_reported_after_it),
         cmocka_unit_test(neither_the_own_node_nor_one_that_is_stopped_is_missed),
         cmocka_unit_test(after_a_sleep_of_its_own_the_head_reads_first),
-        cmocka_unit_test(a_node_that_is_lost_before_it_has_said_who_it_is_is_nobody),
+        cmocka_unit_test(connection_lost_before_its_hello_is_no_node),
         cmocka_unit_test(a_second_hello_ends_the_connection),
         cmocka_unit_test(garbage_behind_the_hello_ends_the_connection),
         cmocka_unit_test(a_frame_that_is_too_large_ends_the_connection),
-        cmocka_unit_test(nothing_is_heard_before_the_hello),
-        cmocka_unit_test(a_node_that_floods_and_does_not_read_is_dropped_and_harms_nobody),
-        cmocka_unit_test(states_of_ranks_are_kept_if_they_are_of_all_of_them),
+        cmocka_unit_test(messages_before_the_hello_are_refused),
+        cmocka_unit_test(node_that_floods_and_does_not_read_is_dropped_alone),
+        cmocka_unit_test(states_of_ranks_are_stored_if_complete),
         cmocka_unit_test(streams_lead_to_the_store_of_the_job),
         cmocka_unit_test(a_node_that_waits_for_a_place_has_no_store),
         cmocka_unit_test(node_with_the_address_is_asked_whose_a_connection_is),

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is wrong with several hosts, told in few lines. */
+/* The errors of several hosts in few lines. */
 #include "base/unit.h"
 
 #include "launch/head/host_report.h"
 
-static text_buf told;
+static text_buf lines;
 
 static void save_line(void *self, const char *text)
 {
     LS_UNUSED(self);
-    text_append(&told, "%s\n", text);
+    text_append(&lines, "%s\n", text);
 }
 
 /* Pairs of host and reason give these lines. */
@@ -19,16 +19,16 @@ static void expect_lines(const char *const *pairs, const char *wanted)
 
     for (; *pairs != NULL; pairs += 2)
         assert_ok(host_report_add(&r, pairs[0], pairs[1]));
-    text_free(&told);
+    text_free(&lines);
     host_report_write(&r, save_line, NULL);
-    assert_string_equal(text_str(&told), wanted);
+    assert_string_equal(text_str(&lines), wanted);
     host_report_free(&r);
-    text_free(&told);
+    text_free(&lines);
 }
 
 #define PAIRS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-static void one_host_is_told_in_its_own_words(void **state)
+static void one_host_has_its_own_text(void **state)
 {
     LS_UNUSED(state);
     expect_lines(PAIRS("b2", "me@b2: Permission denied by 10.0.0.2."),
@@ -82,18 +82,18 @@ static void a_list_that_is_too_long_is_cut_and_counted(void **state)
     LS_UNUSED(state);
     for (int i = 0; i < 3000; i++)
         assert_ok(host_report_add(&r, text_format(name, sizeof(name), "b%d", 2 * i), "down"));
-    text_free(&told);
+    text_free(&lines);
     host_report_write(&r, save_line, NULL);
-    assert_true(told.length < 4300);
-    assert_non_null(strstr(text_str(&told), "... (3000 hosts): down\n"));
+    assert_true(lines.length < 4300);
+    assert_non_null(strstr(text_str(&lines), "... (3000 hosts): down\n"));
     host_report_free(&r);
-    text_free(&told);
+    text_free(&lines);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_host_is_told_in_its_own_words),
+        cmocka_unit_test(one_host_has_its_own_text),
         cmocka_unit_test(the_same_of_several_hosts_is_one_line),
         cmocka_unit_test(addresses_and_domains_do_not_make_a_difference),
         cmocka_unit_test(different_reasons_stay_apart),

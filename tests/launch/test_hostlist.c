@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_hostlist.c - -H, host files, Slurm's node lists and counts; node lists beside scontrol where it is installed.
+ * test_hostlist.c - -H, host files, Slurm's node lists and counts; node lists beside scontrol where
+ * it is installed.
  */
 #include "base/unit.h"
 
@@ -15,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* "a:8 b": slots only where they are said. */
+/* "a:8 b": slots only where they are given. */
 static const char *shown(const hostlist *list, text_buf *t)
 {
     text_free(t);
@@ -60,30 +61,30 @@ static void assert_slurm(const char *nodes, const char *counts, const char *want
     text_free(&t);
 }
 
-static void assert_bad_hosts(const char *text, const char *told)
+static void assert_bad_hosts(const char *text, const char *error)
 {
     hostlist list = {.n = 5};
 
     assert_status(hostlist_parse(text, &list), LS_EINVAL);
-    assert_last_error(told);
+    assert_last_error(error);
     assert_int_equal(list.n, 0);
 }
 
-static void assert_bad_file(const char *text, const char *told)
+static void assert_bad_file(const char *text, const char *error)
 {
     hostlist list;
 
     assert_status(hostlist_parse_file(text, strlen(text), "hosts", &list), LS_EINVAL);
-    assert_last_error(told);
+    assert_last_error(error);
     assert_int_equal(list.n, 0);
 }
 
-static void assert_bad_slurm(const char *nodes, const char *counts, const char *told)
+static void assert_bad_slurm(const char *nodes, const char *counts, const char *error)
 {
     hostlist list;
 
     assert_status(hostlist_parse_slurm(nodes, counts, &list), LS_EINVAL);
-    assert_last_error(told);
+    assert_last_error(error);
     assert_int_equal(list.n, 0);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kill -9 of the parts of a running job: 5 s later nothing of it is left, whatever its ranks have started. */
+/* kill -9 of the parts of a running job: 5 s later nothing of it is left, whatever its ranks
+ * have started. */
 #include "launch/job.h"
 
 #include <dirent.h>
@@ -21,7 +22,8 @@ static int count_shared_files(void)
     return n;
 }
 
-/* Two ranks in the middle of all-reduces, each with daemons of its own: one plain, one that has no environment. */
+/* Two ranks in the middle of all-reduces, each with daemons of its own: one plain, one that has
+ * no environment. */
 static job *start_job(void)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", JOB_ACTOR, "daemon", "steps"), NULL);

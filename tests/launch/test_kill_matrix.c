@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every process of a job of two nodes x every phase of its life x SIGKILL, SIGTERM, SIGSTOP, SIGTSTP: what becomes of the job, how quickly,
- * what it says, and that nothing is left of it.
+ * Every process of a job of two nodes x every phase of its life x SIGKILL, SIGTERM, SIGSTOP,
+ * SIGTSTP: what becomes of the job, how quickly, what it says, and that nothing is left of it.
  *
  * test_kill_matrix core|all|PART-OF-A-NAME...
  */
@@ -41,14 +41,14 @@ typedef enum outcome {
     NO_HOST,   /* ... or was lost before there were ranks */
     NO_HEAD,   /* ... as its agent lost the head */
     NO_WORD,   /* ... as it was silent */
-    HOST_SAYS, /* ... as its agent was told to stop */
+    HOST_SAYS, /* ... as its agent was stopped */
     LOST,      /* node 1, with its ranks, as its ssh ended */
     LOST_HEAD, /* ... as it lost the head */
     SILENT,    /* ... as it was silent */
     CLOSED,    /* ... as connection closed */
     NO_SHIM,   /* a rank's watcher was killed */
     NO_RANK,   /* a rank was killed */
-    NAMED,     /* a rank is said to stand still, and goes on */
+    NAMED,     /* a rank is reported as stopped, and goes on */
     GOES_ON,
     WAITS,  /* for node 1 to come again */
     LEAVES, /* ... after it has left by itself */
@@ -56,7 +56,8 @@ typedef enum outcome {
     STANDS  /* all stop, and go on */
 } outcome;
 
-/* Says: NODE is "node 1 (127.0.0.2)", END "was killed by signal 9 (SIGKILL)", PID its number, N the rank. */
+/* Says: NODE is "node 1 (127.0.0.2)", END "was killed by signal 9 (SIGKILL)", PID its number, N
+ * the rank. */
 static const struct {
     int code; /* the launcher's; -1: 128 + the signal */
     const char *says;
@@ -101,84 +102,286 @@ static const char *const phase_names[SCENE_PHASES] = {"request",  "sending",  "w
 
 #define BIT(phase) (1U << (SCENE_##phase))
 
-/* clang-format off */
 static const row rows[] = {
-    /*                                                  request   sending    waiting    networks   joining    training   ending draining   again */
-    {SCENE_SSH, PART_HEAD, "head", SIGKILL,            {KILLED,   KILLED,    KILLED,    KILLED,    KILLED,    KILLED,    KILLED, KILLED,   KILLED},
+    /* in the order of phase_names */
+    {SCENE_SSH,
+     PART_HEAD,
+     "head",
+     SIGKILL,
+     {KILLED, KILLED, KILLED, KILLED, KILLED, KILLED, KILLED, KILLED, KILLED},
      BIT(REQUEST) | BIT(NETWORKS) | BIT(ENDING) | BIT(AGAIN)},
-    {SCENE_SSH, PART_HEAD, "head", SIGTERM,            {STOPS,    STOPS,     STOPS,     STOPS,     STOPS,     STOPS,     STOPS,  STOPS,    STOPS},
+    {SCENE_SSH,
+     PART_HEAD,
+     "head",
+     SIGTERM,
+     {STOPS, STOPS, STOPS, STOPS, STOPS, STOPS, STOPS, STOPS, STOPS},
      BIT(NETWORKS) | BIT(DRAINING)},
-    {SCENE_SSH, PART_HEAD, "head", SIGSTOP,            {GOES_ON,  GOES_ON,   NO_HEAD,   NO_HEAD,   LOST_HEAD, LOST_HEAD, STOPS,  GOES_ON,  EITHER},
+    {SCENE_SSH,
+     PART_HEAD,
+     "head",
+     SIGSTOP,
+     {GOES_ON, GOES_ON, NO_HEAD, NO_HEAD, LOST_HEAD, LOST_HEAD, STOPS, GOES_ON, EITHER},
      BIT(TRAINING)},
-    {SCENE_SSH, PART_HEAD, "head", SIGTSTP,            {STANDS,   STANDS,    STANDS,    STANDS,    STANDS,    STANDS,    NONE,   NONE,     NONE},
+    {SCENE_SSH,
+     PART_HEAD,
+     "head",
+     SIGTSTP,
+     {STANDS, STANDS, STANDS, STANDS, STANDS, STANDS, NONE, NONE, NONE},
      BIT(JOINING) | BIT(TRAINING)},
 
-    {SCENE_SSH, PART_SSH, "ssh", SIGKILL,              {NO_HOST,  NO_START,  NO_HOST,   NO_HOST,   LOST,      LOST,      STOPS,  GOES_ON,  EITHER},
+    {SCENE_SSH,
+     PART_SSH,
+     "ssh",
+     SIGKILL,
+     {NO_HOST, NO_START, NO_HOST, NO_HOST, LOST, LOST, STOPS, GOES_ON, EITHER},
      BIT(REQUEST) | BIT(NETWORKS) | BIT(TRAINING) | BIT(DRAINING)},
-    {SCENE_SSH, PART_SSH, "ssh", SIGTERM,              {NO_HOST,  NO_START,  NO_HOST,   NO_HOST,   LOST,      LOST,      STOPS,  GOES_ON,  EITHER},
+    {SCENE_SSH,
+     PART_SSH,
+     "ssh",
+     SIGTERM,
+     {NO_HOST, NO_START, NO_HOST, NO_HOST, LOST, LOST, STOPS, GOES_ON, EITHER},
      0},
-    {SCENE_SSH, PART_SSH, "ssh", SIGSTOP,              {GOES_ON,  GOES_ON,   GOES_ON,   GOES_ON,   GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  GOES_ON},
+    {SCENE_SSH,
+     PART_SSH,
+     "ssh",
+     SIGSTOP,
+     {GOES_ON, GOES_ON, GOES_ON, GOES_ON, GOES_ON, GOES_ON, STOPS, GOES_ON, GOES_ON},
      0},
 
-    {SCENE_SSH, PART_AGENT, "agent", SIGKILL,          {NO_HOST,  NONE,      NO_HOST,   NO_HOST,   LOST,      LOST,      STOPS,  GOES_ON,  EITHER},
+    {SCENE_SSH,
+     PART_AGENT,
+     "agent",
+     SIGKILL,
+     {NO_HOST, NONE, NO_HOST, NO_HOST, LOST, LOST, STOPS, GOES_ON, EITHER},
      BIT(WAITING) | BIT(TRAINING)},
-    {SCENE_SSH, PART_AGENT, "agent", SIGTERM,          {NO_HOST,  NONE,      HOST_SAYS, STOPS_BY,  STOPS_BY,  STOPS_BY,  STOPS,  STOPS_BY, STOPS_BY},
+    {SCENE_SSH,
+     PART_AGENT,
+     "agent",
+     SIGTERM,
+     {NO_HOST, NONE, HOST_SAYS, STOPS_BY, STOPS_BY, STOPS_BY, STOPS, STOPS_BY, STOPS_BY},
      BIT(WAITING) | BIT(DRAINING)},
-    {SCENE_SSH, PART_AGENT, "agent", SIGSTOP,          {GOES_ON,  NONE,      NO_WORD,   NO_WORD,   SILENT,    SILENT,    STOPS,  GOES_ON,  EITHER},
+    {SCENE_SSH,
+     PART_AGENT,
+     "agent",
+     SIGSTOP,
+     {GOES_ON, NONE, NO_WORD, NO_WORD, SILENT, SILENT, STOPS, GOES_ON, EITHER},
      BIT(WAITING) | BIT(DRAINING)},
 
-    {SCENE_SSH, PART_NEAR_SHIM, "near shim", SIGKILL,  {NONE,     NONE,      NONE,      NONE,      NO_SHIM,   NO_SHIM,   STOPS,  GOES_ON,  NONE}, 0},
-    {SCENE_SSH, PART_NEAR_SHIM, "near shim", SIGTERM,  {NONE,     NONE,      NONE,      NONE,      GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  NONE}, 0},
-    {SCENE_SSH, PART_NEAR_SHIM, "near shim", SIGSTOP,  {NONE,     NONE,      NONE,      NONE,      GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  NONE}, 0},
-    {SCENE_SSH, PART_REMOTE_SHIM, "remote shim", SIGKILL,    {NONE,     NONE,      NONE,      NONE,      NO_SHIM,   NO_SHIM,   STOPS,  GOES_ON,  NONE},
+    {SCENE_SSH,
+     PART_NEAR_SHIM,
+     "near shim",
+     SIGKILL,
+     {NONE, NONE, NONE, NONE, NO_SHIM, NO_SHIM, STOPS, GOES_ON, NONE},
+     0},
+    {SCENE_SSH,
+     PART_NEAR_SHIM,
+     "near shim",
+     SIGTERM,
+     {NONE, NONE, NONE, NONE, GOES_ON, GOES_ON, STOPS, GOES_ON, NONE},
+     0},
+    {SCENE_SSH,
+     PART_NEAR_SHIM,
+     "near shim",
+     SIGSTOP,
+     {NONE, NONE, NONE, NONE, GOES_ON, GOES_ON, STOPS, GOES_ON, NONE},
+     0},
+    {SCENE_SSH,
+     PART_REMOTE_SHIM,
+     "remote shim",
+     SIGKILL,
+     {NONE, NONE, NONE, NONE, NO_SHIM, NO_SHIM, STOPS, GOES_ON, NONE},
      BIT(JOINING)},
-    {SCENE_SSH, PART_REMOTE_SHIM, "remote shim", SIGTERM,    {NONE,     NONE,      NONE,      NONE,      GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  NONE}, 0},
-    {SCENE_SSH, PART_REMOTE_SHIM, "remote shim", SIGSTOP,    {NONE,     NONE,      NONE,      NONE,      GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  NONE},
+    {SCENE_SSH,
+     PART_REMOTE_SHIM,
+     "remote shim",
+     SIGTERM,
+     {NONE, NONE, NONE, NONE, GOES_ON, GOES_ON, STOPS, GOES_ON, NONE},
+     0},
+    {SCENE_SSH,
+     PART_REMOTE_SHIM,
+     "remote shim",
+     SIGSTOP,
+     {NONE, NONE, NONE, NONE, GOES_ON, GOES_ON, STOPS, GOES_ON, NONE},
      BIT(DRAINING)},
 
-    {SCENE_SSH, PART_NEAR_RANK, "near rank", SIGKILL,  {NONE,     NONE,      NONE,      NONE,      NO_RANK,   NO_RANK,   STOPS,  GOES_ON,  NONE}, 0},
-    {SCENE_SSH, PART_NEAR_RANK, "near rank", SIGTERM,  {NONE,     NONE,      NONE,      NONE,      NO_RANK,   NO_RANK,   STOPS,  GOES_ON,  NONE}, 0},
-    {SCENE_SSH, PART_NEAR_RANK, "near rank", SIGSTOP,  {NONE,     NONE,      NONE,      NONE,      GOES_ON,   NAMED,     STOPS,  GOES_ON,  NONE}, 0},
-    {SCENE_SSH, PART_REMOTE_RANK, "remote rank", SIGKILL,    {NONE,     NONE,      NONE,      NONE,      NO_RANK,   NO_RANK,   STOPS,  GOES_ON,  NONE},
+    {SCENE_SSH,
+     PART_NEAR_RANK,
+     "near rank",
+     SIGKILL,
+     {NONE, NONE, NONE, NONE, NO_RANK, NO_RANK, STOPS, GOES_ON, NONE},
+     0},
+    {SCENE_SSH,
+     PART_NEAR_RANK,
+     "near rank",
+     SIGTERM,
+     {NONE, NONE, NONE, NONE, NO_RANK, NO_RANK, STOPS, GOES_ON, NONE},
+     0},
+    {SCENE_SSH,
+     PART_NEAR_RANK,
+     "near rank",
+     SIGSTOP,
+     {NONE, NONE, NONE, NONE, GOES_ON, NAMED, STOPS, GOES_ON, NONE},
+     0},
+    {SCENE_SSH,
+     PART_REMOTE_RANK,
+     "remote rank",
+     SIGKILL,
+     {NONE, NONE, NONE, NONE, NO_RANK, NO_RANK, STOPS, GOES_ON, NONE},
      BIT(JOINING) | BIT(TRAINING) | BIT(ENDING)},
-    {SCENE_SSH, PART_REMOTE_RANK, "remote rank", SIGTERM,    {NONE,     NONE,      NONE,      NONE,      NO_RANK,   NO_RANK,   STOPS,  GOES_ON,  NONE}, 0},
-    {SCENE_SSH, PART_REMOTE_RANK, "remote rank", SIGSTOP,    {NONE,     NONE,      NONE,      NONE,      GOES_ON,   NAMED,     STOPS,  GOES_ON,  NONE},
+    {SCENE_SSH,
+     PART_REMOTE_RANK,
+     "remote rank",
+     SIGTERM,
+     {NONE, NONE, NONE, NONE, NO_RANK, NO_RANK, STOPS, GOES_ON, NONE},
+     0},
+    {SCENE_SSH,
+     PART_REMOTE_RANK,
+     "remote rank",
+     SIGSTOP,
+     {NONE, NONE, NONE, NONE, GOES_ON, NAMED, STOPS, GOES_ON, NONE},
      BIT(TRAINING) | BIT(ENDING)},
-    {SCENE_SSH, PART_REMOTE_CHILD, "rank's child", SIGKILL, {NONE,   NONE,      NONE,      NONE,      GOES_ON,   GOES_ON,   NONE,   NONE,     NONE}, 0},
-    {SCENE_SSH, PART_REMOTE_CHILD, "rank's child", SIGTERM, {NONE,   NONE,      NONE,      NONE,      GOES_ON,   GOES_ON,   NONE,   NONE,     NONE}, 0},
-    {SCENE_SSH, PART_REMOTE_CHILD, "rank's child", SIGSTOP, {NONE,   NONE,      NONE,      NONE,      GOES_ON,   GOES_ON,   NONE,   NONE,     NONE}, 0},
+    {SCENE_SSH,
+     PART_REMOTE_CHILD,
+     "rank's child",
+     SIGKILL,
+     {NONE, NONE, NONE, NONE, GOES_ON, GOES_ON, NONE, NONE, NONE},
+     0},
+    {SCENE_SSH,
+     PART_REMOTE_CHILD,
+     "rank's child",
+     SIGTERM,
+     {NONE, NONE, NONE, NONE, GOES_ON, GOES_ON, NONE, NONE, NONE},
+     0},
+    {SCENE_SSH,
+     PART_REMOTE_CHILD,
+     "rank's child",
+     SIGSTOP,
+     {NONE, NONE, NONE, NONE, GOES_ON, GOES_ON, NONE, NONE, NONE},
+     0},
 
-    {SCENE_SSH, PART_NEAR_GUARDIAN, "near guardian", SIGKILL, {NONE, NONE,   NONE,      GOES_ON,   GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  GOES_ON}, 0},
-    {SCENE_SSH, PART_NEAR_GUARDIAN, "near guardian", SIGTERM, {NONE, NONE,   NONE,      GOES_ON,   GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  GOES_ON}, 0},
-    {SCENE_SSH, PART_NEAR_GUARDIAN, "near guardian", SIGSTOP, {NONE, NONE,   NONE,      GOES_ON,   GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  GOES_ON}, 0},
-    {SCENE_SSH, PART_REMOTE_GUARDIAN, "remote guardian", SIGKILL, {NONE, NONE,     NONE,      GOES_ON,   GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  GOES_ON},
+    {SCENE_SSH,
+     PART_NEAR_GUARDIAN,
+     "near guardian",
+     SIGKILL,
+     {NONE, NONE, NONE, GOES_ON, GOES_ON, GOES_ON, STOPS, GOES_ON, GOES_ON},
+     0},
+    {SCENE_SSH,
+     PART_NEAR_GUARDIAN,
+     "near guardian",
+     SIGTERM,
+     {NONE, NONE, NONE, GOES_ON, GOES_ON, GOES_ON, STOPS, GOES_ON, GOES_ON},
+     0},
+    {SCENE_SSH,
+     PART_NEAR_GUARDIAN,
+     "near guardian",
+     SIGSTOP,
+     {NONE, NONE, NONE, GOES_ON, GOES_ON, GOES_ON, STOPS, GOES_ON, GOES_ON},
+     0},
+    {SCENE_SSH,
+     PART_REMOTE_GUARDIAN,
+     "remote guardian",
+     SIGKILL,
+     {NONE, NONE, NONE, GOES_ON, GOES_ON, GOES_ON, STOPS, GOES_ON, GOES_ON},
      BIT(ENDING)},
-    {SCENE_SSH, PART_REMOTE_GUARDIAN, "remote guardian", SIGTERM, {NONE, NONE,     NONE,      GOES_ON,   GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  GOES_ON}, 0},
-    {SCENE_SSH, PART_REMOTE_GUARDIAN, "remote guardian", SIGSTOP, {NONE, NONE,     NONE,      GOES_ON,   GOES_ON,   GOES_ON,   STOPS,  GOES_ON,  GOES_ON}, 0},
+    {SCENE_SSH,
+     PART_REMOTE_GUARDIAN,
+     "remote guardian",
+     SIGTERM,
+     {NONE, NONE, NONE, GOES_ON, GOES_ON, GOES_ON, STOPS, GOES_ON, GOES_ON},
+     0},
+    {SCENE_SSH,
+     PART_REMOTE_GUARDIAN,
+     "remote guardian",
+     SIGSTOP,
+     {NONE, NONE, NONE, GOES_ON, GOES_ON, GOES_ON, STOPS, GOES_ON, GOES_ON},
+     0},
 
-    {SCENE_OBSERVED, PART_HEAD, "observing head", SIGKILL, {KILLED, KILLED,  KILLED,    KILLED,    KILLED,    KILLED,    KILLED, KILLED,   KILLED},
+    {SCENE_OBSERVED,
+     PART_HEAD,
+     "observing head",
+     SIGKILL,
+     {KILLED, KILLED, KILLED, KILLED, KILLED, KILLED, KILLED, KILLED, KILLED},
      BIT(TRAINING)},
-    {SCENE_OBSERVED, PART_HEAD, "observing head", SIGTERM, {STOPS, STOPS,    STOPS,     STOPS,     STOPS,     STOPS,     STOPS,  STOPS,    STOPS}, 0},
-    {SCENE_OBSERVED, PART_HEAD, "observing head", SIGSTOP, {NO_HEAD, NO_HEAD, NO_HEAD,  NO_HEAD,   LOST_HEAD, LOST_HEAD, STOPS,  GOES_ON,  EITHER}, 0},
-    {SCENE_OBSERVED, PART_HEAD, "observing head", SIGTSTP, {STANDS, STANDS,  STANDS,    STANDS,    STANDS,    STANDS,    NONE,   NONE,     NONE}, 0},
-    {SCENE_OBSERVED, PART_AGENT, "observed agent", SIGKILL, {NO_HOST, NONE,  NO_HOST,   NO_HOST,   LOST,      LOST,      STOPS,  GOES_ON,  EITHER}, 0},
-    {SCENE_OBSERVED, PART_AGENT, "observed agent", SIGSTOP, {GOES_ON, NONE,  NO_WORD,   NO_WORD,   SILENT,    SILENT,    STOPS,  GOES_ON,  EITHER}, 0},
+    {SCENE_OBSERVED,
+     PART_HEAD,
+     "observing head",
+     SIGTERM,
+     {STOPS, STOPS, STOPS, STOPS, STOPS, STOPS, STOPS, STOPS, STOPS},
+     0},
+    {SCENE_OBSERVED,
+     PART_HEAD,
+     "observing head",
+     SIGSTOP,
+     {NO_HEAD, NO_HEAD, NO_HEAD, NO_HEAD, LOST_HEAD, LOST_HEAD, STOPS, GOES_ON, EITHER},
+     0},
+    {SCENE_OBSERVED,
+     PART_HEAD,
+     "observing head",
+     SIGTSTP,
+     {STANDS, STANDS, STANDS, STANDS, STANDS, STANDS, NONE, NONE, NONE},
+     0},
+    {SCENE_OBSERVED,
+     PART_AGENT,
+     "observed agent",
+     SIGKILL,
+     {NO_HOST, NONE, NO_HOST, NO_HOST, LOST, LOST, STOPS, GOES_ON, EITHER},
+     0},
+    {SCENE_OBSERVED,
+     PART_AGENT,
+     "observed agent",
+     SIGSTOP,
+     {GOES_ON, NONE, NO_WORD, NO_WORD, SILENT, SILENT, STOPS, GOES_ON, EITHER},
+     0},
 
-    {SCENE_BY_HAND, PART_HEAD, "node 0", SIGKILL,      {NONE,     NONE,      KILLED,    NONE,      KILLED,    KILLED,    KILLED, KILLED,   KILLED}, 0},
-    {SCENE_BY_HAND, PART_HEAD, "node 0", SIGTERM,      {NONE,     NONE,      STOPS,     NONE,      STOPS,     STOPS,     STOPS,  STOPS,    STOPS},
+    {SCENE_BY_HAND,
+     PART_HEAD,
+     "node 0",
+     SIGKILL,
+     {NONE, NONE, KILLED, NONE, KILLED, KILLED, KILLED, KILLED, KILLED},
+     0},
+    {SCENE_BY_HAND,
+     PART_HEAD,
+     "node 0",
+     SIGTERM,
+     {NONE, NONE, STOPS, NONE, STOPS, STOPS, STOPS, STOPS, STOPS},
      BIT(ENDING)},
-    {SCENE_BY_HAND, PART_HEAD, "node 0", SIGSTOP,      {NONE,     NONE,      WAITS,     NONE,      CLOSED,    CLOSED,    STOPS,  WAITS,    EITHER},
+    {SCENE_BY_HAND,
+     PART_HEAD,
+     "node 0",
+     SIGSTOP,
+     {NONE, NONE, WAITS, NONE, CLOSED, CLOSED, STOPS, WAITS, EITHER},
      BIT(JOINING)},
-    {SCENE_BY_HAND, PART_HEAD, "node 0", SIGTSTP,      {NONE,     NONE,      STANDS,    NONE,      STANDS,    STANDS,    NONE,   NONE,     NONE}, 0},
-    {SCENE_BY_HAND, PART_AGENT, "node 1", SIGKILL,     {NONE,     NONE,      WAITS,     NONE,      CLOSED,    CLOSED,    STOPS,  WAITS,    EITHER},
+    {SCENE_BY_HAND,
+     PART_HEAD,
+     "node 0",
+     SIGTSTP,
+     {NONE, NONE, STANDS, NONE, STANDS, STANDS, NONE, NONE, NONE},
+     0},
+    {SCENE_BY_HAND,
+     PART_AGENT,
+     "node 1",
+     SIGKILL,
+     {NONE, NONE, WAITS, NONE, CLOSED, CLOSED, STOPS, WAITS, EITHER},
      BIT(WAITING) | BIT(DRAINING)},
-    {SCENE_BY_HAND, PART_AGENT, "node 1", SIGTERM,     {NONE,     NONE,      LEAVES,    NONE,      STOPS_BY,  STOPS_BY,  STOPS,  STOPS_BY, STOPS_BY}, 0},
-    {SCENE_BY_HAND, PART_AGENT, "node 1", SIGSTOP,     {NONE,     NONE,      WAITS,     NONE,      SILENT,    SILENT,    STOPS,  WAITS,    EITHER},
+    {SCENE_BY_HAND,
+     PART_AGENT,
+     "node 1",
+     SIGTERM,
+     {NONE, NONE, LEAVES, NONE, STOPS_BY, STOPS_BY, STOPS, STOPS_BY, STOPS_BY},
+     0},
+    {SCENE_BY_HAND,
+     PART_AGENT,
+     "node 1",
+     SIGSTOP,
+     {NONE, NONE, WAITS, NONE, SILENT, SILENT, STOPS, WAITS, EITHER},
      BIT(TRAINING)},
-    {SCENE_BY_HAND, PART_AGENT, "node 1", SIGTSTP,     {NONE,     NONE,      STANDS,    NONE,      STANDS,    STANDS,    NONE,   NONE,     NONE},
+    {SCENE_BY_HAND,
+     PART_AGENT,
+     "node 1",
+     SIGTSTP,
+     {NONE, NONE, STANDS, NONE, STANDS, STANDS, NONE, NONE, NONE},
      BIT(TRAINING)},
 };
-/* clang-format on */
 
 typedef struct cell {
     const row *row;
@@ -220,12 +423,11 @@ static bool is_near(const cell *c)
     return c->row->part == PART_NEAR_RANK || c->row->part == PART_NEAR_SHIM;
 }
 
-/* How the process of this part ends, as its parent tells it. */
+/* How the process of this part ends, as its parent reports it. */
 static void write_end(const cell *c, char *buf, size_t n)
 {
     if (c->row->part == PART_AGENT)
-        text_format(buf, n,
-                    "agent killed or connection lost (ssh exited with code 255)");
+        text_format(buf, n, "agent killed or connection lost (ssh exited with code 255)");
     else
         text_format(buf, n, "ssh was killed by signal %d (%s)", c->row->number,
                     signal_name(c->row->number));
@@ -284,7 +486,7 @@ static int count_lines(const job *j, const char *beginning, const char *part, si
     return found;
 }
 
-/* Told once; and a rank of the other node has heard it as the reason why its call failed. */
+/* Reported once, and to a rank of the other node as the reason of its failed call. */
 static void expect_words(const scene *s, const cell *c, const victim *v)
 {
     const outcome o = outcome_of(c);
@@ -389,7 +591,7 @@ static void expect_steps(scene *s, const cell *c)
     job_await_text(s->head, 0, "step ");
 }
 
-/* It goes on, and ends when it is told to. */
+/* It goes on, and ends on request. */
 static void expect_life(scene *s, const cell *c)
 {
     const outcome o = outcome_of(c);
@@ -414,7 +616,7 @@ static void expect_code_of_agent(const scene *s, const cell *c)
     if (s->agent == NULL)
         return;
     if (c->phase == SCENE_ENDING && c->row->number == SIGSTOP) {
-        job_await_end(s->agent); /* it may have heard of the end, or not */
+        job_await_end(s->agent); /* it may have received the end, or not */
         return;
     }
     job_expect_code(s->agent, code);
@@ -539,7 +741,7 @@ static void run(const void *self, int i)
     run_cell((const cell *)self + i);
 }
 
-static bool is_wanted(const cell *c, int argc, char **argv)
+static bool is_selected(const cell *c, int argc, char **argv)
 {
     char name[128];
 
@@ -571,7 +773,7 @@ static int choose(int argc, char **argv)
                 const bool stops = c.row->number == SIGSTOP || c.row->number == SIGTSTP;
 
                 if (outcome_of(&c) != NONE && is_built(phase) && stops == (pass == 0) &&
-                    is_wanted(&c, argc, argv))
+                    is_selected(&c, argc, argv))
                     chosen[n++] = c;
             }
     return n;

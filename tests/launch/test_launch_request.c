@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What starts an agent on another host: the orders it gets, the command line, and what a failure means. */
+/* What starts an agent on another host: the orders it gets, the command line, and what a failure
+ * means. */
 #include "base/unit.h"
 
 #include "base/text.h"
@@ -121,7 +122,7 @@ static void a_launch_request_that_is_cut_is_refused(void **state)
     wire_writer_free(&w);
 }
 
-static void sizes_and_wishes_are_bounded(void **state)
+static void sizes_and_windows_are_bounded(void **state)
 {
     wire_writer w = {0};
     frame f = {.type = REMOTE_SIZE};
@@ -150,7 +151,7 @@ static void sizes_and_wishes_are_bounded(void **state)
     wire_writer_free(&w);
 }
 
-static void a_greeting_tells_version_and_cores(void **state)
+static void greeting_has_version_and_cores(void **state)
 {
     static const char *const others[] = {"",
                                          "LOCKSTEP-AGENT",
@@ -303,8 +304,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launch_request_arrives_unchanged),
         cmocka_unit_test(a_launch_request_that_is_cut_is_refused),
-        cmocka_unit_test(sizes_and_wishes_are_bounded),
-        cmocka_unit_test(a_greeting_tells_version_and_cores),
+        cmocka_unit_test(sizes_and_windows_are_bounded),
+        cmocka_unit_test(greeting_has_version_and_cores),
         cmocka_unit_test(ssh_gets_a_fixed_command),
         cmocka_unit_test(an_odd_path_is_not_put_into_the_command),
         cmocka_unit_test(the_script_is_one_that_a_shell_takes),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job of many nodes with one sleeping rank each, all on this machine: 50, with LS_TEST_FULL 200. */
+/* A job of many nodes with one sleeping rank each, all on this machine: 50, with LS_TEST_FULL
+ * 200. */
 #include "launch/job.h"
 
 #include "base/clock.h"
@@ -18,7 +19,8 @@
 #define START_MS (5000 * SLOWNESS)
 #define END_MS   (2000 * SLOWNESS)
 
-/* Every agent is started by one shell, so that all of them are one job for the test. Each must end as the head does. */
+/* Every agent is started by one shell, so that all of them are one job for the test. Each must
+ * end as the head does. */
 static const char script[] =
     "i=0; while [ $i -lt $NODES ]; do "
     "  $TOOL run --nnodes $NODES --node-rank $i --master-addr 127.0.0.1 --master-port $PORT -n 1 "

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * MPI over hosts that are network namespaces: unmodified MPICH programs under our launcher, and our programs under mpirun of MPICH and of
- * Open MPI, which starts them there by lab_rsh.sh.
+ * MPI over hosts that are network namespaces: unmodified MPICH programs under our launcher, and our
+ * programs under mpirun of MPICH and of Open MPI, which starts them there by lab_rsh.sh.
  */
 #include "launch/lab_scene.h"
 
@@ -213,7 +213,7 @@ static void our_programs_meet_through_pmix_under_open_mpi(void **state)
     }
 }
 
-/* Rank 1 joins when a line has said that the others wait. */
+/* Rank 1 joins when a line has reported that the others wait. */
 static void joining_through_pmix_says_that_it_takes_long(void **state)
 {
     char file[96];

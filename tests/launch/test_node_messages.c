@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_node_messages.c - the messages between head and agents arrive unchanged, and malformed ones
+ * are refused.
+ */
 #include "base/unit.h"
 
 #include "base/alloc.h"
@@ -108,7 +112,7 @@ static void expect_exact(const wire_writer *w, read_fn *read)
     assert_ok(read(&whole));
     assert_status(read(&(frame){.body = longer, .bytes = whole.bytes + 1}), LS_EPROTO);
     for (size_t n = 0; n < whole.bytes; n += step) {
-        uint8_t *cut = malloc(n + 1); /* so that what is behind it is nobody's */
+        uint8_t *cut = malloc(n + 1); /* so that a sanitizer sees a read past its end */
 
         memcpy(cut, whole.body, n);
         assert_status(read(&(frame){.body = cut, .bytes = n}), LS_EPROTO);
@@ -162,7 +166,7 @@ static void a_hello_comes_as_it_was(void **state)
     f = frame_of(&w);
     assert_ok(node_read_hello(&f, &got));
     assert_true(got.hello.uid == h.uid && got.hello.run_id == h.run_id);
-    assert_false(got.hello.is_head); /* nobody says that of itself */
+    assert_false(got.hello.is_head); /* no message sets it */
     assert_int_equal(got.hello.id, h.id);
     assert_int_equal(got.hello.n_local, h.n_local);
     assert_int_equal(got.hello.min_nodes, h.min_nodes);
@@ -630,7 +634,7 @@ static void the_word_about_the_end_is_bounded(void **state)
     free(much);
 }
 
-static void a_rank_that_has_left_is_told_as_it_was(void **state)
+static void exit_of_a_rank_arrives_unchanged(void **state)
 {
     const node_exit left = {.generation = UINT32_MAX,
                             .local_rank = RDZV_LOCAL_MAX - 1,
@@ -800,7 +804,7 @@ static ls_status read_barrier(const frame *f)
     return node_read_barrier(f, &out);
 }
 
-static void what_ranks_do_in_mpi_is_told_as_it_was(void **state)
+static void mpi_state_arrives_unchanged(void **state)
 {
     wire_writer w = {0};
     node_barrier barrier;
@@ -860,9 +864,9 @@ int main(void)
         cmocka_unit_test(a_name_with_a_zero_in_it_is_no_name),
         cmocka_unit_test(an_order_to_end_comes_as_it_was),
         cmocka_unit_test(the_word_about_the_end_is_bounded),
-        cmocka_unit_test(a_rank_that_has_left_is_told_as_it_was),
+        cmocka_unit_test(exit_of_a_rank_arrives_unchanged),
         cmocka_unit_test(a_piece_of_a_recorder_lies_within_it),
-        cmocka_unit_test(what_ranks_do_in_mpi_is_told_as_it_was),
+        cmocka_unit_test(mpi_state_arrives_unchanged),
         cmocka_unit_test(a_number_is_four_bytes),
         cmocka_unit_test(messages_about_the_store_come_as_they_were),
     };

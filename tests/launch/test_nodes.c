@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs of several nodes, started by hand on each: the nodes are agents on this machine that know each other by TCP only. */
+/* Jobs of several nodes, started by hand on each: the nodes are agents on this machine that know
+ * each other by TCP only. */
 #include "launch/job.h"
 
 #include "base/clock.h"
@@ -52,7 +53,7 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
+static int remove_key(void **state)
 {
     LS_UNUSED(state);
     (void)unlink(place.key);
@@ -89,7 +90,7 @@ static job *start_node(const char *nodes, const char *i, const char *n, const ch
                        program);
 }
 
-/* One node of those that come as they like. */
+/* A node without a node rank. */
 static job *start_any(const char *nodes, const char *n, const char *extra,
                       const char *const *program)
 {
@@ -148,7 +149,7 @@ static void each_rank_learns_its_place(void **state)
     job_expect(b, job_printed(b, 0, "at 2/3 1/2 1/2 1/2 1 127.0.0.1"));
 }
 
-static void nobody_waits_in_silence(void **state)
+static void waiting_nodes_print_the_roster(void **state)
 {
     job *a = start_node("2", "0", "1", NULL, JOB_LIST("true"));
     job *b = NULL;
@@ -163,7 +164,7 @@ static void nobody_waits_in_silence(void **state)
     expect_both(a, b, 0);
 }
 
-static void a_node_with_another_key_is_told_which_file_to_copy(void **state)
+static void node_with_another_key_prints_the_file_to_copy(void **state)
 {
     job *a = start_node("2", "0", "1", NULL, JOB_LIST("true"));
     char other[96];
@@ -184,7 +185,7 @@ static void a_node_with_another_key_is_told_which_file_to_copy(void **state)
     (void)unlink(other);
 }
 
-static void nodes_that_disagree_are_both_told(void **state)
+static void conflicting_nodes_are_both_notified(void **state)
 {
     job *a = start_node("2", "0", "1", NULL, JOB_LIST("true"));
     job *b;
@@ -198,7 +199,7 @@ static void nodes_that_disagree_are_both_told(void **state)
     job_clean_up(NULL);
 }
 
-static void a_second_node_with_a_number_is_turned_away(void **state)
+static void second_node_with_a_number_is_rejected(void **state)
 {
     job *a = start_node("3", "0", "1", NULL, JOB_LIST("true"));
     job *b = start_node("3", "1", "1", NULL, JOB_LIST("true"));
@@ -246,7 +247,7 @@ static void a_node_killed_while_others_wait_may_come_again(void **state)
     job_expect_code(c, 0);
 }
 
-static void a_head_killed_while_nodes_wait_is_told_to_them(void **state)
+static void waiting_nodes_report_a_killed_head(void **state)
 {
     job *a = start_node("3", "0", "1", NULL, JOB_LIST("true"));
     job *b = start_node("3", "1", "1", NULL, JOB_LIST("true"));
@@ -260,7 +261,7 @@ static void a_head_killed_while_nodes_wait_is_told_to_them(void **state)
     job_expect_gone(b);
 }
 
-/* --- nodes that are told what to run --- */
+/* --- nodes that fetch the launch request --- */
 
 static void a_node_may_join_with_nothing_but_the_place(void **state)
 {
@@ -331,7 +332,7 @@ static void start_running(job **a, job **b)
     job_await_text(*a, 0, "step 100");
 }
 
-static void one_cause_is_told_at_every_node(void **state)
+static void every_node_prints_the_same_cause(void **state)
 {
     job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "signal", "9", "2"));
     job *b = start_node("2", "1", "2", NULL, JOB_LIST(JOB_ACTOR, "signal", "9", "2"));
@@ -344,7 +345,7 @@ static void one_cause_is_told_at_every_node(void **state)
     job_expect(b, job_printed(b, 1, ") was killed by signal 9 (SIGKILL)\n"));
 }
 
-static void ranks_elsewhere_hear_why_their_call_failed(void **state)
+static void remote_ranks_receive_the_cause_of_a_failed_call(void **state)
 {
     job *a;
     job *b;
@@ -520,13 +521,15 @@ static void restarts_end_with_the_last_cause(void **state)
     job_expect_failed_rank(j, 1, "exited with code 12");
 }
 
-/* What the rank sees of its agent: how many descriptors it has open, and how many pages of memory. */
+/* What the rank sees of its agent: how many descriptors it has open, and how many pages of
+ * memory. */
 #define SEE_AGENT                                                                                  \
     "read -r pid name state agent rest < /proc/$PPID/stat; "                                       \
     "read -r size pages rest < /proc/$agent/statm; set -- /proc/$agent/fd/*; "                     \
     "echo restart $TORCHELASTIC_RESTART_COUNT: $# open, $pages pages; "
 
-/* The least of it in the ten restarts from this one on: for a moment, while a rank is started, it has more. */
+/* The least of it in the ten restarts from this one on: for a moment, while a rank is started,
+ * it has more. */
 static long least_seen(const job *j, int restart, const char *unit)
 {
     long least = LONG_MAX;
@@ -591,7 +594,7 @@ static void a_start_that_fails_fails_at_every_restart(void **state)
     job_expect(j, job_printed(j, 1, folder));
 }
 
-static void who_leaves_before_the_start_leaves_alone(void **state)
+static void node_that_leaves_before_the_start_leaves_alone(void **state)
 {
     job *a = start_node("3", "0", "1", NULL, JOB_LIST("true"));
     job *b = start_node("3", "1", "1", NULL, JOB_LIST("true"));
@@ -608,7 +611,7 @@ static void who_leaves_before_the_start_leaves_alone(void **state)
     job_expect_code(a, 143);
 }
 
-static void a_newcomer_is_taken_in_and_a_lost_node_is_done_without(void **state)
+static void new_node_joins_and_a_lost_node_is_dropped(void **state)
 {
     static const char script[] = "echo rank $RANK of $WORLD_SIZE restart "
                                  "$TORCHELASTIC_RESTART_COUNT; exec sleep 60";
@@ -631,7 +634,7 @@ static void a_newcomer_is_taken_in_and_a_lost_node_is_done_without(void **state)
 
 /* --- what may come to the head's port --- */
 
-static void strangers_at_the_port_change_nothing(void **state)
+static void unauthenticated_peers_change_nothing(void **state)
 {
     job *a = start_node("2", "0", "1", NULL, JOB_LIST(JOB_ACTOR, "once"));
     net_address at;
@@ -657,19 +660,19 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test(ranks_of_all_nodes_are_one_job),
         test(each_rank_learns_its_place),
-        test(nobody_waits_in_silence),
-        test(a_node_with_another_key_is_told_which_file_to_copy),
-        test(nodes_that_disagree_are_both_told),
-        test(a_second_node_with_a_number_is_turned_away),
+        test(waiting_nodes_print_the_roster),
+        test(node_with_another_key_prints_the_file_to_copy),
+        test(conflicting_nodes_are_both_notified),
+        test(second_node_with_a_number_is_rejected),
         test(without_a_key_it_must_be_spelled_out),
         test(a_node_killed_while_others_wait_may_come_again),
-        test(a_head_killed_while_nodes_wait_is_told_to_them),
+        test(waiting_nodes_report_a_killed_head),
         test(a_node_may_join_with_nothing_but_the_place),
         test(hint_names_the_port_that_was_free),
         test(a_joiner_needs_its_number_where_nodes_have_one),
         test(a_joiner_waits_for_the_head_and_ends_with_it),
-        test(one_cause_is_told_at_every_node),
-        test(ranks_elsewhere_hear_why_their_call_failed),
+        test(every_node_prints_the_same_cause),
+        test(remote_ranks_receive_the_cause_of_a_failed_call),
         test(a_rank_that_leaves_early_is_the_cause),
         test(a_lost_node_is_named_and_nothing_is_left),
         test(a_lost_head_ends_every_node),
@@ -683,10 +686,10 @@ int main(void)
         test(hundreds_of_restarts_cost_no_descriptor_and_no_memory),
         test(restarts_of_several_nodes_cost_nothing_at_any_of_them),
         test(a_start_that_fails_fails_at_every_restart),
-        test(who_leaves_before_the_start_leaves_alone),
-        test(a_newcomer_is_taken_in_and_a_lost_node_is_done_without),
-        test(strangers_at_the_port_change_nothing),
+        test(node_that_leaves_before_the_start_leaves_alone),
+        test(new_node_joins_and_a_lost_node_is_dropped),
+        test(unauthenticated_peers_change_nothing),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, remove_key);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs over several hosts that are network namespaces, with the traps that real ones have: names for 127.0.1.1, docker0 everywhere. */
+/* Jobs over several hosts that are network namespaces, with the traps that real ones have: names
+ * for 127.0.1.1, docker0 everywhere. */
 #include "launch/lab_scene.h"
 
 #include "base/clock.h"
@@ -41,7 +42,7 @@ static void start_all(job **jobs, const char *const *more, const char *const *pr
         jobs[i] = start_node(i, NODES, more, program);
 }
 
-static const char tells_network[] = "echo uses $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME "
+static const char print_network[] = "echo uses $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME "
                                     "$OMPI_MCA_btl_tcp_if_include; exec " JOB_ACTOR " steps 200";
 
 static void a_job_finds_its_network_among_traps(void **state)
@@ -50,7 +51,7 @@ static void a_job_finds_its_network_among_traps(void **state)
 
     LS_UNUSED(state);
     lab_build(NODES, "--mixed --dead");
-    start_all(jobs, NULL, JOB_LIST("sh", "-c", tells_network));
+    start_all(jobs, NULL, JOB_LIST("sh", "-c", print_network));
     for (int i = 0; i < NODES; i++) {
         job_expect_code(jobs[i], 0);
         job_expect(jobs[i], job_printed(jobs[i], 0,
@@ -62,9 +63,9 @@ static void a_job_finds_its_network_among_traps(void **state)
         job_expect_gone(jobs[i]);
 }
 
-static void net_and_port_range_are_kept_to(void **state)
+static void net_and_port_range_are_obeyed(void **state)
 {
-    static const char tells_ports[] =
+    static const char print_ports[] =
         "echo uses $GLOO_SOCKET_IFNAME; " JOB_ACTOR " steps 0 & sleep 2; "
         "ss -Htnl4 | awk '{print \"listens \" $4}'; kill $!; exit 0";
     job *jobs[2];
@@ -73,7 +74,7 @@ static void net_and_port_range_are_kept_to(void **state)
     lab_build(NODES, "");
     for (int i = 0; i < 2; i++)
         jobs[i] = start_node(i, 2, JOB_LIST("--net", "10.78.0.0/16", "--port-range", "41000-41050"),
-                             JOB_LIST("sh", "-c", tells_ports));
+                             JOB_LIST("sh", "-c", print_ports));
     for (int i = 0; i < 2; i++) {
         job_expect_code(jobs[i], 0);
         job_expect(jobs[i], job_printed(jobs[i], 0, "uses eth1"));
@@ -83,7 +84,7 @@ static void net_and_port_range_are_kept_to(void **state)
     }
 }
 
-static void where_nothing_works_the_whole_matrix_is_told(void **state)
+static void without_a_working_network_the_matrix_is_printed(void **state)
 {
     job *jobs[NODES];
 
@@ -169,7 +170,7 @@ static void end(job *j)
 
 static const char own_addresses[] = ": 10.77.0.10 (eth0), 10.78.0.10 (eth1), fd77::10 (eth0)";
 
-/* The hint comes with the first roster, after anything that is said at the start. */
+/* The hint comes with the first roster, after all lines of the start. */
 static void expect_address(const char *address, const char *warning, const char *hint)
 {
     job *j =
@@ -336,8 +337,8 @@ static bool store_client_ends_with(int code, int node, long port, const char *us
 {
     char command[256];
 
-    text_format(command, sizeof(command), STORE_CLIENT " knock 10.77.0.10 %ld %s; [ $? = %d ]",
-                port, user, code);
+    text_format(command, sizeof(command),
+                STORE_CLIENT " connect_only 10.77.0.10 %ld %s; [ $? = %d ]", port, user, code);
     return netlab_run(&lab, node, command);
 }
 
@@ -368,8 +369,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(a_job_finds_its_network_among_traps),
-        test(net_and_port_range_are_kept_to),
-        test(where_nothing_works_the_whole_matrix_is_told),
+        test(net_and_port_range_are_obeyed),
+        test(without_a_working_network_the_matrix_is_printed),
         test(a_host_that_vanishes_is_named_and_ends_its_own_ranks),
         test(a_late_rank_elsewhere_is_named_with_its_state),
         test(address_at_which_others_do_not_reach_node_0_is_named),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs of two nodes in the modes of LOCKSTEP_SECURITY, and what somebody on the line between them can read. */
+/* Jobs of two nodes in the modes of LOCKSTEP_SECURITY, and what an eavesdropper between them can
+ * read. */
 #include "launch/job.h"
 
 #include "base/clock.h"
@@ -48,7 +49,7 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
+static int clean_up(void **state)
 {
     LS_UNUSED(state);
     (void)unlink(key_path);
@@ -76,21 +77,21 @@ static void nodes_and_their_ranks_use_the_mode(void **state)
     LS_UNUSED(state);
     for (int mode = NET_MAC; mode <= NET_ENCRYPT; mode++) {
         const char *name = net_security_text((net_security)mode);
-        char said[64];
+        char line[64];
         job *a = start_node("0", "127.0.0.1", name, JOB_LIST(JOB_ACTOR, "steps", "50"));
         job *b = start_node("1", "127.0.0.1", name, JOB_LIST(JOB_ACTOR, "steps", "50"));
 
         job_expect_code(a, 0);
         job_expect_code(b, 0);
-        text_format(said, sizeof(said), "connected with rank 0 over tcp, security %s", name);
-        job_expect(b, job_printed(b, 1, said));
+        text_format(line, sizeof(line), "connected with rank 0 over tcp, security %s", name);
+        job_expect(b, job_printed(b, 1, line));
         job_expect_gone(a);
         job_expect_gone(b);
         job_clean_up(NULL);
     }
 }
 
-static void nodes_in_different_modes_are_both_told(void **state)
+static void nodes_in_different_modes_are_both_notified(void **state)
 {
     job *a = start_node("0", "127.0.0.1", "mac", JOB_LIST("true"));
     job *b = start_node("1", "127.0.0.1", "auth", JOB_LIST("true"));
@@ -101,7 +102,7 @@ static void nodes_in_different_modes_are_both_told(void **state)
     job_await_text(a, 1, "security is mac here, auth at tcp://127.0.0.1:");
 }
 
-/* The flag beats the variable, and the ranks hear of it. */
+/* The flag beats the variable, and the ranks receive it. */
 static void the_flag_is_the_mode_of_nodes_and_ranks(void **state)
 {
     job *a = start_node("0", "127.0.0.1", "auth",
@@ -119,8 +120,8 @@ static void the_flag_is_the_mode_of_nodes_and_ranks(void **state)
     job_expect(a, job_printed(a, 1, "--security tls: auth, mac or encrypt"));
 }
 
-/* Who comes by `lockstep join` with another mode than the head's is told, and so is the head. */
-static void who_joins_says_the_mode_too(void **state)
+/* A node that joins with another mode than the head.s is notified, and so is the head. */
+static void joining_node_sends_the_mode(void **state)
 {
     job *a = job_start(JOB_LIST(JOB_TOOL, "run", "--nnodes", "2", "--rdzv-backend", "c10d",
                                 "--rdzv-endpoint", "127.0.0.1", "--master-port", port_text,
@@ -152,15 +153,15 @@ static void a_mode_without_a_key_is_refused(void **state)
     job_expect(a, job_printed(a, 1, "LOCKSTEP_SECURITY=encrypt needs a key"));
 }
 
-/* --- somebody on the line --- */
+/* --- an eavesdropper --- */
 
 /* Takes one connection to 127.0.0.2, carries it on to 127.0.0.1, and keeps what passes. */
 typedef struct eavesdropper {
     ls_thread thread;
     int listener;
     atomic_bool is_over;
-    uint8_t heard[1 << 16];
-    size_t n_heard;
+    uint8_t captured[1 << 16];
+    size_t n_captured;
 } eavesdropper;
 
 /* False at the end of either side. */
@@ -172,8 +173,8 @@ static bool carry(eavesdropper *e, int from, int to)
     if (net_recv_some(from, "one", data, sizeof(data), &n) != LS_OK ||
         net_send_all(to, "other", data, n, ls_deadline_ms(JOB_LONG_MS)) != LS_OK)
         return false;
-    for (size_t i = 0; i < n && e->n_heard < sizeof(e->heard); i++)
-        e->heard[e->n_heard++] = data[i];
+    for (size_t i = 0; i < n && e->n_captured < sizeof(e->captured); i++)
+        e->captured[e->n_captured++] = data[i];
     return true;
 }
 
@@ -207,7 +208,7 @@ static void eavesdrop(void *arg)
 }
 
 /* Whether what a node says first, its version, can be read on the line. */
-static bool version_is_heard(const char *mode)
+static bool version_is_readable(const char *mode)
 {
     static eavesdropper e;
     const net_address at = at_host("127.0.0.2");
@@ -227,28 +228,28 @@ static bool version_is_heard(const char *mode)
     job_expect_code(a, 0);
     job_expect_code(b, 0);
     job_clean_up(NULL);
-    assert_true(e.n_heard > 400 && e.n_heard < sizeof(e.heard));
-    return memmem(e.heard, e.n_heard, ls_version(), strlen(ls_version())) != NULL;
+    assert_true(e.n_captured > 400 && e.n_captured < sizeof(e.captured));
+    return memmem(e.captured, e.n_captured, ls_version(), strlen(ls_version())) != NULL;
 }
 
 static void only_what_is_encrypted_cannot_be_read_on_the_line(void **state)
 {
     LS_UNUSED(state);
-    assert_true(version_is_heard("auth"));
-    assert_true(version_is_heard("mac"));
-    assert_false(version_is_heard("encrypt"));
+    assert_true(version_is_readable("auth"));
+    assert_true(version_is_readable("mac"));
+    assert_false(version_is_readable("encrypt"));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(nodes_and_their_ranks_use_the_mode),
-        test(nodes_in_different_modes_are_both_told),
+        test(nodes_in_different_modes_are_both_notified),
         test(the_flag_is_the_mode_of_nodes_and_ranks),
-        test(who_joins_says_the_mode_too),
+        test(joining_node_sends_the_mode),
         test(a_mode_without_a_key_is_refused),
         test(only_what_is_encrypted_cannot_be_read_on_the_line),
     };
 
-    return cmocka_run_group_tests_name("launch nodes secure", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("launch nodes secure", tests, set_up, clean_up);
 }

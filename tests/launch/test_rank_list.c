@@ -61,7 +61,7 @@ static void ranks_may_be_given_one_by_one_or_from_to(void **state)
     assert_int_equal(rank_list_streams(&list, 1), RANK_STDOUT);
 }
 
-static void what_is_no_list_is_told_with_the_part(void **state)
+static void malformed_list_is_reported_with_the_part(void **state)
 {
     static const char *const streams[] = {"",     "4",       ",",
                                           "0:4",  "0:",      "0:1,",
@@ -167,7 +167,7 @@ int main(void)
         cmocka_unit_test(one_digit_is_for_all_ranks),
         cmocka_unit_test(a_list_is_by_rank_and_names_the_rest_nothing),
         cmocka_unit_test(ranks_may_be_given_one_by_one_or_from_to),
-        cmocka_unit_test(what_is_no_list_is_told_with_the_part),
+        cmocka_unit_test(malformed_list_is_reported_with_the_part),
         cmocka_unit_test(a_list_has_bounded_length),
         cmocka_unit_test(the_local_rank_stands_for_itself_in_arguments),
         cmocka_unit_test(no_memory_for_arguments_leaves_nothing),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rendezvous.c - the rules of the rendezvous machine, one by one: who is let in, as which node, and when it starts.
- * Ends and restarts are in test_rendezvous_end.c, schedules in test_rendezvous_sim.c.
+ * test_rendezvous.c - the rules of the rendezvous machine, one by one: which nodes join, as which
+ * node, and when it starts. Ends and restarts are in test_rendezvous_end.c, schedules in
+ * test_rendezvous_sim.c.
  */
 #include "launch/rendezvous_head.h"
 
@@ -90,7 +91,7 @@ static void the_last_call_begins_anew_when_too_few_are_left(void **state)
     close_head(&h);
 }
 
-static void max_nodes_start_at_once_and_a_negative_last_call_waits_for_nobody(void **state)
+static void max_nodes_start_at_once_and_a_negative_last_call_does_not_wait(void **state)
 {
     const rdzv_options eager = {.min_nodes = 2, .max_nodes = 4, .last_call_ms = -1};
     head h;
@@ -230,7 +231,7 @@ static void a_node_that_does_not_get_ready_is_given_up(void **state)
     close_head(&h);
 }
 
-static void newcomers_before_the_start_cost_nothing(void **state)
+static void new_nodes_before_the_start_cost_nothing(void **state)
 {
     head h;
 
@@ -269,7 +270,7 @@ static void a_node_that_cannot_start_fails_the_job(void **state)
     close_head(&h);
 }
 
-/* --- who is let in --- */
+/* --- admission --- */
 
 static void assert_rejected(head *h, const rdzv_options *opt, int id, rdzv_hello hello,
                             const char *text)
@@ -343,7 +344,7 @@ static void duplicate_node_rank_is_reported_to_both_nodes(void **state)
     close_head(&h);
 }
 
-static void without_ids_a_double_claim_is_only_a_wish(void **state)
+static void without_ids_a_duplicate_id_is_only_a_request(void **state)
 {
     head h;
 
@@ -406,7 +407,7 @@ static void a_second_hello_on_a_connection_ends_it(void **state)
     close_head(&h);
 }
 
-static void spares_wait_and_the_next_one_is_turned_away(void **state)
+static void spares_wait_and_the_next_node_is_rejected(void **state)
 {
     head h;
 
@@ -424,7 +425,7 @@ static void spares_wait_and_the_next_one_is_turned_away(void **state)
     close_head(&h);
 }
 
-static void who_comes_after_the_end_is_turned_away(void **state)
+static void node_that_arrives_after_the_end_is_rejected(void **state)
 {
     head h;
 
@@ -444,7 +445,7 @@ static void bad_options_are_refused(void **state)
     static const int bad_list[] = {1, 0};
     static const struct {
         rdzv_options opt;
-        const char *told;
+        const char *error;
     } cases[] = {
         {{.min_nodes = 0, .max_nodes = 0}, "--nnodes: 0 nodes"},
         {{.min_nodes = 1, .max_nodes = RDZV_NODES_MAX + 1}, "a job has 1 to 4096"},
@@ -463,7 +464,7 @@ static void bad_options_are_refused(void **state)
         rdzv *m = NULL;
 
         assert_status(rdzv_create(&cases[i].opt, 0, &m), LS_EINVAL);
-        assert_last_error(cases[i].told);
+        assert_last_error(cases[i].error);
         assert_null(m);
     }
 }
@@ -499,23 +500,23 @@ int main(void)
         cmocka_unit_test(without_ids_the_head_is_first_then_claims_then_arrival),
         cmocka_unit_test(between_min_and_max_the_last_call_is_waited_for),
         cmocka_unit_test(the_last_call_begins_anew_when_too_few_are_left),
-        cmocka_unit_test(max_nodes_start_at_once_and_a_negative_last_call_waits_for_nobody),
+        cmocka_unit_test(max_nodes_start_at_once_and_a_negative_last_call_does_not_wait),
         cmocka_unit_test(join_timeout_names_the_missing_nodes),
         cmocka_unit_test(many_missing_nodes_are_counted),
         cmocka_unit_test(at_the_join_timeout_min_nodes_are_enough),
         cmocka_unit_test(a_node_lost_before_the_start_is_waited_for),
         cmocka_unit_test(nodes_lost_before_the_start_together_cost_one_view),
         cmocka_unit_test(a_node_that_does_not_get_ready_is_given_up),
-        cmocka_unit_test(newcomers_before_the_start_cost_nothing),
+        cmocka_unit_test(new_nodes_before_the_start_cost_nothing),
         cmocka_unit_test(a_node_that_cannot_start_fails_the_job),
         cmocka_unit_test(rejected_node_receives_the_values_of_both_sides),
         cmocka_unit_test(duplicate_node_rank_is_reported_to_both_nodes),
-        cmocka_unit_test(without_ids_a_double_claim_is_only_a_wish),
+        cmocka_unit_test(without_ids_a_duplicate_id_is_only_a_request),
         cmocka_unit_test(a_node_that_connects_again_replaces_itself),
         cmocka_unit_test(a_running_node_that_connects_again_has_lost_its_ranks),
         cmocka_unit_test(a_second_hello_on_a_connection_ends_it),
-        cmocka_unit_test(spares_wait_and_the_next_one_is_turned_away),
-        cmocka_unit_test(who_comes_after_the_end_is_turned_away),
+        cmocka_unit_test(spares_wait_and_the_next_node_is_rejected),
+        cmocka_unit_test(node_that_arrives_after_the_end_is_rejected),
         cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(no_memory_is_an_error_and_a_step_allocates_nothing),
     };

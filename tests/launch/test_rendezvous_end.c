@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rendezvous_end.c - the rules of the rendezvous machine, one by one: how a job ends, and when it starts again.
+ * test_rendezvous_end.c - the rules of the rendezvous machine, one by one: how a job ends, and when
+ * it starts again.
  */
 #include "launch/rendezvous_head.h"
 
@@ -47,7 +48,7 @@ static void the_first_failure_is_the_cause_and_its_code_the_jobs(void **state)
     close_head(&h);
 }
 
-static void a_crash_told_just_after_an_exit_is_its_cause(void **state)
+static void crash_reported_just_after_an_exit_is_its_cause(void **state)
 {
     head h;
 
@@ -266,7 +267,7 @@ static void a_restart_of_the_same_nodes_needs_no_last_call(void **state)
     close_head(&h);
 }
 
-static void a_newcomer_restarts_an_elastic_job_in_good_order_and_for_free(void **state)
+static void new_node_restarts_an_elastic_job_in_good_order_and_for_free(void **state)
 {
     head h;
 
@@ -287,7 +288,7 @@ static void a_newcomer_restarts_an_elastic_job_in_good_order_and_for_free(void *
     close_head(&h);
 }
 
-static void a_newcomer_at_the_end_of_the_job_only_waits(void **state)
+static void new_node_at_the_end_of_the_job_only_waits(void **state)
 {
     head h;
 
@@ -302,7 +303,7 @@ static void a_newcomer_at_the_end_of_the_job_only_waits(void **state)
     close_head(&h);
 }
 
-static void a_job_that_was_finishing_when_a_newcomer_came_is_finished(void **state)
+static void a_job_that_was_finishing_when_a_node_joined_is_finished(void **state)
 {
     head h;
 
@@ -329,13 +330,13 @@ static void a_lost_node_shrinks_an_elastic_job_for_free(void **state)
     assert_says(must(&h, RDZV_DO_RESTART, RDZV_HEAD)->text, "node 1 (b) with ranks 2-3 was lost");
     pass(&h, 30 * S);
     assert_place(&h, 1, 0, 0, 6);
-    assert_place(&h, 3, 2, 4, 6); /* who can keep its number does */
+    assert_place(&h, 3, 2, 4, 6); /* it keeps its number */
     assert_place(&h, 4, 1, 2, 6);
     assert_int_equal(must(&h, RDZV_DO_WELCOME, 1)->place->n_restarts, 0);
     close_head(&h);
 }
 
-static void too_small_an_elastic_job_ends_or_spends_a_restart(void **state)
+static void too_small_an_elastic_job_ends_or_uses_a_restart(void **state)
 {
     rdzv_options opt = two_to_four;
     head h;
@@ -412,7 +413,7 @@ static void a_static_job_waits_for_the_lost_id(void **state)
     close_head(&h);
 }
 
-static void a_node_lost_while_a_newcomer_is_taken_in_aborts_the_rest(void **state)
+static void a_node_lost_while_a_new_node_joins_aborts_the_rest(void **state)
 {
     head h;
 
@@ -436,7 +437,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_whose_nodes_all_finish_ends_with_0),
         cmocka_unit_test(the_first_failure_is_the_cause_and_its_code_the_jobs),
-        cmocka_unit_test(a_crash_told_just_after_an_exit_is_its_cause),
+        cmocka_unit_test(crash_reported_just_after_an_exit_is_its_cause),
         cmocka_unit_test(a_node_that_fell_silent_before_an_exit_is_its_cause),
         cmocka_unit_test(nodes_that_do_not_end_are_killed_then_given_up),
         cmocka_unit_test(a_stop_is_orderly_and_the_second_one_kills),
@@ -448,15 +449,15 @@ int main(void)
         cmocka_unit_test(ranks_that_are_ended_unasked_are_a_failure),
         cmocka_unit_test(failures_spend_restarts_and_the_last_one_ends_the_job),
         cmocka_unit_test(a_restart_of_the_same_nodes_needs_no_last_call),
-        cmocka_unit_test(a_newcomer_restarts_an_elastic_job_in_good_order_and_for_free),
-        cmocka_unit_test(a_newcomer_at_the_end_of_the_job_only_waits),
-        cmocka_unit_test(a_job_that_was_finishing_when_a_newcomer_came_is_finished),
+        cmocka_unit_test(new_node_restarts_an_elastic_job_in_good_order_and_for_free),
+        cmocka_unit_test(new_node_at_the_end_of_the_job_only_waits),
+        cmocka_unit_test(a_job_that_was_finishing_when_a_node_joined_is_finished),
         cmocka_unit_test(a_lost_node_shrinks_an_elastic_job_for_free),
-        cmocka_unit_test(too_small_an_elastic_job_ends_or_spends_a_restart),
+        cmocka_unit_test(too_small_an_elastic_job_ends_or_uses_a_restart),
         cmocka_unit_test(a_spare_takes_a_lost_nodes_number_for_free),
         cmocka_unit_test(a_host_that_comes_back_gets_its_number_again),
         cmocka_unit_test(a_static_job_waits_for_the_lost_id),
-        cmocka_unit_test(a_node_lost_while_a_newcomer_is_taken_in_aborts_the_rest),
+        cmocka_unit_test(a_node_lost_while_a_new_node_joins_aborts_the_rest),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

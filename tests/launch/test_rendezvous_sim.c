@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rendezvous_sim.c - whole jobs of simulated nodes around the rendezvous machine, by thousands of seeded schedules.
+ * test_rendezvous_sim.c - whole jobs of simulated nodes around the rendezvous machine, by thousands
+ * of seeded schedules.
  *
- * Time is simulated: messages take random times, in order on one connection and in any order between nodes; connections die
- * with or without a word; nodes crash, come back, come twice, come as spares, do not get ready, cannot be killed; ranks fail,
- * and drag others along. After a while no new faults happen. The head is ticked only when it asked for it.
+ * Time is simulated: messages take random times, in order on one connection and in any order
+ * between nodes; connections die with or without a word; nodes crash, come back, come twice, come
+ * as spares, do not get ready, cannot be killed; ranks fail, and drag others along. After a while
+ * no new faults happen. The head is ticked only when it asked for it.
  *
  * LS_TEST_ROUNDS multiplies the number of schedules, LS_TEST_SEED=N runs that one alone.
  */
@@ -19,14 +21,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { NODES_MAX = 1100, MAIL_MAX = 65536, SILENT_MS = 5000, ROUNDS = 6000, STEPS_MAX = 2000000 };
+enum {
+    NODES_MAX = 1100,
+    MESSAGES_MAX = 65536,
+    SILENT_MS = 5000,
+    ROUNDS = 6000,
+    STEPS_MAX = 2000000
+};
 
 /* --- the world --- */
 
 typedef enum life {
     LIFE_AWAY,    /* no process, no connection */
     LIFE_COMING,  /* its hello is on the way, or it is collected */
-    LIFE_AGREED,  /* ready has been said */
+    LIFE_AGREED,  /* ready has been sent */
     LIFE_RUNNING, /* its ranks run */
     LIFE_ENDED,   /* they have ended, of the generation it knows */
     LIFE_STUCK    /* runs, and cannot be ended */
@@ -40,7 +48,7 @@ typedef struct sim_node {
     int n_local;
     int host;
     uint32_t generation;
-    bool mute;          /* nothing gets through in either direction any more */
+    bool is_cut;        /* nothing gets through in either direction any more */
     int64_t to_head_ms; /* nothing may arrive before what was sent before */
     int64_t to_node_ms;
     bool unkillable;
@@ -48,29 +56,29 @@ typedef struct sim_node {
     bool rejected;   /* or at the end: it stays away */
 } sim_node;
 
-typedef enum mail_kind {
-    MAIL_EVENT,  /* to the head, from a connection that may be gone by then */
-    MAIL_ACTION, /* to a node */
-    MAIL_CRASH,  /* a node's process ends */
-    MAIL_MUTE,   /* a node's network is cut */
-    MAIL_COME,   /* a node starts and connects */
-    MAIL_TWIN,   /* a connected node connects again, leaving its old connection open */
-    MAIL_FAIL,   /* a rank of a node fails by itself */
-    MAIL_DONE,   /* the ranks of a node end well */
-    MAIL_DRAG,   /* a rank of a node fails because another node's ranks are gone */
-    MAIL_STOP    /* somebody asks for the end */
-} mail_kind;
+typedef enum message_kind {
+    MSG_EVENT,     /* to the head, from a connection that may be gone by then */
+    MSG_ACTION,    /* to a node */
+    MSG_CRASH,     /* a node's process ends */
+    MSG_CUT,       /* a node's network is cut */
+    MSG_COME,      /* a node starts and connects */
+    MSG_RECONNECT, /* a connected node connects again, leaving its old connection open */
+    MSG_FAIL,      /* a rank of a node fails by itself */
+    MSG_DONE,      /* the ranks of a node end well */
+    MSG_DRAG,      /* a rank of a node fails because another node's ranks are gone */
+    MSG_STOP       /* the end is requested */
+} message_kind;
 
-typedef struct mail {
+typedef struct message {
     int64_t at_ms;
     uint64_t order;
-    mail_kind kind;
+    message_kind kind;
     int node;
     uint64_t conn;
     uint32_t generation;
     rdzv_event event;
     rdzv_action_kind action;
-} mail;
+} message;
 
 typedef struct sim {
     uint64_t seed;
@@ -80,18 +88,18 @@ typedef struct sim {
     int64_t now;
     int64_t wake_at;
     int64_t calm_ms; /* no faults after it */
-    int64_t last_news_ms;
+    int64_t last_status_ms;
     int fault_percent;
     int n_nodes;
     uint64_t n_conns;
     uint64_t order;
-    mail *box[MAIL_MAX]; /* a heap by time */
-    mail store[MAIL_MAX];
-    mail *unused[MAIL_MAX];
+    message *box[MESSAGES_MAX]; /* a heap by time */
+    message store[MESSAGES_MAX];
+    message *unused[MESSAGES_MAX];
     int n_box;
     int n_unused;
 
-    /* What the head's actions have said. */
+    /* What the head.s actions have announced. */
     uint32_t generation;
     int view_nodes;
     bool started;
@@ -99,12 +107,12 @@ typedef struct sim {
     bool ended;
     int exit_code;
     char end_text[RDZV_TEXT_BYTES];
-    bool blamed; /* the oracle's: the first failure that the head heard of in this view */
-    bool blamed_crash;
-    int64_t blamed_ms;
-    char blamed_text[64];
+    bool has_cause; /* the oracle's: the first failure that the head received in this view */
+    bool cause_crash;
+    int64_t cause_ms;
+    char cause_text[64];
     int stop_signal;
-    int n_kept_away;
+    int n_rejected;
 } sim;
 
 static sim world;
@@ -154,21 +162,21 @@ static bool fault(sim *s, int percent)
     return s->now < s->calm_ms && below(s, 10000) < percent * s->fault_percent;
 }
 
-/* --- mail in order of time --- */
+/* --- message in order of time --- */
 
-static bool is_before(const mail *a, const mail *b)
+static bool is_before(const message *a, const message *b)
 {
     return a->at_ms != b->at_ms ? a->at_ms < b->at_ms : a->order < b->order;
 }
 
-static mail *post(sim *s, mail_kind kind, int node, int64_t at_ms)
+static message *post(sim *s, message_kind kind, int node, int64_t at_ms)
 {
-    mail *m;
+    message *m;
     int i = s->n_box++;
 
     CHECK(s, s->n_unused > 0);
     m = s->unused[--s->n_unused];
-    *m = (mail){
+    *m = (message){
         .at_ms = at_ms, .order = s->order++, .kind = kind, .node = node, .conn = nodes[node].conn};
     for (; i > 0 && is_before(m, s->box[(i - 1) / 2]); i = (i - 1) / 2)
         s->box[i] = s->box[(i - 1) / 2];
@@ -176,10 +184,10 @@ static mail *post(sim *s, mail_kind kind, int node, int64_t at_ms)
     return m;
 }
 
-static mail take(sim *s)
+static message take(sim *s)
 {
-    mail *const first = s->box[0];
-    mail *const last = s->box[--s->n_box];
+    message *const first = s->box[0];
+    message *const last = s->box[--s->n_box];
     int i = 0;
 
     for (;;) {
@@ -210,14 +218,14 @@ static int64_t arrival(sim *s, int64_t *last_ms)
 
 /* --- messages of a node --- */
 
-static mail *tell_head(sim *s, int i, rdzv_event_kind kind)
+static message *tell_head(sim *s, int i, rdzv_event_kind kind)
 {
     sim_node *node = &nodes[i];
-    mail *m;
+    message *m;
 
-    if (node->mute || node->conn == 0)
+    if (node->is_cut || node->conn == 0)
         return NULL;
-    m = post(s, MAIL_EVENT, i, arrival(s, &node->to_head_ms));
+    m = post(s, MSG_EVENT, i, arrival(s, &node->to_head_ms));
     m->event = (rdzv_event){.kind = kind, .conn = node->conn, .generation = node->generation};
     return m;
 }
@@ -230,27 +238,27 @@ static void come(sim *s, int i)
         return;
     if (node->stays_away && s->n_conns > 0 && chance(s, 50)) {
         node->rejected = true;
-        s->n_kept_away++;
+        s->n_rejected++;
         return;
     }
     node->life = LIFE_COMING;
     node->conn = ++s->n_conns;
     node->uid = chance(s, 50) ? ls_rng_next(&s->rng) : 0;
-    node->mute = false;
+    node->is_cut = false;
     node->generation = 0;
     node->to_head_ms = node->to_node_ms = s->now;
     tell_head(s, i, RDZV_ARRIVED);
 }
 
-/* The head hears of it at once, or after 5 s of silence. */
+/* The head receives it at once, or after 5 s of silence. */
 static void lose_connection(sim *s, int i, bool silent)
 {
     sim_node *node = &nodes[i];
-    mail *m;
+    message *m;
 
     if (node->conn == 0)
         return;
-    m = post(s, MAIL_EVENT, i,
+    m = post(s, MSG_EVENT, i,
              silent                          ? s->now + SILENT_MS
              : node->to_head_ms > s->now + 1 ? node->to_head_ms
                                              : s->now + 1);
@@ -263,15 +271,15 @@ static void go_away(sim *s, int i, bool silent)
 {
     lose_connection(s, i, silent);
     nodes[i].life = LIFE_AWAY;
-    nodes[i].mute = false;
-    /* Whoever watches over the node starts it again; after the calm always. */
+    nodes[i].is_cut = false;
+    /* The node is restarted; after the calm always. */
     if (!nodes[i].rejected)
-        post(s, MAIL_COME, i, s->now + 1 + below(s, 8000));
+        post(s, MSG_COME, i, s->now + 1 + below(s, 8000));
 }
 
 static void report_failure(sim *s, int i, bool crashed)
 {
-    mail *m;
+    message *m;
 
     if (nodes[i].life != LIFE_RUNNING)
         return;
@@ -290,7 +298,7 @@ static void drag_others(sim *s, int i)
         const int other = below(s, s->n_nodes);
 
         if (other != i && nodes[other].life == LIFE_RUNNING)
-            post(s, MAIL_DRAG, other, s->now + below(s, 60))->generation = nodes[other].generation;
+            post(s, MSG_DRAG, other, s->now + below(s, 60))->generation = nodes[other].generation;
     }
 }
 
@@ -299,10 +307,10 @@ static void drag_others(sim *s, int i)
 static void end_ranks(sim *s, int i)
 {
     sim_node *node = &nodes[i];
-    mail *m;
+    message *m;
 
     if (node->life == LIFE_ENDED)
-        return; // finished has been said
+        return; // finished has been sent
     if (node->unkillable && node->life == LIFE_RUNNING) {
         node->life = LIFE_STUCK;
         return;
@@ -318,8 +326,8 @@ static void start_ranks(sim *s, int i)
 {
     nodes[i].life = LIFE_RUNNING;
     if (fault(s, 4))
-        post(s, MAIL_FAIL, i, s->now + below(s, 4000))->generation = nodes[i].generation;
-    post(s, MAIL_DONE, i, s->now + 20000 + below(s, 50))->generation = nodes[i].generation;
+        post(s, MSG_FAIL, i, s->now + below(s, 4000))->generation = nodes[i].generation;
+    post(s, MSG_DONE, i, s->now + 20000 + below(s, 50))->generation = nodes[i].generation;
 }
 
 static void obey(sim *s, int i, rdzv_action_kind action)
@@ -344,7 +352,7 @@ static void obey(sim *s, int i, rdzv_action_kind action)
         return;
     case RDZV_DO_REJECT:
         node->rejected = node->life == LIFE_STUCK;
-        s->n_kept_away += node->rejected;
+        s->n_rejected += node->rejected;
         lose_connection(s, i, false);
         go_away(s, i, false);
         return;
@@ -372,7 +380,7 @@ static int node_of(uint64_t conn, const sim *s)
     return -1;
 }
 
-/* The node number that a connection has in the view, as the welcomes said. */
+/* The node number that a connection has in the view, by its welcome. */
 static int place_of(const sim *s, uint64_t conn)
 {
     for (int i = 0; i < s->view_nodes; i++)
@@ -428,7 +436,7 @@ static void check_view(sim *s, const rdzv_result *r)
     memset(has_ended, 0, sizeof(has_ended));
 }
 
-/* All start, and only when all have said ready. Nobody is lost as far as the head can know: it would have been told. */
+/* All start, and only when all have sent ready. No node is lost as far as the head knows. */
 static void check_start(sim *s, const rdzv_result *r)
 {
     int n = 0;
@@ -445,7 +453,7 @@ static void check_start(sim *s, const rdzv_result *r)
     CHECK(s, n == s->view_nodes && !s->started);
     met.starts++;
     s->started = true;
-    s->blamed = false;
+    s->has_cause = false;
 }
 
 static void check_restart(sim *s, const rdzv_action *a)
@@ -471,23 +479,23 @@ static void check_finish(sim *s, const rdzv_action *a)
     met.failed_ends += a->exit_code != 0;
     if (text_starts(a->text, "stopped by "))
         CHECK(s, s->stop_signal != 0 && a->exit_code == 128 + s->stop_signal);
-    else if (a->exit_code != 0 && s->blamed && strstr(a->text, s->blamed_text) == NULL)
+    else if (a->exit_code != 0 && s->has_cause && strstr(a->text, s->cause_text) == NULL)
         fail_msg("LS_TEST_SEED=%" PRIu64 ": the cause is \"%s\", and the job ends with \"%s\"",
-                 s->seed, s->blamed_text, a->text);
+                 s->seed, s->cause_text, a->text);
 }
 
-/* The oracle of the root cause, from what the head is told and nothing else. */
+/* The oracle of the root cause, from the messages to the head only. */
 static void judge(sim *s, const rdzv_event *e, int place, int64_t at_ms, bool is_strong)
 {
-    if (s->blamed && (s->blamed_crash || !is_strong || at_ms - s->blamed_ms >= 100))
+    if (s->has_cause && (s->cause_crash || !is_strong || at_ms - s->cause_ms >= 100))
         return;
-    s->blamed = true;
-    s->blamed_crash = is_strong;
-    s->blamed_ms = at_ms;
+    s->has_cause = true;
+    s->cause_crash = is_strong;
+    s->cause_ms = at_ms;
     if (e->kind == RDZV_FAILED)
-        text_format(s->blamed_text, sizeof(s->blamed_text), "%s", e->text);
+        text_format(s->cause_text, sizeof(s->cause_text), "%s", e->text);
     else
-        text_format(s->blamed_text, sizeof(s->blamed_text), "node %d ", place);
+        text_format(s->cause_text, sizeof(s->cause_text), "node %d ", place);
 }
 
 /* A member that the head itself gives up: it came twice, or did not get ready. */
@@ -503,7 +511,7 @@ static void judge_reject(sim *s, const rdzv_action *a)
     if (!s->started && !text_starts(a->text, "not ready within"))
         return; // nothing was lost yet
     if (!s->started && !is_given_up)
-        s->blamed = false;
+        s->has_cause = false;
     is_given_up = true;
     judge(s, &(rdzv_event){.kind = RDZV_GONE}, place, s->now, true);
 }
@@ -520,7 +528,7 @@ static void carry_out(sim *s, const rdzv_result *r)
     for (int i = 0; i < r->n_actions; i++) {
         const rdzv_action *a = &r->actions[i];
         const int node = node_of(a->conn, s);
-        mail *m;
+        message *m;
 
         CHECK(s, !was_over || a->kind == RDZV_DO_REJECT || a->kind == RDZV_DO_NOTE);
         CHECK(s, !s->ended || was_over);
@@ -531,15 +539,15 @@ static void carry_out(sim *s, const rdzv_result *r)
             check_restart(s, a);
         else if (a->kind == RDZV_DO_FINISH)
             check_finish(s, a);
-        if (a->conn == RDZV_HEAD || node < 0 || nodes[node].mute)
+        if (a->conn == RDZV_HEAD || node < 0 || nodes[node].is_cut)
             continue;
-        m = post(s, MAIL_ACTION, node, arrival(s, &nodes[node].to_node_ms));
+        m = post(s, MSG_ACTION, node, arrival(s, &nodes[node].to_node_ms));
         m->action = a->kind;
         m->generation = a->place == NULL ? 0 : a->place->generation;
     }
 }
 
-/* What the head is about to hear. */
+/* What the head is about to receive. */
 static void watch(sim *s, const rdzv_event *e)
 {
     const rdzv_phase phase = rdzv_phase_now(s->m);
@@ -558,7 +566,7 @@ static void watch(sim *s, const rdzv_event *e)
         has_ended[place] = 1;
         judge(s, e, place, e->last_seen_ms, true);
     }
-    if (e->kind == RDZV_FAILED && (phase == RDZV_RUN || (phase == RDZV_DRAIN && s->blamed)))
+    if (e->kind == RDZV_FAILED && (phase == RDZV_RUN || (phase == RDZV_DRAIN && s->has_cause)))
         judge(s, e, place, s->now, e->crashed);
 }
 
@@ -575,9 +583,9 @@ static void step(sim *s, rdzv_event *e)
     carry_out(s, &r);
 }
 
-/* --- mail arrives --- */
+/* --- message arrives --- */
 
-static void deliver_event(sim *s, const mail *m)
+static void deliver_event(sim *s, const message *m)
 {
     sim_node *node = &nodes[m->node];
     rdzv_hello hello = {.uid = node->uid,
@@ -601,22 +609,22 @@ static void deliver_event(sim *s, const mail *m)
     step(s, &e);
 }
 
-static void deliver_action(sim *s, const mail *m)
+static void deliver_action(sim *s, const message *m)
 {
-    if (nodes[m->node].conn != m->conn || nodes[m->node].mute || m->conn == 0)
+    if (nodes[m->node].conn != m->conn || nodes[m->node].is_cut || m->conn == 0)
         return;
     if (m->action == RDZV_DO_WELCOME)
         nodes[m->node].generation = m->generation;
     obey(s, m->node, m->action);
     if (m->action == RDZV_DO_WELCOME && fault(s, 3))
-        post(s, MAIL_CRASH, m->node, s->now + below(s, 100));
+        post(s, MSG_CRASH, m->node, s->now + below(s, 100));
 }
 
 static void connect_again(sim *s, int i)
 {
     sim_node *node = &nodes[i];
 
-    if (node->conn == 0 || node->mute || node->uid == 0)
+    if (node->conn == 0 || node->is_cut || node->uid == 0)
         return;
     node->conn = ++s->n_conns; // the old one is left open and says nothing any more
     node->life = LIFE_COMING;
@@ -625,56 +633,56 @@ static void connect_again(sim *s, int i)
     tell_head(s, i, RDZV_ARRIVED);
 }
 
-static void deliver(sim *s, const mail *m)
+static void deliver(sim *s, const message *m)
 {
     sim_node *node = &nodes[m->node];
     const bool is_running = node->life == LIFE_RUNNING && node->generation == m->generation;
-    mail *told;
+    message *sent;
 
     switch (m->kind) {
-    case MAIL_EVENT:
+    case MSG_EVENT:
         deliver_event(s, m);
         return;
-    case MAIL_ACTION:
+    case MSG_ACTION:
         deliver_action(s, m);
         return;
-    case MAIL_COME:
+    case MSG_COME:
         come(s, m->node);
         return;
-    case MAIL_CRASH:
+    case MSG_CRASH:
         if (node->life == LIFE_AWAY)
             return;
         drag_others(s, m->node);
         go_away(s, m->node, chance(s, 30));
         return;
-    case MAIL_MUTE: // both sides notice after 5 s; the node ends its ranks then
-        if (node->conn == 0 || node->mute)
+    case MSG_CUT: // both sides notice after 5 s; the node ends its ranks then
+        if (node->conn == 0 || node->is_cut)
             return;
         drag_others(s, m->node);
-        node->mute = true;
-        post(s, MAIL_CRASH, m->node, s->now + SILENT_MS);
+        node->is_cut = true;
+        post(s, MSG_CRASH, m->node, s->now + SILENT_MS);
         lose_connection(s, m->node, true);
         return;
-    case MAIL_TWIN:
+    case MSG_RECONNECT:
         connect_again(s, m->node);
         return;
-    case MAIL_FAIL:
-    case MAIL_DRAG:
+    case MSG_FAIL:
+    case MSG_DRAG:
         if (!is_running)
             return;
-        report_failure(s, m->node, m->kind == MAIL_FAIL && chance(s, 50));
-        if (m->kind == MAIL_FAIL)
+        report_failure(s, m->node, m->kind == MSG_FAIL && chance(s, 50));
+        if (m->kind == MSG_FAIL)
             drag_others(s, m->node);
         return;
-    case MAIL_DONE:
+    case MSG_DONE:
         if (!is_running)
             return;
         node->life = LIFE_ENDED;
-        told = tell_head(s, m->node, RDZV_FINISHED);
-        if (told != NULL)
-            told->event.stopped = false;
+        sent = tell_head(s, m->node, RDZV_FINISHED);
+        if (sent != NULL)
+            sent->event.stopped = false;
         return;
-    case MAIL_STOP:
+    case MSG_STOP:
         s->stop_signal = s->stop_signal == 0 ? SIGINT : s->stop_signal;
         if (!s->ended)
             step(s, &(rdzv_event){.kind = RDZV_STOP, .signal = SIGINT});
@@ -689,22 +697,22 @@ static void plan_faults(sim *s)
     for (int i = 0; i < s->n_nodes; i++) {
         const int n = 1 + below(s, 3);
 
-        post(s, MAIL_COME, i, below(s, 3000));
+        post(s, MSG_COME, i, below(s, 3000));
         for (int k = 0; k < n; k++) {
             const int64_t at = below(s, (int)s->calm_ms);
 
             if (fault(s, 15))
-                post(s, MAIL_CRASH, i, at);
+                post(s, MSG_CRASH, i, at);
             if (fault(s, 8))
-                post(s, MAIL_MUTE, i, at);
+                post(s, MSG_CUT, i, at);
             if (fault(s, 5))
-                post(s, MAIL_TWIN, i, at);
+                post(s, MSG_RECONNECT, i, at);
         }
         nodes[i].unkillable = fault(s, 1);
         nodes[i].stays_away = fault(s, 3);
     }
     if (fault(s, 5))
-        post(s, MAIL_STOP, 0, below(s, (int)s->calm_ms));
+        post(s, MSG_STOP, 0, below(s, (int)s->calm_ms));
 }
 
 static void open_world(sim *s, uint64_t seed, int size)
@@ -715,7 +723,7 @@ static void open_world(sim *s, uint64_t seed, int size)
     memset(&s->generation, 0, sizeof(*s) - offsetof(sim, generation));
     s->n_box = 0;
     s->n_unused = 0;
-    for (int i = 0; i < MAIL_MAX; i++)
+    for (int i = 0; i < MESSAGES_MAX; i++)
         s->unused[s->n_unused++] = &s->store[i];
     memset(nodes, 0, sizeof(nodes));
     s->seed = seed;
@@ -754,7 +762,7 @@ static void check_outcome(sim *s)
     CHECK(s, s->ended);
     CHECK(s, s->exit_code != 0 || s->started);
     CHECK(s, s->exit_code == 0 || s->fault_percent > 0);
-    CHECK(s, !was_late || s->n_kept_away > 0);
+    CHECK(s, !was_late || s->n_rejected > 0);
     CHECK(s, s->exit_code == 0 || was_late || s->stop_signal != 0 ||
                  s->n_restarts == s->opt.max_restarts);
 }
@@ -766,17 +774,17 @@ static void run_schedule(uint64_t seed, int size)
 
     open_world(s, seed, size);
     while (n_steps++ < STEPS_MAX) {
-        const bool has_mail = s->n_box > 0;
+        const bool has_message = s->n_box > 0;
 
-        if (s->ended && !has_mail)
+        if (s->ended && !has_message)
             break;
-        if (has_mail && s->box[0]->at_ms < s->wake_at) {
-            const mail m = take(s);
+        if (has_message && s->box[0]->at_ms < s->wake_at) {
+            const message m = take(s);
 
             s->now = m.at_ms > s->now ? m.at_ms : s->now;
             deliver(s, &m);
         } else {
-            CHECK(s, s->wake_at != RDZV_NEVER); // nobody will ever say anything again
+            CHECK(s, s->wake_at != RDZV_NEVER); // no message will ever come again
             s->now = s->wake_at;
             step(s, &(rdzv_event){.kind = RDZV_TICK});
         }

@@ -198,11 +198,11 @@ static void expect_elastic(int nodes)
         lines[i] = line;
     run_lines(lines, nodes, jobs);
     for (int rank = 0; rank < 2 * nodes; rank++) {
-        char said[80];
+        char text[80];
 
-        text_format(said, sizeof(said), "Start running basic DDP example on rank %d.", rank);
+        text_format(text, sizeof(text), "Start running basic DDP example on rank %d.", rank);
         for (int i = 0; i < nodes; i++)
-            n_started[i] += job_printed(jobs[i], 0, said);
+            n_started[i] += job_printed(jobs[i], 0, text);
     }
     for (int i = 0; i < nodes; i++)
         job_expect(jobs[i], n_started[i] == 2);
@@ -218,7 +218,7 @@ static void elastic_ddp_runs_on_one_two_and_three_machines(void **state)
 }
 
 /* Without --ipc=host: System V and POSIX shared memory of its own, and a full /dev/shm. */
-static void a_container_needs_no_room_in_dev_shm(void **state)
+static void container_needs_no_space_in_dev_shm(void **state)
 {
     job *j;
 
@@ -242,7 +242,7 @@ int main(void)
         test(mpirun_starts_the_programs_on_one_machine),
         test(mpirun_starts_the_programs_on_two_machines),
         test(elastic_ddp_runs_on_one_two_and_three_machines),
-        test(a_container_needs_no_room_in_dev_shm),
+        test(container_needs_no_space_in_dev_shm),
     };
 
     return cmocka_run_group_tests(tests, lab_make_key, lab_remove_key);

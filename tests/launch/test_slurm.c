@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside an allocation of Slurm's: with a stand-in for srun, and, where LS_TEST_FULL is set, with a Slurm of three fake nodes of our own
- * (slurm_lab.sh).
+ * Inside an allocation of Slurm's: with a stand-in for srun, and, where LS_TEST_FULL is set, with a
+ * Slurm of three fake nodes of our own (slurm_lab.sh).
  */
 #include "launch/job.h"
 
@@ -89,7 +89,7 @@ static void hosts_that_are_given_go_before_slurms(void **state)
     job_expect(j, job_printed(j, 0, "rank 1| 2\n"));
 }
 
-static void an_srun_that_fails_is_told(void **state)
+static void failing_srun_is_reported(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "--ssh", FAKE_SSH, "true"),
                        JOB_LIST(ALLOCATION, "FAKE_SSH=n2=down"));
@@ -246,7 +246,7 @@ int main(void)
         test(the_own_node_is_used_in_place),
         test(a_task_of_a_step_starts_no_steps),
         test(hosts_that_are_given_go_before_slurms),
-        test(an_srun_that_fails_is_told),
+        test(failing_srun_is_reported),
         test(ranks_run_in_salloc),
         test(ranks_run_in_sbatch),
         test(an_allocation_is_looked_at),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ls_spawn: what the parent hears, and that nothing outlives it. Each case runs in a process of its own, as a program would. */
+/* ls_spawn: the error that the parent gets, and no process outlives it. Each case runs in a
+ * process of its own, as a program would. */
 #include "launch/job.h"
 
 #include <lockstep/launch.h>
@@ -48,7 +49,7 @@ static void what_was_buffered_before_is_printed_once(void **state)
 static void a_killed_rank_is_named_to_the_parent(void **state)
 {
     job *j = spawn("2", "steps", NULL);
-    char told[128];
+    char line[128];
     pid_t pid;
 
     LS_UNUSED(state);
@@ -57,8 +58,8 @@ static void a_killed_rank_is_named_to_the_parent(void **state)
     assert_int_equal(kill(pid, SIGKILL), 0);
     job_expect_code(j, 1);
     job_expect(j, job_printed(j, 1, "spawn failed: rank "));
-    text_format(told, sizeof(told), " (pid %d) was killed by signal 9 (SIGKILL)", (int)pid);
-    job_expect(j, job_printed(j, 1, told));
+    text_format(line, sizeof(line), " (pid %d) was killed by signal 9 (SIGKILL)", (int)pid);
+    job_expect(j, job_printed(j, 1, line));
     job_expect_gone(j);
 }
 
@@ -191,7 +192,7 @@ static void spawning_leaves_no_descriptor_and_no_child(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
-static void a_wrong_call_is_told(void **state)
+static void wrong_call_is_refused(void **state)
 {
     const int ranks[] = {2, 3};
     const ls_spawn_options two = {.size = sizeof(two), .nodes = 2};
@@ -247,7 +248,7 @@ int main(void)
         test(the_exit_code_of_a_rank_reaches_the_parent),
         test(ranks_have_their_place_and_what_the_parent_had_opened),
         test(spawning_leaves_no_descriptor_and_no_child),
-        test(a_wrong_call_is_told),
+        test(wrong_call_is_refused),
         test(a_process_with_threads_is_refused),
     };
 

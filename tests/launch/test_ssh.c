@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs that are started from one machine. The hosts are this one under several names, and ssh is fake_ssh.c. */
+/* Jobs that are started from one machine. The hosts are this one under several names, and ssh is
+ * fake_ssh.c. */
 #include "launch/job.h"
 
 #include <signal.h>
@@ -222,7 +223,7 @@ static void the_same_line_of_all_hosts_is_folded(void **state)
 }
 
 /* The launcher's store is the usual one; without it rank 0 hosts one, wherever it is. */
-static void programs_are_told_where_their_store_is(void **state)
+static void programs_get_the_address_of_their_store(void **state)
 {
     static const char ask[] = "echo $TORCHELASTIC_USE_AGENT_STORE at $MASTER_ADDR";
     job *j = start_on("127.0.0.2,localhost", NULL, SHELL(ask), NULL);
@@ -283,7 +284,7 @@ static void a_hostfile_may_leave_numbers_out(void **state)
     (void)unlink(path);
 }
 
-static void flags_that_contradict_are_told(void **state)
+static void contradicting_flags_are_refused(void **state)
 {
     job *j = start_on("127.0.0.2", "--nnodes=2", SHELL("true"), NULL);
 
@@ -323,7 +324,7 @@ static void every_failure_says_what_to_do(void **state)
     }
 }
 
-static void all_failures_are_told(void **state)
+static void all_failures_are_reported(void **state)
 {
     job *j = start_on("127.0.0.2,127.0.0.3,127.0.0.4", NULL, SHELL("sleep 100"),
                       JOB_LIST("FAKE_SSH=127.0.0.3=denied,127.0.0.4=down"));
@@ -368,7 +369,7 @@ static void the_same_failure_of_many_hosts_is_one_line(void **state)
     expect_end(j, 1);
     job_expect(j, job_printed(j, 1,
                               "lockstep: hosts 127.0.0.[2-3,5-7,9-11,13-15,17-19,21-23,25-27,29-31]"
-                              ": nobody@b: Permission denied (publickey); fix: ssh-copy-id HOST "));
+                              ": me@b: Permission denied (publickey); fix: ssh-copy-id HOST "));
     job_expect(j,
                job_printed(j, 1,
                            "lockstep: hosts 127.0.0.[33-35,37-39,41-43,45-47,49-51,53-55,57-59,61]"
@@ -664,7 +665,7 @@ static void nothing_is_left_when_all_agents_are_killed(void **state)
 
 static void a_stop_while_hosts_are_starting_ends_at_once(void **state)
 {
-    job *j = start_on("127.0.0.2", NULL, SHELL("true"), JOB_LIST("FAKE_SSH=127.0.0.2=mute"));
+    job *j = start_on("127.0.0.2", NULL, SHELL("true"), JOB_LIST("FAKE_SSH=127.0.0.2=hangs"));
 
     LS_UNUSED(state);
     job_await_text(j, 1, "waiting for 127.0.0.2");
@@ -715,11 +716,11 @@ int main(void)
         test(both_streams_and_large_output_arrive_whole),
         test(only_the_chosen_ranks_are_shown),
         test(the_same_line_of_all_hosts_is_folded),
-        test(programs_are_told_where_their_store_is),
+        test(programs_get_the_address_of_their_store),
         test(a_hostfile_may_leave_numbers_out),
-        test(flags_that_contradict_are_told),
+        test(contradicting_flags_are_refused),
         test(every_failure_says_what_to_do),
-        test(all_failures_are_told),
+        test(all_failures_are_reported),
         test(the_same_failure_of_many_hosts_is_one_line),
         test(the_same_failure_of_many_agents_is_one_line),
         test(a_missing_folder_or_program_names_the_host),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs that are started from one of several network namespaces; in the place of ssh is a script that enters the others. */
+/* Jobs that are started from one of several network namespaces; in the place of ssh is a script
+ * that enters the others. */
 #include "launch/lab_scene.h"
 
 #include <signal.h>
@@ -86,7 +87,8 @@ static job *start_from_node0(const char *const *flags, const char *const *progra
     return job_start(argv, JOB_LIST(lab_variable));
 }
 
-/* The head is on node0, which has no rank: node 0 of the job is node1, whose agent was started from there. */
+/* The head is on node0, which has no rank: node 0 of the job is node1, whose agent was started
+ * from there. */
 static void store_is_served_where_rank_0_is(void **state)
 {
     job *j;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The same with OpenSSH: an sshd of our own on loopback, with its own keys and port; each address is a host. */
+/* The same with OpenSSH: an sshd of our own on loopback, with its own keys and port; each
+ * address is a host. */
 #include "launch/job.h"
 
 #include "base/clock.h"
@@ -59,7 +60,7 @@ static void write_config(void)
     f = fopen(path, "w");
     assert_non_null(f);
     (void)fprintf(f,
-                  "Host stranger\n HostName 127.0.0.2\n UserKnownHostsFile %s/wrong_hosts\n"
+                  "Host unknown_key\n HostName 127.0.0.2\n UserKnownHostsFile %s/wrong_hosts\n"
                   "Host denied\n HostName 127.0.0.2\n IdentityFile %s/other\n"
                   "Host h*\n HostName 127.0.0.2\n"
                   "Host * !denied\n IdentityFile %s/user\n"
@@ -183,18 +184,18 @@ static void arguments_and_output_pass_through_ssh(void **state)
     job_expect(j, n == 6000000);
 }
 
-static void a_changed_key_and_a_denied_login_are_told(void **state)
+static void changed_key_and_denied_login_are_reported(void **state)
 {
-    job *j = start_on("127.0.0.3,stranger,denied", NULL, SHELL("sleep 100"));
+    job *j = start_on("127.0.0.3,unknown_key,denied", NULL, SHELL("sleep 100"));
 
     LS_UNUSED(state);
     expect_end(j, 1);
-    job_expect(j, job_printed(j, 1, "host stranger: Host key verification failed. ("));
+    job_expect(j, job_printed(j, 1, "host unknown_key: Host key verification failed; fix: "));
     job_expect(j, job_printed(j, 1, "host denied: ") && job_printed(j, 1, "ssh-copy-id denied"));
-    job_expect(j, job_printed(j, 1, "2 of 3 other hosts could not be started: denied,stranger"));
+    job_expect(j, job_printed(j, 1, "2 of 3 other hosts could not be started: denied,unknown_key"));
 }
 
-static void an_unknown_name_and_a_closed_port_are_told(void **state)
+static void unknown_name_and_closed_port_are_reported(void **state)
 {
     job *j = start_on("no-such-host.invalid,127.0.0.99", NULL, SHELL("sleep 100"));
 
@@ -295,8 +296,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test(ranks_behind_ssh_are_one_job),
         test(arguments_and_output_pass_through_ssh),
-        test(a_changed_key_and_a_denied_login_are_told),
-        test(an_unknown_name_and_a_closed_port_are_told),
+        test(changed_key_and_denied_login_are_reported),
+        test(unknown_name_and_closed_port_are_reported),
         test(hosts_are_looked_at_through_ssh),
         test(one_sshd_may_be_many_hosts),
         test(nothing_is_left_when_the_head_is_killed),

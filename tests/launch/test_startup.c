@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every job pays: start, joining, meeting, leaving. bench/startup prints the same beside the peers. */
+/* What every job pays: start, joining, meeting, leaving. bench/startup prints the same beside
+ * the peers. */
 #include "launch/job.h"
 
 #include "base/clock.h"

@@ -59,8 +59,8 @@ static double end_of(const json_value *e)
     return start_of(e) + json_as_real(json_get(e, "dur"), -1);
 }
 
-/* Nobody can leave an all_reduce before all have come to it: so on a common clock, but for a rank that loses its core between coming
- * and noting that. */
+/* No rank can leave an all_reduce before all have come to it: so on a common clock, but for a
+ * rank that loses its core between coming and noting that. */
 static void expect_common_clock(job *j, const timeline *t, int n_ranks, int n_operations)
 {
     int n_apart = 0;
@@ -182,7 +182,7 @@ static void a_killed_rank_has_its_last_operations_there(void **state)
     json_free(t.json);
 }
 
-static void a_file_that_cannot_be_written_is_told_before_the_start(void **state)
+static void unwritable_file_is_reported_before_the_start(void **state)
 {
     job *j = job_start(
         JOB_LIST(JOB_TOOL, "run", "--trace", "/no/such/folder/t.json", "sh", "-c", "echo started"),
@@ -200,7 +200,7 @@ int main(void)
         test(events_have_times_and_names_and_bytes_of_the_program),
         test(ranks_of_several_hosts_are_on_one_clock),
         test(a_killed_rank_has_its_last_operations_there),
-        test(a_file_that_cannot_be_written_is_told_before_the_start),
+        test(unwritable_file_is_reported_before_the_start),
     };
 
     return cmocka_run_group_tests_name("launch trace", tests, NULL, NULL);
