@@ -129,7 +129,7 @@ static void a_second_signal_kills_at_once(void **state)
 
     LS_UNUSED(state);
     assert_int_equal(kill(j->pid, SIGINT), 0);
-    job_await_text(j, 1, "SIGINT");
+    job_await_text(j, 1, "SIGINT: the ranks have 60.0 s to end; a second one kills them\n");
     assert_int_equal(kill(j->pid, SIGINT), 0);
     job_expect_code(j, 130);
     job_expect(j, ls_now_ms() - since_ms < BUSY_MS);

@@ -306,11 +306,6 @@ static ls_status write_request(void *arg, wire_writer *w)
     return agent_request_write(&a->output, w);
 }
 
-static void describe_rank(void *arg, int local_rank, char *buf, size_t n)
-{
-    agent_describe_rank(arg, local_rank, buf, n);
-}
-
 static void note_abort(void *arg, int local_rank)
 {
     agent *a = arg;
@@ -340,11 +335,6 @@ static void end_node(void *arg, int node, const char *why)
     agent_hosts_end_node(a->hosts, node, why);
 }
 
-static void on_lost(void *arg)
-{
-    agent_kill_ranks(arg);
-}
-
 void agent_set_link_calls(agent *a)
 {
     const agent_spec *spec = a->ctx.spec;
@@ -352,10 +342,10 @@ void agent_set_link_calls(agent *a)
     a->link.agent = a;
     a->link.message = on_message;
     a->link.before_beat = send_states;
-    a->link.lost = on_lost;
+    a->link.lost = agent_kill_ranks;
     a->link.head_calls = (head_options){.self = a,
                                         .write_request = write_request,
-                                        .describe_rank = describe_rank,
+                                        .describe_rank = agent_describe_rank,
                                         .note_abort = note_abort,
                                         .keep_ring = spec->keep_ring != NULL ? take_ring : NULL,
                                         .append_last_lines = append_recent,

@@ -61,44 +61,37 @@ static void leave_unkillable(void *arg)
     }
 }
 
-/* A stopped shim passes no signal on. */
-static void wake_shims(agent *a)
+/* SIGCONT first: a stopped shim passes no signal on, and a stopped rank reacts to SIGKILL only. */
+static void end_ranks(agent *a, int number)
 {
+    a->is_signalled = true;
     for (int i = 0; i < a->ctx.spec->n_ranks; i++)
         if (a->ranks[i].shim > 0)
             kill(a->ranks[i].shim, SIGCONT);
+    agent_signal_ranks(a, SIGCONT);
+    agent_signal_ranks(a, number);
 }
 
-/* SIGCONT first: a stopped rank reacts to SIGKILL only. */
-void agent_kill_ranks(agent *a)
+void agent_kill_ranks(void *arg)
 {
+    agent *a = arg;
+
     if (a->ctx.phase == AGENT_IDLE)
         return;
     if (a->ctx.phase == AGENT_RUNNING)
         a->ctx.phase = AGENT_FAILING;
-    a->is_signalled = true;
     a->is_killed = true;
-    wake_shims(a);
-    agent_signal_ranks(a, SIGCONT);
-    agent_signal_ranks(a, SIGKILL);
+    end_ranks(a, SIGKILL);
     cgroup_kill(&a->containment.group);
     poller_timer_set(a->ctx.poller, &a->lost_timer, ls_now_ms() + LOST_MS, leave_unkillable, a);
-}
-
-static void failed_long_enough(void *arg)
-{
-    agent_kill_ranks(arg);
 }
 
 static void terminate_ranks(void *arg)
 {
     agent *a = arg;
 
-    a->is_signalled = true;
-    wake_shims(a);
-    agent_signal_ranks(a, SIGCONT);
-    agent_signal_ranks(a, SIGTERM);
-    poller_timer_set(a->ctx.poller, &a->kill_timer, ls_now_ms() + KILL_MS, failed_long_enough, a);
+    end_ranks(a, SIGTERM);
+    poller_timer_set(a->ctx.poller, &a->kill_timer, ls_now_ms() + KILL_MS, agent_kill_ranks, a);
 }
 
 /* The hub sends the ranks the cause; those that do not exit by themselves are ended. */
@@ -134,10 +127,7 @@ void agent_stop_ranks(agent *a, const node_stop *stop)
         return;
     a->ctx.phase = AGENT_STOPPING;
     a->grace_ms = stop->grace_ms;
-    a->is_signalled = true;
-    wake_shims(a);
-    agent_signal_ranks(a, SIGCONT);
-    agent_signal_ranks(a, SIGTERM);
+    end_ranks(a, SIGTERM);
     poller_timer_set(a->ctx.poller, &a->kill_timer, ls_now_ms() + a->grace_ms, grace_is_over, a);
     agent_note_stop(a, stop);
 }
@@ -183,8 +173,9 @@ void agent_describe_end(const agent_rank *r, char *buf, size_t n)
                     process_end_text(end, sizeof(end), r->wait_status));
 }
 
-void agent_describe_rank(const agent *a, int local_rank, char *buf, size_t n)
+void agent_describe_rank(void *arg, int local_rank, char *buf, size_t n)
 {
+    const agent *a = arg;
     const agent_rank *r = &a->ranks[local_rank];
 
     if (a->ctx.phase == AGENT_IDLE)

@@ -117,19 +117,26 @@ static ls_status take(const json_value *root, error_report *out)
     return LS_OK;
 }
 
-ls_status error_file_read(int fd, error_report *out)
+static ls_status parse_file(int fd, json_value **root)
 {
-    json_value *root = NULL;
     char *text = NULL;
     size_t bytes = 0;
     ls_status st;
 
     LS_TRY(read_whole(fd, &text, &bytes));
-    st = json_parse(text, bytes, source, &root);
-    if (st == LS_OK)
-        st = take(root, out);
-    json_free(root);
+    st = json_parse(text, bytes, source, root);
     ls_free(text);
+    return st;
+}
+
+ls_status error_file_read(int fd, error_report *out)
+{
+    json_value *root = NULL;
+    ls_status st;
+
+    LS_TRY(parse_file(fd, &root));
+    st = take(root, out);
+    json_free(root);
     return st;
 }
 
@@ -176,20 +183,16 @@ static void copy_root(const json_value *root, int exit_code, text_buf *out)
 ls_status error_file_copy(int fd, int exit_code, text_buf *out)
 {
     json_value *root = NULL;
-    char *text = NULL;
-    size_t bytes = 0;
     ls_status st;
 
-    LS_TRY(read_whole(fd, &text, &bytes));
-    st = json_parse(text, bytes, source, &root);
-    if (st == LS_OK && json_get(root, "message") == NULL)
-        st = ls_fail(LS_EFORMAT, "the error file has no message");
-    if (st == LS_OK) {
+    LS_TRY(parse_file(fd, &root));
+    if (json_get(root, "message") != NULL) {
         copy_root(root, exit_code, out);
         st = text_status(out);
+    } else {
+        st = ls_fail(LS_EFORMAT, "the error file has no message");
     }
     json_free(root);
-    ls_free(text);
     return st;
 }
 

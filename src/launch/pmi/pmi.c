@@ -12,9 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The limits that clients get, the same as from the launchers of MPICH. */
-enum { LIMIT_NAME_MAX = 256, LIMIT_KEY_MAX = 64, LIMIT_VALUE_MAX = 1024 };
-
 #define NO_MEMORY "more than there is memory for"
 
 /* --- parsing a line --- */
@@ -96,19 +93,6 @@ static void answer_init(pmi *p, int rank, const char *line)
     p->ranks[rank].stage = PMI_JOINED;
     reply(&p->ranks[rank], "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=%d",
           ours ? 0 : -1);
-}
-
-static void answer_maxes(pmi *p, int rank, const char *line)
-{
-    LS_UNUSED(line);
-    reply(&p->ranks[rank], "cmd=maxes rc=0 kvsname_max=%d keylen_max=%d vallen_max=%d",
-          LIMIT_NAME_MAX, LIMIT_KEY_MAX, LIMIT_VALUE_MAX);
-}
-
-static void answer_appnum(pmi *p, int rank, const char *line)
-{
-    LS_UNUSED(line);
-    reply(&p->ranks[rank], "cmd=appnum rc=0 appnum=0");
 }
 
 static void answer_universe(pmi *p, int rank, const char *line)
@@ -193,49 +177,28 @@ static void take_abort(pmi *p, int rank, const char *line)
     }
 }
 
-/* Name publishing and the spawning of processes are not supported. */
-static void answer_publish(pmi *p, int rank, const char *line)
-{
-    LS_UNUSED(line);
-    reply(&p->ranks[rank], "cmd=publish_result rc=-1 info=not_supported msg=not_supported");
-}
+#define SPAWN_RESULT "cmd=spawn_result rc=-1 msg=not_supported"
 
-static void answer_unpublish(pmi *p, int rank, const char *line)
-{
-    LS_UNUSED(line);
-    reply(&p->ranks[rank], "cmd=unpublish_result rc=-1 info=not_supported msg=not_supported");
-}
-
-static void answer_lookup(pmi *p, int rank, const char *line)
-{
-    LS_UNUSED(line);
-    reply(&p->ranks[rank], "cmd=lookup_result rc=-1 info=not_supported msg=not_supported");
-}
-
-static void refuse_spawn(pmi *p, int rank, const char *line)
-{
-    LS_UNUSED(line);
-    reply(&p->ranks[rank], "cmd=spawn_result rc=-1 msg=not_supported");
-}
-
+/* The limits in the maxes are the same as from the launchers of MPICH. */
 static const struct {
     const char *name;
     void (*answer)(pmi *p, int rank, const char *line);
+    const char *fixed_reply;
 } commands[] = {
-    {"init", answer_init},
-    {"get_maxes", answer_maxes},
-    {"get_appnum", answer_appnum},
-    {"get_universe_size", answer_universe},
-    {"get_my_kvsname", answer_name},
-    {"put", answer_put},
-    {"get", answer_get},
-    {"barrier_in", answer_barrier},
-    {"finalize", answer_finalize},
-    {"abort", take_abort},
-    {"publish_name", answer_publish},
-    {"unpublish_name", answer_unpublish},
-    {"lookup_name", answer_lookup},
-    {"spawn", refuse_spawn},
+    {"init", answer_init, NULL},
+    {"get_maxes", NULL, "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024"},
+    {"get_appnum", NULL, "cmd=appnum rc=0 appnum=0"},
+    {"get_universe_size", answer_universe, NULL},
+    {"get_my_kvsname", answer_name, NULL},
+    {"put", answer_put, NULL},
+    {"get", answer_get, NULL},
+    {"barrier_in", answer_barrier, NULL},
+    {"finalize", answer_finalize, NULL},
+    {"abort", take_abort, NULL},
+    {"publish_name", NULL, "cmd=publish_result rc=-1 info=not_supported msg=not_supported"},
+    {"unpublish_name", NULL, "cmd=unpublish_result rc=-1 info=not_supported msg=not_supported"},
+    {"lookup_name", NULL, "cmd=lookup_result rc=-1 info=not_supported msg=not_supported"},
+    {"spawn", NULL, SPAWN_RESULT},
 };
 
 /* A spawn request has several lines, once for each program. The client expects one reply. */
@@ -250,7 +213,7 @@ static void take_spawn(pmi *p, int rank, const char *line)
     if (!text_equal(line, "endcmd"))
         return;
     if (r->spawn_number >= r->n_spawns)
-        refuse_spawn(p, rank, line);
+        reply(r, SPAWN_RESULT);
     r->n_spawns = 0;
 }
 
@@ -275,13 +238,17 @@ static void answer(pmi *p, int rank, const char *line)
         fail_rank(r, "a line without a command");
         return;
     }
-    for (size_t i = 0; i < LS_COUNT_OF(commands); i++)
-        if (is_word(command, commands[i].name)) {
-            if (r->stage == PMI_SILENT)
-                r->stage = PMI_JOINED; /* some clients do not send init */
+    for (size_t i = 0; i < LS_COUNT_OF(commands); i++) {
+        if (!is_word(command, commands[i].name))
+            continue;
+        if (r->stage == PMI_SILENT)
+            r->stage = PMI_JOINED; /* some clients do not send init */
+        if (commands[i].answer != NULL)
             commands[i].answer(p, rank, line);
-            return;
-        }
+        else
+            reply(r, "%s", commands[i].fixed_reply);
+        return;
+    }
     reply(r, "cmd=unknown rc=-1 msg=unknown_command");
 }
 
