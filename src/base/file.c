@@ -84,25 +84,37 @@ static ls_status read_to_end(int fd, const char *path, size_t hint, size_t max_b
     return LS_OK;
 }
 
+ls_status file_open_regular(const char *path, int *fd, uint64_t *bytes)
+{
+    struct stat info;
+    ls_status st = LS_OK;
+
+    // Without O_NONBLOCK the open of a named pipe would wait for its writer.
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0 || fstat(*fd, &info) != 0)
+        st = fail_path(path, "open");
+    else if (!S_ISREG(info.st_mode))
+        st = ls_fail(LS_EIO, "%s is not a regular file", path);
+    else
+        *bytes = (uint64_t)info.st_size;
+    if (st != LS_OK)
+        file_close(fd);
+    return st;
+}
+
 ls_status file_read(const char *path, size_t max_bytes, char **out, size_t *out_bytes)
 {
-    // Without O_NONBLOCK the open of a named pipe would wait for its writer.
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat info;
+    uint64_t bytes = 0;
     ls_status st;
+    int fd;
 
     if (max_bytes > SIZE_MAX / 4) // larger than any memory; doubling it must not overflow
         max_bytes = SIZE_MAX / 4;
-    if (fd < 0)
-        return fail_path(path, "open");
-    if (fstat(fd, &info) != 0)
-        st = fail_path(path, "examine");
-    else if (!S_ISREG(info.st_mode))
-        st = ls_fail(LS_EIO, "%s is not a regular file", path);
-    else if (info.st_size < 0 || (uintmax_t)info.st_size > max_bytes)
+    LS_TRY(file_open_regular(path, &fd, &bytes));
+    if (bytes > max_bytes)
         st = fail_size(path, max_bytes);
     else
-        st = read_to_end(fd, path, (size_t)info.st_size, max_bytes, out, out_bytes);
+        st = read_to_end(fd, path, (size_t)bytes, max_bytes, out, out_bytes);
     file_close(&fd);
     return st;
 }
@@ -287,6 +299,19 @@ void file_atomic_cancel(file_atomic *f)
     (void)unlink(f->tmp);
     (void)flock(f->fd, LOCK_UN);
     file_close(&f->fd);
+}
+
+ls_status file_replace(const char *path, const void *data, size_t bytes)
+{
+    file_atomic f;
+    ls_status st;
+
+    LS_TRY(file_atomic_begin(&f, path));
+    st = file_write_all(f.fd, f.tmp, data, bytes);
+    if (st == LS_OK)
+        return file_atomic_commit(&f);
+    file_atomic_cancel(&f);
+    return st;
 }
 
 void file_close(int *fd)

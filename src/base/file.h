@@ -16,6 +16,9 @@
  * with ls_free(). */
 LS_MUST_USE ls_status file_read(const char *path, size_t max_bytes, char **out, size_t *out_bytes);
 
+/* Opens a regular file to read; *bytes is its size. Never waits for the writer of a pipe. */
+LS_MUST_USE ls_status file_open_regular(const char *path, int *fd, uint64_t *bytes);
+
 /* Transfers exactly `bytes`; retries EINTR and short counts. LS_EFORMAT when the file ends
  * early. */
 LS_MUST_USE ls_status file_pread_all(int fd, const char *path, void *dst, size_t bytes,
@@ -35,6 +38,8 @@ LS_MUST_USE ls_status file_atomic_commit(file_atomic *f); /* on failure the old 
 void file_atomic_cancel(file_atomic *f); /* removes PATH.tmp; harmless after commit */
 /* Whether file_atomic_begin() would succeed now; leaves nothing behind. */
 LS_MUST_USE ls_status file_atomic_probe(const char *path);
+/* Writes all of a file in this way. */
+LS_MUST_USE ls_status file_replace(const char *path, const void *data, size_t bytes);
 
 /* Closes *fd if it is >= 0, and sets it to -1. */
 void file_close(int *fd);

@@ -7,35 +7,12 @@
 #include "base/alloc.h"
 #include "base/file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/stat.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "elements go between memory and file as they are, which is little-endian");
-
-static ls_status fail_open(const char *path)
-{
-    return ls_fail(errno == ENOENT ? LS_ENOTFOUND : LS_EIO, "cannot open %s: %s", path,
-                   ls_errno_text(errno));
-}
-
-static ls_status open_file(ls_checkpoint *c)
-{
-    struct stat info;
-
-    // O_NONBLOCK: opening a named pipe would otherwise wait for its writer.
-    c->fd = open(c->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (c->fd < 0 || fstat(c->fd, &info) != 0)
-        return fail_open(c->path);
-    if (!S_ISREG(info.st_mode))
-        return ls_fail(LS_EIO, "%s is not a regular file", c->path);
-    c->file_bytes = (uint64_t)info.st_size;
-    return LS_OK;
-}
 
 /* Reads the header's length, which both the format and the file limit. */
 static ls_status read_length(const ls_checkpoint *c, size_t *out)
@@ -139,7 +116,7 @@ ls_status ls_checkpoint_open(const char *path, ls_checkpoint **out)
     if (c->path == NULL)
         st = ls_fail(LS_ENOMEM, "no memory for the checkpoint %s", path);
     else
-        st = open_file(c);
+        st = file_open_regular(path, &c->fd, &c->file_bytes);
     if (st == LS_OK)
         st = read_header(c);
     if (st != LS_OK) {

@@ -28,7 +28,8 @@ typedef struct differences {
 
 /* The callback of each difference, and their number. */
 typedef struct listener {
-    ls_checkpoint_skip_fn each; /* may be NULL */
+    ls_checkpoint_skip_fn each;            /* may be NULL */
+    ls_checkpoint_difference_fn each_text; /* may be NULL */
     void *arg;
     int n;
 } listener;
@@ -72,6 +73,8 @@ static void notify(listener *l, ls_checkpoint_skip why, const char *name, const 
     l->n++;
     if (l->each != NULL)
         l->each(l->arg, why, name, text);
+    if (l->each_text != NULL)
+        l->each_text(l->arg, text);
 }
 
 static ls_status fail_differences(const ls_checkpoint *c, const differences *d)
@@ -190,27 +193,11 @@ static void free_plan(load_plan *plan)
     ls_free(plan->steps);
 }
 
-typedef struct plain_listener {
-    ls_checkpoint_difference_fn each;
-    void *arg;
-} plain_listener;
-
-static void pass_text(void *arg, ls_checkpoint_skip why, const char *name, const char *text)
-{
-    const plain_listener *l = arg;
-
-    LS_UNUSED(why);
-    LS_UNUSED(name);
-    if (l->each != NULL)
-        l->each(l->arg, text);
-}
-
 ls_status ls_checkpoint_compare(const ls_checkpoint *c, const ls_named *items, int n_items,
                                 ls_load_mode mode, ls_checkpoint_difference_fn each, void *arg,
                                 int *n_differences)
 {
-    plain_listener plain = {each, arg};
-    listener l = {.each = pass_text, .arg = &plain};
+    listener l = {.each_text = each, .arg = arg};
     load_plan plan;
     ls_status st;
 

@@ -204,19 +204,6 @@ static ls_status put_record(converter *c, size_t index, size_t label_bytes, uint
     return LS_OK;
 }
 
-static ls_status commit(const char *path, const void *data, size_t bytes)
-{
-    file_atomic f;
-    ls_status st;
-
-    LS_TRY(file_atomic_begin(&f, path));
-    st = file_write_all(f.fd, path, data, bytes);
-    if (st == LS_OK)
-        return file_atomic_commit(&f);
-    file_atomic_cancel(&f);
-    return st;
-}
-
 /* Writes the chosen samples first ... end - 1 into one file. */
 static ls_status write_batch(converter *c, const char *dir, const char *name, size_t first,
                              size_t end)
@@ -235,7 +222,7 @@ static ls_status write_batch(converter *c, const char *dir, const char *name, si
     if (st == LS_OK)
         st = text_status(&c->path);
     if (st == LS_OK)
-        st = commit(c->path.data, data, (end - first) * record);
+        st = file_replace(c->path.data, data, (end - first) * record);
     ls_free(data);
     return st;
 }
@@ -260,7 +247,7 @@ static ls_status write_names(converter *c, const char *dir)
     if (st == LS_OK)
         st = text_status(&c->path);
     if (st == LS_OK)
-        st = commit(c->path.data, names.data, names.length);
+        st = file_replace(c->path.data, names.data, names.length);
     text_free(&names);
     return st;
 }

@@ -261,26 +261,13 @@ static ls_status make_page(const html_report *r, text_buf *t)
     return text_status(t);
 }
 
-static ls_status replace_file(const char *path, const text_buf *t)
-{
-    file_atomic f;
-    ls_status st;
-
-    LS_TRY(file_atomic_begin(&f, path));
-    st = file_write_all(f.fd, f.tmp, text_str(t), t->length);
-    if (st == LS_OK)
-        return file_atomic_commit(&f);
-    file_atomic_cancel(&f);
-    return st;
-}
-
 ls_status html_report_write(const html_report *r)
 {
     text_buf t = {0};
     ls_status st = make_page(r, &t);
 
     if (st == LS_OK)
-        st = replace_file(r->flags->metrics_html, &t);
+        st = file_replace(r->flags->metrics_html, text_str(&t), t.length);
     text_free(&t);
     return st;
 }

@@ -7,30 +7,14 @@
 
 #include "base/file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-static ls_status fail_open(const char *path)
-{
-    return ls_fail(errno == ENOENT ? LS_ENOTFOUND : LS_EIO, "cannot open %s: %s", path,
-                   ls_errno_text(errno));
-}
 
 /* Detects gzip by the first two bytes, not by the name. */
 static ls_status detect_gzip(byte_source *s)
 {
     unsigned char magic[2] = {0, 0};
-    struct stat info;
 
-    if (fstat(s->fd, &info) != 0)
-        return fail_open(s->path);
-    if (!S_ISREG(info.st_mode))
-        return ls_fail(LS_EIO, "%s is not a regular file", s->path);
-    s->file_bytes = (uint64_t)info.st_size;
     if (s->file_bytes >= sizeof(magic))
         LS_TRY(file_pread_all(s->fd, s->path, magic, sizeof(magic), 0));
     if (magic[0] == 0x1F && magic[1] == 0x8B)
@@ -44,10 +28,7 @@ ls_status byte_source_open(byte_source *s, const char *path)
 
     memset(s, 0, sizeof(*s));
     s->path = path;
-    // O_NONBLOCK: opening a named pipe would otherwise wait for its writer.
-    s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (s->fd < 0)
-        return fail_open(path);
+    LS_TRY(file_open_regular(path, &s->fd, &s->file_bytes));
     st = detect_gzip(s);
     if (st != LS_OK)
         byte_source_close(s);
