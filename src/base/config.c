@@ -157,16 +157,14 @@ static ls_status check_entry(config_id id)
     return id == CONFIG_LOG ? log_configure(text) : LS_OK;
 }
 
-static bool is_known(const char *name, size_t n)
+static bool is_known(const char *name)
 {
-    for (size_t i = 0; i < CONFIG_COUNT; i++) {
-        if (strlen(table[i].name) == n && strncmp(table[i].name, name, n) == 0)
+    for (size_t i = 0; i < CONFIG_COUNT; i++)
+        if (text_equal(table[i].name, name))
             return true;
-    }
-    for (size_t i = 0; i < LS_COUNT_OF(launcher_names); i++) {
-        if (strlen(launcher_names[i]) == n && strncmp(launcher_names[i], name, n) == 0)
+    for (size_t i = 0; i < LS_COUNT_OF(launcher_names); i++)
+        if (text_equal(launcher_names[i], name))
             return true;
-    }
     return false;
 }
 
@@ -187,14 +185,10 @@ static const char *nearest_setting(const char *name)
     return nearest;
 }
 
-static void warn_unknown(const char *variable, size_t n)
+static void warn_unknown(const char *name)
 {
-    char name[64];
-    const char *nearest;
+    const char *nearest = nearest_setting(name);
 
-    (void)text_format(name, sizeof(name), "%.*s", (int)(n < sizeof(name) ? n : sizeof(name) - 1),
-                      variable);
-    nearest = nearest_setting(name);
     if (nearest != NULL)
         ls_log(LS_LOG_WARN, "config", "unknown setting %s: did you mean %s?", name, nearest);
     else
@@ -206,10 +200,11 @@ ls_status config_check(void)
     for (int i = 0; i < CONFIG_COUNT; i++)
         LS_TRY(check_entry((config_id)i));
     for (char **e = environ; e != NULL && *e != NULL; e++) {
-        const size_t n = strcspn(*e, "=");
+        char name[64];
 
-        if (text_starts(*e, PREFIX) && !is_known(*e, n))
-            warn_unknown(*e, n);
+        (void)text_format(name, sizeof(name), "%.*s", (int)strcspn(*e, "="), *e);
+        if (text_starts(name, PREFIX) && !is_known(name))
+            warn_unknown(name);
     }
     return LS_OK;
 }

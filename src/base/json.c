@@ -178,37 +178,13 @@ void json_begin(json_writer *w, text_buf *out)
     *w = (json_writer){.out = out};
 }
 
-/* Length of the UTF-8 character at s, 0 for invalid bytes, overlong forms and surrogates included:
- * JSON has no other encoding. */
-static size_t utf8_length(const unsigned char *s)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t length = 4;
-    uint32_t code;
-
-    if (s[0] < 0x80)
-        return 1;
-    if (s[0] < 0xC2 || s[0] > 0xF4)
-        return 0;
-    if (s[0] < 0xF0)
-        length = s[0] < 0xE0 ? 2 : 3;
-    code = s[0] & (0xFFU >> (length + 1));
-    for (size_t i = 1; i < length; i++) {
-        if ((s[i] & 0xC0U) != 0x80)
-            return 0;
-        code = code << 6 | (s[i] & 0x3FU);
-    }
-    if (code < least[length] || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
-        return 0;
-    return length;
-}
-
 static void append_string(text_buf *out, const char *s)
 {
     text_append_bytes(out, "\"", 1);
     while (*s != '\0') {
         const unsigned char c = (unsigned char)*s;
-        const size_t length = utf8_length((const unsigned char *)s);
+        uint32_t code;
+        const size_t length = text_decode_utf8(s, 4, &code);
 
         if (c == '"' || c == '\\')
             text_append(out, "\\%c", c);

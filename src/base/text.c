@@ -249,8 +249,7 @@ const char *text_bytes(char *buf, size_t n, uint64_t bytes)
     return text_format(buf, n, "%" PRIu64 ".%u %s", whole, (unsigned)tenths, units[i]);
 }
 
-/* Decodes the character at s; returns its bytes, 0 = not well-formed UTF-8. */
-static size_t decode_utf8(const char *s, size_t n, uint32_t *out)
+size_t text_decode_utf8(const char *s, size_t n, uint32_t *out)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     const uint8_t first = (uint8_t)s[0];
@@ -277,7 +276,7 @@ static size_t decode_utf8(const char *s, size_t n, uint32_t *out)
 size_t text_char_bytes(const char *s, size_t n)
 {
     uint32_t c = 0;
-    const size_t bytes = n == 0 ? 0 : decode_utf8(s, n, &c);
+    const size_t bytes = n == 0 ? 0 : text_decode_utf8(s, n, &c);
     const bool is_control = c < ' ' || (c >= 0x7f && c <= 0x9f);
     const bool turns =
         (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c == 0x200e || c == 0x200f;

@@ -139,6 +139,8 @@ static void links_folders_and_pipes_are_refused_as_key_files(void **state)
     assert_ok(net_key_random(&key));
     assert_ok(net_key_write_file(in_folder("real"), &key));
     text_format(target, sizeof(target), "%s", in_folder("real"));
+    assert_status(net_key_write_file(target, &key), LS_EINVAL);
+    assert_last_error("exists already");
     assert_int_equal(symlink(target, in_folder("link")), 0);
     assert_status(net_key_read_file(in_folder("link"), &key), LS_EAUTH);
     assert_last_error("symbolic link");
@@ -293,12 +295,16 @@ static void a_descriptor_without_a_key_is_refused_and_left_alone(void **state)
     assert_false(found);
     set_fd(null);
     assert_status(net_key_inherit(&got, &found), LS_EAUTH);
+    assert_last_error("is not the descriptor of a key");
     setenv(NET_KEY_FD_ENV, "3x", 1);
     assert_status(net_key_inherit(&got, &found), LS_EINVAL);
     setenv(NET_KEY_FD_ENV, "-1", 1);
     assert_status(net_key_inherit(&got, &found), LS_EINVAL);
-    unsetenv(NET_KEY_FD_ENV);
     close(fds[0]);
+    set_fd(fds[0]);
+    assert_status(net_key_inherit(&got, &found), LS_EAUTH);
+    assert_last_error("is not open: a program between the agent and this one has closed it");
+    unsetenv(NET_KEY_FD_ENV);
     close(null);
 }
 

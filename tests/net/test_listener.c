@@ -309,6 +309,7 @@ static void without_a_key_it_listens_at_unix_sockets_only(void **state)
     build(&h, &opt, NULL);
     assert_ok(net_address_decode("127.0.0.1:0", &at));
     assert_int_equal(listener_listen(h.listener, &at, NULL), LS_EAUTH);
+    assert_last_error("listens at a unix socket only (or --insecure)");
     stop_scene(&h);
     opt.insecure = true;
     build(&h, &opt, "127.0.0.1:0");

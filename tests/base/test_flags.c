@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_flags.c - the error texts of a command line: each names the flag and what helps. The flags of
+ * programs are tested with the programs.
+ */
+#include "base/unit.h"
+
+#include <lockstep/flags.h>
+
+static int64_t ranks = 1;
+static const ls_flag table[] = {
+    {"ranks", 'n', LS_FLAG_INT, &ranks, 1, 64, "number of ranks"},
+    {"secret", 0, LS_FLAG_INT, &ranks, 0, 0, NULL},
+};
+
+static ls_status parse(const char *first, const char *second)
+{
+    const ls_flags flags = {
+        .size = sizeof(flags), .program = "prog", .tables = {table}, .n = {LS_COUNT_OF(table)}};
+    char program[] = "prog";
+    char *argv[] = {program, (char *)(uintptr_t)first, (char *)(uintptr_t)second, NULL};
+
+    return ls_flags_parse(&flags, second == NULL ? 2 : 3, argv, NULL);
+}
+
+static void mistyped_flag_names_the_nearest_one(void **state)
+{
+    LS_UNUSED(state);
+    assert_status(parse("--rnaks", "2"), LS_EINVAL);
+    assert_last_error("unknown flag --rnaks: did you mean --ranks? (prog --help lists all)");
+    assert_status(parse("--secert", "2"), LS_EINVAL); // unlisted flags are not suggested
+    assert_last_error("unknown flag --secert (prog --help lists all)");
+    assert_status(parse("--xyz", NULL), LS_EINVAL);
+    assert_last_error("unknown flag --xyz (prog --help lists all)");
+}
+
+static void argument_that_is_not_a_flag_names_the_help(void **state)
+{
+    LS_UNUSED(state);
+    assert_status(parse("train.py", NULL), LS_EINVAL);
+    assert_last_error("unexpected argument train.py (prog --help lists the flags)");
+}
+
+static void missing_and_invalid_values_name_the_flag(void **state)
+{
+    LS_UNUSED(state);
+    assert_status(parse("--ranks", NULL), LS_EINVAL);
+    assert_last_error("--ranks needs a value");
+    assert_status(parse("--ranks", "65"), LS_EINVAL);
+    assert_last_error("--ranks: \"65\" is not a whole number from 1 to 64");
+    assert_ok(parse("-n8", NULL));
+    assert_int_equal(ranks, 8);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mistyped_flag_names_the_nearest_one),
+        cmocka_unit_test(argument_that_is_not_a_flag_names_the_help),
+        cmocka_unit_test(missing_and_invalid_values_name_the_flag),
+    };
+
+    return cmocka_run_group_tests_name("flags", tests, NULL, NULL);
+}
