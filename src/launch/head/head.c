@@ -176,24 +176,16 @@ static void act_on_node(head *h, head_node *node, const rdzv_action *action)
     }
 }
 
-static void send_over_to_observers(const head *h, const rdzv_action *action)
+/* The end of the job, or a stop: observers have no ranks to end, but print it. */
+static void act_on_observers(const head *h, const rdzv_action *action)
 {
     list_for_each (it, &h->nodes) {
         head_node *node = list_entry(it, head_node, node);
 
-        if (node->is_observer)
-            send_over(h, node, action);
-    }
-}
-
-/* They print it; they have no ranks to end. */
-static void send_stop_to_observers(const head *h, const rdzv_action *action)
-{
-    list_for_each (it, &h->nodes) {
-        head_node *node = list_entry(it, head_node, node);
-
-        if (node->is_observer)
+        if (node->is_observer && action->kind == RDZV_DO_STOP)
             send_stop(node, action);
+        else if (node->is_observer)
+            send_over(h, node, action);
     }
 }
 
@@ -204,7 +196,7 @@ static void act(head *h, const rdzv_action *action)
     if (node != NULL)
         act_on_node(h, node, action);
     else if (action->kind == RDZV_DO_FINISH)
-        send_over_to_observers(h, action);
+        act_on_observers(h, action);
     else if (action->kind == RDZV_DO_ROSTER)
         roster_changed(h);
     else if (action->kind == RDZV_DO_RESTART ||
@@ -231,7 +223,7 @@ static void carry_out(head *h, const rdzv_result *r)
         act(h, &r->actions[i]);
     }
     if (stop != NULL)
-        send_stop_to_observers(h, stop);
+        act_on_observers(h, stop);
     if (r->wake_at_ms == RDZV_NEVER)
         poller_timer_cancel(&h->tick);
     else
