@@ -126,7 +126,7 @@ void findings_put_json(const findings *list, const char *host, json_writer *w)
         json_put_string(w, "severity", finding_severity_text(f->severity));
         json_put_string(w, "what", f->what);
         json_put_string(w, "why", finding_why(f->kind));
-        json_put_string(w, "mend", f->fix);
+        json_put_string(w, "fix", f->fix);
         json_close(w, '}');
     }
 }

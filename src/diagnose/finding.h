@@ -181,10 +181,7 @@ LS_MUST_USE ls_status findings_status(const findings *list);
 finding_severity findings_worst(const findings *list); /* FINDING_OK for an empty list */
 void findings_free(findings *list);
 
-/*
- * Appends [{"host": .., "id": .., "severity": .., "what": .., "why": .., "mend": ..}, ..]; "mend"
- * is the fix.
- */
+/* Appends [{"host": .., "id": .., "severity": .., "what": .., "why": .., "fix": ..}, ..]. */
 void findings_to_json(const findings *list, const char *host, text_buf *out);
 
 /* Writes the objects alone, into an array that the caller has opened. */

@@ -178,7 +178,7 @@ static void check_of_this_machine_alone_needs_no_ssh(void **state)
 
 static void json_is_an_array_of_objects(void **state)
 {
-    static const char *const names[] = {"host", "id", "severity", "what", "why", "mend"};
+    static const char *const names[] = {"host", "id", "severity", "what", "why", "fix"};
     job *j = TOOL("check", "--json");
     json_value *json = NULL;
 
