@@ -52,8 +52,8 @@ const char *gai_strerror(int error)
     return "this program does not look up host names";
 }
 
-/* Replaces glibc's. It would find the home folder, for a key file; the key comes with the orders.
- * */
+/* Replaces glibc's. It would find the home folder, for a key file; the key comes with the launch
+ * request. */
 int getpwuid_r(uid_t user, struct passwd *restrict entry, char *restrict space, size_t n,
                struct passwd **restrict out)
 {

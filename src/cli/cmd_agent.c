@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd_agent.c - lockstep agent --stdio: the process that `lockstep run` and `lockstep check` start
- * on another machine by ssh or srun. It reads its orders (launch/hosts/launch_request.h) from
+ * on another machine by ssh or srun. It reads its request (launch/hosts/launch_request.h) from
  * stdin. The agent binary for machines without Lockstep (agent_main.c) runs the same code.
  */
 #include "cli/cli.h"

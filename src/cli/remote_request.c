@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remote_request.c - turns orders from another machine into an agent_spec, for cmd_agent.c and
- * cmd_join.c.
+ * remote_request.c - turns a launch request of another machine into an agent_spec, for cmd_agent.c
+ * and cmd_join.c.
  */
 #include "cli/remote_request.h"
 
@@ -19,7 +19,8 @@ ls_status remote_request_set_env(const launch_request *o)
 
         if (equals == NULL || equals == o->env[i])
             return ls_fail(LS_EPROTO, "a variable without a name");
-        if (putenv(o->env[i]) != 0) // NOLINT(concurrency-mt-unsafe): orders live as long as we do
+        if (putenv(o->env[i]) !=
+            0) // NOLINT(concurrency-mt-unsafe): the request lives as long as we do
             return ls_fail_errno("setting a variable");
     }
     return LS_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remote_request.h - turns orders from another machine into an agent_spec.
+ * remote_request.h - turns a launch request of another machine into an agent_spec.
  */
 #ifndef LS_CLI_REMOTE_REQUEST_H
 #define LS_CLI_REMOTE_REQUEST_H
@@ -8,14 +8,14 @@
 #include "launch/launch.h"
 #include "launch/hosts/launch_request.h"
 
-/* Sets the environment variables of the orders. For a process with one thread; the variables point
- * into the orders, which live as long as the process. */
+/* Sets the environment variables of the request. For a process with one thread; the variables point
+ * into the request, which lives as long as the process. */
 LS_MUST_USE ls_status remote_request_set_env(const launch_request *o);
 
 /* Sets the environment as above and changes to the folder of the job. */
 LS_MUST_USE ls_status remote_request_enter(const launch_request *o);
 
-/* The agent_spec of the orders, without nodes, rendezvous and far. It points into the orders. */
+/* The agent_spec of the request, without nodes, rendezvous and remote. It points into it. */
 agent_spec remote_request_spec(const launch_request *o);
 
 #endif
