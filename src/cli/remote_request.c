@@ -19,8 +19,7 @@ ls_status remote_request_set_env(const launch_request *o)
 
         if (equals == NULL || equals == o->env[i])
             return ls_fail(LS_EPROTO, "a variable without a name");
-        if (putenv(o->env[i]) !=
-            0) // NOLINT(concurrency-mt-unsafe): the request lives as long as we do
+        if (putenv(o->env[i]) != 0) // NOLINT(concurrency-mt-unsafe): the request is never freed
             return ls_fail_errno("setting a variable");
     }
     return LS_OK;
