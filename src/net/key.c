@@ -327,7 +327,7 @@ static bool read_pipe(int fd, uint8_t *content)
 
 ls_status net_key_inherit(net_key *out, bool *found)
 {
-    // NOLINT(concurrency-mt-unsafe): the library does not set it.
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): the library does not set it
     const char *text = getenv(NET_KEY_FD_ENV);
     uint8_t content[HANDOVER_BYTES];
     struct stat facts;
