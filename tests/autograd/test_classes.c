@@ -250,7 +250,7 @@ static void counting_names_what_does_not_fit(void **state)
     assert_status(LS_EINVAL, ls_top_k_correct(logits, two, (int[]){1}, 1, &correct));
     assert_error("targets (2) int64 do not fit logits (1, 2) float32");
     assert_status(LS_EINVAL, ls_top_k_correct(logits, targets, (int[]){0}, 1, &correct));
-    assert_error("k is 0");
+    assert_error("k is 0; it must be at least 1");
     assert_status(LS_EINVAL, ls_top_k_correct(NULL, targets, (int[]){1}, 1, &correct));
     destroy_all((ls_tensor *[]){logits, targets, two}, 3);
     teardown(&s);

@@ -261,6 +261,40 @@ static void types_and_devices_must_agree(void **state)
     ls_device_close(other);
 }
 
+/* One input has another type than the first: both are named. */
+static void an_input_of_another_type_is_named(void **state)
+{
+    bench s = setup();
+    ls_tensor *x = images(&s, 2, 3, 4, 4);
+    ls_tensor *rows = matrix(&s, 4, 3);
+    ls_tensor *c = vector(&s, 3);
+    ls_tensor *c64 = zeros(&s, LS_F64, 1, (int64_t[]){3});
+    ls_tensor *w64 = zeros(&s, LS_F64, 2, (int64_t[]){2, 3});
+    ls_tensor *kernel = images(&s, 5, 3, 3, 3);
+    ls_tensor *bias64 = zeros(&s, LS_F64, 1, (int64_t[]){5});
+    ls_tensor *rows64 = zeros(&s, LS_F64, 2, (int64_t[]){4, 3});
+    ls_tensor *whole = zeros(&s, LS_I64, 2, (int64_t[]){4, 3});
+
+    LS_UNUSED(state);
+    assert_refused(&s, ls_linear(s.tape, rows, w64, NULL),
+                   "linear: weight is float64 but input is float32");
+    assert_refused(&s, ls_conv2d(s.tape, x, kernel, bias64, NULL),
+                   "conv2d: bias is float64 but input is float32");
+    assert_refused(&s, ls_batch_norm(s.tape, x, c, c, c, c64, NULL),
+                   "batch_norm: running_var is float64 but input is float32");
+    assert_refused(&s, ls_layer_norm(s.tape, rows, c, c64, 0),
+                   "layer_norm: bias is float64 but input is float32");
+    assert_refused(&s, ls_matmul(s.tape, rows, rows64, 1), "matmul: b is float64 but a is float32");
+    assert_refused(&s, ls_mse_loss(s.tape, rows64, rows),
+                   "mse_loss: target is float32 but prediction is float64");
+    assert_refused(&s, ls_concat(s.tape, (ls_tensor *[]){rows, rows, rows64}, 3, 0),
+                   "concat: input 3 is float64 but input 1 is float32");
+    assert_refused(&s, ls_softmax(s.tape, whole, 1),
+                   "softmax: input (4, 3) int64 must be float32 or float64");
+    assert_refused(&s, ls_cross_entropy(s.tape, rows, NULL), "cross_entropy: targets is NULL");
+    teardown(&s);
+}
+
 static void operators_of_later_architectures_name_what_does_not_fit(void **state)
 {
     bench s = setup();
@@ -313,6 +347,7 @@ int main(void)
         cmocka_unit_test(cross_entropy_names_what_does_not_fit),
         cmocka_unit_test(reshape_names_what_does_not_fit),
         cmocka_unit_test(types_and_devices_must_agree),
+        cmocka_unit_test(an_input_of_another_type_is_named),
         cmocka_unit_test(operators_of_later_architectures_name_what_does_not_fit),
     };
 

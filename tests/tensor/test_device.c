@@ -105,6 +105,7 @@ static void options_are_checked(void **state)
     opt.size = sizeof(opt);
     opt.threads = -1;
     assert_status(LS_EINVAL, ls_device_open(&opt, &device));
+    assert_error("-1 threads; 0 takes the default");
     opt.threads = 0;
     assert_int_equal(setenv("LOCKSTEP_LOCAL_WORLD_SIZE", "many", 1), 0);
     assert_status(LS_EINVAL, ls_device_open(&opt, &device));

@@ -75,9 +75,13 @@ static void bad_shapes_are_refused(void **state)
 
     LS_UNUSED(state);
     assert_status(LS_EINVAL, ls_tensor_create(device, LS_F32, 2, (int64_t[]){3, -1}, &t));
-    assert_error("dimension 1 is -1");
+    assert_error("dimension 1 is -1; it must be at least 0");
     assert_status(LS_EINVAL, ls_tensor_create(device, LS_F32, LS_MAX_DIMS + 1, huge, &t));
+    assert_error("7 dimensions; 0 to 6 are supported");
     assert_status(LS_EINVAL, ls_tensor_create(device, LS_F32, -1, huge, &t));
+    assert_error("-1 dimensions; 0 to 6 are supported");
+    assert_status(LS_EINVAL, ls_tensor_create(device, LS_F32, 2, NULL, &t));
+    assert_error("dims is NULL, but n_dims is 2");
     assert_status(LS_EINVAL, ls_tensor_create(device, LS_F32, 2, huge, &t));
     assert_status(LS_EINVAL, ls_tensor_create(device, (ls_dtype)99, 1, huge, &t));
     assert_error("99 is not an ls_dtype");
