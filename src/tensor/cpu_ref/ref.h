@@ -37,6 +37,25 @@ static inline bool ref_wide(const ls_tensor *t)
     return t->dtype == LS_F64;
 }
 
+/* f(..., wide), compiled once for each element width; t decides which one runs. */
+#define REF_RUN(t, f, ...)                                                                         \
+    do {                                                                                           \
+        if (ref_wide(t))                                                                           \
+            f(__VA_ARGS__, true);                                                                  \
+        else                                                                                       \
+            f(__VA_ARGS__, false);                                                                 \
+    } while (0)
+
+/* Defines kernel NAME: places out[0], then runs BODY(call, wide). */
+#define REF_KERNEL(NAME, BODY)                                                                     \
+    ls_status NAME(device_state *self, const op_call *call)                                        \
+    {                                                                                              \
+        LS_UNUSED(self);                                                                           \
+        LS_TRY(tensor_place(call->out[0], NULL, 0));                                               \
+        REF_RUN(call->in[0], BODY, call);                                                          \
+        return LS_OK;                                                                              \
+    }
+
 kernel_fn ref_find_kernel(device_state *self, const op_call *call);
 
 ls_status ref_copy(device_state *self, const op_call *call);

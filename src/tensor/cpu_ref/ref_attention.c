@@ -64,10 +64,7 @@ ls_status ref_matmul(device_state *self, const op_call *call)
         const matrix left = matrix_of(a, call->attrs.transposed[0], i);
         const matrix right = matrix_of(call->in[1], call->attrs.transposed[1], i);
 
-        if (ref_wide(a))
-            multiply(&left, &right, depth, y, i * area, true);
-        else
-            multiply(&left, &right, depth, y, i * area, false);
+        REF_RUN(a, multiply, &left, &right, depth, y, i * area);
     }
     return LS_OK;
 }
@@ -113,12 +110,8 @@ ls_status ref_layer_norm(device_state *self, const op_call *call)
         if (call->out[i] != NULL)
             LS_TRY(tensor_place(call->out[i], NULL, 0));
     }
-    for (size_t row = 0; row < p.outer; row++) {
-        if (ref_wide(call->in[0]))
-            normalise_row(call, row, p.n, true);
-        else
-            normalise_row(call, row, p.n, false);
-    }
+    for (size_t row = 0; row < p.outer; row++)
+        REF_RUN(call->in[0], normalise_row, call, row, p.n);
     return LS_OK;
 }
 
@@ -187,10 +180,7 @@ ls_status ref_layer_norm_backward(device_state *self, const op_call *call)
     LS_UNUSED(self);
     if (call->out[0] != NULL)
         LS_TRY(tensor_place(call->out[0], NULL, 0));
-    if (ref_wide(call->in[0]))
-        norm_backward(call, true);
-    else
-        norm_backward(call, false);
+    REF_RUN(call->in[0], norm_backward, call);
     return LS_OK;
 }
 
@@ -218,12 +208,8 @@ ls_status ref_softmax(device_state *self, const op_call *call)
 
     LS_UNUSED(self);
     LS_TRY(tensor_place(call->out[0], NULL, 0));
-    for (size_t row = 0; row < p.outer; row++) {
-        if (ref_wide(call->in[0]))
-            softmax_row(call, row * p.n, p.n, true);
-        else
-            softmax_row(call, row * p.n, p.n, false);
-    }
+    for (size_t row = 0; row < p.outer; row++)
+        REF_RUN(call->in[0], softmax_row, call, row * p.n, p.n);
     return LS_OK;
 }
 
@@ -247,11 +233,7 @@ ls_status ref_softmax_backward(device_state *self, const op_call *call)
 
     LS_UNUSED(self);
     LS_TRY(tensor_place(call->out[0], NULL, 0));
-    for (size_t row = 0; row < p.outer; row++) {
-        if (ref_wide(call->in[0]))
-            softmax_row_backward(call, row * p.n, p.n, true);
-        else
-            softmax_row_backward(call, row * p.n, p.n, false);
-    }
+    for (size_t row = 0; row < p.outer; row++)
+        REF_RUN(call->in[0], softmax_row_backward, call, row * p.n, p.n);
     return LS_OK;
 }

@@ -66,10 +66,7 @@ ls_status ref_avg_pool2d(device_state *self, const op_call *call)
 {
     LS_UNUSED(self);
     LS_TRY(tensor_place(call->out[0], NULL, 0));
-    if (ref_wide(call->in[0]))
-        walk(&call->attrs, call->in[0], call->out[0], false, true);
-    else
-        walk(&call->attrs, call->in[0], call->out[0], false, false);
+    REF_RUN(call->in[0], walk, &call->attrs, call->in[0], call->out[0], false);
     return LS_OK;
 }
 
@@ -81,9 +78,6 @@ ls_status ref_avg_pool2d_backward(device_state *self, const op_call *call)
     LS_TRY(tensor_place(dx, NULL, 0));
     if (tensor_bytes(dx) > 0)
         memset(tensor_elements(dx), 0, tensor_bytes(dx));
-    if (ref_wide(dx))
-        walk(&call->attrs, dx, call->in[0], true, true);
-    else
-        walk(&call->attrs, dx, call->in[0], true, false);
+    REF_RUN(dx, walk, &call->attrs, dx, call->in[0], true);
     return LS_OK;
 }

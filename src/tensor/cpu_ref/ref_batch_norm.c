@@ -171,12 +171,8 @@ static ls_status share_moments(const op_call *call, double *values)
 
 static void normalise_all(const op_call *call, const double *shared)
 {
-    for (size_t c = 0; c < (size_t)call->in[0]->dims[1]; c++) {
-        if (ref_wide(call->in[0]))
-            normalise(call, c, shared, true);
-        else
-            normalise(call, c, shared, false);
-    }
+    for (size_t c = 0; c < (size_t)call->in[0]->dims[1]; c++)
+        REF_RUN(call->in[0], normalise, call, c, shared);
 }
 
 ls_status ref_batch_norm(device_state *self, const op_call *call)

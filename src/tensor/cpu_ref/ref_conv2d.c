@@ -106,10 +106,7 @@ ls_status ref_conv2d(device_state *self, const op_call *call)
 
     LS_UNUSED(self);
     LS_TRY(tensor_place(call->out[0], NULL, 0));
-    if (ref_wide(call->in[0]))
-        conv2d(&s, x, weight, bias, tensor_elements(call->out[0]), true);
-    else
-        conv2d(&s, x, weight, bias, tensor_elements(call->out[0]), false);
+    REF_RUN(call->in[0], conv2d, &s, x, weight, bias, tensor_elements(call->out[0]));
     return LS_OK;
 }
 
@@ -170,10 +167,7 @@ ls_status ref_conv2d_backward_data(device_state *self, const op_call *call)
 
     LS_UNUSED(self);
     LS_TRY(tensor_place(call->out[0], NULL, 0));
-    if (ref_wide(call->in[0]))
-        backward_data(&s, dy, weight, tensor_elements(call->out[0]), true);
-    else
-        backward_data(&s, dy, weight, tensor_elements(call->out[0]), false);
+    REF_RUN(call->in[0], backward_data, &s, dy, weight, tensor_elements(call->out[0]));
     return LS_OK;
 }
 
@@ -247,9 +241,6 @@ ls_status ref_conv2d_backward_weights(device_state *self, const op_call *call)
     const conv_sizes s = sizes_of(call->in[0], call->out[0], call->in[1], &call->attrs);
 
     LS_UNUSED(self);
-    if (ref_wide(call->in[0]))
-        backward_both(&s, call, true);
-    else
-        backward_both(&s, call, false);
+    REF_RUN(call->in[0], backward_both, &s, call);
     return LS_OK;
 }

@@ -25,16 +25,7 @@ REF_INLINE void linear(const op_call *call, bool wide)
     }
 }
 
-ls_status ref_linear(device_state *self, const op_call *call)
-{
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
-    if (ref_wide(call->in[0]))
-        linear(call, true);
-    else
-        linear(call, false);
-    return LS_OK;
-}
+REF_KERNEL(ref_linear, linear)
 
 /* dx = dy W */
 REF_INLINE void backward_data(const op_call *call, bool wide)
@@ -57,16 +48,7 @@ REF_INLINE void backward_data(const op_call *call, bool wide)
     }
 }
 
-ls_status ref_linear_backward_data(device_state *self, const op_call *call)
-{
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
-    if (ref_wide(call->in[0]))
-        backward_data(call, true);
-    else
-        backward_data(call, false);
-    return LS_OK;
-}
+REF_KERNEL(ref_linear_backward_data, backward_data)
 
 /* dW = dy^T x, db = the sum of dy over the rows */
 REF_INLINE void backward_weights(const op_call *call, bool wide)
@@ -98,9 +80,6 @@ REF_INLINE void backward_weights(const op_call *call, bool wide)
 ls_status ref_linear_backward_weights(device_state *self, const op_call *call)
 {
     LS_UNUSED(self);
-    if (ref_wide(call->in[0]))
-        backward_weights(call, true);
-    else
-        backward_weights(call, false);
+    REF_RUN(call->in[0], backward_weights, call);
     return LS_OK;
 }

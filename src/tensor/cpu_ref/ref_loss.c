@@ -74,10 +74,7 @@ ls_status ref_cross_entropy(device_state *self, const op_call *call)
     LS_TRY(tensor_place(call->out[0], NULL, 0));
     if (call->out[1] != NULL)
         LS_TRY(tensor_place(call->out[1], NULL, 0));
-    if (ref_wide(call->in[0]))
-        cross_entropy(call, n_rows, n_classes, true);
-    else
-        cross_entropy(call, n_rows, n_classes, false);
+    REF_RUN(call->in[0], cross_entropy, call, n_rows, n_classes);
     return LS_OK;
 }
 
@@ -104,16 +101,7 @@ REF_INLINE void cross_entropy_backward(const op_call *call, bool wide)
     }
 }
 
-ls_status ref_cross_entropy_backward(device_state *self, const op_call *call)
-{
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
-    if (ref_wide(call->in[0]))
-        cross_entropy_backward(call, true);
-    else
-        cross_entropy_backward(call, false);
-    return LS_OK;
-}
+REF_KERNEL(ref_cross_entropy_backward, cross_entropy_backward)
 
 REF_INLINE void log_softmax(const op_call *call, bool wide)
 {
@@ -129,16 +117,7 @@ REF_INLINE void log_softmax(const op_call *call, bool wide)
     }
 }
 
-ls_status ref_log_softmax(device_state *self, const op_call *call)
-{
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
-    if (ref_wide(call->in[0]))
-        log_softmax(call, true);
-    else
-        log_softmax(call, false);
-    return LS_OK;
-}
+REF_KERNEL(ref_log_softmax, log_softmax)
 
 /* dx = dy - softmax(x) sum dy */
 REF_INLINE void log_softmax_backward(const op_call *call, bool wide)
@@ -158,16 +137,7 @@ REF_INLINE void log_softmax_backward(const op_call *call, bool wide)
     }
 }
 
-ls_status ref_log_softmax_backward(device_state *self, const op_call *call)
-{
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
-    if (ref_wide(call->in[0]))
-        log_softmax_backward(call, true);
-    else
-        log_softmax_backward(call, false);
-    return LS_OK;
-}
+REF_KERNEL(ref_log_softmax_backward, log_softmax_backward)
 
 ls_status ref_nll(device_state *self, const op_call *call)
 {
@@ -221,16 +191,7 @@ REF_INLINE void mse(const op_call *call, bool wide)
     ref_put(tensor_elements(call->out[0]), 0, count == 0 ? 0 : sum / (double)count, wide);
 }
 
-ls_status ref_mse(device_state *self, const op_call *call)
-{
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
-    if (ref_wide(call->in[0]))
-        mse(call, true);
-    else
-        mse(call, false);
-    return LS_OK;
-}
+REF_KERNEL(ref_mse, mse)
 
 /* dprediction = 2 (prediction - target) dloss / count, dtarget the opposite */
 REF_INLINE void mse_backward(const op_call *call, ls_tensor *out, double sign, bool wide)
@@ -256,10 +217,7 @@ ls_status ref_mse_backward(device_state *self, const op_call *call)
         if (call->out[i] == NULL)
             continue;
         LS_TRY(tensor_place(call->out[i], NULL, 0));
-        if (ref_wide(call->in[0]))
-            mse_backward(call, call->out[i], sign, true);
-        else
-            mse_backward(call, call->out[i], sign, false);
+        REF_RUN(call->in[0], mse_backward, call, call->out[i], sign);
     }
     return LS_OK;
 }

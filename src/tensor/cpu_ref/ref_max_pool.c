@@ -74,10 +74,7 @@ ls_status ref_max_pool2d(device_state *self, const op_call *call)
     LS_TRY(tensor_place(call->out[0], NULL, 0));
     if (call->out[1] != NULL)
         LS_TRY(tensor_place(call->out[1], NULL, 0));
-    if (ref_wide(call->in[0]))
-        max_pool(call, &s, true);
-    else
-        max_pool(call, &s, false);
+    REF_RUN(call->in[0], max_pool, call, &s);
     return LS_OK;
 }
 
@@ -104,9 +101,6 @@ ls_status ref_max_pool2d_backward(device_state *self, const op_call *call)
     LS_TRY(tensor_place(call->out[0], NULL, 0));
     if (tensor_bytes(call->out[0]) > 0)
         memset(tensor_elements(call->out[0]), 0, tensor_bytes(call->out[0]));
-    if (ref_wide(call->in[0]))
-        backward(call, true);
-    else
-        backward(call, false);
+    REF_RUN(call->in[0], backward, call);
     return LS_OK;
 }

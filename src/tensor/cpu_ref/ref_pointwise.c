@@ -30,10 +30,7 @@ REF_INLINE void add_into(const op_call *call, bool wide)
 ls_status ref_add_into(device_state *self, const op_call *call)
 {
     LS_UNUSED(self);
-    if (ref_wide(call->in[0]))
-        add_into(call, true);
-    else
-        add_into(call, false);
+    REF_RUN(call->in[0], add_into, call);
     return LS_OK;
 }
 
@@ -56,10 +53,7 @@ ls_status ref_add(device_state *self, const op_call *call)
 {
     LS_UNUSED(self);
     LS_TRY(tensor_place(call->out[0], NULL, 0));
-    if (ref_wide(call->in[0]))
-        add(call, false, true);
-    else
-        add(call, false, false);
+    REF_RUN(call->in[0], add, call, false);
     return LS_OK;
 }
 
@@ -67,10 +61,7 @@ ls_status ref_add_relu(device_state *self, const op_call *call)
 {
     LS_UNUSED(self);
     LS_TRY(tensor_place(call->out[0], NULL, 0));
-    if (ref_wide(call->in[0]))
-        add(call, true, true);
-    else
-        add(call, true, false);
+    REF_RUN(call->in[0], add, call, true);
     return LS_OK;
 }
 
@@ -88,16 +79,7 @@ REF_INLINE void relu(const op_call *call, bool wide)
     }
 }
 
-ls_status ref_relu(device_state *self, const op_call *call)
-{
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
-    if (ref_wide(call->in[0]))
-        relu(call, true);
-    else
-        relu(call, false);
-    return LS_OK;
-}
+REF_KERNEL(ref_relu, relu)
 
 /* The derivative at 0 is 0, as PyTorch's. */
 REF_INLINE void relu_backward(const op_call *call, bool wide)
@@ -111,16 +93,7 @@ REF_INLINE void relu_backward(const op_call *call, bool wide)
         ref_put(dx, i, ref_get(y, i, wide) <= 0 ? 0 : ref_get(dy, i, wide), wide);
 }
 
-ls_status ref_relu_backward(device_state *self, const op_call *call)
-{
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
-    if (ref_wide(call->in[0]))
-        relu_backward(call, true);
-    else
-        relu_backward(call, false);
-    return LS_OK;
-}
+REF_KERNEL(ref_relu_backward, relu_backward)
 
 REF_INLINE void dropout(const op_call *call, bool wide)
 {
@@ -134,13 +107,4 @@ REF_INLINE void dropout(const op_call *call, bool wide)
         ref_put(y, i, device_drops(&call->attrs, i / run) ? 0 : ref_get(x, i, wide) * scale, wide);
 }
 
-ls_status ref_dropout(device_state *self, const op_call *call)
-{
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
-    if (ref_wide(call->in[0]))
-        dropout(call, true);
-    else
-        dropout(call, false);
-    return LS_OK;
-}
+REF_KERNEL(ref_dropout, dropout)
