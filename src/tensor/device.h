@@ -70,6 +70,28 @@ typedef enum op_kind {
     OP_COUNT
 } op_kind;
 
+/* All operators with the names of their kernels. */
+/* clang-format off */
+#define OP_LIST(X)                                                                                \
+    X(COPY, copy) X(ADD_INTO, add_into) X(CONV2D, conv2d)                                         \
+    X(CONV2D_BACKWARD_DATA, conv2d_backward_data)                                                 \
+    X(CONV2D_BACKWARD_WEIGHTS, conv2d_backward_weights) X(BATCH_NORM, batch_norm)                 \
+    X(BATCH_NORM_BACKWARD, batch_norm_backward) X(RELU, relu) X(RELU_BACKWARD, relu_backward)     \
+    X(ADD, add) X(ADD_RELU, add_relu) X(MAX_POOL2D, max_pool2d)                                   \
+    X(MAX_POOL2D_BACKWARD, max_pool2d_backward) X(AVG_POOL2D, avg_pool2d)                         \
+    X(AVG_POOL2D_BACKWARD, avg_pool2d_backward) X(LINEAR, linear)                                 \
+    X(LINEAR_BACKWARD_DATA, linear_backward_data)                                                 \
+    X(LINEAR_BACKWARD_WEIGHTS, linear_backward_weights) X(CROSS_ENTROPY, cross_entropy)           \
+    X(CROSS_ENTROPY_BACKWARD, cross_entropy_backward) X(LOG_SOFTMAX, log_softmax)                 \
+    X(LOG_SOFTMAX_BACKWARD, log_softmax_backward) X(NLL, nll) X(NLL_BACKWARD, nll_backward)       \
+    X(DROPOUT, dropout) X(MSE, mse) X(MSE_BACKWARD, mse_backward) X(ACTIVATE, activate)           \
+    X(ACTIVATE_BACKWARD, activate_backward) X(BROADCAST, broadcast)                               \
+    X(BROADCAST_BACKWARD, broadcast_backward) X(PERMUTE, permute) X(CONCAT, concat)               \
+    X(SLICE, slice) X(SLICE_BACKWARD, slice_backward) X(MATMUL, matmul) X(LAYER_NORM, layer_norm) \
+    X(LAYER_NORM_BACKWARD, layer_norm_backward) X(SOFTMAX, softmax)                               \
+    X(SOFTMAX_BACKWARD, softmax_backward)
+/* clang-format on */
+
 /*
  * OP_BATCH_NORM   attrs.training: the batch's mean and (biased) variance, each (C) of x's type,
  *                 plain, are written to out[1] and out[2] unless these are NULL, and the running
@@ -245,7 +267,7 @@ LS_MUST_USE ls_status device_run(ls_device *device, const op_call *call);
  * nothing. LS_EINVAL, LS_EUNSUPPORTED: the text has the names of the available devices. */
 LS_MUST_USE ls_status device_check(const char *name);
 
-/* "conv2d backward weights", ...: for messages and tests. */
+/* "conv2d_backward_weights", ...: for messages and tests. */
 const char *device_op_name(op_kind op);
 
 /* Whether dropout makes element (or row) `i` 0: the same on every device. */

@@ -58,45 +58,9 @@ static inline bool ref_wide(const ls_tensor *t)
 
 kernel_fn ref_find_kernel(device_state *self, const op_call *call);
 
-ls_status ref_copy(device_state *self, const op_call *call);
-ls_status ref_add_into(device_state *self, const op_call *call);
-ls_status ref_relu(device_state *self, const op_call *call);
-ls_status ref_relu_backward(device_state *self, const op_call *call);
-ls_status ref_add(device_state *self, const op_call *call);
-ls_status ref_add_relu(device_state *self, const op_call *call);
-ls_status ref_conv2d(device_state *self, const op_call *call);
-ls_status ref_conv2d_backward_data(device_state *self, const op_call *call);
-ls_status ref_conv2d_backward_weights(device_state *self, const op_call *call);
-ls_status ref_batch_norm(device_state *self, const op_call *call);
-ls_status ref_batch_norm_backward(device_state *self, const op_call *call);
-ls_status ref_max_pool2d(device_state *self, const op_call *call);
-ls_status ref_max_pool2d_backward(device_state *self, const op_call *call);
-ls_status ref_avg_pool2d(device_state *self, const op_call *call);
-ls_status ref_avg_pool2d_backward(device_state *self, const op_call *call);
-ls_status ref_linear(device_state *self, const op_call *call);
-ls_status ref_linear_backward_data(device_state *self, const op_call *call);
-ls_status ref_linear_backward_weights(device_state *self, const op_call *call);
-ls_status ref_cross_entropy(device_state *self, const op_call *call);
-ls_status ref_cross_entropy_backward(device_state *self, const op_call *call);
-ls_status ref_log_softmax(device_state *self, const op_call *call);
-ls_status ref_log_softmax_backward(device_state *self, const op_call *call);
-ls_status ref_nll(device_state *self, const op_call *call);
-ls_status ref_nll_backward(device_state *self, const op_call *call);
-ls_status ref_dropout(device_state *self, const op_call *call);
-ls_status ref_mse(device_state *self, const op_call *call);
-ls_status ref_mse_backward(device_state *self, const op_call *call);
-ls_status ref_activate(device_state *self, const op_call *call);
-ls_status ref_activate_backward(device_state *self, const op_call *call);
-ls_status ref_broadcast(device_state *self, const op_call *call);
-ls_status ref_broadcast_backward(device_state *self, const op_call *call);
-ls_status ref_permute(device_state *self, const op_call *call);
-ls_status ref_concat(device_state *self, const op_call *call);
-ls_status ref_slice(device_state *self, const op_call *call);
-ls_status ref_slice_backward(device_state *self, const op_call *call);
-ls_status ref_matmul(device_state *self, const op_call *call);
-ls_status ref_layer_norm(device_state *self, const op_call *call);
-ls_status ref_layer_norm_backward(device_state *self, const op_call *call);
-ls_status ref_softmax(device_state *self, const op_call *call);
-ls_status ref_softmax_backward(device_state *self, const op_call *call);
+/* The kernels: ref_copy(), ref_conv2d(), ... */
+#define DECLARE(OP, name) ls_status ref_##name(device_state *self, const op_call *call);
+OP_LIST(DECLARE)
+#undef DECLARE
 
 #endif

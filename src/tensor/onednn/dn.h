@@ -282,45 +282,9 @@ ls_status conv2d_winograd(device_state *self, const op_call *call);
 ls_status conv2d_winograd_backward_data(device_state *self, const op_call *call);
 ls_status conv2d_winograd_backward_weights(device_state *self, const op_call *call);
 
-ls_status dn_copy(device_state *self, const op_call *call);
-ls_status dn_add_into(device_state *self, const op_call *call);
-ls_status dn_conv2d(device_state *self, const op_call *call);
-ls_status dn_conv2d_backward_data(device_state *self, const op_call *call);
-ls_status dn_conv2d_backward_weights(device_state *self, const op_call *call);
-ls_status dn_batch_norm(device_state *self, const op_call *call);
-ls_status dn_batch_norm_backward(device_state *self, const op_call *call);
-ls_status dn_relu(device_state *self, const op_call *call);
-ls_status dn_relu_backward(device_state *self, const op_call *call);
-ls_status dn_add(device_state *self, const op_call *call);
-ls_status dn_add_relu(device_state *self, const op_call *call);
-ls_status dn_max_pool2d(device_state *self, const op_call *call);
-ls_status dn_max_pool2d_backward(device_state *self, const op_call *call);
-ls_status dn_avg_pool2d(device_state *self, const op_call *call);
-ls_status dn_avg_pool2d_backward(device_state *self, const op_call *call);
-ls_status dn_linear(device_state *self, const op_call *call);
-ls_status dn_linear_backward_data(device_state *self, const op_call *call);
-ls_status dn_linear_backward_weights(device_state *self, const op_call *call);
-ls_status dn_cross_entropy(device_state *self, const op_call *call);
-ls_status dn_cross_entropy_backward(device_state *self, const op_call *call);
-ls_status dn_log_softmax(device_state *self, const op_call *call);
-ls_status dn_log_softmax_backward(device_state *self, const op_call *call);
-ls_status dn_nll(device_state *self, const op_call *call);
-ls_status dn_nll_backward(device_state *self, const op_call *call);
-ls_status dn_dropout(device_state *self, const op_call *call);
-ls_status dn_mse(device_state *self, const op_call *call);
-ls_status dn_mse_backward(device_state *self, const op_call *call);
-ls_status dn_activate(device_state *self, const op_call *call);
-ls_status dn_activate_backward(device_state *self, const op_call *call);
-ls_status dn_broadcast(device_state *self, const op_call *call);
-ls_status dn_broadcast_backward(device_state *self, const op_call *call);
-ls_status dn_permute(device_state *self, const op_call *call);
-ls_status dn_concat(device_state *self, const op_call *call);
-ls_status dn_slice(device_state *self, const op_call *call);
-ls_status dn_slice_backward(device_state *self, const op_call *call);
-ls_status dn_matmul(device_state *self, const op_call *call);
-ls_status dn_layer_norm(device_state *self, const op_call *call);
-ls_status dn_layer_norm_backward(device_state *self, const op_call *call);
-ls_status dn_softmax(device_state *self, const op_call *call);
-ls_status dn_softmax_backward(device_state *self, const op_call *call);
+/* The kernels: dn_copy(), dn_conv2d(), ... */
+#define DECLARE(OP, name) ls_status dn_##name(device_state *self, const op_call *call);
+OP_LIST(DECLARE)
+#undef DECLARE
 
 #endif
