@@ -6,7 +6,7 @@
  *                  "extraInfo": {"py_callstack": "...", "timestamp": "1795226013"}}}
  *     {"message": "boom", "timestamp": "1795226013"}
  *
- * The launcher writes the same form for the process that started it (error_report.c). A rank may
+ * The launcher writes the same form for the process that started it (agent_error.c). A rank may
  * write anything to the file: it is read up to a limit, and all texts shown are printable.
  */
 #ifndef LS_LAUNCH_ERROR_FILE_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * output.c - gathers the bytes of a rank's pipe into lines and writes them, each in one system
- * call, to a sink that does not block. Called by the agent for its ranks (rank_output.c) and for
- * ranks on other hosts (hosts_messages.c).
+ * call, to a sink that does not block. Called by the agent for its ranks (agent_output.c) and for
+ * ranks on other hosts (agent_hosts_messages.c).
  */
 #include "launch/agent/output.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pmi.c - parses the PMI-1 requests of ranks and makes the replies, one function a command. At most
- * one reply of a rank is pending. Called by agent/pmi_sockets.c.
+ * one reply of a rank is pending. Called by agent/agent_pmi.c.
  */
 #include "launch/pmi/pmi_internal.h"
 

@@ -2,7 +2,7 @@
 /*
  * pmi.h - the server side of PMI-1: lines of text in which MPICH and related MPI libraries ask
  * their launcher for rank and size, and exchange their addresses. Pure, bytes in and bytes out; the
- * sockets are in agent/pmi_sockets.c.
+ * sockets are in agent/agent_pmi.c.
  *
  * Each node answers its own ranks. What ranks share goes through the head of the job (head_pmi.c):
  * new keys are sent before a barrier, and a barrier is released when all nodes are in it.
