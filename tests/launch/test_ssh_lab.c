@@ -65,10 +65,9 @@ static void hosts_that_vanish_are_one_report_with_their_last_lines(void **state)
         assert_true(netlab_run(&lab, node, "ip link set eth0 down; ip link set eth1 down"));
     }
     job_expect_code(j, 1);
-    job_expect(j,
-               job_printed(j, 1,
-                           "lockstep: nodes 1-2 (node[2-3]) with ranks 1-3 were lost: it has been "
-                           "silent for 5 s\n"));
+    job_expect(j, job_printed(j, 1,
+                              "lockstep: nodes 1-2 (node[2-3]) with ranks 1-3 were lost: no "
+                              "heartbeat for 5 s\n"));
     job_expect(j, job_printed(j, 1, "  last lines of node2:\n  | rank "));
     job_expect(j, job_printed(j, 1, "  last lines of node3:\n  | "));
     job_expect_gone(j);
