@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_flags.c - the error texts of a command line: each names the flag and what helps. The flags of
+ * test_flags.c - the error texts of a command line: each names the flag and a remedy. The flags of
  * programs are tested with the programs.
  */
 #include "base/unit.h"
