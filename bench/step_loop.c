@@ -119,6 +119,7 @@ static ls_status step(bench *b, int i)
     ls_status st;
 
     ls_tape_reset(b->tape);
+    ls_tape_set_random(b->tape, 1, i); /* of dropout */
     st = b->s.ddp ? ls_ddp_sync_buffers(b->ddp) : LS_OK;
     if (b->s.barrier)
         st = ls_barrier(b->comm, NULL);

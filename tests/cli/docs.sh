@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # docs.sh PAGE BIN N [flags]: runs every command of a page, at least N: lines of four spaces and
-# table cells that begin with one of our programs. "# exits with N" after a command is its exit code;
-# lockstep check may find a problem of this machine. "# on MACHINE" marks one of several commands
-# that run together ("# on each": twice); here they all run on this machine. With `flags` every flag
-# of `lockstep run --help` must be on the page.
+# table cells that begin with one of our programs. "# exits with N" after a command is its exit
+# code; lockstep check may find a problem of this machine. "# on MACHINE" marks one of several
+# commands that run together ("# on each": twice); here they all run on this machine. With `flags`
+# every flag of `lockstep run --help` must be on the page.
 set -u
 page=$(readlink -f "$1")
 PATH=$2:$PATH

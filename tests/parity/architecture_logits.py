@@ -59,7 +59,7 @@ def main():
     for arch in ARCHITECTURES:
         values = [f"{v:.7g}" for v in logits(arch)]
         lines = [", ".join(values[i:i + 7]) for i in range(0, len(values), 7)]
-        print(f'{{"{arch}", {{' + ",\n    ".join(lines) + "}},")
+        print(f'{{"{arch}",\n    {{' + ",\n    ".join(lines) + "}},")
 
 
 if __name__ == "__main__":
