@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * convnet_step.c - how long one training step of the ConvNet takes; see step_loop.h.
- */
+/* convnet_step.c - how long one training step of the ConvNet takes; see step_loop.h. */
 #include "bench/step_loop.h"
 #include "models/convnet.h"
 

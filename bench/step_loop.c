@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * step_loop.c - the timed training loop of convnet_step and resnet_step.
- */
+/* step_loop.c - the timed training loop of convnet_step and resnet_step. */
 #include "bench/step_loop.h"
 
 #include <stdio.h>

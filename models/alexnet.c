@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * alexnet.c - AlexNet, in the variant with one column of layers.
- */
+/* alexnet.c - AlexNet, in the variant with one column of layers. */
 #include "models/net.h"
 
 static const char *const archs[] = {"alexnet"};

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * convnet.c - the ConvNet of examples/mnist.c, written with the public functions only.
- */
+/* convnet.c - the ConvNet of examples/mnist.c, written with the public functions only. */
 #include "convnet.h"
 
 void convnet_create(ls_model *model, int classes, convnet *net)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * densenet.c - DenseNet-BC.
- */
+/* densenet.c - DenseNet-BC. */
 #include "models/net.h"
 
 typedef struct densenet {

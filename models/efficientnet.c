@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * efficientnet.c - EfficientNet B0 to B7 and EfficientNet v2.
- */
+/* efficientnet.c - EfficientNet B0 to B7 and EfficientNet v2. */
 #include "models/net.h"
 
 #include <math.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * googlenet.c - GoogLeNet and Inception v3, without auxiliary classifiers.
- */
+/* googlenet.c - GoogLeNet and Inception v3, without auxiliary classifiers. */
 #include "models/net.h"
 
 /* --- common --- */

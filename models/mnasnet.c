@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * mnasnet.c - MNASNet B1.
- */
+/* mnasnet.c - MNASNet B1. */
 #include "models/net.h"
 
 #include <math.h>

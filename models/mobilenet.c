@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * mobilenet.c - MobileNet v2 and v3: blocks of a 1x1, a depthwise and a 1x1 convolution.
- */
+/* mobilenet.c - MobileNet v2 and v3: blocks of a 1x1, a depthwise and a 1x1 convolution. */
 #include "models/net.h"
 
 #include <stdio.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * shufflenet.c - ShuffleNet v2.
- */
+/* shufflenet.c - ShuffleNet v2. */
 #include "models/net.h"
 
 typedef struct shufflenet {

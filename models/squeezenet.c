@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * squeezenet.c - SqueezeNet 1.0 and 1.1.
- */
+/* squeezenet.c - SqueezeNet 1.0 and 1.1. */
 #include "models/net.h"
 
 enum { N_FIRES = 8 };

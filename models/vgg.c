@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * vgg.c - VGG with 11, 13, 16 and 19 layers, with and without batch norms.
- */
+/* vgg.c - VGG with 11, 13, 16 and 19 layers, with and without batch norms. */
 #include "models/net.h"
 
 #include <stdio.h>

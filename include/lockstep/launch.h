@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * launch.h - starts the ranks of a job from a program, without `lockstep run`.
- */
+/* launch.h - starts the ranks of a job from a program, without `lockstep run`. */
 #ifndef LOCKSTEP_LAUNCH_H
 #define LOCKSTEP_LAUNCH_H
 

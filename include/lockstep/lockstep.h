@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * lockstep.h - includes all public headers. Programs that only communicate need comm.h alone.
- */
+/* lockstep.h - includes all public headers. Programs that only communicate need comm.h alone. */
 #ifndef LOCKSTEP_LOCKSTEP_H
 #define LOCKSTEP_LOCKSTEP_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * op_pointwise.c - relu, add of equal shapes, and both in one pass.
- */
+/* op_pointwise.c - relu, add of equal shapes, and both in one pass. */
 #include "autograd/tape.h"
 
 /* y = max(0, x): dx = dy where y > 0. */

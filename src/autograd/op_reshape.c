@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * op_reshape.c - the same elements in another shape, without a copy if they are in plain layout.
- */
+/* op_reshape.c - the same elements in another shape, without a copy if they are in plain layout. */
 #include "autograd/tape.h"
 
 /* A tensor of shape `dims` over the elements of `t`. */

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * activity.c - holds the text of activity.h in a static buffer.
- */
+/* activity.c - holds the text of activity.h in a static buffer. */
 #include "base/activity.h"
 
 #include "base/text.h"

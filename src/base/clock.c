@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * clock.c - reads CLOCK_MONOTONIC, so a change of the date moves no deadline.
- */
+/* clock.c - reads CLOCK_MONOTONIC, so a change of the date moves no deadline. */
 #include "base/clock.h"
 
 #include <limits.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * clock.h - the monotonic clock, and a clock interface for modules whose tests control the time.
- */
+/* clock.h - the monotonic clock, and a clock interface for modules whose tests control the time. */
 #ifndef LS_BASE_CLOCK_H
 #define LS_BASE_CLOCK_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * core.h - hints to the processor core; they never change results.
- */
+/* core.h - hints to the processor core; they never change results. */
 #ifndef LS_BASE_CORE_H
 #define LS_BASE_CORE_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * flag_table.h - access to the rows of an ls_flags as one table, for flags.c and flags_help.c.
- */
+/* flag_table.h - access to the rows of an ls_flags as one table, for flags.c and flags_help.c. */
 #ifndef LS_BASE_FLAG_TABLE_H
 #define LS_BASE_FLAG_TABLE_H
 

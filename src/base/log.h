@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * log.h - the library's side of <lockstep/log.h>: the rank in log lines, and the rate limit.
- */
+/* log.h - the library's side of <lockstep/log.h>: the rank in log lines, and the rate limit. */
 #ifndef LS_BASE_LOG_H
 #define LS_BASE_LOG_H
 

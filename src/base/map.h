@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * map.h - a hash map from byte strings to pointers, and an intrusive doubly linked list.
- */
+/* map.h - a hash map from byte strings to pointers, and an intrusive doubly linked list. */
 #ifndef LS_BASE_MAP_H
 #define LS_BASE_MAP_H
 

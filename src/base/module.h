@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * module.h - finds and loads Lockstep's own shared objects (liblockstep_NAME.so) at first use.
- */
+/* module.h - finds and loads Lockstep's own shared objects (liblockstep_NAME.so) at first use. */
 #ifndef LS_BASE_MODULE_H
 #define LS_BASE_MODULE_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * terminal.h - the width of a terminal, for help texts and progress lines.
- */
+/* terminal.h - the width of a terminal, for help texts and progress lines. */
 #ifndef LS_BASE_TERMINAL_H
 #define LS_BASE_TERMINAL_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * text.h - growing strings, checked number parsing and formatting for messages.
- */
+/* text.h - growing strings, checked number parsing and formatting for messages. */
 #ifndef LS_BASE_TEXT_H
 #define LS_BASE_TEXT_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * check_flags.h - the flags of lockstep check, and its part about several machines.
- */
+/* check_flags.h - the flags of lockstep check, and its part about several machines. */
 #ifndef LS_CLI_CHECK_FLAGS_H
 #define LS_CLI_CHECK_FLAGS_H
 

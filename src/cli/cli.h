@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cli.h - the commands of the tool: each parses its flags, calls the library, and prints.
- */
+/* cli.h - the commands of the tool: each parses its flags, calls the library, and prints. */
 #ifndef LS_CLI_CLI_H
 #define LS_CLI_CLI_H
 

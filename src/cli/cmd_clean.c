@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cmd_clean.c - lockstep clean: kills the processes that dead jobs of this user have left.
- */
+/* cmd_clean.c - lockstep clean: kills the processes that dead jobs of this user have left. */
 #include "cli/cli.h"
 
 #include "base/clock.h"

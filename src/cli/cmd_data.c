@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cmd_data.c - lockstep data: describes a data set, or writes it in another format.
- */
+/* cmd_data.c - lockstep data: describes a data set, or writes it in another format. */
 #include "cli/cli.h"
 
 #include "base/thread.h"

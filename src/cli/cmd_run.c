@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cmd_run.c - lockstep run [flags] PROG ARGS...: starts any program with the flags of torchrun.
- */
+/* cmd_run.c - lockstep run [flags] PROG ARGS...: starts any program with the flags of torchrun. */
 #include "cli/cli.h"
 #include "cli/run_flags.h"
 #include "cli/trace.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * data_report.c - prints what cmd_data.c has found in a data set, as text or as JSON.
- */
+/* data_report.c - prints what cmd_data.c has found in a data set, as text or as JSON. */
 #include "cli/data_report.h"
 
 #include "cli/cli.h"

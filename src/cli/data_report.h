@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * data_report.h - prints what lockstep data has found in one split of a data set.
- */
+/* data_report.h - prints what lockstep data has found in one split of a data set. */
 #ifndef LS_CLI_DATA_REPORT_H
 #define LS_CLI_DATA_REPORT_H
 

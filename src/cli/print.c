@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * print.c - the only place where the tool writes to stdout and stderr.
- */
+/* print.c - the only place where the tool writes to stdout and stderr. */
 #include "cli/cli.h"
 
 #include <stdarg.h>

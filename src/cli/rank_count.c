@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * rank_count.c - reads --nproc-per-node for lockstep run and lockstep join.
- */
+/* rank_count.c - reads --nproc-per-node for lockstep run and lockstep join. */
 #include "cli/rank_count.h"
 
 #include "base/text.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * rank_count.h - --nproc-per-node with torchrun's values: a number, gpu, cpu or auto.
- */
+/* rank_count.h - --nproc-per-node with torchrun's values: a number, gpu, cpu or auto. */
 #ifndef LS_CLI_RANK_COUNT_H
 #define LS_CLI_RANK_COUNT_H
 

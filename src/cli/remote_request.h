@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * remote_request.h - turns a launch request of another machine into an agent_spec.
- */
+/* remote_request.h - turns a launch request of another machine into an agent_spec. */
 #ifndef LS_CLI_REMOTE_REQUEST_H
 #define LS_CLI_REMOTE_REQUEST_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * algorithms.h - which algorithm of the native backend runs which operation, as a printed table.
- */
+/* algorithms.h - which algorithm of the native backend runs which operation, as a printed table. */
 #ifndef LS_COMM_ALGORITHMS_H
 #define LS_COMM_ALGORITHMS_H
 

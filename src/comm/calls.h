@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * calls.h - the calls of a group, which the hub compares for backends that do not.
- */
+/* calls.h - the calls of a group, which the hub compares for backends that do not. */
 #ifndef LS_COMM_CALLS_H
 #define LS_COMM_CALLS_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * check.h - checks the arguments of an operation once, so that backends may trust them.
- */
+/* check.h - checks the arguments of an operation once, so that backends may trust them. */
 #ifndef LS_COMM_CHECK_H
 #define LS_COMM_CHECK_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * comm.h - the functions of process groups for other layers, besides <lockstep/comm.h>.
- */
+/* comm.h - the functions of process groups for other layers, besides <lockstep/comm.h>. */
 #ifndef LS_COMM_COMM_H
 #define LS_COMM_COMM_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * group.h - creates groups over an engine, and numbers them.
- */
+/* group.h - creates groups over an engine, and numbers them. */
 #ifndef LS_COMM_GROUP_H
 #define LS_COMM_GROUP_H
 

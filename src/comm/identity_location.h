@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * identity_location.h - the half of identity.c that finds the location of the hub.
- */
+/* identity_location.h - the half of identity.c that finds the location of the hub. */
 #ifndef LS_COMM_IDENTITY_LOCATION_H
 #define LS_COMM_IDENTITY_LOCATION_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * join_internal.h - shared by join_hub.c and join_pmi.c, which find the hub in different ways.
- */
+/* join_internal.h - shared by join_hub.c and join_pmi.c, which find the hub in different ways. */
 #ifndef LS_COMM_JOIN_INTERNAL_H
 #define LS_COMM_JOIN_INTERNAL_H
 

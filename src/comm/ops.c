@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * ops.c - the public operations (lockstep/comm.h): each becomes a coll_call for the engine.
- */
+/* ops.c - the public operations (lockstep/comm.h): each becomes a coll_call for the engine. */
 #include "comm/comm.h"
 #include "comm/engine.h"
 

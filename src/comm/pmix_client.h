@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * pmix_client.h - a client of PMIx, as Open MPI's mpirun and Slurm serve it, through libpmix.
- */
+/* pmix_client.h - a client of PMIx, as Open MPI's mpirun and Slurm serve it, through libpmix. */
 #ifndef LS_COMM_PMIX_CLIENT_H
 #define LS_COMM_PMIX_CLIENT_H
 

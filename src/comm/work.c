@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * work.c - the public functions of handles (ls_work). A handle outlives its group.
- */
+/* work.c - the public functions of handles (ls_work). A handle outlives its group. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "comm/engine.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * augment.h - chooses crop, scale and flip of a sample from options and a seed. Reads no pixels.
- */
+/* augment.h - chooses crop, scale and flip of a sample from options and a seed. Reads no pixels. */
 #ifndef LS_DATA_AUGMENT_H
 #define LS_DATA_AUGMENT_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * convert.h - writes a data set in another format, as test images without a download.
- */
+/* convert.h - writes a data set in another format, as test images without a download. */
 #ifndef LS_DATA_CONVERT_H
 #define LS_DATA_CONVERT_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * bucket_plan.h - assigns each gradient to a bucket and an offset: pure arithmetic.
- */
+/* bucket_plan.h - assigns each gradient to a bucket and an offset: pure arithmetic. */
 #ifndef LS_DDP_BUCKET_PLAN_H
 #define LS_DDP_BUCKET_PLAN_H
 

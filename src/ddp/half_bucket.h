@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * half_bucket.h - converts float32 elements to and from the 16-bit type of a communication hook.
- */
+/* half_bucket.h - converts float32 elements to and from the 16-bit type of a communication hook. */
 #ifndef LS_DDP_HALF_BUCKET_H
 #define LS_DDP_HALF_BUCKET_H
 

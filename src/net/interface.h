@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * interface.h - the addresses at which other hosts may reach this host, best candidates first.
- */
+/* interface.h - the addresses at which other hosts may reach this host, best candidates first. */
 #ifndef LS_NET_INTERFACE_H
 #define LS_NET_INTERFACE_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * kdf.h - HKDF with SHA-256 (RFC 5869): derives independent keys from one secret.
- */
+/* kdf.h - HKDF with SHA-256 (RFC 5869): derives independent keys from one secret. */
 #ifndef LS_NET_KDF_H
 #define LS_NET_KDF_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * tcp_user.h - finds the user of this host at the other end of a TCP connection from this host.
- */
+/* tcp_user.h - finds the user of this host at the other end of a TCP connection from this host. */
 #ifndef LS_NET_TCP_USER_H
 #define LS_NET_TCP_USER_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * exact.c - powers and cosines with the same bits on every machine; schedules and Adam use them.
- */
+/* exact.c - powers and cosines with the same bits on every machine; schedules and Adam use them. */
 #include "optim/exact.h"
 
 /* By squaring: n's bits from the lowest. */

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * schedule.c - ls_schedule_lr(): learning rates as pure functions of the position.
- */
+/* schedule.c - ls_schedule_lr(): learning rates as pure functions of the position. */
 #include <lockstep/optim.h>
 
 #include "optim/exact.h"

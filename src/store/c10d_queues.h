@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * c10d_queues.h - the queues of a c10d store, by name. An empty queue takes no memory.
- */
+/* c10d_queues.h - the queues of a c10d store, by name. An empty queue takes no memory. */
 #ifndef LS_STORE_C10D_QUEUES_H
 #define LS_STORE_C10D_QUEUES_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cause.h - why a job or a group ends: one record, sent to all ranks.
- */
+/* cause.h - why a job or a group ends: one record, sent to all ranks. */
 #ifndef LS_STORE_CAUSE_H
 #define LS_STORE_CAUSE_H
 

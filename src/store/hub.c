@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * hub.c - creates a hub and its listeners, for the agent and rank 0's hub thread.
- */
+/* hub.c - creates a hub and its listeners, for the agent and rank 0's hub thread. */
 #include "store/hub_internal.h"
 
 #include "base/alloc.h"

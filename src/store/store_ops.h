@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * store_ops.h - the functions of each kind of store. store.c checks all arguments first.
- */
+/* store_ops.h - the functions of each kind of store. store.c checks all arguments first. */
 #ifndef LS_STORE_STORE_OPS_H
 #define LS_STORE_STORE_OPS_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * table.h - the content of every store: keys and values, with bounds on each and on their sum.
- */
+/* table.h - the content of every store: keys and values, with bounds on each and on their sum. */
 #ifndef LS_STORE_TABLE_H
 #define LS_STORE_TABLE_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * axis.h - a row-major tensor seen from one of its dimensions; the same on every device.
- */
+/* axis.h - a row-major tensor seen from one of its dimensions; the same on every device. */
 #ifndef LS_TENSOR_AXIS_H
 #define LS_TENSOR_AXIS_H
 

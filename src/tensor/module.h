@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * module.h - finding and loading devices that are not built in.
- */
+/* module.h - finding and loading devices that are not built in. */
 #ifndef LS_TENSOR_MODULE_H
 #define LS_TENSOR_MODULE_H
 

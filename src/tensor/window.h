@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * window.h - which positions of an axis an averaging window covers; the same on every device.
- */
+/* window.h - which positions of an axis an averaging window covers; the same on every device. */
 #ifndef LS_TENSOR_WINDOW_H
 #define LS_TENSOR_WINDOW_H
 

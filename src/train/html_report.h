@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * html_report.h - the page of --metrics-html.
- */
+/* html_report.h - the page of --metrics-html. */
 #ifndef LS_TRAIN_HTML_REPORT_H
 #define LS_TRAIN_HTML_REPORT_H
 

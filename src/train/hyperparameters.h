@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * hyperparameters.h - optimizer, learning rate schedule and communication hook from the flags.
- */
+/* hyperparameters.h - optimizer, learning rate schedule and communication hook from the flags. */
 #ifndef LS_TRAIN_HYPERPARAMETERS_H
 #define LS_TRAIN_HYPERPARAMETERS_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * load_weights.h - loads the weights of --init, or of --resume with --evaluate, into a model.
- */
+/* load_weights.h - loads the weights of --init, or of --resume with --evaluate, into a model. */
 #ifndef LS_TRAIN_LOAD_WEIGHTS_H
 #define LS_TRAIN_LOAD_WEIGHTS_H
 

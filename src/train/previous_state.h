@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * previous_state.h - files at the --save path that another process has written.
- */
+/* previous_state.h - files at the --save path that another process has written. */
 #ifndef LS_TRAIN_PREVIOUS_STATE_H
 #define LS_TRAIN_PREVIOUS_STATE_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * report.h - what all ranks have counted since the last report, and the time of each phase.
- */
+/* report.h - what all ranks have counted since the last report, and the time of each phase. */
 #ifndef LS_TRAIN_REPORT_H
 #define LS_TRAIN_REPORT_H
 

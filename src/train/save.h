@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * save.h - writes weights, state and the page of --metrics-html, on rank 0.
- */
+/* save.h - writes weights, state and the page of --metrics-html, on rank 0. */
 #ifndef LS_TRAIN_SAVE_H
 #define LS_TRAIN_SAVE_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * stop_signal.h - SIGTERM and SIGINT as a request to stop, while a run is in progress.
- */
+/* stop_signal.h - SIGTERM and SIGINT as a request to stop, while a run is in progress. */
 #ifndef LS_TRAIN_STOP_SIGNAL_H
 #define LS_TRAIN_STOP_SIGNAL_H
 

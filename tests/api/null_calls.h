@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * null_calls.h - calls of the public functions with NULL, made by null_calls.py.
- */
+/* null_calls.h - calls of the public functions with NULL, made by null_calls.py. */
 #ifndef TESTS_API_NULL_CALLS_H
 #define TESTS_API_NULL_CALLS_H
 

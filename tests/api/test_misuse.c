@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_misuse.c - uses of the library that gave wrong results without an error.
- */
+/* test_misuse.c - uses of the library that gave wrong results without an error. */
 #include "api/values.h"
 #include "base/unit.h"
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * values.c - makes a valid value of each kind of argument, for test_null.c and test_options.c.
- */
+/* values.c - makes a valid value of each kind of argument, for test_null.c and test_options.c. */
 #include "api/values.h"
 
 #include <stdio.h>

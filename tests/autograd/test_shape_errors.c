@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_shape_errors.c - each operator refuses what does not fit, and says what it got.
- */
+/* test_shape_errors.c - each operator refuses what does not fit, and says what it got. */
 #include "tensor/testing.h"
 
 #include <lockstep/autograd.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_tape.c - the contract of a tape: lifetimes of values, sums of gradients, hooks, failures.
- */
+/* test_tape.c - the contract of a tape: lifetimes of values, sums of gradients, hooks, failures. */
 #include "tensor/testing.h"
 
 #include "autograd/autograd.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_values.c - what operators give, against numbers that PyTorch 2.11 printed.
- */
+/* test_values.c - what operators give, against numbers that PyTorch 2.11 printed. */
 #include "tensor/testing.h"
 
 #include <lockstep/autograd.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * capture.c - redirects standard error to a pipe that keeps the borders of writes.
- */
+/* capture.c - redirects standard error to a pipe that keeps the borders of writes. */
 #include "base/capture.h"
 
 #include "base/unit.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * capture.h - captures what code writes to standard error, one string per write().
- */
+/* capture.h - captures what code writes to standard error, one string per write(). */
 #ifndef TESTS_BASE_CAPTURE_H
 #define TESTS_BASE_CAPTURE_H
 

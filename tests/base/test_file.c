@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_file.c - whole reads, atomic writes under kills and races, and folders.
- */
+/* test_file.c - whole reads, atomic writes under kills and races, and folders. */
 #include "base/unit.h"
 
 #include "base/alloc.h"

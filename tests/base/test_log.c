@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_log.c - log lines, levels and the settings table.
- */
+/* test_log.c - log lines, levels and the settings table. */
 #include "base/capture.h"
 #include "base/unit.h"
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_map.c - the hash map against a naive implementation, without memory, and the list.
- */
+/* test_map.c - the hash map against a naive implementation, without memory, and the list. */
 #include "base/unit.h"
 
 #include "base/alloc.h"

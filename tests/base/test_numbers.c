@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_numbers.c - half.h against a slow reference in float64 arithmetic, and rng.h.
- */
+/* test_numbers.c - half.h against a slow reference in float64 arithmetic, and rng.h. */
 #include "base/unit.h"
 
 #include "base/half.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_process_id.c - identities of processes, /proc/PID/stat and the states of processes.
- */
+/* test_process_id.c - identities of processes, /proc/PID/stat and the states of processes. */
 #include "base/unit.h"
 
 #include "base/clock.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_status.c - error texts, allocation failures, sizes, element types and deadlines.
- */
+/* test_status.c - error texts, allocation failures, sizes, element types and deadlines. */
 #include "base/capture.h"
 #include "base/unit.h"
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_text.c - number parsing, sizes, growing strings and printable text.
- */
+/* test_text.c - number parsing, sizes, growing strings and printable text. */
 #include "base/unit.h"
 
 #include "base/alloc.h"

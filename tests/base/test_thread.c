@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_thread.c - threads, locks, conditions, and the number of usable cores.
- */
+/* test_thread.c - threads, locks, conditions, and the number of usable cores. */
 #include "base/unit.h"
 
 #include "base/alloc.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * unit.h - cmocka with the headers that it needs, and the checks that all tests use.
- */
+/* unit.h - cmocka with the headers that it needs, and the checks that all tests use. */
 #ifndef TESTS_BASE_UNIT_H
 #define TESTS_BASE_UNIT_H
 

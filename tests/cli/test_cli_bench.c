@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_cli_bench.c - lockstep bench as a command: table, JSON, exit codes, --vs and --watch.
- */
+/* test_cli_bench.c - lockstep bench as a command: table, JSON, exit codes, --vs and --watch. */
 #include "launch/job.h"
 
 #include "base/file.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_cli_data.c - output and exit codes of lockstep data.
- */
+/* test_cli_data.c - output and exit codes of lockstep data. */
 #include "launch/job.h"
 
 #include "base/json.h"

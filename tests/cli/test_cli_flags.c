@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_cli_flags.c - every flag in a --help is accepted with hyphens and with underscores.
- */
+/* test_cli_flags.c - every flag in a --help is accepted with hyphens and with underscores. */
 #include "launch/job.h"
 
 #include <stdlib.h>

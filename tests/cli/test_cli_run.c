@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_cli_run.c - flags of the tool: results of right ones, errors of wrong ones.
- */
+/* test_cli_run.c - flags of the tool: results of right ones, errors of wrong ones. */
 #include "launch/job.h"
 
 #include <stdio.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_trace.c - the timeline from the flight recorders of several ranks.
- */
+/* test_trace.c - the timeline from the flight recorders of several ranks. */
 #include "base/unit.h"
 
 #include "base/json.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * native_local.c - ranks of one host: finding each other, doorbells, and ends.
- */
+/* native_local.c - ranks of one host: finding each other, doorbells, and ends. */
 #include "base/unit.h"
 
 #include "base/clock.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * native_mesh_many.c - many ranks, and connections that are made when they are needed.
- */
+/* native_mesh_many.c - many ranks, and connections that are made when they are needed. */
 #include "comm/native_mesh_ranks.h"
 #include "comm/native_oracle.h"
 

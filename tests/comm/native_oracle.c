@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * native_oracle.c - reductions computed naively, one element at a time, for comparing bits.
- */
+/* native_oracle.c - reductions computed naively, one element at a time, for comparing bits. */
 #include "comm/native_oracle.h"
 
 #include "base/half.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * native_team_rank.c - one rank's team without an engine, for the tests of teams.
- */
+/* native_team_rank.c - one rank's team without an engine, for the tests of teams. */
 #include "comm/native_team_rank.h"
 
 #include "base/clock.h"

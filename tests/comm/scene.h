@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * scene.h - the failures that ranks report, in memory that the test shares with them.
- */
+/* scene.h - the failures that ranks report, in memory that the test shares with them. */
 #ifndef TESTS_COMM_SCENE_H
 #define TESTS_COMM_SCENE_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_check.c - the checks of arguments, sizes and overlaps, and the stamps of operations.
- */
+/* test_check.c - the checks of arguments, sizes and overlaps, and the stamps of operations. */
 #include "base/unit.h"
 #include "comm/check.h"
 

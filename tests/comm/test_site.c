@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_site.c - call sites inside a shared library and outside of it.
- */
+/* test_site.c - call sites inside a shared library and outside of it. */
 #include "base/unit.h"
 #include "comm/site_module.h"
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * temp_files.c - makes the folder of a test and the files in it.
- */
+/* temp_files.c - makes the folder of a test and the files in it. */
 #include "data/temp_files.h"
 
 #include "base/unit.h"

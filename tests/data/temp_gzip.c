@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * temp_gzip.c - writes gzipped files with zlib, for tests that link it.
- */
+/* temp_gzip.c - writes gzipped files with zlib, for tests that link it. */
 #include "data/temp_files.h"
 
 #include "base/unit.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_cifar.c - tests CIFAR data sets: layouts, labels, broken files, missing files.
- */
+/* test_cifar.c - tests CIFAR data sets: layouts, labels, broken files, missing files. */
 #include "base/unit.h"
 
 #include <lockstep/data.h>

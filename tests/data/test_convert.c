@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_convert.c - tests the conversion of data sets to other formats, and their description.
- */
+/* test_convert.c - tests the conversion of data sets to other formats, and their description. */
 #include "base/unit.h"
 
 #include <lockstep/data.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_pictures.c - draws small pictures and writes them as PNG or JPEG files.
- */
+/* test_pictures.c - draws small pictures and writes them as PNG or JPEG files. */
 #include "data/test_pictures.h"
 
 #include "base/unit.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_bucket_plan.c - tests the assignment of gradients to buckets.
- */
+/* test_bucket_plan.c - tests the assignment of gradients to buckets. */
 #include "ddp/bucket_plan.h"
 
 #include "base/rng.h"

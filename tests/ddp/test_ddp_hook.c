@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_ddp_hook.c - tests gradients in 16 bits: their values, and equal bits on all ranks.
- */
+/* test_ddp_hook.c - tests gradients in 16 bits: their values, and equal bits on all ranks. */
 #include <lockstep/ddp.h>
 
 #include "base/half.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * fuzz_file.c - files in memory, for targets whose parser reads a path.
- */
+/* fuzz_file.c - files in memory, for targets whose parser reads a path. */
 #include "fuzz/fuzz.h"
 
 #include <stdio.h>

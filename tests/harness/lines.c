@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * lines.c - the shared memory behind lines.h: a memfd that all processes of a test append to.
- */
+/* lines.c - the shared memory behind lines.h: a memfd that all processes of a test append to. */
 #include "harness/lines.h"
 
 #include "base/clock.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * netlab.h - netlab.sh from C: several hosts on one machine, for the duration of a test.
- */
+/* netlab.h - netlab.sh from C: several hosts on one machine, for the duration of a test. */
 #ifndef TESTS_HARNESS_NETLAB_H
 #define TESTS_HARNESS_NETLAB_H
 

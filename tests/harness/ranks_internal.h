@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * ranks_internal.h - shared by ranks.c and threads.c.
- */
+/* ranks_internal.h - shared by ranks.c and threads.c. */
 #ifndef TESTS_HARNESS_RANKS_INTERNAL_H
 #define TESTS_HARNESS_RANKS_INTERNAL_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * threads.c - runs a body as threads of one process, each with its own environment.
- */
+/* threads.c - runs a body as threads of one process, each with its own environment. */
 #include "harness/ranks.h"
 
 #include "base/text.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cells.c - runs cases of a matrix, each in a process of its own. See cells.h.
- */
+/* cells.c - runs cases of a matrix, each in a process of its own. See cells.h. */
 #include "launch/cells.h"
 
 #include "base/unit.h"

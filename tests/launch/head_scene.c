@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * head_scene.c - a head with fake agents over socket pairs, for the tests of the head.
- */
+/* head_scene.c - a head with fake agents over socket pairs, for the tests of the head. */
 #include "launch/head_scene.h"
 
 #include "net/socket.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * kill_scene.c - brings a job of two nodes into a phase of its life and finds its processes.
- */
+/* kill_scene.c - brings a job of two nodes into a phase of its life and finds its processes. */
 #include "launch/kill_scene.h"
 
 #include "base/clock.h"

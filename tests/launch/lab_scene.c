@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * lab_scene.c - machines made of network namespaces, for tests with several networks.
- */
+/* lab_scene.c - machines made of network namespaces, for tests with several networks. */
 #include "launch/lab_scene.h"
 
 #include "net/key.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_frame_link.c - links on a poller: order, bounds, and the end of a link from either side.
- */
+/* test_frame_link.c - links on a poller: order, bounds, and the end of a link from either side. */
 #include "base/unit.h"
 
 #include "base/clock.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_reach.c - whether other hosts reach this one at a configured address.
- */
+/* test_reach.c - whether other hosts reach this one at a configured address. */
 #include "base/unit.h"
 
 #include "base/text.h"

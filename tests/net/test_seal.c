@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_seal.c - session keys from a handshake, sealed records, and an attacker between two ends.
- */
+/* test_seal.c - session keys from a handshake, sealed records, and an attacker between two ends. */
 #include "base/unit.h"
 
 #include "base/alloc.h"

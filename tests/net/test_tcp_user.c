@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_tcp_user.c - the user at the other end of a TCP connection of this host, by both sources.
- */
+/* test_tcp_user.c - the user at the other end of a TCP connection of this host, by both sources. */
 #include "base/unit.h"
 
 #include "base/clock.h"

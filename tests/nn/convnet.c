@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * convnet.c - the ConvNet and its small data set, for the tests of nn.
- */
+/* convnet.c - the ConvNet and its small data set, for the tests of nn. */
 #include "nn/convnet.h"
 
 #include "base/rng.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * convnet.h - a ConvNet of the mnist program's shape, small enough for the reference device.
- */
+/* convnet.h - a ConvNet of the mnist program's shape, small enough for the reference device. */
 #ifndef TESTS_NN_CONVNET_H
 #define TESTS_NN_CONVNET_H
 

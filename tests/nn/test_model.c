@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_model.c - names, initial values and errors of layers.
- */
+/* test_model.c - names, initial values and errors of layers. */
 #include "tensor/testing.h"
 
 #include "base/alloc.h"

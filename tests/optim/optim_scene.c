@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * optim_scene.c - parameters, gradients and checks that the tests of optimizers share.
- */
+/* optim_scene.c - parameters, gradients and checks that the tests of optimizers share. */
 #include "optim/optim_scene.h"
 
 #include "tensor/tensor.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * optim_scene.h - small tensors with gradients that a test chooses, on the reference device.
- */
+/* optim_scene.h - small tensors with gradients that a test chooses, on the reference device. */
 #ifndef TESTS_OPTIM_OPTIM_SCENE_H
 #define TESTS_OPTIM_OPTIM_SCENE_H
 

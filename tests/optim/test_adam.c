@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_adam.c - Adam and AdamW against values of PyTorch, and their state.
- */
+/* test_adam.c - Adam and AdamW against values of PyTorch, and their state. */
 #include "optim/optim_scene.h"
 
 #include "base/alloc.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_clip.c - clipping by norm and by value.
- */
+/* test_clip.c - clipping by norm and by value. */
 #include "optim/optim_scene.h"
 
 #include "base/alloc.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_schedule.c - learning rates against values of PyTorch, and their bits.
- */
+/* test_schedule.c - learning rates against values of PyTorch, and their bits. */
 #include "base/unit.h"
 
 #include <lockstep/optim.h>

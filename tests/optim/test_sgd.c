@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_sgd.c - SGD against values of PyTorch, its state, and the common part of optimizers.
- */
+/* test_sgd.c - SGD against values of PyTorch, its state, and the common part of optimizers. */
 #include "optim/optim_scene.h"
 
 #include "base/alloc.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_hub.c - ranks that join a hub, leave it and die.
- */
+/* test_hub.c - ranks that join a hub, leave it and die. */
 #include "store/hub_scene.h"
 
 #include "base/alloc.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_hub_waits.c - operations in which ranks wait, and the calls that they report.
- */
+/* test_hub_waits.c - operations in which ranks wait, and the calls that they report. */
 #include "store/hub_scene.h"
 
 #include "base/clock.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_stamp.c - stamps and causes on the wire and as text.
- */
+/* test_stamp.c - stamps and causes on the wire and as text. */
 #include "base/unit.h"
 
 #include "base/text.h"

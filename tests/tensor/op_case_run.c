@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * op_case_run.c - runs one operator case with all its kernels and collects what they gave.
- */
+/* op_case_run.c - runs one operator case with all its kernels and collects what they gave. */
 #include "tensor/op_cases.h"
 
 #include "base/alloc.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * op_cases.c - the operator cases that the conformance test of every device runs.
- */
+/* op_cases.c - the operator cases that the conformance test of every device runs. */
 #include "tensor/op_cases.h"
 
 /* Another rank with the same rows. */

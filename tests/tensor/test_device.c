@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_device.c - opening devices, loading modules, and a device with a layout of its own.
- */
+/* test_device.c - opening devices, loading modules, and a device with a layout of its own. */
 #include "tensor/testing.h"
 
 #include "base/alloc.h"

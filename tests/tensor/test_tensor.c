@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_tensor.c - shapes, storage, views, copies, and what the pool keeps.
- */
+/* test_tensor.c - shapes, storage, views, copies, and what the pool keeps. */
 #include "tensor/testing.h"
 
 #include "base/alloc.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * testing.c - see testing.h.
- */
+/* testing.c - see testing.h. */
 #include "tensor/testing.h"
 
 #include "base/rng.h"

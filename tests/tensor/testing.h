@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * testing.h - what the tests of tensor, autograd and nn share.
- */
+/* testing.h - what the tests of tensor, autograd and nn share. */
 #ifndef TESTS_TENSOR_TESTING_H
 #define TESTS_TENSOR_TESTING_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * small_folder.c - makes the folder of the small set for the tests of one program.
- */
+/* small_folder.c - makes the folder of the small set for the tests of one program. */
 #include "train/small_folder.h"
 
 #include "base/unit.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * small_folder.h - the folder of the small set as a cmocka fixture, and files in it.
- */
+/* small_folder.h - the folder of the small set as a cmocka fixture, and files in it. */
 #ifndef TESTS_TRAIN_SMALL_FOLDER_H
 #define TESTS_TRAIN_SMALL_FOLDER_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * small_run.c - runs a training of a small network as a program would, for the tests of runs.
- */
+/* small_run.c - runs a training of a small network as a program would, for the tests of runs. */
 #include "train/small_run.h"
 
 #include "base/status.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * small_run.h - a whole run of a small network on the small set, as a program would do it.
- */
+/* small_run.h - a whole run of a small network on the small set, as a program would do it. */
 #ifndef TESTS_TRAIN_SMALL_RUN_H
 #define TESTS_TRAIN_SMALL_RUN_H
 

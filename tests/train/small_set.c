@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * small_set.c - writes a tiny data set in MNIST's format.
- */
+/* small_set.c - writes a tiny data set in MNIST's format. */
 #include "train/small_set.h"
 
 #include <dirent.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_chart.c - tests ticks, numbers and paths of charts.
- */
+/* test_chart.c - tests ticks, numbers and paths of charts. */
 #include "base/json.h"
 #include "train/chart.h"
 

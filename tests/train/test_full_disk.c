@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_full_disk.c - tests runs whose files cannot be written: a full disk, a missing folder.
- */
+/* test_full_disk.c - tests runs whose files cannot be written: a full disk, a missing folder. */
 #include "train/small_folder.h"
 #include "train/small_run.h"
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_progress.c - tests the pieces of the progress bar for terminals of any width.
- */
+/* test_progress.c - tests the pieces of the progress bar for terminals of any width. */
 #include "train/progress.h"
 
 #include <setjmp.h>

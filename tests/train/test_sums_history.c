@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_sums_history.c - tests the counts of a batch and the history of a run.
- */
+/* test_sums_history.c - tests the counts of a batch and the history of a run. */
 #include "train/history.h"
 #include "train/rank_sums.h"
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_weights.c - tests loading weights of other networks and types, and of wrapped models.
- */
+/* test_weights.c - tests loading weights of other networks and types, and of wrapped models. */
 #include "train/small_folder.h"
 #include "train/small_run.h"
 

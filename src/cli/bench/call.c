@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * call.c - runs a row's operation through the public collectives; measure.c times these calls.
- */
+/* call.c - runs a row's operation through the public collectives; measure.c times these calls. */
 #include "cli/bench/bench.h"
 
 #include "base/clock.h"

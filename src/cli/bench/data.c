@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * data.c - fills the sources of a row and compares the results bit for bit, for measure.c.
- */
+/* data.c - fills the sources of a row and compares the results bit for bit, for measure.c. */
 #include "cli/bench/case.h"
 
 #include "base/half.h"

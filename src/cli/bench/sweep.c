@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * sweep.c - the order of the rows, and the loop over them on the ranks of cmd_bench.c.
- */
+/* sweep.c - the order of the rows, and the loop over them on the ranks of cmd_bench.c. */
 #include "cli/bench/bench.h"
 
 #include "base/file.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * turn.c - a rank of `--vs`: it connects to the process of vs.c and sleeps until its turn.
- */
+/* turn.c - a rank of `--vs`: it connects to the process of vs.c and sleeps until its turn. */
 #include "cli/bench/turn_wire.h"
 
 #include "base/alloc.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * copy.h - copying for large operations.
- */
+/* copy.h - copying for large operations. */
 #ifndef LS_NATIVE_COPY_H
 #define LS_NATIVE_COPY_H
 

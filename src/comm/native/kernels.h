@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * kernels.h - the choice of an instruction set for the reductions of comm/reduce.h.
- */
+/* kernels.h - the choice of an instruction set for the reductions of comm/reduce.h. */
 #ifndef LS_NATIVE_KERNELS_H
 #define LS_NATIVE_KERNELS_H
 

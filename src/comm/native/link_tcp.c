@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * link_tcp.c - the stream of a link over a connected socket. mesh_streams.c creates it.
- */
+/* link_tcp.c - the stream of a link over a connected socket. mesh_streams.c creates it. */
 #include "comm/native/link.h"
 
 #include "base/alloc.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * pieces.h - walks through the list of pieces (iovec) that a stream writes from or reads into.
- */
+/* pieces.h - walks through the list of pieces (iovec) that a stream writes from or reads into. */
 #ifndef LS_NATIVE_PIECES_H
 #define LS_NATIVE_PIECES_H
 

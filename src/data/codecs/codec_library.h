@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * codec_library.h - loads a third-party codec library when the first file needs it.
- */
+/* codec_library.h - loads a third-party codec library when the first file needs it. */
 #ifndef LS_DATA_CODEC_LIBRARY_H
 #define LS_DATA_CODEC_LIBRARY_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * image_png_write.c - encodes an image as PNG with libspng, for convert.c.
- */
+/* image_png_write.c - encodes an image as PNG with libspng, for convert.c. */
 #include "data/images/image_write.h"
 
 #include "data/codecs/codec_library.h"

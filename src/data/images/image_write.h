@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * image_write.h - encodes images as PNG or JPEG, for convert.c.
- */
+/* image_write.h - encodes images as PNG or JPEG, for convert.c. */
 #ifndef LS_DATA_IMAGE_WRITE_H
 #define LS_DATA_IMAGE_WRITE_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * rendezvous_internal.h - the state of the rendezvous machine, shared by its source files.
- */
+/* rendezvous_internal.h - the state of the rendezvous machine, shared by its source files. */
 #ifndef LS_LAUNCH_RENDEZVOUS_INTERNAL_H
 #define LS_LAUNCH_RENDEZVOUS_INTERNAL_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * hostlist_internal.h - helpers shared by the parsers of host lists.
- */
+/* hostlist_internal.h - helpers shared by the parsers of host lists. */
 #ifndef LS_LAUNCH_HOSTLIST_INTERNAL_H
 #define LS_LAUNCH_HOSTLIST_INTERNAL_H
 

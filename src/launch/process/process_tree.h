@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * process_tree.h - the state and CPU time of a process and its descendants, read from /proc.
- */
+/* process_tree.h - the state and CPU time of a process and its descendants, read from /proc. */
 #ifndef LS_LAUNCH_PROCESS_TREE_H
 #define LS_LAUNCH_PROCESS_TREE_H
 

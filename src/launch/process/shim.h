@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * shim.h - the two helper processes of an agent: a shim above each rank, and the guardian.
- */
+/* shim.h - the two helper processes of an agent: a shim above each rank, and the guardian. */
 #ifndef LS_LAUNCH_SHIM_H
 #define LS_LAUNCH_SHIM_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * ref_avg_pool.c - the mean of each window; backward each position of the window gets its share.
- */
+/* ref_avg_pool.c - the mean of each window; backward each position of the window gets its share. */
 #include "tensor/cpu_ref/ref.h"
 #include "tensor/window.h"
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * ref_linear.c - y = x W^T + b and its gradients. x: (N,I), weight: (O,I), y: (N,O).
- */
+/* ref_linear.c - y = x W^T + b and its gradients. x: (N,I), weight: (O,I), y: (N,O). */
 #include "tensor/cpu_ref/ref.h"
 
 REF_INLINE void linear(const op_call *call, bool wide)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * ref_max_pool.c - the largest value of each window; backward its position gets the gradient.
- */
+/* ref_max_pool.c - the largest value of each window; backward its position gets the gradient. */
 #include "tensor/cpu_ref/ref.h"
 
 #include <math.h>

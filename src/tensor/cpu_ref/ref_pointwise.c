@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * ref_pointwise.c - copies, sums and ReLU, element by element.
- */
+/* ref_pointwise.c - copies, sums and ReLU, element by element. */
 #include "tensor/axis.h"
 #include "tensor/cpu_ref/ref.h"
 

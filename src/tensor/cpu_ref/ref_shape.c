@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * ref_shape.c - operators that move or repeat elements: broadcast, permute, concat, slice.
- */
+/* ref_shape.c - operators that move or repeat elements: broadcast, permute, concat, slice. */
 #include "tensor/axis.h"
 #include "tensor/cpu_ref/ref.h"
 

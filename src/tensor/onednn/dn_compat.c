@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * dn_compat.c - the calls of dn_compat.h that are equal in oneDNN 2.x and 3.x.
- */
+/* dn_compat.c - the calls of dn_compat.h that are equal in oneDNN 2.x and 3.x. */
 #include "tensor/onednn/dn_compat.h"
 
 #include "tensor/onednn/dn.h"

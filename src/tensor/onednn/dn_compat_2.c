@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * dn_compat_2.c - dn_compat_version.h for oneDNN 2.x.
- */
+/* dn_compat_2.c - dn_compat_version.h for oneDNN 2.x. */
 #include "tensor/onednn/dn_compat_version.h"
 
 #include "tensor/onednn/dn.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * dn_compat_3.c - dn_compat_version.h for oneDNN 3.x.
- */
+/* dn_compat_3.c - dn_compat_version.h for oneDNN 3.x. */
 #include "tensor/onednn/dn_compat_version.h"
 
 #include <string.h>

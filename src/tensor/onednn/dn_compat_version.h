@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * dn_compat_version.h - the functions that dn_compat.c needs for each major version of oneDNN.
- */
+/* dn_compat_version.h - the functions that dn_compat.c needs for each major version of oneDNN. */
 #ifndef LS_TENSOR_ONEDNN_DN_COMPAT_VERSION_H
 #define LS_TENSOR_ONEDNN_DN_COMPAT_VERSION_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * dn_linear.c - linear layers as oneDNN's inner products; inputs and outputs are plain.
- */
+/* dn_linear.c - linear layers as oneDNN's inner products; inputs and outputs are plain. */
 #include "tensor/onednn/dn.h"
 
 #include <string.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * simd_avg_pool.c - average pooling of one window, vectorised over its channels.
- */
+/* simd_avg_pool.c - average pooling of one window, vectorised over its channels. */
 #include "tensor/onednn/simd_isa.h"
 #include "tensor/onednn/simd_lanes.h"
 

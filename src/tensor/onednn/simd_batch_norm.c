@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * simd_batch_norm.c - batch normalisation, vectorised over 16, 8 or 1 channels.
- */
+/* simd_batch_norm.c - batch normalisation, vectorised over 16, 8 or 1 channels. */
 #include "tensor/onednn/simd_isa.h"
 #include "tensor/onednn/simd_lanes.h"
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * simd_exp.h - the exponential function in a form that the compiler vectorises.
- */
+/* simd_exp.h - the exponential function in a form that the compiler vectorises. */
 #ifndef LS_TENSOR_ONEDNN_SIMD_EXP_H
 #define LS_TENSOR_ONEDNN_SIMD_EXP_H
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * simd_pointwise.c - loops over single elements in a form that the compiler vectorises.
- */
+/* simd_pointwise.c - loops over single elements in a form that the compiler vectorises. */
 #include "tensor/onednn/simd_isa.h"
 
 #include "base/rng.h"

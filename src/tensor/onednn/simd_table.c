@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * simd_table.c - the table of the inner loops of one instruction set.
- */
+/* simd_table.c - the table of the inner loops of one instruction set. */
 #include "tensor/onednn/simd_isa.h"
 
 #define SIMD_QUOTE(isa) #isa

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * simd_tables.c - selects the compiled table of inner loops for this processor.
- */
+/* simd_tables.c - selects the compiled table of inner loops for this processor. */
 #include "tensor/onednn/simd.h"
 
 extern const simd_table simd_table_baseline;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_onednn.c - the oneDNN device against the reference in float64, operator by operator.
- */
+/* test_onednn.c - the oneDNN device against the reference in float64, operator by operator. */
 #include "tensor/op_cases.h"
 
 #include "base/alloc.h"
