@@ -577,6 +577,7 @@ static int join_short(mesh_rank *r, void *arg)
 {
     atomic_int *has_begun = arg;
     ls_status st = LS_ENOMEM;
+    comm_boot boot = r->boot; /* borrowed until close() */
     int n = 0;
 
     if (r->rank == 1) {
@@ -587,8 +588,6 @@ static int join_short(mesh_rank *r, void *arg)
     while (atomic_load(has_begun) == 0) // no other thread allocates from now on
         (void)usleep(1000);
     for (uint64_t at = 1; st == LS_ENOMEM; at++, n++) {
-        comm_boot boot = r->boot;
-
         boot.listen_fd = dup(r->boot.listen_fd); // open takes it
         ls_alloc_fail_at(at);
         st = native_backend_ops.open(&boot, &r->host, &r->state);
