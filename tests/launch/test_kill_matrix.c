@@ -597,8 +597,12 @@ static void expect_life(scene *s, const cell *c)
     const outcome o = outcome_of(c);
 
     expect_steps(s, c);
-    if (o != WAITS && o != LEAVES && c->phase < SCENE_DRAINING && o != NAMED)
+    // A wait that began before Ctrl-Z may be reported after it, with the time of the pause.
+    if (o != WAITS && o != LEAVES && c->phase < SCENE_DRAINING && o != NAMED &&
+        c->row->number != SIGTSTP)
         job_expect(s->head, !has_alarm(s));
+    job_expect(s->head, o == WAITS || o == LEAVES || c->phase >= SCENE_DRAINING || o == NAMED ||
+                            !job_printed(s->head, 1, " lost"));
     assert_int_equal(kill(s->head->pid, SIGTERM), 0);
     job_expect_code(s->head, 143);
 }
