@@ -16,6 +16,7 @@
 #include <string.h>
 
 #define REPORT_MIN_MS  20
+#define SUSPENDED_MS   500 /* a timer that fires later by this: the process was suspended */
 #define REPORT_MAX_MS  ((int64_t)3600 * 1000)
 #define OPS_PER_RANK   64
 #define DESCRIBED_MAX  16 /* ranks that a report describes; others are counted */
@@ -345,10 +346,28 @@ static void report(hub_op *op)
     text_free(&t);
 }
 
+static void report_is_due(void *arg);
+
+/* Whether this process was suspended until long after the timer was due (Ctrl-Z). Then the ranks were
+ * suspended as well: the wait starts anew without that time. */
+static bool restart_after_suspension(hub_op *op)
+{
+    const int64_t gap_ms = ls_now_ms() - op->report_timer.due_ms;
+
+    if (gap_ms < SUSPENDED_MS)
+        return false;
+    op->since_ms += gap_ms;
+    poller_timer_set(op->owner->loop, &op->report_timer, ls_now_ms() + op->report_pause_ms,
+                     report_is_due, op);
+    return true;
+}
+
 static void report_is_due(void *arg)
 {
     hub_op *op = arg;
 
+    if (restart_after_suspension(op))
+        return;
     op->report_pause_ms =
         op->report_pause_ms < REPORT_MAX_MS / 2 ? 2 * op->report_pause_ms : REPORT_MAX_MS;
     poller_timer_set(op->owner->loop, &op->report_timer, ls_now_ms() + op->report_pause_ms,
