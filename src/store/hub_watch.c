@@ -348,8 +348,8 @@ static void report(hub_op *op)
 
 static void report_is_due(void *arg);
 
-/* Whether this process was suspended until long after the timer was due (Ctrl-Z). Then the ranks were
- * suspended as well: the wait starts anew without that time. */
+/* Whether this process was suspended until long after the timer was due (Ctrl-Z). The ranks were
+ * suspended as well, so the wait starts anew without that time. */
 static bool restart_after_suspension(hub_op *op)
 {
     const int64_t gap_ms = ls_now_ms() - op->report_timer.due_ms;
