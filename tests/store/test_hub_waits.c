@@ -197,6 +197,36 @@ static void hub_makes_a_wait_report_on_request(void **state)
     hub_thread_stop(t, SOON);
 }
 
+/* The report of an operation blocks the thread of the hub, as a suspension does, until long after
+ * the report of another one is due. */
+static void suspension_of_the_hub_counts_in_no_wait_report(void **state)
+{
+    hub_thread *t = start(2);
+    control *a = join(t, 0, 2);
+    const op_stamp late = stamp_of(COLL_BARRIER, 3, 0, "f");
+    const op_stamp now = stamp_of(COLL_BARRIER, 4, 0, "g");
+    float waited_s = -1;
+
+    LS_UNUSED(state);
+    assert_ok(control_waiting(a, &late, 1, NULL, 0, 200, 20, NULL));
+    assert_ok(ls_store_set(control_store(a), "k", "v", 1)); // the hub has read it
+    ls_mutex_lock(&seen.lock);
+    assert_ok(control_waiting(a, &now, 2, NULL, 0, 0, 20, NULL));
+    (void)poll(NULL, 0, 3000);
+    ls_mutex_unlock(&seen.lock);
+    assert_ok(control_arrived(a, &now, 2));
+    while (waited_s < 0) {
+        ls_mutex_lock(&seen.lock);
+        if (strstr(seen.late, "barrier #3") != NULL)
+            waited_s = strtof(strstr(seen.late, "waited for ") + strlen("waited for "), NULL);
+        ls_mutex_unlock(&seen.lock);
+        (void)poll(NULL, 0, 5);
+    }
+    assert_true(waited_s < 2.5F);
+    control_close(a);
+    hub_thread_stop(t, SOON);
+}
+
 static void wait_report_names_the_missing_ranks_and_their_state(void **state)
 {
     hub_thread *t = start(4);
@@ -409,6 +439,7 @@ int main(void)
         cmocka_unit_test(a_member_that_begins_to_wait_is_sent_all_leaves_of_its_group),
         cmocka_unit_test(hub_distinguishes_two_receives_of_a_rank_from_one_peer),
         cmocka_unit_test(hub_makes_a_wait_report_on_request),
+        cmocka_unit_test(suspension_of_the_hub_counts_in_no_wait_report),
         cmocka_unit_test(wait_report_names_the_missing_ranks_and_their_state),
         cmocka_unit_test(a_rank_that_is_stopped_after_it_arrived_is_named),
         cmocka_unit_test(wait_reports_repeat_with_growing_pauses),
