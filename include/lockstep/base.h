@@ -84,6 +84,9 @@ typedef enum ls_dtype {
 } ls_dtype;
 #define LS_DTYPE_COUNT 8
 
+/* A queue of an accelerator (in CUDA's terms a stream): see ls_device_queue(). */
+typedef struct ls_queue ls_queue;
+
 /* The text of this thread's last failing call, "" before the first. Never NULL; valid until the
  * thread's next failing call. */
 LS_API const char *ls_last_error(void);

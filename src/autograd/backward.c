@@ -176,7 +176,8 @@ static ls_status slots_open(ls_tape *tape, grad_slot *slots, op_call *call, int 
     call->accumulate = slots[0].adds || slots[1].adds;
     for (int i = 0; i < 2; i++) {
         if (call->accumulate && slots[i].into != NULL && !slots[i].adds)
-            memset(tensor_elements(slots[i].into), 0, tensor_bytes(slots[i].into));
+            LS_TRY(device_fill(tape->device, tensor_elements(slots[i].into), 0,
+                               tensor_bytes(slots[i].into)));
         call->out[first + i] = slots[i].into;
     }
     return LS_OK;

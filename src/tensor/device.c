@@ -17,6 +17,7 @@
 #include "tensor/pool.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const device_ops *const built_in[] = {&cpu_ref_device_ops};
 
@@ -99,6 +100,8 @@ static ls_status open_ops(const device_ops *ops, void *module, const device_sett
         module_unload(module);
         return st;
     }
+    if (ops->accelerator != NULL)
+        device->accel = ops->accelerator(device->state);
     *out = device;
     return LS_OK;
 }
@@ -171,6 +174,7 @@ ls_status ls_device_open(const ls_device_options *opt, ls_device **out)
     LS_TRY(resolve_name(o.name, &name));
     LS_TRY(resolve_threads(o.threads, &settings.threads, &spin_count));
     LS_TRY(config_text(CONFIG_CONVOLUTIONS, &settings.convolutions));
+    settings.index = -1;
     if (text_equal(name, "cpu"))
         return open_cpu(&settings, spin_count, out);
     return open_named(name, &settings, spin_count, out);
@@ -230,14 +234,24 @@ static ls_status run_reference(ls_device *device, const op_call *call)
                        device->ops->name);
     LS_TRY(all_plain(call->in, call->n_in));
     LS_TRY(all_plain(call->out, call->n_out));
-    if (device->ops->synchronize != NULL)
-        LS_TRY(device->ops->synchronize(device->state));
-    kernel = cpu_ref_device_ops.find_kernel(NULL, call);
+    // cpu_ref cannot read the memory of a stream device.
+    kernel = device->accel == NULL ? cpu_ref_device_ops.find_kernel(NULL, call) : NULL;
     if (kernel == NULL)
         return ls_fail(LS_EUNSUPPORTED, "no kernel for %s of %s on device %s",
                        device_op_name(call->op), tensor_text(text, sizeof(text), call->in[0]),
                        device->ops->name);
     return kernel(NULL, call);
+}
+
+/* Increments the versions of what the call has written. */
+static void mark_written(const op_call *call)
+{
+    for (int i = 0; i < call->n_out; i++)
+        tensor_written(call->out[i]);
+    if (call->op == OP_BATCH_NORM && call->attrs.training) {
+        tensor_written(call->in[3]);
+        tensor_written(call->in[4]);
+    }
 }
 
 ls_status device_run(ls_device *device, const op_call *call)
@@ -248,11 +262,81 @@ ls_status device_run(ls_device *device, const op_call *call)
         LS_TRY(run_reference(device, call));
     else
         LS_TRY(kernel(device->state, call));
-    for (int i = 0; i < call->n_out; i++)
-        tensor_written(call->out[i]);
-    if (call->op == OP_BATCH_NORM && call->attrs.training) {
-        tensor_written(call->in[3]);
-        tensor_written(call->in[4]);
-    }
+    mark_written(call);
     return LS_OK;
+}
+
+ls_status device_run_many(ls_device *device, const op_call *calls, int n)
+{
+    if (device->ops->run_many == NULL) {
+        for (int i = 0; i < n; i++)
+            LS_TRY(device_run(device, &calls[i]));
+        return LS_OK;
+    }
+    LS_TRY(device->ops->run_many(device->state, calls, n));
+    for (int i = 0; i < n; i++)
+        mark_written(&calls[i]);
+    return LS_OK;
+}
+
+/* --- memory --- */
+
+/* Copies through the compute queue and waits for it. */
+static ls_status copy_and_wait(ls_device *device, void *dst, const void *src, size_t bytes,
+                               accel_direction direction)
+{
+    ls_queue *queue = accel_queue(device->accel, ACCEL_COMPUTE);
+    accel_event *done;
+    ls_status st;
+
+    LS_TRY(accel_event_create(device->accel, false, &done));
+    st = accel_copy(queue, dst, src, bytes, direction);
+    if (st == LS_OK)
+        st = accel_event_record(done, queue);
+    if (st == LS_OK)
+        st = accel_event_wait(done, direction == ACCEL_TO_HOST ? "device: read" : "device: write");
+    accel_event_destroy(done);
+    return st;
+}
+
+ls_status device_read(ls_device *device, void *host, const void *src, size_t bytes)
+{
+    if (device->accel != NULL)
+        return copy_and_wait(device, host, src, bytes, ACCEL_TO_HOST);
+    if (bytes > 0)
+        memcpy(host, src, bytes);
+    return LS_OK;
+}
+
+ls_status device_write(ls_device *device, void *dst, const void *host, size_t bytes)
+{
+    if (device->accel != NULL)
+        return copy_and_wait(device, dst, host, bytes, ACCEL_TO_DEVICE);
+    if (bytes > 0)
+        memcpy(dst, host, bytes);
+    return LS_OK;
+}
+
+ls_status device_copy(ls_device *device, void *dst, const void *src, size_t bytes)
+{
+    if (device->accel != NULL)
+        return accel_copy(accel_queue(device->accel, ACCEL_COMPUTE), dst, src, bytes,
+                          ACCEL_ON_DEVICE);
+    if (bytes > 0)
+        memcpy(dst, src, bytes);
+    return LS_OK;
+}
+
+ls_status device_fill(ls_device *device, void *dst, int byte, size_t bytes)
+{
+    if (device->accel != NULL)
+        return accel_fill(accel_queue(device->accel, ACCEL_COMPUTE), dst, byte, bytes);
+    if (bytes > 0)
+        memset(dst, byte, bytes);
+    return LS_OK;
+}
+
+ls_status device_synchronize(ls_device *device, const char *what)
+{
+    return device->accel == NULL ? LS_OK : accel_synchronize(device->accel, what);
 }

@@ -6,12 +6,20 @@
  * asks the tensor's device for a kernel. Without one cpu_ref runs the operator, on plain layouts in
  * host memory. Built-in devices are one array in device.c; others are modules liblockstep_NAME.so
  * whose only symbol, DEVICE_ENTRY, takes the host table and returns a device_ops.
+ *
+ * Host devices run an operator at once, on host memory. Stream devices (ls_device.accel is not
+ * NULL) queue it in ACCEL_COMPUTE; their tensors are memory that the host must not dereference
+ * (base/accel.h), so that tensor_host_elements() is not allowed and device_read(), device_write(),
+ * device_copy() and device_fill() are the ways in and out. What a kernel of a stream device needs
+ * of the op_call, it copies before it returns: the tensors may be destroyed or reused directly
+ * afterwards, which is safe in the order of the queue.
  */
 #ifndef LS_TENSOR_DEVICE_H
 #define LS_TENSOR_DEVICE_H
 
 #include "tensor/tensor.h"
 
+#include "base/accel.h"
 #include "base/rng.h"
 
 #include <stdarg.h>
@@ -20,9 +28,12 @@
  * Operators. in -> out; every out tensor has its shape and is unplaced (the kernel calls
  * tensor_place with its layout) unless marked [placed]. N may be 0. `?` = may be NULL.
  *
- * Autograd has checked shapes, types and devices; kernels do not check again. All floating tensors
- * of a call have one type. [placed] outputs of *_WEIGHTS and *_NORM_BACKWARD are plain and are
- * written, or added to with op_call.accumulate; with N = 0 zeros are written, or nothing is added.
+ * Autograd has checked shapes, types and devices; kernels do not check again. The floating tensors
+ * of a call have one type, except in mixed precision: where activations (x, y, dx, dy, a, b) are
+ * BF16 or F16, parameters (w, weight, bias), statistics (mean, variance, inverse, running_*) and
+ * the gradients of parameters are F32, and sums are computed in F32. [placed] outputs of *_WEIGHTS
+ * and *_NORM_BACKWARD are plain and are written, or added to with op_call.accumulate; with N = 0
+ * zeros are written, or nothing is added.
  */
 typedef enum op_kind {
     OP_COPY,                    /* src -> dst[placed]: any layouts, same type and shape */
@@ -134,7 +145,8 @@ typedef enum op_kind {
  * dloss           is a scalar of the loss's type, plain.
  */
 
-/* Adds up values[0..n), in place, over all ranks that share a batch. sum NULL: it is not shared. */
+/* Adds up values[0..n), in place, over all ranks that share a batch. sum NULL: it is not shared.
+ * On a stream device the values are in its memory, and sum() queues: ACCEL_COMPUTE waits for it. */
 typedef struct op_sync {
     ls_status (*sum)(void *arg, double *values, size_t n);
     void *arg;
@@ -196,12 +208,13 @@ typedef struct device_move {
 
 typedef void (*device_watch)(void *arg, const device_move *m);
 
-#define DEVICE_ABI 5
+#define DEVICE_ABI 6
 
 /* What a device is opened with. */
 typedef struct device_settings {
     int threads;              /* at least 1 */
     const char *convolutions; /* of LOCKSTEP_CONVOLUTIONS */
+    int index;                /* N of "cuda:N"; -1: the card of this rank (LOCAL_RANK) */
 } device_settings;
 
 typedef struct device_ops {
@@ -224,8 +237,11 @@ typedef struct device_ops {
     void (*free_packed)(device_state *self, packed *p);
     /* optional: a storage that was placed under this layout no longer refers to it */
     void (*drop_layout)(device_state *self, const layout *l);
-    /* optional: waits for queued work; NULL for devices that run at once */
-    ls_status (*synchronize)(device_state *self);
+    /* optional: the accelerator of a stream device; NULL for host devices */
+    accel *(*accelerator)(device_state *self);
+    /* optional: runs several operators of one kind, in any order: calls that do not overlap (the
+     * updates of all parameters in few launches). NULL: they run one by one. */
+    ls_status (*run_many)(device_state *self, const op_call *calls, int n);
     /* optional: calls `fn` for each move from now on, in the thread that runs operators; NULL ends
      * that. For tests of where layouts change. */
     void (*watch)(device_state *self, device_watch fn, void *arg);
@@ -244,6 +260,8 @@ typedef struct device_host {
     ls_status (*tensor_place)(ls_tensor *t, const layout *arrangement, size_t bytes);
     void (*tensor_share)(ls_tensor *t, const ls_tensor *other);
     ls_status (*tensor_plain)(ls_tensor *t, void **out);
+    void (*accel_register)(accel *a);
+    void (*accel_unregister)(accel *a);
 } device_host;
 
 /* A module's entry symbol: `lockstep_device`; returns NULL when the host's abi is another. */
@@ -253,6 +271,7 @@ typedef const device_ops *(*device_entry_fn)(const device_host *host);
 struct ls_device {
     const device_ops *ops;
     device_state *state;
+    accel *accel;             /* NULL: a host device */
     void *module;             /* dlopen handle, NULL for built-in ones */
     struct tensor_pool *pool; /* freed blocks by size: a step allocates nothing after warm-up */
     size_t n_users;           /* tapes and models, also those without tensors of the device */
@@ -262,6 +281,21 @@ struct ls_device {
 /* Runs the operator with a kernel of `device`; if it has none, brings all tensors of the call into
  * plain layout and runs cpu_ref's kernel. */
 LS_MUST_USE ls_status device_run(ls_device *device, const op_call *call);
+
+/* Runs calls of one kind whose tensors do not overlap; as device_run() of each. */
+LS_MUST_USE ls_status device_run_many(ls_device *device, const op_call *calls, int n);
+
+/* Copies bytes between plain tensor memory of the device and host memory, and blocks until it is
+ * done: after the operators that are queued, and with their failures. */
+LS_MUST_USE ls_status device_read(ls_device *device, void *host, const void *src, size_t bytes);
+LS_MUST_USE ls_status device_write(ls_device *device, void *dst, const void *host, size_t bytes);
+
+/* Copies or sets plain tensor memory of the device, in the order of its operators. */
+LS_MUST_USE ls_status device_copy(ls_device *device, void *dst, const void *src, size_t bytes);
+LS_MUST_USE ls_status device_fill(ls_device *device, void *dst, int byte, size_t bytes);
+
+/* Blocks until all queued operators are done. `what`: as of accel_event_wait(). */
+LS_MUST_USE ls_status device_synchronize(ls_device *device, const char *what);
 
 /* Whether ls_device_open() could open the device `name` (NULL, "": that of LOCKSTEP_DEVICE). Loads
  * nothing. LS_EINVAL, LS_EUNSUPPORTED: the text has the names of the available devices. */

@@ -5,6 +5,7 @@
  */
 #include "tensor/module.h"
 
+#include "base/accel.h"
 #include "base/alloc.h"
 #include "base/module.h"
 
@@ -22,6 +23,8 @@ static const device_host host = {
     .tensor_place = tensor_place,
     .tensor_share = tensor_share,
     .tensor_plain = tensor_plain,
+    .accel_register = accel_register,
+    .accel_unregister = accel_unregister,
 };
 
 static ls_status check_name(const char *name)

@@ -140,6 +140,12 @@ void *tensor_elements(const ls_tensor *t)
     return (char *)t->storage->data + t->offset;
 }
 
+void *tensor_host_elements(const ls_tensor *t)
+{
+    LS_ASSERT(t->device->accel == NULL);
+    return tensor_elements(t);
+}
+
 void tensor_written(ls_tensor *t)
 {
     if (t != NULL && t->storage != NULL)
@@ -218,7 +224,11 @@ ls_status ls_tensor_create(ls_device *device, ls_dtype type, int n_dims, const i
         ls_tensor_destroy(t);
         return st;
     }
-    memset(t->storage->data, 0, tensor_bytes(t));
+    st = device_fill(device, t->storage->data, 0, tensor_bytes(t));
+    if (st != LS_OK) {
+        ls_tensor_destroy(t);
+        return st;
+    }
     *out = t;
     return LS_OK;
 }
@@ -321,13 +331,15 @@ ls_device *ls_tensor_device(const ls_tensor *t)
     return t == NULL ? NULL : t->device;
 }
 
-/* The plain elements once all queued work on them is done. */
-static ls_status settled_elements(const ls_tensor *t, void **out)
+/* The plain elements in host memory. */
+static ls_status host_elements(const ls_tensor *t, void **out)
 {
-    LS_TRY(plain_elements(t, out));
-    if (t->device->ops->synchronize != NULL)
-        LS_TRY(t->device->ops->synchronize(t->device->state));
-    return LS_OK;
+    if (t->device->accel != NULL)
+        return ls_fail(LS_EUNSUPPORTED,
+                       "tensor: the elements are in the memory of device %s; ls_tensor_read() "
+                       "copies them",
+                       t->device->accel->name);
+    return plain_elements(t, out);
 }
 
 static ls_status check_count(const ls_tensor *t, size_t count)
@@ -348,10 +360,8 @@ ls_status ls_tensor_read(const ls_tensor *t, void *dst, size_t count)
     LS_TRY(check_count(t, count));
     if (count > 0)
         LS_TRY(LS_GIVEN(dst));
-    LS_TRY(settled_elements(t, &data));
-    if (count > 0)
-        memcpy(dst, data, tensor_bytes(t));
-    return LS_OK;
+    LS_TRY(plain_elements(t, &data));
+    return device_read(t->device, dst, data, tensor_bytes(t));
 }
 
 ls_status ls_tensor_write(ls_tensor *t, const void *src, size_t count)
@@ -362,9 +372,8 @@ ls_status ls_tensor_write(ls_tensor *t, const void *src, size_t count)
     LS_TRY(check_count(t, count));
     if (count > 0)
         LS_TRY(LS_GIVEN(src));
-    LS_TRY(settled_elements(t, &data));
-    if (count > 0)
-        memcpy(data, src, tensor_bytes(t));
+    LS_TRY(plain_elements(t, &data));
+    LS_TRY(device_write(t->device, data, src, tensor_bytes(t)));
     tensor_written(t);
     return LS_OK;
 }
@@ -373,17 +382,38 @@ const void *ls_tensor_data_const(const ls_tensor *t)
 {
     void *data;
 
-    return t != NULL && settled_elements(t, &data) == LS_OK ? data : NULL;
+    return t != NULL && host_elements(t, &data) == LS_OK ? data : NULL;
 }
 
 void *ls_tensor_data(ls_tensor *t)
 {
     void *data;
 
-    if (t == NULL || settled_elements(t, &data) != LS_OK)
+    if (t == NULL || host_elements(t, &data) != LS_OK)
         return NULL;
     tensor_written(t);
     return data;
+}
+
+/* Copies to a tensor of another device: directly if one is in host memory, else through a block. */
+static ls_status copy_between(ls_tensor *dst, const ls_tensor *src)
+{
+    const size_t bytes = tensor_bytes(src);
+    void *from;
+    void *through;
+    ls_status st;
+
+    LS_TRY(plain_elements(src, &from));
+    if (src->device->accel == NULL)
+        return ls_tensor_write(dst, from, ls_tensor_count(dst));
+    through = ls_alloc_aligned(64, bytes == 0 ? 1 : bytes);
+    if (through == NULL)
+        return ls_fail(LS_ENOMEM, "tensor: no memory for %zu bytes of a copy", bytes);
+    st = ls_tensor_read(src, through, ls_tensor_count(src));
+    if (st == LS_OK)
+        st = ls_tensor_write(dst, through, ls_tensor_count(dst));
+    ls_free(through);
+    return st;
 }
 
 ls_status ls_tensor_copy(ls_tensor *dst, const ls_tensor *src)
@@ -400,10 +430,10 @@ ls_status ls_tensor_copy(ls_tensor *dst, const ls_tensor *src)
     if (dst->dtype != src->dtype || !tensor_same_shape(dst, src))
         return ls_fail(LS_EINVAL, "tensor: %s cannot be copied into %s",
                        tensor_text(from, sizeof(from), src), tensor_text(to, sizeof(to), dst));
-    if (src->storage == NULL || dst->storage == NULL || dst->device != src->device) {
-        LS_TRY(settled_elements(src, &data));
-        return ls_tensor_write(dst, data, ls_tensor_count(dst));
-    }
+    if (src->storage == NULL || dst->storage == NULL)
+        return plain_elements(src->storage == NULL ? src : dst, &data);
+    if (dst->device != src->device)
+        return copy_between(dst, src);
     call.in[0] = &seen;
     call.out[0] = dst;
     return device_run(dst->device, &call);

@@ -69,8 +69,13 @@ void tensor_release(ls_tensor *t);
  * LS_EINVAL when it is unplaced. */
 LS_MUST_USE ls_status tensor_plain(ls_tensor *t, void **out);
 
-/* The first element of a placed tensor in plain layout, without asking the device. */
+/* The first element of a placed tensor in plain layout, without asking the device: an address for
+ * kernels and copies of the tensor's device, which on a stream device the host must not
+ * dereference. */
 void *tensor_elements(const ls_tensor *t);
+
+/* tensor_elements() for code that dereferences it: asserts that the device is a host device. */
+void *tensor_host_elements(const ls_tensor *t);
 
 void tensor_written(ls_tensor *t); /* bumps the version; NULL and unplaced are allowed */
 
