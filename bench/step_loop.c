@@ -15,6 +15,7 @@ typedef struct settings {
     const char *device;
     int ddp;
     int barrier;
+    int read_every; /* steps between two reads of the loss */
     int json;
 } settings;
 
@@ -51,22 +52,26 @@ static ls_status make_batch(bench *b, int i, uint32_t *seed)
     const int64_t n = b->p->batch;
     const int64_t side = b->p->side;
     const int64_t dims[4] = {n, b->p->channels, side, side};
-    float *pixels;
-    int64_t *labels;
-    ls_status st;
+    const size_t count = (size_t)(n * dims[1] * side * side);
+    float *pixels = malloc(count * sizeof(*pixels));
+    int64_t *labels = malloc((size_t)n * sizeof(*labels));
+    ls_status st = pixels != NULL && labels != NULL ? LS_OK : LS_ENOMEM;
 
-    st = ls_tensor_create(b->device, LS_F32, 4, dims, &b->images[i]);
+    for (size_t k = 0; k < count && st == LS_OK; k++)
+        pixels[k] = (float)(noise(seed) % 256) / 255;
+    for (int64_t k = 0; k < n && st == LS_OK; k++)
+        labels[k] = noise(seed) % (uint32_t)b->p->classes;
+    if (st == LS_OK)
+        st = ls_tensor_create(b->device, LS_F32, 4, dims, &b->images[i]);
     if (st == LS_OK)
         st = ls_tensor_create(b->device, LS_I64, 1, &n, &b->targets[i]);
-    if (st != LS_OK)
-        return st;
-    pixels = ls_tensor_data(b->images[i]);
-    labels = ls_tensor_data(b->targets[i]);
-    for (int64_t k = 0; k < n * dims[1] * side * side; k++)
-        pixels[k] = (float)(noise(seed) % 256) / 255;
-    for (int64_t k = 0; k < n; k++)
-        labels[k] = noise(seed) % (uint32_t)b->p->classes;
-    return LS_OK;
+    if (st == LS_OK)
+        st = ls_tensor_write(b->images[i], pixels, count);
+    if (st == LS_OK)
+        st = ls_tensor_write(b->targets[i], labels, (size_t)n);
+    free(pixels);
+    free(labels);
+    return st;
 }
 
 static ls_status set_up(bench *b)
@@ -111,7 +116,8 @@ static ls_status backward(bench *b, ls_tensor *loss)
     return ls_backward(b->tape, loss, 1);
 }
 
-static ls_status step(bench *b, int i)
+/* Step `i`; reads the loss if `reads`. */
+static ls_status step(bench *b, int i, int reads)
 {
     ls_tensor *loss;
     ls_status st;
@@ -131,7 +137,7 @@ static ls_status step(bench *b, int i)
     st = backward(b, loss);
     if (st == LS_OK)
         st = ls_optimizer_step(b->optimizer);
-    if (st == LS_OK)
+    if (st == LS_OK && reads)
         st = ls_tensor_read(loss, &b->loss, 1);
     return st;
 }
@@ -151,20 +157,21 @@ static long peak_kib(void)
     return getrusage(RUSAGE_SELF, &use) == 0 ? use.ru_maxrss : 0;
 }
 
-static void report(const bench *b, const double *ms)
+/* ms: the n times, in ascending order. */
+static void report(const bench *b, const double *ms, int n)
 {
     const step_program *p = b->p;
-    const double median = ms[p->steps / 2];
+    const double median = ms[n / 2];
     double total_ms = 0;
 
-    for (int i = 0; i < p->steps; i++)
+    for (int i = 0; i < n; i++)
         total_ms += ms[i];
     if (b->s.json)
         printf("{\"name\": \"lockstep\", \"samples_per_s\": %.2f, \"mean_samples_per_s\": %.2f, "
                "\"step_ms\": %.3f, \"best_ms\": %.3f, \"batch\": %d, \"side\": %d, \"steps\": %d, "
                "\"peak_mib\": %ld, \"device\": \"%s\", \"loss\": %.4f}\n",
-               1e3 * p->batch / median, 1e3 * p->batch * p->steps / total_ms, median, ms[0],
-               p->batch, p->side, p->steps, peak_kib() / 1024, ls_device_fingerprint(b->device),
+               1e3 * p->batch / median, 1e3 * p->batch * n / total_ms, median, ms[0], p->batch,
+               p->side, p->steps, peak_kib() / 1024, ls_device_fingerprint(b->device),
                (double)b->loss);
     else
         printf("lockstep  %.2f samples/s, median step %.2f ms (best %.2f), batch %d of %dx%d, peak "
@@ -173,24 +180,33 @@ static void report(const bench *b, const double *ms)
                peak_kib() / 1024, ls_device_fingerprint(b->device));
 }
 
-static ls_status measure(bench *b)
+/* Runs steps first ... first + n - 1 and reads the last loss. */
+static ls_status run_steps(bench *b, int first, int n)
 {
-    double *ms = calloc((size_t)b->p->steps, sizeof(*ms));
     ls_status st = LS_OK;
 
-    if (ms == NULL)
-        return LS_ENOMEM;
-    for (int i = 0; i < b->p->warmup && st == LS_OK; i++)
-        st = step(b, i);
-    for (int i = 0; i < b->p->steps && st == LS_OK; i++) {
+    for (int i = 0; i < n && st == LS_OK; i++)
+        st = step(b, first + i, i + 1 == n);
+    return st;
+}
+
+static ls_status measure(bench *b)
+{
+    const int n = b->s.read_every;
+    const int n_times = b->p->steps / n;
+    double *ms = calloc((size_t)n_times, sizeof(*ms));
+    ls_status st = ms == NULL ? LS_ENOMEM : run_steps(b, 0, b->p->warmup);
+
+    for (int i = 0; i < n_times && st == LS_OK; i++) {
         const double begin = now_ms();
 
-        st = step(b, i);
-        ms[i] = now_ms() - begin;
+        st = run_steps(b, i * n, n);
+        ms[i] = (now_ms() - begin) / n;
     }
-    qsort(ms, (size_t)b->p->steps, sizeof(*ms), by_size);
-    if (st == LS_OK)
-        report(b, ms);
+    if (st == LS_OK) {
+        qsort(ms, (size_t)n_times, sizeof(*ms), by_size);
+        report(b, ms, n_times);
+    }
     free(ms);
     return st;
 }
@@ -229,7 +245,7 @@ static int take_text(char **argv, int *i, const char *name, const char **into)
 
 static int parse(int argc, char **argv, step_program *p, settings *s)
 {
-    *s = (settings){.threads = 1};
+    *s = (settings){.threads = 1, .read_every = 1};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0)
             s->json = 1;
@@ -242,11 +258,13 @@ static int parse(int argc, char **argv, step_program *p, settings *s)
                  !take_int(argv, &i, "--side", &p->side) &&
                  !take_int(argv, &i, "--steps", &p->steps) &&
                  !take_int(argv, &i, "--warmup", &p->warmup) &&
+                 !take_int(argv, &i, "--read-every", &s->read_every) &&
                  !take_int(argv, &i, "--threads", &s->threads) &&
                  !(p->arch != NULL && take_text(argv, &i, "--arch", &p->arch)))
             return 0;
     }
-    return p->batch > 0 && p->side > 0 && p->steps > 0 && p->warmup >= 0 && s->threads > 0;
+    return p->batch > 0 && p->side > 0 && p->warmup >= 0 && s->threads > 0 && s->read_every > 0 &&
+           p->steps >= s->read_every;
 }
 
 int step_main(step_program *p, int argc, char **argv)
@@ -256,8 +274,8 @@ int step_main(step_program *p, int argc, char **argv)
 
     if (!parse(argc, argv, p, &b.s)) {
         fprintf(stderr,
-                "usage: %s %s[--batch N] [--side N] [--steps N] [--warmup N] [--threads N] "
-                "[--device NAME] [--ddp | --barrier] [--json]\n",
+                "usage: %s %s[--batch N] [--side N] [--steps N] [--warmup N] [--read-every N] "
+                "[--threads N] [--device NAME] [--ddp | --barrier] [--json]\n",
                 p->name, p->arch == NULL ? "" : "[--arch NAME] ");
         return 2;
     }

@@ -3,11 +3,13 @@
  * step_loop.h - what the programs that time training steps share: batches in memory, forward,
  * backward, SGD, the report.
  *
- *     NAME_step [--batch N] [--side N] [--steps N] [--warmup N] [--threads N] [--device NAME]
- *               [--ddp | --barrier] [--json]
+ *     NAME_step [--batch N] [--side N] [--steps N] [--warmup N] [--read-every N] [--threads N]
+ *               [--device NAME] [--ddp | --barrier] [--json]
  *
- * With --ddp the process is a rank of a job, and every rank reports its own rate. With --barrier
- * the ranks train independently and call a barrier before each step.
+ * The loss is read after every --read-every steps (default 1), of which then the mean is one time.
+ * On a stream device a read waits for the device. With --ddp the process is a rank of a job, and
+ * every rank reports its own rate. With --barrier the ranks train independently and call a barrier
+ * before each step.
  */
 #ifndef BENCH_STEP_LOOP_H
 #define BENCH_STEP_LOOP_H

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""step_torch.py: the peer of convnet_step and resnet_step: the same network, batch and SGD in
+PyTorch, with batches in the memory of the device.
+
+    step_torch.py [--net convnet|ARCH] [--batch N] [--side N] [--steps N] [--warmup N]
+                  [--read-every N] [--threads N] [--device cpu|cuda]
+                  [--precision fp32|tf32|bf16|fp16] [--compile MODE] [--plain] [--json]
+
+ARCH is a name of torchvision. PyTorch runs with channels_last (--plain disables it), on a GPU with
+cudnn.benchmark and fused SGD, with autocast for bf16 and fp16 and a GradScaler for fp16. --compile
+passes the network through torch.compile(mode=MODE). The loss is read after every --read-every
+steps. On the CPU the environment of the caller sets OpenBLAS as libblas.so.3 and malloc options
+that keep large blocks, see peer.py.
+"""
+import argparse
+import contextlib
+import json
+import resource
+import time
+
+import torch
+from torch import nn
+
+LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class ConvNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer1 = nn.Sequential(
+            nn.Conv2d(1, 16, 5, padding=2), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)
+        )
+        self.layer2 = nn.Sequential(
+            nn.Conv2d(16, 32, 5, padding=2), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)
+        )
+        self.fc = nn.Linear(7 * 7 * 32, 10)
+
+    def forward(self, x):
+        x = self.layer2(self.layer1(x))
+        return self.fc(x.reshape(x.size(0), -1))
+
+
+def parse():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--net", default="resnet50")
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--side", type=int)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--warmup", type=int)
+    parser.add_argument("--read-every", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--precision", choices=("fp32", "tf32", "bf16", "fp16"), default="fp32")
+    parser.add_argument("--compile", default="")
+    parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    # batch, side, steps, warmup: those of convnet_step and resnet_step
+    defaults = (100, 28, 200, 20) if args.net == "convnet" else (16, 224, 5, 2)
+    for name, value in zip(("batch", "side", "steps", "warmup"), defaults):
+        if getattr(args, name) is None:
+            setattr(args, name, value)
+    return args
+
+
+def make_network(args):
+    if args.net == "convnet":
+        return ConvNet()
+    import torchvision
+
+    return getattr(torchvision.models, args.net)(weights=None)
+
+
+class Trainer:
+    def __init__(self, args, layout):
+        gpu = args.device == "cuda"
+        momentum = 0 if args.net == "convnet" else 0.9
+        channels, classes, n_batches = (1, 10, 8) if args.net == "convnet" else (3, 1000, 1)
+        net = make_network(args).to(args.device, memory_format=layout)
+        fused = {"fused": True} if gpu else {}
+        self.optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=momentum, **fused)
+        self.net = torch.compile(net, mode=args.compile) if args.compile else net
+        self.criterion = nn.CrossEntropyLoss()
+        self.low = LOW.get(args.precision)
+        self.scaler = torch.amp.GradScaler(args.device) if args.precision == "fp16" else None
+        self.device = args.device
+        shape = (args.batch, channels, args.side, args.side)
+        self.batches = [
+            (
+                torch.rand(shape).to(args.device).contiguous(memory_format=layout),
+                torch.randint(0, classes, (args.batch,)).to(args.device),
+            )
+            for _ in range(n_batches)
+        ]
+
+    def step(self, i):
+        images, targets = self.batches[i % len(self.batches)]
+        self.optimizer.zero_grad(set_to_none=True)
+        low = torch.autocast(self.device, dtype=self.low) if self.low else contextlib.nullcontext()
+        with low:
+            loss = self.criterion(self.net(images), targets)
+        if self.scaler is None:
+            loss.backward()
+            self.optimizer.step()
+        else:
+            self.scaler.scale(loss).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        return loss
+
+
+def peak_mib(device):
+    if device == "cuda":
+        return torch.cuda.max_memory_reserved() >> 20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def version(args):
+    where = f"{args.threads} thread"
+    if args.device == "cuda":
+        cudnn = torch.backends.cudnn.version()
+        where = f"{torch.cuda.get_device_name()} {args.precision} cudnn {cudnn}"
+    layout = "plain" if args.plain else "channels_last"
+    compiled = f" compile={args.compile}" if args.compile else ""
+    return f"torch {torch.__version__} {layout} {where}{compiled}"
+
+
+def measure(args, trainer):
+    """The milliseconds of a step: of each, or the mean of each --read-every steps."""
+    times = []
+    done = 0
+    while done < args.warmup + args.steps:
+        begin = time.perf_counter()
+        for i in range(done, done + args.read_every):
+            loss = trainer.step(i)
+        value = loss.item()
+        if done >= args.warmup:
+            times.append(1e3 * (time.perf_counter() - begin) / args.read_every)
+        done += args.read_every
+    return sorted(times), value
+
+
+def main():
+    args = parse()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = args.precision != "fp32"
+    torch.backends.cuda.matmul.allow_tf32 = args.precision != "fp32"
+    layout = torch.contiguous_format if args.plain else torch.channels_last
+    times, loss = measure(args, Trainer(args, layout))
+    median = times[len(times) // 2]
+    rate = 1e3 * args.batch / median
+    if args.json:
+        print(
+            json.dumps(
+                {
+                    "name": "torch",
+                    "samples_per_s": round(rate, 2),
+                    "step_ms": round(median, 4),
+                    "best_ms": round(times[0], 4),
+                    "batch": args.batch,
+                    "side": args.side,
+                    "steps": args.steps,
+                    "peak_mib": peak_mib(args.device),
+                    "device": version(args),
+                    "loss": round(loss, 4),
+                }
+            )
+        )
+    else:
+        print(
+            f"torch     {rate:.2f} samples/s, median step {median:.2f} ms (best {times[0]:.2f}), "
+            f"batch {args.batch}, peak {peak_mib(args.device)} MiB, {version(args)}"
+        )
+
+
+if __name__ == "__main__":
+    main()
