@@ -270,20 +270,6 @@ ls_tensor *ls_run_classify(ls_run *run, ls_tensor *logits, ls_tensor *targets)
     return ls_cross_entropy_with(run->tape, logits, targets, &params);
 }
 
-static ls_status read_loss(const ls_tensor *loss, double *value)
-{
-    float value32 = 0;
-
-    *value = 0;
-    if (loss == NULL) /* a failed forward: backward reports it */
-        return LS_OK;
-    if (ls_tensor_dtype(loss) != LS_F32)
-        return ls_tensor_read(loss, value, 1);
-    LS_TRY(ls_tensor_read(loss, &value32, 1));
-    *value = (double)value32;
-    return LS_OK;
-}
-
 /* In one process: the mean of each batch is weighted by its share of the step's rows. */
 static ls_status backward_alone(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
 {
@@ -331,12 +317,10 @@ static ls_status update_parameters(ls_run *run)
     return ls_optimizer_step(run->optimizer);
 }
 
-static void count_batch(ls_run *run, double loss)
+static void count_batch(ls_run *run)
 {
     run->at.batch++;
     run->n_added++;
-    run->report.window.loss += loss * (double)run->rows;
-    run->report.window.rows += (double)run->rows;
     run->train_s += (double)(run->report.mark_ns - run->step_ns) * 1e-9;
     run->step_ns = run->report.mark_ns; // for programs without ls_run_next()
 }
@@ -354,20 +338,19 @@ static void count_step(ls_run *run, const ls_ddp_step *step)
 static ls_status train_batch(ls_run *run, ls_tensor *loss)
 {
     const bool is_last = completes_step(run);
-    double value;
     ls_ddp_step step = {.weight = 0};
 
     if (run->n_added == 0) {
         run->step_rows = count_step_rows(run);
         run->state.lr = ls_schedule_lr(&run->schedule.schedule, run_schedule_step(run));
     }
-    LS_TRY(read_loss(loss, &value));
+    LS_TRY(losses_add(&run->losses, loss, (double)run->rows, &run->report.window));
     report_phase(run, PHASE_FORWARD);
     LS_TRY(backward(run, loss, &step));
     if (is_last && step.more_data)
         LS_TRY(update_parameters(run));
     report_phase(run, PHASE_OPTIMIZER);
-    count_batch(run, value);
+    count_batch(run);
     if (!is_last)
         return LS_OK;
     count_step(run, &step);

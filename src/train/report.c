@@ -82,6 +82,7 @@ static void update_state(ls_run *run, const history_point *p)
 /* Sums the window over all ranks into *sum, *p and the state; the window is not reset. */
 static ls_status sum_window(ls_run *run, rank_sums *sum, history_point *p)
 {
+    LS_TRY(losses_collect(&run->losses, &run->report.window));
     run->report.window.bad += report_bad_images(run->train.loader, &run->report.bad_seen[0]);
     LS_TRY(rank_sums_reduce(run->comm, &run->report.window, sum));
     *p = make_point(run, sum);

@@ -187,6 +187,7 @@ static ls_status free_run(ls_run *run)
     metrics_close(&run->metrics);
     history_free(&run->history);
     ls_optimizer_destroy(run->optimizer);
+    losses_close(&run->losses);
     ls_tape_destroy(run->tape);
     close_split(&run->train);
     close_split(&run->test);

@@ -9,6 +9,7 @@
 #include <lockstep/train.h>
 
 #include "train/hyperparameters.h"
+#include "train/losses.h"
 #include "train/metrics.h"
 #include "train/progress.h"
 #include "train/report.h"
@@ -71,6 +72,7 @@ struct ls_run {
     double wait_s;
 
     report report;
+    losses losses;
     progress progress;
     history history;      /* rank 0 only */
     metrics_file metrics; /* rank 0 only */
