@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * device.c - finds and opens devices, and runs operators on them: autograd and tensors call
- * device_run(). An operator that a device has no kernel for runs in cpu_ref on plain layouts.
+ * device_run(). An operator that a host device has no kernel for runs in cpu_ref on plain layouts,
+ * or if it is one of mixed precision through widen.h.
  */
 #include "tensor/device.h"
 
@@ -15,6 +16,7 @@
 #include "tensor/module.h"
 #include "tensor/omp_spin.h"
 #include "tensor/pool.h"
+#include "tensor/widen.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -228,14 +230,16 @@ static ls_status run_reference(ls_device *device, const op_call *call)
     char text[TENSOR_TEXT_BYTES];
     kernel_fn kernel;
 
+    // cpu_ref cannot read the memory of a stream device.
+    kernel = device->accel == NULL ? cpu_ref_device_ops.find_kernel(NULL, call) : NULL;
+    if (kernel == NULL && device->accel == NULL && widen_needed(call))
+        return widen_run(device, call);
     // all_plain() uses OP_COPY: without a kernel for it this would not end.
     if (call->op == OP_COPY && !(tensor_is_plain(call->in[0]) && tensor_is_plain(call->out[0])))
         return ls_fail(LS_EINTERNAL, "device %s has no copy out of its own layout",
                        device->ops->name);
     LS_TRY(all_plain(call->in, call->n_in));
     LS_TRY(all_plain(call->out, call->n_out));
-    // cpu_ref cannot read the memory of a stream device.
-    kernel = device->accel == NULL ? cpu_ref_device_ops.find_kernel(NULL, call) : NULL;
     if (kernel == NULL)
         return ls_fail(LS_EUNSUPPORTED, "no kernel for %s of %s on device %s",
                        device_op_name(call->op), tensor_text(text, sizeof(text), call->in[0]),

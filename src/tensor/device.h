@@ -31,9 +31,11 @@
  * Autograd has checked shapes, types and devices; kernels do not check again. The floating tensors
  * of a call have one type, except in mixed precision: where activations (x, y, dx, dy, a, b) are
  * BF16 or F16, parameters (w, weight, bias), statistics (mean, variance, inverse, running_*) and
- * the gradients of parameters are F32, and sums are computed in F32. [placed] outputs of *_WEIGHTS
- * and *_NORM_BACKWARD are plain and are written, or added to with op_call.accumulate; with N = 0
- * zeros are written, or nothing is added.
+ * the gradients of parameters are F32, and sums are computed in F32: an operator is the F32 one on
+ * widened inputs whose results are rounded once (widen.h; kernels may add in another order, and
+ * round parameters to the activations' type). Autograd never calls losses, OP_LOG_SOFTMAX and
+ * OP_SOFTMAX with 16-bit types. [placed] outputs of *_WEIGHTS and *_NORM_BACKWARD are plain and are
+ * written, or added to with op_call.accumulate; with N = 0 zeros are written, or nothing is added.
  */
 typedef enum op_kind {
     OP_COPY,                    /* src -> dst[placed]: any layouts, same type and shape */
@@ -78,6 +80,7 @@ typedef enum op_kind {
     OP_LAYER_NORM_BACKWARD,
     OP_SOFTMAX,          /* x -> y */
     OP_SOFTMAX_BACKWARD, /* y, dy -> dx */
+    OP_CAST,             /* x -> y                               (as its own backward: dy -> dx) */
     OP_COUNT
 } op_kind;
 
@@ -100,7 +103,7 @@ typedef enum op_kind {
     X(BROADCAST_BACKWARD, broadcast_backward) X(PERMUTE, permute) X(CONCAT, concat)               \
     X(SLICE, slice) X(SLICE_BACKWARD, slice_backward) X(MATMUL, matmul) X(LAYER_NORM, layer_norm) \
     X(LAYER_NORM_BACKWARD, layer_norm_backward) X(SOFTMAX, softmax)                               \
-    X(SOFTMAX_BACKWARD, softmax_backward)
+    X(SOFTMAX_BACKWARD, softmax_backward) X(CAST, cast)
 /* clang-format on */
 
 /*
@@ -142,6 +145,9 @@ typedef enum op_kind {
  *                 is 1 / sqrt(variance + eps) with the biased variance. mean, inverse: (rows),
  *                 plain.
  * OP_SOFTMAX      softmax(attrs.scale x) over the last dimension.
+ * OP_CAST         F32, F64, BF16 or F16 to another one of them; any layout, y's is the device's
+ *                 choice. To nearest, ties to even; F64 to 16 bits through F32. Overflow gives
+ *                 infinity, NaN stays NaN.
  * dloss           is a scalar of the loss's type, plain.
  */
 

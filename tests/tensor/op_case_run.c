@@ -3,6 +3,7 @@
 #include "tensor/op_cases.h"
 
 #include "base/alloc.h"
+#include "base/half.h"
 #include "base/rng.h"
 
 #include <math.h>
@@ -14,7 +15,8 @@ typedef struct case_run {
     ls_device *device;
     const op_case *c;
     ls_dtype type;
-    op_attrs attrs; /* without zeros for defaults */
+    ls_dtype parameters; /* type of parameters and statistics */
+    op_attrs attrs;      /* without zeros for defaults */
     ls_rng rng;
     op_results *out;
     ls_tensor *tensors[MAX_TENSORS];
@@ -51,47 +53,87 @@ static double element(ls_tensor *t, size_t i)
 {
     const void *data = ls_tensor_data_const(t);
 
-    if (t->dtype == LS_F64)
+    switch (t->dtype) {
+    case LS_F64:
         return ((const double *)data)[i];
-    return t->dtype == LS_F32 ? (double)((const float *)data)[i] : (double)NAN;
+    case LS_F32:
+        return (double)((const float *)data)[i];
+    case LS_BF16:
+        return (double)ls_bf16_to_f32(((const uint16_t *)data)[i]);
+    case LS_F16:
+        return (double)ls_f16_to_f32(((const uint16_t *)data)[i]);
+    default:
+        return (double)NAN;
+    }
 }
 
 static void set_element(ls_tensor *t, size_t i, double value)
 {
     void *data = tensor_elements(t);
 
-    if (t->dtype == LS_F64)
+    switch (t->dtype) {
+    case LS_F64:
         ((double *)data)[i] = value;
-    else
+        return;
+    case LS_BF16:
+        ((uint16_t *)data)[i] = ls_f32_to_bf16((float)value);
+        return;
+    case LS_F16:
+        ((uint16_t *)data)[i] = ls_f32_to_f16((float)value);
+        return;
+    default:
         ((float *)data)[i] = (float)value;
+    }
 }
 
-static ls_tensor *filled(case_run *r, int n_dims, const int64_t *dims, double value)
+static ls_tensor *filled(case_run *r, ls_dtype type, int n_dims, const int64_t *dims, double value)
 {
     ls_tensor *t = NULL;
     ls_status st;
 
     if (r->status != LS_OK)
         return NULL;
-    st = ls_tensor_create(r->device, r->type, n_dims, dims, &t);
+    st = ls_tensor_create(r->device, type, n_dims, dims, &t);
     t = keep(r, st, t);
     for (size_t i = 0; t != NULL && i < ls_tensor_count(t); i++)
         set_element(t, i, value);
     return t;
 }
 
-/* Values in (-1, 1) * scale + shift that float32 holds exactly. */
-static ls_tensor *noise(case_run *r, int n_dims, const int64_t *dims, double scale, double shift)
+/* The nearest value that inputs may have. */
+static double exact(const case_run *r, double value)
 {
-    ls_tensor *t = filled(r, n_dims, dims, 0);
+    if (r->c->exact == LS_BF16)
+        return (double)ls_bf16_to_f32(ls_f32_to_bf16((float)value));
+    if (r->c->exact == LS_F16)
+        return (double)ls_f16_to_f32(ls_f32_to_f16((float)value));
+    return (double)(float)value;
+}
+
+/* Values in (-1, 1) * scale + shift. */
+static ls_tensor *noise_of(case_run *r, ls_dtype type, int n_dims, const int64_t *dims,
+                           double scale, double shift)
+{
+    ls_tensor *t = filled(r, type, n_dims, dims, 0);
 
     for (size_t i = 0; t != NULL && i < ls_tensor_count(t); i++) {
         const double u = 2 * ls_rng_double(&r->rng) - 1;
         const double v = r->c->ties ? round(2 * u) / 2 : u;
 
-        set_element(t, i, (double)(float)(v * scale + shift));
+        set_element(t, i, exact(r, v * scale + shift));
     }
     return t;
+}
+
+static ls_tensor *noise(case_run *r, int n_dims, const int64_t *dims, double scale, double shift)
+{
+    return noise_of(r, r->type, n_dims, dims, scale, shift);
+}
+
+static ls_tensor *parameter(case_run *r, int n_dims, const int64_t *dims, double scale,
+                            double shift)
+{
+    return noise_of(r, r->parameters, n_dims, dims, scale, shift);
 }
 
 static ls_tensor *targets(case_run *r, int64_t n_rows, int64_t n_classes)
@@ -153,7 +195,8 @@ static void run_gradients(case_run *r, op_call call, int first, const char *cons
             const ls_tensor *like = call.out[i];
 
             if (like != NULL)
-                call.out[i] = filled(r, like->n_dims, like->dims, pass == 0 ? (double)NAN : 0.5);
+                call.out[i] =
+                    filled(r, like->dtype, like->n_dims, like->dims, pass == 0 ? (double)NAN : 0.5);
         }
         if (first > 0 && call.out[0] != NULL)
             tensor_release(call.out[0]);
@@ -200,8 +243,8 @@ static void run_conv2d(case_run *r)
     const double area = (double)(wdims[2] * wdims[3]);
     const double sites = (double)(ydims[0] * ydims[2] * ydims[3]);
     ls_tensor *x = noise(r, 4, c->x, 1, 0);
-    ls_tensor *w = noise(r, 4, wdims, 1, 0);
-    ls_tensor *b = c->no_bias ? NULL : noise(r, 1, &c->out, 1, 0);
+    ls_tensor *w = parameter(r, 4, wdims, 1, 0);
+    ls_tensor *b = c->no_bias ? NULL : parameter(r, 1, &c->out, 1, 0);
     ls_tensor *dy = noise(r, 4, ydims, 1, 0);
     ls_tensor *y = unplaced(r, r->type, 4, ydims);
     ls_tensor *dx = unplaced(r, r->type, 4, c->x);
@@ -225,8 +268,8 @@ static void run_linear(case_run *r)
     const int64_t wdims[2] = {c->out, c->x[1]};
     const int64_t ydims[2] = {c->x[0], c->out};
     ls_tensor *x = noise(r, 2, c->x, 1, 0);
-    ls_tensor *w = noise(r, 2, wdims, 1, 0);
-    ls_tensor *b = c->no_bias ? NULL : noise(r, 1, &c->out, 1, 0);
+    ls_tensor *w = parameter(r, 2, wdims, 1, 0);
+    ls_tensor *b = c->no_bias ? NULL : parameter(r, 1, &c->out, 1, 0);
     ls_tensor *dy = noise(r, 2, ydims, 1, 0);
     ls_tensor *y = unplaced(r, r->type, 2, ydims);
     ls_tensor *dx = unplaced(r, r->type, 2, c->x);
@@ -252,10 +295,10 @@ static void run_batch_norm(case_run *r)
         (double)c->x[0] * (c->n_dims == 4 ? (double)(c->x[2] * c->x[3]) : 1.0);
     const double scale = c->scale == 0 ? 1 : c->scale;
     ls_tensor *x = noise(r, c->n_dims, c->x, 1, scale == 1 ? 0 : scale);
-    ls_tensor *w = noise(r, 1, channels, 1, 0);
-    ls_tensor *b = noise(r, 1, channels, 1, 0);
-    ls_tensor *running_mean = noise(r, 1, channels, 1, 0);
-    ls_tensor *running_var = noise(r, 1, channels, 0.5, 1);
+    ls_tensor *w = parameter(r, 1, channels, 1, 0);
+    ls_tensor *b = parameter(r, 1, channels, 1, 0);
+    ls_tensor *running_mean = parameter(r, 1, channels, 1, 0);
+    ls_tensor *running_var = parameter(r, 1, channels, 0.5, 1);
     ls_tensor *dy = noise(r, c->n_dims, c->x, 1, 0);
     ls_tensor *y = unplaced(r, r->type, c->n_dims, c->x);
     ls_tensor *mean = NULL;
@@ -264,8 +307,8 @@ static void run_batch_norm(case_run *r)
     ls_tensor *dx = unplaced(r, r->type, c->n_dims, c->x);
 
     if (r->attrs.training) {
-        mean = unplaced(r, r->type, 1, channels);
-        variance = unplaced(r, r->type, 1, channels);
+        mean = unplaced(r, r->parameters, 1, channels);
+        variance = unplaced(r, r->parameters, 1, channels);
         mask = r->attrs.relu ? unplaced(r, LS_I32, c->n_dims, c->x) : NULL;
     }
     run_op(r, (op_call){.op = OP_BATCH_NORM,
@@ -303,6 +346,32 @@ static void run_relu(case_run *r)
     result(r, "y", y, 1);
     run_op(r, (op_call){.op = OP_RELU_BACKWARD, .n_in = 2, .n_out = 1, .in = {y, dy}, .out = {dx}});
     result(r, "dx", dx, 1);
+}
+
+/* To each other type, and back from it. */
+static void run_cast(case_run *r)
+{
+    static const struct {
+        ls_dtype type;
+        const char *name;
+    } types[] = {{LS_F32, "as float32"},
+                 {LS_F64, "as float64"},
+                 {LS_F16, "as float16"},
+                 {LS_BF16, "as bfloat16"}};
+    const op_case *c = r->c;
+    ls_tensor *x = noise(r, c->n_dims, c->x, c->scale == 0 ? 1 : c->scale, 0);
+
+    for (size_t i = 0; i < LS_COUNT_OF(types); i++) {
+        ls_tensor *y = unplaced(r, types[i].type, c->n_dims, c->x);
+        ls_tensor *back = unplaced(r, r->type, c->n_dims, c->x);
+
+        if (types[i].type == r->type)
+            continue;
+        run_op(r, (op_call){.op = OP_CAST, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}});
+        result(r, types[i].name, y, 1);
+        run_op(r, (op_call){.op = OP_CAST, .n_in = 1, .n_out = 1, .in = {y}, .out = {back}});
+        result(r, "back", back, 1);
+    }
 }
 
 static void run_add(case_run *r)
@@ -391,7 +460,7 @@ static void run_cross_entropy(case_run *r)
     ls_tensor *loss = unplaced(r, r->type, 0, NULL);
     ls_tensor *only_loss = unplaced(r, r->type, 0, NULL);
     ls_tensor *probabilities = unplaced(r, r->type, 2, c->x);
-    ls_tensor *dloss = filled(r, 0, NULL, 1.5);
+    ls_tensor *dloss = filled(r, r->type, 0, NULL, 1.5);
     ls_tensor *dlogits = unplaced(r, r->type, 2, c->x);
     // exp() turns the logits' own rounding into a relative error of their size.
     const double k = (double)c->x[1] * scale * scale;
@@ -441,7 +510,7 @@ static void run_nll(case_run *r)
     ls_tensor *x = noise(r, 2, c->x, 1, 0);
     ls_tensor *y = targets(r, c->x[0], c->x[1]);
     ls_tensor *loss = unplaced(r, r->type, 0, NULL);
-    ls_tensor *dloss = filled(r, 0, NULL, 1.5);
+    ls_tensor *dloss = filled(r, r->type, 0, NULL, 1.5);
     ls_tensor *dx = unplaced(r, r->type, 2, c->x);
 
     run_op(r, (op_call){.op = OP_NLL, .n_in = 2, .n_out = 1, .in = {x, y}, .out = {loss}});
@@ -467,7 +536,7 @@ static void run_mse(case_run *r)
     ls_tensor *prediction = noise(r, c->n_dims, c->x, 1, 0);
     ls_tensor *target = noise(r, c->n_dims, c->x, 1, 0);
     ls_tensor *loss = unplaced(r, r->type, 0, NULL);
-    ls_tensor *dloss = filled(r, 0, NULL, -0.75);
+    ls_tensor *dloss = filled(r, r->type, 0, NULL, -0.75);
     ls_tensor *dprediction = unplaced(r, r->type, c->n_dims, c->x);
     ls_tensor *alone = unplaced(r, r->type, c->n_dims, c->x);
     ls_tensor *dtarget = unplaced(r, r->type, c->n_dims, c->x);
@@ -623,8 +692,8 @@ static void run_layer_norm(case_run *r)
     const double scale = c->scale == 0 ? 1 : c->scale;
     int64_t rows = 1;
     ls_tensor *x = noise(r, c->n_dims, c->x, 1, scale == 1 ? 0 : scale);
-    ls_tensor *w = noise(r, 1, width, 1, 0);
-    ls_tensor *b = noise(r, 1, width, 1, 0);
+    ls_tensor *w = parameter(r, 1, width, 1, 0);
+    ls_tensor *b = parameter(r, 1, width, 1, 0);
     ls_tensor *dy = noise(r, c->n_dims, c->x, 1, 0);
     ls_tensor *y = unplaced(r, r->type, c->n_dims, c->x);
     ls_tensor *alone = unplaced(r, r->type, c->n_dims, c->x);
@@ -634,8 +703,8 @@ static void run_layer_norm(case_run *r)
 
     for (int i = 0; i < c->n_dims - 1; i++)
         rows *= c->x[i];
-    mean = unplaced(r, r->type, 1, &rows);
-    inverse = unplaced(r, r->type, 1, &rows);
+    mean = unplaced(r, r->parameters, 1, &rows);
+    inverse = unplaced(r, r->parameters, 1, &rows);
     run_op(r,
            (op_call){.op = OP_LAYER_NORM, .n_in = 3, .n_out = 3, .in = {x, w, b}, .out = {alone}});
     result(r, "y in evaluation", alone, (double)*width * scale * scale);
@@ -716,6 +785,8 @@ static void (*runner_of(op_kind op))(case_run *)
         return run_layer_norm;
     case OP_SOFTMAX:
         return run_softmax;
+    case OP_CAST:
+        return run_cast;
     default:
         return NULL;
     }
@@ -723,7 +794,12 @@ static void (*runner_of(op_kind op))(case_run *)
 
 ls_status op_case_run(ls_device *device, const op_case *c, ls_dtype type, op_results *out)
 {
-    case_run r = {.device = device, .c = c, .type = type, .attrs = c->attrs, .out = out};
+    case_run r = {.device = device,
+                  .c = c,
+                  .type = type,
+                  .parameters = type == LS_F64 ? LS_F64 : LS_F32,
+                  .attrs = c->attrs,
+                  .out = out};
     void (*const run)(case_run *) = runner_of(c->op);
 
     memset(out, 0, sizeof(*out));
@@ -742,6 +818,26 @@ void op_results_free(op_results *r)
     for (int i = 0; i < r->n; i++)
         ls_free(r->r[i].values);
     r->n = 0;
+}
+
+bool op_case_mixes(const op_case *c)
+{
+    return c->op != OP_CROSS_ENTROPY && c->op != OP_LOG_SOFTMAX && c->op != OP_NLL &&
+           c->op != OP_MSE && c->op != OP_SOFTMAX;
+}
+
+double op_result_distance(const op_result *got, const op_result *want)
+{
+    double error = 0;
+    double size = 0;
+
+    for (size_t i = 0; i < want->count; i++) {
+        const double d = got->values[i] - want->values[i];
+
+        error += d * d;
+        size += want->values[i] * want->values[i];
+    }
+    return error == 0 ? 0 : sqrt(error / size);
 }
 
 double op_result_error(const op_result *got, const op_result *want, double eps)

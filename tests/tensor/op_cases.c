@@ -420,6 +420,11 @@ const op_case op_cases[] = {
      .attrs = {.scale = 1}},
     {.name = "softmax of no rows", .op = OP_SOFTMAX, .n_dims = 2, .x = {0, 7},
      .attrs = {.scale = 1}},
+
+    {.name = "cast of images", .op = OP_CAST, .n_dims = 4, .x = {3, 17, 5, 6}},
+    {.name = "cast of rows", .op = OP_CAST, .n_dims = 2, .x = {9, 65}, .scale = 1000},
+    {.name = "cast of no rows", .op = OP_CAST, .n_dims = 2, .x = {0, 7}},
+    {.name = "cast of scalars", .op = OP_CAST, .n_dims = 0},
 };
 /* clang-format on */
 

@@ -22,6 +22,7 @@ typedef struct op_case {
     bool ceil_mode; /* pools */
     bool ties;      /* inputs from {-1, -0.5, 0, 0.5, 1}, so that many are equal and some are 0 */
     double scale;   /* of the first input; 0 means 1 */
+    ls_dtype exact; /* LS_F16, LS_BF16: all inputs are exact in this type; else in float32 */
     op_attrs attrs; /* 0 in stride, dilation, groups means 1; pool: stride 0 is the kernel */
 } op_case;
 
@@ -44,18 +45,24 @@ typedef struct op_results {
 } op_results;
 
 /*
- * Runs case `c` on `device` in `type` (float32 or float64). Inputs depend on the case's name alone
- * and are exact in float32, so that results of different devices and types can be compared. Weight
- * gradients are written over NaN, then added to known values. op_results_free() frees what *out
- * holds, also after a failure.
+ * Runs case `c` on `device` in `type`: float32, float64, or float16 or bfloat16, in mixed precision
+ * with parameters and statistics in float32. Inputs depend on the case alone, so that results of
+ * different devices and types can be compared. Weight gradients are written over NaN, then added to
+ * known values. op_results_free() frees what *out holds, also after a failure.
  */
 LS_MUST_USE ls_status op_case_run(ls_device *device, const op_case *c, ls_dtype type,
                                   op_results *out);
 void op_results_free(op_results *r);
 
+/* Whether the case's operators exist in mixed precision. */
+bool op_case_mixes(const op_case *c);
+
 /* The largest of |got - want| / (4 sqrt(k) eps (|want| + scale of the result)) with the result's
  * root mean square as scale: at most 1 is near enough. NaN equals NaN. `eps` is that of the type
  * which `got` was computed in. */
 double op_result_error(const op_result *got, const op_result *want, double eps);
+
+/* The length of the difference relative to that of `want`, as vectors. */
+double op_result_distance(const op_result *got, const op_result *want);
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include "tensor/op_cases.h"
 
+#include "base/alloc.h"
 #include "tensor/testing.h"
 
 #include <float.h>
@@ -30,6 +31,37 @@ static void float32_stays_near_float64_in_every_case(void **state)
                          error);
         }
         op_results_free(&narrow);
+        op_results_free(&wide);
+    }
+    ls_device_close(device);
+}
+
+/* On inputs that the type holds exactly, each result is the float32 one, rounded once. */
+static void mixed_precision_stays_near_float64_in_every_case(void **state)
+{
+    static const ls_dtype types[] = {LS_BF16, LS_F16};
+    ls_device *device = open_reference();
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(types) * (size_t)n_op_cases; i++) {
+        op_case c = op_cases[i / LS_COUNT_OF(types)];
+        op_results mixed;
+        op_results wide;
+
+        c.exact = types[i % LS_COUNT_OF(types)];
+        if (!op_case_mixes(&c))
+            continue;
+        assert_status(LS_OK, op_case_run(device, &c, c.exact, &mixed));
+        assert_status(LS_OK, op_case_run(device, &c, LS_F64, &wide));
+        assert_int_equal(mixed.n, wide.n);
+        for (int k = 0; k < wide.n; k++) {
+            const double distance = op_result_distance(&mixed.r[k], &wide.r[k]);
+
+            if (!(distance <= 1e-2))
+                fail_msg("%s of %s: %s is %.3g away", c.name, ls_dtype_name(c.exact),
+                         wide.r[k].name, distance);
+        }
+        op_results_free(&mixed);
         op_results_free(&wide);
     }
     ls_device_close(device);
@@ -211,19 +243,73 @@ static void cross_entropy_of_huge_logits_stays_finite(void **state)
     ls_device_close(device);
 }
 
+/* Ties, overflow, subnormals, infinity and NaN. */
+static void a_cast_rounds_to_nearest_even(void **state)
+{
+    static const double from[] = {1,       1.00390625, 1.01171875, 65519,     65520,
+                                  3.39e38, 3.4e38,     0x1p-25,    -INFINITY, NAN};
+    static const double as_bf16[] = {1,          1,        1.015625, 65536,     65536,
+                                     0x1.fep127, INFINITY, 0x1p-25,  -INFINITY, NAN};
+    static const double as_f16[] = {1,        1.00390625, 1.01171875, 65504,     INFINITY,
+                                    INFINITY, INFINITY,   0,          -INFINITY, NAN};
+    const int64_t n = (int64_t)LS_COUNT_OF(from);
+    ls_device *device = open_reference();
+    ls_tensor *x = tensor_of(device, LS_F64, 1, &n, from);
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 2; i++) {
+        ls_tensor *y = unplaced_of(device, i == 0 ? LS_BF16 : LS_F16, 1, &n);
+        ls_tensor *back = unplaced_of(device, LS_F32, 1, &n);
+
+        run(device, (op_call){.op = OP_CAST, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}});
+        run(device, (op_call){.op = OP_CAST, .n_in = 1, .n_out = 1, .in = {y}, .out = {back}});
+        assert_elements(back, i == 0 ? as_bf16 : as_f16, 0);
+        destroy_all((ls_tensor *[]){y, back}, 2);
+    }
+    ls_tensor_destroy(x);
+    ls_device_close(device);
+}
+
+/* Each allocation fails once: the call fails or succeeds, and nothing is leaked. */
+static void a_widened_call_without_memory_leaks_nothing(void **state)
+{
+    const int64_t dims[2] = {3, 5};
+
+    LS_UNUSED(state);
+    for (uint64_t n = 1;; n++) {
+        ls_device *device = open_reference();
+        ls_tensor *x = NULL;
+        ls_tensor *y = unplaced_of(device, LS_BF16, 2, dims);
+        ls_status st;
+
+        assert_status(LS_OK, ls_tensor_create(device, LS_BF16, 2, dims, &x));
+        ls_alloc_fail_at(n);
+        st = device_run(
+            device, &(op_call){.op = OP_ADD_RELU, .n_in = 2, .n_out = 1, .in = {x, x}, .out = {y}});
+        ls_alloc_fail_at(0);
+        destroy_all((ls_tensor *[]){x, y}, 2);
+        assert_status(LS_OK, ls_device_close(device)); // no tensor is left
+        if (st == LS_OK) {
+            assert_true(n > 1);
+            return;
+        }
+        assert_status(LS_ENOMEM, st);
+    }
+}
+
 static void a_type_without_kernel_is_named(void **state)
 {
     ls_device *device = open_reference();
     ls_tensor *x = NULL;
-    ls_tensor *y = unplaced_of(device, LS_F16, 1, (int64_t[]){3});
+    ls_tensor *y = unplaced_of(device, LS_I32, 1, (int64_t[]){3});
 
     LS_UNUSED(state);
-    assert_status(LS_OK, ls_tensor_create(device, LS_F16, 1, (int64_t[]){3}, &x));
+    assert_status(LS_OK, ls_tensor_create(device, LS_I32, 1, (int64_t[]){3}, &x));
     assert_status(
         LS_EUNSUPPORTED,
         device_run(device,
                    &(op_call){.op = OP_RELU, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}}));
-    assert_string_equal(ls_last_error(), "no kernel for relu of (3) float16 on device cpu_ref");
+    assert_string_equal(ls_last_error(), "no kernel for relu of (3) int32 on device cpu_ref");
     destroy_all((ls_tensor *[]){x, y}, 2);
     ls_device_close(device);
 }
@@ -232,6 +318,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(float32_stays_near_float64_in_every_case),
+        cmocka_unit_test(mixed_precision_stays_near_float64_in_every_case),
+        cmocka_unit_test(a_cast_rounds_to_nearest_even),
+        cmocka_unit_test(a_widened_call_without_memory_leaks_nothing),
         cmocka_unit_test(conv2d_gives_the_sums_of_its_definition),
         cmocka_unit_test(batch_norm_moves_the_running_statistics_as_pytorch),
         cmocka_unit_test(max_pool_prefers_nan_and_the_first_of_equals),

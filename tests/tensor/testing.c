@@ -82,7 +82,7 @@ void assert_elements(const ls_tensor *t, const double *want, double tolerance)
     for (size_t i = 0; i < ls_tensor_count(t); i++) {
         const double got = element_of(t, i);
 
-        if (isnan(got) && isnan(want[i]))
+        if (got == want[i] || (isnan(got) && isnan(want[i])))
             continue;
         if (!(fabs(got - want[i]) <= tolerance))
             fail_msg("element %zu is %.17g, not %.17g", i, got, want[i]);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cpu_ref.c - the reference device: plain C, one thread, plain layouts, every operator for float32
- * and float64. Tests compare the other devices with it, and device_run() uses it for operators
- * without a kernel.
+ * and float64, and casts from and to 16-bit floats. Tests compare the other devices with it, and
+ * device_run() uses it for operators without a kernel.
  */
 #include "tensor/cpu_ref/ref.h"
 
@@ -21,7 +21,7 @@ kernel_fn ref_find_kernel(device_state *self, const op_call *call)
     LS_UNUSED(self);
     if (call->op >= OP_COUNT)
         return NULL;
-    if (call->op != OP_COPY && type != LS_F32 && type != LS_F64)
+    if (call->op != OP_COPY && call->op != OP_CAST && type != LS_F32 && type != LS_F64)
         return NULL;
     return kernels[call->op];
 }

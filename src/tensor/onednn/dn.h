@@ -4,8 +4,9 @@
  * threads, kernels.
  *
  * Activations stay in the layouts that oneDNN's convolutions prefer; a `layout` is an interned
- * description of one: equal layouts have equal pointers. All is float32; cpu_ref computes other
- * types and empty tensors.
+ * description of one and of its elements' type: equal layouts have equal pointers. Kernels are for
+ * float32. cpu_ref computes float64 and empty tensors; calls with 16-bit floats, for which there is
+ * no kernel here, run between casts (tensor/widen.h), which keep the layout.
  *
  * Threads    A device belongs to one thread at a time; inside a kernel its workers are OpenMP's.
  */
@@ -64,6 +65,7 @@ struct layout {
     int n_users; /* storages, packed weights and primitives that refer to it */
     compat_desc desc;
     size_t bytes;
+    ls_dtype type; /* LS_F32, LS_BF16, LS_F16 */
     layout_kind kind;
     int block; /* of LAYOUT_BLOCKED */
     int n_dims;
@@ -76,14 +78,18 @@ struct layout {
  */
 const layout *layout_intern(device_state *self, compat_desc desc);
 
-/* Row-major. NULL without memory. */
+/* Row-major float32. NULL without memory. */
 const layout *layout_plain(device_state *self, int n_dims, const int64_t *dims);
 
-/* (N,C,H,W) with the channels in blocks. NULL without memory. */
+/* (N,C,H,W) with the channels in blocks, float32. NULL without memory. */
 const layout *layout_blocked(device_state *self, int block, const int64_t *dims);
 
-/* The layout of that kind for other dimensions; LAYOUT_OTHER gives plain. NULL without memory. */
+/* The layout of that kind and type for other dimensions; LAYOUT_OTHER gives plain. NULL without
+ * memory. */
 const layout *layout_like(device_state *self, const layout *like, int n_dims, const int64_t *dims);
+
+/* The same layout of elements of another type; LAYOUT_OTHER gives plain. NULL without memory. */
+const layout *layout_as(device_state *self, const layout *like, ls_dtype type);
 
 /* The layout of a placed tensor, plain or not. NULL without memory. */
 const layout *layout_of(device_state *self, const ls_tensor *t);
@@ -109,7 +115,7 @@ enum {
     REORDER_PARAMETER = 2 /* for the watch function: weights, or a gradient of weights */
 };
 
-/* Copies between two layouts of equal dimensions. */
+/* Copies between two layouts of equal dimensions and types. */
 LS_MUST_USE ls_status layout_reorder(device_state *self, const layout *from, const void *src,
                                      const layout *to, void *dst, unsigned how);
 
@@ -137,6 +143,10 @@ LS_MUST_USE ls_status grid_walkable(ls_tensor *t, grid *out);
 
 /* The element in memory, any layout: storage and offset. */
 void *dn_data(const ls_tensor *t);
+
+/* Converts n elements between two floating types, of which at least one is float32. */
+void cast_elements(const device_state *self, ls_dtype from, const void *src, ls_dtype to, void *dst,
+                   size_t n);
 
 /* --- primitives, cached by problem --- */
 

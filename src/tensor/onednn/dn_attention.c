@@ -28,7 +28,7 @@ static compat_desc describe(compat_list *list, int64_t batch, int64_t rows, int6
     const int64_t dims[3] = {batch, rows, columns};
     const int64_t strides[3] = {rows * columns, transposed ? 1 : columns, transposed ? rows : 1};
 
-    return compat_desc_strided(list, 3, dims, strides);
+    return compat_desc_strided(list, LS_F32, 3, dims, strides);
 }
 
 /* key: src (batch, M, K, a transposed), weights (N, b transposed). */

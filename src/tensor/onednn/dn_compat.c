@@ -48,46 +48,54 @@ static compat_desc list_take(compat_list *list, compat_desc d_take)
     return d_take;
 }
 
-static compat_desc by_tag(compat_list *list, int n_dims, const int64_t *dims, dnnl_format_tag_t tag)
+static dnnl_data_type_t type_of(ls_dtype type)
 {
-    return list_take(list, version_desc_by_tag(n_dims, dims, tag));
+    if (type == LS_BF16)
+        return dnnl_bf16;
+    return type == LS_F16 ? dnnl_f16 : dnnl_f32;
 }
 
-compat_desc compat_desc_plain(compat_list *list, int n_dims, const int64_t *dims)
+static compat_desc by_tag(compat_list *list, ls_dtype type, int n_dims, const int64_t *dims,
+                          dnnl_format_tag_t tag)
+{
+    return list_take(list, version_desc_by_tag(type_of(type), n_dims, dims, tag));
+}
+
+compat_desc compat_desc_plain(compat_list *list, ls_dtype type, int n_dims, const int64_t *dims)
 {
     static const dnnl_format_tag_t tags[COMPAT_MAX_DIMS + 1] = {
         dnnl_format_tag_undef, dnnl_a, dnnl_ab, dnnl_abc, dnnl_abcd, dnnl_abcde, dnnl_abcdef};
 
     if (n_dims < 1 || n_dims > COMPAT_MAX_DIMS)
         return NULL;
-    return by_tag(list, n_dims, dims, tags[n_dims]);
+    return by_tag(list, type, n_dims, dims, tags[n_dims]);
 }
 
-compat_desc compat_desc_strided(compat_list *list, int n_dims, const int64_t *dims,
+compat_desc compat_desc_strided(compat_list *list, ls_dtype type, int n_dims, const int64_t *dims,
                                 const int64_t *strides)
 {
-    return list_take(list, version_desc_by_strides(n_dims, dims, strides));
+    return list_take(list, version_desc_by_strides(type_of(type), n_dims, dims, strides));
 }
 
-compat_desc compat_desc_any(compat_list *list, int n_dims, const int64_t *dims)
+compat_desc compat_desc_any(compat_list *list, ls_dtype type, int n_dims, const int64_t *dims)
 {
-    return by_tag(list, n_dims, dims, dnnl_format_tag_any);
+    return by_tag(list, type, n_dims, dims, dnnl_format_tag_any);
 }
 
-compat_desc compat_desc_nhwc(compat_list *list, const int64_t *dims)
+compat_desc compat_desc_nhwc(compat_list *list, ls_dtype type, const int64_t *dims)
 {
-    return by_tag(list, 4, dims, dnnl_nhwc);
+    return by_tag(list, type, 4, dims, dnnl_nhwc);
 }
 
-compat_desc compat_desc_blocked(compat_list *list, const int64_t *dims, int block)
+compat_desc compat_desc_blocked(compat_list *list, ls_dtype type, const int64_t *dims, int block)
 {
     switch (block) {
     case 4:
-        return by_tag(list, 4, dims, dnnl_nChw4c);
+        return by_tag(list, type, 4, dims, dnnl_nChw4c);
     case 8:
-        return by_tag(list, 4, dims, dnnl_nChw8c);
+        return by_tag(list, type, 4, dims, dnnl_nChw8c);
     case 16:
-        return by_tag(list, 4, dims, dnnl_nChw16c);
+        return by_tag(list, type, 4, dims, dnnl_nChw16c);
     default:
         return NULL;
     }
@@ -96,6 +104,15 @@ compat_desc compat_desc_blocked(compat_list *list, const int64_t *dims, int bloc
 size_t compat_desc_bytes(compat_desc d)
 {
     return dnnl_memory_desc_get_size(d);
+}
+
+ls_dtype compat_desc_type(compat_desc d)
+{
+    const dnnl_data_type_t type = version_desc_type(d);
+
+    if (type == dnnl_bf16)
+        return LS_BF16;
+    return type == dnnl_f16 ? LS_F16 : LS_F32;
 }
 
 int compat_desc_dims(compat_desc d, int64_t *dims)
@@ -110,7 +127,7 @@ static compat_desc as_any(compat_list *list, compat_desc d)
     int64_t dims[DNNL_MAX_NDIMS];
     const int n_dims = compat_desc_dims(d, dims);
 
-    return compat_desc_any(list, n_dims, dims);
+    return compat_desc_any(list, compat_desc_type(d), n_dims, dims);
 }
 
 /* A backward descriptor needs the forward descriptor of the same problem, with any formats. */
@@ -267,4 +284,11 @@ const char *compat_isa(void)
                    ? "avx512"
                    : "generic";
     }
+}
+
+bool compat_has_bf16(void)
+{
+    const unsigned needed = (unsigned)dnnl_cpu_isa_avx512_core_bf16;
+
+    return ((unsigned)dnnl_get_effective_cpu_isa() & needed) == needed;
 }

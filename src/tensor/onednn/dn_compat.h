@@ -9,6 +9,8 @@
 #ifndef LS_TENSOR_ONEDNN_DN_COMPAT_H
 #define LS_TENSOR_ONEDNN_DN_COMPAT_H
 
+#include <lockstep/base.h>
+
 #include <oneapi/dnnl/dnnl.h>
 
 #include <stdbool.h>
@@ -17,7 +19,7 @@
 
 #define COMPAT_MAX_DIMS 6
 
-/* The layout of elements in memory; all are float32. */
+/* Type and layout of elements in memory. */
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t compat_desc;
 #else
@@ -40,17 +42,19 @@ void compat_desc_destroy(compat_desc d);     /* of a copy; NULL is allowed */
  * the caller. */
 typedef dnnl_primitive_desc_t compat_pd;
 
-/* Row-major. NULL: out of memory, or too many dimensions. */
-compat_desc compat_desc_plain(compat_list *list, int n_dims, const int64_t *dims);
+/* Row-major. NULL: out of memory, or too many dimensions. Types other than LS_BF16 and LS_F16 are
+ * described as float32. */
+compat_desc compat_desc_plain(compat_list *list, ls_dtype type, int n_dims, const int64_t *dims);
 /* With strides in elements. */
-compat_desc compat_desc_strided(compat_list *list, int n_dims, const int64_t *dims,
+compat_desc compat_desc_strided(compat_list *list, ls_dtype type, int n_dims, const int64_t *dims,
                                 const int64_t *strides);
-compat_desc compat_desc_any(compat_list *list, int n_dims, const int64_t *dims);
+compat_desc compat_desc_any(compat_list *list, ls_dtype type, int n_dims, const int64_t *dims);
 /* 4-D only: channels last, or in blocks of 4, 8 or 16. */
-compat_desc compat_desc_nhwc(compat_list *list, const int64_t *dims);
-compat_desc compat_desc_blocked(compat_list *list, const int64_t *dims, int block);
+compat_desc compat_desc_nhwc(compat_list *list, ls_dtype type, const int64_t *dims);
+compat_desc compat_desc_blocked(compat_list *list, ls_dtype type, const int64_t *dims, int block);
 
 size_t compat_desc_bytes(compat_desc d);
+ls_dtype compat_desc_type(compat_desc d);
 int compat_desc_dims(compat_desc d, int64_t *dims); /* gives the number of dimensions */
 
 typedef enum compat_prop {
@@ -99,5 +103,8 @@ const char *compat_pd_name(compat_pd pd);
 /* The version, "2.6.3", and the instruction set in use, "avx2". */
 void compat_version(char *buf, size_t n);
 const char *compat_isa(void);
+
+/* Whether the instruction set in use multiplies bfloat16. */
+bool compat_has_bf16(void);
 
 #endif

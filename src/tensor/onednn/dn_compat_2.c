@@ -10,20 +10,22 @@
 #error "this file is for oneDNN 2.x"
 #endif
 
-compat_desc version_desc_by_tag(int n_dims, const int64_t *dims, dnnl_format_tag_t tag)
+compat_desc version_desc_by_tag(dnnl_data_type_t type, int n_dims, const int64_t *dims,
+                                dnnl_format_tag_t tag)
 {
     dnnl_memory_desc_t d;
 
-    if (dnnl_memory_desc_init_by_tag(&d, n_dims, dims, dnnl_f32, tag) != dnnl_success)
+    if (dnnl_memory_desc_init_by_tag(&d, n_dims, dims, type, tag) != dnnl_success)
         return NULL;
     return compat_desc_copy(&d);
 }
 
-compat_desc version_desc_by_strides(int n_dims, const int64_t *dims, const int64_t *strides)
+compat_desc version_desc_by_strides(dnnl_data_type_t type, int n_dims, const int64_t *dims,
+                                    const int64_t *strides)
 {
     dnnl_memory_desc_t d;
 
-    if (dnnl_memory_desc_init_by_strides(&d, n_dims, dims, dnnl_f32, strides) != dnnl_success)
+    if (dnnl_memory_desc_init_by_strides(&d, n_dims, dims, type, strides) != dnnl_success)
         return NULL;
     return compat_desc_copy(&d);
 }
@@ -49,6 +51,11 @@ int version_desc_dims(compat_desc d, int64_t *dims)
 {
     memcpy(dims, d->dims, (size_t)d->ndims * sizeof(*dims));
     return d->ndims;
+}
+
+dnnl_data_type_t version_desc_type(compat_desc d)
+{
+    return d->data_type;
 }
 
 static dnnl_status_t convolution_desc(const compat_problem *p, dnnl_convolution_desc_t *d)

@@ -8,20 +8,22 @@
 #error "this file is for oneDNN 3.x"
 #endif
 
-compat_desc version_desc_by_tag(int n_dims, const int64_t *dims, dnnl_format_tag_t tag)
+compat_desc version_desc_by_tag(dnnl_data_type_t type, int n_dims, const int64_t *dims,
+                                dnnl_format_tag_t tag)
 {
     dnnl_memory_desc_t d = NULL;
 
-    if (dnnl_memory_desc_create_with_tag(&d, n_dims, dims, dnnl_f32, tag) != dnnl_success)
+    if (dnnl_memory_desc_create_with_tag(&d, n_dims, dims, type, tag) != dnnl_success)
         return NULL;
     return d;
 }
 
-compat_desc version_desc_by_strides(int n_dims, const int64_t *dims, const int64_t *strides)
+compat_desc version_desc_by_strides(dnnl_data_type_t type, int n_dims, const int64_t *dims,
+                                    const int64_t *strides)
 {
     dnnl_memory_desc_t d = NULL;
 
-    if (dnnl_memory_desc_create_with_strides(&d, n_dims, dims, dnnl_f32, strides) != dnnl_success)
+    if (dnnl_memory_desc_create_with_strides(&d, n_dims, dims, type, strides) != dnnl_success)
         return NULL;
     return d;
 }
@@ -48,6 +50,14 @@ int version_desc_dims(compat_desc d, int64_t *dims)
     if (n_dims > 0 && dnnl_memory_desc_query(d, dnnl_query_dims, &own) == dnnl_success)
         memcpy(dims, *own, (size_t)n_dims * sizeof(*dims));
     return n_dims;
+}
+
+dnnl_data_type_t version_desc_type(compat_desc d)
+{
+    dnnl_data_type_t type = dnnl_data_type_undef;
+
+    (void)dnnl_memory_desc_query(d, dnnl_query_data_type, &type);
+    return type;
 }
 
 static dnnl_status_t convolution(dnnl_engine_t engine, const compat_problem *p,

@@ -6,11 +6,14 @@
 #include "tensor/onednn/dn_compat.h"
 
 /* Freed with compat_desc_destroy(). NULL: no memory, or the tag does not fit. */
-compat_desc version_desc_by_tag(int n_dims, const int64_t *dims, dnnl_format_tag_t tag);
+compat_desc version_desc_by_tag(dnnl_data_type_t type, int n_dims, const int64_t *dims,
+                                dnnl_format_tag_t tag);
 
-compat_desc version_desc_by_strides(int n_dims, const int64_t *dims, const int64_t *strides);
+compat_desc version_desc_by_strides(dnnl_data_type_t type, int n_dims, const int64_t *dims,
+                                    const int64_t *strides);
 
 int version_desc_dims(compat_desc d, int64_t *dims);
+dnnl_data_type_t version_desc_type(compat_desc d);
 
 /* As compat_pd_create, with `hint` a forward's descriptor for backwards. */
 compat_pd version_pd(dnnl_engine_t engine, const compat_problem *p, dnnl_primitive_attr_t attr,

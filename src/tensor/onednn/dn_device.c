@@ -135,13 +135,26 @@ static bool has_elements(const ls_tensor *t)
     return true;
 }
 
+static bool is_half(const ls_tensor *t)
+{
+    return t->dtype == LS_BF16 || t->dtype == LS_F16;
+}
+
+/* Copies between layouts, and casts of which one side is float32. */
+static bool reads_halves(const op_call *call)
+{
+    if (!is_half(call->in[0]))
+        return false;
+    return call->op == OP_COPY || (call->op == OP_CAST && call->out[0]->dtype == LS_F32);
+}
+
 /* Decided by what forward and backward have in common: a backward never gets masks or indices of
  * cpu_ref. The first input has the type that counts; an empty batch shows in any tensor. */
 static bool is_ours(const op_call *call)
 {
     const ls_tensor *first = call->in[0];
 
-    if (first->dtype != LS_F32)
+    if (first->dtype != LS_F32 && !reads_halves(call))
         return false;
     for (int i = 0; i < call->n_in; i++) {
         if (call->in[i] != NULL && !has_elements(call->in[i]))
@@ -162,6 +175,8 @@ static kernel_fn find_kernel(device_state *self, const op_call *call)
     // Between plain tensors cpu_ref's copy is as fast, and has all types.
     if (call->op == OP_COPY && call->in[0]->storage->layout == NULL &&
         call->out[0]->storage->layout == NULL)
+        return NULL;
+    if (call->op == OP_CAST && call->out[0]->dtype == LS_F64)
         return NULL;
     if ((call->op == OP_MAX_POOL2D || call->op == OP_MAX_POOL2D_BACKWARD) && !max_pool_fits(call))
         return NULL;

@@ -26,14 +26,14 @@ static layout *list_first(device_state *self, layout **at)
     return l;
 }
 
-static compat_desc desc_of(compat_list *list, layout_kind kind, int block, int n_dims,
-                           const int64_t *dims)
+static compat_desc desc_of(compat_list *list, ls_dtype type, layout_kind kind, int block,
+                           int n_dims, const int64_t *dims)
 {
     if (kind == LAYOUT_NHWC)
-        return compat_desc_nhwc(list, dims);
+        return compat_desc_nhwc(list, type, dims);
     if (kind == LAYOUT_BLOCKED)
-        return compat_desc_blocked(list, dims, block);
-    return compat_desc_plain(list, n_dims, dims);
+        return compat_desc_blocked(list, type, dims, block);
+    return compat_desc_plain(list, type, n_dims, dims);
 }
 
 /* Finds the kind by comparison, without reading the descriptor's members. Plain is the first: with
@@ -54,7 +54,8 @@ static bool classify(layout *l)
 
     l->kind = LAYOUT_OTHER;
     for (size_t i = 0; i < n_forms && has_memory && l->kind == LAYOUT_OTHER; i++) {
-        const compat_desc d = desc_of(&list, forms[i].kind, forms[i].block, l->n_dims, l->dims);
+        const compat_desc d =
+            desc_of(&list, l->type, forms[i].kind, forms[i].block, l->n_dims, l->dims);
 
         has_memory = d != NULL;
         if (has_memory && compat_desc_equal(d, l->desc)) {
@@ -106,6 +107,7 @@ const layout *layout_intern(device_state *self, compat_desc desc)
     l = dn_host->alloc(1, sizeof(*l));
     if (l == NULL)
         return NULL;
+    l->type = compat_desc_type(desc);
     l->desc = compat_desc_copy(desc);
     if (l->desc != NULL)
         l->n_dims = compat_desc_dims(desc, l->dims);
@@ -125,43 +127,58 @@ void layout_use(const layout *l, int by)
         ((layout *)(uintptr_t)l)->n_users += by; // the only write to a layout
 }
 
-static const layout *intern_kind(device_state *self, layout_kind kind, int block, int n_dims,
-                                 const int64_t *dims)
+static const layout *intern_kind(device_state *self, ls_dtype type, layout_kind kind, int block,
+                                 int n_dims, const int64_t *dims)
 {
     compat_list list = {0};
     const layout *l;
 
     for (layout **at = &self->layouts; *at != NULL; at = &(*at)->next) {
-        if ((*at)->kind == kind && (*at)->block == block && same_dims(*at, n_dims, dims))
+        if ((*at)->kind == kind && (*at)->block == block && (*at)->type == type &&
+            same_dims(*at, n_dims, dims))
             return list_first(self, at);
     }
-    l = layout_intern(self, desc_of(&list, kind, block, n_dims, dims));
+    l = layout_intern(self, desc_of(&list, type, kind, block, n_dims, dims));
     compat_list_free(&list);
     return l;
 }
 
 const layout *layout_plain(device_state *self, int n_dims, const int64_t *dims)
 {
-    return intern_kind(self, LAYOUT_PLAIN, 0, n_dims, dims);
+    return intern_kind(self, LS_F32, LAYOUT_PLAIN, 0, n_dims, dims);
 }
 
 const layout *layout_blocked(device_state *self, int block, const int64_t *dims)
 {
-    return intern_kind(self, LAYOUT_BLOCKED, block, 4, dims);
+    return intern_kind(self, LS_F32, LAYOUT_BLOCKED, block, 4, dims);
 }
 
 const layout *layout_like(device_state *self, const layout *like, int n_dims, const int64_t *dims)
 {
     if (n_dims != 4 || like->kind == LAYOUT_OTHER)
-        return layout_plain(self, n_dims, dims);
-    return intern_kind(self, like->kind, like->block, n_dims, dims);
+        return intern_kind(self, like->type, LAYOUT_PLAIN, 0, n_dims, dims);
+    return intern_kind(self, like->type, like->kind, like->block, n_dims, dims);
+}
+
+const layout *layout_as(device_state *self, const layout *like, ls_dtype type)
+{
+    if (like->kind == LAYOUT_OTHER)
+        return intern_kind(self, type, LAYOUT_PLAIN, 0, like->n_dims, like->dims);
+    return intern_kind(self, type, like->kind, like->block, like->n_dims, like->dims);
+}
+
+/* The type that layouts have for the tensor's: those of masks and integers are described as if
+ * they held floats. */
+static ls_dtype layout_type(const ls_tensor *t)
+{
+    return t->dtype == LS_BF16 || t->dtype == LS_F16 ? t->dtype : LS_F32;
 }
 
 const layout *layout_of(device_state *self, const ls_tensor *t)
 {
     if (t->storage->layout != NULL)
         return t->storage->layout;
-    return layout_plain(self, t->n_dims, t->dims);
+    return intern_kind(self, layout_type(t), LAYOUT_PLAIN, 0, t->n_dims, t->dims);
 }
 
 void layout_free_all(device_state *self)
@@ -274,7 +291,7 @@ static void report_move(const device_state *self, const layout *l, unsigned how)
     self->watch(self->watch_arg, &m);
 }
 
-ls_status layout_reorder(device_state *self, const layout *from, const void *src, const layout *to,
+static ls_status reorder(device_state *self, const layout *from, const void *src, const layout *to,
                          void *dst, unsigned how)
 {
     primitive_key key;
@@ -284,8 +301,6 @@ ls_status layout_reorder(device_state *self, const layout *from, const void *src
         void *plain;
     } source = {.in = src}; // oneDNN has one type for inputs and outputs
 
-    if (from == NULL || to == NULL)
-        return dn_fail(LS_ENOMEM, "no memory for a layout");
     memset(&key, 0, sizeof(key));
     key.kind = PRIMITIVE_REORDER;
     key.prop = (how & REORDER_ADDS) != 0;
@@ -297,6 +312,38 @@ ls_status layout_reorder(device_state *self, const layout *from, const void *src
     if (self->watch != NULL)
         report_move(self, from, how);
     return primitive_run(self, p, (void *const[]){source.plain, dst});
+}
+
+/* Elements of 16 bits through float32: oneDNN's reorders of them need certain processors. */
+static ls_status reorder_halves(device_state *self, const layout *from, const void *src,
+                                const layout *to, void *dst, unsigned how)
+{
+    const layout *wide[2] = {layout_as(self, from, LS_F32), layout_as(self, to, LS_F32)};
+    const size_t n[2] = {from->bytes / sizeof(uint16_t), to->bytes / sizeof(uint16_t)};
+    float *floats = dn_host->alloc_aligned(64, (n[0] + n[1]) * sizeof(*floats));
+    ls_status st = LS_OK;
+
+    if (floats == NULL || wide[0] == NULL || wide[1] == NULL)
+        st = dn_fail(LS_ENOMEM, "no memory for a copy of %zu elements", n[0]);
+    if (st == LS_OK) {
+        cast_elements(self, from->type, src, LS_F32, floats, n[0]);
+        if ((how & REORDER_ADDS) != 0)
+            cast_elements(self, to->type, dst, LS_F32, floats + n[0], n[1]);
+        st = reorder(self, wide[0], floats, wide[1], floats + n[0], how);
+    }
+    if (st == LS_OK)
+        cast_elements(self, LS_F32, floats + n[0], to->type, dst, n[1]);
+    dn_host->free(floats);
+    return st;
+}
+
+ls_status layout_reorder(device_state *self, const layout *from, const void *src, const layout *to,
+                         void *dst, unsigned how)
+{
+    if (from == NULL || to == NULL)
+        return dn_fail(LS_ENOMEM, "no memory for a layout");
+    return from->type == LS_F32 ? reorder(self, from, src, to, dst, how)
+                                : reorder_halves(self, from, src, to, dst, how);
 }
 
 ls_status layout_arrange(device_state *self, ls_tensor *t, const layout *want,

@@ -160,7 +160,7 @@ static const layout *permuted_layout(device_state *self, const op_call *call)
 
     for (int i = 0; i < x->n_dims; i++)
         strides[call->attrs.order[i]] = (int64_t)axis_split(call->out[0], i).inner;
-    l = layout_intern(self, compat_desc_strided(&list, x->n_dims, x->dims, strides));
+    l = layout_intern(self, compat_desc_strided(&list, LS_F32, x->n_dims, x->dims, strides));
     compat_list_free(&list);
     return l;
 }

@@ -120,6 +120,12 @@ typedef struct simd_table {
     const char *isa;
     isa_level level;
 
+    /* Conversions with the bits of base/half.h. */
+    void (*widen_bf16)(const uint16_t *from, float *to, size_t n);
+    void (*narrow_bf16)(const float *from, uint16_t *to, size_t n);
+    void (*widen_f16)(const uint16_t *from, float *to, size_t n);
+    void (*narrow_f16)(const float *from, uint16_t *to, size_t n);
+
     /* NaN stays NaN in both; the derivative at 0 is 0. */
     void (*relu)(const float *x, float *y, size_t n);
     void (*relu_backward)(const float *y, const float *dy, float *dx, size_t n);

@@ -12,6 +12,10 @@
 #define SIMD_EXPAND(name, isa) SIMD_JOIN(name, isa)
 #define SIMD_NAME(name)        SIMD_EXPAND(name, SIMD_ISA) /* SIMD_ISA comes from the build */
 
+void SIMD_NAME(widen_bf16)(const uint16_t *from, float *to, size_t n);
+void SIMD_NAME(narrow_bf16)(const float *from, uint16_t *to, size_t n);
+void SIMD_NAME(widen_f16)(const uint16_t *from, float *to, size_t n);
+void SIMD_NAME(narrow_f16)(const float *from, uint16_t *to, size_t n);
 void SIMD_NAME(relu)(const float *x, float *y, size_t n);
 void SIMD_NAME(relu_backward)(const float *y, const float *dy, float *dx, size_t n);
 void SIMD_NAME(add)(const float *a, const float *b, float *y, size_t n);

@@ -12,6 +12,10 @@ const simd_table SIMD_NAME(simd_table) = {
 #elif defined(__AVX2__)
     .level = ISA_AVX2,
 #endif
+    .widen_bf16 = SIMD_NAME(widen_bf16),
+    .narrow_bf16 = SIMD_NAME(narrow_bf16),
+    .widen_f16 = SIMD_NAME(widen_f16),
+    .narrow_f16 = SIMD_NAME(narrow_f16),
     .relu = SIMD_NAME(relu),
     .relu_backward = SIMD_NAME(relu_backward),
     .add = SIMD_NAME(add),

@@ -297,6 +297,39 @@ static void float64_is_left_to_the_reference(void **state)
     ls_device_close(device);
 }
 
+/* Kernels may round more often than the reference does: within a hundredth of float64. */
+static void mixed_precision_stays_near_the_reference(void **state)
+{
+    static const ls_dtype types[] = {LS_BF16, LS_F16};
+    ls_device *reference = open_reference();
+    ls_device *device = onednn(RACES_ARE_WATCHED ? 1 : 3);
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(types) * (size_t)n_op_cases; i++) {
+        op_case c = op_cases[i / LS_COUNT_OF(types)];
+        op_results want;
+        op_results got;
+
+        c.exact = types[i % LS_COUNT_OF(types)];
+        if (!op_case_mixes(&c))
+            continue;
+        assert_status(LS_OK, op_case_run(reference, &c, LS_F64, &want));
+        assert_status(LS_OK, op_case_run(device, &c, c.exact, &got));
+        assert_int_equal(got.n, want.n);
+        for (int k = 0; k < want.n; k++) {
+            const double distance = op_result_distance(&got.r[k], &want.r[k]);
+
+            if (!(distance <= 1e-2))
+                fail_msg("%s of %s: %s is %.3g away", c.name, ls_dtype_name(c.exact),
+                         want.r[k].name, distance);
+        }
+        op_results_free(&want);
+        op_results_free(&got);
+    }
+    ls_device_close(device);
+    ls_device_close(reference);
+}
+
 static void the_fingerprint_names_library_and_threads(void **state)
 {
     ls_device *device = onednn(1);
@@ -405,6 +438,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_number_of_threads_changes_no_bit),
         cmocka_unit_test(long_sums_of_products_stay_near_the_reference),
         cmocka_unit_test(float64_is_left_to_the_reference),
+        cmocka_unit_test(mixed_precision_stays_near_the_reference),
         cmocka_unit_test(the_fingerprint_names_library_and_threads),
         cmocka_unit_test(unknown_convolutions_are_refused),
         cmocka_unit_test(every_case_is_near_the_reference_without_our_convolutions),

@@ -5,6 +5,7 @@
  */
 #include "tensor/onednn/simd.h"
 
+#include "base/half.h"
 #include "base/rng.h"
 #include "base/status.h"
 
@@ -354,9 +355,67 @@ static void the_best_table_of_a_level_needs_no_more(void **state)
         assert_ptr_equal(simd_table_for(simd_table_at(i)->level), simd_table_at(i));
 }
 
+enum { HALVES = 65536, NEAR = 5 };
+
+/* All values of 16 bits, and float32 numbers: each of them, next to it, between neighbours, any. */
+typedef struct half_inputs {
+    uint16_t halves[HALVES];
+    float floats[HALVES * NEAR];
+} half_inputs;
+
+static void fill_halves(half_inputs *in, bool f16)
+{
+    const uint32_t middle = f16 ? 0x1000 : 0x8000; // half the distance of neighbours
+    ls_rng rng;
+
+    ls_rng_seed(&rng, 9);
+    for (uint32_t i = 0; i < HALVES; i++) {
+        const float exact = f16 ? ls_f16_to_f32((uint16_t)i) : ls_bf16_to_f32((uint16_t)i);
+        uint32_t bits[NEAR];
+
+        in->halves[i] = (uint16_t)i;
+        memcpy(bits, &exact, sizeof(exact));
+        bits[1] = bits[0] + 1;
+        bits[2] = bits[0] + middle;
+        bits[3] = bits[2] + 1;
+        bits[4] = (uint32_t)ls_rng_next(&rng);
+        memcpy(&in->floats[i * NEAR], bits, sizeof(bits));
+    }
+}
+
+static void check_conversions(const simd_table *t, const half_inputs *in, bool f16)
+{
+    static float wide[HALVES];
+    static uint16_t narrow[HALVES * NEAR];
+
+    (f16 ? t->widen_f16 : t->widen_bf16)(in->halves, wide, HALVES);
+    (f16 ? t->narrow_f16 : t->narrow_bf16)(in->floats, narrow, HALVES * NEAR);
+    for (size_t i = 0; i < HALVES; i++) {
+        const float exact = f16 ? ls_f16_to_f32(in->halves[i]) : ls_bf16_to_f32(in->halves[i]);
+
+        assert_memory_equal(&wide[i], &exact, sizeof(exact));
+    }
+    for (size_t i = 0; i < (size_t)HALVES * NEAR; i++)
+        assert_int_equal(narrow[i],
+                         f16 ? ls_f32_to_f16(in->floats[i]) : ls_f32_to_bf16(in->floats[i]));
+}
+
+static void conversions_give_the_bits_of_base_half(void **state)
+{
+    static half_inputs in;
+
+    LS_UNUSED(state);
+    for (int f16 = 0; f16 < 2; f16++) {
+        fill_halves(&in, f16);
+        for (int i = 0; table_at(i) != NULL; i++)
+            check_conversions(table_at(i), &in, f16);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(conversions_give_the_bits_of_base_half),
         cmocka_unit_test(all_tables_give_the_same_bits),
         cmocka_unit_test(all_tables_convolve_alike),
         cmocka_unit_test(exp_is_near_the_libraries),
