@@ -82,7 +82,8 @@ LS_API LS_MUST_USE ls_status ls_optimizer_loaded(ls_optimizer *o);
  * max_norm (over 0), each is multiplied by max_norm / (norm + 1e-6). *norm (may be NULL) gets the
  * norm before. Summed in float64 in one fixed order: equal gradients give equal bits on every rank
  * and machine. A norm that is not finite makes the gradients NaN or 0, as in PyTorch: check *norm.
- * Allocates nothing. */
+ * All parameters are on one device. Allocates nothing after the first call. A device with queues is
+ * waited for only to give *norm. */
 LS_API LS_MUST_USE ls_status ls_clip_grad_norm(const ls_named *parameters, int n,
                                                ls_grad_of_fn grad_of, double max_norm,
                                                double *norm);

@@ -6,58 +6,38 @@
 #include "base/alloc.h"
 #include "base/options.h"
 #include "optim/exact.h"
-#include "optim/optim_kernel.h"
 #include "optim/optimizer.h"
 
 #include <math.h>
-
-enum { MEAN, SQUARE, MOST_SQUARE };
 
 typedef struct adam {
     ls_optimizer common; /* the first member: the two are cast into each other */
     ls_adam_options opt; /* resolved */
     bool decoupled;      /* AdamW */
-    const optim_kernels *kernels;
 } adam;
 
-static void update_one(const adam *a, const optimizer_param *p)
+static op_update adam_rates(const ls_optimizer *self, const optimizer_param *p)
 {
+    const adam *a = (const adam *)self;
     const int64_t t = p->n_updates + 1;
     const double decay = a->opt.weight_decay;
-    const adam_update update = {.value = p->value,
-                                .grad = p->grad,
-                                .mean = p->buffer_data[MEAN],
-                                .square = p->buffer_data[SQUARE],
-                                .most_square = a->opt.amsgrad ? p->buffer_data[MOST_SQUARE] : NULL,
-                                .count = p->count,
-                                .beta1 = a->opt.beta1,
-                                .beta2 = a->opt.beta2,
-                                .eps = a->opt.eps,
-                                .step_size = a->common.lr / (1 - exact_power(a->opt.beta1, t)),
-                                .root_scale = sqrt(1 - exact_power(a->opt.beta2, t)),
-                                .added_decay = a->decoupled ? 0 : decay,
-                                .decay_factor = a->decoupled ? 1 - a->common.lr * decay : 1};
 
-    if (ls_tensor_dtype(p->tensor) == LS_F32)
-        a->kernels->f32.adam(&update);
-    else
-        a->kernels->f64.adam(&update);
+    return (op_update){.beta1 = a->opt.beta1,
+                       .beta2 = a->opt.beta2,
+                       .eps = a->opt.eps,
+                       .step_size = self->lr / (1 - exact_power(a->opt.beta1, t)),
+                       .root_scale = sqrt(1 - exact_power(a->opt.beta2, t)),
+                       .added_decay = a->decoupled ? 0 : decay,
+                       .decay_factor = a->decoupled ? 1 - self->lr * decay : 1};
 }
 
-static void adam_step(ls_optimizer *self)
-{
-    for (int i = 0; i < self->n_params; i++) {
-        if (self->params[i].grad != NULL)
-            update_one((const adam *)self, &self->params[i]);
-    }
-}
-
-#define ADAM_STATE                                                                                 \
+#define ADAM_RULE                                                                                  \
+    .op = OP_ADAM, .rates = adam_rates,                                                            \
     .buffer_names = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, .count_name = "step",             \
     .count_bytes = 8, .most_updates = INT64_MAX - 1
 
-static const optimizer_ops adam_ops = {.update = adam_step, .rate_name = "adam.lr", ADAM_STATE};
-static const optimizer_ops adamw_ops = {.update = adam_step, .rate_name = "adamw.lr", ADAM_STATE};
+static const optimizer_ops adam_ops = {.rate_name = "adam.lr", ADAM_RULE};
+static const optimizer_ops adamw_ops = {.rate_name = "adamw.lr", ADAM_RULE};
 
 static ls_status resolve_beta(const char *name, const char *which, double given, double standard,
                               double *out)
@@ -90,7 +70,6 @@ static ls_status create(const char *name, const optimizer_ops *ops, const ls_nam
     a = ls_calloc(1, sizeof(*a));
     if (a == NULL)
         return ls_fail(LS_ENOMEM, "no memory for an optimizer");
-    a->kernels = optim_kernels_at(0);
     a->decoupled = ops == &adamw_ops;
     a->common.ops = ops;
     a->common.grad_of = grad_of;

@@ -134,7 +134,11 @@ static ls_status add_param(ls_optimizer *o, const ls_named *given)
     optimizer_param *p = &o->params[o->n_params++];
 
     p->tensor = given->tensor;
-    p->count = ls_tensor_count(given->tensor);
+    if (p->tensor->device != o->device)
+        return ls_fail(LS_EINVAL,
+                       "parameters %s and %s are on different devices; an optimizer "
+                       "takes one device",
+                       o->params[0].name, given->name);
     p->name = ls_strdup(given->name);
     if (p->name == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the name of parameter %s", given->name);
@@ -156,6 +160,12 @@ ls_status optimizer_init(ls_optimizer *o, const ls_named *parameters, int n, int
         return ls_fail(LS_ENOMEM, "no memory for an optimizer of %d parameters", n);
     o->state[o->n_state++] =
         (ls_named){.name = o->ops->rate_name, .bytes = o->saved_lr, .n_bytes = sizeof(o->saved_lr)};
+    if (n > 0) {
+        op_call *reserved;
+
+        o->device = parameters[0].tensor->device;
+        LS_TRY(device_calls(o->device, n, &reserved));
+    }
     for (int i = 0; i < n; i++)
         LS_TRY(add_param(o, &parameters[i]));
     return LS_OK;
@@ -180,56 +190,91 @@ void ls_optimizer_destroy(ls_optimizer *o)
 
 /* --- a step --- */
 
-ls_status optimizer_grad(const ls_named *parameter, ls_tensor *grad, void **out)
+static ls_status check_grad(const char *name, const ls_tensor *parameter, const ls_tensor *grad)
 {
-    const ls_tensor *p = parameter->tensor;
     char want[TENSOR_TEXT_BYTES];
     char have[TENSOR_TEXT_BYTES];
 
-    if (!tensor_same_shape(p, grad) || ls_tensor_dtype(p) != ls_tensor_dtype(grad))
-        return ls_fail(LS_EINVAL, "parameter %s is %s but its gradient is %s", parameter->name,
-                       tensor_text(want, sizeof(want), p), tensor_text(have, sizeof(have), grad));
-    return ls_context(tensor_plain(grad, out), "gradient of %s", parameter->name);
-}
-
-/* Finds the arrays of one parameter. */
-static ls_status collect(const ls_optimizer *o, optimizer_param *p)
-{
-    ls_tensor *grad = o->grad_of(p->tensor);
-
-    p->grad = NULL;
-    if (grad == NULL)
-        return LS_OK;
-    LS_TRY(optimizer_grad(&(ls_named){.name = p->name, .tensor = p->tensor}, grad, &p->grad));
-    LS_TRY(ls_context(tensor_plain(p->tensor, &p->value), "parameter %s", p->name));
-    for (int i = 0; i < o->n_buffers; i++)
-        LS_TRY(ls_context(tensor_plain(p->buffers[i], &p->buffer_data[i]), "%s of %s",
-                          o->ops->buffer_names[i], p->name));
+    if (!tensor_same_shape(parameter, grad) || parameter->dtype != grad->dtype)
+        return ls_fail(LS_EINVAL, "parameter %s is %s but its gradient is %s", name,
+                       tensor_text(want, sizeof(want), parameter),
+                       tensor_text(have, sizeof(have), grad));
+    if (parameter->device != grad->device)
+        return ls_fail(LS_EINVAL, "parameter %s is on device %s but its gradient on device %s",
+                       name, ls_device_name(parameter->device), ls_device_name(grad->device));
     return LS_OK;
 }
 
-static void note_update(const ls_optimizer *o, optimizer_param *p)
+ls_status optimizer_grad_call(const char *name, const ls_tensor *parameter, ls_grad_of_fn grad_of,
+                              const op_call *like, op_call *call, bool *has_grad)
 {
-    tensor_written(p->tensor);
-    if (o->n_buffers == 0)
-        return;
-    for (int i = 0; i < o->n_buffers; i++)
-        tensor_written(p->buffers[i]);
-    if (p->n_updates < o->ops->most_updates)
-        p->n_updates++;
-    encode(p->saved_updates, (uint64_t)p->n_updates);
+    ls_tensor *grad = grad_of(parameter);
+    void *elements;
+
+    *has_grad = grad != NULL;
+    if (grad == NULL)
+        return LS_OK;
+    LS_TRY(check_grad(name, parameter, grad));
+    LS_TRY(ls_context(tensor_plain(grad, &elements), "gradient of %s", name));
+    *call = *like;
+    call->in[0] = grad;
+    return LS_OK;
+}
+
+/* The call that updates one parameter. */
+static ls_status prepare(const ls_optimizer *o, optimizer_param *p, ls_tensor *skip, op_call *call)
+{
+    op_call like = {.op = o->ops->op,
+                    .n_in = 2,
+                    .n_out = 1 + o->n_buffers,
+                    .in = {NULL, skip},
+                    .out = {p->tensor},
+                    .update = &p->rates};
+    void *elements;
+
+    LS_TRY(ls_context(tensor_plain(p->tensor, &elements), "parameter %s", p->name));
+    for (int i = 0; i < o->n_buffers; i++) {
+        LS_TRY(ls_context(tensor_plain(p->buffers[i], &elements), "%s of %s",
+                          o->ops->buffer_names[i], p->name));
+        like.out[1 + i] = p->buffers[i];
+    }
+    p->rates = o->ops->rates(o, p);
+    return optimizer_grad_call(p->name, p->tensor, o->grad_of, &like, call, &p->is_updated);
+}
+
+ls_status optimizer_update(ls_optimizer *o, ls_tensor *skip)
+{
+    op_call *calls;
+    int n = 0;
+
+    if (o->n_params == 0)
+        return LS_OK;
+    LS_TRY(device_calls(o->device, o->n_params, &calls));
+    for (int i = 0; i < o->n_params; i++) {
+        LS_TRY(prepare(o, &o->params[i], skip, &calls[n]));
+        n += o->params[i].is_updated;
+    }
+    return device_run_many(o->device, calls, n);
+}
+
+void optimizer_count(ls_optimizer *o)
+{
+    for (int i = 0; i < o->n_params; i++) {
+        optimizer_param *p = &o->params[i];
+
+        if (!p->is_updated || o->n_buffers == 0)
+            continue;
+        if (p->n_updates < o->ops->most_updates)
+            p->n_updates++;
+        encode(p->saved_updates, (uint64_t)p->n_updates);
+    }
 }
 
 ls_status ls_optimizer_step(ls_optimizer *o)
 {
     LS_TRY(LS_GIVEN(o));
-    for (int i = 0; i < o->n_params; i++)
-        LS_TRY(collect(o, &o->params[i]));
-    o->ops->update(o);
-    for (int i = 0; i < o->n_params; i++) {
-        if (o->params[i].grad != NULL)
-            note_update(o, &o->params[i]);
-    }
+    LS_TRY(optimizer_update(o, NULL));
+    optimizer_count(o);
     return LS_OK;
 }
 

@@ -8,29 +8,25 @@
 
 #include <lockstep/optim.h>
 
-#include "base/status.h"
-
-#include <stdbool.h>
+#include "tensor/device.h"
 
 #define OPTIMIZER_MAX_BUFFERS 3
 
-/* A parameter, its state, and the arrays of the current step (grad NULL: it has no gradient). */
+/* A parameter and its state. */
 typedef struct optimizer_param {
     ls_tensor *tensor;
     char *name;
     ls_tensor *buffers[OPTIMIZER_MAX_BUFFERS]; /* such as its momentum; n_buffers of them */
     int64_t n_updates;        /* number of gradients so far; counted up to most_updates */
     uint8_t saved_updates[8]; /* little-endian: the place in the state list that a load writes */
-    size_t count;
-    void *value;
-    void *grad;
-    void *buffer_data[OPTIMIZER_MAX_BUFFERS];
+    bool is_updated;          /* by the last optimizer_update() */
+    op_update rates;          /* of it */
 } optimizer_param;
 
 typedef struct optimizer_ops {
-    /* required: updates all parameters that have a gradient; cannot fail. n_updates does not
-     * include this step. */
-    void (*update)(ls_optimizer *self);
+    op_kind op; /* the operator that updates a parameter */
+    /* required: the rates of the next update; n_updates does not include it */
+    op_update (*rates)(const ls_optimizer *self, const optimizer_param *p);
     const char *rate_name;                           /* required: "sgd.lr" in the state list */
     const char *buffer_names[OPTIMIZER_MAX_BUFFERS]; /* "momentum_buffer" */
     const char *count_name;                          /* of n_updates in the state list */
@@ -41,6 +37,7 @@ typedef struct optimizer_ops {
 struct ls_optimizer {
     const optimizer_ops *ops;
     ls_grad_of_fn grad_of;
+    ls_device *device; /* of all parameters; NULL without parameters */
     optimizer_param *params;
     int n_params;
     int n_buffers; /* per parameter; 0: a parameter has no state, and no count */
@@ -59,8 +56,18 @@ LS_MUST_USE ls_status optimizer_check(const char *name, const ls_named *paramete
 LS_MUST_USE ls_status optimizer_init(ls_optimizer *o, const ls_named *parameters, int n,
                                      int n_buffers);
 
-/* The elements of the parameter's gradient, of the same shape and type, to read and write. */
-LS_MUST_USE ls_status optimizer_grad(const ls_named *parameter, ls_tensor *grad, void **out);
+/* Runs (host device) or queues (stream device) the update of every parameter that has a gradient. A
+ * failed check changes nothing. skip: as of OP_SGD. */
+LS_MUST_USE ls_status optimizer_update(ls_optimizer *o, ls_tensor *skip);
+
+/* Counts the updates of the last optimizer_update(), which was not skipped. */
+void optimizer_count(ls_optimizer *o);
+
+/* *has_grad: whether the parameter has a gradient; *call is then `like` with it as in[0]. The
+ * gradient has the parameter's shape, type and device, and is plain. */
+LS_MUST_USE ls_status optimizer_grad_call(const char *name, const ls_tensor *parameter,
+                                          ls_grad_of_fn grad_of, const op_call *like, op_call *call,
+                                          bool *has_grad);
 
 /* LS_EINVAL unless `value` is finite and at least 0. */
 LS_MUST_USE ls_status optimizer_check_rate(const char *optimizer, const char *name, double value);

@@ -6,44 +6,29 @@
 #include "base/alloc.h"
 #include "base/options.h"
 #include "optim/optimizer.h"
-#include "optim/optim_kernel.h"
 
 #include <math.h>
 
 typedef struct sgd {
     ls_optimizer common; /* the first member: the two are cast into each other */
     ls_sgd_options opt;
-    const optim_kernels *kernels;
 } sgd;
 
-static void sgd_step(ls_optimizer *self)
+static op_update sgd_rates(const ls_optimizer *self, const optimizer_param *p)
 {
-    const sgd *s = (const sgd *)self;
+    const ls_sgd_options *opt = &((const sgd *)self)->opt;
 
-    for (int i = 0; i < self->n_params; i++) {
-        const optimizer_param *p = &self->params[i];
-        const sgd_update update = {.value = p->value,
-                                   .grad = p->grad,
-                                   .momentum = p->buffer_data[0],
-                                   .count = p->count,
-                                   .first = p->n_updates == 0,
-                                   .nesterov = s->opt.nesterov != 0,
-                                   .lr = self->lr,
-                                   .momentum_rate = s->opt.momentum,
-                                   .dampening = s->opt.dampening,
-                                   .weight_decay = s->opt.weight_decay};
-
-        if (p->grad == NULL)
-            continue;
-        if (ls_tensor_dtype(p->tensor) == LS_F32)
-            s->kernels->f32.sgd(&update);
-        else
-            s->kernels->f64.sgd(&update);
-    }
+    return (op_update){.lr = self->lr,
+                       .momentum = opt->momentum,
+                       .dampening = opt->dampening,
+                       .weight_decay = opt->weight_decay,
+                       .nesterov = opt->nesterov != 0,
+                       .first = p->n_updates == 0};
 }
 
 /* Of the number of updates only 0 or more matters. */
-static const optimizer_ops sgd_ops = {.update = sgd_step,
+static const optimizer_ops sgd_ops = {.op = OP_SGD,
+                                      .rates = sgd_rates,
                                       .rate_name = "sgd.lr",
                                       .buffer_names = {"momentum_buffer"},
                                       .count_name = "momentum_buffer_set",
@@ -77,7 +62,6 @@ ls_status ls_sgd_create(const ls_named *parameters, int n, ls_grad_of_fn grad_of
     if (s == NULL)
         return ls_fail(LS_ENOMEM, "no memory for an optimizer");
     s->opt = resolved;
-    s->kernels = optim_kernels_at(0);
     s->common.ops = &sgd_ops;
     s->common.grad_of = grad_of;
     ls_optimizer_set_lr(&s->common, resolved.lr);

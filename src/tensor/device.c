@@ -197,6 +197,7 @@ ls_status ls_device_close(ls_device *device)
     pool_destroy(device);
     device->ops->close(device->state);
     module_unload(device->module);
+    ls_free(device->calls);
     ls_free(device);
     return LS_OK;
 }
@@ -280,6 +281,21 @@ ls_status device_run_many(ls_device *device, const op_call *calls, int n)
     LS_TRY(device->ops->run_many(device->state, calls, n));
     for (int i = 0; i < n; i++)
         mark_written(&calls[i]);
+    return LS_OK;
+}
+
+ls_status device_calls(ls_device *device, int n, op_call **out)
+{
+    if (n > device->n_calls) {
+        op_call *calls = ls_calloc((size_t)n, sizeof(*calls));
+
+        if (calls == NULL)
+            return ls_fail(LS_ENOMEM, "no memory for %d operator calls", n);
+        ls_free(device->calls);
+        device->calls = calls;
+        device->n_calls = n;
+    }
+    *out = device->calls;
     return LS_OK;
 }
 

@@ -81,12 +81,21 @@ typedef enum op_kind {
     OP_SOFTMAX,          /* x -> y */
     OP_SOFTMAX_BACKWARD, /* y, dy -> dx */
     OP_CAST,             /* x -> y                               (as its own backward: dy -> dx) */
+    OP_SGD,              /* g, skip? -> w[placed], momentum?[placed] */
+    OP_ADAM,             /* g, skip? -> w[placed], mean[placed], square[placed], largest?[placed] */
+    OP_SQUARES,          /* g -> squares[placed] */
+    OP_CLIP_FACTOR,      /* squares -> norm[placed], factor[placed] */
+    OP_SCALE_BY,         /* g, factor -> g[placed]              (in place: out[0] is in[0]) */
+    OP_CLAMP,            /* g -> g[placed]                      (in place) */
+    OP_UNSCALE,          /* g -> g[placed], found[placed]       (g in place) */
     OP_COUNT
 } op_kind;
 
-/* All operators with the names of their kernels. */
+/* All operators with the names of their kernels: those of networks, and those around them in a
+ * training step. */
 /* clang-format off */
-#define OP_LIST(X)                                                                                \
+#define OP_LIST(X) OP_LIST_NETWORK(X) OP_LIST_STEP(X)
+#define OP_LIST_NETWORK(X)                                                                        \
     X(COPY, copy) X(ADD_INTO, add_into) X(CONV2D, conv2d)                                         \
     X(CONV2D_BACKWARD_DATA, conv2d_backward_data)                                                 \
     X(CONV2D_BACKWARD_WEIGHTS, conv2d_backward_weights) X(BATCH_NORM, batch_norm)                 \
@@ -104,6 +113,9 @@ typedef enum op_kind {
     X(SLICE, slice) X(SLICE_BACKWARD, slice_backward) X(MATMUL, matmul) X(LAYER_NORM, layer_norm) \
     X(LAYER_NORM_BACKWARD, layer_norm_backward) X(SOFTMAX, softmax)                               \
     X(SOFTMAX_BACKWARD, softmax_backward) X(CAST, cast)
+#define OP_LIST_STEP(X)                                                                           \
+    X(SGD, sgd) X(ADAM, adam) X(SQUARES, squares) X(CLIP_FACTOR, clip_factor)                     \
+    X(SCALE_BY, scale_by) X(CLAMP, clamp) X(UNSCALE, unscale)
 /* clang-format on */
 
 /*
@@ -149,6 +161,26 @@ typedef enum op_kind {
  *                 choice. To nearest, ties to even; F64 to 16 bits through F32. Overflow gives
  *                 infinity, NaN stays NaN.
  * dloss           is a scalar of the loss's type, plain.
+ * OP_SGD, OP_ADAM One step of an optimizer, in place, with the rates of op_call.update: each, and
+ *                 1 - dampening, 1 - beta1, 1 - beta2, is rounded once to the type of g. w and the
+ *                 state have the type and shape of g. skip is an F32 scalar: unless it is 0,
+ *                 nothing changes.
+ *     OP_SGD      g += weight_decay w; momentum = first ? g : rate momentum + (1 - dampening) g;
+ *                 g = nesterov ? g + rate momentum : momentum; w -= lr g; with update->momentum as
+ *                 rate. A term whose factor is 0 is left out; without a rate momentum is NULL.
+ *     OP_ADAM     w *= decay_factor; g += added_decay w; mean = beta1 mean + (1 - beta1) g;
+ *                 square = beta2 square + (1 - beta2) g g; largest = square <= largest ? largest :
+ *                 square; w -= step_size mean / (sqrt(largest, else square) / root_scale + eps).
+ *                 A decay_factor of 1 and an added_decay of 0 are left out.
+ * OP_SQUARES      element attrs.begin of squares, a vector of F64, is the sum of the squares of g,
+ *                 summed in F64 in one fixed order of the device.
+ * OP_CLIP_FACTOR  norm is the root of the sum of squares in order of the index; factor is
+ *                 attrs.value / (norm + 1e-6), or 1 where that is at least 1. Both are F64 scalars.
+ * OP_SCALE_BY     g *= factor, an F64 scalar, rounded once to the type of g.
+ * OP_CLAMP        g is clamped to [-attrs.value, attrs.value]; NaN stays NaN.
+ * OP_UNSCALE      g *= attrs.scale, rounded once to the type of g; found, an F32 scalar, becomes 1
+ *                 if an element of g was not finite, and is not written otherwise. g is F32 or F64.
+ * The tensors of OP_SGD to OP_UNSCALE are plain and F32 or F64.
  */
 
 /* Adds up values[0..n), in place, over all ranks that share a batch. sum NULL: it is not shared.
@@ -181,7 +213,25 @@ typedef struct op_attrs {
     int64_t begin;
     bool transposed[2];
     double scale;
-} op_attrs; /* all resolved: no zero stands for a default */
+    double value; /* of OP_CLIP_FACTOR and OP_CLAMP */
+} op_attrs;       /* all resolved: no zero stands for a default */
+
+/* The rates of OP_SGD and OP_ADAM. */
+typedef struct op_update {
+    double lr; /* SGD */
+    double momentum;
+    double dampening;
+    double weight_decay;
+    bool nesterov;
+    bool first;   /* the momentum buffer begins as the gradient */
+    double beta1; /* Adam */
+    double beta2;
+    double eps;
+    double step_size;    /* lr / (1 - beta1^t) */
+    double root_scale;   /* sqrt(1 - beta2^t) */
+    double added_decay;  /* 0 for AdamW */
+    double decay_factor; /* 1 for Adam */
+} op_update;
 
 #define OP_MAX_TENSORS 8
 
@@ -195,6 +245,7 @@ typedef struct op_call {
     int n_out;
     ls_tensor *in[OP_MAX_TENSORS];  /* NULL: optional and absent */
     ls_tensor *out[OP_MAX_TENSORS]; /* NULL: not needed, a kernel skips that work */
+    const op_update *update;        /* of OP_SGD and OP_ADAM; valid until the kernel returns */
 } op_call;
 
 typedef struct device_state device_state; /* each device's own */
@@ -246,7 +297,8 @@ typedef struct device_ops {
     /* optional: the accelerator of a stream device; NULL for host devices */
     accel *(*accelerator)(device_state *self);
     /* optional: runs several operators of one kind, in any order: calls that do not overlap (the
-     * updates of all parameters in few launches). NULL: they run one by one. */
+     * updates of all parameters in few launches), but that may share inputs, `squares` (with one
+     * element each) and `found`. Types may differ between calls. NULL: they run one by one. */
     ls_status (*run_many)(device_state *self, const op_call *calls, int n);
     /* optional: calls `fn` for each move from now on, in the thread that runs operators; NULL ends
      * that. For tests of where layouts change. */
@@ -282,14 +334,20 @@ struct ls_device {
     struct tensor_pool *pool; /* freed blocks by size: a step allocates nothing after warm-up */
     size_t n_users;           /* tapes and models, also those without tensors of the device */
     uint64_t n_backwards;     /* autograd's: numbers the backwards of all tapes on this device */
+    op_call *calls;           /* of device_calls() */
+    int n_calls;
 };
 
 /* Runs the operator with a kernel of `device`; if it has none, brings all tensors of the call into
  * plain layout and runs cpu_ref's kernel. */
 LS_MUST_USE ls_status device_run(ls_device *device, const op_call *call);
 
-/* Runs calls of one kind whose tensors do not overlap; as device_run() of each. */
+/* Runs calls of one kind, as device_run() of each; what they may share: device_ops.run_many. */
 LS_MUST_USE ls_status device_run_many(ls_device *device, const op_call *calls, int n);
+
+/* Memory for n calls of device_run_many(), valid until the next call of this function; allocates
+ * only if n is larger than ever before. The contents are undefined. */
+LS_MUST_USE ls_status device_calls(ls_device *device, int n, op_call **out);
 
 /* Copies bytes between plain tensor memory of the device and host memory, and blocks until it is
  * done: after the operators that are queued, and with their failures. */

@@ -3,8 +3,6 @@
 #include "optim/optim_scene.h"
 
 #include "base/alloc.h"
-#include "base/rng.h"
-#include "optim/optim_kernel.h"
 
 #include <math.h>
 
@@ -81,61 +79,6 @@ static void zeros_mean_the_defaults_of_pytorch(void **state)
     for (size_t i = 0; i < 3; i++)
         assert_true(fabs(value_at(f.p, i) - adam_cases[0].after[3][i]) < 1e-14);
     teardown(&f);
-}
-
-/* Fills arrays with seeded values, the squares' positive, and updates them once. */
-static void update_random(const optim_kernels *k, bool is_f32, adam_update u, double (*arrays)[67])
-{
-    ls_rng rng;
-
-    ls_rng_seed(&rng, 42);
-    for (int a = 0; a < 5; a++) {
-        for (size_t i = 0; i < u.count; i++) {
-            const double v = ls_rng_double(&rng) * (a < 3 ? 2 : 1) - (a < 3 ? 1 : 0);
-
-            if (is_f32)
-                ((float *)(void *)arrays[a])[i] = (float)v;
-            else
-                arrays[a][i] = v;
-        }
-    }
-    u.value = arrays[0];
-    u.grad = arrays[1];
-    u.mean = arrays[2];
-    u.square = arrays[3];
-    if (u.most_square != NULL)
-        u.most_square = arrays[4];
-    (is_f32 ? k->f32 : k->f64).adam(&u);
-}
-
-static void every_instruction_set_gives_the_same_bits(void **state)
-{
-    double best[5][67];
-    double other[5][67];
-
-    LS_UNUSED(state);
-    for (int variant = 0; variant < 16; variant++) {
-        const bool is_f32 = (variant & 1) != 0;
-        const adam_update u = {.count = 67, // no multiple of any vector
-                               .most_square = (variant & 2) != 0 ? best : NULL,
-                               .beta1 = 0.9,
-                               .beta2 = 0.99,
-                               .eps = 1e-8,
-                               .step_size = 0.3,
-                               .root_scale = 0.7,
-                               .added_decay = (variant & 4) != 0 ? 0.05 : 0,
-                               .decay_factor = (variant & 8) != 0 ? 0.97 : 1};
-
-        memset(best, 0, sizeof(best));
-        memset(other, 0, sizeof(other));
-        update_random(optim_kernels_at(0), is_f32, u, best);
-        for (int i = 1; optim_kernels_at(i) != NULL; i++) {
-            update_random(optim_kernels_at(i), is_f32, u, other);
-            if (memcmp(best, other, sizeof(best)) != 0)
-                fail_msg("%s and %s differ (variant %d)", optim_kernels_at(0)->name,
-                         optim_kernels_at(i)->name, variant);
-        }
-    }
 }
 
 static void a_loaded_state_continues_with_the_same_bits(void **state)
@@ -251,7 +194,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_combination_gives_what_pytorch_gives),
         cmocka_unit_test(zeros_mean_the_defaults_of_pytorch),
-        cmocka_unit_test(every_instruction_set_gives_the_same_bits),
         cmocka_unit_test(a_loaded_state_continues_with_the_same_bits),
         cmocka_unit_test(the_state_has_the_names_of_pytorch),
         cmocka_unit_test(a_step_allocates_nothing),

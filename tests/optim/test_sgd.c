@@ -3,8 +3,6 @@
 #include "optim/optim_scene.h"
 
 #include "base/alloc.h"
-#include "base/rng.h"
-#include "optim/optim_kernel.h"
 #include "tensor/tensor.h"
 
 #include <math.h>
@@ -60,58 +58,6 @@ static void every_combination_gives_what_pytorch_gives(void **state)
         run_case(&sgd_cases[i], LS_F64, 1e-15);
         run_case(&sgd_cases[i], LS_F32, 1e-6);
     }
-}
-
-/* Fills arrays with seeded values and updates them once. */
-static void update_random(const optim_kernels *k, bool is_f32, sgd_update u, void *arrays[3])
-{
-    ls_rng rng;
-
-    ls_rng_seed(&rng, 42);
-    for (int a = 0; a < 3; a++) {
-        for (size_t i = 0; i < u.count; i++) {
-            const double v = ls_rng_double(&rng) * 2 - 1;
-
-            if (is_f32)
-                ((float *)arrays[a])[i] = (float)v;
-            else
-                ((double *)arrays[a])[i] = v;
-        }
-    }
-    u.value = arrays[0];
-    u.grad = arrays[1];
-    u.momentum = arrays[2];
-    (is_f32 ? k->f32 : k->f64).sgd(&u);
-}
-
-static void every_instruction_set_gives_the_same_bits(void **state)
-{
-    enum { N = 67 }; // no multiple of any vector
-    double best[3][N];
-    double other[3][N];
-
-    LS_UNUSED(state);
-    for (int variant = 0; variant < 32; variant++) {
-        const bool is_f32 = (variant & 1) != 0;
-        const sgd_update u = {.count = N,
-                              .first = (variant & 2) != 0,
-                              .nesterov = (variant & 4) != 0,
-                              .momentum_rate = (variant & 8) != 0 ? 0.9 : 0,
-                              .weight_decay = (variant & 16) != 0 ? 0.05 : 0,
-                              .dampening = 0.25,
-                              .lr = 0.3};
-
-        memset(best, 0, sizeof(best));
-        memset(other, 0, sizeof(other));
-        update_random(optim_kernels_at(0), is_f32, u, (void *[]){best[0], best[1], best[2]});
-        for (int i = 1; optim_kernels_at(i) != NULL; i++) {
-            update_random(optim_kernels_at(i), is_f32, u, (void *[]){other[0], other[1], other[2]});
-            if (memcmp(best, other, sizeof(best)) != 0)
-                fail_msg("%s and %s differ (variant %d)", optim_kernels_at(0)->name,
-                         optim_kernels_at(i)->name, variant);
-        }
-    }
-    assert_null(optim_kernels_at(-1));
 }
 
 static void a_rate_of_zero_leaves_its_term_out(void **state)
@@ -357,7 +303,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_combination_gives_what_pytorch_gives),
-        cmocka_unit_test(every_instruction_set_gives_the_same_bits),
         cmocka_unit_test(a_rate_of_zero_leaves_its_term_out),
         cmocka_unit_test(a_parameter_without_gradient_is_left_alone),
         cmocka_unit_test(a_gradient_that_does_not_fit_changes_nothing),

@@ -294,7 +294,7 @@ ls_status conv2d_winograd_backward_weights(device_state *self, const op_call *ca
 
 /* The kernels: dn_copy(), dn_conv2d(), ... */
 #define DECLARE(OP, name) ls_status dn_##name(device_state *self, const op_call *call);
-OP_LIST(DECLARE)
+OP_LIST_NETWORK(DECLARE)
 #undef DECLARE
 
 #endif

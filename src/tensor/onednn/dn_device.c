@@ -122,7 +122,7 @@ static void dn_free(device_state *self, void *block, size_t bytes)
 
 static const kernel_fn kernels[OP_COUNT] = {
 #define KERNEL_OF(OP, name) [OP_##OP] = dn_##name,
-    OP_LIST(KERNEL_OF)
+    OP_LIST_NETWORK(KERNEL_OF)
 #undef KERNEL_OF
 };
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * optim_kernel.c - the loops of optimizers and clipping, compiled once per instruction set: the
- * build defines OPTIM_TABLE, the table's name, and OPTIM_ISA, the set's name as text.
+ * update_loops.c - the loops of optimizers, clipping and gradient scaling, compiled once per
+ * instruction set: the build defines UPDATE_TABLE, the table's name, and UPDATE_ISA, the set's name
+ * as text.
  */
-#include "optim/optim_kernel.h"
+#include "tensor/update/update_loops.h"
 
 #include <math.h>
 
@@ -20,9 +21,9 @@ typedef enum sgd_kind {
     SGD_NEXT_NESTEROV
 } sgd_kind;
 
-static sgd_kind kind_of(const sgd_update *u)
+static sgd_kind kind_of(const op_update *u)
 {
-    if (u->momentum_rate == 0)
+    if (u->momentum == 0)
         return SGD_PLAIN;
     if (u->first)
         return u->nesterov ? SGD_FIRST_NESTEROV : SGD_FIRST;
@@ -38,23 +39,23 @@ typedef enum adam_decay { ADAM_DECAY_NONE, ADAM_DECAY_ADDED, ADAM_DECAY_FACTOR }
 
 #define REAL float
 #define ROOT sqrtf
-#include "optim/adam_loop.inc"
-#include "optim/clip_loop.inc"
-#include "optim/sgd_loop.inc"
+#include "tensor/update/adam_loop.inc"
+#include "tensor/update/grad_loop.inc"
+#include "tensor/update/sgd_loop.inc"
 #undef REAL
 #undef ROOT
 
 #define REAL double
 #define ROOT sqrt
-#include "optim/adam_loop.inc"
-#include "optim/clip_loop.inc"
-#include "optim/sgd_loop.inc"
+#include "tensor/update/adam_loop.inc"
+#include "tensor/update/grad_loop.inc"
+#include "tensor/update/sgd_loop.inc"
 
 #define LOOPS(type)                                                                                \
     {                                                                                              \
         .sgd = GLUE(sgd, type), .adam = GLUE(adam, type),                                          \
         .sum_of_squares = GLUE(sum_of_squares, type), .scale = GLUE(scale, type),                  \
-        .clamp = GLUE(clamp, type)                                                                 \
+        .clamp = GLUE(clamp, type), .scale_finite = GLUE(scale_finite, type)                       \
     }
 
-const optim_kernels OPTIM_TABLE = {.name = OPTIM_ISA, .f32 = LOOPS(float), .f64 = LOOPS(double)};
+const update_isa UPDATE_TABLE = {.name = UPDATE_ISA, .f32 = LOOPS(float), .f64 = LOOPS(double)};
