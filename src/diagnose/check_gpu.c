@@ -257,14 +257,34 @@ static int try_each(const check *c, const gpu_list *seen)
     return n_good;
 }
 
+/* Adds a finding when NCCL does not work over the GPUs; returns whether it does. */
+static bool try_together(const check *c)
+{
+    nccl_trial trial;
+    const ls_status st = c->from->try_nccl(c->from->self, &trial);
+
+    if (st == LS_ENOTFOUND)
+        finding_add(c->out, FINDING_GPU_NCCL_KIND, FINDING_NOTE,
+                    "install NCCL (libnccl.so.2)   # or: --backend native",
+                    "NCCL is not installed: gradients of GPUs are reduced through host memory");
+    else if (st != LS_OK && st != LS_EUNSUPPORTED)
+        finding_add(c->out, FINDING_GPU_NCCL_KIND, FINDING_ERROR, trial.fix,
+                    "NCCL cannot reduce over the GPUs: %s", trial.why);
+    return st == LS_OK;
+}
+
 static void add_usable(const check *c, const gpu_list *seen, int n)
 {
     const gpu_seen *first = seen->gpus;
+    const bool tries = c->options->tries_gpus;
+    const bool together = tries && n > 1 && try_together(c);
 
     while (!first->is_usable)
         first++;
-    finding_add(c->out, FINDING_GPU_OK_KIND, FINDING_OK, NULL, "%d GPU%s: %s%s", n, text_plural(n),
-                first->name, !c->options->tries_gpus ? "" : "; each opened, its memory tested");
+    finding_add(c->out, FINDING_GPU_OK_KIND, FINDING_OK, NULL, "%d GPU%s: %s%s%s", n,
+                text_plural(n), first->name,
+                tries ? "; each opened, its memory tested, a kernel run" : "",
+                together ? "; NCCL reduces over them" : "");
 }
 
 void check_gpus(check *c)

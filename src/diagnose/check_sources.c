@@ -52,6 +52,12 @@ static ls_status try_gpus(void *self, const gpu_list *gpus, gpu_trials *out)
     return gpu_try(GPU_TRY_LIBRARY, GPU_TRY_MS, gpus, out);
 }
 
+static ls_status try_nccl(void *self, nccl_trial *out)
+{
+    LS_UNUSED(self);
+    return nccl_try(GPU_TRY_LIBRARY, NCCL_TRY_LIBRARY, NCCL_TRY_MS, out);
+}
+
 const check_sources *check_this_machine(void)
 {
     static check_sources sources;
@@ -61,5 +67,6 @@ const check_sources *check_this_machine(void)
     sources.resolve = resolve;
     sources.gpus = list_gpus;
     sources.try_gpus = try_gpus;
+    sources.try_nccl = try_nccl;
     return &sources;
 }

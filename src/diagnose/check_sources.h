@@ -10,6 +10,7 @@
 #include "diagnose/check.h"
 #include "diagnose/gpu_probe.h"
 #include "diagnose/gpu_try.h"
+#include "diagnose/nccl_try.h"
 #include "net/interface.h"
 
 #include <sys/resource.h>
@@ -36,6 +37,7 @@ struct check_sources {
     ls_status (*key_path)(void *self, char *buf, size_t n);
     ls_status (*gpus)(void *self, gpu_list *out); /* as gpu_probe(); LS_EUNSUPPORTED: not checked */
     ls_status (*try_gpus)(void *self, const gpu_list *gpus, gpu_trials *out); /* as gpu_try() */
+    ls_status (*try_nccl)(void *self, nccl_trial *out);                       /* as nccl_try() */
 };
 
 #endif

@@ -151,6 +151,13 @@ static ls_status try_no_gpus(void *self, const gpu_list *gpus, gpu_trials *out)
     return LS_OK;
 }
 
+static ls_status try_no_nccl(void *self, nccl_trial *out)
+{
+    LS_UNUSED(self);
+    *out = (nccl_trial){.fix = ""};
+    return ls_fail(LS_ENOTFOUND, "the agent binary cannot load NCCL");
+}
+
 const check_sources check_static_machine = {.is_static = true,
                                             .root = "",
                                             .host_name = host_name,
@@ -166,4 +173,5 @@ const check_sources check_static_machine = {.is_static = true,
                                             .key_path = key_path,
                                             .resolve = resolve_by_getent,
                                             .gpus = list_no_gpus,
-                                            .try_gpus = try_no_gpus};
+                                            .try_gpus = try_no_gpus,
+                                            .try_nccl = try_no_nccl};

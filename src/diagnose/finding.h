@@ -99,6 +99,7 @@ typedef enum finding_severity {
     X(GPU_MISSING, "gpu-missing", "it has failed, or it is reserved for another user")             \
     X(GPU_FEW, "gpu-few", "ranks that share a GPU are slow, and NCCL refuses them")                \
     X(GPU_UNTRIED, "gpu-untried", "faults of these GPUs show only when ranks start")               \
+    X(GPU_NCCL, "gpu-nccl", "--backend nccl does not work")                                        \
     X(GPU_VISIBLE, "gpu-visible", "CUDA silently ignores all entries after a wrong one")           \
     X(LEFTOVER_OK, "leftover-ok", "")                                                              \
     X(LEFTOVER, "leftover", "it may hold GPU memory, ports and cores")                             \

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gpu_try.h - tests whether GPUs can be used: CUDA's driver library opens each GPU, allocates
- * memory on it, writes, reads and frees it. All GPUs are tested at the same time, each in a child
- * process of its own, so one that hangs or crashes its driver does not hide the results of the
- * others.
+ * memory on it, writes and reads it, runs a kernel on it, and frees it. All GPUs are tested at the
+ * same time, each in a child process of its own, so one that hangs or crashes its driver does not
+ * hide the results of the others.
  */
 #ifndef LS_DIAGNOSE_GPU_TRY_H
 #define LS_DIAGNOSE_GPU_TRY_H

@@ -19,9 +19,21 @@ SHOWN int cuMemAlloc_v2(uint64_t *address, size_t bytes);
 SHOWN int cuMemFree_v2(uint64_t address);
 SHOWN int cuMemsetD32_v2(uint64_t address, unsigned value, size_t n);
 SHOWN int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes);
+SHOWN int cuModuleLoadData(void **out, const void *ptx);
+SHOWN int cuModuleGetFunction(void **out, void *module, const char *name);
+SHOWN int cuLaunchKernel(void *function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z,
+                         unsigned threads_x, unsigned threads_y, unsigned threads_z,
+                         unsigned shared_bytes, void *stream, void **arguments, void **extra);
+SHOWN int cuCtxSynchronize(void);
+SHOWN int cuDeviceGetCount(int *out);
+SHOWN int cuDevicePrimaryCtxRetain(void **out, int device);
+SHOWN int cuCtxSetCurrent(void *which);
+SHOWN int cuStreamCreate(void **out, unsigned flags);
+SHOWN int cuStreamSynchronize(void *stream);
 
-static unsigned *memory;
+static unsigned *memory; /* the last allocation */
 static char context;
+static char module;
 
 static int is(const char *how)
 {
@@ -50,7 +62,7 @@ int cuGetErrorString(int code, const char **out)
 int cuDeviceGet(int *out, int ordinal)
 {
     *out = 40;
-    return ordinal == 0 ? 0 : 101;
+    return ordinal >= 0 && ordinal < 2 ? 0 : 101;
 }
 
 int cuCtxCreate_v2(void **out, unsigned flags, int device)
@@ -97,4 +109,64 @@ int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes)
 {
     memcpy(to, (const void *)(uintptr_t)from, bytes);
     return 0;
+}
+
+int cuModuleLoadData(void **out, const void *ptx)
+{
+    *out = &module;
+    return strstr(ptx, ".entry add_one(") != NULL && !is("old") ? 0 : 209;
+}
+
+int cuModuleGetFunction(void **out, void *from, const char *name)
+{
+    *out = &module;
+    return from == &module && strcmp(name, "add_one") == 0 ? 0 : 500;
+}
+
+int cuLaunchKernel(void *function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z,
+                   unsigned threads_x, unsigned threads_y, unsigned threads_z,
+                   unsigned shared_bytes, void *stream, void **arguments, void **extra)
+{
+    unsigned *words = (unsigned *)(uintptr_t) * (uint64_t *)arguments[0];
+    const unsigned n = *(unsigned *)arguments[1];
+
+    if (function != &module || blocks_x * threads_x < n || blocks_y * blocks_z != 1 ||
+        threads_y * threads_z != 1 || shared_bytes != 0 || stream != NULL || extra != NULL)
+        return 1;
+    for (unsigned i = 0; i < n; i++)
+        words[i] += !is("idle");
+    return 0;
+}
+
+int cuCtxSynchronize(void)
+{
+    return is("faulty") ? 719 : 0;
+}
+
+int cuDeviceGetCount(int *out)
+{
+    *out = is("single") ? 1 : 2;
+    return 0;
+}
+
+int cuDevicePrimaryCtxRetain(void **out, int device)
+{
+    *out = &context;
+    return device == 40 ? 0 : 101;
+}
+
+int cuCtxSetCurrent(void *which)
+{
+    return which == &context ? 0 : 201;
+}
+
+int cuStreamCreate(void **out, unsigned flags)
+{
+    *out = &module;
+    return flags == 1 ? 0 : 1;
+}
+
+int cuStreamSynchronize(void *stream)
+{
+    return stream == &module ? 0 : 1;
 }

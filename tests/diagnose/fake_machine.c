@@ -194,6 +194,14 @@ static ls_status try_gpus(void *self, const gpu_list *list, gpu_trials *out)
     return m->trial_status == LS_OK ? LS_OK : ls_fail(m->trial_status, "no libcuda.so.1");
 }
 
+static ls_status try_nccl(void *self, nccl_trial *out)
+{
+    const fake_machine *m = self;
+
+    *out = (nccl_trial){.why = "a hang", .fix = nccl_fix("Duplicate GPU detected")};
+    return m->nccl_status == LS_OK ? LS_OK : ls_fail(m->nccl_status, "%s", out->why);
+}
+
 /* --- the machine --- */
 
 void fake_add_iface(fake_machine *m, const char *name, const char *address, int prefix)
@@ -284,7 +292,8 @@ void fake_start(fake_machine *m)
                                  .has_vm_read = has_vm_read,
                                  .key_path = key_path,
                                  .gpus = gpus,
-                                 .try_gpus = try_gpus};
+                                 .try_gpus = try_gpus,
+                                 .try_nccl = try_nccl};
     text_format(m->key, sizeof(m->key), "%s/home/key", m->root);
     fake_add_iface(m, "eth0", "10.77.0.10", 24);
     fill_files(m);

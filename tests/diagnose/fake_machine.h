@@ -35,6 +35,7 @@ typedef struct fake_machine {
     ls_status gpu_status; /* the driver's failure, or LS_OK */
     gpu_trials trials;
     ls_status trial_status; /* the failure of gpu_try(), or LS_OK */
+    ls_status nccl_status;  /* the failure of nccl_try(), or LS_OK */
 } fake_machine;
 
 void fake_start(fake_machine *m);

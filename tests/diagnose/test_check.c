@@ -552,7 +552,17 @@ static void gpu_check_reports_gpus_that_fail_their_test(void **state)
     set_trial(1, LS_OK, "");
     look();
     assert_string_equal(get(FINDING_GPU_OK_KIND)->what,
-                        "2 GPUs: NVIDIA H200; each opened, its memory tested");
+                        "2 GPUs: NVIDIA H200; each opened, its memory tested, a kernel run; NCCL "
+                        "reduces over them");
+    machine.nccl_status = LS_ESYSTEM;
+    expect(FINDING_GPU_NCCL_KIND, FINDING_ERROR, "NCCL cannot reduce over the GPUs: a hang",
+           "one rank for each GPU");
+    machine.nccl_status = LS_ENOTFOUND;
+    expect(FINDING_GPU_NCCL_KIND, FINDING_NOTE, "NCCL is not installed", "--backend native");
+    machine.nccl_status = LS_EUNSUPPORTED; /* CUDA_VISIBLE_DEVICES shows one */
+    look();
+    assert_string_equal(get(FINDING_GPU_OK_KIND)->what,
+                        "2 GPUs: NVIDIA H200; each opened, its memory tested, a kernel run");
     machine.trial_status = LS_ENOTFOUND;
     expect(FINDING_GPU_LIBRARY_KIND, FINDING_WARNING, "libcuda.so.1", "libcuda1");
 }

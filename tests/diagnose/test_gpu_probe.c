@@ -10,6 +10,7 @@
 #include "diagnose/child.h"
 #include "diagnose/gpu_probe.h"
 #include "diagnose/gpu_try.h"
+#include "diagnose/nccl_try.h"
 #include "diagnose/visible_devices.h"
 
 #include <signal.h>
@@ -106,19 +107,58 @@ static void faulty_gpu_hides_nothing_of_the_others(void **state)
     add(&list, "");
     add(&list, "GPU-good");
     list.gpus[7].is_usable = false;
+    add(&list, "GPU-old");
+    add(&list, "GPU-faulty");
+    add(&list, "GPU-idle");
     assert_ok(gpu_try(FAKE_CUDA_LIBRARY, 2000, &list, &t));
-    assert_int_equal(t.n, 8);
+    assert_int_equal(t.n, 11);
     expect_trial(&t.gpus[0], LS_ETIMEOUT, "no answer within 2.0 s");
     expect_trial(&t.gpus[1], LS_OK, "");
     expect_trial(&t.gpus[2], LS_ESYSTEM, "SIGABRT");
     expect_trial(&t.gpus[3], LS_ESYSTEM, "starting CUDA fails: unknown error (CUDA error 999)");
     expect_trial(&t.gpus[4], LS_ESYSTEM, "allocating 16 MiB of its memory fails: out of memory");
-    expect_trial(&t.gpus[5], LS_ESYSTEM, "returns other values");
+    expect_trial(&t.gpus[5], LS_ESYSTEM, "after a write its memory has other values");
     expect_trial(&t.gpus[6], LS_ENOTFOUND, "not tested");
     expect_trial(&t.gpus[7], LS_ENOTFOUND, "not tested");
+    expect_trial(&t.gpus[8], LS_ESYSTEM, "compiling a kernel fails");
+    expect_trial(&t.gpus[9], LS_ESYSTEM, "running a kernel fails: unknown error (CUDA error 719)");
+    expect_trial(&t.gpus[10], LS_ESYSTEM, "after a kernel its memory has other values");
     assert_true(ls_now_ms() - since_ms < LONG_MS);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
     assert_null(getenv("CUDA_VISIBLE_DEVICES"));
+}
+
+/* One trial with the fault `how`. */
+static ls_status reduce_with(const char *how, nccl_trial *out)
+{
+    char gpus[32];
+    ls_status st;
+
+    text_format(gpus, sizeof(gpus), "GPU-%s", how);
+    assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", gpus, 1), 0);
+    st = nccl_try(FAKE_CUDA_LIBRARY, FAKE_NCCL_LIBRARY, strcmp(how, "stuck") == 0 ? 2000 : LONG_MS,
+                  out);
+    assert_int_equal(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
+    return st;
+}
+
+static void nccl_reduces_over_all_gpus_or_its_warning_is_explained(void **state)
+{
+    nccl_trial t;
+
+    LS_UNUSED(state);
+    assert_ok(reduce_with("good", &t));
+    assert_status(reduce_with("single", &t), LS_EUNSUPPORTED);
+    assert_status(reduce_with("wrong", &t), LS_ESYSTEM);
+    assert_non_null(strstr(t.why, "the all-reduce gives 2 on GPU 1 instead of 3"));
+    assert_status(reduce_with("stuck", &t), LS_ETIMEOUT);
+    assert_status(reduce_with("shm", &t), LS_ESYSTEM);
+    assert_non_null(strstr(t.why, "creating a communicator fails: unhandled system error; NCCL: "
+                                  "Error while creating shared memory segment /dev/shm"));
+    assert_non_null(strstr(t.fix, "--shm-size"));
+    assert_status(nccl_try(FAKE_CUDA_LIBRARY, "libnothing-of-that-name.so.1", LONG_MS, &t),
+                  LS_ENOTFOUND);
+    assert_null(getenv("NCCL_DEBUG_FILE"));
 }
 
 static void no_gpu_is_tested_without_cuda(void **state)
@@ -282,6 +322,7 @@ int main(void)
         cmocka_unit_test(missing_or_failing_library_is_reported),
         cmocka_unit_test(library_that_crashes_or_hangs_does_not_affect_the_caller),
         cmocka_unit_test(faulty_gpu_hides_nothing_of_the_others),
+        cmocka_unit_test(nccl_reduces_over_all_gpus_or_its_warning_is_explained),
         cmocka_unit_test(no_gpu_is_tested_without_cuda),
         cmocka_unit_test(output_of_a_program_is_read_until_the_limit),
         cmocka_unit_test(answers_may_be_long_or_missing),
