@@ -30,7 +30,7 @@ foreach(flag IN LISTS warnings)
   add_compile_options($<$<COMPILE_LANGUAGE:C>:${flag}>)
 endforeach()
 if(LOCKSTEP_WERROR)
-  add_compile_options(-Werror)
+  add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-Werror>)
 endif()
 
 if(LOCKSTEP_SANITIZE)

@@ -168,7 +168,7 @@ ls_status ls_device_open(const ls_device_options *opt, ls_device **out)
     ls_device_options o;
     const char *spin_count = NULL;
     const char *name;
-    device_settings settings;
+    device_settings settings = {.index = -1};
 
     LS_TRY(LS_GIVEN(out));
     LS_TRY(ls_context(OPTIONS_COPY(ls_device_options, opt, &o), "device"));
@@ -176,7 +176,6 @@ ls_status ls_device_open(const ls_device_options *opt, ls_device **out)
     LS_TRY(resolve_name(o.name, &name));
     LS_TRY(resolve_threads(o.threads, &settings.threads, &spin_count));
     LS_TRY(config_text(CONFIG_CONVOLUTIONS, &settings.convolutions));
-    settings.index = -1;
     if (text_equal(name, "cpu"))
         return open_cpu(&settings, spin_count, out);
     return open_named(name, &settings, spin_count, out);

@@ -271,7 +271,9 @@ typedef void (*device_watch)(void *arg, const device_move *m);
 typedef struct device_settings {
     int threads;              /* at least 1 */
     const char *convolutions; /* of LOCKSTEP_CONVOLUTIONS */
-    int index;                /* N of "cuda:N"; -1: the card of this rank (LOCAL_RANK) */
+    int index;                /* N of "cuda:N"; -1: the card of this rank */
+    int local_rank;           /* of the ranks on this machine; 0 without a launcher */
+    bool share_gpu;           /* ranks may share a card: local_rank modulo the cards */
 } device_settings;
 
 typedef struct device_ops {
@@ -320,6 +322,7 @@ typedef struct device_host {
     ls_status (*tensor_plain)(ls_tensor *t, void **out);
     void (*accel_register)(accel *a);
     void (*accel_unregister)(accel *a);
+    const char *(*op_name)(op_kind op);
 } device_host;
 
 /* A module's entry symbol: `lockstep_device`; returns NULL when the host's abi is another. */

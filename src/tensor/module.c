@@ -25,6 +25,7 @@ static const device_host host = {
     .tensor_plain = tensor_plain,
     .accel_register = accel_register,
     .accel_unregister = accel_unregister,
+    .op_name = device_op_name,
 };
 
 static ls_status check_name(const char *name)

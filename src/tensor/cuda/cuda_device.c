@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda_device.c - the CUDA device as a module: finds the card, opens it, selects kernels. device.c
+ * loads it. Every reason for which a card cannot be used has its own text with the remedy.
+ */
+#include "tensor/cuda/cuda_internal.h"
+#include "tensor/cuda/cuda_kernels.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const device_host *cu_host;
+
+const layout cuda_nhwc = {"nhwc"};
+
+void cu_note(ls_status status, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    (void)cu_host->vfail(status, format, args);
+    va_end(args);
+}
+
+/* --- finding the card --- */
+
+#define VERSION_FORMAT      "%d.%d"
+#define CUDA_VERSION_OF(v)  (v) / 1000, (v) % 1000 / 10
+#define CUDNN_VERSION_OF(v) (v) / 10000, (v) % 10000 / 100
+
+static ls_status fail_without_cards(const gpu_versions *v, gpu_error error)
+{
+    char why[256];
+
+    switch (gpu_failure_of(error)) {
+    case GPU_FAILURE_NO_DRIVER:
+        return cu_fail(LS_EUNSUPPORTED,
+                       "no CUDA device: no driver (libcuda.so.1 not found); install NVIDIA's "
+                       "driver, start a container with --gpus all, or use --device cpu");
+    case GPU_FAILURE_OLD_DRIVER:
+        return cu_fail(LS_EUNSUPPORTED,
+                       "no CUDA device: the driver supports CUDA " VERSION_FORMAT
+                       ", this build of Lockstep needs CUDA %d.0 or newer; update the driver, or "
+                       "build with an older toolkit",
+                       CUDA_VERSION_OF(v->driver), v->runtime / 1000);
+    case GPU_FAILURE_NO_DEVICE:
+        return cu_fail(LS_EUNSUPPORTED,
+                       "no CUDA device: the driver sees no card; see nvidia-smi and "
+                       "CUDA_VISIBLE_DEVICES, or use --device cpu");
+    default:
+        return cu_fail(LS_EUNSUPPORTED, "no CUDA device: %s",
+                       gpu_error_text(why, sizeof(why), error));
+    }
+}
+
+/* Libraries older than the headers lack functions or behave differently. */
+static ls_status check_libraries(const gpu_versions *v)
+{
+    if (v->dnn / 10000 != v->dnn_needed / 10000 || v->dnn < v->dnn_needed / 100 * 100)
+        return cu_fail(LS_EUNSUPPORTED,
+                       "no CUDA device: cuDNN " VERSION_FORMAT " is installed, this build of "
+                       "Lockstep needs " VERSION_FORMAT " or a newer %d.x; install it, or add its "
+                       "folder to LD_LIBRARY_PATH",
+                       CUDNN_VERSION_OF(v->dnn), CUDNN_VERSION_OF(v->dnn_needed),
+                       v->dnn_needed / 10000);
+    return LS_OK;
+}
+
+static const char *visible_devices(void)
+{
+    const char *value = getenv("CUDA_VISIBLE_DEVICES"); // NOLINT(concurrency-mt-unsafe): never set
+
+    return value == NULL ? "not set" : value;
+}
+
+static ls_status choose_card(const device_settings *settings, int n, int *out)
+{
+    const char *plural = n == 1 ? " is" : "s are";
+
+    if (settings->index >= n)
+        return cu_fail(LS_EINVAL,
+                       "device %s:%d: %d CUDA device%s visible, numbered from 0 "
+                       "(CUDA_VISIBLE_DEVICES: %.100s)",
+                       gpu_platform, settings->index, n, plural, visible_devices());
+    *out = settings->index;
+    if (settings->index >= 0)
+        return LS_OK;
+    *out = settings->local_rank % n;
+    if (settings->local_rank < n || settings->share_gpu)
+        return LS_OK;
+    return cu_fail(LS_EINVAL,
+                   "LOCAL_RANK %d, but %d CUDA device%s visible (CUDA_VISIBLE_DEVICES: %.100s): "
+                   "start at most %d rank%s on this machine; or use --share-gpu, or --device "
+                   "cuda:0 if each rank sees a card of its own",
+                   settings->local_rank, n, plural, visible_devices(), n, n == 1 ? "" : "s");
+}
+
+static ls_status check_card(const gpu_properties *card, int index)
+{
+    const int capability = 10 * card->major + card->minor;
+
+    if (capability >= CUDA_LOWEST_ARCHITECTURE)
+        return LS_OK;
+    return cu_fail(LS_EUNSUPPORTED,
+                   "CUDA device %d (%s) is an sm_%d, this build of Lockstep needs at least sm_%d; "
+                   "build with LOCKSTEP_CUDA_ARCHITECTURES=%d if the toolkit supports that, or use "
+                   "--device cpu",
+                   index, card->name, capability, CUDA_LOWEST_ARCHITECTURE, capability);
+}
+
+static ls_status find_card(device_state *self, const device_settings *settings, int *out)
+{
+    gpu_error error;
+    int n = 0;
+
+    gpu_get_versions(&self->versions);
+    error = gpu_device_count(&n);
+    if (error != 0)
+        return fail_without_cards(&self->versions, error);
+    LS_TRY(check_libraries(&self->versions));
+    LS_TRY(choose_card(settings, n, out));
+    error = gpu_device_properties(*out, &self->card);
+    if (error != 0)
+        return fail_without_cards(&self->versions, error);
+    return check_card(&self->card, *out);
+}
+
+/* --- life --- */
+
+static void cuda_close(device_state *self)
+{
+    if (self == NULL)
+        return;
+    cuda_accel_close(self->accel);
+    cu_host->free(self);
+}
+
+static void write_fingerprint(device_state *self)
+{
+    const gpu_versions *v = &self->versions;
+
+    (void)snprintf(
+        self->fingerprint, sizeof(self->fingerprint),
+        "%s %s sm_%d%d cuda " VERSION_FORMAT " driver " VERSION_FORMAT " cudnn " VERSION_FORMAT,
+        cuda_accel_base(self->accel)->name, self->card.name, self->card.major, self->card.minor,
+        CUDA_VERSION_OF(v->runtime), CUDA_VERSION_OF(v->driver), CUDNN_VERSION_OF(v->dnn));
+}
+
+static ls_status cuda_open(const device_settings *settings, device_state **out)
+{
+    device_state *self = cu_host->alloc(1, sizeof(*self));
+    int index = 0;
+    ls_status st;
+
+    if (self == NULL)
+        return cu_fail(LS_ENOMEM, "no memory for a CUDA device");
+    st = find_card(self, settings, &index);
+    if (st == LS_OK)
+        st = cuda_accel_open(index, &self->card, &self->accel);
+    if (st != LS_OK) {
+        cuda_close(self);
+        return st;
+    }
+    write_fingerprint(self);
+    *out = self;
+    return LS_OK;
+}
+
+static const char *cuda_fingerprint(device_state *self)
+{
+    return self->fingerprint;
+}
+
+static accel *cuda_accelerator(device_state *self)
+{
+    return cuda_accel_base(self->accel);
+}
+
+/* --- memory --- */
+
+static void *cuda_alloc(device_state *self, size_t bytes)
+{
+    accel *a = cuda_accel_base(self->accel);
+
+    return a->ops->alloc(a, bytes);
+}
+
+static void cuda_free(device_state *self, void *block, size_t bytes)
+{
+    accel *a = cuda_accel_base(self->accel);
+
+    LS_UNUSED(bytes);
+    a->ops->free(a, block);
+}
+
+/* --- kernels --- */
+
+static const kernel_fn kernels[OP_COUNT + 1] = {
+#define KERNEL_OF(OP, name) [OP_##OP] = cuda_##name,
+    CUDA_LIBRARY_KERNELS(KERNEL_OF) CUDA_OWN_KERNELS(KERNEL_OF)
+#undef KERNEL_OF
+        [OP_COUNT] = NULL,
+};
+
+static kernel_fn find_kernel(device_state *self, const op_call *call)
+{
+    cuda_accel_enter(self->accel); // the kernel queues in this thread
+    return kernels[call->op < OP_COUNT ? call->op : OP_COUNT];
+}
+
+ls_status cu_launch(device_state *self, const gpu_kernel *kernel, unsigned n_blocks,
+                    unsigned n_threads, const void *args)
+{
+    if (n_blocks == 0)
+        return LS_OK;
+    self->n_launches++;
+    return cuda_accel_check(
+        self->accel, gpu_launch(kernel, n_blocks, n_threads, args, cu_stream(self)), kernel->name);
+}
+
+static const device_ops ops = {
+    .abi = DEVICE_ABI,
+    .name = gpu_platform,
+    .open = cuda_open,
+    .close = cuda_close,
+    .fingerprint = cuda_fingerprint,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .find_kernel = find_kernel,
+    .accelerator = cuda_accelerator,
+};
+
+LS_API const device_ops *lockstep_device(const device_host *host);
+
+const device_ops *lockstep_device(const device_host *host)
+{
+    if (host->abi != DEVICE_ABI)
+        return NULL;
+    cu_host = host;
+    return &ops;
+}

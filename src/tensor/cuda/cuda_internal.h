@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda_internal.h - the internals of the CUDA device: state, accelerator, errors, launches.
+ *
+ * Activations of (N,C,H,W) are NHWC in memory (cuda_nhwc), everything else is row-major. A kernel
+ * queues its work in cu_stream() and returns.
+ *
+ * Threads  One thread at a time runs operators; any thread may call the accelerator.
+ */
+#ifndef LS_TENSOR_CUDA_INTERNAL_H
+#define LS_TENSOR_CUDA_INTERNAL_H
+
+#include "tensor/device.h"
+
+#include "tensor/cuda/failure.h"
+#include "tensor/cuda/gpu.h"
+
+/* --- what the library gave us --- */
+
+extern const device_host *cu_host;
+
+/* Sets the error text. */
+void cu_note(ls_status status, const char *format, ...) LS_PRINTF(2, 3);
+
+/* Sets the error text; the value is `status`. A macro: the compiler sees that it is not LS_OK. */
+#define cu_fail(status, ...) (cu_note((status), __VA_ARGS__), (status))
+
+/* --- the accelerator --- */
+
+typedef struct cuda_accel cuda_accel;
+
+/* Opens card `index`, which exists, and registers the accelerator. */
+LS_MUST_USE ls_status cuda_accel_open(int index, const gpu_properties *card, cuda_accel **out);
+
+/* Unregisters and frees it. NULL is allowed. Blocks until all queues are empty. */
+void cuda_accel_close(cuda_accel *a);
+
+accel *cuda_accel_base(cuda_accel *a);
+
+/* Where kernels write failures of operators. */
+op_failure *cuda_accel_failure(cuda_accel *a);
+
+/* Selects the card for the runtime's calls of this thread. */
+void cuda_accel_enter(const cuda_accel *a);
+
+/* The status of a call of gpu.h: LS_ENOMEM, or LS_ESYSTEM with the call's name and the runtime's
+ * text. After the loss of the card every check fails with the text of that loss. */
+ls_status cuda_accel_check(cuda_accel *a, gpu_error error, const char *call);
+
+/* --- the device --- */
+
+struct device_state {
+    cuda_accel *accel;
+    gpu_properties card;
+    gpu_versions versions;
+    uint64_t n_launches; /* of kernels and of plans of the libraries */
+    char fingerprint[192];
+};
+
+/* The stream of operators. */
+static inline gpu_stream *cu_stream(device_state *self)
+{
+    return (gpu_stream *)accel_queue(cuda_accel_base(self->accel), ACCEL_COMPUTE)->native;
+}
+
+/* cuda_accel_check() of gpu_FUNCTION(...). */
+#define cu_call(self, function, ...)                                                               \
+    cuda_accel_check((self)->accel, gpu_##function(__VA_ARGS__), #function)
+
+/* Queues a kernel of our own; `args` is copied. n_blocks 0: nothing. */
+LS_MUST_USE ls_status cu_launch(device_state *self, const gpu_kernel *kernel, unsigned n_blocks,
+                                unsigned n_threads, const void *args);
+
+/* --- layouts --- */
+
+struct layout {
+    const char *name;
+};
+
+/* (N, H, W, C) in memory, for tensors of four dimensions. Row-major is NULL. */
+extern const layout cuda_nhwc;
+
+#endif

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gpu_host.c - gpu.h in host memory, for tests of the device on machines without a GPU. Streams run
+ * each piece of work at once, which is one of the orders that gpu.h allows; a wrong order shows on
+ * the device sim. Device memory begins as NaN and has guard bytes behind its end.
+ */
+#include "tensor/cuda/gpu_host.h"
+
+#include "base/status.h"
+#include "tensor/cuda/cuda_internal.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+const char gpu_platform[] = "cudahost";
+
+#define GUARD_BYTES 64
+#define GUARD       0xA5
+#define ALIGNMENT   256
+
+/* Error numbers. */
+enum {
+    HOST_OK,
+    HOST_OUT_OF_MEMORY,
+    HOST_LOST,
+    HOST_NO_DRIVER,
+    HOST_OLD_DRIVER,
+    HOST_NO_DEVICE,
+    HOST_WRONG_CARD,
+    HOST_WRONG_BLOCK,
+    HOST_OVERRUN,
+    HOST_NOT_RECORDED
+};
+
+static const struct {
+    const char *text;
+    gpu_failure failure;
+} errors[] = {
+    [HOST_OK] = {"no error", GPU_FAILURE_OTHER},
+    [HOST_OUT_OF_MEMORY] = {"out of memory", GPU_FAILURE_OUT_OF_MEMORY},
+    [HOST_LOST] = {"unspecified launch failure", GPU_FAILURE_LOST},
+    [HOST_NO_DRIVER] = {"CUDA driver version is insufficient", GPU_FAILURE_NO_DRIVER},
+    [HOST_OLD_DRIVER] = {"CUDA driver version is insufficient", GPU_FAILURE_OLD_DRIVER},
+    [HOST_NO_DEVICE] = {"no CUDA-capable device is detected", GPU_FAILURE_NO_DEVICE},
+    [HOST_WRONG_CARD] = {"the current card is not that of the stream", GPU_FAILURE_OTHER},
+    [HOST_WRONG_BLOCK] = {"not the address of a block", GPU_FAILURE_OTHER},
+    [HOST_NOT_RECORDED] = {"the event was not recorded", GPU_FAILURE_OTHER},
+    [HOST_OVERRUN] = {"a kernel has written past the end of a block", GPU_FAILURE_LOST},
+};
+
+struct gpu_stream {
+    int card;
+};
+
+struct gpu_event {
+    int card;
+    int64_t ns;
+};
+
+/* A block of device memory, in front of its bytes. */
+typedef struct host_block {
+    struct host_block *next;
+    size_t bytes;
+    int card;
+} host_block;
+
+#define BLOCK_HEAD_BYTES ALIGNMENT
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows */
+static host_block *blocks;
+static gpu_host state = {
+    .n_devices = 2,
+    .versions = {.driver = 13000,
+                 .runtime = 13000,
+                 .dnn = 91900,
+                 .dnn_needed = 91900,
+                 .blas = 130100,
+                 .blas_needed = 130100},
+    .total_bytes = (size_t)1 << 30,
+};
+
+static _Thread_local int current;
+
+LS_API gpu_host *gpu_host_state(void)
+{
+    return &state;
+}
+
+gpu_failure gpu_failure_of(gpu_error error)
+{
+    return errors[error].failure;
+}
+
+const char *gpu_error_text(char *buf, size_t n, gpu_error error)
+{
+    (void)snprintf(buf, n, "error %d: %s", error, errors[error].text);
+    return buf;
+}
+
+/* The functions below that end in _locked are called with the lock. */
+
+/* Counts down to the failure of a call; *counter is 0 when none is asked for. */
+static bool is_due_locked(uint64_t *counter)
+{
+    return *counter > 0 && --*counter == 0;
+}
+
+static gpu_error check_lost(void)
+{
+    bool is_lost;
+
+    pthread_mutex_lock(&lock);
+    is_lost = state.is_lost;
+    pthread_mutex_unlock(&lock);
+    return is_lost ? HOST_LOST : HOST_OK;
+}
+
+/* Every call that queues work to a card begins with this; counts it in *counter. */
+static gpu_error queue_work(int card, uint64_t *counter)
+{
+    gpu_error e = HOST_OK;
+
+    pthread_mutex_lock(&lock);
+    if (is_due_locked(&state.lose_at))
+        state.is_lost = true;
+    ++*counter;
+    if (state.is_lost)
+        e = HOST_LOST;
+    else if (card != current)
+        e = HOST_WRONG_CARD;
+    pthread_mutex_unlock(&lock);
+    return e;
+}
+
+/* --- cards --- */
+
+void gpu_get_versions(gpu_versions *out)
+{
+    *out = state.versions;
+}
+
+gpu_error gpu_device_count(int *out)
+{
+    if (state.versions.driver == 0)
+        return HOST_NO_DRIVER;
+    if (state.versions.driver / 1000 < state.versions.runtime / 1000)
+        return HOST_OLD_DRIVER;
+    if (state.n_devices == 0)
+        return HOST_NO_DEVICE;
+    *out = state.n_devices;
+    return HOST_OK;
+}
+
+gpu_error gpu_device_set(int index)
+{
+    current = index;
+    return check_lost();
+}
+
+gpu_error gpu_device_properties(int index, gpu_properties *out)
+{
+    *out = (gpu_properties){
+        .name = "host memory", .major = 9, .n_processors = 4, .total_bytes = state.total_bytes};
+    (void)snprintf(out->bus_id, sizeof(out->bus_id), "0000:%02x:00.0", (unsigned)index & 0xFF);
+    return check_lost();
+}
+
+gpu_error gpu_device_synchronize(void)
+{
+    return check_lost();
+}
+
+gpu_error gpu_memory_info(size_t *free_bytes, size_t *total_bytes)
+{
+    pthread_mutex_lock(&lock);
+    *total_bytes = state.total_bytes;
+    *free_bytes = state.total_bytes - state.used_bytes;
+    pthread_mutex_unlock(&lock);
+    return check_lost();
+}
+
+/* --- memory --- */
+
+static unsigned char *data_of(host_block *b)
+{
+    return (unsigned char *)b + BLOCK_HEAD_BYTES;
+}
+
+static gpu_error make_block_locked(size_t bytes, host_block **out)
+{
+    const bool fails = is_due_locked(&state.fail_malloc_at);
+    host_block *b;
+
+    if (state.is_lost)
+        return HOST_LOST;
+    if (fails || bytes > state.total_bytes - state.used_bytes)
+        return HOST_OUT_OF_MEMORY;
+    b = cu_host->alloc_aligned(ALIGNMENT, BLOCK_HEAD_BYTES + bytes + GUARD_BYTES);
+    if (b == NULL)
+        return HOST_OUT_OF_MEMORY;
+    *b = (host_block){.next = blocks, .bytes = bytes, .card = current};
+    blocks = b;
+    state.used_bytes += bytes;
+    *out = b;
+    return HOST_OK;
+}
+
+gpu_error gpu_malloc(void **out, size_t bytes)
+{
+    host_block *b = NULL;
+    gpu_error e;
+
+    pthread_mutex_lock(&lock);
+    e = make_block_locked(bytes, &b);
+    pthread_mutex_unlock(&lock);
+    if (e != HOST_OK)
+        return e;
+    memset(data_of(b), 0xFF, bytes); // NaN in every floating type
+    memset(data_of(b) + bytes, GUARD, GUARD_BYTES);
+    *out = data_of(b);
+    return HOST_OK;
+}
+
+/* Takes the block at this address out of the list; NULL: there is none. */
+static host_block *take_block(const void *data)
+{
+    host_block **link = &blocks;
+    host_block *b;
+
+    pthread_mutex_lock(&lock);
+    while (*link != NULL && data_of(*link) != data)
+        link = &(*link)->next;
+    b = *link;
+    if (b != NULL) {
+        *link = b->next;
+        state.used_bytes -= b->bytes;
+    }
+    pthread_mutex_unlock(&lock);
+    return b;
+}
+
+gpu_error gpu_free(void *block)
+{
+    host_block *b = take_block(block);
+    bool is_intact = true;
+
+    if (b == NULL)
+        return HOST_WRONG_BLOCK;
+    for (size_t i = 0; i < GUARD_BYTES; i++)
+        is_intact = is_intact && data_of(b)[b->bytes + i] == GUARD;
+    cu_host->free(b);
+    return is_intact ? check_lost() : HOST_OVERRUN;
+}
+
+gpu_error gpu_malloc_host(void **out, size_t bytes)
+{
+    bool fails;
+
+    pthread_mutex_lock(&lock);
+    fails = is_due_locked(&state.fail_pinned_at);
+    *out = fails ? NULL : cu_host->alloc_aligned(ALIGNMENT, bytes);
+    state.n_pinned += *out != NULL;
+    pthread_mutex_unlock(&lock);
+    return *out == NULL ? HOST_OUT_OF_MEMORY : check_lost();
+}
+
+gpu_error gpu_free_host(void *block)
+{
+    pthread_mutex_lock(&lock);
+    state.n_pinned--;
+    pthread_mutex_unlock(&lock);
+    cu_host->free(block);
+    return check_lost();
+}
+
+int gpu_pointer_device(const void *p)
+{
+    const unsigned char *at = p;
+    host_block *b;
+
+    pthread_mutex_lock(&lock);
+    b = blocks;
+    while (b != NULL && !(at >= data_of(b) && at < data_of(b) + b->bytes))
+        b = b->next;
+    pthread_mutex_unlock(&lock);
+    return b == NULL ? -1 : b->card;
+}
+
+gpu_error gpu_memcpy_async(void *dst, const void *src, size_t bytes, gpu_direction direction,
+                           gpu_stream *stream)
+{
+    const gpu_error e = queue_work(stream->card, &state.n_copies);
+
+    LS_UNUSED(direction);
+    if (e == HOST_OK)
+        memmove(dst, src, bytes);
+    return e;
+}
+
+gpu_error gpu_memset_async(void *dst, int byte, size_t bytes, gpu_stream *stream)
+{
+    const gpu_error e = queue_work(stream->card, &state.n_copies);
+
+    if (e == HOST_OK)
+        memset(dst, byte, bytes);
+    return e;
+}
+
+/* --- streams and events --- */
+
+/* A zeroed record that *counter counts; NULL: no memory. */
+static void *make_counted(size_t bytes, size_t *counter)
+{
+    void *made = cu_host->alloc(1, bytes);
+
+    pthread_mutex_lock(&lock);
+    *counter += made != NULL;
+    pthread_mutex_unlock(&lock);
+    return made;
+}
+
+static void free_counted(void *record, size_t *counter)
+{
+    pthread_mutex_lock(&lock);
+    --*counter;
+    pthread_mutex_unlock(&lock);
+    cu_host->free(record);
+}
+
+gpu_error gpu_stream_create(gpu_stream **out, bool high_priority)
+{
+    LS_UNUSED(high_priority);
+    *out = make_counted(sizeof(**out), &state.n_streams);
+    if (*out == NULL)
+        return HOST_OUT_OF_MEMORY;
+    (*out)->card = current;
+    return check_lost();
+}
+
+gpu_error gpu_stream_destroy(gpu_stream *stream)
+{
+    free_counted(stream, &state.n_streams);
+    return check_lost();
+}
+
+gpu_error gpu_stream_synchronize(gpu_stream *stream)
+{
+    LS_UNUSED(stream);
+    return check_lost();
+}
+
+gpu_error gpu_stream_wait_event(gpu_stream *stream, gpu_event *event)
+{
+    LS_UNUSED(stream);
+    LS_UNUSED(event);
+    return check_lost();
+}
+
+gpu_error gpu_launch_host(gpu_stream *stream, void (*fn)(void *arg), void *arg)
+{
+    const gpu_error e = queue_work(stream->card, &state.n_copies);
+
+    if (e == HOST_OK)
+        fn(arg);
+    return e;
+}
+
+gpu_error gpu_event_create(gpu_event **out, bool timed)
+{
+    LS_UNUSED(timed);
+    *out = make_counted(sizeof(**out), &state.n_events);
+    if (*out == NULL)
+        return HOST_OUT_OF_MEMORY;
+    (*out)->card = current;
+    return check_lost();
+}
+
+gpu_error gpu_event_destroy(gpu_event *event)
+{
+    free_counted(event, &state.n_events);
+    return check_lost();
+}
+
+gpu_error gpu_event_record(gpu_event *event, gpu_stream *stream)
+{
+    struct timespec now;
+
+    if (event->card != stream->card)
+        return HOST_WRONG_CARD;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    event->ns = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+    return check_lost();
+}
+
+gpu_error gpu_event_query(gpu_event *event, bool *done)
+{
+    LS_UNUSED(event);
+    *done = true;
+    return check_lost();
+}
+
+gpu_error gpu_event_synchronize(gpu_event *event)
+{
+    LS_UNUSED(event);
+    return check_lost();
+}
+
+gpu_error gpu_event_elapsed_ms(gpu_event *start, gpu_event *end, float *out)
+{
+    if (start->ns == 0 || end->ns == 0)
+        return HOST_NOT_RECORDED;
+    *out = (float)((double)(end->ns - start->ns) / 1e6);
+    return check_lost();
+}
+
+/* --- kernels --- */
+
+gpu_error gpu_launch(const gpu_kernel *kernel, unsigned n_blocks, unsigned n_threads,
+                     const void *args, gpu_stream *stream)
+{
+    const gpu_host_function run = (gpu_host_function)kernel->function;
+    const gpu_error e = queue_work(stream->card, &state.n_launches);
+
+    LS_UNUSED(n_threads);
+    for (unsigned block = 0; e == HOST_OK && block < n_blocks; block++)
+        run(args, block, n_blocks);
+    return e;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gpu_host.h - how tests control gpu_host.c: the cards and versions that it reports, and the calls
+ * that fail. Tests find gpu_host_state() with dlsym() in liblockstep_cudahost.so.
+ */
+#ifndef LS_TENSOR_CUDA_GPU_HOST_H
+#define LS_TENSOR_CUDA_GPU_HOST_H
+
+#include "tensor/cuda/gpu.h"
+
+typedef struct gpu_host {
+    int n_devices;           /* 2 at first */
+    gpu_versions versions;   /* driver 0: no driver; at first all as needed */
+    size_t total_bytes;      /* memory of each card; 1 GiB at first */
+    uint64_t fail_malloc_at; /* the n-th gpu_malloc() from now finds no memory; 0: none */
+    uint64_t fail_pinned_at; /* the same of gpu_malloc_host() */
+    uint64_t lose_at;        /* all cards are lost at the n-th call from now that queues work */
+    bool is_lost;            /* every call fails; tests set it to false afterwards */
+    size_t used_bytes;       /* of all cards, of device memory that is allocated now */
+    size_t n_pinned;         /* blocks of page-locked memory */
+    size_t n_streams;        /* that exist now */
+    size_t n_events;
+    uint64_t n_launches; /* of kernels, since the module was loaded */
+    uint64_t n_copies;   /* copies and fills, since then */
+} gpu_host;
+
+/* The one state of the process. */
+gpu_host *gpu_host_state(void);
+
+#define GPU_HOST_STATE "gpu_host_state" /* the symbol */
+typedef gpu_host *(*gpu_host_state_fn)(void);
+
+#endif
