@@ -16,14 +16,17 @@ typedef struct op_case {
     int64_t x[4]; /* shape of the first input */
     int64_t out;  /* conv2d, linear: output channels or features; adaptive pool: height and width;
                     slice: positions */
-    int n_other;  /* broadcast, concat, matmul: dimensions of the second input */
+    int n_other;  /* broadcast, concat, matmul: dimensions of the second input; operators on
+                     parameters: of the second parameter */
     int64_t other[4];
-    bool no_bias;   /* broadcast: the first input alone */
-    bool ceil_mode; /* pools */
-    bool ties;      /* inputs from {-1, -0.5, 0, 0.5, 1}, so that many are equal and some are 0 */
-    double scale;   /* of the first input; 0 means 1 */
-    ls_dtype exact; /* LS_F16, LS_BF16: all inputs are exact in this type; else in float32 */
-    op_attrs attrs; /* 0 in stride, dilation, groups means 1; pool: stride 0 is the kernel */
+    bool no_bias;     /* broadcast: the first input alone */
+    bool ceil_mode;   /* pools */
+    bool ties;        /* inputs from {-1, -0.5, 0, 0.5, 1}, so that many are equal and some are 0 */
+    double scale;     /* of the first input; 0 means 1 */
+    ls_dtype exact;   /* LS_F16, LS_BF16: all inputs are exact in this type; else in float32 */
+    int n_state;      /* adam: 2, or 3 with the largest square */
+    op_update update; /* sgd, adam */
+    op_attrs attrs;   /* 0 in stride, dilation, groups means 1; pool: stride 0 is the kernel */
 } op_case;
 
 extern const op_case op_cases[];
