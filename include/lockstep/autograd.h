@@ -35,6 +35,22 @@ LS_API void ls_tape_reset(ls_tape *tape);
 LS_API void ls_tape_set_training(ls_tape *tape, int training);
 LS_API int ls_tape_training(const ls_tape *tape);
 
+/*
+ * Mixed precision: the type of activations, LS_F32 (the default), LS_BF16 or LS_F16. Parameters
+ * (weights, biases, running statistics) and their gradients stay float32. With a 16-bit type, as
+ * with torch.autocast,
+ *   - ls_conv2d, ls_linear and ls_matmul convert their float32 inputs, such as the batch, to it;
+ *   - losses, ls_log_softmax and ls_softmax convert 16-bit inputs to float32, and give float32;
+ *   - all other operators have the type of their inputs; if these differ, float32.
+ * Sums, means and variances are always computed in float32 or float64. The gradient of a value has
+ * the value's type. An input that is converted twice in a row is converted once. float64 is never
+ * converted. In LS_F16 gradients below 6e-8 become 0: the seed of ls_backward() should be large
+ * (ls_grad_scaler of <lockstep/optim.h>).
+ * A change resets the tape. LS_EINVAL: another type.
+ */
+LS_API LS_MUST_USE ls_status ls_tape_set_compute(ls_tape *tape, ls_dtype type);
+LS_API ls_dtype ls_tape_compute(const ls_tape *tape); /* LS_F32 for NULL */
+
 /* The first failure since the last reset, LS_OK if none; its text is made this thread's last
  * error. / */
 LS_API LS_MUST_USE ls_status ls_tape_status(ls_tape *tape);
@@ -152,6 +168,10 @@ LS_API ls_tensor *ls_mul(ls_tape *tape, ls_tensor *a, ls_tensor *b);
 
 /* x repeated to that shape, under the same rule; no dimension may be -1. */
 LS_API ls_tensor *ls_expand(ls_tape *tape, ls_tensor *x, int n_dims, const int64_t *dims);
+
+/* The same elements in another type: LS_F32 or the tape's compute type. x itself if it has it. For
+ * results that the program reads. */
+LS_API ls_tensor *ls_cast(ls_tape *tape, ls_tensor *x, ls_dtype type);
 
 /* The same elements in another shape; one dimension may be -1. */
 LS_API ls_tensor *ls_reshape(ls_tape *tape, ls_tensor *x, int n_dims, const int64_t *dims);

@@ -324,6 +324,9 @@ static ls_status check_loss(ls_tape *tape, const ls_tensor *loss)
     if (ls_tensor_count(loss) != 1)
         return ls_fail(LS_EINVAL, "backward: the loss %s must have exactly one element",
                        tensor_text(text, sizeof(text), loss));
+    if (loss->dtype != LS_F32 && loss->dtype != LS_F64)
+        return ls_fail(LS_EINVAL, "backward: the loss %s must be float32 or float64",
+                       tensor_text(text, sizeof(text), loss));
     if (v->node < 0)
         return ls_fail(LS_EINVAL,
                        "backward: the loss depends on no tensor that requires a gradient");

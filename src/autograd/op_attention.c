@@ -33,6 +33,7 @@ static const op_class matmul_class = {.name = "matmul",
                                       .inputs = {"a", "b"},
                                       .n_required = 2,
                                       .n_typed = 2,
+                                      .precision = PRECISION_COMPUTE,
                                       .n_grad = 2,
                                       .unused_in_backward = 1U << NODE_OUT,
                                       .backward = matmul_backward};
@@ -90,6 +91,7 @@ static const op_class layer_norm_class = {.name = "layer_norm",
                                           .inputs = {"input", "weight", "bias"},
                                           .n_required = 3,
                                           .n_typed = 3,
+                                          .parameters = 1U << WEIGHT | 1U << BIAS,
                                           .n_grad = 3,
                                           .unused_in_backward = 1U << NODE_OUT | 1U << BIAS,
                                           .backward = layer_norm_backward};
@@ -128,9 +130,9 @@ ls_tensor *ls_layer_norm(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tens
     for (int i = 0; i < x->n_dims - 1; i++)
         rows *= x->dims[i];
     if (st == LS_OK)
-        st = node_save(tape, &n, SAVED_MEAN, x->dtype, 1, &rows);
+        st = node_save(tape, &n, SAVED_MEAN, n.in[WEIGHT]->dtype, 1, &rows);
     if (st == LS_OK)
-        st = node_save(tape, &n, SAVED_INVERSE, x->dtype, 1, &rows);
+        st = node_save(tape, &n, SAVED_INVERSE, n.in[WEIGHT]->dtype, 1, &rows);
     if (st != LS_OK)
         return node_reject(tape, &n, st);
     return node_run(tape, &n, OP_LAYER_NORM, x->n_dims, x->dims);
@@ -143,8 +145,11 @@ static ls_status softmax_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     return grad_run_op(tape, n, OP_SOFTMAX_BACKWARD, n->out, dy);
 }
 
-static const op_class softmax_class = {
-    .name = "softmax", ONE_INPUT, .unused_in_backward = 1U << 0, .backward = softmax_backward};
+static const op_class softmax_class = {.name = "softmax",
+                                       ONE_INPUT,
+                                       .precision = PRECISION_WIDE,
+                                       .unused_in_backward = 1U << 0,
+                                       .backward = softmax_backward};
 
 ls_tensor *ls_softmax(ls_tape *tape, ls_tensor *x, double scale)
 {

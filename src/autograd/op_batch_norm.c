@@ -45,10 +45,14 @@ static ls_status batch_norm_recompute(ls_tape *tape, const node *n)
 /* The running statistics may change before backward, which reads those of the batch. */
 #define BATCH_NORM_UNUSED (1U << NODE_OUT | 1U << RUNNING_MEAN | 1U << RUNNING_VAR)
 
+/* All but the input. */
+#define BATCH_NORM_PARAMETERS (((1U << N_INPUTS) - 1) & ~(1U << X))
+
 static const op_class batch_norm_class = {.name = "batch_norm",
                                           .inputs = BATCH_NORM_INPUTS,
                                           .n_required = N_INPUTS,
                                           .n_typed = N_INPUTS,
+                                          .parameters = BATCH_NORM_PARAMETERS,
                                           .n_grad = 3,
                                           .unused_in_backward = BATCH_NORM_UNUSED,
                                           .backward = batch_norm_backward,
@@ -57,6 +61,7 @@ static const op_class bn_relu_class = {.name = "bn_relu",
                                        .inputs = BATCH_NORM_INPUTS,
                                        .n_required = N_INPUTS,
                                        .n_typed = N_INPUTS,
+                                       .parameters = BATCH_NORM_PARAMETERS,
                                        .n_grad = 3,
                                        .unused_in_backward = BATCH_NORM_UNUSED,
                                        .backward = batch_norm_backward,
@@ -103,9 +108,10 @@ static ls_status resolve(const ls_batch_norm_params *params, op_attrs *a)
 static ls_status save_all(ls_tape *tape, node *n)
 {
     const ls_tensor *x = n->in[X];
+    const ls_dtype type = n->in[WEIGHT]->dtype;
 
-    LS_TRY(node_save(tape, n, SAVED_MEAN, x->dtype, 1, &x->dims[1]));
-    LS_TRY(node_save(tape, n, SAVED_VARIANCE, x->dtype, 1, &x->dims[1]));
+    LS_TRY(node_save(tape, n, SAVED_MEAN, type, 1, &x->dims[1]));
+    LS_TRY(node_save(tape, n, SAVED_VARIANCE, type, 1, &x->dims[1]));
     return n->attrs.relu ? node_save(tape, n, SAVED_MASK, LS_I32, x->n_dims, x->dims) : LS_OK;
 }
 

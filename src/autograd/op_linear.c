@@ -23,6 +23,8 @@ static const op_class linear_class = {.name = "linear",
                                       .inputs = {"input", "weight", "bias"},
                                       .n_required = 2,
                                       .n_typed = 3,
+                                      .parameters = 1U << 1 | 1U << 2,
+                                      .precision = PRECISION_COMPUTE,
                                       .n_grad = 3,
                                       .unused_in_backward = 1U << NODE_OUT | 1U << 2,
                                       .backward = linear_backward};

@@ -21,6 +21,7 @@ static const op_class cross_entropy_class = {.name = "cross_entropy",
                                              .inputs = {"logits", "targets"},
                                              .n_required = 2,
                                              .n_typed = 1,
+                                             .precision = PRECISION_WIDE,
                                              .n_grad = 1,
                                              .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                              .backward = cross_entropy_backward};
@@ -58,7 +59,7 @@ ls_tensor *ls_cross_entropy_with(ls_tape *tape, ls_tensor *logits, ls_tensor *ta
     if (st == LS_OK)
         st = resolve(params, &n.attrs);
     if (st == LS_OK)
-        st = node_save(tape, &n, 0, logits->dtype, 2, logits->dims);
+        st = node_save(tape, &n, 0, n.in[0]->dtype, 2, logits->dims);
     if (st != LS_OK)
         return node_reject(tape, &n, st);
     return node_run(tape, &n, OP_CROSS_ENTROPY, 0, NULL);
@@ -77,6 +78,7 @@ static ls_status log_softmax_backward(ls_tape *tape, const node *n, ls_tensor *d
 
 static const op_class log_softmax_class = {.name = "log_softmax",
                                            ONE_INPUT,
+                                           .precision = PRECISION_WIDE,
                                            .unused_in_backward = 1U << 0,
                                            .backward = log_softmax_backward};
 
@@ -107,6 +109,7 @@ static const op_class nll_class = {.name = "nll_loss",
                                    .inputs = {"log_probabilities", "targets"},
                                    .n_required = 2,
                                    .n_typed = 1,
+                                   .precision = PRECISION_WIDE,
                                    .n_grad = 1,
                                    .unused_in_backward = 1U << NODE_OUT,
                                    .backward = nll_backward};
@@ -142,6 +145,7 @@ static const op_class mse_class = {.name = "mse_loss",
                                    .inputs = {"prediction", "target"},
                                    .n_required = 2,
                                    .n_typed = 2,
+                                   .precision = PRECISION_WIDE,
                                    .n_grad = 2,
                                    .unused_in_backward = 1U << NODE_OUT,
                                    .backward = mse_backward};

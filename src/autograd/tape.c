@@ -25,6 +25,7 @@ ls_status ls_tape_create(ls_device *device, ls_tape **out)
     tape->device = device;
     device->n_users++;
     tape->is_training = true;
+    tape->compute = LS_F32;
     *out = tape;
     return LS_OK;
 }
@@ -55,6 +56,7 @@ void ls_tape_reset(ls_tape *tape)
     tape->n_nodes = 0;
     tape->n_values = 0;
     tape->n_passed = 0;
+    memset(tape->casts, 0, sizeof(tape->casts));
     tape->failure = LS_OK;
 }
 
@@ -167,29 +169,37 @@ static ls_status check_input(const ls_tape *tape, const node *n, int i)
     if (t->storage == NULL)
         return ls_fail(LS_EINVAL, "%s %s was released by backward; ls_tape_keep() retains it", name,
                        text);
-    if (i < n->class->n_typed && t->dtype != n->in[0]->dtype)
-        return ls_fail(LS_EINVAL, "%s is %s but %s is %s", name, ls_dtype_name(t->dtype),
-                       node_tensor_name(n, 0), ls_dtype_name(n->in[0]->dtype));
-    if (i < n->class->n_typed && t->dtype != LS_F32 && t->dtype != LS_F64)
-        return ls_fail(LS_EINVAL, "%s %s must be float32 or float64", name, text);
+    return LS_OK;
+}
+
+static ls_status check_types(const ls_tape *tape, const node *n)
+{
+    for (int i = 0; i < n->n_in && i < n->class->n_typed; i++) {
+        if (n->in[i] != NULL)
+            LS_TRY(precision_check(tape, n, i));
+    }
     return LS_OK;
 }
 
 bool node_begin(ls_tape *tape, node *n)
 {
+    ls_status st = LS_OK;
+
     if (tape == NULL) {
         (void)ls_fail(LS_EINVAL, "%s: the tape is NULL", n->class->name);
         return false;
     }
     if (tape->failure != LS_OK)
         return false;
-    for (int i = 0; i < n->n_in; i++) {
-        const ls_status st = check_input(tape, n, i);
-
-        if (st != LS_OK) {
-            (void)node_reject(tape, n, st);
-            return false;
-        }
+    for (int i = 0; i < n->n_in && st == LS_OK; i++)
+        st = check_input(tape, n, i);
+    if (st == LS_OK && tape->compute != LS_F32 && !precision_convert(tape, n))
+        return false;
+    if (st == LS_OK)
+        st = check_types(tape, n);
+    if (st != LS_OK) {
+        (void)node_reject(tape, n, st);
+        return false;
     }
     for (int i = 0; i < n->class->n_grad; i++)
         n->records = n->records || (tape->is_training && needs_grad(n->in[i]));
@@ -310,9 +320,15 @@ ls_tensor *node_finish(ls_tape *tape, node *n, ls_tensor *out)
 
 ls_tensor *node_run(ls_tape *tape, node *n, op_kind op, int n_dims, const int64_t *dims)
 {
+    return node_run_as(tape, n, op, n->in[0]->dtype, n_dims, dims);
+}
+
+ls_tensor *node_run_as(ls_tape *tape, node *n, op_kind op, ls_dtype type, int n_dims,
+                       const int64_t *dims)
+{
     op_call call = {.op = op, .attrs = n->attrs, .n_in = n->n_in, .n_out = 1 + NODE_MAX_SAVED};
     ls_tensor *out = NULL;
-    ls_status st = tensor_shape(tape->device, n->in[0]->dtype, n_dims, dims, &out);
+    ls_status st = tensor_shape(tape->device, type, n_dims, dims, &out);
 
     if (st == LS_OK) {
         memcpy(call.in, n->in, sizeof(n->in));

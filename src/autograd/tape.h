@@ -18,13 +18,24 @@
 
 typedef struct node node;
 
+/* The type of an operator's activations on a tape that computes in 16 bits. */
+typedef enum precision_rule {
+    PRECISION_OF_INPUTS, /* theirs; float32 if they differ */
+    PRECISION_COMPUTE,   /* the tape's */
+    PRECISION_WIDE       /* float32 */
+} precision_rule;
+
 /* What all nodes of an operator share. */
 typedef struct op_class {
     const char *name;
     const char *inputs[NODE_MAX_IN]; /* names for messages; NULL: "input 1", ... */
     int n_required;                  /* the first n_required inputs must not be NULL */
     int n_typed; /* the first n_typed inputs have one type, float32 or float64 */
-    int n_grad;  /* the first n_grad inputs can get a gradient */
+    /* With mixed precision: which of them are parameters, in float32 always, as bits; what decides
+     * the type of the others, the activations, and of the output. */
+    unsigned parameters;
+    precision_rule precision;
+    int n_grad; /* the first n_grad inputs can get a gradient */
     /* What backward does not read: bit i for input i, bit NODE_OUT for the output. */
     unsigned unused_in_backward;
     ls_status (*backward)(ls_tape *tape, const node *n, ls_tensor *dy);
@@ -81,9 +92,21 @@ typedef struct leaf {
     int n_pending;     /* uses that this backward has still to pass */
 } leaf;
 
+/* A cast on the tape. */
+typedef struct cast_result {
+    const ls_tensor *from;
+    contents seen; /* of `from` */
+    ls_tensor *to; /* the tape's */
+} cast_result;
+
+#define CASTS_REMEMBERED 4 /* for operators that read the same input one after the other */
+
 struct ls_tape {
     ls_device *device;
     bool is_training;
+    ls_dtype compute;
+    cast_result casts[CASTS_REMEMBERED]; /* the last ones, a ring */
+    unsigned n_casts;
     ls_status failure;
     char failure_text[LS_ERROR_BYTES];
     node *nodes;
@@ -105,8 +128,16 @@ struct ls_tape {
 /* --- forward --- */
 
 /* Checks that the tape has not failed, and that the inputs exist, are on its device and have the
- * right types; otherwise marks the tape. Sets n->records. */
+ * right types; otherwise marks the tape. With mixed precision replaces inputs by casts of them
+ * first. Sets n->records. */
 bool node_begin(ls_tape *tape, node *n);
+
+/* Replaces the inputs of the operator as its precision_rule says. False: the tape has
+ * been marked. */
+bool precision_convert(ls_tape *tape, node *n);
+
+/* Checks the type of typed input `i`, which is not NULL. */
+LS_MUST_USE ls_status precision_check(const ls_tape *tape, const node *n, int i);
 
 /* Input `i` of the node, or its output for NODE_OUT; NULL when its backward does not read it. */
 const ls_tensor *node_tensor(const node *n, int i);
@@ -122,6 +153,10 @@ LS_MUST_USE ls_status node_save(ls_tape *tape, node *n, int i, ls_dtype type, in
 /* Runs `op` on the node's inputs and records the node. Returns the output, of shape `dims` and the
  * first input's type. NULL: the tape has been marked. */
 ls_tensor *node_run(ls_tape *tape, node *n, op_kind op, int n_dims, const int64_t *dims);
+
+/* The same with another type of the output. */
+ls_tensor *node_run_as(ls_tape *tape, node *n, op_kind op, ls_dtype type, int n_dims,
+                       const int64_t *dims);
 
 /* Records the node with an existing output, which the tape takes. */
 ls_tensor *node_finish(ls_tape *tape, node *n, ls_tensor *out);

@@ -79,6 +79,12 @@ void *tensor_host_elements(const ls_tensor *t);
 
 void tensor_written(ls_tensor *t); /* bumps the version; NULL and unplaced are allowed */
 
+/* Whether the elements are floats of 16 bits; false for NULL. */
+static inline bool tensor_is_half(const ls_tensor *t)
+{
+    return t != NULL && (t->dtype == LS_BF16 || t->dtype == LS_F16);
+}
+
 bool tensor_is_plain(const ls_tensor *t); /* placed, row-major */
 bool tensor_same_shape(const ls_tensor *a, const ls_tensor *b);
 size_t tensor_bytes(const ls_tensor *t); /* elements * element size: of the plain form */

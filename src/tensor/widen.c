@@ -2,19 +2,14 @@
 /* widen.c - see widen.h. The float32 tensors are temporary: their memory comes from the pool. */
 #include "tensor/widen.h"
 
-static bool is_half(const ls_tensor *t)
-{
-    return t != NULL && (t->dtype == LS_BF16 || t->dtype == LS_F16);
-}
-
 bool widen_needed(const op_call *call)
 {
     for (int i = 0; i < call->n_in; i++) {
-        if (is_half(call->in[i]))
+        if (tensor_is_half(call->in[i]))
             return true;
     }
     for (int i = 0; i < call->n_out; i++) {
-        if (is_half(call->out[i]))
+        if (tensor_is_half(call->out[i]))
             return true;
     }
     return false;
@@ -40,7 +35,7 @@ static ls_status widen_all(ls_device *device, ls_tensor **tensors, int n)
     for (int i = 0; i < n; i++) {
         ls_tensor *t = tensors[i];
 
-        if (!is_half(t))
+        if (!tensor_is_half(t))
             continue;
         tensors[i] = NULL;
         LS_TRY(shape_as(t, LS_F32, &tensors[i]));
@@ -85,7 +80,7 @@ ls_status widen_run(ls_device *device, const op_call *call)
     if (st == LS_OK)
         st = device_run(device, &wide);
     for (int i = 0; i < call->n_out && st == LS_OK; i++) {
-        if (is_half(call->out[i]))
+        if (tensor_is_half(call->out[i]))
             st = round_into(device, wide.out[i], call->out[i]);
     }
     drop(call->in, wide.in, call->n_in);

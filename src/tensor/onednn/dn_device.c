@@ -135,15 +135,10 @@ static bool has_elements(const ls_tensor *t)
     return true;
 }
 
-static bool is_half(const ls_tensor *t)
-{
-    return t->dtype == LS_BF16 || t->dtype == LS_F16;
-}
-
 /* Copies between layouts, and casts of which one side is float32. */
 static bool reads_halves(const op_call *call)
 {
-    if (!is_half(call->in[0]))
+    if (!tensor_is_half(call->in[0]))
         return false;
     return call->op == OP_COPY || (call->op == OP_CAST && call->out[0]->dtype == LS_F32);
 }

@@ -171,7 +171,7 @@ const layout *layout_as(device_state *self, const layout *like, ls_dtype type)
  * they held floats. */
 static ls_dtype layout_type(const ls_tensor *t)
 {
-    return t->dtype == LS_BF16 || t->dtype == LS_F16 ? t->dtype : LS_F32;
+    return tensor_is_half(t) ? t->dtype : LS_F32;
 }
 
 const layout *layout_of(device_state *self, const ls_tensor *t)
