@@ -978,10 +978,15 @@ double op_result_distance(const op_result *got, const op_result *want)
     double size = 0;
 
     for (size_t i = 0; i < want->count; i++) {
-        const double d = got->values[i] - want->values[i];
+        const double a = got->values[i];
+        const double b = want->values[i];
 
-        error += d * d;
-        size += want->values[i] * want->values[i];
+        if (a == b || (isnan(a) && isnan(b))) {
+            size += isfinite(b) ? b * b : 0;
+            continue;
+        }
+        error += (a - b) * (a - b); // not finite where one of the two is not
+        size += b * b;
     }
     return error == 0 ? 0 : sqrt(error / size);
 }

@@ -65,7 +65,8 @@ bool op_case_mixes(const op_case *c);
  * which `got` was computed in. */
 double op_result_error(const op_result *got, const op_result *want, double eps);
 
-/* The length of the difference relative to that of `want`, as vectors. */
+/* The length of the difference relative to that of `want`, as vectors. Equal infinities and NaN in
+ * both do not differ; other values that are not finite give NaN or infinity. */
 double op_result_distance(const op_result *got, const op_result *want);
 
 #endif
