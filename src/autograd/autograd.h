@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * autograd.h - functions of autograd for nn and ddp, besides the public header: they place
- * gradients of leaves into given memory, claim leaves, and mark a tape as failed.
+ * autograd.h - functions of autograd for nn, ddp and train, besides the public header: they place
+ * gradients of leaves into given memory, claim leaves, mark a tape as failed, and add up losses and
+ * hits.
  */
 #ifndef LS_AUTOGRAD_AUTOGRAD_H
 #define LS_AUTOGRAD_AUTOGRAD_H
@@ -57,6 +58,11 @@ bool autograd_reached(const ls_tape *tape, const ls_tensor *t);
 /* Makes this thread's last error the tape's failure, unless it has one already. Gives NULL, as a
  * failed operator. */
 ls_tensor *autograd_fail(ls_tape *tape, ls_status status);
+
+/* Checks logits and targets as ls_top_k_correct() does, and adds their OP_CLASS_SUMS to `sums`. k
+ * has sums' elements - 2 entries. */
+LS_MUST_USE ls_status class_sums_add(const ls_tensor *logits, const ls_tensor *targets,
+                                     const int *k, ls_tensor *sums);
 
 /* Whether the tape has failed. */
 bool autograd_has_failed(const ls_tape *tape);

@@ -242,8 +242,8 @@ static ls_status run_reference(ls_device *device, const op_call *call)
     LS_TRY(all_plain(call->out, call->n_out));
     if (kernel == NULL)
         return ls_fail(LS_EUNSUPPORTED, "no kernel for %s of %s on device %s",
-                       device_op_name(call->op), tensor_text(text, sizeof(text), call->in[0]),
-                       device->ops->name);
+                       device_op_name(call->op),
+                       tensor_text(text, sizeof(text), device_typed(call)), device->ops->name);
     return kernel(NULL, call);
 }
 

@@ -39,7 +39,7 @@
  */
 typedef enum op_kind {
     OP_COPY,                    /* src -> dst[placed]: any layouts, same type and shape */
-    OP_ADD_INTO,                /* src -> dst[placed]: dst += src, any layouts */
+    OP_ADD_INTO,                /* src -> dst[placed]: dst += src, any layouts; plain I64, too */
     OP_CONV2D,                  /* x, w, b? -> y */
     OP_CONV2D_BACKWARD_DATA,    /* dy, w -> dx                      (dx has x's shape) */
     OP_CONV2D_BACKWARD_WEIGHTS, /* x, dy -> dw[placed], db?[placed] */
@@ -88,6 +88,8 @@ typedef enum op_kind {
     OP_SCALE_BY,         /* g, factor -> g[placed]              (in place: out[0] is in[0]) */
     OP_CLAMP,            /* g -> g[placed]                      (in place) */
     OP_UNSCALE,          /* g -> g[placed], found[placed]       (g in place) */
+    OP_FILL,             /* -> dst[placed] */
+    OP_CLASS_SUMS,       /* logits, targets (int64) -> sums[placed] (F64) */
     OP_COUNT
 } op_kind;
 
@@ -115,7 +117,8 @@ typedef enum op_kind {
     X(SOFTMAX_BACKWARD, softmax_backward) X(CAST, cast)
 #define OP_LIST_STEP(X)                                                                           \
     X(SGD, sgd) X(ADAM, adam) X(SQUARES, squares) X(CLIP_FACTOR, clip_factor)                     \
-    X(SCALE_BY, scale_by) X(CLAMP, clamp) X(UNSCALE, unscale)
+    X(SCALE_BY, scale_by) X(CLAMP, clamp) X(UNSCALE, unscale) X(FILL, fill)                       \
+    X(CLASS_SUMS, class_sums)
 /* clang-format on */
 
 /*
@@ -160,6 +163,13 @@ typedef enum op_kind {
  * OP_CAST         F32, F64, BF16 or F16 to another one of them; any layout, y's is the device's
  *                 choice. To nearest, ties to even; F64 to 16 bits through F32. Overflow gives
  *                 infinity, NaN stays NaN.
+ * OP_FILL         attrs.value to every element of dst: F32, F64, F16 or BF16, plain. It has no
+ *                 inputs: device_typed() is dst.
+ * OP_CLASS_SUMS   logits (N,K), targets (N), sums (2 + n) plain, n at most OP_MAX_TOP_K. Adds the
+ *                 cross-entropy losses of the rows, in float64 and in their order, to sums[0], N to
+ *                 sums[1], and for each i < n the number of rows with class_rank() <
+ *                 attrs.top_k[i] to sums[2 + i]. A target outside [0, K) is LS_EINVAL with row
+ *                 and value.
  * dloss           is a scalar of the loss's type, plain.
  * OP_SGD, OP_ADAM One step of an optimizer, in place, with the rates of op_call.update: each, and
  *                 1 - dampening, 1 - beta1, 1 - beta2, is rounded once to the type of g. w and the
@@ -190,6 +200,8 @@ typedef struct op_sync {
     void *arg;
 } op_sync;
 
+#define OP_MAX_TOP_K 2
+
 typedef struct op_attrs {
     int stride[2];
     int padding[2];
@@ -213,8 +225,9 @@ typedef struct op_attrs {
     int64_t begin;
     bool transposed[2];
     double scale;
-    double value; /* of OP_CLIP_FACTOR and OP_CLAMP */
-} op_attrs;       /* all resolved: no zero stands for a default */
+    double value;            /* of OP_CLIP_FACTOR, OP_CLAMP and OP_FILL */
+    int top_k[OP_MAX_TOP_K]; /* of class sums, each at least 1 */
+} op_attrs;                  /* all resolved: no zero stands for a default */
 
 /* The rates of OP_SGD and OP_ADAM. */
 typedef struct op_update {
@@ -247,6 +260,12 @@ typedef struct op_call {
     ls_tensor *out[OP_MAX_TENSORS]; /* NULL: not needed, a kernel skips that work */
     const op_update *update;        /* of OP_SGD and OP_ADAM; valid until the kernel returns */
 } op_call;
+
+/* The tensor whose type decides about the kernel: the first input, or without inputs the result. */
+static inline const ls_tensor *device_typed(const op_call *call)
+{
+    return call->in[0] != NULL ? call->in[0] : call->out[0];
+}
 
 typedef struct device_state device_state; /* each device's own */
 
@@ -292,7 +311,7 @@ typedef struct device_ops {
     /* required: a kernel for this call (shapes, types, layouts, attributes may decide); NULL:
      * cpu_ref runs it. OP_COPY must exist for every pair of layouts of which one is not plain. */
     kernel_fn (*find_kernel)(device_state *self, const op_call *call);
-    /* optional: frees the copies of storage.packed */
+    /* optional: frees the copies of storage.packed; a stream device in the order of its queue */
     void (*free_packed)(device_state *self, packed *p);
     /* optional: a storage that was placed under this layout no longer refers to it */
     void (*drop_layout)(device_state *self, const layout *l);

@@ -863,6 +863,30 @@ static void run_unscale(case_run *r)
     }
 }
 
+static void run_fill(case_run *r)
+{
+    ls_tensor *x = filled(r, r->type, r->c->n_dims, r->c->x, (double)NAN);
+
+    run_op(r, (op_call){.op = OP_FILL, .n_out = 1, .out = {x}});
+    result(r, "x", x, 1);
+}
+
+/* Twice, so that the second call adds to the first one's sums. */
+static void run_class_sums(case_run *r)
+{
+    const op_case *c = r->c;
+    const int64_t n_sums = 2 + c->out;
+    ls_tensor *logits = noise(r, 2, c->x, c->scale == 0 ? 1 : c->scale, 0);
+    ls_tensor *y = targets(r, c->x[0], c->x[1]);
+    ls_tensor *sums = filled(r, LS_F64, 1, &n_sums, 0.5);
+
+    for (int i = 0; i < 2; i++)
+        run_op(r,
+               (op_call){
+                   .op = OP_CLASS_SUMS, .n_in = 2, .n_out = 1, .in = {logits, y}, .out = {sums}});
+    result(r, "sums", sums, (double)c->x[1]);
+}
+
 /* --- the face --- */
 
 static void resolve(op_attrs *a, op_kind op)
@@ -932,6 +956,10 @@ static void (*runner_of(op_kind op))(case_run *)
         return run_clip;
     case OP_UNSCALE:
         return run_unscale;
+    case OP_FILL:
+        return run_fill;
+    case OP_CLASS_SUMS:
+        return run_class_sums;
     default:
         return NULL;
     }
@@ -969,7 +997,7 @@ bool op_case_mixes(const op_case *c)
 {
     return c->op != OP_CROSS_ENTROPY && c->op != OP_LOG_SOFTMAX && c->op != OP_NLL &&
            c->op != OP_MSE && c->op != OP_SOFTMAX && c->op != OP_SGD && c->op != OP_ADAM &&
-           c->op != OP_SQUARES && c->op != OP_UNSCALE;
+           c->op != OP_SQUARES && c->op != OP_UNSCALE && c->op != OP_CLASS_SUMS;
 }
 
 double op_result_distance(const op_result *got, const op_result *want)

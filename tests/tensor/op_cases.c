@@ -468,6 +468,19 @@ const op_case op_cases[] = {
     {.name = "unscale of one element", .op = OP_UNSCALE, .n_dims = 2, .x = {0, 7}, .n_other = 1,
      .other = {1},
      .attrs = {.scale = 0.3}},
+    {.name = "fill", .op = OP_FILL, .n_dims = 3, .x = {3, 17, 5}, .attrs = {.value = -0.75}},
+    {.name = "fill of a scalar", .op = OP_FILL, .n_dims = 0, .attrs = {.value = 1}},
+    {.name = "fill of no rows", .op = OP_FILL, .n_dims = 2, .x = {0, 5}, .attrs = {.value = 1}},
+
+    {.name = "class sums", .op = OP_CLASS_SUMS, .n_dims = 2, .x = {33, 17}, .out = 2,
+     .attrs = {.top_k = {1, 5}}},
+    {.name = "class sums of equal scores", .op = OP_CLASS_SUMS, .n_dims = 2, .x = {29, 10},
+     .out = 2, .ties = true, .attrs = {.top_k = {2, 3}}},
+    {.name = "class sums of large scores", .op = OP_CLASS_SUMS, .n_dims = 2, .x = {7, 1000},
+     .out = 1, .scale = 100, .attrs = {.top_k = {20}}},
+    {.name = "class sums without top-k", .op = OP_CLASS_SUMS, .n_dims = 2, .x = {5, 3}},
+    {.name = "class sums of no rows", .op = OP_CLASS_SUMS, .n_dims = 2, .x = {0, 10}, .out = 2,
+     .attrs = {.top_k = {1, 5}}},
 };
 /* clang-format on */
 

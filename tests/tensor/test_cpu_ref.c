@@ -225,6 +225,89 @@ static void a_target_out_of_range_is_named(void **state)
     ls_device_close(device);
 }
 
+/* Losses log(2), log(3) and NaN; the places of the targets are 1, 2 and 0. */
+static void class_sums_add_losses_rows_and_hits(void **state)
+{
+    ls_device *device = open_reference();
+    const double scores[] = {0, 0, -2000, 1, 1, 1, 5, 6, (double)NAN};
+    ls_tensor *logits = tensor_of(device, LS_F64, 2, (int64_t[]){3, 3}, scores);
+    ls_tensor *first = tensor_of(device, LS_F64, 2, (int64_t[]){2, 3}, scores);
+    ls_tensor *sums = tensor_of(device, LS_F64, 1, (int64_t[]){4}, (double[]){10, 20, 30, 40});
+    ls_tensor *targets = NULL;
+    ls_tensor *some = NULL;
+    op_call call = {.op = OP_CLASS_SUMS, .attrs = {.top_k = {1, 2}}, .n_in = 2, .n_out = 1};
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_create(device, LS_I64, 1, (int64_t[]){3}, &targets));
+    assert_status(LS_OK, ls_tensor_create(device, LS_I64, 1, (int64_t[]){2}, &some));
+    assert_status(LS_OK, ls_tensor_write(targets, (int64_t[]){1, 2, 2}, 3));
+    assert_status(LS_OK, ls_tensor_write(some, (int64_t[]){1, 2}, 2));
+    call.in[0] = first;
+    call.in[1] = some;
+    call.out[0] = sums;
+    run(device, call);
+    assert_elements(sums, (double[]){10 + log(2) + log(3), 22, 30, 41}, 1e-14);
+    call.in[0] = logits;
+    call.in[1] = targets;
+    run(device, call);
+    assert_elements(sums, (double[]){(double)NAN, 25, 31, 43}, 0);
+    destroy_all((ls_tensor *[]){logits, first, sums, targets, some}, 5);
+    ls_device_close(device);
+}
+
+static void class_sums_stay_as_they_are_with_a_target_out_of_range(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tensor *logits = tensor_of(device, LS_F32, 2, (int64_t[]){2, 2}, (double[]){1, 2, 3, 4});
+    ls_tensor *sums = tensor_of(device, LS_F64, 1, (int64_t[]){3}, (double[]){1, 2, 3});
+    ls_tensor *targets = NULL;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_create(device, LS_I64, 1, (int64_t[]){2}, &targets));
+    assert_status(LS_OK, ls_tensor_write(targets, (int64_t[]){0, -1}, 2));
+    assert_status(LS_EINVAL, device_run(device, &(op_call){.op = OP_CLASS_SUMS,
+                                                           .attrs = {.top_k = {1}},
+                                                           .n_in = 2,
+                                                           .n_out = 1,
+                                                           .in = {logits, targets},
+                                                           .out = {sums}}));
+    assert_string_equal(ls_last_error(), "target -1 of row 1 is outside [0, 2)");
+    assert_elements(sums, (double[]){1, 2, 3}, 0);
+    destroy_all((ls_tensor *[]){logits, sums, targets}, 3);
+    ls_device_close(device);
+}
+
+static void fills_have_the_floating_types_and_counters_count(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tensor *half = NULL;
+    ls_tensor *counter = NULL;
+    ls_tensor *one = NULL;
+    uint16_t halves[2];
+    int64_t count = 0;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_create(device, LS_BF16, 1, (int64_t[]){2}, &half));
+    run(device, (op_call){.op = OP_FILL, .attrs = {.value = -1.5}, .n_out = 1, .out = {half}});
+    assert_status(LS_OK, ls_tensor_read(half, halves, 2));
+    assert_int_equal(halves[0], 0xBFC0);
+    assert_int_equal(halves[1], 0xBFC0);
+    ls_tensor_destroy(half);
+    assert_status(LS_OK, ls_tensor_create(device, LS_F16, 1, (int64_t[]){2}, &half));
+    run(device, (op_call){.op = OP_FILL, .attrs = {.value = -1.5}, .n_out = 1, .out = {half}});
+    assert_status(LS_OK, ls_tensor_read(half, halves, 2));
+    assert_int_equal(halves[1], 0xBE00);
+    assert_status(LS_OK, ls_tensor_create(device, LS_I64, 0, NULL, &counter));
+    assert_status(LS_OK, ls_tensor_create(device, LS_I64, 0, NULL, &one));
+    assert_status(LS_OK, ls_tensor_write(counter, (int64_t[]){((int64_t)1 << 60) + 6}, 1));
+    assert_status(LS_OK, ls_tensor_write(one, (int64_t[]){1}, 1));
+    run(device, (op_call){.op = OP_ADD_INTO, .n_in = 1, .n_out = 1, .in = {one}, .out = {counter}});
+    assert_status(LS_OK, ls_tensor_read(counter, &count, 1));
+    assert_true(count == ((int64_t)1 << 60) + 7);
+    destroy_all((ls_tensor *[]){half, counter, one}, 3);
+    ls_device_close(device);
+}
+
 static void cross_entropy_of_huge_logits_stays_finite(void **state)
 {
     ls_device *device = open_reference();
@@ -328,6 +411,9 @@ int main(void)
         cmocka_unit_test(adaptive_average_pool_covers_the_whole_image),
         cmocka_unit_test(relu_lets_nan_through),
         cmocka_unit_test(a_target_out_of_range_is_named),
+        cmocka_unit_test(class_sums_add_losses_rows_and_hits),
+        cmocka_unit_test(class_sums_stay_as_they_are_with_a_target_out_of_range),
+        cmocka_unit_test(fills_have_the_floating_types_and_counters_count),
         cmocka_unit_test(cross_entropy_of_huge_logits_stays_finite),
         cmocka_unit_test(a_type_without_kernel_is_named),
     };

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ref_loss.c - cross-entropy, as one operator and in two parts, and mean squared error. Means over
- * no elements are 0.
+ * ref_loss.c - cross-entropy, as one operator and in two parts, mean squared error, and the sums of
+ * an evaluation. Means over no elements are 0.
  */
 #include "tensor/cpu_ref/ref.h"
+
+#include "tensor/class_rank.h"
 
 #include <math.h>
 
@@ -219,5 +221,36 @@ ls_status ref_mse_backward(device_state *self, const op_call *call)
         LS_TRY(tensor_place(call->out[i], NULL, 0));
         REF_RUN(call->in[0], mse_backward, call, call->out[i], sign);
     }
+    return LS_OK;
+}
+
+REF_INLINE void class_sums(const op_call *call, bool wide)
+{
+    const int64_t n_rows = call->in[0]->dims[0];
+    const int64_t n_classes = call->in[0]->dims[1];
+    const int64_t n_hits = call->out[0]->dims[0] - 2;
+    const void *logits = tensor_elements(call->in[0]);
+    const int64_t *targets = tensor_elements(call->in[1]);
+    double *sums = tensor_elements(call->out[0]);
+
+    for (int64_t n = 0; n < n_rows; n++) {
+        const size_t first = (size_t)(n * n_classes);
+        const double norm = log_sum_exp(logits, first, (size_t)n_classes, wide);
+        const int64_t rank = class_rank(logits, first, n_classes, targets[n], wide);
+
+        sums[0] += norm - ref_get(logits, first + (size_t)targets[n], wide);
+        for (int64_t i = 0; i < n_hits; i++)
+            sums[2 + i] += rank < call->attrs.top_k[i];
+    }
+    sums[1] += (double)n_rows;
+}
+
+ls_status ref_class_sums(device_state *self, const op_call *call)
+{
+    const ls_tensor *logits = call->in[0];
+
+    LS_UNUSED(self);
+    LS_TRY(check_targets(tensor_elements(call->in[1]), (size_t)logits->dims[0], logits->dims[1]));
+    REF_RUN(logits, class_sums, call);
     return LS_OK;
 }

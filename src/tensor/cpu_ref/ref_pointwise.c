@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ref_pointwise.c - copies, sums and ReLU, element by element. */
+/* ref_pointwise.c - copies, fills, sums and ReLU, element by element. */
 #include "tensor/axis.h"
 #include "tensor/cpu_ref/ref.h"
+
+#include "base/half.h"
 
 #include <string.h>
 
@@ -25,10 +27,48 @@ REF_INLINE void add_into(const op_call *call, bool wide)
         ref_put(dst, i, ref_get(dst, i, wide) + ref_get(src, i, wide), wide);
 }
 
+static void add_counters(const int64_t *src, int64_t *dst, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        dst[i] += src[i];
+}
+
 ls_status ref_add_into(device_state *self, const op_call *call)
 {
     LS_UNUSED(self);
-    REF_RUN(call->in[0], add_into, call);
+    if (call->in[0]->dtype == LS_I64)
+        add_counters(tensor_elements(call->in[0]), tensor_elements(call->out[0]),
+                     ls_tensor_count(call->in[0]));
+    else
+        REF_RUN(call->in[0], add_into, call);
+    return LS_OK;
+}
+
+REF_INLINE void fill(void *dst, size_t count, double value, bool wide)
+{
+    for (size_t i = 0; i < count; i++)
+        ref_put(dst, i, value, wide);
+}
+
+static void fill_halves(uint16_t *dst, size_t count, uint16_t value)
+{
+    for (size_t i = 0; i < count; i++)
+        dst[i] = value;
+}
+
+ls_status ref_fill(device_state *self, const op_call *call)
+{
+    const ls_tensor *dst = call->out[0];
+    const size_t count = ls_tensor_count(dst);
+    const float value = (float)call->attrs.value;
+
+    LS_UNUSED(self);
+    if (dst->dtype == LS_F16)
+        fill_halves(tensor_elements(dst), count, ls_f32_to_f16(value));
+    else if (dst->dtype == LS_BF16)
+        fill_halves(tensor_elements(dst), count, ls_f32_to_bf16(value));
+    else
+        REF_RUN(dst, fill, tensor_elements(dst), count, call->attrs.value);
     return LS_OK;
 }
 

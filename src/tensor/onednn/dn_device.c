@@ -147,7 +147,7 @@ static bool reads_halves(const op_call *call)
  * cpu_ref. The first input has the type that counts; an empty batch shows in any tensor. */
 static bool is_ours(const op_call *call)
 {
-    const ls_tensor *first = call->in[0];
+    const ls_tensor *first = device_typed(call);
 
     if (first->dtype != LS_F32 && !reads_halves(call))
         return false;
