@@ -26,8 +26,9 @@ typedef struct ls_tensor ls_tensor;
 /* How to open a device. Every field but `size` may be 0, which means the default. */
 typedef struct ls_device_options {
     size_t size; /* sizeof(ls_device_options) */
-    /* "cpu" (oneDNN where its module is found, else plain C, with a warning), "onednn", "cpu_ref";
-     * default LOCKSTEP_DEVICE, else "cpu" */
+    /* "cpu" (oneDNN where its module is found, else plain C, with a warning), "onednn", "cpu_ref",
+     * and with the module for GPUs "cuda" (the card of this rank) and "cuda:N"; default
+     * LOCKSTEP_DEVICE, else "cpu" */
     const char *name;
     int threads; /* compute threads; default LOCKSTEP_THREADS, else usable cores / local ranks */
 } ls_device_options;
@@ -47,6 +48,25 @@ LS_API const char *ls_device_name(const ls_device *device);
  * as "onednn 2.6.3 avx2 1 thread". Valid until the device is closed. Checkpoints record it. */
 LS_API const char *ls_device_fingerprint(const ls_device *device);
 
+/*
+ * Stream devices (GPUs) queue operators and run them later, in their order; functions of tensors
+ * wait where they need to. A program needs the next three only to time work or to use the device's
+ * memory itself.
+ */
+
+/* The queue that the device's operators run in, as a communication operation can wait for; NULL for
+ * devices whose operators run at once. Valid until the device is closed. */
+LS_API ls_queue *ls_device_queue(ls_device *device);
+
+/* Blocks until all queued work of the device is done, and returns its first failure. LS_OK at once
+ * for devices whose operators run at once. */
+LS_API LS_MUST_USE ls_status ls_device_synchronize(ls_device *device);
+
+/* Bytes of the device's own memory that no program uses, and all of it. LS_EUNSUPPORTED for devices
+ * that use host memory. */
+LS_API LS_MUST_USE ls_status ls_device_memory(ls_device *device, size_t *free_bytes,
+                                              size_t *total_bytes);
+
 /* Functions of one number, with the derivatives that PyTorch gives them at their corners. */
 typedef enum ls_activation {
     LS_ACT_RELU6 = 1,   /* min(max(0, x), 6) */
@@ -64,8 +84,9 @@ typedef enum ls_activation {
 LS_API LS_MUST_USE ls_status ls_tensor_create(ls_device *device, ls_dtype type, int n_dims,
                                               const int64_t *dims, ls_tensor **out);
 
-/* A tensor over the caller's row-major memory, aligned for its type. The memory must stay valid
- * until the last tensor over it is destroyed. */
+/* A tensor over the caller's row-major memory, aligned for its type: host memory, or for a stream
+ * device memory of that device (LS_EINVAL otherwise). The memory must stay valid until the last
+ * tensor over it is destroyed. */
 LS_API LS_MUST_USE ls_status ls_tensor_wrap(ls_device *device, ls_dtype type, int n_dims,
                                             const int64_t *dims, void *data, ls_tensor **out);
 
@@ -91,7 +112,8 @@ LS_API ls_device *ls_tensor_device(const ls_tensor *t);
 LS_API LS_MUST_USE ls_status ls_tensor_read(const ls_tensor *t, void *dst, size_t count);
 LS_API LS_MUST_USE ls_status ls_tensor_write(ls_tensor *t, const void *src, size_t count);
 
-/* The elements in row-major host memory; a tensor in another layout is rearranged first. The
+/* The elements in row-major host memory; a tensor in another layout is rearranged first.
+ * LS_EUNSUPPORTED for a tensor of a stream device, which ls_tensor_read() copies. The
  * pointer is valid until an operator uses the tensor, or the tensor is destroyed. NULL on failure
  * (ls_last_error). Through _const the caller only reads; the other marks the tensor as written. */
 LS_API const void *ls_tensor_data_const(const ls_tensor *t);

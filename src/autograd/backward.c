@@ -8,8 +8,6 @@
  */
 #include "autograd/tape.h"
 
-#include <string.h>
-
 /* A value that a backward has passed is a constant. */
 static bool is_live(const value *v)
 {
@@ -176,8 +174,7 @@ static ls_status slots_open(ls_tape *tape, grad_slot *slots, op_call *call, int 
     call->accumulate = slots[0].adds || slots[1].adds;
     for (int i = 0; i < 2; i++) {
         if (call->accumulate && slots[i].into != NULL && !slots[i].adds)
-            LS_TRY(device_fill(tape->device, tensor_elements(slots[i].into), 0,
-                               tensor_bytes(slots[i].into)));
+            LS_TRY(tensor_zero(slots[i].into));
         call->out[first + i] = slots[i].into;
     }
     return LS_OK;
@@ -338,16 +335,19 @@ static ls_status check_loss(ls_tape *tape, const ls_tensor *loss)
 /* d(loss)/d(loss), times the seed. */
 static ls_status seed_loss(ls_tape *tape, value *v, double seed)
 {
-    ls_tensor *g;
+    op_call call = {.op = OP_FILL, .attrs = {.value = seed}, .n_out = 1};
+    ls_status st;
 
-    LS_TRY(
-        ls_tensor_create(tape->device, v->tensor->dtype, v->tensor->n_dims, v->tensor->dims, &g));
-    if (g->dtype == LS_F64)
-        *(double *)tensor_elements(g) = seed;
-    else
-        *(float *)tensor_elements(g) = (float)seed;
+    LS_TRY(grad_shape(tape, v->tensor, &call.out[0]));
+    st = tensor_place(call.out[0], NULL, 0);
+    if (st == LS_OK)
+        st = device_run(tape->device, &call);
+    if (st != LS_OK) {
+        ls_tensor_destroy(call.out[0]);
+        return st;
+    }
     ls_tensor_destroy(v->grad);
-    v->grad = g;
+    v->grad = call.out[0];
     return LS_OK;
 }
 

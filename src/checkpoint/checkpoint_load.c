@@ -34,10 +34,9 @@ typedef struct listener {
     int n;
 } listener;
 
-/* Source and destination of an item; zeroed when the item stays unchanged. */
+/* Source of an item; zeroed when the item stays unchanged. */
 typedef struct load_step {
     const safetensors_entry *entry;
-    void *dst;
     size_t bytes; /* in the file */
 } load_step;
 
@@ -213,16 +212,15 @@ ls_status ls_checkpoint_compare(const ls_checkpoint *c, const ls_named *items, i
 
 /* --- reading --- */
 
-static ls_status find_destinations(load_plan *plan)
+/* After this the host can write each item. */
+static ls_status find_destinations(const load_plan *plan)
 {
     for (int i = 0; i < plan->n_items; i++) {
         const ls_named *item = &plan->items[i];
+        void *ignored;
 
-        if (plan->steps[i].entry == NULL)
-            continue;
-        plan->steps[i].dst = item->bytes;
-        if (item->tensor != NULL)
-            LS_TRY(ls_context(tensor_plain(item->tensor, &plan->steps[i].dst), "%s", item->name));
+        if (plan->steps[i].entry != NULL && item->tensor != NULL)
+            LS_TRY(ls_context(tensor_plain(item->tensor, &ignored), "%s", item->name));
     }
     return LS_OK;
 }
@@ -264,18 +262,50 @@ static ls_status stage(const ls_checkpoint *c, load_plan *plan)
     return LS_OK;
 }
 
-static void widen(const uint8_t *src, float *dst, size_t n, ls_dtype type)
+/* The next staged bytes of an item, in the file's type. */
+typedef struct staged_item {
+    const uint8_t *at;
+    ls_dtype type;
+} staged_item;
+
+static void copy_staged(void *arg, void *piece, size_t bytes)
 {
-    for (size_t i = 0; i < n; i++) {
+    staged_item *from = arg;
+
+    memcpy(piece, from->at, bytes);
+    from->at += bytes;
+}
+
+static void widen_staged(void *arg, void *piece, size_t bytes)
+{
+    staged_item *from = arg;
+    float *dst = piece;
+
+    for (size_t i = 0; i < bytes / sizeof(*dst); i++) {
         uint16_t half;
 
-        memcpy(&half, src + i * sizeof(half), sizeof(half));
-        dst[i] = type == LS_BF16 ? ls_bf16_to_f32(half) : ls_f16_to_f32(half);
+        memcpy(&half, from->at, sizeof(half));
+        dst[i] = from->type == LS_BF16 ? ls_bf16_to_f32(half) : ls_f16_to_f32(half);
+        from->at += sizeof(half);
     }
 }
 
-/* Nothing can fail from here on. */
-static void fill_items(const load_plan *plan)
+static ls_status fill_item(const ls_named *item, const load_step *step, const uint8_t *at)
+{
+    staged_item from = {.at = at, .type = (ls_dtype)step->entry->type->type};
+
+    if (item->tensor != NULL)
+        return ls_context(
+            tensor_write_pieces(item->tensor,
+                                is_widened(step->entry, item) ? widen_staged : copy_staged, &from),
+            "%s", item->name);
+    if (step->bytes > 0)
+        memcpy(item->bytes, at, step->bytes);
+    return LS_OK;
+}
+
+/* With tensors of host devices nothing can fail from here on. */
+static ls_status fill_items(const load_plan *plan)
 {
     const uint8_t *at = plan->staged;
 
@@ -283,23 +313,18 @@ static void fill_items(const load_plan *plan)
     for (int i = 0; i < plan->n_items; i++) {
         const load_step *step = &plan->steps[i];
 
-        if (step->entry == NULL)
-            continue;
-        if (is_widened(step->entry, &plan->items[i]))
-            widen(at, step->dst, step->bytes / 2, (ls_dtype)step->entry->type->type);
-        else if (step->bytes > 0)
-            memcpy(step->dst, at, step->bytes);
+        if (step->entry != NULL)
+            LS_TRY(fill_item(&plan->items[i], step, at));
         at += step->bytes;
-        tensor_written(plan->items[i].tensor);
     }
+    return LS_OK;
 }
 
 static ls_status read_items(const ls_checkpoint *c, load_plan *plan)
 {
     LS_TRY(find_destinations(plan));
     LS_TRY(stage(c, plan));
-    fill_items(plan);
-    return LS_OK;
+    return fill_items(plan);
 }
 
 static ls_status load_items(const ls_checkpoint *c, load_plan *plan, ls_load_mode mode)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * checkpoint_save.c - writes a list of named tensors without copying it. Data is in order of
- * descending element size, so that every tensor of a mapped file is aligned; the header keeps the
- * order of the list.
+ * checkpoint_save.c - writes a list of named tensors without copying it; those of stream devices
+ * pass through a small block. Data is in order of descending element size, so that every tensor of
+ * a mapped file is aligned; the header keeps the order of the list.
  */
 #include "checkpoint/checkpoint.h"
 
@@ -175,16 +175,30 @@ static ls_status write_rounded(const file_atomic *f, const float *data, size_t n
     return LS_OK;
 }
 
+/* Where the pieces of a tensor go. */
+typedef struct item_file {
+    const file_atomic *file;
+    ls_dtype type; /* stored */
+    bool rounds;   /* float32 to `type` */
+} item_file;
+
+static ls_status write_piece(void *arg, const void *piece, size_t bytes)
+{
+    const item_file *to = arg;
+
+    if (to->rounds)
+        return write_rounded(to->file, piece, bytes / sizeof(float), to->type);
+    return file_write_all(to->file->fd, to->file->tmp, piece, bytes);
+}
+
 static ls_status write_item(const file_atomic *f, const save_list *l, const ls_named *item)
 {
-    void *data = item->bytes;
+    item_file to = {.file = f, .type = stored_type(l, item)};
 
-    if (item->tensor != NULL)
-        LS_TRY(ls_context(tensor_plain(item->tensor, &data), "%s", item->name));
-    if (stored_type(l, item) == item_type(item))
-        return file_write_all(f->fd, f->tmp, data, item_bytes(item));
-    return ls_context(write_rounded(f, data, item_bytes(item) / sizeof(float), l->type), "%s",
-                      item->name);
+    if (item->tensor == NULL)
+        return file_write_all(f->fd, f->tmp, item->bytes, item->n_bytes);
+    to.rounds = to.type != item_type(item);
+    return ls_context(tensor_read_pieces(item->tensor, write_piece, &to), "%s", item->name);
 }
 
 static ls_status write_data(const file_atomic *f, const save_list *l)

@@ -7,11 +7,35 @@
 
 #include "autograd/autograd.h"
 #include "base/alloc.h"
+#include "tensor/device.h"
+
+ls_status ddp_alloc(ls_ddp *ddp, size_t bytes, void **out)
+{
+    accel *a = ddp->device == NULL ? NULL : ddp->device->accel;
+
+    if (a == NULL)
+        return ls_comm_alloc(ddp->comm, bytes, out);
+    *out = accel_alloc(a, bytes);
+    return *out != NULL
+               ? LS_OK
+               : ls_fail(LS_ENOMEM, "no memory for %zu bytes of gradients or buffers on %s", bytes,
+                         a->name);
+}
+
+void ddp_free(ls_ddp *ddp, void *memory)
+{
+    accel *a = ddp->device == NULL ? NULL : ddp->device->accel;
+
+    if (a == NULL)
+        ls_comm_free(ddp->comm, memory);
+    else
+        accel_free(a, memory);
+}
 
 static void release(ls_ddp *ddp, bucket *b)
 {
-    ls_comm_free(ddp->comm, b->memory);
-    ls_comm_free(ddp->comm, b->packed);
+    ddp_free(ddp, b->memory);
+    ddp_free(ddp, b->packed);
     b->memory = NULL;
     b->packed = NULL;
 }
@@ -70,7 +94,7 @@ static ls_status take_packed(ls_ddp *ddp, bucket *b)
 
     if (b->dtype != LS_F32 || bucket_wire_type(ddp) == LS_F32)
         return LS_OK;
-    LS_TRY(ls_comm_alloc(ddp->comm, b->bytes / 2, &memory));
+    LS_TRY(ddp_alloc(ddp, b->bytes / 2, &memory));
     b->packed = memory;
     return LS_OK;
 }
@@ -83,7 +107,7 @@ static ls_status take_memory(ls_ddp *ddp)
     for (int i = 0; i < ddp->plan.n_buckets; i++) {
         bucket *b = &ddp->buckets[i];
         void *memory;
-        LS_TRY(ls_comm_alloc(ddp->comm, ddp->plan.bucket_bytes[i], &memory));
+        LS_TRY(ddp_alloc(ddp, ddp->plan.bucket_bytes[i], &memory));
         b->memory = memory;
         b->bytes = ddp->plan.bucket_bytes[i];
         b->dtype = ddp->plan.bucket_type[i];

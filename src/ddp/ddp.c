@@ -13,8 +13,7 @@
 #include "base/options.h"
 #include "base/text.h"
 #include "comm/comm.h"
-
-#include <string.h>
+#include "tensor/tensor.h"
 
 /* The small operation's values in front of the per-parameter ones. */
 enum { SMALL_STOP, SMALL_FIXED };
@@ -147,20 +146,19 @@ static ls_status run_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64
 /* --- after backward --- */
 
 /* Sets the gradients of parameters that this rank did not use to zero. */
-static void clear_unused(ls_ddp *ddp)
+static ls_status clear_unused(ls_ddp *ddp)
 {
     for (int i = 0; i < ddp->n_params; i++) {
         const ddp_param *p = &ddp->params[i];
-        const plan_slot *slot = &ddp->plan.slots[i];
         if (ls_grad(p->leaf) == NULL)
-            memset(ddp->buckets[slot->bucket].memory + slot->offset, 0,
-                   ls_tensor_count(p->leaf) * ls_dtype_size(ls_tensor_dtype(p->leaf)));
+            LS_TRY(tensor_zero(p->target));
     }
+    return LS_OK;
 }
 
 static ls_status start_rest(ls_ddp *ddp)
 {
-    clear_unused(ddp);
+    LS_TRY(clear_unused(ddp));
     while (ddp->next_bucket < ddp->n_buckets)
         LS_TRY(start_bucket(ddp, ddp->next_bucket++));
     return LS_OK;
@@ -264,6 +262,19 @@ static ls_status resolve_options(ls_ddp_options *o, const ls_ddp_options *given)
     return LS_OK;
 }
 
+static ls_status take_device(ls_ddp *ddp)
+{
+    int n;
+    const ls_named *state = ls_model_state(ddp->model, &n);
+
+    ddp->device = n > 0 ? ls_tensor_device(state[0].tensor) : NULL;
+    if (ls_device_queue(ddp->device) != NULL && ddp->options.hook != LS_DDP_HOOK_NONE)
+        return ls_fail(LS_EUNSUPPORTED,
+                       "communication hooks are not available on device %s; leave out the hook",
+                       ls_device_name(ddp->device));
+    return LS_OK;
+}
+
 static ls_status take_params(ls_ddp *ddp)
 {
     int n;
@@ -305,7 +316,7 @@ static ls_status take_buffers(ls_ddp *ddp)
             ls_tensor_count(list[i].tensor) * ls_dtype_size(ls_tensor_dtype(list[i].tensor));
     if (ddp->buffer_bytes == 0)
         return LS_OK;
-    LS_TRY(ls_comm_alloc(ddp->comm, ddp->buffer_bytes, &block));
+    LS_TRY(ddp_alloc(ddp, ddp->buffer_bytes, &block));
     ddp->buffer_block = block;
     return LS_OK;
 }
@@ -329,6 +340,8 @@ ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
     ddp->owner.reason = why_not_ls_backward;
 
     st = resolve_options(&ddp->options, opt);
+    if (st == LS_OK)
+        st = take_device(ddp);
     if (st == LS_OK)
         st = take_params(ddp);
     if (st == LS_OK)
@@ -361,7 +374,7 @@ void ls_ddp_destroy(ls_ddp *ddp)
     buckets_free(ddp);
     for (int i = 0; i < ddp->n_params; i++)
         autograd_release(ddp->params[i].leaf, &ddp->owner);
-    ls_comm_free(ddp->comm, ddp->buffer_block);
+    ddp_free(ddp, ddp->buffer_block);
     ls_free(ddp->params);
     ls_free(ddp->order);
     ls_free(ddp->small);
@@ -425,13 +438,16 @@ static void drop_cleared(ls_ddp *ddp)
 static ls_status begin_step(ls_ddp *ddp, int64_t rows)
 {
     const int every = ddp->options.check_replicas;
-    ls_status st;
+    ls_status st = LS_OK;
 
     LS_TRY(ddp_check_model(ddp));
     drop_cleared(ddp);
     if (every > 0 && ddp->stats.steps % every == 0)
-        LS_TRY(replicas_check(ddp));
-    st = check_rows(rows);
+        st = replicas_check(ddp);
+    if (st == LS_EMISMATCH) // on all ranks
+        return st;
+    if (st == LS_OK)
+        st = check_rows(rows);
     if (st == LS_OK)
         st = start_weight(ddp, ddp->pending_weight + (double)rows);
     if (st != LS_OK)

@@ -22,13 +22,13 @@
 #include <stdbool.h>
 
 typedef struct bucket {
-    char *memory; /* ls_comm_alloc: reduced without copies */
+    char *memory; /* ddp_alloc(): reduced without copies */
     size_t bytes;
     ls_dtype dtype;
     int n_waiting; /* gradients of this backward that are not complete yet */
     ls_work *work; /* its reduction; NULL when none is pending */
     /* Of float32 buckets with a communication hook: the elements that are reduced;
-     * ls_comm_alloc. */
+     * ddp_alloc(). */
     uint16_t *packed;
 } bucket;
 
@@ -42,6 +42,7 @@ typedef struct ddp_param {
 struct ls_ddp {
     ls_comm *comm;
     ls_model *model;
+    ls_device *device;      /* the model's; NULL for one without tensors */
     ls_ddp_options options; /* resolved */
 
     ddp_param *params;
@@ -65,7 +66,7 @@ struct ls_ddp {
     double total_weight;  /* of all ranks: the divisor */
     ls_work *weight_work; /* its sum; NULL when it is not pending */
 
-    char *buffer_block; /* all buffers back to back, for one broadcast; ls_comm_alloc */
+    char *buffer_block; /* all buffers back to back, for one broadcast; ddp_alloc() */
     size_t buffer_bytes;
 
     double pending_weight; /* of ls_ddp_accumulate, not reduced yet */
@@ -97,6 +98,10 @@ void sync_batch_norm_end(ls_ddp *ddp);
 /* Builds them in the order of ddp->order; the old ones are freed first. */
 LS_MUST_USE ls_status buckets_build(ls_ddp *ddp);
 void buckets_free(ls_ddp *ddp);
+/* Memory that is reduced: the device's on a stream device, else ls_comm_alloc()'s. NULL may be
+ * freed. */
+LS_MUST_USE ls_status ddp_alloc(ls_ddp *ddp, size_t bytes, void **out);
+void ddp_free(ls_ddp *ddp, void *memory);
 /* The type in which float32 gradients are communicated. */
 ls_dtype bucket_wire_type(const ls_ddp *ddp);
 

@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "comm/comm.h"
+#include "tensor/device.h"
 
 #include <string.h>
 
@@ -124,14 +125,14 @@ ls_status replicas_broadcast(ls_ddp *ddp)
 
     for (int i = 0; i < n; i++) {
         ls_tensor *t = state[i].tensor;
-        void *data = ls_tensor_data(t);
-        if (data == NULL && ls_tensor_count(t) > 0)
-            return LS_ENOMEM;
+        void *data;
+        LS_TRY(tensor_plain(t, &data));
         comm_label(ddp->comm, state[i].name);
         ls_status st =
             ls_broadcast(ddp->comm, data, data, ls_tensor_count(t), ls_tensor_dtype(t), 0, NULL);
         if (st != LS_OK)
             return ls_context(st, "broadcasting %s from rank 0", state[i].name);
+        tensor_written(t);
     }
     return LS_OK;
 }
@@ -144,12 +145,13 @@ static ls_status copy_buffers(ls_ddp *ddp, bool pack)
 
     for (int i = 0; i < n; i++) {
         ls_tensor *t = buffers[i].tensor;
-        const size_t bytes = ls_tensor_count(t) * ls_dtype_size(ls_tensor_dtype(t));
-        if (pack)
-            LS_TRY(ls_tensor_read(t, ddp->buffer_block + at, ls_tensor_count(t)));
-        else
-            LS_TRY(ls_tensor_write(t, ddp->buffer_block + at, ls_tensor_count(t)));
-        at += bytes;
+        char *place = ddp->buffer_block + at;
+        void *data;
+        LS_TRY(tensor_plain(t, &data));
+        LS_TRY(device_copy(ddp->device, pack ? place : data, pack ? data : place, tensor_bytes(t)));
+        if (!pack)
+            tensor_written(t);
+        at += tensor_bytes(t);
     }
     return LS_OK;
 }
@@ -182,6 +184,14 @@ static ls_status compare_hashes(const ls_ddp *ddp, const int64_t *all)
     return LS_OK;
 }
 
+static ls_status hash_piece(void *arg, const void *piece, size_t bytes)
+{
+    int64_t *hash = arg;
+
+    *hash = (int64_t)ls_hash_bytes(piece, bytes, (uint64_t)*hash);
+    return LS_OK;
+}
+
 ls_status replicas_check(ls_ddp *ddp)
 {
     const size_t n = (size_t)ddp->n_params;
@@ -191,15 +201,11 @@ ls_status replicas_check(ls_ddp *ddp)
 
     if (hashes == NULL)
         return ls_fail(LS_ENOMEM, "no memory to compare %d parameters", ddp->n_params);
-    for (size_t i = 0; i < n; i++) {
-        const ls_tensor *t = ddp->params[i].leaf;
-        const void *data = ls_tensor_data_const(t);
-        const size_t bytes = ls_tensor_count(t) * ls_dtype_size(ls_tensor_dtype(t));
-        if (data != NULL)
-            hashes[i] = (int64_t)ls_hash_bytes(data, bytes, 0);
-    }
+    for (size_t i = 0; i < n && st == LS_OK; i++)
+        st = tensor_read_pieces(ddp->params[i].leaf, hash_piece, &hashes[i]);
     comm_label(ddp->comm, "ddp check");
-    st = ls_all_gather(ddp->comm, hashes, hashes + n, n, LS_I64, NULL);
+    if (st == LS_OK)
+        st = ls_all_gather(ddp->comm, hashes, hashes + n, n, LS_I64, NULL);
     if (st == LS_OK)
         st = compare_hashes(ddp, hashes + n);
     ls_free(hashes);

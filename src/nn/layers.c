@@ -10,6 +10,7 @@
 #include "nn/model.h"
 
 #include "autograd/autograd.h"
+#include "tensor/device.h"
 
 #include <math.h>
 
@@ -89,14 +90,26 @@ ls_layer *ls_nn_conv2d(ls_model *model, const char *name, int in, int out,
 
 /* --- batch norm --- */
 
-/* Calls the model's sum and stores the number of values. */
+/* Calls the model's sum and stores the number of values. On a stream device it stays in the
+ * device's memory, so that every shared batch is taken for one with rows. */
 static ls_status sum_batch(void *arg, double *values, size_t n)
 {
     ls_layer *layer = arg;
 
     LS_TRY(layer->sync.sum(layer->sync.arg, values, n));
-    layer->n_shared_values = values[0];
+    layer->n_shared_values = layer->model->device->accel == NULL ? values[0] : 1;
     return LS_OK;
+}
+
+static ls_status count_batch(const ls_layer *layer)
+{
+    const op_call call = {.op = OP_ADD_INTO,
+                          .n_in = 1,
+                          .n_out = 1,
+                          .in = {layer->model->one},
+                          .out = {layer->tensors[NUM_BATCHES]}};
+
+    return device_run(layer->model->device, &call);
 }
 
 static ls_tensor *batch_norm_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x)
@@ -111,9 +124,10 @@ static ls_tensor *batch_norm_forward(ls_tape *tape, ls_layer *layer, ls_tensor *
     // Like the running statistics, the counter changes only with a training batch that has rows.
     has_rows = layer->sync.sum != NULL ? layer->n_shared_values > 0 : ls_tensor_count(x) > 0;
     if (ls_tape_training(tape) && has_rows) {
-        int64_t *n_batches = ls_tensor_data(layer->tensors[NUM_BATCHES]);
+        const ls_status st = count_batch(layer);
 
-        n_batches[0]++;
+        if (st != LS_OK)
+            return autograd_fail(tape, st);
     }
     return y;
 }
@@ -131,6 +145,14 @@ void ls_model_sync_batch_norm(ls_model *model, const ls_batch_norm_sync *sync)
     }
 }
 
+static ls_status make_one(ls_model *model)
+{
+    if (model->one != NULL)
+        return LS_OK;
+    LS_TRY(ls_tensor_create(model->device, LS_I64, 0, NULL, &model->one));
+    return ls_tensor_write(model->one, (int64_t[]){1}, 1);
+}
+
 ls_layer *ls_nn_batch_norm2d(ls_model *model, const char *name, int channels,
                              const ls_nn_batch_norm_options *opt)
 {
@@ -140,6 +162,7 @@ ls_layer *ls_nn_batch_norm2d(ls_model *model, const char *name, int channels,
                                 {"running_var", true, LS_F32, 1, {channels}},
                                 {"num_batches_tracked", true, LS_I64, 0, {0}}};
     ls_layer *layer;
+    ls_status st;
 
     if (!model_can_add(model))
         return NULL;
@@ -147,6 +170,9 @@ ls_layer *ls_nn_batch_norm2d(ls_model *model, const char *name, int channels,
         return model_fail(model,
                           ls_fail(LS_EINVAL, "layer %s: channels is %d; it must be at least 1",
                                   name == NULL ? "NULL" : name, channels));
+    st = make_one(model);
+    if (st != LS_OK)
+        return model_fail(model, st);
     layer = model_add(model, name, slots, (int)LS_COUNT_OF(slots));
     if (layer == NULL)
         return NULL;

@@ -47,6 +47,7 @@ void ls_model_destroy(ls_model *model)
         model->first = layer->next;
         layer_free(layer);
     }
+    ls_tensor_destroy(model->one);
     ls_free(model->parameters.items);
     ls_free(model->buffers.items);
     ls_free(model->state.items);
@@ -260,10 +261,61 @@ static bool has_tensor(const ls_model *model, const ls_tensor *t)
     return false;
 }
 
+static void fill_constant(ls_model *model, ls_tensor *t, double value)
+{
+    const op_call call = {.op = OP_FILL, .attrs = {.value = value}, .n_out = 1, .out = {t}};
+    const ls_status st = device_run(model->device, &call);
+
+    if (st != LS_OK)
+        (void)model_fail(model, st);
+}
+
+/* The source of a tensor's random values, within or with the deviation of `size`. */
+typedef struct fill_source {
+    ls_rng *rng;
+    double size;
+} fill_source;
+
+static void draw_uniform(void *arg, void *piece, size_t bytes)
+{
+    const fill_source *s = arg;
+    float *data = piece;
+
+    for (size_t i = 0; i < bytes / sizeof(*data); i++)
+        data[i] = (float)((2 * ls_rng_double(s->rng) - 1) * s->size);
+}
+
+static void draw_normal(void *arg, void *piece, size_t bytes)
+{
+    const fill_source *s = arg;
+    float *data = piece;
+
+    for (size_t i = 0; i < bytes / sizeof(*data); i++)
+        data[i] = (float)(ls_rng_normal(s->rng) * s->size);
+}
+
+static void fill_random(ls_model *model, ls_tensor *t, double size,
+                        void (*draw)(void *arg, void *piece, size_t bytes))
+{
+    fill_source source = {.rng = &model->rng, .size = size};
+    const ls_status st = tensor_write_pieces(t, draw, &source);
+
+    if (st != LS_OK)
+        (void)model_fail(model, st);
+}
+
+void model_fill_uniform(ls_model *model, ls_tensor *t, double bound)
+{
+    fill_random(model, t, bound, draw_uniform);
+}
+
+void model_fill_normal(ls_model *model, ls_tensor *t, double deviation)
+{
+    fill_random(model, t, deviation, draw_normal);
+}
+
 void ls_model_fill(ls_model *model, ls_tensor *t, ls_fill how, double value)
 {
-    float *data;
-
     if (!model_can_add(model))
         return;
     if (!has_tensor(model, t) || t->dtype != LS_F32) {
@@ -271,11 +323,9 @@ void ls_model_fill(ls_model *model, ls_tensor *t, ls_fill how, double value)
                                         t == NULL ? "NULL" : "the tensor"));
         return;
     }
-    data = ls_tensor_data(t);
     switch (how) {
     case LS_FILL_CONSTANT:
-        for (size_t i = 0; i < ls_tensor_count(t); i++)
-            data[i] = (float)value;
+        fill_constant(model, t, value);
         break;
     case LS_FILL_UNIFORM:
         model_fill_uniform(model, t, value);
@@ -286,20 +336,4 @@ void ls_model_fill(ls_model *model, ls_tensor *t, ls_fill how, double value)
     default:
         (void)model_fail(model, ls_fail(LS_EINVAL, "fill: %d is not an ls_fill", (int)how));
     }
-}
-
-void model_fill_uniform(ls_model *model, ls_tensor *t, double bound)
-{
-    float *data = ls_tensor_data(t);
-
-    for (size_t i = 0; i < ls_tensor_count(t); i++)
-        data[i] = (float)((2 * ls_rng_double(&model->rng) - 1) * bound);
-}
-
-void model_fill_normal(ls_model *model, ls_tensor *t, double deviation)
-{
-    float *data = ls_tensor_data(t);
-
-    for (size_t i = 0; i < ls_tensor_count(t); i++)
-        data[i] = (float)(ls_rng_normal(&model->rng) * deviation);
 }

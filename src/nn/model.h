@@ -34,6 +34,7 @@ struct ls_model {
     named_list parameters;
     named_list buffers;
     named_list state;
+    ls_tensor *one; /* int64, for the counters of batch norms; NULL without them */
     ls_status failure;
     char failure_text[LS_ERROR_BYTES];
 };

@@ -359,3 +359,27 @@ ls_status device_synchronize(ls_device *device, const char *what)
 {
     return device->accel == NULL ? LS_OK : accel_synchronize(device->accel, what);
 }
+
+/* --- the public functions of queues and memory --- */
+
+ls_queue *ls_device_queue(ls_device *device)
+{
+    return device == NULL || device->accel == NULL ? NULL
+                                                   : accel_queue(device->accel, ACCEL_COMPUTE);
+}
+
+ls_status ls_device_synchronize(ls_device *device)
+{
+    LS_TRY(LS_GIVEN(device));
+    return device_synchronize(device, "device: synchronize");
+}
+
+ls_status ls_device_memory(ls_device *device, size_t *free_bytes, size_t *total_bytes)
+{
+    LS_TRY(LS_GIVEN(device));
+    LS_TRY(LS_GIVEN(free_bytes));
+    LS_TRY(LS_GIVEN(total_bytes));
+    if (device->accel == NULL)
+        return ls_fail(LS_EUNSUPPORTED, "device %s has no memory of its own", device->ops->name);
+    return accel_memory(device->accel, free_bytes, total_bytes);
+}

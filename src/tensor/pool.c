@@ -34,28 +34,29 @@ struct tensor_pool {
 #include <sanitizer/asan_interface.h>
 
 /* The sanitizer reports uses of free blocks, and results must not depend on a block's
- * old contents. */
-static void block_poison(void *block, size_t bytes)
+ * old contents. A stream device's memory is not the host's to touch. */
+static void block_poison(const storage *s)
 {
-    __asan_poison_memory_region(block, bytes);
+    if (s->device->accel == NULL)
+        __asan_poison_memory_region(s->data, s->bytes);
 }
 
-static void block_unpoison(void *block, size_t bytes)
+static void block_unpoison(const storage *s)
 {
-    __asan_unpoison_memory_region(block, bytes);
-    memset(block, 0xFF, bytes); // NaN in every floating type
+    if (s->device->accel != NULL)
+        return;
+    __asan_unpoison_memory_region(s->data, s->bytes);
+    memset(s->data, 0xFF, s->bytes); // NaN in every floating type
 }
 #else
-static void block_poison(void *block, size_t bytes)
+static void block_poison(const storage *s)
 {
-    LS_UNUSED(block);
-    LS_UNUSED(bytes);
+    LS_UNUSED(s);
 }
 
-static void block_unpoison(void *block, size_t bytes)
+static void block_unpoison(const storage *s)
 {
-    LS_UNUSED(block);
-    LS_UNUSED(bytes);
+    LS_UNUSED(s);
 }
 #endif
 
@@ -92,7 +93,7 @@ static void free_list_of_blocks(ls_device *device, storage *s)
         storage *next = s->next_free;
 
         if (!s->borrowed) {
-            block_unpoison(s->data, s->bytes);
+            block_unpoison(s);
             device->ops->free(device->state, s->data, s->bytes);
         }
         ls_free(s);
@@ -185,7 +186,7 @@ ls_status pool_take(ls_device *device, size_t bytes, bool persistent, storage **
         s = make_block(device, rounded);
     if (s == NULL)
         return no_memory(device, bytes);
-    block_unpoison(s->data, s->bytes);
+    block_unpoison(s);
     s->next_free = NULL;
     s->n_refs = 1;
     s->version++;
@@ -235,7 +236,7 @@ void pool_give(storage *s)
         size_t rounded;
 
         list = &device->pool->free_blocks[s->persistent][class_of(s->bytes, &rounded)];
-        block_poison(s->data, s->bytes);
+        block_poison(s);
     }
     s->next_free = *list;
     *list = s;

@@ -146,6 +146,12 @@ void *tensor_host_elements(const ls_tensor *t)
     return tensor_elements(t);
 }
 
+ls_status tensor_zero(ls_tensor *t)
+{
+    tensor_written(t);
+    return device_fill(t->device, tensor_elements(t), 0, tensor_bytes(t));
+}
+
 void tensor_written(ls_tensor *t)
 {
     if (t != NULL && t->storage != NULL)
@@ -209,6 +215,80 @@ ls_status tensor_plain(ls_tensor *t, void **out)
     return plain_elements(t, out);
 }
 
+/* --- host access in pieces --- */
+
+/* The size of the piece at `at`. */
+static size_t piece_bytes(const ls_tensor *t, size_t at)
+{
+    const size_t left = tensor_bytes(t) - at;
+
+    return left < TENSOR_PIECE_BYTES ? left : TENSOR_PIECE_BYTES;
+}
+
+/* Host memory for a piece of a stream device's tensor; NULL for a host device. */
+static ls_status make_staging(const ls_tensor *t, void **out)
+{
+    const size_t bytes = piece_bytes(t, 0);
+
+    *out = NULL;
+    if (t->device->accel == NULL || bytes == 0)
+        return LS_OK;
+    *out = ls_alloc_aligned(64, bytes);
+    return *out != NULL
+               ? LS_OK
+               : ls_fail(LS_ENOMEM, "no memory for %zu bytes of a copy from or to device %s", bytes,
+                         t->device->accel->name);
+}
+
+static ls_status read_piece(const ls_tensor *t, const char *src, void *staging, size_t bytes,
+                            const void **out)
+{
+    *out = staging == NULL ? src : staging;
+    return staging == NULL ? LS_OK : device_read(t->device, staging, src, bytes);
+}
+
+ls_status tensor_read_pieces(const ls_tensor *t,
+                             ls_status (*fn)(void *arg, const void *piece, size_t bytes), void *arg)
+{
+    void *data;
+    void *staging;
+    ls_status st = LS_OK;
+
+    LS_TRY(plain_elements(t, &data));
+    LS_TRY(make_staging(t, &staging));
+    for (size_t at = 0; at < tensor_bytes(t) && st == LS_OK; at += piece_bytes(t, at)) {
+        const size_t bytes = piece_bytes(t, at);
+        const void *piece;
+
+        st = read_piece(t, (const char *)data + at, staging, bytes, &piece);
+        if (st == LS_OK)
+            st = fn(arg, piece, bytes);
+    }
+    ls_free(staging);
+    return st;
+}
+
+ls_status tensor_write_pieces(ls_tensor *t, void (*fn)(void *arg, void *piece, size_t bytes),
+                              void *arg)
+{
+    void *data;
+    void *staging;
+    ls_status st = LS_OK;
+
+    LS_TRY(plain_elements(t, &data));
+    LS_TRY(make_staging(t, &staging));
+    for (size_t at = 0; at < tensor_bytes(t) && st == LS_OK; at += piece_bytes(t, at)) {
+        char *dst = (char *)data + at;
+
+        fn(arg, staging == NULL ? dst : staging, piece_bytes(t, at));
+        if (staging != NULL)
+            st = device_write(t->device, dst, staging, piece_bytes(t, at));
+    }
+    ls_free(staging);
+    tensor_written(t);
+    return st;
+}
+
 /* --- the public functions --- */
 
 ls_status ls_tensor_create(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
@@ -224,12 +304,30 @@ ls_status ls_tensor_create(ls_device *device, ls_dtype type, int n_dims, const i
         ls_tensor_destroy(t);
         return st;
     }
-    st = device_fill(device, t->storage->data, 0, tensor_bytes(t));
+    st = tensor_zero(t);
     if (st != LS_OK) {
         ls_tensor_destroy(t);
         return st;
     }
     *out = t;
+    return LS_OK;
+}
+
+static ls_status check_wrapped(const ls_tensor *t, const void *data)
+{
+    const accel *of = accel_of(data);
+
+    if (data == NULL && tensor_bytes(t) > 0)
+        return ls_fail(LS_EINVAL, "tensor: NULL cannot be wrapped");
+    if ((uintptr_t)data % ls_dtype_size(t->dtype) != 0)
+        return ls_fail(LS_EINVAL, "tensor: %p is not aligned for %s", data,
+                       ls_dtype_name(t->dtype));
+    if (tensor_bytes(t) > 0 && of != t->device->accel)
+        return ls_fail(LS_EINVAL,
+                       "tensor: %p is memory of %s, not of device %s; ls_tensor_write() copies "
+                       "host memory to a device",
+                       data, of == NULL ? "the host" : of->name,
+                       t->device->accel == NULL ? t->device->ops->name : t->device->accel->name);
     return LS_OK;
 }
 
@@ -241,11 +339,8 @@ ls_status ls_tensor_wrap(ls_device *device, ls_dtype type, int n_dims, const int
 
     LS_TRY(LS_GIVEN(out));
     LS_TRY(make_shape(device, type, n_dims, dims, true, &t));
-    if (data == NULL && tensor_bytes(t) > 0)
-        st = ls_fail(LS_EINVAL, "tensor: NULL cannot be wrapped");
-    else if ((uintptr_t)data % ls_dtype_size(type) != 0)
-        st = ls_fail(LS_EINVAL, "tensor: %p is not aligned for %s", data, ls_dtype_name(type));
-    else
+    st = check_wrapped(t, data);
+    if (st == LS_OK)
         st = pool_take_borrowed(device, data, tensor_bytes(t), &t->storage);
     if (st != LS_OK) {
         ls_tensor_destroy(t);

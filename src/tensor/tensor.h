@@ -77,6 +77,22 @@ void *tensor_elements(const ls_tensor *t);
 /* tensor_elements() for code that dereferences it: asserts that the device is a host device. */
 void *tensor_host_elements(const ls_tensor *t);
 
+/* The most that the functions below pass to `fn` at once. */
+#define TENSOR_PIECE_BYTES ((size_t)16 << 20)
+
+/* Passes the elements, row-major, to `fn` in pieces of host memory: on a host device the tensor's
+ * own, on a stream device copies. Ends with fn's first failure. */
+LS_MUST_USE ls_status tensor_read_pieces(
+    const ls_tensor *t, ls_status (*fn)(void *arg, const void *piece, size_t bytes), void *arg);
+
+/* Lets `fn` write all elements, in the same way. Marks the tensor as written. */
+LS_MUST_USE ls_status tensor_write_pieces(ls_tensor *t,
+                                          void (*fn)(void *arg, void *piece, size_t bytes),
+                                          void *arg);
+
+/* Sets all bytes of a placed plain tensor to 0, in the order of its device's operators. */
+LS_MUST_USE ls_status tensor_zero(ls_tensor *t);
+
 void tensor_written(ls_tensor *t); /* bumps the version; NULL and unplaced are allowed */
 
 /* Whether the elements are floats of 16 bits; false for NULL. */

@@ -16,7 +16,7 @@ static ls_status check_logits(const ls_tensor *logits, int64_t rows)
     return LS_OK;
 }
 
-static ls_status test_batches(ls_run *run, rank_sums *sums)
+static ls_status test_batches(ls_run *run, rank_sums *sums, ls_tensor **pending)
 {
     ls_batch batch;
 
@@ -30,8 +30,19 @@ static ls_status test_batches(ls_run *run, rank_sums *sums)
         logits = run->forward(run->forward_arg, run->tape, batch.x);
         LS_TRY(ls_tape_status(run->tape));
         LS_TRY(check_logits(logits, batch.rows));
-        LS_TRY(rank_sums_add_logits(sums, logits, batch.y, true));
+        LS_TRY(rank_sums_add_logits(sums, pending, logits, batch.y, true));
     }
+}
+
+static ls_status sum_batches(ls_run *run, rank_sums *sums)
+{
+    ls_tensor *pending = NULL;
+    ls_status st = test_batches(run, sums, &pending);
+
+    if (st == LS_OK)
+        st = rank_sums_read(sums, pending, true);
+    ls_tensor_destroy(pending);
+    return st;
 }
 
 static void store_result(ls_run *run, const rank_sums *sum)
@@ -61,7 +72,7 @@ ls_status evaluate(ls_run *run)
     if (run->ddp != NULL)
         LS_TRY(ls_ddp_sync_buffers(run->ddp));
     ls_tape_set_training(run->tape, 0);
-    LS_TRY(test_batches(run, &own));
+    LS_TRY(sum_batches(run, &own));
     ls_tape_reset(run->tape);
     own.bad = report_bad_images(run->test.loader, &run->report.bad_seen[1]);
     LS_TRY(rank_sums_reduce(run->comm, &own, &sum));

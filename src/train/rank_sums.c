@@ -5,8 +5,10 @@
  */
 #include "train/rank_sums.h"
 
+#include "autograd/autograd.h"
 #include "base/status.h"
 #include "comm/comm.h"
+#include "tensor/tensor.h"
 
 #include <math.h>
 
@@ -53,17 +55,46 @@ static ls_status add_loss(rank_sums *sums, const ls_tensor *logits, const ls_ten
     return LS_OK;
 }
 
-ls_status rank_sums_add_logits(rank_sums *sums, const ls_tensor *logits, const ls_tensor *targets,
-                               bool with_loss)
-{
-    static const int k[] = {1, 5};
-    int64_t correct[LS_COUNT_OF(k)];
+static const int counted_k[] = {1, 5};
 
-    LS_TRY(ls_top_k_correct(logits, targets, k, LS_COUNT_OF(k), correct));
+enum { PENDING_LOSS, PENDING_ROWS, PENDING_TOP1, PENDING_TOP5, N_PENDING };
+
+static ls_status add_pending(ls_tensor **pending, const ls_tensor *logits, const ls_tensor *targets)
+{
+    if (*pending == NULL)
+        LS_TRY(
+            ls_tensor_create(ls_tensor_device(logits), LS_F64, 1, (int64_t[]){N_PENDING}, pending));
+    return class_sums_add(logits, targets, counted_k, *pending);
+}
+
+ls_status rank_sums_add_logits(rank_sums *sums, ls_tensor **pending, const ls_tensor *logits,
+                               const ls_tensor *targets, bool with_loss)
+{
+    int64_t correct[LS_COUNT_OF(counted_k)];
+
+    if (ls_device_queue(ls_tensor_device(logits)) != NULL)
+        return add_pending(pending, logits, targets);
+    LS_TRY(ls_top_k_correct(logits, targets, counted_k, LS_COUNT_OF(counted_k), correct));
     if (with_loss)
         LS_TRY(add_loss(sums, logits, targets));
     sums->top1 += (double)correct[0];
     sums->top5 += (double)correct[1];
     sums->ranked += (double)ls_tensor_dim(logits, 0);
+    return LS_OK;
+}
+
+ls_status rank_sums_read(rank_sums *sums, ls_tensor *pending, bool with_loss)
+{
+    double values[N_PENDING];
+
+    if (pending == NULL)
+        return LS_OK;
+    LS_TRY(ls_tensor_read(pending, values, N_PENDING));
+    LS_TRY(tensor_zero(pending));
+    if (with_loss)
+        sums->loss += values[PENDING_LOSS];
+    sums->ranked += values[PENDING_ROWS];
+    sums->top1 += values[PENDING_TOP1];
+    sums->top5 += values[PENDING_TOP5];
     return LS_OK;
 }

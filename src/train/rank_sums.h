@@ -40,8 +40,14 @@ typedef struct rank_sums {
 /* The sum over all ranks; comm may be NULL. Collective. */
 ls_status rank_sums_reduce(ls_comm *comm, const rank_sums *own, rank_sums *out) LS_MUST_USE;
 
-/* Adds the hits among logits (N, K), float32, and with `with_loss` their cross-entropy. */
-ls_status rank_sums_add_logits(rank_sums *sums, const ls_tensor *logits, const ls_tensor *targets,
-                               bool with_loss) LS_MUST_USE;
+/* Adds the hits among logits (N, K), float32, and with `with_loss` their cross-entropy. On a stream
+ * device nothing is waited for: they are added to *pending, which is created if it is NULL and is
+ * the caller's, until rank_sums_read(). */
+ls_status rank_sums_add_logits(rank_sums *sums, ls_tensor **pending, const ls_tensor *logits,
+                               const ls_tensor *targets, bool with_loss) LS_MUST_USE;
+
+/* Adds what is pending, sets it to 0, and returns failures of the operators that counted it. NULL:
+ * nothing is pending. */
+ls_status rank_sums_read(rank_sums *sums, ls_tensor *pending, bool with_loss) LS_MUST_USE;
 
 #endif

@@ -84,6 +84,7 @@ static ls_status sum_window(ls_run *run, rank_sums *sum, history_point *p)
 {
     LS_TRY(losses_collect(&run->losses, &run->report.window));
     run->report.window.bad += report_bad_images(run->train.loader, &run->report.bad_seen[0]);
+    LS_TRY(rank_sums_read(&run->report.window, run->report.pending, false));
     LS_TRY(rank_sums_reduce(run->comm, &run->report.window, sum));
     *p = make_point(run, sum);
     run->state.bad_images = run->report.bad_images + (int64_t)sum->bad;

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "comm/comm.h"
+#include "tensor/tensor.h"
 #include "train/load_weights.h"
 #include "train/previous_state.h"
 
@@ -356,14 +357,16 @@ static ls_status load_saved_state(ls_run *run)
 
 static ls_status broadcast_item(ls_comm *comm, const ls_named *item)
 {
+    void *data;
+
     comm_label(comm, item->name);
     if (item->tensor == NULL)
         return ls_broadcast(comm, item->bytes, item->bytes, item->n_bytes, LS_U8, 0, NULL);
-    void *data = ls_tensor_data(item->tensor);
-    if (data == NULL && ls_tensor_count(item->tensor) > 0)
-        return LS_ENOMEM;
-    return ls_broadcast(comm, data, data, ls_tensor_count(item->tensor),
-                        ls_tensor_dtype(item->tensor), 0, NULL);
+    LS_TRY(tensor_plain(item->tensor, &data));
+    LS_TRY(ls_broadcast(comm, data, data, ls_tensor_count(item->tensor),
+                        ls_tensor_dtype(item->tensor), 0, NULL));
+    tensor_written(item->tensor);
+    return LS_OK;
 }
 
 static ls_status broadcast_tensors(ls_run *run)

@@ -188,6 +188,7 @@ static ls_status free_run(ls_run *run)
     history_free(&run->history);
     ls_optimizer_destroy(run->optimizer);
     losses_close(&run->losses);
+    ls_tensor_destroy(run->report.pending);
     ls_tape_destroy(run->tape);
     close_split(&run->train);
     close_split(&run->test);

@@ -31,6 +31,21 @@ static void the_reference_device_opens_by_name(void **state)
     ls_device_close(NULL);
 }
 
+static void a_host_device_has_no_queue_and_no_memory_of_its_own(void **state)
+{
+    ls_device *device = open_reference();
+    size_t free_bytes = 7;
+    size_t total_bytes = 7;
+
+    LS_UNUSED(state);
+    assert_null(ls_device_queue(device));
+    assert_status(LS_OK, ls_device_synchronize(device));
+    assert_status(LS_EUNSUPPORTED, ls_device_memory(device, &free_bytes, &total_bytes));
+    assert_error("device cpu_ref has no memory of its own");
+    assert_int_equal(free_bytes + total_bytes, 14);
+    ls_device_close(device);
+}
+
 static void the_variable_chooses_where_the_caller_does_not(void **state)
 {
     ls_device *device = NULL;
@@ -349,6 +364,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_reference_device_opens_by_name),
+        cmocka_unit_test(a_host_device_has_no_queue_and_no_memory_of_its_own),
         cmocka_unit_test(the_variable_chooses_where_the_caller_does_not),
         cmocka_unit_test(a_missing_module_is_an_error_with_the_searched_folders),
         cmocka_unit_test(a_file_that_is_not_a_module_is_an_error),

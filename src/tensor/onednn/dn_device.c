@@ -138,7 +138,7 @@ static bool has_elements(const ls_tensor *t)
 /* Copies between layouts, and casts of which one side is float32. */
 static bool reads_halves(const op_call *call)
 {
-    if (!tensor_is_half(call->in[0]))
+    if (!tensor_is_half(device_typed(call)))
         return false;
     return call->op == OP_COPY || (call->op == OP_CAST && call->out[0]->dtype == LS_F32);
 }
