@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/half.h"
 #include "base/rng.h"
+#include "tensor/doubles.h"
 
 #include <math.h>
 #include <string.h>
@@ -49,54 +50,38 @@ static ls_tensor *unplaced(case_run *r, ls_dtype type, int n_dims, const int64_t
     return keep(r, st, t);
 }
 
-static double element(ls_tensor *t, size_t i)
+static void write_values(case_run *r, ls_tensor *t, const double *values)
 {
-    const void *data = ls_tensor_data_const(t);
-
-    switch (t->dtype) {
-    case LS_F64:
-        return ((const double *)data)[i];
-    case LS_F32:
-        return (double)((const float *)data)[i];
-    case LS_BF16:
-        return (double)ls_bf16_to_f32(((const uint16_t *)data)[i]);
-    case LS_F16:
-        return (double)ls_f16_to_f32(((const uint16_t *)data)[i]);
-    default:
-        return (double)NAN;
-    }
+    if (t != NULL && r->status == LS_OK)
+        r->status = doubles_write(t, values);
 }
 
-static void set_element(ls_tensor *t, size_t i, double value)
+/* Memory for the elements of `t`, at least one; NULL after a failure. */
+static double *values_for(case_run *r, const ls_tensor *t)
 {
-    void *data = tensor_elements(t);
+    double *values =
+        t == NULL || r->status != LS_OK ? NULL : ls_calloc(ls_tensor_count(t) + 1, sizeof(double));
 
-    switch (t->dtype) {
-    case LS_F64:
-        ((double *)data)[i] = value;
-        return;
-    case LS_BF16:
-        ((uint16_t *)data)[i] = ls_f32_to_bf16((float)value);
-        return;
-    case LS_F16:
-        ((uint16_t *)data)[i] = ls_f32_to_f16((float)value);
-        return;
-    default:
-        ((float *)data)[i] = (float)value;
-    }
+    if (values == NULL && r->status == LS_OK)
+        r->status = ls_fail(LS_ENOMEM, "%s: no memory for the elements", r->c->name);
+    return values;
 }
 
 static ls_tensor *filled(case_run *r, ls_dtype type, int n_dims, const int64_t *dims, double value)
 {
     ls_tensor *t = NULL;
+    double *values;
     ls_status st;
 
     if (r->status != LS_OK)
         return NULL;
     st = ls_tensor_create(r->device, type, n_dims, dims, &t);
     t = keep(r, st, t);
-    for (size_t i = 0; t != NULL && i < ls_tensor_count(t); i++)
-        set_element(t, i, value);
+    values = values_for(r, t);
+    for (size_t i = 0; values != NULL && i < ls_tensor_count(t); i++)
+        values[i] = value;
+    write_values(r, t, values);
+    ls_free(values);
     return t;
 }
 
@@ -115,13 +100,16 @@ static ls_tensor *noise_of(case_run *r, ls_dtype type, int n_dims, const int64_t
                            double scale, double shift)
 {
     ls_tensor *t = filled(r, type, n_dims, dims, 0);
+    double *values = values_for(r, t);
 
-    for (size_t i = 0; t != NULL && i < ls_tensor_count(t); i++) {
+    for (size_t i = 0; values != NULL && i < ls_tensor_count(t); i++) {
         const double u = 2 * ls_rng_double(&r->rng) - 1;
         const double v = r->c->ties ? round(2 * u) / 2 : u;
 
-        set_element(t, i, exact(r, v * scale + shift));
+        values[i] = exact(r, v * scale + shift);
     }
+    write_values(r, t, values);
+    ls_free(values);
     return t;
 }
 
@@ -148,9 +136,12 @@ static ls_tensor *targets(case_run *r, int64_t n_rows, int64_t n_classes)
     t = keep(r, st, t);
     if (t == NULL)
         return NULL;
-    data = tensor_elements(t);
-    for (int64_t n = 0; n < n_rows; n++)
+    data = ls_calloc((size_t)n_rows, sizeof(*data));
+    for (int64_t n = 0; data != NULL && n < n_rows; n++)
         data[n] = (int64_t)ls_rng_below(&r->rng, (uint64_t)n_classes);
+    r->status = data == NULL ? ls_fail(LS_ENOMEM, "%s: no memory for the targets", r->c->name)
+                             : ls_tensor_write(t, data, (size_t)n_rows);
+    ls_free(data);
     return t;
 }
 
@@ -163,18 +154,17 @@ static void result(case_run *r, const char *name, ls_tensor *t, double k)
     if (r->status != LS_OK)
         return;
     LS_ASSERT(r->out->n < OP_MAX_RESULTS);
-    into->values = ls_calloc(ls_tensor_count(t) + 1, sizeof(double));
-    if (into->values == NULL || ls_tensor_data_const(t) == NULL) {
+    into->values = values_for(r, t);
+    if (into->values != NULL)
+        r->status = ls_context(doubles_read(t, into->values), "%s: %s", r->c->name, name);
+    if (r->status != LS_OK) {
         ls_free(into->values);
         into->values = NULL;
-        r->status = ls_fail(LS_ENOMEM, "%s: cannot read %s", r->c->name, name);
         return;
     }
     into->name = name;
     into->count = ls_tensor_count(t);
     into->k = k < 1 ? 1 : k;
-    for (size_t i = 0; i < into->count; i++)
-        into->values[i] = element(t, i);
     r->out->n++;
 }
 

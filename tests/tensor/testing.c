@@ -2,9 +2,12 @@
 /* testing.c - see testing.h. */
 #include "tensor/testing.h"
 
+#include "base/alloc.h"
 #include "base/rng.h"
+#include "tensor/doubles.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 void check_status(ls_status want, ls_status got, const char *file, int line)
 {
@@ -15,25 +18,25 @@ void check_status(ls_status want, ls_status got, const char *file, int line)
     _fail(file, line);
 }
 
-ls_device *open_reference(void)
+const char *test_device_name(void)
 {
+    const char *name = getenv("LS_TEST_DEVICE"); // NOLINT(concurrency-mt-unsafe): never set
+
+    return name == NULL ? "cpu_ref" : name;
+}
+
+ls_device *open_test_device(const char *name)
+{
+    const ls_device_options opt = {.size = sizeof(opt), .name = name};
     ls_device *device = NULL;
 
-    assert_status(LS_OK, ls_device_open(&(ls_device_options){.size = sizeof(ls_device_options),
-                                                             .name = "cpu_ref"},
-                                        &device));
+    assert_status(LS_OK, ls_device_open(&opt, &device));
     return device;
 }
 
-static void set_element(ls_tensor *t, size_t i, double value)
+ls_device *open_reference(void)
 {
-    void *data = ls_tensor_data(t);
-
-    assert_non_null(data);
-    if (ls_tensor_dtype(t) == LS_F64)
-        ((double *)data)[i] = value;
-    else
-        ((float *)data)[i] = (float)value;
+    return open_test_device(test_device_name());
 }
 
 ls_tensor *tensor_of(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
@@ -42,21 +45,33 @@ ls_tensor *tensor_of(ls_device *device, ls_dtype type, int n_dims, const int64_t
     ls_tensor *t = NULL;
 
     assert_status(LS_OK, ls_tensor_create(device, type, n_dims, dims, &t));
-    for (size_t i = 0; i < ls_tensor_count(t); i++)
-        set_element(t, i, values[i]);
+    assert_status(LS_OK, doubles_write(t, values));
     return t;
+}
+
+/* Memory for the elements of `t`. */
+static double *values_for(const ls_tensor *t)
+{
+    double *values = ls_calloc(ls_tensor_count(t) + 1, sizeof(*values));
+
+    assert_non_null(values);
+    return values;
 }
 
 ls_tensor *random_tensor(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
                          uint64_t seed)
 {
     ls_tensor *t = NULL;
+    double *values;
     ls_rng rng;
 
     ls_rng_seed(&rng, seed);
     assert_status(LS_OK, ls_tensor_create(device, type, n_dims, dims, &t));
+    values = values_for(t);
     for (size_t i = 0; i < ls_tensor_count(t); i++)
-        set_element(t, i, 2 * ls_rng_double(&rng) - 1);
+        values[i] = 2 * ls_rng_double(&rng) - 1;
+    assert_status(LS_OK, doubles_write(t, values));
+    ls_free(values);
     return t;
 }
 
@@ -70,23 +85,24 @@ ls_tensor *unplaced_of(ls_device *device, ls_dtype type, int n_dims, const int64
 
 double element_of(const ls_tensor *t, size_t i)
 {
-    const void *data = ls_tensor_data_const(t);
+    double value = 0;
 
-    assert_non_null(data);
-    return ls_tensor_dtype(t) == LS_F64 ? ((const double *)data)[i]
-                                        : (double)((const float *)data)[i];
+    assert_status(LS_OK, doubles_read_one(t, i, &value));
+    return value;
 }
 
 void assert_elements(const ls_tensor *t, const double *want, double tolerance)
 {
-    for (size_t i = 0; i < ls_tensor_count(t); i++) {
-        const double got = element_of(t, i);
+    double *got = values_for(t);
 
-        if (got == want[i] || (isnan(got) && isnan(want[i])))
+    assert_status(LS_OK, doubles_read(t, got));
+    for (size_t i = 0; i < ls_tensor_count(t); i++) {
+        if (got[i] == want[i] || (isnan(got[i]) && isnan(want[i])))
             continue;
-        if (!(fabs(got - want[i]) <= tolerance))
-            fail_msg("element %zu is %.17g, not %.17g", i, got, want[i]);
+        if (!(fabs(got[i] - want[i]) <= tolerance))
+            fail_msg("element %zu is %.17g, not %.17g", i, got[i], want[i]);
     }
+    ls_free(got);
 }
 
 void destroy_all(ls_tensor *const *tensors, int n)

@@ -16,7 +16,11 @@
 #define assert_status(want, got) check_status((want), (got), __FILE__, __LINE__)
 void check_status(ls_status want, ls_status got, const char *file, int line);
 
-ls_device *open_reference(void); /* cpu_ref; fails the test when it cannot */
+/* "cpu_ref", or that of LS_TEST_DEVICE, which ctest sets to run a suite on another device whose
+ * results have the same bits. */
+const char *test_device_name(void);
+ls_device *open_reference(void); /* that device; fails the test when it cannot */
+ls_device *open_test_device(const char *name);
 
 /* A tensor with these elements, float32 or float64. */
 ls_tensor *tensor_of(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
