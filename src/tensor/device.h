@@ -342,6 +342,8 @@ typedef struct device_host {
     void (*accel_register)(accel *a);
     void (*accel_unregister)(accel *a);
     const char *(*op_name)(op_kind op);
+    ls_status (*file_read)(const char *path, size_t max_bytes, char **out, size_t *out_bytes);
+    ls_status (*file_replace)(const char *path, const void *data, size_t bytes);
 } device_host;
 
 /* A module's entry symbol: `lockstep_device`; returns NULL when the host's abi is another. */

@@ -7,6 +7,7 @@
 
 #include "base/accel.h"
 #include "base/alloc.h"
+#include "base/file.h"
 #include "base/module.h"
 
 #include <dlfcn.h>
@@ -26,6 +27,8 @@ static const device_host host = {
     .accel_register = accel_register,
     .accel_unregister = accel_unregister,
     .op_name = device_op_name,
+    .file_read = file_read,
+    .file_replace = file_replace,
 };
 
 static ls_status check_name(const char *name)
