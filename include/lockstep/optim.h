@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * optim.h - optimizers and learning-rate schedules, as PyTorch defines them.
+ * optim.h - optimizers, clipping, gradient scaling and learning-rate schedules, as PyTorch defines
+ * them.
  *
- * Threads    An optimizer is used by one thread at a time.
+ * Threads    An optimizer, with its scaler, is used by one thread at a time.
+ * Devices    A device with queues gets the work queued; no function waits for it unless it says so.
+ *            Failures of queued work are returned by later functions that wait.
  */
 #ifndef LOCKSTEP_OPTIM_H
 #define LOCKSTEP_OPTIM_H
@@ -28,8 +31,8 @@ typedef struct ls_sgd_options {
  * is such a function. */
 typedef ls_tensor *(*ls_grad_of_fn)(const ls_tensor *parameter);
 
-/* An optimizer over `n` named parameters (float32 or float64, names differ), which must outlive it;
- * the names are copied. */
+/* An optimizer over `n` named parameters (float32 or float64, of one device, names differ), which
+ * must outlive it; the names are copied. */
 LS_API LS_MUST_USE ls_status ls_sgd_create(const ls_named *parameters, int n, ls_grad_of_fn grad_of,
                                            const ls_sgd_options *opt, ls_optimizer **out);
 
@@ -58,8 +61,8 @@ LS_API LS_MUST_USE ls_status ls_adamw_create(const ls_named *parameters, int n,
                                              ls_optimizer **out);
 LS_API void ls_optimizer_destroy(ls_optimizer *o); /* NULL is allowed */
 
-/* Updates every parameter that has a gradient. A gradient of another shape or type fails before any
- * parameter has changed. Allocates nothing. */
+/* Updates every parameter that has a gradient. A gradient of another shape, type or device fails
+ * before any parameter has changed. Allocates nothing. */
 LS_API LS_MUST_USE ls_status ls_optimizer_step(ls_optimizer *o);
 
 LS_API void ls_optimizer_set_lr(ls_optimizer *o, double lr);
@@ -82,8 +85,8 @@ LS_API LS_MUST_USE ls_status ls_optimizer_loaded(ls_optimizer *o);
  * max_norm (over 0), each is multiplied by max_norm / (norm + 1e-6). *norm (may be NULL) gets the
  * norm before. Summed in float64 in one fixed order: equal gradients give equal bits on every rank
  * and machine. A norm that is not finite makes the gradients NaN or 0, as in PyTorch: check *norm.
- * All parameters are on one device. Allocates nothing after the first call. A device with queues is
- * waited for only to give *norm. */
+ * All parameters are on one device. Allocates nothing after the first call. Waits for the device's
+ * queue only to give *norm. */
 LS_API LS_MUST_USE ls_status ls_clip_grad_norm(const ls_named *parameters, int n,
                                                ls_grad_of_fn grad_of, double max_norm,
                                                double *norm);
@@ -92,6 +95,68 @@ LS_API LS_MUST_USE ls_status ls_clip_grad_norm(const ls_named *parameters, int n
  * stays NaN. */
 LS_API LS_MUST_USE ls_status ls_clip_grad_value(const ls_named *parameters, int n,
                                                 ls_grad_of_fn grad_of, double limit);
+
+/* --- gradient scaling: for float16, whose small gradients would become 0 ---
+ *
+ *     ls_backward(tape, loss, ls_grad_scaler_scale(s))     the gradients of the scaled loss
+ *     ls_grad_scaler_unscale(s)                            only if they are then clipped
+ *     ls_grad_scaler_step(s)                               instead of ls_optimizer_step()
+ *     ls_grad_scaler_update(s)                             before the next ls_grad_scaler_scale()
+ *
+ * A step with a gradient that is not finite is skipped: parameters and optimizer stay as they are,
+ * and the scale becomes smaller. With DDP the gradients are the reduced ones, which have the same
+ * bits on every rank: all ranks skip the same steps and have the same scale, without communication.
+ */
+
+typedef struct ls_grad_scaler ls_grad_scaler;
+
+/* The constants of torch.amp.GradScaler. `opt` may be NULL, and every field but `size` 0. */
+typedef struct ls_grad_scaler_options {
+    size_t size;             /* sizeof(ls_grad_scaler_options) */
+    double init_scale;       /* over 0, a float32; 0 means 65536 */
+    double growth_factor;    /* over 1; 0 means 2 */
+    double backoff_factor;   /* below 1; 0 means 0.5 */
+    int64_t growth_interval; /* steps without a skip before the scale grows; 0 means 2000 */
+    int64_t max_skipped;     /* skipped steps in a row that are an error; 0 means 100 */
+} ls_grad_scaler_options;
+
+/* A scaler for the gradients of an optimizer with at least one parameter, which must outlive it. */
+LS_API LS_MUST_USE ls_status ls_grad_scaler_create(ls_optimizer *optimizer,
+                                                   const ls_grad_scaler_options *opt,
+                                                   ls_grad_scaler **out);
+LS_API void ls_grad_scaler_destroy(ls_grad_scaler *s); /* NULL is allowed */
+
+/* What the loss of the next step is multiplied by. */
+LS_API double ls_grad_scaler_scale(const ls_grad_scaler *s);
+
+/* Divides the optimizer's gradients by the scale, and looks for values that are not finite. Once a
+ * step at most: LS_EINVAL. A gradient that does not fit its parameter fails before any gradient has
+ * changed. */
+LS_API LS_MUST_USE ls_status ls_grad_scaler_unscale(ls_grad_scaler *s);
+
+/* Unscales, unless that is done, and runs the optimizer's step, which is skipped if a gradient was
+ * not finite. LS_EINVAL when the step before has no ls_grad_scaler_update(). */
+LS_API LS_MUST_USE ls_status ls_grad_scaler_step(ls_grad_scaler *s);
+
+/*
+ * Ends a step; with a queue it waits until the step is known to be done or skipped, not for work
+ * queued later. It may thus follow the next forward pass. Updates the scale: backoff_factor times
+ * after a skipped step, growth_factor times after growth_interval steps in a row that were not; and
+ * the optimizer's counts of updates, which a skipped step does not change. LS_EINVAL when no step
+ * came before, and, with step, scale and advice, for each skipped step from the max_skipped-th in a
+ * row on.
+ */
+LS_API LS_MUST_USE ls_status ls_grad_scaler_update(ls_grad_scaler *s);
+
+/* The number of skipped steps so far, those before a load included. */
+LS_API int64_t ls_grad_scaler_skipped(const ls_grad_scaler *s);
+
+/* The state for a checkpoint, as that of an optimizer: "grad_scaler.scale" (float64), and as int64
+ * "grad_scaler.growth_tracker", "grad_scaler.steps", "grad_scaler.skipped" and
+ * "grad_scaler.skipped_in_row". It and the optimizer's state are current after each
+ * ls_grad_scaler_update(); between a step and its update ls_grad_scaler_loaded() is LS_EINVAL. */
+LS_API const ls_named *ls_grad_scaler_state(ls_grad_scaler *s, int *n);
+LS_API LS_MUST_USE ls_status ls_grad_scaler_loaded(ls_grad_scaler *s);
 
 /* --- schedules: pure functions of the position --- */
 

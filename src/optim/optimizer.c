@@ -8,42 +8,11 @@
 #include "base/alloc.h"
 #include "base/map.h"
 #include "base/text.h"
+#include "optim/saved_scalar.h"
 #include "tensor/tensor.h"
 
 #include <math.h>
 #include <string.h>
-
-static void encode(uint8_t out[8], uint64_t bits)
-{
-    for (int i = 0; i < 8; i++)
-        out[i] = (uint8_t)(bits >> (8 * i));
-}
-
-static uint64_t decode(const uint8_t in[8])
-{
-    uint64_t bits = 0;
-
-    for (int i = 0; i < 8; i++)
-        bits |= (uint64_t)in[i] << (8 * i);
-    return bits;
-}
-
-static void encode_lr(uint8_t out[8], double lr)
-{
-    uint64_t bits;
-
-    memcpy(&bits, &lr, sizeof(bits));
-    encode(out, bits);
-}
-
-static double decode_lr(const uint8_t in[8])
-{
-    const uint64_t bits = decode(in);
-    double lr;
-
-    memcpy(&lr, &bits, sizeof(lr));
-    return lr;
-}
 
 /* --- making one --- */
 
@@ -266,7 +235,7 @@ void optimizer_count(ls_optimizer *o)
             continue;
         if (p->n_updates < o->ops->most_updates)
             p->n_updates++;
-        encode(p->saved_updates, (uint64_t)p->n_updates);
+        save_u64(p->saved_updates, (uint64_t)p->n_updates);
     }
 }
 
@@ -283,7 +252,7 @@ void ls_optimizer_set_lr(ls_optimizer *o, double lr)
     if (o == NULL)
         return;
     o->lr = lr;
-    encode_lr(o->saved_lr, lr);
+    save_double(o->saved_lr, lr);
 }
 
 double ls_optimizer_lr(const ls_optimizer *o)
@@ -303,13 +272,13 @@ const ls_named *ls_optimizer_state(ls_optimizer *o, int *n)
 
 static ls_status check_loaded(const ls_optimizer *o)
 {
-    const double lr = decode_lr(o->saved_lr);
+    const double lr = saved_double(o->saved_lr);
 
     if (!isfinite(lr) || lr < 0)
         return ls_fail(LS_EFORMAT, "%s is %g, not a learning rate", o->ops->rate_name, lr);
     for (int i = 0; i < o->n_params; i++) {
         const optimizer_param *p = &o->params[i];
-        const uint64_t n = decode(p->saved_updates);
+        const uint64_t n = saved_u64(p->saved_updates);
 
         if (n > (uint64_t)o->ops->most_updates)
             return ls_fail(LS_EFORMAT, "%s.%s is %llu, not 0 to %lld", p->name, o->ops->count_name,
@@ -325,16 +294,16 @@ ls_status ls_optimizer_loaded(ls_optimizer *o)
     LS_TRY(LS_GIVEN(o));
     st = check_loaded(o);
     if (st == LS_OK)
-        o->lr = decode_lr(o->saved_lr);
+        o->lr = saved_double(o->saved_lr);
     else
-        encode_lr(o->saved_lr, o->lr);
+        save_double(o->saved_lr, o->lr);
     for (int i = 0; i < o->n_params; i++) {
         optimizer_param *p = &o->params[i];
 
         if (st == LS_OK)
-            p->n_updates = (int64_t)decode(p->saved_updates);
+            p->n_updates = (int64_t)saved_u64(p->saved_updates);
         else
-            encode(p->saved_updates, (uint64_t)p->n_updates);
+            save_u64(p->saved_updates, (uint64_t)p->n_updates);
     }
     return st;
 }

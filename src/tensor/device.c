@@ -272,6 +272,8 @@ ls_status device_run(ls_device *device, const op_call *call)
 
 ls_status device_run_many(ls_device *device, const op_call *calls, int n)
 {
+    if (n == 0)
+        return LS_OK;
     if (device->ops->run_many == NULL) {
         for (int i = 0; i < n; i++)
             LS_TRY(device_run(device, &calls[i]));

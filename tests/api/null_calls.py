@@ -82,7 +82,9 @@ VALUES = {
     "const ls_model *": "some_model()", "ls_layer *": "some_layer()",
     "const ls_layer *": "some_layer()", "ls_ddp *": "some_ddp()",
     "const ls_ddp *": "some_ddp()", "ls_optimizer *": "some_optimizer()",
-    "const ls_optimizer *": "some_optimizer()", "ls_comm *": "some_comm()",
+    "const ls_optimizer *": "some_optimizer()",
+    "ls_grad_scaler *": "some_grad_scaler()", "const ls_grad_scaler *": "some_grad_scaler()",
+    "ls_comm *": "some_comm()",
     "const ls_comm *": "some_comm()", "ls_work *": "some_work()", "const ls_work *": "some_work()",
     "const ls_dataset *": "some_dataset()", "ls_sampler *": "some_sampler()",
     "const ls_sampler *": "some_sampler()", "ls_loader *": "some_loader()",
@@ -113,7 +115,7 @@ VALUES = {
 # Pointers to which a function writes: each gets zeroed memory of its own.
 OUT = {f"ls_{name} **" for name in (
     "tensor", "tape", "device", "model", "ddp", "comm", "work", "dataset", "sampler", "loader",
-    "checkpoint", "store", "run", "optimizer")}
+    "checkpoint", "store", "run", "optimizer", "grad_scaler")}
 OUT |= {f"ls_{name} *" for name in ("batch", "ddp_step", "ddp_stats", "run_state",
                                     "checkpoint_entry", "augment")}
 OUT |= {"void **", "int *", "int64_t *", "size_t *", "double *"}
@@ -122,7 +124,7 @@ OUT_TEXT = {("ls_flags_help", "out")}  # char **, which elsewhere is argv
 OPTIONAL = {f"const ls_{name} *" for name in (
     "init_options", "ddp_options", "spawn_options", "store_options", "device_options",
     "synthetic_options", "batch_norm_params", "cross_entropy_params", "nn_batch_norm_options",
-    "nn_layer_norm_options")}
+    "nn_layer_norm_options", "grad_scaler_options")}
 
 ANY = "anything"  # something but NULL
 NULL_GIVES = {
@@ -144,7 +146,8 @@ NULL_GIVES = {
     ("ls_dataset_open_synthetic", "opt"): "LS_OK", ("ls_dataset_augment", "augment"): "LS_OK",
     ("ls_flags_parse", "rest"): "LS_OK", ("ls_clip_grad_norm", "norm"): "LS_OK",
     ("ls_store_open", "opt"): "LS_OK", ("ls_device_open", "opt"): "LS_OK",
-    ("ls_run_distribute", "opt"): "LS_OK", ("ls_run_start", "forward"): "LS_OK",
+    ("ls_run_distribute", "opt"): "LS_OK", ("ls_grad_scaler_create", "opt"): "LS_OK",
+    ("ls_run_start", "forward"): "LS_OK",
     ("ls_run_start", "arg"): "LS_OK", ("ls_run_close", "run"): "LS_OK", ("ls_store_url", "s"): ANY,
     ("ls_tensor_dtype", "t"): "LS_DTYPE_COUNT", ("ls_comm_rank", "comm"): "-1",
     ("ls_comm_local_rank", "comm"): "-1", ("ls_work_test", "work"): "1",

@@ -163,6 +163,22 @@ static ls_status use_ls_adam_options(const ls_adam_options *o)
     return st;
 }
 
+static void fill_ls_grad_scaler_options(ls_grad_scaler_options *o)
+{
+    o->init_scale = 8;
+}
+
+static ls_status use_ls_grad_scaler_options(const ls_grad_scaler_options *o)
+{
+    ls_grad_scaler *scaler = NULL;
+    const ls_status st = ls_grad_scaler_create(some_optimizer(), o, &scaler);
+
+    if (st == LS_OK)
+        assert_true(ls_grad_scaler_scale(scaler) == 8);
+    ls_grad_scaler_destroy(scaler);
+    return st;
+}
+
 static void fill_ls_store_options(ls_store_options *o)
 {
     o->insecure = 1;

@@ -188,6 +188,12 @@ ls_optimizer *some_optimizer(void)
     return optimizer;
 }
 
+ls_grad_scaler *some_grad_scaler(void)
+{
+    ONCE(ls_grad_scaler *, scaler, ls_grad_scaler_create(some_optimizer(), NULL, &scaler));
+    return scaler;
+}
+
 /* --- groups --- */
 
 ls_comm *some_comm(void)

@@ -38,6 +38,7 @@ ls_model *some_model(void);
 ls_layer *some_layer(void);
 ls_ddp *some_ddp(void);
 ls_optimizer *some_optimizer(void);
+ls_grad_scaler *some_grad_scaler(void);
 
 ls_comm *some_comm(void); /* one rank */
 ls_work *some_work(void);

@@ -28,6 +28,8 @@ typedef struct scene_grad {
 extern scene_grad grads[MAX_PARAMS];
 ls_tensor *grad_of(const ls_tensor *parameter);
 
+/* Copies the values of one list into the places of another, which has the same names. */
+void copy_items(const ls_named *src, int n, const ls_named *dst, int n_dst);
 /* Copies all of one state list into the places of another, as a checkpoint does. */
 void copy_state(ls_optimizer *from, ls_optimizer *to);
 
