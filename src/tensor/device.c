@@ -211,6 +211,11 @@ const char *ls_device_fingerprint(const ls_device *device)
     return device == NULL ? NULL : device->ops->fingerprint(device->state);
 }
 
+const char *device_slow_type(const ls_device *device, ls_dtype type)
+{
+    return device->ops->slow_type == NULL ? NULL : device->ops->slow_type(device->state, type);
+}
+
 /* --- running --- */
 
 static ls_status all_plain(ls_tensor *const *tensors, int n)

@@ -284,7 +284,7 @@ typedef struct device_move {
 
 typedef void (*device_watch)(void *arg, const device_move *m);
 
-#define DEVICE_ABI 6
+#define DEVICE_ABI 7
 
 /* What a device is opened with. */
 typedef struct device_settings {
@@ -321,6 +321,9 @@ typedef struct device_ops {
      * updates of all parameters in few launches), but that may share inputs, `squares` (with one
      * element each) and `found`. Types may differ between calls. NULL: they run one by one. */
     ls_status (*run_many)(device_state *self, const op_call *calls, int n);
+    /* optional: why operators on activations of that 16-bit type are slower than on float32 here;
+     * static. NULL: they are not */
+    const char *(*slow_type)(device_state *self, ls_dtype type);
     /* optional: calls `fn` for each move from now on, in the thread that runs operators; NULL ends
      * that. For tests of where layouts change. */
     void (*watch)(device_state *self, device_watch fn, void *arg);
@@ -388,6 +391,9 @@ LS_MUST_USE ls_status device_synchronize(ls_device *device, const char *what);
 /* Whether ls_device_open() could open the device `name` (NULL, "": that of LOCKSTEP_DEVICE). Loads
  * nothing. LS_EINVAL, LS_EUNSUPPORTED: the text has the names of the available devices. */
 LS_MUST_USE ls_status device_check(const char *name);
+
+/* device_ops.slow_type. */
+const char *device_slow_type(const ls_device *device, ls_dtype type);
 
 /* "conv2d_backward_weights", ...: for messages and tests. */
 const char *device_op_name(op_kind op);

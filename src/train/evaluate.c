@@ -28,6 +28,7 @@ static ls_status test_batches(ls_run *run, rank_sums *sums, ls_tensor **pending)
             return LS_OK;
         ls_tape_reset(run->tape);
         logits = run->forward(run->forward_arg, run->tape, batch.x);
+        logits = run_read_logits(run, logits);
         LS_TRY(ls_tape_status(run->tape));
         LS_TRY(check_logits(logits, batch.rows));
         LS_TRY(rank_sums_add_logits(sums, pending, logits, batch.y, true));

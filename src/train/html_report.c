@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "train/chart.h"
+#include "train/hyperparameters.h"
 
 #include <math.h>
 
@@ -147,10 +148,11 @@ static void append_facts(text_buf *t, const html_report *r)
     text_append(
         t,
         "<h1>Training run</h1><p class=\"run\">%d rank%s, %lld sample%s per rank and step, %s, "
-        "learning rate %g %s, seed %lld, %s</p>\n<div class=\"facts\">",
+        "learning rate %g %s, %s, seed %lld, %s</p>\n<div class=\"facts\">",
         r->ranks, text_plural(r->ranks), (long long)f->batch_size, text_plural(f->batch_size),
         f->optimizer != NULL ? f->optimizer : "sgd", f->lr,
-        f->schedule != NULL ? f->schedule : "constant", (long long)f->seed, r->device);
+        f->schedule != NULL ? f->schedule : "constant", hyperparameters_precision(f),
+        (long long)f->seed, r->device);
     append_number(t, "epochs", 0, (double)r->epochs, "");
     append_number(t, "steps", 0, (double)s->step, "");
     append_number(t, "training loss", 4, s->loss, "");

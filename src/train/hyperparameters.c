@@ -5,9 +5,13 @@
  */
 #include "train/hyperparameters.h"
 
+#include "base/log.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "tensor/device.h"
 #include "train/state_file.h"
+
+#include <lockstep/log.h>
 
 #include <inttypes.h>
 #include <math.h>
@@ -33,6 +37,7 @@ ls_status hyperparameters_check(const ls_train_flags *f)
     LS_TRY(check_choice("--on-save-error", "continue, stop", f->on_save_error));
     LS_TRY(check_choice("--bad-images", "fail, skip", f->bad_images));
     LS_TRY(check_choice("--compress", "none, bf16, fp16", f->compress));
+    LS_TRY(check_choice("--precision", "fp32, bf16", f->precision));
     LS_TRY(check_choice("--save-dtype", "fp32, fp16, bf16", f->save_dtype));
     if (f->skip_mismatched && f->init == NULL)
         return ls_fail(LS_EINVAL, "--skip-mismatched needs --init");
@@ -45,6 +50,32 @@ ls_status hyperparameters_check(const ls_train_flags *f)
     if (f->nesterov && f->optimizer != NULL && !text_equal(f->optimizer, "sgd"))
         return ls_fail(LS_EINVAL, "--nesterov needs --optimizer sgd");
     return LS_OK;
+}
+
+const char *hyperparameters_precision(const ls_train_flags *f)
+{
+    return f->precision != NULL ? f->precision : "fp32";
+}
+
+/* Warns on rank 0 where the device has no kernels for the type. */
+static void warn_if_slow(const ls_train_flags *f, const ls_device *device, ls_dtype type)
+{
+    const char *why = device_slow_type(device, type);
+
+    if (why != NULL && log_rank() == 0)
+        ls_log(LS_LOG_WARN, "train", "--precision %s is slower than fp32 here: %s", f->precision,
+               why);
+}
+
+ls_status hyperparameters_set_precision(const ls_train_flags *f, ls_device *device, ls_tape *tape)
+{
+    ls_dtype type = LS_F32;
+
+    if (text_equal(hyperparameters_precision(f), "bf16"))
+        type = LS_BF16;
+    if (type != LS_F32)
+        warn_if_slow(f, device, type);
+    return ls_tape_set_compute(tape, type);
 }
 
 void hyperparameters_set_ddp(const ls_train_flags *f, ls_ddp_options *opt)

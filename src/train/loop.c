@@ -261,6 +261,9 @@ ls_tensor *ls_run_classify(ls_run *run, ls_tensor *logits, ls_tensor *targets)
 
     if (run == NULL || logits == NULL)
         return NULL;
+    logits = run_read_logits(run, logits);
+    if (logits == NULL)
+        return NULL;
     params = (ls_cross_entropy_params){.label_smoothing = run->flags->label_smoothing};
     st = rank_sums_add_logits(&run->report.window, &run->report.pending, logits, targets, false);
     if (st != LS_OK) {

@@ -99,6 +99,18 @@ static void warn_about_other_bits(const ls_run *run, const char *device, int64_t
            ranks, text_plural(ranks), saved, run_size(run), text_plural(run_size(run)), here);
 }
 
+/* The state is in float32 and fits any precision. Files of older versions lack it. */
+static void warn_about_other_precision(const ls_run *run, const ls_checkpoint *file)
+{
+    const char *here = hyperparameters_precision(run->flags);
+    const char *text = ls_checkpoint_meta(file, "precision");
+    char saved[STATE_SETTING_BYTES];
+
+    text_printable(saved, sizeof(saved), text != NULL ? text : "fp32");
+    if (!text_equal(saved, here))
+        ls_log(LS_LOG_WARN, "train", "saved with --precision %s, resumed with %s", saved, here);
+}
+
 /* With another number of ranks or batch size, the rest of the epoch begins after the samples that
  * have been trained on. */
 static ls_status skip_trained(const ls_run *run, const ls_checkpoint *file, int64_t ranks,
@@ -138,6 +150,7 @@ static ls_status check_settings_and_place(const ls_run *run, const ls_checkpoint
     if ((at->batch > 0 || at->skip > 0) && run->train.set != NULL)
         LS_TRY(skip_trained(run, file, ranks, at));
     warn_about_other_bits(run, ls_checkpoint_meta(file, "device"), ranks);
+    warn_about_other_precision(run, file);
     return LS_OK;
 }
 

@@ -54,6 +54,11 @@ int64_t run_steps_left(const ls_run *run)
     return left > 0 ? left : 0;
 }
 
+ls_tensor *run_read_logits(ls_run *run, ls_tensor *logits)
+{
+    return ls_tape_compute(run->tape) == LS_F32 ? logits : ls_cast(run->tape, logits, LS_F32);
+}
+
 /* --- life --- */
 
 ls_status ls_run_open(const ls_train_flags *flags, ls_run **out)
@@ -88,6 +93,8 @@ ls_status ls_run_open(const ls_train_flags *flags, ls_run **out)
         st = ls_model_create(run->device, (uint64_t)flags->seed, &run->model);
     if (st == LS_OK)
         st = ls_tape_create(run->device, &run->tape);
+    if (st == LS_OK)
+        st = hyperparameters_set_precision(flags, run->device, run->tape);
     if (st != LS_OK)
         return ls_run_close(run, st);
     *out = run;

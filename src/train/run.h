@@ -98,6 +98,9 @@ LS_MUST_USE ls_status run_divide_epoch(ls_run *run);
  * nothing. */
 void run_set_activity(ls_run *run, const char *text);
 
+/* The logits in float32, for losses and counts. NULL: the tape has failed. */
+ls_tensor *run_read_logits(ls_run *run, ls_tensor *logits);
+
 /* --- evaluate.c, summary.c, resume.c --- */
 
 /* Evaluates the test set, every sample once. Collective. */

@@ -18,7 +18,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { META_MAX = 18, META_BYTES = 32 };
+enum { META_MAX = 19, META_BYTES = 32 };
 
 typedef struct meta_list {
     ls_meta items[META_MAX + STATE_SETTINGS_MAX];
@@ -62,6 +62,7 @@ static void add_metadata(ls_run *run, meta_list *m)
         m->items[m->n++] = (ls_meta){m->settings[i].key, m->settings[i].value};
     m->items[m->n++] =
         (ls_meta){"optimizer", run->flags->optimizer != NULL ? run->flags->optimizer : "sgd"};
+    m->items[m->n++] = (ls_meta){"precision", hyperparameters_precision(run->flags)};
     m->items[m->n++] = (ls_meta){"device", ls_device_fingerprint(run->device)};
     m->items[m->n++] = (ls_meta){"job", previous_state_job()};
 }

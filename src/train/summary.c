@@ -92,11 +92,21 @@ static void print_times(ls_run *run)
     text_free(&t);
 }
 
+/* " in bf16"; nothing for fp32. */
+static const char *precision_text(const ls_run *run, char text[16])
+{
+    const char *name = hyperparameters_precision(run->flags);
+
+    return text_equal(name, "fp32") ? "" : text_format(text, 16, " in %s", name);
+}
+
 void summary_print(ls_run *run)
 {
     const double seconds = (double)(ls_now_ms() - run->start_ms) * 1e-3;
     const ls_run_state *s = &run->state;
     const int ranks = run_size(run);
+    char buffer[16];
+    const char *precision = precision_text(run, buffer);
 
     if (!run->progress.is_enabled || (run->train.set == NULL && !run->flags->evaluate))
         return;
@@ -109,17 +119,19 @@ void summary_print(ls_run *run)
     if (run->flags->evaluate)
         progress_line(&run->progress,
                       "test accuracy %.4f  top-5 %.4f  loss %.4f  of %" PRId64
-                      " sample%s on %d rank%s, %.1f s",
+                      " sample%s on %d rank%s%s, %.1f s",
                       s->accuracy, s->accuracy5, s->test_loss, run->report.test_samples,
-                      text_plural(run->report.test_samples), ranks, text_plural(ranks), seconds);
+                      text_plural(run->report.test_samples), ranks, text_plural(ranks), precision,
+                      seconds);
     else if (s->accuracy >= 0)
-        progress_line(&run->progress, "test accuracy %.4f after %lld epoch%s on %d rank%s, %.1f s",
-                      s->accuracy, (long long)run->at.epoch, text_plural(run->at.epoch), ranks,
-                      text_plural(ranks), seconds);
+        progress_line(&run->progress,
+                      "test accuracy %.4f after %lld epoch%s on %d rank%s%s, %.1f s", s->accuracy,
+                      (long long)run->at.epoch, text_plural(run->at.epoch), ranks,
+                      text_plural(ranks), precision, seconds);
     else
-        progress_line(&run->progress, "%lld step%s on %d rank%s, loss %.4f, %.1f s",
+        progress_line(&run->progress, "%lld step%s on %d rank%s%s, loss %.4f, %.1f s",
                       (long long)run->at.step, text_plural(run->at.step), ranks, text_plural(ranks),
-                      s->loss, seconds);
+                      precision, s->loss, seconds);
     if (!run->flags->evaluate && s->best_accuracy > s->accuracy)
         progress_line(&run->progress, "best test accuracy %.4f after %lld epoch%s",
                       s->best_accuracy, (long long)s->best_epoch, text_plural(s->best_epoch));

@@ -83,6 +83,7 @@ static void help_lists_every_common_flag(void **state)
                                         "--lr-min ",
                                         "--lr-warmup-epochs",
                                         "--lr-warmup-factor",
+                                        "--precision TYPE",
                                         "--label-smoothing ",
                                         "--clip-grad-norm",
                                         "--sync-bn",

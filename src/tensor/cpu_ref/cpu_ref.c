@@ -64,6 +64,13 @@ static void ref_free(device_state *self, void *block, size_t bytes)
     ls_free(block);
 }
 
+static const char *ref_slow_type(device_state *self, ls_dtype type)
+{
+    LS_UNUSED(self);
+    LS_UNUSED(type);
+    return "device cpu_ref computes in float32 and converts inputs and results";
+}
+
 const device_ops cpu_ref_device_ops = {
     .abi = DEVICE_ABI,
     .name = "cpu_ref",
@@ -73,4 +80,5 @@ const device_ops cpu_ref_device_ops = {
     .alloc = ref_alloc,
     .free = ref_free,
     .find_kernel = ref_find_kernel,
+    .slow_type = ref_slow_type,
 };

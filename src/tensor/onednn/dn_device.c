@@ -180,6 +180,13 @@ static kernel_fn find_kernel(device_state *self, const op_call *call)
     return kernels[call->op];
 }
 
+static const char *slow_type(device_state *self, ls_dtype type)
+{
+    LS_UNUSED(self);
+    LS_UNUSED(type);
+    return "device onednn computes in float32 and converts inputs and results";
+}
+
 static const device_ops ops = {
     .abi = DEVICE_ABI,
     .name = "onednn",
@@ -191,6 +198,7 @@ static const device_ops ops = {
     .find_kernel = find_kernel,
     .free_packed = packed_free,
     .drop_layout = dn_drop_layout,
+    .slow_type = slow_type,
     .watch = dn_watch,
 };
 

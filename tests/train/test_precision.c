@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_precision.c - tests runs with --precision: losses near those of fp32, saved states that do
+ * not depend on it, and the lines that name it.
+ */
+#include "train/small_folder.h"
+#include "train/small_run.h"
+
+#include "base/alloc.h"
+#include "base/unit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static char output[16384]; /* of a captured run */
+
+static small_job job_with(const char *precision)
+{
+    small_job job = {.flags = small_flags(small_dir), .batch_norm = 1};
+
+    job.flags.precision = precision;
+    return job;
+}
+
+static void a_run_learns_as_with_fp32(void **state)
+{
+    static small_result want; // static: frames are bounded
+    static small_result got;
+    small_job job = job_with(NULL);
+
+    (void)state;
+    want = small_run(&job);
+    assert_int_equal(want.status, LS_OK);
+    assert_true(want.state.accuracy > 0.9);
+    job = job_with("bf16");
+    got = small_run(&job);
+    assert_int_equal(got.status, LS_OK);
+    assert_true(fabs(got.state.loss - want.state.loss) < 0.03);
+    assert_true(fabs(got.state.accuracy - want.state.accuracy) < 0.04);
+    assert_true(fabs(got.state.test_loss - want.state.test_loss) < 0.03);
+    assert_memory_not_equal(got.weights, want.weights, sizeof(want.weights));
+}
+
+static void a_resumed_run_has_the_bits_of_an_uninterrupted_one(void **state)
+{
+    static small_result whole;
+    static small_result rest;
+    small_job job = job_with("bf16");
+
+    (void)state;
+    whole = small_run(&job);
+    job.flags.save = path_in("bits.safetensors");
+    job.stop_at = 9;
+    assert_int_equal(small_run(&job).status, LS_OK);
+    job.stop_at = 0;
+    job.flags.resume = "";
+    rest = small_run(&job);
+    assert_int_equal(rest.status, LS_OK);
+    assert_memory_equal(rest.weights, whole.weights, sizeof(whole.weights));
+}
+
+static void another_precision_may_resume(void **state)
+{
+    static const char *const names[] = {"fp32", "bf16"};
+    static const char *const saved[] = {"bf16", "fp32"};
+    small_job job = job_with("bf16");
+    char line[100];
+
+    (void)state;
+    job.flags.save = path_in("other.safetensors");
+    job.flags.epochs = 1;
+    assert_int_equal(small_run(&job).status, LS_OK);
+    job.flags.resume = "";
+    for (size_t i = 0; i < LS_COUNT_OF(names); i++) {
+        job.flags.precision = names[i];
+        job.flags.epochs++;
+        assert_int_equal(small_run_captured(&job, 2, output, sizeof(output)).status, LS_OK);
+        snprintf(line, sizeof(line), "saved with --precision %s, resumed with %s", saved[i],
+                 names[i]);
+        assert_non_null(strstr(output, line));
+    }
+    assert_int_equal(small_run_captured(&job, 2, output, sizeof(output)).status, LS_OK);
+    assert_null(strstr(output, "saved with --precision"));
+}
+
+static void summary_warning_and_page_name_the_precision(void **state)
+{
+    small_job job = job_with("bf16");
+    char *page;
+    const char *warning;
+
+    (void)state;
+    job.flags.metrics_html = path_in("page.html");
+    assert_int_equal(small_run_captured(&job, 1, output, sizeof(output)).status, LS_OK);
+    assert_non_null(strstr(output, " after 3 epochs on 1 rank in bf16, "));
+    page = text_of(job.flags.metrics_html);
+    assert_non_null(strstr(page, "cosine, bf16, seed 0"));
+    ls_free(page);
+    assert_int_equal(small_run_captured(&job, 2, output, sizeof(output)).status, LS_OK);
+    warning = strstr(output, "--precision bf16 is slower than fp32 here: device cpu_ref");
+    assert_non_null(warning);
+    assert_null(strstr(warning + 1, "--precision"));
+    job = job_with("fp32");
+    assert_int_equal(small_run_captured(&job, 1, output, sizeof(output)).status, LS_OK);
+    assert_non_null(strstr(output, " after 3 epochs on 1 rank, "));
+    assert_int_equal(small_run_captured(&job, 2, output, sizeof(output)).status, LS_OK);
+    assert_null(strstr(output, "--precision"));
+}
+
+static void an_unknown_precision_is_refused(void **state)
+{
+    small_job job = job_with("int8");
+    small_result r;
+
+    (void)state;
+    r = small_run(&job);
+    assert_int_equal(r.status, LS_EINVAL);
+    assert_non_null(strstr(r.error, "--precision int8: choose one of fp32, bf16"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_learns_as_with_fp32),
+        cmocka_unit_test(a_resumed_run_has_the_bits_of_an_uninterrupted_one),
+        cmocka_unit_test(another_precision_may_resume),
+        cmocka_unit_test(summary_warning_and_page_name_the_precision),
+        cmocka_unit_test(an_unknown_precision_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, small_dir_make, small_dir_remove);
+}
