@@ -153,7 +153,7 @@ NULL_GIVES = {
     ("ls_comm_local_rank", "comm"): "-1", ("ls_work_test", "work"): "1",
     ("ls_work_source", "work"): "-1", ("ls_dataset_label", "d"): "-1",
     ("ls_train_exit", "program"): "1", 
-    ("ls_tape_training", "tape"): "0",
+    ("ls_tape_training", "tape"): "0", ("ls_tape_compute", "tape"): "LS_F32",
     **{(f"ls_{name}", "out"): "LS_OK" for name in (
         "all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter",
         "all_to_all", "all_gather_v", "gather_v", "scatter_v", "reduce_scatter_v", "all_to_all_v",
