@@ -2,7 +2,11 @@
 /* optim_scene.c - parameters, gradients and checks that the tests of optimizers share. */
 #include "optim/optim_scene.h"
 
-#include "tensor/tensor.h"
+#include "base/alloc.h"
+#include "tensor/device.h"
+#include "tensor/sim/control.h"
+
+#include <stdlib.h>
 
 enum { MAX_ELEMENTS = 16 };
 
@@ -11,9 +15,11 @@ scene_grad grads[MAX_PARAMS];
 
 int open_device(void **state)
 {
+    const char *name = getenv("LS_TEST_DEVICE"); // NOLINT(concurrency-mt-unsafe): never set
+
     LS_UNUSED(state);
     return ls_device_open(&(ls_device_options){.size = sizeof(ls_device_options),
-                                               .name = "cpu_ref",
+                                               .name = name == NULL ? "cpu_ref" : name,
                                                .threads = 1},
                           &device) == LS_OK
                ? 0
@@ -25,6 +31,11 @@ int close_device(void **state)
     LS_UNUSED(state);
     ls_device_close(device);
     return 0;
+}
+
+uint64_t count_allocations(void)
+{
+    return device->accel == NULL ? ls_alloc_count() : sim_control_table()->counts().allocations;
 }
 
 ls_tensor *grad_of(const ls_tensor *parameter)

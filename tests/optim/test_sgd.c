@@ -205,10 +205,10 @@ static void a_step_allocates_nothing(void **state)
     uint64_t before;
 
     LS_UNUSED(state);
-    before = ls_alloc_count();
+    before = count_allocations();
     for (int i = 0; i < 10; i++)
         assert_ok(ls_optimizer_step(f.o));
-    assert_int_equal(ls_alloc_count(), before);
+    assert_int_equal(count_allocations(), before);
     teardown(&f);
 }
 
