@@ -99,6 +99,12 @@ LS_API LS_MUST_USE ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tens
 LS_API LS_MUST_USE ls_status ls_ddp_accumulate(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss,
                                                int64_t rows);
 
+/* From now on the backward functions compute the gradients of scale * loss, so that small gradients
+ * are not 0 in float16: the scale of an ls_grad_scaler, which divides them again. At first 1; over
+ * 0 and finite, else LS_EINVAL. Must be equal on all ranks, and not change between the backwards of
+ * one step. */
+LS_API LS_MUST_USE ls_status ls_ddp_set_loss_scale(ls_ddp *ddp, double scale);
+
 /* Requests that all ranks stop at the same step; sent with the next ls_ddp_backward(). */
 LS_API void ls_ddp_request_stop(ls_ddp *ddp);
 

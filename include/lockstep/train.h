@@ -66,7 +66,7 @@ typedef struct ls_train_flags {
     double lr_min;             /* --lr-min: final rate of cosine */
     double lr_warmup_epochs;   /* --lr-warmup-epochs: linear, before the schedule */
     double lr_warmup_factor;   /* --lr-warmup-factor: of --lr, in the first step; 0: 1/3 */
-    const char *precision;     /* --precision fp32|bf16: of activations; NULL: fp32 */
+    const char *precision;     /* --precision fp32|bf16|fp16: of activations; NULL: fp32 */
     double label_smoothing;    /* --label-smoothing, of ls_run_classify() */
     double clip_grad_norm;     /* --clip-grad-norm; 0: disabled */
     int sync_bn;               /* --sync-bn: batch norms use the batches of all ranks */

@@ -15,6 +15,8 @@
 #include "comm/comm.h"
 #include "tensor/tensor.h"
 
+#include <math.h>
+
 /* The small operation's values in front of the per-parameter ones. */
 enum { SMALL_STOP, SMALL_FIXED };
 
@@ -130,7 +132,7 @@ static ls_status begin_backward(ls_ddp *ddp, bool reducing)
 static ls_status run_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t rows,
                               bool reducing)
 {
-    const double seed = ddp->options.plain_mean ? 1.0 : (double)rows;
+    const double seed = ddp->loss_scale * (ddp->options.plain_mean ? 1.0 : (double)rows);
     const int64_t start_ns = ls_now_ns();
     int64_t end_ns;
     ls_status st;
@@ -338,6 +340,7 @@ ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
     ddp->owner.ready = on_grad_ready;
     ddp->owner.arg = ddp;
     ddp->owner.reason = why_not_ls_backward;
+    ddp->loss_scale = 1;
 
     st = resolve_options(&ddp->options, opt);
     if (st == LS_OK)
@@ -505,6 +508,15 @@ ls_status ls_ddp_accumulate(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t
     LS_TRY(run_backward(ddp, tape, loss, rows, false));
     ddp->pending = true;
     ddp->pending_weight += (double)rows;
+    return LS_OK;
+}
+
+ls_status ls_ddp_set_loss_scale(ls_ddp *ddp, double scale)
+{
+    LS_TRY(LS_GIVEN(ddp));
+    if (!(scale > 0) || !isfinite(scale))
+        return ls_fail(LS_EINVAL, "ls_ddp_set_loss_scale: %g is not over 0 and finite", scale);
+    ddp->loss_scale = scale;
     return LS_OK;
 }
 

@@ -63,6 +63,7 @@ struct ls_ddp {
     ls_comm *batch_group; /* of synchronized batch norms; NULL without them */
     bool owns_batch_group;
 
+    double loss_scale;    /* of ls_ddp_set_loss_scale() */
     double total_weight;  /* of all ranks: the divisor */
     ls_work *weight_work; /* its sum; NULL when it is not pending */
 

@@ -85,7 +85,7 @@ static int list_common(ls_train_flags *f, ls_flag out[MAX_COMMON])
         {"lr-warmup-factor", 0, LS_FLAG_REAL, &f->lr_warmup_factor, 0, 1,
          "factor of --lr at the start of the warmup; 0 = 1/3"},
         {"precision", 0, LS_FLAG_TEXT, &f->precision, 0, 0,
-         "`TYPE` mixed precision: activations in bf16, weights in fp32; default: all in fp32"},
+         "`TYPE` activations in bf16 or fp16 (mixed precision); fp32"},
         {"label-smoothing", 0, LS_FLAG_REAL, &f->label_smoothing, 0, 1,
          "label smoothing of the loss"},
         {"clip-grad-norm", 0, LS_FLAG_REAL, &f->clip_grad_norm, 0, 1e30,

@@ -37,7 +37,7 @@ ls_status hyperparameters_check(const ls_train_flags *f)
     LS_TRY(check_choice("--on-save-error", "continue, stop", f->on_save_error));
     LS_TRY(check_choice("--bad-images", "fail, skip", f->bad_images));
     LS_TRY(check_choice("--compress", "none, bf16, fp16", f->compress));
-    LS_TRY(check_choice("--precision", "fp32, bf16", f->precision));
+    LS_TRY(check_choice("--precision", "fp32, bf16, fp16", f->precision));
     LS_TRY(check_choice("--save-dtype", "fp32, fp16, bf16", f->save_dtype));
     if (f->skip_mismatched && f->init == NULL)
         return ls_fail(LS_EINVAL, "--skip-mismatched needs --init");
@@ -57,6 +57,11 @@ const char *hyperparameters_precision(const ls_train_flags *f)
     return f->precision != NULL ? f->precision : "fp32";
 }
 
+static bool is_fp16(const ls_train_flags *f)
+{
+    return text_equal(hyperparameters_precision(f), "fp16");
+}
+
 /* Warns on rank 0 where the device has no kernels for the type. */
 static void warn_if_slow(const ls_train_flags *f, const ls_device *device, ls_dtype type)
 {
@@ -73,9 +78,25 @@ ls_status hyperparameters_set_precision(const ls_train_flags *f, ls_device *devi
 
     if (text_equal(hyperparameters_precision(f), "bf16"))
         type = LS_BF16;
+    else if (is_fp16(f))
+        type = LS_F16;
     if (type != LS_F32)
         warn_if_slow(f, device, type);
     return ls_tape_set_compute(tape, type);
+}
+
+/* The gradients of activations are those of a sum over `rows` rows, so that a smaller scale than
+ * torch's, for a mean, gives numbers of the same size. */
+ls_status hyperparameters_make_scaler(const ls_train_flags *f, int64_t rows,
+                                      ls_optimizer *optimizer, ls_grad_scaler **out)
+{
+    ls_grad_scaler_options opt = {.size = sizeof(opt), .init_scale = 65536};
+
+    if (!is_fp16(f) || f->evaluate)
+        return LS_OK;
+    for (int64_t n = 1; n < rows && opt.init_scale > 1; n *= 2)
+        opt.init_scale /= 2;
+    return ls_grad_scaler_create(optimizer, &opt, out);
 }
 
 void hyperparameters_set_ddp(const ls_train_flags *f, ls_ddp_options *opt)

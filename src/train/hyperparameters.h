@@ -14,11 +14,15 @@ typedef struct lr_schedule {
 
 /* LS_EINVAL names a flag with an invalid value, or one that needs another flag. */
 LS_MUST_USE ls_status hyperparameters_check(const ls_train_flags *flags);
-/* "fp32", "bf16": --precision. */
+/* "fp32", "bf16", "fp16": --precision. */
 const char *hyperparameters_precision(const ls_train_flags *flags);
 /* Sets the tape's compute type. Rank 0 logs a warning where the device is slow with it. */
 LS_MUST_USE ls_status hyperparameters_set_precision(const ls_train_flags *flags, ls_device *device,
                                                     ls_tape *tape);
+/* The scaler of the gradients with fp16; *out stays as it is otherwise. rows: that the gradients of
+ * activations are added up over, as in ls_ddp_backward(); 1 for those of a mean. */
+LS_MUST_USE ls_status hyperparameters_make_scaler(const ls_train_flags *flags, int64_t rows,
+                                                  ls_optimizer *optimizer, ls_grad_scaler **out);
 /* Sets --check-replicas, --sync-bn and --compress. */
 void hyperparameters_set_ddp(const ls_train_flags *flags, ls_ddp_options *opt);
 /* Steps of n epochs. LS_EINVAL names `flag`, where n comes from, for more than STEPS_MAX. */

@@ -26,7 +26,7 @@ static void add_difference(void *arg, const char *text)
 {
     difference_list *d = arg;
 
-    if (text_starts(text, STATE_HISTORY))
+    if (text_starts(text, STATE_HISTORY) || text_starts(text, STATE_SCALER))
         return;
     text_append(&d->joined, "%s%s", d->n > 0 ? "; " : "", text);
     text_append(&d->lines, "  %s\n", text);

@@ -82,6 +82,7 @@ static void print_epoch(ls_run *run)
 static ls_status save(ls_run *run, bool is_best)
 {
     run->report.mark_ns = ls_now_ns();
+    LS_TRY(run_update_scaler(run));
     LS_TRY(save_all(run, is_best));
     report_phase(run, PHASE_SAVE);
     return LS_OK;
@@ -274,7 +275,7 @@ ls_tensor *ls_run_classify(ls_run *run, ls_tensor *logits, ls_tensor *targets)
 }
 
 /* In one process: the mean of each batch is weighted by its share of the step's rows. */
-static ls_status backward_alone(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
+static ls_status backward_alone(ls_run *run, ls_tensor *loss, double scale, ls_ddp_step *step)
 {
     const double rows = (double)run->step_rows;
 
@@ -282,7 +283,7 @@ static ls_status backward_alone(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
         ls_model_zero_grad(run->model);
     *step =
         (ls_ddp_step){.weight = rows, .more_data = rows > 0, .stop = stop_signal_received() != 0};
-    LS_TRY(ls_backward(run->tape, loss, rows > 0 ? (double)run->rows / rows : 1.0));
+    LS_TRY(ls_backward(run->tape, loss, scale * (rows > 0 ? (double)run->rows / rows : 1.0)));
     report_phase(run, PHASE_BACKWARD);
     return LS_OK;
 }
@@ -291,9 +292,13 @@ static ls_status backward_alone(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
 static ls_status backward(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
 {
     ls_ddp_stats stats;
+    double scale;
 
+    LS_TRY(run_update_scaler(run));
+    scale = run->scaler == NULL ? 1.0 : ls_grad_scaler_scale(run->scaler);
     if (run->ddp == NULL)
-        return backward_alone(run, loss, step);
+        return backward_alone(run, loss, scale, step);
+    LS_TRY(ls_ddp_set_loss_scale(run->ddp, scale));
     if (stop_signal_received() != 0)
         ls_ddp_request_stop(run->ddp);
     if (completes_step(run))
@@ -315,9 +320,14 @@ static ls_status update_parameters(ls_run *run)
     if (run->flags->clip_grad_norm > 0) {
         int n;
         const ls_named *parameters = ls_model_parameters(run->model, &n);
+        if (run->scaler != NULL)
+            LS_TRY(ls_grad_scaler_unscale(run->scaler));
         LS_TRY(ls_clip_grad_norm(parameters, n, ls_grad, run->flags->clip_grad_norm, NULL));
     }
-    return ls_optimizer_step(run->optimizer);
+    if (run->scaler == NULL)
+        return ls_optimizer_step(run->optimizer);
+    run->has_scaled_step = true;
+    return ls_grad_scaler_step(run->scaler);
 }
 
 static void count_batch(ls_run *run)

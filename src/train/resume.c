@@ -241,6 +241,13 @@ static void restore_results(ls_run *run)
         run->state.accuracy = h->tests[h->n_tests - 1].top1;
 }
 
+static bool saved_with_fp16(const ls_checkpoint *file)
+{
+    const char *text = ls_checkpoint_meta(file, "precision");
+
+    return text != NULL && text_equal(text, "fp16");
+}
+
 static ls_status load_state_from(ls_run *run, ls_checkpoint *file)
 {
     run_position at;
@@ -250,7 +257,7 @@ static ls_status load_state_from(ls_run *run, ls_checkpoint *file)
 
     LS_TRY(read_position(file, &at, &best));
     LS_TRY(check_settings_and_place(run, file, &at));
-    st = state_list(run->model, run->optimizer, &state);
+    st = state_list(run->model, run->optimizer, saved_with_fp16(file) ? run->scaler : NULL, &state);
     if (st == LS_OK)
         st = load_list(file, &state, LS_LOAD_STRICT, "");
     name_list_free(&state);
@@ -385,7 +392,7 @@ static ls_status broadcast_item(ls_comm *comm, const ls_named *item)
 static ls_status broadcast_tensors(ls_run *run)
 {
     name_list state = {0};
-    ls_status st = state_list(run->model, run->optimizer, &state);
+    ls_status st = state_list(run->model, run->optimizer, run->scaler, &state);
 
     for (int i = 0; st == LS_OK && i < state.n; i++)
         st = broadcast_item(run->comm, &state.items[i]);
@@ -461,5 +468,8 @@ ls_status resume_load(ls_run *run)
         return fail_all_ranks(run, st);
     if (run->comm != NULL)
         LS_TRY(broadcast_state(run, &has_state));
-    return has_state ? ls_optimizer_loaded(run->optimizer) : LS_OK;
+    if (!has_state)
+        return LS_OK;
+    LS_TRY(ls_optimizer_loaded(run->optimizer));
+    return run->scaler == NULL ? LS_OK : ls_grad_scaler_loaded(run->scaler);
 }

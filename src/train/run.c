@@ -59,6 +59,14 @@ ls_tensor *run_read_logits(ls_run *run, ls_tensor *logits)
     return ls_tape_compute(run->tape) == LS_F32 ? logits : ls_cast(run->tape, logits, LS_F32);
 }
 
+ls_status run_update_scaler(ls_run *run)
+{
+    if (!run->has_scaled_step)
+        return LS_OK;
+    run->has_scaled_step = false;
+    return ls_grad_scaler_update(run->scaler);
+}
+
 /* --- life --- */
 
 ls_status ls_run_open(const ls_train_flags *flags, ls_run **out)
@@ -193,6 +201,7 @@ static ls_status free_run(ls_run *run)
     }
     metrics_close(&run->metrics);
     history_free(&run->history);
+    ls_grad_scaler_destroy(run->scaler);
     ls_optimizer_destroy(run->optimizer);
     losses_close(&run->losses);
     ls_tensor_destroy(run->report.pending);
@@ -314,7 +323,9 @@ static ls_status prepare_training(ls_run *run)
     LS_TRY(hyperparameters_count_steps("--start-epoch", f->start_epoch, run->epoch_steps,
                                        &run->at.step));
     LS_TRY(hyperparameters_make_schedule(f, run->epoch_steps, run->all_steps, &run->schedule));
-    return hyperparameters_make_optimizer(f, run->model, &run->optimizer);
+    LS_TRY(hyperparameters_make_optimizer(f, run->model, &run->optimizer));
+    return hyperparameters_make_scaler(f, run->ddp != NULL ? f->batch_size : 1, run->optimizer,
+                                       &run->scaler);
 }
 
 /* A resumed run keeps the lines up to its step, an evaluation of a saved run all lines. */

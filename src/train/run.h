@@ -41,6 +41,8 @@ struct ls_run {
     ls_comm *comm; /* NULL: one process */
     ls_ddp *ddp;
     ls_optimizer *optimizer;
+    ls_grad_scaler *scaler; /* NULL: gradients are not scaled */
+    bool has_scaled_step;   /* the scaler's step has no update yet */
     lr_schedule schedule;
     ls_forward_fn forward;
     void *forward_arg;
@@ -100,6 +102,10 @@ void run_set_activity(ls_run *run, const char *text);
 
 /* The logits in float32, for losses and counts. NULL: the tape has failed. */
 ls_tensor *run_read_logits(ls_run *run, ls_tensor *logits);
+
+/* Updates the scaler after its last step: as late as possible, because it may wait for the device.
+ * Before backward, and before the state is saved. */
+LS_MUST_USE ls_status run_update_scaler(ls_run *run);
 
 /* --- evaluate.c, summary.c, resume.c --- */
 

@@ -62,15 +62,19 @@ ls_status name_list_add(name_list *list, const char *prefix, const ls_named *fro
     return LS_OK;
 }
 
-ls_status state_list(ls_model *model, ls_optimizer *optimizer, name_list *list)
+ls_status state_list(ls_model *model, ls_optimizer *optimizer, ls_grad_scaler *scaler,
+                     name_list *list)
 {
     int n_weights;
     int n_moments;
+    int n_scaler = 0;
+    const ls_named *scales = scaler == NULL ? NULL : ls_grad_scaler_state(scaler, &n_scaler);
     const ls_named *weights = ls_model_state(model, &n_weights);
     const ls_named *moments = ls_optimizer_state(optimizer, &n_moments);
 
     LS_TRY(name_list_add(list, "model.", weights, n_weights));
-    return name_list_add(list, "optimizer.", moments, n_moments);
+    LS_TRY(name_list_add(list, "optimizer.", moments, n_moments));
+    return name_list_add(list, "", scales, n_scaler);
 }
 
 static void add_setting(state_setting *list, int *n, const char *key, const char *flag,

@@ -100,6 +100,16 @@ static const char *precision_text(const ls_run *run, char text[16])
     return text_equal(name, "fp32") ? "" : text_format(text, 16, " in %s", name);
 }
 
+static void print_skipped(ls_run *run)
+{
+    const int64_t n = run->scaler == NULL ? 0 : ls_grad_scaler_skipped(run->scaler);
+
+    if (n > 0)
+        progress_line(&run->progress,
+                      "skipped %" PRId64 " step%s whose gradients in fp16 were not finite", n,
+                      text_plural(n));
+}
+
 void summary_print(ls_run *run)
 {
     const double seconds = (double)(ls_now_ms() - run->start_ms) * 1e-3;
@@ -116,6 +126,7 @@ void summary_print(ls_run *run)
     if (s->bad_images > 0)
         progress_line(&run->progress, "skipped %lld broken image%s", (long long)s->bad_images,
                       text_plural(s->bad_images));
+    print_skipped(run);
     if (run->flags->evaluate)
         progress_line(&run->progress,
                       "test accuracy %.4f  top-5 %.4f  loss %.4f  of %" PRId64

@@ -754,6 +754,43 @@ static void cleared_gradients_and_their_rows_do_not_count(void **state)
     assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_forgotten}));
 }
 
+/* Scales by powers of two change no bit but the exponent's. */
+static ls_status body_scaled(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+    ls_ddp_step step;
+    float plain;
+    small_net n;
+    int n_params;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n, 1));
+    LS_TRY(net_join(&n, comm, NULL));
+    LS_CHECK(ls_ddp_set_loss_scale(n.ddp, 0) == LS_EINVAL);
+    LS_CHECK(ls_ddp_set_loss_scale(n.ddp, (double)INFINITY) == LS_EINVAL);
+    LS_CHECK(strstr(ls_last_error(), "inf is not over 0 and finite") != NULL);
+    LS_TRY(rows_through(&n, ddp_backward, 0, 3 * self->rank, 3, &step));
+    plain = *(const float *)ls_tensor_data_const(
+        ls_grad(ls_model_parameters(n.model, &n_params)[0].tensor));
+    LS_CHECK(plain != 0);
+    ls_model_zero_grad(n.model);
+    LS_TRY(ls_ddp_set_loss_scale(n.ddp, 1024));
+    LS_TRY(rows_through(&n, ddp_backward, 0, 3 * self->rank, 3, &step));
+    LS_CHECK(*(const float *)ls_tensor_data_const(
+                 ls_grad(ls_model_parameters(n.model, &n_params)[0].tensor)) == 1024 * plain);
+    LS_CHECK(step.weight == 3 * self->size);
+    small_net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void gradients_of_a_scaled_loss_are_scaled(void **state)
+{
+    (void)state;
+    assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_scaled}));
+}
+
 /* --- memory --- */
 
 static _Thread_local size_t live_bytes;
@@ -827,6 +864,7 @@ int main(void)
         cmocka_unit_test(layers_added_after_create_are_named),
         cmocka_unit_test(ls_backward_fails_on_a_model_of_an_ls_ddp),
         cmocka_unit_test(cleared_gradients_and_their_rows_do_not_count),
+        cmocka_unit_test(gradients_of_a_scaled_loss_are_scaled),
         cmocka_unit_test(new_buckets_leave_no_copies_of_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

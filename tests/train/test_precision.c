@@ -25,6 +25,7 @@ static small_job job_with(const char *precision)
 
 static void a_run_learns_as_with_fp32(void **state)
 {
+    static const char *const names[] = {"bf16", "fp16"};
     static small_result want; // static: frames are bounded
     static small_result got;
     small_job job = job_with(NULL);
@@ -33,38 +34,42 @@ static void a_run_learns_as_with_fp32(void **state)
     want = small_run(&job);
     assert_int_equal(want.status, LS_OK);
     assert_true(want.state.accuracy > 0.9);
-    job = job_with("bf16");
-    got = small_run(&job);
-    assert_int_equal(got.status, LS_OK);
-    assert_true(fabs(got.state.loss - want.state.loss) < 0.03);
-    assert_true(fabs(got.state.accuracy - want.state.accuracy) < 0.04);
-    assert_true(fabs(got.state.test_loss - want.state.test_loss) < 0.03);
-    assert_memory_not_equal(got.weights, want.weights, sizeof(want.weights));
+    for (size_t i = 0; i < LS_COUNT_OF(names); i++) {
+        job = job_with(names[i]);
+        got = small_run(&job);
+        assert_int_equal(got.status, LS_OK);
+        assert_true(fabs(got.state.loss - want.state.loss) < 0.03);
+        assert_true(fabs(got.state.accuracy - want.state.accuracy) < 0.04);
+        assert_true(fabs(got.state.test_loss - want.state.test_loss) < 0.03);
+        assert_memory_not_equal(got.weights, want.weights, sizeof(want.weights));
+    }
 }
 
 static void a_resumed_run_has_the_bits_of_an_uninterrupted_one(void **state)
 {
     static small_result whole;
     static small_result rest;
-    small_job job = job_with("bf16");
-
     (void)state;
-    whole = small_run(&job);
-    job.flags.save = path_in("bits.safetensors");
-    job.stop_at = 9;
-    assert_int_equal(small_run(&job).status, LS_OK);
-    job.stop_at = 0;
-    job.flags.resume = "";
-    rest = small_run(&job);
-    assert_int_equal(rest.status, LS_OK);
-    assert_memory_equal(rest.weights, whole.weights, sizeof(whole.weights));
+    for (int i = 0; i < 2; i++) {
+        small_job job = job_with(i == 0 ? "bf16" : "fp16");
+
+        job.flags.clip_grad_norm = 0.5; // of the gradients without their scale
+        whole = small_run(&job);
+        job.flags.save = path_in("bits.safetensors");
+        job.stop_at = 9;
+        assert_int_equal(small_run(&job).status, LS_OK);
+        job.stop_at = 0;
+        job.flags.resume = "";
+        rest = small_run(&job);
+        assert_int_equal(rest.status, LS_OK);
+        assert_memory_equal(rest.weights, whole.weights, sizeof(whole.weights));
+    }
 }
 
 static void another_precision_may_resume(void **state)
 {
-    static const char *const names[] = {"fp32", "bf16"};
-    static const char *const saved[] = {"bf16", "fp32"};
-    small_job job = job_with("bf16");
+    static const char *const names[] = {"bf16", "fp32", "fp16", "fp16", "bf16"};
+    small_job job = job_with(names[0]);
     char line[100];
 
     (void)state;
@@ -72,16 +77,16 @@ static void another_precision_may_resume(void **state)
     job.flags.epochs = 1;
     assert_int_equal(small_run(&job).status, LS_OK);
     job.flags.resume = "";
-    for (size_t i = 0; i < LS_COUNT_OF(names); i++) {
+    for (size_t i = 1; i < LS_COUNT_OF(names); i++) {
+        const int is_other = strcmp(names[i], names[i - 1]) != 0;
+
         job.flags.precision = names[i];
         job.flags.epochs++;
         assert_int_equal(small_run_captured(&job, 2, output, sizeof(output)).status, LS_OK);
-        snprintf(line, sizeof(line), "saved with --precision %s, resumed with %s", saved[i],
+        snprintf(line, sizeof(line), "saved with --precision %s, resumed with %s", names[i - 1],
                  names[i]);
-        assert_non_null(strstr(output, line));
+        assert_true((strstr(output, line) != NULL) == is_other);
     }
-    assert_int_equal(small_run_captured(&job, 2, output, sizeof(output)).status, LS_OK);
-    assert_null(strstr(output, "saved with --precision"));
 }
 
 static void summary_warning_and_page_name_the_precision(void **state)
@@ -108,6 +113,34 @@ static void summary_warning_and_page_name_the_precision(void **state)
     assert_null(strstr(output, "--precision"));
 }
 
+/* The learning rate makes weights, then activations and losses infinite. */
+static void a_diverged_run_of_fp16_stops_with_advice(void **state)
+{
+    small_job job = job_with("fp16");
+    small_result r;
+
+    (void)state;
+    job.flags.lr = 1e9;
+    job.flags.epochs = 20;
+    r = small_run(&job);
+    assert_int_equal(r.status, LS_EINVAL);
+    assert_non_null(strstr(r.error, "100 steps in a row were skipped"));
+    assert_non_null(strstr(r.error, "train in bfloat16, lower the learning rate"));
+    assert_in_range(r.state.step, 100, 130);
+}
+
+/* The learning rate makes some activations infinite. */
+static void skipped_steps_are_counted_in_the_summary(void **state)
+{
+    small_job job = job_with("fp16");
+
+    (void)state;
+    job.flags.lr = 3000;
+    job.flags.epochs = 1;
+    assert_int_equal(small_run_captured(&job, 1, output, sizeof(output)).status, LS_OK);
+    assert_non_null(strstr(output, "whose gradients in fp16 were not finite"));
+}
+
 static void an_unknown_precision_is_refused(void **state)
 {
     small_job job = job_with("int8");
@@ -116,7 +149,7 @@ static void an_unknown_precision_is_refused(void **state)
     (void)state;
     r = small_run(&job);
     assert_int_equal(r.status, LS_EINVAL);
-    assert_non_null(strstr(r.error, "--precision int8: choose one of fp32, bf16"));
+    assert_non_null(strstr(r.error, "--precision int8: choose one of fp32, bf16, fp16"));
 }
 
 int main(void)
@@ -126,6 +159,8 @@ int main(void)
         cmocka_unit_test(a_resumed_run_has_the_bits_of_an_uninterrupted_one),
         cmocka_unit_test(another_precision_may_resume),
         cmocka_unit_test(summary_warning_and_page_name_the_precision),
+        cmocka_unit_test(a_diverged_run_of_fp16_stops_with_advice),
+        cmocka_unit_test(skipped_steps_are_counted_in_the_summary),
         cmocka_unit_test(an_unknown_precision_is_refused),
     };
 

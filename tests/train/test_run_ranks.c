@@ -276,6 +276,29 @@ static void gradients_of_16_bits_train_and_resume(void **state)
     }
 }
 
+/* run_on() checks that all ranks have taken the same steps. */
+static void mixed_precision_trains_and_resumes(void **state)
+{
+    static const char *const kinds[] = {"bf16", "fp16"};
+    small_job job = {.flags = small_flags(small_dir), .batch_norm = 1};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        small_result whole;
+        job.flags.precision = kinds[i];
+        job.flags.save = NULL;
+        whole = run_on(3, &job);
+        assert_true(whole.state.accuracy > 0.9);
+        job.flags.save = path_in("p.safetensors");
+        job.stop_at = 7;
+        (void)run_on(3, &job);
+        job.stop_at = 0;
+        job.flags.resume = "";
+        assert_memory_equal(run_on(3, &job).weights, whole.weights, sizeof(whole.weights));
+        job.flags.resume = NULL;
+    }
+}
+
 static void a_checkpoint_that_rank_0_cannot_read_fails_all_ranks(void **state)
 {
     small_job job = {.flags = small_flags(small_dir)};
@@ -347,6 +370,7 @@ int main(void)
         cmocka_unit_test(accumulated_batches_do_not_communicate),
         cmocka_unit_test(ranks_with_sync_bn_equal_one_rank),
         cmocka_unit_test(gradients_of_16_bits_train_and_resume),
+        cmocka_unit_test(mixed_precision_trains_and_resumes),
         cmocka_unit_test(a_checkpoint_that_rank_0_cannot_read_fails_all_ranks),
         cmocka_unit_test(the_sum_of_weights_starts_before_forward),
     };
