@@ -27,10 +27,12 @@ typedef struct ls_tensor ls_tensor;
 typedef struct ls_device_options {
     size_t size; /* sizeof(ls_device_options) */
     /* "cpu" (oneDNN where its module is found, else plain C, with a warning), "onednn", "cpu_ref",
-     * and with the module for GPUs "cuda" (the card of this rank) and "cuda:N"; default
-     * LOCKSTEP_DEVICE, else "cpu" */
+     * "cuda" (the card with the number of this rank on its machine), "cuda:N", "auto" (a card if
+     * one can be used, else the processor); default LOCKSTEP_DEVICE, else "cpu" */
     const char *name;
-    int threads; /* compute threads; default LOCKSTEP_THREADS, else usable cores / local ranks */
+    /* compute threads; default LOCKSTEP_THREADS, else usable cores / local ranks */
+    int threads;
+    int share_gpu; /* 1: ranks may share a card, when a machine has fewer cards than ranks */
 } ls_device_options;
 
 /* Opens a device; `opt` may be NULL. LS_EUNSUPPORTED: the text names the reason and the devices

@@ -32,7 +32,8 @@ typedef struct ls_train_flags {
     const char *gpus;    /* -g/--gpus "8,2": ranks of each node, which the program starts itself */
     int64_t node_id;     /* -i/--id */
     const char *backend; /* --backend */
-    const char *device;  /* --device cpu|cuda */
+    const char *device;  /* --device cpu|cuda|cuda:N|auto */
+    int share_gpu;       /* --share-gpu: ranks may share a card */
     const char *master;  /* --master HOST[:PORT] */
     int64_t local_rank;  /* --local-rank: ignored; torch.distributed.launch appends it */
     /* data and steps */

@@ -51,13 +51,21 @@ static const config_entry table[CONFIG_COUNT] = {
          "integrity, encrypt: also confidentiality"},
     [CONFIG_DEVICE] = {"LOCKSTEP_DEVICE", CONFIG_TYPE_TEXT, "cpu", NULL, 0, 0,
                        "the device that holds and computes tensors: cpu (onednn where it is "
-                       "installed, else cpu_ref), onednn, cpu_ref or another module's name"},
+                       "installed, else cpu_ref), cuda (the card of this rank), cuda:N, auto (a "
+                       "card if one can be used, else cpu), onednn, cpu_ref"},
     [CONFIG_THREADS] = {"LOCKSTEP_THREADS", CONFIG_TYPE_INT, "0", NULL, 0, 1024,
                         "compute threads of a rank; 0: all cores that it may use"},
     [CONFIG_CONVOLUTIONS] =
         {"LOCKSTEP_CONVOLUTIONS", CONFIG_TYPE_TEXT, "few,rows,winograd", NULL, 0, 0,
          "convolution kernels of Lockstep that the onednn device prefers to oneDNN's where they "
          "apply, separated by commas: few, rows, winograd; onednn: none"},
+    [CONFIG_TF32] = {"LOCKSTEP_TF32", CONFIG_TYPE_CHOICE, "convolutions", "none|convolutions|all",
+                     0, 0,
+                     "float32 operators that may round their inputs to TF32 (10 bits) on a GPU's "
+                     "tensor cores; all: matrix products, too"},
+    [CONFIG_DETERMINISTIC] = {"LOCKSTEP_DETERMINISTIC", CONFIG_TYPE_INT, "0", NULL, 0, 1,
+                              "1: a GPU computes the same bits in every run; some operators take "
+                              "longer"},
     [CONFIG_ALGORITHMS] = {"LOCKSTEP_ALGORITHMS", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
                            "algorithms of operations, before the measured defaults: "
                            "[hosts/]OPERATION:ALGORITHM[<=BYTES][@RANKS], separated by commas"},

@@ -22,9 +22,11 @@ typedef enum config_id {
     CONFIG_IFACE,          /* LOCKSTEP_IFACE: network interface or CIDR for data between hosts */
     CONFIG_KEY_FILE,       /* LOCKSTEP_KEY_FILE */
     CONFIG_SECURITY,       /* LOCKSTEP_SECURITY: auth, mac, encrypt */
-    CONFIG_DEVICE,         /* LOCKSTEP_DEVICE: cpu, onednn, cpu_ref or another module */
+    CONFIG_DEVICE,         /* LOCKSTEP_DEVICE: cpu, auto, cuda, cuda:N, onednn, ... */
     CONFIG_THREADS,        /* LOCKSTEP_THREADS: compute threads per rank, 0 = all usable cores */
     CONFIG_CONVOLUTIONS,   /* LOCKSTEP_CONVOLUTIONS: own convolution kernels that onednn may use */
+    CONFIG_TF32,           /* LOCKSTEP_TF32: where float32 is rounded to TF32 on GPUs */
+    CONFIG_DETERMINISTIC,  /* LOCKSTEP_DETERMINISTIC: 1: the same bits in every run on a GPU */
     CONFIG_ALGORITHMS,     /* LOCKSTEP_ALGORITHMS: algorithms of operations within a host */
     CONFIG_MODULE_DIR,     /* LOCKSTEP_MODULE_DIR: first folder searched for liblockstep_*.so */
     CONFIG_COUNT

@@ -1,27 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device.c - finds and opens devices, and runs operators on them: autograd and tensors call
+ * device.c - runs operators on devices and moves their memory: autograd and tensors call
  * device_run(). An operator that a host device has no kernel for runs in cpu_ref on plain layouts,
  * or if it is one of mixed precision through widen.h.
  */
 #include "tensor/device.h"
 
-#include <lockstep/log.h>
-
 #include "base/alloc.h"
-#include "base/config.h"
-#include "base/options.h"
-#include "base/text.h"
-#include "base/thread.h"
-#include "tensor/module.h"
-#include "tensor/omp_spin.h"
-#include "tensor/pool.h"
 #include "tensor/widen.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-static const device_ops *const built_in[] = {&cpu_ref_device_ops};
 
 static const char *const op_names[OP_COUNT] = {
 #define NAME_OF(OP, name) [OP_##OP] = #name,
@@ -32,188 +20,6 @@ static const char *const op_names[OP_COUNT] = {
 const char *device_op_name(op_kind op)
 {
     return op < OP_COUNT ? op_names[op] : "?";
-}
-
-/* --- opening --- */
-
-static const device_ops *find_built_in(const char *name)
-{
-    for (size_t i = 0; i < LS_COUNT_OF(built_in); i++) {
-        if (text_equal(built_in[i]->name, name))
-            return built_in[i];
-    }
-    return NULL;
-}
-
-/* The number of ranks on this machine, from the launcher's variables; 1 without them. */
-static ls_status local_ranks(int64_t *out)
-{
-    static const char *const names[] = {"LOCKSTEP_LOCAL_WORLD_SIZE", "LOCAL_WORLD_SIZE",
-                                        "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
-
-    *out = 1;
-    for (size_t i = 0; i < LS_COUNT_OF(names); i++) {
-        const char *value = getenv(names[i]); // NOLINT(concurrency-mt-unsafe): never set
-
-        if (value != NULL && value[0] != '\0')
-            return text_parse_int(value, names[i], 1, 1 << 20, out);
-    }
-    return LS_OK;
-}
-
-/* The device's threads, and GOMP_SPINCOUNT for those of all ranks together. */
-static ls_status resolve_threads(int asked, int *out, const char **spin_count)
-{
-    const int cores = ls_usable_cores(NULL);
-    int64_t threads = asked;
-    int64_t ranks;
-
-    if (asked < 0)
-        return ls_fail(LS_EINVAL, "device: %d threads; 0 takes the default", asked);
-    if (threads == 0)
-        LS_TRY(config_int(CONFIG_THREADS, &threads));
-    LS_TRY(local_ranks(&ranks));
-    if (threads == 0)
-        threads = cores / ranks;
-    *out = threads < 1 ? 1 : (int)threads;
-    *spin_count = omp_spin_count(*out * ranks, cores);
-    return LS_OK;
-}
-
-/* Opens the device of `ops`; takes `module`. */
-static ls_status open_ops(const device_ops *ops, void *module, const device_settings *settings,
-                          ls_device **out)
-{
-    ls_device *device = ls_calloc(1, sizeof(*device));
-    ls_status st;
-
-    if (device == NULL) {
-        module_unload(module);
-        return ls_fail(LS_ENOMEM, "no memory for a device");
-    }
-    device->ops = ops;
-    device->module = module;
-    st = pool_create(&device->pool);
-    if (st == LS_OK)
-        st = ops->open(settings, &device->state);
-    if (st != LS_OK) {
-        ls_free(device->pool);
-        ls_free(device);
-        module_unload(module);
-        return st;
-    }
-    if (ops->accelerator != NULL)
-        device->accel = ops->accelerator(device->state);
-    *out = device;
-    return LS_OK;
-}
-
-static ls_status open_named(const char *name, const device_settings *settings,
-                            const char *spin_count, ls_device **out)
-{
-    const device_ops *ops = find_built_in(name);
-    void *module = NULL;
-    char **environment;
-    ls_status st;
-
-    if (ops != NULL)
-        return open_ops(ops, NULL, settings, out);
-    environment = omp_spin_enter(spin_count);
-    st = module_load(name, &ops, &module);
-    omp_spin_leave(environment);
-    return st == LS_OK ? open_ops(ops, module, settings, out) : st;
-}
-
-/* The best processor device of this installation; the slow one only with a warning. */
-static ls_status open_cpu(const device_settings *settings, const char *spin_count, ls_device **out)
-{
-    const ls_status st = open_named("onednn", settings, spin_count, out);
-
-    if (st == LS_OK || st == LS_EINVAL) // a mistake in a setting is no reason for a slow device
-        return st;
-    ls_log(LS_LOG_WARN, "tensor", "training will be slow with plain C kernels: %s",
-           ls_last_error());
-    return open_named("cpu_ref", settings, spin_count, out);
-}
-
-static ls_status resolve_name(const char *given, const char **out)
-{
-    *out = given;
-    return given != NULL && given[0] != '\0' ? LS_OK : config_text(CONFIG_DEVICE, out);
-}
-
-/* Adds the devices for users to the reason; cpu_ref is for tests. */
-static ls_status fail_with_alternatives(ls_status st)
-{
-    char why[LS_ERROR_BYTES];
-
-    text_format(why, sizeof(why), "%.700s", ls_last_error());
-    return ls_fail(st, "%s; available here: cpu (the default)%s", why,
-                   module_check("onednn") == LS_OK ? ", which computes with oneDNN" : "");
-}
-
-ls_status device_check(const char *name)
-{
-    ls_status st;
-
-    LS_TRY(resolve_name(name, &name));
-    if (text_equal(name, "cpu") || find_built_in(name) != NULL)
-        return LS_OK;
-    st = module_check(name);
-    return st == LS_OK ? LS_OK : fail_with_alternatives(st);
-}
-
-ls_status ls_device_open(const ls_device_options *opt, ls_device **out)
-{
-    ls_device_options o;
-    const char *spin_count = NULL;
-    const char *name;
-    device_settings settings = {.index = -1};
-
-    LS_TRY(LS_GIVEN(out));
-    LS_TRY(ls_context(OPTIONS_COPY(ls_device_options, opt, &o), "device"));
-    LS_TRY(device_check(o.name));
-    LS_TRY(resolve_name(o.name, &name));
-    LS_TRY(resolve_threads(o.threads, &settings.threads, &spin_count));
-    LS_TRY(config_text(CONFIG_CONVOLUTIONS, &settings.convolutions));
-    if (text_equal(name, "cpu"))
-        return open_cpu(&settings, spin_count, out);
-    return open_named(name, &settings, spin_count, out);
-}
-
-ls_status ls_device_close(ls_device *device)
-{
-    size_t n_tensors;
-
-    if (device == NULL)
-        return LS_OK;
-    n_tensors = pool_live_tensors(device);
-    if (n_tensors > 0 || device->n_users > 0)
-        return ls_fail(LS_EINVAL,
-                       "device %s is in use by %zu tensors and %zu tapes and models; destroy them "
-                       "before the device is closed",
-                       device->ops->name, n_tensors, device->n_users);
-    pool_destroy(device);
-    device->ops->close(device->state);
-    module_unload(device->module);
-    ls_free(device->calls);
-    ls_free(device);
-    return LS_OK;
-}
-
-const char *ls_device_name(const ls_device *device)
-{
-    return device == NULL ? NULL : device->ops->name;
-}
-
-const char *ls_device_fingerprint(const ls_device *device)
-{
-    return device == NULL ? NULL : device->ops->fingerprint(device->state);
-}
-
-const char *device_slow_type(const ls_device *device, ls_dtype type)
-{
-    return device->ops->slow_type == NULL ? NULL : device->ops->slow_type(device->state, type);
 }
 
 /* --- running --- */

@@ -293,11 +293,16 @@ typedef struct device_settings {
     int index;                /* N of "cuda:N"; -1: the card of this rank */
     int local_rank;           /* of the ranks on this machine; 0 without a launcher */
     bool share_gpu;           /* ranks may share a card: local_rank modulo the cards */
+    bool deterministic;       /* of LOCKSTEP_DETERMINISTIC */
+    const char *tf32;         /* of LOCKSTEP_TF32 */
 } device_settings;
 
 typedef struct device_ops {
     uint32_t abi; /* DEVICE_ABI */
     const char *name;
+    /* optional: whether open() would find what it needs. Runs in a process of its own: it may load
+     * and start what does not survive a fork. NULL: yes. */
+    ls_status (*probe)(const device_settings *settings);
     /* required */
     ls_status (*open)(const device_settings *settings, device_state **out);
     /* required */
@@ -388,9 +393,10 @@ LS_MUST_USE ls_status device_fill(ls_device *device, void *dst, int byte, size_t
 /* Blocks until all queued operators are done. `what`: as of accel_event_wait(). */
 LS_MUST_USE ls_status device_synchronize(ls_device *device, const char *what);
 
-/* Whether ls_device_open() could open the device `name` (NULL, "": that of LOCKSTEP_DEVICE). Loads
- * nothing. LS_EINVAL, LS_EUNSUPPORTED: the text has the names of the available devices. */
-LS_MUST_USE ls_status device_check(const char *name);
+/* Whether ls_device_open() could open the device `name` (NULL, "": that of LOCKSTEP_DEVICE), with
+ * `share_gpu` of ls_device_options. Asks in a process of its own, so that this one may fork
+ * afterwards. LS_EINVAL, LS_EUNSUPPORTED: the text has the reason and the available devices. */
+LS_MUST_USE ls_status device_check(const char *name, bool share_gpu);
 
 /* device_ops.slow_type. */
 const char *device_slow_type(const ls_device *device, ls_dtype type);

@@ -33,7 +33,10 @@ static int list_common(ls_train_flags *f, ls_flag out[MAX_COMMON])
         {"backend", 0, LS_FLAG_TEXT, &f->backend, 0, 0,
          "`NAME` communication backend: auto, native, mpi, mpi:openmpi, mpi:mpich, gloo"},
         {"device", 0, LS_FLAG_TEXT, &f->device, 0, 0,
-         "`NAME` compute device: cpu, onednn, cpu_ref"},
+         "`NAME` compute device: cpu, cuda, cuda:N, auto (cuda if there is a card), onednn, "
+         "cpu_ref"},
+        {"share-gpu", 0, LS_FLAG_BOOL, &f->share_gpu, 0, 0,
+         "ranks may share a card, when a node has fewer cards than ranks"},
         {"master", 0, LS_FLAG_TEXT, &f->master, 0, 0, "`HOST[:PORT]` address of node 0"},
         {"local-rank", 0, LS_FLAG_INT, &f->local_rank, 0, 65535,
          "ignored; torch.distributed.launch passes it"},
@@ -162,7 +165,7 @@ ls_status ls_train_parse(const char *program, const char *summary, int argc, cha
     flags.n[1] = list_common(common, table);
     LS_TRY(ls_flags_parse(&flags, argc, argv, NULL));
     if (!common->help) {
-        LS_TRY(device_check(common->device));
+        LS_TRY(device_check(common->device, common->share_gpu != 0));
         return ls_backend_check(common->backend, 1);
     }
     (void)list_common(&defaults, table); // help shows the defaults, not values given with --help

@@ -199,6 +199,18 @@ def wrong_flags_and_files_get_a_clear_line():
         assert "train-" in output and "ubyte.gz" in output, output
 
 
+def more_ranks_than_cards_are_refused():
+    command = (*launched(2, program("mnist")), "--data", "/nonexistent", "--device", "cudahost")
+    one_card = {"GPU_HOST_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "0"}
+    output = run(*command, code=1, timeout=60, env=one_card)
+    assert (
+        "LOCAL_RANK 1, but 1 CUDA device is visible (CUDA_VISIBLE_DEVICES: 0): "
+        "start at most 1 rank on this machine; or use --share-gpu" in output
+    ), output
+    output = run(*command, "--share-gpu", code=1, timeout=60, env=one_card)
+    assert "CUDA" not in output and "/nonexistent" in output, output
+
+
 def missing_backends_and_devices_are_refused_before_any_rank_waits():
     place = f"127.0.0.1:{free_port()}"
     nothing = ("--data", "/nonexistent")
@@ -239,14 +251,15 @@ def missing_backends_and_devices_are_refused_before_any_rank_waits():
             and "available here: native" in output
         ), output
         assert "waiting for" not in output and "/nonexistent" not in output, output
-        output = run(*command, "--device", "cuda", code=1, timeout=60)
-        assert (
-            "device cuda is not part of this installation" in output
-            and "available here: cpu (the default)" in output
-        ), output
-        assert (
-            "cpu_ref" not in output and "waiting for" not in output and "/nonexistent" not in output
-        ), output
+        for device, reason in (
+            ("npu", "device npu is not part of this installation"),
+            ("cudahost", "no CUDA device: no driver (libcuda.so.1 not found)"),
+        ):
+            no_driver = {"GPU_HOST_DRIVER": "0"}
+            output = run(*command, "--device", device, code=1, timeout=60, env=no_driver)
+            assert reason in output and "available here: cpu (the default)" in output, output
+            assert "cpu_ref" not in output and "waiting for" not in output, output
+            assert "/nonexistent" not in output, output
     # MPI's ranks cannot be started by the program itself.
     with folder() as f:
         one_of_two = (
@@ -279,6 +292,7 @@ if __name__ == "__main__":
             a_stopped_run_resumes_with_the_same_bits,
             nodes_with_different_lists_both_report_it,
             wrong_flags_and_files_get_a_clear_line,
+            more_ranks_than_cards_are_refused,
             missing_backends_and_devices_are_refused_before_any_rank_waits,
         ]
     )

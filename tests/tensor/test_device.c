@@ -84,6 +84,31 @@ static void a_missing_module_is_an_error_with_the_searched_folders(void **state)
     assert_int_equal(unsetenv("LOCKSTEP_MODULE_DIR"), 0);
 }
 
+static void a_card_is_chosen_only_where_a_device_has_cards(void **state)
+{
+    ls_device *device = NULL;
+
+    LS_UNUSED(state);
+    assert_status(LS_EINVAL, open_device("cuda:one", &device));
+    assert_error("device 'cuda:one': the number of the card");
+    assert_status(LS_EINVAL, open_device("cuda:-1", &device));
+    assert_status(LS_EINVAL, open_device("cpu_ref:0", &device));
+    assert_error("device 'cpu_ref:0': cpu_ref has no cards to choose from");
+    assert_status(LS_EINVAL, open_device("auto:0", &device));
+    assert_status(LS_EUNSUPPORTED, open_device("npu:1", &device));
+    assert_error("device npu is not part of this installation");
+}
+
+static void a_device_is_checked_without_being_opened(void **state)
+{
+    LS_UNUSED(state);
+    assert_status(LS_OK, device_check("cpu", false));
+    assert_status(LS_OK, device_check("auto", false));
+    assert_status(LS_EUNSUPPORTED, device_check("npu", false));
+    assert_error("available here: cpu (the default)");
+    assert_status(LS_EINVAL, device_check("cpu_ref:0", false));
+}
+
 static void a_file_that_is_not_a_module_is_an_error(void **state)
 {
     ls_device *device = NULL;
@@ -367,6 +392,8 @@ int main(void)
         cmocka_unit_test(a_host_device_has_no_queue_and_no_memory_of_its_own),
         cmocka_unit_test(the_variable_chooses_where_the_caller_does_not),
         cmocka_unit_test(a_missing_module_is_an_error_with_the_searched_folders),
+        cmocka_unit_test(a_card_is_chosen_only_where_a_device_has_cards),
+        cmocka_unit_test(a_device_is_checked_without_being_opened),
         cmocka_unit_test(a_file_that_is_not_a_module_is_an_error),
         cmocka_unit_test(options_are_checked),
         cmocka_unit_test(a_device_that_cannot_be_made_leaves_nothing),

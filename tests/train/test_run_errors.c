@@ -52,6 +52,7 @@ static void help_lists_every_common_flag(void **state)
                                         "-i, --id N",
                                         "--backend NAME",
                                         "--device NAME",
+                                        "--share-gpu",
                                         "--master HOST",
                                         "--local-rank N",
                                         "--epochs N",

@@ -110,21 +110,35 @@ static ls_status check_card(const gpu_properties *card, int index)
                    index, card->name, capability, CUDA_LOWEST_ARCHITECTURE, capability);
 }
 
-static ls_status find_card(device_state *self, const device_settings *settings, int *out)
+/* The card for these settings, and what it is. */
+typedef struct found_card {
+    int index;
+    gpu_properties card;
+    gpu_versions versions;
+} found_card;
+
+static ls_status find_card(const device_settings *settings, found_card *out)
 {
     gpu_error error;
     int n = 0;
 
-    gpu_get_versions(&self->versions);
+    gpu_get_versions(&out->versions);
     error = gpu_device_count(&n);
     if (error != 0)
-        return fail_without_cards(&self->versions, error);
-    LS_TRY(check_libraries(&self->versions));
-    LS_TRY(choose_card(settings, n, out));
-    error = gpu_device_properties(*out, &self->card);
+        return fail_without_cards(&out->versions, error);
+    LS_TRY(check_libraries(&out->versions));
+    LS_TRY(choose_card(settings, n, &out->index));
+    error = gpu_device_properties(out->index, &out->card);
     if (error != 0)
-        return fail_without_cards(&self->versions, error);
-    return check_card(&self->card, *out);
+        return fail_without_cards(&out->versions, error);
+    return check_card(&out->card, out->index);
+}
+
+static ls_status cuda_probe(const device_settings *settings)
+{
+    found_card found;
+
+    return find_card(settings, &found);
 }
 
 /* --- life --- */
@@ -137,33 +151,43 @@ static void cuda_close(device_state *self)
     cu_host->free(self);
 }
 
-static void write_fingerprint(device_state *self)
+/* What decides the bits: card, versions, and the two settings. */
+static void write_fingerprint(device_state *self, const found_card *found)
 {
-    const gpu_versions *v = &self->versions;
+    const gpu_versions *v = &found->versions;
 
-    (void)snprintf(
-        self->fingerprint, sizeof(self->fingerprint),
-        "%s %s sm_%d%d cuda " VERSION_FORMAT " driver " VERSION_FORMAT " cudnn " VERSION_FORMAT,
-        cuda_accel_base(self->accel)->name, self->card.name, self->card.major, self->card.minor,
-        CUDA_VERSION_OF(v->runtime), CUDA_VERSION_OF(v->driver), CUDNN_VERSION_OF(v->dnn));
+    (void)snprintf(self->fingerprint, sizeof(self->fingerprint),
+                   "%s %s sm_%d%d cuda " VERSION_FORMAT " driver " VERSION_FORMAT
+                   " cudnn " VERSION_FORMAT " tf32 %s%s",
+                   cuda_accel_base(self->accel)->name, found->card.name, found->card.major,
+                   found->card.minor, CUDA_VERSION_OF(v->runtime), CUDA_VERSION_OF(v->driver),
+                   CUDNN_VERSION_OF(v->dnn),
+                   self->tf32_matrices       ? "all"
+                   : self->tf32_convolutions ? "convolutions"
+                                             : "none",
+                   self->is_deterministic ? " deterministic" : "");
 }
 
 static ls_status cuda_open(const device_settings *settings, device_state **out)
 {
-    device_state *self = cu_host->alloc(1, sizeof(*self));
-    int index = 0;
+    found_card found;
+    device_state *self;
     ls_status st;
 
+    LS_TRY(find_card(settings, &found));
+    self = cu_host->alloc(1, sizeof(*self));
     if (self == NULL)
         return cu_fail(LS_ENOMEM, "no memory for a CUDA device");
-    st = find_card(self, settings, &index);
-    if (st == LS_OK)
-        st = cuda_accel_open(index, &self->card, &self->accel);
+    self->card = found.card;
+    self->is_deterministic = settings->deterministic;
+    self->tf32_matrices = strcmp(settings->tf32, "all") == 0;
+    self->tf32_convolutions = strcmp(settings->tf32, "none") != 0;
+    st = cuda_accel_open(found.index, &found.card, &self->accel);
     if (st != LS_OK) {
         cuda_close(self);
         return st;
     }
-    write_fingerprint(self);
+    write_fingerprint(self, &found);
     *out = self;
     return LS_OK;
 }
@@ -223,6 +247,7 @@ ls_status cu_launch(device_state *self, const gpu_kernel *kernel, unsigned n_blo
 static const device_ops ops = {
     .abi = DEVICE_ABI,
     .name = gpu_platform,
+    .probe = cuda_probe,
     .open = cuda_open,
     .close = cuda_close,
     .fingerprint = cuda_fingerprint,

@@ -52,9 +52,11 @@ ls_status cuda_accel_check(cuda_accel *a, gpu_error error, const char *call);
 struct device_state {
     cuda_accel *accel;
     gpu_properties card;
-    gpu_versions versions;
-    uint64_t n_launches; /* of kernels and of plans of the libraries */
-    char fingerprint[192];
+    bool is_deterministic;  /* no operator may give other bits in another run */
+    bool tf32_convolutions; /* F32 convolutions may use TF32 */
+    bool tf32_matrices;     /* F32 matrix products may */
+    uint64_t n_launches;    /* of kernels and of plans of the libraries */
+    char fingerprint[224];
 };
 
 /* The stream of operators. */

@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -78,13 +79,29 @@ static gpu_host state = {
                  .dnn_needed = 91900,
                  .blas = 130100,
                  .blas_needed = 130100},
+    .major = 9,
     .total_bytes = (size_t)1 << 30,
 };
 
 static _Thread_local int current;
 
+/* For tests of whole programs: GPU_HOST_DRIVER, GPU_HOST_DEVICES. */
+static void read_environment(void)
+{
+    const char *driver = getenv("GPU_HOST_DRIVER");   // NOLINT(concurrency-mt-unsafe): never set
+    const char *devices = getenv("GPU_HOST_DEVICES"); // NOLINT(concurrency-mt-unsafe): never set
+
+    if (driver != NULL)
+        state.versions.driver = (int)strtol(driver, NULL, 10);
+    if (devices != NULL)
+        state.n_devices = (int)strtol(devices, NULL, 10);
+}
+
 LS_API gpu_host *gpu_host_state(void)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    (void)pthread_once(&once, read_environment);
     return &state;
 }
 
@@ -138,7 +155,7 @@ static gpu_error queue_work(int card, uint64_t *counter)
 
 void gpu_get_versions(gpu_versions *out)
 {
-    *out = state.versions;
+    *out = gpu_host_state()->versions;
 }
 
 gpu_error gpu_device_count(int *out)
@@ -161,8 +178,11 @@ gpu_error gpu_device_set(int index)
 
 gpu_error gpu_device_properties(int index, gpu_properties *out)
 {
-    *out = (gpu_properties){
-        .name = "host memory", .major = 9, .n_processors = 4, .total_bytes = state.total_bytes};
+    *out = (gpu_properties){.name = "host memory",
+                            .major = state.major,
+                            .minor = state.minor,
+                            .n_processors = 4,
+                            .total_bytes = state.total_bytes};
     (void)snprintf(out->bus_id, sizeof(out->bus_id), "0000:%02x:00.0", (unsigned)index & 0xFF);
     return check_lost();
 }

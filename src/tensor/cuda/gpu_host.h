@@ -9,8 +9,10 @@
 #include "tensor/cuda/gpu.h"
 
 typedef struct gpu_host {
-    int n_devices;           /* 2 at first */
-    gpu_versions versions;   /* driver 0: no driver; at first all as needed */
+    int n_devices;         /* 2 at first */
+    gpu_versions versions; /* driver 0: no driver; at first all as needed */
+    int major;             /* of all cards; 9.0 at first */
+    int minor;
     size_t total_bytes;      /* memory of each card; 1 GiB at first */
     uint64_t fail_malloc_at; /* the n-th gpu_malloc() from now finds no memory; 0: none */
     uint64_t fail_pinned_at; /* the same of gpu_malloc_host() */

@@ -10,6 +10,9 @@
 /* The state of liblockstep_cudahost.so as it is at first; loads the module. */
 gpu_host *reset_gpu_host(void);
 
+/* The file of the module. */
+const char *cudahost_path(void);
+
 /* "cudahost", "cudahost:1", ...; fails the test when it cannot. */
 ls_device *open_cudahost(const char *name);
 

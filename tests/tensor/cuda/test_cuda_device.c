@@ -2,7 +2,146 @@
 /* test_cuda_device.c - opening the CUDA device, its memory and its errors, over host memory. */
 #include "tensor/cuda/cuda_testing.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+static void assert_error(const char *text)
+{
+    if (strstr(ls_last_error(), text) == NULL)
+        fail_msg("\"%s\" does not contain \"%s\"", ls_last_error(), text);
+}
+
+static void set(const char *name, const char *value)
+{
+    assert_int_equal(value == NULL ? unsetenv(name) : setenv(name, value, 1), 0);
+}
+
+static ls_status open_named(const char *name, ls_device **out)
+{
+    return ls_device_open(&(ls_device_options){.size = sizeof(ls_device_options), .name = name},
+                          out);
+}
+
+/* Neither opening nor the check in a child process succeeds; both have this text. */
+static void assert_refused(const char *name, ls_status status, const char *text)
+{
+    ls_device *device = NULL;
+
+    assert_status(status, open_named(name, &device));
+    assert_error(text);
+    assert_status(status, device_check(name, false));
+    assert_error(text);
+    assert_error("available here: cpu (the default)");
+}
+
+/* --- opening --- */
+
+static void the_error_names_why_no_card_can_be_used(void **state)
+{
+    gpu_host *gpu = reset_gpu_host();
+
+    LS_UNUSED(state);
+    gpu->versions.driver = 0;
+    assert_refused("cudahost", LS_EUNSUPPORTED,
+                   "no CUDA device: no driver (libcuda.so.1 not found); install NVIDIA's driver");
+    gpu->versions.driver = 12020;
+    assert_refused("cudahost", LS_EUNSUPPORTED,
+                   "the driver supports CUDA 12.2, this build of Lockstep needs CUDA 13.0");
+    gpu = reset_gpu_host();
+    gpu->n_devices = 0;
+    assert_refused("cudahost", LS_EUNSUPPORTED, "the driver sees no card; see nvidia-smi");
+    gpu = reset_gpu_host();
+    gpu->versions.dnn = 90800;
+    assert_refused("cudahost", LS_EUNSUPPORTED,
+                   "cuDNN 9.8 is installed, this build of Lockstep needs 9.19 or a newer 9.x");
+    gpu->versions.dnn = 100000;
+    assert_refused("cudahost", LS_EUNSUPPORTED, "cuDNN 10.0 is installed");
+    gpu = reset_gpu_host();
+    gpu->major = 6;
+    gpu->minor = 1;
+    assert_refused("cudahost", LS_EUNSUPPORTED,
+                   "(host memory) is an sm_61, this build of Lockstep needs at least sm_80");
+    (void)reset_gpu_host();
+}
+
+static void the_rank_on_the_machine_chooses_the_card(void **state)
+{
+    ls_device_options shared = {.size = sizeof(shared), .name = "cudahost", .share_gpu = 1};
+    ls_device *device;
+
+    LS_UNUSED(state);
+    (void)reset_gpu_host();
+    set("LOCAL_RANK", "1");
+    device = open_cudahost("cudahost");
+    assert_string_equal(device->accel->name, "cudahost:1");
+    assert_status(LS_OK, ls_device_close(device));
+    device = open_cudahost("cudahost:0");
+    assert_string_equal(device->accel->name, "cudahost:0");
+    assert_status(LS_OK, ls_device_close(device));
+    set("LOCAL_RANK", "3");
+    set("CUDA_VISIBLE_DEVICES", "4,5");
+    assert_refused("cudahost", LS_EINVAL,
+                   "LOCAL_RANK 3, but 2 CUDA devices are visible (CUDA_VISIBLE_DEVICES: 4,5): "
+                   "start at most 2 ranks on this machine; or use --share-gpu");
+    assert_status(LS_OK, device_check("cudahost", true));
+    assert_status(LS_OK, ls_device_open(&shared, &device));
+    assert_string_equal(device->accel->name, "cudahost:1");
+    assert_status(LS_OK, ls_device_close(device));
+    set("CUDA_VISIBLE_DEVICES", NULL);
+    set("LOCAL_RANK", NULL);
+    assert_refused("cudahost:2", LS_EINVAL,
+                   "device cudahost:2: 2 CUDA devices are visible, numbered from 0");
+}
+
+static void auto_takes_a_card_where_one_can_be_used(void **state)
+{
+    gpu_host *gpu = reset_gpu_host();
+    char folder[] = "/tmp/lockstep-auto-XXXXXX";
+    char link[300];
+    ls_device *device;
+
+    LS_UNUSED(state);
+    assert_non_null(mkdtemp(folder));
+    assert_true(snprintf(link, sizeof(link), "%s/liblockstep_cuda.so", folder) > 0);
+    assert_int_equal(symlink(cudahost_path(), link), 0);
+    set("LOCKSTEP_MODULE_DIR", folder);
+    device = open_cudahost("auto");
+    assert_string_equal(ls_device_name(device), "cudahost");
+    assert_status(LS_OK, ls_device_close(device));
+    gpu->versions.driver = 0;
+    device = open_cudahost("auto");
+    assert_null(device->accel);
+    assert_status(LS_OK, ls_device_close(device));
+    (void)reset_gpu_host();
+    set("LOCAL_RANK", "2"); // a mistake is no reason for the processor
+    assert_status(LS_EINVAL, open_named("auto", &device));
+    set("LOCAL_RANK", NULL);
+    set("LOCKSTEP_MODULE_DIR", NULL);
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void settings_are_in_the_fingerprint(void **state)
+{
+    ls_device *device;
+
+    LS_UNUSED(state);
+    (void)reset_gpu_host();
+    set("LOCKSTEP_TF32", "none");
+    set("LOCKSTEP_DETERMINISTIC", "1");
+    device = open_cudahost("cudahost");
+    assert_non_null(strstr(ls_device_fingerprint(device), "tf32 none deterministic"));
+    assert_status(LS_OK, ls_device_close(device));
+    set("LOCKSTEP_TF32", "some");
+    assert_status(LS_EINVAL, open_named("cudahost", &device));
+    assert_error("LOCKSTEP_TF32: \"some\" is not one of none|convolutions|all");
+    set("LOCKSTEP_TF32", NULL);
+    set("LOCKSTEP_DETERMINISTIC", NULL);
+}
+
+/* --- memory --- */
 
 static void a_tensor_of_the_device_is_written_and_read(void **state)
 {
@@ -14,7 +153,8 @@ static void a_tensor_of_the_device_is_written_and_read(void **state)
 
     LS_UNUSED(state);
     assert_string_equal(ls_device_fingerprint(device),
-                        "cudahost:0 host memory sm_90 cuda 13.0 driver 13.0 cudnn 9.19");
+                        "cudahost:0 host memory sm_90 cuda 13.0 driver 13.0 cudnn 9.19 "
+                        "tf32 convolutions");
     assert_status(LS_OK, ls_tensor_create(device, LS_F32, 1, (int64_t[]){3}, &t));
     assert_status(LS_OK, ls_tensor_write(t, values, 3));
     assert_status(LS_OK, ls_tensor_read(t, got, 3));
@@ -32,6 +172,10 @@ static void a_tensor_of_the_device_is_written_and_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_error_names_why_no_card_can_be_used),
+        cmocka_unit_test(the_rank_on_the_machine_chooses_the_card),
+        cmocka_unit_test(auto_takes_a_card_where_one_can_be_used),
+        cmocka_unit_test(settings_are_in_the_fingerprint),
         cmocka_unit_test(a_tensor_of_the_device_is_written_and_read),
     };
 

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * device_open.c - finds a device by its name, and opens and closes it. Built-in devices are in one
+ * array, others are modules. Programs call it through <lockstep/tensor.h>; device_probe.c asks
+ * before that whether a device can be used.
+ */
+#include "tensor/device.h"
+
+#include <lockstep/log.h>
+
+#include "base/alloc.h"
+#include "base/config.h"
+#include "base/options.h"
+#include "base/text.h"
+#include "base/thread.h"
+#include "tensor/device_open.h"
+#include "tensor/module.h"
+#include "tensor/omp_spin.h"
+#include "tensor/pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const device_ops *const built_in[] = {&cpu_ref_device_ops};
+
+static const device_ops *find_built_in(const char *name)
+{
+    for (size_t i = 0; i < LS_COUNT_OF(built_in); i++) {
+        if (text_equal(built_in[i]->name, name))
+            return built_in[i];
+    }
+    return NULL;
+}
+
+/* --- choosing --- */
+
+/* The value of the first of these variables that is set; without one *out stays. */
+static ls_status first_number(const char *const *names, size_t n, int64_t least, int64_t most,
+                              int64_t *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        const char *value = getenv(names[i]); // NOLINT(concurrency-mt-unsafe): never set
+
+        if (value != NULL && value[0] != '\0')
+            return text_parse_int(value, names[i], least, most, out);
+    }
+    return LS_OK;
+}
+
+/* The number of ranks on this machine, from the launcher's variables; 1 without them. */
+static ls_status local_ranks(int64_t *out)
+{
+    static const char *const names[] = {"LOCKSTEP_LOCAL_WORLD_SIZE", "LOCAL_WORLD_SIZE",
+                                        "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
+
+    *out = 1;
+    return first_number(names, LS_COUNT_OF(names), 1, 1 << 20, out);
+}
+
+/* The number of this rank among those; 0 without a launcher. */
+static ls_status local_rank(int *out)
+{
+    static const char *const names[] = {
+        "LOCKSTEP_LOCAL_RANK", "LOCAL_RANK",      "OMPI_COMM_WORLD_LOCAL_RANK",
+        "PMIX_LOCAL_RANK",     "MPI_LOCALRANKID", "PMI_LOCAL_RANK",
+        "SLURM_LOCALID"};
+    int64_t rank = 0;
+
+    LS_TRY(first_number(names, LS_COUNT_OF(names), 0, 1 << 20, &rank));
+    *out = (int)rank;
+    return LS_OK;
+}
+
+/* The device's threads, and GOMP_SPINCOUNT for those of all ranks together. */
+static ls_status resolve_threads(int asked, int *out, const char **spin_count)
+{
+    const int cores = ls_usable_cores(NULL);
+    int64_t threads = asked;
+    int64_t ranks;
+
+    if (asked < 0)
+        return ls_fail(LS_EINVAL, "device: %d threads; 0 takes the default", asked);
+    if (threads == 0)
+        LS_TRY(config_int(CONFIG_THREADS, &threads));
+    LS_TRY(local_ranks(&ranks));
+    if (threads == 0)
+        threads = cores / ranks;
+    *out = threads < 1 ? 1 : (int)threads;
+    *spin_count = omp_spin_count(*out * ranks, cores);
+    return LS_OK;
+}
+
+ls_status device_fail_with_alternatives(ls_status st)
+{
+    char why[LS_ERROR_BYTES];
+
+    text_format(why, sizeof(why), "%.700s", ls_last_error());
+    return ls_fail(st, "%s; available here: cpu (the default)%s%s", why,
+                   module_check("onednn") == LS_OK ? ", which computes with oneDNN" : "",
+                   module_check("cuda") == LS_OK ? ", cuda" : "");
+}
+
+bool device_is_cpu(const device_choice *choice)
+{
+    return text_equal(choice->name, "cpu") || text_equal(choice->name, "onednn") ||
+           find_built_in(choice->name) != NULL;
+}
+
+/* Splits "cuda:1"; the index is -1 without one. */
+static ls_status split_name(const char *text, device_choice *out)
+{
+    const char *colon = strchr(text, ':');
+    int64_t index = -1;
+
+    if (colon != NULL)
+        LS_TRY(ls_context(text_parse_int(colon + 1, "the number of the card", 0, 1 << 16, &index),
+                          "device '%.40s'", text));
+    (void)text_format(out->name, sizeof(out->name), "%.*s", (int)strcspn(text, ":"), text);
+    if (index >= 0 && (device_is_cpu(out) || text_equal(out->name, "auto")))
+        return ls_fail(LS_EINVAL, "device '%.40s': %s has no cards to choose from", text,
+                       out->name);
+    out->settings.index = (int)index;
+    return LS_OK;
+}
+
+/* Whether there is a device or module of this name. */
+static ls_status check_name(const char *name)
+{
+    ls_status st;
+
+    if (text_equal(name, "cpu") || text_equal(name, "auto") || find_built_in(name) != NULL)
+        return LS_OK;
+    st = module_check(name);
+    return st == LS_OK ? LS_OK : device_fail_with_alternatives(st);
+}
+
+ls_status device_choose(const ls_device_options *o, device_choice *out)
+{
+    const char *name = o->name;
+    int64_t deterministic;
+
+    *out = (device_choice){.settings.share_gpu = o->share_gpu != 0};
+    if (name == NULL || name[0] == '\0')
+        LS_TRY(config_text(CONFIG_DEVICE, &name));
+    LS_TRY(split_name(name, out));
+    LS_TRY(check_name(out->name));
+    LS_TRY(resolve_threads(o->threads, &out->settings.threads, &out->spin_count));
+    LS_TRY(local_rank(&out->settings.local_rank));
+    LS_TRY(config_text(CONFIG_CONVOLUTIONS, &out->settings.convolutions));
+    LS_TRY(config_text(CONFIG_TF32, &out->settings.tf32));
+    LS_TRY(config_int(CONFIG_DETERMINISTIC, &deterministic));
+    out->settings.deterministic = deterministic != 0;
+    return LS_OK;
+}
+
+ls_status device_load(const device_choice *choice, const device_ops **ops, void **module)
+{
+    char **environment;
+    ls_status st;
+
+    *module = NULL;
+    *ops = find_built_in(choice->name);
+    if (*ops != NULL)
+        return LS_OK;
+    environment = omp_spin_enter(choice->spin_count);
+    st = module_load(choice->name, ops, module);
+    omp_spin_leave(environment);
+    return st;
+}
+
+/* --- opening --- */
+
+/* Opens the device of `ops`; takes `module`. */
+static ls_status open_ops(const device_ops *ops, void *module, const device_settings *settings,
+                          ls_device **out)
+{
+    ls_device *device = ls_calloc(1, sizeof(*device));
+    ls_status st;
+
+    if (device == NULL) {
+        module_unload(module);
+        return ls_fail(LS_ENOMEM, "no memory for a device");
+    }
+    device->ops = ops;
+    device->module = module;
+    st = pool_create(&device->pool);
+    if (st == LS_OK)
+        st = ops->open(settings, &device->state);
+    if (st != LS_OK) {
+        ls_free(device->pool);
+        ls_free(device);
+        module_unload(module);
+        return st;
+    }
+    if (ops->accelerator != NULL)
+        device->accel = ops->accelerator(device->state);
+    *out = device;
+    return LS_OK;
+}
+
+static ls_status open_choice(const device_choice *choice, ls_device **out)
+{
+    const device_ops *ops;
+    void *module;
+
+    LS_TRY(device_load(choice, &ops, &module));
+    return open_ops(ops, module, &choice->settings, out);
+}
+
+static ls_status open_named(const device_choice *choice, const char *name, ls_device **out)
+{
+    device_choice named = *choice;
+
+    (void)text_format(named.name, sizeof(named.name), "%s", name);
+    return open_choice(&named, out);
+}
+
+/* The best processor device of this installation; the slow one only with a warning. */
+static ls_status open_cpu(const device_choice *choice, ls_device **out)
+{
+    const ls_status st = open_named(choice, "onednn", out);
+
+    if (st == LS_OK || st == LS_EINVAL) // a mistake in a setting is no reason for a slow device
+        return st;
+    ls_log(LS_LOG_WARN, "tensor", "training will be slow with plain C kernels: %s",
+           ls_last_error());
+    return open_named(choice, "cpu_ref", out);
+}
+
+/* A GPU that can be used, else the processor. */
+static ls_status open_auto(const device_choice *choice, ls_device **out)
+{
+    const ls_status st = open_named(choice, "cuda", out);
+
+    if (st != LS_EUNSUPPORTED) // more ranks than cards are a mistake
+        return st;
+    ls_log(LS_LOG_INFO, "tensor", "device auto: the CPU is used: %s", ls_last_error());
+    return open_cpu(choice, out);
+}
+
+ls_status ls_device_open(const ls_device_options *opt, ls_device **out)
+{
+    ls_device_options o;
+    device_choice choice;
+
+    LS_TRY(LS_GIVEN(out));
+    LS_TRY(ls_context(OPTIONS_COPY(ls_device_options, opt, &o), "device"));
+    LS_TRY(device_choose(&o, &choice));
+    if (text_equal(choice.name, "cpu"))
+        return open_cpu(&choice, out);
+    if (text_equal(choice.name, "auto"))
+        return open_auto(&choice, out);
+    return open_choice(&choice, out);
+}
+
+ls_status ls_device_close(ls_device *device)
+{
+    size_t n_tensors;
+
+    if (device == NULL)
+        return LS_OK;
+    n_tensors = pool_live_tensors(device);
+    if (n_tensors > 0 || device->n_users > 0)
+        return ls_fail(LS_EINVAL,
+                       "device %s is in use by %zu tensors and %zu tapes and models; destroy them "
+                       "before the device is closed",
+                       device->ops->name, n_tensors, device->n_users);
+    pool_destroy(device);
+    device->ops->close(device->state);
+    module_unload(device->module);
+    ls_free(device->calls);
+    ls_free(device);
+    return LS_OK;
+}
+
+const char *ls_device_name(const ls_device *device)
+{
+    return device == NULL ? NULL : device->ops->name;
+}
+
+const char *ls_device_fingerprint(const ls_device *device)
+{
+    return device == NULL ? NULL : device->ops->fingerprint(device->state);
+}
+
+const char *device_slow_type(const ls_device *device, ls_dtype type)
+{
+    return device->ops->slow_type == NULL ? NULL : device->ops->slow_type(device->state, type);
+}
