@@ -13,10 +13,11 @@ function(ls_layer name)
   target_link_libraries(ls_${name} PUBLIC ${used} PRIVATE ${ARG_LIBS})
 endfunction()
 
-# ls_test(NAME LABEL SOURCES a.c ... [LIBS target ...] [TIMEOUT seconds] [ARGS ...])
+# ls_test(NAME LABEL SOURCES a.c ... [LIBS target ...] [TIMEOUT seconds] [ARGS ...] [ON_SIM])
 # One test binary, registered with ctest under its label; exit 77 = skipped. Long tests start first.
+# ON_SIM: a second time as NAME_on_sim, on the simulated stream device.
 function(ls_test name label)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBS;ARGS" ${ARGN})
+  cmake_parse_arguments(ARG "ON_SIM" "TIMEOUT" "SOURCES;LIBS;ARGS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
@@ -27,4 +28,11 @@ function(ls_test name label)
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
   set_tests_properties(${name} PROPERTIES
     LABELS "${label}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT} SKIP_RETURN_CODE 77)
+  if(ARG_ON_SIM)
+    add_dependencies(${name} lockstep_sim)
+    add_test(NAME ${name}_on_sim COMMAND ${name} ${ARG_ARGS})
+    set_tests_properties(${name}_on_sim PROPERTIES
+      LABELS "${label}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT} SKIP_RETURN_CODE 77
+      ENVIRONMENT LS_TEST_DEVICE=sim)
+  endif()
 endfunction()

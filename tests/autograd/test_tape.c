@@ -357,18 +357,19 @@ static void a_failing_hook_ends_the_backward(void **state)
 static void a_target_gets_the_gradient_and_gives_it_back(void **state)
 {
     bench s = setup();
-    float bucket[3] = {-1, -1, -1};
+    ls_tensor *bucket = tensor_of(s.device, LS_F32, 1, (int64_t[]){3}, (double[]){-1, -1, -1});
     ls_tensor *target = NULL;
 
     LS_UNUSED(state);
-    assert_status(LS_OK, ls_tensor_wrap(s.device, LS_F32, 2, (int64_t[]){1, 2}, bucket, &target));
+    assert_status(LS_OK, ls_tensor_wrap(s.device, LS_F32, 2, (int64_t[]){1, 2},
+                                        tensor_elements(bucket), &target));
     assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
     assert_status(LS_OK, autograd_set_grad_target(s.w, target));
     assert_ptr_equal(ls_grad(s.w), target);
-    assert_true(bucket[0] == 2 && bucket[1] == 3 && bucket[2] == -1);
+    assert_elements(bucket, (double[]){2, 3, -1}, 0);
     ls_tape_reset(s.tape);
     assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
-    assert_true(bucket[0] == 4 && bucket[1] == 6 && bucket[2] == -1);
+    assert_elements(bucket, (double[]){4, 6, -1}, 0);
     ls_zero_grad(s.w);
     assert_null(ls_grad(s.w));
     assert_ptr_equal(autograd_grad_memory(s.w), target);
@@ -377,7 +378,7 @@ static void a_target_gets_the_gradient_and_gives_it_back(void **state)
     assert_status(LS_OK, autograd_set_grad_target(s.w, NULL));
     assert_ptr_not_equal(ls_grad(s.w), target);
     assert_elements(ls_grad(s.w), (double[]){4, 6}, 0);
-    ls_tensor_destroy(target);
+    destroy_all((ls_tensor *[]){target, bucket}, 2);
     teardown(&s);
 }
 
@@ -401,18 +402,19 @@ static void a_target_that_does_not_fit_is_refused(void **state)
 static void a_target_lost_for_want_of_memory_is_forgotten(void **state)
 {
     bench s = setup();
-    float bucket[2];
+    ls_tensor *bucket = tensor_of(s.device, LS_F32, 1, (int64_t[]){2}, (double[]){0, 0});
     ls_tensor *target = NULL;
 
     LS_UNUSED(state);
-    assert_status(LS_OK, ls_tensor_wrap(s.device, LS_F32, 2, (int64_t[]){1, 2}, bucket, &target));
+    assert_status(LS_OK, ls_tensor_wrap(s.device, LS_F32, 2, (int64_t[]){1, 2},
+                                        tensor_elements(bucket), &target));
     assert_status(LS_OK, autograd_set_grad_target(s.w, target));
     assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
     ls_alloc_fail_at(1);
     assert_status(LS_OK, autograd_set_grad_target(s.w, NULL));
     ls_alloc_fail_at(0);
     assert_null(ls_grad(s.w));
-    ls_tensor_destroy(target);
+    destroy_all((ls_tensor *[]){target, bucket}, 2);
     teardown(&s);
 }
 

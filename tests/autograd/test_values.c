@@ -31,12 +31,13 @@ static void teardown(bench *s)
 static ls_tensor *counting(bench *s, int n_dims, const int64_t *dims, double first, double step)
 {
     ls_tensor *t = NULL;
-    double *data;
+    double values[1024];
 
     assert_status(LS_OK, ls_tensor_create(s->device, LS_F64, n_dims, dims, &t));
-    data = ls_tensor_data(t);
+    assert_true(ls_tensor_count(t) <= LS_COUNT_OF(values));
     for (size_t i = 0; i < ls_tensor_count(t); i++)
-        data[i] = first + step * (double)i;
+        values[i] = first + step * (double)i;
+    assert_status(LS_OK, ls_tensor_write(t, values, ls_tensor_count(t)));
     assert_true(s->n_made < 8);
     s->made[s->n_made++] = t;
     return t;

@@ -5,6 +5,8 @@
 #include "base/rng.h"
 #include "base/status.h"
 
+#define MAX_VALUES 512 /* of one parameter */
+
 static const ls_pool2d_params halve = {.kernel = {2, 2}};
 
 ls_status convnet_create(ls_device *device, uint64_t seed, convnet *out)
@@ -36,13 +38,12 @@ ls_status convnet_batch(ls_device *device, int64_t rows, uint64_t seed, ls_tenso
     const int64_t dims[] = {rows, 1, CONVNET_SIDE, CONVNET_SIDE};
     const int64_t area = CONVNET_SIDE * CONVNET_SIDE;
     ls_rng rng;
-    float *pixels;
-    int64_t *labels;
+    float pixels[CONVNET_MAX_ROWS * CONVNET_SIDE * CONVNET_SIDE];
+    int64_t labels[CONVNET_MAX_ROWS];
 
+    LS_ASSERT(rows <= CONVNET_MAX_ROWS);
     LS_TRY(ls_tensor_create(device, LS_F32, 4, dims, x));
     LS_TRY(ls_tensor_create(device, LS_I64, 1, &rows, y));
-    pixels = ls_tensor_data(*x);
-    labels = ls_tensor_data(*y);
     ls_rng_seed(&rng, seed);
     for (int64_t n = 0; n < rows; n++) {
         labels[n] = (int64_t)ls_rng_below(&rng, CONVNET_CLASSES);
@@ -51,7 +52,8 @@ ls_status convnet_batch(ls_device *device, int64_t rows, uint64_t seed, ls_tenso
             pixels[n * area + i] = (float)ls_rng_double(&rng) * 0.5F +
                                    (i * CONVNET_CLASSES / area == labels[n] ? 0.5F : 0.0F);
     }
-    return LS_OK;
+    LS_TRY(ls_tensor_write(*x, pixels, (size_t)(rows * area)));
+    return ls_tensor_write(*y, labels, (size_t)rows);
 }
 
 ls_status convnet_gradients(convnet *net, ls_tape *tape, ls_tensor *x, ls_tensor *y, float *loss)
@@ -64,16 +66,23 @@ ls_status convnet_gradients(convnet *net, ls_tape *tape, ls_tensor *x, ls_tensor
     return loss == NULL ? LS_OK : ls_tensor_read(l, loss, 1);
 }
 
-void convnet_descend(convnet *net, float lr)
+ls_status convnet_descend(convnet *net, float lr)
 {
+    float p[MAX_VALUES];
+    float g[MAX_VALUES];
     int n;
     const ls_named *parameters = ls_model_parameters(net->model, &n);
 
     for (int i = 0; i < n; i++) {
-        float *p = ls_tensor_data(parameters[i].tensor);
-        const float *g = ls_tensor_data_const(ls_grad(parameters[i].tensor));
+        ls_tensor *parameter = parameters[i].tensor;
+        const size_t count = ls_tensor_count(parameter);
 
-        for (size_t k = 0; k < ls_tensor_count(parameters[i].tensor); k++)
+        LS_ASSERT(count <= MAX_VALUES);
+        LS_TRY(ls_tensor_read(parameter, p, count));
+        LS_TRY(ls_tensor_read(ls_grad(parameter), g, count));
+        for (size_t k = 0; k < count; k++)
             p[k] -= lr * g[k];
+        LS_TRY(ls_tensor_write(parameter, p, count));
     }
+    return LS_OK;
 }

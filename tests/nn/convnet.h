@@ -5,8 +5,9 @@
 
 #include <lockstep/nn.h>
 
-#define CONVNET_SIDE    8
-#define CONVNET_CLASSES 4
+#define CONVNET_SIDE     8
+#define CONVNET_CLASSES  4
+#define CONVNET_MAX_ROWS 32
 
 typedef struct convnet {
     ls_model *model;
@@ -21,7 +22,7 @@ LS_MUST_USE ls_status convnet_create(ls_device *device, uint64_t seed, convnet *
 /* (N,1,8,8) -> (N,4) */
 ls_tensor *convnet_forward(convnet *net, ls_tape *tape, ls_tensor *x);
 
-/* Seeded images, and labels that can be learned from them. */
+/* Seeded images, at most CONVNET_MAX_ROWS, and labels that can be learned from them. */
 LS_MUST_USE ls_status convnet_batch(ls_device *device, int64_t rows, uint64_t seed, ls_tensor **x,
                                     ls_tensor **y);
 
@@ -30,6 +31,6 @@ LS_MUST_USE ls_status convnet_gradients(convnet *net, ls_tape *tape, ls_tensor *
                                         float *loss);
 
 /* p -= lr * g for all parameters. */
-void convnet_descend(convnet *net, float lr);
+LS_MUST_USE ls_status convnet_descend(convnet *net, float lr);
 
 #endif

@@ -88,7 +88,7 @@ static void run_convnet(const char *name, int64_t rows, int n_steps, results *ou
         ls_model_zero_grad(net.model);
         assert_status(LS_OK, convnet_gradients(&net, tape, x, y, NULL));
         if (i < n_steps - 1)
-            convnet_descend(&net, 0.05F);
+            assert_status(LS_OK, convnet_descend(&net, 0.05F));
     }
     items = ls_model_parameters(net.model, &n);
     for (int i = 0; i < n; i++) {

@@ -2,35 +2,7 @@
 /* op_cases.c - the operator cases that the conformance test of every device runs. */
 #include "tensor/op_cases.h"
 
-#include <string.h>
-
-#define MAX_SUMS 64
-
-/* Copies the values between host memory and where the kernel has them, and waits. */
-static ls_status move_sums(double *dst, const double *src, size_t n, accel *a, bool to_host)
-{
-    if (a == NULL) {
-        memcpy(dst, src, n * sizeof(*dst));
-        return LS_OK;
-    }
-    LS_TRY(accel_copy(accel_queue(a, ACCEL_COMPUTE), dst, src, n * sizeof(*dst),
-                      to_host ? ACCEL_TO_HOST : ACCEL_TO_DEVICE));
-    return accel_synchronize(a, "test: sums over ranks");
-}
-
-/* values[i] = factor values[i] + added(i). */
-static ls_status change_sums(double *values, size_t n, double factor,
-                             double (*added)(size_t i, size_t n))
-{
-    accel *a = accel_of(values);
-    double sums[MAX_SUMS];
-
-    LS_ASSERT(n <= MAX_SUMS);
-    LS_TRY(move_sums(sums, values, n, a, true));
-    for (size_t i = 0; i < n; i++)
-        sums[i] = factor * sums[i] + added(i, n);
-    return move_sums(values, sums, n, a, false);
-}
+#include "tensor/sums.h"
 
 static double nothing(size_t i, size_t n)
 {
@@ -51,13 +23,13 @@ static double four_values(size_t i, size_t n)
 static ls_status add_an_equal_rank(void *arg, double *values, size_t n)
 {
     LS_UNUSED(arg);
-    return change_sums(values, n, 2, nothing);
+    return sums_change(values, n, 2, nothing);
 }
 
 static ls_status add_an_unlike_rank(void *arg, double *values, size_t n)
 {
     LS_UNUSED(arg);
-    return change_sums(values, n, 1, four_values);
+    return sums_change(values, n, 1, four_values);
 }
 
 /* clang-format off */

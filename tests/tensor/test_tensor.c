@@ -60,7 +60,7 @@ static void scalars_and_empty_tensors_exist(void **state)
     assert_int_equal(ls_tensor_count(empty), 0);
     assert_status(LS_OK, ls_tensor_read(empty, NULL, 0));
     assert_status(LS_OK, ls_tensor_write(empty, NULL, 0));
-    assert_non_null(ls_tensor_data(empty));
+    assert_true(device->accel != NULL || ls_tensor_data(empty) != NULL);
     destroy_all((ls_tensor *[]){scalar, empty}, 2);
     ls_device_close(device);
 }
@@ -112,14 +112,14 @@ static void writes_grow_the_version_and_reads_do_not(void **state)
     float value = 3;
 
     LS_UNUSED(state);
-    assert_non_null(ls_tensor_data_const(t));
+    assert_true(device->accel != NULL || ls_tensor_data_const(t) != NULL);
     assert_status(LS_OK, ls_tensor_read(t, &value, 1));
     assert_int_equal(t->storage->version, version);
     assert_status(LS_OK, ls_tensor_write(t, &value, 1));
     assert_true(t->storage->version > version);
     version = t->storage->version;
-    assert_non_null(ls_tensor_data(t));
-    assert_true(t->storage->version > version);
+    assert_true(device->accel != NULL || ls_tensor_data(t) != NULL);
+    assert_true(device->accel != NULL || t->storage->version > version);
     ls_tensor_destroy(t);
     ls_device_close(device);
 }
@@ -132,7 +132,7 @@ static void a_view_shares_its_storage_and_outlives_the_first(void **state)
 
     LS_UNUSED(state);
     assert_status(LS_OK, ls_tensor_view(t, 1, (int64_t[]){6}, &view));
-    ((float *)ls_tensor_data(view))[5] = 60;
+    assert_status(LS_OK, ls_tensor_write(view, (float[]){1, 2, 3, 4, 5, 60}, 6));
     assert_elements(t, (double[]){1, 2, 3, 4, 5, 60}, 0);
     ls_tensor_destroy(t);
     assert_elements(view, (double[]){1, 2, 3, 4, 5, 60}, 0);
@@ -144,7 +144,7 @@ static void a_view_shares_its_storage_and_outlives_the_first(void **state)
 
 static void a_wrapped_tensor_uses_the_callers_memory(void **state)
 {
-    ls_device *device = open_reference();
+    ls_device *device = open_test_device("cpu_ref");
     float memory[4] = {1, 2, 3, 4};
     ls_tensor *t = NULL;
 

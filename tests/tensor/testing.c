@@ -83,6 +83,23 @@ ls_tensor *unplaced_of(ls_device *device, ls_dtype type, int n_dims, const int64
     return t;
 }
 
+double *elements_of(const ls_tensor *t)
+{
+    double *values = values_for(t);
+
+    assert_status(LS_OK, doubles_read(t, values));
+    return values;
+}
+
+void *copy_of(const ls_tensor *t)
+{
+    void *copy = ls_calloc(ls_tensor_count(t) + 1, ls_dtype_size(ls_tensor_dtype(t)));
+
+    assert_non_null(copy);
+    assert_status(LS_OK, ls_tensor_read(t, copy, ls_tensor_count(t)));
+    return copy;
+}
+
 double element_of(const ls_tensor *t, size_t i)
 {
     double value = 0;
@@ -93,9 +110,8 @@ double element_of(const ls_tensor *t, size_t i)
 
 void assert_elements(const ls_tensor *t, const double *want, double tolerance)
 {
-    double *got = values_for(t);
+    double *got = elements_of(t);
 
-    assert_status(LS_OK, doubles_read(t, got));
     for (size_t i = 0; i < ls_tensor_count(t); i++) {
         if (got[i] == want[i] || (isnan(got[i]) && isnan(want[i])))
             continue;

@@ -33,6 +33,12 @@ ls_tensor *random_tensor(ls_device *device, ls_dtype type, int n_dims, const int
 /* A shape without storage. */
 ls_tensor *unplaced_of(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims);
 
+/* A copy of all elements, of the tensor's type; ls_free(). */
+void *copy_of(const ls_tensor *t);
+
+/* All elements; ls_free(). */
+double *elements_of(const ls_tensor *t);
+
 double element_of(const ls_tensor *t, size_t i);
 
 /* Every element within `tolerance` (absolute); NaN matches NaN. */

@@ -4,6 +4,8 @@
  * later. A kernel copies the call with tensors over the aliases of the device's memory and queues
  * it; the queue's thread runs it on a cpu_ref device of its own. device.c loads the module.
  */
+#include "base/alloc.h"
+#include "base/thread.h"
 #include "tensor/batch_sync.h"
 #include "tensor/sim/sim_host.h"
 #include "tensor/sim/sim_queue.h"
@@ -12,9 +14,13 @@
 #include <stdarg.h>
 #include <string.h>
 
+typedef struct sim_run sim_run;
+
 struct device_state {
     accel *accel;
     ls_device *reference; /* of the compute queue's thread */
+    ls_mutex lock;
+    sim_run *free_runs; /* under the lock: used again, so that a step allocates nothing */
     char fingerprint[48];
 };
 
@@ -29,74 +35,14 @@ void sim_note(ls_status status, const char *format, ...)
     va_end(args);
 }
 
-/* --- life --- */
-
-static void sim_close(device_state *self)
-{
-    if (self->accel != NULL) {
-        sim_host->accel_unregister(self->accel);
-        sim_accel_destroy(self->accel);
-    }
-    (void)ls_device_close(self->reference);
-    sim_host->free(self);
-}
-
-static ls_status open_reference(ls_device **out)
-{
-    const ls_device_options opt = {.size = sizeof(opt), .name = "cpu_ref"};
-    const ls_status st = ls_device_open(&opt, out);
-
-    return st == LS_OK ? LS_OK : sim_fail(st, "sim: %s", ls_last_error());
-}
-
-static ls_status sim_open(const device_settings *settings, device_state **out)
-{
-    device_state *self = sim_host->alloc(1, sizeof(*self));
-    ls_status st;
-
-    if (self == NULL)
-        return sim_fail(LS_ENOMEM, "sim: no memory for a device");
-    st = open_reference(&self->reference);
-    if (st == LS_OK)
-        st = sim_accel_create(settings->index < 0 ? 0 : settings->index, &self->accel);
-    if (st != LS_OK) {
-        sim_close(self);
-        return st;
-    }
-    sim_host->accel_register(self->accel);
-    *out = self;
-    return LS_OK;
-}
-
-static const char *sim_fingerprint(device_state *self)
-{
-    return ls_device_fingerprint(self->reference); // the same bits
-}
-
-static accel *sim_accelerator(device_state *self)
-{
-    return self->accel;
-}
-
-static void *sim_block(device_state *self, size_t bytes)
-{
-    return accel_alloc(self->accel, bytes);
-}
-
-static void sim_free_block(device_state *self, void *block, size_t bytes)
-{
-    LS_UNUSED(bytes);
-    accel_free(self->accel, block);
-}
-
 /* --- one operator --- */
 
 /* Batch norm over all ranks runs twice: up to its sums, and with the sums over all ranks. */
 typedef enum run_part { PART_ALL, PART_LOCAL_SUMS, PART_SHARED_SUMS } run_part;
 
-typedef struct sim_run {
+struct sim_run {
     sim_task task;
-    struct sim_run *next; /* of run_many: runs directly after this one */
+    sim_run *next; /* of run_many: runs directly after this one; of the free list */
     device_state *device;
     op_call call; /* of the tensors below */
     op_update update;
@@ -109,7 +55,36 @@ typedef struct sim_run {
     run_part part;
     double *sums; /* aliases: those of batch_sync.h, and dweight and dbias of PART_LOCAL_SUMS */
     bool has_sums;
-} sim_run;
+};
+
+static sim_run *run_take(device_state *self)
+{
+    sim_run *run;
+
+    ls_mutex_lock(&self->lock);
+    run = self->free_runs;
+    if (run != NULL)
+        self->free_runs = run->next;
+    ls_mutex_unlock(&self->lock);
+    if (run == NULL)
+        return ls_calloc(1, sizeof(*run));
+    memset(run, 0, sizeof(*run));
+    return run;
+}
+
+/* Gives the run and those behind it back. */
+static void run_give(sim_run *run)
+{
+    device_state *self = run->device;
+    sim_run *last = run;
+
+    while (last->next != NULL)
+        last = last->next;
+    ls_mutex_lock(&self->lock);
+    last->next = self->free_runs;
+    self->free_runs = run;
+    ls_mutex_unlock(&self->lock);
+}
 
 /* PART_LOCAL_SUMS: the kernel ends here. PART_SHARED_SUMS: it goes on with all ranks' sums. */
 static ls_status exchange_sums(void *arg, double *values, size_t n)
@@ -160,14 +135,7 @@ static ls_status run_all(sim_task *task)
 
 static void free_all(sim_task *task)
 {
-    sim_run *run = (sim_run *)task;
-
-    while (run != NULL) {
-        sim_run *next = run->next;
-
-        sim_host->free(run);
-        run = next;
-    }
+    run_give((sim_run *)task);
 }
 
 /* The storage over the alias of `original`; NULL when that is not this device's memory. */
@@ -230,7 +198,7 @@ static ls_status copy_tensors(sim_run *run, const op_call *call, unsigned unplac
 
 static ls_status make_run(device_state *self, const op_call *call, unsigned unplaced, sim_run **out)
 {
-    sim_run *run = sim_host->alloc(1, sizeof(*run));
+    sim_run *run = run_take(self);
     ls_status st;
 
     if (run == NULL)
@@ -245,7 +213,7 @@ static ls_status make_run(device_state *self, const op_call *call, unsigned unpl
     }
     st = copy_tensors(run, call, unplaced);
     if (st != LS_OK) {
-        sim_host->free(run);
+        run_give(run);
         return st;
     }
     control_count(COUNT_OPERATORS);
@@ -343,6 +311,74 @@ static ls_status run_batch_norm(device_state *self, const op_call *call)
     return st;
 }
 
+/* --- life --- */
+
+static void sim_close(device_state *self)
+{
+    if (self->accel != NULL) {
+        sim_host->accel_unregister(self->accel);
+        sim_accel_destroy(self->accel);
+    }
+    (void)ls_device_close(self->reference);
+    while (self->free_runs != NULL) {
+        sim_run *run = self->free_runs;
+
+        self->free_runs = run->next;
+        ls_free(run);
+    }
+    ls_mutex_destroy(&self->lock);
+    sim_host->free(self);
+}
+
+static ls_status open_reference(ls_device **out)
+{
+    const ls_device_options opt = {.size = sizeof(opt), .name = "cpu_ref"};
+    const ls_status st = ls_device_open(&opt, out);
+
+    return st == LS_OK ? LS_OK : sim_fail(st, "sim: %s", ls_last_error());
+}
+
+static ls_status sim_open(const device_settings *settings, device_state **out)
+{
+    device_state *self = sim_host->alloc(1, sizeof(*self));
+    ls_status st;
+
+    if (self == NULL)
+        return sim_fail(LS_ENOMEM, "sim: no memory for a device");
+    ls_mutex_init(&self->lock);
+    st = open_reference(&self->reference);
+    if (st == LS_OK)
+        st = sim_accel_create(settings->index < 0 ? 0 : settings->index, &self->accel);
+    if (st != LS_OK) {
+        sim_close(self);
+        return st;
+    }
+    sim_host->accel_register(self->accel);
+    *out = self;
+    return LS_OK;
+}
+
+static const char *sim_fingerprint(device_state *self)
+{
+    return ls_device_fingerprint(self->reference); // the same bits
+}
+
+static accel *sim_accelerator(device_state *self)
+{
+    return self->accel;
+}
+
+static void *sim_block(device_state *self, size_t bytes)
+{
+    return accel_alloc(self->accel, bytes);
+}
+
+static void sim_free_block(device_state *self, void *block, size_t bytes)
+{
+    LS_UNUSED(bytes);
+    accel_free(self->accel, block);
+}
+
 /* --- the table --- */
 
 static kernel_fn sim_find_kernel(device_state *self, const op_call *call)
@@ -373,7 +409,7 @@ static ls_status sim_run_many(device_state *self, const op_call *calls, int n)
         return st;
     if (st == LS_OK)
         return queue_run(first);
-    free_all(&first->task);
+    run_give(first);
     return st;
 }
 

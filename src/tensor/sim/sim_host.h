@@ -2,7 +2,8 @@
 /*
  * sim_host.h - the core's functions that the simulated device calls, and what its files share about
  * the settings and counters of sim.h. The module has copies of base and tensor of its own, whose
- * error texts and allocation counters are not those of the core.
+ * error texts and allocation counters are not those of the core. What a driver would allocate
+ * itself (queued work, events) comes from ls_calloc(), which the core does not count.
  */
 #ifndef LS_TENSOR_SIM_HOST_H
 #define LS_TENSOR_SIM_HOST_H

@@ -7,6 +7,7 @@
  */
 #include "tensor/sim/sim_queue.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/text.h"
@@ -29,6 +30,7 @@ typedef struct stamp {
 
 typedef struct sim_event {
     accel_event base;
+    struct sim_event *next; /* of the free list */
     bool is_timed;
     stamp *last; /* NULL: never recorded */
 } sim_event;
@@ -96,6 +98,7 @@ struct sim_accel {
     sim_queue queues[ACCEL_QUEUES];
     item *free_items;
     stamp *free_stamps;
+    sim_event *free_events;
     host_block *freed_early; /* by the caller, while a copy used it */
     int64_t delay_us;
     bool is_after_others; /* a queue waits in PACE_AFTER_OTHERS */
@@ -129,7 +132,7 @@ static stamp *stamp_take(sim_accel *a)
     if (s != NULL)
         a->free_stamps = s->next;
     else
-        s = sim_host->alloc(1, sizeof(*s));
+        s = ls_calloc(1, sizeof(*s));
     if (s != NULL)
         *s = (stamp){.n_refs = 1};
     return s;
@@ -153,7 +156,7 @@ static item *append(sim_queue *q, const item *it)
     if (copy != NULL)
         q->owner->free_items = copy->next;
     else
-        copy = sim_host->alloc(1, sizeof(*copy));
+        copy = ls_calloc(1, sizeof(*copy));
     if (copy == NULL)
         return NULL;
     *copy = *it;
@@ -452,24 +455,33 @@ static ls_status sim_event_wait(accel_event *event, const char *what)
 
 static ls_status sim_event_create(accel *self, bool timed, accel_event **out)
 {
-    sim_event *event = sim_host->alloc(1, sizeof(*event));
+    sim_accel *a = sim_of(self);
+    sim_event *event;
 
+    ls_mutex_lock(&a->lock);
+    event = a->free_events;
+    if (event != NULL)
+        a->free_events = event->next;
+    else
+        event = ls_calloc(1, sizeof(*event));
+    ls_mutex_unlock(&a->lock);
     if (event == NULL)
         return sim_fail(LS_ENOMEM, "%s: no memory for an event", self->name);
-    event->base.accel = self;
-    event->is_timed = timed;
+    *event = (sim_event){.base = {.accel = self}, .is_timed = timed};
     *out = &event->base;
     return LS_OK;
 }
 
-static void sim_event_destroy(accel_event *event)
+static void sim_event_destroy(accel_event *base)
 {
-    sim_accel *a = sim_of(event->accel);
+    sim_event *event = (sim_event *)base;
+    sim_accel *a = sim_of(base->accel);
 
     ls_mutex_lock(&a->lock);
-    stamp_drop(a, ((sim_event *)event)->last);
+    stamp_drop(a, event->last);
+    event->next = a->free_events;
+    a->free_events = event;
     ls_mutex_unlock(&a->lock);
-    sim_host->free(event);
 }
 
 static ls_status other_accel(const accel_event *event, const ls_queue *queue)
@@ -658,9 +670,8 @@ static void sim_free(accel *self, void *start)
 
 static void *sim_alloc_host(accel *self, size_t bytes)
 {
-    host_block *b = bytes <= SIZE_MAX - sizeof(*b)
-                        ? sim_host->alloc_aligned(sizeof(*b), sizeof(*b) + bytes)
-                        : NULL;
+    host_block *b =
+        bytes <= SIZE_MAX - sizeof(*b) ? ls_alloc_aligned(sizeof(*b), sizeof(*b) + bytes) : NULL;
 
     LS_UNUSED(self);
     if (b == NULL)
@@ -707,7 +718,7 @@ static void sim_free_host(accel *self, void *start)
     if (in_use)
         return;
     memset(start, 0xFF, b->bytes);
-    sim_host->free(b);
+    ls_free(b);
 }
 
 static bool sim_owns(accel *self, const void *p)
@@ -799,6 +810,15 @@ ls_status sim_accel_create(int index, accel **out)
     return LS_OK;
 }
 
+/* Frees all members of a list. */
+#define FREE_LIST(first)                                                                           \
+    while ((first) != NULL) {                                                                      \
+        void *member = (first);                                                                    \
+                                                                                                   \
+        (first) = (first)->next;                                                                   \
+        ls_free(member);                                                                           \
+    }
+
 void sim_accel_destroy(accel *self)
 {
     sim_accel *a = sim_of(self);
@@ -809,24 +829,10 @@ void sim_accel_destroy(accel *self)
     ls_mutex_unlock(&a->lock);
     for (int i = 0; i < ACCEL_QUEUES; i++)
         ls_thread_join(&a->queues[i].thread);
-    while (a->free_items != NULL) {
-        item *it = a->free_items;
-
-        a->free_items = it->next;
-        sim_host->free(it);
-    }
-    while (a->free_stamps != NULL) {
-        stamp *s = a->free_stamps;
-
-        a->free_stamps = s->next;
-        sim_host->free(s);
-    }
-    while (a->freed_early != NULL) {
-        host_block *b = a->freed_early;
-
-        a->freed_early = b->next;
-        sim_host->free(b);
-    }
+    FREE_LIST(a->free_items)
+    FREE_LIST(a->free_stamps)
+    FREE_LIST(a->free_events)
+    FREE_LIST(a->freed_early)
     arena_destroy(a->arena);
     ls_cond_destroy(&a->changed);
     ls_mutex_destroy(&a->lock);
