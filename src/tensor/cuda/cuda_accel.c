@@ -117,9 +117,13 @@ static ls_status take_failure(cuda_accel *a)
 
     if (f->state != FAILURE_WRITTEN)
         return LS_OK;
-    st = cu_fail(LS_EINVAL, "%s: target %lld of row %lld is outside [0, %lld)",
-                 cu_host->op_name((op_kind)f->op), (long long)f->value, (long long)f->row,
-                 (long long)f->limit);
+    if (f->op == OP_BATCH_NORM)
+        st = cu_fail(LS_EINVAL, "batch_norm: training needs more than one value per channel over "
+                                "all ranks");
+    else
+        st = cu_fail(LS_EINVAL, "%s: target %lld of row %lld is outside [0, %lld)",
+                     cu_host->op_name((op_kind)f->op), (long long)f->value, (long long)f->row,
+                     (long long)f->limit);
     f->state = FAILURE_NONE;
     return st;
 }

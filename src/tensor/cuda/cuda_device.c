@@ -141,12 +141,41 @@ static ls_status cuda_probe(const device_settings *settings)
     return find_card(settings, &found);
 }
 
+/* --- memory --- */
+
+static void *cuda_alloc(device_state *self, size_t bytes)
+{
+    accel *a = cuda_accel_base(self->accel);
+
+    return a->ops->alloc(a, bytes);
+}
+
+static void cuda_free(device_state *self, void *block, size_t bytes)
+{
+    accel *a = cuda_accel_base(self->accel);
+
+    LS_UNUSED(bytes);
+    a->ops->free(a, block);
+}
+
+static ls_status make_tickets(device_state *self)
+{
+    const size_t bytes = CUDA_TICKETS * sizeof(*self->tickets);
+
+    self->tickets = cuda_alloc(self, bytes);
+    if (self->tickets == NULL)
+        return cu_fail(LS_ENOMEM, "no device memory for counters of blocks");
+    return cu_call(self, memset_async, self->tickets, 0, bytes, cu_stream(self));
+}
+
 /* --- life --- */
 
 static void cuda_close(device_state *self)
 {
     if (self == NULL)
         return;
+    if (self->tickets != NULL)
+        cuda_free(self, self->tickets, CUDA_TICKETS * sizeof(*self->tickets));
     cuda_accel_close(self->accel);
     cu_host->free(self);
 }
@@ -183,6 +212,8 @@ static ls_status cuda_open(const device_settings *settings, device_state **out)
     self->tf32_matrices = strcmp(settings->tf32, "all") == 0;
     self->tf32_convolutions = strcmp(settings->tf32, "none") != 0;
     st = cuda_accel_open(found.index, &found.card, &self->accel);
+    if (st == LS_OK)
+        st = make_tickets(self);
     if (st != LS_OK) {
         cuda_close(self);
         return st;
@@ -200,23 +231,6 @@ static const char *cuda_fingerprint(device_state *self)
 static accel *cuda_accelerator(device_state *self)
 {
     return cuda_accel_base(self->accel);
-}
-
-/* --- memory --- */
-
-static void *cuda_alloc(device_state *self, size_t bytes)
-{
-    accel *a = cuda_accel_base(self->accel);
-
-    return a->ops->alloc(a, bytes);
-}
-
-static void cuda_free(device_state *self, void *block, size_t bytes)
-{
-    accel *a = cuda_accel_base(self->accel);
-
-    LS_UNUSED(bytes);
-    a->ops->free(a, block);
 }
 
 /* --- kernels --- */

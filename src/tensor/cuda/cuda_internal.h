@@ -49,6 +49,8 @@ ls_status cuda_accel_check(cuda_accel *a, gpu_error error, const char *call);
 
 /* --- the device --- */
 
+#define CUDA_TICKETS 1024
+
 struct device_state {
     cuda_accel *accel;
     gpu_properties card;
@@ -56,6 +58,7 @@ struct device_state {
     bool tf32_convolutions; /* F32 convolutions may use TF32 */
     bool tf32_matrices;     /* F32 matrix products may */
     uint64_t n_launches;    /* of kernels and of plans of the libraries */
+    unsigned *tickets;      /* CUDA_TICKETS counters of blocks, 0 between kernels */
     char fingerprint[224];
 };
 

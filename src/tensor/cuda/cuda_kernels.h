@@ -14,7 +14,43 @@
 #define CUDA_LIBRARY_KERNELS(X)
 
 /* Of our own sources. */
-#define CUDA_OWN_KERNELS(X)
+#define CUDA_OWN_KERNELS(X)                                                                       \
+    X(COPY, copy)                                                                                 \
+    X(ADD_INTO, add_into)                                                                         \
+    X(BATCH_NORM, own_batch_norm)                                                                 \
+    X(BATCH_NORM_BACKWARD, own_batch_norm_backward)                                               \
+    X(RELU, relu)                                                                                 \
+    X(RELU_BACKWARD, relu_backward)                                                               \
+    X(ADD, add)                                                                                   \
+    X(ADD_RELU, add_relu)                                                                         \
+    X(MAX_POOL2D, own_max_pool2d)                                                                 \
+    X(MAX_POOL2D_BACKWARD, own_max_pool2d_backward)                                               \
+    X(AVG_POOL2D, own_avg_pool2d)                                                                 \
+    X(AVG_POOL2D_BACKWARD, own_avg_pool2d_backward)                                               \
+    X(CROSS_ENTROPY, cross_entropy)                                                               \
+    X(CROSS_ENTROPY_BACKWARD, cross_entropy_backward)                                             \
+    X(LOG_SOFTMAX, log_softmax)                                                                   \
+    X(LOG_SOFTMAX_BACKWARD, log_softmax_backward)                                                 \
+    X(NLL, nll)                                                                                   \
+    X(NLL_BACKWARD, nll_backward)                                                                 \
+    X(DROPOUT, dropout)                                                                           \
+    X(MSE, mse)                                                                                   \
+    X(MSE_BACKWARD, mse_backward)                                                                 \
+    X(ACTIVATE, activate)                                                                         \
+    X(ACTIVATE_BACKWARD, activate_backward)                                                       \
+    X(BROADCAST, broadcast)                                                                       \
+    X(BROADCAST_BACKWARD, broadcast_backward)                                                     \
+    X(PERMUTE, permute)                                                                           \
+    X(CONCAT, concat)                                                                             \
+    X(SLICE, slice)                                                                               \
+    X(SLICE_BACKWARD, slice_backward)                                                             \
+    X(LAYER_NORM, layer_norm)                                                                     \
+    X(LAYER_NORM_BACKWARD, layer_norm_backward)                                                   \
+    X(SOFTMAX, softmax)                                                                           \
+    X(SOFTMAX_BACKWARD, softmax_backward)                                                         \
+    X(CAST, cast)                                                                                 \
+    X(FILL, fill)                                                                                 \
+    X(CLASS_SUMS, class_sums)
 /* clang-format on */
 
 #define DECLARE(OP, name) ls_status cuda_##name(device_state *self, const op_call *call);

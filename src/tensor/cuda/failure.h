@@ -17,7 +17,7 @@ enum { FAILURE_NONE, FAILURE_WRITING, FAILURE_WRITTEN };
 typedef struct op_failure {
     int32_t state;
     int32_t op;    /* the op_kind */
-    int64_t row;   /* of the first target that is not in [0, limit) */
+    int64_t row;   /* of the first target that is not in [0, limit); OP_BATCH_NORM: unused */
     int64_t value; /* of the target */
     int64_t limit;
 } op_failure;

@@ -444,6 +444,7 @@ gpu_error gpu_launch(const gpu_kernel *kernel, unsigned n_blocks, unsigned n_thr
     const gpu_error e = queue_work(stream->card, &state.n_launches);
 
     LS_UNUSED(n_threads);
+    n_blocks = state.n_blocks > 0 ? state.n_blocks : n_blocks;
     for (unsigned block = 0; e == HOST_OK && block < n_blocks; block++)
         run(args, block, n_blocks);
     return e;

@@ -23,6 +23,7 @@ typedef struct gpu_host {
     size_t n_streams;        /* that exist now */
     size_t n_events;
     uint64_t n_launches; /* of kernels, since the module was loaded */
+    unsigned n_blocks;   /* that kernels run with; 0: as they are launched */
     uint64_t n_copies;   /* copies and fills, since then */
 } gpu_host;
 

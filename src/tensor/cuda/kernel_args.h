@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernel_args.h - the device's own kernels and their arguments, for the C files that launch them
+ * and the .cu files that define them.
+ *
+ * Pointers are to device memory. `wide`: all element arrays of the call are aligned to 16 bytes,
+ * and so are their rows where a kernel goes by rows. A kernel NAME exists as NAME_f32, NAME_f64,
+ * NAME_bf16 and NAME_f16 if it is declared with KERNEL_OF_TYPES; parameters and statistics are
+ * float64 for NAME_f64, else float32.
+ */
+#ifndef LS_TENSOR_CUDA_KERNEL_ARGS_H
+#define LS_TENSOR_CUDA_KERNEL_ARGS_H
+
+#include "tensor/cuda/failure.h"
+#include "tensor/cuda/gpu.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define KERNEL_OF_TYPES(NAME)                                                                      \
+    extern const gpu_kernel NAME##_f32;                                                            \
+    extern const gpu_kernel NAME##_f64;                                                            \
+    extern const gpu_kernel NAME##_bf16;                                                           \
+    extern const gpu_kernel NAME##_f16;
+
+/* The element types of kernels, in the order of typed_kernel(). */
+typedef enum kernel_type { KERNEL_F32, KERNEL_F64, KERNEL_BF16, KERNEL_F16 } kernel_type;
+
+#define PACK_BYTES 16 /* of one access of a thread at most */
+
+/* --- pointwise.cu: one thread an element or pack --- */
+
+typedef struct pointwise_args {
+    const void *x;
+    const void *y;
+    void *out;
+    size_t count;
+    bool wide;
+    double
+        value; /* fill: the value; dropout: the factor; mse: its sign; cross entropy: smoothing */
+    int activation;
+    /* dropout: element i is dropped if the upper 53 bits of its hash are below the limit */
+    uint64_t random;
+    uint64_t drop_limit;
+    size_t run;      /* elements that are dropped together */
+    size_t channels; /* of NHWC; 0: row-major */
+    size_t area;
+    /* backward of losses */
+    const void *dloss; /* scalar */
+    kernel_type dloss_type;
+    const int64_t *targets;
+    size_t n_rows;
+    size_t n_classes;
+} pointwise_args;
+
+KERNEL_OF_TYPES(fill)                   /* -> out */
+KERNEL_OF_TYPES(relu)                   /* x -> out */
+KERNEL_OF_TYPES(relu_backward)          /* x: the result, y: dy -> dx */
+KERNEL_OF_TYPES(add)                    /* x, y -> out, which may be x */
+KERNEL_OF_TYPES(add_relu)               /* x, y -> out */
+KERNEL_OF_TYPES(dropout)                /* x -> out */
+KERNEL_OF_TYPES(activate)               /* x -> out */
+KERNEL_OF_TYPES(activate_backward)      /* x, y: dy -> dx */
+KERNEL_OF_TYPES(mse_backward)           /* x: prediction, y: target -> gradient */
+KERNEL_OF_TYPES(cross_entropy_backward) /* x: probabilities -> dlogits */
+KERNEL_OF_TYPES(nll_backward)           /* -> dlog_probabilities */
+
+typedef struct cast_args {
+    const void *src;
+    void *dst;
+    size_t count;
+    bool wide; /* both are aligned to 4 of their elements */
+    kernel_type to;
+} cast_args;
+
+KERNEL_OF_TYPES(cast) /* from the type of its name */
+
+/* --- move.cu: copies between arrangements, by the size of units and not by type --- */
+
+#define MOVE_DIMS 6
+
+/* dst at sum(index[d] * dst_step[d]) = src at sum(index[d] * src_step[d]), in units. */
+typedef struct move_args {
+    const void *src;
+    void *dst;
+    size_t count; /* units */
+    int n_dims;
+    size_t dims[MOVE_DIMS];
+    size_t src_step[MOVE_DIMS];
+    size_t dst_step[MOVE_DIMS];
+} move_args;
+
+extern const gpu_kernel move_1, move_2, move_4, move_8, move_16; /* bytes of a unit */
+
+/* n matrices of `rows` x `columns` units become `columns` x `rows`. */
+typedef struct transpose_args {
+    const void *src;
+    void *dst;
+    size_t n;
+    size_t rows;
+    size_t columns;
+    size_t src_step; /* units from one matrix to the next */
+    size_t dst_step;
+} transpose_args;
+
+extern const gpu_kernel transpose_1, transpose_2, transpose_4, transpose_8;
+
+#define TRANSPOSE_SIDE 32 /* of the square that a block moves */
+
+/* y = b, b + a or b a; element i of y has index (i0, i1, ...) over dims, b's is at the sum of
+ * index[d] * step[d]. */
+typedef struct broadcast_args {
+    const void *b;
+    const void *a; /* may be NULL */
+    void *y;
+    size_t count;
+    bool multiplies;
+    int n_dims;
+    size_t dims[MOVE_DIMS];
+    size_t step[MOVE_DIMS];
+} broadcast_args;
+
+KERNEL_OF_TYPES(broadcast)
+
+/* --- columns.cu: sums over the rows of matrices, and what follows from them --- */
+
+#define COLUMN_SUMS   2   /* sums of a column at most */
+#define COLUMN_SPLITS 128 /* parts that the rows of a column are summed in, at most */
+
+/*
+ * n matrices of `rows` x `columns`, one behind the other. A block takes a tile of `lanes` threads'
+ * columns, each of which takes a pack of columns (`wide`) or one, and a part of the rows.
+ * cu_columns() fills it.
+ */
+typedef struct column_split {
+    size_t n;
+    size_t rows;
+    size_t columns;
+    bool wide;
+    unsigned lanes; /* a power of two */
+    unsigned tiles; /* of a matrix */
+    unsigned splits;
+    double *partial;   /* n * splits * COLUMN_SUMS * columns */
+    unsigned *tickets; /* one for each tile of each matrix, all 0; unused with one split */
+} column_split;
+
+/* A kernel uses the members that its comment names. Batch norm's matrix has a column for each
+ * channel, layer norm's one for each element of a row. */
+typedef struct column_args {
+    column_split by;
+    const void *x;
+    const void *y;
+    const void *weight;
+    const void *bias;
+    const void *mean;
+    const void *variance; /* layer norm: the inverse deviation */
+    const uint8_t *mask;  /* may be NULL; 1 where batch norm's result is positive */
+    void *out[2];
+    void *running[2]; /* mean and variance, updated */
+    void *result;
+    uint8_t *result_mask; /* may be NULL */
+    double *shared;       /* the values of batch_sync.h */
+    double momentum;
+    double eps;
+    bool relu;
+    bool accumulate;      /* out[] is added to */
+    kernel_type out_type; /* of column_sum and mse */
+    op_failure *failure;
+    int op; /* the op_kind, for the failure */
+} column_args;
+
+KERNEL_OF_TYPES(column_sum)   /* x, y? -> out[0]: the sums of x, or of x y */
+KERNEL_OF_TYPES(mse)          /* x, y -> out[0]: the mean squared difference */
+KERNEL_OF_TYPES(norm_moments) /* x -> out: mean, variance; running; or -> shared */
+
+KERNEL_OF_TYPES(norm_from_shared) /* shared -> out: mean, variance; running; failure */
+KERNEL_OF_TYPES(norm_apply)       /* x, weight, bias, mean, variance -> result, result_mask */
+/* x, y: dy, mask, mean, variance -> out: dweight, dbias; shared */
+KERNEL_OF_TYPES(norm_backward_sums)
+KERNEL_OF_TYPES(norm_backward_data) /* x, y: dy, mask, weight, mean, variance, shared -> result */
+/* x, y: dy, mean, variance: inverse -> out: dweight, dbias */
+KERNEL_OF_TYPES(layer_norm_backward_sums)
+
+/* --- rows.cu: one block a row --- */
+
+typedef struct row_args {
+    const void *x;
+    const void *dy; /* backward */
+    void *y;        /* or dx */
+    size_t n_rows;
+    size_t columns;
+    double scale; /* softmax */
+    double eps;
+    const void *weight;
+    const void *bias;
+    void *mean; /* layer norm: may be NULL; backward reads it */
+    void *inverse;
+} row_args;
+
+KERNEL_OF_TYPES(softmax)
+KERNEL_OF_TYPES(softmax_backward) /* x: the result */
+KERNEL_OF_TYPES(log_softmax)
+KERNEL_OF_TYPES(log_softmax_backward) /* x: the result */
+KERNEL_OF_TYPES(layer_norm)
+KERNEL_OF_TYPES(layer_norm_backward)
+
+#define LOSS_TOP_K  2
+#define LOSS_VALUES (1 + LOSS_TOP_K) /* of a row: its loss, and whether it counts for each top_k */
+
+typedef struct loss_args {
+    const void *x;
+    const int64_t *targets;
+    void *probabilities; /* may be NULL */
+    void *loss;
+    kernel_type loss_type;
+    size_t n_rows;
+    size_t n_classes;
+    double smoothing;
+    double *row_values; /* n_rows * LOSS_VALUES */
+    unsigned *ticket;   /* 0 */
+    op_failure *failure;
+    int op; /* the op_kind, for the failure */
+    /* class_sums */
+    double *sums;
+    int n_top;
+    int top_k[LOSS_TOP_K];
+} loss_args;
+
+KERNEL_OF_TYPES(cross_entropy)
+KERNEL_OF_TYPES(class_sums)
+KERNEL_OF_TYPES(nll) /* of one block */
+
+/* --- pool.cu: NHWC --- */
+
+typedef struct pool_args {
+    const void *x; /* backward: dy */
+    void *y;       /* backward: dx */
+    void *indices; /* within the window; one byte, or an int32 for windows of over 256 positions */
+    bool small_indices;
+    bool wide; /* threads take packs of channels */
+    bool adaptive;
+    size_t n;
+    int h;
+    int w;
+    int out_h;
+    int out_w;
+    int channels;
+    int kernel[2];
+    int stride[2];
+    int padding[2];
+} pool_args;
+
+KERNEL_OF_TYPES(max_pool)
+KERNEL_OF_TYPES(max_pool_backward)
+KERNEL_OF_TYPES(avg_pool)
+KERNEL_OF_TYPES(avg_pool_backward)
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

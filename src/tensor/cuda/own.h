@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * own.h - what the files own_*.c, which launch the device's own kernels, share: how they see
+ * tensors, copies of operands in other arrangements, sums over rows; and the operators that other
+ * files of the device fall back to.
+ */
+#ifndef LS_TENSOR_CUDA_OWN_H
+#define LS_TENSOR_CUDA_OWN_H
+
+#include "tensor/cuda/cuda_internal.h"
+#include "tensor/cuda/cuda_kernels.h"
+#include "tensor/axis.h"
+#include "tensor/batch_sync.h"
+#include "tensor/cuda/kernel_args.h"
+
+#define OWN_THREADS 256 /* of a block, unless a row needs fewer; KERNEL_THREADS at most */
+
+/* The kernels of one name, by kernel_type. */
+#define OWN_KERNELS(NAME)                                                                          \
+    {                                                                                              \
+        &NAME##_f32, &NAME##_f64, &NAME##_bf16, &NAME##_f16                                        \
+    }
+typedef const gpu_kernel *const own_kernels[4];
+
+/* --- tensors --- */
+
+kernel_type own_type(ls_dtype type);
+size_t own_element_bytes(ls_dtype type);
+size_t own_count(const ls_tensor *t);
+void *own_data(const ls_tensor *t); /* of a placed one; NULL for NULL */
+
+/* Whether a placed tensor is (N,H,W,C) in memory, and not row-major. */
+bool own_is_nhwc(const ls_tensor *t);
+
+/* The bytes of its memory are a multiple of 16, as those of its address. */
+static inline bool own_is_aligned(const void *p)
+{
+    return (uintptr_t)p % PACK_BYTES == 0;
+}
+
+/* Places an output as `like`, if that has four dimensions too, is placed; else row-major. */
+LS_MUST_USE ls_status own_place(ls_tensor *t, bool nhwc);
+
+/* Blocks of OWN_THREADS for `n` units of one thread each; 0 for none. */
+unsigned own_blocks(const device_state *self, size_t n);
+
+/* --- operands: temporary memory of one call, given back in the order of the queue --- */
+
+#define OWN_OPERANDS 8
+
+typedef struct own_operands {
+    device_state *self;
+    ls_device *device;
+    ls_status status; /* the first failure; after it the functions do nothing */
+    int n;
+    ls_tensor *temporary[OWN_OPERANDS];
+} own_operands;
+
+own_operands own_begin(device_state *self, const op_call *call);
+
+/* Frees the temporary memory; the status. */
+LS_MUST_USE ls_status own_end(own_operands *o);
+
+/* The elements of `t` in this arrangement: its own memory, or that of a copy. NULL for NULL. */
+void *own_operand(own_operands *o, const ls_tensor *t, bool nhwc);
+
+/* Undefined memory; NULL after a failure. */
+void *own_memory(own_operands *o, ls_dtype type, size_t count);
+
+/* Places an output, unless it is NULL; its memory. */
+void *own_output(own_operands *o, ls_tensor *t, bool nhwc);
+
+/* The same for out[0], in the memory of the gradient in[1] if the call allows that. */
+void *own_output_over_grad(own_operands *o, const op_call *call, bool nhwc);
+
+void own_launch(own_operands *o, own_kernels kernels, kernel_type type, unsigned n_blocks,
+                unsigned n_threads, const void *args);
+
+void own_zero(own_operands *o, void *p, size_t bytes);
+
+/* A block for each row. */
+void own_launch_rows(own_operands *o, own_kernels kernels, kernel_type type, const row_args *a);
+
+/* --- moves --- */
+
+/* Elements at the address plus the sum of index[d] * step[d] elements. */
+typedef struct own_view {
+    void *data;
+    size_t element_bytes;
+    int n_dims;
+    size_t dims[MOVE_DIMS];
+    size_t step[MOVE_DIMS];
+} own_view;
+
+own_view own_view_of(const ls_tensor *t);
+
+/* Copies between views of equal dims. */
+LS_MUST_USE ls_status own_move(device_state *self, const own_view *dst, const own_view *src);
+
+/* --- sums over rows --- */
+
+/* Divides n matrices of rows x columns for the kernels of columns.cu that sum; memory for the parts
+ * comes from `o`. `wide`: all arrays are aligned to 16 bytes. */
+column_split own_sum_split(own_operands *o, size_t n, size_t rows, size_t columns, kernel_type type,
+                           bool wide);
+
+/* The same for kernels that apply something to all rows. */
+column_split own_apply_split(size_t rows, size_t columns, kernel_type type, bool wide);
+
+unsigned own_split_blocks(const column_split *by);
+
+/* out = the sums of the columns of x (rows, columns), as bias gradients are. */
+LS_MUST_USE ls_status own_column_sums(device_state *self, const op_call *call, const void *x,
+                                      kernel_type type, size_t rows, size_t columns, void *out,
+                                      kernel_type out_type);
+
+#endif

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * own_elements.c - the operators that compute each element from those at the same position. Their
+ * operands take the arrangement of the first one.
+ */
+#include "tensor/cuda/own.h"
+
+#include <math.h>
+
+static void launch(own_operands *o, own_kernels kernels, ls_dtype type, pointwise_args *a)
+{
+    const size_t pack = PACK_BYTES / own_element_bytes(type);
+
+    a->wide = own_is_aligned(a->x) && own_is_aligned(a->y) && own_is_aligned(a->out);
+    own_launch(o, kernels, own_type(type), own_blocks(o->self, (a->count + pack - 1) / pack),
+               OWN_THREADS, a);
+}
+
+/* in[0], in[1]? -> out[0] */
+static ls_status run_forward(device_state *self, const op_call *call, own_kernels kernels,
+                             pointwise_args a)
+{
+    const bool nhwc = own_is_nhwc(call->in[0]);
+    own_operands o = own_begin(self, call);
+
+    a.x = own_operand(&o, call->in[0], nhwc);
+    a.y = call->n_in > 1 ? own_operand(&o, call->in[1], nhwc) : NULL;
+    a.out = own_output(&o, call->out[0], nhwc);
+    a.count = own_count(call->in[0]);
+    launch(&o, kernels, call->in[0]->dtype, &a);
+    return own_end(&o);
+}
+
+/* in[0], in[1]: a gradient -> out[0] */
+static ls_status run_backward(device_state *self, const op_call *call, own_kernels kernels,
+                              pointwise_args a)
+{
+    const bool nhwc = own_is_nhwc(call->in[1]);
+    own_operands o = own_begin(self, call);
+
+    a.x = own_operand(&o, call->in[0], nhwc);
+    a.y = own_operand(&o, call->in[1], nhwc);
+    a.out = own_output_over_grad(&o, call, nhwc);
+    a.count = own_count(call->in[0]);
+    launch(&o, kernels, call->in[0]->dtype, &a);
+    return own_end(&o);
+}
+
+ls_status cuda_relu(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(relu);
+
+    return run_forward(self, call, kernels, (pointwise_args){.count = 0});
+}
+
+ls_status cuda_relu_backward(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(relu_backward);
+
+    return run_backward(self, call, kernels, (pointwise_args){.count = 0});
+}
+
+ls_status cuda_add(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(add);
+
+    return run_forward(self, call, kernels, (pointwise_args){.count = 0});
+}
+
+ls_status cuda_add_relu(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(add_relu);
+
+    return run_forward(self, call, kernels, (pointwise_args){.count = 0});
+}
+
+ls_status cuda_activate(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(activate);
+
+    return run_forward(self, call, kernels,
+                       (pointwise_args){.activation = (int)call->attrs.activation});
+}
+
+ls_status cuda_activate_backward(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(activate_backward);
+
+    return run_backward(self, call, kernels,
+                        (pointwise_args){.activation = (int)call->attrs.activation});
+}
+
+ls_status cuda_fill(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(fill);
+    const ls_tensor *dst = call->out[0];
+    own_operands o = own_begin(self, call);
+    pointwise_args a = {.out = own_data(dst), .count = own_count(dst), .value = call->attrs.value};
+
+    launch(&o, kernels, dst->dtype, &a);
+    return own_end(&o);
+}
+
+/* dst += src */
+ls_status cuda_add_into(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(add);
+    ls_tensor *dst = call->out[0];
+    own_operands o = own_begin(self, call);
+    pointwise_args a = {.x = own_data(dst),
+                        .y = own_operand(&o, call->in[0], own_is_nhwc(dst)),
+                        .out = own_data(dst),
+                        .count = own_count(dst)};
+
+    launch(&o, kernels, dst->dtype, &a);
+    return own_end(&o);
+}
+
+/* An element is dropped if u 2^-53 < drop for its 53 bits u: exactly if u < ceil(drop 2^53). */
+ls_status cuda_dropout(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(dropout);
+    const ls_tensor *x = call->in[0];
+    const double drop = call->attrs.drop;
+    const size_t n_rows = x->n_dims == 0 ? 1 : (size_t)x->dims[0];
+    pointwise_args a = {.value = drop < 1 ? 1 / (1 - drop) : 0,
+                        .random = call->attrs.random,
+                        .drop_limit = (uint64_t)ceil(drop * 0x1p53),
+                        .run = 1};
+
+    if (call->attrs.drops_rows && n_rows > 0) {
+        a.run = own_count(x) / n_rows;
+    } else if (own_is_nhwc(x)) {
+        a.channels = (size_t)x->dims[1];
+        a.area = (size_t)(x->dims[2] * x->dims[3]);
+    }
+    return run_forward(self, call, kernels, a);
+}
+
+ls_status cuda_cast(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(cast);
+    const ls_tensor *x = call->in[0];
+    own_operands o = own_begin(self, call);
+    const cast_args a = {.src = own_data(x),
+                         .dst = own_output(&o, call->out[0], own_is_nhwc(x)),
+                         .count = own_count(x),
+                         .wide = own_is_aligned(own_data(x)),
+                         .to = own_type(call->out[0]->dtype)};
+
+    own_launch(&o, kernels, own_type(x->dtype), own_blocks(self, (a.count + 3) / 4), OWN_THREADS,
+               &a);
+    return own_end(&o);
+}
+
+/* --- losses --- */
+
+ls_status cuda_mse(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(mse);
+    const bool nhwc = own_is_nhwc(call->in[0]);
+    const kernel_type type = own_type(call->in[0]->dtype);
+    own_operands o = own_begin(self, call);
+    column_args a = {.x = own_operand(&o, call->in[0], nhwc),
+                     .y = own_operand(&o, call->in[1], nhwc),
+                     .out = {own_output(&o, call->out[0], false)},
+                     .out_type = own_type(call->out[0]->dtype)};
+
+    a.by = own_sum_split(&o, 1, own_count(call->in[0]), 1, type, false);
+    own_launch(&o, kernels, type, own_split_blocks(&a.by), OWN_THREADS, &a);
+    return own_end(&o);
+}
+
+ls_status cuda_mse_backward(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(mse_backward);
+    const ls_tensor *dloss = call->in[2];
+    const bool nhwc = own_is_nhwc(call->in[0]);
+    own_operands o = own_begin(self, call);
+    pointwise_args a = {.x = own_operand(&o, call->in[0], nhwc),
+                        .y = own_operand(&o, call->in[1], nhwc),
+                        .count = own_count(call->in[0]),
+                        .dloss = own_data(dloss),
+                        .dloss_type = own_type(dloss->dtype)};
+
+    for (int i = 0; i < 2; i++) {
+        a.value = i == 0 ? 1 : -1;
+        a.out = own_output(&o, call->out[i], nhwc);
+        if (a.out != NULL)
+            launch(&o, kernels, call->in[0]->dtype, &a);
+    }
+    return own_end(&o);
+}
+
+static ls_status run_class_backward(device_state *self, const op_call *call, own_kernels kernels)
+{
+    const ls_tensor *x = call->in[0];
+    own_operands o = own_begin(self, call);
+    pointwise_args a = {.x = own_operand(&o, x, false),
+                        .out = own_output(&o, call->out[0], false),
+                        .count = own_count(x),
+                        .value = call->attrs.label_smoothing,
+                        .dloss = own_data(call->in[2]),
+                        .dloss_type = own_type(call->in[2]->dtype),
+                        .targets = own_operand(&o, call->in[1], false),
+                        .n_rows = (size_t)x->dims[0],
+                        .n_classes = (size_t)x->dims[1]};
+
+    launch(&o, kernels, x->dtype, &a);
+    return own_end(&o);
+}
+
+ls_status cuda_cross_entropy_backward(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(cross_entropy_backward);
+
+    return run_class_backward(self, call, kernels);
+}
+
+ls_status cuda_nll_backward(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(nll_backward);
+
+    return run_class_backward(self, call, kernels);
+}

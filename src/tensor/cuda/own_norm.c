@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * own_norm.c - batch norm for all shapes and types, layer norm. Batch norm reads (N,H,W,C) as a
+ * matrix with a column for each channel.
+ */
+#include "tensor/cuda/own.h"
+
+/* --- batch norm --- */
+
+static size_t rows_of(const ls_tensor *x)
+{
+    return x->n_dims == 4 ? (size_t)(x->dims[0] * x->dims[2] * x->dims[3]) : (size_t)x->dims[0];
+}
+
+static ls_dtype statistics_type(const ls_tensor *x)
+{
+    return x->dtype == LS_F64 ? LS_F64 : LS_F32;
+}
+
+/* An optional output, or temporary memory in its place. */
+static void *output_or_memory(own_operands *o, ls_tensor *t, ls_dtype type, size_t count)
+{
+    return t != NULL ? own_output(o, t, false) : own_memory(o, type, count);
+}
+
+/* The mask, one byte for each element of y. */
+static uint8_t *place_mask(own_operands *o, ls_tensor *mask, bool nhwc)
+{
+    if (mask == NULL)
+        return NULL;
+    mask->dtype = LS_U8;
+    return own_output(o, mask, nhwc);
+}
+
+/* The batch's statistics into a->out, and the running ones. */
+static void find_moments(own_operands *o, const op_call *call, column_args *a, kernel_type type)
+{
+    static const own_kernels moments = OWN_KERNELS(norm_moments);
+    static const own_kernels from_shared = OWN_KERNELS(norm_from_shared);
+    const size_t channels = a->by.columns;
+    const bool is_shared = batch_sync_needed(call);
+
+    a->running[0] = own_data(call->in[3]);
+    a->running[1] = own_data(call->in[4]);
+    a->by = own_sum_split(o, 1, a->by.rows, channels, type, a->by.wide);
+    if (is_shared)
+        a->shared = own_memory(o, LS_F64, batch_sync_count(channels));
+    own_launch(o, moments, type, own_split_blocks(&a->by), OWN_THREADS, a);
+    if (!is_shared || o->status != LS_OK)
+        return;
+    o->status = batch_sync_sum(call, a->shared, channels);
+    own_launch(o, from_shared, type, own_blocks(o->self, channels), OWN_THREADS, a);
+}
+
+static void apply(own_operands *o, const op_call *call, column_args *a, bool nhwc)
+{
+    static const own_kernels kernels = OWN_KERNELS(norm_apply);
+    const kernel_type type = own_type(call->in[0]->dtype);
+
+    a->weight = own_data(call->in[1]);
+    a->bias = own_data(call->in[2]);
+    a->eps = call->attrs.eps;
+    a->relu = call->attrs.relu;
+    a->result = own_output(o, call->out[0], nhwc);
+    a->result_mask = place_mask(o, call->out[3], nhwc);
+    a->by = own_apply_split(a->by.rows, a->by.columns, type,
+                            own_is_aligned(a->x) && own_is_aligned(a->result));
+    if (a->by.rows > 0)
+        own_launch(o, kernels, type, own_split_blocks(&a->by), OWN_THREADS, a);
+}
+
+ls_status cuda_own_batch_norm(device_state *self, const op_call *call)
+{
+    const ls_tensor *x = call->in[0];
+    const bool nhwc = x->n_dims == 4;
+    const size_t channels = (size_t)x->dims[1];
+    own_operands o = own_begin(self, call);
+    column_args a = {.x = own_operand(&o, x, nhwc),
+                     .momentum = call->attrs.momentum,
+                     .failure = cuda_accel_failure(self->accel),
+                     .op = call->op};
+
+    a.by = (column_split){.rows = rows_of(x), .columns = channels, .wide = own_is_aligned(a.x)};
+    if (call->attrs.training) {
+        for (int i = 0; i < 2; i++)
+            a.out[i] = output_or_memory(&o, call->out[1 + i], statistics_type(x), channels);
+        find_moments(&o, call, &a, own_type(x->dtype));
+    }
+    a.mean = call->attrs.training ? a.out[0] : own_data(call->in[3]);
+    a.variance = call->attrs.training ? a.out[1] : own_data(call->in[4]);
+    apply(&o, call, &a, nhwc);
+    return own_end(&o);
+}
+
+ls_status cuda_own_batch_norm_backward(device_state *self, const op_call *call)
+{
+    static const own_kernels sums = OWN_KERNELS(norm_backward_sums);
+    static const own_kernels data = OWN_KERNELS(norm_backward_data);
+    const ls_tensor *x = call->in[0];
+    const bool nhwc = x->n_dims == 4;
+    const kernel_type type = own_type(x->dtype);
+    const size_t channels = (size_t)x->dims[1];
+    own_operands o = own_begin(self, call);
+    column_args a = {.x = own_operand(&o, x, nhwc),
+                     .y = own_operand(&o, call->in[1], nhwc),
+                     .weight = own_data(call->in[2]),
+                     .mean = own_data(call->in[4]),
+                     .variance = own_data(call->in[5]),
+                     .mask = call->attrs.relu ? own_operand(&o, call->in[6], nhwc) : NULL,
+                     .out = {own_data(call->out[1]), own_data(call->out[2])},
+                     .accumulate = call->accumulate,
+                     .eps = call->attrs.eps};
+    const bool wide = own_is_aligned(a.x) && own_is_aligned(a.y);
+
+    a.by = own_sum_split(&o, 1, rows_of(x), channels, type, wide);
+    a.shared = own_memory(&o, LS_F64, batch_sync_count(channels));
+    own_launch(&o, sums, type, own_split_blocks(&a.by), OWN_THREADS, &a);
+    if (batch_sync_needed(call) && o.status == LS_OK)
+        o.status = batch_sync_sum(call, a.shared, channels);
+    a.result = own_output(&o, call->out[0], nhwc);
+    a.by = own_apply_split(rows_of(x), channels, type, wide && own_is_aligned(a.result));
+    if (a.result != NULL && a.by.rows > 0)
+        own_launch(&o, data, type, own_split_blocks(&a.by), OWN_THREADS, &a);
+    return own_end(&o);
+}
+
+/* --- layer norm --- */
+
+ls_status cuda_layer_norm(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(layer_norm);
+    const axis_parts p = axis_rows(call->in[0]);
+    own_operands o = own_begin(self, call);
+    const row_args a = {.x = own_operand(&o, call->in[0], false),
+                        .y = own_output(&o, call->out[0], false),
+                        .n_rows = p.outer,
+                        .columns = p.n,
+                        .eps = call->attrs.eps,
+                        .weight = own_data(call->in[1]),
+                        .bias = own_data(call->in[2]),
+                        .mean = own_output(&o, call->out[1], false),
+                        .inverse = own_output(&o, call->out[2], false)};
+
+    own_launch_rows(&o, kernels, own_type(call->in[0]->dtype), &a);
+    return own_end(&o);
+}
+
+ls_status cuda_layer_norm_backward(device_state *self, const op_call *call)
+{
+    static const own_kernels data = OWN_KERNELS(layer_norm_backward);
+    static const own_kernels sums = OWN_KERNELS(layer_norm_backward_sums);
+    const axis_parts p = axis_rows(call->in[0]);
+    const kernel_type type = own_type(call->in[0]->dtype);
+    own_operands o = own_begin(self, call);
+    const row_args rows = {.x = own_operand(&o, call->in[0], false),
+                           .dy = own_operand(&o, call->in[1], false),
+                           .y = own_output(&o, call->out[0], false),
+                           .n_rows = p.outer,
+                           .columns = p.n,
+                           .weight = own_data(call->in[2]),
+                           .mean = own_data(call->in[3]),
+                           .inverse = own_data(call->in[4])};
+    column_args a = {.x = rows.x,
+                     .y = rows.dy,
+                     .mean = rows.mean,
+                     .variance = rows.inverse,
+                     .out = {own_data(call->out[1]), own_data(call->out[2])},
+                     .accumulate = call->accumulate};
+
+    if (rows.y != NULL)
+        own_launch_rows(&o, data, type, &rows);
+    a.by = own_sum_split(&o, 1, p.outer, p.n, type, own_is_aligned(a.x) && own_is_aligned(a.y));
+    own_launch(&o, sums, type, own_split_blocks(&a.by), OWN_THREADS, &a);
+    return own_end(&o);
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* own_rows.c - softmax and the losses over classes, by rows. */
+#include "tensor/cuda/own.h"
+
+/* Threads for a row: at least 64, a multiple of the lanes of every card. */
+static unsigned threads_for(size_t columns)
+{
+    unsigned threads = 64;
+
+    while (threads < OWN_THREADS && 4 * (size_t)threads < columns)
+        threads *= 2;
+    return threads;
+}
+
+static unsigned row_blocks(const own_operands *o, size_t n_rows)
+{
+    const size_t most = 32 * (size_t)o->self->card.n_processors;
+
+    return (unsigned)(n_rows < most ? n_rows : most);
+}
+
+void own_launch_rows(own_operands *o, own_kernels kernels, kernel_type type, const row_args *a)
+{
+    own_launch(o, kernels, type, row_blocks(o, a->n_rows), threads_for(a->columns), a);
+}
+
+/* --- softmax --- */
+
+static ls_status run_forward(device_state *self, const op_call *call, own_kernels kernels)
+{
+    const axis_parts p = axis_rows(call->in[0]);
+    own_operands o = own_begin(self, call);
+    const row_args a = {.x = own_operand(&o, call->in[0], false),
+                        .y = own_output(&o, call->out[0], false),
+                        .n_rows = p.outer,
+                        .columns = p.n,
+                        .scale = call->attrs.scale};
+
+    own_launch_rows(&o, kernels, own_type(call->in[0]->dtype), &a);
+    return own_end(&o);
+}
+
+static ls_status run_backward(device_state *self, const op_call *call, own_kernels kernels)
+{
+    const axis_parts p = axis_rows(call->in[0]);
+    own_operands o = own_begin(self, call);
+    const row_args a = {.x = own_operand(&o, call->in[0], false),
+                        .dy = own_operand(&o, call->in[1], false),
+                        .y = own_output_over_grad(&o, call, false),
+                        .n_rows = p.outer,
+                        .columns = p.n,
+                        .scale = call->attrs.scale};
+
+    own_launch_rows(&o, kernels, own_type(call->in[0]->dtype), &a);
+    return own_end(&o);
+}
+
+ls_status cuda_softmax(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(softmax);
+
+    return run_forward(self, call, kernels);
+}
+
+ls_status cuda_softmax_backward(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(softmax_backward);
+
+    return run_backward(self, call, kernels);
+}
+
+ls_status cuda_log_softmax(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(log_softmax);
+
+    return run_forward(self, call, kernels);
+}
+
+ls_status cuda_log_softmax_backward(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(log_softmax_backward);
+
+    return run_backward(self, call, kernels);
+}
+
+/* --- losses over classes --- */
+
+static loss_args loss_of(own_operands *o, const op_call *call)
+{
+    const ls_tensor *x = call->in[0];
+    const loss_args a = {.x = own_operand(o, x, false),
+                         .targets = own_operand(o, call->in[1], false),
+                         .n_rows = (size_t)x->dims[0],
+                         .n_classes = (size_t)x->dims[1],
+                         .smoothing = call->attrs.label_smoothing,
+                         .ticket = o->self->tickets,
+                         .failure = cuda_accel_failure(o->self->accel),
+                         .op = call->op};
+
+    return a;
+}
+
+/* One block at least, which writes the result. */
+static void launch_loss(own_operands *o, own_kernels kernels, const op_call *call, loss_args *a)
+{
+    const unsigned blocks = row_blocks(o, a->n_rows);
+
+    a->row_values = own_memory(o, LS_F64, a->n_rows * LOSS_VALUES);
+    own_launch(o, kernels, own_type(call->in[0]->dtype), blocks == 0 ? 1 : blocks,
+               threads_for(a->n_classes), a);
+}
+
+ls_status cuda_cross_entropy(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(cross_entropy);
+    own_operands o = own_begin(self, call);
+    loss_args a = loss_of(&o, call);
+
+    a.loss = own_output(&o, call->out[0], false);
+    a.loss_type = own_type(call->out[0]->dtype);
+    a.probabilities = own_output(&o, call->out[1], false);
+    launch_loss(&o, kernels, call, &a);
+    return own_end(&o);
+}
+
+ls_status cuda_class_sums(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(class_sums);
+    const int n_top = (int)call->out[0]->dims[0] - 2;
+    own_operands o = own_begin(self, call);
+    loss_args a = loss_of(&o, call);
+
+    a.sums = own_data(call->out[0]);
+    a.n_top = n_top;
+    for (int i = 0; i < n_top; i++)
+        a.top_k[i] = call->attrs.top_k[i];
+    launch_loss(&o, kernels, call, &a);
+    return own_end(&o);
+}
+
+ls_status cuda_nll(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(nll);
+    own_operands o = own_begin(self, call);
+    loss_args a = loss_of(&o, call);
+
+    a.loss = own_output(&o, call->out[0], false);
+    a.loss_type = own_type(call->out[0]->dtype);
+    own_launch(&o, kernels, own_type(call->in[0]->dtype), 1, OWN_THREADS, &a);
+    return own_end(&o);
+}

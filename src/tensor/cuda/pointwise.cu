@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pointwise.cu - the kernels that compute each element from those at the same position: ReLU, sums,
+ * dropout, activations, gradients of losses, casts. elements.c launches them.
+ */
+#include "tensor/cuda/kernel.h"
+
+#include <lockstep/tensor.h>
+
+typedef enum pointwise_kind {
+    POINTWISE_FILL,
+    POINTWISE_RELU,
+    POINTWISE_RELU_BACK,
+    POINTWISE_ADD,
+    POINTWISE_ADD_RELU,
+    POINTWISE_DROPOUT,
+    POINTWISE_ACTIVATE,
+    POINTWISE_ACTIVATE_BACK,
+    POINTWISE_MSE_BACK,
+    POINTWISE_CROSS_BACK,
+    POINTWISE_NLL_BACK
+} pointwise_kind;
+
+KERNEL_FN bool reads_x(pointwise_kind kind)
+{
+    return kind != POINTWISE_FILL && kind != POINTWISE_NLL_BACK;
+}
+
+KERNEL_FN bool reads_y(pointwise_kind kind)
+{
+    return kind == POINTWISE_RELU_BACK || kind == POINTWISE_ADD || kind == POINTWISE_ADD_RELU ||
+           kind == POINTWISE_ACTIVATE_BACK || kind == POINTWISE_MSE_BACK;
+}
+
+/* ls_mix() and LS_GOLDEN of base/rng.h. */
+#define GOLDEN 0x9E3779B97F4A7C15U
+
+KERNEL_FN uint64_t mix(uint64_t v)
+{
+    v = (v ^ v >> 30) * 0xBF58476D1CE4E5B9U;
+    v = (v ^ v >> 27) * 0x94D049BB133111EBU;
+    return v ^ v >> 31;
+}
+
+/* device_drops() for the element at position i of memory. */
+KERNEL_FN bool is_dropped(const pointwise_args *a, size_t i)
+{
+    size_t number = divide(i, a->run);
+
+    if (a->channels > 0) {
+        const size_t pixel = divide(i, a->channels);
+        const size_t image = divide(pixel, a->area);
+        const size_t channel = i - pixel * a->channels;
+
+        number = (image * a->channels + channel) * a->area + pixel - image * a->area;
+    }
+    return mix(mix(mix(a->random + GOLDEN) + number + GOLDEN) + GOLDEN) >> 11 < a->drop_limit;
+}
+
+/* Four neighbours of each type. */
+#define FOUR(T, ALIGNMENT)                                                                         \
+    typedef struct four_##T {                                                                      \
+        T e[4];                                                                                    \
+    } __attribute__((aligned(ALIGNMENT))) four_##T
+FOUR(f32, 16);
+FOUR(f64, 16);
+FOUR(bf16, 8);
+typedef four_bf16 four_f16;
+
+#define STORE_FOUR(T, VIA, p, i, v)                                                                \
+    do {                                                                                           \
+        four_##T narrowed;                                                                         \
+                                                                                                   \
+        for (int e = 0; e < 4; e++)                                                                \
+            narrowed.e[e] = narrow_##T((VIA)(v)[e]);                                               \
+        ((four_##T *)(p))[(i) / 4] = narrowed;                                                     \
+    } while (0)
+
+#define KERNEL_FILE "tensor/cuda/pointwise.inc"
+#include "tensor/cuda/kernel_types.inc"

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_cuda_kernels.c - the CUDA device's own kernels, compiled for the host, beside cpu_ref: all
+ * cases and types, other sizes, and the same bits from any number of blocks.
+ */
+#include "tensor/cuda/cuda_testing.h"
+
+#include "base/alloc.h"
+#include "tensor/op_cases.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+/* Of the libraries of the card, or of optimizers. */
+static bool is_of_others(op_kind op)
+{
+    return op == OP_CONV2D || op == OP_LINEAR || op == OP_MATMUL ||
+           (op >= OP_SGD && op <= OP_UNSCALE);
+}
+
+/* Shapes of several blocks, and sizes around packs, lanes and parts of sums. */
+/* clang-format off */
+static const op_case own_cases[] = {
+    {.name = "relu of one element", .op = OP_RELU, .n_dims = 1, .x = {1}},
+    {.name = "relu of 3 elements", .op = OP_RELU, .n_dims = 1, .x = {3}},
+    {.name = "relu of 31 elements", .op = OP_RELU, .n_dims = 1, .x = {31}},
+    {.name = "relu of 33 elements", .op = OP_RELU, .n_dims = 1, .x = {33}},
+    {.name = "relu of 4097 elements", .op = OP_RELU, .n_dims = 1, .x = {4097}},
+    {.name = "add of 4097 rows", .op = OP_ADD, .n_dims = 2, .x = {4097, 3}},
+    {.name = "dropout of 4097 elements", .op = OP_DROPOUT, .n_dims = 1, .x = {4097},
+     .attrs = {.drop = 0.1, .random = 99}},
+    {.name = "batch norm of 4097 rows of 33", .op = OP_BATCH_NORM, .n_dims = 2, .x = {4097, 33},
+     .attrs = {.momentum = 0.1, .eps = 1e-5, .training = true, .relu = true}},
+    {.name = "batch norm of many pixels of 64 channels", .op = OP_BATCH_NORM, .n_dims = 4,
+     .x = {9, 64, 17, 16},
+     .attrs = {.momentum = 0.1, .eps = 1e-5, .training = true}},
+    {.name = "batch norm of many pixels of 3 channels far from 0", .op = OP_BATCH_NORM,
+     .n_dims = 4, .x = {9, 3, 31, 33}, .scale = 1000,
+     .attrs = {.momentum = 0.1, .eps = 1e-5, .training = true}},
+    {.name = "batch norm of 4096 channels", .op = OP_BATCH_NORM, .n_dims = 2, .x = {65, 4096},
+     .attrs = {.momentum = 0.1, .eps = 1e-5, .training = true}},
+    {.name = "layer norm of 4097 rows", .op = OP_LAYER_NORM, .n_dims = 2, .x = {4097, 12},
+     .attrs = {.eps = 1e-5}},
+    {.name = "softmax of 4097 columns", .op = OP_SOFTMAX, .n_dims = 2, .x = {3, 4097},
+     .attrs = {.scale = 1}},
+    {.name = "cross entropy of 257 rows", .op = OP_CROSS_ENTROPY, .n_dims = 2, .x = {257, 33},
+     .attrs = {.label_smoothing = 0.2}},
+    {.name = "mse of 100000 elements", .op = OP_MSE, .n_dims = 1, .x = {100000}},
+    {.name = "mul of channels of many pixels", .op = OP_BROADCAST, .n_dims = 4,
+     .x = {5, 16, 33, 31}, .n_other = 3, .other = {16, 1, 1}, .attrs = {.multiplies = true}},
+    {.name = "add of a plane to images", .op = OP_BROADCAST, .n_dims = 4, .x = {5, 6, 7, 8},
+     .n_other = 3, .other = {6, 7, 1}},
+    {.name = "permute of long runs", .op = OP_PERMUTE, .n_dims = 3, .x = {33, 35, 64},
+     .attrs = {.order = {1, 0, 2}}},
+    {.name = "permute of a batch of matrices", .op = OP_PERMUTE, .n_dims = 3, .x = {3, 33, 65},
+     .attrs = {.order = {0, 2, 1}}},
+    {.name = "max pool of a window of 289", .op = OP_MAX_POOL2D, .n_dims = 4, .x = {2, 8, 19, 18},
+     .attrs = {.stride = {1, 1}, .kernel = {17, 17}}},
+    {.name = "class sums of 65 rows", .op = OP_CLASS_SUMS, .n_dims = 2, .x = {65, 33}, .out = 2,
+     .attrs = {.top_k = {1, 5}}},
+};
+/* clang-format on */
+
+/* --- beside the reference --- */
+
+typedef struct run_counts {
+    int n_cases;
+    double worst;
+} run_counts;
+
+static bool have_equal_bits(const op_results *a, const op_results *b)
+{
+    bool are_equal = a->n == b->n;
+
+    for (int i = 0; are_equal && i < a->n; i++)
+        are_equal = memcmp(a->r[i].values, b->r[i].values, a->r[i].count * sizeof(double)) == 0;
+    return are_equal;
+}
+
+/* The same bits from 1, 3 and 7 blocks. */
+static void check_blocks(gpu_host *gpu, ls_device *device, const op_case *c, ls_dtype type,
+                         const op_results *first)
+{
+    static const unsigned blocks[] = {1, 3, 7};
+
+    for (size_t i = 0; i < LS_COUNT_OF(blocks); i++) {
+        op_results again = {0};
+
+        gpu->n_blocks = blocks[i];
+        assert_status(LS_OK, op_case_run(device, c, type, &again));
+        if (!have_equal_bits(first, &again))
+            fail_msg("%s in %s: other bits from %u blocks", c->name, ls_dtype_name(type),
+                     blocks[i]);
+        op_results_free(&again);
+    }
+    gpu->n_blocks = 0;
+}
+
+/* Each result near cpu_ref's: as vectors, and in float32, where cpu_ref computes in float64, each
+ * element too. */
+static double compare(const op_case *c, ls_dtype type, const op_results *got,
+                      const op_results *want)
+{
+    const bool is_narrow = type == LS_BF16 || type == LS_F16;
+    const double limit = is_narrow ? 1e-2 : type == LS_F32 ? 1e-4 : 1e-12;
+    double worst = 0;
+
+    assert_int_equal(got->n, want->n);
+    for (int i = 0; i < got->n; i++) {
+        const double distance = op_result_distance(&got->r[i], &want->r[i]);
+        const double error =
+            type == LS_F32 ? op_result_error(&got->r[i], &want->r[i], (double)FLT_EPSILON) : 0;
+
+        if (!(distance <= limit) || !(error <= 1))
+            fail_msg("%s in %s, %s: %g off, an element %g times its tolerance", c->name,
+                     ls_dtype_name(type), got->r[i].name, distance, error);
+        worst = fmax(worst, distance);
+    }
+    return worst;
+}
+
+static void check_case(gpu_host *gpu, ls_device *device, ls_device *reference, const op_case *c,
+                       ls_dtype type, run_counts *n)
+{
+    const bool is_narrow = type == LS_BF16 || type == LS_F16;
+    op_results got = {0};
+    op_results want = {0};
+
+    if (is_of_others(c->op) || (is_narrow && !op_case_mixes(c)))
+        return;
+    assert_status(LS_OK, op_case_run(reference, c, is_narrow ? type : LS_F64, &want));
+    assert_status(LS_OK, op_case_run(device, c, type, &got));
+    n->worst = fmax(n->worst, compare(c, type, &got, &want));
+    n->n_cases++;
+    check_blocks(gpu, device, c, type, &got);
+    op_results_free(&got);
+    op_results_free(&want);
+}
+
+static void check_type(ls_dtype type)
+{
+    gpu_host *gpu = reset_gpu_host();
+    ls_device *device = open_cudahost("cudahost");
+    ls_device *reference = open_reference();
+    run_counts n = {0};
+
+    for (int i = 0; i < n_op_cases; i++)
+        check_case(gpu, device, reference, &op_cases[i], type, &n);
+    for (size_t i = 0; i < LS_COUNT_OF(own_cases); i++)
+        check_case(gpu, device, reference, &own_cases[i], type, &n);
+    print_message("%s: %d cases, at most %.2g off\n", ls_dtype_name(type), n.n_cases, n.worst);
+    assert_true(n.n_cases > 80);
+    ls_device_close(reference);
+    assert_status(LS_OK, ls_device_close(device));
+    assert_int_equal(gpu->used_bytes, 0);
+}
+
+static void kernels_agree_with_the_reference_in_float32(void **state)
+{
+    LS_UNUSED(state);
+    check_type(LS_F32);
+}
+
+static void kernels_agree_with_the_reference_in_float64(void **state)
+{
+    LS_UNUSED(state);
+    check_type(LS_F64);
+}
+
+static void kernels_agree_with_the_reference_in_bfloat16(void **state)
+{
+    LS_UNUSED(state);
+    check_type(LS_BF16);
+}
+
+static void kernels_agree_with_the_reference_in_float16(void **state)
+{
+    LS_UNUSED(state);
+    check_type(LS_F16);
+}
+
+/* --- arrangements --- */
+
+/* Brings the values of a plain tensor through a kernel that leaves NHWC, into *out. */
+static ls_tensor *to_nhwc(ls_device *device, ls_tensor *plain)
+{
+    ls_tensor *y = unplaced_of(device, plain->dtype, plain->n_dims, plain->dims);
+
+    // A window of one position: the maximum is the element.
+    assert_status(LS_OK,
+                  device_run(device, &(op_call){.op = OP_MAX_POOL2D,
+                                                .attrs = {.kernel = {1, 1}, .stride = {1, 1}},
+                                                .n_in = 1,
+                                                .n_out = 2,
+                                                .in = {plain},
+                                                .out = {y}}));
+    return y;
+}
+
+static void assert_same_elements(const ls_tensor *got, const ls_tensor *want)
+{
+    const size_t count = ls_tensor_count(want);
+
+    assert_int_equal(ls_tensor_count(got), count);
+    for (size_t i = 0; i < count; i++) {
+        if (element_of(got, i) != element_of(want, i))
+            fail_msg("element %zu is %g, not %g", i, element_of(got, i), element_of(want, i));
+    }
+}
+
+static void copies_keep_the_elements_in_every_arrangement(void **state)
+{
+    static const int64_t shapes[][4] = {{2, 3, 5, 7}, {1, 33, 31, 2}, {3, 1, 4, 5},
+                                        {2, 8, 1, 1}, {0, 3, 2, 2},   {2, 64, 8, 9}};
+    static const ls_dtype types[] = {LS_F32, LS_F64, LS_BF16, LS_F16};
+    ls_device *device;
+
+    LS_UNUSED(state);
+    reset_gpu_host();
+    device = open_cudahost("cudahost");
+    for (size_t i = 0; i < LS_COUNT_OF(shapes) * LS_COUNT_OF(types); i++) {
+        const int64_t *dims = shapes[i / LS_COUNT_OF(types)];
+        const ls_dtype type = types[i % LS_COUNT_OF(types)];
+        ls_tensor *plain = random_tensor(device, type, 4, dims, i);
+        ls_tensor *nhwc = to_nhwc(device, plain);
+        ls_tensor *copy = NULL;
+
+        assert_status(LS_OK, ls_tensor_create(device, type, 4, dims, &copy));
+        assert_status(
+            LS_OK,
+            device_run(
+                device,
+                &(op_call){.op = OP_COPY, .n_in = 1, .n_out = 1, .in = {nhwc}, .out = {copy}}));
+        assert_same_elements(copy, plain);
+        // Back into NHWC: the destination was placed by a kernel.
+        assert_status(
+            LS_OK,
+            device_run(
+                device,
+                &(op_call){.op = OP_ADD_INTO, .n_in = 1, .n_out = 1, .in = {copy}, .out = {nhwc}}));
+        for (size_t e = 0; e < ls_tensor_count(plain); e++)
+            assert_true(element_of(nhwc, e) == 2 * element_of(plain, e));
+        destroy_all((ls_tensor *[]){plain, nhwc, copy}, 3);
+    }
+    assert_status(LS_OK, ls_device_close(device));
+}
+
+/* --- dropout --- */
+
+static void check_drops(ls_device *device, ls_tensor *x, const op_attrs *attrs)
+{
+    ls_tensor *y = unplaced_of(device, x->dtype, x->n_dims, x->dims);
+    const size_t count = ls_tensor_count(x);
+    const size_t run = attrs->drops_rows ? count / (size_t)x->dims[0] : 1;
+
+    assert_status(
+        LS_OK,
+        device_run(
+            device,
+            &(op_call){
+                .op = OP_DROPOUT, .attrs = *attrs, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}}));
+    for (size_t i = 0; i < count; i++) {
+        if ((element_of(y, i) == 0) != device_drops(attrs, i / run))
+            fail_msg("drop %g: element %zu is %g", attrs->drop, i, element_of(y, i));
+    }
+    ls_tensor_destroy(y);
+}
+
+static void dropout_drops_the_elements_of_every_device(void **state)
+{
+    static const double drops[] = {0, 0x1p-53, 0.1, 0.5, 1 - 0x1p-53, 1};
+    const int64_t dims[4] = {5, 17, 6, 7};
+    ls_device *device;
+    ls_tensor *plain;
+    ls_tensor *nhwc;
+
+    LS_UNUSED(state);
+    reset_gpu_host();
+    device = open_cudahost("cudahost");
+    plain = random_tensor(device, LS_F32, 4, dims, 7);
+    nhwc = to_nhwc(device, plain);
+    for (size_t i = 0; i < 2 * LS_COUNT_OF(drops); i++) {
+        const op_attrs attrs = {.drop = drops[i / 2], .random = 1000 + i, .drops_rows = i % 2 == 1};
+
+        check_drops(device, plain, &attrs);
+        check_drops(device, nhwc, &attrs);
+    }
+    destroy_all((ls_tensor *[]){plain, nhwc}, 2);
+    assert_status(LS_OK, ls_device_close(device));
+}
+
+/* --- failures --- */
+
+static void a_target_out_of_range_is_reported_by_the_next_wait(void **state)
+{
+    static const op_kind ops[] = {OP_CROSS_ENTROPY, OP_NLL};
+    const int64_t dims[2] = {5, 4};
+    const int64_t targets[5] = {0, 3, 4, -1, 2};
+    ls_device *device;
+    ls_tensor *x;
+    ls_tensor *t = NULL;
+
+    LS_UNUSED(state);
+    reset_gpu_host();
+    device = open_cudahost("cudahost");
+    x = random_tensor(device, LS_F32, 2, dims, 1);
+    assert_status(LS_OK, ls_tensor_create(device, LS_I64, 1, dims, &t));
+    assert_status(LS_OK, ls_tensor_write(t, targets, 5));
+    for (size_t i = 0; i < LS_COUNT_OF(ops); i++) {
+        ls_tensor *loss = unplaced_of(device, LS_F32, 0, NULL);
+        float value;
+
+        assert_status(
+            LS_OK,
+            device_run(
+                device,
+                &(op_call){.op = ops[i], .n_in = 2, .n_out = 2, .in = {x, t}, .out = {loss}}));
+        assert_status(LS_EINVAL, ls_tensor_read(loss, &value, 1));
+        assert_non_null(strstr(ls_last_error(), "target 4 of row 2 is outside [0, 4)"));
+        assert_non_null(strstr(ls_last_error(), device_op_name(ops[i])));
+        assert_status(LS_OK, ls_tensor_read(loss, &value, 1));
+        ls_tensor_destroy(loss);
+    }
+    destroy_all((ls_tensor *[]){x, t}, 2);
+    assert_status(LS_OK, ls_device_close(device));
+}
+
+static ls_status add_nothing(void *arg, double *values, size_t n)
+{
+    LS_UNUSED(arg);
+    LS_UNUSED(values);
+    LS_UNUSED(n);
+    return LS_OK;
+}
+
+static void one_value_per_channel_over_all_ranks_is_refused(void **state)
+{
+    const int64_t dims[2] = {1, 3};
+    ls_device *device;
+    ls_tensor *t[6];
+    float values[3];
+
+    LS_UNUSED(state);
+    reset_gpu_host();
+    device = open_cudahost("cudahost");
+    t[0] = random_tensor(device, LS_F32, 2, dims, 1);
+    for (int i = 1; i < 5; i++)
+        t[i] = random_tensor(device, LS_F32, 1, &dims[1], (uint64_t)i);
+    t[5] = unplaced_of(device, LS_F32, 2, dims);
+    assert_status(LS_OK, device_run(device, &(op_call){.op = OP_BATCH_NORM,
+                                                       .attrs = {.training = true,
+                                                                 .momentum = 0.1,
+                                                                 .eps = 1e-5,
+                                                                 .sync = {.sum = add_nothing}},
+                                                       .n_in = 5,
+                                                       .n_out = 4,
+                                                       .in = {t[0], t[1], t[2], t[3], t[4]},
+                                                       .out = {t[5]}}));
+    assert_status(LS_EINVAL, ls_tensor_read(t[5], values, 3));
+    assert_non_null(strstr(ls_last_error(), "more than one value per channel over all ranks"));
+    destroy_all(t, 6);
+    assert_status(LS_OK, ls_device_close(device));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kernels_agree_with_the_reference_in_float32),
+        cmocka_unit_test(kernels_agree_with_the_reference_in_float64),
+        cmocka_unit_test(kernels_agree_with_the_reference_in_bfloat16),
+        cmocka_unit_test(kernels_agree_with_the_reference_in_float16),
+        cmocka_unit_test(copies_keep_the_elements_in_every_arrangement),
+        cmocka_unit_test(dropout_drops_the_elements_of_every_device),
+        cmocka_unit_test(a_target_out_of_range_is_reported_by_the_next_wait),
+        cmocka_unit_test(one_value_per_channel_over_all_ranks_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
