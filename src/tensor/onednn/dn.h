@@ -5,8 +5,9 @@
  *
  * Activations stay in the layouts that oneDNN's convolutions prefer; a `layout` is an interned
  * description of one and of its elements' type: equal layouts have equal pointers. Kernels are for
- * float32. cpu_ref computes float64 and empty tensors; calls with 16-bit floats, for which there is
- * no kernel here, run between casts (tensor/widen.h), which keep the layout.
+ * float32, and where the processor has instructions for it some are for bfloat16 (find_kernel).
+ * cpu_ref computes float64 and empty tensors; calls with 16-bit floats for which there is no kernel
+ * here run between casts (tensor/widen.h), which keep the layout.
  *
  * Threads    A device belongs to one thread at a time; inside a kernel its workers are OpenMP's.
  */
@@ -27,6 +28,7 @@ struct device_state {
     dnnl_stream_t stream;
     int threads;
     const simd_table *simd;
+    bool has_bf16; /* oneDNN multiplies bfloat16 by instructions of this processor */
     isa_level
         isa; /* with AVX-512 oneDNN's convolutions prefer channels in blocks of 16, else of 8 */
     conv2d_set convolutions;
@@ -115,7 +117,8 @@ enum {
     REORDER_PARAMETER = 2 /* for the watch function: weights, or a gradient of weights */
 };
 
-/* Copies between two layouts of equal dimensions and types. */
+/* Copies between two layouts of equal dimensions. Their types are equal, or with has_bf16 float32
+ * and bfloat16. */
 LS_MUST_USE ls_status layout_reorder(device_state *self, const layout *from, const void *src,
                                      const layout *to, void *dst, unsigned how);
 
@@ -169,6 +172,7 @@ typedef enum primitive_kind {
 typedef struct primitive_key {
     int32_t kind;
     int32_t prop; /* compat_prop; of a reorder: whether it adds */
+    int32_t type; /* ls_dtype of activations; 0 for those of reorders */
     int32_t has_bias;
     int32_t groups;
     int32_t stride[2];
@@ -221,9 +225,9 @@ LS_MUST_USE ls_status primitive_for(device_state *self, const primitive_key *key
 
 /* --- weights --- */
 
-/* The elements of a parameter in layout `want`: its own; a copy cached with its storage and updated
- * after writes; or, with so many `uses` of each element that a new copy costs next to nothing, one
- * in *temporary, which the caller destroys. */
+/* The elements of a float32 parameter in layout and type of `want`: its own; a copy cached with its
+ * storage and updated after writes; or, with so many `uses` of each element that a new copy costs
+ * next to nothing, one in *temporary, which the caller destroys. */
 LS_MUST_USE ls_status packed_weights(device_state *self, ls_tensor *weights, const layout *want,
                                      size_t uses, ls_tensor **temporary, void **out);
 

@@ -22,13 +22,13 @@ static ls_status all_plain(ls_tensor *const *tensors, int n)
 /* --- matmul --- */
 
 /* (batch, rows, columns), whose last two lie swapped in memory with `transposed`. */
-static compat_desc describe(compat_list *list, int64_t batch, int64_t rows, int64_t columns,
-                            bool transposed)
+static compat_desc describe(compat_list *list, int32_t type, int64_t batch, int64_t rows,
+                            int64_t columns, bool transposed)
 {
     const int64_t dims[3] = {batch, rows, columns};
     const int64_t strides[3] = {rows * columns, transposed ? 1 : columns, transposed ? rows : 1};
 
-    return compat_desc_strided(list, LS_F32, 3, dims, strides);
+    return compat_desc_strided(list, (ls_dtype)type, 3, dims, strides);
 }
 
 /* key: src (batch, M, K, a transposed), weights (N, b transposed). */
@@ -38,9 +38,9 @@ static ls_status make_matmul(device_state *self, const primitive_key *key, primi
     const int64_t *b = key->weights;
     compat_list list = {0};
     const layout *l[3] = {
-        layout_intern(self, describe(&list, s[0], s[1], s[2], s[3] != 0)),
-        layout_intern(self, describe(&list, s[0], s[2], b[0], b[1] != 0)),
-        layout_intern(self, describe(&list, s[0], s[1], b[0], false)),
+        layout_intern(self, describe(&list, key->type, s[0], s[1], s[2], s[3] != 0)),
+        layout_intern(self, describe(&list, key->type, s[0], s[2], b[0], b[1] != 0)),
+        layout_intern(self, describe(&list, key->type, s[0], s[1], b[0], false)),
     };
     const primitive_arg args[] = {
         {DNNL_ARG_SRC, l[0]}, {DNNL_ARG_WEIGHTS, l[1]}, {DNNL_ARG_DST, l[2]}};
@@ -68,6 +68,7 @@ ls_status dn_matmul(device_state *self, const op_call *call)
 
     memset(&key, 0, sizeof(key));
     key.kind = PRIMITIVE_MATMUL;
+    key.type = a->dtype;
     key.src[0] = (int64_t)axis_split(y, y->n_dims - 2).outer;
     key.src[1] = y->dims[y->n_dims - 2];
     key.src[2] = a->dims[a->n_dims - (transposed[0] ? 2 : 1)];

@@ -122,24 +122,25 @@ int compat_desc_dims(compat_desc d, int64_t *dims)
 
 /* --- operators --- */
 
-static compat_desc as_any(compat_list *list, compat_desc d)
+static compat_desc as_any(compat_list *list, ls_dtype type, compat_desc d)
 {
     int64_t dims[DNNL_MAX_NDIMS];
     const int n_dims = compat_desc_dims(d, dims);
 
-    return compat_desc_any(list, compat_desc_type(d), n_dims, dims);
+    return compat_desc_any(list, type, n_dims, dims);
 }
 
-/* A backward descriptor needs the forward descriptor of the same problem, with any formats. */
+/* A backward descriptor needs the forward descriptor of the same problem, with any formats. Its
+ * weights have the type of the activations, which gradients of weights need not. */
 static compat_pd forward_hint(compat_list *list, dnnl_engine_t engine, const compat_problem *p)
 {
     compat_problem forward = *p;
 
     forward.prop = COMPAT_FORWARD;
     forward.bias = NULL;
-    forward.src = as_any(list, p->src);
-    forward.weights = as_any(list, p->weights);
-    forward.dst = as_any(list, p->dst);
+    forward.src = as_any(list, compat_desc_type(p->src), p->src);
+    forward.weights = as_any(list, compat_desc_type(p->src), p->weights);
+    forward.dst = as_any(list, compat_desc_type(p->dst), p->dst);
     if (forward.src == NULL || forward.weights == NULL || forward.dst == NULL)
         return NULL;
     return version_pd(engine, &forward, NULL, NULL);

@@ -64,7 +64,8 @@ typedef enum compat_prop {
 } compat_prop;
 
 /* A convolution (spatial) or an inner product; with COMPAT_BACKWARD_*, src, weights, bias and dst
- * are the gradients. */
+ * are the gradients. src and dst have one type; weights too, or as gradients float32; bias is
+ * float32. */
 typedef struct compat_problem {
     bool spatial;
     compat_prop prop;

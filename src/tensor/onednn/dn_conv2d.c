@@ -16,6 +16,7 @@ static primitive_key key_of(const op_call *call, compat_prop prop, const ls_tens
     memset(&key, 0, sizeof(key));
     key.kind = PRIMITIVE_CONV2D;
     key.prop = prop;
+    key.type = call->in[0]->dtype;
     key.groups = call->attrs.groups;
     for (int i = 0; i < 2; i++) {
         key.stride[i] = call->attrs.stride[i];
@@ -58,6 +59,8 @@ static kernel_fn own_kernel(const device_state *self, const op_call *call,
                             conv2d_direction direction, const ls_tensor *x, const ls_tensor *w,
                             const ls_tensor *y)
 {
+    if (call->in[0]->dtype != LS_F32)
+        return NULL;
     return own_kernels[conv2d_choose(self->isa, self->convolutions, direction, &call->attrs,
                                      x->dims, w->dims, y->dims)][direction];
 }

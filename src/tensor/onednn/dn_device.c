@@ -69,6 +69,7 @@ static ls_status dn_open(const device_settings *settings, device_state **out)
     self->isa = isa_level_of(compat_isa());
     self->simd = simd_table_for(self->isa);
     self->convolutions = convolutions;
+    self->has_bf16 = compat_has_bf16();
     if (dnnl_engine_create(&self->engine, dnnl_cpu, 0) != dnnl_success ||
         dnnl_stream_create(&self->stream, self->engine, dnnl_stream_default_flags) !=
             dnnl_success) {
@@ -135,21 +136,41 @@ static bool has_elements(const ls_tensor *t)
     return true;
 }
 
-/* Copies between layouts, and casts of which one side is float32. */
-static bool reads_halves(const op_call *call)
+static bool multiplies(op_kind op)
 {
-    if (!tensor_is_half(device_typed(call)))
+    switch (op) {
+    case OP_CONV2D:
+    case OP_CONV2D_BACKWARD_DATA:
+    case OP_CONV2D_BACKWARD_WEIGHTS:
+    case OP_LINEAR:
+    case OP_LINEAR_BACKWARD_DATA:
+    case OP_LINEAR_BACKWARD_WEIGHTS:
+    case OP_MATMUL:
+        return true;
+    default:
         return false;
-    return call->op == OP_COPY || (call->op == OP_CAST && call->out[0]->dtype == LS_F32);
+    }
+}
+
+/* Copies between layouts, casts of which one side is float32, and products of bfloat16. */
+static bool reads_halves(const device_state *self, const op_call *call)
+{
+    const ls_tensor *first = device_typed(call);
+
+    if (!tensor_is_half(first))
+        return false;
+    if (call->op == OP_COPY || (call->op == OP_CAST && call->out[0]->dtype == LS_F32))
+        return true;
+    return self->has_bf16 && first->dtype == LS_BF16 && multiplies(call->op);
 }
 
 /* Decided by what forward and backward have in common: a backward never gets masks or indices of
  * cpu_ref. The first input has the type that counts; an empty batch shows in any tensor. */
-static bool is_ours(const op_call *call)
+static bool is_ours(const device_state *self, const op_call *call)
 {
     const ls_tensor *first = device_typed(call);
 
-    if (first->dtype != LS_F32 && !reads_halves(call))
+    if (first->dtype != LS_F32 && !reads_halves(self, call))
         return false;
     for (int i = 0; i < call->n_in; i++) {
         if (call->in[i] != NULL && !has_elements(call->in[i]))
@@ -164,8 +185,7 @@ static bool is_ours(const op_call *call)
 
 static kernel_fn find_kernel(device_state *self, const op_call *call)
 {
-    LS_UNUSED(self);
-    if (call->op >= OP_COUNT || !is_ours(call))
+    if (call->op >= OP_COUNT || !is_ours(self, call))
         return NULL;
     // Between plain tensors cpu_ref's copy is as fast, and has all types.
     if (call->op == OP_COPY && call->in[0]->storage->layout == NULL &&
@@ -182,9 +202,12 @@ static kernel_fn find_kernel(device_state *self, const op_call *call)
 
 static const char *slow_type(device_state *self, ls_dtype type)
 {
-    LS_UNUSED(self);
-    LS_UNUSED(type);
-    return "device onednn computes in float32 and converts inputs and results";
+    if (type == LS_F16)
+        return "device onednn has no kernels for float16: it computes in float32 and converts "
+               "inputs and results; bf16 is faster";
+    return self->has_bf16 ? NULL
+                          : "this processor has no instructions for bfloat16 (AVX512_BF16, AMX): "
+                            "device onednn computes in float32 and converts inputs and results";
 }
 
 static const device_ops ops = {

@@ -342,8 +342,10 @@ ls_status layout_reorder(device_state *self, const layout *from, const void *src
 {
     if (from == NULL || to == NULL)
         return dn_fail(LS_ENOMEM, "no memory for a layout");
-    return from->type == LS_F32 ? reorder(self, from, src, to, dst, how)
-                                : reorder_halves(self, from, src, to, dst, how);
+    if (from->type == LS_F32 ||
+        (from->type == LS_BF16 && self->has_bf16 && (how & REORDER_ADDS) == 0))
+        return reorder(self, from, src, to, dst, how);
+    return reorder_halves(self, from, src, to, dst, how);
 }
 
 ls_status layout_arrange(device_state *self, ls_tensor *t, const layout *want,

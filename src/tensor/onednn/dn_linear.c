@@ -5,13 +5,15 @@
 #include <string.h>
 
 /* x: (N,I), w: (O,I); only their dimensions count. */
-static primitive_key key_of(compat_prop prop, const ls_tensor *x, const ls_tensor *w, bool has_bias)
+static primitive_key key_of(compat_prop prop, ls_dtype type, const ls_tensor *x, const ls_tensor *w,
+                            bool has_bias)
 {
     primitive_key key;
 
     memset(&key, 0, sizeof(key));
     key.kind = PRIMITIVE_LINEAR;
     key.prop = prop;
+    key.type = type;
     key.groups = 1;
     key.has_bias = has_bias;
     memcpy(key.src, x->dims, 2 * sizeof(key.src[0]));
@@ -22,7 +24,8 @@ static primitive_key key_of(compat_prop prop, const ls_tensor *x, const ls_tenso
 ls_status dn_linear(device_state *self, const op_call *call)
 {
     ls_tensor *const bias = call->in[2];
-    const primitive_key key = key_of(COMPAT_FORWARD, call->in[0], call->in[1], bias != NULL);
+    const primitive_key key =
+        key_of(COMPAT_FORWARD, call->in[0]->dtype, call->in[0], call->in[1], bias != NULL);
     primitive *p;
     void *data[4] = {NULL, NULL, NULL, NULL};
 
@@ -38,7 +41,8 @@ ls_status dn_linear(device_state *self, const op_call *call)
 
 ls_status dn_linear_backward_data(device_state *self, const op_call *call)
 {
-    const primitive_key key = key_of(COMPAT_BACKWARD_DATA, call->out[0], call->in[1], false);
+    const primitive_key key =
+        key_of(COMPAT_BACKWARD_DATA, call->in[0]->dtype, call->out[0], call->in[1], false);
     primitive *p;
     void *data[3] = {NULL, NULL, NULL};
 
@@ -69,8 +73,8 @@ static ls_status run_backward_weights(device_state *self, const op_call *call, p
 
 ls_status dn_linear_backward_weights(device_state *self, const op_call *call)
 {
-    const primitive_key key =
-        key_of(COMPAT_BACKWARD_WEIGHTS, call->in[0], call->out[0], call->out[1] != NULL);
+    const primitive_key key = key_of(COMPAT_BACKWARD_WEIGHTS, call->in[0]->dtype, call->in[0],
+                                     call->out[0], call->out[1] != NULL);
     const layout *bias = layout_plain(self, 1, &call->out[0]->dims[0]);
     ls_tensor *dw = NULL;
     ls_tensor *db = NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_packed.c - copies of parameters in the layouts of primitives. The parameters are plain, for
- * optimizers and buckets; the copies are cached with the storage, each with the version it was made
- * from.
+ * dn_packed.c - copies of parameters in the layouts and types of primitives. The parameters are
+ * plain, for optimizers and buckets; the copies are cached with the storage, each with the version
+ * it was made from.
  */
 #include "tensor/onednn/dn.h"
 
@@ -67,7 +67,8 @@ static ls_status pack_once(device_state *self, const ls_tensor *weights, const l
     const void *plain = *data;
     float *copy;
 
-    LS_TRY(dn_floats(weights->device, want->bytes / sizeof(float), temporary, &copy));
+    LS_TRY(dn_floats(weights->device, (want->bytes + sizeof(float) - 1) / sizeof(float), temporary,
+                     &copy));
     *data = copy;
     return layout_reorder(self, layout_plain(self, want->n_dims, want->dims), plain, want, copy,
                           REORDER_PARAMETER);
@@ -80,7 +81,7 @@ ls_status packed_weights(device_state *self, ls_tensor *weights, const layout *w
     packed *p;
 
     LS_TRY(dn_host->tensor_plain(weights, out));
-    if (want->kind == LAYOUT_PLAIN)
+    if (want->kind == LAYOUT_PLAIN && want->type == LS_F32)
         return LS_OK;
     if (uses >= MANY_USES)
         return pack_once(self, weights, want, temporary, out);

@@ -198,16 +198,23 @@ static int64_t output_size(const primitive_key *key, int axis)
     return (key->src[2 + axis] + 2 * (int64_t)key->padding[axis] - reach) / key->stride[axis] + 1;
 }
 
+/* Gradients of weights are float32. */
+static ls_dtype weights_type(const primitive_key *key)
+{
+    return key->prop == COMPAT_BACKWARD_WEIGHTS ? LS_F32 : (ls_dtype)key->type;
+}
+
 static compat_desc describe_weights(compat_list *descs, const primitive_key *key)
 {
+    const ls_dtype type = weights_type(key);
     const int64_t *w = key->weights;
     const int64_t grouped[5] = {key->groups, w[0] / key->groups, w[1], w[2], w[3]};
 
     if (key->kind == PRIMITIVE_LINEAR)
-        return compat_desc_any(descs, LS_F32, 2, w);
+        return compat_desc_any(descs, type, 2, w);
     if (key->groups > 1)
-        return compat_desc_any(descs, LS_F32, 5, grouped);
-    return compat_desc_any(descs, LS_F32, 4, w);
+        return compat_desc_any(descs, type, 5, grouped);
+    return compat_desc_any(descs, type, 4, w);
 }
 
 /* The problem with any layouts. */
@@ -226,9 +233,9 @@ static bool describe(compat_list *descs, const primitive_key *key, compat_proble
         p->padding[i] = key->padding[i];
         p->dilation[i] = key->dilation[i];
     }
-    p->src = compat_desc_any(descs, LS_F32, n_dims, key->src);
+    p->src = compat_desc_any(descs, (ls_dtype)key->type, n_dims, key->src);
     p->weights = describe_weights(descs, key);
-    p->dst = compat_desc_any(descs, LS_F32, n_dims, dst);
+    p->dst = compat_desc_any(descs, (ls_dtype)key->type, n_dims, dst);
     if (key->has_bias)
         p->bias = compat_desc_plain(descs, LS_F32, 1, &key->weights[0]);
     return p->src != NULL && p->weights != NULL && p->dst != NULL &&
@@ -249,8 +256,8 @@ static bool fix_plain(compat_list *descs, const primitive_key *key, compat_probl
 
     if (key->kind != PRIMITIVE_LINEAR)
         return true;
-    p->src = compat_desc_plain(descs, LS_F32, 2, key->src);
-    p->dst = compat_desc_plain(descs, LS_F32, 2, dst);
+    p->src = compat_desc_plain(descs, (ls_dtype)key->type, 2, key->src);
+    p->dst = compat_desc_plain(descs, (ls_dtype)key->type, 2, dst);
     return p->src != NULL && p->dst != NULL;
 }
 
@@ -278,7 +285,7 @@ static compat_pd try_variant(const device_state *self, compat_list *descs, const
             *desc_in(&p, inputs_of[p.prop][i]) = key->layouts[i]->desc;
     }
     if ((variant & 4) != 0)
-        p.weights = compat_desc_plain(descs, LS_F32, 2, key->weights);
+        p.weights = compat_desc_plain(descs, weights_type(key), 2, key->weights);
     return p.weights == NULL ? NULL : compat_pd_create(descs, self->engine, &p);
 }
 

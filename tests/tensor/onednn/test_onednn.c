@@ -330,6 +330,71 @@ static void mixed_precision_stays_near_the_reference(void **state)
     ls_device_close(reference);
 }
 
+static ls_tensor *halves(ls_device *device, int64_t rows, int64_t columns)
+{
+    float values[64];
+    ls_tensor *x = tensor_of(device, LS_F32, 2, (int64_t[]){rows, columns}, (double[64]){0});
+    ls_tensor *y = unplaced_of(device, LS_BF16, 2, (int64_t[]){rows, columns});
+
+    for (int64_t i = 0; i < rows * columns; i++)
+        values[i] = (float)(i % 5) - 2;
+    assert_status(LS_OK, ls_tensor_write(x, values, (size_t)(rows * columns)));
+    assert_status(
+        LS_OK, device_run(device,
+                          &(op_call){.op = OP_CAST, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}}));
+    ls_tensor_destroy(x);
+    return y;
+}
+
+/* The weights are packed as bfloat16 at their first use, and again after a write. */
+static void packed_weights_of_bfloat16_follow_writes(void **state)
+{
+    ls_device *device = onednn(1);
+    ls_tensor *x = halves(device, 2, 16);
+    ls_tensor *w = tensor_of(device, LS_F32, 2, (int64_t[]){16, 16}, (double[256]){[3] = 2});
+    float written[256] = {[3] = 4};
+    float got[2];
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 2; i++) {
+        ls_tensor *y = unplaced_of(device, LS_BF16, 2, (int64_t[]){2, 16});
+        ls_tensor *wide = unplaced_of(device, LS_F32, 2, (int64_t[]){2, 16});
+
+        assert_status(LS_OK, device_run(device, &(op_call){.op = OP_LINEAR,
+                                                           .n_in = 3,
+                                                           .n_out = 1,
+                                                           .in = {x, w, NULL},
+                                                           .out = {y}}));
+        assert_status(
+            LS_OK,
+            device_run(device,
+                       &(op_call){.op = OP_CAST, .n_in = 1, .n_out = 1, .in = {y}, .out = {wide}}));
+        got[i] = (float)element_of(wide, 0);
+        destroy_all((ls_tensor *[]){y, wide}, 2);
+        assert_status(LS_OK, ls_tensor_write(w, written, 256));
+    }
+    assert_float_equal(got[0], 2, 0); // x[3] is 1
+    assert_float_equal(got[1], 4, 0);
+    destroy_all((ls_tensor *[]){x, w}, 2);
+    assert_status(LS_OK, ls_device_close(device));
+}
+
+static void slow_types_have_a_reason(void **state)
+{
+    ls_device *device = onednn(1);
+    const char *bf16 = device_slow_type(device, LS_BF16);
+    const bool has_bf16 = strstr(ls_device_fingerprint(device), "_bf16") != NULL ||
+                          strstr(ls_device_fingerprint(device), "_amx") != NULL;
+
+    LS_UNUSED(state);
+    assert_non_null(strstr(device_slow_type(device, LS_F16), "no kernels for float16"));
+    if (has_bf16)
+        assert_null(bf16);
+    else if (strstr(ls_device_fingerprint(device), "avx2") != NULL)
+        assert_non_null(strstr(bf16, "this processor has no instructions for bfloat16"));
+    ls_device_close(device);
+}
+
 static void the_fingerprint_names_library_and_threads(void **state)
 {
     ls_device *device = onednn(1);
@@ -439,6 +504,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(long_sums_of_products_stay_near_the_reference),
         cmocka_unit_test(float64_is_left_to_the_reference),
         cmocka_unit_test(mixed_precision_stays_near_the_reference),
+        cmocka_unit_test(packed_weights_of_bfloat16_follow_writes),
+        cmocka_unit_test(slow_types_have_a_reason),
         cmocka_unit_test(the_fingerprint_names_library_and_threads),
         cmocka_unit_test(unknown_convolutions_are_refused),
         cmocka_unit_test(every_case_is_near_the_reference_without_our_convolutions),
