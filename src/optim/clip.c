@@ -132,8 +132,8 @@ ls_status ls_clip_grad_norm(const ls_named *parameters, int n, ls_grad_of_fn gra
                             double max_norm, double *norm)
 {
     const op_call like = {.op = OP_SQUARES, .n_in = 1, .n_out = 1};
-    norm_values values = {NULL};
-    grad_calls g = {NULL};
+    norm_values values = {.squares = NULL};
+    grad_calls g = {.n = 0};
     ls_status st;
 
     LS_TRY(check("clip_grad_norm", parameters, n, grad_of));
