@@ -329,12 +329,12 @@ static void cross_entropy_of_huge_logits_stays_finite(void **state)
 /* Ties, overflow, subnormals, infinity and NaN. */
 static void a_cast_rounds_to_nearest_even(void **state)
 {
-    static const double from[] = {1,       1.00390625, 1.01171875, 65519,     65520,
-                                  3.39e38, 3.4e38,     0x1p-25,    -INFINITY, NAN};
-    static const double as_bf16[] = {1,          1,        1.015625, 65536,     65536,
-                                     0x1.fep127, INFINITY, 0x1p-25,  -INFINITY, NAN};
-    static const double as_f16[] = {1,        1.00390625, 1.01171875, 65504,     INFINITY,
-                                    INFINITY, INFINITY,   0,          -INFINITY, NAN};
+    const double inf = (double)INFINITY;
+    const double nan = (double)NAN;
+    const double from[] = {1,       1.00390625, 1.01171875, 65519, 65520,
+                           3.39e38, 3.4e38,     0x1p-25,    -inf,  nan};
+    const double as_bf16[] = {1, 1, 1.015625, 65536, 65536, 0x1.fep127, inf, 0x1p-25, -inf, nan};
+    const double as_f16[] = {1, 1.00390625, 1.01171875, 65504, inf, inf, inf, 0, -inf, nan};
     const int64_t n = (int64_t)LS_COUNT_OF(from);
     ls_device *device = open_reference();
     ls_tensor *x = tensor_of(device, LS_F64, 1, &n, from);
