@@ -93,7 +93,12 @@ ls_status module_open(const char *name, void **out)
     if (*out == NULL) {
         const char *why = dlerror(); // NOLINT(concurrency-mt-unsafe): glibc's is per thread
 
-        return ls_fail(LS_EUNSUPPORTED, "cannot load %s", why == NULL ? path : why);
+        if (why == NULL || strstr(why, path) != NULL)
+            return ls_fail(LS_EUNSUPPORTED, "cannot load %s", why == NULL ? path : why);
+        return ls_fail(LS_EUNSUPPORTED,
+                       "cannot load %s, which needs a library: %s; install that library, or add "
+                       "its folder to LD_LIBRARY_PATH",
+                       path, why);
     }
     return LS_OK;
 }

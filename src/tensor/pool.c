@@ -6,6 +6,7 @@
 #include "tensor/pool.h"
 
 #include "base/alloc.h"
+#include "base/text.h"
 #include "tensor/device.h"
 
 #include <string.h>
@@ -20,6 +21,7 @@ struct tensor_pool {
     storage *free_borrowed;               /* storage records without memory */
     ls_tensor *free_tensors[2];
     size_t n_live_tensors;
+    size_t bytes_in_use[2]; /* of blocks; [1]: of persistent tensors */
 };
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -163,8 +165,37 @@ static storage *make_block(ls_device *device, size_t rounded)
     return s;
 }
 
+/* Names what holds the memory of the card. A card that is lost has none either: that is the error
+ * then. */
+static ls_status no_card_memory(const ls_device *device, size_t bytes)
+{
+    const size_t *in_use = device->pool->bytes_in_use;
+    char text[6][32];
+    size_t free_bytes = 0;
+    size_t total = 0;
+    size_t others;
+
+    LS_TRY(accel_memory(device->accel, &free_bytes, &total));
+    others = total - free_bytes;
+    others -= others < in_use[0] + in_use[1] ? others : in_use[0] + in_use[1];
+    return ls_fail(
+        LS_ENOMEM,
+        "out of memory on %s: %s more needed, %s of %s free; in use: %s by parameters, gradients "
+        "and optimizer state, %s by activations, %s by libraries, communication and other "
+        "processes. Lower --batch-size (--accumulate keeps the samples of a step), or use "
+        "--precision bf16",
+        device->accel->name, text_bytes(text[0], sizeof(text[0]), bytes),
+        text_bytes(text[1], sizeof(text[1]), free_bytes),
+        text_bytes(text[2], sizeof(text[2]), total),
+        text_bytes(text[3], sizeof(text[3]), in_use[1]),
+        text_bytes(text[4], sizeof(text[4]), in_use[0]),
+        text_bytes(text[5], sizeof(text[5]), others));
+}
+
 static ls_status no_memory(const ls_device *device, size_t bytes)
 {
+    if (device->accel != NULL)
+        return no_card_memory(device, bytes);
     return ls_fail(LS_ENOMEM, "no memory for %zu bytes on device %s", bytes, device->ops->name);
 }
 
@@ -191,6 +222,7 @@ ls_status pool_take(ls_device *device, size_t bytes, bool persistent, storage **
     s->n_refs = 1;
     s->version++;
     s->persistent = persistent;
+    device->pool->bytes_in_use[persistent] += s->bytes;
     *out = s;
     return LS_OK;
 }
@@ -236,6 +268,7 @@ void pool_give(storage *s)
         size_t rounded;
 
         list = &device->pool->free_blocks[s->persistent][class_of(s->bytes, &rounded)];
+        device->pool->bytes_in_use[s->persistent] -= s->bytes;
         block_poison(s);
     }
     s->next_free = *list;

@@ -104,9 +104,15 @@ ls_status cuda_accel_check(cuda_accel *a, gpu_error error, const char *call)
                    gpu_error_text(why, sizeof(why), error));
 }
 
-/* cuda_accel_check() of gpu_FUNCTION(...), on the card of `a`. */
+static bool is_lost(const cuda_accel *a)
+{
+    return atomic_load_explicit(&a->is_lost, memory_order_relaxed);
+}
+
+/* cuda_accel_check() of gpu_FUNCTION(...), on the card of `a`; no call after its loss. */
 #define checked(a, function, ...)                                                                  \
-    (cuda_accel_enter(a), cuda_accel_check((a), gpu_##function(__VA_ARGS__), #function))
+    (cuda_accel_enter(a),                                                                          \
+     cuda_accel_check((a), is_lost(a) ? 0 : gpu_##function(__VA_ARGS__), #function))
 
 /* The failure of an operator, once. */
 static ls_status take_failure(cuda_accel *a)
@@ -206,6 +212,13 @@ static void ranges_remove(cuda_accel *a, const void *block)
     pthread_mutex_unlock(&a->lock);
 }
 
+/* A loss that this shows is the error of the next call. */
+static void free_block(cuda_accel *a, void *block)
+{
+    cuda_accel_enter(a);
+    (void)cuda_accel_check(a, gpu_free(block), "free");
+}
+
 static void *cuda_alloc(accel *base, size_t bytes)
 {
     cuda_accel *a = accel_from(base);
@@ -215,7 +228,7 @@ static void *cuda_alloc(accel *base, size_t bytes)
         return NULL;
     if (ranges_add(a, block, bytes))
         return block;
-    (void)checked(a, free, block);
+    free_block(a, block);
     return NULL;
 }
 
@@ -224,7 +237,7 @@ static void cuda_free(accel *base, void *block)
     cuda_accel *a = accel_from(base);
 
     ranges_remove(a, block);
-    (void)checked(a, free, block); // a loss stays for the next call
+    free_block(a, block);
 }
 
 static void *cuda_alloc_host(accel *base, size_t bytes)
@@ -237,7 +250,8 @@ static void *cuda_alloc_host(accel *base, size_t bytes)
 
 static void cuda_free_host(accel *base, void *block)
 {
-    (void)checked(accel_from(base), free_host, block);
+    cuda_accel_enter(accel_from(base));
+    (void)cuda_accel_check(accel_from(base), gpu_free_host(block), "free_host");
 }
 
 /* The table has the blocks of accel_alloc(), also after a loss; the runtime is asked for those of
@@ -252,8 +266,7 @@ static bool cuda_owns(accel *base, const void *p)
     at = ranges_before(a, (uintptr_t)p);
     found = at > 0 && (uintptr_t)p < a->ranges[at - 1].end;
     pthread_mutex_unlock(&a->lock);
-    return found || (!atomic_load_explicit(&a->is_lost, memory_order_relaxed) &&
-                     gpu_pointer_device(p) == a->base.index);
+    return found || (!is_lost(a) && gpu_pointer_device(p) == a->base.index);
 }
 
 static ls_status cuda_memory(accel *base, size_t *free_bytes, size_t *total_bytes)

@@ -2,6 +2,8 @@
 /* test_cuda_device.c - opening the CUDA device, its memory and its errors, over host memory. */
 #include "tensor/cuda/cuda_testing.h"
 
+#include "base/module.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +143,18 @@ static void settings_are_in_the_fingerprint(void **state)
     set("LOCKSTEP_DETERMINISTIC", NULL);
 }
 
+/* Of this machine, whatever it has: the module loads without a driver. */
+static void the_real_module_opens_a_card_or_says_why_not(void **state)
+{
+    LS_UNUSED(state);
+    if (module_find("cuda") != LS_OK)
+        skip();
+    if (device_check("cuda", false) == LS_OK)
+        return;
+    assert_error("no CUDA device");
+    assert_error("available here: cpu (the default)");
+}
+
 /* --- memory --- */
 
 static void a_tensor_of_the_device_is_written_and_read(void **state)
@@ -169,6 +183,65 @@ static void a_tensor_of_the_device_is_written_and_read(void **state)
     assert_int_equal(gpu->n_pinned, 0);
 }
 
+static ls_tensor *bytes_of(ls_device *device, int64_t n)
+{
+    ls_tensor *t = NULL;
+
+    assert_status(LS_OK, ls_tensor_create(device, LS_I8, 1, &n, &t));
+    return t;
+}
+
+static void the_error_of_a_full_card_names_what_holds_its_memory(void **state)
+{
+    gpu_host *gpu = reset_gpu_host();
+    ls_device *device = open_cudahost("cudahost");
+    const size_t of_device = gpu->used_bytes;
+    const int64_t n = 512 << 10;
+    ls_tensor *parameter;
+    ls_tensor *value = unplaced_of(device, LS_I8, 1, (int64_t[]){256 << 10});
+    ls_tensor *none = NULL;
+    void *library;
+
+    LS_UNUSED(state);
+    gpu->total_bytes = (size_t)1 << 20;
+    ls_tensor_destroy(bytes_of(device, 640 << 10)); // the pool keeps the block
+    parameter = bytes_of(device, n);                // and frees it for this one
+    assert_status(LS_OK, tensor_place(value, NULL, 0));
+    library = accel_alloc(device->accel, (128 << 10) - of_device);
+    assert_non_null(library);
+    assert_status(LS_ENOMEM, ls_tensor_create(device, LS_I8, 1, &n, &none));
+    assert_error("out of memory on cudahost:0: 512 KiB more needed, 128 KiB of 1 MiB free; "
+                 "in use: 512 KiB by parameters, gradients and optimizer state, 256 KiB by "
+                 "activations, 128 KiB by libraries, communication and other processes. Lower "
+                 "--batch-size");
+    accel_free(device->accel, library);
+    ls_tensor_destroy(value);
+    none = bytes_of(device, n / 2); // nothing is lost
+    ls_tensor_destroy(none);
+    ls_tensor_destroy(parameter);
+    assert_status(LS_OK, ls_device_close(device));
+    assert_int_equal(gpu->used_bytes, 0);
+}
+
+static void a_lost_card_is_the_error_of_every_tensor(void **state)
+{
+    gpu_host *gpu = reset_gpu_host();
+    ls_device *device = open_cudahost("cudahost");
+    ls_tensor *t = bytes_of(device, 16);
+    ls_tensor *none = NULL;
+    int8_t got[16];
+
+    LS_UNUSED(state);
+    gpu->lose_at = 1;
+    assert_status(LS_ESYSTEM, ls_tensor_read(t, got, 16));
+    assert_error("cudahost:0 (host memory, PCI 0000:00:00.0) can no longer be used");
+    assert_status(LS_ESYSTEM, ls_tensor_create(device, LS_I8, 1, (int64_t[]){999}, &none));
+    assert_error("can no longer be used");
+    ls_tensor_destroy(t);
+    assert_status(LS_OK, ls_device_close(device));
+    (void)reset_gpu_host();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,7 +249,10 @@ int main(void)
         cmocka_unit_test(the_rank_on_the_machine_chooses_the_card),
         cmocka_unit_test(auto_takes_a_card_where_one_can_be_used),
         cmocka_unit_test(settings_are_in_the_fingerprint),
+        cmocka_unit_test(the_real_module_opens_a_card_or_says_why_not),
         cmocka_unit_test(a_tensor_of_the_device_is_written_and_read),
+        cmocka_unit_test(the_error_of_a_full_card_names_what_holds_its_memory),
+        cmocka_unit_test(a_lost_card_is_the_error_of_every_tensor),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
