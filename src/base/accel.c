@@ -22,10 +22,45 @@ void accel_register(accel *a)
     ls_mutex_unlock(&lock);
 }
 
+void accel_add_user(accel *a, accel_user *user)
+{
+    ls_mutex_lock(&lock);
+    user->next = a->users;
+    a->users = user;
+    ls_mutex_unlock(&lock);
+}
+
+void accel_remove_user(accel *a, accel_user *user)
+{
+    ls_mutex_lock(&lock);
+    for (accel_user **at = &a->users; *at != NULL; at = &(*at)->next) {
+        if (*at == user) {
+            *at = user->next;
+            break;
+        }
+    }
+    ls_mutex_unlock(&lock);
+}
+
+static accel_user *take_user(accel *a)
+{
+    accel_user *user;
+
+    ls_mutex_lock(&lock);
+    user = a->users;
+    if (user != NULL)
+        a->users = user->next;
+    ls_mutex_unlock(&lock);
+    return user;
+}
+
 void accel_unregister(accel *a)
 {
+    accel_user *user;
     accel *before;
 
+    while ((user = take_user(a)) != NULL)
+        user->close(user);
     ls_mutex_lock(&lock);
     before = atomic_load_explicit(&first, memory_order_relaxed);
     if (before == a) {

@@ -73,17 +73,31 @@ typedef struct accel_ops {
     ls_status (*memory)(accel *self, size_t *free_bytes, size_t *total_bytes);
 } accel_ops;
 
+/* Something that uses the queues, events or memory of an accelerator and may live longer than it:
+ * close() frees all of that while the accelerator still works. */
+typedef struct accel_user {
+    void (*close)(struct accel_user *self);
+    struct accel_user *next; /* of the accelerator */
+} accel_user;
+
 struct accel {
     const accel_ops *ops;
     int index;                     /* of the card: N of "cuda:N" */
     char name[16];                 /* "cuda:0" */
     ls_queue queues[ACCEL_QUEUES]; /* filled by the module */
     accel *next;                   /* of the registry */
+    accel_user *users;
 };
 
-/* Adds an accelerator, so that accel_of() finds its memory; removes it. */
+/* Adds an accelerator, so that accel_of() finds its memory. accel_unregister() is the first thing
+ * that the module calls to close it: it calls close() of all users, then removes it. */
 void accel_register(accel *a);
 void accel_unregister(accel *a);
+
+/* Adds a user of a registered accelerator. After accel_remove_user() its close() is not called any
+ * more; it must not be called in close(), nor after it. */
+void accel_add_user(accel *a, accel_user *user);
+void accel_remove_user(accel *a, accel_user *user);
 
 /* The registered accelerator whose memory `p` points into; NULL: host memory. A comparison when
  * none is registered. */
