@@ -44,21 +44,27 @@ static ls_status train(ls_run *run, ls_comm *comm, ls_tensor *x, ls_tensor *y)
     return LS_OK;
 }
 
+/* A tensor of pseudo-random numbers, in the memory of the run's device. */
+static ls_status make_tensor(ls_run *run, int64_t columns, unsigned seed, ls_tensor **out)
+{
+    const int64_t dims[] = {ROWS, columns};
+    float values[ROWS * IN];
+    const size_t count = (size_t)(ROWS * columns);
+
+    TRY(ls_tensor_create(ls_run_device(run), LS_F32, 2, dims, out));
+    fill(values, count, seed);
+    return ls_tensor_write(*out, values, count);
+}
+
 static ls_status train_on_own_batch(ls_run *run, ls_comm *comm)
 {
-    const int64_t x_dims[] = {ROWS, IN};
-    const int64_t y_dims[] = {ROWS, OUT};
-    float inputs[ROWS * IN];
-    float labels[ROWS * OUT];
+    const unsigned rank = (unsigned)ls_comm_rank(comm);
     ls_tensor *x = NULL;
     ls_tensor *y = NULL;
-    ls_status st;
+    ls_status st = make_tensor(run, IN, rank, &x);
 
-    fill(inputs, ROWS * IN, (unsigned)ls_comm_rank(comm));
-    fill(labels, ROWS * OUT, 1000U + (unsigned)ls_comm_rank(comm));
-    st = ls_tensor_wrap(ls_run_device(run), LS_F32, 2, x_dims, inputs, &x);
     if (st == LS_OK)
-        st = ls_tensor_wrap(ls_run_device(run), LS_F32, 2, y_dims, labels, &y);
+        st = make_tensor(run, OUT, 1000U + rank, &y);
     if (st == LS_OK)
         st = train(run, comm, x, y);
     ls_tape_reset(ls_run_tape(run)); /* frees what depends on x and y */
