@@ -98,7 +98,7 @@ LS_API LS_MUST_USE ls_status ls_clip_grad_value(const ls_named *parameters, int 
 
 /* --- gradient scaling: for float16, whose small gradients would become 0 ---
  *
- *     ls_backward(tape, loss, ls_grad_scaler_scale(s))     the gradients of the scaled loss
+ *     ls_backward(tape, loss, ls_grad_scaler_scale(s))     with DDP: ls_ddp_set_loss_scale()
  *     ls_grad_scaler_unscale(s)                            only if they are then clipped
  *     ls_grad_scaler_step(s)                               instead of ls_optimizer_step()
  *     ls_grad_scaler_update(s)                             before the next ls_grad_scaler_scale()

@@ -791,6 +791,54 @@ static void gradients_of_a_scaled_loss_are_scaled(void **state)
     assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_scaled}));
 }
 
+/* The gradients of the last rank overflow in step 1: the seed of its backward is infinite. */
+static ls_status scaled_step(small_net *n, ls_grad_scaler *scaler, const ls_test_rank *self, int i)
+{
+    const bool overflows = i == 1 && self->rank == self->size - 1;
+    ls_ddp_step step;
+
+    LS_TRY(ls_ddp_set_loss_scale(n->ddp, overflows ? 1e300 : ls_grad_scaler_scale(scaler)));
+    LS_TRY(rows_through(n, ddp_backward, i, 3 * self->rank, 3, &step));
+    LS_TRY(ls_grad_scaler_step(scaler));
+    LS_TRY(ls_grad_scaler_update(scaler));
+    LS_CHECK(ls_grad_scaler_skipped(scaler) == (i > 0));
+    LS_CHECK(ls_grad_scaler_scale(scaler) == (i > 0 ? 32768 : 65536));
+    return LS_OK;
+}
+
+static ls_status body_skipped(const ls_test_rank *self, void *arg)
+{
+    float before[VALUES_MOST];
+    float after[VALUES_MOST];
+    ls_grad_scaler *scaler;
+    ls_comm *comm;
+    small_net n;
+    size_t count;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n, 1));
+    LS_TRY(net_join(&n, comm, NULL));
+    LS_TRY(ls_grad_scaler_create(n.sgd, NULL, &scaler));
+    for (int i = 0; i < 3; i++) {
+        LS_TRY(read_parameters(&n, before, &count));
+        LS_TRY(scaled_step(&n, scaler, self, i));
+        LS_TRY(read_parameters(&n, after, &count));
+        LS_CHECK((memcmp(before, after, count * sizeof(*before)) == 0) == (i == 1));
+    }
+    ls_grad_scaler_destroy(scaler);
+    small_net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void all_ranks_skip_the_step_in_which_one_overflows(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 3; n++)
+        assert_true(ls_test_run(&(ls_test_job){.n = n, .body = body_skipped}));
+}
+
 /* --- memory --- */
 
 static _Thread_local size_t live_bytes;
@@ -865,6 +913,7 @@ int main(void)
         cmocka_unit_test(ls_backward_fails_on_a_model_of_an_ls_ddp),
         cmocka_unit_test(cleared_gradients_and_their_rows_do_not_count),
         cmocka_unit_test(gradients_of_a_scaled_loss_are_scaled),
+        cmocka_unit_test(all_ranks_skip_the_step_in_which_one_overflows),
         cmocka_unit_test(new_buckets_leave_no_copies_of_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
