@@ -5,7 +5,8 @@
  *
  * Activations stay in the layouts that oneDNN's convolutions prefer; a `layout` is an interned
  * description of one and of its elements' type: equal layouts have equal pointers. Kernels are for
- * float32, and where the processor has instructions for it some are for bfloat16 (find_kernel).
+ * float32. Some also take 16-bit floats, which they convert in pieces that stay in the cache, and
+ * those of oneDNN bfloat16, where the processor has instructions for it (find_kernel).
  * cpu_ref computes float64 and empty tensors; calls with 16-bit floats for which there is no kernel
  * here run between casts (tensor/widen.h), which keep the layout.
  *
@@ -83,6 +84,9 @@ const layout *layout_intern(device_state *self, compat_desc desc);
 /* Row-major float32. NULL without memory. */
 const layout *layout_plain(device_state *self, int n_dims, const int64_t *dims);
 
+/* The same of another type. NULL without memory. */
+const layout *layout_plain_as(device_state *self, ls_dtype type, int n_dims, const int64_t *dims);
+
 /* (N,C,H,W) with the channels in blocks, float32. NULL without memory. */
 const layout *layout_blocked(device_state *self, int block, const int64_t *dims);
 
@@ -90,7 +94,8 @@ const layout *layout_blocked(device_state *self, int block, const int64_t *dims)
  * memory. */
 const layout *layout_like(device_state *self, const layout *like, int n_dims, const int64_t *dims);
 
-/* The same layout of elements of another type; LAYOUT_OTHER gives plain. NULL without memory. */
+/* The same layout of elements of another type; LAYOUT_OTHER gives plain, NULL NULL. NULL without
+ * memory. */
 const layout *layout_as(device_state *self, const layout *like, ls_dtype type);
 
 /* The layout of a placed tensor, plain or not. NULL without memory. */
@@ -146,6 +151,44 @@ LS_MUST_USE ls_status grid_walkable(ls_tensor *t, grid *out);
 
 /* The element in memory, any layout: storage and offset. */
 void *dn_data(const ls_tensor *t);
+
+/* The number of elements of the layout, its padding included. */
+size_t layout_elements(const layout *l);
+
+/* Conversions of elements of a type from and to float32; NULL for float32 itself. */
+typedef struct converter {
+    void (*widen)(const uint16_t *from, float *to, size_t n);
+    void (*narrow)(const float *from, uint16_t *to, size_t n);
+} converter;
+
+converter converter_of(const device_state *self, ls_dtype type);
+
+/* Elements [at, at + n) as float32: in place, or widened into `buffer`. */
+const float *convert_in(const converter *c, const void *elements, size_t at, float *buffer,
+                        size_t n);
+/* Where a kernel writes elements from `at` on as float32: in place, or `buffer`, which
+ * convert_out() then rounds. */
+float *convert_begin(const converter *c, void *elements, size_t at, float *buffer);
+void convert_out(const converter *c, const float *buffer, void *elements, size_t at, size_t n);
+
+/* Work on the planes of an image: two planes for each thread, as float32. */
+typedef struct plane_buffers {
+    converter c; /* of the elements */
+    ls_tensor *memory;
+    float *floats; /* NULL for float32 */
+    size_t in;     /* floats of the first plane */
+    size_t both;
+} plane_buffers;
+
+/* Buffers for planes of `in` elements of the type of `like` that are read, and of `out` that are
+ * written. The caller destroys b->memory. */
+LS_MUST_USE ls_status plane_buffers_make(const device_state *self, const ls_tensor *like, size_t in,
+                                         size_t out, plane_buffers *b);
+
+/* convert_in() and convert_begin() in the buffers of the thread. */
+const float *plane_read(const plane_buffers *b, size_t thread, const void *elements, size_t at,
+                        size_t n);
+float *plane_begin(const plane_buffers *b, size_t thread, void *elements, size_t at);
 
 /* Converts n elements between two floating types, of which at least one is float32. */
 void cast_elements(const device_state *self, ls_dtype from, const void *src, ls_dtype to, void *dst,

@@ -100,9 +100,11 @@ typedef struct bn_work {
     const simd_table *simd;
     bn_view v;
     ls_tensor *memory; /* of everything that is not a tensor's */
-    const float *x;
-    const float *dy;
-    float *out;
+    converter c;       /* of x, dy and out */
+    const void *x;
+    const void *dy;
+    void *out;
+    float *pieces;  /* of 16-bit floats: three for each thread, as float32 */
     float *sums[2]; /* of each item and lane: mean and squares, or dy and dy * (x - mean) */
     float *mean;    /* from here on: of each plane and lane */
     float *scale;
@@ -114,11 +116,30 @@ typedef struct bn_work {
     double *shared; /* with attrs.sync: the values to add up over the ranks, else NULL */
 } bn_work;
 
+/* The most floats of a piece. */
+static size_t piece_floats(const bn_view *v)
+{
+    return v->piece_rows * v->lanes;
+}
+
+/* Buffer `i` of three of the thread; NULL for float32. */
+static float *buffer_of(const bn_work *w, size_t thread, size_t i)
+{
+    return w->pieces == NULL ? NULL : w->pieces + (3 * thread + i) * piece_floats(&w->v);
+}
+
+static const float *read_piece(const bn_work *w, const void *elements, const bn_piece *p,
+                               size_t thread, size_t i)
+{
+    return convert_in(&w->c, elements, p->at, buffer_of(w, thread, i), p->rows * p->lanes);
+}
+
 static ls_status prepare(bn_work *w, device_state *self, const op_call *call, const grid *g)
 {
     size_t n_sums;
     size_t n_lanes;
     size_t n_shared; /* of doubles, in front for their alignment */
+    size_t n_pieces; /* floats of them */
     float *at;
 
     w->simd = self->simd;
@@ -127,7 +148,10 @@ static ls_status prepare(bn_work *w, device_state *self, const op_call *call, co
     n_sums = n_items(&w->v) * w->v.lanes;
     n_lanes = w->v.planes * w->v.lanes;
     n_shared = batch_sync_needed(call) ? batch_sync_count(g->c) : 0;
-    LS_TRY(dn_floats(call->in[0]->device, 2 * (n_shared + n_sums) + 5 * n_lanes, &w->memory, &at));
+    w->c = converter_of(self, call->in[0]->dtype);
+    n_pieces = w->c.widen == NULL ? 0 : (size_t)self->threads * 3 * piece_floats(&w->v);
+    LS_TRY(dn_floats(call->in[0]->device, 2 * (n_shared + n_sums) + 5 * n_lanes + n_pieces,
+                     &w->memory, &at));
     w->channels = g->c;
     w->shared = n_shared > 0 ? (double *)(void *)at : NULL;
     at += 2 * n_shared;
@@ -138,6 +162,7 @@ static ls_status prepare(bn_work *w, device_state *self, const op_call *call, co
     w->bias = w->scale + n_lanes;
     w->slope = w->bias + n_lanes;
     w->shift = w->slope + n_lanes;
+    w->pieces = n_pieces == 0 ? NULL : w->shift + n_lanes;
     return LS_OK;
 }
 
@@ -216,11 +241,11 @@ static void moments_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const bn_work *w = arg;
 
-    LS_UNUSED(thread);
     for (size_t item = begin; item < end; item++) {
         const bn_piece p = piece_of(&w->v, item);
+        const float *x = read_piece(w, w->x, &p, thread, 0);
 
-        w->simd->bn_moments(w->x + p.at, p.rows, p.lanes, w->sums[0] + p.slot, w->sums[1] + p.slot);
+        w->simd->bn_moments(x, p.rows, p.lanes, w->sums[0] + p.slot, w->sums[1] + p.slot);
     }
 }
 
@@ -228,12 +253,14 @@ static void apply_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const bn_work *w = arg;
 
-    LS_UNUSED(thread);
     for (size_t item = begin; item < end; item++) {
         const bn_piece p = piece_of(&w->v, item);
         const bn_lanes lanes = lanes_at(w, p.first);
+        const float *x = read_piece(w, w->x, &p, thread, 0);
+        float *y = convert_begin(&w->c, w->out, p.at, buffer_of(w, thread, 1));
 
-        w->simd->bn_apply(w->x + p.at, w->out + p.at, p.rows, p.lanes, &lanes);
+        w->simd->bn_apply(x, y, p.rows, p.lanes, &lanes);
+        convert_out(&w->c, y, w->out, p.at, p.rows * p.lanes);
     }
 }
 
@@ -389,13 +416,13 @@ static void sums_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const bn_work *w = arg;
 
-    LS_UNUSED(thread);
     for (size_t item = begin; item < end; item++) {
         const bn_piece p = piece_of(&w->v, item);
         const bn_lanes lanes = lanes_at(w, p.first);
+        const float *x = read_piece(w, w->x, &p, thread, 0);
+        const float *dy = read_piece(w, w->dy, &p, thread, 1);
 
-        w->simd->bn_sums(w->x + p.at, w->dy + p.at, p.rows, p.lanes, &lanes, w->sums[0] + p.slot,
-                         w->sums[1] + p.slot);
+        w->simd->bn_sums(x, dy, p.rows, p.lanes, &lanes, w->sums[0] + p.slot, w->sums[1] + p.slot);
     }
 }
 
@@ -403,13 +430,16 @@ static void dx_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const bn_work *w = arg;
 
-    LS_UNUSED(thread);
     for (size_t item = begin; item < end; item++) {
         const bn_piece p = piece_of(&w->v, item);
         const bn_lanes lanes = lanes_at(w, p.first);
+        const float *x = read_piece(w, w->x, &p, thread, 0);
+        const float *dy = read_piece(w, w->dy, &p, thread, 1);
+        float *dx = convert_begin(&w->c, w->out, p.at, buffer_of(w, thread, 2));
         const bn_slopes slopes = {.slope = w->slope + p.first, .shift = w->shift + p.first};
 
-        w->simd->bn_dx(w->x + p.at, w->dy + p.at, w->out + p.at, p.rows, p.lanes, &lanes, &slopes);
+        w->simd->bn_dx(x, dy, dx, p.rows, p.lanes, &lanes, &slopes);
+        convert_out(&w->c, dx, w->out, p.at, p.rows * p.lanes);
     }
 }
 

@@ -136,6 +136,31 @@ static bool has_elements(const ls_tensor *t)
     return true;
 }
 
+/* Kernels of our own that convert 16-bit floats piece by piece. */
+static bool converts(op_kind op)
+{
+    switch (op) {
+    case OP_CAST:
+    case OP_COPY:
+    case OP_ADD_INTO:
+    case OP_ADD:
+    case OP_ADD_RELU:
+    case OP_RELU:
+    case OP_RELU_BACKWARD:
+    case OP_ACTIVATE:
+    case OP_ACTIVATE_BACKWARD:
+    case OP_BATCH_NORM:
+    case OP_BATCH_NORM_BACKWARD:
+    case OP_MAX_POOL2D:
+    case OP_MAX_POOL2D_BACKWARD:
+    case OP_AVG_POOL2D:
+    case OP_AVG_POOL2D_BACKWARD:
+        return true;
+    default:
+        return false;
+    }
+}
+
 static bool multiplies(op_kind op)
 {
     switch (op) {
@@ -152,14 +177,13 @@ static bool multiplies(op_kind op)
     }
 }
 
-/* Copies between layouts, casts of which one side is float32, and products of bfloat16. */
 static bool reads_halves(const device_state *self, const op_call *call)
 {
     const ls_tensor *first = device_typed(call);
 
     if (!tensor_is_half(first))
         return false;
-    if (call->op == OP_COPY || (call->op == OP_CAST && call->out[0]->dtype == LS_F32))
+    if (converts(call->op))
         return true;
     return self->has_bf16 && first->dtype == LS_BF16 && multiplies(call->op);
 }
@@ -190,6 +214,8 @@ static kernel_fn find_kernel(device_state *self, const op_call *call)
     // Between plain tensors cpu_ref's copy is as fast, and has all types.
     if (call->op == OP_COPY && call->in[0]->storage->layout == NULL &&
         call->out[0]->storage->layout == NULL)
+        return NULL;
+    if (call->op == OP_CAST && call->in[0]->dtype != LS_F32 && call->out[0]->dtype != LS_F32)
         return NULL;
     if (call->op == OP_CAST && call->out[0]->dtype == LS_F64)
         return NULL;

@@ -121,6 +121,11 @@ const layout *layout_intern(device_state *self, compat_desc desc)
     return l;
 }
 
+size_t layout_elements(const layout *l)
+{
+    return l->bytes / (l->type == LS_F32 ? sizeof(float) : sizeof(uint16_t));
+}
+
 void layout_use(const layout *l, int by)
 {
     if (l != NULL)
@@ -145,7 +150,12 @@ static const layout *intern_kind(device_state *self, ls_dtype type, layout_kind 
 
 const layout *layout_plain(device_state *self, int n_dims, const int64_t *dims)
 {
-    return intern_kind(self, LS_F32, LAYOUT_PLAIN, 0, n_dims, dims);
+    return layout_plain_as(self, LS_F32, n_dims, dims);
+}
+
+const layout *layout_plain_as(device_state *self, ls_dtype type, int n_dims, const int64_t *dims)
+{
+    return intern_kind(self, type, LAYOUT_PLAIN, 0, n_dims, dims);
 }
 
 const layout *layout_blocked(device_state *self, int block, const int64_t *dims)
@@ -162,8 +172,10 @@ const layout *layout_like(device_state *self, const layout *like, int n_dims, co
 
 const layout *layout_as(device_state *self, const layout *like, ls_dtype type)
 {
+    if (like == NULL)
+        return NULL;
     if (like->kind == LAYOUT_OTHER)
-        return intern_kind(self, type, LAYOUT_PLAIN, 0, like->n_dims, like->dims);
+        return layout_plain_as(self, type, like->n_dims, like->dims);
     return intern_kind(self, type, like->kind, like->block, like->n_dims, like->dims);
 }
 
@@ -319,7 +331,7 @@ static ls_status reorder_halves(device_state *self, const layout *from, const vo
                                 const layout *to, void *dst, unsigned how)
 {
     const layout *wide[2] = {layout_as(self, from, LS_F32), layout_as(self, to, LS_F32)};
-    const size_t n[2] = {from->bytes / sizeof(uint16_t), to->bytes / sizeof(uint16_t)};
+    const size_t n[2] = {layout_elements(from), layout_elements(to)};
     float *floats = dn_host->alloc_aligned(64, (n[0] + n[1]) * sizeof(*floats));
     ls_status st = LS_OK;
 

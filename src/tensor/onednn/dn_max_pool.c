@@ -14,8 +14,9 @@ typedef struct pool_work {
     pool_plane plane;
     size_t in_floats; /* of a plane */
     size_t out_floats;
-    const float *from; /* x, or dy */
-    float *to;         /* y, or dx */
+    plane_buffers buffers;
+    const void *from; /* x, or dy */
+    void *to;         /* y, or dx */
     uint8_t *indices;
 } pool_work;
 
@@ -40,20 +41,28 @@ static void max_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const pool_work *w = arg;
 
-    LS_UNUSED(thread);
-    for (size_t i = begin; i < end; i++)
-        w->simd->pool_max(&w->plane, w->from + i * w->in_floats, w->to + i * w->out_floats,
-                          w->indices == NULL ? NULL : w->indices + i * w->out_floats);
+    for (size_t i = begin; i < end; i++) {
+        const size_t at = i * w->out_floats;
+        const float *x = plane_read(&w->buffers, thread, w->from, i * w->in_floats, w->in_floats);
+        float *y = plane_begin(&w->buffers, thread, w->to, at);
+
+        w->simd->pool_max(&w->plane, x, y, w->indices == NULL ? NULL : w->indices + at);
+        convert_out(&w->buffers.c, y, w->to, at, w->out_floats);
+    }
 }
 
 static void back_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const pool_work *w = arg;
 
-    LS_UNUSED(thread);
-    for (size_t i = begin; i < end; i++)
-        w->simd->pool_max_backward(&w->plane, w->from + i * w->out_floats,
-                                   w->indices + i * w->out_floats, w->to + i * w->in_floats);
+    for (size_t i = begin; i < end; i++) {
+        const size_t at = i * w->out_floats;
+        const float *dy = plane_read(&w->buffers, thread, w->from, at, w->out_floats);
+        float *dx = plane_begin(&w->buffers, thread, w->to, i * w->in_floats);
+
+        w->simd->pool_max_backward(&w->plane, dy, w->indices + at, dx);
+        convert_out(&w->buffers.c, dx, w->to, i * w->in_floats, w->in_floats);
+    }
 }
 
 bool max_pool_fits(const op_call *call)
@@ -67,7 +76,7 @@ bool max_pool_fits(const op_call *call)
 static ls_status place_indices(ls_tensor *indices, const layout *x, const layout *y, uint8_t **out)
 {
     indices->dtype = LS_U8;
-    LS_TRY(layout_place_bytes(indices, x, y->bytes / sizeof(float)));
+    LS_TRY(layout_place_bytes(indices, x, layout_elements(y)));
     *out = dn_data(indices);
     return LS_OK;
 }
@@ -94,7 +103,9 @@ ls_status dn_max_pool2d(device_state *self, const op_call *call)
     w.to = dn_data(y);
     if (call->out[1] != NULL)
         LS_TRY(place_indices(call->out[1], like, l, &w.indices));
+    LS_TRY(plane_buffers_make(self, x, w.in_floats, w.out_floats, &w.buffers));
     threads_for(self, in.n * in.blocks, w.in_floats, max_range, &w);
+    dn_host->tensor_destroy(w.buffers.memory);
     return LS_OK;
 }
 
@@ -104,7 +115,7 @@ ls_status dn_max_pool2d_backward(device_state *self, const op_call *call)
     ls_tensor *const indices = call->in[1];
     ls_tensor *const dx = call->out[0];
     const layout *like = indices->storage->layout;
-    const layout *l = like == NULL ? layout_plain(self, 4, dx->dims) : like;
+    const layout *l = like == NULL ? layout_plain_as(self, dx->dtype, 4, dx->dims) : like;
     ls_tensor *moved = NULL;
     void *data = NULL;
     grid in;
@@ -122,7 +133,10 @@ ls_status dn_max_pool2d_backward(device_state *self, const op_call *call)
         w.from = data;
         w.indices = dn_data(indices);
         w.to = dn_data(dx);
-        threads_for(self, in.n * in.blocks, w.in_floats, back_range, &w);
+        st = plane_buffers_make(self, dy, w.out_floats, w.in_floats, &w.buffers);
+        if (st == LS_OK)
+            threads_for(self, in.n * in.blocks, w.in_floats, back_range, &w);
+        dn_host->tensor_destroy(w.buffers.memory);
     }
     dn_host->tensor_destroy(moved);
     return st;

@@ -48,36 +48,96 @@ ls_status dn_copy(device_state *self, const op_call *call)
     return layout_reorder(self, from, dn_data(src), to, dn_data(dst), 0);
 }
 
-/* --- sums --- */
+/* --- element by element --- */
 
-typedef struct add_work {
+/* Floats of a piece of 16-bit elements: three of them are on the stack. */
+#define PIECE_FLOATS 1024
+
+typedef struct point_work point_work;
+
+struct point_work {
     const simd_table *simd;
-    const float *a;
-    const float *b;
-    float *y;
-} add_work;
+    ls_activation function;
+    converter c;
+    const void *a;
+    const void *b; /* NULL: not read */
+    void *out;     /* may be a or b */
+    void (*run)(const point_work *w, const float *a, const float *b, float *out, size_t n);
+};
 
-static void add_range(void *arg, size_t begin, size_t end, size_t thread)
+static void convert_pieces(const point_work *w, size_t begin, size_t end)
 {
-    const add_work *w = arg;
+    float a[PIECE_FLOATS];
+    float b[PIECE_FLOATS];
+    float out[PIECE_FLOATS];
+    size_t n;
 
-    LS_UNUSED(thread);
-    w->simd->add(w->a + begin, w->b + begin, w->y + begin, end - begin);
+    for (size_t at = begin; at < end; at += n) {
+        n = end - at < PIECE_FLOATS ? end - at : PIECE_FLOATS;
+        (void)convert_in(&w->c, w->a, at, a, n);
+        if (w->b != NULL)
+            (void)convert_in(&w->c, w->b, at, b, n);
+        w->run(w, a, b, out, n);
+        convert_out(&w->c, out, w->out, at, n);
+    }
 }
 
-static void add_relu_range(void *arg, size_t begin, size_t end, size_t thread)
+static void run_range(void *arg, size_t begin, size_t end, size_t thread)
 {
-    const add_work *w = arg;
+    const point_work *w = arg;
+    const float *b = w->b;
 
     LS_UNUSED(thread);
-    w->simd->add_relu(w->a + begin, w->b + begin, w->y + begin, end - begin);
+    if (w->c.widen != NULL)
+        convert_pieces(w, begin, end);
+    else
+        w->run(w, (const float *)w->a + begin, b == NULL ? NULL : b + begin,
+               (float *)w->out + begin, end - begin);
 }
 
-static void add(const device_state *self, add_work w, size_t n, range_fn fn)
+/* All tensors have layout `l`. */
+static void run_points(const device_state *self, point_work w, const layout *l)
 {
     w.simd = self->simd;
-    threads_for(self, n, 1, fn, &w);
+    w.c = converter_of(self, l->type);
+    threads_for(self, layout_elements(l), 1, run_range, &w);
 }
+
+static void run_add(const point_work *w, const float *a, const float *b, float *out, size_t n)
+{
+    w->simd->add(a, b, out, n);
+}
+
+static void run_add_relu(const point_work *w, const float *a, const float *b, float *out, size_t n)
+{
+    w->simd->add_relu(a, b, out, n);
+}
+
+static void run_relu(const point_work *w, const float *a, const float *b, float *out, size_t n)
+{
+    LS_UNUSED(b);
+    w->simd->relu(a, out, n);
+}
+
+static void run_relu_backward(const point_work *w, const float *y, const float *dy, float *dx,
+                              size_t n)
+{
+    w->simd->relu_backward(y, dy, dx, n);
+}
+
+static void run_activate(const point_work *w, const float *a, const float *b, float *out, size_t n)
+{
+    LS_UNUSED(b);
+    w->simd->activate(w->function, a, out, n);
+}
+
+static void run_activate_backward(const point_work *w, const float *x, const float *dy, float *dx,
+                                  size_t n)
+{
+    w->simd->activate_backward(w->function, x, dy, dx, n);
+}
+
+/* --- sums --- */
 
 ls_status dn_add_into(device_state *self, const op_call *call)
 {
@@ -88,12 +148,14 @@ ls_status dn_add_into(device_state *self, const op_call *call)
 
     if (from != to || from == NULL)
         return layout_reorder(self, from, dn_data(src), to, dn_data(dst), REORDER_ADDS);
-    add(self, (add_work){.a = dn_data(dst), .b = dn_data(src), .y = dn_data(dst)},
-        from->bytes / sizeof(float), add_range);
+    run_points(
+        self,
+        (point_work){.a = dn_data(dst), .b = dn_data(src), .out = dn_data(dst), .run = run_add},
+        from);
     return LS_OK;
 }
 
-static ls_status add_two(device_state *self, const op_call *call, range_fn fn)
+static ls_status add_two(device_state *self, const op_call *call, point_work w)
 {
     const layout *l = common_layout(self, call->in[0], call->in[1]);
     ls_tensor *moved[2] = {NULL, NULL};
@@ -106,9 +168,11 @@ static ls_status add_two(device_state *self, const op_call *call, range_fn fn)
     st = layout_arrange(self, call->in[0], l, &moved[0], &in[0]);
     if (st == LS_OK)
         st = layout_arrange(self, call->in[1], l, &moved[1], &in[1]);
+    w.a = in[0];
+    w.b = in[1];
+    w.out = dn_data(call->out[0]);
     if (st == LS_OK)
-        add(self, (add_work){.a = in[0], .b = in[1], .y = dn_data(call->out[0])},
-            l->bytes / sizeof(float), fn);
+        run_points(self, w, l);
     dn_host->tensor_destroy(moved[0]);
     dn_host->tensor_destroy(moved[1]);
     return st;
@@ -116,54 +180,32 @@ static ls_status add_two(device_state *self, const op_call *call, range_fn fn)
 
 ls_status dn_add(device_state *self, const op_call *call)
 {
-    return add_two(self, call, add_range);
+    return add_two(self, call, (point_work){.run = run_add});
 }
 
 ls_status dn_add_relu(device_state *self, const op_call *call)
 {
-    return add_two(self, call, add_relu_range);
+    return add_two(self, call, (point_work){.run = run_add_relu});
 }
 
-/* --- ReLU --- */
+/* --- ReLU and other activations --- */
 
-typedef struct relu_work {
-    const simd_table *simd;
-    const float *x; /* backward: y */
-    const float *dy;
-    float *out;
-} relu_work;
-
-static void relu_range(void *arg, size_t begin, size_t end, size_t thread)
-{
-    const relu_work *w = arg;
-
-    LS_UNUSED(thread);
-    w->simd->relu(w->x + begin, w->out + begin, end - begin);
-}
-
-ls_status dn_relu(device_state *self, const op_call *call)
+/* out[0] from in[0]. */
+static ls_status run_forward(device_state *self, const op_call *call, point_work w)
 {
     const layout *l = layout_of(self, call->in[0]);
-    relu_work w = {.simd = self->simd};
 
     if (l == NULL)
         return no_memory();
     LS_TRY(layout_place(call->out[0], l));
-    w.x = dn_data(call->in[0]);
+    w.a = dn_data(call->in[0]);
     w.out = dn_data(call->out[0]);
-    threads_for(self, l->bytes / sizeof(float), 1, relu_range, &w);
+    run_points(self, w, l);
     return LS_OK;
 }
 
-static void relu_backward_range(void *arg, size_t begin, size_t end, size_t thread)
-{
-    const relu_work *w = arg;
-
-    LS_UNUSED(thread);
-    w->simd->relu_backward(w->x + begin, w->dy + begin, w->out + begin, end - begin);
-}
-
-ls_status dn_relu_backward(device_state *self, const op_call *call)
+/* out[0] from in[0] and the gradient in[1]. */
+static ls_status run_backward(device_state *self, const op_call *call, point_work w)
 {
     const layout *l = layout_of(self, call->in[0]);
     ls_tensor *moved = NULL;
@@ -174,41 +216,23 @@ ls_status dn_relu_backward(device_state *self, const op_call *call)
         return no_memory();
     LS_TRY(layout_place_over(self, call, l));
     st = layout_arrange(self, call->in[1], l, &moved, &dy);
-    if (st == LS_OK) {
-        relu_work w = {
-            .simd = self->simd, .x = dn_data(call->in[0]), .dy = dy, .out = dn_data(call->out[0])};
-
-        threads_for(self, l->bytes / sizeof(float), 1, relu_backward_range, &w);
-    }
+    w.a = dn_data(call->in[0]);
+    w.b = dy;
+    w.out = dn_data(call->out[0]);
+    if (st == LS_OK)
+        run_points(self, w, l);
     dn_host->tensor_destroy(moved);
     return st;
 }
 
-/* --- activations --- */
-
-typedef struct activate_work {
-    const simd_table *simd;
-    ls_activation function;
-    const float *x;
-    const float *dy;
-    float *out;
-} activate_work;
-
-static void activate_range(void *arg, size_t begin, size_t end, size_t thread)
+ls_status dn_relu(device_state *self, const op_call *call)
 {
-    const activate_work *w = arg;
-
-    LS_UNUSED(thread);
-    w->simd->activate(w->function, w->x + begin, w->out + begin, end - begin);
+    return run_forward(self, call, (point_work){.run = run_relu});
 }
 
-static void activate_backward_range(void *arg, size_t begin, size_t end, size_t thread)
+ls_status dn_relu_backward(device_state *self, const op_call *call)
 {
-    const activate_work *w = arg;
-
-    LS_UNUSED(thread);
-    w->simd->activate_backward(w->function, w->x + begin, w->dy + begin, w->out + begin,
-                               end - begin);
+    return run_backward(self, call, (point_work){.run = run_relu_backward});
 }
 
 /* Whether f(0) is 0, so that the padding of a last block stays 0. */
@@ -223,37 +247,16 @@ static bool keeps_filling(ls_activation f, const ls_tensor *x)
 
 ls_status dn_activate(device_state *self, const op_call *call)
 {
-    ls_tensor *const x = call->in[0];
-    activate_work w = {.simd = self->simd, .function = call->attrs.activation};
-    const layout *l;
+    const ls_activation function = call->attrs.activation;
     void *data;
 
-    if (!keeps_filling(w.function, x))
-        LS_TRY(dn_host->tensor_plain(x, &data));
-    l = layout_of(self, x);
-    LS_TRY(layout_place(call->out[0], l));
-    w.x = dn_data(x);
-    w.out = dn_data(call->out[0]);
-    threads_for(self, l->bytes / sizeof(float), 1, activate_range, &w);
-    return LS_OK;
+    if (!keeps_filling(function, call->in[0]))
+        LS_TRY(dn_host->tensor_plain(call->in[0], &data));
+    return run_forward(self, call, (point_work){.function = function, .run = run_activate});
 }
 
 ls_status dn_activate_backward(device_state *self, const op_call *call)
 {
-    const layout *l = layout_of(self, call->in[0]);
-    activate_work w = {.simd = self->simd, .function = call->attrs.activation};
-    ls_tensor *moved = NULL;
-    void *dy = NULL;
-    ls_status st;
-
-    LS_TRY(layout_place_over(self, call, l));
-    st = layout_arrange(self, call->in[1], l, &moved, &dy);
-    if (st == LS_OK) {
-        w.x = dn_data(call->in[0]);
-        w.dy = dy;
-        w.out = dn_data(call->out[0]);
-        threads_for(self, l->bytes / sizeof(float), 1, activate_backward_range, &w);
-    }
-    dn_host->tensor_destroy(moved);
-    return st;
+    return run_backward(
+        self, call, (point_work){.function = call->attrs.activation, .run = run_activate_backward});
 }
