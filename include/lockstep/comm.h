@@ -108,6 +108,21 @@ LS_API const char *ls_comm_transport(
 /* LS_OK, or the status of a broken group; its text becomes this thread's last error. */
 LS_API LS_MUST_USE ls_status ls_comm_status(ls_comm *comm);
 
+/*
+ * --- device memory ---
+ *
+ * All collectives and messages accept pointers into the memory of an accelerator, on every backend.
+ * Both pointers of a call belong to one accelerator, and all ranks of a collective pass memory of
+ * the same kind; a rank that has no data in a v-variant passes such a pointer all the same. The
+ * operation starts after the work that the accelerator's compute queue has at the call.
+ * ls_work_wait() and calls without a handle return when the result is in dst. The receiver of a
+ * message may use another kind of memory than the sender.
+ */
+
+/* Further operations of this group on device memory start after the work of `queue` instead; NULL:
+ * of the compute queue of each accelerator. The queue is borrowed until the next call. */
+LS_API void ls_comm_set_queue(ls_comm *comm, ls_queue *queue);
+
 /* --- memory that is reduced without copies --- */
 
 /* Zeroed memory, aligned to 4096, shared with this host's ranks: operations on it need no staging.
@@ -197,6 +212,12 @@ LS_API LS_MUST_USE ls_status ls_recv(ls_comm *comm, void *dst, size_t count, ls_
 
 /* Waits, frees the handle and returns the status of the operation. */
 LS_API LS_MUST_USE ls_status ls_work_wait(ls_work *work);
+
+/* Makes later work of `queue` wait for the result of an operation on device memory, and frees the
+ * handle. Blocks only as long as the host has part in the operation. A failure that comes later is
+ * that of the group: see ls_comm_status(). After operations on host memory as ls_work_wait().
+ * LS_EINVAL when the queue belongs to another accelerator than the memory; the handle stays. */
+LS_API LS_MUST_USE ls_status ls_work_wait_on(ls_work *work, ls_queue *queue);
 
 /* Waits at most timeout_ms. LS_ETIMEOUT: still pending, the handle stays. Otherwise the operation
  * has ended with this status; the handle stays for ls_work_wait(). */

@@ -27,8 +27,9 @@
 #include <stdarg.h>
 #include <stdbool.h>
 
-#define BACKEND_ABI 5
+#define BACKEND_ABI 6
 
+typedef struct accel_event accel_event;
 typedef struct backend_state backend_state; /* the backend's own, one a process (rank) */
 typedef struct backend_group backend_group; /* the backend's own, one a group */
 typedef struct comm_host comm_host;
@@ -48,7 +49,8 @@ typedef struct group_info {
     const int *members; /* world rank of each group rank */
 } group_info;
 
-/* One operation. Counts are elements. Pointers stay valid until the work has ended. */
+/* One operation. Counts are elements. Pointers stay valid until the work has ended; they are host
+ * memory, except for a backend that has agreed to take the operation (takes_device). */
 typedef struct coll {
     coll_kind kind;
     ls_dtype dtype;
@@ -67,6 +69,8 @@ typedef struct coll {
     size_t bytes;   /* of this rank's src and dst together, as far as they are used */
     size_t payload; /* bytes of the larger side, used or not: the size in nccl-tests */
     op_stamp stamp;
+    struct accel *accelerator; /* the owner of src and dst; NULL: host memory */
+    ls_queue *queue;           /* its queue, whose work up to the call the operation follows */
 } coll;
 
 /* The backend's view of one operation under way. */
@@ -77,6 +81,9 @@ typedef struct backend_work {
     int source;  /* RECV: set by the backend to the group rank the message came from */
     /* of a collective: set by the backend to the last awaited world rank; -1: none */
     int awaited;
+    /* of an operation on device memory: happens when the result is in dst; NULL: not known yet */
+    accel_event *event;
+    void *owner; /* the engine's */
 } backend_work;
 
 /* The engine's functions for backends; the first argument is this table's `self`. */
@@ -135,6 +142,9 @@ typedef struct backend_ops {
     /* Ranks that call different collectives fail or wait for each other. Otherwise the engine
      * reports the calls to the hub, which breaks the group up to a second later. */
     bool compares_calls;
+    /* optional: whether the backend runs this operation on device memory. Otherwise the engine
+     * copies the data to host memory, in pieces, and back. All ranks give the same answer. */
+    bool (*takes_device)(const backend_group *group, const coll *op);
     /* required: how well it fits; 0 = not at all, with the reason in ls_last_error() */
     int (*probe)(const backend_need *need);
     /* required: collective over the job; blocks until connected or boot->deadline_ms */

@@ -50,7 +50,7 @@ static void thin_out(call_log *log)
 void calls_note(call_log *log, const op_stamp *s)
 {
     const uint64_t kinds = (uint64_t)s->kind | (uint64_t)s->dtype << 8 | (uint64_t)s->redop << 16 |
-                           (uint64_t)s->vector << 24 | (uint64_t)(uint32_t)s->root << 32;
+                           (uint64_t)s->form << 24 | (uint64_t)(uint32_t)s->root << 32;
 
     log->digest = ls_hash3(log->digest, kinds, s->count);
     if (log->n == CONTROL_CALLS_MAX)

@@ -5,6 +5,7 @@
  */
 #include "comm/check.h"
 
+#include "base/accel.h"
 #include "base/alloc.h"
 #include "base/rng.h"
 
@@ -105,6 +106,35 @@ size_t check_dst_bytes(const coll *op, int rank, int size)
         side_bytes(op, shape->dst, op->dst_counts, rank, size, &bytes) != LS_OK)
         return 0;
     return bytes;
+}
+
+static coll_side side_of(const coll *op, side s, const size_t *counts, int rank, int size)
+{
+    const size_t *shared = shared_counts(op);
+    coll_side out = {.count = op->count};
+
+    if (s == SIDE_ALL)
+        return (coll_side){.n_parts = size, .count = op->count, .counts = counts};
+    if (shared != NULL)
+        out.count = shared[rank];
+    out.n_parts = s == SIDE_PART;
+    return out;
+}
+
+coll_side check_src_side(const coll *op, int rank, int size)
+{
+    const coll_shape *shape = &shapes[op->kind];
+    const bool used = is_used(op, shape->src_at_root, rank);
+
+    return side_of(op, used ? shape->src : SIDE_NONE, op->src_counts, rank, size);
+}
+
+coll_side check_dst_side(const coll *op, int rank, int size)
+{
+    const coll_shape *shape = &shapes[op->kind];
+    const bool used = is_used(op, shape->dst_at_root, rank);
+
+    return side_of(op, used ? shape->dst : SIDE_NONE, op->dst_counts, rank, size);
 }
 
 size_t check_part_offset(const coll *op, const size_t *counts, int part)
@@ -211,12 +241,34 @@ static ls_status check_buffers(coll *op, int rank, int size)
     return LS_OK;
 }
 
+/* Finds the owner of the buffers. Without data the kind of memory means nothing, except in a
+ * v-variant, where other ranks may have data. */
+static ls_status check_memory(coll *op)
+{
+    accel *src = accel_of(op->src);
+    accel *dst = accel_of(op->dst);
+
+    op->accelerator = src != NULL ? src : dst;
+    if (op->accelerator == NULL)
+        return LS_OK;
+    if (op->count == 0 && shared_counts(op) == NULL)
+        op->accelerator = NULL;
+    else if (op->src != NULL && op->dst != NULL && src != dst)
+        return ls_fail(LS_EINVAL,
+                       "src is in the memory of %s, dst in that of %s: both must be in the memory "
+                       "of one device",
+                       src != NULL ? src->name : "the host", dst != NULL ? dst->name : "the host");
+    return LS_OK;
+}
+
 ls_status check_coll(coll *op, int rank, int size)
 {
     ls_status st = check_numbers(op, rank, size);
 
     if (st == LS_OK)
         st = check_buffers(op, rank, size);
+    if (st == LS_OK)
+        st = check_memory(op);
     if (st != LS_OK)
         return ls_context(st, "%s", coll_name(op->kind));
     check_stamp(op, size);
@@ -249,7 +301,9 @@ void check_stamp(coll *op, int size)
     s->kind = (uint8_t)op->kind;
     s->dtype = op->kind == COLL_BARRIER ? NO_VALUE : (uint8_t)op->dtype;
     s->redop = shape->reduces ? (uint8_t)op->redop : NO_VALUE;
-    s->vector = shared_counts(op) != NULL;
+    s->form = shared_counts(op) != NULL ? STAMP_V : 0;
+    if (op->accelerator != NULL && !is_message)
+        s->form |= STAMP_ON_DEVICE;
     s->root = shape->has_root || is_message ? op->root : -1;
     s->count = stamp_count(op, size);
     s->site[0] = '\0';

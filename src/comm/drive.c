@@ -6,15 +6,20 @@
 #include "base/clock.h"
 #include "base/core.h"
 #include "comm/engine.h"
+#include "comm/staged.h"
 
 #include <sched.h>
+#include <time.h>
 
 #define SPIN_NS      (20 * INT64_C(1000))
 #define YIELD_NS     (2 * MS_NS)  /* waking a sleeping core takes long: see bench/ddp_cost */
 #define YIELD_MAX_NS (20 * MS_NS) /* of adapt_yield() */
 #define SLEEP_MAX_MS 500
 #define STOPPED_NS   (1000 * MS_NS) /* oversleeping by more means that the process was stopped */
-#define CHECK_PASSES 32             /* passes that progress may skip the clock */
+#define POLL_MIN_NS  (20 * INT64_C(1000)) /* of an accelerator's events */
+#define POLL_MAX_NS  MS_NS
+#define POLL_SHARE   8  /* of the time waited so far */
+#define CHECK_PASSES 32 /* passes that progress may skip the clock */
 
 /* With more ranks than cores, a spinning rank would keep the awaited rank from running. */
 void drive_init(engine *e)
@@ -25,9 +30,17 @@ void drive_init(engine *e)
     ls_cond_init(&e->has_work);
 }
 
-static bool progress(engine *e)
+bool drive_progress(engine *e)
 {
-    return e->parts.ops->progress(e->parts.backend);
+    const bool has_moved = e->n_staged > 0 && staged_progress(e);
+
+    return (e->parts.backend != NULL && e->parts.ops->progress(e->parts.backend)) || has_moved;
+}
+
+static bool is_over(const ls_work *w)
+{
+    return w->phase == WORK_ENDED ||
+           (w->phase == WORK_RUNNING && w->waits_for_event && w->b.event != NULL);
 }
 
 static void yield_core(engine *e)
@@ -49,6 +62,20 @@ static int64_t earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* Until the next look at an accelerator's events: a share of the time waited so far. */
+static void sleep_short(engine *e, int64_t now_ns)
+{
+    int64_t ns = (now_ns - e->moved_ns) / POLL_SHARE;
+    struct timespec t = {0};
+
+    if (ns < POLL_MIN_NS)
+        ns = POLL_MIN_NS;
+    t.tv_nsec = ns < POLL_MAX_NS ? ns : POLL_MAX_NS;
+    engine_leave(e);
+    (void)nanosleep(&t, NULL);
+    ls_mutex_lock(&e->mu);
+}
+
 /* Sleeps in the backend until progress is possible, until_ns has passed or a check is due. A sleep
  * lasts at most SLEEP_MAX_MS: after a much longer one the process was stopped (Ctrl-Z), which does
  * not count. */
@@ -60,6 +87,10 @@ static void sleep_until(engine *e, int64_t until_ns, int64_t now_ns)
 
     if (wake_ns <= now_ns)
         return;
+    if (staged_polls(e)) {
+        sleep_short(e, now_ns);
+        return;
+    }
     if (wake_ns == INT64_MAX || ms > SLEEP_MAX_MS)
         ms = SLEEP_MAX_MS;
     engine_leave(e);
@@ -117,13 +148,13 @@ static bool drive(engine *e, const ls_work *w, int64_t deadline_ns)
 {
     wait_policy p = {0};
 
-    for (unsigned pass = 0; w->phase != WORK_ENDED; pass++) {
-        const bool has_moved = progress(e);
+    for (unsigned pass = 0; !is_over(w); pass++) {
+        const bool has_moved = drive_progress(e);
         int64_t now_ns;
 
         if (has_moved && p.has_slept)
             adapt_yield(e, &p);
-        if (w->phase == WORK_ENDED)
+        if (is_over(w))
             break;
         yield_lock(e);
         if (has_moved) {
@@ -133,12 +164,12 @@ static bool drive(engine *e, const ls_work *w, int64_t deadline_ns)
         }
         now_ns = ls_now_ns();
         watch_check(e, now_ns);
-        if (w->phase == WORK_ENDED)
+        if (is_over(w))
             break;
         if (deadline_ns >= 0 && now_ns >= deadline_ns)
             return false;
         // The next event should wake one thread only.
-        if (e->progress_sleeps) {
+        if (e->progress_sleeps && e->parts.backend != NULL) {
             e->progress_sleeps = false;
             e->parts.ops->wake(e->parts.backend);
         }
@@ -153,7 +184,8 @@ void drive_spin_wait(engine *e, const ls_work *w)
 {
     const backend_ops *ops = e->parts.ops;
 
-    if (ops->spin_wait == NULL || e->is_driven || e->n_held > 0 || e->n_waiting > 0)
+    if (ops->spin_wait == NULL || w->comm->backend == NULL || e->is_driven || e->n_held > 0 ||
+        e->n_waiting > 0 || e->n_staged > 0)
         return;
     e->is_driven = true;
     e->seen_ns = w->start_ns;
@@ -169,7 +201,7 @@ bool drive_until(engine *e, const ls_work *w, int64_t deadline_ns)
     const int64_t deadline_ms = deadline_ns < 0 ? ls_deadline_ms(-1) : deadline_ns / 1000000 + 1;
     bool in_time = true;
 
-    while (w->phase != WORK_ENDED && in_time) {
+    while (!is_over(w) && in_time) {
         if (e->is_driven) {
             e->n_waiting++;
             in_time = ls_cond_wait(&e->changed, &e->mu, deadline_ms);
@@ -183,14 +215,14 @@ bool drive_until(engine *e, const ls_work *w, int64_t deadline_ns)
             ls_cond_broadcast(&e->changed);
         drive_hand_over(e);
     }
-    return w->phase == WORK_ENDED;
+    return is_over(w);
 }
 
 void drive_once(engine *e)
 {
-    if (e->parts.backend == NULL)
+    if (e->parts.backend == NULL && e->n_staged == 0)
         return;
-    (void)progress(e);
+    (void)drive_progress(e);
     watch_check(e, ls_now_ns());
 }
 
@@ -208,7 +240,7 @@ static void run_progress_thread(void *arg)
             (void)ls_cond_wait(&e->has_work, &e->mu, ls_deadline_ms(-1));
             continue;
         }
-        has_moved = progress(e);
+        has_moved = drive_progress(e);
         now_ns = ls_now_ns();
         watch_check(e, now_ns);
         yield_lock(e);
@@ -246,7 +278,7 @@ void drive_stop(engine *e)
     engine_enter(e);
     e->is_stopping = true;
     ls_cond_broadcast(&e->has_work);
-    if (e->progress_sleeps)
+    if (e->progress_sleeps && e->parts.backend != NULL)
         e->parts.ops->wake(e->parts.backend);
     engine_leave(e);
     ls_thread_join(&e->thread);

@@ -5,12 +5,14 @@
  */
 #include "comm/engine.h"
 
+#include "base/accel.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "comm/check.h"
 #include "comm/comm.h"
+#include "comm/staged.h"
 
 #include <poll.h>
 #include <string.h>
@@ -22,8 +24,6 @@
 /* Operations up to this size are recorded after their start, while the other ranks answer, and
  * their end time is one that spin_wait() has read. */
 #define SMALL_BYTES 8192
-
-#define work_of(backend) list_entry(backend, ls_work, b)
 
 /* --- the host table of backends --- */
 
@@ -49,10 +49,14 @@ static job_cause cause_of_failure(const engine *e, uint32_t group, ls_status sta
 static void host_done(void *self, backend_work *b, ls_status status, const char *text)
 {
     engine *e = self;
-    ls_work *w = work_of(b);
+    ls_work *w = b->owner;
     ls_comm *comm = w->comm;
     job_cause cause;
 
+    if (b != &w->b) {
+        staged_host_done(w, status, text);
+        return;
+    }
     if (status == LS_OK || comm->status != LS_OK) {
         engine_end_work(e, w, status == LS_OK ? LS_OK : comm->status);
         return;
@@ -290,7 +294,8 @@ static ls_status copy_source(ls_work *w, const ls_comm *comm)
     coll *op = &w->b.op;
     size_t bytes;
 
-    if (op->kind != COLL_ALL_TO_ALL || op->src != op->dst || comm->backend == NULL)
+    if (op->kind != COLL_ALL_TO_ALL || op->src != op->dst || comm->backend == NULL ||
+        op->accelerator != NULL)
         return LS_OK;
     bytes = check_src_bytes(op, comm->info.rank, comm->info.size);
     if (bytes == 0)
@@ -320,15 +325,18 @@ static ls_status number_message(ls_comm *comm, coll *op)
     return LS_OK;
 }
 
-static ls_status number_and_stamp(ls_comm *comm, coll *op, const void *site)
+/* n: of collectives, how many numbers the operation takes. */
+static ls_status number_and_stamp(ls_comm *comm, coll *op, uint64_t n, const void *site)
 {
+    const bool is_message = op->kind == COLL_SEND || op->kind == COLL_RECV;
     op_stamp *s = &op->stamp;
 
     s->group = comm->info.id;
-    if (op->kind == COLL_SEND || op->kind == COLL_RECV)
+    if (is_message)
         LS_TRY(number_message(comm, op));
     else
-        s->sequence = ++comm->sequence;
+        s->sequence = comm->sequence + 1;
+    comm->sequence += is_message ? 0 : n;
     if (comm->label[0] != '\0')
         memcpy(s->site, comm->label, sizeof(s->site));
     else
@@ -360,12 +368,41 @@ static void fill_op(const ls_comm *comm, const coll_call *call, coll *op)
     op->count = call->count;
     op->src_counts = call->src_counts;
     op->dst_counts = call->dst_counts;
+    op->queue = comm->queue;
+}
+
+/* Everything that can fail before the operation gets its number. */
+static ls_status prepare_work(ls_comm *comm, ls_work *w, uint64_t *n_numbers)
+{
+    coll *op = &w->b.op;
+
+    *n_numbers = 1;
+    LS_TRY(check_coll(op, comm->info.rank, comm->info.size));
+    if (op->accelerator != NULL && op->queue == NULL)
+        op->queue = accel_queue(op->accelerator, ACCEL_COMPUTE);
+    if (op->accelerator != NULL && op->queue->accel != op->accelerator)
+        return ls_fail(LS_EINVAL, "%s: the memory is of %s, the queue of ls_comm_set_queue() of %s",
+                       coll_name(op->kind), op->accelerator->name, op->queue->accel->name);
+    LS_TRY(copy_counts(w, comm->info.size));
+    LS_TRY(copy_source(w, comm));
+    return staged_concerns(comm, op) ? staged_attach(comm, w, n_numbers) : LS_OK;
+}
+
+/* A work that was not started. */
+static void drop_work(engine *e, ls_work *w)
+{
+    if (w->staged != NULL)
+        staged_detach(w);
+    ls_free(w->bounce);
+    w->bounce = NULL;
+    engine_free_work(e, w);
 }
 
 static ls_status begin_work(ls_comm *comm, const coll_call *call, const void *site, ls_work **out)
 {
     engine *e = comm->engine;
     ls_work *w = take_work(e);
+    uint64_t n_numbers;
     ls_status st;
 
     if (w == NULL)
@@ -375,23 +412,21 @@ static ls_status begin_work(ls_comm *comm, const coll_call *call, const void *si
     w->b.state = NULL;
     w->b.source = -1;
     w->b.awaited = -1;
+    w->b.event = NULL;
+    w->b.owner = w;
     w->comm = comm;
     w->phase = WORK_RUNNING;
     w->status = LS_OK;
     w->is_held = false;
+    w->is_detached = false;
+    w->waits_for_event = false;
     w->is_reported = false;
     w->left_since_ns = 0;
-    st = check_coll(&w->b.op, comm->info.rank, comm->info.size);
+    st = prepare_work(comm, w, &n_numbers);
     if (st == LS_OK)
-        st = copy_counts(w, comm->info.size);
-    if (st == LS_OK)
-        st = copy_source(w, comm);
-    if (st == LS_OK)
-        st = number_and_stamp(comm, &w->b.op, site);
+        st = number_and_stamp(comm, &w->b.op, n_numbers, site);
     if (st != LS_OK) {
-        ls_free(w->bounce);
-        w->bounce = NULL;
-        engine_free_work(e, w);
+        drop_work(e, w);
         return st;
     }
     w->record = 0;
@@ -403,10 +438,9 @@ static ls_status begin_work(ls_comm *comm, const coll_call *call, const void *si
     return LS_OK;
 }
 
-/* In a group of one rank an operation is a copy, or a division of one contribution. */
-static void run_alone(engine *e, ls_work *w)
+/* A copy, or a division of one contribution. */
+void engine_compute_alone(const coll *op)
 {
-    const coll *op = &w->b.op;
     const size_t bytes = check_dst_bytes(op, 0, 1);
     const reduce_operand own = {.data = op->src, .n_ranks = 1};
 
@@ -414,7 +448,6 @@ static void run_alone(engine *e, ls_work *w)
         reduce_tree(op->dst, &own, 1, op->count, op->dtype, op->redop, true, op->divisor);
     else if (bytes > 0 && op->src != op->dst)
         memmove(op->dst, op->src, bytes);
-    engine_end_work(e, w, LS_OK);
 }
 
 static void record_start(engine *e, ls_work *w, int64_t now_ns)
@@ -425,13 +458,17 @@ static void record_start(engine *e, ls_work *w, int64_t now_ns)
 
 static void start_work(engine *e, ls_comm *comm, ls_work *w)
 {
-    if (comm->backend == NULL) {
-        run_alone(e, w);
+    if (comm->backend == NULL && w->staged == NULL) {
+        engine_compute_alone(&w->b.op);
+        engine_end_work(e, w, LS_OK);
         return;
     }
     if (w->b.op.bytes > SMALL_BYTES)
         record_start(e, w, ls_ticks_now_ns(&e->ticks));
-    e->parts.ops->start(comm->backend, &w->b);
+    if (w->staged != NULL)
+        staged_start(w);
+    else
+        e->parts.ops->start(comm->backend, &w->b);
     if (w->phase == WORK_ENDED)
         return;
     if (w->record == 0)
@@ -484,7 +521,7 @@ static ls_status run_locked(ls_comm *comm, const coll_call *call, const void *si
         e->n_held++;
         // The other ranks may have started it already.
         if (!e->is_driven)
-            (void)e->parts.ops->progress(e->parts.backend);
+            (void)drive_progress(e);
         drive_hand_over(e);
         return LS_OK;
     }
@@ -546,10 +583,14 @@ void engine_end_work(engine *e, ls_work *w, ls_status status)
     w->phase = WORK_ENDED;
     w->status = status;
     list_remove(&w->node);
+    if (w->staged != NULL)
+        staged_detach(w);
     ls_free(w->bounce);
     w->bounce = NULL;
-    if (w->is_held)
+    if (w->is_held || w->is_detached)
         e->n_held--;
+    if (w->is_detached)
+        engine_free_work(e, w);
     if (e->n_waiting > 0)
         ls_cond_broadcast(&e->changed);
 }
@@ -568,6 +609,7 @@ void engine_break(engine *e, ls_comm *comm, const job_cause *cause, ls_status st
         watch_report_cause(e, cause);
     if (comm->backend != NULL)
         e->parts.ops->abort_group(comm->backend, status, comm->text);
+    staged_abort(comm);
     // The backend does not end works that it has failed before.
     while (!list_empty(&comm->works))
         engine_end_work(e, list_entry(comm->works.next, ls_work, node), status);

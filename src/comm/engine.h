@@ -12,6 +12,7 @@
  *   drive.c   the waiting loop and the progress thread
  *   watch.c   notifications of the hub, wait reports, timeouts, causes
  *   forked.c  closing what a forked child inherits
+ *   staged.c  operations on device memory (staged.h)
  *
  * Lock order: engine.mu, then abort_mu; backend->wait() runs without either.
  */
@@ -72,7 +73,10 @@ struct ls_work {
     list_node handle; /* in comm->handles while the user holds it */
     ls_comm *comm;    /* NULL when the group was destroyed first */
     work_phase phase;
-    bool is_held; /* the user has a handle */
+    bool is_held;         /* the user has a handle */
+    bool is_detached;     /* ls_work_wait_on() has taken the handle: the engine frees the work */
+    bool waits_for_event; /* a caller waits until b.event is known */
+    struct staged_op *staged; /* NULL: the backend runs it */
     ls_status status;
     char *text; /* of a failure whose group is gone */
     int64_t start_ns;
@@ -113,6 +117,8 @@ struct ls_comm {
     byte_map messages;         /* message_count.last by key, except those in `counting` */
     message_count counting[2]; /* the last used one of each direction */
     char label[STAMP_SITE_BYTES];
+    ls_queue *queue;         /* of ls_comm_set_queue() */
+    struct staging *staging; /* NULL: no operation on device memory yet */
     list_node works;
     list_node handles;
     int local_rank;
@@ -148,8 +154,10 @@ struct engine {
     bool is_driven;       /* a caller drives */
     bool progress_sleeps; /* the progress thread is in backend->wait */
     bool is_stopping;
-    int n_waiting; /* callers that wait on `changed` */
-    int n_held;    /* running works with handles */
+    int n_waiting;    /* callers that wait on `changed` */
+    int n_held;       /* running works with handles, or detached */
+    int n_staged;     /* staged works that have not ended */
+    int64_t moved_ns; /* when a staged work has last progressed */
     int64_t spin_ns;
     int64_t yield_ns; /* see adapt_yield() */
 
@@ -199,6 +207,8 @@ void engine_abort_group(engine *e, ls_comm *comm, const job_cause *cause);
 
 void engine_serve_aborts(engine *e);
 
+/* What an operation does in a group of one rank. */
+void engine_compute_alone(const coll *op);
 void engine_end_work(engine *e, ls_work *w, ls_status status);
 void engine_free_work(engine *e, ls_work *w);
 
@@ -217,7 +227,10 @@ ls_comm *engine_group(engine *e, uint32_t id); /* NULL: none (any more) */
 void drive_init(engine *e);
 /* Progresses a work that was just started for a moment, if nothing else is pending. */
 void drive_spin_wait(engine *e, const ls_work *w);
-/* Until the work has ended (true) or deadline_ns (negative: never) has passed. */
+/* One pass over the backend and the staged works; true when any work has progressed. */
+bool drive_progress(engine *e);
+/* Until the work has ended (true; or its event is known, if it waits for that) or deadline_ns
+ * (negative: never) has passed. */
 bool drive_until(engine *e, const ls_work *w, int64_t deadline_ns);
 /* One pass without waiting. */
 void drive_once(engine *e);

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "comm/staged.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -113,22 +114,30 @@ ls_status group_reserve(control *c, int n, uint32_t *first)
 
 /* --- destroying a group --- */
 
-/* A started send is delivered if that takes a bounded time. */
+/* A send, or an operation whose result a queue waits for. */
+static bool is_owed(const ls_work *w)
+{
+    return w->b.op.kind == COLL_SEND || w->is_detached;
+}
+
+/* Started sends are delivered, and results that queues wait for arrive, if that takes a bounded
+ * time. */
 static void deliver_sends(engine *e, ls_comm *comm)
 {
     const int64_t deadline_ns = ls_now_ns() + SEND_MS * INT64_C(1000000);
     bool in_time = true;
 
     while (in_time && comm->status == LS_OK) {
-        ls_work *send = NULL;
+        ls_work *owed = NULL;
 
         list_for_each (it, &comm->works) {
-            if (list_entry(it, ls_work, node)->b.op.kind == COLL_SEND)
-                send = list_entry(it, ls_work, node);
+            if (is_owed(list_entry(it, ls_work, node)))
+                owed = list_entry(it, ls_work, node);
         }
-        if (send == NULL)
+        if (owed == NULL)
             return;
-        in_time = drive_until(e, send, deadline_ns);
+        owed->waits_for_event = false;
+        in_time = drive_until(e, owed, deadline_ns);
     }
 }
 
@@ -161,6 +170,7 @@ void ls_comm_destroy(ls_comm *comm)
     watch_leave(e, comm);
     engine_break(e, comm, &cause, LS_ECANCELED, false);
     release_handles(comm);
+    staged_close(comm);
     if (comm->backend != NULL)
         e->parts.ops->close_group(comm->backend);
     list_remove(&comm->node);
@@ -403,6 +413,12 @@ ls_status ls_comm_status(ls_comm *comm)
         (void)ls_fail(st, "%s", comm->text);
     engine_leave(e);
     return st;
+}
+
+void ls_comm_set_queue(ls_comm *comm, ls_queue *queue)
+{
+    if (comm != NULL)
+        comm->queue = queue;
 }
 
 void comm_label(ls_comm *comm, const char *label)

@@ -31,7 +31,7 @@ enum { HEAD_MAGIC = 0, HEAD_ENTRIES, HEAD_RANK, HEAD_LAST, HEAD_LAST_PHASE, HEAD
 enum {
     AT_NUMBER = 0,
     AT_SEQUENCE,
-    AT_WHAT, /* group, kind, dtype, redop, vector: from the low end, 32 + 4 x 8 bits */
+    AT_WHAT, /* group, kind, dtype, redop, form: from the low end, 32 + 4 x 8 bits */
     AT_ROOT, /* low half: root; high half: unused */
     AT_COUNT,
     AT_BYTES,
@@ -151,7 +151,7 @@ static word *entry_at(word *words, uint64_t number)
 static uint64_t pack_what(const op_stamp *s)
 {
     return (uint64_t)s->group | (uint64_t)s->kind << 32 | (uint64_t)s->dtype << 40 |
-           (uint64_t)s->redop << 48 | (uint64_t)s->vector << 56;
+           (uint64_t)s->redop << 48 | (uint64_t)s->form << 56;
 }
 
 static void put_text(word *at, const char text[STAMP_SITE_BYTES])
@@ -269,7 +269,7 @@ static bool read_entry(const word *e, recorder_entry *out)
                             .kind = (uint8_t)(w[AT_WHAT] >> 32),
                             .dtype = (uint8_t)(w[AT_WHAT] >> 40),
                             .redop = (uint8_t)(w[AT_WHAT] >> 48),
-                            .vector = (uint8_t)(w[AT_WHAT] >> 56),
+                            .form = (uint8_t)(w[AT_WHAT] >> 56),
                             .root = (int32_t)(uint32_t)w[AT_ROOT],
                             .count = w[AT_COUNT]};
     memcpy(out->stamp.site, &w[AT_SITE], STAMP_SITE_BYTES);

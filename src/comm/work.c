@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* work.c - the public functions of handles (ls_work). A handle outlives its group. */
+#include "base/accel.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "comm/engine.h"
@@ -39,6 +40,45 @@ ls_status ls_work_wait(ls_work *work)
     (void)drive_until(e, work, -1);
     st = end_of(work);
     engine_free_work(e, work);
+    engine_leave(e);
+    return st;
+}
+
+/* Under the lock. The handle is the engine's from here on. */
+static ls_status order_queue(ls_work *w, ls_queue *queue)
+{
+    list_remove(&w->handle);
+    w->is_held = false;
+    w->is_detached = true;
+    return accel_queue_wait(queue, w->b.event, "comm: result of a collective");
+}
+
+ls_status ls_work_wait_on(ls_work *work, ls_queue *queue)
+{
+    const accel *owner;
+    engine *e;
+    ls_status st;
+
+    LS_TRY(LS_GIVEN(work));
+    LS_TRY(LS_GIVEN(queue));
+    owner = work->b.op.accelerator;
+    if (work->comm == NULL || owner == NULL)
+        return ls_work_wait(work);
+    if (queue->accel != owner)
+        return ls_fail(LS_EINVAL, "the result is in the memory of %s, the queue is of %s",
+                       owner->name, queue->accel->name);
+    e = work->comm->engine;
+    if (e->is_forked)
+        return forked_handle();
+    engine_enter(e);
+    work->waits_for_event = true;
+    (void)drive_until(e, work, -1);
+    if (work->phase == WORK_ENDED) {
+        st = end_of(work);
+        engine_free_work(e, work);
+    } else {
+        st = order_queue(work, queue);
+    }
     engine_leave(e);
     return st;
 }

@@ -315,7 +315,7 @@ static void append_size(text_buf *t, const op_stamp *s)
     uint64_t bytes;
     char text[32];
 
-    if (!s->vector && each > 0 && !__builtin_mul_overflow(s->count, each, &bytes))
+    if ((s->form & STAMP_V) == 0 && each > 0 && !__builtin_mul_overflow(s->count, each, &bytes))
         text_append(t, ", %s", text_bytes(text, sizeof(text), bytes));
 }
 

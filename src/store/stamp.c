@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * stamp.c - wire form, 80 bytes: sequence u64, count u64, group u32, root i32, kind u8, dtype u8,
- * redop u8, vector u8, 12 zeros, site[40]. Everything that is compared stands in front of the site.
+ * redop u8, form u8, 12 zeros, site[40]. Everything that is compared stands in front of the site.
  */
 #include "store/stamp.h"
 
@@ -43,7 +43,7 @@ void stamp_encode(const op_stamp *s, uint8_t out[STAMP_BYTES])
     out[24] = s->kind;
     out[AT_DTYPE] = s->dtype;
     out[26] = s->redop;
-    out[27] = s->vector;
+    out[27] = s->form;
     memcpy(out + AT_SITE, s->site, strnlen(s->site, STAMP_SITE_BYTES - 1));
 }
 
@@ -51,7 +51,8 @@ void stamp_encode(const op_stamp *s, uint8_t out[STAMP_BYTES])
 static bool is_sound(const op_stamp *s)
 {
     return (s->sequence != 0 || s->kind == COLL_BARRIER) && s->kind < COLL_KIND_COUNT &&
-           s->vector <= 1 && s->root >= -1 && (s->dtype < LS_DTYPE_COUNT || s->dtype == NO_VALUE) &&
+           s->form <= (STAMP_V | STAMP_ON_DEVICE) && s->root >= -1 &&
+           (s->dtype < LS_DTYPE_COUNT || s->dtype == NO_VALUE) &&
            (s->redop < LS_COUNT_OF(redop_names) || s->redop == NO_VALUE);
 }
 
@@ -67,7 +68,7 @@ ls_status stamp_decode(const uint8_t in[STAMP_BYTES], op_stamp *out)
         .kind = in[24],
         .dtype = in[AT_DTYPE],
         .redop = in[26],
-        .vector = in[27],
+        .form = in[27],
     };
     memcpy(site, in + AT_SITE, sizeof(site));
     for (int i = AT_ZEROS; i < AT_SITE; i++) {
@@ -92,7 +93,7 @@ uint8_t stamp_dtype(const uint8_t stamp[STAMP_BYTES])
 bool stamp_equal(const op_stamp *a, const op_stamp *b)
 {
     return a->group == b->group && a->sequence == b->sequence && a->kind == b->kind &&
-           a->dtype == b->dtype && a->redop == b->redop && a->vector == b->vector &&
+           a->dtype == b->dtype && a->redop == b->redop && a->form == b->form &&
            a->root == b->root && a->count == b->count;
 }
 
@@ -115,12 +116,13 @@ static void append_root(text_buf *t, const op_stamp *s)
 
 const char *stamp_text(char *buf, size_t n, const op_stamp *s)
 {
+    const char *on_device = (s->form & STAMP_ON_DEVICE) != 0 ? " on device" : "";
     text_buf t = {0};
 
     if (s->sequence == 0) // a stage, not an operation
         return text_format(buf, n, "%s", s->site);
-    text_append(&t, "%s%s #%" PRIu64, coll_name((coll_kind)s->kind), s->vector ? "_v" : "",
-                s->sequence);
+    text_append(&t, "%s%s #%" PRIu64, coll_name((coll_kind)s->kind),
+                (s->form & STAMP_V) != 0 ? "_v" : "", s->sequence);
     if (s->group != 0)
         text_append(&t, " of group %u", s->group);
     if (s->dtype != NO_VALUE) {
@@ -128,11 +130,12 @@ const char *stamp_text(char *buf, size_t n, const op_stamp *s)
         if (s->redop < LS_COUNT_OF(redop_names))
             text_append(&t, "%s, ", redop_names[s->redop]);
         append_root(&t, s);
-        if (s->vector) // the count is a hash of the counts
-            text_append(&t, "%s, counts ~%08x)", ls_dtype_name((ls_dtype)s->dtype),
-                        (unsigned)(s->count >> 32));
+        if ((s->form & STAMP_V) != 0) // the count is a hash of the counts
+            text_append(&t, "%s, counts ~%08x%s)", ls_dtype_name((ls_dtype)s->dtype),
+                        (unsigned)(s->count >> 32), on_device);
         else
-            text_append(&t, "%" PRIu64 " %s)", s->count, ls_dtype_name((ls_dtype)s->dtype));
+            text_append(&t, "%" PRIu64 " %s%s)", s->count, ls_dtype_name((ls_dtype)s->dtype),
+                        on_device);
     }
     if (s->site[0] != 0)
         text_append(&t, " at %s", s->site);

@@ -28,6 +28,8 @@ typedef enum coll_kind {
 } coll_kind;
 
 #define STAMP_SITE_BYTES 40
+#define STAMP_V          1 /* of `form`: a v-variant; count is a hash of the counts */
+#define STAMP_ON_DEVICE  2 /* the memory of an accelerator */
 #define STAMP_BYTES      80
 
 typedef struct op_stamp {
@@ -36,7 +38,7 @@ typedef struct op_stamp {
     uint8_t kind;                /* coll_kind */
     uint8_t dtype;               /* ls_dtype, 255 for none */
     uint8_t redop;               /* ls_reduce_op, 255 for none */
-    uint8_t vector;              /* 1: a v-variant; count then is a hash of the counts */
+    uint8_t form;                /* STAMP_V, STAMP_ON_DEVICE */
     int32_t root;                /* group rank, -1 for none */
     uint64_t count;              /* elements */
     char site[STAMP_SITE_BYTES]; /* "train_step+0x1c" or a label ("bucket 3/7"); terminated */

@@ -94,6 +94,8 @@ VALUES = {
     "const ls_flag *": "some_flag()", "const ls_flags *": "some_flags()",
     "ls_train_flags *": "some_train_flags()", "const ls_train_flags *": "some_train_flags()",
     "const ls_meta *": "&meta", "const char *const *": "some_keys()", "const size_t *": "counts",
+    # Not looked into: this process has no accelerator.
+    "ls_queue *": "(ls_queue *)(void *)eight_floats",
     "const int64_t *": "twos", "char **": "some_argv()", "int": "1", "int64_t": "1",
     "uint64_t": "1", "double": "1", "ls_dtype": "LS_F32", "ls_reduce_op": "LS_SUM",
     "ls_status": "LS_OK", "ls_log_level": "LS_LOG_ERROR", "ls_load_mode": "LS_LOAD_STRICT",

@@ -106,7 +106,7 @@ static void stamp(mesh_group *g, coll *op)
                            .dtype = op->kind == COLL_BARRIER ? 255 : (uint8_t)op->dtype,
                            .redop = reduces ? (uint8_t)op->redop : 255,
                            .root = has_root ? op->root : -1,
-                           .vector = op->src_counts != NULL || op->dst_counts != NULL,
+                           .form = op->src_counts != NULL || op->dst_counts != NULL,
                            .count = op->count};
 }
 

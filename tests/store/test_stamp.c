@@ -50,7 +50,7 @@ static void each_compared_field_makes_a_difference_and_the_site_none(void **stat
         t.kind = (uint8_t)(t.kind + (i == 2));
         t.dtype = (uint8_t)(t.dtype + (i == 3));
         t.redop = (uint8_t)(t.redop + (i == 4));
-        t.vector = (uint8_t)(t.vector + (i == 5));
+        t.form = (uint8_t)(t.form + (i == 5));
         t.root += i == 6;
         t.count += i == 7;
         assert_false(stamp_equal(&s, &t));
@@ -68,7 +68,7 @@ static void impossible_values_are_refused(void **state)
     } bad[] = {{24, COLL_KIND_COUNT},
                {25, LS_DTYPE_COUNT},
                {26, 5},
-               {27, 2},
+               {27, 4},
                {23, 0x80},
                {28, 1},
                {39, 1},
@@ -103,9 +103,13 @@ static void texts_say_what_the_operation_is(void **state)
         {{0, 2, COLL_RECV, LS_I64, 255, 0, -1, 1, ""}, "recv #2 (from any, 1 int64)"},
         {{0, 9, COLL_ALL_GATHER, LS_F16, 255, 1, -1, 0x123456789abcdef0, ""},
          "all_gather_v #9 (float16, counts ~12345678)"},
+        {{0, 9, COLL_ALL_REDUCE, LS_F16, 0, STAMP_ON_DEVICE, -1, 4, ""},
+         "all_reduce #9 (sum, 4 float16 on device)"},
+        {{0, 9, COLL_ALL_GATHER, LS_F16, 255, STAMP_V | STAMP_ON_DEVICE, -1, 1, ""},
+         "all_gather_v #9 (float16, counts ~00000000 on device)"},
     };
-    op_stamp longest = {UINT32_MAX, UINT64_MAX, COLL_REDUCE_SCATTER, LS_BF16, 2,
-                        0,          INT32_MAX,  UINT64_MAX,          ""};
+    op_stamp longest = {UINT32_MAX,      UINT64_MAX, COLL_REDUCE, LS_BF16, 2,
+                        STAMP_ON_DEVICE, INT32_MAX,  UINT64_MAX,  ""};
     char text[160];
 
     LS_UNUSED(state);

@@ -88,7 +88,7 @@ class transfer
 uint32_t digest(const op_stamp &s)
 {
     const uint64_t words[] = {
-        s.sequence, s.kind, s.dtype, s.redop, s.vector, static_cast<uint64_t>(s.root), s.count};
+        s.sequence, s.kind, s.dtype, s.redop, s.form, static_cast<uint64_t>(s.root), s.count};
     uint32_t hash = 2166136261U;
 
     for (const uint64_t word : words) {

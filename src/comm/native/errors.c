@@ -23,7 +23,7 @@ bool errors_same_operation(const uint8_t *a, const uint8_t *b)
         return true;
     if (stamp_decode(a, &left) != LS_OK || stamp_decode(b, &right) != LS_OK)
         return false;
-    if (left.kind == COLL_ALL_TO_ALL && left.vector && right.vector)
+    if (left.kind == COLL_ALL_TO_ALL && (left.form & right.form & STAMP_V) != 0)
         left.count = right.count;
     return stamp_equal(&left, &right);
 }
@@ -76,7 +76,7 @@ void errors_extra_message(native_group *g, const native_peer *p, const message *
                  "rank %d %s %" PRIu64 " bytes %s rank %d, which %s fewer, in %s%s", p->rank,
                  is_ready ? "expects" : "sends", m->total, is_ready ? "of" : "to", g->state->rank,
                  is_ready ? "sends" : "expects", decoded_text(text, sizeof(text), stamp),
-                 stamp_decode(stamp, &s) == LS_OK && s.vector
+                 stamp_decode(stamp, &s) == LS_OK && (s.form & STAMP_V) != 0
                      ? ""
                      : ": set LOCKSTEP_SEGMENT to the same value on all ranks");
 }

@@ -70,7 +70,7 @@ static void publish_refs(team *t, team_slot *s)
 static uint64_t pack_signature(const op_stamp *s)
 {
     return (uint64_t)(uint32_t)s->root | (uint64_t)s->kind << 32 | (uint64_t)s->dtype << 40 |
-           (uint64_t)s->redop << 48 | (uint64_t)s->vector << 56;
+           (uint64_t)s->redop << 48 | (uint64_t)s->form << 56;
 }
 
 /* Copies the data first: its loads may miss the cache, and the stores to the line that the others
@@ -178,7 +178,7 @@ static void stamp_of_slot(const team *t, const team_slot *s, op_stamp *out)
                       .kind = (uint8_t)(h->signature >> 32),
                       .dtype = (uint8_t)(h->signature >> 40),
                       .redop = (uint8_t)(h->signature >> 48),
-                      .vector = (uint8_t)(h->signature >> 56),
+                      .form = (uint8_t)(h->signature >> 56),
                       .root = (int32_t)(uint32_t)h->signature,
                       .count = h->count};
     memcpy(out->site, s->site, sizeof(out->site));

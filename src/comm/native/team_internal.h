@@ -39,7 +39,7 @@
 typedef struct team_head {
     uint64_t sequence;
     uint64_t count;
-    uint64_t signature; /* root, kind, dtype, redop, vector: from the low end, 32 + 4 x 8 bits */
+    uint64_t signature; /* root, kind, dtype, redop, form: from the low end, 32 + 4 x 8 bits */
     unsigned char small[TEAM_SMALL_BYTES];
 } team_head;
 
