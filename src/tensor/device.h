@@ -166,8 +166,8 @@ typedef enum op_kind {
  * OP_FILL         attrs.value to every element of dst: F32, F64, F16 or BF16, plain. It has no
  *                 inputs: device_typed() is dst.
  * OP_CLASS_SUMS   logits (N,K), targets (N), sums (2 + n) plain, n at most OP_MAX_TOP_K. Adds the
- *                 cross-entropy losses of the rows, in float64 and in their order, to sums[0], N to
- *                 sums[1], and for each i < n the number of rows with class_rank() <
+ *                 cross-entropy losses of the rows, in float64 and in one fixed order, to sums[0],
+ *                 N to sums[1], and for each i < n the number of rows with class_rank() <
  *                 attrs.top_k[i] to sums[2 + i]. A target outside [0, K) is LS_EINVAL with row
  *                 and value.
  * dloss           is a scalar of the loss's type, plain.

@@ -5,6 +5,7 @@
  */
 #include "tensor/cuda/cuda_internal.h"
 #include "tensor/cuda/cuda_kernels.h"
+#include "tensor/cuda/own.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -248,6 +249,23 @@ static kernel_fn find_kernel(device_state *self, const op_call *call)
     return kernels[call->op < OP_COUNT ? call->op : OP_COUNT];
 }
 
+static ls_status run_many(device_state *self, const op_call *calls, int n)
+{
+    if (own_is_update(calls[0].op)) {
+        cuda_accel_enter(self->accel);
+        return own_run_updates(self, calls, n);
+    }
+    for (int i = 0; i < n; i++) {
+        const kernel_fn kernel = find_kernel(self, &calls[i]);
+
+        if (kernel == NULL)
+            return cu_fail(LS_EUNSUPPORTED, "no kernel for %s on device %s",
+                           cu_host->op_name(calls[i].op), gpu_platform);
+        LS_TRY(kernel(self, &calls[i]));
+    }
+    return LS_OK;
+}
+
 ls_status cu_launch(device_state *self, const gpu_kernel *kernel, unsigned n_blocks,
                     unsigned n_threads, const void *args)
 {
@@ -269,6 +287,7 @@ static const device_ops ops = {
     .free = cuda_free,
     .find_kernel = find_kernel,
     .accelerator = cuda_accelerator,
+    .run_many = run_many,
 };
 
 LS_API const device_ops *lockstep_device(const device_host *host);

@@ -50,7 +50,14 @@
     X(SOFTMAX_BACKWARD, softmax_backward)                                                         \
     X(CAST, cast)                                                                                 \
     X(FILL, fill)                                                                                 \
-    X(CLASS_SUMS, class_sums)
+    X(CLASS_SUMS, class_sums)                                                                     \
+    X(SGD, sgd)                                                                                   \
+    X(ADAM, adam)                                                                                 \
+    X(SQUARES, squares)                                                                           \
+    X(CLIP_FACTOR, clip_factor)                                                                   \
+    X(SCALE_BY, scale_by)                                                                         \
+    X(CLAMP, clamp)                                                                               \
+    X(UNSCALE, unscale)
 /* clang-format on */
 
 #define DECLARE(OP, name) ls_status cuda_##name(device_state *self, const op_call *call);

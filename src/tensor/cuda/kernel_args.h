@@ -13,6 +13,7 @@
 
 #include "tensor/cuda/failure.h"
 #include "tensor/cuda/gpu.h"
+#include "tensor/device.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -255,6 +256,55 @@ KERNEL_OF_TYPES(max_pool)
 KERNEL_OF_TYPES(max_pool_backward)
 KERNEL_OF_TYPES(avg_pool)
 KERNEL_OF_TYPES(avg_pool_backward)
+
+/* --- update.cu: many arrays in one launch --- */
+
+#define UPDATE_ARRAYS 66   /* of a launch at most */
+#define UPDATE_CHUNK  8192 /* elements that a block takes at a time */
+
+/* A parameter, or a gradient alone: as `grad`, or as `value` where it changes. */
+typedef struct update_array {
+    void *value;
+    const void *grad;
+    void *state[3];
+    size_t count;
+    size_t first_chunk; /* chunks of the arrays before it */
+} update_array;
+
+typedef struct update_args {
+    op_update rates;
+    double value;         /* clamp: the limit; unscale: the factor */
+    const float *skip;    /* NULL, or a scalar: unless it is 0, nothing changes */
+    const double *factor; /* scale_by */
+    float *found;         /* unscale: becomes 1 if an element is not finite */
+    double *partial;      /* squares: one for each chunk; state[0] is where the sum is written */
+    unsigned *ticket;     /* 0 */
+    size_t n_chunks;
+    int n;
+    update_array arrays[UPDATE_ARRAYS];
+} update_args;
+
+/* These are float32 and float64 alone. */
+#define KERNEL_OF_PARAMETERS(NAME)                                                                 \
+    extern const gpu_kernel NAME##_f32;                                                            \
+    extern const gpu_kernel NAME##_f64;
+
+KERNEL_OF_PARAMETERS(update_sgd)  /* grad -> value, state: momentum? */
+KERNEL_OF_PARAMETERS(update_adam) /* grad -> value, state: mean, square, largest? */
+KERNEL_OF_PARAMETERS(squares)     /* grad -> state[0] */
+KERNEL_OF_PARAMETERS(scale_by)    /* value */
+KERNEL_OF_PARAMETERS(clamp)       /* value */
+KERNEL_OF_PARAMETERS(unscale)     /* value -> value, found */
+
+typedef struct clip_factor_args {
+    const double *squares;
+    size_t n;
+    double limit;
+    double *norm;
+    double *factor;
+} clip_factor_args;
+
+extern const gpu_kernel clip_factor;
 
 #ifdef __cplusplus
 }

@@ -114,4 +114,21 @@ LS_MUST_USE ls_status own_column_sums(device_state *self, const op_call *call, c
                                       kernel_type type, size_t rows, size_t columns, void *out,
                                       kernel_type out_type);
 
+/* --- updates --- */
+
+/* The operators that own_run_updates() takes. */
+bool own_is_update(op_kind op);
+
+/* Runs calls of one such operator in as few launches as their types and rates allow. */
+LS_MUST_USE ls_status own_run_updates(device_state *self, const op_call *calls, int n);
+
+/* --- kernels for what the libraries do not take --- */
+
+ls_status cuda_own_batch_norm(device_state *self, const op_call *call);
+ls_status cuda_own_batch_norm_backward(device_state *self, const op_call *call);
+ls_status cuda_own_max_pool2d(device_state *self, const op_call *call);
+ls_status cuda_own_max_pool2d_backward(device_state *self, const op_call *call);
+ls_status cuda_own_avg_pool2d(device_state *self, const op_call *call);
+ls_status cuda_own_avg_pool2d_backward(device_state *self, const op_call *call);
+
 #endif

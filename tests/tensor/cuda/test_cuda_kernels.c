@@ -12,11 +12,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Of the libraries of the card, or of optimizers. */
-static bool is_of_others(op_kind op)
+/* What the libraries of the card compute. */
+static bool is_of_libraries(op_kind op)
 {
-    return op == OP_CONV2D || op == OP_LINEAR || op == OP_MATMUL ||
-           (op >= OP_SGD && op <= OP_UNSCALE);
+    return op == OP_CONV2D || op == OP_LINEAR || op == OP_MATMUL;
 }
 
 /* Shapes of several blocks, and sizes around packs, lanes and parts of sums. */
@@ -127,7 +126,7 @@ static void check_case(gpu_host *gpu, ls_device *device, ls_device *reference, c
     op_results got = {0};
     op_results want = {0};
 
-    if (is_of_others(c->op) || (is_narrow && !op_case_mixes(c)))
+    if (is_of_libraries(c->op) || (is_narrow && !op_case_mixes(c)))
         return;
     assert_status(LS_OK, op_case_run(reference, c, is_narrow ? type : LS_F64, &want));
     assert_status(LS_OK, op_case_run(device, c, type, &got));
