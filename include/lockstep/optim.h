@@ -83,8 +83,9 @@ LS_API LS_MUST_USE ls_status ls_optimizer_loaded(ls_optimizer *o);
 
 /* torch.nn.utils.clip_grad_norm_: when the 2-norm of all gradients taken as one vector is over
  * max_norm (over 0), each is multiplied by max_norm / (norm + 1e-6). *norm (may be NULL) gets the
- * norm before. Summed in float64 in one fixed order: equal gradients give equal bits on every rank
- * and machine. A norm that is not finite makes the gradients NaN or 0, as in PyTorch: check *norm.
+ * norm before. Summed in float64 in an order that the kind of device fixes: equal gradients give
+ * equal bits on every rank, and on all CPUs. A norm that is not finite makes the gradients NaN or
+ * 0, as in PyTorch: check *norm.
  * All parameters are on one device. Allocates nothing after the first call. Waits for the device's
  * queue only to give *norm. */
 LS_API LS_MUST_USE ls_status ls_clip_grad_norm(const ls_named *parameters, int n,
