@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * * loader.c - threads read batches ahead of their use, into a ring of slots that are allocated
- * once.
+ * loader.c - threads read batches ahead of their use, into a ring of slots that are allocated once.
  *
  * Batch k of an epoch uses slot k % n_slots. When the slot is free, threads fill the batch in
  * pieces of a few rows; the last piece makes the slot ready. Threads write plain memory; tensors
  * are touched by the caller's thread only, in ls_loader_next(). A row depends on its index alone,
  * so the order and the number of threads do not matter.
+ *
+ * On a stream device the slots are page-locked memory, and ls_loader_next() queues copies: that of
+ * the batch it returns, and where the next batch is ready, that one's, which then runs beside the
+ * operators of the first. A slot is free when its copy is done.
  */
 #include <lockstep/data.h>
 #include <lockstep/log.h>
@@ -16,6 +19,7 @@
 #include "base/options.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "data/device_batches.h"
 #include "data/sample.h"
 #include "data/sampler.h"
 #include "tensor/tensor.h"
@@ -32,7 +36,8 @@
 #define MAX_LOGGED       20   /* warnings about broken images */
 #define MAX_REPLACEMENTS 1000 /* broken images in a row that are replaced */
 
-/* The tensors of one batch, and the memory of their elements. */
+/* The tensors of one batch, and the memory of their elements. In a stream device's slot there is
+ * only the memory. */
 typedef struct batch_memory {
     ls_tensor *x;
     ls_tensor *y;
@@ -79,7 +84,8 @@ struct ls_loader {
     uint64_t epoch;
     batch_slot *slots;
     size_t n_slots;
-    batch_memory tail;  /* an epoch's short last batch, used instead of the slot's memory */
+    /* an epoch's short last batch, used instead of the slot's memory; not with a stream device */
+    batch_memory tail;
     batch_memory empty; /* 0 rows */
 
     // The caller's thread only.
@@ -87,8 +93,13 @@ struct ls_loader {
     size_t reduced_rows;
     uint64_t n_bad; /* in all batches that were returned */
     bool is_started;
-    size_t next;               /* batch that ls_loader_next() returns */
-    const batch_slot *failure; /* the slot whose error ended the epoch */
+    size_t next;       /* batch that ls_loader_next() returns */
+    ls_status failure; /* that ended the epoch */
+    char failure_text[LS_ERROR_BYTES];
+    device_batches *on_device; /* NULL: a host device */
+    size_t sent;               /* the batch whose copy is queued next: `next` or the one after it */
+    size_t sent_rows;          /* of the batch before it, which was sent last */
+    size_t sent_bad;
 
     // Under the lock.
     ls_mutex lock;
@@ -119,7 +130,8 @@ static bool is_tail(const ls_loader *l, size_t batch)
 /* The memory that a batch is read into. */
 static batch_memory *memory_of(ls_loader *l, size_t batch)
 {
-    return is_tail(l, batch) ? &l->tail : &l->slots[batch % l->n_slots].memory;
+    return is_tail(l, batch) && l->on_device == NULL ? &l->tail
+                                                     : &l->slots[batch % l->n_slots].memory;
 }
 
 static size_t rows_of(const ls_loader *l, size_t batch)
@@ -330,22 +342,44 @@ static void plan_epoch(ls_loader *l)
         l->n_slots = l->n_batches > 0 ? l->n_batches : 1;
 }
 
-static ls_status make_slots(ls_loader *l)
+static ls_status make_host_batches(ls_loader *l)
 {
     const size_t n_full = l->n_batches - (l->tail_rows > 0 ? 1 : 0);
 
+    for (size_t i = 0; i < l->n_slots && i < n_full; i++)
+        LS_TRY(make_memory(l, l->batch_rows, &l->slots[i].memory));
+    return l->tail_rows > 0 ? make_memory(l, l->tail_rows, &l->tail) : LS_OK;
+}
+
+static ls_status make_device_batches(ls_loader *l)
+{
+    const batch_sizes sizes = {.chw = ls_dataset_sample_dims(l->opt.dataset),
+                               .batch_rows = l->batch_rows,
+                               .tail_rows = l->tail_rows,
+                               .n_slots = l->n_slots};
+
+    LS_TRY(device_batches_create(l->opt.device, &sizes, &l->on_device));
+    for (size_t i = 0; i < l->n_slots; i++) {
+        l->slots[i].memory.pixels = device_batches_pixels(l->on_device, i);
+        l->slots[i].memory.labels = device_batches_labels(l->on_device, i);
+    }
+    return LS_OK;
+}
+
+static ls_status make_slots(ls_loader *l)
+{
     l->slots = ls_calloc(l->n_slots, sizeof(*l->slots));
     if (l->slots == NULL)
         return ls_fail(LS_ENOMEM, "no memory for %zu batches", l->n_slots);
     for (size_t i = 0; i < l->n_slots; i++) {
-        if (i < n_full)
-            LS_TRY(make_memory(l, l->batch_rows, &l->slots[i].memory));
         l->slots[i].is_left_out = ls_calloc(l->batch_rows, 1);
         if (l->slots[i].is_left_out == NULL)
             return ls_fail(LS_ENOMEM, "no memory for a batch of %zu rows", l->batch_rows);
     }
-    if (l->tail_rows > 0)
-        LS_TRY(make_memory(l, l->tail_rows, &l->tail));
+    if (ls_device_queue(l->opt.device) == NULL)
+        LS_TRY(make_host_batches(l));
+    else
+        LS_TRY(make_device_batches(l));
     return make_memory(l, 0, &l->empty);
 }
 
@@ -412,6 +446,7 @@ void ls_loader_destroy(ls_loader *l)
         free_memory(&l->slots[i].memory);
         ls_free(l->slots[i].is_left_out);
     }
+    device_batches_destroy(l->on_device);
     free_memory(&l->reduced);
     free_memory(&l->tail);
     free_memory(&l->empty);
@@ -430,7 +465,7 @@ void ls_loader_destroy(ls_loader *l)
 static void stop_reading(ls_loader *l)
 {
     l->is_started = false;
-    l->failure = NULL;
+    l->failure = LS_OK;
     atomic_store_explicit(&l->cancel, true, memory_order_relaxed);
     ls_mutex_lock(&l->lock);
     l->limit = 0;
@@ -440,6 +475,17 @@ static void stop_reading(ls_loader *l)
     atomic_store_explicit(&l->cancel, false, memory_order_relaxed);
 }
 
+/* The threads may write all slots. */
+static ls_status finish_copies(ls_loader *l)
+{
+    if (l->on_device == NULL)
+        return LS_OK;
+    LS_TRY(device_batches_release(l->on_device));
+    for (size_t i = 0; i < l->n_slots; i++)
+        LS_TRY(device_batches_wait(l->on_device, i));
+    return LS_OK;
+}
+
 ls_status ls_loader_start(ls_loader *l, uint64_t epoch, size_t first_batch)
 {
     LS_TRY(LS_GIVEN(l));
@@ -447,6 +493,7 @@ ls_status ls_loader_start(ls_loader *l, uint64_t epoch, size_t first_batch)
         return ls_fail(LS_EINVAL, "loader: epoch %" PRIu64 " cannot begin at batch %zu of %zu",
                        epoch, first_batch, l->n_batches);
     stop_reading(l);
+    LS_TRY(finish_copies(l));
     LS_TRY(ls_sampler_set_epoch(l->opt.sampler, epoch));
     for (size_t i = 0; i < l->n_slots; i++) {
         end_memory(&l->slots[i].memory);
@@ -464,8 +511,18 @@ ls_status ls_loader_start(ls_loader *l, uint64_t epoch, size_t first_batch)
     ls_cond_broadcast(&l->work);
     ls_mutex_unlock(&l->lock);
     l->next = first_batch;
+    l->sent = first_batch;
     l->is_started = true;
     return LS_OK;
+}
+
+/* The threads may write the slots of the batches before `batch`. */
+static void set_freed(ls_loader *l, size_t batch)
+{
+    ls_mutex_lock(&l->lock);
+    l->freed = batch;
+    ls_cond_broadcast(&l->work);
+    ls_mutex_unlock(&l->lock);
 }
 
 /* The caller is done with the batch before `batch`: its slot is free for the threads. */
@@ -475,10 +532,7 @@ static ls_status free_previous(ls_loader *l, size_t batch)
         return LS_OK;
     end_memory(memory_of(l, batch - 1));
     LS_TRY(open_memory(memory_of(l, batch - 1)));
-    ls_mutex_lock(&l->lock);
-    l->freed = batch;
-    ls_cond_broadcast(&l->work);
-    ls_mutex_unlock(&l->lock);
+    set_freed(l, batch);
     return LS_OK;
 }
 
@@ -543,6 +597,11 @@ static ls_status drop_rows(ls_loader *l, const batch_slot *slot, size_t batch, s
     return LS_OK;
 }
 
+static ls_status check_slot(const batch_slot *slot)
+{
+    return slot->status == LS_OK ? LS_OK : ls_fail(slot->status, "%s", slot->error);
+}
+
 /* The batch `l->next` without its broken rows; out->rows is 0 when all are broken. */
 static ls_status next_batch(ls_loader *l, ls_batch *out)
 {
@@ -551,10 +610,7 @@ static ls_status next_batch(ls_loader *l, ls_batch *out)
     size_t n_out;
 
     *out = (ls_batch){0};
-    if (slot->status != LS_OK) {
-        l->failure = slot;
-        return ls_fail(slot->status, "%s", slot->error);
-    }
+    LS_TRY(check_slot(slot));
     n_out = count_left_out(slot, rows_of(l, batch));
     l->next++;
     l->n_bad += slot->n_bad;
@@ -566,14 +622,8 @@ static ls_status next_batch(ls_loader *l, ls_batch *out)
     return LS_OK;
 }
 
-ls_status ls_loader_next(ls_loader *l, ls_batch *out)
+static ls_status next_on_host(ls_loader *l, ls_batch *out)
 {
-    LS_TRY(LS_GIVEN(l));
-    LS_TRY(LS_GIVEN(out));
-    if (!l->is_started)
-        return ls_fail(LS_EINVAL, "loader: call ls_loader_start() before ls_loader_next()");
-    if (l->failure != NULL)
-        return ls_fail(l->failure->status, "%s", l->failure->error);
     do {
         LS_TRY(free_previous(l, l->next));
         if (l->next == l->n_batches) {
@@ -583,6 +633,132 @@ ls_status ls_loader_next(ls_loader *l, ls_batch *out)
         LS_TRY(next_batch(l, out));
     } while (out->rows == 0);
     return LS_OK;
+}
+
+/* --- with a stream device --- */
+
+/* Frees the slots whose copies are done. Blocks only for the slot that batch `l->next` needs. */
+static ls_status free_copied(ls_loader *l)
+{
+    size_t freed = l->freed;
+    bool done = true;
+
+    while (freed < l->sent && done) {
+        const size_t slot = freed % l->n_slots;
+
+        if (freed + l->n_slots <= l->next)
+            LS_TRY(device_batches_wait(l->on_device, slot));
+        else
+            LS_TRY(device_batches_test(l->on_device, slot, &done));
+        freed += done;
+    }
+    if (freed > l->freed)
+        set_freed(l, freed);
+    return LS_OK;
+}
+
+/* Moves the remaining rows to the front of the slot. */
+static void drop_rows_in_place(const ls_loader *l, const batch_slot *slot, size_t n_rows)
+{
+    float *pixels = slot->memory.pixels;
+    int64_t *labels = slot->memory.labels;
+    size_t at = 0;
+
+    for (size_t row = 0; row < n_rows; row++) {
+        if (slot->is_left_out[row])
+            continue;
+        if (at < row)
+            memcpy(pixels + at * l->sample_count, pixels + row * l->sample_count,
+                   l->sample_count * sizeof(*pixels));
+        labels[at++] = labels[row];
+    }
+}
+
+/* Queues the copy of batch `l->sent`, which the slot has, without its broken rows. */
+static ls_status send_batch(ls_loader *l, const batch_slot *slot)
+{
+    const size_t batch = l->sent;
+    const size_t n_rows = rows_of(l, batch);
+    const size_t n_left = n_rows - count_left_out(slot, n_rows);
+    batch_kind kind = is_tail(l, batch) ? BATCH_TAIL : BATCH_FULL;
+
+    if (n_left < n_rows) {
+        kind = BATCH_REDUCED;
+        drop_rows_in_place(l, slot, n_rows);
+    }
+    if (n_left > 0)
+        LS_TRY(device_batches_send(l->on_device, batch % l->n_slots, kind, n_left));
+    l->sent_rows = n_left;
+    l->sent_bad = slot->n_bad;
+    l->sent++;
+    return LS_OK;
+}
+
+/* Batch `l->next`; out->rows is 0 when all its rows are broken. */
+static ls_status receive_batch(ls_loader *l, ls_batch *out)
+{
+    const size_t batch = l->next;
+
+    *out = (ls_batch){0};
+    if (l->sent == batch) {
+        const batch_slot *slot = wait_for_slot(l, batch);
+
+        LS_TRY(check_slot(slot));
+        LS_TRY(send_batch(l, slot));
+    }
+    l->next++;
+    l->n_bad += l->sent_bad;
+    if (l->sent_rows == 0)
+        return LS_OK;
+    return device_batches_receive(l->on_device, batch % l->n_slots, out);
+}
+
+/* Sends batch `l->next` if it is ready, complete, and without failure. */
+static ls_status send_ahead(ls_loader *l)
+{
+    batch_slot *slot = &l->slots[l->next % l->n_slots];
+    bool is_ready;
+
+    if (l->next == l->n_batches)
+        return LS_OK;
+    ls_mutex_lock(&l->lock);
+    is_ready =
+        slot->is_ready && slot->status == LS_OK && count_left_out(slot, rows_of(l, l->next)) == 0;
+    slot->is_ready = slot->is_ready && !is_ready;
+    ls_mutex_unlock(&l->lock);
+    return is_ready ? send_batch(l, slot) : LS_OK;
+}
+
+static ls_status next_on_device(ls_loader *l, ls_batch *out)
+{
+    LS_TRY(device_batches_release(l->on_device));
+    do {
+        LS_TRY(free_copied(l));
+        if (l->next == l->n_batches) {
+            return_batch(&l->empty, out);
+            return LS_OK;
+        }
+        LS_TRY(receive_batch(l, out));
+    } while (out->rows == 0);
+    return send_ahead(l);
+}
+
+ls_status ls_loader_next(ls_loader *l, ls_batch *out)
+{
+    ls_status st;
+
+    LS_TRY(LS_GIVEN(l));
+    LS_TRY(LS_GIVEN(out));
+    if (!l->is_started)
+        return ls_fail(LS_EINVAL, "loader: call ls_loader_start() before ls_loader_next()");
+    if (l->failure != LS_OK)
+        return ls_fail(l->failure, "%s", l->failure_text);
+    st = l->on_device == NULL ? next_on_host(l, out) : next_on_device(l, out);
+    if (st != LS_OK) {
+        l->failure = st;
+        (void)text_format(l->failure_text, sizeof(l->failure_text), "%s", ls_last_error());
+    }
+    return st;
 }
 
 uint64_t ls_loader_bad_images(const ls_loader *l)
