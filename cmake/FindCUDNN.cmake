@@ -8,7 +8,7 @@ set(places ${CUDNN_ROOT} $ENV{CUDNN_ROOT} ${CUDAToolkit_LIBRARY_ROOT} ${CUDATool
 pip_package_folder(nvidia.cudnn pip)
 find_path(CUDNN_INCLUDE_DIR cudnn_version.h
           HINTS ${places} ${CUDAToolkit_INCLUDE_DIRS} PATHS ${pip} PATH_SUFFIXES include)
-find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9
+find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 NAMES_PER_DIR
              HINTS ${places} ${CUDAToolkit_LIBRARY_DIR} PATHS ${pip} PATH_SUFFIXES lib64 lib)
 mark_as_advanced(CUDNN_INCLUDE_DIR CUDNN_LIBRARY)
 set(CUDNN_VERSION)
