@@ -196,3 +196,10 @@ ls_status ls_device_memory(ls_device *device, size_t *free_bytes, size_t *total_
         return ls_fail(LS_EUNSUPPORTED, "device %s has no memory of its own", device->ops->name);
     return accel_memory(device->accel, free_bytes, total_bytes);
 }
+
+ls_status device_get_usage(const ls_device *device, device_usage *out)
+{
+    return device->ops->usage == NULL
+               ? ls_fail(LS_EUNSUPPORTED, "device %s does not know its usage", device->ops->name)
+               : device->ops->usage(device->state, out);
+}

@@ -284,6 +284,14 @@ typedef struct device_move {
 
 typedef void (*device_watch)(void *arg, const device_move *m);
 
+/* What a stream device does and holds: for progress lines, tests and benchmarks. */
+typedef struct device_usage {
+    uint64_t n_launches; /* of kernels, since the device was opened */
+    size_t used_bytes;   /* of the card's memory, by all processes */
+    size_t total_bytes;
+    int busy_percent; /* share of the last moments in which a kernel ran; -1: not known */
+} device_usage;
+
 #define DEVICE_ABI 7
 
 /* What a device is opened with. */
@@ -329,6 +337,8 @@ typedef struct device_ops {
     /* optional: why operators on activations of that 16-bit type are slower than on float32 here;
      * static. NULL: they are not */
     const char *(*slow_type)(device_state *self, ls_dtype type);
+    /* optional: what device_get_usage() gives; NULL: it is not known */
+    ls_status (*usage)(device_state *self, device_usage *out);
     /* optional: calls `fn` for each move from now on, in the thread that runs operators; NULL ends
      * that. For tests of where layouts change. */
     void (*watch)(device_state *self, device_watch fn, void *arg);
@@ -400,6 +410,9 @@ LS_MUST_USE ls_status device_check(const char *name, bool share_gpu);
 
 /* device_ops.slow_type. */
 const char *device_slow_type(const ls_device *device, ls_dtype type);
+
+/* LS_EUNSUPPORTED where the device does not know it. Waits for no operator. */
+LS_MUST_USE ls_status device_get_usage(const ls_device *device, device_usage *out);
 
 /* "conv2d_backward_weights", ...: for messages and tests. */
 const char *device_op_name(op_kind op);

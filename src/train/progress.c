@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { REDRAW_MS = 100, LINE_MS = 5000 };
+enum { REDRAW_MS = 100, LINE_MS = 5000, GPU_MS = 1000 };
 enum { BAR_CELLS_MIN = 8, BAR_CELLS_MAX = 24, DEFAULT_COLUMNS = 80 };
 
 void progress_write(int fd, const char *text)
@@ -39,8 +39,9 @@ static const char *launcher_columns(void)
     return getenv("LOCKSTEP_TTY"); // NOLINT(concurrency-mt-unsafe): no thread changes it
 }
 
-void progress_init(progress *p, bool is_enabled, int64_t print_freq)
+void progress_init(progress *p, bool is_enabled, int64_t print_freq, const ls_device *device)
 {
+    p->device = device;
     p->is_enabled = is_enabled;
     p->print_freq = print_freq;
     p->is_terminal = isatty(STDERR_FILENO) || launcher_columns() != NULL;
@@ -58,7 +59,7 @@ static void append_time(text_buf *t, double seconds)
 }
 
 /* The pieces of a progress line, in order; each begins with its separator. */
-enum { EPOCH, BAR, STEP, LOSS, TOP, LEARNING_RATE, RATE, RATE_PER_RANK, DATA, ETA, N_PIECES };
+enum { EPOCH, BAR, STEP, LOSS, TOP, LEARNING_RATE, RATE, RATE_PER_RANK, DATA, GPU, ETA, N_PIECES };
 
 typedef char piece[64];
 
@@ -82,6 +83,8 @@ static void make_pieces(const progress_values *v, piece pieces[N_PIECES])
         text_format(pieces[RATE_PER_RANK], sizeof(piece), " (%.0f per rank)",
                     s->samples_per_s / v->ranks);
     text_format(pieces[DATA], sizeof(piece), "  data %.1f %%", 100 * s->data_wait);
+    if (v->gpu != NULL && v->gpu[0] != '\0')
+        text_format(pieces[GPU], sizeof(piece), "  gpu %s", v->gpu);
     if (s->seconds_left >= 0) {
         append_time(&eta, s->seconds_left);
         text_format(pieces[ETA], sizeof(piece), "  ETA %s", text_str(&eta));
@@ -103,8 +106,8 @@ static void make_bar(const progress_values *v, int cells, piece out)
 /* Empties the least important pieces until the line fits; the bar takes the remaining columns. */
 static void fit_pieces(const progress_values *v, int columns, piece pieces[N_PIECES])
 {
-    static const int by_importance[N_PIECES] = {EPOCH, ETA, RATE,          LOSS, STEP,
-                                                BAR,   TOP, LEARNING_RATE, DATA, RATE_PER_RANK};
+    static const int by_importance[N_PIECES] = {EPOCH, ETA,           RATE, LOSS, STEP,         BAR,
+                                                TOP,   LEARNING_RATE, GPU,  DATA, RATE_PER_RANK};
     int i = 0;
     int cells;
 
@@ -157,6 +160,23 @@ static void draw_bar(progress *p, const progress_values *v)
     p->is_bar_shown = true;
 }
 
+/* Looks at the GPU, at most once a second. */
+static void update_gpu(progress *p, int64_t now_ms)
+{
+    device_usage usage;
+    char memory[32];
+    char busy[16] = "";
+
+    if (p->device == NULL || p->device->accel == NULL || now_ms - p->gpu_ms < GPU_MS ||
+        device_get_usage(p->device, &usage) != LS_OK)
+        return;
+    p->gpu_ms = now_ms;
+    if (usage.busy_percent >= 0)
+        text_format(busy, sizeof(busy), "%d %% ", usage.busy_percent);
+    text_format(p->gpu, sizeof(p->gpu), "%s%s", busy,
+                text_bytes(memory, sizeof(memory), usage.used_bytes));
+}
+
 static void print_values(progress *p, const progress_values *v)
 {
     piece pieces[N_PIECES];
@@ -171,20 +191,19 @@ static void print_values(progress *p, const progress_values *v)
 void progress_step(progress *p, const progress_values *v)
 {
     const int64_t now_ms = ls_now_ms();
+    const bool is_line_due = p->print_freq > 0 && v->state->step % p->print_freq == 0;
+    const bool is_time = now_ms - p->last_ms >= (p->is_terminal ? REDRAW_MS : LINE_MS);
+    progress_values shown = *v;
 
-    if (!p->is_enabled)
-        return;
-    if (p->print_freq > 0 && v->state->step % p->print_freq == 0) {
-        print_values(p, v);
-        p->last_ms = now_ms;
-    }
-    if (now_ms - p->last_ms < (p->is_terminal ? REDRAW_MS : LINE_MS))
+    if (!p->is_enabled || !(is_line_due || is_time))
         return;
     p->last_ms = now_ms;
-    if (p->is_terminal)
-        draw_bar(p, v);
-    else if (p->print_freq == 0)
-        print_values(p, v);
+    update_gpu(p, now_ms);
+    shown.gpu = p->gpu;
+    if (is_line_due || (!p->is_terminal && p->print_freq == 0))
+        print_values(p, &shown);
+    if (is_time && !is_line_due && p->is_terminal)
+        draw_bar(p, &shown);
 }
 
 void progress_line(progress *p, const char *format, ...)

@@ -9,6 +9,7 @@
 #include <lockstep/train.h>
 
 #include "base/text.h"
+#include "tensor/device.h"
 
 typedef struct progress {
     bool is_enabled;    /* on rank 0 */
@@ -16,6 +17,10 @@ typedef struct progress {
     bool is_bar_shown;  /* on the terminal's current line */
     int64_t print_freq; /* steps from line to line; 0: by time */
     int64_t last_ms;    /* time of the last line or redraw */
+    /* whose usage is shown if it is a GPU; NULL: none */
+    const ls_device *device;
+    int64_t gpu_ms; /* time of the last look at it */
+    char gpu[40];
 } progress;
 
 /* What a line or the bar shows. */
@@ -25,9 +30,10 @@ typedef struct progress_values {
     int64_t batch;         /* in this epoch */
     int64_t epoch_batches; /* of this epoch */
     int ranks;
+    const char *gpu; /* usage of the GPU, as "87 % 12.3 GiB"; NULL, "": none */
 } progress_values;
 
-void progress_init(progress *p, bool is_enabled, int64_t print_freq);
+void progress_init(progress *p, bool is_enabled, int64_t print_freq, const ls_device *device);
 /* After each step: redraws the bar or prints a line, when one is due. */
 void progress_step(progress *p, const progress_values *v);
 /* Appends the bar and as many values as fit `columns`, at least the epoch. */

@@ -356,7 +356,7 @@ ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
     LS_TRY(prepare_training(run));
     if (run_rank(run) == 0)
         LS_TRY(history_open(&run->history));
-    progress_init(&run->progress, run_rank(run) == 0, run->flags->print_freq);
+    progress_init(&run->progress, run_rank(run) == 0, run->flags->print_freq, run->device);
     LS_TRY(resume_load(run));
     LS_TRY(begin_metrics(run));
     stop_signal_install(&run->signals);

@@ -534,9 +534,9 @@ void cuda_accel_close(cuda_accel *a)
 {
     if (a == NULL)
         return;
+    cu_host->accel_unregister(&a->base); // users still need queues and memory
     cuda_accel_enter(a);
     (void)gpu_device_synchronize();
-    cu_host->accel_unregister(&a->base);
     free_events(a);
     for (int i = 0; i < ACCEL_QUEUES; i++) {
         if (a->base.queues[i].native != NULL)

@@ -276,6 +276,18 @@ ls_status cu_launch(device_state *self, const gpu_kernel *kernel, unsigned n_blo
         self->accel, gpu_launch(kernel, n_blocks, n_threads, args, cu_stream(self)), kernel->name);
 }
 
+static ls_status cuda_usage(device_state *self, device_usage *out)
+{
+    accel *a = cuda_accel_base(self->accel);
+    size_t free_bytes = 0;
+
+    *out = (device_usage){.n_launches = self->n_launches,
+                          .busy_percent = gpu_busy_percent(self->card.bus_id)};
+    LS_TRY(a->ops->memory(a, &free_bytes, &out->total_bytes));
+    out->used_bytes = out->total_bytes - free_bytes;
+    return LS_OK;
+}
+
 static const device_ops ops = {
     .abi = DEVICE_ABI,
     .name = gpu_platform,
@@ -288,6 +300,7 @@ static const device_ops ops = {
     .find_kernel = find_kernel,
     .accelerator = cuda_accelerator,
     .run_many = run_many,
+    .usage = cuda_usage,
 };
 
 LS_API const device_ops *lockstep_device(const device_host *host);

@@ -73,6 +73,9 @@ gpu_error gpu_device_properties(int index, gpu_properties *out);
 gpu_error gpu_device_synchronize(void);
 gpu_error gpu_memory_info(size_t *free_bytes, size_t *total_bytes);
 
+/* The share of the last moments in which a kernel of any process ran; -1: not known. */
+int gpu_busy_percent(const char *bus_id);
+
 /* --- memory --- */
 
 typedef enum gpu_direction { GPU_TO_DEVICE, GPU_TO_HOST, GPU_ON_DEVICE } gpu_direction;

@@ -48,11 +48,29 @@ gpu_failure gpu_failure_of(gpu_error error)
     }
 }
 
+/* What to do about errors of the machine that CUDA's texts do not explain. */
+static const char *remedy(cudaError_t e)
+{
+    switch (e) {
+    case cudaErrorSystemNotReady:
+        return "; start nvidia-fabricmanager";
+    case cudaErrorSystemDriverMismatch:
+        return "; the driver was updated: restart the machine, or load its kernel module again";
+    case cudaErrorDevicesUnavailable:
+        return "; another process uses the card, whose compute mode is exclusive (nvidia-smi -q)";
+    case cudaErrorInitializationError:
+    case cudaErrorUnknown:
+        return "; see dmesg, and whether nvidia-smi works";
+    default:
+        return "";
+    }
+}
+
 const char *gpu_error_text(char *buf, size_t n, gpu_error error)
 {
     const cudaError_t e = (cudaError_t)error;
 
-    (void)snprintf(buf, n, "%s: %s", cudaGetErrorName(e), cudaGetErrorString(e));
+    (void)snprintf(buf, n, "%s: %s%s", cudaGetErrorName(e), cudaGetErrorString(e), remedy(e));
     return buf;
 }
 

@@ -14,6 +14,7 @@ typedef struct gpu_host {
     int major;             /* of all cards; 9.0 at first */
     int minor;
     size_t total_bytes;      /* memory of each card; 1 GiB at first */
+    int busy_percent;        /* 50 at first */
     uint64_t fail_malloc_at; /* the n-th gpu_malloc() from now finds no memory; 0: none */
     uint64_t fail_pinned_at; /* the same of gpu_malloc_host() */
     uint64_t lose_at;        /* all cards are lost at the n-th call from now that queues work */

@@ -242,6 +242,32 @@ static void a_lost_card_is_the_error_of_every_tensor(void **state)
     (void)reset_gpu_host();
 }
 
+static void usage_counts_launches_and_the_memory_of_the_card(void **state)
+{
+    gpu_host *gpu = reset_gpu_host();
+    ls_device *device = open_cudahost("cudahost");
+    ls_tensor *x = NULL;
+    ls_tensor *y;
+    device_usage before;
+    device_usage after;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_create(device, LS_F32, 1, (int64_t[]){100}, &x));
+    y = unplaced_of(device, LS_F32, 1, (int64_t[]){100});
+    assert_status(LS_OK, device_get_usage(device, &before));
+    assert_status(
+        LS_OK, device_run(device,
+                          &(op_call){.op = OP_RELU, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}}));
+    gpu->busy_percent = 87;
+    assert_status(LS_OK, device_get_usage(device, &after));
+    assert_int_equal(after.n_launches, before.n_launches + 1);
+    assert_int_equal(after.used_bytes, gpu->used_bytes);
+    assert_int_equal(after.total_bytes, gpu->total_bytes);
+    assert_int_equal(after.busy_percent, 87);
+    destroy_all((ls_tensor *[]){x, y}, 2);
+    assert_status(LS_OK, ls_device_close(device));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +278,7 @@ int main(void)
         cmocka_unit_test(the_real_module_opens_a_card_or_says_why_not),
         cmocka_unit_test(a_tensor_of_the_device_is_written_and_read),
         cmocka_unit_test(the_error_of_a_full_card_names_what_holds_its_memory),
+        cmocka_unit_test(usage_counts_launches_and_the_memory_of_the_card),
         cmocka_unit_test(a_lost_card_is_the_error_of_every_tensor),
     };
 
