@@ -12,6 +12,8 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "data/temp_files.h"
+#include "tensor/device.h"
+#include "tensor/suite_device.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,22 +27,32 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define N_ITEMS 10
+#define N_ITEMS   10
+#define MAX_BYTES 1024 /* of a tensor */
 
 static ls_device *device;
 static temp_folder folder;
 static char path[TEMP_PATH_BYTES];
 
+static ls_status open_device(void)
+{
+    return ls_device_open(&(ls_device_options){.size = sizeof(ls_device_options),
+                                               .name = test_device_name(),
+                                               .threads = 1},
+                          &device);
+}
+
 /* A tensor whose bytes count up from `first`. */
 static ls_tensor *make_tensor(ls_dtype type, int n_dims, const int64_t *dims, int first)
 {
     ls_tensor *t = NULL;
-    unsigned char *data;
+    unsigned char data[MAX_BYTES];
 
     assert_ok(ls_tensor_create(device, type, n_dims, dims, &t));
-    data = ls_tensor_data(t);
+    assert_true(tensor_bytes(t) <= sizeof(data));
     for (size_t i = 0; i < tensor_bytes(t); i++)
         data[i] = (unsigned char)(first + (int)i);
+    assert_ok(ls_tensor_write(t, data, ls_tensor_count(t)));
     return t;
 }
 
@@ -74,20 +86,26 @@ static void free_model(model *m)
         ls_tensor_destroy(m->items[i].tensor);
 }
 
-static const void *content(const ls_named *item, size_t *bytes)
+/* Copies what the item holds to `data` and returns how many bytes that are. */
+static size_t content(const ls_named *item, void *data)
 {
-    *bytes = item->tensor != NULL ? tensor_bytes(item->tensor) : item->n_bytes;
-    return item->tensor != NULL ? ls_tensor_data_const(item->tensor) : item->bytes;
+    const size_t bytes = item->tensor != NULL ? tensor_bytes(item->tensor) : item->n_bytes;
+
+    assert_true(bytes <= MAX_BYTES);
+    if (item->tensor != NULL)
+        assert_ok(ls_tensor_read(item->tensor, data, ls_tensor_count(item->tensor)));
+    else if (bytes > 0)
+        memcpy(data, item->bytes, bytes);
+    return bytes;
 }
 
 static bool same_content(const ls_named *a, const ls_named *b)
 {
-    size_t bytes;
-    size_t other;
-    const void *x = content(a, &bytes);
-    const void *y = content(b, &other);
+    unsigned char x[MAX_BYTES];
+    unsigned char y[MAX_BYTES];
+    const size_t bytes = content(a, x);
 
-    return bytes == other && (bytes == 0 || memcmp(x, y, bytes) == 0);
+    return bytes == content(b, y) && memcmp(x, y, bytes) == 0;
 }
 
 static bool same_models(const model *a, const model *b)
@@ -310,12 +328,12 @@ static void halves_of_a_file_are_widened_to_float32(void **state)
     for (size_t k = 0; k < LS_COUNT_OF(types); k++) {
         ls_named stored = {.name = "w"};
         ls_named wanted = {.name = "w", .tensor = make_floats(NULL)};
-        uint16_t *halves;
+        uint16_t halves[N_EXACT];
 
         assert_ok(ls_tensor_create(device, types[k], 1, (int64_t[]){N_EXACT}, &stored.tensor));
-        halves = ls_tensor_data(stored.tensor);
         for (int i = 0; i < N_EXACT; i++)
             halves[i] = types[k] == LS_F16 ? ls_f32_to_f16(exact[i]) : ls_f32_to_bf16(exact[i]);
+        assert_ok(ls_tensor_write(stored.tensor, halves, N_EXACT));
         assert_ok(ls_checkpoint_save(path, &stored, 1, NULL, 0));
         assert_ok(load(path, &wanted, 1, LS_LOAD_STRICT));
         assert_ok(ls_tensor_read(wanted.tensor, read, N_EXACT));
@@ -327,6 +345,15 @@ static void halves_of_a_file_are_widened_to_float32(void **state)
         ls_tensor_destroy(stored.tensor);
         ls_tensor_destroy(wanted.tensor);
     }
+}
+
+static void fill(ls_tensor *t, int byte)
+{
+    unsigned char data[MAX_BYTES];
+
+    assert_true(tensor_bytes(t) <= sizeof(data));
+    memset(data, byte, sizeof(data));
+    assert_ok(ls_tensor_write(t, data, ls_tensor_count(t)));
 }
 
 static void float32_can_be_saved_as_16_bits(void **state)
@@ -344,7 +371,7 @@ static void float32_can_be_saved_as_16_bits(void **state)
 
         make_model(&a, 1);
         make_model(&b, 101);
-        memset(ls_tensor_data(a.items[6].tensor), 0x3f, tensor_bytes(a.items[6].tensor));
+        fill(a.items[6].tensor, 0x3f);
         assert_ok(ls_checkpoint_save_as(path, a.items, N_ITEMS, NULL, 0, types[k]));
         assert_ok(ls_checkpoint_open(path, &c));
         for (int i = 0; i < N_ITEMS; i++) {
@@ -358,7 +385,7 @@ static void float32_can_be_saved_as_16_bits(void **state)
         free_model(&a);
         free_model(&b);
         assert_ok(ls_checkpoint_save_as(path, &item, 1, NULL, 0, types[k]));
-        memset(ls_tensor_data(item.tensor), 0, sizeof(exact));
+        fill(item.tensor, 0);
         assert_ok(load(path, &item, 1, LS_LOAD_STRICT));
         assert_ok(ls_tensor_read(item.tensor, read, N_EXACT));
         for (int i = 0; i < N_EXACT; i++)
@@ -513,7 +540,8 @@ static void no_memory_is_an_error_at_every_allocation_of_a_load(void **state)
         ls_alloc_fail_at(0);
         if (st != LS_OK) {
             assert_status(st, LS_ENOMEM);
-            assert_true(same_models(&b, &b_before));
+            // Memory for a copy to a stream device may be missing in the middle of the load.
+            assert_true(device->accel != NULL || same_models(&b, &b_before));
         }
         assert_true(n < 100);
     } while (st != LS_OK);
@@ -554,6 +582,15 @@ static void no_memory_is_an_error_at_every_allocation_of_a_save(void **state)
 
 /* --- full disks --- */
 
+/* In a child: a device of its own, as it has none of its parent's threads, and models on it. */
+static void begin_child(model *a, model *b)
+{
+    if (open_device() != LS_OK)
+        _exit(4);
+    make_model(a, 1);
+    make_model(b, 101);
+}
+
 /* In a child: saving over the old file must fail with LS_EIO, and the old file must be there. */
 static void save_to_a_full_disk(const char *where, const model *old, model *new)
 {
@@ -593,6 +630,7 @@ static void a_file_size_limit_leaves_the_old_file(void **state)
     assert_ok(ls_checkpoint_save(path, a.items, N_ITEMS, NULL, 0));
     pid = fork();
     if (pid == 0) {
+        begin_child(&a, &b);
         (void)signal(SIGXFSZ, SIG_IGN);
         (void)setrlimit(RLIMIT_FSIZE, &(struct rlimit){.rlim_cur = 700, .rlim_max = 700});
         save_to_a_full_disk(path, &a, &b);
@@ -626,6 +664,7 @@ static void a_full_disk_leaves_the_old_file(void **state)
     make_model(&b, 101);
     pid = fork();
     if (pid == 0) {
+        begin_child(&a, &b);
         mount_small_disk();
         if (ls_checkpoint_save(path, a.items, N_ITEMS, NULL, 0) != LS_OK)
             _exit(3);
@@ -653,12 +692,7 @@ static int set_up(void **state)
     LS_UNUSED(state);
     temp_folder_create(&folder);
     (void)temp_path(&folder, "model.safetensors", path);
-    return ls_device_open(&(ls_device_options){.size = sizeof(ls_device_options),
-                                               .name = "cpu_ref",
-                                               .threads = 1},
-                          &device) == LS_OK
-               ? 0
-               : -1;
+    return open_device() == LS_OK ? 0 : -1;
 }
 
 static int clean_up(void **state)

@@ -5,8 +5,7 @@
 #include "base/alloc.h"
 #include "tensor/device.h"
 #include "tensor/sim/control.h"
-
-#include <stdlib.h>
+#include "tensor/suite_device.h"
 
 enum { MAX_ELEMENTS = 16 };
 
@@ -15,11 +14,9 @@ scene_grad grads[MAX_PARAMS];
 
 int open_device(void **state)
 {
-    const char *name = getenv("LS_TEST_DEVICE"); // NOLINT(concurrency-mt-unsafe): never set
-
     LS_UNUSED(state);
     return ls_device_open(&(ls_device_options){.size = sizeof(ls_device_options),
-                                               .name = name == NULL ? "cpu_ref" : name,
+                                               .name = test_device_name(),
                                                .threads = 1},
                           &device) == LS_OK
                ? 0

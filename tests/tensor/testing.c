@@ -7,7 +7,6 @@
 #include "tensor/doubles.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 void check_status(ls_status want, ls_status got, const char *file, int line)
 {
@@ -16,13 +15,6 @@ void check_status(ls_status want, ls_status got, const char *file, int line)
     print_error("wanted \"%s\", got \"%s\": %s\n", ls_status_text(want), ls_status_text(got),
                 ls_last_error());
     _fail(file, line);
-}
-
-const char *test_device_name(void)
-{
-    const char *name = getenv("LS_TEST_DEVICE"); // NOLINT(concurrency-mt-unsafe): never set
-
-    return name == NULL ? "cpu_ref" : name;
 }
 
 ls_device *open_test_device(const char *name)

@@ -4,6 +4,7 @@
 #define TESTS_TENSOR_TESTING_H
 
 #include "tensor/device.h"
+#include "tensor/suite_device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,10 +17,8 @@
 #define assert_status(want, got) check_status((want), (got), __FILE__, __LINE__)
 void check_status(ls_status want, ls_status got, const char *file, int line);
 
-/* "cpu_ref", or that of LS_TEST_DEVICE, which ctest sets to run a suite on another device whose
- * results have the same bits. */
-const char *test_device_name(void);
-ls_device *open_reference(void); /* that device; fails the test when it cannot */
+/* test_device_name(); fails the test when it cannot. */
+ls_device *open_reference(void);
 ls_device *open_test_device(const char *name);
 
 /* A tensor with these elements, float32 or float64. */

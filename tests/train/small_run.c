@@ -3,6 +3,7 @@
 #include "train/small_run.h"
 
 #include "base/status.h"
+#include "tensor/suite_device.h"
 #include "train/stop_signal.h"
 
 #include <signal.h>
@@ -20,7 +21,7 @@ ls_train_flags small_flags(const char *dir)
                             .lr = 0.2,
                             .momentum = 0.9,
                             .data = dir,
-                            .device = "cpu_ref",
+                            .device = test_device_name(),
                             .schedule = "cosine"};
 }
 
