@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/thread.h"
 #include "data/dataset.h"
+#include "tensor/suite_device.h"
 #include "tensor/tensor.h"
 
 #include <sched.h>
@@ -562,8 +563,7 @@ static void no_memory_is_an_error_at_every_allocation(void **state)
 
 static int open_device(void **state)
 {
-    const char *name = getenv("LS_TEST_DEVICE"); // NOLINT(concurrency-mt-unsafe): never set
-    const ls_device_options opt = {.size = sizeof(opt), .name = name == NULL ? "cpu_ref" : name};
+    const ls_device_options opt = {.size = sizeof(opt), .name = test_device_name()};
 
     LS_UNUSED(state);
     for (size_t i = 0; i < sizeof(bytes); i++)
