@@ -7,7 +7,8 @@ set -eu
 source=$1
 build=$2
 cc=$3
-targets="test_onednn test_onednn_chain test_devices test_resnet test_step test_sync_batch_norm"
+targets="test_onednn test_onednn_chain test_precision test_devices test_resnet test_step"
+targets="$targets test_sync_batch_norm"
 
 grep -q '^LOCKSTEP_SANITIZE:STRING=..*' "$build/CMakeCache.txt" &&
     { echo "skipped: oneDNN itself is not sanitized"; exit 77; }
