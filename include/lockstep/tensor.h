@@ -121,6 +121,12 @@ LS_API LS_MUST_USE ls_status ls_tensor_write(ls_tensor *t, const void *src, size
 LS_API const void *ls_tensor_data_const(const ls_tensor *t);
 LS_API void *ls_tensor_data(ls_tensor *t);
 
+/* The address of the elements, row-major, in the memory of the tensor's device, for collectives and
+ * for kernels of the program; marks the tensor as written. As ls_tensor_data() on host devices; on
+ * a stream device the host must not dereference it, and work in another queue than
+ * ls_device_queue() waits for that queue first. NULL on failure (ls_last_error). */
+LS_API void *ls_tensor_address(ls_tensor *t);
+
 /* dst = src, element by element; shapes and types must be equal, devices may differ. */
 LS_API LS_MUST_USE ls_status ls_tensor_copy(ls_tensor *dst, const ls_tensor *src);
 

@@ -490,6 +490,16 @@ void *ls_tensor_data(ls_tensor *t)
     return data;
 }
 
+void *ls_tensor_address(ls_tensor *t)
+{
+    void *address;
+
+    if (t == NULL || plain_elements(t, &address) != LS_OK)
+        return NULL;
+    tensor_written(t);
+    return address;
+}
+
 /* Copies to a tensor of another device: directly if one is in host memory, else through a block. */
 static ls_status copy_between(ls_tensor *dst, const ls_tensor *src)
 {
