@@ -34,6 +34,10 @@ void ddp_free(ls_ddp *ddp, void *memory)
 
 static void release(ls_ddp *ddp, bucket *b)
 {
+    ls_tensor_destroy(b->values);
+    ls_tensor_destroy(b->halves);
+    b->values = NULL;
+    b->halves = NULL;
     ddp_free(ddp, b->memory);
     ddp_free(ddp, b->packed);
     b->memory = NULL;
@@ -90,13 +94,17 @@ ls_dtype bucket_wire_type(const ls_ddp *ddp)
 /* Memory for the bucket's elements in the type of the communication hook. */
 static ls_status take_packed(ls_ddp *ddp, bucket *b)
 {
+    const int64_t count = (int64_t)(b->bytes / sizeof(float));
     void *memory;
 
     if (b->dtype != LS_F32 || bucket_wire_type(ddp) == LS_F32)
         return LS_OK;
     LS_TRY(ddp_alloc(ddp, b->bytes / 2, &memory));
     b->packed = memory;
-    return LS_OK;
+    if (ls_device_queue(ddp->device) == NULL)
+        return LS_OK;
+    LS_TRY(ls_tensor_wrap(ddp->device, LS_F32, 1, &count, b->memory, &b->values));
+    return ls_tensor_wrap(ddp->device, bucket_wire_type(ddp), 1, &count, b->packed, &b->halves);
 }
 
 static ls_status take_memory(ls_ddp *ddp)

@@ -5,8 +5,6 @@
  */
 #include "ddp/reducer.h"
 
-#include "ddp/half_bucket.h"
-
 #include "autograd/autograd.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -67,7 +65,7 @@ static ls_status start_bucket(ls_ddp *ddp, int i)
 
     LS_TRY(find_divisor(ddp, &divisor));
     if (b->packed != NULL)
-        half_pack((const float *)(void *)b->memory, b->packed, count, (float)divisor, wire_type);
+        LS_TRY(bucket_pack(ddp, b, divisor));
     if (i == 0)
         ddp->first_start_ns = ls_now_ns();
     text_format(label, sizeof(label), "bucket %d/%d", i + 1, ddp->n_buckets);
@@ -177,6 +175,13 @@ static ls_status reduce_small(ls_ddp *ddp)
     return ls_all_reduce(ddp->comm, ddp->small, ddp->small, count, LS_F64, LS_SUM, NULL);
 }
 
+ls_status ddp_wait(const ls_ddp *ddp, ls_work *work)
+{
+    ls_queue *queue = ls_device_queue(ddp->device);
+
+    return queue == NULL ? ls_work_wait(work) : ls_work_wait_on(work, queue);
+}
+
 /* Waits for every bucket, also after a failure: none may be pending when the caller continues. */
 static ls_status wait_buckets(ls_ddp *ddp)
 {
@@ -186,13 +191,12 @@ static ls_status wait_buckets(ls_ddp *ddp)
         bucket *b = &ddp->buckets[i];
         if (b->work == NULL)
             continue;
-        ls_status st = ls_work_wait(b->work);
+        ls_status st = ddp_wait(ddp, b->work);
         b->work = NULL;
         if (first == LS_OK)
             first = st;
         if (first == LS_OK && b->packed != NULL)
-            half_unpack(b->packed, (float *)(void *)b->memory, b->bytes / sizeof(float),
-                        bucket_wire_type(ddp));
+            first = bucket_unpack(ddp, b);
     }
     return first;
 }
@@ -264,17 +268,12 @@ static ls_status resolve_options(ls_ddp_options *o, const ls_ddp_options *given)
     return LS_OK;
 }
 
-static ls_status take_device(ls_ddp *ddp)
+static void find_device(ls_ddp *ddp)
 {
     int n;
     const ls_named *state = ls_model_state(ddp->model, &n);
 
     ddp->device = n > 0 ? ls_tensor_device(state[0].tensor) : NULL;
-    if (ls_device_queue(ddp->device) != NULL && ddp->options.hook != LS_DDP_HOOK_NONE)
-        return ls_fail(LS_EUNSUPPORTED,
-                       "communication hooks are not available on device %s; leave out the hook",
-                       ls_device_name(ddp->device));
-    return LS_OK;
 }
 
 static ls_status take_params(ls_ddp *ddp)
@@ -342,9 +341,8 @@ ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
     ddp->owner.reason = why_not_ls_backward;
     ddp->loss_scale = 1;
 
+    find_device(ddp);
     st = resolve_options(&ddp->options, opt);
-    if (st == LS_OK)
-        st = take_device(ddp);
     if (st == LS_OK)
         st = take_params(ddp);
     if (st == LS_OK)

@@ -30,6 +30,9 @@ typedef struct bucket {
     /* Of float32 buckets with a communication hook: the elements that are reduced;
      * ddp_alloc(). */
     uint16_t *packed;
+    /* On a stream device, of such buckets: tensors over `memory` and `packed`, else NULL. */
+    ls_tensor *values;
+    ls_tensor *halves;
 } bucket;
 
 typedef struct ddp_param {
@@ -94,6 +97,16 @@ LS_MUST_USE ls_status replicas_check(ls_ddp *ddp);     /* LS_EMISMATCH names par
 /* sync_batch_norm.c: with options.sync_batch_norm. Both are collective. */
 LS_MUST_USE ls_status sync_batch_norm_begin(ls_ddp *ddp);
 void sync_batch_norm_end(ls_ddp *ddp);
+
+/* Waits for the end of an operation and frees its handle. On a stream device the device's later
+ * operators wait, and the host does not. */
+LS_MUST_USE ls_status ddp_wait(const ls_ddp *ddp, ls_work *work);
+
+/* bucket_pack.c: for communication hooks. On a stream device both are queued. */
+/* packed = memory / divisor, rounded to the hook's type. */
+LS_MUST_USE ls_status bucket_pack(ls_ddp *ddp, bucket *b, double divisor);
+/* memory = packed, in float32. */
+LS_MUST_USE ls_status bucket_unpack(ls_ddp *ddp, bucket *b);
 
 /* buckets.c: memory and views for the current plan. */
 /* Builds them in the order of ddp->order; the old ones are freed first. */

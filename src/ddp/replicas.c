@@ -158,6 +158,9 @@ static ls_status copy_buffers(ls_ddp *ddp, bool pack)
 
 ls_status ls_ddp_sync_buffers(ls_ddp *ddp)
 {
+    const bool is_queued = ls_device_queue(ddp->device) != NULL;
+    ls_work *work = NULL;
+
     LS_TRY(LS_GIVEN(ddp));
     LS_TRY(ddp_check_model(ddp));
     if (ddp->buffer_bytes == 0 || ddp->options.no_buffer_broadcast)
@@ -165,7 +168,9 @@ ls_status ls_ddp_sync_buffers(ls_ddp *ddp)
     LS_TRY(copy_buffers(ddp, true));
     comm_label(ddp->comm, "ddp buffers");
     LS_TRY(ls_broadcast(ddp->comm, ddp->buffer_block, ddp->buffer_block, ddp->buffer_bytes, LS_U8,
-                        0, NULL));
+                        0, is_queued ? &work : NULL));
+    if (is_queued)
+        LS_TRY(ddp_wait(ddp, work));
     return ls_comm_rank(ddp->comm) == 0 ? LS_OK : copy_buffers(ddp, false);
 }
 

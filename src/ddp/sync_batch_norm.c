@@ -6,14 +6,20 @@
  */
 #include "ddp/reducer.h"
 
+#include "base/accel.h"
 #include "comm/comm.h"
 
 static ls_status sum_over_ranks(void *arg, double *values, size_t n)
 {
     ls_comm *comm = arg;
+    accel *a = accel_of(values);
+    ls_work *work;
 
     comm_label(comm, "batch norm");
-    return ls_all_reduce(comm, values, values, n, LS_F64, LS_SUM, NULL);
+    if (a == NULL)
+        return ls_all_reduce(comm, values, values, n, LS_F64, LS_SUM, NULL);
+    LS_TRY(ls_all_reduce(comm, values, values, n, LS_F64, LS_SUM, &work));
+    return ls_work_wait_on(work, accel_queue(a, ACCEL_COMPUTE));
 }
 
 ls_status sync_batch_norm_begin(ls_ddp *ddp)
