@@ -49,6 +49,14 @@ struct staged_op {
     bool polls; /* waits for an event */
 };
 
+/* The group's use of an accelerator, which may be closed before the group. */
+typedef struct stage_user {
+    accel_user base;
+    accel *owner;
+    ls_comm *comm;
+    struct stage_user *next; /* of the group */
+} stage_user;
+
 struct staging {
     list_node collectives; /* in the order of the calls; the first one uses the ring */
     list_node sends;       /* in the order of the calls, until their host operation has started */
@@ -56,6 +64,7 @@ struct staging {
     list_node free_ops;
     list_node idle; /* blocks for messages */
     int n_idle;
+    stage_user *users;
     size_t ring_bytes;
     size_t next; /* block of the ring for the next collective */
     stage_block ring[STAGE_RING];
