@@ -5,6 +5,7 @@
  */
 #include "ddp/small_net.h"
 
+#include "base/alloc.h"
 #include "base/rng.h"
 
 #include <string.h>
@@ -42,9 +43,10 @@ void small_net_close(small_net *n)
 ls_status small_net_rows(small_net *n, int step, int first, int64_t *dims, int n_dims, int rows,
                          float mean, int classes, ls_tensor **x, ls_tensor **y)
 {
-    float *to;
+    float *values;
     int64_t *labels;
     size_t each = 1;
+    ls_status st;
 
     dims[0] = rows;
     for (int i = 1; i < n_dims; i++)
@@ -52,9 +54,11 @@ ls_status small_net_rows(small_net *n, int step, int first, int64_t *dims, int n
     ls_tape_reset(n->tape);
     LS_TRY(ls_tensor_create(n->device, LS_F32, n_dims, dims, x));
     LS_TRY(ls_tensor_create(n->device, LS_I64, 1, dims, y));
-    to = ls_tensor_data(*x);
-    labels = ls_tensor_data(*y);
-    for (int row = 0; row < rows; row++) {
+    values = ls_calloc((size_t)rows * each + 1, sizeof(*values));
+    labels = ls_calloc((size_t)rows + 1, sizeof(*labels));
+    st = values != NULL && labels != NULL ? LS_OK : LS_ENOMEM;
+    for (int row = 0; row < rows && st == LS_OK; row++) {
+        float *to = values + (size_t)row * each;
         ls_rng rng;
 
         ls_rng_seed(&rng, (uint64_t)step * 1000 + (uint64_t)(first + row));
@@ -62,5 +66,11 @@ ls_status small_net_rows(small_net *n, int step, int first, int64_t *dims, int n
             *to++ = mean + (float)ls_rng_normal(&rng);
         labels[row] = (int64_t)ls_rng_below(&rng, (uint64_t)classes);
     }
-    return LS_OK;
+    if (st == LS_OK)
+        st = ls_tensor_write(*x, values, (size_t)rows * each);
+    if (st == LS_OK)
+        st = ls_tensor_write(*y, labels, (size_t)rows);
+    ls_free(values);
+    ls_free(labels);
+    return st;
 }

@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "ddp/half_bucket.h"
 #include "harness/ranks.h"
+#include "tensor/suite_device.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -116,7 +117,7 @@ typedef struct net {
 
 static ls_status net_open(net *n, ls_comm *comm, const ls_ddp_options *opt)
 {
-    const ls_device_options device = {.size = sizeof(device), .name = "cpu_ref"};
+    const ls_device_options device = {.size = sizeof(device), .name = test_device_name()};
 
     memset(n, 0, sizeof(*n));
     LS_TRY(ls_device_open(&device, &n->device));
@@ -152,8 +153,10 @@ static ls_status step_on(net *n, const hook_case *c, int rank, int accumulated, 
     LS_TRY(ls_tensor_write(x, data, (size_t)rows * FEATURES));
     y = ls_forward(n->tape, n->layer, x);
     LS_CHECK(y != NULL);
+    LS_TRY(ls_tensor_read(y, data, (size_t)rows));
     for (int64_t r = 0; r < rows; r++)
-        ((float *)ls_tensor_data(goal))[r] = ((const float *)ls_tensor_data_const(y))[r] - 0.5F;
+        data[r] -= 0.5F;
+    LS_TRY(ls_tensor_write(goal, data, (size_t)rows));
     st = ls_ddp_backward(n->ddp, n->tape, ls_mse_loss(n->tape, y, goal), rows, step);
     ls_tape_reset(n->tape);
     ls_tensor_destroy(x);
