@@ -13,6 +13,7 @@ enum { MAX_BATCHES = 8 };
 typedef struct settings {
     int threads;
     const char *device;
+    const char *precision;
     int ddp;
     int barrier;
     int read_every; /* steps between two reads of the loss */
@@ -28,6 +29,8 @@ typedef struct bench {
     ls_model *model;
     ls_tape *tape;
     ls_optimizer *optimizer;
+    ls_grad_scaler *scaler; /* of fp16 */
+    size_t free_bytes;      /* of the device's own memory, when it was opened */
     ls_tensor *images[MAX_BATCHES];
     ls_tensor *targets[MAX_BATCHES];
     float loss;
@@ -74,12 +77,27 @@ static ls_status make_batch(bench *b, int i, uint32_t *seed)
     return st;
 }
 
+/* Sets the type that the network computes in. */
+static ls_status set_precision(bench *b)
+{
+    const char *name = b->s.precision;
+    ls_status st;
+
+    if (name == NULL || strcmp(name, "fp32") == 0)
+        return LS_OK;
+    st = ls_tape_set_compute(b->tape, strcmp(name, "bf16") == 0 ? LS_BF16 : LS_F16);
+    if (st == LS_OK && strcmp(name, "fp16") == 0)
+        st = ls_grad_scaler_create(b->optimizer, NULL, &b->scaler);
+    return st;
+}
+
 static ls_status set_up(bench *b)
 {
     const ls_device_options device = {
         .size = sizeof(device), .name = b->s.device, .threads = b->s.threads};
     const ls_sgd_options sgd = {.size = sizeof(sgd), .lr = 0.01, .momentum = b->p->momentum};
     const ls_named *parameters;
+    size_t total_bytes;
     uint32_t seed = 1;
     ls_status st;
     int n;
@@ -87,6 +105,8 @@ static ls_status set_up(bench *b)
     st = b->s.ddp || b->s.barrier ? ls_init(NULL, &b->comm) : LS_OK;
     if (st == LS_OK)
         st = ls_device_open(&device, &b->device);
+    if (st == LS_OK && ls_device_queue(b->device) != NULL)
+        st = ls_device_memory(b->device, &b->free_bytes, &total_bytes);
     if (st == LS_OK)
         st = ls_model_create(b->device, 1, &b->model);
     if (st != LS_OK)
@@ -101,6 +121,8 @@ static ls_status set_up(bench *b)
     parameters = ls_model_parameters(b->model, &n);
     if (st == LS_OK)
         st = ls_sgd_create(parameters, n, ls_grad, &sgd, &b->optimizer);
+    if (st == LS_OK)
+        st = set_precision(b);
     for (int i = 0; i < b->p->n_batches && st == LS_OK; i++)
         st = make_batch(b, i, &seed);
     return st;
@@ -108,12 +130,26 @@ static ls_status set_up(bench *b)
 
 static ls_status backward(bench *b, ls_tensor *loss)
 {
+    const double scale = b->scaler == NULL ? 1 : ls_grad_scaler_scale(b->scaler);
     ls_ddp_step result;
+    ls_status st;
 
-    if (b->s.ddp)
-        return ls_ddp_backward(b->ddp, b->tape, loss, b->p->batch, &result);
+    if (b->s.ddp) {
+        st = ls_ddp_set_loss_scale(b->ddp, scale);
+        return st != LS_OK ? st : ls_ddp_backward(b->ddp, b->tape, loss, b->p->batch, &result);
+    }
     ls_model_zero_grad(b->model);
-    return ls_backward(b->tape, loss, 1);
+    return ls_backward(b->tape, loss, scale);
+}
+
+static ls_status update(bench *b)
+{
+    ls_status st;
+
+    if (b->scaler == NULL)
+        return ls_optimizer_step(b->optimizer);
+    st = ls_grad_scaler_step(b->scaler);
+    return st == LS_OK ? ls_grad_scaler_update(b->scaler) : st;
 }
 
 /* Step `i`; reads the loss if `reads`. */
@@ -136,7 +172,7 @@ static ls_status step(bench *b, int i, int reads)
         ls_cross_entropy(b->tape, b->p->forward(b->p->net, b->tape, b->images[i]), b->targets[i]);
     st = backward(b, loss);
     if (st == LS_OK)
-        st = ls_optimizer_step(b->optimizer);
+        st = update(b);
     if (st == LS_OK && reads)
         st = ls_tensor_read(loss, &b->loss, 1);
     return st;
@@ -150,11 +186,19 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static long peak_kib(void)
+/* The most memory used: of the process, or on a stream device what it has allocated there and
+ * keeps. */
+static long peak_mib(const bench *b)
 {
     struct rusage use;
+    size_t free_bytes;
+    size_t total_bytes;
 
-    return getrusage(RUSAGE_SELF, &use) == 0 ? use.ru_maxrss : 0;
+    if (ls_device_queue(b->device) != NULL)
+        return ls_device_memory(b->device, &free_bytes, &total_bytes) == LS_OK
+                   ? (long)((b->free_bytes - free_bytes) >> 20)
+                   : 0;
+    return getrusage(RUSAGE_SELF, &use) == 0 ? use.ru_maxrss / 1024 : 0;
 }
 
 /* ms: the n times, in ascending order. */
@@ -171,13 +215,12 @@ static void report(const bench *b, const double *ms, int n)
                "\"step_ms\": %.3f, \"best_ms\": %.3f, \"batch\": %d, \"side\": %d, \"steps\": %d, "
                "\"peak_mib\": %ld, \"device\": \"%s\", \"loss\": %.4f}\n",
                1e3 * p->batch / median, 1e3 * p->batch * n / total_ms, median, ms[0], p->batch,
-               p->side, p->steps, peak_kib() / 1024, ls_device_fingerprint(b->device),
-               (double)b->loss);
+               p->side, p->steps, peak_mib(b), ls_device_fingerprint(b->device), (double)b->loss);
     else
         printf("lockstep  %.2f samples/s, median step %.2f ms (best %.2f), batch %d of %dx%d, peak "
                "%ld MiB, %s\n",
-               1e3 * p->batch / median, median, ms[0], p->batch, p->side, p->side,
-               peak_kib() / 1024, ls_device_fingerprint(b->device));
+               1e3 * p->batch / median, median, ms[0], p->batch, p->side, p->side, peak_mib(b),
+               ls_device_fingerprint(b->device));
 }
 
 /* Runs steps first ... first + n - 1 and reads the last loss. */
@@ -217,6 +260,7 @@ static void free_bench(bench *b)
         ls_tensor_destroy(b->images[i]);
         ls_tensor_destroy(b->targets[i]);
     }
+    ls_grad_scaler_destroy(b->scaler);
     ls_optimizer_destroy(b->optimizer);
     ls_tape_destroy(b->tape);
     ls_ddp_destroy(b->ddp);
@@ -243,6 +287,12 @@ static int take_text(char **argv, int *i, const char *name, const char **into)
     return 1;
 }
 
+static int is_precision(const char *name)
+{
+    return name == NULL || strcmp(name, "fp32") == 0 || strcmp(name, "bf16") == 0 ||
+           strcmp(name, "fp16") == 0;
+}
+
 static int parse(int argc, char **argv, step_program *p, settings *s)
 {
     *s = (settings){.threads = 1, .read_every = 1};
@@ -254,6 +304,7 @@ static int parse(int argc, char **argv, step_program *p, settings *s)
         else if (strcmp(argv[i], "--barrier") == 0)
             s->barrier = 1;
         else if (!take_text(argv, &i, "--device", &s->device) &&
+                 !take_text(argv, &i, "--precision", &s->precision) &&
                  !take_int(argv, &i, "--batch", &p->batch) &&
                  !take_int(argv, &i, "--side", &p->side) &&
                  !take_int(argv, &i, "--steps", &p->steps) &&
@@ -263,8 +314,8 @@ static int parse(int argc, char **argv, step_program *p, settings *s)
                  !(p->arch != NULL && take_text(argv, &i, "--arch", &p->arch)))
             return 0;
     }
-    return p->batch > 0 && p->side > 0 && p->warmup >= 0 && s->threads > 0 && s->read_every > 0 &&
-           p->steps >= s->read_every;
+    return is_precision(s->precision) && p->batch > 0 && p->side > 0 && p->warmup >= 0 &&
+           s->threads > 0 && s->read_every > 0 && p->steps >= s->read_every;
 }
 
 int step_main(step_program *p, int argc, char **argv)
@@ -275,7 +326,8 @@ int step_main(step_program *p, int argc, char **argv)
     if (!parse(argc, argv, p, &b.s)) {
         fprintf(stderr,
                 "usage: %s %s[--batch N] [--side N] [--steps N] [--warmup N] [--read-every N] "
-                "[--threads N] [--device NAME] [--ddp | --barrier] [--json]\n",
+                "[--threads N] [--device NAME] [--precision fp32|bf16|fp16] [--ddp | --barrier] "
+                "[--json]\n",
                 p->name, p->arch == NULL ? "" : "[--arch NAME] ");
         return 2;
     }

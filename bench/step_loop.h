@@ -4,7 +4,7 @@
  * backward, SGD, the report.
  *
  *     NAME_step [--batch N] [--side N] [--steps N] [--warmup N] [--read-every N] [--threads N]
- *               [--device NAME] [--ddp | --barrier] [--json]
+ *               [--device NAME] [--precision fp32|bf16|fp16] [--ddp | --barrier] [--json]
  *
  * The loss is read after every --read-every steps (default 1), of which then the mean is one time.
  * On a stream device a read waits for the device. With --ddp the process is a rank of a job, and
