@@ -266,7 +266,10 @@ static bool cuda_owns(accel *base, const void *p)
     at = ranges_before(a, (uintptr_t)p);
     found = at > 0 && (uintptr_t)p < a->ranges[at - 1].end;
     pthread_mutex_unlock(&a->lock);
-    return found || (!is_lost(a) && gpu_pointer_device(p) == a->base.index);
+    if (found || is_lost(a))
+        return found;
+    cuda_accel_enter(a); // the question makes a context on the thread's card
+    return gpu_pointer_device(p) == a->base.index;
 }
 
 static ls_status cuda_memory(accel *base, size_t *free_bytes, size_t *total_bytes)

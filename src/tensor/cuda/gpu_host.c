@@ -135,6 +135,12 @@ static gpu_error check_lost(void)
     return is_lost ? HOST_LOST : HOST_OK;
 }
 
+/* As CUDA's runtime, of the calling thread's card. */
+static void make_context_locked(void)
+{
+    state.contexts |= 1U << current;
+}
+
 /* Every call that queues work to a card begins with this; counts it in *counter. */
 static gpu_error queue_work(int card, uint64_t *counter)
 {
@@ -240,6 +246,7 @@ gpu_error gpu_malloc(void **out, size_t bytes)
     gpu_error e;
 
     pthread_mutex_lock(&lock);
+    make_context_locked();
     e = make_block_locked(bytes, &b);
     pthread_mutex_unlock(&lock);
     if (e != HOST_OK)
@@ -286,6 +293,7 @@ gpu_error gpu_malloc_host(void **out, size_t bytes)
     bool fails;
 
     pthread_mutex_lock(&lock);
+    make_context_locked();
     fails = is_due_locked(&state.fail_pinned_at);
     *out = fails ? NULL : cu_host->alloc_aligned(ALIGNMENT, bytes);
     state.n_pinned += *out != NULL;
@@ -308,6 +316,7 @@ int gpu_pointer_device(const void *p)
     host_block *b;
 
     pthread_mutex_lock(&lock);
+    make_context_locked();
     b = blocks;
     while (b != NULL && !(at >= data_of(b) && at < data_of(b) + b->bytes))
         b = b->next;

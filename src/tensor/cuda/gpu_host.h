@@ -19,6 +19,7 @@ typedef struct gpu_host {
     uint64_t fail_pinned_at; /* the same of gpu_malloc_host() */
     uint64_t lose_at;        /* all cards are lost at the n-th call from now that queues work */
     bool is_lost;            /* every call fails; tests set it to false afterwards */
+    unsigned contexts;       /* bit i: a call has made a context on card i */
     size_t used_bytes;       /* of all cards, of device memory that is allocated now */
     size_t n_pinned;         /* blocks of page-locked memory */
     size_t n_streams;        /* that exist now */

@@ -113,6 +113,25 @@ static void a_block_is_found_by_every_address_in_it(void **state)
     close_accel(a);
 }
 
+/* In a thread that has not selected a card. */
+static void ask_about_host_memory(void *arg)
+{
+    assert_null(accel_of(&arg));
+}
+
+/* A context takes hundreds of megabytes of a card that other ranks use. */
+static void questions_about_memory_make_no_context_on_another_card(void **state)
+{
+    cuda_accel *a = open_accel(1);
+    ls_thread thread = {.started = false};
+
+    LS_UNUSED(state);
+    assert_ok(ls_thread_start(&thread, "asks", ask_about_host_memory, NULL));
+    ls_thread_join(&thread);
+    assert_int_equal(gpu->contexts, 1U << 1);
+    close_accel(a);
+}
+
 static void memory_that_another_library_allocates_is_found_on_its_card(void **state)
 {
     cuda_accel *first = open_accel(0);
@@ -371,6 +390,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_block_is_found_by_every_address_in_it, reset),
+        cmocka_unit_test_setup(questions_about_memory_make_no_context_on_another_card, reset),
         cmocka_unit_test_setup(memory_that_another_library_allocates_is_found_on_its_card, reset),
         cmocka_unit_test_setup(copies_and_fills_reach_the_queue_of_their_card, reset),
         cmocka_unit_test_setup(every_thread_selects_the_card, reset),
