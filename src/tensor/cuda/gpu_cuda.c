@@ -41,6 +41,11 @@ gpu_failure gpu_failure_of(gpu_error error)
     case cudaErrorInvalidAddressSpace:
     case cudaErrorInvalidPc:
     case cudaErrorLaunchFailure:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorExternalDevice:
+#if CUDART_VERSION >= 13000
+    case cudaErrorContained:
+#endif
     case cudaErrorUnknown:
         return GPU_FAILURE_LOST;
     default:
@@ -142,7 +147,11 @@ gpu_error gpu_malloc(void **out, size_t bytes)
 
 gpu_error gpu_free(void *block)
 {
-    return checked(cudaFree(block));
+    // cudaFree() may wait for the card, but does not promise it.
+    const gpu_error e = checked(cudaDeviceSynchronize());
+    const gpu_error freed = checked(cudaFree(block));
+
+    return e != 0 ? e : freed;
 }
 
 gpu_error gpu_malloc_host(void **out, size_t bytes)
