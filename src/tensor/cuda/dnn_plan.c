@@ -366,8 +366,8 @@ static bool is_note_allowed(cudnnBackendNumericalNote_t note, bool is_half,
     case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
         return !limits->deterministic;
     case CUDNN_NUMERICAL_NOTE_TENSOR_CORE: // of float32: rounds the inputs to TF32
-    case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
         return is_half || limits->tf32;
+    case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS: // to float16, whose range is smaller
     case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
         return false;
     default:
