@@ -66,6 +66,11 @@ static const config_entry table[CONFIG_COUNT] = {
     [CONFIG_DETERMINISTIC] = {"LOCKSTEP_DETERMINISTIC", CONFIG_TYPE_INT, "0", NULL, 0, 1,
                               "1: a GPU computes the same bits in every run; some operators take "
                               "longer"},
+    [CONFIG_AUTOTUNE] =
+        {"LOCKSTEP_AUTOTUNE", CONFIG_TYPE_INT, "1", NULL, 0, 1,
+         "1: a GPU measures up to 8 plans of each convolution at its first use, and the choice is "
+         "stored in ~/.cache/lockstep; 0: it takes the plan that cuDNN expects to be the fastest. "
+         "With LOCKSTEP_DETERMINISTIC nothing is measured"},
     [CONFIG_ALGORITHMS] = {"LOCKSTEP_ALGORITHMS", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
                            "algorithms of operations, before the measured defaults: "
                            "[hosts/]OPERATION:ALGORITHM[<=BYTES][@RANKS], separated by commas"},

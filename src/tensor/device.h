@@ -301,6 +301,7 @@ typedef struct device_settings {
     int index;                /* N of "cuda:N"; -1: the card of this rank */
     int local_rank;           /* of the ranks on this machine; 0 without a launcher */
     bool share_gpu;           /* ranks may share a card: local_rank modulo the cards */
+    bool autotune;            /* of LOCKSTEP_AUTOTUNE */
     bool deterministic;       /* of LOCKSTEP_DETERMINISTIC */
     const char *tf32;         /* of LOCKSTEP_TF32 */
 } device_settings;

@@ -138,6 +138,7 @@ ls_status device_choose(const ls_device_options *o, device_choice *out)
 {
     const char *name = o->name;
     int64_t deterministic;
+    int64_t autotune;
 
     *out = (device_choice){.settings.share_gpu = o->share_gpu != 0};
     if (name == NULL || name[0] == '\0')
@@ -149,7 +150,9 @@ ls_status device_choose(const ls_device_options *o, device_choice *out)
     LS_TRY(config_text(CONFIG_CONVOLUTIONS, &out->settings.convolutions));
     LS_TRY(config_text(CONFIG_TF32, &out->settings.tf32));
     LS_TRY(config_int(CONFIG_DETERMINISTIC, &deterministic));
+    LS_TRY(config_int(CONFIG_AUTOTUNE, &autotune));
     out->settings.deterministic = deterministic != 0;
+    out->settings.autotune = autotune != 0;
     return LS_OK;
 }
 

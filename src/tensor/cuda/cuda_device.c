@@ -5,6 +5,7 @@
  */
 #include "tensor/cuda/cuda_internal.h"
 #include "tensor/cuda/cuda_kernels.h"
+#include "tensor/cuda/cuda_math.h"
 #include "tensor/cuda/own.h"
 
 #include <stdarg.h>
@@ -177,6 +178,7 @@ static void cuda_close(device_state *self)
         return;
     if (self->tickets != NULL)
         cuda_free(self, self->tickets, CUDA_TICKETS * sizeof(*self->tickets));
+    cuda_math_close(self);
     cuda_accel_close(self->accel);
     cu_host->free(self);
 }
@@ -210,6 +212,7 @@ static ls_status cuda_open(const device_settings *settings, device_state **out)
         return cu_fail(LS_ENOMEM, "no memory for a CUDA device");
     self->card = found.card;
     self->is_deterministic = settings->deterministic;
+    self->autotune = settings->autotune;
     self->tf32_matrices = strcmp(settings->tf32, "all") == 0;
     self->tf32_convolutions = strcmp(settings->tf32, "none") != 0;
     st = cuda_accel_open(found.index, &found.card, &self->accel);
@@ -298,6 +301,7 @@ static const device_ops ops = {
     .alloc = cuda_alloc,
     .free = cuda_free,
     .find_kernel = find_kernel,
+    .free_packed = packed_free,
     .accelerator = cuda_accelerator,
     .run_many = run_many,
     .usage = cuda_usage,

@@ -51,14 +51,23 @@ ls_status cuda_accel_check(cuda_accel *a, gpu_error error, const char *call);
 
 #define CUDA_TICKETS 1024
 
+typedef struct dnn_cache dnn_cache;
+typedef struct gemm_engine gemm_engine;
+
 struct device_state {
     cuda_accel *accel;
     gpu_properties card;
     bool is_deterministic;  /* no operator may give other bits in another run */
     bool tf32_convolutions; /* F32 convolutions may use TF32 */
     bool tf32_matrices;     /* F32 matrix products may */
+    bool autotune;          /* plans of cuDNN are measured */
     uint64_t n_launches;    /* of kernels and of plans of the libraries */
     unsigned *tickets;      /* CUDA_TICKETS counters of blocks, 0 between kernels */
+    dnn_cache *dnn;         /* cuda_math.h: NULL before its first use */
+    gemm_engine *gemm;      /* the same */
+    void *workspace;        /* of plans and matrix products */
+    size_t workspace_bytes;
+    packed *packs; /* packed.c: the copies of all parameters */
     char fingerprint[224];
 };
 

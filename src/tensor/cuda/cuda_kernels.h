@@ -11,7 +11,14 @@
 
 /* clang-format off */
 /* Of cuDNN and cuBLASLt. */
-#define CUDA_LIBRARY_KERNELS(X)
+#define CUDA_LIBRARY_KERNELS(X)                                                                   \
+    X(CONV2D, conv2d)                                                                             \
+    X(CONV2D_BACKWARD_DATA, conv2d_backward_data)                                                 \
+    X(CONV2D_BACKWARD_WEIGHTS, conv2d_backward_weights)                                           \
+    X(LINEAR, linear)                                                                             \
+    X(LINEAR_BACKWARD_DATA, linear_backward_data)                                                 \
+    X(LINEAR_BACKWARD_WEIGHTS, linear_backward_weights)                                           \
+    X(MATMUL, matmul)
 
 /* Of our own sources. */
 #define CUDA_OWN_KERNELS(X)                                                                       \

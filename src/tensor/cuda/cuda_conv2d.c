@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda_conv2d.c - convolutions and their gradients by plans of cuDNN, on activations in NHWC and
+ * weights in packed form. The device's table (cuda_kernels.h) has the three kernels.
+ */
+#include "tensor/cuda/conv_graph.h"
+#include "tensor/cuda/cuda_math.h"
+
+static convolution convolution_of_tensors(const ls_tensor *x, const ls_tensor *w,
+                                          const ls_tensor *y, const op_attrs *attrs)
+{
+    return convolution_of(y->dtype, x->dims, w->dims, y->dims, attrs);
+}
+
+/* Nothing is computed without images. */
+static bool is_empty(const convolution *c)
+{
+    return c->x[0] == 0;
+}
+
+static pack_form weight_form(const convolution *c)
+{
+    return (pack_form){.type = c->type,
+                       .n = c->w[0],
+                       .c = convolution_is_padded(c) ? c->channels : c->w[1],
+                       .s = c->w[2] * c->w[3],
+                       .channels = c->w[1]};
+}
+
+/* From the arrangement of a placed activation to NHWC with `channels`. */
+static pack_form image_form(const ls_tensor *t, int64_t channels)
+{
+    const bool is_last = own_is_nhwc(t);
+    const int64_t area = t->dims[2] * t->dims[3];
+
+    return (pack_form){.type = t->dtype,
+                       .n = is_last ? t->dims[0] * area : t->dims[0],
+                       .c = t->dims[1],
+                       .s = is_last ? 1 : area,
+                       .channels = channels};
+}
+
+/* The elements of an activation in NHWC with `channels`. */
+static void *image_operand(own_operands *o, const ls_tensor *t, int64_t channels)
+{
+    const pack_form form = image_form(t, channels);
+
+    if (channels != form.c || !own_is_aligned(own_data(t)))
+        return packed_copy(o, own_data(t), t->dtype, &form);
+    return own_operand(o, t, true);
+}
+
+static void run(own_operands *o, const dnn_graph *g, void *const *data)
+{
+    dnn_cache *cache;
+
+    if (o->status == LS_OK)
+        o->status = cuda_math_dnn(o->self, &cache);
+    if (o->status == LS_OK)
+        o->status = dnn_cache_run(cache, g, data);
+}
+
+ls_status cuda_conv2d(device_state *self, const op_call *call)
+{
+    const convolution c =
+        convolution_of_tensors(call->in[0], call->in[1], call->out[0], &call->attrs);
+    const pack_form w = weight_form(&c);
+    const pack_form b = {.type = c.type, .n = c.w[0], .c = 1, .s = 1, .channels = 1};
+    ls_tensor *bias = call->in[2];
+    const dnn_graph g = convolution_graph(&c, DNN_CONV, bias != NULL);
+    own_operands o = own_begin(self, call);
+    void *data[DNN_MAX_TENSORS] = {[CONV_Y] = own_output(&o, call->out[0], true)};
+
+    if (is_empty(&c))
+        return own_end(&o);
+    data[CONV_X] = image_operand(&o, call->in[0], c.x[1]);
+    data[CONV_W] = packed_parameter(&o, call->in[1], &w);
+    if (bias != NULL)
+        data[CONV_BIAS] = packed_parameter(&o, bias, &b);
+    run(&o, &g, data);
+    return own_end(&o);
+}
+
+ls_status cuda_conv2d_backward_data(device_state *self, const op_call *call)
+{
+    ls_tensor *dx = call->out[0];
+    const convolution c = convolution_of_tensors(dx, call->in[1], call->in[0], &call->attrs);
+    const pack_form w = weight_form(&c);
+    const dnn_graph g = convolution_graph(&c, DNN_CONV_DATA, false);
+    own_operands o = own_begin(self, call);
+    void *out = own_output(&o, dx, true);
+    void *data[DNN_MAX_TENSORS] = {NULL};
+    pack_form form;
+
+    if (out == NULL || is_empty(&c))
+        return own_end(&o);
+    form = image_form(dx, c.x[1]);
+    data[CONV_X] = packed_begin(&o, out, c.type, &form, false);
+    data[CONV_W] = packed_parameter(&o, call->in[1], &w);
+    data[CONV_Y] = image_operand(&o, call->in[0], c.y[1]);
+    run(&o, &g, data);
+    packed_finish(&o, out, c.type, &form, false, data[CONV_X]);
+    return own_end(&o);
+}
+
+/* dbias: the sums of dy, in NHWC, over the positions. */
+static ls_status backward_bias(device_state *self, const op_call *call, const convolution *c,
+                               const void *dy)
+{
+    const ls_tensor *dbias = call->out[1];
+
+    return own_column_sums(self, call, dy, own_type(c->type), (size_t)(c->y[0] * c->y[2] * c->y[3]),
+                           (size_t)c->y[1], own_data(dbias), own_type(dbias->dtype));
+}
+
+ls_status cuda_conv2d_backward_weights(device_state *self, const op_call *call)
+{
+    ls_tensor *dw = call->out[0];
+    const convolution c = convolution_of_tensors(call->in[0], dw, call->in[1], &call->attrs);
+    const pack_form form = weight_form(&c);
+    const dnn_graph g = convolution_graph(&c, DNN_CONV_WEIGHTS, false);
+    own_operands o = own_begin(self, call);
+    void *data[DNN_MAX_TENSORS] = {NULL};
+
+    if (is_empty(&c))
+        return cu_no_gradients(self, call);
+    data[CONV_X] = image_operand(&o, call->in[0], c.x[1]);
+    data[CONV_Y] = image_operand(&o, call->in[1], c.y[1]);
+    data[CONV_W] = packed_begin(&o, own_data(dw), dw->dtype, &form, call->accumulate);
+    run(&o, &g, data);
+    packed_finish(&o, own_data(dw), dw->dtype, &form, call->accumulate, data[CONV_W]);
+    if (o.status == LS_OK && call->out[1] != NULL)
+        o.status = backward_bias(self, call, &c, data[CONV_Y]);
+    return own_end(&o);
+}

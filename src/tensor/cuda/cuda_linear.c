@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda_linear.c - linear layers and products of matrices by cuBLASLt, row-major. The device's table
+ * (cuda_kernels.h) has the kernels.
+ */
+#include "tensor/cuda/cuda_math.h"
+
+#include <string.h>
+
+/* A product of matrices of one type, without a batch. */
+static gemm product_of(ls_dtype type, int64_t m, int64_t n, int64_t k)
+{
+    gemm g;
+
+    memset(&g, 0, sizeof(g)); // a key: padding too
+    g.type = (int32_t)type;
+    g.out_type = (int32_t)type;
+    g.m = m;
+    g.n = n;
+    g.k = k;
+    g.batch = 1;
+    return g;
+}
+
+typedef struct factors {
+    const void *a;
+    const void *b;
+    const void *bias;
+} factors;
+
+/* d: the result; a product over k = 0 is 0. */
+static void run(own_operands *o, const gemm *g, const factors *f, const ls_tensor *d)
+{
+    gemm_engine *engine;
+    void *workspace;
+
+    if (o->status != LS_OK || g->m == 0 || g->n == 0 || g->batch == 0)
+        return;
+    if (g->k == 0) {
+        own_zero(o, own_data(d), own_count(d) * own_element_bytes(d->dtype));
+        return;
+    }
+    o->status = cuda_math_gemm(o->self, &engine);
+    if (o->status == LS_OK)
+        o->status = cu_workspace(o->self, GEMM_WORKSPACE_BYTES, &workspace);
+    if (o->status != LS_OK)
+        return;
+    o->self->n_launches++;
+    o->status =
+        gemm_run(engine, g, f->a, f->b, f->bias, own_data(d), workspace, cu_stream(o->self));
+}
+
+/* A parameter in the type of the activations, row-major. */
+static void *parameter_operand(own_operands *o, ls_tensor *t, ls_dtype type)
+{
+    const pack_form form = {
+        .type = type, .n = (int64_t)own_count(t), .c = 1, .s = 1, .channels = 1};
+
+    return packed_parameter(o, t, &form);
+}
+
+/* --- linear layers: x (N,I), w (O,I), y (N,O) --- */
+
+/* y = x w' + b */
+ls_status cuda_linear(device_state *self, const op_call *call)
+{
+    const ls_tensor *x = call->in[0];
+    ls_tensor *w = call->in[1];
+    ls_tensor *bias = call->in[2];
+    gemm g = product_of(x->dtype, x->dims[0], w->dims[0], x->dims[1]);
+    own_operands o = own_begin(self, call);
+    factors f = {.a = own_operand(&o, x, false), .b = parameter_operand(&o, w, x->dtype)};
+
+    g.transposed[1] = 1;
+    g.has_bias = bias != NULL;
+    if (bias != NULL)
+        f.bias = parameter_operand(&o, bias, x->dtype);
+    (void)own_output(&o, call->out[0], false);
+    run(&o, &g, &f, call->out[0]);
+    return own_end(&o);
+}
+
+/* dx = dy w */
+ls_status cuda_linear_backward_data(device_state *self, const op_call *call)
+{
+    const ls_tensor *dy = call->in[0];
+    ls_tensor *w = call->in[1];
+    const gemm g = product_of(dy->dtype, dy->dims[0], w->dims[1], w->dims[0]);
+    own_operands o = own_begin(self, call);
+    const factors f = {.a = own_operand(&o, dy, false), .b = parameter_operand(&o, w, dy->dtype)};
+
+    (void)own_output(&o, call->out[0], false);
+    run(&o, &g, &f, call->out[0]);
+    return own_end(&o);
+}
+
+/* dw = dy' x, in the type of the parameters */
+ls_status cuda_linear_backward_weights(device_state *self, const op_call *call)
+{
+    const ls_tensor *x = call->in[0];
+    const ls_tensor *dy = call->in[1];
+    const ls_tensor *dbias = call->out[1];
+    gemm g = product_of(x->dtype, dy->dims[1], x->dims[1], x->dims[0]);
+    own_operands o = own_begin(self, call);
+    const factors f = {.a = own_operand(&o, dy, false), .b = own_operand(&o, x, false)};
+
+    if (x->dims[0] == 0)
+        return cu_no_gradients(self, call);
+    g.out_type = (int32_t)call->out[0]->dtype;
+    g.transposed[0] = 1;
+    g.adds = call->accumulate;
+    run(&o, &g, &f, call->out[0]);
+    if (o.status == LS_OK && dbias != NULL)
+        o.status = own_column_sums(self, call, f.a, own_type(dy->dtype), (size_t)dy->dims[0],
+                                   (size_t)dy->dims[1], own_data(dbias), own_type(dbias->dtype));
+    return own_end(&o);
+}
+
+/* --- products --- */
+
+ls_status cuda_matmul(device_state *self, const op_call *call)
+{
+    ls_tensor *y = call->out[0];
+    const ls_tensor *a = call->in[0];
+    const bool *transposed = call->attrs.transposed;
+    const int rows = y->n_dims - 2;
+    const int columns = y->n_dims - 1;
+    gemm g = product_of(y->dtype, y->dims[rows], y->dims[columns],
+                        a->dims[transposed[0] ? rows : columns]);
+    own_operands o = own_begin(self, call);
+    const factors f = {.a = own_operand(&o, a, false), .b = own_operand(&o, call->in[1], false)};
+
+    for (int i = 0; i < 2; i++)
+        g.transposed[i] = transposed[i];
+    for (int i = 0; i < rows; i++)
+        g.batch *= y->dims[i];
+    (void)own_output(&o, y, false);
+    run(&o, &g, &f, y);
+    return own_end(&o);
+}

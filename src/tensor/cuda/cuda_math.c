@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda_math.c - opens cuDNN and cuBLASLt for the device's kernels, and gives them memory. All of it
+ * belongs to the thread that runs operators.
+ */
+#include "tensor/cuda/cuda_math.h"
+
+#include <limits.h>
+
+/* Plans that need more are not chosen. */
+#define DNN_WORKSPACE_BYTES_MOST ((size_t)256 << 20)
+
+ls_status cuda_math_dnn(device_state *self, dnn_cache **out)
+{
+    const dnn_limits limits = {.tf32 = self->tf32_convolutions,
+                               .deterministic = self->is_deterministic,
+                               .workspace_bytes = DNN_WORKSPACE_BYTES_MOST};
+    char folder[PATH_MAX];
+
+    if (self->dnn == NULL) {
+        dnn_cache_folder(folder, sizeof(folder));
+        LS_TRY(dnn_cache_open(
+            self,
+            &(dnn_cache_options){.limits = limits, .autotune = self->autotune, .folder = folder},
+            &self->dnn));
+    }
+    *out = self->dnn;
+    return LS_OK;
+}
+
+ls_status cuda_math_gemm(device_state *self, gemm_engine **out)
+{
+    if (self->gemm == NULL)
+        LS_TRY(gemm_open(self->tf32_matrices, &self->gemm));
+    *out = self->gemm;
+    return LS_OK;
+}
+
+void cuda_math_close(device_state *self)
+{
+    dnn_cache_close(self->dnn);
+    gemm_close(self->gemm);
+    if (self->workspace != NULL) {
+        accel *a = cuda_accel_base(self->accel);
+
+        a->ops->free(a, self->workspace);
+    }
+}
+
+/* The largest that was needed: the operators of a stream use it one after the other. */
+ls_status cu_workspace(device_state *self, size_t bytes, void **out)
+{
+    accel *a = cuda_accel_base(self->accel);
+
+    if (bytes > self->workspace_bytes) {
+        void *larger = a->ops->alloc(a, bytes);
+
+        if (larger == NULL)
+            return cu_fail(LS_ENOMEM, "%s: no memory for a workspace of %zu bytes", a->name, bytes);
+        if (self->workspace != NULL)
+            a->ops->free(a, self->workspace);
+        self->workspace = larger;
+        self->workspace_bytes = bytes;
+    }
+    *out = self->workspace;
+    return LS_OK;
+}
+
+ls_status cu_no_gradients(device_state *self, const op_call *call)
+{
+    own_operands o = own_begin(self, call);
+
+    for (int i = 0; i < call->n_out && !call->accumulate; i++) {
+        const ls_tensor *t = call->out[i];
+
+        if (t != NULL)
+            own_zero(&o, own_data(t), own_count(t) * own_element_bytes(t->dtype));
+    }
+    return own_end(&o);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda_math.h - what the kernels of cuDNN and cuBLASLt share: the libraries' state, workspace, and
+ * tensors in the form that the libraries read.
+ */
+#ifndef LS_TENSOR_CUDA_MATH_H
+#define LS_TENSOR_CUDA_MATH_H
+
+#include "tensor/cuda/dnn_cache.h"
+#include "tensor/cuda/gemm.h"
+#include "tensor/cuda/own.h"
+
+/* The libraries, opened at their first use: loading them takes a second. */
+LS_MUST_USE ls_status cuda_math_dnn(device_state *self, dnn_cache **out);
+LS_MUST_USE ls_status cuda_math_gemm(device_state *self, gemm_engine **out);
+
+/* Closes both and frees the workspace; the queues are empty. */
+void cuda_math_close(device_state *self);
+
+/* The device's workspace, of at least `bytes`; valid until the next call. */
+LS_MUST_USE ls_status cu_workspace(device_state *self, size_t bytes, void **out);
+
+/* Writes zeros to the outputs of a call for gradients of parameters, unless it adds to them. */
+LS_MUST_USE ls_status cu_no_gradients(device_state *self, const op_call *call);
+
+/* --- packed.c: the functions do nothing after a failure of `o` --- */
+
+/* The packed form of repack.h, with its type. */
+typedef struct pack_form {
+    ls_dtype type; /* of the packed elements; the row-major ones have this type or LS_F32 */
+    int64_t n;
+    int64_t c;
+    int64_t s;
+    int64_t channels;
+} pack_form;
+
+/* A parameter in packed form: its own memory where the forms are equal, else a copy that is kept
+ * with its storage and renewed after writes. */
+void *packed_parameter(own_operands *o, ls_tensor *t, const pack_form *form);
+
+/* Row-major elements in packed form: their own memory, or that of a temporary copy. */
+void *packed_copy(own_operands *o, const void *src, ls_dtype src_type, const pack_form *form);
+
+/* Memory for the packed form of row-major elements that a kernel writes: dst itself, or temporary
+ * memory, from which packed_finish() then writes dst, or adds to it. */
+void *packed_begin(own_operands *o, void *dst, ls_dtype dst_type, const pack_form *form, bool adds);
+void packed_finish(own_operands *o, void *dst, ls_dtype dst_type, const pack_form *form, bool adds,
+                   const void *from);
+
+/* device_ops.free_packed */
+void packed_free(device_state *self, packed *p);
+
+#endif

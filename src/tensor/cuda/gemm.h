@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gemm.h - products of matrices, row-major: d = op(a) op(b) + bias + beta d. gemm_lt.c runs them
+ * with cuBLASLt, gemm_host.c with loops in host memory for tests. cuda_linear.c calls it.
+ */
+#ifndef LS_TENSOR_CUDA_GEMM_H
+#define LS_TENSOR_CUDA_GEMM_H
+
+#include "tensor/cuda/cuda_internal.h"
+
+/* A batch of products. All bytes are defined: it is a key. */
+typedef struct gemm {
+    int32_t type;     /* of a, b and bias: an ls_dtype */
+    int32_t out_type; /* of d */
+    int32_t transposed[2];
+    int32_t has_bias; /* of n elements, the same for each row of d */
+    int32_t adds;     /* beta is 1, else 0 */
+    int64_t m;        /* rows of d and op(a) */
+    int64_t n;        /* columns of d and op(b) */
+    int64_t k;        /* at least 1 */
+    int64_t batch;    /* matrices, one behind the other */
+} gemm;
+
+LS_MUST_USE ls_status gemm_open(bool tf32, gemm_engine **out);
+void gemm_close(gemm_engine *e); /* NULL is allowed */
+
+/* Queues a product whose sizes are at least 1. The workspace has GEMM_WORKSPACE_BYTES. */
+#define GEMM_WORKSPACE_BYTES ((size_t)32 << 20)
+LS_MUST_USE ls_status gemm_run(gemm_engine *e, const gemm *g, const void *a, const void *b,
+                               const void *bias, void *d, void *workspace, gpu_stream *stream);
+
+#endif

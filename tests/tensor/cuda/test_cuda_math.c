@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_cuda_math.c - around cuDNN and cuBLASLt, over host memory: plans that are measured and
+ * stored, packed copies of parameters, and memory that the libraries cannot read as it is.
+ */
+#include "tensor/cuda/cuda_testing.h"
+
+#include "tensor/cuda/dnn_plan_host.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/module.h"
+#include "base/text.h"
+#include "tensor/doubles.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* --- set-up --- */
+
+static char cache[64]; /* XDG_CACHE_HOME of each test */
+
+static dnn_host *reset_dnn_host(void)
+{
+    dnn_host_state_fn get;
+    void *module = NULL;
+    void *symbol;
+    dnn_host *host;
+
+    (void)reset_gpu_host();
+    assert_status(LS_OK, module_open("cudahost", &module));
+    symbol = dlsym(module, DNN_HOST_STATE);
+    assert_non_null(symbol);
+    memcpy(&get, &symbol, sizeof(get)); // C has no conversion between these two
+    host = get();
+    *host = (dnn_host){0};
+    return host;
+}
+
+static int make_cache(void **state)
+{
+    LS_UNUSED(state);
+    text_format(cache, sizeof(cache), "/tmp/lockstep-plans-XXXXXX");
+    assert_non_null(mkdtemp(cache));
+    assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
+    return 0;
+}
+
+static void plans_folder(char *buf, size_t n)
+{
+    text_format(buf, n, "%s/lockstep/plans", cache);
+}
+
+/* The path of the only stored plan; the number of files. */
+static int stored_plan(char *path, size_t n)
+{
+    char folder[128];
+    const struct dirent *entry;
+    int n_files = 0;
+    DIR *d;
+
+    plans_folder(folder, sizeof(folder));
+    d = opendir(folder);
+    while (d != NULL && (entry = file_next_entry(d)) != NULL) {
+        if (entry->d_name[0] == '.')
+            continue;
+        text_format(path, n, "%s/%s", folder, entry->d_name);
+        n_files++;
+    }
+    if (d != NULL)
+        (void)closedir(d);
+    return n_files;
+}
+
+static int remove_cache(void **state)
+{
+    char path[512];
+
+    LS_UNUSED(state);
+    while (stored_plan(path, sizeof(path)) > 0)
+        assert_int_equal(unlink(path), 0);
+    plans_folder(path, sizeof(path));
+    (void)rmdir(path);
+    text_format(path, sizeof(path), "%s/lockstep", cache);
+    (void)rmdir(path);
+    assert_int_equal(rmdir(cache), 0);
+    (void)unsetenv("LOCKSTEP_AUTOTUNE");
+    (void)unsetenv("LOCKSTEP_DETERMINISTIC");
+    return 0;
+}
+
+/* --- convolutions --- */
+
+/* y of a 3x3 convolution with seeded x and the given w; the caller destroys it. */
+static ls_tensor *convolve(ls_device *device, ls_dtype type, ls_tensor *w)
+{
+    const int64_t dims[4] = {2, w->dims[1], 9, 8};
+    const int64_t out[4] = {2, w->dims[0], 9, 8};
+    const int margin = (int)w->dims[2] / 2;
+    ls_tensor *x = random_tensor(device, type, 4, dims, 11);
+    ls_tensor *y = unplaced_of(device, type, 4, out);
+
+    assert_status(LS_OK, device_run(device, &(op_call){.op = OP_CONV2D,
+                                                       .attrs = {.stride = {1, 1},
+                                                                 .padding = {margin, margin},
+                                                                 .dilation = {1, 1},
+                                                                 .groups = 1},
+                                                       .n_in = 3,
+                                                       .n_out = 1,
+                                                       .in = {x, w},
+                                                       .out = {y}}));
+    ls_tensor_destroy(x);
+    return y;
+}
+
+static const int64_t weights[4] = {6, 5, 3, 3};
+
+/* Opens the device, runs one convolution and closes the device. */
+static void run_once(void)
+{
+    ls_device *device = open_cudahost("cudahost");
+    ls_tensor *w = random_tensor(device, LS_F32, 4, weights, 3);
+    ls_tensor *y = convolve(device, LS_F32, w);
+
+    destroy_all((ls_tensor *[]){w, y}, 2);
+    assert_status(LS_OK, ls_device_close(device));
+}
+
+/* --- plans --- */
+
+static void the_fastest_plan_is_used_and_stored(void **state)
+{
+    dnn_host *host = reset_dnn_host();
+    char path[512];
+
+    LS_UNUSED(state);
+    host->slow = 1U << 0 | 1U << 2;
+    run_once();
+    assert_int_equal(host->n_created, DNN_HOST_PLANS);
+    assert_true(host->n_runs > DNN_HOST_PLANS);
+    assert_int_equal(host->last_run, 1);
+    assert_int_equal(stored_plan(path, sizeof(path)), 1);
+    *host = (dnn_host){0};
+    run_once();
+    assert_int_equal(host->n_created, 0);
+    assert_int_equal(host->n_loaded, 1);
+    assert_int_equal(host->n_runs, 1);
+    assert_int_equal(host->last_run, 1);
+}
+
+static void a_plan_that_cannot_run_is_passed_over(void **state)
+{
+    dnn_host *host = reset_dnn_host();
+
+    LS_UNUSED(state);
+    host->refused = 1U << 0;
+    host->slow = 1U << 1;
+    run_once();
+    assert_int_equal(host->last_run, 2);
+}
+
+static void without_a_plan_that_runs_the_operator_fails(void **state)
+{
+    dnn_host *host = reset_dnn_host();
+    ls_device *device = open_cudahost("cudahost");
+    const int64_t dims[4] = {2, 5, 9, 8};
+    ls_tensor *w = random_tensor(device, LS_F32, 4, weights, 3);
+    ls_tensor *x = random_tensor(device, LS_F32, 4, dims, 3);
+    ls_tensor *y = unplaced_of(device, LS_F32, 4, (const int64_t[4]){2, 6, 7, 6});
+    char path[512];
+
+    LS_UNUSED(state);
+    host->refused = ~0U;
+    assert_status(
+        LS_EUNSUPPORTED,
+        device_run(device, &(op_call){.op = OP_CONV2D,
+                                      .attrs = {.stride = {1, 1}, .dilation = {1, 1}, .groups = 1},
+                                      .n_in = 3,
+                                      .n_out = 1,
+                                      .in = {x, w},
+                                      .out = {y}}));
+    assert_int_equal(stored_plan(path, sizeof(path)), 0);
+    destroy_all((ls_tensor *[]){x, w, y}, 3);
+    assert_status(LS_OK, ls_device_close(device));
+    assert_int_equal(reset_gpu_host()->n_events, 0);
+}
+
+static void nothing_is_measured_or_stored_when_that_is_off(void **state)
+{
+    static const char *const settings[][2] = {{"LOCKSTEP_AUTOTUNE", "0"},
+                                              {"LOCKSTEP_DETERMINISTIC", "1"}};
+    char path[512];
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(settings); i++) {
+        dnn_host *host = reset_dnn_host();
+
+        assert_int_equal(setenv(settings[i][0], settings[i][1], 1), 0);
+        host->slow = 1U << 0;
+        run_once();
+        assert_int_equal(host->n_created, 1);
+        assert_int_equal(host->n_runs, 1);
+        assert_int_equal(host->last_run, 0);
+        assert_int_equal(stored_plan(path, sizeof(path)), 0);
+        assert_int_equal(unsetenv(settings[i][0]), 0);
+    }
+}
+
+/* Runs once with the file changed: the plan is made again, and the file is valid afterwards. */
+static void check_replaced(dnn_host *host, const char *path, const char *data, size_t bytes)
+{
+    assert_status(LS_OK, file_replace(path, data, bytes));
+    *host = (dnn_host){0};
+    run_once();
+    assert_int_equal(host->n_created, DNN_HOST_PLANS);
+    assert_int_equal(host->n_loaded, 0);
+    *host = (dnn_host){0};
+    run_once();
+    assert_int_equal(host->n_loaded, 1);
+}
+
+static void a_damaged_plan_file_is_ignored_and_replaced(void **state)
+{
+    dnn_host *host = reset_dnn_host();
+    char path[512];
+    char *good;
+    size_t bytes;
+
+    LS_UNUSED(state);
+    run_once();
+    assert_int_equal(stored_plan(path, sizeof(path)), 1);
+    assert_status(LS_OK, file_read(path, 1 << 20, &good, &bytes));
+    for (size_t at = 0; at < bytes; at += 41) { // every field, key, card and text
+        good[at] = (char)(good[at] ^ 0x20);
+        check_replaced(host, path, good, bytes);
+        good[at] = (char)(good[at] ^ 0x20);
+    }
+    for (size_t shorter = 0; shorter < bytes; shorter += bytes / 5)
+        check_replaced(host, path, good, shorter);
+    ls_free(good);
+}
+
+static void a_plan_file_that_others_can_write_is_not_read(void **state)
+{
+    dnn_host *host = reset_dnn_host();
+    char path[512];
+
+    LS_UNUSED(state);
+    run_once();
+    assert_int_equal(stored_plan(path, sizeof(path)), 1);
+    assert_int_equal(chmod(path, 0666), 0);
+    *host = (dnn_host){0};
+    run_once();
+    assert_int_equal(host->n_loaded, 0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink("/etc/passwd", path), 0);
+    *host = (dnn_host){0};
+    run_once();
+    assert_int_equal(host->n_loaded, 0);
+}
+
+static void a_cache_that_cannot_be_written_changes_nothing(void **state)
+{
+    dnn_host *host = reset_dnn_host();
+
+    LS_UNUSED(state);
+    assert_int_equal(setenv("XDG_CACHE_HOME", "/dev/null", 1), 0);
+    run_once();
+    assert_int_equal(host->n_created, DNN_HOST_PLANS);
+}
+
+static void processes_store_the_same_plan_at_once(void **state)
+{
+    enum { PROCESSES = 6 };
+    dnn_host *host = reset_dnn_host();
+    pid_t pids[PROCESSES];
+    char path[512];
+
+    LS_UNUSED(state);
+    for (int i = 0; i < PROCESSES; i++) {
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        if (pids[i] == 0) {
+            run_once();
+            _exit(0);
+        }
+    }
+    for (int i = 0; i < PROCESSES; i++) {
+        int how = -1;
+
+        assert_int_equal(waitpid(pids[i], &how, 0), pids[i]);
+        assert_int_equal(how, 0);
+    }
+    assert_int_equal(stored_plan(path, sizeof(path)), 1);
+    run_once();
+    assert_int_equal(host->n_loaded, 1);
+}
+
+/* --- packed copies --- */
+
+static void assert_near(const ls_tensor *got, const ls_tensor *want)
+{
+    assert_int_equal(ls_tensor_count(got), ls_tensor_count(want));
+    for (size_t i = 0; i < ls_tensor_count(want); i++) {
+        const double difference = element_of(got, i) - element_of(want, i);
+
+        if (!(difference < 0.1 && difference > -0.1)) // the sums of 45 products below 1
+            fail_msg("element %zu is %g, not %g", i, element_of(got, i), element_of(want, i));
+    }
+}
+
+static void packed_weights_follow_writes(void **state)
+{
+    ls_device *device;
+    ls_device *reference = open_reference();
+    ls_tensor *w[2];
+    double *values;
+
+    LS_UNUSED(state);
+    (void)reset_dnn_host();
+    device = open_cudahost("cudahost");
+    w[0] = random_tensor(device, LS_F32, 4, weights, 3);
+    w[1] = random_tensor(reference, LS_F32, 4, weights, 3);
+    values = ls_calloc(ls_tensor_count(w[0]), sizeof(*values));
+    assert_non_null(values);
+    for (int pass = 0; pass < 3; pass++) {
+        ls_tensor *y[2] = {convolve(device, LS_BF16, w[0]), convolve(reference, LS_BF16, w[1])};
+
+        assert_near(y[0], y[1]);
+        destroy_all(y, 2);
+        for (size_t i = 0; i < ls_tensor_count(w[0]); i++)
+            values[i] = (double)(pass + 1) * (double)(i % 7) / 16;
+        for (int i = 0; i < 2; i++)
+            assert_status(LS_OK, doubles_write(w[i], values));
+    }
+    ls_free(values);
+    destroy_all(w, 2);
+    assert_status(LS_OK, ls_device_close(device));
+    assert_status(LS_OK, ls_device_close(reference));
+}
+
+static void all_parameters_are_packed_in_one_launch_a_step(void **state)
+{
+    enum { LAYERS = 5 };
+    gpu_host *gpu;
+    ls_device *device;
+    ls_tensor *w[LAYERS];
+    float first = 0.5F;
+
+    LS_UNUSED(state);
+    (void)reset_dnn_host();
+    gpu = reset_gpu_host();
+    device = open_cudahost("cudahost");
+    for (int i = 0; i < LAYERS; i++) {
+        w[i] = random_tensor(device, LS_F32, 4, (const int64_t[4]){6 + i, 5, 3, 3}, 3);
+        ls_tensor_destroy(convolve(device, LS_BF16, w[i]));
+    }
+    for (int step = 0; step < 2; step++) {
+        uint64_t launches;
+        uint64_t without;
+
+        for (int i = 0; i < LAYERS; i++)
+            assert_status(LS_OK, device_write(device, tensor_elements(w[i]), &first, 4));
+        for (int i = 0; i < LAYERS; i++)
+            tensor_written(w[i]);
+        launches = gpu->n_launches;
+        for (int i = 0; i < LAYERS; i++)
+            ls_tensor_destroy(convolve(device, LS_BF16, w[i]));
+        launches = gpu->n_launches - launches;
+        without = gpu->n_launches;
+        for (int i = 0; i < LAYERS; i++)
+            ls_tensor_destroy(convolve(device, LS_BF16, w[i]));
+        without = gpu->n_launches - without;
+        assert_int_equal(launches, without + 1);
+    }
+    destroy_all(w, LAYERS);
+    assert_status(LS_OK, ls_device_close(device));
+    assert_int_equal(gpu->used_bytes, 0);
+}
+
+/* --- memory that is not aligned --- */
+
+/* A parameter that begins `offset` elements into a larger one. */
+static ls_tensor *part_of(ls_tensor *whole, int64_t offset, int n_dims, const int64_t *dims)
+{
+    ls_tensor *part = NULL;
+
+    assert_status(LS_OK, tensor_shape(whole->device, whole->dtype, n_dims, dims, &part));
+    tensor_share(part, whole);
+    part->offset = (size_t)offset * sizeof(float);
+    return part;
+}
+
+static void parameters_need_no_alignment(void **state)
+{
+    const int64_t dims[4] = {6, 5, 1, 1};
+    ls_device *device;
+    ls_tensor *whole;
+
+    LS_UNUSED(state);
+    (void)reset_dnn_host();
+    device = open_cudahost("cudahost");
+    whole = random_tensor(device, LS_F32, 1, (const int64_t[]){40}, 5);
+    for (int64_t offset = 0; offset < 4; offset++) {
+        double values[30];
+        ls_tensor *part = part_of(whole, offset, 4, dims);
+        ls_tensor *copy;
+        ls_tensor *y[2];
+
+        for (size_t i = 0; i < 30; i++)
+            values[i] = element_of(part, i);
+        copy = tensor_of(device, LS_F32, 4, dims, values);
+        y[0] = convolve(device, LS_F32, part);
+        y[1] = convolve(device, LS_F32, copy);
+        for (size_t i = 0; i < ls_tensor_count(y[0]); i++)
+            assert_true(element_of(y[0], i) == element_of(y[1], i));
+        destroy_all((ls_tensor *[]){part, copy, y[0], y[1]}, 4);
+    }
+    ls_tensor_destroy(whole);
+    assert_status(LS_OK, ls_device_close(device));
+}
+
+/* --- out of memory --- */
+
+static void every_allocation_of_a_convolution_may_fail(void **state)
+{
+    uint64_t n = 1;
+    int n_failed = 0;
+    bool has_failed = true;
+
+    LS_UNUSED(state);
+    while (has_failed) {
+        gpu_host *gpu;
+        ls_device *device;
+        ls_tensor *x;
+        ls_tensor *w;
+        ls_tensor *y;
+        ls_status st;
+
+        (void)reset_dnn_host();
+        gpu = reset_gpu_host();
+        device = open_cudahost("cudahost");
+        x = random_tensor(device, LS_BF16, 4, (const int64_t[4]){2, 3, 9, 8}, 3);
+        w = random_tensor(device, LS_F32, 4, (const int64_t[4]){6, 3, 3, 3}, 3);
+        y = unplaced_of(device, LS_BF16, 4, (const int64_t[4]){2, 6, 7, 6});
+        gpu->fail_malloc_at = n++;
+        st = device_run(device,
+                        &(op_call){.op = OP_CONV2D,
+                                   .attrs = {.stride = {1, 1}, .dilation = {1, 1}, .groups = 1},
+                                   .n_in = 3,
+                                   .n_out = 1,
+                                   .in = {x, w},
+                                   .out = {y}});
+        has_failed = gpu->fail_malloc_at == 0;
+        // The pool gives back what it holds, and tries again.
+        assert_status(has_failed && st != LS_OK ? LS_ENOMEM : LS_OK, st);
+        n_failed += st != LS_OK;
+        gpu->fail_malloc_at = 0;
+        destroy_all((ls_tensor *[]){x, w, y}, 3);
+        assert_status(LS_OK, ls_device_close(device));
+        assert_int_equal(gpu->used_bytes, 0);
+    }
+    assert_true(n_failed >= 2); // the packed weights and the workspace
+}
+
+#define PLAN_TEST(name) cmocka_unit_test_setup_teardown(name, make_cache, remove_cache)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        PLAN_TEST(the_fastest_plan_is_used_and_stored),
+        PLAN_TEST(a_plan_that_cannot_run_is_passed_over),
+        PLAN_TEST(without_a_plan_that_runs_the_operator_fails),
+        PLAN_TEST(nothing_is_measured_or_stored_when_that_is_off),
+        PLAN_TEST(a_damaged_plan_file_is_ignored_and_replaced),
+        PLAN_TEST(a_plan_file_that_others_can_write_is_not_read),
+        PLAN_TEST(a_cache_that_cannot_be_written_changes_nothing),
+        PLAN_TEST(processes_store_the_same_plan_at_once),
+        PLAN_TEST(packed_weights_follow_writes),
+        PLAN_TEST(all_parameters_are_packed_in_one_launch_a_step),
+        PLAN_TEST(parameters_need_no_alignment),
+        PLAN_TEST(every_allocation_of_a_convolution_may_fail),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
