@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""quoted_errors.py PAGE SOURCES: every message that the tables of the page quote is in the sources.
+"""quoted_errors.py SOURCES PAGE...: every message that the pages' tables quote is in the sources.
 
 A message is what stands in backquotes in the first column; "..." stands for any text. Messages of
 the system and of other programs are listed here.
@@ -13,6 +13,7 @@ FOREIGN = {
     "Address already in use", "Connection refused", "Connection timed out", "No route to host",
     "Permission denied (publickey)", "Too many open files", "no space left on device", "nan",
     "--master-addr", "data", "val", "lockstep check", ".pth", ".pt", ".pth.tar",
+    "Duplicate GPU detected", "cudaErrorMemoryAllocation",
     "init_process_group()", "was killed by signal 9 (SIGKILL)", "was killed by signal 7 (SIGBUS)",
 }
 
@@ -27,19 +28,25 @@ def literals(folder):
                 yield from re.findall(r'"((?:[^"\\\n]|\\.)*)"', text)
 
 
-page, sources = sys.argv[1:]
+def messages(page):
+    """What the first column of the page's tables with three columns or more quotes."""
+    for line in open(page):
+        cells = line.split(" | ")
+        if line.startswith("| ") and len(cells) >= 3:
+            yield from re.findall(r"`([^`]*)`", cells[0])
+
+
+sources, *pages = sys.argv[1:]
 known = "\n".join(literals(sources))
-failed, n = [], 0
-for line in open(page):
-    cells = line.split(" | ")
-    if not line.startswith("| ") or len(cells) < 3:
-        continue
-    for message in re.findall(r"`([^`]*)`", cells[0]):
+n_failed, n = 0, 0
+for page in pages:
+    for message in messages(page):
         pieces = [] if message in FOREIGN else re.split(r"\s*\.\.\.,?\s*", message)
         n += 1
-        failed += [f'"{piece}" of `{message}`' for piece in pieces if piece and piece not in known]
-for text in failed:
-    print(f"{page}: not in the sources: {text}")
+        for piece in pieces:
+            if piece and piece not in known:
+                print(f'{page}: not in the sources: "{piece}" of `{message}`')
+                n_failed += 1
 if n < 30:
-    print(f"only {n} messages on the page")
-sys.exit(1 if failed or n < 30 else 0)
+    print(f"only {n} messages on the pages")
+sys.exit(1 if n_failed or n < 30 else 0)
