@@ -129,16 +129,38 @@ static void a_diverged_run_of_fp16_stops_with_advice(void **state)
     assert_in_range(r.state.step, 100, 130);
 }
 
-/* The learning rate makes some activations infinite. */
-static void skipped_steps_are_counted_in_the_summary(void **state)
+/* The number of skipped steps in the summary of a run; 0 without such a line. */
+static int skipped_steps(const small_job *job)
 {
+    const char *line;
+    int n = 0;
+
+    assert_int_equal(small_run_captured(job, 1, output, sizeof(output)).status, LS_OK);
+    line = strstr(output, "skipped ");
+    if (line != NULL)
+        assert_int_equal(
+            sscanf(line, "skipped %d steps whose gradients in fp16 were not finite", &n), 1);
+    return n;
+}
+
+/* The learning rate makes activations infinite, so that every step of the second epoch, which the
+ * resumed run trains, is skipped as well. */
+static void skipped_steps_are_counted_over_a_resume(void **state)
+{
+    enum { EPOCH_STEPS = 15 };
     small_job job = job_with("fp16");
+    int n;
 
     (void)state;
+    assert_int_equal(skipped_steps(&job), 0);
+    job.flags.save = path_in("skipped.safetensors");
     job.flags.lr = 3000;
     job.flags.epochs = 1;
-    assert_int_equal(small_run_captured(&job, 1, output, sizeof(output)).status, LS_OK);
-    assert_non_null(strstr(output, "whose gradients in fp16 were not finite"));
+    n = skipped_steps(&job);
+    assert_in_range(n, 2, EPOCH_STEPS - 1);
+    job.flags.resume = "";
+    job.flags.epochs = 2;
+    assert_int_equal(skipped_steps(&job), n + EPOCH_STEPS);
 }
 
 static void an_unknown_precision_is_refused(void **state)
@@ -160,7 +182,7 @@ int main(void)
         cmocka_unit_test(another_precision_may_resume),
         cmocka_unit_test(summary_warning_and_page_name_the_precision),
         cmocka_unit_test(a_diverged_run_of_fp16_stops_with_advice),
-        cmocka_unit_test(skipped_steps_are_counted_in_the_summary),
+        cmocka_unit_test(skipped_steps_are_counted_over_a_resume),
         cmocka_unit_test(an_unknown_precision_is_refused),
     };
 
