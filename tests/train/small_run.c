@@ -123,6 +123,8 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
         before = r->state.step;
         if (job->stop_at > 0 && r->state.step + 1 == job->stop_at)
             raise(SIGTERM);
+        if (job->leave_at > 0 && r->state.step + 1 == job->leave_at)
+            return LS_OK;
         if (job->exit_at > 0 && r->state.step + 1 == job->exit_at)
             exit(0);
         if (job->kill_at > 0 && r->state.step + 1 == job->kill_at)

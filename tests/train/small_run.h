@@ -21,14 +21,15 @@ typedef struct small_job {
     ls_train_flags flags; /* .data is the folder */
     ls_comm *comm;        /* NULL: one process */
     int64_t stop_at;      /* raises SIGTERM before this step; 0: never */
-    int64_t exit_at;      /* exits with code 0 before this step; 0: never */
-    int64_t kill_at;      /* kills itself before this step; 0: never */
-    int64_t wait_at;      /* says so and waits for a stop signal before this step; 0: never */
-    int batch_norm;       /* a convolution and a batch norm before the last layer */
-    int flat_batch_norm;  /* a batch norm of the pixels: a row has one value per channel */
-    int pad;              /* training images are padded and cropped at random; 0: as they are */
-    double dropout;       /* before the last layer */
-    int other_classes;    /* of the last layer; 0: as many as the set has */
+    int64_t leave_at;    /* closes the run before this step, without report and weights; 0: never */
+    int64_t exit_at;     /* exits with code 0 before this step; 0: never */
+    int64_t kill_at;     /* kills itself before this step; 0: never */
+    int64_t wait_at;     /* says so and waits for a stop signal before this step; 0: never */
+    int batch_norm;      /* a convolution and a batch norm before the last layer */
+    int flat_batch_norm; /* a batch norm of the pixels: a row has one value per channel */
+    int pad;             /* training images are padded and cropped at random; 0: as they are */
+    double dropout;      /* before the last layer */
+    int other_classes;   /* of the last layer; 0: as many as the set has */
 } small_job;
 
 /* What most tests begin with. */

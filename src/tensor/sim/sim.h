@@ -20,11 +20,12 @@
 
 /* What all simulated devices of the process did since the last reset(). */
 typedef struct sim_counts {
-    uint64_t operators;   /* queued */
-    uint64_t copies;      /* queued, fills included */
-    uint64_t calls;       /* of functions, queued */
-    uint64_t allocations; /* of device memory */
-    uint64_t host_waits;  /* calls that blocked the host, or would have on a slower device */
+    uint64_t operators;     /* queued */
+    uint64_t copies;        /* queued, fills included */
+    uint64_t calls;         /* of functions, queued */
+    uint64_t allocations;   /* of device memory */
+    uint64_t lost_failures; /* that no wait had returned when the device was closed */
+    uint64_t host_waits;    /* calls that blocked the host, or would have on a slower device */
 } sim_counts;
 
 /* All functions may be called from any thread. */

@@ -124,6 +124,7 @@ static sim_counts counts(void)
                      .copies = control.counts[COUNT_COPIES],
                      .calls = control.counts[COUNT_CALLS],
                      .allocations = control.counts[COUNT_ALLOCATIONS],
+                     .lost_failures = control.counts[COUNT_LOST_FAILURES],
                      .host_waits = control.counts[COUNT_HOST_WAITS]};
     ls_mutex_unlock(&lock);
     return c;

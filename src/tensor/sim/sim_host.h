@@ -25,6 +25,7 @@ typedef enum sim_count {
     COUNT_CALLS,
     COUNT_ALLOCATIONS,
     COUNT_HOST_WAITS,
+    COUNT_LOST_FAILURES,
     COUNT_KINDS
 } sim_count;
 

@@ -829,6 +829,10 @@ void sim_accel_destroy(accel *self)
     ls_mutex_unlock(&a->lock);
     for (int i = 0; i < ACCEL_QUEUES; i++)
         ls_thread_join(&a->queues[i].thread);
+    for (int i = 0; i < ACCEL_QUEUES; i++) {
+        if (a->queues[i].failure.status != LS_OK)
+            control_count(COUNT_LOST_FAILURES);
+    }
     FREE_LIST(a->free_items)
     FREE_LIST(a->free_stamps)
     FREE_LIST(a->free_events)

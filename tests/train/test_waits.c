@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_waits.c - removes the waits of trainings on the simulated device one by one, by their names,
+ * and demands that each removal is noticed: a wrong result, a failure or a crash. A training has
+ * the loader, forward, backward, optimizer, evaluation, a checkpoint and a resume from it.
+ */
+#include "train/small_folder.h"
+#include "train/small_run.h"
+
+#include "base/alloc.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "tensor/sim/control.h"
+#include "tensor/testing.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MAX_NAMES  64
+#define NAME_BYTES 96
+#define MAX_SEEDS  16
+#define DELAY_US   300
+#define DEADLINE_S 120 /* of one run */
+#define GOOD_SEEDS 3
+
+/* What a run in a child process leaves: its results, and the names of its waits. */
+typedef struct outcome {
+    bool is_complete; /* the child came to its end without a failure */
+    uint64_t hash;    /* of weights, losses and files */
+    size_t n_names;
+    char names[MAX_NAMES][NAME_BYTES];
+} outcome;
+
+typedef struct scenario {
+    const char *name;
+    const char *precision;
+    int batch_size;
+} scenario;
+
+/* The gradients of two rows overflow float16 at the first scale, so that steps are skipped. */
+static const scenario scenarios[] = {{"float32", "fp32", 16}, {"float16 with scaling", "fp16", 2}};
+
+static outcome *shared; /* with the child */
+static const sim_control *control;
+
+/* --- one run, in a child --- */
+
+static uint64_t hash_file(const char *path, uint64_t hash)
+{
+    char *text = text_of(path);
+
+    hash = ls_hash_bytes(text, (size_t)size_of(path), hash);
+    ls_free(text);
+    return hash;
+}
+
+static uint64_t hash_result(const small_result *r, uint64_t hash)
+{
+    const double numbers[] = {r->state.loss,      r->state.accuracy, r->state.accuracy5,
+                              r->state.test_loss, r->state.top1,     (double)r->state.step};
+
+    hash = ls_hash_bytes(r->weights, sizeof(r->weights), hash);
+    return ls_hash_bytes(numbers, sizeof(numbers), hash);
+}
+
+/* Trains and saves, resumes for one more epoch, and leaves a third run in its middle. */
+static bool train(const scenario *s, uint64_t *hash)
+{
+    const char *save = path_in("weights.safetensors");
+    small_job job = {.flags = small_flags(small_dir), .batch_norm = 1, .dropout = 0.2};
+
+    job.flags.precision = s->precision;
+    job.flags.batch_size = s->batch_size;
+    job.flags.clip_grad_norm = 0.5;
+    job.flags.epochs = 1;
+    job.flags.save = save;
+    for (int part = 0; part < 3; part++) {
+        const small_result r = small_run(&job);
+
+        if (r.status != LS_OK)
+            return false;
+        *hash = hash_result(&r, *hash);
+        *hash = hash_file(save, *hash);
+        job.flags.epochs = 2 + part;
+        job.flags.resume = "";
+        job.leave_at = part == 1 ? r.state.step + 5 : 0;
+    }
+    return true;
+}
+
+static void child(const scenario *s, uint64_t seed, const char *dropped)
+{
+    const char *names[MAX_NAMES];
+
+    (void)signal(SIGSEGV, SIG_DFL); // not the test library's
+    (void)alarm(DEADLINE_S);
+    control->reset();
+    control->pace(seed, DELAY_US);
+    control->drop_wait(dropped);
+    shared->is_complete = train(s, &shared->hash) && control->counts().lost_failures == 0;
+    shared->n_names = control->wait_names(names, MAX_NAMES);
+    for (size_t i = 0; i < shared->n_names && i < MAX_NAMES; i++)
+        (void)text_format(shared->names[i], NAME_BYTES, "%s", names[i]);
+}
+
+/* Runs the scenario on `device` in a child without output. What it returns is valid until the next
+ * run. */
+static const outcome *run_on(const char *device, const scenario *s, uint64_t seed,
+                             const char *dropped)
+{
+    pid_t pid;
+    int status;
+
+    memset(shared, 0, sizeof(*shared));
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        if (freopen("/dev/null", "we", stdout) == NULL ||
+            freopen("/dev/null", "we", stderr) == NULL)
+            _exit(1);
+        if (setenv("LS_TEST_DEVICE", device, 1) != 0)
+            _exit(1);
+        child(s, seed, dropped);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        shared->is_complete = false;
+    return shared;
+}
+
+static const outcome *run(const scenario *s, uint64_t seed, const char *dropped)
+{
+    return run_on("sim", s, seed, dropped);
+}
+
+/* --- the test --- */
+
+/* How many runs without the wait it takes until one differs; 0: none of MAX_SEEDS does. */
+static int runs_until_noticed(const scenario *s, uint64_t want, const char *dropped)
+{
+    for (int seed = 1; seed <= MAX_SEEDS; seed++) {
+        const outcome *got = run(s, (uint64_t)seed, dropped);
+
+        if (!got->is_complete || got->hash != want)
+            return seed;
+    }
+    return 0;
+}
+
+/* The waits of all scenarios. */
+typedef struct known_wait {
+    char name[NAME_BYTES];
+    bool is_noticed; /* its removal, in a scenario */
+} known_wait;
+
+static known_wait waits[MAX_NAMES];
+static size_t n_waits;
+
+static known_wait *find_wait(const char *name)
+{
+    size_t i = 0;
+
+    while (i < n_waits && strcmp(waits[i].name, name) != 0)
+        i++;
+    if (i == n_waits) {
+        assert_true(n_waits < MAX_NAMES);
+        (void)text_format(waits[n_waits++].name, NAME_BYTES, "%s", name);
+    }
+    return &waits[i];
+}
+
+/* Removes those of its waits whose removal no earlier scenario has shown. */
+static void check_scenario(const scenario *s)
+{
+    static outcome want;
+
+    want = *run_on("cpu_ref", s, 1, NULL);
+    assert_true(want.is_complete);
+
+    for (uint64_t seed = 1; seed <= GOOD_SEEDS; seed++) {
+        const outcome *got = run(s, seed, NULL);
+
+        assert_true(got->is_complete && got->hash == want.hash);
+        want = *got;
+    }
+    assert_in_range(want.n_names, 1, MAX_NAMES);
+    for (size_t i = 0; i < want.n_names; i++) {
+        known_wait *w = find_wait(want.names[i]);
+        const int n = w->is_noticed ? 0 : runs_until_noticed(s, want.hash, w->name);
+
+        if (n > 0)
+            print_message("%s: run %d without \"%s\" is wrong\n", s->name, n, w->name);
+        w->is_noticed = w->is_noticed || n > 0;
+    }
+}
+
+static void every_removed_wait_is_noticed(void **state)
+{
+    size_t n_unnoticed = 0;
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(scenarios); i++)
+        check_scenario(&scenarios[i]);
+    for (size_t i = 0; i < n_waits; i++) {
+        if (!waits[i].is_noticed)
+            print_error("%d runs without \"%s\" are right\n", MAX_SEEDS, waits[i].name);
+        n_unnoticed += !waits[i].is_noticed;
+    }
+    assert_int_equal(n_unnoticed, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_removed_wait_is_noticed),
+    };
+
+    control = sim_control_table();
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (control == NULL || shared == MAP_FAILED) {
+        print_error("cannot begin: %s\n", ls_last_error());
+        return 1;
+    }
+    return cmocka_run_group_tests(tests, small_dir_make, small_dir_remove);
+}
