@@ -127,8 +127,9 @@ typedef struct gpu_kernel {
 
 #define GPU_ARGS_MAX 4000
 
-/* Runs block number `block` of n_blocks, with one thread. */
-typedef void (*gpu_host_function)(const void *args, unsigned block, unsigned n_blocks);
+/* Runs one thread of block number `block`. */
+typedef void (*gpu_host_function)(const void *args, unsigned block, unsigned n_blocks,
+                                  unsigned thread, unsigned n_threads);
 
 /* Queues n_blocks (at least 1) blocks of n_threads; `args` is copied before it returns. */
 gpu_error gpu_launch(const gpu_kernel *kernel, unsigned n_blocks, unsigned n_threads,

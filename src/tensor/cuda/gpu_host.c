@@ -14,12 +14,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <ucontext.h>
 
 const char gpu_platform[] = "cudahost";
 
 #define GUARD_BYTES 64
 #define GUARD       0xA5
 #define ALIGNMENT   256
+
+#define HOST_THREADS     256       /* of a block at most */
+#define HOST_STACK_BYTES (1 << 16) /* of each */
 
 /* Error numbers. */
 enum {
@@ -32,7 +36,8 @@ enum {
     HOST_WRONG_CARD,
     HOST_WRONG_BLOCK,
     HOST_OVERRUN,
-    HOST_NOT_RECORDED
+    HOST_NOT_RECORDED,
+    HOST_DIVERGED
 };
 
 static const struct {
@@ -48,6 +53,7 @@ static const struct {
     [HOST_WRONG_CARD] = {"the current card is not that of the stream", GPU_FAILURE_OTHER},
     [HOST_WRONG_BLOCK] = {"not the address of a block", GPU_FAILURE_OTHER},
     [HOST_NOT_RECORDED] = {"the event was not recorded", GPU_FAILURE_OTHER},
+    [HOST_DIVERGED] = {"not all threads of a block have reached a barrier", GPU_FAILURE_LOST},
     [HOST_OVERRUN] = {"a kernel has written past the end of a block", GPU_FAILURE_LOST},
 };
 
@@ -453,15 +459,91 @@ gpu_error gpu_event_elapsed_ms(gpu_event *start, gpu_event *end, float *out)
 
 /* --- kernels --- */
 
+/* The kernel that runs. One at a time: its shared memory is static. */
+static struct {
+    pthread_mutex_t lock;
+    gpu_host_function run;
+    const void *args;
+    unsigned block;
+    unsigned n_blocks;
+    unsigned n_threads;
+    unsigned thread; /* of the block, that runs */
+    ucontext_t launcher;
+    ucontext_t threads[HOST_THREADS];
+    bool is_done[HOST_THREADS];
+} launched = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void gpu_host_barrier(void)
+{
+    if (launched.n_threads > 1)
+        (void)swapcontext(&launched.threads[launched.thread], &launched.launcher);
+}
+
+static void thread_main(void)
+{
+    launched.run(launched.args, launched.block, launched.n_blocks, launched.thread,
+                 launched.n_threads);
+    launched.is_done[launched.thread] = true;
+}
+
+static void begin_thread(unsigned thread, unsigned char *stack)
+{
+    (void)getcontext(&launched.threads[thread]);
+    launched.threads[thread].uc_stack.ss_sp = stack;
+    launched.threads[thread].uc_stack.ss_size = HOST_STACK_BYTES;
+    launched.threads[thread].uc_link = &launched.launcher;
+    makecontext(&launched.threads[thread], thread_main, 0);
+    launched.is_done[thread] = false;
+}
+
+/* Runs the threads in turn, each to its next barrier, until all are done. */
+static gpu_error run_block(unsigned char *stacks)
+{
+    unsigned n_done = 0;
+
+    for (unsigned t = 0; t < launched.n_threads; t++)
+        begin_thread(t, stacks + t * (size_t)HOST_STACK_BYTES);
+    while (n_done == 0) {
+        for (unsigned t = 0; t < launched.n_threads; t++) {
+            launched.thread = state.is_reversed ? launched.n_threads - 1 - t : t;
+            (void)swapcontext(&launched.launcher, &launched.threads[launched.thread]);
+            n_done += launched.is_done[launched.thread];
+        }
+    }
+    return n_done == launched.n_threads ? HOST_OK : HOST_DIVERGED;
+}
+
+static gpu_error run_blocks_of_threads(void)
+{
+    unsigned char *stacks =
+        cu_host->alloc_aligned(ALIGNMENT, launched.n_threads * (size_t)HOST_STACK_BYTES);
+    gpu_error e = stacks == NULL ? HOST_OUT_OF_MEMORY : HOST_OK;
+
+    for (unsigned block = 0; e == HOST_OK && block < launched.n_blocks; block++) {
+        launched.block = block;
+        e = run_block(stacks);
+    }
+    cu_host->free(stacks);
+    return e;
+}
+
 gpu_error gpu_launch(const gpu_kernel *kernel, unsigned n_blocks, unsigned n_threads,
                      const void *args, gpu_stream *stream)
 {
-    const gpu_host_function run = (gpu_host_function)kernel->function;
-    const gpu_error e = queue_work(stream->card, &state.n_launches);
+    gpu_error e = queue_work(stream->card, &state.n_launches);
 
     LS_UNUSED(n_threads);
-    n_blocks = state.n_blocks > 0 ? state.n_blocks : n_blocks;
-    for (unsigned block = 0; e == HOST_OK && block < n_blocks; block++)
-        run(args, block, n_blocks);
+    if (e != HOST_OK)
+        return e;
+    pthread_mutex_lock(&launched.lock);
+    launched.run = (gpu_host_function)kernel->function;
+    launched.args = args;
+    launched.n_blocks = state.n_blocks > 0 ? state.n_blocks : n_blocks;
+    launched.n_threads = state.n_threads > 0 ? state.n_threads : 1;
+    if (launched.n_threads > 1)
+        e = run_blocks_of_threads();
+    for (unsigned block = 0; launched.n_threads == 1 && block < launched.n_blocks; block++)
+        launched.run(args, block, launched.n_blocks, 0, 1);
+    pthread_mutex_unlock(&launched.lock);
     return e;
 }

@@ -26,8 +26,13 @@ typedef struct gpu_host {
     size_t n_events;
     uint64_t n_launches; /* of kernels, since the module was loaded */
     unsigned n_blocks;   /* that kernels run with; 0: as they are launched */
+    unsigned n_threads;  /* of each block, which run in turn from barrier to barrier; 0: one */
+    bool is_reversed;    /* they run in descending order */
     uint64_t n_copies;   /* copies and fills, since then */
 } gpu_host;
+
+/* Between threads of a block of the kernel that runs: returns when all have called it. */
+void gpu_host_barrier(void);
 
 /* The one state of the process. */
 gpu_host *gpu_host_state(void);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kernel.h - what the bodies of kernels are written with. The .cu files are compiled twice: for the
- * card, and as C for tests, where a block has one thread and the blocks run one after the other.
+ * card, and as C for tests (gpu_host.c), where the blocks run one after the other, each with one
+ * thread or with several that run in turn.
  *
  * Results depend on the arguments alone, not on the number of blocks: sums have a fixed order, and
  * no kernel adds floating-point numbers atomically.
@@ -33,14 +34,14 @@
 #endif
 #define KERNEL_FN   static __device__ __forceinline__
 #define SHARED      __shared__
-#define NO_ALIAS    __restrict__
 #define KERNEL_LINK extern "C"
 #else
 #include "base/half.h"
+#include "tensor/cuda/gpu_host.h"
 
-#define KERNEL_FN static inline __attribute__((always_inline))
-#define SHARED
-#define NO_ALIAS    restrict
+#define KERNEL_FN   static inline __attribute__((always_inline))
+#define SHARED      static /* one kernel runs at a time */
+#define LANES       32
 #define KERNEL_LINK extern
 #endif
 
@@ -73,9 +74,10 @@ typedef struct kernel_place {
 #define KERNEL(NAME, ARGS) KERNEL_OF(NAME, ARGS)
 #define KERNEL_OF(NAME, ARGS)                                                                      \
     KERNEL_FN void NAME##_body(const ARGS *a, const kernel_place at);                              \
-    static void NAME##_on_host(const void *args, unsigned block, unsigned n_blocks)                \
+    static void NAME##_on_host(const void *args, unsigned block, unsigned n_blocks,                \
+                               unsigned thread, unsigned n_threads)                                \
     {                                                                                              \
-        const kernel_place at = {block, n_blocks, 0, 1};                                           \
+        const kernel_place at = {block, n_blocks, thread, n_threads};                              \
                                                                                                    \
         NAME##_body((const ARGS *)args, at);                                                       \
     }                                                                                              \
@@ -220,74 +222,82 @@ KERNEL_FN void block_sync(void)
 {
 #if KERNEL_ON_CARD
     __syncthreads();
+#else
+    gpu_host_barrier();
 #endif
 }
 
+/* Defines NAME(v, distance, at): the value of the lane `distance` behind the calling one. */
 #if KERNEL_ON_CARD
-/* The value of the lane `distance` behind this one. */
-template <typename T> KERNEL_FN T lane_behind(T v, int distance)
-{
 #ifdef __HIPCC__
-    return __shfl_down(v, distance);
+#define SHUFFLE(v, distance) __shfl_down(v, distance)
 #else
-    return __shfl_down_sync(~0U, v, distance);
+#define SHUFFLE(v, distance) __shfl_down_sync(~0U, v, distance)
 #endif
-}
+#define LANE_BEHIND(NAME, T)                                                                       \
+    KERNEL_FN T NAME(T v, unsigned distance, const kernel_place at)                                \
+    {                                                                                              \
+        (void)at;                                                                                  \
+        return SHUFFLE(v, distance);                                                               \
+    }
+#else
+#define LANE_BEHIND(NAME, T)                                                                       \
+    KERNEL_FN T NAME(T v, unsigned distance, const kernel_place at)                                \
+    {                                                                                              \
+        static T values[KERNEL_THREADS];                                                           \
+        const bool is_inside = at.thread % LANES + distance < LANES;                               \
+                                                                                                   \
+        values[at.thread] = v;                                                                     \
+        block_sync();                                                                              \
+        v = is_inside ? values[at.thread + distance] : v;                                          \
+        block_sync();                                                                              \
+        return v;                                                                                  \
+    }
 #endif
 
 #define COMBINE_SUM(a, b)  ((a) + (b))
 #define COMBINE_MOST(a, b) ((a) > (b) ? (a) : (b))
 
 /* Defines NAME(v, at): combines v of all threads of the block, in one order; each gets the result.
- * The identity for one thread. */
-#if KERNEL_ON_CARD
-#define BLOCK_REDUCTION(NAME, T, COMBINE)                                                          \
+ */
+#define BLOCK_REDUCTION(NAME, T, COMBINE) BLOCK_REDUCTION_OF(NAME, T, COMBINE)
+#define BLOCK_REDUCTION_OF(NAME, T, COMBINE)                                                       \
+    LANE_BEHIND(NAME##_behind, T)                                                                  \
     KERNEL_FN T NAME(T v, const kernel_place at)                                                   \
     {                                                                                              \
-        __shared__ T parts[KERNEL_THREADS / LANES];                                                \
+        SHARED T parts[KERNEL_THREADS / LANES];                                                    \
                                                                                                    \
-        for (int distance = LANES / 2; distance > 0; distance /= 2) {                              \
-            const T other = lane_behind(v, distance);                                              \
+        if (at.n_threads == 1)                                                                     \
+            return v;                                                                              \
+        for (unsigned distance = LANES / 2; distance > 0; distance /= 2) {                         \
+            const T other = NAME##_behind(v, distance, at);                                        \
                                                                                                    \
             v = COMBINE(v, other);                                                                 \
         }                                                                                          \
         if (at.thread % LANES == 0)                                                                \
             parts[at.thread / LANES] = v;                                                          \
-        __syncthreads();                                                                           \
+        block_sync();                                                                              \
         v = parts[0];                                                                              \
         for (unsigned i = 1; i < at.n_threads / LANES; i++)                                        \
             v = COMBINE(v, parts[i]);                                                              \
-        __syncthreads();                                                                           \
+        block_sync();                                                                              \
         return v;                                                                                  \
     }
-#else
-#define BLOCK_REDUCTION(NAME, T, COMBINE)                                                          \
-    KERNEL_FN T NAME(T v, const kernel_place at)                                                   \
-    {                                                                                              \
-        (void)at;                                                                                  \
-        return v;                                                                                  \
-    }
-#endif
 
 /* The sum of v of the threads whose numbers are equal modulo `lanes`, in one order. */
 KERNEL_FN double block_sum_of_lane(double v, unsigned lanes, const kernel_place at)
 {
-#if KERNEL_ON_CARD
-    __shared__ double parts[KERNEL_THREADS];
+    SHARED double parts[KERNEL_THREADS];
 
     parts[at.thread] = v;
-    __syncthreads();
+    block_sync();
     for (unsigned half = at.n_threads / 2; half >= lanes; half /= 2) {
         if (at.thread < half)
             parts[at.thread] += parts[at.thread + half];
-        __syncthreads();
+        block_sync();
     }
     v = parts[at.thread % lanes];
-    __syncthreads();
-#else
-    (void)lanes;
-    (void)at;
-#endif
+    block_sync();
     return v;
 }
 
@@ -315,29 +325,40 @@ KERNEL_FN void report_failure(op_failure *f, int op, int64_t row, int64_t value,
 
 /* --- the last block --- */
 
+/* Orders the memory operations of a thread for all blocks. */
+KERNEL_FN void memory_fence(void)
+{
+#if KERNEL_ON_CARD
+    __threadfence();
+#endif
+}
+
+/* The ticket's new value. */
+KERNEL_FN unsigned add_to_ticket(unsigned *ticket)
+{
+#if KERNEL_ON_CARD
+    return atomicAdd(ticket, 1) + 1;
+#else
+    return ++*ticket; // the blocks run one after the other
+#endif
+}
+
 /* Adds 1 to *ticket after all memory operations of the block; true in all threads of the block that
  * makes it `n`, which then sees what the others have written, and *ticket is 0 again. */
 KERNEL_FN bool is_last_block(unsigned *ticket, unsigned n, const kernel_place at)
 {
-#if KERNEL_ON_CARD
-    __shared__ unsigned arrived;
+    SHARED bool is_last;
 
-    __threadfence();
-    __syncthreads();
-    if (at.thread == 0)
-        arrived = atomicAdd(ticket, 1) + 1;
-    __syncthreads();
-    if (arrived != n)
-        return false;
-    __threadfence();
-    if (at.thread == 0)
-        *ticket = 0;
-    return true;
-#else
-    (void)at;
-    *ticket = *ticket + 1 == n ? 0 : *ticket + 1;
-    return *ticket == 0;
-#endif
+    memory_fence();
+    block_sync();
+    if (at.thread == 0) {
+        is_last = add_to_ticket(ticket) == n;
+        if (is_last)
+            *ticket = 0;
+    }
+    block_sync();
+    memory_fence();
+    return is_last;
 }
 
 #endif

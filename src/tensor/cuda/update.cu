@@ -7,6 +7,7 @@
  */
 #include "tensor/cuda/kernel.h"
 
+BLOCK_REDUCTION(block_count, int, COMBINE_SUM)
 BLOCK_REDUCTION(block_total, double, COMBINE_SUM)
 
 /* The array that a chunk belongs to. */

@@ -33,7 +33,7 @@ static const op_case own_cases[] = {
      .attrs = {.momentum = 0.1, .eps = 1e-5, .training = true}},
     {.name = "batch norm of 4096 channels", .op = OP_BATCH_NORM, .n_dims = 2, .x = {65, 4096},
      .attrs = {.momentum = 0.1, .eps = 1e-5, .training = true}},
-    {.name = "layer norm of 4097 rows", .op = OP_LAYER_NORM, .n_dims = 2, .x = {4097, 12},
+    {.name = "layer norm of 257 rows", .op = OP_LAYER_NORM, .n_dims = 2, .x = {257, 12},
      .attrs = {.eps = 1e-5}},
     {.name = "softmax of 4097 columns", .op = OP_SOFTMAX, .n_dims = 2, .x = {3, 4097},
      .attrs = {.scale = 1}},
@@ -153,6 +153,54 @@ static void kernels_agree_with_the_reference_in_float32(void **state)
 {
     LS_UNUSED(state);
     check_type(LS_F32);
+}
+
+/* As on a card: the threads of a block meet at barriers. Without one that is needed the order of
+ * the threads between barriers decides the result. */
+static void check_threads(gpu_host *gpu, ls_device *device, ls_device *reference, const op_case *c,
+                          ls_dtype type)
+{
+    const bool is_narrow = type == LS_BF16;
+    op_results want = {0};
+    op_results got[2] = {{0}};
+
+    if (is_narrow && !op_case_mixes(c))
+        return;
+    assert_status(LS_OK, op_case_run(reference, c, is_narrow ? type : LS_F64, &want));
+    for (int i = 0; i < 2; i++) {
+        gpu->is_reversed = i == 1;
+        assert_status(LS_OK, op_case_run(device, c, type, &got[i]));
+        (void)compare(c, type, &got[i], &want);
+    }
+    if (!have_equal_bits(&got[0], &got[1]))
+        fail_msg("%s in %s: other bits in another order of threads", c->name, ls_dtype_name(type));
+    op_results_free(&want);
+    op_results_free(&got[0]);
+    op_results_free(&got[1]);
+}
+
+static void threads_of_a_block_wait_for_each_other(void **state)
+{
+    gpu_host *gpu;
+    ls_device *device;
+    ls_device *reference;
+
+    LS_UNUSED(state);
+#if defined(__SANITIZE_THREAD__)
+    skip(); // the thread sanitizer does not follow changes of the stack
+#endif
+    gpu = reset_gpu_host();
+    device = open_cudahost("cudahost");
+    reference = open_reference();
+    gpu->n_threads = 64;
+    for (int i = 0; i < n_op_cases; i++) {
+        check_threads(gpu, device, reference, &op_cases[i], LS_F32);
+        check_threads(gpu, device, reference, &op_cases[i], LS_BF16);
+    }
+    for (size_t i = 0; i < LS_COUNT_OF(own_cases); i++)
+        check_threads(gpu, device, reference, &own_cases[i], LS_F32);
+    ls_device_close(reference);
+    assert_status(LS_OK, ls_device_close(device));
 }
 
 static void kernels_agree_with_the_reference_in_float64(void **state)
@@ -361,6 +409,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernels_agree_with_the_reference_in_float32),
         cmocka_unit_test(kernels_agree_with_the_reference_in_float64),
+        cmocka_unit_test(threads_of_a_block_wait_for_each_other),
         cmocka_unit_test(kernels_agree_with_the_reference_in_bfloat16),
         cmocka_unit_test(kernels_agree_with_the_reference_in_float16),
         cmocka_unit_test(copies_keep_the_elements_in_every_arrangement),
