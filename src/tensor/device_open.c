@@ -95,9 +95,8 @@ ls_status device_fail_with_alternatives(ls_status st)
     char why[LS_ERROR_BYTES];
 
     text_format(why, sizeof(why), "%.700s", ls_last_error());
-    return ls_fail(st, "%s; available here: cpu (the default)%s%s", why,
-                   module_check("onednn") == LS_OK ? ", which computes with oneDNN" : "",
-                   module_check("cuda") == LS_OK ? ", cuda" : "");
+    return ls_fail(st, "%s; available here: cpu (the default)%s", why,
+                   module_check("onednn") == LS_OK ? ", which computes with oneDNN" : "");
 }
 
 bool device_is_cpu(const device_choice *choice)
