@@ -7,6 +7,7 @@
 
 #include "tensor/cuda/cuda_internal.h"
 #include "tensor/cuda/dnn_plan.h"
+#include "tensor/cuda/gpu_host.h"
 #include "tensor/cuda/host_elements.h"
 
 #include <stdio.h>
@@ -15,6 +16,8 @@
 struct dnn_planner {
     char version[16];
 };
+
+#define HOUR_NS (INT64_C(3600) * 1000000000)
 
 static dnn_host host;
 
@@ -312,7 +315,6 @@ static ls_status run_node(const dnn_graph *g, const dnn_node *node, void *const 
 ls_status dnn_plan_run(dnn_planner *p, const dnn_plan *plan, void *const *data, void *workspace)
 {
     const dnn_graph *g = &plan->graph;
-    const int times = (host.slow >> plan->number & 1) != 0 ? 20 : 1;
     void *all[DNN_MAX_TENSORS] = {NULL};
     ls_status st = LS_OK;
 
@@ -321,6 +323,8 @@ ls_status dnn_plan_run(dnn_planner *p, const dnn_plan *plan, void *const *data, 
         return cu_fail(LS_EUNSUPPORTED, "plan %d cannot run", plan->number);
     host.n_runs++;
     host.last_run = plan->number;
+    if ((host.slow >> plan->number & 1) != 0)
+        gpu_host_state()->clock_ns += HOUR_NS;
     // A plan may use all of its workspace.
     memset(workspace, 0xff, dnn_plan_workspace_bytes(plan));
     for (int i = 0; i < g->n_tensors && st == LS_OK; i++) {
@@ -329,8 +333,8 @@ ls_status dnn_plan_run(dnn_planner *p, const dnn_plan *plan, void *const *data, 
         if (all[i] == NULL)
             st = cu_fail(LS_ENOMEM, "no memory for a tensor of a graph");
     }
-    for (int i = 0; i < g->n_nodes * times && st == LS_OK; i++)
-        st = run_node(g, &g->nodes[i % g->n_nodes], all);
+    for (int i = 0; i < g->n_nodes && st == LS_OK; i++)
+        st = run_node(g, &g->nodes[i], all);
     for (int i = 0; i < g->n_tensors; i++) {
         if (g->tensors[i].is_virtual)
             cu_host->free(all[i]);

@@ -19,7 +19,7 @@ typedef struct dnn_host {
     uint64_t n_runs;
     int last_run;     /* the number of the plan that ran last */
     unsigned refused; /* bit i: plan i cannot run */
-    unsigned slow;    /* bit i: plan i does its work many times */
+    unsigned slow;    /* bit i: plan i takes an hour, by the clock of events */
 } dnn_host;
 
 /* The one state of the process. */

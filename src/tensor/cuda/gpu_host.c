@@ -432,7 +432,7 @@ gpu_error gpu_event_record(gpu_event *event, gpu_stream *stream)
     if (event->card != stream->card)
         return HOST_WRONG_CARD;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    event->ns = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+    event->ns = now.tv_sec * INT64_C(1000000000) + now.tv_nsec + state.clock_ns;
     return check_lost();
 }
 

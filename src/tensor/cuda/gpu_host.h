@@ -29,6 +29,7 @@ typedef struct gpu_host {
     unsigned n_threads;  /* of each block, which run in turn from barrier to barrier; 0: one */
     bool is_reversed;    /* they run in descending order */
     uint64_t n_copies;   /* copies and fills, since then */
+    int64_t clock_ns;    /* added to the times of events that are recorded from now on */
 } gpu_host;
 
 /* Between threads of a block of the kernel that runs: returns when all have called it. */
