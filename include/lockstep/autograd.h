@@ -105,7 +105,9 @@ LS_API ls_tensor *ls_conv2d(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_t
 
 /* A batch that several processes share: sum() adds up values[0..n) over all of them, in place, and
  * gives each process the same result. Batch norm calls it once in each training forward and once in
- * its backward, also with N = 0; values[0] is the number of values per channel in this process. */
+ * its backward, also with N = 0; values[0] is the number of values per channel in this process. On
+ * a stream device `values` is its memory, which the host must not read: sum() queues its work
+ * behind ls_device_queue(), and makes that queue wait for the result, or waits itself. */
 typedef struct ls_batch_norm_sync {
     ls_status (*sum)(void *arg, double *values, size_t n);
     void *arg;
