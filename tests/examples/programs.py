@@ -199,6 +199,23 @@ def wrong_flags_and_files_get_a_clear_line():
         assert "train-" in output and "ubyte.gz" in output, output
 
 
+def two_ranks_learn_on_the_cuda_device_as_on_the_processor():
+    steps = 1 if SLOW else 4
+    flags = ("--steps", str(steps), "--batch-size", "10", "-p", "1")
+    losses = []
+    for device in ("cpu", "cudahost"):
+        output = run(*launched(2, *mnist(*flags, "--device", device)))
+        losses.append([float(loss) for loss in re.findall(r"step \d+  loss ([\d.]+)", output)])
+    assert len(losses[0]) == steps and len(losses[1]) == steps, losses
+    assert all(abs(a - b) <= 2e-4 for a, b in zip(*losses)), losses
+
+
+def a_card_with_too_little_memory_is_an_error_with_advice():
+    flags = ("--steps", "2", "--batch-size", "100", "--device", "cudahost")
+    output = run(*mnist(*flags), code=1, env={"GPU_HOST_BYTES": "20000000"})
+    assert "out of memory on cudahost:0: " in output and "Lower --batch-size" in output, output
+
+
 def more_ranks_than_cards_are_refused():
     command = (*launched(2, program("mnist")), "--data", "/nonexistent", "--device", "cudahost")
     one_card = {"GPU_HOST_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "0"}
@@ -292,6 +309,8 @@ if __name__ == "__main__":
             a_stopped_run_resumes_with_the_same_bits,
             nodes_with_different_lists_both_report_it,
             wrong_flags_and_files_get_a_clear_line,
+            two_ranks_learn_on_the_cuda_device_as_on_the_processor,
+            a_card_with_too_little_memory_is_an_error_with_advice,
             more_ranks_than_cards_are_refused,
             missing_backends_and_devices_are_refused_before_any_rank_waits,
         ]

@@ -92,12 +92,15 @@ static gpu_host state = {
 
 static _Thread_local int current;
 
-/* For tests of whole programs: GPU_HOST_DRIVER, GPU_HOST_DEVICES. */
+/* For tests of whole programs: GPU_HOST_DRIVER, GPU_HOST_DEVICES, GPU_HOST_BYTES. */
 static void read_environment(void)
 {
     const char *driver = getenv("GPU_HOST_DRIVER");   // NOLINT(concurrency-mt-unsafe): never set
     const char *devices = getenv("GPU_HOST_DEVICES"); // NOLINT(concurrency-mt-unsafe): never set
+    const char *bytes = getenv("GPU_HOST_BYTES");     // NOLINT(concurrency-mt-unsafe): never set
 
+    if (bytes != NULL)
+        state.total_bytes = (size_t)strtoull(bytes, NULL, 10);
     if (driver != NULL)
         state.versions.driver = (int)strtol(driver, NULL, 10);
     if (devices != NULL)
