@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#define MAX_TENSORS 32
+#define MAX_TENSORS 64
 
 typedef struct case_run {
     ls_device *device;
@@ -67,16 +67,38 @@ static double *values_for(case_run *r, const ls_tensor *t)
     return values;
 }
 
-static ls_tensor *filled(case_run *r, ls_dtype type, int n_dims, const int64_t *dims, double value)
+/* A tensor with memory. */
+static ls_tensor *created(case_run *r, ls_dtype type, int n_dims, const int64_t *dims)
 {
     ls_tensor *t = NULL;
-    double *values;
     ls_status st;
 
     if (r->status != LS_OK)
         return NULL;
     st = ls_tensor_create(r->device, type, n_dims, dims, &t);
-    t = keep(r, st, t);
+    return keep(r, st, t);
+}
+
+/* A part of a larger one, which begins with the second element of that. */
+static ls_tensor *created_unaligned(case_run *r, ls_dtype type, int n_dims, const int64_t *dims)
+{
+    ls_tensor *t = unplaced(r, type, n_dims, dims);
+    const int64_t count = t == NULL ? 0 : (int64_t)ls_tensor_count(t) + 1;
+    ls_tensor *whole = created(r, type, 1, &count);
+
+    if (whole == NULL)
+        return NULL;
+    tensor_share(t, whole);
+    t->offset = tensor_bytes(whole) / (size_t)count;
+    return t;
+}
+
+static ls_tensor *filled(case_run *r, ls_dtype type, int n_dims, const int64_t *dims, double value)
+{
+    ls_tensor *t = r->c->unaligned ? created_unaligned(r, type, n_dims, dims)
+                                   : created(r, type, n_dims, dims);
+    double *values;
+
     values = values_for(r, t);
     for (size_t i = 0; values != NULL && i < ls_tensor_count(t); i++)
         values[i] = value;
@@ -113,9 +135,28 @@ static ls_tensor *noise_of(case_run *r, ls_dtype type, int n_dims, const int64_t
     return t;
 }
 
+/* The same elements as a pool leaves them: the first maximum of a window of one element. */
+static ls_tensor *arranged(case_run *r, ls_tensor *x)
+{
+    ls_tensor *y = unplaced(r, x->dtype, x->n_dims, x->dims);
+    const op_call pool = {.op = OP_MAX_POOL2D,
+                          .attrs = {.kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}},
+                          .n_in = 1,
+                          .n_out = 2,
+                          .in = {x},
+                          .out = {y}};
+
+    if (r->status == LS_OK)
+        r->status = ls_context(device_run(r->device, &pool), "%s: arranging", r->c->name);
+    return y;
+}
+
+/* An activation. */
 static ls_tensor *noise(case_run *r, int n_dims, const int64_t *dims, double scale, double shift)
 {
-    return noise_of(r, r->type, n_dims, dims, scale, shift);
+    ls_tensor *t = noise_of(r, r->type, n_dims, dims, scale, shift);
+
+    return r->c->arranged && n_dims == 4 && t != NULL ? arranged(r, t) : t;
 }
 
 static ls_tensor *parameter(case_run *r, int n_dims, const int64_t *dims, double scale,
@@ -126,14 +167,9 @@ static ls_tensor *parameter(case_run *r, int n_dims, const int64_t *dims, double
 
 static ls_tensor *targets(case_run *r, int64_t n_rows, int64_t n_classes)
 {
-    ls_tensor *t = NULL;
+    ls_tensor *t = created(r, LS_I64, 1, &n_rows);
     int64_t *data;
-    ls_status st;
 
-    if (r->status != LS_OK)
-        return NULL;
-    st = ls_tensor_create(r->device, LS_I64, 1, &n_rows, &t);
-    t = keep(r, st, t);
     if (t == NULL)
         return NULL;
     data = ls_calloc((size_t)n_rows, sizeof(*data));

@@ -21,6 +21,8 @@ typedef struct op_case {
     int64_t other[4];
     bool no_bias;     /* broadcast: the first input alone */
     bool ceil_mode;   /* pools */
+    bool unaligned;   /* elements begin one element behind the beginning of their memory */
+    bool arranged;    /* activations of 4 dimensions are in the arrangement of the device's pools */
     bool ties;        /* inputs from {-1, -0.5, 0, 0.5, 1}, so that many are equal and some are 0 */
     double scale;     /* of the first input; 0 means 1 */
     ls_dtype exact;   /* LS_F16, LS_BF16: all inputs are exact in this type; else in float32 */
