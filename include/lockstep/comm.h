@@ -43,7 +43,8 @@ typedef enum ls_reduce_op {
 /* How to join. Every field but `size` may be 0, which means the default. */
 typedef struct ls_init_options {
     size_t size; /* sizeof(ls_init_options) */
-    /* "auto" (default), "native", "mpi", "mpi:openmpi", "mpi:mpich", "gloo": docs/backends.md */
+    /* "auto" (default), "native", "mpi", "mpi:openmpi", "mpi:mpich", "nccl", "gloo":
+     * docs/backends.md */
     const char *backend;
     /* "env://" (default), "tcp://HOST:PORT", "file://PATH" (a file that does not exist yet) */
     const char *init_method;

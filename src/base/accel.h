@@ -50,7 +50,7 @@ struct accel_event {
     accel *accel;
 };
 
-/* The functions of a module. All are required, and called through the functions below. */
+/* The functions of a module. All but bind are required, and called through the functions below. */
 typedef struct accel_ops {
     const char *name; /* "cuda" */
     void *(*alloc)(accel *self, size_t bytes);
@@ -71,6 +71,9 @@ typedef struct accel_ops {
     ls_status (*event_ns)(accel_event *event, int64_t *ns);
     ls_status (*synchronize)(accel *self, const char *what);
     ls_status (*memory)(accel *self, size_t *free_bytes, size_t *total_bytes);
+    /* Makes this accelerator the one that a library uses which takes that of the calling thread
+     * (NCCL); NULL: there is no such library. */
+    void (*bind)(accel *self);
 } accel_ops;
 
 /* Something that uses the queues, events or memory of an accelerator and may live longer than it:

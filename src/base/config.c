@@ -25,7 +25,7 @@ static const config_entry table[CONFIG_COUNT] = {
                           "hosts"},
     [CONFIG_BACKEND] =
         {"LOCKSTEP_BACKEND", CONFIG_TYPE_TEXT, "auto", NULL, 0, 0,
-         "what runs the collectives: auto, native, mpi, mpi:openmpi, mpi:mpich or gloo"},
+         "what runs the collectives: auto, native, mpi, mpi:openmpi, mpi:mpich, nccl or gloo"},
     [CONFIG_JOIN_MS] = {"LOCKSTEP_JOIN_TIMEOUT_MS", CONFIG_TYPE_INT, "600000", NULL, 1, 7 * DAY_MS,
                         "how long ranks wait for each other when a group forms"},
     [CONFIG_OP_MS] = {"LOCKSTEP_OP_TIMEOUT_MS", CONFIG_TYPE_INT, "1800000", NULL, 1, 7 * DAY_MS,
@@ -71,6 +71,9 @@ static const config_entry table[CONFIG_COUNT] = {
          "1: a GPU measures up to 8 plans of each convolution at its first use, and the choice is "
          "stored in ~/.cache/lockstep; 0: it takes the plan that cuDNN expects to be the fastest. "
          "With LOCKSTEP_DETERMINISTIC nothing is measured"},
+    [CONFIG_NCCL_LIBRARY] = {"LOCKSTEP_NCCL_LIBRARY", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
+                             "NCCL's or RCCL's library for --backend nccl; empty: libnccl.so.2, "
+                             "else librccl.so.1"},
     [CONFIG_ALGORITHMS] = {"LOCKSTEP_ALGORITHMS", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
                            "algorithms of operations, before the measured defaults: "
                            "[hosts/]OPERATION:ALGORITHM[<=BYTES][@RANKS], separated by commas"},

@@ -192,8 +192,8 @@ static void append_variants(text_buf *out, const backend_entry *e)
     }
 }
 
-/* Adds the backends of this installation to the reason. */
-static ls_status fail_with_alternatives(void)
+/* Adds the backends of this installation, but the one that was requested, to the reason. */
+static ls_status fail_with_alternatives(const backend_entry *requested)
 {
     text_buf text = {0};
     ls_status st;
@@ -203,7 +203,8 @@ static ls_status fail_with_alternatives(void)
     for (size_t i = 0; i < LS_COUNT_OF(entries); i++) {
         if (entries[i].variants != NULL)
             append_variants(&text, &entries[i]);
-        else if (entries[i].ops == NULL && module_find(entries[i].name) == LS_OK)
+        else if (entries[i].ops == NULL && &entries[i] != requested &&
+                 module_find(entries[i].name) == LS_OK)
             text_append(&text, ", %s", entries[i].name);
     }
     st = ls_fail(LS_EUNSUPPORTED, "%s", text_str(&text));
@@ -228,7 +229,7 @@ ls_status backend_find(const backend_need *asked, const backend_ops **out)
         st = find_variant(e, &need, out);
     else
         st = load_fitting(e, variant, &need, out);
-    return st == LS_OK ? LS_OK : fail_with_alternatives();
+    return st == LS_OK ? LS_OK : fail_with_alternatives(e);
 }
 
 ls_status ls_backend_check(const char *name, int ranks)

@@ -33,6 +33,7 @@ typedef struct accel_event accel_event;
 typedef struct backend_state backend_state; /* the backend's own, one a process (rank) */
 typedef struct backend_group backend_group; /* the backend's own, one a group */
 typedef struct comm_host comm_host;
+typedef struct backend_ops backend_ops;
 
 #ifdef __cplusplus
 typedef struct backend_counter backend_counter; /* opaque in C++ */
@@ -112,6 +113,11 @@ struct comm_host {
     /* reduce_tree() of comm/reduce.h, for backends that compose reductions. */
     void (*reduce)(void *dst, const reduce_operand *operands, int n_operands, size_t count,
                    ls_dtype type, ls_reduce_op op, bool final, double divisor);
+    /* The calling thread's error text. */
+    const char *(*last_error)(void);
+    /* For backends that run a part of the operations themselves and pass on the others: native is
+     * opened with the same boot and host, and its groups with the same info. */
+    const backend_ops *native;
 };
 
 /* For modules: sets the error text and returns `status`. */
@@ -136,7 +142,7 @@ typedef struct backend_need {
     const comm_host *host; /* without `self`: for error texts */
 } backend_need;
 
-typedef struct backend_ops {
+struct backend_ops {
     uint32_t abi; /* BACKEND_ABI */
     const char *name;
     /* Ranks that call different collectives fail or wait for each other. Otherwise the engine
@@ -177,7 +183,7 @@ typedef struct backend_ops {
     /* optional: called in a forked child, alone: closes the inherited descriptors, so that peers
      * see the end of the parent. Only async-signal-safe calls: other threads' locks may be held. */
     void (*forked)(backend_state *self);
-} backend_ops;
+};
 
 /* The requested backend, loaded if it is a module; need->host may be NULL. */
 LS_MUST_USE ls_status backend_find(const backend_need *need, const backend_ops **out);

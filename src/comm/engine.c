@@ -141,7 +141,9 @@ static void set_host(engine *e)
                           .publish = host_publish,
                           .lookup = host_lookup,
                           .now_ns = host_now_ns,
-                          .reduce = reduce_tree};
+                          .reduce = reduce_tree,
+                          .last_error = ls_last_error,
+                          .native = &native_backend_ops};
 }
 
 /* --- creation --- */

@@ -687,12 +687,12 @@ static void three_sets_have_a_line_for_each_peer(void **state)
 
 static void missing_backend_ends_both_sets(void **state)
 {
-    job *j =
-        job_start(BENCH("all_reduce", "-g", "2", "-b", "64", "-e", "64", "--vs", "nccl"), NULL);
+    job *j = job_start(BENCH("all_reduce", "-g", "2", "-b", "64", "-e", "64", "--vs", "nccl"),
+                       JOB_LIST("LOCKSTEP_NCCL_LIBRARY=/nowhere/libnccl.so.2"));
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
-    job_expect(j, job_printed(j, 1, "backend nccl is not part of this installation"));
+    job_expect(j, job_printed(j, 1, "backend nccl: LOCKSTEP_NCCL_LIBRARY cannot be loaded"));
     job_expect(j, job_printed(j, 1, "the ranks of backend nccl exited with code 1"));
     job_expect(j, !job_printed(j, 1, "closed the connection"));
     job_expect_gone(j);

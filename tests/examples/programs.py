@@ -262,9 +262,10 @@ def missing_backends_and_devices_are_refused_before_any_rank_waits():
         launched(2, program("mnist"), *nothing),
     ):
         flag = "--dist-backend" if program("imagenet") in command else "--backend"
-        output = run(*command, flag, "nccl", code=1, timeout=60)
+        no_library = {"LOCKSTEP_NCCL_LIBRARY": "/nowhere/libnccl.so.2"}
+        output = run(*command, flag, "nccl", code=1, timeout=60, env=no_library)
         assert (
-            "backend nccl is not part of this installation" in output
+            "backend nccl: LOCKSTEP_NCCL_LIBRARY cannot be loaded" in output
             and "available here: native" in output
         ), output
         assert "waiting for" not in output and "/nonexistent" not in output, output

@@ -1,0 +1,622 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nccl_fake.c - NCCL's interface for tests, over accelerators whose `native` queue is the ls_queue
+ * itself (the simulated device): libnccl_fake.so, loaded through LOCKSTEP_NCCL_LIBRARY. Ranks are
+ * processes or threads of one host; each pair has a mailbox in shared memory. Every operation is a
+ * set of sends and receives that the queue's thread makes, and a reduction with the arithmetic of
+ * the native backend.
+ *
+ * FAKE_NCCL in the environment has faults: "busy=N" (each call is in progress for N polls),
+ * "remote_error=K", "hang=K" (in the K-th operation of a communicator, which does not end),
+ * "no_interface" (creating an id fails), "slow_abort=MS". "rank=R": the faults are those of rank R.
+ */
+#include "base/accel.h"
+#include "comm/nccl/nccl_api.h"
+#include "comm/reduce.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+// The prototypes are NCCL's own, whose header may be missing.
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+
+#define EXPORT     __attribute__((visibility("default")))
+#define BOX_BYTES  8192
+#define MOST_SCALE 64
+
+typedef struct mailbox {
+    atomic_int is_full;
+    size_t bytes;
+    unsigned char data[BOX_BYTES];
+} mailbox;
+
+typedef struct shared {
+    atomic_int n_arrived;
+    mailbox boxes[]; /* from * n + to */
+} shared;
+
+typedef struct move {
+    bool is_send;
+    int peer;
+    unsigned char *data;
+    size_t bytes;
+    size_t n_done;
+} move;
+
+/* One call: its buffers in host memory. */
+typedef struct item {
+    const void *src;
+    void *dst; /* on the device; NULL: this rank has no result */
+    size_t src_bytes;
+    size_t dst_bytes;
+    unsigned char *in;
+    unsigned char *out;
+    unsigned char *parts; /* of all ranks, for a reduction */
+    size_t count;
+    ls_dtype type;
+    ls_reduce_op op;
+    double divisor;
+} item;
+
+/* The calls of a group. */
+typedef struct batch {
+    struct batch *next;
+    nccl_comm *comm;
+    ls_queue *queue;
+    item *items;
+    int n_items;
+    move *moves;
+    int n_moves;
+    bool hangs;
+    accel_event *done;
+} batch;
+
+struct nccl_comm {
+    int n;
+    int rank;
+    shared *shm;
+    size_t bytes;
+    char name[64];
+    atomic_bool is_aborted;
+    batch *batches;
+    int n_batches;
+    int n_busy; /* polls that still answer NCCL_IN_PROGRESS */
+    int error;
+    double scales[MOST_SCALE];
+    int n_scales;
+};
+
+static _Thread_local int group_depth;
+static _Thread_local batch *open_batch;
+static _Thread_local const char *last_error_text = "";
+
+/* --- faults --- */
+
+/* The number of a fault of this rank, 0: it has none. */
+static int fault(const char *name, int rank)
+{
+    const char *text = getenv("FAKE_NCCL");
+    const char *of = text == NULL ? NULL : strstr(text, "rank=");
+    const char *at = text == NULL ? NULL : strstr(text, name);
+
+    if (at == NULL || (of != NULL && rank >= 0 && atoi(of + strlen("rank=")) != rank))
+        return 0;
+    at += strlen(name);
+    return *at == '=' ? atoi(at + 1) : 1;
+}
+
+/* What a call that was accepted answers. */
+static int accepted(nccl_comm *c)
+{
+    c->n_busy = fault("busy", c->rank);
+    return c->n_busy > 0 ? NCCL_IN_PROGRESS : NCCL_SUCCESS;
+}
+
+/* --- moving bytes, in the thread of a queue --- */
+
+static mailbox *box_of(const nccl_comm *c, const move *m)
+{
+    const int from = m->is_send ? c->rank : m->peer;
+    const int to = m->is_send ? m->peer : c->rank;
+
+    return &c->shm->boxes[from * c->n + to];
+}
+
+/* Messages of one pair and direction keep their order. */
+static bool is_next(const batch *b, int i)
+{
+    for (int k = 0; k < i; k++) {
+        const move *m = &b->moves[k];
+
+        if (m->is_send == b->moves[i].is_send && m->peer == b->moves[i].peer &&
+            m->n_done < m->bytes)
+            return false;
+    }
+    return true;
+}
+
+static bool try_move(const nccl_comm *c, move *m)
+{
+    mailbox *box = box_of(c, m);
+    const size_t left = m->bytes - m->n_done;
+
+    if (atomic_load_explicit(&box->is_full, memory_order_acquire) == (m->is_send ? 1 : 0))
+        return false;
+    if (m->is_send) {
+        box->bytes = left < BOX_BYTES ? left : BOX_BYTES;
+        memcpy(box->data, m->data + m->n_done, box->bytes);
+        m->n_done += box->bytes;
+        atomic_store_explicit(&box->is_full, 1, memory_order_release);
+        return true;
+    }
+    memcpy(m->data + m->n_done, box->data, box->bytes);
+    m->n_done += box->bytes;
+    atomic_store_explicit(&box->is_full, 0, memory_order_release);
+    return true;
+}
+
+/* False: the communicator was aborted. */
+static bool run_moves(batch *b)
+{
+    bool all = false;
+
+    while (!all && !atomic_load(&b->comm->is_aborted)) {
+        bool moved = false;
+
+        all = !b->hangs;
+        for (int i = 0; i < b->n_moves && !b->hangs; i++) {
+            move *m = &b->moves[i];
+
+            if (m->n_done == m->bytes)
+                continue;
+            all = false;
+            if (is_next(b, i))
+                moved |= try_move(b->comm, m);
+        }
+        if (!moved && !all)
+            (void)sched_yield();
+    }
+    return all;
+}
+
+static void reduce(const nccl_comm *c, const item *it)
+{
+    reduce_operand operands[64];
+
+    for (int r = 0; r < c->n; r++)
+        operands[r] = (reduce_operand){it->parts + (size_t)r * it->dst_bytes, r, 1, false};
+    reduce_tree(it->out, operands, c->n, it->count, it->type, it->op, true, it->divisor);
+}
+
+static void run_batch(void *arg)
+{
+    batch *b = arg;
+
+    if (!run_moves(b))
+        return;
+    for (int i = 0; i < b->n_items; i++) {
+        if (b->items[i].parts != NULL && b->items[i].dst != NULL && b->items[i].count > 0)
+            reduce(b->comm, &b->items[i]);
+    }
+}
+
+/* --- batches --- */
+
+static void free_batch(batch *b)
+{
+    accel *a = b->queue->accel;
+
+    for (int i = 0; i < b->n_items; i++) {
+        a->ops->free_host(a, b->items[i].in);
+        a->ops->free_host(a, b->items[i].out);
+        free(b->items[i].parts);
+    }
+    if (b->done != NULL)
+        a->ops->event_destroy(b->done);
+    free(b->items);
+    free(b->moves);
+    free(b);
+}
+
+static bool is_done(const batch *b)
+{
+    bool done = false;
+
+    return b->queue->accel->ops->event_test(b->done, &done) != LS_OK || done;
+}
+
+/* Frees the batches that are done; true when none is left. */
+static bool reap(nccl_comm *c)
+{
+    batch **at = &c->batches;
+
+    while (*at != NULL) {
+        batch *b = *at;
+
+        if (!is_done(b)) {
+            at = &b->next;
+            continue;
+        }
+        *at = b->next;
+        free_batch(b);
+    }
+    return c->batches == NULL;
+}
+
+static int enqueue(batch *b)
+{
+    const accel_ops *ops = b->queue->accel->ops;
+    nccl_comm *c = b->comm;
+    ls_status st = ops->event_create(b->queue->accel, false, &b->done);
+
+    (void)reap(c);
+    c->n_batches++;
+    b->hangs =
+        fault("hang", c->rank) == c->n_batches || fault("remote_error", c->rank) == c->n_batches;
+    if (fault("remote_error", c->rank) == c->n_batches)
+        c->error = NCCL_REMOTE_ERROR;
+    for (int i = 0; i < b->n_items && st == LS_OK; i++) {
+        if (b->items[i].src_bytes > 0)
+            st = ops->copy(b->queue, b->items[i].in, b->items[i].src, b->items[i].src_bytes,
+                           ACCEL_TO_HOST);
+    }
+    if (st == LS_OK)
+        st = ops->call(b->queue, run_batch, b);
+    for (int i = 0; i < b->n_items && st == LS_OK; i++) {
+        if (b->items[i].dst != NULL && b->items[i].dst_bytes > 0)
+            st = ops->copy(b->queue, b->items[i].dst, b->items[i].out, b->items[i].dst_bytes,
+                           ACCEL_TO_DEVICE);
+    }
+    if (st == LS_OK)
+        st = ops->event_record(b->done, b->queue);
+    b->next = c->batches;
+    c->batches = b;
+    return st == LS_OK ? accepted(c) : NCCL_UNHANDLED_CUDA_ERROR;
+}
+
+static batch *batch_for(nccl_comm *c, void *stream)
+{
+    batch *b = open_batch;
+
+    if (b == NULL)
+        b = calloc(1, sizeof(*b));
+    if (b == NULL)
+        abort();
+    b->comm = c;
+    b->queue = stream;
+    if (group_depth > 0)
+        open_batch = b;
+    return b;
+}
+
+static int end_call(batch *b)
+{
+    return group_depth > 0 ? NCCL_SUCCESS : enqueue(b);
+}
+
+static unsigned char *host_memory(const batch *b, size_t bytes)
+{
+    accel *a = b->queue->accel;
+    unsigned char *memory = a->ops->alloc_host(a, bytes > 0 ? bytes : 1);
+
+    if (memory == NULL)
+        abort();
+    return memory;
+}
+
+static item *add_item(batch *b, const void *src, size_t src_bytes, void *dst, size_t dst_bytes)
+{
+    item *it;
+
+    b->items = realloc(b->items, (size_t)(b->n_items + 1) * sizeof(*b->items));
+    if (b->items == NULL)
+        abort();
+    it = &b->items[b->n_items++];
+    *it = (item){.src = src, .src_bytes = src_bytes, .dst = dst, .dst_bytes = dst_bytes};
+    it->in = host_memory(b, src_bytes);
+    it->out = host_memory(b, dst_bytes);
+    return it;
+}
+
+static void add_move(batch *b, bool is_send, int peer, unsigned char *data, size_t bytes)
+{
+    b->moves = realloc(b->moves, (size_t)(b->n_moves + 1) * sizeof(*b->moves));
+    if (b->moves == NULL)
+        abort();
+    b->moves[b->n_moves++] = (move){.is_send = is_send, .peer = peer, .data = data, .bytes = bytes};
+}
+
+/* --- types --- */
+
+static ls_dtype type_of(int type)
+{
+    switch (type) {
+    case NCCL_INT8:
+        return LS_I8;
+    case NCCL_UINT8:
+        return LS_U8;
+    case NCCL_INT32:
+        return LS_I32;
+    case NCCL_INT64:
+        return LS_I64;
+    case NCCL_FLOAT16:
+        return LS_F16;
+    case NCCL_BFLOAT16:
+        return LS_BF16;
+    case NCCL_FLOAT32:
+        return LS_F32;
+    default:
+        return LS_F64;
+    }
+}
+
+static void set_reduction(const nccl_comm *c, item *it, size_t count, int type, int op)
+{
+    static const ls_reduce_op ops[] = {[NCCL_SUM] = LS_SUM,
+                                       [NCCL_PROD] = LS_PROD,
+                                       [NCCL_MAX] = LS_MAX,
+                                       [NCCL_MIN] = LS_MIN,
+                                       [NCCL_AVG] = LS_AVG};
+
+    it->count = count;
+    it->type = type_of(type);
+    it->op = op > NCCL_AVG ? LS_AVG : ops[op];
+    it->divisor = op > NCCL_AVG ? 1 / c->scales[op - NCCL_AVG - 1] : c->n;
+    it->parts = malloc((size_t)c->n * it->dst_bytes + 1);
+    if (it->parts == NULL)
+        abort();
+}
+
+/* --- the interface --- */
+
+EXPORT int ncclGetVersion(int *version)
+{
+    *version = 22809;
+    return NCCL_SUCCESS;
+}
+
+EXPORT const char *ncclGetErrorString(int result)
+{
+    switch (result) {
+    case NCCL_SUCCESS:
+        return "no error";
+    case NCCL_SYSTEM_ERROR:
+        return "unhandled system error";
+    case NCCL_REMOTE_ERROR:
+        return "remote process exited or there was a network error";
+    default:
+        return "internal error";
+    }
+}
+
+EXPORT const char *ncclGetLastError(nccl_comm *c)
+{
+    (void)c;
+    return last_error_text;
+}
+
+EXPORT int ncclGetUniqueId(nccl_id *id)
+{
+    uint64_t random;
+
+    if (fault("no_interface", -1) != 0) {
+        last_error_text = "Bootstrap : no socket interface found";
+        return NCCL_SYSTEM_ERROR;
+    }
+    if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        return NCCL_SYSTEM_ERROR;
+    memset(id, 0, sizeof(*id));
+    (void)snprintf(id->bytes, sizeof(id->bytes), "/ls-fake-nccl-%016llx",
+                   (unsigned long long)random);
+    return NCCL_SUCCESS;
+}
+
+EXPORT int ncclCommInitRankConfig(nccl_comm **out, int n, nccl_id id, int rank, nccl_config *config)
+{
+    nccl_comm *c = calloc(1, sizeof(*c));
+    int fd;
+
+    if (c == NULL || config->magic != NCCL_MAGIC || config->size < sizeof(*config) ||
+        config->blocking != 0 || n > 64)
+        return NCCL_INVALID_ARGUMENT;
+    c->n = n;
+    c->rank = rank;
+    c->bytes = sizeof(shared) + (size_t)n * (size_t)n * sizeof(mailbox);
+    (void)snprintf(c->name, sizeof(c->name), "%.60s", id.bytes);
+    fd = shm_open(c->name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || ftruncate(fd, (off_t)c->bytes) != 0)
+        return NCCL_SYSTEM_ERROR;
+    c->shm = mmap(NULL, c->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    (void)close(fd);
+    if (c->shm == MAP_FAILED)
+        return NCCL_SYSTEM_ERROR;
+    if (atomic_fetch_add(&c->shm->n_arrived, 1) + 1 == n)
+        (void)shm_unlink(c->name);
+    *out = c;
+    (void)accepted(c);
+    return NCCL_IN_PROGRESS;
+}
+
+EXPORT int ncclCommGetAsyncError(nccl_comm *c, int *error)
+{
+    const bool is_alone = atomic_load(&c->shm->n_arrived) < c->n;
+
+    *error = c->error != 0                 ? c->error
+             : is_alone || c->n_busy-- > 0 ? NCCL_IN_PROGRESS
+                                           : NCCL_SUCCESS;
+    return NCCL_SUCCESS;
+}
+
+static void free_comm(nccl_comm *c)
+{
+    while (!reap(c))
+        (void)usleep(100);
+    if (atomic_load(&c->shm->n_arrived) < c->n)
+        (void)shm_unlink(c->name);
+    (void)munmap(c->shm, c->bytes);
+    free(c);
+}
+
+EXPORT int ncclCommFinalize(nccl_comm *c)
+{
+    while (!reap(c) && !atomic_load(&c->is_aborted))
+        (void)usleep(100);
+    return NCCL_SUCCESS;
+}
+
+EXPORT int ncclCommDestroy(nccl_comm *c)
+{
+    free_comm(c);
+    return NCCL_SUCCESS;
+}
+
+EXPORT int ncclCommAbort(nccl_comm *c)
+{
+    const int ms = fault("slow_abort", c->rank);
+
+    (void)usleep((useconds_t)ms * 1000);
+    atomic_store(&c->is_aborted, true);
+    free_comm(c);
+    return NCCL_SUCCESS;
+}
+
+EXPORT int ncclRedOpCreatePreMulSum(int *op, void *scalar, int type, int residence, nccl_comm *c)
+{
+    double *scale = &c->scales[c->n_scales % MOST_SCALE];
+    const reduce_operand half = {scalar, 0, 1, false};
+    float wide = 0;
+
+    (void)residence;
+    if (type == NCCL_FLOAT64) {
+        memcpy(scale, scalar, sizeof(*scale));
+    } else {
+        if (type == NCCL_FLOAT32)
+            memcpy(&wide, scalar, sizeof(wide));
+        else
+            reduce_tree(&wide, &half, 1, 1, type_of(type), LS_SUM, false, 1);
+        *scale = (double)wide;
+    }
+    *op = NCCL_AVG + 1 + c->n_scales++ % MOST_SCALE;
+    return NCCL_SUCCESS;
+}
+
+EXPORT int ncclRedOpDestroy(int op, nccl_comm *c)
+{
+    (void)op;
+    (void)c;
+    return NCCL_SUCCESS;
+}
+
+EXPORT int ncclGroupStart(void)
+{
+    group_depth++;
+    return NCCL_SUCCESS;
+}
+
+EXPORT int ncclGroupEnd(void)
+{
+    batch *b = open_batch;
+
+    if (--group_depth > 0 || b == NULL)
+        return NCCL_SUCCESS;
+    open_batch = NULL;
+    return enqueue(b);
+}
+
+EXPORT int ncclAllReduce(const void *src, void *dst, size_t count, int type, int op, nccl_comm *c,
+                         void *stream)
+{
+    batch *b = batch_for(c, stream);
+    const size_t bytes = count * ls_dtype_size(type_of(type));
+    item *it = add_item(b, src, bytes, dst, bytes);
+
+    set_reduction(c, it, count, type, op);
+    for (int r = 0; r < c->n; r++) {
+        add_move(b, true, r, it->in, bytes);
+        add_move(b, false, r, it->parts + (size_t)r * bytes, bytes);
+    }
+    return end_call(b);
+}
+
+EXPORT int ncclReduce(const void *src, void *dst, size_t count, int type, int op, int root,
+                      nccl_comm *c, void *stream)
+{
+    batch *b = batch_for(c, stream);
+    const size_t bytes = count * ls_dtype_size(type_of(type));
+    item *it = add_item(b, src, bytes, c->rank == root ? dst : NULL, bytes);
+
+    set_reduction(c, it, count, type, op);
+    add_move(b, true, root, it->in, bytes);
+    for (int r = 0; r < c->n && c->rank == root; r++)
+        add_move(b, false, r, it->parts + (size_t)r * bytes, bytes);
+    return end_call(b);
+}
+
+EXPORT int ncclBroadcast(const void *src, void *dst, size_t count, int type, int root, nccl_comm *c,
+                         void *stream)
+{
+    batch *b = batch_for(c, stream);
+    const size_t bytes = count * ls_dtype_size(type_of(type));
+    const bool is_root = c->rank == root;
+    item *it = add_item(b, src, is_root ? bytes : 0, dst, bytes);
+
+    for (int r = 0; r < c->n && is_root; r++)
+        add_move(b, true, r, it->in, bytes);
+    add_move(b, false, root, it->out, bytes);
+    return end_call(b);
+}
+
+EXPORT int ncclAllGather(const void *src, void *dst, size_t count, int type, nccl_comm *c,
+                         void *stream)
+{
+    batch *b = batch_for(c, stream);
+    const size_t bytes = count * ls_dtype_size(type_of(type));
+    item *it = add_item(b, src, bytes, dst, (size_t)c->n * bytes);
+
+    for (int r = 0; r < c->n; r++) {
+        add_move(b, true, r, it->in, bytes);
+        add_move(b, false, r, it->out + (size_t)r * bytes, bytes);
+    }
+    return end_call(b);
+}
+
+EXPORT int ncclReduceScatter(const void *src, void *dst, size_t count, int type, int op,
+                             nccl_comm *c, void *stream)
+{
+    batch *b = batch_for(c, stream);
+    const size_t bytes = count * ls_dtype_size(type_of(type));
+    item *it = add_item(b, src, (size_t)c->n * bytes, dst, bytes);
+
+    set_reduction(c, it, count, type, op);
+    for (int r = 0; r < c->n; r++) {
+        add_move(b, true, r, it->in + (size_t)r * bytes, bytes);
+        add_move(b, false, r, it->parts + (size_t)r * bytes, bytes);
+    }
+    return end_call(b);
+}
+
+EXPORT int ncclSend(const void *src, size_t count, int type, int peer, nccl_comm *c, void *stream)
+{
+    batch *b = batch_for(c, stream);
+    const size_t bytes = count * ls_dtype_size(type_of(type));
+    const item *it = add_item(b, src, bytes, NULL, 0);
+
+    add_move(b, true, peer, it->in, bytes);
+    return end_call(b);
+}
+
+EXPORT int ncclRecv(void *dst, size_t count, int type, int peer, nccl_comm *c, void *stream)
+{
+    batch *b = batch_for(c, stream);
+    const size_t bytes = count * ls_dtype_size(type_of(type));
+    const item *it = add_item(b, NULL, 0, dst, bytes);
+
+    add_move(b, false, peer, it->out, bytes);
+    return end_call(b);
+}
