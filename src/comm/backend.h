@@ -151,6 +151,9 @@ struct backend_ops {
     /* optional: whether the backend runs this operation on device memory. Otherwise the engine
      * copies the data to host memory, in pieces, and back. All ranks give the same answer. */
     bool (*takes_device)(const backend_group *group, const coll *op);
+    /* with takes_device: the accelerator, on which no work of the group is under way, is closed;
+     * the group may use another one afterwards */
+    void (*forget_device)(backend_group *group, struct accel *owner);
     /* required: how well it fits; 0 = not at all, with the reason in ls_last_error() */
     int (*probe)(const backend_need *need);
     /* required: collective over the job; blocks until connected or boot->deadline_ms */

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "comm/accel_use.h"
 #include "comm/check.h"
 #include "comm/comm.h"
 #include "comm/staged.h"
@@ -385,6 +386,8 @@ static ls_status prepare_work(ls_comm *comm, ls_work *w, uint64_t *n_numbers)
     if (op->accelerator != NULL && op->queue->accel != op->accelerator)
         return ls_fail(LS_EINVAL, "%s: the memory is of %s, the queue of ls_comm_set_queue() of %s",
                        coll_name(op->kind), op->accelerator->name, op->queue->accel->name);
+    if (op->accelerator != NULL)
+        LS_TRY(accel_use_begin(comm, op->accelerator));
     LS_TRY(copy_counts(w, comm->info.size));
     LS_TRY(copy_source(w, comm));
     return staged_concerns(comm, op) ? staged_attach(comm, w, n_numbers) : LS_OK;

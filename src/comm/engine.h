@@ -119,6 +119,7 @@ struct ls_comm {
     char label[STAMP_SITE_BYTES];
     ls_queue *queue;         /* of ls_comm_set_queue() */
     struct staging *staging; /* NULL: no operation on device memory yet */
+    struct accel_use *uses;  /* accelerators that must not be closed before they end */
     list_node works;
     list_node handles;
     int local_rank;

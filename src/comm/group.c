@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "comm/accel_use.h"
 #include "comm/staged.h"
 
 #include <inttypes.h>
@@ -136,7 +137,6 @@ static void deliver_sends(engine *e, ls_comm *comm)
         }
         if (owed == NULL)
             return;
-        owed->waits_for_event = false;
         in_time = drive_until(e, owed, deadline_ns);
     }
 }
@@ -165,6 +165,7 @@ void ls_comm_destroy(ls_comm *comm)
         return;
     ls_error_save(kept); // the caller may be returning a failure
     e = comm->engine;
+    accel_use_end_all(comm);
     engine_enter(e);
     deliver_sends(e, comm);
     watch_leave(e, comm);

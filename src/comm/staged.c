@@ -48,17 +48,10 @@ static staging *make_staging(const ls_comm *comm)
     return s;
 }
 
-static void drop_events(staged_op *op)
+static void free_op(staged_op *op)
 {
     accel_event_destroy(op->start);
     accel_event_destroy(op->end);
-    op->start = NULL;
-    op->end = NULL;
-}
-
-static void free_op(staged_op *op)
-{
-    drop_events(op);
     ls_free(op->counts);
     ls_free(op);
 }
@@ -189,98 +182,6 @@ bool staged_concerns(const ls_comm *comm, const coll *op)
     return !list_empty(op->kind == COLL_SEND ? &s->sends : &s->collectives);
 }
 
-/* --- the accelerators of a group --- */
-
-static bool is_block_quiet(const stage_block *b)
-{
-    bool done = false;
-
-    return b->event == NULL || accel_event_test(b->event, &done) != LS_OK || done;
-}
-
-/* Frees what the group has of accelerator `a`, or of all for NULL. No op is pending. */
-static void release_memory(staging *s, const accel *a)
-{
-    for (int i = 0; i < STAGE_RING; i++) {
-        stage_block *b = &s->ring[i];
-
-        if ((a == NULL || b->owner == a) && is_block_quiet(b))
-            stage_block_empty(b);
-    }
-    list_for_each (it, &s->idle) {
-        stage_block *b = list_entry(it, stage_block, node);
-
-        if (a != NULL && b->owner != a)
-            continue;
-        it = it->prev; // the entry before the one that goes
-        list_remove(&b->node);
-        s->n_idle--;
-        stage_block_free(b);
-    }
-    list_for_each (it, &s->free_ops) {
-        staged_op *op = list_entry(it, staged_op, node);
-
-        if (a == NULL || (op->end != NULL && op->end->accel == a))
-            drop_events(op);
-    }
-}
-
-static bool list_uses(const list_node *ops, const accel *a)
-{
-    list_for_each (it, ops) {
-        if (list_entry(it, staged_op, node)->owner == a)
-            return true;
-    }
-    return false;
-}
-
-/* The accelerator is being closed: pending operations on its memory break the group. */
-static void close_user(accel_user *self)
-{
-    stage_user *user = (stage_user *)(void *)self;
-    ls_comm *comm = user->comm;
-    staging *s = comm->staging;
-    engine *e = comm->engine;
-    job_cause cause = {.kind = CAUSE_ABORTED};
-
-    engine_enter(e);
-    if (list_uses(&s->collectives, user->owner) || list_uses(&s->sends, user->owner) ||
-        list_uses(&s->others, user->owner)) {
-        text_format(cause.text, sizeof(cause.text),
-                    "device %s was closed before an operation on its memory had ended",
-                    user->owner->name);
-        engine_break(e, comm, &cause, LS_ECANCELED, true);
-    }
-    release_memory(s, user->owner);
-    for (stage_user **at = &s->users; *at != NULL; at = &(*at)->next) {
-        if (*at == user) {
-            *at = user->next;
-            break;
-        }
-    }
-    ls_free(user);
-    engine_leave(e);
-}
-
-static ls_status add_user(ls_comm *comm, accel *owner)
-{
-    staging *s = comm->staging;
-    stage_user *user = s->users;
-
-    while (user != NULL && user->owner != owner)
-        user = user->next;
-    if (user != NULL)
-        return LS_OK;
-    user = ls_calloc(1, sizeof(*user));
-    if (user == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for operations on %s", owner->name);
-    *user =
-        (stage_user){.base = {.close = close_user}, .owner = owner, .comm = comm, .next = s->users};
-    s->users = user;
-    accel_add_user(owner, &user->base);
-    return LS_OK;
-}
-
 ls_status staged_attach(ls_comm *comm, ls_work *w, uint64_t *n_pieces)
 {
     accel *owner = w->b.op.accelerator;
@@ -290,10 +191,7 @@ ls_status staged_attach(ls_comm *comm, ls_work *w, uint64_t *n_pieces)
     if (comm->staging == NULL)
         comm->staging = make_staging(comm);
     if (comm->staging == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for operations on %s",
-                       owner == NULL ? "host memory" : owner->name);
-    if (owner != NULL)
-        LS_TRY(add_user(comm, owner));
+        return ls_fail(LS_ENOMEM, "no memory for operations on %s", owner->name);
     LS_TRY(take_op(comm->staging, owner, &op));
     LS_ASSERT(op != NULL);
     op->work = w;
@@ -715,6 +613,38 @@ void staged_abort(ls_comm *comm)
     }
 }
 
+static bool is_block_quiet(const stage_block *b)
+{
+    bool done = false;
+
+    return b->event == NULL || accel_event_test(b->event, &done) != LS_OK || done;
+}
+
+static void forget_event(accel_event **event, const accel *owner)
+{
+    if (*event == NULL || (*event)->accel != owner)
+        return;
+    accel_event_destroy(*event);
+    *event = NULL;
+}
+
+void staged_forget(ls_comm *comm, const accel *owner)
+{
+    staging *s = comm->staging;
+
+    if (s == NULL)
+        return;
+    for (int i = 0; i < STAGE_RING; i++) {
+        if (s->ring[i].owner == owner)
+            stage_block_empty(&s->ring[i]);
+    }
+    stage_block_forget(s, owner);
+    list_for_each (it, &s->free_ops) {
+        forget_event(&list_entry(it, staged_op, node)->start, owner);
+        forget_event(&list_entry(it, staged_op, node)->end, owner);
+    }
+}
+
 void staged_close(ls_comm *comm)
 {
     staging *s = comm->staging;
@@ -722,14 +652,11 @@ void staged_close(ls_comm *comm)
     if (s == NULL)
         return;
     comm->staging = NULL;
-    while (s->users != NULL) {
-        stage_user *user = s->users;
-
-        s->users = user->next;
-        accel_remove_user(user->owner, &user->base);
-        ls_free(user);
+    for (int i = 0; i < STAGE_RING; i++) {
+        if (is_block_quiet(&s->ring[i]))
+            stage_block_empty(&s->ring[i]);
     }
-    release_memory(s, NULL);
+    stage_block_forget(s, NULL);
     while (!list_empty(&s->free_ops)) {
         staged_op *op = list_entry(s->free_ops.next, staged_op, node);
 

@@ -14,6 +14,7 @@
 #ifndef LS_COMM_STAGED_H
 #define LS_COMM_STAGED_H
 
+#include "base/accel.h"
 #include "comm/engine.h"
 
 typedef struct staged_op staged_op; /* of a work */
@@ -41,6 +42,8 @@ bool staged_polls(const engine *e);
 /* The group is broken and its host operations have ended: waits until the queued copies are done.
  * If they are not within a second, their staging memory is not used again. */
 void staged_abort(ls_comm *comm);
+/* Gives back what belongs to the accelerator, on which no work is under way. */
+void staged_forget(ls_comm *comm, const accel *owner);
 /* Frees the group's staging memory; all works have ended. */
 void staged_close(ls_comm *comm);
 

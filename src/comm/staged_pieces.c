@@ -38,7 +38,7 @@ ls_status stage_block_fit(stage_block *b, accel *owner, size_t bytes)
     return st;
 }
 
-void stage_block_free(stage_block *b)
+static void free_block(stage_block *b)
 {
     stage_block_empty(b);
     ls_free(b);
@@ -67,7 +67,7 @@ ls_status stage_block_take(staging *s, accel *owner, size_t bytes, stage_block *
     list_init(&b->node);
     st = stage_block_fit(b, owner, bytes);
     if (st != LS_OK)
-        stage_block_free(b);
+        free_block(b);
     else
         *out = b;
     return st;
@@ -81,7 +81,23 @@ void stage_block_give(staging *s, stage_block *b)
     b = list_entry(s->idle.next, stage_block, node);
     list_remove(&b->node);
     s->n_idle--;
-    stage_block_free(b);
+    free_block(b);
+}
+
+void stage_block_forget(staging *s, const accel *owner)
+{
+    list_node *next;
+
+    for (list_node *it = s->idle.next; it != &s->idle; it = next) {
+        stage_block *b = list_entry(it, stage_block, node);
+
+        next = it->next;
+        if (owner != NULL && b->owner != owner)
+            continue;
+        list_remove(&b->node);
+        s->n_idle--;
+        free_block(b);
+    }
 }
 
 stage_block *stage_block_of(staging *s, const staged_op *op, size_t piece)

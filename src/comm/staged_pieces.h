@@ -49,14 +49,6 @@ struct staged_op {
     bool polls; /* waits for an event */
 };
 
-/* The group's use of an accelerator, which may be closed before the group. */
-typedef struct stage_user {
-    accel_user base;
-    accel *owner;
-    ls_comm *comm;
-    struct stage_user *next; /* of the group */
-} stage_user;
-
 struct staging {
     list_node collectives; /* in the order of the calls; the first one uses the ring */
     list_node sends;       /* in the order of the calls, until their host operation has started */
@@ -64,7 +56,6 @@ struct staging {
     list_node free_ops;
     list_node idle; /* blocks for messages */
     int n_idle;
-    stage_user *users;
     size_t ring_bytes;
     size_t next; /* block of the ring for the next collective */
     stage_block ring[STAGE_RING];
@@ -75,10 +66,11 @@ struct staging {
 /* Makes the block large enough; its copies are done. */
 LS_MUST_USE ls_status stage_block_fit(stage_block *b, accel *owner, size_t bytes);
 void stage_block_empty(stage_block *b);
-void stage_block_free(stage_block *b);
 /* A block for a message; gives it back. */
 LS_MUST_USE ls_status stage_block_take(staging *s, accel *owner, size_t bytes, stage_block **out);
 void stage_block_give(staging *s, stage_block *b);
+/* Frees the idle blocks of messages of this accelerator, NULL: of all. */
+void stage_block_forget(staging *s, const accel *owner);
 /* The block of a piece of the op. */
 stage_block *stage_block_of(staging *s, const staged_op *op, size_t piece);
 

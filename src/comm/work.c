@@ -50,6 +50,7 @@ static ls_status order_queue(ls_work *w, ls_queue *queue)
     list_remove(&w->handle);
     w->is_held = false;
     w->is_detached = true;
+    w->waits_for_event = false;
     return accel_queue_wait(queue, w->b.event, "comm: result of a collective");
 }
 

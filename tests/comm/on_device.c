@@ -60,6 +60,12 @@ accel *on_device_accel(void)
     return the_accel;
 }
 
+ls_status on_device_close(void)
+{
+    the_accel = NULL;
+    return ls_device_close(the_device);
+}
+
 static ls_status make_mirror(mirror *m, const void *host, size_t bytes)
 {
     accel *a = on_device_accel();

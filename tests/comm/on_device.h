@@ -16,6 +16,8 @@
 /* The accelerator of this process, opened by the first call; NULL with the reason in
  * ls_last_error(). */
 accel *on_device_accel(void);
+/* Closes the device; there is no other in this process. */
+ls_status on_device_close(void);
 
 ls_status on_device_all_reduce(ls_comm *comm, const void *src, void *dst, size_t count,
                                ls_dtype type, ls_reduce_op op, ls_work **out);

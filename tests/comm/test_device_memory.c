@@ -408,6 +408,34 @@ static void the_loss_of_a_device_is_named_on_every_rank(void **state)
     scene_destroy(s);
 }
 
+/* The group outlives the device: operations on host memory go on. */
+static ls_status close_body(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+    ls_work *work;
+    float x = 1;
+    block b;
+
+    LS_UNUSED(arg);
+    LS_TRY(begin(self, &comm, &b));
+    LS_TRY(write_all(&b, COUNT, 1, queue_of(ACCEL_COMPUTE)));
+    LS_TRY(ls_all_reduce(comm, b.device, b.device, COUNT, LS_F32, LS_SUM, &work));
+    LS_TRY(ls_work_wait_on(work, queue_of(ACCEL_COMPUTE)));
+    LS_TRY(check_all(&b, COUNT, 2, queue_of(ACCEL_COMPUTE)));
+    free_block(&b);
+    LS_TRY(on_device_close());
+    LS_TRY(ls_all_reduce(comm, &x, &x, 1, LS_F32, LS_SUM, NULL));
+    LS_CHECK(x == 2);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void a_device_may_be_closed_before_the_group(void **state)
+{
+    LS_UNUSED(state);
+    assert_true(run(2, close_body, NULL));
+}
+
 /* After the failure of an operation its memory is the caller's: what the caller writes stays. */
 static ls_status abort_body(const ls_test_rank *self, void *arg)
 {
@@ -448,7 +476,7 @@ static void no_copy_touches_memory_after_an_abort(void **state)
     assert_true(run(2, abort_body, NULL));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buffers_of_two_kinds_are_refused),
@@ -460,8 +488,11 @@ int main(void)
         cmocka_unit_test(a_killed_rank_is_named_in_time),
         cmocka_unit_test(a_timeout_names_the_operation_and_the_late_rank),
         cmocka_unit_test(the_loss_of_a_device_is_named_on_every_rank),
+        cmocka_unit_test(a_device_may_be_closed_before_the_group),
         cmocka_unit_test(no_copy_touches_memory_after_an_abort),
     };
 
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

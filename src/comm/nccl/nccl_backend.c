@@ -86,7 +86,7 @@ static void nccl_close_group(backend_group *g)
     while (*at != g)
         at = &(*at)->next;
     *at = g->next;
-    nccl_group_close(g);
+    nccl_group_close(g, false);
     s->host->native->close_group(g->native);
     s->host->free(g);
 }
@@ -96,6 +96,12 @@ static bool nccl_takes_device(const backend_group *g, const coll *op)
 {
     LS_UNUSED(g);
     return op->kind != COLL_SEND && op->kind != COLL_RECV;
+}
+
+static void nccl_forget_device(backend_group *g, accel *owner)
+{
+    if (g->owner == owner)
+        nccl_group_close(g, true);
 }
 
 static void nccl_start(backend_group *g, backend_work *work)
@@ -164,6 +170,7 @@ __attribute__((visibility("default"))) const backend_ops lockstep_backend = {
     .name = "nccl",
     .compares_calls = false,
     .takes_device = nccl_takes_device,
+    .forget_device = nccl_forget_device,
     .probe = nccl_probe,
     .open = nccl_open,
     .open_group = nccl_open_group,

@@ -51,7 +51,8 @@ struct backend_group {
     backend_group *native;
     nccl_phase phase;
     int64_t next_ask_ns;
-    accel *owner; /* of the communicator */
+    accel *owner;     /* of the communicator */
+    unsigned n_comms; /* created so far */
     nccl_comm *comm;
     nccl_work *first; /* works in the order of the calls */
     nccl_work *free_works;
@@ -87,8 +88,9 @@ void nccl_group_start(backend_group *g, backend_work *work);
 bool nccl_group_progress(backend_group *g);
 /* Ends all works and the communicator. */
 void nccl_group_abort(backend_group *g, ls_status status, const char *text);
-/* There are no works. */
-void nccl_group_close(backend_group *g);
+/* There are no works: ends the communicator, whose end is awaited for a bounded time if the
+ * accelerator is about to be closed. */
+void nccl_group_close(backend_group *g, bool is_device_closed);
 
 /* --- nccl_calls.c --- */
 

@@ -10,7 +10,7 @@
 #include <signal.h>
 #include <time.h>
 
-#define FINALIZE_MS 5000
+#define FINALIZE_MS 2000
 #define POLL_NS     (200 * INT64_C(1000))
 
 static void free_ending(nccl_ending *e)

@@ -14,6 +14,7 @@
 #define TEXT_BYTES   700
 #define KEY_BYTES    40
 #define ABORT_MS     1000
+#define CLOSE_MS     3000
 
 int64_t nccl_now_ns(void)
 {
@@ -129,7 +130,7 @@ static void fail_here(backend_group *g, ls_status status, const char *what)
 
 static const char *id_key(const backend_group *g, char buf[KEY_BYTES])
 {
-    (void)snprintf(buf, KEY_BYTES, "nccl/%u", g->info->id);
+    (void)snprintf(buf, KEY_BYTES, "nccl/%u/%u", g->info->id, g->n_comms);
     return buf;
 }
 
@@ -369,16 +370,22 @@ void nccl_group_abort(backend_group *g, ls_status status, const char *text)
         finish_first(g, status, text);
 }
 
-void nccl_group_close(backend_group *g)
+void nccl_group_close(backend_group *g, bool is_device_closed)
 {
     const comm_host *host = g->state->host;
 
     if (g->comm != NULL)
-        (void)nccl_end(g->state, g->owner, g->comm, g->phase == NCCL_FAILED, 0);
+        (void)nccl_end(g->state, g->owner, g->comm, g->phase == NCCL_FAILED,
+                       is_device_closed ? CLOSE_MS : 0);
     while (g->free_works != NULL) {
         nccl_work *w = g->free_works;
 
         g->free_works = w->next;
         free_work(host, w);
     }
+    g->comm = NULL;
+    g->owner = NULL;
+    g->n_comms++;
+    if (g->phase != NCCL_FAILED)
+        g->phase = NCCL_ABSENT;
 }
