@@ -243,6 +243,8 @@ static void fail(staged_op *op, ls_status status, const char *what)
     char stamp[200];
 
     op->has_failed = true;
+    if (op->work->comm->status != LS_OK) // the work is about to end with the group's
+        return;
     text_format(text, sizeof(text), "%s: %s: %s",
                 stamp_text(stamp, sizeof(stamp), &op->work->b.op.stamp), what, ls_last_error());
     e->host.done(e, &op->work->b, status, text);
@@ -569,6 +571,32 @@ static void mark_end(staged_op *op)
         ls_log(LS_LOG_DEBUG, "comm", "the copies of a broken group: %s", ls_last_error());
 }
 
+/* The other ranks may have ended the operation without failure: its result is copied back. */
+static void queue_result(staging *s, staged_op *op)
+{
+    if (op->n_pieces == 0 || op->n_hosted < op->n_pieces)
+        return;
+    while (!op->has_failed && try_store(s, op))
+        continue;
+    if (!op->has_failed)
+        (void)try_finish(op);
+}
+
+/* Ends the ops whose results have arrived. */
+static void end_complete(engine *e, list_node *ops)
+{
+    list_node *next;
+
+    for (list_node *it = ops->next; it != ops; it = next) {
+        staged_op *op = list_entry(it, staged_op, node);
+        bool done = false;
+
+        next = it->next;
+        if (op->is_queued && !op->has_failed && accel_event_test(op->end, &done) == LS_OK && done)
+            engine_end_work(e, op->work, LS_OK);
+    }
+}
+
 /* Whether nothing queued for the op touches memory any more; also when the device is lost. */
 static bool is_quiet(const staged_op *op)
 {
@@ -606,10 +634,14 @@ void staged_abort(ls_comm *comm)
         list_for_each (it, lists[i]) {
             staged_op *op = list_entry(it, staged_op, node);
 
-            if (op->owner != NULL && !op->is_queued)
+            if (op->owner == NULL)
+                continue;
+            queue_result(s, op);
+            if (!op->is_queued)
                 mark_end(op);
         }
         await_copies(lists[i], deadline_ns);
+        end_complete(comm->engine, lists[i]);
     }
 }
 

@@ -40,7 +40,8 @@ bool staged_progress(engine *e);
 bool staged_polls(const engine *e);
 
 /* The group is broken and its host operations have ended: waits until the queued copies are done.
- * If they are not within a second, their staging memory is not used again. */
+ * If they are not within a second, their staging memory is not used again. Works whose results have
+ * arrived from the other ranks end without failure. */
 void staged_abort(ls_comm *comm);
 /* Gives back what belongs to the accelerator, on which no work is under way. */
 void staged_forget(ls_comm *comm, const accel *owner);
