@@ -2,7 +2,8 @@
 /*
  * test_waits.c - removes the waits of trainings on the simulated device one by one, by their names,
  * and demands that each removal is noticed: a wrong result, a failure or a crash. A training has
- * the loader, forward, backward, optimizer, evaluation, a checkpoint and a resume from it.
+ * the loader, forward, backward, optimizer, evaluation, a checkpoint and a resume from it. Counts
+ * what a step costs.
  */
 #include "train/small_folder.h"
 #include "train/small_run.h"
@@ -10,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "harness/ranks.h"
 #include "tensor/sim/control.h"
 #include "tensor/testing.h"
 
@@ -39,11 +41,14 @@ typedef struct outcome {
 typedef struct scenario {
     const char *name;
     const char *precision;
-    int batch_size;
+    int batch_size; /* of a rank */
+    int n_ranks;    /* 1: one process without a group */
 } scenario;
 
 /* The gradients of two rows overflow float16 at the first scale, so that steps are skipped. */
-static const scenario scenarios[] = {{"float32", "fp32", 16}, {"float16 with scaling", "fp16", 2}};
+static const scenario scenarios[] = {{"float32", "fp32", 16, 1},
+                                     {"float16 with scaling", "fp16", 2, 1},
+                                     {"two ranks", "fp32", 16, 2}};
 
 static outcome *shared; /* with the child */
 static const sim_control *control;
@@ -69,10 +74,11 @@ static uint64_t hash_result(const small_result *r, uint64_t hash)
 }
 
 /* Trains and saves, resumes for one more epoch, and leaves a third run in its middle. */
-static bool train(const scenario *s, uint64_t *hash)
+static bool train(const scenario *s, ls_comm *comm, uint64_t *hash)
 {
     const char *save = path_in("weights.safetensors");
-    small_job job = {.flags = small_flags(small_dir), .batch_norm = 1, .dropout = 0.2};
+    small_job job = {
+        .flags = small_flags(small_dir), .comm = comm, .batch_norm = 1, .dropout = 0.2};
 
     job.flags.precision = s->precision;
     job.flags.batch_size = s->batch_size;
@@ -85,7 +91,8 @@ static bool train(const scenario *s, uint64_t *hash)
         if (r.status != LS_OK)
             return false;
         *hash = hash_result(&r, *hash);
-        *hash = hash_file(save, *hash);
+        if (comm == NULL || ls_comm_rank(comm) == 0)
+            *hash = hash_file(save, *hash);
         job.flags.epochs = 2 + part;
         job.flags.resume = "";
         job.leave_at = part == 1 ? r.state.step + 5 : 0;
@@ -93,19 +100,54 @@ static bool train(const scenario *s, uint64_t *hash)
     return true;
 }
 
-static void child(const scenario *s, uint64_t seed, const char *dropped)
+/* What one process does with the simulated device. */
+typedef struct run_plan {
+    const scenario *scenario;
+    uint64_t seed;
+    const char *dropped;
+} run_plan;
+
+static void run_process(const run_plan *p, ls_comm *comm, outcome *out)
 {
     const char *names[MAX_NAMES];
 
+    control->reset();
+    control->pace(p->seed, DELAY_US);
+    control->drop_wait(p->dropped);
+    out->is_complete = train(p->scenario, comm, &out->hash) && control->counts().lost_failures == 0;
+    out->n_names = control->wait_names(names, MAX_NAMES);
+    for (size_t i = 0; i < out->n_names && i < MAX_NAMES; i++)
+        (void)text_format(out->names[i], NAME_BYTES, "%s", names[i]);
+}
+
+/* One rank of a job; the outcome is that of rank 0. */
+static ls_status rank_body(const ls_test_rank *self, void *arg)
+{
+    static outcome own;
+    ls_comm *comm = NULL;
+
+    LS_TRY(ls_test_init(self, &comm));
+    run_process(arg, comm, &own);
+    if (self->rank == 0)
+        *shared = own;
+    ls_comm_destroy(comm);
+    return own.is_complete ? LS_OK : ls_fail(LS_EINTERNAL, "the run has failed");
+}
+
+static void child(const run_plan *p)
+{
+    run_plan copy = *p;
+    const ls_test_job job = {.n = p->scenario->n_ranks,
+                             .body = rank_body,
+                             .arg = &copy,
+                             .deadline_ms = (int64_t)DEADLINE_S * 1000};
+
     (void)signal(SIGSEGV, SIG_DFL); // not the test library's
     (void)alarm(DEADLINE_S);
-    control->reset();
-    control->pace(seed, DELAY_US);
-    control->drop_wait(dropped);
-    shared->is_complete = train(s, &shared->hash) && control->counts().lost_failures == 0;
-    shared->n_names = control->wait_names(names, MAX_NAMES);
-    for (size_t i = 0; i < shared->n_names && i < MAX_NAMES; i++)
-        (void)text_format(shared->names[i], NAME_BYTES, "%s", names[i]);
+    if (p->scenario->n_ranks == 1)
+        run_process(p, NULL, shared);
+    else if (!ls_test_ranks(&job, NULL))
+        shared->is_complete = false;
 }
 
 /* Runs the scenario on `device` in a child without output. What it returns is valid until the next
@@ -125,7 +167,7 @@ static const outcome *run_on(const char *device, const scenario *s, uint64_t see
             _exit(1);
         if (setenv("LS_TEST_DEVICE", device, 1) != 0)
             _exit(1);
-        child(s, seed, dropped);
+        child(&(run_plan){s, seed, dropped});
         _exit(0);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -215,10 +257,53 @@ static void every_removed_wait_is_noticed(void **state)
     assert_int_equal(n_unnoticed, 0);
 }
 
+/* What a run of this many steps of its first epoch costs. Left out are the two waits of a report
+ * (losses; sums of the metrics), and that of the loader, whose copy was queued before the batches
+ * in between. */
+static sim_counts cost_of(int64_t steps, const char *precision)
+{
+    small_job job = {.flags = small_flags(small_dir), .batch_norm = 1};
+    sim_counts cost;
+
+    job.flags.device = "sim";
+    job.flags.precision = precision;
+    job.flags.clip_grad_norm = 0.5;
+    job.flags.steps = steps;
+    control->reset();
+    assert_int_equal(small_run(&job).status, LS_OK);
+    cost = control->counts();
+    cost.host_waits -= control->waits_of("loader: memory of the slot");
+    cost.host_waits -= 2 * control->waits_of("train: losses since the last report");
+    return cost;
+}
+
+static void a_step_waits_at_most_once_and_allocates_nothing(void **state)
+{
+    // fp16: whether the gradients are finite decides the next scale
+    static const struct {
+        const char *name;
+        uint64_t waits; /* in 10 steps */
+    } precisions[] = {{"fp32", 0}, {"bf16", 0}, {"fp16", 10}};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(precisions); i++) {
+        const sim_counts few = cost_of(4, precisions[i].name);
+        const sim_counts many = cost_of(14, precisions[i].name);
+
+        print_message("%s: %.1f operators, %.1f copies, %.1f host waits a step\n",
+                      precisions[i].name, (double)(many.operators - few.operators) / 10,
+                      (double)(many.copies - few.copies) / 10,
+                      (double)(many.host_waits - few.host_waits) / 10);
+        assert_int_equal(many.allocations, few.allocations);
+        assert_int_equal(many.host_waits - few.host_waits, precisions[i].waits);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_removed_wait_is_noticed),
+        cmocka_unit_test(a_step_waits_at_most_once_and_allocates_nothing),
     };
 
     control = sim_control_table();

@@ -45,6 +45,8 @@ typedef struct sim_control {
     void (*drop_wait)(const char *what);
     /* The names of the waits since the last reset(): writes at most `max`, returns how many. */
     size_t (*wait_names)(const char **names, size_t max);
+    /* How often the wait of this name was called since then. */
+    uint64_t (*waits_of)(const char *what);
 
     /* Where a function that a queue calls (accel_call) reads and writes `bytes` of device memory;
      * NULL when they are not within one block. */

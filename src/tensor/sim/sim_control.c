@@ -21,6 +21,7 @@ static struct {
     uint64_t items_left;       /* until the device is lost; 0: never */
     char dropped[128];         /* "": none */
     const char *names[MAX_NAMES];
+    uint64_t n_calls[MAX_NAMES]; /* of these waits */
     size_t n_names;
     uint64_t seed;
     int64_t delay_us;
@@ -101,6 +102,8 @@ bool control_wait_works(const char *what)
         i++;
     if (i == control.n_names && i < MAX_NAMES)
         control.names[control.n_names++] = what;
+    if (i < MAX_NAMES)
+        control.n_calls[i]++;
     works = strcmp(control.dropped, what) != 0;
     ls_mutex_unlock(&lock);
     return works;
@@ -172,6 +175,19 @@ static size_t wait_names(const char **names, size_t max)
     return n;
 }
 
+static uint64_t waits_of(const char *what)
+{
+    uint64_t n = 0;
+
+    ls_mutex_lock(&lock);
+    for (size_t i = 0; i < control.n_names; i++) {
+        if (strcmp(control.names[i], what) == 0)
+            n = control.n_calls[i];
+    }
+    ls_mutex_unlock(&lock);
+    return n;
+}
+
 LS_API extern const sim_control lockstep_sim_control;
 
 const sim_control lockstep_sim_control = {
@@ -182,5 +198,6 @@ const sim_control lockstep_sim_control = {
     .lose_after = lose_after,
     .drop_wait = drop_wait,
     .wait_names = wait_names,
+    .waits_of = waits_of,
     .host_address = arena_alias_of_any,
 };

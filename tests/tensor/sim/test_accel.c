@@ -299,6 +299,9 @@ static void events_order_two_queues(void **state)
 static void a_dropped_wait_shows_in_most_runs(void **state)
 {
     LS_UNUSED(state);
+#ifdef __SANITIZE_THREAD__
+    skip(); // a missing wait is a race, which ends the program
+#endif
     assert_true(wrong_runs_without("test: block is full") >= N_SEEDS / 2);
     assert_true(wrong_runs_without("test: block is free") >= N_SEEDS / 2);
 }
