@@ -95,8 +95,8 @@ static ls_tensor *created_unaligned(case_run *r, ls_dtype type, int n_dims, cons
 
 static ls_tensor *filled(case_run *r, ls_dtype type, int n_dims, const int64_t *dims, double value)
 {
-    ls_tensor *t = r->c->unaligned ? created_unaligned(r, type, n_dims, dims)
-                                   : created(r, type, n_dims, dims);
+    ls_tensor *t =
+        r->c->unaligned ? created_unaligned(r, type, n_dims, dims) : created(r, type, n_dims, dims);
     double *values;
 
     values = values_for(r, t);
