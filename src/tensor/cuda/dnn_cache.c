@@ -260,13 +260,14 @@ ls_status dnn_cache_run(dnn_cache *c, const dnn_graph *g, void *const *data)
     entry *e = find(c, g);
     dnn_plan *plan;
 
-    if (e == NULL) {
-        plan = load_plan(c, g);
-        if (plan == NULL) {
-            LS_TRY(make_plan(c, g, data, &plan));
-            save_plan(c, g, plan);
-        }
-        LS_TRY(add(c, g, plan, &e));
-    }
+    if (e != NULL)
+        return run(c, e->plan, data);
+    plan = load_plan(c, g);
+    if (plan != NULL && run(c, plan, data) == LS_OK)
+        return add(c, g, plan, &e);
+    dnn_plan_destroy(plan); // it ran with another driver, or with more free memory
+    LS_TRY(make_plan(c, g, data, &plan));
+    save_plan(c, g, plan);
+    LS_TRY(add(c, g, plan, &e));
     return run(c, e->plan, data);
 }

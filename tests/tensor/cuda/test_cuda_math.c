@@ -164,6 +164,23 @@ static void a_plan_that_cannot_run_is_passed_over(void **state)
     assert_int_equal(host->last_run, 2);
 }
 
+static void a_stored_plan_that_cannot_run_is_replaced(void **state)
+{
+    dnn_host *host = reset_dnn_host();
+
+    LS_UNUSED(state);
+    host->slow = 1U << 0 | 1U << 2;
+    run_once();
+    *host = (dnn_host){.refused = 1U << 1, .slow = 1U << 0};
+    run_once();
+    assert_int_equal(host->n_loaded, 1);
+    assert_int_equal(host->last_run, 2);
+    *host = (dnn_host){0};
+    run_once();
+    assert_int_equal(host->n_created, 0);
+    assert_int_equal(host->last_run, 2);
+}
+
 static void without_a_plan_that_runs_the_operator_fails(void **state)
 {
     dnn_host *host = reset_dnn_host();
@@ -475,6 +492,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         PLAN_TEST(the_fastest_plan_is_used_and_stored),
         PLAN_TEST(a_plan_that_cannot_run_is_passed_over),
+        PLAN_TEST(a_stored_plan_that_cannot_run_is_replaced),
         PLAN_TEST(without_a_plan_that_runs_the_operator_fails),
         PLAN_TEST(nothing_is_measured_or_stored_when_that_is_off),
         PLAN_TEST(a_damaged_plan_file_is_ignored_and_replaced),
