@@ -454,6 +454,12 @@ static ls_status cuda_event_ns(accel_event *event, int64_t *ns)
     return st;
 }
 
+/* For NCCL, whose calls concern the thread's current card. */
+static void cuda_bind(accel *self)
+{
+    cuda_accel_enter(accel_from(self));
+}
+
 /* --- life --- */
 
 static const accel_ops ops = {
@@ -475,6 +481,7 @@ static const accel_ops ops = {
     .event_ns = cuda_event_ns,
     .synchronize = cuda_synchronize,
     .memory = cuda_memory,
+    .bind = cuda_bind,
 };
 
 static ls_status open_queues(cuda_accel *a)
