@@ -158,10 +158,11 @@ static ls_status copy_buffers(ls_ddp *ddp, bool pack)
 
 ls_status ls_ddp_sync_buffers(ls_ddp *ddp)
 {
-    const bool is_queued = ls_device_queue(ddp->device) != NULL;
     ls_work *work = NULL;
+    bool is_queued;
 
     LS_TRY(LS_GIVEN(ddp));
+    is_queued = ls_device_queue(ddp->device) != NULL;
     LS_TRY(ddp_check_model(ddp));
     if (ddp->buffer_bytes == 0 || ddp->options.no_buffer_broadcast)
         return LS_OK;

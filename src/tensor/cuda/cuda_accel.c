@@ -114,24 +114,35 @@ static bool is_lost(const cuda_accel *a)
     (cuda_accel_enter(a),                                                                          \
      cuda_accel_check((a), is_lost(a) ? 0 : gpu_##function(__VA_ARGS__), #function))
 
-/* The failure of an operator, once. */
-static ls_status take_failure(cuda_accel *a)
+/* Copies the failure of an operator, once: only one of the threads that wait gets it. */
+static bool take_record(cuda_accel *a, op_failure *out)
 {
     // The device writes it before the event that was waited for.
-    volatile op_failure *f = a->failure;
-    ls_status st;
+    volatile op_failure *record = a->failure;
+    bool has_failed;
 
-    if (f->state != FAILURE_WRITTEN)
+    pthread_mutex_lock(&a->lock);
+    has_failed = record->state == FAILURE_WRITTEN;
+    if (has_failed) {
+        *out = *record;
+        record->state = FAILURE_NONE;
+    }
+    pthread_mutex_unlock(&a->lock);
+    return has_failed;
+}
+
+static ls_status take_failure(cuda_accel *a)
+{
+    op_failure f;
+
+    if (!take_record(a, &f))
         return LS_OK;
-    if (f->op == OP_BATCH_NORM)
-        st = cu_fail(LS_EINVAL, "batch_norm: training needs more than one value per channel over "
-                                "all ranks");
-    else
-        st = cu_fail(LS_EINVAL, "%s: target %lld of row %lld is outside [0, %lld)",
-                     cu_host->op_name((op_kind)f->op), (long long)f->value, (long long)f->row,
-                     (long long)f->limit);
-    f->state = FAILURE_NONE;
-    return st;
+    if (f.op == OP_BATCH_NORM)
+        return cu_fail(LS_EINVAL, "batch_norm: training needs more than one value per channel "
+                                  "over all ranks");
+    return cu_fail(LS_EINVAL, "%s: target %lld of row %lld is outside [0, %lld)",
+                   cu_host->op_name((op_kind)f.op), (long long)f.value, (long long)f.row,
+                   (long long)f.limit);
 }
 
 /* The status of a wait: that of its call, or of an operator before it. */

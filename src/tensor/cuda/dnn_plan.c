@@ -122,15 +122,22 @@ static void destroy_owned(build *b)
 /* --- planners --- */
 
 /* Fails with cuDNN's text for the status and its last message. */
+static ls_status status_of(cudnnStatus_t status)
+{
+    if (status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+        status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+        return LS_ENOMEM;
+    return CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED ? LS_EUNSUPPORTED
+                                                                       : LS_EINTERNAL;
+}
+
 static ls_status fail_with(const char *did, cudnnStatus_t status)
 {
     char why[256] = "";
 
     cudnnGetLastErrorString(why, sizeof(why));
-    return cu_fail(CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED ? LS_EUNSUPPORTED
-                                                                               : LS_EINTERNAL,
-                   "cuDNN could not %s: %s%s%s", did, cudnnGetErrorString(status),
-                   why[0] == '\0' ? "" : ": ", why);
+    return cu_fail(status_of(status), "cuDNN could not %s: %s%s%s", did,
+                   cudnnGetErrorString(status), why[0] == '\0' ? "" : ": ", why);
 }
 
 static ls_status create_planner(dnn_planner **out)
