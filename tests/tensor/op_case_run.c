@@ -1026,6 +1026,15 @@ bool op_case_mixes(const op_case *c)
            c->op != OP_SQUARES && c->op != OP_UNSCALE && c->op != OP_CLASS_SUMS;
 }
 
+bool op_case_is_large(const op_case *c)
+{
+    int64_t count = 1;
+
+    for (int i = 0; i < c->n_dims; i++)
+        count *= c->x[i];
+    return count > 100000;
+}
+
 double op_result_distance(const op_result *got, const op_result *want)
 {
     double error = 0;

@@ -62,6 +62,9 @@ void op_results_free(op_results *r);
 /* Whether the case's operators exist in mixed precision. */
 bool op_case_mixes(const op_case *c);
 
+/* Whether the case is for loops that end late and indices that become large; each takes long. */
+bool op_case_is_large(const op_case *c);
+
 /* The largest of |got - want| / (4 sqrt(k) eps (|want| + scale of the result)) with the result's
  * root mean square as scale: at most 1 is near enough. NaN equals NaN. `eps` is that of the type
  * which `got` was computed in. */
