@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_cuda_launches.c - how many kernels a training step of the CUDA device launches: forward,
+ * backward and optimizer, after the first steps. A launch costs the host microseconds, which small
+ * networks do not hide.
+ */
+#include "tensor/cuda/cuda_testing.h"
+#include "tensor/testing.h"
+
+#include "models/architectures.h"
+#include "models/convnet.h"
+
+#include <lockstep/optim.h>
+
+enum { STEPS = 3 };
+
+/* The counts when this was written; a step may have fewer. The goals are 25 and 330 (issue 16):
+ * batch norms of one launch each, and one launch for all counters of batches, would reach them. */
+enum {
+    MOST_CONVNET_F32 = 33,
+    MOST_CONVNET_BF16 = 37,
+    MOST_RESNET_F32 = 537,
+    MOST_RESNET_BF16 = 576
+};
+
+typedef struct network_run {
+    ls_device *device;
+    ls_model *model;
+    ls_tape *tape;
+    ls_optimizer *optimizer;
+    ls_tensor *images;
+    ls_tensor *targets;
+    void *net;
+    ls_tensor *(*forward)(void *net, ls_tape *tape, ls_tensor *images);
+} network_run;
+
+static void open_run(network_run *r, ls_dtype compute)
+{
+    *r = (network_run){.device = open_cudahost("cudahost")};
+    assert_status(LS_OK, ls_model_create(r->device, 1, &r->model));
+    assert_status(LS_OK, ls_tape_create(r->device, &r->tape));
+    assert_status(LS_OK, ls_tape_set_compute(r->tape, compute));
+}
+
+static void make_batch(network_run *r, int channels, int side)
+{
+    const int64_t dims[] = {2, channels, side, side};
+    const ls_sgd_options sgd = {.size = sizeof(sgd), .lr = 0.01, .momentum = 0.9};
+    const ls_named *parameters;
+    int n;
+
+    assert_status(LS_OK, ls_model_status(r->model));
+    r->images = random_tensor(r->device, LS_F32, 4, dims, 1);
+    assert_status(LS_OK, ls_tensor_create(r->device, LS_I64, 1, dims, &r->targets));
+    parameters = ls_model_parameters(r->model, &n);
+    assert_status(LS_OK, ls_sgd_create(parameters, n, ls_grad, &sgd, &r->optimizer));
+}
+
+static void close_run(network_run *r)
+{
+    ls_tensor_destroy(r->images);
+    ls_tensor_destroy(r->targets);
+    ls_optimizer_destroy(r->optimizer);
+    ls_tape_destroy(r->tape);
+    ls_model_destroy(r->model);
+    assert_status(LS_OK, ls_device_close(r->device));
+}
+
+static void step(network_run *r)
+{
+    ls_tape_reset(r->tape);
+    ls_model_zero_grad(r->model);
+    assert_status(
+        LS_OK,
+        ls_backward(r->tape,
+                    ls_cross_entropy(r->tape, r->forward(r->net, r->tape, r->images), r->targets),
+                    1));
+    assert_status(LS_OK, ls_optimizer_step(r->optimizer));
+}
+
+/* Of a step, when the packed parameters and the memory of earlier steps exist. */
+static uint64_t count_launches(network_run *r)
+{
+    device_usage before;
+    device_usage after;
+
+    for (int i = 0; i < STEPS; i++)
+        step(r);
+    assert_status(LS_OK, device_get_usage(r->device, &before));
+    step(r);
+    assert_status(LS_OK, device_get_usage(r->device, &after));
+    return after.n_launches - before.n_launches;
+}
+
+static void a_step_of_the_convnet_has_few_launches(void **state)
+{
+    static const ls_dtype types[] = {LS_F32, LS_BF16};
+    static const uint64_t most[] = {MOST_CONVNET_F32, MOST_CONVNET_BF16};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(types); i++) {
+        convnet net;
+        network_run r;
+        uint64_t n;
+
+        open_run(&r, types[i]);
+        convnet_create(r.model, 10, &net);
+        r.net = &net;
+        r.forward = convnet_forward;
+        make_batch(&r, 1, 28);
+        n = count_launches(&r);
+        print_message("ConvNet in %s: %d launches a step\n", ls_dtype_name(types[i]), (int)n);
+        assert_in_range(n, 1, most[i]);
+        close_run(&r);
+    }
+}
+
+static void a_step_of_resnet50_has_few_launches(void **state)
+{
+    static const ls_dtype types[] = {LS_F32, LS_BF16};
+    static const uint64_t most[] = {MOST_RESNET_F32, MOST_RESNET_BF16};
+    char error[ARCHITECTURE_LIST_BYTES + 128];
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(types); i++) {
+        network_run r;
+        uint64_t n;
+
+        open_run(&r, types[i]);
+        r.net = net_create(r.model, architecture_find("resnet50", error, sizeof(error)), 10, 32);
+        r.forward = net_forward;
+        assert_non_null(r.net);
+        make_batch(&r, 3, 32);
+        n = count_launches(&r);
+        print_message("ResNet-50 in %s: %d launches a step\n", ls_dtype_name(types[i]), (int)n);
+        assert_in_range(n, 1, most[i]);
+        net_destroy(r.net);
+        close_run(&r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_of_the_convnet_has_few_launches),
+        cmocka_unit_test(a_step_of_resnet50_has_few_launches),
+    };
+
+    return cmocka_run_group_tests_name("launches", tests, NULL, NULL);
+}
