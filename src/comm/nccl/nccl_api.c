@@ -66,7 +66,7 @@ static bool find_symbols(void *library)
             (void)snprintf(why_not, sizeof(why_not),
                            "%s has no function %s: NCCL 2.14 or later is "
                            "needed",
-                           the_api.library, symbols[i].name);
+                           the_api.file, symbols[i].name);
             return false;
         }
         memcpy((char *)&the_api + symbols[i].at, &f, sizeof(f));
@@ -84,7 +84,7 @@ static void *open_library(void)
     if (named != NULL && *named != '\0') {
         void *library = dlopen(named, RTLD_NOW | RTLD_LOCAL);
 
-        the_api.library = named;
+        the_api.file = named;
         if (library == NULL)
             (void)snprintf(why_not, sizeof(why_not), LIBRARY_VARIABLE " cannot be loaded: %s",
                            dlerror()); // NOLINT(concurrency-mt-unsafe): glibc's is per thread
@@ -99,7 +99,7 @@ static void *open_library(void)
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
 
-        the_api.library = names[i];
+        the_api.file = names[i];
         if (library != NULL)
             return library;
         used +=
@@ -119,7 +119,7 @@ static void load_once(void)
         return;
     if (the_api.get_version(&the_api.version) != NCCL_SUCCESS || the_api.version < NCCL_OLDEST) {
         (void)snprintf(why_not, sizeof(why_not), "%s is version %d: NCCL 2.14 or later is needed",
-                       the_api.library, the_api.version);
+                       the_api.file, the_api.version);
         return;
     }
     why_not[0] = '\0';

@@ -90,7 +90,7 @@ typedef struct nccl_api {
     int (*group_end)(void);
     int (*create_scaled_sum)(int *op, void *scalar, int type, int residence, nccl_comm *comm);
     int (*destroy_op)(int op, nccl_comm *comm);
-    const char *library; /* its name */
+    const char *file; /* the name of the loaded library */
     int version;
 } nccl_api;
 
