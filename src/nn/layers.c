@@ -90,25 +90,30 @@ ls_layer *ls_nn_conv2d(ls_model *model, const char *name, int in, int out,
 
 /* --- batch norm --- */
 
-/* Calls the model's sum and stores the number of values. On a stream device it stays in the
- * device's memory, so that every shared batch is taken for one with rows. */
+/* Calls the model's sum and keeps the number of values, in the device's memory. */
 static ls_status sum_batch(void *arg, double *values, size_t n)
 {
     ls_layer *layer = arg;
+    ls_device *device = layer->model->device;
 
     LS_TRY(layer->sync.sum(layer->sync.arg, values, n));
-    layer->n_shared_values = layer->model->device->accel == NULL ? values[0] : 1;
-    return LS_OK;
+    if (layer->shared_values == NULL)
+        LS_TRY(ls_tensor_create(device, LS_F64, 0, NULL, &layer->shared_values));
+    return device_copy(device, tensor_elements(layer->shared_values), values, sizeof(*values));
 }
 
-static ls_status count_batch(const ls_layer *layer)
+/* Like the running statistics, the counter changes only with a training batch that has rows; of a
+ * shared batch the device knows. */
+static ls_status count_batch(const ls_layer *layer, const ls_tensor *x)
 {
-    const op_call call = {.op = OP_ADD_INTO,
+    const op_call call = {.op = OP_INCREMENT,
                           .n_in = 1,
                           .n_out = 1,
-                          .in = {layer->model->one},
+                          .in = {layer->sync.sum == NULL ? NULL : layer->shared_values},
                           .out = {layer->tensors[NUM_BATCHES]}};
 
+    if (layer->sync.sum == NULL && ls_tensor_count(x) == 0)
+        return LS_OK;
     return device_run(layer->model->device, &call);
 }
 
@@ -117,14 +122,11 @@ static ls_tensor *batch_norm_forward(ls_tape *tape, ls_layer *layer, ls_tensor *
     ls_tensor *y = ls_batch_norm(tape, x, layer->tensors[WEIGHT], layer->tensors[BIAS],
                                  layer->tensors[RUNNING_MEAN], layer->tensors[RUNNING_VAR],
                                  &layer->batch_norm);
-    bool has_rows;
 
     if (y == NULL)
         return NULL;
-    // Like the running statistics, the counter changes only with a training batch that has rows.
-    has_rows = layer->sync.sum != NULL ? layer->n_shared_values > 0 : ls_tensor_count(x) > 0;
-    if (ls_tape_training(tape) && has_rows) {
-        const ls_status st = count_batch(layer);
+    if (ls_tape_training(tape)) {
+        const ls_status st = count_batch(layer, x);
 
         if (st != LS_OK)
             return autograd_fail(tape, st);
@@ -145,14 +147,6 @@ void ls_model_sync_batch_norm(ls_model *model, const ls_batch_norm_sync *sync)
     }
 }
 
-static ls_status make_one(ls_model *model)
-{
-    if (model->one != NULL)
-        return LS_OK;
-    LS_TRY(ls_tensor_create(model->device, LS_I64, 0, NULL, &model->one));
-    return ls_tensor_write(model->one, (int64_t[]){1}, 1);
-}
-
 ls_layer *ls_nn_batch_norm2d(ls_model *model, const char *name, int channels,
                              const ls_nn_batch_norm_options *opt)
 {
@@ -162,7 +156,6 @@ ls_layer *ls_nn_batch_norm2d(ls_model *model, const char *name, int channels,
                                 {"running_var", true, LS_F32, 1, {channels}},
                                 {"num_batches_tracked", true, LS_I64, 0, {0}}};
     ls_layer *layer;
-    ls_status st;
 
     if (!model_can_add(model))
         return NULL;
@@ -170,9 +163,6 @@ ls_layer *ls_nn_batch_norm2d(ls_model *model, const char *name, int channels,
         return model_fail(model,
                           ls_fail(LS_EINVAL, "layer %s: channels is %d; it must be at least 1",
                                   name == NULL ? "NULL" : name, channels));
-    st = make_one(model);
-    if (st != LS_OK)
-        return model_fail(model, st);
     layer = model_add(model, name, slots, (int)LS_COUNT_OF(slots));
     if (layer == NULL)
         return NULL;

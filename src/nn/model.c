@@ -34,6 +34,7 @@ static void layer_free(ls_layer *layer)
         ls_tensor_destroy(layer->tensors[i]);
         ls_free(layer->tensor_names[i]);
     }
+    ls_tensor_destroy(layer->shared_values);
     ls_free(layer);
 }
 
@@ -47,7 +48,6 @@ void ls_model_destroy(ls_model *model)
         model->first = layer->next;
         layer_free(layer);
     }
-    ls_tensor_destroy(model->one);
     ls_free(model->parameters.items);
     ls_free(model->buffers.items);
     ls_free(model->state.items);

@@ -39,7 +39,7 @@
  */
 typedef enum op_kind {
     OP_COPY,                    /* src -> dst[placed]: any layouts, same type and shape */
-    OP_ADD_INTO,                /* src -> dst[placed]: dst += src, any layouts; plain I64, too */
+    OP_ADD_INTO,                /* src -> dst[placed]: dst += src, any layouts */
     OP_CONV2D,                  /* x, w, b? -> y */
     OP_CONV2D_BACKWARD_DATA,    /* dy, w -> dx                      (dx has x's shape) */
     OP_CONV2D_BACKWARD_WEIGHTS, /* x, dy -> dw[placed], db?[placed] */
@@ -90,6 +90,7 @@ typedef enum op_kind {
     OP_UNSCALE,          /* g -> g[placed], found[placed]       (g in place) */
     OP_FILL,             /* -> dst[placed] */
     OP_CLASS_SUMS,       /* logits, targets (int64) -> sums[placed] (F64) */
+    OP_INCREMENT,        /* rows? -> counter[placed] (int64) */
     OP_COUNT
 } op_kind;
 
@@ -118,7 +119,7 @@ typedef enum op_kind {
 #define OP_LIST_STEP(X)                                                                           \
     X(SGD, sgd) X(ADAM, adam) X(SQUARES, squares) X(CLIP_FACTOR, clip_factor)                     \
     X(SCALE_BY, scale_by) X(CLAMP, clamp) X(UNSCALE, unscale) X(FILL, fill)                       \
-    X(CLASS_SUMS, class_sums)
+    X(CLASS_SUMS, class_sums) X(INCREMENT, increment)
 /* clang-format on */
 
 /*
@@ -170,6 +171,7 @@ typedef enum op_kind {
  *                 N to sums[1], and for each i < n the number of rows with class_rank() <
  *                 attrs.top_k[i] to sums[2 + i]. A target outside [0, K) is LS_EINVAL with row
  *                 and value.
+ * OP_INCREMENT    counter, an I64 scalar, += 1; with rows, an F64 scalar, only if that is over 0.
  * dloss           is a scalar of the loss's type, plain.
  * OP_SGD, OP_ADAM One step of an optimizer, in place, with the rates of op_call.update: each, and
  *                 1 - dampening, 1 - beta1, 1 - beta2, is rounded once to the type of g. w and the
@@ -292,7 +294,7 @@ typedef struct device_usage {
     int busy_percent; /* share of the last moments in which a kernel ran; -1: not known */
 } device_usage;
 
-#define DEVICE_ABI 7
+#define DEVICE_ABI 8
 
 /* What a device is opened with. */
 typedef struct device_settings {

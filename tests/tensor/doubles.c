@@ -19,6 +19,8 @@ static double widened(const void *raw, size_t i, ls_dtype type)
         return (double)ls_bf16_to_f32(((const uint16_t *)raw)[i]);
     case LS_F16:
         return (double)ls_f16_to_f32(((const uint16_t *)raw)[i]);
+    case LS_I64:
+        return (double)((const int64_t *)raw)[i];
     default:
         return (double)NAN;
     }
@@ -35,6 +37,9 @@ static void narrow(void *raw, size_t i, ls_dtype type, double value)
         return;
     case LS_F16:
         ((uint16_t *)raw)[i] = ls_f32_to_f16((float)value);
+        return;
+    case LS_I64:
+        ((int64_t *)raw)[i] = (int64_t)value;
         return;
     default:
         ((float *)raw)[i] = (float)value;

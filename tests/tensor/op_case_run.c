@@ -913,7 +913,21 @@ static void run_class_sums(case_run *r)
     result(r, "sums", sums, (double)c->x[1]);
 }
 
-/* --- the face --- */
+/* Without rows, with none and with some, from a value whose successor float32 does not have. */
+static void run_increment(case_run *r)
+{
+    ls_tensor *rows[] = {NULL, filled(r, LS_F64, 0, NULL, 0), filled(r, LS_F64, 0, NULL, 3)};
+    ls_tensor *counter = filled(r, LS_I64, 0, NULL, 1 << 24);
+
+    for (size_t i = 0; i < LS_COUNT_OF(rows); i++) {
+        run_op(r,
+               (op_call){
+                   .op = OP_INCREMENT, .n_in = 1, .n_out = 1, .in = {rows[i]}, .out = {counter}});
+        result(r, "counter", counter, 1);
+    }
+}
+
+/* --- the suite's functions --- */
 
 static void resolve(op_attrs *a, op_kind op)
 {
@@ -986,6 +1000,8 @@ static void (*runner_of(op_kind op))(case_run *)
         return run_fill;
     case OP_CLASS_SUMS:
         return run_class_sums;
+    case OP_INCREMENT:
+        return run_increment;
     default:
         return NULL;
     }

@@ -483,6 +483,8 @@ const op_case op_cases[] = {
     {.name = "fill of a scalar", .op = OP_FILL, .n_dims = 0, .attrs = {.value = 1}},
     {.name = "fill of no rows", .op = OP_FILL, .n_dims = 2, .x = {0, 5}, .attrs = {.value = 1}},
 
+    {.name = "increment", .op = OP_INCREMENT, .n_dims = 0},
+
     {.name = "class sums", .op = OP_CLASS_SUMS, .n_dims = 2, .x = {33, 17}, .out = 2,
      .attrs = {.top_k = {1, 5}}},
     {.name = "class sums of equal scores", .op = OP_CLASS_SUMS, .n_dims = 2, .x = {29, 10},

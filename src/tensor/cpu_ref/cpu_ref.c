@@ -21,7 +21,7 @@ static bool has_type(const op_call *call, ls_dtype type)
         return true;
     if (call->op == OP_FILL)
         return type == LS_F16 || type == LS_BF16;
-    return call->op == OP_ADD_INTO && type == LS_I64;
+    return call->op == OP_INCREMENT;
 }
 
 kernel_fn ref_find_kernel(device_state *self, const op_call *call)

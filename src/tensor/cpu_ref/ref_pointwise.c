@@ -27,20 +27,21 @@ REF_INLINE void add_into(const op_call *call, bool wide)
         ref_put(dst, i, ref_get(dst, i, wide) + ref_get(src, i, wide), wide);
 }
 
-static void add_counters(const int64_t *src, int64_t *dst, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        dst[i] += src[i];
-}
-
 ls_status ref_add_into(device_state *self, const op_call *call)
 {
     LS_UNUSED(self);
-    if (call->in[0]->dtype == LS_I64)
-        add_counters(tensor_elements(call->in[0]), tensor_elements(call->out[0]),
-                     ls_tensor_count(call->in[0]));
-    else
-        REF_RUN(call->in[0], add_into, call);
+    REF_RUN(call->in[0], add_into, call);
+    return LS_OK;
+}
+
+ls_status ref_increment(device_state *self, const op_call *call)
+{
+    const ls_tensor *rows = call->in[0];
+    int64_t *counter = tensor_elements(call->out[0]);
+
+    LS_UNUSED(self);
+    if (rows == NULL || *(const double *)tensor_elements(rows) > 0)
+        ++*counter;
     return LS_OK;
 }
 

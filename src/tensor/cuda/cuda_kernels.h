@@ -58,6 +58,7 @@
     X(CAST, cast)                                                                                 \
     X(FILL, fill)                                                                                 \
     X(CLASS_SUMS, class_sums)                                                                     \
+    X(INCREMENT, increment)                                                                       \
     X(SGD, sgd)                                                                                   \
     X(ADAM, adam)                                                                                 \
     X(SQUARES, squares)                                                                           \

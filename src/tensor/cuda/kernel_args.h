@@ -77,6 +77,13 @@ typedef struct cast_args {
 
 KERNEL_OF_TYPES(cast) /* from the type of its name */
 
+typedef struct increment_args {
+    const double *rows; /* NULL: increment always */
+    int64_t *counter;
+} increment_args;
+
+extern const gpu_kernel increment;
+
 /* --- move.cu: copies between arrangements, by the size of units and not by type --- */
 
 #define MOVE_DIMS 6

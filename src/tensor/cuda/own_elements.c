@@ -116,6 +116,13 @@ ls_status cuda_add_into(device_state *self, const op_call *call)
     return own_end(&o);
 }
 
+ls_status cuda_increment(device_state *self, const op_call *call)
+{
+    const increment_args a = {.rows = own_data(call->in[0]), .counter = own_data(call->out[0])};
+
+    return cu_launch(self, &increment, 1, 1, &a);
+}
+
 /* An element is dropped if u 2^-53 < drop for its 53 bits u: exactly if u < ceil(drop 2^53). */
 ls_status cuda_dropout(device_state *self, const op_call *call)
 {

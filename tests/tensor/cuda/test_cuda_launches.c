@@ -14,8 +14,7 @@
 
 enum { STEPS = 3 };
 
-/* The counts when this was written; a step may have fewer. The goals are 25 and 330 (issue 16):
- * batch norms of one launch each, and one launch for all counters of batches, would reach them. */
+/* The counts when this was written; a step may have fewer. The goals are 25 and 330 (issue 16). */
 enum {
     MOST_CONVNET_F32 = 33,
     MOST_CONVNET_BF16 = 37,
