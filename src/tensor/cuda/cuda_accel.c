@@ -17,6 +17,7 @@ typedef struct cuda_event {
     gpu_event *native;
     bool is_timed;
     bool is_recorded;
+    bool is_of_compute;      /* recorded in ACCEL_COMPUTE */
     struct cuda_event *next; /* of the free events */
 } cuda_event;
 
@@ -145,15 +146,15 @@ static ls_status take_failure(cuda_accel *a)
                    (long long)f.limit);
 }
 
-/* The status of a wait: that of its call, or of an operator before it. */
-static ls_status end_wait(cuda_accel *a, gpu_error error, const char *what)
+/* The status of a wait: that of its call, or, if it was for ACCEL_COMPUTE, of an operator. */
+static ls_status end_wait(cuda_accel *a, gpu_error error, bool is_of_compute, const char *what)
 {
     char call[128];
     ls_status st;
 
     (void)snprintf(call, sizeof(call), "wait \"%s\"", what);
     st = cuda_accel_check(a, error, call);
-    return st == LS_OK ? take_failure(a) : st;
+    return st == LS_OK && is_of_compute ? take_failure(a) : st;
 }
 
 /* --- memory --- */
@@ -318,7 +319,7 @@ static ls_status cuda_synchronize(accel *base, const char *what)
     cuda_accel *a = accel_from(base);
 
     cuda_accel_enter(a);
-    return end_wait(a, gpu_device_synchronize(), what);
+    return end_wait(a, gpu_device_synchronize(), true, what);
 }
 
 /* --- events --- */
@@ -382,6 +383,7 @@ static ls_status cuda_event_record(accel_event *event, ls_queue *queue)
     cuda_event *e = event_from(event);
 
     e->is_recorded = true;
+    e->is_of_compute = queue == accel_queue(queue->accel, ACCEL_COMPUTE);
     return checked(accel_from(event->accel), event_record, e->native, queue->native);
 }
 
@@ -403,7 +405,7 @@ static ls_status cuda_event_wait(accel_event *event, const char *what)
     if (!e->is_recorded)
         return LS_OK;
     cuda_accel_enter(a);
-    return end_wait(a, gpu_event_synchronize(e->native), what);
+    return end_wait(a, gpu_event_synchronize(e->native), e->is_of_compute, what);
 }
 
 static ls_status cuda_event_test(accel_event *event, bool *done)

@@ -334,6 +334,28 @@ static void a_failure_of_an_operator_is_reported_once_by_the_next_wait(void **st
     close_accel(a);
 }
 
+/* The loader waits for copies, in a thread of its own. */
+static void a_failure_of_an_operator_is_not_reported_by_waits_for_other_queues(void **state)
+{
+    cuda_accel *a = open_accel(0);
+    accel *base = cuda_accel_base(a);
+    op_failure *f = cuda_accel_failure(a);
+    accel_event *event = NULL;
+
+    LS_UNUSED(state);
+    assert_ok(accel_event_create(base, false, &event));
+    *f = (op_failure){.state = FAILURE_WRITTEN, .op = OP_NLL, .row = 3, .value = -7, .limit = 10};
+    for (int i = 0; i < ACCEL_QUEUES; i++) {
+        assert_ok(accel_event_record(event, accel_queue(base, (accel_queue_id)i)));
+        if (i != ACCEL_COMPUTE)
+            assert_ok(accel_event_wait(event, "test: another queue"));
+    }
+    assert_ok(accel_event_record(event, accel_queue(base, ACCEL_COMPUTE)));
+    assert_failed(LS_EINVAL, accel_event_wait(event, "test: loss"), "row 3");
+    accel_event_destroy(event);
+    close_accel(a);
+}
+
 static void writes_past_the_end_of_a_block_are_noticed_when_it_is_freed(void **state)
 {
     cuda_accel *a = open_accel(0);
@@ -398,6 +420,8 @@ int main(void)
         cmocka_unit_test_setup(timed_events_are_on_the_clock_of_the_host, reset),
         cmocka_unit_test_setup(a_lost_card_fails_every_later_call_with_the_same_text, reset),
         cmocka_unit_test_setup(a_failure_of_an_operator_is_reported_once_by_the_next_wait, reset),
+        cmocka_unit_test_setup(a_failure_of_an_operator_is_not_reported_by_waits_for_other_queues,
+                               reset),
         cmocka_unit_test_setup(writes_past_the_end_of_a_block_are_noticed_when_it_is_freed, reset),
         cmocka_unit_test_setup(too_little_memory_is_no_loss, reset),
         cmocka_unit_test_setup(an_accelerator_that_cannot_be_opened_leaves_nothing, reset),
