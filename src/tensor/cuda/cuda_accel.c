@@ -105,6 +105,18 @@ ls_status cuda_accel_check(cuda_accel *a, gpu_error error, const char *call)
                    gpu_error_text(why, sizeof(why), error));
 }
 
+ls_status cuda_accel_check_library(cuda_accel *a, ls_status st, const char *library)
+{
+    gpu_error error;
+
+    if (st == LS_OK)
+        return LS_OK;
+    error = gpu_device_synchronize();
+    return error != 0 && gpu_failure_of(error) == GPU_FAILURE_LOST
+               ? cuda_accel_check(a, error, library)
+               : st;
+}
+
 static bool is_lost(const cuda_accel *a)
 {
     return atomic_load_explicit(&a->is_lost, memory_order_relaxed);

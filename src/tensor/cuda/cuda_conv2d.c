@@ -57,7 +57,8 @@ static void run(own_operands *o, const dnn_graph *g, void *const *data)
     if (o->status == LS_OK)
         o->status = cuda_math_dnn(o->self, &cache);
     if (o->status == LS_OK)
-        o->status = dnn_cache_run(cache, g, data);
+        o->status =
+            cuda_accel_check_library(o->self->accel, dnn_cache_run(cache, g, data), "cuDNN");
 }
 
 ls_status cuda_conv2d(device_state *self, const op_call *call)

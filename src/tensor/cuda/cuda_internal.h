@@ -47,6 +47,10 @@ void cuda_accel_enter(const cuda_accel *a);
  * text. After the loss of the card every check fails with the text of that loss. */
 ls_status cuda_accel_check(cuda_accel *a, gpu_error error, const char *call);
 
+/* The status of a call of `library`. A library reports a failure of the card before it as its own:
+ * after a failure this waits for the card, and if that is lost returns its status instead. */
+ls_status cuda_accel_check_library(cuda_accel *a, ls_status st, const char *library);
+
 /* --- the device --- */
 
 #define CUDA_TICKETS 1024

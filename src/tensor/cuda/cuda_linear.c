@@ -46,8 +46,10 @@ static void run(own_operands *o, const gemm *g, const factors *f, const ls_tenso
     if (o->status != LS_OK)
         return;
     o->self->n_launches++;
-    o->status =
-        gemm_run(engine, g, f->a, f->b, f->bias, own_data(d), workspace, cu_stream(o->self));
+    o->status = cuda_accel_check_library(
+        o->self->accel,
+        gemm_run(engine, g, f->a, f->b, f->bias, own_data(d), workspace, cu_stream(o->self)),
+        "cuBLASLt");
 }
 
 /* A parameter in the type of the activations, row-major. */

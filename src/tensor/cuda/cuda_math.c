@@ -19,10 +19,13 @@ ls_status cuda_math_dnn(device_state *self, dnn_cache **out)
 
     if (self->dnn == NULL) {
         dnn_cache_folder(folder, sizeof(folder));
-        LS_TRY(dnn_cache_open(
-            self,
-            &(dnn_cache_options){.limits = limits, .autotune = self->autotune, .folder = folder},
-            &self->dnn));
+        LS_TRY(cuda_accel_check_library(
+            self->accel,
+            dnn_cache_open(self,
+                           &(dnn_cache_options){
+                               .limits = limits, .autotune = self->autotune, .folder = folder},
+                           &self->dnn),
+            "cuDNN"));
     }
     *out = self->dnn;
     return LS_OK;
@@ -31,7 +34,8 @@ ls_status cuda_math_dnn(device_state *self, dnn_cache **out)
 ls_status cuda_math_gemm(device_state *self, gemm_engine **out)
 {
     if (self->gemm == NULL)
-        LS_TRY(gemm_open(self->tf32_matrices, &self->gemm));
+        LS_TRY(cuda_accel_check_library(self->accel, gemm_open(self->tf32_matrices, &self->gemm),
+                                        "cuBLASLt"));
     *out = self->gemm;
     return LS_OK;
 }

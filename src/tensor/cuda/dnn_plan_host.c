@@ -319,6 +319,8 @@ ls_status dnn_plan_run(dnn_planner *p, const dnn_plan *plan, void *const *data, 
     ls_status st = LS_OK;
 
     LS_UNUSED(p);
+    if (gpu_host_state()->is_lost)
+        return cu_fail(LS_EINTERNAL, "plan %d failed to launch", plan->number);
     if ((host.refused >> plan->number & 1) != 0)
         return cu_fail(LS_EUNSUPPORTED, "plan %d cannot run", plan->number);
     host.n_runs++;

@@ -5,6 +5,7 @@
  */
 #include "tensor/cuda/gemm.h"
 
+#include "tensor/cuda/gpu_host.h"
 #include "tensor/cuda/host_elements.h"
 
 struct gemm_engine {
@@ -38,6 +39,8 @@ ls_status gemm_run(gemm_engine *e, const gemm *g, const void *a, const void *b, 
 {
     LS_UNUSED(e);
     LS_UNUSED(stream);
+    if (gpu_host_state()->is_lost)
+        return cu_fail(LS_EINTERNAL, "a product of matrices failed to launch");
     ((char *)workspace)[GEMM_WORKSPACE_BYTES - 1] = 1;
     for (int64_t i = 0; i < g->batch; i++) {
         for (int64_t row = 0; row < g->m; row++) {

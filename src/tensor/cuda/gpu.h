@@ -51,7 +51,7 @@ typedef struct gpu_properties {
     int minor;
     int n_processors;   /* streaming multiprocessors */
     size_t total_bytes; /* of device memory */
-    char bus_id[16];    /* "0000:04:00.0", of the PCI bus */
+    char bus_id[32];    /* "0000:04:00.0", of the PCI bus; its domain may have eight digits */
 } gpu_properties;
 
 /* Versions of libraries as the libraries number them: 13000 is CUDA 13.0, 91900 is cuDNN 9.19.0.

@@ -199,7 +199,7 @@ gpu_error gpu_device_properties(int index, gpu_properties *out)
                             .minor = state.minor,
                             .n_processors = 4,
                             .total_bytes = state.total_bytes};
-    (void)snprintf(out->bus_id, sizeof(out->bus_id), "0000:%02x:00.0", (unsigned)index & 0xFF);
+    (void)snprintf(out->bus_id, sizeof(out->bus_id), "10000000:%02x:00.0", (unsigned)index & 0xFF);
     return check_lost();
 }
 

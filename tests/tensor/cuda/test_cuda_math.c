@@ -485,6 +485,56 @@ static void every_allocation_of_a_convolution_may_fail(void **state)
     assert_true(n_failed >= 2); // the packed weights and the workspace
 }
 
+/* --- a card that is lost --- */
+
+/* A product of matrices, or a convolution of images of one pixel: no kernel of our own runs. */
+static ls_status run_library(ls_device *device, op_kind op, ls_tensor *a, ls_tensor *b)
+{
+    ls_tensor *y = unplaced_of(device, LS_F32, a->n_dims, a->dims);
+    const ls_status st =
+        device_run(device, &(op_call){.op = op,
+                                      .attrs = {.stride = {1, 1}, .dilation = {1, 1}, .groups = 1},
+                                      .n_in = 3,
+                                      .n_out = 1,
+                                      .in = {a, b},
+                                      .out = {y}});
+
+    ls_tensor_destroy(y);
+    return st;
+}
+
+/* The library is the first that sees it, and knows only that its own call has failed. */
+static void check_loss(op_kind op, int n_dims, const char *library)
+{
+    const int64_t dims[4] = {8, 8, 1, 1};
+    gpu_host *gpu;
+    ls_device *device;
+    ls_tensor *a;
+    ls_tensor *b;
+
+    (void)reset_dnn_host();
+    gpu = reset_gpu_host();
+    device = open_cudahost("cudahost");
+    a = random_tensor(device, LS_F32, n_dims, dims, 3);
+    b = random_tensor(device, LS_F32, n_dims, dims, 5);
+    assert_status(LS_OK, run_library(device, op, a, b)); // has made what it allocates
+    gpu->is_lost = true;
+    assert_status(LS_ESYSTEM, run_library(device, op, a, b));
+    assert_non_null(strstr(ls_last_error(), "cudahost:0 (host memory, PCI 10000000:00:00.0) can no "
+                                            "longer be used by this process: "));
+    assert_non_null(strstr(ls_last_error(), library));
+    gpu->is_lost = false;
+    destroy_all((ls_tensor *[]){a, b}, 2);
+    assert_status(LS_OK, ls_device_close(device));
+}
+
+static void a_card_that_was_lost_before_a_call_of_a_library_is_reported_as_lost(void **state)
+{
+    LS_UNUSED(state);
+    check_loss(OP_MATMUL, 2, "cuBLASLt failed: error 2: unspecified launch failure");
+    check_loss(OP_CONV2D, 4, "cuDNN failed: error 2: unspecified launch failure");
+}
+
 #define PLAN_TEST(name) cmocka_unit_test_setup_teardown(name, make_cache, remove_cache)
 
 int main(void)
@@ -503,6 +553,7 @@ int main(void)
         PLAN_TEST(all_parameters_are_packed_in_one_launch_a_step),
         PLAN_TEST(parameters_need_no_alignment),
         PLAN_TEST(every_allocation_of_a_convolution_may_fail),
+        PLAN_TEST(a_card_that_was_lost_before_a_call_of_a_library_is_reported_as_lost),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
