@@ -6,6 +6,8 @@
  */
 #include "tensor/cuda/own.h"
 
+#include <string.h>
+
 own_view own_view_of(const ls_tensor *t)
 {
     const size_t nhwc_order[4] = {1, 3, 2, 0}; // from the innermost
@@ -356,7 +358,7 @@ static bool has_summed(const summed_dims *s)
     return s->n > 1 || (s->n == 1 && s->is_summed[0]);
 }
 
-ls_status cuda_broadcast_backward(device_state *self, const op_call *call)
+static ls_status sum_backward(device_state *self, const op_call *call)
 {
     static const own_kernels kernels = OWN_KERNELS(column_sum);
     const ls_tensor *dy = call->in[0];
@@ -388,4 +390,27 @@ ls_status cuda_broadcast_backward(device_state *self, const op_call *call)
         a.y = NULL;
     }
     return own_end(&o);
+}
+
+static bool is_same_shape(const ls_tensor *a, const ls_tensor *b)
+{
+    return a->n_dims == b->n_dims &&
+           memcmp(a->dims, b->dims, (size_t)a->n_dims * sizeof(*a->dims)) == 0;
+}
+
+/* Where b is not repeated: db = dy, or dy * a. */
+static ls_status same_shape_backward(device_state *self, const op_call *call)
+{
+    return cuda_broadcast(self, &(op_call){.op = OP_BROADCAST,
+                                           .attrs = {.multiplies = true},
+                                           .n_in = 2,
+                                           .n_out = 1,
+                                           .in = {call->in[0], call->in[1]},
+                                           .out = {call->out[0]}});
+}
+
+ls_status cuda_broadcast_backward(device_state *self, const op_call *call)
+{
+    return is_same_shape(call->in[0], call->out[0]) ? same_shape_backward(self, call)
+                                                    : sum_backward(self, call);
 }

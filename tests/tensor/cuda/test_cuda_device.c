@@ -268,6 +268,31 @@ static void usage_counts_launches_and_the_memory_of_the_card(void **state)
     assert_status(LS_OK, ls_device_close(device));
 }
 
+/* Neither double sums nor anything else of the gradient's size. */
+static void the_gradient_of_an_equal_shape_needs_only_its_own_memory(void **state)
+{
+    const int64_t dims[2] = {512, 512};
+    gpu_host *gpu = reset_gpu_host();
+    ls_device *device = open_cudahost("cudahost");
+    ls_tensor *dy = random_tensor(device, LS_F32, 2, dims, 3);
+    ls_tensor *a = random_tensor(device, LS_F32, 2, dims, 5);
+    ls_tensor *db = unplaced_of(device, LS_F32, 2, dims);
+    const size_t before = gpu->used_bytes;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, device_run(device, &(op_call){.op = OP_BROADCAST_BACKWARD,
+                                                       .n_in = 2,
+                                                       .n_out = 1,
+                                                       .in = {dy, a},
+                                                       .out = {db}}));
+    assert_true(gpu->used_bytes - before <= 2 * tensor_bytes(db));
+    for (size_t i = 0; i < 512; i++)
+        assert_true(element_of(db, i) ==
+                    (double)((float)element_of(dy, i) * (float)element_of(a, i)));
+    destroy_all((ls_tensor *[]){dy, a, db}, 3);
+    assert_status(LS_OK, ls_device_close(device));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +303,7 @@ int main(void)
         cmocka_unit_test(the_real_module_opens_a_card_or_says_why_not),
         cmocka_unit_test(a_tensor_of_the_device_is_written_and_read),
         cmocka_unit_test(the_error_of_a_full_card_names_what_holds_its_memory),
+        cmocka_unit_test(the_gradient_of_an_equal_shape_needs_only_its_own_memory),
         cmocka_unit_test(usage_counts_launches_and_the_memory_of_the_card),
         cmocka_unit_test(a_lost_card_is_the_error_of_every_tensor),
     };
