@@ -597,6 +597,7 @@ size_t dnn_plan_workspace_bytes(const dnn_plan *plan)
 
 ls_status dnn_plan_run(dnn_planner *p, const dnn_plan *plan, void *const *data, void *workspace)
 {
+    // Made for each call: cuDNN refuses other pointers in a pack that is finalized.
     build b = {.planner = p};
     const descriptor pack = create(&b, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
     void *pointers[DNN_MAX_TENSORS];

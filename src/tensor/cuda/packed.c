@@ -63,6 +63,8 @@ static void run(own_operands *o, own_kernels kernels, ls_dtype type, const repac
     own_launch(o, kernels, own_type(type), blocks, OWN_THREADS, a);
 }
 
+_Static_assert(sizeof(repack_args) <= GPU_ARGS_MAX, "the arguments of a kernel have a limit");
+
 static void run_repack(own_operands *o, const repack_args *a, ls_dtype type)
 {
     static const own_kernels kernels = OWN_KERNELS(repack);
