@@ -4,8 +4,9 @@
  *
  *     ls_tensor *h = ls_max_pool2d(tape, ls_relu(tape, ls_conv2d(tape, x, w, b, NULL)), &pool);
  *
- * Errors     An operator gives NULL when it fails or gets NULL; the first failure stays in the tape
- *            with the operator's name and shapes, and ls_backward() and ls_tape_status() report it.
+ * Errors     An operator gives NULL when it fails or gets NULL (one with several results writes
+ *            NULL to all of them); the first failure stays in the tape with the operator's name and
+ *            shapes, and ls_backward() and ls_tape_status() report it.
  * Ownership  Results of operators belong to the tape until ls_tape_reset(); their memory may be
  *            reused as soon as backward has passed it (see ls_tape_keep). The caller's own tensors
  *            must not change until backward or the reset: a backward that reads a tensor that was
@@ -187,6 +188,12 @@ LS_API ls_tensor *ls_concat(ls_tape *tape, ls_tensor *const *x, int n, int axis)
 
 /* Positions begin to begin + length - 1 of x along dimension `axis`; length >= 1. */
 LS_API ls_tensor *ls_slice(ls_tape *tape, ls_tensor *x, int axis, int64_t begin, int64_t length);
+
+/* x cut along dimension `axis` into n >= 1 pieces of sizes[i] >= 0 positions, which add up to the
+ * dimension, as torch.split: out[0..n). All are NULL on failure. Backward computes one gradient of
+ * x from those of all pieces; where the loss does not depend on a piece it is 0. */
+LS_API void ls_split(ls_tape *tape, ls_tensor *x, int axis, const int64_t *sizes, int n,
+                     ls_tensor **out);
 
 /* (...,I) * (O,I)^T + (O) -> (...,O), of 2 dimensions or more; bias may be NULL. */
 LS_API ls_tensor *ls_linear(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias);

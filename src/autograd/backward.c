@@ -21,6 +21,16 @@ bool needs_grad(const ls_tensor *in)
     return v != NULL ? is_live(v) : leaf_of(in) != NULL;
 }
 
+/* Whether the loss depends on an output of the node. */
+static bool is_reached(const ls_tape *tape, const node *n)
+{
+    for (int i = 0; i < n->n_out; i++) {
+        if (tape->values[n->first_value + i]->is_reached)
+            return true;
+    }
+    return false;
+}
+
 /* --- functions for the operators' backwards --- */
 
 bool grad_may_be_reused(const node *n)
@@ -33,6 +43,19 @@ bool grad_may_be_reused(const node *n)
 ls_status grad_shape(ls_tape *tape, const ls_tensor *in, ls_tensor **out)
 {
     return tensor_shape(tape->device, in->dtype, in->n_dims, in->dims, out);
+}
+
+ls_status node_grad_or_zeros(ls_tape *tape, const node *n, int i, ls_tensor **out)
+{
+    value *v = tape->values[n->first_value + i];
+
+    if (v->grad == NULL) {
+        LS_TRY(grad_shape(tape, v->tensor, &v->grad));
+        LS_TRY(tensor_place(v->grad, NULL, 0));
+        LS_TRY(tensor_zero(v->grad));
+    }
+    *out = v->grad;
+    return LS_OK;
 }
 
 static ls_status run_pair(ls_tape *tape, op_kind op, ls_tensor *src, ls_tensor *dst)
@@ -242,63 +265,80 @@ static ls_status reach_all(ls_tape *tape, int last, const autograd_owner *by)
     for (int i = last; i >= tape->n_passed; i--) {
         const node *n = &tape->nodes[i];
 
-        if (value_of(n->out)->is_reached)
+        if (is_reached(tape, n))
             LS_TRY(reach_inputs(tape, n, by));
     }
     return LS_OK;
 }
 
 /* Releases the memory that only this node's backward needed. */
-static void node_release(node *n)
+static void node_release(ls_tape *tape, node *n)
 {
-    value *v = value_of(n->out);
-
     for (int i = 0; i < NODE_MAX_SAVED; i++) {
         ls_tensor_destroy(n->saved[i]);
         n->saved[i] = NULL;
     }
-    if (v->is_retained)
-        return;
-    tensor_release(v->tensor);
-    ls_tensor_destroy(v->grad);
-    v->grad = NULL;
+    for (int i = 0; i < n->n_in; i++) {
+        value *v = value_of(n->in[i]);
+
+        if (v != NULL && class_reads(n->class, i))
+            v->n_readers--;
+    }
+    for (int i = 0; i < n->n_out; i++) {
+        value *v = tape->values[n->first_value + i];
+
+        if (v->is_retained)
+            continue;
+        tensor_release(v->tensor);
+        ls_tensor_destroy(v->grad);
+        v->grad = NULL;
+    }
+}
+
+/* Whether input `what` of the node (NODE_OUT: one of its outputs) has the contents of forward. */
+static ls_status check_tensor(const node *n, int what, const ls_tensor *t, const contents *seen)
+{
+    char text[TENSOR_TEXT_BYTES];
+    const value *v = value_of(t);
+
+    if ((v != NULL && v->is_recomputed) ||
+        (t->storage == seen->storage && t->storage->version == seen->version))
+        return LS_OK;
+    return ls_fail(LS_EINVAL,
+                   "%s %s was overwritten or destroyed after forward; do that after backward",
+                   node_tensor_name(n, what), tensor_text(text, sizeof(text), t));
 }
 
 /* Whether the tensors that the node's backward reads are unchanged since forward. */
-static ls_status check_contents(const node *n)
+static ls_status check_contents(const ls_tape *tape, const node *n)
 {
-    char text[TENSOR_TEXT_BYTES];
+    for (int i = 0; i < n->n_in; i++) {
+        if (n->in[i] != NULL && class_reads(n->class, i))
+            LS_TRY(check_tensor(n, i, n->in[i], &n->seen[i]));
+    }
+    for (int i = 0; i < n->n_out && class_reads(n->class, NODE_OUT); i++) {
+        const value *v = tape->values[n->first_value + i];
 
-    for (int i = 0; i < NODE_MAX_IN + 1; i++) {
-        const ls_tensor *t = node_tensor(n, i);
-        const value *v = value_of(t);
-
-        if (t == NULL || (v != NULL && v->is_recomputed) ||
-            (t->storage == n->seen[i].storage && t->storage->version == n->seen[i].version))
-            continue;
-        return ls_fail(LS_EINVAL,
-                       "%s %s was overwritten or destroyed after forward; do that after backward",
-                       node_tensor_name(n, i), tensor_text(text, sizeof(text), t));
+        LS_TRY(check_tensor(n, NODE_OUT, v->tensor, &v->seen));
     }
     return LS_OK;
 }
 
-static ls_status pass(ls_tape *tape, const node *n, ls_tensor *dy)
+static ls_status pass(ls_tape *tape, const node *n)
 {
     LS_TRY(done_restore(tape, n));
-    LS_TRY(check_contents(n));
-    return n->class->backward(tape, n, dy);
+    LS_TRY(check_contents(tape, n));
+    return n->class->backward(tape, n, node_grad(tape, n, 0));
 }
 
 static ls_status pass_all(ls_tape *tape, int last)
 {
     for (int i = tape->n_nodes - 1; i >= tape->n_passed; i--) {
         node *n = &tape->nodes[i];
-        const value *v = value_of(n->out);
 
-        if (i <= last && v->is_reached)
-            LS_TRY(ls_context(pass(tape, n, v->grad), "%s backward", n->class->name));
-        node_release(n);
+        if (i <= last && is_reached(tape, n))
+            LS_TRY(ls_context(pass(tape, n), "%s backward", n->class->name));
+        node_release(tape, n);
     }
     tape->n_passed = tape->n_nodes;
     return LS_OK;

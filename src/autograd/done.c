@@ -6,25 +6,6 @@
  */
 #include "autograd/tape.h"
 
-static bool is_read(const op_class *class, int what)
-{
-    return (class->unused_in_backward >> what & 1) == 0;
-}
-
-/* Whether the backward of an operator that read the value reads it as well. */
-static bool is_needed(const ls_tape *tape, const value *v)
-{
-    for (int i = tape->n_passed; i < tape->n_nodes; i++) {
-        const node *n = &tape->nodes[i];
-
-        for (int k = 0; k < n->n_in; k++) {
-            if (n->in[k] == v->tensor && is_read(n->class, k))
-                return true;
-        }
-    }
-    return false;
-}
-
 void ls_tape_done(ls_tape *tape, ls_tensor *t)
 {
     value *v = value_of(t);
@@ -34,8 +15,8 @@ void ls_tape_done(ls_tape *tape, ls_tensor *t)
     if (v == NULL || v->tape != tape || v->is_retained || t->storage == NULL)
         return;
     maker = v->node >= tape->n_passed ? tape->nodes[v->node].class : NULL;
-    needed = is_needed(tape, v);
-    if (maker != NULL && is_read(maker, NODE_OUT))
+    needed = v->n_readers > 0;
+    if (maker != NULL && class_reads(maker, NODE_OUT))
         return;
     if (needed && (maker == NULL || maker->recompute == NULL))
         return;
@@ -60,7 +41,7 @@ ls_status done_restore(ls_tape *tape, const node *n)
     for (int i = 0; i < n->n_in; i++) {
         value *v = value_of(n->in[i]);
 
-        if (v != NULL && v->is_dropped && is_read(n->class, i))
+        if (v != NULL && v->is_dropped && class_reads(n->class, i))
             LS_TRY(restore(tape, v));
     }
     return LS_OK;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_slice.c - permute, concat and slice. The backward of permute is a permute, that of concat
- * slices.
+ * op_slice.c - permute, concat, slice and split. The backward of permute is a permute, that of
+ * concat slices, and that of split one concat.
  */
 #include "autograd/tape.h"
+
+#include <string.h>
 
 /* --- permute --- */
 
@@ -116,19 +118,24 @@ static ls_tensor *concat_few(ls_tape *tape, node *n, int axis)
     return node_run(tape, n, OP_CONCAT, n->in[0]->n_dims, dims);
 }
 
+/* More: in NODE_MAX_IN parts of nearly equal length, so that an element is copied
+ * log(n) / log(NODE_MAX_IN) times. */
+// NOLINTNEXTLINE(misc-no-recursion): as deep as that
 ls_tensor *ls_concat(ls_tape *tape, ls_tensor *const *x, int n, int axis)
 {
-    ls_tensor *whole = x == NULL || n < 1 ? NULL : x[0];
-    int done = 1;
+    node whole = {.class = &concat_class, .n_in = n < NODE_MAX_IN ? n : NODE_MAX_IN};
 
-    do {
-        node part = {.class = &concat_class, .n_in = 1, .in = {whole}};
+    if (x == NULL || n < 1) {
+        whole.n_in = 1;
+        return concat_few(tape, &whole, axis);
+    }
+    for (int i = 0; i < whole.n_in; i++) {
+        const int first = (int)((int64_t)i * n / whole.n_in);
+        const int next = (int)((int64_t)(i + 1) * n / whole.n_in);
 
-        while (whole != NULL && done < n && part.n_in < NODE_MAX_IN)
-            part.in[part.n_in++] = x[done++];
-        whole = concat_few(tape, &part, axis);
-    } while (whole != NULL && done < n);
-    return whole;
+        whole.in[i] = next - first == 1 ? x[first] : ls_concat(tape, x + first, next - first, axis);
+    }
+    return concat_few(tape, &whole, axis);
 }
 
 /* --- slice --- */
@@ -160,4 +167,134 @@ ls_tensor *ls_slice(ls_tape *tape, ls_tensor *x, int axis, int64_t begin, int64_
     for (int d = 0; d < x->n_dims; d++)
         dims[d] = d == axis ? length : x->dims[d];
     return node_run(tape, &n, OP_SLICE, x->n_dims, dims);
+}
+
+/* --- split --- */
+
+static ls_status join_grads(ls_tape *tape, const node *n, int first, int count, ls_tensor **out);
+
+/* Runs OP_CONCAT on the gradients of outputs first to first + count - 1, in call->n_in parts, which
+ * the caller destroys. */
+// NOLINTNEXTLINE(misc-no-recursion): see join_grads()
+static ls_status join_parts(ls_tape *tape, const node *n, int first, int count, op_call *call)
+{
+    int64_t dims[LS_MAX_DIMS];
+    const int axis = n->attrs.axis;
+
+    memcpy(dims, n->in[0]->dims, sizeof(dims));
+    dims[axis] = 0;
+    for (int i = 0; i < call->n_in; i++) {
+        const int begin = (int)((int64_t)i * count / call->n_in);
+        const int end = (int)((int64_t)(i + 1) * count / call->n_in);
+
+        LS_TRY(join_grads(tape, n, first + begin, end - begin, &call->in[i]));
+        dims[axis] += call->in[i]->dims[axis];
+    }
+    LS_TRY(tensor_shape(tape->device, n->in[0]->dtype, n->in[0]->n_dims, dims, &call->out[0]));
+    return device_run(tape->device, call);
+}
+
+/* The gradient of the positions of x that these outputs have: a tensor of the caller. As many parts
+ * as a call may have, so that an element is copied log(n) / log(OP_MAX_TENSORS) times. */
+// NOLINTNEXTLINE(misc-no-recursion): as deep as that
+static ls_status join_grads(ls_tape *tape, const node *n, int first, int count, ls_tensor **out)
+{
+    op_call call = {.op = OP_CONCAT,
+                    .attrs = n->attrs,
+                    .n_in = count < OP_MAX_TENSORS ? count : OP_MAX_TENSORS,
+                    .n_out = 1};
+    ls_tensor *dy;
+    ls_status st;
+
+    if (count == 1) {
+        LS_TRY(node_grad_or_zeros(tape, n, first, &dy));
+        LS_TRY(grad_shape(tape, dy, out));
+        tensor_share(*out, dy);
+        return LS_OK;
+    }
+    st = join_parts(tape, n, first, count, &call);
+    for (int i = 0; i < call.n_in; i++)
+        ls_tensor_destroy(call.in[i]);
+    if (st != LS_OK)
+        ls_tensor_destroy(call.out[0]);
+    *out = st == LS_OK ? call.out[0] : NULL;
+    return st;
+}
+
+static ls_status split_backward(ls_tape *tape, const node *n, ls_tensor *dy)
+{
+    ls_tensor *dx;
+
+    LS_UNUSED(dy);
+    LS_TRY(join_grads(tape, n, 0, n->n_out, &dx));
+    return grad_give(tape, n->in[0], dx);
+}
+
+static const op_class split_class = {.name = "split",
+                                     ONE_INPUT,
+                                     .unused_in_backward = 1U << NODE_OUT | 1U << 0,
+                                     .backward = split_backward};
+
+static ls_status check_sizes(const ls_tensor *x, int axis, const int64_t *sizes, int n)
+{
+    char text[TENSOR_TEXT_BYTES];
+    int64_t sum = 0;
+
+    LS_TRY(check_axis(x, axis));
+    if (sizes == NULL)
+        return ls_fail(LS_EINVAL, "the sizes are NULL");
+    for (int i = 0; i < n; i++) {
+        if (sizes[i] < 0 || __builtin_add_overflow(sum, sizes[i], &sum))
+            return ls_fail(LS_EINVAL, "sizes[%d] is %lld; it must be 0 to %lld", i,
+                           (long long)sizes[i], (long long)x->dims[axis]);
+    }
+    if (sum == x->dims[axis])
+        return LS_OK;
+    return ls_fail(
+        LS_EINVAL, "the sizes add up to %lld, but dimension %d of input %s has %lld positions",
+        (long long)sum, axis, tensor_dims_text(text, sizeof(text), x), (long long)x->dims[axis]);
+}
+
+/* Slices x; on failure the outputs that exist are destroyed, and all are NULL. */
+static ls_status cut(ls_tape *tape, ls_tensor *x, int axis, const int64_t *sizes, int n,
+                     ls_tensor **out)
+{
+    op_call call = {.op = OP_SLICE, .attrs.axis = axis, .n_in = 1, .n_out = 1, .in = {x}};
+    int64_t dims[LS_MAX_DIMS];
+    ls_status st = LS_OK;
+
+    memcpy(dims, x->dims, sizeof(dims));
+    for (int i = 0; i < n && st == LS_OK; i++) {
+        dims[axis] = sizes[i];
+        st = tensor_shape(tape->device, x->dtype, x->n_dims, dims, &out[i]);
+        call.out[0] = out[i];
+        if (st == LS_OK)
+            st = device_run(tape->device, &call);
+        call.attrs.begin += sizes[i];
+    }
+    for (int i = 0; i < n && st != LS_OK; i++) {
+        ls_tensor_destroy(out[i]);
+        out[i] = NULL;
+    }
+    return st;
+}
+
+void ls_split(ls_tape *tape, ls_tensor *x, int axis, const int64_t *sizes, int n, ls_tensor **out)
+{
+    node part = {.class = &split_class, .n_in = 1, .in = {x}, .attrs.axis = axis};
+    ls_status st;
+
+    for (int i = 0; out != NULL && i < n; i++)
+        out[i] = NULL;
+    if (!node_begin(tape, &part))
+        return;
+    st = n >= 1 && out != NULL ? check_sizes(x, axis, sizes, n)
+                               : ls_fail(LS_EINVAL, "%d outputs at %s; at least 1 is needed", n,
+                                         out == NULL ? "NULL" : "out");
+    if (st == LS_OK)
+        st = cut(tape, x, axis, sizes, n, out);
+    if (st == LS_OK)
+        (void)node_finish_all(tape, &part, out, n);
+    else
+        (void)node_reject(tape, &part, st);
 }

@@ -30,7 +30,7 @@ ls_status ls_tape_create(ls_device *device, ls_tape **out)
     return LS_OK;
 }
 
-/* Frees the node's tensors but its output. */
+/* Frees the node's tensors but its outputs. */
 static void node_drop_saved(node *n)
 {
     for (int i = 0; i < NODE_MAX_SAVED; i++) {
@@ -142,10 +142,10 @@ value *value_of(const ls_tensor *t)
 const char *node_tensor_name(const node *n, int i)
 {
     static const char *const numbered[NODE_MAX_IN] = {"input 1", "input 2", "input 3", "input 4",
-                                                      "input 5"};
+                                                      "input 5", "input 6", "input 7", "input 8"};
 
     if (i == NODE_OUT)
-        return "the output";
+        return n->n_out == 1 ? "the output" : "an output";
     return n->class->inputs[i] == NULL ? numbered[i] : n->class->inputs[i];
 }
 
@@ -250,95 +250,124 @@ static ls_status reserve_node(ls_tape *tape)
     return LS_OK;
 }
 
-static ls_status reserve_value(ls_tape *tape)
+/* Makes memory for n more values. */
+static ls_status reserve_values(ls_tape *tape, int n)
 {
-    const int wanted = tape->values_capacity == 0 ? 32 : 2 * tape->values_capacity;
-    value **grown;
+    while (tape->values_made < tape->n_values + n) {
+        value *v;
 
-    if (tape->n_values < tape->values_made)
-        return LS_OK;
-    if (tape->values_made == tape->values_capacity) {
-        // NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers
-        grown = ls_realloc(tape->values, (size_t)wanted, sizeof(*grown));
-        if (grown == NULL)
-            return ls_fail(LS_ENOMEM, "no memory for %d values on a tape", wanted);
-        tape->values = grown;
-        tape->values_capacity = wanted;
+        if (tape->values_made == tape->values_capacity) {
+            const int wanted = tape->values_capacity == 0 ? 32 : 2 * tape->values_capacity;
+            // NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers
+            value **grown = ls_realloc(tape->values, (size_t)wanted, sizeof(*grown));
+
+            if (grown == NULL)
+                return ls_fail(LS_ENOMEM, "no memory for %d values on a tape", wanted);
+            tape->values = grown;
+            tape->values_capacity = wanted;
+        }
+        v = ls_calloc(1, sizeof(*v));
+        if (v == NULL)
+            return ls_fail(LS_ENOMEM, "no memory for a value on a tape");
+        tape->values[tape->values_made++] = v;
     }
-    tape->values[tape->values_made] = ls_calloc(1, sizeof(value));
-    if (tape->values[tape->values_made] == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a value on a tape");
-    tape->values_made++;
     return LS_OK;
 }
 
-const ls_tensor *node_tensor(const node *n, int i)
+static contents contents_of(const ls_tensor *t)
 {
-    if ((n->class->unused_in_backward >> i & 1) != 0)
-        return NULL;
-    return i == NODE_OUT ? n->out : n->in[i];
+    return (contents){.storage = t->storage, .version = t->storage->version};
 }
 
-/* Records the versions of the tensors that backward will read. */
-static void note_contents(node *n)
-{
-    for (int i = 0; i < NODE_MAX_IN + 1; i++) {
-        const ls_tensor *t = node_tensor(n, i);
-
-        if (t != NULL)
-            n->seen[i] = (contents){.storage = t->storage, .version = t->storage->version};
-    }
-}
-
-/* Makes the tape the owner of `out`; reserve_value() has been called. */
+/* Makes the tape the owner of `out`; reserve_values() has been called. */
 static void own_value(ls_tape *tape, ls_tensor *out, int node_index)
 {
     value *v = tape->values[tape->n_values++];
 
-    *v = (value){.extra = {.of_tape = true}, .tape = tape, .tensor = out, .node = node_index};
+    *v = (value){.extra = {.of_tape = true},
+                 .tape = tape,
+                 .tensor = out,
+                 .seen = contents_of(out),
+                 .node = tensor_is_floating(out) ? node_index : -1};
     out->extra = &v->extra;
+}
+
+/* Adds the node to the tape. Notes the versions of the tensors that its backward will read. */
+static void record(ls_tape *tape, node *n)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        value *v = value_of(n->in[i]);
+
+        if (n->in[i] == NULL || !class_reads(n->class, i))
+            continue;
+        n->seen[i] = contents_of(n->in[i]);
+        if (v != NULL)
+            v->n_readers++;
+    }
+    tape->nodes[tape->n_nodes++] = *n;
+}
+
+/* Destroys the outputs, and rejects the node. */
+static bool reject_all(ls_tape *tape, node *n, ls_tensor **out, int n_out, ls_status status)
+{
+    for (int i = 0; i < n_out; i++) {
+        ls_tensor_destroy(out[i]);
+        out[i] = NULL;
+    }
+    (void)reject_with_shapes(tape, n, status);
+    return false;
+}
+
+bool node_finish_all(ls_tape *tape, node *n, ls_tensor **out, int n_out)
+{
+    ls_status st = reserve_values(tape, n_out);
+
+    if (st == LS_OK && n->records)
+        st = reserve_node(tape);
+    if (st != LS_OK)
+        return reject_all(tape, n, out, n_out, st);
+    n->out = out[0];
+    n->n_out = n_out;
+    n->first_value = tape->n_values;
+    for (int i = 0; i < n_out; i++)
+        own_value(tape, out[i], n->records ? tape->n_nodes : -1);
+    if (n->records)
+        record(tape, n);
+    return true;
 }
 
 ls_tensor *node_finish(ls_tape *tape, node *n, ls_tensor *out)
 {
-    ls_status st = reserve_value(tape);
-
-    if (st == LS_OK && n->records)
-        st = reserve_node(tape);
-    if (st != LS_OK) {
-        ls_tensor_destroy(out);
-        return reject_with_shapes(tape, n, st);
-    }
-    n->out = out;
-    if (n->records)
-        note_contents(n);
-    own_value(tape, out, n->records ? tape->n_nodes : -1);
-    if (n->records)
-        tape->nodes[tape->n_nodes++] = *n;
-    return out;
+    return node_finish_all(tape, n, &out, 1) ? out : NULL;
 }
 
-ls_tensor *node_run(ls_tape *tape, node *n, op_kind op, int n_dims, const int64_t *dims)
+bool node_run_all(ls_tape *tape, node *n, op_kind op, ls_tensor **out, int n_out)
 {
-    return node_run_as(tape, n, op, n->in[0]->dtype, n_dims, dims);
+    op_call call = {.op = op, .attrs = n->attrs, .n_in = n->n_in, .n_out = n_out + NODE_MAX_SAVED};
+    ls_status st;
+
+    LS_ASSERT(n_out + NODE_MAX_SAVED <= OP_MAX_TENSORS);
+    memcpy(call.in, n->in, sizeof(n->in));
+    memcpy(call.out, out, (size_t)n_out * sizeof(*out));
+    memcpy(call.out + n_out, n->saved, sizeof(n->saved));
+    st = device_run(tape->device, &call);
+    if (st != LS_OK)
+        return reject_all(tape, n, out, n_out, st);
+    return node_finish_all(tape, n, out, n_out);
 }
 
 ls_tensor *node_run_as(ls_tape *tape, node *n, op_kind op, ls_dtype type, int n_dims,
                        const int64_t *dims)
 {
-    op_call call = {.op = op, .attrs = n->attrs, .n_in = n->n_in, .n_out = 1 + NODE_MAX_SAVED};
     ls_tensor *out = NULL;
-    ls_status st = tensor_shape(tape->device, type, n_dims, dims, &out);
+    const ls_status st = tensor_shape(tape->device, type, n_dims, dims, &out);
 
-    if (st == LS_OK) {
-        memcpy(call.in, n->in, sizeof(n->in));
-        memcpy(call.out + 1, n->saved, sizeof(n->saved));
-        call.out[0] = out;
-        st = device_run(tape->device, &call);
-    }
-    if (st != LS_OK) {
-        ls_tensor_destroy(out);
+    if (st != LS_OK)
         return reject_with_shapes(tape, n, st);
-    }
-    return node_finish(tape, n, out);
+    return node_run_all(tape, n, op, &out, 1) ? out : NULL;
+}
+
+ls_tensor *node_run(ls_tape *tape, node *n, op_kind op, int n_dims, const int64_t *dims)
+{
+    return node_run_as(tape, n, op, n->in[0]->dtype, n_dims, dims);
 }

@@ -4,7 +4,8 @@
  *
  * An operator fills a node, asks node_begin() whether it may go on, checks its shapes, and lets
  * node_run() run the kernel and record. Its backward turns dy into gradients of the inputs with the
- * grad_ functions, exactly one for each of the first `n_grad` inputs that needs_grad() names.
+ * grad_ functions, exactly one for each of the first `n_grad` inputs that needs_grad() names. With
+ * several outputs node_run_all() records, and node_grad() gives the gradient of each.
  */
 #ifndef LS_AUTOGRAD_TAPE_H
 #define LS_AUTOGRAD_TAPE_H
@@ -12,9 +13,9 @@
 #include "autograd/autograd.h"
 #include "tensor/device.h"
 
-#define NODE_MAX_IN    5
-#define NODE_MAX_SAVED 3
-#define NODE_OUT       NODE_MAX_IN /* the output, in op_class.unused_in_backward */
+#define NODE_MAX_IN    8
+#define NODE_MAX_SAVED 4
+#define NODE_OUT       NODE_MAX_IN /* the outputs, in op_class.unused_in_backward */
 
 typedef struct node node;
 
@@ -36,8 +37,9 @@ typedef struct op_class {
     unsigned parameters;
     precision_rule precision;
     int n_grad; /* the first n_grad inputs can get a gradient */
-    /* What backward does not read: bit i for input i, bit NODE_OUT for the output. */
+    /* What backward does not read: bit i for input i, bit NODE_OUT for the outputs. */
     unsigned unused_in_backward;
+    /* dy: node_grad() of the first output; NULL is possible only with several outputs. */
     ls_status (*backward)(ls_tape *tape, const node *n, ls_tensor *dy);
     /* Recomputes the (unplaced) output with the same bits from the tensors that backward reads.
      * NULL: not possible. */
@@ -60,10 +62,11 @@ struct node {
     int n_in;
     ls_tensor *in[NODE_MAX_IN];
     ls_tensor *saved[NODE_MAX_SAVED]; /* kernel outputs for backward; owned by the node */
-    ls_tensor *out;
-    contents
-        seen[NODE_MAX_IN + 1]; /* at forward; of the inputs and the output that backward reads */
-    bool records;              /* a backward may follow: save what it needs */
+    ls_tensor *out;                   /* the first output */
+    int n_out;
+    int first_value;            /* the outputs are values first_value to first_value + n_out - 1 */
+    contents seen[NODE_MAX_IN]; /* at forward; of the inputs that backward reads */
+    bool records;               /* a backward may follow: save what it needs */
 };
 
 /* The tape's record of a tensor that it owns. */
@@ -73,7 +76,9 @@ typedef struct value {
     ls_tensor *tensor;
     /* from backward of its last consumer to backward of its producer; if retained, until reset */
     ls_tensor *grad;
-    int node; /* the node whose output it is; -1: not recorded */
+    contents seen; /* when it was made */
+    int n_readers; /* recorded nodes whose backward has still to read it as an input */
+    int node;      /* the node whose output it is; -1: not recorded, or not floating-point */
     bool is_retained;
     bool is_dropped;    /* its memory was released; backward recomputes it */
     bool is_reached;    /* the loss depends on it */
@@ -139,14 +144,17 @@ bool precision_convert(ls_tape *tape, node *n);
 /* Checks the type of typed input `i`, which is not NULL. */
 LS_MUST_USE ls_status precision_check(const ls_tape *tape, const node *n, int i);
 
-/* Input `i` of the node, or its output for NODE_OUT; NULL when its backward does not read it. */
-const ls_tensor *node_tensor(const node *n, int i);
+/* Whether the operator's backward reads input `i`, or the outputs for NODE_OUT. */
+static inline bool class_reads(const op_class *class, int i)
+{
+    return (class->unused_in_backward >> i & 1) == 0;
+}
 
-/* The name of input `i`, or of the output for NODE_OUT, in messages. */
+/* The name of input `i`, or of an output for NODE_OUT, in messages. */
 const char *node_tensor_name(const node *n, int i);
 
-/* Adds the kernel's output `i` + 1, a tensor for backward; does nothing when nothing
- * is recorded. */
+/* Adds tensor `i` for backward, which the kernel writes as the output behind the node's outputs and
+ * tensors 0 to i - 1; does nothing when nothing is recorded. */
 LS_MUST_USE ls_status node_save(ls_tape *tape, node *n, int i, ls_dtype type, int n_dims,
                                 const int64_t *dims);
 
@@ -158,8 +166,15 @@ ls_tensor *node_run(ls_tape *tape, node *n, op_kind op, int n_dims, const int64_
 ls_tensor *node_run_as(ls_tape *tape, node *n, op_kind op, ls_dtype type, int n_dims,
                        const int64_t *dims);
 
+/* The same with `n_out` outputs, which are unplaced tensors of tensor_shape(); the tape takes them,
+ * also on failure. False: the tape has been marked, and out[] is NULL. */
+bool node_run_all(ls_tape *tape, node *n, op_kind op, ls_tensor **out, int n_out);
+
 /* Records the node with an existing output, which the tape takes. */
 ls_tensor *node_finish(ls_tape *tape, node *n, ls_tensor *out);
+
+/* The same with `n_out` outputs; as node_run_all(). */
+bool node_finish_all(ls_tape *tape, node *n, ls_tensor **out, int n_out);
 
 /* Marks the tape: the operator's name, then this thread's last error. Frees the node's tensors.
  * Returns NULL. */
@@ -169,13 +184,28 @@ ls_tensor *node_reject(ls_tape *tape, node *n, ls_status status);
 
 bool needs_grad(const ls_tensor *in); /* false for NULL */
 
+/* Output `i` of a recorded node. */
+static inline ls_tensor *node_output(const ls_tape *tape, const node *n, int i)
+{
+    return tape->values[n->first_value + i]->tensor;
+}
+
+/* The gradient of output `i`; NULL: the loss does not depend on that output. */
+static inline ls_tensor *node_grad(const ls_tape *tape, const node *n, int i)
+{
+    return tape->values[n->first_value + i]->grad;
+}
+
+/* The same with zeros in place of NULL. Borrowed until this node's backward ends. */
+LS_MUST_USE ls_status node_grad_or_zeros(ls_tape *tape, const node *n, int i, ls_tensor **out);
+
 /* An unplaced tensor of in's shape, for a kernel to place. */
 LS_MUST_USE ls_status grad_shape(ls_tape *tape, const ls_tensor *in, ls_tensor **out);
 
 /* Adds `g` to the gradient of `in`; takes g, also on failure. */
 LS_MUST_USE ls_status grad_give(ls_tape *tape, ls_tensor *in, ls_tensor *g);
 
-/* Whether the gradient of the node's output is not read after this node's backward. */
+/* Whether the gradient of the node's first output is not read after this node's backward. */
 bool grad_may_be_reused(const node *n);
 
 /* Recomputes the values that the backward of `n` reads and ls_tape_done() has dropped. */

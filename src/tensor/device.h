@@ -248,7 +248,7 @@ typedef struct op_update {
     double decay_factor; /* 1 for Adam */
 } op_update;
 
-#define OP_MAX_TENSORS 8
+#define OP_MAX_TENSORS 16
 
 typedef struct op_call {
     op_kind op;
@@ -294,7 +294,7 @@ typedef struct device_usage {
     int busy_percent; /* share of the last moments in which a kernel ran; -1: not known */
 } device_usage;
 
-#define DEVICE_ABI 8
+#define DEVICE_ABI 9
 
 /* What a device is opened with. */
 typedef struct device_settings {

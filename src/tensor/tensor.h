@@ -101,6 +101,12 @@ static inline bool tensor_is_half(const ls_tensor *t)
     return t != NULL && (t->dtype == LS_BF16 || t->dtype == LS_F16);
 }
 
+/* Whether the elements are floats of any size; false for NULL. */
+static inline bool tensor_is_floating(const ls_tensor *t)
+{
+    return t != NULL && (t->dtype == LS_F32 || t->dtype == LS_F64 || tensor_is_half(t));
+}
+
 bool tensor_is_plain(const ls_tensor *t); /* placed, row-major */
 bool tensor_same_shape(const ls_tensor *a, const ls_tensor *b);
 size_t tensor_bytes(const ls_tensor *t); /* elements * element size: of the plain form */

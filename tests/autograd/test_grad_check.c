@@ -459,11 +459,42 @@ static ls_tensor *permute(ls_tape *tape, ls_tensor *const *in, const check_case 
     return ls_permute(tape, in[0], (int[]){2, 0, 3, 1});
 }
 
-/* The second input twice, and more inputs than one call of a kernel takes. */
+/* Inputs several times, and more of them than one operator takes. */
 static ls_tensor *concat(ls_tape *tape, ls_tensor *const *in, const check_case *c)
 {
+    ls_tensor *parts[20];
+
     LS_UNUSED(c);
-    return ls_concat(tape, (ls_tensor *[]){in[0], in[1], in[2], in[1], in[0], in[0], in[2]}, 7, 1);
+    for (int i = 0; i < 20; i++)
+        parts[i] = in[i * i % 3];
+    return ls_concat(tape, parts, 20, 1);
+}
+
+/* The loss does not depend on the second piece, and on the last one twice. */
+static ls_tensor *split(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    ls_tensor *out[4];
+
+    LS_UNUSED(c);
+    ls_split(tape, in[0], 1, (int64_t[]){2, 1, 0, 2}, 4, out);
+    return ls_concat(tape, (ls_tensor *[]){out[3], ls_mul(tape, out[0], out[3]), out[2]}, 3, 1);
+}
+
+/* More pieces than one call of a kernel takes; some of them are not used. */
+static ls_tensor *split_steps(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    int64_t ones[40];
+    ls_tensor *out[40];
+    ls_tensor *y;
+
+    LS_UNUSED(c);
+    for (int i = 0; i < 40; i++)
+        ones[i] = 1;
+    ls_split(tape, in[0], 0, ones, 40, out);
+    y = out[39];
+    for (int i = 0; i < 40; i += 1 + i % 3)
+        y = ls_mul(tape, ls_add(tape, y, out[i]), out[i]);
+    return y;
 }
 
 /* Two parts that overlap. */
@@ -520,6 +551,9 @@ static void later_architectures_have_the_right_gradients(void **state)
         {"concat", concat, 3, 3, .in = {{3, {2, 1, 3}}, {3, {2, 4, 3}}, {3, {2, 2, 3}}}},
         {"concat with constants", concat, 1, 3, .in = {{2, {2, 1}}, {2, {2, 4}}, {2, {2, 2}}}},
         {"slices", slices, 1, 1, .in = {{3, {2, 5, 3}}}},
+        {"split", split, 1, 1, .in = {{3, {2, 5, 3}}}},
+        {"split of no rows", split, 1, 1, .in = {{3, {0, 5, 3}}}},
+        {"split in many steps", split_steps, 1, 1, .in = {{3, {40, 2, 1}}}},
         {"matmul", matmul, 2, 2, .in = {{4, {2, 3, 4, 5}}, {4, {2, 3, 5, 2}}}},
         {"matmul of one matrix", matmul, 2, 2, .in = {{2, {1, 5}}, {2, {5, 3}}}},
         {"matmul transposed", matmul_transposed, 2, 2, .in = {{3, {2, 4, 5}}, {3, {2, 3, 5}}}},

@@ -303,6 +303,38 @@ static void an_input_of_another_type_is_named(void **state)
     teardown(&s);
 }
 
+/* All results of a failed operator are NULL. */
+static ls_tensor *split(bench *s, ls_tensor *x, int axis, const int64_t *sizes, int n)
+{
+    ls_tensor *out[3] = {x, x, x};
+
+    ls_split(s->tape, x, axis, sizes, n, out);
+    for (int i = 1; i < n && i < 3; i++)
+        assert_null(out[i]);
+    return n > 0 ? out[0] : NULL;
+}
+
+static void split_names_what_does_not_fit(void **state)
+{
+    bench s = setup();
+    ls_tensor *x = matrix(&s, 4, 3);
+
+    LS_UNUSED(state);
+    assert_refused(&s, split(&s, x, 2, (int64_t[]){1, 2}, 2),
+                   "split: input (4, 3) has no dimension 2");
+    assert_refused(&s, split(&s, x, 1, (int64_t[]){1, 1}, 2),
+                   "split: the sizes add up to 2, but dimension 1 of input (4, 3) has 3 positions");
+    assert_refused(&s, split(&s, x, 1, (int64_t[]){-1, 2, 2}, 3),
+                   "split: sizes[0] is -1; it must be 0 to 3");
+    assert_refused(&s, split(&s, x, 1, (int64_t[]){1, INT64_MAX}, 2),
+                   "split: sizes[1] is 9223372036854775807; it must be 0 to 3");
+    assert_refused(&s, split(&s, x, 1, NULL, 2), "split: the sizes are NULL");
+    assert_refused(&s, split(&s, x, 1, (int64_t[]){3}, 0),
+                   "split: 0 outputs at out; at least 1 is needed");
+    assert_refused(&s, split(&s, NULL, 1, (int64_t[]){1, 2}, 2), "split: input is NULL");
+    teardown(&s);
+}
+
 static void operators_of_later_architectures_name_what_does_not_fit(void **state)
 {
     bench s = setup();
@@ -356,6 +388,7 @@ int main(void)
         cmocka_unit_test(reshape_names_what_does_not_fit),
         cmocka_unit_test(types_and_devices_must_agree),
         cmocka_unit_test(an_input_of_another_type_is_named),
+        cmocka_unit_test(split_names_what_does_not_fit),
         cmocka_unit_test(operators_of_later_architectures_name_what_does_not_fit),
     };
 

@@ -437,6 +437,90 @@ static void no_rows_write_zeros(void **state)
     teardown(&s);
 }
 
+/* --- several outputs --- */
+
+/* The first element of x. */
+static ls_tensor *first_of(bench *s, ls_tensor *x)
+{
+    return ls_slice(s->tape, ls_reshape(s->tape, x, 1, (int64_t[]){-1}), 0, 0, 1);
+}
+
+static void outputs_are_released_and_retained_one_by_one(void **state)
+{
+    bench s = setup();
+    ls_tensor *out[2];
+    ls_tensor *loss;
+
+    LS_UNUSED(state);
+    ls_split(s.tape, ls_add(s.tape, s.w, s.w), 1, (int64_t[]){1, 1}, 2, out);
+    ls_tape_keep(s.tape, out[1]);
+    loss = ls_mul(s.tape, out[0], out[1]);
+    ls_tape_done(s.tape, out[0]);
+    ls_tape_done(s.tape, out[1]);
+    assert_status(LS_OK, ls_backward(s.tape, loss, 1));
+    assert_elements(ls_grad(s.w), (double[]){2 * 14, 2 * 10}, 0); // of 2 w1 2 w2
+    assert_elements(out[1], (double[]){14}, 0);
+    assert_elements(ls_grad(out[1]), (double[]){10}, 0);
+    assert_null(ls_grad(out[0]));
+    assert_null(out[0]->storage);
+    teardown(&s);
+}
+
+static void an_output_is_released_when_only_the_others_are_read(void **state)
+{
+    bench s = setup();
+    ls_tensor *out[2];
+    ls_tensor *loss;
+
+    LS_UNUSED(state);
+    ls_split(s.tape, s.w, 1, (int64_t[]){1, 1}, 2, out);
+    loss = ls_mul(s.tape, ls_add(s.tape, out[0], out[0]), out[1]);
+    ls_tape_done(s.tape, out[0]); // no backward reads the inputs of a sum
+    ls_tape_done(s.tape, out[1]);
+    assert_null(out[0]->storage);
+    assert_non_null(out[1]->storage);
+    assert_status(LS_OK, ls_backward(s.tape, loss, 1));
+    assert_elements(ls_grad(s.w), (double[]){14, 10}, 0);
+    teardown(&s);
+}
+
+static void an_output_that_the_loss_does_not_need_gets_no_gradient(void **state)
+{
+    bench s = setup();
+    ls_tensor *out[2];
+    hook_log log = {0};
+
+    LS_UNUSED(state);
+    ls_tape_on_grad_ready(s.tape, note, &log);
+    ls_split(s.tape, s.w, 1, (int64_t[]){1, 1}, 2, out);
+    ls_tape_keep(s.tape, out[0]);
+    assert_status(LS_OK, ls_backward(s.tape, first_of(&s, out[1]), 3));
+    assert_elements(ls_grad(s.w), (double[]){0, 3}, 0);
+    assert_elements(ls_grad(out[0]), (double[]){0}, 0);
+    assert_int_equal(log.n, 1);
+
+    ls_tape_reset(s.tape);
+    ls_zero_grad(s.w);
+    ls_split(s.tape, s.w, 1, (int64_t[]){1, 1}, 2, out);
+    assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
+    assert_elements(ls_grad(s.w), (double[]){2, 3}, 0);
+    teardown(&s);
+}
+
+/* A value that two backwards read: the first one's readers no longer count. */
+static void readers_that_backward_has_passed_do_not_count(void **state)
+{
+    bench s = setup();
+    ls_tensor *twice = ls_add(s.tape, s.x, s.x);
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_backward(s.tape, ls_linear(s.tape, twice, s.w, NULL), 1));
+    assert_elements(twice, (double[]){4, 6}, 0);
+    ls_tape_done(s.tape, twice);
+    assert_null(twice->storage);
+    teardown(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -459,6 +543,10 @@ int main(void)
         cmocka_unit_test(a_target_that_does_not_fit_is_refused),
         cmocka_unit_test(a_target_lost_for_want_of_memory_is_forgotten),
         cmocka_unit_test(no_rows_write_zeros),
+        cmocka_unit_test(outputs_are_released_and_retained_one_by_one),
+        cmocka_unit_test(an_output_is_released_when_only_the_others_are_read),
+        cmocka_unit_test(an_output_that_the_loss_does_not_need_gets_no_gradient),
+        cmocka_unit_test(readers_that_backward_has_passed_do_not_count),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -124,8 +124,13 @@ static void shapes_are_rearranged_as_pytorch_does(void **state)
     ls_tensor *x = counting(&s, 3, (int64_t[]){2, 1, 3}, 0, 1);
     ls_tensor *y = counting(&s, 3, (int64_t[]){2, 2, 3}, 10, 1);
     ls_tensor *scale = counting(&s, 3, (int64_t[]){2, 1, 1}, 2, 1);
+    ls_tensor *pieces[2];
 
     LS_UNUSED(state);
+    ls_split(s.tape, y, 2, (int64_t[]){1, 2}, 2, pieces);
+    assert_gives(&s, pieces[0], 3, (int64_t[]){2, 2, 1}, (double[]){10, 13, 16, 19});
+    assert_gives(&s, pieces[1], 3, (int64_t[]){2, 2, 2},
+                 (double[]){11, 12, 14, 15, 17, 18, 20, 21});
     assert_gives(&s, ls_permute(s.tape, x, (int[]){2, 0, 1}), 3, (int64_t[]){3, 2, 1},
                  (double[]){0, 3, 1, 4, 2, 5});
     assert_gives(&s, ls_concat(s.tape, (ls_tensor *[]){x, y}, 2, 1), 3, (int64_t[]){2, 3, 3},
