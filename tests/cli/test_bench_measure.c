@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_bench_measure.c - how lockstep bench calls an operation and computes times: one rank, with a
- * fake operation.
+ * fake operation, on host memory and on that of a device whose events tell times of their own.
  */
 #include "base/unit.h"
 
 #include "cli/bench/bench.h"
+
+#include "base/accel.h"
 
 #include <lockstep/lockstep.h>
 
@@ -16,6 +18,8 @@ static struct {
     int n_calls;
     int64_t operations;
     int64_t most_times; /* operations of one call */
+    ls_queue *queue;    /* of the last call */
+    int n_queued;       /* calls with a queue */
     bool is_issue_timed;
     bool is_wrong; /* the results are to be so */
     uintptr_t src;
@@ -24,9 +28,11 @@ static struct {
 
 /* In the place of call.c: an all_reduce of one rank, whose call takes 3 us to return. */
 ls_status bench_call(ls_comm *comm, const bench_case *c, const bench_buffers *buffers,
-                     int64_t times, int64_t *issue_ns)
+                     int64_t times, ls_queue *queue, int64_t *issue_ns)
 {
     (void)comm;
+    seen.queue = queue;
+    seen.n_queued += queue != NULL;
     seen.n_calls++;
     seen.operations += times;
     seen.most_times = times > seen.most_times ? times : seen.most_times;
@@ -51,7 +57,7 @@ static bench_options options(void)
 }
 
 /* Measures 16 elements out of place; *b (may be NULL) is for bench_close(). */
-static bench_time measure(const bench_options *o, ls_dtype type, bench **b)
+static bench_time measure_on(ls_queue *queue, const bench_options *o, ls_dtype type, bench **b)
 {
     static ls_comm *comm;
     const bench_case c = {.kind = BENCH_ALL_REDUCE, .type = type, .count = 16, .n = 1, .root = -1};
@@ -60,15 +66,20 @@ static bench_time measure(const bench_options *o, ls_dtype type, bench **b)
 
     if (comm == NULL)
         assert_ok(ls_init(NULL, &comm));
-    seen.n_calls = 0;
+    seen.n_calls = seen.n_queued = 0;
     seen.operations = seen.most_times = 0;
-    assert_ok(bench_open(comm, o, &opened));
+    assert_ok(bench_open(comm, queue, o, &opened));
     assert_ok(bench_measure(opened, &c, true, &result));
     if (b != NULL)
         *b = opened;
     else
         bench_close(opened);
     return result.side[0];
+}
+
+static bench_time measure(const bench_options *o, ls_dtype type, bench **b)
+{
+    return measure_on(NULL, o, type, b);
 }
 
 static void each_iteration_has_m_operations(void **state)
@@ -175,6 +186,161 @@ static void skipped_iterations_count_in_the_time_only(void **state)
     }
 }
 
+/* --- device memory: a device whose queue runs at once --- */
+
+static struct {
+    int64_t clock_ns; /* later by one more microsecond with each recorded event */
+    int n_recorded;
+    int n_synchronized;
+    int n_events;
+    int n_blocks;
+} card;
+
+typedef struct card_event {
+    accel_event base;
+    int64_t ns;
+} card_event;
+
+static void *card_alloc(accel *self, size_t bytes)
+{
+    LS_UNUSED(self);
+    card.n_blocks++;
+    return malloc(bytes);
+}
+
+static void card_free(accel *self, void *block)
+{
+    LS_UNUSED(self);
+    card.n_blocks -= block != NULL;
+    free(block);
+}
+
+static ls_status card_copy(ls_queue *queue, void *dst, const void *src, size_t bytes,
+                           accel_direction direction)
+{
+    LS_UNUSED(queue);
+    LS_UNUSED(direction);
+    memcpy(dst, src, bytes);
+    return LS_OK;
+}
+
+static ls_status card_fill(ls_queue *queue, void *dst, int byte, size_t bytes)
+{
+    LS_UNUSED(queue);
+    memset(dst, byte, bytes);
+    return LS_OK;
+}
+
+static ls_status card_event_create(accel *self, bool timed, accel_event **out)
+{
+    card_event *e = calloc(1, sizeof(*e));
+
+    assert_true(timed && e != NULL);
+    e->base.accel = self;
+    *out = &e->base;
+    card.n_events++;
+    return LS_OK;
+}
+
+static void card_event_destroy(accel_event *event)
+{
+    card.n_events--;
+    free(event);
+}
+
+static ls_status card_event_record(accel_event *event, ls_queue *queue)
+{
+    LS_UNUSED(queue);
+    card.clock_ns += 1000 * card.n_recorded++;
+    ((card_event *)event)->ns = card.clock_ns;
+    return LS_OK;
+}
+
+static ls_status card_event_ns(accel_event *event, int64_t *ns)
+{
+    *ns = ((card_event *)event)->ns;
+    return LS_OK;
+}
+
+static ls_status card_synchronize(accel *self, const char *what)
+{
+    LS_UNUSED(self);
+    LS_UNUSED(what);
+    card.n_synchronized++;
+    return LS_OK;
+}
+
+static const accel_ops card_ops = {.name = "card",
+                                   .alloc = card_alloc,
+                                   .free = card_free,
+                                   .alloc_host = card_alloc,
+                                   .free_host = card_free,
+                                   .copy = card_copy,
+                                   .fill = card_fill,
+                                   .event_create = card_event_create,
+                                   .event_destroy = card_event_destroy,
+                                   .event_record = card_event_record,
+                                   .event_ns = card_event_ns,
+                                   .synchronize = card_synchronize};
+
+static bench_time measure_on_card(const bench_options *o)
+{
+    static accel the_card = {.ops = &card_ops, .name = "card:0"};
+    bench_time t;
+    bench *b;
+
+    the_card.queues[ACCEL_COMPUTE].accel = &the_card;
+    card.n_recorded = card.n_synchronized = 0;
+    t = measure_on(accel_queue(&the_card, ACCEL_COMPUTE), o, LS_F32, &b);
+    bench_close(b);
+    assert_int_equal(card.n_blocks, 0);
+    assert_int_equal(card.n_events, 0);
+    return t;
+}
+
+static void the_host_waits_for_queued_operations_once(void **state)
+{
+    bench_options o = options();
+
+    LS_UNUSED(state);
+    assert_true(measure_on_card(&o).time_us > 0);
+    assert_int_equal(seen.n_queued, 2 * 4);             // all iterations, out of place and in place
+    assert_int_equal(card.n_synchronized, 2 * (1 + 2)); // the source; after warm-up; at the end
+    o.blocking = 2;
+    (void)measure_on_card(&o);
+    assert_int_equal(seen.n_queued, 0);
+    assert_int_equal(card.n_synchronized, 2);
+}
+
+static void results_in_device_memory_are_checked(void **state)
+{
+    bench_options o = options();
+
+    LS_UNUSED(state);
+    o.check = 1;
+    assert_int_equal(measure_on_card(&o).wrong, 0);
+    assert_null(seen.queue); // the check waits for the result
+    seen.is_wrong = true;
+    assert_int_equal(measure_on_card(&o).wrong, 16);
+    seen.is_wrong = false;
+}
+
+static void times_of_single_operations_come_from_the_device(void **state)
+{
+    bench_options o = options();
+    bench_time t;
+
+    LS_UNUSED(state);
+    o.intervals = 1;
+    o.aggregate = 1;
+    t = measure_on_card(&o); // 1, 2, 3 and 4 us
+    assert_true(t.single.min_us > 0.999 && t.single.min_us < 1.001);
+    assert_true(t.single.max_us > 3.999 && t.single.max_us < 4.001);
+    assert_true(t.time_us > 2.499 && t.time_us < 2.501);
+    o.aggregate = 2;
+    assert_true(measure_on_card(&o).single.max_us < 2.001);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +350,9 @@ int main(void)
         cmocka_unit_test(cpu_time_ends_when_the_calls_return),
         cmocka_unit_test(buffers_are_moved_by_u_elements),
         cmocka_unit_test(skipped_iterations_count_in_the_time_only),
+        cmocka_unit_test(the_host_waits_for_queued_operations_once),
+        cmocka_unit_test(results_in_device_memory_are_checked),
+        cmocka_unit_test(times_of_single_operations_come_from_the_device),
     };
 
     return cmocka_run_group_tests_name("bench measure", tests, NULL, NULL);

@@ -293,11 +293,11 @@ static void a_flag_without_effect_is_named_with_the_reason(void **state)
     LS_UNUSED(state);
     job_expect_code(j, 0);
     job_expect(j, job_printed(j, 0, "# -p 0 has no effect: ranks are processes"));
-    job_expect(j, job_printed(j, 0, "# -y 1 has no effect: CPUs have no CUDA streams"));
-    job_expect(j, job_printed(j, 0, "# -G 10 has no effect: CPUs have no CUDA graphs"));
-    job_expect(j, job_printed(j, 0, "# -x 2 has no effect: CPUs have no thread blocks"));
-    job_expect(j, job_printed(j, 0, "# -D 1 has no effect: NCCL's device API is for GPUs"));
-    job_expect(j, job_printed(j, 0, "# -V 3 has no effect: CPUs have no thread blocks"));
+    job_expect(j, job_printed(j, 0, "# -y 1 has no effect: the null stream is not used"));
+    job_expect(j, job_printed(j, 0, "# -G 10 has no effect: operations are not captured"));
+    job_expect(j, job_printed(j, 0, "# -x 2 has no effect: NCCL chooses its thread"));
+    job_expect(j, job_printed(j, 0, "# -D 1 has no effect: NCCL's device API is not used"));
+    job_expect(j, job_printed(j, 0, "# -V 3 has no effect: NCCL chooses its thread"));
     job_expect(j, job_printed(j, 0, "# -K has no effect without -I 1"));
     job_clean_up(NULL);
     j = job_start(BENCH("all_reduce", "-b8", "-e8"), NULL);
@@ -626,6 +626,113 @@ static void the_choice_of_algorithms_is_shown(void **state)
     job_expect(j, job_printed(j, 1, "LOCKSTEP_ALGORITHMS") && job_printed(j, 1, "magic"));
 }
 
+// --- device memory, of the simulated device and a library with NCCL's interface ---
+
+#define FAKE_NCCL "LOCKSTEP_NCCL_LIBRARY=" FAKE_NCCL_LIBRARY
+
+static void every_operation_runs_on_device_memory(void **state)
+{
+    static const char *const ops[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                      "reduce",     "alltoall",   "alltoallv",      "gather",
+                                      "scatter",    "sendrecv",   "hypercube"};
+    static const char *const backends[] = {"native", "nccl"};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(ops); i++)
+        for (size_t k = 0; k < LS_COUNT_OF(backends); k++) {
+            char header[100];
+            job *j = job_start(BENCH(ops[i], "-g4", "-b0", "-e2056", "-i1028", "-n2", "--device",
+                                     "sim", "--backend", backends[k]),
+                               JOB_LIST(FAKE_NCCL));
+
+            job_expect_code(j, 0);
+            text_format(header, sizeof(header),
+                        "4 ranks, backend %s, transport shm, memory user, "
+                        "device sim\n",
+                        backends[k]);
+            job_expect(j, job_printed(j, 0, header));
+            job_expect(j, count_rows(j) == 3 && job_printed(j, 0, "values : 0 OK"));
+            job_clean_up(NULL);
+        }
+}
+
+static void device_times_are_measured_in_every_mode(void **state)
+{
+    static const char *const modes[] = {"0", "1", "2", "3"};
+
+    LS_UNUSED(state);
+    for (size_t mode = 0; mode < LS_COUNT_OF(modes); mode++)
+        for (int single = 0; single < 2; single++) {
+            row rows[2];
+            job *j = job_start(BENCH("all_reduce", "-g2", "-b64", "-e4160", "-f65", "-n4", "-m3",
+                                     "-u3", "-c2", "-C1", "-M1", "-z", modes[mode], "-I",
+                                     single ? "1" : "0", "--device", "sim", "--backend", "nccl"),
+                               JOB_LIST(FAKE_NCCL));
+
+            job_expect_code(j, 0);
+            job_expect(j, count_rows(j) == 2 && job_printed(j, 0, "values : 0 OK"));
+            job_expect(j, job_printed(j, 0, "# Memory usage         : Initialization 0 B"));
+            job_expect(j, single || parse_table(j, "", rows, 2) == 2);
+            job_expect(j, single || (rows[0].time[0] > 0 && rows[1].time[1] > 0));
+            job_clean_up(NULL);
+        }
+}
+
+static void sets_of_ranks_compare_device_memory(void **state)
+{
+    char path[] = "/tmp/lockstep-test-XXXXXX";
+    const int fd = mkstemp(path);
+    json_value *v;
+    job *j;
+
+    LS_UNUSED(state);
+    assert_true(fd >= 0);
+    (void)close(fd);
+    j = job_start(BENCH("all_gather", "-g2", "-b64", "-e64", "-n4", "-N2", "--device", "sim",
+                        "--backend", "nccl", "--vs", "native", "--json", path),
+                  JOB_LIST(FAKE_NCCL));
+    job_expect_code(j, 0);
+    job_expect(j, job_printed(j, 0, "backend nccl, transport shm, memory user, device sim"));
+    job_expect(j, job_printed(j, 0, "values : 0 OK"));
+    v = load(j, path);
+    (void)unlink(path);
+    job_expect(j, json_size(v) == 4);
+    for (size_t i = 0; i < json_size(v); i++)
+        job_expect(j, text_equal(text_at(json_at(v, i), "device"), "sim"));
+    json_free(v);
+}
+
+static void devices_that_cannot_be_used_are_errors(void **state)
+{
+    job *j;
+
+    LS_UNUSED(state);
+    expect_refused(BENCH("all_reduce", "--device", "abacus", "-g2"), 1, "abacus");
+    expect_refused(BENCH("all_reduce", "--device", "sim", "--touch"), 2,
+                   "--touch with --device: it is for the caches of CPUs");
+    expect_refused(BENCH("all_reduce", "--device", "cpu_ref"), 1,
+                   "--device cpu_ref: it has no memory of its own");
+    expect_refused(BENCH("all_reduce", "-g2", "--device", "sim", "-b1T", "-e1T"), 1,
+                   "out of memory on sim:0: a buffer needs 1.5 TiB, ");
+    // it has two cards
+    expect_refused(BENCH("all_reduce", "-g3", "--device", "cudahost"), 1,
+                   "start at most 2 ranks on this machine; or use --share-gpu");
+    j = job_start(BENCH("all_reduce", "-g3", "--device", "cudahost", "--share-gpu", "-b8", "-e8"),
+                  NULL);
+    job_expect_code(j, 0);
+    job_expect(j, job_printed(j, 0, "values : 0 OK"));
+}
+
+static void messages_of_devices_can_be_watched(void **state)
+{
+    job *j = job_start(BENCH("sendrecv", "-g2", "--watch=1", "-e64K", "--device", "sim"), NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_expect(j, job_printed(j, 0, "messages of 64 KiB, device sim"));
+    job_expect(j, job_printed(j, 0, "  1 -> 0 "));
+}
+
 // --- --vs ---
 
 static void two_sets_of_ranks_take_turns(void **state)
@@ -763,6 +870,11 @@ int main(void)
         test(wrong_numbers_of_ranks_are_errors),
         test(json_file_that_cannot_be_written_is_an_error),
         test(the_choice_of_algorithms_is_shown),
+        test(every_operation_runs_on_device_memory),
+        test(device_times_are_measured_in_every_mode),
+        test(sets_of_ranks_compare_device_memory),
+        test(devices_that_cannot_be_used_are_errors),
+        test(messages_of_devices_can_be_watched),
         test(two_sets_of_ranks_take_turns),
         test(three_sets_have_a_line_for_each_peer),
         test(missing_backend_ends_both_sets),

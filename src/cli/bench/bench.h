@@ -5,6 +5,7 @@
  *   cmd_bench.c   flags; starts the ranks, or one set of ranks per backend (--vs)
  *   case.h        one row: what each rank sends and receives (pure)
  *   call.c        runs the operation of a row
+ *   memory.c      the memory that it works on, of the host or of a device
  *   measure.c     times it and checks the results
  *   sweep.c       all rows: on the ranks, and in the process of --vs
  *   table.c       prints rows, writes JSON
@@ -60,6 +61,8 @@ typedef struct bench_options {
     const char *json; /* file, NULL: none */
     const char
         *memory; /* "user", "registered"; on the command line also "0" and "1", which mean -M */
+    const char *device;  /* NULL: host memory; "cuda", "cuda:N" */
+    int share_gpu;       /* ranks may share a card */
     const char *bind;    /* "none", "core" */
     const char *vs;      /* NULL, or the other backends: "mpi:openmpi,gloo" */
     const char *watch;   /* NULL: not given; "": until interrupted; else the number of reports */
@@ -106,9 +109,10 @@ typedef struct bench_result {
 
 typedef struct bench bench;
 
-/* Allocates memory for the largest row. Borrows `world` and splits it by NCCL_TESTS_SPLIT.
- * Collective. */
-LS_MUST_USE ls_status bench_open(ls_comm *world, const bench_options *opt, bench **out);
+/* Allocates memory for the largest row, of the device of `queue`; NULL: of the host. Borrows
+ * `world` and splits it by NCCL_TESTS_SPLIT. Collective. */
+LS_MUST_USE ls_status bench_open(ls_comm *world, ls_queue *queue, const bench_options *opt,
+                                 bench **out);
 void bench_close(bench *b);          /* NULL is allowed */
 ls_comm *bench_comm(const bench *b); /* the group that is measured */
 ls_comm *bench_world(const bench *b);
@@ -135,11 +139,31 @@ typedef struct bench_buffers {
     size_t *dst_counts;
 } bench_buffers;
 
-/* Runs the operation `times` times: starts all, then waits for all. The exchanges of
- * BENCH_HYPERCUBE are waited for one by one. Adds the time until all calls have returned to
- * *issue_ns, which may be NULL. */
+/* Runs the operation `times` times: starts all, then waits for all; with a queue, that queue waits
+ * for all, and the host only as long as it has part in them. The exchanges of BENCH_HYPERCUBE are
+ * waited for one by one. Adds the time until all calls have returned to *issue_ns, which may be
+ * NULL. */
 LS_MUST_USE ls_status bench_call(ls_comm *comm, const bench_case *c, const bench_buffers *buffers,
-                                 int64_t times, int64_t *issue_ns);
+                                 int64_t times, ls_queue *queue, int64_t *issue_ns);
+
+/* --- memory.c --- */
+
+typedef struct bench_memory {
+    ls_comm *comm;      /* for registered memory */
+    ls_queue *queue;    /* of the device; NULL: host memory */
+    bool is_registered; /* with the group, by ls_comm_alloc() */
+} bench_memory;
+
+LS_MUST_USE ls_status bench_memory_take(const bench_memory *m, size_t bytes, void **out);
+void bench_memory_give(const bench_memory *m, void *memory); /* NULL is allowed */
+/* On a device in its queue. dst may be NULL if bytes is 0. */
+LS_MUST_USE ls_status bench_memory_set(const bench_memory *m, void *dst, int byte, size_t bytes);
+/* Between device memory and page-locked host memory; waits for its end. */
+LS_MUST_USE ls_status bench_memory_copy(const bench_memory *m, void *dst, const void *src,
+                                        size_t bytes, bool is_to_host);
+/* Memory of the queue's device that is in use, or resident memory of this process, in bytes; 0:
+ * unknown. */
+int64_t bench_memory_used(const ls_queue *queue);
 
 /* --- sweep.c --- */
 
@@ -157,10 +181,9 @@ bench_sweep bench_sweep_begin(const bench_options *opt, int n);
 bool bench_sweep_next(bench_sweep *s, bench_case *out);
 
 /* Measures every row on all ranks of `world`; rank 0 prints. With opt->turn each row waits for its
- * turn, and vs.c prints. Collective. resident: bench_resident() before ls_init(), for -M. */
-LS_MUST_USE ls_status bench_run(ls_comm *world, const bench_options *opt, int64_t resident);
-/* Resident memory of this process in bytes, shared pages included; 0: unknown. */
-int64_t bench_resident(void);
+ * turn, and vs.c prints. Collective. used: bench_memory_used() before ls_init(), for -M. */
+LS_MUST_USE ls_status bench_run(ls_comm *world, ls_queue *queue, const bench_options *opt,
+                                int64_t used);
 
 /* --- table.c --- */
 
@@ -252,6 +275,6 @@ LS_MUST_USE ls_status bench_vs(const bench_options *opt, int argc, char **argv);
 
 /* Prints the throughput between each rank and the next until SIGINT or SIGTERM, or the number of
  * reports in opt->watch. Collective. */
-LS_MUST_USE ls_status bench_watch(ls_comm *comm, const bench_options *opt);
+LS_MUST_USE ls_status bench_watch(ls_comm *comm, ls_queue *queue, const bench_options *opt);
 
 #endif

@@ -2,6 +2,7 @@
 /* call.c - runs a row's operation through the public collectives; measure.c times these calls. */
 #include "cli/bench/bench.h"
 
+#include "base/accel.h"
 #include "base/clock.h"
 
 #include <string.h>
@@ -61,6 +62,17 @@ static ls_status send_recv(ls_comm *comm, const bench_case *c, const bench_buffe
                     c->type);
 }
 
+/* In the memory of an accelerator, whose later operations wait for the copy, or of the host. */
+static ls_status copy(void *dst, const void *src, size_t bytes)
+{
+    accel *a = accel_of(dst);
+
+    if (a != NULL)
+        return accel_copy(accel_queue(a, ACCEL_COMPUTE), dst, src, bytes, ACCEL_ON_DEVICE);
+    memcpy(dst, src, bytes);
+    return LS_OK;
+}
+
 /* After exchange k each rank holds the parts of the 2^(k+1) ranks whose numbers differ from its own
  * only in the lowest k + 1 bits. */
 static ls_status hypercube(ls_comm *comm, const bench_case *c, const bench_buffers *b)
@@ -69,8 +81,8 @@ static ls_status hypercube(ls_comm *comm, const bench_case *c, const bench_buffe
     const int rank = ls_comm_rank(comm);
     char *own = (char *)b->dst + (size_t)rank * bytes;
 
-    if (b->src != own)
-        memcpy(own, b->src, bytes);
+    if (b->src != own && bytes > 0)
+        LS_TRY(copy(own, b->src, bytes));
     for (int held = 1; held < c->n; held *= 2) {
         const int peer = rank ^ held;
         char *ours = (char *)b->dst + (size_t)(rank & ~(held - 1)) * bytes;
@@ -111,21 +123,22 @@ static ls_status start(ls_comm *comm, const bench_case *c, const bench_buffers *
 }
 
 ls_status bench_call(ls_comm *comm, const bench_case *c, const bench_buffers *buffers,
-                     int64_t times, int64_t *issue_ns)
+                     int64_t times, ls_queue *queue, int64_t *issue_ns)
 {
     ls_work *works[2 * BENCH_AGGREGATE_MAX];
     const int64_t start_ns = issue_ns != NULL ? ls_now_ns() : 0;
     ls_status st = LS_OK;
     int n = 0;
 
-    if (times == 1 && issue_ns == NULL)
+    if (times == 1 && queue == NULL && issue_ns == NULL)
         return call_once(comm, c, buffers);
     for (int64_t i = 0; i < times && st == LS_OK; i++)
         st = start(comm, c, buffers, works, &n);
     if (issue_ns != NULL)
         *issue_ns += ls_now_ns() - start_ns;
     for (int i = 0; i < n; i++) {
-        const ls_status one = ls_work_wait(works[i]);
+        const ls_status one =
+            queue == NULL ? ls_work_wait(works[i]) : ls_work_wait_on(works[i], queue);
         st = st == LS_OK ? one : st;
     }
     return st;

@@ -7,6 +7,8 @@
 #include "cli/cli.h"
 #include "comm/algorithms.h"
 
+#include "tensor/device.h"
+
 #include <lockstep/launch.h>
 
 #include <sched.h>
@@ -15,14 +17,13 @@
 
 #define VS_TURNS 11
 
-enum { N_PEER_FLAGS = 33, N_OWN_FLAGS = 12 };
+enum { N_PEER_FLAGS = 33, N_OWN_FLAGS = 14 };
 
 #define OPERATIONS                                                                                 \
     "all_reduce, all_gather, reduce_scatter, broadcast, reduce, alltoall, alltoallv, gather, "     \
     "scatter, sendrecv, hypercube"
 
-/* The flags of nccl-tests, with its letters. The help of a flag that is for GPUs says why it has no
- * effect. */
+/* The flags of nccl-tests, with its letters. The help of a flag without effect says why. */
 static void make_peer_table(bench_options *o, ls_flag table[N_PEER_FLAGS])
 {
     const double most = 1e12;
@@ -78,15 +79,15 @@ static void make_peer_table(bench_options *o, ls_flag table[N_PEER_FLAGS])
         {"parallel_init", 'p', LS_FLAG_TEXT, &o->unused[0], 0, 0,
          "`0|1` no effect: ranks are processes, which always initialize in parallel"},
         {"stream_null", 'y', LS_FLAG_TEXT, &o->unused[1], 0, 0,
-         "`0|1` no effect: CPUs have no CUDA streams"},
+         "`0|1` no effect: the null stream is not used"},
         {"cudagraph", 'G', LS_FLAG_TEXT, &o->unused[2], 0, 0,
-         "`N` no effect: CPUs have no CUDA graphs"},
+         "`N` no effect: operations are not captured in CUDA graphs"},
         {"cta_policy", 'x', LS_FLAG_TEXT, &o->unused[3], 0, 0,
-         "`0-2` no effect: CPUs have no thread blocks"},
+         "`0-2` no effect: NCCL chooses its thread blocks"},
         {"device_implementation", 'D', LS_FLAG_TEXT, &o->unused[4], 0, 0,
-         "`N` no effect: NCCL's device API is for GPUs"},
+         "`N` no effect: NCCL's device API is not used"},
         {"device_cta_count", 'V', LS_FLAG_TEXT, &o->unused[5], 0, 0,
-         "`N` no effect: CPUs have no thread blocks"},
+         "`N` no effect: NCCL chooses its thread blocks"},
     };
 
     memcpy(table, flags, sizeof(flags));
@@ -96,8 +97,12 @@ static void make_own_table(bench_options *o, int *help, ls_flag table[N_OWN_FLAG
 {
     const ls_flag flags[N_OWN_FLAGS] = {
         {"Lockstep's own", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
-        {"backend", 0, LS_FLAG_TEXT, &o->backend, 0, 0, "`NAME` auto, native, mpi, gloo"},
+        {"backend", 0, LS_FLAG_TEXT, &o->backend, 0, 0, "`NAME` auto, native, mpi, nccl, gloo"},
         {"transport", 0, LS_FLAG_TEXT, &o->transport, 0, 0, "`NAME` auto, shm, tcp"},
+        {"device", 0, LS_FLAG_TEXT, &o->device, 0, 0,
+         "`NAME` operate on the memory of cpu, cuda (one card for each rank), or cuda:N (cpu)"},
+        {"share-gpu", 0, LS_FLAG_BOOL, &o->share_gpu, 0, 0,
+         "ranks may share a card, when there are fewer cards than ranks"},
         {"memory", 0, LS_FLAG_TEXT, &o->memory, 0, 0,
          "`KIND` user, or registered: from ls_comm_alloc"},
         {"json", 0, LS_FLAG_TEXT, &o->json, 0, 0, "`FILE` write an array of all measurements"},
@@ -162,6 +167,8 @@ static ls_status check_together(const bench_options *o)
                        (long long)o->iterations);
     if (o->watch != NULL && o->kind != BENCH_SEND_RECV)
         return ls_fail(LS_EINVAL, "--watch is for sendrecv");
+    if (o->device != NULL && o->touch)
+        return ls_fail(LS_EINVAL, "--touch with --device: it is for the caches of CPUs");
     if (o->vs != NULL && o->cycles < 1)
         return ls_fail(LS_EINVAL, "-N 0 with --vs: give the number of turns, 1 or more");
     if (o->vs != NULL && o->output_file != NULL)
@@ -219,23 +226,45 @@ static void bind_to_core(const ls_comm *comm)
     (void)sched_setaffinity(0, sizeof(one), &one);
 }
 
-static ls_status run_rank(int local_rank, void *arg)
+static ls_status join_and_run(const bench_options *o, ls_queue *queue)
 {
-    const bench_options *o = arg;
     const ls_init_options init = {.size = sizeof(init),
                                   .backend = o->backend,
                                   .transport = o->transport,
                                   .timeout_ms = o->timeout_s * 1000};
-    const int64_t resident = bench_resident();
+    const int64_t used = bench_memory_used(queue);
     ls_comm *comm = NULL;
     ls_status st;
 
-    LS_UNUSED(local_rank);
     LS_TRY(ls_init(&init, &comm));
     if (text_equal(o->bind, "core"))
         bind_to_core(comm);
-    st = o->watch != NULL ? bench_watch(comm, o) : bench_run(comm, o, resident);
+    st = o->watch != NULL ? bench_watch(comm, queue, o) : bench_run(comm, queue, o, used);
     ls_comm_destroy(comm);
+    return st;
+}
+
+/* A rank opens its device before it joins: what is wrong there is found before ranks wait. */
+static ls_status run_rank(int local_rank, void *arg)
+{
+    const bench_options *o = arg;
+    const ls_device_options options = {
+        .size = sizeof(options), .name = o->device, .share_gpu = o->share_gpu};
+    ls_device *device = NULL;
+    ls_queue *queue;
+    ls_status st;
+
+    LS_UNUSED(local_rank);
+    if (o->device == NULL)
+        return join_and_run(o, NULL);
+    LS_TRY(ls_device_open(&options, &device));
+    queue = ls_device_queue(device);
+    if (queue != NULL)
+        st = join_and_run(o, queue);
+    else
+        st = ls_fail(LS_EINVAL, "--device %s: it has no memory of its own; leave the flag out",
+                     o->device);
+    (void)ls_device_close(device);
     return st;
 }
 
@@ -256,15 +285,24 @@ static bool is_launched(void)
     return has_variable("SLURM_PROCID") && has_variable("SLURM_STEP_ID");
 }
 
-/* --memory 0 or 1 is -M, as in nccl-tests; our --memory names the kind of memory. */
+/* --memory 0 or 1 is -M, as in nccl-tests; our --memory names the kind of memory. The CPU is no
+ * device here: it has host memory. */
 static void set_memory(bench_options *o)
 {
+    if (o->device != NULL && text_equal(o->device, "cpu"))
+        o->device = NULL;
     if (text_equal(o->memory, "0") || text_equal(o->memory, "1")) {
         o->memory_report = text_equal(o->memory, "1");
         o->memory = "user";
     }
     if (o->registration > 0)
         o->memory = "registered";
+}
+
+/* Before ranks are started; a rank that is started finds out by itself. */
+static ls_status check_device(const bench_options *o, bool is_rank)
+{
+    return o->device == NULL || is_rank ? LS_OK : device_check(o->device, o->share_gpu != 0);
 }
 
 static ls_status run(bench_options *o, const ls_flag *peers, text_buf *notes)
@@ -284,6 +322,7 @@ static ls_status run(bench_options *o, const ls_flag *peers, text_buf *notes)
     note_others(o, launched, notes);
     LS_TRY(text_status(notes));
     o->notes = text_str(notes);
+    LS_TRY(check_device(o, launched));
     if (o->vs != NULL && o->turn == NULL)
         return bench_vs(o, o->argc - 1, o->argv + 1);
     return launched ? run_rank(0, o) : ls_spawn(run_rank, (int)(o->ranks * o->threads), o, NULL);

@@ -5,27 +5,31 @@
  *
  * With --touch and -I single operations are timed: every rank reads its clock around each
  * operation, and the largest time of all ranks counts.
+ *
+ * Operations on device memory are queued one after another, as in nccl-tests; the host waits for
+ * the last one only (with -z for each), and -I takes the times from events in the queue.
  */
 #include "cli/bench/bench.h"
 
+#include "base/accel.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-
-#define HUGE_BYTES ((size_t)2 << 20)
 
 struct bench {
     const bench_options *opt;
     ls_comm *world;
     ls_comm *split; /* NULL: the world */
     int rank;       /* in the measured group */
-    bool registered;
+    bench_memory memory;
+    ls_queue *queue; /* in which operations follow one another; NULL: the host waits for each */
     void *first;
     void *second;
+    void *mirror;       /* device memory: host memory of the size of a buffer */
+    accel_event **ends; /* device memory with -I: of the warm-up, then of each iteration */
     int color;          /* of the measured group */
     bench_buffers at;   /* of the current row */
     int64_t *issue_ns;  /* &issued_ns with -C, else NULL */
@@ -35,28 +39,6 @@ struct bench {
 };
 
 /* --- memory --- */
-
-/* Uses huge pages if there are some, for every backend. */
-static ls_status take_buffer(const bench *b, size_t bytes, void **out)
-{
-    const size_t whole = (bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
-
-    if (b->registered)
-        return ls_comm_alloc(bench_comm(b), bytes, out);
-    *out = ls_alloc_aligned(HUGE_BYTES, whole);
-    if (*out == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %zu bytes", bytes);
-    (void)madvise(*out, whole, MADV_HUGEPAGE);
-    return LS_OK;
-}
-
-static void give_buffer(const bench *b, void *buffer)
-{
-    if (b->registered)
-        ls_comm_free(bench_comm(b), buffer);
-    else
-        ls_free(buffer);
-}
 
 static ls_status split_world(bench *b)
 {
@@ -86,29 +68,56 @@ static ls_status take_samples(bench *b)
     return LS_OK;
 }
 
-static ls_status prepare(bench *b)
+static ls_status take_events(bench *b)
+{
+    const size_t n = (size_t)b->opt->iterations + 1;
+
+    b->ends = ls_calloc(n, sizeof(accel_event *));
+    if (b->ends == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %zu events", n);
+    for (size_t i = 0; i < n; i++)
+        LS_TRY(accel_event_create(b->queue->accel, true, &b->ends[i]));
+    return LS_OK;
+}
+
+static ls_status take_buffers(bench *b)
 {
     const bench_options *opt = b->opt;
     const size_t bytes = bench_buffer_bytes(opt->max_bytes) + (size_t)opt->unalign * sizeof(double);
+
+    b->memory.comm = bench_comm(b);
+    LS_TRY(bench_memory_take(&b->memory, bytes, &b->first));
+    LS_TRY(bench_memory_take(&b->memory, bytes, &b->second));
+    if (opt->memory_report > 0) { // a page is resident after the first write
+        LS_TRY(bench_memory_set(&b->memory, b->first, 0, bytes));
+        LS_TRY(bench_memory_set(&b->memory, b->second, 0, bytes));
+    }
+    if (b->memory.queue == NULL)
+        return LS_OK;
+    b->mirror = accel_alloc_host(b->memory.queue->accel, bytes);
+    return b->mirror != NULL ? LS_OK
+                             : ls_fail(LS_ENOMEM, "no page-locked memory for %zu bytes", bytes);
+}
+
+static ls_status prepare(bench *b)
+{
+    const bench_options *opt = b->opt;
     size_t n;
 
     LS_TRY(split_world(b));
     b->rank = ls_comm_rank(bench_comm(b));
     n = (size_t)ls_comm_size(bench_comm(b));
-    LS_TRY(take_buffer(b, bytes, &b->first));
-    LS_TRY(take_buffer(b, bytes, &b->second));
-    if (opt->memory_report > 0) { // a page is resident after the first write
-        memset(b->first, 0, bytes);
-        memset(b->second, 0, bytes);
-    }
+    LS_TRY(take_buffers(b));
     b->at.src_counts = ls_calloc(2 * n, sizeof(size_t));
     if (b->at.src_counts == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the counts of %zu ranks", n);
     b->at.dst_counts = b->at.src_counts + n;
+    if (b->queue != NULL && opt->intervals > 0)
+        LS_TRY(take_events(b));
     return opt->touch || opt->intervals > 0 ? take_samples(b) : LS_OK;
 }
 
-ls_status bench_open(ls_comm *world, const bench_options *opt, bench **out)
+ls_status bench_open(ls_comm *world, ls_queue *queue, const bench_options *opt, bench **out)
 {
     bench *b = ls_calloc(1, sizeof(*b));
     ls_status st;
@@ -117,7 +126,9 @@ ls_status bench_open(ls_comm *world, const bench_options *opt, bench **out)
         return ls_fail(LS_ENOMEM, "no memory to measure with");
     b->opt = opt;
     b->world = world;
-    b->registered = text_equal(opt->memory, "registered");
+    b->memory =
+        (bench_memory){.queue = queue, .is_registered = text_equal(opt->memory, "registered")};
+    b->queue = opt->blocking == 0 ? queue : NULL;
     // a blocking call returns when the operation has ended
     b->issue_ns = opt->cpu_time > 0 && opt->blocking == 0 ? &b->issued_ns : NULL;
     st = prepare(b);
@@ -133,8 +144,13 @@ void bench_close(bench *b)
 {
     if (b == NULL)
         return;
-    give_buffer(b, b->first);
-    give_buffer(b, b->second);
+    bench_memory_give(&b->memory, b->first);
+    bench_memory_give(&b->memory, b->second);
+    if (b->memory.queue != NULL)
+        accel_free_host(b->memory.queue->accel, b->mirror);
+    for (int64_t i = 0; b->ends != NULL && i <= b->opt->iterations; i++)
+        accel_event_destroy(b->ends[i]);
+    ls_free(b->ends);
     ls_free(b->at.src_counts);
     for (int side = 0; side < 2; side++) {
         ls_free(b->samples[side]);
@@ -200,13 +216,23 @@ static ls_status iterate(bench *b, const bench_case *c, int64_t *ns)
     const int64_t start_ns = ns != NULL ? ls_now_ns() : 0;
 
     for (int64_t i = 0; i < (each ? o->aggregate : 1); i++) {
-        LS_TRY(bench_call(bench_comm(b), c, &b->at, each ? 1 : o->aggregate, b->issue_ns));
+        LS_TRY(
+            bench_call(bench_comm(b), c, &b->at, each ? 1 : o->aggregate, b->queue, b->issue_ns));
         if (o->blocking == 1)
             LS_TRY(ls_barrier(b->world, NULL));
     }
     if (ns != NULL)
         *ns += ls_now_ns() - start_ns;
     return o->blocking == 3 ? ls_barrier(b->world, NULL) : LS_OK;
+}
+
+/* Waits for the iterations in the queue, and gives their failure. */
+static ls_status finish_queue(const bench *b)
+{
+    if (b->queue == NULL)
+        return LS_OK;
+    LS_TRY(accel_synchronize(b->queue->accel, "bench: end of the operations"));
+    return ls_comm_status(bench_comm(b));
 }
 
 /* The time of one iteration on this rank. With --touch a barrier starts all ranks together, so the
@@ -224,6 +250,28 @@ static ls_status time_one(bench *b, const bench_case *c, double *us)
     *us = (double)ns * 1e-3 / (double)b->opt->aggregate;
     if (b->opt->touch)
         consume(b->at.dst, bench_dst_count(c, b->rank) * size);
+    return LS_OK;
+}
+
+/* The times between the ends of iterations that follow one another in the queue. */
+static ls_status time_queued(bench *b, const bench_case *c, double *samples)
+{
+    const int64_t n = b->opt->iterations;
+    int64_t before_ns;
+    int64_t end_ns;
+
+    LS_TRY(accel_event_record(b->ends[0], b->queue));
+    for (int64_t i = 0; i < n; i++) {
+        LS_TRY(iterate(b, c, NULL));
+        LS_TRY(accel_event_record(b->ends[i + 1], b->queue));
+    }
+    LS_TRY(finish_queue(b));
+    LS_TRY(accel_event_ns(b->ends[0], &before_ns));
+    for (int64_t i = 0; i < n; i++) {
+        LS_TRY(accel_event_ns(b->ends[i + 1], &end_ns));
+        samples[i] = (double)(end_ns - before_ns) * 1e-3 / (double)b->opt->aggregate;
+        before_ns = end_ns;
+    }
     return LS_OK;
 }
 
@@ -295,7 +343,9 @@ static ls_status time_each(bench *b, const bench_case *c, int side, bench_time *
     const size_t skipped = (size_t)b->opt->skip;
     double *samples = b->samples[side];
 
-    for (size_t i = 0; i < n; i++)
+    if (b->ends != NULL)
+        LS_TRY(time_queued(b, c, samples));
+    for (size_t i = 0; b->ends == NULL && i < n; i++)
         LS_TRY(time_one(b, c, &samples[i]));
     out->time_us = mean_of(samples, n);
     if (b->opt->output_file != NULL)
@@ -312,6 +362,7 @@ static ls_status time_all(bench *b, const bench_case *c, bench_time *out)
 
     for (int64_t i = 0; i < o->iterations; i++)
         LS_TRY(iterate(b, c, o->blocking == 3 ? &ns : NULL));
+    LS_TRY(finish_queue(b));
     if (o->blocking != 3)
         ns = ls_now_ns() - start_ns;
     out->time_us = (double)ns * 1e-3 / (double)o->iterations / (double)o->aggregate;
@@ -339,20 +390,32 @@ static ls_status warm_up(bench *b, const bench_case *c)
 {
     for (int64_t i = 0; i < b->opt->warmup; i++)
         LS_TRY(iterate(b, c, NULL));
+    LS_TRY(finish_queue(b));
     return ls_barrier(b->world, NULL);
 }
 
 /* --- rows --- */
 
+static ls_status fill_source(const bench *b, const bench_case *c)
+{
+    bench_fill(c, b->rank, b->mirror != NULL ? b->mirror : b->at.src);
+    return b->mirror == NULL
+               ? LS_OK
+               : bench_memory_copy(&b->memory, b->at.src, b->mirror,
+                                   bench_src_count(c, b->rank) * ls_dtype_size(c->type), false);
+}
+
 static ls_status check_result(bench *b, const bench_case *c, int64_t *wrong)
 {
     const size_t got = bench_dst_count(c, b->rank) * ls_dtype_size(c->type);
 
-    if (got > 0)
-        memset(b->at.dst, 0xee, got); // detects elements that are not written
-    bench_fill(c, b->rank, b->at.src);
-    LS_TRY(bench_call(bench_comm(b), c, &b->at, 1, NULL));
-    *wrong = bench_count_wrong(c, b->rank, b->at.dst);
+    // detects elements that are not written
+    LS_TRY(bench_memory_set(&b->memory, b->at.dst, 0xee, got));
+    LS_TRY(fill_source(b, c));
+    LS_TRY(bench_call(bench_comm(b), c, &b->at, 1, NULL, NULL));
+    if (b->mirror != NULL)
+        LS_TRY(bench_memory_copy(&b->memory, b->mirror, b->at.dst, got, true));
+    *wrong = bench_count_wrong(c, b->rank, b->mirror != NULL ? b->mirror : b->at.dst);
     return ls_all_reduce(b->world, wrong, wrong, 1, LS_I64, LS_SUM, NULL);
 }
 
@@ -371,7 +434,7 @@ static ls_status measure_side(bench *b, const bench_case *c, bool in_place, bool
                               bench_time *out)
 {
     place(b, c, in_place);
-    bench_fill(c, b->rank, b->at.src);
+    LS_TRY(fill_source(b, c));
     LS_TRY(warm_up(b, c));
     LS_TRY(time_side(b, c, in_place, out));
     out->wrong = check && b->opt->check > 0 ? 0 : -1;

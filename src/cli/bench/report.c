@@ -137,7 +137,7 @@ static void put_options(json_writer *w, const bench_options *o)
     put_truth(w, "parallel_init", true);
 }
 
-static void put_ranks(json_writer *w, const rank_facts *ranks, int n)
+static void put_ranks(json_writer *w, const char *device, const rank_facts *ranks, int n)
 {
     json_open(w, "devices", '[');
     for (int r = 0; r < n; r++) {
@@ -148,7 +148,7 @@ static void put_ranks(json_writer *w, const rank_facts *ranks, int n)
         json_put_string(w, "hostname", ranks[r].host);
         json_put_int(w, "device", ranks[r].local_rank);
         json_put_string(w, "device_hex", "");
-        json_put_string(w, "device_info", "CPU");
+        json_put_string(w, "device_info", device != NULL ? device : "CPU");
         json_close(w, '}');
     }
     json_close(w, ']');
@@ -175,7 +175,7 @@ static ls_status begin(const bench_options *opt, const rank_facts *ranks, int n,
     put_start(w, opt);
     json_open(w, "config", '{');
     put_options(w, opt);
-    put_ranks(w, ranks, n);
+    put_ranks(w, opt->device, ranks, n);
     json_close(w, '}');
     json_open(w, "results", '[');
     *out = r;

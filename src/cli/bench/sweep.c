@@ -2,12 +2,7 @@
 /* sweep.c - the order of the rows, and the loop over them on the ranks of cmd_bench.c. */
 #include "cli/bench/bench.h"
 
-#include "base/file.h"
-
-#include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 /* The size after `bytes`, -1 after the last size. A factor cannot change 0. */
 static int64_t next_size(const bench_options *o, int64_t bytes)
@@ -111,19 +106,21 @@ static ls_status print_rows(bench *b, bench_table *t, bool is_printing)
     return LS_OK;
 }
 
-/* The growth of the resident memory by /proc/self/statm; the maximum of all ranks. */
-static ls_status count_memory(const bench *b, const int64_t resident[3], int64_t out[3])
+/* The growth of the memory in use; the maximum of all ranks. */
+static ls_status count_memory(const bench *b, const ls_queue *queue, const int64_t used[3],
+                              int64_t out[3])
 {
-    const int64_t now = bench_resident();
+    const int64_t now = bench_memory_used(queue);
 
     for (int i = 0; i < 3; i++) {
-        const int64_t grown = (i < 2 ? resident[i + 1] : now) - resident[i];
+        const int64_t grown = (i < 2 ? used[i + 1] : now) - used[i];
         out[i] = grown > 0 ? grown : 0;
     }
     return ls_all_reduce(bench_world(b), out, out, 3, LS_I64, LS_MAX, NULL);
 }
 
-static ls_status run_alone(bench *b, const bench_options *opt, const int64_t resident[3])
+static ls_status run_alone(bench *b, const ls_queue *queue, const bench_options *opt,
+                           const int64_t used[3])
 {
     const bool is_printing = ls_comm_rank(bench_world(b)) == 0;
     bench_table t = {.opt = opt,
@@ -142,7 +139,7 @@ static ls_status run_alone(bench *b, const bench_options *opt, const int64_t res
         bench_table_begin(&t, ls_comm_size(bench_comm(b)));
     st = print_rows(b, &t, is_printing);
     if (st == LS_OK && opt->memory_report > 0)
-        st = count_memory(b, resident, t.memory);
+        st = count_memory(b, queue, used, t.memory);
     if (st == LS_OK && is_printing)
         st = bench_table_end(&t);
     bench_table_free(&t);
@@ -178,29 +175,16 @@ static ls_status run_in_turn(bench *b, const bench_options *opt)
     return st;
 }
 
-int64_t bench_resident(void)
+ls_status bench_run(ls_comm *world, ls_queue *queue, const bench_options *opt, int64_t used)
 {
-    char text[128] = {0};
-    const char *number;
-    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-
-    if (fd >= 0)
-        (void)!read(fd, text, sizeof(text) - 1);
-    file_close(&fd);
-    number = strchr(text, ' '); // the second number
-    return number != NULL ? strtoll(number, NULL, 10) * sysconf(_SC_PAGESIZE) : 0;
-}
-
-ls_status bench_run(ls_comm *world, const bench_options *opt, int64_t resident)
-{
-    int64_t memory[3] = {resident, bench_resident(), 0}; // before ls_init(), after it, with buffers
+    int64_t memory[3] = {used, bench_memory_used(queue), 0}; // after ls_init(), with buffers
     bench *b = NULL;
     ls_status st;
 
     LS_TRY(check_ranks(opt, ls_comm_size(world)));
-    LS_TRY(bench_open(world, opt, &b));
-    memory[2] = bench_resident();
-    st = opt->turn != NULL ? run_in_turn(b, opt) : run_alone(b, opt, memory);
+    LS_TRY(bench_open(world, queue, opt, &b));
+    memory[2] = bench_memory_used(queue);
+    st = opt->turn != NULL ? run_in_turn(b, opt) : run_alone(b, queue, opt, memory);
     bench_close(b);
     return st;
 }

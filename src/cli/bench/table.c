@@ -96,9 +96,11 @@ void bench_table_begin(bench_table *t, int n_ranks)
         "# -z 2: wait after each operation\n",
         "# -z 3: wait and barrier after each iteration; the time excludes the barrier\n"};
 
-    print_out("# lockstep %s %s, %d rank%s, backend %s, transport %s, memory %s%s\n", ls_version(),
-              bench_kind_name(t->opt->kind), n_ranks, text_plural(n_ranks), t->backend,
-              t->transport, t->opt->memory, t->opt->touch ? ", touched" : "");
+    print_out("# lockstep %s %s, %d rank%s, backend %s, transport %s, memory %s%s%s%s\n",
+              ls_version(), bench_kind_name(t->opt->kind), n_ranks, text_plural(n_ranks),
+              t->backend, t->transport, t->opt->memory, t->opt->touch ? ", touched" : "",
+              t->opt->device != NULL ? ", device " : "",
+              t->opt->device != NULL ? t->opt->device : "");
     print_out("%s%s", blocking[t->opt->blocking], t->opt->notes);
     if (t->n_peers > 0) {
         print_vs_header(t);
@@ -168,6 +170,7 @@ static void add_json(bench_table *t, const bench_case *c, bool in_place, const b
     json_put_string(w, "backend", peer != NULL ? peer->backend : t->backend);
     json_put_string(w, "transport", peer != NULL ? peer->transport : t->transport);
     json_put_string(w, "memory", t->opt->memory);
+    json_put_string(w, "device", t->opt->device != NULL ? t->opt->device : "cpu");
     json_put_real(w, "time_us", m->time_us);
     if (t->opt->cpu_time > 0)
         json_put_real(w, "cpu_time_us", m->cpu_us);

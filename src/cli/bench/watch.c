@@ -46,6 +46,7 @@ typedef struct round_report {
 typedef struct watch {
     const bench_options *opt;
     ls_comm *comm;
+    bench_memory memory; /* of the messages */
     int n;
     int rank;
     size_t bytes; /* of a message */
@@ -174,9 +175,10 @@ static void print_head(const watch *w)
     char size[32];
 
     print_out(
-        "# lockstep %s sendrecv --watch, %d rank%s, backend %s, transport %s, messages of %s\n",
+        "# lockstep %s sendrecv --watch, %d rank%s, backend %s, transport %s, messages of %s%s%s\n",
         ls_version(), w->n, text_plural(w->n), ls_comm_backend(w->comm), ls_comm_transport(w->comm),
-        text_bytes(size, sizeof(size), w->bytes));
+        text_bytes(size, sizeof(size), w->bytes), w->opt->device != NULL ? ", device " : "",
+        w->opt->device != NULL ? w->opt->device : "");
     for (int r = 0; r < w->n; r++)
         print_out("# rank %d is on %s\n", r, w->hosts[r]);
     print_out("# seconds, then GB/s from rank to rank\n");
@@ -221,24 +223,30 @@ static ls_status watch_rounds(watch *w, int64_t reports)
     return LS_OK;
 }
 
+static ls_status take_messages(watch *w, char **out)
+{
+    void *memory;
+
+    LS_TRY(bench_memory_take(&w->memory, IN_FLIGHT * w->bytes, &memory));
+    *out = memory;
+    return bench_memory_set(&w->memory, memory, 0x3c, IN_FLIGHT * w->bytes);
+}
+
 static ls_status prepare(watch *w)
 {
     const size_t n = (size_t)w->n;
 
-    w->out = ls_alloc_aligned(4096, IN_FLIGHT * w->bytes);
-    w->in = ls_alloc_aligned(4096, IN_FLIGHT * w->bytes);
+    LS_TRY(take_messages(w, &w->out));
+    LS_TRY(take_messages(w, &w->in));
     w->reports = ls_calloc(n, sizeof(*w->reports));
     w->counts = ls_calloc(n, sizeof(*w->counts));
     w->rates = ls_calloc(4 * n, sizeof(*w->rates));
     w->hosts = ls_calloc(n, sizeof(*w->hosts));
-    if (w->out == NULL || w->in == NULL || w->reports == NULL || w->counts == NULL ||
-        w->rates == NULL || w->hosts == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for messages of %zu bytes", w->bytes);
+    if (w->reports == NULL || w->counts == NULL || w->rates == NULL || w->hosts == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %zu ranks", n);
     w->sums = w->rates + n;
     w->bytes_in = w->sums + n;
     w->seconds = w->bytes_in + n;
-    memset(w->out, 0x3c, IN_FLIGHT * w->bytes);
-    memset(w->in, 0, IN_FLIGHT * w->bytes);
     for (size_t r = 0; r < n; r++)
         w->counts[r] = FIRST_ROUND;
     (void)gethostname(w->hosts[w->rank], HOST_BYTES - 1);
@@ -264,10 +272,11 @@ static ls_status watch_with_signals(watch *w, int64_t reports)
     return st;
 }
 
-ls_status bench_watch(ls_comm *comm, const bench_options *opt)
+ls_status bench_watch(ls_comm *comm, ls_queue *queue, const bench_options *opt)
 {
     watch w = {.opt = opt,
                .comm = comm,
+               .memory = {.comm = comm, .queue = queue},
                .n = ls_comm_size(comm),
                .rank = ls_comm_rank(comm),
                .bytes = opt->max_bytes > 0 ? (size_t)opt->max_bytes : 1};
@@ -281,8 +290,8 @@ ls_status bench_watch(ls_comm *comm, const bench_options *opt)
     st = prepare(&w);
     if (st == LS_OK)
         st = watch_with_signals(&w, reports);
-    ls_free(w.out);
-    ls_free(w.in);
+    bench_memory_give(&w.memory, w.out);
+    bench_memory_give(&w.memory, w.in);
     ls_free(w.reports);
     ls_free(w.counts);
     ls_free(w.rates);
