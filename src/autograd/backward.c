@@ -65,16 +65,17 @@ static ls_status run_pair(ls_tape *tape, op_kind op, ls_tensor *src, ls_tensor *
     return device_run(tape->device, &call);
 }
 
-/* One use of the leaf has been passed; after the last one its gradient is complete. */
-static ls_status leaf_passed(ls_tape *tape, ls_tensor *t)
+ls_status leaf_passed(ls_tape *tape, ls_tensor *t, int n_uses)
 {
     leaf *l = leaf_of(t);
 
-    LS_ASSERT(l != NULL && l->n_pending > 0);
+    LS_ASSERT(l != NULL && l->n_pending >= n_uses + l->collected.n_uses);
     l->has_grad = true;
-    l->n_pending--;
-    if (l->n_pending > 0)
+    l->n_pending -= n_uses;
+    if (l->n_pending > l->collected.n_uses)
         return LS_OK;
+    if (l->n_pending > 0)
+        return weights_flush(tape, t);
     if (l->owner != NULL)
         LS_TRY(l->owner->ready(l->owner->arg, t));
     return tape->on_ready == NULL ? LS_OK : tape->on_ready(tape->on_ready_arg, t);
@@ -86,7 +87,7 @@ static ls_status give_to_leaf(ls_tape *tape, ls_tensor *in, ls_tensor *g)
 
     LS_TRY(leaf_grad_memory(in, &memory));
     LS_TRY(run_pair(tape, leaf_of(in)->has_grad ? OP_ADD_INTO : OP_COPY, g, memory));
-    return leaf_passed(tape, in);
+    return leaf_passed(tape, in, 1);
 }
 
 /* v->grad += g; in new memory when another tensor shares the old one. */
@@ -148,92 +149,6 @@ ls_status grad_run_op(ls_tape *tape, const node *n, op_kind op, ls_tensor *a, ls
                     .in = {a, b}};
 
     return grad_run(tape, &call, 0, n->in[0]);
-}
-
-/* The gradient of one of two parameters, as the output of a kernel. */
-typedef struct grad_slot {
-    ls_tensor *in; /* NULL: there is no such parameter */
-    ls_tensor *into;
-    bool is_leafs; /* `into` is the leaf's own gradient, else a temporary tensor */
-    bool adds;     /* `into` has a gradient to add to */
-} grad_slot;
-
-static ls_status slot_open(ls_tape *tape, grad_slot *slot, bool may_share)
-{
-    ls_tensor *in = slot->in;
-
-    if (in == NULL)
-        return LS_OK;
-    if (may_share && leaf_of(in) != NULL) {
-        slot->is_leafs = true;
-        slot->adds = leaf_of(in)->has_grad;
-        return leaf_grad_memory(in, &slot->into);
-    }
-    LS_TRY(grad_shape(tape, in, &slot->into));
-    return tensor_place(slot->into, NULL, 0);
-}
-
-static ls_status slot_close(ls_tape *tape, grad_slot *slot)
-{
-    ls_tensor *g = slot->into;
-
-    if (slot->in == NULL)
-        return LS_OK;
-    slot->into = NULL;
-    return slot->is_leafs ? leaf_passed(tape, slot->in) : grad_give(tape, slot->in, g);
-}
-
-static void slot_drop(grad_slot *slot)
-{
-    if (!slot->is_leafs)
-        ls_tensor_destroy(slot->into);
-}
-
-/* Opens both, and makes them agree on whether the kernel adds: there is one flag for the two. */
-static ls_status slots_open(ls_tape *tape, grad_slot *slots, op_call *call, int first)
-{
-    LS_TRY(slot_open(tape, &slots[0], true));
-    LS_TRY(slot_open(tape, &slots[1], slots[1].in != slots[0].in));
-    call->accumulate = slots[0].adds || slots[1].adds;
-    for (int i = 0; i < 2; i++) {
-        if (call->accumulate && slots[i].into != NULL && !slots[i].adds)
-            LS_TRY(tensor_zero(slots[i].into));
-        call->out[first + i] = slots[i].into;
-    }
-    return LS_OK;
-}
-
-ls_status grad_run_weights(ls_tape *tape, op_call *call, int first, ls_tensor *weight,
-                           ls_tensor *bias)
-{
-    grad_slot slots[2] = {{.in = weight}, {.in = bias}};
-    ls_status st = slots_open(tape, slots, call, first);
-
-    if (st == LS_OK)
-        st = device_run(tape->device, call);
-    if (st == LS_OK)
-        st = slot_close(tape, &slots[0]);
-    if (st == LS_OK)
-        st = slot_close(tape, &slots[1]);
-    slot_drop(&slots[0]);
-    slot_drop(&slots[1]);
-    return st;
-}
-
-ls_status grad_run_norm(ls_tape *tape, op_call *call, ls_tensor *const *in)
-{
-    ls_tensor *dx = NULL;
-    ls_status st;
-
-    if (needs_grad(in[0]))
-        LS_TRY(grad_shape(tape, in[0], &dx));
-    call->out[0] = dx;
-    st = grad_run_weights(tape, call, 1, in[1], in[2]);
-    if (st != LS_OK) {
-        ls_tensor_destroy(dx);
-        return st;
-    }
-    return dx == NULL ? LS_OK : grad_give(tape, in[0], dx);
 }
 
 /* --- the walks --- */
@@ -391,6 +306,19 @@ static ls_status seed_loss(ls_tape *tape, value *v, double seed)
     return LS_OK;
 }
 
+/* Frees what grad_run_linear() has collected. */
+static void forget_collected(const ls_tape *tape)
+{
+    for (int i = tape->n_passed; i < tape->n_nodes; i++) {
+        for (int k = 0; k < tape->nodes[i].n_in; k++) {
+            leaf *l = leaf_of(tape->nodes[i].in[k]);
+
+            if (l != NULL)
+                weights_forget(l);
+        }
+    }
+}
+
 ls_status autograd_backward(ls_tape *tape, ls_tensor *loss, double seed,
                             const autograd_owner *owner)
 {
@@ -408,8 +336,10 @@ ls_status autograd_backward(ls_tape *tape, ls_tensor *loss, double seed,
         st = reach_all(tape, v->node, owner);
     if (st == LS_OK)
         st = pass_all(tape, v->node);
-    if (st != LS_OK)
+    if (st != LS_OK) {
         (void)autograd_fail(tape, st);
+        forget_collected(tape);
+    }
     return st;
 }
 

@@ -12,6 +12,7 @@ static void leaf_drop(tensor_extra *extra)
     leaf *l = (leaf *)(void *)extra;
 
     ls_tensor_destroy(l->own);
+    weights_forget(l);
     ls_free(l);
 }
 

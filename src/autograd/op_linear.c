@@ -11,11 +11,10 @@ static ls_status linear_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     ls_tensor *x = n->in[0];
     ls_tensor *weight = n->in[1];
     ls_tensor *bias = n->in[2];
-    op_call weights = {.op = OP_LINEAR_BACKWARD_WEIGHTS, .n_in = 2, .n_out = 2, .in = {x, dy}};
     op_call data = {.op = OP_LINEAR_BACKWARD_DATA, .n_in = 2, .n_out = 1, .in = {dy, weight}};
 
     if (needs_grad(weight) || needs_grad(bias))
-        LS_TRY(grad_run_weights(tape, &weights, 0, weight, bias));
+        LS_TRY(grad_run_linear(tape, x, dy, weight, bias));
     return needs_grad(x) ? grad_run(tape, &data, 0, x) : LS_OK;
 }
 

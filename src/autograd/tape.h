@@ -85,6 +85,16 @@ typedef struct value {
     bool is_recomputed; /* after it was dropped */
 } value;
 
+/* Inputs of linear operators with one weight, whose gradients are computed as one product. */
+typedef struct collection {
+    ls_tensor *x; /* (capacity, I), plain; the first `rows` are in use */
+    ls_tensor *dy;
+    ls_tensor *bias; /* borrowed; a leaf or NULL */
+    int64_t rows;
+    int64_t capacity;
+    int n_uses; /* operators; 0: there is no collection */
+} collection;
+
 /* The record of a tensor that ls_require_grad() was called on. */
 typedef struct leaf {
     tensor_extra extra;
@@ -94,7 +104,8 @@ typedef struct leaf {
     const char *owner_name;      /* the leaf's name in messages; borrowed */
     bool has_grad;
     uint64_t backward; /* number of the last backward that reached it */
-    int n_pending;     /* uses that this backward has still to pass */
+    int n_pending; /* uses whose gradients this backward has still to add, also collected ones */
+    collection collected; /* of the leaf as a weight */
 } leaf;
 
 /* A cast on the tape. */
@@ -224,6 +235,12 @@ LS_MUST_USE ls_status grad_run_op(ls_tape *tape, const node *n, op_kind op, ls_t
 LS_MUST_USE ls_status grad_run_weights(ls_tape *tape, op_call *call, int first, ls_tensor *weight,
                                        ls_tensor *bias);
 
+/* The gradients of `weight` (O,I) and `bias` (O, may be NULL) of y = x W^T + b from x (N,I) and dy
+ * (N,O), which it copies where more uses of the weight follow in this backward: then one product
+ * computes the gradients of all, at the last use. */
+LS_MUST_USE ls_status grad_run_linear(ls_tape *tape, ls_tensor *x, ls_tensor *dy, ls_tensor *weight,
+                                      ls_tensor *bias);
+
 /* Runs `call`, whose outputs are the gradients of in[0] (skipped if not needed) and, as in
  * grad_run_weights(), of the weight in[1] and bias in[2]. */
 LS_MUST_USE ls_status grad_run_norm(ls_tape *tape, op_call *call, ls_tensor *const *in);
@@ -238,5 +255,14 @@ value *value_of(const ls_tensor *t); /* NULL when it is not a tape's value */
 
 /* The memory of the leaf's gradient, allocated at first use. */
 LS_MUST_USE ls_status leaf_grad_memory(ls_tensor *t, ls_tensor **out);
+
+/* `n_uses` uses of the leaf have been passed; after the last one its gradient is complete. */
+LS_MUST_USE ls_status leaf_passed(ls_tape *tape, ls_tensor *t, int n_uses);
+
+/* Computes what grad_run_linear() has collected for the leaf `weight`. */
+LS_MUST_USE ls_status weights_flush(ls_tape *tape, ls_tensor *weight);
+
+/* Frees it, after a backward that failed. */
+void weights_forget(leaf *l);
 
 #endif
