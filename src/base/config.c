@@ -92,6 +92,7 @@ static const char *const launcher_names[] = {
     "LOCKSTEP_LIFELINE_FD",   "LOCKSTEP_CRASH_AT",
     "LOCKSTEP_NODE_RANK",     "LOCKSTEP_NNODES",
     "LOCKSTEP_AGENT_PROCESS", "LOCKSTEP_PID",
+    "LOCKSTEP_TRACE",
 };
 
 const config_entry *config_table(void)

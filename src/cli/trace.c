@@ -10,8 +10,11 @@
 
 #include <stdlib.h>
 
-#define LANES_MAX   64 /* operations of one rank shown at a time; more share the last line */
-#define PHASES_LANE 0
+#define LANES_MAX          64 /* operations of one rank shown at a time; more share the last line */
+#define PHASES_LANE        0
+#define OPERATIONS_LANE    1
+#define COMPUTE_LANE       (OPERATIONS_LANE + LANES_MAX)
+#define COMMUNICATION_LANE (COMPUTE_LANE + 1)
 
 // --- reading ---
 
@@ -27,12 +30,16 @@ static ls_status read_rank(trace_rank *r, int fd)
 {
     r->entries = ls_calloc(RECORDER_ENTRIES, sizeof(*r->entries));
     r->phases = ls_calloc(RECORDER_ENTRIES, sizeof(*r->phases));
-    if (r->entries == NULL || r->phases == NULL)
+    r->device_phases = ls_calloc(RECORDER_ENTRIES, sizeof(*r->device_phases));
+    if (r->entries == NULL || r->phases == NULL || r->device_phases == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the timeline of rank %d", r->rank);
     LS_TRY(recorder_read(fd, r->entries, RECORDER_ENTRIES, &r->n_entries));
     LS_TRY(recorder_read_phases(fd, r->phases, RECORDER_ENTRIES, &r->n_phases));
+    LS_TRY(recorder_read_device_phases(fd, r->device_phases, RECORDER_ENTRIES, &r->n_device_phases,
+                                       &r->n_dropped));
     r->entries = shrink(r->entries, r->n_entries, sizeof(*r->entries));
     r->phases = shrink(r->phases, r->n_phases, sizeof(*r->phases));
+    r->device_phases = shrink(r->device_phases, r->n_device_phases, sizeof(*r->device_phases));
     return LS_OK;
 }
 
@@ -40,6 +47,7 @@ static void free_rank(trace_rank *r)
 {
     ls_free(r->entries);
     ls_free(r->phases);
+    ls_free(r->device_phases);
 }
 
 void trace_keep(void *arg, uint32_t generation, int rank, const char *host, int64_t behind_ns,
@@ -119,6 +127,12 @@ static void note_time(writer *w, int64_t start_ns, int64_t end_ns)
         w->last_ns = end_ns;
 }
 
+static void note_phases(writer *w, const trace_rank *r, const recorder_span *phases, int n)
+{
+    for (int i = 0; i < n; i++)
+        note_time(w, phases[i].start_ns + r->behind_ns, phases[i].end_ns + r->behind_ns);
+}
+
 static ls_status collect(writer *w)
 {
     size_t n = 0;
@@ -131,13 +145,15 @@ static ls_status collect(writer *w)
     for (int i = 0; i < w->trace->n; i++) {
         const trace_rank *r = &w->trace->ranks[i];
 
-        for (int k = 0; k < r->n_phases; k++)
-            note_time(w, r->phases[k].start_ns + r->behind_ns, r->phases[k].end_ns + r->behind_ns);
+        note_phases(w, r, r->phases, r->n_phases);
+        note_phases(w, r, r->device_phases, r->n_device_phases);
         for (int k = 0; k < r->n_entries; k++) {
             const recorder_entry *e = &r->entries[k];
             const int64_t start_ns = e->start_ns + r->behind_ns;
 
             note_time(w, start_ns, e->end_ns != 0 ? e->end_ns + r->behind_ns : start_ns);
+            if (e->device_end_ns != 0)
+                note_time(w, e->device_start_ns + r->behind_ns, e->device_end_ns + r->behind_ns);
             if (is_collective(e))
                 w->arrivals[w->n_arrivals++] = (arrival){
                     .sequence = e->stamp.sequence, .start_ns = start_ns, .group = e->stamp.group};
@@ -174,7 +190,9 @@ static double microseconds(const writer *w, int64_t ns)
     return (double)(ns - w->first_ns) * 1e-3;
 }
 
-static void put_name(writer *w, const char *what, int rank, int lane, const char *name)
+/* Metadata: its argument `key` is `text`. */
+static void put_label(writer *w, const char *what, int rank, int lane, const char *key,
+                      const char *text)
 {
     json_writer *j = &w->json;
 
@@ -184,7 +202,7 @@ static void put_name(writer *w, const char *what, int rank, int lane, const char
     json_put_int(j, "pid", rank);
     json_put_int(j, "tid", lane);
     json_open(j, "args", '{');
-    json_put_string(j, "name", name);
+    json_put_string(j, key, text);
     json_close(j, '}');
     json_close(j, '}');
 }
@@ -232,39 +250,91 @@ static void put_operation(writer *w, const trace_rank *r, const recorder_entry *
     json_close(j, '}');
 }
 
-/* The first line whose operation has ended when this operation starts. */
-static int take_lane(int64_t free_at[LANES_MAX], const recorder_entry *e, int *n_lanes)
+/* The same operation, as the device executed it. */
+static void put_device_time(writer *w, const trace_rank *r, const recorder_entry *e, int lane)
+{
+    json_writer *j = &w->json;
+
+    open_event(w, coll_name((coll_kind)e->stamp.kind), "device", r->rank, lane,
+               e->device_start_ns + r->behind_ns, e->device_end_ns + r->behind_ns);
+    json_open(j, "args", '{');
+    json_put_int(j, "sequence", (int64_t)e->stamp.sequence);
+    json_put_int(j, "group", e->stamp.group);
+    json_put_int(j, "bytes", (int64_t)e->bytes);
+    json_put_string(j, "site", e->stamp.site);
+    json_close(j, '}');
+    json_close(j, '}');
+}
+
+/* Lines for events that are pending at the same time. */
+typedef struct lanes {
+    int64_t free_at[LANES_MAX];
+    int n;
+} lanes;
+
+/* The first line whose event has ended when this one starts. */
+static int take_lane(lanes *l, int64_t start_ns, int64_t end_ns)
 {
     int lane = 0;
 
-    while (lane < LANES_MAX - 1 && free_at[lane] > e->start_ns)
+    while (lane < LANES_MAX - 1 && l->free_at[lane] > start_ns)
         lane++;
-    free_at[lane] = e->end_ns != 0 ? e->end_ns : INT64_MAX;
-    if (lane >= *n_lanes)
-        *n_lanes = lane + 1;
+    l->free_at[lane] = end_ns;
+    if (lane >= l->n)
+        l->n = lane + 1;
     return lane;
+}
+
+static void put_phases(writer *w, const trace_rank *r, int lane, const recorder_span *phases, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const recorder_span *p = &phases[i];
+
+        open_event(w, p->name, lane == PHASES_LANE ? "phase" : "device", r->rank, lane,
+                   p->start_ns + r->behind_ns, p->end_ns + r->behind_ns);
+        json_close(&w->json, '}');
+    }
+}
+
+static void put_operations(writer *w, const trace_rank *r)
+{
+    lanes host = {.n = 0};
+    lanes device = {.n = 0};
+
+    for (int i = 0; i < r->n_entries; i++) {
+        const recorder_entry *e = &r->entries[i];
+        const int64_t end_ns = e->end_ns != 0 ? e->end_ns : INT64_MAX;
+
+        put_operation(w, r, e, OPERATIONS_LANE + take_lane(&host, e->start_ns, end_ns));
+        if (e->device_end_ns != 0)
+            put_device_time(w, r, e,
+                            COMMUNICATION_LANE +
+                                take_lane(&device, e->device_start_ns, e->device_end_ns));
+    }
+    for (int i = 0; i < host.n; i++)
+        put_label(w, "thread_name", r->rank, OPERATIONS_LANE + i, "name", "operations");
+    for (int i = 0; i < device.n; i++)
+        put_label(w, "thread_name", r->rank, COMMUNICATION_LANE + i, "name",
+                  "device: communication");
 }
 
 static void put_rank(writer *w, const trace_rank *r)
 {
-    int64_t free_at[LANES_MAX] = {0};
-    int n_lanes = 0;
-    char name[96];
+    char text[96];
 
-    text_format(name, sizeof(name), "rank %d (%s)", r->rank, r->host);
-    put_name(w, "process_name", r->rank, PHASES_LANE, name);
-    put_name(w, "thread_name", r->rank, PHASES_LANE, "program");
-    for (int i = 0; i < r->n_phases; i++) {
-        const recorder_span *p = &r->phases[i];
-
-        open_event(w, p->name, "phase", r->rank, PHASES_LANE, p->start_ns + r->behind_ns,
-                   p->end_ns + r->behind_ns);
-        json_close(&w->json, '}');
-    }
-    for (int i = 0; i < r->n_entries; i++)
-        put_operation(w, r, &r->entries[i], 1 + take_lane(free_at, &r->entries[i], &n_lanes));
-    for (int i = 0; i < n_lanes; i++)
-        put_name(w, "thread_name", r->rank, 1 + i, "operations");
+    text_format(text, sizeof(text), "rank %d (%s)", r->rank, r->host);
+    put_label(w, "process_name", r->rank, PHASES_LANE, "name", text);
+    put_label(w, "thread_name", r->rank, PHASES_LANE, "name", "program");
+    put_phases(w, r, PHASES_LANE, r->phases, r->n_phases);
+    put_operations(w, r);
+    if (r->n_device_phases > 0)
+        put_label(w, "thread_name", r->rank, COMPUTE_LANE, "name", "device: compute");
+    put_phases(w, r, COMPUTE_LANE, r->device_phases, r->n_device_phases);
+    if (r->n_dropped == 0)
+        return;
+    text_format(text, sizeof(text), "%llu phases of the device are missing",
+                (unsigned long long)r->n_dropped);
+    put_label(w, "process_labels", r->rank, PHASES_LANE, "labels", text);
 }
 
 ls_status trace_text(const trace *t, text_buf *out)

@@ -6,7 +6,9 @@
  * Each rank is a process of the timeline. Its first line shows the phases of the program (forward,
  * backward, ...), the lines below show its operations, one line for each that was pending at the
  * same time. An operation has two values: how much later than the first rank this rank came to it
- * (late_us), and the rank that it waited for last (waited_for_rank).
+ * (late_us), and the rank that it waited for last (waited_for_rank). With an accelerator there are
+ * lines for its two queues: when it executed the phases (compute), and when the operations on its
+ * memory (communication).
  */
 #ifndef LS_CLI_TRACE_H
 #define LS_CLI_TRACE_H
@@ -22,6 +24,9 @@ typedef struct trace_rank {
     int n_entries;
     recorder_span *phases;
     int n_phases;
+    recorder_span *device_phases;
+    int n_device_phases;
+    uint64_t n_dropped; /* phases of the device */
 } trace_rank;
 
 /* Zero-initialise. */

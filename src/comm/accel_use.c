@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "comm/device_phases.h"
 #include "comm/staged.h"
 
 #define RESULTS_MS 5000
@@ -70,6 +71,7 @@ static void close_use(accel_user *self)
     engine_enter(e);
     end_works(comm, use->owner);
     staged_forget(comm, use->owner);
+    device_phases_close(comm);
     if (comm->backend != NULL && e->parts.ops->forget_device != NULL)
         e->parts.ops->forget_device(comm->backend, use->owner);
     remove_use(use);

@@ -27,7 +27,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 
-#define BACKEND_ABI 6
+#define BACKEND_ABI 7
 
 typedef struct accel_event accel_event;
 typedef struct backend_state backend_state; /* the backend's own, one a process (rank) */
@@ -72,6 +72,7 @@ typedef struct coll {
     op_stamp stamp;
     struct accel *accelerator; /* the owner of src and dst; NULL: host memory */
     ls_queue *queue;           /* its queue, whose work up to the call the operation follows */
+    bool is_traced; /* of device memory: the backend sets `began`, and its events are timed */
 } coll;
 
 /* The backend's view of one operation under way. */
@@ -84,6 +85,8 @@ typedef struct backend_work {
     int awaited;
     /* of an operation on device memory: happens when the result is in dst; NULL: not known yet */
     accel_event *event;
+    /* likewise: happens when the queue of communication begins with it; NULL: not known */
+    accel_event *began;
     void *owner; /* the engine's */
 } backend_work;
 

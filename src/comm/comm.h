@@ -16,6 +16,12 @@ LS_MUST_USE ls_status comm_average(ls_comm *comm, void *data, size_t count, ls_d
 /* Records a phase of this rank ("backward") in the flight recorder; times of ls_now_ns(). */
 void comm_phase(ls_comm *comm, const char *name, int64_t start_ns, int64_t end_ns);
 
+/* The work that `queue` of a device receives from now on is that of phase `name` (a constant; NULL:
+ * of none), until the next call: with `lockstep run --trace` the flight recorder gets the times at
+ * which the device begins and ends it. Never blocks. Does nothing without --trace, or when `queue`
+ * is NULL (ls_device_queue() of a host device). */
+void comm_device_phase(ls_comm *comm, ls_queue *queue, const char *name);
+
 /* Records an activity during which this rank must not exit ("saving step 40 to FILE"), until the
  * next call; NULL: none. Lockstep's launcher treats any exit during it as a failure. */
 void comm_activity(ls_comm *comm, const char *text);

@@ -372,6 +372,7 @@ static void fill_op(const ls_comm *comm, const coll_call *call, coll *op)
     op->src_counts = call->src_counts;
     op->dst_counts = call->dst_counts;
     op->queue = comm->queue;
+    op->is_traced = comm->engine->parts.is_traced;
 }
 
 /* Everything that can fail before the operation gets its number. */
@@ -418,6 +419,7 @@ static ls_status begin_work(ls_comm *comm, const coll_call *call, const void *si
     w->b.source = -1;
     w->b.awaited = -1;
     w->b.event = NULL;
+    w->b.began = NULL;
     w->b.owner = w;
     w->comm = comm;
     w->phase = WORK_RUNNING;
@@ -575,6 +577,21 @@ void comm_activity(ls_comm *comm, const char *text)
     engine_leave(comm->engine);
 }
 
+/* With --trace. Both events have happened, so nothing is waited for. */
+static void record_device_time(engine *e, const ls_work *w)
+{
+    int64_t start_ns;
+    int64_t end_ns;
+
+    if (w->b.began == NULL || w->b.event == NULL)
+        return;
+    if (accel_event_ns(w->b.began, &start_ns) == LS_OK &&
+        accel_event_ns(w->b.event, &end_ns) == LS_OK)
+        recorder_device_time(e->parts.recorder, w->record, start_ns, end_ns);
+    else
+        ls_log(LS_LOG_DEBUG, "comm", "no device times of an operation: %s", ls_last_error());
+}
+
 void engine_end_work(engine *e, ls_work *w, ls_status status)
 {
     LS_ASSERT(w->phase != WORK_ENDED);
@@ -584,6 +601,8 @@ void engine_end_work(engine *e, ls_work *w, ls_status status)
         e->seen_ns != 0 && w->b.op.bytes <= SMALL_BYTES ? e->seen_ns : ls_ticks_now_ns(&e->ticks);
     if (w->record == 0)
         record_start(e, w, w->end_ns);
+    if (status == LS_OK)
+        record_device_time(e, w);
     recorder_end(e->parts.recorder, w->record, status, peer_of(w), w->end_ns);
     w->phase = WORK_ENDED;
     w->status = status;

@@ -55,6 +55,7 @@ typedef struct engine_parts {
     pid_t *pids;     /* of each world rank, for messages */
     int rank;
     int size;
+    bool is_traced;       /* run --trace: device events are timed */
     bool has_own_core;    /* no more ranks share this rank's cores than there are cores */
     char scope[24];       /* prefix of this join's keys in the store */
     int64_t operation_ms; /* timeout of each operation; negative: none */
@@ -117,9 +118,10 @@ struct ls_comm {
     byte_map messages;         /* message_count.last by key, except those in `counting` */
     message_count counting[2]; /* the last used one of each direction */
     char label[STAMP_SITE_BYTES];
-    ls_queue *queue;         /* of ls_comm_set_queue() */
-    struct staging *staging; /* NULL: no operation on device memory yet */
-    struct accel_use *uses;  /* accelerators that must not be closed before they end */
+    ls_queue *queue;              /* of ls_comm_set_queue() */
+    struct staging *staging;      /* NULL: no operation on device memory yet */
+    struct accel_use *uses;       /* accelerators that must not be closed before they end */
+    struct device_phases *phases; /* NULL: none yet (device_phases.h) */
     list_node works;
     list_node handles;
     int local_rank;

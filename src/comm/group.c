@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "comm/accel_use.h"
+#include "comm/device_phases.h"
 #include "comm/staged.h"
 
 #include <inttypes.h>
@@ -167,6 +168,7 @@ void ls_comm_destroy(ls_comm *comm)
     e = comm->engine;
     accel_use_end_all(comm);
     engine_enter(e);
+    device_phases_close(comm);
     deliver_sends(e, comm);
     watch_leave(e, comm);
     engine_break(e, comm, &cause, LS_ECANCELED, false);

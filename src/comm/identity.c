@@ -266,6 +266,8 @@ static ls_status read_descriptors(const comm_env *env, identity *id)
 {
     if (identity_get(env, "LOCKSTEP_RING_FD") != NULL)
         LS_TRY(identity_int(env, "LOCKSTEP_RING_FD", 0, 1 << 20, &id->ring_fd));
+    if (identity_get(env, "LOCKSTEP_TRACE") != NULL)
+        LS_TRY(identity_int(env, "LOCKSTEP_TRACE", 0, 1, &id->is_traced));
     if (identity_get(env, "LOCKSTEP_LISTEN_FD") != NULL)
         LS_TRY(identity_int(env, "LOCKSTEP_LISTEN_FD", 0, 1 << 20, &id->listen_fd));
     return LS_OK;

@@ -46,6 +46,7 @@ typedef struct identity {
     char location[IDENTITY_LOCATION_BYTES];
     int pmi_fd;        /* under PMI-1: the socket to the launcher, -1: none */
     int ring_fd;       /* memfd for the flight recorder, -1: none */
+    int is_traced;     /* the launcher writes a timeline (--trace) */
     int listen_fd;     /* the launcher's listener for ranks of other hosts, -1: none */
     char warning[512]; /* names two families that disagree; "": none */
 } identity;

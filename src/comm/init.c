@@ -222,6 +222,7 @@ ls_status comm_init_in(const comm_env *env, const ls_init_options *options, ls_c
         &parts.ops));
     s.backend = parts.ops->name;
     hint_at_log(env, &id, &parts);
+    parts.is_traced = id.is_traced != 0;
     parts.rank = id.rank;
     parts.size = id.size;
     if (id.size > 1)

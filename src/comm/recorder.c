@@ -17,15 +17,27 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC       UINT64_C(0x3252454443524c53) /* "SLRCDER2" */
+#define MAGIC       UINT64_C(0x3352454443524c53) /* "SLRCDER3" */
 #define SITE_WORDS  (STAMP_SITE_BYTES / 8)
+#define HEAD_WORDS  ((size_t)32)
 #define ENTRY_WORDS ((size_t)16)
 #define PHASE_WORDS ((size_t)8)
-#define PHASES_AT   (((size_t)RECORDER_ENTRIES + 1) * ENTRY_WORDS)
-#define RING_BYTES  ((PHASES_AT + RECORDER_ENTRIES * PHASE_WORDS) * sizeof(uint64_t))
+#define PHASES_AT   (HEAD_WORDS + RECORDER_ENTRIES * ENTRY_WORDS)
+#define RING_BYTES  ((PHASES_AT + PHASE_RINGS * RECORDER_ENTRIES * PHASE_WORDS) * sizeof(uint64_t))
+
+/* The rings of phases, in the order of their memory. */
+typedef enum phase_ring { PROGRAM_PHASES, DEVICE_PHASES, PHASE_RINGS } phase_ring;
 
 /* Words of the header. */
-enum { HEAD_MAGIC = 0, HEAD_ENTRIES, HEAD_RANK, HEAD_LAST, HEAD_LAST_PHASE, HEAD_ACTIVITY };
+enum {
+    HEAD_MAGIC = 0,
+    HEAD_ENTRIES,
+    HEAD_RANK,
+    HEAD_LAST,
+    HEAD_LAST_PHASE, /* one for each ring */
+    HEAD_DROPPED = HEAD_LAST_PHASE + PHASE_RINGS,
+    HEAD_ACTIVITY
+};
 
 /* Words of an entry. */
 enum {
@@ -38,7 +50,10 @@ enum {
     AT_START,
     AT_END,
     AT_STATUS, /* low half: status; high half: peer */
-    AT_SITE
+    AT_SITE,
+    AT_DEVICE_START = AT_SITE + SITE_WORDS,
+    AT_DEVICE_END,
+    ENTRY_USED
 };
 
 /* Words of a phase. */
@@ -46,11 +61,10 @@ enum { PHASE_NUMBER = 0, PHASE_START, PHASE_END, PHASE_NAME };
 
 typedef _Atomic uint64_t word;
 
-/* Entry i of the ring is at words[(i + 1) * ENTRY_WORDS], after the header. */
 struct recorder {
     word *words;
     uint64_t last_number;
-    uint64_t last_phase;
+    uint64_t last_phase[PHASE_RINGS];
     int fd;
 };
 
@@ -120,7 +134,8 @@ ls_status recorder_open(int fd, int rank, recorder **out)
     // A rank that joins again continues its numbers.
     if (get(&r->words[HEAD_MAGIC]) == MAGIC) {
         r->last_number = get(&r->words[HEAD_LAST]);
-        r->last_phase = get(&r->words[HEAD_LAST_PHASE]);
+        for (int i = 0; i < PHASE_RINGS; i++)
+            r->last_phase[i] = get(&r->words[HEAD_LAST_PHASE + i]);
     }
     put(&r->words[HEAD_ENTRIES], RECORDER_ENTRIES);
     put(&r->words[HEAD_RANK], (uint64_t)(uint32_t)rank);
@@ -145,7 +160,7 @@ void recorder_close(recorder *r)
 
 static word *entry_at(word *words, uint64_t number)
 {
-    return &words[(number % RECORDER_ENTRIES + 1) * ENTRY_WORDS];
+    return &words[HEAD_WORDS + number % RECORDER_ENTRIES * ENTRY_WORDS];
 }
 
 static uint64_t pack_what(const op_stamp *s)
@@ -179,6 +194,8 @@ uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int6
     put(&e[AT_END], 0);
     put(&e[AT_STATUS], 0);
     put_text(&e[AT_SITE], stamp->site);
+    put(&e[AT_DEVICE_START], 0);
+    put(&e[AT_DEVICE_END], 0);
     put(&r->words[HEAD_LAST], number);
     put(&e[AT_NUMBER], number);
     // The ring exceeds the near caches, and a store that misses would delay the next ones.
@@ -186,6 +203,16 @@ uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int6
     core_prefetch_write((const void *)(uintptr_t)e);
     core_prefetch_write((const void *)(uintptr_t)(e + ENTRY_WORDS / 2));
     return number;
+}
+
+void recorder_device_time(recorder *r, uint64_t number, int64_t start_ns, int64_t end_ns)
+{
+    word *e = entry_at(r->words, number);
+
+    if (get(&e[AT_NUMBER]) != number)
+        return;
+    put(&e[AT_DEVICE_START], (uint64_t)start_ns);
+    put(&e[AT_DEVICE_END], (uint64_t)end_ns);
 }
 
 void recorder_end(recorder *r, uint64_t number, ls_status status, int peer, int64_t now_ns)
@@ -199,15 +226,17 @@ void recorder_end(recorder *r, uint64_t number, ls_status status, int peer, int6
         (uint64_t)now_ns); // after the status: a reader of the end also reads the status
 }
 
-static word *phase_at(word *words, uint64_t number)
+static word *phase_at(word *words, phase_ring ring, uint64_t number)
 {
-    return &words[PHASES_AT + number % RECORDER_ENTRIES * PHASE_WORDS];
+    return &words[PHASES_AT +
+                  (ring * (uint64_t)RECORDER_ENTRIES + number % RECORDER_ENTRIES) * PHASE_WORDS];
 }
 
-void recorder_phase(recorder *r, const char *name, int64_t start_ns, int64_t end_ns)
+static void record_phase(recorder *r, phase_ring ring, const char *name, int64_t start_ns,
+                         int64_t end_ns)
 {
-    const uint64_t number = ++r->last_phase;
-    word *p = phase_at(r->words, number);
+    const uint64_t number = ++r->last_phase[ring];
+    word *p = phase_at(r->words, ring, number);
     char text[STAMP_SITE_BYTES] = {0};
 
     text_format(text, sizeof(text), "%s", name);
@@ -215,8 +244,23 @@ void recorder_phase(recorder *r, const char *name, int64_t start_ns, int64_t end
     put(&p[PHASE_START], (uint64_t)start_ns);
     put(&p[PHASE_END], (uint64_t)end_ns);
     put_text(&p[PHASE_NAME], text);
-    put(&r->words[HEAD_LAST_PHASE], number);
+    put(&r->words[HEAD_LAST_PHASE + ring], number);
     put(&p[PHASE_NUMBER], number);
+}
+
+void recorder_phase(recorder *r, const char *name, int64_t start_ns, int64_t end_ns)
+{
+    record_phase(r, PROGRAM_PHASES, name, start_ns, end_ns);
+}
+
+void recorder_device_phase(recorder *r, const char *name, int64_t start_ns, int64_t end_ns)
+{
+    record_phase(r, DEVICE_PHASES, name, start_ns, end_ns);
+}
+
+void recorder_drop_device_phase(recorder *r)
+{
+    put(&r->words[HEAD_DROPPED], get(&r->words[HEAD_DROPPED]) + 1);
 }
 
 void recorder_set_activity(recorder *r, const char *text)
@@ -254,7 +298,7 @@ static bool read_entry(const word *e, recorder_entry *out)
     // The first load: see recorder_end().
     const int64_t end_ns = (int64_t)get(&e[AT_END]);
     uint64_t w[ENTRY_WORDS];
-    const uint64_t number = copy_words(e, w, AT_SITE + SITE_WORDS);
+    const uint64_t number = copy_words(e, w, ENTRY_USED);
 
     if (number == 0)
         return false;
@@ -262,6 +306,8 @@ static bool read_entry(const word *e, recorder_entry *out)
                             .bytes = w[AT_BYTES],
                             .start_ns = (int64_t)w[AT_START],
                             .end_ns = end_ns,
+                            .device_start_ns = (int64_t)w[AT_DEVICE_START],
+                            .device_end_ns = (int64_t)w[AT_DEVICE_END],
                             .status = end_ns == 0 ? LS_OK : (ls_status)(int32_t)w[AT_STATUS],
                             .peer = end_ns == 0 ? -1 : (int32_t)(w[AT_STATUS] >> 32)};
     out->stamp = (op_stamp){.group = (uint32_t)w[AT_WHAT],
@@ -316,18 +362,14 @@ ls_status recorder_read(int fd, recorder_entry *out, int max, int *n)
     return LS_OK;
 }
 
-ls_status recorder_read_phases(int fd, recorder_span *out, int max, int *n)
+static void read_ring(word *words, phase_ring ring, recorder_span *out, int max, int *n)
 {
-    word *words;
-    uint64_t last;
+    const uint64_t last = get(&words[HEAD_LAST_PHASE + ring]);
 
-    *n = 0;
-    LS_TRY(map_to_read(fd, &words));
-    last = get(&words[HEAD_LAST_PHASE]);
     for (uint64_t i = first_of(last, max); i <= last; i++) {
         uint64_t w[PHASE_WORDS];
 
-        if (copy_words(phase_at(words, i), w, PHASE_WORDS) != i)
+        if (copy_words(phase_at(words, ring, i), w, PHASE_WORDS) != i)
             continue;
         out[*n] = (recorder_span){
             .number = i, .start_ns = (int64_t)w[PHASE_START], .end_ns = (int64_t)w[PHASE_END]};
@@ -335,6 +377,28 @@ ls_status recorder_read_phases(int fd, recorder_span *out, int max, int *n)
         out[*n].name[STAMP_SITE_BYTES - 1] = '\0';
         *n += 1;
     }
+}
+
+ls_status recorder_read_phases(int fd, recorder_span *out, int max, int *n)
+{
+    word *words;
+
+    *n = 0;
+    LS_TRY(map_to_read(fd, &words));
+    read_ring(words, PROGRAM_PHASES, out, max, n);
+    (void)munmap(words, RING_BYTES);
+    return LS_OK;
+}
+
+ls_status recorder_read_device_phases(int fd, recorder_span *out, int max, int *n,
+                                      uint64_t *n_dropped)
+{
+    word *words;
+
+    *n = 0;
+    LS_TRY(map_to_read(fd, &words));
+    read_ring(words, DEVICE_PHASES, out, max, n);
+    *n_dropped = get(&words[HEAD_DROPPED]);
     (void)munmap(words, RING_BYTES);
     return LS_OK;
 }

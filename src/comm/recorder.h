@@ -6,12 +6,13 @@
  * the descriptor and may read it at any time, also after SIGKILL. All fields are little-endian
  * 64-bit words, written one by one:
  *
- *   header   magic, entry count, rank, number of the last entry, number of the last phase,
- *            activity[88]
+ *   header   magic, entry count, rank, number of the last entry, of the last phase of the
+ *            program and of a device, number of dropped phases of a device, activity[88]
  *   entry    number | sequence | what (group, kind, dtype, redop, root) | count | bytes |
- *            start_ns | end_ns | status and peer | site[40]
+ *            start_ns | end_ns | status and peer | site[40] | device_start_ns | device_end_ns
  *   phase    number | start_ns | end_ns | name[40]: RECORDER_ENTRIES of 64 bytes after the entries;
  *            phases of the program (forward, backward, ...), written at their end
+ *   phase of a device: as many again, when the device has executed the work of a phase
  *
  * `number` counts the operations of the rank from 1. It is 0 while the other words change and is
  * written last: a reader uses an entry only if it reads the same nonzero number before and after
@@ -19,8 +20,7 @@
  *
  * Cost       About 20 stores per operation; the caller reads the clock. Pages are allocated as the
  *            ring fills.
- * Threads    recorder_begin(), _end(), _phase() and _set_activity() under the engine's
- *            lock; reading anywhere.
+ * Threads    the functions that record are called under the engine's lock, the others anywhere.
  */
 #ifndef LS_COMM_RECORDER_H
 #define LS_COMM_RECORDER_H
@@ -43,8 +43,14 @@ uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int6
 /* peer: the awaited world rank, -1: unknown. Does nothing when the entry has been overwritten. */
 void recorder_end(recorder *r, uint64_t number, ls_status status, int peer, int64_t now_ns);
 
+/* When the device executed the operation; before recorder_end(). */
+void recorder_device_time(recorder *r, uint64_t number, int64_t start_ns, int64_t end_ns);
+
 /* Records a phase; at most STAMP_SITE_BYTES - 1 bytes of the name are stored. */
 void recorder_phase(recorder *r, const char *name, int64_t start_ns, int64_t end_ns);
+/* The same of a device; one whose times will not be known. */
+void recorder_device_phase(recorder *r, const char *name, int64_t start_ns, int64_t end_ns);
+void recorder_drop_device_phase(recorder *r);
 
 /* Records the activity during which the rank must not exit; "": none. Longer texts are cut. */
 void recorder_set_activity(recorder *r, const char *text);
@@ -61,6 +67,8 @@ typedef struct recorder_entry {
     uint64_t bytes;   /* of the payload, see coll */
     int64_t start_ns; /* CLOCK_MONOTONIC of that machine */
     int64_t end_ns;   /* 0: not ended */
+    int64_t device_start_ns;
+    int64_t device_end_ns; /* 0: not known */
     ls_status status;
     int peer;
 } recorder_entry;
@@ -78,5 +86,7 @@ typedef struct recorder_span {
 
 /* The last phases, in the same way. */
 LS_MUST_USE ls_status recorder_read_phases(int fd, recorder_span *out, int max, int *n);
+LS_MUST_USE ls_status recorder_read_device_phases(int fd, recorder_span *out, int max, int *n,
+                                                  uint64_t *n_dropped);
 
 #endif

@@ -51,6 +51,7 @@ static staging *make_staging(const ls_comm *comm)
 static void free_op(staged_op *op)
 {
     accel_event_destroy(op->start);
+    accel_event_destroy(op->began);
     accel_event_destroy(op->end);
     ls_free(op->counts);
     ls_free(op);
@@ -72,6 +73,7 @@ static ls_status take_op(staging *s, accel *owner, staged_op **out)
     }
     *op = (staged_op){.owner = owner,
                       .start = kept.start,
+                      .began = kept.began,
                       .end = kept.end,
                       .counts = kept.counts,
                       .counts_capacity = kept.counts_capacity};
@@ -80,20 +82,22 @@ static ls_status take_op(staging *s, accel *owner, staged_op **out)
     return LS_OK;
 }
 
-/* The events of an op that was used before may belong to another accelerator. */
-static ls_status make_events(staged_op *op)
+/* The event of an op that was used before may belong to another accelerator. */
+static ls_status make_event(const staged_op *op, bool is_timed, accel_event **event)
 {
-    accel_event **events[2] = {&op->start, &op->end};
+    if (*event != NULL && (*event)->accel == op->owner)
+        return LS_OK;
+    accel_event_destroy(*event);
+    *event = NULL;
+    return accel_event_create(op->owner, is_timed, event);
+}
 
-    for (int i = 0; i < 2; i++) {
-        if (*events[i] != NULL && (*events[i])->accel != op->owner) {
-            accel_event_destroy(*events[i]);
-            *events[i] = NULL;
-        }
-        if (*events[i] == NULL)
-            LS_TRY(accel_event_create(op->owner, false, events[i]));
-    }
-    return LS_OK;
+static ls_status make_events(staged_op *op, bool is_traced)
+{
+    LS_TRY(make_event(op, false, &op->start));
+    if (is_traced)
+        LS_TRY(make_event(op, true, &op->began));
+    return make_event(op, is_traced, &op->end);
 }
 
 static ls_status reserve_counts(staged_op *op, int size)
@@ -160,7 +164,7 @@ static ls_status prepare_op(ls_comm *comm, staged_op *op, const coll *c)
 {
     const int rank = comm->info.rank, size = comm->info.size;
 
-    LS_TRY(make_events(op));
+    LS_TRY(make_events(op, c->is_traced));
     LS_TRY(reserve_counts(op, size));
     op->src = check_src_side(c, rank, size);
     op->dst = check_dst_side(c, rank, size);
@@ -275,6 +279,17 @@ static bool has_data(const staged_op *op)
     return op->src.n_parts > 0;
 }
 
+/* Before each copy: marks the first one for --trace. */
+static ls_status mark_begin(staged_op *op)
+{
+    backend_work *b = &op->work->b;
+
+    if (!b->op.is_traced || b->began != NULL)
+        return LS_OK;
+    b->began = op->began;
+    return accel_event_record(op->began, accel_queue(op->owner, ACCEL_COMMUNICATION));
+}
+
 /* The next piece to its block, if that is free. */
 static bool try_load(staging *s, staged_op *op)
 {
@@ -289,8 +304,10 @@ static bool try_load(staging *s, staged_op *op)
         return false;
     st = op->own != NULL ? LS_OK : stage_block_fit(b, op->owner, s->ring_bytes);
     if (st == LS_OK && has_data(op)) {
-        st = stage_copy_side(op, &op->src, at, (char *)(uintptr_t)c->src,
-                             b->memory + stage_places_of(op, at).src, ACCEL_TO_HOST);
+        st = mark_begin(op);
+        if (st == LS_OK)
+            st = stage_copy_side(op, &op->src, at, (char *)(uintptr_t)c->src,
+                                 b->memory + stage_places_of(op, at).src, ACCEL_TO_HOST);
         if (st == LS_OK)
             st = accel_event_record(b->event, accel_queue(op->owner, ACCEL_COMMUNICATION));
     }
@@ -346,8 +363,10 @@ static bool try_store(staging *s, staged_op *op)
     if (op->n_stored == op->n_hosted || (has_result(op) && !try_begin(op)))
         return false;
     if (has_result(op)) {
-        st = stage_copy_side(op, &op->dst, at, op->work->b.op.dst,
-                             b->memory + stage_places_of(op, at).dst, ACCEL_TO_DEVICE);
+        st = mark_begin(op);
+        if (st == LS_OK)
+            st = stage_copy_side(op, &op->dst, at, op->work->b.op.dst,
+                                 b->memory + stage_places_of(op, at).dst, ACCEL_TO_DEVICE);
         if (st == LS_OK)
             st = accel_event_record(b->event, accel_queue(op->owner, ACCEL_COMMUNICATION));
         if (st != LS_OK) {
@@ -369,6 +388,7 @@ static ls_status copy_alone(staged_op *op)
     if (bytes == 0 || c->src == c->dst)
         return LS_OK;
     op->has_copies = true;
+    LS_TRY(mark_begin(op));
     return accel_copy(accel_queue(op->owner, ACCEL_COMMUNICATION), c->dst, c->src, bytes,
                       ACCEL_ON_DEVICE);
 }
@@ -497,7 +517,8 @@ static bool progress_others(engine *e, staging *s)
         moved |= advance(s, op);
         if (!op->is_queued || op->has_failed)
             continue;
-        if (op->has_copies && !has_happened(op, op->end, "the copy of the result"))
+        if ((op->has_copies || op->work->b.began != NULL) &&
+            !has_happened(op, op->end, "the copy of the result"))
             continue;
         engine_end_work(e, op->work, LS_OK);
         moved = true;
@@ -673,6 +694,7 @@ void staged_forget(ls_comm *comm, const accel *owner)
     stage_block_forget(s, owner);
     list_for_each (it, &s->free_ops) {
         forget_event(&list_entry(it, staged_op, node)->start, owner);
+        forget_event(&list_entry(it, staged_op, node)->began, owner);
         forget_event(&list_entry(it, staged_op, node)->end, owner);
     }
 }

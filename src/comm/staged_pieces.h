@@ -27,6 +27,7 @@ struct staged_op {
     ls_work *work;
     accel *owner;       /* NULL: an operation on host memory, which waits for its turn */
     accel_event *start; /* the work that the caller's queue had at the call is done */
+    accel_event *began; /* before the first copy; with --trace only, else NULL */
     accel_event *end;   /* the result is in device memory */
     backend_work host;  /* the operation on a piece */
     size_t *counts;     /* of the piece, by rank: src, then dst */

@@ -131,12 +131,15 @@ static ls_status run_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64
                               bool reducing)
 {
     const double seed = ddp->loss_scale * (ddp->options.plain_mean ? 1.0 : (double)rows);
+    ls_queue *queue = ls_device_queue(ddp->device);
     const int64_t start_ns = ls_now_ns();
     int64_t end_ns;
     ls_status st;
 
+    comm_device_phase(ddp->comm, queue, "backward");
     LS_TRY(begin_backward(ddp, reducing));
     st = autograd_backward(tape, loss, seed, &ddp->owner);
+    comm_device_phase(ddp->comm, queue, NULL);
     end_ns = ls_now_ns();
     comm_phase(ddp->comm, "backward", start_ns, end_ns);
     ddp->stats.backward_s += (double)(end_ns - start_ns) * 1e-9;

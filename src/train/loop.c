@@ -197,10 +197,11 @@ static ls_status get_batch(ls_run *run, ls_batch *batch)
     LS_TRY(ls_loader_next(run->train.loader, batch));
     report_phase(run, PHASE_DATA);
     run->rows = batch->rows;
-    if (run->ddp == NULL || !completes_step(run))
-        return LS_OK;
-    LS_TRY(ls_ddp_begin(run->ddp, run->rows));
-    report_phase(run, PHASE_COMMUNICATION); // --check-replicas
+    if (run->ddp != NULL && completes_step(run)) {
+        LS_TRY(ls_ddp_begin(run->ddp, run->rows));
+        report_phase(run, PHASE_COMMUNICATION); // --check-replicas
+    }
+    report_device_phase(run, phase_name(PHASE_FORWARD));
     return LS_OK;
 }
 
@@ -360,8 +361,11 @@ static ls_status train_batch(ls_run *run, ls_tensor *loss)
     LS_TRY(losses_add(&run->losses, loss, (double)run->rows, &run->report.window));
     report_phase(run, PHASE_FORWARD);
     LS_TRY(backward(run, loss, &step));
-    if (is_last && step.more_data)
+    if (is_last && step.more_data) {
+        report_device_phase(run, phase_name(PHASE_OPTIMIZER));
         LS_TRY(update_parameters(run));
+        report_device_phase(run, NULL);
+    }
     report_phase(run, PHASE_OPTIMIZER);
     count_batch(run);
     if (!is_last)

@@ -25,6 +25,12 @@ void report_phase(ls_run *run, phase which)
     run->report.mark_ns = now_ns;
 }
 
+void report_device_phase(ls_run *run, const char *name)
+{
+    if (run->comm != NULL)
+        comm_device_phase(run->comm, ls_device_queue(run->device), name);
+}
+
 double report_bad_images(const ls_loader *loader, uint64_t *seen)
 {
     const uint64_t before = *seen;

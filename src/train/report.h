@@ -19,6 +19,10 @@ typedef struct report {
 
 /* Ends a phase of the step, which began at mark_ns, and begins the next one. */
 void report_phase(ls_run *run, phase which);
+
+/* With run --trace: the device's work from now on is of this phase, NULL: of none. ddp marks the
+ * backward. */
+void report_device_phase(ls_run *run, const char *name);
 /* After each step: a report when one is due. Collective. */
 LS_MUST_USE ls_status report_step(ls_run *run);
 /* Broken images of a loader since the last call; `seen` is the total so far. */

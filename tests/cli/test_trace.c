@@ -130,6 +130,67 @@ static void ranks_share_one_clock(void **state)
     finish(&s);
 }
 
+/* As record(), of a rank with an accelerator: the second operation overlaps the first there, the
+ * third was not executed by it. */
+static void record_device(scene *s, int rank, int64_t behind_us)
+{
+    recorder *r;
+    int fd;
+
+    assert_ok(recorder_create_fd(&fd));
+    assert_ok(recorder_open(fd, rank, &r));
+    for (int i = 1; i <= 3; i++) {
+        const op_stamp stamp = stamp_of(COLL_ALL_REDUCE, (uint64_t)i);
+        const uint64_t number = recorder_begin(r, &stamp, 100, (10 + i) * US);
+
+        if (i < 3)
+            recorder_device_time(r, number, 20 * i * US, (20 * i + 30) * US);
+        recorder_end(r, number, LS_OK, -1, (70 + i) * US);
+    }
+    recorder_device_phase(r, "backward", 5 * US, 45 * US);
+    recorder_drop_device_phase(r);
+    recorder_drop_device_phase(r);
+    recorder_close(r);
+    trace_keep(&s->t, 1, rank, "node1", behind_us * US, fd);
+    (void)close(fd);
+}
+
+static const json_value *arg_at(const json_value *e, const char *key)
+{
+    return json_get(json_get(e, "args"), key);
+}
+
+static void work_of_a_device_has_lines_of_its_own(void **state)
+{
+    const json_value *e;
+    scene s = {0};
+    int n_device = 0;
+
+    LS_UNUSED(state);
+    record_device(&s, 0, 1000);
+    parse(&s);
+    e = find(&s, "backward", 0, 0);
+    assert_true(real_at(e, "ts") == 0 && real_at(e, "dur") == 40);
+    assert_string_equal(text_at(e, "cat"), "device");
+    for (int i = 0; (e = find(&s, "all_reduce", 0, i)) != NULL; i++) {
+        const int64_t lane = json_as_int(json_get(e, "tid"), -1);
+
+        if (!text_equal(text_at(e, "cat"), "device")) {
+            assert_true(lane >= 1 && lane <= 3);
+            continue;
+        }
+        assert_int_equal(lane, 66 + n_device);
+        assert_true(real_at(e, "ts") == 15 + 20 * n_device && real_at(e, "dur") == 30);
+        assert_int_equal(json_as_int(arg_at(e, "sequence"), -1), ++n_device);
+        assert_string_equal(json_as_string(arg_at(e, "site"), ""), "bucket 1/2");
+    }
+    assert_int_equal(n_device, 2);
+    e = find(&s, "process_labels", 0, 0);
+    assert_string_equal(json_as_string(arg_at(e, "labels"), ""),
+                        "2 phases of the device are missing");
+    finish(&s);
+}
+
 static void concurrent_operations_have_lines_of_their_own(void **state)
 {
     const done list[] = {{COLL_ALL_REDUCE, 1, 100, 300, LS_OK, -1},
@@ -218,6 +279,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_share_one_clock),
+        cmocka_unit_test(work_of_a_device_has_lines_of_its_own),
         cmocka_unit_test(concurrent_operations_have_lines_of_their_own),
         cmocka_unit_test(unfinished_operations_end_with_the_timeline),
         cmocka_unit_test(a_phase_from_time_0_is_where_the_timeline_begins),

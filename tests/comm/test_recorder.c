@@ -102,6 +102,46 @@ static void phases_have_a_ring_of_their_own(void **state)
     (void)close(fd);
 }
 
+static void device_times_are_beside_those_of_the_program(void **state)
+{
+    recorder_span spans[4];
+    recorder_entry entries[2];
+    op_stamp s = stamp_of(1);
+    uint64_t n_dropped = 0;
+    uint64_t number;
+    recorder *r;
+    int fd, n;
+
+    LS_UNUSED(state);
+    assert_ok(recorder_create_fd(&fd));
+    assert_ok(recorder_open(fd, 0, &r));
+    number = recorder_begin(r, &s, 1, 10);
+    recorder_device_time(r, number, 12, 17);
+    recorder_device_time(r, number + 1, 99, 99); /* there is no such operation */
+    recorder_end(r, number, LS_OK, -1, 18);
+    recorder_phase(r, "backward", 1, 2);
+    recorder_device_phase(r, "backward", 11, 15);
+    recorder_close(r);
+    assert_ok(recorder_open(fd, 0, &r)); /* the rank joins again */
+    recorder_device_phase(r, "optimizer", 16, 20);
+    recorder_drop_device_phase(r);
+    recorder_end(r, recorder_begin(r, &s, 1, 21), LS_OK, -1, 22);
+    recorder_close(r);
+    assert_ok(recorder_read(fd, entries, 2, &n));
+    assert_int_equal(n, 2);
+    assert_true(entries[0].device_start_ns == 12 && entries[0].device_end_ns == 17);
+    assert_true(entries[1].device_start_ns == 0 && entries[1].device_end_ns == 0);
+    assert_ok(recorder_read_phases(fd, spans, 4, &n));
+    assert_true(n == 1 && spans[0].end_ns == 2);
+    assert_ok(recorder_read_device_phases(fd, spans, 4, &n, &n_dropped));
+    assert_true(n == 2 && n_dropped == 1);
+    assert_string_equal(spans[0].name, "backward");
+    assert_true(spans[0].start_ns == 11 && spans[0].end_ns == 15);
+    assert_string_equal(spans[1].name, "optimizer");
+    assert_true(spans[1].number == 2 && spans[1].start_ns == 16);
+    (void)close(fd);
+}
+
 static void the_last_ones_are_given_when_the_ring_has_gone_round(void **state)
 {
     const uint64_t total = 3 * RECORDER_ENTRIES + 17;
@@ -231,6 +271,7 @@ int main(void)
         cmocka_unit_test(what_was_recorded_is_read_back),
         cmocka_unit_test(the_last_activity_is_read_back_printable_and_cut),
         cmocka_unit_test(phases_have_a_ring_of_their_own),
+        cmocka_unit_test(device_times_are_beside_those_of_the_program),
         cmocka_unit_test(the_last_ones_are_given_when_the_ring_has_gone_round),
         cmocka_unit_test(a_reader_never_sees_half_an_entry),
         cmocka_unit_test(other_memory_is_left_alone),

@@ -252,6 +252,21 @@ static void threads_sleep_where_they_outnumber_the_cores(void **state)
     }
 }
 
+static void a_traced_rank_has_its_variable(void **state)
+{
+    rank_place p = place;
+    char **env;
+
+    LS_UNUSED(state);
+    env = make(LIST("LOCKSTEP_TRACE=1"), &p); /* of an outer job */
+    assert_int_equal(count(env, "LOCKSTEP_TRACE"), 0);
+    rank_env_free(env);
+    p.is_traced = true;
+    env = make(LIST("A=1"), &p);
+    assert_true(has(env, "LOCKSTEP_TRACE=1"));
+    rank_env_free(env);
+}
+
 static void missing_descriptors_have_no_variable(void **state)
 {
     rank_place p = place;
@@ -377,6 +392,7 @@ int main(void)
         cmocka_unit_test(values_of_the_user_win_over_defaults),
         cmocka_unit_test(threads_sleep_where_they_outnumber_the_cores),
         cmocka_unit_test(missing_descriptors_have_no_variable),
+        cmocka_unit_test(a_traced_rank_has_its_variable),
         cmocka_unit_test(an_error_file_is_named_and_replaces_an_inherited_one),
         cmocka_unit_test(a_virtual_local_rank_is_0_with_a_device_of_its_own),
         cmocka_unit_test(pmi_variables_are_set_only_with_a_socket),

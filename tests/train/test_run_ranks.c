@@ -343,6 +343,58 @@ static ls_status body_order(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
+/* With --trace: what the device does in a step, one after the other. The buckets are reduced after
+ * backward has begun and before the optimizer begins. */
+static ls_status body_device_order(const ls_test_rank *self, void *arg)
+{
+    static const char *const names[] = {"forward", "backward", "optimizer"};
+    static recorder_entry entries[RECORDER_ENTRIES];
+    static recorder_span spans[RECORDER_ENTRIES];
+    const bool is_on_host = strcmp(((const small_job *)arg)->flags.device, "sim") != 0;
+    uint64_t n_dropped = 0;
+    char number[16];
+    int n_buckets = 0;
+    int n_spans;
+    int ring;
+    int n;
+
+    LS_TRY(recorder_create_fd(&ring));
+    snprintf(number, sizeof(number), "%d", ring);
+    LS_CHECK(setenv("LOCKSTEP_RING_FD", number, 1) == 0);
+    LS_TRY(rank_body(self, arg));
+    LS_TRY(recorder_read_device_phases(ring, spans, RECORDER_ENTRIES, &n_spans, &n_dropped));
+    LS_TRY(recorder_read(ring, entries, RECORDER_ENTRIES, &n));
+    LS_CHECK(n_spans == (is_on_host ? 0 : 9) && n_dropped == 0);
+    for (int i = 0; i < n_spans; i++) {
+        LS_CHECK(strcmp(spans[i].name, names[i % 3]) == 0);
+        LS_CHECK(spans[i].start_ns <= spans[i].end_ns);
+        LS_CHECK(i == 0 || spans[i - 1].end_ns <= spans[i].start_ns);
+    }
+    for (int i = 0; i < n; i++) {
+        const recorder_entry *e = &entries[i];
+
+        if (strncmp(e->stamp.site, "bucket ", 7) != 0)
+            continue;
+        LS_CHECK((e->device_end_ns == 0) == is_on_host && n_buckets < 3);
+        LS_CHECK(is_on_host || (spans[3 * n_buckets + 1].start_ns <= e->device_start_ns &&
+                                e->device_end_ns <= spans[3 * n_buckets + 2].start_ns));
+        n_buckets++;
+    }
+    LS_CHECK(n_buckets == 3);
+    return LS_OK;
+}
+
+static void a_device_runs_the_phases_of_a_step_in_their_order(void **state)
+{
+    small_job job = {.flags = small_flags(small_dir)};
+
+    (void)state;
+    job.flags.steps = 3;
+    assert_true(ls_test_ranks(
+        &(ls_test_job){.n = 2, .body = body_device_order, .arg = &job, .env = {"LOCKSTEP_TRACE=1"}},
+        NULL));
+}
+
 static void the_sum_of_weights_starts_before_forward(void **state)
 {
     small_job job = {.flags = small_flags(small_dir)};
@@ -372,6 +424,7 @@ int main(void)
         cmocka_unit_test(gradients_of_16_bits_train_and_resume),
         cmocka_unit_test(mixed_precision_trains_and_resumes),
         cmocka_unit_test(a_checkpoint_that_rank_0_cannot_read_fails_all_ranks),
+        cmocka_unit_test(a_device_runs_the_phases_of_a_step_in_their_order),
         cmocka_unit_test(the_sum_of_weights_starts_before_forward),
     };
     return cmocka_run_group_tests(tests, set_up, small_dir_remove);

@@ -39,6 +39,7 @@ typedef struct nccl_work {
     nccl_stage stage;
     accel *owner;
     accel_event *start; /* the work that the caller's queue had at the call */
+    accel_event *began; /* with --trace only, else NULL */
     accel_event *end;
     void *copy; /* device memory: src of an all_to_all in place; NULL: none */
     int scaled; /* an operator of NCCL for this work, -1: none */

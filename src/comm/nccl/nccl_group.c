@@ -27,22 +27,24 @@ int64_t nccl_now_ns(void)
 /* --- works --- */
 
 /* The events of a work that was used before may belong to another accelerator. */
-static ls_status make_event(accel *a, accel_event **event)
+static ls_status make_event(accel *a, bool is_timed, accel_event **event)
 {
     if (*event != NULL && (*event)->accel == a)
         return LS_OK;
     if (*event != NULL)
         (*event)->accel->ops->event_destroy(*event);
     *event = NULL;
-    return a->ops->event_create(a, false, event);
+    return a->ops->event_create(a, is_timed, event);
 }
 
 static void free_work(const comm_host *host, nccl_work *w)
 {
-    if (w->start != NULL)
-        w->start->accel->ops->event_destroy(w->start);
-    if (w->end != NULL)
-        w->end->accel->ops->event_destroy(w->end);
+    accel_event *const events[] = {w->start, w->began, w->end};
+
+    for (int i = 0; i < 3; i++) {
+        if (events[i] != NULL)
+            events[i]->accel->ops->event_destroy(events[i]);
+    }
     host->free(w);
 }
 
@@ -238,6 +240,7 @@ static bool mark_end(backend_group *g, nccl_work *w)
         return true;
     }
     w->stage = NCCL_RUNNING;
+    w->work->began = w->began;
     w->work->event = w->end;
     return true;
 }
@@ -248,6 +251,8 @@ static bool issue(backend_group *g, nccl_work *w)
     ls_status st = w->owner->ops->queue_wait(queue, w->start, "nccl: the work before a collective");
     int rc = NCCL_SUCCESS;
 
+    if (st == LS_OK && w->began != NULL)
+        st = w->owner->ops->event_record(w->began, queue);
     if (st == LS_OK)
         rc = nccl_call(w, &st);
     if (st != LS_OK)
@@ -321,7 +326,9 @@ static ls_status prepare(backend_group *g, nccl_work *w, const coll *op)
                               "the group's communicator is of %s, the memory of %s: use another "
                               "group, of ls_comm_split(), for it",
                               g->owner->name, a->name);
-    if (make_event(a, &w->start) != LS_OK || make_event(a, &w->end) != LS_OK)
+    if (make_event(a, false, &w->start) != LS_OK ||
+        (op->is_traced && make_event(a, true, &w->began) != LS_OK) ||
+        make_event(a, op->is_traced, &w->end) != LS_OK)
         return LS_ENOMEM;
     return a->ops->event_record(w->start, op->queue);
 }

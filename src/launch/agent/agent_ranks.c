@@ -126,6 +126,7 @@ static ls_status prepare_rank(agent *a, agent_rank *r, const rank_place *job, ra
     place.rank = r->rank;
     place.local_rank = s->shim.local_rank;
     place.ring_fd = s->shim.ring_fd;
+    place.is_traced = a->ctx.place.collects_rings;
     place.listen_fd = s->shim.listen_fd;
     place.pmi_fd = s->shim.pmi_fd;
     place.error_file = error_path[0] != 0 ? error_path : NULL;

@@ -47,6 +47,7 @@ static const char *const foreign[] = {
     "LOCKSTEP_STORE",
     "LOCKSTEP_KEY_FD",
     "LOCKSTEP_RING_FD",
+    "LOCKSTEP_TRACE",
     "LOCKSTEP_LISTEN_FD",
     "LOCKSTEP_TTY",
     "LOCKSTEP_GENERATION",
@@ -142,6 +143,8 @@ static void put_lockstep(builder *b, const rank_place *p)
         put(b, "LOCKSTEP_KEY_FD=%d", p->key_fd);
     if (p->ring_fd >= 0)
         put(b, "LOCKSTEP_RING_FD=%d", p->ring_fd);
+    if (p->is_traced)
+        put(b, "LOCKSTEP_TRACE=1");
     if (p->listen_fd >= 0)
         put(b, "LOCKSTEP_LISTEN_FD=%d", p->listen_fd);
     for (int i = 0; i < p->n_variables; i++)

@@ -34,6 +34,7 @@ typedef struct rank_place {
     bool virtual_local_rank; /* torchrun's LOCAL_RANK is 0, and one device is visible */
     int key_fd;              /* -1: none */
     int ring_fd;             /* -1: none */
+    bool is_traced;          /* run --trace */
     int pmi_fd;              /* a socket for PMI-1; -1: none */
     int listen_fd;           /* listens for ranks of other nodes; -1: none */
     net_variable variables[NET_VARIABLES_MAX]; /* select the network in all kinds of programs */
