@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sim_control.c - the table of sim.h: counters, and the faults that tests ask for. sim_queue.c and
- * sim_device.c ask and count here.
+ * sim_control.c - the table of sim.h: counters, and the faults that tests ask for. sim_queue.c,
+ * sim_accel.c and sim_device.c ask and count here.
  */
 #include "base/text.h"
 #include "base/thread.h"

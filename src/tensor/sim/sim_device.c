@@ -8,7 +8,7 @@
 #include "base/thread.h"
 #include "tensor/batch_sync.h"
 #include "tensor/sim/sim_host.h"
-#include "tensor/sim/sim_queue.h"
+#include "tensor/sim/sim_accel.h"
 #include "tensor/widen.h"
 
 #include <stdarg.h>
