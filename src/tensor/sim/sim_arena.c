@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sim_arena.c - the simulated device's memory, for sim_queue.c. One memory file is mapped twice:
+ * sim_arena.c - the simulated device's memory, for sim_accel.c. The same pages are mapped twice:
  * without access at the addresses that tensors hold, and readable and writable at a fixed distance
  * from them. A handler of SIGSEGV names the block that the host dereferenced.
  */
@@ -142,26 +142,26 @@ static void free_slot(sim_arena *arena)
     }
 }
 
+/* Not a file of its own: RLIMIT_FSIZE does not count a card's memory. */
 static bool map_twice(sim_arena *arena)
 {
-    const int file = memfd_create("lockstep-sim", MFD_CLOEXEC);
-    char *both;
+    const int none = MAP_ANONYMOUS | MAP_NORESERVE;
+    char *both = mmap(NULL, 2 * ARENA_BYTES, PROT_NONE, MAP_PRIVATE | none, -1, 0);
+    char *alias;
 
-    if (file < 0)
+    if (both == MAP_FAILED)
         return false;
-    both =
-        mmap(NULL, 2 * ARENA_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (both != MAP_FAILED && ftruncate(file, (off_t)ARENA_BYTES) == 0 &&
-        mmap(both, ARENA_BYTES, PROT_NONE, MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED &&
-        mmap(both + ARENA_BYTES, ARENA_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,
-             0) != MAP_FAILED) {
-        arena->base = both;
-        arena->alias = both + ARENA_BYTES;
-    } else if (both != MAP_FAILED) {
+    alias = both + ARENA_BYTES;
+    // An old size of 0 maps shared pages once more.
+    if (mmap(both, ARENA_BYTES, PROT_NONE, MAP_SHARED | MAP_FIXED | none, -1, 0) == MAP_FAILED ||
+        mremap(both, 0, ARENA_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, alias) == MAP_FAILED ||
+        mprotect(alias, ARENA_BYTES, PROT_READ | PROT_WRITE) != 0) {
         (void)munmap(both, 2 * ARENA_BYTES);
+        return false;
     }
-    (void)close(file);
-    return arena->base != NULL;
+    arena->base = both;
+    arena->alias = alias;
+    return true;
 }
 
 ls_status arena_create(sim_arena **out)
