@@ -11,15 +11,9 @@
 
 ls_status ddp_alloc(ls_ddp *ddp, size_t bytes, void **out)
 {
-    accel *a = ddp->device == NULL ? NULL : ddp->device->accel;
-
-    if (a == NULL)
+    if (ddp->device == NULL || ddp->device->accel == NULL)
         return ls_comm_alloc(ddp->comm, bytes, out);
-    *out = accel_alloc(a, bytes);
-    return *out != NULL
-               ? LS_OK
-               : ls_fail(LS_ENOMEM, "no memory for %zu bytes of gradients or buffers on %s", bytes,
-                         a->name);
+    return device_alloc(ddp->device, bytes, out);
 }
 
 void ddp_free(ls_ddp *ddp, void *memory)

@@ -298,6 +298,7 @@ typedef struct device_usage {
 
 /* What a device is opened with. */
 typedef struct device_settings {
+    struct ls_device *device; /* that is opened: for the host table, from the first operator on */
     int threads;              /* at least 1 */
     const char *convolutions; /* of LOCKSTEP_CONVOLUTIONS */
     int index;                /* N of "cuda:N"; -1: the card of this rank */
@@ -365,6 +366,7 @@ typedef struct device_host {
     const char *(*op_name)(op_kind op);
     ls_status (*file_read)(const char *path, size_t max_bytes, char **out, size_t *out_bytes);
     ls_status (*file_replace)(const char *path, const void *data, size_t bytes);
+    ls_status (*device_alloc)(ls_device *device, size_t bytes, void **out);
 } device_host;
 
 /* A module's entry symbol: `lockstep_device`; returns NULL when the host's abi is another. */
@@ -402,6 +404,11 @@ LS_MUST_USE ls_status device_write(ls_device *device, void *dst, const void *hos
 /* Copies or sets plain tensor memory of the device, in the order of its operators. */
 LS_MUST_USE ls_status device_copy(ls_device *device, void *dst, const void *src, size_t bytes);
 LS_MUST_USE ls_status device_fill(ls_device *device, void *dst, int byte, size_t bytes);
+
+/* Memory of a stream device beside its tensors, as for a workspace, which accel_free() frees. Where
+ * it is needed, the pool of tensors frees the blocks that none uses. LS_ENOMEM: the text names what
+ * holds the memory. */
+LS_MUST_USE ls_status device_alloc(ls_device *device, size_t bytes, void **out);
 
 /* Blocks until all queued operators are done. `what`: as of accel_event_wait(). */
 LS_MUST_USE ls_status device_synchronize(ls_device *device, const char *what);

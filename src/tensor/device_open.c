@@ -177,6 +177,7 @@ static ls_status open_ops(const device_ops *ops, void *module, const device_sett
                           ls_device **out)
 {
     ls_device *device = ls_calloc(1, sizeof(*device));
+    device_settings own = *settings;
     ls_status st;
 
     if (device == NULL) {
@@ -185,9 +186,10 @@ static ls_status open_ops(const device_ops *ops, void *module, const device_sett
     }
     device->ops = ops;
     device->module = module;
+    own.device = device;
     st = pool_create(&device->pool);
     if (st == LS_OK)
-        st = ops->open(settings, &device->state);
+        st = ops->open(&own, &device->state);
     if (st != LS_OK) {
         ls_free(device->pool);
         ls_free(device);

@@ -29,6 +29,7 @@ static const device_host host = {
     .op_name = device_op_name,
     .file_read = file_read,
     .file_replace = file_replace,
+    .device_alloc = device_alloc,
 };
 
 static ls_status check_name(const char *name)

@@ -227,6 +227,14 @@ ls_status pool_take(ls_device *device, size_t bytes, bool persistent, storage **
     return LS_OK;
 }
 
+ls_status device_alloc(ls_device *device, size_t bytes, void **out)
+{
+    *out = accel_alloc(device->accel, bytes);
+    if (*out == NULL && trim(device))
+        *out = accel_alloc(device->accel, bytes);
+    return *out != NULL ? LS_OK : no_memory(device, bytes);
+}
+
 ls_status pool_take_borrowed(ls_device *device, void *data, size_t bytes, storage **out)
 {
     storage *s = device->pool->free_borrowed;

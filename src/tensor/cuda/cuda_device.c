@@ -210,6 +210,7 @@ static ls_status cuda_open(const device_settings *settings, device_state **out)
     self = cu_host->alloc(1, sizeof(*self));
     if (self == NULL)
         return cu_fail(LS_ENOMEM, "no memory for a CUDA device");
+    self->device = settings->device;
     self->card = found.card;
     self->is_deterministic = settings->deterministic;
     self->autotune = settings->autotune;

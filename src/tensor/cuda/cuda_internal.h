@@ -59,6 +59,7 @@ typedef struct dnn_cache dnn_cache;
 typedef struct gemm_engine gemm_engine;
 
 struct device_state {
+    ls_device *device; /* this one, as the host table knows it */
     cuda_accel *accel;
     gpu_properties card;
     bool is_deterministic;  /* no operator may give other bits in another run */

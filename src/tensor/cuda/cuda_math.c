@@ -57,13 +57,11 @@ ls_status cu_workspace(device_state *self, size_t bytes, void **out)
     accel *a = cuda_accel_base(self->accel);
 
     if (bytes > self->workspace_bytes) {
-        void *larger = a->ops->alloc(a, bytes);
-
-        if (larger == NULL)
-            return cu_fail(LS_ENOMEM, "%s: no memory for a workspace of %zu bytes", a->name, bytes);
         if (self->workspace != NULL)
             a->ops->free(a, self->workspace);
-        self->workspace = larger;
+        self->workspace = NULL;
+        self->workspace_bytes = 0;
+        LS_TRY(cu_host->device_alloc(self->device, bytes, &self->workspace));
         self->workspace_bytes = bytes;
     }
     *out = self->workspace;

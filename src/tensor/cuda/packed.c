@@ -134,18 +134,19 @@ static packed *find(const ls_tensor *t, const pack_form *form)
     return p;
 }
 
-/* A copy that is still to be filled; NULL without memory. */
-static packed *make(device_state *self, const ls_tensor *t, const pack_form *form)
+/* A copy that is still to be filled. */
+static ls_status make(device_state *self, const ls_tensor *t, const pack_form *form, packed **out)
 {
-    accel *a = cuda_accel_base(self->accel);
     packed *p = cu_host->alloc(1, sizeof(*p));
+    ls_status st;
 
     if (p == NULL)
-        return NULL;
-    p->data = a->ops->alloc(a, packed_count(form) * own_element_bytes(form->type));
-    if (p->data == NULL) {
+        return cu_fail(LS_ENOMEM, "no memory for a packed copy of a parameter");
+    st = cu_host->device_alloc(self->device, packed_count(form) * own_element_bytes(form->type),
+                               &p->data);
+    if (st != LS_OK) {
         cu_host->free(p);
-        return NULL;
+        return st;
     }
     p->owner = t->storage;
     p->plain_type = t->dtype;
@@ -159,7 +160,8 @@ static packed *make(device_state *self, const ls_tensor *t, const pack_form *for
     if (self->packs != NULL)
         self->packs->link_of_device = &p->next_of_device;
     self->packs = p;
-    return p;
+    *out = p;
+    return LS_OK;
 }
 
 /* Adds the stale copies that go into one launch with `like`, and marks them as renewed. */
@@ -203,11 +205,9 @@ void *packed_parameter(own_operands *o, ls_tensor *t, const pack_form *form)
         return packed_copy(o, plain, t->dtype, form);
     p = find(t, form);
     if (p == NULL)
-        p = make(o->self, t, form);
-    if (p == NULL) {
-        o->status = cu_fail(LS_ENOMEM, "no memory for a packed copy of a parameter");
+        o->status = make(o->self, t, form, &p);
+    if (o->status != LS_OK)
         return NULL;
-    }
     renew(o, p);
     p->is_used = true;
     return p->data;

@@ -223,6 +223,22 @@ static void the_error_of_a_full_card_names_what_holds_its_memory(void **state)
     assert_int_equal(gpu->used_bytes, 0);
 }
 
+static void memory_beside_tensors_may_take_what_the_pool_keeps(void **state)
+{
+    gpu_host *gpu = reset_gpu_host();
+    ls_device *device = open_cudahost("cudahost");
+    void *block = NULL;
+
+    LS_UNUSED(state);
+    gpu->total_bytes = (size_t)1 << 20;
+    ls_tensor_destroy(bytes_of(device, 640 << 10));
+    assert_status(LS_OK, device_alloc(device, 768 << 10, &block));
+    accel_free(device->accel, block);
+    assert_status(LS_ENOMEM, device_alloc(device, 2 << 20, &block));
+    assert_error("out of memory on cudahost:0: 2 MiB more needed");
+    assert_status(LS_OK, ls_device_close(device));
+}
+
 static void a_lost_card_is_the_error_of_every_tensor(void **state)
 {
     gpu_host *gpu = reset_gpu_host();
@@ -305,6 +321,7 @@ int main(void)
         cmocka_unit_test(the_error_of_a_full_card_names_what_holds_its_memory),
         cmocka_unit_test(the_gradient_of_an_equal_shape_needs_only_its_own_memory),
         cmocka_unit_test(usage_counts_launches_and_the_memory_of_the_card),
+        cmocka_unit_test(memory_beside_tensors_may_take_what_the_pool_keeps),
         cmocka_unit_test(a_lost_card_is_the_error_of_every_tensor),
     };
 
