@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "tensor/suite_device.h"
+#include "train/card.h"
 #include "train/stop_signal.h"
 
 #include <signal.h>
@@ -131,6 +132,8 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
             raise(SIGKILL);
         if (job->wait_at > 0 && r->state.step + 1 == job->wait_at)
             wait_for_stop(job->wait_at);
+        if (job->lose_at > 0 && r->state.step + 1 == job->lose_at)
+            LS_TRY(card_lose(job->flags.device));
         ls_run_step(run, ls_run_classify(run, logits, batch.y));
         ls_run_get_state(run, &r->state);
         if (r->state.step > before)

@@ -33,8 +33,8 @@ int fsync(int fd)
 typedef struct rank_job {
     /* save: exits during its save; step: exits in training; resume: resumes; late: the same, and
      * rank 0 waits to be ended when that fails; abort: rank 1 aborts without a run; well: trains;
-     * whole: three epochs; kill, grow: the same, but in the first generation rank 1 kills itself,
-     * or all ranks wait for a stop signal */
+     * whole: three epochs; rest: the same, resumes; kill, lose, grow: three epochs, but in the
+     * first generation rank 1 kills itself or loses its card, or all wait for a stop signal */
     const char *how;
     const char *dir;
     const char *save;
@@ -49,13 +49,21 @@ static void set_failure(const rank_job *r, small_job *small)
         return;
     if (text_equal(r->how, "kill") && ls_comm_rank(small->comm) == 1)
         small->kill_at = 20;
+    if (text_equal(r->how, "lose") && ls_comm_rank(small->comm) == 1)
+        small->lose_at = 20;
     if (text_equal(r->how, "grow"))
         small->wait_at = 12;
 }
 
 static bool is_long(const char *how)
 {
-    return text_equal(how, "whole") || text_equal(how, "kill") || text_equal(how, "grow");
+    return text_equal(how, "whole") || text_equal(how, "kill") || text_equal(how, "lose") ||
+           text_equal(how, "grow") || text_equal(how, "rest");
+}
+
+static bool resumes(const char *how)
+{
+    return text_equal(how, "resume") || text_equal(how, "late") || text_equal(how, "rest");
 }
 
 static void await_end(void)
@@ -90,7 +98,7 @@ static ls_status run_rank(int local_rank, void *arg)
     small.flags.save = r->save;
     small.flags.epochs = is_long(r->how) ? 3 : 1;
     set_failure(r, &small);
-    small.flags.resume = text_equal(r->how, "resume") || text_equal(r->how, "late") ? "" : NULL;
+    small.flags.resume = resumes(r->how) ? "" : NULL;
     LS_UNUSED(local_rank);
     st = small_run(&small).status;
     if (text_equal(r->how, "late") && ls_comm_rank(small.comm) == 0)
@@ -254,6 +262,46 @@ static void a_restarted_run_gives_the_bits_of_an_uninterrupted_run(void **state)
     assert_same_file(whole, save);
 }
 
+/* As above. Without a restart nothing is left but the saved state. */
+static void check_lost_card(const char *device, const char *text)
+{
+    const char *const env[] = {device, NULL};
+    char whole[128];
+    char line[256];
+    job *j;
+
+    text_format(whole, sizeof(whole), "%s/card.safetensors", dir);
+    job_expect_code(
+        job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", self, "rank", "whole", dir, whole), env), 0);
+    text_format(save, sizeof(save), "%s/lost.safetensors", dir);
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", self, "rank", "lose", dir, save), env);
+    job_expect_code(j, 1);
+    // An abort with the text, or an operation that failed with it: whichever came first.
+    job_expect(j, job_printed(j, 1, "lockstep: rank 1") && job_printed(j, 1, text));
+    job_expect_gone(j);
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", self, "rank", "rest", dir, save), env);
+    job_expect_code(j, 0);
+    text_format(line, sizeof(line), "resuming from %s/lost.resume.safetensors: epoch 3, step 16",
+                dir);
+    job_expect(j, job_printed(j, 0, line));
+    assert_same_file(whole, save);
+    text_format(save, sizeof(save), "%s/restarted.safetensors", dir);
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--max-restarts", "1", self, "rank", "lose",
+                           dir, save),
+                  env);
+    job_expect_code(j, 0);
+    assert_same_file(whole, save);
+    (void)job_clean_up(NULL);
+}
+
+static void a_run_that_lost_a_card_continues_from_the_last_checkpoint(void **state)
+{
+    LS_UNUSED(state);
+    check_lost_card("LS_TEST_DEVICE=sim", "sim:0: the device is lost; restart the job");
+    check_lost_card("LS_TEST_DEVICE=cudahost",
+                    "cudahost:1 (host memory, PCI 10000000:01:00.0) can no longer be used");
+}
+
 static char endpoint[32];
 static char key[256];
 
@@ -355,6 +403,7 @@ int main(int argc, char **argv)
         test(a_failed_resume_is_reported_of_its_rank),
         test(a_file_that_rank_0_cannot_write_is_reported_as_cause),
         test(a_restarted_run_gives_the_bits_of_an_uninterrupted_run),
+        test(a_run_that_lost_a_card_continues_from_the_last_checkpoint),
         test(an_abort_on_another_node_is_reported_of_its_rank),
         test(a_run_that_a_node_joins_continues_within_its_epoch),
     };
