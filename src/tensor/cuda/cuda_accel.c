@@ -538,7 +538,7 @@ ls_status cuda_accel_open(int index, const gpu_properties *card, cuda_accel **ou
     cu_host->accel_register(&a->base);
     st = open_queues(a);
     if (st == LS_OK)
-        st = checked(a, malloc_host, &failure, sizeof(*a->failure));
+        st = cuda_accel_check(a, gpu_malloc_host(&failure, sizeof(*a->failure)), "malloc_host");
     if (st != LS_OK) {
         cuda_accel_close(a);
         return st;

@@ -45,7 +45,7 @@ static column_split split_of(size_t n, size_t rows, size_t columns, kernel_type 
     by.lanes = power_of_two_from(units, LANES_MOST);
     by.tiles = (unsigned)((units + by.lanes - 1) / by.lanes);
     parts = n * by.tiles == 0 ? 1 : blocks / (n * by.tiles);
-    parts = at_most(parts, rows / (OWN_THREADS / by.lanes * ROWS_OF_THREAD));
+    parts = at_most(parts, rows / ((size_t)(OWN_THREADS / by.lanes) * ROWS_OF_THREAD));
     by.splits = parts == 0 ? 1 : (unsigned)parts;
     return by;
 }
@@ -64,7 +64,7 @@ column_split own_sum_split(own_operands *o, size_t n, size_t rows, size_t column
 
 column_split own_apply_split(size_t rows, size_t columns, kernel_type type, bool wide)
 {
-    return split_of(1, rows, columns, type, wide, 4 * SUM_BLOCKS);
+    return split_of(1, rows, columns, type, wide, (size_t)4 * SUM_BLOCKS);
 }
 
 unsigned own_split_blocks(const column_split *by)

@@ -16,8 +16,8 @@ void arena_destroy(sim_arena *arena); /* NULL is allowed */
 
 /* A block aligned to 256 bytes, filled with 0xFF; NULL: no memory. */
 void *arena_alloc(sim_arena *arena, size_t bytes);
-/* Fills the block with 0xFF and frees it. Work that uses it must have ended. */
-void arena_free(sim_arena *arena, void *block);
+/* Fills the block at `start` with 0xFF and frees it. Work that uses it must have ended. */
+void arena_free(sim_arena *arena, void *start);
 
 bool arena_owns(const sim_arena *arena, const void *p);
 
