@@ -247,6 +247,31 @@ LS_API ls_tensor *ls_stochastic_depth(ls_tape *tape, ls_tensor *x, double p);
  * same numbers as an uninterrupted one. */
 LS_API void ls_tape_set_random(ls_tape *tape, uint64_t seed, int64_t step);
 
+/* --- checkpointing activations --- */
+
+/* A part of a network: writes all outputs, made with operators on `tape`. Called once more by
+ * backward, with the same inputs and arg, where it must do the same. It only calls operators (and
+ * ls_tape_checkpoint()): no backward, no reset. */
+typedef void (*ls_tape_checkpoint_fn)(ls_tape *tape, ls_tensor *const *inputs, ls_tensor **outputs,
+                                      void *arg);
+
+/*
+ * outputs[0..n_outputs) = fn(inputs[0..n_inputs)), as torch.utils.checkpoint: the memory of all
+ * values that fn makes besides the outputs is released at once (but those of ls_tape_keep()), and
+ * backward runs fn again to have them. For the time of one more forward a network of n such parts
+ * needs the memory of one part and of n outputs.
+ * Gradients have the bits that they have without checkpointing, and become ready in the same order:
+ * dropout draws the same numbers again. Batch norm updates its running statistics once (PyTorch
+ * does so twice). Other state that fn changes, it changes twice.
+ * The outputs of fn may be any tensors, its leaves need not be inputs. arg: arg_bytes are copied;
+ * with arg_bytes 0 it is passed as it is and must stay valid until backward or the reset. An output
+ * that the loss does not depend on counts as one with gradient 0. In evaluation fn runs once. All
+ * outputs are NULL on failure; LS_EINVAL if fn does something else in backward.
+ */
+LS_API void ls_tape_checkpoint(ls_tape *tape, ls_tape_checkpoint_fn fn, void *arg, size_t arg_bytes,
+                               ls_tensor *const *inputs, int n_inputs, ls_tensor **outputs,
+                               int n_outputs);
+
 /* --- measuring --- */
 
 /* correct[i] = number of rows whose target is among the k[i] largest of logits (N,K), float32 or

@@ -21,8 +21,7 @@ bool needs_grad(const ls_tensor *in)
     return v != NULL ? is_live(v) : leaf_of(in) != NULL;
 }
 
-/* Whether the loss depends on an output of the node. */
-static bool is_reached(const ls_tape *tape, const node *n)
+bool node_is_reached(const ls_tape *tape, const node *n)
 {
     for (int i = 0; i < n->n_out; i++) {
         if (tape->values[n->first_value + i]->is_reached)
@@ -154,17 +153,19 @@ ls_status grad_run_op(ls_tape *tape, const node *n, op_kind op, ls_tensor *a, ls
 /* --- the walks --- */
 
 /* Marks the values that the node reads, and counts the uses of leaves. */
-static ls_status reach_inputs(ls_tape *tape, const node *n, const autograd_owner *by)
+static ls_status reach_inputs(ls_tape *tape, const node *n)
 {
-    for (int i = 0; i < n->class->n_grad; i++) {
-        value *v = value_of(n->in[i]);
-        leaf *l = leaf_of(n->in[i]);
+    for (int i = 0; i < node_input_count(n); i++) {
+        value *v = value_of(node_input(n, i));
+        leaf *l = leaf_of(node_input(n, i));
 
+        if (!node_input_has_grad(n, i))
+            continue;
         if (v != NULL)
             v->is_reached = true;
         if (l == NULL)
             continue;
-        if (l->owner != NULL && l->owner != by)
+        if (l->owner != NULL && l->owner != tape->by)
             return ls_fail(LS_EINVAL, "backward: the gradient of %s belongs to %s", l->owner_name,
                            l->owner->reason);
         if (l->backward != tape->backward)
@@ -175,30 +176,26 @@ static ls_status reach_inputs(ls_tape *tape, const node *n, const autograd_owner
     return LS_OK;
 }
 
-static ls_status reach_all(ls_tape *tape, int last, const autograd_owner *by)
+ls_status reach_nodes(ls_tape *tape, int first, int last)
 {
-    for (int i = last; i >= tape->n_passed; i--) {
+    for (int i = last; i >= first; i--) {
         const node *n = &tape->nodes[i];
 
-        if (is_reached(tape, n))
-            LS_TRY(reach_inputs(tape, n, by));
+        if (node_is_reached(tape, n))
+            LS_TRY(reach_inputs(tape, n));
     }
     return LS_OK;
 }
 
-/* Releases the memory that only this node's backward needed. */
-static void node_release(ls_tape *tape, node *n)
+void node_release(ls_tape *tape, node *n)
 {
-    for (int i = 0; i < NODE_MAX_SAVED; i++) {
-        ls_tensor_destroy(n->saved[i]);
-        n->saved[i] = NULL;
-    }
-    for (int i = 0; i < n->n_in; i++) {
-        value *v = value_of(n->in[i]);
+    for (int i = 0; i < node_input_count(n); i++) {
+        value *v = value_of(node_input(n, i));
 
-        if (v != NULL && class_reads(n->class, i))
+        if (v != NULL && node_input_is_read(n, i))
             v->n_readers--;
     }
+    node_drop(n);
     for (int i = 0; i < n->n_out; i++) {
         value *v = tape->values[n->first_value + i];
 
@@ -210,8 +207,8 @@ static void node_release(ls_tape *tape, node *n)
     }
 }
 
-/* Whether input `what` of the node (NODE_OUT: one of its outputs) has the contents of forward. */
-static ls_status check_tensor(const node *n, int what, const ls_tensor *t, const contents *seen)
+/* Whether the tensor `name` has the contents of forward. */
+static ls_status check_tensor(const char *name, const ls_tensor *t, const contents *seen)
 {
     char text[TENSOR_TEXT_BYTES];
     const value *v = value_of(t);
@@ -220,8 +217,8 @@ static ls_status check_tensor(const node *n, int what, const ls_tensor *t, const
         (t->storage == seen->storage && t->storage->version == seen->version))
         return LS_OK;
     return ls_fail(LS_EINVAL,
-                   "%s %s was overwritten or destroyed after forward; do that after backward",
-                   node_tensor_name(n, what), tensor_text(text, sizeof(text), t));
+                   "%s %s was overwritten or destroyed after forward; do that after backward", name,
+                   tensor_text(text, sizeof(text), t));
 }
 
 /* Whether the tensors that the node's backward reads are unchanged since forward. */
@@ -229,33 +226,36 @@ static ls_status check_contents(const ls_tape *tape, const node *n)
 {
     for (int i = 0; i < n->n_in; i++) {
         if (n->in[i] != NULL && class_reads(n->class, i))
-            LS_TRY(check_tensor(n, i, n->in[i], &n->seen[i]));
+            LS_TRY(check_tensor(node_tensor_name(n, i), n->in[i], &n->seen[i]));
     }
+    for (int i = 0; n->extra != NULL && i < n->extra->n_inputs; i++)
+        LS_TRY(check_tensor("a tensor that the function reads,", n->extra->inputs[i].tensor,
+                            &n->extra->inputs[i].seen));
     for (int i = 0; i < n->n_out && class_reads(n->class, NODE_OUT); i++) {
         const value *v = tape->values[n->first_value + i];
 
-        LS_TRY(check_tensor(n, NODE_OUT, v->tensor, &v->seen));
+        LS_TRY(check_tensor(node_tensor_name(n, NODE_OUT), v->tensor, &v->seen));
     }
     return LS_OK;
 }
 
+/* The operator's backward may add nodes, and move `n` by that. */
 static ls_status pass(ls_tape *tape, const node *n)
 {
-    LS_TRY(done_restore(tape, n));
-    LS_TRY(check_contents(tape, n));
-    return n->class->backward(tape, n, node_grad(tape, n, 0));
+    const op_class *class = n->class;
+
+    LS_TRY(ls_context(done_restore(tape, n), "%s backward", class->name));
+    LS_TRY(ls_context(check_contents(tape, n), "%s backward", class->name));
+    return ls_context(class->backward(tape, n, node_grad(tape, n, 0)), "%s backward", class->name);
 }
 
-static ls_status pass_all(ls_tape *tape, int last)
+ls_status pass_nodes(ls_tape *tape, int first, int last)
 {
-    for (int i = tape->n_nodes - 1; i >= tape->n_passed; i--) {
-        node *n = &tape->nodes[i];
-
-        if (i <= last && is_reached(tape, n))
-            LS_TRY(ls_context(pass(tape, n), "%s backward", n->class->name));
-        node_release(tape, n);
+    for (int i = last; i >= first; i--) {
+        if (node_is_reached(tape, &tape->nodes[i]))
+            LS_TRY(pass(tape, &tape->nodes[i]));
+        node_release(tape, &tape->nodes[i]);
     }
-    tape->n_passed = tape->n_nodes;
     return LS_OK;
 }
 
@@ -265,6 +265,8 @@ static ls_status check_loss(ls_tape *tape, const ls_tensor *loss)
     const value *v = value_of(loss);
 
     LS_TRY(ls_tape_status(tape));
+    if (tape->n_functions > 0)
+        return ls_fail(LS_EINVAL, "backward: called by a checkpointed function");
     if (loss == NULL)
         return ls_fail(LS_EINVAL, "backward: the loss is NULL");
     if (!tape->is_training)
@@ -310,8 +312,8 @@ static ls_status seed_loss(ls_tape *tape, value *v, double seed)
 static void forget_collected(const ls_tape *tape)
 {
     for (int i = tape->n_passed; i < tape->n_nodes; i++) {
-        for (int k = 0; k < tape->nodes[i].n_in; k++) {
-            leaf *l = leaf_of(tape->nodes[i].in[k]);
+        for (int k = 0; k < node_input_count(&tape->nodes[i]); k++) {
+            leaf *l = leaf_of(node_input(&tape->nodes[i], k));
 
             if (l != NULL)
                 weights_forget(l);
@@ -331,11 +333,14 @@ ls_status autograd_backward(ls_tape *tape, ls_tensor *loss, double seed,
     v->is_retained = true; // so that the loss can be read afterwards
     v->is_reached = true;
     tape->backward = ++tape->device->n_backwards;
+    tape->by = owner;
     st = seed_loss(tape, v, seed);
     if (st == LS_OK)
-        st = reach_all(tape, v->node, owner);
+        st = reach_nodes(tape, tape->n_passed, v->node);
     if (st == LS_OK)
-        st = pass_all(tape, v->node);
+        st = pass_nodes(tape, tape->n_passed, tape->n_nodes - 1);
+    if (st == LS_OK)
+        tape->n_passed = tape->n_nodes;
     if (st != LS_OK) {
         (void)autograd_fail(tape, st);
         forget_collected(tape);

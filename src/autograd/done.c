@@ -38,10 +38,10 @@ static ls_status restore(ls_tape *tape, value *v)
 // NOLINTNEXTLINE(misc-no-recursion): see restore()
 ls_status done_restore(ls_tape *tape, const node *n)
 {
-    for (int i = 0; i < n->n_in; i++) {
-        value *v = value_of(n->in[i]);
+    for (int i = 0; i < node_input_count(n); i++) {
+        value *v = value_of(node_input(n, i));
 
-        if (v != NULL && v->is_dropped && class_reads(n->class, i))
+        if (v != NULL && v->is_dropped && node_input_is_read(n, i))
             LS_TRY(restore(tape, v));
     }
     return LS_OK;

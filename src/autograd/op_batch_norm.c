@@ -43,7 +43,8 @@ static ls_status batch_norm_recompute(ls_tape *tape, const node *n)
     }
 
 /* The running statistics may change before backward, which reads those of the batch. */
-#define BATCH_NORM_UNUSED (1U << NODE_OUT | 1U << RUNNING_MEAN | 1U << RUNNING_VAR)
+#define BATCH_NORM_WRITTEN (1U << RUNNING_MEAN | 1U << RUNNING_VAR)
+#define BATCH_NORM_UNUSED  (1U << NODE_OUT | BATCH_NORM_WRITTEN)
 
 /* All but the input. */
 #define BATCH_NORM_PARAMETERS (((1U << N_INPUTS) - 1) & ~(1U << X))
@@ -55,6 +56,7 @@ static const op_class batch_norm_class = {.name = "batch_norm",
                                           .parameters = BATCH_NORM_PARAMETERS,
                                           .n_grad = 3,
                                           .unused_in_backward = BATCH_NORM_UNUSED,
+                                          .written = BATCH_NORM_WRITTEN,
                                           .backward = batch_norm_backward,
                                           .recompute = batch_norm_recompute};
 static const op_class bn_relu_class = {.name = "bn_relu",
@@ -64,6 +66,7 @@ static const op_class bn_relu_class = {.name = "bn_relu",
                                        .parameters = BATCH_NORM_PARAMETERS,
                                        .n_grad = 3,
                                        .unused_in_backward = BATCH_NORM_UNUSED,
+                                       .written = BATCH_NORM_WRITTEN,
                                        .backward = batch_norm_backward,
                                        .recompute = batch_norm_recompute};
 
@@ -138,6 +141,8 @@ static ls_tensor *batch_norm(ls_tape *tape, node *n, const ls_batch_norm_params 
         st = make_running_plain(n);
     if (st == LS_OK)
         st = save_all(tape, n);
+    if (tape->n_recomputing > 0)
+        n->attrs.momentum = 0; // the running statistics have this batch
     if (st != LS_OK)
         return node_reject(tape, n, st);
     return node_run(tape, n, OP_BATCH_NORM, n->in[X]->n_dims, n->in[X]->dims);

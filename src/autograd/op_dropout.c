@@ -38,12 +38,12 @@ static ls_tensor *drop(ls_tape *tape, node *n, double p)
         return node_reject(tape, n, ls_fail(LS_EINVAL, "input () has no rows"));
     if (!tape->is_training || p == 0)
         return x;
-    if (!tape->has_random)
+    if (!tape->random.is_set)
         return node_reject(tape, n,
                            ls_fail(LS_EINVAL, "call ls_tape_set_random() first: without it all "
                                               "ranks would drop the same elements"));
     n->attrs.drop = p;
-    n->attrs.random = ls_hash3(tape->random, tape->n_random++, 0);
+    n->attrs.random = ls_hash3(tape->random.hash, tape->random.n_drawn++, 0);
     return node_run(tape, n, OP_DROPOUT, x->n_dims, x->dims);
 }
 
@@ -65,7 +65,5 @@ void ls_tape_set_random(ls_tape *tape, uint64_t seed, int64_t step)
 {
     if (tape == NULL)
         return;
-    tape->random = ls_hash3(seed, (uint64_t)step, 0);
-    tape->n_random = 0;
-    tape->has_random = true;
+    tape->random = (random_state){.is_set = true, .hash = ls_hash3(seed, (uint64_t)step, 0)};
 }

@@ -30,21 +30,27 @@ ls_status ls_tape_create(ls_device *device, ls_tape **out)
     return LS_OK;
 }
 
-/* Frees the node's tensors but its outputs. */
-static void node_drop_saved(node *n)
+void node_drop(node *n)
 {
     for (int i = 0; i < NODE_MAX_SAVED; i++) {
         ls_tensor_destroy(n->saved[i]);
         n->saved[i] = NULL;
     }
+    if (n->extra != NULL)
+        n->extra->drop(n->extra);
+    n->extra = NULL;
 }
 
 void ls_tape_reset(ls_tape *tape)
 {
     if (tape == NULL)
         return;
+    if (tape->n_functions > 0) {
+        (void)autograd_fail(tape, ls_fail(LS_EINVAL, "a checkpointed function reset its tape"));
+        return;
+    }
     for (int i = 0; i < tape->n_nodes; i++)
-        node_drop_saved(&tape->nodes[i]);
+        node_drop(&tape->nodes[i]);
     for (int i = 0; i < tape->n_values; i++) {
         value *v = tape->values[i];
 
@@ -193,7 +199,8 @@ bool node_begin(ls_tape *tape, node *n)
         return false;
     for (int i = 0; i < n->n_in && st == LS_OK; i++)
         st = check_input(tape, n, i);
-    if (st == LS_OK && tape->compute != LS_F32 && !precision_convert(tape, n))
+    if (st == LS_OK && n->class->n_typed > 0 && tape->compute != LS_F32 &&
+        !precision_convert(tape, n))
         return false;
     if (st == LS_OK)
         st = check_types(tape, n);
@@ -213,7 +220,7 @@ ls_status node_save(ls_tape *tape, node *n, int i, ls_dtype type, int n_dims, co
 
 ls_tensor *node_reject(ls_tape *tape, node *n, ls_status status)
 {
-    node_drop_saved(n);
+    node_drop(n);
     return autograd_fail(tape, ls_context(status, "%s", n->class->name));
 }
 
@@ -229,7 +236,7 @@ static ls_tensor *reject_with_shapes(ls_tape *tape, node *n, ls_status status)
         (void)text_format(text + used, sizeof(text) - used, "%s%s", i == 0 ? "" : ", ",
                           tensor_dims_text(one, sizeof(one), n->in[i]));
     }
-    node_drop_saved(n);
+    node_drop(n);
     return autograd_fail(tape, ls_context(status, "%s of %s", n->class->name, text));
 }
 
@@ -274,20 +281,16 @@ static ls_status reserve_values(ls_tape *tape, int n)
     return LS_OK;
 }
 
-static contents contents_of(const ls_tensor *t)
-{
-    return (contents){.storage = t->storage, .version = t->storage->version};
-}
-
 /* Makes the tape the owner of `out`; reserve_values() has been called. */
 static void own_value(ls_tape *tape, ls_tensor *out, int node_index)
 {
-    value *v = tape->values[tape->n_values++];
+    value *v = tape->values[tape->n_values];
 
     *v = (value){.extra = {.of_tape = true},
                  .tape = tape,
                  .tensor = out,
                  .seen = contents_of(out),
+                 .number = tape->n_values++,
                  .node = tensor_is_floating(out) ? node_index : -1};
     out->extra = &v->extra;
 }
@@ -296,12 +299,13 @@ static void own_value(ls_tape *tape, ls_tensor *out, int node_index)
 static void record(ls_tape *tape, node *n)
 {
     for (int i = 0; i < n->n_in; i++) {
-        value *v = value_of(n->in[i]);
+        if (n->in[i] != NULL && class_reads(n->class, i))
+            n->seen[i] = contents_of(n->in[i]);
+    }
+    for (int i = 0; i < node_input_count(n); i++) {
+        value *v = value_of(node_input(n, i));
 
-        if (n->in[i] == NULL || !class_reads(n->class, i))
-            continue;
-        n->seen[i] = contents_of(n->in[i]);
-        if (v != NULL)
+        if (v != NULL && node_input_is_read(n, i))
             v->n_readers++;
     }
     tape->nodes[tape->n_nodes++] = *n;

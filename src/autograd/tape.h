@@ -39,6 +39,7 @@ typedef struct op_class {
     int n_grad; /* the first n_grad inputs can get a gradient */
     /* What backward does not read: bit i for input i, bit NODE_OUT for the outputs. */
     unsigned unused_in_backward;
+    unsigned written; /* the inputs that forward writes in place */
     /* dy: node_grad() of the first output; NULL is possible only with several outputs. */
     ls_status (*backward)(ls_tape *tape, const node *n, ls_tensor *dy);
     /* Recomputes the (unplaced) output with the same bits from the tensors that backward reads.
@@ -55,6 +56,21 @@ typedef struct contents {
     uint64_t version;
 } contents;
 
+/* A tensor that an operator's backward reads. */
+typedef struct dependency {
+    ls_tensor *tensor;
+    contents seen; /* at forward */
+    bool has_grad; /* backward gives it a gradient */
+} dependency;
+
+/* What a node owns besides tensors. */
+typedef struct node_extra node_extra;
+struct node_extra {
+    void (*drop)(node_extra *self);
+    dependency *inputs; /* beyond those in node.in, any number; NULL elements do not occur */
+    int n_inputs;
+};
+
 /* One operator as it ran. */
 struct node {
     const op_class *class;
@@ -66,6 +82,7 @@ struct node {
     int n_out;
     int first_value;            /* the outputs are values first_value to first_value + n_out - 1 */
     contents seen[NODE_MAX_IN]; /* at forward; of the inputs that backward reads */
+    node_extra *extra;          /* NULL for most */
     bool records;               /* a backward may follow: save what it needs */
 };
 
@@ -78,6 +95,7 @@ typedef struct value {
     ls_tensor *grad;
     contents seen; /* when it was made */
     int n_readers; /* recorded nodes whose backward has still to read it as an input */
+    int number;    /* position in ls_tape.values */
     int node;      /* the node whose output it is; -1: not recorded, or not floating-point */
     bool is_retained;
     bool is_dropped;    /* its memory was released; backward recomputes it */
@@ -117,6 +135,13 @@ typedef struct cast_result {
 
 #define CASTS_REMEMBERED 4 /* for operators that read the same input one after the other */
 
+/* Where the random numbers of the next operator come from. */
+typedef struct random_state {
+    bool is_set;      /* ls_tape_set_random() has been called */
+    uint64_t hash;    /* of seed and step */
+    uint64_t n_drawn; /* random operators since that call */
+} random_state;
+
 struct ls_tape {
     ls_device *device;
     bool is_training;
@@ -133,12 +158,13 @@ struct ls_tape {
     int n_values;
     int values_made;
     int values_capacity;
-    uint64_t backward; /* number of the last backward */
+    uint64_t backward;        /* number of the last backward */
+    const autograd_owner *by; /* its caller; NULL: not an owner of leaves */
+    int n_functions;          /* checkpointed functions that are running, one in another */
+    int n_recomputing;        /* those of them that backward runs again */
     ls_grad_ready_fn on_ready;
     void *on_ready_arg;
-    bool has_random;   /* ls_tape_set_random has been called */
-    uint64_t random;   /* hash of seed and step */
-    uint64_t n_random; /* number of random operators since that call */
+    random_state random;
 };
 
 /* --- forward --- */
@@ -187,6 +213,14 @@ ls_tensor *node_finish(ls_tape *tape, node *n, ls_tensor *out);
 /* The same with `n_out` outputs; as node_run_all(). */
 bool node_finish_all(ls_tape *tape, node *n, ls_tensor **out, int n_out);
 
+/* Frees what the node owns besides its outputs. */
+void node_drop(node *n);
+
+static inline contents contents_of(const ls_tensor *t)
+{
+    return (contents){.storage = t->storage, .version = t->storage->version};
+}
+
 /* Marks the tape: the operator's name, then this thread's last error. Frees the node's tensors.
  * Returns NULL. */
 ls_tensor *node_reject(ls_tape *tape, node *n, ls_status status);
@@ -194,6 +228,29 @@ ls_tensor *node_reject(ls_tape *tape, node *n, ls_status status);
 /* --- backward --- */
 
 bool needs_grad(const ls_tensor *in); /* false for NULL */
+
+/* The inputs of a node: those in node.in, which may be NULL, and those in node.extra. */
+static inline int node_input_count(const node *n)
+{
+    return n->n_in + (n->extra == NULL ? 0 : n->extra->n_inputs);
+}
+
+static inline ls_tensor *node_input(const node *n, int i)
+{
+    return i < n->n_in ? n->in[i] : n->extra->inputs[i - n->n_in].tensor;
+}
+
+/* Whether the node's backward gives input `i` a gradient. */
+static inline bool node_input_has_grad(const node *n, int i)
+{
+    return i < n->n_in ? i < n->class->n_grad : n->extra->inputs[i - n->n_in].has_grad;
+}
+
+/* Whether the node's backward reads input `i`. */
+static inline bool node_input_is_read(const node *n, int i)
+{
+    return i >= n->n_in || class_reads(n->class, i);
+}
 
 /* Output `i` of a recorded node. */
 static inline ls_tensor *node_output(const ls_tape *tape, const node *n, int i)
@@ -218,6 +275,17 @@ LS_MUST_USE ls_status grad_give(ls_tape *tape, ls_tensor *in, ls_tensor *g);
 
 /* Whether the gradient of the node's first output is not read after this node's backward. */
 bool grad_may_be_reused(const node *n);
+
+/* Whether the loss depends on an output of the node. */
+bool node_is_reached(const ls_tape *tape, const node *n);
+
+/* The two walks of a backward over nodes `first` to `last`: counts the uses of the leaves that the
+ * reached ones read; runs their backwards, and releases all. */
+LS_MUST_USE ls_status reach_nodes(ls_tape *tape, int first, int last);
+LS_MUST_USE ls_status pass_nodes(ls_tape *tape, int first, int last);
+
+/* Releases the memory that only this node's backward needs. */
+void node_release(ls_tape *tape, node *n);
 
 /* Recomputes the values that the backward of `n` reads and ls_tape_done() has dropped. */
 LS_MUST_USE ls_status done_restore(ls_tape *tape, const node *n);

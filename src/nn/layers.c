@@ -125,7 +125,7 @@ static ls_tensor *batch_norm_forward(ls_tape *tape, ls_layer *layer, ls_tensor *
 
     if (y == NULL)
         return NULL;
-    if (ls_tape_training(tape)) {
+    if (ls_tape_training(tape) && !autograd_recomputes(tape)) {
         const ls_status st = count_batch(layer, x);
 
         if (st != LS_OK)

@@ -61,6 +61,40 @@ static void names_are_those_of_pytorchs_state_dict(void **state)
     ls_device_close(device);
 }
 
+static void layer_of(ls_tape *tape, ls_tensor *const *in, ls_tensor **out, void *arg)
+{
+    out[0] = ls_forward(tape, arg, in[0]);
+}
+
+static void a_checkpointed_batch_norm_counts_a_batch_once(void **state)
+{
+    ls_device *device = open_reference();
+    ls_model *model;
+    ls_layer *norm;
+    ls_tape *tape;
+    ls_tensor *x = random_tensor(device, LS_F32, 2, (int64_t[]){4, 3}, 1);
+    ls_tensor *y;
+    int64_t n_batches = 0;
+    const ls_named *buffers;
+    int n;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_model_create(device, 1, &model));
+    norm = ls_nn_batch_norm2d(model, "bn", 3, NULL);
+    assert_status(LS_OK, ls_model_status(model));
+    assert_status(LS_OK, ls_tape_create(device, &tape));
+    ls_tape_checkpoint(tape, layer_of, norm, 0, &x, 1, &y, 1);
+    assert_status(LS_OK, ls_backward(tape, ls_mse_loss(tape, y, x), 1));
+    buffers = ls_model_buffers(model, &n);
+    assert_string_equal(buffers[2].name, "bn.num_batches_tracked");
+    assert_status(LS_OK, ls_tensor_read(buffers[2].tensor, &n_batches, 1));
+    assert_int_equal(n_batches, 1);
+    ls_tape_destroy(tape);
+    ls_model_destroy(model);
+    ls_tensor_destroy(x);
+    ls_device_close(device);
+}
+
 /* Smallest, largest and mean of a tensor. */
 typedef struct spread {
     double low;
@@ -495,6 +529,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_those_of_pytorchs_state_dict),
+        cmocka_unit_test(a_checkpointed_batch_norm_counts_a_batch_once),
         cmocka_unit_test(weights_start_as_pytorchs),
         cmocka_unit_test(kaiming_normal_weights_have_the_variance_of_their_fan_out),
         cmocka_unit_test(batch_norm_starts_as_the_identity),
