@@ -13,7 +13,7 @@ FOREIGN = {
     "Address already in use", "Connection refused", "Connection timed out", "No route to host",
     "Permission denied (publickey)", "Too many open files", "no space left on device", "nan",
     "--master-addr", "data", "val", "lockstep check", ".pth", ".pt", ".pth.tar",
-    "Duplicate GPU detected", "cudaErrorMemoryAllocation",
+    "Duplicate GPU detected",
     "libcudnn.so.9: cannot open shared object file",
     "init_process_group()", "was killed by signal 9 (SIGKILL)", "was killed by signal 7 (SIGBUS)",
 }
