@@ -43,8 +43,10 @@ gpu_failure gpu_failure_of(gpu_error error)
     case cudaErrorLaunchFailure:
     case cudaErrorContextIsDestroyed:
     case cudaErrorExternalDevice:
+    case cudaErrorMpsClientTerminated:
 #if CUDART_VERSION >= 13000
     case cudaErrorContained:
+    case cudaErrorTensorMemoryLeak:
 #endif
     case cudaErrorUnknown:
         return GPU_FAILURE_LOST;
