@@ -144,6 +144,12 @@ ls_tensor *sum_of_squares(ls_tape *tape, ls_tensor *const *inputs, void *arg)
     return ls_mse_loss(tape, inputs[0], ls_relu(tape, inputs[0]));
 }
 
+void pass_input(ls_tape *tape, ls_tensor *const *inputs, ls_tensor **outputs, void *arg)
+{
+    (void)arg;
+    outputs[0] = ls_relu(tape, inputs[0]);
+}
+
 ls_status ignore_leaf(void *arg, ls_tensor *leaf)
 {
     (void)arg;
