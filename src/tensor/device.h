@@ -91,6 +91,7 @@ typedef enum op_kind {
     OP_FILL,             /* -> dst[placed] */
     OP_CLASS_SUMS,       /* logits, targets (int64) -> sums[placed] (F64) */
     OP_INCREMENT,        /* rows? -> counter[placed] (int64) */
+    OP_NORMALIZE,        /* values, pixels (uint8) -> x          (x has the shape of pixels) */
     OP_COUNT
 } op_kind;
 
@@ -119,7 +120,7 @@ typedef enum op_kind {
 #define OP_LIST_STEP(X)                                                                           \
     X(SGD, sgd) X(ADAM, adam) X(SQUARES, squares) X(CLIP_FACTOR, clip_factor)                     \
     X(SCALE_BY, scale_by) X(CLAMP, clamp) X(UNSCALE, unscale) X(FILL, fill)                       \
-    X(CLASS_SUMS, class_sums) X(INCREMENT, increment)
+    X(CLASS_SUMS, class_sums) X(INCREMENT, increment) X(NORMALIZE, normalize)
 /* clang-format on */
 
 /*
@@ -172,6 +173,9 @@ typedef enum op_kind {
  *                 attrs.top_k[i] to sums[2 + i]. A target outside [0, K) is LS_EINVAL with row
  *                 and value.
  * OP_INCREMENT    counter, an I64 scalar, += 1; with rows, an F64 scalar, only if that is over 0.
+ * OP_NORMALIZE    x[n,c,h,w] = values[c][pixels[n,c,h,w]]. pixels is (N,C,H,W); values, (C,256) or
+ *                 for all channels (1,256), has the float of each byte. values and x are F32,
+ *                 values and pixels plain.
  * dloss           is a scalar of the loss's type, plain.
  * OP_SGD, OP_ADAM One step of an optimizer, in place, with the rates of op_call.update: each, and
  *                 1 - dampening, 1 - beta1, 1 - beta2, is rounded once to the type of g. w and the
@@ -294,7 +298,7 @@ typedef struct device_usage {
     int busy_percent; /* share of the last moments in which a kernel ran; -1: not known */
 } device_usage;
 
-#define DEVICE_ABI 9
+#define DEVICE_ABI 10
 
 /* What a device is opened with. */
 typedef struct device_settings {

@@ -21,6 +21,8 @@ static double widened(const void *raw, size_t i, ls_dtype type)
         return (double)ls_f16_to_f32(((const uint16_t *)raw)[i]);
     case LS_I64:
         return (double)((const int64_t *)raw)[i];
+    case LS_U8:
+        return (double)((const uint8_t *)raw)[i];
     default:
         return (double)NAN;
     }
@@ -40,6 +42,9 @@ static void narrow(void *raw, size_t i, ls_dtype type, double value)
         return;
     case LS_I64:
         ((int64_t *)raw)[i] = (int64_t)value;
+        return;
+    case LS_U8:
+        ((uint8_t *)raw)[i] = (uint8_t)value;
         return;
     default:
         ((float *)raw)[i] = (float)value;

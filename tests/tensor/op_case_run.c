@@ -927,6 +927,32 @@ static void run_increment(case_run *r)
     }
 }
 
+/* Bytes; every value occurs where there are enough. */
+static ls_tensor *pixels_of(case_run *r)
+{
+    ls_tensor *t = filled(r, LS_U8, r->c->n_dims, r->c->x, 0);
+    double *values = values_for(r, t);
+
+    for (size_t i = 0; values != NULL && i < ls_tensor_count(t); i++)
+        values[i] = i < 256 ? (double)i : (double)ls_rng_below(&r->rng, 256);
+    write_values(r, t, values);
+    ls_free(values);
+    return t;
+}
+
+static void run_normalize(case_run *r)
+{
+    const op_case *c = r->c;
+    const int64_t dims[2] = {c->out, 256};
+    ls_tensor *values = noise_of(r, LS_F32, 2, dims, 1, 0);
+    ls_tensor *pixels = pixels_of(r);
+    ls_tensor *x = unplaced(r, LS_F32, c->n_dims, c->x);
+
+    run_op(r, (op_call){
+                  .op = OP_NORMALIZE, .n_in = 2, .n_out = 1, .in = {values, pixels}, .out = {x}});
+    result(r, "x", x, 1);
+}
+
 /* --- the suite's functions --- */
 
 static void resolve(op_attrs *a, op_kind op)
@@ -1002,6 +1028,8 @@ static void (*runner_of(op_kind op))(case_run *)
         return run_class_sums;
     case OP_INCREMENT:
         return run_increment;
+    case OP_NORMALIZE:
+        return run_normalize;
     default:
         return NULL;
     }

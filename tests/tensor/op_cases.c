@@ -485,6 +485,15 @@ const op_case op_cases[] = {
 
     {.name = "increment", .op = OP_INCREMENT, .n_dims = 0},
 
+    {.name = "normalize", .op = OP_NORMALIZE, .n_dims = 4, .x = {3, 3, 7, 9}, .out = 3},
+    {.name = "normalize of one channel", .op = OP_NORMALIZE, .n_dims = 4, .x = {2, 1, 28, 28},
+     .out = 1},
+    {.name = "normalize of 5 channels with equal values", .op = OP_NORMALIZE, .n_dims = 4,
+     .x = {2, 5, 6, 6}, .out = 1},
+    {.name = "normalize of single pixels", .op = OP_NORMALIZE, .n_dims = 4, .x = {70, 5, 1, 1},
+     .out = 5},
+    {.name = "normalize of no rows", .op = OP_NORMALIZE, .n_dims = 4, .x = {0, 3, 7, 9}, .out = 3},
+
     {.name = "class sums", .op = OP_CLASS_SUMS, .n_dims = 2, .x = {33, 17}, .out = 2,
      .attrs = {.top_k = {1, 5}}},
     {.name = "class sums of equal scores", .op = OP_CLASS_SUMS, .n_dims = 2, .x = {29, 10},
@@ -563,6 +572,8 @@ const op_case op_cases[] = {
     {.name = "unaligned cast", .op = OP_CAST, .n_dims = 2, .x = {9, 64}, .unaligned = true},
     {.name = "unaligned fill", .op = OP_FILL, .n_dims = 1, .x = {99}, .unaligned = true,
      .attrs = {.value = 0.5}},
+    {.name = "unaligned normalize", .op = OP_NORMALIZE, .n_dims = 4, .x = {2, 3, 8, 8}, .out = 3,
+     .unaligned = true},
     {.name = "unaligned sgd", .op = OP_SGD, .n_dims = 2, .x = {9, 65}, .n_other = 1,
      .other = {999}, .unaligned = true,
      .update = {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01}},
@@ -596,6 +607,7 @@ const op_case op_cases[] = {
      .attrs = {.scale = 0.5}},
     {.name = "large softmax of long rows", .op = OP_SOFTMAX, .n_dims = 2, .x = {2, 70001},
      .attrs = {.scale = 1}},
+    {.name = "large normalize", .op = OP_NORMALIZE, .n_dims = 4, .x = {7, 3, 257, 211}, .out = 3},
     {.name = "large layer norm", .op = OP_LAYER_NORM, .n_dims = 2, .x = {66001, 12},
      .attrs = {.eps = 1e-5}},
     {.name = "large mse", .op = OP_MSE, .n_dims = 1, .x = {1100003}},

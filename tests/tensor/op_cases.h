@@ -15,7 +15,7 @@ typedef struct op_case {
     int n_dims;
     int64_t x[4]; /* shape of the first input */
     int64_t out;  /* conv2d, linear: output channels or features; adaptive pool: height and width;
-                    slice: positions; class sums: values of k */
+                    slice: positions; class sums: values of k; normalize: rows of the values */
     int n_other;  /* broadcast, concat, matmul: dimensions of the second input; operators on
                      parameters: of the second parameter */
     int64_t other[4];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ref_pointwise.c - copies, fills, sums and ReLU, element by element. */
+/* ref_pointwise.c - copies, fills, sums, ReLU and floats of bytes, element by element. */
 #include "tensor/axis.h"
 #include "tensor/cpu_ref/ref.h"
 
@@ -55,6 +55,28 @@ static void fill_halves(uint16_t *dst, size_t count, uint16_t value)
 {
     for (size_t i = 0; i < count; i++)
         dst[i] = value;
+}
+
+ls_status ref_normalize(device_state *self, const op_call *call)
+{
+    const ls_tensor *pixels = call->in[1];
+    const uint8_t *bytes = tensor_host_elements(pixels);
+    const float *values = tensor_host_elements(call->in[0]);
+    const size_t n_tables = (size_t)call->in[0]->dims[0];
+    const size_t area = (size_t)(pixels->dims[2] * pixels->dims[3]);
+    const size_t n_planes = (size_t)(pixels->dims[0] * pixels->dims[1]);
+    float *x;
+
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(call->out[0], NULL, 0));
+    x = tensor_host_elements(call->out[0]);
+    for (size_t plane = 0; plane < n_planes; plane++) {
+        const float *of_byte = values + plane % n_tables * 256; // C is a multiple of n_tables
+
+        for (size_t i = plane * area; i < (plane + 1) * area; i++)
+            x[i] = of_byte[bytes[i]];
+    }
+    return LS_OK;
 }
 
 ls_status ref_fill(device_state *self, const op_call *call)

@@ -59,6 +59,7 @@
     X(FILL, fill)                                                                                 \
     X(CLASS_SUMS, class_sums)                                                                     \
     X(INCREMENT, increment)                                                                       \
+    X(NORMALIZE, normalize)                                                                       \
     X(SGD, sgd)                                                                                   \
     X(ADAM, adam)                                                                                 \
     X(SQUARES, squares)                                                                           \

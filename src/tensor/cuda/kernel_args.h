@@ -84,6 +84,20 @@ typedef struct increment_args {
 
 extern const gpu_kernel increment;
 
+/* x (n,s,c) = values[c][pixels (n,c,s)] */
+typedef struct normalize_args {
+    const uint8_t *pixels;
+    const float *values;
+    size_t value_step; /* from the values of a channel to those of the next; 0: it has the same */
+    float *x;
+    size_t count;
+    size_t channels;
+    size_t area; /* s */
+    bool wide;   /* x is aligned */
+} normalize_args;
+
+extern const gpu_kernel normalize;
+
 /* --- move.cu: copies between arrangements, by the size of units and not by type --- */
 
 #define MOVE_DIMS 6

@@ -123,6 +123,26 @@ ls_status cuda_increment(device_state *self, const op_call *call)
     return cu_launch(self, &increment, 1, 1, &a);
 }
 
+ls_status cuda_normalize(device_state *self, const op_call *call)
+{
+    const ls_tensor *values = call->in[0];
+    const ls_tensor *pixels = call->in[1];
+    own_operands o = own_begin(self, call);
+    normalize_args a = {.pixels = own_data(pixels),
+                        .values = own_data(values),
+                        .value_step = values->dims[0] == 1 ? 0 : 256,
+                        .x = own_output(&o, call->out[0], true),
+                        .count = own_count(pixels),
+                        .channels = (size_t)pixels->dims[1],
+                        .area = (size_t)(pixels->dims[2] * pixels->dims[3])};
+
+    a.wide = own_is_aligned(a.x);
+    if (o.status == LS_OK)
+        o.status =
+            cu_launch(self, &normalize, own_blocks(self, (a.count + 3) / 4), OWN_THREADS, &a);
+    return own_end(&o);
+}
+
 /* An element is dropped if u 2^-53 < drop for its 53 bits u: exactly if u < ceil(drop 2^53). */
 ls_status cuda_dropout(device_state *self, const op_call *call)
 {

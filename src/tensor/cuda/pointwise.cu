@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pointwise.cu - the kernels that compute each element from those at the same position: ReLU, sums,
- * dropout, activations, gradients of losses, casts. elements.c launches them.
+ * dropout, activations, gradients of losses, casts, floats of bytes. own_elements.c launches them.
  */
 #include "tensor/cuda/kernel.h"
 
@@ -83,4 +83,58 @@ KERNEL(increment, increment_args)
 {
     if (at.block == 0 && at.thread == 0 && (a->rows == NULL || *a->rows > 0))
         ++*a->counter;
+}
+
+/* The float of element i of x and its byte's place: a walk over x needs no division. */
+typedef struct pixel_place {
+    size_t image;
+    size_t channel;
+    size_t at; /* in the plane */
+} pixel_place;
+
+KERNEL_FN pixel_place place_of(const normalize_args *a, size_t i)
+{
+    const size_t pixel = divide(i, a->channels);
+    const size_t image = divide(pixel, a->area);
+    const pixel_place p = {image, i - pixel * a->channels, pixel - image * a->area};
+
+    return p;
+}
+
+KERNEL_FN float take_value(const normalize_args *a, pixel_place *p)
+{
+    const uint8_t byte = a->pixels[(p->image * a->channels + p->channel) * a->area + p->at];
+    const float value = a->values[p->channel * a->value_step + byte];
+
+    p->channel++;
+    if (p->channel == a->channels) {
+        p->channel = 0;
+        p->at++;
+    }
+    if (p->at == a->area) {
+        p->at = 0;
+        p->image++;
+    }
+    return value;
+}
+
+KERNEL(normalize, normalize_args)
+{
+    const size_t first = (size_t)at.block * at.n_threads + at.thread;
+    const size_t step = (size_t)at.n_blocks * at.n_threads;
+    const size_t n_fours = a->wide ? a->count / 4 : 0;
+
+    for (size_t i = first; i < n_fours; i += step) {
+        pixel_place p = place_of(a, 4 * i);
+        four_f32 four;
+
+        for (int e = 0; e < 4; e++)
+            four.e[e] = take_value(a, &p);
+        ((four_f32 *)(void *)a->x)[i] = four;
+    }
+    for (size_t i = 4 * n_fours + first; i < a->count; i += step) {
+        pixel_place p = place_of(a, i);
+
+        a->x[i] = take_value(a, &p);
+    }
 }
