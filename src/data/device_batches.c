@@ -3,21 +3,25 @@
 #include "data/device_batches.h"
 
 #include "base/alloc.h"
+#include "data/sample.h"
 #include "tensor/device.h"
+
+#include <string.h>
 
 #define N_FULL 2
 
-/* Tensors that batches are copied to. */
+/* Tensors that batches are copied to: pixels and y. x has memory while the batch is in use. */
 typedef struct device_batch {
+    ls_tensor *pixels;
     ls_tensor *x;
     ls_tensor *y;
-    void *pixels; /* addresses of their elements, for copies */
+    void *bytes; /* addresses of the elements of pixels and y, for copies */
     void *labels;
     accel_event *used; /* in ACCEL_COMPUTE: the operators that read the tensors */
 } device_batch;
 
 typedef struct host_slot {
-    float *pixels;
+    uint8_t *pixels;
     int64_t *labels;
     accel_event *copied; /* in ACCEL_COPY */
     device_batch *target;
@@ -26,8 +30,9 @@ typedef struct host_slot {
 struct device_batches {
     ls_device *device;
     accel *accel;
-    int64_t chw[3];
+    int64_t chw[3]; /* of a sample */
     size_t sample_count;
+    ls_tensor *values; /* of OP_NORMALIZE */
     host_slot *slots;
     size_t n_slots;
     device_batch full[N_FULL];
@@ -41,7 +46,7 @@ struct device_batches {
  * may have moved: a device may change the layout of what it reads. */
 static ls_status end_use(const device_batches *b, device_batch *batch)
 {
-    LS_TRY(tensor_plain(batch->x, &batch->pixels));
+    LS_TRY(tensor_plain(batch->pixels, &batch->bytes));
     LS_TRY(tensor_plain(batch->y, &batch->labels));
     return accel_event_record(batch->used, accel_queue(b->accel, ACCEL_COMPUTE));
 }
@@ -50,7 +55,8 @@ static ls_status make_batch(const device_batches *b, size_t rows, device_batch *
 {
     const int64_t dims[4] = {(int64_t)rows, b->chw[0], b->chw[1], b->chw[2]};
 
-    LS_TRY(ls_tensor_create(b->device, LS_F32, 4, dims, &batch->x));
+    LS_TRY(ls_tensor_create(b->device, LS_U8, 4, dims, &batch->pixels));
+    LS_TRY(tensor_shape(b->device, LS_F32, 4, dims, &batch->x));
     LS_TRY(ls_tensor_create(b->device, LS_I64, 1, dims, &batch->y));
     if (batch->used == NULL)
         LS_TRY(accel_event_create(b->accel, false, &batch->used));
@@ -59,8 +65,10 @@ static ls_status make_batch(const device_batches *b, size_t rows, device_batch *
 
 static void free_tensors(device_batch *batch)
 {
+    ls_tensor_destroy(batch->pixels);
     ls_tensor_destroy(batch->x);
     ls_tensor_destroy(batch->y);
+    batch->pixels = NULL;
     batch->x = NULL;
     batch->y = NULL;
 }
@@ -73,7 +81,7 @@ static void free_batch(device_batch *batch)
 
 static ls_status make_slots(device_batches *b, size_t rows)
 {
-    const size_t pixels_bytes = rows * b->sample_count * sizeof(float);
+    const size_t pixels_bytes = rows * b->sample_count;
 
     for (size_t i = 0; i < b->n_slots; i++) {
         host_slot *slot = &b->slots[i];
@@ -89,16 +97,31 @@ static ls_status make_slots(device_batches *b, size_t rows)
     return LS_OK;
 }
 
-static ls_status make_all(device_batches *b, const batch_sizes *sizes)
+/* More than three channels share their values: see sample_values(). */
+static ls_status make_values(device_batches *b, const ls_dataset *set)
 {
+    const int64_t dims[2] = {b->chw[0] <= 3 ? b->chw[0] : 1, 256};
+    float values[3][256];
+
+    for (int c = 0; c < dims[0]; c++)
+        memcpy(values[c], sample_values(set, c), sizeof(values[c]));
+    LS_TRY(ls_tensor_create(b->device, LS_F32, 2, dims, &b->values));
+    return ls_tensor_write(b->values, values, (size_t)dims[0] * 256);
+}
+
+static ls_status make_all(device_batches *b, const ls_dataset *set, const batch_sizes *sizes)
+{
+    LS_TRY(make_values(b, set));
     LS_TRY(make_slots(b, sizes->batch_rows));
     for (int i = 0; i < N_FULL; i++)
         LS_TRY(make_batch(b, sizes->batch_rows, &b->full[i]));
     return sizes->tail_rows > 0 ? make_batch(b, sizes->tail_rows, &b->tail) : LS_OK;
 }
 
-ls_status device_batches_create(ls_device *device, const batch_sizes *sizes, device_batches **out)
+ls_status device_batches_create(ls_device *device, const ls_dataset *set, const batch_sizes *sizes,
+                                device_batches **out)
 {
+    const int64_t *chw = ls_dataset_sample_dims(set);
     device_batches *b = ls_calloc(1, sizeof(*b));
     ls_status st;
 
@@ -108,8 +131,8 @@ ls_status device_batches_create(ls_device *device, const batch_sizes *sizes, dev
     b->accel = device->accel;
     b->sample_count = 1;
     for (int i = 0; i < 3; i++) {
-        b->chw[i] = sizes->chw[i];
-        b->sample_count *= (size_t)sizes->chw[i];
+        b->chw[i] = chw[i];
+        b->sample_count *= (size_t)chw[i];
     }
     b->slots = ls_calloc(sizes->n_slots, sizeof(*b->slots));
     if (b->slots == NULL) {
@@ -117,7 +140,7 @@ ls_status device_batches_create(ls_device *device, const batch_sizes *sizes, dev
         return ls_fail(LS_ENOMEM, "no memory for %zu batches", sizes->n_slots);
     }
     b->n_slots = sizes->n_slots;
-    st = make_all(b, sizes);
+    st = make_all(b, set, sizes);
     if (st != LS_OK) {
         device_batches_destroy(b);
         return st;
@@ -147,11 +170,12 @@ void device_batches_destroy(device_batches *b)
         free_batch(&b->full[i]);
     free_batch(&b->tail);
     free_batch(&b->reduced);
+    ls_tensor_destroy(b->values);
     ls_free(b->slots);
     ls_free(b);
 }
 
-float *device_batches_pixels(const device_batches *b, size_t slot)
+uint8_t *device_batches_pixels(const device_batches *b, size_t slot)
 {
     return b->slots[slot].pixels;
 }
@@ -190,11 +214,25 @@ ls_status device_batches_send(device_batches *b, size_t slot, batch_kind kind, s
     LS_ASSERT(to != b->received);
     from->target = to;
     LS_TRY(accel_queue_wait(queue, to->used, "loader: use of the earlier batch"));
-    LS_TRY(accel_copy(queue, to->pixels, from->pixels, rows * b->sample_count * sizeof(float),
-                      ACCEL_TO_DEVICE));
+    LS_TRY(accel_copy(queue, to->bytes, from->pixels, rows * b->sample_count, ACCEL_TO_DEVICE));
     LS_TRY(
         accel_copy(queue, to->labels, from->labels, rows * sizeof(*from->labels), ACCEL_TO_DEVICE));
     return accel_event_record(from->copied, queue);
+}
+
+/* Gives x its elements. */
+static ls_status normalize(const device_batches *b, device_batch *batch)
+{
+    const op_call call = {.op = OP_NORMALIZE,
+                          .n_in = 2,
+                          .n_out = 1,
+                          .in = {b->values, batch->pixels},
+                          .out = {batch->x}};
+    const ls_status st = device_run(b->device, &call);
+
+    if (st != LS_OK)
+        tensor_release(batch->x);
+    return st;
 }
 
 ls_status device_batches_receive(device_batches *b, size_t slot, ls_batch *out)
@@ -203,8 +241,9 @@ ls_status device_batches_receive(device_batches *b, size_t slot, ls_batch *out)
 
     LS_TRY(accel_queue_wait(accel_queue(b->accel, ACCEL_COMPUTE), b->slots[slot].copied,
                             "loader: copy of the batch"));
-    tensor_written(batch->x);
+    tensor_written(batch->pixels);
     tensor_written(batch->y);
+    LS_TRY(normalize(b, batch));
     b->received = batch;
     *out = (ls_batch){.x = batch->x, .y = batch->y, .rows = ls_tensor_dim(batch->x, 0)};
     return LS_OK;
@@ -215,7 +254,10 @@ ls_status device_batches_release(device_batches *b)
     device_batch *batch = b->received;
 
     b->received = NULL;
-    return batch == NULL ? LS_OK : end_use(b, batch);
+    if (batch == NULL)
+        return LS_OK;
+    tensor_release(batch->x);
+    return end_use(b, batch);
 }
 
 ls_status device_batches_test(const device_batches *b, size_t slot, bool *done)

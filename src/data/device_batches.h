@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * device_batches.h - batches on their way to a stream device: page-locked slots that the loader's
- * threads fill, and the tensors that they are copied to while operators run. loader.c calls it, in
- * the caller's thread.
+ * threads fill with the bytes of samples, and the tensors that they are copied to while operators
+ * run. The device makes floats of the bytes. loader.c calls it, in the caller's thread.
  *
  * A slot must not be written between device_batches_send() and the end of its copy. Copies run in
  * ACCEL_COPY: each waits for the operators that used the tensors before, and operators wait for it.
@@ -25,28 +25,28 @@ typedef enum batch_kind {
 } batch_kind;
 
 typedef struct batch_sizes {
-    const int64_t *chw; /* of a sample */
     size_t batch_rows;
     size_t tail_rows; /* 0: there is no such batch */
     size_t n_slots;
 } batch_sizes;
 
-LS_MUST_USE ls_status device_batches_create(ls_device *device, const batch_sizes *sizes,
-                                            device_batches **out);
+/* Batches of `set`, whose augmentation must not change afterwards. */
+LS_MUST_USE ls_status device_batches_create(ls_device *device, const ls_dataset *set,
+                                            const batch_sizes *sizes, device_batches **out);
 /* Waits for all copies. NULL is allowed. */
 void device_batches_destroy(device_batches *b);
 
-/* Memory of a slot for batch_rows rows. */
-float *device_batches_pixels(const device_batches *b, size_t slot);
+/* Memory of a slot for batch_rows rows, before normalization. */
+uint8_t *device_batches_pixels(const device_batches *b, size_t slot);
 int64_t *device_batches_labels(const device_batches *b, size_t slot);
 
 /* Queues the copy of the slot's first `rows` rows into the tensors for such a batch. The last
  * received batch may be in use, if it is of another kind or full. */
 LS_MUST_USE ls_status device_batches_send(device_batches *b, size_t slot, batch_kind kind,
                                           size_t rows);
-/* The batch of a slot that was sent: operators that are queued from now on see it. */
+/* The batch of a slot that was sent, normalized: operators that are queued from now on see it. */
 LS_MUST_USE ls_status device_batches_receive(device_batches *b, size_t slot, ls_batch *out);
-/* The operators that use the received batch, if there is one, have been queued. */
+/* The operators that use the received batch, if there is one, have been queued: it is void. */
 LS_MUST_USE ls_status device_batches_release(device_batches *b);
 
 /* *done: whether the slot's last copy is done, so that it may be written. */

@@ -7,9 +7,10 @@
  * are touched by the caller's thread only, in ls_loader_next(). A row depends on its index alone,
  * so the order and the number of threads do not matter.
  *
- * On a stream device the slots are page-locked memory, and ls_loader_next() queues copies: that of
- * the batch it returns, and where the next batch is ready, that one's, which then runs beside the
- * operators of the first. A slot is free when its copy is done.
+ * On a stream device the slots are page-locked memory for bytes, which the device normalizes, and
+ * ls_loader_next() queues copies: that of the batch it returns, and where the next batch is ready,
+ * that one's, which then runs beside the operators of the first. A slot is free when its copy is
+ * done.
  */
 #include <lockstep/data.h>
 #include <lockstep/log.h>
@@ -41,7 +42,7 @@
 typedef struct batch_memory {
     ls_tensor *x;
     ls_tensor *y;
-    void *pixels;
+    void *pixels; /* floats; in a stream device's slot bytes */
     void *labels;
 } batch_memory;
 
@@ -157,9 +158,23 @@ static bool is_cancelled(const ls_loader *l)
     return atomic_load_explicit(&l->cancel, memory_order_relaxed);
 }
 
+/* Reads sample `index`, with the crop of `draw`, into a row. */
+static ls_status read_sample(const ls_loader *l, sample_reader *r, size_t index, size_t draw,
+                             const batch_memory *m, size_t row)
+{
+    const ls_dataset *d = l->opt.dataset;
+    const size_t at = row * l->sample_count;
+    int64_t *y = (int64_t *)m->labels + row;
+
+    if (l->on_device != NULL)
+        return sample_read_bytes(d, index, draw, l->epoch, r, (uint8_t *)m->pixels + at, y);
+    return sample_read(d, index, draw, l->epoch, r, (float *)m->pixels + at, y);
+}
+
 /* Reads the samples behind `index` until one is readable. The crop is that of `index`, so that the
  * replacement differs from its own sample in the same epoch. */
-static ls_status replace(ls_loader *l, sample_reader *r, size_t index, float *x, int64_t *y)
+static ls_status replace(ls_loader *l, sample_reader *r, size_t index, const batch_memory *m,
+                         size_t row)
 {
     const ls_dataset *d = l->opt.dataset;
     ls_status st = LS_EFORMAT;
@@ -168,7 +183,7 @@ static ls_status replace(ls_loader *l, sample_reader *r, size_t index, float *x,
     for (k = 1; k < d->count && k <= MAX_REPLACEMENTS && st == LS_EFORMAT; k++) {
         if (is_cancelled(l))
             return LS_OK;
-        st = sample_read(d, (index + k) % d->count, index, l->epoch, r, x, y);
+        st = read_sample(l, r, (index + k) % d->count, index, m, row);
     }
     return st == LS_EFORMAT ? ls_context(st, "%zu images in a row are broken, the last one", k)
                             : st;
@@ -178,10 +193,8 @@ static ls_status read_row(ls_loader *l, sample_reader *r, piece *p, size_t row)
 {
     const batch_memory *m = memory_of(l, p->batch);
     const size_t index = ls_sampler_index(l->opt.sampler, p->batch * l->batch_rows + row);
-    float *x = (float *)m->pixels + row * l->sample_count;
-    int64_t *y = (int64_t *)m->labels + row;
     uint8_t *is_left_out = &l->slots[p->batch % l->n_slots].is_left_out[row];
-    const ls_status st = sample_read(l->opt.dataset, index, index, l->epoch, r, x, y);
+    const ls_status st = read_sample(l, r, index, index, m, row);
 
     *is_left_out = 0;
     if (st != LS_EFORMAT || l->opt.bad_images == LS_BAD_IMAGES_FAIL)
@@ -189,7 +202,7 @@ static ls_status read_row(ls_loader *l, sample_reader *r, piece *p, size_t row)
     log_bad_image(l);
     p->n_bad++;
     if (l->opt.bad_images == LS_BAD_IMAGES_REPLACE)
-        return replace(l, r, index, x, y);
+        return replace(l, r, index, m, row);
     *is_left_out = 1;
     return LS_OK;
 }
@@ -353,12 +366,10 @@ static ls_status make_host_batches(ls_loader *l)
 
 static ls_status make_device_batches(ls_loader *l)
 {
-    const batch_sizes sizes = {.chw = ls_dataset_sample_dims(l->opt.dataset),
-                               .batch_rows = l->batch_rows,
-                               .tail_rows = l->tail_rows,
-                               .n_slots = l->n_slots};
+    const batch_sizes sizes = {
+        .batch_rows = l->batch_rows, .tail_rows = l->tail_rows, .n_slots = l->n_slots};
 
-    LS_TRY(device_batches_create(l->opt.device, &sizes, &l->on_device));
+    LS_TRY(device_batches_create(l->opt.device, l->opt.dataset, &sizes, &l->on_device));
     for (size_t i = 0; i < l->n_slots; i++) {
         l->slots[i].memory.pixels = device_batches_pixels(l->on_device, i);
         l->slots[i].memory.labels = device_batches_labels(l->on_device, i);
@@ -660,7 +671,7 @@ static ls_status free_copied(ls_loader *l)
 /* Moves the remaining rows to the front of the slot. */
 static void drop_rows_in_place(const ls_loader *l, const batch_slot *slot, size_t n_rows)
 {
-    float *pixels = slot->memory.pixels;
+    uint8_t *pixels = slot->memory.pixels;
     int64_t *labels = slot->memory.labels;
     size_t at = 0;
 
@@ -668,8 +679,7 @@ static void drop_rows_in_place(const ls_loader *l, const batch_slot *slot, size_
         if (slot->is_left_out[row])
             continue;
         if (at < row)
-            memcpy(pixels + at * l->sample_count, pixels + row * l->sample_count,
-                   l->sample_count * sizeof(*pixels));
+            memcpy(pixels + at * l->sample_count, pixels + row * l->sample_count, l->sample_count);
         labels[at++] = labels[row];
     }
 }

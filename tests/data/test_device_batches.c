@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_device_batches.c - the loader with a stream device: batches have the bits of a host device
- * while the host runs ahead, and every wait is needed for that.
+ * test_device_batches.c - the loader with a stream device: pixels travel as bytes, batches have the
+ * bits of a host device while the host runs ahead, and every wait is needed for that.
  */
 #include <lockstep/data.h>
 
@@ -17,9 +17,49 @@ enum {
     ROWS = 10,
     BATCHES = (SAMPLES + ROWS - 1) / ROWS,
     SIDE = 5,
-    BATCH_FLOATS = ROWS * SIDE * SIDE,
-    N_SEEDS = 25
+    MOST_CHANNELS = 5,
+    BATCH_FLOATS = ROWS * MOST_CHANNELS * SIDE * SIDE,
+    N_SEEDS = 28
 };
+
+/* Images of SIDE x SIDE and what is done to them. */
+typedef struct image_kind {
+    const char *name;
+    int channels; /* of the images */
+    int sample_channels;
+    ls_augment augment; /* size 0: none */
+} image_kind;
+
+static const image_kind kinds[] = {
+    {.name = "grey", .channels = 1, .sample_channels = 1},
+    {.name = "padded, flipped and normalized colours",
+     .channels = 3,
+     .sample_channels = 3,
+     .augment = {.size = sizeof(ls_augment),
+                 .crop = LS_CROP_PADDED,
+                 .height = SIDE,
+                 .pad = 2,
+                 .flip = 1,
+                 .normalize = 1,
+                 .mean = {0.4914F, 0.4822F, 0.4465F},
+                 .std = {0.2023F, 0.1994F, 0.2010F},
+                 .seed = 7}},
+    {.name = "random crops of grey in three planes",
+     .channels = 1,
+     .sample_channels = 3,
+     .augment = {.size = sizeof(ls_augment),
+                 .crop = LS_CROP_RANDOM_RESIZED,
+                 .height = SIDE,
+                 .flip = 1,
+                 .channels = 3,
+                 .normalize = 1,
+                 .mean = {0.485F, 0.456F, 0.406F},
+                 .std = {0.229F, 0.224F, 0.225F},
+                 .seed = 8}},
+    {.name = "five channels", .channels = MOST_CHANNELS, .sample_channels = MOST_CHANNELS},
+};
+
+enum { N_KINDS = LS_COUNT_OF(kinds) };
 
 static const sim_control *control;
 
@@ -29,7 +69,7 @@ typedef struct epoch_data {
     int64_t y[BATCHES][ROWS];
 } epoch_data;
 
-static epoch_data expected; // of cpu_ref
+static epoch_data expected[N_KINDS]; // of cpu_ref
 
 typedef struct scene {
     ls_device *device;
@@ -41,17 +81,19 @@ typedef struct scene {
     ls_tensor *y[BATCHES];
 } scene;
 
-static void open_set(scene *s)
+static void open_set(scene *s, const image_kind *kind)
 {
     const ls_synthetic_options set = {.size = sizeof(set),
                                       .count = SAMPLES,
                                       .classes = 7,
-                                      .channels = 1,
+                                      .channels = kind->channels,
                                       .height = SIDE,
                                       .seed = 5};
     const ls_sampler_options sampler = {.size = sizeof(sampler), .count = SAMPLES, .seed = 3};
 
     assert_status(LS_OK, ls_dataset_open_synthetic(&set, &s->set));
+    if (kind->augment.size > 0)
+        assert_status(LS_OK, ls_dataset_augment(s->set, &kind->augment));
     assert_status(LS_OK, ls_sampler_create(&sampler, &s->sampler));
 }
 
@@ -67,18 +109,19 @@ static ls_status open_loader(scene *s)
     return ls_loader_create(&opt, &s->loader);
 }
 
-static scene set_up(const char *device)
+static scene set_up(const char *device, const image_kind *kind)
 {
     scene s = {.device = open_test_device(device)};
 
-    open_set(&s);
+    open_set(&s, kind);
     assert_status(LS_OK, open_loader(&s));
     for (int i = 0; i < BATCHES; i++) {
         const int64_t rows = i + 1 < BATCHES ? ROWS : SAMPLES - (BATCHES - 1) * ROWS;
 
-        assert_status(LS_OK, ls_tensor_create(s.device, LS_F32, 4, (int64_t[]){rows, 1, SIDE, SIDE},
-                                              &s.x[i]));
-        assert_status(LS_OK, ls_tensor_create(s.device, LS_I64, 1, &rows, &s.y[i]));
+        const int64_t dims[] = {rows, kind->sample_channels, SIDE, SIDE};
+
+        assert_status(LS_OK, ls_tensor_create(s.device, LS_F32, 4, dims, &s.x[i]));
+        assert_status(LS_OK, ls_tensor_create(s.device, LS_I64, 1, dims, &s.y[i]));
     }
     return s;
 }
@@ -114,11 +157,11 @@ static void run_epoch(scene *s, uint64_t epoch, epoch_data *out)
 }
 
 /* The sim with this seed. */
-static scene set_up_sim(uint64_t seed)
+static scene set_up_sim(uint64_t seed, const image_kind *kind)
 {
     control->reset();
     control->pace(seed, 100);
-    return set_up("sim");
+    return set_up("sim", kind);
 }
 
 static void batches_are_those_of_a_host_device_at_every_pace(void **state)
@@ -127,12 +170,14 @@ static void batches_are_those_of_a_host_device_at_every_pace(void **state)
 
     LS_UNUSED(state);
     for (uint64_t seed = 1; seed <= N_SEEDS; seed++) {
-        scene s = set_up_sim(seed);
+        const uint64_t k = seed % N_KINDS;
+        scene s = set_up_sim(seed, &kinds[k]);
 
         for (uint64_t epoch = 0; epoch < 2; epoch++) {
             run_epoch(&s, epoch, &got);
-            if (epoch == 0 && memcmp(&got, &expected, sizeof(got)) != 0)
-                fail_msg("the batches differ with seed %llu", (unsigned long long)seed);
+            if (epoch == 0 && memcmp(&got, &expected[k], sizeof(got)) != 0)
+                fail_msg("%s: the batches differ with seed %llu", kinds[k].name,
+                         (unsigned long long)seed);
         }
         clean_up(&s);
     }
@@ -146,12 +191,12 @@ static bool is_noticed(const char *what)
     bool noticed = false;
 
     for (uint64_t seed = 1; seed <= 2 * N_SEEDS && !noticed; seed++) {
-        scene s = set_up_sim(seed);
+        scene s = set_up_sim(seed, &kinds[0]);
 
         control->drop_wait(what);
         run_epoch(&s, 0, &got);
         control->drop_wait(NULL);
-        noticed = memcmp(&got, &expected, sizeof(got)) != 0;
+        noticed = memcmp(&got, &expected[0], sizeof(got)) != 0;
         clean_up(&s);
     }
     return noticed;
@@ -166,26 +211,54 @@ static void every_wait_is_needed(void **state)
 }
 #endif
 
+/* What the device does in an epoch in which it keeps up. */
+static sim_counts count_epoch(scene *s, uint64_t epoch)
+{
+    sim_counts before;
+    sim_counts n;
+    ls_batch b;
+
+    assert_status(LS_OK, ls_loader_start(s->loader, epoch, 0));
+    before = control->counts();
+    for (int i = 0; i <= BATCHES; i++) {
+        assert_status(LS_OK, ls_loader_next(s->loader, &b));
+        assert_status(LS_OK, ls_device_synchronize(s->device));
+    }
+    n = control->counts();
+    n.host_waits -= before.host_waits;
+    n.allocations -= before.allocations;
+    n.operators -= before.operators;
+    n.copies -= before.copies;
+    n.host_bytes -= before.host_bytes;
+    return n;
+}
+
 /* When the device keeps up, the host neither waits nor allocates device memory. */
 static void a_steady_epoch_needs_no_host_wait_and_no_allocation(void **state)
 {
-    scene s = set_up_sim(1);
-    sim_counts before;
-    sim_counts after;
-    ls_batch b;
+    scene s = set_up_sim(1, &kinds[0]);
+    sim_counts n;
 
     LS_UNUSED(state);
-    assert_status(LS_OK, ls_loader_start(s.loader, 0, 0));
-    before = control->counts();
-    for (int i = 0; i <= BATCHES; i++) {
-        assert_status(LS_OK, ls_loader_next(s.loader, &b));
-        assert_status(LS_OK, ls_device_synchronize(s.device));
-    }
-    after = control->counts();
-    assert_int_equal(after.host_waits - before.host_waits, BATCHES + 1); // the test's own
-    assert_int_equal(after.allocations, before.allocations);
-    assert_int_equal(after.copies - before.copies, 2 * BATCHES);
+    (void)count_epoch(&s, 0);
+    n = count_epoch(&s, 1);
+    assert_int_equal(n.host_waits, BATCHES + 1); // the test's own
+    assert_int_equal(n.allocations, 0);
+    assert_int_equal(n.copies, 2 * BATCHES);
+    assert_int_equal(n.operators, BATCHES);
     clean_up(&s);
+}
+
+static void a_pixel_travels_as_one_byte(void **state)
+{
+    LS_UNUSED(state);
+    for (size_t k = 0; k < N_KINDS; k++) {
+        scene s = set_up_sim(1, &kinds[k]);
+        const size_t pixels = (size_t)SAMPLES * (size_t)kinds[k].sample_channels * SIDE * SIDE;
+
+        assert_int_equal(count_epoch(&s, 0).host_bytes, pixels + SAMPLES * sizeof(int64_t));
+        clean_up(&s);
+    }
 }
 
 typedef struct gate {
@@ -215,7 +288,7 @@ static void open_gate(gate *g)
 /* A batch arrives while an earlier operator still runs. */
 static void copies_run_beside_operators(void **state)
 {
-    scene s = set_up_sim(1);
+    scene s = set_up_sim(1, &kinds[0]);
     gate g = {.is_open = false};
     accel_event *copied;
     ls_batch b;
@@ -246,7 +319,7 @@ static void no_device_memory_is_an_error_at_every_allocation(void **state)
     LS_UNUSED(state);
     control->reset();
     s.device = open_test_device("sim");
-    open_set(&s);
+    open_set(&s, &kinds[0]);
     do {
         control->fail_allocation(++n);
         st = open_loader(&s);
@@ -261,7 +334,7 @@ static void no_device_memory_is_an_error_at_every_allocation(void **state)
 
 static void a_lost_device_ends_the_epoch_with_an_error(void **state)
 {
-    scene s = set_up_sim(1);
+    scene s = set_up_sim(1, &kinds[0]);
     ls_status st = LS_OK;
     ls_batch b;
 
@@ -282,17 +355,18 @@ static void a_lost_device_ends_the_epoch_with_an_error(void **state)
 
 static int make_expected(void **state)
 {
-    scene s;
-
     LS_UNUSED(state);
     control = sim_control_table();
     if (control == NULL) {
         print_error("%s\n", ls_last_error());
         return -1;
     }
-    s = set_up("cpu_ref");
-    run_epoch(&s, 0, &expected);
-    clean_up(&s);
+    for (size_t k = 0; k < N_KINDS; k++) {
+        scene s = set_up("cpu_ref", &kinds[k]);
+
+        run_epoch(&s, 0, &expected[k]);
+        clean_up(&s);
+    }
     return 0;
 }
 
@@ -304,6 +378,7 @@ int main(void)
         cmocka_unit_test(every_wait_is_needed),
 #endif
         cmocka_unit_test(a_steady_epoch_needs_no_host_wait_and_no_allocation),
+        cmocka_unit_test(a_pixel_travels_as_one_byte),
         cmocka_unit_test(copies_run_beside_operators),
         cmocka_unit_test(no_device_memory_is_an_error_at_every_allocation),
         cmocka_unit_test(a_lost_device_ends_the_epoch_with_an_error),

@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define N_FILES 24
@@ -406,6 +407,59 @@ static void all_channels_have_the_same_crop(void **state)
     ls_dataset_close(d);
 }
 
+/* Each float of the set's samples is the value of the byte at its place. */
+static void check_bytes(const ls_dataset *d)
+{
+    static float x[6 * SIDE * SIDE];
+    static uint8_t bytes[6 * SIDE * SIDE];
+    const int64_t *dims = ls_dataset_sample_dims(d);
+    const size_t area = (size_t)(dims[1] * dims[2]);
+    sample_reader r = {0};
+    int64_t y[2];
+
+    for (size_t index = 0; index < ls_dataset_count(d); index++) {
+        memset(bytes, 0xAB, sizeof(bytes));
+        assert_ok(sample_read(d, index, index, 3, &r, x, &y[0]));
+        assert_ok(sample_read_bytes(d, index, index, 3, &r, bytes, &y[1]));
+        assert_int_equal(y[0], y[1]);
+        for (size_t i = 0; i < (size_t)dims[0] * area; i++)
+            assert_true(x[i] == sample_values(d, (int)(i / area))[bytes[i]]);
+    }
+    sample_reader_free(&r);
+}
+
+static void floats_are_the_values_of_the_bytes(void **state)
+{
+    const ls_synthetic_options synthetic = {
+        .size = sizeof(synthetic), .count = 20, .channels = 6, .height = 10, .width = 12};
+    const ls_augment cut = {
+        .size = sizeof(cut), .crop = LS_CROP_PADDED, .height = 9, .width = 14, .pad = 8, .flip = 1};
+    ls_augment a;
+    ls_dataset *d;
+
+    LS_UNUSED(state);
+    for (int train = 0; train < 2; train++) {
+        ls_augment_imagenet(train, SIDE, &a);
+        d = open_images(&a);
+        check_bytes(d);
+        ls_dataset_close(d);
+    }
+    a = cut;
+    a.normalize = 1;
+    for (int c = 0; c < 3; c++) {
+        a.mean[c] = 0.1F * (float)(c + 1);
+        a.std[c] = 0.5F / (float)(c + 1);
+    }
+    d = open_images(&a);
+    check_bytes(d);
+    ls_dataset_close(d);
+    assert_ok(ls_dataset_open_synthetic(&synthetic, &d));
+    check_bytes(d);
+    assert_ok(ls_dataset_augment(d, &cut));
+    check_bytes(d);
+    ls_dataset_close(d);
+}
+
 static void no_memory_is_an_error_at_every_allocation(void **state)
 {
     static float x[3 * SIDE * SIDE];
@@ -469,6 +523,7 @@ int main(void)
         cmocka_unit_test(invalid_synthetic_options_are_named),
         cmocka_unit_test(grey_sets_are_augmented_too),
         cmocka_unit_test(all_channels_have_the_same_crop),
+        cmocka_unit_test(floats_are_the_values_of_the_bytes),
         cmocka_unit_test(no_memory_is_an_error_at_every_allocation),
     };
 

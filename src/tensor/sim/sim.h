@@ -22,6 +22,7 @@
 typedef struct sim_counts {
     uint64_t operators;     /* queued */
     uint64_t copies;        /* queued, fills included */
+    uint64_t host_bytes;    /* of the copies from and to host memory */
     uint64_t calls;         /* of functions, queued */
     uint64_t allocations;   /* of device memory */
     uint64_t lost_failures; /* that no wait had returned when the device was closed */

@@ -271,6 +271,7 @@ static ls_status sim_copy(ls_queue *queue, void *dst, const void *src, size_t by
     if (it.host != NULL && arena_owns(a->arena, it.host))
         return is_device_memory(queue->accel, it.host);
     control_count(COUNT_COPIES);
+    control_add(COUNT_HOST_BYTES, it.host != NULL ? bytes : 0);
     return queue_push(queue, &it);
 }
 

@@ -31,8 +31,13 @@ static ls_mutex lock = {PTHREAD_MUTEX_INITIALIZER};
 
 void control_count(sim_count kind)
 {
+    control_add(kind, 1);
+}
+
+void control_add(sim_count kind, uint64_t n)
+{
     ls_mutex_lock(&lock);
-    control.counts[kind]++;
+    control.counts[kind] += n;
     ls_mutex_unlock(&lock);
 }
 
@@ -125,6 +130,7 @@ static sim_counts counts(void)
     ls_mutex_lock(&lock);
     c = (sim_counts){.operators = control.counts[COUNT_OPERATORS],
                      .copies = control.counts[COUNT_COPIES],
+                     .host_bytes = control.counts[COUNT_HOST_BYTES],
                      .calls = control.counts[COUNT_CALLS],
                      .allocations = control.counts[COUNT_ALLOCATIONS],
                      .lost_failures = control.counts[COUNT_LOST_FAILURES],

@@ -22,6 +22,7 @@ void sim_note(ls_status status, const char *format, ...) LS_PRINTF(2, 3);
 typedef enum sim_count {
     COUNT_OPERATORS,
     COUNT_COPIES,
+    COUNT_HOST_BYTES,
     COUNT_CALLS,
     COUNT_ALLOCATIONS,
     COUNT_HOST_WAITS,
@@ -30,6 +31,7 @@ typedef enum sim_count {
 } sim_count;
 
 void control_count(sim_count kind);
+void control_add(sim_count kind, uint64_t n);
 
 /* Seed and delay of a device that is opened now. LS_EINVAL: a variable is not a number. */
 LS_MUST_USE ls_status control_pace(uint64_t *seed, int64_t *delay_us);
