@@ -121,6 +121,8 @@ typedef struct ls_batch_norm_params {
     /* with sum: statistics and their gradients are those of the shared batch, as in
      * torch.nn.SyncBatchNorm; the gradients of weight and bias are this process's share */
     ls_batch_norm_sync sync;
+    /* an int64 scalar that is incremented with the running statistics; may be NULL */
+    ls_tensor *num_batches_tracked;
 } ls_batch_norm_params;
 
 /* Normalises each channel of (N,C,H,W) or (N,C). weight, bias, running_mean, running_var: (C).

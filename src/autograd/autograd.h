@@ -64,10 +64,6 @@ ls_tensor *autograd_fail(ls_tape *tape, ls_status status);
 LS_MUST_USE ls_status class_sums_add(const ls_tensor *logits, const ls_tensor *targets,
                                      const int *k, ls_tensor *sums);
 
-/* Whether a backward is running a function of ls_tape_checkpoint() again: the state of layers does
- * not change then. */
-bool autograd_recomputes(const ls_tape *tape);
-
 /* Whether the tape has failed. */
 bool autograd_has_failed(const ls_tape *tape);
 

@@ -5,7 +5,7 @@
  */
 #include "autograd/tape.h"
 
-enum { X, WEIGHT, BIAS, RUNNING_MEAN, RUNNING_VAR, N_INPUTS };
+enum { X, WEIGHT, BIAS, RUNNING_MEAN, RUNNING_VAR, N_REQUIRED, COUNTER = N_REQUIRED, N_INPUTS };
 enum { SAVED_MEAN, SAVED_VARIANCE, SAVED_MASK };
 
 /* One kernel computes all three gradients: dx needs the sums for dweight and dbias. */
@@ -39,20 +39,20 @@ static ls_status batch_norm_recompute(ls_tape *tape, const node *n)
 
 #define BATCH_NORM_INPUTS                                                                          \
     {                                                                                              \
-        "input", "weight", "bias", "running_mean", "running_var"                                   \
+        "input", "weight", "bias", "running_mean", "running_var", "num_batches_tracked"            \
     }
 
 /* The running statistics may change before backward, which reads those of the batch. */
-#define BATCH_NORM_WRITTEN (1U << RUNNING_MEAN | 1U << RUNNING_VAR)
+#define BATCH_NORM_WRITTEN (1U << RUNNING_MEAN | 1U << RUNNING_VAR | 1U << COUNTER)
 #define BATCH_NORM_UNUSED  (1U << NODE_OUT | BATCH_NORM_WRITTEN)
 
 /* All but the input. */
-#define BATCH_NORM_PARAMETERS (((1U << N_INPUTS) - 1) & ~(1U << X))
+#define BATCH_NORM_PARAMETERS (((1U << N_REQUIRED) - 1) & ~(1U << X))
 
 static const op_class batch_norm_class = {.name = "batch_norm",
                                           .inputs = BATCH_NORM_INPUTS,
-                                          .n_required = N_INPUTS,
-                                          .n_typed = N_INPUTS,
+                                          .n_required = N_REQUIRED,
+                                          .n_typed = N_REQUIRED,
                                           .parameters = BATCH_NORM_PARAMETERS,
                                           .n_grad = 3,
                                           .unused_in_backward = BATCH_NORM_UNUSED,
@@ -61,8 +61,8 @@ static const op_class batch_norm_class = {.name = "batch_norm",
                                           .recompute = batch_norm_recompute};
 static const op_class bn_relu_class = {.name = "bn_relu",
                                        .inputs = BATCH_NORM_INPUTS,
-                                       .n_required = N_INPUTS,
-                                       .n_typed = N_INPUTS,
+                                       .n_required = N_REQUIRED,
+                                       .n_typed = N_REQUIRED,
                                        .parameters = BATCH_NORM_PARAMETERS,
                                        .n_grad = 3,
                                        .unused_in_backward = BATCH_NORM_UNUSED,
@@ -80,11 +80,14 @@ static ls_status check_shapes(const node *n, bool alone)
     (void)tensor_dims_text(first, sizeof(first), x);
     if ((x->n_dims != 2 && x->n_dims != 4) || x->dims[1] < 1)
         return ls_fail(LS_EINVAL, "input %s is neither (N, C, H, W) nor (N, C)", first);
-    for (int i = WEIGHT; i < N_INPUTS; i++) {
+    for (int i = WEIGHT; i < N_REQUIRED; i++) {
         if (n->in[i]->n_dims != 1 || n->in[i]->dims[0] != x->dims[1])
             return ls_fail(LS_EINVAL, "%s %s does not fit input %s", node_tensor_name(n, i),
                            tensor_dims_text(second, sizeof(second), n->in[i]), first);
     }
+    if (n->in[COUNTER] != NULL && (n->in[COUNTER]->dtype != LS_I64 || n->in[COUNTER]->n_dims != 0))
+        return ls_fail(LS_EINVAL, "num_batches_tracked %s is not an int64 scalar",
+                       tensor_text(second, sizeof(second), n->in[COUNTER]));
     if (alone && ls_tensor_count(x) == (size_t)x->dims[1])
         return ls_fail(
             LS_EINVAL,
@@ -123,8 +126,11 @@ static ls_status make_running_plain(const node *n)
 {
     void *data;
 
-    LS_TRY(tensor_plain(n->in[RUNNING_MEAN], &data));
-    return tensor_plain(n->in[RUNNING_VAR], &data);
+    for (int i = RUNNING_MEAN; i < N_INPUTS; i++) {
+        if (n->in[i] != NULL)
+            LS_TRY(tensor_plain(n->in[i], &data));
+    }
+    return LS_OK;
 }
 
 static ls_tensor *batch_norm(ls_tape *tape, node *n, const ls_batch_norm_params *params)
@@ -141,8 +147,10 @@ static ls_tensor *batch_norm(ls_tape *tape, node *n, const ls_batch_norm_params 
         st = make_running_plain(n);
     if (st == LS_OK)
         st = save_all(tape, n);
-    if (tape->n_recomputing > 0)
-        n->attrs.momentum = 0; // the running statistics have this batch
+    if (tape->n_recomputing > 0) { // the running statistics have this batch
+        n->attrs.momentum = 0;
+        n->in[COUNTER] = NULL;
+    }
     if (st != LS_OK)
         return node_reject(tape, n, st);
     return node_run(tape, n, OP_BATCH_NORM, n->in[X]->n_dims, n->in[X]->dims);
@@ -154,7 +162,8 @@ ls_tensor *ls_batch_norm(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tens
 {
     node n = {.class = &batch_norm_class,
               .n_in = N_INPUTS,
-              .in = {x, weight, bias, running_mean, running_var}};
+              .in = {x, weight, bias, running_mean, running_var,
+                     params == NULL ? NULL : params->num_batches_tracked}};
 
     return batch_norm(tape, &n, params);
 }
@@ -166,7 +175,8 @@ ls_tensor *ls_bn_relu(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor 
     ls_batch_norm_params p = params == NULL ? (ls_batch_norm_params){.relu = 1} : *params;
     node n = {.class = &bn_relu_class,
               .n_in = N_INPUTS,
-              .in = {x, weight, bias, running_mean, running_var}};
+              .in = {x, weight, bias, running_mean, running_var,
+                     params == NULL ? NULL : params->num_batches_tracked}};
 
     p.relu = 1;
     return batch_norm(tape, &n, &p);

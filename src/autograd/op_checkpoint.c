@@ -388,8 +388,3 @@ void ls_tape_checkpoint(ls_tape *tape, ls_tape_checkpoint_fn fn, void *arg, size
     }
     (void)node_reject(tape, &n, st);
 }
-
-bool autograd_recomputes(const ls_tape *tape)
-{
-    return tape->n_recomputing > 0;
-}

@@ -90,48 +90,11 @@ ls_layer *ls_nn_conv2d(ls_model *model, const char *name, int in, int out,
 
 /* --- batch norm --- */
 
-/* Calls the model's sum and keeps the number of values, in the device's memory. */
-static ls_status sum_batch(void *arg, double *values, size_t n)
-{
-    ls_layer *layer = arg;
-    ls_device *device = layer->model->device;
-
-    LS_TRY(layer->sync.sum(layer->sync.arg, values, n));
-    if (layer->shared_values == NULL)
-        LS_TRY(ls_tensor_create(device, LS_F64, 0, NULL, &layer->shared_values));
-    return device_copy(device, tensor_elements(layer->shared_values), values, sizeof(*values));
-}
-
-/* Like the running statistics, the counter changes only with a training batch that has rows; of a
- * shared batch the device knows. */
-static ls_status count_batch(const ls_layer *layer, const ls_tensor *x)
-{
-    const op_call call = {.op = OP_INCREMENT,
-                          .n_in = 1,
-                          .n_out = 1,
-                          .in = {layer->sync.sum == NULL ? NULL : layer->shared_values},
-                          .out = {layer->tensors[NUM_BATCHES]}};
-
-    if (layer->sync.sum == NULL && ls_tensor_count(x) == 0)
-        return LS_OK;
-    return device_run(layer->model->device, &call);
-}
-
 static ls_tensor *batch_norm_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x)
 {
-    ls_tensor *y = ls_batch_norm(tape, x, layer->tensors[WEIGHT], layer->tensors[BIAS],
-                                 layer->tensors[RUNNING_MEAN], layer->tensors[RUNNING_VAR],
-                                 &layer->batch_norm);
-
-    if (y == NULL)
-        return NULL;
-    if (ls_tape_training(tape) && !autograd_recomputes(tape)) {
-        const ls_status st = count_batch(layer, x);
-
-        if (st != LS_OK)
-            return autograd_fail(tape, st);
-    }
-    return y;
+    return ls_batch_norm(tape, x, layer->tensors[WEIGHT], layer->tensors[BIAS],
+                         layer->tensors[RUNNING_MEAN], layer->tensors[RUNNING_VAR],
+                         &layer->batch_norm);
 }
 
 void ls_model_sync_batch_norm(ls_model *model, const ls_batch_norm_sync *sync)
@@ -139,11 +102,8 @@ void ls_model_sync_batch_norm(ls_model *model, const ls_batch_norm_sync *sync)
     if (model == NULL)
         return;
     for (ls_layer *layer = model->first; layer != NULL; layer = layer->next) {
-        if (layer->forward != batch_norm_forward)
-            continue;
-        layer->sync = sync == NULL ? (ls_batch_norm_sync){.sum = NULL} : *sync;
-        layer->batch_norm.sync =
-            (ls_batch_norm_sync){.sum = sync == NULL ? NULL : sum_batch, .arg = layer};
+        if (layer->forward == batch_norm_forward)
+            layer->batch_norm.sync = sync == NULL ? (ls_batch_norm_sync){.sum = NULL} : *sync;
     }
 }
 
@@ -170,6 +130,7 @@ ls_layer *ls_nn_batch_norm2d(ls_model *model, const char *name, int channels,
     if (opt != NULL)
         layer->batch_norm =
             (ls_batch_norm_params){.momentum = opt->momentum, .eps = opt->eps, .relu = opt->relu};
+    layer->batch_norm.num_batches_tracked = layer->tensors[NUM_BATCHES];
     ls_model_fill(model, layer->tensors[WEIGHT], LS_FILL_CONSTANT, 1);
     ls_model_fill(model, layer->tensors[RUNNING_VAR], LS_FILL_CONSTANT, 1);
     return layer;

@@ -34,7 +34,6 @@ static void layer_free(ls_layer *layer)
         ls_tensor_destroy(layer->tensors[i]);
         ls_free(layer->tensor_names[i]);
     }
-    ls_tensor_destroy(layer->shared_values);
     ls_free(layer);
 }
 

@@ -57,8 +57,6 @@ struct ls_layer {
     char *tensor_names[LAYER_MAX_TENSORS];
     ls_conv2d_params conv2d;
     ls_batch_norm_params batch_norm;
-    ls_batch_norm_sync sync;  /* of ls_model_sync_batch_norm */
-    ls_tensor *shared_values; /* F64: per channel, in the last shared batch; NULL before */
     ls_nn_layer_norm_options layer_norm;
     int heads; /* of attention */
 };

@@ -66,6 +66,7 @@ static void mark_written(const op_call *call)
     if (call->op == OP_BATCH_NORM && call->attrs.training) {
         tensor_written(call->in[3]);
         tensor_written(call->in[4]);
+        tensor_written(call->in[5]);
     }
 }
 

@@ -43,7 +43,8 @@ typedef enum op_kind {
     OP_CONV2D,                  /* x, w, b? -> y */
     OP_CONV2D_BACKWARD_DATA,    /* dy, w -> dx                      (dx has x's shape) */
     OP_CONV2D_BACKWARD_WEIGHTS, /* x, dy -> dw[placed], db?[placed] */
-    OP_BATCH_NORM, /* x, weight, bias, running_mean, running_var -> y, mean?, variance?, mask? */
+    /* x, weight, bias, running_mean, running_var, counter? -> y, mean?, variance?, mask? */
+    OP_BATCH_NORM,
     /* x, dy, weight, bias, mean, variance, mask? -> dx?, dweight[placed], dbias[placed] */
     OP_BATCH_NORM_BACKWARD,
     OP_RELU,                 /* x -> y */
@@ -90,7 +91,6 @@ typedef enum op_kind {
     OP_UNSCALE,          /* g -> g[placed], found[placed]       (g in place) */
     OP_FILL,             /* -> dst[placed] */
     OP_CLASS_SUMS,       /* logits, targets (int64) -> sums[placed] (F64) */
-    OP_INCREMENT,        /* rows? -> counter[placed] (int64) */
     OP_NORMALIZE,        /* values, pixels (uint8) -> x          (x has the shape of pixels) */
     OP_COUNT
 } op_kind;
@@ -120,16 +120,17 @@ typedef enum op_kind {
 #define OP_LIST_STEP(X)                                                                           \
     X(SGD, sgd) X(ADAM, adam) X(SQUARES, squares) X(CLIP_FACTOR, clip_factor)                     \
     X(SCALE_BY, scale_by) X(CLAMP, clamp) X(UNSCALE, unscale) X(FILL, fill)                       \
-    X(CLASS_SUMS, class_sums) X(INCREMENT, increment) X(NORMALIZE, normalize)
+    X(CLASS_SUMS, class_sums) X(NORMALIZE, normalize)
 /* clang-format on */
 
 /*
  * OP_BATCH_NORM   attrs.training: the batch's mean and (biased) variance, each (C) of x's type,
  *                 plain, are written to out[1] and out[2] unless these are NULL, and the running
  *                 statistics in[3], in[4] are updated in place (plain):
- *                 r = (1 - momentum) r + momentum * batch, with the unbiased variance. N = 0: mean
- *                 and variance are 0, the running ones do not change. Evaluation: the running ones
- *                 are used, out[1..3] are NULL. attrs.relu: y = max(0, .). x is (N,C,H,W) or (N,C).
+ *                 r = (1 - momentum) r + momentum * batch, with the unbiased variance. The counter,
+ *                 a plain I64 scalar, is incremented with them. N = 0: mean and variance are 0,
+ *                 the running ones and the counter do not change. Evaluation: the running ones are
+ *                 used, out[1..3] are NULL. attrs.relu: y = max(0, .). x is (N,C,H,W) or (N,C).
  *                 attrs.sync: the batch is that of all ranks. Forward and backward each call sum()
  *                 once, with N = 0 as well, on the values of batch_sync.h; one value per channel
  *                 over all ranks is LS_EINVAL. dweight and dbias are those of this rank.
@@ -172,7 +173,6 @@ typedef enum op_kind {
  *                 N to sums[1], and for each i < n the number of rows with class_rank() <
  *                 attrs.top_k[i] to sums[2 + i]. A target outside [0, K) is LS_EINVAL with row
  *                 and value.
- * OP_INCREMENT    counter, an I64 scalar, += 1; with rows, an F64 scalar, only if that is over 0.
  * OP_NORMALIZE    x[n,c,h,w] = values[c][pixels[n,c,h,w]]. pixels is (N,C,H,W); values, (C,256) or
  *                 for all channels (1,256), has the float of each byte. values and x are F32,
  *                 values and pixels plain.
@@ -298,7 +298,7 @@ typedef struct device_usage {
     int busy_percent; /* share of the last moments in which a kernel ran; -1: not known */
 } device_usage;
 
-#define DEVICE_ABI 10
+#define DEVICE_ABI 11
 
 /* What a device is opened with. */
 typedef struct device_settings {

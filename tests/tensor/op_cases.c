@@ -483,8 +483,6 @@ const op_case op_cases[] = {
     {.name = "fill of a scalar", .op = OP_FILL, .n_dims = 0, .attrs = {.value = 1}},
     {.name = "fill of no rows", .op = OP_FILL, .n_dims = 2, .x = {0, 5}, .attrs = {.value = 1}},
 
-    {.name = "increment", .op = OP_INCREMENT, .n_dims = 0},
-
     {.name = "normalize", .op = OP_NORMALIZE, .n_dims = 4, .x = {3, 3, 7, 9}, .out = 3},
     {.name = "normalize of one channel", .op = OP_NORMALIZE, .n_dims = 4, .x = {2, 1, 28, 28},
      .out = 1},

@@ -14,14 +14,12 @@ static const kernel_fn kernels[OP_COUNT] = {
 #undef KERNEL_OF
 };
 
-/* float32 and float64; copies, casts, fills and counters have more types. */
+/* float32 and float64; copies, casts and fills have more types. */
 static bool has_type(const op_call *call, ls_dtype type)
 {
     if (call->op == OP_COPY || call->op == OP_CAST || type == LS_F32 || type == LS_F64)
         return true;
-    if (call->op == OP_FILL)
-        return type == LS_F16 || type == LS_BF16;
-    return call->op == OP_INCREMENT;
+    return call->op == OP_FILL && (type == LS_F16 || type == LS_BF16);
 }
 
 kernel_fn ref_find_kernel(device_state *self, const op_call *call)

@@ -169,10 +169,21 @@ static ls_status share_moments(const op_call *call, double *values)
     return LS_OK;
 }
 
+/* The counter changes with the running statistics. */
+static void count_batch(const op_call *call, const double *shared)
+{
+    const channel ch = channel_of(call->in[0], 0);
+    const double count = shared == NULL ? (double)(ch.n_rows * ch.area) : shared[0];
+
+    if (call->attrs.training && call->in[5] != NULL && count >= 2)
+        ++*(int64_t *)tensor_elements(call->in[5]);
+}
+
 static void normalise_all(const op_call *call, const double *shared)
 {
     for (size_t c = 0; c < (size_t)call->in[0]->dims[1]; c++)
         REF_RUN(call->in[0], normalise, call, c, shared);
+    count_batch(call, shared);
 }
 
 ls_status ref_batch_norm(device_state *self, const op_call *call)

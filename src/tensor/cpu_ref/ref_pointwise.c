@@ -34,17 +34,6 @@ ls_status ref_add_into(device_state *self, const op_call *call)
     return LS_OK;
 }
 
-ls_status ref_increment(device_state *self, const op_call *call)
-{
-    const ls_tensor *rows = call->in[0];
-    int64_t *counter = tensor_elements(call->out[0]);
-
-    LS_UNUSED(self);
-    if (rows == NULL || *(const double *)tensor_elements(rows) > 0)
-        ++*counter;
-    return LS_OK;
-}
-
 REF_INLINE void fill(void *dst, size_t count, double value, bool wide)
 {
     for (size_t i = 0; i < count; i++)

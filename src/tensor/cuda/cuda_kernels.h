@@ -58,7 +58,6 @@
     X(CAST, cast)                                                                                 \
     X(FILL, fill)                                                                                 \
     X(CLASS_SUMS, class_sums)                                                                     \
-    X(INCREMENT, increment)                                                                       \
     X(NORMALIZE, normalize)                                                                       \
     X(SGD, sgd)                                                                                   \
     X(ADAM, adam)                                                                                 \

@@ -77,13 +77,6 @@ typedef struct cast_args {
 
 KERNEL_OF_TYPES(cast) /* from the type of its name */
 
-typedef struct increment_args {
-    const double *rows; /* NULL: increment always */
-    int64_t *counter;
-} increment_args;
-
-extern const gpu_kernel increment;
-
 /* x (n,s,c) = values[c][pixels (n,c,s)] */
 typedef struct normalize_args {
     const uint8_t *pixels;
@@ -180,6 +173,7 @@ typedef struct column_args {
     const uint8_t *mask;  /* may be NULL; 1 where batch norm's result is positive */
     void *out[2];
     void *running[2]; /* mean and variance, updated */
+    int64_t *counter; /* may be NULL; incremented with them */
     void *result;
     uint8_t *result_mask; /* may be NULL */
     double *shared;       /* the values of batch_sync.h */

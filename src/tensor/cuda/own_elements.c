@@ -116,13 +116,6 @@ ls_status cuda_add_into(device_state *self, const op_call *call)
     return own_end(&o);
 }
 
-ls_status cuda_increment(device_state *self, const op_call *call)
-{
-    const increment_args a = {.rows = own_data(call->in[0]), .counter = own_data(call->out[0])};
-
-    return cu_launch(self, &increment, 1, 1, &a);
-}
-
 ls_status cuda_normalize(device_state *self, const op_call *call)
 {
     const ls_tensor *values = call->in[0];

@@ -42,6 +42,7 @@ static void find_moments(own_operands *o, const op_call *call, column_args *a, k
 
     a->running[0] = own_data(call->in[3]);
     a->running[1] = own_data(call->in[4]);
+    a->counter = own_data(call->in[5]);
     a->by = own_sum_split(o, 1, a->by.rows, channels, type, a->by.wide);
     if (is_shared)
         a->shared = own_memory(o, LS_F64, batch_sync_count(channels));

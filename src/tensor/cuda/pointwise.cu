@@ -79,12 +79,6 @@ typedef four_bf16 four_f16;
 #define KERNEL_FILE "tensor/cuda/pointwise.inc"
 #include "tensor/cuda/kernel_types.inc"
 
-KERNEL(increment, increment_args)
-{
-    if (at.block == 0 && at.thread == 0 && (a->rows == NULL || *a->rows > 0))
-        ++*a->counter;
-}
-
 /* The float of element i of x and its byte's place: a walk over x needs no division. */
 typedef struct pixel_place {
     size_t image;

@@ -343,6 +343,13 @@ static void clear_lanes(bn_work *w)
         w->mean[i] = 0;
 }
 
+/* The counter changes with the running statistics. */
+static void count_batch(const op_call *call, double count)
+{
+    if (call->attrs.training && call->in[5] != NULL && count >= 2)
+        ++*(int64_t *)dn_data(call->in[5]);
+}
+
 static ls_status forward(device_state *self, const op_call *call, const grid *g, bn_work *w)
 {
     const double count = (double)(g->n * g->h * g->w);
@@ -370,6 +377,7 @@ static ls_status forward(device_state *self, const op_call *call, const grid *g,
         if (saved[1] != NULL)
             saved[1][c] = variance;
     }
+    count_batch(call, w->shared != NULL ? w->shared[0] : count);
     run_items(self, w, apply_range);
     return LS_OK;
 }
