@@ -119,10 +119,13 @@ gpu_error gpu_event_elapsed_ms(gpu_event *start, gpu_event *end, float *out);
 typedef void (*gpu_function)(void);
 
 /* A kernel takes one struct by value, of at most GPU_ARGS_MAX bytes. `function` is the runtime's
- * own: for CUDA a __global__ function, for the host a gpu_host_function. */
+ * own: for CUDA a __global__ function, for the host a gpu_host_function. `second` is not NULL in
+ * kernels of two parts, where the second part begins when all blocks have finished the first: for
+ * the host it is that part, for CUDA `function`, which has both with a barrier between them. */
 typedef struct gpu_kernel {
     const char *name;
     gpu_function function;
+    gpu_function second;
 } gpu_kernel;
 
 #define GPU_ARGS_MAX 4000
@@ -131,7 +134,8 @@ typedef struct gpu_kernel {
 typedef void (*gpu_host_function)(const void *args, unsigned block, unsigned n_blocks,
                                   unsigned thread, unsigned n_threads);
 
-/* Queues n_blocks (at least 1) blocks of n_threads; `args` is copied before it returns. */
+/* Queues n_blocks (at least 1) blocks of n_threads; `args` is copied before it returns. A kernel of
+ * two parts gets fewer blocks where the card cannot run as many at once. */
 gpu_error gpu_launch(const gpu_kernel *kernel, unsigned n_blocks, unsigned n_threads,
                      const void *args, gpu_stream *stream);
 

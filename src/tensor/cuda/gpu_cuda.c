@@ -273,6 +273,42 @@ gpu_error gpu_event_elapsed_ms(gpu_event *start, gpu_event *end, float *out)
 
 /* --- kernels --- */
 
+/* Processors that kernels of two parts leave to others: they start only when all their blocks find
+ * a place, and would wait for the end of a collective, which holds up to 16 processors. */
+#define SPARED_PROCESSORS 16
+
+/* The blocks of a kernel of two parts that run at once, at least 1. */
+static gpu_error blocks_at_once(const void *function, unsigned n_threads, unsigned *out)
+{
+    int card = 0;
+    int processors = 0;
+    int blocks = 0;
+    gpu_error e = checked(cudaGetDevice(&card));
+
+    if (e == 0)
+        e = checked(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, card));
+    if (e == 0)
+        e = checked(
+            cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, (int)n_threads, 0));
+    if (processors >= 4 * SPARED_PROCESSORS)
+        processors -= SPARED_PROCESSORS;
+    *out = (unsigned)(processors * blocks);
+    return e;
+}
+
+static gpu_error launch_two_parts(const void *function, dim3 grid, dim3 block, void **params,
+                                  cudaStream_t stream)
+{
+    unsigned most = 0;
+    const gpu_error e = blocks_at_once(function, block.x, &most);
+
+    if (e != 0)
+        return e;
+    if (grid.x > most)
+        grid.x = most;
+    return checked(cudaLaunchCooperativeKernel(function, grid, block, params, 0, stream));
+}
+
 gpu_error gpu_launch(const gpu_kernel *kernel, unsigned n_blocks, unsigned n_threads,
                      const void *args, gpu_stream *stream)
 {
@@ -284,5 +320,7 @@ gpu_error gpu_launch(const gpu_kernel *kernel, unsigned n_blocks, unsigned n_thr
     // C has no conversion of a function's address; the runtime reads, but does not write, `args`.
     memcpy(&function, &kernel->function, sizeof(function));
     memcpy(&params[0], &args, sizeof(args));
+    if (kernel->second != NULL)
+        return launch_two_parts(function, grid, block, params, (cudaStream_t)stream);
     return checked(cudaLaunchKernel(function, grid, block, params, 0, (cudaStream_t)stream));
 }

@@ -530,6 +530,16 @@ static gpu_error run_blocks_of_threads(void)
     return e;
 }
 
+static gpu_error run_part(gpu_function function)
+{
+    launched.run = (gpu_host_function)function;
+    if (launched.n_threads > 1)
+        return run_blocks_of_threads();
+    for (unsigned block = 0; block < launched.n_blocks; block++)
+        launched.run(launched.args, block, launched.n_blocks, 0, 1);
+    return HOST_OK;
+}
+
 gpu_error gpu_launch(const gpu_kernel *kernel, unsigned n_blocks, unsigned n_threads,
                      const void *args, gpu_stream *stream)
 {
@@ -539,14 +549,12 @@ gpu_error gpu_launch(const gpu_kernel *kernel, unsigned n_blocks, unsigned n_thr
     if (e != HOST_OK)
         return e;
     pthread_mutex_lock(&launched.lock);
-    launched.run = (gpu_host_function)kernel->function;
     launched.args = args;
     launched.n_blocks = state.n_blocks > 0 ? state.n_blocks : n_blocks;
     launched.n_threads = state.n_threads > 0 ? state.n_threads : 1;
-    if (launched.n_threads > 1)
-        e = run_blocks_of_threads();
-    for (unsigned block = 0; launched.n_threads == 1 && block < launched.n_blocks; block++)
-        launched.run(args, block, launched.n_blocks, 0, 1);
+    e = run_part(kernel->function);
+    if (e == HOST_OK && kernel->second != NULL)
+        e = run_part(kernel->second);
     pthread_mutex_unlock(&launched.lock);
     return e;
 }

@@ -22,11 +22,13 @@
 
 #if KERNEL_ON_CARD
 #ifdef __HIPCC__
+#include <hip/hip_cooperative_groups.h>
 #include <hip/hip_fp16.h>
 #include <hip/hip_runtime.h>
 #define KERNEL_ARGS
 #define LANES 64 /* threads that run in step: a wavefront */
 #else
+#include <cooperative_groups.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #define KERNEL_ARGS __grid_constant__
@@ -68,7 +70,7 @@ typedef struct kernel_place {
                                                                                                    \
         NAME##_body(&args, at);                                                                    \
     }                                                                                              \
-    KERNEL_LINK const gpu_kernel NAME = {#NAME, (gpu_function)NAME##_on_card};                     \
+    KERNEL_LINK const gpu_kernel NAME = {#NAME, (gpu_function)NAME##_on_card, NULL};               \
     KERNEL_FN void NAME##_body(const ARGS *a, const kernel_place at)
 #else
 #define KERNEL(NAME, ARGS) KERNEL_OF(NAME, ARGS)
@@ -82,8 +84,30 @@ typedef struct kernel_place {
         NAME##_body((const ARGS *)args, at);                                                       \
     }                                                                                              \
     extern const gpu_kernel NAME;                                                                  \
-    const gpu_kernel NAME = {#NAME, (gpu_function)NAME##_on_host};                                 \
+    const gpu_kernel NAME = {#NAME, (gpu_function)NAME##_on_host, NULL};                           \
     KERNEL_FN void NAME##_body(const ARGS *a, const kernel_place at)
+#endif
+
+/* Defines kernel NAME of two others with these arguments: all blocks run the body of FIRST, then
+ * all that of SECOND, which sees what the others have written. */
+#define KERNEL_OF_TWO(NAME, ARGS, FIRST, SECOND) KERNEL_JOINED(NAME, ARGS, FIRST, SECOND)
+#if KERNEL_ON_CARD
+#define KERNEL_JOINED(NAME, ARGS, FIRST, SECOND)                                                   \
+    static __global__ void __launch_bounds__(KERNEL_THREADS)                                       \
+        NAME##_on_card(const KERNEL_ARGS ARGS args)                                                \
+    {                                                                                              \
+        const kernel_place at = {blockIdx.x, gridDim.x, threadIdx.x, blockDim.x};                  \
+                                                                                                   \
+        FIRST##_body(&args, at);                                                                   \
+        cooperative_groups::this_grid().sync();                                                    \
+        SECOND##_body(&args, at);                                                                  \
+    }                                                                                              \
+    KERNEL_LINK const gpu_kernel NAME = {#NAME, (gpu_function)NAME##_on_card,                      \
+                                         (gpu_function)NAME##_on_card};
+#else
+#define KERNEL_JOINED(NAME, ARGS, FIRST, SECOND)                                                   \
+    extern const gpu_kernel NAME;                                                                  \
+    const gpu_kernel NAME = {#NAME, (gpu_function)FIRST##_on_host, (gpu_function)SECOND##_on_host};
 #endif
 
 /* --- element types: f32, f64, bf16, f16 --- */

@@ -163,7 +163,8 @@ typedef struct column_split {
 /* A kernel uses the members that its comment names. Batch norm's matrix has a column for each
  * channel, layer norm's one for each element of a row. */
 typedef struct column_args {
-    column_split by;
+    column_split by;    /* of sums */
+    column_split apply; /* of what batch norm applies to the rows; `partial` and so on are unused */
     const void *x;
     const void *y;
     const void *weight;
@@ -195,6 +196,8 @@ KERNEL_OF_TYPES(norm_apply)       /* x, weight, bias, mean, variance -> result, 
 /* x, y: dy, mask, mean, variance -> out: dweight, dbias; shared */
 KERNEL_OF_TYPES(norm_backward_sums)
 KERNEL_OF_TYPES(norm_backward_data) /* x, y: dy, mask, weight, mean, variance, shared -> result */
+KERNEL_OF_TYPES(norm_train)         /* norm_moments, then norm_apply */
+KERNEL_OF_TYPES(norm_backward)      /* norm_backward_sums, then norm_backward_data */
 /* x, y: dy, mean, variance: inverse -> out: dweight, dbias */
 KERNEL_OF_TYPES(layer_norm_backward_sums)
 

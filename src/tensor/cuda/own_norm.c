@@ -32,71 +32,110 @@ static uint8_t *place_mask(own_operands *o, ls_tensor *mask, bool nhwc)
     return own_output(o, mask, nhwc);
 }
 
-/* The batch's statistics into a->out, and the running ones. */
-static void find_moments(own_operands *o, const op_call *call, column_args *a, kernel_type type)
+static unsigned blocks_of(const column_args *a)
 {
-    static const own_kernels moments = OWN_KERNELS(norm_moments);
-    static const own_kernels from_shared = OWN_KERNELS(norm_from_shared);
-    const size_t channels = a->by.columns;
-    const bool is_shared = batch_sync_needed(call);
+    const unsigned sums = own_split_blocks(&a->by);
+    const unsigned rows = own_split_blocks(&a->apply);
 
+    return sums > rows ? sums : rows;
+}
+
+/* What norm_moments and norm_from_shared use: the batch's statistics go into a->out. */
+static void set_moments(own_operands *o, const op_call *call, column_args *a, size_t rows)
+{
+    const ls_tensor *x = call->in[0];
+    const size_t channels = (size_t)x->dims[1];
+
+    for (int i = 0; i < 2; i++)
+        a->out[i] = output_or_memory(o, call->out[1 + i], statistics_type(x), channels);
     a->running[0] = own_data(call->in[3]);
     a->running[1] = own_data(call->in[4]);
     a->counter = own_data(call->in[5]);
-    a->by = own_sum_split(o, 1, a->by.rows, channels, type, a->by.wide);
-    if (is_shared)
+    a->momentum = call->attrs.momentum;
+    a->by = own_sum_split(o, 1, rows, channels, own_type(x->dtype), own_is_aligned(a->x));
+    if (batch_sync_needed(call))
         a->shared = own_memory(o, LS_F64, batch_sync_count(channels));
-    own_launch(o, moments, type, own_split_blocks(&a->by), OWN_THREADS, a);
-    if (!is_shared || o->status != LS_OK)
-        return;
-    o->status = batch_sync_sum(call, a->shared, channels);
-    own_launch(o, from_shared, type, own_blocks(o->self, channels), OWN_THREADS, a);
 }
 
-static void apply(own_operands *o, const op_call *call, column_args *a, bool nhwc)
+/* What norm_apply uses. */
+static void set_apply(own_operands *o, const op_call *call, column_args *a, size_t rows)
 {
-    static const own_kernels kernels = OWN_KERNELS(norm_apply);
-    const kernel_type type = own_type(call->in[0]->dtype);
+    const ls_tensor *x = call->in[0];
 
     a->weight = own_data(call->in[1]);
     a->bias = own_data(call->in[2]);
+    a->mean = call->attrs.training ? a->out[0] : own_data(call->in[3]);
+    a->variance = call->attrs.training ? a->out[1] : own_data(call->in[4]);
     a->eps = call->attrs.eps;
     a->relu = call->attrs.relu;
-    a->result = own_output(o, call->out[0], nhwc);
-    a->result_mask = place_mask(o, call->out[3], nhwc);
-    a->by = own_apply_split(a->by.rows, a->by.columns, type,
-                            own_is_aligned(a->x) && own_is_aligned(a->result));
-    if (a->by.rows > 0)
-        own_launch(o, kernels, type, own_split_blocks(&a->by), OWN_THREADS, a);
+    a->result = own_output(o, call->out[0], x->n_dims == 4);
+    a->result_mask = place_mask(o, call->out[3], x->n_dims == 4);
+    a->apply = own_apply_split(rows, (size_t)x->dims[1], own_type(x->dtype),
+                               own_is_aligned(a->x) && own_is_aligned(a->result));
+}
+
+/* The statistics of the rows of this rank, or of all that share the batch. */
+static void launch_moments(own_operands *o, const op_call *call, const column_args *a)
+{
+    static const own_kernels moments = OWN_KERNELS(norm_moments);
+    static const own_kernels from_shared = OWN_KERNELS(norm_from_shared);
+    const kernel_type type = own_type(call->in[0]->dtype);
+
+    own_launch(o, moments, type, own_split_blocks(&a->by), OWN_THREADS, a);
+    if (a->shared == NULL || o->status != LS_OK)
+        return;
+    o->status = batch_sync_sum(call, a->shared, a->by.columns);
+    own_launch(o, from_shared, type, own_blocks(o->self, a->by.columns), OWN_THREADS, a);
 }
 
 ls_status cuda_own_batch_norm(device_state *self, const op_call *call)
 {
+    static const own_kernels train = OWN_KERNELS(norm_train);
+    static const own_kernels apply = OWN_KERNELS(norm_apply);
     const ls_tensor *x = call->in[0];
-    const bool nhwc = x->n_dims == 4;
-    const size_t channels = (size_t)x->dims[1];
+    const kernel_type type = own_type(x->dtype);
+    const size_t rows = rows_of(x);
     own_operands o = own_begin(self, call);
-    column_args a = {.x = own_operand(&o, x, nhwc),
-                     .momentum = call->attrs.momentum,
+    column_args a = {.x = own_operand(&o, x, x->n_dims == 4),
                      .failure = cuda_accel_failure(self->accel),
                      .op = call->op};
 
-    a.by = (column_split){.rows = rows_of(x), .columns = channels, .wide = own_is_aligned(a.x)};
-    if (call->attrs.training) {
-        for (int i = 0; i < 2; i++)
-            a.out[i] = output_or_memory(&o, call->out[1 + i], statistics_type(x), channels);
-        find_moments(&o, call, &a, own_type(x->dtype));
+    if (call->attrs.training)
+        set_moments(&o, call, &a, rows);
+    set_apply(&o, call, &a, rows);
+    if (call->attrs.training && a.shared == NULL && rows > 0) {
+        own_launch(&o, train, type, blocks_of(&a), OWN_THREADS, &a);
+        return own_end(&o);
     }
-    a.mean = call->attrs.training ? a.out[0] : own_data(call->in[3]);
-    a.variance = call->attrs.training ? a.out[1] : own_data(call->in[4]);
-    apply(&o, call, &a, nhwc);
+    if (call->attrs.training)
+        launch_moments(&o, call, &a);
+    if (rows > 0)
+        own_launch(&o, apply, type, own_split_blocks(&a.apply), OWN_THREADS, &a);
     return own_end(&o);
+}
+
+/* Sums, the same over all ranks that share the batch, and dx unless it is not needed. */
+static void launch_backward(own_operands *o, const op_call *call, const column_args *a)
+{
+    static const own_kernels both = OWN_KERNELS(norm_backward);
+    static const own_kernels sums = OWN_KERNELS(norm_backward_sums);
+    static const own_kernels data = OWN_KERNELS(norm_backward_data);
+    const kernel_type type = own_type(call->in[0]->dtype);
+    const bool has_data = a->result != NULL && a->apply.rows > 0;
+
+    if (has_data && !batch_sync_needed(call)) {
+        own_launch(o, both, type, blocks_of(a), OWN_THREADS, a);
+        return;
+    }
+    own_launch(o, sums, type, own_split_blocks(&a->by), OWN_THREADS, a);
+    if (batch_sync_needed(call) && o->status == LS_OK)
+        o->status = batch_sync_sum(call, a->shared, a->by.columns);
+    if (has_data)
+        own_launch(o, data, type, own_split_blocks(&a->apply), OWN_THREADS, a);
 }
 
 ls_status cuda_own_batch_norm_backward(device_state *self, const op_call *call)
 {
-    static const own_kernels sums = OWN_KERNELS(norm_backward_sums);
-    static const own_kernels data = OWN_KERNELS(norm_backward_data);
     const ls_tensor *x = call->in[0];
     const bool nhwc = x->n_dims == 4;
     const kernel_type type = own_type(x->dtype);
@@ -115,13 +154,9 @@ ls_status cuda_own_batch_norm_backward(device_state *self, const op_call *call)
 
     a.by = own_sum_split(&o, 1, rows_of(x), channels, type, wide);
     a.shared = own_memory(&o, LS_F64, batch_sync_count(channels));
-    own_launch(&o, sums, type, own_split_blocks(&a.by), OWN_THREADS, &a);
-    if (batch_sync_needed(call) && o.status == LS_OK)
-        o.status = batch_sync_sum(call, a.shared, channels);
     a.result = own_output(&o, call->out[0], nhwc);
-    a.by = own_apply_split(rows_of(x), channels, type, wide && own_is_aligned(a.result));
-    if (a.result != NULL && a.by.rows > 0)
-        own_launch(&o, data, type, own_split_blocks(&a.by), OWN_THREADS, &a);
+    a.apply = own_apply_split(rows_of(x), channels, type, wide && own_is_aligned(a.result));
+    launch_backward(&o, call, &a);
     return own_end(&o);
 }
 
