@@ -249,6 +249,64 @@ LS_API ls_tensor *ls_stochastic_depth(ls_tape *tape, ls_tensor *x, double p);
  * same numbers as an uninterrupted one. */
 LS_API void ls_tape_set_random(ls_tape *tape, uint64_t seed, int64_t step);
 
+/* --- operators of the program --- */
+
+#define LS_OP_MAX_INPUTS  8
+#define LS_OP_MAX_OUTPUTS 8
+
+typedef struct ls_op_shape {
+    ls_dtype type;
+    int n_dims;
+    int64_t dims[LS_MAX_DIMS];
+} ls_op_shape;
+
+/* What a function of an ls_op gets; all pointers are valid during the call. All tensors are
+ * row-major and on the tape's device. */
+typedef struct ls_op_call {
+    const void *attrs; /* the copy of ls_op_run()'s; NULL without */
+    int n_inputs;
+    const ls_tensor *const *inputs; /* elements are NULL where ls_op_run() got NULL */
+    int n_outputs;
+    ls_op_shape *shapes;       /* shape fills them; else NULL */
+    ls_tensor *const *outputs; /* forward writes all elements, backward reads; in shape NULL */
+    /* backward: gradients of the outputs, 0 where the loss does not depend on one, NULL where it
+     * has integers */
+    const ls_tensor *const *d_outputs;
+    /* backward writes all elements of those that are not NULL: the gradients of the inputs */
+    ls_tensor *const *d_inputs;
+    ls_queue *queue; /* of a stream device; NULL on host devices */
+} ls_op_call;
+
+typedef ls_status (*ls_op_fn)(const ls_op_call *call);
+
+/*
+ * An operator in C. The functions run in the thread that calls ls_op_run() or the backward. On
+ * host devices they read ls_tensor_data_const() and write ls_tensor_data(). On a stream device they
+ * queue their work in call->queue, on ls_tensor_address_const() and ls_tensor_address(), which the
+ * host must not dereference, and need not wait for it; or they copy with ls_tensor_read() and
+ * ls_tensor_write(), which wait. A status other than LS_OK makes the operator fail, with the text
+ * of the function of this library that gave it.
+ */
+typedef struct ls_op {
+    size_t size;      /* sizeof(ls_op) */
+    const char *name; /* in messages; borrowed until the tape's reset */
+    /* Checks the inputs and fills call->shapes[0..n_outputs). NULL: all outputs have type and shape
+     * of the first input. */
+    ls_op_fn shape;
+    ls_op_fn forward;
+    /* NULL: no gradient passes the operator. ls_grad_check() compares it with differences. */
+    ls_op_fn backward;
+} ls_op;
+
+/*
+ * outputs = op(inputs), recorded as any operator: as torch.autograd.Function. Integer inputs and
+ * outputs have no gradient. Inputs may have different types, and keep them with mixed precision.
+ * attrs_bytes of attrs are copied. All outputs are NULL on failure. LS_EINVAL: op or its size or
+ * functions are wrong, more than LS_OP_MAX_INPUTS or _OUTPUTS.
+ */
+LS_API void ls_op_run(ls_tape *tape, const ls_op *op, const void *attrs, size_t attrs_bytes,
+                      ls_tensor *const *inputs, int n_inputs, ls_tensor **outputs, int n_outputs);
+
 /* --- checkpointing activations --- */
 
 /* A part of a network: writes all outputs, made with operators on `tape`. Called once more by

@@ -126,6 +126,8 @@ LS_API void *ls_tensor_data(ls_tensor *t);
  * a stream device the host must not dereference it, and work in another queue than
  * ls_device_queue() waits for that queue first. NULL on failure (ls_last_error). */
 LS_API void *ls_tensor_address(ls_tensor *t);
+/* The same for memory that is only read; does not mark the tensor as written. */
+LS_API const void *ls_tensor_address_const(const ls_tensor *t);
 
 /* dst = src, element by element; shapes and types must be equal, devices may differ. */
 LS_API LS_MUST_USE ls_status ls_tensor_copy(ls_tensor *dst, const ls_tensor *src);

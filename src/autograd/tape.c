@@ -220,8 +220,9 @@ ls_status node_save(ls_tape *tape, node *n, int i, ls_dtype type, int n_dims, co
 
 ls_tensor *node_reject(ls_tape *tape, node *n, ls_status status)
 {
+    status = ls_context(status, "%s", n->class->name);
     node_drop(n);
-    return autograd_fail(tape, ls_context(status, "%s", n->class->name));
+    return autograd_fail(tape, status);
 }
 
 /* As node_reject, for errors whose text lacks the shapes. */
@@ -236,8 +237,9 @@ static ls_tensor *reject_with_shapes(ls_tape *tape, node *n, ls_status status)
         (void)text_format(text + used, sizeof(text) - used, "%s%s", i == 0 ? "" : ", ",
                           tensor_dims_text(one, sizeof(one), n->in[i]));
     }
+    status = ls_context(status, "%s of %s", n->class->name, text);
     node_drop(n);
-    return autograd_fail(tape, ls_context(status, "%s of %s", n->class->name, text));
+    return autograd_fail(tape, status);
 }
 
 /* --- after it --- */
@@ -311,8 +313,7 @@ static void record(ls_tape *tape, node *n)
     tape->nodes[tape->n_nodes++] = *n;
 }
 
-/* Destroys the outputs, and rejects the node. */
-static bool reject_all(ls_tape *tape, node *n, ls_tensor **out, int n_out, ls_status status)
+bool node_reject_all(ls_tape *tape, node *n, ls_tensor **out, int n_out, ls_status status)
 {
     for (int i = 0; i < n_out; i++) {
         ls_tensor_destroy(out[i]);
@@ -329,7 +330,7 @@ bool node_finish_all(ls_tape *tape, node *n, ls_tensor **out, int n_out)
     if (st == LS_OK && n->records)
         st = reserve_node(tape);
     if (st != LS_OK)
-        return reject_all(tape, n, out, n_out, st);
+        return node_reject_all(tape, n, out, n_out, st);
     n->out = out[0];
     n->n_out = n_out;
     n->first_value = tape->n_values;
@@ -356,7 +357,7 @@ bool node_run_all(ls_tape *tape, node *n, op_kind op, ls_tensor **out, int n_out
     memcpy(call.out + n_out, n->saved, sizeof(n->saved));
     st = device_run(tape->device, &call);
     if (st != LS_OK)
-        return reject_all(tape, n, out, n_out, st);
+        return node_reject_all(tape, n, out, n_out, st);
     return node_finish_all(tape, n, out, n_out);
 }
 

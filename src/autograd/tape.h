@@ -225,6 +225,10 @@ static inline contents contents_of(const ls_tensor *t)
  * Returns NULL. */
 ls_tensor *node_reject(ls_tape *tape, node *n, ls_status status);
 
+/* The same, for errors whose text lacks the shapes. Destroys the outputs that are not NULL, and
+ * makes them NULL. Returns false. */
+bool node_reject_all(ls_tape *tape, node *n, ls_tensor **out, int n_out, ls_status status);
+
 /* --- backward --- */
 
 bool needs_grad(const ls_tensor *in); /* false for NULL */

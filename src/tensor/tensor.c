@@ -490,6 +490,13 @@ void *ls_tensor_data(ls_tensor *t)
     return data;
 }
 
+const void *ls_tensor_address_const(const ls_tensor *t)
+{
+    void *address = NULL;
+
+    return t != NULL && plain_elements(t, &address) == LS_OK ? address : NULL;
+}
+
 void *ls_tensor_address(ls_tensor *t)
 {
     void *address;

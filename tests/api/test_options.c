@@ -52,6 +52,24 @@ static ls_status use_ls_augment(const ls_augment *o)
     return ls_dataset_augment(free_dataset(), o);
 }
 
+static void fill_ls_op(ls_op *o)
+{
+    *o = *some_op();
+}
+
+static ls_status use_ls_op(const ls_op *o)
+{
+    ls_tensor *y = NULL;
+    ls_status st;
+
+    ls_tape_reset(some_tape());
+    ls_op_run(some_tape(), o, NULL, 0, some_leaves(), 1, &y, 1);
+    st = ls_tape_status(some_tape());
+    assert_int_equal(y != NULL, st == LS_OK);
+    ls_tape_reset(some_tape());
+    return st;
+}
+
 static void fill_ls_sampler_options(ls_sampler_options *o)
 {
     o->count = 8;

@@ -3,6 +3,7 @@
 #include "api/values.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -148,6 +149,19 @@ void pass_input(ls_tape *tape, ls_tensor *const *inputs, ls_tensor **outputs, vo
 {
     (void)arg;
     outputs[0] = ls_relu(tape, inputs[0]);
+}
+
+static ls_status zeros(const ls_op_call *call)
+{
+    memset(ls_tensor_data(call->outputs[0]), 0, ls_tensor_count(call->outputs[0]) * sizeof(double));
+    return LS_OK;
+}
+
+const ls_op *some_op(void)
+{
+    static const ls_op op = {.size = sizeof(op), .name = "zeros", .forward = zeros};
+
+    return &op;
 }
 
 ls_status ignore_leaf(void *arg, ls_tensor *leaf)
