@@ -27,7 +27,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 
-#define BACKEND_ABI 7
+#define BACKEND_ABI 8
 
 typedef struct accel_event accel_event;
 typedef struct backend_state backend_state; /* the backend's own, one a process (rank) */
@@ -157,6 +157,12 @@ struct backend_ops {
     /* with takes_device: the accelerator, on which no work of the group is under way, is closed;
      * the group may use another one afterwards */
     void (*forget_device)(backend_group *group, struct accel *owner);
+    /* optional, with takes_device: registers device memory that operations of the group will use
+     * often, until remove_memory(), when no operation on it is under way, or forget_device(). The
+     * group has had an operation on the device, and none is starting. False: it is not registered.
+     * All ranks call it, and remove the memory again if it is false on any. */
+    bool (*add_memory)(backend_group *group, struct accel *owner, void *start, size_t bytes);
+    void (*remove_memory)(backend_group *group, const void *start);
     /* required: how well it fits; 0 = not at all, with the reason in ls_last_error() */
     int (*probe)(const backend_need *need);
     /* required: collective over the job; blocks until connected or boot->deadline_ms */

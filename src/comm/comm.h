@@ -13,6 +13,18 @@ void comm_label(ls_comm *comm, const char *label);
 LS_MUST_USE ls_status comm_average(ls_comm *comm, void *data, size_t count, ls_dtype type,
                                    double divisor, ls_work **out);
 
+/*
+ * Operations of this group will use this memory, which was just allocated, often. A backend that
+ * can (docs/backends.md) registers memory of an accelerator, on all ranks or on none, which makes
+ * the operations faster, never different. Collective; blocks; the contents are undefined
+ * afterwards. From then on all ranks pass such memory to the same operations. Nothing for host
+ * memory. Fails if the group fails, not if the memory cannot be registered.
+ */
+LS_MUST_USE ls_status comm_add_memory(ls_comm *comm, void *memory, size_t bytes);
+/* Before the memory and the group are freed, when no operation on the memory is pending. Waits for
+ * the work of the accelerator. NULL, and memory that was not added, are allowed. */
+void comm_remove_memory(ls_comm *comm, void *memory);
+
 /* Records a phase of this rank ("backward") in the flight recorder; times of ls_now_ns(). */
 void comm_phase(ls_comm *comm, const char *name, int64_t start_ns, int64_t end_ns);
 

@@ -7,8 +7,10 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "comm/accel_use.h"
+#include "comm/comm.h"
 #include "comm/device_phases.h"
 #include "comm/staged.h"
 
@@ -476,4 +478,44 @@ void ls_comm_free(ls_comm *comm, void *memory)
     engine_enter(e);
     e->parts.ops->free(e->parts.backend, memory);
     engine_leave(e);
+}
+
+/* The accelerator of memory that the backend wants to know of; NULL: it is of no interest. */
+static accel *registering_accel(const ls_comm *comm, const void *memory)
+{
+    const engine *e = comm->engine;
+    const bool is_able = !e->is_forked && comm->backend != NULL && e->parts.ops->add_memory != NULL;
+
+    return is_able ? accel_of(memory) : NULL;
+}
+
+ls_status comm_add_memory(ls_comm *comm, void *memory, size_t bytes)
+{
+    accel *owner = registering_accel(comm, memory);
+    int32_t is_added;
+
+    if (owner == NULL)
+        return LS_OK;
+    // after an operation on the device every rank has what the backend registers memory with
+    LS_TRY(ls_broadcast(comm, memory, memory, 1, LS_U8, 0, NULL));
+    engine_enter(comm->engine);
+    is_added = comm->engine->parts.ops->add_memory(comm->backend, owner, memory, bytes);
+    engine_leave(comm->engine);
+    LS_TRY(ls_all_reduce(comm, &is_added, &is_added, 1, LS_I32, LS_MIN, NULL));
+    if (!is_added)
+        comm_remove_memory(comm, memory);
+    return LS_OK;
+}
+
+void comm_remove_memory(ls_comm *comm, void *memory)
+{
+    accel *owner = registering_accel(comm, memory);
+
+    if (owner == NULL)
+        return;
+    if (accel_synchronize(owner, "comm: operations on memory that is freed") != LS_OK)
+        ls_log(LS_LOG_DEBUG, "comm", "%s", ls_last_error());
+    engine_enter(comm->engine);
+    comm->engine->parts.ops->remove_memory(comm->backend, memory);
+    engine_leave(comm->engine);
 }

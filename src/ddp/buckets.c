@@ -7,23 +7,32 @@
 
 #include "autograd/autograd.h"
 #include "base/alloc.h"
+#include "comm/comm.h"
 #include "tensor/device.h"
 
 ls_status ddp_alloc(ls_ddp *ddp, size_t bytes, void **out)
 {
+    ls_status st;
+
     if (ddp->device == NULL || ddp->device->accel == NULL)
         return ls_comm_alloc(ddp->comm, bytes, out);
-    return device_alloc(ddp->device, bytes, out);
+    LS_TRY(device_alloc(ddp->device, bytes, out));
+    st = comm_add_memory(ddp->comm, *out, bytes);
+    if (st != LS_OK)
+        accel_free(ddp->device->accel, *out);
+    return st;
 }
 
 void ddp_free(ls_ddp *ddp, void *memory)
 {
     accel *a = ddp->device == NULL ? NULL : ddp->device->accel;
 
-    if (a == NULL)
+    if (a == NULL) {
         ls_comm_free(ddp->comm, memory);
-    else
-        accel_free(a, memory);
+        return;
+    }
+    comm_remove_memory(ddp->comm, memory);
+    accel_free(a, memory);
 }
 
 static void release(ls_ddp *ddp, bucket *b)

@@ -678,6 +678,26 @@ static void device_times_are_measured_in_every_mode(void **state)
         }
 }
 
+/* With each version of NCCL; only the newer one has registration. */
+static void registered_device_memory_is_measured(void **state)
+{
+    static const char *const libraries[] = {"LOCKSTEP_NCCL_LIBRARY=" FAKE_NCCL_OLD_LIBRARY,
+                                            FAKE_NCCL};
+
+    LS_UNUSED(state);
+    for (int has_it = 0; has_it < 2; has_it++) {
+        job *j = job_start(BENCH("all_reduce", "-g2", "-b64", "-e64", "-R1", "--device", "sim",
+                                 "--backend", "nccl"),
+                           JOB_LIST(libraries[has_it], "LOCKSTEP_LOG=nccl=debug"));
+
+        job_expect_code(j, 0);
+        job_expect(j, job_printed(j, 0, "memory registered, device sim"));
+        job_expect(j, job_printed(j, 0, "values : 0 OK"));
+        job_expect(j, job_printed(j, 1, "bytes: no error") == (has_it == 1));
+        job_clean_up(NULL);
+    }
+}
+
 static void sets_of_ranks_compare_device_memory(void **state)
 {
     char path[] = "/tmp/lockstep-test-XXXXXX";
@@ -872,6 +892,7 @@ int main(void)
         test(the_choice_of_algorithms_is_shown),
         test(every_operation_runs_on_device_memory),
         test(device_times_are_measured_in_every_mode),
+        test(registered_device_memory_is_measured),
         test(sets_of_ranks_compare_device_memory),
         test(devices_that_cannot_be_used_are_errors),
         test(messages_of_devices_can_be_watched),

@@ -8,7 +8,13 @@
  *
  * FAKE_NCCL in the environment has faults: "busy=N" (each call is in progress for N polls),
  * "remote_error=K", "hang=K" (in the K-th operation of a communicator, which does not end),
- * "no_interface" (creating an id fails), "slow_abort=MS". "rank=R": the faults are those of rank R.
+ * "no_interface" (creating an id fails), "slow_abort=MS", "no_register" (registering memory fails).
+ * "rank=R": the faults are those of rank R.
+ *
+ * The process is ended when a registration ends after its memory was freed or while an operation
+ * uses that, when it does not end before the communicator is destroyed, and when ranks of an
+ * operation differ in whether their memory is registered. libnccl_fake_old.so
+ * (FAKE_NCCL_OLD) is of a version without registration.
  */
 #include "base/accel.h"
 #include "comm/nccl/nccl_api.h"
@@ -32,6 +38,7 @@
 
 typedef struct mailbox {
     atomic_int is_full;
+    bool is_registered; /* the sender's memory */
     size_t bytes;
     unsigned char data[BOX_BYTES];
 } mailbox;
@@ -73,9 +80,17 @@ typedef struct batch {
     int n_items;
     move *moves;
     int n_moves;
+    bool is_registered; /* the memory of one of its items */
     bool hangs;
     accel_event *done;
 } batch;
+
+/* Of device memory. */
+typedef struct registration {
+    struct registration *next;
+    unsigned char *start;
+    size_t bytes;
+} registration;
 
 struct nccl_comm {
     int n;
@@ -90,11 +105,19 @@ struct nccl_comm {
     int error;
     double scales[MOST_SCALE];
     int n_scales;
+    ls_queue *queue; /* of the last operation */
+    registration *registrations;
 };
 
 static _Thread_local int group_depth;
 static _Thread_local batch *open_batch;
 static _Thread_local const char *last_error_text = "";
+
+static void give_up(const char *why)
+{
+    (void)fprintf(stderr, "fake NCCL: %s\n", why);
+    abort();
+}
 
 /* --- faults --- */
 
@@ -141,20 +164,23 @@ static bool is_next(const batch *b, int i)
     return true;
 }
 
-static bool try_move(const nccl_comm *c, move *m)
+static bool try_move(const batch *b, move *m)
 {
-    mailbox *box = box_of(c, m);
+    mailbox *box = box_of(b->comm, m);
     const size_t left = m->bytes - m->n_done;
 
     if (atomic_load_explicit(&box->is_full, memory_order_acquire) == (m->is_send ? 1 : 0))
         return false;
     if (m->is_send) {
         box->bytes = left < BOX_BYTES ? left : BOX_BYTES;
+        box->is_registered = b->is_registered;
         memcpy(box->data, m->data + m->n_done, box->bytes);
         m->n_done += box->bytes;
         atomic_store_explicit(&box->is_full, 1, memory_order_release);
         return true;
     }
+    if (box->is_registered != b->is_registered)
+        give_up("memory of an operation is registered on one rank, not on another");
     memcpy(m->data + m->n_done, box->data, box->bytes);
     m->n_done += box->bytes;
     atomic_store_explicit(&box->is_full, 0, memory_order_release);
@@ -177,7 +203,7 @@ static bool run_moves(batch *b)
                 continue;
             all = false;
             if (is_next(b, i))
-                moved |= try_move(b->comm, m);
+                moved |= try_move(b, m);
         }
         if (!moved && !all)
             (void)sched_yield();
@@ -249,6 +275,30 @@ static bool reap(nccl_comm *c)
     return c->batches == NULL;
 }
 
+static bool is_inside(const registration *r, const void *p)
+{
+    return (const unsigned char *)p >= r->start && (const unsigned char *)p < r->start + r->bytes;
+}
+
+/* Whether an item of the batch is in the memory. */
+static bool touches(const batch *b, const registration *r)
+{
+    for (int i = 0; i < b->n_items; i++) {
+        if (is_inside(r, b->items[i].src) || is_inside(r, b->items[i].dst))
+            return true;
+    }
+    return false;
+}
+
+static bool is_registered(const batch *b)
+{
+    const registration *r = b->comm->registrations;
+
+    while (r != NULL && !touches(b, r))
+        r = r->next;
+    return r != NULL;
+}
+
 static int enqueue(batch *b)
 {
     const accel_ops *ops = b->queue->accel->ops;
@@ -256,11 +306,13 @@ static int enqueue(batch *b)
     ls_status st = ops->event_create(b->queue->accel, false, &b->done);
 
     (void)reap(c);
+    c->queue = b->queue;
     c->n_batches++;
     b->hangs =
         fault("hang", c->rank) == c->n_batches || fault("remote_error", c->rank) == c->n_batches;
     if (fault("remote_error", c->rank) == c->n_batches)
         c->error = NCCL_REMOTE_ERROR;
+    b->is_registered = is_registered(b);
     for (int i = 0; i < b->n_items && st == LS_OK; i++) {
         if (b->items[i].src_bytes > 0)
             st = ops->copy(b->queue, b->items[i].in, b->items[i].src, b->items[i].src_bytes,
@@ -377,7 +429,11 @@ static void set_reduction(const nccl_comm *c, item *it, size_t count, int type, 
 
 EXPORT int ncclGetVersion(int *version)
 {
+#ifdef FAKE_NCCL_OLD
+    *version = NCCL_OLDEST;
+#else
     *version = 22809;
+#endif
     return NCCL_SUCCESS;
 }
 
@@ -457,6 +513,12 @@ static void free_comm(nccl_comm *c)
 {
     while (!reap(c))
         (void)usleep(100);
+    while (c->registrations != NULL) {
+        registration *r = c->registrations;
+
+        c->registrations = r->next;
+        free(r);
+    }
     if (atomic_load(&c->shm->n_arrived) < c->n)
         (void)shm_unlink(c->name);
     (void)munmap(c->shm, c->bytes);
@@ -472,14 +534,24 @@ EXPORT int ncclCommFinalize(nccl_comm *c)
 
 EXPORT int ncclCommDestroy(nccl_comm *c)
 {
+    if (c->registrations != NULL)
+        give_up("a communicator is destroyed with memory registered");
     free_comm(c);
     return NCCL_SUCCESS;
+}
+
+static atomic_int n_aborted; /* communicators of this process */
+
+EXPORT int fake_nccl_n_aborted(void)
+{
+    return atomic_load(&n_aborted);
 }
 
 EXPORT int ncclCommAbort(nccl_comm *c)
 {
     const int ms = fault("slow_abort", c->rank);
 
+    atomic_fetch_add(&n_aborted, 1);
     (void)usleep((useconds_t)ms * 1000);
     atomic_store(&c->is_aborted, true);
     free_comm(c);
@@ -505,6 +577,75 @@ EXPORT int ncclRedOpCreatePreMulSum(int *op, void *scalar, int type, int residen
     *op = NCCL_AVG + 1 + c->n_scales++ % MOST_SCALE;
     return NCCL_SUCCESS;
 }
+
+#ifndef FAKE_NCCL_OLD
+static atomic_int n_registered; /* in this process so far */
+
+EXPORT int fake_nccl_n_registered(void)
+{
+    return atomic_load(&n_registered);
+}
+
+EXPORT int ncclCommRegister(nccl_comm *c, void *start, size_t bytes, void **handle)
+{
+    registration *r;
+
+    if (fault("no_register", c->rank) != 0)
+        return NCCL_SYSTEM_ERROR;
+    r = calloc(1, sizeof(*r));
+    if (r == NULL)
+        abort();
+    *r = (registration){.next = c->registrations, .start = start, .bytes = bytes};
+    c->registrations = r;
+    atomic_fetch_add(&n_registered, 1);
+    *handle = r;
+    return NCCL_SUCCESS;
+}
+
+/* An operation on the memory has not ended. */
+static bool is_used(nccl_comm *c, const registration *r)
+{
+    const batch *b;
+
+    (void)reap(c);
+    b = c->batches;
+    while (b != NULL && !touches(b, r))
+        b = b->next;
+    return b != NULL;
+}
+
+/* A copy of all of it can be queued. */
+static bool exists(const nccl_comm *c, const registration *r)
+{
+    accel *a = c->queue->accel;
+    void *host = a->ops->alloc_host(a, r->bytes);
+    bool is_there = host != NULL;
+
+    is_there = is_there &&
+               a->ops->copy(c->queue, host, r->start, r->bytes, ACCEL_TO_HOST) == LS_OK &&
+               a->ops->synchronize(a, "fake NCCL: registered memory") == LS_OK;
+    a->ops->free_host(a, host);
+    return is_there;
+}
+
+EXPORT int ncclCommDeregister(nccl_comm *c, void *handle)
+{
+    registration **at = &c->registrations;
+    registration *r = handle;
+
+    while (*at != NULL && *at != r)
+        at = &(*at)->next;
+    if (*at == NULL)
+        give_up("memory is not registered");
+    if (is_used(c, r))
+        give_up("memory of a pending operation is deregistered");
+    if (!exists(c, r))
+        give_up("memory was freed before its registration ended");
+    *at = r->next;
+    free(r);
+    return NCCL_SUCCESS;
+}
+#endif
 
 EXPORT int ncclRedOpDestroy(int op, nccl_comm *c)
 {

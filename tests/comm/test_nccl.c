@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,15 +40,31 @@ static ls_status begin(const ls_test_rank *self, ls_comm **comm, float **x)
     return LS_OK;
 }
 
+/* Also registers the memory, if NCCL can: *x is zeroed. */
+static ls_status begin_registered(const ls_test_rank *self, ls_comm **comm, float **x)
+{
+    LS_TRY(begin(self, comm, x));
+    LS_TRY(comm_add_memory(*comm, *x, COUNT * sizeof(float)));
+    return accel_fill(accel_queue(on_device_accel(), ACCEL_COMPUTE), *x, 0, COUNT * sizeof(float));
+}
+
+/* Also of a broken group. */
+static void end(ls_comm *comm, float *x)
+{
+    comm_remove_memory(comm, x);
+    ls_comm_destroy(comm);
+    accel_free(on_device_accel(), x);
+}
+
 /* Ranks whose NCCL has these faults. outcomes NULL: all end without failure. */
-static void run(int n, ls_test_body body, scene *s, const char *faults, int64_t timeout_ms,
+static void run(int n, ls_test_body body, void *arg, const char *faults, int64_t timeout_ms,
                 ls_test_outcome *outcomes)
 {
     char variable[100];
     const ls_test_job job = {
         .n = n,
         .body = body,
-        .arg = s,
+        .arg = arg,
         .timeout_ms = timeout_ms,
         .env = {text_format(variable, sizeof(variable), "FAKE_NCCL=%s", faults)}};
     const bool all = ls_test_ranks(&job, outcomes);
@@ -73,7 +90,10 @@ static ls_status killed_body(const ls_test_rank *self, void *arg)
     ls_comm *comm;
     float *x;
 
-    LS_TRY(begin(self, &comm, &x));
+    if (atomic_load(&s->ranks[0].n_done) > 0)
+        LS_TRY(begin_registered(self, &comm, &x));
+    else
+        LS_TRY(begin(self, &comm, &x));
     for (int i = 0; i < atomic_load(&s->ranks[0].n_done); i++)
         LS_TRY(reduce_on_device(comm, x));
     atomic_store(&s->pids[self->rank], (int)getpid());
@@ -84,8 +104,7 @@ static ls_status killed_body(const ls_test_rank *self, void *arg)
         (void)raise(SIGKILL);
     }
     LS_TRY(scene_note(s, self->rank, reduce_on_device(comm, x)));
-    ls_comm_destroy(comm);
-    accel_free(on_device_accel(), x);
+    end(comm, x);
     return LS_OK;
 }
 
@@ -138,8 +157,7 @@ static ls_status failing_body(const ls_test_rank *self, void *arg)
     for (int i = 0; i < 3 && st == LS_OK; i++)
         st = reduce_on_device(comm, x);
     LS_TRY(scene_note(arg, self->rank, st));
-    ls_comm_destroy(comm);
-    accel_free(on_device_accel(), x);
+    end(comm, x);
     return LS_OK;
 }
 
@@ -192,9 +210,9 @@ static ls_status busy_body(const ls_test_rank *self, void *arg)
     LS_TRY(ls_work_wait_on(works[3], accel_queue(on_device_accel(), ACCEL_COMPUTE)));
     for (int i = 0; i < 3; i++)
         LS_TRY(ls_work_wait(works[i]));
-    ls_comm_destroy(comm);
-    for (int i = 0; i < 4; i++)
+    for (int i = 1; i < 4; i++)
         accel_free(on_device_accel(), x[i]);
+    end(comm, x[0]);
     return LS_OK;
 }
 
@@ -226,8 +244,7 @@ static ls_status mismatch_body(const ls_test_rank *self, void *arg)
     while (st == LS_OK)
         st = ls_comm_status(comm);
     LS_TRY(scene_note(arg, self->rank, st));
-    ls_comm_destroy(comm);
-    accel_free(on_device_accel(), x);
+    end(comm, x);
     return LS_OK;
 }
 
@@ -245,6 +262,81 @@ static void ranks_that_call_different_operations_are_named(void **state)
 }
 
 /* --- groups --- */
+
+/* What a function of the fake NCCL has counted in this process. */
+static int fake_count(const char *function)
+{
+    void *library = dlopen(getenv("LOCKSTEP_NCCL_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
+    int (*ask)(void) = NULL;
+    void *f = library == NULL ? NULL : dlsym(library, function);
+
+    memcpy(&ask, &f, sizeof(f));
+    return ask == NULL ? -1 : ask();
+}
+
+/* As docs/backends.md says: rank 0 sends, rank 2 receives, rank 1 has no part in it. */
+static ls_status message_body(const ls_test_rank *self, void *arg)
+{
+    const size_t none[2] = {0, 0};
+    const size_t to_second[2] = {0, COUNT};
+    const size_t from_first[2] = {COUNT, 0};
+    const bool sends = self->rank == 0;
+    ls_queue *queue;
+    ls_comm *comm;
+    ls_comm *pair;
+    float *host;
+    float *x;
+
+    LS_UNUSED(arg);
+    LS_TRY(begin(self, &comm, &x));
+    queue = accel_queue(on_device_accel(), ACCEL_COMPUTE);
+    host = accel_alloc_host(on_device_accel(), COUNT * sizeof(float));
+    LS_CHECK(host != NULL);
+    LS_TRY(ls_comm_split(comm, self->rank == 1 ? -1 : 0, 0, &pair));
+    if (pair != NULL) {
+        LS_TRY(accel_fill(queue, x, sends ? 1 : 0, COUNT * sizeof(float)));
+        LS_TRY(ls_all_to_all_v(pair, x, sends ? to_second : none, x, sends ? none : from_first,
+                               LS_F32, NULL));
+        LS_TRY(accel_copy(queue, host, x, COUNT * sizeof(float), ACCEL_TO_HOST));
+        LS_TRY(accel_synchronize(on_device_accel(), "tests: the message"));
+        for (size_t i = 0; i < COUNT * sizeof(float); i++)
+            LS_CHECK(((unsigned char *)host)[i] == 1);
+        ls_comm_destroy(pair);
+    }
+    accel_free_host(on_device_accel(), host);
+    end(comm, x);
+    return LS_OK;
+}
+
+static void two_ranks_exchange_a_message(void **state)
+{
+    LS_UNUSED(state);
+    run(3, message_body, NULL, "busy=2", 20000, NULL);
+}
+
+/* An abort would also end what NCCL still sends to the others, which are in the operation. */
+static ls_status orderly_body(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+    ls_comm *part;
+    float *x;
+
+    LS_UNUSED(arg);
+    LS_TRY(begin(self, &comm, &x));
+    LS_TRY(ls_comm_split(comm, 0, 0, &part));
+    LS_TRY(reduce_on_device(part, x));
+    LS_TRY(reduce_on_device(comm, x));
+    ls_comm_destroy(part);
+    end(comm, x);
+    LS_CHECK(fake_count("fake_nccl_n_aborted") == 0);
+    return LS_OK;
+}
+
+static void communicators_are_aborted_only_with_operations(void **state)
+{
+    LS_UNUSED(state);
+    run(3, orderly_body, NULL, "busy=2", 20000, NULL);
+}
 
 /* A broken sub-group leaves the job's group and later sub-groups usable. */
 static ls_status again_body(const ls_test_rank *self, void *arg)
@@ -273,8 +365,7 @@ static ls_status again_body(const ls_test_rank *self, void *arg)
         ls_comm_destroy(part);
         LS_TRY(reduce_on_device(comm, x));
     }
-    ls_comm_destroy(comm);
-    accel_free(on_device_accel(), x);
+    end(comm, x);
     return LS_OK;
 }
 
@@ -282,6 +373,80 @@ static void a_broken_group_leaves_the_others_usable(void **state)
 {
     LS_UNUSED(state);
     run(2, again_body, NULL, "", 20000, NULL);
+}
+
+/* --- registration of memory --- */
+
+/* arg: how often memory is registered for each comm_add_memory() on rank 0. The fake NCCL ends the
+ * process when a registration outlives the memory or ends before the operations on it, and when it
+ * exists on one rank only. */
+static ls_status registered_body(const ls_test_rank *self, void *arg)
+{
+    const int each = *(const int *)arg;
+    ls_queue *queue;
+    ls_work *work;
+    ls_comm *comm;
+    ls_comm *part;
+    float *x;
+
+    LS_TRY(begin_registered(self, &comm, &x));
+    queue = accel_queue(on_device_accel(), ACCEL_COMPUTE);
+    for (int i = 0; i < 3; i++)
+        LS_TRY(reduce_on_device(comm, x));
+    LS_CHECK(self->rank != 0 || fake_count("fake_nccl_n_registered") == each);
+    LS_TRY(ls_comm_split(comm, 0, 0, &part));
+    for (int round = 0; round < 2; round++) {
+        LS_TRY(comm_add_memory(part, x, COUNT * sizeof(float)));
+        for (int i = 0; i < 4; i++) {
+            LS_TRY(ls_all_reduce(part, x, x, COUNT, LS_F32, LS_SUM, &work));
+            LS_TRY(ls_work_wait_on(work, queue));
+        }
+        comm_remove_memory(part, x);
+        LS_CHECK(self->rank != 0 || fake_count("fake_nccl_n_registered") == (2 + round) * each);
+    }
+    LS_TRY(comm_add_memory(part, x, COUNT * sizeof(float)));
+    LS_TRY(reduce_on_device(part, x));
+    ls_comm_destroy(part); // ends the registration that is left
+    end(comm, x);
+    return LS_OK;
+}
+
+static void memory_is_registered_once_until_it_is_removed(void **state)
+{
+    int each = 1;
+
+    LS_UNUSED(state);
+    run(3, registered_body, &each, "busy=2", 20000, NULL);
+}
+
+static void memory_is_registered_on_all_ranks_or_on_none(void **state)
+{
+    int each[2] = {0, 1};
+
+    LS_UNUSED(state);
+    run(3, registered_body, &each[0], "no_register", 20000, NULL);
+    run(3, registered_body, &each[1], "no_register,rank=1", 20000, NULL);
+}
+
+static ls_status closed_body(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+    float *x;
+
+    LS_UNUSED(arg);
+    LS_TRY(begin_registered(self, &comm, &x));
+    LS_TRY(reduce_on_device(comm, x));
+    LS_CHECK(fake_count("fake_nccl_n_registered") == 1);
+    LS_TRY(on_device_close());
+    comm_remove_memory(comm, x);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void registrations_end_before_the_device_is_closed(void **state)
+{
+    LS_UNUSED(state);
+    run(2, closed_body, NULL, "", 20000, NULL);
 }
 
 /* --- missing libraries --- */
@@ -305,7 +470,12 @@ int main(void)
         cmocka_unit_test(a_failure_to_connect_says_what_to_do),
         cmocka_unit_test(calls_in_progress_are_polled),
         cmocka_unit_test(ranks_that_call_different_operations_are_named),
+        cmocka_unit_test(two_ranks_exchange_a_message),
+        cmocka_unit_test(communicators_are_aborted_only_with_operations),
         cmocka_unit_test(a_broken_group_leaves_the_others_usable),
+        cmocka_unit_test(memory_is_registered_once_until_it_is_removed),
+        cmocka_unit_test(memory_is_registered_on_all_ranks_or_on_none),
+        cmocka_unit_test(registrations_end_before_the_device_is_closed),
         cmocka_unit_test(the_check_says_which_library_is_missing),
     };
 

@@ -76,6 +76,8 @@ IS(ncclGroupStart, R (*)(void));
 IS(ncclGroupEnd, R (*)(void));
 IS(ncclRedOpCreatePreMulSum, R (*)(O *, void *, T, ncclScalarResidence_t, C));
 IS(ncclRedOpDestroy, R (*)(O, C));
+IS(ncclCommRegister, R (*)(C, void *, size_t, void **));
+IS(ncclCommDeregister, R (*)(C, void *));
 
 /* What the module passes: the first members of NCCL's default, with another size and version. */
 static void a_configuration_is_read_as_it_was_written(void **state)

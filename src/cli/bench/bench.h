@@ -151,7 +151,7 @@ LS_MUST_USE ls_status bench_call(ls_comm *comm, const bench_case *c, const bench
 typedef struct bench_memory {
     ls_comm *comm;      /* for registered memory */
     ls_queue *queue;    /* of the device; NULL: host memory */
-    bool is_registered; /* with the group, by ls_comm_alloc() */
+    bool is_registered; /* with the group, by ls_comm_alloc() or comm_add_memory() */
 } bench_memory;
 
 LS_MUST_USE ls_status bench_memory_take(const bench_memory *m, size_t bytes, void **out);

@@ -104,7 +104,7 @@ static void make_own_table(bench_options *o, int *help, ls_flag table[N_OWN_FLAG
         {"share-gpu", 0, LS_FLAG_BOOL, &o->share_gpu, 0, 0,
          "ranks may share a card, when there are fewer cards than ranks"},
         {"memory", 0, LS_FLAG_TEXT, &o->memory, 0, 0,
-         "`KIND` user, or registered: from ls_comm_alloc"},
+         "`KIND` user, or registered: memory as of the buckets of DDP"},
         {"json", 0, LS_FLAG_TEXT, &o->json, 0, 0, "`FILE` write an array of all measurements"},
         {"touch", 0, LS_FLAG_BOOL, &o->touch, 0, 0,
          "write the source before each operation and read the destination after it, as training "

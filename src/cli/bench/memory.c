@@ -8,6 +8,7 @@
 #include "base/accel.h"
 #include "base/alloc.h"
 #include "base/file.h"
+#include "comm/comm.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -17,8 +18,9 @@
 
 #define HUGE_BYTES ((size_t)2 << 20)
 
-static ls_status take_device_memory(accel *a, size_t bytes, void **out)
+static ls_status take_device_memory(const bench_memory *m, size_t bytes, void **out)
 {
+    accel *a = m->queue->accel;
     char need[32];
     char left[32];
     size_t free_bytes;
@@ -26,7 +28,7 @@ static ls_status take_device_memory(accel *a, size_t bytes, void **out)
 
     *out = accel_alloc(a, bytes);
     if (*out != NULL)
-        return LS_OK;
+        return m->is_registered ? comm_add_memory(m->comm, *out, bytes) : LS_OK;
     LS_TRY(accel_memory(a, &free_bytes, &total_bytes));
     return ls_fail(LS_ENOMEM, "out of memory on %s: a buffer needs %s, %s are free: lower -e",
                    a->name, text_bytes(need, sizeof(need), bytes),
@@ -39,7 +41,7 @@ ls_status bench_memory_take(const bench_memory *m, size_t bytes, void **out)
     const size_t whole = (bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
 
     if (m->queue != NULL)
-        return take_device_memory(m->queue->accel, bytes, out);
+        return take_device_memory(m, bytes, out);
     if (m->is_registered)
         return ls_comm_alloc(m->comm, bytes, out);
     *out = ls_alloc_aligned(HUGE_BYTES, whole);
@@ -51,12 +53,15 @@ ls_status bench_memory_take(const bench_memory *m, size_t bytes, void **out)
 
 void bench_memory_give(const bench_memory *m, void *memory)
 {
-    if (m->queue != NULL)
+    if (m->queue != NULL) {
+        if (m->is_registered)
+            comm_remove_memory(m->comm, memory);
         accel_free(m->queue->accel, memory);
-    else if (m->is_registered)
+    } else if (m->is_registered) {
         ls_comm_free(m->comm, memory);
-    else
+    } else {
         ls_free(memory);
+    }
 }
 
 ls_status bench_memory_set(const bench_memory *m, void *dst, int byte, size_t bytes)

@@ -22,27 +22,30 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const struct {
     const char *name;
     size_t at;
+    bool is_optional;
 } symbols[] = {
-    {"ncclGetVersion", offsetof(nccl_api, get_version)},
-    {"ncclGetUniqueId", offsetof(nccl_api, get_unique_id)},
-    {"ncclCommInitRankConfig", offsetof(nccl_api, init_rank)},
-    {"ncclCommFinalize", offsetof(nccl_api, finalize)},
-    {"ncclCommDestroy", offsetof(nccl_api, destroy)},
-    {"ncclCommAbort", offsetof(nccl_api, abort)},
-    {"ncclCommGetAsyncError", offsetof(nccl_api, get_async_error)},
-    {"ncclGetErrorString", offsetof(nccl_api, error_string)},
-    {"ncclGetLastError", offsetof(nccl_api, last_error)},
-    {"ncclAllReduce", offsetof(nccl_api, all_reduce)},
-    {"ncclReduce", offsetof(nccl_api, reduce)},
-    {"ncclBroadcast", offsetof(nccl_api, broadcast)},
-    {"ncclAllGather", offsetof(nccl_api, all_gather)},
-    {"ncclReduceScatter", offsetof(nccl_api, reduce_scatter)},
-    {"ncclSend", offsetof(nccl_api, send)},
-    {"ncclRecv", offsetof(nccl_api, recv)},
-    {"ncclGroupStart", offsetof(nccl_api, group_start)},
-    {"ncclGroupEnd", offsetof(nccl_api, group_end)},
-    {"ncclRedOpCreatePreMulSum", offsetof(nccl_api, create_scaled_sum)},
-    {"ncclRedOpDestroy", offsetof(nccl_api, destroy_op)},
+    {"ncclGetVersion", offsetof(nccl_api, get_version), false},
+    {"ncclGetUniqueId", offsetof(nccl_api, get_unique_id), false},
+    {"ncclCommInitRankConfig", offsetof(nccl_api, init_rank), false},
+    {"ncclCommFinalize", offsetof(nccl_api, finalize), false},
+    {"ncclCommDestroy", offsetof(nccl_api, destroy), false},
+    {"ncclCommAbort", offsetof(nccl_api, abort), false},
+    {"ncclCommGetAsyncError", offsetof(nccl_api, get_async_error), false},
+    {"ncclGetErrorString", offsetof(nccl_api, error_string), false},
+    {"ncclGetLastError", offsetof(nccl_api, last_error), false},
+    {"ncclAllReduce", offsetof(nccl_api, all_reduce), false},
+    {"ncclReduce", offsetof(nccl_api, reduce), false},
+    {"ncclBroadcast", offsetof(nccl_api, broadcast), false},
+    {"ncclAllGather", offsetof(nccl_api, all_gather), false},
+    {"ncclReduceScatter", offsetof(nccl_api, reduce_scatter), false},
+    {"ncclSend", offsetof(nccl_api, send), false},
+    {"ncclRecv", offsetof(nccl_api, recv), false},
+    {"ncclGroupStart", offsetof(nccl_api, group_start), false},
+    {"ncclGroupEnd", offsetof(nccl_api, group_end), false},
+    {"ncclRedOpCreatePreMulSum", offsetof(nccl_api, create_scaled_sum), false},
+    {"ncclRedOpDestroy", offsetof(nccl_api, destroy_op), false},
+    {"ncclCommDeregister", offsetof(nccl_api, deregister_memory), true},
+    {"ncclCommRegister", offsetof(nccl_api, register_memory), true},
 };
 
 /* The devices of the drivers, by which a machine with GPUs is recognised. */
@@ -62,7 +65,7 @@ static bool find_symbols(void *library)
     for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
         void *f = dlsym(library, symbols[i].name);
 
-        if (f == NULL) {
+        if (f == NULL && !symbols[i].is_optional) {
             (void)snprintf(why_not, sizeof(why_not),
                            "%s has no function %s: NCCL 2.14 or later is "
                            "needed",

@@ -90,6 +90,9 @@ typedef struct nccl_api {
     int (*group_end)(void);
     int (*create_scaled_sum)(int *op, void *scalar, int type, int residence, nccl_comm *comm);
     int (*destroy_op)(int op, nccl_comm *comm);
+    /* of NCCL 2.19; NULL: the library has none */
+    int (*register_memory)(nccl_comm *comm, void *start, size_t bytes, void **handle);
+    int (*deregister_memory)(nccl_comm *comm, void *handle);
     const char *file; /* the name of the loaded library */
     int version;
 } nccl_api;

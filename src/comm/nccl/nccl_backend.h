@@ -6,6 +6,7 @@
  *   nccl_backend.c  the backend as the engine sees it
  *   nccl_group.c    communicators: creation at the first operation, operations in order, errors
  *   nccl_calls.c    one operation as calls of NCCL
+ *   nccl_memory.c   registration of the memory that operations use often
  *   nccl_ending.c   threads that end communicators, because that may block
  */
 #ifndef LS_COMM_NCCL_BACKEND_H
@@ -45,6 +46,13 @@ typedef struct nccl_work {
     int scaled; /* an operator of NCCL for this work, -1: none */
 } nccl_work;
 
+/* Device memory that is registered with the communicator. */
+typedef struct nccl_memory {
+    struct nccl_memory *next; /* of the group */
+    const void *start;
+    void *handle; /* of NCCL */
+} nccl_memory;
+
 struct backend_group {
     backend_group *next; /* in state->groups */
     backend_state *state;
@@ -57,6 +65,7 @@ struct backend_group {
     nccl_comm *comm;
     nccl_work *first; /* works in the order of the calls */
     nccl_work *free_works;
+    nccl_memory *memory;
 };
 
 /* A thread that ends a communicator. */
@@ -97,6 +106,15 @@ void nccl_group_close(backend_group *g, bool is_device_closed);
 
 /* Queues the operation; what NCCL answers. On failure of the accelerator *st is not LS_OK. */
 int nccl_call(nccl_work *w, ls_status *st);
+
+/* --- nccl_memory.c --- */
+
+/* False: the memory is not registered. No call of the communicator is in progress. */
+bool nccl_memory_add(backend_group *g, accel *owner, void *start, size_t bytes);
+/* Nothing if it is not registered. No operation on it is under way. */
+void nccl_memory_remove(backend_group *g, const void *start);
+/* Before the communicator ends; an abort ends the registrations by itself. */
+void nccl_memory_end(backend_group *g, bool is_aborted);
 
 /* --- nccl_ending.c --- */
 

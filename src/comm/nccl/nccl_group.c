@@ -365,6 +365,8 @@ void nccl_group_abort(backend_group *g, ls_status status, const char *text)
     backend_state *s = g->state;
     const bool is_used = g->comm != NULL && g->first != NULL;
 
+    if (is_used)
+        nccl_memory_end(g, true);
     if (is_used && !nccl_end(s, g->owner, g->comm, true, ABORT_MS))
         s->host->log(LS_LOG_WARN, "nccl",
                      "a communicator has not ended %d ms after its abort: NCCL may still write to "
@@ -372,7 +374,9 @@ void nccl_group_abort(backend_group *g, ls_status status, const char *text)
                      ABORT_MS);
     if (is_used)
         g->comm = NULL;
-    g->phase = NCCL_FAILED;
+    // without works the communicator is not aborted: it may still send to ranks in its last one
+    if (is_used || g->phase != NCCL_READY)
+        g->phase = NCCL_FAILED;
     while (g->first != NULL)
         finish_first(g, status, text);
 }
@@ -381,9 +385,11 @@ void nccl_group_close(backend_group *g, bool is_device_closed)
 {
     const comm_host *host = g->state->host;
 
-    if (g->comm != NULL)
+    if (g->comm != NULL) {
+        nccl_memory_end(g, g->phase == NCCL_FAILED);
         (void)nccl_end(g->state, g->owner, g->comm, g->phase == NCCL_FAILED,
                        is_device_closed ? CLOSE_MS : 0);
+    }
     while (g->free_works != NULL) {
         nccl_work *w = g->free_works;
 
