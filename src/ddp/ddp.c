@@ -308,23 +308,6 @@ static ls_status take_params(ls_ddp *ddp)
     return LS_OK;
 }
 
-static ls_status take_buffers(ls_ddp *ddp)
-{
-    int n;
-    void *block;
-    const ls_named *list = ls_model_buffers(ddp->model, &n);
-
-    ddp->n_buffers = n;
-    for (int i = 0; i < n; i++)
-        ddp->buffer_bytes +=
-            ls_tensor_count(list[i].tensor) * ls_dtype_size(ls_tensor_dtype(list[i].tensor));
-    if (ddp->buffer_bytes == 0)
-        return LS_OK;
-    LS_TRY(ddp_alloc(ddp, ddp->buffer_bytes, &block));
-    ddp->buffer_block = block;
-    return LS_OK;
-}
-
 ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *opt, ls_ddp **out)
 {
     ls_status st;
@@ -345,6 +328,7 @@ ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
     ddp->loss_scale = 1;
 
     find_device(ddp);
+    (void)ls_model_buffers(model, &ddp->n_buffers);
     st = resolve_options(&ddp->options, opt);
     if (st == LS_OK)
         st = take_params(ddp);
@@ -352,8 +336,6 @@ ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
         st = replicas_compare(ddp);
     if (st == LS_OK)
         st = replicas_broadcast(ddp);
-    if (st == LS_OK)
-        st = take_buffers(ddp);
     if (st == LS_OK)
         st = buckets_build(ddp);
     if (st == LS_OK)
@@ -378,7 +360,6 @@ void ls_ddp_destroy(ls_ddp *ddp)
     buckets_free(ddp);
     for (int i = 0; i < ddp->n_params; i++)
         autograd_release(ddp->params[i].leaf, &ddp->owner);
-    ddp_free(ddp, ddp->buffer_block);
     ls_free(ddp->params);
     ls_free(ddp->order);
     ls_free(ddp->small);

@@ -9,6 +9,11 @@
  * starts, in the order of bucket numbers on every rank, and divides by the sum of weights; (4)
  * after backward the remaining buckets start, then one small float64 operation (stop flag, used
  * parameters); (5) all are waited for.
+ *
+ * The sum of weights is a number of the host, also on stream devices: the program gets it in the
+ * same step (ls_ddp_step), and a divisor in device memory would save no wait for the device, of
+ * which a step has none. Its sum runs during forward, and the device still has the operators of
+ * forward to execute when the host waits for a late rank.
  */
 #ifndef LS_DDP_REDUCER_H
 #define LS_DDP_REDUCER_H
@@ -69,9 +74,6 @@ struct ls_ddp {
     double loss_scale;    /* of ls_ddp_set_loss_scale() */
     double total_weight;  /* of all ranks: the divisor */
     ls_work *weight_work; /* its sum; NULL when it is not pending */
-
-    char *buffer_block; /* all buffers back to back, for one broadcast; ddp_alloc() */
-    size_t buffer_bytes;
 
     double pending_weight; /* of ls_ddp_accumulate, not reduced yet */
     int64_t begun_rows;    /* of ls_ddp_begin(), without accumulated ones */

@@ -9,7 +9,8 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "comm/comm.h"
-#include "tensor/device.h"
+#include "nn/buffers.h"
+#include "tensor/tensor.h"
 
 #include <string.h>
 
@@ -137,42 +138,36 @@ ls_status replicas_broadcast(ls_ddp *ddp)
     return LS_OK;
 }
 
-static ls_status copy_buffers(ls_ddp *ddp, bool pack)
+static ls_status broadcast_block(ls_ddp *ddp, const buffer_block *block)
 {
-    size_t at = 0;
-    int n;
-    const ls_named *buffers = ls_model_buffers(ddp->model, &n);
+    const bool is_queued = ls_device_queue(ddp->device) != NULL;
+    ls_work *work = NULL;
+    void *data;
 
-    for (int i = 0; i < n; i++) {
-        ls_tensor *t = buffers[i].tensor;
-        char *place = ddp->buffer_block + at;
-        void *data;
-        LS_TRY(tensor_plain(t, &data));
-        LS_TRY(device_copy(ddp->device, pack ? place : data, pack ? data : place, tensor_bytes(t)));
-        if (!pack)
-            tensor_written(t);
-        at += tensor_bytes(t);
-    }
-    return LS_OK;
+    LS_TRY(tensor_plain(block->memory, &data));
+    comm_label(ddp->comm, "ddp buffers");
+    LS_TRY(ls_broadcast(ddp->comm, data, data, block->used, LS_U8, 0, is_queued ? &work : NULL));
+    return is_queued ? ddp_wait(ddp, work) : LS_OK;
 }
 
 ls_status ls_ddp_sync_buffers(ls_ddp *ddp)
 {
-    ls_work *work = NULL;
-    bool is_queued;
+    const buffer_block *blocks;
+    const ls_named *buffers;
+    int n_blocks;
+    int n;
 
     LS_TRY(LS_GIVEN(ddp));
-    is_queued = ls_device_queue(ddp->device) != NULL;
     LS_TRY(ddp_check_model(ddp));
-    if (ddp->buffer_bytes == 0 || ddp->options.no_buffer_broadcast)
+    if (ddp->options.no_buffer_broadcast)
         return LS_OK;
-    LS_TRY(copy_buffers(ddp, true));
-    comm_label(ddp->comm, "ddp buffers");
-    LS_TRY(ls_broadcast(ddp->comm, ddp->buffer_block, ddp->buffer_block, ddp->buffer_bytes, LS_U8,
-                        0, is_queued ? &work : NULL));
-    if (is_queued)
-        LS_TRY(ddp_wait(ddp, work));
-    return ls_comm_rank(ddp->comm) == 0 ? LS_OK : copy_buffers(ddp, false);
+    blocks = model_buffer_blocks(ddp->model, &n_blocks);
+    for (int i = 0; i < n_blocks; i++)
+        LS_TRY(broadcast_block(ddp, &blocks[i]));
+    buffers = ls_model_buffers(ddp->model, &n);
+    for (int i = 0; i < n && ls_comm_rank(ddp->comm) != 0; i++)
+        tensor_written(buffers[i].tensor);
+    return LS_OK;
 }
 
 /* The first parameter whose hash is not the same on all ranks. */

@@ -50,6 +50,9 @@ void ls_model_destroy(ls_model *model)
     ls_free(model->parameters.items);
     ls_free(model->buffers.items);
     ls_free(model->state.items);
+    for (int i = 0; i < model->n_blocks; i++)
+        ls_tensor_destroy(model->blocks[i].memory);
+    ls_free(model->blocks);
     model->device->n_users--;
     ls_free(model);
 }
@@ -131,6 +134,53 @@ static void list_append_tensor(named_list *list, const char *name, ls_tensor *t)
     list->items[list->n++] = (ls_named){.name = name, .tensor = t};
 }
 
+/* --- memory of buffers --- */
+
+#define BLOCK_BYTES     ((size_t)256 << 10) /* ResNet-50 has 216 KiB of buffers */
+#define BLOCK_ALIGNMENT ((size_t)64)
+
+const buffer_block *model_buffer_blocks(const ls_model *model, int *n)
+{
+    *n = model->n_blocks;
+    return model->blocks;
+}
+
+static ls_status add_block(ls_model *model, size_t bytes)
+{
+    const int64_t size = (int64_t)(bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES);
+    buffer_block *grown = ls_realloc(model->blocks, (size_t)model->n_blocks + 1, sizeof(*grown));
+
+    if (grown == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a list of %d blocks", model->n_blocks + 1);
+    model->blocks = grown;
+    grown[model->n_blocks] = (buffer_block){.used = 0};
+    LS_TRY(ls_tensor_create(model->device, LS_U8, 1, &size, &grown[model->n_blocks].memory));
+    model->n_blocks++;
+    return LS_OK;
+}
+
+/* Zeros, after the buffers of the last block or in a new one. */
+static ls_status create_buffer(ls_model *model, const layer_slot *slot, ls_tensor **out)
+{
+    size_t bytes = ls_dtype_size(slot->type);
+    buffer_block *last;
+    size_t at;
+
+    for (int i = 0; i < slot->n_dims; i++)
+        LS_TRY(ls_mul_size(bytes, (size_t)slot->dims[i], &bytes));
+    last = model->n_blocks == 0 ? NULL : &model->blocks[model->n_blocks - 1];
+    at = last == NULL ? 0 : (last->used + BLOCK_ALIGNMENT - 1) / BLOCK_ALIGNMENT * BLOCK_ALIGNMENT;
+    if (last == NULL || at > tensor_bytes(last->memory) ||
+        bytes > tensor_bytes(last->memory) - at) {
+        LS_TRY(add_block(model, bytes));
+        last = &model->blocks[model->n_blocks - 1];
+        at = 0;
+    }
+    LS_TRY(tensor_create_part(last->memory, at, slot->type, slot->n_dims, slot->dims, out));
+    last->used = at + bytes;
+    return LS_OK;
+}
+
 /* --- adding a layer --- */
 
 static ls_status check_name(const ls_model *model, const char *name)
@@ -158,9 +208,11 @@ static ls_status make_tensor(ls_layer *layer, const layer_slot *slot)
     }
     layer->tensor_names[i] = full.data;
     layer->n_tensors++;
+    if (slot->is_buffer)
+        return create_buffer(layer->model, slot, &layer->tensors[i]);
     LS_TRY(ls_tensor_create(layer->model->device, slot->type, slot->n_dims, slot->dims,
                             &layer->tensors[i]));
-    return slot->is_buffer ? LS_OK : ls_require_grad(layer->tensors[i]);
+    return ls_require_grad(layer->tensors[i]);
 }
 
 static ls_status make_layer(ls_model *model, const char *name, const layer_slot *slots, int n_slots,

@@ -13,6 +13,7 @@
 
 #include "base/rng.h"
 #include "base/status.h"
+#include "nn/buffers.h"
 
 #include <stdbool.h>
 
@@ -34,6 +35,8 @@ struct ls_model {
     named_list parameters;
     named_list buffers;
     named_list state;
+    buffer_block *blocks; /* of the buffers */
+    int n_blocks;
     ls_status failure;
     char failure_text[LS_ERROR_BYTES];
 };

@@ -257,12 +257,23 @@ ls_status pool_take_borrowed(ls_device *device, void *data, size_t bytes, storag
     return LS_OK;
 }
 
+/* A part ends; its whole does with its last user. */
+static void drop_whole(storage *s)
+{
+    storage *whole = s->whole;
+
+    s->whole = NULL;
+    if (whole != NULL && --whole->n_refs == 0)
+        pool_give(whole); // which is no part itself
+}
+
 void pool_give(storage *s)
 {
     ls_device *device = s->device;
     storage **list = &device->pool->free_borrowed;
 
     LS_ASSERT(s->n_refs == 0);
+    drop_whole(s);
     if (s->packed != NULL) {
         device->ops->free_packed(device->state, s->packed);
         s->packed = NULL;

@@ -350,6 +350,26 @@ ls_status ls_tensor_wrap(ls_device *device, ls_dtype type, int n_dims, const int
     return LS_OK;
 }
 
+ls_status tensor_create_part(const ls_tensor *whole, size_t offset, ls_dtype type, int n_dims,
+                             const int64_t *dims, ls_tensor **out)
+{
+    char *data = (char *)tensor_elements(whole) + offset;
+    ls_tensor *t;
+    ls_status st;
+
+    LS_TRY(make_shape(whole->device, type, n_dims, dims, true, &t));
+    LS_ASSERT(offset <= tensor_bytes(whole) && tensor_bytes(t) <= tensor_bytes(whole) - offset);
+    st = pool_take_borrowed(t->device, data, tensor_bytes(t), &t->storage);
+    if (st != LS_OK) {
+        ls_tensor_destroy(t);
+        return st;
+    }
+    t->storage->whole = whole->storage;
+    whole->storage->n_refs++;
+    *out = t;
+    return LS_OK;
+}
+
 ls_status ls_tensor_view(ls_tensor *t, int n_dims, const int64_t *dims, ls_tensor **out)
 {
     char was[TENSOR_TEXT_BYTES];

@@ -22,10 +22,11 @@ typedef struct storage {
     void *data;
     size_t bytes; /* of the block behind data, at least what was asked for */
     const layout *layout;
-    uint64_t version; /* grows with every write, so that derived copies know they are stale */
-    packed *packed;   /* NULL, or what the device derived from it; freed through the device */
-    bool borrowed;    /* ls_tensor_wrap: data is the caller's */
-    bool persistent;  /* made by ls_tensor_create: a parameter, not a step's value */
+    uint64_t version;      /* grows with every write, so that derived copies know they are stale */
+    packed *packed;        /* NULL, or what the device derived from it; freed through the device */
+    bool borrowed;         /* ls_tensor_wrap: data is the caller's */
+    struct storage *whole; /* of a part (tensor_create_part): what it has a reference to, or NULL */
+    bool persistent;       /* made by ls_tensor_create: a parameter, not a step's value */
     struct storage *next_free; /* the pool's */
 } storage;
 
@@ -57,6 +58,12 @@ LS_MUST_USE ls_status tensor_shape(ls_device *device, ls_dtype type, int n_dims,
  * from the shape). Memory comes from the device's pool: after warm-up no allocation happens.
  * Contents are undefined. */
 LS_MUST_USE ls_status tensor_place(ls_tensor *t, const layout *arrangement, size_t bytes);
+
+/* A tensor over the bytes from `offset` of the plain tensor `whole`, whose memory lives as long as
+ * the part; aligned for its type and within `whole`. It has a version of its own. Its values are
+ * those that the bytes have. */
+LS_MUST_USE ls_status tensor_create_part(const ls_tensor *whole, size_t offset, ls_dtype type,
+                                         int n_dims, const int64_t *dims, ls_tensor **out);
 
 /* Makes the unplaced `t` share the storage of `other` (a view, or an in-place result). */
 void tensor_share(ls_tensor *t, const ls_tensor *other);

@@ -11,6 +11,7 @@
 #include "comm/recorder.h"
 #include "harness/ranks.h"
 #include "tensor/device.h"
+#include "tensor/sim/control.h"
 #include "tensor/suite_device.h"
 
 #include <math.h>
@@ -452,6 +453,44 @@ static void all_ranks_get_the_buffers_of_rank_0(void **state)
 {
     (void)state;
     assert_true(ls_test_run(&(ls_test_job){.n = 3, .body = body_buffers}));
+}
+
+/* All buffers cross as one piece: copied once, by the operation, between device and host. */
+static ls_status body_buffer_copies(const ls_test_rank *self, void *arg)
+{
+    enum { TIMES = 10 };
+    const sim_control *sim = sim_control_table();
+    sim_counts before;
+    sim_counts after;
+    ls_comm *comm;
+    small_net n;
+
+    LS_UNUSED(arg);
+    LS_CHECK(sim != NULL);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n, 1));
+    LS_CHECK(ls_nn_batch_norm2d(n.model, "bn1", 5, NULL) != NULL);
+    LS_CHECK(ls_nn_batch_norm2d(n.model, "bn2", 64, NULL) != NULL);
+    LS_TRY(net_join(&n, comm, NULL));
+    LS_TRY(ls_ddp_sync_buffers(n.ddp));
+    before = sim->counts();
+    for (int i = 0; i < TIMES; i++)
+        LS_TRY(ls_ddp_sync_buffers(n.ddp));
+    LS_TRY(ls_device_synchronize(n.device));
+    after = sim->counts();
+    LS_CHECK(after.operators == before.operators);
+    LS_CHECK(after.copies - before.copies == TIMES);
+    LS_CHECK(after.allocations == before.allocations);
+    small_net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void buffers_are_broadcast_where_they_are(void **state)
+{
+    (void)state;
+    if (strcmp(test_device_name(), "sim") == 0)
+        assert_true(ls_test_ranks(&(ls_test_job){.n = 2, .body = body_buffer_copies}, NULL));
 }
 
 /* A forward that fails on one rank must not leave the other waiting. */
@@ -1025,6 +1064,7 @@ int main(void)
         cmocka_unit_test(all_ranks_report_different_models),
         cmocka_unit_test(a_diverged_replica_is_named),
         cmocka_unit_test(all_ranks_get_the_buffers_of_rank_0),
+        cmocka_unit_test(buffers_are_broadcast_where_they_are),
         cmocka_unit_test(a_failed_forward_fails_all_ranks),
         cmocka_unit_test(weights_are_summed_before_backward_starts),
         cmocka_unit_test(reductions_on_a_device_overlap_its_backward),

@@ -3,6 +3,7 @@
 #include "tensor/testing.h"
 
 #include "base/alloc.h"
+#include "nn/buffers.h"
 #include "nn/convnet.h"
 
 #include <math.h>
@@ -16,6 +17,55 @@ static void assert_names(const ls_named *items, int n, const char *const *want, 
         assert_non_null(items[i].tensor);
         assert_null(items[i].bytes);
     }
+}
+
+/* Bytes of the block from its start to the end of the tensor; 0 when it is elsewhere. */
+static size_t end_within(const buffer_block *block, const ls_tensor *t)
+{
+    const char *start = tensor_elements(block->memory);
+    const char *at = tensor_elements(t);
+
+    return at >= start && at + tensor_bytes(t) <= start + tensor_bytes(block->memory)
+               ? (size_t)(at - start) + tensor_bytes(t)
+               : 0;
+}
+
+/* The second layer's statistics do not fit behind the others; the third layer's fit behind its
+ * own. */
+static void buffers_lie_in_few_blocks(void **state)
+{
+    static const int channels[] = {3, 50000, 16};
+    static const char *const names[] = {"a", "b", "c"};
+    ls_device *device = open_reference();
+    const buffer_block *blocks;
+    const ls_named *items;
+    ls_model *model = NULL;
+    size_t used[8] = {0};
+    int n_blocks;
+    int at = 0;
+    int n;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_model_create(device, 1, &model));
+    (void)model_buffer_blocks(model, &n_blocks);
+    assert_int_equal(n_blocks, 0);
+    for (int i = 0; i < 3; i++)
+        assert_non_null(ls_nn_batch_norm2d(model, names[i], channels[i], NULL));
+    items = ls_model_buffers(model, &n);
+    blocks = model_buffer_blocks(model, &n_blocks);
+    assert_in_range(n_blocks, 2, 3);
+    for (int i = 0; i < n; i++) {
+        while (end_within(&blocks[at], items[i].tensor) == 0)
+            assert_true(++at < n_blocks);
+        assert_true(end_within(&blocks[at], items[i].tensor) - tensor_bytes(items[i].tensor) >=
+                    used[at]);
+        used[at] = end_within(&blocks[at], items[i].tensor);
+        assert_int_equal((uintptr_t)tensor_elements(items[i].tensor) % 64, 0);
+    }
+    for (int i = 0; i < n_blocks; i++)
+        assert_int_equal(blocks[i].used, used[i]);
+    ls_model_destroy(model);
+    ls_device_close(device);
 }
 
 static void names_are_those_of_pytorchs_state_dict(void **state)
@@ -543,6 +593,7 @@ int main(void)
         cmocka_unit_test(self_attention_is_that_of_pytorch),
         cmocka_unit_test(layer_norm_normalises_channels_first_or_last),
         cmocka_unit_test(parameters_are_named_and_filled),
+        cmocka_unit_test(buffers_lie_in_few_blocks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

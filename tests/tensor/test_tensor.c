@@ -142,6 +142,31 @@ static void a_view_shares_its_storage_and_outlives_the_first(void **state)
     ls_device_close(device);
 }
 
+static void a_part_has_its_own_version_and_outlives_its_whole(void **state)
+{
+    ls_device *device = open_reference();
+    ls_tensor *whole = NULL;
+    ls_tensor *parts[2];
+    float all[24];
+    uint64_t version;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_create(device, LS_U8, 1, (int64_t[]){96}, &whole));
+    assert_status(LS_OK, tensor_create_part(whole, 0, LS_F32, 1, (int64_t[]){2}, &parts[0]));
+    assert_status(LS_OK, tensor_create_part(whole, 64, LS_F32, 1, (int64_t[]){3}, &parts[1]));
+    version = parts[0]->storage->version;
+    assert_status(LS_OK, ls_tensor_write(parts[1], (float[]){7, 8, 9}, 3));
+    assert_int_equal(parts[0]->storage->version, version);
+    assert_status(LS_OK, ls_tensor_read(whole, all, 96));
+    assert_true(all[0] == 0 && all[15] == 0 && all[16] == 7 && all[18] == 9 && all[19] == 0);
+    ls_tensor_destroy(whole);
+    ls_tensor_destroy(parts[0]);
+    assert_elements(parts[1], (double[]){7, 8, 9}, 0);
+    assert_status(LS_EINVAL, ls_device_close(device)); /* the part is left */
+    ls_tensor_destroy(parts[1]);
+    assert_status(LS_OK, ls_device_close(device));
+}
+
 static void a_wrapped_tensor_uses_the_callers_memory(void **state)
 {
     ls_device *device = open_test_device("cpu_ref");
@@ -247,6 +272,7 @@ int main(void)
         cmocka_unit_test(reading_and_writing_need_the_right_count),
         cmocka_unit_test(writes_grow_the_version_and_reads_do_not),
         cmocka_unit_test(a_view_shares_its_storage_and_outlives_the_first),
+        cmocka_unit_test(a_part_has_its_own_version_and_outlives_its_whole),
         cmocka_unit_test(a_wrapped_tensor_uses_the_callers_memory),
         cmocka_unit_test(copying_needs_equal_shapes_and_types),
         cmocka_unit_test(the_pool_gives_blocks_again_without_allocating),

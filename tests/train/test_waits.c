@@ -257,23 +257,34 @@ static void every_removed_wait_is_noticed(void **state)
     assert_int_equal(n_unnoticed, 0);
 }
 
-/* What a run of this many steps of its first epoch costs. Left out are the two waits of a report
- * (losses; sums of the metrics), and that of the loader, whose copy was queued before the batches
- * in between. */
-static sim_counts cost_of(int64_t steps, const char *precision)
+/* What a run of this many steps of its first epoch costs; all 0 after a failure. Left out are the
+ * two waits of a report (losses; sums of the metrics), and that of the loader, whose copy was
+ * queued before the batches in between. */
+static sim_counts cost_in(ls_comm *comm, int64_t steps, const char *precision)
 {
-    small_job job = {.flags = small_flags(small_dir), .batch_norm = 1};
+    small_job job = {.flags = small_flags(small_dir), .comm = comm, .batch_norm = 1};
     sim_counts cost;
 
     job.flags.device = "sim";
     job.flags.precision = precision;
     job.flags.clip_grad_norm = 0.5;
     job.flags.steps = steps;
+    if (comm != NULL) // as many steps in an epoch
+        job.flags.batch_size /= ls_comm_size(comm);
     control->reset();
-    assert_int_equal(small_run(&job).status, LS_OK);
+    if (small_run(&job).status != LS_OK)
+        return (sim_counts){0};
     cost = control->counts();
     cost.host_waits -= control->waits_of("loader: memory of the slot");
     cost.host_waits -= 2 * control->waits_of("train: losses since the last report");
+    return cost;
+}
+
+static sim_counts cost_of(int64_t steps, const char *precision)
+{
+    const sim_counts cost = cost_in(NULL, steps, precision);
+
+    assert_true(cost.operators > 0);
     return cost;
 }
 
@@ -299,11 +310,53 @@ static void a_step_waits_at_most_once_and_allocates_nothing(void **state)
     }
 }
 
+/* Writes the cost of each rank of a job to the memory that the processes share. */
+static ls_status cost_body(const ls_test_rank *self, void *arg)
+{
+    const int64_t *steps = arg;
+    ls_comm *comm = NULL;
+    sim_counts cost;
+
+    LS_TRY(ls_test_init(self, &comm));
+    cost = cost_in(comm, *steps, "fp32");
+    LS_CHECK(cost.operators > 0);
+    memcpy(shared->names[self->rank], &cost, sizeof(cost));
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void cost_of_ranks(int64_t steps, sim_counts cost[2])
+{
+    assert_true(ls_test_ranks(&(ls_test_job){.n = 2, .body = cost_body, .arg = &steps}, NULL));
+    for (int r = 0; r < 2; r++)
+        memcpy(&cost[r], shared->names[r], sizeof(cost[r]));
+}
+
+/* The sum of the rows, the buckets and the statistics of batch norms included. */
+static void a_step_of_two_ranks_waits_for_no_event_and_allocates_nothing(void **state)
+{
+    sim_counts few[2];
+    sim_counts many[2];
+
+    LS_UNUSED(state);
+    cost_of_ranks(4, few);
+    cost_of_ranks(14, many);
+    for (int r = 0; r < 2; r++) {
+        print_message("rank %d of 2: %.1f operators, %.1f copies, %.1f host waits a step\n", r,
+                      (double)(many[r].operators - few[r].operators) / 10,
+                      (double)(many[r].copies - few[r].copies) / 10,
+                      (double)(many[r].host_waits - few[r].host_waits) / 10);
+        assert_int_equal(many[r].allocations, few[r].allocations);
+        assert_int_equal(many[r].host_waits, few[r].host_waits);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_removed_wait_is_noticed),
         cmocka_unit_test(a_step_waits_at_most_once_and_allocates_nothing),
+        cmocka_unit_test(a_step_of_two_ranks_waits_for_no_event_and_allocates_nothing),
     };
 
     control = sim_control_table();
