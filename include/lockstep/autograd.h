@@ -65,6 +65,14 @@ LS_API void ls_tape_keep(ls_tape *tape, ls_tensor *value);
  * recomputed for backward. Retained values, other tensors and NULL are ignored. */
 LS_API void ls_tape_done(ls_tape *tape, ls_tensor *value);
 
+/* 1: an operator whose result has NaN or infinity fails with LS_EFORMAT, and so does a backward
+ * that makes such a gradient. The text names operator, tensor, element and, with layers of
+ * <lockstep/nn.h>, the layer; so the first failure is the cause of a loss that is NaN. Gradients
+ * are not checked on a tape that computes in LS_F16: ls_grad_scaler skips steps that overflow. Each
+ * result is copied and read, which is slow, but does not change results. 0 (the default): no
+ * check. */
+LS_API void ls_tape_check_nan(ls_tape *tape, int on);
+
 /* --- gradients --- */
 
 /* Makes `t`, owned by the caller, float32 or float64, a leaf whose gradient backward computes. */

@@ -49,6 +49,7 @@ typedef struct ls_train_flags {
     int64_t workers;        /* --workers: loader threads */
     const char *bad_images; /* --bad-images fail|skip; NULL: fail */
     int64_t check_replicas; /* --check-replicas K */
+    int check_nan;          /* --check-nan: ls_tape_check_nan() */
     int evaluate;           /* -e/--evaluate: evaluate once, no training */
     /* optimization */
     const char *optimizer; /* --optimizer sgd|adam|adamw; NULL: sgd */

@@ -64,6 +64,10 @@ ls_tensor *autograd_fail(ls_tape *tape, ls_status status);
 LS_MUST_USE ls_status class_sums_add(const ls_tensor *logits, const ls_tensor *targets,
                                      const int *k, ls_tensor *sums);
 
+/* The operators from now on belong to the layer of this name (NULL: to none), which errors of their
+ * backward name: borrowed until the tape's reset. Returns the name before. */
+const char *autograd_enter(ls_tape *tape, const char *layer);
+
 /* Whether the tape has failed. */
 bool autograd_has_failed(const ls_tape *tape);
 

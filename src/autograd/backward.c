@@ -239,21 +239,31 @@ static ls_status check_contents(const ls_tape *tape, const node *n)
     return LS_OK;
 }
 
-/* The operator's backward may add nodes, and move `n` by that. */
-static ls_status pass(ls_tape *tape, const node *n)
+static ls_status run_backward(ls_tape *tape, int i)
 {
-    const op_class *class = n->class;
+    const node *n = &tape->nodes[i];
 
-    LS_TRY(ls_context(done_restore(tape, n), "%s backward", class->name));
-    LS_TRY(ls_context(check_contents(tape, n), "%s backward", class->name));
-    return ls_context(class->backward(tape, n, node_grad(tape, n, 0)), "%s backward", class->name);
+    LS_TRY(done_restore(tape, n));
+    LS_TRY(check_contents(tape, n));
+    LS_TRY(n->class->backward(tape, n, node_grad(tape, n, 0)));
+    // The operator's backward may have added nodes, and moved the others by that.
+    return tape->checks_nan ? check_nan_gradients(tape, &tape->nodes[i]) : LS_OK;
+}
+
+static ls_status pass(ls_tape *tape, int i)
+{
+    const op_class *class = tape->nodes[i].class;
+    const char *layer = tape->nodes[i].layer;
+    const ls_status st = ls_context(run_backward(tape, i), "%s backward", class->name);
+
+    return layer == NULL ? st : ls_context(st, "%s", layer);
 }
 
 ls_status pass_nodes(ls_tape *tape, int first, int last)
 {
     for (int i = last; i >= first; i--) {
         if (node_is_reached(tape, &tape->nodes[i]))
-            LS_TRY(pass(tape, &tape->nodes[i]));
+            LS_TRY(pass(tape, i));
         node_release(tape, &tape->nodes[i]);
     }
     return LS_OK;

@@ -138,6 +138,14 @@ void autograd_context(ls_tape *tape, const char *where)
     (void)text_format(tape->failure_text, sizeof(tape->failure_text), "%s", ls_last_error());
 }
 
+const char *autograd_enter(ls_tape *tape, const char *layer)
+{
+    const char *was = tape->layer;
+
+    tape->layer = layer;
+    return was;
+}
+
 value *value_of(const ls_tensor *t)
 {
     return t == NULL || t->extra == NULL || !t->extra->of_tape ? NULL : (value *)(void *)t->extra;
@@ -327,10 +335,13 @@ bool node_finish_all(ls_tape *tape, node *n, ls_tensor **out, int n_out)
 {
     ls_status st = reserve_values(tape, n_out);
 
+    if (st == LS_OK && tape->checks_nan)
+        st = check_nan_results(n, out, n_out);
     if (st == LS_OK && n->records)
         st = reserve_node(tape);
     if (st != LS_OK)
         return node_reject_all(tape, n, out, n_out, st);
+    n->layer = tape->layer;
     n->out = out[0];
     n->n_out = n_out;
     n->first_value = tape->n_values;

@@ -83,6 +83,7 @@ struct node {
     int first_value;            /* the outputs are values first_value to first_value + n_out - 1 */
     contents seen[NODE_MAX_IN]; /* at forward; of the inputs that backward reads */
     node_extra *extra;          /* NULL for most */
+    const char *layer;          /* autograd_enter() */
     bool records;               /* a backward may follow: save what it needs */
 };
 
@@ -145,6 +146,8 @@ typedef struct random_state {
 struct ls_tape {
     ls_device *device;
     bool is_training;
+    bool checks_nan;
+    const char *layer; /* name of the layer whose forward runs; NULL: of none; borrowed */
     ls_dtype compute;
     cast_result casts[CASTS_REMEMBERED]; /* the last ones, a ring */
     unsigned n_casts;
@@ -228,6 +231,11 @@ ls_tensor *node_reject(ls_tape *tape, node *n, ls_status status);
 /* The same, for errors whose text lacks the shapes. Destroys the outputs that are not NULL, and
  * makes them NULL. Returns false. */
 bool node_reject_all(ls_tape *tape, node *n, ls_tensor **out, int n_out, ls_status status);
+
+/* With ls_tape_check_nan(): LS_EFORMAT if a result of the operator is not finite, or after its
+ * backward a gradient that this has written. The text says which. */
+LS_MUST_USE ls_status check_nan_results(const node *n, ls_tensor *const *out, int n_out);
+LS_MUST_USE ls_status check_nan_gradients(const ls_tape *tape, const node *n);
 
 /* --- backward --- */
 

@@ -169,6 +169,7 @@ ls_layer *ls_nn_linear(ls_model *model, const char *name, int in, int out, int n
 
 ls_tensor *ls_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x)
 {
+    const char *outer;
     ls_tensor *y;
 
     if (tape == NULL) {
@@ -181,7 +182,9 @@ ls_tensor *ls_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x)
         return autograd_fail(
             tape,
             ls_fail(LS_EINVAL, "forward: the layer is NULL; ls_model_status() returns the reason"));
+    outer = autograd_enter(tape, layer->name);
     y = layer->forward(tape, layer, x);
+    (void)autograd_enter(tape, outer);
     if (y == NULL)
         autograd_context(tape, layer->name);
     return y;

@@ -60,6 +60,8 @@ static int list_common(ls_train_flags *f, ls_flag out[MAX_COMMON])
          "`WORD` on a broken image: fail, or skip (log and count it)"},
         {"check-replicas", 0, LS_FLAG_INT, &f->check_replicas, 0, 1 << 30,
          "compare the parameters of all ranks every so many steps; 0 = disabled"},
+        {"check-nan", 0, LS_FLAG_BOOL, &f->check_nan, 0, 0,
+         "fail at the first operator whose result is NaN or infinite, and name it (slow)"},
         {"evaluate", 'e', LS_FLAG_BOOL, &f->evaluate, 0, 0,
          "evaluate the weights of --init or --resume on the test set, then exit"},
         {"Optimization", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},

@@ -104,6 +104,7 @@ ls_status ls_run_open(const ls_train_flags *flags, ls_run **out)
         st = ls_tape_create(run->device, &run->tape);
     if (st == LS_OK)
         st = hyperparameters_set_precision(flags, run->device, run->tape);
+    ls_tape_check_nan(run->tape, flags->check_nan);
     if (st != LS_OK)
         return ls_run_close(run, st);
     *out = run;

@@ -67,6 +67,7 @@ static void help_lists_every_common_flag(void **state)
                                         "-j, --workers N",
                                         "--bad-images",
                                         "--check-replicas N",
+                                        "--check-nan",
                                         "-e, --evaluate",
                                         "--optimizer NAME",
                                         "--lr ",
@@ -232,6 +233,20 @@ static void init_and_resume_exclude_each_other(void **state)
     assert_non_null(strstr(r.error, "--init and --resume exclude each other"));
 }
 
+static void check_nan_names_the_operator_of_a_step_that_diverges(void **state)
+{
+    small_job job = {.flags = small_flags(small_dir)};
+    small_result r;
+
+    LS_UNUSED(state);
+    job.flags.lr = 3e38;
+    job.flags.check_nan = 1;
+    r = small_run(&job);
+    assert_int_equal(r.status, LS_EFORMAT);
+    if (strstr(r.error, ": the result (") == NULL || strstr(r.error, "linear of (") == NULL)
+        fail_msg("%s", r.error);
+}
+
 /* --- messages --- */
 
 static void resume_auto_without_a_state_reports_a_new_run(void **state)
@@ -279,6 +294,7 @@ int main(void)
         cmocka_unit_test(a_second_training_set_is_refused),
         cmocka_unit_test(an_evaluation_needs_a_set_and_a_forward_function),
         cmocka_unit_test(init_and_resume_exclude_each_other),
+        cmocka_unit_test(check_nan_names_the_operator_of_a_step_that_diverges),
         cmocka_unit_test(resume_auto_without_a_state_reports_a_new_run),
         cmocka_unit_test(a_renamed_state_is_reported_with_its_new_name),
         cmocka_unit_test(a_stop_signal_is_reported_by_name),
