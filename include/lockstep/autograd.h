@@ -172,12 +172,17 @@ LS_API ls_tensor *ls_add_relu(ls_tape *tape, ls_tensor *a, ls_tensor *b);
 /* The function of each element; LS_ACT_*: tensor.h. */
 LS_API ls_tensor *ls_activate(ls_tape *tape, ls_tensor *x, ls_activation function);
 
-/* a + b and a * b, element by element, of a's shape. b may lack leading dimensions of a, and may
- * have size 1 where a has more: b is repeated there. So (N,C,1,1) scales or shifts the channels of
- * each sample of (N,C,H,W), (C,1,1) those of all samples, (1,T,D) or (T,D) is added to each sample
- * of (N,T,D). */
-LS_API ls_tensor *ls_add(ls_tape *tape, ls_tensor *a, ls_tensor *b);
-LS_API ls_tensor *ls_mul(ls_tape *tape, ls_tensor *a, ls_tensor *b);
+/* Functions of two tensors, element by element. Shapes are broadcast to one as in PyTorch: sizes
+ * are compared from the last dimension on, and a tensor is repeated along dimensions that it lacks
+ * in front or where its size is 1 and that of the other is not. So (N,C,1,1) scales or shifts the
+ * channels of each sample of (N,C,H,W), (C,1,1) those of all samples, and (N,1) + (T) is (N,T). */
+LS_API ls_tensor *ls_add(ls_tape *tape, ls_tensor *a, ls_tensor *b); /* a + b */
+LS_API ls_tensor *ls_sub(ls_tape *tape, ls_tensor *a, ls_tensor *b); /* a - b */
+LS_API ls_tensor *ls_mul(ls_tape *tape, ls_tensor *a, ls_tensor *b); /* a * b */
+LS_API ls_tensor *ls_div(ls_tape *tape, ls_tensor *a, ls_tensor *b); /* a / b */
+/* The larger or smaller element, NaN if one is NaN; equal ones get half of the gradient each. */
+LS_API ls_tensor *ls_maximum(ls_tape *tape, ls_tensor *a, ls_tensor *b);
+LS_API ls_tensor *ls_minimum(ls_tape *tape, ls_tensor *a, ls_tensor *b);
 
 /* x repeated to that shape, under the same rule; no dimension may be -1. */
 LS_API ls_tensor *ls_expand(ls_tape *tape, ls_tensor *x, int n_dims, const int64_t *dims);

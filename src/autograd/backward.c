@@ -92,7 +92,11 @@ static ls_status give_to_leaf(ls_tape *tape, ls_tensor *in, ls_tensor *g)
 /* v->grad += g; in new memory when another tensor shares the old one. */
 static ls_status add_to_value(ls_tape *tape, value *v, ls_tensor *g)
 {
-    op_call call = {.op = OP_ADD, .n_in = 2, .n_out = 1, .in = {v->grad, g}};
+    op_call call = {.op = OP_BINARY,
+                    .attrs = {.binary = BINARY_ADD},
+                    .n_in = 2,
+                    .n_out = 1,
+                    .in = {v->grad, g}};
     ls_status st;
 
     if (v->grad->storage->n_refs == 1)

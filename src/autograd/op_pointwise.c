@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op_pointwise.c - relu, add of equal shapes, and both in one pass. */
+/* op_pointwise.c - relu, and max(0, a + b) of equal shapes in one pass. */
 #include "autograd/tape.h"
 
 /* y = max(0, x): dx = dy where y > 0. */
@@ -35,12 +35,6 @@ static ls_status give_both(ls_tape *tape, const node *n, const ls_tensor *gradie
     return LS_OK;
 }
 
-/* y = a + b */
-static ls_status add_backward(ls_tape *tape, const node *n, ls_tensor *dy)
-{
-    return give_both(tape, n, dy);
-}
-
 /* y = max(0, a + b): dy where y > 0 */
 static ls_status add_relu_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
@@ -59,14 +53,6 @@ static ls_status add_relu_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     return st;
 }
 
-static const op_class add_class = {.name = "add",
-                                   .inputs = {"a", "b"},
-                                   .n_required = 2,
-                                   .n_typed = 2,
-                                   .n_grad = 2,
-                                   .unused_in_backward = 1U << NODE_OUT | 1U << 0 | 1U << 1,
-                                   .backward = add_backward};
-
 static const op_class add_relu_class = {.name = "add_relu",
                                         .inputs = {"a", "b"},
                                         .n_required = 2,
@@ -75,35 +61,18 @@ static const op_class add_relu_class = {.name = "add_relu",
                                         .unused_in_backward = 1U << 0 | 1U << 1,
                                         .backward = add_relu_backward};
 
-static ls_tensor *sum(ls_tape *tape, node *n, op_kind op)
-{
-    const ls_tensor *a = n->in[0];
-    const ls_tensor *b = n->in[1];
-    char left[TENSOR_TEXT_BYTES];
-    char right[TENSOR_TEXT_BYTES];
-
-    if (!node_begin(tape, n))
-        return NULL;
-    if (!tensor_same_shape(a, b))
-        return node_reject(tape, n,
-                           ls_fail(LS_EINVAL, "a %s and b %s must have the same shape",
-                                   tensor_dims_text(left, sizeof(left), a),
-                                   tensor_dims_text(right, sizeof(right), b)));
-    return node_run(tape, n, op, a->n_dims, a->dims);
-}
-
-ls_tensor *ls_add(ls_tape *tape, ls_tensor *a, ls_tensor *b)
-{
-    node n = {.class = &add_class, .n_in = 2, .in = {a, b}};
-
-    if (a != NULL && b != NULL && !tensor_same_shape(a, b))
-        return broadcast_add(tape, a, b);
-    return sum(tape, &n, OP_ADD);
-}
-
 ls_tensor *ls_add_relu(ls_tape *tape, ls_tensor *a, ls_tensor *b)
 {
     node n = {.class = &add_relu_class, .n_in = 2, .in = {a, b}};
+    char left[TENSOR_TEXT_BYTES];
+    char right[TENSOR_TEXT_BYTES];
 
-    return sum(tape, &n, OP_ADD_RELU);
+    if (!node_begin(tape, &n))
+        return NULL;
+    if (!tensor_same_shape(a, b))
+        return node_reject(tape, &n,
+                           ls_fail(LS_EINVAL, "a %s and b %s must have the same shape",
+                                   tensor_dims_text(left, sizeof(left), a),
+                                   tensor_dims_text(right, sizeof(right), b)));
+    return node_run(tape, &n, OP_ADD_RELU, a->n_dims, a->dims);
 }

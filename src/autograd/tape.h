@@ -325,9 +325,6 @@ LS_MUST_USE ls_status grad_run_linear(ls_tape *tape, ls_tensor *x, ls_tensor *dy
  * grad_run_weights(), of the weight in[1] and bias in[2]. */
 LS_MUST_USE ls_status grad_run_norm(ls_tape *tape, op_call *call, ls_tensor *const *in);
 
-/* ls_add() of unequal shapes. */
-ls_tensor *broadcast_add(ls_tape *tape, ls_tensor *a, ls_tensor *b);
-
 /* --- leaves --- */
 
 leaf *leaf_of(const ls_tensor *t);   /* NULL when it is not a leaf */

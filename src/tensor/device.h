@@ -49,7 +49,6 @@ typedef enum op_kind {
     OP_BATCH_NORM_BACKWARD,
     OP_RELU,                 /* x -> y */
     OP_RELU_BACKWARD,        /* y, dy -> dx */
-    OP_ADD,                  /* a, b -> y */
     OP_ADD_RELU,             /* a, b -> y                            (backward: OP_RELU_BACKWARD) */
     OP_MAX_POOL2D,           /* x -> y, indices? */
     OP_MAX_POOL2D_BACKWARD,  /* dy, indices -> dx                    (dx has x's shape) */
@@ -69,8 +68,9 @@ typedef enum op_kind {
     OP_MSE_BACKWARD,            /* prediction, target, dloss -> dprediction?, dtarget? */
     OP_ACTIVATE,                /* x -> y */
     OP_ACTIVATE_BACKWARD,       /* x, dy -> dx */
-    OP_BROADCAST,               /* b, a? -> y                        (a has y's shape) */
-    OP_BROADCAST_BACKWARD,      /* dy, a? -> db                      (db has b's shape) */
+    OP_BINARY,                  /* a, b -> y */
+    OP_EXPAND,                  /* x -> y */
+    OP_REDUCE,                  /* x, a?, b? -> y */
     OP_PERMUTE,                 /* x -> y */
     OP_CONCAT,                  /* x1, x2?, ... -> y */
     OP_SLICE,                   /* x -> y */
@@ -104,7 +104,7 @@ typedef enum op_kind {
     X(CONV2D_BACKWARD_DATA, conv2d_backward_data)                                                 \
     X(CONV2D_BACKWARD_WEIGHTS, conv2d_backward_weights) X(BATCH_NORM, batch_norm)                 \
     X(BATCH_NORM_BACKWARD, batch_norm_backward) X(RELU, relu) X(RELU_BACKWARD, relu_backward)     \
-    X(ADD, add) X(ADD_RELU, add_relu) X(MAX_POOL2D, max_pool2d)                                   \
+    X(ADD_RELU, add_relu) X(MAX_POOL2D, max_pool2d)                                   \
     X(MAX_POOL2D_BACKWARD, max_pool2d_backward) X(AVG_POOL2D, avg_pool2d)                         \
     X(AVG_POOL2D_BACKWARD, avg_pool2d_backward) X(LINEAR, linear)                                 \
     X(LINEAR_BACKWARD_DATA, linear_backward_data)                                                 \
@@ -112,8 +112,8 @@ typedef enum op_kind {
     X(CROSS_ENTROPY_BACKWARD, cross_entropy_backward) X(LOG_SOFTMAX, log_softmax)                 \
     X(LOG_SOFTMAX_BACKWARD, log_softmax_backward) X(NLL, nll) X(NLL_BACKWARD, nll_backward)       \
     X(DROPOUT, dropout) X(MSE, mse) X(MSE_BACKWARD, mse_backward) X(ACTIVATE, activate)           \
-    X(ACTIVATE_BACKWARD, activate_backward) X(BROADCAST, broadcast)                               \
-    X(BROADCAST_BACKWARD, broadcast_backward) X(PERMUTE, permute) X(CONCAT, concat)               \
+    X(ACTIVATE_BACKWARD, activate_backward) X(BINARY, binary) X(EXPAND, expand)                   \
+    X(REDUCE, reduce) X(PERMUTE, permute) X(CONCAT, concat)               \
     X(SLICE, slice) X(SLICE_BACKWARD, slice_backward) X(MATMUL, matmul) X(LAYER_NORM, layer_norm) \
     X(LAYER_NORM_BACKWARD, layer_norm_backward) X(SOFTMAX, softmax)                               \
     X(SOFTMAX_BACKWARD, softmax_backward) X(CAST, cast)
@@ -150,9 +150,14 @@ typedef enum op_kind {
  * OP_DROPOUT      element i (row-major) is 0 where device_drops(&attrs, i), else x / (1 - drop).
  *                 With attrs.drops_rows i is its position in the first dimension.
  * OP_ACTIVATE     attrs.activation of each element. NaN stays NaN.
- * OP_BROADCAST    y = b, or with a b + a, or with attrs.multiplies b * a, where b is repeated along
- *                 dimensions that it lacks in front or where its size is 1. Backward: the sums of
- *                 dy, or with a of dy * a, over the positions that one element of b serves.
+ * OP_BINARY       attrs.binary of the elements of a and b, each repeated to y's shape along the
+ *                 dimensions that it lacks in front or where its size is 1.
+ * OP_EXPAND       x repeated to y's shape in the same way.
+ * OP_REDUCE       attrs.scale times the sums of x over the positions that one element of y,
+ *                 repeated to x's shape in the same way, serves, in one fixed order of the device.
+ *                 With attrs.binary other than BINARY_ADD instead of x: x times the derivative of
+ *                 that function of a and b, which are repeated to x's shape too, with respect to a
+ *                 (attrs.operand 0) or b (1); BINARY_SUB reads neither, BINARY_MUL only the other.
  * OP_PERMUTE      dimension i of y is dimension attrs.order[i] of x.
  * OP_CONCAT       in[0..n_in) along attrs.axis.
  * OP_SLICE        the positions from attrs.begin on along attrs.axis, as many as y has. Backward:
@@ -208,6 +213,19 @@ typedef struct op_sync {
 
 #define OP_MAX_TOP_K 2
 
+/* Functions of two numbers: binary.inc. */
+typedef enum op_binary {
+    BINARY_ADD,
+    BINARY_SUB,
+    BINARY_MUL,
+    BINARY_DIV,
+    BINARY_MAXIMUM,
+    BINARY_MINIMUM,
+    BINARY_DISTANCE, /* |a - b| */
+    BINARY_SQUARE,   /* (a - b)^2 */
+    BINARY_SMOOTH    /* smooth L1 with beta = attrs.value > 0 */
+} op_binary;
+
 typedef struct op_attrs {
     int stride[2];
     int padding[2];
@@ -225,13 +243,14 @@ typedef struct op_attrs {
     uint64_t random; /* of dropout: with an element's number, decides whether it is dropped */
     bool drops_rows;
     ls_activation activation;
-    bool multiplies;
+    op_binary binary;
+    int operand; /* of OP_REDUCE */
     int order[LS_MAX_DIMS];
     int axis;
     int64_t begin;
     bool transposed[2];
     double scale;
-    double value;            /* of OP_CLIP_FACTOR, OP_CLAMP and OP_FILL */
+    double value;            /* of OP_CLIP_FACTOR, OP_CLAMP, OP_FILL and BINARY_SMOOTH */
     int top_k[OP_MAX_TOP_K]; /* of class sums, each at least 1 */
 } op_attrs;                  /* all resolved: no zero stands for a default */
 
@@ -298,7 +317,7 @@ typedef struct device_usage {
     int busy_percent; /* share of the last moments in which a kernel ran; -1: not known */
 } device_usage;
 
-#define DEVICE_ABI 11
+#define DEVICE_ABI 12
 
 /* What a device is opened with. */
 typedef struct device_settings {

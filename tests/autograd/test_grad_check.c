@@ -31,6 +31,7 @@ struct check_case {
     ls_conv2d_params conv;
     ls_pool2d_params pool; /* adaptive: height and width in `kernel` */
     ls_batch_norm_params norm;
+    ls_tensor *(*two)(ls_tape *tape, ls_tensor *a, ls_tensor *b);
 };
 
 /* The mean square distance of y from seeded numbers of its shape; they are kept beside
@@ -429,6 +430,43 @@ static void pointwise_and_linear_have_the_right_gradients(void **state)
     check_each(cases, LS_COUNT_OF(cases));
 }
 
+/* --- arithmetic --- */
+
+static ls_tensor *of_two(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    return c->two(tape, in[0], in[1]);
+}
+
+static void arithmetic_has_the_right_gradients(void **state)
+{
+    static const struct {
+        const char *name;
+        ls_tensor *(*two)(ls_tape *tape, ls_tensor *a, ls_tensor *b);
+    } functions[] = {{"add", ls_add}, {"sub", ls_sub},         {"mul", ls_mul},
+                     {"div", ls_div}, {"maximum", ls_maximum}, {"minimum", ls_minimum}};
+    const check_case shapes[] = {
+        {"equal", .n_leaves = 2, .in = {{2, {3, 4}}, {2, {3, 4}}}},
+        {"a constant", .n_leaves = 1, .in = {{2, {3, 4}}, {1, {4}}}},
+        {"a column and a row", .n_leaves = 2, .in = {{2, {3, 1}}, {1, {5}}}},
+        {"a longer shape", .n_leaves = 2, .in = {{2, {4, 1}}, {4, {2, 3, 1, 5}}}},
+        {"scalars", .n_leaves = 2, .in = {{0, {0}}, {3, {2, 1, 3}}}},
+        {"no rows and one", .n_leaves = 2, .in = {{2, {0, 3}}, {2, {1, 1}}}},
+    };
+
+    LS_UNUSED(state);
+    for (size_t f = 0; f < LS_COUNT_OF(functions); f++) {
+        for (size_t i = 0; i < LS_COUNT_OF(shapes); i++) {
+            check_case c = shapes[i];
+
+            c.name = functions[f].name;
+            c.op = of_two;
+            c.n_inputs = 2;
+            c.two = functions[f].two;
+            check(&c);
+        }
+    }
+}
+
 /* --- what architectures after ResNet need --- */
 
 static ls_tensor *activations(ls_tape *tape, ls_tensor *const *in, const check_case *c)
@@ -763,6 +801,7 @@ int main(void)
         cmocka_unit_test(max_pool_has_the_right_gradients),
         cmocka_unit_test(average_pool_has_the_right_gradients),
         cmocka_unit_test(pointwise_and_linear_have_the_right_gradients),
+        cmocka_unit_test(arithmetic_has_the_right_gradients),
         cmocka_unit_test(later_architectures_have_the_right_gradients),
         cmocka_unit_test(values_used_several_times_get_all_their_gradients),
         cmocka_unit_test(losses_of_classes_have_the_right_gradients),

@@ -402,21 +402,6 @@ static void run_cast(case_run *r)
     }
 }
 
-static void run_add(case_run *r)
-{
-    const op_case *c = r->c;
-    ls_tensor *a = noise(r, c->n_dims, c->x, 1, 0);
-    ls_tensor *b = noise(r, c->n_dims, c->x, 1, 0);
-    ls_tensor *y = unplaced(r, r->type, c->n_dims, c->x);
-
-    run_op(r, (op_call){.op = OP_ADD, .n_in = 2, .n_out = 1, .in = {a, b}, .out = {y}});
-    result(r, "y", y, 1);
-    run_op(r, (op_call){.op = OP_ADD_INTO, .n_in = 1, .n_out = 1, .in = {y}, .out = {a}});
-    result(r, "a + y", a, 1);
-    run_op(r, (op_call){.op = OP_COPY, .n_in = 1, .n_out = 1, .in = {y}, .out = {b}});
-    result(r, "copy of y", b, 1);
-}
-
 static void run_add_relu(case_run *r)
 {
     const op_case *c = r->c;
@@ -626,24 +611,75 @@ static void run_softmax(case_run *r)
                   (double)c->x[c->n_dims - 1] * (size > 1 ? size * size : 1));
 }
 
-static void run_broadcast(case_run *r)
+/* The terms that one element of `part` adds up, or serves. */
+static double share_of(const case_run *r, const ls_tensor *whole, const ls_tensor *part)
+{
+    return r->status == LS_OK && ls_tensor_count(part) > 0
+               ? (double)ls_tensor_count(whole) / (double)ls_tensor_count(part)
+               : 1;
+}
+
+/* The shape that x and the second input are broadcast to. */
+static int common_shape(const op_case *c, int n_other, const int64_t *other, int64_t *dims)
+{
+    const int n = c->n_dims > n_other ? c->n_dims : n_other;
+
+    for (int d = 1; d <= n; d++) {
+        const int64_t of_x = d <= c->n_dims ? c->x[c->n_dims - d] : 1;
+
+        dims[n - d] = of_x == 1 && d <= n_other ? other[n_other - d] : of_x;
+    }
+    return n;
+}
+
+/* Without a second shape it is x's, and the result is added to x and copied as well. */
+static void run_binary(case_run *r)
+{
+    static const char *const names[2] = {"da", "db"};
+    const op_case *c = r->c;
+    const bool is_alike = c->n_other == 0;
+    const int n_other = is_alike ? c->n_dims : c->n_other;
+    const int64_t *other = is_alike ? c->x : c->other;
+    int64_t dims[4];
+    const int n = common_shape(c, n_other, other, dims);
+    ls_tensor *a = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *b = noise(r, n_other, other, 1, c->attrs.binary == BINARY_DIV ? 2 : 0);
+    ls_tensor *dy = noise(r, n, dims, 1, 0);
+    ls_tensor *y = unplaced(r, r->type, n, dims);
+
+    run_op(r, (op_call){.op = OP_BINARY, .n_in = 2, .n_out = 1, .in = {a, b}, .out = {y}});
+    result(r, "y", y, 1);
+    for (int i = 0; i < 2; i++) {
+        ls_tensor *d =
+            i == 0 ? unplaced(r, r->type, c->n_dims, c->x) : unplaced(r, r->type, n_other, other);
+
+        r->attrs.operand = i;
+        r->attrs.scale = 1;
+        run_op(r, (op_call){.op = OP_REDUCE, .n_in = 3, .n_out = 1, .in = {dy, a, b}, .out = {d}});
+        result(r, names[i], d, share_of(r, dy, d));
+    }
+    if (!is_alike)
+        return;
+    run_op(r, (op_call){.op = OP_ADD_INTO, .n_in = 1, .n_out = 1, .in = {y}, .out = {a}});
+    result(r, "a + y", a, 1);
+    run_op(r, (op_call){.op = OP_COPY, .n_in = 1, .n_out = 1, .in = {y}, .out = {b}});
+    result(r, "copy of y", b, 1);
+}
+
+/* The other shape to x's, and sums in the other direction. */
+static void run_expand(case_run *r)
 {
     const op_case *c = r->c;
-    ls_tensor *a = c->no_bias ? NULL : noise(r, c->n_dims, c->x, 1, 0);
-    ls_tensor *b = noise(r, c->n_other, c->other, 1, 0);
+    ls_tensor *x = noise(r, c->n_other, c->other, 1, 0);
     ls_tensor *dy = noise(r, c->n_dims, c->x, 1, 0);
     ls_tensor *y = unplaced(r, r->type, c->n_dims, c->x);
-    ls_tensor *db = unplaced(r, r->type, c->n_other, c->other);
+    ls_tensor *dx = unplaced(r, r->type, c->n_other, c->other);
 
-    run_op(r, (op_call){.op = OP_BROADCAST, .n_in = 2, .n_out = 1, .in = {b, a}, .out = {y}});
+    run_op(r, (op_call){.op = OP_EXPAND, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}});
     result(r, "y", y, 1);
-    run_op(r, (op_call){.op = OP_BROADCAST_BACKWARD,
-                        .n_in = 2,
-                        .n_out = 1,
-                        .in = {dy, r->attrs.multiplies ? a : NULL},
-                        .out = {db}});
-    result(r, "db", db,
-           r->status == LS_OK ? (double)ls_tensor_count(dy) / (double)ls_tensor_count(db) : 1);
+    r->attrs.scale = 0.375;
+    run_op(r, (op_call){.op = OP_REDUCE, .n_in = 1, .n_out = 1, .in = {dy}, .out = {dx}});
+    result(r, "dx", dx, share_of(r, dy, dx));
 }
 
 static void run_permute(case_run *r)
@@ -964,8 +1000,6 @@ static void (*runner_of(op_kind op))(case_run *)
         return run_batch_norm;
     case OP_RELU:
         return run_relu;
-    case OP_ADD:
-        return run_add;
     case OP_ADD_RELU:
         return run_add_relu;
     case OP_MAX_POOL2D:
@@ -986,8 +1020,10 @@ static void (*runner_of(op_kind op))(case_run *)
         return run_mse;
     case OP_ACTIVATE:
         return run_activate;
-    case OP_BROADCAST:
-        return run_broadcast;
+    case OP_BINARY:
+        return run_binary;
+    case OP_EXPAND:
+        return run_expand;
     case OP_PERMUTE:
         return run_permute;
     case OP_CONCAT:

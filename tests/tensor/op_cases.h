@@ -16,10 +16,10 @@ typedef struct op_case {
     int64_t x[4]; /* shape of the first input */
     int64_t out;  /* conv2d, linear: output channels or features; adaptive pool: height and width;
                     slice: positions; class sums: values of k; normalize: rows of the values */
-    int n_other;  /* broadcast, concat, matmul: dimensions of the second input; operators on
-                     parameters: of the second parameter */
+    int n_other;  /* binary (0: as x), expand (its input), concat, matmul: dimensions of the second
+                     input; operators on parameters: of the second parameter */
     int64_t other[4];
-    bool no_bias;     /* broadcast: the first input alone */
+    bool no_bias;
     bool ceil_mode;   /* pools */
     bool unaligned;   /* elements begin one element behind the beginning of their memory */
     bool arranged;    /* activations of 4 dimensions are in the arrangement of the device's pools */

@@ -84,8 +84,8 @@ ls_status ref_fill(device_state *self, const op_call *call)
     return LS_OK;
 }
 
-/* y = a + b, with `relu` max(0, a + b); NaN stays NaN. */
-REF_INLINE void add(const op_call *call, bool relu, bool wide)
+/* y = max(0, a + b); NaN stays NaN. */
+REF_INLINE void add_relu(const op_call *call, bool wide)
 {
     const void *a = tensor_elements(call->in[0]);
     const void *b = tensor_elements(call->in[1]);
@@ -95,25 +95,11 @@ REF_INLINE void add(const op_call *call, bool relu, bool wide)
     for (size_t i = 0; i < count; i++) {
         const double sum = ref_get(a, i, wide) + ref_get(b, i, wide);
 
-        ref_put(y, i, relu && sum <= 0 ? 0 : sum, wide);
+        ref_put(y, i, sum <= 0 ? 0 : sum, wide);
     }
 }
 
-ls_status ref_add(device_state *self, const op_call *call)
-{
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
-    REF_RUN(call->in[0], add, call, false);
-    return LS_OK;
-}
-
-ls_status ref_add_relu(device_state *self, const op_call *call)
-{
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
-    REF_RUN(call->in[0], add, call, true);
-    return LS_OK;
-}
+REF_KERNEL(ref_add_relu, add_relu)
 
 /* max(0, x); NaN stays NaN. */
 REF_INLINE void relu(const op_call *call, bool wide)

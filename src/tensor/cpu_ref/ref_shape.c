@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ref_shape.c - operators that move or repeat elements: broadcast, permute, concat, slice. */
+/* ref_shape.c - operators that move elements: permute, concat, slice. */
 #include "tensor/axis.h"
 #include "tensor/cpu_ref/ref.h"
 
@@ -32,67 +32,6 @@ static walk walk_over(const ls_tensor *over)
 
     memcpy(w.dims, over->dims, sizeof(w.dims));
     return w;
-}
-
-/* --- broadcast --- */
-
-/* Over the elements of y, and the element of b that is broadcast to each. */
-static walk served_by(const ls_tensor *y, const ls_tensor *b)
-{
-    const int lacks = y->n_dims - b->n_dims;
-    walk w = walk_over(y);
-    size_t step = 1;
-
-    for (int d = b->n_dims - 1; d >= 0; d--) {
-        w.step[lacks + d] = b->dims[d] == 1 ? 0 : step;
-        step *= (size_t)b->dims[d];
-    }
-    return w;
-}
-
-ls_status ref_broadcast(device_state *self, const op_call *call)
-{
-    const ls_tensor *b = call->in[0];
-    const ls_tensor *a = call->in[1];
-    ls_tensor *y = call->out[0];
-    const bool wide = ref_wide(b);
-    walk w = served_by(y, b);
-
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(y, NULL, 0));
-    for (size_t i = 0; i < ls_tensor_count(y); i++, walk_on(&w)) {
-        double v = ref_get(tensor_elements(b), w.at, wide);
-
-        if (a != NULL && call->attrs.multiplies)
-            v *= ref_get(tensor_elements(a), i, wide);
-        else if (a != NULL)
-            v += ref_get(tensor_elements(a), i, wide);
-        ref_put(tensor_elements(y), i, v, wide);
-    }
-    return LS_OK;
-}
-
-ls_status ref_broadcast_backward(device_state *self, const op_call *call)
-{
-    const ls_tensor *dy = call->in[0];
-    const ls_tensor *a = call->in[1];
-    ls_tensor *db = call->out[0];
-    const bool wide = ref_wide(dy);
-    walk w = served_by(dy, db);
-    ls_tensor *memory = NULL;
-    double *sums;
-
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(db, NULL, 0));
-    LS_TRY(ls_tensor_create(dy->device, LS_F64, db->n_dims, db->dims, &memory));
-    sums = tensor_elements(memory);
-    for (size_t i = 0; i < ls_tensor_count(dy); i++, walk_on(&w))
-        sums[w.at] += ref_get(tensor_elements(dy), i, wide) *
-                      (a == NULL ? 1 : ref_get(tensor_elements(a), i, wide));
-    for (size_t i = 0; i < ls_tensor_count(db); i++)
-        ref_put(tensor_elements(db), i, sums[i], wide);
-    ls_tensor_destroy(memory);
-    return LS_OK;
 }
 
 /* --- permute --- */

@@ -28,7 +28,6 @@
     X(BATCH_NORM_BACKWARD, own_batch_norm_backward)                                               \
     X(RELU, relu)                                                                                 \
     X(RELU_BACKWARD, relu_backward)                                                               \
-    X(ADD, add)                                                                                   \
     X(ADD_RELU, add_relu)                                                                         \
     X(MAX_POOL2D, own_max_pool2d)                                                                 \
     X(MAX_POOL2D_BACKWARD, own_max_pool2d_backward)                                               \
@@ -45,8 +44,9 @@
     X(MSE_BACKWARD, mse_backward)                                                                 \
     X(ACTIVATE, activate)                                                                         \
     X(ACTIVATE_BACKWARD, activate_backward)                                                       \
-    X(BROADCAST, broadcast)                                                                       \
-    X(BROADCAST_BACKWARD, broadcast_backward)                                                     \
+    X(BINARY, binary)                                                                             \
+    X(EXPAND, expand)                                                                             \
+    X(REDUCE, reduce)                                                                             \
     X(PERMUTE, permute)                                                                           \
     X(CONCAT, concat)                                                                             \
     X(SLICE, slice)                                                                               \

@@ -38,9 +38,10 @@ typedef struct pointwise_args {
     void *out;
     size_t count;
     bool wide;
-    double
-        value; /* fill: the value; dropout: the factor; mse: its sign; cross entropy: smoothing */
+    double value; /* fill: the value; dropout: the factor; mse: its sign; cross entropy: smoothing;
+                * binary: op_attrs.value */
     int activation;
+    int binary;
     /* dropout: element i is dropped if the upper 53 bits of its hash are below the limit */
     uint64_t random;
     uint64_t drop_limit;
@@ -58,7 +59,7 @@ typedef struct pointwise_args {
 KERNEL_OF_TYPES(fill)                   /* -> out */
 KERNEL_OF_TYPES(relu)                   /* x -> out */
 KERNEL_OF_TYPES(relu_backward)          /* x: the result, y: dy -> dx */
-KERNEL_OF_TYPES(add)                    /* x, y -> out, which may be x */
+KERNEL_OF_TYPES(binary)                 /* x, y -> out, which may be x */
 KERNEL_OF_TYPES(add_relu)               /* x, y -> out */
 KERNEL_OF_TYPES(dropout)                /* x -> out */
 KERNEL_OF_TYPES(activate)               /* x -> out */
@@ -123,20 +124,23 @@ extern const gpu_kernel transpose_1, transpose_2, transpose_4, transpose_8;
 
 #define TRANSPOSE_SIDE 32 /* of the square that a block moves */
 
-/* y = b, b + a or b a; element i of y has index (i0, i1, ...) over dims, b's is at the sum of
- * index[d] * step[d]. */
+/* Element i of the result has index (i0, i1, ...) over dims, and that of input k is at the sum of
+ * index[d] * step[k][d]. */
 typedef struct broadcast_args {
-    const void *b;
-    const void *a; /* may be NULL */
-    void *y;
+    const void *in[3]; /* the function: a, b; its slope: x, a, b, those that it reads */
+    void *out;
+    kernel_type out_type; /* of broadcast_slope */
     size_t count;
-    bool multiplies;
+    int binary;
+    int operand;
+    double value;
     int n_dims;
     size_t dims[MOVE_DIMS];
-    size_t step[MOVE_DIMS];
+    size_t step[3][MOVE_DIMS];
 } broadcast_args;
 
-KERNEL_OF_TYPES(broadcast)
+KERNEL_OF_TYPES(broadcast)       /* a, b -> out */
+KERNEL_OF_TYPES(broadcast_slope) /* x, a, b -> out */
 
 /* --- columns.cu: sums over the rows of matrices, and what follows from them --- */
 
@@ -183,6 +187,7 @@ typedef struct column_args {
     bool relu;
     bool accumulate;      /* out[] is added to */
     kernel_type out_type; /* of column_sum and mse */
+    double scale;         /* of column_sum: a factor of the sums */
     op_failure *failure;
     int op; /* the op_kind, for the failure */
 } column_args;

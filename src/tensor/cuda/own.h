@@ -11,6 +11,7 @@
 #include "tensor/cuda/cuda_kernels.h"
 #include "tensor/axis.h"
 #include "tensor/batch_sync.h"
+#include "tensor/broadcast.h"
 #include "tensor/cuda/kernel_args.h"
 
 #define OWN_THREADS 256 /* of a block, unless a row needs fewer; KERNEL_THREADS at most */
@@ -96,6 +97,9 @@ own_view own_view_of(const ls_tensor *t);
 
 /* Copies between views of equal dims. */
 LS_MUST_USE ls_status own_move(device_state *self, const own_view *dst, const own_view *src);
+
+/* OP_BINARY of equal shapes. */
+ls_status own_binary_alike(device_state *self, const op_call *call);
 
 /* --- sums over rows --- */
 

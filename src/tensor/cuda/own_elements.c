@@ -60,13 +60,6 @@ ls_status cuda_relu_backward(device_state *self, const op_call *call)
     return run_backward(self, call, kernels, (pointwise_args){.count = 0});
 }
 
-ls_status cuda_add(device_state *self, const op_call *call)
-{
-    static const own_kernels kernels = OWN_KERNELS(add);
-
-    return run_forward(self, call, kernels, (pointwise_args){.count = 0});
-}
-
 ls_status cuda_add_relu(device_state *self, const op_call *call)
 {
     static const own_kernels kernels = OWN_KERNELS(add_relu);
@@ -104,16 +97,26 @@ ls_status cuda_fill(device_state *self, const op_call *call)
 /* dst += src */
 ls_status cuda_add_into(device_state *self, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(add);
+    static const own_kernels kernels = OWN_KERNELS(binary);
     ls_tensor *dst = call->out[0];
     own_operands o = own_begin(self, call);
     pointwise_args a = {.x = own_data(dst),
                         .y = own_operand(&o, call->in[0], own_is_nhwc(dst)),
                         .out = own_data(dst),
-                        .count = own_count(dst)};
+                        .count = own_count(dst),
+                        .binary = BINARY_ADD};
 
     launch(&o, kernels, dst->dtype, &a);
     return own_end(&o);
+}
+
+ls_status own_binary_alike(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(binary);
+
+    return run_forward(
+        self, call, kernels,
+        (pointwise_args){.value = call->attrs.value, .binary = (int)call->attrs.binary});
 }
 
 ls_status cuda_normalize(device_state *self, const op_call *call)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * own_move.c - the operators that move elements: copy, permute, concat, slice, broadcast. Each is a
+ * own_move.c - the operators that move elements: copy, permute, concat, slice, expand. Each is a
  * copy between two views with steps, which one of the kernels of move.cu does, or the runtime when
  * both are one run of bytes.
  */
@@ -204,6 +204,24 @@ ls_status cuda_permute(device_state *self, const op_call *call)
     return own_move(self, &dst, &src);
 }
 
+ls_status cuda_expand(device_state *self, const op_call *call)
+{
+    const own_view x = own_view_of(call->in[0]);
+    own_view src;
+    own_view dst;
+
+    LS_TRY(own_place(call->out[0], false));
+    dst = own_view_of(call->out[0]);
+    src = dst;
+    src.data = x.data;
+    for (int d = 0; d < dst.n_dims; d++) {
+        const int own = d - (dst.n_dims - x.n_dims);
+
+        src.step[d] = own < 0 || x.dims[own] == 1 ? 0 : x.step[own];
+    }
+    return own_move(self, &dst, &src);
+}
+
 /* The positions of `whole` along an axis from `begin` on, as many as `part` has. */
 static own_view part_of(const ls_tensor *whole, const ls_tensor *part, int axis, int64_t begin)
 {
@@ -255,162 +273,4 @@ ls_status cuda_slice_backward(device_state *self, const op_call *call)
         o.status = own_move(self, &dst, &src);
     }
     return own_end(&o);
-}
-
-/* Dimension number d of y's memory, from the outermost, as one of y's dimensions. */
-static int memory_dim(bool nhwc, int d)
-{
-    static const int order[4] = {0, 2, 3, 1};
-
-    return nhwc ? order[d] : d;
-}
-
-ls_status cuda_broadcast(device_state *self, const op_call *call)
-{
-    static const own_kernels kernels = OWN_KERNELS(broadcast);
-    const ls_tensor *b = call->in[0];
-    ls_tensor *y = call->out[0];
-    const bool nhwc = call->in[1] != NULL && own_is_nhwc(call->in[1]);
-    const own_view view = own_view_of(b);
-    const int lacks = y->n_dims - b->n_dims;
-    own_operands o = own_begin(self, call);
-    broadcast_args a = {.b = own_data(b),
-                        .a = own_operand(&o, call->in[1], nhwc),
-                        .y = own_output(&o, y, nhwc),
-                        .count = own_count(y),
-                        .multiplies = call->attrs.multiplies,
-                        .n_dims = y->n_dims};
-
-    for (int i = 0; i < y->n_dims; i++) {
-        const int d = memory_dim(nhwc, i);
-
-        a.dims[i] = (size_t)y->dims[d];
-        a.step[i] = d < lacks || view.dims[d - lacks] == 1 ? 0 : view.step[d - lacks];
-    }
-    own_launch(&o, kernels, own_type(y->dtype), own_blocks(self, a.count), OWN_THREADS, &a);
-    return own_end(&o);
-}
-
-/* --- broadcast's backward --- */
-
-/* The dimensions of dy in the order of its memory; neighbours that are summed, or are not, are one.
- */
-typedef struct summed_dims {
-    int n;
-    size_t size[LS_MAX_DIMS];
-    bool is_summed[LS_MAX_DIMS];
-} summed_dims;
-
-static void append_dim(summed_dims *s, size_t size, bool is_summed)
-{
-    if (size == 1)
-        return;
-    if (s->n > 0 && s->is_summed[s->n - 1] == is_summed) {
-        s->size[s->n - 1] *= size;
-        return;
-    }
-    s->size[s->n] = size;
-    s->is_summed[s->n++] = is_summed;
-}
-
-static summed_dims summed_dims_of(const ls_tensor *dy, const ls_tensor *db, bool nhwc)
-{
-    const int lacks = dy->n_dims - db->n_dims;
-    summed_dims s = {.n = 0};
-
-    for (int i = 0; i < dy->n_dims; i++) {
-        const int d = memory_dim(nhwc, i);
-
-        append_dim(&s, (size_t)dy->dims[d], d < lacks || db->dims[d - lacks] == 1);
-    }
-    return s;
-}
-
-/* Whether db keeps the channels between other dimensions, so that NHWC would be its order too. */
-static bool keeps_order_of(const ls_tensor *db)
-{
-    return db->n_dims != 3 || db->dims[0] == 1 || db->dims[1] * db->dims[2] == 1;
-}
-
-/* Takes the innermost dimension that is summed out of the list: rows, and what is outside (n) and
- * inside (columns) of it. */
-static void take_summed(summed_dims *s, size_t *n, size_t *rows, size_t *columns)
-{
-    summed_dims rest = {.n = 0};
-    int at = s->n - 1;
-
-    while (at >= 0 && !s->is_summed[at])
-        at--;
-    *n = 1;
-    *rows = at >= 0 ? s->size[at] : 1;
-    *columns = 1;
-    for (int i = 0; i < s->n; i++) {
-        if (i == at)
-            continue;
-        *(i < at ? n : columns) *= s->size[i];
-        append_dim(&rest, s->size[i], s->is_summed[i]);
-    }
-    *s = rest;
-}
-
-static bool has_summed(const summed_dims *s)
-{
-    return s->n > 1 || (s->n == 1 && s->is_summed[0]);
-}
-
-static ls_status sum_backward(device_state *self, const op_call *call)
-{
-    static const own_kernels kernels = OWN_KERNELS(column_sum);
-    const ls_tensor *dy = call->in[0];
-    ls_tensor *db = call->out[0];
-    const bool nhwc = own_is_nhwc(dy) && keeps_order_of(db);
-    own_operands o = own_begin(self, call);
-    summed_dims dims = summed_dims_of(dy, db, nhwc);
-    column_args a = {.x = own_operand(&o, dy, nhwc), .y = own_operand(&o, call->in[1], nhwc)};
-    void *out = own_output(&o, db, nhwc && db->n_dims == 4);
-    kernel_type type = own_type(dy->dtype);
-    bool is_last = false;
-
-    while (!is_last && o.status == LS_OK) {
-        const kernel_type sums_type = type == KERNEL_F64 ? KERNEL_F64 : KERNEL_F32;
-        size_t n;
-        size_t rows;
-        size_t columns;
-
-        take_summed(&dims, &n, &rows, &columns);
-        is_last = !has_summed(&dims);
-        a.by =
-            own_sum_split(&o, n, rows, columns, type, own_is_aligned(a.x) && own_is_aligned(a.y));
-        a.out_type = is_last ? own_type(db->dtype) : sums_type;
-        a.out[0] =
-            is_last ? out : own_memory(&o, sums_type == KERNEL_F64 ? LS_F64 : LS_F32, n * columns);
-        own_launch(&o, kernels, type, own_split_blocks(&a.by), OWN_THREADS, &a);
-        type = sums_type;
-        a.x = a.out[0];
-        a.y = NULL;
-    }
-    return own_end(&o);
-}
-
-static bool is_same_shape(const ls_tensor *a, const ls_tensor *b)
-{
-    return a->n_dims == b->n_dims &&
-           memcmp(a->dims, b->dims, (size_t)a->n_dims * sizeof(*a->dims)) == 0;
-}
-
-/* Where b is not repeated: db = dy, or dy * a. */
-static ls_status same_shape_backward(device_state *self, const op_call *call)
-{
-    return cuda_broadcast(self, &(op_call){.op = OP_BROADCAST,
-                                           .attrs = {.multiplies = true},
-                                           .n_in = 2,
-                                           .n_out = 1,
-                                           .in = {call->in[0], call->in[1]},
-                                           .out = {call->out[0]}});
-}
-
-ls_status cuda_broadcast_backward(device_state *self, const op_call *call)
-{
-    return is_same_shape(call->in[0], call->out[0]) ? same_shape_backward(self, call)
-                                                    : sum_backward(self, call);
 }

@@ -79,7 +79,8 @@ ls_status own_column_sums(device_state *self, const op_call *call, const void *x
 {
     static const own_kernels kernels = OWN_KERNELS(column_sum);
     own_operands o = own_begin(self, call);
-    column_args a = {.x = x, .out = {out}, .out_type = out_type, .accumulate = call->accumulate};
+    column_args a = {
+        .x = x, .out = {out}, .out_type = out_type, .scale = 1, .accumulate = call->accumulate};
 
     a.by = own_sum_split(&o, 1, rows, columns, type, own_is_aligned(x));
     own_launch(&o, kernels, type, own_split_blocks(&a.by), OWN_THREADS, &a);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pointwise.cu - the kernels that compute each element from those at the same position: ReLU, sums,
- * dropout, activations, gradients of losses, casts, floats of bytes. own_elements.c launches them.
+ * pointwise.cu - the kernels that compute each element from those at the same position: ReLU,
+ * functions of two tensors, dropout, activations, gradients of losses, casts, floats of bytes.
+ * own_elements.c launches them.
  */
 #include "tensor/cuda/kernel.h"
 
@@ -11,7 +12,7 @@ typedef enum pointwise_kind {
     POINTWISE_FILL,
     POINTWISE_RELU,
     POINTWISE_RELU_BACK,
-    POINTWISE_ADD,
+    POINTWISE_BINARY,
     POINTWISE_ADD_RELU,
     POINTWISE_DROPOUT,
     POINTWISE_ACTIVATE,
@@ -28,7 +29,7 @@ KERNEL_FN bool reads_x(pointwise_kind kind)
 
 KERNEL_FN bool reads_y(pointwise_kind kind)
 {
-    return kind == POINTWISE_RELU_BACK || kind == POINTWISE_ADD || kind == POINTWISE_ADD_RELU ||
+    return kind == POINTWISE_RELU_BACK || kind == POINTWISE_BINARY || kind == POINTWISE_ADD_RELU ||
            kind == POINTWISE_ACTIVATE_BACK || kind == POINTWISE_MSE_BACK;
 }
 

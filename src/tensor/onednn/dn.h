@@ -308,8 +308,19 @@ void threads_leave(int before);
 /* Whether a byte can hold the indices of this window's positions. */
 bool max_pool_fits(const op_call *call);
 
-/* Whether b is broadcast only along leading and trailing dimensions, not between them. */
-bool broadcast_fits(const op_call *call);
+/* OP_BINARY of equal shapes, in any layout and type. */
+ls_status dn_binary_alike(device_state *self, const op_call *call);
+
+/* Whether `part` is repeated only along leading and trailing dimensions of `whole`, not between
+ * them. */
+bool planes_fit(const ls_tensor *whole, const ls_tensor *part);
+
+/* If it is: y = whole + part or whole * part, and the sums of x, or with `factor` of x * factor,
+ * times `scale`, in sums' shape. */
+ls_status planes_apply(device_state *self, ls_tensor *whole, ls_tensor *part, bool multiplies,
+                       ls_tensor *y);
+ls_status planes_sum(device_state *self, ls_tensor *x, ls_tensor *factor, double scale,
+                     ls_tensor *sums);
 
 /* Convolutions of images with few channels. */
 ls_status conv2d_few(device_state *self, const op_call *call);

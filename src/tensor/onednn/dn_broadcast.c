@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_broadcast.c - a + b and a * b with b broadcast, and the sums that are the gradient of b.
+ * dn_broadcast.c - a + b and a * b with b repeated to the shape of a, and the sums that are the
+ * gradient of b, for dn_binary.c.
  *
  * If b has one number for each channel, of all samples or of each, a may have any layout of
  * (N,C,H,W); otherwise all tensors are plain. In both cases planes of rows of `lanes` floats share
@@ -41,14 +42,11 @@ static bool repeats_of(const ls_tensor *y, const ls_tensor *b, repeats *out)
     return true;
 }
 
-bool broadcast_fits(const op_call *call)
+bool planes_fit(const ls_tensor *whole, const ls_tensor *part)
 {
-    const bool back = call->op == OP_BROADCAST_BACKWARD;
     repeats r;
 
-    if (back)
-        return repeats_of(call->in[0], call->out[0], &r);
-    return call->in[1] != NULL && repeats_of(call->out[0], call->in[0], &r);
+    return part->n_dims <= whole->n_dims && repeats_of(whole, part, &r);
 }
 
 /* Plane i, of rows * lanes floats, uses part i % period of b: `lanes` elements, or the rest of the
@@ -101,6 +99,7 @@ typedef struct broadcast_work {
     const simd_table *simd;
     planes p;
     bool multiplies;
+    double scale;   /* backward */
     const float *a; /* backward: NULL where nothing is multiplied */
     const float *dy;
     float *out;
@@ -164,20 +163,20 @@ static void fill_parts(const broadcast_work *w, const float *b)
     }
 }
 
-ls_status dn_broadcast(device_state *self, const op_call *call)
+ls_status planes_apply(device_state *self, ls_tensor *whole, ls_tensor *part, bool multiplies,
+                       ls_tensor *y)
 {
-    ls_tensor *const a = call->in[1];
-    broadcast_work w = {.simd = self->simd, .multiplies = call->attrs.multiplies};
+    broadcast_work w = {.simd = self->simd, .multiplies = multiplies};
     ls_tensor *memory = NULL;
     void *b;
 
-    LS_TRY(planes_of(a, call->in[0], &w.p));
-    LS_TRY(dn_host->tensor_plain(call->in[0], &b));
-    LS_TRY(layout_place(call->out[0], layout_of(self, a)));
-    LS_TRY(make_rows(a->device, &w, w.p.lanes, &memory));
+    LS_TRY(planes_of(whole, part, &w.p));
+    LS_TRY(dn_host->tensor_plain(part, &b));
+    LS_TRY(layout_place(y, layout_of(self, whole)));
+    LS_TRY(make_rows(whole->device, &w, w.p.lanes, &memory));
     fill_parts(&w, b);
-    w.a = dn_data(a);
-    w.out = dn_data(call->out[0]);
+    w.a = dn_data(whole);
+    w.out = dn_data(y);
     threads_for(self, w.p.n, w.p.rows * w.p.lanes, broadcast_range, &w);
     dn_host->tensor_destroy(memory);
     return LS_OK;
@@ -220,32 +219,31 @@ static void sums_range(void *arg, size_t begin, size_t end, size_t thread)
         memset(sums, 0, lanes * sizeof(*sums));
         sum_part(w, i, sums, (float *)(void *)(sums + lanes));
         for (size_t k = 0; k < used; k++)
-            w->out[at + k] = (float)sums[k];
+            w->out[at + k] = (float)(w->scale * sums[k]);
     }
 }
 
-ls_status dn_broadcast_backward(device_state *self, const op_call *call)
+ls_status planes_sum(device_state *self, ls_tensor *x, ls_tensor *factor, double scale,
+                     ls_tensor *sums)
 {
-    ls_tensor *const dy = call->in[0];
-    ls_tensor *const a = call->in[1];
-    broadcast_work w = {.simd = self->simd};
+    broadcast_work w = {.simd = self->simd, .scale = scale};
     ls_tensor *memory = NULL;
     ls_tensor *moved = NULL;
     void *data = NULL;
     ls_status st;
 
-    LS_TRY(planes_of(dy, call->out[0], &w.p));
+    LS_TRY(planes_of(x, sums, &w.p));
     if (w.p.rows == 1 && w.p.period == 1) { // contiguous rows are one plane
         w.p.rows = w.p.n;
         w.p.n = 1;
     }
-    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
-    LS_TRY(make_rows(dy->device, &w, 4 * w.p.lanes, &memory));
-    st = a == NULL ? LS_OK : layout_arrange(self, a, layout_of(self, dy), &moved, &data);
+    LS_TRY(dn_host->tensor_place(sums, NULL, 0));
+    LS_TRY(make_rows(x->device, &w, 4 * w.p.lanes, &memory));
+    st = factor == NULL ? LS_OK : layout_arrange(self, factor, layout_of(self, x), &moved, &data);
     if (st == LS_OK) {
         w.a = data;
-        w.dy = dn_data(dy);
-        w.out = dn_data(call->out[0]);
+        w.dy = dn_data(x);
+        w.out = dn_data(sums);
         threads_for(self, w.p.period, w.p.n / w.p.period * w.p.rows * w.p.lanes, sums_range, &w);
     }
     dn_host->tensor_destroy(moved);

@@ -5,6 +5,7 @@
  *
  * Open it after fork: OpenMP's threads do not survive one.
  */
+#include "tensor/broadcast.h"
 #include "tensor/onednn/dn.h"
 
 #include <stdarg.h>
@@ -143,7 +144,7 @@ static bool converts(op_kind op)
     case OP_CAST:
     case OP_COPY:
     case OP_ADD_INTO:
-    case OP_ADD:
+    case OP_BINARY:
     case OP_ADD_RELU:
     case OP_RELU:
     case OP_RELU_BACKWARD:
@@ -188,6 +189,11 @@ static bool reads_halves(const device_state *self, const op_call *call)
     return self->has_bf16 && first->dtype == LS_BF16 && multiplies(call->op);
 }
 
+static bool repeats(op_kind op)
+{
+    return op == OP_BINARY || op == OP_EXPAND;
+}
+
 /* Decided by what forward and backward have in common: a backward never gets masks or indices of
  * cpu_ref. The first input has the type that counts; an empty batch shows in any tensor. */
 static bool is_ours(const device_state *self, const op_call *call)
@@ -204,7 +210,7 @@ static bool is_ours(const device_state *self, const op_call *call)
         if (call->out[i] != NULL && !has_elements(call->out[i]))
             return false;
     }
-    return first->n_dims >= 1;
+    return first->n_dims >= 1 || (repeats(call->op) && call->out[0]->n_dims >= 1);
 }
 
 static kernel_fn find_kernel(device_state *self, const op_call *call)
@@ -221,7 +227,8 @@ static kernel_fn find_kernel(device_state *self, const op_call *call)
         return NULL;
     if ((call->op == OP_MAX_POOL2D || call->op == OP_MAX_POOL2D_BACKWARD) && !max_pool_fits(call))
         return NULL;
-    if ((call->op == OP_BROADCAST || call->op == OP_BROADCAST_BACKWARD) && !broadcast_fits(call))
+    if (call->op == OP_BINARY && call->in[0]->dtype != LS_F32 &&
+        !broadcast_is_whole(call->in[0], call->in[1]))
         return NULL;
     return kernels[call->op];
 }

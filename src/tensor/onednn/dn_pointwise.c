@@ -58,6 +58,8 @@ typedef struct point_work point_work;
 struct point_work {
     const simd_table *simd;
     ls_activation function;
+    op_binary binary;
+    float value;
     converter c;
     const void *a;
     const void *b; /* NULL: not read */
@@ -103,9 +105,9 @@ static void run_points(const device_state *self, point_work w, const layout *l)
     threads_for(self, layout_elements(l), 1, run_range, &w);
 }
 
-static void run_add(const point_work *w, const float *a, const float *b, float *out, size_t n)
+static void run_binary(const point_work *w, const float *a, const float *b, float *out, size_t n)
 {
-    w->simd->add(a, b, out, n);
+    w->simd->binary(w->binary, w->value, a, b, out, n);
 }
 
 static void run_add_relu(const point_work *w, const float *a, const float *b, float *out, size_t n)
@@ -148,14 +150,18 @@ ls_status dn_add_into(device_state *self, const op_call *call)
 
     if (from != to || from == NULL)
         return layout_reorder(self, from, dn_data(src), to, dn_data(dst), REORDER_ADDS);
-    run_points(
-        self,
-        (point_work){.a = dn_data(dst), .b = dn_data(src), .out = dn_data(dst), .run = run_add},
-        from);
+    run_points(self,
+               (point_work){.binary = BINARY_ADD,
+                            .a = dn_data(dst),
+                            .b = dn_data(src),
+                            .out = dn_data(dst),
+                            .run = run_binary},
+               from);
     return LS_OK;
 }
 
-static ls_status add_two(device_state *self, const op_call *call, point_work w)
+/* out[0] from in[0] and in[1] of equal shapes. */
+static ls_status run_two(device_state *self, const op_call *call, point_work w)
 {
     const layout *l = common_layout(self, call->in[0], call->in[1]);
     ls_tensor *moved[2] = {NULL, NULL};
@@ -178,14 +184,33 @@ static ls_status add_two(device_state *self, const op_call *call, point_work w)
     return st;
 }
 
-ls_status dn_add(device_state *self, const op_call *call)
-{
-    return add_two(self, call, (point_work){.run = run_add});
-}
-
 ls_status dn_add_relu(device_state *self, const op_call *call)
 {
-    return add_two(self, call, (point_work){.run = run_add_relu});
+    return run_two(self, call, (point_work){.run = run_add_relu});
+}
+
+/* Whether the last block of channels has padding, which must stay 0. */
+static bool has_filling(const ls_tensor *x)
+{
+    const layout *l = x->storage->layout;
+
+    if (l == NULL || l->kind == LAYOUT_NHWC)
+        return false;
+    return l->kind != LAYOUT_BLOCKED || x->dims[1] % l->block != 0;
+}
+
+ls_status dn_binary_alike(device_state *self, const op_call *call)
+{
+    void *data;
+
+    for (int i = 0; i < 2 && call->attrs.binary == BINARY_DIV; i++) {
+        if (has_filling(call->in[i])) // 0 / 0
+            LS_TRY(dn_host->tensor_plain(call->in[i], &data));
+    }
+    return run_two(self, call,
+                   (point_work){.binary = call->attrs.binary,
+                                .value = (float)call->attrs.value,
+                                .run = run_binary});
 }
 
 /* --- ReLU and other activations --- */
@@ -235,14 +260,9 @@ ls_status dn_relu_backward(device_state *self, const op_call *call)
     return run_backward(self, call, (point_work){.run = run_relu_backward});
 }
 
-/* Whether f(0) is 0, so that the padding of a last block stays 0. */
-static bool keeps_filling(ls_activation f, const ls_tensor *x)
+static bool is_0_at_0(ls_activation f)
 {
-    const layout *l = x->storage->layout;
-
-    if (l == NULL || l->kind == LAYOUT_NHWC || (f != LS_ACT_SIGMOID && f != LS_ACT_HARDSIGMOID))
-        return true;
-    return l->kind == LAYOUT_BLOCKED && x->dims[1] % l->block == 0;
+    return f != LS_ACT_SIGMOID && f != LS_ACT_HARDSIGMOID;
 }
 
 ls_status dn_activate(device_state *self, const op_call *call)
@@ -250,7 +270,7 @@ ls_status dn_activate(device_state *self, const op_call *call)
     const ls_activation function = call->attrs.activation;
     void *data;
 
-    if (!keeps_filling(function, call->in[0]))
+    if (!is_0_at_0(function) && has_filling(call->in[0]))
         LS_TRY(dn_host->tensor_plain(call->in[0], &data));
     return run_forward(self, call, (point_work){.function = function, .run = run_activate});
 }

@@ -12,7 +12,7 @@
 #ifndef LS_TENSOR_ONEDNN_SIMD_H
 #define LS_TENSOR_ONEDNN_SIMD_H
 
-#include <lockstep/tensor.h>
+#include "tensor/device.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,6 +20,13 @@
 
 /* The instruction sets that we distinguish. */
 typedef enum isa_level { ISA_BASELINE, ISA_AVX2, ISA_AVX512 } isa_level;
+
+/* A derivative of a function of two numbers. */
+typedef struct binary_term {
+    op_binary f;
+    int operand;
+    float p;
+} binary_term;
 
 /* y = (x - mean) * scale + bias, then max(0, .) with relu. */
 typedef struct bn_lanes {
@@ -131,6 +138,11 @@ typedef struct simd_table {
     void (*relu_backward)(const float *y, const float *dy, float *dx, size_t n);
     void (*add)(const float *a, const float *b, float *y, size_t n);      /* y may be a or b */
     void (*add_relu)(const float *a, const float *b, float *y, size_t n); /* likewise */
+    /* binary.inc; y and d may be an input */
+    void (*binary)(op_binary f, float p, const float *a, const float *b, float *y, size_t n);
+    void (*binary_slope)(const binary_term *t, const float *dy, const float *a, const float *b,
+                         float *d, size_t n);
+    void (*accumulate)(const float *x, double *sums, size_t n); /* sums[i] += x[i] */
 
     /* Mean, and sum of squared distances from it, of each lane. rows > 0. */
     void (*bn_moments)(const float *x, size_t rows, size_t lanes, float *mean, float *squares);

@@ -19,6 +19,10 @@ void SIMD_NAME(narrow_f16)(const float *from, uint16_t *to, size_t n);
 void SIMD_NAME(relu)(const float *x, float *y, size_t n);
 void SIMD_NAME(relu_backward)(const float *y, const float *dy, float *dx, size_t n);
 void SIMD_NAME(add)(const float *a, const float *b, float *y, size_t n);
+void SIMD_NAME(binary)(op_binary f, float p, const float *a, const float *b, float *y, size_t n);
+void SIMD_NAME(binary_slope)(const binary_term *t, const float *dy, const float *a, const float *b,
+                             float *d, size_t n);
+void SIMD_NAME(accumulate)(const float *x, double *sums, size_t n);
 void SIMD_NAME(add_relu)(const float *a, const float *b, float *y, size_t n);
 void SIMD_NAME(bn_moments)(const float *x, size_t rows, size_t lanes, float *mean, float *squares);
 void SIMD_NAME(bn_apply)(const float *x, float *y, size_t rows, size_t lanes, const bn_lanes *p);

@@ -296,10 +296,11 @@ static void the_gradient_of_an_equal_shape_needs_only_its_own_memory(void **stat
     const size_t before = gpu->used_bytes;
 
     LS_UNUSED(state);
-    assert_status(LS_OK, device_run(device, &(op_call){.op = OP_BROADCAST_BACKWARD,
-                                                       .n_in = 2,
+    assert_status(LS_OK, device_run(device, &(op_call){.op = OP_REDUCE,
+                                                       .attrs = {.binary = BINARY_MUL, .scale = 1},
+                                                       .n_in = 3,
                                                        .n_out = 1,
-                                                       .in = {dy, a},
+                                                       .in = {dy, NULL, a},
                                                        .out = {db}}));
     assert_true(gpu->used_bytes - before <= 2 * tensor_bytes(db));
     for (size_t i = 0; i < 512; i++)

@@ -71,13 +71,13 @@ static const op_case own_cases[] = {
 
 /* Large enough for several threads. */
 static const op_case shared_cases[] = {
-    {.name = "mul by many channels", .op = OP_BROADCAST, .n_dims = 4, .x = {8, 40, 14, 14},
+    {.name = "mul by many channels", .op = OP_BINARY, .n_dims = 4, .x = {8, 40, 14, 14},
      .n_other = 3, .other = {40, 1, 1},
-     .attrs = {.multiplies = true}},
-    {.name = "mul by channels of many samples", .op = OP_BROADCAST, .n_dims = 4,
+     .attrs = {.binary = BINARY_MUL}},
+    {.name = "mul by channels of many samples", .op = OP_BINARY, .n_dims = 4,
      .x = {8, 40, 14, 14}, .n_other = 4,
-     .other = {8, 40, 1, 1}, .attrs = {.multiplies = true}},
-    {.name = "add to many samples", .op = OP_BROADCAST, .n_dims = 3, .x = {40, 17, 65},
+     .other = {8, 40, 1, 1}, .attrs = {.binary = BINARY_MUL}},
+    {.name = "add to many samples", .op = OP_BINARY, .n_dims = 3, .x = {40, 17, 65},
      .n_other = 3, .other = {1, 17, 65}},
     {.name = "layer norm of many rows", .op = OP_LAYER_NORM, .n_dims = 2, .x = {700, 65},
      .attrs = {.eps = 1e-6}},

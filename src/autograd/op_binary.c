@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * op_binary.c - functions of two tensors of which each is broadcast to a common shape, as in
+ * PyTorch, and one tensor repeated to a given shape. The gradient of an element is the sum over the
+ * positions that it was repeated to.
+ */
+#include "autograd/tape.h"
+
+#include <string.h>
+
+/* `in` gets the gradient of the result itself, without a copy. */
+static ls_status give_same(ls_tape *tape, ls_tensor *in, const ls_tensor *dy)
+{
+    ls_tensor *g;
+
+    LS_TRY(grad_shape(tape, in, &g));
+    tensor_share(g, dy);
+    return grad_give(tape, in, g);
+}
+
+/* The gradient of input `i`. Without a sum that of a product or dividend is itself a product or
+ * quotient. */
+static ls_status give_operand(ls_tape *tape, const node *n, ls_tensor *dy, int i)
+{
+    const op_binary f = n->attrs.binary;
+    const bool is_first_term = f == BINARY_ADD || (f == BINARY_SUB && i == 0);
+    const bool is_factor = f == BINARY_MUL || (f == BINARY_DIV && i == 0);
+    op_call call = {
+        .op = OP_BINARY, .attrs = n->attrs, .n_in = 2, .n_out = 1, .in = {dy, n->in[1 - i]}};
+
+    if (!needs_grad(n->in[i]))
+        return LS_OK;
+    if (tensor_same_shape(n->in[i], dy) && is_first_term)
+        return give_same(tape, n->in[i], dy);
+    if (!tensor_same_shape(n->in[i], dy) || !is_factor) {
+        const bool reads = f != BINARY_ADD && f != BINARY_SUB;
+
+        call.op = OP_REDUCE;
+        call.attrs.operand = i;
+        call.attrs.scale = 1;
+        call.n_in = reads ? 3 : 1;
+        call.in[1] = reads ? n->in[0] : NULL;
+        call.in[2] = reads ? n->in[1] : NULL;
+    }
+    return grad_run(tape, &call, 0, n->in[i]);
+}
+
+static ls_status binary_backward(ls_tape *tape, const node *n, ls_tensor *dy)
+{
+    for (int i = 0; i < n->n_in; i++)
+        LS_TRY(give_operand(tape, n, dy, i));
+    return LS_OK;
+}
+
+#define TWO_INPUTS                                                                                 \
+    .inputs = {"a", "b"}, .n_required = 2, .n_typed = 2, .n_grad = 2, .backward = binary_backward
+#define READS_INPUTS  .unused_in_backward = 1U << NODE_OUT
+#define READS_NOTHING .unused_in_backward = 1U << NODE_OUT | 1U << 0 | 1U << 1
+
+static const op_class classes[] = {
+    [BINARY_ADD] = {.name = "add", TWO_INPUTS, READS_NOTHING},
+    [BINARY_SUB] = {.name = "sub", TWO_INPUTS, READS_NOTHING},
+    [BINARY_MUL] = {.name = "mul", TWO_INPUTS, READS_INPUTS},
+    [BINARY_DIV] = {.name = "div", TWO_INPUTS, READS_INPUTS},
+    [BINARY_MAXIMUM] = {.name = "maximum", TWO_INPUTS, READS_INPUTS},
+    [BINARY_MINIMUM] = {.name = "minimum", TWO_INPUTS, READS_INPUTS},
+};
+
+/* The size along dimension d, from the end, of the shape that both are broadcast to; -1: none. */
+static int64_t common_size(const ls_tensor *a, const ls_tensor *b, int d)
+{
+    const int64_t of_a = d < a->n_dims ? a->dims[a->n_dims - 1 - d] : 1;
+    const int64_t of_b = d < b->n_dims ? b->dims[b->n_dims - 1 - d] : 1;
+
+    if (of_a == of_b || of_b == 1)
+        return of_a;
+    return of_a == 1 ? of_b : -1;
+}
+
+static ls_tensor *binary(ls_tape *tape, op_binary f, ls_tensor *a, ls_tensor *b)
+{
+    node n = {.class = &classes[f], .n_in = 2, .in = {a, b}, .attrs.binary = f};
+    char left[TENSOR_TEXT_BYTES];
+    char right[TENSOR_TEXT_BYTES];
+    int64_t dims[LS_MAX_DIMS];
+    int n_dims;
+
+    if (!node_begin(tape, &n))
+        return NULL;
+    n_dims = a->n_dims > b->n_dims ? a->n_dims : b->n_dims;
+    for (int d = 0; d < n_dims; d++) {
+        dims[n_dims - 1 - d] = common_size(a, b, d);
+        if (dims[n_dims - 1 - d] < 0)
+            return node_reject(tape, &n,
+                               ls_fail(LS_EINVAL, "a %s and b %s cannot be broadcast to one shape",
+                                       tensor_dims_text(left, sizeof(left), a),
+                                       tensor_dims_text(right, sizeof(right), b)));
+    }
+    return node_run(tape, &n, OP_BINARY, n_dims, dims);
+}
+
+ls_tensor *ls_add(ls_tape *tape, ls_tensor *a, ls_tensor *b)
+{
+    return binary(tape, BINARY_ADD, a, b);
+}
+
+ls_tensor *ls_sub(ls_tape *tape, ls_tensor *a, ls_tensor *b)
+{
+    return binary(tape, BINARY_SUB, a, b);
+}
+
+ls_tensor *ls_mul(ls_tape *tape, ls_tensor *a, ls_tensor *b)
+{
+    return binary(tape, BINARY_MUL, a, b);
+}
+
+ls_tensor *ls_div(ls_tape *tape, ls_tensor *a, ls_tensor *b)
+{
+    return binary(tape, BINARY_DIV, a, b);
+}
+
+ls_tensor *ls_maximum(ls_tape *tape, ls_tensor *a, ls_tensor *b)
+{
+    return binary(tape, BINARY_MAXIMUM, a, b);
+}
+
+ls_tensor *ls_minimum(ls_tape *tape, ls_tensor *a, ls_tensor *b)
+{
+    return binary(tape, BINARY_MINIMUM, a, b);
+}
+
+/* --- expand --- */
+
+static ls_status expand_backward(ls_tape *tape, const node *n, ls_tensor *dy)
+{
+    op_call call = {.op = OP_REDUCE,
+                    .attrs = {.binary = BINARY_ADD, .scale = 1},
+                    .n_in = 1,
+                    .n_out = 1,
+                    .in = {dy}};
+
+    return grad_run(tape, &call, 0, n->in[0]);
+}
+
+static const op_class expand_class = {.name = "expand",
+                                      ONE_INPUT,
+                                      .unused_in_backward = 1U << NODE_OUT | 1U << 0,
+                                      .backward = expand_backward};
+
+static bool is_repeated(const ls_tensor *x, int n_dims, const int64_t *dims)
+{
+    const int lacks = n_dims - x->n_dims;
+
+    for (int i = 0; lacks >= 0 && i < x->n_dims; i++) {
+        if (x->dims[i] != 1 && x->dims[i] != dims[lacks + i])
+            return false;
+    }
+    return lacks >= 0;
+}
+
+ls_tensor *ls_expand(ls_tape *tape, ls_tensor *x, int n_dims, const int64_t *dims)
+{
+    node n = {.class = &expand_class, .n_in = 1, .in = {x}};
+    char from[TENSOR_TEXT_BYTES];
+    char to[TENSOR_TEXT_BYTES];
+    ls_tensor asked = {.n_dims = n_dims};
+
+    if (!node_begin(tape, &n))
+        return NULL;
+    if (n_dims < 0 || n_dims > LS_MAX_DIMS || (n_dims > 0 && dims == NULL))
+        return node_reject(tape, &n,
+                           ls_fail(LS_EINVAL, "%d dimensions at %s; 0 to %d are supported", n_dims,
+                                   dims == NULL ? "NULL" : "dims", LS_MAX_DIMS));
+    if (is_repeated(x, n_dims, dims))
+        return node_run(tape, &n, OP_EXPAND, n_dims, dims);
+    memcpy(asked.dims, dims, (size_t)n_dims * sizeof(*dims));
+    return node_reject(tape, &n,
+                       ls_fail(LS_EINVAL, "%s cannot be broadcast to %s",
+                               tensor_dims_text(from, sizeof(from), x),
+                               tensor_dims_text(to, sizeof(to), &asked)));
+}
