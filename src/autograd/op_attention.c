@@ -102,13 +102,14 @@ static ls_status check_layer_norm(const node *n)
     char second[TENSOR_TEXT_BYTES];
     const ls_tensor *x = n->in[X];
 
-    (void)tensor_dims_text(first, sizeof(first), x);
     if (x->n_dims < 1 || x->dims[x->n_dims - 1] < 1)
-        return ls_fail(LS_EINVAL, "input %s has no elements in its last dimension", first);
+        return ls_fail(LS_EINVAL, "input %s has no elements in its last dimension",
+                       tensor_dims_text(first, sizeof(first), x));
     for (int i = WEIGHT; i <= BIAS; i++) {
         if (n->in[i]->n_dims != 1 || n->in[i]->dims[0] != x->dims[x->n_dims - 1])
             return ls_fail(LS_EINVAL, "%s %s does not fit input %s", node_tensor_name(n, i),
-                           tensor_dims_text(second, sizeof(second), n->in[i]), first);
+                           tensor_dims_text(second, sizeof(second), n->in[i]),
+                           tensor_dims_text(first, sizeof(first), x));
     }
     return n->attrs.eps > 0 ? LS_OK
                             : ls_fail(LS_EINVAL, "eps is %g; it must be over 0", n->attrs.eps);

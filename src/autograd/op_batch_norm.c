@@ -77,13 +77,14 @@ static ls_status check_shapes(const node *n, bool alone)
     char second[TENSOR_TEXT_BYTES];
     const ls_tensor *x = n->in[X];
 
-    (void)tensor_dims_text(first, sizeof(first), x);
     if ((x->n_dims != 2 && x->n_dims != 4) || x->dims[1] < 1)
-        return ls_fail(LS_EINVAL, "input %s is neither (N, C, H, W) nor (N, C)", first);
+        return ls_fail(LS_EINVAL, "input %s is neither (N, C, H, W) nor (N, C)",
+                       tensor_dims_text(first, sizeof(first), x));
     for (int i = WEIGHT; i < N_REQUIRED; i++) {
         if (n->in[i]->n_dims != 1 || n->in[i]->dims[0] != x->dims[1])
             return ls_fail(LS_EINVAL, "%s %s does not fit input %s", node_tensor_name(n, i),
-                           tensor_dims_text(second, sizeof(second), n->in[i]), first);
+                           tensor_dims_text(second, sizeof(second), n->in[i]),
+                           tensor_dims_text(first, sizeof(first), x));
     }
     if (n->in[COUNTER] != NULL && (n->in[COUNTER]->dtype != LS_I64 || n->in[COUNTER]->n_dims != 0))
         return ls_fail(LS_EINVAL, "num_batches_tracked %s is not an int64 scalar",
@@ -93,7 +94,7 @@ static ls_status check_shapes(const node *n, bool alone)
             LS_EINVAL,
             "training needs more than one value per channel, not input %s: leave out a last "
             "batch of one row (--drop-last)",
-            first);
+            tensor_dims_text(first, sizeof(first), x));
     return LS_OK;
 }
 

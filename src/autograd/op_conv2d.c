@@ -62,14 +62,15 @@ static ls_status check_weight(const ls_tensor *x, const ls_tensor *weight, const
     char first[TENSOR_TEXT_BYTES];
     char second[TENSOR_TEXT_BYTES];
 
-    (void)tensor_dims_text(second, sizeof(second), weight);
     if (x->dims[1] != weight->dims[1] * groups || weight->dims[0] % groups != 0)
         return ls_fail(LS_EINVAL, "input %s does not fit weight %s in %d group%s",
-                       tensor_dims_text(first, sizeof(first), x), second, groups,
+                       tensor_dims_text(first, sizeof(first), x),
+                       tensor_dims_text(second, sizeof(second), weight), groups,
                        groups == 1 ? "" : "s");
     if (bias != NULL && (bias->n_dims != 1 || bias->dims[0] != weight->dims[0]))
         return ls_fail(LS_EINVAL, "bias %s does not fit weight %s",
-                       tensor_dims_text(first, sizeof(first), bias), second);
+                       tensor_dims_text(first, sizeof(first), bias),
+                       tensor_dims_text(second, sizeof(second), weight));
     return LS_OK;
 }
 

@@ -28,18 +28,22 @@ static const op_class linear_class = {.name = "linear",
                                       .unused_in_backward = 1U << NODE_OUT | 1U << 2,
                                       .backward = linear_backward};
 
-static ls_status check_shapes(const ls_tensor *x, const ls_tensor *weight, const ls_tensor *bias)
+static ls_status misfit(const char *name, const ls_tensor *t, const ls_tensor *weight)
 {
     char first[TENSOR_TEXT_BYTES];
     char second[TENSOR_TEXT_BYTES];
 
-    (void)tensor_dims_text(second, sizeof(second), weight);
+    return ls_fail(LS_EINVAL, "%s %s does not fit weight %s", name,
+                   tensor_dims_text(first, sizeof(first), t),
+                   tensor_dims_text(second, sizeof(second), weight));
+}
+
+static ls_status check_shapes(const ls_tensor *x, const ls_tensor *weight, const ls_tensor *bias)
+{
     if (x->n_dims != 2 || weight->n_dims != 2 || x->dims[1] != weight->dims[1])
-        return ls_fail(LS_EINVAL, "input %s does not fit weight %s",
-                       tensor_dims_text(first, sizeof(first), x), second);
+        return misfit("input", x, weight);
     if (bias != NULL && (bias->n_dims != 1 || bias->dims[0] != weight->dims[0]))
-        return ls_fail(LS_EINVAL, "bias %s does not fit weight %s",
-                       tensor_dims_text(first, sizeof(first), bias), second);
+        return misfit("bias", bias, weight);
     return LS_OK;
 }
 

@@ -63,14 +63,14 @@ static ls_status check_shapes(node *n, const ls_pool2d_params *params, int64_t *
         return ls_fail(LS_EINVAL, "the parameters are NULL");
     LS_TRY(resolve(params, a));
     LS_TRY(check_input(x));
-    (void)tensor_dims_text(text, sizeof(text), x);
     for (int i = 0; i < 2; i++) {
         const int64_t surplus = x->dims[2 + i] + 2 * (int64_t)a->padding[i] - a->kernel[i];
 
         if (surplus < 0)
             return ls_fail(LS_EINVAL,
-                           "input %s with padding (%d, %d) is smaller than kernel (%d, %d)", text,
-                           a->padding[0], a->padding[1], a->kernel[0], a->kernel[1]);
+                           "input %s with padding (%d, %d) is smaller than kernel (%d, %d)",
+                           tensor_dims_text(text, sizeof(text), x), a->padding[0], a->padding[1],
+                           a->kernel[0], a->kernel[1]);
         dims[i] = x->dims[i];
         dims[2 + i] = window_count(a, i, x->dims[2 + i], surplus, params->ceil_mode != 0);
     }

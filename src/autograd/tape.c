@@ -163,6 +163,16 @@ const char *node_tensor_name(const node *n, int i)
     return n->class->inputs[i] == NULL ? numbered[i] : n->class->inputs[i];
 }
 
+static ls_status fail_device(const ls_tape *tape, const char *name, const ls_tensor *t)
+{
+    char text[TENSOR_TEXT_BYTES];
+
+    return ls_fail(LS_EINVAL, "%s %s is on device %s, but the tape is on %s%s", name,
+                   tensor_text(text, sizeof(text), t), t->device->ops->name,
+                   t->device->ops == tape->device->ops ? "another device " : "",
+                   tape->device->ops->name);
+}
+
 static ls_status check_input(const ls_tape *tape, const node *n, int i)
 {
     char text[TENSOR_TEXT_BYTES];
@@ -172,17 +182,14 @@ static ls_status check_input(const ls_tape *tape, const node *n, int i)
 
     if (t == NULL)
         return i >= n->class->n_required ? LS_OK : ls_fail(LS_EINVAL, "%s is NULL", name);
-    (void)tensor_text(text, sizeof(text), t);
     if (t->device != tape->device)
-        return ls_fail(LS_EINVAL, "%s %s is on device %s, but the tape is on %s%s", name, text,
-                       t->device->ops->name,
-                       t->device->ops == tape->device->ops ? "another device " : "",
-                       tape->device->ops->name);
+        return fail_device(tape, name, t);
     if (v != NULL && v->tape != tape)
-        return ls_fail(LS_EINVAL, "%s %s belongs to another tape", name, text);
+        return ls_fail(LS_EINVAL, "%s %s belongs to another tape", name,
+                       tensor_text(text, sizeof(text), t));
     if (t->storage == NULL)
         return ls_fail(LS_EINVAL, "%s %s was released by backward; ls_tape_keep() retains it", name,
-                       text);
+                       tensor_text(text, sizeof(text), t));
     return LS_OK;
 }
 
