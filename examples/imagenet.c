@@ -19,13 +19,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        ls_status try_ = (call);                                                                   \
-        if (try_ != LS_OK)                                                                         \
-            return try_;                                                                           \
-    } while (0)
-
 /* The flags of this program, after those of all training programs. */
 typedef struct settings {
     ls_train_flags common;
@@ -42,6 +35,7 @@ typedef struct settings {
     int64_t node_batch; /* images per step on this node */
     int64_t node_workers;
     int net; /* index of the architecture */
+    ls_init_options init;
 } settings;
 
 /* --- data --- */
@@ -63,7 +57,7 @@ static ls_status open_folder(const settings *s, const char *split, int training,
     ls_status st;
 
     snprintf(path, sizeof(path), "%s/%s", s->common.data, split);
-    TRY(ls_dataset_open_folder(path, like, out));
+    LS_TRY(ls_dataset_open_folder(path, like, out));
     st = augment(s, training, *out);
     if (st != LS_OK)
         ls_dataset_close(*out);
@@ -95,32 +89,24 @@ static ls_status open_data(const settings *s, ls_run *run, int *classes)
     ls_dataset *train_set = NULL, *test_set;
 
     if (!s->common.evaluate) {
-        TRY(open_split(s, "train", 1, NULL, &train_set));
-        TRY(ls_run_train_on_take(run, train_set));
+        LS_TRY(open_split(s, "train", 1, NULL, &train_set));
+        LS_TRY(ls_run_train_on_take(run, train_set));
     }
-    TRY(open_split(s, "val", 0, train_set, &test_set));
+    LS_TRY(open_split(s, "val", 0, train_set, &test_set));
     *classes = ls_dataset_classes(test_set);
     return ls_run_test_on_take(run, test_set);
 }
 
 /* --- training --- */
 
-/* The caller destroys the net. */
-static ls_status train(ls_run *run, ls_comm *comm, const settings *s, network **net)
+static ls_status loop(ls_run *run, ls_comm *comm, network *net)
 {
     ls_batch batch;
-    int classes;
 
-    TRY(open_data(s, run, &classes));
-    *net = net_create(ls_run_model(run), s->net, classes, (int)s->image_size);
-    if (*net == NULL)
-        return ls_train_refuse("no memory for the network");
-
-    /* Data-parallel training needs this line, and ls_init() and ls_comm_destroy() below. */
-    TRY(ls_run_distribute(run, comm, NULL));
-    TRY(ls_run_start(run, net_forward, *net));
+    LS_TRY(ls_run_distribute(run, comm, NULL)); /* data-parallel training needs only this line */
+    LS_TRY(ls_run_start(run, net_forward, net));
     while (ls_run_next(run, &batch)) {
-        ls_tensor *logits = net_forward(*net, ls_run_tape(run), batch.x);
+        ls_tensor *logits = net_forward(net, ls_run_tape(run), batch.x);
         ls_run_step(run, ls_run_classify(run, logits, batch.y));
     }
     return LS_OK;
@@ -139,33 +125,21 @@ static ls_status share_node(settings *s, const ls_comm *comm)
     return LS_OK;
 }
 
-/* One rank: joins the job, trains, leaves. */
-static ls_status run_rank(int local_rank, void *arg)
+/* One rank. */
+static ls_status train(ls_run *run, ls_comm *comm, void *arg)
 {
     settings *s = arg;
-    ls_init_options options = {.size = sizeof(options), .backend = s->common.backend};
-    ls_comm *comm = NULL;
-    ls_run *run = NULL;
-    network *net = NULL;
+    network *net;
+    int classes;
     ls_status st;
 
-    (void)local_rank; /* ls_init() finds the rank */
-
-    if (!s->spawns && s->world_size > 1) { /* one process per node, started by hand */
-        options.init_method = s->dist_url;
-        options.world_size = (int)s->world_size;
-        options.rank = (int)s->rank;
-    }
-    st = ls_init(&options, &comm);
-    if (st == LS_OK)
-        st = share_node(s, comm);
-    if (st == LS_OK)
-        st = ls_run_open(&s->common, &run);
-    if (st == LS_OK)
-        st = train(run, comm, s, &net);
-    st = ls_run_close(run, st);
+    LS_TRY(share_node(s, comm));
+    LS_TRY(open_data(s, run, &classes));
+    net = net_create(ls_run_model(run), s->net, classes, (int)s->image_size);
+    if (net == NULL)
+        return ls_train_refuse("no memory for the network");
+    st = loop(run, comm, net);
     net_destroy(net);
-    ls_comm_destroy(comm);
     return st;
 }
 
@@ -196,8 +170,9 @@ static ls_status check_paths(const settings *s)
     return LS_OK;
 }
 
-static ls_status check(settings *s)
+static ls_status check(void *arg)
 {
+    settings *s = arg;
     char problem[ARCHITECTURE_LIST_BYTES + 128];
 
     s->net = architecture_find(s->arch, problem, sizeof(problem));
@@ -211,10 +186,49 @@ static ls_status check(settings *s)
     if (s->gpu >= 0)
         ls_log(LS_LOG_WARN, "imagenet", "ignoring --gpu %lld: the device is %s", (long long)s->gpu,
                s->common.device != NULL ? s->common.device : "cpu");
+    if (s->nproc > 0)
+        s->spawns = 1;
+    if (!s->spawns && s->world_size > 1) { /* one process per node, started by hand */
+        s->init.init_method = s->dist_url;
+        s->init.world_size = (int)s->world_size;
+        s->init.rank = (int)s->rank;
+    }
     return check_paths(s);
 }
 
-static ls_status parse(int argc, char **argv, settings *s)
+/* *n: ranks to start on this node; 0 when a launcher has started this process. *spawn: the nodes,
+ * and the address of node 0. */
+static ls_status choose_ranks(void *arg, ls_spawn_options *spawn, int *n)
+{
+    settings *s = arg;
+    const char *scheme = "tcp://";
+
+    LS_TRY(ls_train_local_ranks(&s->common, n)); /* -n -g -i */
+    spawn->nodes = (int)s->common.nodes;
+    spawn->per_node = s->common.per_node;
+    spawn->node = (int)s->common.node_id;
+    spawn->master = s->common.master;
+    if (*n > 0 || !s->spawns)
+        return LS_OK;
+    if (getenv("LOCKSTEP_RANK") != NULL)
+        return ls_train_refuse("--multiprocessing-distributed starts ranks, but this process is "
+                               "already rank %s of a job; omit it",
+                               getenv("LOCKSTEP_RANK"));
+    *n = s->nproc > 0 ? (int)s->nproc : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    spawn->nodes = s->world_size > 1 ? (int)s->world_size : 1;
+    LS_TRY(ls_backend_check(s->common.backend, *n * spawn->nodes));
+    spawn->node = spawn->nodes > 1 ? (int)s->rank : 0;
+    spawn->per_node = NULL; /* each node has its own --nproc */
+    if (strncmp(s->dist_url, scheme, strlen(scheme)) == 0)
+        spawn->master = s->dist_url + strlen(scheme);
+    else if (spawn->nodes > 1 && strcmp(s->dist_url, "env://") != 0)
+        return ls_train_refuse(
+            "--dist-url %s: --multiprocessing-distributed on several nodes needs tcp://HOST:PORT",
+            s->dist_url);
+    return LS_OK;
+}
+
+static int run(settings *s, int argc, char **argv)
 {
     ls_train_flags *f = &s->common;
     char names[ARCHITECTURE_LIST_BYTES] = "`NAME` ";
@@ -245,45 +259,22 @@ static ls_status parse(int argc, char **argv, settings *s)
         {"gpu", 0, LS_FLAG_INT, &s->gpu, -1, 4096, "ignored: there is no GPU support yet"},
         {"no-accel", 0, LS_FLAG_BOOL, &s->no_accel, 0, 0, "compute on the CPU"},
     };
+    const ls_train_program program = {
+        .size = sizeof(program),
+        .name = "imagenet",
+        .summary = "Trains a network on a folder of images.",
+        .flags = f,
+        .own = own,
+        .n_own = sizeof(own) / sizeof(own[0]),
+        .init = &s->init,
+        .check = check,
+        .place = choose_ranks,
+        .train = train,
+        .arg = s,
+    };
 
     architecture_list(names + strlen(names), sizeof(names) - strlen(names));
-    TRY(ls_train_parse("imagenet", "Trains a network on a folder of images.", argc, argv, f, own,
-                       sizeof(own) / sizeof(own[0])));
-    if (s->nproc > 0)
-        s->spawns = 1;
-    return f->help ? LS_OK : check(s);
-}
-
-/* *n: ranks to start on this node; 0 when a launcher has started this process. *spawn: the nodes,
- * and the address of node 0. */
-static ls_status choose_ranks(settings *s, ls_spawn_options *spawn, int *n)
-{
-    const char *scheme = "tcp://";
-
-    TRY(ls_train_local_ranks(&s->common, n)); /* -n -g -i */
-    *spawn = (ls_spawn_options){.size = sizeof(*spawn),
-                                .nodes = (int)s->common.nodes,
-                                .per_node = s->common.per_node,
-                                .node = (int)s->common.node_id,
-                                .master = s->common.master};
-    if (*n > 0 || !s->spawns)
-        return LS_OK;
-    if (getenv("LOCKSTEP_RANK") != NULL)
-        return ls_train_refuse("--multiprocessing-distributed starts ranks, but this process is "
-                               "already rank %s of a job; omit it",
-                               getenv("LOCKSTEP_RANK"));
-    *n = s->nproc > 0 ? (int)s->nproc : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    spawn->nodes = s->world_size > 1 ? (int)s->world_size : 1;
-    TRY(ls_backend_check(s->common.backend, *n * spawn->nodes));
-    spawn->node = spawn->nodes > 1 ? (int)s->rank : 0;
-    spawn->per_node = NULL; /* each node has its own --nproc */
-    if (strncmp(s->dist_url, scheme, strlen(scheme)) == 0)
-        spawn->master = s->dist_url + strlen(scheme);
-    else if (spawn->nodes > 1 && strcmp(s->dist_url, "env://") != 0)
-        return ls_train_refuse(
-            "--dist-url %s: --multiprocessing-distributed on several nodes needs tcp://HOST:PORT",
-            s->dist_url);
-    return LS_OK;
+    return ls_train_main(&program, argc, argv);
 }
 
 int main(int argc, char **argv)
@@ -307,17 +298,8 @@ int main(int argc, char **argv)
         .gpu = -1,
         .node_batch = 256,
         .node_workers = 4,
+        .init = {.size = sizeof(s.init)},
     };
-    ls_spawn_options spawn;
-    int n_local = 0;
-    ls_status st;
 
-    st = parse(argc, argv, &s);
-    if (st == LS_OK && s.common.help)
-        return EXIT_SUCCESS;
-    if (st == LS_OK)
-        st = choose_ranks(&s, &spawn, &n_local);
-    if (st == LS_OK)
-        st = n_local > 0 ? ls_spawn(run_rank, n_local, &s, &spawn) : run_rank(0, &s);
-    return ls_train_exit("imagenet", st);
+    return run(&s, argc, argv);
 }

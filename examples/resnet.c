@@ -13,16 +13,8 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        ls_status try_ = (call);                                                                   \
-        if (try_ != LS_OK)                                                                         \
-            return try_;                                                                           \
-    } while (0)
 
 /* The flags of this program, after those of all training programs. */
 typedef struct settings {
@@ -79,7 +71,7 @@ static ls_status open_cifar(const settings *s, const char *split, int training, 
         augment.height = (int)s->image_size;
     if (training)
         set_variation(s, &augment);
-    TRY(ls_dataset_open_cifar(s->common.data, split, out));
+    LS_TRY(ls_dataset_open_cifar(s->common.data, split, out));
     st = ls_dataset_augment(*out, &augment);
     if (st != LS_OK)
         ls_dataset_close(*out);
@@ -91,68 +83,84 @@ static ls_status open_data(const settings *s, const ls_comm *comm, ls_run *run, 
     ls_dataset *train_set, *test_set;
 
     if (s->use_syn) {
-        TRY(open_synthetic(s, comm, &train_set));
+        LS_TRY(open_synthetic(s, comm, &train_set));
         *classes = ls_dataset_classes(train_set);
         return ls_run_train_on_take(run, train_set);
     }
-    TRY(open_cifar(s, "train", 1, &train_set));
+    LS_TRY(open_cifar(s, "train", 1, &train_set));
     *classes = ls_dataset_classes(train_set);
-    TRY(ls_run_train_on_take(run, train_set));
-    TRY(open_cifar(s, "test", 0, &test_set));
+    LS_TRY(ls_run_train_on_take(run, train_set));
+    LS_TRY(open_cifar(s, "test", 0, &test_set));
     return ls_run_test_on_take(run, test_set);
 }
 
 /* --- training --- */
 
-/* The caller destroys the net. */
-static ls_status train(ls_run *run, ls_comm *comm, const settings *s, network **net)
+static ls_status loop(ls_run *run, ls_comm *comm, network *net)
 {
     ls_batch batch;
-    int side = s->use_syn ? 224 : 32;
-    int classes;
 
-    TRY(open_data(s, comm, run, &classes));
-    if (s->image_size > 0)
-        side = (int)s->image_size;
-    *net = net_create(ls_run_model(run), s->net, classes, side);
-    if (*net == NULL)
-        return ls_train_refuse("no memory for the network");
-
-    /* Data-parallel training needs this line, and ls_init() and ls_comm_destroy() below. */
-    TRY(ls_run_distribute(run, comm, NULL));
-    TRY(ls_run_start(run, net_forward, *net));
+    LS_TRY(ls_run_distribute(run, comm, NULL)); /* data-parallel training needs only this line */
+    LS_TRY(ls_run_start(run, net_forward, net));
     while (ls_run_next(run, &batch)) {
-        ls_tensor *logits = net_forward(*net, ls_run_tape(run), batch.x);
+        ls_tensor *logits = net_forward(net, ls_run_tape(run), batch.x);
         ls_run_step(run, ls_run_classify(run, logits, batch.y));
     }
     return LS_OK;
 }
 
-/* One rank: joins the job, trains, leaves. */
-static ls_status run_rank(int local_rank, void *arg)
+/* One rank. */
+static ls_status train(ls_run *run, ls_comm *comm, void *arg)
 {
     const settings *s = arg;
-    const ls_init_options options = {.size = sizeof(options), .backend = s->common.backend};
-    ls_comm *comm = NULL;
-    ls_run *run = NULL;
-    network *net = NULL;
+    network *net;
+    int side = s->use_syn ? 224 : 32;
+    int classes;
     ls_status st;
 
-    (void)local_rank; /* ls_init() finds the rank */
-    st = ls_init(&options, &comm);
-    if (st == LS_OK)
-        st = ls_run_open(&s->common, &run);
-    if (st == LS_OK)
-        st = train(run, comm, s, &net);
-    st = ls_run_close(run, st);
+    LS_TRY(open_data(s, comm, run, &classes));
+    if (s->image_size > 0)
+        side = (int)s->image_size;
+    net = net_create(ls_run_model(run), s->net, classes, side);
+    if (net == NULL)
+        return ls_train_refuse("no memory for the network");
+    st = loop(run, comm, net);
     net_destroy(net);
-    ls_comm_destroy(comm);
     return st;
 }
 
 /* --- flags --- */
 
-static ls_status parse(int argc, char **argv, settings *s)
+/* Sets --save to the file in model_dir, which is created. Synthetic runs save nothing. */
+static ls_status choose_file(settings *s)
+{
+    ls_train_flags *f = &s->common;
+
+    if (f->save == NULL && !s->use_syn) {
+        snprintf(s->path, sizeof(s->path), "%s/%s", s->model_dir, s->model_filename);
+        if (mkdir(s->model_dir, 0777) != 0 && errno != EEXIST)
+            return ls_train_refuse("--model_dir %s: cannot create the folder: %s", s->model_dir,
+                                   strerror(errno));
+        f->save = s->path;
+    }
+    return LS_OK;
+}
+
+static ls_status check(void *arg)
+{
+    settings *s = arg;
+    char problem[ARCHITECTURE_LIST_BYTES + 128];
+
+    s->net = architecture_find(s->arch, problem, sizeof(problem));
+    if (s->net < 0)
+        return ls_train_refuse("--arch: %s", problem);
+    if (strcmp(s->augment, "crop") != 0 && strcmp(s->augment, "flip") != 0 &&
+        strcmp(s->augment, "none") != 0)
+        return ls_train_refuse("--augment %s: choose one of crop, flip, none", s->augment);
+    return choose_file(s);
+}
+
+static int run(settings *s, int argc, char **argv)
 {
     ls_train_flags *f = &s->common;
     char names[ARCHITECTURE_LIST_BYTES] = "`NAME` ";
@@ -174,33 +182,20 @@ static ls_status parse(int argc, char **argv, settings *s)
         {"model-filename", 0, LS_FLAG_TEXT, &s->model_filename, 0, 0,
          "`FILE` name of the saved model in that folder"},
     };
-    char problem[ARCHITECTURE_LIST_BYTES + 128];
+    const ls_train_program program = {
+        .size = sizeof(program),
+        .name = "resnet",
+        .summary = "Trains a ResNet on CIFAR-10 or on synthetic images.",
+        .flags = f,
+        .own = own,
+        .n_own = sizeof(own) / sizeof(own[0]),
+        .check = check,
+        .train = train,
+        .arg = s,
+    };
 
     architecture_list(names + strlen(names), sizeof(names) - strlen(names));
-    TRY(ls_train_parse("resnet", "Trains a ResNet on CIFAR-10 or on synthetic images.", argc, argv,
-                       f, own, sizeof(own) / sizeof(own[0])));
-    s->net = architecture_find(s->arch, problem, sizeof(problem));
-    if (s->net < 0)
-        return ls_train_refuse("--arch: %s", problem);
-    if (strcmp(s->augment, "crop") != 0 && strcmp(s->augment, "flip") != 0 &&
-        strcmp(s->augment, "none") != 0)
-        return ls_train_refuse("--augment %s: choose one of crop, flip, none", s->augment);
-    return LS_OK;
-}
-
-/* Sets --save to the file in model_dir, which is created. Synthetic runs save nothing. */
-static ls_status choose_file(settings *s)
-{
-    ls_train_flags *f = &s->common;
-
-    if (f->save == NULL && !s->use_syn) {
-        snprintf(s->path, sizeof(s->path), "%s/%s", s->model_dir, s->model_filename);
-        if (mkdir(s->model_dir, 0777) != 0 && errno != EEXIST)
-            return ls_train_refuse("--model_dir %s: cannot create the folder: %s", s->model_dir,
-                                   strerror(errno));
-        f->save = s->path;
-    }
-    return LS_OK;
+    return ls_train_main(&program, argc, argv);
 }
 
 int main(int argc, char **argv)
@@ -218,22 +213,6 @@ int main(int argc, char **argv)
         .model_dir = "saved_models",
         .model_filename = "resnet_distributed.safetensors",
     };
-    ls_spawn_options spawn = {.size = sizeof(spawn)};
-    int n_local = 0;
-    ls_status st;
 
-    st = parse(argc, argv, &s);
-    if (st == LS_OK && s.common.help)
-        return EXIT_SUCCESS;
-    if (st == LS_OK)
-        st = choose_file(&s);
-    if (st == LS_OK)
-        st = ls_train_local_ranks(&s.common, &n_local);
-    spawn.nodes = (int)s.common.nodes;
-    spawn.per_node = s.common.per_node;
-    spawn.node = (int)s.common.node_id;
-    spawn.master = s.common.master;
-    if (st == LS_OK)
-        st = n_local > 0 ? ls_spawn(run_rank, n_local, &s, &spawn) : run_rank(0, &s);
-    return ls_train_exit("resnet", st);
+    return run(&s, argc, argv);
 }

@@ -71,6 +71,15 @@ typedef enum ls_status {
     LS_EINTERNAL = -40
 } ls_status;
 
+/* Returns the status of a failed call from the calling function: only where nothing needs
+ * undoing. */
+#define LS_TRY(call)                                                                               \
+    do {                                                                                           \
+        const ls_status ls_try_status = (call);                                                    \
+        if (ls_try_status != LS_OK)                                                                \
+            return ls_try_status;                                                                  \
+    } while (0)
+
 /* Element types. The values are sent to other processes and never change. */
 typedef enum ls_dtype {
     LS_I8 = 0,

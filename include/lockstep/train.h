@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * * train.h - what training programs share: common flags, steps and epochs, progress, metrics,
- * evaluation, save and resume. The loop itself is in the program:
+ * evaluation, save and resume. The loop itself is in the program, in the function that
+ * ls_train_main() calls on each rank:
  *
  *     while (ls_run_next(run, &batch)) {
  *         ls_tensor *logits = net_forward(&net, tape, batch.x);
@@ -16,6 +17,7 @@
 #include <lockstep/data.h>
 #include <lockstep/ddp.h>
 #include <lockstep/flags.h>
+#include <lockstep/launch.h>
 #include <lockstep/optim.h>
 
 LS_BEGIN_DECLS
@@ -189,6 +191,42 @@ LS_API LS_MUST_USE ls_status ls_train_refuse(const char *format, ...) LS_PRINTF(
 /* Prints "program: " and the thread's last error to standard error and returns the exit code 1;
  * returns 0 for LS_OK. */
 LS_API int ls_train_exit(const char *program, ls_status status);
+
+/* --- a program --- */
+
+/* Trains on one rank: builds the network, gives the data sets to the run and has the loop; what
+ * `run` still uses lives until it returns. A failure with its error text ends the program. */
+typedef ls_status (*ls_train_fn)(ls_run *run, ls_comm *comm, void *arg);
+
+/* Checks the parsed flags before ranks start, and may change them. */
+typedef ls_status (*ls_train_check_fn)(void *arg);
+
+/* Decides how many ranks this process starts, as ls_train_local_ranks(): *n, 0 for none, and on
+ * which nodes (*spawn, all 0 but its size). */
+typedef ls_status (*ls_train_place_fn)(void *arg, ls_spawn_options *spawn, int *n);
+
+typedef struct ls_train_program {
+    size_t size;                 /* sizeof(ls_train_program) */
+    const char *name;            /* in the help, and before error texts: "mnist" */
+    const char *summary;         /* first line of the help */
+    ls_train_flags *flags;       /* with the program's defaults; the parsed values go here */
+    const ls_flag *own;          /* flags of this program only; NULL: none */
+    int n_own;                   /* their number */
+    const ls_init_options *init; /* how ranks join, as `check` leaves it; NULL: all default */
+    ls_train_check_fn check;     /* NULL: nothing to check */
+    ls_train_place_fn place;     /* NULL: by --gpus, --nodes, --id, --master */
+    ls_train_fn train;           /* needed */
+    void *arg;                   /* of the three functions */
+} ls_train_program;
+
+/*
+ * The main function of a training program: parses the flags and checks them, starts the ranks of
+ * --gpus or is the rank that a launcher has started, joins the job (ls_init(), with --backend),
+ * opens a run, calls `train`, closes the run and leaves the job. Returns the exit code: 0, also
+ * after --help, or 1 with the error text on standard error. Blocks until training has ended. Call
+ * it on the main thread, before others start.
+ */
+LS_API int ls_train_main(const ls_train_program *program, int argc, char **argv);
 
 LS_END_DECLS
 

@@ -32,14 +32,6 @@ void ls_error_restore(const char *saved);
 /* strerror() without a shared buffer: the text is in a per-thread buffer until the next call. */
 const char *ls_errno_text(int error);
 
-/* The one macro with a hidden return: only where nothing needs undoing. */
-#define LS_TRY(expr)                                                                               \
-    do {                                                                                           \
-        const ls_status st_try = (expr);                                                           \
-        if (st_try != LS_OK)                                                                       \
-            return st_try;                                                                         \
-    } while (0)
-
 /* LS_EINVAL with the names of this (public) function and of its argument when that is NULL; for
  * LS_TRY(). */
 #define LS_GIVEN(argument)                                                                         \

@@ -136,6 +136,20 @@ static ls_status use_ls_flags(const ls_flags *o)
     return st;
 }
 
+static void fill_ls_train_program(ls_train_program *o)
+{
+    *o = *some_program();
+}
+
+static ls_status use_ls_train_program(const ls_train_program *o)
+{
+    char name[] = "program";
+    char help[] = "--help";
+    char *argv[] = {name, help, NULL};
+
+    return ls_train_main(o, 2, argv) == 0 ? LS_OK : LS_EINVAL;
+}
+
 static void fill_ls_spawn_options(ls_spawn_options *o)
 {
     o->nodes = 1;

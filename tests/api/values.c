@@ -396,6 +396,25 @@ ls_train_flags *some_train_flags(void)
     return &flags;
 }
 
+static ls_status train_nothing(ls_run *run, ls_comm *comm, void *arg)
+{
+    (void)run;
+    (void)comm;
+    (void)arg;
+    return LS_OK;
+}
+
+const ls_train_program *some_program(void)
+{
+    static ls_train_program program = {.size = sizeof(program),
+                                       .name = "program",
+                                       .summary = "Does nothing.",
+                                       .train = train_nothing};
+
+    program.flags = some_train_flags();
+    return &program;
+}
+
 ls_run *some_run(void)
 {
     static ls_layer *layer;

@@ -65,6 +65,7 @@ const ls_flags *some_flags(void);
 char **some_argv(void); /* 2 entries: a program and a flag that some_flags() has */
 
 ls_train_flags *some_train_flags(void);
+const ls_train_program *some_program(void);
 ls_run *some_run(void);    /* open */
 ls_run *running_run(void); /* started */
 
