@@ -131,6 +131,13 @@ LS_API LS_MUST_USE ls_status ls_run_test_on_take(ls_run *run, ls_dataset *set);
 LS_API LS_MUST_USE ls_status ls_run_distribute(ls_run *run, ls_comm *comm,
                                                const ls_ddp_options *opt);
 
+/* For losses that are means over other terms than the rows of a batch, as tokens or frames: the
+ * program calls ls_run_weigh() for each batch that has rows. Gradients and the reported loss are
+ * then means over the terms of all ranks and of all batches of a step. Before ls_run_start(), on
+ * all ranks. LS_EINVAL after it, and with --accumulate in a run that is not distributed. Does not
+ * block; the run's thread. */
+LS_API LS_MUST_USE ls_status ls_run_use_weights(ls_run *run);
+
 /* Returns the logits (rows, classes) of the network for x; arg is that of ls_run_start(). */
 typedef ls_tensor *(*ls_forward_fn)(void *arg, ls_tape *tape, ls_tensor *x);
 
@@ -150,6 +157,11 @@ LS_API int ls_run_next(ls_run *run, ls_batch *batch);
 /* The loss of a classifier: cross-entropy with --label-smoothing, mean over the batch. Also counts
  * top-1 and top-5 hits. NULL gives NULL. */
 LS_API ls_tensor *ls_run_classify(ls_run *run, ls_tensor *logits, ls_tensor *targets);
+
+/* Between ls_run_next() and ls_run_step(), in a run with ls_run_use_weights(): the loss of the
+ * current batch is a mean over `weight` terms. 0 leaves the batch out. ls_run_close() returns a
+ * failure, LS_EINVAL for a weight below 0. Does not block; the run's thread. */
+LS_API void ls_run_weigh(ls_run *run, int64_t weight);
 
 /* Backward from the mean loss over the batch (without a training set: over one row), all-reduce,
  * optimizer step, report. With --accumulate N gradients accumulate without communication; the step

@@ -15,6 +15,8 @@
 #include "base/clock.h"
 #include "base/rng.h"
 
+#include <inttypes.h>
+
 /* Stores the first failure for ls_run_close() and aborts the group. */
 static void fail_run(ls_run *run, ls_status st)
 {
@@ -182,6 +184,13 @@ static int64_t count_step_rows(const ls_run *run)
     return rows > 0 ? rows : 0;
 }
 
+static void set_rows(ls_run *run, int64_t rows)
+{
+    run->rows = rows;
+    run->weight = rows;
+    run->has_weight = false;
+}
+
 static ls_status get_batch(ls_run *run, ls_batch *batch)
 {
     run->report.mark_ns = ls_now_ns();
@@ -196,8 +205,8 @@ static ls_status get_batch(ls_run *run, ls_batch *batch)
                        run->at.step * run_accumulate(run) + run->n_added);
     LS_TRY(ls_loader_next(run->train.loader, batch));
     report_phase(run, PHASE_DATA);
-    run->rows = batch->rows;
-    if (run->ddp != NULL && completes_step(run)) {
+    set_rows(run, batch->rows);
+    if (run->ddp != NULL && completes_step(run) && !run->uses_weights) {
         LS_TRY(ls_ddp_begin(run->ddp, run->rows));
         report_phase(run, PHASE_COMMUNICATION); // --check-replicas
     }
@@ -275,16 +284,49 @@ ls_tensor *ls_run_classify(ls_run *run, ls_tensor *logits, ls_tensor *targets)
     return ls_cross_entropy_with(run->tape, logits, targets, &params);
 }
 
+/* --- weights of batches --- */
+
+static ls_status weigh(ls_run *run, int64_t weight)
+{
+    if (weight < 0)
+        return ls_fail(LS_EINVAL, "ls_run_weigh: the weight is %" PRId64 ", below 0", weight);
+    if (!run->uses_weights)
+        return ls_fail(LS_EINVAL, "ls_run_weigh: call ls_run_use_weights() before ls_run_start()");
+    run->weight = weight;
+    run->has_weight = true;
+    return LS_OK;
+}
+
+void ls_run_weigh(ls_run *run, int64_t weight)
+{
+    ls_status st;
+
+    if (run == NULL || run->failure != LS_OK)
+        return;
+    st = weigh(run, weight);
+    if (st != LS_OK)
+        fail_run(run, st);
+}
+
+static ls_status check_weight(const ls_run *run)
+{
+    if (!run->uses_weights || run->has_weight || run->rows == 0)
+        return LS_OK;
+    return ls_fail(LS_EINVAL,
+                   "a batch of step %" PRId64 " has no weight: call ls_run_weigh() for each batch",
+                   run->at.step + 1);
+}
+
 /* In one process: the mean of each batch is weighted by its share of the step's rows. */
 static ls_status backward_alone(ls_run *run, ls_tensor *loss, double scale, ls_ddp_step *step)
 {
-    const double rows = (double)run->step_rows;
+    const double rows = (double)(run->uses_weights ? run->weight : run->step_rows);
 
     if (run->n_added == 0)
         ls_model_zero_grad(run->model);
     *step =
         (ls_ddp_step){.weight = rows, .more_data = rows > 0, .stop = stop_signal_received() != 0};
-    LS_TRY(ls_backward(run->tape, loss, scale * (rows > 0 ? (double)run->rows / rows : 1.0)));
+    LS_TRY(ls_backward(run->tape, loss, scale * (rows > 0 ? (double)run->weight / rows : 1.0)));
     report_phase(run, PHASE_BACKWARD);
     return LS_OK;
 }
@@ -303,9 +345,9 @@ static ls_status backward(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
     if (stop_signal_received() != 0)
         ls_ddp_request_stop(run->ddp);
     if (completes_step(run))
-        LS_TRY(ls_ddp_backward(run->ddp, run->tape, loss, run->rows, step));
+        LS_TRY(ls_ddp_backward(run->ddp, run->tape, loss, run->weight, step));
     else
-        LS_TRY(ls_ddp_accumulate(run->ddp, run->tape, loss, run->rows));
+        LS_TRY(ls_ddp_accumulate(run->ddp, run->tape, loss, run->weight));
     ls_ddp_get_stats(run->ddp, &stats);
     run->report.window.seconds[PHASE_BACKWARD] += stats.backward_s - run->backward_s;
     run->report.window.seconds[PHASE_COMMUNICATION] += stats.wait_s - run->wait_s;
@@ -346,7 +388,6 @@ static void count_step(ls_run *run, const ls_ddp_step *step)
     run->steps_done++;
     run->state.step = run->at.step;
     run->state.stopping = step->stop;
-    run->epoch_samples += step->weight;
 }
 
 static ls_status train_batch(ls_run *run, ls_tensor *loss)
@@ -358,7 +399,9 @@ static ls_status train_batch(ls_run *run, ls_tensor *loss)
         run->step_rows = count_step_rows(run);
         run->state.lr = ls_schedule_lr(&run->schedule.schedule, run_schedule_step(run));
     }
-    LS_TRY(losses_add(&run->losses, loss, (double)run->rows, &run->report.window));
+    LS_TRY(check_weight(run));
+    LS_TRY(losses_add(&run->losses, loss, (double)run->weight, &run->report.window));
+    run->report.window.samples += (double)run->rows;
     report_phase(run, PHASE_FORWARD);
     LS_TRY(backward(run, loss, &step));
     if (is_last && step.more_data) {
@@ -388,8 +431,11 @@ void ls_run_step(ls_run *run, ls_tensor *loss)
         return;
     if (run->train.set == NULL)
         run->rows = 1;
+    if (run->train.set == NULL && !run->has_weight)
+        run->weight = 1;
     st = run->is_started ? train_batch(run, loss)
                          : ls_fail(LS_EINVAL, "call ls_run_start() before ls_run_step()");
+    run->has_weight = false;
     if (st != LS_OK)
         fail_run(run, st);
 }

@@ -28,8 +28,9 @@ const char *phase_name(phase which);
 
 /* Doubles only: an all-reduce adds them up as LS_F64. */
 typedef struct rank_sums {
-    double loss; /* times rows */
-    double rows;
+    double loss; /* times rows, or the weights of batches (ls_run_weigh) */
+    double rows; /* or the sum of these weights */
+    double samples;
     double ranked; /* rows that top1 and top5 are counted over */
     double top1;
     double top5;

@@ -50,7 +50,7 @@ static history_point make_point(const ls_run *run, const rank_sums *sum)
         .lr = run->state.lr,
         .top1 = sum->ranked > 0 ? sum->top1 / sum->ranked : run->state.top1,
         .top5 = sum->ranked > 0 ? sum->top5 / sum->ranked : run->state.top5,
-        .rows = sum->rows,
+        .rows = sum->samples,
     };
 
     for (int i = 0; i < PHASES; i++)
@@ -79,7 +79,7 @@ static void update_state(ls_run *run, const history_point *p)
     s->loss = p->loss;
     s->top1 = p->top1;
     s->top5 = p->top5;
-    s->samples_per_s = seconds > 0 ? run->epoch_samples / seconds : 0;
+    s->samples_per_s = seconds > 0 ? (run->epoch_samples + p->rows) / seconds : 0;
     if (p->rows > 0 && training_s > 0)
         s->data_wait = p->seconds[PHASE_DATA] / training_s;
     s->seconds_left = seconds_left(run);
@@ -114,6 +114,7 @@ ls_status report_rest(ls_run *run, history_point *p)
     run->report.mark_ns = ls_now_ns();
     LS_TRY(sum_window(run, &sum, p));
     run->report.window = (rank_sums){.loss = 0};
+    run->epoch_samples += p->rows;
     add_to_epoch(&run->report.epoch, &sum);
     run->report.bad_images = run->state.bad_images;
     report_phase(run, PHASE_COMMUNICATION);

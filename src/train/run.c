@@ -179,6 +179,15 @@ ls_status ls_run_distribute(ls_run *run, ls_comm *comm, const ls_ddp_options *op
     return LS_OK;
 }
 
+ls_status ls_run_use_weights(ls_run *run)
+{
+    LS_TRY(LS_GIVEN(run));
+    if (run->is_started)
+        return ls_fail(LS_EINVAL, "call ls_run_use_weights() before ls_run_start()");
+    run->uses_weights = true;
+    return LS_OK;
+}
+
 static void close_loader(split *s)
 {
     ls_loader_destroy(s->loader);
@@ -348,6 +357,9 @@ ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
 {
     LS_TRY(LS_GIVEN(run));
     LS_TRY(ls_model_status(run->model));
+    if (run->uses_weights && run->ddp == NULL && run_accumulate(run) > 1)
+        return ls_fail(LS_EINVAL, "--accumulate with weights of batches (ls_run_use_weights) needs "
+                                  "ls_run_distribute()");
     if (run->test.set != NULL && forward == NULL)
         return ls_fail(LS_EINVAL, "a test set needs a forward function");
     run->forward = forward;

@@ -58,6 +58,9 @@ struct ls_run {
     bool is_started;
     bool is_finished;
     int64_t rows;      /* of the current batch */
+    int64_t weight;    /* of the current batch: its rows, or that of ls_run_weigh() */
+    bool has_weight;   /* ls_run_weigh() was called for the current batch */
+    bool uses_weights; /* every batch has ls_run_weigh() */
     int64_t n_added;   /* batches whose gradients have been accumulated for the current step */
     int64_t step_rows; /* of this rank in the current step, all batches */
     int64_t step_ns;   /* when the step began */
@@ -67,7 +70,7 @@ struct ls_run {
     ls_run_state state;
     int64_t start_ms;
     int64_t epoch_start_ns;
-    double epoch_samples; /* of all ranks in this epoch */
+    double epoch_samples; /* of all ranks in this epoch, up to the last report */
     double train_s;       /* in training steps of this process */
     double evaluate_s;    /* of the last evaluation */
     double backward_s;    /* of the ls_ddp's statistics, at the last step; the same for wait_s */

@@ -68,6 +68,7 @@ VALUES = {
     ("ls_run_train_on_take", "set"): "free_dataset()",
     ("ls_run_test_on_take", "set"): "free_dataset()", ("ls_run_next", "run"): "running_run()",
     ("ls_run_step", "run"): "running_run()", ("ls_run_classify", "run"): "running_run()",
+    ("ls_run_weigh", "run"): "running_run()",
     ("ls_run_step", "loss"): "some_loss()", ("ls_train_refuse", "format"): '"text"',
     ("ls_train_exit", "program"): '"program"', ("ls_train_exit", "status"): "LS_EINVAL",
 

@@ -117,6 +117,8 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
     LS_TRY(open_sets(run, job));
     if (job->comm != NULL)
         LS_TRY(ls_run_distribute(run, job->comm, NULL));
+    if (job->weight != 0 && !job->forgets_weights)
+        LS_TRY(ls_run_use_weights(run));
     LS_TRY(ls_run_start(run, forward, &net));
     while (ls_run_next(run, &batch)) {
         ls_tensor *logits = forward(&net, ls_run_tape(run), batch.x);
@@ -134,6 +136,8 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
             wait_for_stop(job->wait_at);
         if (job->lose_at > 0 && r->state.step + 1 == job->lose_at)
             LS_TRY(card_lose(job->flags.device));
+        if (job->weight != 0 && before >= job->weigh_from)
+            ls_run_weigh(run, job->weight * batch.rows);
         ls_run_step(run, ls_run_classify(run, logits, batch.y));
         ls_run_get_state(run, &r->state);
         if (r->state.step > before)

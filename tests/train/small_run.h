@@ -30,6 +30,9 @@ typedef struct small_job {
     int flat_batch_norm; /* a batch norm of the pixels: a row has one value per channel */
     int pad;             /* training images are padded and cropped at random; 0: as they are */
     double dropout;      /* before the last layer */
+    int64_t weight;      /* of each row (ls_run_weigh); 0: batches are not weighed */
+    int64_t weigh_from;  /* step of the first batch that is weighed */
+    int forgets_weights; /* does not call ls_run_use_weights() */
     int other_classes;   /* of the last layer; 0: as many as the set has */
 } small_job;
 

@@ -285,6 +285,30 @@ static void a_stop_signal_is_reported_by_name(void **state)
     assert_non_null(strstr(output, "stopped by SIGTERM at step 5\n"));
 }
 
+static void a_run_weighs_all_batches_or_none(void **state)
+{
+    small_job job = {.flags = small_flags(small_dir), .weight = -1};
+    small_result r = small_run(&job);
+
+    (void)state;
+    assert_int_equal(r.status, LS_EINVAL);
+    assert_non_null(strstr(r.error, "below 0"));
+    job.weight = 1;
+    job.weigh_from = 2;
+    r = small_run(&job);
+    assert_int_equal(r.status, LS_EINVAL);
+    assert_non_null(strstr(r.error, "a batch of step 1 has no weight"));
+    job.weigh_from = 0;
+    job.flags.accumulate = 2;
+    r = small_run(&job);
+    assert_int_equal(r.status, LS_EINVAL);
+    assert_non_null(strstr(r.error, "needs ls_run_distribute()"));
+    job.forgets_weights = 1;
+    r = small_run(&job);
+    assert_int_equal(r.status, LS_EINVAL);
+    assert_non_null(strstr(r.error, "call ls_run_use_weights() before ls_run_start()"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -298,6 +322,7 @@ int main(void)
         cmocka_unit_test(resume_auto_without_a_state_reports_a_new_run),
         cmocka_unit_test(a_renamed_state_is_reported_with_its_new_name),
         cmocka_unit_test(a_stop_signal_is_reported_by_name),
+        cmocka_unit_test(a_run_weighs_all_batches_or_none),
     };
     return cmocka_run_group_tests(tests, small_dir_make, small_dir_remove);
 }

@@ -197,6 +197,82 @@ static void ranks_that_accumulate_equal_larger_batches(void **state)
     }
 }
 
+/* Gradients and losses are means over weights: twice as many terms per row are the same mean. */
+static void weights_in_proportion_to_the_rows_change_no_bits(void **state)
+{
+    small_job job = {.flags = small_flags(small_dir)};
+    small_result plain;
+    small_result weighed;
+
+    (void)state;
+    job.flags.batch_size = 8;
+    for (job.flags.accumulate = 1; job.flags.accumulate <= 3; job.flags.accumulate += 2) {
+        job.weight = 0;
+        plain = run_on(2, &job);
+        job.weight = 2;
+        weighed = run_on(2, &job);
+        assert_memory_equal(weighed.weights, plain.weights, sizeof(plain.weights));
+        assert_true(weighed.state.loss == plain.state.loss);
+        assert_true(weighed.state.accuracy == plain.state.accuracy);
+    }
+}
+
+/* y = w x with x = 1: the gradient of (w - target)^2 is 2 (w - target). */
+static ls_status step_to(ls_run *run, ls_comm *comm, ls_tensor *x, ls_tensor *y, float *w)
+{
+    ls_layer *fc = ls_nn_linear(ls_run_model(run), "fc", 1, 1, 1);
+    int n;
+    const ls_named *named = ls_model_parameters(ls_run_model(run), &n);
+    const int rank = ls_comm_rank(comm);
+    const float one = 1;
+    const float target = rank == 0 ? 4 : 8;
+
+    LS_CHECK(n == 1);
+    LS_TRY(ls_tensor_write(x, &one, 1));
+    LS_TRY(ls_tensor_write(y, &target, 1));
+    LS_TRY(ls_run_distribute(run, comm, NULL));
+    LS_TRY(ls_run_use_weights(run));
+    LS_TRY(ls_run_start(run, NULL, NULL));
+    LS_TRY(ls_tensor_read(named[0].tensor, &w[0], 1));
+    ls_run_weigh(run, rank == 0 ? 3 : 1);
+    ls_run_step(run, ls_mse_loss(ls_run_tape(run), ls_forward(ls_run_tape(run), fc, x), y));
+    return ls_tensor_read(named[0].tensor, &w[1], 1);
+}
+
+static ls_status body_weighs(const ls_test_rank *self, void *arg)
+{
+    const int64_t dims[] = {1, 1};
+    ls_train_flags flags = small_flags(small_dir);
+    ls_comm *comm;
+    ls_run *run;
+    ls_tensor *x;
+    ls_tensor *y;
+    float w[2];
+    ls_status st;
+
+    (void)arg;
+    flags.schedule = NULL;
+    flags.momentum = 0;
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(ls_run_open(&flags, &run));
+    LS_TRY(ls_tensor_create(ls_run_device(run), LS_F32, 2, dims, &x));
+    LS_TRY(ls_tensor_create(ls_run_device(run), LS_F32, 2, dims, &y));
+    st = step_to(run, comm, x, y, w);
+    ls_tape_reset(ls_run_tape(run));
+    ls_tensor_destroy(x);
+    ls_tensor_destroy(y);
+    LS_TRY(ls_run_close(run, st));
+    ls_comm_destroy(comm);
+    LS_CHECK(fabsf(w[1] - (w[0] - (float)flags.lr * 2 * (w[0] - (3 * 4 + 8) / 4.0F))) < 1e-5F);
+    return LS_OK;
+}
+
+static void gradients_are_means_over_the_weights_of_all_ranks(void **state)
+{
+    (void)state;
+    assert_true(ls_test_ranks(&(ls_test_job){.n = 2, .body = body_weighs}, NULL));
+}
+
 /* The reductions of a step, and of the buffers, come once in 4 batches; so does a stop. */
 static ls_status body_quiet(const ls_test_rank *self, void *arg)
 {
@@ -419,6 +495,8 @@ int main(void)
         cmocka_unit_test(another_number_of_ranks_continues_the_epoch),
         cmocka_unit_test(ranks_that_share_a_batch_equal_one_rank),
         cmocka_unit_test(ranks_that_accumulate_equal_larger_batches),
+        cmocka_unit_test(weights_in_proportion_to_the_rows_change_no_bits),
+        cmocka_unit_test(gradients_are_means_over_the_weights_of_all_ranks),
         cmocka_unit_test(accumulated_batches_do_not_communicate),
         cmocka_unit_test(ranks_with_sync_bn_equal_one_rank),
         cmocka_unit_test(gradients_of_16_bits_train_and_resume),
