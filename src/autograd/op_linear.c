@@ -14,7 +14,7 @@ static ls_status linear_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     op_call data = {.op = OP_LINEAR_BACKWARD_DATA, .n_in = 2, .n_out = 1, .in = {dy, weight}};
 
     if (needs_grad(weight) || needs_grad(bias))
-        LS_TRY(grad_run_linear(tape, x, dy, weight, bias));
+        LS_TRY(grad_run_linear(tape, x, dy, weight, needs_grad(bias) ? bias : NULL));
     return needs_grad(x) ? grad_run(tape, &data, 0, x) : LS_OK;
 }
 

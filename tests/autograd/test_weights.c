@@ -114,6 +114,21 @@ static void a_weight_that_is_used_once_is_not_copied(void **state)
     teardown(&s);
 }
 
+static void a_bias_without_a_gradient_changes_nothing(void **state)
+{
+    bench s;
+    ls_tensor *constant;
+
+    LS_UNUSED(state);
+    setup(&s);
+    constant = tensor_of(s.device, LS_F32, 1, (int64_t[]){2}, (double[]){1, -1});
+    assert_status(LS_OK, ls_backward(s.tape, sum(&s, cell(&s, 5, constant)), 1));
+    assert_int_equal(n_products, 1);
+    assert_elements(ls_grad(s.w), (double[]){40, 10, 40, 10}, 0);
+    ls_tensor_destroy(constant);
+    teardown(&s);
+}
+
 /* First, between and last in backward there are uses that are no linear operators. */
 static void uses_by_other_operators_are_added(void **state)
 {
@@ -287,6 +302,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cells_weight_gets_one_product),
         cmocka_unit_test(a_weight_that_is_used_once_is_not_copied),
+        cmocka_unit_test(a_bias_without_a_gradient_changes_nothing),
         cmocka_unit_test(uses_by_other_operators_are_added),
         cmocka_unit_test(biases_need_products_of_their_own),
         cmocka_unit_test(many_rows_and_many_bytes_are_not_collected),
