@@ -138,6 +138,39 @@ LS_API LS_MUST_USE ls_status ls_run_distribute(ls_run *run, ls_comm *comm,
  * block; the run's thread. */
 LS_API LS_MUST_USE ls_status ls_run_use_weights(ls_run *run);
 
+/* --- own values: means over all ranks, in progress lines, --metrics and --metrics-html --- */
+
+/* Declares a value of the program, as "perplexity": at most 16, each of up to 31 letters, digits
+ * and characters of _.-/. Before ls_run_start(), with the same names in the same order on all
+ * ranks: otherwise ls_run_start() is LS_EMISMATCH. LS_EINVAL for an invalid name, and one that is
+ * declared already. Does not block; the run's thread, as the functions below. */
+LS_API LS_MUST_USE ls_status ls_run_declare(ls_run *run, const char *name);
+
+/*
+ * Adds a value of the current batch, a mean over `weight` terms: the run reports the sum of value *
+ * weight divided by the sum of the weights, of all ranks, in float64. In ls_evaluate_fn it counts
+ * for the evaluation, otherwise for the training since the last report. A tensor has one element,
+ * float32 or float64, on the run's device, which is not waited for; NULL (a failed forward) adds
+ * nothing. ls_run_close() returns a failure: LS_EINVAL for a name that is not declared, and for a
+ * weight that is below 0 or not finite.
+ */
+LS_API void ls_run_add(ls_run *run, const char *name, const ls_tensor *value, double weight);
+LS_API void ls_run_add_number(ls_run *run, const char *name, double value, double weight);
+
+/* The mean in the last report, or of the last evaluation; NAN before, and for other names. */
+LS_API double ls_run_value(const ls_run *run, const char *name, int of_test);
+
+/* Evaluates a batch of the test set: computes and calls ls_run_add(). The tape is reset and not in
+ * training mode. A failure ends the run. */
+typedef ls_status (*ls_evaluate_fn)(void *arg, ls_run *run, const ls_batch *batch);
+
+/* Evaluates with `fn` instead of top-1, top-5 and cross-entropy of logits. `best`, a declared
+ * value, decides which evaluation is the best one (--save-best): the highest, or with
+ * lowest_is_best the lowest. Before ls_run_start(), whose `forward` may then be NULL. LS_EINVAL
+ * after it, and when `best` is not declared. arg is borrowed until ls_run_close(). */
+LS_API LS_MUST_USE ls_status ls_run_evaluate_with(ls_run *run, ls_evaluate_fn fn, void *arg,
+                                                  const char *best, int lowest_is_best);
+
 /* Returns the logits (rows, classes) of the network for x; arg is that of ls_run_start(). */
 typedef ls_tensor *(*ls_forward_fn)(void *arg, ls_tape *tape, ls_tensor *x);
 
@@ -145,8 +178,8 @@ typedef ls_tensor *(*ls_forward_fn)(void *arg, ls_tape *tape, ls_tensor *x);
  * removes later lines from the metrics file (rank 0), handles SIGTERM and SIGINT. After a restart
  * by the launcher, the state that the job has saved to --save overrides --init and --resume. Files
  * of another run that --save would overwrite are renamed (docs/training.md). `forward` is for
- * evaluation; NULL without a test set. Collective. When rank 0 cannot load the checkpoint it aborts
- * the group: LS_EPEER with the reason on the other ranks. */
+ * evaluation; NULL without a test set and with ls_run_evaluate_with(). Collective. When rank 0
+ * cannot load the checkpoint it aborts the group: LS_EPEER with the reason on the other ranks. */
 LS_API LS_MUST_USE ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg);
 
 /* The next training batch; at the end of an epoch it evaluates, reports and saves. 0 at the end of

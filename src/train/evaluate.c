@@ -16,37 +16,59 @@ static ls_status check_logits(const ls_tensor *logits, int64_t rows)
     return LS_OK;
 }
 
-static ls_status test_batches(ls_run *run, rank_sums *sums, ls_tensor **pending)
+static ls_status test_logits(ls_run *run, const ls_batch *batch, ls_tensor **pending)
+{
+    ls_tensor *logits = run->forward(run->forward_arg, run->tape, batch->x);
+
+    logits = run_read_logits(run, logits);
+    LS_TRY(ls_tape_status(run->tape));
+    LS_TRY(check_logits(logits, batch->rows));
+    return rank_sums_add_logits(&run->report.test, pending, logits, batch->y, true);
+}
+
+/* With the program's function. */
+static ls_status test_values(ls_run *run, const ls_batch *batch)
+{
+    LS_TRY(run->evaluate(run->evaluate_arg, run, batch));
+    if (run->failure != LS_OK) // of ls_run_add()
+        return ls_fail(run->failure, "%s", run->failure_text);
+    return ls_tape_status(run->tape);
+}
+
+static ls_status test_batches(ls_run *run, ls_tensor **pending)
 {
     ls_batch batch;
 
     LS_TRY(ls_loader_start(run->test.loader, 0, 0));
     for (;;) {
-        ls_tensor *logits;
         LS_TRY(ls_loader_next(run->test.loader, &batch));
         if (batch.rows == 0)
             return LS_OK;
         ls_tape_reset(run->tape);
-        logits = run->forward(run->forward_arg, run->tape, batch.x);
-        logits = run_read_logits(run, logits);
-        LS_TRY(ls_tape_status(run->tape));
-        LS_TRY(check_logits(logits, batch.rows));
-        LS_TRY(rank_sums_add_logits(sums, pending, logits, batch.y, true));
+        LS_TRY(run->evaluate != NULL ? test_values(run, &batch)
+                                     : test_logits(run, &batch, pending));
+        run->report.test.samples += (double)batch.rows;
     }
 }
 
-static ls_status sum_batches(ls_run *run, rank_sums *sums)
+static ls_status sum_batches(ls_run *run)
 {
     ls_tensor *pending = NULL;
-    ls_status st = test_batches(run, sums, &pending);
+    ls_status st;
 
+    run->report.test = (rank_sums){.loss = 0};
+    run->is_testing = true;
+    st = test_batches(run, &pending);
+    run->is_testing = false;
     if (st == LS_OK)
-        st = rank_sums_read(sums, pending, true);
+        st = rank_sums_read(&run->report.test, pending, true);
+    if (st == LS_OK)
+        st = losses_collect(&run->losses);
     ls_tensor_destroy(pending);
     return st;
 }
 
-static void store_result(ls_run *run, const rank_sums *sum)
+static void store_accuracy(ls_run *run, const rank_sums *sum)
 {
     const double n = sum->ranked > 0 ? sum->ranked : 1;
     ls_run_state *s = &run->state;
@@ -54,9 +76,6 @@ static void store_result(ls_run *run, const rank_sums *sum)
     s->accuracy = sum->top1 / n;
     s->accuracy5 = sum->top5 / n;
     s->test_loss = sum->loss / n;
-    run->report.test_samples = (int64_t)sum->ranked;
-    run->report.bad_images += (int64_t)sum->bad;
-    s->bad_images = run->report.bad_images;
     history_add_test(&run->history, &(history_test){.epoch = (double)run->at.epoch,
                                                     .step = (double)run->at.step,
                                                     .loss = s->test_loss,
@@ -64,19 +83,28 @@ static void store_result(ls_run *run, const rank_sums *sum)
                                                     .top5 = s->accuracy5});
 }
 
+static void store_result(ls_run *run, const rank_sums *sum)
+{
+    run->report.test_samples = (int64_t)sum->samples;
+    run->report.bad_images += (int64_t)sum->bad;
+    run->state.bad_images = run->report.bad_images;
+    values_update(&run->values, OF_TEST, sum);
+    if (run->evaluate == NULL)
+        store_accuracy(run, sum);
+}
+
 ls_status evaluate(ls_run *run)
 {
     const int64_t begin_ns = ls_now_ns();
-    rank_sums own = {.loss = 0};
     rank_sums sum;
 
     if (run->ddp != NULL)
         LS_TRY(ls_ddp_sync_buffers(run->ddp));
     ls_tape_set_training(run->tape, 0);
-    LS_TRY(sum_batches(run, &own));
+    LS_TRY(sum_batches(run));
     ls_tape_reset(run->tape);
-    own.bad = report_bad_images(run->test.loader, &run->report.bad_seen[1]);
-    LS_TRY(rank_sums_reduce(run->comm, &own, &sum));
+    run->report.test.bad = report_bad_images(run->test.loader, &run->report.bad_seen[1]);
+    LS_TRY(rank_sums_reduce(run->comm, &run->report.test, &sum));
     store_result(run, &sum);
     run->evaluate_s = (double)(ls_now_ns() - begin_ns) * 1e-9;
     return LS_OK;

@@ -140,6 +140,22 @@ static void append_duration(text_buf *t, const char *name, int64_t seconds)
     append_fact(t, name, text);
 }
 
+/* The latest of each. */
+static void append_values(text_buf *t, const run_values *v)
+{
+    static const char *const kinds[VALUE_KINDS] = {[OF_TRAINING] = "training", [OF_TEST] = "test"};
+    char name[VALUE_NAME_BYTES + 16];
+
+    for (int k = 0; k < VALUE_KINDS; k++) {
+        for (int i = 0; i < v->n; i++) {
+            if (!v->is_known[k][i])
+                continue;
+            text_format(name, sizeof(name), "%s %s", kinds[k], v->names[i]);
+            append_number(t, name, 4, v->mean[k][i], "");
+        }
+    }
+}
+
 static void append_facts(text_buf *t, const html_report *r)
 {
     const ls_train_flags *f = r->flags;
@@ -160,6 +176,7 @@ static void append_facts(text_buf *t, const html_report *r)
         append_number(t, "test accuracy", 2, 100 * s->accuracy, " %");
         append_number(t, "best so far", 2, 100 * s->best_accuracy, " %");
     }
+    append_values(t, r->values);
     append_rate(t, "samples/s", s->samples_per_s);
     if (r->ranks > 1)
         append_rate(t, "samples/s per rank", s->samples_per_s / r->ranks);

@@ -6,10 +6,12 @@
 #include <lockstep/train.h>
 
 #include "train/history.h"
+#include "train/values.h"
 
 typedef struct html_report {
     const ls_train_flags *flags;
     const ls_run_state *state;
+    const run_values *values;
     const history *history;
     const char *device; /* its fingerprint */
     int ranks;

@@ -17,8 +17,7 @@
 
 #include <inttypes.h>
 
-/* Stores the first failure for ls_run_close() and aborts the group. */
-static void fail_run(ls_run *run, ls_status st)
+void run_fail(ls_run *run, ls_status st)
 {
     if (run->failure != LS_OK)
         return;
@@ -43,7 +42,17 @@ static ls_status begin_epoch(ls_run *run)
     return LS_OK;
 }
 
-/* Evaluates if there is a test set. *is_best: the accuracy is the best so far. */
+static bool is_best_evaluation(ls_run *run)
+{
+    if (run->evaluate != NULL)
+        return values_improved(&run->values);
+    if (!(run->state.accuracy > run->state.best_accuracy))
+        return false;
+    run->state.best_accuracy = run->state.accuracy;
+    return true;
+}
+
+/* Evaluates if there is a test set. *is_best: the result is the best so far. */
 static ls_status test_epoch(ls_run *run, bool *is_best)
 {
     *is_best = false;
@@ -52,9 +61,8 @@ static ls_status test_epoch(ls_run *run, bool *is_best)
     run->report.mark_ns = ls_now_ns();
     LS_TRY(evaluate(run));
     report_phase(run, PHASE_EVALUATION);
-    *is_best = run->state.accuracy > run->state.best_accuracy;
+    *is_best = is_best_evaluation(run);
     if (*is_best) {
-        run->state.best_accuracy = run->state.accuracy;
         run->state.best_epoch = run->at.epoch;
         run->at.best_epoch = run->at.epoch;
     }
@@ -67,18 +75,23 @@ static void print_epoch(ls_run *run)
     const ls_run_state *s = &run->state;
     const rank_sums *sums = &run->report.epoch;
     char counted[64] = "";
-    char tested[128] = "";
+    text_buf tested = {0};
 
     if (sums->ranked > 0)
         text_format(counted, sizeof(counted), "  top-1 %.4f  top-5 %.4f", sums->top1 / sums->ranked,
                     sums->top5 / sums->ranked);
-    if (run->test.set != NULL)
-        text_format(tested, sizeof(tested), "  test accuracy %.4f  top-5 %.4f  test loss %.4f",
-                    s->accuracy, s->accuracy5, s->test_loss);
+    if (run->evaluate != NULL) {
+        text_append(&tested, "  test:");
+        values_append(&run->values, OF_TEST, &tested);
+    } else if (run->test.set != NULL) {
+        text_append(&tested, "  test accuracy %.4f  top-5 %.4f  test loss %.4f", s->accuracy,
+                    s->accuracy5, s->test_loss);
+    }
     progress_line(&run->progress, "epoch %lld/%lld  loss %.4f%s%s  %.0f samples/s",
                   (long long)run->at.epoch, (long long)run->flags->epochs,
-                  sums->rows > 0 ? sums->loss / sums->rows : s->loss, counted, tested,
+                  sums->rows > 0 ? sums->loss / sums->rows : s->loss, counted, text_str(&tested),
                   s->samples_per_s);
+    text_free(&tested);
 }
 
 static ls_status save(ls_run *run, bool is_best)
@@ -251,13 +264,13 @@ int ls_run_next(ls_run *run, ls_batch *batch)
     if (run == NULL || run->failure != LS_OK || run->is_finished)
         return 0;
     if (batch == NULL) {
-        fail_run(run, ls_fail(LS_EINVAL, "ls_run_next: batch is NULL"));
+        run_fail(run, ls_fail(LS_EINVAL, "ls_run_next: batch is NULL"));
         return 0;
     }
     st = run->is_started ? next_batch(run, batch)
                          : ls_fail(LS_EINVAL, "call ls_run_start() before ls_run_next()");
     if (st != LS_OK)
-        fail_run(run, st);
+        run_fail(run, st);
     else if (run->is_finished)
         run_set_activity(run, NULL);
     return run->failure == LS_OK && !run->is_finished;
@@ -278,7 +291,7 @@ ls_tensor *ls_run_classify(ls_run *run, ls_tensor *logits, ls_tensor *targets)
     params = (ls_cross_entropy_params){.label_smoothing = run->flags->label_smoothing};
     st = rank_sums_add_logits(&run->report.window, &run->report.pending, logits, targets, false);
     if (st != LS_OK) {
-        fail_run(run, st);
+        run_fail(run, st);
         return NULL;
     }
     return ls_cross_entropy_with(run->tape, logits, targets, &params);
@@ -305,7 +318,7 @@ void ls_run_weigh(ls_run *run, int64_t weight)
         return;
     st = weigh(run, weight);
     if (st != LS_OK)
-        fail_run(run, st);
+        run_fail(run, st);
 }
 
 static ls_status check_weight(const ls_run *run)
@@ -400,7 +413,8 @@ static ls_status train_batch(ls_run *run, ls_tensor *loss)
         run->state.lr = ls_schedule_lr(&run->schedule.schedule, run_schedule_step(run));
     }
     LS_TRY(check_weight(run));
-    LS_TRY(losses_add(&run->losses, loss, (double)run->weight, &run->report.window));
+    LS_TRY(losses_add(&run->losses, loss, (double)run->weight, &run->report.window.loss,
+                      &run->report.window.rows));
     run->report.window.samples += (double)run->rows;
     report_phase(run, PHASE_FORWARD);
     LS_TRY(backward(run, loss, &step));
@@ -416,6 +430,7 @@ static ls_status train_batch(ls_run *run, ls_tensor *loss)
     count_step(run, &step);
     LS_TRY(report_step(run));
     progress_step(&run->progress, &(progress_values){.state = &run->state,
+                                                     .values = &run->values,
                                                      .epochs = run->flags->epochs,
                                                      .batch = run->at.batch,
                                                      .epoch_batches = run->epoch_batches,
@@ -437,5 +452,5 @@ void ls_run_step(ls_run *run, ls_tensor *loss)
                          : ls_fail(LS_EINVAL, "call ls_run_start() before ls_run_step()");
     run->has_weight = false;
     if (st != LS_OK)
-        fail_run(run, st);
+        run_fail(run, st);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * losses.c - the losses of training batches, for loop.c and report.c. The sum is formed on the
+ * losses.c - the losses of training batches and other values of a program, for loop.c, values.c,
+ * report.c and evaluate.c. The sum is formed on the
  * host, in float64 and in the order of the batches, so it is the same on every kind of device.
  */
 #include "train/losses.h"
@@ -22,53 +23,52 @@ static double element(const void *value, ls_dtype type)
     return type == LS_F64 ? *(const double *)value : (double)*(const float *)value;
 }
 
-static void add(rank_sums *sums, double loss, double rows)
+static ls_status add_now(const ls_tensor *value, double weight, double *sum, double *total)
 {
-    sums->loss += loss * rows;
-    sums->rows += rows;
-}
+    double read = 0;
 
-static ls_status add_now(const ls_tensor *loss, double rows, rank_sums *sums)
-{
-    double value = 0;
-
-    LS_TRY(ls_tensor_read(loss, &value, 1));
-    add(sums, element(&value, ls_tensor_dtype(loss)), rows);
+    LS_TRY(ls_tensor_read(value, &read, 1));
+    *sum += element(&read, ls_tensor_dtype(value)) * weight;
+    *total += weight;
     return LS_OK;
 }
 
-ls_status losses_add(losses *l, const ls_tensor *loss, double rows, rank_sums *sums)
+ls_status losses_add(losses *l, const ls_tensor *value, double weight, double *sum, double *total)
 {
     ls_tensor plain;
     accel *a;
     void *from;
 
-    if (loss == NULL)
+    if (value == NULL)
         return LS_OK;
-    a = loss->device->accel;
+    a = value->device->accel;
     if (a == NULL)
-        return add_now(loss, rows, sums);
+        return add_now(value, weight, sum, total);
     if (l->accel == NULL)
         LS_TRY(open_losses(l, a));
     if (l->n == LOSSES_MOST)
-        LS_TRY(losses_collect(l, sums));
-    plain = *loss; // a scalar has no layout of the device's own
+        LS_TRY(losses_collect(l));
+    plain = *value; // a scalar has no layout of the device's own
     LS_TRY(tensor_plain(&plain, &from));
     LS_TRY(accel_copy(accel_queue(a, ACCEL_COMPUTE), &l->values[l->n], from,
-                      ls_dtype_size(loss->dtype), ACCEL_TO_HOST));
+                      ls_dtype_size(value->dtype), ACCEL_TO_HOST));
     LS_TRY(accel_event_record(l->copied, accel_queue(a, ACCEL_COMPUTE)));
-    l->types[l->n] = loss->dtype;
-    l->rows[l->n++] = rows;
+    l->types[l->n] = value->dtype;
+    l->weights[l->n] = weight;
+    l->sums[l->n] = sum;
+    l->totals[l->n++] = total;
     return LS_OK;
 }
 
-ls_status losses_collect(losses *l, rank_sums *sums)
+ls_status losses_collect(losses *l)
 {
     if (l->n == 0)
         return LS_OK;
     LS_TRY(accel_event_wait(l->copied, "train: losses since the last report"));
-    for (int i = 0; i < l->n; i++)
-        add(sums, element(&l->values[i], l->types[i]), l->rows[i]);
+    for (int i = 0; i < l->n; i++) {
+        *l->sums[i] += element(&l->values[i], l->types[i]) * l->weights[i];
+        *l->totals[i] += l->weights[i];
+    }
     l->n = 0;
     return LS_OK;
 }

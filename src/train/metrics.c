@@ -11,6 +11,7 @@
 #include "base/json.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -72,6 +73,17 @@ ls_status metrics_begin(metrics_file *m, int64_t step)
     return LS_OK;
 }
 
+/* null: not known yet. */
+static void put_values(json_writer *w, const char *key, const run_values *v, value_of kind)
+{
+    if (v->n == 0)
+        return;
+    json_open(w, key, '{');
+    for (int i = 0; i < v->n; i++)
+        json_put_real(w, v->names[i], v->is_known[kind][i] ? v->mean[kind][i] : (double)NAN);
+    json_close(w, '}');
+}
+
 static void put_training(json_writer *w, const metrics_line *line)
 {
     const ls_run_state *s = line->state;
@@ -84,6 +96,7 @@ static void put_training(json_writer *w, const metrics_line *line)
         json_put_real(w, "top1", s->top1);
         json_put_real(w, "top5", s->top5);
     }
+    put_values(w, "values", line->values, OF_TRAINING);
     json_put_real(w, "data_wait", s->data_wait);
     json_open(w, "seconds", '{');
     for (int i = 0; i < PHASES; i++)
@@ -95,11 +108,16 @@ static void put_test(json_writer *w, const metrics_line *line)
 {
     const ls_run_state *s = line->state;
 
+    put_values(w, "test_values", line->values, OF_TEST);
+    json_put_int(w, "test_samples", line->test_samples);
+    if (line->has_own_test) {
+        json_put_real(w, "best_value", line->values->best_mean);
+        return;
+    }
     json_put_real(w, "accuracy", s->accuracy);
     json_put_real(w, "accuracy5", s->accuracy5);
     json_put_real(w, "test_loss", s->test_loss);
     json_put_real(w, "best_accuracy", s->best_accuracy);
-    json_put_int(w, "test_samples", line->test_samples);
 }
 
 /* Removes an incomplete line, so that the file consists of whole lines. */

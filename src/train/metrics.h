@@ -8,6 +8,7 @@
 #include <lockstep/train.h>
 
 #include "train/history.h"
+#include "train/values.h"
 
 typedef struct metrics_file {
     const char *path; /* borrowed; NULL without --metrics */
@@ -18,9 +19,11 @@ typedef struct metrics_file {
 
 typedef struct metrics_line {
     const ls_run_state *state;
+    const run_values *values;
     int ranks;
     const history_point *training; /* since the last line; NULL: no training values */
     bool has_test;                 /* state holds the result of an evaluation */
+    bool has_own_test;             /* of the program's values */
     int64_t test_samples;
 } metrics_line;
 

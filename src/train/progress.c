@@ -59,13 +59,28 @@ static void append_time(text_buf *t, double seconds)
 }
 
 /* The pieces of a progress line, in order; each begins with its separator. */
-enum { EPOCH, BAR, STEP, LOSS, TOP, LEARNING_RATE, RATE, RATE_PER_RANK, DATA, GPU, ETA, N_PIECES };
+enum {
+    EPOCH,
+    BAR,
+    STEP,
+    LOSS,
+    TOP,
+    VALUES,
+    LEARNING_RATE,
+    RATE,
+    RATE_PER_RANK,
+    DATA,
+    GPU,
+    ETA,
+    N_PIECES
+};
 
-typedef char piece[64];
+typedef char piece[256];
 
 static void make_pieces(const progress_values *v, piece pieces[N_PIECES])
 {
     const ls_run_state *s = v->state;
+    text_buf values = {0};
     text_buf eta = {0};
 
     memset(pieces, 0, N_PIECES * sizeof(piece));
@@ -77,6 +92,9 @@ static void make_pieces(const progress_values *v, piece pieces[N_PIECES])
     text_format(pieces[LOSS], sizeof(piece), "  loss %.4f", s->loss);
     if (s->top1 >= 0)
         text_format(pieces[TOP], sizeof(piece), "  top-1 %.4f  top-5 %.4f", s->top1, s->top5);
+    if (v->values != NULL)
+        values_append(v->values, OF_TRAINING, &values);
+    text_format(pieces[VALUES], sizeof(piece), "%s", text_str(&values));
     text_format(pieces[LEARNING_RATE], sizeof(piece), "  lr %.3g", s->lr);
     text_format(pieces[RATE], sizeof(piece), "  %.0f samples/s", s->samples_per_s);
     if (v->ranks > 1)
@@ -90,6 +108,7 @@ static void make_pieces(const progress_values *v, piece pieces[N_PIECES])
         text_format(pieces[ETA], sizeof(piece), "  ETA %s", text_str(&eta));
     }
     text_free(&eta);
+    text_free(&values);
 }
 
 static void make_bar(const progress_values *v, int cells, piece out)
@@ -106,8 +125,8 @@ static void make_bar(const progress_values *v, int cells, piece out)
 /* Empties the least important pieces until the line fits; the bar takes the remaining columns. */
 static void fit_pieces(const progress_values *v, int columns, piece pieces[N_PIECES])
 {
-    static const int by_importance[N_PIECES] = {EPOCH, ETA,           RATE, LOSS, STEP,         BAR,
-                                                TOP,   LEARNING_RATE, GPU,  DATA, RATE_PER_RANK};
+    static const int by_importance[N_PIECES] = {
+        EPOCH, ETA, RATE, LOSS, STEP, BAR, TOP, VALUES, LEARNING_RATE, GPU, DATA, RATE_PER_RANK};
     int i = 0;
     int cells;
 

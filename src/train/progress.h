@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "tensor/device.h"
+#include "train/values.h"
 
 typedef struct progress {
     bool is_enabled;    /* on rank 0 */
@@ -26,9 +27,10 @@ typedef struct progress {
 /* What a line or the bar shows. */
 typedef struct progress_values {
     const ls_run_state *state;
-    int64_t epochs;        /* of the whole run */
-    int64_t batch;         /* in this epoch */
-    int64_t epoch_batches; /* of this epoch */
+    const run_values *values; /* of training; NULL: none */
+    int64_t epochs;           /* of the whole run */
+    int64_t batch;            /* in this epoch */
+    int64_t epoch_batches;    /* of this epoch */
     int ranks;
     const char *gpu; /* usage of the GPU, as "87 % 12.3 GiB"; NULL, "": none */
 } progress_values;

@@ -26,6 +26,8 @@ typedef enum phase {
 /* "data", "forward", ... */
 const char *phase_name(phase which);
 
+enum { VALUES_MOST = 16 };
+
 /* Doubles only: an all-reduce adds them up as LS_F64. */
 typedef struct rank_sums {
     double loss; /* times rows, or the weights of batches (ls_run_weigh) */
@@ -36,6 +38,8 @@ typedef struct rank_sums {
     double top5;
     double bad; /* broken images */
     double seconds[PHASES];
+    double values[VALUES_MOST]; /* of the program (values.h), times their weights */
+    double weights[VALUES_MOST];
 } rank_sums;
 
 /* The sum over all ranks; comm may be NULL. Collective. */

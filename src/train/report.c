@@ -88,10 +88,11 @@ static void update_state(ls_run *run, const history_point *p)
 /* Sums the window over all ranks into *sum, *p and the state; the window is not reset. */
 static ls_status sum_window(ls_run *run, rank_sums *sum, history_point *p)
 {
-    LS_TRY(losses_collect(&run->losses, &run->report.window));
+    LS_TRY(losses_collect(&run->losses));
     run->report.window.bad += report_bad_images(run->train.loader, &run->report.bad_seen[0]);
     LS_TRY(rank_sums_read(&run->report.window, run->report.pending, false));
     LS_TRY(rank_sums_reduce(run->comm, &run->report.window, sum));
+    values_update(&run->values, OF_TRAINING, sum);
     *p = make_point(run, sum);
     run->state.bad_images = run->report.bad_images + (int64_t)sum->bad;
     update_state(run, p);
@@ -131,6 +132,8 @@ ls_status report_rest(ls_run *run, history_point *p)
 ls_status report_metrics(ls_run *run, const history_point *point, bool has_test)
 {
     const metrics_line line = {.state = &run->state,
+                               .values = &run->values,
+                               .has_own_test = run->evaluate != NULL,
                                .ranks = run_size(run),
                                .training = point,
                                .has_test = has_test,

@@ -10,6 +10,7 @@
 typedef struct report {
     rank_sums window;     /* of this rank since the last report, without what is pending */
     ls_tensor *pending;   /* see rank_sums_add_logits() */
+    rank_sums test;       /* of this rank in the current evaluation */
     rank_sums epoch;      /* of all ranks in this epoch, up to the last report */
     int64_t bad_images;   /* of all ranks, up to the last report */
     uint64_t bad_seen[2]; /* of this rank, already counted: training, test */

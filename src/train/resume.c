@@ -166,6 +166,17 @@ static ls_status read_position(const ls_checkpoint *file, run_position *at, doub
     return text_parse_double(text != NULL ? text : "", "best_accuracy", -1, 1, best);
 }
 
+/* Of a run with ls_run_evaluate_with(). */
+static ls_status read_best_value(const ls_checkpoint *file, run_values *v)
+{
+    const char *text = ls_checkpoint_meta(file, "best_value");
+
+    if (text == NULL)
+        return LS_OK;
+    v->has_best = true;
+    return text_parse_double(text, "best_value", -HUGE_VAL, HUGE_VAL, &v->best_mean);
+}
+
 /* The sums of the current epoch; an invalid number becomes NaN. */
 static void read_epoch_sums(const ls_checkpoint *file, rank_sums *sums)
 {
@@ -256,6 +267,7 @@ static ls_status load_state_from(ls_run *run, ls_checkpoint *file)
     ls_status st;
 
     LS_TRY(read_position(file, &at, &best));
+    LS_TRY(read_best_value(file, &run->values));
     LS_TRY(check_settings_and_place(run, file, &at));
     st = state_list(run->model, run->optimizer, saved_with_fp16(file) ? run->scaler : NULL, &state);
     if (st == LS_OK)
@@ -403,7 +415,8 @@ static ls_status broadcast_tensors(ls_run *run)
 /* *has_state: rank 0 has loaded tensors, which all ranks receive. */
 static ls_status broadcast_state(ls_run *run, bool *has_state)
 {
-    double results[] = {run->state.best_accuracy, run->state.accuracy, run->state.loss, *has_state};
+    double results[] = {run->state.best_accuracy, run->state.accuracy,  run->state.loss, *has_state,
+                        run->values.has_best,     run->values.best_mean};
 
     comm_label(run->comm, "resume");
     LS_TRY(ls_broadcast(run->comm, &run->at, &run->at, sizeof(run->at) / sizeof(int64_t), LS_I64, 0,
@@ -414,6 +427,8 @@ static ls_status broadcast_state(ls_run *run, bool *has_state)
     run->state.accuracy = results[1];
     run->state.loss = results[2];
     *has_state = results[3] != 0;
+    run->values.has_best = results[4] != 0;
+    run->values.best_mean = results[5];
     return *has_state ? broadcast_tensors(run) : LS_OK;
 }
 

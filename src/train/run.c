@@ -360,10 +360,11 @@ ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
     if (run->uses_weights && run->ddp == NULL && run_accumulate(run) > 1)
         return ls_fail(LS_EINVAL, "--accumulate with weights of batches (ls_run_use_weights) needs "
                                   "ls_run_distribute()");
-    if (run->test.set != NULL && forward == NULL)
+    if (run->test.set != NULL && forward == NULL && run->evaluate == NULL)
         return ls_fail(LS_EINVAL, "a test set needs a forward function");
     run->forward = forward;
     run->forward_arg = arg;
+    LS_TRY(values_check_ranks(&run->values, run->comm));
     LS_TRY(open_splits(run));
     run->at.epoch = run->flags->start_epoch;
     LS_TRY(prepare_training(run));

@@ -15,6 +15,7 @@
 #include "train/report.h"
 #include "train/save.h"
 #include "train/stop_signal.h"
+#include "train/values.h"
 
 typedef struct split {
     ls_dataset *set;
@@ -46,6 +47,9 @@ struct ls_run {
     lr_schedule schedule;
     ls_forward_fn forward;
     void *forward_arg;
+    ls_evaluate_fn evaluate; /* NULL: as a classifier, by `forward` */
+    void *evaluate_arg;
+    bool is_testing; /* values are added to the evaluation */
 
     run_position at;
     int64_t epoch_steps;   /* of a whole epoch, the maximum over ranks */
@@ -78,6 +82,7 @@ struct ls_run {
 
     report report;
     losses losses;
+    run_values values;
     progress progress;
     history history;      /* rank 0 only */
     metrics_file metrics; /* rank 0 only */
@@ -87,6 +92,11 @@ struct ls_run {
 
 int run_rank(const ls_run *run);
 int run_size(const ls_run *run);
+
+/* --- loop.c --- */
+
+/* Stores the first failure for ls_run_close() and aborts the group. */
+void run_fail(ls_run *run, ls_status st);
 
 /* --- run.c --- */
 

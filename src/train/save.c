@@ -18,7 +18,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { META_MAX = 19, META_BYTES = 32 };
+enum { META_MAX = 20, META_BYTES = 32 };
 
 typedef struct meta_list {
     ls_meta items[META_MAX + STATE_SETTINGS_MAX];
@@ -56,6 +56,8 @@ static void add_metadata(ls_run *run, meta_list *m)
     add_number(m, "step", run->at.step);
     add_number(m, "best_epoch", run->at.best_epoch);
     add_real(m, "best_accuracy", run->state.best_accuracy);
+    if (run->values.has_best)
+        add_real(m, "best_value", run->values.best_mean);
     for (int i = 0; i < STATE_SUMS; i++)
         add_real(m, sums[i].key, *sums[i].value);
     for (int i = 0; i < n_settings; i++)
@@ -187,6 +189,7 @@ ls_status save_html_report(ls_run *run)
     const html_report page = {
         .flags = run->flags,
         .state = &run->state,
+        .values = &run->values,
         .history = &run->history,
         .device = ls_device_fingerprint(run->device),
         .ranks = run_size(run),

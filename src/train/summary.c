@@ -110,6 +110,21 @@ static void print_skipped(ls_run *run)
                       text_plural(n));
 }
 
+/* The result of the program's own evaluation. */
+static void print_values(ls_run *run)
+{
+    const run_values *v = &run->values;
+    text_buf t = {0};
+
+    values_append(v, OF_TEST, &t);
+    if (v->has_best)
+        text_append(&t, "  (best %s %.4f after %lld epoch%s)", v->names[v->best], v->best_mean,
+                    (long long)run->state.best_epoch, text_plural(run->state.best_epoch));
+    if (t.length > 0)
+        progress_line(&run->progress, "test:%s", text_str(&t));
+    text_free(&t);
+}
+
 void summary_print(ls_run *run)
 {
     const double seconds = (double)(ls_now_ms() - run->start_ms) * 1e-3;
@@ -127,7 +142,13 @@ void summary_print(ls_run *run)
         progress_line(&run->progress, "skipped %lld broken image%s", (long long)s->bad_images,
                       text_plural(s->bad_images));
     print_skipped(run);
-    if (run->flags->evaluate)
+    if (run->evaluate != NULL)
+        print_values(run);
+    if (run->flags->evaluate && run->evaluate != NULL)
+        progress_line(&run->progress, "%" PRId64 " sample%s on %d rank%s%s, %.1f s",
+                      run->report.test_samples, text_plural(run->report.test_samples), ranks,
+                      text_plural(ranks), precision, seconds);
+    else if (run->flags->evaluate)
         progress_line(&run->progress,
                       "test accuracy %.4f  top-5 %.4f  loss %.4f  of %" PRId64
                       " sample%s on %d rank%s%s, %.1f s",

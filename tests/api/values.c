@@ -404,6 +404,20 @@ static ls_status train_nothing(ls_run *run, ls_comm *comm, void *arg)
     return LS_OK;
 }
 
+ls_run *declaring_run(void)
+{
+    value_needs(ls_run_declare(some_run(), "value"), "value");
+    return some_run();
+}
+
+ls_status evaluate_nothing(void *arg, ls_run *run, const ls_batch *batch)
+{
+    (void)arg;
+    (void)run;
+    (void)batch;
+    return LS_OK;
+}
+
 const ls_train_program *some_program(void)
 {
     static ls_train_program program = {.size = sizeof(program),

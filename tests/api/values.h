@@ -66,6 +66,8 @@ char **some_argv(void); /* 2 entries: a program and a flag that some_flags() has
 
 ls_train_flags *some_train_flags(void);
 const ls_train_program *some_program(void);
+ls_run *declaring_run(void);
+ls_status evaluate_nothing(void *arg, ls_run *run, const ls_batch *batch);
 ls_run *some_run(void);    /* open */
 ls_run *running_run(void); /* started */
 

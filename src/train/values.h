@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * values.h - the named values of a run: means that its program adds to in its own steps and
+ * evaluations. All ranks declare the same names, whose numbers are those of the sums in rank_sums.
+ */
+#ifndef LS_TRAIN_VALUES_H
+#define LS_TRAIN_VALUES_H
+
+#include "base/text.h"
+#include "train/rank_sums.h"
+
+enum { VALUE_NAME_BYTES = 32 };
+
+typedef enum value_of { OF_TRAINING, OF_TEST, VALUE_KINDS } value_of;
+
+typedef struct run_values {
+    int n;
+    char names[VALUES_MOST][VALUE_NAME_BYTES]; /* padded with zeros */
+    double mean[VALUE_KINDS][VALUES_MOST];     /* of the last report, of the last evaluation */
+    bool is_known[VALUE_KINDS][VALUES_MOST];
+    int best; /* the one whose test mean decides which weights are the best */
+    bool lowest_is_best;
+    bool has_best;
+    double best_mean; /* of all evaluations, also those before a resume */
+} run_values;
+
+/* Takes the means of all ranks' sums; a value without weight keeps its mean. */
+void values_update(run_values *v, value_of kind, const rank_sums *sum);
+/* Whether the last evaluation was better than all before it, which is noted. */
+bool values_improved(run_values *v);
+/* Appends "  NAME 0.1234" for each known value. */
+void values_append(const run_values *v, value_of kind, text_buf *out);
+/* LS_EMISMATCH when this rank's names are not those of rank 0. Collective. */
+LS_MUST_USE ls_status values_check_ranks(const run_values *v, ls_comm *comm);
+
+#endif
