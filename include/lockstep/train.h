@@ -138,6 +138,21 @@ LS_API LS_MUST_USE ls_status ls_run_distribute(ls_run *run, ls_comm *comm,
  * block; the run's thread. */
 LS_API LS_MUST_USE ls_status ls_run_use_weights(ls_run *run);
 
+/* The learning rate of step `step`, from 0, of the `steps` of --epochs. */
+typedef double (*ls_lr_fn)(void *arg, int64_t step, int64_t steps);
+
+/* Takes the learning rates from `fn` instead of --schedule: the same on all ranks, by the step
+ * only, so that a resumed run has the same ones. Before ls_run_start(). LS_EINVAL after it, and
+ * with another --schedule than constant. A rate that is below 0 or not finite ends the run. arg is
+ * borrowed until ls_run_close(). Does not block; the run's thread. */
+LS_API LS_MUST_USE ls_status ls_run_schedule_with(ls_run *run, ls_lr_fn fn, void *arg);
+
+/* Saves state of the program with that of the run: rank 0's tensors and bytes (ls_named) are in the
+ * file for --resume, and ls_run_start() of a resumed run loads them on all ranks; it fails with a
+ * file without them. Once, before ls_run_start(); LS_EINVAL otherwise. items, with what they
+ * refer to, is borrowed until ls_run_close(). Does not block; the run's thread. */
+LS_API LS_MUST_USE ls_status ls_run_save_also(ls_run *run, const ls_named *items, int n);
+
 /* --- own values: means over all ranks, in progress lines, --metrics and --metrics-html --- */
 
 /* Declares a value of the program, as "perplexity": at most 16, each of up to 31 letters, digits

@@ -16,6 +16,7 @@
 #include "base/rng.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 void run_fail(ls_run *run, ls_status st)
 {
@@ -403,6 +404,20 @@ static void count_step(ls_run *run, const ls_ddp_step *step)
     run->state.stopping = step->stop;
 }
 
+static ls_status set_lr(ls_run *run)
+{
+    const int64_t step = run_schedule_step(run);
+    ls_run_state *s = &run->state;
+
+    if (run->lr == NULL)
+        s->lr = ls_schedule_lr(&run->schedule.schedule, step);
+    else
+        s->lr = run->lr(run->lr_arg, step, run->all_steps);
+    if (s->lr >= 0 && isfinite(s->lr))
+        return LS_OK;
+    return ls_fail(LS_EINVAL, "the learning rate of step %" PRId64 " is %g", step, s->lr);
+}
+
 static ls_status train_batch(ls_run *run, ls_tensor *loss)
 {
     const bool is_last = completes_step(run);
@@ -410,7 +425,7 @@ static ls_status train_batch(ls_run *run, ls_tensor *loss)
 
     if (run->n_added == 0) {
         run->step_rows = count_step_rows(run);
-        run->state.lr = ls_schedule_lr(&run->schedule.schedule, run_schedule_step(run));
+        LS_TRY(set_lr(run));
     }
     LS_TRY(check_weight(run));
     LS_TRY(losses_add(&run->losses, loss, (double)run->weight, &run->report.window.loss,

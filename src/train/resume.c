@@ -269,7 +269,8 @@ static ls_status load_state_from(ls_run *run, ls_checkpoint *file)
     LS_TRY(read_position(file, &at, &best));
     LS_TRY(read_best_value(file, &run->values));
     LS_TRY(check_settings_and_place(run, file, &at));
-    st = state_list(run->model, run->optimizer, saved_with_fp16(file) ? run->scaler : NULL, &state);
+    st = state_list(run->model, run->optimizer, saved_with_fp16(file) ? run->scaler : NULL,
+                    run->own, run->n_own, &state);
     if (st == LS_OK)
         st = load_list(file, &state, LS_LOAD_STRICT, "");
     name_list_free(&state);
@@ -404,7 +405,8 @@ static ls_status broadcast_item(ls_comm *comm, const ls_named *item)
 static ls_status broadcast_tensors(ls_run *run)
 {
     name_list state = {0};
-    ls_status st = state_list(run->model, run->optimizer, run->scaler, &state);
+    ls_status st =
+        state_list(run->model, run->optimizer, run->scaler, run->own, run->n_own, &state);
 
     for (int i = 0; st == LS_OK && i < state.n; i++)
         st = broadcast_item(run->comm, &state.items[i]);

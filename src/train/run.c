@@ -188,6 +188,34 @@ ls_status ls_run_use_weights(ls_run *run)
     return LS_OK;
 }
 
+ls_status ls_run_schedule_with(ls_run *run, ls_lr_fn fn, void *arg)
+{
+    const char *name;
+
+    LS_TRY(LS_GIVEN(run));
+    LS_TRY(LS_GIVEN(fn));
+    name = run->flags->schedule;
+    if (run->is_started)
+        return ls_fail(LS_EINVAL, "call ls_run_schedule_with() before ls_run_start()");
+    if (name != NULL && !text_equal(name, "constant"))
+        return ls_fail(LS_EINVAL, "--schedule %s: the program has a schedule of its own", name);
+    run->lr = fn;
+    run->lr_arg = arg;
+    return LS_OK;
+}
+
+ls_status ls_run_save_also(ls_run *run, const ls_named *items, int n)
+{
+    LS_TRY(LS_GIVEN(run));
+    LS_TRY(LS_GIVEN(items));
+    if (run->is_started || run->own != NULL || n < 1)
+        return ls_fail(LS_EINVAL, "call ls_run_save_also() once, before ls_run_start(), with at "
+                                  "least one item");
+    run->own = items;
+    run->n_own = n;
+    return LS_OK;
+}
+
 static void close_loader(split *s)
 {
     ls_loader_destroy(s->loader);

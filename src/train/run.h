@@ -45,6 +45,10 @@ struct ls_run {
     ls_grad_scaler *scaler; /* NULL: gradients are not scaled */
     bool has_scaled_step;   /* the scaler's step has no update yet */
     lr_schedule schedule;
+    ls_lr_fn lr; /* instead of `schedule`; NULL: none */
+    void *lr_arg;
+    const ls_named *own; /* state of the program */
+    int n_own;
     ls_forward_fn forward;
     void *forward_arg;
     ls_evaluate_fn evaluate; /* NULL: as a classifier, by `forward` */

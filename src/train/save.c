@@ -95,7 +95,7 @@ static ls_status save_state(ls_run *run)
     ls_status st;
 
     LS_TRY(state_path(run->flags->save, "resume", path));
-    st = state_list(run->model, run->optimizer, run->scaler, &state);
+    st = state_list(run->model, run->optimizer, run->scaler, run->own, run->n_own, &state);
     if (st == LS_OK)
         st = name_list_add(&state, STATE_HISTORY, records, 2);
     add_metadata(run, &meta);

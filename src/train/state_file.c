@@ -63,7 +63,7 @@ ls_status name_list_add(name_list *list, const char *prefix, const ls_named *fro
 }
 
 ls_status state_list(ls_model *model, ls_optimizer *optimizer, ls_grad_scaler *scaler,
-                     name_list *list)
+                     const ls_named *own, int n_own, name_list *list)
 {
     int n_weights;
     int n_moments;
@@ -74,6 +74,7 @@ ls_status state_list(ls_model *model, ls_optimizer *optimizer, ls_grad_scaler *s
 
     LS_TRY(name_list_add(list, "model.", weights, n_weights));
     LS_TRY(name_list_add(list, "optimizer.", moments, n_moments));
+    LS_TRY(name_list_add(list, "program.", own, n_own));
     return name_list_add(list, "", scales, n_scaler);
 }
 

@@ -5,8 +5,8 @@
  * NAME.safetensors          the weights alone, named as in PyTorch's state_dict
  * NAME.best.safetensors     the weights of the best evaluation so far (or --save-best)
  * NAME.resume.safetensors   the whole state of a run in one file: weights ("model."), optimizer
- *                           ("optimizer."), gradient scaler of fp16 ("grad_scaler."), history
- *                           ("history.") and position (metadata)
+ *                           ("optimizer."), gradient scaler of fp16 ("grad_scaler."), state of the
+ *                           program ("program."), history ("history.") and position (metadata)
  */
 #ifndef LS_TRAIN_STATE_FILE_H
 #define LS_TRAIN_STATE_FILE_H
@@ -39,9 +39,10 @@ LS_MUST_USE ls_status name_list_add(name_list *list, const char *prefix, const l
                                     int n);
 void name_list_free(name_list *list);
 
-/* Model, optimizer and scaler (NULL: none), under their names in the state file. */
+/* Model, optimizer and scaler (NULL: none), and the program's n_own items, under their names in the
+ * state file. */
 LS_MUST_USE ls_status state_list(ls_model *model, ls_optimizer *optimizer, ls_grad_scaler *scaler,
-                                 name_list *list);
+                                 const ls_named *own, int n_own, name_list *list);
 
 enum { STATE_SETTINGS_MAX = 8, STATE_SETTING_BYTES = 512, STATE_SUMS = 5 };
 

@@ -404,6 +404,14 @@ static ls_status train_nothing(ls_run *run, ls_comm *comm, void *arg)
     return LS_OK;
 }
 
+double rate_of(void *arg, int64_t step, int64_t steps)
+{
+    (void)arg;
+    (void)step;
+    (void)steps;
+    return 0.1;
+}
+
 ls_run *declaring_run(void)
 {
     value_needs(ls_run_declare(some_run(), "value"), "value");

@@ -24,6 +24,8 @@ typedef struct job {
     int lowest_is_best;
     const char *adds;  /* one more value, that is added in training; NULL: none */
     double add_weight; /* its weight */
+    ls_lr_fn lr;       /* NULL: by the flags */
+    int saves;         /* saves the counters below */
     int extra_rank;    /* declares another name; 0: none does */
 } job;
 
@@ -33,6 +35,7 @@ typedef struct result {
     double nll;   /* of the last evaluation, by the program's own function */
     double given; /* the same */
     double share; /* of training: each rank adds its number with weight number + 1 */
+    int64_t counter;
     ls_run_state state;
 } result;
 
@@ -40,6 +43,8 @@ static result *results; /* of each rank, shared */
 
 typedef struct program {
     const job *job;
+    int64_t counter; /* of batches, saved */
+    ls_named saved;
     ls_layer *fc;
     int64_t n_epochs;
 } program;
@@ -87,6 +92,11 @@ static ls_status start(ls_run *run, program *p)
     LS_TRY(ls_run_declare(run, "nll"));
     LS_TRY(ls_run_declare(run, "given"));
     LS_TRY(ls_run_declare(run, rank > 0 && rank == j->extra_rank ? "other" : "share"));
+    if (j->lr != NULL)
+        LS_TRY(ls_run_schedule_with(run, j->lr, p));
+    p->saved = (ls_named){.name = "counter", .bytes = &p->counter, .n_bytes = sizeof(p->counter)};
+    if (j->saves)
+        LS_TRY(ls_run_save_also(run, &p->saved, 1));
     LS_TRY(ls_run_evaluate_with(run, test_batch, p, "given", j->lowest_is_best));
     return ls_run_start(run, NULL, NULL);
 }
@@ -100,11 +110,13 @@ static ls_status train(ls_run *run, program *p, result *r)
     LS_TRY(start(run, p));
     while (ls_run_next(run, &batch)) {
         ls_tensor *logits = forward(p, ls_run_tape(run), batch.x);
+        p->counter++;
         ls_run_add_number(run, "share", rank, rank + 1);
         if (j->adds != NULL)
             ls_run_add_number(run, j->adds, 1, j->add_weight);
         ls_run_step(run, ls_cross_entropy(ls_run_tape(run), logits, batch.y));
     }
+    r->counter = p->counter;
     r->nll = ls_run_value(run, "nll", 1);
     r->given = ls_run_value(run, "given", 1);
     r->share = ls_run_value(run, "share", 0);
@@ -306,6 +318,60 @@ static void ranks_with_different_names_are_refused(void **state)
     assert_int_not_equal(results[0].status, LS_OK);
 }
 
+static double falling_rate(void *arg, int64_t step, int64_t steps)
+{
+    return arg != NULL ? 0.3 * (double)(steps - step) / (double)steps : (double)NAN;
+}
+
+static double no_rate(void *arg, int64_t step, int64_t steps)
+{
+    LS_UNUSED(arg);
+    return step + 1 < steps ? 0.1 : (double)NAN;
+}
+
+static void a_program_may_have_its_own_schedule(void **state)
+{
+    job j = make_job();
+    result r;
+
+    LS_UNUSED(state);
+    j.lr = falling_rate;
+    expect_failure(&j, "--schedule cosine: the program has a schedule of its own");
+    j.flags.schedule = NULL;
+    r = run_here(&j);
+    assert_int_equal(r.status, LS_OK);
+    assert_true(fabs(r.state.lr - 0.3 / 45) < 1e-12); // 3 epochs of 15 steps
+    j.lr = no_rate;
+    expect_failure(&j, "the learning rate of step 44 is nan");
+}
+
+static void state_of_the_program_is_resumed_on_all_ranks(void **state)
+{
+    job j = make_job();
+
+    LS_UNUSED(state);
+    j.flags.schedule = NULL;
+    j.flags.save = path_in("own.safetensors");
+    j.flags.epochs = 2;
+    run_on(2, &j);
+    assert_int_equal(results[0].status, LS_OK);
+    j.saves = 1;
+    j.flags.resume = "";
+    run_on(2, &j);
+    assert_int_not_equal(results[0].status, LS_OK);
+    assert_non_null(strstr(results[0].error, "program.counter"));
+    j.flags.resume = NULL;
+    run_on(2, &j);
+    assert_int_equal(results[1].counter, 16); // 2 epochs of 8 steps
+    j.flags.resume = "";
+    j.flags.epochs = 3;
+    run_on(2, &j);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(results[i].status, LS_OK);
+        assert_int_equal(results[i].counter, 24);
+    }
+}
+
 static int set_up(void **state)
 {
     results = ls_test_shared(LS_TEST_RANKS_MAX * sizeof(*results));
@@ -323,6 +389,8 @@ int main(void)
         cmocka_unit_test(wrong_values_end_the_run),
         cmocka_unit_test(wrong_names_are_refused),
         cmocka_unit_test(ranks_with_different_names_are_refused),
+        cmocka_unit_test(a_program_may_have_its_own_schedule),
+        cmocka_unit_test(state_of_the_program_is_resumed_on_all_ranks),
     };
 
     return cmocka_run_group_tests(tests, set_up, small_dir_remove);
