@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_data.c - lockstep data: describes a data set, or writes it in another format. */
+/*
+ * cmd_data.c - lockstep data: describes a data set, writes it in another format, or makes a speech
+ * set.
+ */
 #include "cli/cli.h"
 
 #include "base/thread.h"
 #include "cli/data_report.h"
+#include "cli/data_speak.h"
 #include "data/convert.h"
 
 #include <errno.h>
@@ -23,6 +27,7 @@ typedef struct data_flags {
     int64_t image_size;
     int64_t per_class;
     int64_t jpeg;
+    speak_options speak; /* without dir */
     int help;
     const char *words[MAX_WORDS]; /* arguments that are not flags */
     int n_words;
@@ -246,6 +251,20 @@ static int cmd_convert(const data_flags *flags)
     return st == LS_OK ? 0 : print_failure("data", st);
 }
 
+static int cmd_speak(const data_flags *flags)
+{
+    speak_options options = flags->speak;
+    ls_status st;
+
+    options.dir = flags->words[1];
+    st = data_speak(&options);
+    if (st != LS_OK)
+        return print_failure("data", st);
+    print_out("%s: %lld sentence%s\n", options.dir, (long long)options.count,
+              text_plural(options.count));
+    return 0;
+}
+
 /* --- the command --- */
 
 /* Flags and other arguments in any order. */
@@ -275,14 +294,19 @@ static int dispatch(const data_flags *flags)
         return cmd_convert(flags);
     if (kind != NULL && flags->n_words == 2)
         return cmd_describe(flags, kind);
-    (void)ls_fail(LS_EINVAL, "expected idx DIR, cifar DIR, folder DIR or convert SOURCE "
-                             "DESTINATION; see lockstep data --help");
+    if (text_equal(what, "speak") && flags->n_words == 2)
+        return cmd_speak(flags);
+    (void)ls_fail(LS_EINVAL, "expected idx DIR, cifar DIR, folder DIR, convert SOURCE DESTINATION "
+                             "or speak DIR; see lockstep data --help");
     return print_failure("data", LS_EINVAL);
 }
 
 int cmd_data(int argc, char **argv)
 {
-    data_flags f = {.threads = ls_usable_cores(NULL), .to = "folder", .from = "idx"};
+    data_flags f = {.threads = ls_usable_cores(NULL),
+                    .to = "folder",
+                    .from = "idx",
+                    .speak = {.voice = "en-us", .count = 300}};
     const ls_flag table[] = {
         {"Describing a data set", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"threads", 'j', LS_FLAG_INT, &f.threads, 1, 256, "number of threads that read images"},
@@ -297,15 +321,20 @@ int cmd_data(int argc, char **argv)
         {"per-class", 0, LS_FLAG_INT, &f.per_class, 0, 1e9, "images per class; 0 = all"},
         {"jpeg", 0, LS_FLAG_INT, &f.jpeg, 0, 100,
          "`QUALITY` write JPEG of this quality, 1 to 100; 0 = PNG"},
-        {"Both", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
+        {"Making a speech data set with espeak-ng", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
+        {"count", 0, LS_FLAG_INT, &f.speak.count, 1, 99999, "number of sentences"},
+        {"voice", 0, LS_FLAG_TEXT, &f.speak.voice, 0, 0, "`NAME` of espeak-ng's voice"},
+        {"seed", 0, LS_FLAG_INT, &f.speak.seed, 0, 1e15, "decides the sentences"},
+        {"All", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"help", 'h', LS_FLAG_BOOL, &f.help, 0, 0, "print this text"},
     };
     const ls_flags flags = {
         .size = sizeof(flags),
         .program = "lockstep data",
-        .usage = "idx|cifar|folder DIR [flags], or convert SOURCE DESTINATION [flags]",
+        .usage = "idx|cifar|folder|speak DIR [flags], or convert SOURCE DESTINATION [flags]",
         .summary = "Describes a data set: images, sizes, classes, broken files (exit code 1), mean "
-                   "and standard deviation; or converts it to another format.",
+                   "and standard deviation; converts it to another format; or makes a speech data "
+                   "set.",
         .tables = {table},
         .n = {LS_COUNT_OF(table)},
         .takes_rest = 1};

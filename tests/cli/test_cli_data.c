@@ -7,6 +7,7 @@
 #include "data/temp_files.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #define test(name) cmocka_unit_test_setup_teardown(name, set_up, clean_up)
 #define TOOL(...)  job_start(JOB_LIST(JOB_TOOL, "data", __VA_ARGS__), NULL)
@@ -78,6 +79,67 @@ static void wrong_calls_are_errors_of_one_line(void **state)
     expect_error(TOOL("cifar", folder.path), 1, "has neither CIFAR-10");
     expect_error(TOOL("idx", folder.path), 1, "train-images-idx3-ubyte");
     expect_error(TOOL("folder", in_folder("none")), 1, "cannot open folder");
+}
+
+static bool has_espeak(void)
+{
+    job *j = job_start(JOB_LIST("/bin/sh", "-c", "command -v espeak-ng || echo none"), NULL);
+    bool has;
+
+    job_expect_code(j, 0);
+    has = !job_printed(j, 0, "none");
+    job_clean_up(NULL);
+    return has;
+}
+
+/* A file's bytes, terminated by a zero. */
+static char *read_text(const char *name)
+{
+    size_t bytes;
+    unsigned char *data = temp_read(in_folder(name), &bytes);
+    char *text = realloc(data, bytes + 1);
+
+    assert_non_null(text);
+    text[bytes] = 0;
+    return text;
+}
+
+static void speak_makes_a_set_that_its_seed_decides(void **state)
+{
+    static const unsigned char mono_22050[] = {1, 0, 0x22, 0x56, 0, 0};
+    char *lines[2];
+
+    LS_UNUSED(state);
+    if (!has_espeak())
+        skip();
+    for (int i = 0; i < 2; i++) {
+        job *j = TOOL("speak", in_folder(i == 0 ? "a" : "b"), "--count", "3", "--seed", "4");
+
+        job_expect_code(j, 0);
+        job_expect(j, job_printed(j, 0, ": 3 sentences\n"));
+        job_clean_up(NULL);
+        lines[i] = read_text(i == 0 ? "a/metadata.csv" : "b/metadata.csv");
+    }
+    assert_string_equal(lines[0], lines[1]);
+    assert_int_equal(strncmp(lines[0], "speak-00001|", 12), 0);
+    assert_non_null(strstr(lines[0], "\nspeak-00003|"));
+    free(lines[0]);
+    free(lines[1]);
+    lines[0] = read_text("a/wavs/speak-00003.wav");
+    assert_memory_equal(lines[0], "RIFF", 4);
+    assert_memory_equal(lines[0] + 22, mono_22050, sizeof(mono_22050));
+    free(lines[0]);
+    expect_error(TOOL("speak", in_folder("a")), 2, "metadata.csv exists");
+    expect_error(TOOL("speak", in_folder("c"), "--voice", "nosuch"), 1,
+                 "espeak-ng -v nosuch hello");
+}
+
+static void speak_without_espeak_names_the_package(void **state)
+{
+    LS_UNUSED(state);
+    expect_error(job_start(JOB_LIST(JOB_TOOL, "data", "speak", in_folder("a")),
+                           JOB_LIST("PATH=/nonexistent")),
+                 1, "install the Debian package espeak-ng");
 }
 
 static void a_folder_is_described(void **state)
@@ -193,6 +255,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(wrong_calls_are_errors_of_one_line),
+        test(speak_makes_a_set_that_its_seed_decides),
+        test(speak_without_espeak_names_the_package),
         test(a_folder_is_described),
         test(broken_images_are_named_and_end_it_with_1),
         test(a_quick_look_does_not_count_broken_images),
