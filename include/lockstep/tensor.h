@@ -33,6 +33,9 @@ typedef struct ls_device_options {
     /* compute threads; default LOCKSTEP_THREADS, else usable cores / local ranks */
     int threads;
     int share_gpu; /* 1: ranks may share a card, when a machine has fewer cards than ranks */
+    /* 1: a CUDA device launches the operators between two waits as one CUDA graph, with the same
+     * results; LS_EUNSUPPORTED on other devices. 0: LOCKSTEP_CUDA_GRAPH, which they ignore */
+    int cuda_graph;
 } ls_device_options;
 
 /* Opens a device; `opt` may be NULL. LS_EUNSUPPORTED: the text names the reason and the devices

@@ -36,6 +36,7 @@ typedef struct ls_train_flags {
     const char *backend; /* --backend */
     const char *device;  /* --device cpu|cuda|cuda:N|auto */
     int share_gpu;       /* --share-gpu: ranks may share a card */
+    int cuda_graph;      /* --cuda-graph: kernels are launched as CUDA graphs */
     const char *master;  /* --master HOST[:PORT] */
     int64_t local_rank;  /* --local-rank: ignored; torch.distributed.launch appends it */
     /* data and steps */

@@ -71,6 +71,9 @@ static const config_entry table[CONFIG_COUNT] = {
          "1: a GPU measures up to 8 plans of each convolution at its first use, and the choice is "
          "stored in ~/.cache/lockstep; 0: it takes the plan that cuDNN expects to be the fastest. "
          "With LOCKSTEP_DETERMINISTIC nothing is measured"},
+    [CONFIG_CUDA_GRAPH] = {"LOCKSTEP_CUDA_GRAPH", CONFIG_TYPE_INT, "0", NULL, 0, 1,
+                           "1: a GPU runs the kernels of a step as CUDA graphs, as with "
+                           "--cuda-graph; other devices ignore it"},
     [CONFIG_NCCL_LIBRARY] = {"LOCKSTEP_NCCL_LIBRARY", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
                              "NCCL's or RCCL's library for --backend nccl; empty: libnccl.so.2, "
                              "else librccl.so.1"},

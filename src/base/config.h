@@ -28,6 +28,7 @@ typedef enum config_id {
     CONFIG_TF32,           /* LOCKSTEP_TF32: where float32 is rounded to TF32 on GPUs */
     CONFIG_DETERMINISTIC,  /* LOCKSTEP_DETERMINISTIC: 1: the same bits in every run on a GPU */
     CONFIG_AUTOTUNE,       /* LOCKSTEP_AUTOTUNE: 1: convolutions are measured on GPUs */
+    CONFIG_CUDA_GRAPH,     /* LOCKSTEP_CUDA_GRAPH: 1: GPUs run steps as CUDA graphs */
     CONFIG_NCCL_LIBRARY,   /* LOCKSTEP_NCCL_LIBRARY: read by the module */
     CONFIG_ALGORITHMS,     /* LOCKSTEP_ALGORITHMS: algorithms of operations within a host */
     CONFIG_MODULE_DIR,     /* LOCKSTEP_MODULE_DIR: first folder searched for liblockstep_*.so */

@@ -312,7 +312,9 @@ typedef void (*device_watch)(void *arg, const device_move *m);
 /* What a stream device does and holds: for progress lines, tests and benchmarks. */
 typedef struct device_usage {
     uint64_t n_launches; /* of kernels, since the device was opened */
-    size_t used_bytes;   /* of the card's memory, by all processes */
+    uint64_t n_graph_launches;
+    uint64_t n_graphs_made; /* instantiated; the other launches have updated one of these */
+    size_t used_bytes;      /* of the card's memory, by all processes */
     size_t total_bytes;
     int busy_percent; /* share of the last moments in which a kernel ran; -1: not known */
 } device_usage;
@@ -330,6 +332,7 @@ typedef struct device_settings {
     bool autotune;            /* of LOCKSTEP_AUTOTUNE */
     bool deterministic;       /* of LOCKSTEP_DETERMINISTIC */
     const char *tf32;         /* of LOCKSTEP_TF32 */
+    bool graphs;              /* operators are launched as CUDA graphs */
 } device_settings;
 
 typedef struct device_ops {
@@ -369,6 +372,8 @@ typedef struct device_ops {
     /* optional: calls `fn` for each move from now on, in the thread that runs operators; NULL ends
      * that. For tests of where layouts change. */
     void (*watch)(device_state *self, device_watch fn, void *arg);
+    /* whether open() obeys device_settings.graphs */
+    bool has_graphs;
 } device_ops;
 
 /* The functions of the core that a module may call. */
@@ -436,10 +441,10 @@ LS_MUST_USE ls_status device_alloc(ls_device *device, size_t bytes, void **out);
 /* Blocks until all queued operators are done. `what`: as of accel_event_wait(). */
 LS_MUST_USE ls_status device_synchronize(ls_device *device, const char *what);
 
-/* Whether ls_device_open() could open the device `name` (NULL, "": that of LOCKSTEP_DEVICE), with
- * `share_gpu` of ls_device_options. Asks in a process of its own, so that this one may fork
- * afterwards. LS_EINVAL, LS_EUNSUPPORTED: the text has the reason and the available devices. */
-LS_MUST_USE ls_status device_check(const char *name, bool share_gpu);
+/* Whether ls_device_open() could open a device with these options. Asks in a process of its own, so
+ * that this one may fork afterwards. LS_EINVAL, LS_EUNSUPPORTED: the text has the reason and the
+ * available devices. */
+LS_MUST_USE ls_status device_check(const ls_device_options *options);
 
 /* device_ops.slow_type. */
 const char *device_slow_type(const ls_device *device, ls_dtype type);

@@ -133,25 +133,39 @@ static ls_status check_name(const char *name)
     return st == LS_OK ? LS_OK : device_fail_with_alternatives(st);
 }
 
+static ls_status fail_without_graphs(const char *name)
+{
+    return ls_fail(LS_EUNSUPPORTED,
+                   "device %s has no CUDA graphs: leave out --cuda-graph (ls_device_options."
+                   "cuda_graph), or use --device cuda",
+                   name);
+}
+
 ls_status device_choose(const ls_device_options *o, device_choice *out)
 {
     const char *name = o->name;
     int64_t deterministic;
     int64_t autotune;
+    int64_t graphs;
 
-    *out = (device_choice){.settings.share_gpu = o->share_gpu != 0};
+    *out = (device_choice){.settings.share_gpu = o->share_gpu != 0,
+                           .needs_graphs = o->cuda_graph != 0};
     if (name == NULL || name[0] == '\0')
         LS_TRY(config_text(CONFIG_DEVICE, &name));
     LS_TRY(split_name(name, out));
     LS_TRY(check_name(out->name));
+    if (out->needs_graphs && device_is_cpu(out))
+        return fail_without_graphs(out->name);
     LS_TRY(resolve_threads(o->threads, &out->settings.threads, &out->spin_count));
     LS_TRY(local_rank(&out->settings.local_rank));
     LS_TRY(config_text(CONFIG_CONVOLUTIONS, &out->settings.convolutions));
     LS_TRY(config_text(CONFIG_TF32, &out->settings.tf32));
     LS_TRY(config_int(CONFIG_DETERMINISTIC, &deterministic));
     LS_TRY(config_int(CONFIG_AUTOTUNE, &autotune));
+    LS_TRY(config_int(CONFIG_CUDA_GRAPH, &graphs));
     out->settings.deterministic = deterministic != 0;
     out->settings.autotune = autotune != 0;
+    out->settings.graphs = graphs != 0 || out->needs_graphs;
     return LS_OK;
 }
 
@@ -167,6 +181,10 @@ ls_status device_load(const device_choice *choice, const device_ops **ops, void 
     environment = omp_spin_enter(choice->spin_count);
     st = module_load(choice->name, ops, module);
     omp_spin_leave(environment);
+    if (st == LS_OK && choice->needs_graphs && !(*ops)->has_graphs) {
+        module_unload(*module);
+        st = fail_without_graphs(choice->name);
+    }
     return st;
 }
 
@@ -238,6 +256,8 @@ static ls_status open_auto(const device_choice *choice, ls_device **out)
 
     if (st != LS_EUNSUPPORTED) // more ranks than cards are a mistake
         return st;
+    if (choice->needs_graphs)
+        return fail_without_graphs("auto (here: cpu)");
     ls_log(LS_LOG_INFO, "tensor", "device auto: the CPU is used: %s", ls_last_error());
     return open_cpu(choice, out);
 }

@@ -9,6 +9,7 @@
 typedef struct device_choice {
     char name[40]; /* "cpu", "auto", or that of a built-in device or module, without ":N" */
     device_settings settings;
+    bool needs_graphs;      /* a device without device_ops.has_graphs is an error */
     const char *spin_count; /* for omp_spin_enter() */
 } device_choice;
 

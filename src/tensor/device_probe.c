@@ -79,14 +79,12 @@ static ls_status probe_in_child(const device_choice *choice)
     return st;
 }
 
-ls_status device_check(const char *name, bool share_gpu)
+ls_status device_check(const ls_device_options *options)
 {
-    const ls_device_options options = {
-        .size = sizeof(options), .name = name, .share_gpu = share_gpu};
     device_choice choice;
     ls_status st;
 
-    LS_TRY(device_choose(&options, &choice));
+    LS_TRY(device_choose(options, &choice));
     if (device_is_cpu(&choice) || text_equal(choice.name, "auto"))
         return LS_OK;
     st = probe_in_child(&choice);

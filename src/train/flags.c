@@ -37,6 +37,8 @@ static int list_common(ls_train_flags *f, ls_flag out[MAX_COMMON])
          "cpu_ref"},
         {"share-gpu", 0, LS_FLAG_BOOL, &f->share_gpu, 0, 0,
          "ranks may share a card, when a node has fewer cards than ranks"},
+        {"cuda-graph", 0, LS_FLAG_BOOL, &f->cuda_graph, 0, 0,
+         "launch the kernels of a step as CUDA graphs; for small networks"},
         {"master", 0, LS_FLAG_TEXT, &f->master, 0, 0, "`HOST[:PORT]` address of node 0"},
         {"local-rank", 0, LS_FLAG_INT, &f->local_rank, 0, 65535,
          "ignored; torch.distributed.launch passes it"},
@@ -167,7 +169,12 @@ ls_status ls_train_parse(const char *program, const char *summary, int argc, cha
     flags.n[1] = list_common(common, table);
     LS_TRY(ls_flags_parse(&flags, argc, argv, NULL));
     if (!common->help) {
-        LS_TRY(device_check(common->device, common->share_gpu != 0));
+        const ls_device_options device = {.size = sizeof(device),
+                                          .name = common->device,
+                                          .share_gpu = common->share_gpu,
+                                          .cuda_graph = common->cuda_graph};
+
+        LS_TRY(device_check(&device));
         return ls_backend_check(common->backend, 1);
     }
     (void)list_common(&defaults, table); // help shows the defaults, not values given with --help

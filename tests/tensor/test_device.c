@@ -99,14 +99,19 @@ static void a_card_is_chosen_only_where_a_device_has_cards(void **state)
     assert_error("device npu is not part of this installation");
 }
 
+static ls_status check_device(const char *name)
+{
+    return device_check(&(ls_device_options){.size = sizeof(ls_device_options), .name = name});
+}
+
 static void a_device_is_checked_without_being_opened(void **state)
 {
     LS_UNUSED(state);
-    assert_status(LS_OK, device_check("cpu", false));
-    assert_status(LS_OK, device_check("auto", false));
-    assert_status(LS_EUNSUPPORTED, device_check("npu", false));
+    assert_status(LS_OK, check_device("cpu"));
+    assert_status(LS_OK, check_device("auto"));
+    assert_status(LS_EUNSUPPORTED, check_device("npu"));
     assert_error("available here: cpu (the default)");
-    assert_status(LS_EINVAL, device_check("cpu_ref:0", false));
+    assert_status(LS_EINVAL, check_device("cpu_ref:0"));
 }
 
 static void a_file_that_is_not_a_module_is_an_error(void **state)

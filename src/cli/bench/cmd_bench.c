@@ -302,7 +302,10 @@ static void set_memory(bench_options *o)
 /* Before ranks are started; a rank that is started finds out by itself. */
 static ls_status check_device(const bench_options *o, bool is_rank)
 {
-    return o->device == NULL || is_rank ? LS_OK : device_check(o->device, o->share_gpu != 0);
+    const ls_device_options device = {
+        .size = sizeof(device), .name = o->device, .share_gpu = o->share_gpu};
+
+    return o->device == NULL || is_rank ? LS_OK : device_check(&device);
 }
 
 static ls_status run(bench_options *o, const ls_flag *peers, text_buf *notes)

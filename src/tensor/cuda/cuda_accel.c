@@ -7,6 +7,7 @@
 #include "tensor/cuda/cuda_internal.h"
 
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,6 +36,8 @@ struct cuda_accel {
     accel base;
     gpu_properties card;
     op_failure *failure;
+    cuda_graphs *graphs;      /* NULL: work is queued at once */
+    op_kind op;               /* that runs; of the thread that runs operators */
     gpu_stream *clock_stream; /* always empty: its events happen at once */
     gpu_event *clock_event;
     int64_t clock_ns;           /* when clock_event happened; 0: not recorded yet */
@@ -72,20 +75,31 @@ void cuda_accel_enter(const cuda_accel *a)
 /* --- errors --- */
 
 /* The first loss is the one that all later calls report. */
-static void note_loss(cuda_accel *a, const char *call, const char *why)
+static void note_loss_text(cuda_accel *a, const char *format, ...) LS_PRINTF(2, 3);
+
+static void note_loss_text(cuda_accel *a, const char *format, ...)
 {
+    va_list args;
+
+    va_start(args, format);
     pthread_mutex_lock(&a->lock);
     if (!atomic_load_explicit(&a->is_lost, memory_order_relaxed)) {
-        (void)snprintf(a->lost_text, sizeof(a->lost_text),
-                       "%s (%s, PCI %s) can no longer be used by this process: %s failed: %s. The "
-                       "cause is an earlier kernel or the card itself. Start again from the last "
-                       "checkpoint; CUDA_LAUNCH_BLOCKING=1 shows the operator, the kernel's log "
-                       "(dmesg, Xid) faults of the card",
-                       a->base.name, a->card.name, a->card.bus_id, call, why);
+        (void)vsnprintf(a->lost_text, sizeof(a->lost_text), format, args);
         // Pairs with the load in cuda_accel_check(): the text is complete.
         atomic_store_explicit(&a->is_lost, true, memory_order_release);
     }
     pthread_mutex_unlock(&a->lock);
+    va_end(args);
+}
+
+static void note_loss(cuda_accel *a, const char *call, const char *why)
+{
+    note_loss_text(a,
+                   "%s (%s, PCI %s) can no longer be used by this process: %s failed: %s. The "
+                   "cause is an earlier kernel or the card itself. Start again from the last "
+                   "checkpoint; CUDA_LAUNCH_BLOCKING=1 shows the operator, the kernel's log "
+                   "(dmesg, Xid) faults of the card",
+                   a->base.name, a->card.name, a->card.bus_id, call, why);
 }
 
 ls_status cuda_accel_check(cuda_accel *a, gpu_error error, const char *call)
@@ -105,27 +119,156 @@ ls_status cuda_accel_check(cuda_accel *a, gpu_error error, const char *call)
                    gpu_error_text(why, sizeof(why), error));
 }
 
+static bool is_lost(const cuda_accel *a)
+{
+    return atomic_load_explicit(&a->is_lost, memory_order_relaxed);
+}
+
+/* --- graphs --- */
+
+/* The work that was recorded can no longer be run, so that later work would compute with what it
+ * should have written: a loss. */
+static ls_status check_graphs(cuda_accel *a, gpu_error error, const char *call)
+{
+    char why[256];
+
+    if (error != 0 && gpu_failure_of(error) != GPU_FAILURE_LOST)
+        note_loss_text(a,
+                       "%s: the CUDA graph of the operators up to %s failed: %s: %s. Their work is "
+                       "lost. Start again from the last checkpoint without --cuda-graph and "
+                       "LOCKSTEP_CUDA_GRAPH",
+                       a->base.name, cu_host->op_name(a->op), call,
+                       gpu_error_text(why, sizeof(why), error));
+    return cuda_accel_check(a, error, call);
+}
+
+ls_status cuda_accel_begin(cuda_accel *a, const graph_node *node)
+{
+    const char *call = NULL;
+    gpu_error e = 0;
+
+    if (a->graphs != NULL && !is_lost(a))
+        e = graphs_enter(a->graphs, node, &call);
+    return check_graphs(a, e, call);
+}
+
+ls_status cuda_accel_end(cuda_accel *a, gpu_error error, const char *call)
+{
+    const char *graph_call = call;
+    gpu_error e = 0;
+
+    if (a->graphs != NULL)
+        e = graphs_leave(a->graphs, &graph_call);
+    // A call that cannot be recorded has failed, too, and says why.
+    if (e != 0)
+        return check_graphs(a, error != 0 ? error : e, error != 0 ? call : graph_call);
+    return cuda_accel_check(a, error, call);
+}
+
+ls_status cuda_accel_pause(cuda_accel *a)
+{
+    const char *call = NULL;
+    gpu_error e = 0;
+
+    if (a->graphs != NULL)
+        e = graphs_pause(a->graphs, &call);
+    return check_graphs(a, e, call);
+}
+
+/* For callers that go on after a failure: it is that of the next call. */
+static void pause_always(cuda_accel *a)
+{
+    const ls_status st = cuda_accel_pause(a);
+
+    LS_UNUSED(st);
+}
+
+void cuda_accel_resume(cuda_accel *a)
+{
+    if (a->graphs != NULL)
+        graphs_resume(a->graphs);
+}
+
+void cuda_accel_forget_graphs(cuda_accel *a)
+{
+    if (a->graphs == NULL)
+        return;
+    pause_always(a);
+    graphs_forget(a->graphs);
+    cuda_accel_resume(a);
+}
+
+void cuda_accel_name_operator(cuda_accel *a, op_kind op)
+{
+    a->op = op;
+}
+
+graph_counts cuda_accel_count_graphs(cuda_accel *a)
+{
+    return a->graphs == NULL ? (graph_counts){0} : graphs_count(a->graphs);
+}
+
+/* Waits for all queues, and not for the card, where another accelerator of this process may
+ * record. */
+static gpu_error synchronize_queues(cuda_accel *a)
+{
+    gpu_error e = 0;
+
+    pause_always(a);
+    for (int i = 0; i < ACCEL_QUEUES && e == 0; i++) {
+        if (a->base.queues[i].native != NULL)
+            e = gpu_stream_synchronize(a->base.queues[i].native);
+    }
+    cuda_accel_resume(a);
+    return e;
+}
+
 ls_status cuda_accel_check_library(cuda_accel *a, ls_status st, const char *library)
 {
     gpu_error error;
 
     if (st == LS_OK)
         return LS_OK;
-    error = gpu_device_synchronize();
+    error = synchronize_queues(a);
     return error != 0 && gpu_failure_of(error) == GPU_FAILURE_LOST
                ? cuda_accel_check(a, error, library)
                : st;
-}
-
-static bool is_lost(const cuda_accel *a)
-{
-    return atomic_load_explicit(&a->is_lost, memory_order_relaxed);
 }
 
 /* cuda_accel_check() of gpu_FUNCTION(...), on the card of `a`; no call after its loss. */
 #define checked(a, function, ...)                                                                  \
     (cuda_accel_enter(a),                                                                          \
      cuda_accel_check((a), is_lost(a) ? 0 : gpu_##function(__VA_ARGS__), #function))
+
+/* Before and after a call of gpu.h on a queue. `node` NULL: the call cannot be recorded. */
+static ls_status begin_call(const ls_queue *queue, const graph_node *node)
+{
+    cuda_accel *a = accel_from(queue->accel);
+    ls_status st;
+
+    cuda_accel_enter(a);
+    if (is_lost(a) || queue != accel_queue(queue->accel, ACCEL_COMPUTE))
+        return cuda_accel_check(a, 0, "");
+    if (node != NULL)
+        return cuda_accel_begin(a, node);
+    st = cuda_accel_pause(a);
+    if (st != LS_OK)
+        cuda_accel_resume(a);
+    return st;
+}
+
+static ls_status end_call(const ls_queue *queue, const graph_node *node, gpu_error error,
+                          const char *call)
+{
+    cuda_accel *a = accel_from(queue->accel);
+
+    if (queue == accel_queue(queue->accel, ACCEL_COMPUTE)) {
+        if (node != NULL)
+            return cuda_accel_end(a, error, call);
+        cuda_accel_resume(a);
+    }
+    return cuda_accel_check(a, error, call);
+}
 
 /* Copies the failure of an operator, once: only one of the threads that wait gets it. */
 static bool take_record(cuda_accel *a, op_failure *out)
@@ -239,7 +382,11 @@ static void ranges_remove(cuda_accel *a, const void *block)
 /* A loss that this shows is the error of the next call. */
 static void free_block(cuda_accel *a, void *block)
 {
+    gpu_error e;
+
     cuda_accel_enter(a);
+    e = synchronize_queues(a);
+    (void)cuda_accel_check(a, e, "stream_synchronize");
     (void)cuda_accel_check(a, gpu_free(block), "free");
 }
 
@@ -312,26 +459,41 @@ static ls_status cuda_copy(ls_queue *queue, void *dst, const void *src, size_t b
         [ACCEL_ON_DEVICE] = GPU_ON_DEVICE,
     };
 
-    return checked(accel_from(queue->accel), memcpy_async, dst, src, bytes, directions[direction],
-                   queue->native);
+    // A copy from or to host memory is not recorded: the event that the host waits for follows.
+    const graph_node copied = {.kind = GRAPH_COPY, .bytes = bytes};
+    const graph_node *node = direction == ACCEL_ON_DEVICE ? &copied : NULL;
+
+    LS_TRY(begin_call(queue, node));
+    return end_call(queue, node,
+                    gpu_memcpy_async(dst, src, bytes, directions[direction], queue->native),
+                    "memcpy_async");
 }
 
 static ls_status cuda_fill(ls_queue *queue, void *dst, int byte, size_t bytes)
 {
-    return checked(accel_from(queue->accel), memset_async, dst, byte, bytes, queue->native);
+    const graph_node node = {.kind = GRAPH_FILL, .bytes = bytes};
+
+    LS_TRY(begin_call(queue, &node));
+    return end_call(queue, &node, gpu_memset_async(dst, byte, bytes, queue->native),
+                    "memset_async");
 }
 
 static ls_status cuda_call(ls_queue *queue, void (*fn)(void *arg), void *arg)
 {
-    return checked(accel_from(queue->accel), launch_host, queue->native, fn, arg);
+    const graph_node node = {.kind = GRAPH_CALL};
+
+    LS_TRY(begin_call(queue, &node));
+    return end_call(queue, &node, gpu_launch_host(queue->native, fn, arg), "launch_host");
 }
 
 static ls_status cuda_synchronize(accel *base, const char *what)
 {
     cuda_accel *a = accel_from(base);
+    gpu_error e;
 
     cuda_accel_enter(a);
-    return end_wait(a, gpu_device_synchronize(), true, what);
+    e = synchronize_queues(a);
+    return end_wait(a, e, true, what);
 }
 
 /* --- events --- */
@@ -396,7 +558,8 @@ static ls_status cuda_event_record(accel_event *event, ls_queue *queue)
 
     e->is_recorded = true;
     e->is_of_compute = queue == accel_queue(queue->accel, ACCEL_COMPUTE);
-    return checked(accel_from(event->accel), event_record, e->native, queue->native);
+    LS_TRY(begin_call(queue, NULL));
+    return end_call(queue, NULL, gpu_event_record(e->native, queue->native), "event_record");
 }
 
 static ls_status cuda_queue_wait(ls_queue *queue, accel_event *event, const char *what)
@@ -404,9 +567,22 @@ static ls_status cuda_queue_wait(ls_queue *queue, accel_event *event, const char
     cuda_event *e = event_from(event);
 
     LS_UNUSED(what); // this call does not wait
-    return e->is_recorded
-               ? checked(accel_from(queue->accel), stream_wait_event, queue->native, e->native)
-               : LS_OK;
+    if (!e->is_recorded)
+        return LS_OK;
+    LS_TRY(begin_call(queue, NULL));
+    return end_call(queue, NULL, gpu_stream_wait_event(queue->native, e->native),
+                    "stream_wait_event");
+}
+
+/* The card works on what this thread has queued while the thread waits. */
+static ls_status flush_own(cuda_accel *a)
+{
+    const char *call = NULL;
+    gpu_error e = 0;
+
+    if (a->graphs != NULL)
+        e = graphs_flush_own(a->graphs, &call);
+    return check_graphs(a, e, call);
 }
 
 static ls_status cuda_event_wait(accel_event *event, const char *what)
@@ -417,6 +593,7 @@ static ls_status cuda_event_wait(accel_event *event, const char *what)
     if (!e->is_recorded)
         return LS_OK;
     cuda_accel_enter(a);
+    LS_TRY(flush_own(a));
     return end_wait(a, gpu_event_synchronize(e->native), e->is_of_compute, what);
 }
 
@@ -521,7 +698,7 @@ static ls_status open_queues(cuda_accel *a)
     return checked(a, event_create, &a->clock_event, true);
 }
 
-ls_status cuda_accel_open(int index, const gpu_properties *card, cuda_accel **out)
+ls_status cuda_accel_open(int index, const gpu_properties *card, bool graphs, cuda_accel **out)
 {
     cuda_accel *a = cu_host->alloc(1, sizeof(*a));
     void *failure = NULL;
@@ -536,7 +713,10 @@ ls_status cuda_accel_open(int index, const gpu_properties *card, cuda_accel **ou
     pthread_mutex_init(&a->lock, NULL);
     pthread_mutex_init(&a->clock_lock, NULL);
     cu_host->accel_register(&a->base);
+    a->op = OP_COUNT;
     st = open_queues(a);
+    if (st == LS_OK && graphs)
+        st = graphs_open(accel_queue(&a->base, ACCEL_COMPUTE)->native, &a->graphs);
     if (st == LS_OK)
         st = cuda_accel_check(a, gpu_malloc_host(&failure, sizeof(*a->failure)), "malloc_host");
     if (st != LS_OK) {
@@ -571,7 +751,8 @@ void cuda_accel_close(cuda_accel *a)
         return;
     cu_host->accel_unregister(&a->base); // users still need queues and memory
     cuda_accel_enter(a);
-    (void)gpu_device_synchronize();
+    (void)synchronize_queues(a);
+    graphs_close(a->graphs);
     free_events(a);
     for (int i = 0; i < ACCEL_QUEUES; i++) {
         if (a->base.queues[i].native != NULL)

@@ -167,7 +167,7 @@ static ls_status make_tickets(device_state *self)
     self->tickets = cuda_alloc(self, bytes);
     if (self->tickets == NULL)
         return cu_fail(LS_ENOMEM, "no device memory for counters of blocks");
-    return cu_call(self, memset_async, self->tickets, 0, bytes, cu_stream(self));
+    return cu_fill(self, self->tickets, 0, bytes);
 }
 
 /* --- life --- */
@@ -176,6 +176,8 @@ static void cuda_close(device_state *self)
 {
     if (self == NULL)
         return;
+    if (self->accel != NULL)
+        cuda_accel_forget_graphs(self->accel); // their code is that of cuDNN's plans
     if (self->tickets != NULL)
         cuda_free(self, self->tickets, CUDA_TICKETS * sizeof(*self->tickets));
     cuda_math_close(self);
@@ -216,7 +218,7 @@ static ls_status cuda_open(const device_settings *settings, device_state **out)
     self->autotune = settings->autotune;
     self->tf32_matrices = strcmp(settings->tf32, "all") == 0;
     self->tf32_convolutions = strcmp(settings->tf32, "none") != 0;
-    st = cuda_accel_open(found.index, &found.card, &self->accel);
+    st = cuda_accel_open(found.index, &found.card, settings->graphs, &self->accel);
     if (st == LS_OK)
         st = make_tickets(self);
     if (st != LS_OK) {
@@ -250,6 +252,7 @@ static const kernel_fn kernels[OP_COUNT + 1] = {
 static kernel_fn find_kernel(device_state *self, const op_call *call)
 {
     cuda_accel_enter(self->accel); // the kernel queues in this thread
+    cuda_accel_name_operator(self->accel, call->op);
     return kernels[call->op < OP_COUNT ? call->op : OP_COUNT];
 }
 
@@ -257,6 +260,7 @@ static ls_status run_many(device_state *self, const op_call *calls, int n)
 {
     if (own_is_update(calls[0].op)) {
         cuda_accel_enter(self->accel);
+        cuda_accel_name_operator(self->accel, calls[0].op);
         return own_run_updates(self, calls, n);
     }
     for (int i = 0; i < n; i++) {
@@ -273,19 +277,39 @@ static ls_status run_many(device_state *self, const op_call *calls, int n)
 ls_status cu_launch(device_state *self, const gpu_kernel *kernel, unsigned n_blocks,
                     unsigned n_threads, const void *args)
 {
+    const graph_node node = {.kind = GRAPH_KERNEL, .code = (uint64_t)(uintptr_t)kernel};
+
     if (n_blocks == 0)
         return LS_OK;
     self->n_launches++;
-    return cuda_accel_check(
+    LS_TRY(cuda_accel_begin(self->accel, &node));
+    return cuda_accel_end(
         self->accel, gpu_launch(kernel, n_blocks, n_threads, args, cu_stream(self)), kernel->name);
+}
+
+ls_status cu_fill(device_state *self, void *dst, int byte, size_t bytes)
+{
+    ls_queue *queue = accel_queue(cuda_accel_base(self->accel), ACCEL_COMPUTE);
+
+    return queue->accel->ops->fill(queue, dst, byte, bytes);
+}
+
+ls_status cu_copy(device_state *self, void *dst, const void *src, size_t bytes)
+{
+    ls_queue *queue = accel_queue(cuda_accel_base(self->accel), ACCEL_COMPUTE);
+
+    return queue->accel->ops->copy(queue, dst, src, bytes, ACCEL_ON_DEVICE);
 }
 
 static ls_status cuda_usage(device_state *self, device_usage *out)
 {
     accel *a = cuda_accel_base(self->accel);
+    const graph_counts graphs = cuda_accel_count_graphs(self->accel);
     size_t free_bytes = 0;
 
     *out = (device_usage){.n_launches = self->n_launches,
+                          .n_graph_launches = graphs.n_launches,
+                          .n_graphs_made = graphs.n_instantiated,
                           .busy_percent = gpu_busy_percent(self->card.bus_id)};
     LS_TRY(a->ops->memory(a, &free_bytes, &out->total_bytes));
     out->used_bytes = out->total_bytes - free_bytes;
@@ -306,6 +330,7 @@ static const device_ops ops = {
     .accelerator = cuda_accelerator,
     .run_many = run_many,
     .usage = cuda_usage,
+    .has_graphs = true,
 };
 
 LS_API const device_ops *lockstep_device(const device_host *host);

@@ -12,6 +12,7 @@
 
 #include "tensor/device.h"
 
+#include "tensor/cuda/cuda_graph.h"
 #include "tensor/cuda/failure.h"
 #include "tensor/cuda/gpu.h"
 
@@ -29,8 +30,10 @@ void cu_note(ls_status status, const char *format, ...) LS_PRINTF(2, 3);
 
 typedef struct cuda_accel cuda_accel;
 
-/* Opens card `index`, which exists, and registers the accelerator. */
-LS_MUST_USE ls_status cuda_accel_open(int index, const gpu_properties *card, cuda_accel **out);
+/* Opens card `index`, which exists, and registers the accelerator. `graphs`: the work of
+ * ACCEL_COMPUTE is launched as CUDA graphs. */
+LS_MUST_USE ls_status cuda_accel_open(int index, const gpu_properties *card, bool graphs,
+                                      cuda_accel **out);
 
 /* Unregisters and frees it. NULL is allowed. Blocks until all queues are empty. */
 void cuda_accel_close(cuda_accel *a);
@@ -50,6 +53,26 @@ ls_status cuda_accel_check(cuda_accel *a, gpu_error error, const char *call);
 /* The status of a call of `library`. A library reports a failure of the card before it as its own:
  * after a failure this waits for the card, and if that is lost returns its status instead. */
 ls_status cuda_accel_check_library(cuda_accel *a, ls_status st, const char *library);
+
+/* Between the two, and nowhere else, work is queued in ACCEL_COMPUTE by gpu.h or a library; with
+ * graphs it may be recorded. No function of the accelerator may be called between them.
+ * cuda_accel_end() is cuda_accel_check(), and also returns a failure to record. It must not be
+ * called if cuda_accel_begin() has failed. */
+LS_MUST_USE ls_status cuda_accel_begin(cuda_accel *a, const graph_node *node);
+ls_status cuda_accel_end(cuda_accel *a, gpu_error error, const char *call);
+
+/* Between the two nothing is recorded: for waits, frees and code that is loaded or measured.
+ * cuda_accel_resume() is called also if cuda_accel_pause() has failed. */
+LS_MUST_USE ls_status cuda_accel_pause(cuda_accel *a);
+void cuda_accel_resume(cuda_accel *a);
+
+/* Queues what is recorded and destroys the executable graphs: before code of theirs is unloaded. */
+void cuda_accel_forget_graphs(cuda_accel *a);
+
+/* The operator that runs, for texts of failures. */
+void cuda_accel_name_operator(cuda_accel *a, op_kind op);
+
+graph_counts cuda_accel_count_graphs(cuda_accel *a);
 
 /* --- the device --- */
 
@@ -89,6 +112,10 @@ static inline gpu_stream *cu_stream(device_state *self)
 /* Queues a kernel of our own; `args` is copied. n_blocks 0: nothing. */
 LS_MUST_USE ls_status cu_launch(device_state *self, const gpu_kernel *kernel, unsigned n_blocks,
                                 unsigned n_threads, const void *args);
+
+/* Queues a fill, or a copy within device memory. */
+LS_MUST_USE ls_status cu_fill(device_state *self, void *dst, int byte, size_t bytes);
+LS_MUST_USE ls_status cu_copy(device_state *self, void *dst, const void *src, size_t bytes);
 
 /* --- layouts --- */
 

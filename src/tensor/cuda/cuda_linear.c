@@ -4,6 +4,7 @@
  * (cuda_kernels.h) has the kernels.
  */
 #include "tensor/cuda/cuda_math.h"
+#include "tensor/cuda/plan_file.h"
 
 #include <string.h>
 
@@ -28,6 +29,20 @@ typedef struct factors {
     const void *bias;
 } factors;
 
+/* With the engine and its workspace. */
+static ls_status multiply(device_state *self, gemm_engine *engine, const gemm *g, const factors *f,
+                          const ls_tensor *d, void *workspace)
+{
+    const graph_node node = {.kind = GRAPH_PRODUCT, .code = plan_hash(g, sizeof(*g), 0)};
+    ls_status st, queued;
+
+    self->n_launches++;
+    LS_TRY(cuda_accel_begin(self->accel, &node));
+    st = gemm_run(engine, g, f->a, f->b, f->bias, own_data(d), workspace, cu_stream(self));
+    queued = cuda_accel_end(self->accel, 0, "cuBLASLt");
+    return queued == LS_OK ? cuda_accel_check_library(self->accel, st, "cuBLASLt") : queued;
+}
+
 /* d: the result; a product over k = 0 is 0. */
 static void run(own_operands *o, const gemm *g, const factors *f, const ls_tensor *d)
 {
@@ -43,13 +58,8 @@ static void run(own_operands *o, const gemm *g, const factors *f, const ls_tenso
     o->status = cuda_math_gemm(o->self, &engine);
     if (o->status == LS_OK)
         o->status = cu_workspace(o->self, GEMM_WORKSPACE_BYTES, &workspace);
-    if (o->status != LS_OK)
-        return;
-    o->self->n_launches++;
-    o->status = cuda_accel_check_library(
-        o->self->accel,
-        gemm_run(engine, g, f->a, f->b, f->bias, own_data(d), workspace, cu_stream(o->self)),
-        "cuBLASLt");
+    if (o->status == LS_OK)
+        o->status = multiply(o->self, engine, g, f, d, workspace);
 }
 
 /* A parameter in the type of the activations, row-major. */

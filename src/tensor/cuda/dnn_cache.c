@@ -18,6 +18,7 @@ enum { BUCKETS = 256 };
 
 typedef struct entry {
     struct entry *next;
+    uint64_t hash; /* of the graph */
     uint64_t last_use;
     dnn_graph graph;
     dnn_plan *plan;
@@ -85,14 +86,9 @@ void dnn_cache_close(dnn_cache *c)
 
 /* --- entries --- */
 
-static entry **bucket_of(dnn_cache *c, const dnn_graph *g)
+static entry *find(dnn_cache *c, const dnn_graph *g, uint64_t hash)
 {
-    return &c->buckets[plan_hash(g, sizeof(*g), 0) % BUCKETS];
-}
-
-static entry *find(dnn_cache *c, const dnn_graph *g)
-{
-    entry *e = *bucket_of(c, g);
+    entry *e = c->buckets[hash % BUCKETS];
 
     while (e != NULL && memcmp(&e->graph, g, sizeof(*g)) != 0)
         e = e->next;
@@ -108,6 +104,7 @@ static ls_status drop_oldest(dnn_cache *c)
     entry *e;
 
     LS_TRY(cu_call(c->device, stream_synchronize, cu_stream(c->device)));
+    cuda_accel_forget_graphs(c->device->accel);
     for (int i = 0; i < BUCKETS; i++) {
         for (entry **at = &c->buckets[i]; *at != NULL; at = &(*at)->next) {
             if (oldest == NULL || (*at)->last_use < (*oldest)->last_use)
@@ -122,7 +119,7 @@ static ls_status drop_oldest(dnn_cache *c)
 }
 
 /* Takes the plan, also when it fails. */
-static ls_status add(dnn_cache *c, const dnn_graph *g, dnn_plan *plan_take, entry **out)
+static ls_status add(dnn_cache *c, const dnn_graph *g, uint64_t hash, dnn_plan *plan_take)
 {
     entry *e = cu_host->alloc(1, sizeof(*e));
     ls_status st = LS_OK;
@@ -137,25 +134,32 @@ static ls_status add(dnn_cache *c, const dnn_graph *g, dnn_plan *plan_take, entr
         return st;
     }
     e->graph = *g;
+    e->hash = hash;
     e->plan = plan_take;
     e->last_use = ++c->n_lookups;
-    e->next = *bucket_of(c, g);
-    *bucket_of(c, g) = e;
+    e->next = c->buckets[hash % BUCKETS];
+    c->buckets[hash % BUCKETS] = e;
     c->n_entries++;
-    *out = e;
     return LS_OK;
 }
 
 /* --- measuring --- */
 
-static ls_status run(dnn_cache *c, const dnn_plan *plan, void *const *data)
+/* `hash`: of the plan's graph. */
+static ls_status run(dnn_cache *c, const dnn_plan *plan, uint64_t hash, void *const *data)
 {
+    const graph_node node = {.kind = GRAPH_PLAN, .code = hash};
+    cuda_accel *a = c->device->accel;
     void *workspace;
+    ls_status st, queued;
 
     LS_TRY(cu_workspace(c->device, dnn_plan_workspace_bytes(plan), &workspace));
-    LS_TRY(dnn_plan_run(c->planner, plan, data, workspace));
-    c->device->n_launches++;
-    return LS_OK;
+    LS_TRY(cuda_accel_begin(a, &node));
+    st = dnn_plan_run(c->planner, plan, data, workspace);
+    queued = cuda_accel_end(a, 0, "cuDNN");
+    if (st == LS_OK)
+        c->device->n_launches++;
+    return queued == LS_OK ? st : queued;
 }
 
 /* Runs that are measured together, after one that is not. */
@@ -164,10 +168,10 @@ enum { TUNED_RUNS = 3 };
 static ls_status measure(dnn_cache *c, const dnn_plan *plan, void *const *data,
                          gpu_event *const *events, float *ms)
 {
-    LS_TRY(run(c, plan, data));
+    LS_TRY(run(c, plan, 0, data));
     LS_TRY(cu_call(c->device, event_record, events[0], cu_stream(c->device)));
     for (int i = 0; i < TUNED_RUNS; i++)
-        LS_TRY(run(c, plan, data));
+        LS_TRY(run(c, plan, 0, data));
     LS_TRY(cu_call(c->device, event_record, events[1], cu_stream(c->device)));
     LS_TRY(cu_call(c->device, event_synchronize, events[1]));
     return cu_call(c->device, event_elapsed_ms, events[0], events[1], ms);
@@ -255,19 +259,32 @@ static void save_plan(dnn_cache *c, const dnn_graph *g, const dnn_plan *plan)
     cu_host->free(text);
 }
 
-ls_status dnn_cache_run(dnn_cache *c, const dnn_graph *g, void *const *data)
+/* The first run of a graph. */
+static ls_status find_plan_and_run(dnn_cache *c, const dnn_graph *g, uint64_t hash,
+                                   void *const *data)
 {
-    entry *e = find(c, g);
-    dnn_plan *plan;
+    dnn_plan *plan = load_plan(c, g);
 
-    if (e != NULL)
-        return run(c, e->plan, data);
-    plan = load_plan(c, g);
-    if (plan != NULL && run(c, plan, data) == LS_OK)
-        return add(c, g, plan, &e);
+    if (plan != NULL && run(c, plan, hash, data) == LS_OK)
+        return add(c, g, hash, plan);
     dnn_plan_destroy(plan); // it ran with another driver, or with more free memory
     LS_TRY(make_plan(c, g, data, &plan));
     save_plan(c, g, plan);
-    LS_TRY(add(c, g, plan, &e));
-    return run(c, e->plan, data);
+    LS_TRY(add(c, g, hash, plan));
+    return run(c, plan, hash, data);
+}
+
+ls_status dnn_cache_run(dnn_cache *c, const dnn_graph *g, void *const *data)
+{
+    const uint64_t hash = plan_hash(g, sizeof(*g), 0);
+    const entry *e = find(c, g, hash);
+    ls_status st;
+
+    if (e != NULL)
+        return run(c, e->plan, hash, data);
+    st = cuda_accel_pause(c->device->accel); // plans load code and are measured
+    if (st == LS_OK)
+        st = find_plan_and_run(c, g, hash, data);
+    cuda_accel_resume(c->device->accel);
+    return st;
 }

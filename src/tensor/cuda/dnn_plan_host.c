@@ -7,13 +7,14 @@
 
 #include "tensor/cuda/cuda_internal.h"
 #include "tensor/cuda/dnn_plan.h"
-#include "tensor/cuda/gpu_host.h"
+#include "tensor/cuda/gpu_host_graph.h"
 #include "tensor/cuda/host_elements.h"
 
 #include <stdio.h>
 #include <string.h>
 
 struct dnn_planner {
+    gpu_stream *stream;
     char version[16];
 };
 
@@ -35,10 +36,10 @@ struct dnn_plan {
 
 ls_status dnn_planner_open(void *stream, dnn_planner **out)
 {
-    LS_UNUSED(stream);
     *out = cu_host->alloc(1, sizeof(**out));
     if (*out == NULL)
         return cu_fail(LS_ENOMEM, "no memory for plans");
+    (*out)->stream = stream;
     (void)snprintf((*out)->version, sizeof((*out)->version), "host");
     return LS_OK;
 }
@@ -312,34 +313,66 @@ static ls_status run_node(const dnn_graph *g, const dnn_node *node, void *const 
     return LS_OK;
 }
 
+/* A run of a plan in a stream. */
+typedef struct plan_work {
+    const dnn_plan *plan;
+    void *workspace;
+    void *data[DNN_MAX_TENSORS];
+} plan_work;
+
+/* Memory for virtual tensors; false: there is none. */
+static bool allocate_virtual(const dnn_graph *g, void **data)
+{
+    bool ok = true;
+
+    for (int i = 0; i < g->n_tensors; i++) {
+        if (g->tensors[i].is_virtual)
+            data[i] = cu_host->alloc(1, dnn_tensor_bytes(&g->tensors[i]));
+        ok = ok && data[i] != NULL;
+    }
+    return ok;
+}
+
+static gpu_error run_plan(const void *args)
+{
+    plan_work w = *(const plan_work *)args;
+    const dnn_graph *g = &w.plan->graph;
+    bool ok;
+
+    host.n_runs++;
+    host.last_run = w.plan->number;
+    if ((host.slow >> w.plan->number & 1) != 0)
+        gpu_host_state()->clock_ns += HOUR_NS;
+    // A plan may use all of its workspace.
+    memset(w.workspace, 0xff, dnn_plan_workspace_bytes(w.plan));
+    ok = allocate_virtual(g, w.data);
+    for (int i = 0; i < g->n_nodes && ok; i++)
+        ok = run_node(g, &g->nodes[i], w.data) == LS_OK;
+    for (int i = 0; i < g->n_tensors; i++) {
+        if (g->tensors[i].is_virtual)
+            cu_host->free(w.data[i]);
+    }
+    return ok ? HOST_OK : HOST_OUT_OF_MEMORY;
+}
+
 ls_status dnn_plan_run(dnn_planner *p, const dnn_plan *plan, void *const *data, void *workspace)
 {
-    const dnn_graph *g = &plan->graph;
-    void *all[DNN_MAX_TENSORS] = {NULL};
-    ls_status st = LS_OK;
+    plan_work w = {.plan = plan, .workspace = workspace};
+    char why[64];
+    gpu_error e;
 
-    LS_UNUSED(p);
     if (gpu_host_state()->is_lost)
         return cu_fail(LS_EINTERNAL, "plan %d failed to launch", plan->number);
     if ((host.refused >> plan->number & 1) != 0)
         return cu_fail(LS_EUNSUPPORTED, "plan %d cannot run", plan->number);
-    host.n_runs++;
-    host.last_run = plan->number;
-    if ((host.slow >> plan->number & 1) != 0)
-        gpu_host_state()->clock_ns += HOUR_NS;
-    // A plan may use all of its workspace.
-    memset(workspace, 0xff, dnn_plan_workspace_bytes(plan));
-    for (int i = 0; i < g->n_tensors && st == LS_OK; i++) {
-        all[i] = g->tensors[i].is_virtual ? cu_host->alloc(1, dnn_tensor_bytes(&g->tensors[i]))
-                                          : data[i];
-        if (all[i] == NULL)
-            st = cu_fail(LS_ENOMEM, "no memory for a tensor of a graph");
-    }
-    for (int i = 0; i < g->n_nodes && st == LS_OK; i++)
-        st = run_node(g, &g->nodes[i], all);
-    for (int i = 0; i < g->n_tensors; i++) {
-        if (g->tensors[i].is_virtual)
-            cu_host->free(all[i]);
-    }
-    return st;
+    for (int i = 0; i < plan->graph.n_tensors; i++)
+        w.data[i] = plan->graph.tensors[i].is_virtual ? NULL : data[i];
+    e = gpu_host_queue(p->stream, &(gpu_host_work){.run = run_plan,
+                                                   .args = &w,
+                                                   .args_bytes = sizeof(w),
+                                                   .shape = (size_t)(uintptr_t)plan});
+    if (e == HOST_OK)
+        return LS_OK;
+    return cu_fail(e == HOST_OUT_OF_MEMORY ? LS_ENOMEM : LS_EINTERNAL, "plan %d failed: %s",
+                   plan->number, gpu_error_text(why, sizeof(why), e));
 }

@@ -34,28 +34,55 @@ static size_t index_of(int64_t i, int64_t row, int64_t column, int64_t rows, int
                     (is_transposed ? column * rows + row : row * columns + column));
 }
 
+/* A product in a stream. */
+typedef struct multiplication {
+    gemm g;
+    const void *a;
+    const void *b;
+    const void *bias;
+    void *d;
+    char *workspace;
+} multiplication;
+
+static double element_of(const multiplication *m, int64_t i, int64_t row, int64_t column)
+{
+    const gemm *g = &m->g;
+    double sum = g->has_bias ? host_get(m->bias, (size_t)column, g->type) : 0;
+
+    if (g->adds)
+        sum += host_get(m->d, index_of(i, row, column, g->m, g->n, false), g->out_type);
+    for (int64_t k = 0; k < g->k; k++)
+        sum += host_get(m->a, index_of(i, row, k, g->m, g->k, g->transposed[0]), g->type) *
+               host_get(m->b, index_of(i, k, column, g->k, g->n, g->transposed[1]), g->type);
+    return sum;
+}
+
+static gpu_error multiply(const void *args)
+{
+    const multiplication *m = args;
+    const gemm *g = &m->g;
+
+    m->workspace[GEMM_WORKSPACE_BYTES - 1] = 1;
+    for (int64_t i = 0; i < g->batch; i++) {
+        for (int64_t row = 0; row < g->m; row++) {
+            for (int64_t column = 0; column < g->n; column++)
+                host_put(m->d, index_of(i, row, column, g->m, g->n, false), g->out_type,
+                         element_of(m, i, row, column));
+        }
+    }
+    return 0;
+}
+
 ls_status gemm_run(gemm_engine *e, const gemm *g, const void *a, const void *b, const void *bias,
                    void *d, void *workspace, gpu_stream *stream)
 {
-    LS_UNUSED(e);
-    LS_UNUSED(stream);
-    if (gpu_host_state()->is_lost)
-        return cu_fail(LS_EINTERNAL, "a product of matrices failed to launch");
-    ((char *)workspace)[GEMM_WORKSPACE_BYTES - 1] = 1;
-    for (int64_t i = 0; i < g->batch; i++) {
-        for (int64_t row = 0; row < g->m; row++) {
-            for (int64_t column = 0; column < g->n; column++) {
-                const size_t at = index_of(i, row, column, g->m, g->n, false);
-                double sum = g->has_bias ? host_get(bias, (size_t)column, g->type) : 0;
+    const multiplication m = {
+        .g = *g, .a = a, .b = b, .bias = bias, .d = d, .workspace = workspace};
 
-                sum += g->adds ? host_get(d, at, g->out_type) : 0;
-                for (int64_t k = 0; k < g->k; k++)
-                    sum +=
-                        host_get(a, index_of(i, row, k, g->m, g->k, g->transposed[0]), g->type) *
-                        host_get(b, index_of(i, k, column, g->k, g->n, g->transposed[1]), g->type);
-                host_put(d, at, g->out_type, sum);
-            }
-        }
-    }
+    LS_UNUSED(e);
+    if (gpu_host_state()->is_lost ||
+        gpu_host_queue(stream,
+                       &(gpu_host_work){.run = multiply, .args = &m, .args_bytes = sizeof(m)}) != 0)
+        return cu_fail(LS_EINTERNAL, "a product of matrices failed to launch");
     return LS_OK;
 }

@@ -70,7 +70,6 @@ void gpu_get_versions(gpu_versions *out);
 gpu_error gpu_device_count(int *out);
 gpu_error gpu_device_set(int index);
 gpu_error gpu_device_properties(int index, gpu_properties *out);
-gpu_error gpu_device_synchronize(void);
 gpu_error gpu_memory_info(size_t *free_bytes, size_t *total_bytes);
 
 /* The share of the last moments in which a kernel of any process ran; -1: not known. */
@@ -81,7 +80,7 @@ int gpu_busy_percent(const char *bus_id);
 typedef enum gpu_direction { GPU_TO_DEVICE, GPU_TO_HOST, GPU_ON_DEVICE } gpu_direction;
 
 gpu_error gpu_malloc(void **out, size_t bytes);
-/* First waits for all work of the card. */
+/* The work that uses it is done. */
 gpu_error gpu_free(void *block);
 
 /* Page-locked host memory of all cards, which kernels read and write at the same address. */
@@ -114,6 +113,29 @@ gpu_error gpu_event_synchronize(gpu_event *event);
 /* Negative when `end` happened before `start`. */
 gpu_error gpu_event_elapsed_ms(gpu_event *start, gpu_event *end, float *out);
 
+/* --- graphs --- */
+
+typedef struct gpu_graph gpu_graph;           /* recorded work: a cudaGraph_t */
+typedef struct gpu_graph_exec gpu_graph_exec; /* what is launched: a cudaGraphExec_t */
+
+/* Work that any thread queues in the stream is recorded, and not run, until gpu_capture_end(); in
+ * CUDA's relaxed mode. Waits for the stream, events in it, and copies from or to host memory are
+ * not allowed meanwhile: they fail, and so does the capture. */
+gpu_error gpu_capture_begin(gpu_stream *stream);
+/* The error of a capture that has failed; what was recorded is lost. */
+gpu_error gpu_capture_check(gpu_stream *stream);
+/* Ends it, also one that has failed: then *out is NULL. */
+gpu_error gpu_capture_end(gpu_stream *stream, gpu_graph **out);
+gpu_error gpu_graph_destroy(gpu_graph *graph);
+
+gpu_error gpu_graph_instantiate(gpu_graph_exec **out, gpu_graph *graph);
+/* Gives an executable graph the arguments of `graph`, for later launches; *done false: it refuses,
+ * because the graphs differ in more, and is as before. */
+gpu_error gpu_graph_update(gpu_graph_exec *exec, gpu_graph *graph, bool *done);
+gpu_error gpu_graph_launch(gpu_graph_exec *exec, gpu_stream *stream);
+/* A launch that has not ended yet is not affected. */
+gpu_error gpu_graph_exec_destroy(gpu_graph_exec *exec);
+
 /* --- kernels --- */
 
 typedef void (*gpu_function)(void);
@@ -126,6 +148,7 @@ typedef struct gpu_kernel {
     const char *name;
     gpu_function function;
     gpu_function second;
+    size_t args_bytes;
 } gpu_kernel;
 
 #define GPU_ARGS_MAX 4000

@@ -130,11 +130,6 @@ gpu_error gpu_device_properties(int index, gpu_properties *out)
     return checked(cudaDeviceGetPCIBusId(out->bus_id, sizeof(out->bus_id), index));
 }
 
-gpu_error gpu_device_synchronize(void)
-{
-    return checked(cudaDeviceSynchronize());
-}
-
 gpu_error gpu_memory_info(size_t *free_bytes, size_t *total_bytes)
 {
     return checked(cudaMemGetInfo(free_bytes, total_bytes));
@@ -149,11 +144,7 @@ gpu_error gpu_malloc(void **out, size_t bytes)
 
 gpu_error gpu_free(void *block)
 {
-    // cudaFree() may wait for the card, but does not promise it.
-    const gpu_error e = checked(cudaDeviceSynchronize());
-    const gpu_error freed = checked(cudaFree(block));
-
-    return e != 0 ? e : freed;
+    return checked(cudaFree(block));
 }
 
 gpu_error gpu_malloc_host(void **out, size_t bytes)
@@ -269,6 +260,67 @@ gpu_error gpu_event_synchronize(gpu_event *event)
 gpu_error gpu_event_elapsed_ms(gpu_event *start, gpu_event *end, float *out)
 {
     return checked(cudaEventElapsedTime(out, (cudaEvent_t)start, (cudaEvent_t)end));
+}
+
+/* --- graphs --- */
+
+gpu_error gpu_capture_begin(gpu_stream *stream)
+{
+    return checked(cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeRelaxed));
+}
+
+gpu_error gpu_capture_check(gpu_stream *stream)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const gpu_error e = checked(cudaStreamIsCapturing((cudaStream_t)stream, &status));
+
+    if (e != 0)
+        return e;
+    return status == cudaStreamCaptureStatusActive ? 0
+                                                   : (gpu_error)cudaErrorStreamCaptureInvalidated;
+}
+
+gpu_error gpu_capture_end(gpu_stream *stream, gpu_graph **out)
+{
+    cudaGraph_t graph = NULL;
+    const gpu_error e = checked(cudaStreamEndCapture((cudaStream_t)stream, &graph));
+
+    *out = (gpu_graph *)graph;
+    return e;
+}
+
+gpu_error gpu_graph_destroy(gpu_graph *graph)
+{
+    return checked(cudaGraphDestroy((cudaGraph_t)graph));
+}
+
+gpu_error gpu_graph_instantiate(gpu_graph_exec **out, gpu_graph *graph)
+{
+    cudaGraphExec_t exec = NULL;
+    const gpu_error e = checked(cudaGraphInstantiate(&exec, (cudaGraph_t)graph, 0));
+
+    *out = e == 0 ? (gpu_graph_exec *)exec : NULL;
+    return e;
+}
+
+gpu_error gpu_graph_update(gpu_graph_exec *exec, gpu_graph *graph, bool *done)
+{
+    cudaGraphExecUpdateResultInfo info;
+    const gpu_error e =
+        checked(cudaGraphExecUpdate((cudaGraphExec_t)exec, (cudaGraph_t)graph, &info));
+
+    *done = e == 0;
+    return e == (gpu_error)cudaErrorGraphExecUpdateFailure ? 0 : e;
+}
+
+gpu_error gpu_graph_launch(gpu_graph_exec *exec, gpu_stream *stream)
+{
+    return checked(cudaGraphLaunch((cudaGraphExec_t)exec, (cudaStream_t)stream));
+}
+
+gpu_error gpu_graph_exec_destroy(gpu_graph_exec *exec)
+{
+    return checked(cudaGraphExecDestroy((cudaGraphExec_t)exec));
 }
 
 /* --- kernels --- */

@@ -4,12 +4,13 @@
  * each piece of work at once, which is one of the orders that gpu.h allows; a wrong order shows on
  * the device sim. Device memory begins as NaN and has guard bytes behind its end.
  */
-#include "tensor/cuda/gpu_host.h"
+#include "tensor/cuda/gpu_host_graph.h"
 
 #include "base/status.h"
 #include "tensor/cuda/cuda_internal.h"
 
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,21 +26,6 @@ const char gpu_platform[] = "cudahost";
 #define HOST_THREADS     256       /* of a block at most */
 #define HOST_STACK_BYTES (1 << 16) /* of each */
 
-/* Error numbers. */
-enum {
-    HOST_OK,
-    HOST_OUT_OF_MEMORY,
-    HOST_LOST,
-    HOST_NO_DRIVER,
-    HOST_OLD_DRIVER,
-    HOST_NO_DEVICE,
-    HOST_WRONG_CARD,
-    HOST_WRONG_BLOCK,
-    HOST_OVERRUN,
-    HOST_NOT_RECORDED,
-    HOST_DIVERGED
-};
-
 static const struct {
     const char *text;
     gpu_failure failure;
@@ -54,11 +40,8 @@ static const struct {
     [HOST_WRONG_BLOCK] = {"not the address of a block", GPU_FAILURE_OTHER},
     [HOST_NOT_RECORDED] = {"the event was not recorded", GPU_FAILURE_OTHER},
     [HOST_DIVERGED] = {"not all threads of a block have reached a barrier", GPU_FAILURE_LOST},
+    [HOST_RECORDING] = {"operation not permitted when stream is capturing", GPU_FAILURE_OTHER},
     [HOST_OVERRUN] = {"a kernel has written past the end of a block", GPU_FAILURE_LOST},
-};
-
-struct gpu_stream {
-    int card;
 };
 
 struct gpu_event {
@@ -128,7 +111,6 @@ const char *gpu_error_text(char *buf, size_t n, gpu_error error)
 
 /* The functions below that end in _locked are called with the lock. */
 
-/* Counts down to the failure of a call; *counter is 0 when none is asked for. */
 static bool is_due_locked(uint64_t *counter)
 {
     return *counter > 0 && --*counter == 0;
@@ -150,8 +132,17 @@ static void make_context_locked(void)
     state.contexts |= 1U << current;
 }
 
-/* Every call that queues work to a card begins with this; counts it in *counter. */
-static gpu_error queue_work(int card, uint64_t *counter)
+bool gpu_host_is_due(uint64_t *counter)
+{
+    bool is_due;
+
+    pthread_mutex_lock(&lock);
+    is_due = is_due_locked(counter);
+    pthread_mutex_unlock(&lock);
+    return is_due;
+}
+
+gpu_error gpu_host_count(int card, uint64_t *counter)
 {
     gpu_error e = HOST_OK;
 
@@ -165,6 +156,17 @@ static gpu_error queue_work(int card, uint64_t *counter)
         e = HOST_WRONG_CARD;
     pthread_mutex_unlock(&lock);
     return e;
+}
+
+gpu_error gpu_host_queue(gpu_stream *stream, const gpu_host_work *work)
+{
+    gpu_error e = HOST_OK;
+
+    if (stream->recorded != NULL)
+        return gpu_host_record(stream, work);
+    if (work->counter != NULL)
+        e = gpu_host_count(stream->card, work->counter);
+    return e == HOST_OK ? work->run(work->args) : e;
 }
 
 /* --- cards --- */
@@ -200,11 +202,6 @@ gpu_error gpu_device_properties(int index, gpu_properties *out)
                             .n_processors = 4,
                             .total_bytes = state.total_bytes};
     (void)snprintf(out->bus_id, sizeof(out->bus_id), "10000000:%02x:00.0", (unsigned)index & 0xFF);
-    return check_lost();
-}
-
-gpu_error gpu_device_synchronize(void)
-{
     return check_lost();
 }
 
@@ -333,30 +330,70 @@ int gpu_pointer_device(const void *p)
     return b == NULL ? -1 : b->card;
 }
 
+/* A copy, a fill or a call. */
+typedef struct host_transfer {
+    void *dst;
+    const void *src;
+    int byte;
+    size_t bytes;
+    void (*fn)(void *arg);
+    void *arg;
+} host_transfer;
+
+static gpu_error run_copy(const void *args)
+{
+    const host_transfer *t = args;
+
+    memmove(t->dst, t->src, t->bytes);
+    return HOST_OK;
+}
+
+static gpu_error run_fill(const void *args)
+{
+    const host_transfer *t = args;
+
+    memset(t->dst, t->byte, t->bytes);
+    return HOST_OK;
+}
+
+static gpu_error run_call(const void *args)
+{
+    const host_transfer *t = args;
+
+    t->fn(t->arg);
+    return HOST_OK;
+}
+
+static gpu_error queue_transfer(gpu_stream *stream, gpu_error (*run)(const void *args),
+                                const host_transfer *t)
+{
+    return gpu_host_queue(stream, &(gpu_host_work){.run = run,
+                                                   .args = t,
+                                                   .args_bytes = sizeof(*t),
+                                                   .shape = t->bytes,
+                                                   .counter = &state.n_copies});
+}
+
 gpu_error gpu_memcpy_async(void *dst, const void *src, size_t bytes, gpu_direction direction,
                            gpu_stream *stream)
 {
-    const gpu_error e = queue_work(stream->card, &state.n_copies);
+    const gpu_error e = direction == GPU_ON_DEVICE ? HOST_OK : gpu_host_refuse_stream(stream);
 
-    LS_UNUSED(direction);
-    if (e == HOST_OK)
-        memmove(dst, src, bytes);
-    return e;
+    if (e != HOST_OK)
+        return e;
+    return queue_transfer(stream, run_copy,
+                          &(host_transfer){.dst = dst, .src = src, .bytes = bytes});
 }
 
 gpu_error gpu_memset_async(void *dst, int byte, size_t bytes, gpu_stream *stream)
 {
-    const gpu_error e = queue_work(stream->card, &state.n_copies);
-
-    if (e == HOST_OK)
-        memset(dst, byte, bytes);
-    return e;
+    return queue_transfer(stream, run_fill,
+                          &(host_transfer){.dst = dst, .byte = byte, .bytes = bytes});
 }
 
 /* --- streams and events --- */
 
-/* A zeroed record that *counter counts; NULL: no memory. */
-static void *make_counted(size_t bytes, size_t *counter)
+void *gpu_host_make(size_t bytes, size_t *counter)
 {
     void *made = cu_host->alloc(1, bytes);
 
@@ -366,7 +403,7 @@ static void *make_counted(size_t bytes, size_t *counter)
     return made;
 }
 
-static void free_counted(void *record, size_t *counter)
+void gpu_host_unmake(void *record, size_t *counter)
 {
     pthread_mutex_lock(&lock);
     --*counter;
@@ -377,7 +414,7 @@ static void free_counted(void *record, size_t *counter)
 gpu_error gpu_stream_create(gpu_stream **out, bool high_priority)
 {
     LS_UNUSED(high_priority);
-    *out = make_counted(sizeof(**out), &state.n_streams);
+    *out = gpu_host_make(sizeof(**out), &state.n_streams);
     if (*out == NULL)
         return HOST_OUT_OF_MEMORY;
     (*out)->card = current;
@@ -386,36 +423,32 @@ gpu_error gpu_stream_create(gpu_stream **out, bool high_priority)
 
 gpu_error gpu_stream_destroy(gpu_stream *stream)
 {
-    free_counted(stream, &state.n_streams);
+    gpu_host_unmake(stream, &state.n_streams);
     return check_lost();
 }
 
 gpu_error gpu_stream_synchronize(gpu_stream *stream)
 {
-    LS_UNUSED(stream);
-    return check_lost();
+    const gpu_error e = gpu_host_refuse_stream(stream);
+
+    return e == HOST_OK ? check_lost() : e;
 }
 
 gpu_error gpu_stream_wait_event(gpu_stream *stream, gpu_event *event)
 {
-    LS_UNUSED(stream);
     LS_UNUSED(event);
-    return check_lost();
+    return gpu_stream_synchronize(stream);
 }
 
 gpu_error gpu_launch_host(gpu_stream *stream, void (*fn)(void *arg), void *arg)
 {
-    const gpu_error e = queue_work(stream->card, &state.n_copies);
-
-    if (e == HOST_OK)
-        fn(arg);
-    return e;
+    return queue_transfer(stream, run_call, &(host_transfer){.fn = fn, .arg = arg});
 }
 
 gpu_error gpu_event_create(gpu_event **out, bool timed)
 {
     LS_UNUSED(timed);
-    *out = make_counted(sizeof(**out), &state.n_events);
+    *out = gpu_host_make(sizeof(**out), &state.n_events);
     if (*out == NULL)
         return HOST_OUT_OF_MEMORY;
     (*out)->card = current;
@@ -424,14 +457,17 @@ gpu_error gpu_event_create(gpu_event **out, bool timed)
 
 gpu_error gpu_event_destroy(gpu_event *event)
 {
-    free_counted(event, &state.n_events);
+    gpu_host_unmake(event, &state.n_events);
     return check_lost();
 }
 
 gpu_error gpu_event_record(gpu_event *event, gpu_stream *stream)
 {
     struct timespec now;
+    const gpu_error e = gpu_host_refuse_stream(stream);
 
+    if (e != HOST_OK)
+        return e;
     if (event->card != stream->card)
         return HOST_WRONG_CARD;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
@@ -540,21 +576,42 @@ static gpu_error run_part(gpu_function function)
     return HOST_OK;
 }
 
+/* A launch of a kernel, with the part of `args` that its arguments need. */
+typedef struct host_launch {
+    gpu_function parts[2];
+    unsigned n_blocks;
+    _Alignas(16) unsigned char args[GPU_ARGS_MAX];
+} host_launch;
+
+static gpu_error run_kernel(const void *args)
+{
+    const host_launch *l = args;
+    gpu_error e;
+
+    pthread_mutex_lock(&launched.lock);
+    launched.args = l->args;
+    launched.n_blocks = state.n_blocks > 0 ? state.n_blocks : l->n_blocks;
+    launched.n_threads = state.n_threads > 0 ? state.n_threads : 1;
+    e = run_part(l->parts[0]);
+    if (e == HOST_OK && l->parts[1] != NULL)
+        e = run_part(l->parts[1]);
+    pthread_mutex_unlock(&launched.lock);
+    return e;
+}
+
 gpu_error gpu_launch(const gpu_kernel *kernel, unsigned n_blocks, unsigned n_threads,
                      const void *args, gpu_stream *stream)
 {
-    gpu_error e = queue_work(stream->card, &state.n_launches);
+    host_launch l;
 
     LS_UNUSED(n_threads);
-    if (e != HOST_OK)
-        return e;
-    pthread_mutex_lock(&launched.lock);
-    launched.args = args;
-    launched.n_blocks = state.n_blocks > 0 ? state.n_blocks : n_blocks;
-    launched.n_threads = state.n_threads > 0 ? state.n_threads : 1;
-    e = run_part(kernel->function);
-    if (e == HOST_OK && kernel->second != NULL)
-        e = run_part(kernel->second);
-    pthread_mutex_unlock(&launched.lock);
-    return e;
+    l.parts[0] = kernel->function;
+    l.parts[1] = kernel->second;
+    l.n_blocks = n_blocks;
+    memcpy(l.args, args, kernel->args_bytes);
+    return gpu_host_queue(
+        stream, &(gpu_host_work){.run = run_kernel,
+                                 .args = &l,
+                                 .args_bytes = offsetof(host_launch, args) + kernel->args_bytes,
+                                 .counter = &state.n_launches});
 }

@@ -29,8 +29,25 @@ typedef struct gpu_host {
     unsigned n_threads;  /* of each block, which run in turn from barrier to barrier; 0: one */
     bool is_reversed;    /* they run in descending order */
     uint64_t n_copies;   /* copies and fills, since then */
-    int64_t clock_ns;    /* added to the times of events that are recorded from now on */
+    uint64_t refuse_update_at;    /* the n-th gpu_graph_update() from now refuses */
+    uint64_t fail_record_at;      /* the n-th piece of work that is recorded fails its capture */
+    uint64_t fail_instantiate_at; /* the n-th gpu_graph_instantiate() finds no memory */
+    size_t n_graphs;              /* that exist now, executable ones too */
+    uint64_t n_graph_launches;    /* since the module was loaded */
+    int64_t clock_ns;             /* added to the times of events that are recorded from now on */
 } gpu_host;
+
+/* A piece of work: run(args). The arguments are copied. */
+typedef struct gpu_host_work {
+    gpu_error (*run)(const void *args);
+    const void *args;
+    size_t args_bytes;
+    size_t shape;      /* an executable graph is not updated with work of another shape */
+    uint64_t *counter; /* of the state, incremented when it runs; NULL: it does not count */
+} gpu_host_work;
+
+/* Queues it: runs it now, or if the stream records, when the graph is launched. */
+gpu_error gpu_host_queue(gpu_stream *stream, const gpu_host_work *work);
 
 /* Between threads of a block of the kernel that runs: returns when all have called it. */
 void gpu_host_barrier(void);

@@ -70,7 +70,7 @@ typedef struct kernel_place {
                                                                                                    \
         NAME##_body(&args, at);                                                                    \
     }                                                                                              \
-    KERNEL_LINK const gpu_kernel NAME = {#NAME, (gpu_function)NAME##_on_card, NULL};               \
+    KERNEL_LINK const gpu_kernel NAME = {#NAME, (gpu_function)NAME##_on_card, NULL, sizeof(ARGS)}; \
     KERNEL_FN void NAME##_body(const ARGS *a, const kernel_place at)
 #else
 #define KERNEL(NAME, ARGS) KERNEL_OF(NAME, ARGS)
@@ -84,7 +84,7 @@ typedef struct kernel_place {
         NAME##_body((const ARGS *)args, at);                                                       \
     }                                                                                              \
     extern const gpu_kernel NAME;                                                                  \
-    const gpu_kernel NAME = {#NAME, (gpu_function)NAME##_on_host, NULL};                           \
+    const gpu_kernel NAME = {#NAME, (gpu_function)NAME##_on_host, NULL, sizeof(ARGS)};             \
     KERNEL_FN void NAME##_body(const ARGS *a, const kernel_place at)
 #endif
 
@@ -103,11 +103,12 @@ typedef struct kernel_place {
         SECOND##_body(&args, at);                                                                  \
     }                                                                                              \
     KERNEL_LINK const gpu_kernel NAME = {#NAME, (gpu_function)NAME##_on_card,                      \
-                                         (gpu_function)NAME##_on_card};
+                                         (gpu_function)NAME##_on_card, sizeof(ARGS)};
 #else
 #define KERNEL_JOINED(NAME, ARGS, FIRST, SECOND)                                                   \
     extern const gpu_kernel NAME;                                                                  \
-    const gpu_kernel NAME = {#NAME, (gpu_function)FIRST##_on_host, (gpu_function)SECOND##_on_host};
+    const gpu_kernel NAME = {#NAME, (gpu_function)FIRST##_on_host, (gpu_function)SECOND##_on_host, \
+                             sizeof(ARGS)};
 #endif
 
 /* --- element types: f32, f64, bf16, f16 --- */

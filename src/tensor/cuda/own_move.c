@@ -172,8 +172,7 @@ ls_status own_move(device_state *self, const own_view *dst, const own_view *src)
     if (p.count == 0)
         return LS_OK;
     if (p.n_dims == 1 && p.src_step[0] == 1 && p.dst_step[0] == 1)
-        return cu_call(self, memcpy_async, dst->data, src->data, p.count * dst->element_bytes,
-                       GPU_ON_DEVICE, cu_stream(self));
+        return cu_copy(self, dst->data, src->data, p.count * dst->element_bytes);
     if (is_transpose(&p))
         return transpose(self, dst, src, &p);
     return move_units(self, dst, src, &p);

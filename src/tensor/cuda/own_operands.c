@@ -153,5 +153,5 @@ void own_launch(own_operands *o, own_kernels kernels, kernel_type type, unsigned
 void own_zero(own_operands *o, void *p, size_t bytes)
 {
     if (o->status == LS_OK && bytes > 0)
-        o->status = cu_call(o->self, memset_async, p, 0, bytes, cu_stream(o->self));
+        o->status = cu_fill(o->self, p, 0, bytes);
 }

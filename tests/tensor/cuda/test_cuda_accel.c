@@ -3,81 +3,17 @@
  * test_cuda_accel.c - the accelerator of the CUDA device over host memory: memory, events, and what
  * each failure of the runtime becomes. Links the sources, not the module, to play kernel.
  */
-#include "tensor/cuda/cuda_internal.h"
-#include "tensor/cuda/gpu_host.h"
+#include "tensor/cuda/accel_testing.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/thread.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
-
-static const char *op_name(op_kind op)
-{
-    return op == OP_NLL ? "nll" : "?";
-}
-
-static const device_host host = {
-    .vfail = ls_vfail,
-    .alloc = ls_calloc,
-    .alloc_aligned = ls_alloc_aligned,
-    .free = ls_free,
-    .accel_register = accel_register,
-    .accel_unregister = accel_unregister,
-    .op_name = op_name,
-};
-const device_host *cu_host = &host;
-
-void cu_note(ls_status status, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    (void)ls_vfail(status, format, args);
-    va_end(args);
-}
-
-static gpu_host *gpu;
-static gpu_host at_first;
-
-static int reset(void **state)
-{
-    LS_UNUSED(state);
-    *gpu = at_first;
-    return 0;
-}
-
-#define assert_ok(call) assert_string_equal((call) == LS_OK ? "" : ls_last_error(), "")
-
-static void assert_failed(ls_status want, ls_status got, const char *text)
-{
-    assert_int_equal(want, got);
-    if (strstr(ls_last_error(), text) == NULL)
-        fail_msg("\"%s\" does not contain \"%s\"", ls_last_error(), text);
-}
 
 static cuda_accel *open_accel(int index)
 {
-    const gpu_properties card = {.name = "host memory", .bus_id = "0000:01:00.0"};
-    cuda_accel *a = NULL;
-
-    assert_ok(cuda_accel_open(index, &card, &a));
-    return a;
-}
-
-static void close_accel(cuda_accel *a)
-{
-    cuda_accel_close(a);
-    assert_int_equal(gpu->used_bytes, 0);
-    assert_int_equal(gpu->n_pinned, 0);
-    assert_int_equal(gpu->n_streams, 0);
-    assert_int_equal(gpu->n_events, 0);
+    return accel_testing_open(index, false);
 }
 
 /* --- memory --- */
@@ -398,7 +334,7 @@ static void an_accelerator_that_cannot_be_opened_leaves_nothing(void **state)
         ls_status st;
 
         ls_alloc_fail_at(n);
-        st = cuda_accel_open(0, &card, &a);
+        st = cuda_accel_open(0, &card, false, &a);
         ls_alloc_fail_at(0);
         n_failed += st != LS_OK;
         if (st == LS_OK)
@@ -411,23 +347,28 @@ static void an_accelerator_that_cannot_be_opened_leaves_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_block_is_found_by_every_address_in_it, reset),
-        cmocka_unit_test_setup(questions_about_memory_make_no_context_on_another_card, reset),
-        cmocka_unit_test_setup(memory_that_another_library_allocates_is_found_on_its_card, reset),
-        cmocka_unit_test_setup(copies_and_fills_reach_the_queue_of_their_card, reset),
-        cmocka_unit_test_setup(every_thread_selects_the_card, reset),
-        cmocka_unit_test_setup(an_event_that_was_not_recorded_has_happened, reset),
-        cmocka_unit_test_setup(timed_events_are_on_the_clock_of_the_host, reset),
-        cmocka_unit_test_setup(a_lost_card_fails_every_later_call_with_the_same_text, reset),
-        cmocka_unit_test_setup(a_failure_of_an_operator_is_reported_once_by_the_next_wait, reset),
+        cmocka_unit_test_setup(a_block_is_found_by_every_address_in_it, accel_testing_reset),
+        cmocka_unit_test_setup(questions_about_memory_make_no_context_on_another_card,
+                               accel_testing_reset),
+        cmocka_unit_test_setup(memory_that_another_library_allocates_is_found_on_its_card,
+                               accel_testing_reset),
+        cmocka_unit_test_setup(copies_and_fills_reach_the_queue_of_their_card, accel_testing_reset),
+        cmocka_unit_test_setup(every_thread_selects_the_card, accel_testing_reset),
+        cmocka_unit_test_setup(an_event_that_was_not_recorded_has_happened, accel_testing_reset),
+        cmocka_unit_test_setup(timed_events_are_on_the_clock_of_the_host, accel_testing_reset),
+        cmocka_unit_test_setup(a_lost_card_fails_every_later_call_with_the_same_text,
+                               accel_testing_reset),
+        cmocka_unit_test_setup(a_failure_of_an_operator_is_reported_once_by_the_next_wait,
+                               accel_testing_reset),
         cmocka_unit_test_setup(a_failure_of_an_operator_is_not_reported_by_waits_for_other_queues,
-                               reset),
-        cmocka_unit_test_setup(writes_past_the_end_of_a_block_are_noticed_when_it_is_freed, reset),
-        cmocka_unit_test_setup(too_little_memory_is_no_loss, reset),
-        cmocka_unit_test_setup(an_accelerator_that_cannot_be_opened_leaves_nothing, reset),
+                               accel_testing_reset),
+        cmocka_unit_test_setup(writes_past_the_end_of_a_block_are_noticed_when_it_is_freed,
+                               accel_testing_reset),
+        cmocka_unit_test_setup(too_little_memory_is_no_loss, accel_testing_reset),
+        cmocka_unit_test_setup(an_accelerator_that_cannot_be_opened_leaves_nothing,
+                               accel_testing_reset),
     };
 
-    gpu = gpu_host_state();
-    at_first = *gpu;
+    accel_testing_begin();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

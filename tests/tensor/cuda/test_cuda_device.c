@@ -33,7 +33,7 @@ static void assert_refused(const char *name, ls_status status, const char *text)
 
     assert_status(status, open_named(name, &device));
     assert_error(text);
-    assert_status(status, device_check(name, false));
+    assert_status(status, device_check(&(ls_device_options){.name = name}));
     assert_error(text);
     assert_error("available here: cpu (the default)");
 }
@@ -87,7 +87,7 @@ static void the_rank_on_the_machine_chooses_the_card(void **state)
     assert_refused("cudahost", LS_EINVAL,
                    "LOCAL_RANK 3, but 2 CUDA devices are visible (CUDA_VISIBLE_DEVICES: 4,5): "
                    "start at most 2 ranks on this machine; or use --share-gpu");
-    assert_status(LS_OK, device_check("cudahost", true));
+    assert_status(LS_OK, device_check(&shared));
     assert_status(LS_OK, ls_device_open(&shared, &device));
     assert_string_equal(device->accel->name, "cudahost:1");
     assert_status(LS_OK, ls_device_close(device));
@@ -149,7 +149,7 @@ static void the_real_module_opens_a_card_or_says_why_not(void **state)
     LS_UNUSED(state);
     if (module_find("cuda") != LS_OK)
         skip();
-    if (device_check("cuda", false) == LS_OK)
+    if (device_check(&(ls_device_options){.name = "cuda"}) == LS_OK)
         return;
     assert_error("no CUDA device");
     assert_error("available here: cpu (the default)");

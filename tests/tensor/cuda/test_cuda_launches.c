@@ -12,6 +12,8 @@
 
 #include <lockstep/optim.h>
 
+#include <stdlib.h>
+
 enum { STEPS = 3 };
 
 /* The counts when this was written; a step may have fewer. The goals are 25 and 330 (issue 16). */
@@ -75,6 +77,16 @@ static void step(network_run *r)
                     ls_cross_entropy(r->tape, r->forward(r->net, r->tape, r->images), r->targets),
                     1));
     assert_status(LS_OK, ls_optimizer_step(r->optimizer));
+    assert_status(LS_OK, device_synchronize(r->device, "test: step"));
+}
+
+/* A step is one graph, which an earlier step has made; without graphs there is none. */
+static void check_graphs(const device_usage *before, const device_usage *after)
+{
+    const char *setting = getenv("LOCKSTEP_CUDA_GRAPH"); // NOLINT(concurrency-mt-unsafe): never set
+
+    assert_int_equal(after->n_graph_launches - before->n_graph_launches, setting != NULL);
+    assert_int_equal(after->n_graphs_made, before->n_graphs_made);
 }
 
 /* Of a step, when the packed parameters and the memory of earlier steps exist. */
@@ -88,6 +100,7 @@ static uint64_t count_launches(network_run *r)
     assert_status(LS_OK, device_get_usage(r->device, &before));
     step(r);
     assert_status(LS_OK, device_get_usage(r->device, &after));
+    check_graphs(&before, &after);
     return after.n_launches - before.n_launches;
 }
 
