@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { FIRST_CAPACITY = 256 };
 
@@ -249,9 +250,15 @@ static ls_status read_headers(ljspeech *set, speech_error *error)
 
 static ls_status read_set(ljspeech *set, const char *dir, speech_error *error)
 {
-    FILE *file = fopen(set->metadata, "rb");
+    struct stat info;
+    FILE *file = NULL;
     ls_status st;
 
+    if (stat(set->metadata, &info) == 0) {
+        if (!S_ISREG(info.st_mode)) // opening a pipe would wait for its writer
+            return speech_fail(error, LS_EFORMAT, "%s: not a regular file", set->metadata);
+        file = fopen(set->metadata, "rb");
+    }
     if (file == NULL)
         return speech_fail(error, errno == ENOENT ? LS_ENOTFOUND : LS_EIO,
                            "%s: cannot open: %s; a folder in LJSpeech's layout has metadata.csv "

@@ -20,7 +20,7 @@ typedef struct ljspeech ljspeech;
 /*
  * LS_ENOTFOUND: metadata.csv or a wav file is missing. LS_EFORMAT, with file and line: not three
  * fields, an empty or too long one, not UTF-8, an id that is used twice or is no file name, a wav
- * that wav_count() refuses, or no lines. LS_EIO, LS_ENOMEM.
+ * that wav_count() refuses, or no lines; metadata.csv is not a regular file. LS_EIO, LS_ENOMEM.
  */
 LS_MUST_USE ls_status ljspeech_open(const char *dir, ljspeech **out, speech_error *error);
 void ljspeech_close(ljspeech *set); /* NULL is allowed */

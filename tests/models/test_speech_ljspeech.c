@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static temp_folder folder;
 static char metadata[TEMP_PATH_BYTES];
@@ -137,6 +139,17 @@ static void missing_metadata_is_named(void **state)
     assert_non_null(strstr(error.text, "/nonexistent/metadata.csv"));
 }
 
+static void metadata_in_a_pipe_is_refused(void **state)
+{
+    ljspeech *set;
+
+    (void)state;
+    assert_int_equal(unlink(metadata), 0);
+    assert_int_equal(mkfifo(metadata, 0600), 0);
+    assert_int_equal(ljspeech_open(folder.path, &set, &error), LS_EFORMAT);
+    assert_non_null(strstr(error.text, "metadata.csv: not a regular file"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -146,6 +159,7 @@ int main(void)
         cmocka_unit_test(missing_and_broken_sounds_are_named),
         cmocka_unit_test(long_lines_are_refused),
         cmocka_unit_test(missing_metadata_is_named),
+        cmocka_unit_test(metadata_in_a_pipe_is_refused),
     };
 
     return cmocka_run_group_tests(tests, make_set, remove_set);
