@@ -41,7 +41,8 @@ LS_API int ls_tape_training(const ls_tape *tape);
  * (weights, biases, running statistics) and their gradients stay float32. With a 16-bit type, as
  * with torch.autocast,
  *   - ls_conv2d, ls_linear and ls_matmul convert their float32 inputs, such as the batch, to it;
- *   - losses, ls_log_softmax and ls_softmax convert 16-bit inputs to float32, and give float32;
+ *   - losses, softmax, sums, means, cumulative sums, exp, log, pow, rsqrt, reciprocal and softplus
+ *     convert 16-bit inputs to float32, and give float32;
  *   - all other operators have the type of their inputs; if these differ, float32.
  * Sums, means and variances are always computed in float32 or float64. The gradient of a value has
  * the value's type. An input that is converted twice in a row is converted once. float64 is never
@@ -169,8 +170,31 @@ LS_API ls_tensor *ls_relu(ls_tape *tape, ls_tensor *x);
 /* max(0, a + b), in one pass; equal shapes. */
 LS_API ls_tensor *ls_add_relu(ls_tape *tape, ls_tensor *a, ls_tensor *b);
 
-/* The function of each element; LS_ACT_*: tensor.h. */
+/* The function of each element, with PyTorch's defaults and its derivatives at corners; LS_ACT_*:
+ * tensor.h. LS_ACT_LOG is the logarithm; ls_log() writes to the log. */
 LS_API ls_tensor *ls_activate(ls_tape *tape, ls_tensor *x, ls_activation function);
+LS_API ls_tensor *ls_sigmoid(ls_tape *tape, ls_tensor *x);
+LS_API ls_tensor *ls_silu(ls_tape *tape, ls_tensor *x);
+LS_API ls_tensor *ls_gelu(ls_tape *tape, ls_tensor *x);
+LS_API ls_tensor *ls_tanh(ls_tape *tape, ls_tensor *x);
+LS_API ls_tensor *ls_exp(ls_tape *tape, ls_tensor *x);
+LS_API ls_tensor *ls_sqrt(ls_tape *tape, ls_tensor *x);
+LS_API ls_tensor *ls_rsqrt(ls_tape *tape, ls_tensor *x);
+LS_API ls_tensor *ls_abs(ls_tape *tape, ls_tensor *x);
+LS_API ls_tensor *ls_square(ls_tape *tape, ls_tensor *x);
+LS_API ls_tensor *ls_reciprocal(ls_tape *tape, ls_tensor *x);
+LS_API ls_tensor *ls_sin(ls_tape *tape, ls_tensor *x);
+LS_API ls_tensor *ls_cos(ls_tape *tape, ls_tensor *x);
+/* x over 0, else slope * x; alpha * (exp(x) - 1). */
+LS_API ls_tensor *ls_leaky_relu(ls_tape *tape, ls_tensor *x, double slope);
+LS_API ls_tensor *ls_elu(ls_tape *tape, ls_tensor *x, double alpha);
+/* log(1 + exp(beta * x)) / beta; x where beta * x is over the threshold. beta is over 0. */
+LS_API ls_tensor *ls_softplus(ls_tape *tape, ls_tensor *x, double beta, double threshold);
+/* min(max(x, low), high); low <= high. Only elements from low to high get a gradient. */
+LS_API ls_tensor *ls_clamp(ls_tape *tape, ls_tensor *x, double low, double high);
+LS_API ls_tensor *ls_pow(ls_tape *tape, ls_tensor *x, double exponent);
+/* factor * x + offset. */
+LS_API ls_tensor *ls_scale(ls_tape *tape, ls_tensor *x, double factor, double offset);
 
 /* Functions of two tensors, element by element. Shapes are broadcast to one as in PyTorch: sizes
  * are compared from the last dimension on, and a tensor is repeated along dimensions that it lacks
@@ -183,6 +207,23 @@ LS_API ls_tensor *ls_div(ls_tape *tape, ls_tensor *a, ls_tensor *b); /* a / b */
 /* The larger or smaller element, NaN if one is NaN; equal ones get half of the gradient each. */
 LS_API ls_tensor *ls_maximum(ls_tape *tape, ls_tensor *a, ls_tensor *b);
 LS_API ls_tensor *ls_minimum(ls_tape *tape, ls_tensor *a, ls_tensor *b);
+
+/* Over the dimensions axes[0..n_axes), of which negative ones count from the end; with n_axes 0
+ * over all. With keepdim they stay with size 1, else they are left out. Sums are added in one
+ * order, whatever the number of threads. The mean of nothing is 0, where PyTorch gives NaN: a rank
+ * without rows adds nothing. ls_max() and ls_min() are amax and amin: elements that are equal to
+ * the result share its gradient equally; LS_EINVAL where there are none. */
+LS_API ls_tensor *ls_sum(ls_tape *tape, ls_tensor *x, const int *axes, int n_axes, int keepdim);
+LS_API ls_tensor *ls_mean(ls_tape *tape, ls_tensor *x, const int *axes, int n_axes, int keepdim);
+LS_API ls_tensor *ls_max(ls_tape *tape, ls_tensor *x, const int *axes, int n_axes, int keepdim);
+LS_API ls_tensor *ls_min(ls_tape *tape, ls_tensor *x, const int *axes, int n_axes, int keepdim);
+/* The sum of squared distances from the mean over count - correction: 1 for the unbiased variance,
+ * 0 for the biased one. */
+LS_API ls_tensor *ls_var(ls_tape *tape, ls_tensor *x, const int *axes, int n_axes, int keepdim,
+                         int correction);
+/* Element i is the sum of elements 0 to i along the dimension; a negative one counts from the end.
+ * */
+LS_API ls_tensor *ls_cumsum(ls_tape *tape, ls_tensor *x, int axis);
 
 /* x repeated to that shape, under the same rule; no dimension may be -1. */
 LS_API ls_tensor *ls_expand(ls_tape *tape, ls_tensor *x, int n_dims, const int64_t *dims);
@@ -197,6 +238,24 @@ LS_API ls_tensor *ls_flatten(ls_tape *tape, ls_tensor *x); /* (N, ...) -> (N, re
 
 /* Dimension i of the result is dimension order[i] of x; order names each of x's dimensions once. */
 LS_API ls_tensor *ls_permute(ls_tape *tape, ls_tensor *x, const int *order);
+
+/* x with padding[0] positions of `value` before and padding[1] behind its last dimension,
+ * padding[2] and [3] around the one before it, ..., n numbers in all, as torch.nn.functional.pad.
+ * */
+LS_API ls_tensor *ls_pad(ls_tape *tape, ls_tensor *x, const int64_t *padding, int n, double value);
+
+/* Masks are uint8; shapes are broadcast as in ls_add(). ls_masked_fill(): `value` where the mask is
+ * not 0, else x. ls_where(): a where the mask is not 0, else b. */
+LS_API ls_tensor *ls_masked_fill(ls_tape *tape, ls_tensor *x, ls_tensor *mask, double value);
+LS_API ls_tensor *ls_where(ls_tape *tape, ls_tensor *mask, ls_tensor *a, ls_tensor *b);
+
+/* Rows of weight (V,D) by indices int64 of any shape: (..., D). An index outside [0, V) is
+ * LS_EINVAL. The row `padding_index` (-1: none) gets no gradient. */
+LS_API ls_tensor *ls_embedding(ls_tape *tape, ls_tensor *weight, ls_tensor *indices,
+                               int64_t padding_index);
+
+/* Dimensions `axis` and `other` swapped; negative ones count from the end. */
+LS_API ls_tensor *ls_transpose(ls_tape *tape, ls_tensor *x, int axis, int other);
 
 /* x[0..n) one after the other along dimension `axis`; their other dimensions are equal. n >= 1. */
 LS_API ls_tensor *ls_concat(ls_tape *tape, ls_tensor *const *x, int n, int axis);
@@ -224,6 +283,12 @@ LS_API ls_tensor *ls_layer_norm(ls_tape *tape, ls_tensor *x, ls_tensor *weight, 
 /* softmax(scale * x) over the last dimension. */
 LS_API ls_tensor *ls_softmax(ls_tape *tape, ls_tensor *x, double scale);
 
+/* Softmax and its logarithm over a dimension (negative: counted from the end) of x with a mask:
+ * NULL, numbers that are added to x, or uint8 that is not 0 where elements take no part; broadcast
+ * to x. Where none takes part, softmax is 0, its logarithm -infinity, where PyTorch gives NaN. */
+LS_API ls_tensor *ls_softmax_over(ls_tape *tape, ls_tensor *x, int axis, ls_tensor *mask);
+LS_API ls_tensor *ls_log_softmax_over(ls_tape *tape, ls_tensor *x, int axis, ls_tensor *mask);
+
 /* Mean over N of -log softmax(logits)[target]; logits (N,K), targets int64 (N) in [0,K). 0 for N =
  * 0. */
 LS_API ls_tensor *ls_cross_entropy(ls_tape *tape, ls_tensor *logits, ls_tensor *targets);
@@ -245,6 +310,28 @@ LS_API ls_tensor *ls_nll_loss(ls_tape *tape, ls_tensor *log_probabilities, ls_te
 
 /* Mean of squared differences; equal shapes. */
 LS_API ls_tensor *ls_mse_loss(ls_tape *tape, ls_tensor *prediction, ls_tensor *target);
+
+/* Losses of elements. Zero means the default. */
+typedef struct ls_loss_params {
+    int sum;           /* 1: the sum of the elements' losses, 0: their mean, 0 for no elements */
+    ls_tensor *weight; /* NULL, or factors of the losses, broadcast to their shape */
+    /* 1: with `weight` the mean is divided by the sum of the weights, 0 if that is 0, and not by
+     * the number of elements as in PyTorch; so weights of 0 and 1 are a mask */
+    int masked_mean;
+    ls_tensor *pos_weight; /* binary cross-entropy: factors of the targets' terms; NULL: 1 */
+    double beta;           /* smooth L1: where it becomes linear; 0 means 1 */
+} ls_loss_params;
+
+/* |prediction - target|; half its square over beta below beta, else itself less beta / 2; its
+ * square; cross-entropy of sigmoid(logits). Equal shapes; params may be NULL. */
+LS_API ls_tensor *ls_l1_loss(ls_tape *tape, ls_tensor *prediction, ls_tensor *target,
+                             const ls_loss_params *params);
+LS_API ls_tensor *ls_smooth_l1_loss(ls_tape *tape, ls_tensor *prediction, ls_tensor *target,
+                                    const ls_loss_params *params);
+LS_API ls_tensor *ls_mse_loss_with(ls_tape *tape, ls_tensor *prediction, ls_tensor *target,
+                                   const ls_loss_params *params);
+LS_API ls_tensor *ls_bce_with_logits(ls_tape *tape, ls_tensor *logits, ls_tensor *target,
+                                     const ls_loss_params *params);
 
 /* Training: each element is 0 with probability p (0 to 1), else divided by 1 - p. Evaluation, and p
  * = 0: x itself. Which elements are dropped depends only on seed and step of ls_tape_set_random(),

@@ -79,7 +79,25 @@ typedef enum ls_activation {
     LS_ACT_SILU,        /* x * sigmoid(x) */
     LS_ACT_HARDSIGMOID, /* min(max(0, x + 3), 6) / 6 */
     LS_ACT_HARDSWISH,   /* x * hardsigmoid(x) */
-    LS_ACT_GELU         /* x * (1 + erf(x / sqrt(2))) / 2 */
+    LS_ACT_GELU,        /* x * (1 + erf(x / sqrt(2))) / 2 */
+    LS_ACT_GELU_TANH,   /* x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2 */
+    LS_ACT_EXP,
+    LS_ACT_LOG,
+    LS_ACT_SQRT,
+    LS_ACT_RSQRT, /* 1 / sqrt(x) */
+    LS_ACT_TANH,
+    LS_ACT_ABS,
+    LS_ACT_SQUARE,
+    LS_ACT_RECIPROCAL, /* 1 / x */
+    LS_ACT_SIN,
+    LS_ACT_COS,
+    LS_ACT_LEAKY_RELU, /* x over 0, else 0.01 * x */
+    LS_ACT_ELU,        /* x over 0, else exp(x) - 1 */
+    LS_ACT_SOFTPLUS,   /* log(1 + exp(x)); x over 20 */
+    /* with numbers of the caller: ls_clamp(), ls_pow(), ls_scale() */
+    LS_ACT_CLAMP,
+    LS_ACT_POW,
+    LS_ACT_LINEAR
 } ls_activation;
 
 /* --- tensors --- */

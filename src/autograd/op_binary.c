@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * op_binary.c - functions of two tensors of which each is broadcast to a common shape, as in
- * PyTorch, and one tensor repeated to a given shape. The gradient of an element is the sum over the
- * positions that it was repeated to.
+ * PyTorch, losses that consist of them, and one tensor repeated to a given shape. The gradient of
+ * an element is the sum over the positions that it was repeated to.
  */
 #include "autograd/tape.h"
 
+#include <math.h>
 #include <string.h>
 
 /* `in` gets the gradient of the result itself, without a copy. */
@@ -57,6 +58,10 @@ static ls_status binary_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 #define READS_INPUTS  .unused_in_backward = 1U << NODE_OUT
 #define READS_NOTHING .unused_in_backward = 1U << NODE_OUT | 1U << 0 | 1U << 1
 
+#define TWO_TERMS                                                                                  \
+    .inputs = {"prediction", "target"}, .n_required = 2, .n_typed = 2, .n_grad = 2,                \
+    .precision = PRECISION_WIDE, .backward = binary_backward, READS_INPUTS
+
 static const op_class classes[] = {
     [BINARY_ADD] = {.name = "add", TWO_INPUTS, READS_NOTHING},
     [BINARY_SUB] = {.name = "sub", TWO_INPUTS, READS_NOTHING},
@@ -64,6 +69,9 @@ static const op_class classes[] = {
     [BINARY_DIV] = {.name = "div", TWO_INPUTS, READS_INPUTS},
     [BINARY_MAXIMUM] = {.name = "maximum", TWO_INPUTS, READS_INPUTS},
     [BINARY_MINIMUM] = {.name = "minimum", TWO_INPUTS, READS_INPUTS},
+    [BINARY_DISTANCE] = {.name = "l1_loss", TWO_TERMS},
+    [BINARY_SQUARE] = {.name = "mse_loss", TWO_TERMS},
+    [BINARY_SMOOTH] = {.name = "smooth_l1_loss", TWO_TERMS},
 };
 
 /* The size along dimension d, from the end, of the shape that both are broadcast to; -1: none. */
@@ -77,9 +85,11 @@ static int64_t common_size(const ls_tensor *a, const ls_tensor *b, int d)
     return of_a == 1 ? of_b : -1;
 }
 
-static ls_tensor *binary(ls_tape *tape, op_binary f, ls_tensor *a, ls_tensor *b)
+/* `number`: op_attrs.value. */
+static ls_tensor *binary_with(ls_tape *tape, op_binary f, ls_tensor *a, ls_tensor *b, double number)
 {
-    node n = {.class = &classes[f], .n_in = 2, .in = {a, b}, .attrs.binary = f};
+    node n = {
+        .class = &classes[f], .n_in = 2, .in = {a, b}, .attrs = {.binary = f, .value = number}};
     char left[TENSOR_TEXT_BYTES];
     char right[TENSOR_TEXT_BYTES];
     int64_t dims[LS_MAX_DIMS];
@@ -97,6 +107,11 @@ static ls_tensor *binary(ls_tape *tape, op_binary f, ls_tensor *a, ls_tensor *b)
                                        tensor_dims_text(right, sizeof(right), b)));
     }
     return node_run(tape, &n, OP_BINARY, n_dims, dims);
+}
+
+static ls_tensor *binary(ls_tape *tape, op_binary f, ls_tensor *a, ls_tensor *b)
+{
+    return binary_with(tape, f, a, b, 0);
 }
 
 ls_tensor *ls_add(ls_tape *tape, ls_tensor *a, ls_tensor *b)
@@ -127,6 +142,101 @@ ls_tensor *ls_maximum(ls_tape *tape, ls_tensor *a, ls_tensor *b)
 ls_tensor *ls_minimum(ls_tape *tape, ls_tensor *a, ls_tensor *b)
 {
     return binary(tape, BINARY_MINIMUM, a, b);
+}
+
+/* --- losses of elements --- */
+
+/* Whether all are there and the two have one shape; else the tape is marked. */
+static bool fit(ls_tape *tape, const op_class *class, ls_tensor *prediction, ls_tensor *target)
+{
+    node n = {.class = class, .n_in = 2, .in = {prediction, target}};
+    char first[TENSOR_TEXT_BYTES];
+    char second[TENSOR_TEXT_BYTES];
+
+    if (!node_begin(tape, &n))
+        return false;
+    if (tensor_same_shape(prediction, target))
+        return true;
+    (void)node_reject(tape, &n,
+                      ls_fail(LS_EINVAL, "%s %s and target %s must have the same shape",
+                              class->inputs[0], tensor_dims_text(first, sizeof(first), prediction),
+                              tensor_dims_text(second, sizeof(second), target)));
+    return false;
+}
+
+/* The sum or mean of the elements' losses. */
+static ls_tensor *total(ls_tape *tape, ls_tensor *losses, const ls_loss_params *p)
+{
+    ls_tensor *weights;
+
+    if (losses == NULL || p == NULL || p->weight == NULL)
+        return p != NULL && p->sum ? ls_sum(tape, losses, NULL, 0, 0)
+                                   : ls_mean(tape, losses, NULL, 0, 0);
+    weights = ls_expand(tape, p->weight, losses->n_dims, losses->dims);
+    losses = ls_mul(tape, losses, weights);
+    if (!p->sum && !p->masked_mean)
+        return ls_mean(tape, losses, NULL, 0, 0);
+    losses = ls_sum(tape, losses, NULL, 0, 0);
+    if (p->sum)
+        return losses;
+    weights = ls_clamp(tape, ls_sum(tape, weights, NULL, 0, 0), 1e-30, (double)INFINITY);
+    return ls_div(tape, losses, weights);
+}
+
+static ls_tensor *distance_loss(ls_tape *tape, op_binary f, ls_tensor *prediction,
+                                ls_tensor *target, const ls_loss_params *p)
+{
+    const double beta = p == NULL || p->beta == 0 ? 1 : p->beta;
+
+    if (!fit(tape, &classes[f], prediction, target))
+        return NULL;
+    if (beta < 0)
+        return autograd_fail(
+            tape, ls_fail(LS_EINVAL, "%s: beta is %g; it must be over 0", classes[f].name, beta));
+    return total(tape, binary_with(tape, f, prediction, target, beta), p);
+}
+
+ls_tensor *ls_l1_loss(ls_tape *tape, ls_tensor *prediction, ls_tensor *target,
+                      const ls_loss_params *params)
+{
+    return distance_loss(tape, BINARY_DISTANCE, prediction, target, params);
+}
+
+ls_tensor *ls_smooth_l1_loss(ls_tape *tape, ls_tensor *prediction, ls_tensor *target,
+                             const ls_loss_params *params)
+{
+    return distance_loss(tape, BINARY_SMOOTH, prediction, target, params);
+}
+
+ls_tensor *ls_mse_loss_with(ls_tape *tape, ls_tensor *prediction, ls_tensor *target,
+                            const ls_loss_params *params)
+{
+    return params == NULL ? ls_mse_loss(tape, prediction, target)
+                          : distance_loss(tape, BINARY_SQUARE, prediction, target, params);
+}
+
+static const op_class bce_class = {.name = "bce_with_logits",
+                                   .inputs = {"logits", "target"},
+                                   .n_required = 2,
+                                   .n_typed = 2,
+                                   .precision = PRECISION_WIDE};
+
+/* (1 - t) x + (1 + (w - 1) t) log(1 + exp(-x)), w being pos_weight */
+ls_tensor *ls_bce_with_logits(ls_tape *tape, ls_tensor *logits, ls_tensor *target,
+                              const ls_loss_params *params)
+{
+    ls_tensor *w = params == NULL ? NULL : params->pos_weight;
+    ls_tensor *log_term;
+
+    if (!fit(tape, &bce_class, logits, target))
+        return NULL;
+    log_term = ls_softplus(tape, ls_scale(tape, logits, -1, 0), 1, (double)INFINITY);
+    if (w != NULL) {
+        w = ls_scale(tape, ls_mul(tape, ls_scale(tape, w, 1, -1), target), 1, 1);
+        log_term = ls_mul(tape, w, log_term);
+    }
+    return total(tape, ls_add(tape, ls_mul(tape, ls_scale(tape, target, -1, 1), logits), log_term),
+                 params);
 }
 
 /* --- expand --- */

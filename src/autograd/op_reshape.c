@@ -2,8 +2,7 @@
 /* op_reshape.c - the same elements in another shape, without a copy if they are in plain layout. */
 #include "autograd/tape.h"
 
-/* A tensor of shape `dims` over the elements of `t`. */
-static ls_status share_as(ls_tape *tape, ls_tensor *t, int n_dims, const int64_t *dims,
+ls_status tensor_share_as(ls_tape *tape, ls_tensor *t, int n_dims, const int64_t *dims,
                           ls_tensor **out)
 {
     void *data;
@@ -18,7 +17,7 @@ static ls_status reshape_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
     ls_tensor *dx;
 
-    LS_TRY(share_as(tape, dy, n->in[0]->n_dims, n->in[0]->dims, &dx));
+    LS_TRY(tensor_share_as(tape, dy, n->in[0]->n_dims, n->in[0]->dims, &dx));
     return grad_give(tape, n->in[0], dx);
 }
 
@@ -34,7 +33,7 @@ static const op_class flatten_class = {.name = "flatten",
 static ls_tensor *reshape_to(ls_tape *tape, node *n, int n_dims, const int64_t *dims)
 {
     ls_tensor *out;
-    const ls_status st = share_as(tape, n->in[0], n_dims, dims, &out);
+    const ls_status st = tensor_share_as(tape, n->in[0], n_dims, dims, &out);
 
     return st == LS_OK ? node_finish(tape, n, out) : node_reject(tape, n, st);
 }

@@ -46,6 +46,27 @@ ls_tensor *ls_permute(ls_tape *tape, ls_tensor *x, const int *order)
     return node_run(tape, &n, OP_PERMUTE, x->n_dims, dims);
 }
 
+ls_tensor *ls_transpose(ls_tape *tape, ls_tensor *x, int axis, int other)
+{
+    node n = {.class = &permute_class, .n_in = 1, .in = {x}};
+    int order[LS_MAX_DIMS];
+    char text[TENSOR_TEXT_BYTES];
+    int a;
+    int b;
+
+    if (!node_begin(tape, &n))
+        return NULL;
+    a = axis < 0 ? axis + x->n_dims : axis;
+    b = other < 0 ? other + x->n_dims : other;
+    if (a < 0 || a >= x->n_dims || b < 0 || b >= x->n_dims)
+        return node_reject(tape, &n,
+                           ls_fail(LS_EINVAL, "input %s has no dimensions %d and %d",
+                                   tensor_dims_text(text, sizeof(text), x), axis, other));
+    for (int i = 0; i < x->n_dims; i++)
+        order[i] = i == a ? b : i == b ? a : i;
+    return ls_permute(tape, x, order);
+}
+
 /* --- concat --- */
 
 static ls_status concat_backward(ls_tape *tape, const node *n, ls_tensor *dy)
@@ -297,4 +318,58 @@ void ls_split(ls_tape *tape, ls_tensor *x, int axis, const int64_t *sizes, int n
         (void)node_finish_all(tape, &part, out, n);
     else
         (void)node_reject(tape, &part, st);
+}
+
+/* --- pad --- */
+
+static ls_status pad_backward(ls_tape *tape, const node *n, ls_tensor *dy)
+{
+    return grad_run_op(tape, n, OP_SLICE, dy, NULL);
+}
+
+static const op_class pad_class = {.name = "pad",
+                                   ONE_INPUT,
+                                   .unused_in_backward = 1U << NODE_OUT | 1U << 0,
+                                   .backward = pad_backward};
+
+static ls_tensor *pad_axis(ls_tape *tape, ls_tensor *x, int axis, const int64_t *padding,
+                           double number)
+{
+    node n = {.class = &pad_class,
+              .n_in = 1,
+              .in = {x},
+              .attrs = {.axis = axis, .begin = padding[0], .value = number}};
+    int64_t dims[LS_MAX_DIMS];
+
+    if (!node_begin(tape, &n))
+        return NULL;
+    memcpy(dims, x->dims, sizeof(dims));
+    if (padding[0] < 0 || padding[1] < 0 ||
+        __builtin_add_overflow(dims[axis], padding[0], &dims[axis]) ||
+        __builtin_add_overflow(dims[axis], padding[1], &dims[axis]))
+        return node_reject(tape, &n,
+                           ls_fail(LS_EINVAL, "%lld and %lld positions around dimension %d",
+                                   (long long)padding[0], (long long)padding[1], axis));
+    return node_run(tape, &n, OP_SLICE_BACKWARD, x->n_dims, dims);
+}
+
+ls_tensor *ls_pad(ls_tape *tape, ls_tensor *x, const int64_t *padding, int n, double number)
+{
+    node first = {.class = &pad_class, .n_in = 1, .in = {x}};
+    char text[TENSOR_TEXT_BYTES];
+
+    if (!node_begin(tape, &first))
+        return NULL;
+    if (padding == NULL || n < 0 || n % 2 != 0 || n / 2 > x->n_dims)
+        return node_reject(tape, &first,
+                           ls_fail(LS_EINVAL,
+                                   "%d numbers at %s do not fit input %s: two for each "
+                                   "dimension, from the last on",
+                                   n, padding == NULL ? "NULL" : "padding",
+                                   tensor_dims_text(text, sizeof(text), x)));
+    for (int i = 0; i < n / 2 && x != NULL; i++) {
+        if (padding[2 * i] != 0 || padding[2 * i + 1] != 0)
+            x = pad_axis(tape, x, x->n_dims - 1 - i, padding + (size_t)2 * (size_t)i, number);
+    }
+    return x;
 }

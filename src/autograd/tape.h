@@ -282,6 +282,10 @@ LS_MUST_USE ls_status node_grad_or_zeros(ls_tape *tape, const node *n, int i, ls
 /* An unplaced tensor of in's shape, for a kernel to place. */
 LS_MUST_USE ls_status grad_shape(ls_tape *tape, const ls_tensor *in, ls_tensor **out);
 
+/* A tensor of shape `dims` over the elements of `t`, which becomes plain. */
+LS_MUST_USE ls_status tensor_share_as(ls_tape *tape, ls_tensor *t, int n_dims, const int64_t *dims,
+                                      ls_tensor **out);
+
 /* Adds `g` to the gradient of `in`; takes g, also on failure. */
 LS_MUST_USE ls_status grad_give(ls_tape *tape, ls_tensor *in, ls_tensor *g);
 

@@ -71,6 +71,12 @@ typedef enum op_kind {
     OP_BINARY,                  /* a, b -> y */
     OP_EXPAND,                  /* x -> y */
     OP_REDUCE,                  /* x, a?, b? -> y */
+    OP_SELECT,                  /* x, other?, mask (uint8) -> y */
+    OP_EMBEDDING,               /* weight, indices (int64) -> y */
+    OP_EMBEDDING_BACKWARD,      /* dy, indices -> dw[placed] */
+    OP_EXTREME,                 /* x -> y */
+    OP_EXTREME_BACKWARD,        /* x, y, dy -> dx */
+    OP_CUMSUM,                  /* x -> y */
     OP_PERMUTE,                 /* x -> y */
     OP_CONCAT,                  /* x1, x2?, ... -> y */
     OP_SLICE,                   /* x -> y */
@@ -104,18 +110,19 @@ typedef enum op_kind {
     X(CONV2D_BACKWARD_DATA, conv2d_backward_data)                                                 \
     X(CONV2D_BACKWARD_WEIGHTS, conv2d_backward_weights) X(BATCH_NORM, batch_norm)                 \
     X(BATCH_NORM_BACKWARD, batch_norm_backward) X(RELU, relu) X(RELU_BACKWARD, relu_backward)     \
-    X(ADD_RELU, add_relu) X(MAX_POOL2D, max_pool2d)                                   \
-    X(MAX_POOL2D_BACKWARD, max_pool2d_backward) X(AVG_POOL2D, avg_pool2d)                         \
-    X(AVG_POOL2D_BACKWARD, avg_pool2d_backward) X(LINEAR, linear)                                 \
+    X(ADD_RELU, add_relu) X(MAX_POOL2D, max_pool2d) X(MAX_POOL2D_BACKWARD, max_pool2d_backward)   \
+    X(AVG_POOL2D, avg_pool2d) X(AVG_POOL2D_BACKWARD, avg_pool2d_backward) X(LINEAR, linear)       \
     X(LINEAR_BACKWARD_DATA, linear_backward_data)                                                 \
     X(LINEAR_BACKWARD_WEIGHTS, linear_backward_weights) X(CROSS_ENTROPY, cross_entropy)           \
     X(CROSS_ENTROPY_BACKWARD, cross_entropy_backward) X(LOG_SOFTMAX, log_softmax)                 \
     X(LOG_SOFTMAX_BACKWARD, log_softmax_backward) X(NLL, nll) X(NLL_BACKWARD, nll_backward)       \
     X(DROPOUT, dropout) X(MSE, mse) X(MSE_BACKWARD, mse_backward) X(ACTIVATE, activate)           \
     X(ACTIVATE_BACKWARD, activate_backward) X(BINARY, binary) X(EXPAND, expand)                   \
-    X(REDUCE, reduce) X(PERMUTE, permute) X(CONCAT, concat)               \
-    X(SLICE, slice) X(SLICE_BACKWARD, slice_backward) X(MATMUL, matmul) X(LAYER_NORM, layer_norm) \
-    X(LAYER_NORM_BACKWARD, layer_norm_backward) X(SOFTMAX, softmax)                               \
+    X(REDUCE, reduce) X(SELECT, select) X(EMBEDDING, embedding)                                   \
+    X(EMBEDDING_BACKWARD, embedding_backward) X(EXTREME, extreme)                                 \
+    X(EXTREME_BACKWARD, extreme_backward) X(CUMSUM, cumsum) X(PERMUTE, permute)                   \
+    X(CONCAT, concat) X(SLICE, slice) X(SLICE_BACKWARD, slice_backward) X(MATMUL, matmul)         \
+    X(LAYER_NORM, layer_norm) X(LAYER_NORM_BACKWARD, layer_norm_backward) X(SOFTMAX, softmax)     \
     X(SOFTMAX_BACKWARD, softmax_backward) X(CAST, cast)
 #define OP_LIST_STEP(X)                                                                           \
     X(SGD, sgd) X(ADAM, adam) X(SQUARES, squares) X(CLIP_FACTOR, clip_factor)                     \
@@ -149,7 +156,7 @@ typedef enum op_kind {
  * OP_CROSS_ENTROPY, OP_NLL  A target outside [0, K) is LS_EINVAL with row and value. N = 0: loss 0.
  * OP_DROPOUT      element i (row-major) is 0 where device_drops(&attrs, i), else x / (1 - drop).
  *                 With attrs.drops_rows i is its position in the first dimension.
- * OP_ACTIVATE     attrs.activation of each element. NaN stays NaN.
+ * OP_ACTIVATE     attrs.activation, with the numbers attrs.param, of each element. NaN stays NaN.
  * OP_BINARY       attrs.binary of the elements of a and b, each repeated to y's shape along the
  *                 dimensions that it lacks in front or where its size is 1.
  * OP_EXPAND       x repeated to y's shape in the same way.
@@ -158,16 +165,27 @@ typedef enum op_kind {
  *                 With attrs.binary other than BINARY_ADD instead of x: x times the derivative of
  *                 that function of a and b, which are repeated to x's shape too, with respect to a
  *                 (attrs.operand 0) or b (1); BINARY_SUB reads neither, BINARY_MUL only the other.
+ * OP_SELECT       other, or without it attrs.value, where mask is not 0, else x; with attrs.reverse
+ *                 where mask is 0. All are repeated to y's shape as in OP_BINARY.
+ * OP_EMBEDDING    y (..., D): row indices[i] of weight (V, D); an index outside [0, V) is LS_EINVAL
+ *                 with position and value. Backward: the sums of the rows of dy with each index, in
+ *                 the order of the positions; row attrs.begin gets none (-1: there is no such row).
+ * OP_EXTREME      y (rows): the largest element of each row of x (rows, n), or with attrs.binary
+ *                 BINARY_MINIMUM the smallest; n is at least 1, a NaN is the result. Backward: dy
+ *                 shared equally by the elements that are equal to y.
+ * OP_CUMSUM       element i of each row of the last dimension is the sum of elements 0 to i, or
+ *                 with attrs.reverse of i to the last.
  * OP_PERMUTE      dimension i of y is dimension attrs.order[i] of x.
  * OP_CONCAT       in[0..n_in) along attrs.axis.
  * OP_SLICE        the positions from attrs.begin on along attrs.axis, as many as y has. Backward:
- *                 0 at the others.
+ *                 attrs.value at the others.
  * OP_MATMUL       y (...,M,N), a (...,M,K), b (...,K,N); with attrs.transposed[0] or [1] the last
  *                 two dimensions of a or b are swapped.
  * OP_LAYER_NORM   y = (x - mean) inverse weight + bias for each row of the last dimension; inverse
  *                 is 1 / sqrt(variance + eps) with the biased variance. mean, inverse: (rows),
  *                 plain.
- * OP_SOFTMAX      softmax(attrs.scale x) over the last dimension.
+ * OP_SOFTMAX      softmax(attrs.scale x) over the last dimension; 0 in a row that is -infinity
+ *                 everywhere.
  * OP_CAST         F32, F64, BF16 or F16 to another one of them; any layout, y's is the device's
  *                 choice. To nearest, ties to even; F64 to 16 bits through F32. Overflow gives
  *                 infinity, NaN stays NaN.
@@ -243,14 +261,18 @@ typedef struct op_attrs {
     uint64_t random; /* of dropout: with an element's number, decides whether it is dropped */
     bool drops_rows;
     ls_activation activation;
+    double param[2]; /* of the activation: p of unary.inc */
     op_binary binary;
     int operand; /* of OP_REDUCE */
     int order[LS_MAX_DIMS];
     int axis;
+    unsigned axes; /* of sums, for their backward: bits */
+    bool reverse;
     int64_t begin;
     bool transposed[2];
     double scale;
-    double value;            /* of OP_CLIP_FACTOR, OP_CLAMP, OP_FILL and BINARY_SMOOTH */
+    double value;            /* of OP_CLIP_FACTOR, OP_CLAMP, OP_FILL, OP_SELECT, padding,
+                              * and BINARY_SMOOTH */
     int top_k[OP_MAX_TOP_K]; /* of class sums, each at least 1 */
 } op_attrs;                  /* all resolved: no zero stands for a default */
 
@@ -319,7 +341,7 @@ typedef struct device_usage {
     int busy_percent; /* share of the last moments in which a kernel ran; -1: not known */
 } device_usage;
 
-#define DEVICE_ABI 12
+#define DEVICE_ABI 13
 
 /* What a device is opened with. */
 typedef struct device_settings {

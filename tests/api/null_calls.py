@@ -108,6 +108,7 @@ VALUES = {
     "const ls_meta *": "&meta", "const char *const *": "some_keys()", "const size_t *": "counts",
     # Not looked into: this process has no accelerator.
     "ls_queue *": "(ls_queue *)(void *)eight_floats",
+    "const int *": "ones",
     "const int64_t *": "twos", "char **": "some_argv()", "int": "1", "int64_t": "1",
     "uint64_t": "1", "double": "1", "ls_dtype": "LS_F32", "ls_reduce_op": "LS_SUM",
     "ls_status": "LS_OK", "ls_log_level": "LS_LOG_ERROR", "ls_load_mode": "LS_LOAD_STRICT",
@@ -138,7 +139,8 @@ OUT_TEXT = {("ls_flags_help", "out")}  # char **, which elsewhere is argv
 # A type whose only valid value in these calls is "all default".
 OPTIONAL = {f"const ls_{name} *" for name in (
     "init_options", "ddp_options", "spawn_options", "store_options", "device_options",
-    "synthetic_options", "batch_norm_params", "cross_entropy_params", "nn_batch_norm_options",
+    "synthetic_options", "batch_norm_params", "cross_entropy_params",
+    "loss_params", "nn_batch_norm_options",
     "nn_layer_norm_options", "grad_scaler_options")}
 
 ANY = "anything"  # something but NULL
@@ -150,6 +152,9 @@ NULL_GIVES = {
     ("ls_conv2d", "bias"): ANY, ("ls_conv2d", "params"): ANY, ("ls_linear", "bias"): ANY,
     ("ls_batch_norm", "params"): ANY, ("ls_bn_relu", "params"): ANY,
     ("ls_cross_entropy_with", "params"): ANY, ("ls_nn_batch_norm2d", "opt"): ANY,
+    **{(f"ls_{name}", "params"): ANY for name in (
+        "l1_loss", "smooth_l1_loss", "mse_loss_with", "bce_with_logits")},
+    ("ls_softmax_over", "mask"): ANY, ("ls_log_softmax_over", "mask"): ANY,
     ("ls_nn_layer_norm", "opt"): ANY,
     ("ls_grad_check", "arg"): "LS_OK", ("ls_grad_check", "worst"): "LS_OK",
     ("ls_checkpoint_load_fitting", "each"): "LS_OK",

@@ -32,6 +32,7 @@ struct check_case {
     ls_pool2d_params pool; /* adaptive: height and width in `kernel` */
     ls_batch_norm_params norm;
     ls_tensor *(*two)(ls_tape *tape, ls_tensor *a, ls_tensor *b);
+    ls_activation function;
 };
 
 /* The mean square distance of y from seeded numbers of its shape; they are kept beside
@@ -467,6 +468,112 @@ static void arithmetic_has_the_right_gradients(void **state)
     }
 }
 
+/* --- sums and extremes --- */
+
+typedef ls_tensor *(*reduce_fn)(ls_tape *tape, ls_tensor *x, const int *axes, int n_axes,
+                                int keepdim);
+
+static ls_tensor *variance(ls_tape *tape, ls_tensor *x, const int *axes, int n_axes, int keepdim)
+{
+    return ls_var(tape, x, axes, n_axes, keepdim, 1);
+}
+
+static ls_tensor *cumsum(ls_tape *tape, ls_tensor *x, const int *axes, int n_axes, int keepdim)
+{
+    LS_UNUSED(keepdim);
+    return ls_cumsum(tape, x, n_axes == 0 ? -1 : axes[0]);
+}
+
+static const reduce_fn reductions[] = {ls_sum, ls_mean, ls_max, ls_min, variance, cumsum};
+
+/* Over all dimensions, one, and two that are not neighbours. */
+static ls_tensor *reduce(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    static const int axes[3][2] = {{0}, {1}, {-1, 0}};
+    const int n_axes = c->pool.kernel[1];
+
+    return reductions[c->pool.kernel[0]](tape, in[0], axes[n_axes], n_axes, n_axes == 1);
+}
+
+static void reductions_have_the_right_gradients(void **state)
+{
+    LS_UNUSED(state);
+    for (int f = 0; f < (int)LS_COUNT_OF(reductions); f++) {
+        for (int n = 0; n < 3; n++) {
+            const check_case c = {"reduction", reduce,           1,
+                                  1,           {{3, {3, 4, 2}}}, .pool = {.kernel = {f, n}}};
+
+            check(&c);
+        }
+    }
+}
+
+/* --- selection and losses --- */
+
+/* Constants of the check. */
+typedef struct choice {
+    ls_tensor *mask; /* (3, 4) */
+    ls_tensor *rows; /* (4) */
+} choice;
+
+static ls_tensor *choose(ls_tape *tape, ls_tensor *const *in, void *arg)
+{
+    const choice *c = arg;
+    ls_tensor *y = ls_where(tape, c->mask, in[0], in[1]);
+
+    y = ls_masked_fill(tape, ls_square(tape, y), c->mask, 3);
+    y = ls_pad(tape, y, (int64_t[]){1, 2, 0, 1}, 4, 0.5);
+    y = ls_mul(tape, ls_sum(tape, y, (int[]){0, 1}, 2, 0),
+               ls_mul(tape, ls_embedding(tape, in[0], c->rows, -1),
+                      ls_embedding(tape, in[0], c->rows, -1)));
+    return ls_mean(tape, y, NULL, 0, 0);
+}
+
+static void selections_have_the_right_gradients(void **state)
+{
+    static const uint8_t bytes[12] = {0, 1, 0, 0, 7, 0, 1, 0, 0, 1, 0, 0};
+    static const int64_t rows[4] = {2, 0, 2, 1};
+    ls_device *device = open_reference();
+    ls_tensor *in[2] = {random_tensor(device, LS_F64, 2, (int64_t[]){3, 4}, 1),
+                        random_tensor(device, LS_F64, 2, (int64_t[]){1, 4}, 2)};
+    choice c = {.mask = NULL};
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_create(device, LS_U8, 2, (int64_t[]){3, 4}, &c.mask));
+    assert_status(LS_OK, ls_tensor_write(c.mask, bytes, 12));
+    assert_status(LS_OK, ls_tensor_create(device, LS_I64, 1, (int64_t[]){4}, &c.rows));
+    assert_status(LS_OK, ls_tensor_write(c.rows, rows, 4));
+    for (int i = 0; i < 2; i++)
+        assert_status(LS_OK, ls_require_grad(in[i]));
+    assert_status(LS_OK, ls_grad_check(choose, &c, in, 2, TOLERANCE, NULL));
+    destroy_all(in, 2);
+    destroy_all((ls_tensor *[]){c.mask, c.rows}, 2);
+    ls_device_close(device);
+}
+
+static ls_tensor *element_losses(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    const ls_loss_params weighted = {.weight = in[2], .pos_weight = in[2], .beta = 0.3};
+    const ls_loss_params summed = {.weight = in[2], .sum = 1};
+
+    LS_UNUSED(c);
+    return ls_add(tape,
+                  ls_add(tape, ls_l1_loss(tape, in[0], in[1], &weighted),
+                         ls_smooth_l1_loss(tape, in[0], in[1], &weighted)),
+                  ls_add(tape, ls_mse_loss_with(tape, in[0], in[1], &summed),
+                         ls_bce_with_logits(tape, in[0], in[1], &weighted)));
+}
+
+static void losses_of_elements_have_the_right_gradients(void **state)
+{
+    const check_case cases[] = {
+        {"losses", element_losses, 2, 3, .in = {{2, {3, 4}}, {2, {3, 4}}, {1, {4}}}},
+    };
+
+    LS_UNUSED(state);
+    check_each(cases, LS_COUNT_OF(cases));
+}
+
 /* --- what architectures after ResNet need --- */
 
 static ls_tensor *activations(ls_tape *tape, ls_tensor *const *in, const check_case *c)
@@ -477,6 +584,39 @@ static ls_tensor *activations(ls_tape *tape, ls_tensor *const *in, const check_c
     for (ls_activation f = LS_ACT_SIGMOID; f <= LS_ACT_GELU; f++)
         y = ls_add(tape, y, ls_activate(tape, in[f % 2], f));
     return y;
+}
+
+/* Each function alone; x of those that are not differentiable everywhere is between 1 and 3. */
+static ls_tensor *function(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    const ls_activation f = c->function;
+    ls_tensor *x = in[0];
+
+    if (f == LS_ACT_LOG || f == LS_ACT_SQRT || f == LS_ACT_RSQRT || f == LS_ACT_RECIPROCAL ||
+        f == LS_ACT_POW)
+        x = ls_scale(tape, x, 1, 2);
+    if (f == LS_ACT_CLAMP)
+        return ls_clamp(tape, x, -0.41, 0.37);
+    if (f == LS_ACT_POW)
+        return ls_pow(tape, x, -1.5);
+    if (f == LS_ACT_LINEAR)
+        return ls_scale(tape, x, -2.5, 3);
+    if (f == LS_ACT_SOFTPLUS)
+        return ls_softplus(tape, x, 3, 2);
+    return ls_activate(tape, x, f);
+}
+
+static void functions_have_the_right_gradients(void **state)
+{
+    LS_UNUSED(state);
+    for (ls_activation f = LS_ACT_RELU6; f <= LS_ACT_LINEAR; f++) {
+        const check_case some = {"function", function, 1, 1, {{2, {3, 7}}}, .function = f};
+        const check_case none = {"function of nothing", function,     1, 1,
+                                 {{2, {0, 7}}},         .function = f};
+
+        check(&some);
+        check(&none);
+    }
 }
 
 static ls_tensor *mul(ls_tape *tape, ls_tensor *const *in, const check_case *c)
@@ -802,6 +942,10 @@ int main(void)
         cmocka_unit_test(average_pool_has_the_right_gradients),
         cmocka_unit_test(pointwise_and_linear_have_the_right_gradients),
         cmocka_unit_test(arithmetic_has_the_right_gradients),
+        cmocka_unit_test(functions_have_the_right_gradients),
+        cmocka_unit_test(reductions_have_the_right_gradients),
+        cmocka_unit_test(selections_have_the_right_gradients),
+        cmocka_unit_test(losses_of_elements_have_the_right_gradients),
         cmocka_unit_test(later_architectures_have_the_right_gradients),
         cmocka_unit_test(values_used_several_times_get_all_their_gradients),
         cmocka_unit_test(losses_of_classes_have_the_right_gradients),

@@ -344,7 +344,10 @@ static void operators_of_later_architectures_name_what_does_not_fit(void **state
     ls_tensor *three = vector(&s, 3);
 
     LS_UNUSED(state);
-    assert_refused(&s, ls_activate(s.tape, x, 0), "activate: 0 is not an ls_activation");
+    assert_refused(&s, ls_activate(s.tape, x, 0),
+                   "activate: 0 is not an ls_activation without numbers");
+    assert_refused(&s, ls_clamp(s.tape, x, 2, 1), "clamp: low is 2, but high is 1");
+    assert_refused(&s, ls_softplus(s.tape, x, 0, 20), "softplus: beta is 0; it must be over 0");
     assert_refused(&s, ls_mul(s.tape, x, y),
                    "mul: a (4, 3) and b (4, 2) cannot be broadcast to one shape");
     assert_refused(&s, ls_div(s.tape, y, three),
@@ -353,6 +356,32 @@ static void operators_of_later_architectures_name_what_does_not_fit(void **state
                    "expand: (4, 3) cannot be broadcast to (3)");
     assert_refused(&s, ls_expand(s.tape, x, 7, (int64_t[]){1, 1, 1, 1, 1, 4, 3}),
                    "expand: 7 dimensions at dims; 0 to 6 are supported");
+    assert_refused(&s, ls_masked_fill(s.tape, x, y, 0),
+                   "masked_fill: mask (4, 2) float32 must be uint8");
+    assert_refused(&s, ls_masked_fill(s.tape, x, zeros(&s, LS_U8, 1, (int64_t[]){2}), 0),
+                   "masked_fill: (4, 3), a number and mask (2) cannot be broadcast to one shape");
+    assert_refused(
+        &s, ls_embedding(s.tape, x, y, -1),
+        "embedding: indices (4, 2) float32 must be int64 of at most 5 dimensions, weight "
+        "(4, 3) (V, D)");
+    assert_refused(
+        &s, ls_pad(s.tape, x, (int64_t[]){1}, 1, 0),
+        "pad: 1 numbers at padding do not fit input (4, 3): two for each dimension, from "
+        "the last on");
+    assert_refused(&s, ls_pad(s.tape, x, (int64_t[]){0, -1}, 2, 0),
+                   "pad: 0 and -1 positions around dimension 1");
+    assert_refused(&s, ls_l1_loss(s.tape, x, y, NULL),
+                   "l1_loss: prediction (4, 3) and target (4, 2) must have the same shape");
+    assert_refused(&s, ls_bce_with_logits(s.tape, x, y, NULL),
+                   "bce_with_logits: logits (4, 3) and target (4, 2) must have the same shape");
+    assert_refused(&s, ls_sum(s.tape, x, (int[]){2}, 1, 0), "sum: input (4, 3) has no dimension 2");
+    assert_refused(&s, ls_mean(s.tape, x, (int[]){1, -1}, 2, 0),
+                   "mean: dimension -1 of input (4, 3) is named twice");
+    assert_refused(&s, ls_max(s.tape, matrix(&s, 2, 0), (int[]){1}, 1, 0),
+                   "max: input (2, 0) has no elements along these dimensions");
+    assert_refused(&s, ls_cumsum(s.tape, x, 2), "cumsum: input (4, 3) has no dimension 2");
+    assert_refused(&s, ls_transpose(s.tape, x, 0, 2),
+                   "permute: input (4, 3) has no dimensions 0 and 2");
     assert_refused(&s, ls_permute(s.tape, x, (int[]){1, 1}),
                    "permute: order[1] is 1; order must have each of 0 to 1 once");
     assert_refused(&s, ls_concat(s.tape, (ls_tensor *[]){x, y}, 2, 0),

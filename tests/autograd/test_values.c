@@ -4,6 +4,8 @@
 
 #include <lockstep/autograd.h>
 
+#include <math.h>
+
 /* A tape on the reference device, and the float64 tensors of one test. */
 typedef struct bench {
     ls_device *device;
@@ -167,6 +169,52 @@ static void transformers_parts_are_those_of_pytorch(void **state)
 }
 
 /* Rows are dropped as a whole, and which ones depends on seed, step and call alone. */
+/* The first row takes part whole, of the second one element, of the third none. */
+static void a_row_without_elements_has_probabilities_of_0(void **state)
+{
+    static const uint8_t bytes[9] = {0, 0, 0, 1, 0, 9, 1, 1, 1};
+    const double minus = -(double)INFINITY;
+    bench s = setup();
+    ls_tensor *x = counting(&s, 2, (int64_t[]){3, 3}, 0, 0);
+    ls_tensor *mask = NULL;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_create(s.device, LS_U8, 2, (int64_t[]){3, 3}, &mask));
+    assert_status(LS_OK, ls_tensor_write(mask, bytes, 9));
+    s.made[s.n_made++] = mask;
+    assert_gives(&s, ls_softmax_over(s.tape, x, -1, mask), 2, (int64_t[]){3, 3},
+                 (double[]){1.0 / 3, 1.0 / 3, 1.0 / 3, 0, 1, 0, 0, 0, 0});
+    assert_gives(&s, ls_softmax_over(s.tape, x, 0, mask), 2, (int64_t[]){3, 3},
+                 (double[]){1, 0.5, 1, 0, 0.5, 0, 0, 0, 0});
+    assert_true(element_of(ls_log_softmax_over(s.tape, x, -1, mask), 3) == minus);
+    assert_true(element_of(ls_softmax_over(s.tape, ls_scale(s.tape, x, 1, minus), -1, NULL), 4) ==
+                0);
+    teardown(&s);
+}
+
+/* Weights of 0 and 1: the mean of what they leave, 0 of nothing. */
+static void a_masked_mean_is_of_the_elements_with_weight(void **state)
+{
+    bench s = setup();
+    ls_tensor *x = counting(&s, 2, (int64_t[]){2, 2}, 1, 1);
+    ls_tensor *zeros = counting(&s, 2, (int64_t[]){2, 2}, 0, 0);
+    ls_loss_params params = {.weight = counting(&s, 1, (int64_t[]){2}, 0, 1), .masked_mean = 1};
+
+    LS_UNUSED(state);
+    assert_gives(&s, ls_l1_loss(s.tape, x, zeros, &params), 0, NULL, (double[]){3});
+    assert_gives(&s, ls_mse_loss_with(s.tape, x, zeros, &params), 0, NULL, (double[]){10});
+    params.masked_mean = 0;
+    assert_gives(&s, ls_l1_loss(s.tape, x, zeros, &params), 0, NULL, (double[]){1.5});
+    params = (ls_loss_params){.weight = zeros, .masked_mean = 1};
+    assert_gives(&s, ls_l1_loss(s.tape, x, zeros, &params), 0, NULL, (double[]){0});
+    params = (ls_loss_params){.pos_weight = x, .sum = 1}; // targets of 0 have no such term
+    assert_gives(&s, ls_bce_with_logits(s.tape, zeros, zeros, &params), 0, NULL,
+                 (double[]){4 * 0.69314718});
+    assert_gives(&s, ls_mean(s.tape, ls_slice(s.tape, x, 0, 0, 1), NULL, 0, 0), 0, NULL,
+                 (double[]){1.5});
+    teardown(&s);
+}
+
 static void stochastic_depth_drops_rows(void **state)
 {
     bench s = setup();
@@ -206,6 +254,8 @@ int main(void)
         cmocka_unit_test(activations_are_those_of_pytorch),
         cmocka_unit_test(shapes_are_rearranged_as_pytorch_does),
         cmocka_unit_test(transformers_parts_are_those_of_pytorch),
+        cmocka_unit_test(a_row_without_elements_has_probabilities_of_0),
+        cmocka_unit_test(a_masked_mean_is_of_the_elements_with_weight),
         cmocka_unit_test(stochastic_depth_drops_rows),
     };
 

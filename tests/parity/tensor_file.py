@@ -13,7 +13,7 @@ def write_safetensors(path, tensors):
     header, chunks, at = {}, [], 0
     for name, t in tensors.items():
         a = t.detach().numpy()
-        kind = {"float32": "F32", "float64": "F64", "int64": "I64"}[str(a.dtype)]
+        kind = {"float32": "F32", "float64": "F64", "int64": "I64", "uint8": "U8"}[str(a.dtype)]
         header[name] = {"dtype": kind, "shape": list(a.shape), "data_offsets": [at, at + a.nbytes]}
         chunks.append(a.tobytes())
         at += a.nbytes
@@ -32,7 +32,8 @@ def read_safetensors(path):
         if name == "__metadata__":
             continue
         begin, end = entry["data_offsets"]
-        kind = {"F32": np.float32, "F64": np.float64, "I64": np.int64}[entry["dtype"]]
+        kinds = {"F32": np.float32, "F64": np.float64, "I64": np.int64, "U8": np.uint8}
+        kind = kinds[entry["dtype"]]
         out[name] = torch.from_numpy(
             np.frombuffer(data[begin:end], kind).reshape(entry["shape"]).copy()
         )

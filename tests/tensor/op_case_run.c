@@ -575,7 +575,7 @@ static void run_mse(case_run *r)
 static void run_pointwise(case_run *r, op_kind op, op_kind back, bool reads_y, double k)
 {
     const op_case *c = r->c;
-    ls_tensor *x = noise(r, c->n_dims, c->x, c->scale == 0 ? 1 : c->scale, 0);
+    ls_tensor *x = noise(r, c->n_dims, c->x, c->scale == 0 ? 1 : c->scale, c->shift);
     ls_tensor *dy = noise(r, c->n_dims, c->x, 1, 0);
     ls_tensor *y = unplaced(r, r->type, c->n_dims, c->x);
     ls_tensor *dx = unplaced(r, r->type, c->n_dims, c->x);
@@ -680,6 +680,71 @@ static void run_expand(case_run *r)
     r->attrs.scale = 0.375;
     run_op(r, (op_call){.op = OP_REDUCE, .n_in = 1, .n_out = 1, .in = {dy}, .out = {dx}});
     result(r, "dx", dx, share_of(r, dy, dx));
+}
+
+/* With a mask of the second shape, and x's shape or a number in the place of masked elements. */
+static void run_select(case_run *r)
+{
+    const op_case *c = r->c;
+    ls_tensor *x = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *other = c->no_bias ? NULL : noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *mask = created(r, LS_U8, c->n_other, c->other);
+    ls_tensor *y = unplaced(r, r->type, c->n_dims, c->x);
+    uint8_t bytes[1024];
+
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (uint8_t)(ls_rng_below(&r->rng, 3) == 0 ? 1 + i % 255 : 0);
+    if (r->status == LS_OK)
+        r->status = ls_tensor_write(mask, bytes, ls_tensor_count(mask));
+    run_op(r,
+           (op_call){.op = OP_SELECT, .n_in = 3, .n_out = 1, .in = {x, other, mask}, .out = {y}});
+    result(r, "y", y, 1);
+}
+
+static void run_embedding(case_run *r)
+{
+    const op_case *c = r->c;
+    const int64_t ydims[2] = {c->out, c->x[1]};
+    ls_tensor *weight = parameter(r, 2, c->x, 1, 0);
+    ls_tensor *indices = targets(r, c->out, c->x[0]);
+    ls_tensor *dy = parameter(r, 2, ydims, 1, 0);
+    ls_tensor *y = unplaced(r, r->parameters, 2, ydims);
+
+    run_op(r, (op_call){
+                  .op = OP_EMBEDDING, .n_in = 2, .n_out = 1, .in = {weight, indices}, .out = {y}});
+    result(r, "y", y, 1);
+    run_gradients(r,
+                  (op_call){.op = OP_EMBEDDING_BACKWARD,
+                            .n_in = 2,
+                            .n_out = 1,
+                            .in = {dy, indices},
+                            .out = {weight}},
+                  0, gradient_names, (double)c->out);
+}
+
+static void run_extreme(case_run *r)
+{
+    const op_case *c = r->c;
+    ls_tensor *x = noise(r, 2, c->x, 1, 0);
+    ls_tensor *dy = noise(r, 1, c->x, 1, 0);
+    ls_tensor *y = unplaced(r, r->type, 1, c->x);
+    ls_tensor *dx = unplaced(r, r->type, 2, c->x);
+
+    run_op(r, (op_call){.op = OP_EXTREME, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}});
+    result(r, "y", y, 1);
+    run_op(r, (op_call){
+                  .op = OP_EXTREME_BACKWARD, .n_in = 3, .n_out = 1, .in = {x, y, dy}, .out = {dx}});
+    result(r, "dx", dx, 1);
+}
+
+static void run_cumsum(case_run *r)
+{
+    const op_case *c = r->c;
+    ls_tensor *x = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *y = unplaced(r, r->type, c->n_dims, c->x);
+
+    run_op(r, (op_call){.op = OP_CUMSUM, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}});
+    result(r, "y", y, (double)c->x[c->n_dims - 1]);
 }
 
 static void run_permute(case_run *r)
@@ -1024,6 +1089,14 @@ static void (*runner_of(op_kind op))(case_run *)
         return run_binary;
     case OP_EXPAND:
         return run_expand;
+    case OP_SELECT:
+        return run_select;
+    case OP_EMBEDDING:
+        return run_embedding;
+    case OP_EXTREME:
+        return run_extreme;
+    case OP_CUMSUM:
+        return run_cumsum;
     case OP_PERMUTE:
         return run_permute;
     case OP_CONCAT:

@@ -15,16 +15,18 @@ typedef struct op_case {
     int n_dims;
     int64_t x[4]; /* shape of the first input */
     int64_t out;  /* conv2d, linear: output channels or features; adaptive pool: height and width;
-                    slice: positions; class sums: values of k; normalize: rows of the values */
+                    slice: positions; embedding: indices; class sums: values of k; normalize: rows
+                    of the values */
     int n_other;  /* binary (0: as x), expand (its input), concat, matmul: dimensions of the second
                      input; operators on parameters: of the second parameter */
     int64_t other[4];
-    bool no_bias;
+    bool no_bias;     /* select: a number instead of a second tensor */
     bool ceil_mode;   /* pools */
     bool unaligned;   /* elements begin one element behind the beginning of their memory */
     bool arranged;    /* activations of 4 dimensions are in the arrangement of the device's pools */
     bool ties;        /* inputs from {-1, -0.5, 0, 0.5, 1}, so that many are equal and some are 0 */
     double scale;     /* of the first input; 0 means 1 */
+    double shift;     /* of activations' input, which is in (-scale, scale) + shift */
     ls_dtype exact;   /* LS_F16, LS_BF16: all inputs are exact in this type; else in float32 */
     int n_state;      /* adam: 2, or 3 with the largest square */
     op_update update; /* sgd, adam */

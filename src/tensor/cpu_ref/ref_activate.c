@@ -18,6 +18,13 @@ static double sigmoid(double x)
     return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x));
 }
 
+#define REAL             double
+#define UNARY_FN         static
+#define UNARY_NAME(name) name
+#define UNARY_MATH(name) name
+#define UNARY_SIGMOID    sigmoid
+#include "tensor/unary.inc"
+
 /* NaN stays NaN. */
 static double clamp(double x, double low, double high)
 {
@@ -26,7 +33,7 @@ static double clamp(double x, double low, double high)
     return x > high ? high : x;
 }
 
-static double value_of(ls_activation f, double x)
+static double value_of(ls_activation f, const double *p, double x)
 {
     switch (f) {
     case LS_ACT_RELU6:
@@ -39,12 +46,14 @@ static double value_of(ls_activation f, double x)
         return clamp(x + 3, 0, 6) / 6;
     case LS_ACT_HARDSWISH:
         return x * clamp(x + 3, 0, 6) / 6;
-    default:
+    case LS_ACT_GELU:
         return x * erfc(-x * SQRT_HALF) / 2;
+    default:
+        return unary_value(f, p, x);
     }
 }
 
-static double slope_of(ls_activation f, double x)
+static double slope_of(ls_activation f, const double *p, double x)
 {
     const double s = sigmoid(x);
 
@@ -61,8 +70,10 @@ static double slope_of(ls_activation f, double x)
         if (x <= -3)
             return 0;
         return x >= 3 ? 1 : x / 3 + 0.5;
-    default:
+    case LS_ACT_GELU:
         return erfc(-x * SQRT_HALF) / 2 + x * INV_SQRT_2PI * exp(-x * x / 2);
+    default:
+        return unary_slope(f, p, x);
     }
 }
 
@@ -75,7 +86,9 @@ ls_status ref_activate(device_state *self, const op_call *call)
     LS_TRY(tensor_place(call->out[0], NULL, 0));
     for (size_t i = 0; i < ls_tensor_count(x); i++)
         ref_put(tensor_elements(call->out[0]), i,
-                value_of(call->attrs.activation, ref_get(tensor_elements(x), i, wide)), wide);
+                value_of(call->attrs.activation, call->attrs.param,
+                         ref_get(tensor_elements(x), i, wide)),
+                wide);
     return LS_OK;
 }
 
@@ -88,7 +101,8 @@ ls_status ref_activate_backward(device_state *self, const op_call *call)
     LS_UNUSED(self);
     LS_TRY(tensor_place(call->out[0], NULL, 0));
     for (size_t i = 0; i < ls_tensor_count(x); i++) {
-        const double slope = slope_of(call->attrs.activation, ref_get(tensor_elements(x), i, wide));
+        const double slope = slope_of(call->attrs.activation, call->attrs.param,
+                                      ref_get(tensor_elements(x), i, wide));
 
         ref_put(tensor_elements(call->out[0]), i, slope * ref_get(dy, i, wide), wide);
     }

@@ -196,10 +196,12 @@ REF_INLINE void softmax_row(const op_call *call, size_t first, size_t n, bool wi
 
     for (size_t i = first; i < first + n; i++)
         top = fmax(top, scale * ref_get(x, i, wide));
+    if (top == -(double)INFINITY)
+        top = 0;
     for (size_t i = first; i < first + n; i++)
         sum += exp(scale * ref_get(x, i, wide) - top);
     for (size_t i = first; i < first + n; i++)
-        ref_put(y, i, exp(scale * ref_get(x, i, wide) - top) / sum, wide);
+        ref_put(y, i, exp(scale * ref_get(x, i, wide) - top) / (sum == 0 ? 1 : sum), wide);
 }
 
 ls_status ref_softmax(device_state *self, const op_call *call)

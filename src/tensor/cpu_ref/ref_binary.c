@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ref_binary.c - functions of two tensors that are broadcast, repeats of one, and sums over parts
- * of one, which are the gradients of both. */
+/* ref_binary.c - functions of two tensors that are broadcast, repeats of one, sums over parts of
+ * one, which are the gradients of both, extremes and cumulative sums. */
+#include "tensor/axis.h"
 #include "tensor/broadcast.h"
 #include "tensor/cpu_ref/ref.h"
 
@@ -71,5 +72,131 @@ ls_status ref_reduce(device_state *self, const op_call *call)
     for (size_t i = 0; i < ls_tensor_count(y); i++)
         ref_put(tensor_elements(y), i, attrs->scale * sums[i], wide);
     ls_tensor_destroy(memory);
+    return LS_OK;
+}
+
+/* --- rows --- */
+
+ls_status ref_extreme(device_state *self, const op_call *call)
+{
+    const void *x = tensor_elements(call->in[0]);
+    const axis_parts p = axis_rows(call->in[0]);
+    const bool wide = ref_wide(call->in[0]);
+
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(call->out[0], NULL, 0));
+    for (size_t row = 0; row < p.outer; row++) {
+        double v = ref_get(x, row * p.n, wide);
+
+        for (size_t i = 1; i < p.n; i++)
+            v = binary_value(call->attrs.binary, v, ref_get(x, row * p.n + i, wide), 0);
+        ref_put(tensor_elements(call->out[0]), row, v, wide);
+    }
+    return LS_OK;
+}
+
+ls_status ref_extreme_backward(device_state *self, const op_call *call)
+{
+    const void *x = tensor_elements(call->in[0]);
+    const axis_parts p = axis_rows(call->in[0]);
+    const bool wide = ref_wide(call->in[0]);
+
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(call->out[0], NULL, 0));
+    for (size_t row = 0; row < p.outer; row++) {
+        const double y = ref_get(tensor_elements(call->in[1]), row, wide);
+        const double dy = ref_get(tensor_elements(call->in[2]), row, wide);
+        double n_equal = 0;
+
+        for (size_t i = 0; i < p.n; i++)
+            n_equal += ref_get(x, row * p.n + i, wide) == y;
+        for (size_t i = row * p.n; i < (row + 1) * p.n; i++)
+            ref_put(tensor_elements(call->out[0]), i, ref_get(x, i, wide) == y ? dy / n_equal : 0,
+                    wide);
+    }
+    return LS_OK;
+}
+
+ls_status ref_cumsum(device_state *self, const op_call *call)
+{
+    const axis_parts p = axis_rows(call->in[0]);
+    const bool wide = ref_wide(call->in[0]);
+
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(call->out[0], NULL, 0));
+    for (size_t row = 0; row < p.outer; row++) {
+        double sum = 0;
+
+        for (size_t k = 0; k < p.n; k++) {
+            const size_t i = row * p.n + (call->attrs.reverse ? p.n - 1 - k : k);
+
+            sum += ref_get(tensor_elements(call->in[0]), i, wide);
+            ref_put(tensor_elements(call->out[0]), i, sum, wide);
+        }
+    }
+    return LS_OK;
+}
+
+/* --- selection --- */
+
+ls_status ref_select(device_state *self, const op_call *call)
+{
+    const ls_tensor *in[3] = {call->in[0], call->in[1], call->in[2]};
+    ls_tensor *y = call->out[0];
+    const broadcast_dims dims = broadcast_over(y, in, 3);
+    const uint8_t *mask = tensor_elements(in[2]);
+    const bool wide = ref_wide(in[0]);
+    broadcast_walk w = {{0}, {0}};
+
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(y, NULL, 0));
+    for (size_t i = 0; i < ls_tensor_count(y); i++, broadcast_next(&dims, dims.n, &w)) {
+        double v = ref_get(tensor_elements(in[0]), w.at[0], wide);
+
+        if ((mask[w.at[2]] != 0) != call->attrs.reverse)
+            v = in[1] == NULL ? call->attrs.value : operand_at(in[1], w.at[1], wide);
+        ref_put(tensor_elements(y), i, v, wide);
+    }
+    return LS_OK;
+}
+
+/* --- embedding --- */
+
+ls_status ref_embedding(device_state *self, const op_call *call)
+{
+    const ls_tensor *weight = call->in[0];
+    const int64_t *indices = tensor_elements(call->in[1]);
+    const axis_parts p = axis_rows(weight);
+    const bool wide = ref_wide(weight);
+
+    LS_UNUSED(self);
+    LS_TRY(tensor_place(call->out[0], NULL, 0));
+    for (size_t i = 0; i < ls_tensor_count(call->in[1]); i++) {
+        if (indices[i] < 0 || indices[i] >= weight->dims[0])
+            return ls_fail(LS_EINVAL, "index %lld at position %zu is outside [0, %lld)",
+                           (long long)indices[i], i, (long long)weight->dims[0]);
+        for (size_t k = 0; k < p.n; k++)
+            ref_put(tensor_elements(call->out[0]), i * p.n + k,
+                    ref_get(tensor_elements(weight), (size_t)indices[i] * p.n + k, wide), wide);
+    }
+    return LS_OK;
+}
+
+ls_status ref_embedding_backward(device_state *self, const op_call *call)
+{
+    const ls_tensor *dy = call->in[0];
+    const int64_t *indices = tensor_elements(call->in[1]);
+    ls_tensor *dw = call->out[0];
+    const axis_parts p = axis_rows(dw);
+    const bool wide = ref_wide(dy);
+
+    LS_UNUSED(self);
+    for (size_t i = 0; i < ls_tensor_count(dw) && !call->accumulate; i++)
+        ref_put(tensor_elements(dw), i, 0, wide);
+    for (size_t i = 0; i < ls_tensor_count(call->in[1]); i++) {
+        for (size_t k = 0; k < p.n && indices[i] != call->attrs.begin; k++)
+            ref_give(tensor_elements(dw), (size_t)indices[i] * p.n + k,
+                     ref_get(tensor_elements(dy), i * p.n + k, wide), true, wide);
+    }
     return LS_OK;
 }

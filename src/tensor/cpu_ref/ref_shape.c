@@ -100,8 +100,8 @@ ls_status ref_slice_backward(device_state *self, const op_call *call)
 
     LS_UNUSED(self);
     LS_TRY(tensor_place(dx, NULL, 0));
-    if (tensor_bytes(dx) > 0)
-        memset(tensor_elements(dx), 0, tensor_bytes(dx));
+    for (size_t i = 0; i < ls_tensor_count(dx); i++)
+        ref_put(tensor_elements(dx), i, call->attrs.value, ref_wide(dx));
     copy_part(call, call->in[0], dx, call->attrs.begin, true);
     return LS_OK;
 }

@@ -47,6 +47,12 @@
     X(BINARY, binary)                                                                             \
     X(EXPAND, expand)                                                                             \
     X(REDUCE, reduce)                                                                             \
+    X(SELECT, select)                                                                             \
+    X(EMBEDDING, embedding)                                                                       \
+    X(EMBEDDING_BACKWARD, embedding_backward)                                                     \
+    X(EXTREME, extreme)                                                                           \
+    X(EXTREME_BACKWARD, extreme_backward)                                                         \
+    X(CUMSUM, cumsum)                                                                             \
     X(PERMUTE, permute)                                                                           \
     X(CONCAT, concat)                                                                             \
     X(SLICE, slice)                                                                               \

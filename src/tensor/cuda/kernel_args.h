@@ -41,6 +41,7 @@ typedef struct pointwise_args {
     double value; /* fill: the value; dropout: the factor; mse: its sign; cross entropy: smoothing;
                 * binary: op_attrs.value */
     int activation;
+    double param[2]; /* of the activation */
     int binary;
     /* dropout: element i is dropped if the upper 53 bits of its hash are below the limit */
     uint64_t random;
@@ -141,6 +142,8 @@ typedef struct broadcast_args {
 
 KERNEL_OF_TYPES(broadcast)       /* a, b -> out */
 KERNEL_OF_TYPES(broadcast_slope) /* x, a, b -> out */
+/* x, other or `value`, mask of bytes -> out; operand 1: where the mask is 0 */
+KERNEL_OF_TYPES(broadcast_select)
 
 /* --- columns.cu: sums over the rows of matrices, and what follows from them --- */
 
@@ -214,11 +217,12 @@ typedef struct row_args {
     void *y;        /* or dx */
     size_t n_rows;
     size_t columns;
-    double scale; /* softmax */
+    double scale; /* softmax; extremes: 1, or -1 for the smallest */
+    bool reverse; /* cumsum */
     double eps;
     const void *weight;
     const void *bias;
-    void *mean; /* layer norm: may be NULL; backward reads it */
+    void *mean; /* layer norm: may be NULL; backward reads it; extremes' backward: the extremes */
     void *inverse;
 } row_args;
 
@@ -228,6 +232,25 @@ KERNEL_OF_TYPES(log_softmax)
 KERNEL_OF_TYPES(log_softmax_backward) /* x: the result */
 KERNEL_OF_TYPES(layer_norm)
 KERNEL_OF_TYPES(layer_norm_backward)
+KERNEL_OF_TYPES(extreme)
+KERNEL_OF_TYPES(extreme_backward)
+KERNEL_OF_TYPES(cumsum) /* one thread a row */
+
+/* Embeddings: a block for each index. */
+typedef struct embedding_args {
+    const void *x; /* the weight; backward: dy */
+    const int64_t *indices;
+    void *y; /* backward: the gradient, in the type of parameters, which is added to */
+    size_t n;
+    size_t columns;
+    int64_t n_rows; /* of the weight */
+    int64_t ignored;
+    op_failure *failure;
+    int op;
+} embedding_args;
+
+KERNEL_OF_TYPES(embedding)
+KERNEL_OF_TYPES(embedding_backward)
 
 #define LOSS_TOP_K  2
 #define LOSS_VALUES (1 + LOSS_TOP_K) /* of a row: its loss, and whether it counts for each top_k */

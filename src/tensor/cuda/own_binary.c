@@ -64,6 +64,20 @@ ls_status cuda_binary(device_state *self, const op_call *call)
     return own_end(&o);
 }
 
+ls_status cuda_select(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(broadcast_select);
+    ls_tensor *y = call->out[0];
+    const bool nhwc = broadcast_is_whole(call->in[0], y) && own_is_nhwc(call->in[0]);
+    own_operands o = own_begin(self, call);
+    broadcast_args a = inputs_over(call, y, nhwc);
+
+    a.operand = call->attrs.reverse;
+    a.out = own_output(&o, y, nhwc);
+    own_launch(&o, kernels, own_type(y->dtype), own_blocks(self, a.count), OWN_THREADS, &a);
+    return own_end(&o);
+}
+
 /* --- sums --- */
 
 /* The dimensions of x in the order of its memory; neighbours that are summed, or are not, are

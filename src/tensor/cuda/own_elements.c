@@ -67,20 +67,24 @@ ls_status cuda_add_relu(device_state *self, const op_call *call)
     return run_forward(self, call, kernels, (pointwise_args){.count = 0});
 }
 
+static pointwise_args activation_of(const op_call *call)
+{
+    return (pointwise_args){.activation = (int)call->attrs.activation,
+                            .param = {call->attrs.param[0], call->attrs.param[1]}};
+}
+
 ls_status cuda_activate(device_state *self, const op_call *call)
 {
     static const own_kernels kernels = OWN_KERNELS(activate);
 
-    return run_forward(self, call, kernels,
-                       (pointwise_args){.activation = (int)call->attrs.activation});
+    return run_forward(self, call, kernels, activation_of(call));
 }
 
 ls_status cuda_activate_backward(device_state *self, const op_call *call)
 {
     static const own_kernels kernels = OWN_KERNELS(activate_backward);
 
-    return run_backward(self, call, kernels,
-                        (pointwise_args){.activation = (int)call->attrs.activation});
+    return run_backward(self, call, kernels, activation_of(call));
 }
 
 ls_status cuda_fill(device_state *self, const op_call *call)

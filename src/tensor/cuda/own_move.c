@@ -264,7 +264,13 @@ ls_status cuda_slice_backward(device_state *self, const op_call *call)
     ls_tensor *dx = call->out[0];
     void *data = own_output(&o, dx, own_is_nhwc(call->in[0]));
 
-    own_zero(&o, data, own_count(dx) * own_element_bytes(dx->dtype));
+    if (call->attrs.value == 0)
+        own_zero(&o, data, own_count(dx) * own_element_bytes(dx->dtype));
+    else if (o.status == LS_OK)
+        o.status = cuda_fill(self, &(op_call){.op = OP_FILL,
+                                              .attrs = {.value = call->attrs.value},
+                                              .n_out = 1,
+                                              .out = {dx}});
     if (o.status == LS_OK) {
         const own_view src = own_view_of(call->in[0]);
         const own_view dst = part_of(dx, call->in[0], call->attrs.axis, call->attrs.begin);

@@ -83,6 +83,95 @@ ls_status cuda_log_softmax_backward(device_state *self, const op_call *call)
     return run_backward(self, call, kernels);
 }
 
+/* --- extremes and cumulative sums --- */
+
+ls_status cuda_extreme(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(extreme);
+    const axis_parts p = axis_rows(call->in[0]);
+    own_operands o = own_begin(self, call);
+    const row_args a = {.x = own_operand(&o, call->in[0], false),
+                        .y = own_output(&o, call->out[0], false),
+                        .n_rows = p.outer,
+                        .columns = p.n,
+                        .scale = call->attrs.binary == BINARY_MINIMUM ? -1 : 1};
+
+    own_launch_rows(&o, kernels, own_type(call->in[0]->dtype), &a);
+    return own_end(&o);
+}
+
+ls_status cuda_extreme_backward(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(extreme_backward);
+    const axis_parts p = axis_rows(call->in[0]);
+    own_operands o = own_begin(self, call);
+    const row_args a = {.x = own_operand(&o, call->in[0], false),
+                        .mean = own_operand(&o, call->in[1], false),
+                        .dy = own_operand(&o, call->in[2], false),
+                        .y = own_output(&o, call->out[0], false),
+                        .n_rows = p.outer,
+                        .columns = p.n};
+
+    own_launch_rows(&o, kernels, own_type(call->in[0]->dtype), &a);
+    return own_end(&o);
+}
+
+ls_status cuda_cumsum(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(cumsum);
+    const axis_parts p = axis_rows(call->in[0]);
+    own_operands o = own_begin(self, call);
+    const row_args a = {.x = own_operand(&o, call->in[0], false),
+                        .y = own_output(&o, call->out[0], false),
+                        .n_rows = p.outer,
+                        .columns = p.n,
+                        .reverse = call->attrs.reverse};
+
+    own_launch(&o, kernels, own_type(call->in[0]->dtype), own_blocks(self, p.outer), OWN_THREADS,
+               &a);
+    return own_end(&o);
+}
+
+/* --- embedding --- */
+
+static void launch_embedding(own_operands *o, own_kernels kernels, const op_call *call,
+                             const ls_tensor *weight, void *y)
+{
+    const embedding_args a = {.x = own_operand(o, call->in[0], false),
+                              .indices = own_operand(o, call->in[1], false),
+                              .y = y,
+                              .n = own_count(call->in[1]),
+                              .columns = (size_t)weight->dims[1],
+                              .n_rows = weight->dims[0],
+                              .ignored = call->attrs.begin,
+                              .failure = cuda_accel_failure(o->self->accel),
+                              .op = (int)call->op};
+
+    own_launch(o, kernels, own_type(call->in[0]->dtype), row_blocks(o, a.n), threads_for(a.columns),
+               &a);
+}
+
+ls_status cuda_embedding(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(embedding);
+    own_operands o = own_begin(self, call);
+
+    launch_embedding(&o, kernels, call, call->in[0], own_output(&o, call->out[0], false));
+    return own_end(&o);
+}
+
+ls_status cuda_embedding_backward(device_state *self, const op_call *call)
+{
+    static const own_kernels kernels = OWN_KERNELS(embedding_backward);
+    const ls_tensor *dw = call->out[0];
+    own_operands o = own_begin(self, call);
+
+    if (!call->accumulate)
+        own_zero(&o, own_data(dw), own_count(dw) * own_element_bytes(dw->dtype));
+    launch_embedding(&o, kernels, call, dw, own_data(dw));
+    return own_end(&o);
+}
+
 /* --- losses over classes --- */
 
 static loss_args loss_of(own_operands *o, const op_call *call)

@@ -7,7 +7,8 @@
 
 #define NO_ROW INT64_MAX
 
-#define COMBINE_LEAST(a, b) ((a) < (b) ? (a) : (b))
+#define COMBINE_LEAST(a, b)   ((a) < (b) ? (a) : (b))
+#define COMBINE_EXTREME(a, b) ((a) > (b) || (a) != (a) ? (a) : (b)) /* a NaN, if there is one */
 
 BLOCK_REDUCTION(block_count, int, COMBINE_SUM)
 BLOCK_REDUCTION(block_total, double, COMBINE_SUM)

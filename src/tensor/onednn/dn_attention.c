@@ -233,10 +233,14 @@ static void softmax_rows(void *arg, size_t begin, size_t end, size_t thread)
     LS_UNUSED(thread);
     for (size_t i = begin; i < end; i++) {
         float *y = w->out + i * w->n;
+        float top;
+        double sum;
 
         w->simd->shift_scale(w->in + i * w->n, 0, w->scale, y, w->n);
-        w->simd->exp_below(y, w->simd->largest(y, w->n), y, w->n);
-        w->simd->shift_scale(y, 0, (float)(1 / w->simd->sum(y, w->n)), y, w->n);
+        top = w->simd->largest(y, w->n);
+        w->simd->exp_below(y, top == -INFINITY ? 0 : top, y, w->n);
+        sum = w->simd->sum(y, w->n);
+        w->simd->shift_scale(y, 0, (float)(1 / (sum == 0 ? 1 : sum)), y, w->n);
     }
 }
 

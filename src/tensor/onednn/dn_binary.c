@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_binary.c - functions of two tensors that are broadcast, repeats of one, and sums over parts of
- * one. What networks do to images, in any layout, is in dn_broadcast.c; here all tensors are plain,
- * and the inner loops run along the last dimension of broadcast_dims, in pieces. The order of a sum
- * depends on the shapes alone, so the number of threads does not change the bits.
+ * dn_binary.c - functions of two tensors that are broadcast, repeats of one, selection, and sums
+ * over parts of one. What networks do to images, in any layout, is in dn_broadcast.c; here all
+ * tensors are plain, and the inner loops run along the last dimension of broadcast_dims, in pieces.
+ * The order of a sum depends on the shapes alone, so the number of threads does not change the
+ * bits.
  */
 #include "tensor/broadcast.h"
 #include "tensor/onednn/dn.h"
@@ -172,6 +173,69 @@ ls_status dn_expand(device_state *self, const op_call *call)
     return LS_OK;
 }
 
+static size_t count_of(const ls_tensor *t)
+{
+    size_t n = 1;
+
+    for (int i = 0; i < t->n_dims; i++)
+        n *= (size_t)t->dims[i];
+    return n;
+}
+
+/* --- selection --- */
+
+/* The mask is 0 or 1 in THIRD. */
+static void compute_select(const binary_work *w, const float *const *in, float *out, size_t n)
+{
+    LS_UNUSED(w);
+    for (size_t i = 0; i < n; i++)
+        out[i] = in[THIRD][i] != 0 ? in[SECOND][i] : in[FIRST][i];
+}
+
+/* The mask as floats, 1 where x is replaced, and `other`, or the number in its place. */
+static ls_status open_mask(const op_call *call, ls_tensor **memory, ls_tensor **other)
+{
+    const ls_tensor *mask = call->in[2];
+    const size_t n = count_of(mask);
+    const uint8_t *bytes;
+    float *floats;
+    void *data;
+
+    LS_TRY(dn_host->tensor_plain(call->in[2], &data));
+    bytes = data;
+    LS_TRY(dn_host->tensor_shape(mask->device, LS_F32, mask->n_dims, mask->dims, memory));
+    LS_TRY(dn_host->tensor_place(*memory, NULL, 0));
+    floats = dn_data(*memory);
+    for (size_t i = 0; i < n; i++)
+        floats[i] = (bytes[i] != 0) != call->attrs.reverse ? 1 : 0;
+    *other = call->in[1];
+    if (*other != NULL)
+        return LS_OK;
+    LS_TRY(dn_host->tensor_shape(mask->device, LS_F32, 0, NULL, other));
+    LS_TRY(dn_host->tensor_place(*other, NULL, 0));
+    *(float *)dn_data(*other) = (float)call->attrs.value;
+    return LS_OK;
+}
+
+ls_status dn_select(device_state *self, const op_call *call)
+{
+    binary_work w = {.compute = compute_select};
+    op_call with = *call;
+    ls_status st;
+
+    with.in[1] = NULL;
+    with.in[2] = NULL;
+    st = open_mask(call, &with.in[2], &with.in[1]);
+    if (st == LS_OK)
+        st = open_work(&w, self, &with, call->out[0]);
+    if (st == LS_OK)
+        compute_all(self, &w, call);
+    if (with.in[1] != call->in[1])
+        dn_host->tensor_destroy(with.in[1]);
+    dn_host->tensor_destroy(with.in[2]);
+    return st;
+}
+
 /* --- sums --- */
 
 /* Adds to `sums` the terms at positions [begin, end) of the dimension w->split. */
@@ -257,15 +321,6 @@ static ls_status sum_all(const device_state *self, binary_work *w, ls_device *de
     for (size_t i = 1; i < n_parts; i++)
         w->sums[0] += w->sums[i];
     return LS_OK;
-}
-
-static size_t count_of(const ls_tensor *t)
-{
-    size_t n = 1;
-
-    for (int i = 0; i < t->n_dims; i++)
-        n *= (size_t)t->dims[i];
-    return n;
 }
 
 /* Whether dn_broadcast.c has this sum: *factor is NULL where nothing is multiplied. */

@@ -191,7 +191,7 @@ static bool reads_halves(const device_state *self, const op_call *call)
 
 static bool repeats(op_kind op)
 {
-    return op == OP_BINARY || op == OP_EXPAND;
+    return op == OP_BINARY || op == OP_EXPAND || op == OP_SELECT;
 }
 
 /* Decided by what forward and backward have in common: a backward never gets masks or indices of

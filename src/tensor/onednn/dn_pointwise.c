@@ -58,6 +58,7 @@ typedef struct point_work point_work;
 struct point_work {
     const simd_table *simd;
     ls_activation function;
+    float param[2];
     op_binary binary;
     float value;
     converter c;
@@ -130,13 +131,13 @@ static void run_relu_backward(const point_work *w, const float *y, const float *
 static void run_activate(const point_work *w, const float *a, const float *b, float *out, size_t n)
 {
     LS_UNUSED(b);
-    w->simd->activate(w->function, a, out, n);
+    w->simd->activate(w->function, w->param, a, out, n);
 }
 
 static void run_activate_backward(const point_work *w, const float *x, const float *dy, float *dx,
                                   size_t n)
 {
-    w->simd->activate_backward(w->function, x, dy, dx, n);
+    w->simd->activate_backward(w->function, w->param, x, dy, dx, n);
 }
 
 /* --- sums --- */
@@ -260,23 +261,42 @@ ls_status dn_relu_backward(device_state *self, const op_call *call)
     return run_backward(self, call, (point_work){.run = run_relu_backward});
 }
 
-static bool is_0_at_0(ls_activation f)
+/* Whether f(0) is 0 and the derivative there a number, so that padding stays 0. */
+static bool keeps_0(ls_activation f)
 {
-    return f != LS_ACT_SIGMOID && f != LS_ACT_HARDSIGMOID;
+    static const uint32_t functions =
+        1U << LS_ACT_RELU6 | 1U << LS_ACT_SILU | 1U << LS_ACT_HARDSWISH | 1U << LS_ACT_GELU |
+        1U << LS_ACT_GELU_TANH | 1U << LS_ACT_TANH | 1U << LS_ACT_ABS | 1U << LS_ACT_SQUARE |
+        1U << LS_ACT_SIN | 1U << LS_ACT_LEAKY_RELU | 1U << LS_ACT_ELU;
+
+    return (functions >> f & 1) != 0;
+}
+
+/* x without padding, if the function would change that. */
+static ls_status open_activation(const op_call *call, point_work *w)
+{
+    void *data;
+
+    w->function = call->attrs.activation;
+    w->param[0] = (float)call->attrs.param[0];
+    w->param[1] = (float)call->attrs.param[1];
+    return !keeps_0(w->function) && has_filling(call->in[0])
+               ? dn_host->tensor_plain(call->in[0], &data)
+               : LS_OK;
 }
 
 ls_status dn_activate(device_state *self, const op_call *call)
 {
-    const ls_activation function = call->attrs.activation;
-    void *data;
+    point_work w = {.run = run_activate};
 
-    if (!is_0_at_0(function) && has_filling(call->in[0]))
-        LS_TRY(dn_host->tensor_plain(call->in[0], &data));
-    return run_forward(self, call, (point_work){.function = function, .run = run_activate});
+    LS_TRY(open_activation(call, &w));
+    return run_forward(self, call, w);
 }
 
 ls_status dn_activate_backward(device_state *self, const op_call *call)
 {
-    return run_backward(
-        self, call, (point_work){.function = call->attrs.activation, .run = run_activate_backward});
+    point_work w = {.run = run_activate_backward};
+
+    LS_TRY(open_activation(call, &w));
+    return run_backward(self, call, w);
 }

@@ -27,7 +27,8 @@ typedef struct copy_work {
     float *part;
     float *whole;
     bool into_whole;
-    bool clears; /* what is not of the part */
+    bool clears; /* what is not of the part becomes `value` */
+    float value;
 } copy_work;
 
 /* Both are placed. */
@@ -59,8 +60,8 @@ static void copy_range(void *arg, size_t begin, size_t end, size_t thread)
         float *part = w->part + i * w->run;
         float *whole = w->whole + i * w->step;
 
-        if (w->clears)
-            memset(whole, 0, w->step * sizeof(float));
+        for (size_t k = 0; k < w->step && w->clears; k++)
+            whole[k] = w->value;
         memcpy(w->into_whole ? whole + w->first : part, w->into_whole ? part : whole + w->first,
                bytes);
     }
@@ -123,7 +124,7 @@ static ls_status place_alike(device_state *self, const op_call *call, ls_tensor 
     void *data;
 
     if (!can_cut(l, axis, call->attrs.begin) || !can_cut(l, axis, from->dims[axis]) ||
-        !can_cut(l, axis, to->dims[axis]))
+        !can_cut(l, axis, to->dims[axis]) || call->attrs.value != 0)
         LS_TRY(dn_host->tensor_plain(from, &data));
     l = layout_of(self, from);
     return layout_place(to, l == NULL ? NULL : layout_like(self, l, to->n_dims, to->dims));
@@ -144,6 +145,7 @@ ls_status dn_slice_backward(device_state *self, const op_call *call)
     w = work_for(call->in[0], call->out[0], call->attrs.axis, call->attrs.begin);
     w.into_whole = true;
     w.clears = true;
+    w.value = (float)call->attrs.value;
     copy_part(self, w);
     return LS_OK;
 }

@@ -193,10 +193,10 @@ typedef struct simd_table {
 
     void (*dropout)(const drop_run *r, const float *x, float *y, size_t n);
 
-    void (*activate)(ls_activation f, const float *x, float *y, size_t n);
+    void (*activate)(ls_activation f, const float *p, const float *x, float *y, size_t n);
     /* dx may be dy. */
-    void (*activate_backward)(ls_activation f, const float *x, const float *dy, float *dx,
-                              size_t n);
+    void (*activate_backward)(ls_activation f, const float *p, const float *x, const float *dy,
+                              float *dx, size_t n);
 
     double (*dot)(const float *x, const float *y, size_t n);
     double (*spread)(const float *x, float mean, size_t n); /* sum of squared distances */

@@ -12,6 +12,7 @@
 #include "tensor/onednn/simd_lanes.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 #define SQRT_HALF    0.70710678F
 #define INV_SQRT_2PI 0.39894228F
@@ -69,7 +70,86 @@ SIMD_INLINE float clamp_to_6(float x)
     return low > 6 ? 6 : low;
 }
 
-SIMD_INLINE float value_of(ls_activation f, float x)
+/* --- functions of <math.h> without branches, where loops need them to be fast --- */
+
+SIMD_INLINE float fast_exp(float x)
+{
+    return exp_wide(x);
+}
+
+/* The polynomial and the halves of ln 2 are those of Moshier, "Methods and Programs for
+ * Mathematical Functions", 1989 (Cephes, logf). */
+SIMD_INLINE float fast_log(float x)
+{
+    const bool is_tiny = x < 1.17549435e-38F;
+    const float scaled = is_tiny ? x * 8388608.0F : x;
+    uint32_t bits;
+    float m;
+    float e;
+    float y;
+
+    memcpy(&bits, &scaled, sizeof(bits));
+    e = (float)(int32_t)(bits >> 23) - (is_tiny ? 149.0F : 126.0F);
+    bits = (bits & 0x7FFFFFU) | 0x3F000000U; // 0.5 to 1
+    memcpy(&m, &bits, sizeof(m));
+    e = m < 0.70710678F ? e - 1.0F : e;
+    m = (m < 0.70710678F ? m + m : m) - 1.0F;
+    y = 7.0376836292E-2F;
+    y = y * m - 1.1514610310E-1F;
+    y = y * m + 1.1676998740E-1F;
+    y = y * m - 1.2420140846E-1F;
+    y = y * m + 1.4249322787E-1F;
+    y = y * m - 1.6668057665E-1F;
+    y = y * m + 2.0000714765E-1F;
+    y = y * m - 2.4999993993E-1F;
+    y = y * m + 3.3333331174E-1F;
+    y = y * m * m * m - e * 2.12194440e-4F - 0.5F * m * m;
+    y = m + y + e * 0.693359375F;
+    y = x > 3.4028235e38F ? x : y; // infinity
+    y = x == 0 ? -INFINITY : y;
+    return x >= 0 ? y : NAN;
+}
+
+/* e is 0 to 1. Dividing by the difference that rounding made cancels its error. */
+SIMD_INLINE float fast_log1p(float e)
+{
+    const float u = 1.0F + e;
+
+    return u == 1.0F ? e : fast_log(u) * (e / (u - 1.0F));
+}
+
+/* Cephes, tanhf. */
+SIMD_INLINE float fast_tanh(float x)
+{
+    const float z = x * x;
+    const float size = fabsf(x);
+    const float far = 1.0F - 2.0F / (exp_wide(2.0F * size) + 1.0F);
+    float near = -5.70498872745E-3F;
+
+    near = near * z + 2.06390887954E-2F;
+    near = near * z - 5.37397155531E-2F;
+    near = near * z + 1.33314422036E-1F;
+    near = near * z - 3.33332819422E-1F;
+    near = near * z * x + x;
+    return size < 0.625F ? near : x < 0 ? -far : far;
+}
+
+#define fast_sqrt  sqrtf
+#define fast_sin   sinf
+#define fast_cos   cosf
+#define fast_expm1 expm1f
+#define fast_pow   powf
+
+#define REAL             float
+#define UNARY_FN         SIMD_INLINE
+#define UNARY_NAME(name) name
+#define UNARY_MATH(name) fast_##name
+#define UNARY_SIGMOID(x) sigmoid(x).is
+#include "tensor/unary.inc"
+
+/* --- loops --- */
+
+SIMD_INLINE float value_of(ls_activation f, const float *p, float x)
 {
     switch (f) {
     case LS_ACT_RELU6:
@@ -82,12 +162,14 @@ SIMD_INLINE float value_of(ls_activation f, float x)
         return clamp_to_6(x + 3) / 6;
     case LS_ACT_HARDSWISH:
         return x * clamp_to_6(x + 3) / 6;
-    default:
+    case LS_ACT_GELU:
         return x * normal_at(x).below;
+    default:
+        return unary_value(f, p, x);
     }
 }
 
-SIMD_INLINE float slope_of(ls_activation f, float x)
+SIMD_INLINE float slope_of(ls_activation f, const float *p, float x)
 {
     parted s;
     normal d;
@@ -105,69 +187,62 @@ SIMD_INLINE float slope_of(ls_activation f, float x)
         return x <= -3 || x >= 3 ? 0.0F : 1.0F / 6;
     case LS_ACT_HARDSWISH:
         return x <= -3 ? 0.0F : x >= 3 ? 1.0F : x / 3 + 0.5F;
-    default:
+    case LS_ACT_GELU:
         d = normal_at(x);
         return d.below + x * d.density;
+    default:
+        return unary_slope(f, p, x);
     }
 }
 
-SIMD_INLINE void values(ls_activation f, const float *x, float *y, size_t n)
+SIMD_INLINE void values(ls_activation f, const float *numbers, const float *x, float *y, size_t n)
 {
+    const float p[2] = {numbers[0], numbers[1]}; // y may be anywhere
+
     for (size_t i = 0; i < n; i++)
-        y[i] = value_of(f, x[i]);
+        y[i] = value_of(f, p, x[i]);
 }
 
-SIMD_INLINE void slopes(ls_activation f, const float *x, const float *dy, float *dx, size_t n)
+SIMD_INLINE void slopes(ls_activation f, const float *numbers, const float *x, const float *dy,
+                        float *dx, size_t n)
 {
+    const float p[2] = {numbers[0], numbers[1]};
+
     for (size_t i = 0; i < n; i++)
-        dx[i] = slope_of(f, x[i]) * dy[i];
+        dx[i] = slope_of(f, p, x[i]) * dy[i];
 }
 
-void SIMD_NAME(activate)(ls_activation f, const float *x, float *y, size_t n)
+/* clang-format off */
+#define EACH_ACTIVATION(X)                                                                         \
+    X(LS_ACT_RELU6) X(LS_ACT_SIGMOID) X(LS_ACT_SILU) X(LS_ACT_HARDSIGMOID) X(LS_ACT_HARDSWISH)     \
+    X(LS_ACT_GELU) X(LS_ACT_GELU_TANH) X(LS_ACT_EXP) X(LS_ACT_LOG) X(LS_ACT_SQRT) X(LS_ACT_RSQRT)  \
+    X(LS_ACT_TANH) X(LS_ACT_ABS) X(LS_ACT_SQUARE) X(LS_ACT_RECIPROCAL) X(LS_ACT_SIN) X(LS_ACT_COS) \
+    X(LS_ACT_LEAKY_RELU) X(LS_ACT_ELU) X(LS_ACT_SOFTPLUS) X(LS_ACT_CLAMP) X(LS_ACT_POW)            \
+    X(LS_ACT_LINEAR)
+/* clang-format on */
+
+/* The function is a constant in each loop. */
+void SIMD_NAME(activate)(ls_activation f, const float *p, const float *x, float *y, size_t n)
 {
     switch (f) {
-    case LS_ACT_RELU6:
-        values(LS_ACT_RELU6, x, y, n);
+#define VALUES(F)                                                                                  \
+    case F:                                                                                        \
+        values(F, p, x, y, n);                                                                     \
         break;
-    case LS_ACT_SIGMOID:
-        values(LS_ACT_SIGMOID, x, y, n);
-        break;
-    case LS_ACT_SILU:
-        values(LS_ACT_SILU, x, y, n);
-        break;
-    case LS_ACT_HARDSIGMOID:
-        values(LS_ACT_HARDSIGMOID, x, y, n);
-        break;
-    case LS_ACT_HARDSWISH:
-        values(LS_ACT_HARDSWISH, x, y, n);
-        break;
-    default:
-        values(LS_ACT_GELU, x, y, n);
-        break;
+        EACH_ACTIVATION(VALUES)
+#undef VALUES
     }
 }
 
-void SIMD_NAME(activate_backward)(ls_activation f, const float *x, const float *dy, float *dx,
-                                  size_t n)
+void SIMD_NAME(activate_backward)(ls_activation f, const float *p, const float *x, const float *dy,
+                                  float *dx, size_t n)
 {
     switch (f) {
-    case LS_ACT_RELU6:
-        slopes(LS_ACT_RELU6, x, dy, dx, n);
+#define SLOPES(F)                                                                                  \
+    case F:                                                                                        \
+        slopes(F, p, x, dy, dx, n);                                                                \
         break;
-    case LS_ACT_SIGMOID:
-        slopes(LS_ACT_SIGMOID, x, dy, dx, n);
-        break;
-    case LS_ACT_SILU:
-        slopes(LS_ACT_SILU, x, dy, dx, n);
-        break;
-    case LS_ACT_HARDSIGMOID:
-        slopes(LS_ACT_HARDSIGMOID, x, dy, dx, n);
-        break;
-    case LS_ACT_HARDSWISH:
-        slopes(LS_ACT_HARDSWISH, x, dy, dx, n);
-        break;
-    default:
-        slopes(LS_ACT_GELU, x, dy, dx, n);
-        break;
+        EACH_ACTIVATION(SLOPES)
+#undef SLOPES
     }
 }

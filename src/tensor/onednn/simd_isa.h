@@ -53,9 +53,9 @@ void SIMD_NAME(shift)(const float *x, float a, float b, float *y, size_t n);
 void SIMD_NAME(shift_scale)(const float *x, float a, float b, float *y, size_t n);
 void SIMD_NAME(log_softmax_dx)(const float *y, const float *dy, float sum, float *dx, size_t n);
 void SIMD_NAME(dropout)(const drop_run *r, const float *x, float *y, size_t n);
-void SIMD_NAME(activate)(ls_activation f, const float *x, float *y, size_t n);
-void SIMD_NAME(activate_backward)(ls_activation f, const float *x, const float *dy, float *dx,
-                                  size_t n);
+void SIMD_NAME(activate)(ls_activation f, const float *p, const float *x, float *y, size_t n);
+void SIMD_NAME(activate_backward)(ls_activation f, const float *p, const float *x, const float *dy,
+                                  float *dx, size_t n);
 double SIMD_NAME(dot)(const float *x, const float *y, size_t n);
 double SIMD_NAME(spread)(const float *x, float mean, size_t n);
 void SIMD_NAME(norm_apply)(const norm_row *r, const float *x, const float *weight,

@@ -58,7 +58,7 @@ static const simd_table *table_at(int i)
 
 /* What the loops of one table give for one number of lanes. */
 typedef struct outputs {
-    float f[6][FLOATS];
+    float f[LS_ACT_LINEAR][FLOATS];
     uint8_t indices[FLOATS];
 } outputs;
 
@@ -94,14 +94,18 @@ static void run_rows(const simd_table *t, outputs *o)
 
 static void run_activations(const simd_table *t, outputs *o)
 {
-    for (ls_activation f = LS_ACT_RELU6; f <= LS_ACT_GELU; f++)
-        t->activate(f, input[0], o->f[f - LS_ACT_RELU6], FLOATS - 3);
+    static const float p[2] = {0.5F, 1.5F};
+
+    for (ls_activation f = LS_ACT_RELU6; f <= LS_ACT_LINEAR; f++)
+        t->activate(f, p, input[0], o->f[f - LS_ACT_RELU6], FLOATS - 3);
 }
 
 static void run_activation_slopes(const simd_table *t, outputs *o)
 {
-    for (ls_activation f = LS_ACT_RELU6; f <= LS_ACT_GELU; f++)
-        t->activate_backward(f, input[0], input[1], o->f[f - LS_ACT_RELU6], FLOATS - 3);
+    static const float p[2] = {0.5F, 1.5F};
+
+    for (ls_activation f = LS_ACT_RELU6; f <= LS_ACT_LINEAR; f++)
+        t->activate_backward(f, p, input[0], input[1], o->f[f - LS_ACT_RELU6], FLOATS - 3);
 }
 
 static void run_norms(const simd_table *t, outputs *o)
@@ -302,7 +306,7 @@ static void gelu_is_near_its_definition(void **state)
     LS_UNUSED(state);
     for (int i = 0; i < N; i++)
         x[i] = (float)(i - N / 2) / 100;
-    simd_table_at(0)->activate(LS_ACT_GELU, x, y, N);
+    simd_table_at(0)->activate(LS_ACT_GELU, (float[]){0, 0}, x, y, N);
     for (int i = 0; i < N; i++) {
         const double v = (double)x[i];
         const double right = v * erfc(-v * sqrt(0.5)) / 2;
