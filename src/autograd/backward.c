@@ -303,13 +303,24 @@ static ls_status check_loss(ls_tape *tape, const ls_tensor *loss)
     return LS_OK;
 }
 
-/* d(loss)/d(loss), times the seed. */
-static ls_status seed_loss(ls_tape *tape, value *v, double seed)
+/* Whether the tape's seed has this type and value, is not the gradient of an earlier loss still,
+ * and was not overwritten through ls_grad(). */
+static bool has_seed(const ls_tape *tape, ls_dtype type, double seed)
+{
+    const ls_tensor *t = tape->seed.tensor;
+
+    return t != NULL && t->dtype == type && tape->seed.value == seed && t->storage->n_refs == 1 &&
+           t->storage->version == tape->seed.version;
+}
+
+static ls_status make_seed(ls_tape *tape, ls_dtype type, double seed)
 {
     op_call call = {.op = OP_FILL, .attrs = {.value = seed}, .n_out = 1};
     ls_status st;
 
-    LS_TRY(grad_shape(tape, v->tensor, &call.out[0]));
+    ls_tensor_destroy(tape->seed.tensor);
+    tape->seed.tensor = NULL;
+    LS_TRY(tensor_shape(tape->device, type, 0, NULL, &call.out[0]));
     st = tensor_place(call.out[0], NULL, 0);
     if (st == LS_OK)
         st = device_run(tape->device, &call);
@@ -317,8 +328,23 @@ static ls_status seed_loss(ls_tape *tape, value *v, double seed)
         ls_tensor_destroy(call.out[0]);
         return st;
     }
+    tape->seed.tensor = call.out[0];
+    tape->seed.value = seed;
+    tape->seed.version = call.out[0]->storage->version;
+    return LS_OK;
+}
+
+/* d(loss)/d(loss), times the seed, in memory that later steps of the tape use again. */
+static ls_status seed_loss(ls_tape *tape, value *v, double seed)
+{
+    ls_tensor *grad;
+
+    if (!has_seed(tape, v->tensor->dtype, seed))
+        LS_TRY(make_seed(tape, v->tensor->dtype, seed));
+    LS_TRY(grad_shape(tape, v->tensor, &grad));
+    tensor_share(grad, tape->seed.tensor);
     ls_tensor_destroy(v->grad);
-    v->grad = call.out[0];
+    v->grad = grad;
     return LS_OK;
 }
 

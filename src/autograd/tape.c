@@ -71,6 +71,7 @@ void ls_tape_destroy(ls_tape *tape)
     if (tape == NULL)
         return;
     ls_tape_reset(tape);
+    ls_tensor_destroy(tape->seed.tensor);
     tape->device->n_users--;
     for (int i = 0; i < tape->values_made; i++)
         ls_free(tape->values[i]);

@@ -134,6 +134,13 @@ typedef struct cast_result {
     ls_tensor *to; /* the tape's */
 } cast_result;
 
+/* The gradient of the loss itself: a scalar, filled once for all backwards with that value. */
+typedef struct loss_seed {
+    ls_tensor *tensor; /* NULL before the first backward */
+    double value;
+    uint64_t version; /* of its storage, after it was filled */
+} loss_seed;
+
 #define CASTS_REMEMBERED 4 /* for operators that read the same input one after the other */
 
 /* Where the random numbers of the next operator come from. */
@@ -151,6 +158,7 @@ struct ls_tape {
     ls_dtype compute;
     cast_result casts[CASTS_REMEMBERED]; /* the last ones, a ring */
     unsigned n_casts;
+    loss_seed seed;
     ls_status failure;
     char failure_text[LS_ERROR_BYTES];
     node *nodes;

@@ -63,6 +63,40 @@ static void backward_gives_seed_times_the_derivatives(void **state)
     teardown(&s);
 }
 
+static void a_gradient_of_a_loss_that_was_written_is_not_the_next_seed(void **state)
+{
+    static const double seeds[] = {2, 2, 3, 3};
+    bench s = setup();
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(seeds); i++) {
+        ls_tensor *loss = line(&s);
+
+        ls_zero_grad(s.w);
+        assert_status(LS_OK, ls_backward(s.tape, loss, seeds[i]));
+        assert_elements(ls_grad(loss), &seeds[i], 0);
+        assert_elements(ls_grad(s.w), (double[]){2 * seeds[i], 3 * seeds[i]}, 0);
+        assert_status(LS_OK, ls_tensor_write(ls_grad(loss), (float[]){7}, 1));
+        ls_tape_reset(s.tape);
+    }
+    teardown(&s);
+}
+
+static void two_losses_have_gradients_of_their_own(void **state)
+{
+    bench s = setup();
+    ls_tensor *first = line(&s);
+    ls_tensor *second;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_backward(s.tape, first, 2));
+    second = line(&s);
+    assert_status(LS_OK, ls_backward(s.tape, second, 2));
+    assert_status(LS_OK, ls_tensor_write(ls_grad(first), (float[]){7}, 1));
+    assert_elements(ls_grad(second), (double[]){2}, 0);
+    teardown(&s);
+}
+
 static void gradients_add_up_until_they_are_forgotten(void **state)
 {
     bench s = setup();
@@ -525,6 +559,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(backward_gives_seed_times_the_derivatives),
+        cmocka_unit_test(a_gradient_of_a_loss_that_was_written_is_not_the_next_seed),
+        cmocka_unit_test(two_losses_have_gradients_of_their_own),
         cmocka_unit_test(gradients_add_up_until_they_are_forgotten),
         cmocka_unit_test(two_backwards_fit_on_one_tape_without_a_reset),
         cmocka_unit_test(a_loss_cannot_be_passed_twice),

@@ -285,6 +285,8 @@ typedef struct pool_args {
     void *y;       /* backward: dx */
     void *indices; /* within the window; one byte, or an int32 for windows of over 256 positions */
     bool small_indices;
+    /* backward of max pooling: dy is row-major */
+    bool is_plain;
     bool wide; /* threads take packs of channels */
     bool adaptive;
     size_t n;

@@ -58,7 +58,9 @@ ls_status cuda_own_max_pool2d_backward(device_state *self, const op_call *call)
     own_operands o = own_begin(self, call);
     pool_args a = sizes_of(&call->attrs, call->out[0], call->in[0]);
 
-    a.x = own_operand(&o, call->in[0], true);
+    // That of a flattened result is row-major.
+    a.x = own_data(call->in[0]);
+    a.is_plain = !own_is_nhwc(call->in[0]);
     a.indices = own_operand(&o, call->in[1], true);
     a.y = own_output(&o, call->out[0], true);
     launch(&o, kernels, call->out[0], &a);

@@ -87,5 +87,13 @@ KERNEL_FN size_t element_of(const pool_args *a, const pixel *p, int h, int w, in
            (size_t)p->channel;
 }
 
+/* The same element of channel `channel` in row-major images. */
+KERNEL_FN size_t plain_element_of(const pool_args *a, const pixel *p, int channel, int h, int w)
+{
+    return ((p->image * (size_t)a->channels + (size_t)channel) * (size_t)a->out_h + (size_t)h) *
+               (size_t)a->out_w +
+           (size_t)w;
+}
+
 #define KERNEL_FILE "tensor/cuda/pool.inc"
 #include "tensor/cuda/kernel_types.inc"
