@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * done.c - ls_tape_done(): releases values that forward does not read again. A value that backward
- * reads is released only if its operator can recompute it; backward.c calls done_restore() before
- * it reads such a value.
+ * reads is released only if its operator can recompute it, on a host device; backward.c calls
+ * done_restore() before it reads such a value.
  */
 #include "autograd/tape.h"
+
+/* Whether to recompute the operator's output for backward. On a GPU that is one more pass over its
+ * memory in a step that memory traffic limits, and one more launch: stream devices keep the output,
+ * as PyTorch does. */
+static bool is_recomputed(const ls_tape *tape, const op_class *maker)
+{
+    return maker != NULL && maker->recompute != NULL && tape->device->accel == NULL;
+}
 
 void ls_tape_done(ls_tape *tape, ls_tensor *t)
 {
@@ -18,7 +26,7 @@ void ls_tape_done(ls_tape *tape, ls_tensor *t)
     needed = v->n_readers > 0;
     if (maker != NULL && class_reads(maker, NODE_OUT))
         return;
-    if (needed && (maker == NULL || maker->recompute == NULL))
+    if (needed && !is_recomputed(tape, maker))
         return;
     v->is_dropped = needed;
     tensor_release(t);

@@ -20,8 +20,8 @@ enum { STEPS = 3 };
 enum {
     MOST_CONVNET_F32 = 25,
     MOST_CONVNET_BF16 = 29,
-    MOST_RESNET_F32 = 377,
-    MOST_RESNET_BF16 = 416
+    MOST_RESNET_F32 = 345,
+    MOST_RESNET_BF16 = 384
 };
 
 typedef struct network_run {
