@@ -31,7 +31,7 @@ static int list_common(ls_train_flags *f, ls_flag out[MAX_COMMON])
          "`LIST` ranks to start on each node, as 2 or 8,2"},
         {"id", 'i', LS_FLAG_INT, &f->node_id, 0, 65535, "index of this node, from 0"},
         {"backend", 0, LS_FLAG_TEXT, &f->backend, 0, 0,
-         "`NAME` communication backend: auto, native, mpi, mpi:openmpi, mpi:mpich, gloo"},
+         "`NAME` communication backend: auto, native, nccl, mpi, mpi:openmpi, mpi:mpich, gloo"},
         {"device", 0, LS_FLAG_TEXT, &f->device, 0, 0,
          "`NAME` compute device: cpu, cuda, cuda:N, auto (cuda if there is a card), onednn, "
          "cpu_ref"},
