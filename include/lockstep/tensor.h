@@ -135,6 +135,14 @@ LS_API ls_device *ls_tensor_device(const ls_tensor *t);
 LS_API LS_MUST_USE ls_status ls_tensor_read(const ls_tensor *t, void *dst, size_t count);
 LS_API LS_MUST_USE ls_status ls_tensor_write(ls_tensor *t, const void *src, size_t count);
 
+/* The element of a tensor with one element, as item() of PyTorch: int64 beyond 2^53 is rounded.
+ * LS_EINVAL for another number of elements. Blocks until the device has computed it. */
+LS_API LS_MUST_USE ls_status ls_item(const ls_tensor *t, double *out);
+
+/* Sets every element to `value`, rounded to the tensor's type. LS_EINVAL for integer types that do
+ * not have the value exactly; LS_ENOMEM. */
+LS_API LS_MUST_USE ls_status ls_tensor_fill(ls_tensor *t, double value);
+
 /* The elements in row-major host memory; a tensor in another layout is rearranged first.
  * LS_EUNSUPPORTED for a tensor of a stream device, which ls_tensor_read() copies. The
  * pointer is valid until an operator uses the tensor, or the tensor is destroyed. NULL on failure

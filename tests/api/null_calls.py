@@ -57,6 +57,7 @@ VALUES = {
     ("ls_store_compare_set", "expected"): '"7"', ("ls_store_compare_set", "expected_bytes"): "1",
     ("ls_store_compare_set", "desired"): '"8"', ("ls_store_compare_set", "desired_bytes"): "1",
     ("ls_store_set", "value"): '"8"', ("ls_store_set", "bytes"): "1",
+    ("ls_item", "t"): "some_loss()",
     ("ls_tensor_copy", "src"): "other_tensor()", ("ls_tensor_wrap", "data"): "other_floats()",
     ("ls_tensor_wrap", "n_dims"): "1", ("ls_tensor_wrap", "dims"): "fours",
     ("ls_tensor_read", "dst"): "eight_floats", ("ls_tensor_write", "src"): "eight_floats",

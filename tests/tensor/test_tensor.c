@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 
+#include <math.h>
 #include <string.h>
 
 static void assert_error(const char *text)
@@ -262,6 +263,71 @@ static void out_of_memory_is_an_error_and_nothing_leaks(void **state)
     ls_device_close(device);
 }
 
+static void fill_and_item_convert_every_type(void **state)
+{
+    ls_device *device = open_reference();
+    static const ls_dtype types[] = {LS_I8, LS_U8, LS_I32, LS_I64, LS_F16, LS_BF16, LS_F32, LS_F64};
+    const int64_t one[] = {1};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(types); i++) {
+        ls_tensor *t;
+        double value = 0;
+
+        assert_status(LS_OK, ls_tensor_create(device, types[i], 1, one, &t));
+        assert_status(LS_OK, ls_tensor_fill(t, 100));
+        assert_status(LS_OK, ls_item(t, &value));
+        assert_true(value == 100);
+        ls_tensor_destroy(t);
+    }
+    ls_device_close(device);
+}
+
+static void fill_sets_every_element(void **state)
+{
+    ls_device *device = open_reference();
+    const int64_t dims[] = {2, 3};
+    float values[6];
+    double value;
+    ls_tensor *t;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_create(device, LS_F32, 2, dims, &t));
+    assert_status(LS_OK, ls_tensor_fill(t, -1.5));
+    assert_status(LS_OK, ls_tensor_read(t, values, 6));
+    for (int i = 0; i < 6; i++)
+        assert_true(values[i] == -1.5F);
+    assert_status(LS_EINVAL, ls_item(t, &value));
+    ls_tensor_destroy(t);
+    ls_device_close(device);
+}
+
+static void fill_refuses_integers_that_the_type_does_not_have(void **state)
+{
+    ls_device *device = open_reference();
+    static const struct {
+        ls_dtype type;
+        double wrong;
+    } cases[] = {{LS_I8, 128},  {LS_I8, -129},      {LS_U8, -1},
+                 {LS_U8, 256},  {LS_I32, 0x1p31},   {LS_I64, 0x1p63},
+                 {LS_I64, 0.5}, {LS_I32, INFINITY}, {LS_I64, NAN}};
+    const int64_t one[] = {1};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        ls_tensor *t;
+        double value = -1;
+
+        assert_status(LS_OK, ls_tensor_create(device, cases[i].type, 1, one, &t));
+        assert_status(LS_EINVAL, ls_tensor_fill(t, cases[i].wrong));
+        assert_non_null(strstr(ls_last_error(), ls_dtype_name(cases[i].type)));
+        assert_status(LS_OK, ls_item(t, &value));
+        assert_true(value == 0);
+        ls_tensor_destroy(t);
+    }
+    ls_device_close(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +344,9 @@ int main(void)
         cmocka_unit_test(the_pool_gives_blocks_again_without_allocating),
         cmocka_unit_test(every_size_fits_its_block),
         cmocka_unit_test(out_of_memory_is_an_error_and_nothing_leaks),
+        cmocka_unit_test(fill_and_item_convert_every_type),
+        cmocka_unit_test(fill_sets_every_element),
+        cmocka_unit_test(fill_refuses_integers_that_the_type_does_not_have),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

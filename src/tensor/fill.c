@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fill.c - ls_item() and ls_tensor_fill() for programs: numbers from and to tensors of any type.
+ * Elements are converted on the host, so all devices give the same bits.
+ */
+#include "base/alloc.h"
+#include "base/half.h"
+#include "tensor/tensor.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Memory of one element of any type. */
+typedef union any_element {
+    int64_t integer;
+    double real;
+} any_element;
+
+static bool is_integer(ls_dtype type)
+{
+    return type == LS_I8 || type == LS_U8 || type == LS_I32 || type == LS_I64;
+}
+
+static double decode(const void *element, ls_dtype type)
+{
+    switch (type) {
+    case LS_I8:
+        return *(const int8_t *)element;
+    case LS_U8:
+        return *(const uint8_t *)element;
+    case LS_I32:
+        return *(const int32_t *)element;
+    case LS_I64:
+        return (double)*(const int64_t *)element;
+    case LS_F16:
+        return (double)ls_f16_to_f32(*(const uint16_t *)element);
+    case LS_BF16:
+        return (double)ls_bf16_to_f32(*(const uint16_t *)element);
+    case LS_F32:
+        return (double)*(const float *)element;
+    default:
+        return *(const double *)element;
+    }
+}
+
+ls_status ls_item(const ls_tensor *t, double *out)
+{
+    any_element element;
+
+    LS_TRY(LS_GIVEN(t));
+    LS_TRY(LS_GIVEN(out));
+    LS_TRY(ls_tensor_read(t, &element, 1));
+    *out = decode(&element, t->dtype);
+    return LS_OK;
+}
+
+/* --- fill --- */
+
+/* Writes one element to `out`, which is aligned for any type. */
+static ls_status encode(double value, ls_dtype type, void *out)
+{
+    static const double most[] = {
+        [LS_I8] = 0x1p7, [LS_U8] = 0x1p8, [LS_I32] = 0x1p31, [LS_I64] = 0x1p63};
+
+    if (is_integer(type) && !(value == floor(value) && value < most[type] &&
+                              value >= (type == LS_U8 ? 0 : -most[type])))
+        return ls_fail(LS_EINVAL, "ls_tensor_fill: %g is no %s", value, ls_dtype_name(type));
+    switch (type) {
+    case LS_I8:
+        *(int8_t *)out = (int8_t)value;
+        return LS_OK;
+    case LS_U8:
+        *(uint8_t *)out = (uint8_t)value;
+        return LS_OK;
+    case LS_I32:
+        *(int32_t *)out = (int32_t)value;
+        return LS_OK;
+    case LS_I64:
+        *(int64_t *)out = (int64_t)value;
+        return LS_OK;
+    case LS_F16:
+        *(uint16_t *)out = ls_f32_to_f16((float)value);
+        return LS_OK;
+    case LS_BF16:
+        *(uint16_t *)out = ls_f32_to_bf16((float)value);
+        return LS_OK;
+    case LS_F32:
+        *(float *)out = (float)value;
+        return LS_OK;
+    default:
+        *(double *)out = value;
+        return LS_OK;
+    }
+}
+
+ls_status ls_tensor_fill(ls_tensor *t, double value)
+{
+    any_element element;
+    const size_t bytes = ls_dtype_size(ls_tensor_dtype(t));
+    const size_t count = ls_tensor_count(t);
+    char *all;
+    ls_status st;
+
+    LS_TRY(LS_GIVEN(t));
+    LS_TRY(encode(value, t->dtype, &element));
+    all = ls_calloc(count > 0 ? count : 1, bytes);
+    if (all == NULL)
+        return ls_fail(LS_ENOMEM, "no memory to fill a tensor of %zu elements", count);
+    for (size_t i = 0; i < count; i++)
+        memcpy(all + i * bytes, &element, bytes);
+    st = ls_tensor_write(t, all, count);
+    ls_free(all);
+    return st;
+}
