@@ -168,7 +168,6 @@ static void transformers_parts_are_those_of_pytorch(void **state)
     teardown(&s);
 }
 
-/* Rows are dropped as a whole, and which ones depends on seed, step and call alone. */
 /* The first row takes part whole, of the second one element, of the third none. */
 static void a_row_without_elements_has_probabilities_of_0(void **state)
 {
@@ -186,6 +185,8 @@ static void a_row_without_elements_has_probabilities_of_0(void **state)
                  (double[]){1.0 / 3, 1.0 / 3, 1.0 / 3, 0, 1, 0, 0, 0, 0});
     assert_gives(&s, ls_softmax_over(s.tape, x, 0, mask), 2, (int64_t[]){3, 3},
                  (double[]){1, 0.5, 1, 0, 0.5, 0, 0, 0, 0});
+    for (size_t i = 6; i < 9; i++)
+        assert_true(element_of(ls_log_softmax_over(s.tape, x, -1, mask), i) == minus);
     assert_true(element_of(ls_log_softmax_over(s.tape, x, -1, mask), 3) == minus);
     assert_true(element_of(ls_softmax_over(s.tape, ls_scale(s.tape, x, 1, minus), -1, NULL), 4) ==
                 0);
@@ -215,6 +216,7 @@ static void a_masked_mean_is_of_the_elements_with_weight(void **state)
     teardown(&s);
 }
 
+/* Rows are dropped as a whole, and which ones depends on seed, step and call alone. */
 static void stochastic_depth_drops_rows(void **state)
 {
     bench s = setup();

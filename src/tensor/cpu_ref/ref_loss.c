@@ -19,14 +19,25 @@ static ls_status check_targets(const int64_t *targets, size_t n_rows, int64_t n_
     return LS_OK;
 }
 
+/* The largest number of a row; NaN if there is one. */
+REF_INLINE double largest(const void *logits, size_t first, size_t n_classes, bool wide)
+{
+    double top = (double)-INFINITY;
+
+    for (size_t k = first; k < first + n_classes; k++) {
+        const double v = ref_get(logits, k, wide);
+
+        top = v > top || isnan(v) ? v : top;
+    }
+    return top;
+}
+
 /* log(sum exp(row)), shifted by the maximum against overflow. */
 REF_INLINE double log_sum_exp(const void *logits, size_t first, size_t n_classes, bool wide)
 {
-    double top = (double)-INFINITY;
+    const double top = largest(logits, first, n_classes, wide);
     double sum = 0;
 
-    for (size_t k = 0; k < n_classes; k++)
-        top = fmax(top, ref_get(logits, first + k, wide));
     for (size_t k = 0; k < n_classes; k++)
         sum += exp(ref_get(logits, first + k, wide) - top);
     return top + log(sum);
@@ -105,6 +116,7 @@ REF_INLINE void cross_entropy_backward(const op_call *call, bool wide)
 
 REF_KERNEL(ref_cross_entropy_backward, cross_entropy_backward)
 
+/* A row of -infinity, as masked ones are, stays so. */
 REF_INLINE void log_softmax(const op_call *call, bool wide)
 {
     const size_t n_classes = (size_t)call->in[0]->dims[1];
@@ -112,7 +124,8 @@ REF_INLINE void log_softmax(const op_call *call, bool wide)
     void *y = tensor_elements(call->out[0]);
 
     for (size_t first = 0; first < ls_tensor_count(call->in[0]); first += n_classes) {
-        const double norm = log_sum_exp(x, first, n_classes, wide);
+        const bool is_masked = largest(x, first, n_classes, wide) == (double)-INFINITY;
+        const double norm = is_masked ? 0 : log_sum_exp(x, first, n_classes, wide);
 
         for (size_t k = first; k < first + n_classes; k++)
             ref_put(y, k, ref_get(x, k, wide) - norm, wide);

@@ -133,8 +133,14 @@ static void log_softmax_rows(void *arg, size_t begin, size_t end, size_t thread)
         float *y = w->out + i * n;
         const float top = w->simd->largest(x, n);
         double sum;
-        const double norm = log_sum(w->simd, x, n, top, y, &sum);
+        double norm;
 
+        // A row of -infinity, as masked ones are, stays so.
+        if (top == -INFINITY) {
+            memcpy(y, x, n * sizeof(*y));
+            continue;
+        }
+        norm = log_sum(w->simd, x, n, top, y, &sum);
         // The larger number first: rounding their sum could change more than the difference.
         w->simd->shift(x, top, (float)norm, y, n);
     }
