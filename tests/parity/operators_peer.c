@@ -31,7 +31,7 @@ typedef struct work {
     parity_case cases[MAX_CASES];
     int n_cases;
     ls_named results[MAX_CASES * (1 + MAX_INPUTS)];
-    char names[MAX_CASES * (1 + MAX_INPUTS)][NAME_BYTES];
+    char names[MAX_CASES * (1 + MAX_INPUTS)][NAME_BYTES + 8];
     int n_results;
 } work;
 
@@ -213,7 +213,7 @@ static ls_status load(work *w, const char *path)
 
 static void add_result(work *w, const parity_case *c, const char *name, ls_tensor *t)
 {
-    (void)snprintf(w->names[w->n_results], NAME_BYTES, "%s/%s", c->name, name);
+    (void)snprintf(w->names[w->n_results], sizeof(w->names[0]), "%s/%s", c->name, name);
     w->results[w->n_results] = (ls_named){.name = w->names[w->n_results], .tensor = t};
     w->n_results++;
 }
