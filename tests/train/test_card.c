@@ -41,6 +41,8 @@ static ls_status rank_body(const ls_test_rank *self, void *arg)
     if (self->rank == 1 && job.bytes > 0)
         LS_TRY(card_set_memory(job.bytes));
     LS_TRY(ls_test_init(self, &job.job.comm));
+    // A rank that is ready first would else fail while another still joins.
+    LS_TRY(ls_barrier(job.job.comm, NULL));
     results[self->rank] = small_run(&job.job);
     ls_comm_destroy(job.job.comm);
     return results[self->rank].status;
