@@ -9,6 +9,7 @@
 #include "train/small_run.h"
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "harness/ranks.h"
@@ -55,13 +56,16 @@ static const sim_control *control;
 
 /* --- one run, in a child --- */
 
-static uint64_t hash_file(const char *path, uint64_t hash)
+static bool hash_file(const char *path, uint64_t *hash)
 {
-    char *text = text_of(path);
+    char *text;
+    size_t bytes;
 
-    hash = ls_hash_bytes(text, (size_t)size_of(path), hash);
+    if (file_read(path, 1 << 22, &text, &bytes) != LS_OK)
+        return false;
+    *hash = ls_hash_bytes(text, bytes, *hash);
     ls_free(text);
-    return hash;
+    return true;
 }
 
 static uint64_t hash_result(const small_result *r, uint64_t hash)
@@ -91,8 +95,8 @@ static bool train(const scenario *s, ls_comm *comm, uint64_t *hash)
         if (r.status != LS_OK)
             return false;
         *hash = hash_result(&r, *hash);
-        if (comm == NULL || ls_comm_rank(comm) == 0)
-            *hash = hash_file(save, *hash);
+        if ((comm == NULL || ls_comm_rank(comm) == 0) && !hash_file(save, hash))
+            return false;
         job.flags.epochs = 2 + part;
         job.flags.resume = "";
         job.leave_at = part == 1 ? r.state.step + 5 : 0;
@@ -134,15 +138,19 @@ static ls_status rank_body(const ls_test_rank *self, void *arg)
     return own.is_complete ? LS_OK : ls_fail(LS_EINTERNAL, "the run has failed");
 }
 
+/* A failure ends the child: neither its signals nor an assertion may return to the test library,
+ * which would run the tests that are left, and remove the folder, in the child too. */
 static void child(const run_plan *p)
 {
+    static const int caught[] = {SIGFPE, SIGILL, SIGSEGV, SIGBUS, SIGSYS};
     run_plan copy = *p;
     const ls_test_job job = {.n = p->scenario->n_ranks,
                              .body = rank_body,
                              .arg = &copy,
                              .deadline_ms = (int64_t)DEADLINE_S * 1000};
 
-    (void)signal(SIGSEGV, SIG_DFL); // not the test library's
+    for (size_t i = 0; i < LS_COUNT_OF(caught); i++)
+        (void)signal(caught[i], SIG_DFL);
     (void)alarm(DEADLINE_S);
     if (p->scenario->n_ranks == 1)
         run_process(p, NULL, shared);
