@@ -107,6 +107,11 @@ LS_API ls_layer *ls_nn_self_attention(ls_model *model, const char *name, int wid
 LS_API ls_tensor *ls_nn_parameter(ls_model *model, const char *name, int n_dims,
                                   const int64_t *dims);
 
+/* A buffer outside of layers, zeros of any type: saved, and equal on all ranks, as those of layers.
+ * NULL as ls_nn_parameter(). */
+LS_API ls_tensor *ls_nn_buffer(ls_model *model, const char *name, ls_dtype type, int n_dims,
+                               const int64_t *dims);
+
 /* The layer's parameter or buffer of that name: "weight", "out_proj.bias". The model owns it. NULL
  * when the layer has none. */
 LS_API ls_tensor *ls_layer_tensor(const ls_layer *layer, const char *name);
@@ -124,6 +129,35 @@ LS_API void ls_model_fill(ls_model *model, ls_tensor *tensor, ls_fill how, doubl
 
 /* y = layer(x). */
 LS_API ls_tensor *ls_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x);
+
+/* --- layers without tensors: made of other layers and of functions --- */
+
+/* y = fn(x), with operators on `tape` and ls_forward(). */
+typedef ls_tensor *(*ls_layer_fn)(void *arg, ls_tape *tape, ls_tensor *x);
+
+/* A layer of the program: ls_forward() calls `fn`. Its parameters are those of other layers and of
+ * ls_nn_parameter(), which the program names "NAME.conv1" and the like, as PyTorch does for
+ * a module. arg_bytes of arg are copied; with arg_bytes 0 it is passed as it is and must stay valid
+ * as long as the model. */
+LS_API ls_layer *ls_nn_layer(ls_model *model, const char *name, ls_layer_fn fn, void *arg,
+                             size_t arg_bytes);
+
+/* layers[0..n), one after the other, as torch.nn.Sequential; their names stay as they are. */
+LS_API ls_layer *ls_nn_sequential(ls_model *model, const char *name, ls_layer *const *layers,
+                                  int n);
+
+/* An operator of one tensor as a layer: ls_relu, ls_gelu, ls_flatten. */
+typedef ls_tensor *(*ls_unary_fn)(ls_tape *tape, ls_tensor *x);
+LS_API ls_layer *ls_nn_function(ls_model *model, const char *name, ls_unary_fn fn);
+
+/* ls_dropout(), ls_max_pool2d(), ls_avg_pool2d(), ls_adaptive_avg_pool2d(). */
+LS_API ls_layer *ls_nn_dropout(ls_model *model, const char *name, double p);
+LS_API ls_layer *ls_nn_max_pool2d(ls_model *model, const char *name,
+                                  const ls_pool2d_params *params);
+LS_API ls_layer *ls_nn_avg_pool2d(ls_model *model, const char *name,
+                                  const ls_pool2d_params *params);
+LS_API ls_layer *ls_nn_adaptive_avg_pool2d(ls_model *model, const char *name, int height,
+                                           int width);
 
 LS_END_DECLS
 

@@ -34,6 +34,8 @@ static void layer_free(ls_layer *layer)
         ls_tensor_destroy(layer->tensors[i]);
         ls_free(layer->tensor_names[i]);
     }
+    if (layer->arg_bytes > 0)
+        ls_free(layer->arg);
     ls_free(layer);
 }
 
@@ -273,23 +275,37 @@ ls_layer *model_add(ls_model *model, const char *name, const layer_slot *slots, 
     return layer;
 }
 
-ls_tensor *ls_nn_parameter(ls_model *model, const char *name, int n_dims, const int64_t *dims)
+/* The tensor of a layer that has the tensor's name. */
+static ls_tensor *add_tensor(ls_model *model, const char *name, layer_slot slot,
+                             const int64_t *dims)
 {
-    layer_slot slot = {.type = LS_F32, .n_dims = n_dims};
     ls_layer *layer;
 
     if (!model_can_add(model))
         return NULL;
-    if (n_dims < 0 || n_dims > (int)LS_COUNT_OF(slot.dims) || (n_dims > 0 && dims == NULL)) {
-        (void)model_fail(
-            model, ls_fail(LS_EINVAL, "parameter %s: %d dimensions%s; 0 to 4 are supported",
-                           name == NULL ? "NULL" : name, n_dims, dims == NULL ? " at NULL" : ""));
+    if (slot.n_dims < 0 || slot.n_dims > LS_MAX_DIMS || (slot.n_dims > 0 && dims == NULL)) {
+        (void)model_fail(model, ls_fail(LS_EINVAL, "%s %s: %d dimensions%s; 0 to %d are supported",
+                                        slot.is_buffer ? "buffer" : "parameter",
+                                        name == NULL ? "NULL" : name, slot.n_dims,
+                                        dims == NULL ? " at NULL" : "", LS_MAX_DIMS));
         return NULL;
     }
-    for (int i = 0; i < n_dims; i++)
+    for (int i = 0; i < slot.n_dims; i++)
         slot.dims[i] = dims[i];
     layer = model_add(model, name, &slot, 1);
     return layer == NULL ? NULL : layer->tensors[0];
+}
+
+ls_tensor *ls_nn_parameter(ls_model *model, const char *name, int n_dims, const int64_t *dims)
+{
+    return add_tensor(model, name, (layer_slot){.type = LS_F32, .n_dims = n_dims}, dims);
+}
+
+ls_tensor *ls_nn_buffer(ls_model *model, const char *name, ls_dtype type, int n_dims,
+                        const int64_t *dims)
+{
+    return add_tensor(model, name, (layer_slot){.is_buffer = true, .type = type, .n_dims = n_dims},
+                      dims);
 }
 
 ls_tensor *ls_layer_tensor(const ls_layer *layer, const char *name)

@@ -47,7 +47,7 @@ typedef struct layer_slot {
     bool is_buffer;     /* saved, not trained */
     ls_dtype type;
     int n_dims;
-    int64_t dims[4];
+    int64_t dims[LS_MAX_DIMS];
 } layer_slot;
 
 struct ls_layer {
@@ -61,7 +61,10 @@ struct ls_layer {
     ls_conv2d_params conv2d;
     ls_batch_norm_params batch_norm;
     ls_nn_layer_norm_options layer_norm;
-    int heads; /* of attention */
+    int heads;        /* of attention */
+    ls_layer_fn fn;   /* of ls_nn_layer() */
+    void *arg;        /* of fn; of a sequential its layers */
+    size_t arg_bytes; /* the layer owns so many of arg; 0: it is the program's */
 };
 
 /* False for NULL, with an error text, and after a failure of the model. */

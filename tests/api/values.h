@@ -33,11 +33,13 @@ ls_tape *some_tape(void);
 ls_tensor *some_loss(void); /* of the model, on the tape */
 const ls_op *some_op(void); /* float64 -> float64; without a backward */
 void pass_input(ls_tape *tape, ls_tensor *const *inputs, ls_tensor **outputs, void *arg);
+ls_tensor *pass_on(void *arg, ls_tape *tape, ls_tensor *x);
 ls_tensor *sum_of_squares(ls_tape *tape, ls_tensor *const *inputs, void *arg);
 ls_status ignore_leaf(void *arg, ls_tensor *leaf);
 void ignore_difference(void *arg, const char *text);
 ls_model *some_model(void);
 ls_layer *some_layer(void);
+ls_layer *const *some_layers(void);
 ls_ddp *some_ddp(void);
 ls_optimizer *some_optimizer(void);
 ls_grad_scaler *some_grad_scaler(void);
