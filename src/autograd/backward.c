@@ -112,21 +112,67 @@ static ls_status add_to_value(ls_tape *tape, value *v, ls_tensor *g)
     return LS_OK;
 }
 
+/* Adds v->more_grad to v->grad. */
+static ls_status add_pending(ls_tape *tape, value *v)
+{
+    ls_tensor *g = v->more_grad;
+    ls_status st;
+
+    if (g == NULL)
+        return LS_OK;
+    v->more_grad = NULL;
+    st = add_to_value(tape, v, g);
+    ls_tensor_destroy(g);
+    return st;
+}
+
+/* Whether the backward of the value's operator adds the second gradient. Stream devices save a
+ * kernel and a pass over memory; host devices free the memory of a gradient early instead. */
+static bool waits_for_backward(const ls_tape *tape, const value *v)
+{
+    return tape->nodes[v->node].class->adds_gradients && tape->device->accel != NULL &&
+           !v->is_retained && !tape->checks_nan;
+}
+
+/* Takes g on success. */
+static ls_status give_to_value(ls_tape *tape, value *v, ls_tensor *g)
+{
+    if (v->grad == NULL) {
+        v->grad = g;
+        return LS_OK;
+    }
+    LS_TRY(add_pending(tape, v));
+    if (waits_for_backward(tape, v)) {
+        v->more_grad = g;
+        return LS_OK;
+    }
+    LS_TRY(add_to_value(tape, v, g));
+    ls_tensor_destroy(g);
+    return LS_OK;
+}
+
 ls_status grad_give(ls_tape *tape, ls_tensor *in, ls_tensor *g)
 {
     value *v = value_of(in);
     ls_status st = LS_OK;
 
-    if (v != NULL && is_live(v) && v->grad == NULL) {
-        v->grad = g;
-        return LS_OK;
-    }
-    if (v != NULL && is_live(v))
-        st = add_to_value(tape, v, g);
-    else if (leaf_of(in) != NULL)
+    if (v != NULL && is_live(v)) {
+        st = give_to_value(tape, v, g);
+        if (st == LS_OK)
+            return LS_OK;
+    } else if (leaf_of(in) != NULL) {
         st = give_to_leaf(tape, in, g);
+    }
     ls_tensor_destroy(g);
     return st;
+}
+
+void value_forget_grad(value *v)
+{
+    ls_tensor_destroy(v->grad);
+    ls_tensor_destroy(v->more_grad);
+    v->grad = NULL;
+    v->more_grad = NULL;
 }
 
 ls_status grad_run(ls_tape *tape, op_call *call, int i, ls_tensor *in)
@@ -206,8 +252,7 @@ void node_release(ls_tape *tape, node *n)
         if (v->is_retained)
             continue;
         tensor_release(v->tensor);
-        ls_tensor_destroy(v->grad);
-        v->grad = NULL;
+        value_forget_grad(v);
     }
 }
 
@@ -246,9 +291,12 @@ static ls_status check_contents(const ls_tape *tape, const node *n)
 static ls_status run_backward(ls_tape *tape, int i)
 {
     const node *n = &tape->nodes[i];
+    value *first = tape->values[n->first_value];
 
     LS_TRY(done_restore(tape, n));
     LS_TRY(check_contents(tape, n));
+    if (first->is_retained) // since the second gradient was given
+        LS_TRY(add_pending(tape, first));
     LS_TRY(n->class->backward(tape, n, node_grad(tape, n, 0)));
     // The operator's backward may have added nodes, and moved the others by that.
     return tape->checks_nan ? check_nan_gradients(tape, &tape->nodes[i]) : LS_OK;

@@ -2,14 +2,28 @@
 /* op_pointwise.c - relu, and max(0, a + b) of equal shapes in one pass. */
 #include "autograd/tape.h"
 
+static op_call backward_call(const node *n, ls_tensor *dy)
+{
+    return (op_call){.op = OP_RELU_BACKWARD,
+                     .may_reuse_grad = grad_may_be_reused(n),
+                     .n_in = 3,
+                     .n_out = 1,
+                     .in = {n->out, dy, value_of(n->out)->more_grad}};
+}
+
 /* y = max(0, x): dx = dy where y > 0. */
 static ls_status relu_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
-    return grad_run_op(tape, n, OP_RELU_BACKWARD, n->out, dy);
+    op_call call = backward_call(n, dy);
+
+    return grad_run(tape, &call, 0, n->in[0]);
 }
 
-static const op_class relu_class = {
-    .name = "relu", ONE_INPUT, .unused_in_backward = 1U << 0, .backward = relu_backward};
+static const op_class relu_class = {.name = "relu",
+                                    ONE_INPUT,
+                                    .unused_in_backward = 1U << 0,
+                                    .backward = relu_backward,
+                                    .adds_gradients = true};
 
 ls_tensor *ls_relu(ls_tape *tape, ls_tensor *x)
 {
@@ -38,11 +52,7 @@ static ls_status give_both(ls_tape *tape, const node *n, const ls_tensor *gradie
 /* y = max(0, a + b): dy where y > 0 */
 static ls_status add_relu_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
-    op_call call = {.op = OP_RELU_BACKWARD,
-                    .may_reuse_grad = grad_may_be_reused(n),
-                    .n_in = 2,
-                    .n_out = 1,
-                    .in = {n->out, dy}};
+    op_call call = backward_call(n, dy);
     ls_status st;
 
     LS_TRY(grad_shape(tape, n->out, &call.out[0]));
@@ -59,7 +69,8 @@ static const op_class add_relu_class = {.name = "add_relu",
                                         .n_typed = 2,
                                         .n_grad = 2,
                                         .unused_in_backward = 1U << 0 | 1U << 1,
-                                        .backward = add_relu_backward};
+                                        .backward = add_relu_backward,
+                                        .adds_gradients = true};
 
 ls_tensor *ls_add_relu(ls_tape *tape, ls_tensor *a, ls_tensor *b)
 {

@@ -56,8 +56,7 @@ void ls_tape_reset(ls_tape *tape)
 
         v->tensor->extra = NULL;
         ls_tensor_destroy(v->tensor);
-        ls_tensor_destroy(v->grad);
-        v->grad = NULL;
+        value_forget_grad(v);
     }
     tape->n_nodes = 0;
     tape->n_values = 0;

@@ -45,6 +45,7 @@ typedef struct op_class {
     /* Recomputes the (unplaced) output with the same bits from the tensors that backward reads.
      * NULL: not possible. */
     ls_status (*recompute)(ls_tape *tape, const node *n);
+    bool adds_gradients; /* backward adds value.more_grad of the output, if not NULL, to dy */
 } op_class;
 
 /* The members of op_class for one floating-point input with a gradient. */
@@ -94,10 +95,11 @@ typedef struct value {
     ls_tensor *tensor;
     /* from backward of its last consumer to backward of its producer; if retained, until reset */
     ls_tensor *grad;
-    contents seen; /* when it was made */
-    int n_readers; /* recorded nodes whose backward has still to read it as an input */
-    int number;    /* position in ls_tape.values */
-    int node;      /* the node whose output it is; -1: not recorded, or not floating-point */
+    ls_tensor *more_grad; /* to be added to grad by op_class.adds_gradients, or NULL */
+    contents seen;        /* when it was made */
+    int n_readers;        /* recorded nodes whose backward has still to read it as an input */
+    int number;           /* position in ls_tape.values */
+    int node;             /* the node whose output it is; -1: not recorded, or not floating-point */
     bool is_retained;
     bool is_dropped;    /* its memory was released; backward recomputes it */
     bool is_reached;    /* the loss depends on it */
@@ -313,6 +315,9 @@ void node_release(ls_tape *tape, node *n);
 
 /* Recomputes the values that the backward of `n` reads and ls_tape_done() has dropped. */
 LS_MUST_USE ls_status done_restore(ls_tape *tape, const node *n);
+
+/* Destroys the gradient of a value. */
+void value_forget_grad(value *v);
 
 /* Runs `call`, whose output `i` is the (unplaced) gradient of `in`, and adds it to that. */
 LS_MUST_USE ls_status grad_run(ls_tape *tape, op_call *call, int i, ls_tensor *in);

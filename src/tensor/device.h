@@ -48,7 +48,7 @@ typedef enum op_kind {
     /* x, dy, weight, bias, mean, variance, mask? -> dx?, dweight[placed], dbias[placed] */
     OP_BATCH_NORM_BACKWARD,
     OP_RELU,                 /* x -> y */
-    OP_RELU_BACKWARD,        /* y, dy -> dx */
+    OP_RELU_BACKWARD,        /* y, dy, dy2? -> dx                    (dy + dy2 where y > 0) */
     OP_ADD_RELU,             /* a, b -> y                            (backward: OP_RELU_BACKWARD) */
     OP_MAX_POOL2D,           /* x -> y, indices? */
     OP_MAX_POOL2D_BACKWARD,  /* dy, indices -> dx                    (dx has x's shape) */
@@ -341,7 +341,7 @@ typedef struct device_usage {
     int busy_percent; /* share of the last moments in which a kernel ran; -1: not known */
 } device_usage;
 
-#define DEVICE_ABI 13
+#define DEVICE_ABI 14
 
 /* What a device is opened with. */
 typedef struct device_settings {

@@ -555,6 +555,134 @@ static void readers_that_backward_has_passed_do_not_count(void **state)
     teardown(&s);
 }
 
+/* --- forks --- */
+
+enum { FORK_USES = 3 };
+
+/* The last use comes first in backward: 1 + 1e8 is 1e8 in float32, and 1e8 - 1e8 is 0. Other orders
+ * of the sum give 1. */
+static const double fork_factors[FORK_USES] = {-1e8, 1e8, 1};
+static const double fork_sum[2] = {0, 0};
+
+/* The sum of the elements of factor[i] y; the factors are leaves. */
+static ls_tensor *fork_loss(bench *s, ls_tensor *y, ls_tensor **factors)
+{
+    ls_tensor *sum = NULL;
+
+    for (int i = 0; i < FORK_USES; i++) {
+        ls_tensor *product = ls_mul(s->tape, y, factors[i]);
+
+        sum = i == 0 ? product : ls_add(s->tape, sum, product);
+    }
+    return ls_sum(s->tape, sum, NULL, 0, 0);
+}
+
+static void make_factors(bench *s, ls_tensor **factors)
+{
+    for (int i = 0; i < FORK_USES; i++) {
+        factors[i] = tensor_of(s->device, LS_F32, 1, (int64_t[]){1}, &fork_factors[i]);
+        assert_status(LS_OK, ls_require_grad(factors[i]));
+    }
+}
+
+/* relu, which takes two gradients on some devices, the same with a sum in it, and an operator that
+ * takes one. */
+static ls_tensor *fork_value(bench *s, int kind)
+{
+    switch (kind) {
+    case 0:
+        return ls_relu(s->tape, s->w);
+    case 1:
+        return ls_add_relu(s->tape, s->w, s->x);
+    default:
+        return ls_add(s->tape, s->w, s->x);
+    }
+}
+
+static void gradients_of_a_fork_are_added_in_the_order_of_backward(void **state)
+{
+    bench s = setup();
+    ls_tensor *factors[FORK_USES];
+
+    LS_UNUSED(state);
+    make_factors(&s, factors);
+    for (int kind = 0; kind < 3; kind++) {
+        for (int variant = 0; variant < 3; variant++) {
+            ls_tensor *y = fork_value(&s, kind);
+
+            if (variant == 1)
+                ls_tape_keep(s.tape, y);
+            ls_tape_check_nan(s.tape, variant == 2);
+            assert_status(LS_OK, ls_backward(s.tape, fork_loss(&s, y, factors), 1));
+            assert_elements(ls_grad(s.w), fork_sum, 0);
+            if (variant == 1)
+                assert_elements(ls_grad(y), fork_sum, 0);
+            else
+                assert_null(ls_grad(y));
+            ls_tape_reset(s.tape);
+            ls_zero_grad(s.w);
+        }
+    }
+    destroy_all(factors, FORK_USES);
+    teardown(&s);
+}
+
+typedef struct keeper {
+    ls_tape *tape;
+    ls_tensor *leaf;
+    ls_tensor *value; /* to be retained when the leaf is ready */
+} keeper;
+
+static ls_status keep_at(void *arg, ls_tensor *leaf)
+{
+    const keeper *k = arg;
+
+    if (leaf == k->leaf)
+        ls_tape_keep(k->tape, k->value);
+    return LS_OK;
+}
+
+static void a_value_retained_between_its_gradients_has_their_sum(void **state)
+{
+    bench s = setup();
+    ls_tensor *factors[FORK_USES];
+    keeper k = {.tape = s.tape};
+
+    LS_UNUSED(state);
+    make_factors(&s, factors);
+    ls_tape_on_grad_ready(s.tape, keep_at, &k);
+    for (int i = 0; i < FORK_USES; i++) {
+        k.leaf = factors[i];
+        k.value = ls_relu(s.tape, s.w);
+        assert_status(LS_OK, ls_backward(s.tape, fork_loss(&s, k.value, factors), 1));
+        assert_elements(ls_grad(k.value), fork_sum, 0);
+        assert_elements(ls_grad(s.w), fork_sum, 0);
+        ls_tape_reset(s.tape);
+        ls_zero_grad(s.w);
+    }
+    destroy_all(factors, FORK_USES);
+    teardown(&s);
+}
+
+static void a_failed_backward_frees_the_gradients_of_a_fork(void **state)
+{
+    bench s = setup();
+    ls_tensor *factors[FORK_USES];
+    hook_log log = {0};
+
+    LS_UNUSED(state);
+    make_factors(&s, factors);
+    ls_tape_on_grad_ready(s.tape, note, &log);
+    for (int i = 1; i <= FORK_USES; i++) {
+        log = (hook_log){.fail_at = i};
+        assert_status(LS_EPEER,
+                      ls_backward(s.tape, fork_loss(&s, ls_relu(s.tape, s.w), factors), 1));
+        ls_tape_reset(s.tape);
+    }
+    destroy_all(factors, FORK_USES);
+    teardown(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -583,6 +711,9 @@ int main(void)
         cmocka_unit_test(an_output_is_released_when_only_the_others_are_read),
         cmocka_unit_test(an_output_that_the_loss_does_not_need_gets_no_gradient),
         cmocka_unit_test(readers_that_backward_has_passed_do_not_count),
+        cmocka_unit_test(gradients_of_a_fork_are_added_in_the_order_of_backward),
+        cmocka_unit_test(a_value_retained_between_its_gradients_has_their_sum),
+        cmocka_unit_test(a_failed_backward_frees_the_gradients_of_a_fork),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

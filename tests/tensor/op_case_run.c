@@ -140,11 +140,18 @@ static void run_relu(case_run *r)
     ls_tensor *dy = noise(r, c->n_dims, c->x, 1, 0);
     ls_tensor *y = unplaced(r, r->type, c->n_dims, c->x);
     ls_tensor *dx = unplaced(r, r->type, c->n_dims, c->x);
+    ls_tensor *sum = unplaced(r, r->type, c->n_dims, c->x);
 
     run_op(r, (op_call){.op = OP_RELU, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}});
     result(r, "y", y, 1);
     run_op(r, (op_call){.op = OP_RELU_BACKWARD, .n_in = 2, .n_out = 1, .in = {y, dy}, .out = {dx}});
     result(r, "dx", dx, 1);
+    run_op(r, (op_call){.op = OP_RELU_BACKWARD,
+                        .n_in = 3,
+                        .n_out = 1,
+                        .in = {y, dy, noise(r, c->n_dims, c->x, 1, 0)},
+                        .out = {sum}});
+    result(r, "dx of two gradients", sum, 1);
 }
 
 /* To each other type, and back from it. */

@@ -122,11 +122,15 @@ REF_INLINE void relu_backward(const op_call *call, bool wide)
 {
     const void *y = tensor_elements(call->in[0]);
     const void *dy = tensor_elements(call->in[1]);
+    const void *dy2 = call->in[2] == NULL ? NULL : tensor_elements(call->in[2]);
     void *dx = tensor_elements(call->out[0]);
     const size_t count = ls_tensor_count(call->in[0]);
 
-    for (size_t i = 0; i < count; i++)
-        ref_put(dx, i, ref_get(y, i, wide) <= 0 ? 0 : ref_get(dy, i, wide), wide);
+    for (size_t i = 0; i < count; i++) {
+        const double more = dy2 == NULL ? -0.0 : ref_get(dy2, i, wide); // v + -0 is v, also for -0
+
+        ref_put(dx, i, ref_get(y, i, wide) <= 0 ? 0 : ref_get(dy, i, wide) + more, wide);
+    }
 }
 
 REF_KERNEL(ref_relu_backward, relu_backward)

@@ -35,6 +35,7 @@ typedef enum kernel_type { KERNEL_F32, KERNEL_F64, KERNEL_BF16, KERNEL_F16 } ker
 typedef struct pointwise_args {
     const void *x;
     const void *y;
+    const void *more; /* relu_backward: added to y, or NULL */
     void *out;
     size_t count;
     bool wide;
@@ -59,7 +60,7 @@ typedef struct pointwise_args {
 
 KERNEL_OF_TYPES(fill)                   /* -> out */
 KERNEL_OF_TYPES(relu)                   /* x -> out */
-KERNEL_OF_TYPES(relu_backward)          /* x: the result, y: dy -> dx */
+KERNEL_OF_TYPES(relu_backward)          /* x: the result, y: dy, more: dy2? -> dx */
 KERNEL_OF_TYPES(binary)                 /* x, y -> out, which may be x */
 KERNEL_OF_TYPES(add_relu)               /* x, y -> out */
 KERNEL_OF_TYPES(dropout)                /* x -> out */

@@ -11,7 +11,8 @@ static void launch(own_operands *o, own_kernels kernels, ls_dtype type, pointwis
 {
     const size_t pack = PACK_BYTES / own_element_bytes(type);
 
-    a->wide = own_is_aligned(a->x) && own_is_aligned(a->y) && own_is_aligned(a->out);
+    a->wide = own_is_aligned(a->x) && own_is_aligned(a->y) && own_is_aligned(a->more) &&
+              own_is_aligned(a->out);
     own_launch(o, kernels, own_type(type), own_blocks(o->self, (a->count + pack - 1) / pack),
                OWN_THREADS, a);
 }
@@ -31,7 +32,7 @@ static ls_status run_forward(device_state *self, const op_call *call, own_kernel
     return own_end(&o);
 }
 
-/* in[0], in[1]: a gradient -> out[0] */
+/* in[0], in[1]: a gradient, in[2]?: what is added to it -> out[0] */
 static ls_status run_backward(device_state *self, const op_call *call, own_kernels kernels,
                               pointwise_args a)
 {
@@ -40,6 +41,7 @@ static ls_status run_backward(device_state *self, const op_call *call, own_kerne
 
     a.x = own_operand(&o, call->in[0], nhwc);
     a.y = own_operand(&o, call->in[1], nhwc);
+    a.more = own_operand(&o, call->in[2], nhwc);
     a.out = own_output_over_grad(&o, call, nhwc);
     a.count = own_count(call->in[0]);
     launch(&o, kernels, call->in[0]->dtype, &a);

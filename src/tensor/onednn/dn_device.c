@@ -227,6 +227,8 @@ static kernel_fn find_kernel(device_state *self, const op_call *call)
         return NULL;
     if ((call->op == OP_MAX_POOL2D || call->op == OP_MAX_POOL2D_BACKWARD) && !max_pool_fits(call))
         return NULL;
+    if (call->op == OP_RELU_BACKWARD && call->in[2] != NULL)
+        return NULL;
     if (call->op == OP_BINARY && call->in[0]->dtype != LS_F32 &&
         !broadcast_is_whole(call->in[0], call->in[1]))
         return NULL;
