@@ -34,9 +34,12 @@ typedef enum ls_reduce_op {
     LS_AVG = 1, /* sum divided by the group's size; floating types only */
     LS_PROD = 2,
     LS_MIN = 3,
-    LS_MAX = 4
+    LS_MAX = 4,
+    LS_BAND = 5, /* bitwise and, or, exclusive or; integer types only */
+    LS_BOR = 6,
+    LS_BXOR = 7
 } ls_reduce_op;
-#define LS_REDUCE_OP_COUNT 5
+#define LS_REDUCE_OP_COUNT 8
 
 /* --- joining --- */
 

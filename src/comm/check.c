@@ -4,6 +4,7 @@
  * computed without overflow; two buffers overlap only in the operation's in-place form.
  */
 #include "comm/check.h"
+#include "comm/comm.h"
 
 #include "base/accel.h"
 #include "base/alloc.h"
@@ -159,9 +160,10 @@ static ls_status check_numbers(const coll *op, int rank, int size)
         return ls_fail(LS_EINVAL, "%d is not a type", (int)op->dtype);
     if (shape->reduces && ((int)op->redop < 0 || (int)op->redop >= LS_REDUCE_OP_COUNT))
         return ls_fail(LS_EINVAL, "%d is no reduction", (int)op->redop);
-    if (shape->reduces && op->redop == LS_AVG && op->dtype < LS_F16)
-        return ls_fail(LS_EINVAL, "avg of %s: only floating types have an average here",
-                       ls_dtype_name(op->dtype));
+    if (shape->reduces && !reduce_is_defined(op->redop, op->dtype))
+        return ls_fail(LS_EINVAL, "%s of %s: only %s types have it",
+                       stamp_redop_name((uint8_t)op->redop), ls_dtype_name(op->dtype),
+                       op->redop == LS_AVG ? "floating" : "integer");
     if (shape->has_root && (op->root < 0 || op->root >= size))
         return ls_fail(LS_EINVAL, "root %d: must be 0 to %d", op->root, size - 1);
     if (op->kind != COLL_SEND && op->kind != COLL_RECV)

@@ -5,6 +5,17 @@
 
 #include <lockstep/comm.h>
 
+#include <stdbool.h>
+
+/* Whether the reduction of this type exists: floating types have no bitwise operations, integers no
+ * average. */
+static inline bool reduce_is_defined(ls_reduce_op op, ls_dtype type)
+{
+    const bool is_float = type >= LS_F16;
+
+    return op == LS_AVG ? is_float : op < LS_BAND || !is_float;
+}
+
 /* Names the next operation of this group ("bucket 3/7") in stamps, wait reports and errors, which
  * otherwise show the call site. At most 39 bytes are stored. */
 void comm_label(ls_comm *comm, const char *label);

@@ -31,7 +31,8 @@ static const char *const kind_names[COLL_KIND_COUNT] = {
 };
 
 /* By the values of ls_reduce_op, which go over the wire. */
-static const char *const redop_names[] = {"sum", "avg", "prod", "min", "max"};
+static const char *const redop_names[] = {"sum", "avg",  "prod", "min",
+                                          "max", "band", "bor",  "bxor"};
 
 void stamp_encode(const op_stamp *s, uint8_t out[STAMP_BYTES])
 {
@@ -100,6 +101,11 @@ bool stamp_equal(const op_stamp *a, const op_stamp *b)
 const char *coll_name(coll_kind kind)
 {
     return (unsigned)kind < COLL_KIND_COUNT ? kind_names[kind] : "?";
+}
+
+const char *stamp_redop_name(uint8_t redop)
+{
+    return redop < LS_COUNT_OF(redop_names) ? redop_names[redop] : "?";
 }
 
 static void append_root(text_buf *t, const op_stamp *s)

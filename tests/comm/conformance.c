@@ -263,7 +263,7 @@ ls_status conformance_reductions(ls_comm *comm, const size_t *counts, int n_coun
         for (int type = 0; type < LS_DTYPE_COUNT; type++) {
             for (int op = 0; op < LS_REDUCE_OP_COUNT; op++) {
                 for (int c = 0; c < n_counts; c++) {
-                    if (op == LS_AVG && type < LS_F16)
+                    if (!reduce_is_defined((ls_reduce_op)op, (ls_dtype)type))
                         continue;
                     t.kind = kinds[k];
                     t.type = (ls_dtype)type;

@@ -65,6 +65,11 @@ static double typed_input(ls_dtype type, int rank, size_t i, ls_reduce_op op)
     return type == LS_U8 ? (double)(uint8_t)v : (double)v;
 }
 
+static double bitwise(int64_t a, int64_t b, ls_reduce_op op)
+{
+    return (double)(op == LS_BAND ? a & b : op == LS_BOR ? a | b : a ^ b);
+}
+
 void conformance_put_reduced(ls_dtype type, void *array, size_t at, size_t i, int n,
                              ls_reduce_op op, double divisor)
 {
@@ -79,6 +84,8 @@ void conformance_put_reduced(ls_dtype type, void *array, size_t at, size_t i, in
             sum = v < sum ? v : sum;
         else if (op == LS_MAX)
             sum = v > sum ? v : sum;
+        else if (op >= LS_BAND)
+            sum = bitwise((int64_t)sum, (int64_t)v, op);
         else
             sum += v;
     }

@@ -154,6 +154,12 @@ static value combine(value a, value b, ls_dtype type, ls_reduce_op op)
         v.i = a.i < b.i ? a.i : b.i;
     else if (op == LS_MAX)
         v.i = a.i > b.i ? a.i : b.i;
+    else if (op == LS_BAND)
+        v.u = a.u & b.u;
+    else if (op == LS_BOR)
+        v.u = a.u | b.u;
+    else if (op == LS_BXOR)
+        v.u = a.u ^ b.u;
     else
         v.i = wrap(op == LS_PROD ? a.u * b.u : a.u + b.u, type);
     return v;

@@ -10,6 +10,7 @@
 #include "comm/native/segment_map.h"
 #include "comm/native/team_internal.h"
 #include "comm/algorithms.h"
+#include "comm/comm.h"
 #include "comm/native_oracle.h"
 #include "comm/native_team_rank.h"
 
@@ -229,9 +230,10 @@ static int run_kind(bench *b, coll_kind kind, uint64_t *seed)
         for (int w = USER; w < WHERES; w++) {
             for (int in_place = 0; in_place < 2; in_place++) {
                 const ls_dtype type = (ls_dtype)(++*seed % LS_DTYPE_COUNT);
-                const ls_reduce_op redop = (ls_reduce_op)(*seed / LS_DTYPE_COUNT % 5);
+                const ls_reduce_op redop =
+                    (ls_reduce_op)(*seed / LS_DTYPE_COUNT % LS_REDUCE_OP_COUNT);
                 const coll op = team_rank_op(
-                    kind, type, redop == LS_AVG && type < LS_F16 ? LS_MAX : redop,
+                    kind, type, reduce_is_defined(redop, type) ? redop : LS_MAX,
                     (int)(*seed % (uint64_t)n), NULL, NULL, kind == COLL_BARRIER ? 0 : counts[c]);
 
                 // With more ranks each case costs more and shows less.

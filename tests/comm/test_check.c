@@ -36,20 +36,27 @@ static void numbers_out_of_range_are_refused(void **state)
     assert_status(check(op), LS_EINVAL);
 }
 
-static void only_floats_have_an_average(void **state)
+static ls_status check_reduction(int type, ls_reduce_op op)
+{
+    return check((coll){.kind = COLL_ALL_REDUCE,
+                        .dtype = (ls_dtype)type,
+                        .redop = op,
+                        .root = -1,
+                        .src = buffer,
+                        .dst = buffer,
+                        .count = 1});
+}
+
+static void only_floats_have_an_average_and_only_integers_have_bits(void **state)
 {
     LS_UNUSED(state);
     for (int t = 0; t < LS_DTYPE_COUNT; t++) {
-        const ls_status st = check((coll){.kind = COLL_ALL_REDUCE,
-                                          .dtype = (ls_dtype)t,
-                                          .redop = LS_AVG,
-                                          .root = -1,
-                                          .src = buffer,
-                                          .dst = buffer,
-                                          .count = 1});
-
-        assert_status(st, t >= LS_F16 ? LS_OK : LS_EINVAL);
+        assert_status(check_reduction(t, LS_AVG), t >= LS_F16 ? LS_OK : LS_EINVAL);
+        for (int op = LS_BAND; op <= LS_BXOR; op++)
+            assert_status(check_reduction(t, (ls_reduce_op)op), t < LS_F16 ? LS_OK : LS_EINVAL);
     }
+    assert_status(check_reduction(LS_F32, LS_BXOR), LS_EINVAL);
+    assert_last_error("bxor of float32: only integer types have it");
 }
 
 static void counts_that_overflow_are_refused(void **state)
@@ -201,7 +208,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_out_of_range_are_refused),
-        cmocka_unit_test(only_floats_have_an_average),
+        cmocka_unit_test(only_floats_have_an_average_and_only_integers_have_bits),
         cmocka_unit_test(counts_that_overflow_are_refused),
         cmocka_unit_test(v_counts_that_overflow_are_refused),
         cmocka_unit_test(null_buffers_are_refused_unless_they_hold_nothing),

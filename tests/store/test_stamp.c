@@ -6,6 +6,8 @@
 #include "store/cause.h"
 #include "store/stamp.h"
 
+#include <lockstep/comm.h>
+
 static op_stamp sample(void)
 {
     op_stamp s = {.group = 3,
@@ -67,7 +69,7 @@ static void impossible_values_are_refused(void **state)
         uint8_t value;
     } bad[] = {{24, COLL_KIND_COUNT},
                {25, LS_DTYPE_COUNT},
-               {26, 5},
+               {26, LS_REDUCE_OP_COUNT},
                {27, 4},
                {23, 0x80},
                {28, 1},
@@ -103,6 +105,7 @@ static void texts_say_what_the_operation_is(void **state)
         {{0, 2, COLL_RECV, LS_I64, 255, 0, -1, 1, ""}, "recv #2 (from any, 1 int64)"},
         {{0, 9, COLL_ALL_GATHER, LS_F16, 255, 1, -1, 0x123456789abcdef0, ""},
          "all_gather_v #9 (float16, counts ~12345678)"},
+        {{0, 9, COLL_ALL_REDUCE, LS_U8, LS_BXOR, 0, -1, 4, ""}, "all_reduce #9 (bxor, 4 uint8)"},
         {{0, 9, COLL_ALL_REDUCE, LS_F16, 0, STAMP_ON_DEVICE, -1, 4, ""},
          "all_reduce #9 (sum, 4 float16 on device)"},
         {{0, 9, COLL_ALL_GATHER, LS_F16, 255, STAMP_V | STAMP_ON_DEVICE, -1, 1, ""},

@@ -34,7 +34,8 @@ static const kind_facts kinds[BENCH_KIND_COUNT] = {
 
 static const char *const type_names[LS_DTYPE_COUNT] = {"int8", "uint8",    "int32", "int64",
                                                        "half", "bfloat16", "float", "double"};
-static const char *const redop_names[LS_REDUCE_OP_COUNT] = {"sum", "avg", "prod", "min", "max"};
+static const char *const redop_names[LS_REDUCE_OP_COUNT] = {"sum", "avg",  "prod", "min",
+                                                            "max", "band", "bor",  "bxor"};
 
 static int find_name(const char *const *names, int n, const char *name)
 {
@@ -102,11 +103,6 @@ bool bench_has_root(bench_kind kind)
 bool bench_has_in_place(bench_kind kind)
 {
     return kinds[kind].has_in_place;
-}
-
-bool bench_is_defined(ls_dtype type, ls_reduce_op op)
-{
-    return op != LS_AVG || type == LS_F16 || type == LS_BF16 || type == LS_F32 || type == LS_F64;
 }
 
 double bench_bus_factor(bench_kind kind, int n)

@@ -56,7 +56,6 @@ const char *bench_redop_name(ls_reduce_op op);
 bool bench_reduces(bench_kind kind);
 bool bench_has_root(bench_kind kind);
 bool bench_has_in_place(bench_kind kind);
-bool bench_is_defined(ls_dtype type, ls_reduce_op op); /* integers have no average */
 /* Bus bandwidth / algorithm bandwidth: the share of the size that the link of every rank must carry
  * with any algorithm. */
 double bench_bus_factor(bench_kind kind, int n);

@@ -6,6 +6,7 @@
 #include "cli/bench/bench.h"
 #include "cli/cli.h"
 #include "comm/algorithms.h"
+#include "comm/comm.h"
 
 #include "tensor/device.h"
 
@@ -34,7 +35,8 @@ static void make_peer_table(bench_options *o, ls_flag table[N_PEER_FLAGS])
         {"stepbytes", 'i', LS_FLAG_BYTES, &o->step_bytes, 0, 0,
          "added from size to size, without -f"},
         {"stepfactor", 'f', LS_FLAG_INT, &o->factor, 0, 1024, "factor from size to size"},
-        {"op", 'o', LS_FLAG_TEXT, &o->redop, 0, 0, "`NAME` sum, avg, prod, min, max, all"},
+        {"op", 'o', LS_FLAG_TEXT, &o->redop, 0, 0,
+         "`NAME` sum, avg, prod, min, max, band, bor, bxor, all"},
         {"datatype", 'd', LS_FLAG_TEXT, &o->type, 0, 0,
          "`TYPE` int8, uint8, int32, int64, half, bfloat16, float, double, all"},
         {"root", 'r', LS_FLAG_TEXT, &o->root, 0, 0, "`RANK` a rank, or all"},
@@ -139,12 +141,14 @@ static ls_status check_names(const bench_options *o)
             "double, all",
             o->type);
     if (bench_redop(o->redop) < 0 && !text_equal(o->redop, "all"))
-        return ls_fail(LS_EINVAL, "-o %s: unknown reduction; must be sum, avg, prod, min, max, all",
+        return ls_fail(LS_EINVAL,
+                       "-o %s: unknown reduction; must be sum, avg, prod, min, max, band, bor, "
+                       "bxor, all",
                        o->redop);
     if (bench_reduces(o->kind) && bench_type(o->type) >= 0 && bench_redop(o->redop) >= 0 &&
-        !bench_is_defined((ls_dtype)bench_type(o->type), (ls_reduce_op)bench_redop(o->redop)))
-        return ls_fail(LS_EINVAL, "-d %s -o %s: avg needs a floating-point type", o->type,
-                       o->redop);
+        !reduce_is_defined((ls_reduce_op)bench_redop(o->redop), (ls_dtype)bench_type(o->type)))
+        return ls_fail(LS_EINVAL, "-d %s -o %s: %s types have no %s", o->type, o->redop,
+                       text_equal(o->redop, "avg") ? "integer" : "floating-point", o->redop);
     if (!text_equal(o->root, "all"))
         LS_TRY(text_parse_int(o->root, "--root", -1, INT32_MAX, &root));
     if (!text_equal(o->memory, "user") && !text_equal(o->memory, "registered"))

@@ -27,6 +27,12 @@ static double combine(double a, double b, ls_reduce_op op)
         return a < b ? a : b;
     case LS_MAX:
         return a > b ? a : b;
+    case LS_BAND:
+        return (double)((int64_t)a & (int64_t)b);
+    case LS_BOR:
+        return (double)((int64_t)a | (int64_t)b);
+    case LS_BXOR:
+        return (double)((int64_t)a ^ (int64_t)b);
     case LS_SUM:
     case LS_AVG:
         break;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sweep.c - the order of the rows, and the loop over them on the ranks of cmd_bench.c. */
 #include "cli/bench/bench.h"
+#include "comm/comm.h"
 
 #include <stdlib.h>
 
@@ -33,7 +34,7 @@ static bool is_selected(const bench_sweep *s)
     if (!reduces)
         return s->redop == 0;
     return (is_all(o->redop) || bench_redop(o->redop) == s->redop) &&
-           bench_is_defined((ls_dtype)s->type, (ls_reduce_op)s->redop);
+           reduce_is_defined((ls_reduce_op)s->redop, (ls_dtype)s->type);
 }
 
 bench_sweep bench_sweep_begin(const bench_options *opt, int n)

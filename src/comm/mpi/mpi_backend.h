@@ -23,7 +23,7 @@ struct backend_state {
     const comm_host *host;
     foreign_waker waker;
     MPI_Comm world;                  /* with the job's rank numbers */
-    MPI_Op own[LS_REDUCE_OP_COUNT];  /* with Lockstep's arithmetic; AVG has none */
+    MPI_Op own[LS_BAND];             /* with Lockstep's arithmetic; AVG has none */
     size_t piece;                    /* the largest number of elements of one call */
     int tag_limit;                   /* the user's tags are below it; exchanges use it */
     atomic_int_fast64_t expected_ns; /* when the operations under way should have ended */

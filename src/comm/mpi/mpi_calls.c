@@ -29,12 +29,13 @@ MPI_Datatype mpi_call_type(ls_dtype type)
 static MPI_Op reduction(const mpi_job *j)
 {
     static const MPI_Op standard[] = {
-        [LS_SUM] = MPI_SUM, [LS_PROD] = MPI_PROD, [LS_MIN] = MPI_MIN, [LS_MAX] = MPI_MAX};
+        [LS_SUM] = MPI_SUM,   [LS_PROD] = MPI_PROD, [LS_MIN] = MPI_MIN,  [LS_MAX] = MPI_MAX,
+        [LS_BAND] = MPI_BAND, [LS_BOR] = MPI_BOR,   [LS_BXOR] = MPI_BXOR};
     const coll *op = &j->work->op;
     const ls_reduce_op redop = op->redop == LS_AVG ? LS_SUM : op->redop;
     const bool is_float = op->dtype >= LS_F16;
-    const bool is_own =
-        compose_size(op->dtype) == 1 || (is_float && (redop == LS_MIN || redop == LS_MAX));
+    const bool is_own = (compose_size(op->dtype) == 1 && redop < LS_BAND) ||
+                        (is_float && (redop == LS_MIN || redop == LS_MAX));
 
     return is_own ? j->group->state->own[redop] : standard[redop];
 }
@@ -77,7 +78,7 @@ int mpi_call_make_ops(backend_state *s)
     int rc = MPI_SUCCESS;
 
     the_host = s->host;
-    for (int op = 0; op < LS_REDUCE_OP_COUNT && rc == MPI_SUCCESS; op++) {
+    for (size_t op = 0; op < LS_COUNT_OF(functions) && rc == MPI_SUCCESS; op++) {
         if (functions[op] != NULL)
             rc = MPI_Op_create(functions[op], 1, &s->own[op]);
     }
@@ -86,7 +87,7 @@ int mpi_call_make_ops(backend_state *s)
 
 void mpi_call_free_ops(backend_state *s)
 {
-    for (int op = 0; op < LS_REDUCE_OP_COUNT; op++) {
+    for (size_t op = 0; op < LS_COUNT_OF(s->own); op++) {
         if (op != LS_AVG)
             (void)MPI_Op_free(&s->own[op]);
     }

@@ -46,7 +46,10 @@
     COMBINE(sum_##name, type, (type)((wide)a + (wide)b))                                           \
     COMBINE(prod_##name, type, (type)((wide)a * (wide)b))                                          \
     COMBINE(min_##name, type, a < b ? a : b)                                                       \
-    COMBINE(max_##name, type, a > b ? a : b)
+    COMBINE(max_##name, type, a > b ? a : b)                                                       \
+    COMBINE(band_##name, type, (type)(a & b))                                                      \
+    COMBINE(bor_##name, type, (type)(a | b))                                                       \
+    COMBINE(bxor_##name, type, (type)(a ^ b))
 
 // A NaN on the left wins by a != a, one on the right because no comparison with it holds.
 #define COMBINE_FLOAT(name, type)                                                                  \
@@ -201,20 +204,27 @@ SUM_F32(3, (a[i] + b[i]) + c[i])
 SUM_F32(4, (a[i] + b[i]) + (c[i] + d[i]))
 // NOLINTEND(bugprone-macro-parentheses)
 
-#define COMBINE_ROW(name)                                                                          \
+#define COMMON_ENTRIES(name)                                                                       \
+    [LS_SUM] = sum_##name, [LS_AVG] = sum_##name, [LS_PROD] = prod_##name, [LS_MIN] = min_##name,  \
+    [LS_MAX] = max_##name
+#define INTEGER_ROW(name)                                                                          \
     {                                                                                              \
-        [LS_SUM] = sum_##name, [LS_AVG] = sum_##name, [LS_PROD] = prod_##name,                     \
-        [LS_MIN] = min_##name, [LS_MAX] = max_##name                                               \
+        COMMON_ENTRIES(name), [LS_BAND] = band_##name, [LS_BOR] = bor_##name,                      \
+                              [LS_BXOR] = bxor_##name                                              \
+    }
+#define FLOAT_ROW(name)                                                                            \
+    {                                                                                              \
+        COMMON_ENTRIES(name)                                                                       \
     }
 
 const kernel_table KERNELS_TABLE = {
     .name = KERNELS_NAME,
-    .combine = {[LS_I8] = COMBINE_ROW(i8),
-                [LS_U8] = COMBINE_ROW(u8),
-                [LS_I32] = COMBINE_ROW(i32),
-                [LS_I64] = COMBINE_ROW(i64),
-                [LS_F32] = COMBINE_ROW(f32),
-                [LS_F64] = COMBINE_ROW(f64)},
+    .combine = {[LS_I8] = INTEGER_ROW(i8),
+                [LS_U8] = INTEGER_ROW(u8),
+                [LS_I32] = INTEGER_ROW(i32),
+                [LS_I64] = INTEGER_ROW(i64),
+                [LS_F32] = FLOAT_ROW(f32),
+                [LS_F64] = FLOAT_ROW(f64)},
     .widen = {[LS_F16] = widen_f16, [LS_BF16] = widen_bf16},
     .finish = {[LS_F16] = finish_f16,
                [LS_BF16] = finish_bf16,

@@ -24,7 +24,7 @@ typedef void (*sum_f32_fn)(float *dst, const float *const *src, size_t count, do
 
 typedef struct kernel_table {
     const char *name;
-    /* By partial type; NULL for fp16, bf16. */
+    /* By partial type; NULL for fp16, bf16, and for bitwise operations on floats. */
     combine_fn combine[LS_DTYPE_COUNT][LS_REDUCE_OP_COUNT];
     widen_fn widen[LS_DTYPE_COUNT];      /* NULL: the partial type is the type */
     finish_fn finish[LS_DTYPE_COUNT];    /* NULL: nothing to do (integers) */

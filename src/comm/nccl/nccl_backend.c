@@ -91,11 +91,12 @@ static void nccl_close_group(backend_group *g)
     s->host->free(g);
 }
 
-/* Messages have tags, and receivers may accept any sender: NCCL has neither. */
+/* Messages have tags, and receivers may accept any sender: NCCL has neither, and no bitwise
+ * reductions. */
 static bool nccl_takes_device(const backend_group *g, const coll *op)
 {
     LS_UNUSED(g);
-    return op->kind != COLL_SEND && op->kind != COLL_RECV;
+    return op->kind != COLL_SEND && op->kind != COLL_RECV && op->redop < LS_BAND;
 }
 
 static void nccl_forget_device(backend_group *g, accel *owner)
