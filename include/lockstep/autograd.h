@@ -338,6 +338,9 @@ LS_API ls_tensor *ls_bce_with_logits(ls_tape *tape, ls_tensor *logits, ls_tensor
  * the number of calls since then, and the element's index. */
 LS_API ls_tensor *ls_dropout(ls_tape *tape, ls_tensor *x, double p);
 
+/* The same in training and in evaluation, as torch.nn.functional.dropout(x, p, training=True). */
+LS_API ls_tensor *ls_dropout_always(ls_tape *tape, ls_tensor *x, double p);
+
 /* Training: each row of (N, ...) is 0 as a whole with probability p (0 to 1), else divided by
  * 1 - p, as torchvision's StochasticDepth in mode "row". Evaluation, and p = 0: x itself. Random
  * numbers as in ls_dropout(). */

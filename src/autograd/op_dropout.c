@@ -25,7 +25,7 @@ static const op_class stochastic_depth_class = {.name = "stochastic_depth",
                                                 .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                                 .backward = dropout_backward};
 
-static ls_tensor *drop(ls_tape *tape, node *n, double p)
+static ls_tensor *drop(ls_tape *tape, node *n, double p, bool in_evaluation)
 {
     ls_tensor *x = n->in[0];
 
@@ -36,7 +36,7 @@ static ls_tensor *drop(ls_tape *tape, node *n, double p)
                            ls_fail(LS_EINVAL, "the probability is %g; it must be 0 to 1", p));
     if (n->attrs.drops_rows && x->n_dims == 0)
         return node_reject(tape, n, ls_fail(LS_EINVAL, "input () has no rows"));
-    if (!tape->is_training || p == 0)
+    if (p == 0 || !(tape->is_training || in_evaluation))
         return x;
     if (!tape->random.is_set)
         return node_reject(tape, n,
@@ -51,14 +51,21 @@ ls_tensor *ls_dropout(ls_tape *tape, ls_tensor *x, double p)
 {
     node n = {.class = &dropout_class, .n_in = 1, .in = {x}};
 
-    return drop(tape, &n, p);
+    return drop(tape, &n, p, false);
+}
+
+ls_tensor *ls_dropout_always(ls_tape *tape, ls_tensor *x, double p)
+{
+    node n = {.class = &dropout_class, .n_in = 1, .in = {x}};
+
+    return drop(tape, &n, p, true);
 }
 
 ls_tensor *ls_stochastic_depth(ls_tape *tape, ls_tensor *x, double p)
 {
     node n = {.class = &stochastic_depth_class, .n_in = 1, .in = {x}, .attrs.drops_rows = true};
 
-    return drop(tape, &n, p);
+    return drop(tape, &n, p, false);
 }
 
 void ls_tape_set_random(ls_tape *tape, uint64_t seed, int64_t step)

@@ -216,6 +216,27 @@ static void evaluation_drops_nothing(void **state)
     teardown(&s);
 }
 
+static void dropout_always_drops_in_evaluation_what_it_drops_in_training(void **state)
+{
+    bench s = setup();
+    ls_tensor *x = ones(&s);
+    float *of[3];
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 3; i++) {
+        ls_tape_set_training(s.tape, i < 2);
+        ls_tape_set_random(s.tape, 3, 5);
+        of[i] = copy_of(i == 0 ? ls_dropout(s.tape, x, 0.5) : ls_dropout_always(s.tape, x, 0.5));
+    }
+    assert_memory_equal(of[0], of[1], N * sizeof(float));
+    assert_memory_equal(of[0], of[2], N * sizeof(float));
+    assert_ptr_equal(ls_dropout_always(s.tape, x, 0), x);
+    for (int i = 0; i < 3; i++)
+        ls_free(of[i]);
+    ls_tensor_destroy(x);
+    teardown(&s);
+}
+
 /* The figures for distinct numbers and NaN are those of torch.topk. */
 static void the_largest_are_counted(void **state)
 {
@@ -276,6 +297,7 @@ int main(void)
         cmocka_unit_test(backward_drops_what_forward_dropped),
         cmocka_unit_test(seed_step_and_call_decide_what_is_dropped),
         cmocka_unit_test(evaluation_drops_nothing),
+        cmocka_unit_test(dropout_always_drops_in_evaluation_what_it_drops_in_training),
         cmocka_unit_test(the_largest_are_counted),
         cmocka_unit_test(counting_names_what_does_not_fit),
     };
