@@ -8,6 +8,7 @@
 #include "models/speech/text.h"
 
 #include "models/speech/number_words.h"
+#include "models/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,25 +28,10 @@ static bool is_word_char(char c)
 
 /* --- UTF-8 --- */
 
-/* Bytes of the character at s, 0 when it is not well-formed (Unicode, table 3-7). */
+/* Bytes of the character at s, which ends with a 0; 0 when it is not well-formed. */
 static size_t decode(const char *s, uint32_t *out)
 {
-    const unsigned char *p = (const unsigned char *)s;
-    const size_t n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
-    uint32_t value = n == 1 ? p[0] : p[0] & (0x7FU >> n);
-
-    if (n == 0 || p[0] > 0xF4)
-        return 0;
-    for (size_t i = 1; i < n; i++) {
-        if ((p[i] & 0xC0) != 0x80)
-            return 0;
-        value = value << 6 | (p[i] & 0x3F);
-    }
-    if ((n == 3 && (value < 0x800 || (value >= 0xD800 && value < 0xE000))) ||
-        (n == 4 && (value < 0x10000 || value > 0x10FFFF)))
-        return 0;
-    *out = value;
-    return n;
+    return utf8_decode(s, strnlen(s, 4), out);
 }
 
 bool text_is_utf8(const char *text)
