@@ -36,6 +36,27 @@ typedef struct ls_store_options {
  */
 LS_API LS_MUST_USE ls_status ls_store_open(const char *url, const ls_store_options *opt,
                                            ls_store **out);
+/* A store of the program, as that of PyTorch or a database. Keys are shorter than LS_STORE_KEY_MAX
+ * and end with a 0 byte. A function that returns another status than LS_OK fails the call. */
+typedef struct ls_store_callbacks {
+    size_t size;      /* sizeof(ls_store_callbacks) */
+    const char *name; /* in messages; NULL: "callbacks" */
+    void *arg;        /* of all functions */
+    ls_status (*set)(void *arg, const char *key, const void *value, size_t bytes);
+    /* Waits at most timeout_ms (0: not at all; negative: no limit) for the key. *value stays valid
+     * until the next call of a function. LS_ETIMEOUT: the key is not set yet. */
+    ls_status (*get)(void *arg, const char *key, int64_t timeout_ms, const void **value,
+                     size_t *bytes);
+    /* Adds to a counter (absent: 0), whose value get() sees as decimal text; *out is the sum. */
+    ls_status (*add)(void *arg, const char *key, int64_t delta, int64_t *out);
+    void (*close)(void *arg); /* called by ls_store_close(); may be NULL */
+} ls_store_callbacks;
+
+/* A store over the program's functions, which the thread that calls a function of the store runs,
+ * one at a time. For ls_init_options.store. It has no compare-and-set, deletion and count
+ * (LS_EUNSUPPORTED). LS_EINVAL: set, get or add is NULL. */
+LS_API LS_MUST_USE ls_status ls_store_create(const ls_store_callbacks *callbacks, ls_store **out);
+
 LS_API void ls_store_close(ls_store *s); /* NULL is allowed */
 
 /* The url for other processes, with the actual port. Valid as long as the store. "" for NULL. */

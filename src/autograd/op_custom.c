@@ -48,17 +48,12 @@ static ls_op_call call_of(const ls_tape *tape, const custom *c, const tensors *t
                         .queue = ls_device_queue(tape->device)};
 }
 
-/* Calls a function of the program. If it fails without a new error text, the text names it. */
 static ls_status run(ls_op_fn fn, const ls_op_call *call, const char *what)
 {
     char before[LS_ERROR_BYTES];
-    ls_status st;
 
-    (void)text_format(before, sizeof(before), "%s", ls_last_error());
-    st = fn(call);
-    if (st == LS_OK || strcmp(before, ls_last_error()) != 0)
-        return st;
-    return ls_fail(st, "the %s function returned %d (%s)", what, (int)st, ls_status_text(st));
+    ls_error_save(before);
+    return ls_error_of_program(before, fn(call), what);
 }
 
 /* The inputs in plain layout. */

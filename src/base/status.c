@@ -148,6 +148,14 @@ void ls_error_restore(const char *saved)
     memcpy(error_text, saved, LS_ERROR_BYTES);
 }
 
+ls_status ls_error_of_program(const char *saved, ls_status status, const char *what)
+{
+    if (status == LS_OK || strcmp(saved, error_text) != 0)
+        return status;
+    return ls_fail(status, "the %s function returned %d (%s)", what, (int)status,
+                   ls_status_text(status));
+}
+
 const char *ls_errno_text(int error)
 {
     const char *known = strerrordesc_np(error);

@@ -29,6 +29,11 @@ ls_status ls_fail_errno(const char *format, ...) LS_PRINTF(1, 2);
 void ls_error_save(char *saved);
 void ls_error_restore(const char *saved);
 
+/* The result of a function of the program, before whose call the text was saved: `status`, with a
+ * text that names the function as `what` ("get", "read of sample 7") if the function has set
+ * none. */
+ls_status ls_error_of_program(const char *saved, ls_status status, const char *what);
+
 /* strerror() without a shared buffer: the text is in a per-thread buffer until the next call. */
 const char *ls_errno_text(int error);
 

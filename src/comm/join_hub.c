@@ -16,6 +16,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #define RETRY_MS     5
@@ -308,22 +309,38 @@ static ls_status all_on_one_host(join *j, const join_settings *s, ls_store *stor
     return LS_OK;
 }
 
-/* On rank 0: serves the hub and puts its address into the store. */
+/* On rank 0: serves the hub and puts the job's id and the hub's address into the store. The id is
+ * random, because other jobs and groups join in the same scopes of other stores. */
 static ls_status publish_hub(join *j, const join_settings *s, ls_store *store, const char *key,
                              bool one_host)
 {
-    char text[NET_ADDRESS_TEXT_MAX];
+    char text[JOB_ID_BYTES + NET_ADDRESS_TEXT_MAX];
     net_address at;
+    uint64_t random;
+
+    if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        return ls_fail_errno("random bytes for the job's id");
+    text_format(j->id.job, JOB_ID_BYTES, "%016" PRIx64, random);
 
     if (one_host)
         LS_TRY(net_address_fresh_unix("hub", &at));
     else
         LS_TRY(join_interface_address(s->iface, &at));
     if (!one_host)
-        LS_TRY(join_derive_key(j, s, key));
+        LS_TRY(join_derive_key(j, s, j->id.job));
     LS_TRY(join_serve_hub(j, s, &at));
-    (void)net_address_text(text, sizeof(text), &j->hub_address);
+    text_format(text, sizeof(text), "%s ", j->id.job);
+    (void)net_address_text(text + JOB_ID_BYTES, NET_ADDRESS_TEXT_MAX, &j->hub_address);
     return ls_store_set(store, key, text, strlen(text));
+}
+
+/* "ID ADDRESS", as publish_hub() writes it. */
+static ls_status take_hub(join *j, const char *text)
+{
+    if (strspn(text, "0123456789abcdef") != JOB_ID_BYTES - 1 || text[JOB_ID_BYTES - 1] != ' ')
+        return ls_fail(LS_EPROTO, "'%.80s' does not begin with the id of a job", text);
+    text_format(j->id.job, JOB_ID_BYTES, "%s", text);
+    return net_address_decode(text + JOB_ID_BYTES, &j->hub_address);
 }
 
 static ls_status find_hub(join *j, const join_settings *s, ls_store *store, const char *scope,
@@ -334,12 +351,12 @@ static ls_status find_hub(join *j, const join_settings *s, ls_store *store, cons
     ls_status st;
 
     LS_TRY(await_value(j, s, store, scope, key, &value, &bytes));
-    st = net_address_decode(value, &j->hub_address);
+    st = take_hub(j, value);
     ls_store_free(value);
     if (st != LS_OK)
-        return ls_context(st, "the hub's address in the store");
+        return ls_context(st, "key '%s' of store %s", key, ls_store_url(store));
     if (net_address_family(&j->hub_address) != NET_UNIX)
-        st = join_derive_key(j, s, key);
+        st = join_derive_key(j, s, j->id.job);
     return st;
 }
 
@@ -354,7 +371,6 @@ static ls_status reach_through_store(join *j, const join_settings *s, ls_store *
     LS_TRY(ls_store_add(store, key, 1, &n));
     text_format(scope, sizeof(scope), "ls%" PRId64 "/", n);
     text_format(key, sizeof(key), "%shub", scope);
-    join_derive_job(scope, j->id.job);
     j->hub_at_rank_0 = true;
     LS_TRY(all_on_one_host(j, s, store, scope, &one_host));
     if (j->id.rank == 0)

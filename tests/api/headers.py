@@ -63,10 +63,10 @@ def members(body):
     """The names of a struct's members, in order."""
     names = []
     for one in body.split(";")[:-1]:
-        match = re.fullmatch(r"[\w\s*]*?(\w+)(\[\w+\])*", one.strip())
+        match = re.fullmatch(r"[\w\s*]*?(?:(\w+)(\[\w+\])*|\(\*(\w+)\)\([^()]*\))", one.strip())
         if match is None:
             raise Unreadable(f"member '{one.strip()}'")
-        names.append(match[1])
+        names.append(match[1] or match[3])
     return names
 
 

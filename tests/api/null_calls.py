@@ -57,7 +57,7 @@ VALUES = {
     ("ls_tape_checkpoint", "inputs"): "some_leaves()", ("ls_tape_checkpoint", "arg_bytes"): "0",
     ("ls_op_run", "inputs"): "some_leaves()", ("ls_op_run", "attrs_bytes"): "0",
     ("ls_op_run", "attrs"): "NULL",
-    "const ls_op *": "some_op()",
+    "const ls_op *": "some_op()", "const ls_store_callbacks *": "some_callbacks()",
     "ls_activation": "LS_ACT_SILU", ("ls_sgd_create", "n"): "2", ("ls_adam_create", "n"): "2",
     ("ls_adamw_create", "n"): "2", ("ls_store_open", "url"): '"mem:"',
     ("ls_store_prefix", "prefix"): '"a/"', ("ls_store_get", "timeout_ms"): "0",

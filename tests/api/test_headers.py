@@ -11,7 +11,7 @@ import headers
 UNREADABLE = (
     "LS_API int ls_f(int (*fn)(int));", "LS_API int ls_f(int a[3]);", "LS_API int ls_f(int);",
     "LS_API int ls_value;", "extern int ls_f(int a);", "LS_API int ls_f(int a)",
-    "typedef struct ls_o { size_t size; int (*fn)(int); } ls_o;",
+    "typedef struct ls_o { size_t size; int (*fn[2])(int); } ls_o;",
 )
 READABLE = """#define LS_F(x) \\
     LS_API int no_function(int y);
@@ -20,6 +20,7 @@ typedef int (*ls_do_fn)(int a);
 typedef struct ls_o {
     size_t size; /* a; b */
     const char *name;
+    ls_status (*get)(void *arg, int n);
     float mean[3];
 } ls_o;
 LS_BEGIN_DECLS
@@ -45,7 +46,7 @@ for one in UNREADABLE:
 (function,), (options,) = read(READABLE)
 assert function.name == "ls_f" and function.returns == "const char *const *", function
 assert [p.is_pointer for p in function.parameters] == [True, True, False], function
-assert options.name == "ls_o" and options.members == ["size", "name", "mean"], options
+assert options.name == "ls_o" and options.members == ["size", "name", "get", "mean"], options
 
 include = pathlib.Path(sys.argv[1])
 n_declared = sum(headers.strip(p.read_text()).count("LS_API") for p in include.glob("*.h"))

@@ -211,6 +211,20 @@ static ls_status use_ls_grad_scaler_options(const ls_grad_scaler_options *o)
     return st;
 }
 
+static void fill_ls_store_callbacks(ls_store_callbacks *o)
+{
+    *o = *some_callbacks();
+}
+
+static ls_status use_ls_store_callbacks(const ls_store_callbacks *o)
+{
+    ls_store *store = NULL;
+    const ls_status st = ls_store_create(o, &store);
+
+    ls_store_close(store);
+    return st;
+}
+
 static void fill_ls_store_options(ls_store_options *o)
 {
     o->insecure = 1;
