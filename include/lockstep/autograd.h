@@ -40,7 +40,7 @@ LS_API int ls_tape_training(const ls_tape *tape);
  * Mixed precision: the type of activations, LS_F32 (the default), LS_BF16 or LS_F16. Parameters
  * (weights, biases, running statistics) and their gradients stay float32. With a 16-bit type, as
  * with torch.autocast,
- *   - ls_conv2d, ls_linear and ls_matmul convert their float32 inputs, such as the batch, to it;
+ *   - convolutions, ls_linear and ls_matmul convert their float32 inputs, such as the batch, to it;
  *   - losses, softmax, sums, means, cumulative sums, exp, log, pow, rsqrt, reciprocal and softplus
  *     convert 16-bit inputs to float32, and give float32;
  *   - all other operators have the type of their inputs; if these differ, float32.
@@ -102,6 +102,18 @@ LS_API void ls_tape_on_grad_ready(ls_tape *tape, ls_grad_ready_fn fn, void *arg)
 
 /* --- operators; N rows may be 0 --- */
 
+typedef struct ls_conv1d_params {
+    int stride;   /* 0 means 1 */
+    int padding;  /* zeros on both sides */
+    int dilation; /* 0 means 1 */
+    int groups;   /* 0 means 1 */
+} ls_conv1d_params;
+
+/* (N,C,T) * (O,C/groups,K) + (O) -> (N,O,T'); bias and params may be NULL. As fast as ls_conv2d of
+ * height 1: results keep the layout of images up to an operator that needs them row-major. */
+LS_API ls_tensor *ls_conv1d(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias,
+                            const ls_conv1d_params *params);
+
 typedef struct ls_conv2d_params {
     int stride[2];   /* height, width; 0 means 1 */
     int padding[2];  /* zeros on both sides */
@@ -134,7 +146,8 @@ typedef struct ls_batch_norm_params {
     ls_tensor *num_batches_tracked;
 } ls_batch_norm_params;
 
-/* Normalises each channel of (N,C,H,W) or (N,C). weight, bias, running_mean, running_var: (C).
+/* Normalises each channel of (N,C,H,W), (N,C,T) or (N,C). weight, bias, running_mean, running_var:
+ * (C).
  * Training uses the batch's statistics and updates the running ones (variance: unbiased);
  * evaluation uses the running ones. With N = 0 the running statistics do not change. Training needs
  * more than one value per channel, as in PyTorch: one is LS_EINVAL. params may be NULL. */

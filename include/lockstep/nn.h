@@ -50,8 +50,23 @@ LS_API void ls_model_zero_grad(ls_model *model);
 /* Initial values of weights. */
 typedef enum ls_nn_init {
     LS_INIT_DEFAULT,        /* those of the layer in torch.nn */
-    LS_INIT_KAIMING_NORMAL, /* normal, variance 2 / (out KH KW): kaiming_normal_, fan_out, ReLU */
+    LS_INIT_KAIMING_NORMAL, /* normal, variance 2 / (out K...): kaiming_normal_, fan_out, ReLU */
 } ls_nn_init;
+
+typedef struct ls_nn_conv1d_options {
+    int kernel;
+    int stride; /* 0 means 1 */
+    int padding;
+    int dilation; /* 0 means 1 */
+    int groups;   /* 0 means 1 */
+    int no_bias;
+    ls_nn_init init; /* of the weight */
+} ls_nn_conv1d_options;
+
+/* (N,in,T) -> (N,out,T'); weight (out, in/groups, K), bias (out); uniform in +-1/sqrt(fan_in), as
+ * torch.nn.Conv1d, or as opt->init selects. */
+LS_API ls_layer *ls_nn_conv1d(ls_model *model, const char *name, int in, int out,
+                              const ls_nn_conv1d_options *opt);
 
 typedef struct ls_nn_conv2d_options {
     int kernel[2]; /* height, width */
@@ -74,8 +89,10 @@ typedef struct ls_nn_batch_norm_options {
     int relu;        /* 1: the layer includes the ReLU that follows */
 } ls_nn_batch_norm_options;
 
-/* weight 1, bias 0, running_mean 0, running_var 1, num_batches_tracked 0 (int64). opt may be
- * NULL. / */
+/* Of (N,channels) or (N,channels,T), and of (N,channels,H,W): weight 1, bias 0, running_mean 0,
+ * running_var 1, num_batches_tracked 0 (int64). The two are the same layer. opt may be NULL. */
+LS_API ls_layer *ls_nn_batch_norm1d(ls_model *model, const char *name, int channels,
+                                    const ls_nn_batch_norm_options *opt);
 LS_API ls_layer *ls_nn_batch_norm2d(ls_model *model, const char *name, int channels,
                                     const ls_nn_batch_norm_options *opt);
 

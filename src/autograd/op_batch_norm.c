@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_batch_norm.c - batch normalisation, optionally with a ReLU in the same pass. x: (N,C,H,W) or
- * (N,C), all others: (C). Training normalises with the batch's mean and biased variance.
+ * op_batch_norm.c - batch normalisation, optionally with a ReLU in the same pass. x: (N,C,H,W),
+ * (N,C,T) or (N,C), all others: (C). Training normalises with the batch's mean and biased variance.
  */
 #include "autograd/tape.h"
 
@@ -77,8 +77,8 @@ static ls_status check_shapes(const node *n, bool alone)
     char second[TENSOR_TEXT_BYTES];
     const ls_tensor *x = n->in[X];
 
-    if ((x->n_dims != 2 && x->n_dims != 4) || x->dims[1] < 1)
-        return ls_fail(LS_EINVAL, "input %s is neither (N, C, H, W) nor (N, C)",
+    if (x->n_dims < 2 || x->n_dims > 4 || x->dims[1] < 1)
+        return ls_fail(LS_EINVAL, "input %s is none of (N, C), (N, C, T) and (N, C, H, W)",
                        tensor_dims_text(first, sizeof(first), x));
     for (int i = WEIGHT; i < N_REQUIRED; i++) {
         if (n->in[i]->n_dims != 1 || n->in[i]->dims[0] != x->dims[1])

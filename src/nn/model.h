@@ -58,7 +58,10 @@ struct ls_layer {
     int n_tensors;
     ls_tensor *tensors[LAYER_MAX_TENSORS]; /* in the order of the slots */
     char *tensor_names[LAYER_MAX_TENSORS];
-    ls_conv2d_params conv2d;
+    union {
+        ls_conv1d_params conv1d;
+        ls_conv2d_params conv2d;
+    };
     ls_batch_norm_params batch_norm;
     ls_nn_layer_norm_options layer_norm;
     int heads;        /* of attention */

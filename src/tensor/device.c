@@ -7,6 +7,7 @@
 #include "tensor/device.h"
 
 #include "base/alloc.h"
+#include "tensor/sequence.h"
 #include "tensor/widen.h"
 
 #include <string.h>
@@ -70,14 +71,27 @@ static void mark_written(const op_call *call)
     }
 }
 
-ls_status device_run(ls_device *device, const op_call *call)
+static ls_status run_kernel(ls_device *device, const op_call *call)
 {
     const kernel_fn kernel = device->ops->find_kernel(device->state, call);
 
-    if (kernel == NULL)
-        LS_TRY(run_reference(device, call));
-    else
-        LS_TRY(kernel(device->state, call));
+    return kernel == NULL ? run_reference(device, call) : kernel(device->state, call);
+}
+
+static ls_status run_with_sequences(ls_device *device, const op_call *call)
+{
+    sequence_view view;
+    ls_status st = sequence_open(call, &view);
+
+    if (st == LS_OK)
+        st = run_kernel(device, call);
+    sequence_close(&view);
+    return st;
+}
+
+ls_status device_run(ls_device *device, const op_call *call)
+{
+    LS_TRY(sequence_occurs(call) ? run_with_sequences(device, call) : run_kernel(device, call));
     mark_written(call);
     return LS_OK;
 }

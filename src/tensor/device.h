@@ -36,6 +36,10 @@
  * round parameters to the activations' type). Autograd never calls losses, OP_LOG_SOFTMAX and
  * OP_SOFTMAX with 16-bit types. [placed] outputs of *_WEIGHTS and *_NORM_BACKWARD are plain and are
  * written, or added to with op_call.accumulate; with N = 0 zeros are written, or nothing is added.
+ *
+ * Convolutions and batch norm also take sequences: (N,C,T) and weights (O,I,K). Their kernels see
+ * them as images (N,C,1,T) and (O,I,1,K), with the attributes of height 1 (sequence.h); so a
+ * sequence may be in a layout of images, in which other kernels see it as (N,C,1,T) too, or plain.
  */
 typedef enum op_kind {
     OP_COPY,                    /* src -> dst[placed]: any layouts, same type and shape */
@@ -146,7 +150,8 @@ typedef enum op_kind {
  *                 (mask: only with attrs.relu). cpu_ref places both plain: mask is 1 where the
  *                 result is positive, else 0; indices are h*W+w, within x's plane, of each window's
  *                 first maximum, or of a NaN. Another device may read and make this form, or change
- *                 layout, type and dimensions; it then runs the backward itself as well.
+ *                 layout, type and (of indices) dimensions; it then runs the backward itself as
+ *                 well.
  * OP_MAX_POOL2D   A NaN in a window makes the result NaN, as in PyTorch. Padding is never the
  *                 maximum. The last window of an axis may extend past its end (ceil_mode), also in
  *                 OP_AVG_POOL2D.

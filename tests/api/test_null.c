@@ -48,6 +48,7 @@ const ls_meta meta = {.key = "key", .value = "value"};
 const ls_schedule schedule = {.base_lr = 1};
 const ls_conv2d_params conv = {.padding = {1, 1}};
 const ls_pool2d_params pool = {.kernel = {2, 2}};
+const ls_nn_conv1d_options nn_conv1 = {.kernel = 1};
 const ls_nn_conv2d_options nn_conv = {.kernel = {1, 1}};
 const ls_sgd_options sgd = {.size = sizeof(sgd), .lr = 0.1};
 const ls_adam_options adam = {.size = sizeof(adam), .lr = 0.1};

@@ -70,6 +70,18 @@ ls_tensor *some_kernel(void)
     return tensor;
 }
 
+ls_tensor *some_sequences(void)
+{
+    ONCE(ls_tensor *, tensor, ONES(4, 1, 8));
+    return tensor;
+}
+
+ls_tensor *some_taps(void)
+{
+    ONCE(ls_tensor *, tensor, ONES(1, 1, 3));
+    return tensor;
+}
+
 ls_tensor *some_square(void)
 {
     ONCE(ls_tensor *, tensor, ONES(2, 2));

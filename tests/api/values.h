@@ -17,14 +17,16 @@ void value_needs(ls_status status, const char *what);
 
 ls_device *some_device(void); /* cpu_ref */
 
-ls_tensor *some_tensor(void);  /* (4,2) float32, ones */
-ls_tensor *some_targets(void); /* (4) int64 */
-ls_tensor *some_images(void);  /* (4,1,4,4) float32 */
-ls_tensor *some_kernel(void);  /* (1,1,3,3) float32 */
-ls_tensor *some_square(void);  /* (2,2) float32 */
-ls_tensor *some_channel(void); /* (1) float32 */
-ls_tensor *some_pair(void);    /* (2) float32 */
-ls_tensor *some_leaf(void);    /* (2,2) float64, requires a gradient */
+ls_tensor *some_tensor(void);    /* (4,2) float32, ones */
+ls_tensor *some_targets(void);   /* (4) int64 */
+ls_tensor *some_images(void);    /* (4,1,4,4) float32 */
+ls_tensor *some_kernel(void);    /* (1,1,3,3) float32 */
+ls_tensor *some_sequences(void); /* (4,1,8) float32 */
+ls_tensor *some_taps(void);      /* (1,1,3) float32 */
+ls_tensor *some_square(void);    /* (2,2) float32 */
+ls_tensor *some_channel(void);   /* (1) float32 */
+ls_tensor *some_pair(void);      /* (2) float32 */
+ls_tensor *some_leaf(void);      /* (2,2) float64, requires a gradient */
 ls_tensor *const *some_leaves(void);
 const ls_named *some_items(void);      /* one, "item" */
 const ls_named *some_parameters(void); /* of the model: one weight and one bias */

@@ -169,6 +169,40 @@ static void conv2d_has_the_right_gradients(void **state)
     check(&no_bias_gradient);
 }
 
+static ls_tensor *conv1d(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    const ls_conv1d_params params = {.stride = c->conv.stride[1],
+                                     .padding = c->conv.padding[1],
+                                     .dilation = c->conv.dilation[1],
+                                     .groups = c->conv.groups};
+
+    return ls_conv1d(tape, in[0], in[1], c->n_inputs > 2 ? in[2] : NULL, &params);
+}
+
+static void conv1d_has_the_right_gradients(void **state)
+{
+    const check_case cases[] = {
+        {"3 taps", conv1d, 3, 3, {{3, {2, 2, 6}}, {3, {3, 2, 3}}, {1, {3}}}, .conv = {.groups = 1}},
+        {"5 taps padding 2",
+         conv1d,
+         2,
+         2,
+         {{3, {2, 3, 4}}, {3, {2, 3, 5}}},
+         .conv = {.padding = {0, 2}}},
+        {"stride and dilation in 2 groups",
+         conv1d,
+         3,
+         3,
+         {{3, {2, 4, 9}}, {3, {2, 2, 3}}, {1, {2}}},
+         .conv = {.stride = {0, 2}, .padding = {0, 1}, .dilation = {0, 2}, .groups = 2}},
+        {"one position", conv1d, 3, 3, {{3, {1, 2, 1}}, {3, {3, 2, 1}}, {1, {3}}}, .norm = {0}},
+        {"no rows", conv1d, 3, 3, {{3, {0, 2, 4}}, {3, {3, 2, 3}}, {1, {3}}}, .norm = {0}},
+    };
+
+    LS_UNUSED(state);
+    check_each(cases, LS_COUNT_OF(cases));
+}
+
 /* --- batch norm --- */
 
 static ls_tensor *norm(ls_tape *tape, ls_tensor *const *in, const check_case *c)
@@ -228,6 +262,8 @@ static void batch_norm_has_the_right_gradients(void **state)
         {"images", norm, 3, 5, {{4, {3, 2, 3, 5}}, CHANNELS(2)}, .norm = {.momentum = 0.2}},
         {"one image", norm, 3, 5, {{4, {1, 3, 2, 3}}, CHANNELS(3)}, .norm = {.eps = 1e-2}},
         {"rows", norm, 3, 5, {{2, {7, 3}}, CHANNELS(3)}, .norm = {.momentum = 0.2}},
+        {"sequences", norm, 3, 5, {{3, {2, 3, 5}}, CHANNELS(3)}, .norm = {.momentum = 0.2}},
+        {"sequences with relu", norm_relu, 3, 5, {{3, {3, 2, 4}}, CHANNELS(2)}, .norm = {.eps = 1}},
         {"shared images",
          shared_norm,
          3,
@@ -937,6 +973,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conv2d_has_the_right_gradients),
+        cmocka_unit_test(conv1d_has_the_right_gradients),
         cmocka_unit_test(batch_norm_has_the_right_gradients),
         cmocka_unit_test(max_pool_has_the_right_gradients),
         cmocka_unit_test(average_pool_has_the_right_gradients),

@@ -46,6 +46,11 @@ static ls_tensor *matrix(bench *s, int64_t rows, int64_t columns)
     return zeros(s, LS_F32, 2, (int64_t[]){rows, columns});
 }
 
+static ls_tensor *sequences(bench *s, int64_t n, int64_t c, int64_t t)
+{
+    return zeros(s, LS_F32, 3, (int64_t[]){n, c, t});
+}
+
 static ls_tensor *images(bench *s, int64_t n, int64_t c, int64_t h, int64_t w)
 {
     return zeros(s, LS_F32, 4, (int64_t[]){n, c, h, w});
@@ -110,6 +115,31 @@ static void conv2d_names_what_does_not_fit(void **state)
     teardown(&s);
 }
 
+static void conv1d_names_what_does_not_fit(void **state)
+{
+    bench s = setup();
+    ls_tensor *x = sequences(&s, 2, 3, 8);
+    ls_tensor *w = sequences(&s, 4, 3, 3);
+
+    LS_UNUSED(state);
+    assert_refused(&s, ls_conv1d(s.tape, x, sequences(&s, 4, 1, 3), NULL, NULL),
+                   "conv1d: input (2, 3, 8) does not fit weight (4, 1, 3) in 1 group");
+    assert_refused(&s, ls_conv1d(s.tape, x, w, vector(&s, 3), NULL),
+                   "conv1d: bias (3) does not fit weight (4, 3, 3)");
+    assert_refused(
+        &s, ls_conv1d(s.tape, x, w, NULL, &(ls_conv1d_params){.padding = 1, .dilation = 5}),
+        "conv1d: input (2, 3, 8) with padding 1 is smaller than kernel 3 with dilation 5");
+    assert_refused(&s, ls_conv1d(s.tape, images(&s, 2, 3, 1, 8), w, NULL, NULL),
+                   "conv1d: input (2, 3, 1, 8) and weight (4, 3, 3) are not (N, C, T) and (O, C / "
+                   "groups, K)");
+    assert_refused(&s, ls_conv2d(s.tape, x, w, NULL, NULL),
+                   "conv2d: input (2, 3, 8) and weight (4, 3, 3) are not (N, C, H, W) and (O, C / "
+                   "groups, KH, KW)");
+    assert_refused(&s, ls_conv1d(s.tape, x, w, NULL, &(ls_conv1d_params){.stride = -2}),
+                   "conv1d: stride -2, padding 0, dilation 0: none may be negative");
+    teardown(&s);
+}
+
 static void batch_norm_names_what_does_not_fit(void **state)
 {
     bench s = setup();
@@ -124,7 +154,7 @@ static void batch_norm_names_what_does_not_fit(void **state)
     assert_refused(&s, ls_bn_relu(s.tape, x, c, c, c, d, NULL),
                    "bn_relu: running_var (4) does not fit input (2, 3, 4, 4)");
     assert_refused(&s, ls_batch_norm(s.tape, c, c, c, c, c, NULL),
-                   "batch_norm: input (3) is neither (N, C, H, W) nor (N, C)");
+                   "batch_norm: input (3) is none of (N, C), (N, C, T) and (N, C, H, W)");
     assert_refused(
         &s, ls_batch_norm(s.tape, one, c, c, c, c, NULL),
         "batch_norm: training needs more than one value per channel, not input (1, 3): leave out "
@@ -412,6 +442,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_names_what_does_not_fit),
         cmocka_unit_test(conv2d_names_what_does_not_fit),
+        cmocka_unit_test(conv1d_names_what_does_not_fit),
         cmocka_unit_test(batch_norm_names_what_does_not_fit),
         cmocka_unit_test(max_pool_names_what_does_not_fit),
         cmocka_unit_test(average_pool_names_what_does_not_fit),

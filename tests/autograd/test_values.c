@@ -148,6 +148,21 @@ static void shapes_are_rearranged_as_pytorch_does(void **state)
     teardown(&s);
 }
 
+static void convolutions_of_sequences_are_those_of_pytorch(void **state)
+{
+    bench s = setup();
+    ls_tensor *x = counting(&s, 3, (int64_t[]){1, 2, 5}, -3, 0.5);
+    ls_tensor *weight = counting(&s, 3, (int64_t[]){2, 2, 3}, -2, 0.25);
+    ls_tensor *bias = counting(&s, 1, (int64_t[]){2}, 1, 1);
+
+    LS_UNUSED(state);
+    assert_gives(&s,
+                 ls_conv1d(s.tape, x, weight, bias,
+                           &(ls_conv1d_params){.stride = 2, .padding = 2, .dilation = 2}),
+                 3, (int64_t[]){1, 2, 3}, (double[]){9.375, 11, 4.625, 2.875, 5.25, 4.125});
+    teardown(&s);
+}
+
 static void transformers_parts_are_those_of_pytorch(void **state)
 {
     bench s = setup();
@@ -255,6 +270,7 @@ int main(void)
         cmocka_unit_test(pools_in_ceil_mode_reach_over_the_end),
         cmocka_unit_test(activations_are_those_of_pytorch),
         cmocka_unit_test(shapes_are_rearranged_as_pytorch_does),
+        cmocka_unit_test(convolutions_of_sequences_are_those_of_pytorch),
         cmocka_unit_test(transformers_parts_are_those_of_pytorch),
         cmocka_unit_test(a_row_without_elements_has_probabilities_of_0),
         cmocka_unit_test(a_masked_mean_is_of_the_elements_with_weight),

@@ -195,8 +195,10 @@ static void weights_start_as_pytorchs(void **state)
     assert_non_null(ls_nn_conv2d(model, "grouped", 16, 400,
                                  &(ls_nn_conv2d_options){.kernel = {3, 3}, .groups = 4}));
     assert_non_null(ls_nn_linear(model, "fc", 100, 400, 0));
+    assert_non_null(ls_nn_conv1d(model, "sequence", 16, 400,
+                                 &(ls_nn_conv1d_options){.kernel = 5, .groups = 2}));
     items = ls_model_parameters(model, &n);
-    assert_int_equal(n, 6);
+    assert_int_equal(n, 8);
     assert_uniform(items[0].tensor, 1 / sqrt(16 * 5 * 3));
     assert_uniform(items[1].tensor, 1 / sqrt(16 * 5 * 3));
     assert_int_equal(ls_tensor_dim(items[2].tensor, 1), 4);
@@ -204,6 +206,11 @@ static void weights_start_as_pytorchs(void **state)
     assert_uniform(items[3].tensor, 1 / sqrt(4 * 3 * 3));
     assert_uniform(items[4].tensor, 0.1);
     assert_uniform(items[5].tensor, 0.1);
+    assert_int_equal(ls_tensor_n_dims(items[6].tensor), 3);
+    assert_int_equal(ls_tensor_dim(items[6].tensor, 1), 8);
+    assert_int_equal(ls_tensor_dim(items[6].tensor, 2), 5);
+    assert_uniform(items[6].tensor, 1 / sqrt(8 * 5));
+    assert_uniform(items[7].tensor, 1 / sqrt(8 * 5));
     ls_model_destroy(model);
     ls_device_close(device);
 }

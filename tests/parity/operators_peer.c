@@ -97,6 +97,26 @@ static ls_tensor *pad(const parity_case *c)
     return ls_pad(c->tape, c->in[0], padding, c->n_args - 1, c->args[0]);
 }
 
+/* Arguments: stride, padding, dilation, groups. */
+static ls_tensor *conv1d(const parity_case *c)
+{
+    const ls_conv1d_params params = {.stride = (int)c->args[0],
+                                     .padding = (int)c->args[1],
+                                     .dilation = (int)c->args[2],
+                                     .groups = (int)c->args[3]};
+
+    return ls_conv1d(c->tape, c->in[0], c->in[1], c->in[2], &params);
+}
+
+/* With running statistics of its own, as many as channels. */
+static ls_tensor *batch_norm(const parity_case *c)
+{
+    ls_tensor *mean = ls_scale(c->tape, c->in[1], 0, 0);
+    ls_tensor *variance = ls_scale(c->tape, c->in[1], 0, 1);
+
+    return ls_batch_norm(c->tape, c->in[0], c->in[1], c->in[2], mean, variance, NULL);
+}
+
 static ls_tensor *run_other(const parity_case *c)
 {
     ls_tensor *x = c->in[0];
@@ -134,6 +154,10 @@ static ls_tensor *run_other(const parity_case *c)
         return ls_embedding(c->tape, x, c->in[1], (int64_t)a[0]);
     if (strcmp(c->op, "pad") == 0)
         return pad(c);
+    if (strcmp(c->op, "conv1d") == 0)
+        return conv1d(c);
+    if (strcmp(c->op, "batch_norm") == 0)
+        return batch_norm(c);
     if (strcmp(c->op, "transpose") == 0)
         return ls_transpose(c->tape, x, (int)a[0], (int)a[1]);
     return NULL;

@@ -30,22 +30,36 @@ static int64_t pooled_size(const case_run *r, int axis)
     return r->c->ceil_mode && has_rest && next < size + a->padding[axis] ? n + 1 : n;
 }
 
+/* Of images, or with 3 dimensions of sequences, whose kernel is attrs.kernel[1]. */
 static void run_conv2d(case_run *r)
 {
     const op_case *c = r->c;
     const op_attrs *a = &r->attrs;
-    const int64_t wdims[4] = {c->out, c->x[1] / a->groups, a->kernel[0], a->kernel[1]};
-    const int64_t ydims[4] = {c->x[0], c->out, window_count(c->x[2], a, 0),
-                              window_count(c->x[3], a, 1)};
-    const double area = (double)(wdims[2] * wdims[3]);
-    const double sites = (double)(ydims[0] * ydims[2] * ydims[3]);
-    ls_tensor *x = noise(r, 4, c->x, 1, 0);
-    ls_tensor *w = parameter(r, 4, wdims, 1, 0);
-    ls_tensor *b = c->no_bias ? NULL : parameter(r, 1, &c->out, 1, 0);
-    ls_tensor *dy = noise(r, 4, ydims, 1, 0);
-    ls_tensor *y = unplaced(r, r->type, 4, ydims);
-    ls_tensor *dx = unplaced(r, r->type, 4, c->x);
+    const int n = c->n_dims;
+    const int first = 4 - n; // axis
+    int64_t wdims[4] = {c->out, c->x[1] / a->groups};
+    int64_t ydims[4] = {c->x[0], c->out};
+    double area = 1;
+    double sites = (double)c->x[0];
+    ls_tensor *x = noise(r, n, c->x, 1, 0);
+    ls_tensor *w;
+    ls_tensor *b;
+    ls_tensor *dy;
+    ls_tensor *y;
+    ls_tensor *dx = unplaced(r, r->type, n, c->x);
 
+    for (int axis = first; axis < 2; axis++) {
+        const int d = 2 + axis - first;
+
+        wdims[d] = a->kernel[axis];
+        ydims[d] = window_count(c->x[d], a, axis);
+        area *= (double)wdims[d];
+        sites *= (double)ydims[d];
+    }
+    w = parameter(r, n, wdims, 1, 0);
+    b = c->no_bias ? NULL : parameter(r, 1, &c->out, 1, 0);
+    dy = noise(r, n, ydims, 1, 0);
+    y = unplaced(r, r->type, n, ydims);
     run_op(r, (op_call){.op = OP_CONV2D, .n_in = 3, .n_out = 1, .in = {x, w, b}, .out = {y}});
     result(r, "y", y, (double)wdims[1] * area);
     run_op(r,
@@ -88,8 +102,8 @@ static void run_batch_norm(case_run *r)
 {
     const op_case *c = r->c;
     const int64_t *channels = &c->x[1];
-    const double per_channel =
-        (double)c->x[0] * (c->n_dims == 4 ? (double)(c->x[2] * c->x[3]) : 1.0);
+    const double per_channel = (double)c->x[0] * (c->n_dims > 2 ? (double)c->x[2] : 1.0) *
+                               (c->n_dims > 3 ? (double)c->x[3] : 1.0);
     const double scale = c->scale == 0 ? 1 : c->scale;
     ls_tensor *x = noise(r, c->n_dims, c->x, 1, scale == 1 ? 0 : scale);
     ls_tensor *w = parameter(r, 1, channels, 1, 0);
@@ -645,6 +659,8 @@ static void resolve(op_attrs *a, op_kind op)
     }
     if (a->groups == 0)
         a->groups = 1;
+    if (op == OP_CONV2D && a->kernel[0] == 0)
+        a->kernel[0] = 1; // of a sequence
 }
 
 static void (*runner_of(op_kind op))(case_run *)

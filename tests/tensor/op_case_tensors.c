@@ -7,6 +7,7 @@
 #include "tensor/doubles.h"
 
 #include <math.h>
+#include <string.h>
 
 static ls_tensor *keep(case_run *r, ls_status st, ls_tensor *t)
 {
@@ -112,10 +113,20 @@ ls_tensor *noise_of(case_run *r, ls_dtype type, int n_dims, const int64_t *dims,
     return t;
 }
 
-/* The same elements as a pool leaves them: the first maximum of a window of one element. */
+static void reshape(ls_tensor *t, int n_dims, const int64_t *dims)
+{
+    t->n_dims = n_dims;
+    memcpy(t->dims, dims, (size_t)n_dims * sizeof(*dims));
+}
+
+/* The same elements as a pool leaves them: the first maximum of a window of one element. Sequences
+ * as those of images of height 1. */
 static ls_tensor *arranged(case_run *r, ls_tensor *x)
 {
-    ls_tensor *y = unplaced(r, x->dtype, x->n_dims, x->dims);
+    const bool is_sequence = x->n_dims == 3;
+    const int64_t image[4] = {x->dims[0], x->dims[1], is_sequence ? 1 : x->dims[2],
+                              x->dims[is_sequence ? 2 : 3]};
+    ls_tensor *y = unplaced(r, x->dtype, 4, image);
     const op_call pool = {.op = OP_MAX_POOL2D,
                           .attrs = {.kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}},
                           .n_in = 1,
@@ -123,8 +134,11 @@ static ls_tensor *arranged(case_run *r, ls_tensor *x)
                           .in = {x},
                           .out = {y}};
 
+    reshape(x, 4, image);
     if (r->status == LS_OK)
         r->status = ls_context(device_run(r->device, &pool), "%s: arranging", r->c->name);
+    if (is_sequence && y != NULL)
+        reshape(y, 3, (int64_t[]){image[0], image[1], image[3]});
     return y;
 }
 
@@ -132,7 +146,7 @@ ls_tensor *noise(case_run *r, int n_dims, const int64_t *dims, double scale, dou
 {
     ls_tensor *t = noise_of(r, r->type, n_dims, dims, scale, shift);
 
-    return r->c->arranged && n_dims == 4 && t != NULL ? arranged(r, t) : t;
+    return r->c->arranged && (n_dims == 3 || n_dims == 4) && t != NULL ? arranged(r, t) : t;
 }
 
 ls_tensor *parameter(case_run *r, int n_dims, const int64_t *dims, double scale, double shift)

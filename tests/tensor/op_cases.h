@@ -23,7 +23,7 @@ typedef struct op_case {
     bool no_bias;     /* select: a number instead of a second tensor */
     bool ceil_mode;   /* pools */
     bool unaligned;   /* elements begin one element behind the beginning of their memory */
-    bool arranged;    /* activations of 4 dimensions are in the arrangement of the device's pools */
+    bool arranged;    /* images and sequences (3 dimensions) are as the device's pools leave them */
     bool ties;        /* inputs from {-1, -0.5, 0, 0.5, 1}, so that many are equal and some are 0 */
     double scale;     /* of the first input; 0 means 1 */
     double shift;     /* of activations' input, which is in (-scale, scale) + shift */

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sequence.h - runs operators on sequences (N,C,T) with the kernels of images: these see (N,C,1,T).
+ * So results of 1-D convolutions keep the layout that the device gives images, up to an operator
+ * that needs them plain. device.c calls it for each operator.
+ */
+#ifndef LS_TENSOR_SEQUENCE_H
+#define LS_TENSOR_SEQUENCE_H
+
+#include "tensor/device.h"
+
+/* The tensors of a call that have a dimension of size 1 more than before. */
+typedef struct sequence_view {
+    int n;
+    ls_tensor *t[2 * OP_MAX_TENSORS];
+} sequence_view;
+
+/* Whether the call has a sequence that is not plain, or is an operator of images on sequences. */
+bool sequence_occurs(const op_call *call);
+
+/* Inserts dimensions for the kernel of such a call, until sequence_close(); or where its kernels
+ * know no images, brings all sequences into plain layout. */
+LS_MUST_USE ls_status sequence_open(const op_call *call, sequence_view *view);
+void sequence_close(sequence_view *view);
+
+#endif
