@@ -76,7 +76,8 @@ LS_API void ls_tape_check_nan(ls_tape *tape, int on);
 
 /* --- gradients --- */
 
-/* Makes `t`, owned by the caller, float32 or float64, a leaf whose gradient backward computes. */
+/* Makes `t`, owned by the caller, float32 or float64, a leaf whose gradient backward computes; also
+ * one that ls_model_freeze() has frozen. */
 LS_API LS_MUST_USE ls_status ls_require_grad(ls_tensor *t);
 
 /* The gradient of a leaf, row-major, or of a retained value; NULL when there is none. Borrowed:

@@ -55,6 +55,8 @@ typedef struct ls_ddp_options {
  * model must outlive it. After layers are added to the model, every call is LS_EINVAL. Until
  * ls_ddp_destroy() the gradients of the parameters belong to the ls_ddp: ls_backward() is LS_EINVAL
  * (ls_ddp_accumulate() computes a rank's own gradients), and so is a second ls_ddp for the model.
+ * Frozen parameters (ls_model_freeze()) are not reduced, and no rank waits for them; when others
+ * are frozen later, the next ls_ddp_backward() compares them on all ranks and makes new buckets.
  * Collective; blocks. `opt` may be NULL.
  */
 LS_API LS_MUST_USE ls_status ls_ddp_create(ls_comm *comm, ls_model *model,

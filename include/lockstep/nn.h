@@ -42,6 +42,22 @@ LS_API const ls_named *ls_model_buffers(const ls_model *model, int *n);
 /* Parameters and buffers together, in PyTorch's state_dict order. */
 LS_API const ls_named *ls_model_state(const ls_model *model, int *n);
 
+/*
+ * Freezes the parameters whose names match `pattern`, or with frozen 0 trains them again, as
+ * requires_grad_(). A pattern is one of file names: * for any characters, ? for
+ * one, [12] or [a-d] for one of these, [!12] for another: "encoder.*", "*.bias", "layer[12].*".
+ * Frozen parameters are constants: backward does not compute their gradients, nor what only these
+ * need; ls_grad() is NULL, so that an optimizer does not change them, also not by weight decay;
+ * ls_ddp does not reduce them. They stay in all lists and checkpoints, which do not record what is
+ * frozen. Batch norms of frozen layers update their running statistics in training.
+ * For operators from now on: call it between steps, never during a backward. With an ls_ddp, which
+ * may exist already, all ranks freeze the same before the same step; otherwise its
+ * ls_ddp_backward() is LS_EMISMATCH and names the parameter and the rank. LS_ENOTFOUND: no name
+ * matches. *n_matched (may be NULL): how many do. Does not block; the model's thread.
+ */
+LS_API LS_MUST_USE ls_status ls_model_freeze(ls_model *model, const char *pattern, int frozen,
+                                             int *n_matched);
+
 /* Forgets all gradients. */
 LS_API void ls_model_zero_grad(ls_model *model);
 

@@ -26,6 +26,11 @@ ls_status autograd_set_grad_target(ls_tensor *t, ls_tensor *target);
  * memory, else NULL. */
 ls_tensor *autograd_grad_memory(const ls_tensor *t);
 
+/* Makes the leaf a constant, and forgets its gradient; ls_require_grad() ends that. Not during
+ * a backward. */
+void autograd_freeze(ls_tensor *t);
+bool autograd_is_frozen(const ls_tensor *t); /* false for other tensors */
+
 /* What turns the gradients of its leaves into something else during backward: an ls_ddp. */
 typedef struct autograd_owner {
     ls_grad_ready_fn ready; /* called before the tape's own, for the owner's leaves only */

@@ -23,7 +23,7 @@ static ls_status conv_backward(ls_tape *tape, const node *n, ls_tensor *dy)
                     .in = {dy, weight}};
 
     if (needs_grad(weight) || needs_grad(bias))
-        LS_TRY(grad_run_weights(tape, &weights, 0, weight, bias));
+        LS_TRY(grad_run_weights(tape, &weights, 0, weight, needs_grad(bias) ? bias : NULL));
     return needs_grad(x) ? grad_run(tape, &data, 0, x) : LS_OK;
 }
 

@@ -124,6 +124,7 @@ typedef struct leaf {
     const autograd_owner *owner; /* borrowed; NULL: any backward may reach it */
     const char *owner_name;      /* the leaf's name in messages; borrowed */
     bool has_grad;
+    bool is_frozen;    /* leaf_of() gives NULL: the tensor is a constant */
     uint64_t backward; /* number of the last backward that reached it */
     int n_pending; /* uses whose gradients this backward has still to add, also collected ones */
     collection collected; /* of the leaf as a weight */
@@ -344,7 +345,7 @@ LS_MUST_USE ls_status grad_run_norm(ls_tape *tape, op_call *call, ls_tensor *con
 
 /* --- leaves --- */
 
-leaf *leaf_of(const ls_tensor *t);   /* NULL when it is not a leaf */
+leaf *leaf_of(const ls_tensor *t);   /* NULL when it is not a leaf, or frozen */
 value *value_of(const ls_tensor *t); /* NULL when it is not a tape's value */
 
 /* The memory of the leaf's gradient, allocated at first use. */

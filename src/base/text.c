@@ -326,6 +326,59 @@ bool text_equal(const char *a, const char *b)
     return strcmp(a, b) == 0;
 }
 
+/* Whether c is in the set of characters from `p` to `end`, as a-cx; ! before it: it is not. */
+static bool is_in_set(const char *p, const char *end, char c)
+{
+    const bool negated = *p == '!' && ++p < end;
+    bool found = false;
+
+    for (; p < end; p++) {
+        if (p + 2 < end && p[1] == '-') {
+            found = found || (c >= p[0] && c <= p[2]);
+            p += 2;
+        } else {
+            found = found || c == *p;
+        }
+    }
+    return found != negated;
+}
+
+/* Whether c matches the character or set at *pattern; then moves *pattern behind it. */
+static bool match_one(const char **pattern, char c)
+{
+    const char *p = *pattern;
+    const char *end = *p == '[' && p[1] != 0 ? strchr(p + 2, ']') : NULL;
+    const bool matches = end != NULL ? is_in_set(p + 1, end, c) : *p == c || *p == '?';
+
+    if (matches)
+        *pattern = end != NULL ? end + 1 : p + 1;
+    return matches;
+}
+
+/* After a difference, the last * takes one more character; earlier ones need not. */
+bool text_matches(const char *s, const char *pattern)
+{
+    const char *after_star = NULL;
+    const char *begin = NULL;
+
+    while (*s != 0) {
+        if (*pattern == '*') {
+            after_star = ++pattern;
+            begin = s;
+        } else if (match_one(&pattern, *s)) {
+            s++;
+        } else if (after_star != NULL) {
+            pattern = after_star;
+            s = ++begin;
+        } else {
+            return false;
+        }
+    }
+    while (*pattern == '*')
+        pattern++;
+    return *pattern == 0;
+}
+
 bool text_starts(const char *s, const char *prefix)
 {
     return strncmp(s, prefix, strlen(prefix)) == 0;

@@ -65,6 +65,8 @@ const char *text_format(char *dst, size_t n, const char *format, ...) LS_PRINTF(
 int text_edit_distance(const char *a, const char *b);
 
 bool text_equal(const char *a, const char *b);
+/* Whether `s` matches a pattern as of file names: *, ?, [a-cx], [!a-c]. */
+bool text_matches(const char *s, const char *pattern);
 bool text_starts(const char *s, const char *prefix);
 
 #endif

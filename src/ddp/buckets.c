@@ -51,7 +51,8 @@ void buckets_free(ls_ddp *ddp)
 {
     for (int i = 0; i < ddp->n_params; i++) {
         ddp_param *p = &ddp->params[i];
-        ls_zero_grad(p->leaf); // otherwise autograd would copy it to the device's memory
+        if (!ddp->pending)
+            ls_zero_grad(p->leaf); // otherwise autograd would copy it to the device's memory
         autograd_set_grad_target(p->leaf, NULL);
         ls_tensor_destroy(p->target);
         p->target = NULL;

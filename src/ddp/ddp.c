@@ -279,32 +279,110 @@ static void find_device(ls_ddp *ddp)
     ddp->device = n > 0 ? ls_tensor_device(state[0].tensor) : NULL;
 }
 
-static ls_status take_params(ls_ddp *ddp)
+/* The gradients of all parameters belong to the ddp, also of those that are frozen now. */
+static ls_status claim_params(ls_ddp *ddp)
 {
-    int n;
-    const ls_named *list = ls_model_parameters(ddp->model, &n);
+    const ls_named *list = ls_model_parameters(ddp->model, &ddp->n_model_params);
 
-    ddp->params = ls_calloc((size_t)n + 1, sizeof(*ddp->params));
-    ddp->order = ls_calloc((size_t)n + 1, sizeof(*ddp->order));
-    ddp->small = ls_calloc((size_t)n + SMALL_FIXED, sizeof(*ddp->small));
-    ddp->unused = ls_calloc((size_t)n + 1, sizeof(*ddp->unused));
-    if (ddp->params == NULL || ddp->order == NULL || ddp->small == NULL || ddp->unused == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d parameters", n);
-    for (int i = 0; i < n; i++, ddp->n_params = i) {
+    for (int i = 0; i < ddp->n_model_params; i++) {
         const ls_dtype type = ls_tensor_dtype(list[i].tensor);
+
         if (type != LS_F32 && type != LS_F64)
             return ls_fail(LS_EUNSUPPORTED, "parameter %s is %s; ddp reduces float32 and float64",
                            list[i].name, ls_dtype_name(type));
         if (!autograd_claim(list[i].tensor, &ddp->owner, list[i].name))
             return ls_fail(LS_EINVAL, "parameter %s belongs to another ls_ddp; destroy it first",
                            list[i].name);
-        ddp->params[i].name = list[i].name;
-        ddp->params[i].leaf = list[i].tensor;
-        ddp->order[i] = n - 1 - i; // backward usually completes the last one first
+    }
+    return LS_OK;
+}
+
+static void drop_params(ls_ddp *ddp)
+{
+    ls_free(ddp->params);
+    ls_free(ddp->order);
+    ls_free(ddp->small);
+    ls_free(ddp->unused);
+    ddp->params = NULL;
+    ddp->order = NULL;
+    ddp->small = NULL;
+    ddp->unused = NULL;
+    ddp->n_params = 0;
+    ddp->n_unused = 0;
+}
+
+/* Lists the parameters that are not frozen. */
+static ls_status take_params(ls_ddp *ddp)
+{
+    int n;
+    const ls_named *list = ls_model_parameters(ddp->model, &n);
+
+    drop_params(ddp);
+    ddp->params = ls_calloc((size_t)n + 1, sizeof(*ddp->params));
+    ddp->order = ls_calloc((size_t)n + 1, sizeof(*ddp->order));
+    ddp->small = ls_calloc((size_t)n + SMALL_FIXED, sizeof(*ddp->small));
+    ddp->unused = ls_calloc((size_t)n + 1, sizeof(*ddp->unused));
+    if (ddp->params == NULL || ddp->order == NULL || ddp->small == NULL || ddp->unused == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d parameters", n);
+    ddp->stats.bytes_a_step = 0;
+    for (int i = 0; i < n; i++) {
+        const ls_dtype type = ls_tensor_dtype(list[i].tensor);
+
+        if (autograd_is_frozen(list[i].tensor))
+            continue;
+        ddp->params[ddp->n_params++] = (ddp_param){.name = list[i].name, .leaf = list[i].tensor};
         ddp->stats.bytes_a_step +=
             (int64_t)(ls_tensor_count(list[i].tensor) *
                       ls_dtype_size(type == LS_F32 ? bucket_wire_type(ddp) : type));
     }
+    for (int i = 0; i < ddp->n_params; i++)
+        ddp->order[i] = ddp->n_params - 1 - i; // backward usually completes the last one first
+    ddp->ordered = false;
+    ddp->rebuilt = false;
+    return LS_OK;
+}
+
+/* Whether the ddp has the parameters that are not frozen. */
+static bool has_params(const ls_ddp *ddp)
+{
+    int n;
+    const ls_named *list = ls_model_parameters(ddp->model, &n);
+    int k = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (autograd_is_frozen(list[i].tensor))
+            continue;
+        if (k == ddp->n_params || ddp->params[k].leaf != list[i].tensor)
+            return false;
+        k++;
+    }
+    return k == ddp->n_params;
+}
+
+static int count_gradients(const ls_ddp *ddp)
+{
+    int n = 0;
+
+    for (int i = 0; i < ddp->n_params; i++)
+        n += ls_grad(ddp->params[i].leaf) != NULL;
+    return n;
+}
+
+/* After ls_model_freeze(): buckets for the parameters that are not frozen now. Accumulated
+ * gradients stay. */
+static ls_status follow_model(ls_ddp *ddp)
+{
+    int n_had;
+
+    if (has_params(ddp))
+        return LS_OK;
+    ddp->is_compared = false;
+    n_had = ddp->pending ? count_gradients(ddp) : 0;
+    buckets_free(ddp);
+    LS_TRY(take_params(ddp));
+    LS_TRY(buckets_build(ddp));
+    if (count_gradients(ddp) < n_had)
+        return ls_fail(LS_ENOMEM, "no memory for the gradients of ls_ddp_accumulate()");
     return LS_OK;
 }
 
@@ -331,9 +409,12 @@ ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
     (void)ls_model_buffers(model, &ddp->n_buffers);
     st = resolve_options(&ddp->options, opt);
     if (st == LS_OK)
+        st = claim_params(ddp);
+    if (st == LS_OK)
         st = take_params(ddp);
     if (st == LS_OK)
         st = replicas_compare(ddp);
+    ddp->is_compared = true;
     if (st == LS_OK)
         st = replicas_broadcast(ddp);
     if (st == LS_OK)
@@ -350,20 +431,20 @@ ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
 
 void ls_ddp_destroy(ls_ddp *ddp)
 {
+    const ls_named *list;
     ls_status ignored;
 
     if (ddp == NULL)
         return;
+    list = ls_model_parameters(ddp->model, &(int){0});
     ignored = wait_weight(ddp); // into memory that is freed here
     LS_UNUSED(ignored);
     sync_batch_norm_end(ddp);
+    ddp->pending = false;
     buckets_free(ddp);
-    for (int i = 0; i < ddp->n_params; i++)
-        autograd_release(ddp->params[i].leaf, &ddp->owner);
-    ls_free(ddp->params);
-    ls_free(ddp->order);
-    ls_free(ddp->small);
-    ls_free(ddp->unused);
+    for (int i = 0; i < ddp->n_model_params; i++)
+        autograd_release(list[i].tensor, &ddp->owner);
+    drop_params(ddp);
     ls_free(ddp);
 }
 
@@ -394,8 +475,8 @@ ls_status ddp_check_model(ls_ddp *ddp)
     if (n > ddp->n_buffers)
         added = list[ddp->n_buffers].name;
     list = ls_model_parameters(ddp->model, &n);
-    if (n > ddp->n_params)
-        added = list[ddp->n_params].name;
+    if (n > ddp->n_model_params)
+        added = list[ddp->n_model_params].name;
     if (added == NULL)
         return LS_OK;
     return abort_group(ddp,
@@ -464,6 +545,12 @@ ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t r
     if (!ddp->begun)
         LS_TRY(begin_step(ddp, rows));
     ddp->begun = false;
+    st = follow_model(ddp);
+    if (st == LS_OK && !ddp->is_compared)
+        st = replicas_compare(ddp);
+    if (st != LS_OK)
+        return abort_group(ddp, st);
+    ddp->is_compared = true;
     st = ddp->begun_rows == rows
              ? run_backward(ddp, tape, loss, rows, true)
              : ls_fail(LS_EINVAL, "ls_ddp_backward: rows is %lld, but was %lld in ls_ddp_begin()",
@@ -478,6 +565,8 @@ ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t r
 
 ls_status ls_ddp_accumulate(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t rows)
 {
+    ls_status st;
+
     LS_TRY(LS_GIVEN(ddp));
     LS_TRY(LS_GIVEN(tape));
     if (ddp->begun)
@@ -487,6 +576,9 @@ ls_status ls_ddp_accumulate(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t
     LS_TRY(ddp_check_model(ddp));
     LS_TRY(check_rows(rows));
     drop_cleared(ddp);
+    st = follow_model(ddp);
+    if (st != LS_OK)
+        return abort_group(ddp, st);
     LS_TRY(run_backward(ddp, tape, loss, rows, false));
     ddp->pending = true;
     ddp->pending_weight += (double)rows;

@@ -53,9 +53,11 @@ struct ls_ddp {
     ls_device *device;      /* the model's; NULL for one without tensors */
     ls_ddp_options options; /* resolved */
 
-    ddp_param *params;
+    ddp_param *params; /* of the model, without frozen ones */
     int n_params;
-    int n_buffers; /* of the model, as n_params at ls_ddp_create() */
+    int n_model_params; /* all of the model at ls_ddp_create() */
+    int n_buffers;      /* likewise */
+    bool is_compared;   /* params are the same on all ranks */
     bucket *buckets;
     int n_buckets;
     bucket_plan plan;

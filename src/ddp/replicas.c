@@ -5,6 +5,7 @@
  */
 #include "ddp/reducer.h"
 
+#include "autograd/autograd.h"
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "base/text.h"
@@ -21,7 +22,8 @@ static void describe(text_buf *t, const char *what, const ls_named *entry)
     text_append(t, "%s %s (", what, entry->name);
     for (int d = 0; d < ls_tensor_n_dims(entry->tensor); d++)
         text_append(t, d == 0 ? "%lld" : ", %lld", (long long)ls_tensor_dim(entry->tensor, d));
-    text_append(t, ") %s\n", ls_dtype_name(ls_tensor_dtype(entry->tensor)));
+    text_append(t, ") %s%s\n", ls_dtype_name(ls_tensor_dtype(entry->tensor)),
+                autograd_is_frozen(entry->tensor) ? ", frozen" : "");
 }
 
 /* One line per parameter and buffer; the text must be the same on all ranks. */
@@ -171,17 +173,17 @@ ls_status ls_ddp_sync_buffers(ls_ddp *ddp)
 }
 
 /* The first parameter whose hash is not the same on all ranks. */
-static ls_status compare_hashes(const ls_ddp *ddp, const int64_t *all)
+static ls_status compare_hashes(const ls_ddp *ddp, const ls_named *params, int n,
+                                const int64_t *all)
 {
     const int size = ls_comm_size(ddp->comm);
-    const int n = ddp->n_params;
 
     for (int i = 0; i < n; i++)
         for (int r = 1; r < size; r++)
             if (all[(size_t)r * (size_t)n + (size_t)i] != all[i])
                 return ls_fail(LS_EMISMATCH,
                                "parameter %s of rank %d differs from rank 0's after %lld steps",
-                               ddp->params[i].name, r, (long long)ddp->stats.steps);
+                               params[i].name, r, (long long)ddp->stats.steps);
     return LS_OK;
 }
 
@@ -195,20 +197,22 @@ static ls_status hash_piece(void *arg, const void *piece, size_t bytes)
 
 ls_status replicas_check(ls_ddp *ddp)
 {
-    const size_t n = (size_t)ddp->n_params;
+    int n_params;
+    const ls_named *params = ls_model_parameters(ddp->model, &n_params);
+    const size_t n = (size_t)n_params;
     const size_t size = (size_t)ls_comm_size(ddp->comm);
     int64_t *hashes = ls_calloc(n * (size + 1) + 1, sizeof(*hashes));
     ls_status st = LS_OK;
 
     if (hashes == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to compare %d parameters", ddp->n_params);
+        return ls_fail(LS_ENOMEM, "no memory to compare %d parameters", n_params);
     for (size_t i = 0; i < n && st == LS_OK; i++)
-        st = tensor_read_pieces(ddp->params[i].leaf, hash_piece, &hashes[i]);
+        st = tensor_read_pieces(params[i].tensor, hash_piece, &hashes[i]);
     comm_label(ddp->comm, "ddp check");
     if (st == LS_OK)
         st = ls_all_gather(ddp->comm, hashes, hashes + n, n, LS_I64, NULL);
     if (st == LS_OK)
-        st = compare_hashes(ddp, hashes + n);
+        st = compare_hashes(ddp, params, n_params, hashes + n);
     ls_free(hashes);
     return st;
 }

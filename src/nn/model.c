@@ -5,6 +5,7 @@
  */
 #include "nn/model.h"
 
+#include "autograd/autograd.h"
 #include "base/alloc.h"
 #include "base/text.h"
 #include "tensor/device.h"
@@ -112,6 +113,28 @@ void ls_model_zero_grad(ls_model *model)
         return;
     for (int i = 0; i < model->parameters.n; i++)
         ls_zero_grad(model->parameters.items[i].tensor);
+}
+
+ls_status ls_model_freeze(ls_model *model, const char *pattern, int frozen, int *n_matched)
+{
+    int n = 0;
+
+    LS_TRY(LS_GIVEN(model));
+    LS_TRY(LS_GIVEN(pattern));
+    for (int i = 0; i < model->parameters.n; i++) {
+        const ls_named *p = &model->parameters.items[i];
+
+        if (!text_matches(p->name, pattern))
+            continue;
+        n++;
+        if (frozen)
+            autograd_freeze(p->tensor);
+        else
+            LS_TRY(ls_require_grad(p->tensor));
+    }
+    if (n_matched != NULL)
+        *n_matched = n;
+    return n > 0 ? LS_OK : ls_fail(LS_ENOTFOUND, "no parameter matches %s", pattern);
 }
 
 static ls_status list_reserve(named_list *list, int more)

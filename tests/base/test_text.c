@@ -391,6 +391,51 @@ static void items_of_a_list_have_no_blanks_around_them(void **state)
     assert_false(text_next_item(&list, item, sizeof(item)));
 }
 
+static void patterns_match_whole_names(void **state)
+{
+    static const struct {
+        const char *pattern;
+        const char *text;
+        bool matches;
+    } all[] = {
+        {"", "", true},
+        {"", "a", false},
+        {"*", "", true},
+        {"?", "", false},
+        {"*", "a.b/c", true},
+        {"a.*", "a.b.c", true},
+        {"a.*", "ab", false},
+        {"*.bias", "a.bias", true},
+        {"*.bias", "a.bias2", false},
+        {"*a*b", "xaxbxb", true},
+        {"*a*b", "xaxbx", false},
+        {"a?c", "abc", true},
+        {"l[12].w", "l2.w", true},
+        {"l[12].w", "l3.w", false},
+        {"l[0-9]", "l7", true},
+        {"l[0-9]", "lx", false},
+        {"l[!0-9]", "lx", true},
+        {"l[!0-9]", "l7", false},
+        {"[]]", "]", true},
+        {"[a", "[a", true},
+        {"[", "[", true},
+        {"[a-]", "-", true},
+        {"**", "x", true},
+        {"a", "A", false},
+    };
+    char many[2048];
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(all); i++) {
+        if (text_matches(all[i].text, all[i].pattern) != all[i].matches)
+            fail_msg("%s and %s", all[i].pattern, all[i].text);
+    }
+    // Patterns that take exponential time in simpler implementations.
+    memset(many, 'a', sizeof(many) - 1);
+    many[sizeof(many) - 1] = 0;
+    assert_false(text_matches(many, "*a*a*a*a*a*a*a*a*a*a*a*a*b"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -412,6 +457,7 @@ int main(void)
         cmocka_unit_test(printable_utf8_is_preserved),
         cmocka_unit_test(foreign_text_is_made_printable),
         cmocka_unit_test(texts_are_compared_whole_and_by_prefix),
+        cmocka_unit_test(patterns_match_whole_names),
     };
 
     return cmocka_run_group_tests_name("text", tests, NULL, NULL);
