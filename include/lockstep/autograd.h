@@ -40,7 +40,8 @@ LS_API int ls_tape_training(const ls_tape *tape);
  * Mixed precision: the type of activations, LS_F32 (the default), LS_BF16 or LS_F16. Parameters
  * (weights, biases, running statistics) and their gradients stay float32. With a 16-bit type, as
  * with torch.autocast,
- *   - convolutions, ls_linear and ls_matmul convert their float32 inputs, such as the batch, to it;
+ *   - convolutions, ls_linear, ls_matmul and recurrent cells convert their float32 inputs, such as
+ *     the batch, to it, but not cell states of LSTMs (which PyTorch converts as well);
  *   - losses, softmax, sums, means, cumulative sums, exp, log, pow, rsqrt, reciprocal and softplus
  *     convert 16-bit inputs to float32, and give float32;
  *   - all other operators have the type of their inputs; if these differ, float32.
@@ -365,6 +366,19 @@ LS_API ls_tensor *ls_stochastic_depth(ls_tape *tape, ls_tensor *x, double p);
  * rank, another seed: ranks with the same seed drop the same elements. A resumed run then draws the
  * same numbers as an uninterrupted one. */
 LS_API void ls_tape_set_random(ls_tape *tape, uint64_t seed, int64_t step);
+
+/* A step of torch.nn.LSTMCell: x (N,I) and states h, c (N,H), NULL for zeros, give the states
+ * *h_out and *c_out (N,H), which are NULL on failure and must not be NULL themselves. w_ih (4H,I),
+ * w_hh (4H,H), and the biases (4H), which may be NULL, have the rows of the gates i, f, g and o
+ * below each other. In a 16-bit compute type *h_out has that type; the cell state stays float32. */
+LS_API void ls_lstm_cell(ls_tape *tape, ls_tensor *x, ls_tensor *h, ls_tensor *c, ls_tensor *w_ih,
+                         ls_tensor *w_hh, ls_tensor *b_ih, ls_tensor *b_hh, ls_tensor **h_out,
+                         ls_tensor **c_out);
+
+/* A step of torch.nn.GRUCell: gives the state (N,H). The gates are r, z and n: w_ih (3H,I), w_hh
+ * (3H,H). */
+LS_API ls_tensor *ls_gru_cell(ls_tape *tape, ls_tensor *x, ls_tensor *h, ls_tensor *w_ih,
+                              ls_tensor *w_hh, ls_tensor *b_ih, ls_tensor *b_hh);
 
 /* --- operators of the program --- */
 

@@ -163,6 +163,58 @@ LS_API void ls_model_fill(ls_model *model, ls_tensor *tensor, ls_fill how, doubl
 /* y = layer(x). */
 LS_API ls_tensor *ls_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x);
 
+/* --- recurrent layers --- */
+
+typedef struct ls_nn_rnn_options {
+    int layers;        /* 0 means 1 */
+    int bidirectional; /* 1: a second direction, from the last step to the first */
+    int no_bias;
+    double dropout; /* between layers, in training */
+} ls_nn_rnn_options;
+
+/*
+ * torch.nn.LSTM(in, hidden, layers, batch_first=True) and torch.nn.GRU: weight_ih_l0 (4 hidden,
+ * in), for the GRU (3 hidden, in), weight_hh_l0, bias_ih_l0, bias_hh_l0, then weight_ih_l0_reverse
+ * and so on; layers from l1 on have directions * hidden inputs. All are uniform in
+ * +-1/sqrt(hidden). ls_forward() gives what ls_forward_sequence() gives without lengths and states.
+ * opt may be NULL.
+ */
+LS_API ls_layer *ls_nn_lstm(ls_model *model, const char *name, int in, int hidden,
+                            const ls_nn_rnn_options *opt);
+LS_API ls_layer *ls_nn_gru(ls_model *model, const char *name, int in, int hidden,
+                           const ls_nn_rnn_options *opt);
+
+/* torch.nn.LSTMCell and torch.nn.GRUCell, which ls_forward_cell() runs: weight_ih, weight_hh,
+ * bias_ih, bias_hh. */
+LS_API ls_layer *ls_nn_lstm_cell(ls_model *model, const char *name, int in, int hidden,
+                                 int no_bias);
+LS_API ls_layer *ls_nn_gru_cell(ls_model *model, const char *name, int in, int hidden, int no_bias);
+
+/* The state of a recurrent layer; NULL stands for zeros. A GRU has no c. With a 16-bit compute type
+ * h has that type, and c is float32. */
+typedef struct ls_rnn_state {
+    ls_tensor *h;
+    ls_tensor *c;
+} ls_rnn_state;
+
+/*
+ * x (N,T,in) -> (N,T,directions * hidden) through an LSTM or GRU, T >= 1. lengths: NULL, or int64
+ * (N), each 0 to T: row n has the steps before lengths[n], as with torch's pack_padded_sequence.
+ * The result behind them is 0, what x has there is not used but must be finite, and the reverse
+ * direction begins with step lengths[n] - 1. With length 0, which PyTorch refuses, the states stay
+ * as they are. Another length is LS_EINVAL; on a stream device that is the failure of a later wait.
+ * first, *last: states (layers * directions, N, hidden) before the first and behind the last step
+ * of each row; both may be NULL, or the same.
+ */
+LS_API ls_tensor *ls_forward_sequence(ls_tape *tape, ls_layer *layer, ls_tensor *x,
+                                      ls_tensor *lengths, const ls_rnn_state *first,
+                                      ls_rnn_state *last);
+
+/* One step of a cell: x (N,in), states (N,hidden). `before` may be NULL, or the same as `after`. On
+ * failure *after is NULL twice. */
+LS_API void ls_forward_cell(ls_tape *tape, ls_layer *layer, ls_tensor *x,
+                            const ls_rnn_state *before, ls_rnn_state *after);
+
 /* --- layers without tensors: made of other layers and of functions --- */
 
 /* y = fn(x), with operators on `tape` and ls_forward(). */

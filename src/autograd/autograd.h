@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * autograd.h - functions of autograd for nn, ddp and train, besides the public header: they place
- * gradients of leaves into given memory, claim leaves, mark a tape as failed, and add up losses and
- * hits.
+ * gradients of leaves into given memory, claim leaves, mark a tape as failed, add up losses and
+ * hits, and run steps of recurrent layers.
  */
 #ifndef LS_AUTOGRAD_AUTOGRAD_H
 #define LS_AUTOGRAD_AUTOGRAD_H
@@ -78,5 +78,27 @@ bool autograd_has_failed(const ls_tape *tape);
 
 /* Puts "where: " in front of the text of the tape's failure. */
 void autograd_context(ls_tape *tape, const char *where);
+
+/* --- the steps of recurrent layers --- */
+
+/* Which step of sequences of different lengths it is. */
+typedef struct recurrent_step {
+    ls_tensor *lengths; /* int64 (N), each 0 to n_steps; NULL: all rows have all steps */
+    int64_t position;
+    int64_t n_steps;
+} recurrent_step;
+
+/*
+ * The states behind the step, *h and *c, and what it gives, *y, which is *h without lengths. Rows
+ * that do not have this step keep their states, and give 0. x_gates: x W_ih^T + b_ih; h_gates: h
+ * W_hh^T + b_hh; both (N,4H) or for the GRU (N,3H). All are NULL on failure, which the tape has.
+ */
+void autograd_lstm_step(ls_tape *tape, ls_tensor *x_gates, ls_tensor *h_gates,
+                        const recurrent_step *step, ls_tensor **h, ls_tensor **c, ls_tensor **y);
+void autograd_gru_step(ls_tape *tape, ls_tensor *x_gates, ls_tensor *h_gates,
+                       const recurrent_step *step, ls_tensor **h, ls_tensor **y);
+
+/* A constant that the tape owns. */
+ls_tensor *autograd_zeros(ls_tape *tape, ls_dtype type, int n_dims, const int64_t *dims);
 
 #endif

@@ -103,25 +103,39 @@ ls_layer *ls_nn_linear(ls_model *model, const char *name, int in, int out, int n
 
 /* --- running --- */
 
+bool layer_enter(ls_tape *tape, const ls_layer *layer, const char **outer)
+{
+    if (tape == NULL) {
+        (void)ls_fail(LS_EINVAL, "forward: the tape is NULL");
+        return false;
+    }
+    if (autograd_has_failed(tape))
+        return false;
+    if (layer == NULL) {
+        (void)autograd_fail(
+            tape,
+            ls_fail(LS_EINVAL, "forward: the layer is NULL; ls_model_status() returns the reason"));
+        return false;
+    }
+    *outer = autograd_enter(tape, layer->name);
+    return true;
+}
+
+void layer_leave(ls_tape *tape, const ls_layer *layer, const char *outer, bool succeeded)
+{
+    (void)autograd_enter(tape, outer);
+    if (!succeeded)
+        autograd_context(tape, layer->name);
+}
+
 ls_tensor *ls_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x)
 {
     const char *outer;
     ls_tensor *y;
 
-    if (tape == NULL) {
-        (void)ls_fail(LS_EINVAL, "forward: the tape is NULL");
+    if (!layer_enter(tape, layer, &outer))
         return NULL;
-    }
-    if (autograd_has_failed(tape))
-        return NULL;
-    if (layer == NULL)
-        return autograd_fail(
-            tape,
-            ls_fail(LS_EINVAL, "forward: the layer is NULL; ls_model_status() returns the reason"));
-    outer = autograd_enter(tape, layer->name);
     y = layer->forward(tape, layer, x);
-    (void)autograd_enter(tape, outer);
-    if (y == NULL)
-        autograd_context(tape, layer->name);
+    layer_leave(tape, layer, outer, y != NULL);
     return y;
 }

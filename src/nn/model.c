@@ -37,6 +37,8 @@ static void layer_free(ls_layer *layer)
     }
     if (layer->arg_bytes > 0)
         ls_free(layer->arg);
+    ls_free(layer->tensors);
+    ls_free(layer->tensor_names);
     ls_free(layer);
 }
 
@@ -243,11 +245,20 @@ static ls_status make_tensor(ls_layer *layer, const layer_slot *slot)
 static ls_status make_layer(ls_model *model, const char *name, const layer_slot *slots, int n_slots,
                             ls_layer **out)
 {
+    const size_t capacity = n_slots > LAYER_TENSORS ? (size_t)n_slots : LAYER_TENSORS;
     ls_layer *layer = ls_calloc(1, sizeof(*layer));
     ls_status st = LS_OK;
 
     if (layer == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a layer");
+    // NOLINTBEGIN(bugprone-sizeof-expression): the elements are pointers
+    layer->tensors = ls_calloc(capacity, sizeof(*layer->tensors));
+    layer->tensor_names = ls_calloc(capacity, sizeof(*layer->tensor_names));
+    // NOLINTEND(bugprone-sizeof-expression)
+    if (layer->tensors == NULL || layer->tensor_names == NULL) {
+        layer_free(layer);
+        return ls_fail(LS_ENOMEM, "no memory for the %zu tensors of a layer", capacity);
+    }
     layer->model = model;
     (void)text_format(layer->name, sizeof(layer->name), "%s", name);
     for (int i = 0; i < n_slots && st == LS_OK; i++)

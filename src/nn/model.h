@@ -17,8 +17,8 @@
 
 #include <stdbool.h>
 
-#define LAYER_MAX_TENSORS 5
-#define LAYER_NAME_BYTES  128 /* longest layer name with its terminator */
+#define LAYER_TENSORS    5   /* the least capacity of a layer */
+#define LAYER_NAME_BYTES 128 /* longest layer name with its terminator */
 
 /* A list of named tensors that grows. */
 typedef struct named_list {
@@ -50,21 +50,34 @@ typedef struct layer_slot {
     int64_t dims[LS_MAX_DIMS];
 } layer_slot;
 
+/* Of an LSTM or GRU layer, or a cell. */
+typedef struct recurrent_shape {
+    bool is_lstm;
+    bool is_cell;
+    bool no_bias;
+    int in;
+    int hidden;
+    int layers;
+    int directions;
+    double dropout;
+} recurrent_shape;
+
 struct ls_layer {
     ls_layer *next;
     ls_model *model;
     char name[LAYER_NAME_BYTES];
     ls_tensor *(*forward)(ls_tape *tape, ls_layer *layer, ls_tensor *x);
     int n_tensors;
-    ls_tensor *tensors[LAYER_MAX_TENSORS]; /* in the order of the slots */
-    char *tensor_names[LAYER_MAX_TENSORS];
+    ls_tensor **tensors; /* in the order of the slots; NULL where it has fewer than LAYER_TENSORS */
+    char **tensor_names;
     union {
         ls_conv1d_params conv1d;
         ls_conv2d_params conv2d;
     };
     ls_batch_norm_params batch_norm;
     ls_nn_layer_norm_options layer_norm;
-    int heads;        /* of attention */
+    int heads; /* of attention */
+    recurrent_shape recurrent;
     ls_layer_fn fn;   /* of ls_nn_layer() */
     void *arg;        /* of fn; of a sequential its layers */
     size_t arg_bytes; /* the layer owns so many of arg; 0: it is the program's */
@@ -79,6 +92,11 @@ ls_layer *model_add(ls_model *model, const char *name, const layer_slot *slots, 
 
 /* Makes this thread's last error the model's failure, unless it has one already. Returns NULL. */
 ls_layer *model_fail(ls_model *model, ls_status status);
+
+/* What a forward of a layer begins and ends with: false if the tape has failed or there is no
+ * layer. Errors between the two name the layer; `succeeded` is false if there was one. */
+bool layer_enter(ls_tape *tape, const ls_layer *layer, const char **outer);
+void layer_leave(ls_tape *tape, const ls_layer *layer, const char *outer, bool succeeded);
 
 /* Uniform in [-bound, bound), from the model's generator. */
 void model_fill_uniform(ls_model *model, ls_tensor *t, double bound);

@@ -30,12 +30,13 @@
  *
  * Autograd has checked shapes, types and devices; kernels do not check again. The floating tensors
  * of a call have one type, except in mixed precision: where activations (x, y, dx, dy, a, b) are
- * BF16 or F16, parameters (w, weight, bias), statistics (mean, variance, inverse, running_*) and
- * the gradients of parameters are F32, and sums are computed in F32: an operator is the F32 one on
- * widened inputs whose results are rounded once (widen.h; kernels may add in another order, and
- * round parameters to the activations' type). Autograd never calls losses, OP_LOG_SOFTMAX and
- * OP_SOFTMAX with 16-bit types. [placed] outputs of *_WEIGHTS and *_NORM_BACKWARD are plain and are
- * written, or added to with op_call.accumulate; with N = 0 zeros are written, or nothing is added.
+ * BF16 or F16, parameters (w, weight, bias), statistics (mean, variance, inverse, running_*), cell
+ * states (c, c') and the gradients of these are F32, and sums are computed in F32: an operator is
+ * the F32 one on widened inputs whose results are rounded once (widen.h; kernels may add in another
+ * order, and round parameters to the activations' type). Autograd never calls losses,
+ * OP_LOG_SOFTMAX and OP_SOFTMAX with 16-bit types. [placed] outputs of *_WEIGHTS and
+ * *_NORM_BACKWARD are plain and are written, or added to with op_call.accumulate; with N = 0 zeros
+ * are written, or nothing is added.
  *
  * Convolutions and batch norm also take sequences: (N,C,T) and weights (O,I,K). Their kernels see
  * them as images (N,C,1,T) and (O,I,1,K), with the attributes of height 1 (sequence.h); so a
@@ -92,6 +93,10 @@ typedef enum op_kind {
     OP_SOFTMAX,          /* x -> y */
     OP_SOFTMAX_BACKWARD, /* y, dy -> dx */
     OP_CAST,             /* x -> y                               (as its own backward: dy -> dx) */
+    OP_LSTM,             /* a, b, c, h?, lengths? (int64) -> h', c', y?, gates? */
+    OP_LSTM_BACKWARD,    /* gates, c, lengths?, dh'?, dc'?, dy? -> da, dc?, dh? */
+    OP_GRU,              /* a, b, h, lengths? (int64) -> h', y?, gates? */
+    OP_GRU_BACKWARD,     /* gates, h, lengths?, dh'?, dy? -> da, db, dh? */
     OP_SGD,              /* g, skip? -> w[placed], momentum?[placed] */
     OP_ADAM,             /* g, skip? -> w[placed], mean[placed], square[placed], largest?[placed] */
     OP_SQUARES,          /* g -> squares[placed] */
@@ -127,7 +132,8 @@ typedef enum op_kind {
     X(EXTREME_BACKWARD, extreme_backward) X(CUMSUM, cumsum) X(PERMUTE, permute)                   \
     X(CONCAT, concat) X(SLICE, slice) X(SLICE_BACKWARD, slice_backward) X(MATMUL, matmul)         \
     X(LAYER_NORM, layer_norm) X(LAYER_NORM_BACKWARD, layer_norm_backward) X(SOFTMAX, softmax)     \
-    X(SOFTMAX_BACKWARD, softmax_backward) X(CAST, cast)
+    X(SOFTMAX_BACKWARD, softmax_backward) X(CAST, cast) X(LSTM, lstm)                             \
+    X(LSTM_BACKWARD, lstm_backward) X(GRU, gru) X(GRU_BACKWARD, gru_backward)
 #define OP_LIST_STEP(X)                                                                           \
     X(SGD, sgd) X(ADAM, adam) X(SQUARES, squares) X(CLIP_FACTOR, clip_factor)                     \
     X(SCALE_BY, scale_by) X(CLAMP, clamp) X(UNSCALE, unscale) X(FILL, fill)                       \
@@ -194,6 +200,14 @@ typedef enum op_kind {
  * OP_CAST         F32, F64, BF16 or F16 to another one of them; any layout, y's is the device's
  *                 choice. To nearest, ties to even; F64 to 16 bits through F32. Overflow gives
  *                 infinity, NaN stays NaN.
+ * OP_LSTM         A step of an LSTM cell, behind its matrix products a and b (N,4H): recurrent.inc.
+ *                 h, c, h', c' and y are (N,H); c and c' have the type of parameters. y is h'.
+ *                 gates (N,4H): what the backward reads; it computes c' again. da is the gradient
+ *                 of a and of b. With lengths (N), each 0 to attrs.limit, else LS_EINVAL with row
+ *                 and value, only rows whose length is over attrs.begin have the step: in the
+ *                 others h' = h, c' = c, and y and gates are 0. h, y, dh and dy come with lengths
+ *                 only.
+ * OP_GRU          The same of a GRU cell: a and b (N,3H), gates (N,4H); h and dh come always.
  * OP_FILL         attrs.value to every element of dst: F32, F64, F16 or BF16, plain. It has no
  *                 inputs: device_typed() is dst.
  * OP_CLASS_SUMS   logits (N,K), targets (N), sums (2 + n) plain, n at most OP_MAX_TOP_K. Adds the
@@ -274,6 +288,7 @@ typedef struct op_attrs {
     unsigned axes; /* of sums, for their backward: bits */
     bool reverse;
     int64_t begin;
+    int64_t limit; /* of OP_LSTM and OP_GRU */
     bool transposed[2];
     double scale;
     double value;            /* of OP_CLIP_FACTOR, OP_CLAMP, OP_FILL, OP_SELECT, padding,
@@ -346,7 +361,7 @@ typedef struct device_usage {
     int busy_percent; /* share of the last moments in which a kernel ran; -1: not known */
 } device_usage;
 
-#define DEVICE_ABI 14
+#define DEVICE_ABI 15
 
 /* What a device is opened with. */
 typedef struct device_settings {

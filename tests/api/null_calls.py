@@ -58,6 +58,15 @@ VALUES = {
     ("ls_nn_adaptive_avg_pool2d", "name"): '"pool"', "ls_layer_fn": "pass_on",
     "ls_unary_fn": "ls_relu", "ls_layer *const *": "some_layers()",
     ("ls_layer_tensor", "name"): '"weight"', "ls_fill": "LS_FILL_NORMAL",
+    **{(f"ls_{cell}_cell", name): f"some_{cell}_weight()" for cell in ("lstm", "gru")
+       for name in ("w_ih", "w_hh")},
+    **{(f"ls_{cell}_cell", name): "NULL" for cell in ("lstm", "gru") for name in ("b_ih", "b_hh")},
+    ("ls_nn_lstm", "name"): '"lstm"', ("ls_nn_gru", "name"): '"gru"',
+    ("ls_nn_lstm_cell", "name"): '"cell"', ("ls_nn_gru_cell", "name"): '"cell"',
+    ("ls_forward_sequence", "layer"): "some_gru()",
+    ("ls_forward_sequence", "x"): "some_sequences()",
+    ("ls_forward_sequence", "lengths"): "some_targets()",
+    ("ls_forward_cell", "layer"): "some_cell()",
     ("ls_concat", "x"): "some_leaves()", ("ls_permute", "order"): "ones",
     ("ls_tape_checkpoint", "inputs"): "some_leaves()", ("ls_tape_checkpoint", "arg_bytes"): "0",
     ("ls_op_run", "inputs"): "some_leaves()", ("ls_op_run", "attrs_bytes"): "0",
@@ -83,8 +92,7 @@ VALUES = {
     ("ls_run_step", "run"): "running_run()", ("ls_run_classify", "run"): "running_run()",
     ("ls_run_weigh", "run"): "running_run()",
     "ls_lr_fn": "rate_of", ("ls_run_save_also", "items"): "some_items()",
-    ("ls_run_declare", "name"): '"value"', ("ls_run_declare_with", "name"): '"value"',
-    "ls_value_fn": "same_value", ("ls_run_add", "run"): "declaring_run()",
+    ("ls_run_declare", "name"): '"value"', ("ls_run_add", "run"): "declaring_run()",
     ("ls_run_add", "name"): '"value"', ("ls_run_add_number", "run"): "declaring_run()",
     ("ls_run_add_number", "name"): '"value"', ("ls_run_value", "name"): '"value"',
     ("ls_run_evaluate_with", "run"): "declaring_run()",
@@ -148,7 +156,7 @@ OUT = {f"ls_{name} **" for name in (
     "tensor", "tape", "device", "model", "ddp", "comm", "work", "dataset", "sampler", "loader",
     "checkpoint", "store", "run", "optimizer", "grad_scaler")}
 OUT |= {f"ls_{name} *" for name in ("batch", "ddp_step", "ddp_stats", "run_state",
-                                    "checkpoint_entry", "augment")}
+                                    "checkpoint_entry", "augment", "rnn_state")}
 OUT |= {"void **", "int *", "int64_t *", "size_t *", "double *"}
 OUT_TEXT = {("ls_flags_help", "out")}  # char **, which elsewhere is argv
 # A type whose only valid value in these calls is "all default".
@@ -156,7 +164,7 @@ OPTIONAL = {f"const ls_{name} *" for name in (
     "init_options", "ddp_options", "spawn_options", "store_options", "device_options",
     "synthetic_options", "batch_norm_params", "cross_entropy_params",
     "loss_params", "nn_batch_norm_options",
-    "nn_layer_norm_options", "grad_scaler_options")}
+    "nn_layer_norm_options", "nn_rnn_options", "rnn_state", "grad_scaler_options")}
 
 ANY = "anything"  # something but NULL
 NULL_GIVES = {
@@ -174,6 +182,9 @@ NULL_GIVES = {
     ("ls_softmax_over", "mask"): ANY, ("ls_log_softmax_over", "mask"): ANY,
     ("ls_nn_layer_norm", "opt"): ANY, ("ls_nn_layer", "arg"): ANY,
     ("ls_model_freeze", "n_matched"): "LS_OK",
+    **{("ls_gru_cell", name): ANY for name in ("h", "b_ih", "b_hh")},
+    ("ls_nn_lstm", "opt"): ANY, ("ls_nn_gru", "opt"): ANY,
+    **{("ls_forward_sequence", name): ANY for name in ("lengths", "first", "last")},
     ("ls_grad_check", "arg"): "LS_OK", ("ls_grad_check", "worst"): "LS_OK",
     ("ls_checkpoint_load_fitting", "each"): "LS_OK",
     ("ls_checkpoint_load_fitting", "arg"): "LS_OK",

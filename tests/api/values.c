@@ -88,6 +88,18 @@ ls_tensor *some_square(void)
     return tensor;
 }
 
+ls_tensor *some_lstm_weight(void)
+{
+    ONCE(ls_tensor *, tensor, ONES(8, 2));
+    return tensor;
+}
+
+ls_tensor *some_gru_weight(void)
+{
+    ONCE(ls_tensor *, tensor, ONES(6, 2));
+    return tensor;
+}
+
 ls_tensor *some_channel(void)
 {
     ONCE(ls_tensor *, tensor, ONES(1));
@@ -254,6 +266,33 @@ ls_layer *const *some_layers(void)
 
     layers[0] = some_layer();
     return layers;
+}
+
+/* A model beside some_model(), which has one layer. */
+static ls_model *recurrent_model(void)
+{
+    ONCE(ls_model *, model, ls_model_create(some_device(), 1, &model));
+    return model;
+}
+
+ls_layer *some_gru(void)
+{
+    static ls_layer *layer;
+
+    if (layer == NULL)
+        layer = ls_nn_gru(recurrent_model(), "gru", 8, 2, NULL);
+    value_needs(ls_model_status(recurrent_model()), "layer");
+    return layer;
+}
+
+ls_layer *some_cell(void)
+{
+    static ls_layer *layer;
+
+    if (layer == NULL)
+        layer = ls_nn_lstm_cell(recurrent_model(), "cell", 2, 2, 0);
+    value_needs(ls_model_status(recurrent_model()), "layer");
+    return layer;
 }
 
 ls_ddp *some_ddp(void)
@@ -473,11 +512,6 @@ double rate_of(void *arg, int64_t step, int64_t steps)
     (void)step;
     (void)steps;
     return 0.1;
-}
-
-double same_value(double mean)
-{
-    return mean;
 }
 
 ls_run *declaring_run(void)

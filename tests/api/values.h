@@ -17,16 +17,18 @@ void value_needs(ls_status status, const char *what);
 
 ls_device *some_device(void); /* cpu_ref */
 
-ls_tensor *some_tensor(void);    /* (4,2) float32, ones */
-ls_tensor *some_targets(void);   /* (4) int64 */
-ls_tensor *some_images(void);    /* (4,1,4,4) float32 */
-ls_tensor *some_kernel(void);    /* (1,1,3,3) float32 */
-ls_tensor *some_sequences(void); /* (4,1,8) float32 */
-ls_tensor *some_taps(void);      /* (1,1,3) float32 */
-ls_tensor *some_square(void);    /* (2,2) float32 */
-ls_tensor *some_channel(void);   /* (1) float32 */
-ls_tensor *some_pair(void);      /* (2) float32 */
-ls_tensor *some_leaf(void);      /* (2,2) float64, requires a gradient */
+ls_tensor *some_tensor(void);      /* (4,2) float32, ones */
+ls_tensor *some_targets(void);     /* (4) int64 */
+ls_tensor *some_images(void);      /* (4,1,4,4) float32 */
+ls_tensor *some_kernel(void);      /* (1,1,3,3) float32 */
+ls_tensor *some_sequences(void);   /* (4,1,8) float32 */
+ls_tensor *some_taps(void);        /* (1,1,3) float32 */
+ls_tensor *some_square(void);      /* (2,2) float32 */
+ls_tensor *some_lstm_weight(void); /* (8,2) float32 */
+ls_tensor *some_gru_weight(void);  /* (6,2) float32 */
+ls_tensor *some_channel(void);     /* (1) float32 */
+ls_tensor *some_pair(void);        /* (2) float32 */
+ls_tensor *some_leaf(void);        /* (2,2) float64, requires a gradient */
 ls_tensor *const *some_leaves(void);
 const ls_named *some_items(void);      /* one, "item" */
 const ls_named *some_parameters(void); /* of the model: one weight and one bias */
@@ -43,6 +45,8 @@ void ignore_difference(void *arg, const char *text);
 ls_model *some_model(void);
 ls_layer *some_layer(void);
 ls_layer *const *some_layers(void);
+ls_layer *some_gru(void);  /* 8 inputs */
+ls_layer *some_cell(void); /* an LSTM's, 2 inputs */
 ls_ddp *some_ddp(void);
 ls_optimizer *some_optimizer(void);
 ls_grad_scaler *some_grad_scaler(void);
@@ -72,7 +76,6 @@ char **some_argv(void); /* 2 entries: a program and a flag that some_flags() has
 ls_train_flags *some_train_flags(void);
 const ls_train_program *some_program(void);
 double rate_of(void *arg, int64_t step, int64_t steps);
-double same_value(double mean);
 ls_run *declaring_run(void);
 ls_status evaluate_nothing(void *arg, ls_run *run, const ls_batch *batch);
 ls_run *some_run(void);    /* open */

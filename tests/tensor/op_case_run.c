@@ -718,6 +718,10 @@ static void (*runner_of(op_kind op))(case_run *)
         return run_softmax;
     case OP_CAST:
         return run_cast;
+    case OP_LSTM:
+        return run_lstm;
+    case OP_GRU:
+        return run_gru;
     case OP_SGD:
         return run_sgd;
     case OP_ADAM:

@@ -74,4 +74,8 @@ void run_fill(case_run *r);
 void run_class_sums(case_run *r);
 void run_normalize(case_run *r);
 
+/* op_case_recurrent.c */
+void run_lstm(case_run *r);
+void run_gru(case_run *r);
+
 #endif

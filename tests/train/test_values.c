@@ -31,11 +31,9 @@ typedef struct job {
 
 typedef struct result {
     ls_status status;
-    ls_status after_loop;
     char error[512];
-    double nll;        /* of the last evaluation, by the program's own function */
-    double perplexity; /* the same, as given */
-    double given;
+    double nll;   /* of the last evaluation, by the program's own function */
+    double given; /* the same */
     double share; /* of training: each rank adds its number with weight number + 1 */
     int64_t counter;
     ls_run_state state;
@@ -65,7 +63,6 @@ static ls_status test_batch(void *arg, ls_run *run, const ls_batch *batch)
 
     ls_run_get_state(run, &state);
     ls_run_add(run, "nll", ls_cross_entropy(tape, logits, batch->y), (double)batch->rows);
-    ls_run_add(run, "perplexity", ls_cross_entropy(tape, logits, batch->y), (double)batch->rows);
     ls_run_add_number(run, "given", p->job->given[state.epoch % EPOCHS_MOST], (double)batch->rows);
     return LS_OK;
 }
@@ -93,7 +90,6 @@ static ls_status start(ls_run *run, program *p)
     if (j->comm != NULL)
         LS_TRY(ls_run_distribute(run, j->comm, NULL));
     LS_TRY(ls_run_declare(run, "nll"));
-    LS_TRY(ls_run_declare_with(run, "perplexity", exp));
     LS_TRY(ls_run_declare(run, "given"));
     LS_TRY(ls_run_declare(run, rank > 0 && rank == j->extra_rank ? "other" : "share"));
     if (j->lr != NULL)
@@ -120,10 +116,8 @@ static ls_status train(ls_run *run, program *p, result *r)
             ls_run_add_number(run, j->adds, 1, j->add_weight);
         ls_run_step(run, ls_cross_entropy(ls_run_tape(run), logits, batch.y));
     }
-    r->after_loop = ls_run_status(run);
     r->counter = p->counter;
     r->nll = ls_run_value(run, "nll", 1);
-    r->perplexity = ls_run_value(run, "perplexity", 1);
     r->given = ls_run_value(run, "given", 1);
     r->share = ls_run_value(run, "share", 0);
     ls_run_get_state(run, &r->state);
@@ -179,7 +173,6 @@ static void an_own_evaluation_equals_that_of_a_classifier(void **state)
     r = run_here(&j);
     assert_int_equal(r.status, LS_OK);
     assert_true(fabs(r.nll - classified.state.test_loss) < 1e-6);
-    assert_int_equal(r.after_loop, LS_OK);
     assert_true(r.given == 2);
     assert_true(r.state.accuracy == -1);
 }
@@ -203,7 +196,6 @@ static void values_are_means_over_the_weights_of_all_ranks(void **state)
             assert_int_equal(results[i].status, LS_OK);
             assert_true(fabs(results[i].nll - alone.nll) < 1e-6);
             assert_true(results[i].nll == results[0].nll);
-            assert_true(results[i].perplexity == exp(results[i].nll));
         }
     }
     j = make_job();
@@ -256,8 +248,7 @@ static void values_are_in_metrics_and_page(void **state)
     j.flags.metrics_html = path_in("m.html");
     assert_int_equal(run_here(&j).status, LS_OK);
     text = text_of(path_in("m.jsonl"));
-    assert_non_null(
-        strstr(text, "\"values\":{\"nll\":null,\"perplexity\":null,\"given\":null,\"share\":0"));
+    assert_non_null(strstr(text, "\"values\":{\"nll\":null,\"given\":null,\"share\":0"));
     assert_non_null(strstr(text, "\"test_values\":{\"nll\":0."));
     assert_non_null(strstr(text, "\"best_value\":3"));
     assert_null(strstr(text, "accuracy"));
@@ -284,7 +275,6 @@ static void wrong_values_end_the_run(void **state)
     j.adds = "unknown";
     j.add_weight = 1;
     expect_failure(&j, "the value unknown is not declared");
-    assert_int_equal(run_here(&j).after_loop, LS_EINVAL);
     j.adds = "share";
     j.add_weight = -1;
     expect_failure(&j, "the weight of share is -1");
@@ -306,7 +296,7 @@ static void wrong_names_are_refused(void **state)
         assert_status(ls_run_declare(run, wrong[i]), LS_EINVAL);
     for (int i = 0; i < 16; i++)
         assert_ok(ls_run_declare(run, text_format(name, sizeof(name), "v%d", i)));
-    assert_status(ls_run_declare_with(run, "v3", exp), LS_EINVAL);
+    assert_status(ls_run_declare(run, "v3"), LS_EINVAL);
     assert_last_error("v3 is declared already");
     assert_status(ls_run_declare(run, "v16"), LS_EINVAL);
     assert_last_error("at most 16 values");

@@ -299,6 +299,10 @@ static ls_status take_failure(cuda_accel *a)
     if (f.op == OP_EMBEDDING)
         return cu_fail(LS_EINVAL, "embedding: index %lld at position %lld is outside [0, %lld)",
                        (long long)f.value, (long long)f.row, (long long)f.limit);
+    if (f.op >= OP_LSTM && f.op <= OP_GRU_BACKWARD)
+        return cu_fail(LS_EINVAL, "%s: length %lld of row %lld is outside [0, %lld]",
+                       cu_host->op_name((op_kind)f.op), (long long)f.value, (long long)f.row,
+                       (long long)f.limit);
     return cu_fail(LS_EINVAL, "%s: target %lld of row %lld is outside [0, %lld)",
                    cu_host->op_name((op_kind)f.op), (long long)f.value, (long long)f.row,
                    (long long)f.limit);

@@ -62,6 +62,10 @@
     X(SOFTMAX, softmax)                                                                           \
     X(SOFTMAX_BACKWARD, softmax_backward)                                                         \
     X(CAST, cast)                                                                                 \
+    X(LSTM, lstm)                                                                                 \
+    X(LSTM_BACKWARD, lstm_backward)                                                               \
+    X(GRU, gru)                                                                                   \
+    X(GRU_BACKWARD, gru_backward)                                                                 \
     X(FILL, fill)                                                                                 \
     X(CLASS_SUMS, class_sums)                                                                     \
     X(NORMALIZE, normalize)                                                                       \

@@ -306,6 +306,26 @@ KERNEL_OF_TYPES(max_pool_backward)
 KERNEL_OF_TYPES(avg_pool)
 KERNEL_OF_TYPES(avg_pool_backward)
 
+/* --- recurrent.cu: one thread a unit of a row --- */
+
+/* The tensors of an op_call; NULL where it has none. Cell states are of the type of parameters. */
+typedef struct recurrent_args {
+    const void *in[6];
+    void *out[4];
+    const int64_t *lengths;
+    int64_t position;
+    int64_t limit; /* of the lengths */
+    size_t n_rows;
+    size_t units; /* of a row */
+    op_failure *failure;
+    int op;
+} recurrent_args;
+
+KERNEL_OF_TYPES(lstm)
+KERNEL_OF_TYPES(lstm_backward)
+KERNEL_OF_TYPES(gru)
+KERNEL_OF_TYPES(gru_backward)
+
 /* --- update.cu: many arrays in one launch --- */
 
 #define UPDATE_ARRAYS 66   /* of a launch at most */

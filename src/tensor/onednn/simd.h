@@ -123,6 +123,29 @@ typedef struct norm_row {
     float mean_g_xhat;
 } norm_row;
 
+/* A row of a step of an LSTM or a GRU cell of n units: recurrent.inc, whose gates are n elements
+ * apart. */
+typedef struct recurrent_row {
+    const float *a;
+    const float *b;
+    const float *state; /* LSTM: c, GRU: h */
+    float *h;
+    float *c;     /* LSTM: behind the step */
+    float *gates; /* may be NULL */
+} recurrent_row;
+
+/* Its backward. */
+typedef struct recurrent_slope {
+    const float *gates;
+    const float *state;
+    const float *dh; /* these may be NULL, for zeros */
+    const float *dy;
+    const float *dc; /* LSTM */
+    float *da;
+    float *db;     /* GRU */
+    float *dstate; /* may be NULL */
+} recurrent_slope;
+
 typedef struct simd_table {
     const char *isa;
     isa_level level;
@@ -214,6 +237,11 @@ typedef struct simd_table {
     /* dx = scale y (dy - sum) */
     void (*softmax_dx)(const float *y, const float *dy, float sum, float scale, float *dx,
                        size_t n);
+
+    void (*lstm)(const recurrent_row *r, size_t n);
+    void (*lstm_backward)(const recurrent_slope *r, size_t n);
+    void (*gru)(const recurrent_row *r, size_t n);
+    void (*gru_backward)(const recurrent_slope *r, size_t n);
 } simd_table;
 
 /* The i-th best table that this processor can use; NULL past the last. */

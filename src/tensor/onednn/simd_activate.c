@@ -7,35 +7,14 @@
  * polynomial of degree 9 fitted to it by relative least squares at 4000 Chebyshev points of z in 0
  * to 9.4: off by 8e-8 of erfc(z) itself, and by 3e-7 in float32.
  */
-#include "tensor/onednn/simd_exp.h"
 #include "tensor/onednn/simd_isa.h"
-#include "tensor/onednn/simd_lanes.h"
+#include "tensor/onednn/simd_sigmoid.h"
 
 #include <math.h>
 #include <stdbool.h>
 
 #define SQRT_HALF    0.70710678F
 #define INV_SQRT_2PI 0.39894228F
-
-/* 1 / (1 + exp(-x)), and 1 minus that, both without cancellation. */
-typedef struct parted {
-    float is;
-    float rest;
-} parted;
-
-SIMD_INLINE float exp_or_0(float t)
-{
-    return t < EXP_LEAST ? 0.0F : exp_of(t);
-}
-
-SIMD_INLINE parted sigmoid(float x)
-{
-    const float e = exp_or_0(-fabsf(x));
-    const float large = 1.0F / (1.0F + e);
-    const float small = e / (1.0F + e);
-
-    return (parted){.is = x < 0 ? small : large, .rest = x < 0 ? large : small};
-}
 
 /* The normal distribution's share below x, and its density at x. */
 typedef struct normal {
@@ -116,22 +95,6 @@ SIMD_INLINE float fast_log1p(float e)
     const float u = 1.0F + e;
 
     return u == 1.0F ? e : fast_log(u) * (e / (u - 1.0F));
-}
-
-/* Cephes, tanhf. */
-SIMD_INLINE float fast_tanh(float x)
-{
-    const float z = x * x;
-    const float size = fabsf(x);
-    const float far = 1.0F - 2.0F / (exp_wide(2.0F * size) + 1.0F);
-    float near = -5.70498872745E-3F;
-
-    near = near * z + 2.06390887954E-2F;
-    near = near * z - 5.37397155531E-2F;
-    near = near * z + 1.33314422036E-1F;
-    near = near * z - 3.33332819422E-1F;
-    near = near * z * x + x;
-    return size < 0.625F ? near : x < 0 ? -far : far;
 }
 
 #define fast_sqrt  sqrtf

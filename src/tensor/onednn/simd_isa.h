@@ -67,6 +67,10 @@ void SIMD_NAME(norm_sums)(const norm_row *r, const float *x, const float *dy, do
                           double *dbias, size_t n);
 void SIMD_NAME(softmax_dx)(const float *y, const float *dy, float sum, float scale, float *dx,
                            size_t n);
+void SIMD_NAME(lstm)(const recurrent_row *r, size_t n);
+void SIMD_NAME(lstm_backward)(const recurrent_slope *r, size_t n);
+void SIMD_NAME(gru)(const recurrent_row *r, size_t n);
+void SIMD_NAME(gru_backward)(const recurrent_slope *r, size_t n);
 
 extern const simd_table SIMD_NAME(simd_table);
 

@@ -55,4 +55,8 @@ const simd_table SIMD_NAME(simd_table) = {
     .norm_dx = SIMD_NAME(norm_dx),
     .norm_sums = SIMD_NAME(norm_sums),
     .softmax_dx = SIMD_NAME(softmax_dx),
+    .lstm = SIMD_NAME(lstm),
+    .lstm_backward = SIMD_NAME(lstm_backward),
+    .gru = SIMD_NAME(gru),
+    .gru_backward = SIMD_NAME(gru_backward),
 };

@@ -130,6 +130,35 @@ static void run_norms(const simd_table *t, outputs *o)
     t->softmax_dx(input[0], input[1], 0.6F, 1.3F, o->f[5], FLOATS - 3);
 }
 
+/* Rows of n units. */
+static void run_recurrent(const simd_table *t, size_t n, outputs *o)
+{
+    recurrent_row row = {.a = input[0],
+                         .b = input[1],
+                         .state = input[0] + 7,
+                         .h = o->f[0],
+                         .c = o->f[1],
+                         .gates = o->f[2]};
+    recurrent_slope slope = {.gates = o->f[2],
+                             .state = input[0] + 7,
+                             .dh = input[1],
+                             .dy = n % 2 == 0 ? input[1] + 3 : NULL,
+                             .dc = input[1] + 11,
+                             .da = o->f[3],
+                             .dstate = o->f[4]};
+
+    t->lstm(&row, n);
+    t->lstm_backward(&slope, n);
+    row.h = o->f[5];
+    row.gates = o->f[6];
+    t->gru(&row, n);
+    slope.gates = o->f[6];
+    slope.da = o->f[7];
+    slope.db = o->f[8];
+    slope.dstate = o->f[9];
+    t->gru_backward(&slope, n);
+}
+
 static void run_batch_norm(const simd_table *t, size_t lanes, outputs *o)
 {
     const size_t rows = FLOATS / lanes;
@@ -216,6 +245,9 @@ static void all_tables_give_the_same_bits(void **state)
             run_batch_norm(t, lane_counts[k], &got);
             run_batch_norm(plainest(), lane_counts[k], &want);
             assert_same(t, "batch norms", lane_counts[k]);
+            run_recurrent(t, 25 * lane_counts[k], &got);
+            run_recurrent(plainest(), 25 * lane_counts[k], &want);
+            assert_same(t, "recurrent cells", 25 * lane_counts[k]);
             run_pool(t, lane_counts[k], 2, 0, &got);
             run_pool(plainest(), lane_counts[k], 2, 0, &want);
             assert_same(t, "pools of 2x2", lane_counts[k]);
