@@ -223,6 +223,23 @@ LS_API LS_MUST_USE ls_status ls_work_wait(ls_work *work);
  * LS_EINVAL when the queue belongs to another accelerator than the memory; the handle stays. */
 LS_API LS_MUST_USE ls_status ls_work_wait_on(ls_work *work, ls_queue *queue);
 
+/* The end of an operation. */
+typedef struct ls_work_end {
+    ls_status status;
+    const char *text; /* of a failure, "" otherwise; valid during the call */
+    int source;       /* as ls_work_source() */
+} ls_work_end;
+
+typedef void (*ls_work_end_fn)(void *arg, const ls_work_end *end);
+
+/* Calls fn once when the operation has ended, and frees the handle; at once if it has ended. The
+ * thread is any one that is inside a call of this library, or the progress thread, without locks:
+ * fn may start operations and wait for them, but not destroy a group. While it runs on the progress
+ * thread, other operations progress only in calls that wait. Before ls_comm_destroy() returns, fn
+ * has been called with LS_ECANCELED for what was pending. Failures of this call leave the
+ * handle. */
+LS_API LS_MUST_USE ls_status ls_work_then(ls_work *work, ls_work_end_fn fn, void *arg);
+
 /* Waits at most timeout_ms. LS_ETIMEOUT: still pending, the handle stays. Otherwise the operation
  * has ended with this status; the handle stays for ls_work_wait(). */
 LS_API LS_MUST_USE ls_status ls_work_wait_for(ls_work *work, int64_t timeout_ms);

@@ -45,7 +45,7 @@ static bool is_over(const ls_work *w)
 
 static void yield_core(engine *e)
 {
-    engine_leave(e);
+    ls_mutex_unlock(&e->mu);
     (void)sched_yield();
     ls_mutex_lock(&e->mu);
 }
@@ -71,7 +71,7 @@ static void sleep_short(engine *e, int64_t now_ns)
     if (ns < POLL_MIN_NS)
         ns = POLL_MIN_NS;
     t.tv_nsec = ns < POLL_MAX_NS ? ns : POLL_MAX_NS;
-    engine_leave(e);
+    ls_mutex_unlock(&e->mu);
     (void)nanosleep(&t, NULL);
     ls_mutex_lock(&e->mu);
 }
@@ -93,7 +93,7 @@ static void sleep_until(engine *e, int64_t until_ns, int64_t now_ns)
     }
     if (wake_ns == INT64_MAX || ms > SLEEP_MAX_MS)
         ms = SLEEP_MAX_MS;
-    engine_leave(e);
+    ls_mutex_unlock(&e->mu);
     e->parts.ops->wait(e->parts.backend, (int)ms);
     ls_mutex_lock(&e->mu);
     slept_ns = ls_now_ns() - now_ns;
@@ -143,7 +143,7 @@ static void wait_step(engine *e, wait_policy *p, int64_t deadline_ns, int64_t no
     }
 }
 
-/* False when the deadline has passed. */
+/* Also ends when functions of ended works are to be called. False when the deadline has passed. */
 static bool drive(engine *e, const ls_work *w, int64_t deadline_ns)
 {
     wait_policy p = {0};
@@ -154,7 +154,7 @@ static bool drive(engine *e, const ls_work *w, int64_t deadline_ns)
 
         if (has_moved && p.has_slept)
             adapt_yield(e, &p);
-        if (is_over(w))
+        if (is_over(w) || !list_empty(&e->ended))
             break;
         yield_lock(e);
         if (has_moved) {
@@ -214,6 +214,8 @@ bool drive_until(engine *e, const ls_work *w, int64_t deadline_ns)
         if (e->n_waiting > 0)
             ls_cond_broadcast(&e->changed);
         drive_hand_over(e);
+        if (!list_empty(&e->ended))
+            engine_call_back(e);
     }
     return is_over(w);
 }
@@ -243,6 +245,8 @@ static void run_progress_thread(void *arg)
         has_moved = drive_progress(e);
         now_ns = ls_now_ns();
         watch_check(e, now_ns);
+        if (!list_empty(&e->ended))
+            engine_call_back(e);
         yield_lock(e);
         if (has_moved || e->n_held == 0 || e->is_driven || e->is_stopping)
             continue;

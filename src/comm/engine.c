@@ -181,6 +181,7 @@ ls_status engine_create(const engine_parts *parts, engine **out)
     ls_mutex_init(&e->abort_mu);
     list_init(&e->groups);
     list_init(&e->free_works);
+    list_init(&e->ended);
     set_host(e);
     ls_ticks_init(&e->ticks);
     drive_init(e);
@@ -229,6 +230,8 @@ void engine_enter(engine *e)
 
 void engine_leave(engine *e)
 {
+    if (!list_empty(&e->ended))
+        engine_call_back(e);
     ls_mutex_unlock(&e->mu);
 }
 
@@ -266,6 +269,50 @@ void engine_free_work(engine *e, ls_work *w)
 {
     list_remove(&w->handle);
     list_append(&e->free_works, &w->node);
+}
+
+/* Of this thread: a function may call the library, which calls further functions. */
+static _Thread_local int own_calls;
+
+void engine_owe_call(engine *e, ls_work *w)
+{
+    w->text = w->status == LS_OK ? NULL : ls_strdup(w->comm->text);
+    list_append(&e->ended, &w->node);
+}
+
+void engine_call_back(engine *e)
+{
+    char kept[LS_ERROR_BYTES];
+
+    ls_error_save(kept); // the caller may be returning a failure
+    while (!list_empty(&e->ended)) {
+        ls_work *w = list_entry(e->ended.next, ls_work, node);
+        const ls_work_end end = {.status = w->status,
+                                 .text = w->status == LS_OK ? ""
+                                         : w->text != NULL  ? w->text
+                                                            : ls_status_text(w->status),
+                                 .source = ls_work_source(w)};
+
+        list_remove(&w->node);
+        e->n_calling++;
+        own_calls++;
+        ls_mutex_unlock(&e->mu);
+        w->end_fn(w->end_arg, &end);
+        ls_mutex_lock(&e->mu);
+        own_calls--;
+        e->n_calling--;
+        ls_free(w->text);
+        w->text = NULL;
+        engine_free_work(e, w);
+        ls_cond_broadcast(&e->changed);
+    }
+    ls_error_restore(kept);
+}
+
+void engine_await_calls(engine *e)
+{
+    while (e->n_calling > own_calls)
+        (void)ls_cond_wait(&e->changed, &e->mu, ls_deadline_ms(-1));
 }
 
 /* The caller's count arrays are valid during the call only. */
@@ -427,6 +474,7 @@ static ls_status begin_work(ls_comm *comm, const coll_call *call, const void *si
     w->is_held = false;
     w->is_detached = false;
     w->waits_for_event = false;
+    w->end_fn = NULL;
     w->is_reported = false;
     w->left_since_ns = 0;
     st = prepare_work(comm, w, &n_numbers);
@@ -613,7 +661,9 @@ void engine_end_work(engine *e, ls_work *w, ls_status status)
     w->bounce = NULL;
     if (w->is_held || w->is_detached)
         e->n_held--;
-    if (w->is_detached)
+    if (w->end_fn != NULL)
+        engine_owe_call(e, w);
+    else if (w->is_detached)
         engine_free_work(e, w);
     if (e->n_waiting > 0)
         ls_cond_broadcast(&e->changed);

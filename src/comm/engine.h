@@ -74,12 +74,14 @@ struct ls_work {
     list_node handle; /* in comm->handles while the user holds it */
     ls_comm *comm;    /* NULL when the group was destroyed first */
     work_phase phase;
-    bool is_held;         /* the user has a handle */
-    bool is_detached;     /* ls_work_wait_on() has taken the handle: the engine frees the work */
-    bool waits_for_event; /* a caller waits until b.event is known */
+    bool is_held;          /* the user has a handle */
+    bool is_detached;      /* ls_work_wait_on() has taken the handle: the engine frees the work */
+    bool waits_for_event;  /* a caller waits until b.event is known */
+    ls_work_end_fn end_fn; /* of ls_work_then(), which has taken the handle; NULL: none */
+    void *end_arg;
     struct staged_op *staged; /* NULL: the backend runs it */
     ls_status status;
-    char *text; /* of a failure whose group is gone */
+    char *text; /* of a failure whose group is gone, or may be when end_fn is called */
     int64_t start_ns;
     int64_t end_ns;
     int64_t next_check_ns;  /* when watch.c checks it again */
@@ -143,7 +145,9 @@ struct engine {
     int n_groups;        /* the engine is destroyed with its last group */
     uint32_t next_group; /* of ids without a hub */
     list_node free_works;
-    ls_ticks ticks; /* for stamps */
+    list_node ended; /* works whose end_fn has not been called */
+    int n_calling;   /* threads that are in an end_fn */
+    ls_ticks ticks;  /* for stamps */
     /* the last time that spin_wait() has read; 0: no spin_wait() is under way */
     int64_t seen_ns;
     site_cache sites;
@@ -182,6 +186,7 @@ LS_MUST_USE ls_status engine_create(const engine_parts *parts, engine **out);
 void engine_destroy(engine *e);
 
 void engine_enter(engine *e);
+/* Calls the functions of ended works first. */
 void engine_leave(engine *e);
 
 /* The arguments of a call: a coll without the fields that the engine fills in. */
@@ -214,6 +219,12 @@ void engine_serve_aborts(engine *e);
 void engine_compute_alone(const coll *op);
 void engine_end_work(engine *e, ls_work *w, ls_status status);
 void engine_free_work(engine *e, ls_work *w);
+/* The function of an ended work is called by the next engine_call_back(). */
+void engine_owe_call(engine *e, ls_work *w);
+/* Calls the functions of ended works, without the lock and not while this thread drives. */
+void engine_call_back(engine *e);
+/* Until no other thread is in such a function. */
+void engine_await_calls(engine *e);
 
 /* Breaks a group for good: its pending works end with this status and the cause's text. report:
  * sends the cause to the hub. A broken group keeps its first cause. */

@@ -180,6 +180,8 @@ void ls_comm_destroy(ls_comm *comm)
         e->parts.ops->close_group(comm->backend);
     list_remove(&comm->node);
     is_last = --e->n_groups == 0;
+    engine_call_back(e);
+    engine_await_calls(e);
     engine_leave(e);
     if (is_last)
         engine_destroy(e);

@@ -84,6 +84,41 @@ ls_status ls_work_wait_on(ls_work *work, ls_queue *queue)
     return st;
 }
 
+/* The group is gone: there is no engine. */
+static void call_at_once(ls_work *w, ls_work_end_fn fn, void *arg)
+{
+    const ls_work_end end = {
+        .status = w->status, .text = w->text != NULL ? w->text : "", .source = ls_work_source(w)};
+
+    fn(arg, &end);
+    ls_free(w->text);
+    ls_free(w->counts);
+    ls_free(w);
+}
+
+ls_status ls_work_then(ls_work *work, ls_work_end_fn fn, void *arg)
+{
+    engine *e;
+
+    LS_TRY(LS_GIVEN(work));
+    LS_TRY(LS_GIVEN(fn));
+    if (work->comm == NULL) {
+        call_at_once(work, fn, arg);
+        return LS_OK;
+    }
+    e = work->comm->engine;
+    if (e->is_forked)
+        return forked_handle();
+    engine_enter(e);
+    work->end_fn = fn;
+    work->end_arg = arg;
+    list_remove(&work->handle); // the group's end does not give it back
+    if (work->phase == WORK_ENDED)
+        engine_owe_call(e, work);
+    engine_leave(e);
+    return LS_OK;
+}
+
 ls_status ls_work_wait_for(ls_work *work, int64_t timeout_ms)
 {
     const int64_t deadline_ns = timeout_ms < 0 ? -1 : ls_now_ns() + timeout_ms * 1000000;
