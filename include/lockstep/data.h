@@ -62,6 +62,7 @@ LS_API LS_MUST_USE ls_status ls_dataset_open_synthetic(const ls_synthetic_option
 LS_API void ls_dataset_close(ls_dataset *d); /* NULL is allowed */
 
 LS_API size_t ls_dataset_count(const ls_dataset *d);
+/* Of images; other sets have no classes, labels and sample dimensions (0, -1, NULL). */
 LS_API int ls_dataset_classes(const ls_dataset *d); /* idx: largest label + 1 */
 /* Borrowed; NULL where the format has no class names. */
 LS_API const char *ls_dataset_class_name(const ls_dataset *d, int label);
@@ -70,6 +71,102 @@ LS_API int64_t ls_dataset_label(const ls_dataset *d, size_t index);
 /* Dimensions (C,H,W) of one sample after augmentation; H and W are 0 while images differ in
  * size. */
 LS_API const int64_t *ls_dataset_sample_dims(const ls_dataset *d);
+
+/* --- own data --- */
+
+#define LS_MAX_FIELDS 32
+
+/* A value of each sample: a tensor of any type and shape. */
+typedef struct ls_field {
+    const char *name; /* 1 to 63 bytes; borrowed during the call that takes the field */
+    ls_dtype type;
+    int n_dims; /* 0: one number */
+    /* -1: a length, which differs between samples; a batch has the largest of its rows */
+    int64_t dims[LS_MAX_DIMS - 1];
+    double padding; /* behind shorter samples of a batch; exact in an integer type */
+} ls_field;
+
+/* The fields of its samples; those of images are x, float32 (C,H,W), and y, the label, int64.
+ * Borrowed; *n: their number. NULL gives NULL. */
+LS_API const ls_field *ls_dataset_fields(const ls_dataset *d, int *n);
+/* The first length of the field in each sample, ls_dataset_count() numbers, borrowed. `name` NULL:
+ * the first field that has a -1. LS_EINVAL when the set has no such field. */
+LS_API LS_MUST_USE ls_status ls_dataset_lengths(const ls_dataset *d, const char *name,
+                                                const int64_t **out);
+
+/* An array of `count` samples, one behind the other, row-major. */
+typedef struct ls_array {
+    ls_field field; /* without lengths */
+    const void *data;
+} ls_array;
+
+/* A set of `count` samples in memory: sample i is element i of each of the n arrays. The memory is
+ * borrowed until the set is closed. LS_EINVAL names the invalid field. */
+LS_API LS_MUST_USE ls_status ls_dataset_from_arrays(const ls_array *arrays, int n, size_t count,
+                                                    ls_dataset **out);
+
+/* The sample that a callback reads. */
+typedef struct ls_sample_request {
+    size_t index;
+    uint64_t epoch;
+    /* for random choices, as those of an augmentation: depends on the sampler's seed, the epoch and
+     * the sample only, so that a resumed run repeats them */
+    uint64_t seed;
+    const int64_t *lengths; /* of the sample, as the `lengths` callback gave them; NULL: none */
+} ls_sample_request;
+
+/* A batch in host memory, before it is used or copied to the device. */
+typedef struct ls_host_batch {
+    int64_t rows;
+    const size_t *indices; /* (rows): the sample of each row */
+    uint64_t epoch;
+    uint64_t seed; /* for random choices, as in ls_sample_request; differs between batches */
+    int n_fields;
+    const ls_field *fields;        /* with the sizes of this batch instead of -1 */
+    void *const *values;           /* of each field (rows, dims...), row-major, padded */
+    const int64_t *const *lengths; /* of each field (rows); NULL for a field without lengths */
+} ls_host_batch;
+
+/* Writes the lengths of sample `index`: a number >= 0 for each -1, in the order of fields and
+ * dimensions. */
+typedef ls_status (*ls_dataset_lengths_fn)(void *arg, size_t index, int64_t *lengths);
+
+/* Writes a sample: values[i] is the memory of field i, row-major, of the sample's own sizes,
+ * without padding. Called by several threads at once. */
+typedef ls_status (*ls_dataset_read_fn)(void *arg, const ls_sample_request *request,
+                                        void *const *values);
+
+/* May change the values of a batch, as to mix rows or to compute one field from others. Called
+ * after all rows are read, by several threads at once for different batches. */
+typedef ls_status (*ls_dataset_collate_fn)(void *arg, const ls_host_batch *batch);
+
+/* Frees what `arg` refers to. */
+typedef void (*ls_dataset_close_fn)(void *arg);
+
+/*
+ * Own data: callbacks that describe and read samples. A callback that returns another status than
+ * LS_OK makes the call fail that waits for it, with that status, the sample's number, and the error
+ * text that the callback left in its thread, as that of a failed function of this library or of
+ * ls_train_refuse(). LS_EFORMAT from `read` means a broken sample, for
+ * ls_loader_options.bad_images. Callbacks must not use tensors or the loader.
+ */
+typedef struct ls_dataset_callbacks {
+    size_t size; /* sizeof(ls_dataset_callbacks) */
+    size_t count;
+    const ls_field *fields; /* x and y of ls_batch are the first two */
+    int n_fields;
+    /* needed with a -1 in a field; ls_dataset_create() calls it once for each sample */
+    ls_dataset_lengths_fn lengths;
+    ls_dataset_read_fn read;
+    ls_dataset_collate_fn collate; /* NULL: none */
+    ls_dataset_close_fn close;     /* NULL: none; ls_dataset_close() calls it */
+    void *arg;                     /* of the four functions */
+} ls_dataset_callbacks;
+
+/* LS_EINVAL names the field, and the sample, of an invalid size. A failure calls `close`, except
+ * when an argument is NULL or callbacks->size is not set. Blocks while it asks for lengths. */
+LS_API LS_MUST_USE ls_status ls_dataset_create(const ls_dataset_callbacks *callbacks,
+                                               ls_dataset **out);
 
 /* --- augmentation --- */
 
@@ -137,13 +234,18 @@ typedef struct ls_sampler_options {
     int no_shuffle;
     ls_sampler_mode mode;
     size_t skip; /* samples to skip at the start of each epoch's order; at most count */
+    /* Buckets by length: samples of similar length follow each other in groups of `bucket_rows`,
+     * the rows of a batch of all ranks together. The groups have a random order; without shuffling
+     * all samples are sorted. NULL, 0: no buckets. */
+    const int64_t *lengths; /* of the `count` samples; borrowed until destroyed */
+    size_t bucket_rows;
 } ls_sampler_options;
 
 LS_API LS_MUST_USE ls_status ls_sampler_create(const ls_sampler_options *opt, ls_sampler **out);
 LS_API void ls_sampler_destroy(ls_sampler *s); /* NULL is allowed */
 
-/* Sets the order of epoch `epoch`, which depends on (seed, epoch) only; initially epoch 0. The
- * loader calls it. */
+/* Sets the order of epoch `epoch`, which depends on (seed, epoch) only, with buckets also on
+ * lengths and bucket_rows; initially epoch 0. The loader calls it. */
 LS_API LS_MUST_USE ls_status ls_sampler_set_epoch(ls_sampler *s, uint64_t epoch);
 
 LS_API size_t ls_sampler_count(const ls_sampler *s); /* samples of this rank */
@@ -154,11 +256,11 @@ LS_API size_t ls_sampler_index(const ls_sampler *s, size_t i);
 
 typedef struct ls_loader ls_loader;
 
-/* What the loader does with a broken (not a missing) file. Each is logged as a warning, up to 20
- * per loader. */
+/* What the loader does with a broken (not a missing) file, and with LS_EFORMAT from a callback.
+ * Each is logged as a warning, up to 20 per loader. */
 typedef enum ls_bad_images {
     LS_BAD_IMAGES_FAIL = 0, /* ls_loader_next() fails with the file and the reason */
-    /* For training: the next readable sample replaces it; batches keep their size. */
+    /* For training: the next readable sample that fits replaces it; batches keep their size. */
     LS_BAD_IMAGES_REPLACE,
     /* For evaluation: the batch has fewer rows, so that no sample counts twice. A batch without
      * rows is skipped. */
@@ -172,17 +274,33 @@ typedef struct ls_loader_options {
     ls_sampler *sampler;
     int batch_size; /* rows of a batch; the last one of an epoch may have fewer */
     int drop_last;  /* drop a short last batch */
-    int threads;    /* that read ahead; 0 means 1; negative: ls_loader_next() reads itself */
-    int prefetch;   /* batches ready in advance; 0 means 2 */
+    /* that read ahead; negative: ls_loader_next() reads itself; 0 means 1, but negative for small
+     * batches of ls_dataset_from_arrays() */
+    int threads;
+    int prefetch; /* batches ready in advance; 0 means 2 */
     ls_bad_images bad_images;
 } ls_loader_options;
 
-/* x (rows, C, H, W) float32 and y (rows) int64, valid until the next call on the loader. */
+/* Valid until the next call on the loader. Images: x (rows, C, H, W) float32 and y (rows) int64. */
 typedef struct ls_batch {
-    ls_tensor *x;
-    ls_tensor *y;
+    ls_tensor *x; /* field 0 */
+    ls_tensor *y; /* field 1; NULL: there is none */
     int64_t rows; /* 0 at the end of this rank's epoch */
+    int n_fields;
+    ls_tensor *const *fields; /* (rows, dims...), padded */
+    ls_tensor *const
+        *lengths; /* of each field, int64 (rows): its first length; NULL: it has none */
+    const int64_t *const *host_lengths; /* the same numbers in host memory */
+    const size_t *indices;              /* (rows), in host memory: the sample of each row */
+    const ls_field *about;              /* the fields of the data set */
 } ls_batch;
+
+/* A field of the batch by name, its lengths as int64 (rows) tensor, and the same numbers in host
+ * memory. Borrowed, as the batch. NULL, with an error text that lists the fields, for another name;
+ * the last two also for a field without lengths. */
+LS_API ls_tensor *ls_batch_field(const ls_batch *batch, const char *name);
+LS_API ls_tensor *ls_batch_lengths(const ls_batch *batch, const char *name);
+LS_API const int64_t *ls_batch_host_lengths(const ls_batch *batch, const char *name);
 
 LS_API LS_MUST_USE ls_status ls_loader_create(const ls_loader_options *opt, ls_loader **out);
 LS_API void ls_loader_destroy(ls_loader *l); /* NULL is allowed; joins its threads */
@@ -191,7 +309,7 @@ LS_API void ls_loader_destroy(ls_loader *l); /* NULL is allowed; joins its threa
 LS_API LS_MUST_USE ls_status ls_loader_start(ls_loader *l, uint64_t epoch, size_t first_batch);
 
 /* The next batch. Blocks until it is ready. At the end of the epoch, and in all later calls, rows
- * is 0 and x and y have 0 rows. Batches do not depend on the number of threads. */
+ * is 0 and the fields have 0 rows. Batches do not depend on the number of threads. */
 LS_API LS_MUST_USE ls_status ls_loader_next(ls_loader *l, ls_batch *out);
 
 LS_API size_t ls_loader_batches(const ls_loader *l); /* of this rank in one epoch */

@@ -125,6 +125,12 @@ LS_API ls_tape *ls_run_tape(ls_run *run);
 LS_API LS_MUST_USE ls_status ls_run_train_on_take(ls_run *run, ls_dataset *set);
 LS_API LS_MUST_USE ls_status ls_run_test_on_take(ls_run *run, ls_dataset *set);
 
+/* Batches of samples of similar length, in training and evaluation: by the first length of
+ * `field`, NULL: of the first field that has one (ls_field). They depend on --seed, the epoch, and
+ * the number of rows in a batch of all ranks. After the data sets, before ls_run_start(). LS_EINVAL
+ * when it is not, or when a set has no such field. Does not block; the run's thread. */
+LS_API LS_MUST_USE ls_status ls_run_bucket_by_length(ls_run *run, const char *field);
+
 /* Trains data-parallel with the other ranks of `comm` (borrowed until ls_run_close()): each rank
  * has its share of the data, gradients are averaged. Call it after the model has all layers. `opt`
  * may be NULL; --check-replicas, --sync-bn and --compress override it. LS_EINVAL: plain_mean with

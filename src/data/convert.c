@@ -82,7 +82,7 @@ static ls_status read_image(converter *c, size_t index, image_view *out)
     image_reader *r = &c->reader.image;
     image_box all;
 
-    LS_TRY(c->set->ops->open(c->set, index, r));
+    LS_TRY(c->set->images->open(c->set, index, r));
     all = (image_box){0, 0, r->width, r->height};
     LS_TRY(image_decode(r, &all, 1, 0, out));
     if (c->side == 0)

@@ -1,48 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dataset.c - the public calls that are the same for all data sets, and the table that maps a byte
- * to its normalized float.
+ * dataset.c - the public calls that are the same for all data sets: count, fields and lengths. The
+ * loader and programs call it.
  */
 #include "data/dataset.h"
 
-#include "base/text.h"
-#include "data/augment.h"
-#include "data/describe.h"
+#include "base/rng.h"
+#include "data/fields.h"
 
-#include <inttypes.h>
-#include <string.h>
-
-/* byte / 255, then (x - mean) / std: in float32 and in the order of torchvision. */
-static void fill_values(ls_dataset *d)
+uint64_t dataset_draw_seed(uint64_t epoch_seed, size_t at, bool is_batch)
 {
-    const bool normalize = d->is_augmented && d->augment.normalize;
-
-    for (int c = 0; c < 3; c++) {
-        const bool has_channel = normalize && c < d->sample_dims[0];
-        const float mean = has_channel ? d->augment.mean[c] : 0.0F;
-        const float std = has_channel ? d->augment.std[c] : 1.0F;
-
-        for (int i = 0; i < 256; i++)
-            d->values[c][i] = ((float)i / 255.0F - mean) / std;
-    }
-}
-
-static void clear_augmentation(ls_dataset *d)
-{
-    d->is_augmented = false;
-    memcpy(d->sample_dims, d->dims, sizeof(d->dims));
-    fill_values(d);
-}
-
-ls_status dataset_finish(ls_dataset *d, ls_status st, ls_dataset **out)
-{
-    if (st != LS_OK) {
-        ls_dataset_close(d);
-        return st;
-    }
-    clear_augmentation(d);
-    *out = d;
-    return LS_OK;
+    return ls_hash3(epoch_seed, at, is_batch);
 }
 
 void dataset_count_loader(const ls_dataset *d, int change)
@@ -50,44 +18,6 @@ void dataset_count_loader(const ls_dataset *d, int change)
     ls_dataset *counted = (ls_dataset *)(uintptr_t)d;
 
     (void)atomic_fetch_add_explicit(&counted->n_loaders, change, memory_order_relaxed);
-}
-
-ls_status ls_dataset_augment(ls_dataset *d, const ls_augment *augment)
-{
-    LS_TRY(LS_GIVEN(d));
-    if (atomic_load_explicit(&d->n_loaders, memory_order_relaxed) > 0)
-        return ls_fail(LS_EINVAL, "augmentation: a loader is using the data set: call "
-                                  "ls_dataset_augment() before ls_loader_create()");
-    if (augment == NULL) {
-        clear_augmentation(d);
-        return LS_OK;
-    }
-    if (d->dims[1] > IMAGE_MAX_SIDE || d->dims[2] > IMAGE_MAX_SIDE)
-        return ls_fail(LS_EINVAL, "augmentation: images of %lld x %lld exceed %d pixels a side",
-                       (long long)d->dims[2], (long long)d->dims[1], IMAGE_MAX_SIDE);
-    LS_TRY(augment_check(augment, d->dims, &d->augment));
-    d->is_augmented = true;
-    augment_dims(&d->augment, d->dims, d->sample_dims);
-    fill_values(d);
-    return LS_OK;
-}
-
-void dataset_augment_text(const ls_dataset *d, char *buf, size_t n)
-{
-    const ls_augment *a = &d->augment;
-
-    if (!d->is_augmented) {
-        text_format(buf, n, "none");
-        return;
-    }
-    text_format(buf, n,
-                "crop %d to %d x %d, resize %d, pad %d, scale %.9g to %.9g, ratio %.9g to %.9g, "
-                "flip %d, channels %d, normalize %d (mean %.9g %.9g %.9g, std %.9g %.9g %.9g), "
-                "seed %" PRIu64 ", full decode %d",
-                (int)a->crop, a->width, a->height, a->resize, a->pad, a->scale_min, a->scale_max,
-                a->ratio_min, a->ratio_max, a->flip, a->channels, a->normalize, (double)a->mean[0],
-                (double)a->mean[1], (double)a->mean[2], (double)a->std[0], (double)a->std[1],
-                (double)a->std[2], a->seed, a->full_decode);
 }
 
 void ls_dataset_close(ls_dataset *d)
@@ -101,27 +31,49 @@ size_t ls_dataset_count(const ls_dataset *d)
     return d == NULL ? 0 : d->count;
 }
 
-int ls_dataset_classes(const ls_dataset *d)
+const ls_field *ls_dataset_fields(const ls_dataset *d, int *n)
 {
-    return d == NULL ? 0 : d->classes;
+    if (n != NULL)
+        *n = d == NULL ? 0 : d->n_fields;
+    return d == NULL || n == NULL ? NULL : d->fields;
 }
 
-const char *ls_dataset_class_name(const ls_dataset *d, int label)
+int dataset_first_length(const ls_dataset *d, int field)
 {
-    if (d == NULL || d->ops->class_name == NULL || label < 0 || label >= d->classes)
-        return NULL;
-    return d->ops->class_name(d, label);
-}
-
-int64_t ls_dataset_label(const ls_dataset *d, size_t index)
-{
-    if (d == NULL)
+    if (field_count_lengths(&d->fields[field]) == 0)
         return -1;
-    LS_ASSERT(index < d->count);
-    return d->ops->label(d, index);
+    return fields_count_lengths(d->fields, field);
 }
 
-const int64_t *ls_dataset_sample_dims(const ls_dataset *d)
+void dataset_lengths_of(const ls_dataset *d, size_t index, int64_t *out)
 {
-    return d == NULL ? NULL : d->sample_dims;
+    for (int i = 0; i < d->n_lengths; i++)
+        out[i] = d->lengths[(size_t)i * d->count + index];
+}
+
+static int find_first_with_length(const ls_dataset *d)
+{
+    for (int i = 0; i < d->n_fields; i++) {
+        if (field_count_lengths(&d->fields[i]) > 0)
+            return i;
+    }
+    ls_fail(LS_EINVAL, "all fields of the data set have a fixed size");
+    return -1;
+}
+
+ls_status ls_dataset_lengths(const ls_dataset *d, const char *name, const int64_t **out)
+{
+    int field;
+    int at;
+
+    LS_TRY(LS_GIVEN(d));
+    LS_TRY(LS_GIVEN(out));
+    field = name == NULL ? find_first_with_length(d) : fields_find(d->fields, d->n_fields, name);
+    if (field < 0)
+        return LS_EINVAL;
+    at = dataset_first_length(d, field);
+    if (at < 0)
+        return ls_fail(LS_EINVAL, "field \"%s\" has a fixed size", name);
+    *out = d->lengths + (size_t)at * d->count;
+    return LS_OK;
 }

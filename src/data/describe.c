@@ -87,7 +87,7 @@ static void widen_range(int range[2], int low, int high)
 
 static ls_status scan_image(const dataset_scan *s, size_t index, image_reader *r, image_sums *t)
 {
-    LS_TRY(s->set->ops->open(s->set, index, r));
+    LS_TRY(s->set->images->open(s->set, index, r));
     if (s->n_channels > 0)
         LS_TRY(add_pixels(s, r, t));
     t->n_jpeg += r->format == IMAGE_JPEG;
@@ -231,7 +231,7 @@ static ls_status count_classes(const ls_dataset *d, dataset_facts *f)
         return ls_fail(LS_ENOMEM, "no memory for %d classes", d->classes);
     f->n_classes = d->classes;
     for (size_t i = 0; i < d->count; i++)
-        f->classes[d->ops->label(d, i)]++;
+        f->classes[d->images->label(d, i)]++;
     return LS_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "data/device_batches.h"
 
 #include "base/alloc.h"
+#include "data/batch_memory.h"
 #include "data/sample.h"
 #include "tensor/device.h"
 
@@ -10,19 +11,18 @@
 
 #define N_FULL 2
 
-/* Tensors that batches are copied to: pixels and y. x has memory while the batch is in use. */
+/* Tensors that batches are copied to. x has memory while the batch is in use. */
 typedef struct device_batch {
-    ls_tensor *pixels;
-    ls_tensor *x;
-    ls_tensor *y;
-    void *bytes; /* addresses of the elements of pixels and y, for copies */
-    void *labels;
+    batch_memory sent;
+    void *addresses[BATCH_MAX_COLUMNS]; /* of the elements, for copies */
+    ls_tensor *x;      /* normalized floats of the bytes in column 0; NULL: there are none */
     accel_event *used; /* in ACCEL_COMPUTE: the operators that read the tensors */
+    bool is_complete;  /* all of them are set */
 } device_batch;
 
 typedef struct host_slot {
-    uint8_t *pixels;
-    int64_t *labels;
+    void *values[BATCH_MAX_COLUMNS];
+    size_t bytes[BATCH_MAX_COLUMNS];
     accel_event *copied; /* in ACCEL_COPY */
     device_batch *target;
 } host_slot;
@@ -30,8 +30,7 @@ typedef struct host_slot {
 struct device_batches {
     ls_device *device;
     accel *accel;
-    int64_t chw[3]; /* of a sample */
-    size_t sample_count;
+    const batch_layout *layout;
     ls_tensor *values; /* of OP_NORMALIZE */
     host_slot *slots;
     size_t n_slots;
@@ -46,82 +45,87 @@ struct device_batches {
  * may have moved: a device may change the layout of what it reads. */
 static ls_status end_use(const device_batches *b, device_batch *batch)
 {
-    LS_TRY(tensor_plain(batch->pixels, &batch->bytes));
-    LS_TRY(tensor_plain(batch->y, &batch->labels));
+    LS_TRY(batch_memory_open(&batch->sent, b->layout, batch->addresses));
     return accel_event_record(batch->used, accel_queue(b->accel, ACCEL_COMPUTE));
 }
 
-static ls_status make_batch(const device_batches *b, size_t rows, device_batch *batch)
+/* The shape of the normalized x; it gets memory when the batch is received. */
+static ls_status fit_x(const device_batches *b, device_batch *batch, const batch_shape *shape)
 {
-    const int64_t dims[4] = {(int64_t)rows, b->chw[0], b->chw[1], b->chw[2]};
+    int64_t dims[LS_MAX_DIMS];
 
-    LS_TRY(ls_tensor_create(b->device, LS_U8, 4, dims, &batch->pixels));
-    LS_TRY(tensor_shape(b->device, LS_F32, 4, dims, &batch->x));
-    LS_TRY(ls_tensor_create(b->device, LS_I64, 1, dims, &batch->y));
-    if (batch->used == NULL)
-        LS_TRY(accel_event_create(b->accel, false, &batch->used));
-    return end_use(b, batch);
+    if (!b->layout->has_pixels)
+        return LS_OK;
+    batch_column_dims(&b->layout->columns[0], shape, dims);
+    if (batch->x == NULL)
+        return tensor_shape(b->device, LS_F32, 4, dims, &batch->x);
+    memcpy(batch->x->dims, dims, 4 * sizeof(*dims));
+    return LS_OK;
 }
 
-static void free_tensors(device_batch *batch)
+/* Gives the tensors these sizes. New memory may still be used by operators that are queued. */
+static ls_status fit(const device_batches *b, device_batch *batch, const batch_shape *shape)
 {
-    ls_tensor_destroy(batch->pixels);
-    ls_tensor_destroy(batch->x);
-    ls_tensor_destroy(batch->y);
-    batch->pixels = NULL;
-    batch->x = NULL;
-    batch->y = NULL;
+    bool changed;
+
+    LS_TRY(batch_memory_fit(&batch->sent, b->device, b->layout, shape, &changed));
+    if (!changed && batch->is_complete)
+        return LS_OK;
+    batch->is_complete = false;
+    LS_TRY(fit_x(b, batch, shape));
+    if (batch->used == NULL)
+        LS_TRY(accel_event_create(b->accel, false, &batch->used));
+    LS_TRY(end_use(b, batch));
+    batch->is_complete = true;
+    return LS_OK;
 }
 
 static void free_batch(device_batch *batch)
 {
-    free_tensors(batch);
+    batch_memory_free(&batch->sent);
+    ls_tensor_destroy(batch->x);
     accel_event_destroy(batch->used);
 }
 
-static ls_status make_slots(device_batches *b, size_t rows)
-{
-    const size_t pixels_bytes = rows * b->sample_count;
-
-    for (size_t i = 0; i < b->n_slots; i++) {
-        host_slot *slot = &b->slots[i];
-
-        slot->pixels = accel_alloc_host(b->accel, pixels_bytes);
-        slot->labels = accel_alloc_host(b->accel, rows * sizeof(*slot->labels));
-        if (slot->pixels == NULL || slot->labels == NULL)
-            return ls_fail(LS_ENOMEM,
-                           "no page-locked memory for %zu batches of %zu rows, %zu bytes each",
-                           b->n_slots, rows, pixels_bytes);
-        LS_TRY(accel_event_create(b->accel, false, &slot->copied));
-    }
-    return LS_OK;
-}
-
 /* More than three channels share their values: see sample_values(). */
-static ls_status make_values(device_batches *b, const ls_dataset *set)
+static ls_status make_values(device_batches *b)
 {
-    const int64_t dims[2] = {b->chw[0] <= 3 ? b->chw[0] : 1, 256};
+    const int64_t channels = b->layout->columns[0].dims[0];
+    const int64_t dims[2] = {channels <= 3 ? channels : 1, 256};
     float values[3][256];
 
     for (int c = 0; c < dims[0]; c++)
-        memcpy(values[c], sample_values(set, c), sizeof(values[c]));
+        memcpy(values[c], sample_values(b->layout->set, c), sizeof(values[c]));
     LS_TRY(ls_tensor_create(b->device, LS_F32, 2, dims, &b->values));
     return ls_tensor_write(b->values, values, (size_t)dims[0] * 256);
 }
 
-static ls_status make_all(device_batches *b, const ls_dataset *set, const batch_sizes *sizes)
+/* Where samples have one size, so that a lack of memory shows before the first epoch. */
+static ls_status make_memory(device_batches *b, const batch_sizes *sizes)
 {
-    LS_TRY(make_values(b, set));
-    LS_TRY(make_slots(b, sizes->batch_rows));
+    const batch_shape full = {.rows = sizes->batch_rows};
+    const batch_shape tail = {.rows = sizes->tail_rows};
+    void *values[BATCH_MAX_COLUMNS];
+
+    for (size_t i = 0; i < b->n_slots; i++)
+        LS_TRY(device_batches_prepare(b, i, &full, values));
     for (int i = 0; i < N_FULL; i++)
-        LS_TRY(make_batch(b, sizes->batch_rows, &b->full[i]));
-    return sizes->tail_rows > 0 ? make_batch(b, sizes->tail_rows, &b->tail) : LS_OK;
+        LS_TRY(fit(b, &b->full[i], &full));
+    return sizes->tail_rows > 0 ? fit(b, &b->tail, &tail) : LS_OK;
 }
 
-ls_status device_batches_create(ls_device *device, const ls_dataset *set, const batch_sizes *sizes,
+static ls_status make_all(device_batches *b, const batch_sizes *sizes)
+{
+    if (b->layout->has_pixels)
+        LS_TRY(make_values(b));
+    for (size_t i = 0; i < b->n_slots; i++)
+        LS_TRY(accel_event_create(b->accel, false, &b->slots[i].copied));
+    return batch_layout_varies(b->layout) ? LS_OK : make_memory(b, sizes);
+}
+
+ls_status device_batches_create(ls_device *device, const batch_layout *of, const batch_sizes *sizes,
                                 device_batches **out)
 {
-    const int64_t *chw = ls_dataset_sample_dims(set);
     device_batches *b = ls_calloc(1, sizeof(*b));
     ls_status st;
 
@@ -129,18 +133,14 @@ ls_status device_batches_create(ls_device *device, const ls_dataset *set, const 
         return ls_fail(LS_ENOMEM, "no memory for batches of a device");
     b->device = device;
     b->accel = device->accel;
-    b->sample_count = 1;
-    for (int i = 0; i < 3; i++) {
-        b->chw[i] = chw[i];
-        b->sample_count *= (size_t)chw[i];
-    }
+    b->layout = of;
     b->slots = ls_calloc(sizes->n_slots, sizeof(*b->slots));
     if (b->slots == NULL) {
         ls_free(b);
         return ls_fail(LS_ENOMEM, "no memory for %zu batches", sizes->n_slots);
     }
     b->n_slots = sizes->n_slots;
-    st = make_all(b, set, sizes);
+    st = make_all(b, sizes);
     if (st != LS_OK) {
         device_batches_destroy(b);
         return st;
@@ -163,8 +163,8 @@ void device_batches_destroy(device_batches *b)
             LS_UNUSED(ignored);
         }
         accel_event_destroy(slot->copied);
-        accel_free_host(b->accel, slot->pixels);
-        accel_free_host(b->accel, slot->labels);
+        for (int c = 0; c < b->layout->n_columns; c++)
+            accel_free_host(b->accel, slot->values[c]);
     }
     for (int i = 0; i < N_FULL; i++)
         free_batch(&b->full[i]);
@@ -175,48 +175,63 @@ void device_batches_destroy(device_batches *b)
     ls_free(b);
 }
 
-uint8_t *device_batches_pixels(const device_batches *b, size_t slot)
+/* Grows the memory by a quarter more than it needs where samples differ in size, so that most
+ * batches fit. */
+static ls_status reserve(const device_batches *b, host_slot *slot, int column, size_t bytes)
 {
-    return b->slots[slot].pixels;
-}
+    const size_t more = batch_layout_varies(b->layout) ? bytes / 4 : 0;
 
-int64_t *device_batches_labels(const device_batches *b, size_t slot)
-{
-    return b->slots[slot].labels;
-}
-
-static ls_status find_target(device_batches *b, batch_kind kind, size_t rows, device_batch **out)
-{
-    device_batch *reduced = &b->reduced;
-    ls_status st;
-
-    if (kind == BATCH_FULL) {
-        *out = &b->full[b->n_full++ % N_FULL];
+    if (slot->values[column] != NULL && bytes <= slot->bytes[column])
         return LS_OK;
+    accel_free_host(b->accel, slot->values[column]);
+    slot->bytes[column] = bytes + more + 1;
+    slot->values[column] = accel_alloc_host(b->accel, slot->bytes[column]);
+    if (slot->values[column] != NULL)
+        return LS_OK;
+    return ls_fail(LS_ENOMEM, "no page-locked memory of %zu bytes for batches of a device",
+                   slot->bytes[column]);
+}
+
+ls_status device_batches_prepare(device_batches *b, size_t slot, const batch_shape *shape,
+                                 void **values)
+{
+    for (int i = 0; i < b->layout->n_columns; i++) {
+        const size_t row_bytes = batch_row_bytes(&b->layout->columns[i], shape->longest);
+
+        LS_TRY(reserve(b, &b->slots[slot], i, shape->rows * row_bytes));
+        values[i] = b->slots[slot].values[i];
     }
-    *out = kind == BATCH_TAIL ? &b->tail : reduced;
-    if (kind == BATCH_TAIL || (reduced->x != NULL && ls_tensor_dim(reduced->x, 0) == (int64_t)rows))
-        return LS_OK;
-    free_tensors(reduced);
-    st = make_batch(b, rows, reduced);
-    if (st != LS_OK)
-        free_tensors(reduced);
-    return st;
+    return LS_OK;
 }
 
-ls_status device_batches_send(device_batches *b, size_t slot, batch_kind kind, size_t rows)
+static device_batch *find_target(device_batches *b, batch_kind kind)
+{
+    switch (kind) {
+    case BATCH_FULL:
+        return &b->full[b->n_full++ % N_FULL];
+    case BATCH_TAIL:
+        return &b->tail;
+    case BATCH_REDUCED:
+        break;
+    }
+    return &b->reduced;
+}
+
+ls_status device_batches_send(device_batches *b, size_t slot, batch_kind kind,
+                              const batch_shape *shape)
 {
     ls_queue *queue = accel_queue(b->accel, ACCEL_COPY);
     host_slot *from = &b->slots[slot];
-    device_batch *to;
+    device_batch *to = find_target(b, kind);
 
-    LS_TRY(find_target(b, kind, rows, &to));
     LS_ASSERT(to != b->received);
     from->target = to;
+    LS_TRY(fit(b, to, shape));
     LS_TRY(accel_queue_wait(queue, to->used, "loader: use of the earlier batch"));
-    LS_TRY(accel_copy(queue, to->bytes, from->pixels, rows * b->sample_count, ACCEL_TO_DEVICE));
-    LS_TRY(
-        accel_copy(queue, to->labels, from->labels, rows * sizeof(*from->labels), ACCEL_TO_DEVICE));
+    for (int i = 0; i < b->layout->n_columns; i++)
+        LS_TRY(accel_copy(queue, to->addresses[i], from->values[i],
+                          shape->rows * batch_row_bytes(&b->layout->columns[i], shape->longest),
+                          ACCEL_TO_DEVICE));
     return accel_event_record(from->copied, queue);
 }
 
@@ -226,7 +241,7 @@ static ls_status normalize(const device_batches *b, device_batch *batch)
     const op_call call = {.op = OP_NORMALIZE,
                           .n_in = 2,
                           .n_out = 1,
-                          .in = {b->values, batch->pixels},
+                          .in = {b->values, batch->sent.tensors[0]},
                           .out = {batch->x}};
     const ls_status st = device_run(b->device, &call);
 
@@ -235,17 +250,21 @@ static ls_status normalize(const device_batches *b, device_batch *batch)
     return st;
 }
 
-ls_status device_batches_receive(device_batches *b, size_t slot, ls_batch *out)
+ls_status device_batches_receive(device_batches *b, size_t slot, ls_tensor **tensors)
 {
     device_batch *batch = b->slots[slot].target;
 
     LS_TRY(accel_queue_wait(accel_queue(b->accel, ACCEL_COMPUTE), b->slots[slot].copied,
                             "loader: copy of the batch"));
-    tensor_written(batch->pixels);
-    tensor_written(batch->y);
-    LS_TRY(normalize(b, batch));
+    for (int i = 0; i < b->layout->n_columns; i++) {
+        tensors[i] = batch->sent.tensors[i];
+        tensor_written(tensors[i]);
+    }
     b->received = batch;
-    *out = (ls_batch){.x = batch->x, .y = batch->y, .rows = ls_tensor_dim(batch->x, 0)};
+    if (!b->layout->has_pixels)
+        return LS_OK;
+    LS_TRY(normalize(b, batch));
+    tensors[0] = batch->x;
     return LS_OK;
 }
 
@@ -256,7 +275,8 @@ ls_status device_batches_release(device_batches *b)
     b->received = NULL;
     if (batch == NULL)
         return LS_OK;
-    tensor_release(batch->x);
+    if (batch->x != NULL)
+        tensor_release(batch->x);
     return end_use(b, batch);
 }
 

@@ -166,8 +166,8 @@ static ls_status read_into(const ls_dataset *d, size_t index, size_t draw, uint6
     ls_rng rng;
     window w;
 
-    LS_TRY(d->ops->open(d, index, &s->image));
-    *y = d->ops->label(d, index);
+    LS_TRY(d->images->open(d, index, &s->image));
+    *y = d->images->label(d, index);
     if (!d->is_augmented) {
         convert_planes(d, &s->image, x);
         return LS_OK;

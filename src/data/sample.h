@@ -12,10 +12,10 @@
 #include "data/images/resize.h"
 
 /* Decoder and resizer of one thread. Zero-initialise. */
-typedef struct sample_reader {
+struct sample_reader {
     image_reader image;
     resizer resize;
-} sample_reader;
+};
 
 /* Pixels (C*H*W) and label of sample `index`. `draw` is the index that seeds the augmentation.
  * LS_EFORMAT when the file is broken. */

@@ -3,6 +3,11 @@
  * sampler.c - one order of all samples, distributed round-robin: after the skipped positions rank r
  * takes positions r, r + world, r + 2*world, ... The order is a Fisher-Yates shuffle driven by
  * base/rng.h, hence the same on every rank; it is not torch.randperm's. loader.c uses it.
+ *
+ * Buckets by length: the shuffled order is cut into pools, each pool is sorted by length and cut
+ * into groups of bucket_rows, and the groups of all pools get a random order. A short last group
+ * stays the last one, so that groups are the batches of all ranks. Pools keep the samples of a
+ * group random.
  */
 #include "data/sampler.h"
 
@@ -11,14 +16,31 @@
 #include "base/rng.h"
 #include "base/status.h"
 
-#define SHUFFLE_STREAM 0x73616D706C65U /* separates this use of (seed, epoch) from others */
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SHUFFLE_STREAM 0x73616D706C65U /* separate these uses of (seed, epoch) from others */
+#define GROUP_STREAM   0x67726F7570U
+#define POOL_GROUPS    50 /* groups of a pool */
+
+/* A sample in a pool. Equal lengths keep their order. */
+typedef struct pool_entry {
+    int64_t length;
+    uint32_t position;
+    uint32_t index;
+} pool_entry;
 
 struct ls_sampler {
     ls_sampler_options opt;
     size_t rank;
     size_t world;
     size_t n_own;    /* samples of this rank */
-    uint32_t *order; /* the shuffled indices; NULL without shuffling */
+    uint32_t *order; /* the indices of an epoch; NULL: unshuffled and without buckets */
+    // With buckets only.
+    uint32_t *sorted;    /* the order before groups are shuffled */
+    uint32_t *groups;    /* random order of the whole groups */
+    pool_entry *entries; /* of one pool */
 };
 
 static ls_status check_options(const ls_sampler_options *opt)
@@ -32,6 +54,8 @@ static ls_status check_options(const ls_sampler_options *opt)
     if (opt->skip > opt->count)
         return ls_fail(LS_EINVAL, "sampler: skip %zu exceeds the %zu samples", opt->skip,
                        opt->count);
+    if ((opt->lengths != NULL) != (opt->bucket_rows > 0))
+        return ls_fail(LS_EINVAL, "sampler: buckets need both lengths and bucket_rows");
     if (opt->mode != LS_SAMPLER_PAD && opt->mode != LS_SAMPLER_DROP_LAST &&
         opt->mode != LS_SAMPLER_UNEVEN)
         return ls_fail(LS_EINVAL, "sampler: invalid mode %d", (int)opt->mode);
@@ -54,10 +78,38 @@ static size_t count_own(const ls_sampler *s)
     return each + (rest > 0 ? 1 : 0);
 }
 
+/* Samples that are sorted at once. */
+static size_t pool_rows(const ls_sampler *s)
+{
+    const size_t groups = s->opt.no_shuffle ? SIZE_MAX : POOL_GROUPS;
+
+    return s->opt.bucket_rows < s->opt.count / groups ? s->opt.bucket_rows * groups : s->opt.count;
+}
+
+static ls_status make_order(ls_sampler *s)
+{
+    const bool has_buckets = s->opt.lengths != NULL;
+    const size_t n = s->opt.count;
+    bool has_memory;
+
+    if (s->opt.no_shuffle && !has_buckets)
+        return LS_OK;
+    s->order = ls_calloc(n, sizeof(*s->order));
+    has_memory = s->order != NULL;
+    if (has_buckets) {
+        s->sorted = ls_calloc(n, sizeof(*s->sorted));
+        s->groups = ls_calloc(n / s->opt.bucket_rows, sizeof(*s->groups));
+        s->entries = ls_calloc(pool_rows(s), sizeof(*s->entries));
+        has_memory = has_memory && s->sorted != NULL && s->groups != NULL && s->entries != NULL;
+    }
+    return has_memory ? LS_OK : ls_fail(LS_ENOMEM, "no memory for the order of %zu samples", n);
+}
+
 ls_status ls_sampler_create(const ls_sampler_options *opt, ls_sampler **out)
 {
     ls_sampler_options o;
     ls_sampler *s;
+    ls_status st;
 
     LS_TRY(LS_GIVEN(out));
     if (opt == NULL)
@@ -71,12 +123,10 @@ ls_status ls_sampler_create(const ls_sampler_options *opt, ls_sampler **out)
     s->rank = (size_t)o.rank;
     s->world = o.world_size == 0 ? 1 : (size_t)o.world_size;
     s->n_own = count_own(s);
-    if (!o.no_shuffle) {
-        s->order = ls_calloc(o.count, sizeof(*s->order));
-        if (s->order == NULL) {
-            ls_free(s);
-            return ls_fail(LS_ENOMEM, "no memory for the order of %zu samples", o.count);
-        }
+    st = make_order(s);
+    if (st != LS_OK) {
+        ls_sampler_destroy(s);
+        return st;
     }
     *out = s;
     return ls_sampler_set_epoch(s, 0);
@@ -87,27 +137,96 @@ void ls_sampler_destroy(ls_sampler *s)
     if (s == NULL)
         return;
     ls_free(s->order);
+    ls_free(s->sorted);
+    ls_free(s->groups);
+    ls_free(s->entries);
     ls_free(s);
+}
+
+/* --- the order of an epoch --- */
+
+static void shuffle(uint32_t *list, size_t n, uint64_t seed)
+{
+    ls_rng rng;
+
+    for (size_t i = 0; i < n; i++)
+        list[i] = (uint32_t)i;
+    ls_rng_seed(&rng, seed);
+    for (size_t i = n; i > 1; i--) {
+        const size_t j = (size_t)ls_rng_below(&rng, i);
+        const uint32_t moved = list[j];
+
+        list[j] = list[i - 1];
+        list[i - 1] = moved;
+    }
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    const pool_entry *x = a;
+    const pool_entry *y = b;
+
+    if (x->length != y->length)
+        return x->length < y->length ? -1 : 1;
+    return (x->position > y->position) - (x->position < y->position);
+}
+
+/* Sorts n samples of s->order from `first` on by length, into s->sorted. */
+static void sort_pool(ls_sampler *s, size_t first, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t index = s->order[first + i];
+
+        s->entries[i] =
+            (pool_entry){.length = s->opt.lengths[index], .position = (uint32_t)i, .index = index};
+    }
+    qsort(s->entries, n, sizeof(*s->entries), compare_entries);
+    for (size_t i = 0; i < n; i++)
+        s->sorted[first + i] = s->entries[i].index;
+}
+
+/* Sorts the samples in pools; those behind the last whole group stay behind it. */
+static void sort_pools(ls_sampler *s)
+{
+    const size_t pool = pool_rows(s);
+    size_t in_groups = s->opt.count / s->opt.bucket_rows * s->opt.bucket_rows;
+
+    if (s->opt.no_shuffle)
+        in_groups = s->opt.count;
+    for (size_t i = 0; i < in_groups; i += pool)
+        sort_pool(s, i, pool < in_groups - i ? pool : in_groups - i);
+    sort_pool(s, in_groups, s->opt.count - in_groups);
+}
+
+/* Copies the sorted samples to s->order, the whole groups in random order. */
+static void place_groups(ls_sampler *s, uint64_t epoch)
+{
+    const size_t rows = s->opt.bucket_rows;
+    const size_t n_groups = s->opt.count / rows;
+    const size_t in_groups = n_groups * rows;
+
+    memcpy(s->order, s->sorted, s->opt.count * sizeof(*s->order));
+    if (s->opt.no_shuffle)
+        return;
+    shuffle(s->groups, n_groups, ls_hash3(s->opt.seed, epoch, GROUP_STREAM));
+    for (size_t i = 0; i < in_groups; i++)
+        s->order[i] = s->sorted[s->groups[i / rows] * rows + i % rows];
 }
 
 ls_status ls_sampler_set_epoch(ls_sampler *s, uint64_t epoch)
 {
-    size_t n;
-    ls_rng rng;
-
     LS_TRY(LS_GIVEN(s));
     if (s->order == NULL)
         return LS_OK;
-    n = s->opt.count;
-    for (size_t i = 0; i < n; i++)
-        s->order[i] = (uint32_t)i;
-    ls_rng_seed(&rng, ls_hash3(s->opt.seed, epoch, SHUFFLE_STREAM));
-    for (size_t i = n; i > 1; i--) {
-        const size_t j = (size_t)ls_rng_below(&rng, i);
-        const uint32_t moved = s->order[j];
-
-        s->order[j] = s->order[i - 1];
-        s->order[i - 1] = moved;
+    if (s->opt.no_shuffle) {
+        for (size_t i = 0; i < s->opt.count; i++)
+            s->order[i] = (uint32_t)i;
+    } else {
+        shuffle(s->order, s->opt.count, ls_hash3(s->opt.seed, epoch, SHUFFLE_STREAM));
+    }
+    if (s->opt.lengths != NULL) {
+        sort_pools(s);
+        place_groups(s, epoch);
     }
     return LS_OK;
 }
@@ -132,4 +251,9 @@ size_t ls_sampler_index(const ls_sampler *s, size_t i)
 size_t sampler_total(const ls_sampler *s)
 {
     return s->opt.count;
+}
+
+uint64_t sampler_seed(const ls_sampler *s)
+{
+    return s->opt.seed;
 }

@@ -6,5 +6,6 @@
 #include <lockstep/data.h>
 
 size_t sampler_total(const ls_sampler *s); /* samples of the data set that it was made for */
+uint64_t sampler_seed(const ls_sampler *s);
 
 #endif

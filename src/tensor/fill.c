@@ -56,15 +56,14 @@ ls_status ls_item(const ls_tensor *t, double *out)
 
 /* --- fill --- */
 
-/* Writes one element to `out`, which is aligned for any type. */
-static ls_status encode(double value, ls_dtype type, void *out)
+ls_status tensor_encode(double value, ls_dtype type, void *out)
 {
     static const double most[] = {
         [LS_I8] = 0x1p7, [LS_U8] = 0x1p8, [LS_I32] = 0x1p31, [LS_I64] = 0x1p63};
 
     if (is_integer(type) && !(value == floor(value) && value < most[type] &&
                               value >= (type == LS_U8 ? 0 : -most[type])))
-        return ls_fail(LS_EINVAL, "ls_tensor_fill: %g is no %s", value, ls_dtype_name(type));
+        return ls_fail(LS_EINVAL, "%g is no %s", value, ls_dtype_name(type));
     switch (type) {
     case LS_I8:
         *(int8_t *)out = (int8_t)value;
@@ -102,7 +101,7 @@ ls_status ls_tensor_fill(ls_tensor *t, double value)
     ls_status st;
 
     LS_TRY(LS_GIVEN(t));
-    LS_TRY(encode(value, t->dtype, &element));
+    LS_TRY(ls_context(tensor_encode(value, t->dtype, &element), "ls_tensor_fill"));
     all = ls_calloc(count > 0 ? count : 1, bytes);
     if (all == NULL)
         return ls_fail(LS_ENOMEM, "no memory to fill a tensor of %zu elements", count);

@@ -108,6 +108,17 @@ ls_status tensor_place(ls_tensor *t, const layout *arrangement, size_t bytes)
     return LS_OK;
 }
 
+ls_status tensor_resize(ls_tensor *t, const int64_t *dims)
+{
+    LS_TRY(check_shape(t->device, t->dtype, t->n_dims, dims));
+    if (t->extra != NULL)
+        t->extra->drop(t->extra);
+    t->extra = NULL;
+    tensor_release(t);
+    memcpy(t->dims, dims, (size_t)t->n_dims * sizeof(*dims));
+    return tensor_place(t, NULL, 0);
+}
+
 void tensor_share(ls_tensor *t, const ls_tensor *other)
 {
     LS_ASSERT(t->storage == NULL && other->storage != NULL);

@@ -65,6 +65,9 @@ LS_MUST_USE ls_status tensor_place(ls_tensor *t, const layout *arrangement, size
 LS_MUST_USE ls_status tensor_create_part(const ls_tensor *whole, size_t offset, ls_dtype type,
                                          int n_dims, const int64_t *dims, ls_tensor **out);
 
+/* Gives the tensor other dimensions, as many as it has, and new storage with undefined contents. */
+LS_MUST_USE ls_status tensor_resize(ls_tensor *t, const int64_t *dims);
+
 /* Makes the unplaced `t` share the storage of `other` (a view, or an in-place result). */
 void tensor_share(ls_tensor *t, const ls_tensor *other);
 
@@ -99,6 +102,10 @@ LS_MUST_USE ls_status tensor_write_pieces(ls_tensor *t,
 
 /* Sets all bytes of a placed plain tensor to 0, in the order of its device's operators. */
 LS_MUST_USE ls_status tensor_zero(ls_tensor *t);
+
+/* Writes `value` as one element to `out`, which is aligned for any type. LS_EINVAL when an integer
+ * type does not have it exactly. */
+LS_MUST_USE ls_status tensor_encode(double value, ls_dtype type, void *out);
 
 void tensor_written(ls_tensor *t); /* bumps the version; NULL and unplaced are allowed */
 

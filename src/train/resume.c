@@ -41,7 +41,7 @@ static ls_status meta_number_or(const ls_checkpoint *file, const char *key, int6
 static void append_differences(const ls_run *run, const ls_checkpoint *file, text_buf *out)
 {
     state_setting here[STATE_SETTINGS_MAX];
-    const int n = state_settings(run->flags, run->train.set, here);
+    const int n = state_settings(run->flags, run->train.set, run->train.lengths != NULL, here);
 
     for (int i = 0; i < n; i++) {
         const char *text = ls_checkpoint_meta(file, here[i].key);
@@ -159,6 +159,7 @@ static ls_status read_position(const ls_checkpoint *file, run_position *at, doub
     const char *text = ls_checkpoint_meta(file, "best_accuracy");
 
     LS_TRY(meta_number_or(file, "skip", 0, &at->skip));
+    LS_TRY(meta_number_or(file, "bucket_rows", 0, &at->bucket_rows));
     LS_TRY(meta_number(file, "epoch", STEPS_MAX, &at->epoch));
     LS_TRY(meta_number(file, "batch", STEPS_MAX, &at->batch));
     LS_TRY(meta_number(file, "step", STEPS_MAX, &at->step));

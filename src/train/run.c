@@ -217,6 +217,25 @@ ls_status ls_run_save_also(ls_run *run, const ls_named *items, int n)
     return LS_OK;
 }
 
+static ls_status find_lengths(split *s, const char *field, const char *what)
+{
+    if (s->set == NULL)
+        return LS_OK;
+    return ls_context(ls_dataset_lengths(s->set, field, &s->lengths), "buckets of the %s set",
+                      what);
+}
+
+ls_status ls_run_bucket_by_length(ls_run *run, const char *field)
+{
+    LS_TRY(LS_GIVEN(run));
+    if (run->is_started || (run->train.set == NULL && run->test.set == NULL))
+        return ls_fail(LS_EINVAL,
+                       "call ls_run_bucket_by_length() after the data sets are given and "
+                       "before ls_run_start()");
+    LS_TRY(find_lengths(&run->train, field, "training"));
+    return find_lengths(&run->test, field, "test");
+}
+
 static void close_loader(split *s)
 {
     ls_loader_destroy(s->loader);
@@ -282,6 +301,16 @@ static ls_bad_images bad_images_of(const ls_train_flags *flags, bool training)
     return training ? LS_BAD_IMAGES_REPLACE : LS_BAD_IMAGES_LEAVE_OUT;
 }
 
+/* The rest of an epoch that another number of ranks has begun has their buckets. */
+static int64_t bucket_rows(const ls_run *run, const split *s, bool training)
+{
+    if (s->lengths == NULL)
+        return 0;
+    if (training && run->at.skip > 0 && run->at.bucket_rows > 0)
+        return run->at.bucket_rows;
+    return run->flags->batch_size * run_size(run);
+}
+
 static ls_status open_split(ls_run *run, split *s, bool training)
 {
     const ls_sampler_options sampler = {
@@ -293,6 +322,8 @@ static ls_status open_split(ls_run *run, split *s, bool training)
         .no_shuffle = run->flags->no_shuffle || !training,
         .mode = training ? LS_SAMPLER_PAD : LS_SAMPLER_UNEVEN,
         .skip = training ? (size_t)run->at.skip : 0,
+        .lengths = s->lengths,
+        .bucket_rows = (size_t)bucket_rows(run, s, training),
     };
 
     LS_TRY(ls_sampler_create(&sampler, &s->sampler));
@@ -313,6 +344,7 @@ static ls_status divide_training_set(ls_run *run)
 {
     LS_TRY(open_split(run, &run->train, true));
     run->sampler_skip = run->at.skip;
+    run->bucket_rows = bucket_rows(run, &run->train, true);
     run->epoch_batches = (int64_t)ls_loader_batches(run->train.loader);
     if (run->comm == NULL)
         return LS_OK;

@@ -19,6 +19,7 @@
 
 typedef struct split {
     ls_dataset *set;
+    const int64_t *lengths; /* of its samples, for buckets; NULL: no buckets */
     ls_sampler *sampler;
     ls_loader *loader;
 } split;
@@ -30,6 +31,7 @@ typedef struct run_position {
     int64_t batch; /* the next batch of the rest of the epoch */
     int64_t step;
     int64_t best_epoch;
+    int64_t bucket_rows; /* of the rest of the epoch, where skip is above 0; 0: no buckets */
 } run_position;
 
 struct ls_run {
@@ -59,6 +61,7 @@ struct ls_run {
     int64_t epoch_steps;   /* of a whole epoch, the maximum over ranks */
     int64_t epoch_batches; /* of this epoch after at.skip, the maximum over ranks */
     int64_t sampler_skip;  /* at.skip when the sampler was created */
+    int64_t bucket_rows;   /* of the training set's sampler; 0: no buckets */
     int64_t all_steps;     /* of --epochs */
     int64_t steps_done;    /* by this process */
     bool is_resumed;       /* from a state file */

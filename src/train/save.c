@@ -43,7 +43,8 @@ static void add_real(meta_list *m, const char *key, double value)
 
 static void add_metadata(ls_run *run, meta_list *m)
 {
-    const int n_settings = state_settings(run->flags, run->train.set, m->settings);
+    const int n_settings =
+        state_settings(run->flags, run->train.set, run->bucket_rows > 0, m->settings);
     state_sum sums[STATE_SUMS];
 
     state_sums(&run->report.epoch, sums);
@@ -53,6 +54,7 @@ static void add_metadata(ls_run *run, meta_list *m)
     add_number(m, "epoch", run->at.epoch);
     add_number(m, "skip", run->at.skip);
     add_number(m, "batch", run->at.batch);
+    add_number(m, "bucket_rows", run->bucket_rows);
     add_number(m, "step", run->at.step);
     add_number(m, "best_epoch", run->at.best_epoch);
     add_real(m, "best_accuracy", run->state.best_accuracy);

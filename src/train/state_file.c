@@ -95,7 +95,7 @@ static void add_count(state_setting *list, int *n, const char *key, const char *
     add_setting(list, n, key, flag, text_format(text, sizeof(text), "%" PRId64, value));
 }
 
-int state_settings(const ls_train_flags *f, const ls_dataset *set,
+int state_settings(const ls_train_flags *f, const ls_dataset *set, bool has_buckets,
                    state_setting list[STATE_SETTINGS_MAX])
 {
     char augment[STATE_SETTING_BYTES];
@@ -106,6 +106,7 @@ int state_settings(const ls_train_flags *f, const ls_dataset *set,
     add_setting(list, &n, "drop_last", "--drop-last", f->drop_last ? "yes" : "no");
     if (set == NULL)
         return n;
+    add_setting(list, &n, "buckets", "buckets by length", has_buckets ? "yes" : "no");
     dataset_augment_text(set, augment, sizeof(augment));
     add_count(list, &n, "samples", "training samples", (int64_t)ls_dataset_count(set));
     add_setting(list, &n, "augment", "augmentation", augment);

@@ -54,7 +54,7 @@ typedef struct state_setting {
 } state_setting;
 
 /* Lists the settings of a run over `set` (may be NULL); returns their number. */
-int state_settings(const ls_train_flags *flags, const ls_dataset *set,
+int state_settings(const ls_train_flags *flags, const ls_dataset *set, bool has_buckets,
                    state_setting list[STATE_SETTINGS_MAX]);
 
 /* A sum of the current epoch and its key in the metadata. */

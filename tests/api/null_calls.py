@@ -41,6 +41,10 @@ VALUES = {
     ("ls_dataset_open_folder", "dir"): "image_folder()",
     ("ls_dataset_open_folder", "like"): "folder_set()", ("ls_dataset_close", "d"): "free_dataset()",
     ("ls_dataset_augment", "d"): "free_dataset()", ("ls_augment_imagenet", "image_size"): "224",
+    ("ls_dataset_lengths", "d"): "sequence_set()", ("ls_dataset_lengths", "name"): '"tokens"',
+    ("ls_dataset_from_arrays", "arrays"): "some_array()", ("ls_dataset_from_arrays", "n"): "1",
+    "const ls_dataset_callbacks *": "sequence_callbacks()", "const ls_batch *": "some_batch()",
+    ("const char *", "name"): '"tokens"', ("ls_run_bucket_by_length", "field"): '"x"',
     ("ls_flags_free", "text"): "NULL", ("ls_store_free", "value"): "NULL",
     ("ls_loader_start", "epoch"): "1", ("ls_flags_parse", "argc"): "2",
     ("ls_train_parse", "argc"): "2", ("ls_log", "component"): '"test"',
@@ -158,7 +162,7 @@ OUT = {f"ls_{name} **" for name in (
     "checkpoint", "store", "run", "optimizer", "grad_scaler")}
 OUT |= {f"ls_{name} *" for name in ("batch", "ddp_step", "ddp_stats", "run_state",
                                     "checkpoint_entry", "augment", "rnn_state")}
-OUT |= {"void **", "int *", "int64_t *", "size_t *", "double *"}
+OUT |= {"void **", "const int64_t **", "int *", "int64_t *", "size_t *", "double *"}
 OUT_TEXT = {("ls_flags_help", "out")}  # char **, which elsewhere is argv
 # A type whose only valid value in these calls is "all default".
 OPTIONAL = {f"const ls_{name} *" for name in (
@@ -193,6 +197,7 @@ NULL_GIVES = {
     ("ls_backend_check", "name"): "LS_OK",
     ("ls_init", "opt"): "LS_OK", ("ls_ddp_create", "opt"): "LS_OK", ("ls_spawn", "arg"): "LS_OK",
     ("ls_work_then", "arg"): "LS_OK",
+    ("ls_dataset_lengths", "name"): "LS_OK",
     ("ls_spawn", "opt"): "LS_OK", ("ls_dataset_open_folder", "like"): "LS_OK",
     ("ls_dataset_open_synthetic", "opt"): "LS_OK", ("ls_dataset_augment", "augment"): "LS_OK",
     ("ls_flags_parse", "rest"): "LS_OK", ("ls_clip_grad_norm", "norm"): "LS_OK",

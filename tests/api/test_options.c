@@ -42,6 +42,22 @@ static ls_status use_ls_synthetic_options(const ls_synthetic_options *o)
     return st;
 }
 
+static void fill_ls_dataset_callbacks(ls_dataset_callbacks *o)
+{
+    *o = *sequence_callbacks();
+}
+
+static ls_status use_ls_dataset_callbacks(const ls_dataset_callbacks *o)
+{
+    ls_dataset *set = NULL;
+    const ls_status st = ls_dataset_create(o, &set);
+
+    if (st == LS_OK)
+        assert_int_equal(ls_dataset_count(set), 4);
+    ls_dataset_close(set);
+    return st;
+}
+
 static void fill_ls_augment(ls_augment *o)
 {
     o->height = 2;

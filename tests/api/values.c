@@ -395,6 +395,73 @@ ls_dataset *free_dataset(void)
     return set;
 }
 
+const ls_array *some_array(void)
+{
+    static const float numbers[4] = {1, 2, 3, 4};
+    static const ls_array array = {.field = {.name = "x", .type = LS_F32, .n_dims = 1, .dims = {1}},
+                                   .data = numbers};
+
+    return &array;
+}
+
+static ls_status length_of(void *arg, size_t index, int64_t *lengths)
+{
+    (void)arg;
+    lengths[0] = (int64_t)index;
+    return LS_OK;
+}
+
+static ls_status read_tokens(void *arg, const ls_sample_request *request, void *const *values)
+{
+    (void)arg;
+    for (int64_t i = 0; i < request->lengths[0]; i++)
+        ((int32_t *)values[0])[i] = (int32_t)i;
+    return LS_OK;
+}
+
+const ls_dataset_callbacks *sequence_callbacks(void)
+{
+    static const ls_field tokens = {.name = "tokens", .type = LS_I32, .n_dims = 1, .dims = {-1}};
+    static const ls_dataset_callbacks callbacks = {.size = sizeof(callbacks),
+                                                   .count = 4,
+                                                   .fields = &tokens,
+                                                   .n_fields = 1,
+                                                   .lengths = length_of,
+                                                   .read = read_tokens};
+
+    return &callbacks;
+}
+
+ls_dataset *sequence_set(void)
+{
+    ONCE(ls_dataset *, set, ls_dataset_create(sequence_callbacks(), &set));
+    return set;
+}
+
+static ls_loader *open_sequences(void)
+{
+    const ls_sampler_options opt = {.size = sizeof(opt), .count = 4};
+    ls_loader_options loading = {
+        .size = sizeof(loading), .dataset = sequence_set(), .batch_size = 4, .threads = -1};
+
+    ONCE(ls_sampler *, sampler, ls_sampler_create(&opt, &sampler));
+    loading.device = some_device();
+    loading.sampler = sampler;
+    ONCE(ls_loader *, loader, ls_loader_create(&loading, &loader));
+    return loader;
+}
+
+const ls_batch *some_batch(void)
+{
+    static ls_batch batch;
+
+    if (batch.fields == NULL) {
+        value_needs(ls_loader_start(open_sequences(), 0, 0), "epoch");
+        value_needs(ls_loader_next(open_sequences(), &batch), "batch");
+    }
+    return &batch;
+}
+
 const char *image_folder(void)
 {
     (void)mkdir("set", 0700);

@@ -59,10 +59,14 @@ float *other_floats(void);      /* 4 */
 void *shared_memory(void);      /* of ls_comm_alloc() */
 ls_status do_nothing(int local_rank, void *arg);
 
-ls_dataset *some_dataset(void); /* 8 images of (1,4,4), 2 classes */
-ls_dataset *free_dataset(void); /* a further one, which no loader reads */
-const char *image_folder(void); /* of one JPEG or PNG in one class */
-const char *idx_file(int i);    /* 0: images, 1: labels */
+ls_dataset *some_dataset(void);                       /* 8 images of (1,4,4), 2 classes */
+ls_dataset *free_dataset(void);                       /* a further one, which no loader reads */
+const ls_array *some_array(void);                     /* float32 (1) "x", for 4 samples */
+const ls_dataset_callbacks *sequence_callbacks(void); /* 4 samples of int32 (-1) "tokens" */
+ls_dataset *sequence_set(void);                       /* made from them */
+const ls_batch *some_batch(void);                     /* of sequence_set() */
+const char *image_folder(void);                       /* of one JPEG or PNG in one class */
+const char *idx_file(int i);                          /* 0: images, 1: labels */
 ls_sampler *some_sampler(void);
 ls_loader *some_loader(void); /* an epoch has begun */
 ls_checkpoint *some_checkpoint(void);

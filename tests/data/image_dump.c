@@ -66,7 +66,7 @@ static ls_status put_line(const ls_dataset *d, size_t index, sample_reader *s)
     augment_plan p;
     ls_rng rng;
 
-    LS_TRY(d->ops->open(d, index, &s->image));
+    LS_TRY(d->images->open(d, index, &s->image));
     augment_seed(&d->augment, EPOCH, index, &rng);
     augment_choose(&d->augment, s->image.width, s->image.height, &rng, &p);
     (void)printf("%d %d %d %d %d %d %d %" PRId64 "\n", p.source.x, p.source.y, p.source.width,

@@ -36,7 +36,7 @@ static void assert_file(const ls_dataset *d, size_t index, int64_t label, const 
     image_reader r = {0};
 
     assert_int_equal(ls_dataset_label(d, index), label);
-    assert_status(d->ops->open(d, index, &r), LS_EFORMAT);
+    assert_status(d->images->open(d, index, &r), LS_EFORMAT);
     assert_last_error(name);
     image_reader_free(&r);
 }
@@ -129,7 +129,7 @@ static void links_are_followed(void **state)
     assert_ok(open_folder("set", NULL, &d));
     assert_int_equal(ls_dataset_count(d), 2);
     assert_file(d, 0, 0, "set/a/b.jpg is empty");
-    assert_status(d->ops->open(d, 1, &r), LS_ENOTFOUND);
+    assert_status(d->images->open(d, 1, &r), LS_ENOTFOUND);
     image_reader_free(&r);
     ls_dataset_close(d);
 }

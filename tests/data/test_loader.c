@@ -67,7 +67,7 @@ static void close_counting(ls_dataset *self)
     LS_UNUSED(self);
 }
 
-static const dataset_ops counting_ops = {
+static const image_ops counting_ops = {
     .open = open_counting, .label = label_counting, .close = close_counting};
 
 /* State of one test; the loader's options can be changed before open_loader(). */
@@ -84,7 +84,7 @@ static void set_up(fixture *f, size_t count, int batch_size)
 
     memset(f, 0, sizeof(*f));
     f->set.common = (ls_dataset){
-        .ops = &counting_ops, .count = count, .classes = 10, .dims = {1, 2, SAMPLE_FLOATS / 2}};
+        .images = &counting_ops, .count = count, .classes = 10, .dims = {1, 2, SAMPLE_FLOATS / 2}};
     assert_ok(ls_dataset_augment(&f->set.common, NULL));
     assert_ok(ls_sampler_create(&sampler, &f->sampler));
     f->opt = (ls_loader_options){.size = sizeof(f->opt),

@@ -21,7 +21,7 @@ ls_status byte_buffer_reserve(byte_buffer *b, size_t bytes)
     LS_TRY(ls_add_size(bytes, bytes / 4 + BYTE_BUFFER_SLACK, &capacity));
     b->data = ls_alloc_aligned(ALIGNMENT, capacity);
     if (b->data == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for an image of %zu bytes", bytes);
+        return ls_fail(LS_ENOMEM, "no memory for a sample of %zu bytes", bytes);
     memset(b->data + capacity - BYTE_BUFFER_SLACK, 0, BYTE_BUFFER_SLACK);
     b->capacity = capacity - BYTE_BUFFER_SLACK;
     return LS_OK;

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "data/dataset.h"
+#include "data/image_set.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -102,7 +102,7 @@ static void close_dataset(ls_dataset *self)
     ls_free(d);
 }
 
-static const dataset_ops cifar_ops = {
+static const image_ops cifar_ops = {
     .open = open_sample, .label = label_of, .class_name = class_name, .close = close_dataset};
 
 /* --- files --- */
@@ -250,12 +250,12 @@ static ls_status open_found(const layout *l, const char *dir, bool is_train, ls_
 
     if (d == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the data set %s", dir);
-    d->common.ops = &cifar_ops;
+    d->common.images = &cifar_ops;
     d->layout = l;
     st = read_split(d, dir, is_train);
     if (st == LS_OK)
         read_names(d, dir);
-    return dataset_finish(&d->common, st, out);
+    return image_set_finish(&d->common, st, out);
 }
 
 ls_status ls_dataset_open_cifar(const char *dir, const char *split, ls_dataset **out)

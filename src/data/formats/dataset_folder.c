@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "data/dataset.h"
+#include "data/image_set.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -65,7 +65,7 @@ static void close_dataset(ls_dataset *self)
     ls_free(d);
 }
 
-static const dataset_ops folder_ops = {
+static const image_ops folder_ops = {
     .open = open_sample, .label = label_of, .class_name = class_name, .close = close_dataset};
 
 /* --- listing a folder --- */
@@ -294,7 +294,7 @@ static ls_status add_classes(folder_dataset *d, const listing *l)
  * sorted. */
 static ls_status check_like(const folder_dataset *d, const ls_dataset *like)
 {
-    if (like->ops != &folder_ops)
+    if (like->images != &folder_ops)
         return ls_fail(LS_EINVAL, "%s: `like` is not an image folder", d->dir);
     for (int i = 0; i < like->classes || i < d->common.classes; i++) {
         const char *expected = ls_dataset_class_name(like, i);
@@ -337,8 +337,8 @@ ls_status ls_dataset_open_folder(const char *dir, const ls_dataset *like, ls_dat
     d = ls_calloc(1, sizeof(*d));
     if (d == NULL)
         return ls_fail(LS_ENOMEM, "no memory for an image folder");
-    d->common.ops = &folder_ops;
+    d->common.images = &folder_ops;
     d->dir = ls_strdup(dir);
     st = fill_dataset(d, like);
-    return dataset_finish(&d->common, st, out);
+    return image_set_finish(&d->common, st, out);
 }

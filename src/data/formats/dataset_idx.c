@@ -5,7 +5,7 @@
  */
 #include "base/alloc.h"
 #include "base/text.h"
-#include "data/dataset.h"
+#include "data/image_set.h"
 #include "data/formats/idx.h"
 
 #include <unistd.h>
@@ -41,7 +41,7 @@ static void close_dataset(ls_dataset *self)
     ls_free(d);
 }
 
-static const dataset_ops idx_ops = {.open = open_sample, .label = label_of, .close = close_dataset};
+static const image_ops idx_ops = {.open = open_sample, .label = label_of, .close = close_dataset};
 
 static int count_classes(const uint8_t *labels, size_t n)
 {
@@ -91,9 +91,9 @@ ls_status ls_dataset_open_idx(const char *images, const char *labels, ls_dataset
     d = ls_calloc(1, sizeof(*d));
     if (d == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the data set %s", images);
-    d->common.ops = &idx_ops;
+    d->common.images = &idx_ops;
     st = open_both(d, images, labels);
-    return dataset_finish(&d->common, st, out);
+    return image_set_finish(&d->common, st, out);
 }
 
 /* DIR/SPLIT-KIND, or the same with .gz. */

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/options.h"
 #include "base/rng.h"
-#include "data/dataset.h"
+#include "data/image_set.h"
 
 #include <string.h>
 
@@ -52,7 +52,7 @@ static void close_dataset(ls_dataset *self)
     ls_free((synthetic_dataset *)self);
 }
 
-static const dataset_ops synthetic_ops = {
+static const image_ops synthetic_ops = {
     .open = open_sample, .label = label_of, .close = close_dataset};
 
 static int value_or(int value, int default_value)
@@ -86,12 +86,12 @@ ls_status ls_dataset_open_synthetic(const ls_synthetic_options *opt, ls_dataset 
     d = ls_calloc(1, sizeof(*d));
     if (d == NULL)
         return ls_fail(LS_ENOMEM, "no memory for synthetic data");
-    d->common.ops = &synthetic_ops;
+    d->common.images = &synthetic_ops;
     d->common.count = o.count == 0 ? IMAGENET : o.count;
     d->common.classes = value_or(o.classes, 1000);
     d->common.dims[0] = value_or(o.channels, 3);
     d->common.dims[1] = height;
     d->common.dims[2] = value_or(o.width, height);
     d->seed = o.seed;
-    return dataset_finish(&d->common, LS_OK, out);
+    return image_set_finish(&d->common, LS_OK, out);
 }
