@@ -32,7 +32,13 @@ except ImportError as error:
     print(f"skipped: python3-torch and python3-torchvision are needed ({error})")
     sys.exit(77)
 from architecture_table import WITHOUT_AUXILIARY  # noqa: E402
-from tensor_file import distance, read_safetensors, write_safetensors  # noqa: E402
+from tensor_file import (  # noqa: E402
+    compare_initial,
+    distance,
+    read_safetensors,
+    shape_of,
+    write_safetensors,
+)
 
 CLASSES = 1000
 ROUNDING = 1e-6
@@ -70,36 +76,6 @@ def lockstep(program, arch, folder, weights):
         env={**os.environ, "LOCKSTEP_THREADS": "1"},
     )
     return [float(rate) for rate in done.stdout.split()]
-
-
-def shape_of(t):
-    """Mean, deviation and kurtosis."""
-    t = t.double().flatten()
-    mean, deviation = t.mean(), t.std(unbiased=False)
-    return (
-        mean.item(),
-        deviation.item(),
-        ((t - mean) / deviation).pow(4).mean().item() if deviation > 0 else 0,
-    )
-
-
-def compare_initial(name, ours, theirs):
-    (our_mean, our_deviation, our_kurtosis), (_, deviation, kurtosis) = shape_of(ours), shape_of(
-        theirs
-    )
-    n = theirs.numel()
-    if deviation == 0 or n < 2:
-        return (
-            torch.equal(ours, theirs)
-            or n < 2
-            and deviation == 0
-            and abs(our_mean) < 10 * abs(theirs.item()) + 1
-        )
-    return (
-        abs(our_mean) <= 8 * deviation / n**0.5
-        and abs(our_deviation / deviation - 1) <= 8 / n**0.5
-        and (n < 4000 or abs(our_kurtosis - kurtosis) < 0.5)
-    )
 
 
 def check_initial(program, arch, folder, net):

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tacotron2_step.c - how long a training step of Tacotron2 with NVIDIA's sizes takes: forward,
+ * backward, clipping, Adam; and the peak memory of the process. tacotron2_torch.py is the same
+ * program in PyTorch, and compare_tacotron2 runs both.
+ *
+ *     tacotron2_step [--batch N] [--ids N] [--frames N] [--steps N] [--warmup N] [--device NAME]
+ *                    [--threads N] [--json]
+ */
+#include <lockstep/lockstep.h>
+
+#include "models/tacotron2.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+
+enum { MAX_STEPS = 1000 };
+
+typedef struct bench {
+    int64_t batch, ids, frames, steps, warmup, threads;
+    const char *device_name;
+    int json;
+    ls_device *device;
+    ls_model *model;
+    ls_tape *tape;
+    ls_optimizer *optimizer;
+    tacotron2 net;
+    tacotron2_batch data;
+    double ms[MAX_STEPS];
+} bench;
+
+static double now_ms(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static ls_status make(bench *b, ls_dtype type, int64_t d1, int64_t d2, double value,
+                      ls_tensor **out)
+{
+    LS_TRY(ls_tensor_create(b->device, type, d2 > 0 ? 3 : 2, (int64_t[]){b->batch, d1, d2}, out));
+    return ls_tensor_fill(*out, value);
+}
+
+/* Sentences of equal length, whose values do not change the time of a step. */
+static ls_status make_data(bench *b)
+{
+    LS_TRY(make(b, LS_I64, b->ids, 0, 5, &b->data.text));
+    LS_TRY(make(b, LS_U8, 1, b->ids, 0, &b->data.text_padding));
+    LS_TRY(make(b, LS_F32, b->frames, b->net.config.n_mel_channels, -4, &b->data.mel));
+    LS_TRY(make(b, LS_U8, b->frames, 1, 0, &b->data.mel_padding));
+    LS_TRY(make(b, LS_F32, b->frames, 1, 0, &b->data.gate));
+    LS_TRY(ls_tensor_create(b->device, LS_I64, 1, &b->batch, &b->data.text_lengths));
+    return ls_tensor_fill(b->data.text_lengths, (double)b->ids);
+}
+
+static ls_status prepare(bench *b)
+{
+    const ls_device_options options = {
+        .size = sizeof(options), .name = b->device_name, .threads = (int)b->threads};
+    const ls_adam_options adam = {.size = sizeof(adam), .lr = 1e-3, .weight_decay = 1e-6};
+    tacotron2_config config;
+    const ls_named *parameters;
+    int n;
+
+    tacotron2_defaults(&config);
+    LS_TRY(ls_device_open(&options, &b->device));
+    LS_TRY(ls_model_create(b->device, 1, &b->model));
+    LS_TRY(ls_tape_create(b->device, &b->tape));
+    LS_TRY(tacotron2_create(b->model, &config, &b->net));
+    parameters = ls_model_parameters(b->model, &n);
+    LS_TRY(ls_adam_create(parameters, n, ls_grad, &adam, &b->optimizer));
+    return make_data(b);
+}
+
+static ls_status step(bench *b, int64_t number)
+{
+    tacotron2_output out;
+    const ls_named *parameters;
+    int n;
+
+    ls_tape_reset(b->tape);
+    ls_tape_set_random(b->tape, 1, number);
+    ls_model_zero_grad(b->model);
+    LS_TRY(tacotron2_forward(&b->net, b->tape, &b->data, &out));
+    LS_TRY(ls_backward(b->tape, tacotron2_loss(b->tape, &out, &b->data), 1));
+    parameters = ls_model_parameters(b->model, &n);
+    LS_TRY(ls_clip_grad_norm(parameters, n, ls_grad, 1, NULL));
+    LS_TRY(ls_optimizer_step(b->optimizer));
+    return ls_device_synchronize(b->device);
+}
+
+static ls_status run(bench *b)
+{
+    LS_TRY(prepare(b));
+    for (int64_t i = 0; i < b->warmup + b->steps; i++) {
+        const double begin = now_ms();
+
+        LS_TRY(step(b, i));
+        if (i >= b->warmup)
+            b->ms[i - b->warmup] = now_ms() - begin;
+    }
+    return LS_OK;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void report(bench *b)
+{
+    const size_t n = (size_t)b->steps;
+    struct rusage use = {.ru_maxrss = 0};
+    double median;
+
+    qsort(b->ms, n, sizeof(b->ms[0]), compare);
+    median = b->ms[n / 2];
+    (void)getrusage(RUSAGE_SELF, &use);
+    printf(b->json ? "{\"name\": \"lockstep\", \"median_ms\": %.1f, \"best_ms\": %.1f, "
+                     "\"frames_per_s\": %.1f, \"peak_mib\": %.0f, \"device\": \"%s\"}\n"
+                   : "median %.1f ms, best %.1f ms, %.1f frames/s, peak %.0f MiB; %s\n",
+           median, b->ms[0], (double)(b->batch * b->frames) * 1e3 / median,
+           (double)use.ru_maxrss / 1024, ls_device_fingerprint(b->device));
+}
+
+static ls_status parse(bench *b, int argc, char **argv)
+{
+    const ls_flag table[] = {
+        {"batch", 0, LS_FLAG_INT, &b->batch, 1, 1024, "sentences"},
+        {"ids", 0, LS_FLAG_INT, &b->ids, 1, 4096, "symbols of a sentence"},
+        {"frames", 0, LS_FLAG_INT, &b->frames, 1, 4096, "mel frames of a sentence"},
+        {"steps", 0, LS_FLAG_INT, &b->steps, 1, MAX_STEPS, "measured steps"},
+        {"warmup", 0, LS_FLAG_INT, &b->warmup, 0, MAX_STEPS, "steps before them"},
+        {"threads", 0, LS_FLAG_INT, &b->threads, 1, 1024, "compute threads"},
+        {"device", 0, LS_FLAG_TEXT, &b->device_name, 0, 0, "`NAME` compute device"},
+        {"json", 0, LS_FLAG_BOOL, &b->json, 0, 0, "print one JSON object"},
+    };
+    const ls_flags flags = {.size = sizeof(flags),
+                            .program = "tacotron2_step",
+                            .usage = "[flags]",
+                            .summary = "Times training steps of Tacotron2.",
+                            .tables = {table},
+                            .n = {sizeof(table) / sizeof(table[0])}};
+
+    return ls_flags_parse(&flags, argc, argv, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    static bench b = {.batch = 16, .ids = 80, .frames = 400, .steps = 3, .warmup = 1, .threads = 1};
+    ls_status st = parse(&b, argc, argv);
+
+    if (st == LS_OK)
+        st = run(&b);
+    if (st == LS_OK)
+        report(&b);
+    else
+        fprintf(stderr, "tacotron2_step: %s\n", ls_last_error());
+    ls_optimizer_destroy(b.optimizer);
+    ls_tape_destroy(b.tape);
+    ls_tensor_destroy(b.data.text);
+    ls_tensor_destroy(b.data.text_lengths);
+    ls_tensor_destroy(b.data.text_padding);
+    ls_tensor_destroy(b.data.mel);
+    ls_tensor_destroy(b.data.mel_padding);
+    ls_tensor_destroy(b.data.gate);
+    tacotron2_destroy(&b.net);
+    ls_model_destroy(b.model);
+    ls_device_close(b.device);
+    return st == LS_OK ? 0 : 1;
+}
