@@ -28,7 +28,8 @@ static int add_block(network *n, int x, double rate)
     ls_tensor *scale = net_parameter(n, "layer_scale", 3, (int64_t[]){width, 1, 1});
     int h;
 
-    ls_model_fill(n->model, scale, LS_FILL_CONSTANT, 1e-6);
+    net_init_parameter(n, "layer_scale",
+                       (ls_nn_init_options){.kind = LS_INIT_CONSTANT, .value = 1e-6});
     net_enter(n, "block");
     h = net_conv2d(n, x, "0", width, (net_conv){.kernel = 7, .groups = width, .bias = 1});
     h = net_permute(n, h, channels_last);
@@ -47,7 +48,8 @@ static void build(network *n, const void *entry, int classes)
     int done = 0;
     int x = 0;
 
-    n->conv = n->linear = (net_init){.weight = NET_NORMAL, .scale = 0.02, .zero_bias = true};
+    n->conv = n->linear =
+        (net_init){.weight = {.kind = LS_INIT_NORMAL, .std = 0.02}, .zero_bias = true};
     for (int stage = 0; stage < 4; stage++) {
         const int side = stage == 0 ? 4 : 2;
         const net_conv patches = {.kernel = side, .stride = side, .pad = NET_NO_PADDING, .bias = 1};

@@ -39,7 +39,7 @@ static void build(network *n, const void *entry, int classes)
     const densenet *arch = entry;
     int x;
 
-    n->conv.weight = NET_FAN_IN;
+    n->conv.weight.kind = LS_INIT_KAIMING_NORMAL;
     n->linear.zero_bias = true;
     net_enter(n, "features");
     x = net_conv2d(n, 0, "conv0", arch->stem, (net_conv){.kernel = 7, .stride = 2});

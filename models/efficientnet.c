@@ -151,8 +151,11 @@ static void build(network *n, const void *entry, int classes)
     char name[32];
     int x;
 
-    n->conv = (net_init){.weight = NET_FAN_OUT, .zero_bias = true};
-    n->linear = (net_init){.weight = NET_UNIFORM, .scale = 1 / sqrt(classes), .zero_bias = true};
+    n->conv =
+        (net_init){.weight = {.kind = LS_INIT_KAIMING_NORMAL, .fan_out = 1}, .zero_bias = true};
+    n->linear = (net_init){
+        .weight = {.kind = LS_INIT_UNIFORM, .low = -1 / sqrt(classes), .high = 1 / sqrt(classes)},
+        .zero_bias = true};
     n->norm = (ls_nn_batch_norm_options){.eps = arch->eps, .momentum = arch->momentum};
     x = net_conv_norm(n, 0, "features.0", net_round_channels(p->stem * arch->width),
                       (net_conv){.kernel = 3, .stride = 2}, LS_ACT_SILU);

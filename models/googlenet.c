@@ -37,7 +37,7 @@ static int halve(network *n, int x, int kernel, int ceil_mode)
 
 static void start(network *n, double deviation)
 {
-    n->conv = n->linear = (net_init){.weight = NET_NORMAL, .scale = deviation};
+    n->conv = n->linear = (net_init){.weight = {.kind = LS_INIT_NORMAL, .std = deviation}};
     n->norm.eps = 0.001;
 }
 

@@ -55,8 +55,11 @@ static void build(network *n, const void *entry, int classes)
     const mnasnet *arch = entry;
     int x;
 
-    n->conv.weight = NET_FAN_OUT;
-    n->linear = (net_init){.weight = NET_UNIFORM, .scale = sqrt(3.0 / classes), .zero_bias = true};
+    n->conv.weight = (ls_nn_init_options){.kind = LS_INIT_KAIMING_NORMAL, .fan_out = 1};
+    n->linear = (net_init){.weight = {.kind = LS_INIT_UNIFORM,
+                                      .low = -sqrt(3.0 / classes),
+                                      .high = sqrt(3.0 / classes)},
+                           .zero_bias = true};
     n->norm.momentum = 1 - 0.9997;
     net_enter(n, "layers");
     x = add_stem(n, arch->width);

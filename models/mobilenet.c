@@ -43,8 +43,9 @@ static void build_v2(network *n, const void *entry, int classes)
     int x;
 
     (void)entry;
-    n->conv = (net_init){.weight = NET_FAN_OUT, .zero_bias = true};
-    n->linear = (net_init){.weight = NET_NORMAL, .scale = 0.01, .zero_bias = true};
+    n->conv =
+        (net_init){.weight = {.kind = LS_INIT_KAIMING_NORMAL, .fan_out = 1}, .zero_bias = true};
+    n->linear = (net_init){.weight = {.kind = LS_INIT_NORMAL, .std = 0.01}, .zero_bias = true};
     x = net_conv_norm(n, 0, "features.0", 32, (net_conv){.kernel = 3, .stride = 2}, LS_ACT_RELU6);
     for (size_t stage = 0; stage < sizeof(stages) / sizeof(stages[0]); stage++) {
         for (int i = 0; i < stages[stage].repeats; i++) {
@@ -137,8 +138,9 @@ static void build_v3(network *n, const void *entry, int classes)
     char name[32];
     int x;
 
-    n->conv = (net_init){.weight = NET_FAN_OUT, .zero_bias = true};
-    n->linear = (net_init){.weight = NET_NORMAL, .scale = 0.01, .zero_bias = true};
+    n->conv =
+        (net_init){.weight = {.kind = LS_INIT_KAIMING_NORMAL, .fan_out = 1}, .zero_bias = true};
+    n->linear = (net_init){.weight = {.kind = LS_INIT_NORMAL, .std = 0.01}, .zero_bias = true};
     n->norm = (ls_nn_batch_norm_options){.eps = 0.001, .momentum = 0.01};
     x = net_conv_norm(n, 0, "features.0", 16, (net_conv){.kernel = 3, .stride = 2},
                       LS_ACT_HARDSWISH);

@@ -68,36 +68,26 @@ static int add_layer(network *n, int x, ls_layer *layer, int channels)
 
 /* --- layers --- */
 
-/* Initializes the layer where its family differs from torch.nn. */
-static void init_layer(network *n, ls_layer *layer, const net_init *how, double fan_in)
+static void init_tensor(network *n, const char *layer, const char *tensor, ls_nn_init_options how)
 {
-    ls_tensor *weight = ls_layer_tensor(layer, "weight");
-    ls_tensor *bias = ls_layer_tensor(layer, "bias");
+    char name[NET_NAME_BYTES + 8];
 
-    switch (how->weight) {
-    case NET_DEFAULT:
-    case NET_FAN_OUT: /* done by the layer */
-        break;
-    case NET_FAN_IN:
-        ls_model_fill(n->model, weight, LS_FILL_NORMAL, sqrt(2 / fan_in));
-        break;
-    case NET_UNIFORM_FAN_IN:
-        ls_model_fill(n->model, weight, LS_FILL_UNIFORM, sqrt(6 / fan_in));
-        break;
-    case NET_NORMAL:
-        ls_model_fill(n->model, weight, LS_FILL_NORMAL, how->scale);
-        break;
-    case NET_UNIFORM:
-        ls_model_fill(n->model, weight, LS_FILL_UNIFORM, how->scale);
-        break;
-    case NET_ZERO:
-        ls_model_fill(n->model, weight, LS_FILL_CONSTANT, 0);
-        break;
-    }
-    if (how->bias_deviation > 0 && bias != NULL)
-        ls_model_fill(n->model, bias, LS_FILL_NORMAL, how->bias_deviation);
-    else if (how->zero_bias && bias != NULL)
-        ls_model_fill(n->model, bias, LS_FILL_CONSTANT, 0);
+    (void)snprintf(name, sizeof(name), "%s.%s", layer, tensor);
+    ls_model_init(n->model, name, &how);
+}
+
+/* Initializes the layer where its family differs from torch.nn. */
+static void init_layer(network *n, const char *name, const ls_layer *layer, const net_init *how)
+{
+    const bool has_bias = ls_layer_tensor(layer, "bias") != NULL;
+
+    if (how->weight.kind != LS_INIT_DEFAULT && !how->weight.fan_out) // else done by the layer
+        init_tensor(n, name, "weight", how->weight);
+    if (how->bias_deviation > 0 && has_bias)
+        init_tensor(n, name, "bias",
+                    (ls_nn_init_options){.kind = LS_INIT_NORMAL, .std = how->bias_deviation});
+    else if (how->zero_bias && has_bias)
+        init_tensor(n, name, "bias", (ls_nn_init_options){.kind = LS_INIT_CONSTANT});
 }
 
 static int padding_of(int kernel, int pad)
@@ -118,12 +108,12 @@ int net_conv2d(network *n, int x, const char *name, int out, net_conv how)
         .padding = {padding_of(height, how.pad), padding_of(width, how.pad)},
         .groups = groups,
         .no_bias = !how.bias,
-        .init = n->conv.weight == NET_FAN_OUT ? LS_INIT_KAIMING_NORMAL : LS_INIT_DEFAULT};
+        .init = n->conv.weight.fan_out ? LS_INIT_KAIMING_NORMAL : LS_INIT_DEFAULT};
     const int in = n->channels[x];
     char full[NET_NAME_BYTES];
     ls_layer *layer = ls_nn_conv2d(n->model, full_name(n, name, full, sizeof(full)), in, out, &o);
 
-    init_layer(n, layer, &n->conv, (double)height * width * in / groups);
+    init_layer(n, full, layer, &n->conv);
     return add_layer(n, x, layer, out);
 }
 
@@ -145,7 +135,7 @@ int net_linear(network *n, int x, const char *name, int out)
     char full[NET_NAME_BYTES];
     ls_layer *layer = ls_nn_linear(n->model, full_name(n, name, full, sizeof(full)), in, out, 0);
 
-    init_layer(n, layer, &n->linear, in);
+    init_layer(n, full, layer, &n->linear);
     return add_layer(n, x, layer, out);
 }
 
@@ -378,6 +368,13 @@ ls_tensor *net_parameter(network *n, const char *name, int n_dims, const int64_t
     char full[NET_NAME_BYTES];
 
     return ls_nn_parameter(n->model, full_name(n, name, full, sizeof(full)), n_dims, dims);
+}
+
+void net_init_parameter(network *n, const char *name, ls_nn_init_options how)
+{
+    char full[NET_NAME_BYTES];
+
+    ls_model_init(n->model, full_name(n, name, full, sizeof(full)), &how);
 }
 
 static ls_tensor *run_add_parameter(ls_tape *tape, const net_op *op, ls_tensor *const *in)

@@ -19,20 +19,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Initial distribution of weights. */
-typedef enum net_spread {
-    NET_DEFAULT,        /* that of torch.nn */
-    NET_FAN_OUT,        /* normal with variance 2 / (out * KH * KW); convolutions only */
-    NET_FAN_IN,         /* normal with variance 2 / fan-in */
-    NET_UNIFORM_FAN_IN, /* uniform with variance 2 / fan-in */
-    NET_NORMAL,         /* normal with deviation `scale` */
-    NET_UNIFORM,        /* uniform in [-scale, scale) */
-    NET_ZERO,
-} net_spread;
-
 typedef struct net_init {
-    net_spread weight;
-    double scale;
+    ls_nn_init_options weight; /* LS_INIT_DEFAULT: that of torch.nn */
     bool zero_bias;
     double bias_deviation; /* of a normal distribution, instead of zeros */
 } net_init;
@@ -130,6 +118,7 @@ int net_flatten(network *n, int x);
 /* Parameters that are part of no layer: created by net_parameter(), added or multiplied with
  * broadcast. */
 ls_tensor *net_parameter(network *n, const char *name, int n_dims, const int64_t *dims);
+void net_init_parameter(network *n, const char *name, ls_nn_init_options how);
 int net_add_parameter(network *n, int x, ls_tensor *parameter);
 int net_scale_parameter(network *n, int x, ls_tensor *parameter);
 

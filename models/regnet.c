@@ -55,8 +55,8 @@ static void build(network *n, const void *entry, int classes)
     const regnet *arch = entry;
     int x;
 
-    n->conv.weight = NET_FAN_OUT;
-    n->linear = (net_init){.weight = NET_NORMAL, .scale = 0.01, .zero_bias = true};
+    n->conv.weight = (ls_nn_init_options){.kind = LS_INIT_KAIMING_NORMAL, .fan_out = 1};
+    n->linear = (net_init){.weight = {.kind = LS_INIT_NORMAL, .std = 0.01}, .zero_bias = true};
     x = net_conv_norm(n, 0, "stem", 32, (net_conv){.kernel = 3, .stride = 2}, NET_RELU);
     for (int stage = 0; stage < 4; stage++) {
         for (int i = 0; i < arch->depth[stage]; i++) {

@@ -64,7 +64,7 @@ static void build(network *n, const void *entry, int classes)
     const resnet *arch = entry;
     int x;
 
-    n->conv.weight = NET_FAN_OUT;
+    n->conv.weight = (ls_nn_init_options){.kind = LS_INIT_KAIMING_NORMAL, .fan_out = 1};
     x = net_conv2d(n, 0, "conv1", 64, (net_conv){.kernel = 7, .stride = 2});
     x = net_batch_norm(n, x, "bn1", true);
     x = net_max_pool(n, x,

@@ -37,7 +37,7 @@ static void build(network *n, const void *entry, int classes)
     int at = 2;
     int x;
 
-    n->conv = (net_init){.weight = NET_UNIFORM_FAN_IN, .zero_bias = true};
+    n->conv = (net_init){.weight = {.kind = LS_INIT_KAIMING_UNIFORM}, .zero_bias = true};
     net_enter(n, "features");
     x = net_conv2d(
         n, 0, "0", arch->stem,
@@ -51,7 +51,7 @@ static void build(network *n, const void *entry, int classes)
         x = add_fire(n, x, at++, 16 * (i / 2 + 1));
     }
     net_leave(n);
-    n->conv = (net_init){.weight = NET_NORMAL, .scale = 0.01, .zero_bias = true};
+    n->conv = (net_init){.weight = {.kind = LS_INIT_NORMAL, .std = 0.01}, .zero_bias = true};
     x = net_dropout(n, x, 0.5);
     x = net_relu(n, net_conv2d(n, x, "classifier.1", classes, (net_conv){.bias = 1}));
     (void)net_pool_features(n, x, 1);

@@ -151,31 +151,14 @@ ls_status tacotron2_read_sizes(const char *weights, tacotron2_config *c)
 
 /* --- layers --- */
 
-/* The weight is uniform within gain * sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010). */
-static void init_xavier(ls_model *model, ls_tensor *weight, double gain)
+/* Of the weight of layer `name`. */
+static void init_xavier(ls_model *model, const char *name, double gain)
 {
-    const double kernel = ls_tensor_n_dims(weight) > 2 ? (double)ls_tensor_dim(weight, 2) : 1;
-    const double fans = (double)(ls_tensor_dim(weight, 0) + ls_tensor_dim(weight, 1)) * kernel;
+    char weight[NAME_BYTES + 8];
 
-    ls_model_fill(model, weight, LS_FILL_UNIFORM, gain * sqrt(6 / fans));
-}
-
-/* Uniform in 0..1. */
-static ls_status init_from_0_to_1(ls_model *model, ls_tensor *t)
-{
-    const size_t n = ls_tensor_count(t);
-    float *values = malloc(n * sizeof(*values));
-    ls_status st = values != NULL ? LS_OK : fail(LS_ENOMEM, "no memory for initial values");
-
-    ls_model_fill(model, t, LS_FILL_UNIFORM, 0.5);
-    if (st == LS_OK)
-        st = ls_tensor_read(t, values, n);
-    for (size_t i = 0; i < n && st == LS_OK; i++)
-        values[i] += 0.5F;
-    if (st == LS_OK)
-        st = ls_tensor_write(t, values, n);
-    free(values);
-    return st;
+    (void)snprintf(weight, sizeof(weight), "%s.weight", name);
+    ls_model_init(model, weight,
+                  &(ls_nn_init_options){.kind = LS_INIT_XAVIER_UNIFORM, .gain = gain});
 }
 
 /* Gains of torch.nn.init.calculate_gain(); that of linear and sigmoid is 1. */
@@ -191,7 +174,7 @@ static ls_layer *add_linear(ls_model *model, const char *name, int64_t in, int64
 
     (void)snprintf(full, sizeof(full), "decoder.%s.linear_layer", name);
     layer = ls_nn_linear(model, full, (int)in, (int)out, no_bias);
-    init_xavier(model, ls_layer_tensor(layer, "weight"), gain);
+    init_xavier(model, full, gain);
     return layer;
 }
 
@@ -202,7 +185,7 @@ static ls_layer *add_conv(ls_model *model, const char *name, int64_t in, int64_t
         .kernel = (int)kernel, .padding = (int)(kernel - 1) / 2, .no_bias = no_bias};
     ls_layer *layer = ls_nn_conv1d(model, name, (int)in, (int)out, &how);
 
-    init_xavier(model, ls_layer_tensor(layer, "weight"), gain);
+    init_xavier(model, name, gain);
     return layer;
 }
 
@@ -229,7 +212,7 @@ static void add_encoder(ls_model *model, tacotron2 *net)
 
     net->embedding = ls_nn_parameter(model, "embedding.weight", 2,
                                      (int64_t[]){c->n_symbols, c->symbols_embedding_dim});
-    init_xavier(model, net->embedding, gain_linear);
+    init_xavier(model, "embedding", gain_linear);
     for (int i = 0; i < c->encoder_n_convolutions; i++)
         add_conv_norm(model, c, "encoder", i, (int64_t[]){width, width}, gain_relu,
                       net->encoder[i]);
@@ -280,25 +263,16 @@ static void add_postnet(ls_model *model, tacotron2 *net)
     }
 }
 
-/* NVIDIA's initial weights of batch norms. */
-static ls_status init_batch_norms(ls_model *model, const tacotron2 *net)
-{
-    for (int i = 0; i < net->config.encoder_n_convolutions; i++)
-        LS_TRY(init_from_0_to_1(model, ls_layer_tensor(net->encoder[i][1], "weight")));
-    for (int i = 0; i < net->config.postnet_n_convolutions; i++)
-        LS_TRY(init_from_0_to_1(model, ls_layer_tensor(net->postnet[i][1], "weight")));
-    return LS_OK;
-}
-
 ls_status tacotron2_create(ls_model *model, const tacotron2_config *config, tacotron2 *net)
 {
     *net = (tacotron2){.config = *config};
     add_encoder(model, net);
     add_decoder(model, net);
     add_postnet(model, net);
-    LS_TRY(ls_model_status(model));
     if (!config->disable_uniform_initialize_bn_weight)
-        LS_TRY(init_batch_norms(model, net));
+        ls_model_init(model, "*.convolutions.*.1.weight",
+                      &(ls_nn_init_options){.kind = LS_INIT_UNIFORM}); // of 0 to 1
+    LS_TRY(ls_model_status(model));
     return ls_tensor_create(ls_tensor_device(net->embedding), LS_F32, 1, (int64_t[]){1},
                             &net->zero);
 }

@@ -40,8 +40,9 @@ static void build(network *n, const void *entry, int classes)
     int x = 0;
     int at = 0;
 
-    n->conv = (net_init){.weight = NET_FAN_OUT, .zero_bias = true};
-    n->linear = (net_init){.weight = NET_NORMAL, .scale = 0.01, .zero_bias = true};
+    n->conv =
+        (net_init){.weight = {.kind = LS_INIT_KAIMING_NORMAL, .fan_out = 1}, .zero_bias = true};
+    n->linear = (net_init){.weight = {.kind = LS_INIT_NORMAL, .std = 0.01}, .zero_bias = true};
     net_enter(n, "features");
     for (int stage = 0; stage < 5; stage++) {
         for (int i = 0; i < arch->depth[stage]; i++)

@@ -27,9 +27,7 @@ static int add_block(network *n, int x, const vit *arch)
     h = net_self_attention(n, h, "self_attention", arch->heads);
     x = net_add(n, h, x);
     h = net_layer_norm(n, x, "ln_2", eps, false);
-    n->linear = (net_init){.weight = NET_UNIFORM,
-                           .scale = sqrt(6.0 / (arch->width + arch->hidden)),
-                           .bias_deviation = 1e-6};
+    n->linear = (net_init){.weight = {.kind = LS_INIT_XAVIER_UNIFORM}, .bias_deviation = 1e-6};
     h = net_activate(n, net_linear(n, h, "mlp.0", arch->hidden), LS_ACT_GELU);
     return net_add(n, x, net_linear(n, h, "mlp.3", arch->width));
 }
@@ -44,13 +42,14 @@ static void build(network *n, const void *entry, int classes)
     ls_tensor *positions;
     int x;
 
-    n->conv = (net_init){.weight = NET_NORMAL,
-                         .scale = 1 / sqrt(3.0 * arch->patch * arch->patch),
-                         .zero_bias = true};
+    n->conv = (net_init){
+        .weight = {.kind = LS_INIT_NORMAL, .std = 1 / sqrt(3.0 * arch->patch * arch->patch)},
+        .zero_bias = true};
     x = net_conv2d(n, 0, "conv_proj", arch->width, patches);
     positions = net_parameter(n, "encoder.pos_embedding", 3,
                               (int64_t[]){1, columns * columns + 1, arch->width});
-    ls_model_fill(n->model, positions, LS_FILL_NORMAL, 0.02);
+    net_init_parameter(n, "encoder.pos_embedding",
+                       (ls_nn_init_options){.kind = LS_INIT_NORMAL, .std = 0.02});
     x = net_add_parameter(n, net_tokens(n, x, class_token), positions);
     for (int i = 0; i < arch->depth; i++) {
         net_enter(n, "encoder.layers.encoder_layer_%d", i);
@@ -58,7 +57,7 @@ static void build(network *n, const void *entry, int classes)
         net_leave(n);
     }
     x = net_layer_norm(n, x, "encoder.ln", eps, false);
-    n->linear = (net_init){.weight = NET_ZERO, .zero_bias = true};
+    n->linear = (net_init){.weight = {.kind = LS_INIT_CONSTANT}, .zero_bias = true};
     (void)net_linear(n, net_first_token(n, x), "heads.head", classes);
 }
 

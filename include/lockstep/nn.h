@@ -63,10 +63,20 @@ LS_API void ls_model_zero_grad(ls_model *model);
 
 /* --- layers --- */
 
-/* Initial values of weights. */
+/* Initial values of weights. Layers take the first two, ls_model_init() all but the first. */
 typedef enum ls_nn_init {
-    LS_INIT_DEFAULT,        /* those of the layer in torch.nn */
-    LS_INIT_KAIMING_NORMAL, /* normal, variance 2 / (out K...): kaiming_normal_, fan_out, ReLU */
+    LS_INIT_DEFAULT, /* those of the layer in torch.nn */
+    /* normal, variance gain^2 / fan; of a layer 2 / (out KH KW): fan_out, ReLU */
+    LS_INIT_KAIMING_NORMAL,
+    LS_INIT_KAIMING_UNIFORM, /* uniform, with that variance */
+    LS_INIT_XAVIER_NORMAL,   /* variance gain^2 2 / (fan_in + fan_out) */
+    LS_INIT_XAVIER_UNIFORM,
+    LS_INIT_CONSTANT,
+    LS_INIT_UNIFORM,
+    LS_INIT_NORMAL,
+    LS_INIT_TRUNC_NORMAL,
+    LS_INIT_ORTHOGONAL, /* as a matrix (dims[0], rest): orthonormal rows or columns, times gain */
+    LS_INIT_EYE,        /* a matrix: 1 on the diagonal, else 0 */
 } ls_nn_init;
 
 typedef struct ls_nn_conv1d_options {
@@ -149,16 +159,29 @@ LS_API ls_tensor *ls_nn_buffer(ls_model *model, const char *name, ls_dtype type,
  * when the layer has none. */
 LS_API ls_tensor *ls_layer_tensor(const ls_layer *layer, const char *name);
 
-typedef enum ls_fill {
-    LS_FILL_CONSTANT = 1, /* value */
-    LS_FILL_UNIFORM,      /* uniform in -value to value */
-    LS_FILL_NORMAL        /* normal, of mean 0 and standard deviation value */
-} ls_fill;
+/* For ls_model_init(), as the functions of torch.nn.init with their defaults; a field that is not
+ * named for a kind is not read. */
+typedef struct ls_nn_init_options {
+    ls_nn_init kind;
+    double value; /* CONSTANT */
+    double low;   /* UNIFORM; both 0: 0 and 1. TRUNC_NORMAL: no values outside; both 0: -2 and 2 */
+    double high;
+    double mean; /* NORMAL, TRUNC_NORMAL */
+    double std;  /* likewise; 0 means 1 */
+    /* XAVIER, ORTHOGONAL: factor; 0 means 1. KAIMING: 0 means sqrt(2 / (1 + a^2)), for ReLU and
+     * leaky ReLU. torch's calculate_gain(): 1 for linear, convolution and sigmoid, 5/3 for tanh,
+     * 3/4 for SELU. */
+    double gain;
+    double a;    /* KAIMING: slope of the leaky ReLU that follows */
+    int fan_out; /* KAIMING: 1: mode "fan_out" */
+} ls_nn_init_options;
 
-/* Replaces the initial values of a float32 tensor of the model, where torchvision's differ from
- * those of torch.nn. Random numbers come from the model's seed, in the order of calls. Any other
- * tensor, or NULL, fails; the failure is ls_model_status(). */
-LS_API void ls_model_fill(ls_model *model, ls_tensor *tensor, ls_fill how, double value);
+/* Initial values of the parameters whose names match `pattern` (as in ls_model_freeze()), instead
+ * of those of their layers. Random numbers come from the model's seed, in the order of calls. A
+ * failure is ls_model_status(): LS_ENOTFOUND when no name matches; LS_EINVAL for options that are
+ * wrong, and for parameters with too few dimensions, by name. Does not block; the model's
+ * thread. */
+LS_API void ls_model_init(ls_model *model, const char *pattern, const ls_nn_init_options *opt);
 
 /* y = layer(x). */
 LS_API ls_tensor *ls_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x);

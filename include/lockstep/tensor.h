@@ -143,6 +143,13 @@ LS_API LS_MUST_USE ls_status ls_item(const ls_tensor *t, double *out);
  * not have the value exactly; LS_ENOMEM. */
 LS_API LS_MUST_USE ls_status ls_tensor_fill(ls_tensor *t, double value);
 
+/* Random elements, uniform from low to high, or normal; rounded to the tensor's type. The seed
+ * alone decides them: the same bits on every device. LS_EINVAL: an integer type, or numbers that
+ * are not finite, a `high` below low, a `std` below 0. Blocks until they are written. */
+LS_API LS_MUST_USE ls_status ls_tensor_uniform(ls_tensor *t, double low, double high,
+                                               uint64_t seed);
+LS_API LS_MUST_USE ls_status ls_tensor_normal(ls_tensor *t, double mean, double std, uint64_t seed);
+
 /* The elements in row-major host memory; a tensor in another layout is rearranged first.
  * LS_EUNSUPPORTED for a tensor of a stream device, which ls_tensor_read() copies. The
  * pointer is valid until an operator uses the tensor, or the tensor is destroyed. NULL on failure

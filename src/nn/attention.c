@@ -47,7 +47,7 @@ ls_layer *ls_nn_layer_norm(ls_model *model, const char *name, int width,
     layer->forward = layer_norm_forward;
     if (opt != NULL)
         layer->layer_norm = *opt;
-    ls_model_fill(model, layer->tensors[0], LS_FILL_CONSTANT, 1);
+    model_fill_constant(model, layer->tensors[0], 1);
     return layer;
 }
 

@@ -55,8 +55,8 @@ static ls_layer *add_batch_norm(ls_model *model, const char *name, int channels,
         layer->batch_norm =
             (ls_batch_norm_params){.momentum = opt->momentum, .eps = opt->eps, .relu = opt->relu};
     layer->batch_norm.num_batches_tracked = layer->tensors[NUM_BATCHES];
-    ls_model_fill(model, layer->tensors[WEIGHT], LS_FILL_CONSTANT, 1);
-    ls_model_fill(model, layer->tensors[RUNNING_VAR], LS_FILL_CONSTANT, 1);
+    model_fill_constant(model, layer->tensors[WEIGHT], 1);
+    model_fill_constant(model, layer->tensors[RUNNING_VAR], 1);
     return layer;
 }
 

@@ -98,6 +98,9 @@ ls_layer *model_fail(ls_model *model, ls_status status);
 bool layer_enter(ls_tape *tape, const ls_layer *layer, const char **outer);
 void layer_leave(ls_tape *tape, const ls_layer *layer, const char *outer, bool succeeded);
 
+/* init.c: a failure marks the model. */
+void model_fill_constant(ls_model *model, ls_tensor *t, double value);
+
 /* Uniform in [-bound, bound), from the model's generator. */
 void model_fill_uniform(ls_model *model, ls_tensor *t, double bound);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fill.c - ls_item() and ls_tensor_fill() for programs: numbers from and to tensors of any type.
- * Elements are converted on the host, so all devices give the same bits.
+ * fill.c - ls_item(), ls_tensor_fill() and random values for programs and initial values: numbers
+ * from and to tensors of any type. Elements are converted on the host, so all devices give the same
+ * bits.
  */
 #include "base/alloc.h"
 #include "base/half.h"
@@ -110,4 +111,74 @@ ls_status ls_tensor_fill(ls_tensor *t, double value)
     st = ls_tensor_write(t, all, count);
     ls_free(all);
     return st;
+}
+
+/* --- random numbers --- */
+
+typedef struct draw {
+    ls_dtype type;
+    double (*next)(void *arg);
+    void *arg;
+} draw;
+
+static void draw_piece(void *arg, void *piece, size_t bytes)
+{
+    const draw *d = arg;
+    const size_t size = ls_dtype_size(d->type);
+
+    for (size_t at = 0; at < bytes; at += size) {
+        const ls_status st = tensor_encode(d->next(d->arg), d->type, (char *)piece + at);
+
+        LS_ASSERT(st == LS_OK); // floating-point types have all numbers
+    }
+}
+
+ls_status tensor_draw(ls_tensor *t, double (*next)(void *arg), void *arg)
+{
+    draw d = {.type = t->dtype, .next = next, .arg = arg};
+
+    if (is_integer(t->dtype))
+        return ls_fail(LS_EINVAL, "random values need a floating-point type, not %s",
+                       ls_dtype_name(t->dtype));
+    return tensor_write_pieces(t, draw_piece, &d);
+}
+
+double random_uniform(void *source)
+{
+    const random_source *s = source;
+
+    return s->mean + (2 * ls_rng_double(s->rng) - 1) * s->scale;
+}
+
+double random_normal(void *source)
+{
+    const random_source *s = source;
+
+    return s->mean + ls_rng_normal(s->rng) * s->scale;
+}
+
+ls_status ls_tensor_uniform(ls_tensor *t, double low, double high, uint64_t seed)
+{
+    ls_rng rng;
+
+    LS_TRY(LS_GIVEN(t));
+    if (!isfinite(low) || !isfinite(high) || low > high)
+        return ls_fail(LS_EINVAL, "ls_tensor_uniform: %g to %g is no interval", low, high);
+    ls_rng_seed(&rng, seed);
+    return tensor_draw(t, random_uniform,
+                       &(random_source){&rng, low / 2 + high / 2, high / 2 - low / 2});
+}
+
+ls_status ls_tensor_normal(ls_tensor *t, double mean, double std, uint64_t seed)
+{
+    ls_rng rng;
+
+    LS_TRY(LS_GIVEN(t));
+    if (!isfinite(mean) || !isfinite(std) || std < 0)
+        return ls_fail(LS_EINVAL,
+                       "ls_tensor_normal: mean %g, deviation %g; they must be finite, and the "
+                       "deviation at least 0",
+                       mean, std);
+    ls_rng_seed(&rng, seed);
+    return tensor_draw(t, random_normal, &(random_source){&rng, mean, std});
 }

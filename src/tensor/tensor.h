@@ -8,6 +8,7 @@
 
 #include <lockstep/tensor.h>
 
+#include "base/rng.h"
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -99,6 +100,19 @@ LS_MUST_USE ls_status tensor_read_pieces(
 LS_MUST_USE ls_status tensor_write_pieces(ls_tensor *t,
                                           void (*fn)(void *arg, void *piece, size_t bytes),
                                           void *arg);
+
+/* Sets the elements of a floating-point tensor, row-major, to the numbers that `next` gives. The
+ * same numbers give the same bits on every device. */
+LS_MUST_USE ls_status tensor_draw(ls_tensor *t, double (*next)(void *arg), void *arg);
+
+/* mean + scale times a number in [-1, 1), or a standard normal one: `next` of tensor_draw(). */
+typedef struct random_source {
+    ls_rng *rng;
+    double mean;
+    double scale;
+} random_source;
+double random_uniform(void *source);
+double random_normal(void *source);
 
 /* Sets all bytes of a placed plain tensor to 0, in the order of its device's operators. */
 LS_MUST_USE ls_status tensor_zero(ls_tensor *t);

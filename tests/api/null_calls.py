@@ -61,7 +61,8 @@ VALUES = {
     ("ls_nn_max_pool2d", "name"): '"pool"', ("ls_nn_avg_pool2d", "name"): '"pool"',
     ("ls_nn_adaptive_avg_pool2d", "name"): '"pool"', "ls_layer_fn": "pass_on",
     "ls_unary_fn": "ls_relu", "ls_layer *const *": "some_layers()",
-    ("ls_layer_tensor", "name"): '"weight"', "ls_fill": "LS_FILL_NORMAL",
+    ("ls_layer_tensor", "name"): '"weight"', ("ls_model_init", "pattern"): '"*"',
+    "const ls_nn_init_options *": "&nn_init",
     **{(f"ls_{cell}_cell", name): f"some_{cell}_weight()" for cell in ("lstm", "gru")
        for name in ("w_ih", "w_hh")},
     **{(f"ls_{cell}_cell", name): "NULL" for cell in ("lstm", "gru") for name in ("b_ih", "b_hh")},

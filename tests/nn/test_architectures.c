@@ -54,7 +54,8 @@ ls_status __wrap_ls_tensor_create(ls_device *device, ls_dtype type, int n_dims, 
                                   ls_tensor **out);
 void __wrap_model_fill_uniform(ls_model *model, ls_tensor *t, double bound);
 void __wrap_model_fill_normal(ls_model *model, ls_tensor *t, double deviation);
-void __wrap_ls_model_fill(ls_model *model, ls_tensor *t, ls_fill how, double value);
+void __wrap_model_fill_constant(ls_model *model, ls_tensor *t, double value);
+void __wrap_ls_model_init(ls_model *model, const char *pattern, const ls_nn_init_options *opt);
 
 ls_status __wrap_ls_tensor_create(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
                                   ls_tensor **out)
@@ -83,11 +84,25 @@ void __wrap_model_fill_normal(ls_model *model, ls_tensor *t, double deviation)
     assert_true(deviation > 0 && deviation < 10);
 }
 
-void __wrap_ls_model_fill(ls_model *model, ls_tensor *t, ls_fill how, double value)
+void __wrap_model_fill_constant(ls_model *model, ls_tensor *t, double value)
 {
     LS_UNUSED(model);
-    assert_non_null(t);
-    assert_true(how == LS_FILL_CONSTANT || (value > 0 && value < 10));
+    LS_UNUSED(t);
+    assert_true(value == 1);
+}
+
+/* The name is that of a parameter. */
+void __wrap_ls_model_init(ls_model *model, const char *pattern, const ls_nn_init_options *opt)
+{
+    int n;
+    const ls_named *items = ls_model_parameters(model, &n);
+
+    while (n > 0 && strcmp(items[n - 1].name, pattern) != 0)
+        n--;
+    assert_true(n > 0);
+    assert_true(opt->kind > LS_INIT_DEFAULT && opt->kind <= LS_INIT_EYE);
+    assert_true(opt->kind != LS_INIT_NORMAL || (opt->std > 0 && opt->std < 10));
+    assert_true(opt->kind != LS_INIT_UNIFORM || (opt->high == -opt->low && opt->high > 0));
 }
 
 static int open_memory(void **state)

@@ -3,6 +3,7 @@
 #include "tensor/testing.h"
 
 #include "base/alloc.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <string.h>
@@ -328,6 +329,50 @@ static void fill_refuses_integers_that_the_type_does_not_have(void **state)
     ls_device_close(device);
 }
 
+static void random_elements_are_those_of_the_seed(void **state)
+{
+    static const ls_dtype types[] = {LS_F64, LS_F32, LS_F16, LS_BF16};
+    ls_device *device = open_reference();
+    ls_tensor *integers = NULL;
+    double first;
+    double sum;
+    ls_rng rng;
+
+    LS_UNUSED(state);
+    ls_rng_seed(&rng, 7);
+    first = -1 + 4 * ls_rng_double(&rng);
+    for (size_t i = 0; i < LS_COUNT_OF(types); i++) {
+        ls_tensor *t = NULL;
+        double *uniform;
+
+        assert_status(LS_OK, ls_tensor_create(device, types[i], 1, (int64_t[]){1000}, &t));
+        assert_status(LS_OK, ls_tensor_uniform(t, -1, 3, 7));
+        uniform = elements_of(t);
+        assert_true(fabs(uniform[0] - first) < 2e-2);
+        for (int k = 0; k < 1000; k++)
+            assert_true(uniform[k] >= -1 && uniform[k] <= 3);
+        assert_status(LS_OK, ls_tensor_uniform(t, -1, 3, 7));
+        assert_elements(t, uniform, 0);
+        assert_status(LS_OK, ls_tensor_normal(t, 5, 0.5, 8));
+        ls_free(uniform);
+        uniform = elements_of(t);
+        sum = 0;
+        for (int k = 0; k < 1000; k++)
+            sum += uniform[k] / 1000;
+        assert_true(fabs(sum - 5) < 5 * 0.5 / sqrt(1000));
+        ls_free(uniform);
+        assert_status(LS_EINVAL, ls_tensor_uniform(t, 1, 0, 1));
+        assert_status(LS_EINVAL, ls_tensor_normal(t, NAN, 1, 1));
+        assert_status(LS_EINVAL, ls_tensor_normal(t, 0, -1, 1));
+        ls_tensor_destroy(t);
+    }
+    assert_status(LS_OK, ls_tensor_create(device, LS_I32, 1, (int64_t[]){2}, &integers));
+    assert_status(LS_EINVAL, ls_tensor_uniform(integers, 0, 1, 1));
+    assert_string_equal(ls_last_error(), "random values need a floating-point type, not int32");
+    ls_tensor_destroy(integers);
+    ls_device_close(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +392,7 @@ int main(void)
         cmocka_unit_test(fill_and_item_convert_every_type),
         cmocka_unit_test(fill_sets_every_element),
         cmocka_unit_test(fill_refuses_integers_that_the_type_does_not_have),
+        cmocka_unit_test(random_elements_are_those_of_the_seed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
