@@ -61,6 +61,21 @@ LS_API LS_MUST_USE ls_status ls_adamw_create(const ls_named *parameters, int n,
                                              ls_optimizer **out);
 LS_API void ls_optimizer_destroy(ls_optimizer *o); /* NULL is allowed */
 
+/* A group of parameters, as one of torch's param_groups. Every field but `size` may be 0, which
+ * means the default. */
+typedef struct ls_group_options {
+    size_t size;         /* sizeof(ls_group_options) */
+    double lr_factor;    /* the group's rate is this times the optimizer's; 0 means 1 */
+    double weight_decay; /* at least 0; 0 means the optimizer's */
+    int no_weight_decay; /* 1: none, as usual for biases and norms */
+} ls_group_options;
+
+/* Makes a group of the parameters whose names match `pattern` ("*.bias"; as in ls_model_freeze() of
+ * <lockstep/nn.h>); they leave an earlier group. Groups are no part of the state: a program makes
+ * them again before it loads one. LS_ENOTFOUND: no name matches. LS_EINVAL: numbers below 0. */
+LS_API LS_MUST_USE ls_status ls_optimizer_group(ls_optimizer *o, const char *pattern,
+                                                const ls_group_options *opt);
+
 /* Updates every parameter that has a gradient. A gradient of another shape, type or device fails
  * before any parameter has changed. Allocates nothing. */
 LS_API LS_MUST_USE ls_status ls_optimizer_step(ls_optimizer *o);

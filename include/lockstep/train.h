@@ -154,6 +154,14 @@ typedef double (*ls_lr_fn)(void *arg, int64_t step, int64_t steps);
  * borrowed until ls_run_close(). Does not block; the run's thread. */
 LS_API LS_MUST_USE ls_status ls_run_schedule_with(ls_run *run, ls_lr_fn fn, void *arg);
 
+/* Gives the parameters whose names match `pattern` a learning rate and a weight decay of their own
+ * (ls_optimizer_group()): lr_factor times the rate of the schedule. At most 16, each for the
+ * parameters that no later one matches; a resumed run makes the same ones. Before ls_run_start(),
+ * which fails where no name matches; LS_EINVAL after it. pattern is borrowed until then. Does not
+ * block; the run's thread. */
+LS_API LS_MUST_USE ls_status ls_run_group(ls_run *run, const char *pattern,
+                                          const ls_group_options *opt);
+
 /* Saves state of the program with that of the run: rank 0's tensors and bytes (ls_named) are in the
  * file for --resume, and ls_run_start() of a resumed run loads them on all ranks; it fails with a
  * file without them. Once, before ls_run_start(); LS_EINVAL otherwise. items, with what they

@@ -20,15 +20,16 @@ static op_update adam_rates(const ls_optimizer *self, const optimizer_param *p)
 {
     const adam *a = (const adam *)self;
     const int64_t t = p->n_updates + 1;
-    const double decay = a->opt.weight_decay;
+    const double lr = self->lr * p->lr_factor;
+    const double decay = p->weight_decay;
 
     return (op_update){.beta1 = a->opt.beta1,
                        .beta2 = a->opt.beta2,
                        .eps = a->opt.eps,
-                       .step_size = self->lr / (1 - exact_power(a->opt.beta1, t)),
+                       .step_size = lr / (1 - exact_power(a->opt.beta1, t)),
                        .root_scale = sqrt(1 - exact_power(a->opt.beta2, t)),
                        .added_decay = a->decoupled ? 0 : decay,
-                       .decay_factor = a->decoupled ? 1 - self->lr * decay : 1};
+                       .decay_factor = a->decoupled ? 1 - lr * decay : 1};
 }
 
 #define ADAM_RULE                                                                                  \
@@ -76,7 +77,7 @@ static ls_status create(const char *name, const optimizer_ops *ops, const ls_nam
     st = resolve(name, opt, &a->opt);
     if (st == LS_OK) {
         ls_optimizer_set_lr(&a->common, a->opt.lr);
-        st = optimizer_init(&a->common, parameters, n, a->opt.amsgrad ? 3 : 2);
+        st = optimizer_init(&a->common, parameters, n, a->opt.weight_decay, a->opt.amsgrad ? 3 : 2);
     }
     if (st != LS_OK) {
         ls_optimizer_destroy(&a->common);

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/map.h"
+#include "base/options.h"
 #include "base/text.h"
 #include "optim/saved_scalar.h"
 #include "tensor/tensor.h"
@@ -119,10 +120,12 @@ static ls_status add_param(ls_optimizer *o, const ls_named *given)
                       (ls_named){.bytes = p->saved_updates, .n_bytes = o->ops->count_bytes});
 }
 
-ls_status optimizer_init(ls_optimizer *o, const ls_named *parameters, int n, int n_buffers)
+ls_status optimizer_init(ls_optimizer *o, const ls_named *parameters, int n, double weight_decay,
+                         int n_buffers)
 {
     LS_TRY(check_parameters(parameters, n));
     o->n_buffers = n_buffers;
+    o->weight_decay = weight_decay;
     o->params = ls_calloc((size_t)n, sizeof(*o->params));
     o->state = ls_calloc((size_t)n * (OPTIMIZER_MAX_BUFFERS + 1) + 1, sizeof(*o->state));
     if (o->params == NULL || o->state == NULL)
@@ -135,8 +138,49 @@ ls_status optimizer_init(ls_optimizer *o, const ls_named *parameters, int n, int
         o->device = parameters[0].tensor->device;
         LS_TRY(device_calls(o->device, n, &reserved));
     }
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         LS_TRY(add_param(o, &parameters[i]));
+        o->params[i].lr_factor = 1;
+        o->params[i].weight_decay = weight_decay;
+    }
+    return LS_OK;
+}
+
+static ls_status check_group(const ls_group_options *g)
+{
+    LS_TRY(optimizer_check_rate("group", "lr_factor", g->lr_factor));
+    LS_TRY(optimizer_check_rate("group", "weight_decay", g->weight_decay));
+    if (g->no_weight_decay && g->weight_decay > 0)
+        return ls_fail(LS_EINVAL, "group: weight_decay is %g, with no_weight_decay",
+                       g->weight_decay);
+    return LS_OK;
+}
+
+ls_status ls_optimizer_group(ls_optimizer *o, const char *pattern, const ls_group_options *opt)
+{
+    ls_group_options g;
+    int n = 0;
+
+    LS_TRY(LS_GIVEN(o));
+    LS_TRY(LS_GIVEN(pattern));
+    LS_TRY(LS_GIVEN(opt));
+    LS_TRY(ls_context(OPTIONS_COPY(ls_group_options, opt, &g), "group"));
+    LS_TRY(check_group(&g));
+    for (int i = 0; i < o->n_params; i++) {
+        optimizer_param *p = &o->params[i];
+
+        if (!text_matches(p->name, pattern))
+            continue;
+        n++;
+        p->group = o->n_groups + 1;
+        p->lr_factor = g.lr_factor == 0 ? 1 : g.lr_factor;
+        p->weight_decay = g.weight_decay > 0  ? g.weight_decay
+                          : g.no_weight_decay ? 0
+                                              : o->weight_decay;
+    }
+    if (n == 0)
+        return ls_fail(LS_ENOTFOUND, "group: no parameter matches %s", pattern);
+    o->n_groups++;
     return LS_OK;
 }
 
@@ -211,6 +255,7 @@ static ls_status prepare(const ls_optimizer *o, optimizer_param *p, ls_tensor *s
     return optimizer_grad_call(p->name, p->tensor, o->grad_of, &like, call, &p->is_updated);
 }
 
+/* Group by group: devices join neighbours with equal rates in one launch. */
 ls_status optimizer_update(ls_optimizer *o, ls_tensor *skip)
 {
     op_call *calls;
@@ -219,9 +264,13 @@ ls_status optimizer_update(ls_optimizer *o, ls_tensor *skip)
     if (o->n_params == 0)
         return LS_OK;
     LS_TRY(device_calls(o->device, o->n_params, &calls));
-    for (int i = 0; i < o->n_params; i++) {
-        LS_TRY(prepare(o, &o->params[i], skip, &calls[n]));
-        n += o->params[i].is_updated;
+    for (int g = 0; g <= o->n_groups; g++) {
+        for (int i = 0; i < o->n_params; i++) {
+            if (o->params[i].group != g)
+                continue;
+            LS_TRY(prepare(o, &o->params[i], skip, &calls[n]));
+            n += o->params[i].is_updated;
+        }
     }
     return device_run_many(o->device, calls, n);
 }

@@ -16,6 +16,9 @@
 typedef struct optimizer_param {
     ls_tensor *tensor;
     char *name;
+    int group; /* 0: none; the last ls_optimizer_group() that matched */
+    double lr_factor;
+    double weight_decay;
     ls_tensor *buffers[OPTIMIZER_MAX_BUFFERS]; /* such as its momentum; n_buffers of them */
     int64_t n_updates;        /* number of gradients so far; counted up to most_updates */
     uint8_t saved_updates[8]; /* little-endian: the place in the state list that a load writes */
@@ -40,8 +43,10 @@ struct ls_optimizer {
     ls_device *device; /* of all parameters; NULL without parameters */
     optimizer_param *params;
     int n_params;
+    int n_groups;
     int n_buffers; /* per parameter; 0: a parameter has no state, and no count */
     double lr;
+    double weight_decay; /* of parameters without a group's */
     uint8_t saved_lr[8]; /* little-endian: the place in the state list that a load writes */
     ls_named *state;
     int n_state;
@@ -51,10 +56,10 @@ struct ls_optimizer {
 LS_MUST_USE ls_status optimizer_check(const char *name, const ls_named *parameters, int n,
                                       ls_grad_of_fn grad_of, const void *opt);
 
-/* Initialises the common part of a zeroed optimizer with ops; each parameter gets `n_buffers`
- * buffers of its shape. After a failure the caller calls ls_optimizer_destroy(). */
+/* Initialises the common part of a zeroed optimizer with ops; each parameter gets the weight decay
+ * and `n_buffers` buffers of its shape. After a failure the caller calls ls_optimizer_destroy(). */
 LS_MUST_USE ls_status optimizer_init(ls_optimizer *o, const ls_named *parameters, int n,
-                                     int n_buffers);
+                                     double weight_decay, int n_buffers);
 
 /* Runs (host device) or queues (stream device) the update of every parameter that has a gradient. A
  * failed check changes nothing. skip: as of OP_SGD. */

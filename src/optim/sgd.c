@@ -18,10 +18,10 @@ static op_update sgd_rates(const ls_optimizer *self, const optimizer_param *p)
 {
     const ls_sgd_options *opt = &((const sgd *)self)->opt;
 
-    return (op_update){.lr = self->lr,
+    return (op_update){.lr = self->lr * p->lr_factor,
                        .momentum = opt->momentum,
                        .dampening = opt->dampening,
-                       .weight_decay = opt->weight_decay,
+                       .weight_decay = p->weight_decay,
                        .nesterov = opt->nesterov != 0,
                        .first = p->n_updates == 0};
 }
@@ -65,7 +65,8 @@ ls_status ls_sgd_create(const ls_named *parameters, int n, ls_grad_of_fn grad_of
     s->common.ops = &sgd_ops;
     s->common.grad_of = grad_of;
     ls_optimizer_set_lr(&s->common, resolved.lr);
-    st = optimizer_init(&s->common, parameters, n, resolved.momentum > 0 ? 1 : 0);
+    st = optimizer_init(&s->common, parameters, n, resolved.weight_decay,
+                        resolved.momentum > 0 ? 1 : 0);
     if (st != LS_OK) {
         ls_optimizer_destroy(&s->common);
         return st;

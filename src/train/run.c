@@ -205,6 +205,19 @@ ls_status ls_run_schedule_with(ls_run *run, ls_lr_fn fn, void *arg)
     return LS_OK;
 }
 
+ls_status ls_run_group(ls_run *run, const char *pattern, const ls_group_options *opt)
+{
+    LS_TRY(LS_GIVEN(run));
+    LS_TRY(LS_GIVEN(pattern));
+    LS_TRY(LS_GIVEN(opt));
+    if (run->is_started || run->n_groups == RUN_GROUPS_MAX)
+        return ls_fail(LS_EINVAL, "call ls_run_group() before ls_run_start(), at most %d times",
+                       RUN_GROUPS_MAX);
+    LS_TRY(OPTIONS_COPY(ls_group_options, opt, &run->groups[run->n_groups].options));
+    run->groups[run->n_groups++].pattern = pattern;
+    return LS_OK;
+}
+
 ls_status ls_run_save_also(ls_run *run, const ls_named *items, int n)
 {
     LS_TRY(LS_GIVEN(run));
@@ -396,6 +409,8 @@ static ls_status prepare_training(ls_run *run)
                                        &run->at.step));
     LS_TRY(hyperparameters_make_schedule(f, run->epoch_steps, run->all_steps, &run->schedule));
     LS_TRY(hyperparameters_make_optimizer(f, run->model, &run->optimizer));
+    for (int i = 0; i < run->n_groups; i++)
+        LS_TRY(ls_optimizer_group(run->optimizer, run->groups[i].pattern, &run->groups[i].options));
     return hyperparameters_make_scaler(f, run->ddp != NULL ? f->batch_size : 1, run->optimizer,
                                        &run->scaler);
 }

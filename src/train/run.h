@@ -34,6 +34,14 @@ typedef struct run_position {
     int64_t bucket_rows; /* of the rest of the epoch, where skip is above 0; 0: no buckets */
 } run_position;
 
+enum { RUN_GROUPS_MAX = 16 };
+
+/* A group of parameters that the program has asked for. */
+typedef struct run_group {
+    const char *pattern; /* borrowed */
+    ls_group_options options;
+} run_group;
+
 struct ls_run {
     const ls_train_flags *flags;
     ls_device *device;
@@ -49,6 +57,8 @@ struct ls_run {
     lr_schedule schedule;
     ls_lr_fn lr; /* instead of `schedule`; NULL: none */
     void *lr_arg;
+    run_group groups[RUN_GROUPS_MAX];
+    int n_groups;
     const ls_named *own; /* state of the program */
     int n_own;
     ls_forward_fn forward;

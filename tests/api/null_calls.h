@@ -34,6 +34,7 @@ extern const ls_nn_conv1d_options nn_conv1;
 extern const ls_nn_conv2d_options nn_conv;
 extern const ls_nn_init_options nn_init;
 extern const ls_sgd_options sgd;
+extern const ls_group_options group;
 extern const ls_adam_options adam;
 extern const ls_sampler_options sampling;
 const ls_loader_options *loading(void);

@@ -72,6 +72,8 @@ VALUES = {
     ("ls_forward_sequence", "x"): "some_sequences()",
     ("ls_forward_sequence", "lengths"): "some_targets()",
     ("ls_forward_cell", "layer"): "some_cell()",
+    ("ls_optimizer_group", "pattern"): '"*"', ("ls_run_group", "pattern"): '"*"',
+    "const ls_group_options *": "&group",
     ("ls_concat", "x"): "some_leaves()", ("ls_permute", "order"): "ones",
     ("ls_tape_checkpoint", "inputs"): "some_leaves()", ("ls_tape_checkpoint", "arg_bytes"): "0",
     ("ls_op_run", "inputs"): "some_leaves()", ("ls_op_run", "attrs_bytes"): "0",

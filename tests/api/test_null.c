@@ -51,6 +51,7 @@ const ls_pool2d_params pool = {.kernel = {2, 2}};
 const ls_nn_conv1d_options nn_conv1 = {.kernel = 1};
 const ls_nn_conv2d_options nn_conv = {.kernel = {1, 1}};
 const ls_nn_init_options nn_init = {.kind = LS_INIT_NORMAL};
+const ls_group_options group = {.size = sizeof(group), .lr_factor = 0.5};
 const ls_sgd_options sgd = {.size = sizeof(sgd), .lr = 0.1};
 const ls_adam_options adam = {.size = sizeof(adam), .lr = 0.1};
 const ls_sampler_options sampling = {.size = sizeof(sampling), .count = 8};

@@ -211,6 +211,16 @@ static ls_status use_ls_adam_options(const ls_adam_options *o)
     return st;
 }
 
+static void fill_ls_group_options(ls_group_options *o)
+{
+    o->lr_factor = 0.5;
+}
+
+static ls_status use_ls_group_options(const ls_group_options *o)
+{
+    return ls_optimizer_group(some_optimizer(), "*", o);
+}
+
 static void fill_ls_grad_scaler_options(ls_grad_scaler_options *o)
 {
     o->init_scale = 8;

@@ -25,6 +25,7 @@ typedef struct job {
     const char *adds;  /* one more value, that is added in training; NULL: none */
     double add_weight; /* its weight */
     ls_lr_fn lr;       /* NULL: by the flags */
+    const char *group; /* parameters with half the rate and no weight decay; NULL: none */
     int saves;         /* saves the counters below */
     int extra_rank;    /* declares another name; 0: none does */
 } job;
@@ -94,6 +95,11 @@ static ls_status start(ls_run *run, program *p)
     LS_TRY(ls_run_declare(run, rank > 0 && rank == j->extra_rank ? "other" : "share"));
     if (j->lr != NULL)
         LS_TRY(ls_run_schedule_with(run, j->lr, p));
+    if (j->group != NULL)
+        LS_TRY(ls_run_group(run, j->group,
+                            &(ls_group_options){.size = sizeof(ls_group_options),
+                                                .lr_factor = 0.5,
+                                                .no_weight_decay = 1}));
     p->saved = (ls_named){.name = "counter", .bytes = &p->counter, .n_bytes = sizeof(p->counter)};
     if (j->saves)
         LS_TRY(ls_run_save_also(run, &p->saved, 1));
@@ -372,6 +378,34 @@ static void state_of_the_program_is_resumed_on_all_ranks(void **state)
     }
 }
 
+static void groups_hold_in_a_resumed_run(void **state)
+{
+    job j = make_job();
+    result r;
+    double without;
+    double whole;
+
+    LS_UNUSED(state);
+    j.flags.schedule = NULL;
+    j.flags.momentum = 0.9;
+    j.flags.weight_decay = 0.1;
+    without = run_here(&j).nll;
+    j.group = "*.weight";
+    whole = run_here(&j).nll;
+    assert_true(whole != without);
+    j.flags.save = path_in("groups.safetensors");
+    j.flags.epochs = 2;
+    assert_int_equal(run_here(&j).status, LS_OK);
+    j.flags.epochs = 3;
+    j.flags.resume = "";
+    assert_true(run_here(&j).nll == whole);
+    j.flags.resume = NULL;
+    j.group = "wieght";
+    r = run_here(&j);
+    assert_int_equal(r.status, LS_ENOTFOUND);
+    assert_string_equal(r.error, "group: no parameter matches wieght");
+}
+
 static int set_up(void **state)
 {
     results = ls_test_shared(LS_TEST_RANKS_MAX * sizeof(*results));
@@ -391,6 +425,7 @@ int main(void)
         cmocka_unit_test(ranks_with_different_names_are_refused),
         cmocka_unit_test(a_program_may_have_its_own_schedule),
         cmocka_unit_test(state_of_the_program_is_resumed_on_all_ranks),
+        cmocka_unit_test(groups_hold_in_a_resumed_run),
     };
 
     return cmocka_run_group_tests(tests, set_up, small_dir_remove);
