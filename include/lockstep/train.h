@@ -176,6 +176,12 @@ LS_API LS_MUST_USE ls_status ls_run_save_also(ls_run *run, const ls_named *items
  * declared already. Does not block; the run's thread, as the functions below. */
 LS_API LS_MUST_USE ls_status ls_run_declare(ls_run *run, const char *name);
 
+/* The same for a value that is a function of the mean over all ranks, as the perplexity is exp of
+ * the mean cross-entropy of tokens: ls_run_add() adds what is averaged, and reports, evaluations
+ * and ls_run_value() have fn(mean). */
+typedef double (*ls_value_fn)(double mean);
+LS_API LS_MUST_USE ls_status ls_run_declare_with(ls_run *run, const char *name, ls_value_fn fn);
+
 /*
  * Adds a value of the current batch, a mean over `weight` terms: the run reports the sum of value *
  * weight divided by the sum of the weights, of all ranks, in float64. In ls_evaluate_fn it counts

@@ -28,6 +28,8 @@ void values_update(run_values *v, value_of kind, const rank_sums *sum)
         if (!(sum->weights[i] > 0))
             continue;
         v->mean[kind][i] = sum->values[i] / sum->weights[i];
+        if (v->of[i] != NULL)
+            v->mean[kind][i] = v->of[i](v->mean[kind][i]);
         v->is_known[kind][i] = true;
     }
 }
@@ -81,13 +83,10 @@ static bool is_name(const char *name)
     return n > 0 && n < VALUE_NAME_BYTES && strspn(name, allowed) == n;
 }
 
-ls_status ls_run_declare(ls_run *run, const char *name)
+static ls_status declare(ls_run *run, const char *name, ls_value_fn fn)
 {
-    run_values *v;
+    run_values *v = &run->values;
 
-    LS_TRY(LS_GIVEN(run));
-    LS_TRY(LS_GIVEN(name));
-    v = &run->values;
     if (run->is_started)
         return ls_fail(LS_EINVAL, "call ls_run_declare() before ls_run_start()");
     if (!is_name(name))
@@ -98,8 +97,24 @@ ls_status ls_run_declare(ls_run *run, const char *name)
         return ls_fail(LS_EINVAL, "ls_run_declare: %s is declared already", name);
     if (v->n == VALUES_MOST)
         return ls_fail(LS_EINVAL, "ls_run_declare: a run has at most %d values", VALUES_MOST);
+    v->of[v->n] = fn;
     text_format(v->names[v->n++], VALUE_NAME_BYTES, "%s", name);
     return LS_OK;
+}
+
+ls_status ls_run_declare(ls_run *run, const char *name)
+{
+    LS_TRY(LS_GIVEN(run));
+    LS_TRY(LS_GIVEN(name));
+    return declare(run, name, NULL);
+}
+
+ls_status ls_run_declare_with(ls_run *run, const char *name, ls_value_fn fn)
+{
+    LS_TRY(LS_GIVEN(run));
+    LS_TRY(LS_GIVEN(name));
+    LS_TRY(LS_GIVEN(fn));
+    return declare(run, name, fn);
 }
 
 static ls_status find_declared(const run_values *v, const char *name, int *i)

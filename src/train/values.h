@@ -6,6 +6,8 @@
 #ifndef LS_TRAIN_VALUES_H
 #define LS_TRAIN_VALUES_H
 
+#include <lockstep/train.h>
+
 #include "base/text.h"
 #include "train/rank_sums.h"
 
@@ -16,6 +18,7 @@ typedef enum value_of { OF_TRAINING, OF_TEST, VALUE_KINDS } value_of;
 typedef struct run_values {
     int n;
     char names[VALUES_MOST][VALUE_NAME_BYTES]; /* padded with zeros */
+    ls_value_fn of[VALUES_MOST];               /* NULL: the mean itself */
     double mean[VALUE_KINDS][VALUES_MOST];     /* of the last report, of the last evaluation */
     bool is_known[VALUE_KINDS][VALUES_MOST];
     int best; /* the one whose test mean decides which weights are the best */

@@ -587,6 +587,11 @@ double rate_of(void *arg, int64_t step, int64_t steps)
     return 0.1;
 }
 
+double same_value(double mean)
+{
+    return mean;
+}
+
 ls_run *declaring_run(void)
 {
     value_needs(ls_run_declare(some_run(), "value"), "value");

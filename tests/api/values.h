@@ -81,6 +81,7 @@ char **some_argv(void); /* 2 entries: a program and a flag that some_flags() has
 ls_train_flags *some_train_flags(void);
 const ls_train_program *some_program(void);
 double rate_of(void *arg, int64_t step, int64_t steps);
+double same_value(double mean);
 ls_run *declaring_run(void);
 ls_status evaluate_nothing(void *arg, ls_run *run, const ls_batch *batch);
 ls_run *some_run(void);    /* open */

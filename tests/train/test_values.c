@@ -33,8 +33,9 @@ typedef struct job {
 typedef struct result {
     ls_status status;
     char error[512];
-    double nll;   /* of the last evaluation, by the program's own function */
-    double given; /* the same */
+    double nll;        /* of the last evaluation, by the program's own function */
+    double perplexity; /* the same, as given */
+    double given;
     double share; /* of training: each rank adds its number with weight number + 1 */
     int64_t counter;
     ls_run_state state;
@@ -64,6 +65,7 @@ static ls_status test_batch(void *arg, ls_run *run, const ls_batch *batch)
 
     ls_run_get_state(run, &state);
     ls_run_add(run, "nll", ls_cross_entropy(tape, logits, batch->y), (double)batch->rows);
+    ls_run_add(run, "perplexity", ls_cross_entropy(tape, logits, batch->y), (double)batch->rows);
     ls_run_add_number(run, "given", p->job->given[state.epoch % EPOCHS_MOST], (double)batch->rows);
     return LS_OK;
 }
@@ -91,6 +93,7 @@ static ls_status start(ls_run *run, program *p)
     if (j->comm != NULL)
         LS_TRY(ls_run_distribute(run, j->comm, NULL));
     LS_TRY(ls_run_declare(run, "nll"));
+    LS_TRY(ls_run_declare_with(run, "perplexity", exp));
     LS_TRY(ls_run_declare(run, "given"));
     LS_TRY(ls_run_declare(run, rank > 0 && rank == j->extra_rank ? "other" : "share"));
     if (j->lr != NULL)
@@ -124,6 +127,7 @@ static ls_status train(ls_run *run, program *p, result *r)
     }
     r->counter = p->counter;
     r->nll = ls_run_value(run, "nll", 1);
+    r->perplexity = ls_run_value(run, "perplexity", 1);
     r->given = ls_run_value(run, "given", 1);
     r->share = ls_run_value(run, "share", 0);
     ls_run_get_state(run, &r->state);
@@ -202,6 +206,7 @@ static void values_are_means_over_the_weights_of_all_ranks(void **state)
             assert_int_equal(results[i].status, LS_OK);
             assert_true(fabs(results[i].nll - alone.nll) < 1e-6);
             assert_true(results[i].nll == results[0].nll);
+            assert_true(results[i].perplexity == exp(results[i].nll));
         }
     }
     j = make_job();
@@ -254,7 +259,8 @@ static void values_are_in_metrics_and_page(void **state)
     j.flags.metrics_html = path_in("m.html");
     assert_int_equal(run_here(&j).status, LS_OK);
     text = text_of(path_in("m.jsonl"));
-    assert_non_null(strstr(text, "\"values\":{\"nll\":null,\"given\":null,\"share\":0"));
+    assert_non_null(
+        strstr(text, "\"values\":{\"nll\":null,\"perplexity\":null,\"given\":null,\"share\":0"));
     assert_non_null(strstr(text, "\"test_values\":{\"nll\":0."));
     assert_non_null(strstr(text, "\"best_value\":3"));
     assert_null(strstr(text, "accuracy"));
@@ -302,7 +308,7 @@ static void wrong_names_are_refused(void **state)
         assert_status(ls_run_declare(run, wrong[i]), LS_EINVAL);
     for (int i = 0; i < 16; i++)
         assert_ok(ls_run_declare(run, text_format(name, sizeof(name), "v%d", i)));
-    assert_status(ls_run_declare(run, "v3"), LS_EINVAL);
+    assert_status(ls_run_declare_with(run, "v3", exp), LS_EINVAL);
     assert_last_error("v3 is declared already");
     assert_status(ls_run_declare(run, "v16"), LS_EINVAL);
     assert_last_error("at most 16 values");
