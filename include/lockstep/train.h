@@ -265,6 +265,10 @@ typedef struct ls_run_state {
 
 LS_API void ls_run_get_state(const ls_run *run, ls_run_state *out);
 
+/* The first failure of the run, whose text becomes this thread's last error; LS_OK before. For what
+ * a program does after the loop, which ends at a failure too. Does not block; the run's thread. */
+LS_API LS_MUST_USE ls_status ls_run_status(const ls_run *run);
+
 /* For a program that rejects its flags: sets the error text that ls_train_exit() prints, returns
  * LS_EINVAL. */
 LS_API LS_MUST_USE ls_status ls_train_refuse(const char *format, ...) LS_PRINTF(1, 2);

@@ -287,6 +287,12 @@ static ls_status free_run(ls_run *run)
     return st;
 }
 
+ls_status ls_run_status(const ls_run *run)
+{
+    LS_TRY(LS_GIVEN(run));
+    return run->failure == LS_OK ? LS_OK : ls_fail(run->failure, "%s", run->failure_text);
+}
+
 ls_status ls_run_close(ls_run *run, ls_status st)
 {
     char why[LS_ERROR_BYTES];

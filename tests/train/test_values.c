@@ -32,6 +32,7 @@ typedef struct job {
 
 typedef struct result {
     ls_status status;
+    ls_status after_loop;
     char error[512];
     double nll;        /* of the last evaluation, by the program's own function */
     double perplexity; /* the same, as given */
@@ -125,6 +126,7 @@ static ls_status train(ls_run *run, program *p, result *r)
             ls_run_add_number(run, j->adds, 1, j->add_weight);
         ls_run_step(run, ls_cross_entropy(ls_run_tape(run), logits, batch.y));
     }
+    r->after_loop = ls_run_status(run);
     r->counter = p->counter;
     r->nll = ls_run_value(run, "nll", 1);
     r->perplexity = ls_run_value(run, "perplexity", 1);
@@ -183,6 +185,7 @@ static void an_own_evaluation_equals_that_of_a_classifier(void **state)
     r = run_here(&j);
     assert_int_equal(r.status, LS_OK);
     assert_true(fabs(r.nll - classified.state.test_loss) < 1e-6);
+    assert_int_equal(r.after_loop, LS_OK);
     assert_true(r.given == 2);
     assert_true(r.state.accuracy == -1);
 }
@@ -287,6 +290,7 @@ static void wrong_values_end_the_run(void **state)
     j.adds = "unknown";
     j.add_weight = 1;
     expect_failure(&j, "the value unknown is not declared");
+    assert_int_equal(run_here(&j).after_loop, LS_EINVAL);
     j.adds = "share";
     j.add_weight = -1;
     expect_failure(&j, "the weight of share is -1");
