@@ -40,8 +40,9 @@ LS_API int ls_tape_training(const ls_tape *tape);
  * Mixed precision: the type of activations, LS_F32 (the default), LS_BF16 or LS_F16. Parameters
  * (weights, biases, running statistics) and their gradients stay float32. With a 16-bit type, as
  * with torch.autocast,
- *   - convolutions, ls_linear, ls_matmul and recurrent cells convert their float32 inputs, such as
- *     the batch, to it, but not cell states of LSTMs (which PyTorch converts as well);
+ *   - convolutions, ls_linear, ls_matmul, ls_attention and recurrent cells convert their float32
+ *     inputs, such as the batch, to it, but not cell states of LSTMs (which PyTorch converts as
+ *     well);
  *   - losses, softmax, sums, means, cumulative sums, exp, log, pow, rsqrt, reciprocal and softplus
  *     convert 16-bit inputs to float32, and give float32;
  *   - all other operators have the type of their inputs; if these differ, float32.
@@ -287,9 +288,27 @@ LS_API void ls_split(ls_tape *tape, ls_tensor *x, int axis, const int64_t *sizes
 /* (...,I) * (O,I)^T + (O) -> (...,O), of 2 dimensions or more; bias may be NULL. */
 LS_API ls_tensor *ls_linear(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias);
 
-/* (...,M,K) * (...,K,N) -> (...,M,N), for each of the leading dimensions, which are equal. With
+/* (...,M,K) * (...,K,N) -> (...,M,N); the leading dimensions are broadcast as in ls_add(). With
  * transpose_b b is (...,N,K) and each of its matrices is transposed first. */
 LS_API ls_tensor *ls_matmul(ls_tape *tape, ls_tensor *a, ls_tensor *b, int transpose_b);
+
+/* Zero means the default. */
+typedef struct ls_attention_params {
+    int causal; /* 1: query t sees keys 0 to t only */
+    /* NULL, numbers that are added to the scores (...,T,S), or uint8 that is not 0 where a key
+     * takes no part (attn_mask of PyTorch has the opposite meaning); broadcast to the scores. Gets
+     * no gradient: LS_EINVAL if it needs one. Combines with `causal`. */
+    ls_tensor *mask;
+    double scale;   /* 0: 1 / sqrt(D) */
+    double dropout; /* of the weights, as ls_dropout() */
+} ls_attention_params;
+
+/* softmax(scale * q k^T + mask) v, as torch.nn.functional.scaled_dot_product_attention: q
+ * (...,T,D), k (...,S,D) and v (...,S,E) give (...,T,E); the leading dimensions (batch, heads) are
+ * broadcast. The memory, also for backward, grows with T and S and not with T * S: backward
+ * computes the weights again. A query for which no key takes part gives 0. params may be NULL. */
+LS_API ls_tensor *ls_attention(ls_tape *tape, ls_tensor *q, ls_tensor *k, ls_tensor *v,
+                               const ls_attention_params *params);
 
 /* Normalises each row of the last dimension: x: (...,D), weight, bias: (D); eps 0 means 1e-5. */
 LS_API ls_tensor *ls_layer_norm(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias,

@@ -1,73 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_attention.c - the operators of transformers: batched matrix products, and layer normalisation
- * and softmax of the last dimension.
+ * op_attention.c - the operators of transformers: layer normalisation and softmax of the last
+ * dimension, and scaled dot-product attention.
  */
 #include "autograd/tape.h"
 
-/* --- matmul --- */
-
-/* y = a b: da = dy b^T, db = a^T dy. y = a b^T: da = dy b, db = dy^T a. */
-static ls_status matmul_backward(ls_tape *tape, const node *n, ls_tensor *dy)
-{
-    ls_tensor *a = n->in[0];
-    ls_tensor *b = n->in[1];
-    const bool is_transposed = n->attrs.transposed[1];
-    op_call da = {.op = OP_MATMUL,
-                  .attrs.transposed = {false, !is_transposed},
-                  .n_in = 2,
-                  .n_out = 1,
-                  .in = {dy, b}};
-    op_call db = {.op = OP_MATMUL,
-                  .attrs.transposed = {true, false},
-                  .n_in = 2,
-                  .n_out = 1,
-                  .in = {is_transposed ? dy : a, is_transposed ? a : dy}};
-
-    if (needs_grad(b))
-        LS_TRY(grad_run(tape, &db, 0, b));
-    return needs_grad(a) ? grad_run(tape, &da, 0, a) : LS_OK;
-}
-
-static const op_class matmul_class = {.name = "matmul",
-                                      .inputs = {"a", "b"},
-                                      .n_required = 2,
-                                      .n_typed = 2,
-                                      .precision = PRECISION_COMPUTE,
-                                      .n_grad = 2,
-                                      .unused_in_backward = 1U << NODE_OUT,
-                                      .backward = matmul_backward};
-
-ls_tensor *ls_matmul(ls_tape *tape, ls_tensor *a, ls_tensor *b, int transpose_b)
-{
-    node n = {.class = &matmul_class,
-              .n_in = 2,
-              .in = {a, b},
-              .attrs.transposed = {false, transpose_b != 0}};
-    char left[TENSOR_TEXT_BYTES];
-    char right[TENSOR_TEXT_BYTES];
-    int64_t dims[LS_MAX_DIMS];
-    int last;
-    bool fits;
-
-    if (!node_begin(tape, &n))
-        return NULL;
-    last = a->n_dims - 1;
-    fits = last >= 1 && b->n_dims == a->n_dims && a->dims[last] >= 1 &&
-           a->dims[last] == b->dims[transpose_b ? last : last - 1];
-    for (int i = 0; fits && i < last; i++) {
-        fits = i == last - 1 || a->dims[i] == b->dims[i];
-        dims[i] = a->dims[i];
-    }
-    if (!fits)
-        return node_reject(tape, &n,
-                           ls_fail(LS_EINVAL, "a %s cannot be multiplied with b %s%s",
-                                   tensor_dims_text(left, sizeof(left), a),
-                                   tensor_dims_text(right, sizeof(right), b),
-                                   transpose_b ? " transposed" : ""));
-    dims[last] = b->dims[transpose_b ? last - 1 : last];
-    return node_run(tape, &n, OP_MATMUL, a->n_dims, dims);
-}
+#include <math.h>
+#include <string.h>
 
 /* --- layer norm --- */
 
@@ -161,4 +100,156 @@ ls_tensor *ls_softmax(ls_tape *tape, ls_tensor *x, double scale)
     if (x->n_dims < 1)
         return node_reject(tape, &n, ls_fail(LS_EINVAL, "input () has no rows"));
     return node_run(tape, &n, OP_SOFTMAX, x->n_dims, x->dims);
+}
+
+/* --- attention --- */
+
+enum { Q, K, V, MASK };
+enum { LOG_SUMS };
+
+static int64_t from_end(const ls_tensor *t, int d)
+{
+    return t->dims[t->n_dims - d];
+}
+
+static ls_status attention_backward(ls_tape *tape, const node *n, ls_tensor *dy)
+{
+    op_call call = {
+        .op = OP_ATTENTION_BACKWARD,
+        .attrs = n->attrs,
+        .n_in = 7,
+        .n_out = 3,
+        .in = {n->in[Q], dy, n->in[K], n->in[V], n->in[MASK], n->out, n->saved[LOG_SUMS]}};
+    ls_status st = LS_OK;
+
+    for (int i = Q; i <= V && st == LS_OK; i++) {
+        if (needs_grad(n->in[i]))
+            st = grad_shape(tape, n->in[i], &call.out[i]);
+    }
+    if (st == LS_OK)
+        st = device_run(tape->device, &call);
+    for (int i = Q; i <= V; i++) {
+        if (call.out[i] == NULL)
+            continue;
+        if (st == LS_OK)
+            st = grad_give(tape, n->in[i], call.out[i]);
+        else
+            ls_tensor_destroy(call.out[i]);
+    }
+    return st;
+}
+
+static const op_class attention_class = {.name = "attention",
+                                         .inputs = {"q", "k", "v", "mask"},
+                                         .n_required = 3,
+                                         .n_typed = 3,
+                                         .precision = PRECISION_COMPUTE,
+                                         .n_grad = 3,
+                                         .backward = attention_backward};
+
+/* The shape of the scores (...,T,S), to which the leading dimensions of q, k and v are broadcast
+ * and the mask. */
+static ls_status score_shape(const node *n, int64_t *dims, int *n_dims)
+{
+    const ls_tensor *mask = n->in[MASK];
+    char text[4][TENSOR_TEXT_BYTES];
+    int64_t whole[LS_MAX_DIMS];
+    bool fits = true;
+    int n_whole;
+
+    *n_dims = 0;
+    for (int i = Q; i <= V && fits; i++)
+        fits = n->in[i]->n_dims >= 2 &&
+               shape_broadcast(dims, n_dims, n->in[i]->dims, n->in[i]->n_dims - 2);
+    for (int i = Q; i <= V; i++)
+        (void)tensor_dims_text(text[i], sizeof(text[i]), n->in[i]);
+    fits = fits && from_end(n->in[Q], 1) == from_end(n->in[K], 1) &&
+           from_end(n->in[K], 2) == from_end(n->in[V], 2) && from_end(n->in[Q], 1) >= 1;
+    if (!fits)
+        return ls_fail(LS_EINVAL,
+                       "q %s, k %s and v %s are not (..., T, D), (..., S, D) and (..., S, E)",
+                       text[Q], text[K], text[V]);
+    dims[(*n_dims)++] = from_end(n->in[Q], 2);
+    dims[(*n_dims)++] = from_end(n->in[K], 2);
+    if (mask == NULL)
+        return LS_OK;
+    n_whole = *n_dims;
+    memcpy(whole, dims, sizeof(whole));
+    fits = shape_broadcast(whole, &n_whole, mask->dims, mask->n_dims) && n_whole == *n_dims;
+    for (int i = 0; i < n_whole && fits; i++)
+        fits = whole[i] == dims[i];
+    return fits ? LS_OK
+                : ls_fail(LS_EINVAL, "mask %s cannot be broadcast to the scores of q %s and k %s",
+                          tensor_dims_text(text[MASK], sizeof(text[MASK]), mask), text[Q], text[K]);
+}
+
+/* A mask of numbers in the type of parameters. */
+static ls_status check_mask(ls_tape *tape, node *n)
+{
+    const ls_dtype type = n->in[Q]->dtype == LS_F64 ? LS_F64 : LS_F32;
+    ls_tensor *mask = n->in[MASK];
+
+    if (mask == NULL || mask->dtype == LS_U8)
+        return LS_OK;
+    if (needs_grad(mask))
+        return ls_fail(LS_EINVAL, "mask gets no gradient: use ls_matmul() and ls_softmax_over()");
+    if (tensor_is_half(mask) && type == LS_F32)
+        mask = ls_cast(tape, mask, LS_F32);
+    if (mask == NULL)
+        return tape->failure;
+    n->in[MASK] = mask;
+    return mask->dtype == type ? LS_OK
+                               : ls_fail(LS_EINVAL, "mask is %s; it must be uint8 or %s",
+                                         ls_dtype_name(mask->dtype), ls_dtype_name(type));
+}
+
+/* Leading dimensions of q, k and v that are not those of the scores: repeated. */
+static bool repeat_leading(ls_tape *tape, node *n, int n_dims, const int64_t *dims)
+{
+    for (int i = Q; i <= V; i++) {
+        n->in[i] = leading_expand(tape, n->in[i], n_dims, dims);
+        if (n->in[i] == NULL)
+            return false;
+    }
+    return true;
+}
+
+static ls_status set_attributes(ls_tape *tape, node *n, const ls_attention_params *p)
+{
+    const double width = (double)from_end(n->in[Q], 1);
+
+    n->attrs.causal = p->causal != 0;
+    n->attrs.scale = p->scale == 0 ? 1 / sqrt(width) : p->scale;
+    return node_draw(tape, n, p->dropout, false);
+}
+
+/* The backward recomputes the weights of keys from log_sums, block by block: Dao, Fu, Ermon, Rudra
+ * and Re, "FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness", 2022; Rabe
+ * and Staats, "Self-attention Does Not Need O(n^2) Memory", 2021. */
+ls_tensor *ls_attention(ls_tape *tape, ls_tensor *q, ls_tensor *k, ls_tensor *v,
+                        const ls_attention_params *params)
+{
+    const ls_attention_params given = params == NULL ? (ls_attention_params){0} : *params;
+    node n = {.class = &attention_class, .n_in = 4, .in = {q, k, v, given.mask}};
+    int64_t dims[LS_MAX_DIMS];
+    int n_dims;
+    ls_status st;
+
+    if (!node_begin(tape, &n))
+        return NULL;
+    st = score_shape(&n, dims, &n_dims);
+    if (st == LS_OK)
+        st = check_mask(tape, &n);
+    if (st == LS_OK)
+        st = set_attributes(tape, &n, &given);
+    if (st != LS_OK)
+        return node_reject(tape, &n, st);
+    if (!repeat_leading(tape, &n, n_dims, dims))
+        return NULL;
+    st =
+        node_save(tape, &n, LOG_SUMS, n.in[Q]->dtype == LS_F64 ? LS_F64 : LS_F32, n_dims - 1, dims);
+    if (st != LS_OK)
+        return node_reject(tape, &n, st);
+    dims[n_dims - 1] = from_end(n.in[V], 1);
+    return node_run(tape, &n, OP_ATTENTION, n_dims, dims);
 }

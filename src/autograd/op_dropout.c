@@ -25,26 +25,33 @@ static const op_class stochastic_depth_class = {.name = "stochastic_depth",
                                                 .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                                 .backward = dropout_backward};
 
+ls_status node_draw(ls_tape *tape, node *n, double p, bool in_evaluation)
+{
+    if (!(p >= 0 && p <= 1))
+        return ls_fail(LS_EINVAL, "the probability is %g; it must be 0 to 1", p);
+    if (p == 0 || !(tape->is_training || in_evaluation))
+        return LS_OK;
+    if (!tape->random.is_set)
+        return ls_fail(LS_EINVAL, "call ls_tape_set_random() first: without it all ranks would "
+                                  "drop the same elements");
+    n->attrs.drop = p;
+    n->attrs.random = ls_hash3(tape->random.hash, tape->random.n_drawn++, 0);
+    return LS_OK;
+}
+
 static ls_tensor *drop(ls_tape *tape, node *n, double p, bool in_evaluation)
 {
     ls_tensor *x = n->in[0];
+    ls_status st;
 
     if (!node_begin(tape, n))
         return NULL;
-    if (!(p >= 0 && p <= 1))
-        return node_reject(tape, n,
-                           ls_fail(LS_EINVAL, "the probability is %g; it must be 0 to 1", p));
     if (n->attrs.drops_rows && x->n_dims == 0)
         return node_reject(tape, n, ls_fail(LS_EINVAL, "input () has no rows"));
-    if (p == 0 || !(tape->is_training || in_evaluation))
-        return x;
-    if (!tape->random.is_set)
-        return node_reject(tape, n,
-                           ls_fail(LS_EINVAL, "call ls_tape_set_random() first: without it all "
-                                              "ranks would drop the same elements"));
-    n->attrs.drop = p;
-    n->attrs.random = ls_hash3(tape->random.hash, tape->random.n_drawn++, 0);
-    return node_run(tape, n, OP_DROPOUT, x->n_dims, x->dims);
+    st = node_draw(tape, n, p, in_evaluation);
+    if (st != LS_OK)
+        return node_reject(tape, n, st);
+    return n->attrs.drop == 0 ? x : node_run(tape, n, OP_DROPOUT, x->n_dims, x->dims);
 }
 
 ls_tensor *ls_dropout(ls_tape *tape, ls_tensor *x, double p)

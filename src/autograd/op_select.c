@@ -56,25 +56,6 @@ static const op_class where_class = {.name = "where",
                                      .unused_in_backward = 1U << NODE_OUT | 1U << X | 1U << OTHER,
                                      .backward = select_backward};
 
-/* Broadcasts the shape `dims` with that of `t`; false if they do not fit. */
-static bool widen_shape(const ls_tensor *t, int64_t *dims, int *n_dims)
-{
-    const int n = t->n_dims > *n_dims ? t->n_dims : *n_dims;
-
-    for (int d = n - 1; d >= 0; d--) {
-        const int own = d - (n - t->n_dims);
-        const int before = d - (n - *n_dims);
-        const int64_t size = own < 0 ? 1 : t->dims[own];
-        const int64_t was = before < 0 ? 1 : dims[before];
-
-        if (size != was && size != 1 && was != 1)
-            return false;
-        dims[d] = was == 1 ? size : was;
-    }
-    *n_dims = n;
-    return true;
-}
-
 static ls_tensor *choose(ls_tape *tape, node *n)
 {
     const ls_tensor *mask = n->in[MASK];
@@ -91,7 +72,8 @@ static ls_tensor *choose(ls_tape *tape, node *n)
             ls_fail(LS_EINVAL, "mask %s must be uint8",
                     mask == NULL ? "NULL" : tensor_text(text[0], sizeof(text[0]), mask)));
     for (int i = 0; i < n->n_in; i++)
-        fits = fits && (n->in[i] == NULL || widen_shape(n->in[i], dims, &n_dims));
+        fits = fits && (n->in[i] == NULL ||
+                        shape_broadcast(dims, &n_dims, n->in[i]->dims, n->in[i]->n_dims));
     for (int i = 0; i < n->n_in && !fits; i++)
         (void)tensor_dims_text(text[i], sizeof(text[i]), n->in[i]);
     if (!fits)

@@ -257,6 +257,24 @@ static ls_tensor *reject_with_shapes(ls_tape *tape, node *n, ls_status status)
     return autograd_fail(tape, status);
 }
 
+bool shape_broadcast(int64_t *dims, int *n_dims, const int64_t *other, int n_other)
+{
+    const int n = n_other > *n_dims ? n_other : *n_dims;
+
+    for (int d = n - 1; d >= 0; d--) {
+        const int theirs = d - (n - n_other);
+        const int before = d - (n - *n_dims);
+        const int64_t size = theirs < 0 ? 1 : other[theirs];
+        const int64_t was = before < 0 ? 1 : dims[before];
+
+        if (size != was && size != 1 && was != 1)
+            return false;
+        dims[d] = was == 1 ? size : was;
+    }
+    *n_dims = n;
+    return true;
+}
+
 /* --- after it --- */
 
 static ls_status reserve_node(ls_tape *tape)

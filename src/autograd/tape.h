@@ -248,6 +248,17 @@ bool node_reject_all(ls_tape *tape, node *n, ls_tensor **out, int n_out, ls_stat
 LS_MUST_USE ls_status check_nan_results(const node *n, ls_tensor *const *out, int n_out);
 LS_MUST_USE ls_status check_nan_gradients(const ls_tape *tape, const node *n);
 
+/* `t`, with its dimensions before the last two repeated to those of `dims`, of n_dims in all. NULL:
+ * the tape has been marked. */
+ls_tensor *leading_expand(ls_tape *tape, ls_tensor *t, int n_dims, const int64_t *dims);
+
+/* Random numbers for an operator that drops with probability p: sets attrs.drop, unless the tape
+ * evaluates and the operator does not drop in evaluation, and attrs.random. */
+LS_MUST_USE ls_status node_draw(ls_tape *tape, node *n, double p, bool in_evaluation);
+
+/* Broadcasts the shape `dims` with another one; false if they do not fit. */
+bool shape_broadcast(int64_t *dims, int *n_dims, const int64_t *other, int n_other);
+
 /* --- backward --- */
 
 bool needs_grad(const ls_tensor *in); /* false for NULL */

@@ -92,21 +92,24 @@ typedef enum op_kind {
     OP_LAYER_NORM_BACKWARD,
     OP_SOFTMAX,          /* x -> y */
     OP_SOFTMAX_BACKWARD, /* y, dy -> dx */
-    OP_CAST,             /* x -> y                               (as its own backward: dy -> dx) */
-    OP_LSTM,             /* a, b, c, h?, lengths? (int64) -> h', c', y?, gates? */
-    OP_LSTM_BACKWARD,    /* gates, c, lengths?, dh'?, dc'?, dy? -> da, dc?, dh? */
-    OP_GRU,              /* a, b, h, lengths? (int64) -> h', y?, gates? */
-    OP_GRU_BACKWARD,     /* gates, h, lengths?, dh'?, dy? -> da, db, dh? */
-    OP_SGD,              /* g, skip? -> w[placed], momentum?[placed] */
-    OP_ADAM,             /* g, skip? -> w[placed], mean[placed], square[placed], largest?[placed] */
-    OP_SQUARES,          /* g -> squares[placed] */
-    OP_CLIP_FACTOR,      /* squares -> norm[placed], factor[placed] */
-    OP_SCALE_BY,         /* g, factor -> g[placed]              (in place: out[0] is in[0]) */
-    OP_CLAMP,            /* g -> g[placed]                      (in place) */
-    OP_UNSCALE,          /* g -> g[placed], found[placed]       (g in place) */
-    OP_FILL,             /* -> dst[placed] */
-    OP_CLASS_SUMS,       /* logits, targets (int64) -> sums[placed] (F64) */
-    OP_NORMALIZE,        /* values, pixels (uint8) -> x          (x has the shape of pixels) */
+    OP_ATTENTION,        /* q, k, v, mask? -> y, log_sums? */
+    /* q, dy, k, v, mask?, y, log_sums -> dq?, dk?, dv? */
+    OP_ATTENTION_BACKWARD,
+    OP_CAST,          /* x -> y                               (as its own backward: dy -> dx) */
+    OP_LSTM,          /* a, b, c, h?, lengths? (int64) -> h', c', y?, gates? */
+    OP_LSTM_BACKWARD, /* gates, c, lengths?, dh'?, dc'?, dy? -> da, dc?, dh? */
+    OP_GRU,           /* a, b, h, lengths? (int64) -> h', y?, gates? */
+    OP_GRU_BACKWARD,  /* gates, h, lengths?, dh'?, dy? -> da, db, dh? */
+    OP_SGD,           /* g, skip? -> w[placed], momentum?[placed] */
+    OP_ADAM,          /* g, skip? -> w[placed], mean[placed], square[placed], largest?[placed] */
+    OP_SQUARES,       /* g -> squares[placed] */
+    OP_CLIP_FACTOR,   /* squares -> norm[placed], factor[placed] */
+    OP_SCALE_BY,      /* g, factor -> g[placed]              (in place: out[0] is in[0]) */
+    OP_CLAMP,         /* g -> g[placed]                      (in place) */
+    OP_UNSCALE,       /* g -> g[placed], found[placed]       (g in place) */
+    OP_FILL,          /* -> dst[placed] */
+    OP_CLASS_SUMS,    /* logits, targets (int64) -> sums[placed] (F64) */
+    OP_NORMALIZE,     /* values, pixels (uint8) -> x          (x has the shape of pixels) */
     OP_COUNT
 } op_kind;
 
@@ -132,7 +135,8 @@ typedef enum op_kind {
     X(EXTREME_BACKWARD, extreme_backward) X(CUMSUM, cumsum) X(PERMUTE, permute)                   \
     X(CONCAT, concat) X(SLICE, slice) X(SLICE_BACKWARD, slice_backward) X(MATMUL, matmul)         \
     X(LAYER_NORM, layer_norm) X(LAYER_NORM_BACKWARD, layer_norm_backward) X(SOFTMAX, softmax)     \
-    X(SOFTMAX_BACKWARD, softmax_backward) X(CAST, cast) X(LSTM, lstm)                             \
+    X(SOFTMAX_BACKWARD, softmax_backward) X(ATTENTION, attention)                                 \
+    X(ATTENTION_BACKWARD, attention_backward) X(CAST, cast) X(LSTM, lstm)                         \
     X(LSTM_BACKWARD, lstm_backward) X(GRU, gru) X(GRU_BACKWARD, gru_backward)
 #define OP_LIST_STEP(X)                                                                           \
     X(SGD, sgd) X(ADAM, adam) X(SQUARES, squares) X(CLIP_FACTOR, clip_factor)                     \
@@ -197,6 +201,15 @@ typedef enum op_kind {
  *                 plain.
  * OP_SOFTMAX      softmax(attrs.scale x) over the last dimension; 0 in a row that is -infinity
  *                 everywhere.
+ * OP_ATTENTION    y (...,T,E) = dropped(softmax(scale q k' + mask)) v of q (...,T,D), k (...,S,D)
+ *                 and v (...,S,E), whose leading dimensions are equal. The mask is repeated to
+ *                 (...,T,S) as in OP_BINARY: numbers that are added, or U8 that is not 0 where a
+ *                 key takes no part; with attrs.causal key s takes part for queries t >= s only.
+ *                 dropped(): as OP_DROPOUT of the weights (...,T,S); attrs.drop 0: none. log_sums
+ *                 (...,T), plain, is log(sum(exp(scores))) of each query. Where no key takes part y
+ *                 is 0 and log_sums +infinity, so that backward's exp(score - log_sum) is 0. A
+ *                 mask of numbers and log_sums have the type of parameters. No kernel has memory
+ *                 of size T S. A mask gets no gradient.
  * OP_CAST         F32, F64, BF16 or F16 to another one of them; any layout, y's is the device's
  *                 choice. To nearest, ties to even; F64 to 16 bits through F32. Overflow gives
  *                 infinity, NaN stays NaN.
@@ -276,7 +289,7 @@ typedef struct op_attrs {
     op_sync sync; /* of batch norm and its backward, in training */
     bool adaptive;
     double label_smoothing; /* of cross entropy and its backward */
-    double drop;            /* of dropout: probability of a 0 */
+    double drop;            /* of dropout and attention: probability of a 0 */
     uint64_t random; /* of dropout: with an element's number, decides whether it is dropped */
     bool drops_rows;
     ls_activation activation;
@@ -290,6 +303,7 @@ typedef struct op_attrs {
     int64_t begin;
     int64_t limit; /* of OP_LSTM and OP_GRU */
     bool transposed[2];
+    bool causal; /* of attention */
     double scale;
     double value;            /* of OP_CLIP_FACTOR, OP_CLAMP, OP_FILL, OP_SELECT, padding,
                               * and BINARY_SMOOTH */
@@ -361,7 +375,7 @@ typedef struct device_usage {
     int busy_percent; /* share of the last moments in which a kernel ran; -1: not known */
 } device_usage;
 
-#define DEVICE_ABI 15
+#define DEVICE_ABI 16
 
 /* What a device is opened with. */
 typedef struct device_settings {

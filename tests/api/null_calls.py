@@ -171,7 +171,7 @@ OUT_TEXT = {("ls_flags_help", "out")}  # char **, which elsewhere is argv
 # A type whose only valid value in these calls is "all default".
 OPTIONAL = {f"const ls_{name} *" for name in (
     "init_options", "ddp_options", "spawn_options", "store_options", "device_options",
-    "synthetic_options", "batch_norm_params", "cross_entropy_params",
+    "attention_params", "synthetic_options", "batch_norm_params", "cross_entropy_params",
     "loss_params", "nn_batch_norm_options",
     "nn_layer_norm_options", "nn_rnn_options", "rnn_state", "grad_scaler_options")}
 
@@ -188,6 +188,7 @@ NULL_GIVES = {
     ("ls_nn_batch_norm2d", "opt"): ANY,
     **{(f"ls_{name}", "params"): ANY for name in (
         "l1_loss", "smooth_l1_loss", "mse_loss_with", "bce_with_logits")},
+    ("ls_attention", "params"): ANY,
     ("ls_softmax_over", "mask"): ANY, ("ls_log_softmax_over", "mask"): ANY,
     ("ls_nn_layer_norm", "opt"): ANY, ("ls_nn_layer", "arg"): ANY,
     ("ls_model_freeze", "n_matched"): "LS_OK",

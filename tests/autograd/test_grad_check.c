@@ -730,6 +730,28 @@ static ls_tensor *matmul_transposed(ls_tape *tape, ls_tensor *const *in, const c
     return ls_matmul(tape, in[0], in[1], 1);
 }
 
+static ls_tensor *attention(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    const ls_attention_params params = {.mask = c->n_inputs > 3 ? in[3] : NULL};
+
+    return ls_attention(tape, in[0], in[1], in[2], &params);
+}
+
+static ls_tensor *attention_causal(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    const ls_attention_params params = {
+        .causal = 1, .mask = c->n_inputs > 3 ? in[3] : NULL, .scale = 0.7, .dropout = 0.3};
+
+    ls_tape_set_random(tape, 3, 14);
+    return ls_attention(tape, in[0], in[1], in[2], &params);
+}
+
+static ls_tensor *attention_of_itself(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    LS_UNUSED(c);
+    return ls_attention(tape, in[0], in[0], in[0], NULL);
+}
+
 static ls_tensor *layer_norm(ls_tape *tape, ls_tensor *const *in, const check_case *c)
 {
     return ls_layer_norm(tape, in[0], in[1], in[2], c->norm.eps);
@@ -772,6 +794,26 @@ static void later_architectures_have_the_right_gradients(void **state)
         {"matmul of one matrix", matmul, 2, 2, .in = {{2, {1, 5}}, {2, {5, 3}}}},
         {"matmul transposed", matmul_transposed, 2, 2, .in = {{3, {2, 4, 5}}, {3, {2, 3, 5}}}},
         {"matmul by a constant", matmul, 1, 2, .in = {{3, {2, 4, 5}}, {3, {2, 5, 3}}}},
+        {"matmul of rows", matmul, 2, 2, .in = {{4, {2, 3, 4, 5}}, {3, {1, 5, 3}}}},
+        {"matmul of rows by a transposed one", matmul_transposed, 2, 2,
+         .in = {{3, {2, 4, 5}}, {2, {3, 5}}}},
+        {"matmul of repeated ones", matmul, 2, 2, .in = {{4, {2, 1, 4, 5}}, {3, {3, 5, 2}}}},
+        {"matmul of one by many", matmul_transposed, 2, 2, .in = {{2, {4, 5}}, {3, {3, 2, 5}}}},
+        {"attention", attention, 3, 3,
+         .in = {{4, {2, 2, 4, 3}}, {4, {2, 2, 5, 3}}, {4, {2, 2, 5, 2}}}},
+        {"attention with a mask", attention, 3, 4,
+         .in = {{3, {2, 4, 3}}, {3, {2, 5, 3}}, {3, {2, 5, 2}}, {2, {4, 5}}}},
+        {"attention of repeated ones", attention, 3, 4,
+         .in = {{2, {4, 3}}, {3, {2, 5, 3}}, {4, {2, 1, 5, 2}}, {4, {2, 1, 1, 5}}}},
+        {"attention of no keys", attention, 3, 3, .in = {{2, {4, 3}}, {2, {0, 3}}, {2, {0, 2}}}},
+        {"attention of no queries", attention, 3, 3, .in = {{2, {0, 3}}, {2, {2, 3}}, {2, {2, 2}}}},
+        {"attention with a constant", attention, 1, 3,
+         .in = {{3, {2, 4, 3}}, {3, {2, 5, 3}}, {3, {2, 5, 2}}}},
+        {"causal attention with dropout", attention_causal, 3, 3,
+         .in = {{3, {2, 6, 3}}, {3, {2, 6, 3}}, {3, {2, 6, 2}}}},
+        {"causal attention of more keys", attention_causal, 3, 4,
+         .in = {{3, {2, 4, 3}}, {3, {2, 6, 3}}, {3, {2, 6, 2}}, {1, {6}}}},
+        {"attention of itself", attention_of_itself, 1, 1, .in = {{3, {2, 5, 3}}}},
         {"linear of tokens", linear, 3, 3, .in = {{3, {2, 3, 5}}, {2, {4, 5}}, {1, {4}}}},
         {"layer norm", layer_norm, 3, 3, .in = {{3, {2, 3, 5}}, {1, {5}}, {1, {5}}}},
         {"layer norm of images", layer_norm, 3, 3, .in = {{4, {2, 2, 1, 7}}, {1, {7}}, {1, {7}}},

@@ -334,6 +334,53 @@ static void an_input_of_another_type_is_named(void **state)
     teardown(&s);
 }
 
+static void attention_refuses_what_does_not_fit(void **state)
+{
+    bench s = setup();
+    ls_tensor *q = zeros(&s, LS_F32, 3, (int64_t[]){2, 4, 3});
+    ls_tensor *k = zeros(&s, LS_F32, 3, (int64_t[]){2, 5, 3});
+    ls_tensor *five = zeros(&s, LS_F32, 3, (int64_t[]){5, 5, 3});
+    ls_tensor *row = vector(&s, 3);
+    ls_tensor *empty = matrix(&s, 4, 0);
+    ls_tensor *mask = zeros(&s, LS_F32, 4, (int64_t[]){3, 2, 4, 5});
+    ls_tensor *ints = zeros(&s, LS_I64, 2, (int64_t[]){4, 5});
+    ls_tensor *learned = matrix(&s, 4, 5);
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_require_grad(learned));
+    assert_refused(&s, ls_attention(s.tape, q, k, q, NULL),
+                   "attention: q (2, 4, 3), k (2, 5, 3) and v (2, 4, 3) are not (..., T, D), "
+                   "(..., S, D) and (..., S, E)");
+    assert_refused(&s, ls_attention(s.tape, q, five, five, NULL),
+                   "attention: q (2, 4, 3), k (5, 5, 3) and v (5, 5, 3) are not (..., T, D), "
+                   "(..., S, D) and (..., S, E)");
+    assert_refused(&s, ls_attention(s.tape, row, k, k, NULL),
+                   "attention: q (3), k (2, 5, 3) and v (2, 5, 3) are not (..., T, D), "
+                   "(..., S, D) and (..., S, E)");
+    assert_refused(&s, ls_attention(s.tape, empty, empty, empty, NULL),
+                   "attention: q (4, 0), k (4, 0) and v (4, 0) are not (..., T, D), "
+                   "(..., S, D) and (..., S, E)");
+    assert_refused(&s, ls_attention(s.tape, q, NULL, k, NULL), "attention: k is NULL");
+    assert_refused(
+        &s, ls_attention(s.tape, q, k, k, &(ls_attention_params){.mask = mask}),
+        "attention: mask (3, 2, 4, 5) cannot be broadcast to the scores of q (2, 4, 3) and "
+        "k (2, 5, 3)");
+    assert_refused(&s, ls_attention(s.tape, q, k, k, &(ls_attention_params){.mask = ints}),
+                   "attention: mask is int64; it must be uint8 or float32");
+    assert_refused(&s, ls_attention(s.tape, q, k, k, &(ls_attention_params){.mask = learned}),
+                   "attention: mask gets no gradient: use ls_matmul() and ls_softmax_over()");
+    assert_refused(&s, ls_attention(s.tape, q, k, k, &(ls_attention_params){.dropout = 1.5}),
+                   "attention: the probability is 1.5; it must be 0 to 1");
+    assert_refused(&s, ls_attention(s.tape, q, k, k, &(ls_attention_params){.dropout = 0.5}),
+                   "attention: call ls_tape_set_random() first: without it all ranks would drop "
+                   "the same elements");
+    assert_refused(&s, ls_matmul(s.tape, q, five, 1),
+                   "matmul: a (2, 4, 3) cannot be multiplied with b (5, 5, 3) transposed");
+    assert_refused(&s, ls_matmul(s.tape, row, k, 1),
+                   "matmul: a (3) cannot be multiplied with b (2, 5, 3) transposed");
+    teardown(&s);
+}
+
 /* All results of a failed operator are NULL. */
 static ls_tensor *split(bench *s, ls_tensor *x, int axis, const int64_t *sizes, int n)
 {
@@ -451,6 +498,7 @@ int main(void)
         cmocka_unit_test(reshape_names_what_does_not_fit),
         cmocka_unit_test(types_and_devices_must_agree),
         cmocka_unit_test(an_input_of_another_type_is_named),
+        cmocka_unit_test(attention_refuses_what_does_not_fit),
         cmocka_unit_test(split_names_what_does_not_fit),
         cmocka_unit_test(operators_of_later_architectures_name_what_does_not_fit),
     };

@@ -716,6 +716,8 @@ static void (*runner_of(op_kind op))(case_run *)
         return run_layer_norm;
     case OP_SOFTMAX:
         return run_softmax;
+    case OP_ATTENTION:
+        return run_attention;
     case OP_CAST:
         return run_cast;
     case OP_LSTM:

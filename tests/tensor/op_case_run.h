@@ -65,6 +65,9 @@ void run_gradients(case_run *r, op_call call, int first, const char *const *name
 /* Names of the results of run_gradients(): weights, then biases. */
 extern const char *const gradient_names[];
 
+/* op_case_attention.c */
+void run_attention(case_run *r);
+
 /* op_case_step.c: the operators of a training step around the network. */
 void run_sgd(case_run *r);
 void run_adam(case_run *r);

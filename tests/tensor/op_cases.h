@@ -15,11 +15,14 @@ typedef struct op_case {
     int n_dims;
     int64_t x[4]; /* shape of the first input */
     int64_t out;  /* conv2d, linear: output channels or features; adaptive pool: height and width;
-                    slice: positions; embedding: indices; class sums: values of k; normalize: rows
-                    of the values */
-    int n_other;  /* binary (0: as x), expand (its input), concat, matmul: dimensions of the second
-                     input; operators on parameters: of the second parameter */
+                    slice: positions; embedding: indices; attention: columns of v; class sums:
+                    values of k; normalize: rows of the values */
+    int n_other;  /* binary (0: as x), expand (its input), concat, matmul, attention: dimensions of
+                     the second input; operators on parameters: of the second parameter */
     int64_t other[4];
+    int n_mask; /* attention: dimensions of the mask */
+    int64_t mask[4];
+    bool mask_bytes;  /* else numbers */
     bool no_bias;     /* select: a number instead of a second tensor */
     bool ceil_mode;   /* pools */
     bool unaligned;   /* elements begin one element behind the beginning of their memory */

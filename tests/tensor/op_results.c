@@ -39,7 +39,7 @@ double op_result_error(const op_result *got, const op_result *want, double eps)
     double scale;
 
     for (size_t i = 0; i < want->count; i++)
-        squares += isnan(want->values[i]) ? 0 : want->values[i] * want->values[i];
+        squares += isfinite(want->values[i]) ? want->values[i] * want->values[i] : 0;
     scale = want->count == 0 ? 0 : sqrt(squares / (double)want->count);
     for (size_t i = 0; i < want->count; i++) {
         const double near = 4 * sqrt(want->k) * eps * (fabs(want->values[i]) + scale);

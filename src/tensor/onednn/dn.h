@@ -305,6 +305,9 @@ void threads_leave(int before);
 
 /* --- the kernels --- */
 
+/* The dropout of these attributes, from element 0 on. */
+drop_run drop_run_of(const op_attrs *a);
+
 /* Whether a byte can hold the indices of this window's positions. */
 bool max_pool_fits(const op_call *call);
 

@@ -18,7 +18,7 @@ typedef struct drop_work {
 } drop_work;
 
 /* device_drops() says that h 2^-53 < drop, and h is an integer. */
-static drop_run run_of(const op_attrs *a)
+drop_run drop_run_of(const op_attrs *a)
 {
     return (drop_run){.random = a->random,
                       .threshold = (uint64_t)ceil(a->drop * 0x1p53),
@@ -77,7 +77,7 @@ static void drop_rows(void *arg, size_t begin, size_t end, size_t thread)
 ls_status dn_dropout(device_state *self, const op_call *call)
 {
     ls_tensor *const x = call->in[0];
-    drop_work w = {.simd = self->simd, .run = run_of(&call->attrs)};
+    drop_work w = {.simd = self->simd, .run = drop_run_of(&call->attrs)};
     const layout *l;
 
     if (x->storage->layout != NULL)

@@ -203,8 +203,10 @@ typedef struct simd_table {
     void (*wino_taps)(const float *points, size_t size, size_t count, float *taps);
     void (*product)(const small_product *m, const float *a, const float *b, float *c);
 
-    /* out = exp(x - top), 0 where that is below the smallest normal number. */
+    /* out = exp(x - top), 0 where that is below the smallest normal number; exp_sum() returns the
+     * sum. out may be x. */
     void (*exp_below)(const float *x, float top, float *out, size_t n);
+    float (*exp_sum)(const float *x, float top, float *out, size_t n);
 
     /* largest() ignores NaNs, and is -INFINITY without elements. */
     float (*largest)(const float *x, size_t n);
@@ -234,9 +236,13 @@ typedef struct simd_table {
     void (*norm_sums)(const norm_row *r, const float *x, const float *dy, double *dweight,
                       double *dbias, size_t n);
 
-    /* dx = scale y (dy - sum) */
+    /* dx = scale y (dy - sum); dx may be dy */
     void (*softmax_dx)(const float *y, const float *dy, float sum, float scale, float *dx,
                        size_t n);
+
+    /* n rows of `width` elements, a multiple of 16 rows, as panels of 16 columns: row k of panel i
+     * is at panels + (i * width + k) * 16. */
+    void (*transpose_rows)(const float *x, size_t n, size_t width, float *panels);
 
     void (*lstm)(const recurrent_row *r, size_t n);
     void (*lstm_backward)(const recurrent_slope *r, size_t n);

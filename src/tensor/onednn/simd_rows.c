@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simd_rows.c - loops over rows for losses, softmax and layer norm. Sums have as many parts as the
- * widest processor has lanes, element i in part i mod PARTS, so every processor adds in the same
- * order.
+ * simd_rows.c - loops over rows for losses, softmax, attention and layer norm. Sums have as many
+ * parts as the widest processor has lanes, element i in part i mod PARTS, so every processor adds
+ * in the same order.
  */
 #include "tensor/onednn/simd_exp.h"
 #include "tensor/onednn/simd_isa.h"
@@ -17,6 +17,40 @@ void SIMD_NAME(exp_below)(const float *x, float top, float *out, size_t n)
         const float t = x[i] - top;
 
         out[i] = t < EXP_LEAST ? 0.0F : exp_of(t);
+    }
+}
+
+/* Rows are short, so that sums of float are near enough. */
+float SIMD_NAME(exp_sum)(const float *x, float top, float *out, size_t n)
+{
+    float part[PARTS] = {0};
+
+    for (size_t i = 0; i + PARTS <= n; i += PARTS) {
+        for (size_t k = 0; k < PARTS; k++) {
+            const float t = x[i + k] - top;
+            const float e = t < EXP_LEAST ? 0.0F : exp_of(t);
+
+            out[i + k] = e;
+            part[k] += e;
+        }
+    }
+    SIMD_NAME(exp_below)(x + n - n % PARTS, top, out + n - n % PARTS, n % PARTS);
+    for (size_t i = n - n % PARTS; i < n; i++)
+        part[i % PARTS] += out[i];
+    for (size_t half = PARTS / 2; half > 0; half /= 2) {
+        for (size_t k = 0; k < half; k++)
+            part[k] += part[k + half];
+    }
+    return part[0];
+}
+
+void SIMD_NAME(transpose_rows)(const float *x, size_t n, size_t width, float *panels)
+{
+    for (size_t i = 0; i < n; i += PARTS, x += PARTS * width) {
+        for (size_t k = 0; k < width; k++, panels += PARTS) {
+            for (size_t lane = 0; lane < PARTS; lane++)
+                panels[lane] = x[lane * width + k];
+        }
     }
 }
 

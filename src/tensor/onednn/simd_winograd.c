@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simd_winograd.c - the loops of Winograd's convolution on tiles of 6x6, 8 channels at a time, and
- * a small matrix product.
+ * simd_winograd.c - the loops of Winograd's convolution on tiles of 6x6, 8 channels at a time.
  *
  * A tile of an image, a kernel of s x s and s x s results are polynomials; they are multiplied by
  * their values at six points in each direction (Lavin and Gray, "Fast Algorithms for Convolutional
@@ -12,7 +11,6 @@
 #include "tensor/onednn/simd_lanes.h"
 
 #define POINTS ((size_t)6)
-#define PART   ((size_t)32) /* products of a partial sum */
 
 #define A (2.0F / 3)
 #define B (3.0F / 2)
@@ -282,102 +280,4 @@ void SIMD_NAME(wino_taps)(const float *points, size_t size, size_t count, float 
         taps_of(points, taps, count, 3);
     else
         taps_of(points, taps, count, 5);
-}
-
-/* --- the product at each point --- */
-
-/* Adds the products of `depth` steps to c, or stores them. */
-SIMD_INLINE void product_part(const small_product *m, size_t depth, bool add, const float *a,
-                              const float *b, float *c, size_t blocks, size_t tile)
-{
-    const vec_8 zero = {0};
-    vec_8 sum[12];
-
-    SIMD_UNROLL
-    for (size_t i = 0; i < tile * blocks; i++)
-        sum[i] = zero;
-    for (size_t k = 0; k < depth; k++, a += m->a_step, b += m->b_step) {
-        vec_8 row[2];
-
-        SIMD_UNROLL
-        for (size_t i = 0; i < blocks; i++)
-            load_8(&row[i], b + i * 8);
-        SIMD_UNROLL
-        for (size_t i = 0; i < tile * blocks; i++)
-            sum[i] += a[i / blocks * m->a_row] * row[i % blocks];
-    }
-    SIMD_UNROLL
-    for (size_t i = 0; i < tile * blocks; i++) {
-        float *to = c + i / blocks * m->c_row + i % blocks * 8;
-        vec_8 was = zero;
-
-        if (add)
-            load_8(&was, to);
-        was += sum[i];
-        store_8(to, &was);
-    }
-}
-
-/* Sums of at most PART products are added up: one long sum would round after every product. */
-SIMD_INLINE void product_tile(const small_product *m, const float *a, const float *b, float *c,
-                              size_t blocks, size_t tile)
-{
-    for (size_t k = 0; k < m->depth; k += PART) {
-        const size_t depth = m->depth - k < PART ? m->depth - k : PART;
-
-        product_part(m, depth, m->add || k > 0, a + k * m->a_step, b + k * m->b_step, c, blocks,
-                     tile);
-    }
-}
-
-SIMD_INLINE void product_tile_of(size_t tile, const small_product *m, const float *a,
-                                 const float *b, float *c, size_t blocks)
-{
-    switch (tile) {
-    case 6:
-        product_tile(m, a, b, c, blocks, 6);
-        break;
-    case 5:
-        product_tile(m, a, b, c, blocks, 5);
-        break;
-    case 4:
-        product_tile(m, a, b, c, blocks, 4);
-        break;
-    case 3:
-        product_tile(m, a, b, c, blocks, 3);
-        break;
-    case 2:
-        product_tile(m, a, b, c, blocks, 2);
-        break;
-    default:
-        product_tile(m, a, b, c, blocks, 1);
-        break;
-    }
-}
-
-/* Rows in even tiles of at most 6. */
-SIMD_INLINE void product_panel(const small_product *m, const float *a, const float *b, float *c,
-                               size_t blocks)
-{
-    const size_t n_tiles = (m->rows + 5) / 6;
-    const size_t size = m->rows / n_tiles;
-    const size_t n_larger = m->rows % n_tiles;
-
-    for (size_t i = 0; i < n_tiles; i++) {
-        const size_t tile = size + (i < n_larger);
-
-        product_tile_of(tile, m, a, b, c, blocks);
-        a += tile * m->a_row;
-        c += tile * m->c_row;
-    }
-}
-
-void SIMD_NAME(product)(const small_product *m, const float *a, const float *b, float *c)
-{
-    size_t i;
-
-    for (i = 0; i + 16 <= m->columns; i += 16)
-        product_panel(m, a, b + i / 16 * m->b_panel, c + i, 2);
-    if (i < m->columns)
-        product_panel(m, a, b + i / 16 * m->b_panel, c + i, 1);
 }
