@@ -254,6 +254,17 @@ LS_API ls_layer *ls_nn_layer(ls_model *model, const char *name, ls_layer_fn fn, 
 LS_API ls_layer *ls_nn_sequential(ls_model *model, const char *name, ls_layer *const *layers,
                                   int n);
 
+/*
+ * Runs y = forward(arg, tape, x) once, in evaluation mode, and prints to standard output the layers
+ * in the order of their use (inner ones indented) with the shapes of their results and the numbers
+ * of their parameters, in parentheses where all are frozen; then parameters outside of layers and
+ * layers that did not run; and the sums of parameters, trainable ones and bytes, as torchinfo.
+ * Works for layers that run by ls_forward() and the like. The model does not change. Returns the
+ * failure of forward, or LS_EIO. Blocks until it is printed; the model's thread.
+ */
+LS_API LS_MUST_USE ls_status ls_model_summary(ls_model *model, ls_layer_fn forward, void *arg,
+                                              ls_tensor *x);
+
 /* An operator of one tensor as a layer: ls_relu, ls_gelu, ls_flatten. */
 typedef ls_tensor *(*ls_unary_fn)(ls_tape *tape, ls_tensor *x);
 LS_API ls_layer *ls_nn_function(ls_model *model, const char *name, ls_unary_fn fn);

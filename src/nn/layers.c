@@ -118,14 +118,18 @@ bool layer_enter(ls_tape *tape, const ls_layer *layer, const char **outer)
         return false;
     }
     *outer = autograd_enter(tape, layer->name);
+    if (layer->model->summary != NULL)
+        summary_enter(layer->model->summary, layer);
     return true;
 }
 
-void layer_leave(ls_tape *tape, const ls_layer *layer, const char *outer, bool succeeded)
+void layer_leave(ls_tape *tape, const ls_layer *layer, const char *outer, const ls_tensor *y)
 {
     (void)autograd_enter(tape, outer);
-    if (!succeeded)
+    if (y == NULL)
         autograd_context(tape, layer->name);
+    else if (layer->model->summary != NULL)
+        summary_leave(layer->model->summary, layer, y);
 }
 
 ls_tensor *ls_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x)
@@ -136,6 +140,6 @@ ls_tensor *ls_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x)
     if (!layer_enter(tape, layer, &outer))
         return NULL;
     y = layer->forward(tape, layer, x);
-    layer_leave(tape, layer, outer, y != NULL);
+    layer_leave(tape, layer, outer, y);
     return y;
 }

@@ -13,6 +13,7 @@
 
 #include "base/rng.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "nn/buffers.h"
 
 #include <stdbool.h>
@@ -27,6 +28,8 @@ typedef struct named_list {
     int capacity;
 } named_list;
 
+typedef struct model_summary model_summary;
+
 struct ls_model {
     ls_device *device;
     ls_rng rng;
@@ -37,6 +40,7 @@ struct ls_model {
     named_list state;
     buffer_block *blocks; /* of the buffers */
     int n_blocks;
+    model_summary *summary; /* that ls_model_summary() makes now; else NULL */
     ls_status failure;
     char failure_text[LS_ERROR_BYTES];
 };
@@ -94,9 +98,17 @@ ls_layer *model_add(ls_model *model, const char *name, const layer_slot *slots, 
 ls_layer *model_fail(ls_model *model, ls_status status);
 
 /* What a forward of a layer begins and ends with: false if the tape has failed or there is no
- * layer. Errors between the two name the layer; `succeeded` is false if there was one. */
+ * layer. Errors between the two name the layer; y, its result, is NULL if there was one. */
 bool layer_enter(ls_tape *tape, const ls_layer *layer, const char **outer);
-void layer_leave(ls_tape *tape, const ls_layer *layer, const char *outer, bool succeeded);
+void layer_leave(ls_tape *tape, const ls_layer *layer, const char *outer, const ls_tensor *y);
+
+/* summary.c: a layer begins and ends while ls_model_summary() runs. */
+void summary_enter(model_summary *s, const ls_layer *layer);
+void summary_leave(model_summary *s, const ls_layer *layer, const ls_tensor *y);
+
+/* The text that ls_model_summary() prints. */
+LS_MUST_USE ls_status model_summary_text(ls_model *model, ls_layer_fn forward, void *arg,
+                                         ls_tensor *x, text_buf *out);
 
 /* init.c: a failure marks the model. */
 void model_fill_constant(ls_model *model, ls_tensor *t, double value);

@@ -338,7 +338,7 @@ ls_tensor *ls_forward_sequence(ls_tape *tape, ls_layer *layer, ls_tensor *x, ls_
         y = forward(tape, layer, x, lengths, &before, last);
     else
         (void)autograd_fail(tape, ls_fail(LS_EINVAL, "the layer is not an LSTM or GRU"));
-    layer_leave(tape, layer, outer, y != NULL);
+    layer_leave(tape, layer, outer, y);
     return y;
 }
 
@@ -408,7 +408,7 @@ void ls_forward_cell(ls_tape *tape, ls_layer *layer, ls_tensor *x, const ls_rnn_
                                                 : ls_fail(LS_EINVAL, "the layer is not a cell"));
     else
         run_cell(tape, layer, x, &state);
-    layer_leave(tape, layer, outer, !autograd_has_failed(tape));
+    layer_leave(tape, layer, outer, autograd_has_failed(tape) ? NULL : state.h);
     if (after != NULL && !autograd_has_failed(tape))
         *after = state;
 }

@@ -191,6 +191,7 @@ NULL_GIVES = {
     ("ls_attention", "params"): ANY,
     ("ls_softmax_over", "mask"): ANY, ("ls_log_softmax_over", "mask"): ANY,
     ("ls_nn_layer_norm", "opt"): ANY, ("ls_nn_layer", "arg"): ANY,
+    ("ls_model_summary", "arg"): "LS_OK",
     ("ls_model_freeze", "n_matched"): "LS_OK",
     **{("ls_gru_cell", name): ANY for name in ("h", "b_ih", "b_hh")},
     ("ls_nn_lstm", "opt"): ANY, ("ls_nn_gru", "opt"): ANY,
