@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 static ls_sampler *make(size_t count, int rank, int world, ls_sampler_mode mode, int no_shuffle)
@@ -192,6 +193,135 @@ static void the_order_of_a_seed_is_fixed(void **state)
     ls_sampler_destroy(s);
 }
 
+/* --- buckets by length --- */
+
+enum { BUCKET_COUNT = 1003, BUCKET_RANKS = 3, BUCKET_BATCH = 4 };
+
+static int64_t lengths[BUCKET_COUNT];
+
+static ls_sampler *make_buckets(int rank, size_t skip, int no_shuffle, ls_sampler_mode mode)
+{
+    const ls_sampler_options opt = {.size = sizeof(opt),
+                                    .count = BUCKET_COUNT,
+                                    .rank = rank,
+                                    .world_size = BUCKET_RANKS,
+                                    .seed = 9,
+                                    .no_shuffle = no_shuffle,
+                                    .mode = mode,
+                                    .skip = skip,
+                                    .lengths = lengths,
+                                    .bucket_rows = BUCKET_RANKS * BUCKET_BATCH};
+    ls_sampler *s = NULL;
+
+    for (size_t i = 0; i < BUCKET_COUNT; i++)
+        lengths[i] = (int64_t)(i * 7919 % 400);
+    assert_ok(ls_sampler_create(&opt, &s));
+    return s;
+}
+
+/* The order of all ranks together. */
+static void read_buckets(uint64_t epoch, int no_shuffle, size_t *order)
+{
+    for (int rank = 0; rank < BUCKET_RANKS; rank++) {
+        ls_sampler *s = make_buckets(rank, 0, no_shuffle, LS_SAMPLER_UNEVEN);
+
+        assert_ok(ls_sampler_set_epoch(s, epoch));
+        for (size_t i = 0; i < ls_sampler_count(s); i++)
+            order[i * BUCKET_RANKS + (size_t)rank] = ls_sampler_index(s, i);
+        ls_sampler_destroy(s);
+    }
+}
+
+/* Sum over the batches of all ranks of the longest sample's length times the rows. */
+static int64_t padded_frames(const size_t *order)
+{
+    const size_t group = BUCKET_RANKS * BUCKET_BATCH;
+    int64_t sum = 0;
+
+    for (size_t first = 0; first < BUCKET_COUNT; first += group) {
+        const size_t n = BUCKET_COUNT - first < group ? BUCKET_COUNT - first : group;
+        int64_t longest = 0;
+
+        for (size_t i = first; i < first + n; i++)
+            longest = lengths[order[i]] > longest ? lengths[order[i]] : longest;
+        sum += longest * (int64_t)n;
+    }
+    return sum;
+}
+
+static void buckets_hold_samples_of_similar_length(void **state)
+{
+    static size_t order[BUCKET_COUNT];
+    static size_t next[BUCKET_COUNT];
+    static bool seen[BUCKET_COUNT];
+    int64_t frames = 0;
+    size_t n_equal = 0;
+
+    LS_UNUSED(state);
+    read_buckets(0, 0, order);
+    read_buckets(1, 0, next);
+    memset(seen, 0, sizeof(seen));
+    for (size_t i = 0; i < BUCKET_COUNT; i++) {
+        assert_false(seen[order[i]]);
+        seen[order[i]] = true;
+        frames += lengths[order[i]];
+        n_equal += order[i] == next[i];
+    }
+    // At random a batch of 12 rows would be padded by more than four fifths.
+    assert_true(padded_frames(order) < frames * 104 / 100);
+    assert_true(padded_frames(next) < frames * 104 / 100);
+    assert_true(n_equal < 20);
+}
+
+static void unshuffled_buckets_are_sorted(void **state)
+{
+    static size_t order[BUCKET_COUNT];
+
+    LS_UNUSED(state);
+    read_buckets(3, 1, order);
+    for (size_t i = 1; i < BUCKET_COUNT; i++)
+        assert_true(lengths[order[i - 1]] < lengths[order[i]] ||
+                    (lengths[order[i - 1]] == lengths[order[i]] && order[i - 1] < order[i]));
+}
+
+/* As without buckets: a resumed epoch skips the first samples, and all ranks have as many. */
+static void buckets_are_skipped_and_padded_as_any_order(void **state)
+{
+    static size_t order[BUCKET_COUNT];
+
+    LS_UNUSED(state);
+    read_buckets(2, 0, order);
+    for (size_t skip = 0; skip <= BUCKET_COUNT; skip += 17) {
+        for (int rank = 0; rank < BUCKET_RANKS; rank++) {
+            ls_sampler *s = make_buckets(rank, skip, 0, LS_SAMPLER_PAD);
+
+            assert_ok(ls_sampler_set_epoch(s, 2));
+            assert_int_equal(ls_sampler_count(s),
+                             (BUCKET_COUNT - skip + BUCKET_RANKS - 1) / BUCKET_RANKS);
+            for (size_t i = 0; i < ls_sampler_count(s); i++)
+                assert_int_equal(ls_sampler_index(s, i),
+                                 order[(skip + i * BUCKET_RANKS + (size_t)rank) % BUCKET_COUNT]);
+            ls_sampler_destroy(s);
+        }
+    }
+}
+
+/* Part of what resuming relies on, as the order without buckets. */
+static void the_order_of_buckets_is_fixed(void **state)
+{
+    static const size_t want[] = {2, 8, 0, 5, 1, 6, 9, 4, 3, 7};
+    const int64_t ten[10] = {5, 1, 4, 1, 3, 9, 2, 6, 5, 3};
+    const ls_sampler_options opt = {
+        .size = sizeof(opt), .count = 10, .seed = 7, .lengths = ten, .bucket_rows = 4};
+    ls_sampler *s;
+
+    LS_UNUSED(state);
+    assert_ok(ls_sampler_create(&opt, &s));
+    assert_ok(ls_sampler_set_epoch(s, 3));
+    assert_order(s, want, 10);
+    ls_sampler_destroy(s);
+}
+
 static void an_empty_set_gives_nothing(void **state)
 {
     LS_UNUSED(state);
@@ -217,6 +347,8 @@ static void invalid_options_are_named(void **state)
         {{.size = sizeof(ls_sampler_options), .world_size = -2}, "world size -2"},
         {{.size = sizeof(ls_sampler_options), .count = SIZE_MAX}, "2^32"},
         {{.size = sizeof(ls_sampler_options), .mode = (ls_sampler_mode)3}, "invalid mode 3"},
+        {{.size = sizeof(ls_sampler_options), .count = 3, .bucket_rows = 4}, "need both lengths"},
+        {{.size = sizeof(ls_sampler_options), .count = 3, .lengths = lengths}, "need both lengths"},
         {{.size = sizeof(ls_sampler_options), .count = 3, .skip = 4},
          "skip 4 exceeds the 3 samples"},
     };
@@ -233,11 +365,12 @@ static void invalid_options_are_named(void **state)
 
 static void no_memory_is_an_error_at_every_allocation(void **state)
 {
-    const ls_sampler_options opt = {.size = sizeof(opt), .count = 10};
+    const ls_sampler_options opt = {
+        .size = sizeof(opt), .count = 10, .lengths = lengths, .bucket_rows = 2};
     ls_sampler *s;
 
     LS_UNUSED(state);
-    for (uint64_t n = 1; n <= 2; n++) {
+    for (uint64_t n = 1; n <= 5; n++) {
         ls_alloc_fail_at(n);
         assert_status(ls_sampler_create(&opt, &s), LS_ENOMEM);
         ls_alloc_fail_at(0);
@@ -257,6 +390,10 @@ int main(void)
         cmocka_unit_test(uneven_lengths_differ_by_at_most_one),
         cmocka_unit_test(the_order_depends_on_seed_and_epoch_only),
         cmocka_unit_test(the_order_of_a_seed_is_fixed),
+        cmocka_unit_test(buckets_hold_samples_of_similar_length),
+        cmocka_unit_test(unshuffled_buckets_are_sorted),
+        cmocka_unit_test(buckets_are_skipped_and_padded_as_any_order),
+        cmocka_unit_test(the_order_of_buckets_is_fixed),
         cmocka_unit_test(an_empty_set_gives_nothing),
         cmocka_unit_test(invalid_options_are_named),
         cmocka_unit_test(no_memory_is_an_error_at_every_allocation),
