@@ -32,6 +32,7 @@ typedef struct own_set {
     bool is_bad[COUNT];
     ls_status bad_status;  /* of their reads */
     const char *bad_text;  /* NULL: the callback leaves no text */
+    bool stores_seeds;     /* in the next member; each sample is then read once */
     uint64_t seeds[COUNT]; /* of the last read of each sample */
     uint64_t collate_seed; /* of the batch that begins with sample 0 */
     bool collate_fails;
@@ -110,7 +111,8 @@ static ls_status read_sample(void *arg, const ls_sample_request *r, void *const 
     lengths_of(r->index, lengths);
     if (memcmp(lengths, r->lengths, sizeof(lengths)) != 0)
         return ls_train_refuse("sample %zu has other lengths", r->index);
-    s->seeds[r->index] = r->seed;
+    if (s->stores_seeds)
+        s->seeds[r->index] = r->seed;
     for (int f = 0; f < N_FIELDS; f++) {
         int64_t dims[3];
         size_t at = 0;
@@ -359,6 +361,7 @@ static void random_choices_depend_on_seed_epoch_and_sample(void **state)
     for (int i = 0; i < 4; i++) {
         fixture *f = set_up();
 
+        f->own.stores_seeds = true;
         f->opt.threads = i == 0 ? -1 : 2;
         f->opt.batch_size = i == 1 ? 3 : ROWS;
         f->sampling.seed = i == 3 ? 12 : 11;
@@ -390,7 +393,7 @@ static void a_failed_read_names_the_sample(void **state)
             f->own.bad_status = LS_EIO;
             f->own.bad_text = has_text ? "the disk is full" : NULL;
             open_loader(f);
-            assert_ok(ls_loader_start(f->loader, 0, 0));
+            assert_ok(ls_sampler_set_epoch(f->sampler, 0));
             f->own.is_bad[ls_sampler_index(f->sampler, 20)] = true;
             f->own.is_bad[ls_sampler_index(f->sampler, 22)] = true;
             assert_ok(ls_loader_start(f->loader, 0, 0));
@@ -517,7 +520,7 @@ static void collate_changes_a_whole_batch(void **state)
         f->own.is_bad[0] = false;
         open_loader(f);
         assert_ok(ls_loader_start(f->loader, 0, 0));
-        for (int n = 0; n < COUNT / ROWS; n++) {
+        for (b.rows = 1; b.rows > 0;) {
             assert_ok(ls_loader_next(f->loader, &b));
             assert_ok(ls_tensor_read(ls_batch_field(&b, "label"), labels, (size_t)b.rows));
             for (int64_t row = 0; row < b.rows; row++)
