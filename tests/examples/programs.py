@@ -43,6 +43,14 @@ def message_passing_ends_on_every_rank():
         assert output.count("has received 1 from rank 0") == n - 1, output
 
 
+def own_data_learns_the_spirals_on_one_and_two_ranks():
+    for ranks in (1, 2):
+        flags = ("--epochs", "2") if SLOW else ()
+        output = run(*launched(ranks, program("own_data"), *flags))
+        loss = float(re.search(r"steps on \d ranks?, loss ([\d.]+)", output)[1])
+        assert loss < (0.7 if SLOW else 0.1), output
+
+
 def every_way_of_starting_two_ranks_gives_the_same_bits():
     with folder() as f:
         results = []
@@ -303,6 +311,7 @@ if __name__ == "__main__":
         [
             elastic_ddp_says_one_whole_line_a_rank,
             message_passing_ends_on_every_rank,
+            own_data_learns_the_spirals_on_one_and_two_ranks,
             every_way_of_starting_two_ranks_gives_the_same_bits,
             metrics_are_json_lines,
             the_bar_shows_what_was_measured_only,
