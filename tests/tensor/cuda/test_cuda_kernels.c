@@ -367,6 +367,38 @@ static void a_target_out_of_range_is_reported_by_the_next_wait(void **state)
     assert_status(LS_OK, ls_device_close(device));
 }
 
+static void a_length_out_of_range_is_reported_by_the_next_wait(void **state)
+{
+    const int64_t wide[2] = {3, 8};
+    const int64_t dims[2] = {3, 2};
+    const int64_t lengths[3] = {5, 0, 6};
+    ls_device *device;
+    ls_tensor *in[5] = {NULL};
+    ls_tensor *out[3];
+    float values[6];
+
+    LS_UNUSED(state);
+    reset_gpu_host();
+    device = open_cudahost("cudahost");
+    for (int i = 0; i < 4; i++)
+        in[i] = random_tensor(device, LS_F32, 2, i < 2 ? wide : dims, (uint64_t)i);
+    for (int i = 0; i < 3; i++)
+        out[i] = unplaced_of(device, LS_F32, 2, dims);
+    assert_status(LS_OK, ls_tensor_create(device, LS_I64, 1, dims, &in[4]));
+    assert_status(LS_OK, ls_tensor_write(in[4], lengths, 3));
+    assert_status(LS_OK, device_run(device, &(op_call){.op = OP_LSTM,
+                                                       .attrs.limit = 5,
+                                                       .n_in = 5,
+                                                       .n_out = 4,
+                                                       .in = {in[0], in[1], in[2], in[3], in[4]},
+                                                       .out = {out[0], out[1], out[2]}}));
+    assert_status(LS_EINVAL, ls_tensor_read(out[0], values, 6));
+    assert_non_null(strstr(ls_last_error(), "lstm: length 6 of row 2 is outside [0, 5]"));
+    destroy_all(in, 5);
+    destroy_all(out, 3);
+    assert_status(LS_OK, ls_device_close(device));
+}
+
 static ls_status add_nothing(void *arg, double *values, size_t n)
 {
     LS_UNUSED(arg);
@@ -415,6 +447,7 @@ int main(void)
         cmocka_unit_test(copies_keep_the_elements_in_every_arrangement),
         cmocka_unit_test(dropout_drops_the_elements_of_every_device),
         cmocka_unit_test(a_target_out_of_range_is_reported_by_the_next_wait),
+        cmocka_unit_test(a_length_out_of_range_is_reported_by_the_next_wait),
         cmocka_unit_test(one_value_per_channel_over_all_ranks_is_refused),
     };
 

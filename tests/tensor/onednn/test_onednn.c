@@ -297,6 +297,34 @@ static void float64_is_left_to_the_reference(void **state)
     ls_device_close(device);
 }
 
+static void a_length_out_of_range_is_refused(void **state)
+{
+    const int64_t wide[2] = {2, 6};
+    const int64_t dims[2] = {2, 2};
+    const int64_t lengths[2] = {5, -1};
+    ls_device *device = onednn(1);
+    ls_tensor *in[4] = {NULL};
+    ls_tensor *out[2];
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 3; i++)
+        in[i] = random_tensor(device, LS_F32, 2, i < 2 ? wide : dims, (uint64_t)i);
+    for (int i = 0; i < 2; i++)
+        out[i] = unplaced_of(device, LS_F32, 2, dims);
+    assert_status(LS_OK, ls_tensor_create(device, LS_I64, 1, dims, &in[3]));
+    assert_status(LS_OK, ls_tensor_write(in[3], lengths, 2));
+    assert_status(LS_EINVAL, device_run(device, &(op_call){.op = OP_GRU,
+                                                           .attrs.limit = 5,
+                                                           .n_in = 4,
+                                                           .n_out = 3,
+                                                           .in = {in[0], in[1], in[2], in[3]},
+                                                           .out = {out[0], out[1]}}));
+    assert_non_null(strstr(ls_last_error(), "length -1 of row 1 is outside [0, 5]"));
+    destroy_all(in, 4);
+    destroy_all(out, 2);
+    ls_device_close(device);
+}
+
 /* Kernels may round more often than the reference does: within a hundredth of float64. */
 static void mixed_precision_stays_near_the_reference(void **state)
 {
@@ -503,6 +531,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_number_of_threads_changes_no_bit),
         cmocka_unit_test(long_sums_of_products_stay_near_the_reference),
         cmocka_unit_test(float64_is_left_to_the_reference),
+        cmocka_unit_test(a_length_out_of_range_is_refused),
         cmocka_unit_test(mixed_precision_stays_near_the_reference),
         cmocka_unit_test(packed_weights_of_bfloat16_follow_writes),
         cmocka_unit_test(slow_types_have_a_reason),
