@@ -19,14 +19,16 @@ static ls_status add_field(batch_layout *l, int field)
     const ls_field *f = &l->set->fields[field];
     batch_column *c = &l->columns[l->n_columns++];
     const unsigned char zeros[sizeof(c->padding)] = {0};
+    double element = 0; // aligned for any type
 
     *c = (batch_column){.type = f->type,
                         .n_dims = f->n_dims,
                         .first_length = dataset_first_length(l->set, field),
                         .element_bytes = ls_dtype_size(f->type)};
     memcpy(c->dims, f->dims, sizeof(c->dims));
-    LS_TRY(ls_context(tensor_encode(f->padding, f->type, c->padding), "padding of field \"%s\"",
+    LS_TRY(ls_context(tensor_encode(f->padding, f->type, &element), "padding of field \"%s\"",
                       f->name));
+    memcpy(c->padding, &element, sizeof(element));
     c->is_zero_padded = memcmp(c->padding, zeros, sizeof(zeros)) == 0;
     return LS_OK;
 }
