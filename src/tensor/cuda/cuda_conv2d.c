@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cuda_conv2d.c - convolutions and their gradients by plans of cuDNN, on activations in NHWC and
- * weights in packed form. The device's table (cuda_kernels.h) has the three kernels.
+ * weights in packed form; some gradients of 1x1 kernels are products by cuBLASLt. The device's table
+ * (cuda_kernels.h) has the three kernels.
  */
 #include "tensor/cuda/conv_graph.h"
 #include "tensor/cuda/cuda_math.h"
@@ -114,6 +115,17 @@ static ls_status backward_bias(device_state *self, const op_call *call, const co
                            (size_t)c->y[1], own_data(dbias), own_type(dbias->dtype));
 }
 
+/* Whether the gradient of the weights is computed as a product of matrices, whose result is float32
+ * in the order of the weights, so that it is not rounded to 16 bits, nor copied. */
+static bool is_product(const convolution *c)
+{
+    const op_attrs *a = &c->attrs;
+
+    return (c->type == LS_BF16 || c->type == LS_F16) && !convolution_is_padded(c) &&
+           a->groups == 1 && c->w[2] * c->w[3] == 1 && a->stride[0] * a->stride[1] == 1 &&
+           a->padding[0] + a->padding[1] == 0;
+}
+
 ls_status cuda_conv2d_backward_weights(device_state *self, const op_call *call)
 {
     ls_tensor *dw = call->out[0];
@@ -127,6 +139,10 @@ ls_status cuda_conv2d_backward_weights(device_state *self, const op_call *call)
         return cu_no_gradients(self, call);
     data[CONV_X] = image_operand(&o, call->in[0], c.x[1]);
     data[CONV_Y] = image_operand(&o, call->in[1], c.y[1]);
+    if (is_product(&c)) {
+        cuda_weight_gradients(&o, call, data[CONV_X], data[CONV_Y], c.y[0] * c.y[2] * c.y[3]);
+        return own_end(&o);
+    }
     data[CONV_W] = packed_begin(&o, own_data(dw), dw->dtype, &form, call->accumulate);
     run(&o, &g, data);
     packed_finish(&o, own_data(dw), dw->dtype, &form, call->accumulate, data[CONV_W]);

@@ -106,25 +106,32 @@ ls_status cuda_linear_backward_data(device_state *self, const op_call *call)
     return own_end(&o);
 }
 
-/* dw = dy' x, in the type of the parameters */
+void cuda_weight_gradients(own_operands *o, const op_call *call, const void *x, const void *dy,
+                           int64_t n)
+{
+    const ls_dtype type = call->in[0]->dtype;
+    const ls_tensor *dw = call->out[0];
+    const ls_tensor *dbias = call->out[1];
+    gemm g = product_of(type, dw->dims[0], dw->dims[1], n);
+
+    g.out_type = (int32_t)dw->dtype;
+    g.transposed[0] = 1;
+    g.adds = call->accumulate;
+    run(o, &g, &(factors){.a = dy, .b = x}, dw);
+    if (o->status == LS_OK && dbias != NULL)
+        o->status = own_column_sums(o->self, call, dy, own_type(type), (size_t)n,
+                                    (size_t)dw->dims[0], own_data(dbias), own_type(dbias->dtype));
+}
+
 ls_status cuda_linear_backward_weights(device_state *self, const op_call *call)
 {
     const ls_tensor *x = call->in[0];
-    const ls_tensor *dy = call->in[1];
-    const ls_tensor *dbias = call->out[1];
-    gemm g = product_of(x->dtype, dy->dims[1], x->dims[1], x->dims[0]);
     own_operands o = own_begin(self, call);
-    const factors f = {.a = own_operand(&o, dy, false), .b = own_operand(&o, x, false)};
 
     if (x->dims[0] == 0)
         return cu_no_gradients(self, call);
-    g.out_type = (int32_t)call->out[0]->dtype;
-    g.transposed[0] = 1;
-    g.adds = call->accumulate;
-    run(&o, &g, &f, call->out[0]);
-    if (o.status == LS_OK && dbias != NULL)
-        o.status = own_column_sums(self, call, f.a, own_type(dy->dtype), (size_t)dy->dims[0],
-                                   (size_t)dy->dims[1], own_data(dbias), own_type(dbias->dtype));
+    cuda_weight_gradients(&o, call, own_operand(&o, x, false), own_operand(&o, call->in[1], false),
+                          x->dims[0]);
     return own_end(&o);
 }
 

@@ -21,7 +21,7 @@ enum {
     MOST_CONVNET_F32 = 25,
     MOST_CONVNET_BF16 = 29,
     MOST_RESNET_F32 = 330,
-    MOST_RESNET_BF16 = 369
+    MOST_RESNET_BF16 = 336
 };
 
 typedef struct network_run {
