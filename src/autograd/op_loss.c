@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * op_loss.c - cross-entropy, whole or as log-softmax and negative log-likelihood, and mean squared
- * error. Losses are means: over the rows, over the elements.
+ * error. Losses are means: over the rows, over the elements. With mixed precision cross-entropy
+ * reads 16-bit logits as they are and computes in float32; the others get casts to float32.
  */
 #include "autograd/tape.h"
 
@@ -21,7 +22,6 @@ static const op_class cross_entropy_class = {.name = "cross_entropy",
                                              .inputs = {"logits", "targets"},
                                              .n_required = 2,
                                              .n_typed = 1,
-                                             .precision = PRECISION_WIDE,
                                              .n_grad = 1,
                                              .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                              .backward = cross_entropy_backward};
@@ -51,18 +51,20 @@ ls_tensor *ls_cross_entropy_with(ls_tape *tape, ls_tensor *logits, ls_tensor *ta
                                  const ls_cross_entropy_params *params)
 {
     node n = {.class = &cross_entropy_class, .n_in = 2, .in = {logits, targets}};
+    ls_dtype type;
     ls_status st;
 
     if (!node_begin(tape, &n))
         return NULL;
+    type = tensor_is_half(n.in[0]) ? LS_F32 : n.in[0]->dtype;
     st = check_targets("logits", logits, targets);
     if (st == LS_OK)
         st = resolve(params, &n.attrs);
     if (st == LS_OK)
-        st = node_save(tape, &n, 0, n.in[0]->dtype, 2, logits->dims);
+        st = node_save(tape, &n, 0, type, 2, logits->dims);
     if (st != LS_OK)
         return node_reject(tape, &n, st);
-    return node_run(tape, &n, OP_CROSS_ENTROPY, 0, NULL);
+    return node_run_as(tape, &n, OP_CROSS_ENTROPY, type, 0, NULL);
 }
 
 ls_tensor *ls_cross_entropy(ls_tape *tape, ls_tensor *logits, ls_tensor *targets)

@@ -33,10 +33,11 @@
  * BF16 or F16, parameters (w, weight, bias), statistics (mean, variance, inverse, running_*), cell
  * states (c, c') and the gradients of these are F32, and sums are computed in F32: an operator is
  * the F32 one on widened inputs whose results are rounded once (widen.h; kernels may add in another
- * order, and round parameters to the activations' type). Autograd never calls losses,
- * OP_LOG_SOFTMAX and OP_SOFTMAX with 16-bit types. [placed] outputs of *_WEIGHTS and
- * *_NORM_BACKWARD are plain and are written, or added to with op_call.accumulate; with N = 0 zeros
- * are written, or nothing is added.
+ * order, and round parameters to the activations' type). Of OP_CROSS_ENTROPY logits and dlogits are
+ * activations, loss, dloss and probabilities F32; autograd calls no other loss, nor OP_LOG_SOFTMAX
+ * and OP_SOFTMAX, with 16-bit types. [placed] outputs of *_WEIGHTS and *_NORM_BACKWARD are plain
+ * and are written, or added to with op_call.accumulate; with N = 0 zeros are written, or nothing is
+ * added.
  *
  * Convolutions and batch norm also take sequences: (N,C,T) and weights (O,I,K). Their kernels see
  * them as images (N,C,1,T) and (O,I,1,K), with the attributes of height 1 (sequence.h); so a
@@ -342,10 +343,13 @@ typedef struct op_call {
     const op_update *update;        /* of OP_SGD and OP_ADAM; valid until the kernel returns */
 } op_call;
 
-/* The tensor whose type decides about the kernel: the first input, or without inputs the result. */
+/* The tensor whose type decides about the kernel: the first input, or the result without inputs and
+ * where the first one is float32 also for 16-bit activations. */
 static inline const ls_tensor *device_typed(const op_call *call)
 {
-    return call->in[0] != NULL ? call->in[0] : call->out[0];
+    const bool is_result = call->in[0] == NULL || call->op == OP_CROSS_ENTROPY_BACKWARD;
+
+    return is_result ? call->out[0] : call->in[0];
 }
 
 typedef struct device_state device_state; /* each device's own */
@@ -375,7 +379,7 @@ typedef struct device_usage {
     int busy_percent; /* share of the last moments in which a kernel ran; -1: not known */
 } device_usage;
 
-#define DEVICE_ABI 16
+#define DEVICE_ABI 17
 
 /* What a device is opened with. */
 typedef struct device_settings {

@@ -262,10 +262,10 @@ static void run_cross_entropy(case_run *r)
     const double scale = c->scale == 0 ? 1 : c->scale;
     ls_tensor *logits = noise(r, 2, c->x, scale, 0);
     ls_tensor *y = targets(r, c->x[0], c->x[1]);
-    ls_tensor *loss = unplaced(r, r->type, 0, NULL);
-    ls_tensor *only_loss = unplaced(r, r->type, 0, NULL);
-    ls_tensor *probabilities = unplaced(r, r->type, 2, c->x);
-    ls_tensor *dloss = filled(r, r->type, 0, NULL, 1.5);
+    ls_tensor *loss = unplaced(r, r->parameters, 0, NULL);
+    ls_tensor *only_loss = unplaced(r, r->parameters, 0, NULL);
+    ls_tensor *probabilities = unplaced(r, r->parameters, 2, c->x);
+    ls_tensor *dloss = filled(r, r->parameters, 0, NULL, 1.5);
     ls_tensor *dlogits = unplaced(r, r->type, 2, c->x);
     // exp() turns the logits' own rounding into a relative error of their size.
     const double k = (double)c->x[1] * scale * scale;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cuda_conv2d.c - convolutions and their gradients by plans of cuDNN, on activations in NHWC and
- * weights in packed form; some gradients of 1x1 kernels are products by cuBLASLt. The device's table
- * (cuda_kernels.h) has the three kernels.
+ * weights in packed form; some gradients of 1x1 kernels are products by cuBLASLt. The device's
+ * table (cuda_kernels.h) has the three kernels.
  */
 #include "tensor/cuda/conv_graph.h"
 #include "tensor/cuda/cuda_math.h"

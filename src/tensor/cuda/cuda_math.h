@@ -23,8 +23,9 @@ LS_MUST_USE ls_status cu_workspace(device_state *self, size_t bytes, void **out)
 /* Writes zeros to the outputs of a call for gradients of parameters, unless it adds to them. */
 LS_MUST_USE ls_status cu_no_gradients(device_state *self, const op_call *call);
 
-/* Runs a call for the gradients of weights dw (O,I) and, unless it is NULL, of a bias: dw = dy' x for
- * row-major x (n,I) and dy (n,O) of the type of in[0], in the type of dw; the sums of dy. n >= 1. */
+/* Runs a call for the gradients of weights dw (O,I) and, unless it is NULL, of a bias: dw = dy' x
+ * for row-major x (n,I) and dy (n,O) of the type of in[0], in the type of dw; and the sums of dy.
+ * n is at least 1. */
 void cuda_weight_gradients(own_operands *o, const op_call *call, const void *x, const void *dy,
                            int64_t n);
 

@@ -67,7 +67,7 @@ KERNEL_OF_TYPES(dropout)                /* x -> out */
 KERNEL_OF_TYPES(activate)               /* x -> out */
 KERNEL_OF_TYPES(activate_backward)      /* x, y: dy -> dx */
 KERNEL_OF_TYPES(mse_backward)           /* x: prediction, y: target -> gradient */
-KERNEL_OF_TYPES(cross_entropy_backward) /* x: probabilities -> dlogits */
+KERNEL_OF_TYPES(cross_entropy_backward) /* x: probabilities, REAL -> dlogits */
 KERNEL_OF_TYPES(nll_backward)           /* -> dlog_probabilities */
 
 typedef struct cast_args {

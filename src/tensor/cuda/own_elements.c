@@ -235,7 +235,7 @@ static ls_status run_class_backward(device_state *self, const op_call *call, own
                         .n_rows = (size_t)x->dims[0],
                         .n_classes = (size_t)x->dims[1]};
 
-    launch(&o, kernels, x->dtype, &a);
+    launch(&o, kernels, call->out[0]->dtype, &a);
     return own_end(&o);
 }
 
