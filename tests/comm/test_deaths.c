@@ -9,9 +9,13 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "comm/group.h"
+#include "comm/native/team_internal.h"
+#include "launch/process/process.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -393,6 +397,151 @@ static void a_rank_killed_while_ranks_join_is_named(void **state)
     }
 }
 
+/* How rank 1 ends after it has joined. */
+typedef enum early_end {
+    EARLY_DESTROY,
+    EARLY_RETURN,
+    EARLY_EXIT,
+    EARLY_KILL,
+    EARLY_ENDS
+} early_end;
+
+typedef struct early_scene {
+    scene *s;
+    early_end end;
+    bool is_local; /* the ranks share memory */
+} early_scene;
+
+/* Rank 0 stops inside ls_init() until rank 1, which needs it no longer, has joined and ended. */
+static _Thread_local struct {
+    scene *s; /* NULL: of no test, or the rank goes on */
+    int rank;
+    int rank_1; /* its pidfd */
+    bool is_local;
+    int n_published; /* counters of the team */
+} early;
+
+/* Until it has stopped. */
+static void wait_for_rank_0(scene *s)
+{
+    while (atomic_load(&s->ranks[0].n_done) == 0)
+        (void)usleep(200);
+}
+
+static void wait_for_end_of_rank_1(void)
+{
+    struct pollfd process = {.fd = early.rank_1, .events = POLLIN};
+
+    atomic_store(&early.s->ranks[0].n_done, 1);
+    (void)poll(&process, 1, -1);
+    atomic_store(&early.s->event_ms, ls_now_ms());
+    early.s = NULL;
+}
+
+ls_status __real_group_create(engine *e, const ls_comm *of, uint32_t id, int rank, int size,
+                              int *members, ls_comm **out);
+ls_status __wrap_group_create(engine *e, const ls_comm *of, uint32_t id, int rank, int size,
+                              int *members, ls_comm **out);
+void __real_team_publish(team *t, _Atomic uint64_t *counter, uint64_t value);
+void __wrap_team_publish(team *t, _Atomic uint64_t *counter, uint64_t value);
+void __real_local_prepare_sleep(local *l);
+void __wrap_local_prepare_sleep(local *l);
+
+/* Over TCP no rank waits for others in this last step of ls_init(). */
+ls_status __wrap_group_create(engine *e, const ls_comm *of, uint32_t id, int rank, int size,
+                              int *members, ls_comm **out)
+{
+    if (early.s != NULL && early.rank == 0 && !early.is_local)
+        wait_for_end_of_rank_1();
+    return __real_group_create(e, of, id, rank, size, members, out);
+}
+
+/* Over shared memory all ranks wait for all twice: rank 1 comes last. */
+void __wrap_team_publish(team *t, _Atomic uint64_t *counter, uint64_t value)
+{
+    early.n_published++;
+    if (early.s != NULL && early.rank == 1 && early.is_local && early.n_published == 2)
+        wait_for_rank_0(early.s);
+    __real_team_publish(t, counter, value);
+}
+
+void __wrap_local_prepare_sleep(local *l)
+{
+    if (early.s != NULL && early.rank == 0 && early.is_local && early.n_published == 2)
+        wait_for_end_of_rank_1();
+    __real_local_prepare_sleep(l);
+}
+
+static ls_status end_early(ls_comm *comm, early_end end)
+{
+    if (end == EARLY_EXIT)
+        _exit(0);
+    if (end == EARLY_KILL)
+        (void)raise(SIGKILL);
+    if (end == EARLY_DESTROY)
+        ls_comm_destroy(comm);
+    return ls_fail(LS_ENOMEM, "no memory for the first step");
+}
+
+static ls_status early_body(const ls_test_rank *self, void *arg)
+{
+    const early_scene *with = arg;
+    ls_comm *comm = NULL;
+    float x = 0;
+    ls_status st;
+
+    atomic_store(&with->s->pids[self->rank], getpid());
+    scene_wait_for_all(with->s, 3);
+    early.s = with->s;
+    early.rank = self->rank;
+    early.rank_1 = process_open(atomic_load(&with->s->pids[1]));
+    early.is_local = with->is_local;
+    st = ls_test_init(self, &comm);
+    if (st == LS_OK && self->rank == 1) {
+        wait_for_rank_0(with->s);
+        return end_early(comm, with->end);
+    }
+    if (st == LS_OK)
+        st = ls_all_reduce(comm, &x, &x, 1, LS_F32, LS_SUM, NULL);
+    st = scene_note(with->s, self->rank, st);
+    ls_comm_destroy(comm);
+    return st;
+}
+
+static void fail_early(early_end end, bool is_local, ls_test_rendezvous rendezvous)
+{
+    early_scene with = {.s = scene_create(), .end = end, .is_local = is_local};
+    const ls_test_job job = {.n = 3,
+                             .body = early_body,
+                             .arg = &with,
+                             .transport = is_local ? "shm" : "tcp",
+                             .rendezvous = rendezvous};
+    static ls_test_outcome outcomes[LS_TEST_RANKS_MAX];
+
+    print_message("%s, end %d, rendezvous %d\n", job.transport, (int)end, (int)rendezvous);
+    (void)ls_test_ranks(&job, outcomes);
+    for (int r = 0; r < 3; r += 2) {
+        if (outcomes[r].code != 0 || outcomes[r].was_killed)
+            fail_msg("rank %d: %s", r, outcomes[r].text);
+        scene_assert_failure(with.s, r, LS_EPEER, "rank 1 ");
+    }
+    scene_assert_in_time(with.s, 0);
+    scene_destroy(with.s);
+}
+
+static void a_rank_that_fails_before_all_have_joined_is_named(void **state)
+{
+    static const ls_test_rendezvous rendezvous[] = {LS_TEST_AT_STARTER, LS_TEST_AT_RANK_0};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(rendezvous); i++) {
+        for (int end = 0; end < EARLY_ENDS; end++) {
+            fail_early((early_end)end, false, rendezvous[i]);
+            fail_early((early_end)end, true, rendezvous[i]);
+        }
+    }
+}
+
 static ls_status missing_body(const ls_test_rank *self, void *arg)
 {
     ls_comm *comm;
@@ -525,6 +674,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_rank_that_dies_before_it_joins_is_named),
         cmocka_unit_test(a_rank_that_exits_instead_of_joining_is_named),
         cmocka_unit_test(a_rank_killed_while_ranks_join_is_named),
+        cmocka_unit_test(a_rank_that_fails_before_all_have_joined_is_named),
         cmocka_unit_test(ranks_that_do_not_come_are_listed),
         cmocka_unit_test(forked_child_closes_the_hubs_sockets_and_no_others),
     };
