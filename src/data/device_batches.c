@@ -188,7 +188,9 @@ static ls_status reserve(const device_batches *b, host_slot *slot, int column, s
     slot->values[column] = accel_alloc_host(b->accel, slot->bytes[column]);
     if (slot->values[column] != NULL)
         return LS_OK;
-    return ls_fail(LS_ENOMEM, "no page-locked memory of %zu bytes for batches of a device",
+    return ls_fail(LS_ENOMEM,
+                   "no page-locked memory of %zu bytes for batches of a device; use smaller "
+                   "batches, or fewer ranks on this machine",
                    slot->bytes[column]);
 }
 
