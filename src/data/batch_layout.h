@@ -18,7 +18,7 @@ typedef struct batch_column {
     int first_length;              /* of the set: the column's first -1 or number; -1: none */
     size_t element_bytes;
     bool is_zero_padded;
-    unsigned char padding[8]; /* one element */
+    _Alignas(8) unsigned char padding[8]; /* one element, of any type */
 } batch_column;
 
 typedef struct batch_layout {
