@@ -150,6 +150,12 @@ LS_API LS_MUST_USE ls_status ls_tensor_uniform(ls_tensor *t, double low, double 
                                                uint64_t seed);
 LS_API LS_MUST_USE ls_status ls_tensor_normal(ls_tensor *t, double mean, double std, uint64_t seed);
 
+/* Prints the elements to standard output, with the text of print() of a NumPy array and its
+ * defaults: 8 digits (also without dimensions), and of more than 1000 elements the first and last 3
+ * of each dimension. All types. LS_ENOMEM; LS_EIO when they cannot be written. Blocks until the
+ * device has computed them. */
+LS_API LS_MUST_USE ls_status ls_tensor_print(const ls_tensor *t);
+
 /* The elements in row-major host memory; a tensor in another layout is rearranged first.
  * LS_EUNSUPPORTED for a tensor of a stream device, which ls_tensor_read() copies. The
  * pointer is valid until an operator uses the tensor, or the tensor is destroyed. NULL on failure

@@ -22,7 +22,7 @@ static bool is_integer(ls_dtype type)
     return type == LS_I8 || type == LS_U8 || type == LS_I32 || type == LS_I64;
 }
 
-static double decode(const void *element, ls_dtype type)
+double tensor_decode(const void *element, ls_dtype type)
 {
     switch (type) {
     case LS_I8:
@@ -51,7 +51,7 @@ ls_status ls_item(const ls_tensor *t, double *out)
     LS_TRY(LS_GIVEN(t));
     LS_TRY(LS_GIVEN(out));
     LS_TRY(ls_tensor_read(t, &element, 1));
-    *out = decode(&element, t->dtype);
+    *out = tensor_decode(&element, t->dtype);
     return LS_OK;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/rng.h"
 #include "base/status.h"
+#include "base/text.h"
 
 #include <stdbool.h>
 
@@ -120,6 +121,12 @@ LS_MUST_USE ls_status tensor_zero(ls_tensor *t);
 /* Writes `value` as one element to `out`, which is aligned for any type. LS_EINVAL when an integer
  * type does not have it exactly. */
 LS_MUST_USE ls_status tensor_encode(double value, ls_dtype type, void *out);
+
+/* The element at `element`, which is aligned for its type; int64 beyond 2^53 is rounded. */
+double tensor_decode(const void *element, ls_dtype type);
+
+/* The text that ls_tensor_print() prints, without the last line end. */
+LS_MUST_USE ls_status tensor_append_elements(const ls_tensor *t, text_buf *out);
 
 void tensor_written(ls_tensor *t); /* bumps the version; NULL and unplaced are allowed */
 
