@@ -248,7 +248,7 @@ LS_API ls_tensor *ls_expand(ls_tape *tape, ls_tensor *x, int n_dims, const int64
  * results that the program reads. */
 LS_API ls_tensor *ls_cast(ls_tape *tape, ls_tensor *x, ls_dtype type);
 
-/* The same elements in another shape; one dimension may be -1. */
+/* The same elements in another shape; one dimension may be -1. Also for integers, as targets. */
 LS_API ls_tensor *ls_reshape(ls_tape *tape, ls_tensor *x, int n_dims, const int64_t *dims);
 LS_API ls_tensor *ls_flatten(ls_tape *tape, ls_tensor *x); /* (N, ...) -> (N, rest) */
 

@@ -21,12 +21,17 @@ static ls_status reshape_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     return grad_give(tape, n->in[0], dx);
 }
 
+/* Inputs have any type; only floating ones have a gradient. */
 static const op_class reshape_class = {.name = "reshape",
-                                       ONE_INPUT,
+                                       .inputs = {"input"},
+                                       .n_required = 1,
+                                       .n_grad = 1,
                                        .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                        .backward = reshape_backward};
 static const op_class flatten_class = {.name = "flatten",
-                                       ONE_INPUT,
+                                       .inputs = {"input"},
+                                       .n_required = 1,
+                                       .n_grad = 1,
                                        .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                        .backward = reshape_backward};
 

@@ -275,6 +275,27 @@ static void reshape_names_what_does_not_fit(void **state)
     teardown(&s);
 }
 
+static void integers_can_be_reshaped(void **state)
+{
+    bench s = setup();
+    ls_tensor *targets = zeros(&s, LS_I64, 2, (int64_t[]){2, 3});
+    const int64_t values[] = {5, 4, 3, 2, 1, 0};
+    int64_t read[6];
+    ls_tensor *y;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_write(targets, values, 6));
+    y = ls_reshape(s.tape, targets, 1, (int64_t[]){-1});
+    assert_status(LS_OK, ls_tape_status(s.tape));
+    assert_int_equal(ls_tensor_n_dims(y), 1);
+    assert_status(LS_OK, ls_tensor_read(y, read, 6));
+    assert_memory_equal(read, values, sizeof(values));
+    y = ls_flatten(s.tape, targets);
+    assert_status(LS_OK, ls_tape_status(s.tape));
+    assert_int_equal(ls_tensor_dtype(y), LS_I64);
+    teardown(&s);
+}
+
 static void types_and_devices_must_agree(void **state)
 {
     bench s = setup();
@@ -496,6 +517,7 @@ int main(void)
         cmocka_unit_test(unequal_shapes_are_both_named),
         cmocka_unit_test(cross_entropy_names_what_does_not_fit),
         cmocka_unit_test(reshape_names_what_does_not_fit),
+        cmocka_unit_test(integers_can_be_reshaped),
         cmocka_unit_test(types_and_devices_must_agree),
         cmocka_unit_test(an_input_of_another_type_is_named),
         cmocka_unit_test(attention_refuses_what_does_not_fit),
