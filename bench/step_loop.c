@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step_loop.c - the timed training loop of convnet_step and resnet_step. */
+/* step_loop.c - the timed training loop of convnet_step, resnet_step and gpt_step. */
 #include "bench/step_loop.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ typedef struct bench {
     ls_optimizer *optimizer;
     ls_grad_scaler *scaler; /* of fp16 */
     size_t free_bytes;      /* of the device's own memory, when it was opened */
-    ls_tensor *images[MAX_BATCHES];
+    ls_tensor *samples[MAX_BATCHES];
     ls_tensor *targets[MAX_BATCHES];
     float loss;
 } bench;
@@ -50,31 +50,63 @@ static uint32_t noise(uint32_t *state)
     return *state >> 8;
 }
 
-static ls_status make_batch(bench *b, int i, uint32_t *seed)
+static ls_status make_images(bench *b, uint32_t *seed, ls_tensor **out)
 {
-    const int64_t n = b->p->batch;
-    const int64_t side = b->p->side;
-    const int64_t dims[4] = {n, b->p->channels, side, side};
-    const size_t count = (size_t)(n * dims[1] * side * side);
+    const int64_t dims[4] = {b->p->batch, b->p->channels, b->p->side, b->p->side};
+    const size_t count = (size_t)(dims[0] * dims[1] * dims[2] * dims[3]);
     float *pixels = malloc(count * sizeof(*pixels));
-    int64_t *labels = malloc((size_t)n * sizeof(*labels));
-    ls_status st = pixels != NULL && labels != NULL ? LS_OK : LS_ENOMEM;
+    ls_status st = pixels != NULL ? LS_OK : LS_ENOMEM;
 
     for (size_t k = 0; k < count && st == LS_OK; k++)
         pixels[k] = (float)(noise(seed) % 256) / 255;
-    for (int64_t k = 0; k < n && st == LS_OK; k++)
+    if (st == LS_OK)
+        st = ls_tensor_create(b->device, LS_F32, 4, dims, out);
+    if (st == LS_OK)
+        st = ls_tensor_write(*out, pixels, count);
+    free(pixels);
+    return st;
+}
+
+/* Numbers of classes. */
+static ls_status make_labels(bench *b, uint32_t *seed, int n_dims, const int64_t *dims,
+                             ls_tensor **out)
+{
+    const size_t count = (size_t)(n_dims == 2 ? dims[0] * dims[1] : dims[0]);
+    int64_t *labels = malloc(count * sizeof(*labels));
+    ls_status st = labels != NULL ? LS_OK : LS_ENOMEM;
+
+    for (size_t k = 0; k < count && st == LS_OK; k++)
         labels[k] = noise(seed) % (uint32_t)b->p->classes;
     if (st == LS_OK)
-        st = ls_tensor_create(b->device, LS_F32, 4, dims, &b->images[i]);
+        st = ls_tensor_create(b->device, LS_I64, n_dims, dims, out);
     if (st == LS_OK)
-        st = ls_tensor_create(b->device, LS_I64, 1, &n, &b->targets[i]);
-    if (st == LS_OK)
-        st = ls_tensor_write(b->images[i], pixels, count);
-    if (st == LS_OK)
-        st = ls_tensor_write(b->targets[i], labels, (size_t)n);
-    free(pixels);
+        st = ls_tensor_write(*out, labels, count);
     free(labels);
     return st;
+}
+
+static ls_status make_batch(bench *b, int i, uint32_t *seed)
+{
+    const int64_t n = b->p->batch;
+    const int64_t t = b->p->side;
+
+    if (!b->p->is_tokens) {
+        LS_TRY(make_images(b, seed, &b->samples[i]));
+        return make_labels(b, seed, 1, &n, &b->targets[i]);
+    }
+    LS_TRY(make_labels(b, seed, 2, (int64_t[]){n, t}, &b->samples[i]));
+    return make_labels(b, seed, 1, &(int64_t){n * t}, &b->targets[i]);
+}
+
+static ls_status make_optimizer(bench *b)
+{
+    const ls_sgd_options sgd = {.size = sizeof(sgd), .lr = 0.01, .momentum = b->p->momentum};
+    const ls_adam_options adam = {.size = sizeof(adam), .lr = 1e-3, .weight_decay = 0.1};
+    int n;
+    const ls_named *parameters = ls_model_parameters(b->model, &n);
+
+    return b->p->is_tokens ? ls_adamw_create(parameters, n, ls_grad, &adam, &b->optimizer)
+                           : ls_sgd_create(parameters, n, ls_grad, &sgd, &b->optimizer);
 }
 
 /* Sets the type that the network computes in. */
@@ -95,12 +127,9 @@ static ls_status set_up(bench *b)
 {
     const ls_device_options device = {
         .size = sizeof(device), .name = b->s.device, .threads = b->s.threads};
-    const ls_sgd_options sgd = {.size = sizeof(sgd), .lr = 0.01, .momentum = b->p->momentum};
-    const ls_named *parameters;
     size_t total_bytes;
     uint32_t seed = 1;
     ls_status st;
-    int n;
 
     st = b->s.ddp || b->s.barrier ? ls_init(NULL, &b->comm) : LS_OK;
     if (st == LS_OK)
@@ -118,9 +147,8 @@ static ls_status set_up(bench *b)
         st = ls_ddp_create(b->comm, b->model, NULL, &b->ddp);
     if (st == LS_OK)
         st = ls_tape_create(b->device, &b->tape);
-    parameters = ls_model_parameters(b->model, &n);
     if (st == LS_OK)
-        st = ls_sgd_create(parameters, n, ls_grad, &sgd, &b->optimizer);
+        st = make_optimizer(b);
     if (st == LS_OK)
         st = set_precision(b);
     for (int i = 0; i < b->p->n_batches && st == LS_OK; i++)
@@ -169,7 +197,7 @@ static ls_status step(bench *b, int i, int reads)
         return st;
     i %= b->p->n_batches;
     loss =
-        ls_cross_entropy(b->tape, b->p->forward(b->p->net, b->tape, b->images[i]), b->targets[i]);
+        ls_cross_entropy(b->tape, b->p->forward(b->p->net, b->tape, b->samples[i]), b->targets[i]);
     st = backward(b, loss);
     if (st == LS_OK)
         st = update(b);
@@ -257,7 +285,7 @@ static ls_status measure(bench *b)
 static void free_bench(bench *b)
 {
     for (int i = 0; i < MAX_BATCHES; i++) {
-        ls_tensor_destroy(b->images[i]);
+        ls_tensor_destroy(b->samples[i]);
         ls_tensor_destroy(b->targets[i]);
     }
     ls_grad_scaler_destroy(b->scaler);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * step_loop.h - what the programs that time training steps share: batches in memory, forward,
- * backward, SGD, the report.
+ * backward, the optimizer's step, the report.
  *
  *     NAME_step [--batch N] [--side N] [--steps N] [--warmup N] [--read-every N] [--threads N]
  *               [--device NAME] [--precision fp32|bf16|fp16] [--ddp | --barrier] [--json]
@@ -22,8 +22,9 @@
 typedef struct step_program {
     const char *name; /* of the program */
     int channels;
-    int side; /* of the images */
-    int classes;
+    int side;      /* of the images; tokens of a sample */
+    int classes;   /* tokens of the vocabulary */
+    int is_tokens; /* 1: samples are token ids, each with a target, and the optimizer is AdamW */
     int n_batches; /* in memory, used in turn */
     int batch;
     int steps;
@@ -33,7 +34,7 @@ typedef struct step_program {
     void *net;
     /* Adds the layers; non-zero after it has printed what is wrong with `arch`. */
     int (*create)(ls_model *model, struct step_program *p);
-    ls_tensor *(*forward)(void *net, ls_tape *tape, ls_tensor *images);
+    ls_tensor *(*forward)(void *net, ls_tape *tape, ls_tensor *samples);
 } step_program;
 
 /* The program's main; gives its exit code. Flags change *p. */

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""step_torch.py: the peer of convnet_step and resnet_step: the same network, batch and SGD in
-PyTorch, with batches in the memory of the device.
+"""step_torch.py: the peer of convnet_step, resnet_step and gpt_step: the same network, batch and
+optimizer in PyTorch, with batches in the memory of the device.
 
-    step_torch.py [--net convnet|ARCH] [--batch N] [--side N] [--steps N] [--warmup N]
+    step_torch.py [--net convnet|gpt|ARCH] [--batch N] [--side N] [--steps N] [--warmup N]
                   [--read-every N] [--threads N] [--device cpu|cuda]
                   [--precision fp32|tf32|bf16|fp16] [--compile MODE] [--plain] [--json]
 
 ARCH is a name of torchvision. PyTorch runs with channels_last (--plain disables it), on a GPU with
-cudnn.benchmark and fused SGD, with autocast for bf16 and fp16 and a GradScaler for fp16. --compile
-passes the network through torch.compile(mode=MODE). The loss is read after every --read-every
-steps. On the CPU the environment of the caller sets OpenBLAS as libblas.so.3 and malloc options
-that keep large blocks, see peer.py.
+cudnn.benchmark and fused SGD, with autocast for bf16 and fp16 and a GradScaler for fp16; gpt has
+fused AdamW on the CPU, too. --compile passes the network through torch.compile(mode=MODE). The loss
+is read after every --read-every steps. On the CPU the environment of the caller sets OpenBLAS as
+libblas.so.3 and malloc options that keep large blocks, see peer.py.
 """
 import argparse
 import contextlib
@@ -41,6 +41,41 @@ class ConvNet(nn.Module):
         return self.fc(x.reshape(x.size(0), -1))
 
 
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attn, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, x):
+        n, t, d = x.shape
+        q, k, v = (
+            a.view(n, t, self.heads, -1).transpose(1, 2)
+            for a in self.attn(self.ln_1(x)).split(d, 2)
+        )
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(y.transpose(1, 2).reshape(n, t, d))
+        return x + self.mlp(self.ln_2(x))
+
+
+class GPT(nn.Module):
+    """GPT-2 as that of gpt_step."""
+
+    def __init__(self, context, layers=6, heads=6, width=384, vocab=256):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(vocab, width), nn.Embedding(context, width)
+        self.h = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.ln_f = nn.LayerNorm(width)
+
+    def forward(self, ids):
+        x = self.wte(ids) + self.wpe.weight[: ids.shape[1]]
+        return nn.functional.linear(self.ln_f(self.h(x)), self.wte.weight).flatten(0, 1)
+
+
 def parse():
     parser = argparse.ArgumentParser()
     parser.add_argument("--net", default="resnet50")
@@ -56,8 +91,10 @@ def parse():
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    # batch, side, steps, warmup: those of convnet_step and resnet_step
-    defaults = (100, 28, 200, 20) if args.net == "convnet" else (16, 224, 5, 2)
+    # batch, side, steps, warmup: those of convnet_step, gpt_step and resnet_step
+    defaults = {"convnet": (100, 28, 200, 20), "gpt": (8, 256, 5, 2)}.get(
+        args.net, (16, 224, 5, 2)
+    )
     for name, value in zip(("batch", "side", "steps", "warmup"), defaults):
         if getattr(args, name) is None:
             setattr(args, name, value)
@@ -67,6 +104,8 @@ def parse():
 def make_network(args):
     if args.net == "convnet":
         return ConvNet()
+    if args.net == "gpt":
+        return GPT(args.side)
     import torchvision
 
     return getattr(torchvision.models, args.net)(weights=None)
@@ -77,15 +116,23 @@ class Trainer:
         gpu = args.device == "cuda"
         momentum = 0 if args.net == "convnet" else 0.9
         channels, classes, n_batches = (1, 10, 8) if args.net == "convnet" else (3, 1000, 1)
-        net = make_network(args).to(args.device, memory_format=layout)
+        net = make_network(args).to(args.device)
+        net = net if args.net == "gpt" else net.to(memory_format=layout)
         fused = {"fused": True} if gpu else {}
-        self.optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=momentum, **fused)
+        if args.net == "gpt":
+            self.optimizer = torch.optim.AdamW(net.parameters(), weight_decay=0.1, fused=True)
+        else:
+            self.optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=momentum, **fused)
         self.net = torch.compile(net, mode=args.compile) if args.compile else net
         self.criterion = nn.CrossEntropyLoss()
         self.low = LOW.get(args.precision)
         self.scaler = torch.amp.GradScaler(args.device) if args.precision == "fp16" else None
         self.device = args.device
         shape = (args.batch, channels, args.side, args.side)
+        if args.net == "gpt":
+            ids = torch.randint(0, 256, (2, args.batch, args.side)).to(args.device)
+            self.batches = [(ids[0], ids[1].flatten())]
+            return
         self.batches = [
             (
                 torch.rand(shape).to(args.device).contiguous(memory_format=layout),
@@ -95,11 +142,11 @@ class Trainer:
         ]
 
     def step(self, i):
-        images, targets = self.batches[i % len(self.batches)]
+        samples, targets = self.batches[i % len(self.batches)]
         self.optimizer.zero_grad(set_to_none=True)
         low = torch.autocast(self.device, dtype=self.low) if self.low else contextlib.nullcontext()
         with low:
-            loss = self.criterion(self.net(images), targets)
+            loss = self.criterion(self.net(samples), targets)
         if self.scaler is None:
             loss.backward()
             self.optimizer.step()

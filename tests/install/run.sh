@@ -70,7 +70,7 @@ test "$("$work/outside/build/by-cmake")" = "lockstep 0.1.0: 1.5"
 # Nothing in PATH but the tool; it finds the installed programs.
 commands=$(ls "$work/prefix/bin")
 test "$commands" = lockstep || fail "bin/ has more than lockstep: $commands"
-for program in mnist own_data message_passing elastic_ddp resnet imagenet; do
+for program in mnist own_data message_passing elastic_ddp resnet imagenet gpt; do
     "$work/prefix/bin/lockstep" run "$program" --help </dev/null >"$work/log" 2>&1 ||
         fail "$program: $(cat "$work/log")"
 done

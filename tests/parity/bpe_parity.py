@@ -23,9 +23,40 @@ except ImportError as error:
 
 SEED = 17
 LICENCES = "/usr/share/common-licenses"
-PIECES = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'S", " '", " ", "  ", "\n", "\t", "\r\n",
-          "\u00a0", "\u2003", "\x1c", "\x85", "the", "Freedom", " licence", "1989", " 3", "\u0663",
-          "\u00bd", "--", "...", " (", "<|endoftext|>", "\U0001f600", "na\u00efve", "\u6587\u5b57"]
+PIECES = [
+    "'s",
+    "'t",
+    "'re",
+    "'ve",
+    "'m",
+    "'ll",
+    "'d",
+    "'S",
+    " '",
+    " ",
+    "  ",
+    "\n",
+    "\t",
+    "\r\n",
+    "\u00a0",
+    "\u2003",
+    "\x1c",
+    "\x85",
+    "the",
+    "Freedom",
+    " licence",
+    "1989",
+    " 3",
+    "\u0663",
+    "\u00bd",
+    "--",
+    "...",
+    " (",
+    "<|endoftext|>",
+    "\U0001f600",
+    "na\u00efve",
+    "\u6587\u5b57",
+]
 
 
 def licences():
