@@ -59,13 +59,10 @@ enum { IN_WEIGHT, IN_BIAS, OUT_WEIGHT, OUT_BIAS };
  * Need", 2017). heads: (3,N,heads,T,d) with Q, K, V along the first dimension. */
 static ls_tensor *attend(ls_tape *tape, ls_tensor *heads)
 {
-    const double width = (double)ls_tensor_dims(heads)[4];
-    ls_tensor *q = ls_slice(tape, heads, 0, 0, 1);
-    ls_tensor *k = ls_slice(tape, heads, 0, 1, 1);
-    ls_tensor *v = ls_slice(tape, heads, 0, 2, 1);
-    ls_tensor *scores = ls_softmax(tape, ls_matmul(tape, q, k, 1), 1 / sqrt(width));
+    ls_tensor *parts[3];
 
-    return ls_matmul(tape, scores, v, 0);
+    ls_split(tape, heads, 0, (int64_t[]){1, 1, 1}, 3, parts);
+    return ls_attention(tape, parts[0], parts[1], parts[2], NULL);
 }
 
 static ls_tensor *attention_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x)

@@ -61,6 +61,8 @@
     X(LAYER_NORM_BACKWARD, layer_norm_backward)                                                   \
     X(SOFTMAX, softmax)                                                                           \
     X(SOFTMAX_BACKWARD, softmax_backward)                                                         \
+    X(ATTENTION, attention)                                                                       \
+    X(ATTENTION_BACKWARD, attention_backward)                                                     \
     X(CAST, cast)                                                                                 \
     X(LSTM, lstm)                                                                                 \
     X(LSTM_BACKWARD, lstm_backward)                                                               \

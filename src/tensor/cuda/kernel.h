@@ -241,6 +241,24 @@ KERNEL_FN size_t divide(size_t a, size_t b)
     return (a | b) >> 32 == 0 ? (size_t)((uint32_t)a / (uint32_t)b) : a / b;
 }
 
+/* --- random numbers --- */
+
+/* ls_mix() and LS_GOLDEN of base/rng.h. */
+#define GOLDEN 0x9E3779B97F4A7C15U
+
+KERNEL_FN uint64_t mix(uint64_t v)
+{
+    v = (v ^ v >> 30) * 0xBF58476D1CE4E5B9U;
+    v = (v ^ v >> 27) * 0x94D049BB133111EBU;
+    return v ^ v >> 31;
+}
+
+/* device_drops(), with the limit ceil(drop 2^53). */
+KERNEL_FN bool drops(uint64_t random, uint64_t number, uint64_t limit)
+{
+    return mix(mix(mix(random + GOLDEN) + number + GOLDEN) + GOLDEN) >> 11 < limit;
+}
+
 /* --- blocks --- */
 
 KERNEL_FN void block_sync(void)

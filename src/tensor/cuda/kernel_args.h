@@ -279,6 +279,48 @@ KERNEL_OF_TYPES(cross_entropy)
 KERNEL_OF_TYPES(class_sums)
 KERNEL_OF_TYPES(nll) /* of one block */
 
+/* --- attention.cu: a block for a few queries, or keys, of one attention --- */
+
+#define ATTENTION_ROWS   8   /* of a block */
+#define ATTENTION_OTHERS 64  /* keys (queries) that these are compared with at a time */
+#define ATTENTION_WIDTH  256 /* columns of the result; wider results are divided among blocks */
+
+typedef struct attention_args {
+    const void *q;
+    const void *k;
+    const void *v;
+    const void *mask; /* NULL; numbers in the type of parameters, or bytes */
+    bool mask_bytes;
+    bool causal;
+    size_t n;
+    size_t queries;
+    size_t keys;
+    size_t width;  /* of q and k */
+    size_t values; /* of v */
+    int n_leading; /* dimensions of n, and the steps of the mask along them */
+    size_t leading[MOVE_DIMS];
+    size_t mask_leading[MOVE_DIMS];
+    size_t mask_row;
+    size_t mask_column;
+    double scale;
+    uint64_t random;
+    uint64_t drop_limit;
+    double kept; /* what dropout multiplies the other weights with */
+    void *y;
+    void *log_sums; /* forward: may be NULL */
+    /* backward */
+    const void *dy;
+    void *totals; /* sum(dy y) of each query */
+    void *dq;     /* NULL where they are not needed */
+    void *dk;
+    void *dv;
+} attention_args;
+
+KERNEL_OF_TYPES(attention)         /* -> y, log_sums */
+KERNEL_OF_TYPES(attention_totals)  /* dy, y -> totals; a thread for each query */
+KERNEL_OF_TYPES(attention_queries) /* -> dq */
+KERNEL_OF_TYPES(attention_keys)    /* -> dk, dv */
+
 /* --- pool.cu: NHWC --- */
 
 typedef struct pool_args {

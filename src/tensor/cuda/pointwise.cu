@@ -33,16 +33,6 @@ KERNEL_FN bool reads_y(pointwise_kind kind)
            kind == POINTWISE_ACTIVATE_BACK || kind == POINTWISE_MSE_BACK;
 }
 
-/* ls_mix() and LS_GOLDEN of base/rng.h. */
-#define GOLDEN 0x9E3779B97F4A7C15U
-
-KERNEL_FN uint64_t mix(uint64_t v)
-{
-    v = (v ^ v >> 30) * 0xBF58476D1CE4E5B9U;
-    v = (v ^ v >> 27) * 0x94D049BB133111EBU;
-    return v ^ v >> 31;
-}
-
 /* device_drops() for the element at position i of memory. */
 KERNEL_FN bool is_dropped(const pointwise_args *a, size_t i)
 {
@@ -55,7 +45,7 @@ KERNEL_FN bool is_dropped(const pointwise_args *a, size_t i)
 
         number = (image * a->channels + channel) * a->area + pixel - image * a->area;
     }
-    return mix(mix(mix(a->random + GOLDEN) + number + GOLDEN) + GOLDEN) >> 11 < a->drop_limit;
+    return drops(a->random, number, a->drop_limit);
 }
 
 /* Four neighbours of each type. */

@@ -403,6 +403,9 @@ static void slope(const attention *a, const block *b, scratch *w, size_t r)
     add_mask(a, b, r, scores, n);
     a->simd->exp_below(scores, a->in[IN_LOG_SUMS][row], scores, n);
     drop(a, b, r, slopes, n);
+    // With all keys in one block this is nearer to 0 where the slopes are.
+    if (a->sizes.keys <= BLOCK_KEYS)
+        w->sum[r] = (float)a->simd->dot(scores, slopes, n);
     a->simd->softmax_dx(scores, slopes, w->sum[r], 1, slopes, n);
     drop(a, b, r, scores, n);
     memset(scores + n, 0, (b->n_keys - n) * sizeof(*scores));
