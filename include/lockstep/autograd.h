@@ -128,6 +128,30 @@ typedef struct ls_conv2d_params {
 LS_API ls_tensor *ls_conv2d(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias,
                             const ls_conv2d_params *params);
 
+typedef struct ls_conv_transpose1d_params {
+    int stride; /* 0 means 1 */
+    int padding;
+    int output_padding; /* more positions at the end; smaller than stride or dilation */
+    int dilation;       /* 0 means 1 */
+    int groups;         /* 0 means 1 */
+} ls_conv_transpose1d_params;
+
+typedef struct ls_conv_transpose2d_params {
+    int stride[2]; /* height, width; 0 means 1 */
+    int padding[2];
+    int output_padding[2]; /* more positions at the end; smaller than stride or dilation */
+    int dilation[2];       /* 0 means 1 */
+    int groups;            /* 0 means 1 */
+} ls_conv_transpose2d_params;
+
+/* Transposed convolutions, as torch.nn.functional's: (N,C,T) and weight (C,O/groups,K) -> (N,O,T')
+ * with T' = (T - 1) stride - 2 padding + dilation (K - 1) + output_padding + 1, and the same of
+ * height and width. bias: (O); bias and params may be NULL. */
+LS_API ls_tensor *ls_conv_transpose1d(ls_tape *tape, ls_tensor *x, ls_tensor *weight,
+                                      ls_tensor *bias, const ls_conv_transpose1d_params *params);
+LS_API ls_tensor *ls_conv_transpose2d(ls_tape *tape, ls_tensor *x, ls_tensor *weight,
+                                      ls_tensor *bias, const ls_conv_transpose2d_params *params);
+
 /* A batch that several processes share: sum() adds up values[0..n) over all of them, in place, and
  * gives each process the same result. Batch norm calls it once in each training forward and once in
  * its backward, also with N = 0; values[0] is the number of values per channel in this process. On
@@ -310,9 +334,16 @@ typedef struct ls_attention_params {
 LS_API ls_tensor *ls_attention(ls_tape *tape, ls_tensor *q, ls_tensor *k, ls_tensor *v,
                                const ls_attention_params *params);
 
-/* Normalises each row of the last dimension: x: (...,D), weight, bias: (D); eps 0 means 1e-5. */
+/* Normalises each row of the last dimension: x: (...,D), weight, bias: (D), each may be NULL; eps 0
+ * means 1e-5. */
 LS_API ls_tensor *ls_layer_norm(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias,
                                 double eps);
+
+/* Normalises each of `groups` equal groups of channels of each sample, and scales each channel: x:
+ * (N,C,...), weight, bias: (C), each may be NULL; eps 0 means 1e-5. Computed as ls_layer_norm,
+ * ls_mul and ls_add. */
+LS_API ls_tensor *ls_group_norm(ls_tape *tape, ls_tensor *x, int groups, ls_tensor *weight,
+                                ls_tensor *bias, double eps);
 
 /* softmax(scale * x) over the last dimension. */
 LS_API ls_tensor *ls_softmax(ls_tape *tape, ls_tensor *x, double scale);

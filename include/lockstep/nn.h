@@ -66,7 +66,7 @@ LS_API void ls_model_zero_grad(ls_model *model);
 /* Initial values of weights. Layers take the first two, ls_model_init() all but the first. */
 typedef enum ls_nn_init {
     LS_INIT_DEFAULT, /* those of the layer in torch.nn */
-    /* normal, variance gain^2 / fan; of a layer 2 / (out KH KW): fan_out, ReLU */
+    /* normal, variance gain^2 / fan; of a layer 2 / fan_out: for ReLU */
     LS_INIT_KAIMING_NORMAL,
     LS_INIT_KAIMING_UNIFORM, /* uniform, with that variance */
     LS_INIT_XAVIER_NORMAL,   /* variance gain^2 2 / (fan_in + fan_out) */
@@ -109,6 +109,36 @@ typedef struct ls_nn_conv2d_options {
 LS_API ls_layer *ls_nn_conv2d(ls_model *model, const char *name, int in, int out,
                               const ls_nn_conv2d_options *opt);
 
+typedef struct ls_nn_conv_transpose1d_options {
+    int kernel;
+    int stride; /* 0 means 1 */
+    int padding;
+    int output_padding; /* smaller than stride or dilation */
+    int dilation;       /* 0 means 1 */
+    int groups;         /* 0 means 1 */
+    int no_bias;
+    ls_nn_init init; /* of the weight */
+} ls_nn_conv_transpose1d_options;
+
+typedef struct ls_nn_conv_transpose2d_options {
+    int kernel[2]; /* height, width */
+    int stride[2]; /* 0 means 1 */
+    int padding[2];
+    int output_padding[2]; /* smaller than stride or dilation */
+    int dilation[2];       /* 0 means 1 */
+    int groups;            /* 0 means 1 */
+    int no_bias;
+    ls_nn_init init; /* of the weight */
+} ls_nn_conv_transpose2d_options;
+
+/* weight (in, out/groups, K...), bias (out); uniform in +-1/sqrt(fan_in), as torch.nn.
+ * ConvTranspose1d and 2d, where fan_in is out/groups times the kernel's positions, or as opt->init
+ * selects. */
+LS_API ls_layer *ls_nn_conv_transpose1d(ls_model *model, const char *name, int in, int out,
+                                        const ls_nn_conv_transpose1d_options *opt);
+LS_API ls_layer *ls_nn_conv_transpose2d(ls_model *model, const char *name, int in, int out,
+                                        const ls_nn_conv_transpose2d_options *opt);
+
 typedef struct ls_nn_batch_norm_options {
     double momentum; /* 0 means 0.1 */
     double eps;      /* 0 means 1e-5 */
@@ -133,11 +163,18 @@ LS_API ls_layer *ls_nn_linear(ls_model *model, const char *name, int in, int out
 typedef struct ls_nn_layer_norm_options {
     double eps;         /* 0 means 1e-5 */
     int channels_first; /* 1: x is (N,width,H,W), as torchvision's LayerNorm2d; else (...,width) */
+    int no_affine;      /* 1: without weight and bias; torch's elementwise_affine = False */
+    int no_bias;        /* 1: without bias */
 } ls_nn_layer_norm_options;
 
 /* weight 1, bias 0, both (width); as torch.nn.LayerNorm. opt may be NULL. */
 LS_API ls_layer *ls_nn_layer_norm(ls_model *model, const char *name, int width,
                                   const ls_nn_layer_norm_options *opt);
+
+/* (N,channels,...) -> the same: weight 1, bias 0, both (channels); as torch.nn.GroupNorm. eps 0
+ * means 1e-5. */
+LS_API ls_layer *ls_nn_group_norm(ls_model *model, const char *name, int groups, int channels,
+                                  double eps);
 
 /* (N,T,width) -> (N,T,width), attention of each of T tokens to all of them, as
  * torch.nn.MultiheadAttention(width, heads, batch_first=True)(x, x, x), with the same initial

@@ -28,7 +28,7 @@ static ls_status layer_norm_backward(ls_tape *tape, const node *n, ls_tensor *dy
 
 static const op_class layer_norm_class = {.name = "layer_norm",
                                           .inputs = {"input", "weight", "bias"},
-                                          .n_required = 3,
+                                          .n_required = 1,
                                           .n_typed = 3,
                                           .parameters = 1U << WEIGHT | 1U << BIAS,
                                           .n_grad = 3,
@@ -45,7 +45,8 @@ static ls_status check_layer_norm(const node *n)
         return ls_fail(LS_EINVAL, "input %s has no elements in its last dimension",
                        tensor_dims_text(first, sizeof(first), x));
     for (int i = WEIGHT; i <= BIAS; i++) {
-        if (n->in[i]->n_dims != 1 || n->in[i]->dims[0] != x->dims[x->n_dims - 1])
+        if (n->in[i] != NULL &&
+            (n->in[i]->n_dims != 1 || n->in[i]->dims[0] != x->dims[x->n_dims - 1]))
             return ls_fail(LS_EINVAL, "%s %s does not fit input %s", node_tensor_name(n, i),
                            tensor_dims_text(second, sizeof(second), n->in[i]),
                            tensor_dims_text(first, sizeof(first), x));
@@ -61,18 +62,21 @@ ls_tensor *ls_layer_norm(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tens
               .n_in = 3,
               .in = {x, weight, bias},
               .attrs.eps = eps == 0 ? 1e-5 : eps};
+    ls_dtype type;
     int64_t rows = 1;
     ls_status st;
 
     if (!node_begin(tape, &n))
         return NULL;
+    x = n.in[X];
+    type = tensor_is_half(x) ? LS_F32 : x->dtype;
     st = check_layer_norm(&n);
     for (int i = 0; i < x->n_dims - 1; i++)
         rows *= x->dims[i];
     if (st == LS_OK)
-        st = node_save(tape, &n, SAVED_MEAN, n.in[WEIGHT]->dtype, 1, &rows);
+        st = node_save(tape, &n, SAVED_MEAN, type, 1, &rows);
     if (st == LS_OK)
-        st = node_save(tape, &n, SAVED_INVERSE, n.in[WEIGHT]->dtype, 1, &rows);
+        st = node_save(tape, &n, SAVED_INVERSE, type, 1, &rows);
     if (st != LS_OK)
         return node_reject(tape, &n, st);
     return node_run(tape, &n, OP_LAYER_NORM, x->n_dims, x->dims);

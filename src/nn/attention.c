@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attention.c - the layers of vision transformers and ConvNeXt: layer norm and self-attention.
+ * attention.c - the layers of transformers and ConvNeXt: layer norm and self-attention; and group
+ * norm.
  *
  * Initial values are those of torch.nn.MultiheadAttention: in_proj_weight xavier_uniform, whose
  * bound is sqrt(6 / (fan_in + fan_out)), out_proj.weight as a linear layer, both biases 0.
@@ -34,6 +35,7 @@ ls_layer *ls_nn_layer_norm(ls_model *model, const char *name, int width,
 {
     const layer_slot slots[] = {{"weight", false, LS_F32, 1, {width}},
                                 {"bias", false, LS_F32, 1, {width}}};
+    const ls_nn_layer_norm_options o = opt == NULL ? (ls_nn_layer_norm_options){.eps = 0} : *opt;
     ls_layer *layer;
 
     if (!model_can_add(model))
@@ -41,12 +43,40 @@ ls_layer *ls_nn_layer_norm(ls_model *model, const char *name, int width,
     if (width < 1)
         return model_fail(model, ls_fail(LS_EINVAL, "layer %s: width is %d; it must be at least 1",
                                          name == NULL ? "NULL" : name, width));
-    layer = model_add(model, name, slots, 2);
+    layer = model_add(model, name, slots, o.no_affine ? 0 : o.no_bias ? 1 : 2);
     if (layer == NULL)
         return NULL;
     layer->forward = layer_norm_forward;
-    if (opt != NULL)
-        layer->layer_norm = *opt;
+    layer->layer_norm = o;
+    if (!o.no_affine)
+        model_fill_constant(model, layer->tensors[0], 1);
+    return layer;
+}
+
+static ls_tensor *group_norm_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x)
+{
+    return ls_group_norm(tape, x, layer->group_norm.groups, layer->tensors[0], layer->tensors[1],
+                         layer->group_norm.eps);
+}
+
+ls_layer *ls_nn_group_norm(ls_model *model, const char *name, int groups, int channels, double eps)
+{
+    const layer_slot slots[] = {{"weight", false, LS_F32, 1, {channels}},
+                                {"bias", false, LS_F32, 1, {channels}}};
+    ls_layer *layer;
+
+    if (!model_can_add(model))
+        return NULL;
+    if (groups < 1 || channels < 1 || channels % groups != 0)
+        return model_fail(model,
+                          ls_fail(LS_EINVAL, "layer %s: %d channels cannot be split into %d groups",
+                                  name == NULL ? "NULL" : name, channels, groups));
+    layer = model_add(model, name, slots, 2);
+    if (layer == NULL)
+        return NULL;
+    layer->forward = group_norm_forward;
+    layer->group_norm.groups = groups;
+    layer->group_norm.eps = eps;
     model_fill_constant(model, layer->tensors[0], 1);
     return layer;
 }

@@ -17,10 +17,12 @@ typedef struct conv_options {
     int kernel[2];
     int stride[2];
     int padding[2];
+    int output_padding[2];
     int dilation[2];
     int groups;
     int no_bias;
     ls_nn_init init;
+    bool transposed; /* the weight is (in, out/groups, ...), else (out, in/groups, ...) */
 } conv_options;
 
 static ls_status check_sizes(const char *name, int in, int out, const conv_options *o)
@@ -44,7 +46,7 @@ static ls_status check_options(const char *name, int in, int out, const conv_opt
     if (o->init != LS_INIT_DEFAULT && o->init != LS_INIT_KAIMING_NORMAL)
         return ls_fail(LS_EINVAL, "layer %s: %d is not an ls_nn_init", name, (int)o->init);
     for (int i = 0; i < 2; i++) {
-        if (o->stride[i] < 0 || o->padding[i] < 0 || o->dilation[i] < 0)
+        if (o->stride[i] < 0 || o->padding[i] < 0 || o->dilation[i] < 0 || o->output_padding[i] < 0)
             return ls_fail(LS_EINVAL, "layer %s: stride, padding and dilation must not be negative",
                            name);
     }
@@ -70,7 +72,7 @@ static void fill(ls_model *model, const ls_layer *layer, const conv_options *o)
 /* A layer without parameters of its forward. */
 static ls_layer *add_layer(ls_model *model, const char *name, int in, int out, conv_options *o)
 {
-    layer_slot slots[] = {{"weight", false, LS_F32, 2 + o->n_axes, {out, 0}},
+    layer_slot slots[] = {{"weight", false, LS_F32, 2 + o->n_axes, {o->transposed ? in : out}},
                           {"bias", false, LS_F32, 1, {out}}};
     ls_layer *layer;
     ls_status st;
@@ -81,7 +83,7 @@ static ls_layer *add_layer(ls_model *model, const char *name, int in, int out, c
     st = check_options(name == NULL ? "NULL" : name, in, out, o);
     if (st != LS_OK)
         return model_fail(model, st);
-    slots[WEIGHT].dims[1] = in / o->groups;
+    slots[WEIGHT].dims[1] = (o->transposed ? out : in) / o->groups;
     for (int i = 2 - o->n_axes; i < 2; i++)
         slots[WEIGHT].dims[i + o->n_axes] = o->kernel[i];
     layer = model_add(model, name, slots, o->no_bias ? 1 : 2);
@@ -146,5 +148,74 @@ ls_layer *ls_nn_conv2d(ls_model *model, const char *name, int in, int out,
                                        .padding = {given.padding[0], given.padding[1]},
                                        .dilation = {given.dilation[0], given.dilation[1]},
                                        .groups = given.groups};
+    return layer;
+}
+
+static ls_tensor *conv_transpose1d_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x)
+{
+    return ls_conv_transpose1d(tape, x, layer->tensors[WEIGHT], layer->tensors[BIAS],
+                               &layer->conv_transpose1d);
+}
+
+ls_layer *ls_nn_conv_transpose1d(ls_model *model, const char *name, int in, int out,
+                                 const ls_nn_conv_transpose1d_options *opt)
+{
+    const ls_nn_conv_transpose1d_options given =
+        opt == NULL ? (ls_nn_conv_transpose1d_options){.kernel = 0} : *opt;
+    conv_options o = {.n_axes = 1,
+                      .kernel = {1, given.kernel},
+                      .stride = {0, given.stride},
+                      .padding = {0, given.padding},
+                      .output_padding = {0, given.output_padding},
+                      .dilation = {0, given.dilation},
+                      .groups = given.groups,
+                      .no_bias = given.no_bias,
+                      .init = given.init,
+                      .transposed = true};
+    ls_layer *layer = add_layer(model, name, in, out, &o);
+
+    if (layer == NULL)
+        return NULL;
+    layer->forward = conv_transpose1d_forward;
+    layer->conv_transpose1d = (ls_conv_transpose1d_params){.stride = given.stride,
+                                                           .padding = given.padding,
+                                                           .output_padding = given.output_padding,
+                                                           .dilation = given.dilation,
+                                                           .groups = given.groups};
+    return layer;
+}
+
+static ls_tensor *conv_transpose2d_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x)
+{
+    return ls_conv_transpose2d(tape, x, layer->tensors[WEIGHT], layer->tensors[BIAS],
+                               &layer->conv_transpose2d);
+}
+
+ls_layer *ls_nn_conv_transpose2d(ls_model *model, const char *name, int in, int out,
+                                 const ls_nn_conv_transpose2d_options *opt)
+{
+    const ls_nn_conv_transpose2d_options given =
+        opt == NULL ? (ls_nn_conv_transpose2d_options){.kernel = {0, 0}} : *opt;
+    conv_options o = {.n_axes = 2,
+                      .kernel = {given.kernel[0], given.kernel[1]},
+                      .stride = {given.stride[0], given.stride[1]},
+                      .padding = {given.padding[0], given.padding[1]},
+                      .output_padding = {given.output_padding[0], given.output_padding[1]},
+                      .dilation = {given.dilation[0], given.dilation[1]},
+                      .groups = given.groups,
+                      .no_bias = given.no_bias,
+                      .init = given.init,
+                      .transposed = true};
+    ls_layer *layer = add_layer(model, name, in, out, &o);
+
+    if (layer == NULL)
+        return NULL;
+    layer->forward = conv_transpose2d_forward;
+    layer->conv_transpose2d = (ls_conv_transpose2d_params){
+        .stride = {given.stride[0], given.stride[1]},
+        .padding = {given.padding[0], given.padding[1]},
+        .output_padding = {given.output_padding[0], given.output_padding[1]},
+        .dilation = {given.dilation[0], given.dilation[1]},
+        .groups = given.groups};
     return layer;
 }

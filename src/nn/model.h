@@ -77,6 +77,12 @@ struct ls_layer {
     union {
         ls_conv1d_params conv1d;
         ls_conv2d_params conv2d;
+        ls_conv_transpose1d_params conv_transpose1d;
+        ls_conv_transpose2d_params conv_transpose2d;
+        struct {
+            int groups;
+            double eps;
+        } group_norm;
     };
     ls_batch_norm_params batch_norm;
     ls_nn_layer_norm_options layer_norm;

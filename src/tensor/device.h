@@ -88,8 +88,8 @@ typedef enum op_kind {
     OP_SLICE,                   /* x -> y */
     OP_SLICE_BACKWARD,          /* dy -> dx                          (dx has x's shape) */
     OP_MATMUL,                  /* a, b -> y */
-    OP_LAYER_NORM,              /* x, weight, bias -> y, mean?, inverse? */
-    /* x, dy, weight, mean, inverse -> dx?, dweight[placed], dbias[placed] */
+    OP_LAYER_NORM,              /* x, weight?, bias? -> y, mean?, inverse? */
+    /* x, dy, weight?, mean, inverse -> dx?, dweight?[placed], dbias?[placed] */
     OP_LAYER_NORM_BACKWARD,
     OP_SOFTMAX,          /* x -> y */
     OP_SOFTMAX_BACKWARD, /* y, dy -> dx */
@@ -198,8 +198,8 @@ typedef enum op_kind {
  * OP_MATMUL       y (...,M,N), a (...,M,K), b (...,K,N); with attrs.transposed[0] or [1] the last
  *                 two dimensions of a or b are swapped.
  * OP_LAYER_NORM   y = (x - mean) inverse weight + bias for each row of the last dimension; inverse
- *                 is 1 / sqrt(variance + eps) with the biased variance. mean, inverse: (rows),
- *                 plain.
+ *                 is 1 / sqrt(variance + eps) with the biased variance. A missing weight is 1, a
+ *                 missing bias 0. mean, inverse: (rows), plain.
  * OP_SOFTMAX      softmax(attrs.scale x) over the last dimension; 0 in a row that is -infinity
  *                 everywhere.
  * OP_ATTENTION    y (...,T,E) = dropped(softmax(scale q k' + mask)) v of q (...,T,D), k (...,S,D)
@@ -379,7 +379,7 @@ typedef struct device_usage {
     int busy_percent; /* share of the last moments in which a kernel ran; -1: not known */
 } device_usage;
 
-#define DEVICE_ABI 17
+#define DEVICE_ABI 18
 
 /* What a device is opened with. */
 typedef struct device_settings {

@@ -33,6 +33,8 @@ extern const ls_pool2d_params pool;
 extern const ls_nn_conv1d_options nn_conv1;
 extern const ls_nn_conv2d_options nn_conv;
 extern const ls_nn_init_options nn_init;
+extern const ls_nn_conv_transpose1d_options nn_up1;
+extern const ls_nn_conv_transpose2d_options nn_up;
 extern const ls_sgd_options sgd;
 extern const ls_group_options group;
 extern const ls_adam_options adam;

@@ -203,6 +203,79 @@ static void conv1d_has_the_right_gradients(void **state)
     check_each(cases, LS_COUNT_OF(cases));
 }
 
+/* The kernel of the pool is the output padding. */
+static ls_tensor *conv_transpose(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    const ls_conv2d_params *p = &c->conv;
+    ls_tensor *bias = c->n_inputs > 2 ? in[2] : NULL;
+
+    if (c->in[0].n_dims == 3)
+        return ls_conv_transpose1d(tape, in[0], in[1], bias,
+                                   &(ls_conv_transpose1d_params){p->stride[1], p->padding[1],
+                                                                 c->pool.kernel[1], p->dilation[1],
+                                                                 p->groups});
+    return ls_conv_transpose2d(tape, in[0], in[1], bias,
+                               &(ls_conv_transpose2d_params){{p->stride[0], p->stride[1]},
+                                                             {p->padding[0], p->padding[1]},
+                                                             {c->pool.kernel[0], c->pool.kernel[1]},
+                                                             {p->dilation[0], p->dilation[1]},
+                                                             p->groups});
+}
+
+static void conv_transpose_has_the_right_gradients(void **state)
+{
+    const check_case cases[] = {
+        {"2x3",
+         conv_transpose,
+         3,
+         3,
+         {{4, {2, 2, 3, 4}}, {4, {2, 3, 2, 3}}, {1, {3}}},
+         .conv = {.groups = 1}},
+        {"stride, padding and output padding",
+         conv_transpose,
+         3,
+         3,
+         {{4, {2, 2, 3, 2}}, {4, {2, 1, 3, 3}}, {1, {1}}},
+         .conv = {.stride = {2, 3}, .padding = {1, 0}},
+         .pool = {.kernel = {1, 2}}},
+        {"dilation in 2 groups",
+         conv_transpose,
+         3,
+         3,
+         {{4, {1, 4, 3, 2}}, {4, {4, 3, 2, 2}}, {1, {6}}},
+         .conv = {.dilation = {2, 1}, .groups = 2}},
+        {"output padding of the dilation",
+         conv_transpose,
+         2,
+         2,
+         {{4, {1, 2, 3, 2}}, {4, {2, 1, 2, 3}}},
+         .conv = {.stride = {2, 1}, .padding = {1, 2}, .dilation = {5, 2}},
+         .pool = {.kernel = {4, 1}}},
+        {"sequences",
+         conv_transpose,
+         3,
+         3,
+         {{3, {2, 3, 4}}, {3, {3, 2, 3}}, {1, {2}}},
+         .conv = {.stride = {0, 2}, .padding = {0, 1}},
+         .pool = {.kernel = {0, 1}}},
+        {"no sequences",
+         conv_transpose,
+         3,
+         3,
+         {{3, {0, 3, 4}}, {3, {3, 2, 3}}, {1, {2}}},
+         .norm = {0}},
+        {"only the weight",
+         conv_transpose,
+         2,
+         3,
+         {{3, {1, 2, 1}}, {3, {2, 2, 3}}, {1, {2}}},
+         .norm = {0}},
+    };
+
+    LS_UNUSED(state);
+    check_each(cases, LS_COUNT_OF(cases));
+}
+
 /* --- batch norm --- */
 
 static ls_tensor *norm(ls_tape *tape, ls_tensor *const *in, const check_case *c)
@@ -754,7 +827,15 @@ static ls_tensor *attention_of_itself(ls_tape *tape, ls_tensor *const *in, const
 
 static ls_tensor *layer_norm(ls_tape *tape, ls_tensor *const *in, const check_case *c)
 {
-    return ls_layer_norm(tape, in[0], in[1], in[2], c->norm.eps);
+    return ls_layer_norm(tape, in[0], c->n_inputs > 1 ? in[1] : NULL,
+                         c->n_inputs > 2 ? in[2] : NULL, c->norm.eps);
+}
+
+/* In as many groups as a convolution's. */
+static ls_tensor *group_norm(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    return ls_group_norm(tape, in[0], c->conv.groups, c->n_inputs > 1 ? in[1] : NULL,
+                         c->n_inputs > 2 ? in[2] : NULL, c->norm.eps);
 }
 
 static ls_tensor *softmax(ls_tape *tape, ls_tensor *const *in, const check_case *c)
@@ -768,6 +849,24 @@ static ls_tensor *stochastic_depth(ls_tape *tape, ls_tensor *const *in, const ch
     LS_UNUSED(c);
     ls_tape_set_random(tape, 3, 14);
     return ls_stochastic_depth(tape, in[0], 0.5);
+}
+
+static void norms_with_and_without_parameters_have_the_right_gradients(void **state)
+{
+    const check_case cases[] = {
+        {"layer norm without bias", layer_norm, 2, 2, .in = {{3, {2, 3, 5}}, {1, {5}}}},
+        {"layer norm without both", layer_norm, 1, 1, .in = {{2, {4, 5}}}},
+        {"group norm", group_norm, 3, 3, .in = {{4, {2, 4, 3, 2}}, {1, {4}}, {1, {4}}},
+         .conv = {.groups = 2}},
+        {"group norm of one channel each", group_norm, 2, 2, .in = {{3, {3, 3, 5}}, {1, {3}}},
+         .conv = {.groups = 3}},
+        {"group norm of rows", group_norm, 1, 1, .in = {{2, {3, 6}}}, .conv = {.groups = 2}},
+        {"group norm of no rows", group_norm, 3, 3, .in = {{3, {0, 4, 3}}, {1, {4}}, {1, {4}}},
+         .conv = {.groups = 2}},
+    };
+
+    LS_UNUSED(state);
+    check_each(cases, LS_COUNT_OF(cases));
 }
 
 static void later_architectures_have_the_right_gradients(void **state)
@@ -1016,6 +1115,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conv2d_has_the_right_gradients),
         cmocka_unit_test(conv1d_has_the_right_gradients),
+        cmocka_unit_test(conv_transpose_has_the_right_gradients),
         cmocka_unit_test(batch_norm_has_the_right_gradients),
         cmocka_unit_test(max_pool_has_the_right_gradients),
         cmocka_unit_test(average_pool_has_the_right_gradients),
@@ -1025,6 +1125,7 @@ int main(void)
         cmocka_unit_test(reductions_have_the_right_gradients),
         cmocka_unit_test(selections_have_the_right_gradients),
         cmocka_unit_test(losses_of_elements_have_the_right_gradients),
+        cmocka_unit_test(norms_with_and_without_parameters_have_the_right_gradients),
         cmocka_unit_test(later_architectures_have_the_right_gradients),
         cmocka_unit_test(values_used_several_times_get_all_their_gradients),
         cmocka_unit_test(losses_of_classes_have_the_right_gradients),

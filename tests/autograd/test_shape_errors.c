@@ -140,6 +140,40 @@ static void conv1d_names_what_does_not_fit(void **state)
     teardown(&s);
 }
 
+static void conv_transpose_names_what_does_not_fit(void **state)
+{
+    bench s = setup();
+    ls_tensor *x = sequences(&s, 2, 3, 8);
+    ls_tensor *w = sequences(&s, 3, 4, 3);
+    ls_tensor *image = images(&s, 2, 3, 1, 1);
+    ls_tensor *kernel = images(&s, 3, 4, 1, 1);
+
+    LS_UNUSED(state);
+    assert_refused(&s, ls_conv_transpose1d(s.tape, x, sequences(&s, 4, 3, 3), NULL, NULL),
+                   "conv_transpose1d: input (2, 3, 8) does not fit weight (4, 3, 3) in 1 group");
+    assert_refused(
+        &s, ls_conv_transpose1d(s.tape, x, w, NULL, &(ls_conv_transpose1d_params){.groups = 2}),
+        "conv_transpose1d: input (2, 3, 8) does not fit weight (3, 4, 3) in 2 groups");
+    assert_refused(&s, ls_conv_transpose1d(s.tape, x, w, vector(&s, 3), NULL),
+                   "conv_transpose1d: bias (3) does not fit weight (3, 4, 3)");
+    assert_refused(
+        &s,
+        ls_conv_transpose2d(s.tape, image, kernel, NULL,
+                            &(ls_conv_transpose2d_params){.padding = {0, 1}}),
+        "conv_transpose2d: input (2, 3, 1, 1) and weight (3, 4, 1, 1) with padding (0, 1) give a "
+        "size of -1");
+    assert_refused(&s,
+                   ls_conv_transpose2d(
+                       s.tape, image, kernel, NULL,
+                       &(ls_conv_transpose2d_params){.stride = {2, 2}, .output_padding = {1, 2}}),
+                   "conv_transpose2d: output_padding (1, 2) must not be negative, and be smaller "
+                   "than stride (2, 2) or dilation (1, 1)");
+    assert_refused(&s, ls_conv_transpose2d(s.tape, x, w, NULL, NULL),
+                   "conv_transpose2d: input (2, 3, 8) and weight (3, 4, 3) are not (N, C, H, W) "
+                   "and (C, O / groups, KH, KW)");
+    teardown(&s);
+}
+
 static void batch_norm_names_what_does_not_fit(void **state)
 {
     bench s = setup();
@@ -498,6 +532,14 @@ static void operators_of_later_architectures_name_what_does_not_fit(void **state
                    "layer_norm: weight (3) does not fit input (4, 2)");
     assert_refused(&s, ls_layer_norm(s.tape, x, three, three, -1),
                    "layer_norm: eps is -1; it must be over 0");
+    assert_refused(&s, ls_group_norm(s.tape, x, 2, NULL, NULL, 0),
+                   "group_norm: input (4, 3) cannot be split into 2 groups of channels");
+    assert_refused(&s, ls_group_norm(s.tape, y, 2, three, NULL, 0),
+                   "group_norm: weight (3) does not fit input (4, 2)");
+    assert_refused(&s, ls_group_norm(s.tape, x, 1, three, three, -1),
+                   "group_norm: eps is -1; it must be over 0");
+    assert_refused(&s, ls_group_norm(s.tape, sequences(&s, 2, 3, 0), 1, NULL, NULL, 0),
+                   "group_norm: input (2, 3, 0) has no elements in a group");
     assert_refused(&s, ls_softmax(s.tape, zeros(&s, LS_F32, 0, NULL), 1),
                    "softmax: input () has no rows");
     assert_refused(&s, ls_stochastic_depth(s.tape, x, 2),
@@ -511,6 +553,7 @@ int main(void)
         cmocka_unit_test(linear_names_what_does_not_fit),
         cmocka_unit_test(conv2d_names_what_does_not_fit),
         cmocka_unit_test(conv1d_names_what_does_not_fit),
+        cmocka_unit_test(conv_transpose_names_what_does_not_fit),
         cmocka_unit_test(batch_norm_names_what_does_not_fit),
         cmocka_unit_test(max_pool_names_what_does_not_fit),
         cmocka_unit_test(average_pool_names_what_does_not_fit),

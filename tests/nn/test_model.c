@@ -197,8 +197,12 @@ static void weights_start_as_pytorchs(void **state)
     assert_non_null(ls_nn_linear(model, "fc", 100, 400, 0));
     assert_non_null(ls_nn_conv1d(model, "sequence", 16, 400,
                                  &(ls_nn_conv1d_options){.kernel = 5, .groups = 2}));
+    assert_non_null(ls_nn_conv_transpose1d(
+        model, "up", 400, 16, &(ls_nn_conv_transpose1d_options){.kernel = 3, .groups = 2}));
+    assert_non_null(ls_nn_conv_transpose2d(model, "up2", 100, 400,
+                                           &(ls_nn_conv_transpose2d_options){.kernel = {2, 3}}));
     items = ls_model_parameters(model, &n);
-    assert_int_equal(n, 8);
+    assert_int_equal(n, 12);
     assert_uniform(items[0].tensor, 1 / sqrt(16 * 5 * 3));
     assert_uniform(items[1].tensor, 1 / sqrt(16 * 5 * 3));
     assert_int_equal(ls_tensor_dim(items[2].tensor, 1), 4);
@@ -211,6 +215,12 @@ static void weights_start_as_pytorchs(void **state)
     assert_int_equal(ls_tensor_dim(items[6].tensor, 2), 5);
     assert_uniform(items[6].tensor, 1 / sqrt(8 * 5));
     assert_uniform(items[7].tensor, 1 / sqrt(8 * 5));
+    assert_int_equal(ls_tensor_dim(items[8].tensor, 0), 400);
+    assert_uniform(items[8].tensor, 1 / sqrt(8 * 3));
+    assert_int_equal(ls_tensor_dim(items[9].tensor, 0), 16);
+    assert_int_equal(ls_tensor_dim(items[10].tensor, 1), 400);
+    assert_uniform(items[10].tensor, 1 / sqrt(400 * 2 * 3));
+    assert_uniform(items[11].tensor, 1 / sqrt(400 * 2 * 3));
     ls_model_destroy(model);
     ls_device_close(device);
 }
@@ -239,6 +249,33 @@ static void kaiming_normal_weights_have_the_variance_of_their_fan_out(void **sta
                              &(ls_nn_conv2d_options){.kernel = {1, 1}, .init = (ls_nn_init)7}));
     assert_status(LS_EINVAL, ls_model_status(model));
     assert_string_equal(ls_last_error(), "layer odd: 7 is not an ls_nn_init");
+    ls_model_destroy(model);
+    ls_device_close(device);
+}
+
+static void norms_have_the_parameters_that_are_asked_for(void **state)
+{
+    static const char *const names[] = {"groups.weight", "groups.bias", "no_bias.weight"};
+    ls_device *device = open_reference();
+    ls_model *model = NULL;
+    const ls_named *items;
+    int n;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_model_create(device, 42, &model));
+    assert_non_null(ls_nn_group_norm(model, "groups", 2, 6, 0));
+    assert_non_null(
+        ls_nn_layer_norm(model, "none", 6, &(ls_nn_layer_norm_options){.no_affine = 1}));
+    assert_non_null(
+        ls_nn_layer_norm(model, "no_bias", 6, &(ls_nn_layer_norm_options){.no_bias = 1}));
+    items = ls_model_parameters(model, &n);
+    assert_names(items, n, names, (int)LS_COUNT_OF(names));
+    assert_elements(items[0].tensor, (double[]){1, 1, 1, 1, 1, 1}, 0);
+    assert_elements(items[1].tensor, (double[]){0, 0, 0, 0, 0, 0}, 0);
+    assert_elements(items[2].tensor, (double[]){1, 1, 1, 1, 1, 1}, 0);
+    assert_null(ls_nn_group_norm(model, "odd", 4, 6, 0));
+    assert_status(LS_EINVAL, ls_model_status(model));
+    assert_string_equal(ls_last_error(), "layer odd: 6 channels cannot be split into 4 groups");
     ls_model_destroy(model);
     ls_device_close(device);
 }
@@ -573,6 +610,7 @@ int main(void)
         cmocka_unit_test(a_checkpointed_batch_norm_counts_a_batch_once),
         cmocka_unit_test(weights_start_as_pytorchs),
         cmocka_unit_test(kaiming_normal_weights_have_the_variance_of_their_fan_out),
+        cmocka_unit_test(norms_have_the_parameters_that_are_asked_for),
         cmocka_unit_test(batch_norm_starts_as_the_identity),
         cmocka_unit_test(the_seed_alone_decides_the_initial_values),
         cmocka_unit_test(layers_without_bias_have_none),

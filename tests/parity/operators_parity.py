@@ -131,6 +131,25 @@ def channels(groups):
     return [groups * random.choice([1, 2, 8, 17]) for _ in range(2)]
 
 
+def transposed():
+    """Output paddings are smaller than the stride or the dilation."""
+    for axes, f in ((1, F.conv_transpose1d), (2, F.conv_transpose2d)):
+        groups = random.choice([1, 1, 2, 3])
+        c, o = channels(groups)
+        k = [random.choice([1, 2, 3, 5]) for _ in range(axes)]
+        stride, dilation = ([random.randint(1, 3) for _ in range(axes)] for _ in range(2))
+        added = [random.randint(0, max(s, d) - 1) for s, d in zip(stride, dilation)]
+        size = [random.choice([2, 3, 9]) for _ in range(axes)]
+        padding = [random.randint(0, min(2, ((n - 1) * s + d * (k - 1) + a) // 2))
+                   for n, s, d, k, a in zip(size, stride, dilation, k, added)]
+        inputs = [normal([random.choice([0, 1, 3]), c, *size]), normal([c, o // groups, *k]),
+                  normal([o])]
+        args = (padding, added, groups, dilation)
+        numbers = " ".join(str(v) for v in [*stride, *padding, *added, *dilation, groups])
+        yield (f"conv_transpose{axes}d {numbers}", inputs[:random.choice([2, 3])],
+               lambda x, w, b=None, f=f, s=stride, args=args: f(x, w, b, s, *args))
+
+
 def convolutions():
     """Random shapes, of which the output has at least one position."""
     n, groups = random.choice([0, 1, 2, 5]), random.choice([1, 1, 2, 3])
@@ -143,6 +162,16 @@ def convolutions():
     for count in (2, 3):
         yield (f"conv1d {stride} {padding} {dilation} {groups}", inputs[:count],
                lambda x, w, b=None: F.conv1d(x, w, b, stride, padding, dilation, groups))
+
+
+def norms():
+    groups = random.choice([1, 2, 3])
+    shape = [random.choice([0, 1, 4]), channels(groups)[0], *random.choice([[], [7], [5, 3]])]
+    if shape[1] * len(shape) > 2 * groups:
+        yield (f"group_norm {groups}", [normal(shape), normal(shape[1:2]), normal(shape[1:2])],
+               lambda x, w, b: F.group_norm(x, groups, w, b))
+    yield ("layer_norm", [normal([random.choice([0, 1, 5]), 33])],
+           lambda x: F.layer_norm(x, [33]))
     shape = random.choice([[2, 3, 5], [7, 1, 1], [3, 17, 4], [1, 16, 40]])
     yield ("batch_norm", [normal(shape), normal(shape[1:2]), normal(shape[1:2])],
            lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True))
@@ -161,7 +190,8 @@ def of_one():
 
 def all_cases(seed):
     """Each function's numbers depend on the seed alone, not on the functions before it."""
-    for make in (of_two, of_one, reductions, rows, selections, losses, convolutions):
+    for make in (of_two, of_one, reductions, rows, selections, losses, convolutions, transposed,
+                 norms):
         random.seed(f"{seed} {make.__name__}")
         torch.manual_seed(random.getrandbits(32))
         yield from make()

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CASES = 2048, MAX_INPUTS = 3, NAME_BYTES = 160, MAX_ARGS = 8 };
+enum { MAX_CASES = 2048, MAX_INPUTS = 3, NAME_BYTES = 160, MAX_ARGS = 9 };
 
 typedef struct parity_case {
     char name[NAME_BYTES]; /* without the tensor's */
@@ -108,6 +108,28 @@ static ls_tensor *conv1d(const parity_case *c)
     return ls_conv1d(c->tape, c->in[0], c->in[1], c->in[2], &params);
 }
 
+/* Arguments: stride, padding, output padding, dilation, each of all axes; groups. */
+static ls_tensor *conv_transpose1d(const parity_case *c)
+{
+    const double *a = c->args;
+    const ls_conv_transpose1d_params params = {(int)a[0], (int)a[1], (int)a[2], (int)a[3],
+                                               (int)a[4]};
+
+    return ls_conv_transpose1d(c->tape, c->in[0], c->in[1], c->in[2], &params);
+}
+
+static ls_tensor *conv_transpose2d(const parity_case *c)
+{
+    const double *a = c->args;
+    const ls_conv_transpose2d_params params = {{(int)a[0], (int)a[1]},
+                                               {(int)a[2], (int)a[3]},
+                                               {(int)a[4], (int)a[5]},
+                                               {(int)a[6], (int)a[7]},
+                                               (int)a[8]};
+
+    return ls_conv_transpose2d(c->tape, c->in[0], c->in[1], c->in[2], &params);
+}
+
 /* With running statistics of its own, as many as channels. */
 static ls_tensor *batch_norm(const parity_case *c)
 {
@@ -156,6 +178,14 @@ static ls_tensor *run_other(const parity_case *c)
         return pad(c);
     if (strcmp(c->op, "conv1d") == 0)
         return conv1d(c);
+    if (strcmp(c->op, "conv_transpose1d") == 0)
+        return conv_transpose1d(c);
+    if (strcmp(c->op, "conv_transpose2d") == 0)
+        return conv_transpose2d(c);
+    if (strcmp(c->op, "group_norm") == 0)
+        return ls_group_norm(c->tape, x, (int)a[0], c->in[1], c->in[2], 0);
+    if (strcmp(c->op, "layer_norm") == 0)
+        return ls_layer_norm(c->tape, x, c->in[1], c->in[2], 0);
     if (strcmp(c->op, "batch_norm") == 0)
         return batch_norm(c);
     if (strcmp(c->op, "transpose") == 0)

@@ -613,8 +613,8 @@ static void run_layer_norm(case_run *r)
     const double scale = c->scale == 0 ? 1 : c->scale;
     int64_t rows = 1;
     ls_tensor *x = noise(r, c->n_dims, c->x, 1, scale == 1 ? 0 : scale);
-    ls_tensor *w = parameter(r, 1, width, 1, 0);
-    ls_tensor *b = parameter(r, 1, width, 1, 0);
+    ls_tensor *w = (c->out & 1) != 0 ? NULL : parameter(r, 1, width, 1, 0);
+    ls_tensor *b = (c->out & 2) != 0 ? NULL : parameter(r, 1, width, 1, 0);
     ls_tensor *dy = noise(r, c->n_dims, c->x, 1, 0);
     ls_tensor *y = unplaced(r, r->type, c->n_dims, c->x);
     ls_tensor *alone = unplaced(r, r->type, c->n_dims, c->x);

@@ -16,7 +16,8 @@ typedef struct op_case {
     int64_t x[4]; /* shape of the first input */
     int64_t out;  /* conv2d, linear: output channels or features; adaptive pool: height and width;
                     slice: positions; embedding: indices; attention: columns of v; class sums:
-                    values of k; normalize: rows of the values */
+                    values of k; normalize: rows of the values; layer norm: 1 without
+                    weight, 2 without bias, 3 without both */
     int n_other;  /* binary (0: as x), expand (its input), concat, matmul, attention: dimensions of
                      the second input; operators on parameters: of the second parameter */
     int64_t other[4];

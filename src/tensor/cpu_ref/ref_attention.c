@@ -71,6 +71,12 @@ ls_status ref_matmul(device_state *self, const op_call *call)
 
 /* --- layer norm --- */
 
+/* Element i of a parameter, or without one `otherwise`. */
+REF_INLINE double parameter_at(const ls_tensor *t, size_t i, double otherwise, bool wide)
+{
+    return t == NULL ? otherwise : ref_get(tensor_elements(t), i, wide);
+}
+
 REF_INLINE void normalise_row(const op_call *call, size_t row, size_t n, bool wide)
 {
     const void *x = tensor_elements(call->in[0]);
@@ -91,8 +97,8 @@ REF_INLINE void normalise_row(const op_call *call, size_t row, size_t n, bool wi
         const double xhat = (ref_get(x, row * n + i, wide) - mean) * inverse;
 
         ref_put(tensor_elements(call->out[0]), row * n + i,
-                xhat * ref_get(tensor_elements(call->in[1]), i, wide) +
-                    ref_get(tensor_elements(call->in[2]), i, wide),
+                xhat * parameter_at(call->in[1], i, 1, wide) +
+                    parameter_at(call->in[2], i, 0, wide),
                 wide);
     }
     if (call->out[1] != NULL)
@@ -129,9 +135,8 @@ REF_INLINE slope slope_at(const op_call *call, size_t row, size_t n, size_t i, b
     const double x = ref_get(tensor_elements(call->in[0]), row * n + i, wide);
     const double dy = ref_get(tensor_elements(call->in[1]), row * n + i, wide);
 
-    return (slope){.xhat = (x - mean) * inverse,
-                   .dy = dy,
-                   .g = dy * ref_get(tensor_elements(call->in[2]), i, wide)};
+    return (slope){
+        .xhat = (x - mean) * inverse, .dy = dy, .g = dy * parameter_at(call->in[2], i, 1, wide)};
 }
 
 REF_INLINE void row_backward(const op_call *call, size_t row, size_t n, bool wide)
@@ -170,8 +175,10 @@ REF_INLINE void norm_backward(const op_call *call, bool wide)
             dweight += s.dy * s.xhat;
             dbias += s.dy;
         }
-        ref_give(tensor_elements(call->out[1]), i, dweight, call->accumulate, wide);
-        ref_give(tensor_elements(call->out[2]), i, dbias, call->accumulate, wide);
+        if (call->out[1] != NULL)
+            ref_give(tensor_elements(call->out[1]), i, dweight, call->accumulate, wide);
+        if (call->out[2] != NULL)
+            ref_give(tensor_elements(call->out[2]), i, dbias, call->accumulate, wide);
     }
 }
 

@@ -14,8 +14,10 @@ static ls_status all_plain(ls_tensor *const *tensors, int n)
 {
     void *data;
 
-    for (int i = 0; i < n; i++)
-        LS_TRY(dn_host->tensor_plain(tensors[i], &data));
+    for (int i = 0; i < n; i++) {
+        if (tensors[i] != NULL)
+            LS_TRY(dn_host->tensor_plain(tensors[i], &data));
+    }
     return LS_OK;
 }
 
@@ -120,10 +122,30 @@ static void norm_rows(void *arg, size_t begin, size_t end, size_t thread)
     }
 }
 
+/* The elements of a parameter; without one a row of `value` in *memory, which the caller
+ * destroys. */
+static ls_status norm_parameter(const op_call *call, ls_tensor *t, size_t n, float value,
+                                ls_tensor **memory, const float **out)
+{
+    float *floats;
+
+    if (t != NULL) {
+        *out = dn_data(t);
+        return LS_OK;
+    }
+    LS_TRY(dn_floats(call->in[0]->device, n, memory, &floats));
+    for (size_t i = 0; i < n; i++)
+        floats[i] = value;
+    *out = floats;
+    return LS_OK;
+}
+
 ls_status dn_layer_norm(device_state *self, const op_call *call)
 {
     const axis_parts p = axis_rows(call->in[0]);
     norm_work w = {.simd = self->simd, .rows = p.outer, .n = p.n, .eps = call->attrs.eps};
+    ls_tensor *memory[2] = {NULL, NULL};
+    ls_status st;
 
     LS_TRY(all_plain(call->in, 3));
     for (int i = 0; i < 3; i++) {
@@ -131,15 +153,19 @@ ls_status dn_layer_norm(device_state *self, const op_call *call)
             LS_TRY(dn_host->tensor_place(call->out[i], NULL, 0));
     }
     w.x = dn_data(call->in[0]);
-    w.weight = dn_data(call->in[1]);
-    w.bias = dn_data(call->in[2]);
     w.out = dn_data(call->out[0]);
     if (call->out[1] != NULL) {
         w.mean = dn_data(call->out[1]);
         w.inverse = dn_data(call->out[2]);
     }
-    threads_for(self, w.rows, w.n, norm_rows, &w);
-    return LS_OK;
+    st = norm_parameter(call, call->in[1], w.n, 1, &memory[0], &w.weight);
+    if (st == LS_OK)
+        st = norm_parameter(call, call->in[2], w.n, 0, &memory[1], &w.bias);
+    if (st == LS_OK)
+        threads_for(self, w.rows, w.n, norm_rows, &w);
+    dn_host->tensor_destroy(memory[0]);
+    dn_host->tensor_destroy(memory[1]);
+    return st;
 }
 
 static void norm_rows_back(void *arg, size_t begin, size_t end, size_t thread)
@@ -176,9 +202,9 @@ static void norm_columns(void *arg, size_t begin, size_t end, size_t thread)
 static void give_sums(const op_call *call, const norm_work *w)
 {
     for (int k = 0; k < 2; k++) {
-        float *out = dn_data(call->out[1 + k]);
+        float *out = call->out[1 + k] == NULL ? NULL : dn_data(call->out[1 + k]);
 
-        for (size_t i = 0; i < w->n; i++)
+        for (size_t i = 0; out != NULL && i < w->n; i++)
             out[i] =
                 (float)(w->sums[(size_t)k * w->n + i] + (call->accumulate ? (double)out[i] : 0));
     }
@@ -191,7 +217,9 @@ ls_status dn_layer_norm_backward(device_state *self, const op_call *call)
     norm_work w = {.simd = self->simd, .rows = p.outer, .n = p.n};
     const size_t n_sums = 2 * (2 * p.n); // two doubles for each column
     ls_tensor *memory = NULL;
+    ls_tensor *ones = NULL;
     float *floats;
+    ls_status st;
 
     LS_TRY(all_plain(call->in, 5));
     if (call->out[0] != NULL)
@@ -202,17 +230,20 @@ ls_status dn_layer_norm_backward(device_state *self, const op_call *call)
     w.xhat = floats + n_sums;
     w.x = dn_data(call->in[0]);
     w.dy = dn_data(call->in[1]);
-    w.weight = dn_data(call->in[2]);
     w.mean = dn_data(call->in[3]);
     w.inverse = dn_data(call->in[4]);
-    threads_for(self, w.n, w.rows, norm_columns, &w);
-    give_sums(call, &w);
-    if (call->out[0] != NULL) {
+    if (call->out[1] != NULL || call->out[2] != NULL) {
+        threads_for(self, w.n, w.rows, norm_columns, &w);
+        give_sums(call, &w);
+    }
+    st = norm_parameter(call, call->in[2], w.n, 1, &ones, &w.weight);
+    if (st == LS_OK && call->out[0] != NULL) {
         w.out = dn_data(call->out[0]);
         threads_for(self, w.rows, w.n, norm_rows_back, &w);
     }
+    dn_host->tensor_destroy(ones);
     dn_host->tensor_destroy(memory);
-    return LS_OK;
+    return st;
 }
 
 /* --- softmax --- */
