@@ -299,9 +299,43 @@ static void memory_grows_with_the_sum_of_queries_and_keys(void **state)
     assert_true(large < (size_t)4 << 20);
 }
 
+/* A transposed row has other strides than the row itself, and is the same memory. */
+static void products_of_single_rows_have_gradients(void **state)
+{
+    const int64_t a_dims[3] = {1, 2, 2};
+    const int64_t b_dims[5] = {2, 1, 1, 1, 2};
+    const float a_values[4] = {1, 2, 3, 4};
+    const float b_values[4] = {5, 6, 7, 8};
+    const float want_a[4] = {12, 14, 12, 14}; // sums of b over its two matrices
+    const float want_b[4] = {4, 6, 4, 6};     // sums of a over its rows
+    const ls_device_options options = {
+        .size = sizeof(options), .name = is_on_sim() ? "sim" : "cpu", .threads = 2};
+    float got[4];
+    bench s = {.mask = NULL};
+    ls_tensor *y;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_device_open(&options, &s.device));
+    assert_status(LS_OK, ls_tape_create(s.device, &s.tape));
+    s.in[0] = random_floats(&s, 3, a_dims, 1);
+    s.in[1] = random_floats(&s, 5, b_dims, 1);
+    assert_status(LS_OK, ls_tensor_write(s.in[0], a_values, 4));
+    assert_status(LS_OK, ls_tensor_write(s.in[1], b_values, 4));
+    assert_status(LS_OK, ls_require_grad(s.in[0]));
+    assert_status(LS_OK, ls_require_grad(s.in[1]));
+    y = ls_matmul(s.tape, s.in[0], s.in[1], 1);
+    assert_status(LS_OK, ls_backward(s.tape, ls_sum(s.tape, y, NULL, 0, 0), 1));
+    assert_status(LS_OK, ls_tensor_read(ls_grad(s.in[0]), got, 4));
+    assert_memory_equal(got, want_a, sizeof(got));
+    assert_status(LS_OK, ls_tensor_read(ls_grad(s.in[1]), got, 4));
+    assert_memory_equal(got, want_b, sizeof(got));
+    teardown(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_of_single_rows_have_gradients),
         cmocka_unit_test(attention_is_the_softmax_of_its_scores),
         cmocka_unit_test(causal_attention_sees_no_later_key),
         cmocka_unit_test(numbers_of_the_mask_are_added),

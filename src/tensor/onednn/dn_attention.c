@@ -23,12 +23,15 @@ static ls_status all_plain(ls_tensor *const *tensors, int n)
 
 /* --- matmul --- */
 
-/* (batch, rows, columns), whose last two lie swapped in memory with `transposed`. */
+/* (batch, rows, columns), whose last two lie swapped in memory with `transposed`. A single row or
+ * column is the same either way, but oneDNN takes the strides of a swapped one for a row that is
+ * too short, and refuses to run. */
 static compat_desc describe(compat_list *list, int32_t type, int64_t batch, int64_t rows,
                             int64_t columns, bool transposed)
 {
     const int64_t dims[3] = {batch, rows, columns};
-    const int64_t strides[3] = {rows * columns, transposed ? 1 : columns, transposed ? rows : 1};
+    const bool is_swapped = transposed && rows > 1 && columns > 1;
+    const int64_t strides[3] = {rows * columns, is_swapped ? 1 : columns, is_swapped ? rows : 1};
 
     return compat_desc_strided(list, (ls_dtype)type, 3, dims, strides);
 }
