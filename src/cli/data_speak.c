@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * data_speak.c - short English sentences of a small grammar, spoken by espeak-ng, for cmd_data.c.
- * The seed alone decides the sentences. metadata.csv is written last, so that a set without it is
- * incomplete.
+ * data_speak.c - short English sentences or phrases of a small grammar, spoken by espeak-ng, for
+ * cmd_data.c. The seed alone decides them. metadata.csv is written last, so that a set without it
+ * is incomplete.
  */
 #include "cli/data_speak.h"
 
@@ -39,6 +39,19 @@ static const char *const numbers[][2] = {{"2", "two"},     {"3", "three"},   {"5
 #define DRAW(rng, list) (list)[ls_rng_below(rng, LS_COUNT_OF(list))]
 
 /* Appends TEXT|NORMALISED TEXT. */
+static void add_phrase(text_buf *line, ls_rng *rng)
+{
+    const char *const *number = DRAW(rng, numbers);
+    const char *thing = DRAW(rng, things);
+    const char *first = DRAW(rng, subjects);
+    const char *second = DRAW(rng, acts);
+
+    if (ls_rng_below(rng, 2) == 0)
+        text_append(line, "%s %s.|%s %s.", number[0], thing, number[1], thing);
+    else
+        text_append(line, "%s %s.|%s %s.", first, second, first, second);
+}
+
 static void add_sentence(text_buf *line, ls_rng *rng)
 {
     const char *subject = DRAW(rng, subjects);
@@ -114,7 +127,10 @@ static ls_status add_line(const speak_options *options, ls_rng *rng, int64_t num
     const char *text;
 
     text_append(metadata, "speak-%05lld|", (long long)number);
-    add_sentence(metadata, rng);
+    if (options->is_short)
+        add_phrase(metadata, rng);
+    else
+        add_sentence(metadata, rng);
     text_append(metadata, "\n");
     LS_TRY(text_status(metadata));
     text_format(name, sizeof(name), "wavs/speak-%05lld.wav", (long long)number);

@@ -134,6 +134,33 @@ static void speak_makes_a_set_that_its_seed_decides(void **state)
                  "espeak-ng -v nosuch hello");
 }
 
+/* Words of the second column of a line "ID|TEXT|NORMALISED TEXT". */
+static int words_of(const char *line)
+{
+    int n = 1;
+
+    for (const char *at = strchr(line, '|') + 1; *at != '|'; at++)
+        n += *at == ' ';
+    return n;
+}
+
+static void short_phrases_have_few_words(void **state)
+{
+    char *lines;
+    job *j;
+
+    LS_UNUSED(state);
+    if (!has_espeak())
+        skip();
+    j = TOOL("speak", in_folder("short"), "--short", "--count", "20", "--seed", "4");
+    job_expect_code(j, 0);
+    job_clean_up(NULL);
+    lines = read_text("short/metadata.csv");
+    for (const char *at = lines; *at != 0; at = strchr(at, '\n') + 1)
+        assert_in_range(words_of(at), 2, 4);
+    free(lines);
+}
+
 static void speak_without_espeak_names_the_package(void **state)
 {
     LS_UNUSED(state);
@@ -256,6 +283,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test(wrong_calls_are_errors_of_one_line),
         test(speak_makes_a_set_that_its_seed_decides),
+        test(short_phrases_have_few_words),
         test(speak_without_espeak_names_the_package),
         test(a_folder_is_described),
         test(broken_images_are_named_and_end_it_with_1),
