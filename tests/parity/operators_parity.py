@@ -24,7 +24,9 @@ from tensor_file import read_safetensors, write_safetensors  # noqa: E402
 
 # A rounding of float32 in each step of a formula: smaller distances do not count.
 ROUNDING = 2.0**-23
+STEPS = {"attention": 4}  # scores, their largest and sum, softmax, product; of others 1
 ROUNDS = 4  # of shapes for each operator
+LEAVES = 3  # the inputs that get gradients, if they are floating-point
 
 
 def random_shape(least=0, most=5):
@@ -188,23 +190,62 @@ def of_one():
         yield name, [normal(random_shape(), 0.25 if name in POSITIVE else None)], f
 
 
+def products():
+    """Matrices with leading dimensions that broadcast."""
+    m, k, n = (random.choice([1, 2, 7, 40]) for _ in range(3))
+    a, b = (shape[-3:] for shape in broadcast_pair())
+    for left, right in ((a, b), (a, []), ([], b), ([3], [3]), ([0], [1])):
+        yield "matmul 0", [normal(left + [m, k]), normal(right + [k, n])], torch.matmul
+        yield ("matmul 1", [normal(left + [m, k]), normal(right + [n, k])],
+               lambda x, y: x @ y.transpose(-1, -2))
+
+
+def masked_attention(q, k, v, mask):
+    """Queries of which all keys are masked give 0, where PyTorch's softmax gives NaN."""
+    none = mask.amin(-1, keepdim=True) > 0
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=(mask == 0) | none)
+    return y * (~none).to(y.dtype)
+
+
+def attention():
+    """Arguments: causal, scale (0: the default)."""
+    sdpa = F.scaled_dot_product_attention
+    t, d, e = (random.choice([1, 2, 5, 33, 80]) for _ in range(3))
+    s = random.choice([2, 7, t + 1, 300])
+
+    def of(n, h, s=s):
+        return [normal([n, h, t, d]), normal([n, h, s, d]), normal([n, h, s, e])]
+
+    for inputs in (of(2, 3), of(0, 2)):
+        yield "attention 0 0", inputs, sdpa
+    yield "attention 0 0.3", of(1, 2), lambda q, k, v: sdpa(q, k, v, scale=0.3)
+    for inputs in (of(2, 2), of(2, 2, t)):
+        yield "attention 1 0", inputs, lambda q, k, v: sdpa(q, k, v, is_causal=True)
+    for shape in ([2, 1, 1, s], [t, s], [2, 3, t, s], [3, t, 1]):
+        yield ("attention 0 0", of(2, 3) + [(torch.rand(shape) < 0.6).byte()], masked_attention)
+        yield ("attention 0 0.3", of(2, 3) + [normal(shape)],
+               lambda q, k, v, m: sdpa(q, k, v, attn_mask=m, scale=0.3))
+    yield ("attention 0 0", [normal([2, 3, t, d]), normal([3, s, d]), normal([1, 1, s, e])],
+           lambda q, k, v: sdpa(q, k.expand(2, 3, s, d), v.expand(2, 3, s, e)))
+
+
 def all_cases(seed):
     """Each function's numbers depend on the seed alone, not on the functions before it."""
     for make in (of_two, of_one, reductions, rows, selections, losses, convolutions, transposed,
-                 norms):
+                 norms, products, attention):
         random.seed(f"{seed} {make.__name__}")
         torch.manual_seed(random.getrandbits(32))
         yield from make()
 
 
 def torch_results(inputs, f, goal, dtype):
-    leaves = [t.detach().clone().to(dtype).requires_grad_() if t.is_floating_point() else t
-              for t in inputs]
+    leaves = [t.detach().clone().to(dtype).requires_grad_(i < LEAVES)
+              if t.is_floating_point() else t for i, t in enumerate(inputs)]
     y = f(*leaves)
     (y * goal.to(dtype)).sum().backward()
     out = {"y": y.detach()}
     for i, t in enumerate(leaves):
-        if t.is_floating_point():
+        if t.is_floating_point() and i < LEAVES:
             out[f"grad{i}"] = torch.zeros_like(t) if t.grad is None else t.grad
     return out
 
@@ -242,7 +283,8 @@ def main():
         theirs = torch_results(inputs, f, goal, torch.float32)
         for key, want in exact.items():
             got = ours[f"{name}/{key}"]
-            limit = 2 * max(distance(theirs[key], want), ROUNDING)
+            steps = STEPS.get(name.split()[1], 1)
+            limit = 2 * max(distance(theirs[key], want), steps * ROUNDING)
             limit *= 1 + 3 / max(want.numel(), 1)
             is_wrong = got.shape != want.shape or not distance(got, want) <= limit
             if is_wrong:

@@ -5,7 +5,7 @@
  *
  * The tensors of a case are "NUMBER OPERATOR ARGUMENTS/in0", "/in1", ... and "/goal" of the
  * result's shape. RESULTS gets "/y" and, with the sum of y * goal as loss, "/grad0", ... for each
- * floating-point input.
+ * floating-point input of the first three.
  */
 #include <lockstep/autograd.h>
 #include <lockstep/checkpoint.h>
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CASES = 2048, MAX_INPUTS = 3, NAME_BYTES = 160, MAX_ARGS = 9 };
+enum { MAX_CASES = 2048, MAX_INPUTS = 4, MAX_LEAVES = 3, NAME_BYTES = 160, MAX_ARGS = 9 };
 
 typedef struct parity_case {
     char name[NAME_BYTES]; /* without the tensor's */
@@ -30,8 +30,8 @@ typedef struct work {
     ls_device *device;
     parity_case cases[MAX_CASES];
     int n_cases;
-    ls_named results[MAX_CASES * (1 + MAX_INPUTS)];
-    char names[MAX_CASES * (1 + MAX_INPUTS)][NAME_BYTES + 8];
+    ls_named results[MAX_CASES * (1 + MAX_LEAVES)];
+    char names[MAX_CASES * (1 + MAX_LEAVES)][NAME_BYTES + 8];
     int n_results;
 } work;
 
@@ -139,6 +139,14 @@ static ls_tensor *batch_norm(const parity_case *c)
     return ls_batch_norm(c->tape, c->in[0], c->in[1], c->in[2], mean, variance, NULL);
 }
 
+static ls_tensor *attend(const parity_case *c)
+{
+    const ls_attention_params params = {
+        .causal = c->args[0] != 0, .scale = c->args[1], .mask = c->in[3]};
+
+    return ls_attention(c->tape, c->in[0], c->in[1], c->in[2], &params);
+}
+
 static ls_tensor *run_other(const parity_case *c)
 {
     ls_tensor *x = c->in[0];
@@ -174,6 +182,10 @@ static ls_tensor *run_other(const parity_case *c)
         return ls_where(c->tape, c->in[2], x, c->in[1]);
     if (strcmp(c->op, "embedding") == 0)
         return ls_embedding(c->tape, x, c->in[1], (int64_t)a[0]);
+    if (strcmp(c->op, "matmul") == 0)
+        return ls_matmul(c->tape, x, c->in[1], (int)a[0]);
+    if (strcmp(c->op, "attention") == 0)
+        return attend(c);
     if (strcmp(c->op, "pad") == 0)
         return pad(c);
     if (strcmp(c->op, "conv1d") == 0)
@@ -274,11 +286,11 @@ static void add_result(work *w, const parity_case *c, const char *name, ls_tenso
 
 static ls_status run(work *w, parity_case *c)
 {
-    static const char *const names[MAX_INPUTS] = {"grad0", "grad1", "grad2"};
+    static const char *const names[MAX_LEAVES] = {"grad0", "grad1", "grad2"};
     ls_status st = ls_tape_create(w->device, &c->tape);
     ls_tensor *y;
 
-    for (int i = 0; i < MAX_INPUTS && st == LS_OK; i++) {
+    for (int i = 0; i < MAX_LEAVES && st == LS_OK; i++) {
         if (c->in[i] != NULL && ls_tensor_dtype(c->in[i]) == LS_F32)
             st = ls_require_grad(c->in[i]);
     }
@@ -290,7 +302,7 @@ static ls_status run(work *w, parity_case *c)
     if (st != LS_OK)
         return st;
     add_result(w, c, "y", y);
-    for (int i = 0; i < MAX_INPUTS; i++) {
+    for (int i = 0; i < MAX_LEAVES; i++) {
         if (c->in[i] != NULL && ls_grad(c->in[i]) != NULL)
             add_result(w, c, names[i], ls_grad(c->in[i]));
     }
