@@ -76,14 +76,12 @@ static void sleep_short(engine *e, int64_t now_ns)
     ls_mutex_lock(&e->mu);
 }
 
-/* Sleeps in the backend until progress is possible, until_ns has passed or a check is due. A sleep
- * lasts at most SLEEP_MAX_MS: after a much longer one the process was stopped (Ctrl-Z), which does
- * not count. */
+/* Sleeps in the backend until progress is possible, until_ns has passed or a check is due, for at
+ * most SLEEP_MAX_MS. */
 static void sleep_until(engine *e, int64_t until_ns, int64_t now_ns)
 {
     const int64_t wake_ns = earlier(until_ns, e->next_watch_ns);
     int64_t ms = (wake_ns - now_ns + 999999) / 1000000;
-    int64_t slept_ns;
 
     if (wake_ns <= now_ns)
         return;
@@ -96,11 +94,17 @@ static void sleep_until(engine *e, int64_t until_ns, int64_t now_ns)
     ls_mutex_unlock(&e->mu);
     e->parts.ops->wait(e->parts.backend, (int)ms);
     ls_mutex_lock(&e->mu);
-    slept_ns = ls_now_ns() - now_ns;
-    if (slept_ns > ms * 1000000 + STOPPED_NS)
-        watch_shift_deadlines(e, slept_ns - ms * 1000000);
     // The next pass reads notifications after the backend's progress: data first, then causes.
     e->next_control_ns = 0;
+}
+
+/* A driver reads the clock at least every SLEEP_MAX_MS: after a much longer time the process was
+ * stopped (Ctrl-Z), which does not count. seen_ns: when it has read the clock before, 0: it has
+ * not. */
+static void skip_stop(engine *e, int64_t seen_ns, int64_t now_ns)
+{
+    if (seen_ns != 0 && now_ns - seen_ns > SLEEP_MAX_MS * MS_NS + STOPPED_NS)
+        watch_shift_deadlines(e, now_ns - seen_ns);
 }
 
 /* How one driver waits: it spins, then yields, then sleeps, and starts again after progress. */
@@ -147,10 +151,11 @@ static void wait_step(engine *e, wait_policy *p, int64_t deadline_ns, int64_t no
 static bool drive(engine *e, const ls_work *w, int64_t deadline_ns)
 {
     wait_policy p = {0};
+    int64_t now_ns = 0;
 
     for (unsigned pass = 0; !is_over(w); pass++) {
         const bool has_moved = drive_progress(e);
-        int64_t now_ns;
+        const int64_t seen_ns = now_ns;
 
         if (has_moved && p.has_slept)
             adapt_yield(e, &p);
@@ -163,6 +168,7 @@ static bool drive(engine *e, const ls_work *w, int64_t deadline_ns)
                 continue;
         }
         now_ns = ls_now_ns();
+        skip_stop(e, seen_ns, now_ns);
         watch_check(e, now_ns);
         if (is_over(w))
             break;
@@ -232,21 +238,27 @@ void drive_once(engine *e)
 static void run_progress_thread(void *arg)
 {
     engine *e = arg;
+    int64_t now_ns = 0;
 
     ls_mutex_lock(&e->mu);
     while (!e->is_stopping) {
+        const int64_t seen_ns = now_ns;
         bool has_moved;
-        int64_t now_ns;
 
         if (e->n_held == 0 || e->is_driven) {
             (void)ls_cond_wait(&e->has_work, &e->mu, ls_deadline_ms(-1));
+            now_ns = 0;
             continue;
         }
         has_moved = drive_progress(e);
         now_ns = ls_now_ns();
+        skip_stop(e, seen_ns, now_ns);
         watch_check(e, now_ns);
-        if (!list_empty(&e->ended))
+        if (!list_empty(&e->ended)) {
             engine_call_back(e);
+            now_ns = 0;
+            continue;
+        }
         yield_lock(e);
         if (has_moved || e->n_held == 0 || e->is_driven || e->is_stopping)
             continue;

@@ -75,6 +75,8 @@ static bool progress(backend_state *self)
     bool ends = false;
 
     atomic_fetch_add(&self->n_progress, 1);
+    if (self->jump_at > 0 && self->passes + 1 == self->jump_at)
+        *self->clock_ns += self->jump_ns;
     if (self->n_works > 0 && self->end_after > 0)
         ends = ++self->passes % self->end_after == 0;
     else if (self->n_works > 0 && self->end_late_ns > 0)

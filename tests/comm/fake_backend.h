@@ -28,6 +28,8 @@ struct backend_state {
     bool is_awake;
     int sleep_ms;      /* the longest wait(); 0: no limit */
     int64_t *clock_ns; /* wait() does not sleep but sets this clock forward; NULL: it sleeps */
+    int jump_at;       /* progress() sets the clock forward by jump_ns in this pass; 0: in none */
+    int64_t jump_ns;
     int n_groups;
     bool opens_never; /* open_group() waits until host->check() fails */
     atomic_bool is_opening;

@@ -291,6 +291,24 @@ static void abort_later(void *arg)
     ls_comm_abort(arg, "enough");
 }
 
+/* Where it is stopped makes no difference: here it spins. */
+static void the_time_of_a_stopped_process_does_not_count(void **state)
+{
+    backend_state s;
+    ls_comm *comm;
+
+    LS_UNUSED(state);
+    clock_ns = ls_now_ns();
+    assert_ok(fake_world(2, 5000, &s, &comm));
+    s.clock_ns = &clock_ns;
+    s.end_after = 6;
+    s.jump_at = 3;
+    s.jump_ns = INT64_C(60000000000);
+    assert_ok(sum(comm, NULL));
+    clock_ns = 0;
+    ls_comm_destroy(comm);
+}
+
 static void abort_wakes_waiting_threads(void **state)
 {
     ls_thread t = {0};
@@ -522,6 +540,7 @@ int main(void)
         cmocka_unit_test(a_failed_work_breaks_its_group_for_ever),
         cmocka_unit_test(handles_outlive_their_group),
         cmocka_unit_test(operations_end_at_their_timeout),
+        cmocka_unit_test(the_time_of_a_stopped_process_does_not_count),
         cmocka_unit_test(abort_wakes_waiting_threads),
         cmocka_unit_test(groups_may_be_used_by_several_threads),
         cmocka_unit_test(an_abort_ends_a_split_that_waits_for_others),
