@@ -325,7 +325,7 @@ int cmd_data(int argc, char **argv)
         {"count", 0, LS_FLAG_INT, &f.speak.count, 1, 99999, "number of sentences"},
         {"voice", 0, LS_FLAG_TEXT, &f.speak.voice, 0, 0, "`NAME` of espeak-ng's voice"},
         {"seed", 0, LS_FLAG_INT, &f.speak.seed, 0, 1e15, "decides the sentences"},
-        {"short", 0, LS_FLAG_BOOL, &f.speak.is_short, 0, 0, "phrases of two to four words"},
+        {"short", 0, LS_FLAG_BOOL, &f.speak.is_short, 0, 0, "phrases of two or three words"},
         {"All", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"help", 'h', LS_FLAG_BOOL, &f.help, 0, 0, "print this text"},
     };

@@ -38,18 +38,34 @@ static const char *const numbers[][2] = {{"2", "two"},     {"3", "three"},   {"5
 
 #define DRAW(rng, list) (list)[ls_rng_below(rng, LS_COUNT_OF(list))]
 
-/* Appends TEXT|NORMALISED TEXT. */
+static const char *draw_word(ls_rng *rng)
+{
+    switch (ls_rng_below(rng, 4)) {
+    case 0:
+        return DRAW(rng, acts);
+    case 1:
+        return DRAW(rng, verbs);
+    case 2:
+        return DRAW(rng, things);
+    default:
+        return DRAW(rng, numbers)[1];
+    }
+}
+
+/* Words in any order: there are too many such phrases to learn them by heart, so that a network
+ * must read. Appends TEXT|NORMALISED TEXT, as add_sentence(). */
 static void add_phrase(text_buf *line, ls_rng *rng)
 {
-    const char *const *number = DRAW(rng, numbers);
-    const char *thing = DRAW(rng, things);
-    const char *first = DRAW(rng, subjects);
-    const char *second = DRAW(rng, acts);
+    const int n = 2 + (int)ls_rng_below(rng, 2);
+    const char *words[3];
 
-    if (ls_rng_below(rng, 2) == 0)
-        text_append(line, "%s %s.|%s %s.", number[0], thing, number[1], thing);
-    else
-        text_append(line, "%s %s.|%s %s.", first, second, first, second);
+    for (int i = 0; i < n; i++)
+        words[i] = draw_word(rng);
+    for (int column = 0; column < 2; column++) {
+        for (int i = 0; i < n; i++)
+            text_append(line, "%s%s", words[i], i < n - 1 ? " " : ".");
+        text_append(line, "%s", column == 0 ? "|" : "");
+    }
 }
 
 static void add_sentence(text_buf *line, ls_rng *rng)

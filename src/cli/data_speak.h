@@ -10,7 +10,7 @@ typedef struct speak_options {
     const char *voice; /* of espeak-ng */
     int64_t count;
     int64_t seed; /* decides the sentences */
-    int is_short; /* 1: phrases of two to four words */
+    int is_short; /* 1: phrases of two or three words */
 } speak_options;
 
 /*
