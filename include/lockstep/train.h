@@ -80,6 +80,8 @@ typedef struct ls_train_flags {
     int64_t print_freq;        /* -p/--print-freq: steps from line to line; 0: by time */
     const char *metrics;       /* --metrics FILE.jsonl */
     const char *metrics_html;  /* --metrics-html FILE.html */
+    const char *tensorboard;   /* --tensorboard DIR */
+    int64_t histograms;        /* --histograms: steps; 0: none */
     const char *save;          /* --save FILE.safetensors */
     const char *save_best;     /* --save-best FILE.safetensors; NULL: beside the --save file */
     const char *on_save_error; /* --on-save-error continue|stop; NULL: continue */
@@ -111,9 +113,9 @@ LS_API LS_MUST_USE ls_status ls_train_local_ranks(ls_train_flags *flags, int *n)
 typedef struct ls_run ls_run;
 
 /* Opens the device, an empty model (initial values from --seed) and a tape. On rank 0 (call
- * ls_init() before) it also checks that the files of --save, --save-best, --metrics and
- * --metrics-html can be written: LS_EIO or LS_ENOTFOUND with flag, path and reason. flags are
- * borrowed until ls_run_close(). */
+ * ls_init() before) it also checks that the files of --save, --save-best, --metrics,
+ * --metrics-html and --tensorboard can be written: LS_EIO or LS_ENOTFOUND with flag, path and
+ * reason. flags are borrowed until ls_run_close(). */
 LS_API LS_MUST_USE ls_status ls_run_open(const ls_train_flags *flags, ls_run **out);
 
 LS_API ls_device *ls_run_device(ls_run *run); /* borrowed, as the next two */
@@ -192,6 +194,12 @@ LS_API LS_MUST_USE ls_status ls_run_declare_with(ls_run *run, const char *name, 
  */
 LS_API void ls_run_add(ls_run *run, const char *name, const ls_tensor *value, double weight);
 LS_API void ls_run_add_number(ls_run *run, const char *name, double value, double weight);
+
+/* Adds a PNG file in memory (`bytes` bytes, copied) to the event file of --tensorboard, under
+ * `name` and the current step. Nothing happens on other ranks than 0 and without --tensorboard.
+ * LS_EFORMAT: the bytes do not begin as a PNG file. Does not block; the run's thread. */
+LS_API LS_MUST_USE ls_status ls_run_image(ls_run *run, const char *name, const void *png,
+                                          size_t bytes);
 
 /* The mean in the last report, or of the last evaluation; NAN before, and for other names. */
 LS_API double ls_run_value(const ls_run *run, const char *name, int of_test);

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "tensor/device.h"
+#include "train/common_flags.h"
 #include "train/progress.h"
 
 #include <stdarg.h>
@@ -15,12 +16,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_COMMON = 64 };
-
 /* --- the common table --- */
 
-/* Fills `out` with the flags of all programs, whose values are in `f`; returns their number. */
-static int list_common(ls_train_flags *f, ls_flag out[MAX_COMMON])
+int common_flags_list(ls_train_flags *f, ls_flag out[COMMON_FLAGS_MOST])
 {
     const double most = 1e15;
     const ls_flag common[] = {
@@ -108,6 +106,11 @@ static int list_common(ls_train_flags *f, ls_flag out[MAX_COMMON])
          "`FILE` write metrics to FILE.jsonl, a JSON object a line"},
         {"metrics-html", 0, LS_FLAG_TEXT, &f->metrics_html, 0, 0,
          "`FILE` write charts to the page FILE.html, after each epoch"},
+        {"tensorboard", 0, LS_FLAG_TEXT, &f->tensorboard, 0, 0,
+         "`DIR` write an event file for TensorBoard to this folder"},
+        {"histograms", 0, LS_FLAG_INT, &f->histograms, 0, most,
+         "with --tensorboard: steps from one histogram of weights and gradients to the next; "
+         "0 = none"},
         {"save", 0, LS_FLAG_TEXT, &f->save, 0, 0,
          "`FILE` save weights (safetensors) after each epoch"},
         {"save-best", 0, LS_FLAG_TEXT, &f->save_best, 0, 0,
@@ -125,7 +128,7 @@ static int list_common(ls_train_flags *f, ls_flag out[MAX_COMMON])
         {"help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text"},
     };
 
-    _Static_assert(sizeof(common) <= MAX_COMMON * sizeof(ls_flag), "the table is too small");
+    _Static_assert(sizeof(common) <= COMMON_FLAGS_MOST * sizeof(ls_flag), "the table is too small");
     memcpy(out, common, sizeof(common));
     return (int)LS_COUNT_OF(common);
 }
@@ -149,7 +152,7 @@ ls_status ls_train_parse(const char *program, const char *summary, int argc, cha
     ls_flags flags = {
         .size = sizeof(flags), .program = program, .usage = usage, .summary = summary};
     ls_train_flags defaults;
-    ls_flag table[MAX_COMMON];
+    ls_flag table[COMMON_FLAGS_MOST];
 
     LS_TRY(LS_GIVEN(program));
     LS_TRY(LS_GIVEN(summary));
@@ -166,7 +169,7 @@ ls_status ls_train_parse(const char *program, const char *summary, int argc, cha
     flags.tables[0] = own;
     flags.n[0] = n_own;
     flags.tables[1] = table;
-    flags.n[1] = list_common(common, table);
+    flags.n[1] = common_flags_list(common, table);
     LS_TRY(ls_flags_parse(&flags, argc, argv, NULL));
     if (!common->help) {
         const ls_device_options device = {.size = sizeof(device),
@@ -177,7 +180,8 @@ ls_status ls_train_parse(const char *program, const char *summary, int argc, cha
         LS_TRY(device_check(&device));
         return ls_backend_check(common->backend, 1);
     }
-    (void)list_common(&defaults, table); // help shows the defaults, not values given with --help
+    (void)common_flags_list(&defaults,
+                            table); // help shows the defaults, not values given with --help
     return print_help(&flags);
 }
 

@@ -155,6 +155,7 @@ static ls_status end_early(ls_run *run)
         LS_TRY(ls_ddp_sync_buffers(run->ddp));
     if (run->state.stopping)
         print_stop(run);
+    LS_TRY(save_events(run));
     return save(run, false);
 }
 
@@ -371,6 +372,19 @@ static ls_status backward(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
     return LS_OK;
 }
 
+/* Histograms of the gradients that the optimizer uses; --clip-grad-norm has unscaled them. */
+static ls_status add_histograms(ls_run *run)
+{
+    const bool is_scaled = run->scaler != NULL && !(run->flags->clip_grad_norm > 0);
+    int n;
+    const ls_named *parameters = ls_model_parameters(run->model, &n);
+
+    if (run->flags->histograms == 0 || (run->at.step + 1) % run->flags->histograms != 0)
+        return LS_OK;
+    return tensorboard_add_histograms(&run->tensorboard, run->at.step + 1, parameters, n,
+                                      is_scaled ? ls_grad_scaler_scale(run->scaler) : 1.0);
+}
+
 static ls_status update_parameters(ls_run *run)
 {
     ls_optimizer_set_lr(run->optimizer, run->state.lr);
@@ -381,6 +395,7 @@ static ls_status update_parameters(ls_run *run)
             LS_TRY(ls_grad_scaler_unscale(run->scaler));
         LS_TRY(ls_clip_grad_norm(parameters, n, ls_grad, run->flags->clip_grad_norm, NULL));
     }
+    LS_TRY(add_histograms(run));
     if (run->scaler == NULL)
         return ls_optimizer_step(run->optimizer);
     run->has_scaled_step = true;

@@ -138,9 +138,12 @@ ls_status report_metrics(ls_run *run, const history_point *point, bool has_test)
                                .training = point,
                                .has_test = has_test,
                                .test_samples = run->report.test_samples};
-    const ls_status st = metrics_write(&run->metrics, &line);
+    ls_status st = metrics_write(&run->metrics, &line);
 
-    return st == LS_OK ? LS_OK : save_failed(run, st, "metrics");
+    if (st != LS_OK)
+        LS_TRY(save_failed(run, st, "metrics"));
+    tensorboard_add(&run->tensorboard, &line);
+    return save_events(run);
 }
 
 /* Early values for runs whose steps take seconds. */

@@ -85,6 +85,7 @@ ls_status ls_run_open(const ls_train_flags *flags, ls_run **out)
         return ls_fail(LS_ENOMEM, "no memory for a run");
     run->flags = flags;
     run->metrics.fd = -1;
+    run->tensorboard.file.fd = -1;
     run->saver.saved_step = -1;
     run->state.accuracy = -1;
     run->state.accuracy5 = -1;
@@ -272,6 +273,7 @@ static ls_status free_run(ls_run *run)
         stop_signal_restore(&run->signals);
     }
     metrics_close(&run->metrics);
+    tensorboard_close(&run->tensorboard);
     history_free(&run->history);
     ls_grad_scaler_destroy(run->scaler);
     ls_optimizer_destroy(run->optimizer);
@@ -435,6 +437,13 @@ static ls_status begin_metrics(ls_run *run)
     return metrics_begin(&run->metrics, run->is_resumed ? run->at.step : -1);
 }
 
+static ls_status begin_tensorboard(ls_run *run)
+{
+    if (run->flags->tensorboard == NULL || run_rank(run) != 0)
+        return LS_OK;
+    return tensorboard_begin(&run->tensorboard, run->flags, run->is_resumed ? run->at.step : -1);
+}
+
 ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
 {
     LS_TRY(LS_GIVEN(run));
@@ -455,6 +464,7 @@ ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
     progress_init(&run->progress, run_rank(run) == 0, run->flags->print_freq, run->device);
     LS_TRY(resume_load(run));
     LS_TRY(begin_metrics(run));
+    LS_TRY(begin_tensorboard(run));
     stop_signal_install(&run->signals);
     run->is_started = true;
     run_set_activity(run, "training");

@@ -15,6 +15,7 @@
 #include "train/report.h"
 #include "train/save.h"
 #include "train/stop_signal.h"
+#include "train/tensorboard.h"
 #include "train/values.h"
 
 typedef struct split {
@@ -101,9 +102,10 @@ struct ls_run {
     losses losses;
     run_values values;
     progress progress;
-    history history;      /* rank 0 only */
-    metrics_file metrics; /* rank 0 only */
-    saver saver;          /* rank 0 only */
+    history history; /* rank 0 only */
+    metrics_file metrics;
+    tensorboard tensorboard; /* rank 0 only */
+    saver saver;             /* rank 0 only */
     stop_signal signals;
 };
 

@@ -140,6 +140,7 @@ ls_status save_probe(const ls_train_flags *f)
     char beside[STATE_PATH_BYTES];
 
     LS_TRY(probe("--metrics-html", f->metrics_html));
+    LS_TRY(tensorboard_probe(f->tensorboard));
     if (f->evaluate)
         return LS_OK;
     LS_TRY(probe("--save-best", f->save_best));
@@ -204,6 +205,13 @@ ls_status save_html_report(ls_run *run)
         return LS_OK;
     st = html_report_write(&page);
     return st == LS_OK ? LS_OK : save_failed(run, st, "the page of --metrics-html");
+}
+
+ls_status save_events(ls_run *run)
+{
+    const ls_status st = tensorboard_flush(&run->tensorboard);
+
+    return st == LS_OK ? LS_OK : save_failed(run, st, "the events of --tensorboard");
 }
 
 ls_status save_all(ls_run *run, bool is_best)

@@ -23,6 +23,8 @@ LS_MUST_USE ls_status save_all(ls_run *run, bool is_best);
 LS_MUST_USE ls_status save_probe(const ls_train_flags *flags);
 /* Writes the page of --metrics-html. */
 LS_MUST_USE ls_status save_html_report(ls_run *run);
+/* Writes the events of --tensorboard that are in memory. */
+LS_MUST_USE ls_status save_events(ls_run *run);
 /* Handles a failed write of `what`: LS_OK when the run continues. */
 LS_MUST_USE ls_status save_failed(ls_run *run, ls_status st, const char *what);
 
