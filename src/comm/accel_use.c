@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * accel_use.c - registers a group with the accelerators of its operations, and ends their use when
- * one is closed before the group (accel_use.h). Operations that are under way on it then fail.
+ * accel_use.c - registers an engine with the accelerators of its operations, and ends their use
+ * when one is closed before the engine (accel_use.h). Operations that are under way on it then
+ * fail.
  */
 #include "comm/accel_use.h"
 
@@ -15,14 +16,14 @@
 
 struct accel_use {
     accel_user base;
-    struct accel_use *next; /* of the group */
-    ls_comm *comm;
+    struct accel_use *next; /* of the engine */
+    engine *engine;
     accel *owner;
 };
 
 static void remove_use(struct accel_use *use)
 {
-    struct accel_use **at = &use->comm->uses;
+    struct accel_use **at = &use->engine->uses;
 
     while (*at != use)
         at = &(*at)->next;
@@ -59,29 +60,33 @@ static void end_works(ls_comm *comm, const accel *owner)
     engine_break(e, comm, &cause, LS_ECANCELED, true);
 }
 
-/* Called when the accelerator is closed. */
+/* Called when the accelerator is closed. The backend may still end what it had on it for groups
+ * that are destroyed already. */
 static void close_use(accel_user *self)
 {
     struct accel_use *use = (struct accel_use *)self;
-    ls_comm *comm = use->comm;
-    engine *e = comm->engine;
+    engine *e = use->engine;
 
     if (e->is_forked)
         return;
     engine_enter(e);
-    end_works(comm, use->owner);
-    staged_forget(comm, use->owner);
-    device_phases_close(comm);
-    if (comm->backend != NULL && e->parts.ops->forget_device != NULL)
-        e->parts.ops->forget_device(comm->backend, use->owner);
+    list_for_each (it, &e->groups) {
+        ls_comm *comm = list_entry(it, ls_comm, node);
+
+        end_works(comm, use->owner);
+        staged_forget(comm, use->owner);
+        device_phases_close(comm);
+    }
+    if (e->parts.backend != NULL && e->parts.ops->forget_device != NULL)
+        e->parts.ops->forget_device(e->parts.backend, use->owner);
     remove_use(use);
     engine_leave(e);
     ls_free(use);
 }
 
-ls_status accel_use_begin(ls_comm *comm, accel *owner)
+ls_status accel_use_begin(engine *e, accel *owner)
 {
-    struct accel_use *use = comm->uses;
+    struct accel_use *use = e->uses;
 
     while (use != NULL && use->owner != owner)
         use = use->next;
@@ -90,19 +95,19 @@ ls_status accel_use_begin(ls_comm *comm, accel *owner)
     use = ls_calloc(1, sizeof(*use));
     if (use == NULL)
         return ls_fail(LS_ENOMEM, "no memory for operations on %s", owner->name);
-    *use = (struct accel_use){
-        .base.close = close_use, .next = comm->uses, .comm = comm, .owner = owner};
-    comm->uses = use;
+    *use =
+        (struct accel_use){.base.close = close_use, .next = e->uses, .engine = e, .owner = owner};
+    e->uses = use;
     accel_add_user(owner, &use->base);
     return LS_OK;
 }
 
-void accel_use_end_all(ls_comm *comm)
+void accel_use_end_all(engine *e)
 {
-    while (comm->uses != NULL) {
-        struct accel_use *use = comm->uses;
+    while (e->uses != NULL) {
+        struct accel_use *use = e->uses;
 
-        comm->uses = use->next;
+        e->uses = use->next;
         accel_remove_user(use->owner, &use->base);
         ls_free(use);
     }

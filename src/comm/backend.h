@@ -27,7 +27,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 
-#define BACKEND_ABI 8
+#define BACKEND_ABI 9
 
 typedef struct accel_event accel_event;
 typedef struct backend_state backend_state; /* the backend's own, one a process (rank) */
@@ -154,9 +154,9 @@ struct backend_ops {
     /* optional: whether the backend runs this operation on device memory. Otherwise the engine
      * copies the data to host memory, in pieces, and back. All ranks give the same answer. */
     bool (*takes_device)(const backend_group *group, const coll *op);
-    /* with takes_device: the accelerator, on which no work of the group is under way, is closed;
-     * the group may use another one afterwards */
-    void (*forget_device)(backend_group *group, struct accel *owner);
+    /* with takes_device: the accelerator, on which no work is under way, is closed: nothing of the
+     * backend may use it afterwards. Groups may use another one */
+    void (*forget_device)(backend_state *self, struct accel *owner);
     /* optional, with takes_device: registers device memory that operations of the group will use
      * often, until remove_memory(), when no operation on it is under way, or forget_device(). The
      * group has had an operation on the device, and none is starting. False: it is not registered.

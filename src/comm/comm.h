@@ -29,7 +29,8 @@ LS_MUST_USE ls_status comm_average(ls_comm *comm, void *data, size_t count, ls_d
  * can (docs/backends.md) registers memory of an accelerator, on all ranks or on none, which makes
  * the operations faster, never different. Collective; blocks; the contents are undefined
  * afterwards. From then on all ranks pass such memory to the same operations. Nothing for host
- * memory. Fails if the group fails, not if the memory cannot be registered.
+ * memory. Fails if the group fails, and the memory is then not registered; not if the memory cannot
+ * be registered.
  */
 LS_MUST_USE ls_status comm_add_memory(ls_comm *comm, void *memory, size_t bytes);
 /* Before the memory and the group are freed, when no operation on the memory is pending. Waits for

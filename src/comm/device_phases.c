@@ -100,7 +100,7 @@ static ls_status begin(ls_comm *comm, ls_queue *queue, const char *name)
 
     if (p->n == DEVICE_PHASES_PENDING)
         return ls_fail(LS_ENOMEM, "%d phases have not ended yet", DEVICE_PHASES_PENDING);
-    LS_TRY(accel_use_begin(comm, queue->accel));
+    LS_TRY(accel_use_begin(comm->engine, queue->accel));
     LS_TRY(record_event(&d->start, queue));
     d->name = name;
     d->queue = queue;

@@ -206,6 +206,7 @@ void engine_destroy(engine *e)
 {
     if (e == NULL)
         return;
+    accel_use_end_all(e);
     drive_stop(e);
     forked_remove(e);
     engine_free_parts(&e->parts);
@@ -435,7 +436,7 @@ static ls_status prepare_work(ls_comm *comm, ls_work *w, uint64_t *n_numbers)
         return ls_fail(LS_EINVAL, "%s: the memory is of %s, the queue of ls_comm_set_queue() of %s",
                        coll_name(op->kind), op->accelerator->name, op->queue->accel->name);
     if (op->accelerator != NULL)
-        LS_TRY(accel_use_begin(comm, op->accelerator));
+        LS_TRY(accel_use_begin(comm->engine, op->accelerator));
     LS_TRY(copy_counts(w, comm->info.size));
     LS_TRY(copy_source(w, comm));
     return staged_concerns(comm, op) ? staged_attach(comm, w, n_numbers) : LS_OK;

@@ -122,7 +122,6 @@ struct ls_comm {
     char label[STAMP_SITE_BYTES];
     ls_queue *queue;              /* of ls_comm_set_queue() */
     struct staging *staging;      /* NULL: no operation on device memory yet */
-    struct accel_use *uses;       /* accelerators that must not be closed before they end */
     struct device_phases *phases; /* NULL: none yet (device_phases.h) */
     list_node works;
     list_node handles;
@@ -141,9 +140,10 @@ struct engine {
     engine_parts parts;
     comm_host host;
     list_node groups;
-    job_cause early;     /* a cause that arrived while this rank still opened its first group */
-    int n_groups;        /* the engine is destroyed with its last group */
-    uint32_t next_group; /* of ids without a hub */
+    struct accel_use *uses; /* accelerators that must not be closed before they end */
+    job_cause early;        /* a cause that arrived while this rank still opened its first group */
+    int n_groups;           /* the engine is destroyed with its last group */
+    uint32_t next_group;    /* of ids without a hub */
     list_node free_works;
     list_node ended; /* works whose end_fn has not been called */
     int n_calling;   /* threads that are in an end_fn */

@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "comm/accel_use.h"
 #include "comm/comm.h"
 #include "comm/device_phases.h"
 #include "comm/staged.h"
@@ -168,7 +167,6 @@ void ls_comm_destroy(ls_comm *comm)
         return;
     ls_error_save(kept); // the caller may be returning a failure
     e = comm->engine;
-    accel_use_end_all(comm);
     engine_enter(e);
     device_phases_close(comm);
     deliver_sends(e, comm);
@@ -495,6 +493,7 @@ ls_status comm_add_memory(ls_comm *comm, void *memory, size_t bytes)
 {
     accel *owner = registering_accel(comm, memory);
     int32_t is_added;
+    ls_status st;
 
     if (owner == NULL)
         return LS_OK;
@@ -503,10 +502,10 @@ ls_status comm_add_memory(ls_comm *comm, void *memory, size_t bytes)
     engine_enter(comm->engine);
     is_added = comm->engine->parts.ops->add_memory(comm->backend, owner, memory, bytes);
     engine_leave(comm->engine);
-    LS_TRY(ls_all_reduce(comm, &is_added, &is_added, 1, LS_I32, LS_MIN, NULL));
-    if (!is_added)
+    st = ls_all_reduce(comm, &is_added, &is_added, 1, LS_I32, LS_MIN, NULL);
+    if (st != LS_OK || !is_added)
         comm_remove_memory(comm, memory);
-    return LS_OK;
+    return st;
 }
 
 void comm_remove_memory(ls_comm *comm, void *memory)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl_fake.c - NCCL's interface for tests, over accelerators whose `native` queue is the ls_queue
- * itself (the simulated device): libnccl_fake.so, loaded through LOCKSTEP_NCCL_LIBRARY. Ranks are
+ * nccl_fake.c - NCCL's interface for tests, over the streams of nccl_fake_stream.h: libnccl_fake.so
+ * for the device sim and libnccl_fake_cudahost.so, loaded through LOCKSTEP_NCCL_LIBRARY. Ranks are
  * processes or threads of one host; each pair has a mailbox in shared memory. Every operation is a
- * set of sends and receives that the queue's thread makes, and a reduction with the arithmetic of
+ * set of sends and receives that the stream's thread makes, and a reduction with the arithmetic of
  * the native backend.
  *
  * FAKE_NCCL in the environment has faults: "busy=N" (each call is in progress for N polls),
  * "remote_error=K", "hang=K" (in the K-th operation of a communicator, which does not end),
- * "no_interface" (creating an id fails), "slow_abort=MS", "no_register" (registering memory fails).
+ * "no_interface" (creating an id fails), "slow_abort=MS", "no_register" (registering memory fails),
+ * "slow_end=MS" (of a communicator that is not aborted).
  * "rank=R": the faults are those of rank R.
  *
  * The process is ended when a registration ends after its memory was freed or while an operation
@@ -16,8 +17,8 @@
  * operation differ in whether their memory is registered. libnccl_fake_old.so
  * (FAKE_NCCL_OLD) is of a version without registration.
  */
-#include "base/accel.h"
 #include "comm/nccl/nccl_api.h"
+#include "comm/nccl_fake_stream.h"
 #include "comm/reduce.h"
 
 #include <fcntl.h>
@@ -75,14 +76,14 @@ typedef struct item {
 typedef struct batch {
     struct batch *next;
     nccl_comm *comm;
-    ls_queue *queue;
+    void *stream;
     item *items;
     int n_items;
     move *moves;
     int n_moves;
     bool is_registered; /* the memory of one of its items */
     bool hangs;
-    accel_event *done;
+    void *done; /* the mark behind it */
 } batch;
 
 /* Of device memory. */
@@ -105,7 +106,7 @@ struct nccl_comm {
     int error;
     double scales[MOST_SCALE];
     int n_scales;
-    ls_queue *queue; /* of the last operation */
+    void *stream; /* of the last operation */
     registration *registrations;
 };
 
@@ -236,25 +237,15 @@ static void run_batch(void *arg)
 
 static void free_batch(batch *b)
 {
-    accel *a = b->queue->accel;
-
     for (int i = 0; i < b->n_items; i++) {
-        a->ops->free_host(a, b->items[i].in);
-        a->ops->free_host(a, b->items[i].out);
+        fake_free_host(b->stream, b->items[i].in);
+        fake_free_host(b->stream, b->items[i].out);
         free(b->items[i].parts);
     }
-    if (b->done != NULL)
-        a->ops->event_destroy(b->done);
+    fake_free_mark(b->stream, b->done);
     free(b->items);
     free(b->moves);
     free(b);
-}
-
-static bool is_done(const batch *b)
-{
-    bool done = false;
-
-    return b->queue->accel->ops->event_test(b->done, &done) != LS_OK || done;
 }
 
 /* Frees the batches that are done; true when none is left. */
@@ -265,7 +256,7 @@ static bool reap(nccl_comm *c)
     while (*at != NULL) {
         batch *b = *at;
 
-        if (!is_done(b)) {
+        if (b->done != NULL && !fake_is_past(b->stream, b->done)) {
             at = &b->next;
             continue;
         }
@@ -301,35 +292,35 @@ static bool is_registered(const batch *b)
 
 static int enqueue(batch *b)
 {
-    const accel_ops *ops = b->queue->accel->ops;
     nccl_comm *c = b->comm;
-    ls_status st = ops->event_create(b->queue->accel, false, &b->done);
+    bool ok = true;
 
     (void)reap(c);
-    c->queue = b->queue;
+    c->stream = b->stream;
     c->n_batches++;
     b->hangs =
         fault("hang", c->rank) == c->n_batches || fault("remote_error", c->rank) == c->n_batches;
     if (fault("remote_error", c->rank) == c->n_batches)
         c->error = NCCL_REMOTE_ERROR;
     b->is_registered = is_registered(b);
-    for (int i = 0; i < b->n_items && st == LS_OK; i++) {
-        if (b->items[i].src_bytes > 0)
-            st = ops->copy(b->queue, b->items[i].in, b->items[i].src, b->items[i].src_bytes,
-                           ACCEL_TO_HOST);
+    for (int i = 0; i < b->n_items && ok; i++) {
+        const item *it = &b->items[i];
+
+        if (it->src_bytes > 0)
+            ok = fake_copy_to_host(b->stream, it->in, it->src, it->src_bytes);
     }
-    if (st == LS_OK)
-        st = ops->call(b->queue, run_batch, b);
-    for (int i = 0; i < b->n_items && st == LS_OK; i++) {
-        if (b->items[i].dst != NULL && b->items[i].dst_bytes > 0)
-            st = ops->copy(b->queue, b->items[i].dst, b->items[i].out, b->items[i].dst_bytes,
-                           ACCEL_TO_DEVICE);
+    ok = ok && fake_call(b->stream, run_batch, b);
+    for (int i = 0; i < b->n_items && ok; i++) {
+        const item *it = &b->items[i];
+
+        if (it->dst != NULL && it->dst_bytes > 0)
+            ok = fake_copy_to_device(b->stream, it->dst, it->out, it->dst_bytes);
     }
-    if (st == LS_OK)
-        st = ops->event_record(b->done, b->queue);
+    if (ok)
+        b->done = fake_mark(b->stream);
     b->next = c->batches;
     c->batches = b;
-    return st == LS_OK ? accepted(c) : NCCL_UNHANDLED_CUDA_ERROR;
+    return b->done != NULL ? accepted(c) : NCCL_UNHANDLED_CUDA_ERROR;
 }
 
 static batch *batch_for(nccl_comm *c, void *stream)
@@ -341,7 +332,7 @@ static batch *batch_for(nccl_comm *c, void *stream)
     if (b == NULL)
         abort();
     b->comm = c;
-    b->queue = stream;
+    b->stream = stream;
     if (group_depth > 0)
         open_batch = b;
     return b;
@@ -354,8 +345,7 @@ static int end_call(batch *b)
 
 static unsigned char *host_memory(const batch *b, size_t bytes)
 {
-    accel *a = b->queue->accel;
-    unsigned char *memory = a->ops->alloc_host(a, bytes > 0 ? bytes : 1);
+    unsigned char *memory = fake_alloc_host(b->stream, bytes > 0 ? bytes : 1);
 
     if (memory == NULL)
         abort();
@@ -527,9 +517,17 @@ static void free_comm(nccl_comm *c)
 
 EXPORT int ncclCommFinalize(nccl_comm *c)
 {
+    (void)usleep((useconds_t)fault("slow_end", c->rank) * 1000);
     while (!reap(c) && !atomic_load(&c->is_aborted))
         (void)usleep(100);
     return NCCL_SUCCESS;
+}
+
+static atomic_int n_destroyed; /* communicators of this process */
+
+EXPORT int fake_nccl_n_destroyed(void)
+{
+    return atomic_load(&n_destroyed);
 }
 
 EXPORT int ncclCommDestroy(nccl_comm *c)
@@ -537,6 +535,7 @@ EXPORT int ncclCommDestroy(nccl_comm *c)
     if (c->registrations != NULL)
         give_up("a communicator is destroyed with memory registered");
     free_comm(c);
+    atomic_fetch_add(&n_destroyed, 1);
     return NCCL_SUCCESS;
 }
 
@@ -614,20 +613,6 @@ static bool is_used(nccl_comm *c, const registration *r)
     return b != NULL;
 }
 
-/* A copy of all of it can be queued. */
-static bool exists(const nccl_comm *c, const registration *r)
-{
-    accel *a = c->queue->accel;
-    void *host = a->ops->alloc_host(a, r->bytes);
-    bool is_there = host != NULL;
-
-    is_there = is_there &&
-               a->ops->copy(c->queue, host, r->start, r->bytes, ACCEL_TO_HOST) == LS_OK &&
-               a->ops->synchronize(a, "fake NCCL: registered memory") == LS_OK;
-    a->ops->free_host(a, host);
-    return is_there;
-}
-
 EXPORT int ncclCommDeregister(nccl_comm *c, void *handle)
 {
     registration **at = &c->registrations;
@@ -639,7 +624,7 @@ EXPORT int ncclCommDeregister(nccl_comm *c, void *handle)
         give_up("memory is not registered");
     if (is_used(c, r))
         give_up("memory of a pending operation is deregistered");
-    if (!exists(c, r))
+    if (!fake_has_memory(c->stream, r->start, r->bytes))
         give_up("memory was freed before its registration ended");
     *at = r->next;
     free(r);

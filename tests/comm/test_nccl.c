@@ -449,6 +449,60 @@ static void registrations_end_before_the_device_is_closed(void **state)
     run(2, closed_body, NULL, "", 20000, NULL);
 }
 
+/* Rank 1 calls another operation than the last one of comm_add_memory(). */
+static ls_status half_registered_body(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+    float *x;
+
+    LS_UNUSED(arg);
+    LS_TRY(begin(self, &comm, &x));
+    if (self->rank == 1) {
+        LS_TRY(ls_broadcast(comm, x, x, 1, LS_U8, 0, NULL));
+        LS_CHECK(ls_barrier(comm, NULL) == LS_EMISMATCH);
+    } else {
+        LS_CHECK(comm_add_memory(comm, x, COUNT * sizeof(float)) == LS_EMISMATCH);
+        LS_CHECK(fake_count("fake_nccl_n_registered") == 1);
+    }
+    accel_free(on_device_accel(), x);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void memory_is_not_registered_after_a_failure(void **state)
+{
+    LS_UNUSED(state);
+    run(2, half_registered_body, NULL, "", 20000, NULL);
+}
+
+/* --- the end of communicators --- */
+
+static ls_status ending_body(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+    ls_comm *part;
+    float *x;
+
+    LS_UNUSED(arg);
+    LS_TRY(begin(self, &comm, &x));
+    LS_TRY(ls_comm_split(comm, 0, 0, &part));
+    LS_TRY(reduce_on_device(part, x));
+    ls_comm_destroy(part);
+    LS_CHECK(fake_count("fake_nccl_n_destroyed") == 0);
+    accel_free(on_device_accel(), x);
+    LS_TRY(on_device_close());
+    LS_CHECK(fake_count("fake_nccl_n_destroyed") == 1);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+/* That of a group that is destroyed already, whose end is slow. */
+static void a_communicator_ends_before_its_device_is_closed(void **state)
+{
+    LS_UNUSED(state);
+    run(2, ending_body, NULL, "slow_end=300", 20000, NULL);
+}
+
 /* --- missing libraries --- */
 
 static void the_check_says_which_library_is_missing(void **state)
@@ -476,6 +530,8 @@ int main(void)
         cmocka_unit_test(memory_is_registered_once_until_it_is_removed),
         cmocka_unit_test(memory_is_registered_on_all_ranks_or_on_none),
         cmocka_unit_test(registrations_end_before_the_device_is_closed),
+        cmocka_unit_test(memory_is_not_registered_after_a_failure),
+        cmocka_unit_test(a_communicator_ends_before_its_device_is_closed),
         cmocka_unit_test(the_check_says_which_library_is_missing),
     };
 

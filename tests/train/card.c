@@ -57,3 +57,30 @@ ls_status card_set_memory(size_t bytes)
     host->total_bytes = bytes;
     return LS_OK;
 }
+
+ls_status card_delay(const char *device, uint64_t seed, uint64_t most_us)
+{
+    const sim_control *control;
+    gpu_host *host = NULL;
+    void *table = NULL;
+
+    if (text_equal(device, "sim")) {
+        LS_TRY(find_symbol("sim", SIM_CONTROL, &table));
+        control = table;
+        control->pace(seed, (int64_t)most_us);
+        return LS_OK;
+    }
+    LS_TRY(host_state(&host));
+    host->seed = seed;
+    host->delay_us = most_us;
+    return LS_OK;
+}
+
+ls_status card_count_graphs(uint64_t *n)
+{
+    gpu_host *host = NULL;
+
+    LS_TRY(host_state(&host));
+    *n = host->n_graph_launches;
+    return LS_OK;
+}

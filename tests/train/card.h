@@ -6,11 +6,19 @@
 #include "base/status.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* The card is lost when its queues have executed two more pieces of work. */
 LS_MUST_USE ls_status card_lose(const char *device);
 
 /* Devices of "cudahost" that are opened from now on have so much memory. */
 LS_MUST_USE ls_status card_set_memory(size_t bytes);
+
+/* Devices of "sim" and "cudahost" that are opened from now on run their work after random times of
+ * at most so many microseconds. */
+LS_MUST_USE ls_status card_delay(const char *device, uint64_t seed, uint64_t most_us);
+
+/* *n: launches of CUDA graphs by "cudahost" in this process. */
+LS_MUST_USE ls_status card_count_graphs(uint64_t *n);
 
 #endif

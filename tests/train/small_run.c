@@ -109,6 +109,9 @@ static void wait_for_stop(int64_t step)
 
 static ls_status train(ls_run *run, const small_job *job, small_result *r)
 {
+    const ls_ddp_options ddp = {.size = sizeof(ddp),
+                                .first_bucket_bytes = job->bucket_bytes,
+                                .bucket_bytes = job->bucket_bytes};
     ls_batch batch;
     small_net net;
     int64_t before;
@@ -116,7 +119,7 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
     make_net(ls_run_model(run), job, &net);
     LS_TRY(open_sets(run, job));
     if (job->comm != NULL)
-        LS_TRY(ls_run_distribute(run, job->comm, NULL));
+        LS_TRY(ls_run_distribute(run, job->comm, &ddp));
     if (job->weight != 0 && !job->forgets_weights)
         LS_TRY(ls_run_use_weights(run));
     LS_TRY(ls_run_start(run, forward, &net));

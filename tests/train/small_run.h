@@ -33,6 +33,7 @@ typedef struct small_job {
     int64_t weight;      /* of each row (ls_run_weigh); 0: batches are not weighed */
     int64_t weigh_from;  /* step of the first batch that is weighed */
     int forgets_weights; /* does not call ls_run_use_weights() */
+    size_t bucket_bytes; /* of ddp; 0: the default */
     int other_classes;   /* of the last layer; 0: as many as the set has */
 } small_job;
 

@@ -9,7 +9,8 @@
 
 #include <unistd.h>
 
-#define POLL_MS 1 /* NCCL and accelerators wake no thread */
+#define POLL_MS  1    /* NCCL and accelerators wake no thread */
+#define CLOSE_MS 3000 /* for communicators whose accelerator is closed */
 
 static int nccl_probe(const backend_need *need)
 {
@@ -53,7 +54,7 @@ static void nccl_close(backend_state *s, int64_t timeout_ms)
 {
     const comm_host *host = s->host;
 
-    nccl_endings_join(s, timeout_ms);
+    nccl_endings_join(s, NULL, timeout_ms);
     host->native->close(s->native, timeout_ms);
     host->free(s);
 }
@@ -86,7 +87,7 @@ static void nccl_close_group(backend_group *g)
     while (*at != g)
         at = &(*at)->next;
     *at = g->next;
-    nccl_group_close(g, false);
+    nccl_group_close(g);
     s->host->native->close_group(g->native);
     s->host->free(g);
 }
@@ -99,10 +100,14 @@ static bool nccl_takes_device(const backend_group *g, const coll *op)
     return op->kind != COLL_SEND && op->kind != COLL_RECV && op->redop < LS_BAND;
 }
 
-static void nccl_forget_device(backend_group *g, accel *owner)
+/* Communicators of closed groups may still be ending. */
+static void nccl_forget_device(backend_state *s, accel *owner)
 {
-    if (g->owner == owner)
-        nccl_group_close(g, true);
+    for (backend_group *g = s->groups; g != NULL; g = g->next) {
+        if (g->owner == owner)
+            nccl_group_close(g);
+    }
+    nccl_endings_join(s, owner, CLOSE_MS);
 }
 
 static void nccl_start(backend_group *g, backend_work *work)

@@ -98,9 +98,8 @@ void nccl_group_start(backend_group *g, backend_work *work);
 bool nccl_group_progress(backend_group *g);
 /* Ends all works and the communicator. */
 void nccl_group_abort(backend_group *g, ls_status status, const char *text);
-/* There are no works: ends the communicator, whose end is awaited for a bounded time if the
- * accelerator is about to be closed. */
-void nccl_group_close(backend_group *g, bool is_device_closed);
+/* There are no works: begins to end the communicator. */
+void nccl_group_close(backend_group *g);
 
 /* --- nccl_calls.c --- */
 
@@ -121,8 +120,9 @@ void nccl_memory_end(backend_group *g, bool is_aborted);
 /* Ends the communicator in a thread, by abort or after its operations; at most wait_ms are spent
  * waiting for the end. False: it has not ended yet; nccl_endings_join() waits again. */
 bool nccl_end(backend_state *s, accel *owner, nccl_comm *comm, bool is_abort, int64_t wait_ms);
-/* Waits at most timeout_ms for all; the threads that remain go on alone. */
-void nccl_endings_join(backend_state *s, int64_t timeout_ms);
+/* Waits at most timeout_ms for those of the accelerator, NULL: for all; the threads that remain go
+ * on alone. */
+void nccl_endings_join(backend_state *s, const accel *owner, int64_t timeout_ms);
 
 int64_t nccl_now_ns(void);
 

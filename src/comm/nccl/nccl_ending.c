@@ -140,15 +140,20 @@ static bool abandon(nccl_ending *e)
     return !has_ended;
 }
 
-void nccl_endings_join(backend_state *s, int64_t timeout_ms)
+void nccl_endings_join(backend_state *s, const accel *owner, int64_t timeout_ms)
 {
     const int64_t until_ns = nccl_now_ns() + timeout_ms * 1000000;
+    nccl_ending **at = &s->endings;
 
-    while (s->endings != NULL) {
-        nccl_ending *e = s->endings;
+    while (*at != NULL) {
+        nccl_ending *e = *at;
         const int64_t left_ms = (until_ns - nccl_now_ns()) / 1000000;
 
-        s->endings = e->next;
+        if (owner != NULL && e->owner != owner) {
+            at = &e->next;
+            continue;
+        }
+        *at = e->next;
         if (wait_for(e, left_ms > 0 ? left_ms : 0) || !abandon(e))
             free_ending(e);
     }

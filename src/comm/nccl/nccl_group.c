@@ -14,7 +14,6 @@
 #define TEXT_BYTES   700
 #define KEY_BYTES    40
 #define ABORT_MS     1000
-#define CLOSE_MS     3000
 
 int64_t nccl_now_ns(void)
 {
@@ -381,14 +380,13 @@ void nccl_group_abort(backend_group *g, ls_status status, const char *text)
         finish_first(g, status, text);
 }
 
-void nccl_group_close(backend_group *g, bool is_device_closed)
+void nccl_group_close(backend_group *g)
 {
     const comm_host *host = g->state->host;
 
     if (g->comm != NULL) {
         nccl_memory_end(g, g->phase == NCCL_FAILED);
-        (void)nccl_end(g->state, g->owner, g->comm, g->phase == NCCL_FAILED,
-                       is_device_closed ? CLOSE_MS : 0);
+        (void)nccl_end(g->state, g->owner, g->comm, g->phase == NCCL_FAILED, 0);
     }
     while (g->free_works != NULL) {
         nccl_work *w = g->free_works;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu_host.c - gpu.h in host memory, for tests of the device on machines without a GPU. Streams run
- * each piece of work at once, which is one of the orders that gpu.h allows; a wrong order shows on
- * the device sim. Device memory begins as NaN and has guard bytes behind its end.
+ * gpu_host.c - gpu.h in host memory, for tests of the device on machines without a GPU: cards,
+ * memory and kernels. Device memory begins as NaN and has guard bytes behind its end.
  */
 #include "tensor/cuda/gpu_host_graph.h"
 
@@ -14,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <ucontext.h>
 
 const char gpu_platform[] = "cudahost";
@@ -44,11 +42,6 @@ static const struct {
     [HOST_OVERRUN] = {"a kernel has written past the end of a block", GPU_FAILURE_LOST},
 };
 
-struct gpu_event {
-    int card;
-    int64_t ns;
-};
-
 /* A block of device memory, in front of its bytes. */
 typedef struct host_block {
     struct host_block *next;
@@ -71,6 +64,8 @@ static gpu_host state = {
     .major = 9,
     .total_bytes = (size_t)1 << 30,
     .busy_percent = 50,
+    .launch_host = gpu_launch_host,
+    .pointer_device = gpu_pointer_device,
 };
 
 static _Thread_local int current;
@@ -116,7 +111,7 @@ static bool is_due_locked(uint64_t *counter)
     return *counter > 0 && --*counter == 0;
 }
 
-static gpu_error check_lost(void)
+gpu_error gpu_host_check_lost(void)
 {
     bool is_lost;
 
@@ -124,6 +119,13 @@ static gpu_error check_lost(void)
     is_lost = state.is_lost;
     pthread_mutex_unlock(&lock);
     return is_lost ? HOST_LOST : HOST_OK;
+}
+
+void gpu_host_lose(void)
+{
+    pthread_mutex_lock(&lock);
+    state.is_lost = true;
+    pthread_mutex_unlock(&lock);
 }
 
 /* As CUDA's runtime, of the calling thread's card. */
@@ -158,15 +160,22 @@ gpu_error gpu_host_count(int card, uint64_t *counter)
     return e;
 }
 
-gpu_error gpu_host_queue(gpu_stream *stream, const gpu_host_work *work)
+void *gpu_host_make(size_t bytes, size_t *counter)
 {
-    gpu_error e = HOST_OK;
+    void *made = cu_host->alloc(1, bytes);
 
-    if (stream->recorded != NULL)
-        return gpu_host_record(stream, work);
-    if (work->counter != NULL)
-        e = gpu_host_count(stream->card, work->counter);
-    return e == HOST_OK ? work->run(work->args) : e;
+    pthread_mutex_lock(&lock);
+    *counter += made != NULL;
+    pthread_mutex_unlock(&lock);
+    return made;
+}
+
+void gpu_host_unmake(void *record, size_t *counter)
+{
+    pthread_mutex_lock(&lock);
+    --*counter;
+    pthread_mutex_unlock(&lock);
+    cu_host->free(record);
 }
 
 /* --- cards --- */
@@ -188,10 +197,15 @@ gpu_error gpu_device_count(int *out)
     return HOST_OK;
 }
 
+int gpu_host_card(void)
+{
+    return current;
+}
+
 gpu_error gpu_device_set(int index)
 {
     current = index;
-    return check_lost();
+    return gpu_host_check_lost();
 }
 
 gpu_error gpu_device_properties(int index, gpu_properties *out)
@@ -202,7 +216,7 @@ gpu_error gpu_device_properties(int index, gpu_properties *out)
                             .n_processors = 4,
                             .total_bytes = state.total_bytes};
     (void)snprintf(out->bus_id, sizeof(out->bus_id), "10000000:%02x:00.0", (unsigned)index & 0xFF);
-    return check_lost();
+    return gpu_host_check_lost();
 }
 
 gpu_error gpu_memory_info(size_t *free_bytes, size_t *total_bytes)
@@ -211,7 +225,7 @@ gpu_error gpu_memory_info(size_t *free_bytes, size_t *total_bytes)
     *total_bytes = state.total_bytes;
     *free_bytes = state.total_bytes - state.used_bytes;
     pthread_mutex_unlock(&lock);
-    return check_lost();
+    return gpu_host_check_lost();
 }
 
 int gpu_busy_percent(const char *bus_id)
@@ -291,7 +305,7 @@ gpu_error gpu_free(void *block)
     for (size_t i = 0; i < GUARD_BYTES; i++)
         is_intact = is_intact && data_of(b)[b->bytes + i] == GUARD;
     cu_host->free(b);
-    return is_intact ? check_lost() : HOST_OVERRUN;
+    return is_intact ? gpu_host_check_lost() : HOST_OVERRUN;
 }
 
 gpu_error gpu_malloc_host(void **out, size_t bytes)
@@ -304,7 +318,7 @@ gpu_error gpu_malloc_host(void **out, size_t bytes)
     *out = fails ? NULL : cu_host->alloc_aligned(ALIGNMENT, bytes);
     state.n_pinned += *out != NULL;
     pthread_mutex_unlock(&lock);
-    return *out == NULL ? HOST_OUT_OF_MEMORY : check_lost();
+    return *out == NULL ? HOST_OUT_OF_MEMORY : gpu_host_check_lost();
 }
 
 gpu_error gpu_free_host(void *block)
@@ -313,7 +327,7 @@ gpu_error gpu_free_host(void *block)
     state.n_pinned--;
     pthread_mutex_unlock(&lock);
     cu_host->free(block);
-    return check_lost();
+    return gpu_host_check_lost();
 }
 
 int gpu_pointer_device(const void *p)
@@ -391,109 +405,9 @@ gpu_error gpu_memset_async(void *dst, int byte, size_t bytes, gpu_stream *stream
                           &(host_transfer){.dst = dst, .byte = byte, .bytes = bytes});
 }
 
-/* --- streams and events --- */
-
-void *gpu_host_make(size_t bytes, size_t *counter)
-{
-    void *made = cu_host->alloc(1, bytes);
-
-    pthread_mutex_lock(&lock);
-    *counter += made != NULL;
-    pthread_mutex_unlock(&lock);
-    return made;
-}
-
-void gpu_host_unmake(void *record, size_t *counter)
-{
-    pthread_mutex_lock(&lock);
-    --*counter;
-    pthread_mutex_unlock(&lock);
-    cu_host->free(record);
-}
-
-gpu_error gpu_stream_create(gpu_stream **out, bool high_priority)
-{
-    LS_UNUSED(high_priority);
-    *out = gpu_host_make(sizeof(**out), &state.n_streams);
-    if (*out == NULL)
-        return HOST_OUT_OF_MEMORY;
-    (*out)->card = current;
-    return check_lost();
-}
-
-gpu_error gpu_stream_destroy(gpu_stream *stream)
-{
-    gpu_host_unmake(stream, &state.n_streams);
-    return check_lost();
-}
-
-gpu_error gpu_stream_synchronize(gpu_stream *stream)
-{
-    const gpu_error e = gpu_host_refuse_stream(stream);
-
-    return e == HOST_OK ? check_lost() : e;
-}
-
-gpu_error gpu_stream_wait_event(gpu_stream *stream, gpu_event *event)
-{
-    LS_UNUSED(event);
-    return gpu_stream_synchronize(stream);
-}
-
 gpu_error gpu_launch_host(gpu_stream *stream, void (*fn)(void *arg), void *arg)
 {
     return queue_transfer(stream, run_call, &(host_transfer){.fn = fn, .arg = arg});
-}
-
-gpu_error gpu_event_create(gpu_event **out, bool timed)
-{
-    LS_UNUSED(timed);
-    *out = gpu_host_make(sizeof(**out), &state.n_events);
-    if (*out == NULL)
-        return HOST_OUT_OF_MEMORY;
-    (*out)->card = current;
-    return check_lost();
-}
-
-gpu_error gpu_event_destroy(gpu_event *event)
-{
-    gpu_host_unmake(event, &state.n_events);
-    return check_lost();
-}
-
-gpu_error gpu_event_record(gpu_event *event, gpu_stream *stream)
-{
-    struct timespec now;
-    const gpu_error e = gpu_host_refuse_stream(stream);
-
-    if (e != HOST_OK)
-        return e;
-    if (event->card != stream->card)
-        return HOST_WRONG_CARD;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    event->ns = now.tv_sec * INT64_C(1000000000) + now.tv_nsec + state.clock_ns;
-    return check_lost();
-}
-
-gpu_error gpu_event_query(gpu_event *event, bool *done)
-{
-    LS_UNUSED(event);
-    *done = true;
-    return check_lost();
-}
-
-gpu_error gpu_event_synchronize(gpu_event *event)
-{
-    LS_UNUSED(event);
-    return check_lost();
-}
-
-gpu_error gpu_event_elapsed_ms(gpu_event *start, gpu_event *end, float *out)
-{
-    if (start->ns == 0 || end->ns == 0)
-        return HOST_NOT_RECORDED;
-    *out = (float)((double)(end->ns - start->ns) / 1e6);
-    return check_lost();
 }
 
 /* --- kernels --- */

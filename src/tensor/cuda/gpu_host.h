@@ -35,6 +35,11 @@ typedef struct gpu_host {
     size_t n_graphs;              /* that exist now, executable ones too */
     uint64_t n_graph_launches;    /* since the module was loaded */
     int64_t clock_ns;             /* added to the times of events that are recorded from now on */
+    uint64_t delay_us; /* of streams that are created from now on: work is run by a thread, some of
+                        * it after a random time of at most this; 0: when it is queued */
+    uint64_t seed;     /* of these times */
+    gpu_error (*launch_host)(gpu_stream *stream, void (*fn)(void *arg), void *arg); /* of gpu.h, */
+    int (*pointer_device)(const void *p); /* for the NCCL of the tests */
 } gpu_host;
 
 /* A piece of work: run(args). The arguments are copied. */

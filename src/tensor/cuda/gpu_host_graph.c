@@ -2,7 +2,7 @@
 /*
  * gpu_host_graph.c - the captures and graphs of gpu.h in host memory, for tests: a stream that
  * records copies the work and its arguments, and a graph runs them in their order when it is
- * launched. gpu_host.c and the tests' versions of the libraries queue work through it.
+ * launched. gpu_host_stream.c runs it.
  */
 #include "tensor/cuda/gpu_host_graph.h"
 
@@ -10,11 +10,7 @@
 
 #include <string.h>
 
-/* The arguments follow it. */
-typedef struct node {
-    struct node *next;
-    gpu_host_work work;
-} node;
+typedef gpu_host_node node;
 
 /* A multiple of the alignment of any type. */
 #define NODE_BYTES ((sizeof(node) + 31) / 32 * 32)
@@ -80,7 +76,7 @@ gpu_error gpu_capture_end(gpu_stream *stream, gpu_graph **out)
     return HOST_OK;
 }
 
-static node *copy_work(const gpu_host_work *work)
+gpu_host_node *gpu_host_copy_work(const gpu_host_work *work)
 {
     node *n = cu_host->alloc(1, NODE_BYTES + work->args_bytes);
 
@@ -101,7 +97,7 @@ gpu_error gpu_host_record(gpu_stream *stream, const gpu_host_work *work)
         return gpu_host_refuse_stream(stream);
     if (gpu_capture_check(stream) != HOST_OK)
         return HOST_RECORDING;
-    n = copy_work(work);
+    n = gpu_host_copy_work(work);
     if (n == NULL)
         return HOST_OUT_OF_MEMORY;
     *graph->end = n;
@@ -135,7 +131,7 @@ static bool copy_nodes(const node *from, node **out)
 
     *out = NULL;
     for (; from != NULL; from = from->next) {
-        *end = copy_work(&from->work);
+        *end = gpu_host_copy_work(&from->work);
         if (*end == NULL) {
             free_nodes(*out);
             return false;
@@ -195,7 +191,7 @@ gpu_error gpu_graph_launch(gpu_graph_exec *exec, gpu_stream *stream)
         if (n->work.counter != NULL)
             e = gpu_host_count(stream->card, n->work.counter);
         if (e == HOST_OK)
-            e = n->work.run(n->work.args);
+            e = gpu_host_run(stream, &n->work);
     }
     return e;
 }
