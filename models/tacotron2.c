@@ -10,7 +10,6 @@
 #include "models/tacotron2.h"
 
 #include <lockstep/checkpoint.h>
-#include <lockstep/train.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -18,14 +17,6 @@
 #include <string.h>
 
 enum { NAME_BYTES = 128, MAX_SIZE = 1 << 16, MAX_SEGMENT = 64 };
-
-/* Sets this thread's error text and returns `status`. */
-static ls_status fail(ls_status status, const char *text)
-{
-    const ls_status refused = ls_train_refuse("%s", text);
-
-    return refused == LS_OK ? refused : status;
-}
 
 /* --- configuration --- */
 
@@ -121,7 +112,6 @@ ls_status tacotron2_read_sizes(const char *weights, tacotron2_config *c)
 {
     static const char location[] =
         "decoder.attention_layer.location_layer.location_conv.conv.weight";
-    char text[512];
     const char *problem;
     ls_checkpoint *f;
 
@@ -147,9 +137,8 @@ ls_status tacotron2_read_sizes(const char *weights, tacotron2_config *c)
     problem = tacotron2_check(c);
     if (problem == NULL)
         return LS_OK;
-    (void)snprintf(text, sizeof(text), "%s does not have the weights of a Tacotron2 (%s)", weights,
-                   problem);
-    return fail(LS_EFORMAT, text);
+    return ls_set_error(LS_EFORMAT, "%s does not have the weights of a Tacotron2 (%s)", weights,
+                        problem);
 }
 
 /* --- layers --- */
@@ -466,7 +455,7 @@ static ls_status unrolled_create(size_t steps, unrolled *out)
                       .ones = calloc(steps, sizeof(int64_t))};
     if (out->inputs != NULL && out->hidden != NULL && out->weights != NULL && out->ones != NULL)
         return LS_OK;
-    return fail(LS_ENOMEM, "no memory for the steps of a mel");
+    return ls_set_error(LS_ENOMEM, "no memory for the steps of a mel");
 }
 
 static void unrolled_destroy(unrolled *u)
@@ -642,7 +631,7 @@ static ls_status copy_out(ls_tape *tape, const ls_tensor *t, float **out)
     LS_TRY(ls_tape_status(tape));
     *out = malloc(ls_tensor_count(t) * sizeof(**out));
     if (*out == NULL)
-        return fail(LS_ENOMEM, "no memory for a mel");
+        return ls_set_error(LS_ENOMEM, "no memory for a mel");
     return ls_tensor_read(t, *out, ls_tensor_count(t));
 }
 
