@@ -19,7 +19,7 @@
 enum { MAX_STEPS = 1000 };
 
 typedef struct bench {
-    int64_t batch, ids, frames, steps, warmup, threads;
+    int64_t batch, ids, frames, steps, warmup, checkpoint_steps, threads;
     const char *device_name;
     int json;
     ls_device *device;
@@ -68,6 +68,7 @@ static ls_status prepare(bench *b)
     int n;
 
     tacotron2_defaults(&config);
+    config.checkpoint_steps = b->checkpoint_steps;
     LS_TRY(ls_device_open(&options, &b->device));
     LS_TRY(ls_model_create(b->device, 1, &b->model));
     LS_TRY(ls_tape_create(b->device, &b->tape));
@@ -138,6 +139,8 @@ static ls_status parse(bench *b, int argc, char **argv)
         {"frames", 0, LS_FLAG_INT, &b->frames, 1, 4096, "mel frames of a sentence"},
         {"steps", 0, LS_FLAG_INT, &b->steps, 1, MAX_STEPS, "measured steps"},
         {"warmup", 0, LS_FLAG_INT, &b->warmup, 0, MAX_STEPS, "steps before them"},
+        {"checkpoint-steps", 0, LS_FLAG_INT, &b->checkpoint_steps, 0, 64,
+         "decoder steps that are computed again together; 0: none"},
         {"threads", 0, LS_FLAG_INT, &b->threads, 1, 1024, "compute threads"},
         {"device", 0, LS_FLAG_TEXT, &b->device_name, 0, 0, "`NAME` compute device"},
         {"json", 0, LS_FLAG_BOOL, &b->json, 0, 0, "print one JSON object"},
@@ -154,7 +157,13 @@ static ls_status parse(bench *b, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    static bench b = {.batch = 16, .ids = 80, .frames = 400, .steps = 3, .warmup = 1, .threads = 1};
+    static bench b = {.batch = 16,
+                      .ids = 80,
+                      .frames = 400,
+                      .steps = 3,
+                      .warmup = 1,
+                      .checkpoint_steps = 20,
+                      .threads = 1};
     ls_status st = parse(&b, argc, argv);
 
     if (st == LS_OK)

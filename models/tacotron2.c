@@ -10,22 +10,13 @@
 #include "models/tacotron2.h"
 
 #include <lockstep/checkpoint.h>
-#include <lockstep/train.h>
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_BYTES = 128, MAX_SIZE = 1 << 16 };
-
-/* Sets this thread's error text and returns `status`. */
-static ls_status fail(ls_status status, const char *text)
-{
-    const ls_status refused = ls_train_refuse("%s", text);
-
-    return refused == LS_OK ? refused : status;
-}
+enum { NAME_BYTES = 128, MAX_SIZE = 1 << 16, MAX_SEGMENT = 64 };
 
 /* --- configuration --- */
 
@@ -52,6 +43,7 @@ void tacotron2_defaults(tacotron2_config *out)
         .postnet_n_convolutions = 5,
         .p_convolution_dropout = 0.5,
         .p_prenet_dropout = 0.5,
+        .checkpoint_steps = 20, // about the square root of the steps of a sentence
     };
 }
 
@@ -86,6 +78,8 @@ const char *tacotron2_check(const tacotron2_config *c)
     if (c->encoder_n_convolutions > TACOTRON2_MAX_CONVOLUTIONS || c->postnet_n_convolutions < 2 ||
         c->postnet_n_convolutions > TACOTRON2_MAX_CONVOLUTIONS)
         return "encoder_n_convolutions must be 1 to 16, and postnet_n_convolutions 2 to 16";
+    if (c->checkpoint_steps < 0 || c->checkpoint_steps > MAX_SEGMENT)
+        return "checkpoint_steps must be 0 to 64";
     return NULL;
 }
 
@@ -118,7 +112,6 @@ ls_status tacotron2_read_sizes(const char *weights, tacotron2_config *c)
 {
     static const char location[] =
         "decoder.attention_layer.location_layer.location_conv.conv.weight";
-    char text[512];
     const char *problem;
     ls_checkpoint *f;
 
@@ -144,9 +137,8 @@ ls_status tacotron2_read_sizes(const char *weights, tacotron2_config *c)
     problem = tacotron2_check(c);
     if (problem == NULL)
         return LS_OK;
-    (void)snprintf(text, sizeof(text), "%s does not have the weights of a Tacotron2 (%s)", weights,
-                   problem);
-    return fail(LS_EFORMAT, text);
+    return ls_set_error(LS_EFORMAT, "%s does not have the weights of a Tacotron2 (%s)", weights,
+                        problem);
 }
 
 /* --- layers --- */
@@ -450,7 +442,7 @@ static void teach(const tacotron2 *net, ls_tape *tape, ls_tensor *mel, ls_tensor
 /* The tensors of each step of a mel. */
 typedef struct unrolled {
     ls_tensor **inputs;
-    ls_tensor **hidden;
+    ls_tensor **hidden; /* of each step, or in training of each segment of steps */
     ls_tensor **weights;
     int64_t *ones;
 } unrolled;
@@ -463,7 +455,7 @@ static ls_status unrolled_create(size_t steps, unrolled *out)
                       .ones = calloc(steps, sizeof(int64_t))};
     if (out->inputs != NULL && out->hidden != NULL && out->weights != NULL && out->ones != NULL)
         return LS_OK;
-    return fail(LS_ENOMEM, "no memory for the steps of a mel");
+    return ls_set_error(LS_ENOMEM, "no memory for the steps of a mel");
 }
 
 static void unrolled_destroy(unrolled *u)
@@ -474,21 +466,93 @@ static void unrolled_destroy(unrolled *u)
     free(u->ones);
 }
 
+/* Decoder steps as a function of ls_tape_checkpoint(): what a segment reads and writes. */
+enum { STATE_TENSORS = 7, SEGMENT_INPUTS = 3 + STATE_TENSORS };
+
+typedef struct segment {
+    const tacotron2 *net;
+    int64_t n, length; /* of the memory */
+    int steps;
+} segment;
+
+static void list_state(const decoder_state *s, ls_tensor **out)
+{
+    ls_tensor *const list[STATE_TENSORS] = {
+        s->attention_rnn.h, s->attention_rnn.c, s->decoder_rnn.h, s->decoder_rnn.c,
+        s->weights,         s->total,           s->context};
+
+    memcpy(out, list, sizeof(list));
+}
+
+static decoder_state state_of(ls_tensor *const *list)
+{
+    return (decoder_state){.attention_rnn = {list[0], list[1]},
+                           .decoder_rnn = {list[2], list[3]},
+                           .weights = list[4],
+                           .total = list[5],
+                           .context = list[6]};
+}
+
+/* inputs: memory, state, and x of each step; outputs: state, and what the projections read. */
+static void run_segment(ls_tape *tape, ls_tensor *const *inputs, ls_tensor **outputs, void *arg)
+{
+    const segment *g = arg;
+    const memory m = {inputs[0], inputs[1], inputs[2], g->n, g->length};
+    ls_tensor *hidden[MAX_SEGMENT];
+    decoder_state s = state_of(inputs + 3);
+
+    for (int t = 0; t < g->steps; t++)
+        hidden[t] = decode(g->net, tape, &m, inputs[SEGMENT_INPUTS + t], &s);
+    list_state(&s, outputs);
+    outputs[STATE_TENSORS] = ls_concat(tape, hidden, g->steps, 1);
+}
+
+/* The next steps, whose values backward computes again: (N,steps,D+E). */
+static ls_tensor *checkpoint_steps(const tacotron2 *net, ls_tape *tape, const memory *m,
+                                   ls_tensor *const *x, int steps, decoder_state *s)
+{
+    segment g = {net, m->n, m->length, steps};
+    ls_tensor *inputs[SEGMENT_INPUTS + MAX_SEGMENT] = {m->values, m->keys, m->padding};
+    ls_tensor *outputs[STATE_TENSORS + 1];
+
+    list_state(s, inputs + 3);
+    memcpy(inputs + SEGMENT_INPUTS, x, (size_t)steps * sizeof(*x));
+    ls_tape_checkpoint(tape, run_segment, &g, sizeof(g), inputs, SEGMENT_INPUTS + steps, outputs,
+                       STATE_TENSORS + 1);
+    *s = state_of(outputs);
+    return outputs[STATE_TENSORS];
+}
+
+/* All steps: (N,T,D+E). */
+static ls_tensor *decode_all(const tacotron2 *net, ls_tape *tape, const memory *m, int steps,
+                             unrolled *u)
+{
+    const int most = (int)net->config.checkpoint_steps;
+    decoder_state s = first_state(net, tape, m);
+    int n = 0;
+
+    for (int t = 0; t < steps;) {
+        const int left = steps - t;
+        const int now = most == 0 || !ls_tape_training(tape) ? 1 : left < most ? left : most;
+
+        u->hidden[n++] = now > 1 ? checkpoint_steps(net, tape, m, &u->inputs[t], now, &s)
+                                 : decode(net, tape, m, u->inputs[t], &s);
+        u->weights[t] = s.weights;
+        t += now;
+    }
+    return ls_concat(tape, u->hidden, n, 1);
+}
+
 static void forward(const tacotron2 *net, ls_tape *tape, const tacotron2_batch *batch, unrolled *u,
                     tacotron2_output *out)
 {
     const int steps = (int)ls_tensor_dim(batch->mel, 1);
     const memory m = remember(net, tape, encode(net, tape, batch->text, batch->text_lengths),
                               batch->text_padding);
-    decoder_state s = first_state(net, tape, &m);
     ls_tensor *h;
 
     teach(net, tape, batch->mel, u->inputs, u->ones);
-    for (int t = 0; t < steps; t++) {
-        u->hidden[t] = decode(net, tape, &m, u->inputs[t], &s);
-        u->weights[t] = s.weights;
-    }
-    h = ls_concat(tape, u->hidden, steps, 1); /* (N,T,D+E) */
+    h = decode_all(net, tape, &m, steps, u);
     out->mel = ls_forward(tape, net->projection, h);
     out->mel_postnet = apply_postnet(net, tape, out->mel);
     out->gate = ls_forward(tape, net->gate, h);
@@ -567,7 +631,7 @@ static ls_status copy_out(ls_tape *tape, const ls_tensor *t, float **out)
     LS_TRY(ls_tape_status(tape));
     *out = malloc(ls_tensor_count(t) * sizeof(**out));
     if (*out == NULL)
-        return fail(LS_ENOMEM, "no memory for a mel");
+        return ls_set_error(LS_ENOMEM, "no memory for a mel");
     return ls_tensor_read(t, *out, ls_tensor_count(t));
 }
 

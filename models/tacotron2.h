@@ -46,6 +46,10 @@ typedef struct tacotron2_config {
     /* NVIDIA has these as constants. */
     double p_convolution_dropout; /* of encoder and postnet */
     double p_prenet_dropout;      /* in training and in evaluation */
+    /* In training backward computes the values of the decoder again, this many steps (0 to 64) at a
+     * time, and memory holds those of so many steps only; gradients are the same. 0: all are kept.
+     */
+    int64_t checkpoint_steps;
 } tacotron2_config;
 
 /* NVIDIA's defaults. */

@@ -100,6 +100,11 @@ typedef struct ls_queue ls_queue;
  * thread's next failing call. */
 LS_API const char *ls_last_error(void);
 
+/* For functions of the program, such as callbacks, that return a status: sets this thread's last
+ * error and returns `status`. LS_OK is not an error: LS_EINVAL. */
+LS_API LS_MUST_USE ls_status ls_set_error(ls_status status, const char *format, ...)
+    LS_PRINTF(2, 3);
+
 /* "out of memory", ...; never NULL, static. */
 LS_API const char *ls_status_text(ls_status status);
 

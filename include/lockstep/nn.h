@@ -160,6 +160,11 @@ LS_API void ls_model_sync_batch_norm(ls_model *model, const ls_batch_norm_sync *
 /* weight (out, in), bias (out) unless no_bias; as torch.nn.Linear. */
 LS_API ls_layer *ls_nn_linear(ls_model *model, const char *name, int in, int out, int no_bias);
 
+/* int64 (...) in [0, n) -> (...,width): weight (n, width), normal with variance 1; as
+ * torch.nn.Embedding. The row `padding_index` (-1: none) begins as 0 and is not trained. */
+LS_API ls_layer *ls_nn_embedding(ls_model *model, const char *name, int n, int width,
+                                 int64_t padding_index);
+
 typedef struct ls_nn_layer_norm_options {
     double eps;         /* 0 means 1e-5 */
     int channels_first; /* 1: x is (N,width,H,W), as torchvision's LayerNorm2d; else (...,width) */

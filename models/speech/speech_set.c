@@ -40,17 +40,9 @@ typedef struct speech_set {
     idle *transforms;
 } speech_set;
 
-/* Makes the text of models/speech this thread's last error. */
-static ls_status fail(ls_status status, const speech_error *error)
-{
-    const ls_status refused = ls_train_refuse("%s", error->text);
-
-    return refused == LS_OK ? refused : status;
-}
-
 static ls_status fail_memory(void)
 {
-    return fail(LS_ENOMEM, &(speech_error){"no memory for a set of texts and mels"});
+    return ls_set_error(LS_ENOMEM, "no memory for a set of texts and mels");
 }
 
 static void close_set(void *arg)
@@ -167,7 +159,7 @@ static idle *borrow(speech_set *set, ls_status *st)
     *st = mel_create(&one->transform, &error);
     if (*st == LS_OK)
         return one;
-    *st = fail(*st, &error);
+    *st = ls_set_error(*st, "%s", error.text);
     free(one);
     return NULL;
 }
@@ -200,7 +192,7 @@ static ls_status compute_mel(speech_set *set, size_t line, const float *wav, siz
     give_back(set, one);
     for (size_t i = in_wav * MEL_BANDS; i < frames * MEL_BANDS; i++)
         mel[i] = logf(1e-5F);
-    return st == LS_OK ? LS_OK : fail(st, &error);
+    return st == LS_OK ? LS_OK : ls_set_error(st, "%s", error.text);
 }
 
 static ls_status read_sample(void *arg, const ls_sample_request *request, void *const *values)
@@ -215,7 +207,7 @@ static ls_status read_sample(void *arg, const ls_sample_request *request, void *
     ls_status st = wav_read(ljspeech_wav(set->lines, line), &wav, &n, &error);
 
     if (st != LS_OK)
-        return fail(st, &error);
+        return ls_set_error(st, "%s", error.text);
     st = compute_mel(set, line, wav, n, values[1], s->steps * (size_t)set->frames);
     free(wav);
     memcpy(values[0], s->ids, s->n_ids * sizeof(*s->ids));
@@ -243,7 +235,7 @@ static ls_status open_lines(const char *dir, ljspeech **out)
     speech_error error;
     const ls_status st = ljspeech_open(dir, out, &error);
 
-    return st == LS_OK ? LS_OK : fail(st, &error);
+    return st == LS_OK ? LS_OK : ls_set_error(st, "%s", error.text);
 }
 
 ls_status speech_set_count(const char *dir, size_t *n)

@@ -98,7 +98,4 @@ void autograd_lstm_step(ls_tape *tape, ls_tensor *x_gates, ls_tensor *h_gates,
 void autograd_gru_step(ls_tape *tape, ls_tensor *x_gates, ls_tensor *h_gates,
                        const recurrent_step *step, ls_tensor **h, ls_tensor **y);
 
-/* A constant that the tape owns. */
-ls_tensor *autograd_zeros(ls_tape *tape, ls_dtype type, int n_dims, const int64_t *dims);
-
 #endif

@@ -265,9 +265,12 @@ static ls_status check_tensor(const char *name, const ls_tensor *t, const conten
     if ((v != NULL && v->is_recomputed) ||
         (t->storage == seen->storage && t->storage->version == seen->version))
         return LS_OK;
-    return ls_fail(LS_EINVAL,
-                   "%s %s was overwritten or destroyed after forward; do that after backward", name,
-                   tensor_text(text, sizeof(text), t));
+    if (t->storage != seen->storage)
+        return ls_fail(LS_EINVAL, "%s %s was destroyed after forward; do that after backward", name,
+                       tensor_text(text, sizeof(text), t));
+    return ls_fail(LS_EINVAL, "%s %s was overwritten after forward by %s; do that after backward",
+                   name, tensor_text(text, sizeof(text), t),
+                   t->storage->writer == NULL ? "another tensor" : t->storage->writer);
 }
 
 /* Whether the tensors that the node's backward reads are unchanged since forward. */

@@ -207,7 +207,7 @@ static ls_status run_forward(ls_tape *tape, const node *n, const custom *c, ls_t
     call.outputs = out;
     LS_TRY(run(c->op.forward, &call, "forward"));
     for (int i = 0; i < n_out; i++)
-        tensor_written(out[i]);
+        tensor_written(out[i], "ls_op_run()");
     return LS_OK;
 }
 

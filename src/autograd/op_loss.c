@@ -39,6 +39,25 @@ static ls_status check_targets(const char *what, const ls_tensor *logits, const 
                    tensor_dims_text(first, sizeof(first), logits));
 }
 
+/* (...,K) and targets (...) as (N,K) and (N); false: the tape has been marked, or they do not fit,
+ * and stay as they are. */
+static bool flatten_rows(ls_tape *tape, ls_tensor **logits, ls_tensor **targets)
+{
+    const int last = (*logits)->n_dims - 1;
+    int64_t dims[2] = {1, last < 0 ? 0 : (*logits)->dims[last]};
+    bool fits = last >= 0 && (*targets)->n_dims == last;
+
+    for (int d = 0; fits && d < last; d++) {
+        fits = (*logits)->dims[d] == (*targets)->dims[d];
+        dims[0] *= (*logits)->dims[d];
+    }
+    if (!fits)
+        return false;
+    *logits = ls_reshape(tape, *logits, 2, dims);
+    *targets = ls_reshape(tape, *targets, 1, dims);
+    return true;
+}
+
 static ls_status resolve(const ls_cross_entropy_params *params, op_attrs *a)
 {
     a->label_smoothing = params == NULL ? 0 : params->label_smoothing;
@@ -56,6 +75,8 @@ ls_tensor *ls_cross_entropy_with(ls_tape *tape, ls_tensor *logits, ls_tensor *ta
 
     if (!node_begin(tape, &n))
         return NULL;
+    if (logits->n_dims != 2 && flatten_rows(tape, &logits, &targets))
+        return ls_cross_entropy_with(tape, logits, targets, params);
     type = tensor_is_half(n.in[0]) ? LS_F32 : n.in[0]->dtype;
     st = check_targets("logits", logits, targets);
     if (st == LS_OK)

@@ -9,29 +9,6 @@
 
 #include <string.h>
 
-/* --- zeros --- */
-
-static const op_class zeros_class = {.name = "zeros", .unused_in_backward = 1U << NODE_OUT};
-
-ls_tensor *autograd_zeros(ls_tape *tape, ls_dtype type, int n_dims, const int64_t *dims)
-{
-    node n = {.class = &zeros_class};
-    ls_tensor *t = NULL;
-    ls_status st;
-
-    if (!node_begin(tape, &n))
-        return NULL;
-    st = tensor_shape(tape->device, type, n_dims, dims, &t);
-    if (st == LS_OK)
-        st = tensor_place(t, NULL, 0);
-    if (st == LS_OK)
-        st = tensor_zero(t);
-    if (st == LS_OK)
-        return node_finish(tape, &n, t);
-    ls_tensor_destroy(t);
-    return node_reject(tape, &n, st);
-}
-
 /* --- what both have --- */
 
 static ls_status check_matrix(const node *n, int i, int64_t rows, int64_t columns)
@@ -251,8 +228,8 @@ static ls_tensor *first_state(ls_tape *tape, const ls_tensor *x, const ls_tensor
 {
     if (tape == NULL || x == NULL || w_hh == NULL || x->n_dims != 2 || w_hh->n_dims != 2)
         return NULL; // ls_linear() names what is wrong
-    return autograd_zeros(tape, x->dtype == LS_F64 ? LS_F64 : LS_F32, 2,
-                          (int64_t[]){x->dims[0], w_hh->dims[1]});
+    return ls_full(tape, x->dtype == LS_F64 ? LS_F64 : LS_F32, 2,
+                   (int64_t[]){x->dims[0], w_hh->dims[1]}, 0);
 }
 
 static void name_failure(ls_tape *tape, bool had_failed, const char *cell)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_slice.c - permute, concat, slice and split. The backward of permute is a permute, that of
+ * op_slice.c - permute, concat, stack, slice and split. The backward of permute is a permute, that of
  * concat slices, and that of split one concat.
  */
 #include "autograd/tape.h"
+
+#include "base/alloc.h"
 
 #include <string.h>
 
@@ -34,14 +36,16 @@ ls_tensor *ls_permute(ls_tape *tape, ls_tensor *x, const int *order)
     if (order == NULL)
         return node_reject(tape, &n, ls_fail(LS_EINVAL, "the order is NULL"));
     for (int i = 0; i < x->n_dims; i++) {
-        if (order[i] < 0 || order[i] >= x->n_dims || (named >> order[i] & 1) != 0)
+        const int from = order[i] < 0 ? order[i] + x->n_dims : order[i];
+
+        if (from < 0 || from >= x->n_dims || (named >> from & 1) != 0)
             return node_reject(tape, &n,
                                ls_fail(LS_EINVAL,
                                        "order[%d] is %d; order must have each of 0 to %d once", i,
                                        order[i], x->n_dims - 1));
-        named |= 1U << order[i];
-        n.attrs.order[i] = order[i];
-        dims[i] = x->dims[order[i]];
+        named |= 1U << from;
+        n.attrs.order[i] = from;
+        dims[i] = x->dims[from];
     }
     return node_run(tape, &n, OP_PERMUTE, x->n_dims, dims);
 }
@@ -88,24 +92,28 @@ static const op_class concat_class = {.name = "concat",
                                       .unused_in_backward = (1U << (NODE_MAX_IN + 1)) - 1,
                                       .backward = concat_backward};
 
-static ls_status check_axis(const ls_tensor *x, int axis)
+/* Makes a negative dimension, counted from the end, a number of x's dimensions. */
+static ls_status resolve_axis(const ls_tensor *x, int *axis)
 {
     char text[TENSOR_TEXT_BYTES];
+    const int resolved = *axis < 0 ? *axis + x->n_dims : *axis;
 
-    if (axis >= 0 && axis < x->n_dims)
-        return LS_OK;
-    return ls_fail(LS_EINVAL, "input %s has no dimension %d",
-                   tensor_dims_text(text, sizeof(text), x), axis);
+    if (resolved < 0 || resolved >= x->n_dims)
+        return ls_fail(LS_EINVAL, "input %s has no dimension %d",
+                       tensor_dims_text(text, sizeof(text), x), *axis);
+    *axis = resolved;
+    return LS_OK;
 }
 
 /* The shape of the whole. */
-static ls_status join_dims(const node *n, int axis, int64_t *dims)
+static ls_status join_dims(node *n, int axis, int64_t *dims)
 {
     char first[TENSOR_TEXT_BYTES];
     char other[TENSOR_TEXT_BYTES];
     const ls_tensor *x = n->in[0];
 
-    LS_TRY(check_axis(x, axis));
+    LS_TRY(resolve_axis(x, &axis));
+    n->attrs.axis = axis;
     for (int d = 0; d < x->n_dims; d++)
         dims[d] = d == axis ? 0 : x->dims[d];
     for (int i = 0; i < n->n_in; i++) {
@@ -132,7 +140,6 @@ static ls_tensor *concat_few(ls_tape *tape, node *n, int axis)
 
     if (!node_begin(tape, n))
         return NULL;
-    n->attrs.axis = axis;
     st = join_dims(n, axis, dims);
     if (st != LS_OK)
         return node_reject(tape, n, st);
@@ -159,6 +166,46 @@ ls_tensor *ls_concat(ls_tape *tape, ls_tensor *const *x, int n, int axis)
     return concat_few(tape, &whole, axis);
 }
 
+/* x with a dimension of 1 at `axis`, counted in the result. */
+static ls_tensor *with_dimension(ls_tape *tape, ls_tensor *x, int axis)
+{
+    int64_t dims[LS_MAX_DIMS + 1];
+    const int n = x == NULL ? 0 : x->n_dims;
+
+    axis = axis < 0 ? axis + n + 1 : axis;
+    for (int d = 0; d <= n && x != NULL; d++)
+        dims[d] = d == axis ? 1 : x->dims[d < axis ? d : d - 1];
+    return ls_reshape(tape, x, n + 1, dims);
+}
+
+static const op_class stack_class = {
+    .name = "stack", .n_required = 1, .unused_in_backward = (1U << (NODE_MAX_IN + 1)) - 1};
+
+/* Computed as ls_reshape and ls_concat. */
+ls_tensor *ls_stack(ls_tape *tape, ls_tensor *const *x, int n, int axis)
+{
+    node first = {.class = &stack_class, .n_in = 1, .in = {x == NULL || n < 1 ? NULL : x[0]}};
+    char text[TENSOR_TEXT_BYTES];
+    ls_tensor **parts;
+    ls_tensor *y;
+
+    if (!node_begin(tape, &first))
+        return NULL;
+    if (axis < -x[0]->n_dims - 1 || axis > x[0]->n_dims || x[0]->n_dims == LS_MAX_DIMS)
+        return node_reject(tape, &first,
+                           ls_fail(LS_EINVAL, "input %s cannot get a dimension %d",
+                                   tensor_dims_text(text, sizeof(text), x[0]), axis));
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers
+    parts = ls_calloc((size_t)n, sizeof(*parts));
+    if (parts == NULL)
+        return node_reject(tape, &first, ls_fail(LS_ENOMEM, "no memory for %d inputs", n));
+    for (int i = 0; i < n; i++)
+        parts[i] = with_dimension(tape, x[i], axis);
+    y = ls_concat(tape, parts, n, axis);
+    ls_free(parts);
+    return y;
+}
+
 /* --- slice --- */
 
 static ls_status slice_backward(ls_tape *tape, const node *n, ls_tensor *dy)
@@ -173,13 +220,14 @@ static const op_class slice_class = {.name = "slice",
 
 ls_tensor *ls_slice(ls_tape *tape, ls_tensor *x, int axis, int64_t begin, int64_t length)
 {
-    node n = {.class = &slice_class, .n_in = 1, .in = {x}, .attrs = {.axis = axis, .begin = begin}};
+    node n = {.class = &slice_class, .n_in = 1, .in = {x}, .attrs.begin = begin};
     int64_t dims[LS_MAX_DIMS];
     ls_status st;
 
     if (!node_begin(tape, &n))
         return NULL;
-    st = check_axis(x, axis);
+    st = resolve_axis(x, &axis);
+    n.attrs.axis = axis;
     if (st == LS_OK && (begin < 0 || length < 1 || begin > x->dims[axis] - length))
         st = ls_fail(LS_EINVAL, "%lld positions from %lld on, but dimension %d has %lld",
                      (long long)length, (long long)begin, axis, (long long)x->dims[axis]);
@@ -261,7 +309,6 @@ static ls_status check_sizes(const ls_tensor *x, int axis, const int64_t *sizes,
     char text[TENSOR_TEXT_BYTES];
     int64_t sum = 0;
 
-    LS_TRY(check_axis(x, axis));
     if (sizes == NULL)
         return ls_fail(LS_EINVAL, "the sizes are NULL");
     for (int i = 0; i < n; i++) {
@@ -302,16 +349,19 @@ static ls_status cut(ls_tape *tape, ls_tensor *x, int axis, const int64_t *sizes
 
 void ls_split(ls_tape *tape, ls_tensor *x, int axis, const int64_t *sizes, int n, ls_tensor **out)
 {
-    node part = {.class = &split_class, .n_in = 1, .in = {x}, .attrs.axis = axis};
+    node part = {.class = &split_class, .n_in = 1, .in = {x}};
     ls_status st;
 
     for (int i = 0; out != NULL && i < n; i++)
         out[i] = NULL;
     if (!node_begin(tape, &part))
         return;
-    st = n >= 1 && out != NULL ? check_sizes(x, axis, sizes, n)
+    st = n >= 1 && out != NULL ? resolve_axis(x, &axis)
                                : ls_fail(LS_EINVAL, "%d outputs at %s; at least 1 is needed", n,
                                          out == NULL ? "NULL" : "out");
+    part.attrs.axis = axis;
+    if (st == LS_OK)
+        st = check_sizes(x, axis, sizes, n);
     if (st == LS_OK)
         st = cut(tape, x, axis, sizes, n, out);
     if (st == LS_OK)

@@ -105,7 +105,7 @@ ls_status grad_run_norm(ls_tape *tape, op_call *call, ls_tensor *const *in)
 #define COLLECT_MAX_ROWS 512
 /* Of x and dy for one weight; then the product is computed, and the collection begins anew. The
  * number does not depend on which uses are still to come: checkpointing gives the same bits. */
-#define COLLECT_MAX_BYTES ((size_t)64 << 20)
+#define COLLECT_MAX_BYTES ((size_t)16 << 20)
 
 /* The tensor of rows begin to begin + n - 1 of the plain matrix `whole`. */
 static ls_status rows_of(ls_tape *tape, const ls_tensor *whole, int64_t begin, int64_t n,
@@ -162,7 +162,17 @@ static int64_t most_rows(const ls_tensor *x, const ls_tensor *dy)
     return (int64_t)(COLLECT_MAX_BYTES / (row + 1));
 }
 
-/* Adds x and dy, `n` rows, to the collection; memory for the uses that are known to come. */
+/* Memory for the uses that are known to come. Checkpointed functions make more of them known as
+ * they are passed: a collection that grows takes twice its memory, and all that one may have if half
+ * of that is not enough, so that few blocks of other sizes stay behind. */
+static int64_t capacity_for(const collection *c, int64_t wanted, int64_t most)
+{
+    if (wanted < 2 * c->capacity)
+        wanted = 2 * c->capacity;
+    return wanted > most / 2 ? most : wanted;
+}
+
+/* Adds x and dy, `n` rows, to the collection. */
 static ls_status collect(ls_tape *tape, leaf *l, ls_tensor *x, ls_tensor *dy)
 {
     collection *c = &l->collected;
@@ -170,8 +180,7 @@ static ls_status collect(ls_tape *tape, leaf *l, ls_tensor *x, ls_tensor *dy)
     const int64_t most = most_rows(x, dy);
 
     if (c->x == NULL || c->rows + n > c->capacity) {
-        const int64_t wanted = c->rows + n * (l->n_pending - c->n_uses);
-        const int64_t capacity = wanted < most ? wanted : most;
+        const int64_t capacity = capacity_for(c, c->rows + n * (l->n_pending - c->n_uses), most);
 
         LS_TRY(grow(tape, &c->x, c->rows, capacity, x));
         LS_TRY(grow(tape, &c->dy, c->rows, capacity, dy));

@@ -97,6 +97,19 @@ ls_status(ls_fail)(ls_status status, const char *format, ...)
     return status;
 }
 
+ls_status ls_set_error(ls_status status, const char *format, ...)
+{
+    va_list args;
+
+    LS_TRY(LS_GIVEN(format));
+    if (status == LS_OK)
+        return ls_fail(LS_EINVAL, "ls_set_error: LS_OK is not an error");
+    va_start(args, format);
+    (void)ls_vfail(status, format, args);
+    va_end(args);
+    return status;
+}
+
 /* Appends `sep` and `tail` to error_text; the tail is cut when both do not fit. */
 static void append_text(const char *sep, const char *tail)
 {

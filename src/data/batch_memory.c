@@ -42,7 +42,7 @@ ls_status batch_memory_open(batch_memory *m, const batch_layout *l, void **value
 void batch_memory_written(batch_memory *m, const batch_layout *l)
 {
     for (int i = 0; i < l->n_columns; i++)
-        tensor_written(m->tensors[i]);
+        tensor_written(m->tensors[i], "the next batch");
 }
 
 void batch_memory_free(batch_memory *m)

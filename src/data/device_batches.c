@@ -260,7 +260,7 @@ ls_status device_batches_receive(device_batches *b, size_t slot, ls_tensor **ten
                             "loader: copy of the batch"));
     for (int i = 0; i < b->layout->n_columns; i++) {
         tensors[i] = batch->sent.tensors[i];
-        tensor_written(tensors[i]);
+        tensor_written(tensors[i], "the next batch");
     }
     b->received = batch;
     if (!b->layout->has_pixels)

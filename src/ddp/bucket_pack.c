@@ -51,7 +51,7 @@ static ls_status cast_into(ls_ddp *ddp, ls_tensor *from, ls_tensor *to)
     if (st == LS_OK)
         st = device_copy(ddp->device, tensor_elements(to), data, tensor_bytes(to));
     if (st == LS_OK)
-        tensor_written(to);
+        tensor_written(to, "DDP");
     ls_tensor_destroy(cast);
     return st;
 }

@@ -135,7 +135,7 @@ ls_status replicas_broadcast(ls_ddp *ddp)
             ls_broadcast(ddp->comm, data, data, ls_tensor_count(t), ls_tensor_dtype(t), 0, NULL);
         if (st != LS_OK)
             return ls_context(st, "broadcasting %s from rank 0", state[i].name);
-        tensor_written(t);
+        tensor_written(t, "the broadcast from rank 0");
     }
     return LS_OK;
 }
@@ -168,7 +168,7 @@ ls_status ls_ddp_sync_buffers(ls_ddp *ddp)
         LS_TRY(broadcast_block(ddp, &blocks[i]));
     buffers = ls_model_buffers(ddp->model, &n);
     for (int i = 0; i < n && ls_comm_rank(ddp->comm) != 0; i++)
-        tensor_written(buffers[i].tensor);
+        tensor_written(buffers[i].tensor, "ls_ddp_sync_buffers()");
     return LS_OK;
 }
 

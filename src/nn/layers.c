@@ -6,9 +6,11 @@
 #include "nn/model.h"
 
 #include "autograd/autograd.h"
+#include "base/alloc.h"
 #include "tensor/device.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { WEIGHT, BIAS, RUNNING_MEAN, RUNNING_VAR, NUM_BATCHES };
 
@@ -99,6 +101,56 @@ ls_layer *ls_nn_linear(ls_model *model, const char *name, int in, int out, int n
     if (!no_bias)
         model_fill_uniform(model, layer->tensors[BIAS], 1 / sqrt((double)in));
     return layer;
+}
+
+/* --- embedding --- */
+
+static ls_tensor *embedding_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x)
+{
+    return ls_embedding(tape, layer->tensors[WEIGHT], x, layer->padding_index);
+}
+
+/* Sets a row of a matrix to 0. */
+static ls_status clear_row(ls_tensor *t, int64_t row)
+{
+    const size_t width = (size_t)t->dims[1];
+    float *values;
+
+    values = ls_calloc(ls_tensor_count(t), sizeof(*values));
+    if (values == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for an embedding");
+    ls_status st = ls_tensor_read(t, values, ls_tensor_count(t));
+    if (st == LS_OK) {
+        memset(values + (size_t)row * width, 0, width * sizeof(*values));
+        st = ls_tensor_write(t, values, ls_tensor_count(t));
+    }
+    ls_free(values);
+    return st;
+}
+
+ls_layer *ls_nn_embedding(ls_model *model, const char *name, int n, int width,
+                          int64_t padding_index)
+{
+    const layer_slot slot = {"weight", false, LS_F32, 2, {n, width}};
+    ls_layer *layer;
+    ls_status st;
+
+    if (!model_can_add(model))
+        return NULL;
+    if (n < 1 || width < 1 || padding_index < -1 || padding_index >= n)
+        return model_fail(model, ls_fail(LS_EINVAL,
+                                         "layer %s: %d rows of width %d, padding_index %lld; sizes "
+                                         "must be at least 1, the index -1 or a row",
+                                         name == NULL ? "NULL" : name, n, width,
+                                         (long long)padding_index));
+    layer = model_add(model, name, &slot, 1);
+    if (layer == NULL)
+        return NULL;
+    layer->forward = embedding_forward;
+    layer->padding_index = padding_index;
+    model_fill_normal(model, layer->tensors[WEIGHT], 1);
+    st = padding_index < 0 ? LS_OK : clear_row(layer->tensors[WEIGHT], padding_index);
+    return st == LS_OK ? layer : model_fail(model, st);
 }
 
 /* --- running --- */

@@ -86,7 +86,8 @@ struct ls_layer {
     };
     ls_batch_norm_params batch_norm;
     ls_nn_layer_norm_options layer_norm;
-    int heads; /* of attention */
+    int heads;             /* of attention */
+    int64_t padding_index; /* of an embedding */
     recurrent_shape recurrent;
     ls_layer_fn fn;   /* of ls_nn_layer() */
     void *arg;        /* of fn; of a sequential its layers */

@@ -224,7 +224,7 @@ static void split_state(const sequence *s, ls_tensor *t, ls_tensor **pieces)
     const int64_t dims[3] = {parts, s->rows, s->layer->recurrent.hidden};
 
     if (t == NULL) {
-        pieces[0] = autograd_zeros(s->tape, LS_F32, 2, dims + 1);
+        pieces[0] = ls_full(s->tape, LS_F32, 2, dims + 1, 0);
         for (int i = 1; i < parts; i++)
             pieces[i] = pieces[0];
         return;

@@ -62,12 +62,14 @@ static ls_status run_reference(ls_device *device, const op_call *call)
 /* Increments the versions of what the call has written. */
 static void mark_written(const op_call *call)
 {
+    const char *const writer = device_op_name(call->op);
+
     for (int i = 0; i < call->n_out; i++)
-        tensor_written(call->out[i]);
+        tensor_written(call->out[i], writer);
     if (call->op == OP_BATCH_NORM && call->attrs.training) {
-        tensor_written(call->in[3]);
-        tensor_written(call->in[4]);
-        tensor_written(call->in[5]);
+        tensor_written(call->in[3], writer);
+        tensor_written(call->in[4], writer);
+        tensor_written(call->in[5], writer);
     }
 }
 

@@ -221,6 +221,7 @@ ls_status pool_take(ls_device *device, size_t bytes, bool persistent, storage **
     s->next_free = NULL;
     s->n_refs = 1;
     s->version++;
+    s->writer = NULL;
     s->persistent = persistent;
     device->pool->bytes_in_use[persistent] += s->bytes;
     *out = s;
@@ -252,6 +253,7 @@ ls_status pool_take_borrowed(ls_device *device, void *data, size_t bytes, storag
     s->data = data;
     s->bytes = bytes;
     s->version++;
+    s->writer = NULL;
     s->borrowed = true;
     *out = s;
     return LS_OK;

@@ -159,14 +159,16 @@ void *tensor_host_elements(const ls_tensor *t)
 
 ls_status tensor_zero(ls_tensor *t)
 {
-    tensor_written(t);
+    tensor_written(t, "filling with zeros");
     return device_fill(t->device, tensor_elements(t), 0, tensor_bytes(t));
 }
 
-void tensor_written(ls_tensor *t)
+void tensor_written(ls_tensor *t, const char *writer)
 {
-    if (t != NULL && t->storage != NULL)
-        t->storage->version++;
+    if (t == NULL || t->storage == NULL)
+        return;
+    t->storage->version++;
+    t->storage->writer = writer;
 }
 
 /* Swaps the memory of `a` and `b`, but not their users, versions and packed copies. */
@@ -296,7 +298,7 @@ ls_status tensor_write_pieces(ls_tensor *t, void (*fn)(void *arg, void *piece, s
             st = device_write(t->device, dst, staging, piece_bytes(t, at));
     }
     ls_free(staging);
-    tensor_written(t);
+    tensor_written(t, "new values");
     return st;
 }
 
@@ -500,7 +502,7 @@ ls_status ls_tensor_write(ls_tensor *t, const void *src, size_t count)
         LS_TRY(LS_GIVEN(src));
     LS_TRY(plain_elements(t, &data));
     LS_TRY(device_write(t->device, data, src, tensor_bytes(t)));
-    tensor_written(t);
+    tensor_written(t, "ls_tensor_write()");
     return LS_OK;
 }
 
@@ -517,7 +519,7 @@ void *ls_tensor_data(ls_tensor *t)
 
     if (t == NULL || host_elements(t, &data) != LS_OK)
         return NULL;
-    tensor_written(t);
+    tensor_written(t, "ls_tensor_data()");
     return data;
 }
 
@@ -534,7 +536,7 @@ void *ls_tensor_address(ls_tensor *t)
 
     if (t == NULL || plain_elements(t, &address) != LS_OK)
         return NULL;
-    tensor_written(t);
+    tensor_written(t, "ls_tensor_address()");
     return address;
 }
 

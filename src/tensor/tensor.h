@@ -25,6 +25,7 @@ typedef struct storage {
     size_t bytes; /* of the block behind data, at least what was asked for */
     const layout *layout;
     uint64_t version;      /* grows with every write, so that derived copies know they are stale */
+    const char *writer;    /* static or as long-lived: what wrote last; NULL: not known */
     packed *packed;        /* NULL, or what the device derived from it; freed through the device */
     bool borrowed;         /* ls_tensor_wrap: data is the caller's */
     struct storage *whole; /* of a part (tensor_create_part): what it has a reference to, or NULL */
@@ -128,7 +129,9 @@ double tensor_decode(const void *element, ls_dtype type);
 /* The text that ls_tensor_print() prints, without the last line end. */
 LS_MUST_USE ls_status tensor_append_elements(const ls_tensor *t, text_buf *out);
 
-void tensor_written(ls_tensor *t); /* bumps the version; NULL and unplaced are allowed */
+/* Bumps the version, and notes the writer for messages: a name that stays valid. NULL and unplaced
+ * tensors are allowed. */
+void tensor_written(ls_tensor *t, const char *writer);
 
 /* Whether the elements are floats of 16 bits; false for NULL. */
 static inline bool tensor_is_half(const ls_tensor *t)

@@ -399,7 +399,7 @@ static ls_status broadcast_item(ls_comm *comm, const ls_named *item)
     LS_TRY(tensor_plain(item->tensor, &data));
     LS_TRY(ls_broadcast(comm, data, data, ls_tensor_count(item->tensor),
                         ls_tensor_dtype(item->tensor), 0, NULL));
-    tensor_written(item->tensor);
+    tensor_written(item->tensor, "the broadcast from rank 0");
     return LS_OK;
 }
 

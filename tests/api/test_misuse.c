@@ -68,13 +68,14 @@ static void net_free(net *n)
     ls_tensor_destroy(n->bias);
 }
 
-/* Backward fails and names the operator and what it cannot read. */
-static void assert_refused(net *n, const char *operator_name, const char *what)
+/* Backward fails and names the operator, what it cannot read, and what wrote that. */
+static void assert_refused(net *n, const char *operator_name, const char *what, const char *writer)
 {
     assert_status(ls_backward(n->tape, n->loss, 1), LS_EINVAL);
     assert_last_error(operator_name);
     assert_last_error(what);
-    assert_last_error("overwritten or destroyed after forward");
+    assert_last_error("was overwritten after forward by");
+    assert_last_error(writer);
     ls_tape_reset(n->tape);
     net_forward(n); // the next step works
     assert_ok(ls_backward(n->tape, n->loss, 1));
@@ -91,17 +92,17 @@ static void backward_names_an_input_that_was_overwritten(void **state)
 
     LS_UNUSED(state);
     assert_ok(ls_tensor_write(n.x, eight, 8));
-    assert_refused(&n, "linear backward", "input (4, 2) float32");
+    assert_refused(&n, "linear backward", "input (4, 2) float32", "by ls_tensor_write();");
     assert_ok(ls_tensor_write(n.weight, eight, 4));
-    assert_refused(&n, "linear backward", "weight (2, 2) float32");
+    assert_refused(&n, "linear backward", "weight (2, 2) float32", "by ls_tensor_write();");
     assert_ok(ls_tensor_view(n.weight, 1, (const int64_t[]){4}, &view));
     assert_ok(ls_tensor_write(view, eight, 4));
-    assert_refused(&n, "linear backward", "weight (2, 2) float32");
+    assert_refused(&n, "linear backward", "weight (2, 2) float32", "by ls_tensor_write();");
     ls_tensor_destroy(view);
     assert_ok(ls_tensor_write(some_targets(), labels, 4));
-    assert_refused(&n, "cross_entropy backward", "targets (4) int64");
+    assert_refused(&n, "cross_entropy backward", "targets (4) int64", "by ls_tensor_write();");
     assert_non_null(ls_tensor_data(n.hidden));
-    assert_refused(&n, "linear backward", "input (4, 2) float32");
+    assert_refused(&n, "linear backward", "input (4, 2) float32", "by ls_tensor_data();");
     net_free(&n);
 }
 
@@ -118,7 +119,7 @@ static void an_optimizer_step_between_forward_and_backward_is_named(void **state
     ls_tape_reset(n.tape);
     net_forward(&n);
     assert_ok(ls_optimizer_step(sgd));
-    assert_refused(&n, "linear backward", "weight (2, 2) float32");
+    assert_refused(&n, "linear backward", "weight (2, 2) float32", "by sgd;");
     ls_optimizer_destroy(sgd);
     net_free(&n);
 }
@@ -131,7 +132,7 @@ static void backward_names_an_input_that_was_destroyed(void **state)
     ls_tensor_destroy(n.x);
     assert_status(ls_backward(n.tape, n.loss, 1), LS_EINVAL);
     assert_last_error("linear backward");
-    assert_last_error("overwritten or destroyed after forward");
+    assert_last_error("was destroyed after forward");
     n.x = NULL;
     net_free(&n);
 }
@@ -166,7 +167,7 @@ static void a_batch_is_void_after_the_next_call_on_its_loader(void **state)
     assert_ok(ls_loader_next(loader, &next));
     assert_status(ls_backward(n.tape, n.loss, 1), LS_EINVAL);
     assert_last_error("cross_entropy backward");
-    assert_last_error("overwritten or destroyed after forward");
+    assert_last_error("was overwritten after forward by the next batch");
     net_free(&n);
 }
 

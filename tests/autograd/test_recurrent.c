@@ -121,10 +121,10 @@ static void an_absent_state_is_zeros(void **state)
 {
     bench s = setup(N, 4);
     bench g = setup(N, 3);
-    ls_tensor *zeros = autograd_zeros(s.tape, LS_F64, 2, (int64_t[]){N, H});
+    ls_tensor *zeros = ls_full(s.tape, LS_F64, 2, (int64_t[]){N, H}, 0);
     ls_tensor *h[2];
     ls_tensor *c[2];
-    ls_tensor *other = autograd_zeros(g.tape, LS_F64, 2, (int64_t[]){N, H});
+    ls_tensor *other = ls_full(g.tape, LS_F64, 2, (int64_t[]){N, H}, 0);
 
     LS_UNUSED(state);
     ls_lstm_cell(s.tape, s.in[0], NULL, NULL, s.in[3], s.in[4], NULL, s.in[6], &h[0], &c[0]);

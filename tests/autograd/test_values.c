@@ -5,6 +5,7 @@
 #include <lockstep/autograd.h>
 
 #include <math.h>
+#include <string.h>
 
 /* A tape on the reference device, and the float64 tensors of one test. */
 typedef struct bench {
@@ -264,6 +265,128 @@ static void stochastic_depth_drops_rows(void **state)
     teardown(&s);
 }
 
+/* The tape fails with this text, and works again. */
+static void assert_tape_fails(bench *s, const ls_tensor *y, const char *text)
+{
+    assert_null(y);
+    assert_status(LS_EINVAL, ls_tape_status(s->tape));
+    assert_non_null(strstr(ls_last_error(), text));
+    ls_tape_reset(s->tape);
+}
+
+static void negative_dimensions_count_from_the_end(void **state)
+{
+    bench s = setup();
+    ls_tensor *x = counting(&s, 2, (int64_t[]){2, 3}, 0, 1);
+    ls_tensor *parts[2];
+
+    LS_UNUSED(state);
+    assert_gives(&s, ls_concat(s.tape, (ls_tensor *[]){x, x}, 2, -2), 2, (int64_t[]){4, 3},
+                 (double[]){0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5});
+    assert_gives(&s, ls_slice(s.tape, x, -1, 1, 2), 2, (int64_t[]){2, 2}, (double[]){1, 2, 4, 5});
+    ls_split(s.tape, x, -1, (int64_t[]){1, 2}, 2, parts);
+    assert_gives(&s, parts[0], 2, (int64_t[]){2, 1}, (double[]){0, 3});
+    assert_gives(&s, parts[1], 2, (int64_t[]){2, 2}, (double[]){1, 2, 4, 5});
+    assert_gives(&s, ls_permute(s.tape, x, (int[]){-1, 0}), 2, (int64_t[]){3, 2},
+                 (double[]){0, 3, 1, 4, 2, 5});
+    assert_tape_fails(&s, ls_slice(s.tape, x, -3, 0, 1), "no dimension -3");
+    assert_tape_fails(&s, ls_permute(s.tape, x, (int[]){-1, 1}), "order[1] is 1");
+    teardown(&s);
+}
+
+static void tensors_are_stacked_along_a_new_dimension(void **state)
+{
+    bench s = setup();
+    ls_tensor *a = counting(&s, 2, (int64_t[]){2, 2}, 0, 1);
+    ls_tensor *b = counting(&s, 2, (int64_t[]){2, 2}, 10, 1);
+    ls_tensor *six = counting(&s, 6, (int64_t[]){1, 1, 1, 1, 1, 1}, 0, 1);
+    ls_tensor *pair[] = {a, b};
+    ls_tensor *y;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_require_grad(b));
+    assert_gives(&s, ls_stack(s.tape, pair, 2, 0), 3, (int64_t[]){2, 2, 2},
+                 (double[]){0, 1, 2, 3, 10, 11, 12, 13});
+    y = ls_stack(s.tape, pair, 2, -1);
+    assert_gives(&s, y, 3, (int64_t[]){2, 2, 2}, (double[]){0, 10, 1, 11, 2, 12, 3, 13});
+    y = ls_mul(s.tape, y, y);
+    assert_status(LS_OK, ls_backward(s.tape, ls_sum(s.tape, y, NULL, 0, 0), 1));
+    assert_elements(ls_grad(b), (double[]){20, 22, 24, 26}, 0);
+    ls_tape_reset(s.tape);
+    assert_tape_fails(&s, ls_stack(s.tape, pair, 2, 3), "stack: input (2, 2) cannot get");
+    assert_tape_fails(&s, ls_stack(s.tape, &six, 1, 0), "stack: input (1, 1, 1, 1, 1, 1)");
+    assert_tape_fails(&s, ls_stack(s.tape, pair, 0, 0), "stack: ");
+    assert_tape_fails(&s, ls_stack(s.tape, (ls_tensor *[]){a, six}, 2, 0), "");
+    assert_tape_fails(&s, ls_stack(s.tape, (ls_tensor *[]){a, NULL}, 2, 0), "NULL");
+    teardown(&s);
+}
+
+static void constants_have_a_value_in_any_type(void **state)
+{
+    bench s = setup();
+    const ls_tensor *y;
+
+    LS_UNUSED(state);
+    assert_gives(&s, ls_full(s.tape, LS_F64, 2, (int64_t[]){1, 2}, 0.25), 2, (int64_t[]){1, 2},
+                 (double[]){0.25, 0.25});
+    assert_gives(&s, ls_full(s.tape, LS_F32, 0, NULL, 0), 0, NULL, (double[]){0});
+    y = ls_full(s.tape, LS_I64, 1, (int64_t[]){3}, -7);
+    assert_status(LS_OK, ls_tape_status(s.tape));
+    assert_int_equal(LS_I64, ls_tensor_dtype(y));
+    assert_int_equal(-7, ((const int64_t *)ls_tensor_data_const(y))[2]);
+    assert_tape_fails(&s, ls_full(s.tape, LS_U8, 1, (int64_t[]){1}, 0.5), "full");
+    assert_tape_fails(&s, ls_full(s.tape, LS_F32, 1, (int64_t[]){-1}, 0), "full");
+    teardown(&s);
+}
+
+static void padding_is_what_lies_behind_the_lengths(void **state)
+{
+    const uint8_t want[] = {1, 1, 1, 0, 1, 1, 0, 0, 0};
+    bench s = setup();
+    ls_tensor *lengths = NULL;
+    const ls_tensor *y;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_create(s.device, LS_I64, 1, (int64_t[]){3}, &lengths));
+    s.made[s.n_made++] = lengths;
+    assert_status(LS_OK, ls_tensor_write(lengths, (int64_t[]){0, 1, 3}, 3));
+    y = ls_padding_mask(s.tape, lengths, 3);
+    assert_status(LS_OK, ls_tape_status(s.tape));
+    assert_int_equal(LS_U8, ls_tensor_dtype(y));
+    assert_int_equal(9, ls_tensor_count(y));
+    assert_memory_equal(want, ls_tensor_data_const(y), sizeof(want));
+    assert_tape_fails(&s, ls_padding_mask(s.tape, lengths, 2), "lengths[2] is 3");
+    assert_tape_fails(&s, ls_padding_mask(s.tape, counting(&s, 1, (int64_t[]){2}, 0, 1), 2),
+                      "must be (N) int64");
+    teardown(&s);
+}
+
+/* As of the same rows in a matrix. */
+static void cross_entropy_takes_any_dimensions(void **state)
+{
+    bench s = setup();
+    ls_tensor *cube = counting(&s, 3, (int64_t[]){2, 3, 4}, 0, 0.1);
+    ls_tensor *one = counting(&s, 1, (int64_t[]){2}, 0, 1);
+    ls_tensor *targets = NULL, *flat;
+    double want, got;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_tensor_create(s.device, LS_I64, 2, (int64_t[]){2, 3}, &targets));
+    s.made[s.n_made++] = targets;
+    assert_status(LS_OK, ls_tensor_write(targets, (int64_t[]){0, 1, 2, 3, 0, 1}, 6));
+    flat = ls_reshape(s.tape, targets, 1, (int64_t[]){6});
+    assert_status(LS_OK, ls_item(ls_cross_entropy(
+                                     s.tape, ls_reshape(s.tape, cube, 2, (int64_t[]){6, 4}), flat),
+                                 &want));
+    assert_status(LS_OK, ls_item(ls_cross_entropy(s.tape, cube, targets), &got));
+    assert_true(want == got);
+    assert_status(
+        LS_OK, ls_item(ls_cross_entropy(s.tape, one, ls_full(s.tape, LS_I64, 0, NULL, 1)), &got));
+    assert_true(fabs(got - log(1 + exp(-1))) < 1e-12);
+    assert_tape_fails(&s, ls_cross_entropy(s.tape, cube, flat), "do not fit logits (2, 3, 4)");
+    teardown(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +398,11 @@ int main(void)
         cmocka_unit_test(a_row_without_elements_has_probabilities_of_0),
         cmocka_unit_test(a_masked_mean_is_of_the_elements_with_weight),
         cmocka_unit_test(stochastic_depth_drops_rows),
+        cmocka_unit_test(negative_dimensions_count_from_the_end),
+        cmocka_unit_test(tensors_are_stacked_along_a_new_dimension),
+        cmocka_unit_test(constants_have_a_value_in_any_type),
+        cmocka_unit_test(padding_is_what_lies_behind_the_lengths),
+        cmocka_unit_test(cross_entropy_takes_any_dimensions),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

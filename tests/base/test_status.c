@@ -30,6 +30,15 @@ static void a_failure_may_quote_the_one_before(void **state)
     assert_string_equal(ls_last_error(), "again second after first: second after first");
 }
 
+static void a_program_sets_any_status_with_a_text(void **state)
+{
+    LS_UNUSED(state);
+    assert_int_equal(LS_EFORMAT, ls_set_error(LS_EFORMAT, "line %d of %s", 7, "words"));
+    assert_string_equal("line 7 of words", ls_last_error());
+    assert_int_equal(LS_EINVAL, ls_set_error(LS_OK, "text"));
+    assert_string_equal("ls_set_error: LS_OK is not an error", ls_last_error());
+}
+
 static void long_texts_are_cut_visibly(void **state)
 {
     char text[3000];
@@ -301,6 +310,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failure_carries_its_status_and_text),
         cmocka_unit_test(a_failure_may_quote_the_one_before),
+        cmocka_unit_test(a_program_sets_any_status_with_a_text),
         cmocka_unit_test(long_texts_are_cut_visibly),
         cmocka_unit_test(a_cut_leaves_no_half_character),
         cmocka_unit_test(context_leaves_success_alone),

@@ -115,6 +115,7 @@ static void sizes_are_read_from_weights(void **state)
     assert_true(read.p_attention_dropout == 0.1);
     read.p_attention_dropout = read.p_decoder_dropout = 0;
     read.p_convolution_dropout = read.p_prenet_dropout = 0;
+    read.checkpoint_steps = 0;
     assert_memory_equal(&read, &config, sizeof(config));
     assert_ok(ls_checkpoint_save(path, items, 3, NULL, 0));
     assert_status(tacotron2_read_sizes(path, &read), LS_EFORMAT);
@@ -289,6 +290,61 @@ static void masked_padding_adds_nothing_to_the_loss(void **state)
     close_net(&f);
 }
 
+/* --- memory --- */
+
+/* The gradients of a step with `checkpoint_steps`: those of all parameters, *count numbers. */
+static float *gradients(int64_t checkpoint_steps, size_t *count)
+{
+    tacotron2_config config = tiny();
+    const ls_named *p;
+    tacotron2_output out;
+    float *values = NULL;
+    fixture f;
+    inputs in;
+    int n;
+
+    config.p_attention_dropout = config.p_decoder_dropout = config.p_prenet_dropout = 0.3;
+    config.checkpoint_steps = checkpoint_steps;
+    open_net(&f, &config);
+    ls_tape_set_training(f.tape, 1);
+    ls_tape_set_random(f.tape, 5, 1);
+    in = sentences(&f, 2, 3, 4);
+    assert_ok(tacotron2_forward(&f.net, f.tape, &in.batch, &out));
+    assert_ok(ls_backward(f.tape, tacotron2_loss(f.tape, &out, &in.batch), 1));
+    p = ls_model_parameters(f.model, &n);
+    *count = 0;
+    for (int i = 0; i < n; i++) {
+        const size_t size = ls_tensor_count(p[i].tensor);
+
+        values = realloc(values, (*count + size) * sizeof(*values));
+        assert_non_null(values);
+        assert_non_null(ls_grad(p[i].tensor));
+        assert_ok(ls_tensor_read(ls_grad(p[i].tensor), values + *count, size));
+        *count += size;
+    }
+    ls_tape_reset(f.tape);
+    destroy(&in);
+    close_net(&f);
+    return values;
+}
+
+static void gradients_do_not_depend_on_checkpoints(void **state)
+{
+    size_t count;
+    float *kept = gradients(0, &count);
+
+    (void)state;
+    for (int64_t steps = 1; steps <= STEPS + 1; steps++) { // also more than there are
+        size_t again;
+        float *computed = gradients(steps, &again);
+
+        assert_int_equal(again, count);
+        assert_memory_equal(computed, kept, count * sizeof(*kept));
+        free(computed);
+    }
+    free(kept);
+}
+
 /* --- speaking --- */
 
 static const int64_t hello[IDS] = {1, 3, 5, 7, 9};
@@ -410,6 +466,7 @@ int main(void)
         cmocka_unit_test(default_sizes_are_valid),
         cmocka_unit_test(lstm_and_attention_do_not_read_behind_the_end),
         cmocka_unit_test(masked_padding_adds_nothing_to_the_loss),
+        cmocka_unit_test(gradients_do_not_depend_on_checkpoints),
         cmocka_unit_test(speech_is_what_teacher_forcing_predicts_from_it),
         cmocka_unit_test(speech_ends_when_the_gate_opens),
         cmocka_unit_test(seed_decides_the_dropout_of_speech),

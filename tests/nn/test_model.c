@@ -414,6 +414,40 @@ static void self_attention_is_that_of_pytorch(void **state)
     ls_device_close(device);
 }
 
+static void an_embedding_has_a_row_of_padding(void **state)
+{
+    ls_device *device = open_reference();
+    ls_model *model = NULL;
+    ls_tape *tape = NULL;
+    ls_tensor *ids = NULL;
+    ls_layer *layer;
+    const ls_tensor *y;
+    const float *weight;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_model_create(device, 1, &model));
+    assert_status(LS_OK, ls_tape_create(device, &tape));
+    assert_status(LS_OK, ls_tensor_create(device, LS_I64, 2, (int64_t[]){1, 3}, &ids));
+    assert_status(LS_OK, ls_tensor_write(ids, (int64_t[]){4, 2, 4}, 3));
+    layer = ls_nn_embedding(model, "words", 5, 3, 2);
+    assert_status(LS_OK, ls_model_status(model));
+    weight = ls_tensor_data_const(ls_layer_tensor(layer, "weight"));
+    y = ls_forward(tape, layer, ids);
+    assert_status(LS_OK, ls_tape_status(tape));
+    assert_int_equal(3, ls_tensor_n_dims(y));
+    for (int i = 0; i < 3; i++) {
+        assert_true(element_of(y, (size_t)i) == (double)weight[12 + i] && weight[12 + i] != 0);
+        assert_true(weight[6 + i] == 0 && element_of(y, (size_t)(3 + i)) == 0);
+    }
+    assert_null(ls_nn_embedding(model, "bad", 5, 3, 5));
+    assert_status(LS_EINVAL, ls_model_status(model));
+    assert_non_null(strstr(ls_last_error(), "layer bad: 5 rows of width 3, padding_index 5"));
+    ls_tape_destroy(tape);
+    ls_tensor_destroy(ids);
+    ls_model_destroy(model);
+    assert_status(LS_OK, ls_device_close(device));
+}
+
 static void layer_norm_normalises_channels_first_or_last(void **state)
 {
     ls_device *device = open_reference();
@@ -620,6 +654,7 @@ int main(void)
         cmocka_unit_test(a_model_without_memory_fails_cleanly),
         cmocka_unit_test(a_device_stays_open_while_something_uses_it),
         cmocka_unit_test(self_attention_is_that_of_pytorch),
+        cmocka_unit_test(an_embedding_has_a_row_of_padding),
         cmocka_unit_test(layer_norm_normalises_channels_first_or_last),
         cmocka_unit_test(parameters_are_named),
         cmocka_unit_test(buffers_lie_in_few_blocks),

@@ -393,7 +393,7 @@ static void all_parameters_are_packed_in_one_launch_a_step(void **state)
         for (int i = 0; i < LAYERS; i++)
             assert_status(LS_OK, device_write(device, tensor_elements(w[i]), &first, 4));
         for (int i = 0; i < LAYERS; i++)
-            tensor_written(w[i]);
+            tensor_written(w[i], "test");
         launches = count_launches(device);
         for (int i = 0; i < LAYERS; i++)
             ls_tensor_destroy(convolve(device, LS_BF16, w[i]));
