@@ -178,7 +178,8 @@ static void mel_of_bins(const mel_transform *m, float *mel)
     double magnitudes[MEL_BINS];
 
     for (int k = 0; k < MEL_BINS; k++)
-        magnitudes[k] = hypot((double)m->bins[k].r, (double)m->bins[k].i);
+        magnitudes[k] = sqrt((double)m->bins[k].r * (double)m->bins[k].r +
+                             (double)m->bins[k].i * (double)m->bins[k].i);
     for (int b = 0; b < MEL_BANDS; b++) {
         double sum = 0;
 
