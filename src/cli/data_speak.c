@@ -113,8 +113,9 @@ static bool run_program(const char *const *argv)
 
 static ls_status speak(const speak_options *options, const char *wav, const char *text)
 {
-    const char *const argv[] = {PROGRAM, "-v", options->voice, "-s", SPEED,
-                                "-w",    wav,  "--",           text, NULL};
+    // -z: without the pause behind a sentence, in which a network would read nothing.
+    const char *const argv[] = {PROGRAM, "-z", "-v", options->voice, "-s", SPEED,
+                                "-w",    wav,  "--", text,           NULL};
 
     if (run_program(argv) && access(wav, R_OK) == 0)
         return LS_OK;

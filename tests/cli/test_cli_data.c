@@ -134,6 +134,34 @@ static void speak_makes_a_set_that_its_seed_decides(void **state)
                  "espeak-ng -v nosuch hello");
 }
 
+/* The last sample, 16 bits, with |sample| > 100 of the `bytes` of a wav file. */
+static size_t last_loud(const unsigned char *wav, size_t bytes)
+{
+    size_t at = bytes - 2;
+
+    while (at > 44 && abs((int16_t)(wav[at] | wav[at + 1] << 8)) <= 100)
+        at -= 2;
+    return at;
+}
+
+/* A pause would be a part of the sound that no symbol of the text stands for. */
+static void no_pause_follows_a_sentence(void **state)
+{
+    const size_t second = 2 * 22050;
+    unsigned char *wav;
+    size_t bytes;
+
+    LS_UNUSED(state);
+    if (!has_espeak())
+        skip();
+    job_expect_code(TOOL("speak", in_folder("p"), "--count", "1"), 0);
+    job_clean_up(NULL);
+    wav = temp_read(in_folder("p/wavs/speak-00001.wav"), &bytes);
+    assert_in_range(bytes, second / 2, 60 * second);
+    assert_in_range(last_loud(wav, bytes & ~(size_t)1), bytes - second / 10, bytes);
+    free(wav);
+}
+
 /* Words of the second column of a line "ID|TEXT|NORMALISED TEXT". */
 static int words_of(const char *line)
 {
@@ -283,6 +311,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test(wrong_calls_are_errors_of_one_line),
         test(speak_makes_a_set_that_its_seed_decides),
+        test(no_pause_follows_a_sentence),
         test(short_phrases_have_few_words),
         test(speak_without_espeak_names_the_package),
         test(a_folder_is_described),
