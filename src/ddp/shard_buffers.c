@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shard_buffers.c - lets each shard of a step start with the same buffers, and keeps those that
- * shard 0 leaves. A rank with one shard needs nothing: its buffers are those of rank 0, by broadcast
- * before the step. shards.c and replicas.c call it.
+ * shard 0 leaves. A rank with one shard needs nothing: the broadcast before the step gives it those
+ * of rank 0. shards.c and replicas.c call it.
  */
 #include "ddp/shards.h"
 

@@ -169,8 +169,8 @@ static size_t part_of(size_t count, int r, int size)
     return part_at(count, r + 1, size) - part_at(count, r, size);
 }
 
-/* The most pieces that are kept while a shard is computed. */
-static int count_kept(const shard_state *s)
+/* The most pieces that are stored while a shard is computed. */
+static int count_saved(const shard_state *s)
 {
     shard_counter c = {.n = 0};
     int most = 0;
@@ -186,12 +186,12 @@ static ls_status make_bucket(ls_ddp *ddp, const bucket *b, bucket_shards *to)
 {
     const shard_state *s = ddp->shards;
     const int64_t count = (int64_t)count_of(b);
-    const int n_kept = count_kept(s);
+    const int n_saved = count_saved(s);
     const size_t part = part_of((size_t)count, ls_comm_rank(ddp->comm), ls_comm_size(ddp->comm));
     void *memory;
 
     LS_TRY(ls_tensor_wrap(ddp->device, b->dtype, 1, &count, b->memory, &to->values));
-    for (int i = 0; i < n_kept; i++)
+    for (int i = 0; i < n_saved; i++)
         LS_TRY(ls_tensor_create(ddp->device, b->dtype, 1, &count, &to->pieces[i]));
     if (!s->has_exchange)
         return LS_OK;
@@ -283,7 +283,7 @@ void shards_begin_shard(ls_ddp *ddp)
 
 /* On a stream device: the shard's gradients += each piece, then a copy. The sum of two numbers does
  * not depend on their order. */
-static ls_status add_on_device(ls_ddp *ddp, bucket_shards *b, ls_tensor *kept)
+static ls_status add_on_device(ls_ddp *ddp, bucket_shards *b, ls_tensor *saved)
 {
     const shard_state *s = ddp->shards;
 
@@ -296,10 +296,10 @@ static ls_status add_on_device(ls_ddp *ddp, bucket_shards *b, ls_tensor *kept)
 
         LS_TRY(device_run(ddp->device, &call));
     }
-    if (kept == NULL)
+    if (saved == NULL)
         return LS_OK;
-    return device_copy(ddp->device, tensor_elements(kept), tensor_elements(b->values),
-                       tensor_bytes(kept));
+    return device_copy(ddp->device, tensor_elements(saved), tensor_elements(b->values),
+                       tensor_bytes(saved));
 }
 
 /* The pieces that are added to the shard's gradients stand behind the new one in the counter before
@@ -312,13 +312,13 @@ ls_status shards_add_bucket(ls_ddp *ddp, int i)
     const bool is_last = s->done == s->range.n - 1;
     const int at = s->counter.n - 1;
     const shard_node node = s->counter.pieces[at];
-    ls_tensor *kept = is_last ? NULL : to->pieces[at];
+    ls_tensor *saved = is_last ? NULL : to->pieces[at];
     reduce_operand operands[SHARD_PIECES_MOST + 1];
     int first = node.first;
     int size = 0;
 
     if (ls_device_queue(ddp->device) != NULL)
-        return add_on_device(ddp, to, kept);
+        return add_on_device(ddp, to, saved);
     for (int k = 0; k < s->n_added; k++) {
         // What is left of the node without the last shard, in powers of two from the largest on.
         for (size = 1; size * 2 <= node.first + node.n - 1 - first; size *= 2)
@@ -329,7 +329,7 @@ ls_status shards_add_bucket(ls_ddp *ddp, int i)
     operands[s->n_added] = (reduce_operand){b->memory, first, 1, true};
     if (s->n_added == 0 && is_last)
         return LS_OK;
-    reduce_tree(is_last ? (void *)b->memory : tensor_elements(kept), operands, s->n_added + 1,
+    reduce_tree(is_last ? (void *)b->memory : tensor_elements(saved), operands, s->n_added + 1,
                 count_of(b), b->dtype, LS_SUM, false, 1);
     return LS_OK;
 }
@@ -396,7 +396,7 @@ ls_status shards_start_bucket(ls_ddp *ddp, int i)
 
     for (int k = 0; k < s->n_rounds; k++) {
         const bool has_piece = k < s->counter.n;
-        const bool is_kept = has_piece && k < s->counter.n - 1;
+        const bool is_saved = has_piece && k < s->counter.n - 1;
 
         for (int r = 0; r < size; r++) {
             s->send_counts[r] = has_piece ? part_of(count, r, size) : 0;
@@ -405,7 +405,7 @@ ls_status shards_start_bucket(ls_ddp *ddp, int i)
         text_format(label, sizeof(label), "bucket %d/%d piece %d/%d", i + 1, ddp->n_buckets, k + 1,
                     s->n_rounds);
         comm_label(ddp->comm, label);
-        LS_TRY(ls_all_to_all_v(ddp->comm, is_kept ? tensor_elements(own->pieces[k]) : b->memory,
+        LS_TRY(ls_all_to_all_v(ddp->comm, is_saved ? tensor_elements(own->pieces[k]) : b->memory,
                                s->send_counts, to, s->receive_counts, b->dtype, &own->works[k]));
         for (int r = 0; r < size; r++)
             to += s->receive_counts[r] * ls_dtype_size(b->dtype);

@@ -7,10 +7,10 @@
  * shard are added to pieces of their own memory; the piece with the last shard stays in the bucket.
  * If the division is aligned and the backend is native, one all-reduce per bucket adds up the
  * pieces of all ranks. Otherwise the pieces are exchanged: the elements of a bucket are divided
- * among the ranks, each rank gets its elements of all pieces, adds them in the order of the tree and
- * sends the sums to all. Steps and bytes of a rank for a bucket of B bytes, P pieces of this rank:
- * at most SHARD_PIECES_MOST all_to_all_v with P B (n-1)/n sent in total, one all_gather_v with B
- * (n-1)/n received.
+ * among the ranks; each rank gets its elements of all pieces, adds them in the order of the tree
+ * and sends the sums to all. For a bucket of B bytes, a rank with P pieces sends P B (n-1)/n in as
+ * many all_to_all_v as the rank with the most pieces has, and receives B (n-1)/n in one
+ * all_gather_v.
  *
  * Without shards (ddp->shards is NULL) the functions do nothing.
  */
@@ -53,8 +53,8 @@ bool shards_have_used(const ls_ddp *ddp, int i);
 
 /* Starts the exchange of bucket i's pieces, which shards_add_bucket() has completed. */
 LS_MUST_USE ls_status shards_start_bucket(ls_ddp *ddp, int i);
-/* Waits for all exchanges, also when `st`, the status so far, is a failure. Then divides the sums by
- * `divisor` and starts the all-gather of each bucket as its work. */
+/* Waits for all exchanges, also when `st`, the status so far, is a failure. Then divides the sums
+ * by `divisor` and starts the all-gather of each bucket as its work. */
 LS_MUST_USE ls_status shards_collect(ls_ddp *ddp, ls_status st, double divisor);
 
 /* --- shard_buffers.c --- */

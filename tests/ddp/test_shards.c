@@ -400,6 +400,7 @@ static ls_status body_loss(const ls_test_rank *self, void *arg)
     LS_TRY(net_open(&n));
     LS_TRY(small_net_join(&n, comm, &options, 0.1));
     LS_TRY(ls_shard_range(8, self->rank, self->size, &first, &count));
+    LS_TRY(ls_barrier(comm, NULL)); // all have joined
     LS_TRY(ls_ddp_sync_buffers(n.ddp));
     for (int s = first; s < first + count - 1; s++)
         LS_TRY(shard_through(&n, 0, s, false, NULL));
