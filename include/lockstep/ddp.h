@@ -47,7 +47,27 @@ typedef struct ls_ddp_options {
     int sync_batch_norm;
     /* The ranks of sync_batch_norm; must outlive the ls_ddp. NULL: all ranks, in a new group. */
     ls_comm *batch_norm_group;
+    /* Above 0: a step consists of so many shards, and its bits do not depend on the ranks. */
+    int shards;
 } ls_ddp_options;
+
+/*
+ * Shards (docs/elastic.md). With options.shards = V a step has V shards, V at least the number of
+ * ranks: each rank computes those of ls_shard_range() in their order, all but the last one with
+ * ls_ddp_accumulate(), the last one with ls_ddp_backward(). Their gradients are added in a tree
+ * over the numbers of shards. So the result has the same bits on every number of ranks if all that
+ * a shard computes depends on its number and on the step only: rows, random numbers
+ * (ls_tape_set_random()) and threads (ls_device_options.thread_invariant).
+ * ls_ddp_sync_buffers() is needed before the first shard of a step. Each shard starts with the
+ * buffers that the step started with; those that shard 0 leaves are the next ones. ls_grad() is
+ * valid after ls_ddp_backward() only. LS_EUNSUPPORTED: with hook, sync_batch_norm or
+ * no_buffer_broadcast, and on stream devices with a division whose sum is not one all-reduce of
+ * backend native.
+ */
+
+/* The shards of a rank, *first to *first + *n - 1: contiguous, at least one. LS_EINVAL unless 0 <=
+ * rank < size <= shards <= 2^20. Does not block; any thread. */
+LS_API LS_MUST_USE ls_status ls_shard_range(int shards, int rank, int size, int *first, int *n);
 
 /*
  * Synchronizes `model` on all ranks: compares names, shapes and types of parameters and buffers

@@ -45,6 +45,7 @@ typedef struct ls_train_flags {
     int64_t steps;          /* --steps: stop after so many; 0: no limit */
     int64_t batch_size;     /* --batch-size: rows of one rank */
     int64_t accumulate;     /* --accumulate: batches of one optimizer step; 0: 1 */
+    int64_t shards;         /* --shards V: the same bits on any number of ranks; 0: disabled */
     const char *data;       /* --data DIR */
     int64_t seed;           /* --seed */
     int no_shuffle;         /* --no-shuffle */
@@ -135,8 +136,8 @@ LS_API LS_MUST_USE ls_status ls_run_bucket_by_length(ls_run *run, const char *fi
 
 /* Trains data-parallel with the other ranks of `comm` (borrowed until ls_run_close()): each rank
  * has its share of the data, gradients are averaged. Call it after the model has all layers. `opt`
- * may be NULL; --check-replicas, --sync-bn and --compress override it. LS_EINVAL: plain_mean with
- * --accumulate, which is a mean over rows. Collective. */
+ * may be NULL; --check-replicas, --sync-bn, --compress and --shards override it. LS_EINVAL:
+ * plain_mean with --accumulate, which is a mean over rows. Collective. */
 LS_API LS_MUST_USE ls_status ls_run_distribute(ls_run *run, ls_comm *comm,
                                                const ls_ddp_options *opt);
 
@@ -226,7 +227,8 @@ typedef ls_tensor *(*ls_forward_fn)(void *arg, ls_tape *tape, ls_tensor *x);
  * cannot load the checkpoint it aborts the group: LS_EPEER with the reason on the other ranks. */
 LS_API LS_MUST_USE ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg);
 
-/* The next training batch; at the end of an epoch it evaluates, reports and saves. 0 at the end of
+/* The next training batch, with --shards that of the next shard of this rank: a step takes as many
+ * as the rank has. At the end of an epoch it evaluates, reports and saves. 0 at the end of
  * the run or after a failure, which ls_run_close() returns. The tape is reset and in training mode;
  * buffers are equal on all ranks. With --evaluate it evaluates the test set once and returns 0. */
 LS_API int ls_run_next(ls_run *run, ls_batch *batch);

@@ -57,6 +57,7 @@ void buckets_free(ls_ddp *ddp)
         ls_tensor_destroy(p->target);
         p->target = NULL;
     }
+    shards_drop_buckets(ddp);
     for (int i = 0; i < ddp->n_buckets; i++)
         release(ddp, &ddp->buckets[i]);
     ls_free(ddp->buckets);
@@ -149,5 +150,6 @@ ls_status buckets_build(ls_ddp *ddp)
     buckets_free(ddp);
     LS_TRY(plan_buckets(ddp));
     LS_TRY(take_memory(ddp));
+    LS_TRY(shards_make_buckets(ddp));
     return take_views(ddp);
 }

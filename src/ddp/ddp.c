@@ -45,7 +45,7 @@ static ls_status wait_weight(ls_ddp *ddp)
 
 static ls_status find_divisor(ls_ddp *ddp, double *divisor)
 {
-    *divisor = ls_comm_size(ddp->comm);
+    *divisor = ddp->shards != NULL ? ddp->options.shards : ls_comm_size(ddp->comm);
     if (ddp->options.plain_mean)
         return LS_OK;
     LS_TRY(wait_weight(ddp));
@@ -63,11 +63,15 @@ static ls_status start_bucket(ls_ddp *ddp, int i)
     double divisor;
     char label[32];
 
+    if (i == 0)
+        ddp->first_start_ns = ls_now_ns();
+    if (ddp->shards != NULL)
+        LS_TRY(shards_add_bucket(ddp, i));
+    if (shards_exchange(ddp))
+        return shards_start_bucket(ddp, i);
     LS_TRY(find_divisor(ddp, &divisor));
     if (b->packed != NULL)
         LS_TRY(bucket_pack(ddp, b, divisor));
-    if (i == 0)
-        ddp->first_start_ns = ls_now_ns();
     text_format(label, sizeof(label), "bucket %d/%d", i + 1, ddp->n_buckets);
     comm_label(ddp->comm, label);
     if (b->packed != NULL)
@@ -138,6 +142,7 @@ static ls_status run_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64
 
     comm_device_phase(ddp->comm, queue, "backward");
     LS_TRY(begin_backward(ddp, reducing));
+    shards_begin_shard(ddp);
     st = autograd_backward(tape, loss, seed, &ddp->owner);
     comm_device_phase(ddp->comm, queue, NULL);
     end_ns = ls_now_ns();
@@ -148,7 +153,7 @@ static ls_status run_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64
 
 /* --- after backward --- */
 
-/* Sets the gradients of parameters that this rank did not use to zero. */
+/* Sets the gradients of parameters that this backward did not use to zero. */
 static ls_status clear_unused(ls_ddp *ddp)
 {
     for (int i = 0; i < ddp->n_params; i++) {
@@ -173,7 +178,8 @@ static ls_status reduce_small(ls_ddp *ddp)
 
     ddp->small[SMALL_STOP] = ddp->stop_requested;
     for (int i = 0; i < ddp->n_params; i++)
-        ddp->small[SMALL_FIXED + i] = ls_grad(ddp->params[i].leaf) != NULL;
+        ddp->small[SMALL_FIXED + i] =
+            ls_grad(ddp->params[i].leaf) != NULL || shards_have_used(ddp, i);
     comm_label(ddp->comm, "ddp step");
     return ls_all_reduce(ddp->comm, ddp->small, ddp->small, count, LS_F64, LS_SUM, NULL);
 }
@@ -229,6 +235,16 @@ static ls_status agree_on_order(ls_ddp *ddp)
     return LS_OK;
 }
 
+/* The sums of the exchanged pieces; the all-gather that ends each bucket is pending then. */
+static ls_status collect_exchange(ls_ddp *ddp, ls_status st)
+{
+    double divisor = 1;
+
+    if (st == LS_OK)
+        st = find_divisor(ddp, &divisor);
+    return shards_collect(ddp, st, divisor);
+}
+
 static ls_status finish_step(ls_ddp *ddp, ls_ddp_step *step)
 {
     const int64_t start_ns = ls_now_ns();
@@ -238,6 +254,8 @@ static ls_status finish_step(ls_ddp *ddp, ls_ddp_step *step)
     st = start_rest(ddp);
     if (st == LS_OK)
         st = reduce_small(ddp);
+    if (shards_exchange(ddp))
+        st = collect_exchange(ddp, st);
     buckets = wait_buckets(ddp);
     LS_TRY(st);
     LS_TRY(buckets);
@@ -376,6 +394,8 @@ static ls_status follow_model(ls_ddp *ddp)
 
     if (has_params(ddp))
         return LS_OK;
+    if (shards_done(ddp) > 0)
+        return ls_fail(LS_EINVAL, "ls_model_freeze() was called between the shards of a step");
     ddp->is_compared = false;
     n_had = ddp->pending ? count_gradients(ddp) : 0;
     buckets_free(ddp);
@@ -408,6 +428,8 @@ ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
     find_device(ddp);
     (void)ls_model_buffers(model, &ddp->n_buffers);
     st = resolve_options(&ddp->options, opt);
+    if (st == LS_OK)
+        st = shards_open(ddp);
     if (st == LS_OK)
         st = claim_params(ddp);
     if (st == LS_OK)
@@ -445,6 +467,7 @@ void ls_ddp_destroy(ls_ddp *ddp)
     for (int i = 0; i < ddp->n_model_params; i++)
         autograd_release(list[i].tensor, &ddp->owner);
     drop_params(ddp);
+    shards_close(ddp);
     ls_free(ddp);
 }
 
@@ -460,6 +483,10 @@ static ls_status abort_group(ls_ddp *ddp, ls_status st)
     ls_comm_abort(ddp->comm, why);
     if (ddp->batch_group != NULL)
         ls_comm_abort(ddp->batch_group, why);
+    if (shards_exchange(ddp)) {
+        ignored = shards_collect(ddp, st, 1);
+        LS_UNUSED(ignored);
+    }
     ignored = wait_buckets(ddp);
     LS_UNUSED(ignored); // the first failure is reported
     ls_error_restore(why);
@@ -491,9 +518,12 @@ static ls_status check_rows(int64_t rows)
     return rows >= 0 ? LS_OK : ls_fail(LS_EINVAL, "rows is %lld, below 0", (long long)rows);
 }
 
-/* Rows do not count when the program has cleared their gradients (ls_model_zero_grad). */
+/* Rows do not count when the program has cleared their gradients (ls_model_zero_grad). Those of
+ * shards have been added to their pieces. */
 static void drop_cleared(ls_ddp *ddp)
 {
+    if (ddp->shards != NULL)
+        return;
     for (int i = 0; i < ddp->n_params; i++)
         if (ls_grad(ddp->params[i].leaf) != NULL)
             return;
@@ -546,6 +576,8 @@ ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t r
         LS_TRY(begin_step(ddp, rows));
     ddp->begun = false;
     st = follow_model(ddp);
+    if (st == LS_OK)
+        st = shards_check_turn(ddp, true);
     if (st == LS_OK && !ddp->is_compared)
         st = replicas_compare(ddp);
     if (st != LS_OK)
@@ -560,7 +592,18 @@ ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t r
     LS_TRY(finish_step(ddp, step));
     ddp->pending = false;
     ddp->pending_weight = 0;
-    return LS_OK;
+    return shards_end_shard(ddp);
+}
+
+/* Adds the gradients of a shard that is not the last one of this rank. */
+static ls_status add_shard(ls_ddp *ddp)
+{
+    for (int i = 0; i < ddp->n_params; i++)
+        shards_note_used(ddp, i, ls_grad(ddp->params[i].leaf) != NULL);
+    LS_TRY(clear_unused(ddp));
+    for (int i = 0; i < ddp->n_buckets; i++)
+        LS_TRY(shards_add_bucket(ddp, i));
+    return shards_end_shard(ddp);
 }
 
 ls_status ls_ddp_accumulate(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t rows)
@@ -577,11 +620,15 @@ ls_status ls_ddp_accumulate(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t
     LS_TRY(check_rows(rows));
     drop_cleared(ddp);
     st = follow_model(ddp);
+    if (st == LS_OK)
+        st = shards_check_turn(ddp, false);
     if (st != LS_OK)
         return abort_group(ddp, st);
     LS_TRY(run_backward(ddp, tape, loss, rows, false));
-    ddp->pending = true;
     ddp->pending_weight += (double)rows;
+    if (ddp->shards != NULL)
+        return add_shard(ddp);
+    ddp->pending = true;
     return LS_OK;
 }
 

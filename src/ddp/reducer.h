@@ -23,6 +23,7 @@
 #include "autograd/autograd.h"
 #include "base/status.h"
 #include "ddp/bucket_plan.h"
+#include "ddp/shards.h"
 
 #include <stdbool.h>
 
@@ -69,6 +70,8 @@ struct ls_ddp {
     int n_ready;  /* entries of order seen in this backward */
     bool ordered; /* order is rank 0's; buckets are rebuilt at the next step without gradients */
     bool rebuilt;
+
+    shard_state *shards; /* NULL: a step has no shards */
 
     ls_comm *batch_group; /* of synchronized batch norms; NULL without them */
     bool owns_batch_group;

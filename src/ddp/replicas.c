@@ -161,7 +161,7 @@ ls_status ls_ddp_sync_buffers(ls_ddp *ddp)
 
     LS_TRY(LS_GIVEN(ddp));
     LS_TRY(ddp_check_model(ddp));
-    if (ddp->options.no_buffer_broadcast)
+    if (ddp->options.no_buffer_broadcast || shards_done(ddp) > 0)
         return LS_OK;
     blocks = model_buffer_blocks(ddp->model, &n_blocks);
     for (int i = 0; i < n_blocks; i++)
@@ -169,7 +169,7 @@ ls_status ls_ddp_sync_buffers(ls_ddp *ddp)
     buffers = ls_model_buffers(ddp->model, &n);
     for (int i = 0; i < n && ls_comm_rank(ddp->comm) != 0; i++)
         tensor_written(buffers[i].tensor, "ls_ddp_sync_buffers()");
-    return LS_OK;
+    return shards_save_buffers(ddp);
 }
 
 /* The first parameter whose hash is not the same on all ranks. */

@@ -35,13 +35,13 @@ static ls_status test_values(ls_run *run, const ls_batch *batch)
     return ls_tape_status(run->tape);
 }
 
-static ls_status test_batches(ls_run *run, ls_tensor **pending)
+static ls_status test_batches(ls_run *run, ls_loader *loader, ls_tensor **pending)
 {
     ls_batch batch;
 
-    LS_TRY(ls_loader_start(run->test.loader, 0, 0));
+    LS_TRY(ls_loader_start(loader, 0, 0));
     for (;;) {
-        LS_TRY(ls_loader_next(run->test.loader, &batch));
+        LS_TRY(ls_loader_next(loader, &batch));
         if (batch.rows == 0)
             return LS_OK;
         ls_tape_reset(run->tape);
@@ -51,14 +51,15 @@ static ls_status test_batches(ls_run *run, ls_tensor **pending)
     }
 }
 
-static ls_status sum_batches(ls_run *run)
+/* Of a part of this rank, in run->report.test. */
+static ls_status sum_batches(ls_run *run, int part)
 {
     ls_tensor *pending = NULL;
     ls_status st;
 
     run->report.test = (rank_sums){.loss = 0};
     run->is_testing = true;
-    st = test_batches(run, &pending);
+    st = test_batches(run, run->test.parts[part].loader, &pending);
     run->is_testing = false;
     if (st == LS_OK)
         st = rank_sums_read(&run->report.test, pending, true);
@@ -101,10 +102,13 @@ ls_status evaluate(ls_run *run)
     if (run->ddp != NULL)
         LS_TRY(ls_ddp_sync_buffers(run->ddp));
     ls_tape_set_training(run->tape, 0);
-    LS_TRY(sum_batches(run));
+    for (int i = 0; i < run->division.n; i++) {
+        LS_TRY(sum_batches(run, i));
+        run->report.tests[i] = run->report.test;
+    }
     ls_tape_reset(run->tape);
-    run->report.test.bad = report_bad_images(run->test.loader, &run->report.bad_seen[1]);
-    LS_TRY(rank_sums_reduce(run->comm, &run->report.test, &sum));
+    run->report.tests[0].bad = report_bad_images(run, &run->test, &run->report.bad_seen[1]);
+    LS_TRY(division_sums(&run->division, run->comm, run->report.tests, &sum));
     store_result(run, &sum);
     run->evaluate_s = (double)(ls_now_ns() - begin_ns) * 1e-9;
     return LS_OK;

@@ -49,6 +49,8 @@ int common_flags_list(ls_train_flags *f, ls_flag out[COMMON_FLAGS_MOST])
          "samples per batch of one rank"},
         {"accumulate", 0, LS_FLAG_INT, &f->accumulate, 1, 1 << 20,
          "batches per optimizer step (gradient accumulation, as no_sync())"},
+        {"shards", 0, LS_FLAG_INT, &f->shards, 0, 1 << 20,
+         "batches per step of all ranks together: a run has the same bits on 1 to so many ranks"},
         {"data", 0, LS_FLAG_TEXT, &f->data, 0, 0, "`DIR` folder of the data set"},
         {"seed", 0, LS_FLAG_INT, &f->seed, 0, most,
          "seed of weights, sample order and augmentation"},

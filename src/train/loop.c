@@ -33,7 +33,9 @@ void run_fail(ls_run *run, ls_status st)
 static ls_status begin_epoch(ls_run *run)
 {
     LS_TRY(run_divide_epoch(run));
-    LS_TRY(ls_loader_start(run->train.loader, (uint64_t)run->at.epoch, (size_t)run->at.batch));
+    for (int i = 0; i < run->division.n; i++)
+        LS_TRY(ls_loader_start(run->train.parts[i].loader, (uint64_t)run->at.epoch,
+                               (size_t)run->at.batch));
     run->is_in_epoch = true;
     if (run->at.batch == 0 && run->at.skip == 0)
         run->report.epoch = (rank_sums){.loss = 0};
@@ -171,15 +173,17 @@ static ls_status evaluate_only(ls_run *run)
 
 /* --- the next batch --- */
 
-/* Ranks have different dropout masks. */
-static uint64_t rank_seed(const ls_run *run)
+/* Parts have different dropout masks. */
+static uint64_t part_seed(const ls_run *run)
 {
-    return ls_hash3((uint64_t)run->flags->seed, (uint64_t)run_rank(run), 0);
+    return ls_hash3((uint64_t)run->flags->seed, (uint64_t)(run->division.first + run->part), 0);
 }
 
 /* Whether the current batch completes a step: the same on all ranks. */
 static bool completes_step(const ls_run *run)
 {
+    if (run->division.has_shards)
+        return run->n_added + 1 == run->division.n;
     return run->n_added + 1 == run_accumulate(run) ||
            (run->train.set != NULL && run->at.batch + 1 == run->epoch_batches);
 }
@@ -193,7 +197,8 @@ static int64_t count_step_rows(const ls_run *run)
         return batches;
     if (batches > run->epoch_batches - run->at.batch)
         batches = run->epoch_batches - run->at.batch;
-    rows = (int64_t)ls_sampler_count(run->train.sampler) - run->at.batch * run->flags->batch_size;
+    rows = (int64_t)ls_sampler_count(run->train.parts[0].sampler) -
+           run->at.batch * run->flags->batch_size;
     if (rows > batches * run->flags->batch_size)
         rows = batches * run->flags->batch_size;
     return rows > 0 ? rows : 0;
@@ -216,9 +221,10 @@ static ls_status get_batch(ls_run *run, ls_batch *batch)
     }
     ls_tape_set_training(run->tape, 1);
     ls_tape_reset(run->tape);
-    ls_tape_set_random(run->tape, rank_seed(run),
-                       run->at.step * run_accumulate(run) + run->n_added);
-    LS_TRY(ls_loader_next(run->train.loader, batch));
+    run->part = run->division.has_shards ? (int)run->n_added : 0;
+    ls_tape_set_random(run->tape, part_seed(run),
+                       run->at.step * run_accumulate(run) + run->n_added - run->part);
+    LS_TRY(ls_loader_next(run->train.parts[run->part].loader, batch));
     report_phase(run, PHASE_DATA);
     set_rows(run, batch->rows);
     if (run->ddp != NULL && completes_step(run) && !run->uses_weights) {
@@ -253,7 +259,7 @@ static ls_status next_batch(ls_run *run, ls_batch *batch)
 {
     if (run->flags->evaluate)
         return evaluate_only(run);
-    if (run->train.loader == NULL)
+    if (run->train.parts == NULL)
         return ls_fail(LS_EINVAL, "ls_run_next needs a training set");
     LS_TRY(find_batch(run));
     return run->is_finished ? LS_OK : get_batch(run, batch);
@@ -291,7 +297,7 @@ ls_tensor *ls_run_classify(ls_run *run, ls_tensor *logits, ls_tensor *targets)
     if (logits == NULL)
         return NULL;
     params = (ls_cross_entropy_params){.label_smoothing = run->flags->label_smoothing};
-    st = rank_sums_add_logits(&run->report.window, &run->report.pending, logits, targets, false);
+    st = rank_sums_add_logits(report_window(run), &run->report.pending, logits, targets, false);
     if (st != LS_OK) {
         run_fail(run, st);
         return NULL;
@@ -402,9 +408,10 @@ static ls_status update_parameters(ls_run *run)
     return ls_grad_scaler_step(run->scaler);
 }
 
-static void count_batch(ls_run *run)
+/* With shards a step is one batch of each part. */
+static void count_batch(ls_run *run, bool is_last)
 {
-    run->at.batch++;
+    run->at.batch += is_last || !run->division.has_shards;
     run->n_added++;
     run->train_s += (double)(run->report.mark_ns - run->step_ns) * 1e-9;
     run->step_ns = run->report.mark_ns; // for programs without ls_run_next()
@@ -436,6 +443,7 @@ static ls_status set_lr(ls_run *run)
 static ls_status train_batch(ls_run *run, ls_tensor *loss)
 {
     const bool is_last = completes_step(run);
+    rank_sums *window = report_window(run);
     ls_ddp_step step = {.weight = 0};
 
     if (run->n_added == 0) {
@@ -443,9 +451,8 @@ static ls_status train_batch(ls_run *run, ls_tensor *loss)
         LS_TRY(set_lr(run));
     }
     LS_TRY(check_weight(run));
-    LS_TRY(losses_add(&run->losses, loss, (double)run->weight, &run->report.window.loss,
-                      &run->report.window.rows));
-    run->report.window.samples += (double)run->rows;
+    LS_TRY(losses_add(&run->losses, loss, (double)run->weight, &window->loss, &window->rows));
+    window->samples += (double)run->rows;
     report_phase(run, PHASE_FORWARD);
     LS_TRY(backward(run, loss, &step));
     if (is_last && step.more_data) {
@@ -454,7 +461,7 @@ static ls_status train_batch(ls_run *run, ls_tensor *loss)
         report_device_phase(run, NULL);
     }
     report_phase(run, PHASE_OPTIMIZER);
-    count_batch(run);
+    count_batch(run, is_last);
     if (!is_last)
         return LS_OK;
     count_step(run, &step);
@@ -474,8 +481,10 @@ void ls_run_step(ls_run *run, ls_tensor *loss)
 
     if (run == NULL || run->failure != LS_OK)
         return;
-    if (run->train.set == NULL)
+    if (run->train.set == NULL) {
         run->rows = 1;
+        run->part = run->division.has_shards ? (int)run->n_added : 0;
+    }
     if (run->train.set == NULL && !run->has_weight)
         run->weight = 1;
     st = run->is_started ? train_batch(run, loss)

@@ -12,6 +12,7 @@
 #include <lockstep/log.h>
 
 #include <math.h>
+#include <string.h>
 
 enum { REPORT_STEPS = 20 };
 
@@ -31,13 +32,20 @@ void report_device_phase(ls_run *run, const char *name)
         comm_device_phase(run->comm, ls_device_queue(run->device), name);
 }
 
-double report_bad_images(const ls_loader *loader, uint64_t *seen)
+rank_sums *report_window(ls_run *run)
+{
+    return run->part == 0 ? &run->report.window : &run->report.windows[run->part];
+}
+
+double report_bad_images(const ls_run *run, const split *s, uint64_t *seen)
 {
     const uint64_t before = *seen;
 
-    if (loader == NULL)
+    if (s->parts == NULL)
         return 0;
-    *seen = ls_loader_bad_images(loader);
+    *seen = 0;
+    for (int i = 0; i < run->division.n; i++)
+        *seen += ls_loader_bad_images(s->parts[i].loader);
     return (double)(*seen - before);
 }
 
@@ -89,9 +97,10 @@ static void update_state(ls_run *run, const history_point *p)
 static ls_status sum_window(ls_run *run, rank_sums *sum, history_point *p)
 {
     LS_TRY(losses_collect(&run->losses));
-    run->report.window.bad += report_bad_images(run->train.loader, &run->report.bad_seen[0]);
+    run->report.window.bad += report_bad_images(run, &run->train, &run->report.bad_seen[0]);
     LS_TRY(rank_sums_read(&run->report.window, run->report.pending, false));
-    LS_TRY(rank_sums_reduce(run->comm, &run->report.window, sum));
+    run->report.windows[0] = run->report.window;
+    LS_TRY(division_sums(&run->division, run->comm, run->report.windows, sum));
     values_update(&run->values, OF_TRAINING, sum);
     *p = make_point(run, sum);
     run->state.bad_images = run->report.bad_images + (int64_t)sum->bad;
@@ -115,6 +124,7 @@ ls_status report_rest(ls_run *run, history_point *p)
     run->report.mark_ns = ls_now_ns();
     LS_TRY(sum_window(run, &sum, p));
     run->report.window = (rank_sums){.loss = 0};
+    memset(run->report.windows, 0, (size_t)run->division.n * sizeof(*run->report.windows));
     run->epoch_samples += p->rows;
     add_to_epoch(&run->report.epoch, &sum);
     run->report.bad_images = run->state.bad_images;

@@ -7,10 +7,14 @@
 
 #include "train/history.h"
 
+typedef struct split split;
+
 typedef struct report {
     rank_sums window;     /* of this rank since the last report, without what is pending */
+    rank_sums *windows;   /* of its parts (division.h); the first one's is a copy of `window` */
     ls_tensor *pending;   /* see rank_sums_add_logits() */
-    rank_sums test;       /* of this rank in the current evaluation */
+    rank_sums test;       /* of the current part in the current evaluation */
+    rank_sums *tests;     /* of this rank's parts */
     rank_sums epoch;      /* of all ranks in this epoch, up to the last report */
     int64_t bad_images;   /* of all ranks, up to the last report */
     uint64_t bad_seen[2]; /* of this rank, already counted: training, test */
@@ -26,8 +30,10 @@ void report_phase(ls_run *run, phase which);
 void report_device_phase(ls_run *run, const char *name);
 /* After each step: a report when one is due. Collective. */
 LS_MUST_USE ls_status report_step(ls_run *run);
-/* Broken images of a loader since the last call; `seen` is the total so far. */
-double report_bad_images(const ls_loader *loader, uint64_t *seen);
+/* The sums of the current part of this rank. */
+rank_sums *report_window(ls_run *run);
+/* Broken images of a set's loaders since the last call; `seen` is the total so far. */
+double report_bad_images(const ls_run *run, const split *s, uint64_t *seen);
 /* Reports what has been counted since the last report. Collective. */
 LS_MUST_USE ls_status report_rest(ls_run *run, history_point *point);
 /* Writes a line of metrics; `point` may be NULL. */

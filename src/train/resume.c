@@ -84,19 +84,43 @@ static ls_status check_optimizer(const ls_run *run, const ls_checkpoint *file)
     return ls_fail(LS_EINVAL, "the state was saved with --optimizer %s, not %s", saved, here);
 }
 
-static void warn_about_other_bits(const ls_run *run, const char *device, int64_t ranks)
+/* What the sums of a step are over: ranks, or shards. */
+typedef struct adders {
+    int64_t n; /* ranks, or with --shards the shards */
+    bool has_shards;
+} adders;
+
+static adders adders_here(const ls_run *run)
+{
+    return (adders){run->division.n_all, run->division.has_shards};
+}
+
+static ls_status adders_of(const ls_checkpoint *file, adders *out)
+{
+    int64_t shards;
+
+    LS_TRY(meta_number(file, "world_size", INT32_MAX, &out->n));
+    LS_TRY(meta_number_or(file, "shards", 0, &shards));
+    out->has_shards = shards > 0;
+    out->n = shards > 0 ? shards : out->n;
+    return LS_OK;
+}
+
+static void warn_about_other_bits(const ls_run *run, const char *device, adders saved)
 {
     const char *here = ls_device_fingerprint(run->device);
-    char saved[STATE_SETTING_BYTES];
+    const adders now = adders_here(run);
+    char on[STATE_SETTING_BYTES];
 
-    if (ranks == run_size(run) && device != NULL && text_equal(device, here))
+    if (saved.n == now.n && saved.has_shards == now.has_shards && device != NULL &&
+        text_equal(device, here))
         return;
-    text_printable(saved, sizeof(saved), device != NULL ? device : "an unknown device");
+    text_printable(on, sizeof(on), device != NULL ? device : "an unknown device");
     ls_log(LS_LOG_WARN, "train",
-           "saved by %" PRId64
-           " rank%s with %s, resumed by %d rank%s with %s: results may differ in "
-           "the last bits",
-           ranks, text_plural(ranks), saved, run_size(run), text_plural(run_size(run)), here);
+           "saved by %" PRId64 " %s%s with %s, resumed by %" PRId64
+           " %s%s with %s: results may differ in the last bits",
+           saved.n, saved.has_shards ? "shard" : "rank", text_plural(saved.n), on, now.n,
+           now.has_shards ? "shard" : "rank", text_plural(now.n), here);
 }
 
 /* The state is in float32 and fits any precision. Files of older versions lack it. */
@@ -111,8 +135,8 @@ static void warn_about_other_precision(const ls_run *run, const ls_checkpoint *f
         ls_log(LS_LOG_WARN, "train", "saved with --precision %s, resumed with %s", saved, here);
 }
 
-/* With another number of ranks or batch size, the rest of the epoch begins after the samples that
- * have been trained on. */
+/* With another number of ranks (or shards) or batch size, the rest of the epoch begins after the
+ * samples that have been trained on. */
 static ls_status skip_trained(const ls_run *run, const ls_checkpoint *file, int64_t ranks,
                               run_position *at)
 {
@@ -127,7 +151,7 @@ static ls_status skip_trained(const ls_run *run, const ls_checkpoint *file, int6
                        "its position (%" PRId64 " samples and %" PRId64 " batches of %" PRId64
                        " rows on %" PRId64 " ranks) exceeds the %" PRId64 " samples of the set",
                        at->skip, at->batch, rows, ranks, samples);
-    if (ranks == run_size(run) && rows == run->flags->batch_size &&
+    if (ranks == run->division.n_all && rows == run->flags->batch_size &&
         accumulate == run_accumulate(run))
         return LS_OK;
     if (at->batch > (samples - at->skip) / (ranks * rows))
@@ -141,15 +165,15 @@ static ls_status skip_trained(const ls_run *run, const ls_checkpoint *file, int6
 static ls_status check_settings_and_place(const ls_run *run, const ls_checkpoint *file,
                                           run_position *at)
 {
-    int64_t ranks;
+    adders saved;
 
-    LS_TRY(meta_number(file, "world_size", INT32_MAX, &ranks));
+    LS_TRY(adders_of(file, &saved));
     LS_TRY(check_optimizer(run, file));
     if (at->batch > 0 || at->skip > 0)
         LS_TRY(check_settings(run, file));
     if ((at->batch > 0 || at->skip > 0) && run->train.set != NULL)
-        LS_TRY(skip_trained(run, file, ranks, at));
-    warn_about_other_bits(run, ls_checkpoint_meta(file, "device"), ranks);
+        LS_TRY(skip_trained(run, file, saved.n, at));
+    warn_about_other_bits(run, ls_checkpoint_meta(file, "device"), saved);
     warn_about_other_precision(run, file);
     return LS_OK;
 }

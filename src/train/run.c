@@ -15,6 +15,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+enum { THREAD_PARTS_MOST = 16 }; /* parts of a rank whose loaders have threads */
+
 int run_rank(const ls_run *run)
 {
     return run->comm != NULL ? ls_comm_rank(run->comm) : 0;
@@ -34,12 +36,12 @@ void run_set_activity(ls_run *run, const char *text)
 
 int64_t run_accumulate(const ls_run *run)
 {
-    return run->flags->accumulate > 1 ? run->flags->accumulate : 1;
+    return run->flags->accumulate > 1 && !run->division.has_shards ? run->flags->accumulate : 1;
 }
 
 int64_t run_schedule_step(const ls_run *run)
 {
-    const int64_t rows = run->flags->batch_size * run_size(run);
+    const int64_t rows = run->flags->batch_size * run->division.n_all;
     const int64_t skipped = run->at.skip > 0 ? run->at.skip / rows : 0;
 
     return run->at.epoch * run->epoch_steps + (skipped + run->at.batch) / run_accumulate(run);
@@ -93,6 +95,7 @@ ls_status ls_run_open(const ls_train_flags *flags, ls_run **out)
     run->state.top1 = -1;
     run->state.top5 = -1;
     run->state.seconds_left = -1;
+    run->division = (division){.n_all = 1, .n = 1};
     st = hyperparameters_check(flags);
     if (st == LS_OK && log_rank() == 0)
         st = save_probe(flags);
@@ -174,11 +177,11 @@ ls_status ls_run_distribute(ls_run *run, ls_comm *comm, const ls_ddp_options *op
         return ls_fail(LS_EINVAL, "call ls_run_distribute() once, before ls_run_start()");
     LS_TRY(OPTIONS_COPY(ls_ddp_options, opt, &with_flags));
     hyperparameters_set_ddp(run->flags, &with_flags);
-    if (with_flags.plain_mean && run_accumulate(run) > 1)
+    if (with_flags.plain_mean && with_flags.shards == 0 && run_accumulate(run) > 1)
         return ls_fail(LS_EINVAL, "--accumulate does not work with plain_mean");
     LS_TRY(ls_ddp_create(comm, run->model, &with_flags, &run->ddp));
     run->comm = comm;
-    return LS_OK;
+    return division_make(with_flags.shards, ls_comm_rank(comm), ls_comm_size(comm), &run->division);
 }
 
 ls_status ls_run_use_weights(ls_run *run)
@@ -250,17 +253,19 @@ ls_status ls_run_bucket_by_length(ls_run *run, const char *field)
     return find_lengths(&run->test, field, "test");
 }
 
-static void close_loader(split *s)
+static void close_parts(split *s, int n)
 {
-    ls_loader_destroy(s->loader);
-    ls_sampler_destroy(s->sampler);
-    s->loader = NULL;
-    s->sampler = NULL;
+    for (int i = 0; s->parts != NULL && i < n; i++) {
+        ls_loader_destroy(s->parts[i].loader);
+        ls_sampler_destroy(s->parts[i].sampler);
+    }
+    ls_free(s->parts);
+    s->parts = NULL;
 }
 
-static void close_split(split *s)
+static void close_split(split *s, int n)
 {
-    close_loader(s);
+    close_parts(s, n);
     ls_dataset_close(s->set);
 }
 
@@ -279,9 +284,11 @@ static ls_status free_run(ls_run *run)
     ls_optimizer_destroy(run->optimizer);
     losses_close(&run->losses);
     ls_tensor_destroy(run->report.pending);
+    ls_free(run->report.windows);
+    ls_free(run->report.tests);
     ls_tape_destroy(run->tape);
-    close_split(&run->train);
-    close_split(&run->test);
+    close_split(&run->train, run->division.n);
+    close_split(&run->test, run->division.n);
     ls_ddp_destroy(run->ddp);
     ls_model_destroy(run->model);
     st = ls_device_close(run->device);
@@ -329,16 +336,28 @@ static int64_t bucket_rows(const ls_run *run, const split *s, bool training)
         return 0;
     if (training && run->at.skip > 0 && run->at.bucket_rows > 0)
         return run->at.bucket_rows;
-    return run->flags->batch_size * run_size(run);
+    return run->flags->batch_size * run->division.n_all;
 }
 
-static ls_status open_split(ls_run *run, split *s, bool training)
+/* The loaders of many parts have no threads: they read when their batch is needed. */
+static int64_t loader_threads(const ls_run *run)
 {
+    const int64_t workers = run->flags->workers;
+    const int n = run->division.n;
+
+    if (n > THREAD_PARTS_MOST)
+        return -1;
+    return workers > n ? workers / n : workers > 0;
+}
+
+static ls_status open_part(ls_run *run, const split *s, bool training, int i)
+{
+    const division *d = &run->division;
     const ls_sampler_options sampler = {
         .size = sizeof(sampler),
         .count = ls_dataset_count(s->set),
-        .rank = run_rank(run),
-        .world_size = run_size(run),
+        .rank = d->first + i,
+        .world_size = d->n_all,
         .seed = (uint64_t)run->flags->seed,
         .no_shuffle = run->flags->no_shuffle || !training,
         .mode = training ? LS_SAMPLER_PAD : LS_SAMPLER_UNEVEN,
@@ -347,18 +366,29 @@ static ls_status open_split(ls_run *run, split *s, bool training)
         .bucket_rows = (size_t)bucket_rows(run, s, training),
     };
 
-    LS_TRY(ls_sampler_create(&sampler, &s->sampler));
+    LS_TRY(ls_sampler_create(&sampler, &s->parts[i].sampler));
     const ls_loader_options loader = {
         .size = sizeof(loader),
         .device = run->device,
         .dataset = s->set,
-        .sampler = s->sampler,
+        .sampler = s->parts[i].sampler,
         .batch_size = (int)run->flags->batch_size,
         .drop_last = run->flags->drop_last && training,
-        .threads = (int)run->flags->workers,
+        .threads = (int)loader_threads(run),
+        .prefetch = d->n > 1 ? 1 : 0,
         .bad_images = bad_images_of(run->flags, training),
     };
-    return ls_loader_create(&loader, &s->loader);
+    return ls_loader_create(&loader, &s->parts[i].loader);
+}
+
+static ls_status open_split(ls_run *run, split *s, bool training)
+{
+    s->parts = ls_calloc((size_t)run->division.n, sizeof(*s->parts));
+    if (s->parts == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the loaders of %d shards", run->division.n);
+    for (int i = 0; i < run->division.n; i++)
+        LS_TRY(open_part(run, s, training, i));
+    return LS_OK;
 }
 
 static ls_status divide_training_set(ls_run *run)
@@ -366,7 +396,12 @@ static ls_status divide_training_set(ls_run *run)
     LS_TRY(open_split(run, &run->train, true));
     run->sampler_skip = run->at.skip;
     run->bucket_rows = bucket_rows(run, &run->train, true);
-    run->epoch_batches = (int64_t)ls_loader_batches(run->train.loader);
+    run->epoch_batches = 0;
+    for (int i = 0; i < run->division.n; i++) {
+        const int64_t batches = (int64_t)ls_loader_batches(run->train.parts[i].loader);
+
+        run->epoch_batches = batches > run->epoch_batches ? batches : run->epoch_batches;
+    }
     if (run->comm == NULL)
         return LS_OK;
     comm_label(run->comm, "steps of an epoch");
@@ -378,9 +413,14 @@ ls_status run_divide_epoch(ls_run *run)
 {
     if (run->at.skip == run->sampler_skip)
         return LS_OK;
-    close_loader(&run->train);
+    close_parts(&run->train, run->division.n);
     run->report.bad_seen[0] = 0; // the new loader counts from 0
     return divide_training_set(run);
+}
+
+static const char *part_word(const ls_run *run)
+{
+    return run->division.has_shards ? "shard" : "rank";
 }
 
 static ls_status open_training_set(ls_run *run)
@@ -388,12 +428,11 @@ static ls_status open_training_set(ls_run *run)
     LS_TRY(divide_training_set(run));
     run->epoch_steps = (run->epoch_batches + run_accumulate(run) - 1) / run_accumulate(run);
     if (run->epoch_steps == 0)
-        return ls_fail(
-            LS_EINVAL,
-            "--drop-last drops the only batch: %zu training samples on %d rank%s are less "
-            "than a batch of %" PRId64 " rows per rank",
-            ls_dataset_count(run->train.set), run_size(run), text_plural(run_size(run)),
-            run->flags->batch_size);
+        return ls_fail(LS_EINVAL,
+                       "--drop-last drops the only batch: %zu training samples on %d %s%s are less "
+                       "than a batch of %" PRId64 " rows per %s",
+                       ls_dataset_count(run->train.set), run->division.n_all, part_word(run),
+                       text_plural(run->division.n_all), run->flags->batch_size, part_word(run));
     return LS_OK;
 }
 
@@ -444,10 +483,23 @@ static ls_status begin_tensorboard(ls_run *run)
     return tensorboard_begin(&run->tensorboard, run->flags, run->is_resumed ? run->at.step : -1);
 }
 
+static ls_status open_sums(ls_run *run)
+{
+    const size_t n = (size_t)run->division.n;
+
+    run->report.windows = ls_calloc(n, sizeof(*run->report.windows));
+    run->report.tests = ls_calloc(n, sizeof(*run->report.tests));
+    if (run->report.windows == NULL || run->report.tests == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the sums of %d shards", run->division.n);
+    return LS_OK;
+}
+
 ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
 {
     LS_TRY(LS_GIVEN(run));
     LS_TRY(ls_model_status(run->model));
+    if (run->flags->shards > 0 && run->ddp == NULL)
+        return ls_fail(LS_EINVAL, "--shards needs a program that calls ls_run_distribute()");
     if (run->uses_weights && run->ddp == NULL && run_accumulate(run) > 1)
         return ls_fail(LS_EINVAL, "--accumulate with weights of batches (ls_run_use_weights) needs "
                                   "ls_run_distribute()");
@@ -456,6 +508,7 @@ ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
     run->forward = forward;
     run->forward_arg = arg;
     LS_TRY(values_check_ranks(&run->values, run->comm));
+    LS_TRY(open_sums(run));
     LS_TRY(open_splits(run));
     run->at.epoch = run->flags->start_epoch;
     LS_TRY(prepare_training(run));

@@ -8,6 +8,7 @@
 
 #include <lockstep/train.h>
 
+#include "train/division.h"
 #include "train/hyperparameters.h"
 #include "train/losses.h"
 #include "train/metrics.h"
@@ -18,18 +19,23 @@
 #include "train/tensorboard.h"
 #include "train/values.h"
 
-typedef struct split {
-    ls_dataset *set;
-    const int64_t *lengths; /* of its samples, for buckets; NULL: no buckets */
+/* What a part of this rank reads of a data set. */
+typedef struct split_part {
     ls_sampler *sampler;
     ls_loader *loader;
-} split;
+} split_part;
+
+struct split {
+    ls_dataset *set;
+    const int64_t *lengths; /* of its samples, for buckets; NULL: no buckets */
+    split_part *parts;      /* of this rank (division.h); NULL: not open */
+};
 
 /* Position of a run: with the tensors, all that a resumed run needs. Broadcast as LS_I64. */
 typedef struct run_position {
     int64_t epoch;
     int64_t skip;  /* samples of this epoch that another number of ranks has trained on */
-    int64_t batch; /* the next batch of the rest of the epoch */
+    int64_t batch; /* of a part: the next one of the rest of the epoch */
     int64_t step;
     int64_t best_epoch;
     int64_t bucket_rows; /* of the rest of the epoch, where skip is above 0; 0: no buckets */
@@ -51,6 +57,8 @@ struct ls_run {
     split train;
     split test;
     ls_comm *comm; /* NULL: one process */
+    division division;
+    int part; /* of this rank, from 0: that of the current batch */
     ls_ddp *ddp;
     ls_optimizer *optimizer;
     ls_grad_scaler *scaler; /* NULL: gradients are not scaled */
@@ -119,7 +127,7 @@ void run_fail(ls_run *run, ls_status st);
 
 /* --- run.c --- */
 
-/* Batches of one optimizer step. */
+/* Batches of one part in an optimizer step. */
 int64_t run_accumulate(const ls_run *run);
 /* Steps since the first epoch, counted with this run's number of ranks and batch size: run->at.step
  * unless one of them has changed. */

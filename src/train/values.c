@@ -140,7 +140,7 @@ static ls_status find_to_add(const ls_run *run, const char *name, double weight,
 
 static rank_sums *current_sums(ls_run *run)
 {
-    return run->is_testing ? &run->report.test : &run->report.window;
+    return run->is_testing ? &run->report.test : report_window(run);
 }
 
 static ls_status add_tensor(ls_run *run, const char *name, const ls_tensor *value, double weight)

@@ -568,12 +568,9 @@ int main(void)
         cmocka_unit_test(default_sizes_are_valid),
         cmocka_unit_test(lstm_and_attention_do_not_read_behind_the_end),
         cmocka_unit_test(masked_padding_adds_nothing_to_the_loss),
-<<<<<<< HEAD
         cmocka_unit_test(gradients_do_not_depend_on_checkpoints),
-=======
         cmocka_unit_test(guide_grows_with_the_distance_from_the_diagonal),
         cmocka_unit_test(guided_attention_adds_its_value_and_gradient_to_the_loss),
->>>>>>> demo
         cmocka_unit_test(speech_is_what_teacher_forcing_predicts_from_it),
         cmocka_unit_test(speech_ends_when_the_gate_opens),
         cmocka_unit_test(seed_decides_the_dropout_of_speech),

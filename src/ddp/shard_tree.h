@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shard_tree.h - the fixed tree in which the gradients of shards are added: pure arithmetic.
+ *
+ * A step has V shards, numbered from 0. Node k of level l covers the shards [k 2^l, (k+1) 2^l) that
+ * exist, and is the sum of its halves; if the right half has no shards, it is the left half. The
+ * root covers all shards. V = 5, as in comm/reduce.h:
+ *
+ *     level 3             0..4
+ *     level 2       0..3        4
+ *     level 1    0..1  2..3     4
+ *     level 0    0  1  2  3     4
+ *
+ * Rank r of n computes the shards [r V / n, (r+1) V / n), rounded up: a contiguous range of at
+ * least one shard. The tree does not depend on n. A rank adds its own shards as far as the tree
+ * allows, which leaves it the *pieces* of its range: the largest nodes that lie within it.
+ */
+#ifndef LS_DDP_SHARD_TREE_H
+#define LS_DDP_SHARD_TREE_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+
+enum {
+    SHARDS_MOST = 1 << 20,
+    /* of one rank: at most two of each level below the root's, 20 */
+    SHARD_PIECES_MOST = 40
+};
+
+/* A node: the shards [first, first + n). */
+typedef struct shard_node {
+    int first;
+    int n;
+} shard_node;
+
+/* The pieces that a rank has after some of its shards, in the order of shards: the digits of a
+ * binary counter. Zeroed before the first shard. */
+typedef struct shard_counter {
+    int n;
+    shard_node pieces[SHARD_PIECES_MOST];
+} shard_counter;
+
+/* The shards of a rank, 0 <= rank < size <= shards. */
+shard_node shard_range(int shards, int rank, int size);
+
+/* Adds the next shard of the range to the counter. Returns how many pieces are added up with it,
+ * the last ones of the counter: together with it they are the new last piece. */
+int shard_counter_add(shard_counter *c, int shards, int shard);
+
+/* The pieces of a whole range. */
+void shard_pieces(int shards, shard_node range, shard_counter *out);
+
+/* Whether each rank has one piece and the tree over ranks (comm/reduce.h) is the tree over their
+ * pieces: then one all-reduce adds them up. */
+bool shard_division_is_aligned(int shards, int size);
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shards.h - the shards of a step (ls_ddp_options.shards), for ddp.c: adds the gradients of this
+ * rank's shards as shard_tree.h says, and those of all ranks.
+ *
+ * The gradients of each shard are computed in the memory of the buckets. Those of all but the last
+ * shard are added to pieces of their own memory; the piece with the last shard stays in the bucket.
+ * If the division is aligned and the backend is native, one all-reduce per bucket adds up the
+ * pieces of all ranks. Otherwise the pieces are exchanged: the elements of a bucket are divided
+ * among the ranks; each rank gets its elements of all pieces, adds them in the order of the tree
+ * and sends the sums to all. For a bucket of B bytes, a rank with P pieces sends P B (n-1)/n in as
+ * many all_to_all_v as the rank with the most pieces has, and receives B (n-1)/n in one
+ * all_gather_v.
+ *
+ * Without shards (ddp->shards is NULL) the functions do nothing.
+ */
+#ifndef LS_DDP_SHARDS_H
+#define LS_DDP_SHARDS_H
+
+#include <lockstep/ddp.h>
+
+#include "base/status.h"
+#include "ddp/shard_tree.h"
+
+#include <stdbool.h>
+
+typedef struct shard_state shard_state;
+
+/* Checks the options and plans the division. Not collective. */
+LS_MUST_USE ls_status shards_open(ls_ddp *ddp);
+void shards_close(ls_ddp *ddp);
+
+/* Memory for the pieces of all buckets. */
+LS_MUST_USE ls_status shards_make_buckets(ls_ddp *ddp);
+void shards_drop_buckets(ls_ddp *ddp);
+
+/* Shards of this rank that are complete in this step. */
+int shards_done(const ls_ddp *ddp);
+/* Whether sums need an exchange of pieces. */
+bool shards_exchange(const ls_ddp *ddp);
+
+/* LS_EINVAL when it is not the turn of the last shard (is_last), or of another one. */
+LS_MUST_USE ls_status shards_check_turn(const ls_ddp *ddp, bool is_last);
+
+/* Of each backward: before its first bucket; when bucket i is complete; after the last one. */
+void shards_begin_shard(ls_ddp *ddp);
+LS_MUST_USE ls_status shards_add_bucket(ls_ddp *ddp, int i);
+LS_MUST_USE ls_status shards_end_shard(ls_ddp *ddp);
+
+/* Whether a shard of this rank in this step, before the current one, used parameter i. */
+void shards_note_used(ls_ddp *ddp, int i, bool is_used);
+bool shards_have_used(const ls_ddp *ddp, int i);
+
+/* Starts the exchange of bucket i's pieces, which shards_add_bucket() has completed. */
+LS_MUST_USE ls_status shards_start_bucket(ls_ddp *ddp, int i);
+/* Waits for all exchanges, also when `st`, the status so far, is a failure. Then divides the sums
+ * by `divisor` and starts the all-gather of each bucket as its work. */
+LS_MUST_USE ls_status shards_collect(ls_ddp *ddp, ls_status st, double divisor);
+
+/* --- shard_buffers.c --- */
+
+/* Copies of the buffers of a model, for a rank with several shards. */
+typedef struct shard_buffers {
+    int n;
+    ls_tensor **at_start; /* of each block: at the start of the step */
+    ls_tensor **of_first; /* after shard 0, on its rank; NULL elsewhere */
+    bool is_saved;        /* at_start is of this step */
+} shard_buffers;
+
+LS_MUST_USE ls_status shard_buffers_open(ls_ddp *ddp, shard_buffers *b, bool has_first);
+void shard_buffers_close(shard_buffers *b);
+/* At the start of a step. */
+LS_MUST_USE ls_status shards_save_buffers(ls_ddp *ddp);
+/* After a shard of the step. */
+LS_MUST_USE ls_status shard_buffers_next(ls_ddp *ddp, shard_buffers *b, bool is_first,
+                                         bool is_last);
+shard_buffers *shards_buffers(ls_ddp *ddp); /* NULL: the rank needs no copies */
+
+#endif

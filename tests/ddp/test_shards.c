@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_shards.c - trains with shards on several numbers of ranks and compares the bits of
+ * parameters, gradients and buffers with those of one rank, and one step with the definition of the
+ * tree. The network has a batch norm, a dropout and a layer that some shards do not use.
+ */
+#include "ddp/small_net.h"
+
+#include "base/rng.h"
+#include "harness/ranks.h"
+#include "tensor/suite_device.h"
+#include "tensor/tensor.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { IN = 7, HIDDEN = 37, OUT = 3, STEPS = 4, SHARDS_TOP = 13 };
+enum { FIRST, NORM, SECOND, EXTRA }; /* layers */
+
+static bool is_stream_device(void)
+{
+    return strcmp(test_device_name(), "cpu_ref") != 0;
+}
+
+static ls_status net_open(small_net *n)
+{
+    LS_TRY(small_net_open(n, test_device_name(), 100));
+    n->layers[FIRST] = ls_nn_linear(n->model, "first", IN, HIDDEN, 0);
+    n->layers[NORM] = ls_nn_batch_norm2d(n->model, "norm", HIDDEN, NULL);
+    n->layers[SECOND] = ls_nn_linear(n->model, "second", HIDDEN, OUT, 0);
+    n->layers[EXTRA] = ls_nn_linear(n->model, "extra", HIDDEN, OUT, 0);
+    return ls_model_status(n->model);
+}
+
+/* Shards have different numbers of rows; in odd steps one has none. */
+static int rows_of(int step, int shard)
+{
+    return step % 2 == 1 && shard == 1 ? 0 : 2 + (shard * 3 + step) % 5;
+}
+
+static ls_status loss_of(small_net *n, int step, int shard, ls_tensor **x, ls_tensor **y,
+                         ls_tensor **loss)
+{
+    ls_tensor *h;
+    ls_tensor *out;
+    int n_buffers;
+
+    LS_TRY(small_net_rows(n, step, shard * 100, (int64_t[]){0, IN}, 2, rows_of(step, shard), 1, OUT,
+                          x, y));
+    ls_tape_set_training(n->tape, 1);
+    ls_tape_set_random(n->tape, ls_hash3(5, (uint64_t)shard, 0), step);
+    h = ls_forward(n->tape, n->layers[NORM], ls_forward(n->tape, n->layers[FIRST], *x));
+    if (step > 0) // all shards of a step see the same running mean
+        h = ls_add(n->tape, h, ls_model_buffers(n->model, &n_buffers)[0].tensor);
+    h = ls_dropout(n->tape, ls_relu(n->tape, h), 0.3);
+    out = ls_forward(n->tape, n->layers[SECOND], h);
+    if ((shard + step) % 3 == 0 && step != 2)
+        out = ls_add(n->tape, out, ls_forward(n->tape, n->layers[EXTRA], h));
+    *loss = ls_cross_entropy(n->tape, out, *y);
+    return ls_tape_status(n->tape);
+}
+
+typedef struct job {
+    int shards;
+    ls_ddp_options options; /* `shards` is set */
+    uint64_t *hashes;       /* shared: of each step */
+} job;
+
+static ls_status shard_through(small_net *n, int step, int shard, bool is_last, ls_ddp_step *result)
+{
+    ls_tensor *x = NULL;
+    ls_tensor *y = NULL;
+    ls_tensor *loss = NULL;
+    ls_status st = loss_of(n, step, shard, &x, &y, &loss);
+
+    if (st == LS_OK && is_last)
+        st = ls_ddp_backward(n->ddp, n->tape, loss, rows_of(step, shard), result);
+    else if (st == LS_OK)
+        st = ls_ddp_accumulate(n->ddp, n->tape, loss, rows_of(step, shard));
+    ls_tape_reset(n->tape);
+    ls_tensor_destroy(x);
+    ls_tensor_destroy(y);
+    return st;
+}
+
+static ls_status hash_tensor(const ls_tensor *t, uint64_t *hash)
+{
+    unsigned char bytes[HIDDEN * HIDDEN * 8];
+
+    LS_TRY(ls_tensor_read(t, bytes, ls_tensor_count(t)));
+    *hash = ls_hash_bytes(bytes, ls_tensor_count(t) * ls_dtype_size(ls_tensor_dtype(t)), *hash);
+    return LS_OK;
+}
+
+/* Of parameters, gradients and buffers. */
+static ls_status hash_state(small_net *n, uint64_t *hash)
+{
+    int count;
+    const ls_named *list = ls_model_parameters(n->model, &count);
+
+    *hash = 0;
+    for (int i = 0; i < count; i++) {
+        LS_TRY(hash_tensor(list[i].tensor, hash));
+        if (ls_grad(list[i].tensor) != NULL)
+            LS_TRY(hash_tensor(ls_grad(list[i].tensor), hash));
+        else
+            *hash += 1;
+    }
+    list = ls_model_buffers(n->model, &count);
+    for (int i = 0; i < count; i++)
+        LS_TRY(hash_tensor(list[i].tensor, hash));
+    return LS_OK;
+}
+
+static ls_status train(small_net *n, ls_comm *comm, const job *j)
+{
+    double total;
+    int first;
+    int count;
+
+    LS_TRY(ls_shard_range(j->shards, ls_comm_rank(comm), ls_comm_size(comm), &first, &count));
+    for (int step = 0; step < STEPS; step++) {
+        ls_ddp_step result = {.weight = 0};
+        uint64_t hash;
+
+        total = 0;
+        for (int s = 0; s < j->shards; s++)
+            total += rows_of(step, s);
+        LS_TRY(ls_ddp_sync_buffers(n->ddp));
+        for (int s = first; s < first + count; s++)
+            LS_TRY(shard_through(n, step, s, s == first + count - 1, &result));
+        LS_CHECK(result.weight == total && result.more_data);
+        LS_TRY(ls_optimizer_step(n->sgd));
+        LS_TRY(ls_ddp_sync_buffers(n->ddp));
+        LS_TRY(hash_state(n, &hash));
+        if (ls_comm_size(comm) == 1)
+            j->hashes[step] = hash;
+        if (hash != j->hashes[step])
+            return ls_fail(LS_EMISMATCH,
+                           "%d shards on %d ranks: other bits after step %d on rank %d", j->shards,
+                           ls_comm_size(comm), step, ls_comm_rank(comm));
+    }
+    return LS_OK;
+}
+
+static ls_status body_train(const ls_test_rank *self, void *arg)
+{
+    job *j = arg;
+    ls_comm *comm;
+    small_net n;
+    ls_status st;
+
+    j->options.size = sizeof(j->options);
+    j->options.shards = j->shards;
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n));
+    st = small_net_join(&n, comm, &j->options, 0.1);
+    if (st == LS_OK)
+        st = train(&n, comm, j);
+    small_net_close(&n);
+    ls_comm_destroy(comm);
+    return st;
+}
+
+static void train_on(int ranks, job *j)
+{
+    assert_true(ls_test_run(&(ls_test_job){.n = ranks, .body = body_train, .arg = j}));
+}
+
+static void any_number_of_ranks_gives_the_same_bits(void **state)
+{
+    static const struct {
+        int shards;
+        int ranks[5];
+        bool is_aligned[5]; /* else not on a stream device */
+    } cases[] = {{2, {2}, {true}},
+                 {5, {2, 3, 4, 5}, {false, true, false, true}},
+                 {8, {2, 3, 5, 8}, {true, false, false, true}},
+                 {SHARDS_TOP, {3, 7}, {false, true}}};
+    uint64_t *hashes = ls_test_shared(STEPS * sizeof(*hashes));
+
+    (void)state;
+    for (size_t c = 0; c < LS_COUNT_OF(cases); c++) {
+        job j = {.shards = cases[c].shards, .hashes = hashes};
+
+        train_on(1, &j);
+        for (int i = 0; i < 5 && cases[c].ranks[i] > 0; i++)
+            if (cases[c].is_aligned[i] || !is_stream_device())
+                train_on(cases[c].ranks[i], &j);
+    }
+}
+
+static void small_buckets_and_means_over_shards_keep_the_bits(void **state)
+{
+    uint64_t *hashes = ls_test_shared(STEPS * sizeof(*hashes));
+    job j = {.shards = 4,
+             .hashes = hashes,
+             .options = {.first_bucket_bytes = 1, .bucket_bytes = 64, .plain_mean = 1}};
+
+    (void)state;
+    train_on(1, &j);
+    train_on(2, &j);
+    if (!is_stream_device())
+        train_on(3, &j);
+}
+
+/* --- the definition --- */
+
+typedef struct gradients {
+    float values[SHARDS_TOP][HIDDEN * IN];
+    size_t count;
+} gradients;
+
+/* Of the first layer's weight, times the rows of the shard, each shard alone. */
+static ls_status shard_gradients(small_net *n, int shards, gradients *g)
+{
+    int count;
+    const ls_named *list = ls_model_parameters(n->model, &count);
+
+    for (int s = 0; s < shards; s++) {
+        ls_tensor *x = NULL;
+        ls_tensor *y = NULL;
+        ls_tensor *loss = NULL;
+
+        LS_TRY(loss_of(n, 0, s, &x, &y, &loss));
+        ls_model_zero_grad(n->model);
+        LS_TRY(ls_backward(n->tape, loss, rows_of(0, s)));
+        g->count = ls_tensor_count(list[0].tensor);
+        LS_TRY(ls_tensor_read(ls_grad(list[0].tensor), g->values[s], g->count));
+        ls_tape_reset(n->tape);
+        ls_tensor_destroy(x);
+        ls_tensor_destroy(y);
+    }
+    return LS_OK;
+}
+
+/* Element i of the node of `size` shards that begins at `first`. */
+// NOLINTNEXTLINE(misc-no-recursion): the tree's depth is 4
+static float node_value(const gradients *g, int shards, int first, int size, size_t i)
+{
+    float left;
+
+    if (size == 1)
+        return g->values[first][i];
+    left = node_value(g, shards, first, size / 2, i);
+    if (first + size / 2 >= shards)
+        return left;
+    return left + node_value(g, shards, first + size / 2, size / 2, i);
+}
+
+static ls_status compare_with_definition(small_net *n, int shards, const gradients *g)
+{
+    int count;
+    const ls_named *list = ls_model_parameters(n->model, &count);
+    float values[HIDDEN * IN];
+    ls_ddp_step result;
+    int rows = 0;
+
+    LS_TRY(ls_ddp_sync_buffers(n->ddp));
+    for (int s = 0; s < shards; s++) {
+        LS_TRY(shard_through(n, 0, s, s == shards - 1, &result));
+        rows += rows_of(0, s);
+    }
+    LS_TRY(ls_tensor_read(ls_grad(list[0].tensor), values, g->count));
+    for (size_t i = 0; i < g->count; i++)
+        LS_CHECK(values[i] == node_value(g, shards, 0, 16, i) / (float)rows);
+    return LS_OK;
+}
+
+static ls_status body_definition(const ls_test_rank *self, void *arg)
+{
+    const ls_ddp_options options = {.size = sizeof(options), .shards = SHARDS_TOP};
+    static gradients g;
+    ls_comm *comm;
+    small_net n;
+    ls_status st;
+
+    (void)arg;
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n));
+    st = small_net_join(&n, NULL, NULL, 0.1);
+    if (st == LS_OK)
+        st = shard_gradients(&n, SHARDS_TOP, &g);
+    if (st == LS_OK)
+        st = ls_ddp_create(comm, n.model, &options, &n.ddp);
+    if (st == LS_OK)
+        st = compare_with_definition(&n, SHARDS_TOP, &g);
+    small_net_close(&n);
+    ls_comm_destroy(comm);
+    return st;
+}
+
+static void gradients_are_the_tree_over_shards(void **state)
+{
+    (void)state;
+    assert_true(ls_test_run(&(ls_test_job){.n = 1, .body = body_definition}));
+}
+
+/* --- misuse --- */
+
+static ls_status refused(ls_comm *comm, small_net *n, ls_ddp_options options, ls_status expected,
+                         const char *part)
+{
+    options.size = sizeof(options);
+    LS_CHECK(ls_ddp_create(comm, n->model, &options, &n->ddp) == expected);
+    LS_CHECK(strstr(ls_last_error(), part) != NULL);
+    return LS_OK;
+}
+
+static ls_status body_options(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+    small_net n;
+    int first;
+    int count;
+
+    (void)arg;
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n));
+    LS_TRY(refused(comm, &n, (ls_ddp_options){.shards = 1}, LS_EINVAL, "1 shards on 2 ranks"));
+    LS_TRY(refused(comm, &n, (ls_ddp_options){.shards = 4, .hook = LS_DDP_HOOK_BF16},
+                   LS_EUNSUPPORTED, "--compress"));
+    LS_TRY(refused(comm, &n, (ls_ddp_options){.shards = 4, .sync_batch_norm = 1}, LS_EUNSUPPORTED,
+                   "--sync-bn"));
+    LS_TRY(refused(comm, &n, (ls_ddp_options){.shards = 4, .no_buffer_broadcast = 1},
+                   LS_EUNSUPPORTED, "no_buffer_broadcast"));
+    LS_CHECK(ls_shard_range(5, 2, 3, &first, &count) == LS_OK && first == 4 && count == 1);
+    LS_CHECK(ls_shard_range(2, 0, 3, &first, &count) == LS_EINVAL);
+    LS_CHECK(ls_shard_range(2, 2, 2, &first, &count) == LS_EINVAL);
+    LS_CHECK(ls_shard_range(2, 0, 2, NULL, &count) == LS_EINVAL);
+    small_net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void options_that_depend_on_the_ranks_are_refused(void **state)
+{
+    (void)state;
+    assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_options}));
+}
+
+/* What rank 0 of 1 does wrong in a step of 3 shards. */
+enum { NO_SYNC, TOO_FEW, TOO_MANY };
+
+static ls_status misuse(small_net *n, int what)
+{
+    ls_ddp_step result;
+
+    if (what != NO_SYNC)
+        LS_TRY(ls_ddp_sync_buffers(n->ddp));
+    LS_TRY(shard_through(n, 0, 0, false, NULL));
+    if (what == TOO_MANY)
+        LS_TRY(shard_through(n, 0, 1, false, NULL));
+    return shard_through(n, 0, 2, what == TOO_FEW, &result);
+}
+
+static ls_status body_misuse(const ls_test_rank *self, void *arg)
+{
+    static const char *const parts[] = {
+        "ls_ddp_sync_buffers", "has computed 1 of its shards 0 to 2", "shard 2 is the last one"};
+    const ls_ddp_options options = {.size = sizeof(options), .shards = 3};
+    const int what = *(const int *)arg;
+    ls_comm *comm;
+    small_net n;
+
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n));
+    LS_TRY(small_net_join(&n, comm, &options, 0.1));
+    LS_CHECK(misuse(&n, what) == LS_EINVAL);
+    LS_CHECK(strstr(ls_last_error(), parts[what]) != NULL);
+    small_net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void calls_out_of_turn_fail(void **state)
+{
+    (void)state;
+    for (int what = NO_SYNC; what <= TOO_MANY; what++)
+        assert_true(ls_test_run(&(ls_test_job){.n = 1, .body = body_misuse, .arg = &what}));
+}
+
+/* --- failures --- */
+
+static ls_status body_loss(const ls_test_rank *self, void *arg)
+{
+    const ls_ddp_options options = {.size = sizeof(options), .shards = 8};
+    ls_ddp_step result;
+    ls_comm *comm;
+    small_net n;
+    int first;
+    int count;
+
+    (void)arg;
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n));
+    LS_TRY(small_net_join(&n, comm, &options, 0.1));
+    LS_TRY(ls_shard_range(8, self->rank, self->size, &first, &count));
+    LS_TRY(ls_barrier(comm, NULL)); // all have joined
+    LS_TRY(ls_ddp_sync_buffers(n.ddp));
+    for (int s = first; s < first + count - 1; s++)
+        LS_TRY(shard_through(&n, 0, s, false, NULL));
+    if (self->rank == 1)
+        ls_comm_abort(comm, "the test ends rank 1");
+    else
+        LS_CHECK(shard_through(&n, 0, first + count - 1, true, &result) != LS_OK);
+    small_net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void loss_of_a_rank_ends_the_exchange(void **state)
+{
+    (void)state;
+    if (is_stream_device())
+        skip();
+    assert_true(ls_test_run(&(ls_test_job){.n = 3, .body = body_loss}));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_number_of_ranks_gives_the_same_bits),
+        cmocka_unit_test(small_buckets_and_means_over_shards_keep_the_bits),
+        cmocka_unit_test(gradients_are_the_tree_over_shards),
+        cmocka_unit_test(options_that_depend_on_the_ranks_are_refused),
+        cmocka_unit_test(calls_out_of_turn_fail),
+        cmocka_unit_test(loss_of_a_rank_ends_the_exchange),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_run_shards.c - runs with --shards: the same bits of weights, losses and evaluations on any
+ * number of ranks, with and without an interruption. The network has a convolution, a batch norm
+ * and a dropout, the images are padded and cropped at random.
+ */
+#include "harness/ranks.h"
+#include "tensor/suite_device.h"
+#include "train/small_folder.h"
+#include "train/small_run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static small_result *results; /* of each rank, shared */
+
+static ls_status rank_body(const ls_test_rank *self, void *arg)
+{
+    small_job job = *(const small_job *)arg;
+
+    LS_TRY(ls_test_init(self, &job.comm));
+    if (self->rank != self->size - 1)
+        job.stop_at = 0;
+    results[self->rank] = small_run(&job);
+    ls_comm_destroy(job.comm);
+    return results[self->rank].status;
+}
+
+static small_result run_on(int n, const small_job *job)
+{
+    small_job copy = *job;
+
+    assert_true(ls_test_ranks(&(ls_test_job){.n = n, .body = rank_body, .arg = &copy}, NULL));
+    for (int i = 1; i < n; i++)
+        assert_memory_equal(results[i].weights, results[0].weights, sizeof(results[0].weights));
+    return results[0];
+}
+
+static small_job make_job(int64_t shards)
+{
+    small_job job = {.flags = small_flags(small_dir), .batch_norm = 1, .dropout = 0.3, .pad = 1};
+
+    job.flags.batch_size = 7;
+    job.flags.clip_grad_norm = 0.5;
+    job.flags.shards = shards;
+    job.flags.epochs = 2;
+    return job;
+}
+
+static void assert_same(const small_result *a, const small_result *b)
+{
+    assert_memory_equal(a->weights, b->weights, sizeof(a->weights));
+    assert_int_equal(a->state.step, b->state.step);
+    assert_true(a->state.loss == b->state.loss);
+    assert_true(a->state.top1 == b->state.top1);
+    assert_true(a->state.test_loss == b->state.test_loss);
+    assert_true(a->state.accuracy == b->state.accuracy);
+}
+
+/* A stream device needs divisions with one node of the tree per rank. */
+static bool is_supported(int64_t shards, int ranks)
+{
+    const bool is_aligned =
+        ranks == 1 || ranks == shards || (shards == 5 && ranks == 3) || (shards == 4 && ranks == 2);
+
+    return is_aligned || strcmp(test_device_name(), "cpu_ref") == 0;
+}
+
+static void any_number_of_ranks_gives_the_same_bits(void **state)
+{
+    (void)state;
+    for (int shards = 4; shards <= 5; shards++) {
+        const small_job job = make_job(shards);
+        const small_result alone = run_on(1, &job);
+
+        for (int n = 2; n <= shards; n++)
+            if (is_supported(shards, n)) {
+                const small_result r = run_on(n, &job);
+
+                assert_same(&r, &alone);
+            }
+    }
+}
+
+static size_t read_file(const char *path, char *out, size_t most)
+{
+    FILE *f = fopen(path, "rbe");
+    size_t n;
+
+    assert_non_null(f);
+    n = fread(out, 1, most, f);
+    (void)fclose(f);
+    assert_in_range(n, 100, most - 1);
+    return n;
+}
+
+/* Parameters and buffers. */
+static void saved_weights_are_the_same_bytes(void **state)
+{
+    static char files[2][1 << 16];
+    size_t bytes[2];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        small_job job = make_job(5);
+
+        job.flags.save = path_in(i == 0 ? "one.safetensors" : "three.safetensors");
+        (void)run_on(i == 0 ? 1 : 3, &job);
+        bytes[i] = read_file(job.flags.save, files[i], sizeof(files[i]));
+    }
+    assert_int_equal(bytes[0], bytes[1]);
+    assert_memory_equal(files[0], files[1], bytes[0]);
+}
+
+/* The whole run is on one rank; the other one stops on 3 ranks in the second epoch and ends on
+ * another number of ranks. */
+static void another_number_of_ranks_resumes_within_an_epoch_with_the_same_bits(void **state)
+{
+    small_job job = make_job(5);
+    const small_result whole = run_on(1, &job);
+    const int64_t epoch = whole.state.step / 2;
+
+    (void)state;
+    for (int n = 1; n <= 5; n += 4) {
+        small_result rest;
+
+        job.flags.save = path_in("rest.safetensors");
+        job.flags.resume = NULL;
+        job.stop_at = epoch + 3;
+        rest = run_on(3, &job);
+        assert_int_equal(rest.state.step, epoch + 3);
+        job.stop_at = 0;
+        job.flags.resume = "";
+        rest = run_on(n, &job);
+        assert_memory_equal(rest.weights, whole.weights, sizeof(whole.weights));
+        assert_true(rest.state.test_loss == whole.state.test_loss);
+        assert_int_equal(rest.state.step, whole.state.step);
+    }
+}
+
+/* The batches of a shard are those that a rank would have. */
+static void shards_equal_as_many_ranks(void **state)
+{
+    small_job job = make_job(4);
+    const small_result shards = run_on(2, &job);
+    small_result ranks;
+
+    (void)state;
+    job.flags.shards = 0;
+    ranks = run_on(4, &job);
+    assert_same(&shards, &ranks);
+}
+
+static void accumulated_batches_are_shards(void **state)
+{
+    small_job job = make_job(6);
+    const small_result six = run_on(1, &job);
+    small_result three;
+
+    (void)state;
+    job.flags.shards = 3;
+    job.flags.accumulate = 2;
+    three = run_on(is_supported(6, 2) ? 2 : 1, &job);
+    assert_same(&three, &six);
+}
+
+static void weighed_batches_keep_the_bits(void **state)
+{
+    small_job job = make_job(4);
+    small_result alone;
+    small_result shared;
+
+    (void)state;
+    job.weight = 3;
+    alone = run_on(1, &job);
+    shared = run_on(2, &job);
+    assert_same(&shared, &alone);
+}
+
+static void an_evaluation_alone_gives_the_same_bits(void **state)
+{
+    small_job job = make_job(5);
+    small_result alone;
+    small_result shared;
+
+    (void)state;
+    job.flags.save = path_in("eval.safetensors");
+    (void)run_on(1, &job);
+    job.flags.init = job.flags.save;
+    job.flags.save = NULL;
+    job.flags.evaluate = 1;
+    alone = run_on(1, &job);
+    shared = run_on(3, &job);
+    assert_true(alone.state.test_loss > 0);
+    assert_true(shared.state.test_loss == alone.state.test_loss);
+    assert_true(shared.state.accuracy == alone.state.accuracy);
+}
+
+static void fewer_shards_than_ranks_are_refused(void **state)
+{
+    small_job job = make_job(2);
+    ls_test_outcome outcomes[3];
+    bool has_text = false;
+
+    (void)state;
+    assert_false(ls_test_ranks(&(ls_test_job){.n = 3, .body = rank_body, .arg = &job}, outcomes));
+    // The first rank that fails has the text; the others may still have been joining.
+    for (int i = 0; i < 3; i++)
+        has_text = has_text || strstr(results[i].error, "2 shards on 3 ranks") != NULL;
+    assert_true(has_text);
+}
+
+static void a_program_that_does_not_distribute_its_run_is_refused(void **state)
+{
+    const small_job job = make_job(2);
+    const small_result alone = small_run(&job);
+
+    (void)state;
+    assert_int_equal(alone.status, LS_EINVAL);
+    assert_non_null(strstr(alone.error, "--shards needs a program"));
+}
+
+static int set_up(void **state)
+{
+    results = ls_test_shared(LS_TEST_RANKS_MAX * sizeof(*results));
+    return results != NULL ? small_dir_make(state) : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_number_of_ranks_gives_the_same_bits),
+        cmocka_unit_test(saved_weights_are_the_same_bytes),
+        cmocka_unit_test(another_number_of_ranks_resumes_within_an_epoch_with_the_same_bits),
+        cmocka_unit_test(shards_equal_as_many_ranks),
+        cmocka_unit_test(accumulated_batches_are_shards),
+        cmocka_unit_test(weighed_batches_keep_the_bits),
+        cmocka_unit_test(an_evaluation_alone_gives_the_same_bits),
+        cmocka_unit_test(fewer_shards_than_ranks_are_refused),
+        cmocka_unit_test(a_program_that_does_not_distribute_its_run_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, small_dir_remove);
+}
