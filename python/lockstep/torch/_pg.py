@@ -52,6 +52,13 @@ def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def _copier(target: torch.Tensor, result: torch.Tensor) -> Callable[[], None]:
+    def copy() -> None:
+        target.copy_(result)
+
+    return copy
+
+
 def _source(tensor: torch.Tensor) -> torch.Tensor:
     """What is read: the tensor, or a contiguous copy."""
     return _on_cpu(tensor).contiguous()
@@ -63,7 +70,7 @@ def _target(tensor: torch.Tensor, copy: bool = False) -> Tuple[torch.Tensor, Fin
     if _on_cpu(tensor).is_contiguous():
         return tensor, None
     dense = tensor.contiguous() if copy else torch.empty(tensor.shape, dtype=tensor.dtype)
-    return dense, lambda: tensor.copy_(dense) and None
+    return dense, _copier(tensor, dense)
 
 
 def _counts(values: Sequence[int]) -> Any:
@@ -298,7 +305,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
             source = _prepared(plan, source)
         if plan.widened is not None:
             wide = torch.empty(target.shape, dtype=plan.widened)
-            dst, finish = wide, lambda: target.copy_(wide) and None
+            dst, finish = wide, _copier(target, wide)
         out = ctypes.c_void_p()
         counts = _counts([size * plan.width for size in sizes])
         status = lib.ls_reduce_scatter_v(
@@ -645,4 +652,4 @@ def _converted(plan: Any, tensor: torch.Tensor) -> Tuple[torch.Tensor, torch.Ten
     src = _prepared(plan, _on_cpu(tensor))
     if plan.widened is None and tensor.is_contiguous():
         return src, tensor, None
-    return src, src, lambda: tensor.copy_(src) and None
+    return src, src, _copier(tensor, src)
