@@ -271,8 +271,8 @@ def sparse(rank, n, gloo):
 
 def wrong_calls(rank, n, gloo):
     for what, call, text in (
-        ("wrong split", lambda: dist.all_to_all_single(torch.ones(n + 1), torch.ones(n + 1)), "dim"),
-        ("meta", lambda: dist.all_reduce(torch.ones(1, device="meta")), "cpu:lockstep,cuda:nccl"),
+        ("split", lambda: dist.all_to_all_single(torch.ones(n + 1), torch.ones(n + 1)), "dim 0"),
+        ("a device", lambda: dist.all_reduce(torch.ones(1, device="a device")), "cpu:lockstep,cuda:nccl"),
         ("list", lambda: dist.all_gather([torch.ones(1)] * (n + 1), torch.ones(1)), f"{n + 1} te"),
     ):
         try:

@@ -6,13 +6,12 @@ Importing it registers the backend and changes nothing else of PyTorch.
 """
 from __future__ import annotations
 
-import atexit
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
-from . import _join
+from . import _errors, _join
 from ._lib import lib
 from ._pg import LockstepGroup
 from ._work import milliseconds
@@ -43,4 +42,4 @@ def register() -> None:
 
 
 register()
-atexit.register(_join.close_all)
+_errors.install()

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
-from . import _join, _lib, _sparse
+from . import _join, _lib, _monitored, _sparse
 from ._lib import lib
 from ._types import moved, reduction
 from ._work import LockstepWork, LockstepWorks, milliseconds
@@ -130,6 +130,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         self._set_name = self._set_desc = ""
         self._sequence = 0
         self._started: Optional[List[LockstepWork]] = None  # inside _start_coalescing()
+        self._barriers = 0  # monitored ones
         self._limit_ms = 0  # of set_timeout(), 0: that of the group's creation
         self.options = Options(timeout)
         self.bound_device_id = None
@@ -606,6 +607,12 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         out = ctypes.c_void_p()
         status = lib.ls_barrier(self._handle(), ctypes.byref(out))
         return self._work(status, out, opts, None, [])
+
+    def monitored_barrier(
+        self, timeout: Optional[timedelta] = None, wait_all_ranks: bool = False
+    ) -> None:
+        self._barriers += 1
+        _monitored.monitored_barrier(self, self._barriers, timeout, wait_all_ranks)
 
     def split_group(
         self,
