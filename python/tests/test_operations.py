@@ -58,6 +58,8 @@ def both(body):
 def reductions(rank, n, gloo):
     operations = [dist.ReduceOp.SUM, dist.ReduceOp.PRODUCT, dist.ReduceOp.MIN, dist.ReduceOp.MAX]
     for dtype in TYPES:
+        if dtype is torch.bfloat16 and not NEW:
+            continue  # gloo of torch 1.13 does not have it
         for size in SIZES:
             for op in operations:
                 mine = values((size,), dtype, rank)
@@ -272,7 +274,7 @@ def sparse(rank, n, gloo):
 def wrong_calls(rank, n, gloo):
     for what, call, text in (
         ("split", lambda: dist.all_to_all_single(torch.ones(n + 1), torch.ones(n + 1)), "dim 0"),
-        ("a device", lambda: dist.all_reduce(torch.ones(1, device="a device")), "cpu:lockstep,cuda:nccl"),
+        ("device", lambda: dist.all_reduce(torch.ones(1, device="meta")), "cpu:lockstep,cuda"),
         ("list", lambda: dist.all_gather([torch.ones(1)] * (n + 1), torch.ones(1)), f"{n + 1} te"),
     ):
         try:

@@ -11,12 +11,36 @@ import os
 import threading
 import time
 import weakref
+from datetime import timedelta
 from typing import Any, Iterable, List, Optional
 
 from . import _lib
 from ._lib import lib
 
 POLL_S_MIN, POLL_S_MAX = 0.0005, 0.02
+
+
+def _has(store: Any, key: str) -> bool:
+    if hasattr(store, "check"):
+        return bool(store.check([key]))
+    try:  # torch 1.13
+        store.wait([key], timedelta(milliseconds=1))
+    except RuntimeError as error:
+        if "timeout" not in str(error).lower():
+            raise
+        return False
+    return True
+
+
+def appears(store: Any, key: str, deadline: Optional[float]) -> bool:
+    """Whether the key is set before the deadline; None: waits without limit."""
+    pause = POLL_S_MIN
+    while not _has(store, key):
+        if deadline is not None and time.monotonic() >= deadline:
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, POLL_S_MAX)
+    return True
 
 
 class _Store:
@@ -56,14 +80,10 @@ class _Store:
 
     def _get(self, _arg: Any, key: bytes, timeout_ms: int, value: Any, size: Any) -> int:
         deadline = None if timeout_ms < 0 else time.monotonic() + timeout_ms / 1000
-        pause = POLL_S_MIN
         try:
             name = key.decode()
-            while not self._store.check([name]):
-                if deadline is not None and time.monotonic() >= deadline:
-                    return _lib.ETIMEOUT
-                time.sleep(pause)
-                pause = min(2 * pause, POLL_S_MAX)
+            if not appears(self._store, name, deadline):
+                return _lib.ETIMEOUT
             data = self._store.get(name)
             self._value = ctypes.create_string_buffer(data, max(1, len(data)))
             value[0] = ctypes.addressof(self._value)

@@ -130,7 +130,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         self._set_name = self._set_desc = ""
         self._sequence = 0
         self._started: Optional[List[LockstepWork]] = None  # inside _start_coalescing()
-        self._barriers = 0  # monitored ones
+        self._monitored = _monitored.Barrier(store, comm.rank, comm.size)
         self._limit_ms = 0  # of set_timeout(), 0: that of the group's creation
         self.options = Options(timeout)
         self.bound_device_id = None
@@ -611,8 +611,8 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     def monitored_barrier(
         self, timeout: Optional[timedelta] = None, wait_all_ranks: bool = False
     ) -> None:
-        self._barriers += 1
-        _monitored.monitored_barrier(self, self._barriers, timeout, wait_all_ranks)
+        limit = self.options._timeout if timeout is None else timeout
+        self._monitored.wait(limit, wait_all_ranks)
 
     def split_group(
         self,

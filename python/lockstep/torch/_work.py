@@ -116,16 +116,6 @@ class LockstepWork(Work):  # type: ignore[misc]
             raise self._error
         return True
 
-    def poll(self, limit: timedelta) -> bool:
-        """Waits at most this long; whether the operation has ended. The group stays as it is."""
-        with self._lock:
-            if self._handle is None:
-                return True
-            if lib.ls_work_wait_for(self._handle, milliseconds(limit)) == _lib.ETIMEOUT:
-                return False
-            self._free()
-        return True
-
     def synchronize(self) -> None:
         self.wait()
 
