@@ -4,8 +4,8 @@
  *
  * A group is a fixed set of ranks. All of them start the same collectives in the same order.
  *
- * Ownership  A group belongs to its creator; sub-groups are destroyed before the group they were
- *            split from. Buffers are borrowed until the operation is done.
+ * Ownership  A group belongs to its creator; groups are destroyed in any order. Buffers are
+ *            borrowed until the operation is done.
  * Threads    One thread at a time uses a group; only ls_comm_abort() may be called from any thread.
  *            One progress thread per process runs asynchronous operations; it sleeps when there are
  *            none.
@@ -99,6 +99,21 @@ LS_API void ls_comm_abort(ls_comm *comm, const char *reason);
  * call on all ranks, with that rank's reason, and breaks `comm`; only NULL arguments fail on one
  * rank alone. */
 LS_API LS_MUST_USE ls_status ls_comm_split(ls_comm *comm, int color, int key, ls_comm **out);
+
+/*
+ * Creates a group of the parent's ranks `ranks` (n of them; rank i of the group is ranks[i]). Only
+ * they call it, with the same list and name. The name distinguishes groups that are created at
+ * the same time: 1 to 63 bytes, used again when all its members have returned. Blocks until all
+ * members have called; the parent's other operations go on. Several threads may call it at once for
+ * one parent, but none splits a group meanwhile. The group shares connections and progress thread
+ * with the parent, and its timeout.
+ * timeout_ms: of this wait; 0: that of the parent's operations, negative: none. LS_ETIMEOUT names
+ * the members that did not call, LS_EMISMATCH two members whose lists differ, LS_EPEER a member
+ * that has left the job; the parent stays usable.
+ */
+LS_API LS_MUST_USE ls_status ls_comm_create_group(ls_comm *parent, const int *ranks, int n,
+                                                  const char *name, int64_t timeout_ms,
+                                                  ls_comm **out);
 
 /* Both give -1 for NULL. */
 LS_API int ls_comm_rank(const ls_comm *comm);
