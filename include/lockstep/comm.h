@@ -127,6 +127,15 @@ LS_API const char *ls_comm_transport(
 /* LS_OK, or the status of a broken group; its text becomes this thread's last error. */
 LS_API LS_MUST_USE ls_status ls_comm_status(ls_comm *comm);
 
+/* The timeout of operations of this group that this rank starts from now on, also of its groups
+ * that are created later. 0: that of ls_init_options; negative: none. NULL is allowed. */
+LS_API void ls_comm_set_timeout(ls_comm *comm, int64_t timeout_ms);
+
+/* A barrier that survives missing ranks: LS_ETIMEOUT names all of them, on every rank that has
+ * come, and the group stays usable; a rank that comes later gets the same error at once. Collective;
+ * blocks. timeout_ms: 0: that of operations, negative: none. Slower than ls_barrier(). */
+LS_API LS_MUST_USE ls_status ls_comm_monitored_barrier(ls_comm *comm, int64_t timeout_ms);
+
 /*
  * --- device memory ---
  *

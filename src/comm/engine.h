@@ -117,6 +117,7 @@ struct ls_comm {
     ls_status suspect_status;
     int64_t suspect_until_ns;
     uint64_t sequence; /* of the last collective */
+    uint64_t n_met;    /* monitored barriers */
     call_log *calls;   /* reported to the hub; NULL: the backend compares calls itself */
     /* by group rank: 1 + its last operation, 0: present; NULL: all are present */
     uint64_t *left_after;

@@ -428,6 +428,15 @@ ls_status ls_comm_status(ls_comm *comm)
     return st;
 }
 
+void ls_comm_set_timeout(ls_comm *comm, int64_t timeout_ms)
+{
+    if (comm == NULL || comm->engine->is_forked)
+        return;
+    engine_enter(comm->engine);
+    comm->timeout_ms = timeout_ms != 0 ? timeout_ms : comm->engine->parts.operation_ms;
+    engine_leave(comm->engine);
+}
+
 void ls_comm_set_queue(ls_comm *comm, ls_queue *queue)
 {
     if (comm != NULL)

@@ -163,6 +163,28 @@ static void meet_leave(engine *e, rendezvous *m)
     engine_leave(e);
 }
 
+/* --- monitored barrier --- */
+
+ls_status ls_comm_monitored_barrier(ls_comm *comm, int64_t timeout_ms)
+{
+    rendezvous m = {.comm = comm};
+    char what[WHAT_BYTES];
+    engine *e;
+    ls_status st;
+
+    LS_TRY(LS_GIVEN(comm));
+    e = comm->engine;
+    if (e->is_forked)
+        return ls_fail(LS_EINVAL, "this process was forked from rank %d", e->parts.rank);
+    if (e->parts.size == 1)
+        return ls_comm_status(comm);
+    text_format(what, sizeof(what), "monitored barrier #%llu", (unsigned long long)++comm->n_met);
+    st = meet(e, &m, what, comm->members, comm->info.size,
+              timeout_ms != 0 ? timeout_ms : comm->timeout_ms);
+    meet_leave(e, &m);
+    return st;
+}
+
 /* --- creating a group --- */
 
 static ls_status check_ranks(const ls_comm *parent, const int *ranks, int n, bool *is_named)

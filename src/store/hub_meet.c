@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_meet.c - rendezvous: members of a group that wait for each other outside of its operations, to
- * create another group or in a monitored barrier. The hub answers all of them when the last one has
- * come, or names those that are missing; the group itself stays as it is. hub_ranks.c calls it.
+ * hub_meet.c - rendezvous: members of a group that wait for each other outside of its operations,
+ * to create another group or in a monitored barrier. The hub answers all of them when the last one
+ * has come, or names those that are missing; the group itself stays as it is. hub_ranks.c calls it.
  *
  * A failed rendezvous is kept until all its members have received the failure, so that a late one
  * receives it at once.
