@@ -4,8 +4,8 @@
  *
  * A group is a fixed set of ranks. All of them start the same collectives in the same order.
  *
- * Ownership  A group belongs to its creator; sub-groups are destroyed before the group they were
- *            split from. Buffers are borrowed until the operation is done.
+ * Ownership  A group belongs to its creator; groups are destroyed in any order. Buffers are
+ *            borrowed until the operation is done.
  * Threads    One thread at a time uses a group; only ls_comm_abort() may be called from any thread.
  *            One progress thread per process runs asynchronous operations; it sleeps when there are
  *            none.
@@ -100,6 +100,21 @@ LS_API void ls_comm_abort(ls_comm *comm, const char *reason);
  * rank alone. */
 LS_API LS_MUST_USE ls_status ls_comm_split(ls_comm *comm, int color, int key, ls_comm **out);
 
+/*
+ * Creates a group of the parent's ranks `ranks` (n of them; rank i of the group is ranks[i]). Only
+ * they call it, with the same list and name. The name distinguishes groups that are created at
+ * the same time: 1 to 63 bytes, used again when all its members have returned. Blocks until all
+ * members have called; the parent's other operations go on. Several threads may call it at once for
+ * one parent, but none splits a group meanwhile. The group shares connections and progress thread
+ * with the parent, and its timeout.
+ * timeout_ms: of this wait; 0: that of the parent's operations, negative: none. LS_ETIMEOUT names
+ * the members that did not call, LS_EMISMATCH two members whose lists differ, LS_EPEER a member
+ * that has left the job; the parent stays usable.
+ */
+LS_API LS_MUST_USE ls_status ls_comm_create_group(ls_comm *parent, const int *ranks, int n,
+                                                  const char *name, int64_t timeout_ms,
+                                                  ls_comm **out);
+
 /* Both give -1 for NULL. */
 LS_API int ls_comm_rank(const ls_comm *comm);
 LS_API int ls_comm_size(const ls_comm *comm);
@@ -111,6 +126,15 @@ LS_API const char *ls_comm_transport(
     const ls_comm *comm); /* "shm", "tcp", "shm+tcp", "mpi" (MPI chooses), "self". Static. */
 /* LS_OK, or the status of a broken group; its text becomes this thread's last error. */
 LS_API LS_MUST_USE ls_status ls_comm_status(ls_comm *comm);
+
+/* The timeout of operations of this group that this rank starts from now on, also of its groups
+ * that are created later. 0: that of ls_init_options; negative: none. NULL is allowed. */
+LS_API void ls_comm_set_timeout(ls_comm *comm, int64_t timeout_ms);
+
+/* A barrier that survives missing ranks: LS_ETIMEOUT names all of them, on every rank that has
+ * come, and the group stays usable; a rank that comes later gets the same error at once. Collective;
+ * blocks. timeout_ms: 0: that of operations, negative: none. Slower than ls_barrier(). */
+LS_API LS_MUST_USE ls_status ls_comm_monitored_barrier(ls_comm *comm, int64_t timeout_ms);
 
 /*
  * --- device memory ---

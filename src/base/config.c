@@ -84,7 +84,8 @@ static const config_entry table[CONFIG_COUNT] = {
                            "first folder searched for liblockstep_*.so"},
 };
 
-/* Variables that the launcher sets for its ranks; not settings, but known names. */
+/* Known names that are not settings: variables that the launcher sets for its ranks, and those of
+ * the Python package (docs/pytorch.md). */
 static const char *const launcher_names[] = {
     "LOCKSTEP_RANK",          "LOCKSTEP_WORLD_SIZE",
     "LOCKSTEP_LOCAL_RANK",    "LOCKSTEP_LOCAL_WORLD_SIZE",
@@ -95,7 +96,8 @@ static const char *const launcher_names[] = {
     "LOCKSTEP_LIFELINE_FD",   "LOCKSTEP_CRASH_AT",
     "LOCKSTEP_NODE_RANK",     "LOCKSTEP_NNODES",
     "LOCKSTEP_AGENT_PROCESS", "LOCKSTEP_PID",
-    "LOCKSTEP_TRACE",
+    "LOCKSTEP_TRACE",         "LOCKSTEP_LIBRARY",
+    "LOCKSTEP_TORCH_FORM",    "LOCKSTEP_TORCH_REPLACE",
 };
 
 const config_entry *config_table(void)

@@ -13,6 +13,7 @@
 #include "comm/accel_use.h"
 #include "comm/check.h"
 #include "comm/comm.h"
+#include "comm/meet.h"
 #include "comm/staged.h"
 
 #include <poll.h>
@@ -181,6 +182,8 @@ ls_status engine_create(const engine_parts *parts, engine **out)
     ls_mutex_init(&e->abort_mu);
     list_init(&e->groups);
     list_init(&e->free_works);
+    list_init(&e->rendezvous);
+    list_init(&e->openings);
     list_init(&e->ended);
     set_host(e);
     ls_ticks_init(&e->ticks);
@@ -478,6 +481,7 @@ static ls_status begin_work(ls_comm *comm, const coll_call *call, const void *si
     w->end_fn = NULL;
     w->is_reported = false;
     w->left_since_ns = 0;
+    w->timeout_ms = comm->timeout_ms;
     st = prepare_work(comm, w, &n_numbers);
     if (st == LS_OK)
         st = number_and_stamp(comm, &w->b.op, n_numbers, site);
@@ -688,6 +692,7 @@ void engine_break(engine *e, ls_comm *comm, const job_cause *cause, ls_status st
     // The backend does not end works that it has failed before.
     while (!list_empty(&comm->works))
         engine_end_work(e, list_entry(comm->works.next, ls_work, node), status);
+    meet_end_group(e, comm);
 }
 
 void engine_suspect(engine *e, ls_comm *comm, const job_cause *cause, ls_status status)

@@ -11,6 +11,7 @@
  *   engine.c  creation, starting and ending works, breaking groups
  *   drive.c   the waiting loop and the progress thread
  *   watch.c   notifications of the hub, wait reports, timeouts, causes
+ *   meet.c    groups created by their members alone
  *   forked.c  closing what a forked child inherits
  *   staged.c  operations on device memory (staged.h)
  *
@@ -84,6 +85,7 @@ struct ls_work {
     char *text; /* of a failure whose group is gone, or may be when end_fn is called */
     int64_t start_ns;
     int64_t end_ns;
+    int64_t timeout_ms;     /* negative: none */
     int64_t next_check_ns;  /* when watch.c checks it again */
     int64_t next_report_ns; /* of the next wait report */
     int64_t left_since_ns;  /* since when it waits for a rank that has left, 0: it does not */
@@ -109,11 +111,13 @@ struct ls_comm {
     backend_group *backend; /* NULL: a group of one rank */
     ls_status status;       /* LS_OK unless it is broken */
     char text[GROUP_TEXT_BYTES];
-    bool has_suspect; /* a failure, for which a better cause may arrive until suspect_until_ns */
+    int64_t timeout_ms; /* of operations that are started now; negative: none */
+    bool has_suspect;   /* a failure, for which a better cause may arrive until suspect_until_ns */
     job_cause suspect;
     ls_status suspect_status;
     int64_t suspect_until_ns;
     uint64_t sequence; /* of the last collective */
+    uint64_t n_met;    /* monitored barriers */
     call_log *calls;   /* reported to the hub; NULL: the backend compares calls itself */
     /* by group rank: 1 + its last operation, 0: present; NULL: all are present */
     uint64_t *left_after;
@@ -144,6 +148,9 @@ struct engine {
     job_cause early;        /* a cause that arrived while this rank still opened its first group */
     int n_groups;           /* the engine is destroyed with its last group */
     uint32_t next_group;    /* of ids without a hub */
+    list_node rendezvous;   /* meet.h */
+    list_node openings;     /* those whose group is opened, in the hub's order */
+    uint64_t last_ticket;   /* of rendezvous */
     list_node free_works;
     list_node ended; /* works whose end_fn has not been called */
     int n_calling;   /* threads that are in an end_fn */

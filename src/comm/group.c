@@ -17,8 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEND_MS    5000 /* how long the end of a group waits for pending sends */
-#define GROUPS_KEY "groups"
+#define SEND_MS 5000 /* how long the end of a group waits for pending sends */
 
 /* --- creating a group --- */
 
@@ -73,6 +72,7 @@ ls_status group_create(engine *e, const ls_comm *of, uint32_t id, int rank, int 
     }
     comm->engine = e;
     comm->members = members;
+    comm->timeout_ms = of != NULL ? of->timeout_ms : e->parts.operation_ms;
     comm->info = (group_info){.id = id, .rank = rank, .size = size, .members = members};
     list_init(&comm->works);
     list_init(&comm->handles);
@@ -107,7 +107,7 @@ ls_status group_reserve(control *c, int n, uint32_t *first)
 {
     int64_t next;
 
-    LS_TRY(ls_store_add(control_store(c), GROUPS_KEY, n, &next));
+    LS_TRY(ls_store_add(control_store(c), CONTROL_GROUPS_KEY, n, &next));
     if (next < n || next > (int64_t)GROUP_ID_END)
         return ls_fail(LS_EUNSUPPORTED, "this job has created %" PRId64 " groups: no ids are left",
                        next);
@@ -222,7 +222,14 @@ static int compare_entries(const void *a, const void *b)
     return x->rank - y->rank;
 }
 
-/* Without a hub, ids start high and contain the rank that chooses them. */
+uint32_t group_own_id(engine *e, int n)
+{
+    const uint32_t id = UINT32_C(0x80000000) + (uint32_t)e->parts.rank * 1024 + e->next_group;
+
+    e->next_group = (e->next_group + (uint32_t)n) % 1024;
+    return id;
+}
+
 static ls_status reserve_ids(ls_comm *comm, int64_t *first)
 {
     engine *e = comm->engine;
@@ -236,8 +243,7 @@ static ls_status reserve_ids(ls_comm *comm, int64_t *first)
     if (e->parts.control != NULL) {
         st = group_reserve(e->parts.control, comm->info.size, &id);
     } else {
-        id = UINT32_C(0x80000000) + (uint32_t)e->parts.rank * 1024 + e->next_group;
-        e->next_group = (e->next_group + (uint32_t)comm->info.size) % 1024;
+        id = group_own_id(e, comm->info.size);
     }
     engine_leave(e);
     if (st == LS_OK)
@@ -418,6 +424,15 @@ ls_status ls_comm_status(ls_comm *comm)
         (void)ls_fail(st, "%s", comm->text);
     engine_leave(e);
     return st;
+}
+
+void ls_comm_set_timeout(ls_comm *comm, int64_t timeout_ms)
+{
+    if (comm == NULL || comm->engine->is_forked)
+        return;
+    engine_enter(comm->engine);
+    comm->timeout_ms = timeout_ms != 0 ? timeout_ms : comm->engine->parts.operation_ms;
+    engine_leave(comm->engine);
 }
 
 void ls_comm_set_queue(ls_comm *comm, ls_queue *queue)

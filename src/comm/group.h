@@ -14,4 +14,8 @@ LS_MUST_USE ls_status group_create(engine *e, const ls_comm *of, uint32_t id, in
 /* Reserves n new group ids of this job; *first is the first of them. One rank calls it for all. */
 LS_MUST_USE ls_status group_reserve(control *c, int n, uint32_t *first);
 
+/* The first of n ids without a hub: they start high and contain the rank that chooses them. Under
+ * the lock. */
+uint32_t group_own_id(engine *e, int n);
+
 #endif

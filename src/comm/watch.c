@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "comm/engine.h"
+#include "comm/meet.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -25,6 +25,7 @@ static void break_groups(engine *e, const job_cause *cause)
         e->end = *cause;
     if (list_empty(&e->groups) && e->early.kind == CAUSE_NONE)
         e->early = *cause;
+    meet_note_cause(e, cause);
     list_for_each (it, &e->groups) {
         ls_comm *comm = list_entry(it, ls_comm, node);
 
@@ -56,6 +57,7 @@ static void lose_hub(engine *e)
     replace_control_fd(e);
     if (e->parts.hub_at_rank_0 && e->left_ns[0] != 0) {
         ls_log(LS_LOG_DEBUG, "comm", "rank 0 has left, and the job's hub with it");
+        meet_lose_hub(e, "rank 0 has left, and the job's hub with it");
         return;
     }
     if (e->parts.hub_at_rank_0) {
@@ -108,6 +110,7 @@ static void note_group_leave(engine *e, const group_leave *leave)
 void watch_poll_hub(engine *e)
 {
     char kept[LS_ERROR_BYTES];
+    rendezvous_answer answer;
     group_leave leave;
     job_cause cause;
     ls_status st;
@@ -121,6 +124,8 @@ void watch_poll_hub(engine *e)
         note_group_leave(e, &leave);
     while (control_next_left(e->parts.control, &rank))
         note_left(e, rank);
+    while (control_next_answer(e->parts.control, &answer))
+        meet_answered(e, &answer);
     while (control_next_cause(e->parts.control, &cause))
         break_groups(e, &cause);
     if (st != LS_OK)
@@ -134,12 +139,16 @@ ls_status watch_failure(const engine *e)
         return ls_fail(cause_status(e->end.kind), "%s", e->end.text);
     if (e->opening != NULL && e->opening->status != LS_OK)
         return ls_fail(e->opening->status, "%s", e->opening->text);
+    if (e->opening != NULL && meet_opening_cause(e) != NULL)
+        return ls_fail(cause_status(meet_opening_cause(e)->kind), "%s",
+                       meet_opening_cause(e)->text);
     return LS_OK;
 }
 
 static bool has_failed(const engine *e)
 {
-    return e->end.kind != CAUSE_NONE || (e->opening != NULL && e->opening->status != LS_OK);
+    return e->end.kind != CAUSE_NONE ||
+           (e->opening != NULL && (e->opening->status != LS_OK || meet_opening_cause(e) != NULL));
 }
 
 /* While a rank joins, a lost connection or an unreachable peer may be a consequence only. */
@@ -334,8 +343,7 @@ static void break_timed_out(engine *e, ls_comm *comm, const ls_work *w, int64_t 
 /* False when the group broke. */
 static bool check_work(engine *e, ls_comm *comm, ls_work *w, int64_t now_ns)
 {
-    const int64_t timeout_ns =
-        e->parts.operation_ms < 0 ? INT64_MAX : e->parts.operation_ms * 1000000;
+    const int64_t timeout_ns = w->timeout_ms < 0 ? INT64_MAX : w->timeout_ms * 1000000;
     const bool is_late = now_ns >= w->next_report_ns;
 
     if (now_ns - w->start_ns >= timeout_ns) {

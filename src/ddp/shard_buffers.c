@@ -76,7 +76,7 @@ static ls_status copy_back(ls_ddp *ddp, ls_tensor **copies)
     }
     buffers = ls_model_buffers(ddp->model, &n);
     for (int i = 0; i < n; i++)
-        tensor_written(buffers[i].tensor);
+        tensor_written(buffers[i].tensor, "ls_ddp_backward()");
     return LS_OK;
 }
 

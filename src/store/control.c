@@ -27,7 +27,7 @@
 /* A notification of the hub that comm has not asked for yet. */
 typedef struct notice {
     list_node node;
-    char body[]; /* a job_cause, an int or a group_leave */
+    char body[]; /* a job_cause, an int, a group_leave or a rendezvous_answer */
 } notice;
 
 struct control {
@@ -37,6 +37,7 @@ struct control {
     list_node causes;
     list_node left;
     list_node group_leaves;
+    list_node answers;
     size_t n_notices;
     uint64_t n_waits;        /* reports of waits that were sent */
     uint64_t n_acknowledged; /* reports of waits that the hub has acknowledged */
@@ -133,6 +134,19 @@ static ls_status take_acknowledgement(control *c, const wire_reader *r)
     return LS_OK;
 }
 
+static ls_status take_answer(control *c, wire_reader *r)
+{
+    rendezvous_answer a = {.ticket = wire_read_u64(r)};
+
+    a.status = (ls_status)(int32_t)wire_read_u32(r);
+    a.id = wire_read_u32(r);
+    wire_read_text(r, a.text, sizeof(a.text));
+    LS_TRY(wire_reader_end(r, "an answer to a rendezvous"));
+    if (a.status > 0)
+        return ls_fail(LS_EPROTO, "the hub answered a rendezvous with status %d", (int)a.status);
+    return add_notice(c, &c->answers, &a, sizeof(a));
+}
+
 /* Called for each frame that is not a reply. */
 static ls_status take_push(void *arg, const frame *f)
 {
@@ -148,6 +162,8 @@ static ls_status take_push(void *arg, const frame *f)
         return take_group_leaves(c, &r);
     case HUB_MESSAGE_ACKNOWLEDGED:
         return take_acknowledgement(c, &r);
+    case HUB_MESSAGE_MET:
+        return take_answer(c, &r);
     default:
         return ls_fail(LS_EPROTO, "the hub sent message %u", f->type);
     }
@@ -166,6 +182,11 @@ bool control_next_left(control *c, int *rank)
 bool control_next_group_leave(control *c, group_leave *out)
 {
     return next_notice(c, &c->group_leaves, out, sizeof(*out));
+}
+
+bool control_next_answer(control *c, rendezvous_answer *out)
+{
+    return next_notice(c, &c->answers, out, sizeof(*out));
 }
 
 /* --- opening and closing --- */
@@ -204,10 +225,13 @@ static ls_status join(control *c, const hublink_options *hub)
 
 static void control_free(control *c)
 {
+    rendezvous_answer met;
     group_leave leave;
     job_cause cause;
     int rank;
 
+    while (control_next_answer(c, &met))
+        continue;
     while (control_next_cause(c, &cause))
         continue;
     while (control_next_left(c, &rank))
@@ -241,6 +265,7 @@ ls_status control_open(const control_options *opt, control **out)
     list_init(&c->causes);
     list_init(&c->left);
     list_init(&c->group_leaves);
+    list_init(&c->answers);
     c->rank = opt->rank;
     c->world_size = opt->world_size;
     to.hub[0] = opt->hub;
@@ -367,6 +392,22 @@ ls_status control_leave(control *c, uint32_t group, uint64_t sequence, int n_mem
     wire_write_u64(&c->body, sequence);
     wire_write_u32(&c->body, (uint32_t)n_members);
     return hublink_send(&c->link, HUB_MESSAGE_LEAVE_GROUP, &c->body);
+}
+
+ls_status control_meet(control *c, const control_rendezvous *m)
+{
+    char what[HUB_RENDEZVOUS_BYTES];
+
+    wire_writer_reset(&c->body);
+    wire_write_u64(&c->body, m->ticket);
+    wire_write_u32(&c->body, m->group);
+    wire_write_i64(&c->body, m->timeout_ms);
+    wire_write_i64(&c->body, m->report_in_ms);
+    wire_write_text(&c->body, text_format(what, sizeof(what), "%s", m->what));
+    wire_write_u32(&c->body, (uint32_t)m->n_members);
+    for (int i = 0; i < m->n_members; i++)
+        wire_write_u32(&c->body, (uint32_t)m->members[i]);
+    return hublink_send(&c->link, HUB_MESSAGE_MEET, &c->body);
 }
 
 ls_status control_called(control *c, const op_stamp *stamps, const uint64_t *digests, int n)

@@ -18,7 +18,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define CONTROL_CALLS_MAX 32 /* of one control_called() */
+#define CONTROL_CALLS_MAX  32       /* of one control_called() */
+#define CONTROL_GROUPS_KEY "groups" /* of the counter from which ids of groups are taken */
 
 typedef struct control control;
 
@@ -124,6 +125,31 @@ LS_MUST_USE ls_status control_arrived(control *c, const op_stamp *stamp, uint64_
 
 /* This rank leaves a group after operation `sequence`: members that wait in it are notified. */
 LS_MUST_USE ls_status control_leave(control *c, uint32_t group, uint64_t sequence, int n_members);
+
+/* Members of a group that wait for each other outside of its operations. */
+typedef struct control_rendezvous {
+    uint64_t ticket; /* of this rank, of the answer */
+    uint32_t group;
+    const char *what;   /* "creating group tp", equal on all members; at most 95 bytes count */
+    const int *members; /* world ranks, in the same order on all of them */
+    int n_members;
+    int64_t timeout_ms;   /* negative: none. The first member's counts. */
+    int64_t report_in_ms; /* of the wait report */
+} control_rendezvous;
+
+/* The hub's answer. LS_ETIMEOUT names the missing ranks, LS_EMISMATCH two that name different
+ * members, LS_EPEER one that has left the job. The group is not affected. */
+typedef struct rendezvous_answer {
+    uint64_t ticket;
+    ls_status status;
+    uint32_t id; /* a new id of a group, the same on all members */
+    char text[512];
+} rendezvous_answer;
+
+/* Does not wait: control_next_answer() returns the answer later, unless a cause of the group comes
+ * first. Answers arrive in the same order at all ranks. */
+LS_MUST_USE ls_status control_meet(control *c, const control_rendezvous *m);
+bool control_next_answer(control *c, rendezvous_answer *out);
 
 /* Reports n collectives that this rank has called, of any group, in order, each with a digest of
  * all calls of the group up to it. The hub breaks a group when the reports of two ranks for the

@@ -70,6 +70,7 @@ static bool record_and_send(hub *h, const job_cause *cause, job_cause *recorded)
     hub_watch_end_group(h, recorded->group);
     hub_calls_end_group(h, recorded->group);
     hub_leaves_end_group(h, recorded->group);
+    hub_meet_end_group(h, recorded->group);
     return true;
 }
 

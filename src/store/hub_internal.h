@@ -9,6 +9,7 @@
  *   hub_causes.c  why the job or a group ends
  *   hub_watch.c   operations in which ranks wait
  *   hub_leaves.c  which ranks have left which group
+ *   hub_meet.c    members of a group that wait for each other outside of its operations
  *   hub_calls.c   which operations ranks have called
  */
 #ifndef LS_STORE_HUB_INTERNAL_H
@@ -17,6 +18,7 @@
 #include "store/hub.h"
 
 #include "base/map.h"
+#include "base/text.h"
 #include "net/listener.h"
 #include "net/frame_link.h"
 #include "net/wire.h"
@@ -138,6 +140,8 @@ struct hub {
     int n_leaves;
     list_node calls; /* by group, ordered by their last report */
     int n_calls;
+    list_node rendezvous;
+    int n_rendezvous;
     wire_writer body; /* of the message to be sent next */
 };
 
@@ -201,8 +205,21 @@ LS_MUST_USE ls_status hub_watch_arrived(hub_conn *c, const frame *f);
 void hub_watch_explain(hub *h, int rank, job_cause *cause);
 void hub_watch_remove_rank(hub *h, int rank);     /* ends all its waits */
 void hub_watch_end_group(hub *h, uint32_t group); /* GROUP_ALL: all */
+/* The rank of c waits in a stage (control.h) of the group, "creating ...". */
+void hub_watch_stage(hub_conn *c, uint32_t group, const char *what, const int *members,
+                     int n_members, int64_t report_in_ms);
+/* "; not arrived 1 (pid 4711, running)" of a stage of the group, if one is known. */
+void hub_watch_append_missing(text_buf *t, hub *h, uint32_t group);
+/* The rest of a message: n u32, n members u32, ranks of the job that include the sender; n 0: all.
+ * *out is freed with ls_free(). */
+LS_MUST_USE ls_status hub_watch_read_members(const hub_conn *c, wire_reader *r, int **out, int *n);
 /* Sends the hub's `body`, a LEFT_GROUP, to every rank that waits in an operation of the group. */
 void hub_watch_send_leave(hub *h, uint32_t group);
+
+/* --- hub_meet.c --- */
+LS_MUST_USE ls_status hub_meet_message(hub_conn *c, const frame *f);
+void hub_meet_rank_gone(hub *h, int rank);       /* its connection has ended */
+void hub_meet_end_group(hub *h, uint32_t group); /* without answers; GROUP_ALL: all */
 
 /* --- hub_leaves.c --- */
 LS_MUST_USE ls_status hub_leave_group_message(hub_conn *c, const frame *f);

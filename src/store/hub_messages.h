@@ -38,12 +38,16 @@ typedef enum hub_message_type {
     HUB_MESSAGE_LEAVE_JOB = 23,   /* empty */
     HUB_MESSAGE_CALLS = 24,       /* n u32, n times: stamp, digest u64 */
     HUB_MESSAGE_LEAVE_GROUP = 25, /* group u32, sequence u64, number of members u32 */
+    /* ticket u64, group u32, timeout i64 (ms), report in i64 (ms), what, n u32, n members u32. The
+     * answer is MET, when all members have sent it with the same `what`. */
+    HUB_MESSAGE_MEET = 26,
 
     /* To ranks, at any time after WELCOME. */
     HUB_MESSAGE_CAUSE = 30,        /* cause */
     HUB_MESSAGE_LEFT = 31,         /* rank u32 */
     HUB_MESSAGE_ACKNOWLEDGED = 32, /* empty */
-    HUB_MESSAGE_LEFT_GROUP = 33    /* group u32, n u32, n times: rank u32, sequence u64 */
+    HUB_MESSAGE_LEFT_GROUP = 33,   /* group u32, n u32, n times: rank u32, sequence u64 */
+    HUB_MESSAGE_MET = 34           /* ticket u64, status u32, id of a new group u32, text */
 } hub_message_type;
 
 /* The largest request is a compare_set; a wait's keys share the same bound. */
@@ -52,5 +56,6 @@ typedef enum hub_message_type {
 #define HUB_MESSAGE_QUEUE_MAX ((size_t)16 * 1024 * 1024 + (size_t)64 * 1024)
 #define HUB_MESSAGE_RANKS_MAX (64 * 1024)
 #define HUB_MESSAGE_TEXT_MAX  512
+#define HUB_RENDEZVOUS_BYTES  96 /* of `what`, terminated */
 
 #endif

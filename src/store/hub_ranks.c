@@ -158,6 +158,7 @@ void hub_rank_gone(hub_conn *c)
     r->conn = NULL;
     h->n_joined--;
     hub_watch_remove_rank(h, rank);
+    hub_meet_rank_gone(h, rank);
     if (r->has_left) {
         rank_left(h, rank);
         return;
@@ -195,6 +196,8 @@ ls_status hub_rank_message(hub_conn *c, const frame *f)
         return hub_leave_group_message(c, f);
     case HUB_MESSAGE_CALLS:
         return hub_calls_message(c, f);
+    case HUB_MESSAGE_MEET:
+        return hub_meet_message(c, f);
     case HUB_MESSAGE_FAIL:
         return hub_fail_message(c, f);
     case HUB_MESSAGE_LEAVE_JOB:
@@ -229,6 +232,7 @@ ls_status hub_ranks_create(hub *h)
 
 void hub_ranks_free(hub *h)
 {
+    hub_meet_end_group(h, GROUP_ALL);
     hub_watch_end_group(h, GROUP_ALL);
     hub_calls_end_group(h, GROUP_ALL);
     hub_leaves_end_group(h, GROUP_ALL);

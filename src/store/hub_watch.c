@@ -309,6 +309,25 @@ void hub_watch_explain(hub *h, int rank, job_cause *cause)
     text_free(&t);
 }
 
+/* The stage of a group; NULL: none known. */
+static hub_op *find_stage(hub *h, uint32_t group)
+{
+    const op_stamp id = {.group = group, .kind = COLL_BARRIER};
+
+    return find_op(h, &id, 0, -1);
+}
+
+void hub_watch_append_missing(text_buf *t, hub *h, uint32_t group)
+{
+    const hub_op *op = find_stage(h, group);
+
+    if (op == NULL)
+        return;
+    text_append(t, "; not arrived");
+    append_missing(t, op);
+    append_stopped(t, op);
+}
+
 static void append_size(text_buf *t, const op_stamp *s)
 {
     const size_t each = s->dtype < LS_DTYPE_COUNT ? ls_dtype_size((ls_dtype)s->dtype) : 0;
@@ -406,8 +425,7 @@ static ls_status read_stamp(wire_reader *r, op_stamp *out)
     return stamp_decode(wire, out);
 }
 
-/* The members, ranks of the job that include the sender; *out is freed with ls_free(). */
-static ls_status read_members(const hub_conn *c, wire_reader *r, int **out, int *n)
+ls_status hub_watch_read_members(const hub_conn *c, wire_reader *r, int **out, int *n)
 {
     const hub *h = c->owner;
     const uint32_t count = wire_read_u32(r);
@@ -445,11 +463,11 @@ typedef struct wait_message {
     uint64_t number;
     int64_t report_in_ms;
     int64_t waited_ms;
-    int *members;
+    const int *members;
     int n_members;
 } wait_message;
 
-static void note_waiting(hub_conn *c, const wait_message *w)
+static void note_waiting(const hub_conn *c, const wait_message *w)
 {
     hub *h = c->owner;
     hub_op *op = find_op(h, &w->stamp, w->number, c->rank);
@@ -474,7 +492,21 @@ static void note_waiting(hub_conn *c, const wait_message *w)
         expect_report(op, w->report_in_ms, w->waited_ms);
 }
 
-static ls_status read_wait(const hub_conn *c, const frame *f, wait_message *out)
+void hub_watch_stage(hub_conn *c, uint32_t group, const char *what, const int *members,
+                     int n_members, int64_t report_in_ms)
+{
+    wait_message w = {
+        .stamp = {.group = group, .kind = COLL_BARRIER, .dtype = 255, .redop = 255, .root = -1},
+        .report_in_ms = report_in_ms,
+        .members = members,
+        .n_members = n_members};
+
+    text_format(w.stamp.site, sizeof(w.stamp.site), "%s", what);
+    note_waiting(c, &w);
+}
+
+/* *members is freed with ls_free(). */
+static ls_status read_wait(const hub_conn *c, const frame *f, wait_message *out, int **members)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
 
@@ -484,19 +516,22 @@ static ls_status read_wait(const hub_conn *c, const frame *f, wait_message *out)
     out->waited_ms = wire_read_i64(&r);
     if (out->waited_ms < 0 || out->waited_ms > INT64_MAX / 4 || out->report_in_ms > INT64_MAX / 4)
         return ls_fail(LS_EPROTO, "an operation that has waited for an impossible time");
-    return read_members(c, &r, &out->members, &out->n_members);
+    LS_TRY(hub_watch_read_members(c, &r, members, &out->n_members));
+    out->members = *members;
+    return LS_OK;
 }
 
 ls_status hub_watch_waiting(hub_conn *c, const frame *f)
 {
     wait_message w = {.members = NULL};
+    int *members = NULL;
 
-    LS_TRY(read_wait(c, f, &w));
+    LS_TRY(read_wait(c, f, &w, &members));
     if (!hub_is_broken(c->owner, w.stamp.group)) {
         hub_leaves_send(c, w.stamp.group);
         note_waiting(c, &w);
     }
-    ls_free(w.members);
+    ls_free(members);
     conn_send(c, HUB_MESSAGE_ACKNOWLEDGED, NULL, 0);
     return LS_OK;
 }

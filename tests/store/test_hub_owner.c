@@ -257,6 +257,10 @@ static void client_that_does_not_read_is_disconnected_and_delays_no_other(void *
     end(&o);
 }
 
+/* ticket, group, no timeout, no report, "x" */
+#define MEET_HEAD                                                                                  \
+    "\1\0\0\0\0\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0\0\0\0\0\1\0\0\0x"
+
 static void messages_that_make_no_sense_end_the_connection(void **state)
 {
     static const struct {
@@ -276,6 +280,11 @@ static void messages_that_make_no_sense_end_the_connection(void **state)
         {HUB_MESSAGE_FAIL, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16},
         {HUB_MESSAGE_FAIL, "\1\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0", 16}, // names rank 7 of 1
         {HUB_MESSAGE_LEAVE_JOB, "x", 1},
+        {HUB_MESSAGE_MEET, "short", 5},
+        // rank 7 of 1; more members than bytes; without the sender
+        {HUB_MESSAGE_MEET, MEET_HEAD "\1\0\0\0\7\0\0\0", 41},
+        {HUB_MESSAGE_MEET, MEET_HEAD "\xff\xff\xff\x7f\0\0\0\0", 41},
+        {HUB_MESSAGE_MEET, MEET_HEAD "\1\0\0\0", 37},
     };
     owner o = {0};
 

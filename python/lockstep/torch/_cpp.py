@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C++ form: a c10d::Backend of adapter.cpp, compiled for one minor version of torch.
+
+The module of the installed torch lies beside this file (wheel) or in the cache of the user, where
+`python -m lockstep.torch.build` puts it. A group stays the Python object that joined it, and
+adapter.cpp calls back when its backend has gone.
+"""
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+from datetime import timedelta
+from typing import Any, Dict, Tuple
+
+import torch
+import torch.distributed as dist
+
+from . import _monitored
+
+# The virtual functions of c10d::Backend that adapter.cpp overrides exist since this version.
+OLDEST = (2, 10)
+
+_ENDED = ctypes.CFUNCTYPE(None, ctypes.c_int64)
+_MONITOR = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
+)
+
+
+class _Group:
+    """A group whose backend is in C++."""
+
+    def __init__(self, comm: Any, store: Any) -> None:
+        self.comm = comm
+        self.barrier = _monitored.Barrier(store, comm.rank, comm.size)
+
+
+_groups: Dict[int, _Group] = {}  # by the number that is the ls_comm's address
+_loaded: Dict[str, str] = {}  # the module's path: why it cannot be used, or ""
+
+
+def version() -> Tuple[int, int]:
+    """Major and minor version of torch."""
+    major, minor = torch.__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
+def file_name() -> str:
+    """The module's name for the installed torch."""
+    return "_c10d_{}_{}.so".format(*version())
+
+
+def cache_folder() -> str:
+    """Where modules that were compiled on this machine lie, one folder for each build of torch."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(home, "lockstep", "torch-" + torch.__version__)
+
+
+def _find() -> str:
+    for folder in (os.path.dirname(os.path.abspath(__file__)), cache_folder()):
+        path = os.path.join(folder, file_name())
+        if os.path.exists(path):
+            return path
+    return ""
+
+
+def available() -> Tuple[bool, str]:
+    """Whether the C++ form can be used, and if not, why."""
+    if version() < OLDEST:
+        return False, f"torch {torch.__version__} is older than {OLDEST[0]}.{OLDEST[1]}"
+    path = _find()
+    if not path:
+        return False, (
+            f"there is no {file_name()}: this package was built without it; "
+            "python -m lockstep.torch.build compiles it"
+        )
+    if path not in _loaded:
+        try:
+            torch.ops.load_library(path)
+            _loaded[path] = ""
+        except OSError as error:
+            _loaded[path] = f"{path} does not load: {error}"
+    return _loaded[path] == "", _loaded[path]
+
+
+@_ENDED
+def _ended(handle: int) -> None:
+    group = _groups.pop(handle, None)
+    if group is not None:
+        group.comm.close()
+
+
+@_MONITOR
+def _monitor(handle: int, timeout_ms: int, wait_all: int, text: int, size: int) -> int:
+    try:
+        limit = None if timeout_ms < 0 else timedelta(milliseconds=timeout_ms)
+        _groups[handle].barrier.wait(limit, bool(wait_all))
+        return 0
+    except BaseException as error:  # an exception cannot pass through C++
+        encoded = str(error).encode()[: size - 1] + b"\0"
+        ctypes.memmove(text, encoded, len(encoded))
+        return 1
+
+
+def create(comm: Any, store: Any, name: str = "lockstep") -> Any:
+    """A backend that works with the group `comm` and calls itself `name`; available() is true."""
+    handle = comm.handle
+    _groups[handle] = _Group(comm, store)
+    holder = torch.ops.lockstep.wrap(
+        handle,
+        ctypes.cast(_ended, ctypes.c_void_p).value,
+        ctypes.cast(_monitor, ctypes.c_void_p).value,
+        name,
+    )
+    return dist.ProcessGroup.unbox(holder)._get_backend(torch.device("cpu"))
+
+
+def _end_all() -> None:
+    if any(reason == "" for reason in _loaded.values()):
+        torch.ops.lockstep.end_all()
+
+
+atexit.register(_end_all)

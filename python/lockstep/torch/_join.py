@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Joining a job over the store of torch.distributed, and the life of a group of liblockstep.
+
+The library calls the store through functions (ls_store_create()), in the thread that joins. No
+thread of Python is needed, and Ctrl-C ends the wait for ranks that do not join.
+"""
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import threading
+import time
+import weakref
+from datetime import timedelta
+from typing import Any, Iterable, List, Optional, Sequence
+
+from . import _lib
+from ._lib import lib
+
+POLL_S_MIN, POLL_S_MAX = 0.0005, 0.02
+
+
+def _has(store: Any, key: str) -> bool:
+    if hasattr(store, "check"):
+        return bool(store.check([key]))
+    try:  # torch 1.13
+        store.wait([key], timedelta(milliseconds=1))
+    except RuntimeError as error:
+        if "timeout" not in str(error).lower():
+            raise
+        return False
+    return True
+
+
+def appears(store: Any, key: str, deadline: Optional[float]) -> bool:
+    """Whether the key is set before the deadline; None: waits without limit."""
+    pause = POLL_S_MIN
+    while not _has(store, key):
+        if deadline is not None and time.monotonic() >= deadline:
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, POLL_S_MAX)
+    return True
+
+
+class _Store:
+    """torch's store as an ls_store. Freed by close() after the group that joined through it."""
+
+    def __init__(self, store: Any) -> None:
+        self.error: Optional[BaseException] = None  # the first exception in a function
+        self._store = store
+        self._value: Any = None  # what the last get() has returned
+        self._functions = _lib.StoreCallbacks(
+            ctypes.sizeof(_lib.StoreCallbacks),
+            b"torch.distributed",
+            None,
+            _lib.StoreSet(self._set),
+            _lib.StoreGet(self._get),
+            _lib.StoreAdd(self._add),
+            _lib.StoreClose(),
+        )
+        out = ctypes.c_void_p()
+        _lib.check(lib.ls_store_create(ctypes.byref(self._functions), ctypes.byref(out)))
+        self.handle = out.value
+
+    def close(self) -> None:
+        lib.ls_store_close(self.handle)
+        self.handle = None
+
+    def _failed(self, error: BaseException) -> int:
+        self.error = self.error or error
+        return _lib.ECANCELED if isinstance(error, KeyboardInterrupt) else _lib.EIO
+
+    def _set(self, _arg: Any, key: bytes, value: int, size: int) -> int:
+        try:
+            self._store.set(key.decode(), ctypes.string_at(value, size))
+        except BaseException as error:  # an exception cannot pass through C
+            return self._failed(error)
+        return _lib.OK
+
+    def _get(self, _arg: Any, key: bytes, timeout_ms: int, value: Any, size: Any) -> int:
+        deadline = None if timeout_ms < 0 else time.monotonic() + timeout_ms / 1000
+        try:
+            name = key.decode()
+            if not appears(self._store, name, deadline):
+                return _lib.ETIMEOUT
+            data = self._store.get(name)
+            self._value = ctypes.create_string_buffer(data, max(1, len(data)))
+            value[0] = ctypes.addressof(self._value)
+            size[0] = len(data)
+        except BaseException as error:
+            return self._failed(error)
+        return _lib.OK
+
+    def _add(self, _arg: Any, key: bytes, delta: int, out: Any) -> int:
+        try:
+            out[0] = self._store.add(key.decode(), delta)
+        except BaseException as error:
+            return self._failed(error)
+        return _lib.OK
+
+
+_live: "weakref.WeakSet[Comm]" = weakref.WeakSet()
+_in_callback = threading.local()
+_deferred: List["Comm"] = []  # groups that were dropped inside a function of ls_work_then()
+
+
+class Comm:
+    """A group of liblockstep: `handle` is its ls_comm, None after close()."""
+
+    def __init__(
+        self,
+        handle: int,
+        rank: int,
+        size: int,
+        store: Optional[_Store] = None,
+    ) -> None:
+        self.handle: Optional[int] = handle
+        self.rank, self.size = rank, size
+        self.process = os.getpid()
+        self._store = store
+        _live.add(self)
+
+    def abort(self, reason: str) -> None:
+        """Fails all operations of the group on all its ranks. From any thread."""
+        if self.handle is not None and self.process == os.getpid():
+            lib.ls_comm_abort(self.handle, reason.encode(errors="replace"))
+
+    def close(self) -> None:
+        """Leaves the group. Pending operations fail. A forked child leaves its parent's alone."""
+        handle, self.handle = self.handle, None
+        if handle is None or self.process != os.getpid():
+            return
+        if getattr(_in_callback, "active", False):
+            self.handle = handle
+            _deferred.append(self)
+            return
+        lib.ls_comm_destroy(handle)
+        if self._store is not None:
+            self._store.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def enter_callback(active: bool) -> None:
+    """Marks the thread: while a function of ls_work_then() runs, no group may be destroyed."""
+    _in_callback.active = active
+
+
+def close_deferred() -> None:
+    """Closes the groups that could not be closed when they were dropped."""
+    while _deferred and not getattr(_in_callback, "active", False):
+        _deferred.pop().close()
+
+
+def live_comms() -> Iterable[Comm]:
+    """The groups of this process that are open."""
+    return [comm for comm in list(_live) if comm.handle is not None]
+
+
+def close_all() -> None:
+    """At the end of the interpreter: afterwards the library calls no Python."""
+    close_deferred()
+    for comm in live_comms():
+        comm.close()
+
+
+def join(store: Any, rank: int, size: int, timeout_ms: int) -> Comm:
+    """Joins the group of all ranks that share `store`. Blocks until every rank has joined."""
+    close_deferred()
+    relay = _Store(store)
+    options = _lib.InitOptions(
+        size=ctypes.sizeof(_lib.InitOptions),
+        rank=rank,
+        world_size=size,
+        timeout_ms=timeout_ms,
+        join_timeout_ms=timeout_ms,
+        store=relay.handle,
+    )
+    out = ctypes.c_void_p()
+    status = lib.ls_init(ctypes.byref(options), ctypes.byref(out))
+    if status != _lib.OK:
+        error = _lib.failure(status)
+        relay.close()
+        if isinstance(relay.error, KeyboardInterrupt):
+            raise relay.error
+        raise error from relay.error
+    assert out.value is not None
+    return Comm(out.value, rank, size, relay)
+
+
+_world: Optional["weakref.ReferenceType[Comm]"] = None  # that the default group joined
+
+
+def join_world(store: Any, rank: int, size: int, timeout_ms: int) -> Comm:
+    """As join(), for the default group, of which create_group() takes ranks."""
+    global _world
+    comm = join(store, rank, size, timeout_ms)
+    _world = weakref.ref(comm)
+    return comm
+
+
+def create_group(
+    ranks: Sequence[int], name: str, timeout_ms: int, parent: Optional[Comm] = None
+) -> Optional[Comm]:
+    """A group of ranks of `parent` (the default group), which shares its connections. Only these
+    ranks call it. None: the default group is of another backend."""
+    close_deferred()
+    parent = parent or (_world() if _world is not None else None)
+    if parent is None or parent.handle is None or not ranks or parent.rank not in ranks:
+        return None
+    out = ctypes.c_void_p()
+    tag = hashlib.sha1(name.encode()).hexdigest().encode()
+    array = (ctypes.c_int * len(ranks))(*ranks)
+    _lib.check(
+        lib.ls_comm_create_group(
+            parent.handle, array, len(ranks), tag, timeout_ms, ctypes.byref(out)
+        )
+    )
+    lib.ls_comm_set_timeout(out.value, timeout_ms)
+    assert out.value is not None
+    return Comm(out.value, list(ranks).index(parent.rank), len(ranks))

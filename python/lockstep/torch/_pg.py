@@ -1,0 +1,656 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process group in Python: torch.distributed's operations on liblockstep, for CPU tensors.
+
+Contiguous tensors are passed to the library as they are. Others are copied before, and after.
+Methods have the names of torch up to 2.14 (_allgather_base) and since 2.15 (all_gather_single).
+"""
+from __future__ import annotations
+
+import ctypes
+from datetime import timedelta
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ProcessGroup
+
+from . import _join, _lib, _monitored, _sparse
+from ._lib import lib
+from ._types import moved, reduction
+from ._work import LockstepWork, LockstepWorks, milliseconds
+
+Tensors = Sequence[torch.Tensor]
+Finish = Optional[Callable[[], None]]
+
+_CPU = torch.device("cpu")
+
+
+class _Devices(List[torch.device]):
+    """The devices of a group. False as a condition: torch 2.15 then attaches no flight recorder of
+    its own, which needs a group in C++."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
+def _one(tensors: Any) -> torch.Tensor:
+    """The tensor of a call; c10d passes lists of one."""
+    if isinstance(tensors, torch.Tensor):
+        return tensors
+    if len(tensors) != 1:
+        raise ValueError(f"lockstep: one tensor a call, got {len(tensors)}")
+    only: torch.Tensor = tensors[0]
+    return only
+
+
+def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    if not tensor.is_cpu:
+        raise ValueError(
+            f"lockstep: the tensor is on {tensor.device}, and this group has CPU tensors only; "
+            'use a mixed group, such as init_process_group("cpu:lockstep,cuda:nccl")'
+        )
+    return tensor
+
+
+def _copier(target: torch.Tensor, result: torch.Tensor) -> Callable[[], None]:
+    def copy() -> None:
+        target.copy_(result)
+
+    return copy
+
+
+def _source(tensor: torch.Tensor) -> torch.Tensor:
+    """What is read: the tensor, or a contiguous copy."""
+    return _on_cpu(tensor).contiguous()
+
+
+def _target(tensor: torch.Tensor, copy: bool = False) -> Tuple[torch.Tensor, Finish]:
+    """What is written, and the function that moves it to the tensor afterwards; `copy`: it is
+    read, too."""
+    if _on_cpu(tensor).is_contiguous():
+        return tensor, None
+    dense = tensor.contiguous() if copy else torch.empty(tensor.shape, dtype=tensor.dtype)
+    return dense, _copier(tensor, dense)
+
+
+def _counts(values: Sequence[int]) -> Any:
+    return (ctypes.c_size_t * len(values))(*values)
+
+
+def _joined(tensors: Tensors) -> torch.Tensor:
+    """One flat tensor with the elements of all."""
+    if len(tensors) == 1:
+        return _source(tensors[0]).reshape(-1)
+    return torch.cat([_on_cpu(tensor).reshape(-1) for tensor in tensors])
+
+
+def _divided(tensors: Tensors) -> Tuple[torch.Tensor, Finish]:
+    """A flat tensor whose parts are moved to the tensors afterwards."""
+    sizes = [_on_cpu(tensor).numel() for tensor in tensors]
+    flat = torch.empty(sum(sizes), dtype=tensors[0].dtype)
+
+    def finish() -> None:
+        for tensor, part in zip(tensors, flat.split(sizes)):
+            tensor.copy_(part.view(tensor.shape))
+
+    return flat, finish
+
+
+def _same_type(what: str, tensors: Tensors) -> None:
+    if any(tensor.dtype != tensors[0].dtype for tensor in tensors):
+        types = ", ".join(sorted({str(tensor.dtype) for tensor in tensors}))
+        raise ValueError(f"lockstep: the tensors of {what} have different types: {types}")
+
+
+def _timeout_of(opts: Any) -> int:
+    return milliseconds(getattr(opts, "timeout", None))
+
+
+class Options:
+    """What torch's programs read from a backend's options."""
+
+    def __init__(self, timeout: timedelta) -> None:
+        self._timeout = timeout
+        self.backend = "lockstep"
+
+
+class LockstepGroup(ProcessGroup):  # type: ignore[misc]
+    """A group of ranks. All of them start the same collectives in the same order."""
+
+    supports_splitting = True
+    supports_coalescing = False
+
+    def __init__(
+        self, comm: _join.Comm, store: Any, timeout: timedelta, name: str = "lockstep"
+    ) -> None:
+        super().__init__(comm.rank, comm.size)
+        self._comm = comm
+        self._store = store
+        self._name = name
+        self._set_name = self._set_desc = ""
+        self._sequence = 0
+        self._started: Optional[List[LockstepWork]] = None  # inside _start_coalescing()
+        self._monitored = _monitored.Barrier(store, comm.rank, comm.size)
+        self.options = Options(timeout)
+        self.bound_device_id = None
+
+    # --- what c10d asks of a group ---
+
+    def name(self) -> str:
+        return self._name
+
+    def getBackendName(self) -> str:
+        return "lockstep"  # for C++, which takes a group named gloo for its own class
+
+    _get_backend_name = getBackendName
+
+    def rank(self) -> int:
+        return self._comm.rank
+
+    def size(self) -> int:
+        return self._comm.size
+
+    def getSize(self) -> int:
+        return self._comm.size
+
+    def getRank(self) -> int:
+        return self._comm.rank
+
+    def getGroupName(self) -> str:
+        return self._set_name
+
+    def setGroupName(self, name: str) -> None:
+        self._set_name = name
+
+    def getGroupDesc(self) -> str:
+        return self._set_desc
+
+    def setGroupDesc(self, desc: str) -> None:
+        self._set_desc = desc
+
+    _set_group_name = setGroupName
+    _set_group_desc = setGroupDesc
+
+    @property
+    def group_name(self) -> str:
+        return self._set_name
+
+    @property
+    def group_desc(self) -> str:
+        return self._set_desc
+
+    @property
+    def _device_types(self) -> List[torch.device]:
+        return _Devices([_CPU])
+
+    def _get_backend(self, device: Any) -> "LockstepGroup":
+        if torch.device(device).type != "cpu":
+            raise RuntimeError(f"lockstep: the group has no backend for {device}")
+        return self
+
+    def get_group_store(self) -> Any:
+        return self._store
+
+    def _set_sequence_number_for_group(self) -> None:
+        self._sequence = 0
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._sequence
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        lib.ls_comm_set_timeout(self._handle(), milliseconds(timeout))
+        self.options._timeout = timeout
+
+    _set_default_timeout = _set_timeout = set_timeout
+
+    def shutdown(self) -> None:
+        self._comm.close()
+
+    def abort(self) -> None:
+        self._comm.abort("the group was aborted")
+        self._comm.close()
+
+    # --- starting operations ---
+
+    def _handle(self) -> int:
+        handle = self._comm.handle
+        if handle is None:
+            raise _lib.BackendError("lockstep: the group has ended (destroy_process_group)")
+        return handle
+
+    def _work(
+        self,
+        status: int,
+        out: ctypes.c_void_p,
+        opts: Any,
+        buffers: Any,
+        value: Tensors,
+        finish: Finish = None,
+    ) -> LockstepWork:
+        if status != _lib.OK:
+            raise _lib.failure(status)
+        self._sequence += 1
+        work = LockstepWork(self._comm, out.value, buffers, value, finish, _timeout_of(opts))
+        if self._started is not None:
+            self._started.append(work)
+        return work
+
+    def _start_coalescing(self, _device: Any = None) -> None:
+        self._started = []
+
+    def _end_coalescing(self, _device: Any = None) -> LockstepWorks:
+        started, self._started = self._started or [], None
+        return LockstepWorks(started, ())
+
+    # --- reductions ---
+
+    def allreduce(self, tensors: Any, opts: Any = None) -> Any:
+        tensor = _one(tensors)
+        if tensor.layout != torch.strided:
+            return _sparse.all_reduce(self, tensor, opts)
+        plan = reduction(tensor.dtype, _operation(opts))
+        dst, finish = _target(tensor, copy=True)
+        src = dst
+        if plan.widened is not None or plan.factor is not None:
+            src, dst, finish = _converted(plan, tensor)
+        out = ctypes.c_void_p()
+        status = lib.ls_all_reduce(
+            self._handle(),
+            src.data_ptr(),
+            dst.data_ptr(),
+            dst.numel() * plan.width,
+            plan.dtype,
+            plan.op,
+            ctypes.byref(out),
+        )
+        return self._work(status, out, opts, (src, dst), [tensor], finish)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> LockstepWorks:
+        return LockstepWorks([self.allreduce([tensor], opts) for tensor in tensors], tensors)
+
+    def reduce(self, tensors: Any, opts: Any) -> LockstepWork:
+        tensor = _one(tensors)
+        plan = reduction(tensor.dtype, _operation(opts))
+        is_root = opts.rootRank == self._comm.rank
+        if is_root:
+            dst, finish = _target(tensor, copy=True)
+            src = dst
+        else:
+            src, finish = _source(tensor), None
+            dst = src
+        if plan.widened is not None or plan.factor is not None:
+            src, dst, finish = _converted(plan, tensor)
+        out = ctypes.c_void_p()
+        status = lib.ls_reduce(
+            self._handle(),
+            src.data_ptr(),
+            dst.data_ptr() if is_root else None,
+            src.numel() * plan.width,
+            plan.dtype,
+            plan.op,
+            opts.rootRank,
+            ctypes.byref(out),
+        )
+        return self._work(status, out, opts, (src, dst), [tensor], finish if is_root else None)
+
+    def _reduce_parts(
+        self, target: torch.Tensor, source: torch.Tensor, sizes: Sequence[int], opts: Any
+    ) -> LockstepWork:
+        """target = the rank's part of the reduction of `source`, which is contiguous."""
+        plan = reduction(source.dtype, _operation(opts))
+        dst, finish = _target(target)
+        if plan.widened is not None or plan.factor is not None:
+            source = _prepared(plan, source)
+        if plan.widened is not None:
+            wide = torch.empty(target.shape, dtype=plan.widened)
+            dst, finish = wide, _copier(target, wide)
+        out = ctypes.c_void_p()
+        counts = _counts([size * plan.width for size in sizes])
+        status = lib.ls_reduce_scatter_v(
+            self._handle(),
+            source.data_ptr(),
+            dst.data_ptr(),
+            counts,
+            plan.dtype,
+            plan.op,
+            ctypes.byref(out),
+        )
+        return self._work(status, out, opts, (source, dst), [target], finish)
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> LockstepWork:
+        target, parts = _one(outputs), inputs[0]
+        _same_type("reduce_scatter", [target, *parts])
+        sizes = [part.numel() for part in parts]
+        return self._reduce_parts(target, _joined(parts), sizes, opts)
+
+    def reduce_scatter_single(
+        self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
+    ) -> LockstepWork:
+        if output.numel() * self._comm.size != source.numel():
+            raise ValueError(
+                f"lockstep: reduce_scatter of {source.numel()} elements on {self._comm.size} ranks "
+                f"into {output.numel()} elements"
+            )
+        _same_type("reduce_scatter", [output, source])
+        return self._reduce_parts(output, _source(source), [output.numel()] * self._comm.size, opts)
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: Tensors, inputs: Tensors, opts: Any = None
+    ) -> LockstepWorks:
+        works = [self.reduce_scatter_single(o, i, opts) for o, i in zip(outputs, inputs)]
+        return LockstepWorks(works, outputs)
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    # --- movements ---
+
+    def broadcast(self, tensors: Any, opts: Any) -> LockstepWork:
+        tensor = _one(tensors)
+        dtype, width = moved(tensor.dtype)
+        is_root = opts.rootRank == self._comm.rank
+        buffer, finish = _target(tensor, copy=is_root)
+        out = ctypes.c_void_p()
+        status = lib.ls_broadcast(
+            self._handle(),
+            buffer.data_ptr(),
+            buffer.data_ptr(),
+            buffer.numel() * width,
+            dtype,
+            opts.rootRank,
+            ctypes.byref(out),
+        )
+        return self._work(status, out, opts, buffer, [tensor], None if is_root else finish)
+
+    def all_gather_single(
+        self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
+    ) -> LockstepWork:
+        if output.numel() != source.numel() * self._comm.size:
+            raise ValueError(
+                f"lockstep: all_gather of {source.numel()} elements on {self._comm.size} ranks "
+                f"into {output.numel()} elements"
+            )
+        _same_type("all_gather", [output, source])
+        dtype, width = moved(source.dtype)
+        src = _source(source)
+        dst, finish = _target(output)
+        out = ctypes.c_void_p()
+        status = lib.ls_all_gather(
+            self._handle(),
+            src.data_ptr(),
+            dst.data_ptr(),
+            src.numel() * width,
+            dtype,
+            ctypes.byref(out),
+        )
+        return self._work(status, out, opts, (src, dst), [output], finish)
+
+    _allgather_base = all_gather_single
+
+    def all_gather_single_coalesced(
+        self, outputs: Tensors, inputs: Tensors, opts: Any = None
+    ) -> LockstepWorks:
+        works = [self.all_gather_single(o, i, opts) for o, i in zip(outputs, inputs)]
+        return LockstepWorks(works, outputs)
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> LockstepWork:
+        parts, source = outputs[0], _one(inputs)
+        self._check_list("all_gather", parts, source)
+        dtype, width = moved(source.dtype)
+        src = _source(source)
+        flat, finish = _divided(parts)
+        out = ctypes.c_void_p()
+        status = lib.ls_all_gather_v(
+            self._handle(),
+            src.data_ptr(),
+            flat.data_ptr(),
+            _counts([part.numel() * width for part in parts]),
+            dtype,
+            ctypes.byref(out),
+        )
+        return self._work(status, out, opts, (src, flat), parts, finish)
+
+    def allgather_coalesced(self, outputs: Any, inputs: Tensors, opts: Any = None) -> LockstepWorks:
+        """outputs[r][i] = inputs[i] of rank r."""
+        works = [
+            self.allgather([[of_rank[i] for of_rank in outputs]], [source], opts)
+            for i, source in enumerate(inputs)
+        ]
+        return LockstepWorks(works, [tensor for of_rank in outputs for tensor in of_rank])
+
+    def gather(self, outputs: Any, inputs: Any, opts: Any) -> LockstepWork:
+        source = _one(inputs)
+        parts = outputs[0] if opts.rootRank == self._comm.rank else []
+        if parts:
+            self._check_list("gather", parts, source)
+        dtype, width = moved(source.dtype)
+        src = _source(source)
+        flat, finish = _divided(parts) if parts else (None, None)
+        out = ctypes.c_void_p()
+        status = lib.ls_gather(
+            self._handle(),
+            src.data_ptr(),
+            flat.data_ptr() if flat is not None else None,
+            src.numel() * width,
+            dtype,
+            opts.rootRank,
+            ctypes.byref(out),
+        )
+        return self._work(status, out, opts, (src, flat), parts, finish)
+
+    def gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any) -> LockstepWork:
+        dtype, width = moved(source.dtype)
+        src = _source(source)
+        is_root = opts.rootRank == self._comm.rank
+        if is_root and output.numel() != source.numel() * self._comm.size:
+            raise ValueError(
+                f"lockstep: gather of {source.numel()} elements on {self._comm.size} ranks into "
+                f"{output.numel()} elements"
+            )
+        dst, finish = _target(output) if is_root else (None, None)
+        out = ctypes.c_void_p()
+        status = lib.ls_gather(
+            self._handle(),
+            src.data_ptr(),
+            dst.data_ptr() if dst is not None else None,
+            src.numel() * width,
+            dtype,
+            opts.rootRank,
+            ctypes.byref(out),
+        )
+        return self._work(status, out, opts, (src, dst), [output] if is_root else [], finish)
+
+    gather_into_tensor = gather_single
+
+    def scatter(self, outputs: Any, inputs: Any, opts: Any) -> LockstepWork:
+        target = _one(outputs)
+        parts = inputs[0] if opts.rootRank == self._comm.rank else []
+        if parts:
+            self._check_list("scatter", parts, target)
+        dtype, width = moved(target.dtype)
+        flat = _joined(parts) if parts else None
+        dst, finish = _target(target)
+        out = ctypes.c_void_p()
+        status = lib.ls_scatter(
+            self._handle(),
+            flat.data_ptr() if flat is not None else None,
+            dst.data_ptr(),
+            dst.numel() * width,
+            dtype,
+            opts.rootRank,
+            ctypes.byref(out),
+        )
+        return self._work(status, out, opts, (flat, dst), [target], finish)
+
+    def _exchange(
+        self,
+        src: torch.Tensor,
+        src_sizes: Sequence[int],
+        dst: torch.Tensor,
+        dst_sizes: Sequence[int],
+        opts: Any,
+        value: Tensors,
+        finish: Finish,
+    ) -> LockstepWork:
+        dtype, width = moved(src.dtype)
+        out = ctypes.c_void_p()
+        status = lib.ls_all_to_all_v(
+            self._handle(),
+            src.data_ptr(),
+            _counts([size * width for size in src_sizes]),
+            dst.data_ptr(),
+            _counts([size * width for size in dst_sizes]),
+            dtype,
+            ctypes.byref(out),
+        )
+        return self._work(status, out, opts, (src, dst), value, finish)
+
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> LockstepWork:
+        for tensors in (outputs, inputs):
+            if len(tensors) != self._comm.size:
+                raise ValueError(
+                    f"lockstep: all_to_all with {len(tensors)} tensors on {self._comm.size} ranks"
+                )
+        _same_type("all_to_all", [*outputs, *inputs])
+        flat, finish = _divided(outputs)
+        src_sizes, dst_sizes = [t.numel() for t in inputs], [t.numel() for t in outputs]
+        return self._exchange(_joined(inputs), src_sizes, flat, dst_sizes, opts, outputs, finish)
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        source: torch.Tensor,
+        output_sizes: Optional[Sequence[int]],
+        input_sizes: Optional[Sequence[int]],
+        opts: Any = None,
+    ) -> LockstepWork:
+        _same_type("all_to_all", [output, source])
+        src = _source(source)
+        dst, finish = _target(output)
+        src_sizes = self._split_sizes(source, input_sizes)
+        dst_sizes = self._split_sizes(output, output_sizes)
+        return self._exchange(src, src_sizes, dst, dst_sizes, opts, [output], finish)
+
+    alltoall_base = all_to_all_single
+
+    def _split_sizes(self, tensor: torch.Tensor, rows: Optional[Sequence[int]]) -> List[int]:
+        """Elements for each rank, from rows of the first dimension."""
+        n = self._comm.size
+        height = tensor.shape[0] if tensor.dim() > 0 else 1
+        if not rows:
+            if height % n != 0:
+                raise ValueError(
+                    f"lockstep: Tensor's dim 0 does not divide equally across group size: "
+                    f"{height} rows, {n} ranks"
+                )
+            return [tensor.numel() // n] * n
+        if len(rows) != n or sum(rows) != height:
+            raise ValueError(
+                f"lockstep: split sizes doesn't match total dim 0 size: {list(rows)}, {n} ranks, "
+                f"{height} rows"
+            )
+        width = tensor.numel() // height if height > 0 else 0
+        return [row * width for row in rows]
+
+    def _check_list(self, what: str, parts: Tensors, tensor: torch.Tensor) -> None:
+        if len(parts) != self._comm.size:
+            raise ValueError(
+                f"lockstep: {what} with a list of {len(parts)} tensors on {self._comm.size} ranks"
+            )
+        _same_type(what, [tensor, *parts])
+
+    # --- messages ---
+
+    def send(self, tensors: Any, peer: int, tag: int) -> LockstepWork:
+        src = _source(_one(tensors))
+        dtype, width = moved(src.dtype)
+        out = ctypes.c_void_p()
+        status = lib.ls_send(
+            self._handle(),
+            src.data_ptr(),
+            src.numel() * width,
+            dtype,
+            peer,
+            tag,
+            ctypes.byref(out),
+        )
+        return self._work(status, out, None, src, [])
+
+    def recv(self, tensors: Any, peer: int, tag: int) -> LockstepWork:
+        tensor = _one(tensors)
+        dst, finish = _target(tensor)
+        dtype, width = moved(dst.dtype)
+        out = ctypes.c_void_p()
+        status = lib.ls_recv(
+            self._handle(),
+            dst.data_ptr(),
+            dst.numel() * width,
+            dtype,
+            peer,
+            tag,
+            ctypes.byref(out),
+        )
+        return self._work(status, out, None, dst, [tensor], finish)
+
+    def recv_anysource(self, tensors: Any, tag: int) -> LockstepWork:
+        return self.recv(tensors, _lib.ANY_SOURCE, tag)
+
+    # --- barriers, sub-groups ---
+
+    def barrier(self, opts: Any = None) -> LockstepWork:
+        out = ctypes.c_void_p()
+        status = lib.ls_barrier(self._handle(), ctypes.byref(out))
+        return self._work(status, out, opts, None, [])
+
+    def monitored_barrier(
+        self, timeout: Optional[timedelta] = None, wait_all_ranks: bool = False
+    ) -> None:
+        limit = self.options._timeout if timeout is None else timeout
+        self._monitored.wait(limit, wait_all_ranks)
+
+    def split_group(
+        self,
+        ranks: Sequence[int],
+        timeout: Optional[timedelta] = None,
+        opts: Any = None,
+        group_name: Optional[str] = None,
+        group_desc: Optional[str] = None,
+        device_types: Any = None,
+    ) -> Optional["LockstepGroup"]:
+        """The group of the ranks in `ranks` of this group; None on other ranks."""
+        limit = timeout or self.options._timeout
+        name = group_name or f"split of {self._set_name}: {list(ranks)}"
+        comm = _join.create_group(ranks, name, milliseconds(limit), self._comm)
+        if comm is None:
+            return None
+        store = dist.PrefixStore(f"{group_name}/", self._store)
+        group = LockstepGroup(comm, store, limit, self._name)
+        group.setGroupName(group_name or "")
+        group.setGroupDesc(group_desc or "")
+        return group
+
+
+def _operation(opts: Any) -> Any:
+    if opts is None:
+        return dist.ReduceOp.SUM
+    return getattr(opts, "reduceOp", opts)
+
+
+def _prepared(plan: Any, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor times the plan's factor, in the plan's type."""
+    src = tensor
+    if plan.factor is not None:
+        src = src * plan.factor
+        src = src.to(tensor.dtype)
+    return src.to(plan.widened or tensor.dtype).contiguous()
+
+
+def _converted(plan: Any, tensor: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor, Finish]:
+    """What a reduction in another type, or of scaled values, reads and writes."""
+    src = _prepared(plan, _on_cpu(tensor))
+    if plan.widened is None and tensor.is_contiguous():
+        return src, tensor, None
+    return src, src, _copier(tensor, src)

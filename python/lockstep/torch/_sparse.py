@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""all_reduce of sparse COO tensors, with gloo's meaning: the sum, coalesced, on every rank."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from ._work import LockstepWork
+
+if TYPE_CHECKING:
+    from ._pg import LockstepGroup
+
+
+def all_reduce(group: "LockstepGroup", tensor: torch.Tensor, opts: Any) -> LockstepWork:
+    """The exchange ends before this returns: the sizes of the other ranks decide what is sent."""
+    if tensor.layout != torch.sparse_coo:
+        raise ValueError(f"lockstep: all_reduce of {tensor.layout} tensors is not supported")
+    if getattr(opts, "reduceOp", dist.ReduceOp.SUM) != dist.ReduceOp.SUM:
+        raise ValueError("lockstep: a sparse tensor can only be summed")
+    mine = tensor.coalesce()
+    shape = [mine.sparse_dim(), mine.dense_dim(), *mine.shape]
+    shapes = [torch.zeros(len(shape), dtype=torch.int64) for _ in range(group.size())]
+    group.allgather([shapes], [torch.tensor(shape, dtype=torch.int64)], opts).wait()
+    for rank, other in enumerate(shapes):
+        if other.tolist() != shape:
+            raise ValueError(
+                f"lockstep: the sparse tensor has shape {shape[2:]} on rank {group.rank()} and "
+                f"{other.tolist()[2:]} on rank {rank}"
+            )
+    mine_count = torch.tensor([mine._nnz()], dtype=torch.int64)
+    counts = [torch.zeros(1, dtype=torch.int64) for _ in range(group.size())]
+    group.allgather([counts], [mine_count], opts).wait()
+    entries = [int(count) for count in counts]
+    indices = [torch.empty(shape[0] * n, dtype=torch.int64) for n in entries]
+    dense = mine.values().shape[1:]
+    values = [torch.empty((n, *dense), dtype=mine.dtype) for n in entries]
+    group.allgather([indices], [mine.indices().reshape(-1)], opts).wait()
+    group.allgather([values], [mine.values()], opts).wait()
+    rows = torch.cat([part.view(shape[0], -1) for part in indices], dim=1)
+    total = torch.sparse_coo_tensor(rows, torch.cat(values), mine.shape).coalesce()
+    tensor.copy_(total)
+    tensor._coalesced_(True)
+    return LockstepWork(group._comm, None, None, [tensor])

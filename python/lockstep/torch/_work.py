@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handles of running operations, as torch.distributed's Work.
+
+A handle borrows the tensors of its operation until the end, also when the program drops it. wait()
+blocks in ls_work_wait_for(), which progresses the operation. A future is completed by the library's
+progress thread through ls_work_then(); no thread of Python waits.
+"""
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+import time
+from datetime import timedelta
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import torch
+from torch._C._distributed_c10d import Work
+
+from . import _join, _lib
+from ._lib import lib
+
+SLICE_MS = 200  # between looks at Python's signals
+
+_numbers = itertools.count(1)
+_waiting: Dict[int, "LockstepWork"] = {}  # by the argument of ls_work_then(): keeps them alive
+
+
+@_lib.WorkEndFn
+def _ended(number: int, end: Any) -> None:
+    work = _waiting.pop(number)
+    _join.enter_callback(True)
+    try:
+        text = end[0].text.decode(errors="replace")
+        work._collect(end[0].status, text, end[0].source)
+        if work._signal is not None:
+            work._signal.set_result(None)
+    finally:
+        del work
+        _join.enter_callback(False)
+
+
+def milliseconds(timeout: Optional[timedelta]) -> int:
+    """A timeout of torch.distributed: 0 where it is not set."""
+    return 0 if timeout is None else max(0, int(timeout.total_seconds() * 1000))
+
+
+class LockstepWork(Work):  # type: ignore[misc]
+    """One operation. `finish` is called after its success, before the result is visible."""
+
+    def __init__(
+        self,
+        comm: _join.Comm,
+        handle: Optional[int],
+        buffers: Any,
+        value: Sequence[torch.Tensor],
+        finish: Optional[Callable[[], None]] = None,
+        timeout_ms: int = 0,
+    ) -> None:
+        super().__init__()
+        self._comm = comm
+        self._handle = handle
+        self._buffers = buffers
+        self._value = value
+        self._finish = finish
+        self._deadline = time.monotonic() + timeout_ms / 1000 if timeout_ms > 0 else None
+        self._lock = threading.Lock()  # guards the handle, which is freed once
+        self._error: Optional[Exception] = None
+        self._signal: Any = None
+        self._future: Any = None
+        self._source = -1
+
+    # The state changes here only: the operation has ended.
+    def _collect(self, status: int, text: str, source: int) -> None:
+        self._source = source
+        if status != _lib.OK:
+            self._error = _lib.failure(status, text)
+        elif self._finish is not None:
+            try:
+                self._finish()
+            except Exception as error:
+                self._error = error
+        self._buffers = self._finish = None
+
+    def _free(self) -> None:
+        handle, self._handle = self._handle, None
+        source = lib.ls_work_source(handle)
+        status = lib.ls_work_wait(handle)
+        self._collect(status, "" if status == _lib.OK else _lib.last_error(), source)
+
+    def _wait_for_end(self, deadline: Optional[float]) -> None:
+        while True:
+            left = SLICE_MS
+            if deadline is not None:
+                left = max(0, min(left, int((deadline - time.monotonic()) * 1000) + 1))
+            if lib.ls_work_wait_for(self._handle, left) != _lib.ETIMEOUT:
+                break
+            if deadline is not None and time.monotonic() >= deadline:
+                # The operation of one rank cannot be undone alone: the group ends, as with gloo.
+                self._comm.abort(f"Timed out : {_lib.last_error()}")
+                deadline = None
+        self._free()
+
+    def wait(self, timeout: Optional[timedelta] = None) -> bool:
+        deadline = self._deadline
+        limit_ms = milliseconds(timeout)
+        if limit_ms > 0:
+            limit = time.monotonic() + limit_ms / 1000
+            deadline = limit if deadline is None else min(deadline, limit)
+        with self._lock:
+            if self._handle is not None:
+                self._wait_for_end(deadline)
+        if self._signal is not None:
+            self._signal.wait()
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        if not self._lock.acquire(blocking=False):
+            return False  # another thread waits for it
+        try:
+            if self._handle is not None:
+                if not lib.ls_work_test(self._handle):
+                    return False
+                self._free()
+        finally:
+            self._lock.release()
+        return self._signal is None or bool(self._signal.done())
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> Optional[Exception]:
+        return self._error if self.is_completed() else None
+
+    def result(self) -> List[torch.Tensor]:
+        self.wait()
+        return list(self._value)
+
+    def source_rank(self) -> int:
+        return self._source
+
+    _source_rank = source_rank
+
+    def _outcome(self, _signal: Any) -> List[torch.Tensor]:
+        if self._error is not None:
+            raise self._error
+        return list(self._value)
+
+    def get_future(self) -> Any:
+        with self._lock:
+            if self._future is None:
+                self._signal = torch.futures.Future()
+                # C++ readers of a future see only exceptions that are raised inside then().
+                self._future = self._signal.then(self._outcome)
+                if self._handle is None:
+                    self._signal.set_result(None)
+                else:
+                    self._hand_over()
+        return self._future
+
+    def _hand_over(self) -> None:
+        """The library calls _ended() at the end; the handle is its own from here on."""
+        number = next(_numbers)
+        _waiting[number] = self
+        handle, self._handle = self._handle, None
+        status = lib.ls_work_then(handle, _ended, number)
+        if status != _lib.OK:
+            del _waiting[number]
+            self._handle = handle
+            raise _lib.failure(status)
+
+    def __del__(self) -> None:
+        if self._handle is None:
+            return
+        if self._comm.handle is None:
+            self._free()  # the group has ended, and with it the operation
+            return
+        keeper = LockstepWork(self._comm, self._handle, self._buffers, (), self._finish)
+        keeper._hand_over()
+
+
+class LockstepWorks(Work):  # type: ignore[misc]
+    """Several operations that one call has started; it ends with the last one."""
+
+    def __init__(self, works: Sequence[LockstepWork], value: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self._works = works
+        self._value = value
+
+    def wait(self, timeout: Optional[timedelta] = None) -> bool:
+        for work in self._works:
+            work.wait() if timeout is None else work.wait(timeout)
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        return all(work.is_success() for work in self._works)
+
+    def exception(self) -> Optional[Exception]:
+        errors = (work.exception() for work in self._works)
+        return next((error for error in errors if error is not None), None)
+
+    def result(self) -> List[torch.Tensor]:
+        self.wait()
+        return list(self._value)
+
+    def source_rank(self) -> int:
+        return -1
+
+    _source_rank = source_rank
+
+    def get_future(self) -> Any:
+        futures = [work.get_future() for work in self._works]
+
+        def outcome(ended: Any) -> List[torch.Tensor]:
+            for future in ended.value():
+                future.value()
+            return list(self._value)
+
+        return torch.futures.collect_all(futures).then(outcome)

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * adapter_work.h - an operation of the PyTorch backend from its start to its end, and its
+ * c10d::Work.
+ *
+ * Work::wait() drives the operation in the waiting thread. getFuture(), and dropping the work, give
+ * it to ls_work_then(), whose function completes the future without a waiting thread.
+ */
+#ifndef LOCKSTEP_TORCH_ADAPTER_WORK_H
+#define LOCKSTEP_TORCH_ADAPTER_WORK_H
+
+#include <lockstep/comm.h>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep_torch
+{
+
+using at::Tensor;
+using tensors = std::vector<Tensor>;
+
+// --- errors ---
+
+/* The words of a timeout are those that programs for PyTorch search for. */
+inline std::exception_ptr failure(ls_status status, const std::string &text)
+{
+    const c10::SourceLocation here{__func__, __FILE__, static_cast<uint32_t>(__LINE__)};
+    const char *prefix = status == LS_EDEADLINE ? "lockstep: Timed out : " : "lockstep: ";
+
+    return std::make_exception_ptr(c10::DistBackendError(here, prefix + text));
+}
+
+inline void must(ls_status status)
+{
+    if (status != LS_OK)
+        std::rethrow_exception(failure(status, ls_last_error()));
+}
+
+inline void check_tensor(const Tensor &t)
+{
+    TORCH_CHECK_TYPE(t.device().is_cpu(), "lockstep moves CPU tensors; this one is on ",
+                     t.device().str(),
+                     ": create the group with init_process_group(\"cpu:lockstep,cuda:nccl\")");
+    TORCH_CHECK_TYPE(t.layout() == at::kStrided, "lockstep: only all_reduce takes sparse tensors");
+}
+
+// --- operations ---
+
+/* An operation from its start to its end: its parts in liblockstep, the tensors that they use, and
+ * the copies that remain at the end. Owned by its work and by the functions of ls_work_then(). */
+class operation : public std::enable_shared_from_this<operation>
+{
+  public:
+    explicit operation(c10::IValue value) : result(std::move(value))
+    {
+    }
+
+    operation(const operation &) = delete;
+    operation &operator=(const operation &) = delete;
+
+    /* Only a start that threw leaves parts behind; they may still use the tensors. */
+    ~operation()
+    {
+        for (ls_work *part : parts) {
+            const ls_status ignored = ls_work_wait(part);
+
+            static_cast<void>(ignored);
+        }
+    }
+
+    // --- by the thread that starts it ---
+
+    void keep(const Tensor &t)
+    {
+        used.push_back(t);
+    }
+
+    /* `t`, or a contiguous copy of it, for the time of the operation. */
+    Tensor source_of(const Tensor &t)
+    {
+        check_tensor(t);
+        keep(t.contiguous());
+        return used.back();
+    }
+
+    /* Memory for a result that is copied to `t` at the end, where `t` itself is not contiguous. */
+    Tensor result_of(const Tensor &t)
+    {
+        check_tensor(t);
+        keep(t.is_contiguous() ? t : at::empty(t.sizes(), t.options()));
+        copy_at_end(t, used.back());
+        return used.back();
+    }
+
+    void copy_at_end(const Tensor &to, const Tensor &from)
+    {
+        if (!to.is_same(from))
+            copies.emplace_back(to, from);
+    }
+
+    void add_part(ls_work *part)
+    {
+        parts.push_back(part);
+    }
+
+    // --- by any thread ---
+
+    /* Throws the operation's failure. After a timeout it is as before. */
+    void wait(std::chrono::milliseconds timeout)
+    {
+        const auto end = std::chrono::steady_clock::now() + timeout;
+        std::unique_lock<std::mutex> guard(lock);
+
+        while (state != DONE) {
+            if (state == STARTED) {
+                state = CLAIMED;
+                guard.unlock();
+                if (timeout != kNoTimeout)
+                    wait_for_parts(end);
+                end_parts();
+                guard.lock();
+            } else if (timeout == kNoTimeout) {
+                changed.wait(guard);
+            } else if (changed.wait_until(guard, end) == std::cv_status::timeout) {
+                std::rethrow_exception(failure(LS_EDEADLINE, "the operation has not ended"));
+            }
+        }
+        if (error)
+            std::rethrow_exception(error);
+    }
+
+    bool has_ended()
+    {
+        {
+            const std::lock_guard<std::mutex> guard(lock);
+
+            if (state != STARTED)
+                return state == DONE;
+            for (ls_work *part : parts)
+                if (ls_work_test(part) == 0)
+                    return false;
+            state = CLAIMED;
+        }
+        end_parts();
+        return true;
+    }
+
+    c10::intrusive_ptr<c10::ivalue::Future> future()
+    {
+        c10::intrusive_ptr<c10::ivalue::Future> made;
+        {
+            const std::lock_guard<std::mutex> guard(lock);
+
+            if (!promise)
+                promise = c10::make_intrusive<c10::ivalue::Future>(result.type());
+            made = promise;
+            if (state == CLAIMED)
+                return made;
+        }
+        release();
+        resolve();
+        return made;
+    }
+
+    /* Nothing waits for the operation: its end is noted by the thread that sees it. */
+    void release()
+    {
+        {
+            const std::lock_guard<std::mutex> guard(lock);
+
+            if (state != STARTED)
+                return;
+            state = CLAIMED;
+            n_left = parts.size();
+        }
+        if (parts.empty())
+            finish();
+        else
+            call_at_end();
+    }
+
+    std::exception_ptr exception()
+    {
+        const std::lock_guard<std::mutex> guard(lock);
+
+        return error;
+    }
+
+    const c10::IValue result;
+    std::function<void()> at_end;    // PyTorch's profiler
+    std::atomic<int> from_rank = -1; // of a received message
+
+  private:
+    enum state { STARTED, CLAIMED, DONE }; // CLAIMED: one thread has the parts
+
+    /* Waits without ending the parts, which can be claimed again after a timeout. */
+    void wait_for_parts(std::chrono::steady_clock::time_point end)
+    {
+        for (ls_work *part : parts) {
+            const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+                end - std::chrono::steady_clock::now());
+            const ls_status status = ls_work_wait_for(part, std::max<int64_t>(left.count(), 0));
+
+            if (status == LS_ETIMEOUT && ls_work_test(part) == 0) {
+                const std::exception_ptr late = failure(LS_EDEADLINE, ls_last_error());
+
+                unclaim();
+                std::rethrow_exception(late);
+            }
+        }
+    }
+
+    void unclaim()
+    {
+        bool has_future;
+        {
+            const std::lock_guard<std::mutex> guard(lock);
+
+            state = STARTED;
+            changed.notify_all();
+            has_future = promise.defined();
+        }
+        if (has_future)
+            release();
+    }
+
+    void end_parts()
+    {
+        for (ls_work *part : parts) {
+            // The sender is known from the end of the operation to ls_work_wait().
+            const ls_status ended = ls_work_wait_for(part, -1);
+            const int from = ls_work_source(part);
+            const ls_status status = ls_work_wait(part);
+
+            static_cast<void>(ended);
+            note_end(status, ls_last_error(), from);
+        }
+        parts.clear();
+        finish();
+    }
+
+    void call_at_end()
+    {
+        const std::vector<ls_work *> all = std::move(parts);
+
+        parts.clear();
+        for (ls_work *part : all) {
+            auto self = std::make_unique<std::shared_ptr<operation>>(shared_from_this());
+
+            if (ls_work_then(part, part_ended, self.get()) == LS_OK) {
+                (void)self.release();
+                continue;
+            }
+            const ls_work_end end = {LS_EINTERNAL, ls_last_error(), -1};
+
+            part_ended(self.release(), &end);
+        }
+    }
+
+    static void part_ended(void *arg, const ls_work_end *end)
+    {
+        const std::unique_ptr<std::shared_ptr<operation>> self(
+            static_cast<std::shared_ptr<operation> *>(arg));
+
+        (*self)->note_end(end->status, end->text, end->source);
+        if (--(*self)->n_left == 0)
+            (*self)->finish();
+    }
+
+    void note_end(ls_status status, const char *text, int from)
+    {
+        const std::lock_guard<std::mutex> guard(lock);
+
+        from_rank = from;
+        if (status != LS_OK && !error)
+            error = failure(status, text);
+    }
+
+    /* By the thread that has seen the end of the last part. */
+    void finish()
+    {
+        if (!error) {
+            const at::AutoDispatchBelowADInplaceOrView no_autograd;
+
+            for (const auto &copy : copies)
+                copy.first.copy_(copy.second);
+        }
+        copies.clear();
+        used.clear();
+        if (at_end)
+            at_end();
+        {
+            const std::lock_guard<std::mutex> guard(lock);
+
+            state = DONE;
+            changed.notify_all();
+        }
+        resolve();
+    }
+
+    /* Completes the future, if there is one and the operation has ended. */
+    void resolve()
+    {
+        c10::intrusive_ptr<c10::ivalue::Future> made;
+        {
+            const std::lock_guard<std::mutex> guard(lock);
+
+            if (state != DONE || !promise || is_resolved)
+                return;
+            is_resolved = true;
+            made = promise;
+        }
+        if (error)
+            made->setError(error);
+        else
+            made->markCompleted(result);
+    }
+
+    std::mutex lock; // guards the state and what is written by several threads
+    std::condition_variable changed;
+    state state = STARTED;
+    bool is_resolved = false;
+    std::atomic<size_t> n_left = 0;
+    std::exception_ptr error;
+    c10::intrusive_ptr<c10::ivalue::Future> promise;
+    std::vector<ls_work *> parts;
+    tensors used;
+    std::vector<std::pair<Tensor, Tensor>> copies;
+};
+
+using operation_ptr = std::shared_ptr<operation>;
+
+/* What PyTorch gets from a call. */
+class work : public c10d::Work
+{
+  public:
+    work(int rank, c10d::OpType type, const char *title, const tensors &inputs,
+         operation_ptr operation)
+        : Work(rank, type, title, inputs), op(std::move(operation))
+    {
+        op->at_end = std::move(recordFunctionEndCallback_);
+    }
+
+    ~work() override
+    {
+        op->release();
+    }
+
+    bool isCompleted() override
+    {
+        return op->has_ended();
+    }
+
+    bool isSuccess() const override
+    {
+        return op->has_ended() && op->exception() == nullptr;
+    }
+
+    std::exception_ptr exception() const override
+    {
+        return op->exception();
+    }
+
+    int sourceRank() const override
+    {
+        return op->from_rank;
+    }
+
+    std::vector<Tensor> result() override
+    {
+        TORCH_CHECK(op->result.isTensorList(), "lockstep: this operation has no list of results");
+        return op->result.toTensorVector();
+    }
+
+    void synchronize() override
+    {
+        op->wait(kNoTimeout);
+    }
+
+    bool wait(std::chrono::milliseconds timeout) override
+    {
+        op->wait(timeout);
+        return true;
+    }
+
+    void abort() override
+    {
+        TORCH_CHECK(false, "lockstep: abort the group, not a single operation");
+    }
+
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override
+    {
+        return op->future();
+    }
+
+  private:
+    const operation_ptr op;
+};
+
+} // namespace lockstep_torch
+
+#endif

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the other ranks get when a rank dies, fails, or calls something else."""
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import unittest
+from datetime import timedelta
+
+import ranks
+import torch
+import torch.distributed as dist
+
+NAMED_S = 5  # generous: 1 s, and a busy machine
+
+
+def error_of(call):
+    try:
+        call()
+    except RuntimeError as error:
+        return str(error)
+    raise AssertionError("no error")
+
+
+class Failures(unittest.TestCase):
+    def survivors(self, job, victim):
+        results = job.wait()
+        for rank in range(job.n):
+            if rank != victim and job.codes[rank] != 0:
+                job.show()
+                self.fail(f"rank {rank} failed: {job.codes}")
+        job.remove()
+        return [result for rank, result in enumerate(results) if rank != victim]
+
+    def test_killed_rank_is_named(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n)
+            dist.barrier()
+            if rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            start = time.monotonic()
+            return error_of(lambda: dist.all_reduce(torch.ones(5))), time.monotonic() - start
+
+        for text, seconds in self.survivors(ranks.Job(3, body), 1):
+            self.assertRegex(text, "rank 1")
+            self.assertLess(seconds, NAMED_S)
+
+    def test_future_of_a_group_that_loses_a_rank_raises(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n)
+            dist.barrier()
+            if rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            future = dist.all_reduce(torch.ones(5), async_op=True).get_future()
+            return error_of(future.wait)
+
+        for text in self.survivors(ranks.Job(3, body), 1):
+            self.assertIn("rank 1", text)
+
+    def test_ddp_ends_with_an_error_when_a_rank_dies(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n)
+            model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+            for step in range(1000):
+                if rank == 1 and step == 3:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                try:
+                    model(torch.ones(2, 4)).sum().backward()
+                except RuntimeError as error:
+                    return str(error)
+            return "no error"
+
+        for text in self.survivors(ranks.Job(2, body), 1):
+            self.assertIn("rank 1", text)
+
+    def test_different_collectives_name_both_sides(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n)
+            if rank == 0:
+                return error_of(lambda: dist.all_reduce(torch.ones(5)))
+            return error_of(lambda: dist.broadcast(torch.ones(7), 0))
+
+        for text in ranks.run(2, body):
+            self.assertIn("all_reduce", text)
+            self.assertIn("broadcast", text)
+
+    def test_exception_of_a_rank_reaches_the_others(self):
+        program = textwrap.dedent(
+            """
+            import sys, torch, torch.distributed as dist, lockstep.torch
+            rank = int(sys.argv[1])
+            dist.init_process_group("lockstep", store=dist.FileStore(sys.argv[2], 2), rank=rank,
+                                    world_size=2)
+            dist.barrier()
+            if rank == 1:
+                raise KeyError("the file is empty")
+            dist.all_reduce(torch.ones(1))
+            """
+        )
+        job = ranks.Job(0, None)
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", program, str(rank), job.store],
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(2)
+        ]
+        errors = [process.communicate(timeout=ranks.DEADLINE_S)[1] for process in processes]
+        job.remove()
+        self.assertIn("KeyError: 'the file is empty'", errors[0])
+        self.assertIn("rank 1", errors[0])
+        self.assertNotEqual(processes[0].returncode, 0)
+
+    def test_interpreter_ends_cleanly_without_destroy(self):
+        program = textwrap.dedent(
+            """
+            import sys, torch, torch.distributed as dist, lockstep.torch
+            rank = int(sys.argv[1])
+            dist.init_process_group("lockstep", store=dist.FileStore(sys.argv[2], 2), rank=rank,
+                                    world_size=2)
+            work = dist.all_reduce(torch.ones(1), async_op=True)
+            work.get_future().then(lambda future: None)
+            dist.barrier()
+            left = dist.irecv(torch.ones(1), 1 - rank)
+            left.get_future().then(lambda future: None)
+            """
+        )
+        job = ranks.Job(0, None)
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", program, str(rank), job.store],
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(2)
+        ]
+        for process in processes:
+            text = process.communicate(timeout=ranks.DEADLINE_S)[1]
+            self.assertEqual((process.returncode, "Fatal" in text), (0, False), text)
+        job.remove()
+
+    def test_interrupt_ends_a_wait(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n)
+            dist.barrier()
+            if rank == 1:
+                return dist.all_reduce(torch.ones(1)) if False else error_of(
+                    lambda: dist.recv(torch.ones(1), 0)
+                )
+            signal.signal(signal.SIGALRM, signal.default_int_handler)
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            try:
+                dist.all_reduce(torch.ones(1))
+            except KeyboardInterrupt as error:
+                lockstep_errors = sys.modules["lockstep.torch._errors"]
+                lockstep_errors.report(error)
+                return "KeyboardInterrupt"
+            return "not interrupted"
+
+        first, second = ranks.run(2, body)
+        self.assertEqual(first, "KeyboardInterrupt")
+        self.assertIn("KeyboardInterrupt", second)
+
+    def test_forked_child_is_refused(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n)
+            pid = os.fork()
+            if pid == 0:
+                text = error_of(lambda: dist.all_reduce(torch.ones(1)))
+                os._exit(0 if "fork" in text else 1)
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            dist.barrier()
+            return code
+
+        self.assertEqual(ranks.run(2, body), [0, 0])
+
+    def test_timeout_of_an_operation(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n, timeout=timedelta(seconds=60))
+            if rank == 1:
+                dist.recv(torch.ones(1), 0)
+                return ""
+            work = dist.irecv(torch.ones(1), 1)
+            text = error_of(lambda: work.wait(timedelta(milliseconds=100)))
+            return text
+
+        job = ranks.Job(2, body)
+        results = job.wait()
+        self.assertRegex(results[0], " (Timed out|closed|timeout) ")
+        self.assertIn("Timed out", job.output(1))
+        job.remove()
+
+    def test_monitored_barrier_names_late_ranks(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n)
+            group = dist.distributed_c10d._get_default_group()
+            group.monitored_barrier(timedelta(seconds=60))
+            text = ""
+            if rank != 1:
+                limit = timedelta(milliseconds=300)
+                text = error_of(lambda: group.monitored_barrier(limit))
+            dist.barrier()  # the group is still usable
+            if rank != 1:
+                return text
+            return error_of(lambda: group.monitored_barrier(timedelta(milliseconds=300)))
+
+        first, late, third = ranks.run(3, body)
+        self.assertIn("Rank 1 failed to pass monitoredBarrier", first)
+        self.assertIn("Rank 2 successfully reached monitoredBarrier", third)
+        self.assertIn("Rank 1 successfully reached monitoredBarrier", late)
+
+
+if __name__ == "__main__":
+    print(f"torch {torch.__version__}, Python {sys.version.split()[0]}")
+    unittest.main(verbosity=2)

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every operation of c10d with CPU tensors gives what gloo gives, on 2 and 3 ranks."""
+import sys
+import unittest
+
+import ranks
+import torch
+import torch.distributed as dist
+
+TYPES = [
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int8,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+]
+MOVED = TYPES + [torch.int16, torch.bool, torch.complex64, torch.complex128]
+SIZES = [0, 1, 7, 1000]
+NEW = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 0)
+
+
+def values(shape, dtype, seed):
+    """Small whole numbers, so that sums are exact in every type."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 4, shape, generator=generator).to(dtype)
+
+
+def check(what, got, expected):
+    for a, b in zip(got, expected):
+        assert a.dtype == b.dtype and a.shape == b.shape, (what, a.shape, b.shape)
+        assert torch.equal(a, b), f"{what}:\n{a}\nexpected:\n{b}"
+
+
+def strided(tensor):
+    """The same values, not contiguous."""
+    return torch.stack([tensor, tensor], dim=-1)[..., 0]
+
+
+def both(body):
+    """A test that runs body(rank, n, gloo) on 2 and 3 ranks."""
+
+    def on_rank(rank, n, store):
+        ranks.join(store, rank, n)
+        gloo = dist.new_group(backend="gloo")
+        body(rank, n, gloo)
+        dist.destroy_process_group()
+
+    def test(self):
+        for n in (2, 3):
+            ranks.run(n, on_rank)
+
+    return test
+
+
+def reductions(rank, n, gloo):
+    operations = [dist.ReduceOp.SUM, dist.ReduceOp.PRODUCT, dist.ReduceOp.MIN, dist.ReduceOp.MAX]
+    for dtype in TYPES:
+        if dtype is torch.bfloat16 and not NEW:
+            continue  # gloo of torch 1.13 does not have it
+        for size in SIZES:
+            for op in operations:
+                mine = values((size,), dtype, rank)
+                expected = mine.clone()
+                dist.all_reduce(expected, op, group=gloo)
+                for tensor in (mine.clone(), strided(mine)):
+                    dist.all_reduce(tensor, op)
+                    check(f"all_reduce {dtype} {op} {size}", [tensor], [expected])
+                tensor = mine.clone()
+                dist.reduce(tensor, n - 1, op)
+                if rank == n - 1:
+                    check(f"reduce {dtype} {op} {size}", [tensor], [expected])
+                else:
+                    check("the source of reduce", [tensor], [mine])
+
+
+def other_reductions(rank, n, gloo):
+    for dtype in (torch.int8, torch.uint8, torch.int32, torch.int64, torch.int16, torch.bool):
+        for op, fold in (
+            (dist.ReduceOp.BAND, torch.bitwise_and),
+            (dist.ReduceOp.BOR, torch.bitwise_or),
+            (dist.ReduceOp.BXOR, torch.bitwise_xor),
+        ):
+            all_ranks = [values((9,), dtype, seed) for seed in range(n)]
+            expected = all_ranks[0]
+            for other in all_ranks[1:]:
+                expected = fold(expected, other)
+            tensor = all_ranks[rank].clone()
+            dist.all_reduce(tensor, op)
+            check(f"{op} {dtype}", [tensor], [expected])
+    flags = torch.tensor([rank == 0, True, False])
+    dist.all_reduce(flags)
+    check("sum of bool", [flags], [torch.tensor([True, True, False])])
+    short = torch.tensor([-300, 5, rank], dtype=torch.int16)
+    dist.all_reduce(short)
+    check("int16", [short], [torch.tensor([-300 * n, 5 * n, n * (n - 1) // 2], dtype=torch.int16)])
+    pairs = torch.tensor([1 + 2j, 3j]) * (rank + 1)
+    dist.all_reduce(pairs)
+    check("complex", [pairs], [torch.tensor([1 + 2j, 3j]) * (n * (n + 1) // 2)])
+    mean = torch.tensor([float(rank), 6.0])
+    dist.all_reduce(mean, dist.ReduceOp.AVG)
+    check("AVG", [mean], [torch.tensor([(n - 1) / 2, 6.0])])
+    if NEW:
+        scaled = torch.tensor([1.0, 2.0])
+        dist.all_reduce(scaled, dist._make_nccl_premul_sum(0.5))
+        check("PREMUL_SUM", [scaled], [torch.tensor([0.5 * n, 1.0 * n])])
+    try:
+        dist.all_reduce(torch.ones(3, dtype=torch.int32), dist.ReduceOp.AVG)
+        raise AssertionError("AVG of integers")
+    except ValueError as error:
+        assert "AVG of torch.int32" in str(error), error
+
+
+def movements(rank, n, gloo):
+    for dtype in MOVED:
+        for size in SIZES:
+            mine = values((size,), dtype, rank)
+            everywhere = [values((size,), dtype, seed) for seed in range(n)]
+            for make in (torch.clone, strided):
+                tensor = make(mine)
+                dist.broadcast(tensor, n - 1)
+                check(f"broadcast {dtype} {size}", [tensor], [everywhere[n - 1]])
+                out = [make(torch.zeros(size, dtype=dtype)) for _ in range(n)]
+                dist.all_gather(out, make(mine))
+                check(f"all_gather {dtype} {size}", out, everywhere)
+                out = [make(torch.zeros(size, dtype=dtype)) for _ in range(n)]
+                dist.gather(make(mine), out if rank == 1 else None, dst=1)
+                if rank == 1:
+                    check(f"gather {dtype} {size}", out, everywhere)
+                target = make(torch.zeros(size, dtype=dtype))
+                parts = [make(values((size,), dtype, 10 + to)) for to in range(n)]
+                dist.scatter(target, parts if rank == 0 else None, src=0)
+                check(f"scatter {dtype} {size}", [target], [values((size,), dtype, 10 + rank)])
+                out = [make(torch.zeros(size, dtype=dtype)) for _ in range(n)]
+                parts = [make(values((size,), dtype, 100 * rank + to)) for to in range(n)]
+                dist.all_to_all(out, parts)
+                expected = [values((size,), dtype, 100 * origin + rank) for origin in range(n)]
+                check(f"all_to_all {dtype} {size}", out, expected)
+
+
+def single_tensors(rank, n, gloo):
+    gather = getattr(dist, "all_gather_into_tensor", None) or dist._all_gather_base
+    scatter = getattr(dist, "reduce_scatter_tensor", None) or dist._reduce_scatter_base
+    everywhere = [values((3, 5), torch.float32, seed) for seed in range(n)]
+    out = torch.zeros(3 * n, 5)
+    gather(out, everywhere[rank])
+    check("all_gather_into_tensor", [out], [torch.cat(everywhere)])
+    whole = [values((3 * n, 5), torch.float32, seed) for seed in range(n)]
+    out = torch.zeros(3, 5)
+    scatter(out, whole[rank])
+    check("reduce_scatter_tensor", [out], [sum(whole)[3 * rank : 3 * rank + 3]])
+    out = torch.zeros(3, 5)
+    dist.reduce_scatter(out, list(whole[rank].chunk(n)))
+    check("reduce_scatter", [out], [sum(whole)[3 * rank : 3 * rank + 3]])
+    short = [t.to(torch.int16) for t in whole]
+    out = torch.zeros(3, 5, dtype=torch.int16)
+    scatter(out, short[rank])
+    check("reduce_scatter int16", [out], [sum(short)[3 * rank : 3 * rank + 3]])
+    # Rank r sends r + p rows to rank p.
+    rows = [rank + peer for peer in range(n)]
+    source = torch.full((sum(rows), 2), float(rank))
+    out = torch.zeros(sum(rows), 2)
+    dist.all_to_all_single(out, source, rows, rows)
+    parts = [torch.full((peer + rank, 2), float(peer)) for peer in range(n)]
+    check("all_to_all_single", [out], [torch.cat(parts)])
+    out = [torch.zeros(peer + rank, 2) for peer in range(n)]
+    dist.all_to_all(out, list(source.split(rows)))
+    check("all_to_all, uneven", out, parts)
+    tensors = [torch.full((k,), float(rank)) for k in (1, 5)]
+    dist.all_reduce_coalesced(tensors)
+    total = float(n * (n - 1) // 2)
+    check("all_reduce_coalesced", tensors, [torch.full((k,), total) for k in (1, 5)])
+
+
+def messages(rank, n, gloo):
+    right, left = (rank + 1) % n, (rank - 1) % n
+    for dtype in MOVED:
+        received = torch.zeros(6, dtype=dtype)
+        work = dist.irecv(received, left, tag=3)
+        dist.send(values((6,), dtype, rank), right, tag=3)
+        work.wait()
+        check(f"send {dtype}", [received], [values((6,), dtype, left)])
+    if rank == 0:
+        seen = set()
+        for _ in range(n - 1):
+            tensor = torch.zeros(2)
+            origin = dist.recv(tensor)
+            check("recv from any", [tensor], [torch.full((2,), float(origin))])
+            seen.add(origin)
+        assert seen == set(range(1, n)), seen
+    else:
+        dist.send(torch.full((2,), float(rank)), 0)
+    received = torch.zeros(4)
+    works = dist.batch_isend_irecv(
+        [
+            dist.P2POp(dist.irecv, received, left),
+            dist.P2POp(dist.isend, torch.full((4,), float(rank)), right),
+        ]
+    )
+    for work in works:
+        work.wait()
+    check("batch_isend_irecv", [received], [torch.full((4,), float(left))])
+
+
+def objects(rank, n, gloo):
+    out = [None] * n
+    dist.all_gather_object(out, {"rank": rank, "text": "x" * rank})
+    assert out == [{"rank": r, "text": "x" * r} for r in range(n)], out
+    out = [None] * n if rank == 0 else None
+    dist.gather_object(("of", rank), out, dst=0)
+    assert rank != 0 or out == [("of", r) for r in range(n)], out
+    shared = ["first", 2, {3}] if rank == 1 else [None] * 3
+    dist.broadcast_object_list(shared, src=1)
+    assert shared == ["first", 2, {3}], shared
+    out = [None]
+    dist.scatter_object_list(out, [f"for {r}" for r in range(n)] if rank == 0 else None, src=0)
+    assert out == [f"for {rank}"], out
+
+
+def asynchronous(rank, n, gloo):
+    tensors = [torch.full((1000,), float(rank + k)) for k in range(5)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    done = []
+    futures = [
+        work.get_future().then(lambda future, k=k: done.append(k) or future.value())
+        for k, work in enumerate(works)
+    ]
+    for k, future in enumerate(futures):
+        (result,) = future.wait()
+        check("a future's value", [result], [torch.full((1000,), n * (n - 1) / 2 + n * k)])
+    assert sorted(done) == list(range(5)), done
+    assert all(work.is_completed() and work.is_success() for work in works)
+    for work in works:
+        work.wait()
+    dropped = torch.ones(100000)
+    dist.all_reduce(dropped, async_op=True)  # the handle is dropped at once
+    dist.barrier()
+    assert dropped[0] == n and dropped[-1] == n, dropped
+
+
+def groups(rank, n, gloo):
+    pair = dist.new_group([0, 1])
+    last = dist.new_group([n - 1])
+    if rank < 2:
+        tensor = torch.tensor([rank + 1.0])
+        dist.all_reduce(tensor, group=pair)
+        check("all_reduce of a group", [tensor], [torch.tensor([3.0])])
+        assert dist.get_rank(pair) == rank and dist.get_world_size(pair) == 2
+    if rank == n - 1:
+        tensor = torch.tensor([5.0])
+        dist.all_reduce(tensor, group=last)
+        check("a group of one", [tensor], [torch.tensor([5.0])])
+    dist.barrier()
+    if rank < 2:
+        dist.destroy_process_group(pair)
+
+
+def splits(rank, n, gloo):
+    if not hasattr(dist.ProcessGroup, "new_window"):
+        return  # before torch 2.15 split_group() refuses groups without a device
+    mine = dist.split_group(split_ranks=[[0, n - 1], [1]] if n > 2 else [[1, 0]])
+    tensor = torch.tensor([rank + 1.0])
+    dist.all_reduce(tensor, group=mine)
+    expected = 2.0 if n > 2 and rank == 1 else 1.0 + n
+    check("all_reduce of a split", [tensor], [torch.tensor([expected])])
+
+
+def sparse(rank, n, gloo):
+    def make(dtype):
+        rows = torch.tensor([[rank, rank, 5], [0, 1, 2]])
+        return torch.sparse_coo_tensor(rows, torch.tensor([1, 2, 3]).to(dtype), (6, 4))
+
+    for dtype in (torch.float32, torch.float64):
+        expected, tensor = make(dtype), make(dtype)
+        dist.all_reduce(expected, group=gloo)
+        dist.all_reduce(tensor)
+        assert tensor.is_coalesced() == expected.is_coalesced()
+        check("sparse", [tensor.to_dense()], [expected.to_dense()])
+        check("indices", [tensor.coalesce().indices()], [expected.coalesce().indices()])
+
+
+def wrong_calls(rank, n, gloo):
+    for what, call, text in (
+        ("split", lambda: dist.all_to_all_single(torch.ones(n + 1), torch.ones(n + 1)), "dim 0"),
+        ("device", lambda: dist.all_reduce(torch.ones(1, device="meta")), "cpu:lockstep,cuda"),
+        ("list", lambda: dist.all_gather([torch.ones(1)] * (n + 1), torch.ones(1)), f"{n + 1} te"),
+    ):
+        try:
+            call()
+        except (ValueError, RuntimeError) as error:
+            assert text in str(error), (what, error)
+        else:
+            raise AssertionError(f"{what} was accepted")
+    dist.barrier()
+
+
+class Operations(unittest.TestCase):
+    test_reductions = both(reductions)
+    test_other_reductions = both(other_reductions)
+    test_movements = both(movements)
+    test_single_tensors = both(single_tensors)
+    test_messages = both(messages)
+    test_objects = both(objects)
+    test_asynchronous = both(asynchronous)
+    test_groups = both(groups)
+    test_splits = both(splits)
+    test_sparse = both(sparse)
+    test_wrong_calls = both(wrong_calls)
+
+
+if __name__ == "__main__":
+    print(f"torch {torch.__version__}, Python {sys.version.split()[0]}")
+    unittest.main(verbosity=2)
