@@ -29,8 +29,8 @@ typedef struct settings {
     int64_t rank;       /* index of this node */
     const char *dist_url;
     int64_t gpu;
-    int no_accel; /* --no-accel: as --device cpu */
-    int spawns;   /* --multiprocessing-distributed: start the ranks of this node */
+    char card[32]; /* the device of --gpu */
+    int spawns;    /* --multiprocessing-distributed: start the ranks of this node */
     int64_t nproc;
     int64_t node_batch; /* images per step on this node */
     int64_t node_workers;
@@ -170,6 +170,34 @@ static ls_status check_paths(const settings *s)
     return LS_OK;
 }
 
+/* The cards of this node that ranks can compute on; 0: they compute on the processor. */
+static ls_status count_cards(const settings *s, int *n)
+{
+    const ls_device_options device = {.size = sizeof(device), .name = s->common.device};
+
+    return ls_device_count(&device, n);
+}
+
+/* --gpu: the card of a program that starts no ranks. */
+static ls_status choose_card(settings *s)
+{
+    const char *device = s->common.device != NULL ? s->common.device : "cpu";
+    int n = 0;
+
+    if (s->gpu < 0)
+        return LS_OK;
+    LS_TRY(count_cards(s, &n));
+    if (s->spawns || n == 0) {
+        ls_log(LS_LOG_WARN, "imagenet", "ignoring --gpu %lld: %s", (long long)s->gpu,
+               n == 0 ? "the device is the processor" : "each rank has a card of its own");
+        return LS_OK;
+    }
+    snprintf(s->card, sizeof(s->card), "%.20s:%lld", strcmp(device, "auto") == 0 ? "cuda" : device,
+             (long long)s->gpu);
+    s->common.device = s->card;
+    return LS_OK;
+}
+
 static ls_status check(void *arg)
 {
     settings *s = arg;
@@ -178,22 +206,29 @@ static ls_status check(void *arg)
     s->net = architecture_find(s->arch, problem, sizeof(problem));
     if (s->net < 0)
         return ls_train_refuse("--arch: %s", problem);
-    if (s->no_accel && s->common.device == NULL)
-        s->common.device = "cpu";
     if (s->world_size > 1 && (s->rank < 0 || s->rank >= s->world_size))
         return ls_train_refuse("--world-size %lld needs --rank, the index of this node from 0",
                                (long long)s->world_size);
-    if (s->gpu >= 0)
-        ls_log(LS_LOG_WARN, "imagenet", "ignoring --gpu %lld: the device is %s", (long long)s->gpu,
-               s->common.device != NULL ? s->common.device : "cpu");
     if (s->nproc > 0)
         s->spawns = 1;
+    LS_TRY(choose_card(s));
     if (!s->spawns && s->world_size > 1) { /* one process per node, started by hand */
         s->init.init_method = s->dist_url;
         s->init.world_size = (int)s->world_size;
         s->init.rank = (int)s->rank;
     }
     return check_paths(s);
+}
+
+/* As PyTorch's example: one rank for each card of this node. */
+static ls_status count_ranks(const settings *s, int *n)
+{
+    *n = (int)s->nproc;
+    if (*n == 0)
+        LS_TRY(count_cards(s, n));
+    if (*n == 0)
+        *n = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return LS_OK;
 }
 
 /* *n: ranks to start on this node; 0 when a launcher has started this process. *spawn: the nodes,
@@ -214,7 +249,7 @@ static ls_status choose_ranks(void *arg, ls_spawn_options *spawn, int *n)
         return ls_train_refuse("--multiprocessing-distributed starts ranks, but this process is "
                                "already rank %s of a job; omit it",
                                getenv("LOCKSTEP_RANK"));
-    *n = s->nproc > 0 ? (int)s->nproc : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    LS_TRY(count_ranks(s, n));
     spawn->nodes = s->world_size > 1 ? (int)s->world_size : 1;
     LS_TRY(ls_backend_check(s->common.backend, *n * spawn->nodes));
     spawn->node = spawn->nodes > 1 ? (int)s->rank : 0;
@@ -251,13 +286,14 @@ static int run(settings *s, int argc, char **argv)
         {"rank", 0, LS_FLAG_INT, &s->rank, -1, 65535, "index of this node, from 0"},
         {"dist-url", 0, LS_FLAG_TEXT, &s->dist_url, 0, 0,
          "`URL` tcp://HOST:PORT of node 0, file://PATH, or env://"},
-        {"dist-backend", 0, LS_FLAG_TEXT, &f->backend, 0, 0, "`NAME` native, mpi, gloo"},
+        {"dist-backend", 0, LS_FLAG_TEXT, &f->backend, 0, 0, "`NAME` native, nccl, mpi, gloo"},
         {"multiprocessing-distributed", 0, LS_FLAG_BOOL, &s->spawns, 0, 0,
          "start the ranks of this node"},
         {"nproc", 0, LS_FLAG_INT, &s->nproc, 0, 4096,
-         "start so many ranks on this node; 0 = one per core"},
-        {"gpu", 0, LS_FLAG_INT, &s->gpu, -1, 4096, "ignored: there is no GPU support yet"},
-        {"no-accel", 0, LS_FLAG_BOOL, &s->no_accel, 0, 0, "compute on the CPU"},
+         "start so many ranks on this node; 0 = one per GPU, on CPUs one per core"},
+        {"gpu", 0, LS_FLAG_INT, &s->gpu, -1, 4096,
+         "number of the card, with --device cuda and one rank"},
+        {"no-accel", 0, LS_FLAG_BOOL, &f->no_accel, 0, 0, "compute on the CPU"},
     };
     const ls_train_program program = {
         .size = sizeof(program),

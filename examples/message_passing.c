@@ -36,7 +36,8 @@ static ls_status pass_messages(ls_comm *comm, ls_tensor *number)
 
 static ls_status run_rank(const ls_train_flags *flags)
 {
-    const ls_device_options where = {.size = sizeof(where), .name = flags->device};
+    const ls_device_options where = {
+        .size = sizeof(where), .name = flags->device, .share_gpu = flags->share_gpu};
     const ls_init_options options = {.size = sizeof(options), .backend = flags->backend};
     ls_device *device = NULL;
     ls_tensor *number = NULL;

@@ -42,6 +42,12 @@ typedef struct ls_device_options {
  * that are available. */
 LS_API LS_MUST_USE ls_status ls_device_open(const ls_device_options *opt, ls_device **out);
 
+/* *n: the cards of this machine that ls_device_open() would choose from with these options; 0: the
+ * device is the processor, as "auto" is where there is no card. `opt` may be NULL. Asks in a child
+ * process, so that this one can start ranks afterwards; blocks until that has ended. Any thread.
+ * LS_EUNSUPPORTED as of ls_device_open(). */
+LS_API LS_MUST_USE ls_status ls_device_count(const ls_device_options *opt, int *n);
+
 /* Closes the device. LS_EINVAL while tensors, tapes or models of the device exist: the text has
  * their number, and the device stays open. NULL is allowed. */
 LS_API ls_status ls_device_close(ls_device *device);

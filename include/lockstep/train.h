@@ -90,23 +90,24 @@ typedef struct ls_train_flags {
     const char *init;          /* --init FILE.safetensors */
     int skip_mismatched;       /* --skip-mismatched: --init loads what matches, lists the rest */
     const char *resume;        /* --resume [PATH]; "": the --save file; "auto": if it exists */
+    int no_accel;              /* without --device: cpu, also with --backend nccl */
     int help;                  /* --help was given and the text is printed: exit with 0 */
     int per_node[LS_TRAIN_NODES_MAX]; /* --gpus as numbers, set by ls_train_local_ranks() */
 } ls_train_flags;
 
 /* Parses argv into `common` and the program's own table (may be NULL, 0). An unknown flag is
  * LS_EINVAL with the nearest known one. --help prints to standard output. Text values point into
- * argv. Without --help it also loads the library of --backend and checks that --backend and
- * --device are installed: LS_EUNSUPPORTED names those that are. Does not wait for other
- * processes. */
+ * argv. With --backend nccl and neither --device nor LOCKSTEP_DEVICE the device is cuda. Without
+ * --help it also loads the library of --backend and checks that --backend and --device are
+ * installed: LS_EUNSUPPORTED names those that are. Does not wait for other processes. */
 LS_API LS_MUST_USE ls_status ls_train_parse(const char *program, const char *summary, int argc,
                                             char **argv, ls_train_flags *common, const ls_flag *own,
                                             int n_own);
 
 /* Checks --gpus, --nodes and --id and reads --gpus into flags->per_node, for ls_spawn(). *n: ranks
  * to spawn on this node; 0 when a launcher has started this process. LS_EINVAL names flags that
- * contradict each other. LS_EUNSUPPORTED: --backend does not support spawned ranks
- * (ls_backend_check()). */
+ * contradict each other, or ask for more ranks than there are cards. LS_EUNSUPPORTED: --backend
+ * does not support spawned ranks (ls_backend_check()). */
 LS_API LS_MUST_USE ls_status ls_train_local_ranks(ls_train_flags *flags, int *n);
 
 /* --- a run: owns device, model, tape, loaders and optimizer --- */

@@ -379,7 +379,7 @@ typedef struct device_usage {
     int busy_percent; /* share of the last moments in which a kernel ran; -1: not known */
 } device_usage;
 
-#define DEVICE_ABI 18
+#define DEVICE_ABI 19
 
 /* What a device is opened with. */
 typedef struct device_settings {
@@ -401,6 +401,9 @@ typedef struct device_ops {
     /* optional: whether open() would find what it needs. Runs in a process of its own: it may load
      * and start what does not survive a fork. NULL: yes. */
     ls_status (*probe)(const device_settings *settings);
+    /* optional, likewise in a process of its own: the number of cards that can be used. NULL: none,
+     * it is the processor */
+    ls_status (*count)(int *out);
     /* required */
     ls_status (*open)(const device_settings *settings, device_state **out);
     /* required */

@@ -26,13 +26,13 @@ int common_flags_list(ls_train_flags *f, ls_flag out[COMMON_FLAGS_MOST])
         {"nodes", 'n', LS_FLAG_INT, &f->nodes, 0, 65536,
          "number of nodes, when this program starts the ranks"},
         {"gpus", 'g', LS_FLAG_TEXT, &f->gpus, 0, 0,
-         "`LIST` ranks to start on each node, as 2 or 8,2"},
+         "`LIST` ranks to start on each node, as 2 or 8,2; on GPUs one for each card"},
         {"id", 'i', LS_FLAG_INT, &f->node_id, 0, 65535, "index of this node, from 0"},
         {"backend", 0, LS_FLAG_TEXT, &f->backend, 0, 0,
          "`NAME` communication backend: auto, native, nccl, mpi, mpi:openmpi, mpi:mpich, gloo"},
         {"device", 0, LS_FLAG_TEXT, &f->device, 0, 0,
-         "`NAME` compute device: cpu, cuda, cuda:N, auto (cuda if there is a card), onednn, "
-         "cpu_ref"},
+         "`NAME` compute device: cpu (default; with --backend nccl: cuda), cuda, cuda:N, auto "
+         "(cuda if there is a card), onednn, cpu_ref"},
         {"share-gpu", 0, LS_FLAG_BOOL, &f->share_gpu, 0, 0,
          "ranks may share a card, when a node has fewer cards than ranks"},
         {"cuda-graph", 0, LS_FLAG_BOOL, &f->cuda_graph, 0, 0,
@@ -135,6 +135,45 @@ int common_flags_list(ls_train_flags *f, ls_flag out[COMMON_FLAGS_MOST])
     return (int)LS_COUNT_OF(common);
 }
 
+/* --- the device --- */
+
+static bool is_set(const char *text)
+{
+    return text != NULL && text[0] != 0;
+}
+
+/* NCCL reduces the memory of GPUs. True: without --device and LOCKSTEP_DEVICE it decides. */
+static bool take_device_of_backend(ls_train_flags *flags)
+{
+    if (flags->device != NULL)
+        return false;
+    if (flags->no_accel)
+        flags->device = "cpu";
+    else if (flags->backend != NULL && text_equal(flags->backend, "nccl") &&
+             !is_set(getenv("LOCKSTEP_DEVICE"))) // NOLINT(concurrency-mt-unsafe): never set
+        flags->device = "cuda";
+    return flags->device != NULL && !flags->no_accel;
+}
+
+static ls_device_options device_of(const ls_train_flags *flags)
+{
+    return (ls_device_options){.size = sizeof(ls_device_options),
+                               .name = flags->device,
+                               .share_gpu = flags->share_gpu,
+                               .cuda_graph = flags->cuda_graph};
+}
+
+static ls_status check_device(ls_train_flags *flags)
+{
+    const bool is_of_backend = take_device_of_backend(flags);
+    const ls_device_options device = device_of(flags);
+    const ls_status st = device_check(&device);
+
+    return st == LS_OK || !is_of_backend
+               ? st
+               : ls_context(st, "--backend nccl computes on GPUs, unless --device is given");
+}
+
 /* --- the public calls --- */
 
 static ls_status print_help(const ls_flags *flags)
@@ -174,12 +213,7 @@ ls_status ls_train_parse(const char *program, const char *summary, int argc, cha
     flags.n[1] = common_flags_list(common, table);
     LS_TRY(ls_flags_parse(&flags, argc, argv, NULL));
     if (!common->help) {
-        const ls_device_options device = {.size = sizeof(device),
-                                          .name = common->device,
-                                          .share_gpu = common->share_gpu,
-                                          .cuda_graph = common->cuda_graph};
-
-        LS_TRY(device_check(&device));
+        LS_TRY(check_device(common));
         return ls_backend_check(common->backend, 1);
     }
     (void)common_flags_list(&defaults,
@@ -214,6 +248,23 @@ static ls_status check_job(const ls_train_flags *flags, int nodes)
     for (int i = 0; i < nodes; i++)
         ranks += flags->per_node[i];
     return ls_backend_check(flags->backend, ranks);
+}
+
+/* --device cuda:N is one card for all ranks. */
+static ls_status check_cards(const ls_train_flags *flags, int ranks)
+{
+    const ls_device_options device = device_of(flags);
+    int n;
+
+    if (flags->share_gpu || (flags->device != NULL && strchr(flags->device, ':') != NULL))
+        return LS_OK;
+    LS_TRY(ls_device_count(&device, &n));
+    if (n == 0 || ranks <= n)
+        return LS_OK;
+    return ls_fail(LS_EINVAL,
+                   "--gpus %s: %d ranks on this node, which has %d GPU%s: start at most %d here; "
+                   "or use --share-gpu, or --device cpu",
+                   flags->gpus, ranks, n, text_plural(n), n);
 }
 
 ls_status ls_train_local_ranks(ls_train_flags *flags, int *n)
@@ -252,6 +303,7 @@ ls_status ls_train_local_ranks(ls_train_flags *flags, int *n)
         return ls_fail(LS_EINVAL, "--id %lld: must be below the number of nodes, %d",
                        (long long)flags->node_id, nodes);
     LS_TRY(check_job(flags, nodes));
+    LS_TRY(check_cards(flags, flags->per_node[flags->node_id]));
     flags->nodes = nodes;
     *n = flags->per_node[flags->node_id];
     return LS_OK;

@@ -222,6 +222,7 @@ NULL_GIVES = {
     ("ls_dataset_open_synthetic", "opt"): "LS_OK", ("ls_dataset_augment", "augment"): "LS_OK",
     ("ls_flags_parse", "rest"): "LS_OK", ("ls_clip_grad_norm", "norm"): "LS_OK",
     ("ls_store_open", "opt"): "LS_OK", ("ls_device_open", "opt"): "LS_OK",
+    ("ls_device_count", "opt"): "LS_OK",
     ("ls_run_distribute", "opt"): "LS_OK", ("ls_grad_scaler_create", "opt"): "LS_OK",
     ("ls_run_start", "forward"): "LS_OK",
     ("ls_run_schedule_with", "arg"): "LS_OK", ("ls_run_evaluate_with", "arg"): "LS_OK",

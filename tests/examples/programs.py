@@ -236,6 +236,26 @@ def more_ranks_than_cards_are_refused():
     assert "CUDA" not in output and "/nonexistent" in output, output
 
 
+def gpus_counts_the_cards_of_the_node():
+    place = ("--master", f"127.0.0.1:{free_port()}")
+    two_nodes = ("-n", "2", "-g", "8,2", "-i", "0", "--data", "/nonexistent", *place)
+    command = (program("mnist"), *two_nodes, "--device", "cudahost")
+    output = run(*command, code=1, timeout=60)
+    assert "--gpus 8,2: 8 ranks on this node, which has 2 GPUs: " in output, output
+    assert "--share-gpu" in output and "waiting for" not in output, output
+    enough = ("-n", "2", "-g", "2,1", "--data", "/nonexistent", *place, "--device", "cudahost")
+    for node in [start(program("mnist"), *enough, "-i", i) for i in "01"]:
+        output = finish(node, code=1)
+        assert "/nonexistent" in output and "ranks on this node" not in output, output
+
+
+def imagenet_starts_a_rank_for_each_card():
+    command = (program("imagenet"), "--multiprocessing-distributed", "--device", "cudahost")
+    short = ("--dummy", "-a", "resnet18", "--image-size", "8", "-b", "6", "--steps", "1")
+    output = run(*command, *short, "--save", "", env={"GPU_HOST_DEVICES": "3"})
+    assert "1 step on 3 ranks" in output, output
+
+
 def missing_backends_and_devices_are_refused_before_any_rank_waits():
     place = f"127.0.0.1:{free_port()}"
     nothing = ("--data", "/nonexistent")
@@ -271,11 +291,16 @@ def missing_backends_and_devices_are_refused_before_any_rank_waits():
     ):
         flag = "--dist-backend" if program("imagenet") in command else "--backend"
         no_library = {"LOCKSTEP_NCCL_LIBRARY": "/nowhere/libnccl.so.2"}
-        output = run(*command, flag, "nccl", code=1, timeout=60, env=no_library)
+        on_cpu = (*command, flag, "nccl", "--device", "cpu")
+        output = run(*on_cpu, code=1, timeout=60, env=no_library)
         assert (
             "backend nccl: LOCKSTEP_NCCL_LIBRARY cannot be loaded" in output
             and "available here: native" in output
         ), output
+        assert "waiting for" not in output and "/nonexistent" not in output, output
+        output = run(*command, flag, "nccl", code=1, timeout=60, env={"CUDA_VISIBLE_DEVICES": ""})
+        assert "--backend nccl computes on GPUs, unless --device is given: " in output, output
+        assert "available here: cpu (the default)" in output, output
         assert "waiting for" not in output and "/nonexistent" not in output, output
         for device, reason in (
             ("npu", "device npu is not part of this installation"),
@@ -322,6 +347,8 @@ if __name__ == "__main__":
             two_ranks_learn_on_the_cuda_device_as_on_the_processor,
             a_card_with_too_little_memory_is_an_error_with_advice,
             more_ranks_than_cards_are_refused,
+            gpus_counts_the_cards_of_the_node,
+            imagenet_starts_a_rank_for_each_card,
             missing_backends_and_devices_are_refused_before_any_rank_waits,
         ]
     )

@@ -10,6 +10,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,6 +43,31 @@ static void all_spellings_of_a_flag_are_understood(void **state)
     assert_string_equal(f.gpus, "2");
     assert_int_equal(f.local_rank, 3);
     assert_int_equal(f.no_shuffle, 1);
+}
+
+/* The device that these flags choose, also if it cannot be used here. */
+static const char *device_with(const char *flag, const char *value, bool no_accel)
+{
+    ls_train_flags f = {.lr = 0.1, .no_accel = no_accel};
+    const ls_status st = PARSE(&f, "--backend", "nccl", flag, value);
+
+    LS_UNUSED(st);
+    return f.device == NULL ? "" : f.device;
+}
+
+static void backend_nccl_computes_on_gpus_by_default(void **state)
+{
+    ls_train_flags f = {.lr = 0.1};
+
+    (void)state;
+    assert_string_equal(device_with("--lr", "0.1", false), "cuda");
+    assert_string_equal(device_with("--device", "cpu_ref", false), "cpu_ref");
+    assert_string_equal(device_with("--lr", "0.1", true), "cpu");
+    assert_int_equal(setenv("LOCKSTEP_DEVICE", "cpu_ref", 1), 0);
+    assert_string_equal(device_with("--lr", "0.1", false), "");
+    assert_int_equal(unsetenv("LOCKSTEP_DEVICE"), 0);
+    assert_int_equal(PARSE(&f, "--backend", "native"), LS_OK);
+    assert_null(f.device);
 }
 
 static void a_name_with_underscores_matches_both_spellings(void **state)
@@ -301,6 +327,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_spellings_of_a_flag_are_understood),
+        cmocka_unit_test(backend_nccl_computes_on_gpus_by_default),
         cmocka_unit_test(a_name_with_underscores_matches_both_spellings),
         cmocka_unit_test(resume_takes_a_path_or_none),
         cmocka_unit_test(an_attached_value_is_optional),

@@ -119,16 +119,22 @@ typedef struct found_card {
     gpu_versions versions;
 } found_card;
 
+static ls_status count_cards(gpu_versions *versions, int *n)
+{
+    gpu_error error;
+
+    *n = 0;
+    gpu_get_versions(versions);
+    error = gpu_device_count(n);
+    return error != 0 ? fail_without_cards(versions, error) : check_libraries(versions);
+}
+
 static ls_status find_card(const device_settings *settings, found_card *out)
 {
     gpu_error error;
-    int n = 0;
+    int n;
 
-    gpu_get_versions(&out->versions);
-    error = gpu_device_count(&n);
-    if (error != 0)
-        return fail_without_cards(&out->versions, error);
-    LS_TRY(check_libraries(&out->versions));
+    LS_TRY(count_cards(&out->versions, &n));
     LS_TRY(choose_card(settings, n, &out->index));
     error = gpu_device_properties(out->index, &out->card);
     if (error != 0)
@@ -141,6 +147,13 @@ static ls_status cuda_probe(const device_settings *settings)
     found_card found;
 
     return find_card(settings, &found);
+}
+
+static ls_status cuda_count(int *out)
+{
+    gpu_versions versions;
+
+    return count_cards(&versions, out);
 }
 
 /* --- memory --- */
@@ -320,6 +333,7 @@ static const device_ops ops = {
     .abi = DEVICE_ABI,
     .name = gpu_platform,
     .probe = cuda_probe,
+    .count = cuda_count,
     .open = cuda_open,
     .close = cuda_close,
     .fingerprint = cuda_fingerprint,
