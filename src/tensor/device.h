@@ -379,7 +379,7 @@ typedef struct device_usage {
     int busy_percent; /* share of the last moments in which a kernel ran; -1: not known */
 } device_usage;
 
-#define DEVICE_ABI 18
+#define DEVICE_ABI 19
 
 /* What a device is opened with. */
 typedef struct device_settings {
@@ -393,6 +393,8 @@ typedef struct device_settings {
     bool deterministic;       /* of LOCKSTEP_DETERMINISTIC */
     const char *tf32;         /* of LOCKSTEP_TF32 */
     bool graphs;              /* operators are launched as CUDA graphs */
+    bool thread_invariant;    /* bits do not depend on `threads` */
+    const char *cpu_isa;      /* "baseline", "avx2", "avx512"; NULL: the processor's best */
 } device_settings;
 
 typedef struct device_ops {

@@ -39,6 +39,9 @@ static int list_common(ls_train_flags *f, ls_flag out[MAX_COMMON])
          "ranks may share a card, when a node has fewer cards than ranks"},
         {"cuda-graph", 0, LS_FLAG_BOOL, &f->cuda_graph, 0, 0,
          "launch the kernels of a step as CUDA graphs; for small networks"},
+        {"cpu-isa", 0, LS_FLAG_TEXT, &f->cpu_isa, 0, 0,
+         "`NAME` latest instructions to use: baseline, avx2, avx512; for the same bits on machines "
+         "that differ"},
         {"master", 0, LS_FLAG_TEXT, &f->master, 0, 0, "`HOST[:PORT]` address of node 0"},
         {"local-rank", 0, LS_FLAG_INT, &f->local_rank, 0, 65535,
          "ignored; torch.distributed.launch passes it"},
@@ -174,7 +177,8 @@ ls_status ls_train_parse(const char *program, const char *summary, int argc, cha
         const ls_device_options device = {.size = sizeof(device),
                                           .name = common->device,
                                           .share_gpu = common->share_gpu,
-                                          .cuda_graph = common->cuda_graph};
+                                          .cuda_graph = common->cuda_graph,
+                                          .cpu_isa = common->cpu_isa};
 
         LS_TRY(device_check(&device));
         return ls_backend_check(common->backend, 1);
