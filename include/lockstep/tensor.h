@@ -36,6 +36,13 @@ typedef struct ls_device_options {
     /* 1: a CUDA device launches the operators between two waits as one CUDA graph, with the same
      * results; LS_EUNSUPPORTED on other devices. 0: LOCKSTEP_CUDA_GRAPH, which they ignore */
     int cuda_graph;
+    /* 1: the same bits with any number of threads. Products and convolutions of the device onednn
+     * then use one thread each, as their sums depend on it */
+    int thread_invariant;
+    /* "baseline" (SSE4.1), "avx2" or "avx512": the processor device uses no later instructions, so
+     * that machines that have these give the same bits; NULL: the best ones. The first device of a
+     * process decides; LS_EUNSUPPORTED: the processor lacks them, or that one has others */
+    const char *cpu_isa;
 } ls_device_options;
 
 /* Opens a device; `opt` may be NULL. LS_EUNSUPPORTED: the text names the reason and the devices

@@ -79,7 +79,7 @@ static ls_status convert_text(speech_set *set, size_t i, left_out *unknown)
     const char *text = ljspeech_text(set->lines, set->first + i);
     const char *id = ljspeech_id(set->lines, set->first + i);
     sample *s = &set->samples[i];
-    speech_error error, named;
+    speech_error error;
     text_unknown in_line;
     int64_t *ids = malloc(TEXT_MAX_IDS * bytes);
     ls_status st;
@@ -89,7 +89,7 @@ static ls_status convert_text(speech_set *set, size_t i, left_out *unknown)
     st = text_to_ids(text, ids, TEXT_MAX_IDS, &s->n_ids, &in_line, &error);
     if (st != LS_OK) {
         free(ids);
-        return fail(speech_fail(&named, st, "the text of %s: %s", id, error.text), &named);
+        return ls_set_error(st, "the text of %s: %s", id, error.text);
     }
     s->ids = realloc(ids, s->n_ids * bytes);
     if (s->ids == NULL)
@@ -106,14 +106,12 @@ static ls_status count_steps(speech_set *set, size_t i)
 {
     const size_t samples = ljspeech_samples(set->lines, set->first + i);
     const size_t frames = mel_frames(samples);
-    speech_error error;
 
     if (samples < MEL_MIN_SAMPLES || frames > MEL_MAX_FRAMES)
-        return fail(speech_fail(&error, LS_EFORMAT,
-                                "%s has %zu samples; a mel needs at least %d and at most %zu",
-                                ljspeech_wav(set->lines, set->first + i), samples, MEL_MIN_SAMPLES,
-                                mel_samples(MEL_MAX_FRAMES)),
-                    &error);
+        return ls_set_error(LS_EFORMAT,
+                            "%s has %zu samples; a mel needs at least %d and at most %zu",
+                            ljspeech_wav(set->lines, set->first + i), samples, MEL_MIN_SAMPLES,
+                            mel_samples(MEL_MAX_FRAMES));
     set->samples[i].steps = (frames + (size_t)set->frames - 1) / (size_t)set->frames;
     return LS_OK;
 }
@@ -182,9 +180,8 @@ static ls_status compute_mel(speech_set *set, size_t line, const float *wav, siz
     ls_status st = LS_OK;
 
     if (n != ljspeech_samples(set->lines, line))
-        return fail(speech_fail(&error, LS_EFORMAT, "%s has changed since the set was opened",
-                                ljspeech_wav(set->lines, line)),
-                    &error);
+        return ls_set_error(LS_EFORMAT, "%s has changed since the set was opened",
+                            ljspeech_wav(set->lines, line));
     one = borrow(set, &st);
     if (one == NULL)
         return st;

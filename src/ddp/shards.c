@@ -323,13 +323,13 @@ ls_status shards_add_bucket(ls_ddp *ddp, int i)
         // What is left of the node without the last shard, in powers of two from the largest on.
         for (size = 1; size * 2 <= node.first + node.n - 1 - first; size *= 2)
             ;
-        operands[k] = (reduce_operand){tensor_elements(to->pieces[at + k]), first, size, true};
+        operands[k] = (reduce_operand){tensor_host_elements(to->pieces[at + k]), first, size, true};
         first += size;
     }
     operands[s->n_added] = (reduce_operand){b->memory, first, 1, true};
     if (s->n_added == 0 && is_last)
         return LS_OK;
-    reduce_tree(is_last ? (void *)b->memory : tensor_elements(saved), operands, s->n_added + 1,
+    reduce_tree(is_last ? (void *)b->memory : tensor_host_elements(saved), operands, s->n_added + 1,
                 count_of(b), b->dtype, LS_SUM, false, 1);
     return LS_OK;
 }
@@ -405,7 +405,8 @@ ls_status shards_start_bucket(ls_ddp *ddp, int i)
         text_format(label, sizeof(label), "bucket %d/%d piece %d/%d", i + 1, ddp->n_buckets, k + 1,
                     s->n_rounds);
         comm_label(ddp->comm, label);
-        LS_TRY(ls_all_to_all_v(ddp->comm, is_saved ? tensor_elements(own->pieces[k]) : b->memory,
+        LS_TRY(ls_all_to_all_v(ddp->comm,
+                               is_saved ? tensor_host_elements(own->pieces[k]) : b->memory,
                                s->send_counts, to, s->receive_counts, b->dtype, &own->works[k]));
         for (int r = 0; r < size; r++)
             to += s->receive_counts[r] * ls_dtype_size(b->dtype);

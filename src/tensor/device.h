@@ -393,6 +393,8 @@ typedef struct device_settings {
     bool deterministic;       /* of LOCKSTEP_DETERMINISTIC */
     const char *tf32;         /* of LOCKSTEP_TF32 */
     bool graphs;              /* operators are launched as CUDA graphs */
+    bool thread_invariant;    /* bits do not depend on `threads` */
+    const char *cpu_isa;      /* "baseline", "avx2", "avx512"; NULL: the processor's best */
 } device_settings;
 
 typedef struct device_ops {

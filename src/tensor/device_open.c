@@ -141,6 +141,14 @@ static ls_status fail_without_graphs(const char *name)
                    name);
 }
 
+static ls_status check_cpu_isa(const char *name)
+{
+    if (name == NULL || text_equal(name, "baseline") || text_equal(name, "avx2") ||
+        text_equal(name, "avx512"))
+        return LS_OK;
+    return ls_fail(LS_EINVAL, "--cpu-isa: '%.40s' is not baseline, avx2 or avx512", name);
+}
+
 ls_status device_choose(const ls_device_options *o, device_choice *out)
 {
     const char *name = o->name;
@@ -148,7 +156,10 @@ ls_status device_choose(const ls_device_options *o, device_choice *out)
     int64_t autotune;
     int64_t graphs;
 
+    LS_TRY(check_cpu_isa(o->cpu_isa));
     *out = (device_choice){.settings.share_gpu = o->share_gpu != 0,
+                           .settings.thread_invariant = o->thread_invariant != 0,
+                           .settings.cpu_isa = o->cpu_isa,
                            .needs_graphs = o->cuda_graph != 0};
     if (name == NULL || name[0] == '\0')
         LS_TRY(config_text(CONFIG_DEVICE, &name));
@@ -163,7 +174,7 @@ ls_status device_choose(const ls_device_options *o, device_choice *out)
     LS_TRY(config_int(CONFIG_DETERMINISTIC, &deterministic));
     LS_TRY(config_int(CONFIG_AUTOTUNE, &autotune));
     LS_TRY(config_int(CONFIG_CUDA_GRAPH, &graphs));
-    out->settings.deterministic = deterministic != 0;
+    out->settings.deterministic = deterministic != 0 || o->thread_invariant;
     out->settings.autotune = autotune != 0;
     out->settings.graphs = graphs != 0 || out->needs_graphs;
     return LS_OK;

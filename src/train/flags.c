@@ -37,6 +37,9 @@ int common_flags_list(ls_train_flags *f, ls_flag out[COMMON_FLAGS_MOST])
          "ranks may share a card, when a node has fewer cards than ranks"},
         {"cuda-graph", 0, LS_FLAG_BOOL, &f->cuda_graph, 0, 0,
          "launch the kernels of a step as CUDA graphs; for small networks"},
+        {"cpu-isa", 0, LS_FLAG_TEXT, &f->cpu_isa, 0, 0,
+         "`NAME` latest instructions to use: baseline, avx2, avx512; for the same bits on machines "
+         "that differ"},
         {"master", 0, LS_FLAG_TEXT, &f->master, 0, 0, "`HOST[:PORT]` address of node 0"},
         {"local-rank", 0, LS_FLAG_INT, &f->local_rank, 0, 65535,
          "ignored; torch.distributed.launch passes it"},
@@ -160,7 +163,8 @@ static ls_device_options device_of(const ls_train_flags *flags)
     return (ls_device_options){.size = sizeof(ls_device_options),
                                .name = flags->device,
                                .share_gpu = flags->share_gpu,
-                               .cuda_graph = flags->cuda_graph};
+                               .cuda_graph = flags->cuda_graph,
+                               .cpu_isa = flags->cpu_isa};
 }
 
 static ls_status check_device(ls_train_flags *flags)
@@ -216,8 +220,8 @@ ls_status ls_train_parse(const char *program, const char *summary, int argc, cha
         LS_TRY(check_device(common));
         return ls_backend_check(common->backend, 1);
     }
-    (void)common_flags_list(&defaults,
-                            table); // help shows the defaults, not values given with --help
+    // Help shows the defaults, not values given with --help.
+    (void)common_flags_list(&defaults, table);
     return print_help(&flags);
 }
 

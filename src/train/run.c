@@ -82,6 +82,8 @@ ls_status ls_run_open(const ls_train_flags *flags, ls_run **out)
     device.name = flags->device;
     device.share_gpu = flags->share_gpu;
     device.cuda_graph = flags->cuda_graph;
+    device.thread_invariant = flags->shards > 0;
+    device.cpu_isa = flags->cpu_isa;
     run = ls_calloc(1, sizeof(*run));
     if (run == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a run");

@@ -149,13 +149,11 @@ static ls_status train(small_net *n, ls_comm *comm, const job *j)
 
 static ls_status body_train(const ls_test_rank *self, void *arg)
 {
-    job *j = arg;
+    const job *j = arg;
     ls_comm *comm;
     small_net n;
     ls_status st;
 
-    j->options.size = sizeof(j->options);
-    j->options.shards = j->shards;
     LS_TRY(ls_test_init(self, &comm));
     LS_TRY(net_open(&n));
     st = small_net_join(&n, comm, &j->options, 0.1);
@@ -168,6 +166,8 @@ static ls_status body_train(const ls_test_rank *self, void *arg)
 
 static void train_on(int ranks, job *j)
 {
+    j->options.size = sizeof(j->options);
+    j->options.shards = j->shards;
     assert_true(ls_test_run(&(ls_test_job){.n = ranks, .body = body_train, .arg = j}));
 }
 

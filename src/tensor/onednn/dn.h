@@ -28,6 +28,7 @@ struct device_state {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     int threads;
+    bool thread_invariant; /* what adds in an order that depends on threads uses one */
     const simd_table *simd;
     bool has_bf16; /* oneDNN multiplies bfloat16 by instructions of this processor */
     isa_level
@@ -296,11 +297,15 @@ typedef void (*range_fn)(void *arg, size_t begin, size_t end, size_t thread);
  * written for one of n). */
 void threads_for(const device_state *self, size_t n, size_t cost, range_fn fn, void *arg);
 
+/* Of a sum whose order of additions depends on the number of threads. */
+int threads_adding(const device_state *self);
+
 /* Ends the waiting threads, so that the process may fork after the device is closed. */
 void threads_end(const device_state *self);
 
-/* Between these two, oneDNN uses the device's thread count; _leave takes the result of _enter. */
-int threads_enter(const device_state *self);
+/* Between these two, oneDNN uses the device's thread count, or for primitives that add (`adds`)
+ * threads_adding(); _leave takes the result of _enter. */
+int threads_enter(const device_state *self, bool adds);
 void threads_leave(int before);
 
 /* --- the kernels --- */

@@ -49,7 +49,7 @@ static ls_status make_matmul(device_state *self, const primitive_key *key, primi
     };
     const primitive_arg args[] = {
         {DNNL_ARG_SRC, l[0]}, {DNNL_ARG_WEIGHTS, l[1]}, {DNNL_ARG_DST, l[2]}};
-    const int before = threads_enter(self);
+    const int before = threads_enter(self, true);
     ls_status st;
 
     if (l[0] == NULL || l[1] == NULL || l[2] == NULL)

@@ -6,6 +6,7 @@
 #include "tensor/onednn/dn_compat_version.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* --- memory --- */
 
@@ -253,6 +254,19 @@ void compat_version(char *buf, size_t n)
     const dnnl_version_t *v = dnnl_version();
 
     (void)snprintf(buf, n, "%d.%d.%d", v->major, v->minor, v->patch);
+}
+
+bool compat_set_isa(const char *name)
+{
+    dnnl_cpu_isa_t isa = dnnl_cpu_isa_sse41;
+
+    if (strcmp(name, "avx2") == 0)
+        isa = dnnl_cpu_isa_avx2;
+    else if (strcmp(name, "avx512") == 0)
+        isa = dnnl_cpu_isa_avx512_core;
+    // It fails where a primitive or a question for the set has fixed the limit already.
+    (void)dnnl_set_max_cpu_isa(isa);
+    return dnnl_get_effective_cpu_isa() == isa;
 }
 
 const char *compat_isa(void)

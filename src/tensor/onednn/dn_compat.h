@@ -105,6 +105,10 @@ const char *compat_pd_name(compat_pd pd);
 void compat_version(char *buf, size_t n);
 const char *compat_isa(void);
 
+/* Limits oneDNN to "baseline", "avx2" or "avx512", before its first primitive. False: the limit was
+ * decided before, or the processor has less. */
+bool compat_set_isa(const char *name);
+
 /* Whether the instruction set in use multiplies bfloat16. */
 bool compat_has_bf16(void);
 

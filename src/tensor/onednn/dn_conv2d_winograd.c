@@ -337,7 +337,7 @@ static void write_taps(const wino *k, const float *taps, float *dw, bool accumul
 /* Adds the threads' shares, `floats` long and `step` apart, to the first one's. */
 static void sum_threads(const device_state *self, float *shares, size_t floats, size_t step)
 {
-    for (size_t i = 1; i < (size_t)self->threads; i++)
+    for (size_t i = 1; i < (size_t)threads_adding(self); i++)
         self->simd->add(shares, shares + i * step, shares, floats);
 }
 
@@ -351,7 +351,7 @@ static ls_status backward_weights(device_state *self, const op_call *call, wino 
                                   ls_tensor **memory)
 {
     const size_t count = k->in * k->out;
-    const size_t n_threads = (size_t)self->threads;
+    const size_t n_threads = (size_t)threads_adding(self);
     const size_t n_points = n_threads * memory_floats(k);
     const size_t n_sums = n_threads * (POINTS * count + 2 * k->out);
     float *taps;
@@ -362,7 +362,10 @@ static ls_status backward_weights(device_state *self, const op_call *call, wino 
     k->sums = k->weights + n_threads * POINTS * count;
     taps = k->weights + n_sums;
     memset(k->weights, 0, n_sums * sizeof(*k->weights));
-    threads_for(self, k->n_tiles, POINTS * count, weights_range, k);
+    if (self->thread_invariant)
+        weights_range(k, 0, k->n_tiles, 0);
+    else
+        threads_for(self, k->n_tiles, POINTS * count, weights_range, k);
     sum_threads(self, k->weights, POINTS * count, POINTS * count);
     sum_threads(self, k->sums + k->out, k->out, 2 * k->out);
     self->simd->wino_taps(k->weights, k->kernel, count, taps);

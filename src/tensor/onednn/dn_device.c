@@ -49,6 +49,11 @@ static void write_fingerprint(device_state *self)
     char version[32];
 
     compat_version(version, sizeof(version));
+    if (self->thread_invariant) {
+        (void)snprintf(self->fingerprint, sizeof(self->fingerprint), "onednn %s %s any threads",
+                       version, compat_isa());
+        return;
+    }
     (void)snprintf(self->fingerprint, sizeof(self->fingerprint), "onednn %s %s %d thread%s",
                    version, compat_isa(), self->threads, self->threads == 1 ? "" : "s");
 }
@@ -63,10 +68,17 @@ static ls_status dn_open(const device_settings *settings, device_state **out)
         return dn_fail(LS_EINVAL,
                        "LOCKSTEP_CONVOLUTIONS: \"%.*s\" is not one of onednn, few, rows, winograd",
                        (int)strcspn(bad, ","), bad);
+    if (settings->cpu_isa != NULL && !compat_set_isa(settings->cpu_isa))
+        return dn_fail(
+            LS_EUNSUPPORTED,
+            "cpu_isa (--cpu-isa) %s: oneDNN uses %s; the processor lacks the instructions, "
+            "or the first device of this process or ONEDNN_MAX_CPU_ISA chose others",
+            settings->cpu_isa, compat_isa());
     self = dn_host->alloc(1, sizeof(*self));
     if (self == NULL)
         return dn_fail(LS_ENOMEM, "no memory for a oneDNN device");
     self->threads = settings->threads;
+    self->thread_invariant = settings->thread_invariant;
     self->isa = isa_level_of(compat_isa());
     self->simd = simd_table_for(self->isa);
     self->convolutions = convolutions;

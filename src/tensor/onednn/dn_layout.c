@@ -285,7 +285,7 @@ static ls_status make_reorder(device_state *self, const primitive_key *key, prim
     const layout *from = key->layouts[0];
     const layout *to = key->layouts[1];
     const primitive_arg args[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
-    const int before = threads_enter(self);
+    const int before = threads_enter(self, false);
     const compat_pd pd = compat_pd_reorder(self->engine, from->desc, to->desc, key->prop != 0);
     const ls_status st = primitive_add(self, key, pd, args, 2, out);
 

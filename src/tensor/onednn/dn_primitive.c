@@ -169,6 +169,7 @@ static bool point(dnnl_exec_arg_t *arg, void **last, void *now)
 ls_status primitive_run(device_state *self, primitive *p, void *const *data)
 {
     const int n_data = p->n_args - (p->scratch_bytes > 0);
+    const bool adds = p->key.kind != PRIMITIVE_REORDER && p->key.kind != PRIMITIVE_PERMUTE;
     bool ok = true;
     int before;
 
@@ -176,7 +177,7 @@ ls_status primitive_run(device_state *self, primitive *p, void *const *data)
         ok = point(&p->args[i], &p->data[i], data[i]) && ok;
     if (p->scratch_bytes > 0)
         ok = point(&p->args[n_data], &p->scratch, self->scratch) && ok;
-    before = threads_enter(self);
+    before = threads_enter(self, adds);
     ok = ok && dnnl_primitive_execute(p->handle, self->stream, p->n_args, p->args) == dnnl_success;
     threads_leave(before);
     return ok ? LS_OK : dn_fail(LS_EINTERNAL, "oneDNN could not run a primitive");
@@ -356,7 +357,7 @@ ls_status primitive_for(device_state *self, const primitive_key *key, primitive 
     *out = primitive_find(self, key);
     if (*out != NULL)
         return LS_OK;
-    before = threads_enter(self);
+    before = threads_enter(self, true);
     pd = choose(self, key);
     st = pd == NULL ? dn_fail(LS_EUNSUPPORTED, "oneDNN has no implementation for this problem")
                     : add_operator(self, key, pd, out);

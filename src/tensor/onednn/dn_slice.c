@@ -173,7 +173,7 @@ static ls_status make_permute(device_state *self, const op_call *call, const pri
     const layout *from = key->layouts[0];
     const layout *to = permuted_layout(self, call);
     const primitive_arg args[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
-    const int before = threads_enter(self);
+    const int before = threads_enter(self, false);
     ls_status st;
 
     if (to == NULL)

@@ -29,12 +29,18 @@ void threads_end(const device_state *self)
         (void)omp_pause_resource_all(PAUSE_HARD);
 }
 
-int threads_enter(const device_state *self)
+int threads_adding(const device_state *self)
+{
+    return self->thread_invariant ? 1 : self->threads;
+}
+
+int threads_enter(const device_state *self, bool adds)
 {
     const int before = omp_get_max_threads();
+    const int threads = adds ? threads_adding(self) : self->threads;
 
-    if (before != self->threads)
-        omp_set_num_threads(self->threads);
+    if (before != threads)
+        omp_set_num_threads(threads);
     return before;
 }
 
