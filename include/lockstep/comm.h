@@ -175,11 +175,15 @@ LS_API void ls_comm_set_queue(ls_comm *comm, ls_queue *queue);
 /* --- memory that is reduced without copies --- */
 
 /* Zeroed memory, aligned to 4096, shared with this host's ranks: operations on it need no staging.
- * Free it with ls_comm_free() before the group is destroyed. Any rank may call it alone. After an
- * operation on it has failed, other ranks may still write to the memory until they notice the
- * failure: free it and do not use it again. */
+ * Any rank may call it alone. The memory outlives its group: when all groups of the join are
+ * destroyed it is ordinary memory, which operations of another join copy. After an operation on it
+ * has failed, other ranks may still write to the memory until they notice the failure: free it and
+ * do not use it again. */
 LS_API LS_MUST_USE ls_status ls_comm_alloc(ls_comm *comm, size_t bytes, void **out);
-LS_API void ls_comm_free(ls_comm *comm, void *memory); /* NULL is allowed */
+/* Frees memory of ls_comm_alloc() before or after the end of its group, from any thread, when no
+ * operation on it is pending. NULL is allowed. */
+LS_API void ls_memory_free(void *memory);
+LS_API void ls_comm_free(ls_comm *comm, void *memory); /* The same; NULL is allowed for both. */
 
 /*
  * --- collectives ---

@@ -14,6 +14,7 @@
 #include "comm/check.h"
 #include "comm/comm.h"
 #include "comm/meet.h"
+#include "comm/memory.h"
 #include "comm/stack.h"
 #include "comm/staged.h"
 
@@ -212,6 +213,7 @@ void engine_destroy(engine *e)
         return;
     stack_stop(e);
     drive_stop(e);
+    memory_keep_all(e);
     forked_remove(e);
     engine_free_parts(&e->parts);
     free_works(e);
