@@ -62,6 +62,10 @@ typedef struct ls_init_options {
     /* Joins through this store instead of init_method; needs rank and world_size. Borrowed until
      * the group is destroyed. */
     ls_store *store;
+    /* Secret bytes (16 or more), the same on all ranks, instead of a key file; read in the call
+     * only. Where a launcher hosts the rendezvous, its own key counts. */
+    const void *key;
+    size_t key_bytes;
 } ls_init_options;
 
 /*
@@ -70,7 +74,8 @@ typedef struct ls_init_options {
  * (including LOCAL_RANK), Open MPI's, PMIx and PMI, Slurm's inside a step, RANK + WORLD_SIZE +
  * MASTER_ADDR + MASTER_PORT. Without any of them the job is this one process. Blocks until every
  * rank has joined. LS_ETIMEOUT names the ranks that did not join; LS_EAUTH names the key file that
- * differs.
+ * differs. In a join through a store rank 0 gets the failure of a rank that does not reach it, and
+ * the key is options' `key`, that of `lockstep run` (LOCKSTEP_KEY_FD) or that of the key file.
  */
 LS_API LS_MUST_USE ls_status ls_init(const ls_init_options *opt, ls_comm **out);
 
