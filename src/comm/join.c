@@ -12,13 +12,15 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "comm/group.h"
+#include "comm/join_internal.h"
 #include "net/interface.h"
 
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
-#define KEY_BYTES 64
+#define KEY_BYTES     64
+#define LOOK_EVERY_MS 200
 
 static const char *record_key(const join *j, int rank, char buf[KEY_BYTES])
 {
@@ -103,6 +105,23 @@ static ls_status take_record(void *arg, int rank, const void *value, size_t byte
     return LS_OK;
 }
 
+/* Rank 0 of a join through a store also looks for the failure of a rank that cannot reach it. */
+static ls_status gather_records(join *j, const join_settings *s, const char *prefix)
+{
+    const bool looks = j->id.rank == 0 && j->store_scope[0] != '\0';
+
+    for (;;) {
+        const int left_ms = ls_deadline_left(s->deadline_ms);
+        const bool is_last = !looks || (left_ms >= 0 && left_ms <= LOOK_EVERY_MS);
+        const ls_status st = control_gather(j->control, prefix, j->id.size,
+                                            is_last ? left_ms : LOOK_EVERY_MS, take_record, j);
+
+        if (st != LS_ETIMEOUT || is_last)
+            return st;
+        LS_TRY(join_read_failure(j, s->store));
+    }
+}
+
 static ls_status fetch_all(join *j, const join_settings *s)
 {
     const size_t n = (size_t)j->id.size;
@@ -115,8 +134,7 @@ static ls_status fetch_all(join *j, const join_settings *s)
     j->hosts = ls_calloc(n, sizeof(*j->hosts));
     if (j->records == NULL || j->hosts == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the records of %d ranks", j->id.size);
-    st = control_gather(j->control, text_format(prefix, sizeof(prefix), "%sboot/", j->scope),
-                        j->id.size, ls_deadline_left(s->deadline_ms), take_record, j);
+    st = gather_records(j, s, text_format(prefix, sizeof(prefix), "%sboot/", j->scope));
     if (st == LS_ETIMEOUT) {
         ls_error_save(kept);
         return ls_fail(st, "%s within %.1f s", kept, (double)s->join_ms / 1000);

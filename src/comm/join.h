@@ -24,7 +24,9 @@ typedef struct join_settings {
     const char *backend;   /* name of the chosen one */
     const char *transport; /* "auto", "shm", "tcp" */
     const char *key_file;  /* NULL: the default */
-    const char *iface;     /* filter as in net/interface.h; "": all */
+    const void *secret;    /* instead of a key file; NULL: none */
+    size_t secret_bytes;
+    const char *iface; /* filter as in net/interface.h; "": all */
     bool insecure;
     net_security security; /* of TCP connections */
     int64_t deadline_ms;   /* ls_deadline_ms() */
@@ -40,13 +42,14 @@ typedef struct join_settings {
 typedef struct join {
     identity id;
     control *control;
-    hub_thread *hub;              /* of rank 0; NULL when another process hosts the hub */
-    bool hub_at_rank_0;           /* the hub ends with rank 0 */
-    char advice[512];             /* for wait reports of missing ranks; "": none */
-    bool hub_has_listened;        /* the address came from the hub of this join */
-    char scope[JOIN_SCOPE_BYTES]; /* prefix of this join's keys in the hub's store */
-    uint32_t world_group;         /* id of the world's group */
-    comm_boot boot;               /* for the backend; points into this struct */
+    hub_thread *hub;                    /* of rank 0; NULL when another process hosts the hub */
+    bool hub_at_rank_0;                 /* the hub ends with rank 0 */
+    char advice[512];                   /* for wait reports of missing ranks; "": none */
+    bool hub_has_listened;              /* the address came from the hub of this join */
+    char store_scope[JOIN_SCOPE_BYTES]; /* prefix in join_settings.store; "": not used */
+    char scope[JOIN_SCOPE_BYTES];       /* prefix of this join's keys in the hub's store */
+    uint32_t world_group;               /* id of the world's group */
+    comm_boot boot;                     /* for the backend; points into this struct */
     /* --- private --- */
     net_key key; /* if has_key: of the hub, or created by rank 0 for TCP between ranks */
     bool has_key;

@@ -22,6 +22,7 @@
 #define RETRY_MS     5
 #define MASTER_PORT  29500 /* the usual default of tcp:// */
 #define HOST_KEY     "%shost/%d"
+#define FAILED_KEY   "%sfailed"
 #define KEY_BYTES    64
 #define ABSENT_SHOWN 16 /* ranks that a line lists */
 
@@ -58,6 +59,18 @@ static ls_status derive_name(const identity *id, char job[JOB_ID_BYTES], net_add
     return net_address_decode(text, out);
 }
 
+/* The agent protects the store of its ranks, so its key is in their environment. */
+static ls_status find_base_key(const join *j, const join_settings *s, net_key *out)
+{
+    bool is_inherited = false;
+
+    if (s->secret != NULL)
+        return net_key_of_secret(s->secret, s->secret_bytes, out);
+    if (j->id.hub_at == HUB_AT_STORE)
+        LS_TRY(net_key_inherit(out, &is_inherited));
+    return is_inherited ? LS_OK : net_key_of_user(s->key_file, out);
+}
+
 ls_status join_derive_key(join *j, const join_settings *s, const char *what)
 {
     net_key base;
@@ -65,7 +78,7 @@ ls_status join_derive_key(join *j, const join_settings *s, const char *what)
 
     if (s->insecure)
         return LS_OK;
-    LS_TRY(net_key_of_user(s->key_file, &base));
+    LS_TRY(find_base_key(j, s, &base));
     st = net_key_derive(&base, "hub", what, &j->key);
     if (st == LS_OK)
         text_format(j->key.origin, sizeof(j->key.origin), "%s", base.origin);
@@ -326,7 +339,7 @@ static ls_status publish_hub(join *j, const join_settings *s, ls_store *store, c
         LS_TRY(net_address_fresh_unix("hub", &at));
     else
         LS_TRY(join_interface_address(s->iface, &at));
-    if (!one_host)
+    if (!one_host || s->secret != NULL)
         LS_TRY(join_derive_key(j, s, j->id.job));
     LS_TRY(join_serve_hub(j, s, &at));
     text_format(text, sizeof(text), "%s ", j->id.job);
@@ -355,29 +368,75 @@ static ls_status find_hub(join *j, const join_settings *s, ls_store *store, cons
     ls_store_free(value);
     if (st != LS_OK)
         return ls_context(st, "key '%s' of store %s", key, ls_store_url(store));
-    if (net_address_family(&j->hub_address) != NET_UNIX)
+    if (net_address_family(&j->hub_address) != NET_UNIX || s->secret != NULL)
         st = join_derive_key(j, s, j->id.job);
     return st;
 }
 
-static ls_status reach_through_store(join *j, const join_settings *s, ls_store *store)
+/* Rank 0, which serves the hub, waits for this rank and reads the reason in join_read_failure(). */
+static void publish_failure(const join *j, ls_store *store, const char *scope)
 {
-    char scope[JOIN_SCOPE_BYTES];
+    char kept[LS_ERROR_BYTES];
+    char key[KEY_BYTES];
+    char text[LS_ERROR_BYTES + 32];
+
+    ls_error_save(kept);
+    text_format(key, sizeof(key), FAILED_KEY, scope);
+    text_format(text, sizeof(text), "rank %d could not join: %.400s", j->id.rank, kept);
+    if (ls_store_set(store, key, text, strlen(text)) != LS_OK)
+        ls_log(LS_LOG_DEBUG, "comm", "the failure is not in the store: %s", ls_last_error());
+    ls_error_restore(kept);
+}
+
+ls_status join_read_failure(const join *j, ls_store *store)
+{
+    char text[LS_ERROR_BYTES];
+    char key[KEY_BYTES];
+    void *value;
+    ls_status st;
+
+    text_format(key, sizeof(key), FAILED_KEY, j->store_scope);
+    st = ls_store_get(store, key, 0, &value, NULL);
+    if (st != LS_OK)
+        return st == LS_ETIMEOUT ? LS_OK : st;
+    text_format(text, sizeof(text), "%s", (const char *)value);
+    ls_store_free(value);
+    text_printable(text, sizeof(text), text);
+    return ls_fail(LS_EAUTH, "%s", text);
+}
+
+static ls_status reach_hub_of_store(join *j, const join_settings *s, ls_store *store,
+                                    const char *scope)
+{
     char key[KEY_BYTES];
     bool one_host;
-    int64_t n;
 
-    text_format(key, sizeof(key), "lockstep/joins/%d", j->id.rank);
-    LS_TRY(ls_store_add(store, key, 1, &n));
-    text_format(scope, sizeof(scope), "ls%" PRId64 "/", n);
     text_format(key, sizeof(key), "%shub", scope);
-    j->hub_at_rank_0 = true;
     LS_TRY(all_on_one_host(j, s, store, scope, &one_host));
     if (j->id.rank == 0)
         LS_TRY(publish_hub(j, s, store, key, one_host));
     else
         LS_TRY(find_hub(j, s, store, scope, key));
     return join_connect_to_hub(j, s);
+}
+
+static ls_status reach_through_store(join *j, const join_settings *s, ls_store *store)
+{
+    char scope[JOIN_SCOPE_BYTES];
+    char key[KEY_BYTES];
+    ls_status st;
+    int64_t n;
+
+    text_format(key, sizeof(key), "lockstep/joins/%d", j->id.rank);
+    LS_TRY(ls_store_add(store, key, 1, &n));
+    text_format(scope, sizeof(scope), "ls%" PRId64 "/", n);
+    j->hub_at_rank_0 = true;
+    st = reach_hub_of_store(j, s, store, scope);
+    if (st == LS_EAUTH && j->id.rank != 0)
+        publish_failure(j, store, scope);
+    if (st == LS_OK && store == s->store)
+        text_format(j->store_scope, sizeof(j->store_scope), "%s", scope);
+    return st;
 }
 
 static ls_status reach_file(join *j, const join_settings *s)

@@ -20,4 +20,8 @@ LS_MUST_USE ls_status join_connect_to_hub(join *j, const join_settings *s);
 /* HUB_AT_PMI and HUB_AT_PMIX. */
 LS_MUST_USE ls_status join_reach_by_pmi(join *j, const join_settings *s);
 
+/* LS_EAUTH with the reason of a rank that cannot reach this rank's hub, if one has left it in the
+ * store through which the ranks join. */
+LS_MUST_USE ls_status join_read_failure(const join *j, ls_store *store);
+
 #endif

@@ -57,6 +57,14 @@ ls_status net_key_random(net_key *out)
     return LS_OK;
 }
 
+ls_status net_key_of_secret(const void *secret, size_t bytes, net_key *out)
+{
+    LS_TRY(net_crypto_init());
+    memset(out, 0, sizeof(*out));
+    crypto_hash_sha256(out->bytes, secret, bytes);
+    return LS_OK;
+}
+
 ls_status net_key_derive(const net_key *base, const char *purpose, const char *what, net_key *out)
 {
     crypto_auth_hmacsha256_state state;

@@ -33,6 +33,11 @@ bool net_key_equal(const net_key *a, const net_key *b); /* in constant time */
 /* A random key for one job. */
 LS_MUST_USE ls_status net_key_random(net_key *out);
 
+#define NET_KEY_SECRET_MIN 16 /* bytes */
+
+/* The key of a secret of the program. */
+LS_MUST_USE ls_status net_key_of_secret(const void *secret, size_t bytes, net_key *out);
+
 /* Derives a key for one rendezvous endpoint from the user's key: HMAC(base, purpose, 0, what). Both
  * sides must use the same spelling of `what` ("10.0.0.1:29500"). */
 LS_MUST_USE ls_status net_key_derive(const net_key *base, const char *purpose, const char *what,

@@ -132,6 +132,70 @@ static void groups_join_through_stores_of_the_program(void **state)
     }
 }
 
+/* Rank 2 has another key, or none. */
+static ls_status keys_body(const ls_test_rank *self, void *arg)
+{
+    static const char *const keys[] = {"0123456789abcdef", "0123456789abcdeF"};
+    const char *prefix = arg;
+    const bool is_other = self->rank == 2 && !text_equal(prefix, "same/");
+    const char *key = keys[is_other ? 1 : 0];
+    ls_init_options opt = {.size = sizeof(opt),
+                           .transport = self->job->transport,
+                           .rank = self->rank,
+                           .world_size = self->size,
+                           .key = key,
+                           .key_bytes = 16};
+    ls_comm *comm = NULL;
+    relay r;
+    ls_status st;
+
+    if (is_other && text_equal(prefix, "none/")) {
+        opt.key = NULL;
+        opt.key_bytes = 0;
+    }
+    LS_TRY(open_part(&r, prefix, &opt.store));
+    st = comm_init_in(self->env, &opt, &comm);
+    if (text_equal(prefix, "same/")) {
+        LS_TRY(st);
+        LS_TRY(expect_sum(comm, 1, 3));
+        LS_TRY(ls_barrier(comm, NULL));
+    } else {
+        LS_CHECK(st != LS_OK);
+        LS_CHECK(self->rank == 2 || strstr(ls_last_error(), "rank 2 could not join") != NULL);
+        LS_CHECK(strstr(ls_last_error(), "does not have this job's key") != NULL);
+        LS_CHECK(self->rank == 1 || st == LS_EAUTH);
+    }
+    ls_comm_destroy(comm);
+    ls_store_close(opt.store);
+    return LS_OK;
+}
+
+static void all_ranks_get_the_failure_of_a_rank_with_another_key(void **state)
+{
+    static char prefixes[][8] = {"same/", "other/", "none/"};
+    static const char *const transports[] = {"shm", "tcp"};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < 2 * LS_COUNT_OF(prefixes); i++) {
+        const ls_test_job job = {
+            .n = RANKS, .body = keys_body, .arg = prefixes[i / 2], .transport = transports[i % 2]};
+
+        assert_true(ls_test_ranks(&job, NULL));
+    }
+}
+
+static void keys_that_are_too_short_are_refused(void **state)
+{
+    ls_init_options opt = {.size = sizeof(opt), .rank = 0, .world_size = 1, .key = "short"};
+    ls_comm *comm;
+
+    LS_UNUSED(state);
+    assert_status(ls_init(&opt, &comm), LS_EINVAL);
+    opt.key_bytes = 5;
+    assert_status(ls_init(&opt, &comm), LS_EINVAL);
+    assert_last_error("a key of 5 bytes: it must have at least 16");
+}
+
 /* A value that no rank of this job has written ends the join with the name of its key. */
 static void the_value_of_another_program_is_refused(void **state)
 {
@@ -167,6 +231,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_join_through_stores_of_the_program),
+        cmocka_unit_test(all_ranks_get_the_failure_of_a_rank_with_another_key),
+        cmocka_unit_test(keys_that_are_too_short_are_refused),
         cmocka_unit_test(the_value_of_another_program_is_refused),
     };
 
