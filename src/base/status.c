@@ -169,9 +169,19 @@ ls_status ls_error_of_program(const char *saved, ls_status status, const char *w
                    ls_status_text(status));
 }
 
+/* The system's text, in English where its C library can; NULL for an unknown number. */
+static const char *system_text(int error)
+{
+#if __GLIBC_PREREQ(2, 32)
+    return strerrordesc_np(error);
+#else
+    return strerror_r(error, errno_text, sizeof(errno_text));
+#endif
+}
+
 const char *ls_errno_text(int error)
 {
-    const char *known = strerrordesc_np(error);
+    const char *known = system_text(error);
 
     if (known != NULL)
         return known;

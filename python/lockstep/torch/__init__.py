@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, Tuple
 
 import torch.distributed as dist
@@ -82,13 +83,10 @@ class _LikeGloo(type):
 
 
 class _InPlaceOfGloo(metaclass=_LikeGloo):
-    """What distributed_c10d creates as ProcessGroupGloo before torch 2.15: always in Python, since
-    torch takes the group of a built-in name for C++ of its own."""
+    """What distributed_c10d creates as ProcessGroupGloo before torch 2.14."""
 
     def __new__(cls, store: Any, rank: int, size: int, timeout: Any = None) -> Any:
-        timeout = timeout or timedelta(minutes=30)
-        comm = _join.join(store, rank, size, milliseconds(timeout))
-        return LockstepGroup(comm, store, timeout, "gloo")
+        return _open(store, rank, size, timeout or timedelta(minutes=30), "gloo")
 
 
 def register() -> None:
@@ -106,6 +104,12 @@ def register() -> None:
         _replace_gloo()
 
 
+def _backend_class() -> Any:
+    from torch._C import _distributed_c10d
+
+    return getattr(_distributed_c10d, "Backend", None)
+
+
 def _replace_gloo() -> None:
     plugins = distributed_c10d.Backend._plugins
     if hasattr(dist.Backend, "_ensure_backend_registered"):  # gloo is a plugin since torch 2.14
@@ -114,6 +118,10 @@ def _replace_gloo() -> None:
         plugins["GLOO"] = distributed_c10d.Backend._BackendPlugin(_create_as_gloo, True)
     else:
         distributed_c10d.ProcessGroupGloo = _InPlaceOfGloo
+        backend = _backend_class()
+        if backend is not None and not hasattr(backend, "options"):
+            # distributed_c10d notes the group's ranks there; gloo alone has it in these versions.
+            backend.options = SimpleNamespace()
 
 
 register()

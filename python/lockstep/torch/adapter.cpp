@@ -9,6 +9,11 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/library.h>
 
+/* std::shared_ptr reads this variable of glibc 2.32, which PyTorch does not need. 0: there are
+ * several threads. */
+extern "C" __attribute__((visibility("hidden"))) char __libc_single_threaded;
+char __libc_single_threaded = 0;
+
 namespace lockstep_torch
 {
 namespace
@@ -460,6 +465,11 @@ class backend : public c10d::Backend
         if (monitored(reinterpret_cast<intptr_t>(comm()), opts.timeout.count(), wait_all, text,
                       sizeof(text)) != 0)
             std::rethrow_exception(failure(LS_EPEER, text));
+    }
+
+    void setTimeout(std::chrono::milliseconds timeout) override
+    {
+        ls_comm_set_timeout(comm(), timeout.count());
     }
 
     void setSequenceNumberForGroup() override

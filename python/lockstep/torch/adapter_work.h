@@ -120,7 +120,9 @@ class operation : public std::enable_shared_from_this<operation>
     /* Throws the operation's failure. After a timeout it is as before. */
     void wait(std::chrono::milliseconds timeout)
     {
-        const auto end = std::chrono::steady_clock::now() + timeout;
+        // The other waits of std::condition_variable need a newer libstdc++ than PyTorch does.
+        const auto limit = timeout == kNoTimeout ? std::chrono::hours(24 * 365) : timeout;
+        const auto end = std::chrono::system_clock::now() + limit;
         std::unique_lock<std::mutex> guard(lock);
 
         while (state != DONE) {
@@ -131,8 +133,6 @@ class operation : public std::enable_shared_from_this<operation>
                     wait_for_parts(end);
                 end_parts();
                 guard.lock();
-            } else if (timeout == kNoTimeout) {
-                changed.wait(guard);
             } else if (changed.wait_until(guard, end) == std::cv_status::timeout) {
                 std::rethrow_exception(failure(LS_EDEADLINE, "the operation has not ended"));
             }
@@ -206,11 +206,11 @@ class operation : public std::enable_shared_from_this<operation>
     enum state { STARTED, CLAIMED, DONE }; // CLAIMED: one thread has the parts
 
     /* Waits without ending the parts, which can be claimed again after a timeout. */
-    void wait_for_parts(std::chrono::steady_clock::time_point end)
+    void wait_for_parts(std::chrono::system_clock::time_point end)
     {
         for (ls_work *part : parts) {
             const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-                end - std::chrono::steady_clock::now());
+                end - std::chrono::system_clock::now());
             const ls_status status = ls_work_wait_for(part, std::max<int64_t>(left.count(), 0));
 
             if (status == LS_ETIMEOUT && ls_work_test(part) == 0) {

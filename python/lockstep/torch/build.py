@@ -37,7 +37,7 @@ def command(library: str, headers: str, output: str) -> List[str]:
     include = os.path.join(base, "include")
     return [
         *_compiler(),
-        "-std=c++20",
+        "-std=c++20" if _cpp.version() >= (2, 12) else "-std=c++17",
         "-O2",
         "-fPIC",
         "-shared",
@@ -56,6 +56,7 @@ def command(library: str, headers: str, output: str) -> List[str]:
         "-ltorch_cpu",
         "-lc10",
         library,
+        "-Wl,-rpath,$ORIGIN/../lib",
     ]
 
 
