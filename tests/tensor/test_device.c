@@ -137,6 +137,18 @@ static void a_file_that_is_not_a_module_is_an_error(void **state)
     assert_int_equal(remove(folder), 0);
 }
 
+static void a_module_without_its_library_names_it(void **state)
+{
+    ls_device *device = NULL;
+
+    LS_UNUSED(state);
+    assert_int_equal(setenv("LOCKSTEP_MODULE_DIR", INCOMPLETE_FOLDER, 1), 0);
+    assert_status(LS_EUNSUPPORTED, open_device("incomplete", &device));
+    assert_error("liblockstep_incomplete.so, which needs a library: liblockstep_absent.so: cannot");
+    assert_error("install that library, or add its folder to LD_LIBRARY_PATH");
+    assert_int_equal(unsetenv("LOCKSTEP_MODULE_DIR"), 0);
+}
+
 static void options_are_checked(void **state)
 {
     ls_device *device = NULL;
@@ -400,6 +412,7 @@ int main(void)
         cmocka_unit_test(a_card_is_chosen_only_where_a_device_has_cards),
         cmocka_unit_test(a_device_is_checked_without_being_opened),
         cmocka_unit_test(a_file_that_is_not_a_module_is_an_error),
+        cmocka_unit_test(a_module_without_its_library_names_it),
         cmocka_unit_test(options_are_checked),
         cmocka_unit_test(a_device_that_cannot_be_made_leaves_nothing),
         cmocka_unit_test(an_opaque_result_is_read_in_row_major_order),
