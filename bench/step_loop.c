@@ -15,6 +15,7 @@ typedef struct settings {
     const char *device;
     const char *precision;
     int ddp;
+    int shards; /* of --ddp; 0: none */
     int barrier;
     int read_every; /* steps between two reads of the loss */
     int json;
@@ -25,6 +26,7 @@ typedef struct bench {
     step_program *p;
     ls_comm *comm;
     ls_ddp *ddp;
+    int n_parts; /* batches of a step: the shards of this rank, else 1 */
     ls_device *device;
     ls_model *model;
     ls_tape *tape;
@@ -123,10 +125,29 @@ static ls_status set_precision(bench *b)
     return st;
 }
 
+/* With shards the rows of a rank are divided among its shards. */
+static ls_status join(bench *b)
+{
+    const ls_ddp_options options = {.size = sizeof(options), .shards = b->s.shards};
+
+    if (b->s.shards > 0) {
+        int first;
+
+        LS_TRY(ls_shard_range(b->s.shards, ls_comm_rank(b->comm), ls_comm_size(b->comm), &first,
+                              &b->n_parts));
+        b->p->batch = b->p->batch > b->n_parts ? b->p->batch / b->n_parts : 1;
+    }
+    return ls_ddp_create(b->comm, b->model, &options, &b->ddp);
+}
+
 static ls_status set_up(bench *b)
 {
     const ls_device_options device = {
-        .size = sizeof(device), .name = b->s.device, .threads = b->s.threads};
+        .size = sizeof(device),
+        .name = b->s.device,
+        .threads = b->s.threads,
+        .thread_invariant = b->s.shards > 0,
+    };
     size_t total_bytes;
     uint32_t seed = 1;
     ls_status st;
@@ -144,7 +165,7 @@ static ls_status set_up(bench *b)
         return LS_EINVAL;
     st = ls_model_status(b->model);
     if (st == LS_OK && b->s.ddp)
-        st = ls_ddp_create(b->comm, b->model, NULL, &b->ddp);
+        st = join(b);
     if (st == LS_OK)
         st = ls_tape_create(b->device, &b->tape);
     if (st == LS_OK)
@@ -156,7 +177,7 @@ static ls_status set_up(bench *b)
     return st;
 }
 
-static ls_status backward(bench *b, ls_tensor *loss)
+static ls_status backward(bench *b, ls_tensor *loss, int is_last)
 {
     const double scale = b->scaler == NULL ? 1 : ls_grad_scaler_scale(b->scaler);
     ls_ddp_step result;
@@ -164,6 +185,8 @@ static ls_status backward(bench *b, ls_tensor *loss)
 
     if (b->s.ddp) {
         st = ls_ddp_set_loss_scale(b->ddp, scale);
+        if (st == LS_OK && !is_last)
+            return ls_ddp_accumulate(b->ddp, b->tape, loss, b->p->batch);
         return st != LS_OK ? st : ls_ddp_backward(b->ddp, b->tape, loss, b->p->batch, &result);
     }
     ls_model_zero_grad(b->model);
@@ -180,25 +203,34 @@ static ls_status update(bench *b)
     return st == LS_OK ? ls_grad_scaler_update(b->scaler) : st;
 }
 
-/* Step `i`; reads the loss if `reads`. */
-static ls_status step(bench *b, int i, int reads)
+/* Forward and backward of batch `k` of step `i`. */
+static ls_status part(bench *b, int i, int k, ls_tensor **loss)
 {
-    ls_tensor *loss;
-    ls_status st;
+    const int is_last = k == b->n_parts - 1;
+    const int at = (i * b->n_parts + k) % b->p->n_batches;
+    ls_status st = LS_OK;
 
     ls_tape_reset(b->tape);
     ls_tape_set_random(b->tape, 1, i); /* of dropout */
-    st = b->s.ddp ? ls_ddp_sync_buffers(b->ddp) : LS_OK;
-    if (b->s.barrier)
-        st = ls_barrier(b->comm, NULL);
-    if (st == LS_OK && b->s.ddp)
+    if (b->s.ddp && is_last)
         st = ls_ddp_begin(b->ddp, b->p->batch);
     if (st != LS_OK)
         return st;
-    i %= b->p->n_batches;
-    loss =
-        ls_cross_entropy(b->tape, b->p->forward(b->p->net, b->tape, b->samples[i]), b->targets[i]);
-    st = backward(b, loss);
+    *loss = ls_cross_entropy(b->tape, b->p->forward(b->p->net, b->tape, b->samples[at]),
+                             b->targets[at]);
+    return backward(b, *loss, is_last);
+}
+
+/* Step `i`; reads the loss if `reads`. */
+static ls_status step(bench *b, int i, int reads)
+{
+    ls_tensor *loss = NULL;
+    ls_status st = b->s.ddp ? ls_ddp_sync_buffers(b->ddp) : LS_OK;
+
+    if (b->s.barrier)
+        st = ls_barrier(b->comm, NULL);
+    for (int k = 0; k < b->n_parts && st == LS_OK; k++)
+        st = part(b, i, k, &loss);
     if (st == LS_OK)
         st = update(b);
     if (st == LS_OK && reads)
@@ -233,6 +265,7 @@ static long peak_mib(const bench *b)
 static void report(const bench *b, const double *ms, int n)
 {
     const step_program *p = b->p;
+    const int rows = p->batch * b->n_parts;
     const double median = ms[n / 2];
     double total_ms = 0;
 
@@ -242,12 +275,12 @@ static void report(const bench *b, const double *ms, int n)
         printf("{\"name\": \"lockstep\", \"samples_per_s\": %.2f, \"mean_samples_per_s\": %.2f, "
                "\"step_ms\": %.3f, \"best_ms\": %.3f, \"batch\": %d, \"side\": %d, \"steps\": %d, "
                "\"peak_mib\": %ld, \"device\": \"%s\", \"loss\": %.4f}\n",
-               1e3 * p->batch / median, 1e3 * p->batch * n / total_ms, median, ms[0], p->batch,
-               p->side, p->steps, peak_mib(b), ls_device_fingerprint(b->device), (double)b->loss);
+               1e3 * rows / median, 1e3 * rows * n / total_ms, median, ms[0], rows, p->side,
+               p->steps, peak_mib(b), ls_device_fingerprint(b->device), (double)b->loss);
     else
         printf("lockstep  %.2f samples/s, median step %.2f ms (best %.2f), batch %d of %dx%d, peak "
                "%ld MiB, %s\n",
-               1e3 * p->batch / median, median, ms[0], p->batch, p->side, p->side, peak_mib(b),
+               1e3 * rows / median, median, ms[0], rows, p->side, p->side, peak_mib(b),
                ls_device_fingerprint(b->device));
 }
 
@@ -339,23 +372,25 @@ static int parse(int argc, char **argv, step_program *p, settings *s)
                  !take_int(argv, &i, "--warmup", &p->warmup) &&
                  !take_int(argv, &i, "--read-every", &s->read_every) &&
                  !take_int(argv, &i, "--threads", &s->threads) &&
+                 !take_int(argv, &i, "--shards", &s->shards) &&
                  !(p->arch != NULL && take_text(argv, &i, "--arch", &p->arch)))
             return 0;
     }
     return is_precision(s->precision) && p->batch > 0 && p->side > 0 && p->warmup >= 0 &&
-           s->threads > 0 && s->read_every > 0 && p->steps >= s->read_every;
+           s->threads > 0 && s->read_every > 0 && p->steps >= s->read_every && s->shards >= 0 &&
+           (s->ddp || s->shards == 0);
 }
 
 int step_main(step_program *p, int argc, char **argv)
 {
-    bench b = {.p = p};
+    bench b = {.p = p, .n_parts = 1};
     ls_status st;
 
     if (!parse(argc, argv, p, &b.s)) {
         fprintf(stderr,
                 "usage: %s %s[--batch N] [--side N] [--steps N] [--warmup N] [--read-every N] "
-                "[--threads N] [--device NAME] [--precision fp32|bf16|fp16] [--ddp | --barrier] "
-                "[--json]\n",
+                "[--threads N] [--device NAME] [--precision fp32|bf16|fp16] "
+                "[--ddp [--shards V] | --barrier] [--json]\n",
                 p->name, p->arch == NULL ? "" : "[--arch NAME] ");
         return 2;
     }

@@ -4,12 +4,13 @@
  * backward, the optimizer's step, the report.
  *
  *     NAME_step [--batch N] [--side N] [--steps N] [--warmup N] [--read-every N] [--threads N]
- *               [--device NAME] [--precision fp32|bf16|fp16] [--ddp | --barrier] [--json]
+ *               [--device NAME] [--precision fp32|bf16|fp16] [--ddp [--shards V] | --barrier]
+ *               [--json]
  *
  * The loss is read after every --read-every steps (default 1), of which then the mean is one time.
  * On a stream device a read waits for the device. With --ddp the process is a rank of a job, and
- * every rank reports its own rate. With --barrier the ranks train independently and call a barrier
- * before each step.
+ * every rank reports its own rate; with --shards V its rows are divided among its shards. With
+ * --barrier the ranks train independently and call a barrier before each step.
  */
 #ifndef BENCH_STEP_LOOP_H
 #define BENCH_STEP_LOOP_H
