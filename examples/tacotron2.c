@@ -36,6 +36,7 @@ typedef struct settings {
     int64_t anneals[MAX_ANNEALS]; /* epochs */
     int n_anneals;
     const char *pictures;
+    double guided_attention; /* its weight in the loss of training */
     tacotron2 net;
 } settings;
 
@@ -191,6 +192,32 @@ static ls_status evaluate(void *arg, ls_run *run, const ls_batch *batch)
     return st;
 }
 
+/* A step with guided attention. */
+static ls_status step_guided(const settings *s, ls_run *run, const ls_batch *batch)
+{
+    tacotron2_batch b = fields_of(batch);
+    const int64_t dims[] = {batch->rows, ls_tensor_dim(b.mel, 1), ls_tensor_dim(b.text, 1)};
+    float *values = malloc((size_t)(dims[0] * dims[1] * dims[2]) * sizeof(*values));
+    ls_tape *tape = ls_run_tape(run);
+    tacotron2_output out;
+    ls_status st;
+
+    if (values == NULL)
+        return ls_train_refuse("no memory for the guide of an attention");
+    tacotron2_guide(ls_batch_host_lengths(batch, "mel"), ls_batch_host_lengths(batch, "text"),
+                    (size_t)dims[0], (size_t)dims[1], (size_t)dims[2], s->guided_attention, values);
+    st = ls_tensor_create(ls_tensor_device(b.mel), LS_F32, 3, dims, &b.guide);
+    if (st == LS_OK)
+        st = ls_tensor_write(b.guide, values, ls_tensor_count(b.guide));
+    if (st == LS_OK)
+        st = tacotron2_forward(&s->net, tape, &b, &out);
+    if (st == LS_OK)
+        ls_run_step(run, tacotron2_loss(tape, &out, &b));
+    ls_tensor_destroy(b.guide);
+    free(values);
+    return st;
+}
+
 static ls_status loop(settings *s, ls_run *run, ls_comm *comm)
 {
     ls_tape *tape = ls_run_tape(run);
@@ -207,6 +234,10 @@ static ls_status loop(settings *s, ls_run *run, ls_comm *comm)
         const tacotron2_batch b = fields_of(&batch);
         tacotron2_output out;
 
+        if (s->guided_attention > 0) {
+            LS_TRY(step_guided(s, run, &batch));
+            continue;
+        }
         LS_TRY(tacotron2_forward(&s->net, tape, &b, &out));
         ls_run_step(run, tacotron2_loss(tape, &out, &b));
     }
@@ -284,6 +315,8 @@ static int run_training(settings *s, int argc, char **argv)
          "`LIST` epochs after which the learning rate becomes smaller, as 500,1000,1500"},
         {"anneal-factor", 0, LS_FLAG_REAL, &s->anneal_factor, 0, 1,
          "its factor; 0.3 gives 1, 0.3, 0.1, 0.03, ..."},
+        {"guided-attention", 0, LS_FLAG_REAL, &s->guided_attention, 0, 1e6,
+         "weight in the loss of attention far from the diagonal (Tachibana et al. 2017); 0: none"},
         {"output", 'o', LS_FLAG_TEXT, &s->output, 0, 0,
          "`DIR` folder of checkpoint_Tacotron2_last.safetensors"},
         {"checkpoint-path", 0, LS_FLAG_TEXT, &f->resume, 0, 0, "`FILE` continue its run"},
@@ -308,6 +341,8 @@ static int run_training(settings *s, int argc, char **argv)
          "dropout of the attention LSTM"},
         {"p-decoder-dropout", 0, LS_FLAG_REAL, &c->p_decoder_dropout, 0, 1,
          "dropout of the decoder LSTM"},
+        {"p-convolution-dropout", 0, LS_FLAG_REAL, &c->p_convolution_dropout, 0, 1,
+         "dropout of the convolutions of encoder and postnet"},
         {"attention-rnn-dim", 0, LS_FLAG_INT, &c->attention_rnn_dim, 1, most, "units"},
         {"attention-dim", 0, LS_FLAG_INT, &c->attention_dim, 1, most, "width of the attention"},
         {"attention-location-n-filters", 0, LS_FLAG_INT, &c->attention_location_n_filters, 1, most,

@@ -492,7 +492,8 @@ static void forward(const tacotron2 *net, ls_tape *tape, const tacotron2_batch *
     out->mel = ls_forward(tape, net->projection, h);
     out->mel_postnet = apply_postnet(net, tape, out->mel);
     out->gate = ls_forward(tape, net->gate, h);
-    out->alignment = ls_tape_training(tape) ? NULL : ls_concat(tape, u->weights, steps, 1);
+    if (!ls_tape_training(tape) || batch->guide != NULL)
+        out->alignment = ls_concat(tape, u->weights, steps, 1);
 }
 
 ls_status tacotron2_forward(const tacotron2 *net, ls_tape *tape, const tacotron2_batch *batch,
@@ -518,8 +519,11 @@ ls_tensor *tacotron2_loss(ls_tape *tape, const tacotron2_output *out, const taco
     ls_tensor *mel = ls_mse_loss(tape, out->mel, batch->mel);
     ls_tensor *postnet = ls_mse_loss(tape, out->mel_postnet, batch->mel);
     ls_tensor *gate = ls_bce_with_logits(tape, out->gate, batch->gate, NULL);
+    ls_tensor *loss = ls_add(tape, ls_add(tape, mel, postnet), gate);
 
-    return ls_add(tape, ls_add(tape, mel, postnet), gate);
+    if (batch->guide == NULL)
+        return loss;
+    return ls_add(tape, loss, ls_sum(tape, ls_mul(tape, out->alignment, batch->guide), NULL, 0, 0));
 }
 
 /* --- inference --- */
@@ -612,6 +616,26 @@ void tacotron2_speech_free(tacotron2_speech *speech)
     free(speech->mel);
     free(speech->alignment);
     *speech = (tacotron2_speech){.mel = NULL};
+}
+
+void tacotron2_guide(const int64_t *steps, const int64_t *n_ids, size_t rows, size_t T, size_t S,
+                     double weight, float *guide)
+{
+    const double width = 0.2;
+    int64_t total = 0;
+
+    for (size_t n = 0; n < rows; n++)
+        total += steps[n];
+    memset(guide, 0, rows * T * S * sizeof(*guide));
+    for (size_t n = 0; n < rows; n++)
+        for (size_t t = 0; t < (size_t)steps[n]; t++)
+            for (size_t s = 0; s < (size_t)n_ids[n]; s++) {
+                const double away =
+                    ((double)s + 0.5) / (double)n_ids[n] - ((double)t + 0.5) / (double)steps[n];
+
+                guide[(n * T + t) * S + s] =
+                    (float)(weight / (double)total * (1 - exp(-away * away / (2 * width * width))));
+            }
 }
 
 double tacotron2_diagonal(const float *alignment, size_t steps, size_t n_ids, size_t row)

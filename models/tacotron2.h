@@ -85,13 +85,14 @@ typedef struct tacotron2_batch {
     ls_tensor *mel;          /* (N,T,R*B): the targets, which are also the decoder's input */
     ls_tensor *mel_padding;  /* (N,T,1) uint8, as text_padding */
     ls_tensor *gate;         /* (N,T,1): 1 in the last step and behind it, else 0 */
+    ls_tensor *guide;        /* (N,T,S), of tacotron2_guide(); NULL: no guided attention */
 } tacotron2_batch;
 
 typedef struct tacotron2_output {
     ls_tensor *mel;         /* (N,T,R*B) */
     ls_tensor *mel_postnet; /* (N,T,R*B) */
     ls_tensor *gate;        /* (N,T,1): logits of the end */
-    ls_tensor *alignment;   /* (N,T,S): attention weights; NULL in training */
+    ls_tensor *alignment;   /* (N,T,S): attention weights; NULL in training without guide */
 } tacotron2_output;
 
 /* Teacher forcing. The random numbers are those of ls_tape_set_random(), also in evaluation: the
@@ -100,8 +101,23 @@ LS_MUST_USE ls_status tacotron2_forward(const tacotron2 *net, ls_tape *tape,
                                         const tacotron2_batch *batch, tacotron2_output *out);
 
 /* Mean squared errors of mel and mel_postnet, and binary cross-entropy of gate, each a mean over
- * all N * T steps, those behind the ends of sentences included, as NVIDIA's. */
+ * all N * T steps, those behind the ends of sentences included, as NVIDIA's; and the guided
+ * attention, if the batch has one. */
 ls_tensor *tacotron2_loss(ls_tape *tape, const tacotron2_output *out, const tacotron2_batch *batch);
+
+/*
+ * The guided attention of Tachibana et al., "Efficiently Trainable Text-to-Speech System Based on
+ * Deep Convolutional Networks with Guided Attention", 2017, section 4: what attention far from the
+ * diagonal costs. With the tensor `guide` in the batch, tacotron2_loss() adds the sum of its
+ * product with the alignment: `weight` times the mean over all steps of the sum over all ids of
+ *
+ *     a(t,s) * (1 - exp(-(s / n_ids - t / steps)^2 / (2 * 0.2^2)))
+ *
+ * (the paper has the mean over the ids). Writes guide[rows][T][S]; it is 0 behind the ends of
+ * sentences. The tensor must live until the batch's backward pass has ended.
+ */
+void tacotron2_guide(const int64_t *steps, const int64_t *n_ids, size_t rows, size_t T, size_t S,
+                     double weight, float *guide);
 
 typedef struct tacotron2_speech {
     float *mel;       /* [steps * R][B], after the postnet */

@@ -62,6 +62,15 @@ def training_lowers_the_loss_and_draws_pictures():
         say_writes_a_sound_and_a_picture(f, weights)
 
 
+def guided_attention_makes_the_alignment_diagonal():
+    reached = []
+    for weight in ("0", "10"):
+        flags = ("--epochs", "12", "--lr", "0.02", "--bs", "2", "--p-convolution-dropout", "0")
+        output = run(*tacotron2(*flags, "--guided-attention", weight))
+        reached.append(float(output.split("epoch 12/12")[1].split("diagonal ")[1].split()[0]))
+    assert reached[0] < 0.5 and reached[1] > 0.6, reached  # even attention is about 0.36
+
+
 def say_writes_a_sound_and_a_picture(f, weights):
     flags = ("--max-decoder-steps", "9", "--init", weights)
     files = ("-o", f"{f}/a.wav", "--picture", f"{f}/a.png")
@@ -103,6 +112,7 @@ def main():
             [
                 resumed_run_has_the_bits_of_a_whole_one,
                 training_lowers_the_loss_and_draws_pictures,
+                guided_attention_makes_the_alignment_diagonal,
                 wrong_input_is_named,
             ],
             needs=None,
