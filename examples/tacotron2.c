@@ -125,6 +125,11 @@ static ls_status copy_results(const tacotron2_batch *b, const tacotron2_output *
     return copy_tensor(b->mel, &r->target);
 }
 
+static picture_panel mel_panel(const float *mel, size_t frames)
+{
+    return (picture_panel){mel, frames, MEL_BANDS, MEL_BANDS, -11.5F, 2, 1};
+}
+
 /* Draws a sentence: the alignment; and the predicted mel above the true one. */
 static ls_status draw(const settings *s, int64_t epoch, const results *r, size_t row, size_t steps,
                       size_t n_ids)
@@ -132,10 +137,11 @@ static ls_status draw(const settings *s, int64_t epoch, const results *r, size_t
     const float *alignment = r->alignment + row * r->steps * r->longest;
     const size_t first = row * r->steps * r->frame;
     const size_t frames = steps * r->frame / MEL_BANDS;
-    const picture_panel weights = {alignment, steps, n_ids, r->longest, 0, 1};
+    const picture_panel weights = {
+        alignment, steps, n_ids, r->longest, 0, 1, (size_t)s->config.n_frames_per_step};
     const picture_panel mels[] = {
-        {r->predicted + first, frames, MEL_BANDS, MEL_BANDS, -11.5F, 2},
-        {r->target + first, frames, MEL_BANDS, MEL_BANDS, -11.5F, 2},
+        mel_panel(r->predicted + first, frames),
+        mel_panel(r->target + first, frames),
     };
     char path[4096];
     speech_error error;
@@ -376,6 +382,7 @@ typedef struct say_settings {
     const char *init;
     const char *output;
     const char *picture;
+    const char *compare;
     const char *device;
     int64_t max_decoder_steps;
     double gate_threshold;
@@ -404,27 +411,60 @@ static ls_status write_sound(const say_settings *s, const float *mel, size_t fra
     return st == LS_OK ? LS_OK : fail_speech(st, &error);
 }
 
-static ls_status write_speech(const say_settings *s, const tacotron2_speech *speech, size_t frames)
+/* The mel of a wav file, which the caller frees. */
+static ls_status read_mel(const char *path, float **mel, size_t *frames)
 {
-    const picture_panel panels[] = {
-        {speech->mel, frames, MEL_BANDS, MEL_BANDS, -11.5F, 2},
-        {speech->alignment, speech->steps, s->n_ids, s->n_ids, 0, 1},
-    };
+    mel_transform *m = NULL;
+    float *samples;
     speech_error error;
-    ls_status st;
+    size_t n;
+    ls_status st = wav_read(path, &samples, &n, &error);
+
+    *mel = NULL;
+    if (st != LS_OK)
+        return fail_speech(st, &error);
+    *frames = mel_frames(n);
+    *mel = malloc(*frames * MEL_BANDS * sizeof(**mel));
+    if (*mel == NULL)
+        st = speech_fail(&error, LS_ENOMEM, "no memory for the mel of %s", path);
+    if (st == LS_OK)
+        st = mel_create(&m, &error);
+    if (st == LS_OK)
+        st = mel_compute(m, samples, n, *mel, &error);
+    mel_destroy(m);
+    free(samples);
+    return st == LS_OK ? LS_OK : fail_speech(st, &error);
+}
+
+/* Writes the files and prints the measures; `mel`: of --compare, or NULL. */
+static ls_status write_speech(const say_settings *s, const tacotron2_speech *speech,
+                              size_t frames_per_step, const float *mel, size_t mel_frames)
+{
+    const size_t frames = speech->steps * frames_per_step;
+    picture_panel panels[3] = {mel_panel(speech->mel, frames)};
+    speech_error error;
+    double distance;
+    int n = 1;
+    ls_status st = LS_OK;
 
     LS_TRY(write_sound(s, speech->mel, frames));
-    if (s->picture != NULL) {
-        st = picture_write(s->picture, panels, 2, PICTURE_ZOOM, &error);
-        if (st != LS_OK)
-            return fail_speech(st, &error);
-    }
-    printf("%s: %.2f s, %zu frames, diagonal %.3f\n", s->output,
+    printf("%s: %.2f s, %zu frames, diagonal %.3f", s->output,
            (double)mel_samples(frames) / MEL_RATE, frames,
            tacotron2_diagonal(speech->alignment, speech->steps, s->n_ids, s->n_ids));
+    if (mel != NULL) {
+        panels[n++] = mel_panel(mel, mel_frames);
+        st = mel_distance(speech->mel, frames, mel, mel_frames, &distance, &error);
+        if (st == LS_OK)
+            printf(", distance %.3f", distance);
+    }
+    printf("\n");
+    panels[n++] = (picture_panel){speech->alignment, speech->steps, s->n_ids, s->n_ids, 0, 1,
+                                  frames_per_step};
+    if (st == LS_OK && s->picture != NULL)
+        st = picture_write(s->picture, panels, n, PICTURE_ZOOM, &error);
     if (!speech->has_ended)
         fprintf(stderr, "tacotron2: the gate did not open within --max-decoder-steps\n");
-    return LS_OK;
+    return st == LS_OK ? LS_OK : fail_speech(st, &error);
 }
 
 static ls_status load(ls_model *model, const char *path)
@@ -445,7 +485,9 @@ static ls_status speak(const say_settings *s, ls_model *model, ls_tape *tape, ta
 {
     tacotron2_config config;
     tacotron2_speech speech;
-    ls_status st;
+    float *mel = NULL;
+    size_t n = 0;
+    ls_status st = LS_OK;
 
     tacotron2_defaults(&config);
     LS_TRY(tacotron2_read_sizes(s->init, &config));
@@ -454,7 +496,11 @@ static ls_status speak(const say_settings *s, ls_model *model, ls_tape *tape, ta
     ls_tape_set_training(tape, 0);
     LS_TRY(tacotron2_speak(net, tape, s->ids, s->n_ids, s->gate_threshold, s->max_decoder_steps,
                            (uint64_t)s->seed, &speech));
-    st = write_speech(s, &speech, speech.steps * (size_t)config.n_frames_per_step);
+    if (s->compare != NULL)
+        st = read_mel(s->compare, &mel, &n);
+    if (st == LS_OK)
+        st = write_speech(s, &speech, (size_t)config.n_frames_per_step, mel, n);
+    free(mel);
     tacotron2_speech_free(&speech);
     return st;
 }
@@ -500,6 +546,8 @@ static ls_status run_say(say_settings *s, int argc, char **argv)
         {"init", 0, LS_FLAG_TEXT, &s->init, 0, 0, "`FILE` weights; their sizes are the network's"},
         {"output", 'o', LS_FLAG_TEXT, &s->output, 0, 0, "`FILE` wav file, 22050 Hz"},
         {"picture", 0, LS_FLAG_TEXT, &s->picture, 0, 0, "`FILE` PNG of mel and alignment"},
+        {"compare", 0, LS_FLAG_TEXT, &s->compare, 0, 0,
+         "`FILE` wav file: print the distance from its mel, and draw it below the other"},
         {"gate-threshold", 0, LS_FLAG_REAL, &s->gate_threshold, 0, 1,
          "probability of the end over which it ends"},
         {"max-decoder-steps", 0, LS_FLAG_INT, &s->max_decoder_steps, MEL_MIN_FRAMES, 4096,

@@ -205,6 +205,53 @@ ls_status mel_compute(mel_transform *m, const float *samples, size_t n, float *m
     return LS_OK;
 }
 
+/* --- distance --- */
+
+static double frame_distance(const float *a, const float *b)
+{
+    double sum = 0;
+
+    for (int k = 0; k < MEL_BANDS; k++)
+        sum += fabs((double)a[k] - (double)b[k]);
+    return sum / MEL_BANDS;
+}
+
+/* Costs of the best paths to frame `a` and each frame of b, from those to the frame before it:
+ * before[j + 1] for frame j, before[0] for none. */
+static void extend_paths(const float *a, const float *b, size_t frames_b, const double *before,
+                         double *costs)
+{
+    costs[0] = INFINITY;
+    for (size_t j = 0; j < frames_b; j++) {
+        const double here = frame_distance(a, b + j * MEL_BANDS);
+
+        costs[j + 1] = fmin(before[j] + 2 * here, here + fmin(before[j + 1], costs[j]));
+    }
+}
+
+ls_status mel_distance(const float *a, size_t frames_a, const float *b, size_t frames_b,
+                       double *out, speech_error *error)
+{
+    const size_t width = frames_b + 1;
+    double *costs;
+
+    if (frames_a < 1 || frames_b < 1 || frames_a > MEL_MAX_FRAMES || frames_b > MEL_MAX_FRAMES)
+        return speech_fail(error, LS_EINVAL, "distance of %zu and %zu mel frames: needs 1 to %d",
+                           frames_a, frames_b, MEL_MAX_FRAMES);
+    costs = malloc(2 * width * sizeof(*costs));
+    if (costs == NULL)
+        return speech_fail(error, LS_ENOMEM, "no memory to compare mel frames");
+    costs[0] = 0;
+    for (size_t j = 1; j < width; j++)
+        costs[j] = INFINITY;
+    for (size_t i = 0; i < frames_a; i++)
+        extend_paths(a + i * MEL_BANDS, b, frames_b, costs + i % 2 * width,
+                     costs + (i + 1) % 2 * width);
+    *out = costs[frames_a % 2 * width + frames_b] / (double)(frames_a + frames_b);
+    free(costs);
+    return LS_OK;
+}
+
 /* --- to sound --- */
 
 typedef struct griffin_lim {

@@ -46,6 +46,15 @@ LS_MUST_USE ls_status mel_compute(mel_transform *m, const float *samples, size_t
                                   speech_error *error);
 
 /*
+ * *out = the distance of two log mel spectrograms with dynamic time warping (Sakoe and Chiba 1978,
+ * symmetric form without slope constraint): the mean over the best path, whose diagonal steps count
+ * twice, of the mean absolute difference of the bands. 0 for equal ones, also at another speed.
+ * Takes frames_a * frames_b steps. LS_EINVAL: no frames, or more than MEL_MAX_FRAMES.
+ */
+LS_MUST_USE ls_status mel_distance(const float *a, size_t frames_a, const float *b, size_t frames_b,
+                                   double *out, speech_error *error);
+
+/*
  * samples[mel_samples(frames)] = a sound with this log mel spectrogram. Magnitudes are the
  * pseudo-inverse of the filters applied to exp(mel), negative ones 0. Phases are those of
  * Griffin-Lim with momentum 0.99 (Griffin and Lim 1984; Perraudin, Balazs and Sondergaard 2013),

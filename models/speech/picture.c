@@ -19,6 +19,12 @@ typedef struct image {
     unsigned char *pixels; /* [height][width][CHANNELS] */
 } image;
 
+/* Pixels of a column. */
+static size_t column_width(const picture_panel *p, size_t zoom)
+{
+    return zoom * (p->repeat > 0 ? p->repeat : 1);
+}
+
 static ls_status create_image(const picture_panel *panels, int n, int zoom, image *out,
                               speech_error *error)
 {
@@ -27,12 +33,12 @@ static ls_status create_image(const picture_panel *panels, int n, int zoom, imag
         const picture_panel *p = &panels[i];
 
         if (p->columns == 0 || p->rows == 0 || p->columns > (size_t)PICTURE_MAX_SIDE ||
-            p->rows > (size_t)PICTURE_MAX_SIDE)
+            p->rows > (size_t)PICTURE_MAX_SIDE || p->repeat > (size_t)PICTURE_MAX_SIDE)
             return speech_fail(error, LS_EINVAL, "a panel has %zu columns and %zu rows", p->columns,
                                p->rows);
         out->height += p->rows * (size_t)zoom;
-        if (out->width < p->columns * (size_t)zoom)
-            out->width = p->columns * (size_t)zoom;
+        if (out->width < p->columns * column_width(p, (size_t)zoom))
+            out->width = p->columns * column_width(p, (size_t)zoom);
     }
     if (n < 1 || zoom < 1 || out->width > PICTURE_MAX_SIDE || out->height > PICTURE_MAX_SIDE)
         return speech_fail(error, LS_EINVAL, "%zu x %zu pixels; a side has 1 to %d", out->width,
@@ -79,12 +85,13 @@ static void colour(double x, unsigned char *pixel)
 /* Draws a panel whose upper edge is row `top` of the image. */
 static void draw(const image *to, const picture_panel *p, size_t top, size_t zoom)
 {
+    const size_t wide = column_width(p, zoom);
     float low, high;
 
     find_range(p, &low, &high);
     for (size_t y = 0; y < p->rows * zoom; y++)
-        for (size_t x = 0; x < p->columns * zoom; x++) {
-            const float v = p->values[x / zoom * p->stride + p->rows - 1 - y / zoom];
+        for (size_t x = 0; x < p->columns * wide; x++) {
+            const float v = p->values[x / wide * p->stride + p->rows - 1 - y / zoom];
             const double share = high > low ? (double)((v - low) / (high - low)) : 0;
 
             colour(isfinite(v) ? share : 0, &to->pixels[((top + y) * to->width + x) * CHANNELS]);

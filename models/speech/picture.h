@@ -10,15 +10,17 @@
 
 enum { PICTURE_MAX_SIDE = 16384 }; /* pixels */
 
-/* An array [columns][rows], with `stride` elements from column to column. */
+/* An array [columns][rows], with `stride` elements from column to column. Each value is a rectangle
+ * of `repeat` (0 means 1) * zoom pixels in width and zoom in height. */
 typedef struct picture_panel {
     const float *values;
     size_t columns, rows, stride;
     float low, high; /* what is darkest and brightest; equal ones: those of the values */
+    size_t repeat;
 } picture_panel;
 
-/* Writes the panels one below the other, each value as zoom x zoom pixels. LS_EINVAL: no panel, an
- * empty one, or a side of more than PICTURE_MAX_SIDE pixels. LS_EIO: the file cannot be written.
+/* Writes the panels one below the other. LS_EINVAL: no panel, an empty one, or a side of more than
+ * PICTURE_MAX_SIDE pixels. LS_EIO: the file cannot be written.
  * LS_ENOMEM. Values that are not finite are drawn as the darkest. */
 LS_MUST_USE ls_status picture_write(const char *path, const picture_panel *panels, int n, int zoom,
                                     speech_error *error);

@@ -71,6 +71,11 @@ def guided_attention_makes_the_alignment_diagonal():
     assert reached[0] < 0.5 and reached[1] > 0.6, reached  # even attention is about 0.36
 
 
+def png_size(path):
+    with open(path, "rb") as png:
+        return struct.unpack(">II", png.read(24)[16:])
+
+
 def say_writes_a_sound_and_a_picture(f, weights):
     flags = ("--max-decoder-steps", "9", "--init", weights)
     files = ("-o", f"{f}/a.wav", "--picture", f"{f}/a.png")
@@ -79,9 +84,14 @@ def say_writes_a_sound_and_a_picture(f, weights):
     with wave.open(f"{f}/a.wav") as sound:
         assert sound.getframerate() == 22050 and sound.getnchannels() == 1
         assert 0 < sound.getnframes() <= 9 * 8 * 256, sound.getnframes()
-    with open(f"{f}/a.png", "rb") as png:
-        width = struct.unpack(">I", png.read(20)[16:])[0]
-    assert width > 0
+    size = png_size(f"{f}/a.png")
+    compared = run(
+        *(program("tacotron2"), "say", "the cat", *flags, *files),
+        *("--compare", os.path.join(SET[0], "wavs", "speak-00001.wav")),
+    )
+    assert 0 < float(compared.split(", distance ")[1].split()[0]) < 20, compared
+    assert png_size(f"{f}/a.png")[1] > size[1] + 80, "no second mel in the picture"
+    run(program("tacotron2"), "say", "the cat", *flags, "--compare", f"{f}/a.png", code=1)
     run(program("tacotron2"), "say", "the cat", *flags, "-o", f"{f}/none/a.wav", code=1)
 
 

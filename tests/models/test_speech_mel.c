@@ -166,6 +166,37 @@ static void bad_lengths_and_values_are_refused(void **state)
     assert_int_equal(mel_invert(transform, mel, MEL_MIN_FRAMES, 1, 0, samples, &error), LS_EINVAL);
 }
 
+static double warped(const float *a, size_t frames_a, const float *b, size_t frames_b)
+{
+    double value;
+
+    assert_int_equal(mel_distance(a, frames_a, b, frames_b, &value, &error), LS_OK);
+    return value;
+}
+
+static void distance_does_not_depend_on_the_speed(void **state)
+{
+    enum { FRAMES = 5 };
+    static float once[FRAMES * MEL_BANDS], slow[3 * FRAMES * MEL_BANDS];
+    double value;
+
+    (void)state;
+    for (size_t t = 0; t < 3 * FRAMES; t++)
+        for (size_t k = 0; k < MEL_BANDS; k++)
+            slow[t * MEL_BANDS + k] = once[t / 3 * MEL_BANDS + k] =
+                (float)((t / 3) * (t / 3) + k) - 9;
+    assert_true(warped(once, FRAMES, slow, (size_t)3 * FRAMES) == 0);
+    assert_true(warped(slow, (size_t)3 * FRAMES, once, FRAMES) == 0);
+    // One band of one frame of one frame: a diagonal step of weight 2 over 1 + 1 frames.
+    slow[0] = once[0] + 8;
+    assert_true(fabs(warped(once, 1, slow, 1) - 8.0 / MEL_BANDS) < 1e-12);
+    // Frames 0 and 1 against frame 1: two steps, 2 * |f0 - f1| + |f1 - f1|, over 2 + 1 frames.
+    assert_true(fabs(warped(once, 2, once + MEL_BANDS, 1) -
+                     2 * (double)(once[MEL_BANDS] - once[0]) / 3) < 1e-6);
+    assert_int_equal(mel_distance(once, 0, once, 1, &value, &error), LS_EINVAL);
+    assert_int_equal(mel_distance(once, 1, once, MEL_MAX_FRAMES + 1, &value, &error), LS_EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -173,6 +204,7 @@ int main(void)
         cmocka_unit_test(silence_is_the_floor),
         cmocka_unit_test(inverted_sound_has_the_same_spectrogram),
         cmocka_unit_test(inversion_repeats_with_its_seed),
+        cmocka_unit_test(distance_does_not_depend_on_the_speed),
         cmocka_unit_test(bad_lengths_and_values_are_refused),
     };
 

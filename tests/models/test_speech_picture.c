@@ -64,7 +64,7 @@ static void time_runs_right_and_bands_run_up(void **state)
 {
     /* Two columns of three rows, with a stride of four; then one column of one row. */
     static const float values[] = {0, 0.5F, 1, 9, 1, NAN, 0, 9};
-    const picture_panel panels[] = {{values, 2, 3, 4, 0, 1}, {values + 1, 1, 1, 1, 0, 1}};
+    const picture_panel panels[] = {{values, 2, 3, 4, 0, 1, 0}, {values + 1, 1, 1, 1, 0, 1, 1}};
     enum { WIDTH = 4, HEIGHT = 6 + 4 + 2 };
     unsigned char *pixels;
 
@@ -89,7 +89,7 @@ static void time_runs_right_and_bands_run_up(void **state)
 static void range_of_the_values_is_the_default(void **state)
 {
     static const float values[] = {-7, -5, -3};
-    const picture_panel panel = {values, 3, 1, 1, 0, 0};
+    const picture_panel panel = {values, 3, 1, 1, 0, 0, 0};
     unsigned char *pixels;
 
     (void)state;
@@ -101,17 +101,37 @@ static void range_of_the_values_is_the_default(void **state)
     free(pixels);
 }
 
+static void columns_are_repeated(void **state)
+{
+    static const float values[] = {0, 0.5F, 1};
+    const picture_panel panel = {values, 3, 1, 1, 0, 1, 2};
+    enum { ZOOM = 2, WIDE = 4, WIDTH = 3 * WIDE };
+    unsigned char *pixels;
+
+    (void)state;
+    assert_int_equal(picture_write(path, &panel, 1, ZOOM, &error), LS_OK);
+    pixels = read_picture(WIDTH, ZOOM);
+    for (size_t x = 0; x < WIDTH; x++)
+        expect_pixel(pixels, WIDTH, x, x % ZOOM, x < WIDE ? dark : x < 2 * WIDE ? middle : bright);
+    free(pixels);
+}
+
 static void impossible_pictures_are_refused(void **state)
 {
     static const float value = 1;
-    picture_panel panel = {&value, 0, 1, 1, 0, 1};
+    picture_panel panel = {&value, 0, 1, 1, 0, 1, 0};
 
     (void)state;
     assert_int_equal(picture_write(path, &panel, 1, 1, &error), LS_EINVAL);
     panel.columns = (size_t)PICTURE_MAX_SIDE / 2 + 1;
     assert_int_equal(picture_write(path, &panel, 1, 2, &error), LS_EINVAL);
     assert_int_equal(picture_write(path, &panel, 0, 1, &error), LS_EINVAL);
-    panel.columns = 1;
+    panel.columns = 2;
+    panel.repeat = (size_t)PICTURE_MAX_SIDE / 2 + 1;
+    assert_int_equal(picture_write(path, &panel, 1, 1, &error), LS_EINVAL);
+    panel.repeat = SIZE_MAX / 2 + 1;
+    assert_int_equal(picture_write(path, &panel, 1, 1, &error), LS_EINVAL);
+    panel.columns = panel.repeat = 1;
     assert_int_equal(picture_write(path, &panel, 1, 0, &error), LS_EINVAL);
     (void)temp_path(&folder, "absent/a.png", path);
     assert_int_equal(picture_write(path, &panel, 1, 1, &error), LS_EIO);
@@ -125,6 +145,7 @@ int main(void)
                                         remove_folder),
         cmocka_unit_test_setup_teardown(range_of_the_values_is_the_default, make_folder,
                                         remove_folder),
+        cmocka_unit_test_setup_teardown(columns_are_repeated, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(impossible_pictures_are_refused, make_folder,
                                         remove_folder),
     };
