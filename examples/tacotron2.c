@@ -438,7 +438,7 @@ static ls_status read_mel(const char *path, float **mel, size_t *frames)
 
 /* Writes the files and prints the measures; `mel`: of --compare, or NULL. */
 static ls_status write_speech(const say_settings *s, const tacotron2_speech *speech,
-                              size_t frames_per_step, const float *mel, size_t mel_frames)
+                              size_t frames_per_step, const float *mel, size_t mel_length)
 {
     const size_t frames = speech->steps * frames_per_step;
     picture_panel panels[3] = {mel_panel(speech->mel, frames)};
@@ -452,8 +452,8 @@ static ls_status write_speech(const say_settings *s, const tacotron2_speech *spe
            (double)mel_samples(frames) / MEL_RATE, frames,
            tacotron2_diagonal(speech->alignment, speech->steps, s->n_ids, s->n_ids));
     if (mel != NULL) {
-        panels[n++] = mel_panel(mel, mel_frames);
-        st = mel_distance(speech->mel, frames, mel, mel_frames, &distance, &error);
+        panels[n++] = mel_panel(mel, mel_length);
+        st = mel_distance(speech->mel, frames, mel, mel_length, &distance, &error);
         if (st == LS_OK)
             printf(", distance %.3f", distance);
     }
