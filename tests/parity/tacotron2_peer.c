@@ -99,8 +99,12 @@ static void add_result(work *w, const char *prefix, const char *name, ls_tensor 
 
 static ls_status step(work *w, char **files)
 {
-    const tacotron2_batch batch = {w->fields[0], w->fields[1], w->fields[2],
-                                   w->fields[3], w->fields[4], w->fields[5]};
+    const tacotron2_batch batch = {.text = w->fields[0],
+                                   .text_lengths = w->fields[1],
+                                   .text_padding = w->fields[2],
+                                   .mel = w->fields[3],
+                                   .mel_padding = w->fields[4],
+                                   .gate = w->fields[5]};
     tacotron2_output out;
     const ls_named *p;
     ls_tensor *loss;
