@@ -251,6 +251,24 @@ LS_API LS_MUST_USE ls_status ls_all_to_all_v(ls_comm *comm, const void *src,
                                              const size_t *dst_counts, ls_dtype type,
                                              ls_work **out);
 
+/* The same with a pointer for each rank, to parts of `count` elements in host memory. The list is
+ * copied. Parts that follow each other in memory are used as they are, others are copied once. A
+ * list that is not used (gather and scatter away from root) may be NULL. These match the calls
+ * without "_list" on other ranks; ls_all_to_all_list() matches ls_all_to_all_v(). */
+LS_API LS_MUST_USE ls_status ls_all_gather_list(ls_comm *comm, const void *src, void *const *dst,
+                                                size_t count, ls_dtype type, ls_work **out);
+LS_API LS_MUST_USE ls_status ls_gather_list(ls_comm *comm, const void *src, void *const *dst,
+                                            size_t count, ls_dtype type, int root, ls_work **out);
+LS_API LS_MUST_USE ls_status ls_scatter_list(ls_comm *comm, const void *const *src, void *dst,
+                                             size_t count, ls_dtype type, int root, ls_work **out);
+LS_API LS_MUST_USE ls_status ls_reduce_scatter_list(ls_comm *comm, const void *const *src,
+                                                    void *dst, size_t count, ls_dtype type,
+                                                    ls_reduce_op op, ls_work **out);
+LS_API LS_MUST_USE ls_status ls_all_to_all_list(ls_comm *comm, const void *const *src,
+                                                const size_t *src_counts, void *const *dst,
+                                                const size_t *dst_counts, ls_dtype type,
+                                                ls_work **out);
+
 /* Returns when every rank has called it. */
 LS_API LS_MUST_USE ls_status ls_barrier(ls_comm *comm, ls_work **out);
 

@@ -15,6 +15,7 @@
 #include "comm/comm.h"
 #include "comm/meet.h"
 #include "comm/memory.h"
+#include "comm/parts.h"
 #include "comm/stack.h"
 #include "comm/staged.h"
 
@@ -441,11 +442,14 @@ static void fill_op(const ls_comm *comm, const coll_call *call, coll *op)
 }
 
 /* Everything that can fail before the operation gets its number. */
-static ls_status prepare_work(ls_comm *comm, ls_work *w, uint64_t *n_numbers)
+static ls_status prepare_work(ls_comm *comm, const coll_call *call, ls_work *w, uint64_t *n_numbers)
 {
     coll *op = &w->b.op;
 
     *n_numbers = 1;
+    if (call->src_parts != NULL || call->dst_parts != NULL)
+        LS_TRY(ls_context(parts_join(w, call, comm->info.rank, comm->info.size), "%s",
+                          coll_name(call->kind)));
     LS_TRY(check_coll(op, comm->info.rank, comm->info.size));
     if (op->accelerator != NULL && op->queue == NULL)
         op->queue = accel_queue(op->accelerator, ACCEL_COMPUTE);
@@ -464,6 +468,8 @@ static void drop_work(engine *e, ls_work *w)
 {
     if (w->staged != NULL)
         staged_detach(w);
+    if (w->part_block != NULL)
+        parts_end(w, LS_ECANCELED);
     ls_free(w->bounce);
     w->bounce = NULL;
     engine_free_work(e, w);
@@ -496,7 +502,7 @@ static ls_status begin_work(ls_comm *comm, const coll_call *call, const void *si
     w->is_reported = false;
     w->left_since_ns = 0;
     w->timeout_ms = comm->timeout_ms;
-    st = prepare_work(comm, w, &n_numbers);
+    st = prepare_work(comm, call, w, &n_numbers);
     if (st == LS_OK)
         st = number_and_stamp(comm, &w->b.op, n_numbers, site);
     if (st != LS_OK) {
@@ -676,6 +682,8 @@ void engine_end_work(engine *e, ls_work *w, ls_status status)
     list_remove(&w->node);
     if (w->staged != NULL)
         staged_detach(w);
+    if (w->part_block != NULL)
+        parts_end(w, status);
     ls_free(w->bounce);
     w->bounce = NULL;
     if (w->is_held || w->is_detached)

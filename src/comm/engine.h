@@ -70,6 +70,13 @@ typedef enum work_phase {
     WORK_ENDED
 } work_phase;
 
+/* A result that is copied when the work has ended. */
+typedef struct work_part {
+    void *to;
+    const void *from;
+    size_t bytes;
+} work_part;
+
 struct ls_work {
     backend_work b;
     list_node node;   /* in comm->works until it has ended; then in engine->free_works */
@@ -95,7 +102,10 @@ struct ls_work {
     uint64_t record;        /* recorder's number; 0: not recorded yet */
     size_t *counts;         /* copies for the v-variants */
     size_t counts_capacity;
-    void *bounce; /* copy of src where an in-place operation needs one */
+    void *bounce;     /* copy of src where an in-place operation needs one */
+    void *part_block; /* parts.h; NULL: none */
+    work_part *parts; /* where its results go */
+    int n_parts;
 };
 
 /* The number of messages of one (direction, peer, tag). */
@@ -211,6 +221,8 @@ typedef struct coll_call {
     size_t count;
     const size_t *src_counts;
     const size_t *dst_counts;
+    const void *const *src_parts; /* instead of src: a pointer for each rank; NULL: none */
+    void *const *dst_parts;
 } coll_call;
 
 /* Checks and starts an operation. out NULL: waits for its end. Not under the lock. */

@@ -167,6 +167,72 @@ ls_status ls_all_to_all_v(ls_comm *comm, const void *src, const size_t *src_coun
     return run_v(comm, &c, __builtin_return_address(0), out);
 }
 
+/* --- a pointer for each rank --- */
+
+static ls_status run_list(ls_comm *comm, const coll_call *c, bool has_list, const void *site,
+                          ls_work **out)
+{
+    if (out != NULL)
+        *out = NULL;
+    if (!has_list && comm != NULL && (c->root < 0 || c->root == comm->info.rank))
+        return ls_fail(LS_EINVAL, "%s_list: the list of parts is NULL", coll_name(c->kind));
+    return run(comm, c, site, out);
+}
+
+ls_status ls_all_gather_list(ls_comm *comm, const void *src, void *const *dst, size_t count,
+                             ls_dtype type, ls_work **out)
+{
+    coll_call c = describe(COLL_ALL_GATHER, src, NULL, count, type);
+
+    c.dst_parts = dst;
+    return run_list(comm, &c, dst != NULL, __builtin_return_address(0), out);
+}
+
+ls_status ls_gather_list(ls_comm *comm, const void *src, void *const *dst, size_t count,
+                         ls_dtype type, int root, ls_work **out)
+{
+    coll_call c = describe(COLL_GATHER, src, NULL, count, type);
+
+    c.root = root;
+    c.dst_parts = dst;
+    return run_list(comm, &c, dst != NULL, __builtin_return_address(0), out);
+}
+
+ls_status ls_scatter_list(ls_comm *comm, const void *const *src, void *dst, size_t count,
+                          ls_dtype type, int root, ls_work **out)
+{
+    coll_call c = describe(COLL_SCATTER, NULL, dst, count, type);
+
+    c.root = root;
+    c.src_parts = src;
+    return run_list(comm, &c, src != NULL, __builtin_return_address(0), out);
+}
+
+ls_status ls_reduce_scatter_list(ls_comm *comm, const void *const *src, void *dst, size_t count,
+                                 ls_dtype type, ls_reduce_op op, ls_work **out)
+{
+    coll_call c = describe(COLL_REDUCE_SCATTER, NULL, dst, count, type);
+
+    c.redop = op;
+    c.src_parts = src;
+    return run_list(comm, &c, src != NULL, __builtin_return_address(0), out);
+}
+
+ls_status ls_all_to_all_list(ls_comm *comm, const void *const *src, const size_t *src_counts,
+                             void *const *dst, const size_t *dst_counts, ls_dtype type,
+                             ls_work **out)
+{
+    coll_call c = describe(COLL_ALL_TO_ALL, NULL, NULL, 0, type);
+
+    c.src_parts = src;
+    c.dst_parts = dst;
+    c.src_counts = src_counts;
+    c.dst_counts = dst_counts;
+    if (src == NULL || dst == NULL || src_counts == NULL || dst_counts == NULL)
+        return run_list(comm, &c, false, __builtin_return_address(0), out);
+    return run_v(comm, &c, __builtin_return_address(0), out);
+}
+
 ls_status ls_barrier(ls_comm *comm, ls_work **out)
 {
     return run(comm, &(coll_call){.kind = COLL_BARRIER, .root = NO_ROOT},

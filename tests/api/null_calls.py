@@ -87,7 +87,11 @@ VALUES = {
     ("ls_op_run", "inputs"): "some_leaves()", ("ls_op_run", "attrs_bytes"): "0",
     ("ls_op_run", "attrs"): "NULL",
     "const ls_op *": "some_op()", "const ls_store_callbacks *": "some_callbacks()",
-    "ls_work_end_fn": "ignore_end",
+    "ls_work_end_fn": "ignore_end", "ls_stack_fn": "no_stack",
+    ("ls_memory_free", "memory"): "NULL", ("ls_comm_create_group", "ranks"): "(const int[]){0}",
+    "void *const *": "(void *const[]){other_floats()}",
+    "const void *const *": "(const void *const[]){some_floats()}",
+    ("ls_comm_set_site", "text"): '"site"',
     "ls_activation": "LS_ACT_SILU", ("ls_sgd_create", "n"): "2", ("ls_adam_create", "n"): "2",
     ("ls_adamw_create", "n"): "2", ("ls_store_open", "url"): '"mem:"',
     ("ls_store_prefix", "prefix"): '"a/"', ("ls_store_get", "timeout_ms"): "0",
@@ -216,7 +220,8 @@ NULL_GIVES = {
     ("ls_checkpoint_compare", "each"): "LS_OK", ("ls_checkpoint_compare", "arg"): "LS_OK",
     ("ls_backend_check", "name"): "LS_OK",
     ("ls_init", "opt"): "LS_OK", ("ls_ddp_create", "opt"): "LS_OK", ("ls_spawn", "arg"): "LS_OK",
-    ("ls_work_then", "arg"): "LS_OK",
+    ("ls_work_then", "arg"): "LS_OK", ("ls_comm_set_stack", "fn"): "LS_OK",
+    ("ls_comm_set_stack", "arg"): "LS_OK",
     ("ls_dataset_lengths", "name"): "LS_OK",
     ("ls_spawn", "opt"): "LS_OK", ("ls_dataset_open_folder", "like"): "LS_OK",
     ("ls_dataset_open_synthetic", "opt"): "LS_OK", ("ls_dataset_augment", "augment"): "LS_OK",
@@ -235,7 +240,9 @@ NULL_GIVES = {
     ("ls_tape_training", "tape"): "0", ("ls_tape_compute", "tape"): "LS_F32",
     **{(f"ls_{name}", "out"): "LS_OK" for name in (
         "all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter",
-        "all_to_all", "all_gather_v", "gather_v", "scatter_v", "reduce_scatter_v", "all_to_all_v",
+        "all_to_all", "all_gather_list", "gather_list", "scatter_list", "reduce_scatter_list",
+        "all_to_all_list", "all_gather_v", "gather_v", "scatter_v",
+        "reduce_scatter_v", "all_to_all_v",
         "barrier")},
 }
 

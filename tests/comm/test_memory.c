@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_memory.c - memory of ls_comm_alloc() after the end of its group: it stays valid, a later join
- * uses it, and any thread frees it, also while the group ends.
+ * test_memory.c - memory of ls_comm_alloc() after the end of its group: it stays valid, a later
+ * join uses it, and any thread frees it, also while the group ends.
  */
 #include "base/unit.h"
 #include "harness/ranks.h"
