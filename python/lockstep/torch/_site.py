@@ -29,23 +29,11 @@ def _in_package(path: str) -> bool:
     return known
 
 
-def _frame() -> Any:
-    """The innermost frame outside of torch and this package."""
+def mark(shape: Any) -> None:
+    """Names the operation that this thread starts next by the line of the program and its shape."""
     frame: Any = sys._getframe(2)
     while frame.f_back is not None and _in_package(frame.f_code.co_filename):
         frame = frame.f_back
-    return frame
-
-
-def line() -> str:
-    """The line of the program that is calling: "train.py:41"."""
-    frame = _frame()
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-
-
-def mark(shape: Any) -> None:
-    """Names the operation that this thread starts next by the line of the program and its shape."""
-    frame = _frame()
     key = (frame.f_code, frame.f_lineno, shape)
     text = _texts.get(key)
     if text is None:
