@@ -10,7 +10,10 @@ import tempfile
 import time
 import traceback
 
+import torch
+
 DEADLINE_S = 120
+HAS_DDP = not torch.__version__.startswith("1.")  # DDP works with groups in Python
 
 
 class Job:
@@ -55,6 +58,8 @@ class Job:
         os.kill(self.pids[rank], number)
 
     def output(self, rank):
+        if not os.path.exists(self._path("out", rank)):
+            return ""
         with open(self._path("out", rank), errors="replace") as file:
             return file.read()
 

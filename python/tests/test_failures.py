@@ -59,6 +59,7 @@ class Failures(unittest.TestCase):
         for text in self.survivors(ranks.Job(3, body), 1):
             self.assertIn("rank 1", text)
 
+    @unittest.skipUnless(ranks.HAS_DDP, "torch 1.13 waits for handles in C++ only")
     def test_ddp_ends_with_an_error_when_a_rank_dies(self):
         def body(rank, n, store):
             ranks.join(store, rank, n)
@@ -85,6 +86,36 @@ class Failures(unittest.TestCase):
         for text in ranks.run(2, body):
             self.assertIn("all_reduce", text)
             self.assertIn("broadcast", text)
+            self.assertRegex(text, r"test_failures.py:\d+ \[5\]")
+            self.assertRegex(text, r"test_failures.py:\d+ \[7\]")
+
+    def test_late_rank_is_named_with_its_stack(self):
+        os.environ["LOCKSTEP_LATE_MS"] = "300"
+
+        def late_function(job_store):
+            path = job_store + ".seen"
+            end = time.monotonic() + ranks.DEADLINE_S
+            while not os.path.exists(path) and time.monotonic() < end:
+                time.sleep(0.01)
+
+        def body(rank, n, store):
+            ranks.join(store, rank, n)
+            if rank == 1:
+                late_function(store)
+            dist.all_reduce(torch.ones(5))
+
+        try:
+            job = ranks.Job(2, body)
+        finally:
+            del os.environ["LOCKSTEP_LATE_MS"]
+        end = time.monotonic() + ranks.DEADLINE_S
+        while "late_function" not in job.output(0) + job.output(1) and time.monotonic() < end:
+            time.sleep(0.05)
+        open(job.store + ".seen", "w").close()
+        job.wait()
+        text = job.output(0) + job.output(1)
+        job.remove()
+        self.assertRegex(text, r"test_failures.py:\d+ in late_function")
 
     def test_exception_of_a_rank_reaches_the_others(self):
         program = textwrap.dedent(

@@ -15,7 +15,7 @@ from typing import Any, Tuple
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from . import _errors, _join
+from . import _errors, _join, _site
 from ._lib import lib
 from ._pg import LockstepGroup
 from ._work import milliseconds
@@ -54,7 +54,10 @@ def _comm(opts: Any) -> _join.Comm:
     ranks = list(getattr(opts, "global_ranks_in_group", None) or [])
     timeout_ms = milliseconds(opts.timeout)
     if not ranks:
-        return _join.join_world(opts.store, opts.group_rank, opts.group_size, timeout_ms)
+        world = _join.join_world(opts.store, opts.group_rank, opts.group_size, timeout_ms)
+        assert world.handle is not None
+        _site.show_stack_when_late(world.handle)
+        return world
     comm = _join.create_group(ranks, str(opts.group_id), timeout_ms)
     return comm or _join.join(opts.store, opts.group_rank, opts.group_size, timeout_ms)
 

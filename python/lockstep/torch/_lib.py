@@ -69,6 +69,7 @@ class WorkEnd(Structure):
 
 
 WorkEndFn = CFUNCTYPE(None, c_void_p, POINTER(WorkEnd))
+StackFn = CFUNCTYPE(None, c_void_p, c_void_p, c_size_t)
 
 _handle = POINTER(c_void_p)
 _counts = POINTER(c_size_t)
@@ -85,6 +86,8 @@ _FUNCTIONS = {
     "ls_comm_abort": (None, [c_void_p, c_char_p]),
     "ls_comm_create_group": (c_int, [c_void_p, POINTER(c_int), c_int, c_char_p, c_int64, _handle]),
     "ls_comm_set_timeout": (None, [c_void_p, c_int64]),
+    "ls_comm_set_site": (None, [c_char_p]),
+    "ls_comm_set_stack": (c_int, [c_void_p, StackFn, c_void_p]),
     "ls_comm_status": (c_int, [c_void_p]),
     "ls_comm_transport": (c_char_p, [c_void_p]),
     "ls_store_create": (c_int, [POINTER(StoreCallbacks), _handle]),

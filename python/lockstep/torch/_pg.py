@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
-from . import _join, _lib, _monitored, _sparse
+from . import _join, _lib, _monitored, _site, _sparse
 from ._lib import lib
 from ._types import moved, reduction
 from ._work import LockstepWork, LockstepWorks, milliseconds
@@ -212,10 +212,12 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
 
     # --- starting operations ---
 
-    def _handle(self) -> int:
+    def _handle(self, shape: Any = None) -> int:
+        """The group, for the call that starts an operation on a tensor of this shape."""
         handle = self._comm.handle
         if handle is None:
             raise _lib.BackendError("lockstep: the group has ended (destroy_process_group)")
+        _site.mark(shape)
         return handle
 
     def _work(
@@ -255,7 +257,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
             src, dst, finish = _converted(plan, tensor)
         out = ctypes.c_void_p()
         status = lib.ls_all_reduce(
-            self._handle(),
+            self._handle(tensor.shape),
             src.data_ptr(),
             dst.data_ptr(),
             dst.numel() * plan.width,
@@ -282,7 +284,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
             src, dst, finish = _converted(plan, tensor)
         out = ctypes.c_void_p()
         status = lib.ls_reduce(
-            self._handle(),
+            self._handle(tensor.shape),
             src.data_ptr(),
             dst.data_ptr() if is_root else None,
             src.numel() * plan.width,
@@ -307,7 +309,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         out = ctypes.c_void_p()
         counts = _counts([size * plan.width for size in sizes])
         status = lib.ls_reduce_scatter_v(
-            self._handle(),
+            self._handle(source.shape),
             source.data_ptr(),
             dst.data_ptr(),
             counts,
@@ -353,7 +355,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         buffer, finish = _target(tensor, copy=is_root)
         out = ctypes.c_void_p()
         status = lib.ls_broadcast(
-            self._handle(),
+            self._handle(tensor.shape),
             buffer.data_ptr(),
             buffer.data_ptr(),
             buffer.numel() * width,
@@ -377,7 +379,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dst, finish = _target(output)
         out = ctypes.c_void_p()
         status = lib.ls_all_gather(
-            self._handle(),
+            self._handle(source.shape),
             src.data_ptr(),
             dst.data_ptr(),
             src.numel() * width,
@@ -404,7 +406,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         flat, finish = _divided(parts)
         out = ctypes.c_void_p()
         status = lib.ls_all_gather_v(
-            self._handle(),
+            self._handle(source.shape),
             src.data_ptr(),
             flat.data_ptr(),
             _counts([part.numel() * width for part in parts]),
@@ -431,7 +433,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         flat, finish = _divided(parts) if parts else (None, None)
         out = ctypes.c_void_p()
         status = lib.ls_gather(
-            self._handle(),
+            self._handle(source.shape),
             src.data_ptr(),
             flat.data_ptr() if flat is not None else None,
             src.numel() * width,
@@ -453,7 +455,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dst, finish = _target(output) if is_root else (None, None)
         out = ctypes.c_void_p()
         status = lib.ls_gather(
-            self._handle(),
+            self._handle(source.shape),
             src.data_ptr(),
             dst.data_ptr() if dst is not None else None,
             src.numel() * width,
@@ -475,7 +477,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dst, finish = _target(target)
         out = ctypes.c_void_p()
         status = lib.ls_scatter(
-            self._handle(),
+            self._handle(target.shape),
             flat.data_ptr() if flat is not None else None,
             dst.data_ptr(),
             dst.numel() * width,
@@ -498,7 +500,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dtype, width = moved(src.dtype)
         out = ctypes.c_void_p()
         status = lib.ls_all_to_all_v(
-            self._handle(),
+            self._handle(src.shape),
             src.data_ptr(),
             _counts([size * width for size in src_sizes]),
             dst.data_ptr(),
@@ -569,7 +571,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dtype, width = moved(src.dtype)
         out = ctypes.c_void_p()
         status = lib.ls_send(
-            self._handle(),
+            self._handle(src.shape),
             src.data_ptr(),
             src.numel() * width,
             dtype,
@@ -585,7 +587,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dtype, width = moved(dst.dtype)
         out = ctypes.c_void_p()
         status = lib.ls_recv(
-            self._handle(),
+            self._handle(tensor.shape),
             dst.data_ptr(),
             dst.numel() * width,
             dtype,

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a program calls: "train.py:41 [64,1024]" for an operation, and the stack of a late rank."""
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+from typing import Any, Dict, Tuple
+
+import torch
+
+from . import _lib
+from ._lib import lib
+
+_OWN = tuple(
+    os.path.dirname(os.path.abspath(path)) + os.sep
+    for path in (torch.__file__, os.path.dirname(__file__))
+)
+_is_own: Dict[str, bool] = {}  # by file name: torch's and ours are not the program's
+_texts: Dict[Tuple[Any, int, Any], bytes] = {}
+TEXTS_MAX = 4096
+
+
+def _in_package(path: str) -> bool:
+    known = _is_own.get(path)
+    if known is None:
+        known = _is_own[path] = path.startswith(_OWN) or path.startswith("<frozen")
+    return known
+
+
+def mark(shape: Any) -> None:
+    """Names the operation that this thread starts next by the line of the program and its shape."""
+    frame: Any = sys._getframe(2)
+    while frame.f_back is not None and _in_package(frame.f_code.co_filename):
+        frame = frame.f_back
+    key = (frame.f_code, frame.f_lineno, shape)
+    text = _texts.get(key)
+    if text is None:
+        if len(_texts) >= TEXTS_MAX:
+            _texts.clear()
+        name = os.path.basename(frame.f_code.co_filename)
+        dims = "" if shape is None else " [" + ",".join(map(str, shape)) + "]"
+        text = _texts[key] = f"{name}:{frame.f_lineno}{dims}".encode(errors="replace")
+    lib.ls_comm_set_site(text)
+
+
+@_lib.StackFn
+def _write_stack(_arg: Any, text: int, size: int) -> None:
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    lines = []
+    while frame is not None:
+        name = os.path.basename(frame.f_code.co_filename)
+        lines.append(f"{name}:{frame.f_lineno} in {frame.f_code.co_name}")
+        frame = frame.f_back
+    data = "\n".join(lines).encode(errors="replace")[: size - 1] + b"\0"
+    ctypes.memmove(text, data, len(data))
+
+
+def show_stack_when_late(comm: int) -> None:
+    """The log of waiting ranks shows the Python stack of this rank's main thread."""
+    _lib.check(lib.ls_comm_set_stack(comm, _write_stack, None))
