@@ -71,7 +71,7 @@ def _create_as_gloo(opts: Any, pg_options: Any = None) -> Any:
 
 class _LikeGloo(type):
     def __instancecheck__(cls, group: Any) -> bool:
-        return isinstance(group, LockstepGroup)
+        return isinstance(group, (LockstepGroup, _backend_class() or LockstepGroup))
 
 
 class _InPlaceOfGloo(metaclass=_LikeGloo):
