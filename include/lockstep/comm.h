@@ -132,9 +132,30 @@ LS_API LS_MUST_USE ls_status ls_comm_status(ls_comm *comm);
 LS_API void ls_comm_set_timeout(ls_comm *comm, int64_t timeout_ms);
 
 /* A barrier that survives missing ranks: LS_ETIMEOUT names all of them, on every rank that has
- * come, and the group stays usable; a rank that comes later gets the same error at once. Collective;
- * blocks. timeout_ms: 0: that of operations, negative: none. Slower than ls_barrier(). */
+ * come, and the group stays usable; a rank that comes later gets the same error at once. Blocks.
+ * timeout_ms: 0: that of operations, negative: none. Slower than ls_barrier(). */
 LS_API LS_MUST_USE ls_status ls_comm_monitored_barrier(ls_comm *comm, int64_t timeout_ms);
+
+/* --- what messages show --- */
+
+#define LS_SITE_BYTES 40
+
+/* Names the operations that this thread starts from now on in error texts, wait reports, the flight
+ * recorder and --trace, instead of the address of the call: "train.py:41 [64,1024]". The text is
+ * copied; at most 39 bytes are shown. NULL or "": the address again. */
+LS_API void ls_comm_set_site(const char *text);
+
+#define LS_STACK_BYTES 1536
+
+/* Writes the stack of the program, terminated, to `text` (of LS_STACK_BYTES): a line for each call,
+ * the innermost first. */
+typedef void (*ls_stack_fn)(void *arg, char *text, size_t bytes);
+
+/* Calls fn when other ranks have waited for this rank for LOCKSTEP_LATE_MS; the text is logged
+ * behind their wait report. The thread is one of the library, "ls-stack", without locks: fn may not
+ * call functions of the group. For all groups of this join; a later call replaces fn. NULL ends it:
+ * the call returns when fn does not run, as does the destruction of the last group. */
+LS_API LS_MUST_USE ls_status ls_comm_set_stack(ls_comm *comm, ls_stack_fn fn, void *arg);
 
 /*
  * --- device memory ---
@@ -154,11 +175,15 @@ LS_API void ls_comm_set_queue(ls_comm *comm, ls_queue *queue);
 /* --- memory that is reduced without copies --- */
 
 /* Zeroed memory, aligned to 4096, shared with this host's ranks: operations on it need no staging.
- * Free it with ls_comm_free() before the group is destroyed. Any rank may call it alone. After an
- * operation on it has failed, other ranks may still write to the memory until they notice the
- * failure: free it and do not use it again. */
+ * Any rank may call it alone. The memory outlives its group: when all groups of the join are
+ * destroyed it is ordinary memory, which operations of another join copy. After an operation on it
+ * has failed, other ranks may still write to the memory until they notice the failure: free it and
+ * do not use it again. */
 LS_API LS_MUST_USE ls_status ls_comm_alloc(ls_comm *comm, size_t bytes, void **out);
-LS_API void ls_comm_free(ls_comm *comm, void *memory); /* NULL is allowed */
+/* Frees memory of ls_comm_alloc() before or after the end of its group, from any thread, when no
+ * operation on it is pending. NULL is allowed. */
+LS_API void ls_memory_free(void *memory);
+LS_API void ls_comm_free(ls_comm *comm, void *memory); /* The same; NULL is allowed for both. */
 
 /*
  * --- collectives ---
@@ -257,7 +282,7 @@ typedef struct ls_work_end {
 typedef void (*ls_work_end_fn)(void *arg, const ls_work_end *end);
 
 /* Calls fn once when the operation has ended, and frees the handle; at once if it has ended. The
- * thread is any one that is inside a call of this library, or the progress thread, without locks:
+ * thread is any one that is inside a call of this library, or one of its own, without locks:
  * fn may start operations and wait for them, but not destroy a group. While it runs on the progress
  * thread, other operations progress only in calls that wait. Before ls_comm_destroy() returns, fn
  * has been called with LS_ECANCELED for what was pending. Failures of this call leave the

@@ -257,6 +257,16 @@ def groups(rank, n, gloo):
         dist.destroy_process_group(pair)
 
 
+def splits(rank, n, gloo):
+    if not hasattr(dist.ProcessGroup, "new_window"):
+        return  # before torch 2.15 split_group() refuses groups without a device
+    mine = dist.split_group(split_ranks=[[0, n - 1], [1]] if n > 2 else [[1, 0]])
+    tensor = torch.tensor([rank + 1.0])
+    dist.all_reduce(tensor, group=mine)
+    expected = 2.0 if n > 2 and rank == 1 else 1.0 + n
+    check("all_reduce of a split", [tensor], [torch.tensor([expected])])
+
+
 def sparse(rank, n, gloo):
     def make(dtype):
         rows = torch.tensor([[rank, rank, 5], [0, 1, 2]])
@@ -295,6 +305,7 @@ class Operations(unittest.TestCase):
     test_objects = both(objects)
     test_asynchronous = both(asynchronous)
     test_groups = both(groups)
+    test_splits = both(splits)
     test_sparse = both(sparse)
     test_wrong_calls = both(wrong_calls)
 

@@ -27,7 +27,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 
-#define BACKEND_ABI 8
+#define BACKEND_ABI 9
 
 typedef struct accel_event accel_event;
 typedef struct backend_state backend_state; /* the backend's own, one a process (rank) */
@@ -188,6 +188,8 @@ struct backend_ops {
     /* optional: memory that needs no staging */
     ls_status (*alloc)(backend_state *self, size_t bytes, void **out);
     void (*free)(backend_state *self, void *memory);
+    /* with alloc: the memory stays valid after close(), until *release frees what is returned */
+    void *(*keep)(backend_state *self, void *memory, void (**release)(void *kept));
     /* required: "shm", "tcp", "shm+tcp" */
     const char *(*transport)(backend_group *group);
     /* required: delivers pending sends (within timeout_ms), then closes the backend */

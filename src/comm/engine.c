@@ -14,6 +14,8 @@
 #include "comm/check.h"
 #include "comm/comm.h"
 #include "comm/meet.h"
+#include "comm/memory.h"
+#include "comm/stack.h"
 #include "comm/staged.h"
 
 #include <poll.h>
@@ -209,7 +211,9 @@ void engine_destroy(engine *e)
 {
     if (e == NULL)
         return;
+    stack_stop(e);
     drive_stop(e);
+    memory_keep_all(e);
     forked_remove(e);
     engine_free_parts(&e->parts);
     free_works(e);
@@ -378,6 +382,14 @@ static ls_status number_message(ls_comm *comm, coll *op)
     return LS_OK;
 }
 
+/* Of the operations that this thread starts. */
+static _Thread_local char own_site[STAMP_SITE_BYTES];
+
+void ls_comm_set_site(const char *text)
+{
+    text_printable(own_site, sizeof(own_site), text != NULL ? text : "");
+}
+
 /* n: of collectives, how many numbers the operation takes. */
 static ls_status number_and_stamp(ls_comm *comm, coll *op, uint64_t n, const void *site)
 {
@@ -392,6 +404,8 @@ static ls_status number_and_stamp(ls_comm *comm, coll *op, uint64_t n, const voi
     comm->sequence += is_message ? 0 : n;
     if (comm->label[0] != '\0')
         memcpy(s->site, comm->label, sizeof(s->site));
+    else if (own_site[0] != '\0')
+        memcpy(s->site, own_site, sizeof(s->site));
     else
         memcpy(s->site, site_text(&comm->engine->sites, site), sizeof(s->site));
     comm->label[0] = '\0';

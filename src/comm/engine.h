@@ -12,6 +12,7 @@
  *   drive.c   the waiting loop and the progress thread
  *   watch.c   notifications of the hub, wait reports, timeouts, causes
  *   meet.c    groups created by their members alone
+ *   stack.c   the stack of the program, for wait reports
  *   forked.c  closing what a forked child inherits
  *   staged.c  operations on device memory (staged.h)
  *
@@ -158,7 +159,8 @@ struct engine {
     /* the last time that spin_wait() has read; 0: no spin_wait() is under way */
     int64_t seen_ns;
     site_cache sites;
-    bool is_forked; /* in a forked child, which must not use the engine */
+    struct stack_watch *stack; /* of ls_comm_set_stack(); NULL: none */
+    bool is_forked;            /* in a forked child, which must not use the engine */
     list_node fork_node;
 
     /* drive.c */

@@ -450,53 +450,6 @@ void comm_label(ls_comm *comm, const char *label)
 
 /* --- memory --- */
 
-static bool has_own_memory(const engine *e)
-{
-    return e->parts.backend != NULL && e->parts.ops->alloc != NULL;
-}
-
-ls_status ls_comm_alloc(ls_comm *comm, size_t bytes, void **out)
-{
-    engine *e;
-    ls_status st;
-
-    LS_TRY(LS_GIVEN(comm));
-    LS_TRY(LS_GIVEN(out));
-    e = comm->engine;
-    *out = NULL;
-    if (e->is_forked)
-        return ls_fail(LS_EINVAL, "this process was forked from rank %d", e->parts.rank);
-    if (bytes == 0)
-        bytes = 1;
-    if (has_own_memory(e)) {
-        engine_enter(e);
-        st = e->parts.ops->alloc(e->parts.backend, bytes, out);
-        engine_leave(e);
-        return st;
-    }
-    *out = ls_alloc_aligned(4096, bytes);
-    if (*out == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a buffer of %zu bytes", bytes);
-    memset(*out, 0, bytes);
-    return LS_OK;
-}
-
-void ls_comm_free(ls_comm *comm, void *memory)
-{
-    engine *e;
-
-    if (comm == NULL || memory == NULL || comm->engine->is_forked)
-        return;
-    e = comm->engine;
-    if (!has_own_memory(e)) {
-        ls_free(memory);
-        return;
-    }
-    engine_enter(e);
-    e->parts.ops->free(e->parts.backend, memory);
-    engine_leave(e);
-}
-
 /* The accelerator of memory that the backend wants to know of; NULL: it is of no interest. */
 static accel *registering_accel(const ls_comm *comm, const void *memory)
 {

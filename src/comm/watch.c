@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "comm/meet.h"
+#include "comm/stack.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -124,6 +125,8 @@ void watch_poll_hub(engine *e)
         note_group_leave(e, &leave);
     while (control_next_left(e->parts.control, &rank))
         note_left(e, rank);
+    if (control_next_ask(e->parts.control))
+        stack_asked(e);
     while (control_next_answer(e->parts.control, &answer))
         meet_answered(e, &answer);
     while (control_next_cause(e->parts.control, &cause))

@@ -38,6 +38,7 @@ struct control {
     list_node left;
     list_node group_leaves;
     list_node answers;
+    uint32_t n_asks; /* for the stack */
     size_t n_notices;
     uint64_t n_waits;        /* reports of waits that were sent */
     uint64_t n_acknowledged; /* reports of waits that the hub has acknowledged */
@@ -164,6 +165,9 @@ static ls_status take_push(void *arg, const frame *f)
         return take_acknowledgement(c, &r);
     case HUB_MESSAGE_MET:
         return take_answer(c, &r);
+    case HUB_MESSAGE_ASK_STACK:
+        c->n_asks++;
+        return wire_reader_end(&r, "a question for the stack");
     default:
         return ls_fail(LS_EPROTO, "the hub sent message %u", f->type);
     }
@@ -187,6 +191,21 @@ bool control_next_group_leave(control *c, group_leave *out)
 bool control_next_answer(control *c, rendezvous_answer *out)
 {
     return next_notice(c, &c->answers, out, sizeof(*out));
+}
+
+bool control_next_ask(control *c)
+{
+    const bool is_asked = c->n_asks > 0;
+
+    c->n_asks = 0;
+    return is_asked;
+}
+
+ls_status control_stack(control *c, const char *text)
+{
+    wire_writer_reset(&c->body);
+    wire_write_text(&c->body, text);
+    return hublink_send(&c->link, HUB_MESSAGE_STACK, &c->body);
 }
 
 /* --- opening and closing --- */

@@ -18,8 +18,9 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define CONTROL_CALLS_MAX  32       /* of one control_called() */
-#define CONTROL_GROUPS_KEY "groups" /* of the counter from which ids of groups are taken */
+#define CONTROL_STACK_BYTES 1536     /* of the text of a stack, terminated */
+#define CONTROL_CALLS_MAX   32       /* of one control_called() */
+#define CONTROL_GROUPS_KEY  "groups" /* of the counter from which ids of groups are taken */
 
 typedef struct control control;
 
@@ -150,6 +151,11 @@ typedef struct rendezvous_answer {
  * first. Answers arrive in the same order at all ranks. */
 LS_MUST_USE ls_status control_meet(control *c, const control_rendezvous *m);
 bool control_next_answer(control *c, rendezvous_answer *out);
+
+/* Whether the hub has asked for the stack of this rank's program since the last call, because other
+ * ranks wait for it; control_stack() answers, with at most CONTROL_STACK_BYTES - 1 bytes. */
+bool control_next_ask(control *c);
+LS_MUST_USE ls_status control_stack(control *c, const char *text);
 
 /* Reports n collectives that this rank has called, of any group, in order, each with a digest of
  * all calls of the group up to it. The hub breaks a group when the reports of two ranks for the

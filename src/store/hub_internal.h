@@ -9,6 +9,7 @@
  *   hub_causes.c  why the job or a group ends
  *   hub_watch.c   operations in which ranks wait
  *   hub_leaves.c  which ranks have left which group
+ *   hub_stacks.c  stacks of late ranks
  *   hub_meet.c    members of a group that wait for each other outside of its operations
  *   hub_calls.c   which operations ranks have called
  */
@@ -74,6 +75,8 @@ typedef struct hub_rank {
     bool has_exited;  /* its launcher saw it exit with code 0 */
     pid_t local_pid;  /* as this host's kernel numbers it; 0: on another host */
     poll_timer grace; /* after is_lost */
+    uint32_t n_asked; /* for its stack, not answered yet */
+    char late_in[160];
 } hub_rank;
 
 /* A cause that is held back for grace_ms, because a better one may arrive. */
@@ -215,6 +218,10 @@ void hub_watch_append_missing(text_buf *t, hub *h, uint32_t group);
 LS_MUST_USE ls_status hub_watch_read_members(const hub_conn *c, wire_reader *r, int **out, int *n);
 /* Sends the hub's `body`, a LEFT_GROUP, to every rank that waits in an operation of the group. */
 void hub_watch_send_leave(hub *h, uint32_t group);
+
+/* --- hub_stacks.c --- */
+void hub_stack_ask(hub *h, int rank, const char *what); /* a rank that is late in `what` */
+LS_MUST_USE ls_status hub_stack_message(hub_conn *c, const frame *f);
 
 /* --- hub_meet.c --- */
 LS_MUST_USE ls_status hub_meet_message(hub_conn *c, const frame *f);

@@ -41,12 +41,14 @@ typedef enum hub_message_type {
     /* ticket u64, group u32, timeout i64 (ms), report in i64 (ms), what, n u32, n members u32. The
      * answer is MET, when all members have sent it with the same `what`. */
     HUB_MESSAGE_MEET = 26,
+    HUB_MESSAGE_STACK = 27, /* text, after ASK_STACK */
 
     /* To ranks, at any time after WELCOME. */
     HUB_MESSAGE_CAUSE = 30,        /* cause */
     HUB_MESSAGE_LEFT = 31,         /* rank u32 */
     HUB_MESSAGE_ACKNOWLEDGED = 32, /* empty */
     HUB_MESSAGE_LEFT_GROUP = 33,   /* group u32, n u32, n times: rank u32, sequence u64 */
+    HUB_MESSAGE_ASK_STACK = 35,    /* empty */
     HUB_MESSAGE_MET = 34           /* ticket u64, status u32, id of a new group u32, text */
 } hub_message_type;
 

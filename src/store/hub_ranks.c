@@ -67,6 +67,7 @@ static void join(hub_conn *c, int rank, pid_t pid)
     r->local_pid = c->peer_pid;
     r->has_joined = true;
     r->has_left = false;
+    r->n_asked = 0;
     c->rank = rank;
     c->state = CONN_RANK;
     poller_timer_cancel(&c->limit);
@@ -196,6 +197,8 @@ ls_status hub_rank_message(hub_conn *c, const frame *f)
         return hub_leave_group_message(c, f);
     case HUB_MESSAGE_CALLS:
         return hub_calls_message(c, f);
+    case HUB_MESSAGE_STACK:
+        return hub_stack_message(c, f);
     case HUB_MESSAGE_MEET:
         return hub_meet_message(c, f);
     case HUB_MESSAGE_FAIL:

@@ -338,6 +338,19 @@ static void append_size(text_buf *t, const op_stamp *s)
         text_append(t, ", %s", text_bytes(text, sizeof(text), bytes));
 }
 
+/* Ranks that wait in another operation are among them: their stack shows how they came there. */
+static void ask_missing(const hub_op *op, const char *what)
+{
+    int n = 0;
+
+    for (int i = 0; i < op->n_members && n < DESCRIBED_MAX; i++) {
+        if (find_entry(op, op->members[i]) != NULL)
+            continue;
+        hub_stack_ask(op->owner, op->members[i], what);
+        n++;
+    }
+}
+
 static void report(hub_op *op)
 {
     hub *h = op->owner;
@@ -356,6 +369,7 @@ static void report(hub_op *op)
         text_append(&t, ": all ranks have arrived");
     }
     append_stopped(&t, op);
+    ask_missing(op, stamp);
     if (op->id.group == GROUP_JOIN && h->opt.join_advice[0] != 0)
         text_append(&t, "; %s", h->opt.join_advice);
     if (events->wait_report != NULL)

@@ -280,6 +280,8 @@ static void messages_that_make_no_sense_end_the_connection(void **state)
         {HUB_MESSAGE_FAIL, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16},
         {HUB_MESSAGE_FAIL, "\1\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0", 16}, // names rank 7 of 1
         {HUB_MESSAGE_LEAVE_JOB, "x", 1},
+        {HUB_MESSAGE_STACK, "\1\0\0\0x", 5}, // not asked for
+        {HUB_MESSAGE_STACK, "\xff\xff\xff\xffx", 5},
         {HUB_MESSAGE_MEET, "short", 5},
         // rank 7 of 1; more members than bytes; without the sender
         {HUB_MESSAGE_MEET, MEET_HEAD "\1\0\0\0\7\0\0\0", 41},

@@ -49,24 +49,32 @@ def form() -> Tuple[str, str]:
     return "python", reason
 
 
-def _open(store: Any, rank: int, size: int, timeout: timedelta, name: str) -> Any:
+def _comm(opts: Any) -> _join.Comm:
+    """The group of liblockstep for a group that c10d creates."""
+    ranks = list(getattr(opts, "global_ranks_in_group", None) or [])
+    timeout_ms = milliseconds(opts.timeout)
+    if not ranks:
+        return _join.join_world(opts.store, opts.group_rank, opts.group_size, timeout_ms)
+    comm = _join.create_group(ranks, str(opts.group_id), timeout_ms)
+    return comm or _join.join(opts.store, opts.group_rank, opts.group_size, timeout_ms)
+
+
+def _open(opts: Any, name: str) -> Any:
     kind, _ = form()
-    comm = _join.join(store, rank, size, milliseconds(timeout))
+    comm = _comm(opts)
     if kind == "cpp":
         from . import _cpp
 
-        return _cpp.create(comm, store, name)
-    return LockstepGroup(comm, store, timeout, name)
+        return _cpp.create(comm, opts.store, name)
+    return LockstepGroup(comm, opts.store, opts.timeout or timedelta(minutes=30), name)
 
 
 def _create(opts: Any, pg_options: Any = None) -> Any:
-    timeout = opts.timeout or timedelta(minutes=30)
-    return _open(opts.store, opts.group_rank, opts.group_size, timeout, "lockstep")
+    return _open(opts, "lockstep")
 
 
 def _create_as_gloo(opts: Any, pg_options: Any = None) -> Any:
-    timeout = opts.timeout or timedelta(minutes=30)
-    return _open(opts.store, opts.group_rank, opts.group_size, timeout, "gloo")
+    return _open(opts, "gloo")
 
 
 class _LikeGloo(type):

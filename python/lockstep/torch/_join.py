@@ -7,12 +7,13 @@ thread of Python is needed, and Ctrl-C ends the wait for ranks that do not join.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import threading
 import time
 import weakref
 from datetime import timedelta
-from typing import Any, Iterable, List, Optional
+from typing import Any, Iterable, List, Optional, Sequence
 
 from . import _lib
 from ._lib import lib
@@ -114,13 +115,11 @@ class Comm:
         rank: int,
         size: int,
         store: Optional[_Store] = None,
-        parent: Optional["Comm"] = None,
     ) -> None:
         self.handle: Optional[int] = handle
         self.rank, self.size = rank, size
         self.process = os.getpid()
         self._store = store
-        self._parent = parent  # ends after this group
         _live.add(self)
 
     def abort(self, reason: str) -> None:
@@ -190,3 +189,36 @@ def join(store: Any, rank: int, size: int, timeout_ms: int) -> Comm:
         raise error from relay.error
     assert out.value is not None
     return Comm(out.value, rank, size, relay)
+
+
+_world: Optional["weakref.ReferenceType[Comm]"] = None  # that the default group joined
+
+
+def join_world(store: Any, rank: int, size: int, timeout_ms: int) -> Comm:
+    """As join(), for the default group, of which create_group() takes ranks."""
+    global _world
+    comm = join(store, rank, size, timeout_ms)
+    _world = weakref.ref(comm)
+    return comm
+
+
+def create_group(
+    ranks: Sequence[int], name: str, timeout_ms: int, parent: Optional[Comm] = None
+) -> Optional[Comm]:
+    """A group of ranks of `parent` (the default group), which shares its connections. Only these
+    ranks call it. None: the default group is of another backend."""
+    close_deferred()
+    parent = parent or (_world() if _world is not None else None)
+    if parent is None or parent.handle is None or not ranks or parent.rank not in ranks:
+        return None
+    out = ctypes.c_void_p()
+    tag = hashlib.sha1(name.encode()).hexdigest().encode()
+    array = (ctypes.c_int * len(ranks))(*ranks)
+    _lib.check(
+        lib.ls_comm_create_group(
+            parent.handle, array, len(ranks), tag, timeout_ms, ctypes.byref(out)
+        )
+    )
+    lib.ls_comm_set_timeout(out.value, timeout_ms)
+    assert out.value is not None
+    return Comm(out.value, list(ranks).index(parent.rank), len(ranks))

@@ -131,7 +131,6 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         self._sequence = 0
         self._started: Optional[List[LockstepWork]] = None  # inside _start_coalescing()
         self._monitored = _monitored.Barrier(store, comm.rank, comm.size)
-        self._limit_ms = 0  # of set_timeout(), 0: that of the group's creation
         self.options = Options(timeout)
         self.bound_device_id = None
 
@@ -141,10 +140,9 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         return self._name
 
     def getBackendName(self) -> str:
-        return self._name
+        return "lockstep"  # for C++, which takes a group named gloo for its own class
 
-    def _get_backend_name(self) -> str:
-        return self._name
+    _get_backend_name = getBackendName
 
     def rank(self) -> int:
         return self._comm.rank
@@ -200,7 +198,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         return self._sequence
 
     def set_timeout(self, timeout: timedelta) -> None:
-        self._limit_ms = milliseconds(timeout)
+        lib.ls_comm_set_timeout(self._handle(), milliseconds(timeout))
         self.options._timeout = timeout
 
     _set_default_timeout = _set_timeout = set_timeout
@@ -232,8 +230,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         if status != _lib.OK:
             raise _lib.failure(status)
         self._sequence += 1
-        timeout_ms = _timeout_of(opts) or self._limit_ms
-        work = LockstepWork(self._comm, out.value, buffers, value, finish, timeout_ms)
+        work = LockstepWork(self._comm, out.value, buffers, value, finish, _timeout_of(opts))
         if self._started is not None:
             self._started.append(work)
         return work
@@ -623,17 +620,14 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         group_desc: Optional[str] = None,
         device_types: Any = None,
     ) -> Optional["LockstepGroup"]:
-        """The group of the ranks in `ranks`; None on other ranks. Collective over this group."""
-        is_member = self._comm.rank in ranks
-        out = ctypes.c_void_p()
-        color = ranks[0] if is_member else -1
-        key = list(ranks).index(self._comm.rank) if is_member else 0
-        _lib.check(lib.ls_comm_split(self._handle(), color, key, ctypes.byref(out)))
-        if out.value is None:
+        """The group of the ranks in `ranks` of this group; None on other ranks."""
+        limit = timeout or self.options._timeout
+        name = group_name or f"split of {self._set_name}: {list(ranks)}"
+        comm = _join.create_group(ranks, name, milliseconds(limit), self._comm)
+        if comm is None:
             return None
-        comm = _join.Comm(out.value, key, len(ranks), parent=self._comm)
         store = dist.PrefixStore(f"{group_name}/", self._store)
-        group = LockstepGroup(comm, store, timeout or self.options._timeout, self._name)
+        group = LockstepGroup(comm, store, limit, self._name)
         group.setGroupName(group_name or "")
         group.setGroupDesc(group_desc or "")
         return group

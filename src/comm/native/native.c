@@ -11,6 +11,7 @@
 #include "comm/native/join.h"
 #include "comm/native/link_shm.h"
 #include "comm/native/match.h"
+#include "comm/native/segment_map.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -631,6 +632,19 @@ static void native_free(native_state *s, void *memory)
         ls_free(memory);
 }
 
+static void release_map(void *kept)
+{
+    segment_map_release(kept);
+}
+
+static void *native_keep(native_state *s, void *memory, void (**release)(void *kept))
+{
+    segment_map *map = s->local == NULL ? NULL : segment_keep(s->local, memory);
+
+    *release = map == NULL ? ls_free : release_map;
+    return map == NULL ? memory : map;
+}
+
 // --- life ---
 
 static bool is_delivered(native_state *s)
@@ -827,6 +841,7 @@ const backend_ops native_backend_ops = {
     .abort_group = native_abort_group,
     .alloc = native_alloc,
     .free = native_free,
+    .keep = native_keep,
     .transport = native_transport,
     .close = native_close,
     .forked = native_forked,

@@ -158,6 +158,15 @@ void segment_destroy(local *l, void *memory)
         ls_log(LS_LOG_ERROR, "comm", "freed memory is not a segment of this rank");
 }
 
+segment_map *segment_keep(const local *l, const void *memory)
+{
+    for (int i = 0; i < l->n_own; i++) {
+        if (l->own[i].map->base == memory)
+            return segment_map_share(l->own[i].map->token);
+    }
+    return NULL;
+}
+
 static bool holds(const own_segment *s, const void *memory, size_t bytes)
 {
     const uintptr_t base = (uintptr_t)s->map->base;

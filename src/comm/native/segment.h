@@ -47,6 +47,10 @@ LS_MUST_USE ls_status segment_create(local *l, uint64_t key, size_t bytes, void 
  * ignored. */
 void segment_destroy(local *l, void *memory);
 
+/* One more user of this rank's segment: the mapping outlives `l` until segment_map_release(). NULL:
+ * it is not a segment of this rank. */
+struct segment_map *segment_keep(const local *l, const void *memory);
+
 /* Whether [memory, memory + bytes) lies in one of this rank's segments that was sent to every local
  * peer. */
 bool segment_find(local *l, const void *memory, size_t bytes, segment_ref *ref);

@@ -151,6 +151,11 @@ static ls_status nccl_alloc(backend_state *s, size_t bytes, void **out)
     return s->host->native->alloc(s->native, bytes, out);
 }
 
+static void *nccl_keep(backend_state *s, void *memory, void (**release)(void *kept))
+{
+    return s->host->native->keep(s->native, memory, release);
+}
+
 static void nccl_free(backend_state *s, void *memory)
 {
     s->host->native->free(s->native, memory);
@@ -186,6 +191,7 @@ __attribute__((visibility("default"))) const backend_ops lockstep_backend = {
     .abort_group = nccl_abort_group,
     .alloc = nccl_alloc,
     .free = nccl_free,
+    .keep = nccl_keep,
     .transport = nccl_transport,
     .close = nccl_close,
     .forked = nccl_forked,
