@@ -22,11 +22,21 @@ import time
 import unittest
 
 # Tests that gloo passes and Lockstep does not, and why.
+NO_EVENT = "the Python form has no profiler event for coalesced operations, and the test counts it"
+NO_BACKEND = "under the name gloo PyTorch looks in the group for a backend in C++"
 KNOWN = {
     "test_ddp_logging_data_cpu": {
         "cpp": 'PyTorch reports the name "custom" for backends in C++ that are not its own',
     },
+    "test_accumulate_gradients_no_sync": {"python": NO_BACKEND},
+    "test_accumulate_gradients_no_sync_allreduce_hook": {"python": NO_BACKEND},
+    "test_accumulate_gradients_no_sync_allreduce_with_then_hook": {"python": NO_BACKEND},
+    "test_accumulate_gradients_no_sync_grad_is_view": {"python": NO_BACKEND},
+    "test_grads_same_across_ranks_with_no_sync": {"python": NO_BACKEND},
 }
+for _group in ("", "full_group_"):
+    for _operation in ("max", "min", "product", "sum"):
+        KNOWN[f"test_all_reduce_coalesced_{_group}{_operation}"] = {"python": NO_EVENT}
 LIMIT_S = 120  # for one test
 
 

