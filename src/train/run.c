@@ -439,9 +439,6 @@ ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
 {
     LS_TRY(LS_GIVEN(run));
     LS_TRY(ls_model_status(run->model));
-    if (run->uses_weights && run->ddp == NULL && run_accumulate(run) > 1)
-        return ls_fail(LS_EINVAL, "--accumulate with weights of batches (ls_run_use_weights) needs "
-                                  "ls_run_distribute()");
     if (run->test.set != NULL && forward == NULL && run->evaluate == NULL)
         return ls_fail(LS_EINVAL, "a test set needs a forward function");
     run->forward = forward;
