@@ -146,8 +146,7 @@ LS_API LS_MUST_USE ls_status ls_run_distribute(ls_run *run, ls_comm *comm,
 /* For losses that are means over other terms than the rows of a batch, as tokens or frames: the
  * program calls ls_run_weigh() for each batch that has rows. Gradients and the reported loss are
  * then means over the terms of all ranks and of all batches of a step. Before ls_run_start(), on
- * all ranks. LS_EINVAL after it, and with --accumulate in a run that is not distributed. Does not
- * block; the run's thread. */
+ * all ranks. LS_EINVAL after it. Does not block; the run's thread. */
 LS_API LS_MUST_USE ls_status ls_run_use_weights(ls_run *run);
 
 /* The learning rate of step `step`, from 0, of the `steps` of --epochs. */

@@ -7,6 +7,8 @@
 
 #include "base/clock.h"
 
+#include <math.h>
+
 static ls_status check_logits(const ls_tensor *logits, int64_t rows)
 {
     if (logits == NULL || ls_tensor_dtype(logits) != LS_F32 || ls_tensor_n_dims(logits) != 2 ||
@@ -77,11 +79,20 @@ static void store_accuracy(ls_run *run, const rank_sums *sum)
     s->accuracy = sum->top1 / n;
     s->accuracy5 = sum->top5 / n;
     s->test_loss = sum->loss / n;
-    history_add_test(&run->history, &(history_test){.epoch = (double)run->at.epoch,
-                                                    .step = (double)run->at.step,
-                                                    .loss = s->test_loss,
-                                                    .top1 = s->accuracy,
-                                                    .top5 = s->accuracy5});
+}
+
+static void add_to_history(ls_run *run)
+{
+    const bool has_accuracy = run->evaluate == NULL;
+    const ls_run_state *s = &run->state;
+    history_test t = {.epoch = (double)run->at.epoch,
+                      .step = (double)run->at.step,
+                      .loss = has_accuracy ? s->test_loss : (double)NAN,
+                      .top1 = has_accuracy ? s->accuracy : (double)NAN,
+                      .top5 = has_accuracy ? s->accuracy5 : (double)NAN};
+
+    values_copy(&run->values, OF_TEST, t.values);
+    history_add_test(&run->history, &t);
 }
 
 static void store_result(ls_run *run, const rank_sums *sum)
@@ -92,6 +103,7 @@ static void store_result(ls_run *run, const rank_sums *sum)
     values_update(&run->values, OF_TEST, sum);
     if (run->evaluate == NULL)
         store_accuracy(run, sum);
+    add_to_history(run);
 }
 
 ls_status evaluate(ls_run *run)

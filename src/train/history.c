@@ -73,6 +73,10 @@ static history_point join(const history_point *a, const history_point *b)
         p.top1 = mean(a->top1, a->rows, b->top1, b->rows);
         p.top5 = mean(a->top5, a->rows, b->top5, b->rows);
     }
+    for (int i = 0; i < VALUES_MOST; i++) {
+        if (isfinite(a->values[i]) && isfinite(b->values[i]))
+            p.values[i] = mean(a->values[i], a->rows, b->values[i], b->rows);
+    }
     p.rows = a->rows + b->rows;
     for (int i = 0; i < PHASES; i++)
         p.seconds[i] = a->seconds[i] + b->seconds[i];

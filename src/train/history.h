@@ -18,8 +18,9 @@ typedef struct history_point {
     double lr;
     double top1; /* -1: not counted */
     double top5;
-    double rows;            /* of all ranks */
-    double seconds[PHASES]; /* mean over ranks */
+    double rows;                /* of all ranks */
+    double seconds[PHASES];     /* mean over ranks */
+    double values[VALUES_MOST]; /* of the program; NaN: not known */
 } history_point;
 
 /* An evaluation. */
@@ -27,8 +28,9 @@ typedef struct history_test {
     double epoch; /* number of epochs trained before */
     double step;
     double loss;
-    double top1;
+    double top1; /* loss, top1, top5: NaN in evaluations by the program */
     double top5;
+    double values[VALUES_MOST];
 } history_test;
 
 typedef struct history {

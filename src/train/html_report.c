@@ -26,6 +26,8 @@ typedef struct curves {
     double test_loss[HISTORY_TESTS];
     double test_top1[HISTORY_TESTS];
     double test_top5[HISTORY_TESTS];
+    double value[HISTORY_POINTS]; /* of the program, one after the other */
+    double test_value[HISTORY_TESTS];
     double begin; /* the step before the first known one */
     double column_x[COLUMNS];
     double phases[PHASE_TRAINING][COLUMNS]; /* milliseconds per step */
@@ -186,8 +188,26 @@ static void append_facts(text_buf *t, const html_report *r)
     text_append(t, "</div>\n");
 }
 
-static void append_charts(text_buf *t, const curves *c, const history *h)
+/* A chart of each value of the program. */
+static void append_value_charts(text_buf *t, curves *c, const html_report *r)
 {
+    const history *h = r->history;
+
+    for (int k = 0; k < r->values->n; k++) {
+        const chart_series series[] = {{"training", c->x, c->value, c->n_points},
+                                       {"test", c->test_x, c->test_value, h->n_tests}};
+
+        for (int i = 0; i < c->n_points; i++)
+            c->value[i] = c->points[i].values[k];
+        for (int i = 0; i < h->n_tests; i++)
+            c->test_value[i] = h->tests[i].values[k];
+        chart_append(t, &(chart){.title = r->values->names[k], .series = series, .n_series = 2});
+    }
+}
+
+static void append_charts(text_buf *t, curves *c, const html_report *r)
+{
+    const history *h = r->history;
     const chart_series loss[] = {{"training", c->x, c->loss, c->n_points},
                                  {"test", c->test_x, c->test_loss, h->n_tests}};
     const chart_series accuracy[] = {{"training top-1", c->x, c->top1, c->n_points},
@@ -217,6 +237,7 @@ static void append_charts(text_buf *t, const curves *c, const history *h)
                              .from_zero = true,
                              .stacked = true,
                              .begin = c->begin});
+    append_value_charts(t, c, r);
     text_append(t, "</div>\n");
 }
 
@@ -243,9 +264,10 @@ static void append_times(text_buf *t, const history *h)
     text_append(t, "</table></figure>\n");
 }
 
+/* Evaluations by the program have neither loss nor accuracy: their values are charts. */
 static void append_tests(text_buf *t, const history *h)
 {
-    if (h->n_tests == 0)
+    if (h->n_tests == 0 || !isfinite(h->tests[h->n_tests - 1].loss))
         return;
     text_append(
         t, "<figure><figcaption>Evaluations</figcaption><table><tr><th>epochs</th><th>step</th>"
@@ -271,7 +293,7 @@ static ls_status make_page(const html_report *r, text_buf *t)
     fill_columns(c);
     append_head(t);
     append_facts(t, r);
-    append_charts(t, c, r->history);
+    append_charts(t, c, r);
     text_append(t, "<div class=\"charts\">\n");
     append_times(t, r->history);
     append_tests(t, r->history);

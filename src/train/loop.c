@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "tensor/device.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -352,6 +353,47 @@ static ls_status backward_alone(ls_run *run, ls_tensor *loss, double scale, ls_d
     return LS_OK;
 }
 
+/* Multiplies all gradients by a number. */
+static ls_status scale_gradients(ls_run *run, double factor)
+{
+    ls_tensor *scalar;
+    int n;
+    const ls_named *p = ls_model_parameters(run->model, &n);
+    ls_status st;
+
+    LS_TRY(ls_tensor_create(run->device, LS_F64, 0, NULL, &scalar));
+    st = ls_tensor_fill(scalar, factor);
+    for (int i = 0; i < n && st == LS_OK; i++) {
+        ls_tensor *g = ls_grad(p[i].tensor);
+        const op_call call = {
+            .op = OP_SCALE_BY, .n_in = 2, .n_out = 1, .in = {g, scalar}, .out = {g}};
+
+        if (g != NULL)
+            st = device_run(run->device, &call);
+    }
+    ls_tensor_destroy(scalar);
+    return st;
+}
+
+/* In one process with several weighed batches a step, whose weights are not known before the last
+ * one: sums of gradients, which the sum of the weights divides. */
+static ls_status backward_weighed(ls_run *run, ls_tensor *loss, double scale, ls_ddp_step *step)
+{
+    if (run->n_added == 0) {
+        ls_model_zero_grad(run->model);
+        run->step_weight = 0;
+    }
+    run->step_weight += (double)run->weight;
+    *step = (ls_ddp_step){.weight = run->step_weight,
+                          .more_data = run->step_weight > 0,
+                          .stop = stop_signal_received() != 0};
+    LS_TRY(ls_backward(run->tape, loss, scale * (double)run->weight));
+    if (completes_step(run) && run->step_weight > 0)
+        LS_TRY(scale_gradients(run, 1 / run->step_weight));
+    report_phase(run, PHASE_BACKWARD);
+    return LS_OK;
+}
+
 /* Backward and its communication, with the time of each. */
 static ls_status backward(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
 {
@@ -360,6 +402,8 @@ static ls_status backward(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
 
     LS_TRY(run_update_scaler(run));
     scale = run->scaler == NULL ? 1.0 : ls_grad_scaler_scale(run->scaler);
+    if (run->ddp == NULL && run->uses_weights && run_accumulate(run) > 1)
+        return backward_weighed(run, loss, scale, step);
     if (run->ddp == NULL)
         return backward_alone(run, loss, scale, step);
     LS_TRY(ls_ddp_set_loss_scale(run->ddp, scale));

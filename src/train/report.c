@@ -63,6 +63,7 @@ static history_point make_point(const ls_run *run, const rank_sums *sum)
 
     for (int i = 0; i < PHASES; i++)
         p.seconds[i] = sum->seconds[i] / run_size(run);
+    values_copy(&run->values, OF_TRAINING, p.values);
     return p;
 }
 

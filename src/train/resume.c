@@ -273,7 +273,7 @@ static void restore_results(ls_run *run)
 
     if (h->n_points > 0)
         run->state.loss = h->points[h->n_points - 1].loss;
-    if (h->n_tests > 0)
+    if (h->n_tests > 0 && isfinite(h->tests[h->n_tests - 1].top1))
         run->state.accuracy = h->tests[h->n_tests - 1].top1;
 }
 

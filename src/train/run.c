@@ -502,9 +502,6 @@ ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
     LS_TRY(ls_model_status(run->model));
     if (run->flags->shards > 0 && run->ddp == NULL)
         return ls_fail(LS_EINVAL, "--shards needs a program that calls ls_run_distribute()");
-    if (run->uses_weights && run->ddp == NULL && run_accumulate(run) > 1)
-        return ls_fail(LS_EINVAL, "--accumulate with weights of batches (ls_run_use_weights) needs "
-                                  "ls_run_distribute()");
     if (run->test.set != NULL && forward == NULL && run->evaluate == NULL)
         return ls_fail(LS_EINVAL, "a test set needs a forward function");
     run->forward = forward;

@@ -87,13 +87,14 @@ struct ls_run {
     bool is_in_epoch;
     bool is_started;
     bool is_finished;
-    int64_t rows;      /* of the current batch */
-    int64_t weight;    /* of the current batch: its rows, or that of ls_run_weigh() */
-    bool has_weight;   /* ls_run_weigh() was called for the current batch */
-    bool uses_weights; /* every batch has ls_run_weigh() */
-    int64_t n_added;   /* batches whose gradients have been accumulated for the current step */
-    int64_t step_rows; /* of this rank in the current step, all batches */
-    int64_t step_ns;   /* when the step began */
+    int64_t rows;       /* of the current batch */
+    int64_t weight;     /* of the current batch: its rows, or that of ls_run_weigh() */
+    bool has_weight;    /* ls_run_weigh() was called for the current batch */
+    bool uses_weights;  /* every batch has ls_run_weigh() */
+    int64_t n_added;    /* batches whose gradients have been accumulated for the current step */
+    double step_weight; /* of the batches so far; in one process with --accumulate only */
+    int64_t step_rows;  /* of this rank in the current step, all batches */
+    int64_t step_ns;    /* when the step began */
     ls_status failure;
     char failure_text[LS_ERROR_BYTES];
 

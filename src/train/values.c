@@ -34,6 +34,12 @@ void values_update(run_values *v, value_of kind, const rank_sums *sum)
     }
 }
 
+void values_copy(const run_values *v, value_of kind, double *out)
+{
+    for (int i = 0; i < VALUES_MOST; i++)
+        out[i] = i < v->n && v->is_known[kind][i] ? v->mean[kind][i] : (double)NAN;
+}
+
 bool values_improved(run_values *v)
 {
     const double mean = v->mean[OF_TEST][v->best];

@@ -29,6 +29,8 @@ typedef struct run_values {
 
 /* Takes the means of all ranks' sums; a value without weight keeps its mean. */
 void values_update(run_values *v, value_of kind, const rank_sums *sum);
+/* The current means, VALUES_MOST numbers; NaN where there is none. */
+void values_copy(const run_values *v, value_of kind, double *out);
 /* Whether the last evaluation was better than all before it, which is noted. */
 bool values_improved(run_values *v);
 /* Appends "  NAME 0.1234" for each known value. */

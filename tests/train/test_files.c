@@ -372,10 +372,10 @@ static void rewrite_history(const char *path, const void *points, size_t n_bytes
     ls_device_close(device);
 }
 
-/* A point has 14 doubles: one too many of them, half a point, invalid steps. */
+/* A point has 30 doubles: one too many of them, half a point, invalid steps. */
 static void an_invalid_history_is_ignored(void **state)
 {
-    enum { POINT = 14, POINTS_MOST = 1024 };
+    enum { POINT = 30, POINTS_MOST = 1024 };
     static const double zeros[(POINTS_MOST + 1) * POINT];
     double odd[POINT];
     const struct {

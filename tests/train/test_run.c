@@ -368,6 +368,26 @@ static void accumulated_batches_are_one_larger_batch(void **state)
 }
 
 /* A signal comes between the batches of a step, and so does the end of --steps. */
+/* Weights in proportion to the rows are the mean over the rows; the last batches are fewer and one
+ * is shorter. */
+static void accumulated_batches_are_weighed(void **state)
+{
+    small_job job = {.flags = small_flags(small_dir)};
+    small_result rows;
+    small_result weighed;
+
+    (void)state;
+    job.flags.accumulate = 7;
+    rows = small_run(&job);
+    assert_int_equal(rows.status, LS_OK);
+    job.weight = 3;
+    weighed = small_run(&job);
+    assert_int_equal(weighed.status, LS_OK);
+    assert_true(weighed.state.step == rows.state.step);
+    for (size_t i = 0; i < sizeof(rows.weights) / sizeof(rows.weights[0]); i++)
+        assert_true(fabsf(weighed.weights[i] - rows.weights[i]) < 1e-5F);
+}
+
 static void a_run_that_accumulates_stops_and_resumes_between_steps(void **state)
 {
     ls_train_flags flags = standard_flags();
@@ -590,6 +610,7 @@ int main(void)
         cmocka_unit_test(resuming_needs_something_to_resume),
         cmocka_unit_test(a_run_without_a_learning_rate_is_refused),
         cmocka_unit_test(accumulated_batches_are_one_larger_batch),
+        cmocka_unit_test(accumulated_batches_are_weighed),
         cmocka_unit_test(a_run_that_accumulates_stops_and_resumes_between_steps),
         cmocka_unit_test(accumulation_leaves_no_rows_out_of_an_epoch),
         cmocka_unit_test(a_restarted_job_continues_from_its_saved_state),

@@ -299,10 +299,6 @@ static void a_run_weighs_all_batches_or_none(void **state)
     assert_int_equal(r.status, LS_EINVAL);
     assert_non_null(strstr(r.error, "a batch of step 1 has no weight"));
     job.weigh_from = 0;
-    job.flags.accumulate = 2;
-    r = small_run(&job);
-    assert_int_equal(r.status, LS_EINVAL);
-    assert_non_null(strstr(r.error, "needs ls_run_distribute()"));
     job.forgets_weights = 1;
     r = small_run(&job);
     assert_int_equal(r.status, LS_EINVAL);

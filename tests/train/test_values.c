@@ -271,6 +271,9 @@ static void values_are_in_metrics_and_page(void **state)
     text = text_of(path_in("m.html"));
     assert_non_null(strstr(text, "<span>test given</span><b>2.0000</b>"));
     assert_non_null(strstr(text, "<span>training share</span><b>0.0000</b>"));
+    assert_non_null(strstr(text, "<figcaption>perplexity"));
+    assert_non_null(strstr(text, "<figcaption>share"));
+    assert_null(strstr(text, "nan"));
     ls_free(text);
 }
 
