@@ -43,3 +43,15 @@ if(LOCKSTEP_FUZZ)
   add_compile_options(-Wno-pass-failed) # loops that -O1 does not vectorise
   add_link_options(-fsanitize=address,undefined)
 endif()
+
+# Sets and copies structures of hundreds of bytes by memset() and memcpy(). gcc's choice for a
+# processor that it does not know, rep stos, takes longer to start than such a block does.
+include(CheckCCompilerFlag)
+set(ls_block_flags -mmemset-strategy=libcall:-1:noalign -mmemcpy-strategy=libcall:-1:noalign)
+string(REPLACE ";" " " ls_block_text "${ls_block_flags}")
+check_c_compiler_flag("${ls_block_text}" LOCKSTEP_HAS_BLOCK_FLAGS)
+function(ls_blocks_by_call target)
+  if(LOCKSTEP_HAS_BLOCK_FLAGS)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C>:${ls_block_flags}>)
+  endif()
+endfunction()

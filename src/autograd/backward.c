@@ -309,8 +309,11 @@ static ls_status pass(ls_tape *tape, int i)
 {
     const op_class *class = tape->nodes[i].class;
     const char *layer = tape->nodes[i].layer;
-    const ls_status st = ls_context(run_backward(tape, i), "%s backward", class->name);
+    ls_status st = run_backward(tape, i);
 
+    if (st == LS_OK)
+        return LS_OK;
+    st = ls_context(st, "%s backward", class->name);
     return layer == NULL ? st : ls_context(st, "%s", layer);
 }
 

@@ -109,7 +109,7 @@ ls_tensor *ls_softmax(ls_tape *tape, ls_tensor *x, double scale)
 /* --- attention --- */
 
 enum { Q, K, V, MASK };
-enum { LOG_SUMS };
+enum { NORMS };
 
 static int64_t from_end(const ls_tensor *t, int d)
 {
@@ -118,12 +118,11 @@ static int64_t from_end(const ls_tensor *t, int d)
 
 static ls_status attention_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 {
-    op_call call = {
-        .op = OP_ATTENTION_BACKWARD,
-        .attrs = n->attrs,
-        .n_in = 7,
-        .n_out = 3,
-        .in = {n->in[Q], dy, n->in[K], n->in[V], n->in[MASK], n->out, n->saved[LOG_SUMS]}};
+    op_call call = {.op = OP_ATTENTION_BACKWARD,
+                    .attrs = n->attrs,
+                    .n_in = 7,
+                    .n_out = 3,
+                    .in = {n->in[Q], dy, n->in[K], n->in[V], n->in[MASK], n->out, n->saved[NORMS]}};
     ls_status st = LS_OK;
 
     for (int i = Q; i <= V && st == LS_OK; i++) {
@@ -227,7 +226,7 @@ static ls_status set_attributes(ls_tape *tape, node *n, const ls_attention_param
     return node_draw(tape, n, p->dropout, false);
 }
 
-/* The backward recomputes the weights of keys from log_sums, block by block: Dao, Fu, Ermon, Rudra
+/* The backward recomputes the weights of keys from NORMS, block by block: Dao, Fu, Ermon, Rudra
  * and Re, "FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness", 2022; Rabe
  * and Staats, "Self-attention Does Not Need O(n^2) Memory", 2021. */
 ls_tensor *ls_attention(ls_tape *tape, ls_tensor *q, ls_tensor *k, ls_tensor *v,
@@ -250,8 +249,8 @@ ls_tensor *ls_attention(ls_tape *tape, ls_tensor *q, ls_tensor *k, ls_tensor *v,
         return node_reject(tape, &n, st);
     if (!repeat_leading(tape, &n, n_dims, dims))
         return NULL;
-    st =
-        node_save(tape, &n, LOG_SUMS, n.in[Q]->dtype == LS_F64 ? LS_F64 : LS_F32, n_dims - 1, dims);
+    dims[n_dims - 1] = 2;
+    st = node_save(tape, &n, NORMS, n.in[Q]->dtype == LS_F64 ? LS_F64 : LS_F32, n_dims, dims);
     if (st != LS_OK)
         return node_reject(tape, &n, st);
     dims[n_dims - 1] = from_end(n.in[V], 1);

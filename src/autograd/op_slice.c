@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_slice.c - permute, concat, stack, slice and split. The backward of permute is a permute, that of
- * concat slices, and that of split one concat.
+ * op_slice.c - permute, concat, stack, slice and split. The backward of permute is a permute, that
+ * of concat slices, and that of split one concat.
  */
 #include "autograd/tape.h"
 

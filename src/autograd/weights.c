@@ -163,8 +163,8 @@ static int64_t most_rows(const ls_tensor *x, const ls_tensor *dy)
 }
 
 /* Memory for the uses that are known to come. Checkpointed functions make more of them known as
- * they are passed: a collection that grows takes twice its memory, and all that one may have if half
- * of that is not enough, so that few blocks of other sizes stay behind. */
+ * they are passed: a collection that grows takes twice its memory, and all that one may have if
+ * half of that is not enough, so that few blocks of other sizes stay behind. */
 static int64_t capacity_for(const collection *c, int64_t wanted, int64_t most)
 {
     if (wanted < 2 * c->capacity)

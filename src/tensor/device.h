@@ -93,8 +93,8 @@ typedef enum op_kind {
     OP_LAYER_NORM_BACKWARD,
     OP_SOFTMAX,          /* x -> y */
     OP_SOFTMAX_BACKWARD, /* y, dy -> dx */
-    OP_ATTENTION,        /* q, k, v, mask? -> y, log_sums? */
-    /* q, dy, k, v, mask?, y, log_sums -> dq?, dk?, dv? */
+    OP_ATTENTION,        /* q, k, v, mask? -> y, norms? */
+    /* q, dy, k, v, mask?, y, norms -> dq?, dk?, dv? */
     OP_ATTENTION_BACKWARD,
     OP_CAST,          /* x -> y                               (as its own backward: dy -> dx) */
     OP_LSTM,          /* a, b, c, h?, lengths? (int64) -> h', c', y?, gates? */
@@ -206,11 +206,12 @@ typedef enum op_kind {
  *                 and v (...,S,E), whose leading dimensions are equal. The mask is repeated to
  *                 (...,T,S) as in OP_BINARY: numbers that are added, or U8 that is not 0 where a
  *                 key takes no part; with attrs.causal key s takes part for queries t >= s only.
- *                 dropped(): as OP_DROPOUT of the weights (...,T,S); attrs.drop 0: none. log_sums
- *                 (...,T), plain, is log(sum(exp(scores))) of each query. Where no key takes part y
- *                 is 0 and log_sums +infinity, so that backward's exp(score - log_sum) is 0. A
- *                 mask of numbers and log_sums have the type of parameters. No kernel has memory
- *                 of size T S. A mask gets no gradient.
+ *                 dropped(): as OP_DROPOUT of the weights (...,T,S); attrs.drop 0: none. norms
+ *                 (...,T,2), plain, has the largest score of each query and the sum of exp(score -
+ *                 largest); the logarithm of the sum of exp(scores) would cost backward's weights
+ *                 digits. Where no key takes part y is 0, and norms are +infinity and 1, so that
+ *                 backward's weights are 0. A mask of numbers and norms have the type of
+ *                 parameters. No kernel has memory of size T S. A mask gets no gradient.
  * OP_CAST         F32, F64, BF16 or F16 to another one of them; any layout, y's is the device's
  *                 choice. To nearest, ties to even; F64 to 16 bits through F32. Overflow gives
  *                 infinity, NaN stays NaN.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_own_data.c - own data: the bytes are fields (types, dimensions, padding) and the lengths that
- * a callback gives. A set that is accepted is read in batches of two samples.
+ * fuzz_own_data.c - own data: the bytes are fields (types, dimensions, padding) and the lengths
+ * that a callback gives. A set that is accepted is read in batches of two samples.
  */
 #include "fuzz/fuzz.h"
 

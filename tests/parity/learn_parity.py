@@ -63,13 +63,26 @@ def make_input(folder):
     write_safetensors(f"{folder}/in.safetensors", {**net.state_dict(), "x": x, "y": y})
 
 
+def groups_of(net, r):
+    """The groups of learn_peer: no decay of batch norms, and the last layer at half the rate."""
+    if not r["groups"]:
+        return net.parameters()
+    half = {"lr": r["lr"] / 2, "weight_decay": 0.1}
+    parts = {"conv": {}, "bn": {"weight_decay": 0.0}, "fc": half}
+    return [
+        {"params": [p for name, p in net.named_parameters() if part in name], **options}
+        for part, options in parts.items()
+    ]
+
+
 def make_optimizer(net, r):
+    parameters = groups_of(net, r)
     if r["optimizer"] == "sgd":
         return torch.optim.SGD(
-            net.parameters(), lr=r["lr"], momentum=r["momentum"], weight_decay=r["wd"]
+            parameters, lr=r["lr"], momentum=r["momentum"], weight_decay=r["wd"]
         )
     kind = torch.optim.Adam if r["optimizer"] == "adam" else torch.optim.AdamW
-    return kind(net.parameters(), lr=r["lr"], weight_decay=r["wd"])
+    return kind(parameters, lr=r["lr"], weight_decay=r["wd"])
 
 
 def run_torch(net, r, x, y):
@@ -133,7 +146,8 @@ def lockstep_result(peer, tool, folder, r):
     out = f"{folder}/lockstep-{r['name']}.safetensors"
     values = [
         f"{k}={r[k]}"
-        for k in ("optimizer", "lr", "momentum", "wd", "clip", "smoothing", "hook", "sync", "plain")
+        for k in ("optimizer", "lr", "momentum", "wd", "clip", "smoothing", "hook", "sync", "plain",
+                  "groups")
     ]
     values += [f"rows={n}" for n in r["rows"]]
     subprocess.run(
@@ -164,6 +178,7 @@ DEFAULTS = {
     "hook": 0,
     "sync": 0,
     "plain": 0,
+    "groups": 0,
     "whole": False,
     "rows": [],
 }
@@ -175,6 +190,8 @@ TRAININGS = [
     {"name": "clipped", "clip": 0.5, "smoothing": 0.1},
     {"name": "adam", "optimizer": "adam", "lr": 0.002},
     {"name": "adamw", "optimizer": "adamw", "lr": 0.002, "wd": 0.05},
+    {"name": "groups-sgd", "groups": 1, "wd": 0.02},
+    {"name": "groups-adamw", "groups": 1, "optimizer": "adamw", "lr": 0.002, "wd": 0.05},
     {"name": "sync-batch-norm", "sync": 1, "whole": True},
     {"name": "sync-batch-norm-unequal-rows", "sync": 1, "whole": True, "rows": [1, 15]},
     {"name": "sync-batch-norm-no-rows", "sync": 1, "whole": True, "rows": [16, 0]},

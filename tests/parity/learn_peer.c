@@ -36,6 +36,7 @@ typedef struct recipe {
     int hook;            /* hook=1: fp16, 2: bf16 */
     int sync;            /* sync=1: batch norms share their batch */
     int plain;           /* plain=1: mean over ranks */
+    int groups;          /* groups=1: no decay of batch norms; fc at half the rate */
     int rows[MAX_RANKS]; /* rows=5 rows=3: of each rank, in order; without them equal shares */
     int n_rows;
 } recipe;
@@ -48,17 +49,12 @@ static int take_value(recipe *r, const char *name, const char *value)
         int *number;
         const char **text;
     } values[] = {
-        {"device", NULL, NULL, &r->device},
-        {"optimizer", NULL, NULL, &r->optimizer},
-        {"lr", &r->lr, NULL, NULL},
-        {"momentum", &r->momentum, NULL, NULL},
-        {"wd", &r->wd, NULL, NULL},
-        {"clip", &r->clip, NULL, NULL},
-        {"hook", NULL, &r->hook, NULL},
-        {"smoothing", &r->smoothing, NULL, NULL},
-        {"sync", NULL, &r->sync, NULL},
-        {"plain", NULL, &r->plain, NULL},
-        {"rows", NULL, &r->rows[r->n_rows], NULL},
+        {"device", NULL, NULL, &r->device}, {"optimizer", NULL, NULL, &r->optimizer},
+        {"lr", &r->lr, NULL, NULL},         {"momentum", &r->momentum, NULL, NULL},
+        {"wd", &r->wd, NULL, NULL},         {"clip", &r->clip, NULL, NULL},
+        {"hook", NULL, &r->hook, NULL},     {"smoothing", &r->smoothing, NULL, NULL},
+        {"sync", NULL, &r->sync, NULL},     {"plain", NULL, &r->plain, NULL},
+        {"groups", NULL, &r->groups, NULL}, {"rows", NULL, &r->rows[r->n_rows], NULL},
     };
 
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
@@ -163,6 +159,16 @@ static ls_status load(net *n, const char *path)
     return st;
 }
 
+/* The groups of learn_parity.py. */
+static ls_status make_groups(ls_optimizer *optimizer)
+{
+    const ls_group_options no_decay = {.size = sizeof(no_decay), .no_weight_decay = 1};
+    const ls_group_options half = {.size = sizeof(half), .lr_factor = 0.5, .weight_decay = 0.1};
+
+    TRY(ls_optimizer_group(optimizer, "bn*", &no_decay));
+    return ls_optimizer_group(optimizer, "fc.*", &half);
+}
+
 static ls_status make_optimizer(net *n, const recipe *r)
 {
     const ls_sgd_options sgd = {
@@ -172,10 +178,12 @@ static ls_status make_optimizer(net *n, const recipe *r)
     const ls_named *parameters = ls_model_parameters(n->model, &count);
 
     if (strcmp(r->optimizer, "adam") == 0)
-        return ls_adam_create(parameters, count, ls_grad, &adam, &n->optimizer);
-    if (strcmp(r->optimizer, "adamw") == 0)
-        return ls_adamw_create(parameters, count, ls_grad, &adam, &n->optimizer);
-    return ls_sgd_create(parameters, count, ls_grad, &sgd, &n->optimizer);
+        TRY(ls_adam_create(parameters, count, ls_grad, &adam, &n->optimizer));
+    else if (strcmp(r->optimizer, "adamw") == 0)
+        TRY(ls_adamw_create(parameters, count, ls_grad, &adam, &n->optimizer));
+    else
+        TRY(ls_sgd_create(parameters, count, ls_grad, &sgd, &n->optimizer));
+    return r->groups ? make_groups(n->optimizer) : LS_OK;
 }
 
 /* --- a step --- */

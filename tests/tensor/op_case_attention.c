@@ -36,9 +36,19 @@ static ls_tensor *like(case_run *r, const int64_t *dims, int64_t size, bool plac
     return placed ? noise(r, n, own, 1, 0) : unplaced(r, r->type, n, own);
 }
 
-static void run_forward(case_run *r, ls_tensor *const *in, ls_tensor *y, ls_tensor *log_sums)
+static ls_tensor *norms_of(case_run *r)
 {
-    op_call call = {.op = OP_ATTENTION, .n_in = 4, .n_out = 2, .out = {y, log_sums}};
+    const int n = r->c->n_dims;
+    int64_t dims[4];
+
+    memcpy(dims, r->c->x, sizeof(dims));
+    dims[n - 1] = 2;
+    return unplaced(r, r->parameters, n, dims);
+}
+
+static void run_forward(case_run *r, ls_tensor *const *in, ls_tensor *y, ls_tensor *norms)
+{
+    op_call call = {.op = OP_ATTENTION, .n_in = 4, .n_out = 2, .out = {y, norms}};
 
     memcpy(call.in, in, 4 * sizeof(*in));
     run_op(r, call);
@@ -61,19 +71,19 @@ void run_attention(case_run *r)
                                       : parameter(r, c->n_mask, c->mask, 2, 0);
     ls_tensor *y = like(r, c->x, c->out, false);
     ls_tensor *alone = like(r, c->x, c->out, false);
-    ls_tensor *log_sums = unplaced(r, r->parameters, c->n_dims - 1, c->x);
+    ls_tensor *norms = norms_of(r);
     op_call back = {.op = OP_ATTENTION_BACKWARD,
                     .n_in = 7,
                     .n_out = 3,
-                    .in = {q, dy, key, v, mask, y, log_sums},
+                    .in = {q, dy, key, v, mask, y, norms},
                     .out = {like(r, c->x, width, false), like(r, c->other, width, false),
                             like(r, c->other, c->out, false)}};
 
     run_forward(r, (ls_tensor *const[]){q, key, v, mask}, alone, NULL);
     result(r, "y in evaluation", alone, k);
-    run_forward(r, (ls_tensor *const[]){q, key, v, mask}, y, log_sums);
+    run_forward(r, (ls_tensor *const[]){q, key, v, mask}, y, norms);
     result(r, "y", y, k);
-    result(r, "log_sums", log_sums, k);
+    result(r, "norms", norms, k);
     run_op(r, back);
     for (int i = 0; i < 3; i++)
         result(r, names[i], back.out[i], k);

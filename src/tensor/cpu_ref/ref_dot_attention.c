@@ -81,8 +81,14 @@ static double kept(const work *w, size_t s)
     return device_drops(w->attrs, at) ? 0 : 1 / (1 - w->attrs->drop);
 }
 
-/* Makes w->scores the weights of the keys; returns log_sums of the query. */
-static double weigh(work *w)
+/* The norms of a query. */
+typedef struct norms {
+    double top;
+    double sum;
+} norms;
+
+/* Makes w->scores the weights of the keys. */
+static norms weigh(work *w)
 {
     double top = -(double)INFINITY;
     double sum = 0;
@@ -95,19 +101,21 @@ static double weigh(work *w)
         sum += exp(w->scores[s] - top);
     for (size_t s = 0; s < w->sizes.keys; s++)
         w->scores[s] = exp(w->scores[s] - top) / (sum == 0 ? 1 : sum);
-    return sum == 0 ? (double)INFINITY : top + log(sum);
+    return sum == 0 ? (norms){(double)INFINITY, 1} : (norms){top, sum};
 }
 
 REF_INLINE void attend(work *w, const op_call *call, bool wide)
 {
     const attention_sizes *z = &w->sizes;
     const size_t row = w->i * z->queries + w->t;
-    double log_sum;
+    norms of;
 
     read_scores(w, wide);
-    log_sum = weigh(w);
-    if (call->out[1] != NULL)
-        ref_put(tensor_elements(call->out[1]), row, log_sum, wide);
+    of = weigh(w);
+    if (call->out[1] != NULL) {
+        ref_put(tensor_elements(call->out[1]), 2 * row, of.top, wide);
+        ref_put(tensor_elements(call->out[1]), 2 * row + 1, of.sum, wide);
+    }
     for (size_t e = 0; e < z->values; e++) {
         double sum = 0;
 
@@ -140,7 +148,7 @@ ls_status ref_attention(device_state *self, const op_call *call)
 
 /* --- backward --- */
 
-enum { IN_Q, IN_DY, IN_K, IN_V, IN_MASK, IN_Y, IN_LOG_SUMS };
+enum { IN_Q, IN_DY, IN_K, IN_V, IN_MASK, IN_Y, IN_NORMS };
 
 /* The terms of one key of the query, whose sum(dy y) is `total`. */
 REF_INLINE void add_key(work *w, const void *dy, double total, size_t s, bool wide)
@@ -171,7 +179,8 @@ REF_INLINE void attend_backward(work *w, const op_call *call, bool wide)
     const attention_sizes *z = &w->sizes;
     const size_t row = w->i * z->queries + w->t;
     const void *dy = tensor_elements(call->in[IN_DY]);
-    const double log_sum = ref_get(tensor_elements(call->in[IN_LOG_SUMS]), row, wide);
+    const double top = ref_get(tensor_elements(call->in[IN_NORMS]), 2 * row, wide);
+    const double sum = ref_get(tensor_elements(call->in[IN_NORMS]), 2 * row + 1, wide);
     double total = 0;
 
     read_scores(w, wide);
@@ -180,7 +189,7 @@ REF_INLINE void attend_backward(work *w, const op_call *call, bool wide)
     for (size_t d = 0; d < z->width; d++)
         w->dq[d] = 0;
     for (size_t s = 0; s < z->keys; s++) {
-        w->scores[s] = exp(w->scores[s] - log_sum);
+        w->scores[s] = exp(w->scores[s] - top) / sum;
         if (w->scores[s] != 0)
             add_key(w, dy, total, s, wide);
     }

@@ -307,7 +307,7 @@ typedef struct attention_args {
     uint64_t drop_limit;
     double kept; /* what dropout multiplies the other weights with */
     void *y;
-    void *log_sums; /* forward: may be NULL */
+    void *norms; /* forward: may be NULL */
     /* backward */
     const void *dy;
     void *totals; /* sum(dy y) of each query */
@@ -316,7 +316,7 @@ typedef struct attention_args {
     void *dv;
 } attention_args;
 
-KERNEL_OF_TYPES(attention)         /* -> y, log_sums */
+KERNEL_OF_TYPES(attention)         /* -> y, norms */
 KERNEL_OF_TYPES(attention_totals)  /* dy, y -> totals; a thread for each query */
 KERNEL_OF_TYPES(attention_queries) /* -> dq */
 KERNEL_OF_TYPES(attention_keys)    /* -> dk, dv */

@@ -55,7 +55,7 @@ ls_status cuda_attention(device_state *self, const op_call *call)
     attention_args a = args_of(&o, call, call->in[1], call->in[2], call->in[3]);
 
     a.y = own_output(&o, call->out[0], false);
-    a.log_sums = own_output(&o, call->out[1], false);
+    a.norms = own_output(&o, call->out[1], false);
     own_launch(&o, kernels, own_type(call->in[0]->dtype), part_blocks(&o, a.n, a.queries, a.values),
                OWN_THREADS, &a);
     return own_end(&o);
@@ -73,7 +73,7 @@ ls_status cuda_attention_backward(device_state *self, const op_call *call)
 
     a.dy = own_operand(&o, call->in[1], false);
     a.y = own_operand(&o, call->in[5], false);
-    a.log_sums = own_operand(&o, call->in[6], false);
+    a.norms = own_operand(&o, call->in[6], false);
     a.totals = own_memory(&o, type == KERNEL_F64 ? LS_F64 : LS_F32, a.n * a.queries);
     a.dq = own_output(&o, call->out[0], false);
     a.dk = own_output(&o, call->out[1], false);

@@ -4,7 +4,7 @@
  * stay in the cache. Forward is algorithm 1 of Dao, "FlashAttention-2: Faster Attention with Better
  * Parallelism and Work Partitioning", 2023: the sums of a query over the blocks of keys so far are
  * rescaled when a block has a larger score. Backward (algorithm 2) computes the weights again from
- * log_sums.
+ * the norms of each query.
  *
  * All tensors are plain. A thread takes whole blocks of queries, in backward whole attentions, so
  * the number of threads does not change the bits.
@@ -17,7 +17,7 @@
 
 enum { BLOCK_QUERIES = 32, BLOCK_KEYS = 256, LANES = 8, PANEL = 16 };
 
-enum { IN_Q, IN_DY, IN_K, IN_V, IN_MASK, IN_Y, IN_LOG_SUMS, N_IN };
+enum { IN_Q, IN_DY, IN_K, IN_V, IN_MASK, IN_Y, IN_NORMS, N_IN };
 
 /* The call, for all threads. Padded widths are multiples of LANES. */
 typedef struct attention {
@@ -29,7 +29,7 @@ typedef struct attention {
     drop_run drop;
     const float *in[N_IN]; /* NULL for the mask of bytes */
     const uint8_t *excluded;
-    float *out[3]; /* y, log_sums?; backward: dq?, dk?, dv? */
+    float *out[3]; /* y, norms?; backward: dq?, dk?, dv? */
     float *memory; /* of all threads */
     size_t thread_floats;
 } attention;
@@ -289,8 +289,10 @@ static void give_queries(const attention *a, const block *b, const scratch *w)
 
         a->simd->shift_scale(w->y + r * a->values, 0, is_none ? 1 : 1 / w->sum[r],
                              a->out[0] + row * a->sizes.values, a->sizes.values);
-        if (a->out[1] != NULL)
-            a->out[1][row] = is_none ? INFINITY : w->top[r] + logf(w->sum[r]);
+        if (a->out[1] != NULL) {
+            a->out[1][2 * row] = is_none ? INFINITY : w->top[r];
+            a->out[1][2 * row + 1] = is_none ? 1 : w->sum[r];
+        }
     }
 }
 
@@ -397,11 +399,13 @@ static void slope(const attention *a, const block *b, scratch *w, size_t r)
 {
     const size_t n = visible_keys(a, b, r);
     const size_t row = b->i * a->sizes.queries + b->query + r;
+    const float *norms = a->in[IN_NORMS] + 2 * row;
     float *scores = w->scores + r * BLOCK_KEYS;
     float *slopes = w->slopes + r * BLOCK_KEYS;
 
     add_mask(a, b, r, scores, n);
-    a->simd->exp_below(scores, a->in[IN_LOG_SUMS][row], scores, n);
+    a->simd->exp_below(scores, norms[0], scores, n);
+    a->simd->shift_scale(scores, 0, 1 / norms[1], scores, n);
     drop(a, b, r, slopes, n);
     // With all keys in one block this is nearer to 0 where the slopes are.
     if (a->sizes.keys <= BLOCK_KEYS)
