@@ -442,8 +442,8 @@ static void teach(const tacotron2 *net, ls_tape *tape, ls_tensor *mel, ls_tensor
 /* The tensors of each step of a mel. */
 typedef struct unrolled {
     ls_tensor **inputs;
-    ls_tensor **hidden; /* of each step, or in training of each segment of steps */
-    ls_tensor **weights;
+    ls_tensor **hidden;  /* of each step, or in training of each segment of steps */
+    ls_tensor **weights; /* as hidden */
     int64_t *ones;
 } unrolled;
 
@@ -493,39 +493,44 @@ static decoder_state state_of(ls_tensor *const *list)
                            .context = list[6]};
 }
 
-/* inputs: memory, state, and x of each step; outputs: state, and what the projections read. */
+/* inputs: memory, state, and x of each step; outputs: state, what the projections read, and the
+ * attention weights. */
 static void run_segment(ls_tape *tape, ls_tensor *const *inputs, ls_tensor **outputs, void *arg)
 {
     const segment *g = arg;
     const memory m = {inputs[0], inputs[1], inputs[2], g->n, g->length};
-    ls_tensor *hidden[MAX_SEGMENT];
+    ls_tensor *hidden[MAX_SEGMENT], *weights[MAX_SEGMENT];
     decoder_state s = state_of(inputs + 3);
 
-    for (int t = 0; t < g->steps; t++)
+    for (int t = 0; t < g->steps; t++) {
         hidden[t] = decode(g->net, tape, &m, inputs[SEGMENT_INPUTS + t], &s);
+        weights[t] = s.weights;
+    }
     list_state(&s, outputs);
     outputs[STATE_TENSORS] = ls_concat(tape, hidden, g->steps, 1);
+    outputs[STATE_TENSORS + 1] = ls_concat(tape, weights, g->steps, 1);
 }
 
-/* The next steps, whose values backward computes again: (N,steps,D+E). */
+/* The next steps, whose values backward computes again: (N,steps,D+E), *weights (N,steps,S). */
 static ls_tensor *checkpoint_steps(const tacotron2 *net, ls_tape *tape, const memory *m,
-                                   ls_tensor *const *x, int steps, decoder_state *s)
+                                   ls_tensor *const *x, int steps, decoder_state *s,
+                                   ls_tensor **weights)
 {
     segment g = {net, m->n, m->length, steps};
     ls_tensor *inputs[SEGMENT_INPUTS + MAX_SEGMENT] = {m->values, m->keys, m->padding};
-    ls_tensor *outputs[STATE_TENSORS + 1];
+    ls_tensor *outputs[STATE_TENSORS + 2];
 
     list_state(s, inputs + 3);
     memcpy(inputs + SEGMENT_INPUTS, x, (size_t)steps * sizeof(*x));
     ls_tape_checkpoint(tape, run_segment, &g, sizeof(g), inputs, SEGMENT_INPUTS + steps, outputs,
-                       STATE_TENSORS + 1);
+                       STATE_TENSORS + 2);
     *s = state_of(outputs);
+    *weights = outputs[STATE_TENSORS + 1];
     return outputs[STATE_TENSORS];
 }
 
-/* All steps: (N,T,D+E). */
-static ls_tensor *decode_all(const tacotron2 *net, ls_tape *tape, const memory *m, int steps,
-                             unrolled *u)
+/* All steps, as n pieces of u->hidden and u->weights; returns n. */
+static int decode_all(const tacotron2 *net, ls_tape *tape, const memory *m, int steps, unrolled *u)
 {
     const int most = (int)net->config.checkpoint_steps;
     decoder_state s = first_state(net, tape, m);
@@ -535,12 +540,16 @@ static ls_tensor *decode_all(const tacotron2 *net, ls_tape *tape, const memory *
         const int left = steps - t;
         const int now = most == 0 || !ls_tape_training(tape) ? 1 : left < most ? left : most;
 
-        u->hidden[n++] = now > 1 ? checkpoint_steps(net, tape, m, &u->inputs[t], now, &s)
-                                 : decode(net, tape, m, u->inputs[t], &s);
-        u->weights[t] = s.weights;
+        if (now > 1) {
+            u->hidden[n] = checkpoint_steps(net, tape, m, &u->inputs[t], now, &s, &u->weights[n]);
+        } else {
+            u->hidden[n] = decode(net, tape, m, u->inputs[t], &s);
+            u->weights[n] = s.weights;
+        }
+        n++;
         t += now;
     }
-    return ls_concat(tape, u->hidden, n, 1);
+    return n;
 }
 
 static void forward(const tacotron2 *net, ls_tape *tape, const tacotron2_batch *batch, unrolled *u,
@@ -550,14 +559,16 @@ static void forward(const tacotron2 *net, ls_tape *tape, const tacotron2_batch *
     const memory m = remember(net, tape, encode(net, tape, batch->text, batch->text_lengths),
                               batch->text_padding);
     ls_tensor *h;
+    int n;
 
     teach(net, tape, batch->mel, u->inputs, u->ones);
-    h = decode_all(net, tape, &m, steps, u);
+    n = decode_all(net, tape, &m, steps, u);
+    h = ls_concat(tape, u->hidden, n, 1); /* (N,T,D+E) */
     out->mel = ls_forward(tape, net->projection, h);
     out->mel_postnet = apply_postnet(net, tape, out->mel);
     out->gate = ls_forward(tape, net->gate, h);
     if (!ls_tape_training(tape) || batch->guide != NULL)
-        out->alignment = ls_concat(tape, u->weights, steps, 1);
+        out->alignment = ls_concat(tape, u->weights, n, 1);
 }
 
 ls_status tacotron2_forward(const tacotron2 *net, ls_tape *tape, const tacotron2_batch *batch,

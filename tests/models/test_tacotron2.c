@@ -295,6 +295,110 @@ static void masked_padding_adds_nothing_to_the_loss(void **state)
     close_net(&f);
 }
 
+/* --- guided attention --- */
+
+static void guide_grows_with_the_distance_from_the_diagonal(void **state)
+{
+    static const int64_t steps[] = {4, STEPS}, n_ids[] = {2, IDS};
+    float guide[2][STEPS][IDS];
+
+    (void)state;
+    tacotron2_guide(steps, n_ids, 2, STEPS, IDS, 3, &guide[0][0][0]);
+    for (int n = 0; n < 2; n++)
+        for (int t = 0; t < STEPS; t++)
+            for (int s = 0; s < IDS; s++) {
+                const double away = (s + 0.5) / (double)n_ids[n] - (t + 0.5) / (double)steps[n];
+                const double want = 3 * (1 - exp(-away * away / 0.08)) / (4 + STEPS);
+                const int is_real = t < steps[n] && s < n_ids[n];
+
+                assert_true(fabs((double)guide[n][t][s] - (is_real ? want : 0)) < 1e-6);
+            }
+}
+
+/* The loss of a step in training, with `guide` or without (NULL), and the sum of alignment times
+ * `guide`; backward with `grad` (of `leaf`). */
+static double loss_in_training(fixture *f, inputs *in, ls_tensor *guide, ls_tensor *leaf,
+                               float **grad, double *product)
+{
+    tacotron2_output out;
+    ls_tensor *loss;
+    double value;
+
+    in->batch.guide = guide;
+    assert_ok(tacotron2_forward(&f->net, f->tape, &in->batch, &out));
+    loss = tacotron2_loss(f->tape, &out, &in->batch);
+    assert_ok(ls_tape_status(f->tape));
+    assert_ok(ls_item(loss, &value));
+    if (product != NULL) {
+        float *a = copy_of(out.alignment), *g = copy_of(guide);
+
+        *product = 0;
+        for (size_t i = 0; i < ls_tensor_count(guide); i++)
+            *product += (double)a[i] * (double)g[i];
+        free(a);
+        free(g);
+    }
+    if (grad != NULL) {
+        ls_zero_grad(leaf);
+        assert_ok(ls_backward(f->tape, loss, 1));
+        *grad = copy_of(ls_grad(leaf));
+    }
+    ls_tape_reset(f->tape);
+    return value;
+}
+
+static void check_guided_attention(int64_t checkpoint_steps)
+{
+    tacotron2_config config = tiny();
+    const float step = 0.01F;
+    float values[2 * STEPS * IDS], *with, *without, *weight;
+    double product, loss;
+    fixture f;
+    inputs in;
+    ls_tensor *guide, *leaf;
+
+    config.checkpoint_steps = checkpoint_steps;
+    open_net(&f, &config);
+    ls_tape_set_training(f.tape, 1);
+    in = sentences(&f, 2, 3, 4);
+    tacotron2_guide((int64_t[]){4, STEPS}, (int64_t[]){3, IDS}, 2, STEPS, IDS, 100, values);
+    guide = tensor_of(&f, LS_F32, 3, (int64_t[]){2, STEPS, IDS}, values);
+    leaf = parameter(&f, "decoder.attention_layer.v.linear_layer.weight");
+    weight = copy_of(leaf);
+    loss = loss_in_training(&f, &in, guide, leaf, &with, &product);
+    assert_true(product > 10);
+    loss -= loss_in_training(&f, &in, NULL, leaf, &without, NULL);
+    assert_true(fabs(loss - product) < 1e-4 * product);
+    for (size_t i = 0; i < ls_tensor_count(leaf); i++) {
+        const float old = weight[i];
+        double products[2];
+
+        for (int side = 0; side < 2; side++) {
+            weight[i] = side == 0 ? old - step : old + step;
+            assert_ok(ls_tensor_write(leaf, weight, ls_tensor_count(leaf)));
+            (void)loss_in_training(&f, &in, guide, NULL, NULL, &products[side]);
+        }
+        weight[i] = old;
+        if (fabs((products[1] - products[0]) / (2 * (double)step) -
+                 (double)(with[i] - without[i])) > 0.02)
+            fail_msg("gradient %zu: %g, differences give %g", i, (double)(with[i] - without[i]),
+                     (products[1] - products[0]) / (2 * (double)step));
+    }
+    free(with);
+    free(without);
+    free(weight);
+    ls_tensor_destroy(guide);
+    destroy(&in);
+    close_net(&f);
+}
+
+static void guided_attention_adds_its_value_and_gradient_to_the_loss(void **state)
+{
+    (void)state;
+    check_guided_attention(0);
+    check_guided_attention(3);
+}
+
 /* --- memory --- */
 
 /* The gradients of a step with `checkpoint_steps`: those of all parameters, *count numbers. */
@@ -348,103 +452,6 @@ static void gradients_do_not_depend_on_checkpoints(void **state)
         free(computed);
     }
     free(kept);
-}
-
-/* --- guided attention --- */
-
-static void guide_grows_with_the_distance_from_the_diagonal(void **state)
-{
-    static const int64_t steps[] = {4, STEPS}, n_ids[] = {2, IDS};
-    float guide[2][STEPS][IDS];
-
-    (void)state;
-    tacotron2_guide(steps, n_ids, 2, STEPS, IDS, 3, &guide[0][0][0]);
-    for (int n = 0; n < 2; n++)
-        for (int t = 0; t < STEPS; t++)
-            for (int s = 0; s < IDS; s++) {
-                const double away = (s + 0.5) / (double)n_ids[n] - (t + 0.5) / (double)steps[n];
-                const double want = 3 * (1 - exp(-away * away / 0.08)) / (4 + STEPS);
-                const int is_real = t < steps[n] && s < n_ids[n];
-
-                assert_true(fabs((double)guide[n][t][s] - (is_real ? want : 0)) < 1e-6);
-            }
-}
-
-/* The loss of a step in training, with `guide` or without (NULL), and the sum of alignment times
- * `guide`; backward with `grad` (of `leaf`). */
-static double loss_in_training(fixture *f, inputs *in, ls_tensor *guide, ls_tensor *leaf,
-                               float **grad, double *product)
-{
-    tacotron2_output out;
-    ls_tensor *loss;
-    double value;
-
-    in->batch.guide = guide;
-    assert_ok(tacotron2_forward(&f->net, f->tape, &in->batch, &out));
-    loss = tacotron2_loss(f->tape, &out, &in->batch);
-    assert_ok(ls_tape_status(f->tape));
-    assert_ok(ls_item(loss, &value));
-    if (product != NULL) {
-        float *a = copy_of(out.alignment), *g = copy_of(guide);
-
-        *product = 0;
-        for (size_t i = 0; i < ls_tensor_count(guide); i++)
-            *product += (double)a[i] * (double)g[i];
-        free(a);
-        free(g);
-    }
-    if (grad != NULL) {
-        ls_zero_grad(leaf);
-        assert_ok(ls_backward(f->tape, loss, 1));
-        *grad = copy_of(ls_grad(leaf));
-    }
-    ls_tape_reset(f->tape);
-    return value;
-}
-
-static void guided_attention_adds_its_value_and_gradient_to_the_loss(void **state)
-{
-    const tacotron2_config config = tiny();
-    const float step = 0.01F;
-    float values[2 * STEPS * IDS], *with, *without, *weight;
-    double product, loss;
-    fixture f;
-    inputs in;
-    ls_tensor *guide, *leaf;
-
-    (void)state;
-    open_net(&f, &config);
-    ls_tape_set_training(f.tape, 1);
-    in = sentences(&f, 2, 3, 4);
-    tacotron2_guide((int64_t[]){4, STEPS}, (int64_t[]){3, IDS}, 2, STEPS, IDS, 100, values);
-    guide = tensor_of(&f, LS_F32, 3, (int64_t[]){2, STEPS, IDS}, values);
-    leaf = parameter(&f, "decoder.attention_layer.v.linear_layer.weight");
-    weight = copy_of(leaf);
-    loss = loss_in_training(&f, &in, guide, leaf, &with, &product);
-    assert_true(product > 10);
-    loss -= loss_in_training(&f, &in, NULL, leaf, &without, NULL);
-    assert_true(fabs(loss - product) < 1e-4 * product);
-    for (size_t i = 0; i < ls_tensor_count(leaf); i++) {
-        const float old = weight[i];
-        double products[2];
-
-        for (int side = 0; side < 2; side++) {
-            weight[i] = side == 0 ? old - step : old + step;
-            assert_ok(ls_tensor_write(leaf, weight, ls_tensor_count(leaf)));
-            (void)loss_in_training(&f, &in, guide, NULL, NULL, &products[side]);
-        }
-        weight[i] = old;
-        if (fabs((products[1] - products[0]) / (2 * (double)step) -
-                 (double)(with[i] - without[i])) > 0.02)
-            fail_msg("gradient %zu: %g, differences give %g", i, (double)(with[i] - without[i]),
-                     (products[1] - products[0]) / (2 * (double)step));
-    }
-    free(with);
-    free(without);
-    free(weight);
-    ls_tensor_destroy(guide);
-    destroy(&in);
-    close_net(&f);
 }
 
 /* --- speaking --- */
@@ -568,9 +575,9 @@ int main(void)
         cmocka_unit_test(default_sizes_are_valid),
         cmocka_unit_test(lstm_and_attention_do_not_read_behind_the_end),
         cmocka_unit_test(masked_padding_adds_nothing_to_the_loss),
-        cmocka_unit_test(gradients_do_not_depend_on_checkpoints),
         cmocka_unit_test(guide_grows_with_the_distance_from_the_diagonal),
         cmocka_unit_test(guided_attention_adds_its_value_and_gradient_to_the_loss),
+        cmocka_unit_test(gradients_do_not_depend_on_checkpoints),
         cmocka_unit_test(speech_is_what_teacher_forcing_predicts_from_it),
         cmocka_unit_test(speech_ends_when_the_gate_opens),
         cmocka_unit_test(seed_decides_the_dropout_of_speech),
