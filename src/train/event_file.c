@@ -100,8 +100,8 @@ static void put_message(text_buf *t, unsigned field, text_buf *message)
 
 /* --- records --- */
 
-/* CRC-32C (polynomial 0x1EDC6F41, reflected: RFC 3720 section 12.1), rotated and shifted as TFRecord
- * wants it. */
+/* CRC-32C (polynomial 0x1EDC6F41, reflected: RFC 3720 section 12.1), rotated and shifted as
+ * TFRecord wants it. */
 static uint32_t masked_crc(const char *data, size_t n)
 {
     uint32_t crc = 0xffffffffU;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * event_file.h - writes the event files that TensorBoard reads: records of TFRecord (length, CRC-32C
- * of the length, data, CRC-32C of the data) that contain tensorflow.Event messages in the wire
- * format of Protocol Buffers. Message and field numbers are those of tensorboard/compat/proto.
+ * event_file.h - writes the event files that TensorBoard reads: records of TFRecord (length,
+ * CRC-32C of the length, data, CRC-32C of the data) that contain tensorflow.Event messages in the
+ * wire format of Protocol Buffers. Message and field numbers are those of tensorboard/compat/proto.
  *
- * The event_* functions add events to a buffer in memory; event_file_flush() appends it to the file,
- * whole records or none. One thread.
+ * The event_* functions add events to a buffer in memory; event_file_flush() appends it to the
+ * file, whole records or none. One thread.
  */
 #ifndef LS_TRAIN_EVENT_FILE_H
 #define LS_TRAIN_EVENT_FILE_H

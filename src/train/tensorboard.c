@@ -104,7 +104,7 @@ ls_status tensorboard_flush(tensorboard *t)
     return is_repeated ? LS_OK : st;
 }
 
-/* `values` has room for the elements. */
+/* `values`: a buffer for the elements. */
 static ls_status add_histogram(tensorboard *t, int64_t step, const char *group, const char *name,
                                const ls_tensor *tensor, double scale, float *values)
 {

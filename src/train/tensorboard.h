@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensorboard.h - the event file of --tensorboard: the values of metrics.h as scalars, histograms of
- * weights and gradients, images of the program, and the flags of the run (docs/training.md lists the
- * tags). Rank 0 writes it.
+ * tensorboard.h - the event file of --tensorboard: the values of metrics.h as scalars, histograms
+ * of weights and gradients, images of the program, and the flags of the run (docs/training.md lists
+ * the tags). Rank 0 writes it.
  */
 #ifndef LS_TRAIN_TENSORBOARD_H
 #define LS_TRAIN_TENSORBOARD_H
@@ -23,8 +23,8 @@ LS_MUST_USE ls_status tensorboard_begin(tensorboard *t, const ls_train_flags *fl
 void tensorboard_add(tensorboard *t, const metrics_line *line);
 /* Writes what was added. Of several failures in a row the first is returned. */
 LS_MUST_USE ls_status tensorboard_flush(tensorboard *t);
-/* Adds histograms of parameters and their gradients, which are divided by `scale`. LS_ENOMEM, or the
- * failure of the device. */
+/* Adds histograms of parameters and their gradients, which are divided by `scale`. LS_ENOMEM, or
+ * the failure of the device. */
 LS_MUST_USE ls_status tensorboard_add_histograms(tensorboard *t, int64_t step,
                                                  const ls_named *parameters, int n, double scale);
 void tensorboard_close(tensorboard *t);
