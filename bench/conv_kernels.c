@@ -258,7 +258,7 @@ static void run(const candidate *s, const conv *c, conv2d_direction direction)
         check(device_run(s->device, &call));
         return;
     }
-    tensor_written(s->w);
+    tensor_written(s->w, "conv_kernels");
     if (direction == CONV2D_FORWARD) {
         out = unplaced(s->device, s->dy->dims);
         forward(s, c, s->x, s->w, out);

@@ -116,6 +116,8 @@ VALUES = {
     ("ls_run_declare", "name"): '"value"', ("ls_run_declare_with", "name"): '"value"',
     "ls_value_fn": "same_value", ("ls_run_add", "run"): "declaring_run()",
     ("ls_run_add", "name"): '"value"', ("ls_run_add_number", "run"): "declaring_run()",
+    ("ls_run_image", "name"): '"value"', ("ls_run_image", "png"): '"8"',
+    ("ls_run_image", "bytes"): "1",
     ("ls_run_add_number", "name"): '"value"', ("ls_run_value", "name"): '"value"',
     ("ls_run_evaluate_with", "run"): "declaring_run()",
     ("ls_run_evaluate_with", "best"): '"value"', "ls_evaluate_fn": "evaluate_nothing",
