@@ -130,9 +130,30 @@ static picture_panel mel_panel(const float *mel, size_t frames)
     return (picture_panel){mel, frames, MEL_BANDS, MEL_BANDS, -11.5F, 2, 1};
 }
 
+/* Gives a picture to --tensorboard, too. */
+static ls_status draw_panels(const settings *s, ls_run *run, const char *name, int64_t epoch,
+                             const picture_panel *panels, int n)
+{
+    char path[4096];
+    speech_error error;
+    void *png;
+    size_t bytes;
+    ls_status st;
+
+    (void)snprintf(path, sizeof(path), "%s/%s-%04lld.png", s->pictures, name, (long long)epoch);
+    st = picture_write(path, panels, n, PICTURE_ZOOM, &error);
+    if (st == LS_OK)
+        st = picture_read(path, &png, &bytes, &error);
+    if (st != LS_OK)
+        return fail_speech(st, &error);
+    st = ls_run_image(run, name, png, bytes);
+    free(png);
+    return st;
+}
+
 /* Draws a sentence: the alignment; and the predicted mel above the true one. */
-static ls_status draw(const settings *s, int64_t epoch, const results *r, size_t row, size_t steps,
-                      size_t n_ids)
+static ls_status draw(const settings *s, ls_run *run, int64_t epoch, const results *r, size_t row,
+                      size_t steps, size_t n_ids)
 {
     const float *alignment = r->alignment + row * r->steps * r->longest;
     const size_t first = row * r->steps * r->frame;
@@ -143,16 +164,9 @@ static ls_status draw(const settings *s, int64_t epoch, const results *r, size_t
         mel_panel(r->predicted + first, frames),
         mel_panel(r->target + first, frames),
     };
-    char path[4096];
-    speech_error error;
-    ls_status st;
 
-    (void)snprintf(path, sizeof(path), "%s/alignment-%04lld.png", s->pictures, (long long)epoch);
-    st = picture_write(path, &weights, 1, PICTURE_ZOOM, &error);
-    (void)snprintf(path, sizeof(path), "%s/mel-%04lld.png", s->pictures, (long long)epoch);
-    if (st == LS_OK)
-        st = picture_write(path, mels, 2, PICTURE_ZOOM, &error);
-    return st == LS_OK ? LS_OK : fail_speech(st, &error);
+    LS_TRY(draw_panels(s, run, "alignment", epoch, &weights, 1));
+    return draw_panels(s, run, "mel", epoch, mels, 2);
 }
 
 /* Measures the alignments, and draws sentence 0 on the rank that has it. */
@@ -170,7 +184,7 @@ static ls_status judge(const settings *s, ls_run *run, const ls_batch *batch, co
             run, "diagonal",
             tacotron2_diagonal(alignment, (size_t)steps[row], (size_t)n_ids[row], r->longest), 1);
         if (s->pictures != NULL && batch->indices[row] == 0)
-            LS_TRY(draw(s, state.epoch + 1, r, row, (size_t)steps[row], (size_t)n_ids[row]));
+            LS_TRY(draw(s, run, state.epoch + 1, r, row, (size_t)steps[row], (size_t)n_ids[row]));
     }
     return LS_OK;
 }
@@ -327,7 +341,8 @@ static int run_training(settings *s, int argc, char **argv)
          "`DIR` folder of checkpoint_Tacotron2_last.safetensors"},
         {"checkpoint-path", 0, LS_FLAG_TEXT, &f->resume, 0, 0, "`FILE` continue its run"},
         {"pictures", 0, LS_FLAG_TEXT, &s->pictures, 0, 0,
-         "`DIR` draw alignment and mel of the first evaluated sentence (PNG), each evaluation"},
+         "`DIR` draw alignment and mel of the first evaluated sentence (PNG), each evaluation; "
+         "also into --tensorboard"},
         {"Network", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"mask-padding", 0, LS_FLAG_BOOL, &c->mask_padding, 0, 0,
          "steps behind the end of a sentence add nothing to the loss"},

@@ -150,3 +150,32 @@ ls_status picture_write(const char *path, const picture_panel *panels, int n, in
     free(whole.pixels);
     return st;
 }
+
+static ls_status read_all(FILE *file, const char *path, void **png, size_t *bytes,
+                          speech_error *error)
+{
+    const long end = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
+
+    if (end <= 0 || fseek(file, 0, SEEK_SET) != 0)
+        return speech_fail(error, LS_EIO, "cannot read %s", path);
+    *bytes = (size_t)end;
+    *png = malloc(*bytes);
+    if (*png == NULL)
+        return speech_fail(error, LS_ENOMEM, "no memory to read %s", path);
+    if (fread(*png, 1, *bytes, file) == *bytes)
+        return LS_OK;
+    free(*png);
+    return speech_fail(error, LS_EIO, "cannot read %s", path);
+}
+
+ls_status picture_read(const char *path, void **png, size_t *bytes, speech_error *error)
+{
+    FILE *file = fopen(path, "rb");
+    ls_status st;
+
+    if (file == NULL)
+        return speech_fail(error, LS_EIO, "cannot read %s: %s", path, strerror(errno));
+    st = read_all(file, path, png, bytes, error);
+    (void)fclose(file);
+    return st;
+}

@@ -25,4 +25,8 @@ typedef struct picture_panel {
 LS_MUST_USE ls_status picture_write(const char *path, const picture_panel *panels, int n, int zoom,
                                     speech_error *error);
 
+/* The bytes of a picture's file, which the caller frees. LS_EIO: it cannot be read. LS_ENOMEM. */
+LS_MUST_USE ls_status picture_read(const char *path, void **png, size_t *bytes,
+                                   speech_error *error);
+
 #endif

@@ -201,13 +201,14 @@ def tensorboard_reads_the_file():
         assert reader.PluginTagToContent("hparams")
 
 
-run_tests(
-    [
-        scalars_are_those_of_the_metrics,
-        histograms_count_all_elements,
-        a_resumed_run_replaces_later_steps,
-        flags_are_hyperparameters,
-        a_folder_that_cannot_be_made_ends_the_run_at_its_start,
-        tensorboard_reads_the_file,
-    ]
-)
+if __name__ == "__main__":
+    run_tests(
+        [
+            scalars_are_those_of_the_metrics,
+            histograms_count_all_elements,
+            a_resumed_run_replaces_later_steps,
+            flags_are_hyperparameters,
+            a_folder_that_cannot_be_made_ends_the_run_at_its_start,
+            tensorboard_reads_the_file,
+        ]
+    )

@@ -7,6 +7,8 @@ import shutil
 import struct
 import wave
 
+import event_files
+from event_files import message
 from job import folder, launched, program, run, run_tests, skip, tensors
 
 os.environ["LOCKSTEP_THREADS"] = "1"
@@ -44,7 +46,7 @@ def training_lowers_the_loss_and_draws_pictures():
     with folder() as f:
         flags = ("--epochs", "5", "--lr", "0.01", "--bs", "1", "--bucket", "--pictures", f)
         flags += ("--anneal-steps", "2,4", "--anneal-factor", "0.3", "--metrics", f"{f}/m.jsonl")
-        output = run(*tacotron2(*flags, "-o", f))
+        output = run(*tacotron2(*flags, "-o", f, "--tensorboard", f"{f}/tb"))
         lines = [line for line in output.splitlines() if re.match("epoch .* test:", line)]
         losses = [float(line.split("loss ")[1].split()[0]) for line in lines]
         assert len(losses) == 5 and losses[-1] < 0.5 * losses[0], losses
@@ -55,6 +57,13 @@ def training_lowers_the_loss_and_draws_pictures():
             for epoch in (1, 5):
                 with open(f"{f}/{name}-{epoch:04d}.png", "rb") as png:
                     assert png.read(8) == b"\x89PNG\r\n\x1a\n"
+            images = [
+                message(fields[4][0])[4][0]
+                for tag, _, fields in event_files.values(event_files.the_file(f"{f}/tb"))
+                if tag == name
+            ]
+            with open(f"{f}/{name}-0005.png", "rb") as png:
+                assert len(images) == 5 and images[-1] == png.read()
         weights = f"{f}/checkpoint_Tacotron2_last.safetensors"
         again = run(*tacotron2("--bs", "1", "--evaluate", "--init", weights))
         last = lines[-1].split("test:")[1].split()[:4]  # loss X diagonal Y
