@@ -485,10 +485,13 @@ static ls_status begin_tensorboard(ls_run *run)
     return tensorboard_begin(&run->tensorboard, run->flags, run->is_resumed ? run->at.step : -1);
 }
 
+/* ls_run_start() may be called again after it has failed. */
 static ls_status open_sums(ls_run *run)
 {
     const size_t n = (size_t)run->division.n;
 
+    ls_free(run->report.windows);
+    ls_free(run->report.tests);
     run->report.windows = ls_calloc(n, sizeof(*run->report.windows));
     run->report.tests = ls_calloc(n, sizeof(*run->report.tests));
     if (run->report.windows == NULL || run->report.tests == NULL)
