@@ -383,8 +383,10 @@ static ls_status open_part(ls_run *run, const split *s, bool training, int i)
     return ls_loader_create(&loader, &s->parts[i].loader);
 }
 
+/* Replaces the loaders that there are. */
 static ls_status open_split(ls_run *run, split *s, bool training)
 {
+    close_parts(s, run->division.n);
     s->parts = ls_calloc((size_t)run->division.n, sizeof(*s->parts));
     if (s->parts == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the loaders of %d shards", run->division.n);
@@ -415,7 +417,6 @@ ls_status run_divide_epoch(ls_run *run)
 {
     if (run->at.skip == run->sampler_skip)
         return LS_OK;
-    close_parts(&run->train, run->division.n);
     run->report.bad_seen[0] = 0; // the new loader counts from 0
     return divide_training_set(run);
 }
