@@ -262,14 +262,17 @@ static bool fix_plain(compat_list *descs, const primitive_key *key, compat_probl
     return p->src != NULL && p->dst != NULL;
 }
 
-/* The expected speed of an implementation, by its family. */
-static int rank_of(compat_pd pd)
+/* Families of implementations, by their expected speed. */
+typedef enum family { FAMILY_REFERENCE, FAMILY_GEMM, FAMILY_BLOCKED } family;
+
+static family family_of(compat_pd pd)
 {
     const char *name = compat_pd_name(pd);
 
     if (strstr(name, "ref") != NULL || strstr(name, "simple") != NULL)
-        return 1;
-    return strstr(name, "gemm") != NULL && strstr(name, "brgemm") == NULL ? 2 : 3;
+        return FAMILY_REFERENCE;
+    return strstr(name, "gemm") != NULL && strstr(name, "brgemm") == NULL ? FAMILY_GEMM
+                                                                          : FAMILY_BLOCKED;
 }
 
 /* A variant of the problem: bit i sets the current layout of input i (an activation), bit 2
@@ -304,7 +307,7 @@ static compat_pd choose(const device_state *self, const primitive_key *key)
     for (size_t i = 0; i < n_variants; i++) {
         const compat_pd pd = try_variant(self, &descs, key, variants[i]);
 
-        if (pd != NULL && (best == NULL || rank_of(pd) > rank_of(best))) {
+        if (pd != NULL && (best == NULL || family_of(pd) > family_of(best))) {
             compat_pd_destroy(best);
             best = pd;
         } else {
@@ -332,6 +335,7 @@ static ls_status add_operator(device_state *self, const primitive_key *key, comp
                                      DNNL_ARG_DIFF_BIAS},
     };
     static const compat_role roles[3] = {COMPAT_SRC, COMPAT_WEIGHTS, COMPAT_DST};
+    const bool by_gemm = family_of(pd) == FAMILY_GEMM;
     primitive_arg args[4];
 
     for (int i = 0; i < 3; i++)
@@ -340,6 +344,7 @@ static ls_status add_operator(device_state *self, const primitive_key *key, comp
     if (key->has_bias)
         args[3].layout = layout_plain(self, 1, &key->weights[0]);
     LS_TRY(primitive_add(self, key, pd, args, key->has_bias ? 4 : 3, out));
+    (*out)->by_gemm = by_gemm;
     (*out)->src = args[0].layout;
     (*out)->weights = args[1].layout;
     (*out)->dst = args[2].layout;

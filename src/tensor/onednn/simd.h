@@ -105,6 +105,15 @@ typedef struct small_product {
     bool add;
 } small_product;
 
+/* y (+)= x w' for few rows of x: x (rows, depth), w (outputs, depth), y (rows, outputs), each
+ * without gaps. */
+typedef struct few_rows {
+    size_t rows;
+    size_t depth;
+    size_t outputs;
+    bool add;
+} few_rows;
+
 /* The elements of a tensor that become 0: element i if the upper 53 bits of ls_hash3(random, i,
  * 0) are below `threshold`. A run of elements begins at index `first`, with distance `step`. */
 typedef struct drop_run {
@@ -202,6 +211,9 @@ typedef struct simd_table {
     void (*wino_weights)(const float *taps, size_t size, size_t count, float *points);
     void (*wino_taps)(const float *points, size_t size, size_t count, float *taps);
     void (*product)(const small_product *m, const float *a, const float *b, float *c);
+    /* Of the outputs [begin, end). */
+    void (*dots)(const few_rows *m, const float *x, const float *w, float *y, size_t begin,
+                 size_t end);
 
     /* out = exp(x - top), 0 where that is below the smallest normal number; exp_sum() returns the
      * sum. out may be x. */

@@ -39,6 +39,7 @@ const simd_table SIMD_NAME(simd_table) = {
     .wino_weights = SIMD_NAME(wino_weights),
     .wino_taps = SIMD_NAME(wino_taps),
     .product = SIMD_NAME(product),
+    .dots = SIMD_NAME(dots),
     .exp_below = SIMD_NAME(exp_below),
     .exp_sum = SIMD_NAME(exp_sum),
     .transpose_rows = SIMD_NAME(transpose_rows),

@@ -258,7 +258,7 @@ static void all_tables_give_the_same_bits(void **state)
     }
 }
 
-/* Three convolutions, each over a small image, in the first places of o->f. */
+/* Three convolutions, each over a small image, and two products, in the first places of o->f. */
 static void run_convolutions(const simd_table *t, outputs *o)
 {
     const size_t taps[4] = {0, 2, 20, 22};
@@ -275,6 +275,7 @@ static void run_convolutions(const simd_table *t, outputs *o)
                              .b_step = 16,
                              .c_row = 24,
                              .add = true};
+    const few_rows rows = {.rows = 15, .depth = 37, .outputs = 20, .add = true};
 
     t->conv_few_forward(&few, input[1], input[1] + 300, input[1] + 900, o->f[0]);
     t->conv_few_backward(&few, input[1], input[1] + 500, o->f[1], o->f[1] + 1000);
@@ -284,6 +285,7 @@ static void run_convolutions(const simd_table *t, outputs *o)
     t->wino_weights(input[1], 5, 24, o->f[4]);
     t->wino_taps(input[1], 3, 24, o->f[4] + 2000);
     t->product(&m, input[1], input[1] + 200, o->f[5]);
+    t->dots(&rows, input[1], input[1] + 1000, o->f[5] + 1000, 1, 18);
 }
 
 /* They fuse products and sums where they can, so they may differ by rounding. */
