@@ -158,7 +158,7 @@ void ls_error_save(char *saved)
 
 void ls_error_restore(const char *saved)
 {
-    memcpy(error_text, saved, LS_ERROR_BYTES);
+    memcpy(error_text, saved, strlen(saved) + 1);
 }
 
 ls_status ls_error_of_program(const char *saved, ls_status status, const char *what)

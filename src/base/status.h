@@ -25,7 +25,7 @@ ls_status ls_context(ls_status status, const char *format, ...) LS_PRINTF(2, 3);
 ls_status ls_fail_errno(const char *format, ...) LS_PRINTF(1, 2);
 
 /* For a call that tries something and continues after a failure: preserves the caller's error text.
- * `saved` has LS_ERROR_BYTES bytes. */
+ * `saved` has LS_ERROR_BYTES bytes; "" clears the text. */
 void ls_error_save(char *saved);
 void ls_error_restore(const char *saved);
 
