@@ -15,6 +15,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -409,6 +410,62 @@ static void all_parameters_are_packed_in_one_launch_a_step(void **state)
     assert_int_equal(gpu->used_bytes, 0);
 }
 
+/* --- bias gradients --- */
+
+/* The launches of the gradients of a linear layer's weights and bias, of values in `type`. */
+static uint64_t launches_of_gradients(ls_dtype type, bool accumulate)
+{
+    enum { ROWS = 5, INPUTS = 4, OUTPUTS = 3 };
+    const ls_dtype wide = type == LS_F64 ? LS_F64 : LS_F32;
+    ls_device *device = open_cudahost("cudahost");
+    ls_tensor *x = random_tensor(device, type, 2, (const int64_t[]){ROWS, INPUTS}, 1);
+    ls_tensor *dy = random_tensor(device, type, 2, (const int64_t[]){ROWS, OUTPUTS}, 2);
+    ls_tensor *dw = random_tensor(device, wide, 2, (const int64_t[]){OUTPUTS, INPUTS}, 3);
+    ls_tensor *db = random_tensor(device, wide, 1, (const int64_t[]){OUTPUTS}, 4);
+    double want[OUTPUTS];
+    uint64_t n;
+
+    for (size_t o = 0; o < OUTPUTS; o++) {
+        want[o] = accumulate ? element_of(db, o) : 0;
+        for (size_t row = 0; row < ROWS; row++)
+            want[o] += element_of(dy, row * OUTPUTS + o);
+    }
+    n = count_launches(device);
+    assert_status(LS_OK, device_run(device, &(op_call){.op = OP_LINEAR_BACKWARD_WEIGHTS,
+                                                       .accumulate = accumulate,
+                                                       .n_in = 2,
+                                                       .n_out = 2,
+                                                       .in = {x, dy},
+                                                       .out = {dw, db}}));
+    n = count_launches(device) - n;
+    for (size_t o = 0; o < OUTPUTS; o++)
+        assert_true(fabs(element_of(db, o) - want[o]) < 1e-5);
+    destroy_all((ls_tensor *[]){x, dy, dw, db}, 4);
+    assert_status(LS_OK, ls_device_close(device));
+    return n;
+}
+
+static void the_product_of_weight_gradients_sums_those_of_the_bias(void **state)
+{
+    LS_UNUSED(state);
+    (void)reset_dnn_host();
+    assert_int_equal(launches_of_gradients(LS_F32, false), 1);
+    assert_int_equal(launches_of_gradients(LS_BF16, false), 1);
+    assert_int_equal(launches_of_gradients(LS_F16, false), 1);
+}
+
+/* Where the product cannot, or its order of sums is not known. */
+static void a_kernel_sums_the_gradients_of_the_bias_otherwise(void **state)
+{
+    LS_UNUSED(state);
+    (void)reset_dnn_host();
+    assert_int_equal(launches_of_gradients(LS_F64, false), 2);
+    assert_int_equal(launches_of_gradients(LS_F32, true), 2);
+    assert_int_equal(setenv("LOCKSTEP_DETERMINISTIC", "1", 1), 0);
+    assert_int_equal(launches_of_gradients(LS_F32, false), 2);
+    assert_int_equal(launches_of_gradients(LS_BF16, false), 2);
+}
+
 /* --- memory that is not aligned --- */
 
 /* A parameter that begins `offset` elements into a larger one. */
@@ -562,6 +619,8 @@ int main(void)
         PLAN_TEST(processes_store_the_same_plan_at_once),
         PLAN_TEST(packed_weights_follow_writes),
         PLAN_TEST(all_parameters_are_packed_in_one_launch_a_step),
+        PLAN_TEST(the_product_of_weight_gradients_sums_those_of_the_bias),
+        PLAN_TEST(a_kernel_sums_the_gradients_of_the_bias_otherwise),
         PLAN_TEST(parameters_need_no_alignment),
         PLAN_TEST(every_allocation_of_a_convolution_may_fail),
         PLAN_TEST(a_card_that_was_lost_before_a_call_of_a_library_is_reported_as_lost),
