@@ -101,18 +101,8 @@ ls_status cuda_conv2d_backward_data(device_state *self, const op_call *call)
     data[CONV_W] = packed_parameter(&o, call->in[1], &w);
     data[CONV_Y] = image_operand(&o, call->in[0], c.y[1]);
     run(&o, &g, data);
-    packed_finish(&o, out, c.type, &form, false, data[CONV_X]);
+    packed_finish(&o, out, c.type, &form, false, data[CONV_X], NULL);
     return own_end(&o);
-}
-
-/* dbias: the sums of dy, in NHWC, over the positions. */
-static ls_status backward_bias(device_state *self, const op_call *call, const convolution *c,
-                               const void *dy)
-{
-    const ls_tensor *dbias = call->out[1];
-
-    return own_column_sums(self, call, dy, own_type(c->type), (size_t)(c->y[0] * c->y[2] * c->y[3]),
-                           (size_t)c->y[1], own_data(dbias), own_type(dbias->dtype));
 }
 
 /* Whether the gradient of the weights is computed as a product of matrices, whose result is float32
@@ -134,6 +124,7 @@ ls_status cuda_conv2d_backward_weights(device_state *self, const op_call *call)
     const dnn_graph g = convolution_graph(&c, DNN_CONV_WEIGHTS, false);
     own_operands o = own_begin(self, call);
     void *data[DNN_MAX_TENSORS] = {NULL};
+    column_args sums;
 
     if (is_empty(&c))
         return cu_no_gradients(self, call);
@@ -145,8 +136,10 @@ ls_status cuda_conv2d_backward_weights(device_state *self, const op_call *call)
     }
     data[CONV_W] = packed_begin(&o, own_data(dw), dw->dtype, &form, call->accumulate);
     run(&o, &g, data);
-    packed_finish(&o, own_data(dw), dw->dtype, &form, call->accumulate, data[CONV_W]);
-    if (o.status == LS_OK && call->out[1] != NULL)
-        o.status = backward_bias(self, call, &c, data[CONV_Y]);
+    if (call->out[1] != NULL)
+        sums = own_bias_sums(&o, call, data[CONV_Y], own_type(c.type),
+                             (size_t)(c.y[0] * c.y[2] * c.y[3]), (size_t)c.y[1]);
+    packed_finish(&o, own_data(dw), dw->dtype, &form, call->accumulate, data[CONV_W],
+                  call->out[1] == NULL ? NULL : &sums);
     return own_end(&o);
 }

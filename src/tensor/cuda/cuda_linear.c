@@ -132,9 +132,12 @@ void cuda_weight_gradients(own_operands *o, const op_call *call, const void *x, 
         dbias != NULL && !call->accumulate && !o->self->is_deterministic && g.m > 0 && g.n > 0;
     g.has_sums = g.has_sums && can_sum(o, &g, &data);
     run(o, &g, &data);
-    if (o->status == LS_OK && dbias != NULL && !g.has_sums)
-        o->status = own_column_sums(o->self, call, dy, own_type(type), (size_t)n,
-                                    (size_t)dw->dims[0], own_data(dbias), own_type(dbias->dtype));
+    if (dbias != NULL && !g.has_sums) {
+        const column_args sums =
+            own_bias_sums(o, call, dy, own_type(type), (size_t)n, (size_t)dw->dims[0]);
+
+        own_launch_sums(o, &sums, own_type(type));
+    }
 }
 
 ls_status cuda_linear_backward_weights(device_state *self, const op_call *call)

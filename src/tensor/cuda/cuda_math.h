@@ -48,10 +48,11 @@ void *packed_parameter(own_operands *o, ls_tensor *t, const pack_form *form);
 void *packed_copy(own_operands *o, const void *src, ls_dtype src_type, const pack_form *form);
 
 /* Memory for the packed form of row-major elements that a kernel writes: dst itself, or temporary
- * memory, from which packed_finish() then writes dst, or adds to it. */
+ * memory, from which packed_finish() then writes dst, or adds to it. `sums`: NULL, or what
+ * own_launch_sums() of the form's type computes, in the same launch. */
 void *packed_begin(own_operands *o, void *dst, ls_dtype dst_type, const pack_form *form, bool adds);
 void packed_finish(own_operands *o, void *dst, ls_dtype dst_type, const pack_form *form, bool adds,
-                   const void *from);
+                   const void *from, const column_args *sums);
 
 /* device_ops.free_packed */
 void packed_free(device_state *self, packed *p);

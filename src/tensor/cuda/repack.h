@@ -35,12 +35,23 @@ typedef struct repack_args {
     unsigned n_parts;
     unsigned n_blocks; /* of REPACK_BLOCK elements or the rest of a part, in all parts */
     bool of_f32;       /* the plain side is float32, else it has the kernel's type */
-    bool adds;         /* of unpack: to dst */
     repack_part parts[REPACK_PARTS_MOST];
 } repack_args;
 
-KERNEL_OF_TYPES(repack) /* plain -> packed of the kernel's type */
-KERNEL_OF_TYPES(unpack) /* packed of the kernel's type -> plain; the zeros are left out */
+typedef struct unpack_args {
+    repack_part part; /* without first_block */
+    bool of_f32;      /* as above */
+    bool adds;        /* to dst */
+} unpack_args;
+
+typedef struct unpack_sum_args {
+    unpack_args unpack;
+    column_args sum;
+} unpack_sum_args;
+
+KERNEL_OF_TYPES(repack)     /* plain -> packed of the kernel's type */
+KERNEL_OF_TYPES(unpack)     /* packed of the kernel's type -> plain; the zeros are left out */
+KERNEL_OF_TYPES(unpack_sum) /* the same, and column_sum of another array; of columns.cu */
 
 #ifdef __cplusplus
 }
