@@ -44,8 +44,14 @@ typedef struct pack_form {
  * with its storage and renewed after writes. */
 void *packed_parameter(own_operands *o, ls_tensor *t, const pack_form *form);
 
-/* Row-major elements in packed form: their own memory, or that of a temporary copy. */
+/* The form of a placed tensor of four dimensions in NHWC of `type` with `channels`, of which those
+ * that it has in memory are c. */
+pack_form packed_image_form(const ls_tensor *t, ls_dtype type, int64_t channels);
+
+/* Row-major elements in packed form: a temporary copy, or at dst. */
 void *packed_copy(own_operands *o, const void *src, ls_dtype src_type, const pack_form *form);
+void packed_write(own_operands *o, const void *src, ls_dtype src_type, const pack_form *form,
+                  void *dst);
 
 /* Memory for the packed form of row-major elements that a kernel writes: dst itself, or temporary
  * memory, from which packed_finish() then writes dst, or adds to it. `sums`: NULL, or what

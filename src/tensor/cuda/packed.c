@@ -72,13 +72,33 @@ static void run_repack(own_operands *o, const repack_args *a, ls_dtype type)
     own_launch(o, kernels, own_type(type), blocks, OWN_THREADS, a);
 }
 
-void *packed_copy(own_operands *o, const void *src, ls_dtype src_type, const pack_form *form)
+pack_form packed_image_form(const ls_tensor *t, ls_dtype type, int64_t channels)
+{
+    const bool is_padded = t->storage->layout == &cuda_nhwc8;
+    const bool is_last = is_padded || own_is_nhwc(t);
+    const int64_t area = t->dims[2] * t->dims[3];
+
+    return (pack_form){.type = type,
+                       .n = is_last ? t->dims[0] * area : t->dims[0],
+                       .c = is_padded ? CUDA_CHANNELS_PADDED : t->dims[1],
+                       .s = is_last ? 1 : area,
+                       .channels = channels};
+}
+
+void packed_write(own_operands *o, const void *src, ls_dtype src_type, const pack_form *form,
+                  void *dst)
 {
     repack_args a = {.of_f32 = src_type == LS_F32};
-    void *dst = own_memory(o, form->type, packed_count(form));
 
     add_part(&a, form, src, dst);
     run_repack(o, &a, form->type);
+}
+
+void *packed_copy(own_operands *o, const void *src, ls_dtype src_type, const pack_form *form)
+{
+    void *dst = own_memory(o, form->type, packed_count(form));
+
+    packed_write(o, src, src_type, form, dst);
     return dst;
 }
 

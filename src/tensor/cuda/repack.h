@@ -3,9 +3,9 @@
  * repack.h - the kernels that bring weights and images into the form that cuDNN and cuBLASLt read,
  * and gradients back. packed.c launches them.
  *
- * Plain: (n, c, s), row-major. Packed: (n, s, channels) with channels >= c, zeros behind c. A
- * weight (K, C, R, S) has n = K, s = R S; an image (N, C, H, W) n = N, s = H W; with c = 1 or s = 1
- * only the type changes.
+ * Plain: (n, c, s), row-major. Packed: (n, s, channels), with zeros behind c, or without the plain
+ * channels behind `channels`. A weight (K, C, R, S) has n = K, s = R S; an image (N, C, H, W)
+ * n = N, s = H W; with c = 1 or s = 1 only the type changes.
  */
 #ifndef LS_TENSOR_CUDA_REPACK_H
 #define LS_TENSOR_CUDA_REPACK_H
