@@ -626,6 +626,7 @@ const op_case op_cases[] = {
      .n_other = 3, .other = {0, 5, 8}, .out = 8, .attrs = {.scale = 1}},
 
     {.name = "cast of images", .op = OP_CAST, .n_dims = 4, .x = {3, 17, 5, 6}},
+    {.name = "cast of images with few channels", .op = OP_CAST, .n_dims = 4, .x = {2, 3, 5, 6}},
     {.name = "cast of rows", .op = OP_CAST, .n_dims = 2, .x = {9, 65}, .scale = 1000},
     {.name = "cast of no rows", .op = OP_CAST, .n_dims = 2, .x = {0, 7}},
     {.name = "cast of scalars", .op = OP_CAST, .n_dims = 0},
@@ -736,6 +737,8 @@ const op_case op_cases[] = {
     {.name = "arranged layer norm", .op = OP_LAYER_NORM, .n_dims = 4, .x = {2, 5, 4, 12},
      .arranged = true, .attrs = {.eps = 1e-5}},
     {.name = "arranged cast", .op = OP_CAST, .n_dims = 4, .x = {3, 17, 5, 6}, .arranged = true},
+    {.name = "arranged cast of few channels", .op = OP_CAST, .n_dims = 4, .x = {2, 7, 5, 6},
+     .arranged = true},
 
     {.name = "arranged conv1d", .op = OP_CONV2D, .n_dims = 3, .x = {2, 16, 19}, .out = 24,
      .arranged = true, .attrs = {.padding = {0, 2}, .kernel = {0, 5}}},

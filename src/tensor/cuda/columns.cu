@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * columns.cu - sums over the rows of matrices, and the kernels that consist of them: batch norm,
- * weight gradients of layer norm, bias gradients. norm.c and sums.c launch them.
+ * weight gradients of layer norm, bias gradients. own_norm.c, own_sums.c and packed.c launch them.
  *
  * A block sums a part of the rows for a tile of columns; the block that finishes a tile last adds
  * up the parts in their order. Sums are in float64, but those of a few rows, of float32 and smaller
  * types, in float32.
  */
+#include "tensor/cuda/repack.h"
+
 #include "tensor/cuda/kernel.h"
 
 typedef enum column_kind {

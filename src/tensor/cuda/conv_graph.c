@@ -5,9 +5,9 @@
  */
 #include "tensor/cuda/conv_graph.h"
 
-#include <string.h>
+#include "tensor/cuda/cuda_internal.h"
 
-#define CHANNELS_PADDED 8
+#include <string.h>
 
 convolution convolution_of(ls_dtype type, const int64_t *x, const int64_t *w, const int64_t *y,
                            const op_attrs *attrs)
@@ -18,8 +18,8 @@ convolution convolution_of(ls_dtype type, const int64_t *x, const int64_t *w, co
     memcpy(c.x, x, sizeof(c.x));
     memcpy(c.w, w, sizeof(c.w));
     memcpy(c.y, y, sizeof(c.y));
-    if (is_half && attrs->groups == 1 && x[1] > 1 && x[1] < CHANNELS_PADDED)
-        c.x[1] = c.w[1] = CHANNELS_PADDED;
+    if (is_half && attrs->groups == 1 && x[1] > 1 && x[1] < CUDA_CHANNELS_PADDED)
+        c.x[1] = c.w[1] = CUDA_CHANNELS_PADDED;
     return c;
 }
 

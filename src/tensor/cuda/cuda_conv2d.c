@@ -28,27 +28,14 @@ static pack_form weight_form(const convolution *c)
                        .channels = c->w[1]};
 }
 
-/* From the arrangement of a placed activation to NHWC with `channels`. */
-static pack_form image_form(const ls_tensor *t, int64_t channels)
-{
-    const bool is_last = own_is_nhwc(t);
-    const int64_t area = t->dims[2] * t->dims[3];
-
-    return (pack_form){.type = t->dtype,
-                       .n = is_last ? t->dims[0] * area : t->dims[0],
-                       .c = t->dims[1],
-                       .s = is_last ? 1 : area,
-                       .channels = channels};
-}
-
 /* The elements of an activation in NHWC with `channels`. */
 static void *image_operand(own_operands *o, const ls_tensor *t, int64_t channels)
 {
-    const pack_form form = image_form(t, channels);
+    const pack_form form = packed_image_form(t, t->dtype, channels);
 
     if (channels != form.c || !own_is_aligned(own_data(t)))
         return packed_copy(o, own_data(t), t->dtype, &form);
-    return own_operand(o, t, true);
+    return t->storage->layout == &cuda_nhwc8 ? own_data(t) : own_operand(o, t, true);
 }
 
 static void run(own_operands *o, const dnn_graph *g, void *const *data)
@@ -96,23 +83,13 @@ ls_status cuda_conv2d_backward_data(device_state *self, const op_call *call)
 
     if (out == NULL || is_empty(&c))
         return own_end(&o);
-    form = image_form(dx, c.x[1]);
+    form = packed_image_form(dx, c.type, c.x[1]);
     data[CONV_X] = packed_begin(&o, out, c.type, &form, false);
     data[CONV_W] = packed_parameter(&o, call->in[1], &w);
     data[CONV_Y] = image_operand(&o, call->in[0], c.y[1]);
     run(&o, &g, data);
-    packed_finish(&o, out, c.type, &form, false, data[CONV_X]);
+    packed_finish(&o, out, c.type, &form, false, data[CONV_X], NULL);
     return own_end(&o);
-}
-
-/* dbias: the sums of dy, in NHWC, over the positions. */
-static ls_status backward_bias(device_state *self, const op_call *call, const convolution *c,
-                               const void *dy)
-{
-    const ls_tensor *dbias = call->out[1];
-
-    return own_column_sums(self, call, dy, own_type(c->type), (size_t)(c->y[0] * c->y[2] * c->y[3]),
-                           (size_t)c->y[1], own_data(dbias), own_type(dbias->dtype));
 }
 
 /* Whether the gradient of the weights is computed as a product of matrices, whose result is float32
@@ -134,6 +111,7 @@ ls_status cuda_conv2d_backward_weights(device_state *self, const op_call *call)
     const dnn_graph g = convolution_graph(&c, DNN_CONV_WEIGHTS, false);
     own_operands o = own_begin(self, call);
     void *data[DNN_MAX_TENSORS] = {NULL};
+    column_args sums;
 
     if (is_empty(&c))
         return cu_no_gradients(self, call);
@@ -145,8 +123,10 @@ ls_status cuda_conv2d_backward_weights(device_state *self, const op_call *call)
     }
     data[CONV_W] = packed_begin(&o, own_data(dw), dw->dtype, &form, call->accumulate);
     run(&o, &g, data);
-    packed_finish(&o, own_data(dw), dw->dtype, &form, call->accumulate, data[CONV_W]);
-    if (o.status == LS_OK && call->out[1] != NULL)
-        o.status = backward_bias(self, call, &c, data[CONV_Y]);
+    if (call->out[1] != NULL)
+        sums = own_bias_sums(&o, call, data[CONV_Y], own_type(c.type),
+                             (size_t)(c.y[0] * c.y[2] * c.y[3]), (size_t)c.y[1]);
+    packed_finish(&o, own_data(dw), dw->dtype, &form, call->accumulate, data[CONV_W],
+                  call->out[1] == NULL ? NULL : &sums);
     return own_end(&o);
 }

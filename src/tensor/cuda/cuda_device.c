@@ -16,6 +16,7 @@
 const device_host *cu_host;
 
 const layout cuda_nhwc = {"nhwc"};
+const layout cuda_nhwc8 = {"nhwc8"};
 
 void cu_note(ls_status status, const char *format, ...)
 {
@@ -262,11 +263,53 @@ static const kernel_fn kernels[OP_COUNT + 1] = {
         [OP_COUNT] = NULL,
 };
 
+static bool is_padded(const ls_tensor *t)
+{
+    return t != NULL && t->storage != NULL && t->storage->layout == &cuda_nhwc8;
+}
+
+/* Whether a kernel reads input i with padded channels. */
+static bool reads_padded(op_kind op, int i)
+{
+    return op == OP_COPY || op == OP_CONV2D_BACKWARD_WEIGHTS ||
+           ((op == OP_CONV2D || op == OP_CONV2D_BACKWARD_DATA) && i == 0);
+}
+
+static bool needs_unpadding(const op_call *call)
+{
+    bool needs = false;
+
+    for (int i = 0; i < call->n_in; i++)
+        needs |= is_padded(call->in[i]) && !reads_padded(call->op, i);
+    for (int i = 0; i < call->n_out; i++)
+        needs |= is_padded(call->out[i]);
+    return needs;
+}
+
+static ls_status unpad(ls_tensor *t)
+{
+    void *plain;
+
+    return is_padded(t) ? cu_host->tensor_plain(t, &plain) : LS_OK;
+}
+
+static ls_status run_unpadded(device_state *self, const op_call *call)
+{
+    for (int i = 0; i < call->n_in; i++)
+        LS_TRY(unpad(call->in[i]));
+    for (int i = 0; i < call->n_out; i++)
+        LS_TRY(unpad(call->out[i]));
+    cuda_accel_name_operator(self->accel, call->op);
+    return kernels[call->op](self, call);
+}
+
 static kernel_fn find_kernel(device_state *self, const op_call *call)
 {
+    const kernel_fn kernel = kernels[call->op < OP_COUNT ? call->op : OP_COUNT];
+
     cuda_accel_enter(self->accel); // the kernel queues in this thread
     cuda_accel_name_operator(self->accel, call->op);
-    return kernels[call->op < OP_COUNT ? call->op : OP_COUNT];
+    return kernel != NULL && needs_unpadding(call) ? run_unpadded : kernel;
 }
 
 static ls_status run_many(device_state *self, const op_call *calls, int n)

@@ -2,8 +2,9 @@
 /*
  * cuda_internal.h - the internals of the CUDA device: state, accelerator, errors, launches.
  *
- * Activations of (N,C,H,W) are NHWC in memory (cuda_nhwc), everything else is row-major. A kernel
- * queues its work in cu_stream() and returns.
+ * Activations of (N,C,H,W) are NHWC in memory (cuda_nhwc), images for 16-bit convolutions also with
+ * padded channels (cuda_nhwc8), everything else is row-major. A kernel queues its work in
+ * cu_stream() and returns.
  *
  * Threads  One thread at a time runs operators; any thread may call the accelerator.
  */
@@ -125,5 +126,11 @@ struct layout {
 
 /* (N, H, W, C) in memory, for tensors of four dimensions. Row-major is NULL. */
 extern const layout cuda_nhwc;
+
+/* (N, H, W, 8) in memory with zeros behind C: tensors of four dimensions, 16 bits and 2 to 7
+ * channels, as convolutions read them. Only cuda_cast() places tensors so; kernels that do not read
+ * this layout get a row-major tensor instead. */
+extern const layout cuda_nhwc8;
+#define CUDA_CHANNELS_PADDED 8
 
 #endif

@@ -23,28 +23,22 @@ static gemm product_of(ls_dtype type, int64_t m, int64_t n, int64_t k)
     return g;
 }
 
-typedef struct factors {
-    const void *a;
-    const void *b;
-    const void *bias;
-} factors;
-
 /* With the engine and its workspace. */
-static ls_status multiply(device_state *self, gemm_engine *engine, const gemm *g, const factors *f,
-                          const ls_tensor *d, void *workspace)
+static ls_status multiply(device_state *self, gemm_engine *engine, const gemm *g,
+                          const gemm_data *data, void *workspace)
 {
     const graph_node node = {.kind = GRAPH_PRODUCT, .code = plan_hash(g, sizeof(*g), 0)};
     ls_status st, queued;
 
     self->n_launches++;
     LS_TRY(cuda_accel_begin(self->accel, &node));
-    st = gemm_run(engine, g, f->a, f->b, f->bias, own_data(d), workspace, cu_stream(self));
+    st = gemm_run(engine, g, data, workspace, cu_stream(self));
     queued = cuda_accel_end(self->accel, 0, "cuBLASLt");
     return queued == LS_OK ? cuda_accel_check_library(self->accel, st, "cuBLASLt") : queued;
 }
 
-/* d: the result; a product over k = 0 is 0. */
-static void run(own_operands *o, const gemm *g, const factors *f, const ls_tensor *d)
+/* A product over k = 0 is 0. */
+static void run(own_operands *o, const gemm *g, const gemm_data *data)
 {
     gemm_engine *engine;
     void *workspace;
@@ -52,14 +46,29 @@ static void run(own_operands *o, const gemm *g, const factors *f, const ls_tenso
     if (o->status != LS_OK || g->m == 0 || g->n == 0 || g->batch == 0)
         return;
     if (g->k == 0) {
-        own_zero(o, own_data(d), own_count(d) * own_element_bytes(d->dtype));
+        own_zero(o, data->d,
+                 (size_t)(g->batch * g->m * g->n) * own_element_bytes((ls_dtype)g->out_type));
         return;
     }
     o->status = cuda_math_gemm(o->self, &engine);
     if (o->status == LS_OK)
         o->status = cu_workspace(o->self, GEMM_WORKSPACE_BYTES, &workspace);
     if (o->status == LS_OK)
-        o->status = multiply(o->self, engine, g, f, d, workspace);
+        o->status = multiply(o->self, engine, g, data, workspace);
+}
+
+/* Whether the product can give the sums, too. */
+static bool can_sum(own_operands *o, const gemm *g, const gemm_data *data)
+{
+    gemm_engine *engine;
+    bool can_run = false;
+
+    if (o->status == LS_OK)
+        o->status = cuda_math_gemm(o->self, &engine);
+    if (o->status == LS_OK)
+        o->status = cuda_accel_check_library(o->self->accel,
+                                             gemm_can_run(engine, g, data, &can_run), "cuBLASLt");
+    return can_run;
 }
 
 /* A parameter in the type of the activations, row-major. */
@@ -81,14 +90,14 @@ ls_status cuda_linear(device_state *self, const op_call *call)
     ls_tensor *bias = call->in[2];
     gemm g = product_of(x->dtype, x->dims[0], w->dims[0], x->dims[1]);
     own_operands o = own_begin(self, call);
-    factors f = {.a = own_operand(&o, x, false), .b = parameter_operand(&o, w, x->dtype)};
+    gemm_data data = {.a = own_operand(&o, x, false), .b = parameter_operand(&o, w, x->dtype)};
 
     g.transposed[1] = 1;
     g.has_bias = bias != NULL;
     if (bias != NULL)
-        f.bias = parameter_operand(&o, bias, x->dtype);
-    (void)own_output(&o, call->out[0], false);
-    run(&o, &g, &f, call->out[0]);
+        data.bias = parameter_operand(&o, bias, x->dtype);
+    data.d = own_output(&o, call->out[0], false);
+    run(&o, &g, &data);
     return own_end(&o);
 }
 
@@ -99,10 +108,10 @@ ls_status cuda_linear_backward_data(device_state *self, const op_call *call)
     ls_tensor *w = call->in[1];
     const gemm g = product_of(dy->dtype, dy->dims[0], w->dims[1], w->dims[0]);
     own_operands o = own_begin(self, call);
-    const factors f = {.a = own_operand(&o, dy, false), .b = parameter_operand(&o, w, dy->dtype)};
+    gemm_data data = {.a = own_operand(&o, dy, false), .b = parameter_operand(&o, w, dy->dtype)};
 
-    (void)own_output(&o, call->out[0], false);
-    run(&o, &g, &f, call->out[0]);
+    data.d = own_output(&o, call->out[0], false);
+    run(&o, &g, &data);
     return own_end(&o);
 }
 
@@ -113,14 +122,22 @@ void cuda_weight_gradients(own_operands *o, const op_call *call, const void *x, 
     const ls_tensor *dw = call->out[0];
     const ls_tensor *dbias = call->out[1];
     gemm g = product_of(type, dw->dims[0], dw->dims[1], n);
+    const gemm_data data = {.a = dy, .b = x, .sums = own_data(dbias), .d = own_data(dw)};
 
     g.out_type = (int32_t)dw->dtype;
     g.transposed[0] = 1;
     g.adds = call->accumulate;
-    run(o, &g, &(factors){.a = dy, .b = x}, dw);
-    if (o->status == LS_OK && dbias != NULL)
-        o->status = own_column_sums(o->self, call, dy, own_type(type), (size_t)n,
-                                    (size_t)dw->dims[0], own_data(dbias), own_type(dbias->dtype));
+    // In which order cuBLASLt sums is not documented: not in deterministic mode.
+    g.has_sums =
+        dbias != NULL && !call->accumulate && !o->self->is_deterministic && g.m > 0 && g.n > 0;
+    g.has_sums = g.has_sums && can_sum(o, &g, &data);
+    run(o, &g, &data);
+    if (dbias != NULL && !g.has_sums) {
+        const column_args sums =
+            own_bias_sums(o, call, dy, own_type(type), (size_t)n, (size_t)dw->dims[0]);
+
+        own_launch_sums(o, &sums, own_type(type));
+    }
 }
 
 ls_status cuda_linear_backward_weights(device_state *self, const op_call *call)
@@ -147,13 +164,13 @@ ls_status cuda_matmul(device_state *self, const op_call *call)
     gemm g = product_of(y->dtype, y->dims[rows], y->dims[columns],
                         a->dims[transposed[0] ? rows : columns]);
     own_operands o = own_begin(self, call);
-    const factors f = {.a = own_operand(&o, a, false), .b = own_operand(&o, call->in[1], false)};
+    gemm_data data = {.a = own_operand(&o, a, false), .b = own_operand(&o, call->in[1], false)};
 
     for (int i = 0; i < 2; i++)
         g.transposed[i] = transposed[i];
     for (int i = 0; i < rows; i++)
         g.batch *= y->dims[i];
-    (void)own_output(&o, y, false);
-    run(&o, &g, &f, y);
+    data.d = own_output(&o, y, false);
+    run(&o, &g, &data);
     return own_end(&o);
 }

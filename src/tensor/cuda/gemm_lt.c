@@ -22,6 +22,7 @@ typedef struct product {
     struct product *next;
     gemm shape;
     int alignment; /* of all pointers: at most ALIGNMENT */
+    bool can_run;  /* there is an algorithm */
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t first;
     cublasLtMatrixLayout_t second;
@@ -162,8 +163,10 @@ static ls_status describe_operation(const gemm_engine *e, const gemm *g, product
 {
     const cublasOperation_t first = g->transposed[1] ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t second = g->transposed[0] ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasLtEpilogue_t epilogue =
-        g->has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    // The second operand of the library is our a.
+    const cublasLtEpilogue_t epilogue = g->has_bias   ? CUBLASLT_EPILOGUE_BIAS
+                                        : g->has_sums ? CUBLASLT_EPILOGUE_BGRADB
+                                                      : CUBLASLT_EPILOGUE_DEFAULT;
     cublasStatus_t st;
 
     st = cublasLtMatmulDescCreate(&p->operation, compute_type(e, g),
@@ -208,6 +211,7 @@ static cublasStatus_t set_preferences(cublasLtMatmulPreference_t preference, uin
     return st;
 }
 
+/* p->can_run says whether there is one. */
 static ls_status choose_algorithm(const gemm_engine *e, product *p)
 {
     cublasLtMatmulPreference_t preference;
@@ -224,11 +228,26 @@ static ls_status choose_algorithm(const gemm_engine *e, product *p)
     (void)cublasLtMatmulPreferenceDestroy(preference);
     if (st == CUBLAS_STATUS_SUCCESS)
         st = n == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : best.state;
+    p->can_run = st == CUBLAS_STATUS_SUCCESS;
+    if (st == CUBLAS_STATUS_NOT_SUPPORTED ||
+        (st == CUBLAS_STATUS_INVALID_VALUE && p->shape.has_sums))
+        return LS_OK;
     p->algorithm = best.algo;
     return check(st, "find an algorithm for a product of matrices");
 }
 
-static ls_status create_product(gemm_engine *e, const gemm *g, int alignment, const void *bias,
+/* What the library calls the bias: also that whose gradient the sums are. */
+static ls_status set_bias(const gemm *g, const gemm_data *data, product *p)
+{
+    const void *bias = g->has_sums ? data->sums : data->bias;
+
+    if (!g->has_bias && !g->has_sums)
+        return LS_OK;
+    return check(set_operation(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)),
+                 "set a bias");
+}
+
+static ls_status create_product(gemm_engine *e, const gemm *g, int alignment, const gemm_data *data,
                                 product **out)
 {
     product *p = cu_host->alloc(1, sizeof(*p));
@@ -241,10 +260,8 @@ static ls_status create_product(gemm_engine *e, const gemm *g, int alignment, co
     st = describe_matrices(g, p);
     if (st == LS_OK)
         st = describe_operation(e, g, p);
-    // The heuristic takes the alignment of the bias from its address.
-    if (st == LS_OK && g->has_bias)
-        st = check(set_operation(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)),
-                   "describe a bias");
+    if (st == LS_OK)
+        st = set_bias(g, data, p); // the heuristic takes its alignment from the address
     if (st == LS_OK)
         st = choose_algorithm(e, p);
     if (st != LS_OK) {
@@ -260,22 +277,6 @@ static ls_status create_product(gemm_engine *e, const gemm *g, int alignment, co
     return LS_OK;
 }
 
-/* The product of that shape, which becomes the first; NULL when there is none yet. */
-static product *find_product(gemm_engine *e, const gemm *g, int alignment)
-{
-    for (product **at = &e->products; *at != NULL; at = &(*at)->next) {
-        product *p = *at;
-
-        if (p->alignment != alignment || memcmp(&p->shape, g, sizeof(*g)) != 0)
-            continue;
-        *at = p->next;
-        p->next = e->products;
-        e->products = p;
-        return p;
-    }
-    return NULL;
-}
-
 static int alignment_of(const void *const *pointers, int n)
 {
     uintptr_t bits = ALIGNMENT;
@@ -285,25 +286,53 @@ static int alignment_of(const void *const *pointers, int n)
     return (int)(bits & ~(bits - 1)); // the lowest bit that is set
 }
 
-ls_status gemm_run(gemm_engine *e, const gemm *g, const void *a, const void *b, const void *bias,
-                   void *d, void *workspace, gpu_stream *stream)
+/* The product of that shape, which becomes the first. */
+static ls_status find_product(gemm_engine *e, const gemm *g, const gemm_data *data, product **out)
 {
-    const int alignment = alignment_of((const void *const[]){a, b, d, bias}, 4);
+    const void *const sums = g->has_sums ? data->sums : NULL;
+    const int alignment =
+        alignment_of((const void *const[]){data->a, data->b, data->bias, sums, data->d}, 5);
+
+    for (product **at = &e->products; *at != NULL; at = &(*at)->next) {
+        product *p = *at;
+
+        if (p->alignment != alignment || memcmp(&p->shape, g, sizeof(*g)) != 0)
+            continue;
+        *at = p->next;
+        p->next = e->products;
+        e->products = p;
+        *out = p;
+        return LS_OK;
+    }
+    return create_product(e, g, alignment, data, out);
+}
+
+ls_status gemm_can_run(gemm_engine *e, const gemm *g, const gemm_data *data, bool *out)
+{
+    product *p;
+
+    LS_TRY(find_product(e, g, data, &p));
+    *out = p->can_run;
+    return LS_OK;
+}
+
+ls_status gemm_run(gemm_engine *e, const gemm *g, const gemm_data *data, void *workspace,
+                   gpu_stream *stream)
+{
     const float scales[2] = {0, 1};
     const double wide_scales[2] = {0, 1};
     const bool is_wide = g->type == LS_F64;
-    product *p = find_product(e, g, alignment);
+    product *p;
 
-    if (p == NULL)
-        LS_TRY(create_product(e, g, alignment, bias, &p));
-    if (g->has_bias)
-        LS_TRY(check(set_operation(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)),
-                     "set a bias"));
+    LS_TRY(find_product(e, g, data, &p));
+    if (!p->can_run)
+        return check(CUBLAS_STATUS_NOT_SUPPORTED, "find an algorithm for a product of matrices");
+    LS_TRY(set_bias(g, data, p));
     return check(cublasLtMatmul(e->handle, p->operation,
-                                is_wide ? (const void *)&wide_scales[1] : &scales[1], b, p->first,
-                                a, p->second,
-                                is_wide ? (const void *)&wide_scales[g->adds] : &scales[g->adds], d,
-                                p->result, d, p->result, &p->algorithm, workspace,
+                                is_wide ? (const void *)&wide_scales[1] : &scales[1], data->b,
+                                p->first, data->a, p->second,
+                                is_wide ? (const void *)&wide_scales[g->adds] : &scales[g->adds],
+                                data->d, p->result, data->d, p->result, &p->algorithm, workspace,
                                 GEMM_WORKSPACE_BYTES, (cudaStream_t)stream),
                  "multiply matrices");
 }

@@ -151,7 +151,7 @@ typedef struct gpu_kernel {
     size_t args_bytes;
 } gpu_kernel;
 
-#define GPU_ARGS_MAX 4000
+#define GPU_ARGS_MAX 4096
 
 /* Runs one thread of block number `block`. */
 typedef void (*gpu_host_function)(const void *args, unsigned block, unsigned n_blocks,

@@ -370,7 +370,7 @@ KERNEL_OF_TYPES(gru_backward)
 
 /* --- update.cu: many arrays in one launch --- */
 
-#define UPDATE_ARRAYS 66   /* of a launch at most */
+#define UPDATE_ARRAYS 81   /* of a launch at most: as many as its arguments hold */
 #define UPDATE_CHUNK  8192 /* elements that a block takes at a time */
 
 /* A parameter, or a gradient alone: as `grad`, or as `value` where it changes. */
@@ -378,8 +378,8 @@ typedef struct update_array {
     void *value;
     const void *grad;
     void *state[3];
-    size_t count;
-    size_t first_chunk; /* chunks of the arrays before it */
+    uint32_t first_chunk; /* chunks of the arrays before it */
+    uint32_t tail;        /* elements of its last chunk, 1 to UPDATE_CHUNK; 0: it has no element */
 } update_array;
 
 typedef struct update_args {

@@ -113,10 +113,12 @@ column_split own_apply_split(size_t rows, size_t columns, kernel_type type, bool
 
 unsigned own_split_blocks(const column_split *by);
 
-/* out = the sums of the columns of x (rows, columns), as bias gradients are. */
-LS_MUST_USE ls_status own_column_sums(device_state *self, const op_call *call, const void *x,
-                                      kernel_type type, size_t rows, size_t columns, void *out,
-                                      kernel_type out_type);
+/* The arguments of column_sum for the gradient of a bias: out[1] of the call = the sums of the
+ * columns of x (rows, columns) of this type; memory comes from `o`. */
+column_args own_bias_sums(own_operands *o, const op_call *call, const void *x, kernel_type type,
+                          size_t rows, size_t columns);
+
+void own_launch_sums(own_operands *o, const column_args *a, kernel_type type);
 
 /* --- updates --- */
 

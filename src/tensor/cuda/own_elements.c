@@ -3,7 +3,7 @@
  * own_elements.c - the operators that compute each element from those at the same position. Their
  * operands take the arrangement of the first one.
  */
-#include "tensor/cuda/own.h"
+#include "tensor/cuda/cuda_math.h"
 
 #include <math.h>
 
@@ -166,17 +166,37 @@ ls_status cuda_dropout(device_state *self, const op_call *call)
     return run_forward(self, call, kernels, a);
 }
 
+/* Images become 16-bit activations for a convolution, which reads padded channels. */
+static bool is_for_convolution(const ls_tensor *x, const ls_tensor *y)
+{
+    return x->dtype == LS_F32 && x->n_dims == 4 && x->dims[1] > 1 &&
+           x->dims[1] < CUDA_CHANNELS_PADDED && (y->dtype == LS_BF16 || y->dtype == LS_F16);
+}
+
+static ls_status cast_and_pad(own_operands *o, const ls_tensor *x, ls_tensor *y)
+{
+    const pack_form form = packed_image_form(x, y->dtype, CUDA_CHANNELS_PADDED);
+
+    o->status = cu_host->tensor_place(
+        y, &cuda_nhwc8, (size_t)(form.n * form.s * form.channels) * own_element_bytes(y->dtype));
+    if (o->status == LS_OK)
+        packed_write(o, own_data(x), x->dtype, &form, own_data(y));
+    return own_end(o);
+}
+
 ls_status cuda_cast(device_state *self, const op_call *call)
 {
     static const own_kernels kernels = OWN_KERNELS(cast);
     const ls_tensor *x = call->in[0];
     own_operands o = own_begin(self, call);
-    const cast_args a = {.src = own_data(x),
-                         .dst = own_output(&o, call->out[0], own_is_nhwc(x)),
-                         .count = own_count(x),
-                         .wide = own_is_aligned(own_data(x)),
-                         .to = own_type(call->out[0]->dtype)};
+    cast_args a = {.src = own_data(x),
+                   .count = own_count(x),
+                   .wide = own_is_aligned(own_data(x)),
+                   .to = own_type(call->out[0]->dtype)};
 
+    if (is_for_convolution(x, call->out[0]))
+        return cast_and_pad(&o, x, call->out[0]);
+    a.dst = own_output(&o, call->out[0], own_is_nhwc(x));
     own_launch(&o, kernels, own_type(x->dtype), own_blocks(self, (a.count + 3) / 4), OWN_THREADS,
                &a);
     return own_end(&o);

@@ -11,6 +11,7 @@
 own_view own_view_of(const ls_tensor *t)
 {
     const size_t nhwc_order[4] = {1, 3, 2, 0}; // from the innermost
+    const bool is_padded = t->storage->layout == &cuda_nhwc8;
     own_view v = {
         .data = own_data(t), .element_bytes = own_element_bytes(t->dtype), .n_dims = t->n_dims};
     size_t step = 1;
@@ -18,10 +19,11 @@ own_view own_view_of(const ls_tensor *t)
     for (int d = 0; d < t->n_dims; d++)
         v.dims[d] = (size_t)t->dims[d];
     for (int i = 0; i < t->n_dims; i++) {
-        const size_t d = own_is_nhwc(t) ? nhwc_order[i] : (size_t)(t->n_dims - 1 - i);
+        const bool is_last = own_is_nhwc(t) || is_padded;
+        const size_t d = is_last ? nhwc_order[i] : (size_t)(t->n_dims - 1 - i);
 
         v.step[d] = step;
-        step *= v.dims[d];
+        step *= is_padded && i == 0 ? CUDA_CHANNELS_PADDED : v.dims[d];
     }
     return v;
 }

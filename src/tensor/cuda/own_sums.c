@@ -74,15 +74,22 @@ unsigned own_split_blocks(const column_split *by)
     return (unsigned)at_most(n, 1 << 20); // blocks take several tiles
 }
 
-ls_status own_column_sums(device_state *self, const op_call *call, const void *x, kernel_type type,
-                          size_t rows, size_t columns, void *out, kernel_type out_type)
+column_args own_bias_sums(own_operands *o, const op_call *call, const void *x, kernel_type type,
+                          size_t rows, size_t columns)
+{
+    const ls_tensor *dbias = call->out[1];
+
+    return (column_args){.by = own_sum_split(o, 1, rows, columns, type, own_is_aligned(x)),
+                         .x = x,
+                         .out = {own_data(dbias)},
+                         .out_type = own_type(dbias->dtype),
+                         .scale = 1,
+                         .accumulate = call->accumulate};
+}
+
+void own_launch_sums(own_operands *o, const column_args *a, kernel_type type)
 {
     static const own_kernels kernels = OWN_KERNELS(column_sum);
-    own_operands o = own_begin(self, call);
-    column_args a = {
-        .x = x, .out = {out}, .out_type = out_type, .scale = 1, .accumulate = call->accumulate};
 
-    a.by = own_sum_split(&o, 1, rows, columns, type, own_is_aligned(x));
-    own_launch(&o, kernels, type, own_split_blocks(&a.by), OWN_THREADS, &a);
-    return own_end(&o);
+    own_launch(o, kernels, type, own_split_blocks(&a->by), OWN_THREADS, a);
 }

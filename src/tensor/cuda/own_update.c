@@ -43,7 +43,7 @@ static bool can_share_launch(const op_call *a, const op_call *b)
 
 static update_array array_of(const op_call *call)
 {
-    update_array array = {.count = own_count(call->in[0])};
+    update_array array = {.grad = NULL};
 
     switch (call->op) {
     case OP_SQUARES:
@@ -63,10 +63,11 @@ static update_array array_of(const op_call *call)
     return array;
 }
 
-static void add_array(update_args *a, update_array array)
+static void add_array(update_args *a, update_array array, size_t count)
 {
-    array.first_chunk = a->n_chunks;
-    a->n_chunks += (array.count + UPDATE_CHUNK - 1) / UPDATE_CHUNK;
+    array.first_chunk = (uint32_t)a->n_chunks;
+    array.tail = count == 0 ? 0 : (uint32_t)((count - 1) % UPDATE_CHUNK + 1);
+    a->n_chunks += (count + UPDATE_CHUNK - 1) / UPDATE_CHUNK;
     a->arrays[a->n++] = array;
 }
 
@@ -131,8 +132,8 @@ ls_status own_run_updates(device_state *self, const op_call *calls, int n)
         const op_call *first = &calls[i];
         update_args a = args_of(self, first);
 
-        while (i < n && a.n < UPDATE_ARRAYS && can_share_launch(first, &calls[i]))
-            add_array(&a, array_of(&calls[i++]));
+        for (; i < n && a.n < UPDATE_ARRAYS && can_share_launch(first, &calls[i]); i++)
+            add_array(&a, array_of(&calls[i]), own_count(calls[i].in[0]));
         LS_TRY(launch(self, first, &a));
     }
     return LS_OK;

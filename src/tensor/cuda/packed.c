@@ -42,25 +42,24 @@ static bool is_packed(const void *p, ls_dtype type, const pack_form *form)
 
 /* --- launches --- */
 
-/* Adds a part that writes `count` elements. */
-static void add_part(repack_args *a, const pack_form *form, const void *src, void *dst,
-                     size_t count)
+static repack_part part_of(const pack_form *form, const void *src, void *dst)
 {
-    a->parts[a->n_parts++] = (repack_part){.src = src,
-                                           .dst = dst,
-                                           .n = (size_t)form->n,
-                                           .s = (size_t)form->s,
-                                           .c = (uint32_t)form->c,
-                                           .channels = (uint32_t)form->channels,
-                                           .first_block = a->n_blocks};
-    a->n_blocks += (unsigned)((count + REPACK_BLOCK - 1) / REPACK_BLOCK);
+    return (repack_part){.src = src,
+                         .dst = dst,
+                         .n = (size_t)form->n,
+                         .s = (size_t)form->s,
+                         .c = (uint32_t)form->c,
+                         .channels = (uint32_t)form->channels};
 }
 
-static void run(own_operands *o, own_kernels kernels, ls_dtype type, const repack_args *a)
+/* Adds a part that writes the packed form. */
+static void add_part(repack_args *a, const pack_form *form, const void *src, void *dst)
 {
-    const unsigned blocks = own_blocks(o->self, (size_t)a->n_blocks * OWN_THREADS);
+    repack_part *part = &a->parts[a->n_parts++];
 
-    own_launch(o, kernels, own_type(type), blocks, OWN_THREADS, a);
+    *part = part_of(form, src, dst);
+    part->first_block = a->n_blocks;
+    a->n_blocks += (unsigned)((packed_count(form) + REPACK_BLOCK - 1) / REPACK_BLOCK);
 }
 
 _Static_assert(sizeof(repack_args) <= GPU_ARGS_MAX, "the arguments of a kernel have a limit");
@@ -68,17 +67,38 @@ _Static_assert(sizeof(repack_args) <= GPU_ARGS_MAX, "the arguments of a kernel h
 static void run_repack(own_operands *o, const repack_args *a, ls_dtype type)
 {
     static const own_kernels kernels = OWN_KERNELS(repack);
+    const unsigned blocks = own_blocks(o->self, (size_t)a->n_blocks * OWN_THREADS);
 
-    run(o, kernels, type, a);
+    own_launch(o, kernels, own_type(type), blocks, OWN_THREADS, a);
+}
+
+pack_form packed_image_form(const ls_tensor *t, ls_dtype type, int64_t channels)
+{
+    const bool is_padded = t->storage->layout == &cuda_nhwc8;
+    const bool is_last = is_padded || own_is_nhwc(t);
+    const int64_t area = t->dims[2] * t->dims[3];
+
+    return (pack_form){.type = type,
+                       .n = is_last ? t->dims[0] * area : t->dims[0],
+                       .c = is_padded ? CUDA_CHANNELS_PADDED : t->dims[1],
+                       .s = is_last ? 1 : area,
+                       .channels = channels};
+}
+
+void packed_write(own_operands *o, const void *src, ls_dtype src_type, const pack_form *form,
+                  void *dst)
+{
+    repack_args a = {.of_f32 = src_type == LS_F32};
+
+    add_part(&a, form, src, dst);
+    run_repack(o, &a, form->type);
 }
 
 void *packed_copy(own_operands *o, const void *src, ls_dtype src_type, const pack_form *form)
 {
-    repack_args a = {.of_f32 = src_type == LS_F32};
     void *dst = own_memory(o, form->type, packed_count(form));
 
-    add_part(&a, form, src, dst, packed_count(form));
-    run_repack(o, &a, form->type);
+    packed_write(o, src, src_type, form, dst);
     return dst;
 }
 
@@ -90,15 +110,22 @@ void *packed_begin(own_operands *o, void *dst, ls_dtype dst_type, const pack_for
 }
 
 void packed_finish(own_operands *o, void *dst, ls_dtype dst_type, const pack_form *form, bool adds,
-                   const void *from)
+                   const void *from, const column_args *sums)
 {
-    static const own_kernels kernels = OWN_KERNELS(unpack);
-    repack_args a = {.of_f32 = dst_type == LS_F32, .adds = adds};
+    static const own_kernels kernels[2] = {OWN_KERNELS(unpack), OWN_KERNELS(unpack_sum)};
+    const kernel_type type = own_type(form->type);
+    const unsigned blocks = own_blocks(o->self, plain_count(form));
+    unpack_sum_args a = {
+        .unpack = {.part = part_of(form, from, dst), .of_f32 = dst_type == LS_F32, .adds = adds}};
 
-    if (from == dst)
-        return;
-    add_part(&a, form, from, dst, plain_count(form));
-    run(o, kernels, form->type, &a);
+    if (sums != NULL)
+        a.sum = *sums;
+    if (from != dst && sums != NULL)
+        own_launch(o, kernels[1], type, blocks + own_split_blocks(&a.sum.by), OWN_THREADS, &a);
+    else if (from != dst)
+        own_launch(o, kernels[0], type, blocks, OWN_THREADS, &a.unpack);
+    else if (sums != NULL)
+        own_launch_sums(o, sums, type);
 }
 
 /* --- copies of parameters --- */
@@ -172,8 +199,7 @@ static void add_stale(device_state *self, const packed *like, repack_args *a)
         if (!p->is_used || p->version == p->owner->version || p->form.type != like->form.type ||
             p->plain_type != like->plain_type)
             continue;
-        add_part(a, &p->form, (const char *)p->owner->data + p->offset, p->data,
-                 packed_count(&p->form));
+        add_part(a, &p->form, (const char *)p->owner->data + p->offset, p->data);
         p->version = p->owner->version;
         p->is_used = false;
     }

@@ -10,8 +10,8 @@
 BLOCK_REDUCTION(block_count, int, COMBINE_SUM)
 BLOCK_REDUCTION(block_total, double, COMBINE_SUM)
 
-/* The array that a chunk belongs to. */
-KERNEL_FN const update_array *array_of(const update_args *a, size_t chunk)
+/* The index of the array that a chunk belongs to. */
+KERNEL_FN int array_at(const update_args *a, size_t chunk)
 {
     int low = 0;
     int high = a->n;
@@ -24,7 +24,13 @@ KERNEL_FN const update_array *array_of(const update_args *a, size_t chunk)
         else
             high = middle;
     }
-    return &a->arrays[low];
+    return low;
+}
+
+/* The chunk behind those of array i. */
+KERNEL_FN size_t end_chunk(const update_args *a, int i)
+{
+    return i + 1 < a->n ? a->arrays[i + 1].first_chunk : a->n_chunks;
 }
 
 /* The elements of a chunk within its array. */
@@ -33,12 +39,13 @@ typedef struct chunk_range {
     size_t end;
 } chunk_range;
 
-KERNEL_FN chunk_range range_of(const update_array *array, size_t chunk)
+KERNEL_FN chunk_range range_of(const update_args *a, int i, size_t chunk)
 {
+    const update_array *array = &a->arrays[i];
     chunk_range r;
 
     r.begin = (chunk - array->first_chunk) * UPDATE_CHUNK;
-    r.end = r.begin + UPDATE_CHUNK < array->count ? r.begin + UPDATE_CHUNK : array->count;
+    r.end = r.begin + (chunk + 1 < end_chunk(a, i) ? UPDATE_CHUNK : array->tail);
     return r;
 }
 

@@ -15,6 +15,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -409,6 +410,185 @@ static void all_parameters_are_packed_in_one_launch_a_step(void **state)
     assert_int_equal(gpu->used_bytes, 0);
 }
 
+/* --- padded images --- */
+
+/* x in bfloat16, by a cast of *launches. */
+static ls_tensor *cast_images(ls_tensor *x, uint64_t *launches)
+{
+    ls_tensor *y = unplaced_of(x->device, LS_BF16, x->n_dims, x->dims);
+
+    *launches = count_launches(x->device);
+    assert_status(
+        LS_OK, device_run(x->device,
+                          &(op_call){.op = OP_CAST, .n_in = 1, .n_out = 1, .in = {x}, .out = {y}}));
+    *launches = count_launches(x->device) - *launches;
+    return y;
+}
+
+static void run_conv(op_kind op, ls_tensor *a, ls_tensor *b, ls_tensor *out, int groups)
+{
+    assert_status(LS_OK, device_run(out->device, &(op_call){.op = op,
+                                                            .attrs = {.stride = {1, 1},
+                                                                      .padding = {1, 1},
+                                                                      .dilation = {1, 1},
+                                                                      .groups = groups},
+                                                            .n_in = 2,
+                                                            .n_out = 1,
+                                                            .in = {a, b},
+                                                            .out = {out}}));
+}
+
+/* Destroys both. */
+static void assert_equal_elements(ls_tensor *got, ls_tensor *want)
+{
+    for (size_t i = 0; i < ls_tensor_count(want); i++)
+        assert_true(element_of(got, i) == element_of(want, i));
+    destroy_all((ls_tensor *[]){got, want}, 2);
+}
+
+/* The cast writes what convolutions read: neither forward nor backward copies the images. */
+static void images_are_padded_once_a_step(void **state)
+{
+    enum { CHANNELS = 4, OUTPUTS = 6 };
+    const int64_t dims[4] = {2, CHANNELS, 9, 8};
+    const int64_t out[4] = {2, OUTPUTS, 9, 8};
+    ls_device *device;
+    ls_tensor *x, *dy;
+
+    LS_UNUSED(state);
+    (void)reset_dnn_host();
+    assert_int_equal(setenv("LOCKSTEP_AUTOTUNE", "0", 1), 0);
+    device = open_cudahost("cudahost");
+    x = random_tensor(device, LS_F32, 4, dims, 1);
+    dy = random_tensor(device, LS_BF16, 4, out, 2);
+    for (int groups = 1; groups <= 2; groups++) {
+        const int64_t of_weights[4] = {OUTPUTS, CHANNELS / groups, 3, 3};
+        ls_tensor *w = random_tensor(device, LS_F32, 4, of_weights, 3);
+        ls_tensor *y[2], *dw[2];
+        uint64_t n[2];
+
+        for (int i = 0; i < 2; i++) {
+            ls_tensor *images = cast_images(x, &n[i]);
+            void *elements;
+
+            assert_int_equal(n[i], 1);
+            if (i == 1) // as images that no cast has made
+                assert_status(LS_OK, tensor_plain(images, &elements));
+            y[i] = unplaced_of(device, LS_BF16, 4, out);
+            dw[i] = random_tensor(device, LS_F32, 4, of_weights, 4);
+            run_conv(OP_CONV2D, images, w, y[i], groups); // packs the weights
+            ls_tensor_destroy(y[i]);
+            y[i] = unplaced_of(device, LS_BF16, 4, out);
+            n[i] = count_launches(device);
+            run_conv(OP_CONV2D, images, w, y[i], groups);
+            run_conv(OP_CONV2D_BACKWARD_WEIGHTS, images, dy, dw[i], groups);
+            n[i] = count_launches(device) - n[i];
+            ls_tensor_destroy(images);
+        }
+        if (groups == 1)
+            assert_int_equal(n[0] + 2, n[1]);
+        assert_equal_elements(y[0], y[1]);
+        assert_equal_elements(dw[0], dw[1]);
+        ls_tensor_destroy(w);
+    }
+    destroy_all((ls_tensor *[]){x, dy}, 2);
+    assert_status(LS_OK, ls_device_close(device));
+}
+
+/* Also those that write to them. */
+static void other_operators_see_padded_images_as_any_tensor(void **state)
+{
+    const int64_t dims[4] = {2, 3, 5, 4};
+    ls_device *device;
+    ls_tensor *x, *images, *sum, *positive;
+    uint64_t n;
+
+    LS_UNUSED(state);
+    (void)reset_dnn_host();
+    device = open_cudahost("cudahost");
+    x = random_tensor(device, LS_F32, 4, dims, 1);
+    images = cast_images(x, &n);
+    sum = cast_images(x, &n);
+    positive = unplaced_of(device, LS_BF16, 4, dims);
+    assert_status(
+        LS_OK,
+        device_run(
+            device,
+            &(op_call){.op = OP_RELU, .n_in = 1, .n_out = 1, .in = {images}, .out = {positive}}));
+    ls_tensor_destroy(images);
+    images = cast_images(x, &n);
+    assert_status(
+        LS_OK,
+        device_run(
+            device,
+            &(op_call){.op = OP_ADD_INTO, .n_in = 1, .n_out = 1, .in = {images}, .out = {sum}}));
+    for (size_t i = 0; i < ls_tensor_count(x); i++) {
+        const double v = element_of(images, i);
+
+        assert_true(fabs(v - element_of(x, i)) <= fabs(v) / 128);
+        assert_true(element_of(sum, i) == 2 * v);
+        assert_true(element_of(positive, i) == (v > 0 ? v : 0));
+    }
+    destroy_all((ls_tensor *[]){x, images, sum, positive}, 4);
+    assert_status(LS_OK, ls_device_close(device));
+}
+
+/* --- bias gradients --- */
+
+/* The launches of the gradients of a linear layer's weights and bias, of values in `type`. */
+static uint64_t launches_of_gradients(ls_dtype type, bool accumulate)
+{
+    enum { ROWS = 5, INPUTS = 4, OUTPUTS = 3 };
+    const ls_dtype wide = type == LS_F64 ? LS_F64 : LS_F32;
+    ls_device *device = open_cudahost("cudahost");
+    ls_tensor *x = random_tensor(device, type, 2, (const int64_t[]){ROWS, INPUTS}, 1);
+    ls_tensor *dy = random_tensor(device, type, 2, (const int64_t[]){ROWS, OUTPUTS}, 2);
+    ls_tensor *dw = random_tensor(device, wide, 2, (const int64_t[]){OUTPUTS, INPUTS}, 3);
+    ls_tensor *db = random_tensor(device, wide, 1, (const int64_t[]){OUTPUTS}, 4);
+    double want[OUTPUTS];
+    uint64_t n;
+
+    for (size_t o = 0; o < OUTPUTS; o++) {
+        want[o] = accumulate ? element_of(db, o) : 0;
+        for (size_t row = 0; row < ROWS; row++)
+            want[o] += element_of(dy, row * OUTPUTS + o);
+    }
+    n = count_launches(device);
+    assert_status(LS_OK, device_run(device, &(op_call){.op = OP_LINEAR_BACKWARD_WEIGHTS,
+                                                       .accumulate = accumulate,
+                                                       .n_in = 2,
+                                                       .n_out = 2,
+                                                       .in = {x, dy},
+                                                       .out = {dw, db}}));
+    n = count_launches(device) - n;
+    for (size_t o = 0; o < OUTPUTS; o++)
+        assert_true(fabs(element_of(db, o) - want[o]) < 1e-5);
+    destroy_all((ls_tensor *[]){x, dy, dw, db}, 4);
+    assert_status(LS_OK, ls_device_close(device));
+    return n;
+}
+
+static void the_product_of_weight_gradients_sums_those_of_the_bias(void **state)
+{
+    LS_UNUSED(state);
+    (void)reset_dnn_host();
+    assert_int_equal(launches_of_gradients(LS_F32, false), 1);
+    assert_int_equal(launches_of_gradients(LS_BF16, false), 1);
+    assert_int_equal(launches_of_gradients(LS_F16, false), 1);
+}
+
+/* Where the product cannot, or its order of sums is not known. */
+static void a_kernel_sums_the_gradients_of_the_bias_otherwise(void **state)
+{
+    LS_UNUSED(state);
+    (void)reset_dnn_host();
+    assert_int_equal(launches_of_gradients(LS_F64, false), 2);
+    assert_int_equal(launches_of_gradients(LS_F32, true), 2);
+    assert_int_equal(setenv("LOCKSTEP_DETERMINISTIC", "1", 1), 0);
+    assert_int_equal(launches_of_gradients(LS_F32, false), 2);
+    assert_int_equal(launches_of_gradients(LS_BF16, false), 2);
+}
+
 /* --- memory that is not aligned --- */
 
 /* A parameter that begins `offset` elements into a larger one. */
@@ -562,6 +742,10 @@ int main(void)
         PLAN_TEST(processes_store_the_same_plan_at_once),
         PLAN_TEST(packed_weights_follow_writes),
         PLAN_TEST(all_parameters_are_packed_in_one_launch_a_step),
+        PLAN_TEST(images_are_padded_once_a_step),
+        PLAN_TEST(other_operators_see_padded_images_as_any_tensor),
+        PLAN_TEST(the_product_of_weight_gradients_sums_those_of_the_bias),
+        PLAN_TEST(a_kernel_sums_the_gradients_of_the_bias_otherwise),
         PLAN_TEST(parameters_need_no_alignment),
         PLAN_TEST(every_allocation_of_a_convolution_may_fail),
         PLAN_TEST(a_card_that_was_lost_before_a_call_of_a_library_is_reported_as_lost),
