@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """build_wheel.py [--glibc 2.28] [--torch PYTHON...] [--work FOLDER] OUTPUT: builds the wheel.
 
-The wheel has liblockstep, the tool, the Python package and, for each PYTHON that has torch, the C++
-form of the backend. Everything is stripped, and auditwheel checks what the libraries need and names
-the platform.
+The wheel has liblockstep, the tool, the static agent that the tool sends to hosts without Lockstep,
+the Python package and, for each PYTHON that has torch, the C++ form of the backend. Everything is
+stripped, and auditwheel checks what the libraries need and names the platform. Devices that need
+other libraries (oneDNN, CUDA) and the backends for MPI and gloo are left out.
 
 With --glibc the C code is compiled by zig for that version of glibc, whatever this machine has;
 libsodium is compiled too, from the sources in PyNaCl's source package. Without it, the machine's
@@ -33,6 +34,7 @@ HEADERS = ("base.h", "comm.h", "store.h")  # what adapter.cpp includes
 FOREIGN_HEADERS = ("zlib.h", "zconf.h", "jpeglib.h", "jmorecfg.h", "jerror.h", "jconfig.h")
 FOREIGN_HEADERS += ("spng.h", "jansson.h", "jansson_config.h")
 SYSTEM_FOLDERS = ("/usr/include", "/usr/include/x86_64-linux-gnu")
+CONTAINED = ("libsodium-dev", "libjansson-dev")  # whose licences the wheel contains
 # Libraries that torch or this package brings.
 BROUGHT = ("libtorch_cpu.so", "libc10.so", "liblockstep.so.*")
 
@@ -50,14 +52,22 @@ def write_script(path, text):
 
 def zig_tools(work, glibc):
     """Scripts in the place of cc, ar and ranlib; the path of each."""
+    # zig's linker has -Bsymbolic only, which is the same for a library that exports functions.
+    cc = """for word; do
+    shift
+    [ "$word" != -Wl,-Bsymbolic-functions ] || word=-Wl,-Bsymbolic
+    set -- "$@" "$word"
+done
+"""
     paths = {}
-    for name, words in (
-        ("cc", f"cc -target x86_64-linux-gnu.{glibc} -fno-sanitize=undefined"),
-        ("ar", "ar"),
-        ("ranlib", "ranlib"),
+    for name, before, words in (
+        ("cc", cc, f"cc -target x86_64-linux-gnu.{glibc} -fno-sanitize=undefined"),
+        ("ar", "", "ar"),
+        ("ranlib", "", "ranlib"),
     ):
         paths[name] = os.path.join(work, "zig-" + name)
-        write_script(paths[name], f'#!/bin/sh\nexec "{sys.executable}" -m ziglang {words} "$@"\n')
+        end = f'exec "{sys.executable}" -m ziglang {words} "$@"\n'
+        write_script(paths[name], "#!/bin/sh\n" + before + end)
     return paths
 
 
@@ -88,10 +98,10 @@ def foreign(work, sodium):
     for name in FOREIGN_HEADERS:
         found = [os.path.join(f, name) for f in SYSTEM_FOLDERS]
         shutil.copy(next(path for path in found if os.path.exists(path)), folder)
-    jansson = "/usr/lib/x86_64-linux-gnu/libjansson.a"
+    shutil.copy("/usr/lib/x86_64-linux-gnu/libjansson.so", folder)
     for name, include, library in (
-        ("libsodium", os.path.join(sodium, "include"), os.path.join(sodium, "lib/libsodium.a")),
-        ("jansson", folder, jansson),
+        ("libsodium", os.path.join(sodium, "include"), f"-L{sodium}/lib -lsodium"),
+        ("jansson", folder, f"-L{folder} -ljansson"),
     ):
         with open(os.path.join(folder, name + ".pc"), "w", encoding="utf-8") as file:
             file.write(f"Name: {name}\nDescription: {name}\nVersion: 2.13\n")
@@ -99,11 +109,23 @@ def foreign(work, sodium):
     return folder
 
 
+def build_agent(work):
+    """Compiles the static agent, which needs no glibc of its host; its path."""
+    build = os.path.join(work, "agent")
+    run(
+        ["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"],
+        stdout=subprocess.DEVNULL,
+    )
+    run(["cmake", "--build", build, "--target", "lockstep_agent"])
+    return os.path.join(build, "libexec", "lockstep", "lockstep-agent")
+
+
 def build_c(work, glibc):
     """Compiles library and tool; the folder of the build."""
     build = os.path.join(work, "build")
     words = ["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"]
     words += ["-DLOCKSTEP_STATIC_SODIUM=", "-DLOCKSTEP_STATIC_JANSSON=", "-DGLOO_LIBRARY="]
+    words += ["-DLOCKSTEP_CUDA=OFF"]
     variables = dict(os.environ)
     if glibc:
         tools = zig_tools(work, glibc)
@@ -113,12 +135,14 @@ def build_c(work, glibc):
         words += ["-DCMAKE_RANLIB=" + tools["ranlib"]]
         for name in ("ZLIB", "JPEG", "SPNG"):
             words.append(f"-D{name}_INCLUDE_DIR={folder}")
+        # Loaded at run time, not linked; CMake's search insists on a value.
+        words += ["-DZLIB_LIBRARY=unused", "-DJPEG_LIBRARY=unused"]
     run(words, env=variables, stdout=subprocess.DEVNULL)
     run(["cmake", "--build", build, "--target", "lockstep", "lockstep_tool"], env=variables)
     return build
 
 
-def stage(work, build, pythons):
+def stage(work, build, agent, pythons):
     """The package as it will lie in site-packages; its folder."""
     top = os.path.join(work, "stage")
     shutil.rmtree(top, ignore_errors=True)
@@ -128,12 +152,13 @@ def stage(work, build, pythons):
         package,
         ignore=shutil.ignore_patterns("__pycache__", "*.so"),
     )
-    for folder in ("lib", "bin", "include/lockstep"):
+    for folder in ("lib", "bin", "libexec/lockstep", "include/lockstep"):
         os.makedirs(os.path.join(package, folder))
     library = os.path.realpath(os.path.join(build, "lib", "liblockstep.so"))
     soname = ".".join(os.path.basename(library).split(".")[:4])  # liblockstep.so.0.1
     shutil.copy(library, os.path.join(package, "lib", soname))
     shutil.copy(os.path.join(build, "bin", "lockstep"), os.path.join(package, "bin"))
+    shutil.copy(agent, os.path.join(package, "libexec", "lockstep"))
     for name in HEADERS:
         source = os.path.join(ROOT, "include", "lockstep", name)
         shutil.copy(source, os.path.join(package, "include", "lockstep"))
@@ -171,6 +196,9 @@ def metadata(top):
         with open(os.path.join(info, name), "w", encoding="utf-8") as file:
             file.write(text)
     shutil.copy(os.path.join(ROOT, "LICENSE"), info)
+    for package in CONTAINED:
+        target = os.path.join(info, "LICENSE." + package.split("-")[0])
+        shutil.copy(os.path.join("/usr/share/doc", package, "copyright"), target)
     return project["name"], project["version"], os.path.basename(info)
 
 
@@ -216,7 +244,7 @@ def main():
     work, output = os.path.abspath(options.work), os.path.abspath(options.output)
     for folder in (work, output):
         os.makedirs(folder, exist_ok=True)
-    top = stage(work, build_c(work, options.glibc), options.torch)
+    top = stage(work, build_c(work, options.glibc), build_agent(work), options.torch)
     path = audit(pack(top, work), output, options.glibc)
     size = os.path.getsize(path)
     if size > LIMIT_BYTES:

@@ -12,8 +12,13 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, Tuple
 
-import torch.distributed as dist
-from torch.distributed import distributed_c10d
+try:
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ImportError("lockstep.torch needs PyTorch 2.4 or newer: pip install torch") from None
 
 from . import _errors, _join, _site
 from ._lib import lib
