@@ -17,8 +17,8 @@
  * Rules
  *   - When a member of the view dies, the others are notified (RECOVERY_DO_ABORT); each of them
  *     asks for a place in the next view. So does a member whose group failed for another reason,
- *     and each member after RECOVERY_DO_CALL. The next view is made as soon as all living members of
- *     the present one have asked.
+ *     and each member after RECOVERY_DO_CALL. The next view is made as soon as all living members
+ *     of the present one have asked.
  *   - A member that has not asked meet_ms after the first death or question is out of the job: it
  *     is killed where that is possible, and refused when it asks later.
  *   - A process is started in the place of a dead one while replacements are left. It prepares
