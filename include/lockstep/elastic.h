@@ -41,8 +41,8 @@ typedef struct ls_elastic_options {
 LS_API LS_MUST_USE ls_status ls_ddp_elastic(ls_ddp *ddp, const ls_elastic_options *opt);
 
 /*
- * To be called after each step, with its status, and after a collective that has failed. When other
- * ranks were lost (LS_EPEER, LS_ETIMEOUT), or new processes wait, it forms the group again and
+ * To be called after each step, with its status, and after a collective that has failed. When the
+ * group has failed because of other ranks, or new processes wait, it forms the group again and
  * returns LS_OK with *again = 1: all ranks have the state of the highest completed step, *step says
  * which. Buffers have the values with which that step ended. Rank, size and the shards of this rank
  * may have changed; call ls_optimizer_loaded() for an optimizer whose state was given. Without

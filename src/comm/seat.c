@@ -66,9 +66,10 @@ static ls_status connect_store(seat *s, const char *url)
 
     LS_TRY(net_address_parse(url, NET_PORT_REQUIRED, &s->at));
     LS_TRY(net_key_inherit(&key, &has_key));
-    st = has_key ? control_open_store(&s->at, &key, s->settings.security, s->settings.join_ms,
-                                      &s->store)
-                 : ls_fail(LS_EAUTH, "the launcher has passed no key");
+    if (!has_key && net_address_family(&s->at) != NET_UNIX)
+        return ls_fail(LS_EAUTH, "the launcher has passed no key");
+    st = control_open_store(&s->at, has_key ? &key : NULL, s->settings.security,
+                            s->settings.join_ms, &s->store);
     net_key_wipe(&key);
     return st;
 }
@@ -276,7 +277,7 @@ static ls_status find_view(seat *s, bool has_state, ls_comm *into)
         if (st != LS_OK)
             return st;
         st = join_view(s, &answer, into);
-        if (st != LS_EPEER && st != LS_ETIMEOUT)
+        if (st != LS_EPEER && st != LS_ETIMEOUT && st != LS_ECANCELED)
             return st;
         ls_log(LS_LOG_INFO, "comm", "joining again: %s", ls_last_error());
     }

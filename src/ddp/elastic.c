@@ -253,9 +253,18 @@ static ls_status share_state(ls_ddp *ddp, const newest_state *newest)
 
 /* --- recovery --- */
 
-static bool is_recoverable(ls_status st)
+/* Whether the group has failed because of another rank: that it is lost, late, or has given up. */
+static bool is_recoverable(ls_ddp *ddp, ls_status st)
 {
-    return st == LS_EPEER || st == LS_ETIMEOUT;
+    char kept[LS_ERROR_BYTES];
+    bool is_broken;
+
+    if (st != LS_EPEER && st != LS_ETIMEOUT && st != LS_EDEADLINE && st != LS_ECANCELED)
+        return false;
+    ls_error_save(kept);
+    is_broken = ls_comm_status(ddp->comm) == st;
+    ls_error_restore(kept);
+    return is_broken;
 }
 
 /* In the new group. */
@@ -284,7 +293,7 @@ static ls_status regroup(ls_ddp *ddp)
         shards_close(ddp);
         LS_TRY(comm_rejoin(ddp->comm, e->has_state));
         st = go_on(ddp, &newest);
-    } while (is_recoverable(st) && ls_comm_status(ddp->comm) != LS_OK);
+    } while (is_recoverable(ddp, st));
     LS_TRY(st);
     LS_TRY(comm_report_state(ddp->comm));
     e->last = (ls_recovery){.count = e->last.count + 1,
@@ -317,7 +326,7 @@ ls_status ls_ddp_recover(ls_ddp *ddp, ls_status st, int *again)
     LS_TRY(LS_GIVEN(ddp));
     LS_TRY(LS_GIVEN(again));
     *again = 0;
-    if (ddp->elastic == NULL || !(is_recoverable(st) || (st == LS_OK && ddp->is_called)))
+    if (ddp->elastic == NULL || !((st == LS_OK && ddp->is_called) || is_recoverable(ddp, st)))
         return st;
     LS_TRY(regroup(ddp));
     *again = 1;
