@@ -9,6 +9,7 @@
 #include <lockstep/comm.h>
 #include <lockstep/data.h>
 #include <lockstep/ddp.h>
+#include <lockstep/elastic.h>
 #include <lockstep/flags.h>
 #include <lockstep/launch.h>
 #include <lockstep/log.h>

@@ -32,6 +32,9 @@ static const config_entry table[CONFIG_COUNT] = {
                       "how long one operation may take before it breaks the group"},
     [CONFIG_LATE_MS] = {"LOCKSTEP_LATE_MS", CONFIG_TYPE_INT, "10000", NULL, 1, 7 * DAY_MS,
                         "after this long the log names the ranks that others wait for"},
+    [CONFIG_MEET_MS] = {"LOCKSTEP_MEET_MS", CONFIG_TYPE_INT, "60000", NULL, 1, 7 * DAY_MS,
+                        "lockstep run --elastic: after this long without a rank's answer to a "
+                        "failure the others go on without it"},
     [CONFIG_SEGMENT_BYTES] = {"LOCKSTEP_SEGMENT", CONFIG_TYPE_BYTES, "256K", NULL, 4096,
                               (int64_t)64 << 20, "bytes of one pipelined piece of a message"},
     [CONFIG_PIECE_ELEMENTS] = {"LOCKSTEP_PIECE", CONFIG_TYPE_INT, "1073741824", NULL, 1,
@@ -93,11 +96,13 @@ static const char *const launcher_names[] = {
     "LOCKSTEP_JOB",           "LOCKSTEP_GENERATION",
     "LOCKSTEP_AGENT",         "LOCKSTEP_RING_FD",
     "LOCKSTEP_LISTEN_FD",     "LOCKSTEP_TTY",
-    "LOCKSTEP_LIFELINE_FD",   "LOCKSTEP_CRASH_AT",
-    "LOCKSTEP_NODE_RANK",     "LOCKSTEP_NNODES",
-    "LOCKSTEP_AGENT_PROCESS", "LOCKSTEP_PID",
-    "LOCKSTEP_TRACE",         "LOCKSTEP_LIBRARY",
-    "LOCKSTEP_TORCH_FORM",    "LOCKSTEP_TORCH_REPLACE",
+    "LOCKSTEP_ELASTIC",       "LOCKSTEP_MEMBER",
+    "LOCKSTEP_NEW_MEMBER",    "LOCKSTEP_LIFELINE_FD",
+    "LOCKSTEP_CRASH_AT",      "LOCKSTEP_NODE_RANK",
+    "LOCKSTEP_NNODES",        "LOCKSTEP_AGENT_PROCESS",
+    "LOCKSTEP_PID",           "LOCKSTEP_TRACE",
+    "LOCKSTEP_LIBRARY",       "LOCKSTEP_TORCH_FORM",
+    "LOCKSTEP_TORCH_REPLACE",
 };
 
 const config_entry *config_table(void)

@@ -99,6 +99,11 @@ static void add_machine_flags(flag_table *t, run_flags *f)
         {"rdzv-id", 0, LS_FLAG_TEXT, &f->run_id, 0, 0,
          "`NAME` of the job, the same on all machines; the ranks get it as TORCHELASTIC_RUN_ID"},
         {"role", 0, LS_FLAG_TEXT, &f->role, 0, 0, "`NAME` ROLE_NAME of the ranks (default)"},
+        {"elastic", 0, LS_FLAG_ATTACHED_TEXT, &f->elastic, 0, 0,
+         "`MIN` when a rank is lost, the others keep their state and go on, with at least MIN "
+         "ranks "
+         "(1); --max-restarts lost ranks are replaced. For programs that can recover: "
+         "docs/elastic.md"},
         {"max-restarts", 0, LS_FLAG_INT, &f->max_restarts, 0, 65535,
          "maximum number of restarts of all ranks after a failure (0)"},
     };
@@ -379,6 +384,21 @@ static ls_status choose_isolation(run_flags *f)
     return LS_OK;
 }
 
+static ls_status read_elastic(run_flags *f)
+{
+    int64_t n = 1;
+
+    if (f->elastic == NULL)
+        return LS_OK;
+    if (f->elastic[0] != 0)
+        LS_TRY(text_parse_int(f->elastic, "--elastic", 1, 65536, &n));
+    if (f->isolates)
+        return ls_fail(LS_EUNSUPPORTED, "--elastic with --isolate: a process cannot be added to a "
+                                        "namespace that runs; leave one of them out");
+    f->rendezvous.min_ranks = (int)n;
+    return LS_OK;
+}
+
 static ls_status settle(run_flags *f)
 {
     LS_TRY(count_ranks(f));
@@ -392,6 +412,7 @@ static ls_status settle(run_flags *f)
     LS_TRY(read_lines(f));
     LS_TRY(check_words(f));
     LS_TRY(choose_isolation(f));
+    LS_TRY(read_elastic(f));
     if (f->signals != NULL)
         LS_TRY(launch_parse_signals(f->signals, "--signals-to-handle", &f->stop_signals));
     return LS_OK;

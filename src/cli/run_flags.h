@@ -44,6 +44,7 @@ typedef struct run_flags {
     const char *run_id;
     const char *role;
     int64_t max_restarts;
+    const char *elastic; /* NULL: the job is not elastic */
     int64_t grace_s;
     int standalone;
     int no_python;

@@ -142,6 +142,7 @@ struct ls_comm {
     list_node handles;
     int local_rank;
     int local_size;
+    struct seat *seat; /* seat.h; NULL: the job is not elastic, or the group is not its world */
 };
 
 struct engine {

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "comm/comm.h"
 #include "comm/device_phases.h"
+#include "comm/seat.h"
 #include "comm/staged.h"
 
 #include <inttypes.h>
@@ -33,13 +34,16 @@ static void count_locals(ls_comm *comm)
     }
 }
 
-static void free_group(ls_comm *comm)
+/* What stays is the place of an elastic job's process in it. */
+static void clear_group(ls_comm *comm)
 {
+    struct seat *kept = comm->seat;
+
     byte_map_free(&comm->messages);
     ls_free(comm->calls);
     ls_free(comm->left_after);
     ls_free(comm->members);
-    ls_free(comm);
+    *comm = (ls_comm){.seat = kept};
 }
 
 /* Other members may be late or missing, so this wait is reported to the hub. */
@@ -60,16 +64,12 @@ static ls_status open_group(engine *e, ls_comm *comm)
     return st;
 }
 
-ls_status group_create(engine *e, const ls_comm *of, uint32_t id, int rank, int size, int *members,
-                       ls_comm **out)
+/* comm is zeroed, except for its seat; after a failure again. */
+static ls_status create_in(engine *e, const ls_comm *of, uint32_t id, int rank, int size,
+                           int *members, ls_comm *comm)
 {
-    ls_comm *comm = ls_calloc(1, sizeof(*comm));
     ls_status st = LS_OK;
 
-    if (comm == NULL) {
-        ls_free(members);
-        return ls_fail(LS_ENOMEM, "no memory for a group of %d ranks", size);
-    }
     comm->engine = e;
     comm->members = members;
     comm->timeout_ms = of != NULL ? of->timeout_ms : e->parts.operation_ms;
@@ -95,12 +95,32 @@ ls_status group_create(engine *e, const ls_comm *of, uint32_t id, int rank, int 
     if (st == LS_OK && e->early.kind != CAUSE_NONE && e->early.group == id)
         engine_break(e, comm, &e->early, cause_status(e->early.kind), false);
     engine_leave(e);
-    if (st != LS_OK) {
-        free_group(comm);
-        return st;
+    if (st != LS_OK)
+        clear_group(comm);
+    return st;
+}
+
+ls_status group_create(engine *e, const ls_comm *of, uint32_t id, int rank, int size, int *members,
+                       ls_comm **out)
+{
+    ls_comm *comm = ls_calloc(1, sizeof(*comm));
+    ls_status st;
+
+    if (comm == NULL) {
+        ls_free(members);
+        return ls_fail(LS_ENOMEM, "no memory for a group of %d ranks", size);
     }
-    *out = comm;
-    return LS_OK;
+    st = create_in(e, of, id, rank, size, members, comm);
+    if (st == LS_OK)
+        *out = comm;
+    else
+        ls_free(comm);
+    return st;
+}
+
+ls_status group_create_in(engine *e, uint32_t id, int rank, int size, int *members, ls_comm *comm)
+{
+    return create_in(e, NULL, id, rank, size, members, comm);
 }
 
 ls_status group_reserve(control *c, int n, uint32_t *first)
@@ -155,16 +175,13 @@ static void release_handles(ls_comm *comm)
     }
 }
 
-void ls_comm_destroy(ls_comm *comm)
+void group_close(ls_comm *comm)
 {
     const job_cause cause = {.kind = CAUSE_ABORTED, .text = "the group was destroyed"};
     char kept[LS_ERROR_BYTES];
     engine *e;
     bool is_last;
 
-    // In a forked child the group belongs to the parent.
-    if (comm == NULL || comm->engine->is_forked)
-        return;
     ls_error_save(kept); // the caller may be returning a failure
     e = comm->engine;
     engine_enter(e);
@@ -183,8 +200,18 @@ void ls_comm_destroy(ls_comm *comm)
     engine_leave(e);
     if (is_last)
         engine_destroy(e);
-    free_group(comm);
+    clear_group(comm);
     ls_error_restore(kept);
+}
+
+void ls_comm_destroy(ls_comm *comm)
+{
+    // In a forked child the group belongs to the parent.
+    if (comm == NULL || comm->engine->is_forked)
+        return;
+    group_close(comm);
+    seat_close(comm->seat);
+    ls_free(comm);
 }
 
 void ls_comm_abort(ls_comm *comm, const char *reason)

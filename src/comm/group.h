@@ -11,6 +11,13 @@
 LS_MUST_USE ls_status group_create(engine *e, const ls_comm *of, uint32_t id, int rank, int size,
                                    int *members, ls_comm **out);
 
+/* The same in a group that group_close() has closed: the caller's pointer stays valid. */
+LS_MUST_USE ls_status group_create_in(engine *e, uint32_t id, int rank, int size, int *members,
+                                      ls_comm *comm);
+
+/* ls_comm_destroy() without freeing *comm, which may only be passed to group_create_in() now. */
+void group_close(ls_comm *comm);
+
 /* Reserves n new group ids of this job; *first is the first of them. One rank calls it for all. */
 LS_MUST_USE ls_status group_reserve(control *c, int n, uint32_t *first);
 

@@ -14,6 +14,7 @@
 #include "comm/identity.h"
 #include "comm/identity_location.h"
 #include "comm/join.h"
+#include "comm/seat.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -119,7 +120,8 @@ static ls_status open_backend(engine *e)
     return st;
 }
 
-static ls_status make_world(engine *e, uint32_t id, ls_comm **out)
+/* into: a closed group that is created again; NULL: a new one. */
+static ls_status make_world(engine *e, uint32_t id, ls_comm *into, ls_comm **out)
 {
     const int n = e->parts.size;
     int *members = ls_calloc((size_t)n, sizeof(*members));
@@ -128,7 +130,9 @@ static ls_status make_world(engine *e, uint32_t id, ls_comm **out)
         return ls_fail(LS_ENOMEM, "no memory for a group of %d ranks", n);
     for (int r = 0; r < n; r++)
         members[r] = r;
-    return group_create(e, NULL, id, e->parts.rank, n, members, out);
+    *out = into;
+    return into != NULL ? group_create_in(e, id, e->parts.rank, n, members, into)
+                        : group_create(e, NULL, id, e->parts.rank, n, members, out);
 }
 
 /* Ends the other ranks' wait for this one. */
@@ -163,7 +167,8 @@ static ls_status make_engine(const identity *id, engine_parts *parts, join *j, e
     return st;
 }
 
-static ls_status start_engine(const identity *id, engine_parts *parts, join *j, ls_comm **out)
+static ls_status start_engine(const identity *id, engine_parts *parts, join *j, ls_comm *into,
+                              ls_comm **out)
 {
     char kept[LS_ERROR_BYTES];
     engine *e;
@@ -172,7 +177,7 @@ static ls_status start_engine(const identity *id, engine_parts *parts, join *j, 
     LS_TRY(make_engine(id, parts, j, &e));
     st = open_backend(e);
     if (st == LS_OK)
-        st = ls_context(make_world(e, j == NULL ? 0 : j->world_group, out),
+        st = ls_context(make_world(e, j == NULL ? 0 : j->world_group, into, out),
                         "rank %d of %d could not join", id->rank, id->size);
     if (st == LS_OK)
         return LS_OK;
@@ -212,12 +217,42 @@ static void hint_at_log(const comm_env *env, const identity *id, const engine_pa
            level);
 }
 
+ls_status init_join(const identity *id, const join_settings *s, engine_parts *parts, ls_comm *into,
+                    ls_comm **out)
+{
+    join *j = NULL;
+
+    if (id->size > 1)
+        LS_TRY(join_job(id, s, &j));
+    return start_engine(id, parts, j, into, out);
+}
+
+ls_status init_engine_alone(const identity *id, engine_parts *parts, engine **out)
+{
+    return make_engine(id, parts, NULL, out);
+}
+
+/* A process that was started in the place of a dead one prepares itself alone: comm_rejoin(). */
+static ls_status join_elastic(const comm_env *env, identity *id, const join_settings *s,
+                              engine_parts *parts, ls_comm **out)
+{
+    seat *place;
+    ls_status st;
+
+    LS_TRY(seat_open(env, id, s, parts, &place));
+    st = init_join(id, s, parts, NULL, out);
+    if (st == LS_OK)
+        (*out)->seat = place;
+    else
+        seat_close(place);
+    return st;
+}
+
 ls_status comm_init_in(const comm_env *env, const ls_init_options *options, ls_comm **out)
 {
     engine_parts parts = {.control_fd = -1};
     ls_init_options opt;
     join_settings s = {0};
-    join *j = NULL;
     identity id;
 
     *out = NULL;
@@ -232,9 +267,9 @@ ls_status comm_init_in(const comm_env *env, const ls_init_options *options, ls_c
     parts.is_traced = id.is_traced != 0;
     parts.rank = id.rank;
     parts.size = id.size;
-    if (id.size > 1)
-        LS_TRY(join_job(&id, &s, &j));
-    return start_engine(&id, &parts, j, out);
+    if (seat_is_given(env, &id))
+        return join_elastic(env, &id, &s, &parts, out);
+    return init_join(&id, &s, &parts, NULL, out);
 }
 
 static const char *from_process(void *self, const char *name)

@@ -16,7 +16,7 @@
 #include <math.h>
 
 /* The small operation's values in front of the per-parameter ones. */
-enum { SMALL_STOP, SMALL_FIXED };
+enum { SMALL_STOP, SMALL_CALL, SMALL_FIXED };
 
 static const char why_not_ls_backward[] =
     "an ls_ddp, which averages it over all ranks: call ls_ddp_backward() or ls_ddp_accumulate() "
@@ -177,6 +177,7 @@ static ls_status reduce_small(ls_ddp *ddp)
     const size_t count = SMALL_FIXED + (size_t)ddp->n_params;
 
     ddp->small[SMALL_STOP] = ddp->stop_requested;
+    ddp->small[SMALL_CALL] = elastic_is_called(ddp);
     for (int i = 0; i < ddp->n_params; i++)
         ddp->small[SMALL_FIXED + i] =
             ls_grad(ddp->params[i].leaf) != NULL || shards_have_used(ddp, i);
@@ -260,6 +261,7 @@ static ls_status finish_step(ls_ddp *ddp, ls_ddp_step *step)
     LS_TRY(st);
     LS_TRY(buckets);
     resolve_used(ddp);
+    ddp->is_called = ddp->small[SMALL_CALL] > 0;
     if (!ddp->ordered)
         LS_TRY(agree_on_order(ddp));
     *step = (ls_ddp_step){.weight = ddp->total_weight,
@@ -329,8 +331,7 @@ static void drop_params(ls_ddp *ddp)
     ddp->n_unused = 0;
 }
 
-/* Lists the parameters that are not frozen. */
-static ls_status take_params(ls_ddp *ddp)
+ls_status ddp_take_params(ls_ddp *ddp)
 {
     int n;
     const ls_named *list = ls_model_parameters(ddp->model, &n);
@@ -399,7 +400,7 @@ static ls_status follow_model(ls_ddp *ddp)
     ddp->is_compared = false;
     n_had = ddp->pending ? count_gradients(ddp) : 0;
     buckets_free(ddp);
-    LS_TRY(take_params(ddp));
+    LS_TRY(ddp_take_params(ddp));
     LS_TRY(buckets_build(ddp));
     if (count_gradients(ddp) < n_had)
         return ls_fail(LS_ENOMEM, "no memory for the gradients of ls_ddp_accumulate()");
@@ -433,7 +434,7 @@ ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
     if (st == LS_OK)
         st = claim_params(ddp);
     if (st == LS_OK)
-        st = take_params(ddp);
+        st = ddp_take_params(ddp);
     if (st == LS_OK)
         st = replicas_compare(ddp);
     ddp->is_compared = true;
@@ -468,6 +469,7 @@ void ls_ddp_destroy(ls_ddp *ddp)
         autograd_release(list[i].tensor, &ddp->owner);
     drop_params(ddp);
     shards_close(ddp);
+    elastic_close(ddp);
     ls_free(ddp);
 }
 
@@ -491,6 +493,17 @@ static ls_status abort_group(ls_ddp *ddp, ls_status st)
     LS_UNUSED(ignored); // the first failure is reported
     ls_error_restore(why);
     return st;
+}
+
+void ddp_drop_step(ls_ddp *ddp)
+{
+    ls_status ignored = wait_buckets(ddp); // and for the sum of weights
+
+    LS_UNUSED(ignored);
+    ddp->begun = false;
+    ddp->pending = false;
+    ddp->pending_weight = 0;
+    ddp->is_called = false;
 }
 
 ls_status ddp_check_model(ls_ddp *ddp)
@@ -592,7 +605,8 @@ ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t r
     LS_TRY(finish_step(ddp, step));
     ddp->pending = false;
     ddp->pending_weight = 0;
-    return shards_end_shard(ddp);
+    LS_TRY(shards_end_shard(ddp));
+    return elastic_end_step(ddp);
 }
 
 /* Adds the gradients of a shard that is not the last one of this rank. */

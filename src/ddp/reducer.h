@@ -89,6 +89,9 @@ struct ls_ddp {
     const char **unused;
     int n_unused;
 
+    struct ddp_elastic *elastic; /* elastic.c; NULL: it cannot recover */
+    bool is_called;              /* new processes wait for the group to be formed again */
+
     int64_t first_start_ns; /* of this step's first bucket */
     ls_ddp_stats stats;
 };
@@ -96,10 +99,22 @@ struct ls_ddp {
 /* LS_EINVAL, which aborts the group, when tensors were added to the model after ls_ddp_create(). */
 LS_MUST_USE ls_status ddp_check_model(ls_ddp *ddp);
 
+/* Lists the parameters that are not frozen; the buckets of others must be free. */
+LS_MUST_USE ls_status ddp_take_params(ls_ddp *ddp);
+/* As if the current step had not begun; waits for what it has started. */
+void ddp_drop_step(ls_ddp *ddp);
+
+/* elastic.c. Without ls_ddp_elastic(): nothing, false. */
+void elastic_close(ls_ddp *ddp);
+LS_MUST_USE ls_status elastic_begin_step(ls_ddp *ddp); /* ddp->elastic is not NULL */
+LS_MUST_USE ls_status elastic_end_step(ls_ddp *ddp);   /* when all gradients are reduced */
+bool elastic_is_called(const ls_ddp *ddp);
+
 /* replicas.c: makes the ranks' models equal and checks it. All are collective. */
 LS_MUST_USE ls_status replicas_compare(ls_ddp *ddp);   /* names, shapes, types */
 LS_MUST_USE ls_status replicas_broadcast(ls_ddp *ddp); /* rank 0's parameters and buffers */
-LS_MUST_USE ls_status replicas_check(ls_ddp *ddp);     /* LS_EMISMATCH names parameter and ranks */
+LS_MUST_USE ls_status replicas_broadcast_buffers(ls_ddp *ddp);
+LS_MUST_USE ls_status replicas_check(ls_ddp *ddp); /* LS_EMISMATCH names parameter and ranks */
 
 /* sync_batch_norm.c: with options.sync_batch_norm. Both are collective. */
 LS_MUST_USE ls_status sync_batch_norm_begin(ls_ddp *ddp);

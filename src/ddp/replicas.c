@@ -152,16 +152,14 @@ static ls_status broadcast_block(ls_ddp *ddp, const buffer_block *block)
     return is_queued ? ddp_wait(ddp, work) : LS_OK;
 }
 
-ls_status ls_ddp_sync_buffers(ls_ddp *ddp)
+ls_status replicas_broadcast_buffers(ls_ddp *ddp)
 {
     const buffer_block *blocks;
     const ls_named *buffers;
     int n_blocks;
     int n;
 
-    LS_TRY(LS_GIVEN(ddp));
-    LS_TRY(ddp_check_model(ddp));
-    if (ddp->options.no_buffer_broadcast || shards_done(ddp) > 0)
+    if (ddp->options.no_buffer_broadcast)
         return LS_OK;
     blocks = model_buffer_blocks(ddp->model, &n_blocks);
     for (int i = 0; i < n_blocks; i++)
@@ -169,6 +167,18 @@ ls_status ls_ddp_sync_buffers(ls_ddp *ddp)
     buffers = ls_model_buffers(ddp->model, &n);
     for (int i = 0; i < n && ls_comm_rank(ddp->comm) != 0; i++)
         tensor_written(buffers[i].tensor, "ls_ddp_sync_buffers()");
+    return LS_OK;
+}
+
+/* A ddp that can recover broadcasts them within the step that changes them: a rank that is lost
+ * after the step takes nothing with it. */
+ls_status ls_ddp_sync_buffers(ls_ddp *ddp)
+{
+    LS_TRY(LS_GIVEN(ddp));
+    LS_TRY(ddp_check_model(ddp));
+    if (ddp->options.no_buffer_broadcast || shards_done(ddp) > 0)
+        return LS_OK;
+    LS_TRY(ddp->elastic != NULL ? elastic_begin_step(ddp) : replicas_broadcast_buffers(ddp));
     return shards_save_buffers(ddp);
 }
 

@@ -80,14 +80,22 @@ static ls_status copy_back(ls_ddp *ddp, ls_tensor **copies)
     return LS_OK;
 }
 
+ls_status shard_buffers_save(ls_ddp *ddp, shard_buffers *b)
+{
+    b->is_saved = true;
+    return copy_out(ddp, b->at_start);
+}
+
+ls_status shard_buffers_restore(ls_ddp *ddp, shard_buffers *b)
+{
+    return copy_back(ddp, b->at_start);
+}
+
 ls_status shards_save_buffers(ls_ddp *ddp)
 {
     shard_buffers *b = shards_buffers(ddp);
 
-    if (b == NULL)
-        return LS_OK;
-    b->is_saved = true;
-    return copy_out(ddp, b->at_start);
+    return b == NULL ? LS_OK : shard_buffers_save(ddp, b);
 }
 
 ls_status shard_buffers_next(ls_ddp *ddp, shard_buffers *b, bool is_first, bool is_last)

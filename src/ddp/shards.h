@@ -69,6 +69,9 @@ typedef struct shard_buffers {
 
 LS_MUST_USE ls_status shard_buffers_open(ls_ddp *ddp, shard_buffers *b, bool has_first);
 void shard_buffers_close(shard_buffers *b);
+/* Copies the buffers to at_start, and back. */
+LS_MUST_USE ls_status shard_buffers_save(ls_ddp *ddp, shard_buffers *b);
+LS_MUST_USE ls_status shard_buffers_restore(ls_ddp *ddp, shard_buffers *b);
 /* At the start of a step. */
 LS_MUST_USE ls_status shards_save_buffers(ls_ddp *ddp);
 /* After a shard of the step. */

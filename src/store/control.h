@@ -39,6 +39,11 @@ typedef struct control_options {
     const char *server; /* the hub's process, for messages: "rank 0"; NULL: "the launcher" */
 } control_options;
 
+/* Connects to a store that the launcher hosts beside the hubs of its generations; ls_store_close()
+ * ends it. `key` NULL: a unix socket of the same user. Blocks at most timeout_ms. */
+LS_MUST_USE ls_status control_open_store(const net_address *at, const net_key *key,
+                                         net_security security, int64_t timeout_ms, ls_store **out);
+
 /* Connects and introduces this rank. LS_EAUTH: another key or user. LS_EMISMATCH: another job,
  * world size or generation, or the rank has joined already; both sides report it. */
 LS_MUST_USE ls_status control_open(const control_options *opt, control **out);

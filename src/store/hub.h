@@ -41,6 +41,9 @@ typedef struct hub_events {
     /* "all_reduce #17 ... arrived 0 2, not arrived 1 (stopped)"; if NULL, the hub logs it. */
     void (*wait_report)(void *self, const char *text);
 
+    /* A client has set a key of the store. `value` is terminated. */
+    void (*stored)(void *self, const char *key, const char *value);
+
     /* The state of a rank's process ("running", "stopped"); "" when unknown. */
     void (*describe)(void *self, int rank, char *buf, size_t n);
 } hub_events;
@@ -70,6 +73,9 @@ LS_MUST_USE ls_status hub_listen_take(hub *h, int fd);
 
 /* Sends the cause to all ranks of cause->group (GROUP_ALL: all ranks), once for each group. */
 void hub_abort(hub *h, const job_cause *cause);
+
+/* Sets a key of the store to a text, as a client does. */
+LS_MUST_USE ls_status hub_set(hub *h, const char *key, const char *text);
 
 /* The launcher saw this rank exit with code 0: the same as a leave, for ranks that sent none. */
 void hub_rank_exited(hub *h, int rank);

@@ -190,6 +190,28 @@ static ls_status end_request(const wire_reader *r)
     return wire_reader_end(r, "a request to the store");
 }
 
+ls_status hub_set(hub *h, const char *key, const char *text)
+{
+    const kv_bytes name = {(const uint8_t *)key, strlen(key)};
+
+    LS_TRY(table_set(&h->table, name, (kv_bytes){(const uint8_t *)text, strlen(text)}));
+    wake_waits(h, name);
+    return LS_OK;
+}
+
+/* Long ones are of no interest to an owner. */
+static void tell_owner(const hub *h, kv_bytes key, kv_bytes value)
+{
+    char name[64];
+    char text[64];
+
+    if (h->opt.events.stored == NULL || key.bytes >= sizeof(name) || value.bytes >= sizeof(text))
+        return;
+    text_format(name, sizeof(name), "%.*s", (int)key.bytes, (const char *)key.data);
+    text_format(text, sizeof(text), "%.*s", (int)value.bytes, (const char *)value.data);
+    h->opt.events.stored(h->opt.events.self, name, text);
+}
+
 static ls_status do_set(hub_conn *c, uint64_t id, wire_reader *r)
 {
     const kv_bytes key = read_key(r);
@@ -204,6 +226,8 @@ static ls_status do_set(hub_conn *c, uint64_t id, wire_reader *r)
         hub_store_reply_failure(c, id, st);
     if (st == LS_OK)
         wake_waits(c->owner, key);
+    if (st == LS_OK)
+        tell_owner(c->owner, key, value);
     return LS_OK;
 }
 

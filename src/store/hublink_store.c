@@ -3,6 +3,7 @@
  * hublink_store.c - the store operations of a connection to a hub, for a rank's control connection,
  * and the stores behind tcp:// and unix: urls. Each operation is one request and one reply.
  */
+#include "store/control.h"
 #include "store/hub.h"
 #include "store/hublink.h"
 
@@ -260,6 +261,15 @@ static int64_t answer_limit(void)
     return config_int(CONFIG_OP_MS, &ms) == LS_OK ? ms : -1;
 }
 
+static ls_store *publish(remote_store *r)
+{
+    r->ops = hublink_borrowed_store;
+    r->ops.is_watched = false;
+    r->ops.close = remote_close;
+    r->link.store.ops = &r->ops;
+    return &r->link.store;
+}
+
 ls_status store_remote_open(const char *url, const ls_store_options *opt, ls_store **out)
 {
     hublink_options to = {0};
@@ -289,10 +299,34 @@ ls_status store_remote_open(const char *url, const ls_store_options *opt, ls_sto
         remote_close(&r->link.store);
         return ls_context(st, "store '%s'", url);
     }
-    r->ops = hublink_borrowed_store;
-    r->ops.is_watched = false;
-    r->ops.close = remote_close;
-    r->link.store.ops = &r->ops;
-    *out = &r->link.store;
+    *out = publish(r);
+    return LS_OK;
+}
+
+ls_status control_open_store(const net_address *at, const net_key *key, net_security security,
+                             int64_t timeout_ms, ls_store **out)
+{
+    hublink_options to = {.n_hub = 1, .server = "the launcher", .answer_ms = answer_limit()};
+    remote_store *r = ls_calloc(1, sizeof(*r));
+    ls_status st;
+
+    if (r == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a store");
+    r->link.fd = -1;
+    to.hub[0] = *at;
+    to.deadline_ms = ls_deadline_ms(timeout_ms);
+    to.claim = (handshake_claim){.purpose = NET_PURPOSE_STORE,
+                                 .from = HANDSHAKE_ANY_RANK,
+                                 .to = HANDSHAKE_ANY_RANK,
+                                 .security = security};
+    if (key != NULL)
+        r->key = *key;
+    to.key = key != NULL ? &r->key : NULL;
+    st = hublink_open(&to, refuse_push, NULL, &r->link);
+    if (st != LS_OK) {
+        remote_close(&r->link.store);
+        return st;
+    }
+    *out = publish(r);
     return LS_OK;
 }

@@ -124,6 +124,7 @@ static ls_status end_epoch(ls_run *run)
     history_point point;
     bool is_best;
 
+    recover_mark(run);
     LS_TRY(report_rest(run, &point));
     run->is_in_epoch = false;
     run->at.epoch++;
@@ -133,7 +134,8 @@ static ls_status end_epoch(ls_run *run)
     add_evaluation_time(run, &point);
     LS_TRY(report_metrics(run, &point, run->test.set != NULL));
     print_epoch(run);
-    return save(run, is_best);
+    LS_TRY(save(run, is_best));
+    return recover_unmark(run);
 }
 
 static void print_stop(ls_run *run)
@@ -153,13 +155,15 @@ static ls_status end_early(ls_run *run)
 {
     history_point point;
 
+    recover_mark(run);
     LS_TRY(report_rest(run, &point));
     if (run->ddp != NULL)
         LS_TRY(ls_ddp_sync_buffers(run->ddp));
     if (run->state.stopping)
         print_stop(run);
     LS_TRY(save_events(run));
-    return save(run, false);
+    LS_TRY(save(run, false));
+    return recover_unmark(run);
 }
 
 static ls_status evaluate_only(ls_run *run)
@@ -266,6 +270,17 @@ static ls_status next_batch(ls_run *run, ls_batch *batch)
     return run->is_finished ? LS_OK : get_batch(run, batch);
 }
 
+/* After a recovery the search for a batch begins again. */
+static ls_status next_batch_of_ranks(ls_run *run, ls_batch *batch)
+{
+    bool again;
+
+    do
+        LS_TRY(recover(run, next_batch(run, batch), &again));
+    while (again);
+    return LS_OK;
+}
+
 int ls_run_next(ls_run *run, ls_batch *batch)
 {
     ls_status st;
@@ -276,7 +291,7 @@ int ls_run_next(ls_run *run, ls_batch *batch)
         run_fail(run, ls_fail(LS_EINVAL, "ls_run_next: batch is NULL"));
         return 0;
     }
-    st = run->is_started ? next_batch(run, batch)
+    st = run->is_started ? next_batch_of_ranks(run, batch)
                          : ls_fail(LS_EINVAL, "call ls_run_start() before ls_run_next()");
     if (st != LS_OK)
         run_fail(run, st);
@@ -468,6 +483,7 @@ static void count_step(ls_run *run, const ls_ddp_step *step)
     run->steps_done++;
     run->state.step = run->at.step;
     run->state.stopping = step->stop;
+    recover_completed(run);
 }
 
 static ls_status set_lr(ls_run *run)
@@ -521,6 +537,7 @@ static ls_status train_batch(ls_run *run, ls_tensor *loss)
 
 void ls_run_step(ls_run *run, ls_tensor *loss)
 {
+    bool again;
     ls_status st;
 
     if (run == NULL || run->failure != LS_OK)
@@ -531,7 +548,7 @@ void ls_run_step(ls_run *run, ls_tensor *loss)
     }
     if (run->train.set == NULL && !run->has_weight)
         run->weight = 1;
-    st = run->is_started ? train_batch(run, loss)
+    st = run->is_started ? recover(run, train_batch(run, loss), &again)
                          : ls_fail(LS_EINVAL, "call ls_run_start() before ls_run_step()");
     run->has_weight = false;
     if (st != LS_OK)

@@ -501,6 +501,8 @@ ls_status resume_load(ls_run *run)
 
     if (f->resume == NULL && f->init == NULL && !state_path_is_set(f->save))
         return LS_OK;
+    if (run->comm != NULL && comm_is_new(run->comm)) // the other ranks have the state
+        return LS_OK;
     if (f->resume != NULL && f->init != NULL && !is_auto(f))
         return ls_fail(LS_EINVAL, "--init and --resume exclude each other: --init starts a new "
                                   "run, --resume continues one");

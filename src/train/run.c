@@ -17,9 +17,12 @@
 
 enum { THREAD_PARTS_MOST = 16 }; /* parts of a rank whose loaders have threads */
 
+/* A process that waits to join the others is no rank yet. */
 int run_rank(const ls_run *run)
 {
-    return run->comm != NULL ? ls_comm_rank(run->comm) : 0;
+    if (run->comm == NULL)
+        return 0;
+    return comm_is_new(run->comm) ? -1 : ls_comm_rank(run->comm);
 }
 
 int run_size(const ls_run *run)
@@ -292,6 +295,7 @@ static ls_status free_run(ls_run *run)
     close_split(&run->train, run->division.n);
     close_split(&run->test, run->division.n);
     ls_ddp_destroy(run->ddp);
+    recover_close(run);
     ls_model_destroy(run->model);
     st = ls_device_close(run->device);
     ls_free(run);
@@ -486,6 +490,15 @@ static ls_status begin_tensorboard(ls_run *run)
     return tensorboard_begin(&run->tensorboard, run->flags, run->is_resumed ? run->at.step : -1);
 }
 
+ls_status run_open_files(ls_run *run)
+{
+    LS_TRY(history_open(&run->history));
+    progress_init(&run->progress, true, run->flags->print_freq, run->device);
+    run->is_resumed = true;
+    LS_TRY(begin_metrics(run));
+    return begin_tensorboard(run);
+}
+
 /* ls_run_start() may be called again after it has failed. */
 static ls_status open_sums(ls_run *run)
 {
@@ -498,6 +511,33 @@ static ls_status open_sums(ls_run *run)
     if (run->report.windows == NULL || run->report.tests == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the sums of %d shards", run->division.n);
     return LS_OK;
+}
+
+/* With another number of parts an epoch has another number of steps. */
+static ls_status count_steps_again(ls_run *run)
+{
+    const int64_t skip = run->at.skip;
+
+    run->at.skip = 0;
+    LS_TRY(open_training_set(run));
+    run->at.skip = skip;
+    LS_TRY(hyperparameters_count_steps("--epochs", run->flags->epochs, run->epoch_steps,
+                                       &run->all_steps));
+    LS_TRY(hyperparameters_make_schedule(run->flags, run->epoch_steps, run->all_steps,
+                                         &run->schedule));
+    return run_divide_epoch(run);
+}
+
+ls_status run_divide_again(ls_run *run, int n_parts)
+{
+    close_parts(&run->train, n_parts);
+    close_parts(&run->test, n_parts);
+    run->report.window = (rank_sums){.loss = 0};
+    run->report.bad_seen[0] = run->report.bad_seen[1] = 0;
+    LS_TRY(open_sums(run));
+    if (run->train.set != NULL)
+        LS_TRY(run->division.has_shards ? divide_training_set(run) : count_steps_again(run));
+    return run->test.set != NULL ? open_split(run, &run->test, false) : LS_OK;
 }
 
 ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
@@ -523,6 +563,7 @@ ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
     LS_TRY(begin_tensorboard(run));
     stop_signal_install(&run->signals);
     run->is_started = true;
+    LS_TRY(recover_begin(run));
     run_set_activity(run, "training");
     run->start_ms = ls_now_ms();
     run->report.mark_ns = ls_now_ns();

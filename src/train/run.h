@@ -13,6 +13,7 @@
 #include "train/losses.h"
 #include "train/metrics.h"
 #include "train/progress.h"
+#include "train/recover.h"
 #include "train/report.h"
 #include "train/save.h"
 #include "train/stop_signal.h"
@@ -30,16 +31,6 @@ struct split {
     const int64_t *lengths; /* of its samples, for buckets; NULL: no buckets */
     split_part *parts;      /* of this rank (division.h); NULL: not open */
 };
-
-/* Position of a run: with the tensors, all that a resumed run needs. Broadcast as LS_I64. */
-typedef struct run_position {
-    int64_t epoch;
-    int64_t skip;  /* samples of this epoch that another number of ranks has trained on */
-    int64_t batch; /* of a part: the next one of the rest of the epoch */
-    int64_t step;
-    int64_t best_epoch;
-    int64_t bucket_rows; /* of the rest of the epoch, where skip is above 0; 0: no buckets */
-} run_position;
 
 enum { RUN_GROUPS_MAX = 16 };
 
@@ -116,6 +107,7 @@ struct ls_run {
     tensorboard tensorboard; /* rank 0 only */
     saver saver;             /* rank 0 only */
     stop_signal signals;
+    run_recovery recovery;
 };
 
 int run_rank(const ls_run *run);
@@ -137,6 +129,11 @@ int64_t run_schedule_step(const ls_run *run);
 int64_t run_steps_left(const ls_run *run);
 /* Divides the rest of the epoch among the ranks, after at.skip has changed. Collective. */
 LS_MUST_USE ls_status run_divide_epoch(ls_run *run);
+/* Opens loaders and sums for a new group of ranks, which has changed run->division from n_parts
+ * parts of this rank. Collective. */
+LS_MUST_USE ls_status run_divide_again(ls_run *run, int n_parts);
+/* Opens the files that rank 0 writes, at the step of run->at. */
+LS_MUST_USE ls_status run_open_files(ls_run *run);
 /* Sets what this rank is doing: an exit before it has ended is reported as a failure. NULL:
  * nothing. */
 void run_set_activity(ls_run *run, const char *text);

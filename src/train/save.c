@@ -222,6 +222,8 @@ ls_status save_all(ls_run *run, bool is_best)
 
     if (run_rank(run) != 0)
         return LS_OK;
+    if (run->ddp != NULL)
+        LS_TRY(ls_ddp_check_seat(run->ddp));
     text_format(activity, sizeof(activity), "saving step %" PRId64 " to %s", run->at.step,
                 state_path_is_set(run->flags->save) ? run->flags->save : "the --save-best file");
     run_set_activity(run, activity);

@@ -49,6 +49,7 @@ VALUES = {
     ("ls_dataset_augment", "d"): "free_dataset()", ("ls_augment_imagenet", "image_size"): "224",
     ("ls_dataset_lengths", "d"): "sequence_set()", ("ls_dataset_lengths", "name"): '"tokens"',
     ("ls_dataset_from_arrays", "arrays"): "some_array()", ("ls_dataset_from_arrays", "n"): "1",
+    "const ls_elastic_options *": "elastic_options()",
     "const ls_dataset_callbacks *": "sequence_callbacks()", "const ls_batch *": "some_batch()",
     ("const char *", "name"): '"tokens"', ("ls_run_bucket_by_length", "field"): '"x"',
     ("ls_flags_free", "text"): "NULL", ("ls_store_free", "value"): "NULL",
@@ -184,7 +185,7 @@ VALUES = {
 OUT = {f"ls_{name} **" for name in (
     "tensor", "tape", "device", "model", "ddp", "comm", "work", "dataset", "sampler", "loader",
     "checkpoint", "store", "run", "optimizer", "grad_scaler")}
-OUT |= {f"ls_{name} *" for name in ("batch", "ddp_step", "ddp_stats", "run_state",
+OUT |= {f"ls_{name} *" for name in ("batch", "ddp_step", "ddp_stats", "run_state", "recovery",
                                     "checkpoint_entry", "augment", "rnn_state")}
 OUT |= {"void **", "const int64_t **", "int *", "int64_t *", "size_t *", "double *"}
 OUT_TEXT = {("ls_flags_help", "out")}  # char **, which elsewhere is argv

@@ -137,6 +137,24 @@ static ls_status use_ls_ddp_options(const ls_ddp_options *o)
     return st;
 }
 
+static void fill_ls_elastic_options(ls_elastic_options *o)
+{
+    static int64_t step;
+
+    o->step = &step;
+}
+
+static ls_status use_ls_elastic_options(const ls_elastic_options *o)
+{
+    ls_ddp *ddp = NULL;
+    ls_status st = ls_ddp_create(some_comm(), some_model(), NULL, &ddp);
+
+    if (st == LS_OK)
+        st = ls_ddp_elastic(ddp, o);
+    ls_ddp_destroy(ddp);
+    return st;
+}
+
 static void fill_ls_flags(ls_flags *o)
 {
     *o = *some_flags();

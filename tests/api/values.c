@@ -439,6 +439,14 @@ const ls_dataset_callbacks *sequence_callbacks(void)
     return &callbacks;
 }
 
+const ls_elastic_options *elastic_options(void)
+{
+    static int64_t step;
+    static const ls_elastic_options options = {.size = sizeof(options), .step = &step};
+
+    return &options;
+}
+
 ls_dataset *sequence_set(void)
 {
     ONCE(ls_dataset *, set, ls_dataset_create(sequence_callbacks(), &set));

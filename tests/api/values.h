@@ -64,6 +64,7 @@ ls_dataset *some_dataset(void);                       /* 8 images of (1,4,4), 2 
 ls_dataset *free_dataset(void);                       /* a further one, which no loader reads */
 const ls_array *some_array(void);                     /* float32 (1) "x", for 4 samples */
 const ls_dataset_callbacks *sequence_callbacks(void); /* 4 samples of int32 (-1) "tokens" */
+const ls_elastic_options *elastic_options(void);      /* with a step */
 ls_dataset *sequence_set(void);                       /* made from them */
 const ls_batch *some_batch(void);                     /* of sequence_set() */
 const char *image_folder(void);                       /* of one JPEG or PNG in one class */

@@ -135,11 +135,22 @@ static ls_status notify_nodes(const agent *a)
     return LS_OK;
 }
 
+/* All ranks have ended, and none of them will be replaced. */
+static bool has_finished(const agent *a)
+{
+    if (a->ctx.phase == AGENT_IDLE || a->n_ended < a->ctx.spec->n_ranks)
+        return false;
+    for (int i = 0; a->ctx.phase == AGENT_RUNNING && i < a->ctx.spec->n_ranks; i++)
+        if (a->ranks[i].is_undecided)
+            return false;
+    return true;
+}
+
 static ls_status run_loop(agent *a)
 {
     while (!a->ctx.is_over || a->ctx.phase != AGENT_IDLE) {
         LS_TRY(poller_run_once(a->ctx.poller, -1));
-        if (a->ctx.phase != AGENT_IDLE && a->n_ended == a->ctx.spec->n_ranks)
+        if (has_finished(a))
             LS_TRY(finish_ranks(a));
     }
     LS_TRY(notify_nodes(a));

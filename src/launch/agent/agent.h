@@ -40,6 +40,7 @@ typedef struct agent_rank {
     poll_watch *status_watch;
     int ring_fd; /* its flight recorder */
     bool ended;
+    bool is_undecided; /* of an elastic job: failed, and the head may replace it */
     int wait_status;
     bool was_stopped; /* it ended after this agent had signalled it */
     int failed_code;  /* it has failed with this exit code, whatever its wait status; 0: unknown */
@@ -141,11 +142,15 @@ void agent_send_finished(agent *a);
 void agent_reset_ranks(agent *a); /* as if none had been started */
 LS_MUST_USE ls_status agent_start_ranks(agent *a);
 void agent_close_ranks(agent *a);
+/* Starts a new process in the place of a rank that has ended (--elastic). After a failure the rank
+ * has ended as before. */
+LS_MUST_USE ls_status agent_replace_rank(agent *a, const node_slot *slot);
 
 /* --- agent_watch.c --- */
 void agent_signal_ranks(agent *a, int number);
 void agent_on_status(void *rank, unsigned events); /* records of a shim */
 void agent_reap(agent *a);                         /* at SIGCHLD: shims, hosts, the guardian */
+void agent_evict_rank(agent *a, int local_rank);   /* SIGKILL */
 bool agent_fail_rank(void *agent, int local_rank, int exit_code, const char *why);
 
 /* Messages of the head that end the ranks. */

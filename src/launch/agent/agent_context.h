@@ -59,6 +59,11 @@ static inline uint32_t agent_generation(const agent_context *ctx)
     return ctx->place.place.generation;
 }
 
+static inline bool agent_is_elastic(const agent_context *ctx)
+{
+    return ctx->place.members_port != 0 || ctx->place.members_unix[0] != 0;
+}
+
 /* The body of a message that begins with the generation. */
 wire_writer agent_begin_message(const agent_context *ctx);
 

@@ -149,6 +149,47 @@ static ls_status take_start(agent *a, const frame *f)
     return LS_OK;
 }
 
+/* --- elastic jobs --- */
+
+/* Fails the rank again when no process can be started, which the head then drops. */
+static void replace(agent *a, const node_slot *slot)
+{
+    agent_rank *r = &a->ranks[slot->local_rank];
+    char why[LS_ERROR_BYTES];
+
+    if (!r->ended || agent_replace_rank(a, slot) == LS_OK)
+        return;
+    ls_error_save(why);
+    agent_note(&a->ctx, "rank %d cannot be replaced: %s", r->rank, why);
+    r->is_undecided = true;
+    agent_send_failure(a, slot->local_rank, r, NULL);
+}
+
+/* The others go on, so its failure is not what the job ends with. */
+static void drop(agent *a, int local_rank)
+{
+    a->ranks[local_rank].is_undecided = false;
+    if (a->root == local_rank)
+        a->root = -1;
+}
+
+static ls_status take_slot(agent *a, const frame *f)
+{
+    node_slot slot;
+
+    LS_TRY(node_read_slot(f, &slot));
+    if (slot.generation != agent_generation(&a->ctx) || a->ctx.phase != AGENT_RUNNING ||
+        slot.local_rank >= a->ctx.spec->n_ranks)
+        return LS_OK;
+    if (f->type == NODE_REPLACE)
+        replace(a, &slot);
+    else if (f->type == NODE_EVICT)
+        agent_evict_rank(a, slot.local_rank);
+    else
+        drop(a, slot.local_rank);
+    return LS_OK;
+}
+
 /* --- the end of ranks and job --- */
 
 /* Ranks that have ended, or were never started, are reported as finished. */
@@ -280,6 +321,10 @@ static ls_status on_message(void *arg, const frame *f)
         return agent_pmi_take_keys(&a->pmi, f);
     case NODE_MPI_BARRIER:
         return agent_pmi_take_barrier(&a->pmi, f);
+    case NODE_REPLACE:
+    case NODE_DROP:
+    case NODE_EVICT:
+        return take_slot(a, f);
     case NODE_EXITED_EARLY:
         return take_early_exit(a, f);
     case NODE_STREAM:

@@ -19,7 +19,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DRAIN_MS = 500 /* that a pipe may outlive its rank */ };
+enum {
+    DRAIN_MS = 500,  /* that a pipe may outlive its rank */
+    END_READS = 1024 /* of 8 KiB: more than a pipe holds */
+};
 
 static bool is_remote(const agent_output *o)
 {
@@ -211,7 +214,8 @@ void agent_output_update(agent_output *o)
 
 /* --- the pipes --- */
 
-static void read_stream(rank_output *r, int which)
+/* False: nothing was there. */
+static bool read_stream(rank_output *r, int which)
 {
     char bytes[8192];
     const ssize_t n = read(r->fd[which], bytes, sizeof(bytes));
@@ -226,18 +230,19 @@ static void read_stream(rank_output *r, int which)
         end_stream(r, which); /* EIO: all processes have closed the terminal */
     }
     agent_output_update(r->owner);
+    return n > 0;
 }
 
 static void on_stdout(void *rank, unsigned events)
 {
     LS_UNUSED(events);
-    read_stream(rank, 0);
+    (void)read_stream(rank, 0);
 }
 
 static void on_stderr(void *rank, unsigned events)
 {
     LS_UNUSED(events);
-    read_stream(rank, 1);
+    (void)read_stream(rank, 1);
 }
 
 static ls_status open_pipe(rank_output *r, int which, int *child_end)
@@ -292,6 +297,26 @@ ls_status agent_output_open_stream(agent_output *o, int local_rank, int which, i
 }
 
 /* --- the end of the ranks --- */
+
+/* The rank has ended, so what its pipes hold is bounded. Log files stay open, and a starter is not
+ * notified of the end: the next process continues both. */
+void agent_output_end_rank(agent_output *o, int local_rank)
+{
+    rank_output *r = &o->ranks[local_rank];
+
+    for (int which = 0; which < 2; which++) {
+        for (int i = 0; i < END_READS && r->fd[which] >= 0 && read_stream(r, which); i++)
+            continue;
+        if (r->fd[which] < 0)
+            continue;
+        output_end(&r->stream[which]);
+        poller_unwatch(r->watch[which]);
+        r->watch[which] = NULL;
+        file_close(&r->fd[which]);
+    }
+    output_free(&r->stream[0]);
+    output_free(&r->stream[1]);
+}
 
 bool agent_output_is_taken(const agent_output *o)
 {

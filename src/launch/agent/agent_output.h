@@ -72,6 +72,9 @@ LS_MUST_USE ls_status agent_output_open_stream(agent_output *o, int local_rank, 
 
 /* Ends all streams; what the pipes still hold is not read. */
 void agent_output_end(agent_output *o);
+/* Prints what a rank that has ended has left in its pipes, and closes them: another process will
+ * have its place. */
+void agent_output_end_rank(agent_output *o, int local_rank);
 void agent_output_free_ranks(agent_output *o); /* after that, with their files */
 
 /* Prints one line of the agent. */

@@ -65,8 +65,23 @@ static ls_status open_status(agent_rank *r, int *child_end)
                         &r->status_watch);
 }
 
+/* What only the first process in the place of a rank has: input, files, and PMI. */
+static ls_status open_first_ends(agent *a, const agent_rank *r, rank_start *s, char *error_path,
+                                 size_t n)
+{
+    const int local = agent_local_rank(r);
+    shim_spec *shim = &s->shim;
+
+    if (r->rank == 0)
+        LS_TRY(agent_input_open(&a->input, shim->stdout_fd, &s->input_fd));
+    shim->stdin_fd = s->input_fd < 0 && r->rank == 0 ? STDIN_FILENO : s->input_fd;
+    LS_TRY(agent_logs_open_rank(&a->output.ranks[local], error_path, n));
+    return agent_pmi_open_rank(&a->pmi, local, &shim->pmi_fd);
+}
+
 /* Opens what connects the agent with the rank: the agent's ends in *r, the rank's in *s. */
-static ls_status open_ends(agent *a, agent_rank *r, rank_start *s, char *error_path, size_t n)
+static ls_status open_ends(agent *a, agent_rank *r, bool is_first, rank_start *s, char *error_path,
+                           size_t n)
 {
     const int local = agent_local_rank(r);
     shim_spec *shim = &s->shim;
@@ -80,11 +95,8 @@ static ls_status open_ends(agent *a, agent_rank *r, rank_start *s, char *error_p
         LS_TRY(agent_output_open_stream(&a->output, local, 0, &shim->stdout_fd));
         LS_TRY(agent_output_open_stream(&a->output, local, 1, &shim->stderr_fd));
     }
-    if (r->rank == 0)
-        LS_TRY(agent_input_open(&a->input, shim->stdout_fd, &s->input_fd));
-    shim->stdin_fd = s->input_fd < 0 && r->rank == 0 ? STDIN_FILENO : s->input_fd;
-    LS_TRY(agent_logs_open_rank(&a->output.ranks[local], error_path, n));
-    LS_TRY(agent_pmi_open_rank(&a->pmi, local, &shim->pmi_fd));
+    if (is_first)
+        LS_TRY(open_first_ends(a, r, s, error_path, n));
     return agent_network_listen(&a->network, r->rank, &shim->listen_fd);
 }
 
@@ -122,8 +134,10 @@ static ls_status prepare_rank(agent *a, agent_rank *r, const rank_place *job, ra
                                .mask = a->signals.old_mask,
                                .users = &a->users},
                       .input_fd = -1};
-    LS_TRY(open_ends(a, r, s, error_path, sizeof(error_path)));
+    LS_TRY(open_ends(a, r, !job->is_new_member, s, error_path, sizeof(error_path)));
     place.rank = r->rank;
+    if (!job->is_new_member)
+        place.member = r->rank;
     place.local_rank = s->shim.local_rank;
     place.ring_fd = s->shim.ring_fd;
     place.is_traced = a->ctx.place.collects_rings;
@@ -204,21 +218,28 @@ void agent_reset_ranks(agent *a)
                                    .ring_fd = -1};
 }
 
-static void write_hub_url(const agent *a, char *url, size_t n)
+/* A server of the head: its unix socket, or a port at the head's address. */
+static void write_url(const agent *a, const char *unix_url, int port, char *url, size_t n)
 {
-    net_address hub = a->link.head_at;
+    net_address at = a->link.head_at;
 
-    if (a->ctx.place.hub_unix[0] != 0) {
-        text_format(url, n, "%s", a->ctx.place.hub_unix);
+    if (unix_url[0] != 0) {
+        text_format(url, n, "%s", unix_url);
         return;
     }
-    net_address_set_port(&hub, a->ctx.place.hub_port);
-    net_address_text(url, n, &hub);
+    net_address_set_port(&at, port);
+    net_address_text(url, n, &at);
 }
 
-/* What is the same for all ranks of this node. `url` and `host` are buffers for the place. */
-static rank_place describe_place(const agent *a, char url[NET_ADDRESS_TEXT_MAX],
-                                 char host[NET_ADDRESS_TEXT_MAX])
+/* Buffers of a place. */
+typedef struct place_texts {
+    char url[NET_ADDRESS_TEXT_MAX];
+    char host[NET_ADDRESS_TEXT_MAX];
+    char members[NET_ADDRESS_TEXT_MAX];
+} place_texts;
+
+/* What is the same for all ranks of this node. */
+static rank_place describe_place(const agent *a, place_texts *texts)
 {
     const agent_spec *spec = a->ctx.spec;
     const node_welcome *welcome = &a->ctx.place;
@@ -232,8 +253,9 @@ static rank_place describe_place(const agent *a, char url[NET_ADDRESS_TEXT_MAX],
         .n_nodes = p->n_nodes,
         .job = welcome->job,
         .agent = a->name,
-        .store = url,
-        .master_addr = agent_store_host(&a->store, host, NET_ADDRESS_TEXT_MAX),
+        .store = texts->url,
+        .members = agent_is_elastic(&a->ctx) ? texts->members : NULL,
+        .master_addr = agent_store_host(&a->store, texts->host, sizeof(texts->host)),
         .agent_store = welcome->has_store,
         .run_id = spec->run_id != NULL ? spec->run_id : welcome->job,
         .role = spec->role != NULL ? spec->role : "default",
@@ -249,15 +271,16 @@ static rank_place describe_place(const agent *a, char url[NET_ADDRESS_TEXT_MAX],
     if (a->network.pick.n > 0)
         place.n_variables = net_pick_variables(&a->network.pick, environ, agent_network_has_rdma(),
                                                place.variables);
-    write_hub_url(a, url, NET_ADDRESS_TEXT_MAX);
+    write_url(a, welcome->hub_unix, welcome->hub_port, texts->url, sizeof(texts->url));
+    write_url(a, welcome->members_unix, welcome->members_port, texts->members,
+              sizeof(texts->members));
     return place;
 }
 
 static ls_status open_ranks(agent *a)
 {
-    char url[NET_ADDRESS_TEXT_MAX];
-    char host[NET_ADDRESS_TEXT_MAX];
-    rank_place place = describe_place(a, url, host);
+    place_texts texts;
+    rank_place place = describe_place(a, &texts);
 
     LS_TRY(agent_output_begin(&a->output));
     LS_TRY(agent_pmi_begin(&a->pmi));
@@ -305,6 +328,31 @@ static void close_rank(agent_rank *r)
     poller_unwatch(r->status_watch);
     file_close(&r->status_fd);
     file_close(&r->ring_fd);
+}
+
+ls_status agent_replace_rank(agent *a, const node_slot *slot)
+{
+    agent_rank *r = &a->ranks[slot->local_rank];
+    const int rank = r->rank;
+    place_texts texts;
+    rank_place place = describe_place(a, &texts);
+
+    place.master_port = a->store.master_port;
+    place.member = slot->member;
+    place.is_new_member = true;
+    end_lifeline(r);
+    close_rank(r);
+    agent_output_end_rank(&a->output, slot->local_rank);
+    if (a->root == slot->local_rank)
+        a->root = -1;
+    *r = (agent_rank){.agent = a, .rank = rank, .lifeline_fd = -1, .status_fd = -1, .ring_fd = -1};
+    a->n_ended--;
+    if (open_rank(a, r, &place) == LS_OK)
+        return LS_OK;
+    end_lifeline(r);
+    close_rank(r);
+    a->n_ended++;
+    return LS_ESYSTEM;
 }
 
 void agent_close_ranks(agent *a)

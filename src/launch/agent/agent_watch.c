@@ -41,6 +41,15 @@ void agent_signal_ranks(agent *a, int number)
         signal_rank(&a->ranks[i], number);
 }
 
+void agent_evict_rank(agent *a, int local_rank)
+{
+    agent_rank *r = &a->ranks[local_rank];
+
+    if (r->shim > 0)
+        kill(r->shim, SIGCONT); /* a stopped shim passes no signal on */
+    signal_rank(r, SIGKILL);
+}
+
 static void rank_ended(agent_rank *r, int wait_status);
 
 /*
@@ -206,6 +215,7 @@ static void note_failure(agent_rank *r)
     } else if (is_the_cause(a, r)) {
         a->root = agent_local_rank(r);
     }
+    r->is_undecided = agent_is_elastic(&a->ctx) && a->ctx.phase == AGENT_RUNNING;
     agent_send_failure(a, agent_local_rank(r), r, NULL);
 }
 

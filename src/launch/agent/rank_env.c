@@ -51,6 +51,9 @@ static const char *const foreign[] = {
     "LOCKSTEP_LISTEN_FD",
     "LOCKSTEP_TTY",
     "LOCKSTEP_GENERATION",
+    "LOCKSTEP_ELASTIC",
+    "LOCKSTEP_MEMBER",
+    "LOCKSTEP_NEW_MEMBER",
 };
 
 typedef struct builder {
@@ -139,6 +142,12 @@ static void put_lockstep(builder *b, const rank_place *p)
     put(b, "LOCKSTEP_NNODES=%d", p->n_nodes);
     put(b, "LOCKSTEP_STORE=%s", p->store);
     put(b, "LOCKSTEP_GENERATION=%u", p->generation);
+    if (p->members != NULL) {
+        put(b, "LOCKSTEP_ELASTIC=%s", p->members);
+        put(b, "LOCKSTEP_MEMBER=%d", p->member);
+    }
+    if (p->is_new_member)
+        put(b, "LOCKSTEP_NEW_MEMBER=1");
     if (p->key_fd >= 0)
         put(b, "LOCKSTEP_KEY_FD=%d", p->key_fd);
     if (p->ring_fd >= 0)

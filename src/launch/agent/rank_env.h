@@ -19,9 +19,12 @@ typedef struct rank_place {
     int local_size;
     int node_rank;
     int n_nodes;
-    const char *job;   /* 16 hexadecimal digits */
-    const char *agent; /* likewise */
-    const char *store; /* url of the hub */
+    const char *job;     /* 16 hexadecimal digits */
+    const char *agent;   /* likewise */
+    const char *store;   /* url of the hub */
+    const char *members; /* url of the store of members; NULL: the job is not elastic */
+    int member;          /* number of this process there */
+    bool is_new_member;  /* it is started in the place of another one */
     const char *master_addr;
     int master_port;
     bool agent_store;   /* the head hosts PyTorch's store; else rank 0 hosts one */

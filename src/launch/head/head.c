@@ -86,6 +86,7 @@ static void welcome(head *h, head_node *node, const rdzv_place *place)
         net_address_text(v.hub_unix, sizeof(v.hub_unix), &h->hub_unix);
     else
         v.hub_port = h->hub_port;
+    head_write_members(h, node, &v);
     node_write_welcome(&w, &v);
     head_send_free(node, NODE_WELCOME, &w);
 }

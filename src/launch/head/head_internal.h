@@ -2,8 +2,8 @@
 /*
  * head_internal.h - the state of a head, shared by its parts: events and actions (head.c),
  * connections of nodes (head_nodes.c), the hub and store of a generation and the ranks there
- * (head_ranks.c), networks (head_networks.c), MPI programs (head_pmi.c), flight recorders
- * (head_rings.c), the report (head_report.c).
+ * (head_ranks.c), elastic jobs (head_elastic.c), networks (head_networks.c), MPI programs
+ * (head_pmi.c), flight recorders (head_rings.c), the report (head_report.c).
  */
 #ifndef LS_LAUNCH_HEAD_INTERNAL_H
 #define LS_LAUNCH_HEAD_INTERNAL_H
@@ -15,6 +15,7 @@
 #include "launch/network/clock_offset.h"
 #include "launch/network/net_choice.h"
 #include "launch/head/node_messages.h"
+#include "launch/head/recovery.h"
 #include "net/listener.h"
 #include "net/frame_link.h"
 #include "net/stream_mux.h"
@@ -101,6 +102,7 @@ struct head {
     int world_size;
     int n_places;
     int hub_port;
+    struct elastic *elastic; /* head_elastic.c; NULL: the job is not elastic */
     hub *hub;
     net_address hub_unix;
     c10d_store *store;
@@ -148,8 +150,8 @@ void head_free_nodes(head *h);
 /* A fresh hub and store for this view. */
 LS_MUST_USE ls_status head_open_generation(head *h);
 void head_close_generation(head *h);
-void head_rank_ended_well(head *h, int rank, const node_exit *left);
-void head_store_end(head *h, int node, const head_end *end); /* takes its texts */
+void head_rank_ended_well(head *h, int slot, const node_exit *left); /* head_elastic.c */
+void head_store_end(head *h, int node, const head_end *end);         /* takes its texts */
 
 /* A connection to the store, for a stream of a node's. */
 LS_MUST_USE ls_status head_open_store(void *arg, int *fd); /* arg: a node */
@@ -157,6 +159,29 @@ LS_MUST_USE ls_status head_open_store(void *arg, int *fd); /* arg: a node */
 /* The user of a connection to that store: node 0's query to another node, and the answer. */
 LS_MUST_USE ls_status head_handle_owner_query(head_node *node, const frame *f);
 LS_MUST_USE ls_status head_handle_owner_answer(head_node *node, const frame *f);
+
+/* A hub for the next group of an elastic job, of n ranks; the last one is closed. */
+LS_MUST_USE ls_status head_open_next_hub(head *h, int n);
+bool head_has_remote_ranks(const head *h); /* whether ranks of this view run on other nodes */
+
+/* --- head_elastic.c --- */
+
+/* For a generation, before its hub. Nothing unless the job is elastic. */
+LS_MUST_USE ls_status head_open_elastic(head *h);
+void head_close_elastic(head *h);
+/* Where the ranks of that node find the store of members. */
+void head_write_members(const head *h, const head_node *node, node_welcome *out);
+
+/* A rank has failed, or all ranks of a lost node. True: the others go on, or will; false: handle it
+ * as in other jobs. */
+bool head_recovers_rank(head *h, const head_node *node, int local_rank, const char *why);
+bool head_recovers_node(head *h, const head_node *node, const char *why);
+void head_elastic_ended(head *h, int slot); /* with code 0 */
+
+/* A slot is a rank of the first group, a place for a process on a node. -1: it has no rank now. */
+int head_rank_in_slot(const head *h, int slot);
+int head_slot_of_rank(const head *h, int rank);
+uint32_t head_hub_generation(const head *h); /* of the present hub */
 
 /* --- head_pmi.c --- */
 void head_open_mpi(head *h); /* for a generation */

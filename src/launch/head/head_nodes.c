@@ -103,10 +103,12 @@ bool head_explain_loss(head *h, int number, const char *why)
 static void lose(head_node *node, int64_t last_seen_ms, const char *why)
 {
     head *h = node->owner;
-    const rdzv_event gone = {
+    rdzv_event gone = {
         .kind = RDZV_GONE, .conn = node->id, .last_seen_ms = last_seen_ms, .text = why};
 
-    note_loss(h, node, why);
+    gone.is_tolerated = head_recovers_node(h, node, why);
+    if (!gone.is_tolerated)
+        note_loss(h, node, why);
     list_remove(&node->node);
     list_append(&h->gone, &node->node);
     poller_timer_cancel(&node->close_wait);
@@ -287,7 +289,9 @@ static ls_status handle_failure(head_node *node, const frame *f)
     failed.aborted = head_recent_abort(h);
     if (failure.generation == h->generation && node->place != NULL && h->failed_ms == 0)
         h->failed_ms = ls_now_ms();
-    head_event(h, &failed);
+    if (failure.generation != h->generation ||
+        !head_recovers_rank(h, node, failure.local_rank, failure.text))
+        head_event(h, &failed);
     return LS_OK;
 }
 

@@ -29,6 +29,7 @@ enum {
 
 static head_node *node_of_rank(const head *h, int rank, int *local)
 {
+    rank = head_slot_of_rank(h, rank);
     list_for_each (it, &h->nodes) {
         head_node *node = list_entry(it, head_node, node);
 
@@ -198,10 +199,14 @@ static void check_stopped_ranks(void *arg)
                      h);
 }
 
-void head_rank_ended_well(head *h, int rank, const node_exit *left)
+void head_rank_ended_well(head *h, int slot, const node_exit *left)
 {
-    head_rank *r = &h->ranks[rank];
+    const int rank = head_rank_in_slot(h, slot);
+    head_rank *r = &h->ranks[rank < 0 ? 0 : rank];
 
+    head_elastic_ended(h, slot);
+    if (rank < 0)
+        return;
     r->ended = true;
     r->pid = left->pid;
     r->stage = left->stage;
@@ -326,8 +331,7 @@ ls_status head_handle_owner_answer(head_node *node, const frame *f)
 
 /* --- life --- */
 
-/* Whether ranks of this view run on other nodes. */
-static bool has_remote_ranks(const head *h)
+bool head_has_remote_ranks(const head *h)
 {
     for (int i = 0; i < h->n_places; i++) {
         const head_node *node = head_find_node(h, h->places[i].conn);
@@ -347,7 +351,7 @@ static ls_status open_hub(head *h)
                                .wait_report = on_late,
                                .describe = describe_rank};
     hub_options options = {.world_size = h->world_size,
-                           .generation = h->generation,
+                           .generation = head_hub_generation(h),
                            .key = &h->job_key,
                            .security = h->opt.security,
                            .events = events};
@@ -358,13 +362,29 @@ static ls_status open_hub(head *h)
     LS_TRY(hub_create(h->loop, &options, &h->hub));
     LS_TRY(net_address_fresh_unix("hub", &at));
     LS_TRY(hub_listen(h->hub, &at, &h->hub_unix));
-    if (!has_remote_ranks(h))
+    if (!head_has_remote_ranks(h))
         return LS_OK;
     at = h->listens_at;
     net_address_set_port(&at, 0);
     LS_TRY(net_listen_in(&at, h->opt.ports, 0, NET_STREAM, BACKLOG, &fd, &at));
     h->hub_port = net_address_port(&at);
     return hub_listen_take(h->hub, fd);
+}
+
+ls_status head_open_next_hub(head *h, int n)
+{
+    head_rank *ranks = ls_calloc((size_t)n, sizeof(*ranks));
+
+    if (ranks == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d rank%s", n, text_plural(n));
+    ls_free(h->ranks);
+    h->ranks = ranks;
+    h->world_size = n;
+    h->broken = (job_cause){0};
+    h->failed_ms = 0;
+    hub_destroy(h->hub);
+    h->hub = NULL;
+    return open_hub(h);
 }
 
 static void free_places(head *h)
@@ -442,6 +462,7 @@ ls_status head_open_generation(head *h)
     LS_TRY(copy_places(h));
     head_open_mpi(h);
     LS_TRY(head_open_networks(h));
+    LS_TRY(head_open_elastic(h));
     LS_TRY(open_hub(h));
     LS_TRY(open_store(h));
     check_stopped_ranks(h);
@@ -461,6 +482,7 @@ void head_close_generation(head *h)
     hub_destroy(h->hub);
     h->hub = NULL;
     h->hub_port = 0;
+    head_close_elastic(h);
     c10d_store_destroy(h->store);
     h->store = NULL;
     head_close_networks(h);

@@ -53,6 +53,9 @@ typedef enum node_message {
     NODE_ABORTED,        /* node_failure: this rank has aborted a group, so others fail */
     NODE_OVER,           /* node_over */
     NODE_NOTE,           /* text for users */
+    NODE_REPLACE,        /* node_slot: a new process is to be started there */
+    NODE_DROP,           /* node_slot: nothing will be started there any more */
+    NODE_EVICT,          /* node_slot: SIGKILL, the job goes on without this process */
     NODE_EXITED_EARLY,   /* node_failure: this rank exited with 0 while others are in MPI */
 
     /* Both ways. */
@@ -101,11 +104,20 @@ typedef struct node_welcome {
     char job[JOB_ID_BYTES];
     int hub_port;       /* at the head's address, 0: */
     char hub_unix[128]; /* or a unix socket, for the head's own node; "": none, it will not start */
-    bool has_store;     /* for PyTorch programs */
+    int members_port;   /* of an elastic job: the store of members, as the hub; 0 and "": none */
+    char members_unix[128];
+    bool has_store; /* for PyTorch programs */
     int max_restarts;
     bool collects_rings; /* the head collects flight recorders */
     char mpi_layout[PMI_LAYOUT_BYTES];
 } node_welcome;
+
+/* A place for a process of an elastic job (recovery.h). */
+typedef struct node_slot {
+    uint32_t generation;
+    int local_rank;
+    int member;
+} node_slot;
 
 /* MASTER_PORT, the same on all nodes. */
 typedef struct node_master {
@@ -178,6 +190,7 @@ void node_write_failure(wire_writer *w, const node_failure *f);
 void node_write_end(wire_writer *w, const node_end *e); /* cuts details */
 void node_write_welcome(wire_writer *w, const node_welcome *v);
 void node_write_master(wire_writer *w, const node_master *m);
+void node_write_slot(wire_writer *w, const node_slot *s);
 void node_write_owner_query(wire_writer *w, const node_owner_query *o);
 void node_write_owner_answer(wire_writer *w, const node_owner_answer *o);
 void node_write_stop(wire_writer *w, const node_stop *s);
@@ -196,6 +209,7 @@ LS_MUST_USE ls_status node_read_end(const frame *f, node_end *out, text_buf *tex
                                     text_buf *details);
 LS_MUST_USE ls_status node_read_welcome(const frame *f, node_welcome *out);
 LS_MUST_USE ls_status node_read_master(const frame *f, node_master *out);
+LS_MUST_USE ls_status node_read_slot(const frame *f, node_slot *out);
 LS_MUST_USE ls_status node_read_owner_query(const frame *f, node_owner_query *out);
 LS_MUST_USE ls_status node_read_owner_answer(const frame *f, node_owner_answer *out);
 LS_MUST_USE ls_status node_read_stop(const frame *f, node_stop *out);

@@ -38,9 +38,13 @@ static void lose_before_start(rdzv *m, rdzv_node *node, const char *why)
         m->dissolve_ms = m->now_ms + GATHER_MS;
 }
 
-static void lose_node(rdzv *m, rdzv_node *node, int64_t last_seen_ms, const char *why)
+static void lose_node(rdzv *m, rdzv_node *node, int64_t last_seen_ms, const char *why,
+                      bool is_tolerated)
 {
-    if (m->phase == RDZV_AGREE && rdzv_is_member(node)) {
+    if (is_tolerated && m->phase == RDZV_RUN && rdzv_is_running(node)) {
+        node->lost = node->done = true;
+        node->state = NODE_ENDED;
+    } else if (m->phase == RDZV_AGREE && rdzv_is_member(node)) {
         lose_before_start(m, node, why);
     } else if (m->phase == RDZV_END || !rdzv_is_running(node)) {
         node->lost = m->phase != RDZV_END && node->done;
@@ -67,7 +71,7 @@ static void drop_duplicate(rdzv *m, const rdzv_event *e)
             node->uid != e->hello->uid)
             continue;
         rdzv_act_text(m, RDZV_DO_REJECT, node->conn, "this node has connected a second time");
-        lose_node(m, node, m->now_ms, "it connected a second time");
+        lose_node(m, node, m->now_ms, "it connected a second time", false);
         return;
     }
 }
@@ -80,7 +84,7 @@ static void on_arrived(rdzv *m, const rdzv_event *e)
 
     if (known != NULL) {
         rdzv_act_text(m, RDZV_DO_REJECT, e->conn, "a second hello on one connection");
-        lose_node(m, known, m->now_ms, "it sent two hellos");
+        lose_node(m, known, m->now_ms, "it sent two hellos", false);
         return;
     }
     drop_duplicate(m, e);
@@ -165,7 +169,8 @@ static void take_event(rdzv *m, const rdzv_event *e)
     case RDZV_GONE:
         if (node != NULL)
             lose_node(m, node, e->last_seen_ms < m->now_ms ? e->last_seen_ms : m->now_ms,
-                      printable_or(why, sizeof(why), e->text, "connection closed"));
+                      printable_or(why, sizeof(why), e->text, "connection closed"),
+                      e->is_tolerated);
         return;
     case RDZV_READY:
     case RDZV_FAILED:

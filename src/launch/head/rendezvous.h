@@ -42,8 +42,8 @@
  *     first; but an exit gives way to a crash reported less than 100 ms later, and to the loss of
  *     a node whose last message is older than the exit.
  *
- * Recovery in place can be added where DRAIN decides: the machine then gives the living members a
- * new view instead of ending their ranks; all agree to a view by the ready message already.
+ * In an elastic job ranks are lost and replaced while the phase is RUN (recovery.h): the machine
+ * gets only what is not recovered from.
  */
 #ifndef LS_LAUNCH_RENDEZVOUS_H
 #define LS_LAUNCH_RENDEZVOUS_H
@@ -73,6 +73,7 @@ typedef struct rdzv_options {
     /* Restarts after failures. New nodes cost none, nor do lost nodes while min nodes are left
      * (dynamic). */
     int max_restarts;
+    int min_ranks;        /* --elastic: with fewer ranks the job fails; 0: it is not elastic */
     const int *per_node;  /* by_id only: -g 8,2, max_nodes entries; NULL: each node has its own */
     uint64_t run_id;      /* hash of the job's name; other jobs' nodes are rejected */
     const char *version;  /* nodes of other versions are rejected */
@@ -118,6 +119,7 @@ typedef struct rdzv_event {
     bool crashed;        /* by SIGKILL, SIGSEGV, ...: not a consequence of another rank's end */
     bool stopped;        /* after a stop, abort or kill; false: all ended with 0 by themselves */
     const job_cause *aborted; /* FAILED: a rank aborted a group before; NULL: none did */
+    bool is_tolerated;        /* GONE: the other nodes go on without it (head_elastic.c) */
     int64_t last_seen_ms;     /* GONE: time of the last message; now for a closed connection */
     int signal;
     /* FAILED: "rank 5 (pid 4711) exited with code 1"; GONE: "no heartbeat for 5 s"; STOP: the

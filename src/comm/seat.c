@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * seat.c - how a process of an elastic job leaves a group that has failed and joins the next one.
+ * The launcher decides which processes that are; this side asks, and joins as it answers. ddp/
+ * calls it.
+ */
+#include "comm/seat.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "comm/comm.h"
+#include "comm/group.h"
+#include "comm/identity_location.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define KEY_BYTES 64
+#define LOOK_MS   50 /* between questions for new processes */
+
+struct seat {
+    ls_store *store;
+    net_address at;
+    int member;
+    int64_t view;
+    uint64_t n_asked;
+    bool is_new;
+    bool is_called;
+    int64_t next_look_ms;
+    /* How it joins. */
+    identity id;
+    join_settings settings;
+    char *transport;
+    const backend_ops *ops;
+    int64_t operation_ms;
+    int64_t late_ms;
+    bool is_traced;
+};
+
+/* The launcher's answer. */
+typedef struct seat_answer {
+    int64_t view;
+    int rank;
+    int size;
+    uint32_t generation;
+    char hub[NET_ADDRESS_TEXT_MAX];
+} seat_answer;
+
+/* --- life --- */
+
+bool seat_is_given(const comm_env *env, const identity *id)
+{
+    return !id->is_inner && identity_get(env, "LOCKSTEP_ELASTIC") != NULL &&
+           text_equal(id->family, "LOCKSTEP");
+}
+
+static ls_status connect_store(seat *s, const char *url)
+{
+    net_key key;
+    bool has_key;
+    ls_status st;
+
+    LS_TRY(net_address_parse(url, NET_PORT_REQUIRED, &s->at));
+    LS_TRY(net_key_inherit(&key, &has_key));
+    if (!has_key && net_address_family(&s->at) != NET_UNIX)
+        return ls_fail(LS_EAUTH, "the launcher has passed no key");
+    st = control_open_store(&s->at, has_key ? &key : NULL, s->settings.security,
+                            s->settings.join_ms, &s->store);
+    net_key_wipe(&key);
+    return st;
+}
+
+static ls_status fill(const comm_env *env, identity *id, seat *s)
+{
+    int is_new = 0;
+
+    LS_TRY(identity_int(env, "LOCKSTEP_MEMBER", 0, INT32_MAX, &s->member));
+    if (identity_get(env, "LOCKSTEP_NEW_MEMBER") != NULL)
+        LS_TRY(identity_int(env, "LOCKSTEP_NEW_MEMBER", 0, 1, &is_new));
+    s->transport = ls_strdup(s->settings.transport);
+    if (s->transport == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the place in an elastic job");
+    s->settings.transport = s->transport;
+    s->is_new = is_new != 0;
+    s->id = *id;
+    return ls_context(connect_store(s, identity_get(env, "LOCKSTEP_ELASTIC")),
+                      "the launcher's store of members (LOCKSTEP_ELASTIC)");
+}
+
+ls_status seat_open(const comm_env *env, identity *id, const join_settings *settings,
+                    engine_parts *parts, seat **out)
+{
+    seat *s = ls_calloc(1, sizeof(*s));
+    ls_status st;
+
+    if (s == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the place in an elastic job");
+    s->settings = *settings;
+    s->settings.key_file = NULL; // the launcher's key counts
+    s->settings.secret = NULL;
+    s->settings.secret_bytes = 0;
+    s->settings.store = NULL;
+    s->ops = parts->ops;
+    s->operation_ms = parts->operation_ms;
+    s->late_ms = parts->late_ms;
+    s->is_traced = parts->is_traced;
+    st = fill(env, id, s);
+    if (st != LS_OK) {
+        seat_close(s);
+        return st;
+    }
+    if (s->is_new) {
+        // Its number is not a rank: rank 0 is another process, and writes the files.
+        log_set_rank(s->member, s->member + 1);
+        id->rank = parts->rank = 0;
+        id->size = parts->size = 1;
+    }
+    *out = s;
+    return LS_OK;
+}
+
+void seat_close(seat *s)
+{
+    if (s == NULL)
+        return;
+    ls_store_close(s->store);
+    ls_free(s->transport);
+    ls_free(s);
+}
+
+/* --- questions --- */
+
+bool comm_is_elastic(const ls_comm *comm)
+{
+    return comm != NULL && comm->seat != NULL;
+}
+
+bool comm_is_new(const ls_comm *comm)
+{
+    return comm_is_elastic(comm) && comm->seat->is_new;
+}
+
+ls_status comm_report_state(ls_comm *comm)
+{
+    char key[KEY_BYTES];
+
+    if (comm->seat == NULL)
+        return LS_OK;
+    text_format(key, sizeof(key), "ready/%d", comm->seat->member);
+    return ls_store_set(comm->seat->store, key, "1", 1);
+}
+
+bool comm_is_called(ls_comm *comm)
+{
+    seat *s = comm->seat;
+    char kept[LS_ERROR_BYTES];
+    char key[KEY_BYTES];
+    const char *keys[1] = {key};
+    int is_there = 0;
+
+    if (s == NULL || s->is_called || ls_now_ms() < s->next_look_ms)
+        return s != NULL && s->is_called;
+    s->next_look_ms = ls_now_ms() + LOOK_MS;
+    text_format(key, sizeof(key), "call/%" PRId64, s->view);
+    ls_error_save(kept);
+    s->is_called = ls_store_check(s->store, keys, 1, &is_there) == LS_OK && is_there;
+    ls_error_restore(kept);
+    return s->is_called;
+}
+
+ls_status comm_check_seat(ls_comm *comm)
+{
+    const seat *s = comm != NULL ? comm->seat : NULL;
+    int64_t view = 0;
+    void *text;
+    ls_status st;
+
+    if (s == NULL || s->is_new)
+        return LS_OK;
+    LS_TRY(ls_context(ls_store_get(s->store, "view", 0, &text, NULL),
+                      "whether this process is still a rank of the job"));
+    st = text_parse_int(text, "the view of an elastic job", 0, INT64_MAX, &view);
+    ls_store_free(text);
+    LS_TRY(st);
+    if (view == s->view)
+        return LS_OK;
+    return ls_fail(LS_ECANCELED,
+                   "rank %d (pid %d) is not a rank of the job any more: the other ranks have gone "
+                   "on without it in group %" PRId64 ", and it was in group %" PRId64
+                   "; it must not write files",
+                   s->id.rank, (int)getpid(), view, s->view);
+}
+
+/* --- joining again --- */
+
+static ls_status take_answer(const seat *s, const char *text, seat_answer *out)
+{
+    char unix_url[NET_ADDRESS_TEXT_MAX] = "";
+    net_address at = s->at;
+    int port;
+
+    if (text_starts(text, "refused ")) {
+        char why[256];
+
+        text_printable(why, sizeof(why), text + strlen("refused "));
+        return ls_fail(LS_ECANCELED, "rank %d (pid %d) is not a rank of the job any more: %s",
+                       s->id.rank, (int)getpid(), why);
+    }
+    // NOLINTNEXTLINE(cert-err34-c): numbers out of range fail the checks below
+    if (sscanf(text, "seat %" SCNd64 " %d %d %" SCNu32 " %d %127s", &out->view, &out->rank,
+               &out->size, &out->generation, &port, unix_url) != 6 ||
+        out->rank < 0 || out->rank >= out->size || out->size > IDENTITY_SIZE_MAX || port < 0 ||
+        port > 65535)
+        return ls_fail(LS_EPROTO, "the launcher's answer for a place in the job is malformed");
+    if (net_address_family(&s->at) == NET_UNIX) {
+        text_format(out->hub, sizeof(out->hub), "%s", unix_url);
+        return LS_OK;
+    }
+    net_address_set_port(&at, port);
+    net_address_text(out->hub, sizeof(out->hub), &at);
+    return LS_OK;
+}
+
+/* Asks for a place in the next view. */
+static ls_status ask(seat *s, bool has_state, seat_answer *out)
+{
+    char key[KEY_BYTES];
+    char text[KEY_BYTES];
+    void *answer;
+    ls_status st;
+
+    s->n_asked++;
+    text_format(key, sizeof(key), "ask/%d", s->member);
+    text_format(text, sizeof(text), "%" PRId64 " %" PRIu64 " %d", s->view, s->n_asked, has_state);
+    LS_TRY(ls_store_set(s->store, key, text, strlen(text)));
+    text_format(key, sizeof(key), "seat/%d/%" PRIu64, s->member, s->n_asked);
+    LS_TRY(ls_store_get(s->store, key, s->settings.join_ms, &answer, NULL));
+    st = take_answer(s, answer, out);
+    ls_store_free(answer);
+    return st;
+}
+
+static ls_status join_view(seat *s, const seat_answer *answer, ls_comm *into)
+{
+    engine_parts parts = {.ops = s->ops,
+                          .rank = answer->rank,
+                          .size = answer->size,
+                          .control_fd = -1,
+                          .is_traced = s->is_traced,
+                          .operation_ms = s->operation_ms,
+                          .late_ms = s->late_ms};
+
+    s->view = answer->view;
+    s->is_new = false;
+    s->is_called = false;
+    s->id.rank = answer->rank;
+    s->id.size = answer->size;
+    s->id.generation = answer->generation;
+    s->id.hub_at = answer->size > 1 ? HUB_AT_URL : HUB_AT_NONE;
+    text_format(s->id.location, sizeof(s->id.location), "%s", answer->hub);
+    s->settings.deadline_ms = ls_deadline_ms(s->settings.join_ms);
+    log_set_rank(answer->rank, answer->size);
+    return init_join(&s->id, &s->settings, &parts, into, &into);
+}
+
+/* Others die while they join as well: then there is another view. */
+static ls_status find_view(seat *s, bool has_state, ls_comm *into)
+{
+    for (;;) {
+        seat_answer answer;
+        ls_status st = ask(s, has_state, &answer);
+
+        if (st != LS_OK)
+            return st;
+        st = join_view(s, &answer, into);
+        if (st != LS_EPEER && st != LS_ETIMEOUT && st != LS_ECANCELED)
+            return st;
+        ls_log(LS_LOG_INFO, "comm", "joining again: %s", ls_last_error());
+    }
+}
+
+/* What a group is after comm_rejoin() has failed: one of this process alone, which is broken. */
+static ls_status make_alone(const seat *s, engine **e, int **members)
+{
+    engine_parts parts = {.ops = s->ops,
+                          .size = 1,
+                          .control_fd = -1,
+                          .operation_ms = s->operation_ms,
+                          .late_ms = s->late_ms};
+
+    *e = NULL;
+    *members = ls_calloc(1, sizeof(**members));
+    if (*members == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a group");
+    return init_engine_alone(&s->id, &parts, e);
+}
+
+/* Cannot fail: nothing is left to allocate. */
+static void break_alone(engine *e, int *members, ls_comm *comm, ls_status st)
+{
+    job_cause cause = {.kind = CAUSE_FAULT};
+    const ls_status created = group_create_in(e, 0, 0, 1, members, comm);
+
+    LS_ASSERT(created == LS_OK);
+    LS_UNUSED(created);
+    text_format(cause.text, sizeof(cause.text), "%s", ls_last_error());
+    engine_enter(e);
+    engine_break(e, comm, &cause, st, false);
+    engine_leave(e);
+}
+
+ls_status comm_rejoin(ls_comm *comm, bool has_state)
+{
+    seat *s = comm->seat;
+    int64_t timeout_ms = comm->timeout_ms;
+    char kept[LS_ERROR_BYTES];
+    int *members;
+    engine *alone;
+    ls_status st;
+
+    if (s == NULL)
+        return ls_fail(LS_EUNSUPPORTED, "the job is not elastic: start it with lockstep run "
+                                        "--elastic");
+    st = make_alone(s, &alone, &members);
+    if (st != LS_OK) {
+        ls_free(members);
+        return st;
+    }
+    group_close(comm);
+    st = find_view(s, has_state, comm);
+    ls_error_save(kept);
+    if (st == LS_OK) {
+        comm->timeout_ms = timeout_ms;
+        engine_destroy(alone);
+        ls_free(members);
+    } else {
+        break_alone(alone, members, comm, st);
+    }
+    ls_error_restore(kept);
+    return st;
+}

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * head_elastic.c - an elastic job (--elastic): the store in which ranks ask for a place in the next
+ * group, the ends of processes, and the actions of recovery.h. The rendezvous machine is not
+ * involved until a view is given up: then the failure is handled as in other jobs. Called by
+ * head.c, head_nodes.c and head_ranks.c.
+ */
+#include "launch/head/head_internal.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "net/socket.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    BACKLOG = 4096,
+    VIEWS_MOST = INT16_MAX - 1, /* of a generation: their numbers are parts of the hubs' */
+    LOSS_BYTES = 256,
+    SHOWN_MOST = 4 /* losses in one line */
+};
+
+/* What has happened in a slot since the last view. */
+typedef struct slot_loss {
+    char loss[LOSS_BYTES]; /* "rank 1 (pid 4711) was killed by ..."; "": none */
+    int64_t lost_ms;       /* of the first loss that no member has replaced yet; 0: none */
+} slot_loss;
+
+struct elastic {
+    recovery *machine;
+    hub *store;
+    net_address at_unix;
+    int port;
+    int n_slots; /* ranks of the first group */
+    slot_loss *slots;
+    poll_timer tick;
+    bool has_given_up;
+};
+
+/* --- slots: ranks of the first view --- */
+
+static head_node *node_of_slot(const head *h, int slot, int *local)
+{
+    for (int i = 0; i < h->n_places; i++) {
+        const rdzv_place *p = &h->places[i];
+
+        if (slot < p->rank_base || slot >= p->rank_base + p->n_local)
+            continue;
+        *local = slot - p->rank_base;
+        return head_find_node(h, p->conn);
+    }
+    return NULL;
+}
+
+int head_slot_of_rank(const head *h, int rank)
+{
+    const recovery_seat *seats;
+    int64_t view;
+    int n;
+
+    if (h->elastic == NULL)
+        return rank;
+    seats = recovery_view(h->elastic->machine, &n, &view);
+    return rank < n ? seats[rank].slot : rank;
+}
+
+int head_rank_in_slot(const head *h, int slot)
+{
+    return h->elastic == NULL ? slot : recovery_rank_in(h->elastic->machine, slot);
+}
+
+/* --- actions --- */
+
+static void send_slot(const head *h, node_message type, int slot, int member)
+{
+    node_slot body = {.generation = h->generation, .member = member};
+    head_node *node = node_of_slot(h, slot, &body.local_rank);
+    wire_writer w = {0};
+
+    node_write_slot(&w, &body);
+    head_send_free(node, type, &w);
+}
+
+static void put(const head *h, const char *key, const char *text)
+{
+    if (hub_set(h->elastic->store, key, text) != LS_OK)
+        ls_log(LS_LOG_ERROR, "head", "%s", ls_last_error());
+}
+
+static void put_for_view(const head *h, const char *word)
+{
+    char key[64];
+    const recovery_seat *seats;
+    int64_t view;
+    int n;
+
+    seats = recovery_view(h->elastic->machine, &n, &view);
+    LS_UNUSED(seats);
+    put(h, text_format(key, sizeof(key), "%s/%" PRId64, word, view), "1");
+}
+
+static void abort_view(head *h, int slot)
+{
+    job_cause cause = {.kind = CAUSE_DIED, .group = GROUP_ALL};
+
+    cause.rank = head_rank_in_slot(h, slot);
+    if (cause.rank < 0) /* its replacement has been noted already */
+        cause.rank = 0;
+    text_format(cause.text, sizeof(cause.text), "%s", h->elastic->slots[slot].loss);
+    hub_abort(h->hub, &cause);
+}
+
+/* "rank 1 (pid 4711) was killed by signal 9 (SIGKILL): 3 ranks go on after 0.03 s" */
+static void note_view(head *h, const recovery_seat *seats, int n)
+{
+    struct elastic *e = h->elastic;
+    text_buf line = {0};
+    int64_t since_ms = 0;
+    int n_shown = 0;
+    int n_lost = 0;
+
+    for (int i = 0; i < h->elastic->n_slots; i++) {
+        slot_loss *s = &e->slots[i];
+
+        if (s->loss[0] == 0)
+            continue;
+        if (n_shown++ < SHOWN_MOST)
+            text_append(&line, "%s%s", line.length > 0 ? "; " : "", s->loss);
+        n_lost++;
+        if (since_ms == 0 || s->lost_ms < since_ms)
+            since_ms = s->lost_ms;
+        s->loss[0] = 0;
+    }
+    if (n_shown > SHOWN_MOST)
+        text_append(&line, "; and %d more", n_shown - SHOWN_MOST);
+    for (int i = 0; i < n; i++) {
+        slot_loss *s = &e->slots[seats[i].slot];
+
+        if (!seats[i].is_new)
+            continue;
+        text_append(&line, "%srank %d has been replaced", line.length > 0 ? "; " : "",
+                    seats[i].slot);
+        if (since_ms == 0 || (s->lost_ms > 0 && s->lost_ms < since_ms))
+            since_ms = s->lost_ms;
+        s->lost_ms = 0;
+    }
+    if (line.length == 0)
+        text_append(&line, "the group of all ranks has failed");
+    text_append(&line, ": %d rank%s go%s on", n, text_plural(n), n == 1 ? "es" : "");
+    if (since_ms > 0)
+        text_append(&line, " after %.2f s", (double)(ls_now_ms() - since_ms) / 1e3);
+    head_broadcast_note(h, text_str(&line));
+    text_free(&line);
+}
+
+static void give_seats(head *h, const recovery_seat *seats, int n, int64_t view)
+{
+    char unix_url[NET_ADDRESS_TEXT_MAX];
+    char key[64];
+    char text[256];
+
+    net_address_text(unix_url, sizeof(unix_url), &h->hub_unix);
+    put(h, "view", text_format(text, sizeof(text), "%" PRId64, view));
+    for (int i = 0; i < n; i++) {
+        text_format(key, sizeof(key), "seat/%d/%" PRIu64, seats[i].member, seats[i].number);
+        text_format(text, sizeof(text), "seat %" PRId64 " %d %d %u %d %s", view, i, n,
+                    (unsigned)head_hub_generation(h), h->hub_port, unix_url);
+        put(h, key, text);
+    }
+}
+
+static void make_view(head *h)
+{
+    const recovery_seat *seats;
+    int64_t view;
+    int n;
+
+    seats = recovery_view(h->elastic->machine, &n, &view);
+    if (view > VIEWS_MOST) {
+        head_fail_generation(h, "--elastic: too many groups were formed");
+        return;
+    }
+    if (head_open_next_hub(h, n) != LS_OK) {
+        head_fail_generation(h, ls_last_error());
+        return;
+    }
+    note_view(h, seats, n);
+    give_seats(h, seats, n, view);
+}
+
+uint32_t head_hub_generation(const head *h)
+{
+    const recovery_seat *seats;
+    int64_t view = 0;
+    int n;
+
+    if (h->elastic == NULL)
+        return h->generation;
+    seats = recovery_view(h->elastic->machine, &n, &view);
+    LS_UNUSED(seats);
+    return h->generation + ((uint32_t)view << 16);
+}
+
+static void refuse(const head *h, const recovery_action *a)
+{
+    char key[64];
+
+    text_format(key, sizeof(key), "seat/%d/%" PRIu64, a->member, a->number);
+    put(h, key,
+        "refused the other ranks have gone on without it, because it did not answer in time");
+}
+
+static void carry_out(head *h, const recovery_action *a)
+{
+    switch (a->kind) {
+    case RECOVERY_DO_ABORT:
+        abort_view(h, a->slot);
+        return;
+    case RECOVERY_DO_CALL:
+        put_for_view(h, "call");
+        return;
+    case RECOVERY_DO_VIEW:
+        make_view(h);
+        return;
+    case RECOVERY_DO_START:
+        send_slot(h, NODE_REPLACE, a->slot, a->member);
+        return;
+    case RECOVERY_DO_DROP:
+        send_slot(h, NODE_DROP, a->slot, a->member);
+        return;
+    case RECOVERY_DO_KILL:
+        send_slot(h, NODE_EVICT, a->slot, a->member);
+        return;
+    case RECOVERY_DO_REFUSE:
+        refuse(h, a);
+        return;
+    case RECOVERY_DO_GIVE_UP:
+        h->elastic->has_given_up = true;
+        return;
+    }
+}
+
+static void step(head *h, const recovery_event *event);
+
+static void on_tick(void *arg)
+{
+    head *h = arg;
+    const bool had_given_up = h->elastic->has_given_up;
+
+    step(h, &(recovery_event){.kind = RECOVERY_TICK});
+    if (h->elastic->has_given_up && !had_given_up)
+        head_fail_generation(h, "--elastic: too few ranks are left that can go on");
+}
+
+static void step(head *h, const recovery_event *event)
+{
+    const recovery_result r = recovery_step(h->elastic->machine, event, ls_now_ms());
+
+    for (int i = 0; i < r.n_actions; i++)
+        carry_out(h, &r.actions[i]);
+    if (r.wake_at_ms == RECOVERY_NEVER)
+        poller_timer_cancel(&h->elastic->tick);
+    else
+        poller_timer_set(h->loop, &h->elastic->tick, r.wake_at_ms, on_tick, h);
+}
+
+/* --- events --- */
+
+static bool is_active(const head *h)
+{
+    return h->elastic != NULL && !h->elastic->has_given_up &&
+           rdzv_phase_now(h->machine) == RDZV_RUN;
+}
+
+static void note_loss(head *h, int slot, const char *why)
+{
+    slot_loss *s = &h->elastic->slots[slot];
+
+    text_printable(s->loss, sizeof(s->loss), why);
+    if (s->lost_ms == 0)
+        s->lost_ms = ls_now_ms();
+}
+
+bool head_recovers_rank(head *h, const head_node *node, int local_rank, const char *why)
+{
+    int slot;
+
+    if (!is_active(h) || node->place == NULL || local_rank < 0 ||
+        local_rank >= node->place->n_local)
+        return false;
+    slot = node->place->rank_base + local_rank;
+    note_loss(h, slot, why);
+    step(h, &(recovery_event){.kind = RECOVERY_DIED,
+                              .member = recovery_member_in(h->elastic->machine, slot)});
+    return !h->elastic->has_given_up;
+}
+
+bool head_recovers_node(head *h, const head_node *node, const char *why)
+{
+    char text[LOSS_BYTES];
+
+    if (!is_active(h) || node->place == NULL || h->ends[node->place->node].received)
+        return false;
+    for (int i = 0; i < node->place->n_local && !h->elastic->has_given_up; i++) {
+        const int slot = node->place->rank_base + i;
+
+        text_format(text, sizeof(text), "rank %d was lost with node %d (%s): %s", slot,
+                    node->place->node, node->place->host, why);
+        note_loss(h, slot, text);
+        step(h, &(recovery_event){.kind = RECOVERY_DIED,
+                                  .member = recovery_member_in(h->elastic->machine, slot),
+                                  .is_lost = true});
+    }
+    return !h->elastic->has_given_up;
+}
+
+void head_elastic_ended(head *h, int slot)
+{
+    if (h->elastic != NULL)
+        step(h, &(recovery_event){.kind = RECOVERY_ENDED,
+                                  .member = recovery_member_in(h->elastic->machine, slot)});
+}
+
+/* What a client writes is not trusted: other keys and values change nothing. */
+static void on_stored(void *self, const char *key, const char *value)
+{
+    head *h = self;
+    recovery_event event = {.kind = RECOVERY_READY};
+    const bool had_given_up = h->elastic->has_given_up;
+    int has_state = 0;
+
+    if (!is_active(h))
+        return;
+    // NOLINTBEGIN(cert-err34-c): unknown members and old questions are ignored
+    if (sscanf(key, "ask/%d", &event.member) == 1) {
+        event.kind = RECOVERY_ASKED;
+        if (sscanf(value, "%" SCNd64 " %" SCNu64 " %d", &event.view, &event.number, &has_state) !=
+            3)
+            return;
+        event.has_state = has_state != 0;
+    } else if (sscanf(key, "ready/%d", &event.member) != 1) {
+        return;
+    }
+    // NOLINTEND(cert-err34-c)
+    step(h, &event);
+    if (h->elastic->has_given_up && !had_given_up)
+        head_fail_generation(h, "--elastic: no rank that is left has the state of the training");
+}
+
+/* --- life --- */
+
+static ls_status open_store(head *h, struct elastic *e)
+{
+    const hub_options options = {.key = &h->job_key,
+                                 .security = h->opt.security,
+                                 .events = {.self = h, .stored = on_stored}};
+    net_address at;
+    int fd;
+
+    LS_TRY(hub_create(h->loop, &options, &e->store));
+    LS_TRY(net_address_fresh_unix("members", &at));
+    LS_TRY(hub_listen(e->store, &at, &e->at_unix));
+    LS_TRY(hub_set(e->store, "view", "0"));
+    if (!head_has_remote_ranks(h))
+        return LS_OK;
+    at = h->listens_at;
+    net_address_set_port(&at, 0);
+    LS_TRY(net_listen_in(&at, h->opt.ports, 0, NET_STREAM, BACKLOG, &fd, &at));
+    e->port = net_address_port(&at);
+    return hub_listen_take(e->store, fd);
+}
+
+ls_status head_open_elastic(head *h)
+{
+    const rdzv_options *o = &h->opt.rendezvous;
+    recovery_options options = {
+        .n_slots = h->world_size, .min_ranks = o->min_ranks, .max_replacements = o->max_restarts};
+
+    if (o->min_ranks == 0)
+        return LS_OK;
+    LS_TRY(config_int(CONFIG_MEET_MS, &options.meet_ms));
+    if (options.min_ranks > options.n_slots)
+        options.min_ranks = options.n_slots;
+    h->elastic = ls_calloc(1, sizeof(*h->elastic));
+    if (h->elastic == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the members of a job");
+    h->elastic->n_slots = h->world_size;
+    h->elastic->slots = ls_calloc((size_t)h->world_size, sizeof(*h->elastic->slots));
+    if (h->elastic->slots == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d members of a job", h->world_size);
+    LS_TRY(recovery_create(&options, &h->elastic->machine));
+    return open_store(h, h->elastic);
+}
+
+void head_close_elastic(head *h)
+{
+    struct elastic *e = h->elastic;
+
+    if (e == NULL)
+        return;
+    poller_timer_cancel(&e->tick);
+    hub_destroy(e->store);
+    recovery_destroy(e->machine);
+    ls_free(e->slots);
+    ls_free(e);
+    h->elastic = NULL;
+}
+
+void head_write_members(const head *h, const head_node *node, node_welcome *out)
+{
+    if (h->elastic == NULL)
+        return;
+    if (node->is_own)
+        net_address_text(out->members_unix, sizeof(out->members_unix), &h->elastic->at_unix);
+    else
+        out->members_port = h->elastic->port;
+}

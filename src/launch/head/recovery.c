@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * recovery.c - see recovery.h. Events change the table of members; settle() then makes the next
+ * view when all have asked, or gives up. Called by head_elastic.c.
+ */
+#include "launch/head/recovery.h"
+
+#include "base/alloc.h"
+#include "base/text.h"
+
+#include <inttypes.h>
+#include <limits.h>
+
+typedef enum member_state {
+    MEMBER_NEW, /* started, not in a view yet */
+    MEMBER_IN,  /* in the present view */
+    MEMBER_OUT, /* did not ask in time, or was dismissed: its process may still exist */
+    MEMBER_GONE /* its process has ended */
+} member_state;
+
+typedef struct member {
+    int slot;
+    member_state state;
+    bool has_state;   /* of the training */
+    bool can_recover; /* it has asked, or reported a state */
+    bool has_asked;   /* for the next view */
+    uint64_t number;  /* of its last question */
+} member;
+
+struct recovery {
+    recovery_options opt;
+    member *members; /* n_members of capacity */
+    int n_members;
+    int capacity;
+    int *in_slot; /* the newest member of each slot */
+    recovery_seat *seats;
+    int n_seats;
+    int64_t view;
+    bool has_failed; /* the present view: its members meet */
+    bool was_called;
+    bool is_over;          /* given up, or all have ended: no more views */
+    int64_t meet_until_ms; /* RECOVERY_NEVER: no member has asked */
+    int n_started;         /* replacements */
+    int64_t now_ms;
+    recovery_action *actions;
+    int n_actions;
+    int n_actions_max;
+};
+
+static recovery_action *act(recovery *r, recovery_action_kind kind, int number)
+{
+    recovery_action *a = &r->actions[r->n_actions];
+
+    LS_ASSERT(r->n_actions < r->n_actions_max);
+    r->n_actions++;
+    *a = (recovery_action){.kind = kind,
+                           .member = number,
+                           .slot = number >= 0 ? r->members[number].slot : -1,
+                           .number = number >= 0 ? r->members[number].number : 0};
+    return a;
+}
+
+static bool is_living(const member *m)
+{
+    return m->state == MEMBER_IN || m->state == MEMBER_NEW;
+}
+
+static int count(const recovery *r, member_state state)
+{
+    int n = 0;
+
+    for (int i = 0; i < r->n_members; i++)
+        n += r->members[i].state == state;
+    return n;
+}
+
+/* --- events --- */
+
+/* The members of the present view are to ask for the next one. */
+static void ask_all(recovery *r)
+{
+    r->has_failed = true;
+    if (r->meet_until_ms == RECOVERY_NEVER)
+        r->meet_until_ms = r->now_ms + r->opt.meet_ms;
+}
+
+static bool may_start(const recovery *r)
+{
+    return r->n_started < r->opt.max_replacements && r->n_members < r->capacity &&
+           count(r, MEMBER_IN) > 0 && !r->is_over;
+}
+
+/* Whether the present view, of which a member has died or asked, cannot go on. A member may have a
+ * state until it asks. n_more: processes that will be started. */
+static bool is_lost(const recovery *r, int n_more)
+{
+    int n = n_more;
+    int n_states = 0;
+
+    for (int i = 0; i < r->n_members; i++) {
+        const member *m = &r->members[i];
+
+        if (m->state == MEMBER_IN && !m->can_recover)
+            return true;
+        n += is_living(m) || (m->state == MEMBER_OUT && may_start(r));
+        n_states += m->state == MEMBER_IN && (m->has_state || !m->has_asked);
+    }
+    return n_states == 0 || n < r->opt.min_ranks;
+}
+
+static void give_up(recovery *r)
+{
+    r->is_over = true;
+    act(r, RECOVERY_DO_GIVE_UP, -1);
+}
+
+static void refill(recovery *r, int slot)
+{
+    if (!may_start(r)) {
+        act(r, RECOVERY_DO_DROP, r->in_slot[slot]);
+        return;
+    }
+    r->n_started++;
+    r->in_slot[slot] = r->n_members;
+    r->members[r->n_members++] = (member){.slot = slot, .state = MEMBER_NEW};
+    act(r, RECOVERY_DO_START, r->in_slot[slot]);
+}
+
+static void on_died(recovery *r, const recovery_event *e)
+{
+    member *m = &r->members[e->member];
+    const bool was_in = m->state == MEMBER_IN;
+    const bool is_first = was_in && !r->has_failed;
+
+    if (m->state == MEMBER_GONE)
+        return;
+    m->state = MEMBER_GONE;
+    m->has_state = false;
+    if (was_in)
+        ask_all(r);
+    if (was_in && !r->is_over && is_lost(r, !e->is_lost && may_start(r))) {
+        give_up(r);
+        return;
+    }
+    if (is_first)
+        act(r, RECOVERY_DO_ABORT, e->member);
+    if (!e->is_lost)
+        refill(r, m->slot);
+}
+
+/* After the last one processes that have not joined have nothing to join. */
+static void on_ended(recovery *r, const recovery_event *e)
+{
+    member *m = &r->members[e->member];
+
+    if (m->state == MEMBER_GONE)
+        return;
+    m->state = MEMBER_GONE;
+    m->has_state = false;
+    if (count(r, MEMBER_IN) > 0)
+        return;
+    r->is_over = true;
+    for (int i = 0; i < r->n_members; i++) {
+        if (r->members[i].state != MEMBER_NEW)
+            continue;
+        r->members[i].state = MEMBER_OUT;
+        act(r, RECOVERY_DO_KILL, i);
+    }
+}
+
+static void on_asked(recovery *r, const recovery_event *e)
+{
+    member *m = &r->members[e->member];
+
+    if (e->number <= m->number)
+        return; // repeated, or overtaken by a later one
+    if (!is_living(m)) {
+        m->number = e->number;
+        act(r, RECOVERY_DO_REFUSE, e->member);
+        return;
+    }
+    if (m->state == MEMBER_IN && e->view != r->view)
+        return;
+    m->number = e->number;
+    m->can_recover = true;
+    m->has_asked = true;
+    m->has_state = e->has_state;
+    if (m->state == MEMBER_IN)
+        ask_all(r);
+}
+
+static void take_event(recovery *r, const recovery_event *e)
+{
+    if (e->kind == RECOVERY_TICK || e->member < 0 || e->member >= r->n_members)
+        return;
+    if (e->kind == RECOVERY_DIED)
+        on_died(r, e);
+    else if (e->kind == RECOVERY_ENDED)
+        on_ended(r, e);
+    else if (e->kind == RECOVERY_ASKED)
+        on_asked(r, e);
+    else if (is_living(&r->members[e->member]))
+        r->members[e->member].has_state = r->members[e->member].can_recover = true;
+}
+
+/* --- views --- */
+
+static void remove_absent(recovery *r)
+{
+    for (int i = 0; i < r->n_members; i++) {
+        member *m = &r->members[i];
+
+        if (m->state != MEMBER_IN || m->has_asked)
+            continue;
+        m->state = MEMBER_OUT;
+        m->has_state = false;
+        act(r, RECOVERY_DO_KILL, i);
+    }
+}
+
+static int count_asked(const recovery *r, bool *all_members)
+{
+    int n = 0;
+
+    *all_members = true;
+    for (int i = 0; i < r->n_members; i++) {
+        const member *m = &r->members[i];
+
+        n += is_living(m) && m->has_asked;
+        if (m->state == MEMBER_IN && !m->has_asked)
+            *all_members = false;
+    }
+    return n;
+}
+
+static void make_view(recovery *r)
+{
+    r->n_seats = 0;
+    for (int i = 0; i < r->n_members; i++) {
+        member *m = &r->members[i];
+
+        if (!is_living(m) || !m->has_asked)
+            continue;
+        r->seats[r->n_seats++] = (recovery_seat){
+            .member = i, .slot = m->slot, .number = m->number, .is_new = m->state == MEMBER_NEW};
+        m->state = MEMBER_IN;
+        m->has_asked = false;
+    }
+    r->view++;
+    r->has_failed = false;
+    r->was_called = false;
+    r->meet_until_ms = RECOVERY_NEVER;
+    act(r, RECOVERY_DO_VIEW, -1);
+}
+
+static void settle(recovery *r)
+{
+    bool all_members;
+    int n;
+
+    if (r->is_over)
+        return;
+    if (r->has_failed && r->now_ms >= r->meet_until_ms) {
+        r->meet_until_ms = RECOVERY_NEVER;
+        remove_absent(r);
+    }
+    n = count_asked(r, &all_members);
+    if (r->has_failed && is_lost(r, 0)) {
+        give_up(r);
+    } else if (r->has_failed && all_members && n >= r->opt.min_ranks) {
+        make_view(r);
+    } else if (!r->has_failed && n > 0 && !r->was_called) {
+        r->was_called = true;
+        act(r, RECOVERY_DO_CALL, -1);
+    }
+}
+
+recovery_result recovery_step(recovery *r, const recovery_event *e, int64_t now_ms)
+{
+    r->now_ms = now_ms;
+    r->n_actions = 0;
+    take_event(r, e);
+    settle(r);
+    return (recovery_result){r->actions, r->n_actions,
+                             r->is_over ? RECOVERY_NEVER : r->meet_until_ms};
+}
+
+/* --- questions --- */
+
+const recovery_seat *recovery_view(const recovery *r, int *n, int64_t *view)
+{
+    *n = r->n_seats;
+    *view = r->view;
+    return r->seats;
+}
+
+int recovery_member_in(const recovery *r, int slot)
+{
+    return r->in_slot[slot];
+}
+
+int recovery_rank_in(const recovery *r, int slot)
+{
+    for (int i = 0; i < r->n_seats; i++)
+        if (r->seats[i].slot == slot)
+            return r->seats[i].member == r->in_slot[slot] ? i : -1;
+    return -1;
+}
+
+/* --- life --- */
+
+ls_status recovery_create(const recovery_options *opt, recovery **out)
+{
+    recovery *r;
+    size_t capacity;
+
+    if (opt->n_slots < 1 || opt->min_ranks < 1 || opt->min_ranks > opt->n_slots ||
+        opt->max_replacements < 0 || opt->max_replacements > INT_MAX / 2 - opt->n_slots ||
+        opt->meet_ms < 0)
+        return ls_fail(LS_EINVAL,
+                       "--elastic=%d of %d rank%s with %d replacements within %" PRId64
+                       " ms is not possible",
+                       opt->min_ranks, opt->n_slots, text_plural(opt->n_slots),
+                       opt->max_replacements, opt->meet_ms);
+    r = ls_calloc(1, sizeof(*r));
+    if (r == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the members of a job");
+    r->opt = *opt;
+    capacity = (size_t)opt->n_slots + (size_t)opt->max_replacements;
+    r->capacity = (int)capacity;
+    r->n_actions_max = r->capacity + 8;
+    r->members = ls_calloc(capacity, sizeof(*r->members));
+    r->in_slot = ls_calloc((size_t)opt->n_slots, sizeof(*r->in_slot));
+    r->seats = ls_calloc((size_t)opt->n_slots, sizeof(*r->seats));
+    r->actions = ls_calloc((size_t)r->n_actions_max, sizeof(*r->actions));
+    if (r->members == NULL || r->in_slot == NULL || r->seats == NULL || r->actions == NULL) {
+        recovery_destroy(r);
+        return ls_fail(LS_ENOMEM, "no memory for %zu members of a job", capacity);
+    }
+    for (int i = 0; i < opt->n_slots; i++) {
+        r->members[i] = (member){.slot = i, .state = MEMBER_IN};
+        r->in_slot[i] = i;
+        r->seats[i] = (recovery_seat){.member = i, .slot = i};
+    }
+    r->n_members = opt->n_slots;
+    r->n_seats = opt->n_slots;
+    r->meet_until_ms = RECOVERY_NEVER;
+    *out = r;
+    return LS_OK;
+}
+
+void recovery_destroy(recovery *r)
+{
+    if (r == NULL)
+        return;
+    ls_free(r->members);
+    ls_free(r->in_slot);
+    ls_free(r->seats);
+    ls_free(r->actions);
+    ls_free(r);
+}
