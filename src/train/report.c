@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "comm/comm.h"
+#include "tensor/device.h"
 
 #include <lockstep/log.h>
 
@@ -16,11 +17,19 @@
 
 enum { REPORT_STEPS = 20 };
 
+_Static_assert((int)PHASES <= RECORDER_PHASES, "the flight recorder has a sum for each phase");
+
+void report_seconds(ls_run *run, phase which, double seconds)
+{
+    run->report.window.seconds[which] += seconds;
+    run->report.progress.seconds[which] += seconds;
+}
+
 void report_phase(ls_run *run, phase which)
 {
     const int64_t now_ns = ls_now_ns();
 
-    run->report.window.seconds[which] += (double)(now_ns - run->report.mark_ns) * 1e-9;
+    report_seconds(run, which, (double)(now_ns - run->report.mark_ns) * 1e-9);
     if (run->comm != NULL && which != PHASE_COMMUNICATION) // operations are recorded by comm
         comm_phase(run->comm, phase_name(which), run->report.mark_ns, now_ns);
     run->report.mark_ns = now_ns;
@@ -161,6 +170,45 @@ ls_status report_metrics(ls_run *run, const history_point *point, bool has_test)
 static bool is_early_report(int64_t steps_done)
 {
     return steps_done == 1 || steps_done == 2 || steps_done == 5 || steps_done == 10;
+}
+
+static double training_s(const recorder_progress *p)
+{
+    double sum = 0;
+
+    for (int i = 0; i < PHASE_TRAINING; i++)
+        sum += p->seconds[i];
+    return sum;
+}
+
+static void update_device_bytes(ls_run *run, int64_t now_ns)
+{
+    device_usage usage;
+
+    if (run->device->accel == NULL || now_ns - run->report.usage_ns < 1000000000 ||
+        device_get_usage(run->device, &usage) != LS_OK)
+        return;
+    run->report.usage_ns = now_ns;
+    run->report.progress.device_bytes = (double)usage.used_bytes;
+}
+
+void report_progress(ls_run *run)
+{
+    recorder_progress *p = &run->report.progress;
+    const double done_s = training_s(p);
+
+    if (run->comm == NULL)
+        return;
+    p->step = run->at.step;
+    p->steps = run->at.step + run_steps_left(run);
+    p->epoch = run->at.epoch;
+    p->epochs = run->flags->epochs;
+    p->step_ns = ls_now_ns();
+    p->step_s = done_s - run->report.reported_s;
+    p->loss = run->state.loss;
+    run->report.reported_s = done_s;
+    update_device_bytes(run, p->step_ns);
+    comm_progress(run->comm, p);
 }
 
 ls_status report_step(ls_run *run)

@@ -5,6 +5,7 @@
 
 #include <lockstep/train.h>
 
+#include "comm/recorder.h"
 #include "train/history.h"
 
 typedef struct split split;
@@ -20,10 +21,18 @@ typedef struct report {
     uint64_t bad_seen[2]; /* of this rank, already counted: training, test */
     int64_t test_samples; /* of the last evaluation, all ranks */
     int64_t mark_ns;      /* start of the current phase */
+    recorder_progress progress; /* of this process, for the flight recorder */
+    double reported_s;          /* training time in the last one */
+    int64_t usage_ns;           /* when its device_bytes were read */
 } report;
 
 /* Ends a phase of the step, which began at mark_ns, and begins the next one. */
 void report_phase(ls_run *run, phase which);
+
+/* Adds time to a phase. */
+void report_seconds(ls_run *run, phase which, double seconds);
+/* After each step: how far this rank is, for the flight recorder. */
+void report_progress(ls_run *run);
 
 /* With run --trace: the device's work from now on is of this phase, NULL: of none. ddp marks the
  * backward. */
