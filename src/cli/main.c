@@ -26,6 +26,8 @@ static const struct {
     {"join", cmd_join, "add this machine to a job that waits for nodes"},
     {"bench", cmd_bench, "measure a collective: time, bandwidth, correctness"},
     {"check", cmd_check, "diagnose problems on this machine or several"},
+    {"ps", cmd_ps, "list the running jobs of this user on this machine"},
+    {"top", cmd_top, "show the ranks of a running job"},
     {"clean", cmd_clean, "kill leftover processes of dead jobs"},
     {"data", cmd_data, "describe a data set, or write it in another format"},
     {"agent", cmd_agent, NULL},
