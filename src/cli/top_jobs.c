@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* top_jobs.c - finds this user's jobs by their agents' sockets. Called by cmd_top.c and cmd_ps.c. */
+/* top_jobs.c - finds this user's jobs by the sockets of agents. Called by cmd_top.c and cmd_ps.c */
 #include "cli/top.h"
 
 #include "base/alloc.h"

@@ -99,7 +99,7 @@ static double key_value(const top_times *t, const view_rank *r, top_key key)
     }
 }
 
-/* By insertion: lists of ranks are short and nearly sorted. Equal ones stay in the order of ranks. */
+/* By insertion: lists of ranks are short and nearly sorted. Equal ones keep their order. */
 void top_sort(const top_times *t, top_key key, int *order)
 {
     for (int i = 0; i < t->now->n_ranks; i++) {

@@ -41,12 +41,12 @@ for command in $commands; do
 done
 for page in "$dir"/man1/*.1; do
     if has man; then
-        said=$(LC_ALL=C.UTF-8 man --warnings=w -l "$page" 2>&1 >/dev/null)
-        [ -z "$said" ] || fail "man --warnings: $said"
+        reported=$(LC_ALL=C.UTF-8 man --warnings=w -l "$page" 2>&1 >/dev/null)
+        [ -z "$reported" ] || fail "man --warnings: $reported"
     fi
     if has mandoc; then # the date comes from nowhere: builds are reproducible
-        said=$(mandoc -T lint -W warning "$page" | grep -v 'missing date')
-        [ -z "$said" ] || fail "mandoc: $said"
+        reported=$(mandoc -T lint -W warning "$page" | grep -v 'missing date')
+        [ -z "$reported" ] || fail "mandoc: $reported"
     fi
 done
 
@@ -77,17 +77,18 @@ complete -p lockstep >/dev/null || fail "bash: not registered"
 
 if has fish; then
     fish -n fish/lockstep.fish || fail "fish: syntax"
-    said=$(fish -c "source $dir/fish/lockstep.fish; complete -C 'lockstep run --metrics'")
-    case $said in
+    reported=$(fish -c "source $dir/fish/lockstep.fish; complete -C 'lockstep run --metrics'")
+    case $reported in
     --metrics-port*) ;;
-    *) fail "fish: $said" ;;
+    *) fail "fish: $reported" ;;
     esac
 fi
 if has zsh; then
     zsh -n zsh/_lockstep || fail "zsh: syntax"
     # Every specification has the form -FLAG[MEANING]:NAME:ACTION.
-    said=$(grep "^        '-" zsh/_lockstep |
-        grep -v -E "^        '--?[A-Za-z0-9_-]+\[.*\](::?([^:]|\\\\:)*:[_a-z /-]*)?' \\\\\$" | head -n 3)
-    [ -z "$said" ] || fail "zsh: $said"
+    reported=$(grep "^        '-" zsh/_lockstep | grep -v -E \
+        "^        '--?[A-Za-z0-9_-]+\[.*\](::?([^:]|\\\\:)*:[_a-z /-]*)?' \\\\\$" |
+        head -n 3)
+    [ -z "$reported" ] || fail "zsh: $reported"
 fi
 [ "$n_failed" -eq 0 ]

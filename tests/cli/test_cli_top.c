@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_cli_top.c - lockstep top, lockstep ps and --metrics-port with real jobs: what they show of
- * running, late and stopped ranks, also on two nodes, the live view at several sizes, and who may
- * ask.
+ * running, late and stopped ranks, also on two nodes, the live view at several sizes, and users
+ * that get no answer.
  */
 #include "launch/job.h"
 
@@ -310,7 +310,7 @@ static void the_live_view_ends_with_the_job(void **state)
     job_expect(screen, WIFEXITED(screen->status));
 }
 
-/* --- who may ask --- */
+/* --- users and hostile bytes --- */
 
 static void find_agent(const job *j, char name[VIEW_NAME])
 {

@@ -24,7 +24,7 @@ static void end_view(job_view *v)
     free(v);
 }
 
-/* A rank that has started `sequence` in the world and waits there for so long (-1: it has ended). */
+/* A rank that has started `sequence` in the world and waits there (-1: it has ended). */
 static view_rank *add_rank(job_view *v, int number, int64_t sequence, double waits_s)
 {
     view_rank *r = view_add_rank(v);

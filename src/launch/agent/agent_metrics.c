@@ -26,7 +26,7 @@ typedef struct metrics_client {
     char request[REQUEST_MAX];
     size_t n_request;
     bool is_read;
-    view_wish wish;
+    view_request view;
     text_buf answer;
     size_t n_sent;
 } metrics_client;
@@ -46,7 +46,7 @@ static void end_client(void *arg)
     poller_timer_cancel(&c->limit);
     poller_unwatch(c->watch);
     c->watch = NULL;
-    agent_view_forget(&c->wish);
+    agent_view_forget(&c->view);
     text_free(&c->answer);
     file_close(&c->fd);
 }
@@ -121,11 +121,11 @@ static void take_request(metrics_client *c)
         refuse(c, "404 Not Found");
         return;
     }
-    c->wish.rank = -1;
-    c->wish.done = send_metrics;
-    c->wish.arg = c;
+    c->view.rank = -1;
+    c->view.done = send_metrics;
+    c->view.arg = c;
     if (poller_change(c->watch, 0) == LS_OK)
-        agent_view_ask(c->owner->view, &c->wish);
+        agent_view_ask(c->owner->view, &c->view);
     else
         end_client(c);
 }

@@ -159,19 +159,19 @@ static void finish_collecting(void *arg)
     poller_timer_cancel(&v->limit);
     complete(v->view);
     v->is_collecting = false;
-    for (list_node *it = v->wishes.next; it != &v->wishes; it = next) {
-        view_wish *wish = list_entry(it, view_wish, node);
+    for (list_node *it = v->requests.next; it != &v->requests; it = next) {
+        view_request *request = list_entry(it, view_request, node);
 
         next = it->next;
-        if (wish->rank != v->view->chosen && v->view->chosen >= 0)
+        if (request->rank != v->view->chosen && v->view->chosen >= 0)
             continue;
-        if (wish->rank >= 0 && v->view->chosen < 0)
+        if (request->rank >= 0 && v->view->chosen < 0)
             continue;
-        agent_view_forget(wish);
-        wish->done(wish->arg, v->view);
+        agent_view_forget(request);
+        request->done(request->arg, v->view);
     }
     view_free(v->view);
-    if (!list_empty(&v->wishes))
+    if (!list_empty(&v->requests))
         plan_collecting(v, ls_now_ms());
 }
 
@@ -180,10 +180,10 @@ static void start_collecting(void *arg)
     agent_view *v = arg;
     const agent *a = v->agent;
 
-    if (list_empty(&v->wishes))
+    if (list_empty(&v->requests))
         return;
     v->is_collecting = true;
-    *v->view = (job_view){.chosen = list_entry(v->wishes.next, view_wish, node)->rank};
+    *v->view = (job_view){.chosen = list_entry(v->requests.next, view_request, node)->rank};
     v->question++;
     fill_job(a, v->view);
     if (fill_ranks(a, v->view) != LS_OK)
@@ -196,21 +196,21 @@ static void start_collecting(void *arg)
         poller_timer_set(a->ctx.poller, &v->limit, ls_now_ms() + ANSWER_MS, finish_collecting, v);
 }
 
-void agent_view_ask(agent_view *v, view_wish *wish)
+void agent_view_ask(agent_view *v, view_request *request)
 {
-    if (wish->is_set)
+    if (request->is_set)
         return;
-    wish->is_set = true;
-    list_append(&v->wishes, &wish->node);
+    request->is_set = true;
+    list_append(&v->requests, &request->node);
     if (!v->is_collecting)
         plan_collecting(v, ls_now_ms());
 }
 
-void agent_view_forget(view_wish *wish)
+void agent_view_forget(view_request *request)
 {
-    if (wish->is_set)
-        list_remove(&wish->node);
-    wish->is_set = false;
+    if (request->is_set)
+        list_remove(&request->node);
+    request->is_set = false;
 }
 
 /* --- other nodes --- */
@@ -305,7 +305,7 @@ ls_status agent_view_open(agent_view *v, agent *a)
 
     v->agent = a;
     v->opened_ms = ls_now_ms();
-    list_init(&v->wishes);
+    list_init(&v->requests);
     if (spec->view_ring == NULL)
         return LS_OK;
     v->view = ls_calloc(1, sizeof(*v->view));

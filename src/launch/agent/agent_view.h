@@ -7,7 +7,7 @@
  *     agent_view_socket.c  the socket at which the tool asks
  *     agent_metrics.c      --metrics-port
  *
- * Nothing is read or sent while nobody asks. An agent whose spec has no view_ring has no socket.
+ * Nothing is read or sent before a request. An agent whose spec has no view_ring has no socket.
  */
 #ifndef LS_LAUNCH_AGENT_VIEW_H
 #define LS_LAUNCH_AGENT_VIEW_H
@@ -18,15 +18,15 @@
 
 struct agent;
 
-/* A wish for a view; zero-initialise, embedded in its owner. */
-typedef struct view_wish {
+/* A request for a view; zero-initialise, embedded in its owner. */
+typedef struct view_request {
     list_node node;
     bool is_set;
     int rank; /* whose operations are wanted, -1: none */
     /* The view is borrowed. Never called from within agent_view_ask(). */
     void (*done)(void *arg, const job_view *v);
     void *arg;
-} view_wish;
+} view_request;
 
 typedef struct agent_view {
     struct agent *agent;
@@ -34,8 +34,8 @@ typedef struct agent_view {
     struct metrics_port *metrics; /* NULL: none */
     int64_t opened_ms;
     char warning[VIEW_TEXT];
-    list_node wishes; /* view_wish */
-    job_view *view;   /* being collected */
+    list_node requests; /* view_request */
+    job_view *view;     /* being collected */
     bool is_collecting;
     uint32_t question; /* number of this collection */
     int n_missing;     /* nodes that have not answered */
@@ -49,8 +49,8 @@ void agent_view_close(agent_view *v); /* zeros are allowed */
 /* The last line of the agent for the user, shown as warning. */
 void agent_view_note(agent_view *v, const char *line);
 
-void agent_view_ask(agent_view *v, view_wish *wish);
-void agent_view_forget(view_wish *wish); /* allowed when not set */
+void agent_view_ask(agent_view *v, view_request *request);
+void agent_view_forget(view_request *request); /* allowed when not set */
 
 /* NODE_VIEW_ASK of the head: sends the ranks of this node. */
 LS_MUST_USE ls_status agent_view_answer(struct agent *a, const frame *f);

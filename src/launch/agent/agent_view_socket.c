@@ -28,7 +28,7 @@ typedef struct view_peer {
     view_socket *owner;
     bool is_used; /* until the link has reported its end */
     frame_link link;
-    view_wish wish;
+    view_request request;
 } view_peer;
 
 struct view_socket {
@@ -62,12 +62,12 @@ static ls_status on_message(void *peer, const frame *f)
     LS_TRY(wire_reader_end(&r, "a request for a view"));
     if (f->type != VIEW_ASK)
         return ls_fail(LS_EPROTO, "message %u at the socket of lockstep top", f->type);
-    if (p->wish.is_set)
+    if (p->request.is_set)
         return ls_fail(LS_EPROTO, "a second request before the answer to the first");
-    p->wish.rank = rank < VIEW_RANKS_MAX ? (int)rank : -1;
-    p->wish.done = send_view;
-    p->wish.arg = p;
-    agent_view_ask(p->owner->view, &p->wish);
+    p->request.rank = rank < VIEW_RANKS_MAX ? (int)rank : -1;
+    p->request.done = send_view;
+    p->request.arg = p;
+    agent_view_ask(p->owner->view, &p->request);
     return LS_OK;
 }
 
@@ -76,7 +76,7 @@ static void on_ended(void *peer, const char *why)
     view_peer *p = peer;
 
     LS_UNUSED(why);
-    agent_view_forget(&p->wish);
+    agent_view_forget(&p->request);
     frame_link_close(&p->link);
     p->is_used = false;
 }
@@ -159,7 +159,7 @@ void view_socket_close(view_socket *s)
     if (s == NULL)
         return;
     for (int i = 0; i < CLIENTS_MAX; i++) {
-        agent_view_forget(&s->peers[i].wish);
+        agent_view_forget(&s->peers[i].request);
         if (s->peers[i].is_used)
             frame_link_close(&s->peers[i].link);
     }
