@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flag_table.h - access to the rows of an ls_flags as one table, for flags.c and flags_help.c. */
+/* flag_table.h - access to the rows of an ls_flags as one table, for flags.c, flags_help.c and the
+ * tool's pages.c. */
 #ifndef LS_BASE_FLAG_TABLE_H
 #define LS_BASE_FLAG_TABLE_H
 
@@ -28,5 +29,13 @@ static inline bool is_flag_name(const char *name, const char *given, size_t n)
             return false;
     return true;
 }
+
+/* The name of the value: a leading word in backquotes, which *meaning then skips, or one for the
+ * kind. Returns the bytes of the name. */
+int flag_value_name(const ls_flag *flag, const char **name, const char **meaning);
+/* "(0.5)": the current value; "": none. */
+void flag_default_text(const ls_flag *flag, char *buf, size_t n);
+/* Whether an earlier row has the same name. */
+bool flag_is_hidden(const ls_flags *f, int i);
 
 #endif

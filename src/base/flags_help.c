@@ -70,8 +70,7 @@ static void add_words(page *p, const char *text, int indent)
 
 /* --- one flag --- */
 
-/* The name of the value: a leading word in backquotes, which *meaning then skips. */
-static int value_name(const ls_flag *flag, const char **name, const char **meaning)
+int flag_value_name(const ls_flag *flag, const char **name, const char **meaning)
 {
     const char *end = flag->help[0] == '`' ? strchr(flag->help + 1, '`') : NULL;
 
@@ -95,7 +94,7 @@ static const char *flag_usage(const ls_flag *flag, char left[LEFT_MOST])
     const char *meaning;
     const char *before = " ";
     const char *behind = "";
-    int n = value_name(flag, &name, &meaning);
+    int n = flag_value_name(flag, &name, &meaning);
     char letter[8] = "    ";
 
     if (flag->kind == LS_FLAG_ARGUMENT) {
@@ -115,7 +114,7 @@ static const char *flag_usage(const ls_flag *flag, char left[LEFT_MOST])
     return meaning;
 }
 
-static void default_text(const ls_flag *flag, char *buf, size_t n)
+void flag_default_text(const ls_flag *flag, char *buf, size_t n)
 {
     char bytes[32];
 
@@ -146,15 +145,14 @@ static void add_flag(page *p, const ls_flag *flag)
     text_append(&p->text, "%*s", at - p->column, "");
     p->column = at;
     add_words(p, meaning, at);
-    default_text(flag, standard, sizeof(standard));
+    flag_default_text(flag, standard, sizeof(standard));
     add_words(p, standard, at);
     end_line(p);
 }
 
 /* --- the whole text --- */
 
-/* Whether an earlier row has the same name. */
-static bool is_hidden(const ls_flags *f, int i)
+bool flag_is_hidden(const ls_flags *f, int i)
 {
     for (int k = 0; k < i; k++)
         if (flag_at(f, k)->kind != LS_FLAG_HEADING &&
@@ -196,7 +194,7 @@ ls_status ls_flags_help(const ls_flags *flags, char **out)
 
         if (flag->kind == LS_FLAG_HEADING)
             heading = flag->name;
-        if (flag->kind == LS_FLAG_HEADING || flag->help == NULL || is_hidden(flags, i))
+        if (flag->kind == LS_FLAG_HEADING || flag->help == NULL || flag_is_hidden(flags, i))
             continue;
         if (heading != NULL)
             text_append(&p.text, "\n%s:\n", heading);

@@ -242,6 +242,28 @@ static void strip_controls(char *text)
     }
 }
 
+static pthread_mutex_t observer_lock = PTHREAD_MUTEX_INITIALIZER;
+static void (*observer)(void *arg, const char *text);
+static void *observer_arg;
+
+void log_observe(void (*fn)(void *arg, const char *text), void *arg)
+{
+    (void)pthread_mutex_lock(&observer_lock);
+    if (fn != NULL || arg == observer_arg) {
+        observer = fn;
+        observer_arg = arg;
+    }
+    (void)pthread_mutex_unlock(&observer_lock);
+}
+
+static void notify_observer(const char *text)
+{
+    (void)pthread_mutex_lock(&observer_lock);
+    if (observer != NULL)
+        observer(observer_arg, text);
+    (void)pthread_mutex_unlock(&observer_lock);
+}
+
 static void write_line(const char *line, size_t bytes)
 {
     ssize_t put;
@@ -272,6 +294,8 @@ void ls_log(ls_log_level level, const char *component, const char *format, ...)
     else if ((size_t)length >= capacity)
         memcpy(line + sizeof(line) - 5, "...", 4);
     strip_controls(line);
+    if (level <= LS_LOG_WARN)
+        notify_observer(line + used);
     used = strlen(line);
     line[used] = '\n';
     write_line(line, used + 1);

@@ -17,6 +17,11 @@ int log_rank(void);
  * part. */
 LS_MUST_USE ls_status log_configure(const char *spec);
 
+/* Calls fn with the text of each line of this process at level warn and error, without its head,
+ * from the thread that logs and with the list's lock held: fn must not log or block. One observer
+ * at a time; the last one set counts. NULL, arg: none, if `arg` was the last one. Thread-safe. */
+void log_observe(void (*fn)(void *arg, const char *text), void *arg);
+
 /* True once per interval_ms for this *last_ms (zero-initialised, owned by the call site). */
 bool log_every(int64_t *last_ms, int64_t interval_ms);
 

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "launch/view/view.h"
 
 /* argv[0] is the command's name. Each returns the exit code of the tool. */
 int cmd_run(int argc, char **argv);
@@ -19,6 +20,9 @@ int cmd_check(int argc, char **argv);
 int cmd_clean(int argc, char **argv);
 int cmd_join(int argc, char **argv);
 int cmd_data(int argc, char **argv);
+int cmd_top(int argc, char **argv);
+int cmd_ps(int argc, char **argv);
+int cmd_pages(int argc, char **argv); /* for the build: man pages and completions */
 /* Runs on the other machines of lockstep run and lockstep check, which start it. */
 int cmd_agent(int argc, char **argv);
 
@@ -30,6 +34,9 @@ int run_agent(int argc, char **argv, const struct check_sources *sources);
 /* Appends the last operations in a rank's flight recorder: for agent_spec.describe_ring. */
 void describe_ring(int fd, text_buf *out);
 
+/* Adds what a flight recorder has to the view of a rank: for agent_spec.view_ring. */
+void view_ring(int fd, view_rank *out, job_view *job);
+
 /* print.c */
 void print_out(const char *format, ...) LS_PRINTF(1, 2);
 void print_error(const char *format, ...) LS_PRINTF(1, 2);
@@ -38,5 +45,17 @@ void print_error(const char *format, ...) LS_PRINTF(1, 2);
 int print_failure(const char *command, ls_status status);
 /* Prints the help of a command. Returns the exit code. */
 int print_help(const ls_flags *flags);
+/* From now on print_help() passes the table to `take` and prints nothing; NULL: it prints. */
+void print_help_to(void (*take)(void *arg, const ls_flags *flags), void *arg);
+
+/* main.c: the commands. `summary` is NULL for internal ones. */
+typedef struct cli_command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+} cli_command;
+
+/* NULL behind the last one. */
+const cli_command *command_at(size_t i);
 
 #endif

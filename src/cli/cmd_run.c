@@ -196,7 +196,9 @@ static int run_job(const run_flags *f, char **command)
                        .rendezvous = f->rendezvous,
                        .make_ring = recorder_create_fd,
                        .read_activity = recorder_read_activity,
-                       .describe_ring = describe_ring};
+                       .describe_ring = describe_ring,
+                       .view_ring = view_ring,
+                       .metrics_port = (int)f->metrics_port};
     const char *error_path = getenv("TORCHELASTIC_ERROR_FILE"); // NOLINT(concurrency-mt-unsafe)
     agent_result result;
     ls_status st;

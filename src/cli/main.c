@@ -17,19 +17,23 @@ int cmd_agent(int argc, char **argv)
     return run_agent(argc, argv, check_this_machine());
 }
 
-static const struct {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *summary; /* NULL: not listed in the help */
-} commands[] = {
+static const cli_command commands[] = {
     {"run", cmd_run, "start a program as the ranks of a job and supervise them"},
     {"join", cmd_join, "add this machine to a job that waits for nodes"},
     {"bench", cmd_bench, "measure a collective: time, bandwidth, correctness"},
     {"check", cmd_check, "diagnose problems on this machine or several"},
+    {"ps", cmd_ps, "list the running jobs of this user on this machine"},
+    {"top", cmd_top, "show the ranks of a running job"},
     {"clean", cmd_clean, "kill leftover processes of dead jobs"},
     {"data", cmd_data, "describe a data set, or write it in another format"},
     {"agent", cmd_agent, NULL},
+    {"pages", cmd_pages, NULL}, // called by the build
 };
+
+const cli_command *command_at(size_t i)
+{
+    return i < LS_COUNT_OF(commands) ? &commands[i] : NULL;
+}
 
 static int help(void)
 {

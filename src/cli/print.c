@@ -30,11 +30,25 @@ int print_failure(const char *command, ls_status status)
     return status == LS_EINVAL ? 2 : 1;
 }
 
+static void (*help_taker)(void *arg, const ls_flags *flags);
+static void *help_taker_arg;
+
+void print_help_to(void (*take)(void *arg, const ls_flags *flags), void *arg)
+{
+    help_taker = take;
+    help_taker_arg = arg;
+}
+
 int print_help(const ls_flags *flags)
 {
     char *text;
-    const ls_status st = ls_flags_help(flags, &text);
+    ls_status st;
 
+    if (help_taker != NULL) {
+        help_taker(help_taker_arg, flags);
+        return 0;
+    }
+    st = ls_flags_help(flags, &text);
     if (st != LS_OK)
         return print_failure(flags->program, st);
     print_out("%s", text);

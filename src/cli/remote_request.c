@@ -64,5 +64,6 @@ agent_spec remote_request_spec(const launch_request *o)
                         .ports = o->ports,
                         .make_ring = recorder_create_fd,
                         .read_activity = recorder_read_activity,
-                        .describe_ring = describe_ring};
+                        .describe_ring = describe_ring,
+                        .view_ring = view_ring};
 }

@@ -162,6 +162,8 @@ static void add_output_flags(flag_table *t, run_flags *f)
          "`LIST` print only the lines of these ranks of the job"},
         {"trace", 0, LS_FLAG_TEXT, &f->trace, 0, 0,
          "`FILE` write a timeline of the last operations and phases of all ranks, for Perfetto"},
+        {"metrics-port", 0, LS_FLAG_INT, &f->metrics_port, 1, 65535,
+         "`PORT` serve metrics for Prometheus at http://127.0.0.1:PORT/metrics"},
         {"pty", 0, LS_FLAG_BOOL, &f->pty, 0, 0,
          "run the ranks in pseudo-terminals, so that programs print progress bars and colours; "
          "input "

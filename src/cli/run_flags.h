@@ -59,6 +59,7 @@ typedef struct run_flags {
     const char *tee;
     const char *log_dir;
     const char *trace;
+    int64_t metrics_port;
     const char *logs_specs;
     const char *filters[2]; /* of stdout and stderr */
     const char *line_prefix;

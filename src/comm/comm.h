@@ -50,6 +50,10 @@ void comm_device_phase(ls_comm *comm, ls_queue *queue, const char *name);
  * next call; NULL: none. Lockstep's launcher treats any exit during it as a failure. */
 void comm_activity(ls_comm *comm, const char *text);
 
+/* Records how far this rank is, for `lockstep top`. Never blocks on other ranks. */
+struct recorder_progress;
+void comm_progress(ls_comm *comm, const struct recorder_progress *progress);
+
 /*
  * --- elastic jobs (lockstep run --elastic) ---
  *

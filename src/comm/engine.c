@@ -650,6 +650,13 @@ void comm_activity(ls_comm *comm, const char *text)
     engine_leave(comm->engine);
 }
 
+void comm_progress(ls_comm *comm, const recorder_progress *progress)
+{
+    engine_enter(comm->engine);
+    recorder_set_progress(comm->engine->parts.recorder, progress);
+    engine_leave(comm->engine);
+}
+
 /* With --trace. Both events have happened, so nothing is waited for. */
 static void record_device_time(engine *e, const ls_work *w)
 {

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/core.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/text.h"
 
 #include <fcntl.h>
@@ -17,13 +18,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC       UINT64_C(0x3352454443524c53) /* "SLRCDER3" */
-#define SITE_WORDS  (STAMP_SITE_BYTES / 8)
-#define HEAD_WORDS  ((size_t)32)
-#define ENTRY_WORDS ((size_t)16)
-#define PHASE_WORDS ((size_t)8)
-#define PHASES_AT   (HEAD_WORDS + RECORDER_ENTRIES * ENTRY_WORDS)
-#define RING_BYTES  ((PHASES_AT + PHASE_RINGS * RECORDER_ENTRIES * PHASE_WORDS) * sizeof(uint64_t))
+#define MAGIC          UINT64_C(0x3452454443524c53) /* "SLRCDER4" */
+#define SITE_WORDS     (STAMP_SITE_BYTES / 8)
+#define HEAD_WORDS     ((size_t)64)
+#define ENTRY_WORDS    ((size_t)16)
+#define PHASE_WORDS    ((size_t)8)
+#define WARNING_WORDS  (RECORDER_WARNING_BYTES / 8)
+#define PROGRESS_WORDS (sizeof(recorder_progress) / sizeof(uint64_t))
+#define PHASES_AT      (HEAD_WORDS + RECORDER_ENTRIES * ENTRY_WORDS)
+#define RING_WORDS     (PHASES_AT + PHASE_RINGS * RECORDER_ENTRIES * PHASE_WORDS)
+#define RING_BYTES     (RING_WORDS * sizeof(uint64_t))
 
 /* The rings of phases, in the order of their memory. */
 typedef enum phase_ring { PROGRAM_PHASES, DEVICE_PHASES, PHASE_RINGS } phase_ring;
@@ -36,7 +40,12 @@ enum {
     HEAD_LAST,
     HEAD_LAST_PHASE, /* one for each ring */
     HEAD_DROPPED = HEAD_LAST_PHASE + PHASE_RINGS,
-    HEAD_ACTIVITY
+    HEAD_ACTIVITY,
+    HEAD_PROGRESS = HEAD_ACTIVITY + ACTIVITY_BYTES / 8, /* its number, then its words */
+    HEAD_WARNING = HEAD_PROGRESS + 1 + (int)PROGRESS_WORDS,
+    HEAD_OP_BYTES = HEAD_WARNING + 1 + WARNING_WORDS,
+    HEAD_OP_NS,
+    HEAD_USED
 };
 
 /* Words of an entry. */
@@ -65,6 +74,8 @@ struct recorder {
     word *words;
     uint64_t last_number;
     uint64_t last_phase[PHASE_RINGS];
+    uint64_t n_progress;
+    word n_warnings;
     int fd;
 };
 
@@ -113,6 +124,11 @@ static ls_status get_fd(int fd, int *own)
     return *own >= 0 ? LS_OK : ls_fail_errno("flight recorder: descriptor %d", fd);
 }
 
+static void record_warning(void *recorder_of_process, const char *text)
+{
+    recorder_set_warning(recorder_of_process, text);
+}
+
 ls_status recorder_open(int fd, int rank, recorder **out)
 {
     recorder *r = ls_calloc(1, sizeof(*r));
@@ -136,10 +152,13 @@ ls_status recorder_open(int fd, int rank, recorder **out)
         r->last_number = get(&r->words[HEAD_LAST]);
         for (int i = 0; i < PHASE_RINGS; i++)
             r->last_phase[i] = get(&r->words[HEAD_LAST_PHASE + i]);
+        r->n_progress = get(&r->words[HEAD_PROGRESS]);
+        put(&r->n_warnings, get(&r->words[HEAD_WARNING]));
     }
     put(&r->words[HEAD_ENTRIES], RECORDER_ENTRIES);
     put(&r->words[HEAD_RANK], (uint64_t)(uint32_t)rank);
     put(&r->words[HEAD_MAGIC], MAGIC);
+    log_observe(record_warning, r);
     *out = r;
     return LS_OK;
 
@@ -152,6 +171,7 @@ void recorder_close(recorder *r)
 {
     if (r == NULL)
         return;
+    log_observe(NULL, r);
     if (r->words != NULL)
         (void)munmap(r->words, RING_BYTES);
     file_close(&r->fd);
@@ -221,6 +241,8 @@ void recorder_end(recorder *r, uint64_t number, ls_status status, int peer, int6
 
     if (get(&e[AT_NUMBER]) != number)
         return;
+    put(&r->words[HEAD_OP_BYTES], get(&r->words[HEAD_OP_BYTES]) + get(&e[AT_BYTES]));
+    put(&r->words[HEAD_OP_NS], get(&r->words[HEAD_OP_NS]) + ((uint64_t)now_ns - get(&e[AT_START])));
     put(&e[AT_STATUS], (uint64_t)(uint32_t)status | (uint64_t)(uint32_t)peer << 32);
     put(&e[AT_END],
         (uint64_t)now_ns); // after the status: a reader of the end also reads the status
@@ -270,6 +292,32 @@ void recorder_set_activity(recorder *r, const char *text)
     text_format((char *)words, sizeof(words), "%s", text);
     for (size_t i = 0; i < LS_COUNT_OF(words); i++)
         put(&r->words[HEAD_ACTIVITY + i], words[i]);
+}
+
+/* n words behind a number, which is 0 while they change and never repeats. */
+static void put_numbered(word *at, uint64_t number, const uint64_t *words, size_t n)
+{
+    put(at, 0);
+    for (size_t i = 0; i < n; i++)
+        put(&at[1 + i], words[i]);
+    put(at, number);
+}
+
+void recorder_set_progress(recorder *r, const recorder_progress *p)
+{
+    uint64_t words[PROGRESS_WORDS];
+
+    memcpy(words, p, sizeof(words));
+    put_numbered(&r->words[HEAD_PROGRESS], ++r->n_progress, words, PROGRESS_WORDS);
+}
+
+void recorder_set_warning(recorder *r, const char *text)
+{
+    uint64_t words[WARNING_WORDS] = {0};
+
+    text_format((char *)words, sizeof(words), "%s", text);
+    put_numbered(&r->words[HEAD_WARNING], atomic_fetch_add(&r->n_warnings, 1) + 1, words,
+                 WARNING_WORDS);
 }
 
 void recorder_read_activity(int fd, text_buf *out)
@@ -358,6 +406,36 @@ ls_status recorder_read(int fd, recorder_entry *out, int max, int *n)
     last = get(&words[HEAD_LAST]);
     for (uint64_t i = first_of(last, max); i <= last; i++)
         *n += read_entry(entry_at(words, i), &out[*n]) && out[*n].number == i;
+    (void)munmap(words, RING_BYTES);
+    return LS_OK;
+}
+
+/* Words behind their number; false when there are none, or they change. */
+static bool read_numbered(const word *at, void *out, size_t n)
+{
+    uint64_t w[1 + PROGRESS_WORDS + WARNING_WORDS];
+
+    LS_ASSERT(1 + n <= LS_COUNT_OF(w));
+    if (copy_words(at, w, 1 + n) == 0)
+        return false;
+    memcpy(out, w + 1, n * sizeof(*w));
+    return true;
+}
+
+ls_status recorder_read_summary(int fd, recorder_summary *out)
+{
+    word *words;
+
+    *out = (recorder_summary){.n_operations = 0};
+    LS_TRY(map_to_read(fd, &words));
+    out->n_operations = get(&words[HEAD_LAST]);
+    out->op_bytes = get(&words[HEAD_OP_BYTES]);
+    out->op_ns = (int64_t)get(&words[HEAD_OP_NS]);
+    out->has_progress = read_numbered(&words[HEAD_PROGRESS], &out->progress, PROGRESS_WORDS);
+    if (!read_numbered(&words[HEAD_WARNING], out->warning, WARNING_WORDS))
+        out->warning[0] = '\0';
+    out->warning[sizeof(out->warning) - 1] = '\0';
+    text_printable(out->warning, sizeof(out->warning), out->warning);
     (void)munmap(words, RING_BYTES);
     return LS_OK;
 }

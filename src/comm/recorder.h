@@ -7,7 +7,9 @@
  * 64-bit words, written one by one:
  *
  *   header   magic, entry count, rank, number of the last entry, of the last phase of the
- *            program and of a device, number of dropped phases of a device, activity[88]
+ *            program and of a device, number of dropped phases of a device, activity[88],
+ *            progress: number, words of recorder_progress, warning: number, text[120],
+ *            bytes and duration of all operations that have ended
  *   entry    number | sequence | what (group, kind, dtype, redop, root) | count | bytes |
  *            start_ns | end_ns | status and peer | site[40] | device_start_ns | device_end_ns
  *   phase    number | start_ns | end_ns | name[40]: RECORDER_ENTRIES of 64 bytes after the entries;
@@ -28,6 +30,8 @@
 #include "base/activity.h"
 #include "base/text.h"
 #include "store/stamp.h"
+
+#include <stdbool.h>
 
 #define RECORDER_ENTRIES 4096
 
@@ -57,6 +61,44 @@ void recorder_set_activity(recorder *r, const char *text);
 
 /* Appends the last activity of an ended rank, made printable; nothing if fd is not a recorder. */
 void recorder_read_activity(int fd, text_buf *out);
+
+#define RECORDER_PHASES        8
+#define RECORDER_WARNING_BYTES 120
+
+/* How far a training run is. The sums are of this rank since its start, so that a reader of two
+ * copies knows what happened in between. */
+typedef struct recorder_progress {
+    int64_t step;  /* of the optimizer, in the whole run */
+    int64_t steps; /* of the whole run; 0: unknown */
+    int64_t epoch; /* from 0 */
+    int64_t epochs;
+    int64_t step_ns; /* when the last step ended, on the clock of ls_now_ns() */
+    double step_s;   /* duration of the last step */
+    double loss;     /* of the last report */
+    double samples;
+    double device_bytes;             /* memory of an accelerator in use; 0: unknown */
+    double seconds[RECORDER_PHASES]; /* of each phase of ls_run */
+} recorder_progress;
+
+/* Replaces what was recorded before. About 20 stores. */
+void recorder_set_progress(recorder *r, const recorder_progress *p);
+
+/* Records the last warning of this process; longer texts are cut. Any thread; calls at the same
+ * time can leave a mixture, which a reader leaves out. */
+void recorder_set_warning(recorder *r, const char *text);
+
+/* What a reader needs besides the operations themselves. */
+typedef struct recorder_summary {
+    uint64_t n_operations; /* started */
+    uint64_t op_bytes;     /* of the payloads of all operations that have ended */
+    int64_t op_ns;         /* their durations, added up */
+    bool has_progress;
+    recorder_progress progress;
+    char warning[RECORDER_WARNING_BYTES]; /* printable; "": none */
+} recorder_summary;
+
+/* May be called while the rank writes. LS_EFORMAT: fd is not a recorder. */
+LS_MUST_USE ls_status recorder_read_summary(int fd, recorder_summary *out);
 
 /* A memfd of the right size, CLOEXEC, which a launcher passes to a rank. */
 LS_MUST_USE ls_status recorder_create_fd(int *fd);

@@ -429,8 +429,8 @@ static ls_status backward(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
     else
         LS_TRY(ls_ddp_accumulate(run->ddp, run->tape, loss, run->weight));
     ls_ddp_get_stats(run->ddp, &stats);
-    run->report.window.seconds[PHASE_BACKWARD] += stats.backward_s - run->backward_s;
-    run->report.window.seconds[PHASE_COMMUNICATION] += stats.wait_s - run->wait_s;
+    report_seconds(run, PHASE_BACKWARD, stats.backward_s - run->backward_s);
+    report_seconds(run, PHASE_COMMUNICATION, stats.wait_s - run->wait_s);
     run->backward_s = stats.backward_s;
     run->wait_s = stats.wait_s;
     run->report.mark_ns = ls_now_ns();
@@ -513,6 +513,7 @@ static ls_status train_batch(ls_run *run, ls_tensor *loss)
     LS_TRY(check_weight(run));
     LS_TRY(losses_add(&run->losses, loss, (double)run->weight, &window->loss, &window->rows));
     window->samples += (double)run->rows;
+    run->report.progress.samples += (double)run->rows;
     report_phase(run, PHASE_FORWARD);
     LS_TRY(backward(run, loss, &step));
     if (is_last && step.more_data) {
@@ -526,6 +527,7 @@ static ls_status train_batch(ls_run *run, ls_tensor *loss)
         return LS_OK;
     count_step(run, &step);
     LS_TRY(report_step(run));
+    report_progress(run);
     progress_step(&run->progress, &(progress_values){.state = &run->state,
                                                      .values = &run->values,
                                                      .epochs = run->flags->epochs,

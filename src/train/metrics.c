@@ -9,11 +9,14 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/process_id.h"
+#include "base/thread.h"
 
 #include <fcntl.h>
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 ls_status metrics_open(metrics_file *m, const char *path)
@@ -84,6 +87,40 @@ static void put_values(json_writer *w, const char *key, const run_values *v, val
     json_close(w, '}');
 }
 
+static void put_ranks(json_writer *w, const metrics_line *line)
+{
+    json_open(w, "rank_seconds", '[');
+    for (int r = 0; r < line->ranks; r++) {
+        json_open(w, NULL, '[');
+        for (int i = 0; i < PHASE_TRAINING; i++)
+            json_put_real(w, NULL, line->rank_seconds[r * PHASE_TRAINING + i]);
+        json_close(w, ']');
+    }
+    json_close(w, ']');
+}
+
+/* What the numbers were measured with. */
+static void put_run(json_writer *w, const metrics_line *line)
+{
+    char command[1024];
+    char host[65] = "";
+
+    process_command("", getpid(), command, sizeof(command));
+    if (gethostname(host, sizeof(host) - 1) != 0)
+        host[0] = '\0';
+    json_open(w, "run", '{');
+    json_put_string(w, "command", command);
+    json_put_string(w, "version", ls_version());
+    json_put_string(w, "host", host);
+    json_put_int(w, "cores", ls_usable_cores(NULL));
+    json_put_int(w, "memory_bytes", (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
+    json_put_string(w, "device", line->device);
+    json_put_int(w, "ranks", line->ranks);
+    json_put_int(w, "batch_size", line->batch_size);
+    json_put_int(w, "started", (int64_t)time(NULL));
+    json_close(w, '}');
+}
+
 static void put_training(json_writer *w, const metrics_line *line)
 {
     const ls_run_state *s = line->state;
@@ -102,6 +139,12 @@ static void put_training(json_writer *w, const metrics_line *line)
     for (int i = 0; i < PHASES; i++)
         json_put_real(w, phase_name((phase)i), line->training->seconds[i]);
     json_close(w, '}');
+    if (line->rank_seconds != NULL)
+        put_ranks(w, line);
+    json_open(w, "step_s", '[');
+    for (int i = 0; i < line->n_step_s; i++)
+        json_put_real(w, NULL, line->step_s[i]);
+    json_close(w, ']');
 }
 
 static void put_test(json_writer *w, const metrics_line *line)
@@ -153,6 +196,9 @@ ls_status metrics_write(metrics_file *m, const metrics_line *line)
     if (line->has_test)
         put_test(&w, line);
     json_put_int(&w, "bad_images", line->state->bad_images);
+    if (!m->has_run)
+        put_run(&w, line);
+    m->has_run = true;
     json_close(&w, '}');
     text_append(&text, "\n");
     st = append(m, &text);

@@ -14,6 +14,7 @@ typedef struct metrics_file {
     const char *path; /* borrowed; NULL without --metrics */
     int fd;           /* -1 when closed */
     int64_t bytes;    /* of whole lines */
+    bool has_run;     /* a line of this process has described the run */
     bool has_failed;  /* the last line could not be written; the failure has been reported */
 } metrics_file;
 
@@ -25,6 +26,11 @@ typedef struct metrics_line {
     bool has_test;                 /* state holds the result of an evaluation */
     bool has_own_test;             /* of the program's values */
     int64_t test_samples;
+    const char *device; /* its fingerprint */
+    int64_t batch_size;
+    const double *rank_seconds; /* PHASE_TRAINING numbers of each rank; NULL: not known */
+    const double *step_s;       /* durations of some steps of this rank, in their order */
+    int n_step_s;
 } metrics_line;
 
 /* Opens the file of --metrics, if any, without changing it. LS_EIO with flag, path and reason. */

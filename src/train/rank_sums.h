@@ -36,7 +36,8 @@ typedef struct rank_sums {
     double ranked; /* rows that top1 and top5 are counted over */
     double top1;
     double top5;
-    double bad; /* broken images */
+    double bad;         /* broken images */
+    double needs_ranks; /* above 0: the times of each rank are written */
     double seconds[PHASES];
     double values[VALUES_MOST]; /* of the program (values.h), times their weights */
     double weights[VALUES_MOST];

@@ -6,8 +6,10 @@
  */
 #include "train/run.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "comm/comm.h"
+#include "tensor/device.h"
 
 #include <lockstep/log.h>
 
@@ -16,11 +18,19 @@
 
 enum { REPORT_STEPS = 20 };
 
+_Static_assert((int)PHASES <= RECORDER_PHASES, "the flight recorder has a sum for each phase");
+
+void report_seconds(ls_run *run, phase which, double seconds)
+{
+    run->report.window.seconds[which] += seconds;
+    run->report.progress.seconds[which] += seconds;
+}
+
 void report_phase(ls_run *run, phase which)
 {
     const int64_t now_ns = ls_now_ns();
 
-    run->report.window.seconds[which] += (double)(now_ns - run->report.mark_ns) * 1e-9;
+    report_seconds(run, which, (double)(now_ns - run->report.mark_ns) * 1e-9);
     if (run->comm != NULL && which != PHASE_COMMUNICATION) // operations are recorded by comm
         comm_phase(run->comm, phase_name(which), run->report.mark_ns, now_ns);
     run->report.mark_ns = now_ns;
@@ -100,6 +110,7 @@ static ls_status sum_window(ls_run *run, rank_sums *sum, history_point *p)
     LS_TRY(losses_collect(&run->losses));
     run->report.window.bad += report_bad_images(run, &run->train, &run->report.bad_seen[0]);
     LS_TRY(rank_sums_read(&run->report.window, run->report.pending, false));
+    run->report.window.needs_ranks = run->metrics.fd >= 0;
     run->report.windows[0] = run->report.window;
     LS_TRY(division_sums(&run->division, run->comm, run->report.windows, sum));
     values_update(&run->values, OF_TRAINING, sum);
@@ -118,12 +129,30 @@ static void add_to_epoch(rank_sums *epoch, const rank_sums *sum)
     epoch->top5 += sum->top5;
 }
 
+/* Where rank 0 writes metrics: the times of each rank. All ranks decide alike, by the sum. */
+static ls_status gather_seconds(ls_run *run, const rank_sums *sum)
+{
+    const int n = run_size(run);
+    double *all;
+
+    if (run->comm == NULL || !(sum->needs_ranks > 0) || n > REPORT_RANKS_MAX)
+        return LS_OK;
+    if (run->report.rank_seconds == NULL)
+        run->report.rank_seconds = ls_calloc((size_t)n * PHASE_TRAINING, sizeof(double));
+    all = run->report.rank_seconds;
+    if (all == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the times of %d ranks", n);
+    comm_label(run->comm, "times of ranks");
+    return ls_all_gather(run->comm, run->report.window.seconds, all, PHASE_TRAINING, LS_F64, NULL);
+}
+
 ls_status report_rest(ls_run *run, history_point *p)
 {
     rank_sums sum;
 
     run->report.mark_ns = ls_now_ns();
     LS_TRY(sum_window(run, &sum, p));
+    LS_TRY(gather_seconds(run, &sum));
     run->report.window = (rank_sums){.loss = 0};
     memset(run->report.windows, 0, (size_t)run->division.n * sizeof(*run->report.windows));
     run->epoch_samples += p->rows;
@@ -140,6 +169,13 @@ ls_status report_rest(ls_run *run, history_point *p)
     return LS_OK;
 }
 
+static void reset_step_times(report *r)
+{
+    r->n_step_s = 0;
+    r->step_stride = 1;
+    r->n_steps = 0;
+}
+
 ls_status report_metrics(ls_run *run, const history_point *point, bool has_test)
 {
     const metrics_line line = {.state = &run->state,
@@ -148,12 +184,18 @@ ls_status report_metrics(ls_run *run, const history_point *point, bool has_test)
                                .ranks = run_size(run),
                                .training = point,
                                .has_test = has_test,
+                               .device = ls_device_fingerprint(run->device),
+                               .batch_size = run->flags->batch_size,
+                               .rank_seconds = run->report.rank_seconds,
+                               .step_s = run->report.step_s,
+                               .n_step_s = run->report.n_step_s,
                                .test_samples = run->report.test_samples};
     ls_status st = metrics_write(&run->metrics, &line);
 
     if (st != LS_OK)
         LS_TRY(save_failed(run, st, "metrics"));
     tensorboard_add(&run->tensorboard, &line);
+    reset_step_times(&run->report);
     return save_events(run);
 }
 
@@ -161,6 +203,64 @@ ls_status report_metrics(ls_run *run, const history_point *point, bool has_test)
 static bool is_early_report(int64_t steps_done)
 {
     return steps_done == 1 || steps_done == 2 || steps_done == 5 || steps_done == 10;
+}
+
+static double training_s(const recorder_progress *p)
+{
+    double sum = 0;
+
+    for (int i = 0; i < PHASE_TRAINING; i++)
+        sum += p->seconds[i];
+    return sum;
+}
+
+static void update_device_bytes(ls_run *run, int64_t now_ns)
+{
+    device_usage usage;
+
+    if (run->device->accel == NULL || now_ns - run->report.usage_ns < 1000000000 ||
+        device_get_usage(run->device, &usage) != LS_OK)
+        return;
+    run->report.usage_ns = now_ns;
+    run->report.progress.device_bytes = (double)usage.used_bytes;
+}
+
+/* The list covers all steps since the last line, however many there are. */
+static void add_step_time(report *r, double seconds)
+{
+    if (r->step_stride == 0)
+        r->step_stride = 1;
+    if (r->n_steps++ % r->step_stride != 0)
+        return;
+    if (r->n_step_s == REPORT_STEP_TIMES) {
+        for (int i = 0; i < REPORT_STEP_TIMES / 2; i++)
+            r->step_s[i] = r->step_s[2 * i];
+        r->n_step_s = REPORT_STEP_TIMES / 2;
+        r->step_stride *= 2;
+    }
+    r->step_s[r->n_step_s++] = seconds;
+}
+
+void report_progress(ls_run *run)
+{
+    recorder_progress *p = &run->report.progress;
+    const double done_s = training_s(p);
+
+    add_step_time(&run->report, done_s - run->report.reported_s);
+    if (run->comm == NULL) {
+        run->report.reported_s = done_s;
+        return;
+    }
+    p->step = run->at.step;
+    p->steps = run->at.step + run_steps_left(run);
+    p->epoch = run->at.epoch;
+    p->epochs = run->flags->epochs;
+    p->step_ns = ls_now_ns();
+    p->step_s = done_s - run->report.reported_s;
+    p->loss = run->state.loss;
+    run->report.reported_s = done_s;
+    update_device_bytes(run, p->step_ns);
+    comm_progress(run->comm, p);
 }
 
 ls_status report_step(ls_run *run)

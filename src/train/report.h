@@ -5,9 +5,12 @@
 
 #include <lockstep/train.h>
 
+#include "comm/recorder.h"
 #include "train/history.h"
 
 typedef struct split split;
+
+enum { REPORT_STEP_TIMES = 64, REPORT_RANKS_MAX = 256 };
 
 typedef struct report {
     rank_sums window;     /* of this rank since the last report, without what is pending */
@@ -20,10 +23,23 @@ typedef struct report {
     uint64_t bad_seen[2]; /* of this rank, already counted: training, test */
     int64_t test_samples; /* of the last evaluation, all ranks */
     int64_t mark_ns;      /* start of the current phase */
+    recorder_progress progress;       /* of this process, for the flight recorder */
+    double reported_s;                /* training time in the last one */
+    double step_s[REPORT_STEP_TIMES]; /* of this rank's steps since the last line of metrics; */
+    int n_step_s;                     /* when the list is full, every second one is dropped, and */
+    int step_stride;                  /* from then on one of so many steps is added; 0: one */
+    int64_t n_steps;                  /* steps since the last line */
+    double *rank_seconds;             /* PHASE_TRAINING of each rank since the last line; or NULL */
+    int64_t usage_ns;                 /* when its device_bytes were read */
 } report;
 
 /* Ends a phase of the step, which began at mark_ns, and begins the next one. */
 void report_phase(ls_run *run, phase which);
+
+/* Adds time to a phase. */
+void report_seconds(ls_run *run, phase which, double seconds);
+/* After each step: how far this rank is, for the flight recorder. */
+void report_progress(ls_run *run);
 
 /* With run --trace: the device's work from now on is of this phase, NULL: of none. ddp marks the
  * backward. */

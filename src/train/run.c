@@ -291,6 +291,7 @@ static ls_status free_run(ls_run *run)
     ls_tensor_destroy(run->report.pending);
     ls_free(run->report.windows);
     ls_free(run->report.tests);
+    ls_free(run->report.rank_seconds);
     ls_tape_destroy(run->tape);
     close_split(&run->train, run->division.n);
     close_split(&run->test, run->division.n);

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 
 #include <lockstep/comm.h>
+#include <lockstep/log.h>
 
 #include <signal.h>
 #include <stdlib.h>
@@ -265,9 +266,47 @@ static void the_last_activity_is_read_back_printable_and_cut(void **state)
     text_free(&t);
 }
 
+/* The text of a recorder's last warning is not the log's: it has no head. */
+static void progress_warnings_and_sums_are_read_back(void **state)
+{
+    const recorder_progress first = {.step = 3, .loss = 0.5};
+    const recorder_progress last = {.step = 4, .samples = 640, .seconds = {1, 2, 3}};
+    const op_stamp s = stamp_of(1);
+    recorder_summary out;
+    recorder *r;
+    int fd;
+
+    LS_UNUSED(state);
+    assert_ok(recorder_create_fd(&fd));
+    assert_status(recorder_read_summary(fd, &out), LS_EFORMAT);
+    assert_ok(recorder_open(fd, 0, &r));
+    assert_ok(recorder_read_summary(fd, &out));
+    assert_false(out.has_progress);
+    assert_string_equal(out.warning, "");
+    recorder_set_progress(r, &first);
+    recorder_set_progress(r, &last);
+    ls_log(LS_LOG_WARN, "test", "disk \x1b %d", 7);
+    recorder_end(r, recorder_begin(r, &s, 40, 100), LS_OK, -1, 130);
+    (void)recorder_begin(r, &s, 40, 200);
+    assert_ok(recorder_read_summary(fd, &out));
+    assert_true(out.has_progress);
+    assert_int_equal(out.progress.step, 4);
+    assert_true(out.progress.samples == 640 && out.progress.seconds[2] == 3);
+    assert_string_equal(out.warning, "disk ? 7");
+    assert_int_equal(out.n_operations, 2);
+    assert_int_equal(out.op_bytes, 40);
+    assert_int_equal(out.op_ns, 30);
+    recorder_close(r);
+    ls_log(LS_LOG_WARN, "test", "after its end");
+    assert_ok(recorder_read_summary(fd, &out));
+    assert_string_equal(out.warning, "disk ? 7");
+    (void)close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(progress_warnings_and_sums_are_read_back),
         cmocka_unit_test(what_was_recorded_is_read_back),
         cmocka_unit_test(the_last_activity_is_read_back_printable_and_cut),
         cmocka_unit_test(phases_have_a_ring_of_their_own),

@@ -39,6 +39,11 @@ tail -n 1 "$work/install.log" | grep -q "ldconfig.*-Wl,-rpath,$work/first/" ||
 mv "$work/first" "$work/prefix"
 pc=$(find "$work/prefix" -name lockstep.pc)
 lib=$(dirname "$(dirname "$pc")")
+share=$work/prefix/share
+for file in man/man1/lockstep.1 man/man1/lockstep-run.1 zsh/site-functions/_lockstep \
+    bash-completion/completions/lockstep fish/vendor_completions.d/lockstep.fish; do
+    [ -s "$share/$file" ] || fail "share/$file is not installed"
+done
 unset LOCKSTEP_MODULE_DIR RANK WORLD_SIZE LOCAL_RANK
 
 PKG_CONFIG_PATH=$(dirname "$pc")

@@ -42,6 +42,7 @@ static void check_line(const json_value *v)
         assert_true(json_as_real(json_get(v, members[i]), -1) >= 0);
     assert_true(json_as_real(json_get(seconds, "forward"), -1) >= 0);
     assert_true(json_as_real(json_get(seconds, "data"), -1) >= 0);
+    assert_int_equal(json_kind_of(json_get(v, "step_s")), JSON_IS_ARRAY);
     if (json_get(v, "accuracy") == NULL)
         return;
     assert_int_equal(json_as_int(json_get(v, "test_samples"), 0), SMALL_TEST);
@@ -68,6 +69,26 @@ static int count_lines(const char *path, int *n_tested)
     return n;
 }
 
+/* The first line has the times of its steps, maybe without the last one, and describes the run. */
+static void expect_run_and_step_times(const char *path)
+{
+    char *text = text_of(path);
+    json_value *v;
+    const json_value *run;
+
+    assert_int_equal(json_parse(text, strcspn(text, "\n"), "metrics", &v), LS_OK);
+    run = json_get(v, "run");
+    assert_in_range(json_size(json_get(v, "step_s")), json_as_int(json_get(v, "step"), 0) - 1,
+                    json_as_int(json_get(v, "step"), 0));
+    assert_true(json_as_real(json_at(json_get(v, "step_s"), 0), 0) > 0);
+    assert_true(json_as_int(json_get(run, "cores"), 0) >= 1);
+    assert_true(json_as_real(json_get(run, "memory_bytes"), 0) > 1e6);
+    assert_int_equal(json_as_int(json_get(run, "ranks"), 0), 1);
+    assert_non_null(strstr(json_as_string(json_get(run, "command"), ""), "test_run_files"));
+    json_free(v);
+    ls_free(text);
+}
+
 static void metrics_are_json_lines_with_all_members(void **state)
 {
     ls_train_flags flags = small_flags(small_dir);
@@ -78,6 +99,7 @@ static void metrics_are_json_lines_with_all_members(void **state)
     assert_int_equal(run_with(&flags).status, LS_OK);
     assert_int_equal(count_lines(flags.metrics, &n_tested), 3 + 3 * STEPS_AN_EPOCH / 20);
     assert_int_equal(n_tested, 3);
+    expect_run_and_step_times(flags.metrics);
     flags.print_freq = 5;
     assert_int_equal(run_with(&flags).status, LS_OK);
     assert_int_equal(count_lines(flags.metrics, &n_tested), 3 + 3 * STEPS_AN_EPOCH / 5);

@@ -24,6 +24,7 @@
 #include "launch/agent/agent_pmi.h"
 #include "launch/agent/agent_remote.h"
 #include "launch/agent/agent_store.h"
+#include "launch/agent/agent_view.h"
 #include "launch/process/shim.h"
 
 #include <signal.h>
@@ -97,6 +98,7 @@ struct agent { // NOLINT(clang-analyzer-optin.performance.Padding): there is one
     agent_link link;
     agent_network network;
     agent_store store;
+    agent_view view;
     agent_hosts *hosts; /* NULL: this agent starts no others */
 
     /* The ranks of a generation. */

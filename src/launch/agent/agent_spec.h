@@ -17,6 +17,7 @@
 #include "launch/hosts/rank_list.h"
 #include "launch/hosts/start_command.h"
 #include "launch/process/pseudo_terminal.h"
+#include "launch/view/view.h"
 #include "net/address.h"
 #include "net/key.h"
 #include "net/seal.h"
@@ -110,6 +111,10 @@ typedef struct agent_spec {
     void (*read_activity)(int ring_fd, text_buf *out);
     /* Appends the last operations from a dead rank's flight recorder; may be NULL. */
     void (*describe_ring)(int ring_fd, text_buf *out);
+    /* Adds what a rank's flight recorder has to its view, and its operations to `job` (NULL: they
+     * are not wanted). NULL: this job is not seen by `lockstep top`. */
+    void (*view_ring)(int ring_fd, view_rank *out, job_view *job);
+    int metrics_port; /* --metrics-port; 0: none. Needs view_ring */
     /*
      * Where the head is: receives the flight recorder of every rank that has ended, on any node, in
      * this start of the job (generation). behind_ns: the difference of that machine's monotonic

@@ -150,6 +150,7 @@ static void on_note(void *arg, const char *line)
 {
     agent *a = arg;
 
+    agent_view_note(&a->view, line);
     agent_output_note(&a->output, line);
 }
 
@@ -310,6 +311,7 @@ ls_status agent_open(agent *a, const agent_spec *spec, agent_result *result)
         LS_TRY(agent_remote_open(&a->starter, &a->input));
     if (spec->argv != NULL)
         prctl(PR_SET_CHILD_SUBREAPER, 1);
+    LS_TRY(agent_view_open(&a->view, a));
     return open_connection(a);
 }
 
@@ -317,6 +319,7 @@ void agent_close(agent *a)
 {
     agent_hosts *hosts = a->hosts;
 
+    agent_view_close(&a->view);
     if (a->ranks != NULL)
         agent_close_ranks(a);
     agent_containment_sweep(&a->containment);

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "launch/head/rendezvous.h"
 #include "net/address.h"
+#include "net/frame.h"
 #include "net/key.h"
 #include "net/poller.h"
 #include "net/seal.h"
@@ -53,6 +54,8 @@ typedef struct head_options {
      * the nodes: when the connection of a node closes, the head waits shortly for
      * head_node_lost(), as the end of its ssh may tell more. */
     void (*node_silent)(void *self, int number, const char *why);
+    /* NODE_VIEW of another node: the answer to head_ask_views(). NULL: not wanted. */
+    ls_status (*take_view)(void *self, const frame *f);
 } head_options;
 
 LS_MUST_USE ls_status head_create(poller *p, const head_options *opt, head **out);
@@ -85,6 +88,10 @@ bool head_store_was_used(const head *h);
 
 /* Serves a PyTorch program's connection that the head's own agent has admitted. Takes fd. */
 LS_MUST_USE ls_status head_serve_store(head *h, int fd);
+
+/* Asks the other nodes for their ranks, and `rank` for its operations too (-1: none); returns the
+ * number of nodes. */
+int head_ask_views(head *h, uint32_t question, int rank);
 
 /* The key of a job's ranks. */
 LS_MUST_USE ls_status head_job_key(const net_key *key, const char *job, net_key *out);

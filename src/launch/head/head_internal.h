@@ -3,7 +3,8 @@
  * head_internal.h - the state of a head, shared by its parts: events and actions (head.c),
  * connections of nodes (head_nodes.c), the hub and store of a generation and the ranks there
  * (head_ranks.c), elastic jobs (head_elastic.c), networks (head_networks.c), MPI programs
- * (head_pmi.c), flight recorders (head_rings.c), the report (head_report.c).
+ * (head_pmi.c), flight recorders (head_rings.c), the view of the job (head_view.c), the report
+ * (head_report.c).
  */
 #ifndef LS_LAUNCH_HEAD_INTERNAL_H
 #define LS_LAUNCH_HEAD_INTERNAL_H
@@ -204,6 +205,9 @@ void head_compare_clock(head_node *node); /* with this one, if flight recorders 
 LS_MUST_USE ls_status head_handle_clock(head_node *node, const frame *f);
 LS_MUST_USE ls_status head_handle_ring(head_node *node, const frame *f);
 void head_drop_ring(head_node *node); /* the part that was received */
+
+/* --- head_view.c --- */
+LS_MUST_USE ls_status head_handle_view(head_node *node, const frame *f);
 
 /* --- head_report.c --- */
 

@@ -412,6 +412,8 @@ static ls_status on_message(void *arg, const frame *f)
         return head_handle_ring(node, f);
     case NODE_CLOCK:
         return head_handle_clock(node, f);
+    case NODE_VIEW:
+        return head_handle_view(node, f);
     case NODE_BEAT:
         return LS_OK;
     default:

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent_metrics.c - --metrics-port: serves the view of a job to Prometheus, in its text format
+ * (version 0.0.4), at http://127.0.0.1:PORT/metrics. One request a connection; requests are bounded
+ * in size and time. Driven by the poller.
+ */
+#include "launch/agent/agent.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "launch/view/metrics_text.h"
+#include "net/socket.h"
+
+#include <string.h>
+
+enum { CLIENTS_MAX = 16, BACKLOG = 64, REQUEST_MAX = 4096, CLIENT_MS = 5000 };
+
+typedef struct metrics_port metrics_port;
+
+typedef struct metrics_client {
+    metrics_port *owner;
+    int fd; /* -1: a free slot */
+    poll_watch *watch;
+    poll_timer limit;
+    char request[REQUEST_MAX];
+    size_t n_request;
+    bool is_read;
+    view_request view;
+    text_buf answer;
+    size_t n_sent;
+} metrics_client;
+
+struct metrics_port {
+    agent_view *view;
+    poller *loop;
+    int fd;
+    poll_watch *watch;
+    metrics_client clients[CLIENTS_MAX];
+};
+
+static void end_client(void *arg)
+{
+    metrics_client *c = arg;
+
+    poller_timer_cancel(&c->limit);
+    poller_unwatch(c->watch);
+    c->watch = NULL;
+    agent_view_forget(&c->view);
+    text_free(&c->answer);
+    file_close(&c->fd);
+}
+
+static void send_rest(metrics_client *c)
+{
+    size_t moved;
+
+    while (c->n_sent < c->answer.length) {
+        if (net_send_some(c->fd, "Prometheus", text_str(&c->answer) + c->n_sent,
+                          c->answer.length - c->n_sent, &moved) != LS_OK) {
+            end_client(c);
+            return;
+        }
+        if (moved == 0) {
+            if (poller_change(c->watch, POLL_WRITE) != LS_OK)
+                end_client(c);
+            return;
+        }
+        c->n_sent += moved;
+    }
+    end_client(c);
+}
+
+static void answer(metrics_client *c, const char *status, const char *type, const text_buf *body)
+{
+    text_append(&c->answer,
+                "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
+                "Connection: close\r\n\r\n",
+                status, type, body->length);
+    text_append_bytes(&c->answer, text_str(body), body->length);
+    if (text_status(&c->answer) == LS_OK)
+        send_rest(c);
+    else
+        end_client(c);
+}
+
+static void refuse(metrics_client *c, const char *status)
+{
+    text_buf body = {0};
+
+    text_append(&body, "%s: the metrics are at GET /metrics\n", status);
+    answer(c, status, "text/plain; charset=utf-8", &body);
+    text_free(&body);
+}
+
+static void send_metrics(void *arg, const job_view *v)
+{
+    metrics_client *c = arg;
+    text_buf body = {0};
+
+    metrics_text(v, &body);
+    if (text_status(&body) == LS_OK)
+        answer(c, "200 OK", "text/plain; version=0.0.4; charset=utf-8", &body);
+    else
+        end_client(c);
+    text_free(&body);
+}
+
+/* The path may have a query; the headers have no effect. */
+static void take_request(metrics_client *c)
+{
+    static const char wanted[] = "GET /metrics";
+    const size_t n = sizeof(wanted) - 1;
+
+    c->is_read = true;
+    if (strncmp(c->request, "GET ", 4) != 0) {
+        refuse(c, "405 Method Not Allowed");
+        return;
+    }
+    if (strncmp(c->request, wanted, n) != 0 || strchr(" ?", c->request[n]) == NULL) {
+        refuse(c, "404 Not Found");
+        return;
+    }
+    c->view.rank = -1;
+    c->view.done = send_metrics;
+    c->view.arg = c;
+    if (poller_change(c->watch, 0) == LS_OK)
+        agent_view_ask(c->owner->view, &c->view);
+    else
+        end_client(c);
+}
+
+static void read_request(metrics_client *c)
+{
+    size_t moved;
+
+    if (net_recv_some(c->fd, "Prometheus", c->request + c->n_request,
+                      sizeof(c->request) - 1 - c->n_request, &moved) != LS_OK) {
+        end_client(c);
+        return;
+    }
+    c->n_request += moved;
+    c->request[c->n_request] = '\0';
+    if (strstr(c->request, "\r\n\r\n") != NULL)
+        take_request(c);
+    else if (c->n_request == sizeof(c->request) - 1 || strlen(c->request) < c->n_request) {
+        c->is_read = true;
+        refuse(c, "400 Bad Request");
+    }
+}
+
+static void on_client(void *client, unsigned events)
+{
+    metrics_client *c = client;
+
+    if (!c->is_read)
+        read_request(c);
+    else if (c->answer.length > 0)
+        send_rest(c);
+    else if ((events & POLL_BROKEN) != 0)
+        end_client(c);
+}
+
+static metrics_client *free_client(metrics_port *m)
+{
+    for (int i = 0; i < CLIENTS_MAX; i++)
+        if (m->clients[i].fd < 0)
+            return &m->clients[i];
+    return NULL;
+}
+
+static void on_connection(void *port, unsigned events)
+{
+    metrics_port *m = port;
+    metrics_client *c = free_client(m);
+    int fd;
+
+    LS_UNUSED(events);
+    if (net_accept(m->fd, &fd) != LS_OK || fd < 0)
+        return;
+    if (c == NULL) {
+        file_close(&fd);
+        return;
+    }
+    *c = (metrics_client){.owner = m, .fd = fd};
+    poller_timer_set(m->loop, &c->limit, ls_now_ms() + CLIENT_MS, end_client, c);
+    if (poller_watch(m->loop, fd, POLL_READ, on_client, c, &c->watch) != LS_OK)
+        end_client(c);
+}
+
+ls_status metrics_port_open(agent_view *v, poller *p, int port, metrics_port **out)
+{
+    metrics_port *m;
+    net_address at;
+    ls_status st;
+
+    if (port == 0)
+        return LS_OK;
+    m = ls_calloc(1, sizeof(*m));
+    if (m == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for --metrics-port");
+    m->view = v;
+    m->loop = p;
+    m->fd = -1;
+    for (int i = 0; i < CLIENTS_MAX; i++)
+        m->clients[i].fd = -1;
+    st = net_address_parse("127.0.0.1", port, &at);
+    if (st == LS_OK)
+        st = net_listen(&at, NET_STREAM, BACKLOG, &m->fd, NULL);
+    if (st == LS_OK)
+        st = poller_watch(p, m->fd, POLL_READ, on_connection, m, &m->watch);
+    if (st != LS_OK) {
+        metrics_port_close(m);
+        return ls_fail(st, "--metrics-port %d: %s", port, ls_last_error());
+    }
+    *out = m;
+    return LS_OK;
+}
+
+void metrics_port_close(metrics_port *m)
+{
+    if (m == NULL)
+        return;
+    for (int i = 0; i < CLIENTS_MAX; i++)
+        if (m->clients[i].fd >= 0)
+            end_client(&m->clients[i]);
+    poller_unwatch(m->watch);
+    file_close(&m->fd);
+    ls_free(m);
+}

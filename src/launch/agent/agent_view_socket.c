@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent_view_socket.c - serves the view of a job to processes of the same user on this host
+ * (view_client.h). The socket is abstract, so nothing remains of it however the agent ends. The
+ * user of a connection is checked before anything is read. Driven by the poller.
+ */
+#include "launch/agent/agent.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "launch/view/view_client.h"
+#include "net/frame_link.h"
+#include "net/socket.h"
+
+#include <unistd.h>
+
+enum {
+    CLIENTS_MAX = 16,
+    BACKLOG = 16,
+    ANSWER_QUEUE_MAX = 128 * 1024 * 1024, /* of 65536 ranks */
+    LOG_PAUSE_MS = 1000
+};
+
+typedef struct view_socket view_socket;
+
+typedef struct view_peer {
+    view_socket *owner;
+    bool is_used; /* until the link has reported its end */
+    frame_link link;
+    view_request request;
+} view_peer;
+
+struct view_socket {
+    agent_view *view;
+    poller *loop;
+    int fd;
+    poll_watch *watch;
+    view_peer peers[CLIENTS_MAX];
+    int64_t last_refusal_ms;
+};
+
+static void send_view(void *peer, const job_view *v)
+{
+    view_peer *p = peer;
+    text_buf text = {0};
+    json_writer w;
+
+    json_begin(&w, &text);
+    view_write(v, &w);
+    if (text_status(&text) == LS_OK)
+        frame_link_send(&p->link, VIEW_ANSWER, text_str(&text), text.length);
+    text_free(&text);
+}
+
+static ls_status on_message(void *peer, const frame *f)
+{
+    view_peer *p = peer;
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+    const uint32_t rank = wire_read_u32(&r);
+
+    LS_TRY(wire_reader_end(&r, "a request for a view"));
+    if (f->type != VIEW_ASK)
+        return ls_fail(LS_EPROTO, "message %u at the socket of lockstep top", f->type);
+    if (p->request.is_set)
+        return ls_fail(LS_EPROTO, "a second request before the answer to the first");
+    p->request.rank = rank < VIEW_RANKS_MAX ? (int)rank : -1;
+    p->request.done = send_view;
+    p->request.arg = p;
+    agent_view_ask(p->owner->view, &p->request);
+    return LS_OK;
+}
+
+static void on_ended(void *peer, const char *why)
+{
+    view_peer *p = peer;
+
+    LS_UNUSED(why);
+    agent_view_forget(&p->request);
+    frame_link_close(&p->link);
+    p->is_used = false;
+}
+
+static void log_refusal(view_socket *s)
+{
+    if (log_every(&s->last_refusal_ms, LOG_PAUSE_MS))
+        ls_log(LS_LOG_WARN, "launch", "refused a connection for lockstep top: %s", ls_last_error());
+}
+
+static view_peer *free_peer(view_socket *s)
+{
+    for (int i = 0; i < CLIENTS_MAX; i++)
+        if (!s->peers[i].is_used)
+            return &s->peers[i];
+    return NULL;
+}
+
+static ls_status admit(view_socket *s, int *fd)
+{
+    view_peer *p = free_peer(s);
+    uid_t user;
+    int taken;
+
+    LS_TRY(net_peer_user(*fd, &user, NULL));
+    if (user != geteuid())
+        return ls_fail(LS_EAUTH, "the connection belongs to user %u", (unsigned)user);
+    if (p == NULL)
+        return ls_fail(LS_ESYSTEM, "%d connections are open", CLIENTS_MAX);
+    p->link = (frame_link){.self = p, .message = on_message, .ended = on_ended};
+    taken = *fd;
+    *fd = -1;
+    LS_TRY(frame_link_open(&p->link, s->loop, taken, "lockstep top", VIEW_ASK_BYTES,
+                           ANSWER_QUEUE_MAX));
+    p->is_used = true;
+    return LS_OK;
+}
+
+static void on_connection(void *socket, unsigned events)
+{
+    view_socket *s = socket;
+    int fd;
+
+    LS_UNUSED(events);
+    if (net_accept(s->fd, &fd) != LS_OK || fd < 0)
+        return;
+    if (admit(s, &fd) != LS_OK)
+        log_refusal(s);
+    file_close(&fd);
+}
+
+ls_status view_socket_open(agent_view *v, poller *p, const char *agent_name, view_socket **out)
+{
+    view_socket *s = ls_calloc(1, sizeof(*s));
+    net_address at;
+    ls_status st;
+
+    if (s == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the socket of lockstep top");
+    s->view = v;
+    s->loop = p;
+    s->fd = -1;
+    for (int i = 0; i < CLIENTS_MAX; i++)
+        s->peers[i].owner = s;
+    st = view_address(agent_name, &at);
+    if (st == LS_OK)
+        st = net_listen(&at, NET_STREAM, BACKLOG, &s->fd, NULL);
+    if (st == LS_OK)
+        st = poller_watch(p, s->fd, POLL_READ, on_connection, s, &s->watch);
+    if (st != LS_OK) {
+        view_socket_close(s);
+        return st;
+    }
+    *out = s;
+    return LS_OK;
+}
+
+void view_socket_close(view_socket *s)
+{
+    if (s == NULL)
+        return;
+    for (int i = 0; i < CLIENTS_MAX; i++) {
+        agent_view_forget(&s->peers[i].request);
+        if (s->peers[i].is_used)
+            frame_link_close(&s->peers[i].link);
+    }
+    poller_unwatch(s->watch);
+    file_close(&s->fd);
+    ls_free(s);
+}
