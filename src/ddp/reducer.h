@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * * reducer.h - the members of an ls_ddp: buckets of gradients, which are reduced while backward
+ * reducer.h - the members of an ls_ddp: buckets of gradients, which are reduced while backward
  * runs.
  *
  * One step: (1) the sum of the ranks' weights starts, before forward (ls_ddp_begin) or with
@@ -13,7 +13,8 @@
  * The sum of weights is a number of the host, also on stream devices: the program gets it in the
  * same step (ls_ddp_step), and a divisor in device memory would save no wait for the device, of
  * which a step has none. Its sum runs during forward, and the device still has the operators of
- * forward to execute when the host waits for a late rank.
+ * forward to execute when the host waits for a late rank. CUDA graphs keep no divisor: they end at
+ * the all-reduces, and a step is recorded with its own weight (tests/ddp/test_ddp_graphs.c).
  */
 #ifndef LS_DDP_REDUCER_H
 #define LS_DDP_REDUCER_H

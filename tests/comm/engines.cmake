@@ -60,4 +60,9 @@ if(TARGET lockstep_gloo)
   set_tests_properties(test_comm_conformance_gloo PROPERTIES
                        LABELS "slow;conformance;no-tsan" TIMEOUT 300
                        ENVIRONMENT LOCKSTEP_BACKEND=gloo)
+  add_test(NAME test_comm_conformance_gloo_on_device
+           COMMAND test_comm_conformance_on_device tcp few)
+  set_tests_properties(test_comm_conformance_gloo_on_device PROPERTIES
+                       LABELS "conformance;no-tsan" TIMEOUT 300
+                       ENVIRONMENT "LOCKSTEP_BACKEND=gloo;LOCKSTEP_SIM_DELAY_US=0")
 endif()

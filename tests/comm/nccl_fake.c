@@ -8,8 +8,8 @@
  *
  * FAKE_NCCL in the environment has faults: "busy=N" (each call is in progress for N polls),
  * "remote_error=K", "hang=K" (in the K-th operation of a communicator, which does not end),
- * "no_interface" (creating an id fails), "slow_abort=MS", "no_register" (registering memory fails),
- * "slow_end=MS" (of a communicator that is not aborted).
+ * "no_id=K" (creating an id fails with the K-th of id_errors), "slow_abort=MS", "no_register"
+ * (registering memory fails), "slow_end=MS" (of a communicator that is not aborted).
  * "rank=R": the faults are those of rank R.
  *
  * The process is ended when a registration ends after its memory was freed or while an operation
@@ -447,12 +447,26 @@ EXPORT const char *ncclGetLastError(nccl_comm *c)
     return last_error_text;
 }
 
+/* Texts of NCCL 2.28. */
+static const char *const id_errors[] = {
+    "Bootstrap : no socket interface found",
+    "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 4000",
+    "Error: failed to extend /dev/shm/nccl-a1b2c3 to 33030532 bytes",
+    "Call to posix_fallocate failed: No space left on device",
+    "Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'",
+    "Cuda failure 217 'peer access is not supported between these two devices'",
+    "socketPollConnect: connect returned Connection refused",
+    "Cuda failure 2 'out of memory'",
+    "an error of another kind",
+};
+
 EXPORT int ncclGetUniqueId(nccl_id *id)
 {
+    const int error = fault("no_id", -1);
     uint64_t random;
 
-    if (fault("no_interface", -1) != 0) {
-        last_error_text = "Bootstrap : no socket interface found";
+    if (error > 0 && (size_t)error <= sizeof(id_errors) / sizeof(id_errors[0])) {
+        last_error_text = id_errors[error - 1];
         return NCCL_SYSTEM_ERROR;
     }
     if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))

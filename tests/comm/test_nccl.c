@@ -185,14 +185,30 @@ static void an_asynchronous_error_breaks_the_group_on_every_rank(void **state)
 
 static void a_failure_to_connect_says_what_to_do(void **state)
 {
-    scene *s = scene_create();
+    // NCCL's text and the advice, for each error of nccl_fake.c
+    static const char *const wants[] = {
+        "no socket interface found; set NCCL_SOCKET_IFNAME",
+        "CUDA device 4000; two ranks use one GPU: start one rank for each GPU",
+        "33030532 bytes; /dev/shm is too small: mount it with size=8G",
+        "No space left on device; /dev/shm is too small",
+        "CUDA runtime version'; the driver is too old for this NCCL",
+        "these two devices'; NCCL_P2P_DISABLE=1 works around it",
+        "Connection refused; allow connections between the hosts",
+        "'out of memory'; nvidia-smi shows which process uses the memory",
+        "an error of another kind; NCCL_DEBUG=WARN shows more",
+    };
 
     LS_UNUSED(state);
-    run(2, failing_body, s, "no_interface", 20000, NULL);
-    for (int r = 0; r < 2; r++)
-        scene_assert_failure(s, r, r == 0 ? LS_ESYSTEM : LS_EPEER,
-                             "no socket interface found; set NCCL_SOCKET_IFNAME");
-    scene_destroy(s);
+    for (size_t i = 0; i < LS_COUNT_OF(wants); i++) {
+        scene *s = scene_create();
+        char faults[32];
+
+        text_format(faults, sizeof(faults), "no_id=%d", (int)i + 1);
+        run(2, failing_body, s, faults, 20000, NULL);
+        for (int r = 0; r < 2; r++)
+            scene_assert_failure(s, r, r == 0 ? LS_ESYSTEM : LS_EPEER, wants[i]);
+        scene_destroy(s);
+    }
 }
 
 static ls_status busy_body(const ls_test_rank *self, void *arg)

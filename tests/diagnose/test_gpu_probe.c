@@ -110,9 +110,9 @@ static void faulty_gpu_hides_nothing_of_the_others(void **state)
     add(&list, "GPU-old");
     add(&list, "GPU-faulty");
     add(&list, "GPU-idle");
-    assert_ok(gpu_try(FAKE_CUDA_LIBRARY, 2000, &list, &t));
+    assert_ok(gpu_try(FAKE_CUDA_LIBRARY, 8000, &list, &t));
     assert_int_equal(t.n, 11);
-    expect_trial(&t.gpus[0], LS_ETIMEOUT, "no answer within 2.0 s");
+    expect_trial(&t.gpus[0], LS_ETIMEOUT, "no answer within 8.0 s");
     expect_trial(&t.gpus[1], LS_OK, "");
     expect_trial(&t.gpus[2], LS_ESYSTEM, "SIGABRT");
     expect_trial(&t.gpus[3], LS_ESYSTEM, "starting CUDA fails: unknown error (CUDA error 999)");
@@ -159,6 +159,26 @@ static void nccl_reduces_over_all_gpus_or_its_warning_is_explained(void **state)
     assert_status(nccl_try(FAKE_CUDA_LIBRARY, "libnothing-of-that-name.so.1", LONG_MS, &t),
                   LS_ENOTFOUND);
     assert_null(getenv("NCCL_DEBUG_FILE"));
+}
+
+static void usual_errors_of_nccl_are_explained(void **state)
+{
+    static const char *const texts[][2] = {
+        {"Bootstrap : no socket interface found", "unset NCCL_SOCKET_IFNAME"},
+        {"Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 4000", "at most one rank"},
+        {"Error: failed to extend /dev/shm/nccl-a1b2c3 to 33030532 bytes", "--shm-size"},
+        {"Call to posix_fallocate failed: No space left on device", "--shm-size"},
+        {"CUDA driver version is insufficient for CUDA runtime version", "install a driver"},
+        {"peer access is not supported between these two devices", "NCCL_P2P_DISABLE=1"},
+        {"P2P is disabled between NVLINK connected GPUs 1 and 0", "NCCL_P2P_DISABLE=1"},
+        {"Cuda failure 2 'out of memory'", "nvidia-smi"},
+        {"connect returned Connection refused", "NCCL_SOCKET_IFNAME=lo"},
+        {"an error of another kind", "NCCL_DEBUG=INFO"},
+    };
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(texts); i++)
+        assert_non_null(strstr(nccl_fix(texts[i][0]), texts[i][1]));
 }
 
 static void no_gpu_is_tested_without_cuda(void **state)
@@ -323,6 +343,7 @@ int main(void)
         cmocka_unit_test(library_that_crashes_or_hangs_does_not_affect_the_caller),
         cmocka_unit_test(faulty_gpu_hides_nothing_of_the_others),
         cmocka_unit_test(nccl_reduces_over_all_gpus_or_its_warning_is_explained),
+        cmocka_unit_test(usual_errors_of_nccl_are_explained),
         cmocka_unit_test(no_gpu_is_tested_without_cuda),
         cmocka_unit_test(output_of_a_program_is_read_until_the_limit),
         cmocka_unit_test(answers_may_be_long_or_missing),

@@ -84,6 +84,15 @@ def launched(n, *command):
     return [program("lockstep"), "run", "--nproc-per-node", str(n), *command]
 
 
+# On the CUDA device over host memory; the environment is fake_nccl().
+OVER_NCCL = ("--device", "cudahost", "--backend", "nccl")
+
+
+def fake_nccl():
+    """The environment of programs whose NCCL is that of the tests; ctest sets the path."""
+    return {"LOCKSTEP_NCCL_LIBRARY": os.environ["FAKE_NCCL_CUDAHOST"]}
+
+
 def tensors(path):
     """The bytes of each tensor of a safetensors file, by name."""
     with open(path, "rb") as f:

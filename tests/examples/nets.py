@@ -13,8 +13,8 @@ import sys
 import xml.etree.ElementTree
 import zlib
 
-from job import (await_text, finish, folder, free_port, launched, program, ranks_of, run, run_tests,
-                 start, tensors)
+from job import (OVER_NCCL, await_text, fake_nccl, finish, folder, free_port, launched, program,
+                 ranks_of, run, run_tests, start, tensors)
 
 ALL = "all" in sys.argv[2:]
 SMALL = ("-a", "resnet18", "--image-size", "32", "--seed", "3", "-j", "2")
@@ -315,6 +315,16 @@ def resnet_takes_cifar_images_of_another_size():
         assert "2 steps on 1 rank," in output, output
 
 
+def networks_run_over_nccl_on_the_cuda_device():
+    with folder() as f:
+        data = make_cifar(f"{f}/cifar")
+        flags = ("--image_size", "8", "--steps", "1", "--save", "")
+        dummy = (program("imagenet"), "--dummy", "-a", "resnet18", "-b", "4", *flags)
+        for command in (resnet(data, f, "--num_epochs", "1", *flags), dummy):
+            output = run(*launched(2, *command, *OVER_NCCL), env=fake_nccl())
+            assert "1 step on 2 ranks," in output, output
+
+
 # --- imagenet ---
 
 def imagenet_keeps_latest_and_best_and_evaluates_them():
@@ -561,6 +571,7 @@ if __name__ == "__main__":
         resnet_resumes_in_mid_epoch_with_the_same_bits,
         synthetic_runs_need_no_files_and_leave_none,
         resnet_takes_cifar_images_of_another_size,
+        networks_run_over_nccl_on_the_cuda_device,
         imagenet_keeps_latest_and_best_and_evaluates_them,
         a_restart_goes_on_from_the_files_that_the_program_saves_by_itself,
         a_broken_image_is_named_and_skipped_as_asked,

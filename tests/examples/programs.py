@@ -15,6 +15,8 @@ import time
 from job import (
     DATA,
     SLOW,
+    OVER_NCCL,
+    fake_nccl,
     finish,
     folder,
     free_port,
@@ -219,6 +221,16 @@ def two_ranks_learn_on_the_cuda_device_as_on_the_processor():
     assert all(abs(a - b) <= 2e-4 for a, b in zip(*losses)), losses
 
 
+def programs_run_over_nccl_on_the_cuda_device():
+    for command, want in (
+        ((program("elastic_ddp"),), "Start running basic DDP example on rank 1."),
+        ((program("message_passing"),), "Rank 1 has received 1 from rank 0."),
+        (mnist("--steps", "1", "--batch-size", "4"), "1 step on 2 ranks"),
+    ):
+        output = run(*launched(2, *command, *OVER_NCCL), env=fake_nccl())
+        assert want in output, output
+
+
 def a_card_with_too_little_memory_is_an_error_with_advice():
     flags = ("--steps", "2", "--batch-size", "100", "--device", "cudahost")
     output = run(*mnist(*flags), code=1, env={"GPU_HOST_BYTES": "20000000"})
@@ -346,6 +358,7 @@ if __name__ == "__main__":
             nodes_with_different_lists_both_report_it,
             wrong_flags_and_files_get_a_clear_line,
             two_ranks_learn_on_the_cuda_device_as_on_the_processor,
+            programs_run_over_nccl_on_the_cuda_device,
             a_card_with_too_little_memory_is_an_error_with_advice,
             more_ranks_than_cards_are_refused,
             gpus_counts_the_cards_of_the_node,
