@@ -10,10 +10,7 @@ import tempfile
 import time
 import traceback
 
-import torch
-
 DEADLINE_S = 120
-HAS_DDP = not torch.__version__.startswith("1.")  # DDP works with groups in Python
 
 
 class Job:

@@ -59,7 +59,6 @@ class Failures(unittest.TestCase):
         for text in self.survivors(ranks.Job(3, body), 1):
             self.assertIn("rank 1", text)
 
-    @unittest.skipUnless(ranks.HAS_DDP, "torch 1.13 waits for handles in C++ only")
     def test_ddp_ends_with_an_error_when_a_rank_dies(self):
         def body(rank, n, store):
             ranks.join(store, rank, n)

@@ -23,9 +23,10 @@ except ModuleNotFoundError as error:
 from . import _errors, _join, _site
 from ._lib import lib
 from ._pg import LockstepGroup
+from ._watch import Watch, watch
 from ._work import milliseconds
 
-__all__ = ["LockstepGroup", "form", "register", "version"]
+__all__ = ["LockstepGroup", "Watch", "form", "register", "version", "watch"]
 
 
 def version() -> str:

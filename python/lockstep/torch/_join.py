@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from datetime import timedelta
-from typing import Any, Iterable, List, Optional, Sequence
+from typing import Any, Callable, Iterable, List, Optional, Sequence
 
 from . import _lib
 from ._lib import lib
@@ -160,8 +160,13 @@ def live_comms() -> Iterable[Comm]:
     return [comm for comm in list(_live) if comm.handle is not None]
 
 
+before_close: List[Callable[[], None]] = []  # called by close_all(), and removed by themselves
+
+
 def close_all() -> None:
     """At the end of the interpreter: afterwards the library calls no Python."""
+    for end in list(before_close):
+        end()
     close_deferred()
     for comm in live_comms():
         comm.close()

@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 import threading
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, List, Tuple
 
 import torch
 
@@ -29,11 +29,18 @@ def _in_package(path: str) -> bool:
     return known
 
 
-def mark(shape: Any) -> None:
-    """Names the operation that this thread starts next by the line of the program and its shape."""
-    frame: Any = sys._getframe(2)
+def program_frame(depth: int) -> Any:
+    """The innermost frame of this thread, `depth` or more above the caller's, that is the
+    program's."""
+    frame: Any = sys._getframe(depth + 1)
     while frame.f_back is not None and _in_package(frame.f_code.co_filename):
         frame = frame.f_back
+    return frame
+
+
+def mark(shape: Any) -> None:
+    """Names the operation that this thread starts next by the line of the program and its shape."""
+    frame = program_frame(2)
     key = (frame.f_code, frame.f_lineno, shape)
     text = _texts.get(key)
     if text is None:
@@ -45,15 +52,21 @@ def mark(shape: Any) -> None:
     lib.ls_comm_set_site(text)
 
 
-@_lib.StackFn
-def _write_stack(_arg: Any, text: int, size: int) -> None:
+def main_stack(program_only: bool = False) -> List[str]:
+    """The calls of the main thread, the innermost first: "train.py:41 in step"."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     lines = []
     while frame is not None:
-        name = os.path.basename(frame.f_code.co_filename)
-        lines.append(f"{name}:{frame.f_lineno} in {frame.f_code.co_name}")
+        path = frame.f_code.co_filename
+        if not (program_only and _in_package(path)):
+            lines.append(f"{os.path.basename(path)}:{frame.f_lineno} in {frame.f_code.co_name}")
         frame = frame.f_back
-    data = "\n".join(lines).encode(errors="replace")[: size - 1] + b"\0"
+    return lines
+
+
+@_lib.StackFn
+def _write_stack(_arg: Any, text: int, size: int) -> None:
+    data = "\n".join(main_stack()).encode(errors="replace")[: size - 1] + b"\0"
     ctypes.memmove(text, data, len(data))
 
 

@@ -7,20 +7,27 @@ progress thread through ls_work_then(); no thread of Python waits.
 """
 from __future__ import annotations
 
+import collections
 import ctypes
 import itertools
 import threading
 import time
 from datetime import timedelta
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence
 
 import torch
+import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
 from . import _join, _lib
 from ._lib import lib
 
 SLICE_MS = 200  # between looks at Python's signals
+
+# Before torch 2.0 C++ forgets the Python part of a handle that the program has dropped, and then
+# waits for ever; DistributedDataParallel waits soon after the start.
+_RECENT_MAX = 0 if hasattr(dist, "DistBackendError") else 256
+_recent: Deque["LockstepWork"] = collections.deque(maxlen=_RECENT_MAX)
 
 _numbers = itertools.count(1)
 _waiting: Dict[int, "LockstepWork"] = {}  # by the argument of ls_work_then(): keeps them alive
@@ -69,6 +76,7 @@ class LockstepWork(Work):  # type: ignore[misc]
         self._signal: Any = None
         self._future: Any = None
         self._source = -1
+        _recent.append(self)
 
     # The state changes here only: the operation has ended.
     def _collect(self, status: int, text: str, source: int) -> None:
