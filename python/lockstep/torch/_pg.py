@@ -131,7 +131,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         self._sequence = 0
         self._started: Optional[List[LockstepWork]] = None  # inside _start_coalescing()
         self._monitored = _monitored.Barrier(store, comm.rank, comm.size)
-        self.options = Options(timeout)
+        self._options = Options(timeout)
         self.bound_device_id = None
 
     # --- what c10d asks of a group ---
@@ -143,6 +143,10 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         return "lockstep"  # for C++, which takes a group named gloo for its own class
 
     _get_backend_name = getBackendName
+
+    @property
+    def options(self) -> Options:  # torch 2.4 has it as a property, too
+        return self._options
 
     def rank(self) -> int:
         return self._comm.rank

@@ -7,27 +7,35 @@ progress thread through ls_work_then(); no thread of Python waits.
 """
 from __future__ import annotations
 
-import collections
 import ctypes
 import itertools
 import threading
 import time
+from collections import OrderedDict
 from datetime import timedelta
-from typing import Any, Callable, Deque, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
-import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
-from . import _join, _lib
+from . import _cpp, _join, _lib
 from ._lib import lib
 
 SLICE_MS = 200  # between looks at Python's signals
 
-# Before torch 2.0 C++ forgets the Python part of a handle that the program has dropped, and then
-# waits for ever; DistributedDataParallel waits soon after the start.
-_RECENT_MAX = 0 if hasattr(dist, "DistBackendError") else 256
-_recent: Deque["LockstepWork"] = collections.deque(maxlen=_RECENT_MAX)
+# Before torch 2.7 C++ does not keep the Python part of a handle that it gets, and without that part
+# its wait() never returns. So handles stay here until they are waited for, the newest ones at
+# least: C++ waits soon after the start.
+_UNWAITED_MAX = 256 if _cpp.version() < (2, 7) else 0
+_unwaited: "OrderedDict[int, Work]" = OrderedDict()  # by id()
+
+
+def _keep_until_waited(work: Work) -> None:
+    if _UNWAITED_MAX > 0:
+        _unwaited[id(work)] = work
+        if len(_unwaited) > _UNWAITED_MAX:
+            _unwaited.popitem(last=False)
+
 
 _numbers = itertools.count(1)
 _waiting: Dict[int, "LockstepWork"] = {}  # by the argument of ls_work_then(): keeps them alive
@@ -76,7 +84,7 @@ class LockstepWork(Work):  # type: ignore[misc]
         self._signal: Any = None
         self._future: Any = None
         self._source = -1
-        _recent.append(self)
+        _keep_until_waited(self)
 
     # The state changes here only: the operation has ended.
     def _collect(self, status: int, text: str, source: int) -> None:
@@ -120,6 +128,7 @@ class LockstepWork(Work):  # type: ignore[misc]
                 self._wait_for_end(deadline)
         if self._signal is not None:
             self._signal.wait()
+        _unwaited.pop(id(self), None)
         if self._error is not None:
             raise self._error
         return True
@@ -199,10 +208,12 @@ class LockstepWorks(Work):  # type: ignore[misc]
         super().__init__()
         self._works = works
         self._value = value
+        _keep_until_waited(self)
 
     def wait(self, timeout: Optional[timedelta] = None) -> bool:
         for work in self._works:
             work.wait() if timeout is None else work.wait(timeout)
+        _unwaited.pop(id(self), None)
         return True
 
     def synchronize(self) -> None:
