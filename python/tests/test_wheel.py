@@ -159,7 +159,7 @@ class Wheel(unittest.TestCase):
         output = self.call(self.tool, "run", "--ssh", ssh, "-H", "127.0.0.2:1", *parent)
         self.assertIn("agent\0--stdio", output)
 
-    def test_interpreter_without_torch_is_told_what_to_install(self):
+    def test_interpreter_without_torch_learns_what_to_install(self):
         self.call(self.python, "-c", "import lockstep")
         for words in (["-c", "import lockstep.torch"], ["-m", "lockstep.torch.selftest"]):
             output = self.call(self.python, *words, expected=(1,))
