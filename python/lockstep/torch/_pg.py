@@ -16,6 +16,7 @@ from torch.distributed import ProcessGroup
 
 from . import _join, _lib, _monitored, _site, _sparse
 from ._lib import lib
+from ._profile import event
 from ._types import moved, reduction
 from ._work import LockstepWork, LockstepWorks, milliseconds
 
@@ -131,7 +132,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         self._sequence = 0
         self._started: Optional[List[LockstepWork]] = None  # inside _start_coalescing()
         self._monitored = _monitored.Barrier(store, comm.rank, comm.size)
-        self.options = Options(timeout)
+        self._options = Options(timeout)
         self.bound_device_id = None
 
     # --- what c10d asks of a group ---
@@ -143,6 +144,10 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         return "lockstep"  # for C++, which takes a group named gloo for its own class
 
     _get_backend_name = getBackendName
+
+    @property
+    def options(self) -> Options:  # torch 2.4 has it as a property, too
+        return self._options
 
     def rank(self) -> int:
         return self._comm.rank
@@ -246,6 +251,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
 
     # --- reductions ---
 
+    @event("all_reduce")
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         tensor = _one(tensors)
         if tensor.layout != torch.strided:
@@ -267,9 +273,11 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         )
         return self._work(status, out, opts, (src, dst), [tensor], finish)
 
+    @event("all_reduce")
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> LockstepWorks:
         return LockstepWorks([self.allreduce([tensor], opts) for tensor in tensors], tensors)
 
+    @event("reduce")
     def reduce(self, tensors: Any, opts: Any) -> LockstepWork:
         tensor = _one(tensors)
         plan = reduction(tensor.dtype, _operation(opts))
@@ -319,12 +327,14 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         )
         return self._work(status, out, opts, (source, dst), [target], finish)
 
+    @event("reduce_scatter", 1)
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> LockstepWork:
         target, parts = _one(outputs), inputs[0]
         _same_type("reduce_scatter", [target, *parts])
         sizes = [part.numel() for part in parts]
         return self._reduce_parts(target, _joined(parts), sizes, opts)
 
+    @event("_reduce_scatter_base", 1)
     def reduce_scatter_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
     ) -> LockstepWork:
@@ -338,6 +348,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
 
     _reduce_scatter_base = reduce_scatter_single
 
+    @event("reduce_scatter_tensor_coalesced", 1)
     def reduce_scatter_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
     ) -> LockstepWorks:
@@ -348,6 +359,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
 
     # --- movements ---
 
+    @event("broadcast")
     def broadcast(self, tensors: Any, opts: Any) -> LockstepWork:
         tensor = _one(tensors)
         dtype, width = moved(tensor.dtype)
@@ -365,6 +377,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         )
         return self._work(status, out, opts, buffer, [tensor], None if is_root else finish)
 
+    @event("_all_gather_base", 1)
     def all_gather_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
     ) -> LockstepWork:
@@ -390,6 +403,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
 
     _allgather_base = all_gather_single
 
+    @event("all_gather_into_tensor_coalesced", 1)
     def all_gather_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
     ) -> LockstepWorks:
@@ -398,6 +412,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
+    @event("all_gather", 1)
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> LockstepWork:
         parts, source = outputs[0], _one(inputs)
         self._check_list("all_gather", parts, source)
@@ -415,6 +430,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         )
         return self._work(status, out, opts, (src, flat), parts, finish)
 
+    @event("all_gather", 1)
     def allgather_coalesced(self, outputs: Any, inputs: Tensors, opts: Any = None) -> LockstepWorks:
         """outputs[r][i] = inputs[i] of rank r."""
         works = [
@@ -423,6 +439,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         ]
         return LockstepWorks(works, [tensor for of_rank in outputs for tensor in of_rank])
 
+    @event("gather", 1)
     def gather(self, outputs: Any, inputs: Any, opts: Any) -> LockstepWork:
         source = _one(inputs)
         parts = outputs[0] if opts.rootRank == self._comm.rank else []
@@ -467,6 +484,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
 
     gather_into_tensor = gather_single
 
+    @event("scatter")
     def scatter(self, outputs: Any, inputs: Any, opts: Any) -> LockstepWork:
         target = _one(outputs)
         parts = inputs[0] if opts.rootRank == self._comm.rank else []
@@ -510,6 +528,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         )
         return self._work(status, out, opts, (src, dst), value, finish)
 
+    @event("all_to_all", 1)
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> LockstepWork:
         for tensors in (outputs, inputs):
             if len(tensors) != self._comm.size:
@@ -521,6 +540,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         src_sizes, dst_sizes = [t.numel() for t in inputs], [t.numel() for t in outputs]
         return self._exchange(_joined(inputs), src_sizes, flat, dst_sizes, opts, outputs, finish)
 
+    @event("all_to_all", 1)
     def all_to_all_single(
         self,
         output: torch.Tensor,
@@ -566,6 +586,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
 
     # --- messages ---
 
+    @event("send")
     def send(self, tensors: Any, peer: int, tag: int) -> LockstepWork:
         src = _source(_one(tensors))
         dtype, width = moved(src.dtype)
@@ -581,6 +602,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         )
         return self._work(status, out, None, src, [])
 
+    @event("recv")
     def recv(self, tensors: Any, peer: int, tag: int) -> LockstepWork:
         tensor = _one(tensors)
         dst, finish = _target(tensor)
@@ -597,11 +619,13 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         )
         return self._work(status, out, None, dst, [tensor], finish)
 
+    @event("recvAnySource")
     def recv_anysource(self, tensors: Any, tag: int) -> LockstepWork:
         return self.recv(tensors, _lib.ANY_SOURCE, tag)
 
     # --- barriers, sub-groups ---
 
+    @event("barrier")
     def barrier(self, opts: Any = None) -> LockstepWork:
         out = ctypes.c_void_p()
         status = lib.ls_barrier(self._handle(), ctypes.byref(out))

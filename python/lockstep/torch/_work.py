@@ -7,27 +7,35 @@ progress thread through ls_work_then(); no thread of Python waits.
 """
 from __future__ import annotations
 
-import collections
 import ctypes
 import itertools
 import threading
 import time
+from collections import OrderedDict
 from datetime import timedelta
-from typing import Any, Callable, Deque, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
-import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
-from . import _join, _lib
+from . import _cpp, _join, _lib, _profile
 from ._lib import lib
 
 SLICE_MS = 200  # between looks at Python's signals
 
-# Before torch 2.0 C++ forgets the Python part of a handle that the program has dropped, and then
-# waits for ever; DistributedDataParallel waits soon after the start.
-_RECENT_MAX = 0 if hasattr(dist, "DistBackendError") else 256
-_recent: Deque["LockstepWork"] = collections.deque(maxlen=_RECENT_MAX)
+# Before torch 2.7 C++ does not keep the Python part of a handle that it gets, and without that part
+# its wait() never returns. So handles stay here until they are waited for, the newest ones at
+# least: C++ waits soon after the start.
+_UNWAITED_MAX = 256 if _cpp.version() < (2, 7) else 0
+_unwaited: "OrderedDict[int, Work]" = OrderedDict()  # by id()
+
+
+def _keep_until_waited(work: Work) -> None:
+    if _UNWAITED_MAX > 0:
+        _unwaited[id(work)] = work
+        if len(_unwaited) > _UNWAITED_MAX:
+            _unwaited.popitem(last=False)
+
 
 _numbers = itertools.count(1)
 _waiting: Dict[int, "LockstepWork"] = {}  # by the argument of ls_work_then(): keeps them alive
@@ -73,10 +81,11 @@ class LockstepWork(Work):  # type: ignore[misc]
         self._deadline = time.monotonic() + timeout_ms / 1000 if timeout_ms > 0 else None
         self._lock = threading.Lock()  # guards the handle, which is freed once
         self._error: Optional[Exception] = None
-        self._signal: Any = None
+        self._signal: Any = None  # a future that the end of the operation completes
+        self._last: Any = None  # what completes last: this, or the end of the profiler's event
         self._future: Any = None
         self._source = -1
-        _recent.append(self)
+        _keep_until_waited(self)
 
     # The state changes here only: the operation has ended.
     def _collect(self, status: int, text: str, source: int) -> None:
@@ -118,8 +127,9 @@ class LockstepWork(Work):  # type: ignore[misc]
         with self._lock:
             if self._handle is not None:
                 self._wait_for_end(deadline)
-        if self._signal is not None:
-            self._signal.wait()
+        if self._last is not None:
+            self._last.wait()
+        _unwaited.pop(id(self), None)
         if self._error is not None:
             raise self._error
         return True
@@ -137,7 +147,7 @@ class LockstepWork(Work):  # type: ignore[misc]
                 self._free()
         finally:
             self._lock.release()
-        return self._signal is None or bool(self._signal.done())
+        return self._last is None or bool(self._last.done())
 
     def is_success(self) -> bool:
         return self.is_completed() and self._error is None
@@ -162,14 +172,27 @@ class LockstepWork(Work):  # type: ignore[misc]
     def get_future(self) -> Any:
         with self._lock:
             if self._future is None:
-                self._signal = torch.futures.Future()
-                # C++ readers of a future see only exceptions that are raised inside then().
-                self._future = self._signal.then(self._outcome)
-                if self._handle is None:
-                    self._signal.set_result(None)
-                else:
-                    self._hand_over()
+                self._start_future()
         return self._future
+
+    def _start_future(self, record: Any = None) -> None:
+        self._signal = self._last = torch.futures.Future()
+        if record is not None:
+            self._last = _profile.end_with(record, self._signal)
+        # C++ readers of a future see only exceptions that are raised inside then().
+        self._future = self._signal.then(self._outcome)
+        if self._handle is None:
+            self._signal.set_result(None)
+        else:
+            self._hand_over()
+
+    def end_event(self, record: Any) -> None:
+        """Ends the profiler's event with the operation; wait() waits for this, too."""
+        with self._lock:
+            if self._future is None:
+                self._start_future(record)
+            else:
+                self._last = _profile.end_with(record, self._signal)
 
     def _hand_over(self) -> None:
         """The library calls _ended() at the end; the handle is its own from here on."""
@@ -199,10 +222,15 @@ class LockstepWorks(Work):  # type: ignore[misc]
         super().__init__()
         self._works = works
         self._value = value
+        self._last: Any = None  # the end of the profiler's event
+        _keep_until_waited(self)
 
     def wait(self, timeout: Optional[timedelta] = None) -> bool:
         for work in self._works:
             work.wait() if timeout is None else work.wait(timeout)
+        if self._last is not None:
+            self._last.wait()
+        _unwaited.pop(id(self), None)
         return True
 
     def synchronize(self) -> None:
@@ -226,6 +254,9 @@ class LockstepWorks(Work):  # type: ignore[misc]
         return -1
 
     _source_rank = source_rank
+
+    def end_event(self, record: Any) -> None:
+        self._last = _profile.end_with(record, self.get_future())
 
     def get_future(self) -> Any:
         futures = [work.get_future() for work in self._works]
