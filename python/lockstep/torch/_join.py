@@ -132,7 +132,7 @@ class Comm:
         handle, self.handle = self.handle, None
         if handle is None or self.process != os.getpid():
             return
-        if getattr(_in_callback, "active", False):
+        if in_callback():
             self.handle = handle
             _deferred.append(self)
             return
@@ -144,14 +144,22 @@ class Comm:
         self.close()
 
 
-def enter_callback(active: bool) -> None:
-    """Marks the thread: while a function of ls_work_then() runs, no group may be destroyed."""
+def in_callback() -> bool:
+    """Whether this thread runs a function of ls_work_then()."""
+    return bool(getattr(_in_callback, "active", False))
+
+
+def enter_callback(active: bool) -> bool:
+    """Marks the thread: while a function of ls_work_then() runs, no group may be destroyed. Returns
+    the mark before."""
+    before = in_callback()
     _in_callback.active = active
+    return before
 
 
 def close_deferred() -> None:
     """Closes the groups that could not be closed when they were dropped."""
-    while _deferred and not getattr(_in_callback, "active", False):
+    while _deferred and not in_callback():
         _deferred.pop().close()
 
 
