@@ -13,6 +13,8 @@ import ranks
 import torch
 import torch.distributed as dist
 
+import lockstep.torch  # noqa: F401
+
 NAMED_S = 5  # generous: 1 s, and a busy machine
 
 
@@ -227,6 +229,24 @@ class Failures(unittest.TestCase):
         self.assertRegex(results[0], " (Timed out|closed|timeout) ")
         self.assertIn("Timed out", job.output(1))
         job.remove()
+
+    def test_key_of_the_store_authenticates_the_ranks(self):
+        def body(rank, n, store):
+            os.environ["LOCKSTEP_TORCH_KEY"] = "store"
+            join = sys.modules["lockstep.torch._join"]
+            key = join._key
+            if rank == 1 and store.endswith("wrong"):
+                join._key = lambda *arguments: bytes(reversed(key(*arguments)))
+            try:
+                ranks.join(store, rank, n, timeout=timedelta(seconds=60))
+                dist.barrier()
+            except RuntimeError as error:
+                return str(error)
+            return "joined"
+
+        self.assertEqual(ranks.run(2, body), ["joined", "joined"])
+        for text in ranks.run(2, lambda rank, n, store: body(rank, n, store + "wrong")):
+            self.assertIn("key", text)
 
     def test_timeout_of_one_call(self):
         def body(rank, n, store):
