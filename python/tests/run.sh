@@ -11,4 +11,9 @@ if ! "$python" -c 'import torch.distributed' 2>/dev/null; then
     echo "$python has no torch"
     exit 77
 fi
+if [ "${LOCKSTEP_TORCH_FORM:-}" = cpp ] &&
+    ! "$python" -c 'from lockstep.torch import _cpp; exit(_cpp.version() < _cpp.OLDEST)'; then
+    echo "this torch has no C++ form"
+    exit 77
+fi
 exec "$python" "$(dirname "$0")/test_$1.py"

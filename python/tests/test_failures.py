@@ -13,6 +13,8 @@ import ranks
 import torch
 import torch.distributed as dist
 
+import lockstep.torch  # noqa: F401
+
 NAMED_S = 5  # generous: 1 s, and a busy machine
 
 
@@ -183,7 +185,12 @@ class Failures(unittest.TestCase):
             signal.signal(signal.SIGALRM, signal.default_int_handler)
             signal.setitimer(signal.ITIMER_REAL, 0.3)
             try:
-                dist.all_reduce(torch.ones(1))
+                try:
+                    dist.all_reduce(torch.ones(1))
+                except RuntimeError:  # the C++ form; KeyboardInterrupt follows
+                    end = time.monotonic() + ranks.DEADLINE_S
+                    while time.monotonic() < end:
+                        pass
             except KeyboardInterrupt as error:
                 lockstep_errors = sys.modules["lockstep.torch._errors"]
                 lockstep_errors.report(error)
@@ -222,6 +229,40 @@ class Failures(unittest.TestCase):
         self.assertRegex(results[0], " (Timed out|closed|timeout) ")
         self.assertIn("Timed out", job.output(1))
         job.remove()
+
+    def test_key_of_the_store_authenticates_the_ranks(self):
+        def body(rank, n, store):
+            os.environ["LOCKSTEP_TORCH_KEY"] = "store"
+            join = sys.modules["lockstep.torch._join"]
+            key = join._key
+            if rank == 1 and store.endswith("wrong"):
+                join._key = lambda *arguments: bytes(reversed(key(*arguments)))
+            try:
+                ranks.join(store, rank, n, timeout=timedelta(seconds=60))
+                dist.barrier()
+            except RuntimeError as error:
+                return str(error)
+            return "joined"
+
+        self.assertEqual(ranks.run(2, body), ["joined", "joined"])
+        for text in ranks.run(2, lambda rank, n, store: body(rank, n, store + "wrong")):
+            self.assertIn("key", text)
+
+    def test_timeout_of_one_call(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n, timeout=timedelta(seconds=60))
+            group = dist.distributed_c10d._get_default_group()
+            options = dist.AllreduceOptions()
+            options.timeout = timedelta(seconds=50)
+            group.allreduce([torch.ones(1)], options).wait()
+            if rank == 1:
+                return error_of(lambda: dist.recv(torch.ones(1), 0))
+            options.timeout = timedelta(milliseconds=100)
+            return error_of(lambda: group.allreduce([torch.ones(1)], options).wait())
+
+        first, second = ranks.run(2, body)
+        self.assertRegex(first, " (Timed out|closed|timeout) ")
+        self.assertIn("imed out", second)
 
     def test_monitored_barrier_names_late_ranks(self):
         def body(rank, n, store):

@@ -74,7 +74,7 @@ def _backend(comm: _join.Comm, store: Any, timeout: Any, name: str) -> Any:
     if kind == "cpp":
         from . import _cpp
 
-        return _cpp.create(comm, store, name)
+        return _cpp.create(comm, store, milliseconds(timeout), name)
     return LockstepGroup(comm, store, timeout or timedelta(minutes=30), name)
 
 

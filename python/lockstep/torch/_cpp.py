@@ -16,7 +16,7 @@ from typing import Any, Dict, Tuple
 import torch
 import torch.distributed as dist
 
-from . import _monitored
+from . import _join, _monitored, _site
 
 # The virtual functions of c10d::Backend that adapter.cpp overrides exist since this version.
 OLDEST = (2, 10)
@@ -26,12 +26,24 @@ _MONITOR = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
 )
 
+_SPLIT = ctypes.CFUNCTYPE(
+    ctypes.c_int64,
+    ctypes.c_int64,
+    ctypes.POINTER(ctypes.c_int),
+    ctypes.c_int,
+    ctypes.c_char_p,
+    ctypes.c_int64,
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+)
+
 
 class _Group:
     """A group whose backend is in C++."""
 
     def __init__(self, comm: Any, store: Any) -> None:
         self.comm = comm
+        self.store = store
         self.barrier = _monitored.Barrier(store, comm.rank, comm.size)
 
 
@@ -77,6 +89,8 @@ def available() -> Tuple[bool, str]:
     if path not in _loaded:
         try:
             torch.ops.load_library(path)
+            functions = [ctypes.cast(f, ctypes.c_void_p).value for f in (_ended, _monitor, _split)]
+            torch.ops.lockstep.begin_groups(*functions, [*_site.OWN, "<frozen"])
             _loaded[path] = ""
         except OSError as error:
             _loaded[path] = f"{path} does not load: {error}"
@@ -96,22 +110,38 @@ def _monitor(handle: int, timeout_ms: int, wait_all: int, text: int, size: int) 
         limit = None if timeout_ms < 0 else timedelta(milliseconds=timeout_ms)
         _groups[handle].barrier.wait(limit, bool(wait_all))
         return 0
-    except BaseException as error:  # an exception cannot pass through C++
-        encoded = str(error).encode()[: size - 1] + b"\0"
-        ctypes.memmove(text, encoded, len(encoded))
+    except BaseException as error:
+        _write(error, text, size)
         return 1
 
 
-def create(comm: Any, store: Any, name: str = "lockstep") -> Any:
+def _write(error: BaseException, text: int, size: int) -> None:
+    """Gives C++ the text of an exception, which cannot pass through it."""
+    encoded = str(error).encode()[: size - 1] + b"\0"
+    ctypes.memmove(text, encoded, len(encoded))
+
+
+@_SPLIT
+def _split(
+    handle: int, ranks: Any, n: int, name: bytes, timeout_ms: int, text: int, size: int
+) -> int:
+    try:
+        parent, group_name = _groups[handle], name.decode()
+        comm = _join.create_group(ranks[:n], group_name, timeout_ms, parent.comm)
+        assert comm is not None and comm.handle is not None
+        store = dist.PrefixStore(f"{group_name}/", parent.store)
+        _groups[comm.handle] = _Group(comm, store)
+        return comm.handle
+    except BaseException as error:
+        _write(error, text, size)
+        return 0
+
+
+def create(comm: Any, store: Any, timeout_ms: int, name: str = "lockstep") -> Any:
     """A backend that works with the group `comm` and calls itself `name`; available() is true."""
     handle = comm.handle
     _groups[handle] = _Group(comm, store)
-    holder = torch.ops.lockstep.wrap(
-        handle,
-        ctypes.cast(_ended, ctypes.c_void_p).value,
-        ctypes.cast(_monitor, ctypes.c_void_p).value,
-        name,
-    )
+    holder = torch.ops.lockstep.wrap(handle, timeout_ms, name)
     return dist.ProcessGroup.unbox(holder)._get_backend(torch.device("cpu"))
 
 

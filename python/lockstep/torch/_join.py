@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import secrets
 import threading
 import time
 import weakref
@@ -132,7 +133,7 @@ class Comm:
         handle, self.handle = self.handle, None
         if handle is None or self.process != os.getpid():
             return
-        if getattr(_in_callback, "active", False):
+        if in_callback():
             self.handle = handle
             _deferred.append(self)
             return
@@ -144,14 +145,22 @@ class Comm:
         self.close()
 
 
-def enter_callback(active: bool) -> None:
-    """Marks the thread: while a function of ls_work_then() runs, no group may be destroyed."""
+def in_callback() -> bool:
+    """Whether this thread runs a function of ls_work_then()."""
+    return bool(getattr(_in_callback, "active", False))
+
+
+def enter_callback(active: bool) -> bool:
+    """Marks the thread: while a function of ls_work_then() runs, no group may be destroyed. Returns
+    the mark before."""
+    before = in_callback()
     _in_callback.active = active
+    return before
 
 
 def close_deferred() -> None:
     """Closes the groups that could not be closed when they were dropped."""
-    while _deferred and not getattr(_in_callback, "active", False):
+    while _deferred and not in_callback():
         _deferred.pop().close()
 
 
@@ -172,9 +181,30 @@ def close_all() -> None:
         comm.close()
 
 
+def _key(store: Any, rank: int, timeout_ms: int) -> bytes:
+    """The key of the job where the store carries it (LOCKSTEP_TORCH_KEY=store), else b"". A key that
+    an earlier group has put there stays."""
+    chosen = os.environ.get("LOCKSTEP_TORCH_KEY", "")
+    if chosen not in ("", "store"):
+        raise RuntimeError(f'LOCKSTEP_TORCH_KEY={chosen}: write "store", or unset it')
+    if not chosen:
+        return b""
+    if rank == 0 and store.add("lockstep/keys", 1) == 1:
+        store.set("lockstep/key", secrets.token_hex(32))
+    deadline = time.monotonic() + timeout_ms / 1000 if timeout_ms > 0 else None
+    if not appears(store, "lockstep/key", deadline):
+        raise _lib.BackendError(
+            f"lockstep: rank 0 has put no key into the store in {timeout_ms} ms; is "
+            "LOCKSTEP_TORCH_KEY set on all ranks?"
+        )
+    key: bytes = store.get("lockstep/key")
+    return key
+
+
 def join(store: Any, rank: int, size: int, timeout_ms: int) -> Comm:
     """Joins the group of all ranks that share `store`. Blocks until every rank has joined."""
     close_deferred()
+    key = _key(store, rank, timeout_ms)
     relay = _Store(store)
     options = _lib.InitOptions(
         size=ctypes.sizeof(_lib.InitOptions),
@@ -183,6 +213,8 @@ def join(store: Any, rank: int, size: int, timeout_ms: int) -> Comm:
         timeout_ms=timeout_ms,
         join_timeout_ms=timeout_ms,
         store=relay.handle,
+        key=key or None,
+        key_bytes=len(key),
     )
     out = ctypes.c_void_p()
     status = lib.ls_init(ctypes.byref(options), ctypes.byref(out))

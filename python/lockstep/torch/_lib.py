@@ -39,6 +39,8 @@ class InitOptions(Structure):
         ("timeout_ms", c_int64),
         ("join_timeout_ms", c_int64),
         ("store", c_void_p),
+        ("key", c_char_p),
+        ("key_bytes", c_size_t),
     ]
 
 

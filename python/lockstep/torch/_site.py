@@ -13,7 +13,7 @@ import torch
 from . import _lib
 from ._lib import lib
 
-_OWN = tuple(
+OWN = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep
     for path in (torch.__file__, os.path.dirname(__file__))
 )
@@ -25,7 +25,7 @@ TEXTS_MAX = 4096
 def _in_package(path: str) -> bool:
     known = _is_own.get(path)
     if known is None:
-        known = _is_own[path] = path.startswith(_OWN) or path.startswith("<frozen")
+        known = _is_own[path] = path.startswith(OWN) or path.startswith("<frozen")
     return known
 
 

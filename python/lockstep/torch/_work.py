@@ -44,7 +44,7 @@ _waiting: Dict[int, "LockstepWork"] = {}  # by the argument of ls_work_then(): k
 @_lib.WorkEndFn
 def _ended(number: int, end: Any) -> None:
     work = _waiting.pop(number)
-    _join.enter_callback(True)
+    before = _join.enter_callback(True)
     try:
         text = end[0].text.decode(errors="replace")
         work._collect(end[0].status, text, end[0].source)
@@ -52,7 +52,7 @@ def _ended(number: int, end: Any) -> None:
             work._signal.set_result(None)
     finally:
         del work
-        _join.enter_callback(False)
+        _join.enter_callback(before)
 
 
 def milliseconds(timeout: Optional[timedelta]) -> int:
@@ -172,6 +172,9 @@ class LockstepWork(Work):  # type: ignore[misc]
     def get_future(self) -> Any:
         with self._lock:
             if self._future is None:
+                if self._handle is not None and _join.in_callback():
+                    # The caller may wait for the future on the thread that would complete it.
+                    self._wait_for_end(self._deadline)
                 self._start_future()
         return self._future
 

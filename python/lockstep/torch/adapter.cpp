@@ -4,6 +4,7 @@
  * for tensors in host memory. It is compiled once per minor version of PyTorch and links no Python:
  * _cpp.py joins the job and gives the group to lockstep::wrap().
  */
+#include "adapter_site.h"
 #include "adapter_work.h"
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -74,8 +75,8 @@ arithmetic arithmetic_of(at::ScalarType scalar)
         return a;
     a.computes = c10::isIntegralType(scalar, false) ? at::kLong : at::kFloat;
     a.type = a.computes == at::kLong ? LS_I64 : LS_F32;
-    TORCH_CHECK_TYPE(a.computes == at::kLong || c10::isFloatingType(scalar),
-                     "lockstep: no reduction of tensors of type ", scalar);
+    TORCH_CHECK_VALUE(a.computes == at::kLong || c10::isFloatingType(scalar),
+                      "lockstep: no reduction of tensors of type ", scalar);
     return a;
 }
 
@@ -88,10 +89,11 @@ ls_reduce_op reduce_op(const ReduceOp &op, at::ScalarType scalar)
     if (kind == ReduceOp::PREMUL_SUM)
         return LS_SUM;
     TORCH_CHECK_VALUE(kind < sizeof(all) / sizeof(all[0]), "lockstep: unknown reduction");
+    TORCH_CHECK_VALUE(kind != ReduceOp::AVG || !c10::isIntegralType(scalar, true),
+                      "lockstep: a reduction with AVG of ", scalar, " tensors is not supported");
     if (scalar != at::kBool)
         return all[kind];
     // True is 1: sum and maximum are "or", product and minimum "and".
-    TORCH_CHECK_TYPE(kind != ReduceOp::AVG, "lockstep: no average of bool tensors");
     if (kind == ReduceOp::SUM || kind == ReduceOp::MAX)
         return LS_BOR;
     return kind == ReduceOp::PRODUCT || kind == ReduceOp::MIN ? LS_BAND : all[kind];
@@ -129,9 +131,19 @@ struct elements {
 using ended_fn = void (*)(int64_t comm);
 using monitor_fn = int (*)(int64_t comm, int64_t timeout_ms, int wait_all, char *text,
                            size_t text_bytes);
+/* The new group, or 0 and a text. */
+using split_fn = int64_t (*)(int64_t parent, const int *ranks, int n, const char *name,
+                             int64_t timeout_ms, char *text, size_t text_bytes);
 
-/* liblockstep's group. It ends after its backend and the memory that came from it, or at the end of
- * the interpreter. */
+struct functions {
+    ended_fn ended;
+    monitor_fn monitor;
+    split_fn split;
+};
+
+call_sites *sites; // made once, by start()
+
+/* liblockstep's group. It ends with its backend, or at the end of the interpreter. */
 class group
 {
   public:
@@ -168,35 +180,31 @@ class group
 std::mutex groups_lock;
 std::vector<std::weak_ptr<group>> groups; // of this process
 
-int64_t numel_of(const tensors &list)
-{
-    int64_t sum = 0;
-
-    for (const Tensor &t : list)
-        sum += t.numel();
-    return sum;
-}
-
 const Tensor &only(const tensors &list)
 {
     TORCH_CHECK_VALUE(list.size() == 1, "lockstep: one tensor a call, not ", list.size());
     return list[0];
 }
 
-/* A row for each rank, in which its tensor lies without gaps. */
-Tensor rows_like(const Tensor &t, int size)
+std::shared_ptr<group> own_group(ls_comm *joined, ended_fn ended)
 {
-    std::vector<int64_t> sizes = t.sizes().vec();
+    const auto made = std::make_shared<group>(joined, ended);
+    const std::lock_guard<std::mutex> guard(groups_lock);
 
-    sizes.insert(sizes.begin(), size);
-    return at::empty(sizes, t.options());
+    groups.erase(std::remove_if(groups.begin(), groups.end(),
+                                [](const std::weak_ptr<group> &g) { return g.expired(); }),
+                 groups.end());
+    groups.push_back(made);
+    return made;
 }
 
 class backend : public c10d::Backend
 {
   public:
-    backend(std::shared_ptr<group> joined, monitor_fn monitor, int rank, int size, std::string name)
-        : Backend(rank, size), of(std::move(joined)), monitored(monitor), called(std::move(name))
+    backend(ls_comm *joined, const functions &python, std::chrono::milliseconds timeout,
+            std::string name)
+        : Backend(ls_comm_rank(joined), ls_comm_size(joined)), of(own_group(joined, python.ended)),
+          call(python), called(std::move(name)), timeout_ms(timeout.count())
     {
     }
 
@@ -211,7 +219,7 @@ class backend : public c10d::Backend
     {
         if (only(list).layout() == at::kSparse)
             return reduce_sparse(list[0], opts.reduceOp);
-        const operation_ptr op = begin(list);
+        const operation_ptr op = begin(list, opts.timeout);
 
         start_all_reduce(op, list[0], opts.reduceOp);
         return started(op, OpType::ALLREDUCE, "all_reduce", list);
@@ -225,7 +233,7 @@ class backend : public c10d::Backend
     work_ptr allreduce_coalesced(tensors &list,
                                  const c10d::AllreduceCoalescedOptions &opts) override
     {
-        const operation_ptr op = begin(list);
+        const operation_ptr op = begin(list, opts.timeout);
 
         for (const Tensor &t : list)
             start_all_reduce(op, t, opts.reduceOp);
@@ -234,7 +242,7 @@ class backend : public c10d::Backend
 
     work_ptr reduce(tensors &list, const c10d::ReduceOptions &opts) override
     {
-        const operation_ptr op = begin(list);
+        const operation_ptr op = begin(list, opts.timeout);
         const Tensor t = only(list);
         const int root = static_cast<int>(opts.rootRank);
         const reduction r = reduction_of(op, t, opts.reduceOp);
@@ -250,20 +258,29 @@ class backend : public c10d::Backend
     work_ptr reduce_scatter(tensors &outs, tensor_lists &ins,
                             const c10d::ReduceScatterOptions &opts) override
     {
+        const operation_ptr op = begin(outs, opts.timeout);
         const tensors &list = list_for_ranks(only_list(ins), "reduce_scatter");
-        const Tensor all = at::empty({numel_of(list)}, only(outs).options());
-        const operation_ptr op = begin(outs);
+        std::vector<const void *> from;
+        reduction r;
 
-        check_sizes(list, outs[0], "reduce_scatter");
-        fill(all, list);
-        start_reduce_scatter(op, outs[0], all, opts.reduceOp);
+        check_sizes(list, only(outs), "reduce_scatter");
+        for (const Tensor &t : list) {
+            r = reduction_of(op, t, opts.reduceOp);
+            from.push_back(address(r.in));
+        }
+        const Tensor out = reduced(op, outs[0], r);
+
+        start(op, [&](ls_work **part) {
+            return ls_reduce_scatter_list(comm(), from.data(), address(out), r.count, r.type, r.op,
+                                          part);
+        });
         return started(op, OpType::REDUCE_SCATTER, "reduce_scatter", list);
     }
 
     work_ptr _reduce_scatter_base(Tensor &out, Tensor &in,
                                   const c10d::ReduceScatterOptions &opts) override
     {
-        const operation_ptr op = begin({out});
+        const operation_ptr op = begin({out}, opts.timeout);
 
         start_reduce_scatter(op, out, in, opts.reduceOp);
         return started(op, OpType::_REDUCE_SCATTER_BASE, "_reduce_scatter_base", {in});
@@ -272,7 +289,7 @@ class backend : public c10d::Backend
     work_ptr reduce_scatter_tensor_coalesced(tensors &outs, tensors &ins,
                                              const c10d::ReduceScatterOptions &opts) override
     {
-        const operation_ptr op = begin(outs);
+        const operation_ptr op = begin(outs, opts.timeout);
 
         check_same_length(outs, ins, "reduce_scatter_tensor_coalesced");
         for (size_t i = 0; i < outs.size(); i++)
@@ -284,7 +301,7 @@ class backend : public c10d::Backend
 
     work_ptr broadcast(tensors &list, const c10d::BroadcastOptions &opts) override
     {
-        const operation_ptr op = begin(list);
+        const operation_ptr op = begin(list, opts.timeout);
         const int root = static_cast<int>(opts.rootRank);
         const Tensor t = only(list);
         const Tensor data = root == rank_ ? op->source_of(t) : op->result_of(t);
@@ -297,22 +314,22 @@ class backend : public c10d::Backend
     }
 
     work_ptr allgather(tensor_lists &outs, tensors &ins,
-                       const c10d::AllgatherOptions & /* opts */) override
+                       const c10d::AllgatherOptions &opts) override
     {
-        const operation_ptr op = begin(only_list(outs));
+        const operation_ptr op = begin(only_list(outs), opts.timeout);
 
         start_gather_list(op, outs[0], only(ins), -1, "all_gather");
         return started(op, OpType::ALLGATHER, "all_gather", ins);
     }
 
     work_ptr allgather_coalesced(tensor_lists &outs, tensors &ins,
-                                 const c10d::AllgatherOptions & /* opts */) override
+                                 const c10d::AllgatherOptions &opts) override
     {
         tensors all;
 
         for (const tensors &list : outs)
             all.insert(all.end(), list.begin(), list.end());
-        const operation_ptr op = begin(all);
+        const operation_ptr op = begin(all, opts.timeout);
 
         for (size_t i = 0; i < ins.size(); i++) {
             tensors list;
@@ -326,19 +343,18 @@ class backend : public c10d::Backend
         return started(op, OpType::ALLGATHER_COALESCED, "all_gather", ins);
     }
 
-    work_ptr _allgather_base(Tensor &out, Tensor &in,
-                             const c10d::AllgatherOptions & /* opts */) override
+    work_ptr _allgather_base(Tensor &out, Tensor &in, const c10d::AllgatherOptions &opts) override
     {
-        const operation_ptr op = begin({out});
+        const operation_ptr op = begin({out}, opts.timeout);
 
         start_all_gather(op, out, in);
         return started(op, OpType::_ALLGATHER_BASE, "_all_gather_base", {in});
     }
 
     work_ptr allgather_into_tensor_coalesced(tensors &outs, tensors &ins,
-                                             const c10d::AllgatherOptions & /* opts */) override
+                                             const c10d::AllgatherOptions &opts) override
     {
-        const operation_ptr op = begin(outs);
+        const operation_ptr op = begin(outs, opts.timeout);
 
         check_same_length(outs, ins, "all_gather_into_tensor_coalesced");
         for (size_t i = 0; i < outs.size(); i++)
@@ -350,7 +366,7 @@ class backend : public c10d::Backend
     {
         const int root = static_cast<int>(opts.rootRank);
         const tensors list = root == rank_ ? only_list(outs) : tensors();
-        const operation_ptr op = begin(list);
+        const operation_ptr op = begin(list, opts.timeout, &only(ins));
 
         start_gather_list(op, list, only(ins), root, "gather");
         return started(op, OpType::GATHER, "gather", ins);
@@ -359,29 +375,28 @@ class backend : public c10d::Backend
     work_ptr scatter(tensors &outs, tensor_lists &ins, const c10d::ScatterOptions &opts) override
     {
         const int root = static_cast<int>(opts.rootRank);
-        const operation_ptr op = begin(outs);
+        const operation_ptr op = begin(outs, opts.timeout);
         const Tensor out = op->result_of(only(outs));
         const elements e(out);
-        Tensor all;
+        std::vector<const void *> from;
 
         if (root == rank_) {
             check_sizes(list_for_ranks(only_list(ins), "scatter"), out, "scatter");
-            all = rows_like(out, size_);
-            fill(all.view({-1}), ins[0]);
-            op->keep(all);
+            for (const Tensor &t : ins[0])
+                from.push_back(address(op->source_of(t)));
         }
         start(op, [&](ls_work **part) {
-            return ls_scatter(comm(), all.defined() ? address(all) : nullptr, address(out), e.count,
-                              e.type, root, part);
+            return ls_scatter_list(comm(), from.empty() ? nullptr : from.data(), address(out),
+                                   e.count, e.type, root, part);
         });
         return started(op, OpType::SCATTER, "scatter", outs);
     }
 
     work_ptr alltoall_base(Tensor &out, Tensor &in, std::vector<int64_t> &out_splits,
                            std::vector<int64_t> &in_splits,
-                           const c10d::AllToAllOptions & /* opts */) override
+                           const c10d::AllToAllOptions &opts) override
     {
-        const operation_ptr op = begin({out});
+        const operation_ptr op = begin({out}, opts.timeout);
         const Tensor from = op->source_of(in);
         const Tensor to = op->result_of(out);
         const std::vector<size_t> in_counts = counts_of(from, in_splits);
@@ -395,31 +410,27 @@ class backend : public c10d::Backend
         return started(op, OpType::ALLTOALL_BASE, "all_to_all", {in});
     }
 
-    work_ptr alltoall(tensors &outs, tensors &ins,
-                      const c10d::AllToAllOptions & /* opts */) override
+    work_ptr alltoall(tensors &outs, tensors &ins, const c10d::AllToAllOptions &opts) override
     {
-        const operation_ptr op = begin(outs);
-        const Tensor from =
-            at::empty({numel_of(list_for_ranks(ins, "all_to_all"))}, ins[0].options());
-        const Tensor to =
-            at::empty({numel_of(list_for_ranks(outs, "all_to_all"))}, outs[0].options());
+        const operation_ptr op = begin(outs, opts.timeout);
+        std::vector<const void *> from;
+        std::vector<void *> to;
         std::vector<size_t> in_counts;
         std::vector<size_t> out_counts;
-        int64_t at = 0;
 
-        check_same_type(ins[0], outs[0]);
-        fill(from, ins);
-        op->keep(from);
+        list_for_ranks(ins, "all_to_all");
+        list_for_ranks(outs, "all_to_all");
         for (int r = 0; r < size_; r++) {
+            check_same_type(ins[r], outs[0]);
+            check_same_type(outs[r], outs[0]);
+            from.push_back(address(op->source_of(ins[r])));
+            to.push_back(address(op->result_of(outs[r])));
             in_counts.push_back(elements(ins[r]).count);
             out_counts.push_back(elements(outs[r]).count);
-            check_same_type(outs[0], outs[r]);
-            op->copy_at_end(outs[r], to.narrow(0, at, outs[r].numel()).view(outs[r].sizes()));
-            at += outs[r].numel();
         }
         start(op, [&](ls_work **part) {
-            return ls_all_to_all_v(comm(), address(from), in_counts.data(), address(to),
-                                   out_counts.data(), elements(from).type, part);
+            return ls_all_to_all_list(comm(), from.data(), in_counts.data(), to.data(),
+                                      out_counts.data(), elements(outs[0]).type, part);
         });
         return started(op, OpType::ALLTOALL, "all_to_all", ins);
     }
@@ -450,9 +461,9 @@ class backend : public c10d::Backend
 
     // --- the group ---
 
-    work_ptr barrier(const c10d::BarrierOptions & /* opts */) override
+    work_ptr barrier(const c10d::BarrierOptions &opts) override
     {
-        const operation_ptr op = begin({});
+        const operation_ptr op = begin({}, opts.timeout);
 
         start(op, [&](ls_work **part) { return ls_barrier(comm(), part); });
         return started(op, OpType::BARRIER, "barrier", {});
@@ -462,14 +473,44 @@ class backend : public c10d::Backend
     {
         char text[1024] = "";
 
-        if (monitored(reinterpret_cast<intptr_t>(comm()), opts.timeout.count(), wait_all, text,
-                      sizeof(text)) != 0)
+        if (call.monitor(reinterpret_cast<intptr_t>(comm()), opts.timeout.count(), wait_all, text,
+                         sizeof(text)) != 0)
             std::rethrow_exception(failure(LS_EPEER, text));
     }
 
     void setTimeout(std::chrono::milliseconds timeout) override
     {
-        ls_comm_set_timeout(comm(), timeout.count());
+        timeout_ms = timeout.count();
+        ls_comm_set_timeout(comm(), timeout_ms);
+    }
+
+    bool supportsSplitting() const override
+    {
+        return true;
+    }
+
+    c10::intrusive_ptr<Options> getBackendOptions() override
+    {
+        return c10::make_intrusive<Options>(called, std::chrono::milliseconds(timeout_ms));
+    }
+
+    /* The group of the ranks in `ranks` of this one, which alone get it. */
+    c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store> & /* store */,
+                                      const std::vector<int> &ranks,
+                                      const c10::intrusive_ptr<Options> &opts) override
+    {
+        char text[1024] = "";
+
+        if (std::find(ranks.begin(), ranks.end(), rank_) == ranks.end())
+            return nullptr;
+        const int64_t made = call.split(reinterpret_cast<intptr_t>(comm()), ranks.data(),
+                                        static_cast<int>(ranks.size()), opts->group_name.c_str(),
+                                        opts->timeout.count(), text, sizeof(text));
+
+        if (made == 0)
+            std::rethrow_exception(failure(LS_EPEER, text));
+        return c10::make_intrusive<backend>(reinterpret_cast<ls_comm *>(made), call, opts->timeout,
+                                            called);
     }
 
     void setSequenceNumberForGroup() override
@@ -484,17 +525,10 @@ class backend : public c10d::Backend
     Tensor allocateTensor(long size, at::TensorOptions options) override
     {
         const auto bytes = static_cast<size_t>(size) * options.dtype().itemsize();
-        const std::shared_ptr<group> owner = of;
         void *memory = nullptr;
 
         must(ls_comm_alloc(comm(), bytes, &memory));
-        return at::from_blob(
-            memory, {size},
-            [owner](void *m) {
-                if (owner->comm() != nullptr)
-                    ls_comm_free(owner->comm(), m);
-            },
-            options);
+        return at::from_blob(memory, {size}, ls_memory_free, options);
     }
 
     bool supportsTensorAlloc(c10::DeviceIndex /* device */) override
@@ -525,10 +559,10 @@ class backend : public c10d::Backend
     /* What liblockstep gets of a reduction. */
     struct reduction {
         Tensor in;
-        ls_dtype type;
-        ls_reduce_op op;
-        size_t count;
-        at::ScalarType computes;
+        ls_dtype type = LS_F32;
+        ls_reduce_op op = LS_SUM;
+        size_t count = 0;
+        at::ScalarType computes = at::kFloat;
     };
 
     ls_comm *comm() const
@@ -539,17 +573,38 @@ class backend : public c10d::Backend
         return c;
     }
 
-    static operation_ptr begin(const tensors &results)
+    /* `shown`: the tensor whose shape messages show; by default the first result. */
+    operation_ptr begin(const tensors &results,
+                        std::chrono::milliseconds timeout = c10d::kUnsetTimeout,
+                        const Tensor *shown = nullptr) const
     {
-        return std::make_shared<operation>(c10::IValue(results));
+        const std::weak_ptr<group> used = of;
+
+        if (shown == nullptr && !results.empty())
+            shown = &results[0];
+        sites->mark(shown);
+        return std::make_shared<operation>(c10::IValue(results), timeout,
+                                           [used](const char *reason) {
+                                               const std::shared_ptr<group> g = used.lock();
+
+                                               if (g != nullptr && g->comm() != nullptr)
+                                                   ls_comm_abort(g->comm(), reason);
+                                           });
     }
 
-    template <typename F> void start(const operation_ptr &op, const F &call)
+    template <typename F> void start(const operation_ptr &op, const F &start_part)
     {
         const std::lock_guard<std::mutex> guard(starting);
+        const bool has_timeout = op->timeout.count() > 0 && op->timeout.count() != timeout_ms;
         ls_work *part = nullptr;
 
-        must(call(&part));
+        if (has_timeout)
+            ls_comm_set_timeout(comm(), op->timeout.count());
+        const ls_status status = start_part(&part);
+
+        if (has_timeout)
+            ls_comm_set_timeout(comm(), timeout_ms);
+        must(status);
         op->add_part(part);
         n_started++;
     }
@@ -574,7 +629,7 @@ class backend : public c10d::Backend
     const tensors &list_for_ranks(const tensors &list, const char *name) const
     {
         TORCH_CHECK_VALUE(list.size() == static_cast<size_t>(size_), "lockstep: ", name,
-                          " needs a tensor for each of the ", size_, " ranks, not ", list.size());
+                          " with a list of ", list.size(), " tensors on ", size_, " ranks");
         return list;
     }
 
@@ -586,8 +641,8 @@ class backend : public c10d::Backend
 
     static void check_same_type(const Tensor &a, const Tensor &b)
     {
-        TORCH_CHECK_TYPE(a.scalar_type() == b.scalar_type(), "lockstep: tensors of types ",
-                         a.scalar_type(), " and ", b.scalar_type(), " in one call");
+        TORCH_CHECK_VALUE(a.scalar_type() == b.scalar_type(), "lockstep: tensors of types ",
+                          a.scalar_type(), " and ", b.scalar_type(), " in one call");
     }
 
     static void check_sizes(const tensors &list, const Tensor &one, const char *name)
@@ -600,19 +655,6 @@ class backend : public c10d::Backend
         }
     }
 
-    /* Copies the list to `all` (one dimension), one tensor behind the other. */
-    static void fill(const Tensor &all, const tensors &list)
-    {
-        int64_t at = 0;
-
-        for (const Tensor &t : list) {
-            check_tensor(t);
-            check_same_type(t, all);
-            all.narrow(0, at, t.numel()).view(t.sizes()).copy_(t);
-            at += t.numel();
-        }
-    }
-
     /* The elements for each rank: rows of the first dimension, or equal parts. */
     std::vector<size_t> counts_of(const Tensor &t, const std::vector<int64_t> &splits) const
     {
@@ -621,10 +663,13 @@ class backend : public c10d::Backend
         std::vector<size_t> counts;
         int64_t sum = 0;
 
-        TORCH_CHECK_VALUE(splits.empty() ? rows % size_ == 0
-                                         : splits.size() == static_cast<size_t>(size_),
-                          "lockstep: all_to_all of ", rows, " rows and ", splits.size(),
-                          " split sizes over ", size_, " ranks");
+        // The first words are those of PyTorch's own backends.
+        TORCH_CHECK_VALUE(!splits.empty() || rows % size_ == 0,
+                          "lockstep: Tensor's dim 0 does not divide equally across group size: ",
+                          rows, " rows, ", size_, " ranks");
+        TORCH_CHECK_VALUE(splits.empty() || splits.size() == static_cast<size_t>(size_),
+                          "lockstep: all_to_all with ", splits.size(), " split sizes on ", size_,
+                          " ranks");
         for (int r = 0; r < size_; r++) {
             const int64_t split = splits.empty() ? rows / size_ : splits[r];
 
@@ -643,8 +688,8 @@ class backend : public c10d::Backend
     {
         check_tensor(t);
         const bool is_complex = t.is_complex();
-        TORCH_CHECK_TYPE(!is_complex || c10d::isComplexViewAsRealAllowed(how),
-                         "lockstep: no such reduction of complex tensors");
+        TORCH_CHECK_VALUE(!is_complex || c10d::isComplexViewAsRealAllowed(how),
+                          "lockstep: no such reduction of complex tensors");
         const Tensor dense = t.contiguous();
         Tensor in = is_complex ? at::view_as_real(dense) : dense;
         const arithmetic a = arithmetic_of(in.scalar_type());
@@ -729,20 +774,18 @@ class backend : public c10d::Backend
     {
         const Tensor in = op->source_of(from);
         const elements e(in);
-        Tensor all;
+        std::vector<void *> to;
 
         if (root < 0 || root == rank_) {
-            all = rows_like(in, size_);
-            op->keep(all);
             check_sizes(list_for_ranks(list, name), in, name);
-            for (int r = 0; r < size_; r++)
-                op->copy_at_end(list[r], all.select(0, r).view(list[r].sizes()));
+            for (const Tensor &t : list)
+                to.push_back(address(op->result_of(t)));
         }
         start(op, [&](ls_work **part) {
             if (root < 0)
-                return ls_all_gather(comm(), address(in), address(all), e.count, e.type, part);
-            return ls_gather(comm(), address(in), all.defined() ? address(all) : nullptr, e.count,
-                             e.type, root, part);
+                return ls_all_gather_list(comm(), address(in), to.data(), e.count, e.type, part);
+            return ls_gather_list(comm(), address(in), to.empty() ? nullptr : to.data(), e.count,
+                                  e.type, root, part);
         });
     }
 
@@ -762,8 +805,8 @@ class backend : public c10d::Backend
     work_ptr reduce_sparse(const Tensor &t, const ReduceOp &how)
     {
         TORCH_CHECK_VALUE(how == ReduceOp::SUM, "lockstep: sparse tensors can be summed only");
-        TORCH_CHECK_TYPE(t.device().is_cpu() && t.layout() == at::kSparse,
-                         "lockstep: not a sparse tensor in host memory");
+        TORCH_CHECK_VALUE(t.device().is_cpu() && t.layout() == at::kSparse,
+                          "lockstep: not a sparse tensor in host memory");
         const Tensor in = t.coalesce();
         const Tensor lengths = gather_rows(at::full({1}, in._nnz(), at::kLong), {}).reshape({-1});
         const Tensor indices = gather_rows(in.indices().t(), lengths).t();
@@ -802,31 +845,34 @@ class backend : public c10d::Backend
     }
 
     std::shared_ptr<group> of;
-    const monitor_fn monitored;
+    const functions call;
     const std::string called;
-    std::mutex starting; // the operations of a group have one order
+    std::atomic<int64_t> timeout_ms; // of operations without one of their own
+    std::mutex starting;             // the operations of a group have one order
     std::atomic<uint64_t> n_started = 0;
 };
 
-/* A process group whose backend for CPU tensors works with the group `comm` of this process.
- * `ended` and `monitor` are addresses of functions. */
-c10::intrusive_ptr<c10d::ProcessGroup> wrap(int64_t comm, int64_t ended, int64_t monitor,
-                                            std::string name)
+/* Before the first group: the addresses of _cpp.py's functions, and the folders whose files are not
+ * the program's. */
+functions python_functions;
+
+void begin_groups(int64_t ended, int64_t monitor, int64_t split, std::vector<std::string> own)
+{
+    python_functions = {reinterpret_cast<ended_fn>(ended), reinterpret_cast<monitor_fn>(monitor),
+                        reinterpret_cast<split_fn>(split)};
+    sites = new call_sites(std::move(own));
+}
+
+/* A process group whose backend for CPU tensors works with the group `comm` of this process. */
+c10::intrusive_ptr<c10d::ProcessGroup> wrap(int64_t comm, int64_t timeout_ms, std::string name)
 {
     auto *joined = reinterpret_cast<ls_comm *>(static_cast<intptr_t>(comm));
-    const int rank = ls_comm_rank(joined);
-    const int size = ls_comm_size(joined);
-    const auto owner = std::make_shared<group>(joined, reinterpret_cast<ended_fn>(ended));
-    const auto made = c10::make_intrusive<backend>(owner, reinterpret_cast<monitor_fn>(monitor),
-                                                   rank, size, std::move(name));
-    const auto holder = c10::make_intrusive<c10d::ProcessGroup>(rank, size);
+    const auto made = c10::make_intrusive<backend>(
+        joined, python_functions, std::chrono::milliseconds(timeout_ms), std::move(name));
+    const auto holder =
+        c10::make_intrusive<c10d::ProcessGroup>(ls_comm_rank(joined), ls_comm_size(joined));
 
     holder->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, made);
-    const std::lock_guard<std::mutex> guard(groups_lock);
-    groups.erase(std::remove_if(groups.begin(), groups.end(),
-                                [](const std::weak_ptr<group> &g) { return g.expired(); }),
-                 groups.end());
-    groups.push_back(owner);
     return holder;
 }
 
@@ -848,7 +894,8 @@ void end_all()
 
 TORCH_LIBRARY(lockstep, library)
 {
-    library.def("wrap(int comm, int ended, int monitor, str name) -> "
+    library.def("begin_groups(int ended, int monitor, int split, str[] own) -> ()", begin_groups);
+    library.def("wrap(int comm, int timeout_ms, str name) -> "
                 "__torch__.torch.classes.c10d.ProcessGroup",
                 wrap);
     library.def("end_all() -> ()", end_all);

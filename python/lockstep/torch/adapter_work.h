@@ -9,6 +9,8 @@
 #ifndef LOCKSTEP_TORCH_ADAPTER_WORK_H
 #define LOCKSTEP_TORCH_ADAPTER_WORK_H
 
+#include "adapter_python.h"
+
 #include <lockstep/comm.h>
 
 #include <ATen/ATen.h>
@@ -50,20 +52,25 @@ inline void must(ls_status status)
 
 inline void check_tensor(const Tensor &t)
 {
-    TORCH_CHECK_TYPE(t.device().is_cpu(), "lockstep moves CPU tensors; this one is on ",
-                     t.device().str(),
-                     ": create the group with init_process_group(\"cpu:lockstep,cuda:nccl\")");
-    TORCH_CHECK_TYPE(t.layout() == at::kStrided, "lockstep: only all_reduce takes sparse tensors");
+    TORCH_CHECK_VALUE(t.device().is_cpu(), "lockstep moves CPU tensors; this one is on ",
+                      t.device().str(),
+                      ": create the group with init_process_group(\"cpu:lockstep,cuda:nccl\")");
+    TORCH_CHECK_VALUE(t.layout() == at::kStrided, "lockstep: only all_reduce takes sparse tensors");
 }
 
 // --- operations ---
+
+inline thread_local int running_callbacks = 0; // of futures, in this thread
 
 /* An operation from its start to its end: its parts in liblockstep, the tensors that they use, and
  * the copies that remain at the end. Owned by its work and by the functions of ls_work_then(). */
 class operation : public std::enable_shared_from_this<operation>
 {
   public:
-    explicit operation(c10::IValue value) : result(std::move(value))
+    /* give_up: called with a reason when a wait has timed out. */
+    operation(c10::IValue value, std::chrono::milliseconds limit,
+              std::function<void(const char *)> give_up)
+        : result(std::move(value)), timeout(limit), abort_group(std::move(give_up))
     {
     }
 
@@ -117,7 +124,8 @@ class operation : public std::enable_shared_from_this<operation>
 
     // --- by any thread ---
 
-    /* Throws the operation's failure. After a timeout it is as before. */
+    /* Throws the operation's failure. A timeout ends the group, since one rank cannot undo an
+     * operation alone; after an exception of a signal handler the operation goes on. */
     void wait(std::chrono::milliseconds timeout)
     {
         // The other waits of std::condition_variable need a newer libstdc++ than PyTorch does.
@@ -129,16 +137,36 @@ class operation : public std::enable_shared_from_this<operation>
             if (state == STARTED) {
                 state = CLAIMED;
                 guard.unlock();
-                if (timeout != kNoTimeout)
-                    wait_for_parts(end);
+                wait_for_parts(end);
                 end_parts();
                 guard.lock();
-            } else if (changed.wait_until(guard, end) == std::cv_status::timeout) {
-                std::rethrow_exception(failure(LS_EDEADLINE, "the operation has not ended"));
+                continue;
             }
+            const auto now = std::chrono::system_clock::now();
+
+            if (now >= end)
+                std::rethrow_exception(failure(LS_EDEADLINE, "the operation has not ended"));
+            changed.wait_until(guard, std::min(end, now + WAIT_SLICE));
+            if (state == DONE)
+                break;
+            guard.unlock();
+            if (python::here().is_interrupted())
+                std::rethrow_exception(interrupted());
+            guard.lock();
         }
         if (error)
             std::rethrow_exception(error);
+    }
+
+    /* Whether this thread ends the parts from now on. */
+    bool claim()
+    {
+        const std::lock_guard<std::mutex> guard(lock);
+
+        if (state != STARTED)
+            return false;
+        state = CLAIMED;
+        return true;
     }
 
     bool has_ended()
@@ -157,9 +185,14 @@ class operation : public std::enable_shared_from_this<operation>
         return true;
     }
 
+    /* In a callback of another future, which may wait for this one on the thread that progresses
+     * the operations, this ends the operation first. */
     c10::intrusive_ptr<c10::ivalue::Future> future()
     {
         c10::intrusive_ptr<c10::ivalue::Future> made;
+
+        if (running_callbacks > 0 && claim())
+            end_parts();
         {
             const std::lock_guard<std::mutex> guard(lock);
 
@@ -199,25 +232,42 @@ class operation : public std::enable_shared_from_this<operation>
     }
 
     const c10::IValue result;
+    const std::chrono::milliseconds timeout;
     std::function<void()> at_end;    // PyTorch's profiler
     std::atomic<int> from_rank = -1; // of a received message
 
   private:
     enum state { STARTED, CLAIMED, DONE }; // CLAIMED: one thread has the parts
 
-    /* Waits without ending the parts, which can be claimed again after a timeout. */
+    static constexpr std::chrono::milliseconds WAIT_SLICE{200}; // between looks at signals
+
+    static std::exception_ptr interrupted()
+    {
+        return failure(LS_ECANCELED, "a signal has interrupted the wait; the operation goes on");
+    }
+
+    /* Waits without ending the parts, which can be claimed again after an exception. */
     void wait_for_parts(std::chrono::system_clock::time_point end)
     {
         for (ls_work *part : parts) {
-            const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-                end - std::chrono::system_clock::now());
-            const ls_status status = ls_work_wait_for(part, std::max<int64_t>(left.count(), 0));
+            while (true) {
+                const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+                    end - std::chrono::system_clock::now());
+                const int64_t slice_ms = std::clamp<int64_t>(left.count(), 0, WAIT_SLICE.count());
 
-            if (status == LS_ETIMEOUT && ls_work_test(part) == 0) {
-                const std::exception_ptr late = failure(LS_EDEADLINE, ls_last_error());
+                if (ls_work_wait_for(part, slice_ms) != LS_ETIMEOUT || ls_work_test(part) != 0)
+                    break;
+                const std::string text = ls_last_error();
 
+                if (python::here().is_interrupted()) {
+                    unclaim();
+                    std::rethrow_exception(interrupted());
+                }
+                if (std::chrono::system_clock::now() < end)
+                    continue;
                 unclaim();
-                std::rethrow_exception(late);
+                abort_group(("Timed out : " + text).c_str());
+                std::rethrow_exception(failure(LS_EDEADLINE, text));
             }
         }
     }
@@ -275,8 +325,11 @@ class operation : public std::enable_shared_from_this<operation>
             static_cast<std::shared_ptr<operation> *>(arg));
 
         (*self)->note_end(end->status, end->text, end->source);
-        if (--(*self)->n_left == 0)
-            (*self)->finish();
+        if (--(*self)->n_left != 0)
+            return;
+        running_callbacks++;
+        (*self)->finish();
+        running_callbacks--;
     }
 
     void note_end(ls_status status, const char *text, int from)
@@ -328,6 +381,7 @@ class operation : public std::enable_shared_from_this<operation>
             made->markCompleted(result);
     }
 
+    const std::function<void(const char *)> abort_group;
     std::mutex lock; // guards the state and what is written by several threads
     std::condition_variable changed;
     state state = STARTED;

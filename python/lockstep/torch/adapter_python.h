@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * adapter_python.h - what the C++ form needs of CPython. The module links no Python, so that one
+ * build serves all its versions: the functions are looked up in the process.
+ */
+#ifndef LOCKSTEP_TORCH_ADAPTER_PYTHON_H
+#define LOCKSTEP_TORCH_ADAPTER_PYTHON_H
+
+#include <dlfcn.h>
+
+#include <cstddef>
+#include <initializer_list>
+
+namespace lockstep_torch
+{
+
+/* Objects are addresses. "new": the caller drops the reference. */
+class python
+{
+  public:
+    int (*ensure)();                                     // PyGILState_Ensure
+    void (*release)(int state);                          // PyGILState_Release
+    void *(*frame)();                                    // PyEval_GetFrame
+    void *(*back)(void *frame);                          // PyFrame_GetBack: new
+    void *(*code)(void *frame);                          // PyFrame_GetCode: new
+    int (*line)(void *frame);                            // PyFrame_GetLineNumber
+    void *(*attribute)(void *object, const char *name);  // PyObject_GetAttrString: new
+    const char *(*text)(void *string, ptrdiff_t *bytes); // PyUnicode_AsUTF8AndSize
+    void (*clear)();                                     // PyErr_Clear
+    void (*keep)(void *object);                          // Py_IncRef
+    void (*drop)(void *object);                          // Py_DecRef
+
+    static const python &here()
+    {
+        static const python found;
+
+        return found;
+    }
+
+    bool knows_this_thread() const
+    {
+        return is_usable && this_thread() != nullptr;
+    }
+
+    /* Runs the signal handlers that are due, if this is the main thread. When one raises, as that
+     * of Ctrl-C does, the exception comes again in this thread soon after it is back in Python. */
+    bool is_interrupted() const
+    {
+        if (!knows_this_thread())
+            return false;
+        const int state = ensure();
+        const bool raised = check_signals() != 0;
+
+        if (raised) {
+            void *type = nullptr;
+            void *value = nullptr;
+            void *trace = nullptr;
+
+            fetch(&type, &value, &trace);
+            raise_later(thread_number(), type);
+            for (void *object : {type, value, trace})
+                drop(object);
+        }
+        release(state);
+        return raised;
+    }
+
+  private:
+    void *(*this_thread)();                                 // PyGILState_GetThisThreadState
+    int (*check_signals)();                                 // PyErr_CheckSignals
+    void (*fetch)(void **type, void **value, void **trace); // PyErr_Fetch: new
+    unsigned long (*thread_number)();                       // PyThread_get_thread_ident
+    int (*raise_later)(unsigned long thread, void *type);   // PyThreadState_SetAsyncExc
+    bool is_usable = true;
+
+    python()
+    {
+        find(ensure, "PyGILState_Ensure");
+        find(release, "PyGILState_Release");
+        find(frame, "PyEval_GetFrame");
+        find(back, "PyFrame_GetBack");
+        find(code, "PyFrame_GetCode");
+        find(line, "PyFrame_GetLineNumber");
+        find(attribute, "PyObject_GetAttrString");
+        find(text, "PyUnicode_AsUTF8AndSize");
+        find(clear, "PyErr_Clear");
+        find(keep, "Py_IncRef");
+        find(drop, "Py_DecRef");
+        find(this_thread, "PyGILState_GetThisThreadState");
+        find(check_signals, "PyErr_CheckSignals");
+        find(fetch, "PyErr_Fetch");
+        find(thread_number, "PyThread_get_thread_ident");
+        find(raise_later, "PyThreadState_SetAsyncExc");
+    }
+
+    template <typename F> void find(F &function, const char *name)
+    {
+        function = reinterpret_cast<F>(dlsym(RTLD_DEFAULT, name));
+        is_usable = is_usable && function != nullptr;
+    }
+};
+
+} // namespace lockstep_torch
+
+#endif
