@@ -73,7 +73,7 @@ struct ls_run {
     int64_t sampler_skip;  /* at.skip when the sampler was created */
     int64_t bucket_rows;   /* of the training set's sampler; 0: no buckets */
     int64_t all_steps;     /* of --epochs */
-    int64_t steps_done;    /* by this process */
+    int64_t steps_done;    /* by this process, and by the ranks that it joined (recover.c) */
     bool is_resumed;       /* from a state file */
     bool is_in_epoch;
     bool is_started;
