@@ -86,6 +86,7 @@ struct ls_run {
     double step_weight; /* of the batches so far; in one process with --accumulate only */
     int64_t step_rows;  /* of this rank in the current step, all batches */
     int64_t step_ns;    /* when the step began */
+    int64_t n_healed;   /* ranks, by --heal */
     ls_status failure;
     char failure_text[LS_ERROR_BYTES];
 
