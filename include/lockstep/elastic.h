@@ -68,6 +68,15 @@ typedef struct ls_recovery {
 
 LS_API void ls_ddp_last_recovery(const ls_ddp *ddp, ls_recovery *out);
 
+/*
+ * Compares the parameters of all ranks, and `state` (n entries, may be NULL with 0), by hashes.
+ * Ranks that differ from the majority of the ranks get its values, rank 0 logs which, and
+ * *n_healed counts them. To be called between steps, in any job; call ls_optimizer_loaded() for an
+ * optimizer whose state was given. Collective; blocks. LS_EMISMATCH, on all ranks: no majority
+ * agrees; the text names the first difference with both hashes.
+ */
+LS_API LS_MUST_USE ls_status ls_ddp_heal(ls_ddp *ddp, const ls_named *state, int n, int *n_healed);
+
 LS_END_DECLS
 
 #endif

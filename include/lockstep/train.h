@@ -54,6 +54,7 @@ typedef struct ls_train_flags {
     int64_t workers;        /* --workers: loader threads */
     const char *bad_images; /* --bad-images fail|skip; NULL: fail */
     int64_t check_replicas; /* --check-replicas K */
+    int heal;               /* --heal */
     int check_nan;          /* --check-nan: ls_tape_check_nan() */
     int evaluate;           /* -e/--evaluate: evaluate once, no training */
     /* optimization */

@@ -201,6 +201,11 @@ static ls_status send_item(ls_ddp *ddp, const ls_named *item, int source, arriva
     return LS_OK;
 }
 
+ls_status ddp_send_item(ls_ddp *ddp, const ls_named *item, int source)
+{
+    return send_item(ddp, item, source, NULL);
+}
+
 static ls_status put_in_place(const ls_ddp *ddp, const ls_named *item, const arrival *a)
 {
     void *own;
@@ -246,7 +251,7 @@ static ls_status share_state(ls_ddp *ddp, const newest_state *newest)
     if (e->has_state && *e->step < newest->step)
         return receive_beside(ddp, newest->source);
     for (int i = 0; i < e->n_items; i++)
-        LS_TRY(send_item(ddp, &e->items[i], newest->source, NULL));
+        LS_TRY(ddp_send_item(ddp, &e->items[i], newest->source));
     e->has_state = true;
     return LS_OK;
 }
@@ -272,6 +277,7 @@ static ls_status go_on(ls_ddp *ddp, newest_state *newest)
 {
     LS_TRY(compare_states(ddp, newest));
     LS_TRY(share_state(ddp, newest));
+    ddp->stats.steps = newest->step; // check_replicas goes by it, on all ranks alike
     LS_TRY(shards_open(ddp));
     LS_TRY(ddp_take_params(ddp));
     return buckets_build(ddp);

@@ -65,6 +65,8 @@ int common_flags_list(ls_train_flags *f, ls_flag out[COMMON_FLAGS_MOST])
          "`WORD` on a broken image: fail, or skip (log and count it)"},
         {"check-replicas", 0, LS_FLAG_INT, &f->check_replicas, 0, 1 << 30,
          "compare the parameters of all ranks every so many steps; 0 = disabled"},
+        {"heal", 0, LS_FLAG_BOOL, &f->heal, 0, 0,
+         "with --check-replicas: a rank that differs from the majority gets its state"},
         {"check-nan", 0, LS_FLAG_BOOL, &f->check_nan, 0, 0,
          "fail at the first operator whose result is NaN or infinite, and name it (slow)"},
         {"evaluate", 'e', LS_FLAG_BOOL, &f->evaluate, 0, 0,

@@ -40,6 +40,8 @@ ls_status hyperparameters_check(const ls_train_flags *f)
     LS_TRY(check_choice("--compress", "none, bf16, fp16", f->compress));
     LS_TRY(check_choice("--precision", "fp32, bf16, fp16", f->precision));
     LS_TRY(check_choice("--save-dtype", "fp32, fp16, bf16", f->save_dtype));
+    if (f->heal && f->check_replicas == 0)
+        return ls_fail(LS_EINVAL, "--heal needs --check-replicas");
     if (f->skip_mismatched && f->init == NULL)
         return ls_fail(LS_EINVAL, "--skip-mismatched needs --init");
     if (f->accumulate < 0)
@@ -102,7 +104,7 @@ ls_status hyperparameters_make_scaler(const ls_train_flags *f, int64_t rows,
 
 void hyperparameters_set_ddp(const ls_train_flags *f, ls_ddp_options *opt)
 {
-    if (f->check_replicas > 0)
+    if (f->check_replicas > 0 && !f->heal)
         opt->check_replicas = (int)f->check_replicas;
     if (f->sync_bn)
         opt->sync_batch_norm = 1;

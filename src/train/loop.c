@@ -216,11 +216,28 @@ static void set_rows(ls_run *run, int64_t rows)
     run->has_weight = false;
 }
 
+/* Before a step: what forward computes with is the same on all ranks. */
+static ls_status heal(ls_run *run)
+{
+    const int64_t every = run->flags->heal ? run->flags->check_replicas : 0;
+    const ls_named *moments;
+    int n_healed;
+    int n;
+
+    if (every == 0 || run->at.step % every != 0)
+        return LS_OK;
+    moments = ls_optimizer_state(run->optimizer, &n);
+    LS_TRY(ls_ddp_heal(run->ddp, moments, n, &n_healed));
+    run->n_healed += n_healed;
+    return n_healed > 0 ? ls_optimizer_loaded(run->optimizer) : LS_OK;
+}
+
 static ls_status get_batch(ls_run *run, ls_batch *batch)
 {
     run->report.mark_ns = ls_now_ns();
     run->step_ns = run->report.mark_ns;
     if (run->ddp != NULL && run->n_added == 0) {
+        LS_TRY(heal(run));
         LS_TRY(ls_ddp_sync_buffers(run->ddp));
         report_phase(run, PHASE_COMMUNICATION);
     }

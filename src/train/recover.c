@@ -23,6 +23,8 @@ static ls_status list_state(ls_run *run)
         {.name = "state", .bytes = &run->state, .n_bytes = sizeof(run->state)},
         {.name = "epoch", .bytes = &run->report.epoch, .n_bytes = sizeof(run->report.epoch)},
         {.name = "bad", .bytes = &run->report.bad_images, .n_bytes = sizeof(int64_t)},
+        {.name = "steps_done", .bytes = &run->steps_done, .n_bytes = sizeof(run->steps_done)},
+        {.name = "train_s", .bytes = &run->train_s, .n_bytes = sizeof(run->train_s)},
         {.name = "n_all", .bytes = &r->n_all, .n_bytes = sizeof(r->n_all)},
         {.name = "results", .bytes = r->results, .n_bytes = sizeof(r->results)},
     };

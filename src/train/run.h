@@ -73,7 +73,7 @@ struct ls_run {
     int64_t sampler_skip;  /* at.skip when the sampler was created */
     int64_t bucket_rows;   /* of the training set's sampler; 0: no buckets */
     int64_t all_steps;     /* of --epochs */
-    int64_t steps_done;    /* by this process */
+    int64_t steps_done;    /* by this process, and by the ranks that it joined (recover.c) */
     bool is_resumed;       /* from a state file */
     bool is_in_epoch;
     bool is_started;
@@ -86,6 +86,7 @@ struct ls_run {
     double step_weight; /* of the batches so far; in one process with --accumulate only */
     int64_t step_rows;  /* of this rank in the current step, all batches */
     int64_t step_ns;    /* when the step began */
+    int64_t n_healed;   /* ranks, by --heal */
     ls_status failure;
     char failure_text[LS_ERROR_BYTES];
 

@@ -141,6 +141,9 @@ void summary_print(ls_run *run)
     if (s->bad_images > 0)
         progress_line(&run->progress, "skipped %lld broken image%s", (long long)s->bad_images,
                       text_plural(s->bad_images));
+    if (run->n_healed > 0)
+        progress_line(&run->progress, "--heal: %lld rank%s got the state of the majority",
+                      (long long)run->n_healed, text_plural(run->n_healed));
     print_skipped(run);
     if (run->evaluate != NULL)
         print_values(run);

@@ -305,7 +305,7 @@ static ls_status victim(test_rank *r, ls_comm *comm)
     return LS_OK;
 }
 
-static ls_status newcomer(test_rank *r, ls_comm *comm)
+static ls_status new_rank(test_rank *r, ls_comm *comm)
 {
     LS_UNUSED(r);
     if (!comm_is_new(comm) || ls_comm_size(comm) != 1)
@@ -362,7 +362,7 @@ static void a_lost_rank_is_replaced(void **state)
             start(&ranks[i], &l, i, false, i == dies ? victim : survivor);
         while ((member = atomic_load(&l.started)) < 0)
             (void)poll(NULL, 0, 1);
-        start(&ranks[RANKS], &l, member, true, newcomer);
+        start(&ranks[RANKS], &l, member, true, new_rank);
         for (int i = 0; i <= RANKS; i++)
             end(&ranks[i]);
         close_launcher(&l);

@@ -107,6 +107,17 @@ static void wait_for_stop(int64_t step)
         nanosleep(&millisecond, NULL);
 }
 
+static ls_status spoil(ls_model *model)
+{
+    int n;
+    ls_tensor *t = ls_model_parameters(model, &n)[0].tensor;
+    float values[SMALL_WEIGHTS];
+
+    LS_TRY(ls_tensor_read(t, values, ls_tensor_count(t)));
+    values[0] += 1.0F;
+    return ls_tensor_write(t, values, ls_tensor_count(t));
+}
+
 static ls_status train(ls_run *run, const small_job *job, small_result *r)
 {
     const ls_ddp_options ddp = {.size = sizeof(ddp),
@@ -143,6 +154,8 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
             ls_run_weigh(run, job->weight * batch.rows);
         ls_run_step(run, ls_run_classify(run, logits, batch.y));
         ls_run_get_state(run, &r->state);
+        if (job->spoil_at > 0 && r->state.step == job->spoil_at)
+            LS_TRY(spoil(ls_run_model(run)));
         if (r->state.step > before)
             r->lr[before % SMALL_STEPS] = r->state.lr;
     }

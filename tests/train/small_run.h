@@ -26,6 +26,7 @@ typedef struct small_job {
     int64_t kill_at;     /* kills itself before this step; 0: never */
     int64_t wait_at;     /* says so and waits for a stop signal before this step; 0: never */
     int64_t lose_at;     /* the card is lost during this step; 0: never (card.h) */
+    int64_t spoil_at;    /* changes a weight of this rank after this step; 0: never */
     int batch_norm;      /* a convolution and a batch norm before the last layer */
     int flat_batch_norm; /* a batch norm of the pixels: a row has one value per channel */
     int pad;             /* training images are padded and cropped at random; 0: as they are */

@@ -67,6 +67,7 @@ static void help_lists_every_common_flag(void **state)
                                         "-j, --workers N",
                                         "--bad-images",
                                         "--check-replicas N",
+                                        "--heal",
                                         "--check-nan",
                                         "-e, --evaluate",
                                         "--optimizer NAME",

@@ -25,7 +25,7 @@ static ls_status rank_body(const ls_test_rank *self, void *arg)
 
     LS_TRY(ls_test_init(self, &job.comm));
     if (self->rank != self->size - 1)
-        job.stop_at = 0;
+        job.stop_at = job.spoil_at = 0;
     results[self->rank] = small_run(&job);
     ls_comm_destroy(job.comm);
     return results[self->rank].status;
@@ -85,6 +85,21 @@ static void any_number_of_ranks_gives_the_same_bits(void **state)
                 assert_same(&r, &alone);
             }
     }
+}
+
+/* The last rank's parameters are changed; with --heal it gets those of the others. */
+static void a_changed_rank_is_healed(void **state)
+{
+    small_job job = make_job(4);
+    const small_result sound = run_on(4, &job);
+    small_result r;
+
+    (void)state;
+    job.flags.check_replicas = 1;
+    job.flags.heal = 1;
+    job.spoil_at = 3;
+    r = run_on(4, &job);
+    assert_same(&r, &sound);
 }
 
 static size_t read_file(const char *path, char *out, size_t most)
@@ -235,6 +250,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_ranks_gives_the_same_bits),
+        cmocka_unit_test(a_changed_rank_is_healed),
         cmocka_unit_test(saved_weights_are_the_same_bytes),
         cmocka_unit_test(another_number_of_ranks_resumes_within_an_epoch_with_the_same_bits),
         cmocka_unit_test(shards_equal_as_many_ranks),

@@ -152,7 +152,9 @@ LS_MUST_USE ls_status agent_replace_rank(agent *a, const node_slot *slot);
 void agent_signal_ranks(agent *a, int number);
 void agent_on_status(void *rank, unsigned events); /* records of a shim */
 void agent_reap(agent *a);                         /* at SIGCHLD: shims, hosts, the guardian */
-void agent_evict_rank(agent *a, int local_rank);   /* SIGKILL */
+/* The others go on: the failure of this rank is not what the job ends with. */
+void agent_forget_failure(agent *a, int local_rank);
+void agent_evict_rank(agent *a, int local_rank); /* SIGKILL */
 bool agent_fail_rank(void *agent, int local_rank, int exit_code, const char *why);
 
 /* Messages of the head that end the ranks. */

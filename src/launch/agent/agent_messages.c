@@ -169,8 +169,7 @@ static void replace(agent *a, const node_slot *slot)
 static void drop(agent *a, int local_rank)
 {
     a->ranks[local_rank].is_undecided = false;
-    if (a->root == local_rank)
-        a->root = -1;
+    agent_forget_failure(a, local_rank);
 }
 
 static ls_status take_slot(agent *a, const frame *f)

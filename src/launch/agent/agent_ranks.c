@@ -343,8 +343,7 @@ ls_status agent_replace_rank(agent *a, const node_slot *slot)
     end_lifeline(r);
     close_rank(r);
     agent_output_end_rank(&a->output, slot->local_rank);
-    if (a->root == slot->local_rank)
-        a->root = -1;
+    agent_forget_failure(a, slot->local_rank);
     *r = (agent_rank){.agent = a, .rank = rank, .lifeline_fd = -1, .status_fd = -1, .ring_fd = -1};
     a->n_ended--;
     if (open_rank(a, r, &place) == LS_OK)

@@ -41,6 +41,14 @@ void agent_signal_ranks(agent *a, int number)
         signal_rank(&a->ranks[i], number);
 }
 
+void agent_forget_failure(agent *a, int local_rank)
+{
+    if (a->root == local_rank)
+        a->root = -1;
+    if (a->aborter == local_rank)
+        a->aborter = -1;
+}
+
 void agent_evict_rank(agent *a, int local_rank)
 {
     agent_rank *r = &a->ranks[local_rank];

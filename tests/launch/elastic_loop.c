@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * elastic_loop.c - a rank with its own training loop that can recover, and dies as a test requests.
+ *
+ *     elastic_loop STEPS [MEMBER@STEP:HOW]...    plain as first argument: without ls_ddp_elastic()
+ *
+ * The process with this number in LOCKSTEP_MEMBER ends in that step: HOW is forward, backward (the
+ * step is complete, the update is missing), update (others go on), recovery (of another loss), or
+ * stop (SIGSTOP). Rank 0 prints the parameters, momentum and running statistics at the end.
+ */
+#include <lockstep/lockstep.h>
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHARDS = 4, ROWS = 3, IN = 6, OUT = 4 };
+
+typedef struct loop {
+    ls_device *device;
+    ls_model *model;
+    ls_tape *tape;
+    ls_layer *linear;
+    ls_layer *norm;
+    ls_ddp *ddp;
+    ls_optimizer *sgd;
+    ls_comm *comm;
+    int64_t step;
+    int64_t n_steps;
+    int member;
+    char **ends;
+    int n_ends;
+} loop;
+
+static void end_here(const loop *l, const char *how)
+{
+    for (int i = 0; i < l->n_ends; i++) {
+        char at[32];
+        int member;
+        int64_t step;
+
+        if (sscanf(l->ends[i], "%d@%" SCNd64 ":%31s", &member, &step, at) != 3 ||
+            member != l->member || step != l->step || strcmp(at, how) != 0)
+            continue;
+        (void)raise(strcmp(how, "stop") == 0 ? SIGSTOP : SIGKILL);
+    }
+}
+
+static ls_status make_rows(loop *l, int shard, ls_tensor **x, ls_tensor **y)
+{
+    const int64_t in[] = {ROWS, IN};
+    const int64_t out[] = {ROWS, OUT};
+    float values[ROWS * IN];
+    uint32_t seed = (uint32_t)(l->step * SHARDS + shard + 1);
+
+    for (int i = 0; i < ROWS * IN; i++) {
+        seed = seed * 1664525U + 1013904223U;
+        values[i] = (float)(seed >> 8) / 8388608.0F - 1.0F;
+    }
+    LS_TRY(ls_tensor_create(l->device, LS_F32, 2, in, x));
+    LS_TRY(ls_tensor_write(*x, values, ROWS * IN));
+    LS_TRY(ls_tensor_create(l->device, LS_F32, 2, out, y));
+    return ls_tensor_write(*y, values, ROWS * OUT);
+}
+
+static ls_status run_shard(loop *l, int shard, bool is_last, ls_ddp_step *result)
+{
+    ls_tensor *x = NULL;
+    ls_tensor *y = NULL;
+    ls_tensor *loss;
+    ls_status st = make_rows(l, shard, &x, &y);
+
+    ls_tape_reset(l->tape);
+    ls_tape_set_training(l->tape, 1);
+    if (st == LS_OK) {
+        loss = ls_mse_loss(l->tape, ls_forward(l->tape, l->norm, ls_forward(l->tape, l->linear, x)),
+                           y);
+        st = is_last ? ls_ddp_backward(l->ddp, l->tape, loss, ROWS, result)
+                     : ls_ddp_accumulate(l->ddp, l->tape, loss, ROWS);
+    }
+    ls_tape_reset(l->tape);
+    ls_tensor_destroy(x);
+    ls_tensor_destroy(y);
+    return st;
+}
+
+static ls_status run_step(loop *l)
+{
+    ls_ddp_step result;
+    int first;
+    int n;
+
+    LS_TRY(ls_shard_range(SHARDS, ls_comm_rank(l->comm), ls_comm_size(l->comm), &first, &n));
+    LS_TRY(ls_ddp_sync_buffers(l->ddp));
+    end_here(l, "forward");
+    end_here(l, "stop");
+    for (int i = 0; i < n; i++)
+        LS_TRY(run_shard(l, first + i, i + 1 == n, &result));
+    end_here(l, "backward");
+    LS_TRY(ls_optimizer_step(l->sgd));
+    l->step++;
+    end_here(l, "update");
+    return LS_OK;
+}
+
+static ls_status train(loop *l)
+{
+    while (l->step < l->n_steps) {
+        ls_status st = run_step(l);
+        int again;
+
+        if (st != LS_OK)
+            end_here(l, "recovery");
+        LS_TRY(ls_ddp_recover(l->ddp, st, &again));
+        if (again)
+            LS_TRY(ls_optimizer_loaded(l->sgd));
+    }
+    return ls_barrier(l->comm, NULL);
+}
+
+static ls_status print(const ls_named *list, int n)
+{
+    for (int i = 0; i < n; i++) {
+        float values[64];
+        const size_t count = list[i].tensor != NULL ? ls_tensor_count(list[i].tensor) : 0;
+
+        if (count == 0 || ls_tensor_dtype(list[i].tensor) != LS_F32)
+            continue;
+        LS_TRY(ls_tensor_read(list[i].tensor, values, count));
+        for (size_t k = 0; k < count; k++) {
+            uint32_t bits;
+
+            memcpy(&bits, &values[k], sizeof(bits));
+            printf(" %08" PRIx32, bits);
+        }
+    }
+    return LS_OK;
+}
+
+static ls_status open_net(loop *l)
+{
+    const ls_device_options device = {
+        .size = sizeof(device), .name = "cpu_ref", .threads = 1, .thread_invariant = 1};
+    const ls_ddp_options ddp = {.size = sizeof(ddp), .shards = SHARDS};
+    const ls_sgd_options sgd = {.size = sizeof(sgd), .lr = 0.05, .momentum = 0.9};
+    const ls_named *parameters;
+    int n;
+
+    LS_TRY(ls_device_open(&device, &l->device));
+    LS_TRY(ls_model_create(l->device, 1, &l->model));
+    LS_TRY(ls_tape_create(l->device, &l->tape));
+    l->linear = ls_nn_linear(l->model, "linear", IN, OUT, 0);
+    l->norm = ls_nn_batch_norm1d(l->model, "norm", OUT, NULL);
+    LS_TRY(ls_ddp_create(l->comm, l->model, &ddp, &l->ddp));
+    parameters = ls_model_parameters(l->model, &n);
+    return ls_sgd_create(parameters, n, ls_grad, &sgd, &l->sgd);
+}
+
+static ls_status run(loop *l, bool is_plain)
+{
+    ls_elastic_options elastic = {.size = sizeof(elastic), .step = &l->step};
+    const ls_named *state;
+    int n;
+
+    LS_TRY(ls_init(NULL, &l->comm));
+    LS_TRY(open_net(l));
+    elastic.state = ls_optimizer_state(l->sgd, &elastic.n_state);
+    if (!is_plain)
+        LS_TRY(ls_ddp_elastic(l->ddp, &elastic));
+    LS_TRY(ls_optimizer_loaded(l->sgd));
+    LS_TRY(train(l));
+    if (ls_comm_rank(l->comm) != 0)
+        return LS_OK;
+    printf("steps %" PRId64 " state", l->step);
+    state = ls_model_state(l->model, &n);
+    LS_TRY(print(state, n));
+    LS_TRY(print(elastic.state, elastic.n_state));
+    printf("\n");
+    return LS_OK;
+}
+
+int main(int argc, char **argv)
+{
+    const bool is_plain = argc > 1 && strcmp(argv[1], "plain") == 0;
+    const int first = is_plain ? 2 : 1;
+    const char *member = getenv("LOCKSTEP_MEMBER");
+    loop l = {.member = member != NULL ? (int)strtol(member, NULL, 10) : -1};
+    ls_status st;
+
+    if (argc <= first)
+        return 2;
+    l.n_steps = strtol(argv[first], NULL, 10);
+    l.ends = argv + first + 1;
+    l.n_ends = argc - first - 1;
+    st = run(&l, is_plain);
+    if (st != LS_OK)
+        (void)fprintf(stderr, "elastic_loop: %s\n", ls_last_error());
+    ls_optimizer_destroy(l.sgd);
+    ls_ddp_destroy(l.ddp);
+    ls_tape_destroy(l.tape);
+    ls_model_destroy(l.model);
+    if (l.device != NULL && ls_device_close(l.device) != LS_OK)
+        st = LS_EINTERNAL;
+    ls_comm_destroy(l.comm);
+    return st == LS_OK ? 0 : 1;
+}
