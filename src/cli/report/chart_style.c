@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * chart_style.c - the style sheet of charts and the script that shows the values under the pointer.
- * html_report.c puts them into the page.
+ * page.c puts them into the page.
  */
-#include "train/chart.h"
+#include "cli/report/chart.h"
 
 const char *chart_style(void)
 {
