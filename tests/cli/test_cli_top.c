@@ -146,6 +146,35 @@ static void a_late_rank_is_marked_and_its_warning_shown(void **state)
     stop(j);
 }
 
+static void a_stopped_rank_is_shown_as_stopped_and_late(void **state)
+{
+    job *j = start_training("2", NULL);
+    const pid_t rank = job_find(j, JOB_RANK, 1);
+    json_value *v = look(j);
+
+    LS_UNUSED(state);
+    while (step_of(rank_of(v, 1)) < 1) {
+        json_free(v);
+        v = look(j);
+    }
+    assert_int_equal(kill(rank, SIGSTOP), 0);
+    while (!json_as_bool(json_get(rank_of(v, 1), "late"), false)) {
+        json_free(v);
+        v = look(j);
+    }
+    assert_string_equal(json_as_string(json_get(rank_of(v, 1), "state"), ""), "stopped");
+    json_free(v);
+    assert_int_equal(kill(rank, SIGCONT), 0);
+    do {
+        v = look(j);
+        if (!json_as_bool(json_get(rank_of(v, 1), "late"), true))
+            break;
+        json_free(v);
+    } while (true);
+    json_free(v);
+    stop(j);
+}
+
 static void ps_lists_the_job_and_top_explains_a_wrong_name(void **state)
 {
     job *j = start_training("2", NULL);
@@ -503,6 +532,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test(top_prints_the_ranks_of_a_job_as_json),
         test(a_late_rank_is_marked_and_its_warning_shown),
+        test(a_stopped_rank_is_shown_as_stopped_and_late),
         test(ps_lists_the_job_and_top_explains_a_wrong_name),
         test(the_head_shows_the_ranks_of_all_nodes),
         test(the_live_view_shows_ranks_and_operations),

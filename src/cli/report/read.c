@@ -27,7 +27,7 @@ static double real_of(const json_value *o, const char *key)
     return number_of(json_get(o, key), (double)NAN);
 }
 
-/* Room for one more element of `size` bytes. */
+/* Grows the list for one more element of `size` bytes. */
 static ls_status reserve(void **list, int n, int *max, size_t size)
 {
     const int more = *max == 0 ? 64 : *max * 2;
