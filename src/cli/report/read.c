@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* read.c - reads the lines of --metrics (docs/training.md) for the report. Called by cmd_report.c. */
+/* read.c - reads the lines of --metrics (docs/training.md) for cmd_report.c. */
 #include "cli/report/report.h"
 
 #include "base/alloc.h"
