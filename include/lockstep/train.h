@@ -82,7 +82,6 @@ typedef struct ls_train_flags {
     /* output */
     int64_t print_freq;        /* -p/--print-freq: steps from line to line; 0: by time */
     const char *metrics;       /* --metrics FILE.jsonl */
-    const char *metrics_html;  /* --metrics-html FILE.html */
     const char *tensorboard;   /* --tensorboard DIR */
     int64_t histograms;        /* --histograms: steps; 0: none */
     const char *save;          /* --save FILE.safetensors */
@@ -117,9 +116,9 @@ LS_API LS_MUST_USE ls_status ls_train_local_ranks(ls_train_flags *flags, int *n)
 typedef struct ls_run ls_run;
 
 /* Opens the device, an empty model (initial values from --seed) and a tape. On rank 0 (call
- * ls_init() before) it also checks that the files of --save, --save-best, --metrics,
- * --metrics-html and --tensorboard can be written: LS_EIO or LS_ENOTFOUND with flag, path and
- * reason. flags are borrowed until ls_run_close(). */
+ * ls_init() before) it also checks that the files of --save, --save-best, --metrics and
+ * --tensorboard can be written: LS_EIO or LS_ENOTFOUND with flag, path and reason. flags are
+ * borrowed until ls_run_close(). */
 LS_API LS_MUST_USE ls_status ls_run_open(const ls_train_flags *flags, ls_run **out);
 
 LS_API ls_device *ls_run_device(ls_run *run); /* borrowed, as the next two */
@@ -173,7 +172,7 @@ LS_API LS_MUST_USE ls_status ls_run_group(ls_run *run, const char *pattern,
  * refer to, is borrowed until ls_run_close(). Does not block; the run's thread. */
 LS_API LS_MUST_USE ls_status ls_run_save_also(ls_run *run, const ls_named *items, int n);
 
-/* --- own values: means over all ranks, in progress lines, --metrics and --metrics-html --- */
+/* --- own values: means over all ranks, in progress lines and --metrics --- */
 
 /* Declares a value of the program, as "perplexity": at most 16, each of up to 31 letters, digits
  * and characters of _.-/. Before ls_run_start(), with the same names in the same order on all

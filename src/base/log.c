@@ -256,9 +256,12 @@ void log_observe(void (*fn)(void *arg, const char *text), void *arg)
     (void)pthread_mutex_unlock(&observer_lock);
 }
 
+/* Never waits: a forked child may have inherited the lock from a thread that it does not have.
+ * Then, and while another thread is here, the line is only printed. */
 static void notify_observer(const char *text)
 {
-    (void)pthread_mutex_lock(&observer_lock);
+    if (pthread_mutex_trylock(&observer_lock) != 0)
+        return;
     if (observer != NULL)
         observer(observer_arg, text);
     (void)pthread_mutex_unlock(&observer_lock);

@@ -18,8 +18,9 @@ int log_rank(void);
 LS_MUST_USE ls_status log_configure(const char *spec);
 
 /* Calls fn with the text of each line of this process at level warn and error, without its head,
- * from the thread that logs and with the list's lock held: fn must not log or block. One observer
- * at a time; the last one set counts. NULL, arg: none, if `arg` was the last one. Thread-safe. */
+ * from the thread that logs: fn must not log or block. Of lines at the same time one is passed. One
+ * observer at a time; the last one set counts. NULL, arg: none, if `arg` was the last one; it is
+ * not called any more when this returns. Thread-safe. */
 void log_observe(void (*fn)(void *arg, const char *text), void *arg);
 
 /* True once per interval_ms for this *last_ms (zero-initialised, owned by the call site). */

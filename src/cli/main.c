@@ -24,6 +24,7 @@ static const cli_command commands[] = {
     {"check", cmd_check, "diagnose problems on this machine or several"},
     {"ps", cmd_ps, "list the running jobs of this user on this machine"},
     {"top", cmd_top, "show the ranks of a running job"},
+    {"report", cmd_report, "write an HTML page about training runs"},
     {"clean", cmd_clean, "kill leftover processes of dead jobs"},
     {"data", cmd_data, "describe a data set, or write it in another format"},
     {"agent", cmd_agent, NULL},

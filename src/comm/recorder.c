@@ -26,7 +26,7 @@
 #define WARNING_WORDS  (RECORDER_WARNING_BYTES / 8)
 #define PROGRESS_WORDS (sizeof(recorder_progress) / sizeof(uint64_t))
 #define PHASES_AT      (HEAD_WORDS + RECORDER_ENTRIES * ENTRY_WORDS)
-#define RING_WORDS     (PHASES_AT + PHASE_RINGS * RECORDER_ENTRIES * PHASE_WORDS)
+#define RING_WORDS     (PHASES_AT + (size_t)PHASE_RINGS * RECORDER_ENTRIES * PHASE_WORDS)
 #define RING_BYTES     (RING_WORDS * sizeof(uint64_t))
 
 /* The rings of phases, in the order of their memory. */

@@ -109,14 +109,6 @@ static int join_points(const history_point *points, int n, double width, history
     return at + 1;
 }
 
-int history_even(const history *h, int n, history_point *out)
-{
-    if (h->n_points == 0)
-        return 0;
-    return join_points(h->points, h->n_points,
-                       (h->points[h->n_points - 1].step - h->points[0].step) / n, out);
-}
-
 void history_add(history *h, const history_point *p)
 {
     if (h->points == NULL)

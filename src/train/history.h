@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * history.h - losses, rates and times of a whole run in bounded memory: for the page of
- * --metrics-html, the plot of the summary, and the state that --resume reads.
+ * history.h - losses, rates and times of a whole run in bounded memory: for the plot of the
+ * summary, and the state that --resume reads.
  */
 #ifndef LS_TRAIN_HISTORY_H
 #define LS_TRAIN_HISTORY_H
@@ -51,10 +51,6 @@ void history_add(history *h, const history_point *p);
 void history_add_test(history *h, const history_test *t);
 /* Adds time to the last point. */
 void history_add_seconds(history *h, const double *seconds);
-
-/* Copies the points, merged to means over about an n-th of the run, to out (HISTORY_POINTS).
- * Returns their number: at most 2 n + 2. */
-int history_even(const history *h, int n, history_point *out);
 
 /* Seconds of the training phases of a point. */
 double history_training_s(const history_point *p);

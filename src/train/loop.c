@@ -172,8 +172,7 @@ static ls_status evaluate_only(ls_run *run)
 
     run->is_finished = true;
     LS_TRY(test_epoch(run, &is_best));
-    LS_TRY(report_metrics(run, NULL, true));
-    return save_html_report(run);
+    return report_metrics(run, NULL, true);
 }
 
 /* --- the next batch --- */

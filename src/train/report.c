@@ -233,7 +233,7 @@ static void add_step_time(report *r, double seconds)
     if (r->n_steps++ % r->step_stride != 0)
         return;
     if (r->n_step_s == REPORT_STEP_TIMES) {
-        for (int i = 0; i < REPORT_STEP_TIMES / 2; i++)
+        for (size_t i = 0; i < REPORT_STEP_TIMES / 2; i++)
             r->step_s[i] = r->step_s[2 * i];
         r->n_step_s = REPORT_STEP_TIMES / 2;
         r->step_stride *= 2;

@@ -8,7 +8,6 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "train/html_report.h"
 #include "train/previous_state.h"
 #include "train/state_file.h"
 
@@ -140,7 +139,6 @@ ls_status save_probe(const ls_train_flags *f)
 {
     char beside[STATE_PATH_BYTES];
 
-    LS_TRY(probe("--metrics-html", f->metrics_html));
     LS_TRY(tensorboard_probe(f->tensorboard));
     if (f->evaluate)
         return LS_OK;
@@ -188,26 +186,6 @@ static ls_status weights_failed(ls_run *run, ls_status st)
     return save_failed(run, st, "the weights");
 }
 
-ls_status save_html_report(ls_run *run)
-{
-    const html_report page = {
-        .flags = run->flags,
-        .state = &run->state,
-        .values = &run->values,
-        .history = &run->history,
-        .device = ls_device_fingerprint(run->device),
-        .ranks = run_size(run),
-        .epochs = run->at.epoch,
-        .seconds = (ls_now_ms() - run->start_ms) / 1000,
-    };
-    ls_status st;
-
-    if (run->flags->metrics_html == NULL || run_rank(run) != 0)
-        return LS_OK;
-    st = html_report_write(&page);
-    return st == LS_OK ? LS_OK : save_failed(run, st, "the page of --metrics-html");
-}
-
 ls_status save_events(ls_run *run)
 {
     const ls_status st = tensorboard_flush(&run->tensorboard);
@@ -235,5 +213,5 @@ ls_status save_all(ls_run *run, bool is_best)
         run->saver.has_failed = false;
         run->saver.saved_step = run->at.step;
     }
-    return save_html_report(run);
+    return LS_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* save.h - writes weights, state and the page of --metrics-html, on rank 0. */
+/* save.h - writes weights and state, on rank 0. */
 #ifndef LS_TRAIN_SAVE_H
 #define LS_TRAIN_SAVE_H
 
@@ -16,13 +16,11 @@ typedef struct saver {
 } saver;
 
 /* Writes the weights to --save, those of the best evaluation to --save-best, the state beside the
- * former, and the page. A failed write is logged; it ends the run with --on-save-error stop
+ * former. A failed write is logged; it ends the run with --on-save-error stop
  * only. */
 LS_MUST_USE ls_status save_all(ls_run *run, bool is_best);
 /* Whether the files of the flags can be written; LS_EIO with flag, path and reason. */
 LS_MUST_USE ls_status save_probe(const ls_train_flags *flags);
-/* Writes the page of --metrics-html. */
-LS_MUST_USE ls_status save_html_report(ls_run *run);
 /* Writes the events of --tensorboard that are in memory. */
 LS_MUST_USE ls_status save_events(ls_run *run);
 /* Handles a failed write of `what`: LS_OK when the run continues. */

@@ -7,6 +7,7 @@
 #include "launch/job.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "launch/metrics_check.h"
 #include "launch/view/view_client.h"
@@ -146,6 +147,35 @@ static void a_late_rank_is_marked_and_its_warning_shown(void **state)
     stop(j);
 }
 
+static void a_stopped_rank_is_shown_as_stopped_and_late(void **state)
+{
+    job *j = start_training("2", NULL);
+    const pid_t rank = job_find(j, JOB_RANK, 1);
+    json_value *v = look(j);
+
+    LS_UNUSED(state);
+    while (step_of(rank_of(v, 1)) < 1) {
+        json_free(v);
+        v = look(j);
+    }
+    assert_int_equal(kill(rank, SIGSTOP), 0);
+    while (!json_as_bool(json_get(rank_of(v, 1), "late"), false)) {
+        json_free(v);
+        v = look(j);
+    }
+    assert_string_equal(json_as_string(json_get(rank_of(v, 1), "state"), ""), "stopped");
+    json_free(v);
+    assert_int_equal(kill(rank, SIGCONT), 0);
+    do {
+        v = look(j);
+        if (!json_as_bool(json_get(rank_of(v, 1), "late"), true))
+            break;
+        json_free(v);
+    } while (true);
+    json_free(v);
+    stop(j);
+}
+
 static void ps_lists_the_job_and_top_explains_a_wrong_name(void **state)
 {
     job *j = start_training("2", NULL);
@@ -158,6 +188,32 @@ static void ps_lists_the_job_and_top_explains_a_wrong_name(void **state)
     assert_non_null(strstr(run_tool("top --once other", 1), "no job other"));
     assert_non_null(strstr(run_tool("top --json", 2), "--json needs --once"));
     assert_non_null(strstr(run_tool("top --host -oX", 2), "not the name"));
+    stop(j);
+}
+
+/* The ssh of this test runs the command here, where lockstep is in PATH as on the other machine. */
+static void another_machine_is_asked_by_ssh(void **state)
+{
+    job *j = start_training("2", NULL);
+    char ssh[64];
+    char arguments[256];
+    text_buf script = {0};
+
+    LS_UNUSED(state);
+    text_format(ssh, sizeof(ssh), "/tmp/lockstep-test-top-ssh-%d", (int)getpid());
+    text_append(&script,
+                "[ \"$1\" = -p ] && [ \"$2\" = 22 ] && [ \"$3\" = node7 ] && [ $# = 4 ] || exit 9\n"
+                "PATH=%s:$PATH exec sh -c \"$4\"\n",
+                LOCKSTEP_BIN);
+    assert_ok(file_replace(ssh, text_str(&script), script.length));
+    text_format(arguments, sizeof(arguments),
+                "top --once --ssh 'sh %s -p 22' --host node7 --sort memory watched", ssh);
+    assert_non_null(strstr(run_tool(arguments, 0), "job watched "));
+    text_format(arguments, sizeof(arguments),
+                "top --once --ssh 'sh %s -p 22' --host node7 \"it's\"", ssh);
+    assert_non_null(strstr(run_tool(arguments, 1), "no job it's"));
+    (void)unlink(ssh);
+    text_free(&script);
     stop(j);
 }
 
@@ -503,7 +559,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test(top_prints_the_ranks_of_a_job_as_json),
         test(a_late_rank_is_marked_and_its_warning_shown),
+        test(a_stopped_rank_is_shown_as_stopped_and_late),
         test(ps_lists_the_job_and_top_explains_a_wrong_name),
+        test(another_machine_is_asked_by_ssh),
         test(the_head_shows_the_ranks_of_all_nodes),
         test(the_live_view_shows_ranks_and_operations),
         test(the_live_view_survives_a_tiny_terminal),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_files.c - tests the files of a run: metrics, HTML page, saved states, and resuming from
+ * test_files.c - tests the files of a run: metrics, saved states, and resuming from
  * them.
  */
 #include "base/alloc.h"
@@ -232,65 +232,6 @@ static void evaluate_changes_no_file_and_adds_a_line(void **state)
     }
 }
 
-/* --- the page --- */
-
-/* The values that each chart gives its script. */
-static int count_values(const char *text)
-{
-    int n = 0;
-
-    for (const char *at = text; (at = strstr(at, "application/json\">")) != NULL; n++) {
-        const char *begin = at + strlen("application/json\">");
-        json_value *v = NULL;
-
-        at = strstr(begin, "</script>");
-        assert_non_null(at);
-        assert_int_equal(json_parse(begin, (size_t)(at - begin), "chart", &v), LS_OK);
-        assert_non_null(json_get(v, "series"));
-        json_free(v);
-    }
-    return n;
-}
-
-static void the_html_page_is_self_contained_with_four_charts(void **state)
-{
-    ls_train_flags flags = small_flags(small_dir);
-    char *text;
-    int n = 0;
-
-    (void)state;
-    flags.metrics_html = path_in("m.html");
-    assert_int_equal(run_with(&flags).status, LS_OK);
-    text = text_of(flags.metrics_html);
-    assert_null(strstr(text, "http"));
-    assert_null(strstr(text, "src="));
-    assert_null(strstr(text, "nan"));
-    assert_null(strstr(text, "inf"));
-    for (const char *at = text; (at = strstr(at, "<svg")) != NULL; at++)
-        n++;
-    assert_int_equal(n, 4);
-    assert_int_equal(count_values(text), 4);
-    assert_non_null(strstr(text, "evaluation</th><td>"));
-    assert_null(strstr(text, "evaluation</th><td>0.00</td><td>0.0 %"));
-    assert_non_null(strstr(text, "</html>"));
-    ls_free(text);
-}
-
-static void a_page_without_steps_has_empty_charts(void **state)
-{
-    ls_train_flags flags = small_flags(small_dir);
-    char *text;
-
-    (void)state;
-    flags.metrics_html = path_in("short.html");
-    flags.evaluate = 1;
-    assert_int_equal(run_with(&flags).status, LS_OK);
-    text = text_of(flags.metrics_html);
-    assert_non_null(strstr(text, "no values yet"));
-    assert_non_null(strstr(text, "Evaluations"));
-    ls_free(text);
-}
-
 /* --- best and latest --- */
 
 static void the_best_weights_are_saved_beside_the_latest(void **state)
@@ -419,7 +360,6 @@ static void an_invalid_history_is_ignored(void **state)
 
         job.flags = small_flags(small_dir);
         job.flags.save = path_in("odd.safetensors");
-        job.flags.metrics_html = path_in("odd.html");
         job.flags.steps = STEPS_AN_EPOCH;
         assert_int_equal(small_run(&job).status, LS_OK);
         rewrite_history(path_in("odd.resume.safetensors"), cases[i].points, cases[i].n_bytes);
@@ -637,8 +577,6 @@ int main(void)
         cmocka_unit_test(a_resumed_run_cuts_its_metrics_at_its_step),
         cmocka_unit_test(the_line_of_an_epoch_has_the_mean_of_all_rows),
         cmocka_unit_test(evaluate_changes_no_file_and_adds_a_line),
-        cmocka_unit_test(the_html_page_is_self_contained_with_four_charts),
-        cmocka_unit_test(a_page_without_steps_has_empty_charts),
         cmocka_unit_test(the_best_weights_are_saved_beside_the_latest),
         cmocka_unit_test(a_resumed_run_keeps_its_best_accuracy),
         cmocka_unit_test(resume_names_the_missing_file),

@@ -56,7 +56,6 @@ static void save_one_step(ls_train_flags *flags)
 {
     flags->save = path_in("full.safetensors");
     flags->metrics = path_in("full.jsonl");
-    flags->metrics_html = path_in("full.html");
     flags->steps = 1;
     assert_int_equal(run_with(flags).status, LS_OK);
     flags->steps = 0;
@@ -113,16 +112,15 @@ static void training_stops_on_a_save_error_with_stop(void **state)
 /* The data set does not exist either: it is opened later. */
 static void an_unwritable_path_fails_before_data_is_loaded(void **state)
 {
-    static const char *const names[] = {"--save", "--save-best", "--metrics", "--metrics-html"};
+    static const char *const names[] = {"--save", "--save-best", "--metrics"};
 
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < LS_COUNT_OF(names); i++) {
         ls_train_flags flags = small_flags("/nowhere");
         const char *path = path_in("absent/file");
         small_result r;
 
-        *(const char **[]){&flags.save, &flags.save_best, &flags.metrics, &flags.metrics_html}[i] =
-            path;
+        *(const char **[]){&flags.save, &flags.save_best, &flags.metrics}[i] = path;
         r = run_with(&flags);
         assert_true(r.status != LS_OK);
         assert_non_null(strstr(r.error, names[i]));
@@ -141,7 +139,6 @@ static void a_run_prints_its_error_once(void **state)
     save_one_step(&job.flags);
     job.flags.resume = NULL;
     job.flags.metrics = NULL;
-    job.flags.metrics_html = NULL;
     job.flags.save = path_in("once.safetensors");
     job.flags.epochs = 1;
     job.other_classes = 0;

@@ -93,7 +93,6 @@ static void help_lists_every_common_flag(void **state)
                                         "--compress TYPE",
                                         "-p, --print-freq N",
                                         "--metrics FILE",
-                                        "--metrics-html FILE",
                                         "--save FILE",
                                         "--save-best FILE",
                                         "--on-save-error",

@@ -252,14 +252,13 @@ static void a_resumed_run_knows_the_best_value(void **state)
     }
 }
 
-static void values_are_in_metrics_and_page(void **state)
+static void values_are_in_metrics(void **state)
 {
     job j = make_job();
     char *text;
 
     LS_UNUSED(state);
     j.flags.metrics = path_in("m.jsonl");
-    j.flags.metrics_html = path_in("m.html");
     assert_int_equal(run_here(&j).status, LS_OK);
     text = text_of(path_in("m.jsonl"));
     assert_non_null(
@@ -267,13 +266,6 @@ static void values_are_in_metrics_and_page(void **state)
     assert_non_null(strstr(text, "\"test_values\":{\"nll\":0."));
     assert_non_null(strstr(text, "\"best_value\":3"));
     assert_null(strstr(text, "accuracy"));
-    ls_free(text);
-    text = text_of(path_in("m.html"));
-    assert_non_null(strstr(text, "<span>test given</span><b>2.0000</b>"));
-    assert_non_null(strstr(text, "<span>training share</span><b>0.0000</b>"));
-    assert_non_null(strstr(text, "<figcaption>perplexity"));
-    assert_non_null(strstr(text, "<figcaption>share"));
-    assert_null(strstr(text, "nan"));
     ls_free(text);
 }
 
@@ -432,7 +424,7 @@ int main(void)
         cmocka_unit_test(values_are_means_over_the_weights_of_all_ranks),
         cmocka_unit_test(the_chosen_value_decides_which_evaluation_is_the_best),
         cmocka_unit_test(a_resumed_run_knows_the_best_value),
-        cmocka_unit_test(values_are_in_metrics_and_page),
+        cmocka_unit_test(values_are_in_metrics),
         cmocka_unit_test(wrong_values_end_the_run),
         cmocka_unit_test(wrong_names_are_refused),
         cmocka_unit_test(ranks_with_different_names_are_refused),

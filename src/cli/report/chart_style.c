@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * chart_style.c - the style sheet of charts and the script that shows the values under the pointer.
- * html_report.c puts them into the page.
+ * page.c puts them into the page.
  */
-#include "train/chart.h"
+#include "cli/report/chart.h"
 
 const char *chart_style(void)
 {
@@ -43,7 +43,7 @@ const char *chart_style(void)
 const char *chart_script(void)
 {
     return "document.querySelectorAll('figure').forEach(function(figure){\n"
-           "  var svg=figure.querySelector('svg');if(!svg)return;\n"
+           "  var svg=figure.querySelector('.area svg');if(!svg)return;\n"
            "  var chart=JSON.parse(figure.querySelector('script').textContent);\n"
            "  var mark=svg.querySelector('.at'),step=figure.querySelector('.x span');\n"
            "  var keys=Array.from(figure.querySelectorAll('.key b'));\n"

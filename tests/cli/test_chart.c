@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_chart.c - tests ticks, numbers and paths of charts. */
 #include "base/json.h"
-#include "train/chart.h"
+#include "cli/report/chart.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * chart.c - draws line and column charts over training steps as SVG, for html_report.c. Coordinates
+ * chart.c - draws line and column charts over training steps as SVG, for page.c. Coordinates
  * go from 0 to SIZE; the page stretches them.
  */
-#include "train/chart.h"
+#include "cli/report/chart.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -157,7 +157,7 @@ static double first_x_tick(const frame *f)
     return ceil(f->x0 / f->x_tick - 1e-6) * f->x_tick;
 }
 
-static void append_x_axis(text_buf *t, const frame *f)
+static void append_x_axis(text_buf *t, const chart *c, const frame *f)
 {
     char text[CHART_TICK_BYTES];
 
@@ -166,7 +166,8 @@ static void append_x_axis(text_buf *t, const frame *f)
         chart_tick_text(text, x, f->x_tick, f->x1);
         text_append(t, "<span style=\"left:%.2f%%\">%s</span>", place_x(f, x) / (SIZE / 100), text);
     }
-    text_append(t, "</div><p class=\"x\">step <span></span></p>");
+    text_append(t, "</div><p class=\"x\">%s <span></span></p>",
+                c->x_name == NULL ? "step" : c->x_name);
 }
 
 static void append_grid(text_buf *t, const frame *f)
@@ -315,7 +316,7 @@ void chart_append(text_buf *t, const chart *c)
         for (int s = 0; s < c->n_series; s++)
             append_line(t, c, &f, s);
     text_append(t, "<path class=\"at\" d=\"\"/></svg></div>");
-    append_x_axis(t, &f);
+    append_x_axis(t, c, &f);
     text_append(t, "</div>");
     append_values(t, c, &f);
     text_append(t, "</figure>\n");

@@ -4,8 +4,8 @@
  * chart_script() adds the values under the pointer. Lines are SVG and stretch with the page; text
  * is HTML and keeps its size.
  */
-#ifndef LS_TRAIN_CHART_H
-#define LS_TRAIN_CHART_H
+#ifndef LS_CLI_CHART_H
+#define LS_CLI_CHART_H
 
 #include "base/text.h"
 
@@ -19,6 +19,7 @@ typedef struct chart_series {
 
 typedef struct chart {
     const char *title;
+    const char *x_name;         /* of x; NULL: step */
     const char *unit;           /* of y: "%", "ms"; NULL: a bare number */
     const chart_series *series; /* at most CHART_SERIES */
     int n_series;
