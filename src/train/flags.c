@@ -110,9 +110,7 @@ int common_flags_list(ls_train_flags *f, ls_flag out[COMMON_FLAGS_MOST])
         {"print-freq", 'p', LS_FLAG_INT, &f->print_freq, 0, most,
          "steps from one progress line to the next; 0 = every few seconds"},
         {"metrics", 0, LS_FLAG_TEXT, &f->metrics, 0, 0,
-         "`FILE` write metrics to FILE.jsonl, a JSON object a line; lockstep report makes a page "
-         "of "
-         "them"},
+         "`FILE` write metrics to FILE.jsonl, a JSON object a line, for lockstep report"},
         {"tensorboard", 0, LS_FLAG_TEXT, &f->tensorboard, 0, 0,
          "`DIR` write an event file for TensorBoard to this folder"},
         {"histograms", 0, LS_FLAG_INT, &f->histograms, 0, most,
