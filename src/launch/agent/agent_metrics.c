@@ -26,7 +26,7 @@ typedef struct metrics_client {
     char request[REQUEST_MAX];
     size_t n_request;
     bool is_read;
-    view_request view;
+    view_request asked;
     text_buf answer;
     size_t n_sent;
 } metrics_client;
@@ -46,7 +46,7 @@ static void end_client(void *arg)
     poller_timer_cancel(&c->limit);
     poller_unwatch(c->watch);
     c->watch = NULL;
-    agent_view_forget(&c->view);
+    agent_view_forget(&c->asked);
     text_free(&c->answer);
     file_close(&c->fd);
 }
@@ -121,11 +121,11 @@ static void take_request(metrics_client *c)
         refuse(c, "404 Not Found");
         return;
     }
-    c->view.rank = -1;
-    c->view.done = send_metrics;
-    c->view.arg = c;
+    c->asked.rank = -1;
+    c->asked.done = send_metrics;
+    c->asked.arg = c;
     if (poller_change(c->watch, 0) == LS_OK)
-        agent_view_ask(c->owner->view, &c->view);
+        agent_view_ask(c->owner->view, &c->asked);
     else
         end_client(c);
 }

@@ -163,10 +163,8 @@ static void finish_collecting(void *arg)
         view_request *request = list_entry(it, view_request, node);
 
         next = it->next;
-        if (request->rank != v->view->chosen && v->view->chosen >= 0)
-            continue;
-        if (request->rank >= 0 && v->view->chosen < 0)
-            continue;
+        if (request->rank >= 0 && request->rank != v->view->chosen)
+            continue; // it is of the next collection
         agent_view_forget(request);
         request->done(request->arg, v->view);
     }
@@ -257,13 +255,15 @@ ls_status agent_view_answer(agent *a, const frame *f)
 
 static ls_status take_part(agent_view *v, const char *text, size_t bytes)
 {
+    const int chosen = v->view->chosen;
     json_value *o;
     ls_status st;
 
     LS_TRY(json_parse(text, bytes, "the view of a node", &o));
     st = view_read_ranks(json_get(o, "ranks"), v->view);
-    if (v->view->chosen >= 0)
+    if (chosen >= 0)
         view_read_operations(o, v->view);
+    v->view->chosen = chosen; // whatever the node has sent
     json_free(o);
     return st;
 }
