@@ -263,6 +263,11 @@ static const kernel_fn kernels[OP_COUNT + 1] = {
         [OP_COUNT] = NULL,
 };
 
+#define ONE(OP, name) +1
+_Static_assert(CUDA_LIBRARY_KERNELS(ONE) CUDA_OWN_KERNELS(ONE) == OP_COUNT,
+               "every operator has a kernel");
+#undef ONE
+
 static bool is_padded(const ls_tensor *t)
 {
     return t != NULL && t->storage != NULL && t->storage->layout == &cuda_nhwc8;
