@@ -182,8 +182,8 @@ def close_all() -> None:
 
 
 def _key(store: Any, rank: int, timeout_ms: int) -> bytes:
-    """The key of the job where the store carries it (LOCKSTEP_TORCH_KEY=store), else b"". A key that
-    an earlier group has put there stays."""
+    """The key of the job where the store carries it (LOCKSTEP_TORCH_KEY=store), else b"". A key
+    that an earlier group has put there stays."""
     chosen = os.environ.get("LOCKSTEP_TORCH_KEY", "")
     if chosen not in ("", "store"):
         raise RuntimeError(f'LOCKSTEP_TORCH_KEY={chosen}: write "store", or unset it')

@@ -78,6 +78,7 @@ _counts = POINTER(c_size_t)
 _reduction = [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int]
 _movement = [c_void_p, c_void_p, c_void_p, c_size_t, c_int]
 _uneven = [c_void_p, c_void_p, c_void_p, _counts, c_int]
+_parts = POINTER(c_void_p)
 _message = [c_void_p, c_void_p, c_size_t, c_int, c_int, c_int, _handle]
 
 _FUNCTIONS = {
@@ -97,15 +98,23 @@ _FUNCTIONS = {
     "ls_all_reduce": (c_int, _reduction + [_handle]),
     "ls_reduce": (c_int, _reduction + [c_int, _handle]),
     "ls_reduce_scatter": (c_int, _reduction + [_handle]),
+    "ls_reduce_scatter_list": (
+        c_int,
+        [c_void_p, _parts, c_void_p, c_size_t, c_int, c_int, _handle],
+    ),
     "ls_reduce_scatter_v": (c_int, _uneven + [c_int, _handle]),
     "ls_broadcast": (c_int, _movement + [c_int, _handle]),
     "ls_all_gather": (c_int, _movement + [_handle]),
     "ls_all_gather_v": (c_int, _uneven + [_handle]),
-    "ls_gather_v": (c_int, _uneven + [c_int, _handle]),
-    "ls_scatter_v": (c_int, _uneven + [c_int, _handle]),
+    "ls_all_gather_list": (c_int, [c_void_p, c_void_p, _parts, c_size_t, c_int, _handle]),
     "ls_gather": (c_int, _movement + [c_int, _handle]),
-    "ls_scatter": (c_int, _movement + [c_int, _handle]),
+    "ls_gather_list": (c_int, [c_void_p, c_void_p, _parts, c_size_t, c_int, c_int, _handle]),
+    "ls_scatter_list": (c_int, [c_void_p, _parts, c_void_p, c_size_t, c_int, c_int, _handle]),
     "ls_all_to_all_v": (c_int, [c_void_p, c_void_p, _counts, c_void_p, _counts, c_int, _handle]),
+    "ls_all_to_all_list": (
+        c_int,
+        [c_void_p, _parts, _counts, _parts, _counts, c_int, _handle],
+    ),
     "ls_barrier": (c_int, [c_void_p, _handle]),
     "ls_send": (c_int, _message),
     "ls_recv": (c_int, _message),

@@ -78,11 +78,20 @@ def _counts(values: Sequence[int]) -> Any:
     return (ctypes.c_size_t * len(values))(*values)
 
 
-def _joined(tensors: Tensors) -> torch.Tensor:
-    """One flat tensor with the elements of all."""
-    if len(tensors) == 1:
-        return _source(tensors[0]).reshape(-1)
-    return torch.cat([_on_cpu(tensor).reshape(-1) for tensor in tensors])
+def _addresses(tensors: Tensors) -> Any:
+    return (ctypes.c_void_p * len(tensors))(*[tensor.data_ptr() for tensor in tensors])
+
+
+def _targets(tensors: Tensors) -> Tuple[List[torch.Tensor], Finish]:
+    """As _target(), for a list."""
+    pairs = [_target(tensor) for tensor in tensors]
+    copies = [copy for _, copy in pairs if copy is not None]
+
+    def finish() -> None:
+        for copy in copies:
+            copy()
+
+    return [dense for dense, _ in pairs], finish if copies else None
 
 
 def _divided(tensors: Tensors) -> Tuple[torch.Tensor, Finish]:
@@ -330,9 +339,29 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     @event("reduce_scatter", 1)
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> LockstepWork:
         target, parts = _one(outputs), inputs[0]
-        _same_type("reduce_scatter", [target, *parts])
+        self._check_list("reduce_scatter", parts, target)
         sizes = [part.numel() for part in parts]
-        return self._reduce_parts(target, _joined(parts), sizes, opts)
+        plan = reduction(target.dtype, _operation(opts))
+        if plan.widened is not None or plan.factor is not None or len(set(sizes)) > 1:
+            flat = torch.cat([_on_cpu(part).reshape(-1) for part in parts])
+            return self._reduce_parts(target, flat, sizes, opts)
+        if sizes[0] != target.numel():
+            raise ValueError(
+                f"lockstep: reduce_scatter of parts of {sizes[0]} elements into {target.numel()}"
+            )
+        sources = [_source(part) for part in parts]
+        dst, finish = _target(target)
+        out = ctypes.c_void_p()
+        status = lib.ls_reduce_scatter_list(
+            self._handle(target.shape),
+            _addresses(sources),
+            dst.data_ptr(),
+            sizes[0] * plan.width,
+            plan.dtype,
+            plan.op,
+            ctypes.byref(out),
+        )
+        return self._work(status, out, opts, (sources, dst), [target], finish)
 
     @event("_reduce_scatter_base", 1)
     def reduce_scatter_single(
@@ -418,8 +447,19 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         self._check_list("all_gather", parts, source)
         dtype, width = moved(source.dtype)
         src = _source(source)
-        flat, finish = _divided(parts)
         out = ctypes.c_void_p()
+        if all(part.numel() == source.numel() for part in parts):
+            dst, finish = _targets(parts)
+            status = lib.ls_all_gather_list(
+                self._handle(source.shape),
+                src.data_ptr(),
+                _addresses(dst),
+                src.numel() * width,
+                dtype,
+                ctypes.byref(out),
+            )
+            return self._work(status, out, opts, (src, dst), parts, finish)
+        flat, finish = _divided(parts)
         status = lib.ls_all_gather_v(
             self._handle(source.shape),
             src.data_ptr(),
@@ -445,20 +485,22 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         parts = outputs[0] if opts.rootRank == self._comm.rank else []
         if parts:
             self._check_list("gather", parts, source)
+        if any(part.numel() != source.numel() for part in parts):
+            raise ValueError("lockstep: gather into tensors of another size than the source's")
         dtype, width = moved(source.dtype)
         src = _source(source)
-        flat, finish = _divided(parts) if parts else (None, None)
+        dst, finish = _targets(parts)
         out = ctypes.c_void_p()
-        status = lib.ls_gather(
+        status = lib.ls_gather_list(
             self._handle(source.shape),
             src.data_ptr(),
-            flat.data_ptr() if flat is not None else None,
+            _addresses(dst) if dst else None,
             src.numel() * width,
             dtype,
             opts.rootRank,
             ctypes.byref(out),
         )
-        return self._work(status, out, opts, (src, flat), parts, finish)
+        return self._work(status, out, opts, (src, dst), parts, finish)
 
     def gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any) -> LockstepWork:
         dtype, width = moved(source.dtype)
@@ -490,43 +532,22 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         parts = inputs[0] if opts.rootRank == self._comm.rank else []
         if parts:
             self._check_list("scatter", parts, target)
+        if any(part.numel() != target.numel() for part in parts):
+            raise ValueError("lockstep: scatter of tensors of another size than the target's")
         dtype, width = moved(target.dtype)
-        flat = _joined(parts) if parts else None
+        sources = [_source(part) for part in parts]
         dst, finish = _target(target)
         out = ctypes.c_void_p()
-        status = lib.ls_scatter(
+        status = lib.ls_scatter_list(
             self._handle(target.shape),
-            flat.data_ptr() if flat is not None else None,
+            _addresses(sources) if sources else None,
             dst.data_ptr(),
             dst.numel() * width,
             dtype,
             opts.rootRank,
             ctypes.byref(out),
         )
-        return self._work(status, out, opts, (flat, dst), [target], finish)
-
-    def _exchange(
-        self,
-        src: torch.Tensor,
-        src_sizes: Sequence[int],
-        dst: torch.Tensor,
-        dst_sizes: Sequence[int],
-        opts: Any,
-        value: Tensors,
-        finish: Finish,
-    ) -> LockstepWork:
-        dtype, width = moved(src.dtype)
-        out = ctypes.c_void_p()
-        status = lib.ls_all_to_all_v(
-            self._handle(src.shape),
-            src.data_ptr(),
-            _counts([size * width for size in src_sizes]),
-            dst.data_ptr(),
-            _counts([size * width for size in dst_sizes]),
-            dtype,
-            ctypes.byref(out),
-        )
-        return self._work(status, out, opts, (src, dst), value, finish)
+        return self._work(status, out, opts, (sources, dst), [target], finish)
 
     @event("all_to_all", 1)
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> LockstepWork:
@@ -536,9 +557,20 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
                     f"lockstep: all_to_all with {len(tensors)} tensors on {self._comm.size} ranks"
                 )
         _same_type("all_to_all", [*outputs, *inputs])
-        flat, finish = _divided(outputs)
-        src_sizes, dst_sizes = [t.numel() for t in inputs], [t.numel() for t in outputs]
-        return self._exchange(_joined(inputs), src_sizes, flat, dst_sizes, opts, outputs, finish)
+        dtype, width = moved(inputs[0].dtype)
+        sources = [_source(tensor) for tensor in inputs]
+        targets, finish = _targets(outputs)
+        out = ctypes.c_void_p()
+        status = lib.ls_all_to_all_list(
+            self._handle(inputs[0].shape),
+            _addresses(sources),
+            _counts([tensor.numel() * width for tensor in inputs]),
+            _addresses(targets),
+            _counts([tensor.numel() * width for tensor in outputs]),
+            dtype,
+            ctypes.byref(out),
+        )
+        return self._work(status, out, opts, (sources, targets), outputs, finish)
 
     @event("all_to_all", 1)
     def all_to_all_single(
@@ -554,7 +586,18 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dst, finish = _target(output)
         src_sizes = self._split_sizes(source, input_sizes)
         dst_sizes = self._split_sizes(output, output_sizes)
-        return self._exchange(src, src_sizes, dst, dst_sizes, opts, [output], finish)
+        dtype, width = moved(src.dtype)
+        out = ctypes.c_void_p()
+        status = lib.ls_all_to_all_v(
+            self._handle(src.shape),
+            src.data_ptr(),
+            _counts([size * width for size in src_sizes]),
+            dst.data_ptr(),
+            _counts([size * width for size in dst_sizes]),
+            dtype,
+            ctypes.byref(out),
+        )
+        return self._work(status, out, opts, (src, dst), [output], finish)
 
     alltoall_base = all_to_all_single
 
