@@ -45,6 +45,8 @@ static void end_here(const loop *l, const char *how)
         if (sscanf(l->ends[i], "%d@%" SCNd64 ":%31s", &member, &step, at) != 3 ||
             member != l->member || step != l->step || strcmp(at, how) != 0)
             continue;
+        printf("%s of step %" PRId64 "\n", how, l->step);
+        (void)fflush(stdout);
         (void)raise(strcmp(how, "stop") == 0 ? SIGSTOP : SIGKILL);
     }
 }

@@ -655,6 +655,23 @@ static void unauthenticated_peers_change_nothing(void **state)
         (void)close(fds[i]);
 }
 
+/* The ranks of the other node go on without the lost one. */
+static void an_elastic_job_survives_a_lost_node(void **state)
+{
+    const char *const program[] = {ELASTIC_LOOP, "100", "2@30:stop", NULL};
+    job *a = start_node("2", "0", "2", "--elastic", program);
+    job *b = start_node("2", "1", "1", "--elastic", program);
+
+    (void)state;
+    job_await_text(b, 0, "stop of step 30"); // the others wait for it
+    assert_int_equal(kill(b->pid, SIGKILL), 0);
+    job_expect_code(a, 0);
+    job_expect(a, job_printed(a, 0, "steps 100 state"));
+    job_expect(a, job_printed(a, 1, "rank 2 was lost with node 1"));
+    job_expect(a, job_printed(a, 1, "2 ranks go on"));
+    job_await_end(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -689,6 +706,7 @@ int main(void)
         test(node_that_leaves_before_the_start_leaves_alone),
         test(new_node_joins_and_a_lost_node_is_dropped),
         test(unauthenticated_peers_change_nothing),
+        test(an_elastic_job_survives_a_lost_node),
     };
 
     return cmocka_run_group_tests(tests, set_up, remove_key);
