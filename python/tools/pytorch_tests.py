@@ -88,8 +88,8 @@ def suite(names):
     return unittest.TestSuite(Tests(name) for name in all_names if hasattr(Tests, name))
 
 
-def run_here(names):
-    """Runs the tests of this process' environment; prints their ends as JSON."""
+def run_here(path, names):
+    """Runs the tests of this process' environment; writes their ends as JSON."""
     if "LOCKSTEP_TORCH_FORM" in os.environ:
         import lockstep.torch  # noqa: F401
     recorder = Recorder()
@@ -97,7 +97,8 @@ def run_here(names):
     out, sys.stdout = sys.stdout, io.StringIO()
     tests.run(recorder)
     sys.stdout = out
-    json.dump(recorder.ended, sys.stdout)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(recorder.ended, file)
 
 
 # --- all runs ---
@@ -106,6 +107,7 @@ def run_here(names):
 def run_child(backend, world, form=None, replace=False, names=()):
     """The ends of the tests in a child process, by test."""
     with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "ends.json")
         variables = dict(os.environ, BACKEND=backend, WORLD_SIZE=str(world), TEMP_DIR=folder)
         for name in ("LOCKSTEP_TORCH_FORM", "LOCKSTEP_TORCH_REPLACE"):
             variables.pop(name, None)
@@ -115,13 +117,14 @@ def run_child(backend, world, form=None, replace=False, names=()):
             variables["LOCKSTEP_TORCH_REPLACE"] = "gloo"
         print(f"== {backend} {form or ''} {world} ranks", file=sys.stderr, flush=True)
         child = subprocess.run(
-            [sys.executable, os.path.abspath(__file__), "here", *names],
+            [sys.executable, os.path.abspath(__file__), "here", path, *names],
             env=variables,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,  # some tests print
         )
-    if child.returncode != 0:
-        raise SystemExit(f"pytorch_tests.py: the run ended with {child.returncode}")
-    return json.loads(child.stdout)
+        if child.returncode != 0:
+            raise SystemExit(f"pytorch_tests.py: the run ended with {child.returncode}")
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
 
 
 def run_all(options):
@@ -239,13 +242,14 @@ def main():
     whole.add_argument("--only", nargs="+", default=[], metavar="TEST")
     whole.add_argument("--output", metavar="FILE", default=PAGE)
     here = commands.add_parser("here", help="used by run")
+    here.add_argument("path")
     here.add_argument("names", nargs="*")
     options = parser.parse_args()
     if options.command == "run":
         return run_all(options)
     if options.command == "page":
         return write_page(options)
-    run_here(options.names)
+    run_here(options.path, options.names)
     return 0
 
 
