@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import hashlib
 import os
 from datetime import timedelta
 from typing import Any, Dict, Tuple
@@ -62,10 +63,20 @@ def file_name() -> str:
     return "_c10d_{}_{}.so".format(*version())
 
 
+def _source_hash() -> str:
+    """Of the adapter's sources: a module that was compiled from others is not loaded."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    of = hashlib.sha256()
+    for name in sorted(n for n in os.listdir(here) if n.startswith("adapter")):
+        with open(os.path.join(here, name), "rb") as source:
+            of.update(source.read())
+    return of.hexdigest()[:12]
+
+
 def cache_folder() -> str:
     """Where modules that were compiled on this machine lie, one folder for each build of torch."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(home, "lockstep", "torch-" + torch.__version__)
+    return os.path.join(home, "lockstep", f"torch-{torch.__version__}-{_source_hash()}")
 
 
 def _find() -> str:
