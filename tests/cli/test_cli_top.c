@@ -322,7 +322,7 @@ static void the_live_view_shows_ranks_and_operations(void **state)
     }
     await_shown(screen, "SAMPLES/S");
     await_shown(screen, "running");
-    await_shown(screen, "steps_program");
+    await_shown(screen, "job watched");
     job_write(screen, "s");
     await_shown(screen, "step-time");
     job_write(screen, "j\n");
