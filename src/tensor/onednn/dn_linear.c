@@ -27,6 +27,7 @@ static primitive_key key_of(compat_prop prop, ls_dtype type, const ls_tensor *x,
  * columns. */
 #define FEW_ROWS        32
 #define COLUMNS_PER_ROW 32
+#define COLUMNS_LEAST   256
 
 typedef struct rows_work {
     const simd_table *simd;
@@ -52,7 +53,7 @@ static bool is_few_rows(const op_call *call, const primitive *p)
     const ls_tensor *x = call->in[0];
 
     return p->by_gemm && x->dtype == LS_F32 && x->dims[0] <= FEW_ROWS &&
-           x->dims[0] * COLUMNS_PER_ROW <= x->dims[1];
+           x->dims[1] >= COLUMNS_LEAST && x->dims[0] * COLUMNS_PER_ROW <= x->dims[1];
 }
 
 static void run_few_rows(device_state *self, const op_call *call, void *const *data)
