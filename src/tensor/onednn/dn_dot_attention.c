@@ -208,6 +208,12 @@ static size_t visible_keys(const attention *a, const block *b, size_t r)
     return end - b->key < b->n_keys ? end - b->key : b->n_keys;
 }
 
+/* Whether all keys that take part for query r are in the first block. */
+static bool sees_one_block(const attention *a, const block *b, size_t r)
+{
+    return a->sizes.keys <= BLOCK_KEYS || (a->attrs->causal && b->query + r < BLOCK_KEYS);
+}
+
 /* Applies the mask to n scores of query r. */
 static void add_mask(const attention *a, const block *b, size_t r, float *scores, size_t n)
 {
@@ -408,7 +414,7 @@ static void slope(const attention *a, const block *b, scratch *w, size_t r)
     a->simd->shift_scale(scores, 0, 1 / norms[1], scores, n);
     drop(a, b, r, slopes, n);
     // With all keys in one block this is nearer to 0 where the slopes are.
-    if (a->sizes.keys <= BLOCK_KEYS)
+    if (sees_one_block(a, b, r))
         w->sum[r] = (float)a->simd->dot(scores, slopes, n);
     a->simd->softmax_dx(scores, slopes, w->sum[r], 1, slopes, n);
     drop(a, b, r, scores, n);
