@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 /* What a value needs of its rank to be there. */
 typedef enum metrics_need { NEED_RANK, NEED_OPERATIONS, NEED_PROGRESS } metrics_need;
@@ -13,6 +14,7 @@ typedef struct rank_metric {
     const char *type;
     const char *help;
     metrics_need need;
+    size_t offset; /* of a double in view_rank; of no meaning with `value` */
     double (*value)(const view_rank *r);
 } rank_metric;
 
@@ -24,36 +26,6 @@ static double is_up(const view_rank *r)
 static double is_late(const view_rank *r)
 {
     return r->is_late;
-}
-
-static double memory_bytes(const view_rank *r)
-{
-    return r->memory_bytes;
-}
-
-static double device_bytes(const view_rank *r)
-{
-    return r->device_bytes;
-}
-
-static double cpu_seconds(const view_rank *r)
-{
-    return r->cpu_s;
-}
-
-static double operations(const view_rank *r)
-{
-    return r->operations;
-}
-
-static double operation_bytes(const view_rank *r)
-{
-    return r->operation_bytes;
-}
-
-static double operation_seconds(const view_rank *r)
-{
-    return r->operation_s;
 }
 
 static double waiting_seconds(const view_rank *r)
@@ -71,48 +43,45 @@ static double epoch(const view_rank *r)
     return (double)r->epoch;
 }
 
-static double step_seconds(const view_rank *r)
-{
-    return r->step_s;
-}
-
-static double samples(const view_rank *r)
-{
-    return r->samples;
-}
-
-static double loss(const view_rank *r)
-{
-    return r->loss;
-}
+#define FIELD(name) offsetof(view_rank, name), NULL
 
 static const rank_metric metrics[] = {
-    {"lockstep_rank_up", "gauge", "1 while the process of the rank runs.", NEED_RANK, is_up},
+    {"lockstep_rank_up", "gauge", "1 while the process of the rank runs.", NEED_RANK, 0, is_up},
     {"lockstep_rank_late", "gauge", "1 while another rank waits for this rank for a second.",
-     NEED_RANK, is_late},
+     NEED_RANK, 0, is_late},
     {"lockstep_rank_resident_memory_bytes", "gauge", "Resident memory of the rank.", NEED_RANK,
-     memory_bytes},
+     FIELD(memory_bytes)},
     {"lockstep_rank_cpu_seconds_total", "counter", "Processor time of the rank.", NEED_RANK,
-     cpu_seconds},
+     FIELD(cpu_s)},
     {"lockstep_rank_operations_total", "counter", "Collectives and messages started.",
-     NEED_OPERATIONS, operations},
+     NEED_OPERATIONS, FIELD(operations)},
     {"lockstep_rank_operation_bytes_total", "counter", "Payload of operations that have ended.",
-     NEED_OPERATIONS, operation_bytes},
+     NEED_OPERATIONS, FIELD(operation_bytes)},
     {"lockstep_rank_operation_seconds_total", "counter",
      "Durations of operations that have ended, which may overlap.", NEED_OPERATIONS,
-     operation_seconds},
+     FIELD(operation_s)},
     {"lockstep_rank_waiting_seconds", "gauge", "Age of the last operation if it has not ended.",
-     NEED_OPERATIONS, waiting_seconds},
-    {"lockstep_rank_step", "gauge", "Steps of the optimizer.", NEED_PROGRESS, step},
-    {"lockstep_rank_epoch", "gauge", "Epochs that have ended.", NEED_PROGRESS, epoch},
+     NEED_OPERATIONS, 0, waiting_seconds},
+    {"lockstep_rank_step", "gauge", "Steps of the optimizer.", NEED_PROGRESS, 0, step},
+    {"lockstep_rank_epoch", "gauge", "Epochs that have ended.", NEED_PROGRESS, 0, epoch},
     {"lockstep_rank_step_seconds", "gauge", "Duration of the last step.", NEED_PROGRESS,
-     step_seconds},
+     FIELD(step_s)},
     {"lockstep_rank_samples_total", "counter", "Samples that the rank has trained on.",
-     NEED_PROGRESS, samples},
-    {"lockstep_rank_loss", "gauge", "Loss of the last report.", NEED_PROGRESS, loss},
+     NEED_PROGRESS, FIELD(samples)},
+    {"lockstep_rank_loss", "gauge", "Loss of the last report.", NEED_PROGRESS, FIELD(loss)},
     {"lockstep_rank_device_memory_bytes", "gauge", "Memory of the accelerator in use.",
-     NEED_PROGRESS, device_bytes},
+     NEED_PROGRESS, FIELD(device_bytes)},
 };
+
+static double value_of(const rank_metric *m, const view_rank *r)
+{
+    double value;
+
+    if (m->value != NULL)
+        return m->value(r);
+    memcpy(&value, (const char *)r + m->offset, sizeof(value));
+    return value;
+}
 
 /* A label's value: backslash, quote and line feed are escaped. */
 static void append_label(text_buf *out, const char *value)
@@ -166,7 +135,7 @@ static void append_ranks(text_buf *out, const job_view *v, const rank_metric *m)
         has_head = true;
         append_rank(out, m->name, &v->ranks[i]);
         text_append(out, "}");
-        append_value(out, m->value(&v->ranks[i]));
+        append_value(out, value_of(m, &v->ranks[i]));
     }
 }
 
