@@ -4,8 +4,8 @@
  * backward, clipping, Adam; and the peak memory of the process. tacotron2_torch.py is the same
  * program in PyTorch, and compare_tacotron2 runs both.
  *
- *     tacotron2_step [--batch N] [--ids N] [--frames N] [--steps N] [--warmup N] [--device NAME]
- *                    [--threads N] [--json]
+ *     tacotron2_step [--batch N] [--ids N] [--frames N] [--steps N] [--warmup N]
+ *                    [--checkpoint-steps N] [--device NAME] [--threads N] [--json]
  */
 #include <lockstep/lockstep.h>
 
