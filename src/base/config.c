@@ -90,19 +90,19 @@ static const config_entry table[CONFIG_COUNT] = {
 /* Known names that are not settings: variables that the launcher sets for its ranks, and those of
  * the Python package (docs/pytorch.md). */
 static const char *const launcher_names[] = {
-    "LOCKSTEP_RANK",          "LOCKSTEP_WORLD_SIZE",
-    "LOCKSTEP_LOCAL_RANK",    "LOCKSTEP_LOCAL_WORLD_SIZE",
-    "LOCKSTEP_STORE",         "LOCKSTEP_KEY_FD",
-    "LOCKSTEP_JOB",           "LOCKSTEP_GENERATION",
-    "LOCKSTEP_AGENT",         "LOCKSTEP_RING_FD",
-    "LOCKSTEP_LISTEN_FD",     "LOCKSTEP_TTY",
-    "LOCKSTEP_ELASTIC",       "LOCKSTEP_MEMBER",
-    "LOCKSTEP_NEW_MEMBER",    "LOCKSTEP_LIFELINE_FD",
-    "LOCKSTEP_CRASH_AT",      "LOCKSTEP_NODE_RANK",
-    "LOCKSTEP_NNODES",        "LOCKSTEP_AGENT_PROCESS",
-    "LOCKSTEP_PID",           "LOCKSTEP_TRACE",
-    "LOCKSTEP_LIBRARY",       "LOCKSTEP_TORCH_FORM",
-    "LOCKSTEP_TORCH_REPLACE",
+    "LOCKSTEP_RANK",       "LOCKSTEP_WORLD_SIZE",
+    "LOCKSTEP_LOCAL_RANK", "LOCKSTEP_LOCAL_WORLD_SIZE",
+    "LOCKSTEP_STORE",      "LOCKSTEP_KEY_FD",
+    "LOCKSTEP_JOB",        "LOCKSTEP_GENERATION",
+    "LOCKSTEP_AGENT",      "LOCKSTEP_RING_FD",
+    "LOCKSTEP_LISTEN_FD",  "LOCKSTEP_TTY",
+    "LOCKSTEP_ELASTIC",    "LOCKSTEP_MEMBER",
+    "LOCKSTEP_NEW_MEMBER", "LOCKSTEP_LIFELINE_FD",
+    "LOCKSTEP_CRASH_AT",   "LOCKSTEP_NODE_RANK",
+    "LOCKSTEP_NNODES",     "LOCKSTEP_AGENT_PROCESS",
+    "LOCKSTEP_PID",        "LOCKSTEP_TRACE",
+    "LOCKSTEP_LIBRARY",    "LOCKSTEP_TORCH_FORM",
+    "LOCKSTEP_TORCH_KEY",  "LOCKSTEP_TORCH_REPLACE",
 };
 
 const config_entry *config_table(void)

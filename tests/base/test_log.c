@@ -370,17 +370,20 @@ static void unknown_setting_logs_a_warning(void **state)
     expect_end(&c);
 }
 
-static void the_launchers_own_variables_are_known(void **state)
+static void variables_that_are_no_settings_are_known(void **state)
 {
-    static const char *const names[] = {"LOCKSTEP_RANK",         "LOCKSTEP_WORLD_SIZE",
-                                        "LOCKSTEP_LOCAL_RANK",   "LOCKSTEP_LOCAL_WORLD_SIZE",
-                                        "LOCKSTEP_STORE",        "LOCKSTEP_KEY_FD",
-                                        "LOCKSTEP_JOB",          "LOCKSTEP_GENERATION",
-                                        "LOCKSTEP_AGENT",        "LOCKSTEP_RING_FD",
-                                        "LOCKSTEP_LISTEN_FD",    "LOCKSTEP_TTY",
-                                        "LOCKSTEP_LIFELINE_FD",  "LOCKSTEP_CRASH_AT",
-                                        "LOCKSTEP_NODE_RANK",    "LOCKSTEP_NNODES",
-                                        "LOCKSTEP_AGENT_PROCESS"};
+    static const char *const names[] = {"LOCKSTEP_RANK",          "LOCKSTEP_WORLD_SIZE",
+                                        "LOCKSTEP_LOCAL_RANK",    "LOCKSTEP_LOCAL_WORLD_SIZE",
+                                        "LOCKSTEP_STORE",         "LOCKSTEP_KEY_FD",
+                                        "LOCKSTEP_JOB",           "LOCKSTEP_GENERATION",
+                                        "LOCKSTEP_AGENT",         "LOCKSTEP_RING_FD",
+                                        "LOCKSTEP_LISTEN_FD",     "LOCKSTEP_TTY",
+                                        "LOCKSTEP_LIFELINE_FD",   "LOCKSTEP_CRASH_AT",
+                                        "LOCKSTEP_NODE_RANK",     "LOCKSTEP_NNODES",
+                                        "LOCKSTEP_AGENT_PROCESS", "LOCKSTEP_ELASTIC",
+                                        "LOCKSTEP_MEMBER",        "LOCKSTEP_NEW_MEMBER",
+                                        "LOCKSTEP_LIBRARY",       "LOCKSTEP_TORCH_FORM",
+                                        "LOCKSTEP_TORCH_KEY",     "LOCKSTEP_TORCH_REPLACE"};
     capture c;
 
     LS_UNUSED(state);
@@ -435,7 +438,7 @@ int main(void)
         CLEAN(each_type_is_read_from_the_environment),
         CLEAN(a_bad_value_names_variable_value_and_what_is_allowed),
         CLEAN(unknown_setting_logs_a_warning),
-        CLEAN(the_launchers_own_variables_are_known),
+        CLEAN(variables_that_are_no_settings_are_known),
         CLEAN(checking_settings_applies_the_log_level),
     };
 
