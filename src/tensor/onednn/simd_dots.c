@@ -11,11 +11,7 @@
 #define PART  ((size_t)1024) /* columns: a tile's rows of x stay in the L1 cache */
 #define BLOCK ((size_t)16)   /* rows of w, which stay in the L2 cache for all tiles */
 
-#if SIMD_LANES_MAX >= 16
-#define TILE 12 /* rows of x, by two rows of w: 24 of 32 registers */
-#else
-#define TILE 6 /* 12 of 16 registers */
-#endif
+#define TILE 6 /* rows of x, by two rows of w: 12 registers of sums */
 
 /* Without this GCC reads a value of x from memory again for each of its uses. */
 #if defined(__AVX512F__)
@@ -82,36 +78,16 @@ SIMD_INLINE void dots_tile(const few_rows *m, size_t n, bool add, const float *x
         dots_tile(m, n, add, x, w, y, rows, pair);                                                 \
         break;
 
-#if TILE > 6
-#define TILES_OF(pair)                                                                             \
-    TILE_OF(1, pair)                                                                               \
-    TILE_OF(2, pair)                                                                               \
-    TILE_OF(3, pair)                                                                               \
-    TILE_OF(4, pair)                                                                               \
-    TILE_OF(5, pair)                                                                               \
-    TILE_OF(6, pair)                                                                               \
-    TILE_OF(7, pair)                                                                               \
-    TILE_OF(8, pair)                                                                               \
-    TILE_OF(9, pair)                                                                               \
-    TILE_OF(10, pair)                                                                              \
-    TILE_OF(11, pair)
-#else
-#define TILES_OF(pair)                                                                             \
-    TILE_OF(1, pair)                                                                               \
-    TILE_OF(2, pair)                                                                               \
-    TILE_OF(3, pair)                                                                               \
-    TILE_OF(4, pair)                                                                               \
-    TILE_OF(5, pair)
-#endif
-
-/* Functions of their own: the registers of all tiles in one frame would be too much of a stack. */
 #define DOTS_OF(name, pair)                                                                        \
-    static __attribute__((noinline)) void name(const few_rows *m, size_t n, bool add,              \
-                                               const float *x, const float *w, float *y,           \
-                                               size_t tile)                                        \
+    static void name(const few_rows *m, size_t n, bool add, const float *x, const float *w,        \
+                     float *y, size_t tile)                                                        \
     {                                                                                              \
         switch (tile) {                                                                            \
-            TILES_OF(pair)                                                                         \
+            TILE_OF(1, pair)                                                                       \
+            TILE_OF(2, pair)                                                                       \
+            TILE_OF(3, pair)                                                                       \
+            TILE_OF(4, pair)                                                                       \
+            TILE_OF(5, pair)                                                                       \
         default:                                                                                   \
             dots_tile(m, n, add, x, w, y, TILE, pair);                                             \
         }                                                                                          \
