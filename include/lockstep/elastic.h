@@ -45,10 +45,10 @@ LS_API LS_MUST_USE ls_status ls_ddp_elastic(ls_ddp *ddp, const ls_elastic_option
  * group has failed because of other ranks, or new processes wait, it forms the group again and
  * returns LS_OK with *again = 1: all ranks have the state of the highest completed step, *step says
  * which. Buffers have the values with which that step ended. Rank, size and the shards of this rank
- * may have changed; call ls_optimizer_loaded() for an optimizer whose state was given. Without
- * anything to do it returns `st` with *again = 0, in less than a microsecond. Blocks until all
- * living ranks have come. Another failure is returned as it is; LS_ECANCELED: the others have gone
- * on without this process. The group's sub-groups have failed: create them again.
+ * may have changed; call ls_optimizer_loaded() for an optimizer whose state was given. It blocks
+ * until all living ranks have come. Without anything to do it returns `st` with *again = 0, without
+ * communication. Another failure is returned as it is; LS_ECANCELED: the others have gone on
+ * without this process. The group's sub-groups have failed: create them again.
  */
 LS_API LS_MUST_USE ls_status ls_ddp_recover(ls_ddp *ddp, ls_status st, int *again);
 

@@ -13,14 +13,13 @@
 #include "comm/comm.h"
 #include "comm/group.h"
 #include "comm/identity_location.h"
+#include "store/seat_text.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#define KEY_BYTES 64
-#define LOOK_MS   50 /* between questions for new processes */
+#define LOOK_MS 50 /* between questions for new processes */
 
 struct seat {
     ls_store *store;
@@ -40,15 +39,6 @@ struct seat {
     int64_t late_ms;
     bool is_traced;
 };
-
-/* The launcher's answer. */
-typedef struct seat_answer {
-    int64_t view;
-    int rank;
-    int size;
-    uint32_t generation;
-    char hub[NET_ADDRESS_TEXT_MAX];
-} seat_answer;
 
 /* --- life --- */
 
@@ -144,28 +134,34 @@ bool comm_is_new(const ls_comm *comm)
     return comm_is_elastic(comm) && comm->seat->is_new;
 }
 
+static ls_status report(const seat *s, const seat_report *r)
+{
+    char key[SEAT_KEY_BYTES];
+    char text[SEAT_KEY_BYTES];
+
+    seat_write_report(r, key, text);
+    return ls_store_set(s->store, key, text, strlen(text));
+}
+
 ls_status comm_report_state(ls_comm *comm)
 {
-    char key[KEY_BYTES];
+    const seat *s = comm->seat;
 
-    if (comm->seat == NULL)
-        return LS_OK;
-    text_format(key, sizeof(key), "ready/%d", comm->seat->member);
-    return ls_store_set(comm->seat->store, key, "1", 1);
+    return s == NULL ? LS_OK : report(s, &(seat_report){.member = s->member, .is_ready = true});
 }
 
 bool comm_is_called(ls_comm *comm)
 {
     seat *s = comm->seat;
     char kept[LS_ERROR_BYTES];
-    char key[KEY_BYTES];
+    char key[SEAT_KEY_BYTES];
     const char *keys[1] = {key};
     int is_there = 0;
 
     if (s == NULL || s->is_called || ls_now_ms() < s->next_look_ms)
         return s != NULL && s->is_called;
     s->next_look_ms = ls_now_ms() + LOOK_MS;
-    text_format(key, sizeof(key), "call/%" PRId64, s->view);
+    seat_call_key(key, s->view);
     ls_error_save(kept);
     s->is_called = ls_store_check(s->store, keys, 1, &is_there) == LS_OK && is_there;
     ls_error_restore(kept);
@@ -197,47 +193,45 @@ ls_status comm_check_seat(ls_comm *comm)
 
 /* --- joining again --- */
 
+/* The address of the next view's hub, which on other nodes than the launcher's is a port of its
+ * host. */
+static void locate_hub(const seat *s, const seat_answer *answer, char *url, size_t n)
+{
+    net_address at = s->at;
+
+    if (net_address_family(&s->at) == NET_UNIX) {
+        text_format(url, n, "%s", answer->unix_url);
+        return;
+    }
+    net_address_set_port(&at, answer->port);
+    net_address_text(url, n, &at);
+}
+
 static ls_status take_answer(const seat *s, const char *text, seat_answer *out)
 {
-    char unix_url[NET_ADDRESS_TEXT_MAX] = "";
-    net_address at = s->at;
-    int port;
+    const ls_status st = seat_read_answer(text, out);
 
-    if (text_starts(text, "refused ")) {
-        char why[256];
-
-        text_printable(why, sizeof(why), text + strlen("refused "));
-        return ls_fail(LS_ECANCELED, "rank %d (pid %d) is not a rank of the job any more: %s",
-                       s->id.rank, (int)getpid(), why);
-    }
-    // NOLINTNEXTLINE(cert-err34-c): numbers out of range fail the checks below
-    if (sscanf(text, "seat %" SCNd64 " %d %d %" SCNu32 " %d %127s", &out->view, &out->rank,
-               &out->size, &out->generation, &port, unix_url) != 6 ||
-        out->rank < 0 || out->rank >= out->size || out->size > IDENTITY_SIZE_MAX || port < 0 ||
-        port > 65535)
-        return ls_fail(LS_EPROTO, "the launcher's answer for a place in the job is malformed");
-    if (net_address_family(&s->at) == NET_UNIX) {
-        text_format(out->hub, sizeof(out->hub), "%s", unix_url);
-        return LS_OK;
-    }
-    net_address_set_port(&at, port);
-    net_address_text(out->hub, sizeof(out->hub), &at);
-    return LS_OK;
+    if (st == LS_ECANCELED)
+        return ls_context(st, "rank %d (pid %d) is not a rank of the job any more", s->id.rank,
+                          (int)getpid());
+    if (st == LS_OK && out->size > IDENTITY_SIZE_MAX)
+        return ls_fail(LS_EPROTO, "the launcher's answer is a job of %d ranks", out->size);
+    return st;
 }
 
 /* Asks for a place in the next view. */
 static ls_status ask(seat *s, bool has_state, seat_answer *out)
 {
-    char key[KEY_BYTES];
-    char text[KEY_BYTES];
+    char key[SEAT_KEY_BYTES];
     void *answer;
     ls_status st;
 
     s->n_asked++;
-    text_format(key, sizeof(key), "ask/%d", s->member);
-    text_format(text, sizeof(text), "%" PRId64 " %" PRIu64 " %d", s->view, s->n_asked, has_state);
-    LS_TRY(ls_store_set(s->store, key, text, strlen(text)));
-    text_format(key, sizeof(key), "seat/%d/%" PRIu64, s->member, s->n_asked);
+    LS_TRY(report(s, &(seat_report){.member = s->member,
+                                    .view = s->view,
+                                    .number = s->n_asked,
+                                    .has_state = has_state}));
+    seat_answer_key(key, s->member, s->n_asked);
     LS_TRY(ls_store_get(s->store, key, s->settings.join_ms, &answer, NULL));
     st = take_answer(s, answer, out);
     ls_store_free(answer);
@@ -261,7 +255,7 @@ static ls_status join_view(seat *s, const seat_answer *answer, ls_comm *into)
     s->id.size = answer->size;
     s->id.generation = answer->generation;
     s->id.hub_at = answer->size > 1 ? HUB_AT_URL : HUB_AT_NONE;
-    text_format(s->id.location, sizeof(s->id.location), "%s", answer->hub);
+    locate_hub(s, answer, s->id.location, sizeof(s->id.location));
     s->settings.deadline_ms = ls_deadline_ms(s->settings.join_ms);
     log_set_rank(answer->rank, answer->size);
     return init_join(&s->id, &s->settings, &parts, into, &into);

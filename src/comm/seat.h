@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * seat.h - the place of this process in an elastic job: a connection to the launcher's store of
- * members, which outlives the groups. The functions for other layers are in comm.h.
- *
- *     this process  ask/MEMBER = "VIEW NUMBER HAS_STATE", ready/MEMBER
- *     the launcher  seat/MEMBER/NUMBER = "seat VIEW RANK SIZE GENERATION PORT UNIX", or
- *                   "refused TEXT"; view = "VIEW"; call/VIEW
+ * members (store/seat_text.h), which outlives the groups. The functions for other layers are in
+ * comm.h.
  *
  * A VIEW is a group that the launcher has formed (launch/head/recovery.h), 0 the first one.
  */

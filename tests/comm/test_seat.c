@@ -14,11 +14,11 @@
 #include "launch/head/recovery.h"
 #include "net/poller.h"
 #include "store/hub.h"
+#include "store/seat_text.h"
 
 #include <inttypes.h>
 #include <poll.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { RANKS = 4, THREADS_MOST = 8, ROUNDS = 10, MEET_MS = 300, AFTER = 10 };
@@ -56,32 +56,27 @@ static void open_hub(launcher *l, int n, int64_t view)
     net_address_text(l->hub_url, sizeof(l->hub_url), &bound);
 }
 
-static void put(const launcher *l, const char *text, const char *format, ...) LS_PRINTF(3, 4);
-static void put(const launcher *l, const char *text, const char *format, ...)
+static void put(const launcher *l, const char *key, const char *text)
 {
-    char key[64];
-    va_list args;
-
-    va_start(args, format);
-    (void)vsnprintf(key, sizeof(key), format, args);
-    va_end(args);
     assert_ok(hub_set(l->members, key, text));
 }
 
 static void give_seats(launcher *l)
 {
     const recovery_seat *seats;
-    char text[256];
-    int64_t view;
-    int n;
+    char key[SEAT_KEY_BYTES];
+    char text[SEAT_TEXT_BYTES];
+    seat_answer answer = {.rank = 0};
 
-    seats = recovery_view(l->machine, &n, &view);
-    open_hub(l, n, view);
-    put(l, text_format(text, sizeof(text), "%" PRId64, view), "view");
-    for (int i = 0; i < n; i++) {
-        text_format(text, sizeof(text), "seat %" PRId64 " %d %d %u 0 %s", view, i, n,
-                    1 + ((unsigned)view << 16), l->hub_url);
-        put(l, text, "seat/%d/%" PRIu64, seats[i].member, seats[i].number);
+    seats = recovery_view(l->machine, &answer.size, &answer.view);
+    answer.generation = 1 + ((uint32_t)answer.view << 16);
+    open_hub(l, answer.size, answer.view);
+    text_format(answer.unix_url, sizeof(answer.unix_url), "%s", l->hub_url);
+    put(l, "view", text_format(text, sizeof(text), "%" PRId64, answer.view));
+    for (; answer.rank < answer.size; answer.rank++) {
+        const recovery_seat *seat = &seats[answer.rank];
+
+        put(l, seat_answer_key(key, seat->member, seat->number), seat_write_answer(&answer, text));
     }
     atomic_fetch_add(&l->n_views, 1);
 }
@@ -89,6 +84,7 @@ static void give_seats(launcher *l)
 static void carry_out(launcher *l, const recovery_action *a)
 {
     const job_cause cause = {.kind = CAUSE_DIED, .group = GROUP_ALL, .text = "a rank died"};
+    char key[SEAT_KEY_BYTES];
     int64_t view;
     int n;
 
@@ -96,13 +92,13 @@ static void carry_out(launcher *l, const recovery_action *a)
     if (a->kind == RECOVERY_DO_ABORT)
         hub_abort(l->hub, &cause);
     else if (a->kind == RECOVERY_DO_CALL)
-        put(l, "1", "call/%" PRId64, view);
+        put(l, seat_call_key(key, view), "1");
     else if (a->kind == RECOVERY_DO_VIEW)
         give_seats(l);
     else if (a->kind == RECOVERY_DO_START)
         atomic_store(&l->started, a->member);
     else if (a->kind == RECOVERY_DO_REFUSE)
-        put(l, "refused it came too late", "seat/%d/%" PRIu64, a->member, a->number);
+        put(l, seat_answer_key(key, a->member, a->number), "refused it came too late");
 }
 
 static void step(launcher *l, const recovery_event *e)
@@ -116,18 +112,14 @@ static void step(launcher *l, const recovery_event *e)
 
 static void on_stored(void *self, const char *key, const char *value)
 {
-    recovery_event e = {.kind = RECOVERY_READY};
-    int has_state = 0;
+    seat_report r;
 
-    if (sscanf(key, "ask/%d", &e.member) == 1) {
-        e.kind = RECOVERY_ASKED;
-        assert_int_equal(
-            sscanf(value, "%" SCNd64 " %" SCNu64 " %d", &e.view, &e.number, &has_state), 3);
-        e.has_state = has_state != 0;
-    } else if (sscanf(key, "ready/%d", &e.member) != 1) {
-        return;
-    }
-    step(self, &e);
+    assert_true(seat_read_report(key, value, &r));
+    step(self, &(recovery_event){.kind = r.is_ready ? RECOVERY_READY : RECOVERY_ASKED,
+                                 .member = r.member,
+                                 .view = r.view,
+                                 .number = r.number,
+                                 .has_state = r.has_state});
 }
 
 static void serve(void *arg)
@@ -164,7 +156,7 @@ static void open_launcher(launcher *l, int max_replacements)
     assert_ok(net_address_fresh_unix("test-members", &at));
     assert_ok(hub_listen(l->members, &at, &bound));
     net_address_text(l->members_url, sizeof(l->members_url), &bound);
-    put(l, "0", "view");
+    put(l, "view", "0");
     open_hub(l, RANKS, 0);
     assert_ok(ls_thread_start(&l->thread, "test-launcher", serve, l));
 }

@@ -146,6 +146,23 @@ static void try_request(const frame *f)
     wire_writer_free(&w);
 }
 
+static void try_slot(const frame *f)
+{
+    wire_writer w = {0};
+    node_slot slot;
+    node_slot second;
+    frame g;
+
+    if (node_read_slot(f, &slot) != LS_OK)
+        return;
+    must(slot.local_rank >= 0 && slot.local_rank < RDZV_LOCAL_MAX && slot.member >= 0);
+    node_write_slot(&w, &slot);
+    g = again(&w);
+    must(node_read_slot(&g, &second) == LS_OK && second.generation == slot.generation &&
+         second.local_rank == slot.local_rank && second.member == slot.member);
+    wire_writer_free(&w);
+}
+
 static void try_small_ones(const frame *f)
 {
     text_buf text = {0};
@@ -158,6 +175,7 @@ static void try_small_ones(const frame *f)
         fuzz_must_be_printable(text_str(&text), "\n\t");
     text_free(&text);
     try_ring(f);
+    try_slot(f);
     if (node_read_exit(f, &left) == LS_OK)
         must(left.local_rank >= 0 && left.pid >= 0 && left.stage <= PMI_LEFT);
     must((node_read_barrier(f, &barrier) == LS_OK) == (f->bytes == 8));

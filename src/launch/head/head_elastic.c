@@ -12,10 +12,9 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "net/socket.h"
+#include "store/seat_text.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
 enum {
     BACKLOG = 4096,
@@ -91,16 +90,14 @@ static void put(const head *h, const char *key, const char *text)
         ls_log(LS_LOG_ERROR, "head", "%s", ls_last_error());
 }
 
-static void put_for_view(const head *h, const char *word)
+static void call_members(const head *h)
 {
-    char key[64];
-    const recovery_seat *seats;
+    char key[SEAT_KEY_BYTES];
     int64_t view;
     int n;
 
-    seats = recovery_view(h->elastic->machine, &n, &view);
-    LS_UNUSED(seats);
-    put(h, text_format(key, sizeof(key), "%s/%" PRId64, word, view), "1");
+    (void)recovery_view(h->elastic->machine, &n, &view);
+    put(h, seat_call_key(key, view), "1");
 }
 
 static void abort_view(head *h, int slot)
@@ -159,17 +156,17 @@ static void note_view(head *h, const recovery_seat *seats, int n)
 
 static void give_seats(head *h, const recovery_seat *seats, int n, int64_t view)
 {
-    char unix_url[NET_ADDRESS_TEXT_MAX];
-    char key[64];
-    char text[256];
+    seat_answer answer = {
+        .view = view, .size = n, .generation = head_hub_generation(h), .port = h->hub_port};
+    char key[SEAT_KEY_BYTES];
+    char text[SEAT_TEXT_BYTES];
 
-    net_address_text(unix_url, sizeof(unix_url), &h->hub_unix);
+    net_address_text(answer.unix_url, sizeof(answer.unix_url), &h->hub_unix);
     put(h, "view", text_format(text, sizeof(text), "%" PRId64, view));
     for (int i = 0; i < n; i++) {
-        text_format(key, sizeof(key), "seat/%d/%" PRIu64, seats[i].member, seats[i].number);
-        text_format(text, sizeof(text), "seat %" PRId64 " %d %d %u %d %s", view, i, n,
-                    (unsigned)head_hub_generation(h), h->hub_port, unix_url);
-        put(h, key, text);
+        answer.rank = i;
+        put(h, seat_answer_key(key, seats[i].member, seats[i].number),
+            seat_write_answer(&answer, text));
     }
 }
 
@@ -207,10 +204,9 @@ uint32_t head_hub_generation(const head *h)
 
 static void refuse(const head *h, const recovery_action *a)
 {
-    char key[64];
+    char key[SEAT_KEY_BYTES];
 
-    text_format(key, sizeof(key), "seat/%d/%" PRIu64, a->member, a->number);
-    put(h, key,
+    put(h, seat_answer_key(key, a->member, a->number),
         "refused the other ranks have gone on without it, because it did not answer in time");
 }
 
@@ -221,7 +217,7 @@ static void carry_out(head *h, const recovery_action *a)
         abort_view(h, a->slot);
         return;
     case RECOVERY_DO_CALL:
-        put_for_view(h, "call");
+        call_members(h);
         return;
     case RECOVERY_DO_VIEW:
         make_view(h);
@@ -329,24 +325,16 @@ void head_elastic_ended(head *h, int slot)
 static void on_stored(void *self, const char *key, const char *value)
 {
     head *h = self;
-    recovery_event event = {.kind = RECOVERY_READY};
     const bool had_given_up = h->elastic->has_given_up;
-    int has_state = 0;
+    seat_report r;
 
-    if (!is_active(h))
+    if (!is_active(h) || !seat_read_report(key, value, &r))
         return;
-    // NOLINTBEGIN(cert-err34-c): unknown members and old questions are ignored
-    if (sscanf(key, "ask/%d", &event.member) == 1) {
-        event.kind = RECOVERY_ASKED;
-        if (sscanf(value, "%" SCNd64 " %" SCNu64 " %d", &event.view, &event.number, &has_state) !=
-            3)
-            return;
-        event.has_state = has_state != 0;
-    } else if (sscanf(key, "ready/%d", &event.member) != 1) {
-        return;
-    }
-    // NOLINTEND(cert-err34-c)
-    step(h, &event);
+    step(h, &(recovery_event){.kind = r.is_ready ? RECOVERY_READY : RECOVERY_ASKED,
+                              .member = r.member,
+                              .view = r.view,
+                              .number = r.number,
+                              .has_state = r.has_state});
     if (h->elastic->has_given_up && !had_given_up)
         head_fail_generation(h, "--elastic: no rank that is left has the state of the training");
 }

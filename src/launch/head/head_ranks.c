@@ -201,12 +201,14 @@ static void check_stopped_ranks(void *arg)
 
 void head_rank_ended_well(head *h, int slot, const node_exit *left)
 {
-    const int rank = head_rank_in_slot(h, slot);
-    head_rank *r = &h->ranks[rank < 0 ? 0 : rank];
+    head_rank *r;
+    int rank;
 
-    head_elastic_ended(h, slot);
+    head_elastic_ended(h, slot); // may have formed the next group, of other ranks
+    rank = head_rank_in_slot(h, slot);
     if (rank < 0)
         return;
+    r = &h->ranks[rank];
     r->ended = true;
     r->pid = left->pid;
     r->stage = left->stage;

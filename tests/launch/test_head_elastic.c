@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_head_elastic.c - an elastic job as its head sees it: a thread writes into the store of
+ * members what the ranks of one node would.
+ */
+#include "launch/head_scene.h"
+
+#include "base/thread.h"
+#include "store/control.h"
+#include "store/seat_text.h"
+
+#include <lockstep/store.h>
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { RANKS = 3 };
+
+typedef struct writer {
+    net_address at;
+    net_key key;
+    const char *(*entries)[2]; /* keys and values, up to a NULL */
+    atomic_bool is_done;
+} writer;
+
+static void write_entries(void *arg)
+{
+    writer *w = arg;
+    ls_store *store;
+
+    assert_ok(control_open_store(&w->at, &w->key, NET_AUTH, SOON, &store));
+    for (int i = 0; w->entries[i][0] != NULL; i++)
+        assert_ok(
+            ls_store_set(store, w->entries[i][0], w->entries[i][1], strlen(w->entries[i][1])));
+    ls_store_close(store);
+    atomic_store(&w->is_done, true);
+}
+
+/* Until the head has taken them. */
+static void write_into_store(scene *s, const char *(*entries)[2])
+{
+    const node_welcome *welcome = &s->fakes[0].welcome;
+    writer w = {.entries = entries};
+    ls_thread thread;
+
+    atomic_init(&w.is_done, false);
+    assert_ok(head_job_key(&s->key, welcome->job, &w.key));
+    assert_ok(net_address_parse(welcome->members_unix, NET_PORT_REQUIRED, &w.at));
+    assert_ok(ls_thread_start(&thread, "test-members", write_entries, &w));
+    until(s, atomic_load(&w.is_done));
+    ls_thread_join(&thread);
+}
+
+static scene *begin_elastic(void)
+{
+    static const char *ready[][2] = {
+        {"ready/0", "1"}, {"ready/1", "1"}, {"ready/2", "1"}, {NULL, NULL}};
+    scene *s = calloc(1, sizeof(*s));
+    head_options opt;
+
+    assert_non_null(s);
+    assert_ok(net_key_random(&s->key));
+    opt = options_of(s);
+    opt.rendezvous.min_nodes = opt.rendezvous.max_nodes = 1;
+    opt.rendezvous.min_ranks = 1;
+    begin_with(s, &opt);
+    come_in(s, 0, RANKS);
+    start(s, 1, RANKS, 1);
+    write_into_store(s, ready);
+    return s;
+}
+
+/* The others wait for it, so its end makes their group. */
+static void a_rank_ends_while_the_others_meet(void **state)
+{
+    static const char *asked[][2] = {{"ask/1", "0 1 1"}, {"ask/2", "0 1 1"}, {NULL, NULL}};
+    scene *s = begin_elastic();
+
+    (void)state;
+    write_into_store(s, asked);
+    assert_int_equal(s->head->world_size, RANKS);
+    say_left(&s->fakes[0], 1, 0);
+    until(s, was_notified(&s->fakes[0], "2 ranks go on"));
+    assert_int_equal(s->head->world_size, RANKS - 1);
+    for (int i = 0; i < RANKS - 1; i++)
+        assert_false(s->head->ranks[i].ended);
+    assert_int_equal(head_rank_in_slot(s->head, 0), -1);
+    assert_int_equal(head_slot_of_rank(s->head, 0), 1);
+    finish(s);
+}
+
+static void other_texts_change_nothing(void **state)
+{
+    static const char *texts[][2] = {
+        {"ask/0", "0 0 1"},    {"ask/0", "-1 1 1"}, {"ask/0", "0 1"},   {"ask/0", "0 1 1 "},
+        {"ask/-1", "0 1 1"},   {"ask/0x", "0 1 1"}, {"ask/3", "0 1 1"}, {"ask/", "0 1 1"},
+        {"ask/4711", "0 1 1"}, {"ready/-1", "1"},   {"ready/", "1"},    {"seat/0/1", "refused"},
+        {"view", "1"},         {"ask/1", "1 1 1"},  {NULL, NULL}};
+    scene *s = begin_elastic();
+
+    (void)state;
+    write_into_store(s, texts);
+    say_left(&s->fakes[0], 1, 0);
+    turn(s);
+    assert_int_equal(s->head->world_size, RANKS);
+    assert_true(s->head->ranks[0].ended);
+    assert_false(was_notified(&s->fakes[0], "go on"));
+    finish(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_ends_while_the_others_meet),
+        cmocka_unit_test(other_texts_change_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
