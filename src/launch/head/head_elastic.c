@@ -42,19 +42,6 @@ struct elastic {
 
 /* --- slots: ranks of the first view --- */
 
-static head_node *node_of_slot(const head *h, int slot, int *local)
-{
-    for (int i = 0; i < h->n_places; i++) {
-        const rdzv_place *p = &h->places[i];
-
-        if (slot < p->rank_base || slot >= p->rank_base + p->n_local)
-            continue;
-        *local = slot - p->rank_base;
-        return head_find_node(h, p->conn);
-    }
-    return NULL;
-}
-
 int head_slot_of_rank(const head *h, int rank)
 {
     const recovery_seat *seats;
@@ -64,7 +51,7 @@ int head_slot_of_rank(const head *h, int rank)
     if (h->elastic == NULL)
         return rank;
     seats = recovery_view(h->elastic->machine, &n, &view);
-    return rank < n ? seats[rank].slot : rank;
+    return rank >= 0 && rank < n ? seats[rank].slot : rank;
 }
 
 int head_rank_in_slot(const head *h, int slot)
@@ -77,7 +64,7 @@ int head_rank_in_slot(const head *h, int slot)
 static void send_slot(const head *h, node_message type, int slot, int member)
 {
     node_slot body = {.generation = h->generation, .member = member};
-    head_node *node = node_of_slot(h, slot, &body.local_rank);
+    head_node *node = head_node_of_slot(h, slot, &body.local_rank);
     wire_writer w = {0};
 
     node_write_slot(&w, &body);

@@ -33,23 +33,18 @@ static bool is_current(const head_node *node, uint32_t generation)
 
 /* --- ranks that exit early --- */
 
-static bool has_rank(const rdzv_place *p, int rank)
-{
-    return rank >= p->rank_base && rank < p->rank_base + p->n_local;
-}
-
 /* The agent reports a rank of its own. When all ranks of its node have ended, the head does. */
 static void fail_rank(head *h, int rank)
 {
     const head_rank *r = &h->ranks[rank];
-    const rdzv_place *p = h->places;
+    const rdzv_place *p = head_place_of_slot(h, rank);
     node_failure failure = {.generation = h->generation, .exit_code = 1};
     rdzv_event failed = {
         .kind = RDZV_FAILED, .generation = h->generation, .exit_code = 1, .text = failure.text};
     wire_writer w = {0};
 
-    while (!has_rank(p, rank))
-        p++;
+    if (p == NULL)
+        return;
     failure.local_rank = rank - p->rank_base;
     if (!h->ends[p->node].received) {
         head_node *node = head_find_node(h, p->conn);

@@ -27,19 +27,25 @@ enum {
 
 /* --- events of the hub --- */
 
-static head_node *node_of_rank(const head *h, int rank, int *local)
+const rdzv_place *head_place_of_slot(const head *h, int slot)
 {
-    rank = head_slot_of_rank(h, rank);
-    list_for_each (it, &h->nodes) {
-        head_node *node = list_entry(it, head_node, node);
+    for (int i = 0; i < h->n_places; i++) {
+        const rdzv_place *p = &h->places[i];
 
-        if (node->place == NULL || rank < node->place->rank_base ||
-            rank >= node->place->rank_base + node->place->n_local)
-            continue;
-        *local = rank - node->place->rank_base;
-        return node;
+        if (slot >= p->rank_base && slot < p->rank_base + p->n_local)
+            return p;
     }
     return NULL;
+}
+
+head_node *head_node_of_slot(const head *h, int slot, int *local)
+{
+    const rdzv_place *p = head_place_of_slot(h, slot);
+
+    if (p == NULL)
+        return NULL;
+    *local = slot - p->rank_base;
+    return head_find_node(h, p->conn);
 }
 
 static bool is_running(const head *h)
@@ -53,7 +59,7 @@ static void send_aborted(head *h, const job_cause *cause)
 {
     node_failure aborted = {.generation = h->generation, .exit_code = 1};
     wire_writer w = {0};
-    head_node *node = node_of_rank(h, cause->rank, &aborted.local_rank);
+    head_node *node = head_node_of_slot(h, head_slot_of_rank(h, cause->rank), &aborted.local_rank);
 
     if (node == NULL)
         return;
@@ -145,7 +151,7 @@ static void describe_rank(void *self, int rank, char *buf, size_t n)
 {
     const head *h = self;
     int local = 0;
-    const head_node *node = node_of_rank(h, rank, &local);
+    const head_node *node = head_node_of_slot(h, head_slot_of_rank(h, rank), &local);
     char letter = 0;
 
     if (node != NULL && node->states != NULL)

@@ -158,13 +158,10 @@ static void append_all_losses(const head *h, const head_loss *root, node_set *se
 /* The report of the node on which this rank ran, if one of its ranks failed. */
 static const head_end *end_of_rank(const head *h, int rank)
 {
-    for (int i = 0; i < h->n_places; i++) {
-        const rdzv_place *p = &h->places[i];
+    const rdzv_place *p = head_place_of_slot(h, head_slot_of_rank(h, rank));
+    const head_end *end = p == NULL ? NULL : &h->ends[p->node];
 
-        if (rank >= p->rank_base && rank < p->rank_base + p->n_local)
-            return h->ends[i].received && h->ends[i].end.local_rank >= 0 ? &h->ends[i] : NULL;
-    }
-    return NULL;
+    return end != NULL && end->received && end->end.local_rank >= 0 ? end : NULL;
 }
 
 /* A rank may exit because of a broken connection before the rank that broke it has exited. As with
@@ -267,13 +264,9 @@ bool head_has_failed(const head *h, int exit_code)
 /* The death of a rank on a lost node is a consequence of the loss. */
 static bool is_on_lost_node(const head *h, const job_cause *cause)
 {
-    for (int i = 0; i < h->n_losses; i++) {
-        const rdzv_place *p = &h->places[h->losses[i].node];
+    const rdzv_place *p = head_place_of_slot(h, head_slot_of_rank(h, cause->rank));
 
-        if (cause->rank >= p->rank_base && cause->rank < p->rank_base + p->n_local)
-            return true;
-    }
-    return false;
+    return p != NULL && find_loss(h, p->node) != NULL;
 }
 
 static void append_root(const head *h, const job_cause *cause, const head_end *root, node_set *set,
