@@ -41,8 +41,9 @@ static void add_job(void *arg, const job_view *v)
     if (p->n_jobs == 1)
         text_append(&p->text, "%8s %-16s %5s %5s %-17s %8s %s\n", "PID", "JOB", "NODES", "RANKS",
                     "STATE", "AGE", "COMMAND");
-    text_append(&p->text, "%8d %-16.16s %5d %5d %-17s %8s %s\n", v->pid,
-                v->name[0] != '\0' ? v->name : v->agent, v->n_nodes, v->world_size, v->state,
+    text_append(&p->text, "%8d ", v->pid);
+    top_column(v->name[0] != '\0' ? v->name : v->agent, 16, &p->text);
+    text_append(&p->text, " %5d %5d %-17s %8s %s\n", v->n_nodes, v->world_size, v->state,
                 process_age_text(age, sizeof(age), (int64_t)v->age_s), v->command);
 }
 

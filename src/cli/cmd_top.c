@@ -27,7 +27,7 @@ typedef struct top_flags {
 
 /* --- once --- */
 
-static void append_table(const job_view *v, top_key key, int *order, text_buf *out)
+static void append_table(const job_view *v, top_key key, top_place *order, text_buf *out)
 {
     const top_times t = {.now = v};
 
@@ -36,7 +36,7 @@ static void append_table(const job_view *v, top_key key, int *order, text_buf *o
     text_append(out, "\n");
     top_sort(&t, key, order);
     for (int i = 0; i < v->n_ranks; i++) {
-        top_row(&t, order[i], out);
+        top_row(&t, order[i].index, out);
         text_append(out, "\n");
     }
     top_warning(v, out);
@@ -44,7 +44,7 @@ static void append_table(const job_view *v, top_key key, int *order, text_buf *o
 
 static ls_status print_view(const job_view *v, const top_flags *f, top_key key)
 {
-    int *order = ls_calloc((size_t)v->n_ranks + 1, sizeof(*order));
+    top_place *order = ls_calloc((size_t)v->n_ranks + 1, sizeof(*order));
     text_buf text = {0};
     json_writer w;
     ls_status st;

@@ -43,10 +43,20 @@ typedef struct top_times {
     const job_view *now;
 } top_times;
 
-void top_sort(const top_times *t, top_key key, int *order); /* order: now->n_ranks indices */
-void top_head(const job_view *v, text_buf *out);            /* two lines about the job */
-void top_columns(const job_view *v, text_buf *out);         /* the line above the ranks */
-void top_row(const top_times *t, int i, text_buf *out);     /* the rank now->ranks[i] */
+/* Printable text in a column of so many characters, cut between two of them. */
+void top_column(const char *text, int width, text_buf *out);
+
+/* A line of the table. */
+typedef struct top_place {
+    double value; /* of the key */
+    int index;    /* in now->ranks */
+} top_place;
+
+/* order: now->n_ranks of them */
+void top_sort(const top_times *t, top_key key, top_place *order);
+void top_head(const job_view *v, text_buf *out);        /* two lines about the job */
+void top_columns(const job_view *v, text_buf *out);     /* the line above the ranks */
+void top_row(const top_times *t, int i, text_buf *out); /* the rank now->ranks[i] */
 /* The last warning of the job or of a rank; nothing if there is none. */
 void top_warning(const job_view *v, text_buf *out);
 void top_operation(const view_operation *o, text_buf *out);

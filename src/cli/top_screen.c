@@ -21,7 +21,7 @@ typedef struct screen {
     top_key key;
     job_view *now;
     job_view *before;
-    int *order;
+    top_place *order;
     int selected; /* position in the table */
     int first;    /* position of the first row on the screen */
     bool shows_operations;
@@ -40,7 +40,7 @@ static const char help_text[] =
 
 static int chosen_rank(const screen *s)
 {
-    return s->selected < s->now->n_ranks ? s->now->ranks[s->order[s->selected]].rank : -1;
+    return s->selected < s->now->n_ranks ? s->now->ranks[s->order[s->selected].index].rank : -1;
 }
 
 /* One line, cut to the width. */
@@ -81,9 +81,9 @@ static void put_ranks(screen *s, int y)
         s->first = s->selected - n_rows + 1;
     for (int i = s->first; i < s->now->n_ranks && i < s->first + n_rows; i++) {
         text_buf row = {0};
-        const bool is_late = s->now->ranks[s->order[i]].is_late;
+        const bool is_late = s->now->ranks[s->order[i].index].is_late;
 
-        top_row(&t, s->order[i], &row);
+        top_row(&t, s->order[i].index, &row);
         put_line(y++, text_str(&row),
                  (i == s->selected ? A_REVERSE : A_NORMAL) | (is_late ? A_BOLD : A_NORMAL));
         text_free(&row);
@@ -150,7 +150,7 @@ static ls_status update(screen *s)
 {
     const int rank = s->shows_operations ? chosen_rank(s) : -1;
     job_view *old = s->before;
-    int *order;
+    top_place *order;
 
     view_free(old);
     s->before = s->now;

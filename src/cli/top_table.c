@@ -8,6 +8,7 @@
 #include "base/process_id.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *const top_key_names[TOP_KEYS] = {"rank",          "step-time", "data",
@@ -32,11 +33,14 @@ typedef struct rates {
     double samples_per_s;
 } rates;
 
-/* The rank at the earlier time; NULL: unknown, or started again since. */
+/* The rank at the earlier time; NULL: unknown, or started again since. Mostly it has the same place
+ * in both views, as agents sort them. */
 static const view_rank *find_before(const top_times *t, const view_rank *now)
 {
+    const int place = (int)(now - t->now->ranks);
+
     for (int i = 0; t->before != NULL && i < t->before->n_ranks; i++) {
-        const view_rank *r = &t->before->ranks[i];
+        const view_rank *r = &t->before->ranks[(place + i) % t->before->n_ranks];
 
         if (r->rank == now->rank)
             return r->pid == now->pid && r->has_progress && r->step <= now->step ? r : NULL;
@@ -99,20 +103,38 @@ static double key_value(const top_times *t, const view_rank *r, top_key key)
     }
 }
 
-/* By insertion: lists of ranks are short and nearly sorted. Equal ones keep their order. */
-void top_sort(const top_times *t, top_key key, int *order)
+/* The greatest value first; equal ones in the order of the view. */
+static int compare_places(const void *a, const void *b)
 {
-    for (int i = 0; i < t->now->n_ranks; i++) {
-        const double value = key_value(t, &t->now->ranks[i], key);
-        int k = i;
+    const top_place *x = a;
+    const top_place *y = b;
 
-        for (; k > 0 && key_value(t, &t->now->ranks[order[k - 1]], key) < value; k--)
-            order[k] = order[k - 1];
-        order[k] = i;
-    }
+    if (x->value != y->value)
+        return x->value < y->value ? 1 : -1;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+void top_sort(const top_times *t, top_key key, top_place *order)
+{
+    const int n = t->now->n_ranks;
+
+    for (int i = 0; i < n; i++)
+        order[i] = (top_place){.value = key_value(t, &t->now->ranks[i], key), .index = i};
+    if (n > 1)
+        qsort(order, (size_t)n, sizeof(*order), compare_places);
 }
 
 /* --- lines --- */
+
+void top_column(const char *text, int width, text_buf *out)
+{
+    for (int i = 0; i < width; i++) {
+        const size_t n = text[0] != '\0' ? text_char_bytes(text, strlen(text)) : 0;
+
+        text_append_bytes(out, n > 0 ? text : " ", n > 0 ? n : 1);
+        text += n;
+    }
+}
 
 static const view_rank *slowest_progress(const job_view *v)
 {
@@ -185,7 +207,10 @@ void top_row(const top_times *t, int i, text_buf *out)
     const view_rank *r = &t->now->ranks[i];
     char bytes[32];
 
-    text_append(out, "%c %4d %-8.8s %-8.8s", r->is_late ? '!' : ' ', r->rank, r->host, r->state);
+    text_append(out, "%c %4d ", r->is_late ? '!' : ' ', r->rank);
+    top_column(r->host, 8, out);
+    text_append(out, " ");
+    top_column(r->state, 8, out);
     if (r->has_progress)
         append_rates(t, r, out);
     else

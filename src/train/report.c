@@ -255,7 +255,7 @@ void report_progress(ls_run *run)
     p->steps = run->at.step + run_steps_left(run);
     p->epoch = run->at.epoch;
     p->epochs = run->flags->epochs;
-    p->step_ns = ls_now_ns();
+    p->step_ns = run->report.mark_ns;
     p->step_s = done_s - run->report.reported_s;
     p->loss = run->state.loss;
     run->report.reported_s = done_s;

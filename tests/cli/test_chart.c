@@ -182,6 +182,26 @@ static void a_late_start_uses_the_whole_width(void **state)
     text_free(&t);
 }
 
+/* A tick added to a great number may be that number again. */
+static void an_axis_of_great_numbers_that_hardly_differ_ends(void **state)
+{
+    static const double pairs[][2] = {{-1e17, -1e17}, {1e17, 1e17 + 16}, {-1e21, -1e21 + 2e5}};
+    text_buf t = {0};
+
+    (void)state;
+    for (size_t i = 0; i < LS_COUNT_OF(pairs); i++)
+        for (int swapped = 0; swapped < 2; swapped++) {
+            for (int k = 0; k < 2; k++) {
+                x[k] = swapped ? k : pairs[i][k];
+                y[k] = swapped ? pairs[i][k] : k;
+            }
+            assert_null(strstr(draw(&t, 2, false), "nan"));
+            assert_null(strstr(draw(&t, 2, true), "nan"));
+            assert_true(t.length < 8192);
+        }
+    text_free(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +212,7 @@ int main(void)
         cmocka_unit_test(missing_values_leave_a_gap),
         cmocka_unit_test(columns_are_as_wide_as_their_steps),
         cmocka_unit_test(a_late_start_uses_the_whole_width),
+        cmocka_unit_test(an_axis_of_great_numbers_that_hardly_differ_ends),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -91,7 +91,8 @@ static void a_malformed_text_is_refused_or_made_harmless(void **state)
     static const char *const refused[] = {"", "x", "[]", "{}", "{\"ranks\":3}", "{\"ranks\":[}"};
     static const char strange[] =
         "{\"name\":\"\\u001b[2Jx\",\"pid\":-5,\"age_s\":\"long\",\"nodes\":99999999999999,"
-        "\"ranks\":[7,{\"rank\":-1,\"groups\":[{},{},{},{},{},{}],\"seconds\":3,\"loss\":null}],"
+        "\"ranks\":[7,{\"rank\":-1,\"groups\":[{},{},{},{},{},{}],\"seconds\":3,\"loss\":null,"
+        "\"memory_bytes\":-1,\"cpu_s\":1e300,\"step\":-9e18,\"steps\":9223372036854775807}],"
         "\"chosen\":0,\"operations\":[1,{}]}";
     job_view *v = new_view();
 
@@ -105,6 +106,10 @@ static void a_malformed_text_is_refused_or_made_harmless(void **state)
     assert_int_equal(v->n_nodes, INT32_MAX);
     assert_int_equal(v->n_ranks, 2);
     assert_int_equal(v->ranks[1].n_groups, VIEW_GROUPS);
+    assert_true(v->ranks[1].memory_bytes == 0);
+    assert_true(v->ranks[1].cpu_s == 0);
+    assert_true(v->ranks[1].step == 0);
+    assert_true(v->ranks[1].steps == INT64_C(1) << 53); // so that differences do not overflow
     assert_int_equal(v->n_operations, 2);
     end_view(v);
 }
@@ -176,6 +181,29 @@ static void ranks_of_other_groups_and_short_waits_are_not_late(void **state)
     end_view(v);
 }
 
+/* Waits in more groups than are remembered, in any order. */
+static void ranks_behind_in_many_groups_are_all_late(void **state)
+{
+    job_view *v = new_view();
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 200; i++) {
+        view_rank *r = add_rank(v, i, 0, -1);
+        const int64_t pair = i / 2 % 50 + 1;
+
+        // of each group with four ranks, the first is at 5, the second at 7, the others at 6
+        r->groups[r->n_groups++] = (view_group){.id = pair,
+                                                .sequence = i >= 100     ? 6
+                                                            : i % 2 == 0 ? 5
+                                                                         : 7,
+                                                .waits_s = i >= 100 ? 2 : 3};
+    }
+    view_mark_late(v);
+    for (int i = 0; i < 200; i++)
+        assert_int_equal(v->ranks[i].is_late, i >= 100 || i % 2 == 0);
+    end_view(v);
+}
+
 static void metrics_are_in_the_format_of_prometheus(void **state)
 {
     job_view *v = new_view();
@@ -225,6 +253,7 @@ int main(void)
         cmocka_unit_test(every_changed_byte_of_a_text_is_survived),
         cmocka_unit_test(a_rank_that_others_wait_for_is_late),
         cmocka_unit_test(ranks_of_other_groups_and_short_waits_are_not_late),
+        cmocka_unit_test(ranks_behind_in_many_groups_are_all_late),
         cmocka_unit_test(metrics_are_in_the_format_of_prometheus),
         cmocka_unit_test(the_checker_of_metrics_finds_errors),
     };

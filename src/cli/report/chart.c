@@ -91,6 +91,13 @@ static void widen(frame *f, double x, double y)
     f->y1 = fmax(f->y1, y);
 }
 
+/* Whether numbers between the two would be rounded to one of them: an axis needs ticks that differ.
+ */
+static bool is_narrow(double low, double high)
+{
+    return high - low <= 1e-12 * fmax(fabs(low), fabs(high));
+}
+
 /* False when there is nothing to show. */
 static bool find_frame(const chart *c, frame *f)
 {
@@ -109,11 +116,11 @@ static bool find_frame(const chart *c, frame *f)
         f->x0 = fmin(f->x0, 0);
     if (c->stacked)
         f->x0 = fmin(f->x0, c->begin);
-    if (f->x1 <= f->x0)
-        f->x1 = f->x0 + 1;
+    if (is_narrow(f->x0, f->x1))
+        f->x1 = f->x0 + fmax(1, fabs(f->x0) / 1000);
     if (c->from_zero)
         f->y0 = 0;
-    if (f->y1 <= f->y0) {
+    if (is_narrow(f->y0, f->y1)) {
         const double margin = f->y0 == 0 ? 1 : fabs(f->y0) / 10;
         f->y0 -= c->from_zero ? 0 : margin;
         f->y1 += margin;

@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-enum { CLIENTS_MAX = 16, BACKLOG = 64, REQUEST_MAX = 4096, CLIENT_MS = 5000 };
+enum { CLIENTS_MAX = 16, BACKLOG = 64, CLIENT_MS = 5000 };
 
 typedef struct metrics_port metrics_port;
 
@@ -23,7 +23,7 @@ typedef struct metrics_client {
     int fd; /* -1: a free slot */
     poll_watch *watch;
     poll_timer limit;
-    char request[REQUEST_MAX];
+    char request[METRICS_REQUEST_MAX + 1];
     size_t n_request;
     bool is_read;
     view_request asked;
@@ -107,20 +107,25 @@ static void send_metrics(void *arg, const job_view *v)
 }
 
 /* The path may have a query; the headers have no effect. */
-static void take_request(metrics_client *c)
+bool metrics_request_ends(const char *request, size_t n, const char **refusal)
 {
     static const char wanted[] = "GET /metrics";
-    const size_t n = sizeof(wanted) - 1;
+    const char *end = strstr(request, "\r\n\r\n");
 
-    c->is_read = true;
-    if (strncmp(c->request, "GET ", 4) != 0) {
-        refuse(c, "405 Method Not Allowed");
-        return;
-    }
-    if (strncmp(c->request, wanted, n) != 0 || strchr(" ?", c->request[n]) == NULL) {
-        refuse(c, "404 Not Found");
-        return;
-    }
+    *refusal = NULL;
+    if (end == NULL && strlen(request) == n && n < METRICS_REQUEST_MAX)
+        return false;
+    if (end == NULL)
+        *refusal = "400 Bad Request";
+    else if (!text_starts(request, "GET "))
+        *refusal = "405 Method Not Allowed";
+    else if (!text_starts(request, wanted) || strchr(" ?", request[sizeof(wanted) - 1]) == NULL)
+        *refusal = "404 Not Found";
+    return true;
+}
+
+static void ask_view(metrics_client *c)
+{
     c->asked.rank = -1;
     c->asked.done = send_metrics;
     c->asked.arg = c;
@@ -132,21 +137,23 @@ static void take_request(metrics_client *c)
 
 static void read_request(metrics_client *c)
 {
+    const char *refusal;
     size_t moved;
 
     if (net_recv_some(c->fd, "Prometheus", c->request + c->n_request,
-                      sizeof(c->request) - 1 - c->n_request, &moved) != LS_OK) {
+                      METRICS_REQUEST_MAX - c->n_request, &moved) != LS_OK) {
         end_client(c);
         return;
     }
     c->n_request += moved;
     c->request[c->n_request] = '\0';
-    if (strstr(c->request, "\r\n\r\n") != NULL)
-        take_request(c);
-    else if (c->n_request == sizeof(c->request) - 1 || strlen(c->request) < c->n_request) {
-        c->is_read = true;
-        refuse(c, "400 Bad Request");
-    }
+    c->is_read = metrics_request_ends(c->request, c->n_request, &refusal);
+    if (!c->is_read)
+        return;
+    if (refusal != NULL)
+        refuse(c, refusal);
+    else
+        ask_view(c);
 }
 
 static void on_client(void *client, unsigned events)

@@ -69,4 +69,10 @@ LS_MUST_USE ls_status metrics_port_open(agent_view *v, poller *p, int port,
                                         struct metrics_port **out);
 void metrics_port_close(struct metrics_port *m); /* NULL is allowed */
 
+enum { METRICS_REQUEST_MAX = 4095 };
+
+/* Whether n bytes of a request, with a 0 behind them, are enough to answer it. *refusal: the status
+ * of HTTP; NULL: it asks for the metrics. Pure. */
+bool metrics_request_ends(const char *request, size_t n, const char **refusal);
+
 #endif

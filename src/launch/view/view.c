@@ -11,6 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Counts and amounts above these are no measurements, and could not be subtracted or converted. */
+#define COUNT_MAX  (INT64_C(1) << 53)
+#define AMOUNT_MAX 1e18
+
+enum { SEEN = 16 };
+
 const char *const view_phases[VIEW_PHASES] = {"data", "forward", "backward", "communication",
                                               "optimizer"};
 
@@ -66,10 +72,24 @@ static void mark_behind(job_view *v, int64_t group, int64_t sequence)
     }
 }
 
+/* Whether ranks behind this operation have been marked: in a job that hangs, most ranks wait in the
+ * same operations. `seen` has the last SEEN of *n operations. */
+static bool is_marked(view_group seen[SEEN], int *n, const view_group *g)
+{
+    for (int i = 0; i < *n && i < SEEN; i++)
+        if (seen[i].id == g->id && seen[i].sequence >= g->sequence)
+            return true;
+    seen[(*n)++ % SEEN] = *g;
+    return false;
+}
+
 /* The operation in which a rank waits for long; of several in a group the first, as its ranks pass
  * them in their order. */
 void view_mark_late(job_view *v)
 {
+    view_group seen[SEEN];
+    int n_seen = 0;
+
     if (v->n_ranks > 1)
         qsort(v->ranks, (size_t)v->n_ranks, sizeof(*v->ranks), compare_ranks);
     for (int i = 0; i < v->n_ranks; i++)
@@ -78,7 +98,7 @@ void view_mark_late(job_view *v)
         for (int k = 0; k < v->ranks[i].n_groups; k++) {
             const view_group *g = &v->ranks[i].groups[k];
 
-            if (g->waits_s >= VIEW_LATE_S)
+            if (g->waits_s >= VIEW_LATE_S && !is_marked(seen, &n_seen, g))
                 mark_behind(v, g->id, g->sequence);
         }
 }
@@ -193,19 +213,26 @@ static void read_text(const json_value *object, const char *key, char *out, size
     text_printable(out, n, json_as_string(json_get(object, key), ""));
 }
 
-/* null, and other values than numbers, are `otherwise`. */
-static double read_real(const json_value *object, const char *key, double otherwise)
+/* null, and other values than numbers from 0 to AMOUNT_MAX, are `otherwise`. */
+static double read_amount(const json_value *object, const char *key, double otherwise)
 {
     const double v = json_as_real(json_get(object, key), otherwise);
 
-    return isfinite(v) ? v : otherwise;
+    return v >= 0 && v <= AMOUNT_MAX ? v : otherwise;
 }
 
-static int read_int(const json_value *object, const char *key, int most)
+static int64_t read_count(const json_value *object, const char *key)
 {
     const int64_t v = json_as_int(json_get(object, key), 0);
 
-    return v < 0 ? 0 : v > most ? most : (int)v;
+    return v < 0 ? 0 : v > COUNT_MAX ? COUNT_MAX : v;
+}
+
+static int read_int(const json_value *object, const char *key)
+{
+    const int64_t v = read_count(object, key);
+
+    return v > INT32_MAX ? INT32_MAX : (int)v;
 }
 
 static void read_groups(const json_value *list, view_rank *out)
@@ -216,7 +243,7 @@ static void read_groups(const json_value *list, view_rank *out)
         out->groups[out->n_groups++] =
             (view_group){.id = json_as_int(json_get(g, "id"), -1),
                          .sequence = json_as_int(json_get(g, "sequence"), 0),
-                         .waits_s = read_real(g, "waits_s", -1)};
+                         .waits_s = read_amount(g, "waits_s", -1)};
     }
 }
 
@@ -225,34 +252,34 @@ static void read_progress(const json_value *o, view_rank *out)
     const json_value *seconds = json_get(o, "seconds");
 
     out->has_progress = json_get(o, "step") != NULL;
-    out->step = json_as_int(json_get(o, "step"), 0);
-    out->steps = json_as_int(json_get(o, "steps"), 0);
-    out->epoch = json_as_int(json_get(o, "epoch"), 0);
-    out->epochs = json_as_int(json_get(o, "epochs"), 0);
-    out->step_s = read_real(o, "step_s", 0);
-    out->step_age_s = read_real(o, "step_age_s", 0);
-    out->loss = read_real(o, "loss", (double)NAN);
-    out->samples = read_real(o, "samples", 0);
-    out->device_bytes = read_real(o, "device_bytes", 0);
+    out->step = read_count(o, "step");
+    out->steps = read_count(o, "steps");
+    out->epoch = read_count(o, "epoch");
+    out->epochs = read_count(o, "epochs");
+    out->step_s = read_amount(o, "step_s", 0);
+    out->step_age_s = read_amount(o, "step_age_s", 0);
+    out->loss = json_as_real(json_get(o, "loss"), (double)NAN);
+    out->samples = read_amount(o, "samples", 0);
+    out->device_bytes = read_amount(o, "device_bytes", 0);
     for (int i = 0; i < VIEW_PHASES; i++)
-        out->seconds[i] = read_real(seconds, view_phases[i], 0);
+        out->seconds[i] = read_amount(seconds, view_phases[i], 0);
 }
 
 static void read_rank(const json_value *o, view_rank *out)
 {
-    out->rank = read_int(o, "rank", INT32_MAX);
+    out->rank = read_int(o, "rank");
     read_text(o, "host", out->host, sizeof(out->host));
-    out->pid = read_int(o, "pid", INT32_MAX);
+    out->pid = read_int(o, "pid");
     read_text(o, "state", out->state, sizeof(out->state));
     out->is_late = json_as_bool(json_get(o, "late"), false);
-    out->memory_bytes = read_real(o, "memory_bytes", 0);
-    out->cpu_s = read_real(o, "cpu_s", 0);
+    out->memory_bytes = read_amount(o, "memory_bytes", 0);
+    out->cpu_s = read_amount(o, "cpu_s", 0);
     out->has_operations = json_get(o, "operations") != NULL;
-    out->operations = read_real(o, "operations", 0);
-    out->operation_bytes = read_real(o, "operation_bytes", 0);
-    out->operation_s = read_real(o, "operation_s", 0);
+    out->operations = read_amount(o, "operations", 0);
+    out->operation_bytes = read_amount(o, "operation_bytes", 0);
+    out->operation_s = read_amount(o, "operation_s", 0);
     read_text(o, "operation", out->operation, sizeof(out->operation));
-    out->waits_s = read_real(o, "waits_s", -1);
+    out->waits_s = read_amount(o, "waits_s", -1);
     read_groups(json_get(o, "groups"), out);
     read_text(o, "warning", out->warning, sizeof(out->warning));
     read_progress(o, out);
@@ -279,17 +306,17 @@ void view_read_operations(const json_value *object, job_view *out)
 
     if (json_kind_of(list) != JSON_IS_ARRAY)
         return;
-    out->chosen = read_int(object, "chosen", INT32_MAX);
+    out->chosen = read_int(object, "chosen");
     out->n_operations = 0;
     for (size_t i = 0; i < json_size(list) && out->n_operations < VIEW_OPERATIONS; i++) {
         const json_value *o = json_at(list, i);
         view_operation *op = &out->operations[out->n_operations++];
 
         read_text(o, "text", op->text, sizeof(op->text));
-        op->age_s = read_real(o, "age_s", 0);
-        op->took_s = read_real(o, "took_s", -1);
+        op->age_s = read_amount(o, "age_s", 0);
+        op->took_s = read_amount(o, "took_s", -1);
         op->has_failed = json_as_bool(json_get(o, "failed"), false);
-        op->bytes = read_real(o, "bytes", 0);
+        op->bytes = read_amount(o, "bytes", 0);
     }
 }
 
@@ -302,11 +329,11 @@ static ls_status read_job(const json_value *o, job_view *out)
     read_text(o, "version", out->version, sizeof(out->version));
     read_text(o, "state", out->state, sizeof(out->state));
     read_text(o, "warning", out->warning, sizeof(out->warning));
-    out->pid = read_int(o, "pid", INT32_MAX);
-    out->age_s = read_real(o, "age_s", 0);
-    out->world_size = read_int(o, "world_size", INT32_MAX);
-    out->n_nodes = read_int(o, "nodes", INT32_MAX);
-    out->n_restarts = read_int(o, "restarts", INT32_MAX);
+    out->pid = read_int(o, "pid");
+    out->age_s = read_amount(o, "age_s", 0);
+    out->world_size = read_int(o, "world_size");
+    out->n_nodes = read_int(o, "nodes");
+    out->n_restarts = read_int(o, "restarts");
     out->is_head = json_as_bool(json_get(o, "head"), false);
     view_read_operations(o, out);
     return view_read_ranks(json_get(o, "ranks"), out);
