@@ -129,6 +129,31 @@ class Watch(unittest.TestCase):
         self.assertTrue(late, text)
         self.assertIn("some ranks have been behind", text)
 
+    def test_stack_with_names_of_other_letters_fits(self):
+        def deep(steps, depth):
+            steps.wait("late") if depth == 0 else deep(steps, depth - 1)
+
+        name = "\U00020000" * 90  # one of these is 12 bytes of JSON
+        deep.__code__ = deep.__code__.replace(co_name=name)
+
+        def body(rank, n, store):
+            ranks.join(store, rank, n, backend="gloo")
+            steps = Steps(store)
+            running = lockstep.torch.watch()
+            dist.barrier()
+            if rank == 1:
+                deep(steps, 10)
+            dist.barrier()
+            return running.failure
+
+        job = late_after(1000, 2, body)
+        late = ranks.wait_for(lambda: "have been behind" in job.output(0) + job.output(1))
+        Steps(job.store).allow("late")
+        results, (text, _) = self.end(job)
+        self.assertTrue(late, text)
+        self.assertEqual(results, [None, None])
+        self.assertIn(name[:50], text)
+
     def test_messages_make_no_rank_late(self):
         def body(rank, n, store):
             ranks.join(store, rank, n, backend="gloo")
