@@ -191,6 +191,29 @@ class Watch(unittest.TestCase):
         self.assertEqual(results, [([100, 100], None)] * 2 + [([100], None)])
         self.assertNotIn("lockstep.torch.watch", "".join(outputs))
 
+    def test_exchange_is_4_kib_to_rank_0_and_256_bytes_back(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n, backend="gloo")
+            running = lockstep.torch.watch()
+            group, sizes = running._group, set()
+            gather, broadcast = group.gather_single, group.broadcast
+
+            def noted_gather(output, source, opts):
+                sizes.add(("to rank 0", source.numel()))
+                return gather(output, source, opts)
+
+            def noted_broadcast(tensors, opts):
+                sizes.add(("to all", tensors[0].numel()))
+                return broadcast(tensors, opts)
+
+            group.gather_single, group.broadcast = noted_gather, noted_broadcast
+            ranks.wait_for(lambda: len(sizes) > 1)
+            dist.barrier()
+            return sizes
+
+        for sizes in ranks.run(2, body):
+            self.assertEqual(sizes, {("to rank 0", 4096), ("to all", 256)})
+
     def test_stop_restores_the_functions_and_a_second_watch_works(self):
         def body(rank, n, store):
             ranks.join(store, rank, n, backend="gloo")
