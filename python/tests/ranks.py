@@ -13,6 +13,14 @@ import traceback
 DEADLINE_S = 120
 
 
+def wait_for(condition):
+    """Whether the condition becomes true before the deadline."""
+    end = time.monotonic() + DEADLINE_S
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.02)
+    return condition()
+
+
 class Job:
     """The processes of a job. `store` is the path for a FileStore."""
 

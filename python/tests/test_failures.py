@@ -26,6 +26,16 @@ def error_of(call):
     raise AssertionError("no error")
 
 
+def ends_of(program):
+    """Exit codes and errors of two interpreters, which get their rank and the path of a store."""
+    job = ranks.Job(0, None)
+    words = [[sys.executable, "-c", program, str(rank), job.store] for rank in range(2)]
+    processes = [subprocess.Popen(w, stderr=subprocess.PIPE, text=True) for w in words]
+    errors = [process.communicate(timeout=ranks.DEADLINE_S)[1] for process in processes]
+    job.remove()
+    return [(process.returncode, error) for process, error in zip(processes, errors)]
+
+
 class Failures(unittest.TestCase):
     def survivors(self, job, victim):
         results = job.wait()
@@ -94,10 +104,7 @@ class Failures(unittest.TestCase):
         os.environ["LOCKSTEP_LATE_MS"] = "300"
 
         def late_function(job_store):
-            path = job_store + ".seen"
-            end = time.monotonic() + ranks.DEADLINE_S
-            while not os.path.exists(path) and time.monotonic() < end:
-                time.sleep(0.01)
+            ranks.wait_for(lambda: os.path.exists(job_store + ".seen"))
 
         def body(rank, n, store):
             ranks.join(store, rank, n)
@@ -109,9 +116,7 @@ class Failures(unittest.TestCase):
             job = ranks.Job(2, body)
         finally:
             del os.environ["LOCKSTEP_LATE_MS"]
-        end = time.monotonic() + ranks.DEADLINE_S
-        while "late_function" not in job.output(0) + job.output(1) and time.monotonic() < end:
-            time.sleep(0.05)
+        ranks.wait_for(lambda: "late_function" in job.output(0) + job.output(1))
         open(job.store + ".seen", "w").close()
         job.wait()
         text = job.output(0) + job.output(1)
@@ -131,20 +136,10 @@ class Failures(unittest.TestCase):
             dist.all_reduce(torch.ones(1))
             """
         )
-        job = ranks.Job(0, None)
-        processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", program, str(rank), job.store],
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(2)
-        ]
-        errors = [process.communicate(timeout=ranks.DEADLINE_S)[1] for process in processes]
-        job.remove()
-        self.assertIn("KeyError: 'the file is empty'", errors[0])
-        self.assertIn("rank 1", errors[0])
-        self.assertNotEqual(processes[0].returncode, 0)
+        (code, error), _ = ends_of(program)
+        self.assertIn("KeyError: 'the file is empty'", error)
+        self.assertIn("rank 1", error)
+        self.assertNotEqual(code, 0)
 
     def test_interpreter_ends_cleanly_without_destroy(self):
         program = textwrap.dedent(
@@ -160,37 +155,22 @@ class Failures(unittest.TestCase):
             left.get_future().then(lambda future: None)
             """
         )
-        job = ranks.Job(0, None)
-        processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", program, str(rank), job.store],
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(2)
-        ]
-        for process in processes:
-            text = process.communicate(timeout=ranks.DEADLINE_S)[1]
-            self.assertEqual((process.returncode, "Fatal" in text), (0, False), text)
-        job.remove()
+        for code, text in ends_of(program):
+            self.assertEqual((code, "Fatal" in text), (0, False), text)
 
     def test_interrupt_ends_a_wait(self):
         def body(rank, n, store):
             ranks.join(store, rank, n)
             dist.barrier()
             if rank == 1:
-                return dist.all_reduce(torch.ones(1)) if False else error_of(
-                    lambda: dist.recv(torch.ones(1), 0)
-                )
+                return error_of(lambda: dist.recv(torch.ones(1), 0))
             signal.signal(signal.SIGALRM, signal.default_int_handler)
             signal.setitimer(signal.ITIMER_REAL, 0.3)
             try:
                 try:
                     dist.all_reduce(torch.ones(1))
                 except RuntimeError:  # the C++ form; KeyboardInterrupt follows
-                    end = time.monotonic() + ranks.DEADLINE_S
-                    while time.monotonic() < end:
-                        pass
+                    ranks.wait_for(lambda: False)
             except KeyboardInterrupt as error:
                 lockstep_errors = sys.modules["lockstep.torch._errors"]
                 lockstep_errors.report(error)

@@ -258,6 +258,23 @@ def nested(rank, n, gloo):
             check("a nested all_reduce", [result], [torch.full((size,), float(n**3))])
 
 
+def dropped(rank, n, gloo):
+    """Operations whose handles nothing refers to end; old torch needs the newest handles."""
+    tensors = [torch.zeros(1) for _ in range(600)]
+    if rank == 0:
+        for tensor in tensors:
+            dist.irecv(tensor, 1)
+        kept = list(lockstep.torch._work._unwaited.values())
+        assert all(work._handle is not None for work in kept), "the newest handles are gone"
+    dist.barrier()
+    if rank == 1:
+        for k in range(len(tensors)):
+            dist.send(torch.full((1,), float(k)), 0)
+    dist.barrier()
+    if rank == 0:
+        check("dropped handles", tensors, [torch.full((1,), float(k)) for k in range(600)])
+
+
 def groups(rank, n, gloo):
     pair = dist.new_group([0, 1])
     last = dist.new_group([n - 1])
@@ -345,6 +362,7 @@ class Operations(unittest.TestCase):
     test_objects = both(objects)
     test_asynchronous = both(asynchronous)
     test_nested = both(nested)
+    test_dropped = both(dropped)
     test_groups = both(groups)
     test_splits = both(splits)
     test_sparse = both(sparse)

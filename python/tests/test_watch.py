@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 import threading
-import time
 import unittest
 
 import ranks
@@ -12,13 +11,6 @@ import torch
 import torch.distributed as dist
 
 import lockstep.torch
-
-
-def wait_for(condition):
-    end = time.monotonic() + ranks.DEADLINE_S
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.02)
-    return condition()
 
 
 class Steps:
@@ -31,7 +23,7 @@ class Steps:
         open(self.path + name, "w").close()
 
     def wait(self, name):
-        return wait_for(lambda: os.path.exists(self.path + name))
+        return ranks.wait_for(lambda: os.path.exists(self.path + name))
 
 
 def late_after(milliseconds, n, body):
@@ -64,7 +56,7 @@ class Watch(unittest.TestCase):
             dist.barrier()
             if rank == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
-            wait_for(lambda: not dist.is_initialized())
+            ranks.wait_for(lambda: not dist.is_initialized())
             return running.failure, dist.is_initialized()
 
         results, outputs = self.end(ranks.Job(3, body), 1)
@@ -82,7 +74,7 @@ class Watch(unittest.TestCase):
             if rank == 1:
                 lockstep.torch._errors.report(KeyError("the file is empty"))
                 return ""
-            wait_for(lambda: texts)
+            ranks.wait_for(lambda: texts)
             return texts[0]
 
         results, _ = self.end(ranks.Job(2, body))
@@ -105,10 +97,10 @@ class Watch(unittest.TestCase):
 
         job = late_after(1000, 2, body)
         steps = Steps(job.store)
-        late = wait_for(lambda: "in function_of_the_late_rank" in job.output(0))
+        late = ranks.wait_for(lambda: "in function_of_the_late_rank" in job.output(0))
         steps.allow("late")
-        different = wait_for(lambda: "call different operations as call 2" in job.output(0))
-        wait_for(lambda: "broadcast (test_watch.py:" in job.output(0))
+        different = ranks.wait_for(lambda: "call different operations as call 2" in job.output(0))
+        ranks.wait_for(lambda: "broadcast (test_watch.py:" in job.output(0))
         text = job.output(0)
         for rank in range(2):  # which wait for each other
             job.kill(rank)
@@ -131,28 +123,55 @@ class Watch(unittest.TestCase):
             dist.destroy_process_group()
 
         job = late_after(1000, 2, body)
-        late = wait_for(lambda: "in function_of_the_late_rank" in job.output(0))
+        late = ranks.wait_for(lambda: "in function_of_the_late_rank" in job.output(0))
         Steps(job.store).allow("late")
         _, (text, _) = self.end(job)
         self.assertTrue(late, text)
         self.assertIn("some ranks have been behind", text)
 
+    def test_stack_with_names_of_other_letters_fits(self):
+        def deep(steps, depth):
+            steps.wait("late") if depth == 0 else deep(steps, depth - 1)
+
+        name = "\U00020000" * 90  # one of these is 12 bytes of JSON
+        deep.__code__ = deep.__code__.replace(co_name=name)
+
+        def body(rank, n, store):
+            ranks.join(store, rank, n, backend="gloo")
+            steps = Steps(store)
+            running = lockstep.torch.watch()
+            dist.barrier()
+            if rank == 1:
+                deep(steps, 10)
+            dist.barrier()
+            return running.failure
+
+        job = late_after(1000, 2, body)
+        late = ranks.wait_for(lambda: "have been behind" in job.output(0) + job.output(1))
+        Steps(job.store).allow("late")
+        results, (text, _) = self.end(job)
+        self.assertTrue(late, text)
+        self.assertEqual(results, [None, None])
+        self.assertIn(name[:50], text)
+
     def test_messages_make_no_rank_late(self):
         def body(rank, n, store):
             ranks.join(store, rank, n, backend="gloo")
             steps = Steps(store)
-            lockstep.torch.watch()
+            running = lockstep.torch.watch()
             if rank < 2:
                 for _ in range(5):
                     tensor = torch.ones(1)
                     dist.send(tensor, 1) if rank == 0 else dist.recv(tensor, 0)
+            if rank == 0:  # after the second of these rounds a rank would be late
+                judge = running._judge
+                last = judge._round + 5
+                assert ranks.wait_for(lambda: judge._round >= last)
+                steps.allow("end")
             steps.wait("end")
             dist.barrier()
 
-        job = late_after(500, 3, body)
-        time.sleep(3)  # a message would come after 1 s; none is expected
-        Steps(job.store).allow("end")
-        _, outputs = self.end(job)
+        _, outputs = self.end(late_after(500, 3, body))
         self.assertNotIn("lockstep.torch.watch", outputs[0])
 
     def test_groups_are_watched_and_equal_calls_are_not_reported(self):
@@ -171,6 +190,29 @@ class Watch(unittest.TestCase):
         results, outputs = self.end(ranks.Job(3, body))
         self.assertEqual(results, [([100, 100], None)] * 2 + [([100], None)])
         self.assertNotIn("lockstep.torch.watch", "".join(outputs))
+
+    def test_exchange_is_4_kib_to_rank_0_and_256_bytes_back(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n, backend="gloo")
+            running = lockstep.torch.watch()
+            group, sizes = running._group, set()
+            gather, broadcast = group.gather_single, group.broadcast
+
+            def noted_gather(output, source, opts):
+                sizes.add(("to rank 0", source.numel()))
+                return gather(output, source, opts)
+
+            def noted_broadcast(tensors, opts):
+                sizes.add(("to all", tensors[0].numel()))
+                return broadcast(tensors, opts)
+
+            group.gather_single, group.broadcast = noted_gather, noted_broadcast
+            ranks.wait_for(lambda: len(sizes) > 1)
+            dist.barrier()
+            return sizes
+
+        for sizes in ranks.run(2, body):
+            self.assertEqual(sizes, {("to rank 0", 4096), ("to all", 256)})
 
     def test_stop_restores_the_functions_and_a_second_watch_works(self):
         def body(rank, n, store):
@@ -199,7 +241,7 @@ class Watch(unittest.TestCase):
             return running.failure
 
         job = ranks.Job(2, body)
-        wait_for(lambda: os.path.exists(job._path("result", 1)))
+        ranks.wait_for(lambda: os.path.exists(job._path("result", 1)))
         os.waitpid(job.pids[1], 0)
         job.codes[1] = 0
         Steps(job.store).allow("end")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import hashlib
 import os
 from datetime import timedelta
@@ -63,6 +64,7 @@ def file_name() -> str:
     return "_c10d_{}_{}.so".format(*version())
 
 
+@functools.lru_cache(maxsize=None)  # each new group asks
 def _source_hash() -> str:
     """Of the adapter's sources: a module that was compiled from others is not loaded."""
     here = os.path.dirname(os.path.abspath(__file__))

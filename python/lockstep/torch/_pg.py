@@ -18,7 +18,7 @@ from . import _join, _lib, _monitored, _site, _sparse
 from ._lib import lib
 from ._profile import event
 from ._types import moved, reduction
-from ._work import LockstepWork, LockstepWorks, milliseconds
+from ._work import LockstepWork, LockstepWorks, keep_until_waited, milliseconds
 
 Tensors = Sequence[torch.Tensor]
 Finish = Optional[Callable[[], None]]
@@ -246,7 +246,9 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         if status != _lib.OK:
             raise _lib.failure(status)
         self._sequence += 1
-        work = LockstepWork(self._comm, out.value, buffers, value, finish, _timeout_of(opts))
+        work = keep_until_waited(
+            LockstepWork(self._comm, out.value, buffers, value, finish, _timeout_of(opts))
+        )
         if self._started is not None:
             self._started.append(work)
         return work

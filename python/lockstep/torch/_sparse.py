@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from ._work import LockstepWork
+from ._work import LockstepWork, keep_until_waited
 
 if TYPE_CHECKING:
     from ._pg import LockstepGroup
@@ -42,4 +42,4 @@ def all_reduce(group: "LockstepGroup", tensor: torch.Tensor, opts: Any) -> Locks
     total = torch.sparse_coo_tensor(rows, torch.cat(values), mine.shape).coalesce()
     tensor.copy_(total)
     tensor._coalesced_(True)
-    return LockstepWork(group._comm, None, None, [tensor])
+    return keep_until_waited(LockstepWork(group._comm, None, None, [tensor]))

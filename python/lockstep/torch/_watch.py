@@ -27,8 +27,10 @@ from ._pg import LockstepGroup
 PERIOD_S = 0.5
 JOIN_MS = 600_000
 COMPARED = 32  # last calls of a group that rank 0 gets
-STATE_BYTES, VERDICT_BYTES, ANSWER_BYTES = 4096, 256, 2048
+STATE_BYTES, VERDICT_BYTES = 4096, 256
 STACK_LINES, LINE_MAX = 8, 100  # shown of a stack
+LETTER_BYTES = 12  # of any letter in JSON, at most
+ANSWER_BYTES = 256 + (STACK_LINES + 1) * LINE_MAX * LETTER_BYTES  # a stack, a call, numbers
 
 Json = Dict[str, Any]
 

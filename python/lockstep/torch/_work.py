@@ -13,7 +13,7 @@ import threading
 import time
 from collections import OrderedDict
 from datetime import timedelta
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, TypeVar
 
 import torch
 from torch._C._distributed_c10d import Work
@@ -24,17 +24,20 @@ from ._lib import lib
 SLICE_MS = 200  # between looks at Python's signals
 
 # Before torch 2.7 C++ does not keep the Python part of a handle that it gets, and without that part
-# its wait() never returns. So handles stay here until they are waited for, the newest ones at
-# least: C++ waits soon after the start.
+# its wait() never returns. So handles that calls return stay here until they are waited for, the
+# newest ones at least: C++ waits soon after the start.
 _UNWAITED_MAX = 256 if _cpp.version() < (2, 7) else 0
 _unwaited: "OrderedDict[int, Work]" = OrderedDict()  # by id()
+Handle = TypeVar("Handle", bound=Work)
 
 
-def _keep_until_waited(work: Work) -> None:
+def keep_until_waited(work: Handle) -> Handle:
+    """The handle, for the return of a call."""
     if _UNWAITED_MAX > 0:
         _unwaited[id(work)] = work
         if len(_unwaited) > _UNWAITED_MAX:
             _unwaited.popitem(last=False)
+    return work
 
 
 _numbers = itertools.count(1)
@@ -85,7 +88,6 @@ class LockstepWork(Work):  # type: ignore[misc]
         self._last: Any = None  # what completes last: this, or the end of the profiler's event
         self._future: Any = None
         self._source = -1
-        _keep_until_waited(self)
 
     # The state changes here only: the operation has ended.
     def _collect(self, status: int, text: str, source: int) -> None:
@@ -226,7 +228,7 @@ class LockstepWorks(Work):  # type: ignore[misc]
         self._works = works
         self._value = value
         self._last: Any = None  # the end of the profiler's event
-        _keep_until_waited(self)
+        keep_until_waited(self)
 
     def wait(self, timeout: Optional[timedelta] = None) -> bool:
         for work in self._works:

@@ -12,13 +12,12 @@
 convolution convolution_of(ls_dtype type, const int64_t *x, const int64_t *w, const int64_t *y,
                            const op_attrs *attrs)
 {
-    const bool is_half = type == LS_F16 || type == LS_BF16;
     convolution c = {.type = type, .channels = x[1], .attrs = *attrs};
 
     memcpy(c.x, x, sizeof(c.x));
     memcpy(c.w, w, sizeof(c.w));
     memcpy(c.y, y, sizeof(c.y));
-    if (is_half && attrs->groups == 1 && x[1] > 1 && x[1] < CUDA_CHANNELS_PADDED)
+    if (attrs->groups == 1 && cuda_pads_channels(type, x[1]))
         c.x[1] = c.w[1] = CUDA_CHANNELS_PADDED;
     return c;
 }

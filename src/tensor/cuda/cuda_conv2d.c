@@ -35,7 +35,7 @@ static void *image_operand(own_operands *o, const ls_tensor *t, int64_t channels
 
     if (channels != form.c || !own_is_aligned(own_data(t)))
         return packed_copy(o, own_data(t), t->dtype, &form);
-    return t->storage->layout == &cuda_nhwc8 ? own_data(t) : own_operand(o, t, true);
+    return own_is_padded(t) ? own_data(t) : own_operand(o, t, true);
 }
 
 static void run(own_operands *o, const dnn_graph *g, void *const *data)

@@ -270,7 +270,7 @@ _Static_assert(CUDA_LIBRARY_KERNELS(ONE) CUDA_OWN_KERNELS(ONE) == OP_COUNT,
 
 static bool is_padded(const ls_tensor *t)
 {
-    return t != NULL && t->storage != NULL && t->storage->layout == &cuda_nhwc8;
+    return t != NULL && t->storage != NULL && own_is_padded(t);
 }
 
 /* Whether a kernel reads input i with padded channels. */

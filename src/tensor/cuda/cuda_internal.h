@@ -133,4 +133,10 @@ extern const layout cuda_nhwc;
 extern const layout cuda_nhwc8;
 #define CUDA_CHANNELS_PADDED 8
 
+/* Whether convolutions of this type that are not grouped read images of so many channels so. */
+static inline bool cuda_pads_channels(ls_dtype type, int64_t channels)
+{
+    return (type == LS_F16 || type == LS_BF16) && channels > 1 && channels < CUDA_CHANNELS_PADDED;
+}
+
 #endif

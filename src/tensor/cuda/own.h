@@ -33,6 +33,9 @@ void *own_data(const ls_tensor *t); /* of a placed one; NULL for NULL */
 /* Whether a placed tensor is (N,H,W,C) in memory, and not row-major. */
 bool own_is_nhwc(const ls_tensor *t);
 
+/* Whether a placed tensor has padded channels (cuda_nhwc8). */
+bool own_is_padded(const ls_tensor *t);
+
 /* The bytes of its memory are a multiple of 16, as those of its address. */
 static inline bool own_is_aligned(const void *p)
 {

@@ -169,8 +169,7 @@ ls_status cuda_dropout(device_state *self, const op_call *call)
 /* Images become 16-bit activations for a convolution, which reads padded channels. */
 static bool is_for_convolution(const ls_tensor *x, const ls_tensor *y)
 {
-    return x->dtype == LS_F32 && x->n_dims == 4 && x->dims[1] > 1 &&
-           x->dims[1] < CUDA_CHANNELS_PADDED && (y->dtype == LS_BF16 || y->dtype == LS_F16);
+    return x->dtype == LS_F32 && x->n_dims == 4 && cuda_pads_channels(y->dtype, x->dims[1]);
 }
 
 static ls_status cast_and_pad(own_operands *o, const ls_tensor *x, ls_tensor *y)

@@ -11,7 +11,7 @@
 own_view own_view_of(const ls_tensor *t)
 {
     const size_t nhwc_order[4] = {1, 3, 2, 0}; // from the innermost
-    const bool is_padded = t->storage->layout == &cuda_nhwc8;
+    const bool is_padded = own_is_padded(t);
     own_view v = {
         .data = own_data(t), .element_bytes = own_element_bytes(t->dtype), .n_dims = t->n_dims};
     size_t step = 1;

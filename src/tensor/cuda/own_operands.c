@@ -48,6 +48,11 @@ bool own_is_nhwc(const ls_tensor *t)
     return t->storage->layout == &cuda_nhwc;
 }
 
+bool own_is_padded(const ls_tensor *t)
+{
+    return t->storage->layout == &cuda_nhwc8;
+}
+
 /* Whether (N,H,W,C) and (N,C,H,W) are the same in memory. */
 static bool is_both(const ls_tensor *t)
 {

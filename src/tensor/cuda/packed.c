@@ -74,7 +74,7 @@ static void run_repack(own_operands *o, const repack_args *a, ls_dtype type)
 
 pack_form packed_image_form(const ls_tensor *t, ls_dtype type, int64_t channels)
 {
-    const bool is_padded = t->storage->layout == &cuda_nhwc8;
+    const bool is_padded = own_is_padded(t);
     const bool is_last = is_padded || own_is_nhwc(t);
     const int64_t area = t->dims[2] * t->dims[3];
 
