@@ -23,7 +23,11 @@
 
 #define test(name) cmocka_unit_test_teardown(name, job_clean_up)
 
-/* Runs the tool with these arguments to its end; what it has printed. */
+/* The name of the jobs of this process: tests of another tree may run beside it. */
+static char watched_name[32];
+
+/* Runs the tool with these arguments to its end; what it has printed. The shell replaces $WATCHED
+ * by the name. */
 static const char *run_tool(const char *arguments, int code)
 {
     static char text[1 << 18];
@@ -74,8 +78,8 @@ static int64_t step_of(const json_value *rank)
 /* A job of `n` ranks that train until SIGTERM. */
 static job *start_training(const char *n, const char *const *env)
 {
-    job *j =
-        job_start(JOB_LIST(JOB_TOOL, "run", "-n", n, "--rdzv-id", "watched", STEPS_PROGRAM), env);
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", n, "--rdzv-id", watched_name, STEPS_PROGRAM),
+                       env);
 
     (void)job_find(j, JOB_RANK, 1);
     return j;
@@ -103,7 +107,7 @@ static void top_prints_the_ranks_of_a_job_as_json(void **state)
         else
             break;
     } while (true);
-    assert_string_equal(json_as_string(json_get(v, "name"), ""), "watched");
+    assert_string_equal(json_as_string(json_get(v, "name"), ""), watched_name);
     assert_string_equal(json_as_string(json_get(v, "state"), ""), "running");
     assert_int_equal(json_as_int(json_get(v, "pid"), 0), j->pid);
     assert_int_equal(json_as_int(json_get(v, "world_size"), 0), 2);
@@ -143,7 +147,7 @@ static void a_late_rank_is_marked_and_its_warning_shown(void **state)
     assert_int_equal(step_of(rank_of(v, 1)), 3);
     assert_string_equal(json_as_string(json_get(rank_of(v, 1), "warning"), ""), "this rank waits");
     json_free(v);
-    assert_non_null(strstr(run_tool("top --once watched", 0), "\n!    1 "));
+    assert_non_null(strstr(run_tool("top --once $WATCHED", 0), "\n!    1 "));
     stop(j);
 }
 
@@ -192,12 +196,13 @@ static void a_stopped_rank_is_shown_as_stopped_and_late(void **state)
 static void ps_lists_the_job_and_top_explains_a_wrong_name(void **state)
 {
     job *j = start_training("2", NULL);
-    char pid[32];
+    char text[64];
 
     LS_UNUSED(state);
-    text_format(pid, sizeof(pid), "%d watched", (int)j->pid);
-    assert_non_null(strstr(run_tool("ps", 0), pid));
-    assert_non_null(strstr(run_tool("ps --json", 0), "\"name\":\"watched\""));
+    text_format(text, sizeof(text), "%d %s", (int)j->pid, watched_name);
+    assert_non_null(strstr(run_tool("ps", 0), text));
+    text_format(text, sizeof(text), "\"name\":\"%s\"", watched_name);
+    assert_non_null(strstr(run_tool("ps --json", 0), text));
     assert_non_null(strstr(run_tool("top --once other", 1), "no job other"));
     assert_non_null(strstr(run_tool("top --json", 2), "--json needs --once"));
     assert_non_null(strstr(run_tool("top --host -oX", 2), "not the name"));
@@ -220,8 +225,8 @@ static void another_machine_is_asked_by_ssh(void **state)
                 LOCKSTEP_BIN);
     assert_ok(file_replace(ssh, text_str(&script), script.length));
     text_format(arguments, sizeof(arguments),
-                "top --once --ssh 'sh %s -p 22' --host node7 --sort memory watched", ssh);
-    assert_non_null(strstr(run_tool(arguments, 0), "job watched "));
+                "top --once --ssh 'sh %s -p 22' --host node7 --sort memory $WATCHED", ssh);
+    assert_non_null(strstr(run_tool(arguments, 0), "job watched-"));
     text_format(arguments, sizeof(arguments),
                 "top --once --ssh 'sh %s -p 22' --host node7 \"it's\"", ssh);
     assert_non_null(strstr(run_tool(arguments, 1), "no job it's"));
@@ -315,7 +320,7 @@ static void await_shown(job *screen, const char *text)
 
 static job *open_screen(const char *lines, const char *columns)
 {
-    return job_start_on_terminal(JOB_LIST(JOB_TOOL, "top", "--interval", "0.1", "watched"),
+    return job_start_on_terminal(JOB_LIST(JOB_TOOL, "top", "--interval", "0.1", watched_name),
                                  JOB_LIST("TERM=vt100", lines, columns, "LC_ALL=C.UTF-8"));
 }
 
@@ -584,5 +589,7 @@ int main(void)
         test(metrics_are_served_on_loopback),
     };
 
+    text_format(watched_name, sizeof(watched_name), "watched-%d", (int)getpid());
+    (void)setenv("WATCHED", watched_name, 1); // NOLINT(concurrency-mt-unsafe): no other thread
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
