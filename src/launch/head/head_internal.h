@@ -182,7 +182,8 @@ void head_elastic_ended(head *h, int slot); /* with code 0 */
 /* A slot is a rank of the first group, a place for a process on a node. -1: it has no rank now. */
 int head_rank_in_slot(const head *h, int slot);
 int head_slot_of_rank(const head *h, int rank);
-/* The place with this slot, and its node, of which *local is the local rank; NULL: none. */
+/* The place with this slot, and the node that has it in this generation, of which *local is the
+ * local rank; NULL: none. */
 const rdzv_place *head_place_of_slot(const head *h, int slot);
 head_node *head_node_of_slot(const head *h, int slot, int *local);
 uint32_t head_hub_generation(const head *h); /* of the present hub */

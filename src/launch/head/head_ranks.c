@@ -41,11 +41,12 @@ const rdzv_place *head_place_of_slot(const head *h, int slot)
 head_node *head_node_of_slot(const head *h, int slot, int *local)
 {
     const rdzv_place *p = head_place_of_slot(h, slot);
+    head_node *node = p != NULL ? head_find_node(h, p->conn) : NULL;
 
-    if (p == NULL)
+    if (node == NULL || node->place == NULL) /* it has no place when it has left the generation */
         return NULL;
     *local = slot - p->rank_base;
-    return head_find_node(h, p->conn);
+    return node;
 }
 
 static bool is_running(const head *h)
