@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # External libraries under their launchers: engines.sh starts them, and skips missing ones.
-add_executable(engine_ranks engine_ranks.c conformance.c conformance_more.c conformance_values.c)
-target_include_directories(engine_ranks PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-target_link_libraries(engine_ranks PRIVATE ${comm_test_libs})
-set_target_properties(engine_ranks PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+foreach(program engine_ranks engine_ranks_on_device)
+  add_executable(${program} engine_ranks.c conformance.c conformance_more.c conformance_values.c)
+  target_include_directories(${program} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${program} PRIVATE ${comm_test_libs})
+  set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endforeach()
+target_link_libraries(engine_ranks_on_device PRIVATE on_device)
+target_compile_options(engine_ranks_on_device PRIVATE -DTESTS_COMM_ON_DEVICE
+                       -include ${CMAKE_CURRENT_SOURCE_DIR}/on_device.h)
 
 # engine_test(ENGINE LAUNCHER RANKS SCENES LABELS [VARIABLE=VALUE])
 function(engine_test engine launcher ranks scenes labels)
@@ -41,6 +46,8 @@ foreach(row "openmpi mpirun" "mpich mpirun" "mpich run" "gloo run")
     engine_test(${engine} ${launcher} ${n} everything "slow;conformance;no-tsan")
   endforeach()
   if(NOT engine STREQUAL "gloo")
+    engine_test(${engine} ${launcher} 3 core,numbers,places "conformance;no-tsan"
+                "ENGINE_RANKS=engine_ranks_on_device;LOCKSTEP_SIM_DELAY_US=0" _on_device)
     engine_test(${engine} ${launcher} 3 everything "slow;conformance;no-tsan" LOCKSTEP_PIECE=1000
                 _pieces)
   endif()

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# engines.sh BIN-DIR ENGINE LAUNCHER RANKS SCENES: starts engine_ranks. ENGINE is openmpi, mpich or
-# gloo; LAUNCHER is mpirun or run. A scene that kills a rank must make the launcher fail, all others
-# must not. Exit 77: something is missing.
+# engines.sh BIN-DIR ENGINE LAUNCHER RANKS SCENES: starts $ENGINE_RANKS (engine_ranks). ENGINE is
+# openmpi, mpich or gloo; LAUNCHER is mpirun or run. A scene that kills a rank must make the
+# launcher fail, all others must not. Exit 77: something is missing.
 set -eu
 bin=$1 engine=$2 launcher=$3 ranks=$4 scenes=$5
 
@@ -33,7 +33,7 @@ esac
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 status=0
-"$@" "$bin/tests/engine_ranks" "$backend" "$scenes" "$ranks" >"$out" 2>&1 || status=$?
+"$@" "$bin/tests/${ENGINE_RANKS:-engine_ranks}" "$backend" "$scenes" "$ranks" >"$out" 2>&1 || status=$?
 fail() { cat "$out"; echo "$*"; exit 1; }
 case $scenes in
 *death*)
