@@ -5,6 +5,7 @@
 # launcher fail, all others must not. Exit 77: something is missing.
 set -eu
 bin=$1 engine=$2 launcher=$3 ranks=$4 scenes=$5
+program=$bin/tests/${ENGINE_RANKS:-engine_ranks}
 
 skip() { echo "skipped: $*"; exit 77; }
 
@@ -33,7 +34,7 @@ esac
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 status=0
-"$@" "$bin/tests/${ENGINE_RANKS:-engine_ranks}" "$backend" "$scenes" "$ranks" >"$out" 2>&1 || status=$?
+"$@" "$program" "$backend" "$scenes" "$ranks" >"$out" 2>&1 || status=$?
 fail() { cat "$out"; echo "$*"; exit 1; }
 case $scenes in
 *death*)
