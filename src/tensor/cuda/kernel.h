@@ -22,9 +22,10 @@
 
 #if KERNEL_ON_CARD
 #ifdef __HIPCC__
+#include <hip/hip_runtime.h> /* the headers below need it */
+
 #include <hip/hip_cooperative_groups.h>
 #include <hip/hip_fp16.h>
-#include <hip/hip_runtime.h>
 #define KERNEL_ARGS
 #define LANES 64 /* threads that run in step: a wavefront */
 #else
