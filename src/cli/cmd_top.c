@@ -104,18 +104,23 @@ static ls_status exec_ssh(const top_flags *f, const char *name)
     static char ssh_text[1024];
     static char host[256];
     static char terminal[] = "-t";
-    char *words[SSH_WORDS];
+    char *words[SSH_WORDS + 4]; /* -t, host, command, NULL */
     text_buf command = {0};
     int n = 0;
     char *rest = NULL;
 
     if (f->host[0] == '\0' || f->host[0] == '-' || strlen(f->host) >= sizeof(host))
         return ls_fail(LS_EINVAL, "--host \"%s\": not the name of a machine", f->host);
+    if (strlen(f->ssh) >= sizeof(ssh_text))
+        return ls_fail(LS_EINVAL, "--ssh: more than %zu characters", sizeof(ssh_text) - 1);
     text_format(ssh_text, sizeof(ssh_text), "%s", f->ssh);
     text_format(host, sizeof(host), "%s", f->host);
-    for (char *word = strtok_r(ssh_text, " ", &rest); word != NULL && n < SSH_WORDS - 4;
-         word = strtok_r(NULL, " ", &rest))
+    for (char *word = strtok_r(ssh_text, " ", &rest); word != NULL;
+         word = strtok_r(NULL, " ", &rest)) {
+        if (n == SSH_WORDS)
+            return ls_fail(LS_EINVAL, "--ssh: more than %d words", SSH_WORDS);
         words[n++] = word;
+    }
     if (n == 0)
         return ls_fail(LS_EINVAL, "--ssh: no command");
     if (!f->once)

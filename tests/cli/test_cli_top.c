@@ -31,7 +31,7 @@ static char watched_name[32];
 static const char *run_tool(const char *arguments, int code)
 {
     static char text[1 << 18];
-    char command[1024];
+    char command[2048];
     size_t n;
     int status;
     FILE *tool;
@@ -197,6 +197,7 @@ static void ps_lists_the_job_and_top_explains_a_wrong_name(void **state)
 {
     job *j = start_training("2", NULL);
     char text[64];
+    text_buf words = {0};
 
     LS_UNUSED(state);
     text_format(text, sizeof(text), "%d %s", (int)j->pid, watched_name);
@@ -206,6 +207,15 @@ static void ps_lists_the_job_and_top_explains_a_wrong_name(void **state)
     assert_non_null(strstr(run_tool("top --once other", 1), "no job other"));
     assert_non_null(strstr(run_tool("top --json", 2), "--json needs --once"));
     assert_non_null(strstr(run_tool("top --host -oX", 2), "not the name"));
+    text_append(&words, "top --host node7 --ssh '%0*d'", 1024, 0);
+    assert_non_null(strstr(run_tool(text_str(&words), 2), "--ssh: more than 1023 characters"));
+    text_free(&words);
+    text_append(&words, "top --host node7 --ssh 'true");
+    for (int i = 0; i < 32; i++)
+        text_append(&words, " -v");
+    text_append(&words, "'");
+    assert_non_null(strstr(run_tool(text_str(&words), 2), "--ssh: more than 32 words"));
+    text_free(&words);
     stop(j);
 }
 
