@@ -6,6 +6,8 @@
  */
 #include <lockstep/lockstep.h>
 
+#include "bench_flags.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -21,6 +23,7 @@ typedef struct options {
     int full_decode;
     int evaluate;
     int json;
+    int help;
 } options;
 
 static double seconds(void)
@@ -118,6 +121,7 @@ int main(int argc, char **argv)
         {"full-decode", 0, LS_FLAG_BOOL, &o.full_decode, 0, 0, "never decode at a smaller size"},
         {"evaluate", 0, LS_FLAG_BOOL, &o.evaluate, 0, 0, "resize and centre crop"},
         {"json", 0, LS_FLAG_BOOL, &o.json, 0, 0, "print JSON"},
+        {"help", 'h', LS_FLAG_BOOL, &o.help, 0, 0, "print this text"},
     };
     const ls_flags flags = {.size = sizeof(flags),
                             .program = "image_pipeline",
@@ -126,8 +130,10 @@ int main(int argc, char **argv)
                             .tables = {table},
                             .n = {sizeof(table) / sizeof(table[0])}};
     double rates[MAX_PASSES];
-    ls_status st = ls_flags_parse(&flags, argc, argv, NULL);
+    ls_status st = bench_flags(&flags, argc, argv, &o.help);
 
+    if (st == LS_OK && o.help)
+        return 0;
     if (st == LS_OK)
         st = open_and_run(&o, rates);
     if (st != LS_OK) {

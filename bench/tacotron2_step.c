@@ -9,6 +9,7 @@
  */
 #include <lockstep/lockstep.h>
 
+#include "bench_flags.h"
 #include "models/tacotron2.h"
 
 #include <stdio.h>
@@ -22,6 +23,7 @@ typedef struct bench {
     int64_t batch, ids, frames, steps, warmup, checkpoint_steps, threads;
     const char *device_name;
     int json;
+    int help;
     ls_device *device;
     ls_model *model;
     ls_tape *tape;
@@ -144,6 +146,7 @@ static ls_status parse(bench *b, int argc, char **argv)
         {"threads", 0, LS_FLAG_INT, &b->threads, 1, 1024, "compute threads"},
         {"device", 0, LS_FLAG_TEXT, &b->device_name, 0, 0, "`NAME` compute device"},
         {"json", 0, LS_FLAG_BOOL, &b->json, 0, 0, "print one JSON object"},
+        {"help", 'h', LS_FLAG_BOOL, &b->help, 0, 0, "print this text"},
     };
     const ls_flags flags = {.size = sizeof(flags),
                             .program = "tacotron2_step",
@@ -152,7 +155,7 @@ static ls_status parse(bench *b, int argc, char **argv)
                             .tables = {table},
                             .n = {sizeof(table) / sizeof(table[0])}};
 
-    return ls_flags_parse(&flags, argc, argv, NULL);
+    return bench_flags(&flags, argc, argv, &b->help);
 }
 
 int main(int argc, char **argv)
@@ -166,6 +169,8 @@ int main(int argc, char **argv)
                       .threads = 1};
     ls_status st = parse(&b, argc, argv);
 
+    if (st == LS_OK && b.help)
+        return 0;
     if (st == LS_OK)
         st = run(&b);
     if (st == LS_OK)

@@ -8,19 +8,6 @@
  */
 #include "autograd/tape.h"
 
-/* A value that a backward has passed is a constant. */
-static bool is_live(const value *v)
-{
-    return v->node >= v->tape->n_passed;
-}
-
-bool needs_grad(const ls_tensor *in)
-{
-    const value *v = value_of(in);
-
-    return v != NULL ? is_live(v) : leaf_of(in) != NULL;
-}
-
 bool node_is_reached(const ls_tape *tape, const node *n)
 {
     for (int i = 0; i < n->n_out; i++) {
@@ -34,14 +21,9 @@ bool node_is_reached(const ls_tape *tape, const node *n)
 
 bool grad_may_be_reused(const node *n)
 {
-    const value *v = value_of(n->out);
+    const value *v = node_value(n);
 
     return !v->is_retained && v->grad->storage->n_refs == 1;
-}
-
-ls_status grad_shape(ls_tape *tape, const ls_tensor *in, ls_tensor **out)
-{
-    return tensor_shape(tape->device, in->dtype, in->n_dims, in->dims, out);
 }
 
 ls_status node_grad_or_zeros(ls_tape *tape, const node *n, int i, ls_tensor **out)
@@ -49,7 +31,7 @@ ls_status node_grad_or_zeros(ls_tape *tape, const node *n, int i, ls_tensor **ou
     value *v = tape->values[n->first_value + i];
 
     if (v->grad == NULL) {
-        LS_TRY(grad_shape(tape, v->tensor, &v->grad));
+        LS_TRY(tensor_like(v->tensor, &v->grad));
         LS_TRY(tensor_place(v->grad, NULL, 0));
         LS_TRY(tensor_zero(v->grad));
     }
@@ -82,10 +64,12 @@ ls_status leaf_passed(ls_tape *tape, ls_tensor *t, int n_uses)
 
 static ls_status give_to_leaf(ls_tape *tape, ls_tensor *in, ls_tensor *g)
 {
+    const leaf *l = leaf_of(in);
     ls_tensor *memory;
 
+    LS_ASSERT(l != NULL);
     LS_TRY(leaf_grad_memory(in, &memory));
-    LS_TRY(run_pair(tape, leaf_of(in)->has_grad ? OP_ADD_INTO : OP_COPY, g, memory));
+    LS_TRY(run_pair(tape, l->has_grad ? OP_ADD_INTO : OP_COPY, g, memory));
     return leaf_passed(tape, in, 1);
 }
 
@@ -101,7 +85,7 @@ static ls_status add_to_value(ls_tape *tape, value *v, ls_tensor *g)
 
     if (v->grad->storage->n_refs == 1)
         return run_pair(tape, OP_ADD_INTO, g, v->grad);
-    LS_TRY(grad_shape(tape, v->tensor, &call.out[0]));
+    LS_TRY(tensor_like(v->tensor, &call.out[0]));
     st = device_run(tape->device, &call);
     if (st != LS_OK) {
         ls_tensor_destroy(call.out[0]);
@@ -156,7 +140,7 @@ ls_status grad_give(ls_tape *tape, ls_tensor *in, ls_tensor *g)
     value *v = value_of(in);
     ls_status st = LS_OK;
 
-    if (v != NULL && is_live(v)) {
+    if (v != NULL && value_is_live(v)) {
         st = give_to_value(tape, v, g);
         if (st == LS_OK)
             return LS_OK;
@@ -165,6 +149,18 @@ ls_status grad_give(ls_tape *tape, ls_tensor *in, ls_tensor *g)
     }
     ls_tensor_destroy(g);
     return st;
+}
+
+ls_status grad_give_same(ls_tape *tape, ls_tensor *in, ls_tensor *g)
+{
+    const value *v = value_of(in);
+    ls_tensor *shared;
+
+    if (v == NULL && leaf_of(in) != NULL)
+        return give_to_leaf(tape, in, g);
+    LS_TRY(tensor_like(in, &shared));
+    tensor_share(shared, g);
+    return grad_give(tape, in, shared);
 }
 
 void value_forget_grad(value *v)
@@ -179,7 +175,7 @@ ls_status grad_run(ls_tape *tape, op_call *call, int i, ls_tensor *in)
 {
     ls_status st;
 
-    LS_TRY(grad_shape(tape, in, &call->out[i]));
+    LS_TRY(tensor_like(in, &call->out[i]));
     st = device_run(tape->device, call);
     if (st != LS_OK) {
         ls_tensor_destroy(call->out[i]);
@@ -192,7 +188,7 @@ ls_status grad_run_op(ls_tape *tape, const node *n, op_kind op, ls_tensor *a, ls
 {
     op_call call = {.op = op,
                     .attrs = n->attrs,
-                    .may_reuse_grad = b == value_of(n->out)->grad && grad_may_be_reused(n),
+                    .may_reuse_grad = b == node_value(n)->grad && grad_may_be_reused(n),
                     .n_in = b == NULL ? 1 : 2,
                     .n_out = 1,
                     .in = {a, b}};
@@ -296,7 +292,8 @@ static ls_status run_backward(ls_tape *tape, int i)
     const node *n = &tape->nodes[i];
     value *first = tape->values[n->first_value];
 
-    LS_TRY(done_restore(tape, n));
+    if (tape->has_dropped)
+        LS_TRY(done_restore(tape, n));
     LS_TRY(check_contents(tape, n));
     if (first->is_retained) // since the second gradient was given
         LS_TRY(add_pending(tape, first));
@@ -395,7 +392,7 @@ static ls_status seed_loss(ls_tape *tape, value *v, double seed)
 
     if (!has_seed(tape, v->tensor->dtype, seed))
         LS_TRY(make_seed(tape, v->tensor->dtype, seed));
-    LS_TRY(grad_shape(tape, v->tensor, &grad));
+    LS_TRY(tensor_like(v->tensor, &grad));
     tensor_share(grad, tape->seed.tensor);
     ls_tensor_destroy(v->grad);
     v->grad = grad;

@@ -72,7 +72,7 @@ static ls_status scan_tensor(const ls_tensor *t, scan *out)
         return LS_OK;
     src = *t;
     call.in[0] = &src;
-    LS_TRY(tensor_shape(t->device, t->dtype, t->n_dims, t->dims, &call.out[0]));
+    LS_TRY(tensor_like(t, &call.out[0]));
     st = tensor_place(call.out[0], NULL, 0);
     if (st == LS_OK)
         st = device_run(t->device, &call);

@@ -29,6 +29,7 @@ void ls_tape_done(ls_tape *tape, ls_tensor *t)
     if (needed && !is_recomputed(tape, maker))
         return;
     v->is_dropped = needed;
+    tape->has_dropped = tape->has_dropped || needed;
     tensor_release(t);
 }
 

@@ -16,23 +16,10 @@ static void leaf_drop(tensor_extra *extra)
     ls_free(l);
 }
 
-/* The record of a leaf, frozen or not. */
-static leaf *record_of(const ls_tensor *t)
-{
-    return t == NULL || t->extra == NULL || t->extra->of_tape ? NULL : (leaf *)(void *)t->extra;
-}
-
-leaf *leaf_of(const ls_tensor *t)
-{
-    leaf *l = record_of(t);
-
-    return l == NULL || l->is_frozen ? NULL : l;
-}
-
 ls_status ls_require_grad(ls_tensor *t)
 {
     char text[TENSOR_TEXT_BYTES];
-    leaf *l = record_of(t);
+    leaf *l = leaf_record_of(t);
 
     if (t == NULL)
         return ls_fail(LS_EINVAL, "require_grad: the tensor is NULL");
@@ -56,7 +43,7 @@ ls_status ls_require_grad(ls_tensor *t)
 
 void autograd_freeze(ls_tensor *t)
 {
-    leaf *l = record_of(t);
+    leaf *l = leaf_record_of(t);
 
     LS_ASSERT(l != NULL);
     l->is_frozen = true;
@@ -65,7 +52,7 @@ void autograd_freeze(ls_tensor *t)
 
 bool autograd_is_frozen(const ls_tensor *t)
 {
-    const leaf *l = record_of(t);
+    const leaf *l = leaf_record_of(t);
 
     return l != NULL && l->is_frozen;
 }
@@ -118,7 +105,7 @@ void autograd_set_has_grad(ls_tensor *t, bool has_grad)
 
 bool autograd_claim(ls_tensor *t, const autograd_owner *owner, const char *name)
 {
-    leaf *l = record_of(t);
+    leaf *l = leaf_record_of(t);
 
     LS_ASSERT(l != NULL);
     if (l->owner != NULL)
@@ -130,7 +117,7 @@ bool autograd_claim(ls_tensor *t, const autograd_owner *owner, const char *name)
 
 void autograd_release(ls_tensor *t, const autograd_owner *owner)
 {
-    leaf *l = record_of(t);
+    leaf *l = leaf_record_of(t);
 
     if (l != NULL && l->owner == owner)
         l->owner = NULL;
@@ -158,7 +145,7 @@ ls_status autograd_set_grad_target(ls_tensor *t, ls_tensor *target)
 {
     char is[TENSOR_TEXT_BYTES];
     char wanted[TENSOR_TEXT_BYTES];
-    leaf *l = record_of(t);
+    leaf *l = leaf_record_of(t);
 
     if (l == NULL)
         return target == NULL ? LS_OK : ls_fail(LS_EINVAL, "gradient target: not a leaf");

@@ -127,7 +127,7 @@ static ls_status attention_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 
     for (int i = Q; i <= V && st == LS_OK; i++) {
         if (needs_grad(n->in[i]))
-            st = grad_shape(tape, n->in[i], &call.out[i]);
+            st = tensor_like(n->in[i], &call.out[i]);
     }
     if (st == LS_OK)
         st = device_run(tape->device, &call);

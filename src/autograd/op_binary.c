@@ -9,14 +9,24 @@
 #include <math.h>
 #include <string.h>
 
-/* `in` gets the gradient of the result itself, without a copy. */
-static ls_status give_same(ls_tape *tape, ls_tensor *in, const ls_tensor *dy)
+/* A kernel computes the gradient of input `i`. `is_like_forward`: by the function itself, of dy and
+ * the other input. */
+static ls_status give_computed(ls_tape *tape, const node *n, ls_tensor *dy, int i,
+                               bool is_like_forward)
 {
-    ls_tensor *g;
+    const bool reads = n->attrs.binary != BINARY_ADD && n->attrs.binary != BINARY_SUB;
+    op_call call = {
+        .op = OP_BINARY, .attrs = n->attrs, .n_in = 2, .n_out = 1, .in = {dy, n->in[1 - i]}};
 
-    LS_TRY(grad_shape(tape, in, &g));
-    tensor_share(g, dy);
-    return grad_give(tape, in, g);
+    if (!is_like_forward) {
+        call.op = OP_REDUCE;
+        call.attrs.operand = i;
+        call.attrs.scale = 1;
+        call.n_in = reads ? 3 : 1;
+        call.in[1] = reads ? n->in[0] : NULL;
+        call.in[2] = reads ? n->in[1] : NULL;
+    }
+    return grad_run(tape, &call, 0, n->in[i]);
 }
 
 /* The gradient of input `i`. Without a sum that of a product or dividend is itself a product or
@@ -26,24 +36,14 @@ static ls_status give_operand(ls_tape *tape, const node *n, ls_tensor *dy, int i
     const op_binary f = n->attrs.binary;
     const bool is_first_term = f == BINARY_ADD || (f == BINARY_SUB && i == 0);
     const bool is_factor = f == BINARY_MUL || (f == BINARY_DIV && i == 0);
-    op_call call = {
-        .op = OP_BINARY, .attrs = n->attrs, .n_in = 2, .n_out = 1, .in = {dy, n->in[1 - i]}};
+    bool is_whole;
 
     if (!needs_grad(n->in[i]))
         return LS_OK;
-    if (tensor_same_shape(n->in[i], dy) && is_first_term)
-        return give_same(tape, n->in[i], dy);
-    if (!tensor_same_shape(n->in[i], dy) || !is_factor) {
-        const bool reads = f != BINARY_ADD && f != BINARY_SUB;
-
-        call.op = OP_REDUCE;
-        call.attrs.operand = i;
-        call.attrs.scale = 1;
-        call.n_in = reads ? 3 : 1;
-        call.in[1] = reads ? n->in[0] : NULL;
-        call.in[2] = reads ? n->in[1] : NULL;
-    }
-    return grad_run(tape, &call, 0, n->in[i]);
+    is_whole = tensor_same_shape(n->in[i], dy);
+    if (is_whole && is_first_term)
+        return grad_give_same(tape, n->in[i], dy);
+    return give_computed(tape, n, dy, i, is_whole && is_factor);
 }
 
 static ls_status binary_backward(ls_tape *tape, const node *n, ls_tensor *dy)

@@ -186,7 +186,7 @@ static ls_status share_outputs(const checkpoint *c, ls_tensor **out)
     for (int i = 0; i < c->n_out; i++) {
         const ls_tensor *t = c->out[i];
 
-        LS_TRY(tensor_shape(t->device, t->dtype, t->n_dims, t->dims, &out[i]));
+        LS_TRY(tensor_like(t, &out[i]));
         tensor_share(out[i], t);
     }
     return LS_OK;
@@ -265,7 +265,7 @@ static ls_status give_to_outputs(ls_tape *tape, const checkpoint *c, int first_o
         if (g == NULL)
             continue;
         if (v->is_retained) {
-            LS_TRY(grad_shape(tape, v->tensor, &g));
+            LS_TRY(tensor_like(v->tensor, &g));
             tensor_share(g, v->grad);
         } else {
             v->grad = NULL;

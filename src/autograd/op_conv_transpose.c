@@ -48,7 +48,7 @@ static ls_status add_bias(ls_tape *tape, ls_tensor *y, ls_tensor *bias, ls_tenso
     if (st == LS_OK)
         st = shape_like_bias(tape, y, y->dtype, &view);
     if (st == LS_OK)
-        st = tensor_shape(tape->device, y->dtype, y->n_dims, y->dims, sum);
+        st = tensor_like(y, sum);
     if (st == LS_OK) {
         tensor_share(view, same);
         call.in[1] = view;

@@ -88,7 +88,7 @@ static ls_status take_gradients(ls_tape *tape, const node *n, tensors *t)
     for (int i = 0; i < n->n_in; i++) {
         if (!needs_grad(n->in[i]))
             continue;
-        LS_TRY(grad_shape(tape, n->in[i], &t->d_in[i]));
+        LS_TRY(tensor_like(n->in[i], &t->d_in[i]));
         LS_TRY(tensor_place(t->d_in[i], NULL, 0));
     }
     return LS_OK;

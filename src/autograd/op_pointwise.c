@@ -8,7 +8,7 @@ static op_call backward_call(const node *n, ls_tensor *dy)
                      .may_reuse_grad = grad_may_be_reused(n),
                      .n_in = 3,
                      .n_out = 1,
-                     .in = {n->out, dy, value_of(n->out)->more_grad}};
+                     .in = {n->out, dy, node_value(n)->more_grad}};
 }
 
 /* y = max(0, x): dx = dy where y > 0. */
@@ -34,17 +34,12 @@ ls_tensor *ls_relu(ls_tape *tape, ls_tensor *x)
     return node_run(tape, &n, OP_RELU, x->n_dims, x->dims);
 }
 
-/* Both inputs of a sum get the same gradient, without a copy. */
-static ls_status give_both(ls_tape *tape, const node *n, const ls_tensor *gradient)
+/* Both inputs of a sum get the same gradient. */
+static ls_status give_both(ls_tape *tape, const node *n, ls_tensor *gradient)
 {
     for (int i = 0; i < 2; i++) {
-        ls_tensor *g;
-
-        if (!needs_grad(n->in[i]))
-            continue;
-        LS_TRY(grad_shape(tape, n->in[i], &g));
-        tensor_share(g, gradient);
-        LS_TRY(grad_give(tape, n->in[i], g));
+        if (needs_grad(n->in[i]))
+            LS_TRY(grad_give_same(tape, n->in[i], gradient));
     }
     return LS_OK;
 }
@@ -55,7 +50,7 @@ static ls_status add_relu_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     op_call call = backward_call(n, dy);
     ls_status st;
 
-    LS_TRY(grad_shape(tape, n->out, &call.out[0]));
+    LS_TRY(tensor_like(n->out, &call.out[0]));
     st = device_run(tape->device, &call);
     if (st == LS_OK)
         st = give_both(tape, n, call.out[0]);

@@ -98,7 +98,7 @@ static ls_status run_backward(ls_tape *tape, op_call *call, ls_tensor *const *in
 
     for (int i = 0; i < call->n_out && st == LS_OK; i++) {
         if (i < n_always || needs_grad(in[i]))
-            st = grad_shape(tape, in[i], &call->out[i]);
+            st = tensor_like(in[i], &call->out[i]);
     }
     if (st == LS_OK)
         st = device_run(tape->device, call);
@@ -125,7 +125,7 @@ static ls_status lstm_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     LS_TRY(run_backward(tape, &call, in, 1));
     if (!needs_grad(n->in[B]))
         return give_all(tape, &call, in);
-    st = grad_shape(tape, n->in[B], &db);
+    st = tensor_like(n->in[B], &db);
     if (st == LS_OK) {
         tensor_share(db, call.out[0]);
         st = grad_give(tape, n->in[B], db);

@@ -66,7 +66,7 @@ static ls_status sum_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     ls_status st;
 
     LS_TRY(tensor_share_as(tape, dy, r.n_dims, r.dims, &scale.in[0]));
-    st = grad_shape(tape, scale.in[0], &scale.out[0]);
+    st = tensor_like(scale.in[0], &scale.out[0]);
     if (st == LS_OK && n->attrs.scale != 1)
         st = device_run(tape->device, &scale);
     repeat.in[0] = n->attrs.scale == 1 ? scale.in[0] : scale.out[0];

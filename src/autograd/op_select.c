@@ -26,7 +26,7 @@ static ls_status give_chosen(ls_tape *tape, const node *n, ls_tensor *dy, int i)
         return LS_OK;
     if (tensor_same_shape(n->in[i], dy))
         return grad_run(tape, &choose, 0, n->in[i]);
-    LS_TRY(grad_shape(tape, dy, &choose.out[0]));
+    LS_TRY(tensor_like(dy, &choose.out[0]));
     st = device_run(tape->device, &choose);
     sum.in[0] = choose.out[0];
     if (st == LS_OK)

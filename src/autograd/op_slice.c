@@ -277,7 +277,7 @@ static ls_status join_grads(ls_tape *tape, const node *n, int first, int count, 
 
     if (count == 1) {
         LS_TRY(node_grad_or_zeros(tape, n, first, &dy));
-        LS_TRY(grad_shape(tape, dy, out));
+        LS_TRY(tensor_like(dy, out));
         tensor_share(*out, dy);
         return LS_OK;
     }

@@ -32,7 +32,7 @@ ls_status ls_tape_create(ls_device *device, ls_tape **out)
 
 void node_drop(node *n)
 {
-    for (int i = 0; i < NODE_MAX_SAVED; i++) {
+    for (int i = 0; i < n->n_saved; i++) {
         ls_tensor_destroy(n->saved[i]);
         n->saved[i] = NULL;
     }
@@ -61,6 +61,7 @@ void ls_tape_reset(ls_tape *tape)
     tape->n_nodes = 0;
     tape->n_values = 0;
     tape->n_passed = 0;
+    tape->has_dropped = false;
     memset(tape->casts, 0, sizeof(tape->casts));
     tape->failure = LS_OK;
 }
@@ -146,11 +147,6 @@ const char *autograd_enter(ls_tape *tape, const char *layer)
     return was;
 }
 
-value *value_of(const ls_tensor *t)
-{
-    return t == NULL || t->extra == NULL || !t->extra->of_tape ? NULL : (value *)(void *)t->extra;
-}
-
 /* --- before the kernel --- */
 
 const char *node_tensor_name(const node *n, int i)
@@ -176,27 +172,29 @@ static ls_status fail_device(const ls_tape *tape, const char *name, const ls_ten
 static ls_status check_input(const ls_tape *tape, const node *n, int i)
 {
     char text[TENSOR_TEXT_BYTES];
-    const char *const name = node_tensor_name(n, i);
     const ls_tensor *t = n->in[i];
     const value *v = value_of(t);
 
     if (t == NULL)
-        return i >= n->class->n_required ? LS_OK : ls_fail(LS_EINVAL, "%s is NULL", name);
+        return i >= n->class->n_required ? LS_OK
+                                         : ls_fail(LS_EINVAL, "%s is NULL", node_tensor_name(n, i));
     if (t->device != tape->device)
-        return fail_device(tape, name, t);
+        return fail_device(tape, node_tensor_name(n, i), t);
     if (v != NULL && v->tape != tape)
-        return ls_fail(LS_EINVAL, "%s %s belongs to another tape", name,
+        return ls_fail(LS_EINVAL, "%s %s belongs to another tape", node_tensor_name(n, i),
                        tensor_text(text, sizeof(text), t));
     if (t->storage == NULL)
-        return ls_fail(LS_EINVAL, "%s %s was released by backward; ls_tape_keep() retains it", name,
-                       tensor_text(text, sizeof(text), t));
+        return ls_fail(LS_EINVAL, "%s %s was released by backward; ls_tape_keep() retains it",
+                       node_tensor_name(n, i), tensor_text(text, sizeof(text), t));
     return LS_OK;
 }
 
 static ls_status check_types(const ls_tape *tape, const node *n)
 {
+    const bool is_float = n->n_in > 0 && n->in[0] != NULL && n->in[0]->dtype == LS_F32;
+
     for (int i = 0; i < n->n_in && i < n->class->n_typed; i++) {
-        if (n->in[i] != NULL)
+        if (n->in[i] != NULL && !(is_float && n->in[i]->dtype == LS_F32))
             LS_TRY(precision_check(tape, n, i));
     }
     return LS_OK;
@@ -230,7 +228,12 @@ bool node_begin(ls_tape *tape, node *n)
 
 ls_status node_save(ls_tape *tape, node *n, int i, ls_dtype type, int n_dims, const int64_t *dims)
 {
-    return n->records ? tensor_shape(tape->device, type, n_dims, dims, &n->saved[i]) : LS_OK;
+    if (!n->records)
+        return LS_OK;
+    LS_TRY(tensor_shape(tape->device, type, n_dims, dims, &n->saved[i]));
+    if (n->n_saved <= i)
+        n->n_saved = i + 1;
+    return LS_OK;
 }
 
 ls_tensor *node_reject(ls_tape *tape, node *n, ls_status status)
@@ -330,20 +333,32 @@ static void own_value(ls_tape *tape, ls_tensor *out, int node_index)
     out->extra = &v->extra;
 }
 
-/* Adds the node to the tape. Notes the versions of the tensors that its backward will read. */
-static void record(ls_tape *tape, node *n)
+/* Adds the node, whose outputs are the tape's last n_out values, to the tape. Notes the versions of
+ * the tensors that its backward will read. */
+static void record(ls_tape *tape, const node *run, int n_out)
 {
-    for (int i = 0; i < n->n_in; i++) {
-        if (n->in[i] != NULL && class_reads(n->class, i))
-            n->seen[i] = contents_of(n->in[i]);
-    }
-    for (int i = 0; i < node_input_count(n); i++) {
-        value *v = value_of(node_input(n, i));
+    node *n = &tape->nodes[tape->n_nodes++];
 
-        if (v != NULL && node_input_is_read(n, i))
+    *n = *run;
+    n->layer = tape->layer;
+    n->n_out = n_out;
+    n->first_value = tape->n_values - n_out;
+    n->out = tape->values[n->first_value]->tensor;
+    for (int i = 0; i < n->n_in; i++) {
+        value *v = value_of(n->in[i]);
+
+        if (n->in[i] == NULL || !class_reads(n->class, i))
+            continue;
+        n->seen[i] = contents_of(n->in[i]);
+        if (v != NULL)
             v->n_readers++;
     }
-    tape->nodes[tape->n_nodes++] = *n;
+    for (int i = n->n_in; i < node_input_count(n); i++) {
+        value *v = value_of(node_input(n, i));
+
+        if (v != NULL)
+            v->n_readers++;
+    }
 }
 
 bool node_reject_all(ls_tape *tape, node *n, ls_tensor **out, int n_out, ls_status status)
@@ -366,14 +381,10 @@ bool node_finish_all(ls_tape *tape, node *n, ls_tensor **out, int n_out)
         st = reserve_node(tape);
     if (st != LS_OK)
         return node_reject_all(tape, n, out, n_out, st);
-    n->layer = tape->layer;
-    n->out = out[0];
-    n->n_out = n_out;
-    n->first_value = tape->n_values;
     for (int i = 0; i < n_out; i++)
         own_value(tape, out[i], n->records ? tape->n_nodes : -1);
     if (n->records)
-        record(tape, n);
+        record(tape, n, n_out);
     return true;
 }
 
@@ -384,7 +395,7 @@ ls_tensor *node_finish(ls_tape *tape, node *n, ls_tensor *out)
 
 bool node_run_all(ls_tape *tape, node *n, op_kind op, ls_tensor **out, int n_out)
 {
-    op_call call = {.op = op, .attrs = n->attrs, .n_in = n->n_in, .n_out = n_out + NODE_MAX_SAVED};
+    op_call call = {.op = op, .attrs = n->attrs, .n_in = n->n_in, .n_out = n_out + n->n_saved};
     ls_status st;
 
     LS_ASSERT(n_out + NODE_MAX_SAVED <= OP_MAX_TENSORS);

@@ -77,6 +77,7 @@ struct node {
     const op_class *class;
     op_attrs attrs;
     int n_in;
+    int n_saved; /* the others are NULL */
     ls_tensor *in[NODE_MAX_IN];
     ls_tensor *saved[NODE_MAX_SAVED]; /* kernel outputs for backward; owned by the node */
     ls_tensor *out;                   /* the first output */
@@ -172,6 +173,7 @@ struct ls_tape {
     int n_values;
     int values_made;
     int values_capacity;
+    bool has_dropped;         /* backward may have to recompute a value: value.is_dropped */
     uint64_t backward;        /* number of the last backward */
     const autograd_owner *by; /* its caller; NULL: not an owner of leaves */
     int n_functions;          /* checkpointed functions that are running, one in another */
@@ -259,9 +261,49 @@ LS_MUST_USE ls_status node_draw(ls_tape *tape, node *n, double p, bool in_evalua
 /* Broadcasts the shape `dims` with another one; false if they do not fit. */
 bool shape_broadcast(int64_t *dims, int *n_dims, const int64_t *other, int n_other);
 
-/* --- backward --- */
+/* --- the records of tensors --- */
 
-bool needs_grad(const ls_tensor *in); /* false for NULL */
+/* NULL when it is not a tape's value. */
+static inline value *value_of(const ls_tensor *t)
+{
+    return t == NULL || t->extra == NULL || !t->extra->of_tape ? NULL : (value *)(void *)t->extra;
+}
+
+/* That of a recorded node's first output. */
+static inline value *node_value(const node *n)
+{
+    return (value *)(void *)n->out->extra;
+}
+
+/* NULL when it is not a leaf; that may be frozen. */
+static inline leaf *leaf_record_of(const ls_tensor *t)
+{
+    return t == NULL || t->extra == NULL || t->extra->of_tape ? NULL : (leaf *)(void *)t->extra;
+}
+
+/* NULL when it is not a leaf, or frozen. */
+static inline leaf *leaf_of(const ls_tensor *t)
+{
+    leaf *l = leaf_record_of(t);
+
+    return l == NULL || l->is_frozen ? NULL : l;
+}
+
+/* A value that a backward has passed is a constant. */
+static inline bool value_is_live(const value *v)
+{
+    return v->node >= v->tape->n_passed;
+}
+
+/* Whether a backward would give it a gradient; false for NULL. */
+static inline bool needs_grad(const ls_tensor *in)
+{
+    const value *v = value_of(in);
+
+    return v != NULL ? value_is_live(v) : leaf_of(in) != NULL;
+}
+
+/* --- backward --- */
 
 /* The inputs of a node: those in node.in, which may be NULL, and those in node.extra. */
 static inline int node_input_count(const node *n)
@@ -301,15 +343,15 @@ static inline ls_tensor *node_grad(const ls_tape *tape, const node *n, int i)
 /* The same with zeros in place of NULL. Borrowed until this node's backward ends. */
 LS_MUST_USE ls_status node_grad_or_zeros(ls_tape *tape, const node *n, int i, ls_tensor **out);
 
-/* An unplaced tensor of in's shape, for a kernel to place. */
-LS_MUST_USE ls_status grad_shape(ls_tape *tape, const ls_tensor *in, ls_tensor **out);
-
 /* A tensor of shape `dims` over the elements of `t`, which becomes plain. */
 LS_MUST_USE ls_status tensor_share_as(ls_tape *tape, ls_tensor *t, int n_dims, const int64_t *dims,
                                       ls_tensor **out);
 
 /* Adds `g` to the gradient of `in`; takes g, also on failure. */
 LS_MUST_USE ls_status grad_give(ls_tape *tape, ls_tensor *in, ls_tensor *g);
+
+/* The same without taking g, which has the shape of `in`, and without a copy where possible. */
+LS_MUST_USE ls_status grad_give_same(ls_tape *tape, ls_tensor *in, ls_tensor *g);
 
 /* Whether the gradient of the node's first output is not read after this node's backward. */
 bool grad_may_be_reused(const node *n);
@@ -355,9 +397,6 @@ LS_MUST_USE ls_status grad_run_linear(ls_tape *tape, ls_tensor *x, ls_tensor *dy
 LS_MUST_USE ls_status grad_run_norm(ls_tape *tape, op_call *call, ls_tensor *const *in);
 
 /* --- leaves --- */
-
-leaf *leaf_of(const ls_tensor *t);   /* NULL when it is not a leaf, or frozen */
-value *value_of(const ls_tensor *t); /* NULL when it is not a tape's value */
 
 /* The memory of the leaf's gradient, allocated at first use. */
 LS_MUST_USE ls_status leaf_grad_memory(ls_tensor *t, ls_tensor **out);

@@ -14,18 +14,19 @@ typedef struct grad_slot {
     bool adds;     /* `into` has a gradient to add to */
 } grad_slot;
 
-static ls_status slot_open(ls_tape *tape, grad_slot *slot, bool may_share)
+static ls_status slot_open(grad_slot *slot, bool may_share)
 {
     ls_tensor *in = slot->in;
+    const leaf *l = leaf_of(in);
 
     if (in == NULL)
         return LS_OK;
-    if (may_share && leaf_of(in) != NULL) {
+    if (may_share && l != NULL) {
         slot->is_leafs = true;
-        slot->adds = leaf_of(in)->has_grad;
+        slot->adds = l->has_grad;
         return leaf_grad_memory(in, &slot->into);
     }
-    LS_TRY(grad_shape(tape, in, &slot->into));
+    LS_TRY(tensor_like(in, &slot->into));
     return tensor_place(slot->into, NULL, 0);
 }
 
@@ -46,10 +47,10 @@ static void slot_drop(grad_slot *slot)
 }
 
 /* Opens both, and makes them agree on whether the kernel adds: there is one flag for the two. */
-static ls_status slots_open(ls_tape *tape, grad_slot *slots, op_call *call, int first)
+static ls_status slots_open(grad_slot *slots, op_call *call, int first)
 {
-    LS_TRY(slot_open(tape, &slots[0], true));
-    LS_TRY(slot_open(tape, &slots[1], slots[1].in != slots[0].in));
+    LS_TRY(slot_open(&slots[0], true));
+    LS_TRY(slot_open(&slots[1], slots[1].in != slots[0].in));
     call->accumulate = slots[0].adds || slots[1].adds;
     for (int i = 0; i < 2; i++) {
         if (call->accumulate && slots[i].into != NULL && !slots[i].adds)
@@ -64,7 +65,7 @@ static ls_status run_weights(ls_tape *tape, op_call *call, int first, ls_tensor 
                              ls_tensor *bias, int n_uses)
 {
     grad_slot slots[2] = {{.in = weight}, {.in = bias}};
-    ls_status st = slots_open(tape, slots, call, first);
+    ls_status st = slots_open(slots, call, first);
 
     if (st == LS_OK)
         st = device_run(tape->device, call);
@@ -89,7 +90,7 @@ ls_status grad_run_norm(ls_tape *tape, op_call *call, ls_tensor *const *in)
     ls_status st;
 
     if (needs_grad(in[0]))
-        LS_TRY(grad_shape(tape, in[0], &dx));
+        LS_TRY(tensor_like(in[0], &dx));
     call->out[0] = dx;
     st = grad_run_weights(tape, call, 1, in[1], in[2]);
     if (st != LS_OK) {
@@ -203,10 +204,12 @@ void weights_forget(leaf *l)
 ls_status weights_flush(ls_tape *tape, ls_tensor *weight)
 {
     leaf *l = leaf_of(weight);
-    const collection c = l->collected;
     op_call call = {.op = OP_LINEAR_BACKWARD_WEIGHTS, .n_in = 2, .n_out = 2};
+    collection c;
     ls_status st;
 
+    LS_ASSERT(l != NULL);
+    c = l->collected;
     l->collected = (collection){.n_uses = 0};
     st = rows_of(tape, c.x, 0, c.rows, &call.in[0]);
     if (st == LS_OK)

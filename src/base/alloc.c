@@ -77,13 +77,6 @@ void ls_free(void *block)
     free(block);
 }
 
-ls_status ls_mul_size(size_t a, size_t b, size_t *out)
-{
-    if (__builtin_mul_overflow(a, b, out))
-        return ls_fail(LS_EINVAL, "the size %zu x %zu is too large", a, b);
-    return LS_OK;
-}
-
 ls_status ls_add_size(size_t a, size_t b, size_t *out)
 {
     if (__builtin_add_overflow(a, b, out))

@@ -22,7 +22,12 @@ char *ls_strdup(const char *text);
 void ls_free(void *block); /* NULL is allowed */
 
 /* *out = a * b; LS_EINVAL when it overflows. */
-LS_MUST_USE ls_status ls_mul_size(size_t a, size_t b, size_t *out);
+static inline LS_MUST_USE ls_status ls_mul_size(size_t a, size_t b, size_t *out)
+{
+    if (__builtin_mul_overflow(a, b, out))
+        return ls_fail(LS_EINVAL, "the size %zu x %zu is too large", a, b);
+    return LS_OK;
+}
 LS_MUST_USE ls_status ls_add_size(size_t a, size_t b, size_t *out);
 
 /* Allocations since the start of the process (all threads): for "a step allocates nothing" tests.

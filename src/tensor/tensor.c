@@ -14,8 +14,9 @@
 
 /* --- shapes --- */
 
+/* Checks a shape, whose elements *count gets. */
 static ls_status check_shape(const ls_device *device, ls_dtype type, int n_dims,
-                             const int64_t *dims)
+                             const int64_t *dims, size_t *count)
 {
     size_t bytes = ls_dtype_size(type);
 
@@ -28,11 +29,14 @@ static ls_status check_shape(const ls_device *device, ls_dtype type, int n_dims,
                        LS_MAX_DIMS);
     if (n_dims > 0 && dims == NULL)
         return ls_fail(LS_EINVAL, "tensor: dims is NULL, but n_dims is %d", n_dims);
+    *count = 1;
     for (int i = 0; i < n_dims; i++) {
         if (dims[i] < 0)
             return ls_fail(LS_EINVAL, "tensor: dimension %d is %lld; it must be at least 0", i,
                            (long long)dims[i]);
-        LS_TRY(ls_context(ls_mul_size(bytes, (size_t)dims[i], &bytes), "tensor: size"));
+        if (ls_mul_size(bytes, (size_t)dims[i], &bytes) != LS_OK)
+            return ls_context(LS_EINVAL, "tensor: size");
+        *count *= (size_t)dims[i];
     }
     return LS_OK;
 }
@@ -40,12 +44,14 @@ static ls_status check_shape(const ls_device *device, ls_dtype type, int n_dims,
 static ls_status make_shape(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
                             bool persistent, ls_tensor **out)
 {
+    size_t count;
     ls_tensor *t;
 
-    LS_TRY(check_shape(device, type, n_dims, dims));
+    LS_TRY(check_shape(device, type, n_dims, dims, &count));
     LS_TRY(pool_take_tensor(device, persistent, &t));
     t->dtype = type;
     t->n_dims = n_dims;
+    t->count = count;
     if (n_dims > 0)
         memcpy(t->dims, dims, (size_t)n_dims * sizeof(*dims));
     *out = t;
@@ -58,6 +64,16 @@ ls_status tensor_shape(ls_device *device, ls_dtype type, int n_dims, const int64
     return make_shape(device, type, n_dims, dims, false, out);
 }
 
+ls_status tensor_like(const ls_tensor *t, ls_tensor **out)
+{
+    LS_TRY(pool_take_tensor(t->device, false, out));
+    (*out)->dtype = t->dtype;
+    (*out)->n_dims = t->n_dims;
+    (*out)->count = t->count;
+    memcpy((*out)->dims, t->dims, sizeof(t->dims));
+    return LS_OK;
+}
+
 bool tensor_same_shape(const ls_tensor *a, const ls_tensor *b)
 {
     return a->n_dims == b->n_dims &&
@@ -66,7 +82,7 @@ bool tensor_same_shape(const ls_tensor *a, const ls_tensor *b)
 
 size_t tensor_bytes(const ls_tensor *t)
 {
-    return ls_tensor_count(t) * ls_dtype_size(t->dtype);
+    return t->count * ls_dtype_size(t->dtype);
 }
 
 const char *tensor_dims_text(char *buf, size_t n, const ls_tensor *t)
@@ -110,11 +126,14 @@ ls_status tensor_place(ls_tensor *t, const layout *arrangement, size_t bytes)
 
 ls_status tensor_resize(ls_tensor *t, const int64_t *dims)
 {
-    LS_TRY(check_shape(t->device, t->dtype, t->n_dims, dims));
+    size_t count;
+
+    LS_TRY(check_shape(t->device, t->dtype, t->n_dims, dims, &count));
     if (t->extra != NULL)
         t->extra->drop(t->extra);
     t->extra = NULL;
     tensor_release(t);
+    t->count = count;
     memcpy(t->dims, dims, (size_t)t->n_dims * sizeof(*dims));
     return tensor_place(t, NULL, 0);
 }
@@ -163,14 +182,6 @@ ls_status tensor_zero(ls_tensor *t)
     return device_fill(t->device, tensor_elements(t), 0, tensor_bytes(t));
 }
 
-void tensor_written(ls_tensor *t, const char *writer)
-{
-    if (t == NULL || t->storage == NULL)
-        return;
-    t->storage->version++;
-    t->storage->writer = writer;
-}
-
 /* Swaps the memory of `a` and `b`, but not their users, versions and packed copies. */
 static void swap_memory(storage *a, storage *b)
 {
@@ -194,7 +205,7 @@ static ls_status make_plain(const ls_tensor *t)
     ls_status st;
 
     LS_ASSERT(t->offset == 0 && !t->storage->borrowed);
-    LS_TRY(tensor_shape(t->device, t->dtype, t->n_dims, t->dims, &copy));
+    LS_TRY(tensor_like(t, &copy));
     st = tensor_place(copy, NULL, 0);
     if (st == LS_OK) {
         call.in[0] = &src;
@@ -440,13 +451,7 @@ const int64_t *ls_tensor_dims(const ls_tensor *t)
 
 size_t ls_tensor_count(const ls_tensor *t)
 {
-    size_t count = 1;
-
-    if (t == NULL)
-        return 0;
-    for (int i = 0; i < t->n_dims; i++)
-        count *= (size_t)t->dims[i];
-    return count;
+    return t == NULL ? 0 : t->count;
 }
 
 ls_dtype ls_tensor_dtype(const ls_tensor *t)

@@ -48,6 +48,7 @@ struct ls_tensor {
     ls_dtype dtype;
     int n_dims;
     int64_t dims[LS_MAX_DIMS];
+    size_t count;         /* of elements: the product of dims */
     bool persistent;      /* of the pool: made by the public functions, not by an operator */
     tensor_extra *extra;  /* NULL outside of autograd */
     ls_tensor *next_free; /* the pool's */
@@ -56,6 +57,9 @@ struct ls_tensor {
 /* A tensor with a shape and no storage yet. */
 LS_MUST_USE ls_status tensor_shape(ls_device *device, ls_dtype type, int n_dims,
                                    const int64_t *dims, ls_tensor **out);
+
+/* The same with device, type and shape of `t`. */
+LS_MUST_USE ls_status tensor_like(const ls_tensor *t, ls_tensor **out);
 
 /* Gives an unplaced tensor storage of `bytes` in `arrangement` (NULL: plain, `bytes` is then taken
  * from the shape). Memory comes from the device's pool: after warm-up no allocation happens.
@@ -131,7 +135,13 @@ LS_MUST_USE ls_status tensor_append_elements(const ls_tensor *t, text_buf *out);
 
 /* Bumps the version, and notes the writer for messages: a name that stays valid. NULL and unplaced
  * tensors are allowed. */
-void tensor_written(ls_tensor *t, const char *writer);
+static inline void tensor_written(ls_tensor *t, const char *writer)
+{
+    if (t == NULL || t->storage == NULL)
+        return;
+    t->storage->version++;
+    t->storage->writer = writer;
+}
 
 /* Whether the elements are floats of 16 bits; false for NULL. */
 static inline bool tensor_is_half(const ls_tensor *t)

@@ -147,14 +147,12 @@ static void compute_all(const device_state *self, binary_work *w, const op_call 
     threads_for(self, count_runs(&w->dims) * run_of(w), 1, compute_range, w);
 }
 
-ls_status dn_binary(device_state *self, const op_call *call)
+static ls_status binary_repeated(device_state *self, const op_call *call)
 {
     ls_tensor *const y = call->out[0];
     const op_binary f = call->attrs.binary;
     binary_work w = {.compute = compute_value};
 
-    if (broadcast_is_whole(call->in[0], call->in[1]))
-        return dn_binary_alike(self, call);
     for (int i = 0; i < 2 && (f == BINARY_ADD || f == BINARY_MUL); i++) {
         if (broadcast_is_whole(call->in[i], y) && planes_fit(y, call->in[1 - i]))
             return planes_apply(self, call->in[i], call->in[1 - i], f == BINARY_MUL, y);
@@ -164,6 +162,12 @@ ls_status dn_binary(device_state *self, const op_call *call)
     return LS_OK;
 }
 
+ls_status dn_binary(device_state *self, const op_call *call)
+{
+    return broadcast_is_whole(call->in[0], call->in[1]) ? dn_binary_alike(self, call)
+                                                        : binary_repeated(self, call);
+}
+
 ls_status dn_expand(device_state *self, const op_call *call)
 {
     binary_work w = {.compute = compute_copy};
@@ -171,15 +175,6 @@ ls_status dn_expand(device_state *self, const op_call *call)
     LS_TRY(open_work(&w, self, call, call->out[0]));
     compute_all(self, &w, call);
     return LS_OK;
-}
-
-static size_t count_of(const ls_tensor *t)
-{
-    size_t n = 1;
-
-    for (int i = 0; i < t->n_dims; i++)
-        n *= (size_t)t->dims[i];
-    return n;
 }
 
 /* --- selection --- */
@@ -196,7 +191,7 @@ static void compute_select(const binary_work *w, const float *const *in, float *
 static ls_status open_mask(const op_call *call, ls_tensor **memory, ls_tensor **other)
 {
     const ls_tensor *mask = call->in[2];
-    const size_t n = count_of(mask);
+    const size_t n = mask->count;
     const uint8_t *bytes;
     float *floats;
     void *data;
@@ -331,14 +326,14 @@ static bool is_planes(const op_call *call, ls_tensor **factor)
 
     *factor = a->binary == BINARY_MUL ? call->in[2 - a->operand] : NULL;
     return (is_sum || (*factor != NULL && broadcast_is_whole(*factor, call->in[0]))) &&
-           count_of(call->out[0]) > 1 && planes_fit(call->in[0], call->out[0]);
+           call->out[0]->count > 1 && planes_fit(call->in[0], call->out[0]);
 }
 
 ls_status dn_reduce(device_state *self, const op_call *call)
 {
     ls_tensor *const y = call->out[0];
     binary_work w = {.compute = call->attrs.binary == BINARY_ADD ? NULL : compute_slope};
-    const size_t n = count_of(y);
+    const size_t n = y->count;
     ls_tensor *memory = NULL;
     ls_tensor *factor;
     ls_status st;

@@ -140,15 +140,6 @@ static const kernel_fn kernels[OP_COUNT] = {
 #undef KERNEL_OF
 };
 
-static bool has_elements(const ls_tensor *t)
-{
-    for (int i = 0; i < t->n_dims; i++) {
-        if (t->dims[i] == 0)
-            return false;
-    }
-    return true;
-}
-
 /* Kernels of our own that convert 16-bit floats piece by piece. */
 static bool converts(op_kind op)
 {
@@ -215,36 +206,42 @@ static bool is_ours(const device_state *self, const op_call *call)
     if (first->dtype != LS_F32 && !reads_halves(self, call))
         return false;
     for (int i = 0; i < call->n_in; i++) {
-        if (call->in[i] != NULL && !has_elements(call->in[i]))
+        if (call->in[i] != NULL && call->in[i]->count == 0)
             return false;
     }
     for (int i = 0; i < call->n_out; i++) {
-        if (call->out[i] != NULL && !has_elements(call->out[i]))
+        if (call->out[i] != NULL && call->out[i]->count == 0)
             return false;
     }
     return first->n_dims >= 1 || (repeats(call->op) && call->out[0]->n_dims >= 1);
 }
 
+/* Whether the kernel of the operator has what this call needs. */
+static bool has_case(const op_call *call)
+{
+    const ls_tensor *x = call->in[0];
+
+    switch (call->op) {
+    case OP_COPY: // between plain tensors cpu_ref's is as fast, and has all types
+        return x->storage->layout != NULL || call->out[0]->storage->layout != NULL;
+    case OP_CAST:
+        return call->out[0]->dtype != LS_F64 &&
+               (x->dtype == LS_F32 || call->out[0]->dtype == LS_F32);
+    case OP_MAX_POOL2D:
+    case OP_MAX_POOL2D_BACKWARD:
+        return max_pool_fits(call);
+    case OP_RELU_BACKWARD:
+        return call->in[2] == NULL;
+    case OP_BINARY:
+        return x->dtype == LS_F32 || broadcast_is_whole(x, call->in[1]);
+    default:
+        return true;
+    }
+}
+
 static kernel_fn find_kernel(device_state *self, const op_call *call)
 {
-    if (call->op >= OP_COUNT || !is_ours(self, call))
-        return NULL;
-    // Between plain tensors cpu_ref's copy is as fast, and has all types.
-    if (call->op == OP_COPY && call->in[0]->storage->layout == NULL &&
-        call->out[0]->storage->layout == NULL)
-        return NULL;
-    if (call->op == OP_CAST && call->in[0]->dtype != LS_F32 && call->out[0]->dtype != LS_F32)
-        return NULL;
-    if (call->op == OP_CAST && call->out[0]->dtype == LS_F64)
-        return NULL;
-    if ((call->op == OP_MAX_POOL2D || call->op == OP_MAX_POOL2D_BACKWARD) && !max_pool_fits(call))
-        return NULL;
-    if (call->op == OP_RELU_BACKWARD && call->in[2] != NULL)
-        return NULL;
-    if (call->op == OP_BINARY && call->in[0]->dtype != LS_F32 &&
-        !broadcast_is_whole(call->in[0], call->in[1]))
-        return NULL;
-    return kernels[call->op];
+    return call->op < OP_COUNT && is_ours(self, call) && has_case(call) ? kernels[call->op] : NULL;
 }
 
 static const char *slow_type(device_state *self, ls_dtype type)

@@ -228,18 +228,9 @@ ls_status dn_nll_backward(device_state *self, const op_call *call)
 
 /* --- mean squared error --- */
 
-static size_t count_of(const ls_tensor *t)
-{
-    size_t count = 1;
-
-    for (int i = 0; i < t->n_dims; i++)
-        count *= (size_t)t->dims[i];
-    return count;
-}
-
 ls_status dn_mse(device_state *self, const op_call *call)
 {
-    const size_t count = count_of(call->in[0]);
+    const size_t count = call->in[0]->count;
     const float *prediction;
     const float *target;
     double sum = 0;
@@ -261,7 +252,7 @@ ls_status dn_mse(device_state *self, const op_call *call)
 /* dprediction = 2 (prediction - target) dloss / count, dtarget the opposite */
 ls_status dn_mse_backward(device_state *self, const op_call *call)
 {
-    const size_t count = count_of(call->in[0]);
+    const size_t count = call->in[0]->count;
     const float *prediction;
     const float *target;
     double factor;

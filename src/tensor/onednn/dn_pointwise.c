@@ -23,13 +23,8 @@ static ls_status no_memory(void)
 static size_t element_bytes(const ls_tensor *t, const layout *l)
 {
     static const size_t sizes[LS_DTYPE_COUNT] = {1, 1, 4, 8, 2, 2, 4, 8};
-    size_t bytes = sizes[t->dtype];
 
-    if (l != NULL)
-        return l->bytes;
-    for (int i = 0; i < t->n_dims; i++)
-        bytes *= (size_t)t->dims[i];
-    return bytes;
+    return l != NULL ? l->bytes : t->count * sizes[t->dtype];
 }
 
 ls_status dn_copy(device_state *self, const op_call *call)
@@ -98,12 +93,38 @@ static void run_range(void *arg, size_t begin, size_t end, size_t thread)
                (float *)w->out + begin, end - begin);
 }
 
-/* All tensors have layout `l`. */
-static void run_points(const device_state *self, point_work w, const layout *l)
+/* On n elements of that type. */
+static void run_elements(const device_state *self, point_work *w, ls_dtype type, size_t n)
 {
-    w.simd = self->simd;
-    w.c = converter_of(self, l->type);
-    threads_for(self, layout_elements(l), 1, run_range, &w);
+    w->simd = self->simd;
+    w->c = converter_of(self, type);
+    threads_for(self, n, 1, run_range, w);
+}
+
+/* All tensors have layout `l`. */
+static void run_points(const device_state *self, point_work *w, const layout *l)
+{
+    run_elements(self, w, l->type, layout_elements(l));
+}
+
+/* Whether the tensors, of which b may be NULL, are plain. Then no layout is needed, which for small
+ * tensors would take longer to look up than the operator takes. */
+static bool are_plain(const ls_tensor *a, const ls_tensor *b)
+{
+    return a->storage->layout == NULL &&
+           (b == NULL || (b->storage->layout == NULL && b->dtype == a->dtype));
+}
+
+/* out[0], which is placed, from the plain in[0] and `b`, or NULL, of the same shape. */
+static void run_plain(const device_state *self, const op_call *call, point_work *w,
+                      const ls_tensor *b)
+{
+    const ls_tensor *a = call->in[0];
+
+    w->a = dn_data(a);
+    w->b = b == NULL ? NULL : dn_data(b);
+    w->out = dn_data(call->out[0]);
+    run_elements(self, w, a->dtype, a->count);
 }
 
 static void run_binary(const point_work *w, const float *a, const float *b, float *out, size_t n)
@@ -146,29 +167,39 @@ ls_status dn_add_into(device_state *self, const op_call *call)
 {
     const ls_tensor *src = call->in[0];
     const ls_tensor *dst = call->out[0];
-    const layout *from = layout_of(self, src);
-    const layout *to = layout_of(self, dst);
+    point_work w = {.binary = BINARY_ADD, .run = run_binary};
+    const layout *from;
+    const layout *to;
 
+    if (are_plain(src, dst)) {
+        run_plain(self, call, &w, dst);
+        return LS_OK;
+    }
+    from = layout_of(self, src);
+    to = layout_of(self, dst);
     if (from != to || from == NULL)
         return layout_reorder(self, from, dn_data(src), to, dn_data(dst), REORDER_ADDS);
-    run_points(self,
-               (point_work){.binary = BINARY_ADD,
-                            .a = dn_data(dst),
-                            .b = dn_data(src),
-                            .out = dn_data(dst),
-                            .run = run_binary},
-               from);
+    w.a = dn_data(dst);
+    w.b = dn_data(src);
+    w.out = dn_data(dst);
+    run_points(self, &w, from);
     return LS_OK;
 }
 
 /* out[0] from in[0] and in[1] of equal shapes. */
 static ls_status run_two(device_state *self, const op_call *call, point_work w)
 {
-    const layout *l = common_layout(self, call->in[0], call->in[1]);
     ls_tensor *moved[2] = {NULL, NULL};
     void *in[2] = {NULL, NULL};
+    const layout *l;
     ls_status st;
 
+    if (are_plain(call->in[0], call->in[1])) {
+        LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
+        run_plain(self, call, &w, call->in[1]);
+        return LS_OK;
+    }
+    l = common_layout(self, call->in[0], call->in[1]);
     if (l == NULL)
         return no_memory();
     LS_TRY(layout_place(call->out[0], l));
@@ -179,7 +210,7 @@ static ls_status run_two(device_state *self, const op_call *call, point_work w)
     w.b = in[1];
     w.out = dn_data(call->out[0]);
     if (st == LS_OK)
-        run_points(self, w, l);
+        run_points(self, &w, l);
     dn_host->tensor_destroy(moved[0]);
     dn_host->tensor_destroy(moved[1]);
     return st;
@@ -219,25 +250,40 @@ ls_status dn_binary_alike(device_state *self, const op_call *call)
 /* out[0] from in[0]. */
 static ls_status run_forward(device_state *self, const op_call *call, point_work w)
 {
-    const layout *l = layout_of(self, call->in[0]);
+    const layout *l;
 
+    if (are_plain(call->in[0], NULL)) {
+        LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
+        run_plain(self, call, &w, NULL);
+        return LS_OK;
+    }
+    l = layout_of(self, call->in[0]);
     if (l == NULL)
         return no_memory();
     LS_TRY(layout_place(call->out[0], l));
     w.a = dn_data(call->in[0]);
     w.out = dn_data(call->out[0]);
-    run_points(self, w, l);
+    run_points(self, &w, l);
     return LS_OK;
 }
 
 /* out[0] from in[0] and the gradient in[1]. */
 static ls_status run_backward(device_state *self, const op_call *call, point_work w)
 {
-    const layout *l = layout_of(self, call->in[0]);
     ls_tensor *moved = NULL;
     void *dy = NULL;
+    const layout *l;
     ls_status st;
 
+    if (are_plain(call->in[0], call->in[1])) {
+        if (call->may_reuse_grad && call->in[1]->offset == 0)
+            dn_host->tensor_share(call->out[0], call->in[1]);
+        else
+            LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
+        run_plain(self, call, &w, call->in[1]);
+        return LS_OK;
+    }
+    l = layout_of(self, call->in[0]);
     if (l == NULL)
         return no_memory();
     LS_TRY(layout_place_over(self, call, l));
@@ -246,7 +292,7 @@ static ls_status run_backward(device_state *self, const op_call *call, point_wor
     w.b = dy;
     w.out = dn_data(call->out[0]);
     if (st == LS_OK)
-        run_points(self, w, l);
+        run_points(self, &w, l);
     dn_host->tensor_destroy(moved);
     return st;
 }

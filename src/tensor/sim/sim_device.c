@@ -161,7 +161,8 @@ static ls_status copy_tensor(sim_run *run, const ls_tensor *t, ls_tensor *copy)
     *copy = (ls_tensor){.offset = t->offset,
                         .device = run->device->reference,
                         .dtype = t->dtype,
-                        .n_dims = t->n_dims};
+                        .n_dims = t->n_dims,
+                        .count = t->count};
     memcpy(copy->dims, t->dims, sizeof(copy->dims));
     if (t->storage == NULL)
         return LS_OK;
