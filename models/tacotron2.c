@@ -565,6 +565,8 @@ static void forward(const tacotron2 *net, ls_tape *tape, const tacotron2_batch *
     teach(net, tape, batch->mel, u->inputs, u->ones);
     n = decode_all(net, tape, &m, steps, u);
     h = ls_concat(tape, u->hidden, n, 1); /* (N,T,D+E) */
+    for (int i = 0; i < n; i++)
+        ls_tape_done(tape, u->hidden[i]);
     out->mel = ls_forward(tape, net->projection, h);
     out->mel_postnet = apply_postnet(net, tape, out->mel);
     out->gate = ls_forward(tape, net->gate, h);

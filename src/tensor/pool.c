@@ -2,7 +2,7 @@
 /*
  * pool.c - free lists of memory blocks and tensors by size class, for tensor.c. A class wastes at
  * most an eighth of a block, and batches of nearly the same size share blocks. On host devices all
- * blocks together take at most an eighth more than was ever in use at a time: otherwise the parts
+ * blocks together take at most a sixteenth more than was ever in use at a time: otherwise the parts
  * of a step that need different sizes would add up.
  */
 #include "tensor/pool.h"
@@ -148,8 +148,8 @@ static void trim_host(ls_device *device, size_t bytes)
 {
     const tensor_pool *pool = device->pool;
     const size_t in_use = pool->bytes_in_use[0] + pool->bytes_in_use[1];
-    const size_t eighth = pool->most_in_use / 8;
-    const size_t most = pool->most_in_use + (eighth < LEAST_SURPLUS ? LEAST_SURPLUS : eighth);
+    const size_t part = pool->most_in_use / 16;
+    const size_t most = pool->most_in_use + (part < LEAST_SURPLUS ? LEAST_SURPLUS : part);
 
     if (device->accel == NULL && in_use + pool->bytes_free + bytes > most)
         (void)trim(device, most > in_use + bytes ? most - in_use - bytes : 0);
