@@ -502,6 +502,7 @@ static void run_segment(ls_tape *tape, ls_tensor *const *inputs, ls_tensor **out
     ls_tensor *hidden[MAX_SEGMENT], *weights[MAX_SEGMENT];
     decoder_state s = state_of(inputs + 3);
 
+    ls_tape_keep_steps(tape, 1); // a fifth of the memory, and most of the multiplications
     for (int t = 0; t < g->steps; t++) {
         hidden[t] = decode(g->net, tape, &m, inputs[SEGMENT_INPUTS + t], &s);
         weights[t] = s.weights;
@@ -564,6 +565,8 @@ static void forward(const tacotron2 *net, ls_tape *tape, const tacotron2_batch *
     teach(net, tape, batch->mel, u->inputs, u->ones);
     n = decode_all(net, tape, &m, steps, u);
     h = ls_concat(tape, u->hidden, n, 1); /* (N,T,D+E) */
+    for (int i = 0; i < n; i++)
+        ls_tape_done(tape, u->hidden[i]);
     out->mel = ls_forward(tape, net->projection, h);
     out->mel_postnet = apply_postnet(net, tape, out->mel);
     out->gate = ls_forward(tape, net->gate, h);

@@ -186,6 +186,12 @@ LS_API void ls_tape_checkpoint(ls_tape *tape, ls_tape_checkpoint_fn fn, void *ar
                                ls_tensor *const *inputs, int n_inputs, ls_tensor **outputs,
                                int n_outputs);
 
+/* In a function of ls_tape_checkpoint(): whether backward uses the states and gates of the LSTM and
+ * GRU steps that follow in this function, instead of computing them and their products again (6 N H
+ * values an LSTM step; default: 0). Call it at the same place in forward and in backward. Elsewhere
+ * it does nothing. */
+LS_API void ls_tape_keep_steps(ls_tape *tape, int keep);
+
 /* --- measuring --- */
 
 /* correct[i] = number of rows whose target is among the k[i] largest of logits (N,K), float32 or

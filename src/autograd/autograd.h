@@ -88,6 +88,10 @@ typedef struct recurrent_step {
     int64_t n_steps;
 } recurrent_step;
 
+/* ls_linear() of (N,I), whose result is read by the forward of one step alone: not computed if that
+ * takes its results from those kept for backward. */
+ls_tensor *autograd_gates(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias);
+
 /*
  * The states behind the step, *h and *c, and what it gives, *y, which is *h without lengths. Rows
  * that do not have this step keep their states, and give 0. x_gates: x W_ih^T + b_ih; h_gates: h

@@ -24,10 +24,16 @@ typedef struct checkpoint {
     ls_tensor **out;
     random_state random; /* before fn */
     int capacity;        /* of extra.inputs */
+    kept_results kept;
 } checkpoint;
 
 static void checkpoint_drop(node_extra *extra)
 {
+    kept_results *kept = &((checkpoint *)(void *)extra)->kept;
+
+    for (int i = 0; i < kept->n; i++)
+        ls_tensor_destroy(kept->list[i].tensor);
+    ls_free(kept->list);
     ls_free(extra->inputs);
     ls_free(extra);
 }
@@ -59,6 +65,58 @@ static ls_status checkpoint_create(const checkpoint *of, const void *arg, size_t
     return LS_OK;
 }
 
+/* --- kept results --- */
+
+/* Makes memory for one more element. */
+static ls_status reserve(dependency **list, int n, int *capacity)
+{
+    const int wanted = *capacity == 0 ? 16 : 2 * *capacity;
+    dependency *grown;
+
+    if (n < *capacity)
+        return LS_OK;
+    grown = ls_realloc(*list, (size_t)wanted, sizeof(*grown));
+    if (grown == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d tensors", wanted);
+    *list = grown;
+    *capacity = wanted;
+    return LS_OK;
+}
+
+void ls_tape_keep_steps(ls_tape *tape, int keep)
+{
+    if (tape != NULL)
+        tape->keeps_steps = tape->kept != NULL && keep != 0;
+}
+
+ls_status kept_add(ls_tape *tape, const ls_tensor *t)
+{
+    kept_results *k = tape->kept;
+    ls_tensor *copy;
+
+    LS_TRY(reserve(&k->list, k->n, &k->capacity));
+    LS_TRY(tensor_shape(t->device, t->dtype, t->n_dims, t->dims, &copy));
+    tensor_share(copy, t);
+    k->list[k->n++] = (dependency){.tensor = copy, .seen = contents_of(t)};
+    return LS_OK;
+}
+
+ls_status kept_take(ls_tape *tape, ls_tensor *t)
+{
+    kept_results *k = tape->kept;
+    dependency *d = &k->list[k->n_taken];
+
+    if (k->n_taken == k->n || d->tensor->dtype != t->dtype || !tensor_same_shape(d->tensor, t))
+        return ls_fail(LS_EINVAL, "the function did not make this step in forward");
+    if (d->seen.version != d->tensor->storage->version)
+        return ls_fail(LS_EINVAL, "a result that ls_tape_keep_steps() kept was overwritten");
+    tensor_share(t, d->tensor);
+    ls_tensor_destroy(d->tensor);
+    d->tensor = NULL;
+    k->n_taken++;
+    return LS_OK;
+}
+
 /* --- running the function --- */
 
 /* No cast of outside is used inside, and the other way round: their lives differ. */
@@ -70,11 +128,19 @@ static void forget_casts(ls_tape *tape)
 /* Fills c->out. */
 static ls_status run_function(ls_tape *tape, checkpoint *c)
 {
+    kept_results *const outer = tape->kept;
+    const bool outer_keeps = tape->keeps_steps;
+
     memset(c->out, 0, (size_t)c->n_out * sizeof(*c->out));
     forget_casts(tape);
     tape->n_functions++;
+    tape->kept = &c->kept;
+    tape->keeps_steps = false;
     c->fn(tape, c->in, c->out, c->arg);
+    tape->keeps_steps = outer_keeps;
+    tape->kept = outer;
     tape->n_functions--;
+    c->kept.is_filled = true;
     forget_casts(tape);
     LS_TRY(ls_tape_status(tape));
     for (int i = 0; i < c->n_out; i++) {
@@ -111,8 +177,6 @@ static void remove_since(ls_tape *tape, int first_node, int first_value)
 static ls_status add_dependency(checkpoint *c, ls_tensor *t, bool has_grad)
 {
     node_extra *e = &c->extra;
-    const int wanted = c->capacity == 0 ? 16 : 2 * c->capacity;
-    dependency *grown;
 
     for (int i = 0; i < e->n_inputs; i++) {
         if (e->inputs[i].tensor == t) {
@@ -120,13 +184,7 @@ static ls_status add_dependency(checkpoint *c, ls_tensor *t, bool has_grad)
             return LS_OK;
         }
     }
-    if (e->n_inputs == c->capacity) {
-        grown = ls_realloc(e->inputs, (size_t)wanted, sizeof(*grown));
-        if (grown == NULL)
-            return ls_fail(LS_ENOMEM, "no memory for %d inputs", wanted);
-        e->inputs = grown;
-        c->capacity = wanted;
-    }
+    LS_TRY(reserve(&e->inputs, e->n_inputs, &c->capacity));
     e->inputs[e->n_inputs++] =
         (dependency){.tensor = t, .seen = contents_of(t), .has_grad = has_grad};
     return LS_OK;

@@ -47,7 +47,22 @@ static ls_status check_shapes(const ls_tensor *x, const ls_tensor *weight, const
     return LS_OK;
 }
 
-static ls_tensor *linear_of_rows(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias)
+/* Records the node with an output of undefined elements. */
+static ls_tensor *finish_unread(ls_tape *tape, node *n, const int64_t *dims)
+{
+    ls_tensor *y = NULL;
+    ls_status st = tensor_shape(tape->device, n->in[0]->dtype, 2, dims, &y);
+
+    if (st == LS_OK)
+        st = tensor_place(y, NULL, 0);
+    if (st == LS_OK)
+        return node_finish(tape, n, y);
+    ls_tensor_destroy(y);
+    return node_reject(tape, n, st);
+}
+
+static ls_tensor *linear_of_rows(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias,
+                                 bool is_read)
 {
     node n = {.class = &linear_class, .n_in = 3, .in = {x, weight, bias}};
     ls_status st;
@@ -57,7 +72,16 @@ static ls_tensor *linear_of_rows(ls_tape *tape, ls_tensor *x, ls_tensor *weight,
     st = check_shapes(x, weight, bias);
     if (st != LS_OK)
         return node_reject(tape, &n, st);
+    if (!is_read && n.records)
+        return finish_unread(tape, &n, (int64_t[]){x->dims[0], weight->dims[0]});
     return node_run(tape, &n, OP_LINEAR, 2, (int64_t[]){x->dims[0], weight->dims[0]});
+}
+
+ls_tensor *autograd_gates(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias)
+{
+    const bool is_read = tape == NULL || tape->checks_nan || !takes_kept(tape);
+
+    return linear_of_rows(tape, x, weight, bias, is_read);
 }
 
 /* More dimensions: reshaped to rows, and back. */
@@ -69,13 +93,13 @@ ls_tensor *ls_linear(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *
     ls_tensor *y;
 
     if (last <= 1)
-        return linear_of_rows(tape, x, weight, bias);
+        return linear_of_rows(tape, x, weight, bias, true);
     for (int i = 0; i < last; i++) {
         dims[i] = x->dims[i];
         rows *= dims[i];
     }
     y = ls_reshape(tape, x, 2, (int64_t[]){rows, x->dims[last]});
-    y = linear_of_rows(tape, y, weight, bias);
+    y = linear_of_rows(tape, y, weight, bias, true);
     if (y == NULL)
         return NULL;
     dims[last] = y->dims[1];

@@ -44,6 +44,23 @@ static ls_status check_step(const node *n, int gates, int lengths, int64_t n_ste
                    (long long)n_steps);
 }
 
+/* Runs the call; inside a checkpointed function results may be kept from forward for backward. */
+static ls_status compute(ls_tape *tape, const node *n, op_call *call)
+{
+    const bool takes = n->records && takes_kept(tape);
+    const bool adds = n->records && adds_kept(tape);
+
+    if (!takes)
+        LS_TRY(device_run(tape->device, call));
+    for (int i = 0; i < call->n_out; i++) {
+        if (takes && call->out[i] != NULL)
+            LS_TRY(kept_take(tape, call->out[i]));
+        if (adds && call->out[i] != NULL)
+            LS_TRY(kept_add(tape, call->out[i]));
+    }
+    return LS_OK;
+}
+
 /* Runs call->op on the node's inputs and records the node. Its outputs are call->out[0..n_out): the
  * states, of the types of types[], and with lengths y, of a's type; the kernel writes the saved
  * gates behind y's place, `n_most` - 1. False: the tape has been marked. */
@@ -62,7 +79,7 @@ static bool run_step(ls_tape *tape, node *n, op_call *call, const ls_dtype *type
     memcpy(call->in, n->in, sizeof(n->in));
     call->out[n_most] = n->saved[0];
     if (st == LS_OK)
-        st = device_run(tape->device, call);
+        st = compute(tape, n, call);
     return st == LS_OK ? node_finish_all(tape, n, call->out, n_out)
                        : node_reject_all(tape, n, call->out, n_out, st);
 }
@@ -227,7 +244,7 @@ void autograd_gru_step(ls_tape *tape, ls_tensor *x_gates, ls_tensor *h_gates,
 static ls_tensor *first_state(ls_tape *tape, const ls_tensor *x, const ls_tensor *w_hh)
 {
     if (tape == NULL || x == NULL || w_hh == NULL || x->n_dims != 2 || w_hh->n_dims != 2)
-        return NULL; // ls_linear() names what is wrong
+        return NULL; // autograd_gates() names what is wrong
     return ls_full(tape, x->dtype == LS_F64 ? LS_F64 : LS_F32, 2,
                    (int64_t[]){x->dims[0], w_hh->dims[1]}, 0);
 }
@@ -244,13 +261,13 @@ void ls_lstm_cell(ls_tape *tape, ls_tensor *x, ls_tensor *h, ls_tensor *c, ls_te
 {
     const bool had_failed = tape != NULL && autograd_has_failed(tape);
     const recurrent_step step = {.lengths = NULL};
-    ls_tensor *x_gates = ls_linear(tape, x, w_ih, b_ih);
+    ls_tensor *x_gates = autograd_gates(tape, x, w_ih, b_ih);
     ls_tensor *h_gates;
     ls_tensor *y;
 
     h = h == NULL ? first_state(tape, x, w_hh) : h;
     c = c == NULL ? first_state(tape, x, w_hh) : c;
-    h_gates = ls_linear(tape, h, w_hh, b_hh);
+    h_gates = autograd_gates(tape, h, w_hh, b_hh);
     autograd_lstm_step(tape, x_gates, h_gates, &step, &h, &c, &y);
     ls_tape_done(tape, x_gates);
     ls_tape_done(tape, h_gates);
@@ -269,12 +286,12 @@ ls_tensor *ls_gru_cell(ls_tape *tape, ls_tensor *x, ls_tensor *h, ls_tensor *w_i
 {
     const bool had_failed = tape != NULL && autograd_has_failed(tape);
     const recurrent_step step = {.lengths = NULL};
-    ls_tensor *x_gates = ls_linear(tape, x, w_ih, b_ih);
+    ls_tensor *x_gates = autograd_gates(tape, x, w_ih, b_ih);
     ls_tensor *h_gates;
     ls_tensor *y;
 
     h = h == NULL ? first_state(tape, x, w_hh) : h;
-    h_gates = ls_linear(tape, h, w_hh, b_hh);
+    h_gates = autograd_gates(tape, h, w_hh, b_hh);
     autograd_gru_step(tape, x_gates, h_gates, &step, &h, &y);
     ls_tape_done(tape, x_gates);
     ls_tape_done(tape, h_gates);

@@ -131,7 +131,7 @@ static ls_tensor *run_step(ls_tape *tape, const ls_layer *layer, int part, ls_te
                            const recurrent_step *step, ls_tensor **h, ls_tensor **c)
 {
     ls_tensor *h_gates =
-        ls_linear(tape, *h, tensor_at(layer, part, W_HH), tensor_at(layer, part, B_HH));
+        autograd_gates(tape, *h, tensor_at(layer, part, W_HH), tensor_at(layer, part, B_HH));
     ls_tensor *y;
 
     if (layer->recurrent.is_lstm)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pool.c - free lists of memory blocks and tensors by size class, for tensor.c. A class wastes at
- * most an eighth of a block, and batches of nearly the same size share blocks.
+ * most an eighth of a block, and batches of nearly the same size share blocks. On host devices all
+ * blocks together take at most a sixteenth more than was ever in use at a time: otherwise the parts
+ * of a step that need different sizes would add up.
  */
 #include "tensor/pool.h"
 
@@ -14,6 +16,7 @@
 #define MIN_BLOCK_BYTES    64
 #define MIN_BLOCK_LOG2     6
 #define CLASSES_A_DOUBLING 8
+#define LEAST_SURPLUS      ((size_t)32 << 20) /* a small network's step makes no blocks anew */
 #define CLASS_COUNT        ((62 - MIN_BLOCK_LOG2) * CLASSES_A_DOUBLING + 1)
 
 struct tensor_pool {
@@ -22,6 +25,8 @@ struct tensor_pool {
     ls_tensor *free_tensors[2];
     size_t n_live_tensors;
     size_t bytes_in_use[2]; /* of blocks; [1]: of persistent tensors */
+    size_t most_in_use;     /* of both, so far */
+    size_t bytes_free;      /* of free blocks */
 };
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -89,15 +94,25 @@ ls_status pool_create(tensor_pool **out)
     return LS_OK;
 }
 
-static void free_list_of_blocks(ls_device *device, storage *s)
+/* Frees the blocks of the list until at most `most` bytes are free. */
+static void free_blocks(ls_device *device, storage **list, size_t most)
+{
+    while (*list != NULL && device->pool->bytes_free > most) {
+        storage *s = *list;
+
+        *list = s->next_free;
+        device->pool->bytes_free -= s->bytes;
+        block_unpoison(s);
+        device->ops->free(device->state, s->data, s->bytes);
+        ls_free(s);
+    }
+}
+
+static void free_borrowed(storage *s)
 {
     while (s != NULL) {
         storage *next = s->next_free;
 
-        if (!s->borrowed) {
-            block_unpoison(s);
-            device->ops->free(device->state, s->data, s->bytes);
-        }
         ls_free(s);
         s = next;
     }
@@ -113,20 +128,31 @@ static void free_list_of_tensors(ls_tensor *t)
     }
 }
 
-/* Frees all free blocks; false: there were none. */
-static bool trim(ls_device *device)
+/* Frees free blocks, large ones first, until at most `most` bytes are free; false: there were none
+ * to free. */
+static bool trim(ls_device *device, size_t most)
 {
     tensor_pool *pool = device->pool;
-    bool found = false;
+    const bool found = pool->bytes_free > most;
 
-    for (int persistent = 0; persistent < 2; persistent++) {
-        for (size_t i = 0; i < CLASS_COUNT; i++) {
-            found = found || pool->free_blocks[persistent][i] != NULL;
-            free_list_of_blocks(device, pool->free_blocks[persistent][i]);
-            pool->free_blocks[persistent][i] = NULL;
-        }
+    for (size_t i = CLASS_COUNT; i-- > 0 && pool->bytes_free > most;) {
+        free_blocks(device, &pool->free_blocks[0][i], most);
+        free_blocks(device, &pool->free_blocks[1][i], most);
     }
     return found;
+}
+
+/* Before a new block is made: bounds the memory of all blocks. A stream device would wait for its
+ * queue to free a block. */
+static void trim_host(ls_device *device, size_t bytes)
+{
+    const tensor_pool *pool = device->pool;
+    const size_t in_use = pool->bytes_in_use[0] + pool->bytes_in_use[1];
+    const size_t part = pool->most_in_use / 16;
+    const size_t most = pool->most_in_use + (part < LEAST_SURPLUS ? LEAST_SURPLUS : part);
+
+    if (device->accel == NULL && in_use + pool->bytes_free + bytes > most)
+        (void)trim(device, most > in_use + bytes ? most - in_use - bytes : 0);
 }
 
 size_t pool_live_tensors(const ls_device *device)
@@ -140,10 +166,10 @@ void pool_destroy(ls_device *device)
 
     if (pool == NULL)
         return;
-    (void)trim(device);
+    (void)trim(device, 0);
     free_list_of_tensors(pool->free_tensors[0]);
     free_list_of_tensors(pool->free_tensors[1]);
-    free_list_of_blocks(device, pool->free_borrowed);
+    free_borrowed(pool->free_borrowed);
     ls_free(pool);
     device->pool = NULL;
 }
@@ -201,19 +227,23 @@ static ls_status no_memory(const ls_device *device, size_t bytes)
 
 ls_status pool_take(ls_device *device, size_t bytes, bool persistent, storage **out)
 {
+    tensor_pool *pool = device->pool;
     storage **list;
     size_t rounded;
     storage *s;
 
     if (bytes > (size_t)1 << 62)
         return no_memory(device, bytes);
-    list = &device->pool->free_blocks[persistent][class_of(bytes, &rounded)];
+    list = &pool->free_blocks[persistent][class_of(bytes, &rounded)];
     s = *list;
-    if (s != NULL)
+    if (s != NULL) {
         *list = s->next_free;
-    else
+        pool->bytes_free -= s->bytes;
+    } else {
+        trim_host(device, rounded);
         s = make_block(device, rounded);
-    if (s == NULL && trim(device)) // blocks of other sizes are free memory, too
+    }
+    if (s == NULL && trim(device, 0)) // blocks of other sizes are free memory, too
         s = make_block(device, rounded);
     if (s == NULL)
         return no_memory(device, bytes);
@@ -223,7 +253,9 @@ ls_status pool_take(ls_device *device, size_t bytes, bool persistent, storage **
     s->version++;
     s->writer = NULL;
     s->persistent = persistent;
-    device->pool->bytes_in_use[persistent] += s->bytes;
+    pool->bytes_in_use[persistent] += s->bytes;
+    if (pool->most_in_use < pool->bytes_in_use[0] + pool->bytes_in_use[1])
+        pool->most_in_use = pool->bytes_in_use[0] + pool->bytes_in_use[1];
     *out = s;
     return LS_OK;
 }
@@ -231,7 +263,7 @@ ls_status pool_take(ls_device *device, size_t bytes, bool persistent, storage **
 ls_status device_alloc(ls_device *device, size_t bytes, void **out)
 {
     *out = accel_alloc(device->accel, bytes);
-    if (*out == NULL && trim(device))
+    if (*out == NULL && trim(device, 0))
         *out = accel_alloc(device->accel, bytes);
     return *out != NULL ? LS_OK : no_memory(device, bytes);
 }
@@ -290,6 +322,7 @@ void pool_give(storage *s)
 
         list = &device->pool->free_blocks[s->persistent][class_of(s->bytes, &rounded)];
         device->pool->bytes_in_use[s->persistent] -= s->bytes;
+        device->pool->bytes_free += s->bytes;
         block_poison(s);
     }
     s->next_free = *list;
