@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# abi.sh SOURCE-DIR BUILD-DIR CC: check-abi separates compatible changes of a small library from others,
-# and compares this build with the last release where there is one.
+# abi.sh SOURCE-DIR BUILD-DIR CC: check-abi separates compatible changes of a small library from
+# others, and compares this build with the last release where there is one.
 set -eu
 check=$1/packaging/check-abi
 build=$2

@@ -102,10 +102,15 @@ def check_spack():
         def define(self, name, value):
             return (name, value)
 
-    seen = {"variant": [], "version": [], "depends_on": []}
+    seen = {}
     package = types.ModuleType("spack.package")
+
+    def directive(name):
+        seen[name] = []
+        setattr(package, name, lambda *args, **options: seen[name].append((args, options)))
+
     for name in ("variant", "version", "depends_on", "license", "generator"):
-        setattr(package, name, lambda *a, _seen=seen.setdefault(name, []), **k: _seen.append((a, k)))
+        directive(name)
     package.CMakePackage = Base
     sys.modules["spack"] = types.ModuleType("spack")
     sys.modules["spack.package"] = package
