@@ -82,6 +82,7 @@ static ls_status convert_text(speech_set *set, size_t i, left_out *unknown)
     speech_error error;
     text_unknown in_line;
     int64_t *ids = malloc(TEXT_MAX_IDS * bytes);
+    int64_t *fitted;
     ls_status st;
 
     if (ids == NULL)
@@ -91,9 +92,8 @@ static ls_status convert_text(speech_set *set, size_t i, left_out *unknown)
         free(ids);
         return ls_set_error(st, "the text of %s: %s", id, error.text);
     }
-    s->ids = realloc(ids, s->n_ids * bytes);
-    if (s->ids == NULL)
-        s->ids = ids;
+    fitted = realloc(ids, s->n_ids * bytes);
+    s->ids = fitted != NULL ? fitted : ids;
     if (in_line.n > 0 && unknown->n == 0) {
         unknown->first = in_line;
         unknown->id = id;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * module.c - searches three folders for a module and opens it with dlopen(). The devices of tensor/
- * and the backends of comm/ are loaded with it.
+ * module.c - searches the folders of modules for one and opens it with dlopen(). The devices of
+ * tensor/ and the backends of comm/ are loaded with it.
  */
 #include "base/module.h"
 
@@ -35,46 +35,35 @@ static bool own_folder(char *buf)
     return true;
 }
 
-/* The folders to search. */
-typedef struct module_folders {
-    const char *list[3];
-    int n;
-    char own[PATH_MAX];
-    char beside[PATH_MAX + 8];
-} module_folders;
+// Below that object's folder: two of the build tree, two of an installed tree.
+static const char *const own_folders[] = {".", "../lib", MODULES_OF_LIBRARY, MODULES_OF_TOOL};
 
-enum { MODULE_PATH_BYTES = PATH_MAX + 64 };
+enum { MODULE_PATH_BYTES = 2 * PATH_MAX + 64 };
 
-static ls_status find_folders(module_folders *f)
+static bool has_file(const char *folder, const char *below, const char *name, char *path)
 {
-    const char *asked;
-
-    f->n = 0;
-    LS_TRY(config_text(CONFIG_MODULE_DIR, &asked));
-    if (asked[0] != '\0')
-        f->list[f->n++] = asked;
-    if (own_folder(f->own)) {
-        (void)text_format(f->beside, sizeof(f->beside), "%s/../lib", f->own);
-        f->list[f->n++] = f->own;
-        f->list[f->n++] = f->beside;
-    }
-    return LS_OK;
+    (void)text_format(path, MODULE_PATH_BYTES, "%s%s%s/liblockstep_%s.so", folder,
+                      below[0] != '\0' ? "/" : "", below, name);
+    return access(path, R_OK) == 0;
 }
 
 /* Sets `path` to the first existing FOLDER/liblockstep_NAME.so. */
 static ls_status find_file(const char *name, char *path)
 {
-    module_folders f;
+    char own[PATH_MAX];
+    const char *asked;
+    const bool owned = own_folder(own);
 
-    LS_TRY(find_folders(&f));
-    for (int i = 0; i < f.n; i++) {
-        (void)text_format(path, MODULE_PATH_BYTES, "%s/liblockstep_%s.so", f.list[i], name);
-        if (access(path, R_OK) == 0)
+    LS_TRY(config_text(CONFIG_MODULE_DIR, &asked));
+    if (asked[0] != '\0' && has_file(asked, "", name, path))
+        return LS_OK;
+    for (size_t i = 0; owned && i < LS_COUNT_OF(own_folders); i++) {
+        if (has_file(own, own_folders[i], name, path))
             return LS_OK;
     }
-    return ls_fail(LS_ENOTFOUND, "no liblockstep_%s.so in %s%s%s", name,
-                   f.n > 0 ? f.list[0] : "any folder", f.n > 1 ? ", " : "",
-                   f.n > 1 ? f.list[1] : "");
+    return ls_fail(LS_ENOTFOUND, "no liblockstep_%s.so in %s%s%s (or its folders ../lib, %s, %s)",
+                   name, asked, asked[0] != '\0' ? ", " : "", owned ? own : "?", MODULES_OF_LIBRARY,
+                   MODULES_OF_TOOL);
 }
 
 ls_status module_find(const char *name)

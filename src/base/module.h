@@ -5,10 +5,11 @@
 
 #include "base/status.h"
 
-/* Opens liblockstep_NAME.so from LOCKSTEP_MODULE_DIR, from the folder of the library or program
- * that contains this code, or from ../lib beside it, the first that has it. It is never unloaded:
- * its threads may still run. LS_ENOTFOUND lists the folders; LS_EUNSUPPORTED has the loader's
- * error. `out` is for dlsym(). */
+/* Opens liblockstep_NAME.so from the first folder that has it: LOCKSTEP_MODULE_DIR, the folder of
+ * the library or program that contains this code, ../lib beside it, and the folder of modules of
+ * an installed tree, which is found from there and may be moved with the tree. The module is never
+ * unloaded: its threads may still run. LS_ENOTFOUND lists the folders; LS_EUNSUPPORTED has the
+ * loader's error. `out` is for dlsym(). */
 LS_MUST_USE ls_status module_open(const char *name, void **out);
 
 /* LS_OK when module_open() would find the file. Loads nothing. LS_ENOTFOUND: as above. */

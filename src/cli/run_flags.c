@@ -440,12 +440,30 @@ static ls_status read_shutdown_timeout(run_flags *f)
                                         : text_parse_int(value, name, 0, 86400, &f->grace_s);
 }
 
+enum { NODE_RANK_UNSET = -1 };
+
+/* Without --node-rank and PET_NODE_RANK it is the index of the pod in a Job of Kubernetes. Jobs of
+ * one machine have such an index, too: there each pod is a job of its own. */
+static ls_status settle_node_rank(run_flags *f)
+{
+    static const char name[] = "JOB_COMPLETION_INDEX";
+    const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): there is one thread
+
+    if (f->node_rank != NODE_RANK_UNSET)
+        return LS_OK;
+    f->node_rank = 0;
+    if (value == NULL || *value == 0 || f->standalone || text_equal(f->nnodes, "1"))
+        return LS_OK;
+    return text_parse_int(value, name, 0, 65535, &f->node_rank);
+}
+
 ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv, int *rest)
 {
     flag_table table;
     ls_flags flags;
 
     set_defaults(f, as_torchrun);
+    f->node_rank = NODE_RANK_UNSET;
     make_table(&table, f);
     flags = describe(as_torchrun, &table);
     LS_TRY(read_shutdown_timeout(f));
@@ -461,6 +479,7 @@ ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv, 
     if (*rest == argc)
         return ls_fail(LS_EINVAL, "no program given; usage: %s [flags] PROG ARGS...",
                        run_flags_name(as_torchrun));
+    LS_TRY(settle_node_rank(f));
     return settle(f);
 }
 

@@ -5,9 +5,8 @@
 
 #include "tensor/device.h"
 
-/* Loads liblockstep_NAME.so from LOCKSTEP_MODULE_DIR, from the folder of the library or program
- * that this code is in, or from ../lib beside that. LS_EUNSUPPORTED: the text has the folders that
- * were searched, or the reason of the failure. */
+/* Loads liblockstep_NAME.so as module_open() of base/ does. LS_EUNSUPPORTED: the text has the
+ * folders that were searched, or the reason of the failure. */
 LS_MUST_USE ls_status module_load(const char *name, const device_ops **ops, void **out);
 
 /* Whether there is such a file, as module_load() does, without loading it. */

@@ -190,6 +190,26 @@ static void flags_may_come_from_the_environment(void **state)
                  "PET_NODE_RANK");
 }
 
+static void index_of_a_pod_is_its_node_rank_in_jobs_of_several_nodes(void **state)
+{
+    const char *index = "JOB_COMPLETION_INDEX=7";
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "echo", "hello"), JOB_LIST(index));
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+    job_clean_up(NULL);
+    expect_error(job_start(JOB_LIST(JOB_TOOL, "run", "true"), JOB_LIST(index, "PET_NNODES=2")), 2,
+                 "--node-rank 7 with --nnodes 2");
+    job_clean_up(NULL);
+    expect_error(job_start(JOB_LIST(JOB_TOOL, "run", "--node-rank", "3", "true"),
+                           JOB_LIST(index, "PET_NNODES=2")),
+                 2, "--node-rank 3 with --nnodes 2");
+    job_clean_up(NULL);
+    expect_error(job_start(JOB_LIST(JOB_TOOL, "run", "--nnodes", "2", "true"),
+                           JOB_LIST("JOB_COMPLETION_INDEX=x")),
+                 2, "JOB_COMPLETION_INDEX");
+}
+
 static void python_scripts_run_in_the_interpreter(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "script.py", "a"), JOB_LIST("PYTHON_EXEC=echo"));
@@ -312,6 +332,7 @@ int main(void)
         test(torchruns_flags_are_taken_in_both_spellings),
         test(flags_without_effect_are_accepted),
         test(flags_may_come_from_the_environment),
+        test(index_of_a_pod_is_its_node_rank_in_jobs_of_several_nodes),
         test(python_scripts_run_in_the_interpreter),
         test(programs_in_the_folder_of_the_tool_need_no_path),
         test(auto_is_one_rank_per_core),

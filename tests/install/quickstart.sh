@@ -20,6 +20,7 @@ stub() {
 mkdir -p "$work/tree/scripts" "$work/tree/build/bin" "$work/bin"
 cp "$source/quickstart" "$work/tree/"
 cp "$source/scripts/install-packages" "$work/tree/scripts/"
+cd "$work/tree"
 PATH=$work/bin:$PATH
 TMPDIR=$work
 export PATH TMPDIR
@@ -28,6 +29,7 @@ run() { "$work/tree/quickstart" >"$work/out" 2>"$work/err"; }
 # Without a network apt-get prints one warning an index, succeeds, and fails at the packages.
 echo 'echo 0' | stub "$work/bin/id"
 echo 'exit 1' | stub "$work/bin/dpkg-query"
+echo 'echo Package: libjpeg-dev' | stub "$work/bin/apt-cache"
 stub "$work/bin/apt-get" <<'SCRIPT'
 name=deb.debian.org
 if [ "$1" = update ]; then
@@ -50,6 +52,24 @@ if run; then fail "quickstart succeeds without packages"; fi
 [ "$(wc -l <"$work/err")" = 1 ] || fail "there is more than one line of errors"
 grep -q "apt-get failed: .*Temporary failure resolving 'deb.debian.org'" "$work/err" ||
     fail "the cause is not named"
+
+# A distribution that has one of two names, and a system without apt.
+packages=$(scripts/install-packages --list run)
+case $packages in
+*libjpeg62*) fail "a name that the distribution has not is chosen" ;;
+*libjpeg-dev*) ;;
+*) fail "libjpeg-dev is not chosen" ;;
+esac
+mkdir "$work/other"
+echo 'exit 1' | stub "$work/other/cc"
+echo 'exit 0' | stub "$work/other/cmake"
+if PATH=$work/other /bin/sh scripts/install-packages run 2>"$work/err"; then
+    fail "install-packages succeeds without packages"
+fi
+for text in 'has no apt' Ninja oneDNN jansson libjpeg-turbo; do
+    grep -q "$text" "$work/err" || fail "$text is not named"
+done
+if grep -q 'CMake\|C compiler' "$work/err"; then fail "what is installed is named as missing"; fi
 
 # A build of 50 steps.
 echo 'echo install ok installed' | stub "$work/bin/dpkg-query"

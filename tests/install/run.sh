@@ -37,6 +37,18 @@ cmake --install "$build" --prefix "$work/first" >"$work/install.log"
 tail -n 1 "$work/install.log" | grep -q "ldconfig.*-Wl,-rpath,$work/first/" ||
     fail "the install does not name ldconfig"
 mv "$work/first" "$work/prefix"
+
+# Each file belongs to a component, and each component has its own files only.
+components="tool programs library development onednn gloo openmpi mpich cuda"
+for component in $components; do
+    cmake --install "$build" --prefix "$work/parts" --component "$component" >/dev/null
+    (cd "$work/parts" 2>/dev/null && find . ! -type d) | sort >"$work/parts.$component"
+    rm -rf "$work/parts"
+done
+(cd "$work/prefix" && find . ! -type d) | sort >"$work/all"
+cat "$work"/parts.* | sort | diff "$work/all" - || fail "the components are not the whole"
+grep -q 'include/\|\.pc$' "$work/parts.tool" "$work/parts.library" "$work/parts.programs" &&
+    fail "files for compiling are outside of development"
 pc=$(find "$work/prefix" -name lockstep.pc)
 lib=$(dirname "$(dirname "$pc")")
 share=$work/prefix/share
@@ -71,6 +83,31 @@ cmake -G Ninja -S "$work/outside" -B "$work/outside/build" \
     -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_C_COMPILER="$cc" >/dev/null
 cmake --build "$work/outside/build" >/dev/null
 test "$("$work/outside/build/by-cmake")" = "lockstep 0.1.0: 1.5"
+
+# The moved library and tool find the modules, and the tool its static agent.
+tool=$work/prefix/bin/lockstep
+has_module() { [ -e "$lib/lockstep-0.1/liblockstep_$1.so" ]; }
+expect() { # expect TEXT COMMAND: succeeds and prints TEXT
+    text=$1
+    shift
+    "$@" </dev/null >"$work/log" 2>&1 || fail "$*: $(cat "$work/log")"
+    grep -q "$text" "$work/log" || fail "$* does not print $text: $(cat "$work/log")"
+}
+if has_module onednn; then
+    LOCKSTEP_DEVICE=onednn expect 'epoch 1' "$tool" run -n 2 own_data --epochs 1
+fi
+if has_module gloo; then
+    expect 'Out of bounds values : 0' "$tool" bench all_reduce -g 2 -b 8 -e 8 --backend gloo
+fi
+if [ -e "$work/prefix/libexec/lockstep/lockstep-agent" ]; then
+    cat >"$work/tools/ssh" <<'SCRIPT'
+#!/bin/sh
+for word; do command=$word; done
+exec sh -c "$command"
+SCRIPT
+    chmod +x "$work/tools/ssh"
+    expect 'rank 1| here' "$tool" run -H 127.0.0.2:2 --ssh "$work/tools/ssh" echo here
+fi
 
 # Nothing in PATH but the tool; it finds the installed programs.
 commands=$(ls "$work/prefix/bin")

@@ -19,4 +19,4 @@ target_include_directories(lockstep_gloo PRIVATE ${PROJECT_SOURCE_DIR}/include
                            ${PROJECT_SOURCE_DIR}/src)
 target_include_directories(lockstep_gloo SYSTEM PRIVATE ${GLOO_INCLUDE_DIR})
 target_link_libraries(lockstep_gloo PRIVATE ${GLOO_LIBRARY} Threads::Threads)
-install(TARGETS lockstep_gloo LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS lockstep_gloo LIBRARY DESTINATION ${module_folder} COMPONENT gloo)

@@ -5,4 +5,4 @@ add_library(lockstep_nccl MODULE nccl/nccl_api.c nccl/nccl_backend.c nccl/nccl_c
 target_include_directories(lockstep_nccl PRIVATE ${PROJECT_SOURCE_DIR}/include
                            ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(lockstep_nccl PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
-install(TARGETS lockstep_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS lockstep_nccl LIBRARY DESTINATION ${module_folder} COMPONENT library)
