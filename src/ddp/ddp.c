@@ -114,10 +114,11 @@ static ls_status on_grad_ready(void *arg, ls_tensor *leaf)
 static ls_status begin_backward(ls_ddp *ddp, bool reducing)
 {
     if (!ddp->pending) {
-        if (ddp->ordered && !ddp->rebuilt) {
+        const bool is_out_of_order = ddp->ordered && !ddp->rebuilt;
+
+        if (is_out_of_order || ddp->buckets == NULL)
             LS_TRY(buckets_build(ddp));
-            ddp->rebuilt = true;
-        }
+        ddp->rebuilt = ddp->rebuilt || is_out_of_order;
         for (int i = 0; i < ddp->n_params; i++)
             ls_zero_grad(ddp->params[i].leaf);
     }
@@ -440,7 +441,7 @@ ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
     ddp->is_compared = true;
     if (st == LS_OK)
         st = replicas_broadcast(ddp);
-    if (st == LS_OK)
+    if (st == LS_OK && !comm_is_new(comm)) // a new process joins a group, and builds them then
         st = buckets_build(ddp);
     if (st == LS_OK)
         st = sync_batch_norm_begin(ddp);

@@ -172,7 +172,7 @@ static ls_status make_arrival(const ls_ddp *ddp, const ls_named *item, arrival *
     const int64_t n = (int64_t)item_bytes(item);
 
     if (item->tensor != NULL) {
-        LS_TRY(ls_tensor_create(ddp->device, LS_U8, 1, &n, &a->tensor));
+        LS_TRY(tensor_create_undefined(ddp->device, LS_U8, 1, &n, &a->tensor));
         *to = tensor_elements(a->tensor);
         return LS_OK;
     }
@@ -272,6 +272,34 @@ static bool is_recoverable(ls_ddp *ddp, ls_status st)
     return is_broken;
 }
 
+/* The parameters in rank 0's order, if it has completed a backward: so that buckets are built once,
+ * and not again after the next step. */
+static ls_status take_order(ls_ddp *ddp)
+{
+    const int n_had = ddp->ordered ? ddp->n_params : 0;
+    int *shared;
+    int n;
+    ls_status st;
+
+    (void)ls_model_parameters(ddp->model, &n);
+    shared = ls_calloc((size_t)n + 1, sizeof(*shared));
+    if (shared == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the order of %d parameters", n);
+    shared[n] = n_had;
+    if (n_had > 0)
+        memcpy(shared, ddp->order, (size_t)n_had * sizeof(*shared));
+    comm_label(ddp->comm, "ddp order");
+    st = ls_broadcast(ddp->comm, shared, shared, (size_t)n + 1, LS_I32, 0, NULL);
+    if (st == LS_OK)
+        st = ddp_take_params(ddp);
+    if (st == LS_OK && shared[n] > 0 && shared[n] == ddp->n_params) {
+        memcpy(ddp->order, shared, (size_t)ddp->n_params * sizeof(*shared));
+        ddp->ordered = ddp->rebuilt = true;
+    }
+    ls_free(shared);
+    return st;
+}
+
 /* In the new group. */
 static ls_status go_on(ls_ddp *ddp, newest_state *newest)
 {
@@ -279,7 +307,7 @@ static ls_status go_on(ls_ddp *ddp, newest_state *newest)
     LS_TRY(share_state(ddp, newest));
     ddp->stats.steps = newest->step; // check_replicas goes by it, on all ranks alike
     LS_TRY(shards_open(ddp));
-    LS_TRY(ddp_take_params(ddp));
+    LS_TRY(take_order(ddp));
     return buckets_build(ddp);
 }
 

@@ -22,7 +22,7 @@ static ls_status make_copies(ls_device *device, const buffer_block *blocks, int 
     for (int i = 0; i < n; i++) {
         const int64_t bytes = (int64_t)blocks[i].used;
 
-        LS_TRY(ls_tensor_create(device, LS_U8, 1, &bytes, &copies[i]));
+        LS_TRY(tensor_create_undefined(device, LS_U8, 1, &bytes, &copies[i]));
     }
     return LS_OK;
 }

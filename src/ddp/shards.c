@@ -192,7 +192,7 @@ static ls_status make_bucket(ls_ddp *ddp, const bucket *b, bucket_shards *to)
 
     LS_TRY(ls_tensor_wrap(ddp->device, b->dtype, 1, &count, b->memory, &to->values));
     for (int i = 0; i < n_saved; i++)
-        LS_TRY(ls_tensor_create(ddp->device, b->dtype, 1, &count, &to->pieces[i]));
+        LS_TRY(tensor_create_undefined(ddp->device, b->dtype, 1, &count, &to->pieces[i]));
     if (!s->has_exchange)
         return LS_OK;
     LS_TRY(ls_comm_alloc(ddp->comm, (size_t)s->n_pieces * part * ls_dtype_size(b->dtype) + 1,

@@ -315,6 +315,22 @@ ls_status tensor_write_pieces(ls_tensor *t, void (*fn)(void *arg, void *piece, s
 
 /* --- the public functions --- */
 
+ls_status tensor_create_undefined(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
+                                  ls_tensor **out)
+{
+    ls_tensor *t;
+    ls_status st;
+
+    LS_TRY(make_shape(device, type, n_dims, dims, true, &t));
+    st = pool_take(device, tensor_bytes(t), true, &t->storage);
+    if (st != LS_OK) {
+        ls_tensor_destroy(t);
+        return st;
+    }
+    *out = t;
+    return LS_OK;
+}
+
 ls_status ls_tensor_create(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
                            ls_tensor **out)
 {
@@ -322,12 +338,7 @@ ls_status ls_tensor_create(ls_device *device, ls_dtype type, int n_dims, const i
     ls_status st;
 
     LS_TRY(LS_GIVEN(out));
-    LS_TRY(make_shape(device, type, n_dims, dims, true, &t));
-    st = pool_take(device, tensor_bytes(t), true, &t->storage);
-    if (st != LS_OK) {
-        ls_tensor_destroy(t);
-        return st;
-    }
+    LS_TRY(tensor_create_undefined(device, type, n_dims, dims, &t));
     st = tensor_zero(t);
     if (st != LS_OK) {
         ls_tensor_destroy(t);

@@ -66,6 +66,10 @@ LS_MUST_USE ls_status tensor_like(const ls_tensor *t, ls_tensor **out);
  * Contents are undefined. */
 LS_MUST_USE ls_status tensor_place(ls_tensor *t, const layout *arrangement, size_t bytes);
 
+/* As ls_tensor_create(), with undefined contents. */
+LS_MUST_USE ls_status tensor_create_undefined(ls_device *device, ls_dtype type, int n_dims,
+                                              const int64_t *dims, ls_tensor **out);
+
 /* A tensor over the bytes from `offset` of the plain tensor `whole`, whose memory lives as long as
  * the part; aligned for its type and within `whole`. It has a version of its own. Its values are
  * those that the bytes have. */

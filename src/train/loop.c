@@ -531,7 +531,9 @@ static ls_status train_batch(ls_run *run, ls_tensor *loss)
     window->samples += (double)run->rows;
     run->report.progress.samples += (double)run->rows;
     report_phase(run, PHASE_FORWARD);
-    LS_TRY(backward(run, loss, &step));
+    if (is_last)
+        LS_TRY(recover_begin_sums(run));
+    LS_TRY(recover_end_sums(run, backward(run, loss, &step)));
     if (is_last && step.more_data) {
         report_device_phase(run, phase_name(PHASE_OPTIMIZER));
         LS_TRY(update_parameters(run));

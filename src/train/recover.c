@@ -6,12 +6,125 @@
  */
 #include "train/run.h"
 
+#include "base/alloc.h"
 #include "comm/comm.h"
 
 #include <lockstep/log.h>
 
 #include <inttypes.h>
 #include <string.h>
+
+/* --- sums since the last report --- */
+
+/* Of a part, all that a report adds up but times and broken images. */
+static int exchange_part(double *numbers, rank_sums *sums, int n_values, bool is_read)
+{
+    double *const fields[] = {&sums->loss,   &sums->rows, &sums->samples,
+                              &sums->ranked, &sums->top1, &sums->top5};
+    int n = 0;
+
+    for (size_t i = 0; i < LS_COUNT_OF(fields) + 2 * (size_t)n_values; i++) {
+        const int value = (int)(i - LS_COUNT_OF(fields));
+        double *field = i < LS_COUNT_OF(fields) ? fields[i]
+                        : value < n_values      ? &sums->values[value]
+                                                : &sums->weights[value - n_values];
+
+        if (is_read)
+            *field = numbers[n++];
+        else
+            numbers[n++] += *field;
+    }
+    return n;
+}
+
+static size_t sums_bytes(const shared_sums *s)
+{
+    return (size_t)s->n * (size_t)s->width * sizeof(double);
+}
+
+static ls_status open_shared_sums(ls_run *run)
+{
+    shared_sums *s = &run->recovery.sums;
+    rank_sums none = {0};
+    double numbers[sizeof(rank_sums) / sizeof(double)] = {0};
+
+    s->n = run->division.has_shards ? run->division.n_all : 1;
+    s->width = exchange_part(numbers, &none, run->values.n, false);
+    s->kept = ls_calloc(sums_bytes(s), 1);
+    s->next = ls_calloc(sums_bytes(s), 1);
+    s->marked = ls_calloc(sums_bytes(s), 1);
+    if (s->kept == NULL || s->next == NULL || s->marked == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the sums of %d shards", s->n);
+    return LS_OK;
+}
+
+/* The numbers of a part of this rank, in a list of all. */
+static double *part_numbers(const ls_run *run, double *all, int part)
+{
+    const shared_sums *s = &run->recovery.sums;
+    const int at = run->division.has_shards ? run->division.first + part : 0;
+
+    return all + (size_t)at * (size_t)s->width;
+}
+
+static rank_sums *part_sums(ls_run *run, int part)
+{
+    return part == 0 ? &run->report.window : &run->report.windows[part];
+}
+
+ls_status recover_begin_sums(ls_run *run)
+{
+    shared_sums *s = &run->recovery.sums;
+
+    if (!run->recovery.is_elastic || ls_device_queue(run->device) != NULL)
+        return LS_OK;
+    memset(s->next, 0, sums_bytes(s));
+    for (int i = 0; i < run->division.n; i++)
+        (void)exchange_part(part_numbers(run, s->next, i), part_sums(run, i), run->values.n, false);
+    comm_label(run->comm, "sums since the last report");
+    return ls_all_reduce(run->comm, s->next, s->next, sums_bytes(s) / sizeof(double), LS_F64,
+                         LS_SUM, &s->work);
+}
+
+ls_status recover_end_sums(ls_run *run, ls_status st)
+{
+    ls_work *work = run->recovery.sums.work;
+    char why[LS_ERROR_BYTES];
+
+    run->recovery.sums.work = NULL;
+    if (work == NULL || st == LS_OK)
+        return work == NULL ? st : ls_work_wait(work);
+    ls_error_save(why);
+    if (ls_work_wait(work) != LS_OK)
+        ls_error_restore(why);
+    return st;
+}
+
+void recover_reported(ls_run *run)
+{
+    run_recovery *r = &run->recovery;
+
+    r->reported = run->at.step;
+    if (!r->is_elastic)
+        return;
+    memset(r->sums.next, 0, sums_bytes(&r->sums));
+    r->n_reports += !r->mark.is_set; // otherwise it belongs to what is marked
+    if (r->mark.is_set)
+        memset(r->sums.kept, 0, sums_bytes(&r->sums));
+    else
+        recover_completed(run);
+}
+
+/* Without shards rank 0 has all of them. */
+static void take_sums(ls_run *run)
+{
+    const shared_sums *s = &run->recovery.sums;
+
+    if (!run->division.has_shards && run_rank(run) != 0)
+        return;
+    for (int i = 0; i < run->division.n; i++)
+        (void)exchange_part(part_numbers(run, s->kept, i), part_sums(run, i), run->values.n, true);
+}
 
 /* --- what ranks get from each other --- */
 
@@ -26,6 +139,9 @@ static ls_status list_state(ls_run *run)
         {.name = "steps_done", .bytes = &run->steps_done, .n_bytes = sizeof(run->steps_done)},
         {.name = "train_s", .bytes = &run->train_s, .n_bytes = sizeof(run->train_s)},
         {.name = "n_all", .bytes = &r->n_all, .n_bytes = sizeof(r->n_all)},
+        {.name = "n_reports", .bytes = &r->n_reports, .n_bytes = sizeof(r->n_reports)},
+        {.name = "reported", .bytes = &r->reported, .n_bytes = sizeof(r->reported)},
+        {.name = "sums", .bytes = r->sums.kept, .n_bytes = sums_bytes(&r->sums)},
         {.name = "results", .bytes = r->results, .n_bytes = sizeof(r->results)},
     };
     int n_moments;
@@ -58,12 +174,20 @@ static ls_status take_results(ls_run *run)
 
 void recover_completed(ls_run *run)
 {
-    run->recovery.completed = run->at.step + run->at.epoch;
+    run_recovery *r = &run->recovery;
+
+    r->completed = run->at.step + run->at.epoch + r->n_reports;
+    if (r->is_elastic)
+        memcpy(r->sums.kept, r->sums.next, sums_bytes(&r->sums));
     store_results(run);
 }
 
 void recover_mark(ls_run *run)
 {
+    const shared_sums *s = &run->recovery.sums;
+
+    if (run->recovery.is_elastic)
+        memcpy(s->marked, s->kept, sums_bytes(s));
     run->recovery.mark = (run_mark){.is_set = true,
                                     .at = run->at,
                                     .is_in_epoch = run->is_in_epoch,
@@ -90,6 +214,7 @@ static void return_to_mark(ls_run *run)
     if (!m->is_set)
         return;
     m->is_set = false;
+    memcpy(run->recovery.sums.kept, run->recovery.sums.marked, sums_bytes(&run->recovery.sums));
     run->at = m->at;
     run->is_in_epoch = m->is_in_epoch;
     run->report.epoch = m->epoch;
@@ -125,8 +250,13 @@ static void note(ls_run *run)
                   run->at.step, last.ranks, text_plural(last.ranks), more, last.seconds);
 }
 
-/* Losses that no report has counted are dropped: lost ranks have taken theirs with them.
- * Collective. */
+/* All ranks are at the same step. A rank may have been lost during its report. */
+static ls_status report_again(ls_run *run)
+{
+    return run->recovery.reported == run->at.step ? LS_OK : report_step(run);
+}
+
+/* Collective. */
 static ls_status enter_group(ls_run *run)
 {
     const int n_parts = run->division.n;
@@ -142,12 +272,13 @@ static ls_status enter_group(ls_run *run)
     run->is_finished = false;
     skip_trained(run);
     LS_TRY(run_divide_again(run, n_parts));
+    take_sums(run);
     if (run_rank(run) == 0 && !run->recovery.is_first) {
         LS_TRY(run_open_files(run));
         run->recovery.is_first = true;
     }
     note(run);
-    return LS_OK;
+    return report_again(run);
 }
 
 /* What others may get must be complete. */
@@ -194,6 +325,9 @@ ls_status recover_begin(ls_run *run)
     r->is_elastic = run->ddp != NULL && comm_is_elastic(run->comm);
     r->is_first = run_rank(run) == 0;
     r->n_all = run->division.n_all;
+    r->reported = run->at.step;
+    if (r->is_elastic)
+        LS_TRY(open_shared_sums(run));
     recover_completed(run);
     if (!r->is_elastic)
         return LS_OK;
@@ -210,5 +344,10 @@ ls_status recover_begin(ls_run *run)
 
 void recover_close(ls_run *run)
 {
+    shared_sums *s = &run->recovery.sums;
+
+    ls_free(s->kept);
+    ls_free(s->next);
+    ls_free(s->marked);
     name_list_free(&run->recovery.state);
 }

@@ -22,6 +22,21 @@ typedef struct run_position {
     int64_t bucket_rows; /* of the rest of the epoch, where skip is above 0; 0: no buckets */
 } run_position;
 
+/*
+ * What the parts of all ranks have counted since the last report, so that lost ranks take nothing
+ * with them: with --shards of each shard, otherwise the sum of all ranks. In each step one
+ * all-reduce brings it up to date, while backward runs. On stream devices, which are not waited for
+ * in each step, it remains 0.
+ */
+typedef struct shared_sums {
+    int n;          /* shards, or 1 */
+    int width;      /* numbers of each */
+    double *kept;   /* up to the last completed step or report; all n * width numbers */
+    double *next;   /* with the step under way */
+    double *marked; /* of run_mark */
+    ls_work *work;
+} shared_sums;
+
 /* What an evaluation and a save begin with: they are done again as a whole. */
 typedef struct run_mark {
     bool is_set;
@@ -35,7 +50,10 @@ typedef struct run_mark {
 typedef struct run_recovery {
     bool is_elastic;
     bool is_first;     /* this rank writes the files: it has opened them */
-    int64_t completed; /* grows with each step and with each end of an epoch */
+    int64_t completed; /* grows with each step, each report and each end of an epoch */
+    int64_t n_reports;
+    int64_t reported; /* the step of the last report */
+    shared_sums sums;
     int64_t n_all;     /* parts of a step, all ranks, in which run->at counts */
     double results[2]; /* of run->values: has_best, best_mean */
     run_mark mark;
@@ -48,6 +66,13 @@ void recover_close(ls_run *run);
 
 /* A step of the optimizer, or the end of an epoch, is complete. */
 void recover_completed(ls_run *run);
+
+/* Around the last backward of a step: begins to share what this rank's parts have counted; st: of
+ * the backward, whose failure comes first. Collective. */
+LS_MUST_USE ls_status recover_begin_sums(ls_run *run);
+LS_MUST_USE ls_status recover_end_sums(ls_run *run, ls_status st);
+/* After a report: what was counted before it is not needed any more. */
+void recover_reported(ls_run *run);
 
 /* Before an evaluation and save; recover_unmark() waits until rank 0 has saved. */
 void recover_mark(ls_run *run);

@@ -158,6 +158,7 @@ ls_status report_rest(ls_run *run, history_point *p)
     run->epoch_samples += p->rows;
     add_to_epoch(&run->report.epoch, &sum);
     run->report.bad_images = run->state.bad_images;
+    recover_reported(run);
     report_phase(run, PHASE_COMMUNICATION);
     if (!isfinite(p->loss))
         ls_log(LS_LOG_WARN, "train", "the loss is %g at step %lld", p->loss,

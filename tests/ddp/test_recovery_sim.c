@@ -5,7 +5,8 @@
  *
  * Time is simulated. Messages take random times and come in any order; those to and from the head
  * also come twice. Processes die at any point (while they train, meet, receive a state, several at
- * once, before they have joined), or are stopped for so long that they are replaced, which to the
+ * once, before they have joined), some with their node, of which half are offered another one
+ * later, or are stopped for so long that they are replaced, which to the
  * others is a partition. A step needs the shards of all ranks of a view. Checked: no step has two
  * states, at most one completed step is done again, each schedule ends in bounded time.
  *
@@ -119,7 +120,7 @@ static struct {
 } w;
 
 static struct {
-    int views, replaced, given_up, finished, refused, redone, behind, killed, called;
+    int views, replaced, offered, given_up, finished, refused, redone, behind, killed, called;
 } met;
 
 #define CHECK(expr)                                                                                \
@@ -445,10 +446,17 @@ static void refuse(process *p, const message *m)
 
 static void die(process *p)
 {
+    const bool is_lost = below(4) == 0;
+
     if (!p->exists)
         return;
     p->exists = false;
-    send(&(message){.kind = TO_HEAD, .event = {.kind = RECOVERY_DIED, .member = (int)(p - w.p)}});
+    send(
+        &(message){.kind = TO_HEAD,
+                   .event = {.kind = RECOVERY_DIED, .member = (int)(p - w.p), .is_lost = is_lost}});
+    if (is_lost && below(2) == 0)
+        post(&(message){.kind = TO_HEAD, .event = {.kind = RECOVERY_OFFERED, .slot = p->slot}},
+             w.delay_ms + below(1000) + 1);
 }
 
 static bool is_waiting(const process *p)
@@ -462,7 +470,10 @@ static void deliver(const message *m)
     process *p = &w.p[m->to];
 
     if (m->kind == TO_HEAD) {
+        const int n = w.n_processes;
+
         step_head(&m->event);
+        met.offered += m->event.kind == RECOVERY_OFFERED && w.n_processes > n;
         return;
     }
     if (m->kind == KILL) {
@@ -660,13 +671,14 @@ static void any_schedule_keeps_the_promises(void **state)
     for (int seed = 0; seed < rounds; seed++)
         run_schedule((uint64_t)seed);
     free(w.queue);
-    print_message(
-        "met: %d views, %d replacements, %d calls, %d kills, %d refused, %d steps redone, "
-        "%d states sent to ranks that missed an update, %d ranks finished, %d jobs given "
-        "up\n",
-        met.views, met.replaced, met.called, met.killed, met.refused, met.redone, met.behind,
-        met.finished, met.given_up);
-    assert_true(met.views > 1000 && met.replaced > 1000 && met.called > 100 && met.killed > 100);
+    print_message("met: %d views, %d replacements, %d of them on other nodes, %d calls, %d kills, "
+                  "%d refused, %d steps redone, "
+                  "%d states sent to ranks that missed an update, %d ranks finished, %d jobs given "
+                  "up\n",
+                  met.views, met.replaced, met.offered, met.called, met.killed, met.refused,
+                  met.redone, met.behind, met.finished, met.given_up);
+    assert_true(met.views > 1000 && met.replaced > 1000 && met.offered > 100 && met.called > 100 &&
+                met.killed > 100);
     assert_true(met.refused > 10 && met.redone > 10 && met.behind > 100 && met.given_up > 100);
 }
 

@@ -335,6 +335,39 @@ static void nodes_on_one_machine_need_no_network(void **state)
     net_choice_free(&c);
 }
 
+/* Node 2 comes when the others have selected, and is not tested. */
+static void a_late_node_gets_the_network_of_the_others(void **state)
+{
+    net_world *w = three_nodes();
+    net_choice c;
+    net_pick pick;
+    char text[NET_ADDRESS_TEXT_MAX];
+
+    LS_UNUSED(state);
+    assert_ok(world_choose(w, "eth1", &c));
+    assert_ok(net_choose_late(&c, w->offers, 2, &pick));
+    assert_string_equal(pick.at[0].name, "eth1");
+    assert_true(net_address_equal(&pick.head, &c.picks[0].head));
+    assert_int_equal(net_address_port(&pick.at[0].address), 0);
+    w->offers[2].n = 0;
+    world_address(w, 2, "docker0", "172.17.0.1/16");
+    world_address(w, 2, "eth9", "fd99::1/64");
+    assert_status(net_choose_late(&c, w->offers, 2, &pick), LS_EPEER);
+    assert_last_error("gamma has no address in the network of the job");
+    world_address(w, 2, "eth8", "10.99.0.1/24"); // another subnet, may be routed
+    assert_ok(net_choose_late(&c, w->offers, 2, &pick));
+    assert_string_equal(net_address_host(text, sizeof(text), &pick.at[0].address), "10.99.0.1");
+    net_choice_free(&c);
+    for (int i = 0; i < 3; i++)
+        w->offers[i].machine = 7;
+    assert_ok(world_choose(w, NULL, &c));
+    assert_ok(net_choose_late(&c, w->offers, 2, &pick));
+    assert_string_equal(pick.at[0].name, "lo");
+    w->offers[2].machine = 8;
+    assert_status(net_choose_late(&c, w->offers, 2, &pick), LS_EPEER);
+    net_choice_free(&c);
+}
+
 static void single_node_gets_loopback(void **state)
 {
     net_offer offer = {.host = "alone"};
@@ -801,6 +834,7 @@ int main(void)
         cmocka_unit_test(nodes_in_different_subnets_use_routes),
         cmocka_unit_test(networks_are_mixed_only_when_no_single_network_works),
         cmocka_unit_test(nodes_on_one_machine_need_no_network),
+        cmocka_unit_test(a_late_node_gets_the_network_of_the_others),
         cmocka_unit_test(single_node_gets_loopback),
         cmocka_unit_test(failure_lists_all_tests_and_advice),
         cmocka_unit_test(advice_fits_the_address_family_and_wrong_nodes),

@@ -475,7 +475,8 @@ static void a_welcome_comes_as_it_was(void **state)
                                 .n_nodes = RDZV_NODES_MAX,
                                 .rank_base = INT32_MAX - RDZV_LOCAL_MAX,
                                 .n_local = RDZV_LOCAL_MAX,
-                                .world_size = INT32_MAX},
+                                .world_size = INT32_MAX,
+                                .is_late = true},
                       .has_store = true,
                       .collects_rings = true,
                       .max_restarts = INT32_MAX,
@@ -497,6 +498,7 @@ static void a_welcome_comes_as_it_was(void **state)
     assert_int_equal(got.place.rank_base, v.place.rank_base);
     assert_int_equal(got.place.n_local, v.place.n_local);
     assert_int_equal(got.place.world_size, v.place.world_size);
+    assert_true(got.place.is_late);
     assert_string_equal(got.job, job);
     assert_string_equal(got.hub_unix, path);
     assert_int_equal(got.hub_port, 0);

@@ -360,6 +360,131 @@ static void too_small_an_elastic_job_ends_or_uses_a_restart(void **state)
     close_head(&h);
 }
 
+static void lost(head *h, uint64_t conn)
+{
+    STEP(h, .kind = RDZV_GONE, .conn = conn, .last_seen_ms = h->now, .is_tolerated = true);
+}
+
+static void a_waiting_node_takes_a_lost_nodes_place_while_the_others_run(void **state)
+{
+    head h;
+
+    (void)state;
+    run_job(&h, &two, 2);
+    arrive(&h, 3, -1, NODE(.n_local = 1)); /* too small */
+    arrive(&h, 4, -1, NODE(.n_local = 2));
+    must(&h, RDZV_DO_WAIT, 4);
+    lost(&h, 2);
+    assert_place(&h, 4, 1, 2, 4);
+    assert_true(must(&h, RDZV_DO_WELCOME, 4)->place->is_late);
+    assert_null(find(&h, RDZV_DO_WELCOME, 3));
+    assert_null(find(&h, RDZV_DO_ABORT, 1));
+    ready(&h, 4);
+    assert_string_equal(must(&h, RDZV_DO_START, 4)->place->host, "d");
+    assert_int_equal(rdzv_phase_now(h.m), RDZV_RUN);
+    finished(&h, 1, false);
+    assert_int_equal(rdzv_phase_now(h.m), RDZV_RUN);
+    finished(&h, 4, false);
+    assert_int_equal(must(&h, RDZV_DO_FINISH, RDZV_HEAD)->exit_code, 0);
+    close_head(&h);
+}
+
+static void a_node_that_joins_later_takes_a_lost_nodes_place(void **state)
+{
+    head h;
+
+    (void)state;
+    run_job(&h, &two_to_four, 3);
+    lost(&h, 3);
+    assert_null(find(&h, RDZV_DO_WELCOME, 3));
+    arrive(&h, 5, -1, NODE(.n_local = 2));
+    assert_place(&h, 5, 2, 4, 6);
+    assert_null(find(&h, RDZV_DO_STOP, 1));
+    ready(&h, 5);
+    arrive(&h, 6, -1, NODE(.n_local = 2)); /* none is lost now: all restart */
+    must(&h, RDZV_DO_STOP, 5);
+    for (uint64_t i = 1; i <= 5; i++)
+        finished(&h, i, true);
+    assert_place(&h, 5, 2, 4, 8);
+    assert_false(must(&h, RDZV_DO_WELCOME, 5)->place->is_late);
+    close_head(&h);
+}
+
+static void a_node_that_cannot_begin_leaves_the_place_to_others(void **state)
+{
+    rdzv_options opt = two;
+    head h;
+
+    (void)state;
+    opt.ready_ms = 10 * S;
+    run_job(&h, &opt, 2);
+    lost(&h, 2);
+    arrive(&h, 3, -1, NODE(.n_local = 2));
+    assert_int_equal(h.r.wake_at_ms, h.now + 10 * S);
+    pass(&h, 10 * S);
+    assert_string_equal(must(&h, RDZV_DO_REJECT, 3)->text, "not ready within 10 s");
+    gone(&h, 3, NULL);
+    arrive(&h, 4, -1, NODE(.n_local = 2));
+    must(&h, RDZV_DO_WELCOME, 4);
+    gone(&h, 4, NULL);
+    arrive(&h, 5, -1, NODE(.n_local = 2));
+    failed(&h, 5, -1, 1, "no space left on device");
+    assert_string_equal(must(&h, RDZV_DO_REJECT, 5)->text,
+                        "its ranks could not be started: no space left on device");
+    arrive(&h, 6, -1, NODE(.n_local = 2));
+    must(&h, RDZV_DO_WELCOME, 6);
+    assert_int_equal(rdzv_phase_now(h.m), RDZV_RUN);
+    finished(&h, 1, false); /* the place is not needed any more */
+    assert_int_equal(must(&h, RDZV_DO_END, 6)->exit_code, 0);
+    close_head(&h);
+}
+
+static void no_node_takes_a_place_when_ranks_have_finished(void **state)
+{
+    head h;
+
+    (void)state;
+    run_job(&h, &two_to_four, 3);
+    lost(&h, 3);
+    finished(&h, 2, false);
+    arrive(&h, 4, -1, NODE(.n_local = 2));
+    must(&h, RDZV_DO_WAIT, 4);
+    assert_null(find(&h, RDZV_DO_WELCOME, 4));
+    close_head(&h);
+}
+
+static void a_place_with_a_number_needs_a_node_with_that_number(void **state)
+{
+    const rdzv_options opt = {.by_id = true, .min_nodes = 3, .max_nodes = 3};
+    head h;
+
+    (void)state;
+    run_job(&h, &opt, 3);
+    lost(&h, 3);
+    arrive(&h, 9, 2, NODE(.n_local = 2));
+    assert_place(&h, 9, 2, 4, 6);
+    close_head(&h);
+}
+
+static void a_failure_ends_a_node_that_has_not_begun(void **state)
+{
+    head h;
+
+    (void)state;
+    run_job(&h, &two, 2);
+    lost(&h, 2);
+    arrive(&h, 3, -1, NODE(.n_local = 2));
+    failed(&h, 1, 0, 3, "rank 0 exited with code 3");
+    must(&h, RDZV_DO_ABORT, 3);
+    ready(&h, 3);
+    assert_null(find(&h, RDZV_DO_START, 3));
+    finished(&h, 1, true);
+    assert_null(find(&h, RDZV_DO_FINISH, RDZV_HEAD));
+    finished(&h, 3, true);
+    assert_int_equal(must(&h, RDZV_DO_FINISH, RDZV_HEAD)->exit_code, 3);
+    close_head(&h);
+}
+
 static void a_spare_takes_a_lost_nodes_number_for_free(void **state)
 {
     head h;
@@ -454,6 +579,12 @@ int main(void)
         cmocka_unit_test(a_job_that_was_finishing_when_a_node_joined_is_finished),
         cmocka_unit_test(a_lost_node_shrinks_an_elastic_job_for_free),
         cmocka_unit_test(too_small_an_elastic_job_ends_or_uses_a_restart),
+        cmocka_unit_test(a_waiting_node_takes_a_lost_nodes_place_while_the_others_run),
+        cmocka_unit_test(a_node_that_joins_later_takes_a_lost_nodes_place),
+        cmocka_unit_test(a_node_that_cannot_begin_leaves_the_place_to_others),
+        cmocka_unit_test(no_node_takes_a_place_when_ranks_have_finished),
+        cmocka_unit_test(a_place_with_a_number_needs_a_node_with_that_number),
+        cmocka_unit_test(a_failure_ends_a_node_that_has_not_begun),
         cmocka_unit_test(a_spare_takes_a_lost_nodes_number_for_free),
         cmocka_unit_test(a_host_that_comes_back_gets_its_number_again),
         cmocka_unit_test(a_static_job_waits_for_the_lost_id),

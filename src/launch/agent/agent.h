@@ -41,6 +41,7 @@ typedef struct agent_rank {
     poll_watch *status_watch;
     int ring_fd; /* its flight recorder */
     bool ended;
+    bool is_vacant;    /* no process has been here: the node has taken the place of a lost one */
     bool is_undecided; /* of an elastic job: failed, and the head may replace it */
     int wait_status;
     bool was_stopped; /* it ended after this agent had signalled it */

@@ -97,6 +97,8 @@ static ls_status open_ends(agent *a, agent_rank *r, bool is_first, rank_start *s
     }
     if (is_first)
         LS_TRY(open_first_ends(a, r, s, error_path, n));
+    else if (r->is_vacant)
+        LS_TRY(agent_logs_open_rank(&a->output.ranks[local], error_path, n));
     return agent_network_listen(&a->network, r->rank, &shim->listen_fd);
 }
 
@@ -277,6 +279,14 @@ static rank_place describe_place(const agent *a, place_texts *texts)
     return place;
 }
 
+/* The head decides for each rank what happens there: agent_replace_rank(), or nothing. */
+static void leave_vacant(agent *a)
+{
+    for (int i = 0; i < a->ctx.spec->n_ranks; i++)
+        a->ranks[i].ended = a->ranks[i].is_vacant = a->ranks[i].is_undecided = true;
+    a->n_ended = a->ctx.spec->n_ranks;
+}
+
 static ls_status open_ranks(agent *a)
 {
     place_texts texts;
@@ -285,6 +295,10 @@ static ls_status open_ranks(agent *a)
     LS_TRY(agent_output_begin(&a->output));
     LS_TRY(agent_pmi_begin(&a->pmi));
     LS_TRY(agent_store_open(&a->store, &place.master_port));
+    if (a->ctx.place.place.is_late) {
+        leave_vacant(a);
+        return LS_OK;
+    }
     if (a->ctx.spec->isolate)
         LS_TRY(open_isolated(a, &place));
     for (int i = 0; !a->ctx.spec->isolate && i < a->ctx.spec->n_ranks; i++)
@@ -333,7 +347,7 @@ static void close_rank(agent_rank *r)
 ls_status agent_replace_rank(agent *a, const node_slot *slot)
 {
     agent_rank *r = &a->ranks[slot->local_rank];
-    const int rank = r->rank;
+    const agent_rank old = *r;
     place_texts texts;
     rank_place place = describe_place(a, &texts);
 
@@ -344,10 +358,17 @@ ls_status agent_replace_rank(agent *a, const node_slot *slot)
     close_rank(r);
     agent_output_end_rank(&a->output, slot->local_rank);
     agent_forget_failure(a, slot->local_rank);
-    *r = (agent_rank){.agent = a, .rank = rank, .lifeline_fd = -1, .status_fd = -1, .ring_fd = -1};
+    *r = (agent_rank){.agent = a,
+                      .rank = old.rank,
+                      .lifeline_fd = -1,
+                      .status_fd = -1,
+                      .ring_fd = -1,
+                      .is_vacant = old.is_vacant};
     a->n_ended--;
-    if (open_rank(a, r, &place) == LS_OK)
+    if (open_rank(a, r, &place) == LS_OK) {
+        r->is_vacant = false;
         return LS_OK;
+    }
     end_lifeline(r);
     close_rank(r);
     a->n_ended++;

@@ -65,6 +65,18 @@ static void roster_changed(head *h)
 
 /* --- actions --- */
 
+/* The present generation has it in the place of a lost node. */
+static void replace_node(head *h, const rdzv_place *place)
+{
+    char text[2 * RDZV_HOST_BYTES + 96];
+
+    text_format(text, sizeof(text), "node %d (%s) is replaced by %s", place->node,
+                h->places[place->node].host, place->host);
+    head_broadcast_note(h, text);
+    h->places[place->node] = *place;
+    h->has_offer[place->node] = false;
+}
+
 static void welcome(head *h, head_node *node, const rdzv_place *place)
 {
     node_welcome v = {.place = *place,
@@ -75,6 +87,8 @@ static void welcome(head *h, head_node *node, const rdzv_place *place)
     int n;
     const rdzv_place *places = rdzv_places(h->machine, &n);
 
+    if (place->is_late)
+        replace_node(h, place);
     node->place = h->places == NULL ? NULL : &h->places[place - places];
     ls_free(node->states);
     node->states = ls_calloc((size_t)place->n_local + 1, 1);
@@ -154,6 +168,8 @@ static void act_on_node(head *h, head_node *node, const rdzv_action *action)
     case RDZV_DO_START:
         send_start(h, node, action->place->generation);
         head_compare_clock(node);
+        if (action->place->is_late)
+            head_offer_slots(h, action->place);
         break;
     case RDZV_DO_STOP:
         send_stop(node, action);

@@ -291,6 +291,8 @@ bool head_recovers_node(head *h, const head_node *node, const char *why)
     for (int i = 0; i < node->place->n_local && !h->elastic->has_given_up; i++) {
         const int slot = node->place->rank_base + i;
 
+        if (!recovery_exists(h->elastic->machine, recovery_member_in(h->elastic->machine, slot)))
+            continue;
         text_format(text, sizeof(text), "rank %d was lost with node %d (%s): %s", slot,
                     node->place->node, node->place->host, why);
         note_loss(h, slot, text);
@@ -299,6 +301,12 @@ bool head_recovers_node(head *h, const head_node *node, const char *why)
                                   .is_lost = true});
     }
     return !h->elastic->has_given_up;
+}
+
+void head_offer_slots(head *h, const rdzv_place *place)
+{
+    for (int i = 0; i < place->n_local && h->elastic != NULL; i++)
+        step(h, &(recovery_event){.kind = RECOVERY_OFFERED, .slot = place->rank_base + i});
 }
 
 void head_elastic_ended(head *h, int slot)

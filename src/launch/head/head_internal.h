@@ -178,6 +178,8 @@ void head_write_members(const head *h, const head_node *node, node_welcome *out)
 bool head_recovers_rank(head *h, const head_node *node, int local_rank, const char *why);
 bool head_recovers_node(head *h, const head_node *node, const char *why);
 void head_elastic_ended(head *h, int slot); /* with code 0 */
+/* A node has taken the place of a lost one, and waits for processes to start. */
+void head_offer_slots(head *h, const rdzv_place *place);
 
 /* A slot is a rank of the first group, a place for a process on a node. -1: it has no rank now. */
 int head_rank_in_slot(const head *h, int slot);

@@ -133,6 +133,24 @@ static void begin_probing(head *h)
         head_fail_generation(h, ls_last_error());
 }
 
+/* --- nodes that take the place of lost ones --- */
+
+/* The listeners for tests are closed by then. */
+static void choose_late(head *h, head_node *node)
+{
+    net_pick pick;
+    wire_writer w;
+
+    if (net_choose_late(&h->choice, h->offers, node->place->node, &pick) != LS_OK) {
+        head_send_text(node, NODE_REJECT, ls_last_error());
+        frame_link_finish(&node->link);
+        return;
+    }
+    begin_message(h, &w);
+    net_pick_write(&w, &pick);
+    head_send_free(node, NODE_NETWORK, &w);
+}
+
 /* --- messages --- */
 
 /* Reads the generation; false when the message is about an earlier one. */
@@ -160,7 +178,9 @@ ls_status head_handle_offer(head_node *node, const frame *f)
         return ls_fail(LS_EPROTO, "a node's addresses came twice");
     h->offers[k] = offer;
     h->has_offer[k] = true;
-    if (++h->n_offers == h->n_places)
+    if (node->place->is_late)
+        choose_late(h, node);
+    else if (++h->n_offers == h->n_places)
         begin_probing(h);
     return LS_OK;
 }

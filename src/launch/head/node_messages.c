@@ -200,6 +200,7 @@ void node_write_welcome(wire_writer *w, const node_welcome *v)
     write_int(w, p->rank_base);
     write_int(w, p->n_local);
     write_int(w, p->world_size);
+    wire_write_u8(w, p->is_late);
     write_int(w, v->max_restarts);
     wire_write_text(w, v->job);
     write_int(w, v->hub_port);
@@ -230,6 +231,7 @@ ls_status node_read_welcome(const frame *f, node_welcome *out)
     p->rank_base = read_int(&r, 0, INT32_MAX);
     p->n_local = read_int(&r, 1, RDZV_LOCAL_MAX);
     p->world_size = read_int(&r, 1, INT32_MAX);
+    p->is_late = read_bool(&r);
     out->max_restarts = read_int(&r, 0, INT32_MAX);
     wire_read_text(&r, out->job, sizeof(out->job));
     out->hub_port = read_int(&r, 0, 65535);

@@ -47,7 +47,7 @@ typedef enum node_message {
     NODE_REJECT,         /* text; then the head closes */
     NODE_PROBE,          /* generation u32, n u32, n of net_peer: the peers to probe */
     NODE_NETWORK,        /* generation u32, net_pick; with several nodes ready follows only then */
-    NODE_START,          /* node_master */
+    NODE_START,          /* node_master; of a late node, node_slot messages follow */
     NODE_END_RANKS,      /* node_stop: in good order */
     NODE_ABORT,          /* cause: SIGTERM soon, SIGKILL after that */
     NODE_KILL,           /* nothing */

@@ -114,6 +114,13 @@ static void give_up(recovery *r)
     act(r, RECOVERY_DO_GIVE_UP, -1);
 }
 
+static void start(recovery *r, int slot)
+{
+    r->in_slot[slot] = r->n_members;
+    r->members[r->n_members++] = (member){.slot = slot, .state = MEMBER_NEW};
+    act(r, RECOVERY_DO_START, r->in_slot[slot]);
+}
+
 static void refill(recovery *r, int slot)
 {
     if (!may_start(r)) {
@@ -121,9 +128,29 @@ static void refill(recovery *r, int slot)
         return;
     }
     r->n_started++;
-    r->in_slot[slot] = r->n_members;
-    r->members[r->n_members++] = (member){.slot = slot, .state = MEMBER_NEW};
-    act(r, RECOVERY_DO_START, r->in_slot[slot]);
+    start(r, slot);
+}
+
+/* A member beside those that replacements may add. */
+static bool extend_capacity(recovery *r)
+{
+    member *members = ls_realloc(r->members, (size_t)r->capacity + 1, sizeof(*members));
+
+    if (members == NULL)
+        return false;
+    r->members = members;
+    r->capacity++;
+    return true;
+}
+
+static void on_offered(recovery *r, int slot)
+{
+    if (slot < 0 || slot >= r->opt.n_slots || recovery_exists(r, r->in_slot[slot]))
+        return;
+    if (r->is_over || count(r, MEMBER_IN) == 0 || !extend_capacity(r))
+        act(r, RECOVERY_DO_DROP, r->in_slot[slot]);
+    else
+        start(r, slot);
 }
 
 static void on_died(recovery *r, const recovery_event *e)
@@ -191,6 +218,10 @@ static void on_asked(recovery *r, const recovery_event *e)
 
 static void take_event(recovery *r, const recovery_event *e)
 {
+    if (e->kind == RECOVERY_OFFERED) {
+        on_offered(r, e->slot);
+        return;
+    }
     if (e->kind == RECOVERY_TICK || e->member < 0 || e->member >= r->n_members)
         return;
     if (e->kind == RECOVERY_DIED)
@@ -297,6 +328,11 @@ const recovery_seat *recovery_view(const recovery *r, int *n, int64_t *view)
 int recovery_member_in(const recovery *r, int slot)
 {
     return r->in_slot[slot];
+}
+
+bool recovery_exists(const recovery *r, int number)
+{
+    return r->members[number].state != MEMBER_GONE;
 }
 
 int recovery_rank_in(const recovery *r, int slot)

@@ -6,7 +6,7 @@
  *     STEADY --a member died, or asks--> ASKING --all living members have asked--> STEADY
  *
  * A pure step function: an event goes in, actions come out. It reads no clock, opens nothing and
- * allocates only in recovery_create().
+ * allocates only in recovery_create() and for RECOVERY_OFFERED.
  *
  * Words
  *   slot    a place for a process on some node; its number never changes
@@ -23,7 +23,8 @@
  *     is killed where that is possible, and refused when it asks later.
  *   - A process is started in the place of a dead one while replacements are left. It prepares
  *     itself alone and then asks. The view calls its members together, at the end of their step,
- *     and is followed by one with the new member.
+ *     and is followed by one with the new member. In a slot that was lost with its node a process
+ *     is started when another node offers it, which costs no replacement.
  *   - The view is given up, and the job restarted or ended as without --elastic, when no living
  *     member of it has a state, when too few are left, or when one of them has never asked and
  *     never reported a state: its program cannot recover.
@@ -53,14 +54,17 @@ typedef enum recovery_event_kind {
     RECOVERY_TICK,
     /* member, view, number, has_state: it wants a place in the view after `view` */
     RECOVERY_ASKED,
-    RECOVERY_READY, /* member: it has the state of the training */
-    RECOVERY_DIED,  /* member, is_lost */
-    RECOVERY_ENDED  /* member: with exit code 0 */
+    RECOVERY_READY,  /* member: it has the state of the training */
+    RECOVERY_DIED,   /* member, is_lost */
+    RECOVERY_ENDED,  /* member: with exit code 0 */
+    RECOVERY_OFFERED /* slot: another node has taken the place of the lost one. It is answered by
+                        RECOVERY_DO_START or RECOVERY_DO_DROP, or ignored if it is occupied */
 } recovery_event_kind;
 
 typedef struct recovery_event {
     recovery_event_kind kind;
     int member;
+    int slot;
     int64_t view;    /* of the member's present group; a new process has 0 as well */
     uint64_t number; /* of this question, from 1, growing for each member */
     bool has_state;  /* of the training */
@@ -113,6 +117,8 @@ const recovery_seat *recovery_view(const recovery *r, int *n, int64_t *view);
 
 /* The member in this slot now or most recently. */
 int recovery_member_in(const recovery *r, int slot);
+/* Whether no event has reported the end of this member's process. */
+bool recovery_exists(const recovery *r, int member);
 /* The rank of the process in this slot in the present view; -1: none. */
 int recovery_rank_in(const recovery *r, int slot);
 

@@ -38,12 +38,29 @@ static void lose_before_start(rdzv *m, rdzv_node *node, const char *why)
         m->dissolve_ms = m->now_ms + GATHER_MS;
 }
 
+static bool is_tolerable(const rdzv *m, const rdzv_node *node)
+{
+    return m->phase == RDZV_RUN && rdzv_is_running(node);
+}
+
+/* A node that could not take the place of a lost one. None of its ranks has run. */
+static bool is_beginner(const rdzv *m, const rdzv_node *node)
+{
+    return m->phase == RDZV_RUN && node->state == NODE_WELCOMED;
+}
+
+/* The others go on, and another node may take its place. */
+static void vacate(rdzv_node *node)
+{
+    node->lost = node->done = node->is_vacant = true;
+    node->state = NODE_ENDED;
+}
+
 static void lose_node(rdzv *m, rdzv_node *node, int64_t last_seen_ms, const char *why,
                       bool is_tolerated)
 {
-    if (is_tolerated && m->phase == RDZV_RUN && rdzv_is_running(node)) {
-        node->lost = node->done = true;
-        node->state = NODE_ENDED;
+    if (is_beginner(m, node) || (is_tolerated && is_tolerable(m, node))) {
+        vacate(node);
     } else if (m->phase == RDZV_AGREE && rdzv_is_member(node)) {
         lose_before_start(m, node, why);
     } else if (m->phase == RDZV_END || !rdzv_is_running(node)) {
@@ -104,19 +121,37 @@ static const char *printable_or(char *buf, size_t n, const char *text, const cha
     return buf;
 }
 
-static void on_failed(rdzv *m, const rdzv_node *node, const rdzv_event *e)
+static void on_failed(rdzv *m, rdzv_node *node, const rdzv_event *e)
 {
     char text[sizeof(m->failure.cause.text)];
 
     if (m->phase == RDZV_DRAIN && !m->aborted)
         return; // any exit code is right after an orderly stop
+    if (is_tolerable(m, node) && e->local_rank < 0 && rdzv_place_of(m, node)->is_late) {
+        char *why = rdzv_new_text(m);
+
+        rdzv_append(why, RDZV_TEXT_BYTES, "its ranks could not be started: %s",
+                    printable_or(text, sizeof(text), e->text, "unknown"));
+        rdzv_act_text(m, RDZV_DO_REJECT, node->conn, why);
+        vacate(node);
+        return;
+    }
     rdzv_record_failure(m, node, e, printable_or(text, sizeof(text), e->text, "a rank failed"));
     rdzv_abort_for_failure(m);
 }
 
+static void on_ready(rdzv *m, rdzv_node *node)
+{
+    if (node->state != NODE_WELCOMED)
+        return;
+    node->state = NODE_READY;
+    if (m->phase == RDZV_RUN) // it takes the place of a lost one
+        rdzv_act(m, RDZV_DO_START, node->conn)->place = rdzv_place_of(m, node);
+}
+
 static void on_finished(rdzv *m, rdzv_node *node, const rdzv_event *e)
 {
-    if (m->phase == RDZV_AGREE || !rdzv_is_running(node))
+    if (m->phase == RDZV_AGREE || is_beginner(m, node) || !rdzv_is_running(node))
         return;
     node->state = NODE_ENDED;
     node->done = !e->stopped;
@@ -184,8 +219,8 @@ static void take_event(rdzv *m, const rdzv_event *e)
         on_failed(m, node, e);
     else if (e->kind == RDZV_FINISHED)
         on_finished(m, node, e);
-    else if (node->state == NODE_WELCOMED)
-        node->state = NODE_READY;
+    else
+        on_ready(m, node);
 }
 
 /* --- transitions between phases --- */
@@ -274,13 +309,66 @@ static void settle_agree(rdzv *m)
     }
 }
 
+/* Beginners that are not ready in time. */
+static void drop_beginners(rdzv *m)
+{
+    char *why = NULL;
+
+    for (int i = 0; i < m->capacity; i++) {
+        rdzv_node *node = &m->nodes[i];
+
+        if (!is_beginner(m, node))
+            continue;
+        if (why == NULL) {
+            why = rdzv_new_text(m);
+            rdzv_append(why, RDZV_TEXT_BYTES, "not ready within %" PRId64 " s",
+                        m->opt.ready_ms / 1000);
+        }
+        rdzv_act_text(m, RDZV_DO_REJECT, node->conn, why);
+        vacate(node);
+    }
+}
+
+static void take_place(rdzv *m, rdzv_node *node, rdzv_node *lost)
+{
+    rdzv_place *place = &m->places[lost->index];
+
+    place->conn = node->conn;
+    place->is_late = true;
+    memcpy(place->host, node->host, sizeof(place->host));
+    node->index = lost->index;
+    node->state = NODE_WELCOMED;
+    node->wait_sent = false;
+    *lost = (rdzv_node){0};
+    m->ready_until_ms = m->now_ms + m->opt.ready_ms;
+    rdzv_act(m, RDZV_DO_WELCOME, node->conn)->place = place;
+}
+
+static void fill_vacant_places(rdzv *m)
+{
+    if (rdzv_has_finished_node(m))
+        return;
+    for (int i = 0; i < m->capacity; i++) {
+        rdzv_node *lost = &m->nodes[i];
+        rdzv_node *node = lost->is_vacant ? rdzv_find_spare(m, lost) : NULL;
+
+        if (node != NULL)
+            take_place(m, node, lost);
+    }
+}
+
 static void settle_run(rdzv *m)
 {
-    const int n_waiting = rdzv_count(m, NODE_WAITING, NODE_WAITING);
-    const int n_done = rdzv_count_done(m);
+    int n_waiting;
+    int n_done;
     char *text;
 
-    if (n_done == m->n_places) {
+    if (m->now_ms >= m->ready_until_ms)
+        drop_beginners(m);
+    fill_vacant_places(m);
+    n_waiting = rdzv_count(m, NODE_WAITING, NODE_WAITING);
+    n_done = rdzv_count_done(m);
+    if (n_done + rdzv_count(m, NODE_WELCOMED, NODE_WELCOMED) == m->n_places) {
         rdzv_end_job(m, 0, "");
     } else if (n_waiting > 0 && n_done == 0 && m->n_places < m->opt.max_nodes) {
         text = rdzv_new_text(m);
@@ -363,6 +451,7 @@ static int64_t wake_at(const rdzv *m)
     case RDZV_DRAIN:
         return m->drain_until_ms;
     case RDZV_RUN:
+        return rdzv_count(m, NODE_WELCOMED, NODE_WELCOMED) > 0 ? m->ready_until_ms : RDZV_NEVER;
     case RDZV_END:
         break;
     }

@@ -37,6 +37,10 @@
  *     have rejoined. Node 0 is the head's own. A node of the last view keeps its number where it
  *     can; a new node on a lost node's host takes over that number; then come requested ids, then
  *     the other nodes in the order of their arrival. Nodes beyond max wait as spares.
+ *   - A waiting node with as many ranks takes the place of a node whose loss is tolerated, while
+ *     the others run: it gets a welcome of the present generation, and a start when it is ready. If
+ *     it cannot start, it is dropped and the place waits for another node. That ends when the ranks
+ *     of the first node have ended by themselves.
  *   - A node that joins while fewer than max run ends all ranks in good order (SIGTERM, grace) and
  *     all restart; a failure or a loss aborts the ranks first. The cause is the failure reported
  *     first; but an exit gives way to a crash reported less than 100 ms later, and to the loss of
@@ -137,6 +141,7 @@ typedef struct rdzv_place {
     int rank_base;
     int n_local;
     int world_size;
+    bool is_late; /* the node has taken the place of a lost one, while others run */
     char host[RDZV_HOST_BYTES];
 } rdzv_place;
 

@@ -26,6 +26,7 @@ typedef struct rdzv_node {
     bool is_head;
     bool done;      /* NODE_ENDED: by themselves, all with 0 */
     bool lost;      /* NODE_ENDED and done, and its connection is gone: kept until the view ends */
+    bool is_vacant; /* lost before its ranks had ended: another node may take its place */
     bool wait_sent; /* RDZV_DO_WAIT, since its last welcome */
     char host[RDZV_HOST_BYTES];
 } rdzv_node;
@@ -77,7 +78,7 @@ struct rdzv {
 
     int64_t join_until_ms;  /* RDZV_COLLECT */
     int64_t last_call_ms;   /* when it ends; RDZV_NEVER while there are fewer than min */
-    int64_t ready_until_ms; /* RDZV_AGREE */
+    int64_t ready_until_ms; /* RDZV_AGREE; RDZV_RUN: of nodes that take the place of lost ones */
     /* When a view that has lost a node before its start is dissolved; RDZV_NEVER: it has not. */
     int64_t dissolve_ms;
     drain_reason reason;
@@ -124,6 +125,7 @@ void rdzv_settle_drain(rdzv *m);
 rdzv_node *rdzv_find(const rdzv *m, uint64_t conn);
 int rdzv_count(const rdzv *m, node_state from, node_state to); /* connected nodes in these states */
 int rdzv_count_done(const rdzv *m);                            /* members, also lost ones */
+bool rdzv_has_finished_node(const rdzv *m); /* the ranks of one have ended by themselves */
 bool rdzv_is_member(const rdzv_node *node);
 bool rdzv_is_running(const rdzv_node *node); /* a member whose ranks have not ended */
 const rdzv_place *rdzv_place_of(const rdzv *m, const rdzv_node *node); /* a member's */
@@ -133,6 +135,9 @@ rdzv_node *rdzv_add_node(rdzv *m, uint64_t conn, const rdzv_hello *hello);
 
 /* Whether the waiting nodes can make a view now; considers last_call_ms and join_until_ms. */
 bool rdzv_is_complete(const rdzv *m);
+
+/* The waiting node that may take the place of this lost one; NULL: none. */
+rdzv_node *rdzv_find_spare(const rdzv *m, const rdzv_node *lost);
 
 /* Makes the next generation of at most max_nodes waiting nodes. */
 void rdzv_make_view(rdzv *m);

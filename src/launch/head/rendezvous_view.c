@@ -57,6 +57,29 @@ int rdzv_count_done(const rdzv *m)
     return n;
 }
 
+bool rdzv_has_finished_node(const rdzv *m)
+{
+    for (int i = 0; i < m->capacity; i++)
+        if (m->nodes[i].state == NODE_ENDED && !m->nodes[i].is_vacant)
+            return true;
+    return false;
+}
+
+rdzv_node *rdzv_find_spare(const rdzv *m, const rdzv_node *lost)
+{
+    rdzv_node *found = NULL;
+
+    for (int i = 0; i < m->capacity; i++) {
+        rdzv_node *node = &m->nodes[i];
+
+        if (node->state == NODE_WAITING && node->n_local == lost->n_local &&
+            (!m->opt.by_id || node->id == lost->id) &&
+            (found == NULL || node->order < found->order))
+            found = node;
+    }
+    return found;
+}
+
 /* --- a node joins --- */
 
 static bool is_number_taken(const rdzv *m, int index)

@@ -485,3 +485,38 @@ void net_choice_free(net_choice *c)
     text_free(&c->text);
     *c = (net_choice){0};
 }
+
+/* --- a node that comes later --- */
+
+static const net_interface *find_late(const net_pick *first, const net_offer *offer)
+{
+    const net_interface *of_family = NULL;
+
+    for (int i = 0; i < offer->n; i++) {
+        const net_interface *at = &offer->at[i];
+
+        if (net_address_family(&at->address) != net_address_family(&first->head))
+            continue;
+        if (net_interface_reaches(at, &first->head))
+            return at;
+        if (of_family == NULL && !at->is_bridge)
+            of_family = at;
+    }
+    return of_family;
+}
+
+ls_status net_choose_late(const net_choice *c, const net_offer *offers, int node, net_pick *out)
+{
+    const net_pick *first = &c->picks[0];
+    const bool is_loopback = net_address_is_loopback(&first->head);
+    const net_interface *at = is_loopback ? NULL : find_late(first, &offers[node]);
+
+    if (is_loopback && offers[node].machine == offers[0].machine)
+        at = &first->at[0];
+    if (at == NULL)
+        return ls_fail(LS_EPEER, "%s has no address in the network of the job, %s",
+                       offers[node].host, text_str(&c->text));
+    *out = (net_pick){.head = first->head, .n = 1, .at = {*at}};
+    net_address_set_port(&out->at[0].address, 0);
+    return LS_OK;
+}

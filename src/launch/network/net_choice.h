@@ -115,6 +115,14 @@ LS_MUST_USE ls_status net_choose(const net_offer *offers, const net_report *repo
                                  const char *filter, net_choice *out);
 void net_choice_free(net_choice *c); /* leaves it empty */
 
+/*
+ * Selects for a node that comes after the others have been tested, without a test: the loopback
+ * where that was selected, else its first address in the network of node 0's selection, else its
+ * first one of that family. offers: of all nodes. LS_EPEER: it has none.
+ */
+LS_MUST_USE ls_status net_choose_late(const net_choice *c, const net_offer *offers, int node,
+                                      net_pick *out);
+
 /* Appends all tests by address, and advice for each kind of failure. */
 void net_matrix_text(const net_offer *offers, const net_report *reports, int n_nodes,
                      text_buf *out);
