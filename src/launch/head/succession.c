@@ -14,7 +14,7 @@ enum {
     AGAIN_MS = 40,   /* between questions of a candidate to a node that has not voted for it */
     RETRY_MS = 300,  /* a candidate without a majority begins a new term, */
     SPREAD_MS = 600, /* up to this later, so that two of them do not always meet */
-    ACTIONS_PER_NODE = 2
+    ACTIONS_MORE = 8 /* than nodes, in a step */
 };
 
 typedef enum succession_role { FOLLOWER, CANDIDATE, HEAD, OUT } succession_role;
@@ -24,7 +24,7 @@ typedef struct peer {
     bool has_voted;       /* for this candidate */
     uint64_t state_index; /* the newest of this term that it keeps */
     uint64_t round;       /* the last one that it has answered */
-    int64_t heard_ms;
+    int64_t received_ms;
 } peer;
 
 struct succession {
@@ -41,7 +41,7 @@ struct succession {
     uint64_t committed;
     uint64_t round;
     uint64_t confirmed;
-    int64_t heard_ms;    /* of the head; HEAD: when its term began */
+    int64_t received_ms; /* of the head; HEAD: when its term began */
     int64_t headless_ms; /* since then */
     int64_t elect_ms;    /* FOLLOWER, CANDIDATE: when a new term begins */
     int64_t beat_ms;     /* HEAD, CANDIDATE: the next messages to all */
@@ -209,11 +209,11 @@ static void become_head(succession *s)
     s->state_index++;
     s->committed = 0;
     s->round = s->confirmed = 0;
-    s->heard_ms = s->now_ms;
+    s->received_ms = s->now_ms;
     for (int i = 0; i < s->opt.n_nodes; i++) {
         s->peers[i].state_index = 0;
         s->peers[i].round = 0;
-        s->peers[i].heard_ms = s->now_ms;
+        s->peers[i].received_ms = s->now_ms;
     }
     send_all(s);
 }
@@ -252,9 +252,9 @@ static bool is_newer(uint64_t term, uint64_t index, uint64_t than_term, uint64_t
     return term > than_term || (term == than_term && index > than_index);
 }
 
-static bool hears_head(const succession *s)
+static bool has_head(const succession *s)
 {
-    return s->role == HEAD || (s->head >= 0 && s->now_ms - s->heard_ms < s->opt.silence_ms);
+    return s->role == HEAD || (s->head >= 0 && s->now_ms - s->received_ms < s->opt.silence_ms);
 }
 
 static void on_ask(succession *s, int node, const succession_message *m)
@@ -262,7 +262,7 @@ static void on_ask(succession *s, int node, const succession_message *m)
     bool is_older;
     bool is_granted;
 
-    if (hears_head(s)) {
+    if (has_head(s)) {
         send(s, node, SUCCESSION_REFUSE, false);
         return;
     }
@@ -288,7 +288,7 @@ static void on_state(succession *s, int node, const succession_message *m)
     if (m->term > s->term)
         enter_term(s, m->term);
     s->role = FOLLOWER;
-    s->heard_ms = s->now_ms;
+    s->received_ms = s->now_ms;
     if (s->head != node) {
         s->head = s->last_head = node;
         act(s, SUCCESSION_DO_FOLLOW)->node = node;
@@ -308,7 +308,7 @@ static void on_stored(succession *s, int node, const succession_message *m)
 
     if (s->role != HEAD || m->term != s->term)
         return;
-    p->heard_ms = s->now_ms;
+    p->received_ms = s->now_ms;
     if (m->state_term == s->term && m->state_index > p->state_index)
         p->state_index = m->state_index;
     if (m->round > p->round)
@@ -382,7 +382,7 @@ static bool has_lost_majority(const succession *s)
     int n = 1;
 
     for (int i = 0; i < s->opt.n_nodes; i++)
-        n += i != s->opt.self && s->now_ms - s->peers[i].heard_ms < s->opt.silence_ms;
+        n += i != s->opt.self && s->now_ms - s->peers[i].received_ms < s->opt.silence_ms;
     return !is_majority(s, n);
 }
 
@@ -393,7 +393,7 @@ static void on_time(succession *s)
         return;
     }
     if (s->role == FOLLOWER && s->head >= 0) {
-        if (s->now_ms - s->heard_ms >= s->opt.silence_ms)
+        if (s->now_ms - s->received_ms >= s->opt.silence_ms)
             lose_head(s);
         return;
     }
@@ -416,7 +416,7 @@ static int64_t wake_at(const succession *s)
         return earlier(earlier(s->beat_ms, s->elect_ms), s->headless_ms + s->opt.give_up_ms);
     case FOLLOWER:
         if (s->head >= 0)
-            return s->heard_ms + s->opt.silence_ms;
+            return s->received_ms + s->opt.silence_ms;
         return earlier(s->elect_ms, s->headless_ms + s->opt.give_up_ms);
     case OUT:
         break;
@@ -500,7 +500,7 @@ ls_status succession_create(const succession_options *opt, int64_t now_ms, succe
     if (s == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a standby head");
     s->opt = *opt;
-    s->n_actions_max = ACTIONS_PER_NODE * opt->n_nodes + 8;
+    s->n_actions_max = opt->n_nodes + ACTIONS_MORE;
     s->peers = ls_calloc((size_t)opt->n_nodes, sizeof(*s->peers));
     s->actions = ls_calloc((size_t)s->n_actions_max, sizeof(*s->actions));
     if (s->peers == NULL || s->actions == NULL) {
@@ -511,11 +511,11 @@ ls_status succession_create(const succession_options *opt, int64_t now_ms, succe
     s->head = s->last_head = s->voted_for = opt->head;
     s->role = opt->self == opt->head ? HEAD : FOLLOWER;
     s->has_led = s->role == HEAD;
-    s->now_ms = s->heard_ms = s->headless_ms = now_ms;
+    s->now_ms = s->received_ms = s->headless_ms = now_ms;
     s->beat_ms = s->role == HEAD ? now_ms + opt->beat_ms : INT64_MAX;
     s->elect_ms = INT64_MAX;
     for (int i = 0; i < opt->n_nodes; i++)
-        s->peers[i].heard_ms = now_ms;
+        s->peers[i].received_ms = now_ms;
     *out = s;
     return LS_OK;
 }

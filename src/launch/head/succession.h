@@ -8,9 +8,9 @@
  *
  * It is Raft (Ongaro, Ousterhout: In Search of an Understandable Consensus Algorithm, 2014;
  * election 5.2, its restriction 5.4, commitment 5.3) with a log of one entry: each state replaces
- * the one before. CONFIRM is the read index of Ongaro's dissertation (6.4); a node that hears from
- * a head votes for no other (4.2.3 there). The nodes are those with which the ranks were started;
- * their number does not change, and a node that has ended does not come back.
+ * the one before. CONFIRM is the read index of Ongaro's dissertation (6.4); a node that receives
+ * messages of a head votes for no other (4.2.3 there). The nodes are those with which the ranks
+ * were started; their number does not change, and a node that has ended does not come back.
  *
  * A pure step function: an event goes in, actions come out. It reads no clock, opens nothing and
  * allocates only in succession_create(). The driver (standby.c) holds the bytes of the state: the
@@ -30,7 +30,8 @@
 
 #include <stdbool.h>
 
-#define SUCCESSION_NODES_MAX 256
+#define SUCCESSION_NODES_MAX   128
+#define SUCCESSION_ACTIONS_MAX (SUCCESSION_NODES_MAX + 8) /* of a step */
 
 typedef struct succession succession;
 
