@@ -27,6 +27,7 @@ struct seat {
     int member;
     int64_t view;
     uint64_t n_asked;
+    uint64_t n_checked;
     bool is_new;
     bool is_called;
     int64_t next_look_ms;
@@ -139,15 +140,44 @@ static ls_status report(const seat *s, const seat_report *r)
     char key[SEAT_KEY_BYTES];
     char text[SEAT_KEY_BYTES];
 
+    if (s->store == NULL)
+        return ls_fail(LS_EPEER, "the connection to the launcher is lost");
     seat_write_report(r, key, text);
     return ls_store_set(s->store, key, text, strlen(text));
 }
 
+/* The head of the job may be on another machine now: then the connection to this machine's agent
+ * has ended, and a new one leads there. At other addresses the store is lost with the head. */
+static bool reconnects(seat *s, ls_status st)
+{
+    char url[NET_ADDRESS_TEXT_MAX];
+
+    if (st != LS_EPEER || net_address_family(&s->at) != NET_UNIX)
+        return false;
+    ls_store_close(s->store);
+    s->store = NULL;
+    return connect_store(s, net_address_text(url, sizeof(url), &s->at)) == LS_OK;
+}
+
+/* Sends a report and gets its answer. */
+static ls_status exchange(const seat *s, const seat_report *r, const char *answer_key,
+                          void **answer)
+{
+    LS_TRY(report(s, r));
+    return ls_store_get(s->store, answer_key, s->settings.join_ms, answer, NULL);
+}
+
 ls_status comm_report_state(ls_comm *comm)
 {
-    const seat *s = comm->seat;
+    seat *s = comm->seat;
+    ls_status st;
 
-    return s == NULL ? LS_OK : report(s, &(seat_report){.member = s->member, .is_ready = true});
+    if (s == NULL)
+        return LS_OK;
+    do {
+        st = report(s, &(seat_report){.member = s->member, .is_ready = true});
+    } while (reconnects(s, st));
+    return st;
 }
 
 bool comm_is_called(ls_comm *comm)
@@ -170,15 +200,20 @@ bool comm_is_called(ls_comm *comm)
 
 ls_status comm_check_seat(ls_comm *comm)
 {
-    const seat *s = comm != NULL ? comm->seat : NULL;
+    seat *s = comm != NULL ? comm->seat : NULL;
+    char key[SEAT_KEY_BYTES];
     int64_t view = 0;
     void *text;
     ls_status st;
 
     if (s == NULL || s->is_new)
         return LS_OK;
-    LS_TRY(ls_context(ls_store_get(s->store, "view", 0, &text, NULL),
-                      "whether this process is still a rank of the job"));
+    do {
+        const seat_report check = {.member = s->member, .is_check = true, .number = ++s->n_checked};
+
+        st = exchange(s, &check, seat_checked_key(key, s->member, s->n_checked), &text);
+    } while (reconnects(s, st));
+    LS_TRY(ls_context(st, "whether this process is still a rank of the job"));
     st = text_parse_int(text, "the view of an elastic job", 0, INT64_MAX, &view);
     ls_store_free(text);
     LS_TRY(st);
@@ -199,6 +234,8 @@ static void locate_hub(const seat *s, const seat_answer *answer, char *url, size
 {
     net_address at = s->at;
 
+    if (text_equal(answer->unix_url, SEAT_SAME_HUB))
+        return; // url has it
     if (net_address_family(&s->at) == NET_UNIX) {
         text_format(url, n, "%s", answer->unix_url);
         return;
@@ -226,13 +263,13 @@ static ls_status ask(seat *s, bool has_state, seat_answer *out)
     void *answer;
     ls_status st;
 
-    s->n_asked++;
-    LS_TRY(report(s, &(seat_report){.member = s->member,
-                                    .view = s->view,
-                                    .number = s->n_asked,
-                                    .has_state = has_state}));
-    seat_answer_key(key, s->member, s->n_asked);
-    LS_TRY(ls_store_get(s->store, key, s->settings.join_ms, &answer, NULL));
+    do {
+        const seat_report question = {
+            .member = s->member, .view = s->view, .number = ++s->n_asked, .has_state = has_state};
+
+        st = exchange(s, &question, seat_answer_key(key, s->member, s->n_asked), &answer);
+    } while (reconnects(s, st));
+    LS_TRY(st);
     st = take_answer(s, answer, out);
     ls_store_free(answer);
     return st;

@@ -82,6 +82,8 @@ static const char *purpose_text(net_purpose purpose)
         return "the head of a job";
     case NET_PURPOSE_PROBE:
         return "a network probe";
+    case NET_PURPOSE_STANDBY:
+        return "a standby head";
     }
     return "something else";
 }
@@ -173,7 +175,7 @@ static void encode_hello(handshake *h, uint8_t *out)
 
 static ls_status decode_hello(handshake *h, const uint8_t *in)
 {
-    if (in[5] < NET_PURPOSE_CONTROL || in[5] > NET_PURPOSE_PROBE || in[6] > NET_ENCRYPT ||
+    if (in[5] < NET_PURPOSE_CONTROL || in[5] > NET_PURPOSE_STANDBY || in[6] > NET_ENCRYPT ||
         (in[7] != 0 && in[5] != NET_PURPOSE_DATA))
         return finish(h, ls_fail(LS_EPROTO, "%s sent a hello with unknown fields", h->name));
     h->peer.purpose = (net_purpose)in[5];

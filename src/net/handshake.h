@@ -42,7 +42,8 @@ typedef enum net_purpose {
     NET_PURPOSE_DATA = 3,    /* between two ranks */
     NET_PURPOSE_NODE = 4,    /* an agent and the head of its job */
     /* an agent that tests a path to another one; `from` and `to` are nodes */
-    NET_PURPOSE_PROBE = 5
+    NET_PURPOSE_PROBE = 5,
+    NET_PURPOSE_STANDBY = 6 /* between agents that may host the head; `from` is a node */
 } net_purpose;
 
 /* The identity that a client claims, and the identity that a server expects. */

@@ -21,11 +21,22 @@ const char *seat_call_key(char key[SEAT_KEY_BYTES], int64_t view)
     return text_format(key, SEAT_KEY_BYTES, "call/%" PRId64, view);
 }
 
+const char *seat_checked_key(char key[SEAT_KEY_BYTES], int member, uint64_t number)
+{
+    return text_format(key, SEAT_KEY_BYTES, "checked/%d/%" PRIu64, member, number);
+}
+
 void seat_write_report(const seat_report *r, char key[SEAT_KEY_BYTES], char text[SEAT_KEY_BYTES])
 {
-    text_format(key, SEAT_KEY_BYTES, "%s/%d", r->is_ready ? "ready" : "ask", r->member);
+    text_format(key, SEAT_KEY_BYTES, "%s/%d",
+                r->is_ready   ? "ready"
+                : r->is_check ? "check"
+                              : "ask",
+                r->member);
     if (r->is_ready)
         text_format(text, SEAT_KEY_BYTES, "1");
+    else if (r->is_check)
+        text_format(text, SEAT_KEY_BYTES, "%" PRIu64, r->number);
     else
         text_format(text, SEAT_KEY_BYTES, "%" PRId64 " %" PRIu64 " %d", r->view, r->number,
                     r->has_state);
@@ -59,8 +70,9 @@ bool seat_read_report(const char *key, const char *text, seat_report *out)
     int64_t number;
     int64_t has_state;
 
-    *out = (seat_report){.is_ready = text_starts(key, "ready/")};
-    if (!out->is_ready && !text_starts(key, "ask/"))
+    *out = (seat_report){.is_ready = text_starts(key, "ready/"),
+                         .is_check = text_starts(key, "check/")};
+    if (!out->is_ready && !out->is_check && !text_starts(key, "ask/"))
         return false;
     key = strchr(key, '/') + 1;
     if (!take_number(&key, 0, 0, INT32_MAX, &member))
@@ -68,6 +80,12 @@ bool seat_read_report(const char *key, const char *text, seat_report *out)
     out->member = (int)member;
     if (out->is_ready)
         return true;
+    if (out->is_check && !take_number(&text, 0, 1, INT64_MAX, &number))
+        return false;
+    if (out->is_check) {
+        out->number = (uint64_t)number;
+        return true;
+    }
     if (!take_number(&text, ' ', 0, INT64_MAX, &out->view) ||
         !take_number(&text, ' ', 1, INT64_MAX, &number) || !take_number(&text, 0, 0, 1, &has_state))
         return false;

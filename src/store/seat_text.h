@@ -6,10 +6,11 @@
  *     key                 value                                              set by
  *     ask/MEMBER          "VIEW NUMBER HAS_STATE"                            that process
  *     ready/MEMBER        any: it has the state of the training              that process
+ *     check/MEMBER        "NUMBER": whether it is in the present view        that process
  *     seat/MEMBER/NUMBER  "seat VIEW RANK SIZE GENERATION PORT UNIX-URL",    the launcher
  *                         or "refused TEXT"
+ *     checked/MEMBER/NUMBER  "VIEW": the present one                         the launcher
  *     call/VIEW           "1": its processes are to ask                      the launcher
- *     view                "VIEW": the present one                            the launcher
  */
 #ifndef LS_STORE_SEAT_TEXT_H
 #define LS_STORE_SEAT_TEXT_H
@@ -22,13 +23,15 @@
 
 #define SEAT_KEY_BYTES  64
 #define SEAT_TEXT_BYTES 256
+#define SEAT_SAME_HUB   "-" /* seat_answer.unix_url: where the first hub was */
 
 /* What a process reports to the launcher. */
 typedef struct seat_report {
     int member;
-    bool is_ready; /* ready/MEMBER; the others are of ask/MEMBER */
+    bool is_ready; /* ready/MEMBER */
+    bool is_check; /* check/MEMBER; otherwise of ask/MEMBER */
     int64_t view;
-    uint64_t number; /* of the question, from 1 */
+    uint64_t number; /* of the question, from 1; also of a check */
     bool has_state;
 } seat_report;
 
@@ -46,6 +49,7 @@ typedef struct seat_answer {
 /* Each returns its buffer. */
 const char *seat_answer_key(char key[SEAT_KEY_BYTES], int member, uint64_t number);
 const char *seat_call_key(char key[SEAT_KEY_BYTES], int64_t view);
+const char *seat_checked_key(char key[SEAT_KEY_BYTES], int member, uint64_t number);
 
 void seat_write_report(const seat_report *r, char key[SEAT_KEY_BYTES], char text[SEAT_KEY_BYTES]);
 const char *seat_write_answer(const seat_answer *a, char text[SEAT_TEXT_BYTES]);

@@ -72,7 +72,6 @@ static void give_seats(launcher *l)
     answer.generation = 1 + ((uint32_t)answer.view << 16);
     open_hub(l, answer.size, answer.view);
     text_format(answer.unix_url, sizeof(answer.unix_url), "%s", l->hub_url);
-    put(l, "view", text_format(text, sizeof(text), "%" PRId64, answer.view));
     for (; answer.rank < answer.size; answer.rank++) {
         const recovery_seat *seat = &seats[answer.rank];
 
@@ -110,11 +109,27 @@ static void step(launcher *l, const recovery_event *e)
         carry_out(l, &r.actions[i]);
 }
 
+static void answer_check(const launcher *l, const seat_report *r)
+{
+    char key[SEAT_KEY_BYTES];
+    char text[SEAT_TEXT_BYTES];
+    int64_t view;
+    int n;
+
+    (void)recovery_view(l->machine, &n, &view);
+    put(l, seat_checked_key(key, r->member, r->number),
+        text_format(text, sizeof(text), "%" PRId64, view));
+}
+
 static void on_stored(void *self, const char *key, const char *value)
 {
     seat_report r;
 
     assert_true(seat_read_report(key, value, &r));
+    if (r.is_check) {
+        answer_check(self, &r);
+        return;
+    }
     step(self, &(recovery_event){.kind = r.is_ready ? RECOVERY_READY : RECOVERY_ASKED,
                                  .member = r.member,
                                  .view = r.view,
@@ -156,7 +171,6 @@ static void open_launcher(launcher *l, int max_replacements)
     assert_ok(net_address_fresh_unix("test-members", &at));
     assert_ok(hub_listen(l->members, &at, &bound));
     net_address_text(l->members_url, sizeof(l->members_url), &bound);
-    put(l, "view", "0");
     open_hub(l, RANKS, 0);
     assert_ok(ls_thread_start(&l->thread, "test-launcher", serve, l));
 }

@@ -6,7 +6,8 @@
  *
  * The process with this number in LOCKSTEP_MEMBER ends in that step: HOW is forward, backward (the
  * step is complete, the update is missing), update (others go on), recovery (of another loss), or
- * stop (SIGSTOP). Rank 0 prints the parameters, momentum and running statistics at the end.
+ * stop (SIGSTOP). A step has ELASTIC_SHARDS shards, 4 if that is not set. Rank 0 prints the
+ * parameters, momentum and running statistics at the end.
  */
 #include <lockstep/lockstep.h>
 
@@ -17,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHARDS = 4, ROWS = 3, IN = 6, OUT = 4 };
+enum { SHARDS_USUAL = 4, ROWS = 3, IN = 6, OUT = 4 };
 
 typedef struct loop {
     ls_device *device;
@@ -30,6 +31,7 @@ typedef struct loop {
     ls_comm *comm;
     int64_t step;
     int64_t n_steps;
+    int n_shards; /* ELASTIC_SHARDS */
     int member;
     char **ends;
     int n_ends;
@@ -56,7 +58,7 @@ static ls_status make_rows(loop *l, int shard, ls_tensor **x, ls_tensor **y)
     const int64_t in[] = {ROWS, IN};
     const int64_t out[] = {ROWS, OUT};
     float values[ROWS * IN];
-    uint32_t seed = (uint32_t)(l->step * SHARDS + shard + 1);
+    uint32_t seed = (uint32_t)(l->step * l->n_shards + shard + 1);
 
     for (int i = 0; i < ROWS * IN; i++) {
         seed = seed * 1664525U + 1013904223U;
@@ -95,7 +97,7 @@ static ls_status run_step(loop *l)
     int first;
     int n;
 
-    LS_TRY(ls_shard_range(SHARDS, ls_comm_rank(l->comm), ls_comm_size(l->comm), &first, &n));
+    LS_TRY(ls_shard_range(l->n_shards, ls_comm_rank(l->comm), ls_comm_size(l->comm), &first, &n));
     LS_TRY(ls_ddp_sync_buffers(l->ddp));
     end_here(l, "forward");
     end_here(l, "stop");
@@ -146,7 +148,7 @@ static ls_status open_net(loop *l)
 {
     const ls_device_options device = {
         .size = sizeof(device), .name = "cpu_ref", .threads = 1, .thread_invariant = 1};
-    const ls_ddp_options ddp = {.size = sizeof(ddp), .shards = SHARDS};
+    const ls_ddp_options ddp = {.size = sizeof(ddp), .shards = l->n_shards};
     const ls_sgd_options sgd = {.size = sizeof(sgd), .lr = 0.05, .momentum = 0.9};
     const ls_named *parameters;
     int n;
@@ -189,7 +191,9 @@ int main(int argc, char **argv)
     const bool is_plain = argc > 1 && strcmp(argv[1], "plain") == 0;
     const int first = is_plain ? 2 : 1;
     const char *member = getenv("LOCKSTEP_MEMBER");
-    loop l = {.member = member != NULL ? (int)strtol(member, NULL, 10) : -1};
+    const char *shards = getenv("ELASTIC_SHARDS");
+    loop l = {.member = member != NULL ? (int)strtol(member, NULL, 10) : -1,
+              .n_shards = shards != NULL ? (int)strtol(shards, NULL, 10) : SHARDS_USUAL};
     ls_status st;
 
     if (argc <= first)

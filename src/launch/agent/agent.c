@@ -6,6 +6,7 @@
  */
 #include "launch/agent/agent.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "launch/process/process.h"
 
@@ -138,7 +139,8 @@ static ls_status notify_nodes(const agent *a)
 /* All ranks have ended, and none of them will be replaced. */
 static bool has_finished(const agent *a)
 {
-    if (a->ctx.phase == AGENT_IDLE || a->n_ended < a->ctx.spec->n_ranks)
+    if (a->ctx.phase == AGENT_IDLE || a->n_ended < a->ctx.spec->n_ranks ||
+        agent_link_waits(&a->link))
         return false;
     for (int i = 0; a->ctx.phase == AGENT_RUNNING && i < a->ctx.spec->n_ranks; i++)
         if (a->ranks[i].is_undecided)
@@ -173,20 +175,24 @@ static void decide_result(const agent_outcome *o, agent_result *out)
 
 ls_status agent_run(const agent_spec *spec, agent_result *out)
 {
-    agent a;
+    agent *a;
     ls_status st;
 
     memset(out, 0, sizeof(*out));
     if (spec->n_ranks < 1 && spec->hosts == NULL)
         return ls_fail(LS_EINVAL, "%d ranks cannot be started", spec->n_ranks);
-    st = agent_open(&a, spec, out);
+    a = ls_calloc(1, sizeof(*a));
+    if (a == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for an agent");
+    st = agent_open(a, spec, out);
     if (st == LS_OK)
-        st = run_loop(&a);
-    agent_close(&a);
-    decide_result(&a.outcome, out);
-    if (st == LS_OK && a.failure != LS_OK)
-        st = ls_fail(a.failure, "%s", a.failure_text);
-    agent_write_error(&a, st);
-    text_free(&a.root_error);
+        st = run_loop(a);
+    agent_close(a);
+    decide_result(&a->outcome, out);
+    if (st == LS_OK && a->failure != LS_OK)
+        st = ls_fail(a->failure, "%s", a->failure_text);
+    agent_write_error(a, st);
+    text_free(&a->root_error);
+    ls_free(a);
     return st;
 }

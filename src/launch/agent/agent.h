@@ -34,6 +34,7 @@ typedef struct agent agent;
 typedef struct agent_rank {
     agent *agent;
     int rank;        /* in the job */
+    int member;      /* of an elastic job (recovery.h) */
     pid_t shim;      /* 0: unknown, or reaped; with spec->isolate it is not our child */
     pid_t pid;       /* of the rank itself, 0: unknown */
     int lifeline_fd; /* write: signals for the rank; its end kills the rank */
@@ -109,7 +110,8 @@ struct agent { // NOLINT(clang-analyzer-optin.performance.Padding): there is one
     int aborter;       /* the local rank that aborted a group, -1: none */
     bool is_signalled; /* this agent has sent them SIGTERM or SIGKILL */
     bool is_killed;    /* ... SIGKILL */
-    uint32_t finished; /* the last generation reported as finished */
+    uint32_t finished; /* the last generation reported as finished, */
+    node_end last_end; /* and that report, without its texts */
     int64_t started_s; /* since 1970 */
     int64_t failed_ms; /* when `root` failed */
     int64_t grace_ms;

@@ -15,7 +15,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WAIT_LINE_MS = 900, WAIT_LINE_AGAIN_MS = 10000, JOIN_MS = 600000 };
+enum {
+    WAIT_LINE_MS = 900,
+    WAIT_LINE_AGAIN_MS = 10000,
+    JOIN_MS = 600000,
+    MOVE_MS = 20000 /* from the loss of a head to the next one */
+};
 
 /* --- sending --- */
 
@@ -44,8 +49,14 @@ static void send_hello(const agent_link *l)
                         .run_id = o->run_id,
                         .version = ls_version(),
                         .host = host};
+    char standby_at[NET_ADDRESS_TEXT_MAX];
     wire_writer w = {0};
 
+    if (net_address_family(&l->standby_at) != NET_NONE) {
+        wire_write_text(&w, net_address_text(standby_at, sizeof(standby_at), &l->standby_at));
+        agent_send(l->ctx, NODE_STANDBY, &w);
+        w = (wire_writer){0};
+    }
     if (spec->nodes != NULL && spec->nodes->name != NULL)
         text_format(host, sizeof(host), "%s", spec->nodes->name);
     else
@@ -74,11 +85,37 @@ void agent_link_leave(agent_link *l)
 {
     l->is_linked = false;
     stream_mux_close(&l->streams);
+    agent_relay_end(&l->relay);
     frame_link_close(&l->link);
     poller_timer_cancel(&l->beat);
 }
 
+bool agent_link_waits(const agent_link *l)
+{
+    return !l->is_linked && l->move_limit.is_set;
+}
+
+static void end_job(agent_link *l, const char *why);
+
+static void no_head_came(void *arg)
+{
+    end_job(arg, "no other one has taken over");
+}
+
 static void lose_head(agent_link *l, const char *why)
+{
+    if (l->ctx->is_over)
+        return;
+    if (l->ctx->phase == AGENT_RUNNING && l->standby != NULL && standby_is_ready(l->standby)) {
+        agent_note(l->ctx, "the head of the job at %s is lost: %s", l->head_text, why);
+        agent_link_leave(l);
+        poller_timer_set(l->ctx->poller, &l->move_limit, ls_now_ms() + MOVE_MS, no_head_came, l);
+        return;
+    }
+    end_job(l, why);
+}
+
+static void end_job(agent_link *l, const char *why)
 {
     if (l->ctx->is_over)
         return;
@@ -136,6 +173,7 @@ static void on_drained(void *arg)
     agent_link *l = arg;
 
     stream_mux_resume(&l->streams);
+    agent_relay_resume(&l->relay);
 }
 
 static ls_status open_link(agent_link *l, int fd, const seal_pair *seals)
@@ -149,11 +187,15 @@ static ls_status open_link(agent_link *l, int fd, const seal_pair *seals)
     LS_TRY(frame_link_open(&l->link, p, fd, l->head_text, NODE_BODY_MAX, NODE_QUEUE_MAX));
     frame_link_seal(&l->link, seals);
     l->is_linked = true;
+    poller_timer_cancel(&l->move_limit);
     stream_mux_init(&l->streams, p, &l->link, NODE_STREAM);
+    LS_TRY(agent_relay_begin(&l->relay, &l->link));
     if (l->head == NULL)
         poller_timer_set(p, &l->beat, ls_now_ms() + NODE_BEAT_MS, on_beat, l);
     if (l->ctx->spec->n_ranks > 0)
         send_hello(l);
+    if (l->is_returning)
+        l->returned(l->agent);
     return LS_OK;
 }
 
@@ -162,6 +204,21 @@ static ls_status open_link(agent_link *l, int fd, const seal_pair *seals)
 static const char *name_of_head(const agent_link *l)
 {
     return l->ctx->spec->remote != NULL ? "the starting machine" : "node 0";
+}
+
+/* Other agents reach this one at the address at which it reaches the head. */
+static void open_standby(agent_link *l, int fd)
+{
+    net_address own;
+
+    if (l->standby == NULL)
+        return;
+    if (net_address_of_socket(fd, &own) == LS_OK &&
+        standby_listen(l->standby, &own, &l->standby_at) == LS_OK)
+        return;
+    ls_log(LS_LOG_WARN, "launch", "this agent cannot take over the head: %s", ls_last_error());
+    standby_destroy(l->standby);
+    l->standby = NULL;
 }
 
 static void on_dialled(void *arg, int fd, const net_address *at, ls_status st, const char *why)
@@ -175,6 +232,7 @@ static void on_dialled(void *arg, int fd, const net_address *at, ls_status st, c
     } else {
         l->head_at = *at;
         net_address_text(l->head_text, sizeof(l->head_text), at);
+        open_standby(l, fd);
         st = open_link(l, fd, dial_seals(l->dial));
     }
     if (st != LS_OK)
@@ -247,11 +305,10 @@ static void warn_of_address(const agent_link *l)
         agent_note(l->ctx, "warning: %s", warning);
 }
 
-static ls_status create_head(agent_link *l)
+static void fill_options(agent_link *l, head_options *out)
 {
     const agent_spec *spec = l->ctx->spec;
     head_options options = l->head_calls;
-    char host[RDZV_HOST_BYTES] = "?";
 
     options.rendezvous = spec->rendezvous;
     options.key = &l->key;
@@ -262,10 +319,21 @@ static ls_status create_head(agent_link *l)
     options.ports = spec->ports;
     options.store_port = spec->nodes == NULL ? spec->master_port : 0;
     options.quiet_roster = spec->nodes == NULL || spec->hosts != NULL;
-    (void)gethostname(host, sizeof(host) - 1);
-    options.rendezvous.host = host;
     options.rendezvous.version = ls_version();
     options.rendezvous.grace_ms = spec->grace_ms;
+    options.standby = l->standby;
+    *out = options;
+}
+
+static ls_status create_head(agent_link *l)
+{
+    const agent_spec *spec = l->ctx->spec;
+    head_options options;
+    char host[RDZV_HOST_BYTES] = "?";
+
+    fill_options(l, &options);
+    (void)gethostname(host, sizeof(host) - 1);
+    options.rendezvous.host = host;
     if (options.rendezvous.max_nodes == 0)
         options.rendezvous.min_nodes = options.rendezvous.max_nodes = 1;
     if (spec->nodes != NULL && spec->hosts == NULL && spec->argv != NULL) {
@@ -275,12 +343,157 @@ static ls_status create_head(agent_link *l)
     return head_create(l->ctx->poller, &options, &l->head);
 }
 
+/* --- another head after the loss of the first --- */
+
+static void on_committed(void *arg, uint64_t index)
+{
+    const agent_link *l = arg;
+
+    if (l->head != NULL)
+        head_committed(l->head, index);
+}
+
+static void on_confirmed(void *arg, uint64_t round)
+{
+    const agent_link *l = arg;
+
+    if (l->head != NULL)
+        head_confirmed(l->head, round);
+}
+
+static void on_leave(void *arg)
+{
+    end_job(arg, "this machine is not connected to a majority of the job's machines");
+}
+
+static ls_status take_over(agent_link *l, const void *state, size_t bytes)
+{
+    const seal_pair clear = {0}; /* of a socket pair */
+    net_address at = l->standby_at;
+    head_options options;
+    int fd;
+
+    fill_options(l, &options);
+    LS_TRY(head_take_over(l->ctx->poller, &options, state, bytes, &l->head));
+    net_address_set_port(&at, 0);
+    LS_TRY(head_listen(l->head, &at, &l->listens_at));
+    standby_announce(l->standby, &l->listens_at);
+    LS_TRY(head_connect_own(l->head, &fd));
+    text_format(l->head_text, sizeof(l->head_text), "this node");
+    l->is_returning = true;
+    LS_TRY(open_link(l, fd, &clear));
+    head_begin_again(l->head);
+    return LS_OK;
+}
+
+static void on_lead(void *arg, const void *state, size_t bytes)
+{
+    agent_link *l = arg;
+
+    if (l->ctx->is_over)
+        return;
+    agent_link_leave(l);
+    agent_note(l->ctx, "the head of the job is lost: it goes on with its head on this machine");
+    if (take_over(l, state, bytes) != LS_OK)
+        end_job(l, ls_last_error());
+}
+
+static void follow_dialled(void *arg, int fd, const net_address *at, ls_status st, const char *why)
+{
+    agent_link *l = arg;
+
+    LS_UNUSED(at);
+    if (fd >= 0) {
+        st = open_link(l, fd, dial_seals(l->dial));
+    } else {
+        (void)ls_fail(st, "%s", why);
+    }
+    if (st != LS_OK)
+        end_job(l, ls_last_error());
+}
+
+/* The head has been lost, and another agent hosts it at this address. */
+static void on_follow(void *arg, const net_address *at)
+{
+    agent_link *l = arg;
+    const dial_options options = {
+        .addresses = &l->head_at,
+        .n_addresses = 1,
+        .default_port = NET_PORT_REQUIRED,
+        .key = &l->key,
+        .claim = {.purpose = NET_PURPOSE_NODE,
+                  .from = HANDSHAKE_ANY_RANK,
+                  .to = HANDSHAKE_ANY_RANK,
+                  .security = l->ctx->spec->nodes->security},
+        .deadline_ms = ls_deadline_ms(MOVE_MS),
+        .self = l,
+        .done = follow_dialled,
+    };
+
+    if (l->ctx->is_over)
+        return;
+    agent_link_leave(l);
+    l->is_returning = true;
+    l->head_at = *at;
+    net_address_text(l->head_text, sizeof(l->head_text), at);
+    agent_note(l->ctx, "the head of the job is at %s now", l->head_text);
+    dial_close(l->dial);
+    l->dial = NULL;
+    poller_timer_set(l->ctx->poller, &l->move_limit, ls_now_ms() + MOVE_MS, no_head_came, l);
+    if (dial_open(l->ctx->poller, &options, &l->dial) != LS_OK)
+        end_job(l, ls_last_error());
+}
+
+/* Of an elastic job in which each agent was started by itself. */
+static ls_status create_standby(agent_link *l)
+{
+    const agent_spec *spec = l->ctx->spec;
+    const agent_nodes *nodes = spec->nodes;
+    const standby_options options = {.key = &l->key,
+                                     .security = nodes != NULL ? nodes->security : NET_AUTH,
+                                     .ports = spec->ports,
+                                     .calls = {.self = l,
+                                               .committed = on_committed,
+                                               .confirmed = on_confirmed,
+                                               .lead = on_lead,
+                                               .follow = on_follow,
+                                               .leave = on_leave}};
+
+    if (l->standby != NULL || nodes == NULL || nodes->key == NULL || spec->hosts != NULL ||
+        spec->remote != NULL || spec->rendezvous.min_ranks == 0 || spec->n_ranks < 1)
+        return LS_OK;
+    return standby_create(l->ctx->poller, &options, &l->standby);
+}
+
+ls_status agent_link_begin_standby(agent_link *l)
+{
+    const node_welcome *welcome = &l->ctx->place;
+    const standby_group g = {.generation = welcome->place.generation,
+                             .self = welcome->place.node,
+                             .n_nodes = welcome->place.n_nodes,
+                             .head = welcome->head_node};
+
+    if (l->standby == NULL)
+        return LS_OK;
+    if (l->head == NULL)
+        standby_end(l->standby);
+    if (!welcome->has_standby)
+        return LS_OK;
+    LS_TRY(agent_relay_open(&l->relay, l->ctx->poller));
+    if (l->relay.hub.watch == NULL)
+        LS_TRY(agent_relay_begin(&l->relay, &l->link));
+    return l->head == NULL ? standby_begin(l->standby, &g) : LS_OK;
+}
+
+/* --- life --- */
+
 ls_status agent_link_open_head(agent_link *l)
 {
     const agent_spec *spec = l->ctx->spec;
     const seal_pair clear = {0}; /* of a socket pair */
     int fd;
 
+    LS_TRY(create_standby(l));
     LS_TRY(create_head(l));
     if (spec->nodes != NULL &&
         head_listen(l->head, &spec->nodes->listen, &l->listens_at) != LS_OK) {
@@ -304,19 +517,26 @@ ls_status agent_link_open(agent_link *l)
 {
     const agent_nodes *nodes = l->ctx->spec->nodes;
 
-    return nodes == NULL || nodes->is_head ? agent_link_open_head(l) : connect_to_head(l);
+    if (nodes == NULL || nodes->is_head)
+        return agent_link_open_head(l);
+    LS_TRY(create_standby(l));
+    return connect_to_head(l);
 }
 
 void agent_link_close(agent_link *l)
 {
     poller_timer_cancel(&l->beat);
+    poller_timer_cancel(&l->move_limit);
     poller_timer_cancel(&l->wait_line);
     dial_close(l->dial);
     l->dial = NULL;
     stream_mux_close(&l->streams);
+    agent_relay_close(&l->relay);
     frame_link_close(&l->link);
     l->is_linked = false;
     head_destroy(l->head);
     l->head = NULL;
+    standby_destroy(l->standby);
+    l->standby = NULL;
     net_key_wipe(&l->key);
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * agent_link.h - an agent's connection to the head of its job: a socket pair where the head is in
- * this process, else TCP with heartbeats in both directions.
+ * this process, else TCP with heartbeats in both directions. With a standby (standby.h) the
+ * connection moves to the agent that takes over when the head is lost, or a head is created here.
  */
 #ifndef LS_LAUNCH_AGENT_LINK_H
 #define LS_LAUNCH_AGENT_LINK_H
 
 #include "launch/agent/agent_context.h"
+#include "launch/agent/agent_relay.h"
 #include "launch/head/head.h"
 #include "net/dial.h"
 #include "net/frame_link.h"
@@ -20,6 +22,11 @@ typedef struct agent_link {
     dial *dial;   /* while it connects */
     frame_link link;
     stream_mux streams; /* connections to PyTorch's store that pass through the link */
+    agent_relay relay;  /* those of ranks to the hub and the store of members */
+    standby *standby;   /* NULL: none */
+    net_address standby_at;
+    poll_timer move_limit; /* after the loss of a head, for the next one */
+    bool is_returning;     /* to a head that has taken over */
     bool is_linked;
     bool is_paused; /* the head has announced that it will be silent */
     net_address head_at;
@@ -34,8 +41,9 @@ typedef struct agent_link {
     void *agent;
     ls_status (*message)(void *agent, const frame *f);
     void (*before_beat)(void *agent);
-    void (*lost)(void *agent); /* the connection has failed, and is closed */
-    head_options head_calls;   /* the callbacks that a head in this process gets */
+    void (*lost)(void *agent);     /* the connection has failed, and is closed */
+    void (*returned)(void *agent); /* the hello to a head that has taken over has been sent */
+    head_options head_calls;       /* the callbacks that a head in this process gets */
 } agent_link;
 
 /* Opens a head in this process, or connects to the head. */
@@ -43,6 +51,11 @@ LS_MUST_USE ls_status agent_link_open(agent_link *l);
 /* Opens a head in this process. */
 LS_MUST_USE ls_status agent_link_open_head(agent_link *l);
 void agent_link_close(agent_link *l);
+
+/* At a welcome: prepares for the loss of the head. */
+LS_MUST_USE ls_status agent_link_begin_standby(agent_link *l);
+/* The head is lost, and another one will take over. */
+bool agent_link_waits(const agent_link *l);
 
 /* Without a connection the message is dropped. */
 void agent_link_send(agent_link *l, node_message type, const wire_writer *body);

@@ -48,6 +48,8 @@ void agent_send_finished(agent *a)
         end.details = text_str(&details);
     }
     agent_count_ends(a, &end);
+    a->last_end = end;
+    a->last_end.text = a->last_end.details = "";
     node_write_end(&w, &end);
     agent_send(&a->ctx, NODE_FINISHED, &w);
     a->finished = end.generation;
@@ -113,6 +115,8 @@ static ls_status take_welcome(agent *a, const frame *f)
     a->ctx.place = welcome;
     a->network.pick.n = 0;
     st = agent_open_job(a);
+    if (st == LS_OK)
+        st = agent_link_begin_standby(&a->link);
     if (st == LS_OK && welcome.place.n_nodes > 1)
         st = agent_network_offer(&a->network, &a->key);
     else if (st == LS_OK)
@@ -187,6 +191,32 @@ static ls_status take_slot(agent *a, const frame *f)
     else
         drop(a, slot.local_rank);
     return LS_OK;
+}
+
+/* What has become of the ranks, for a head that has taken over. */
+static void report_ranks(void *arg)
+{
+    agent *a = arg;
+    wire_writer w = {0};
+
+    for (int i = 0; a->ctx.phase == AGENT_RUNNING && i < a->ctx.spec->n_ranks; i++) {
+        const agent_rank *r = &a->ranks[i];
+        const node_found v = {.generation = agent_generation(&a->ctx),
+                              .local_rank = i,
+                              .member = r->member,
+                              .found = !r->ended             ? RECOVERY_RUNS
+                                       : agent_ended_well(r) ? RECOVERY_HAS_ENDED
+                                       : r->is_undecided     ? RECOVERY_HAS_FAILED
+                                                             : RECOVERY_WAS_DROPPED};
+
+        node_write_found(&w, &v);
+        agent_send(&a->ctx, NODE_FOUND, &w);
+        w = (wire_writer){0};
+    }
+    if (a->ctx.phase != AGENT_IDLE || a->finished != agent_generation(&a->ctx))
+        return;
+    node_write_end(&w, &a->last_end);
+    agent_send(&a->ctx, NODE_FINISHED, &w);
 }
 
 /* --- the end of ranks and job --- */
@@ -328,6 +358,9 @@ static ls_status on_message(void *arg, const frame *f)
         return take_early_exit(a, f);
     case NODE_STREAM:
         return stream_mux_receive(&a->link.streams, f);
+    case NODE_HUB_STREAM:
+    case NODE_MEMBER_STREAM:
+        return agent_relay_receive(&a->link.relay, f);
     case NODE_OWNER_QUERY:
         return agent_store_answer_owner(&a->store, f);
     case NODE_OWNER_ANSWER:
@@ -389,6 +422,7 @@ void agent_set_link_calls(agent *a)
     a->link.message = on_message;
     a->link.before_beat = send_states;
     a->link.lost = agent_kill_ranks;
+    a->link.returned = report_ranks;
     a->link.head_calls = (head_options){.self = a,
                                         .write_request = write_request,
                                         .describe_rank = agent_describe_rank,

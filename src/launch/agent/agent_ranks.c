@@ -215,16 +215,22 @@ void agent_reset_ranks(agent *a)
     for (int i = 0; i < a->ctx.spec->n_ranks; i++)
         a->ranks[i] = (agent_rank){.agent = a,
                                    .rank = a->ctx.place.place.rank_base + i,
+                                   .member = a->ctx.place.place.rank_base + i,
                                    .lifeline_fd = -1,
                                    .status_fd = -1,
                                    .ring_fd = -1};
 }
 
-/* A server of the head: its unix socket, or a port at the head's address. */
-static void write_url(const agent *a, const char *unix_url, int port, char *url, size_t n)
+/* A server of the head: through this agent, or its unix socket, or a port at the head's address. */
+static void write_url(const agent *a, const relay_port *relay, const char *unix_url, int port,
+                      char *url, size_t n)
 {
     net_address at = a->link.head_at;
 
+    if (a->ctx.place.has_standby) {
+        net_address_text(url, n, &relay->at);
+        return;
+    }
     if (unix_url[0] != 0) {
         text_format(url, n, "%s", unix_url);
         return;
@@ -273,9 +279,10 @@ static rank_place describe_place(const agent *a, place_texts *texts)
     if (a->network.pick.n > 0)
         place.n_variables = net_pick_variables(&a->network.pick, environ, agent_network_has_rdma(),
                                                place.variables);
-    write_url(a, welcome->hub_unix, welcome->hub_port, texts->url, sizeof(texts->url));
-    write_url(a, welcome->members_unix, welcome->members_port, texts->members,
-              sizeof(texts->members));
+    write_url(a, &a->link.relay.hub, welcome->hub_unix, welcome->hub_port, texts->url,
+              sizeof(texts->url));
+    write_url(a, &a->link.relay.members, welcome->members_unix, welcome->members_port,
+              texts->members, sizeof(texts->members));
     return place;
 }
 
@@ -359,7 +366,8 @@ ls_status agent_replace_rank(agent *a, const node_slot *slot)
     agent_output_end_rank(&a->output, slot->local_rank);
     agent_forget_failure(a, slot->local_rank);
     *r = (agent_rank){.agent = a,
-                      .rank = old.rank,
+                      .rank = rank,
+                      .member = slot->member,
                       .lifeline_fd = -1,
                       .status_fd = -1,
                       .ring_fd = -1,

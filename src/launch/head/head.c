@@ -77,6 +77,18 @@ static void replace_node(head *h, const rdzv_place *place)
     h->has_offer[place->node] = false;
 }
 
+static int own_node(const head *h)
+{
+    list_for_each (it, &h->nodes) {
+        const head_node *node = list_entry(it, head_node, node);
+
+        for (int i = 0; node->is_own && i < h->n_places; i++)
+            if (h->places[i].conn == node->id)
+                return i;
+    }
+    return 0;
+}
+
 static void welcome(head *h, head_node *node, const rdzv_place *place)
 {
     node_welcome v = {.place = *place,
@@ -96,7 +108,9 @@ static void welcome(head *h, head_node *node, const rdzv_place *place)
     node->mpi_barrier = 0;
     memcpy(v.job, h->job, sizeof(v.job));
     memcpy(v.mpi_layout, h->mpi_layout, sizeof(v.mpi_layout));
-    if (node->is_own)
+    v.has_standby = h->has_standby;
+    v.head_node = own_node(h);
+    if (node->is_own || h->has_standby)
         net_address_text(v.hub_unix, sizeof(v.hub_unix), &h->hub_unix);
     else
         v.hub_port = h->hub_port;
@@ -241,6 +255,8 @@ static void carry_out(head *h, const rdzv_result *r)
     }
     if (stop != NULL)
         act_on_observers(h, stop);
+    if (h->has_standby && rdzv_phase_now(h->machine) == RDZV_RUN)
+        head_begin_standby(h);
     if (r->wake_at_ms == RDZV_NEVER)
         poller_timer_cancel(&h->tick);
     else
@@ -250,15 +266,19 @@ static void carry_out(head *h, const rdzv_result *r)
 void head_fail_generation(head *h, const char *why)
 {
     int n;
+    int first = 0;
     const rdzv_place *places = rdzv_places(h->machine, &n);
-    const rdzv_event failed = {.kind = RDZV_FAILED,
-                               .conn = places[0].conn,
-                               .generation = places[0].generation,
-                               .local_rank = -1,
-                               .exit_code = 1,
-                               .text = why};
-    const rdzv_result r = rdzv_step(h->machine, &failed, ls_now_ms());
+    rdzv_event failed = {.kind = RDZV_FAILED,
+                         .generation = places[0].generation,
+                         .local_rank = -1,
+                         .exit_code = 1,
+                         .text = why};
+    rdzv_result r;
 
+    while (first < n - 1 && head_find_node(h, places[first].conn) == NULL)
+        first++; // a lost one has no failures
+    failed.conn = places[first].conn;
+    r = rdzv_step(h->machine, &failed, ls_now_ms());
     carry_out(h, &r);
 }
 
@@ -296,19 +316,28 @@ static ls_status name_job(head *h)
     return head_job_key(&h->key, h->job, &h->job_key);
 }
 
-ls_status head_create(poller *p, const head_options *opt, head **out)
+head *head_allocate(poller *p, const head_options *opt)
 {
     head *h = ls_calloc(1, sizeof(*h));
-    ls_status st;
 
-    *out = NULL;
     if (h == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the head of a job");
+        return NULL;
     h->loop = p;
     h->opt = *opt;
     h->key = *opt->key;
     list_init(&h->nodes);
     list_init(&h->gone);
+    return h;
+}
+
+ls_status head_create(poller *p, const head_options *opt, head **out)
+{
+    head *h = head_allocate(p, opt);
+    ls_status st;
+
+    *out = NULL;
+    if (h == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the head of a job");
     st = rdzv_create(&opt->rendezvous, ls_now_ms(), &h->machine);
     if (st == LS_OK)
         st = name_job(h);
@@ -383,6 +412,7 @@ void head_destroy(head *h)
     poller_timer_cancel(&h->roster_timer);
     listener_destroy(h->listener);
     head_free_nodes(h);
+    head_close_moved(h);
     poller_timer_cancel(&h->reaper);
     head_close_generation(h);
     head_free_networks(h);

@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "launch/head/rendezvous.h"
+#include "launch/head/standby.h"
 #include "net/address.h"
 #include "net/frame.h"
 #include "net/key.h"
@@ -54,12 +55,25 @@ typedef struct head_options {
      * the nodes: when the connection of a node closes, the head waits shortly for
      * head_node_lost(), as the end of its ssh may tell more. */
     void (*node_silent)(void *self, int number, const char *why);
+    /* By which another agent can take over an elastic job; NULL: none. */
+    standby *standby;
     /* NODE_VIEW of another node: the answer to head_ask_views(). NULL: not wanted. */
     ls_status (*take_view)(void *self, const frame *f);
 } head_options;
 
 LS_MUST_USE ls_status head_create(poller *p, const head_options *opt, head **out);
 void head_destroy(head *h); /* closes all connections; NULL is allowed */
+
+/* The head of a job whose ranks run, with the state of a head that was lost (standby.h). The nodes
+ * connect to it again. LS_EPROTO: it is no such state. */
+LS_MUST_USE ls_status head_take_over(poller *p, const head_options *opt, const void *state,
+                                     size_t bytes, head **out);
+/* After head_listen(). */
+void head_begin_again(head *h);
+
+/* standby_calls of the head's standby. */
+void head_committed(head *h, uint64_t index);
+void head_confirmed(head *h, uint64_t round);
 
 /* Nodes may connect to this address from now on; *bound gets the real port. */
 LS_MUST_USE ls_status head_listen(head *h, const net_address *at, net_address *bound);

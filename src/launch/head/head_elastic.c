@@ -4,6 +4,9 @@
  * group, the ends of processes, and the actions of recovery.h. The rendezvous machine is not
  * involved until a view is given up: then the failure is handled as in other jobs. Called by
  * head.c, head_nodes.c and head_ranks.c.
+ *
+ * With a standby (standby.h) the actions of a step are carried out when a majority of the agents
+ * knows the state after it; the next event waits until then.
  */
 #include "launch/head/head_internal.h"
 
@@ -15,12 +18,14 @@
 #include "store/seat_text.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 enum {
     BACKLOG = 4096,
     VIEWS_MOST = INT16_MAX - 1, /* of a generation: their numbers are parts of the hubs' */
     LOSS_BYTES = 256,
-    SHOWN_MOST = 4 /* losses in one line */
+    SHOWN_MOST = 4,      /* losses in one line */
+    EVENTS_PER_SLOT = 16 /* that may wait */
 };
 
 /* What has happened in a slot since the last view. */
@@ -28,6 +33,14 @@ typedef struct slot_loss {
     char loss[LOSS_BYTES]; /* "rank 1 (pid 4711) was killed by ..."; "": none */
     int64_t lost_ms;       /* of the first loss that no member has replaced yet; 0: none */
 } slot_loss;
+
+/* A member asks whether it is in the present view. */
+typedef struct seat_check {
+    bool is_open;
+    int member;
+    uint64_t number;
+    uint64_t round; /* of the standby: then the answer is certain */
+} seat_check;
 
 struct elastic {
     recovery *machine;
@@ -38,6 +51,14 @@ struct elastic {
     slot_loss *slots;
     poll_timer tick;
     bool has_given_up;
+    seat_check *checks; /* n_slots */
+    /* With a standby: */
+    recovery_action *held; /* until the state with this index is committed */
+    int n_held;
+    bool is_held;
+    uint64_t held_index;
+    recovery_event *waiting; /* n_waiting of EVENTS_PER_SLOT for each slot */
+    int n_waiting;
 };
 
 /* --- slots: ranks of the first view --- */
@@ -148,8 +169,10 @@ static void give_seats(head *h, const recovery_seat *seats, int n, int64_t view)
     char key[SEAT_KEY_BYTES];
     char text[SEAT_TEXT_BYTES];
 
-    net_address_text(answer.unix_url, sizeof(answer.unix_url), &h->hub_unix);
-    put(h, "view", text_format(text, sizeof(text), "%" PRId64, view));
+    if (h->has_standby)
+        text_format(answer.unix_url, sizeof(answer.unix_url), "%s", SEAT_SAME_HUB);
+    else
+        net_address_text(answer.unix_url, sizeof(answer.unix_url), &h->hub_unix);
     for (int i = 0; i < n; i++) {
         answer.rank = i;
         put(h, seat_answer_key(key, seats[i].member, seats[i].number),
@@ -239,16 +262,129 @@ static void on_tick(void *arg)
         head_fail_generation(h, "--elastic: too few ranks are left that can go on");
 }
 
-static void step(head *h, const recovery_event *event)
+/* A view that is given up concerns no other head. */
+static bool gives_up(const recovery_result *r)
+{
+    for (int i = 0; i < r->n_actions; i++)
+        if (r->actions[i].kind == RECOVERY_DO_GIVE_UP)
+            return true;
+    return false;
+}
+
+static bool hold(head *h, const recovery_result *r)
+{
+    struct elastic *e = h->elastic;
+
+    if (r->n_actions == 0 || gives_up(r) || !head_propose(h, &e->held_index))
+        return false;
+    ls_free(e->held);
+    e->held = ls_calloc((size_t)r->n_actions, sizeof(*e->held));
+    if (e->held == NULL) {
+        ls_log(LS_LOG_ERROR, "head", "no memory for %d actions", r->n_actions);
+        return false;
+    }
+    memcpy(e->held, r->actions, (size_t)r->n_actions * sizeof(*e->held));
+    e->n_held = r->n_actions;
+    e->is_held = true;
+    return true;
+}
+
+static void take(head *h, const recovery_event *event)
 {
     const recovery_result r = recovery_step(h->elastic->machine, event, ls_now_ms());
 
-    for (int i = 0; i < r.n_actions; i++)
-        carry_out(h, &r.actions[i]);
     if (r.wake_at_ms == RECOVERY_NEVER)
         poller_timer_cancel(&h->elastic->tick);
     else
         poller_timer_set(h->loop, &h->elastic->tick, r.wake_at_ms, on_tick, h);
+    if (hold(h, &r))
+        return;
+    for (int i = 0; i < r.n_actions; i++)
+        carry_out(h, &r.actions[i]);
+}
+
+static void step(head *h, const recovery_event *event)
+{
+    struct elastic *e = h->elastic;
+
+    if (!e->is_held)
+        take(h, event);
+    else if (e->n_waiting < EVENTS_PER_SLOT * e->n_slots)
+        e->waiting[e->n_waiting++] = *event;
+    else
+        ls_log(LS_LOG_ERROR, "head", "an event of an elastic job is lost: too many wait");
+}
+
+/* Events that have waited: their failures have not been handled otherwise. */
+static void take_waiting(head *h)
+{
+    struct elastic *e = h->elastic;
+    const bool had_given_up = e->has_given_up;
+    int n = 0;
+
+    while (n < e->n_waiting && !e->is_held && !e->has_given_up)
+        take(h, &e->waiting[n++]);
+    e->n_waiting -= n;
+    memmove(e->waiting, e->waiting + n, (size_t)e->n_waiting * sizeof(*e->waiting));
+    if (e->has_given_up && !had_given_up)
+        head_fail_generation(h, "--elastic: too few ranks are left that can go on");
+}
+
+void head_committed(head *h, uint64_t index)
+{
+    struct elastic *e = h->elastic;
+
+    if (e == NULL || !e->is_held || index < e->held_index)
+        return;
+    e->is_held = false;
+    for (int i = 0; i < e->n_held && h->elastic == e; i++)
+        carry_out(h, &e->held[i]);
+    if (h->elastic == e)
+        take_waiting(h);
+}
+
+/* --- checks of seats --- */
+
+static void answer_check(const head *h, seat_check *c)
+{
+    const recovery_seat *seats;
+    char key[SEAT_KEY_BYTES];
+    char text[SEAT_TEXT_BYTES];
+    int64_t view;
+    int n;
+
+    seats = recovery_view(h->elastic->machine, &n, &view);
+    LS_UNUSED(seats);
+    c->is_open = false;
+    put(h, seat_checked_key(key, c->member, c->number),
+        text_format(text, sizeof(text), "%" PRId64, view));
+}
+
+static void take_check(head *h, const seat_report *r)
+{
+    struct elastic *e = h->elastic;
+
+    for (int i = 0; i < e->n_slots; i++) {
+        seat_check *c = &e->checks[i];
+
+        if (c->is_open && c->member != r->member)
+            continue;
+        *c = (seat_check){.is_open = true, .member = r->member, .number = r->number};
+        if (h->proposed == h->generation)
+            c->round = standby_confirm(h->opt.standby);
+        else
+            answer_check(h, c);
+        return;
+    }
+}
+
+void head_confirmed(head *h, uint64_t round)
+{
+    struct elastic *e = h->elastic;
+
+    for (int i = 0; e != NULL && i < e->n_slots; i++)
+        if (e->checks[i].is_open && e->checks[i].round <= round)
+            answer_check(h, &e->checks[i]);
 }
 
 /* --- events --- */
@@ -284,17 +420,22 @@ bool head_recovers_rank(head *h, const head_node *node, int local_rank, const ch
 
 bool head_recovers_node(head *h, const head_node *node, const char *why)
 {
+    return node->place != NULL && head_recovers_place(h, node->place, why);
+}
+
+bool head_recovers_place(head *h, const rdzv_place *place, const char *why)
+{
     char text[LOSS_BYTES];
 
-    if (!is_active(h) || node->place == NULL || h->ends[node->place->node].received)
+    if (!is_active(h) || h->ends[place->node].received)
         return false;
-    for (int i = 0; i < node->place->n_local && !h->elastic->has_given_up; i++) {
-        const int slot = node->place->rank_base + i;
+    for (int i = 0; i < place->n_local && !h->elastic->has_given_up; i++) {
+        const int slot = place->rank_base + i;
 
         if (!recovery_exists(h->elastic->machine, recovery_member_in(h->elastic->machine, slot)))
             continue;
-        text_format(text, sizeof(text), "rank %d was lost with node %d (%s): %s", slot,
-                    node->place->node, node->place->host, why);
+        text_format(text, sizeof(text), "rank %d was lost with node %d (%s): %s", slot, place->node,
+                    place->host, why);
         note_loss(h, slot, text);
         step(h, &(recovery_event){.kind = RECOVERY_DIED,
                                   .member = recovery_member_in(h->elastic->machine, slot),
@@ -325,6 +466,10 @@ static void on_stored(void *self, const char *key, const char *value)
 
     if (!is_active(h) || !seat_read_report(key, value, &r))
         return;
+    if (r.is_check) {
+        take_check(h, &r);
+        return;
+    }
     step(h, &(recovery_event){.kind = r.is_ready ? RECOVERY_READY : RECOVERY_ASKED,
                               .member = r.member,
                               .view = r.view,
@@ -347,14 +492,30 @@ static ls_status open_store(head *h, struct elastic *e)
     LS_TRY(hub_create(h->loop, &options, &e->store));
     LS_TRY(net_address_fresh_unix("members", &at));
     LS_TRY(hub_listen(e->store, &at, &e->at_unix));
-    LS_TRY(hub_set(e->store, "view", "0"));
-    if (!head_has_remote_ranks(h))
+    if (!head_has_remote_ranks(h) || h->has_standby)
         return LS_OK;
     at = h->listens_at;
     net_address_set_port(&at, 0);
     LS_TRY(net_listen_in(&at, h->opt.ports, 0, NET_STREAM, BACKLOG, &fd, &at));
     e->port = net_address_port(&at);
     return hub_listen_take(e->store, fd);
+}
+
+static ls_status open_members(head *h, int n_slots)
+{
+    struct elastic *e = ls_calloc(1, sizeof(*h->elastic));
+    const size_t n = (size_t)n_slots;
+
+    h->elastic = e;
+    if (e == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the members of a job");
+    e->n_slots = n_slots;
+    e->slots = ls_calloc(n, sizeof(*e->slots));
+    e->checks = ls_calloc(n, sizeof(*e->checks));
+    e->waiting = ls_calloc(n * EVENTS_PER_SLOT, sizeof(*e->waiting));
+    if (e->slots == NULL || e->checks == NULL || e->waiting == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d members of a job", n_slots);
+    return LS_OK;
 }
 
 ls_status head_open_elastic(head *h)
@@ -368,13 +529,7 @@ ls_status head_open_elastic(head *h)
     LS_TRY(config_int(CONFIG_MEET_MS, &options.meet_ms));
     if (options.min_ranks > options.n_slots)
         options.min_ranks = options.n_slots;
-    h->elastic = ls_calloc(1, sizeof(*h->elastic));
-    if (h->elastic == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the members of a job");
-    h->elastic->n_slots = h->world_size;
-    h->elastic->slots = ls_calloc((size_t)h->world_size, sizeof(*h->elastic->slots));
-    if (h->elastic->slots == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d members of a job", h->world_size);
+    LS_TRY(open_members(h, h->world_size));
     LS_TRY(recovery_create(&options, &h->elastic->machine));
     return open_store(h, h->elastic);
 }
@@ -389,6 +544,9 @@ void head_close_elastic(head *h)
     hub_destroy(e->store);
     recovery_destroy(e->machine);
     ls_free(e->slots);
+    ls_free(e->checks);
+    ls_free(e->held);
+    ls_free(e->waiting);
     ls_free(e);
     h->elastic = NULL;
 }
@@ -397,8 +555,69 @@ void head_write_members(const head *h, const head_node *node, node_welcome *out)
 {
     if (h->elastic == NULL)
         return;
-    if (node->is_own)
+    if (node->is_own || h->has_standby)
         net_address_text(out->members_unix, sizeof(out->members_unix), &h->elastic->at_unix);
     else
         out->members_port = h->elastic->port;
+}
+
+/* --- another head --- */
+
+void head_write_recovery(const head *h, wire_writer *w)
+{
+    recovery_write(h->elastic->machine, w);
+}
+
+ls_status head_read_recovery(head *h, wire_reader *r)
+{
+    LS_TRY(open_members(h, h->world_size));
+    LS_TRY(recovery_read(r, h->world_size, &h->elastic->machine));
+    return open_store(h, h->elastic);
+}
+
+const net_address *head_members_at(const head *h)
+{
+    return h->elastic != NULL ? &h->elastic->at_unix : NULL;
+}
+
+/* Ranks that join the hub of the view that the lost head has formed ask again. */
+void head_move_members(head *h, const char *why)
+{
+    job_cause cause = {.kind = CAUSE_FAULT, .group = GROUP_ALL, .rank = -1};
+
+    text_format(cause.text, sizeof(cause.text), "%s", why);
+    hub_abort(h->hub, &cause);
+    step(h, &(recovery_event){.kind = RECOVERY_MOVED});
+}
+
+int head_count_seats(const head *h)
+{
+    int64_t view;
+    int n;
+
+    (void)recovery_view(h->elastic->machine, &n, &view);
+    return n;
+}
+
+ls_status head_handle_found(head_node *node, const frame *f)
+{
+    head *h = node->owner;
+    node_found v;
+    char text[LOSS_BYTES];
+    int slot;
+
+    LS_TRY(node_read_found(f, &v));
+    if (!is_active(h) || h->moved == NULL || v.generation != h->generation || node->place == NULL ||
+        v.local_rank >= node->place->n_local)
+        return LS_OK;
+    slot = node->place->rank_base + v.local_rank;
+    if (v.found == RECOVERY_HAS_FAILED && v.member == recovery_member_in(h->elastic->machine, slot))
+        note_loss(
+            h, slot,
+            text_format(text, sizeof(text), "rank %d failed while the job had no head", slot));
+    step(h, &(recovery_event){
+                .kind = RECOVERY_FOUND, .member = v.member, .slot = slot, .found = v.found});
+    if (h->elastic->has_given_up)
+        head_fail_generation(h, "--elastic: too few ranks are left that can go on");
+    return LS_OK;
 }

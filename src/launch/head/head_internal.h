@@ -2,7 +2,8 @@
 /*
  * head_internal.h - the state of a head, shared by its parts: events and actions (head.c),
  * connections of nodes (head_nodes.c), the hub and store of a generation and the ranks there
- * (head_ranks.c), elastic jobs (head_elastic.c), networks (head_networks.c), MPI programs
+ * (head_ranks.c), elastic jobs (head_elastic.c), the state for another head
+ * (head_standby.c), networks (head_networks.c), MPI programs
  * (head_pmi.c), flight recorders (head_rings.c), the view of the job (head_view.c), the report
  * (head_report.c).
  */
@@ -27,7 +28,9 @@ typedef struct head_node {
     list_node node; /* in head.nodes or head.gone */
     head *owner;
     uint64_t id; /* the machine's "conn"; 0 before hello */
-    int number;  /* its node rank; -1: none */
+    uint64_t uid;
+    int number;             /* its node rank; -1: none */
+    net_address standby_at; /* where its agent listens for others; none: nowhere */
     bool is_own;
     bool is_observer; /* an agent without ranks: it receives notes and the end */
     bool is_paused;   /* by Ctrl-Z: it sends no heartbeats */
@@ -37,12 +40,14 @@ typedef struct head_node {
     poll_timer close_wait; /* its connection has closed, and its loss is not reported yet */
     int64_t closed_ms;
     /* of the present generation: */
-    const rdzv_place *place; /* NULL: it has none */
-    char *states;            /* a letter for each of its ranks */
-    node_mpi mpi;            /* what its ranks do in MPI */
-    uint32_t mpi_barrier;    /* the one that all of them are in */
-    stream_mux streams;      /* its programs' connections to the store here */
-    int ring_fd;             /* the flight recorder being received, and its rank; -1: none */
+    const rdzv_place *place;   /* NULL: it has none */
+    char *states;              /* a letter for each of its ranks */
+    node_mpi mpi;              /* what its ranks do in MPI */
+    uint32_t mpi_barrier;      /* the one that all of them are in */
+    stream_mux streams;        /* its programs' connections to the store here */
+    stream_mux hub_streams;    /* its ranks' connections to the hub, with a standby */
+    stream_mux member_streams; /* ... to the store of members */
+    int ring_fd;               /* the flight recorder being received, and its rank; -1: none */
     int ring_rank;
     /* its clock, where flight recorders are collected: */
     clock_offset clock;
@@ -104,6 +109,11 @@ struct head {
     int n_places;
     int hub_port;
     struct elastic *elastic; /* head_elastic.c; NULL: the job is not elastic */
+    /* Another node takes over when this one is lost: ranks reach the hub through their agents. */
+    bool has_standby;
+    bool standby_begun;
+    uint32_t proposed;          /* the generation whose states the other agents get; 0: none */
+    struct head_standby *moved; /* head_standby.c; NULL: this is the first head */
     hub *hub;
     net_address hub_unix;
     c10d_store *store;
@@ -129,6 +139,7 @@ struct head {
 };
 
 /* --- head.c --- */
+head *head_allocate(poller *p, const head_options *opt); /* NULL: no memory */
 void head_event(head *h, const rdzv_event *event);
 /* The job cannot go on here: handled as a failure of the view's first node. */
 void head_fail_generation(head *h, const char *why);
@@ -165,6 +176,25 @@ LS_MUST_USE ls_status head_handle_owner_answer(head_node *node, const frame *f);
 LS_MUST_USE ls_status head_open_next_hub(head *h, int n);
 bool head_has_remote_ranks(const head *h); /* whether ranks of this view run on other nodes */
 
+/* Reports ranks that are stopped, from time to time. */
+void head_check_stopped_ranks(void *head);
+
+/* --- head_standby.c --- */
+
+/* For a generation: whether another node may take over. */
+void head_choose_standby(head *h);
+/* Once its ranks have been started. */
+void head_begin_standby(head *h);
+/* The head's state to the other agents. False: it cannot be sent, and the job goes on without a
+ * standby. */
+bool head_propose(head *h, uint64_t *index);
+/* A node that has been in the job of a lost head. */
+ls_status head_return(head_node *node, const rdzv_hello *hello);
+void head_close_moved(head *h);
+/* NODE_HUB_STREAM, NODE_MEMBER_STREAM. arg: a node. */
+LS_MUST_USE ls_status head_open_hub_stream(void *arg, int *fd);
+LS_MUST_USE ls_status head_open_member_stream(void *arg, int *fd);
+
 /* --- head_elastic.c --- */
 
 /* For a generation, before its hub. Nothing unless the job is elastic. */
@@ -177,9 +207,19 @@ void head_write_members(const head *h, const head_node *node, node_welcome *out)
  * as in other jobs. */
 bool head_recovers_rank(head *h, const head_node *node, int local_rank, const char *why);
 bool head_recovers_node(head *h, const head_node *node, const char *why);
+bool head_recovers_place(head *h, const rdzv_place *place, const char *why);
 void head_elastic_ended(head *h, int slot); /* with code 0 */
 /* A node has taken the place of a lost one, and waits for processes to start. */
 void head_offer_slots(head *h, const rdzv_place *place);
+LS_MUST_USE ls_status head_handle_found(head_node *node, const frame *f);
+
+/* For head_standby.c: the members as bytes, and their store. */
+void head_write_recovery(const head *h, wire_writer *w);
+LS_MUST_USE ls_status head_read_recovery(head *h, wire_reader *r);
+const net_address *head_members_at(const head *h); /* NULL: there are none */
+/* All groups of the lost head have failed. */
+void head_move_members(head *h, const char *why);
+int head_count_seats(const head *h); /* of the present view */
 
 /* A slot is a rank of the first group, a place for a process on a node. -1: it has no rank now. */
 int head_rank_in_slot(const head *h, int slot);

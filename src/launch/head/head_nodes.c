@@ -62,6 +62,8 @@ static void free_node(head_node *node)
     poller_timer_cancel(&node->hello_limit);
     poller_timer_cancel(&node->close_wait);
     stream_mux_close(&node->streams);
+    stream_mux_close(&node->hub_streams);
+    stream_mux_close(&node->member_streams);
     head_drop_ring(node);
     frame_link_close(&node->link);
     ls_free(node->states);
@@ -236,6 +238,17 @@ static void send_request(head_node *node)
     frame_link_finish(&node->link);
 }
 
+static ls_status handle_standby(head_node *node, const frame *f)
+{
+    text_buf text = {0};
+    ls_status st = node_read_text(f, &text);
+
+    if (st == LS_OK)
+        st = net_address_decode(text_str(&text), &node->standby_at);
+    text_free(&text);
+    return st;
+}
+
 static ls_status handle_hello(head_node *node, const frame *f)
 {
     head *h = node->owner;
@@ -246,12 +259,21 @@ static ls_status handle_hello(head_node *node, const frame *f)
         send_request(node);
         return LS_OK;
     }
+    if (f->type == NODE_STANDBY)
+        return handle_standby(node, f);
     if (f->type != NODE_HELLO)
         return ls_fail(LS_EPROTO, "message %u before the hello", f->type);
     LS_TRY(node_read_hello(f, &hello));
+    if (h->moved != NULL) {
+        const ls_status st = head_return(node, &hello.hello);
+
+        node_hello_free(&hello);
+        return st;
+    }
     hello.hello.is_head = node->is_own;
     poller_timer_cancel(&node->hello_limit);
     node->id = ++h->last_id;
+    node->uid = hello.hello.uid;
     node->number = hello.hello.id;
     arrived.conn = node->id;
     head_event(h, &arrived);
@@ -404,6 +426,12 @@ static ls_status on_message(void *arg, const frame *f)
         return handle_pause(node, f);
     case NODE_STREAM:
         return stream_mux_receive(&node->streams, f);
+    case NODE_HUB_STREAM:
+        return stream_mux_receive(&node->hub_streams, f);
+    case NODE_MEMBER_STREAM:
+        return stream_mux_receive(&node->member_streams, f);
+    case NODE_FOUND:
+        return head_handle_found(node, f);
     case NODE_OWNER_QUERY:
         return head_handle_owner_query(node, f);
     case NODE_OWNER_ANSWER:
@@ -426,6 +454,8 @@ static void on_drained(void *arg)
     head_node *node = arg;
 
     stream_mux_resume(&node->streams);
+    stream_mux_resume(&node->hub_streams);
+    stream_mux_resume(&node->member_streams);
 }
 
 /* --- new connections --- */
@@ -451,6 +481,12 @@ static head_node *enter(head *h, int fd, const char *peer, bool is_own)
     stream_mux_init(&node->streams, h->loop, &node->link, NODE_STREAM);
     node->streams.self = node;
     node->streams.open = head_open_store;
+    stream_mux_init(&node->hub_streams, h->loop, &node->link, NODE_HUB_STREAM);
+    node->hub_streams.self = node;
+    node->hub_streams.open = head_open_hub_stream;
+    stream_mux_init(&node->member_streams, h->loop, &node->link, NODE_MEMBER_STREAM);
+    node->member_streams.self = node;
+    node->member_streams.open = head_open_member_stream;
     list_append(&h->nodes, &node->node);
     if (frame_link_open(&node->link, h->loop, fd, node->peer, NODE_BODY_MAX, NODE_QUEUE_MAX) ==
         LS_OK)

@@ -194,7 +194,7 @@ static void check_stopped_rank(head *h, int rank)
     head_broadcast_note(h, text);
 }
 
-static void check_stopped_ranks(void *arg)
+void head_check_stopped_ranks(void *arg)
 {
     head *h = arg;
     const int64_t late_ms = wait_report_setting_ms();
@@ -202,8 +202,8 @@ static void check_stopped_ranks(void *arg)
     for (int i = 0; i < h->world_size; i++)
         check_stopped_rank(h, i);
     poller_timer_set(h->loop, &h->stop_watch,
-                     ls_now_ms() + (late_ms < CHECK_MS ? late_ms : CHECK_MS), check_stopped_ranks,
-                     h);
+                     ls_now_ms() + (late_ms < CHECK_MS ? late_ms : CHECK_MS),
+                     head_check_stopped_ranks, h);
 }
 
 void head_rank_ended_well(head *h, int slot, const node_exit *left)
@@ -371,7 +371,7 @@ static ls_status open_hub(head *h)
     LS_TRY(hub_create(h->loop, &options, &h->hub));
     LS_TRY(net_address_fresh_unix("hub", &at));
     LS_TRY(hub_listen(h->hub, &at, &h->hub_unix));
-    if (!head_has_remote_ranks(h))
+    if (!head_has_remote_ranks(h) || h->has_standby)
         return LS_OK;
     at = h->listens_at;
     net_address_set_port(&at, 0);
@@ -469,12 +469,13 @@ ls_status head_open_generation(head *h)
 {
     head_close_generation(h);
     LS_TRY(copy_places(h));
+    head_choose_standby(h);
     head_open_mpi(h);
     LS_TRY(head_open_networks(h));
     LS_TRY(head_open_elastic(h));
     LS_TRY(open_hub(h));
     LS_TRY(open_store(h));
-    check_stopped_ranks(h);
+    head_check_stopped_ranks(h);
     return LS_OK;
 }
 
@@ -486,12 +487,15 @@ void head_close_generation(head *h)
         node->place = NULL;
         head_drop_ring(node);
         stream_mux_close(&node->streams);
+        stream_mux_close(&node->hub_streams);
+        stream_mux_close(&node->member_streams);
     }
     poller_timer_cancel(&h->stop_watch);
     hub_destroy(h->hub);
     h->hub = NULL;
     h->hub_port = 0;
     head_close_elastic(h);
+    h->has_standby = h->standby_begun = false;
     c10d_store_destroy(h->store);
     h->store = NULL;
     head_close_networks(h);

@@ -207,6 +207,8 @@ void node_write_welcome(wire_writer *w, const node_welcome *v)
     wire_write_text(w, v->hub_unix);
     write_int(w, v->members_port);
     wire_write_text(w, v->members_unix);
+    wire_write_u8(w, v->has_standby);
+    write_int(w, v->head_node);
     wire_write_u8(w, v->has_store);
     wire_write_u8(w, v->collects_rings);
     wire_write_text(w, v->mpi_layout);
@@ -238,13 +240,15 @@ ls_status node_read_welcome(const frame *f, node_welcome *out)
     wire_read_text(&r, out->hub_unix, sizeof(out->hub_unix));
     out->members_port = read_int(&r, 0, 65535);
     wire_read_text(&r, out->members_unix, sizeof(out->members_unix));
+    out->has_standby = read_bool(&r);
+    out->head_node = read_int(&r, 0, RDZV_NODES_MAX - 1);
     out->has_store = read_bool(&r);
     out->collects_rings = read_bool(&r);
     wire_read_text(&r, out->mpi_layout, sizeof(out->mpi_layout));
     LS_TRY(wire_reader_end(&r, "a welcome"));
-    if (p->generation == 0 || p->node >= p->n_nodes || p->n_local > p->world_size ||
-        p->rank_base > p->world_size - p->n_local || !is_job_id(out->job) ||
-        (out->hub_port != 0 && out->hub_unix[0] != 0) ||
+    if (p->generation == 0 || p->node >= p->n_nodes || out->head_node >= p->n_nodes ||
+        p->n_local > p->world_size || p->rank_base > p->world_size - p->n_local ||
+        !is_job_id(out->job) || (out->hub_port != 0 && out->hub_unix[0] != 0) ||
         (out->members_port != 0 && out->members_unix[0] != 0) || !pmi_is_layout(out->mpi_layout))
         return ls_fail(LS_EPROTO, "malformed welcome: node %d of %d, %d rank%s from %d of %d",
                        p->node, p->n_nodes, p->n_local, text_plural(p->n_local), p->rank_base,
@@ -269,6 +273,28 @@ ls_status node_read_slot(const frame *f, node_slot *out)
     out->local_rank = read_int(&r, 0, RDZV_LOCAL_MAX - 1);
     out->member = read_int(&r, 0, INT32_MAX);
     return wire_reader_end(&r, "a place of an elastic job");
+}
+
+void node_write_found(wire_writer *w, const node_found *v)
+{
+    wire_write_u32(w, v->generation);
+    write_int(w, v->local_rank);
+    write_int(w, v->member);
+    wire_write_u8(w, (uint8_t)v->found);
+}
+
+ls_status node_read_found(const frame *f, node_found *out)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+    uint8_t found;
+
+    out->generation = wire_read_u32(&r);
+    out->local_rank = read_int(&r, 0, RDZV_LOCAL_MAX - 1);
+    out->member = read_int(&r, 0, INT32_MAX);
+    found = wire_read_u8(&r);
+    r.failed |= found > RECOVERY_HAS_ENDED;
+    out->found = (recovery_found)found;
+    return wire_reader_end(&r, "what has become of a rank");
 }
 
 /* --- the store of PyTorch programs --- */

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "launch/pmi/pmi.h"
+#include "launch/head/recovery.h"
 #include "launch/head/rendezvous.h"
 #include "net/address.h"
 #include "net/frame.h"
@@ -38,7 +39,9 @@ typedef enum node_message {
     NODE_RING,          /* node_ring: of a rank that has ended, before NODE_FINISHED */
     NODE_MPI,           /* node_mpi */
     NODE_OWNER_ANSWER,  /* node_owner_answer: to NODE_OWNER_QUERY */
-    NODE_VIEW, /* to NODE_VIEW_ASK: question u32, 1 in the last one u8, text of ranks: view.h */
+    NODE_VIEW,    /* to NODE_VIEW_ASK: question u32, 1 in the last one u8, text of ranks: view.h */
+    NODE_STANDBY, /* text: where this agent listens for others (standby.h); before NODE_HELLO */
+    NODE_FOUND,   /* node_found: a rank, to a head that has taken over */
 
     /* To an agent. */
     NODE_WELCOME = 32,   /* node_welcome */
@@ -69,6 +72,8 @@ typedef enum node_message {
     NODE_MPI_KEYS,    /* generation u32, keys by pmi_write_new_keys(), for all other nodes */
     NODE_MPI_BARRIER, /* generation u32, number u32: this node is in it; back: all are */
     NODE_OWNER_QUERY, /* node_owner_query of node 0; passed to the node that has the address */
+    NODE_HUB_STREAM,  /* as NODE_STREAM: connections to the hub, */
+    NODE_MEMBER_STREAM, /* and to the store of members */
 } node_message;
 
 /* rdzv_hello with its strings. */
@@ -108,6 +113,10 @@ typedef struct node_welcome {
     char hub_unix[128]; /* or a unix socket, for the head's own node; "": none, it will not start */
     int members_port;   /* of an elastic job: the store of members, as the hub; 0 and "": none */
     char members_unix[128];
+    /* Another node takes over when the head's, head_node, is lost. The ranks reach hub and store of
+     * members through their agent. */
+    bool has_standby;
+    int head_node;
     bool has_store; /* for PyTorch programs */
     int max_restarts;
     bool collects_rings; /* the head collects flight recorders */
@@ -120,6 +129,14 @@ typedef struct node_slot {
     int local_rank;
     int member;
 } node_slot;
+
+/* The process in a place of an elastic job, and what has become of it. */
+typedef struct node_found {
+    uint32_t generation;
+    int local_rank;
+    int member;
+    recovery_found found;
+} node_found;
 
 /* MASTER_PORT, the same on all nodes. */
 typedef struct node_master {
@@ -193,6 +210,7 @@ void node_write_end(wire_writer *w, const node_end *e); /* cuts details */
 void node_write_welcome(wire_writer *w, const node_welcome *v);
 void node_write_master(wire_writer *w, const node_master *m);
 void node_write_slot(wire_writer *w, const node_slot *s);
+void node_write_found(wire_writer *w, const node_found *v);
 void node_write_owner_query(wire_writer *w, const node_owner_query *o);
 void node_write_owner_answer(wire_writer *w, const node_owner_answer *o);
 void node_write_stop(wire_writer *w, const node_stop *s);
@@ -212,6 +230,7 @@ LS_MUST_USE ls_status node_read_end(const frame *f, node_end *out, text_buf *tex
 LS_MUST_USE ls_status node_read_welcome(const frame *f, node_welcome *out);
 LS_MUST_USE ls_status node_read_master(const frame *f, node_master *out);
 LS_MUST_USE ls_status node_read_slot(const frame *f, node_slot *out);
+LS_MUST_USE ls_status node_read_found(const frame *f, node_found *out);
 LS_MUST_USE ls_status node_read_owner_query(const frame *f, node_owner_query *out);
 LS_MUST_USE ls_status node_read_owner_answer(const frame *f, node_owner_answer *out);
 LS_MUST_USE ls_status node_read_stop(const frame *f, node_stop *out);

@@ -11,6 +11,8 @@
 #include <inttypes.h>
 #include <limits.h>
 
+#define READ_MOST (1 << 17) /* replacements that recovery_read() takes */
+
 typedef enum member_state {
     MEMBER_NEW, /* started, not in a view yet */
     MEMBER_IN,  /* in the present view */
@@ -38,6 +40,7 @@ struct recovery {
     int64_t view;
     bool has_failed; /* the present view: its members meet */
     bool was_called;
+    bool has_moved;        /* the head, in this view */
     bool is_over;          /* given up, or all have ended: no more views */
     int64_t meet_until_ms; /* RECOVERY_NEVER: no member has asked */
     int n_started;         /* replacements */
@@ -206,7 +209,7 @@ static void on_asked(recovery *r, const recovery_event *e)
         act(r, RECOVERY_DO_REFUSE, e->member);
         return;
     }
-    if (m->state == MEMBER_IN && e->view != r->view)
+    if (m->state == MEMBER_IN && e->view != r->view && !r->has_moved)
         return;
     m->number = e->number;
     m->can_recover = true;
@@ -216,13 +219,51 @@ static void on_asked(recovery *r, const recovery_event *e)
         ask_all(r);
 }
 
+/* A member that has not reported yet whether it can recover may do so now: one that cannot ends
+ * with its group. */
+static void on_moved(recovery *r)
+{
+    if (r->is_over)
+        return;
+    r->has_moved = true;
+    r->was_called = false;
+    for (int i = 0; i < r->n_members; i++) {
+        r->members[i].has_asked = false;
+        r->members[i].can_recover |= r->members[i].state == MEMBER_IN;
+    }
+    ask_all(r);
+}
+
+static void on_found(recovery *r, const recovery_event *e)
+{
+    const member *m = &r->members[e->member];
+    const member *newest = &r->members[r->in_slot[m->slot]];
+
+    if (m->slot != e->slot)
+        return;
+    if (e->found == RECOVERY_HAS_ENDED) {
+        on_ended(r, e);
+    } else if (e->found == RECOVERY_RUNS) {
+        if (!is_living(m))
+            act(r, RECOVERY_DO_KILL, e->member);
+    } else if (is_living(m)) {
+        on_died(r, e);
+    } else if (e->found == RECOVERY_HAS_FAILED) {
+        act(r, newest != m && is_living(newest) ? RECOVERY_DO_START : RECOVERY_DO_DROP,
+            r->in_slot[m->slot]);
+    }
+}
+
 static void take_event(recovery *r, const recovery_event *e)
 {
     if (e->kind == RECOVERY_OFFERED) {
         on_offered(r, e->slot);
         return;
     }
-    if (e->kind == RECOVERY_TICK || e->member < 0 || e->member >= r->n_members)
+    if (e->kind == RECOVERY_MOVED)
+        on_moved(r);
+    if (e->kind == RECOVERY_TICK || e->kind == RECOVERY_MOVED || e->member < 0 ||
+        e->member >= r->n_members)
         return;
     if (e->kind == RECOVERY_DIED)
         on_died(r, e);
@@ -230,6 +271,8 @@ static void take_event(recovery *r, const recovery_event *e)
         on_ended(r, e);
     else if (e->kind == RECOVERY_ASKED)
         on_asked(r, e);
+    else if (e->kind == RECOVERY_FOUND)
+        on_found(r, e);
     else if (is_living(&r->members[e->member]))
         r->members[e->member].has_state = r->members[e->member].can_recover = true;
 }
@@ -280,6 +323,7 @@ static void make_view(recovery *r)
     r->view++;
     r->has_failed = false;
     r->was_called = false;
+    r->has_moved = false;
     r->meet_until_ms = RECOVERY_NEVER;
     act(r, RECOVERY_DO_VIEW, -1);
 }
@@ -381,6 +425,116 @@ ls_status recovery_create(const recovery_options *opt, recovery **out)
     r->n_members = opt->n_slots;
     r->n_seats = opt->n_slots;
     r->meet_until_ms = RECOVERY_NEVER;
+    *out = r;
+    return LS_OK;
+}
+
+/* --- as bytes --- */
+
+void recovery_write(const recovery *r, wire_writer *w)
+{
+    wire_write_u32(w, (uint32_t)r->opt.n_slots);
+    wire_write_u32(w, (uint32_t)r->opt.min_ranks);
+    wire_write_u32(w, (uint32_t)r->opt.max_replacements);
+    wire_write_i64(w, r->opt.meet_ms);
+    wire_write_i64(w, r->view);
+    wire_write_u32(w, (uint32_t)r->n_started);
+    wire_write_u8(w, r->is_over);
+    wire_write_u32(w, (uint32_t)r->n_members);
+    for (int i = 0; i < r->n_members; i++) {
+        const member *m = &r->members[i];
+
+        wire_write_u32(w, (uint32_t)m->slot);
+        wire_write_u8(w, (uint8_t)m->state);
+        wire_write_u8(w, (uint8_t)(m->has_state | m->can_recover << 1));
+        wire_write_u64(w, m->number);
+    }
+    wire_write_u32(w, (uint32_t)r->n_seats);
+    for (int i = 0; i < r->n_seats; i++)
+        wire_write_u32(w, (uint32_t)r->seats[i].member);
+}
+
+static void read_members(wire_reader *reader, recovery *r)
+{
+    for (int i = 0; i < r->n_members; i++) {
+        const uint32_t slot = wire_read_u32(reader);
+        const uint8_t state = wire_read_u8(reader);
+        const uint8_t flags = wire_read_u8(reader);
+
+        if (slot >= (uint32_t)r->opt.n_slots || state > MEMBER_GONE || flags > 3 ||
+            (i < r->opt.n_slots && slot != (uint32_t)i)) {
+            reader->failed = true;
+            return;
+        }
+        r->members[i] = (member){.slot = (int)slot,
+                                 .state = (member_state)state,
+                                 .has_state = (flags & 1) != 0,
+                                 .can_recover = (flags & 2) != 0,
+                                 .number = wire_read_u64(reader)};
+        r->in_slot[slot] = i;
+    }
+}
+
+static void read_seats(wire_reader *reader, recovery *r)
+{
+    for (int i = 0; i < r->n_seats; i++) {
+        const uint32_t number = wire_read_u32(reader);
+
+        if (number >= (uint32_t)r->n_members ||
+            (i > 0 && number <= (uint32_t)r->seats[i - 1].member)) {
+            reader->failed = true;
+            return;
+        }
+        r->seats[i] = (recovery_seat){.member = (int)number,
+                                      .slot = r->members[number].slot,
+                                      .number = r->members[number].number};
+    }
+}
+
+static int read_count(wire_reader *reader, int least, int most)
+{
+    const uint32_t n = wire_read_u32(reader);
+
+    if (n >= (uint32_t)least && n <= (uint32_t)most)
+        return (int)n;
+    reader->failed = true;
+    return least;
+}
+
+static ls_status fill(wire_reader *reader, recovery *r)
+{
+    r->view = wire_read_i64(reader);
+    r->n_started = read_count(reader, 0, r->opt.max_replacements);
+    r->is_over = wire_read_u8(reader) != 0;
+    r->n_members = read_count(reader, r->opt.n_slots, r->capacity);
+    if (!reader->failed)
+        read_members(reader, r);
+    r->n_seats = read_count(reader, 1, r->opt.n_slots);
+    if (!reader->failed)
+        read_seats(reader, r);
+    if (!reader->failed && r->view >= 0)
+        return LS_OK;
+    return ls_fail(LS_EPROTO, "the members of an elastic job: malformed at byte %zu", reader->at);
+}
+
+ls_status recovery_read(wire_reader *reader, int n_slots, recovery **out)
+{
+    recovery_options options = {0};
+    recovery *r;
+    ls_status st;
+
+    options.n_slots = read_count(reader, n_slots, n_slots);
+    options.min_ranks = read_count(reader, 1, n_slots);
+    options.max_replacements = read_count(reader, 0, READ_MOST);
+    options.meet_ms = wire_read_i64(reader);
+    if (reader->failed)
+        return ls_fail(LS_EPROTO, "the options of an elastic job: malformed");
+    LS_TRY(recovery_create(&options, &r));
+    st = fill(reader, r);
+    if (st != LS_OK) {
+        recovery_destroy(r);
+        return st;
+    }
     *out = r;
     return LS_OK;
 }

@@ -29,6 +29,10 @@
  *     member of it has a state, when too few are left, or when one of them has never asked and
  *     never reported a state: its program cannot recover.
  *
+ * Another head takes over (succession.h) with a machine of recovery_read(): RECOVERY_MOVED, then
+ * RECOVERY_FOUND for each process that the agents report, which repeats actions that have not
+ * reached them, and RECOVERY_DIED for those of nodes that do not come.
+ *
  * What the driver (head_elastic.c) does: it reports each end of a process once, and each question
  * and each report of a state as it comes. Late, repeated and reordered questions do no harm.
  */
@@ -36,6 +40,7 @@
 #define LS_LAUNCH_RECOVERY_H
 
 #include "base/status.h"
+#include "net/wire.h"
 
 #include <stdbool.h>
 
@@ -54,12 +59,24 @@ typedef enum recovery_event_kind {
     RECOVERY_TICK,
     /* member, view, number, has_state: it wants a place in the view after `view` */
     RECOVERY_ASKED,
-    RECOVERY_READY,  /* member: it has the state of the training */
-    RECOVERY_DIED,   /* member, is_lost */
-    RECOVERY_ENDED,  /* member: with exit code 0 */
-    RECOVERY_OFFERED /* slot: another node has taken the place of the lost one. It is answered by
-                        RECOVERY_DO_START or RECOVERY_DO_DROP, or ignored if it is occupied */
+    RECOVERY_READY, /* member: it has the state of the training */
+    RECOVERY_DIED,  /* member, is_lost */
+    RECOVERY_ENDED, /* member: with exit code 0 */
+    /* After recovery_read(): the groups of the present view have failed with the head. Its members
+     * may not have received their answers, so they may name an earlier view. */
+    RECOVERY_MOVED,
+    RECOVERY_FOUND, /* member, slot, found: what the agent of that slot has there */
+    /* slot: another node has taken the place of the lost one. It is answered by RECOVERY_DO_START
+     * or RECOVERY_DO_DROP, or ignored if it is occupied. */
+    RECOVERY_OFFERED
 } recovery_event_kind;
+
+typedef enum recovery_found {
+    RECOVERY_RUNS,
+    RECOVERY_HAS_FAILED,  /* and the agent waits for an action */
+    RECOVERY_WAS_DROPPED, /* has failed; the agent waits for nothing */
+    RECOVERY_HAS_ENDED    /* with exit code 0 */
+} recovery_found;
 
 typedef struct recovery_event {
     recovery_event_kind kind;
@@ -69,6 +86,8 @@ typedef struct recovery_event {
     uint64_t number; /* of this question, from 1, growing for each member */
     bool has_state;  /* of the training */
     bool is_lost;    /* with its node: nothing can be started in its slot */
+    int slot;
+    recovery_found found;
 } recovery_event;
 
 typedef enum recovery_action_kind {
@@ -107,6 +126,11 @@ typedef struct recovery_seat {
 /* LS_EINVAL: n_slots or min_ranks below 1, min_ranks above n_slots, negative numbers. */
 LS_MUST_USE ls_status recovery_create(const recovery_options *opt, recovery **out);
 void recovery_destroy(recovery *r); /* NULL is allowed */
+
+/* For a head on another node: the machine as bytes. The times of its clock are not included.
+ * LS_EPROTO: what was read is no machine with n_slots slots. */
+void recovery_write(const recovery *r, wire_writer *w);
+LS_MUST_USE ls_status recovery_read(wire_reader *reader, int n_slots, recovery **out);
 
 /* Takes one event. now_ms never goes back. Events about unknown members are ignored. */
 recovery_result recovery_step(recovery *r, const recovery_event *e, int64_t now_ms);

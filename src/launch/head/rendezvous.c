@@ -605,6 +605,36 @@ ls_status rdzv_create(const rdzv_options *opt, int64_t now_ms, rdzv **out)
     return LS_OK;
 }
 
+ls_status rdzv_resume(const rdzv_options *opt, const rdzv_place *places, int n, int64_t now_ms,
+                      rdzv **out)
+{
+    rdzv_options o = *opt;
+    rdzv *m;
+
+    o.by_id = true;
+    o.min_nodes = o.max_nodes = n;
+    o.max_spares = 0;
+    o.per_node = NULL;
+    o.max_restarts = places[0].n_restarts; // none is left
+    LS_TRY(rdzv_create(&o, now_ms, &m));
+    m->phase = RDZV_RUN;
+    m->generation = places[0].generation;
+    m->n_restarts = places[0].n_restarts;
+    m->n_places = n;
+    memcpy(m->places, places, (size_t)n * sizeof(*places));
+    for (int i = 0; i < n; i++) {
+        m->nodes[i] = (rdzv_node){.state = NODE_READY,
+                                  .conn = places[i].conn,
+                                  .order = ++m->n_arrivals,
+                                  .id = i,
+                                  .index = i,
+                                  .n_local = places[i].n_local};
+        memcpy(m->nodes[i].host, places[i].host, sizeof(places[i].host));
+    }
+    *out = m;
+    return LS_OK;
+}
+
 void rdzv_destroy(rdzv *m)
 {
     if (m == NULL)

@@ -184,6 +184,10 @@ typedef enum rdzv_phase { RDZV_COLLECT, RDZV_AGREE, RDZV_RUN, RDZV_DRAIN, RDZV_E
 
 /* LS_EINVAL: bad options, named as on the command line. The join window begins at now_ms. */
 LS_MUST_USE ls_status rdzv_create(const rdzv_options *opt, int64_t now_ms, rdzv **out);
+/* A machine in RDZV_RUN, for a head that takes over while the ranks run: these nodes are here, with
+ * these places. The job is by_id: it ends instead of being restarted. */
+LS_MUST_USE ls_status rdzv_resume(const rdzv_options *opt, const rdzv_place *places, int n,
+                                  int64_t now_ms, rdzv **out);
 void rdzv_destroy(rdzv *m); /* NULL is allowed */
 
 /* Takes one event. now_ms never goes back. Events of unknown connections are ignored. */

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * head_standby.c - the head's state as bytes for the other agents, and a head that takes over with
+ * it. The nodes of the job connect to that head again; the lost head's is not among them, and a
+ * node that does not come in time is lost as well. Called by head.c, head_elastic.c and the agent.
+ */
+#include "launch/head/head_internal.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/socket.h"
+#include "store/seat_text.h"
+
+#include <string.h>
+
+enum { RETURN_MS = NODE_SILENCE_MS };
+
+/* Of a head that has taken over. */
+struct head_standby {
+    uint64_t *uids; /* by node */
+    bool *is_lost;
+    int64_t grace_ms;
+    poll_timer limit; /* of the nodes' return */
+};
+
+/* --- the state --- */
+
+static const head_node *node_of_place(const head *h, int i)
+{
+    return head_find_node(h, h->places[i].conn);
+}
+
+static uint64_t uid_of(const head *h, int i)
+{
+    const head_node *node = node_of_place(h, i);
+
+    if (h->moved != NULL)
+        return h->moved->uids[i];
+    return node != NULL ? node->uid : 0;
+}
+
+/* This head's own node will be lost with it. */
+static bool is_left(const head *h, int i)
+{
+    const head_node *node = node_of_place(h, i);
+
+    return (node != NULL && !node->is_own) ||
+           (node == NULL && h->moved != NULL && !h->moved->is_lost[i]);
+}
+
+static void write_state(const head *h, wire_writer *w)
+{
+    const rdzv_options *o = &h->opt.rendezvous;
+
+    wire_write_text(w, h->job);
+    wire_write_u32(w, h->generation);
+    wire_write_u32(w, (uint32_t)h->places[0].n_restarts);
+    wire_write_i64(w, o->grace_ms);
+    wire_write_u8(w, h->store != NULL);
+    wire_write_text(w, h->mpi_layout);
+    wire_write_u32(w, (uint32_t)h->n_places);
+    for (int i = 0; i < h->n_places; i++) {
+        const rdzv_place *p = &h->places[i];
+
+        wire_write_u64(w, uid_of(h, i));
+        wire_write_u32(w, (uint32_t)p->n_local);
+        wire_write_text(w, p->host);
+        wire_write_u8(w, is_left(h, i));
+    }
+    head_write_recovery(h, w);
+}
+
+bool head_propose(head *h, uint64_t *index)
+{
+    wire_writer w = {0};
+    ls_status st;
+
+    if (h->proposed != h->generation || h->opt.standby == NULL)
+        return false;
+    write_state(h, &w);
+    st = standby_propose(h->opt.standby, &w, index);
+    wire_writer_free(&w);
+    if (st == LS_OK)
+        return true;
+    ls_log(LS_LOG_WARN, "head", "the job goes on without a standby head: %s", ls_last_error());
+    standby_end(h->opt.standby);
+    h->proposed = 0;
+    return false;
+}
+
+/* --- the first head --- */
+
+void head_choose_standby(head *h)
+{
+    h->has_standby = h->opt.standby != NULL && h->opt.rendezvous.min_ranks > 0 &&
+                     h->n_places >= 3 && h->n_places <= SUCCESSION_NODES_MAX;
+    for (int i = 0; i < h->n_places; i++) {
+        const head_node *node = node_of_place(h, i);
+
+        if (node == NULL || (!node->is_own && net_address_family(&node->standby_at) == NET_NONE))
+            h->has_standby = false;
+    }
+}
+
+void head_begin_standby(head *h)
+{
+    standby_group g = {.generation = h->generation, .n_nodes = h->n_places};
+    net_address *at;
+    uint64_t index;
+    ls_status st;
+
+    if (h->standby_begun)
+        return;
+    h->standby_begun = true;
+    at = ls_calloc((size_t)h->n_places, sizeof(*at));
+    for (int i = 0; at != NULL && i < h->n_places; i++) {
+        const head_node *node = node_of_place(h, i);
+
+        if (node != NULL && node->is_own)
+            g.self = g.head = i;
+        else if (node != NULL)
+            at[i] = node->standby_at;
+    }
+    g.addresses = at;
+    st = at != NULL ? standby_begin(h->opt.standby, &g)
+                    : ls_fail(LS_ENOMEM, "no memory for %d addresses", h->n_places);
+    ls_free(at);
+    h->proposed = h->generation;
+    if (st == LS_OK && head_propose(h, &index))
+        return;
+    if (st != LS_OK)
+        ls_log(LS_LOG_WARN, "head", "the job has no standby head: %s", ls_last_error());
+    h->proposed = 0;
+}
+
+/* --- streams of ranks --- */
+
+static ls_status connect_here(const net_address *at, int *fd)
+{
+    const int error = net_connect_start(at, NET_STREAM, fd);
+
+    return error == 0 ? LS_OK : net_connect_failed(at, error);
+}
+
+ls_status head_open_hub_stream(void *arg, int *fd)
+{
+    const head_node *node = arg;
+    const head *h = node->owner;
+
+    if (h->hub == NULL || node->place == NULL)
+        return ls_fail(LS_ENOTFOUND, "there is no hub for this node");
+    return connect_here(&h->hub_unix, fd);
+}
+
+ls_status head_open_member_stream(void *arg, int *fd)
+{
+    const head_node *node = arg;
+    const net_address *at = head_members_at(node->owner);
+
+    if (at == NULL || node->place == NULL)
+        return ls_fail(LS_ENOTFOUND, "there is no store of members for this node");
+    return connect_here(at, fd);
+}
+
+/* --- a head that takes over --- */
+
+static ls_status read_places(head *h, wire_reader *r)
+{
+    const uint32_t generation = h->generation;
+    const uint32_t n_restarts = wire_read_u32(r);
+    uint32_t n;
+
+    h->opt.rendezvous.grace_ms = wire_read_i64(r);
+    h->opt.hosts_store = wire_read_u8(r) != 0;
+    wire_read_text(r, h->mpi_layout, sizeof(h->mpi_layout));
+    n = wire_read_u32(r);
+    if (r->failed || n < 3 || n > SUCCESSION_NODES_MAX || n_restarts > INT32_MAX ||
+        h->opt.rendezvous.grace_ms < 0 || h->opt.rendezvous.grace_ms > NODE_GRACE_MAX_MS)
+        return ls_fail(LS_EPROTO, "the state of a head: malformed at byte %zu", r->at);
+    h->n_places = (int)n;
+    h->places = ls_calloc(n, sizeof(*h->places));
+    h->ends = ls_calloc(n, sizeof(*h->ends));
+    h->losses = ls_calloc(n, sizeof(*h->losses));
+    h->moved->uids = ls_calloc(n, sizeof(*h->moved->uids));
+    h->moved->is_lost = ls_calloc(n, sizeof(*h->moved->is_lost));
+    if (h->places == NULL || h->ends == NULL || h->losses == NULL || h->moved->uids == NULL ||
+        h->moved->is_lost == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %u nodes", n);
+    for (int i = 0; i < h->n_places; i++) {
+        rdzv_place *p = &h->places[i];
+        uint32_t n_local;
+
+        h->moved->uids[i] = wire_read_u64(r);
+        n_local = wire_read_u32(r);
+        wire_read_text(r, p->host, sizeof(p->host));
+        text_printable(p->host, sizeof(p->host), p->host);
+        h->moved->is_lost[i] = wire_read_u8(r) == 0;
+        if (r->failed || n_local < 1 || n_local > RDZV_LOCAL_MAX)
+            return ls_fail(LS_EPROTO, "the state of a head: malformed at byte %zu", r->at);
+        p->conn = (uint64_t)i + 1;
+        p->generation = generation;
+        p->n_restarts = (int)n_restarts;
+        p->node = i;
+        p->n_nodes = h->n_places;
+        p->rank_base = h->world_size;
+        p->n_local = (int)n_local;
+        h->world_size += p->n_local;
+    }
+    for (int i = 0; i < h->n_places; i++)
+        h->places[i].world_size = h->world_size;
+    h->last_id = n;
+    return LS_OK;
+}
+
+static ls_status restore(head *h, wire_reader *r)
+{
+    h->moved = ls_calloc(1, sizeof(*h->moved));
+    if (h->moved == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a head that takes over");
+    wire_read_text(r, h->job, sizeof(h->job));
+    h->generation = wire_read_u32(r);
+    LS_TRY(read_places(h, r));
+    LS_TRY(head_job_key(&h->key, h->job, &h->job_key));
+    h->has_standby = h->standby_begun = true;
+    h->proposed = h->generation;
+    LS_TRY(head_read_recovery(h, r));
+    LS_TRY(wire_reader_end(r, "the state of a head"));
+    LS_TRY(rdzv_resume(&h->opt.rendezvous, h->places, h->n_places, ls_now_ms(), &h->machine));
+    if (h->opt.hosts_store)
+        LS_TRY(c10d_store_create_closed(h->loop, &h->store));
+    LS_TRY(head_open_next_hub(h, head_count_seats(h)));
+    head_check_stopped_ranks(h);
+    return LS_OK;
+}
+
+ls_status head_take_over(poller *p, const head_options *opt, const void *state, size_t bytes,
+                         head **out)
+{
+    wire_reader r = wire_reader_over(state, bytes);
+    head *h = head_allocate(p, opt);
+    ls_status st;
+
+    *out = NULL;
+    if (h == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the head of a job");
+    st = restore(h, &r);
+    if (st != LS_OK) {
+        head_destroy(h);
+        return st;
+    }
+    *out = h;
+    return LS_OK;
+}
+
+static void lose_place(head *h, int i, const char *why)
+{
+    rdzv_event gone = {
+        .kind = RDZV_GONE, .conn = h->places[i].conn, .last_seen_ms = ls_now_ms(), .text = why};
+
+    gone.is_tolerated = head_recovers_place(h, &h->places[i], why);
+    head_event(h, &gone);
+}
+
+static void return_is_over(void *arg)
+{
+    head *h = arg;
+
+    for (int i = 0; i < h->n_places; i++) {
+        if (h->moved->is_lost[i] || node_of_place(h, i) != NULL)
+            continue;
+        h->moved->is_lost[i] = true;
+        lose_place(h, i, "it has not come to the new head");
+    }
+}
+
+void head_begin_again(head *h)
+{
+    head_move_members(h, "the head of the job is lost");
+    for (int i = 0; i < h->n_places; i++)
+        if (h->moved->is_lost[i])
+            lose_place(h, i, "the head of the job was there, or it was lost before");
+    poller_timer_set(h->loop, &h->moved->limit, ls_now_ms() + RETURN_MS, return_is_over, h);
+}
+
+ls_status head_return(head_node *node, const rdzv_hello *hello)
+{
+    head *h = node->owner;
+
+    for (int i = 0; i < h->n_places; i++) {
+        if (hello->uid == 0 || h->moved->uids[i] != hello->uid || h->moved->is_lost[i] ||
+            node_of_place(h, i) != NULL)
+            continue;
+        poller_timer_cancel(&node->hello_limit);
+        node->id = h->places[i].conn;
+        node->uid = hello->uid;
+        node->number = i;
+        node->place = &h->places[i];
+        node->states = ls_calloc((size_t)node->place->n_local + 1, 1);
+        if (rdzv_phase_now(h->machine) != RDZV_RUN)
+            head_send(node, NODE_KILL, NULL); // the job ends
+        return LS_OK;
+    }
+    head_send_text(node, NODE_REJECT,
+                   "the head of this job was lost, and another node hosts it: no node may join");
+    frame_link_finish(&node->link);
+    return LS_OK;
+}
+
+void head_close_moved(head *h)
+{
+    if (h->moved == NULL)
+        return;
+    poller_timer_cancel(&h->moved->limit);
+    ls_free(h->moved->uids);
+    ls_free(h->moved->is_lost);
+    ls_free(h->moved);
+    h->moved = NULL;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_standby.c - elastic jobs of several nodes whose head is lost (elastic_loop.c): another node
+ * takes over, and the result has the bits of a job from which none was lost. The nodes are agents
+ * on this machine that know each other by TCP only.
+ */
+#include "launch/job.h"
+
+#include "base/clock.h"
+#include "net/key.h"
+#include "net/socket.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define test(name) cmocka_unit_test_teardown(name, job_clean_up)
+
+#define STEPS "120"
+#define STATE "steps " STEPS " state"
+
+enum { LINE = 8192, NODES_MAX = 5, RANKS_MAX = 2, ARGS_MAX = 40 };
+
+static struct {
+    char port[16];
+    char key[64]; /* file */
+    char key_env[96];
+    char undisturbed[LINE]; /* the line with the state */
+} place;
+
+static void make_place(void)
+{
+    net_address any;
+    net_address bound;
+    net_key key;
+    int fd;
+
+    assert_int_equal(net_address_parse("127.0.0.1:0", NET_PORT_REQUIRED, &any), LS_OK);
+    assert_int_equal(net_listen(&any, NET_STREAM, 1, &fd, &bound), LS_OK);
+    (void)close(fd);
+    text_format(place.port, sizeof(place.port), "%d", net_address_port(&bound));
+    text_format(place.key, sizeof(place.key), "/tmp/lockstep-test-key-%d-%llu", (int)getpid(),
+                (unsigned long long)ls_now_ns());
+    assert_int_equal(net_key_random(&key), LS_OK);
+    assert_int_equal(net_key_write_file(place.key, &key), LS_OK);
+    text_format(place.key_env, sizeof(place.key_env), NET_KEY_FILE_ENV "=%s", place.key);
+}
+
+static void find_state(const job *j, char line[LINE])
+{
+    const char *at = strstr(text_str(&j->out), STATE);
+
+    if (at == NULL)
+        job_fail(j, __FILE__, __LINE__, "it prints its state");
+    text_format(line, LINE, "%.*s", (int)strcspn(at, "\n"), at);
+}
+
+static int set_up(void **state)
+{
+    job *j = job_start(
+        JOB_LIST(LOCKSTEP_TOOL, "run", "--no-prefix", "-n", "2", ELASTIC_LOOP, STEPS), NULL);
+
+    make_place();
+    job_expect_code(j, 0);
+    find_state(j, place.undisturbed);
+    job_clean_up(state);
+    return 0;
+}
+
+static int remove_key(void **state)
+{
+    (void)state;
+    (void)unlink(place.key);
+    return 0;
+}
+
+/* Node i of n, with its ranks. */
+static job *start_node(int n, int i, const char *ranks, const char *const *flags,
+                       const char *const *ends, const char *const *env)
+{
+    char nodes[16];
+    char number[16];
+    const char *argv[ARGS_MAX] = {JOB_TOOL,    "run",           "--no-prefix", "--nnodes",
+                                  NULL,        "--node-rank",   NULL,          "--master-addr",
+                                  "127.0.0.1", "--master-port", place.port,    "-n",
+                                  ranks,       "--elastic"};
+    const char *variables[4] = {place.key_env};
+    int at = 14;
+
+    argv[4] = text_format(nodes, sizeof(nodes), "%d", n);
+    argv[6] = text_format(number, sizeof(number), "%d", i);
+    for (; flags != NULL && *flags != NULL; flags++)
+        argv[at++] = *flags;
+    argv[at++] = ELASTIC_LOOP;
+    argv[at++] = STEPS;
+    for (; *ends != NULL; ends++)
+        argv[at++] = *ends;
+    assert_true(at < ARGS_MAX);
+    for (int k = 1; env != NULL && *env != NULL && k < 3; env++)
+        variables[k++] = *env;
+    return job_start(argv, variables);
+}
+
+/* Three nodes: ranks 0 and 1, rank 2, rank 3. */
+static void start_three(job *nodes[3], const char *const *flags, const char *const *ends,
+                        const char *const *env)
+{
+    for (int i = 0; i < 3; i++)
+        nodes[i] = start_node(3, i, i == 0 ? "2" : "1", flags, ends, env);
+}
+
+/* The processes of a node. */
+typedef struct node_pids {
+    pid_t list[2 + 2 * RANKS_MAX];
+    int n;
+} node_pids;
+
+static node_pids find_pids(job *j, int first_rank, int n_ranks)
+{
+    node_pids p = {.n = 2 + 2 * n_ranks};
+
+    p.list[0] = job_find(j, JOB_AGENT, 0);
+    p.list[1] = job_find(j, JOB_GUARDIAN, 0);
+    for (int i = 0; i < n_ranks; i++) {
+        p.list[2 + 2 * i] = job_find(j, JOB_SHIM, i);
+        p.list[3 + 2 * i] = job_find(j, JOB_RANK, first_rank + i);
+    }
+    return p;
+}
+
+/* All at once, as a machine that is switched off. */
+static void signal_all(const node_pids *p, int number)
+{
+    for (int i = 0; i < p->n; i++)
+        (void)kill(p->list[i], number);
+}
+
+static void expect_same_state(const job *j)
+{
+    char line[LINE];
+
+    find_state(j, line);
+    job_expect(j, text_equal(line, place.undisturbed));
+}
+
+/* --- tests --- */
+
+static void another_node_takes_over(void **state)
+{
+    job *nodes[3];
+    node_pids head;
+
+    (void)state;
+    start_three(nodes, NULL, JOB_LIST("0@30:stop"), NULL);
+    job_await_text(nodes[0], 0, "stop of step 30");
+    head = find_pids(nodes[0], 0, 2);
+    signal_all(&head, SIGKILL);
+    job_expect_code(nodes[1], 0);
+    job_expect_code(nodes[2], 0);
+    expect_same_state(nodes[1]);
+    job_expect(nodes[1], job_printed(nodes[1], 1, "its head on this machine"));
+    job_expect(nodes[1], job_printed(nodes[1], 1, "rank 1 was lost with node 0"));
+    job_expect(nodes[2], job_printed(nodes[2], 1, "2 ranks go on"));
+    job_expect(nodes[2], job_printed(nodes[2], 1, "the head of the job is at"));
+    job_await_end(nodes[0]);
+}
+
+/* In the middle of recoveries, while replacements start, and with all bytes encrypted. */
+static void the_head_is_lost_during_a_recovery(void **state)
+{
+    static const struct {
+        const char *ends[3];
+        int node;
+        const char *text;
+        const char *security;
+    } cases[] = {
+        {{"1@40:backward"}, 0, "backward of step 40", "LOCKSTEP_SECURITY=auth"},
+        {{"2@40:forward", "0@40:recovery"}, 0, "recovery of step 40", "LOCKSTEP_SECURITY=mac"},
+        {{"3@50:update"}, 2, "update of step 50", "LOCKSTEP_SECURITY=encrypt"},
+    };
+
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        job *nodes[3];
+
+        start_three(nodes, JOB_LIST("--max-restarts", "3"), cases[i].ends,
+                    JOB_LIST(cases[i].security));
+        job_await_text(nodes[cases[i].node], 0, cases[i].text);
+        (void)kill(job_find(nodes[0], JOB_AGENT, 0), SIGKILL);
+        job_expect_code(nodes[1], 0);
+        job_expect_code(nodes[2], 0);
+        job_expect(nodes[1], job_printed(nodes[1], 1, "its head on this machine"));
+        expect_same_state(job_printed(nodes[1], 0, STATE) ? nodes[1] : nodes[2]);
+        job_clean_up(state);
+    }
+}
+
+/* The new head starts a process in the place of a lost rank. */
+static void the_new_head_replaces_ranks(void **state)
+{
+    job *nodes[3];
+
+    (void)state;
+    start_three(nodes, JOB_LIST("--max-restarts", "2"), JOB_LIST("0@30:stop", "2@60:forward"),
+                NULL);
+    job_await_text(nodes[0], 0, "stop of step 30");
+    (void)kill(job_find(nodes[0], JOB_AGENT, 0), SIGKILL);
+    job_expect_code(nodes[1], 0);
+    job_expect_code(nodes[2], 0);
+    expect_same_state(nodes[2]); // rank 3 is the oldest
+    job_expect(nodes[2], job_printed(nodes[2], 1, "rank 2 (pid"));
+    job_await_end(nodes[0]);
+}
+
+/* It continues when the job is over. */
+static void a_stopped_head_is_fenced(void **state)
+{
+    job *nodes[3];
+    node_pids head;
+
+    (void)state;
+    start_three(nodes, NULL, JOB_LIST("0@30:stop"), NULL);
+    job_await_text(nodes[0], 0, "stop of step 30");
+    head = find_pids(nodes[0], 0, 2);
+    signal_all(&head, SIGSTOP);
+    job_expect_code(nodes[1], 0);
+    job_expect_code(nodes[2], 0);
+    expect_same_state(nodes[1]);
+    signal_all(&head, SIGCONT);
+    job_expect_code(nodes[0], 1);
+    job_expect(nodes[0], job_printed(nodes[0], 1, "not connected to a majority"));
+    job_expect(nodes[0], !job_printed(nodes[0], 0, STATE));
+}
+
+/* Two of five may be lost, one after the other. */
+static void heads_are_lost_in_turn(void **state)
+{
+    static const char *const ends[] = {"0@30:stop", "1@60:stop", NULL};
+    job *nodes[NODES_MAX];
+
+    (void)state;
+    for (int i = 0; i < NODES_MAX; i++)
+        nodes[i] = start_node(NODES_MAX, i, "1", NULL, ends, JOB_LIST("ELASTIC_SHARDS=5"));
+    for (int i = 0; i < 2; i++) {
+        node_pids p;
+
+        job_await_text(nodes[i], 0, i == 0 ? "stop of step 30" : "stop of step 60");
+        p = find_pids(nodes[i], i, 1);
+        signal_all(&p, SIGKILL);
+    }
+    for (int i = 2; i < NODES_MAX; i++)
+        job_expect_code(nodes[i], 0);
+    job_expect(nodes[1], job_printed(nodes[1], 1, "its head on this machine"));
+    job_expect(nodes[2], job_printed(nodes[2], 1, "its head on this machine"));
+    job_expect(nodes[2], job_printed(nodes[2], 0, STATE));
+    job_await_end(nodes[0]);
+    job_await_end(nodes[1]);
+}
+
+static void without_a_majority_the_job_ends(void **state)
+{
+    job *nodes[3];
+    node_pids lost[2];
+
+    (void)state;
+    start_three(nodes, NULL, JOB_LIST("0@30:stop"), NULL);
+    job_await_text(nodes[0], 0, "stop of step 30");
+    lost[0] = find_pids(nodes[0], 0, 2);
+    lost[1] = find_pids(nodes[1], 2, 1);
+    signal_all(&lost[0], SIGKILL);
+    signal_all(&lost[1], SIGKILL);
+    job_expect_code(nodes[2], 1);
+    job_expect(nodes[2], job_printed(nodes[2], 1, "not connected to a majority"));
+    job_await_end(nodes[0]);
+    job_await_end(nodes[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(another_node_takes_over),     test(the_head_is_lost_during_a_recovery),
+        test(the_new_head_replaces_ranks), test(a_stopped_head_is_fenced),
+        test(heads_are_lost_in_turn),      test(without_a_majority_the_job_ends),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, remove_key);
+}

@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_succession_sim.c - the machines of launch/head/succession.h on simulated nodes, by thousands
+ * of seeded schedules.
+ *
+ * Time is simulated. Messages take random times, come in any order, twice or not at all. Nodes die,
+ * are stopped for a while, and are cut off from others, in one direction too; connections end
+ * without a reason. Each head makes new states and asks whether it is still the head. Checked: the
+ * promises of succession.h.
+ *
+ * LS_TEST_ROUNDS multiplies the number of schedules, LS_TEST_SEED=N runs that one alone.
+ */
+#include "base/unit.h"
+
+#include "base/rng.h"
+#include "launch/head/succession.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    NODES_MAX = 7,
+    MESSAGES_MAX = 4000,
+    STATES_MAX = 120, /* of a schedule */
+    ROUNDS_MAX = 400,
+    TERMS_MAX = 4000,
+    SCHEDULES = 10000,
+    BEAT_MS = 100,
+    SILENCE_MS = 500,
+    FAULTS_MS = 6000, /* then all that live are connected, and nothing more happens */
+    CALM_MS = 5000,
+    TAKEOVER_MS = 2000 /* from the loss of a connection, at most */
+};
+
+typedef struct history {
+    int n;
+    int ids[STATES_MAX]; /* all states so far, in order: the last is the newest */
+} history;
+
+typedef enum sim_kind { DELIVER, CONNECT, DISCONNECT } sim_kind;
+
+typedef struct sim_message {
+    int64_t at_ms;
+    uint64_t order;
+    sim_kind kind;
+    int from;
+    int to;
+    succession_message message;
+    history state;
+} sim_message;
+
+typedef struct sim_node {
+    succession *machine;
+    bool is_dead;
+    bool has_left;
+    int64_t stopped_until_ms;
+    int64_t wake_ms;
+    history state;
+    int n_at_index[STATES_MAX + 64]; /* states contained, by index of the present term */
+    uint64_t asked_term[ROUNDS_MAX]; /* by round: the latest term that led when it asked */
+} sim_node;
+
+static struct {
+    uint64_t seed;
+    ls_rng rng;
+    int64_t now_ms;
+    uint64_t order;
+    sim_message *queue;
+    int n_queue;
+    int n_nodes;
+    int delay_ms;
+    bool is_calm;
+    sim_node nodes[NODES_MAX];
+    bool is_cut[NODES_MAX][NODES_MAX]; /* from, to */
+    int n_states;
+    bool is_acknowledged[STATES_MAX];
+    int leader[TERMS_MAX]; /* by term; -1: none */
+    uint64_t latest_term;  /* that led */
+} w;
+
+static struct {
+    int led, committed, confirmed, left, calm_heads, no_majority;
+} met;
+
+#define CHECK(expr)                                                                                \
+    do {                                                                                           \
+        if (!(expr))                                                                               \
+            fail_msg("LS_TEST_SEED=%" PRIu64 ": %s, at %" PRId64 " ms", w.seed, #expr, w.now_ms);  \
+    } while (0)
+
+static int below(int bound)
+{
+    return (int)ls_rng_below(&w.rng, (uint64_t)bound);
+}
+
+static bool lives(int i)
+{
+    return !w.nodes[i].is_dead && !w.nodes[i].has_left;
+}
+
+/* --- the network --- */
+
+static sim_message *post(sim_kind kind, int from, int to, int in_ms)
+{
+    sim_message *m = &w.queue[w.n_queue++];
+
+    CHECK(w.n_queue < MESSAGES_MAX);
+    *m = (sim_message){.at_ms = w.now_ms + in_ms, .order = ++w.order, .kind = kind};
+    m->from = from;
+    m->to = to;
+    return m;
+}
+
+static void transmit(int from, int to, const succession_message *message)
+{
+    const int copies = w.is_calm ? 1 : below(12) == 0 ? 2 : below(12) == 0 ? 0 : 1;
+
+    for (int i = 0; i < copies && !w.is_cut[from][to]; i++) {
+        sim_message *m = post(DELIVER, from, to, 1 + below(w.delay_ms));
+
+        m->message = *message;
+        if (message->has_state)
+            m->state = w.nodes[from].state;
+    }
+}
+
+/* --- one node --- */
+
+static void lead(int i)
+{
+    const sim_node *node = &w.nodes[i];
+    const uint64_t term = succession_term(node->machine);
+
+    CHECK(term < TERMS_MAX);
+    CHECK(w.leader[term] < 0);
+    w.leader[term] = i;
+    if (term > w.latest_term)
+        w.latest_term = term;
+    for (int id = 0; id < w.n_states; id++) {
+        bool is_known = false;
+
+        for (int k = 0; k < node->state.n; k++)
+            is_known |= node->state.ids[k] == id;
+        CHECK(is_known || !w.is_acknowledged[id]);
+    }
+    met.led++;
+}
+
+static void commit(int i, uint64_t index)
+{
+    const sim_node *node = &w.nodes[i];
+    const int n = node->n_at_index[index];
+
+    for (int k = 0; k < n; k++)
+        w.is_acknowledged[node->state.ids[k]] = true;
+    met.committed++;
+}
+
+static void confirm(int i, uint64_t round)
+{
+    const sim_node *node = &w.nodes[i];
+
+    CHECK(node->asked_term[round] <= succession_term(node->machine));
+    met.confirmed++;
+}
+
+static void carry_out(int i, const succession_action *a, const history *state)
+{
+    sim_node *node = &w.nodes[i];
+
+    switch (a->kind) {
+    case SUCCESSION_DO_SEND:
+        transmit(i, a->node, &a->message);
+        return;
+    case SUCCESSION_DO_STORE:
+        node->state = *state;
+        return;
+    case SUCCESSION_DO_LEAD:
+        node->n_at_index[succession_index(node->machine)] = node->state.n;
+        lead(i);
+        return;
+    case SUCCESSION_DO_COMMIT:
+        commit(i, a->number);
+        return;
+    case SUCCESSION_DO_CONFIRM:
+        confirm(i, a->number);
+        return;
+    case SUCCESSION_DO_LEAVE:
+        node->has_left = true;
+        met.left++;
+        return;
+    case SUCCESSION_DO_DIAL:
+    case SUCCESSION_DO_FOLLOW:
+        return;
+    }
+}
+
+static void step(int i, const succession_event *e, const history *state)
+{
+    sim_node *node = &w.nodes[i];
+    const succession_result r = succession_step(node->machine, e, w.now_ms);
+
+    CHECK(r.wake_at_ms > w.now_ms || e->kind != SUCCESSION_TICK);
+    node->wake_ms = r.wake_at_ms;
+    for (int k = 0; k < r.n_actions; k++)
+        carry_out(i, &r.actions[k], state);
+}
+
+static void make_state(int i)
+{
+    sim_node *node = &w.nodes[i];
+
+    if (!succession_is_head(node->machine) || w.n_states == STATES_MAX)
+        return;
+    node->state.ids[node->state.n++] = w.n_states++;
+    node->n_at_index[succession_index(node->machine) + 1] = node->state.n;
+    step(i, &(succession_event){.kind = SUCCESSION_PROPOSE}, NULL);
+}
+
+static void ask_confirmation(int i)
+{
+    sim_node *node = &w.nodes[i];
+    const uint64_t round = succession_round(node->machine) + 1;
+
+    if (!succession_is_head(node->machine) || round == ROUNDS_MAX)
+        return;
+    node->asked_term[round] = w.latest_term;
+    step(i, &(succession_event){.kind = SUCCESSION_CONFIRM}, NULL);
+}
+
+/* --- faults --- */
+
+static void connect_pair(int a, int b)
+{
+    post(CONNECT, a, b, 1 + below(w.delay_ms));
+    post(CONNECT, b, a, 1 + below(w.delay_ms));
+}
+
+static void disconnect_pair(int a, int b)
+{
+    post(DISCONNECT, a, b, 1 + below(w.delay_ms));
+    post(DISCONNECT, b, a, 1 + below(w.delay_ms));
+}
+
+static void kill_node(int i)
+{
+    w.nodes[i].is_dead = true;
+    for (int k = 0; k < w.n_nodes && below(3) > 0; k++)
+        if (k != i)
+            post(DISCONNECT, i, k, 1 + below(w.delay_ms));
+}
+
+static void cut(int a, int b, bool is_cut)
+{
+    w.is_cut[a][b] = is_cut;
+    if (below(4) > 0)
+        w.is_cut[b][a] = is_cut;
+    if (is_cut && below(2) == 0)
+        disconnect_pair(a, b);
+    else if (!is_cut)
+        connect_pair(a, b);
+}
+
+static int count_lives(void)
+{
+    int n = 0;
+
+    for (int i = 0; i < w.n_nodes; i++)
+        n += lives(i);
+    return n;
+}
+
+static void cause_fault(void)
+{
+    const int i = below(w.n_nodes);
+    const int k = (i + 1 + below(w.n_nodes - 1)) % w.n_nodes;
+    const int what = below(40);
+
+    if (what < 12)
+        make_state(i);
+    else if (what < 20)
+        ask_confirmation(i);
+    else if (what < 23)
+        cut(i, k, true);
+    else if (what < 28)
+        cut(i, k, false);
+    else if (what == 28)
+        disconnect_pair(i, k);
+    else if (what == 29 && (count_lives() > w.n_nodes / 2 + 1 || below(20) == 0))
+        kill_node(i);
+    else if (what == 30)
+        w.nodes[i].stopped_until_ms = w.now_ms + below(3 * SILENCE_MS);
+}
+
+static void run_until(int64_t until_ms);
+
+/* After the ends of connections that are still on their way. */
+static void calm_down(void)
+{
+    w.is_calm = true;
+    memset(w.is_cut, 0, sizeof(w.is_cut));
+    run_until(w.now_ms + 4 * SILENCE_MS);
+    for (int i = 0; i < w.n_nodes; i++) {
+        for (int k = 0; k < i; k++)
+            connect_pair(i, k);
+        for (int k = 0; k < w.n_nodes; k++)
+            if (k != i && !lives(i))
+                post(DISCONNECT, i, k, 1 + below(w.delay_ms));
+    }
+}
+
+/* --- a schedule --- */
+
+/* What comes next: a message (its index), or a tick of *node; -1: neither before `until`. */
+static int find_next(int64_t until_ms, int *node)
+{
+    int next = -1;
+    int64_t at_ms = until_ms;
+    uint64_t order = UINT64_MAX;
+
+    *node = -1;
+    for (int i = 0; i < w.n_queue; i++) {
+        const sim_message *m = &w.queue[i];
+
+        if (m->at_ms > at_ms || (m->at_ms == at_ms && m->order > order))
+            continue;
+        next = i;
+        at_ms = m->at_ms;
+        order = m->order;
+    }
+    for (int i = 0; i < w.n_nodes; i++) {
+        int64_t due_ms = w.nodes[i].wake_ms;
+
+        if (due_ms < w.nodes[i].stopped_until_ms)
+            due_ms = w.nodes[i].stopped_until_ms;
+        if (!lives(i) || due_ms >= at_ms)
+            continue;
+        *node = i;
+        next = -1;
+        at_ms = due_ms;
+    }
+    if (at_ms > w.now_ms)
+        w.now_ms = at_ms;
+    return next;
+}
+
+static void deliver(int index)
+{
+    const sim_message m = w.queue[index];
+    const sim_node *node = &w.nodes[m.to];
+    succession_event e = {.kind = SUCCESSION_MESSAGE, .node = m.from, .message = &m.message};
+
+    w.queue[index] = w.queue[--w.n_queue];
+    if (!lives(m.to) || (m.kind == CONNECT && !lives(m.from)))
+        return;
+    if (node->stopped_until_ms > w.now_ms) { // it waits in the socket
+        sim_message *again = &w.queue[w.n_queue++];
+
+        *again = m;
+        again->at_ms = node->stopped_until_ms;
+        return;
+    }
+    if (m.kind == CONNECT)
+        e.kind = SUCCESSION_CONNECTED;
+    else if (m.kind == DISCONNECT)
+        e.kind = SUCCESSION_LOST;
+    step(m.to, &e, &m.state);
+}
+
+static void run_until(int64_t until_ms)
+{
+    for (;;) {
+        int node;
+        const int next = find_next(until_ms, &node);
+
+        if (next >= 0)
+            deliver(next);
+        else if (node >= 0)
+            step(node, &(succession_event){.kind = SUCCESSION_TICK}, NULL);
+        else
+            break;
+    }
+}
+
+static void begin(uint64_t seed, int n_nodes, int delay_ms, int head)
+{
+    sim_message *queue = w.queue;
+
+    memset(&w, 0, sizeof(w));
+    w.queue = queue;
+    w.seed = seed;
+    w.n_nodes = n_nodes;
+    w.delay_ms = delay_ms;
+    memset(w.leader, -1, sizeof(w.leader));
+    ls_rng_seed(&w.rng, seed);
+    for (int i = 0; i < n_nodes; i++) {
+        const succession_options options = {.self = i,
+                                            .n_nodes = n_nodes,
+                                            .head = head,
+                                            .beat_ms = BEAT_MS,
+                                            .silence_ms = SILENCE_MS,
+                                            .give_up_ms = 1000000};
+
+        assert_ok(succession_create(&options, 0, &w.nodes[i].machine));
+        for (int k = 0; k < i; k++)
+            connect_pair(i, k);
+    }
+    w.leader[1] = head;
+    w.latest_term = 1;
+}
+
+static void end(void)
+{
+    for (int i = 0; i < w.n_nodes; i++)
+        succession_destroy(w.nodes[i].machine);
+}
+
+static int find_head(void)
+{
+    int head = -1;
+
+    for (int i = 0; i < w.n_nodes; i++)
+        if (lives(i) && succession_is_head(w.nodes[i].machine))
+            head = i;
+    return head;
+}
+
+static void run_schedule(uint64_t seed)
+{
+    int head;
+
+    begin(seed, 3, 1, 0);
+    end();
+    begin(seed, 3 + below(NODES_MAX - 2), 1 + below(60), below(3));
+    while (w.now_ms < FAULTS_MS) {
+        run_until(w.now_ms + 1 + below(60));
+        cause_fault();
+    }
+    calm_down();
+    run_until(w.now_ms + CALM_MS);
+    head = find_head();
+    if (count_lives() <= w.n_nodes / 2) {
+        met.no_majority++;
+        CHECK(head < 0);
+    } else {
+        CHECK(head >= 0);
+        for (int i = 0; i < w.n_nodes; i++)
+            CHECK(!lives(i) || succession_head(w.nodes[i].machine) == head);
+        met.calm_heads++;
+    }
+    end();
+}
+
+static void any_schedule_keeps_the_promises(void **state)
+{
+    const char *one = getenv("LS_TEST_SEED");
+    const char *factor = getenv("LS_TEST_ROUNDS");
+    const int rounds = SCHEDULES * (factor != NULL ? (int)strtol(factor, NULL, 10) : 1);
+
+    (void)state;
+    if (one != NULL) {
+        run_schedule(strtoull(one, NULL, 10));
+        return;
+    }
+    print_message("seeds 0 to %d\n", rounds - 1);
+    for (int seed = 0; seed < rounds; seed++)
+        run_schedule((uint64_t)seed);
+    print_message("met: %d elections, %d states committed, %d confirmations, %d nodes left, %d "
+                  "schedules ended with a head, %d without a majority\n",
+                  met.led, met.committed, met.confirmed, met.left, met.calm_heads, met.no_majority);
+    assert_true(met.led > 5000 && met.committed > 10000 && met.confirmed > 5000);
+    assert_true(met.left > 1000 && met.calm_heads > 1000 && met.no_majority > 50);
+}
+
+/* With any number of nodes, and whichever it is; also when its connections stay open. */
+static void a_lost_head_is_followed_soon(void **state)
+{
+    (void)state;
+    for (int n = 3; n <= NODES_MAX; n++) {
+        for (int head = 0; head < n; head++) {
+            for (int silent = 0; silent < 2; silent++) {
+                begin((uint64_t)n, n, 5, head);
+                run_until(1000);
+                make_state(head);
+                run_until(1100);
+                CHECK(w.is_acknowledged[0]);
+                w.nodes[head].is_dead = true;
+                for (int k = 0; k < n && !silent; k++)
+                    if (k != head)
+                        post(DISCONNECT, head, k, 1);
+                run_until(w.now_ms + TAKEOVER_MS + (silent ? SILENCE_MS : 0));
+                CHECK(find_head() >= 0);
+                end();
+            }
+        }
+    }
+}
+
+/* One node of two or more cannot become the head, and the head of a minority ends. */
+static void a_minority_has_no_head(void **state)
+{
+    (void)state;
+    begin(1, 5, 5, 0);
+    run_until(1000);
+    for (int a = 0; a < 2; a++)
+        for (int b = 2; b < 5; b++)
+            w.is_cut[a][b] = w.is_cut[b][a] = true;
+    ask_confirmation(0);
+    run_until(3000);
+    CHECK(w.nodes[0].has_left);
+    CHECK(find_head() >= 2);
+    end();
+}
+
+static void wrong_options_are_refused(void **state)
+{
+    succession *s;
+
+    (void)state;
+    assert_status(succession_create(&(succession_options){.n_nodes = 2}, 0, &s), LS_EINVAL);
+    assert_last_error("node 0 of 2");
+    assert_status(succession_create(&(succession_options){.n_nodes = 3, .self = 3}, 0, &s),
+                  LS_EINVAL);
+}
+
+static int allocate(void **state)
+{
+    (void)state;
+    w.queue = calloc(MESSAGES_MAX, sizeof(*w.queue));
+    return w.queue == NULL;
+}
+
+static int release(void **state)
+{
+    (void)state;
+    free(w.queue);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_schedule_keeps_the_promises),
+        cmocka_unit_test(a_lost_head_is_followed_soon),
+        cmocka_unit_test(a_minority_has_no_head),
+        cmocka_unit_test(wrong_options_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, allocate, release);
+}
