@@ -86,7 +86,6 @@ typedef struct recovery_event {
     uint64_t number; /* of this question, from 1, growing for each member */
     bool has_state;  /* of the training */
     bool is_lost;    /* with its node: nothing can be started in its slot */
-    int slot;
     recovery_found found;
 } recovery_event;
 
