@@ -366,7 +366,7 @@ ls_status agent_replace_rank(agent *a, const node_slot *slot)
     agent_output_end_rank(&a->output, slot->local_rank);
     agent_forget_failure(a, slot->local_rank);
     *r = (agent_rank){.agent = a,
-                      .rank = rank,
+                      .rank = old.rank,
                       .member = slot->member,
                       .lifeline_fd = -1,
                       .status_fd = -1,
