@@ -203,12 +203,15 @@ static ls_status reach_inputs(ls_tape *tape, const node *n)
 {
     for (int i = 0; i < node_input_count(n); i++) {
         value *v = value_of(node_input(n, i));
-        leaf *l = leaf_of(node_input(n, i));
+        leaf *l;
 
         if (!node_input_has_grad(n, i))
             continue;
-        if (v != NULL)
+        if (v != NULL) {
             v->is_reached = true;
+            continue;
+        }
+        l = leaf_of(node_input(n, i));
         if (l == NULL)
             continue;
         if (l->owner != NULL && l->owner != tape->by)
@@ -236,12 +239,13 @@ ls_status reach_nodes(ls_tape *tape, int first, int last)
 void node_release(ls_tape *tape, node *n)
 {
     for (int i = 0; i < node_input_count(n); i++) {
-        value *v = value_of(node_input(n, i));
+        value *v = node_input_is_read(n, i) ? value_of(node_input(n, i)) : NULL;
 
-        if (v != NULL && node_input_is_read(n, i))
+        if (v != NULL)
             v->n_readers--;
     }
-    node_drop(n);
+    if (n->n_saved > 0 || n->extra != NULL)
+        node_drop(n);
     for (int i = 0; i < n->n_out; i++) {
         value *v = tape->values[n->first_value + i];
 
@@ -252,15 +256,19 @@ void node_release(ls_tape *tape, node *n)
     }
 }
 
-/* Whether the tensor `name` has the contents of forward. */
-static ls_status check_tensor(const char *name, const ls_tensor *t, const contents *seen)
+/* Whether the tensor has the contents of forward. */
+static bool is_unchanged(const ls_tensor *t, const contents *seen)
 {
-    char text[TENSOR_TEXT_BYTES];
     const value *v = value_of(t);
 
-    if ((v != NULL && v->is_recomputed) ||
-        (t->storage == seen->storage && t->storage->version == seen->version))
-        return LS_OK;
+    return (t->storage == seen->storage && t->storage->version == seen->version) ||
+           (v != NULL && v->is_recomputed);
+}
+
+static ls_status fail_changed(const char *name, const ls_tensor *t, const contents *seen)
+{
+    char text[TENSOR_TEXT_BYTES];
+
     if (t->storage != seen->storage)
         return ls_fail(LS_EINVAL, "%s %s was destroyed after forward; do that after backward", name,
                        tensor_text(text, sizeof(text), t));
@@ -273,16 +281,20 @@ static ls_status check_tensor(const char *name, const ls_tensor *t, const conten
 static ls_status check_contents(const ls_tape *tape, const node *n)
 {
     for (int i = 0; i < n->n_in; i++) {
-        if (n->in[i] != NULL && class_reads(n->class, i))
-            LS_TRY(check_tensor(node_tensor_name(n, i), n->in[i], &n->seen[i]));
+        if (n->in[i] != NULL && class_reads(n->class, i) && !is_unchanged(n->in[i], &n->seen[i]))
+            return fail_changed(node_tensor_name(n, i), n->in[i], &n->seen[i]);
     }
-    for (int i = 0; n->extra != NULL && i < n->extra->n_inputs; i++)
-        LS_TRY(check_tensor("a tensor that the function reads,", n->extra->inputs[i].tensor,
-                            &n->extra->inputs[i].seen));
+    for (int i = 0; n->extra != NULL && i < n->extra->n_inputs; i++) {
+        const dependency *d = &n->extra->inputs[i];
+
+        if (!is_unchanged(d->tensor, &d->seen))
+            return fail_changed("a tensor that the function reads,", d->tensor, &d->seen);
+    }
     for (int i = 0; i < n->n_out && class_reads(n->class, NODE_OUT); i++) {
         const value *v = tape->values[n->first_value + i];
 
-        LS_TRY(check_tensor(node_tensor_name(n, NODE_OUT), v->tensor, &v->seen));
+        if (!is_unchanged(v->tensor, &v->seen))
+            return fail_changed(node_tensor_name(n, NODE_OUT), v->tensor, &v->seen);
     }
     return LS_OK;
 }

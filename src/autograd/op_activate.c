@@ -56,7 +56,7 @@ static ls_tensor *activate(ls_tape *tape, ls_tensor *x, ls_activation f, double 
         return NULL;
     if (st != LS_OK)
         return node_reject(tape, &n, st);
-    return node_run(tape, &n, OP_ACTIVATE, x->n_dims, x->dims);
+    return node_run_like(tape, &n, OP_ACTIVATE);
 }
 
 ls_tensor *ls_activate(ls_tape *tape, ls_tensor *x, ls_activation function)

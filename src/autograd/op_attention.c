@@ -79,7 +79,7 @@ ls_tensor *ls_layer_norm(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tens
         st = node_save(tape, &n, SAVED_INVERSE, type, 1, &rows);
     if (st != LS_OK)
         return node_reject(tape, &n, st);
-    return node_run(tape, &n, OP_LAYER_NORM, x->n_dims, x->dims);
+    return node_run_like(tape, &n, OP_LAYER_NORM);
 }
 
 /* --- softmax --- */
@@ -103,7 +103,7 @@ ls_tensor *ls_softmax(ls_tape *tape, ls_tensor *x, double scale)
         return NULL;
     if (x->n_dims < 1)
         return node_reject(tape, &n, ls_fail(LS_EINVAL, "input () has no rows"));
-    return node_run(tape, &n, OP_SOFTMAX, x->n_dims, x->dims);
+    return node_run_like(tape, &n, OP_SOFTMAX);
 }
 
 /* --- attention --- */

@@ -97,6 +97,8 @@ static ls_tensor *binary_with(ls_tape *tape, op_binary f, ls_tensor *a, ls_tenso
 
     if (!node_begin(tape, &n))
         return NULL;
+    if (tensor_same_shape(a, b))
+        return node_run_like(tape, &n, OP_BINARY);
     n_dims = a->n_dims > b->n_dims ? a->n_dims : b->n_dims;
     for (int d = 0; d < n_dims; d++) {
         dims[n_dims - 1 - d] = common_size(a, b, d);

@@ -51,7 +51,7 @@ static ls_tensor *drop(ls_tape *tape, node *n, double p, bool in_evaluation)
     st = node_draw(tape, n, p, in_evaluation);
     if (st != LS_OK)
         return node_reject(tape, n, st);
-    return n->attrs.drop == 0 ? x : node_run(tape, n, OP_DROPOUT, x->n_dims, x->dims);
+    return n->attrs.drop == 0 ? x : node_run_like(tape, n, OP_DROPOUT);
 }
 
 ls_tensor *ls_dropout(ls_tape *tape, ls_tensor *x, double p)

@@ -31,7 +31,7 @@ ls_tensor *ls_relu(ls_tape *tape, ls_tensor *x)
 
     if (!node_begin(tape, &n))
         return NULL;
-    return node_run(tape, &n, OP_RELU, x->n_dims, x->dims);
+    return node_run_like(tape, &n, OP_RELU);
 }
 
 /* Both inputs of a sum get the same gradient. */
@@ -80,5 +80,5 @@ ls_tensor *ls_add_relu(ls_tape *tape, ls_tensor *a, ls_tensor *b)
                            ls_fail(LS_EINVAL, "a %s and b %s must have the same shape",
                                    tensor_dims_text(left, sizeof(left), a),
                                    tensor_dims_text(right, sizeof(right), b)));
-    return node_run(tape, &n, OP_ADD_RELU, a->n_dims, a->dims);
+    return node_run_like(tape, &n, OP_ADD_RELU);
 }

@@ -245,5 +245,5 @@ ls_tensor *ls_cumsum(ls_tape *tape, ls_tensor *x, int axis)
         return node_reject(tape, &n, st);
     if (named != 1U << (x->n_dims - 1))
         return ls_transpose(tape, ls_cumsum(tape, ls_transpose(tape, x, axis, -1), -1), axis, -1);
-    return node_run(tape, &n, OP_CUMSUM, x->n_dims, x->dims);
+    return node_run_like(tape, &n, OP_CUMSUM);
 }

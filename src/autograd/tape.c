@@ -56,7 +56,8 @@ void ls_tape_reset(ls_tape *tape)
 
         v->tensor->extra = NULL;
         ls_tensor_destroy(v->tensor);
-        value_forget_grad(v);
+        if (v->grad != NULL)
+            value_forget_grad(v);
     }
     tape->n_nodes = 0;
     tape->n_values = 0;
@@ -189,14 +190,22 @@ static ls_status check_input(const ls_tape *tape, const node *n, int i)
     return LS_OK;
 }
 
-static ls_status check_types(const ls_tape *tape, const node *n)
+/* Checks the types. Sets n->records. */
+static ls_status read_inputs(const ls_tape *tape, node *n)
 {
-    const bool is_float = n->n_in > 0 && n->in[0] != NULL && n->in[0]->dtype == LS_F32;
+    const op_class *class = n->class;
+    bool records = false;
 
-    for (int i = 0; i < n->n_in && i < n->class->n_typed; i++) {
-        if (n->in[i] != NULL && !(is_float && n->in[i]->dtype == LS_F32))
+    for (int i = 0; i < n->n_in; i++) {
+        const ls_tensor *t = n->in[i];
+
+        if (t == NULL)
+            continue;
+        if (i < class->n_typed && (t->dtype != LS_F32 || n->in[0]->dtype != LS_F32))
             LS_TRY(precision_check(tape, n, i));
+        records = records || (i < class->n_grad && needs_grad(t));
     }
+    n->records = n->records || (records && tape->is_training);
     return LS_OK;
 }
 
@@ -216,14 +225,10 @@ bool node_begin(ls_tape *tape, node *n)
         !precision_convert(tape, n))
         return false;
     if (st == LS_OK)
-        st = check_types(tape, n);
-    if (st != LS_OK) {
+        st = read_inputs(tape, n);
+    if (st != LS_OK)
         (void)node_reject(tape, n, st);
-        return false;
-    }
-    for (int i = 0; i < n->class->n_grad; i++)
-        n->records = n->records || (tape->is_training && needs_grad(n->in[i]));
-    return true;
+    return st == LS_OK;
 }
 
 ls_status node_save(ls_tape *tape, node *n, int i, ls_dtype type, int n_dims, const int64_t *dims)
@@ -339,7 +344,7 @@ static void record(ls_tape *tape, const node *run, int n_out)
 {
     node *n = &tape->nodes[tape->n_nodes++];
 
-    *n = *run;
+    memcpy(n, run, offsetof(node, seen));
     n->layer = tape->layer;
     n->n_out = n_out;
     n->first_value = tape->n_values - n_out;
@@ -406,6 +411,16 @@ bool node_run_all(ls_tape *tape, node *n, op_kind op, ls_tensor **out, int n_out
     if (st != LS_OK)
         return node_reject_all(tape, n, out, n_out, st);
     return node_finish_all(tape, n, out, n_out);
+}
+
+ls_tensor *node_run_like(ls_tape *tape, node *n, op_kind op)
+{
+    ls_tensor *out = NULL;
+    const ls_status st = tensor_like(n->in[0], &out);
+
+    if (st != LS_OK)
+        return reject_with_shapes(tape, n, st);
+    return node_run_all(tape, n, op, &out, 1) ? out : NULL;
 }
 
 ls_tensor *node_run_as(ls_tape *tape, node *n, op_kind op, ls_dtype type, int n_dims,

@@ -82,11 +82,13 @@ struct node {
     ls_tensor *saved[NODE_MAX_SAVED]; /* kernel outputs for backward; owned by the node */
     ls_tensor *out;                   /* the first output */
     int n_out;
-    int first_value;            /* the outputs are values first_value to first_value + n_out - 1 */
-    contents seen[NODE_MAX_IN]; /* at forward; of the inputs that backward reads */
-    node_extra *extra;          /* NULL for most */
-    const char *layer;          /* autograd_enter() */
-    bool records;               /* a backward may follow: save what it needs */
+    int first_value;   /* the outputs are values first_value to first_value + n_out - 1 */
+    node_extra *extra; /* NULL for most */
+    const char *layer; /* autograd_enter() */
+    bool records;      /* a backward may follow: save what it needs */
+    /* the last member, which record() does not copy: at forward, of the inputs that backward
+     * reads */
+    contents seen[NODE_MAX_IN];
 };
 
 /* The tape's record of a tensor that it owns. */
@@ -225,6 +227,9 @@ LS_MUST_USE ls_status node_save(ls_tape *tape, node *n, int i, ls_dtype type, in
 /* Runs `op` on the node's inputs and records the node. Returns the output, of shape `dims` and the
  * first input's type. NULL: the tape has been marked. */
 ls_tensor *node_run(ls_tape *tape, node *n, op_kind op, int n_dims, const int64_t *dims);
+
+/* The same with the first input's shape. */
+ls_tensor *node_run_like(ls_tape *tape, node *n, op_kind op);
 
 /* The same with another type of the output. */
 ls_tensor *node_run_as(ls_tape *tape, node *n, op_kind op, ls_dtype type, int n_dims,

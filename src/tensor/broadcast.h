@@ -88,11 +88,7 @@ static inline void broadcast_next(const broadcast_dims *b, int n_dims, broadcast
 /* Equal dimensions. */
 static inline bool broadcast_is_whole(const ls_tensor *t, const ls_tensor *shape)
 {
-    bool is_equal = t->n_dims == shape->n_dims;
-
-    for (int d = 0; is_equal && d < t->n_dims; d++)
-        is_equal = t->dims[d] == shape->dims[d];
-    return is_equal;
+    return tensor_same_shape(t, shape);
 }
 
 #endif

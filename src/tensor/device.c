@@ -60,7 +60,7 @@ static ls_status run_reference(ls_device *device, const op_call *call)
 }
 
 /* Increments the versions of what the call has written. */
-static void mark_written(const op_call *call)
+static inline void mark_written(const op_call *call)
 {
     const char *const writer = device_op_name(call->op);
 
@@ -73,7 +73,7 @@ static void mark_written(const op_call *call)
     }
 }
 
-static ls_status run_kernel(ls_device *device, const op_call *call)
+static inline ls_status run_kernel(ls_device *device, const op_call *call)
 {
     const kernel_fn kernel = device->ops->find_kernel(device->state, call);
 

@@ -340,10 +340,8 @@ ls_status pool_take_tensor(ls_device *device, bool persistent, ls_tensor **out)
             return ls_fail(LS_ENOMEM, "no memory for a tensor's record");
     } else {
         pool->free_tensors[persistent] = t->next_free;
-        memset(t, 0, sizeof(*t));
     }
-    t->device = device;
-    t->persistent = persistent;
+    *t = (ls_tensor){.device = device, .persistent = persistent};
     pool->n_live_tensors++;
     *out = t;
     return LS_OK;

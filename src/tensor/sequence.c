@@ -5,8 +5,6 @@
  */
 #include "tensor/sequence.h"
 
-enum { SEQUENCE_DIMS = 3 };
-
 /* What an operator's kernels can do with (N,C,1,T) in place of (N,C,T). */
 typedef enum image_use {
     NEEDS_PLAIN, /* nothing: the number of dimensions has a meaning */
@@ -48,7 +46,7 @@ static bool is_arranged(const ls_tensor *t)
            t->storage->layout != NULL;
 }
 
-bool sequence_occurs(const op_call *call)
+bool sequence_matters(const op_call *call)
 {
     const ls_tensor *typed = device_typed(call);
 

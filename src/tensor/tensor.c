@@ -74,12 +74,6 @@ ls_status tensor_like(const ls_tensor *t, ls_tensor **out)
     return LS_OK;
 }
 
-bool tensor_same_shape(const ls_tensor *a, const ls_tensor *b)
-{
-    return a->n_dims == b->n_dims &&
-           memcmp(a->dims, b->dims, (size_t)a->n_dims * sizeof(a->dims[0])) == 0;
-}
-
 size_t tensor_bytes(const ls_tensor *t)
 {
     return t->count * ls_dtype_size(t->dtype);

@@ -159,9 +159,17 @@ static inline bool tensor_is_floating(const ls_tensor *t)
     return t != NULL && (t->dtype == LS_F32 || t->dtype == LS_F64 || tensor_is_half(t));
 }
 
+static inline bool tensor_same_shape(const ls_tensor *a, const ls_tensor *b)
+{
+    bool is_same = a->n_dims == b->n_dims;
+
+    for (int d = 0; is_same && d < a->n_dims; d++)
+        is_same = a->dims[d] == b->dims[d];
+    return is_same;
+}
+
 bool tensor_is_plain(const ls_tensor *t); /* placed, row-major */
-bool tensor_same_shape(const ls_tensor *a, const ls_tensor *b);
-size_t tensor_bytes(const ls_tensor *t); /* elements * element size: of the plain form */
+size_t tensor_bytes(const ls_tensor *t);  /* elements * element size: of the plain form */
 
 /* "(100, 1, 28, 28) float32", into buf, which it returns; "nothing" for NULL. */
 const char *tensor_text(char *buf, size_t n, const ls_tensor *t);
