@@ -2,8 +2,9 @@
 """templates.py SOURCE-DIR BIN-DIR: the templates of packaging/ for clusters.
 
 The manifests have the form that Kubeflow's API says ($LS_TEST_PYTHON has kubeflow-trainer-api and
-pyyaml), and launchers with the variables of their pods make one job. The recipe of spack runs on
-stand-ins for spack's names. hadolint reads the Containerfile, where it is installed.
+pyyaml), and launchers with the variables of their pods make one job. The job script trains by
+itself and in a Slurm of fake nodes. The recipe of spack runs on stand-ins for spack's names.
+hadolint reads the Containerfile, where it is installed.
 """
 import os
 import re
@@ -150,6 +151,23 @@ def check_slurm():
         )
         assert done.returncode == 0, done.stdout + done.stderr
     assert os.listdir(os.path.join(FOLDER, "mnist-state"))
+    # In a Slurm of three fake nodes.
+    lab = os.path.join(SOURCE, "tests", "launch", "slurm_lab.sh")
+    folder = os.path.join(FOLDER, "slurm")
+    try:
+        code = subprocess.run(["sh", lab, "up", folder], timeout=120, check=False).returncode
+        if code == 77:
+            missing.append("the job script in Slurm")
+            return
+        env["SLURM_CONF"] = os.path.join(folder, "slurm.conf")
+        subprocess.run(
+            ["sbatch", "-Q", "-W", "-o", "batch.out", script, "--steps", "3", "--epochs", "1"],
+            cwd=folder, env=env, timeout=300, check=False,
+        )
+        output = read(folder, "batch.out")
+        assert "on 4 ranks" in output, output
+    finally:
+        subprocess.run(["sh", lab, "down", folder], timeout=120, check=False)
 
 
 def check_containerfile():
