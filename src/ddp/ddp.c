@@ -143,7 +143,7 @@ static ls_status run_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64
 
     comm_device_phase(ddp->comm, queue, "backward");
     LS_TRY(begin_backward(ddp, reducing));
-    shards_begin_shard(ddp);
+    LS_TRY(shards_begin_shard(ddp));
     st = autograd_backward(tape, loss, seed, &ddp->owner);
     comm_device_phase(ddp->comm, queue, NULL);
     end_ns = ls_now_ns();
@@ -160,7 +160,7 @@ static ls_status clear_unused(ls_ddp *ddp)
     for (int i = 0; i < ddp->n_params; i++) {
         const ddp_param *p = &ddp->params[i];
         if (ls_grad(p->leaf) == NULL)
-            LS_TRY(tensor_zero(p->target));
+            LS_TRY(tensor_zero(shards_target(ddp, i)));
     }
     return LS_OK;
 }

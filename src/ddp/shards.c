@@ -5,6 +5,7 @@
  */
 #include "ddp/shards.h"
 
+#include "autograd/autograd.h"
 #include "base/alloc.h"
 #include "base/text.h"
 #include "comm/comm.h"
@@ -42,7 +43,10 @@ struct shard_state {
     size_t *send_counts; /* of each rank */
     size_t *receive_counts;
 
-    bool *used; /* of each parameter */
+    bool *used;                             /* of each parameter */
+    ls_tensor **targets[SHARD_PIECES_MOST]; /* in each saved piece: of each parameter; n_targets */
+    int n_targets;
+    int piece; /* that the current shard begins; -1: it computes in the buckets */
     bucket_shards *buckets;
     int n_buckets;
     shard_buffers buffers;
@@ -119,6 +123,7 @@ ls_status shards_open(ls_ddp *ddp)
     ddp->shards = s;
     s->n = ddp->options.shards;
     s->range = shard_range(s->n, rank, size);
+    s->piece = -1;
     s->used = ls_calloc((size_t)n_params + 1, sizeof(*s->used));
     if (s->used == NULL)
         return ls_fail(LS_ENOMEM, "no memory for %d parameters", n_params);
@@ -201,6 +206,29 @@ static ls_status make_bucket(ls_ddp *ddp, const bucket *b, bucket_shards *to)
     return LS_OK;
 }
 
+/* On stream devices shards are added by the device, which has no sum of two tensors elsewhere. */
+static ls_status make_targets(ls_ddp *ddp)
+{
+    shard_state *s = ddp->shards;
+    const int n_saved = ls_device_queue(ddp->device) == NULL ? count_saved(s) : 0;
+
+    s->n_targets = ddp->n_params;
+    for (int k = 0; k < n_saved; k++) {
+        s->targets[k] = ls_calloc((size_t)s->n_targets + 1, sizeof(ls_tensor *));
+        if (s->targets[k] == NULL)
+            return ls_fail(LS_ENOMEM, "no memory for the gradients of shards");
+        for (int i = 0; i < s->n_targets; i++) {
+            const ls_tensor *leaf = ddp->params[i].leaf;
+            const plan_slot *slot = &ddp->plan.slots[i];
+
+            LS_TRY(tensor_create_part(s->buckets[slot->bucket].pieces[k], slot->offset,
+                                      ls_tensor_dtype(leaf), ls_tensor_n_dims(leaf),
+                                      ls_tensor_dims(leaf), &s->targets[k][i]));
+        }
+    }
+    return LS_OK;
+}
+
 ls_status shards_make_buckets(ls_ddp *ddp)
 {
     shard_state *s = ddp->shards;
@@ -213,7 +241,18 @@ ls_status shards_make_buckets(ls_ddp *ddp)
     s->n_buckets = ddp->n_buckets;
     for (int i = 0; i < ddp->n_buckets; i++)
         LS_TRY(make_bucket(ddp, &ddp->buckets[i], &s->buckets[i]));
-    return LS_OK;
+    return make_targets(ddp);
+}
+
+static void drop_targets(shard_state *s)
+{
+    for (int k = 0; k < SHARD_PIECES_MOST; k++) {
+        for (int i = 0; s->targets[k] != NULL && i < s->n_targets; i++)
+            ls_tensor_destroy(s->targets[k][i]);
+        ls_free(s->targets[k]);
+        s->targets[k] = NULL;
+    }
+    s->piece = -1;
 }
 
 void shards_drop_buckets(ls_ddp *ddp)
@@ -222,6 +261,7 @@ void shards_drop_buckets(ls_ddp *ddp)
 
     if (s == NULL)
         return;
+    drop_targets(s);
     for (int i = 0; i < s->n_buckets; i++) {
         bucket_shards *b = &s->buckets[i];
 
@@ -270,15 +310,30 @@ ls_status shards_check_turn(const ls_ddp *ddp, bool is_last)
     return LS_OK;
 }
 
-void shards_begin_shard(ls_ddp *ddp)
+ls_tensor *shards_target(const ls_ddp *ddp, int i)
+{
+    const shard_state *s = ddp->shards;
+
+    return s == NULL || s->piece < 0 ? ddp->params[i].target : s->targets[s->piece][i];
+}
+
+ls_status shards_begin_shard(ls_ddp *ddp)
 {
     shard_state *s = ddp->shards;
+    int before;
 
     if (s == NULL)
-        return;
+        return LS_OK;
+    before = s->piece;
     if (s->done == 0)
         s->counter.n = 0;
     s->n_added = shard_counter_add(&s->counter, s->n, s->range.first + s->done);
+    s->piece = -1;
+    if (s->n_added == 0 && s->done < s->range.n - 1 && s->targets[s->counter.n - 1] != NULL)
+        s->piece = s->counter.n - 1;
+    for (int i = 0; s->piece != before && i < ddp->n_params; i++)
+        LS_TRY(autograd_set_grad_target(ddp->params[i].leaf, shards_target(ddp, i)));
+    return LS_OK;
 }
 
 /* On a stream device: the shard's gradients += each piece, then a copy. The sum of two numbers does
@@ -327,8 +382,8 @@ ls_status shards_add_bucket(ls_ddp *ddp, int i)
         first += size;
     }
     operands[s->n_added] = (reduce_operand){b->memory, first, 1, true};
-    if (s->n_added == 0 && is_last)
-        return LS_OK;
+    if (s->n_added == 0)
+        return LS_OK; // the gradients are in their place
     reduce_tree(is_last ? (void *)b->memory : tensor_host_elements(saved), operands, s->n_added + 1,
                 count_of(b), b->dtype, LS_SUM, false, 1);
     return LS_OK;

@@ -3,8 +3,9 @@
  * shards.h - the shards of a step (ls_ddp_options.shards), for ddp.c: adds the gradients of this
  * rank's shards as shard_tree.h says, and those of all ranks.
  *
- * The gradients of each shard are computed in the memory of the buckets. Those of all but the last
- * shard are added to pieces of their own memory; the piece with the last shard stays in the bucket.
+ * The pieces of this rank have memory of their own, but the one with the last shard, which stays in
+ * the buckets. A shard that begins a piece computes its gradients there; others compute them in the
+ * buckets, and are added to pieces.
  * If the division is aligned and the backend is native, one all-reduce per bucket adds up the
  * pieces of all ranks. Otherwise the pieces are exchanged: the elements of a bucket are divided
  * among the ranks; each rank gets its elements of all pieces, adds them in the order of the tree
@@ -42,8 +43,11 @@ bool shards_exchange(const ls_ddp *ddp);
 /* LS_EINVAL when it is not the turn of the last shard (is_last), or of another one. */
 LS_MUST_USE ls_status shards_check_turn(const ls_ddp *ddp, bool is_last);
 
-/* Of each backward: before its first bucket; when bucket i is complete; after the last one. */
-void shards_begin_shard(ls_ddp *ddp);
+/* Of each backward: before it, when no parameter has a gradient; when bucket i is complete; after
+ * the last one. */
+LS_MUST_USE ls_status shards_begin_shard(ls_ddp *ddp);
+/* The memory of parameter i's gradient in the current shard. */
+ls_tensor *shards_target(const ls_ddp *ddp, int i);
 LS_MUST_USE ls_status shards_add_bucket(ls_ddp *ddp, int i);
 LS_MUST_USE ls_status shards_end_shard(ls_ddp *ddp);
 

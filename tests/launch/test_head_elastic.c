@@ -89,6 +89,126 @@ static void a_rank_ends_while_the_others_meet(void **state)
     finish(s);
 }
 
+/* --- many ranks --- */
+
+enum { MANY = 200, VICTIM = 17 };
+
+typedef struct crowd {
+    net_address at;
+    net_key key;
+    ls_store *stores[MANY + 1]; /* by member; the last one comes in the place of the victim */
+    int64_t view;               /* of the question */
+    uint64_t number;
+    seat_answer answers[MANY + 1];
+    int64_t answered_ms;
+    atomic_bool is_done;
+} crowd;
+
+static void connect_many(void *arg)
+{
+    crowd *c = arg;
+    char key[SEAT_KEY_BYTES];
+    char text[SEAT_KEY_BYTES];
+
+    for (int i = 0; i <= MANY; i++)
+        assert_ok(control_open_store(&c->at, &c->key, NET_AUTH, SOON, &c->stores[i]));
+    for (int i = 0; i < MANY; i++) {
+        seat_write_report(&(seat_report){.member = i, .is_ready = true}, key, text);
+        assert_ok(ls_store_set(c->stores[i], key, text, strlen(text)));
+    }
+    atomic_store(&c->is_done, true);
+}
+
+/* All members ask for a place, and get it. */
+static void ask_many(void *arg)
+{
+    crowd *c = arg;
+    char key[SEAT_KEY_BYTES];
+    char text[SEAT_KEY_BYTES];
+
+    for (int i = MANY; i >= 0; i--) { // the new one first: it is why the others ask
+        const bool is_new = i == MANY;
+        const seat_report r = {.member = i,
+                               .view = is_new ? 0 : c->view,
+                               .number = is_new ? 1 : c->number,
+                               .has_state = !is_new};
+
+        if (i == VICTIM || (is_new && c->view == 0))
+            continue;
+        seat_write_report(&r, key, text);
+        assert_ok(ls_store_set(c->stores[i], key, text, strlen(text)));
+    }
+    for (int i = 0; i <= MANY; i++) {
+        void *answer;
+
+        if (i == VICTIM || (i == MANY && c->view == 0))
+            continue;
+        seat_answer_key(key, i, i == MANY ? 1 : c->number);
+        assert_ok(ls_store_get(c->stores[i], key, SOON, &answer, NULL));
+        assert_ok(seat_read_answer(answer, &c->answers[i]));
+        ls_store_free(answer);
+    }
+    c->answered_ms = ls_now_ms();
+    atomic_store(&c->is_done, true);
+}
+
+static void run_crowd(scene *s, crowd *c, void (*body)(void *))
+{
+    ls_thread thread;
+
+    atomic_store(&c->is_done, false);
+    assert_ok(ls_thread_start(&thread, "test-members", body, c));
+    until(s, atomic_load(&c->is_done));
+    ls_thread_join(&thread);
+}
+
+/* What the head and its messages take of a recovery: bench/recovery has the rest. */
+static void two_hundred_ranks_get_their_places(void **state)
+{
+    crowd *c = calloc(1, sizeof(*c));
+    scene *s = calloc(1, sizeof(*s));
+    head_options opt;
+    int64_t began_ms;
+
+    (void)state;
+    assert_true(c != NULL && s != NULL);
+    assert_ok(net_key_random(&s->key));
+    opt = options_of(s);
+    opt.rendezvous.min_nodes = opt.rendezvous.max_nodes = 1;
+    opt.rendezvous.min_ranks = 1;
+    opt.rendezvous.max_restarts = 1;
+    begin_with(s, &opt);
+    come_in(s, 0, MANY);
+    start(s, 1, MANY, 1);
+    assert_ok(head_job_key(&s->key, s->fakes[0].welcome.job, &c->key));
+    assert_ok(net_address_parse(s->fakes[0].welcome.members_unix, NET_PORT_REQUIRED, &c->at));
+    run_crowd(s, c, connect_many);
+
+    began_ms = ls_now_ms();
+    say_failure(&s->fakes[0], 1, VICTIM, 137);
+    until(s, s->fakes[0].n[NODE_REPLACE] == 1);
+    c->number = 1;
+    run_crowd(s, c, ask_many);
+    print_message("%d ranks have places %d ms after the loss of one\n", MANY - 1,
+                  (int)(c->answered_ms - began_ms));
+    assert_int_equal(s->head->world_size, MANY - 1);
+    assert_int_equal(c->answers[VICTIM - 1].rank, VICTIM - 1);
+    assert_int_equal(c->answers[VICTIM + 1].rank, VICTIM);
+
+    began_ms = ls_now_ms();
+    c->view = 1;
+    c->number = 2;
+    run_crowd(s, c, ask_many);
+    print_message("%d ranks, one of them new, have places after %d ms\n", MANY,
+                  (int)(c->answered_ms - began_ms));
+    assert_int_equal(s->head->world_size, MANY);
+    assert_int_equal(c->answers[MANY].rank, MANY - 1);
+    for (int i = 0; i <= MANY; i++)
+        ls_store_close(c->stores[i]);
+    free(c);
+    finish(s);
+}
+
 static void other_texts_change_nothing(void **state)
 {
     static const char *texts[][2] = {
@@ -112,6 +232,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_ends_while_the_others_meet),
+        cmocka_unit_test(two_hundred_ranks_get_their_places),
         cmocka_unit_test(other_texts_change_nothing),
     };
 
