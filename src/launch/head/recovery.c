@@ -40,7 +40,6 @@ struct recovery {
     int64_t view;
     bool has_failed; /* the present view: its members meet */
     bool was_called;
-    bool has_moved;        /* the head, in this view */
     bool is_over;          /* given up, or all have ended: no more views */
     int64_t meet_until_ms; /* RECOVERY_NEVER: no member has asked */
     int n_started;         /* replacements */
@@ -182,8 +181,8 @@ static void on_asked(recovery *r, const recovery_event *e)
         act(r, RECOVERY_DO_REFUSE, e->member);
         return;
     }
-    if (m->state == MEMBER_IN && e->view != r->view && !r->has_moved)
-        return;
+    if (m->state == MEMBER_IN && e->view > r->view)
+        return; // with an earlier view it has not received its seat in this one
     m->number = e->number;
     m->can_recover = true;
     m->has_asked = true;
@@ -198,7 +197,6 @@ static void on_moved(recovery *r)
 {
     if (r->is_over)
         return;
-    r->has_moved = true;
     r->was_called = false;
     for (int i = 0; i < r->n_members; i++) {
         r->members[i].has_asked = false;
@@ -292,7 +290,6 @@ static void make_view(recovery *r)
     r->view++;
     r->has_failed = false;
     r->was_called = false;
-    r->has_moved = false;
     r->meet_until_ms = RECOVERY_NEVER;
     act(r, RECOVERY_DO_VIEW, -1);
 }
