@@ -6,9 +6,10 @@
  * Time is simulated. Messages take random times and come in any order; those to and from the head
  * also come twice. Processes die at any point (while they train, meet, receive a state, several at
  * once, before they have joined), some with their node, of which half are offered another one
- * later, or are stopped for so long that they are replaced, which to the
- * others is a partition. A step needs the shards of all ranks of a view. Checked: no step has two
- * states, at most one completed step is done again, each schedule ends in bounded time.
+ * later, or are stopped for so long that they are replaced, which to the others is a partition. The
+ * head may move to another node: its messages are lost, the groups fail, and the agents report their
+ * processes. A step needs the shards of all ranks of a view. Checked: no step has two states, at
+ * most one completed step is done again, each schedule ends in bounded time.
  *
  * LS_TEST_ROUNDS multiplies the number of schedules, LS_TEST_SEED=N runs that one alone.
  */
@@ -48,7 +49,9 @@ typedef enum message_kind {
     SHARES, /* of a step */
     STARTED,
     TIMEOUT,
-    KILL, /* by the head, or by the schedule */
+    MOVED, /* the connection to the head has ended */
+    MOVE,  /* of the head, by the schedule */
+    KILL,  /* by the head, or by the schedule */
     STOP,
     CONTINUE
 } message_kind;
@@ -121,6 +124,7 @@ static struct {
 
 static struct {
     int views, replaced, offered, given_up, finished, refused, redone, behind, killed, called;
+    int moved;
 } met;
 
 #define CHECK(expr)                                                                                \
@@ -200,6 +204,8 @@ static void give_seats(void)
 
 static void start_process(int member, int slot)
 {
+    if (member < w.n_processes)
+        return; // started before the head has moved
     CHECK(member == w.n_processes && member < PROCESSES_MAX);
     w.p[member] = (process){.exists = true, .slot = slot};
     w.n_processes++;
@@ -464,6 +470,67 @@ static bool is_waiting(const process *p)
     return p->doing == COMPARES || p->doing == RECEIVES || p->doing == TRAINS;
 }
 
+/* --- the head moves --- */
+
+/* Messages to the lost head are lost, and some of its own. */
+static void lose_messages(void)
+{
+    int n = 0;
+
+    for (int i = 0; i < w.n; i++) {
+        const message_kind kind = w.queue[i].kind;
+        const bool is_own = kind == ABORT || kind == CALL || kind == SEAT || kind == REFUSE;
+
+        if (kind != TO_HEAD && !(is_own && below(2) == 0))
+            w.queue[n++] = w.queue[i];
+    }
+    w.n = n;
+}
+
+static void find_process(int member)
+{
+    const process *p = &w.p[member];
+    const recovery_event found = {.kind = RECOVERY_FOUND,
+                                  .member = member,
+                                  .slot = p->slot,
+                                  .found = p->exists              ? RECOVERY_RUNS
+                                           : p->doing == FINISHED ? RECOVERY_HAS_ENDED
+                                                                  : RECOVERY_HAS_FAILED};
+
+    send_repeatedly(&(message){.kind = TO_HEAD, .event = found});
+}
+
+static void move_head(void)
+{
+    wire_writer bytes = {0};
+    wire_reader reader;
+    int in_slot[RANKS_MAX];
+
+    recovery_write(w.r, &bytes);
+    recovery_destroy(w.r);
+    reader = wire_reader_over(bytes.data, bytes.bytes);
+    assert_ok(recovery_read(&reader, w.n_slots, &w.r));
+    assert_ok(wire_reader_end(&reader, "a machine"));
+    wire_writer_free(&bytes);
+    lose_messages();
+    met.moved++;
+    step_head(&(recovery_event){.kind = RECOVERY_MOVED});
+    for (int i = 0; i < w.n_processes; i++) {
+        in_slot[w.p[i].slot] = i;
+        if (w.p[i].exists)
+            send(&(message){.kind = MOVED, .to = i});
+    }
+    for (int i = 0; i < w.n_slots; i++)
+        find_process(in_slot[i]);
+}
+
+/* It asks the new head, under a new number. */
+static void ask_again(process *p)
+{
+    if (is_waiting(p) || p->doing == ASKS)
+        ask(p);
+}
+
 /* What a stopped process gets is read when it continues. */
 static void deliver(const message *m)
 {
@@ -474,6 +541,10 @@ static void deliver(const message *m)
 
         step_head(&m->event);
         met.offered += m->event.kind == RECOVERY_OFFERED && w.n_processes > n;
+        return;
+    }
+    if (m->kind == MOVE) {
+        move_head();
         return;
     }
     if (m->kind == KILL) {
@@ -499,6 +570,9 @@ static void deliver(const message *m)
     case ABORT:
         if (is_waiting(p) && m->view == p->view)
             ask(p);
+        break;
+    case MOVED:
+        ask_again(p);
         break;
     case CALL:
         p->is_called = p->is_called || m->view == p->view;
@@ -538,6 +612,7 @@ static void deliver(const message *m)
             ask(p);
         break;
     case TO_HEAD:
+    case MOVE:
     case KILL:
     case CONTINUE:
         break;
@@ -550,6 +625,8 @@ static void plan_faults(void)
 {
     const int n = (int)below(6);
 
+    for (int i = (int)below(3); i > 0; i--)
+        post(&(message){.kind = MOVE}, below(1500));
     for (int i = 0; i < n; i++) {
         const int64_t at = below(1500);
         const message_kind kind = below(4) == 0 ? STOP : KILL;
@@ -671,12 +748,13 @@ static void any_schedule_keeps_the_promises(void **state)
     for (int seed = 0; seed < rounds; seed++)
         run_schedule((uint64_t)seed);
     free(w.queue);
-    print_message("met: %d views, %d replacements, %d of them on other nodes, %d calls, %d kills, "
-                  "%d refused, %d steps redone, "
-                  "%d states sent to ranks that missed an update, %d ranks finished, %d jobs given "
-                  "up\n",
-                  met.views, met.replaced, met.offered, met.called, met.killed, met.refused,
-                  met.redone, met.behind, met.finished, met.given_up);
+    print_message(
+        "met: %d moves of the head, %d views, %d replacements, %d of them on other nodes, "
+        "%d calls, %d kills, %d refused, %d steps redone, "
+        "%d states sent to ranks that missed an update, %d ranks finished, %d jobs given "
+        "up\n",
+        met.moved, met.views, met.replaced, met.offered, met.called, met.killed, met.refused,
+        met.redone, met.behind, met.finished, met.given_up);
     assert_true(met.views > 1000 && met.replaced > 1000 && met.offered > 100 && met.called > 100 &&
                 met.killed > 100);
     assert_true(met.refused > 10 && met.redone > 10 && met.behind > 100 && met.given_up > 100);

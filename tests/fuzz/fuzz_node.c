@@ -163,6 +163,56 @@ static void try_slot(const frame *f)
     wire_writer_free(&w);
 }
 
+static void try_found(const frame *f)
+{
+    wire_writer w = {0};
+    node_found found;
+    node_found second;
+    frame g;
+
+    if (node_read_found(f, &found) != LS_OK)
+        return;
+    must(found.local_rank >= 0 && found.member >= 0 && found.found <= RECOVERY_HAS_ENDED);
+    node_write_found(&w, &found);
+    g = again(&w);
+    must(node_read_found(&g, &second) == LS_OK && second.member == found.member);
+    wire_writer_free(&w);
+}
+
+/* Between agents that may host the head. */
+static void try_standby(const frame *f)
+{
+    standby_message first;
+    standby_message second;
+    wire_writer w = {0};
+
+    if (standby_read_message(f->body, f->bytes, &first) == LS_OK) {
+        standby_write_message(&w, &first);
+        must(wire_writer_status(&w) == LS_OK);
+        must(standby_read_message(w.data, w.bytes, &second) == LS_OK);
+        must(second.message.term == first.message.term && second.bytes == first.bytes &&
+             second.n_addresses == first.n_addresses);
+        standby_message_free(&second);
+    }
+    standby_message_free(&first);
+    wire_writer_free(&w);
+}
+
+/* The state with which a head takes over. */
+static void try_take_over(const frame *f)
+{
+    const net_key key = {.bytes = {1}};
+    const head_options opt = {.rendezvous = {.min_nodes = 1, .max_nodes = 1}, .key = &key};
+    poller *loop;
+    head *h;
+
+    must(poller_create(&loop) == LS_OK);
+    if (head_take_over(loop, &opt, f->body, f->bytes, &h) == LS_OK)
+        head_begin_again(h);
+    head_destroy(h);
+    poller_destroy(loop);
+}
+
 static void try_small_ones(const frame *f)
 {
     text_buf text = {0};
@@ -176,6 +226,9 @@ static void try_small_ones(const frame *f)
     text_free(&text);
     try_ring(f);
     try_slot(f);
+    try_found(f);
+    try_standby(f);
+    try_take_over(f);
     if (node_read_exit(f, &left) == LS_OK)
         must(left.local_rank >= 0 && left.pid >= 0 && left.stage <= PMI_LEFT);
     must((node_read_barrier(f, &barrier) == LS_OK) == (f->bytes == 8));

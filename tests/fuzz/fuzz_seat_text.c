@@ -30,8 +30,8 @@ static void check_report(const char *key, const char *text)
     seat_write_report(&first, key_again, text_again);
     must(seat_read_report(key_again, text_again, &second));
     must(first.member == second.member && first.is_ready == second.is_ready &&
-         first.view == second.view && first.number == second.number &&
-         first.has_state == second.has_state);
+         first.is_check == second.is_check && first.view == second.view &&
+         first.number == second.number && first.has_state == second.has_state);
 }
 
 static void check_answer(const char *text)

@@ -57,7 +57,7 @@ struct elastic {
     int n_held;
     bool is_held;
     uint64_t held_index;
-    recovery_event *waiting; /* n_waiting of EVENTS_PER_SLOT for each slot */
+    recovery_event *waiting; /* n_waiting, at most EVENTS_PER_SLOT for each slot */
     int n_waiting;
 };
 
@@ -306,13 +306,20 @@ static void take(head *h, const recovery_event *event)
 static void step(head *h, const recovery_event *event)
 {
     struct elastic *e = h->elastic;
+    recovery_event *longer = NULL;
 
-    if (!e->is_held)
+    if (!e->is_held) {
         take(h, event);
-    else if (e->n_waiting < EVENTS_PER_SLOT * e->n_slots)
-        e->waiting[e->n_waiting++] = *event;
-    else
+        return;
+    }
+    if (e->n_waiting < EVENTS_PER_SLOT * e->n_slots)
+        longer = ls_realloc(e->waiting, (size_t)e->n_waiting + 1, sizeof(*longer));
+    if (longer == NULL) {
         ls_log(LS_LOG_ERROR, "head", "an event of an elastic job is lost: too many wait");
+        return;
+    }
+    e->waiting = longer;
+    e->waiting[e->n_waiting++] = *event;
 }
 
 /* Events that have waited: their failures have not been handled otherwise. */
@@ -325,7 +332,8 @@ static void take_waiting(head *h)
     while (n < e->n_waiting && !e->is_held && !e->has_given_up)
         take(h, &e->waiting[n++]);
     e->n_waiting -= n;
-    memmove(e->waiting, e->waiting + n, (size_t)e->n_waiting * sizeof(*e->waiting));
+    if (n > 0)
+        memmove(e->waiting, e->waiting + n, (size_t)e->n_waiting * sizeof(*e->waiting));
     if (e->has_given_up && !had_given_up)
         head_fail_generation(h, "--elastic: too few ranks are left that can go on");
 }
@@ -512,8 +520,7 @@ static ls_status open_members(head *h, int n_slots)
     e->n_slots = n_slots;
     e->slots = ls_calloc(n, sizeof(*e->slots));
     e->checks = ls_calloc(n, sizeof(*e->checks));
-    e->waiting = ls_calloc(n * EVENTS_PER_SLOT, sizeof(*e->waiting));
-    if (e->slots == NULL || e->checks == NULL || e->waiting == NULL)
+    if (e->slots == NULL || e->checks == NULL)
         return ls_fail(LS_ENOMEM, "no memory for %d members of a job", n_slots);
     return LS_OK;
 }

@@ -58,7 +58,6 @@ static void write_state(const head *h, wire_writer *w)
     wire_write_u32(w, (uint32_t)h->places[0].n_restarts);
     wire_write_i64(w, o->grace_ms);
     wire_write_u8(w, h->store != NULL);
-    wire_write_text(w, h->mpi_layout);
     wire_write_u32(w, (uint32_t)h->n_places);
     for (int i = 0; i < h->n_places; i++) {
         const rdzv_place *p = &h->places[i];
@@ -173,7 +172,6 @@ static ls_status read_places(head *h, wire_reader *r)
 
     h->opt.rendezvous.grace_ms = wire_read_i64(r);
     h->opt.hosts_store = wire_read_u8(r) != 0;
-    wire_read_text(r, h->mpi_layout, sizeof(h->mpi_layout));
     n = wire_read_u32(r);
     if (r->failed || n < 3 || n > SUCCESSION_NODES_MAX || n_restarts > INT32_MAX ||
         h->opt.rendezvous.grace_ms < 0 || h->opt.rendezvous.grace_ms > NODE_GRACE_MAX_MS)
@@ -207,6 +205,8 @@ static ls_status read_places(head *h, wire_reader *r)
         p->n_local = (int)n_local;
         h->world_size += p->n_local;
     }
+    if ((size_t)h->world_size > r->bytes - r->at) // each has a member
+        return ls_fail(LS_EPROTO, "the state of a head: too short for %d ranks", h->world_size);
     for (int i = 0; i < h->n_places; i++)
         h->places[i].world_size = h->world_size;
     h->last_id = n;

@@ -11,7 +11,10 @@
 #include <inttypes.h>
 #include <limits.h>
 
-#define READ_MOST (1 << 17) /* replacements that recovery_read() takes */
+enum {
+    SPARE_ACTIONS = 8,  /* of one event, beside one for each member */
+    READ_MOST = 1 << 17 /* replacements, or other members, that recovery_read() takes */
+};
 
 typedef enum member_state {
     MEMBER_NEW, /* started, not in a view yet */
@@ -40,7 +43,6 @@ struct recovery {
     int64_t view;
     bool has_failed; /* the present view: its members meet */
     bool was_called;
-    bool has_moved;        /* the head, in this view */
     bool is_over;          /* given up, or all have ended: no more views */
     int64_t meet_until_ms; /* RECOVERY_NEVER: no member has asked */
     int n_started;         /* replacements */
@@ -134,15 +136,19 @@ static void refill(recovery *r, int slot)
     start(r, slot);
 }
 
-/* A member beside those that replacements may add. */
-static bool extend_capacity(recovery *r)
+/* For members beside those that replacements may add. */
+static bool extend_capacity(recovery *r, int capacity)
 {
-    member *members = ls_realloc(r->members, (size_t)r->capacity + 1, sizeof(*members));
+    member *members = ls_realloc(r->members, (size_t)capacity, sizeof(*members));
+    recovery_action *actions =
+        ls_realloc(r->actions, (size_t)capacity + SPARE_ACTIONS, sizeof(*actions));
 
-    if (members == NULL)
+    r->members = members != NULL ? members : r->members;
+    r->actions = actions != NULL ? actions : r->actions;
+    if (members == NULL || actions == NULL)
         return false;
-    r->members = members;
-    r->capacity++;
+    r->capacity = capacity;
+    r->n_actions_max = capacity + SPARE_ACTIONS;
     return true;
 }
 
@@ -150,7 +156,7 @@ static void on_offered(recovery *r, int slot)
 {
     if (slot < 0 || slot >= r->opt.n_slots || recovery_exists(r, r->in_slot[slot]))
         return;
-    if (r->is_over || count(r, MEMBER_IN) == 0 || !extend_capacity(r))
+    if (r->is_over || count(r, MEMBER_IN) == 0 || !extend_capacity(r, r->capacity + 1))
         act(r, RECOVERY_DO_DROP, r->in_slot[slot]);
     else
         start(r, slot);
@@ -209,8 +215,8 @@ static void on_asked(recovery *r, const recovery_event *e)
         act(r, RECOVERY_DO_REFUSE, e->member);
         return;
     }
-    if (m->state == MEMBER_IN && e->view != r->view && !r->has_moved)
-        return;
+    if (m->state == MEMBER_IN && e->view > r->view)
+        return; // with an earlier view it has not received its seat in this one
     m->number = e->number;
     m->can_recover = true;
     m->has_asked = true;
@@ -225,7 +231,6 @@ static void on_moved(recovery *r)
 {
     if (r->is_over)
         return;
-    r->has_moved = true;
     r->was_called = false;
     for (int i = 0; i < r->n_members; i++) {
         r->members[i].has_asked = false;
@@ -323,7 +328,6 @@ static void make_view(recovery *r)
     r->view++;
     r->has_failed = false;
     r->was_called = false;
-    r->has_moved = false;
     r->meet_until_ms = RECOVERY_NEVER;
     act(r, RECOVERY_DO_VIEW, -1);
 }
@@ -408,7 +412,7 @@ ls_status recovery_create(const recovery_options *opt, recovery **out)
     r->opt = *opt;
     capacity = (size_t)opt->n_slots + (size_t)opt->max_replacements;
     r->capacity = (int)capacity;
-    r->n_actions_max = r->capacity + 8;
+    r->n_actions_max = r->capacity + SPARE_ACTIONS;
     r->members = ls_calloc(capacity, sizeof(*r->members));
     r->in_slot = ls_calloc((size_t)opt->n_slots, sizeof(*r->in_slot));
     r->seats = ls_calloc((size_t)opt->n_slots, sizeof(*r->seats));
@@ -503,10 +507,15 @@ static int read_count(wire_reader *reader, int least, int most)
 
 static ls_status fill(wire_reader *reader, recovery *r)
 {
+    int n;
+
     r->view = wire_read_i64(reader);
     r->n_started = read_count(reader, 0, r->opt.max_replacements);
     r->is_over = wire_read_u8(reader) != 0;
-    r->n_members = read_count(reader, r->opt.n_slots, r->capacity);
+    n = read_count(reader, r->opt.n_slots, r->opt.n_slots + READ_MOST);
+    if (!extend_capacity(r, n + r->opt.max_replacements - r->n_started))
+        return ls_fail(LS_ENOMEM, "no memory for %d members of an elastic job", n);
+    r->n_members = n;
     if (!reader->failed)
         read_members(reader, r);
     r->n_seats = read_count(reader, 1, r->opt.n_slots);

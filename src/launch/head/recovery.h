@@ -62,7 +62,7 @@ typedef enum recovery_event_kind {
     RECOVERY_READY, /* member: it has the state of the training */
     RECOVERY_DIED,  /* member, is_lost */
     RECOVERY_ENDED, /* member: with exit code 0 */
-    /* After recovery_read(): the groups of the present view have failed with the head. Its members
+    /* After recovery_read(): the group of the present view has failed with the head. Its members
      * may not have received their answers, so they may name an earlier view. */
     RECOVERY_MOVED,
     RECOVERY_FOUND, /* member, slot, found: what the agent of that slot has there */
