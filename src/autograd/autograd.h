@@ -89,7 +89,7 @@ typedef struct recurrent_step {
 } recurrent_step;
 
 /* ls_linear() of (N,I), whose result is read by the forward of one step alone: not computed if that
- * takes its results from those kept for backward. */
+ * takes its results from those retained for backward. */
 ls_tensor *autograd_gates(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias);
 
 /*

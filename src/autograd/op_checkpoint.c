@@ -24,16 +24,16 @@ typedef struct checkpoint {
     ls_tensor **out;
     random_state random; /* before fn */
     int capacity;        /* of extra.inputs */
-    kept_results kept;
+    retained_results retained;
 } checkpoint;
 
 static void checkpoint_drop(node_extra *extra)
 {
-    kept_results *kept = &((checkpoint *)(void *)extra)->kept;
+    retained_results *retained = &((checkpoint *)(void *)extra)->retained;
 
-    for (int i = 0; i < kept->n; i++)
-        ls_tensor_destroy(kept->list[i].tensor);
-    ls_free(kept->list);
+    for (int i = 0; i < retained->n; i++)
+        ls_tensor_destroy(retained->list[i].tensor);
+    ls_free(retained->list);
     ls_free(extra->inputs);
     ls_free(extra);
 }
@@ -65,7 +65,7 @@ static ls_status checkpoint_create(const checkpoint *of, const void *arg, size_t
     return LS_OK;
 }
 
-/* --- kept results --- */
+/* --- retained results --- */
 
 /* Makes memory for one more element. */
 static ls_status reserve(dependency **list, int n, int *capacity)
@@ -86,12 +86,12 @@ static ls_status reserve(dependency **list, int n, int *capacity)
 void ls_tape_keep_steps(ls_tape *tape, int keep)
 {
     if (tape != NULL)
-        tape->keeps_steps = tape->kept != NULL && keep != 0;
+        tape->keeps_steps = tape->retained != NULL && keep != 0;
 }
 
-ls_status kept_add(ls_tape *tape, const ls_tensor *t)
+ls_status retained_add(ls_tape *tape, const ls_tensor *t)
 {
-    kept_results *k = tape->kept;
+    retained_results *k = tape->retained;
     ls_tensor *copy;
 
     LS_TRY(reserve(&k->list, k->n, &k->capacity));
@@ -101,15 +101,15 @@ ls_status kept_add(ls_tape *tape, const ls_tensor *t)
     return LS_OK;
 }
 
-ls_status kept_take(ls_tape *tape, ls_tensor *t)
+ls_status retained_take(ls_tape *tape, ls_tensor *t)
 {
-    kept_results *k = tape->kept;
+    retained_results *k = tape->retained;
     dependency *d = &k->list[k->n_taken];
 
     if (k->n_taken == k->n || d->tensor->dtype != t->dtype || !tensor_same_shape(d->tensor, t))
         return ls_fail(LS_EINVAL, "the function did not make this step in forward");
     if (d->seen.version != d->tensor->storage->version)
-        return ls_fail(LS_EINVAL, "a result that ls_tape_keep_steps() kept was overwritten");
+        return ls_fail(LS_EINVAL, "a result that ls_tape_keep_steps() retained was overwritten");
     tensor_share(t, d->tensor);
     ls_tensor_destroy(d->tensor);
     d->tensor = NULL;
@@ -128,19 +128,19 @@ static void forget_casts(ls_tape *tape)
 /* Fills c->out. */
 static ls_status run_function(ls_tape *tape, checkpoint *c)
 {
-    kept_results *const outer = tape->kept;
+    retained_results *const outer = tape->retained;
     const bool outer_keeps = tape->keeps_steps;
 
     memset(c->out, 0, (size_t)c->n_out * sizeof(*c->out));
     forget_casts(tape);
     tape->n_functions++;
-    tape->kept = &c->kept;
+    tape->retained = &c->retained;
     tape->keeps_steps = false;
     c->fn(tape, c->in, c->out, c->arg);
     tape->keeps_steps = outer_keeps;
-    tape->kept = outer;
+    tape->retained = outer;
     tape->n_functions--;
-    c->kept.is_filled = true;
+    c->retained.is_filled = true;
     forget_casts(tape);
     LS_TRY(ls_tape_status(tape));
     for (int i = 0; i < c->n_out; i++) {

@@ -48,7 +48,7 @@ static ls_status check_shapes(const ls_tensor *x, const ls_tensor *weight, const
 }
 
 /* Records the node with an output of undefined elements. */
-static ls_tensor *finish_unread(ls_tape *tape, node *n, const int64_t *dims)
+static ls_tensor *finish_unused(ls_tape *tape, node *n, const int64_t *dims)
 {
     ls_tensor *y = NULL;
     ls_status st = tensor_shape(tape->device, n->in[0]->dtype, 2, dims, &y);
@@ -73,13 +73,13 @@ static ls_tensor *linear_of_rows(ls_tape *tape, ls_tensor *x, ls_tensor *weight,
     if (st != LS_OK)
         return node_reject(tape, &n, st);
     if (!is_read && n.records)
-        return finish_unread(tape, &n, (int64_t[]){x->dims[0], weight->dims[0]});
+        return finish_unused(tape, &n, (int64_t[]){x->dims[0], weight->dims[0]});
     return node_run(tape, &n, OP_LINEAR, 2, (int64_t[]){x->dims[0], weight->dims[0]});
 }
 
 ls_tensor *autograd_gates(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias)
 {
-    const bool is_read = tape == NULL || tape->checks_nan || !takes_kept(tape);
+    const bool is_read = tape == NULL || tape->checks_nan || !takes_retained(tape);
 
     return linear_of_rows(tape, x, weight, bias, is_read);
 }

@@ -44,19 +44,19 @@ static ls_status check_step(const node *n, int gates, int lengths, int64_t n_ste
                    (long long)n_steps);
 }
 
-/* Runs the call; inside a checkpointed function results may be kept from forward for backward. */
+/* Runs the call; in a checkpointed function backward may take the results of forward instead. */
 static ls_status compute(ls_tape *tape, const node *n, op_call *call)
 {
-    const bool takes = n->records && takes_kept(tape);
-    const bool adds = n->records && adds_kept(tape);
+    const bool takes = n->records && takes_retained(tape);
+    const bool adds = n->records && adds_retained(tape);
 
     if (!takes)
         LS_TRY(device_run(tape->device, call));
     for (int i = 0; i < call->n_out; i++) {
         if (takes && call->out[i] != NULL)
-            LS_TRY(kept_take(tape, call->out[i]));
+            LS_TRY(retained_take(tape, call->out[i]));
         if (adds && call->out[i] != NULL)
-            LS_TRY(kept_add(tape, call->out[i]));
+            LS_TRY(retained_add(tape, call->out[i]));
     }
     return LS_OK;
 }

@@ -157,13 +157,13 @@ typedef struct random_state {
 } random_state;
 
 /* Results inside a checkpointed function that backward takes instead of computing them again. */
-typedef struct kept_results {
+typedef struct retained_results {
     dependency *list; /* `tensor` is owned, and NULL when it was taken */
     int n;
     int capacity;
     int n_taken;
     bool is_filled; /* forward has ended */
-} kept_results;
+} retained_results;
 
 struct ls_tape {
     ls_device *device;
@@ -184,13 +184,13 @@ struct ls_tape {
     int n_values;
     int values_made;
     int values_capacity;
-    bool has_dropped;         /* backward may have to recompute a value: value.is_dropped */
-    uint64_t backward;        /* number of the last backward */
-    const autograd_owner *by; /* its caller; NULL: not an owner of leaves */
-    int n_functions;          /* checkpointed functions that are running, one in another */
-    int n_recomputing;        /* those of them that backward runs again */
-    kept_results *kept;       /* of the innermost of them, or NULL */
-    bool keeps_steps;         /* of it: ls_tape_keep_steps() */
+    bool has_dropped;           /* backward may have to recompute a value: value.is_dropped */
+    uint64_t backward;          /* number of the last backward */
+    const autograd_owner *by;   /* its caller; NULL: not an owner of leaves */
+    int n_functions;            /* checkpointed functions that are running, one in another */
+    int n_recomputing;          /* those of them that backward runs again */
+    retained_results *retained; /* of the innermost of them, or NULL */
+    bool keeps_steps;           /* of it: ls_tape_keep_steps() */
     ls_grad_ready_fn on_ready;
     void *on_ready_arg;
     random_state random;
@@ -386,22 +386,22 @@ void node_release(ls_tape *tape, node *n);
 /* Recomputes the values that the backward of `n` reads and ls_tape_done() has dropped. */
 LS_MUST_USE ls_status done_restore(ls_tape *tape, const node *n);
 
-/* Whether an operator inside a checkpointed function adds its results to the kept ones. */
-static inline bool adds_kept(const ls_tape *tape)
+/* Whether an operator inside a checkpointed function adds its results to the retained ones. */
+static inline bool adds_retained(const ls_tape *tape)
 {
-    return tape->keeps_steps && !tape->kept->is_filled;
+    return tape->keeps_steps && !tape->retained->is_filled;
 }
 
 /* Whether it takes them from there. */
-static inline bool takes_kept(const ls_tape *tape)
+static inline bool takes_retained(const ls_tape *tape)
 {
-    return tape->keeps_steps && tape->kept->is_filled;
+    return tape->keeps_steps && tape->retained->is_filled;
 }
 
-LS_MUST_USE ls_status kept_add(ls_tape *tape, const ls_tensor *t);
+LS_MUST_USE ls_status retained_add(ls_tape *tape, const ls_tensor *t);
 
-/* Gives the unplaced t the elements of the next kept result. */
-LS_MUST_USE ls_status kept_take(ls_tape *tape, ls_tensor *t);
+/* Gives the unplaced t the elements of the next retained result. */
+LS_MUST_USE ls_status retained_take(ls_tape *tape, ls_tensor *t);
 
 /* Destroys the gradient of a value. */
 void value_forget_grad(value *v);

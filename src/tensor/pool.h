@@ -4,8 +4,8 @@
  *
  * Free blocks stay with their storage records, one list for each size class (eight classes for a
  * factor of two), last in first out. So a repeated step reuses the blocks of the previous step,
- * which are still in the caches, and allocates nothing, unless free blocks of other sizes take much
- * memory on a host device: these are freed first (pool.c). Persistent tensors (parameters, gradients,
+ * which are still in the caches, and allocates nothing; on a host device, free blocks of other
+ * sizes that take much memory are freed first (pool.c). Persistent tensors (parameters, gradients,
  * optimizer state) have lists of their own; otherwise the first step would give them blocks that
  * the second step has to allocate again. When the device is out of memory, the pool frees all free
  * blocks and tries once more before an allocation fails.

@@ -49,11 +49,8 @@ SIMD_INLINE void totals(const vec_8 *s, float *out)
 }
 
 /* Eight sums of the lanes. */
-SIMD_INLINE void fold(const V(vec) *sum, vec_8 *to)
+SIMD_INLINE void fold(const float *lanes, vec_8 *to)
 {
-    float lanes[LANES];
-
-    V(store)(lanes, sum);
     load_8(to, lanes);
     for (size_t i = 8; i < LANES; i += 8) {
         vec_8 more;
@@ -95,8 +92,12 @@ SIMD_INLINE void dots_tile(const few_rows *m, size_t n, bool add, const float *x
         }
     }
     SIMD_UNROLL
-    for (size_t i = 0; i < tile * pair; i++)
-        fold(&sum[i], &parts[i]);
+    for (size_t i = 0; i < tile * pair; i++) {
+        float lanes[LANES];
+
+        V(store)(lanes, &sum[i]);
+        fold(lanes, &parts[i]);
+    }
     SIMD_UNROLL
     for (size_t i = 0; i < tile * pair; i += 4)
         totals(parts + i, of + i);
