@@ -186,7 +186,7 @@ static bool drive(engine *e, const ls_work *w, int64_t deadline_ns)
 }
 
 /* Most operations end here: the other ranks answer within microseconds. */
-void drive_spin_wait(engine *e, const ls_work *w)
+void drive_spin_wait(engine *e, const ls_work *w, int64_t now_ns)
 {
     const backend_ops *ops = e->parts.ops;
 
@@ -194,7 +194,7 @@ void drive_spin_wait(engine *e, const ls_work *w)
         e->n_waiting > 0 || e->n_staged > 0)
         return;
     e->is_driven = true;
-    e->seen_ns = w->start_ns;
+    e->seen_ns = now_ns;
     ops->spin_wait(w->comm->backend, e->parts.has_own_core, &e->n_entering);
     e->seen_ns = 0;
     e->is_driven = false;
@@ -267,6 +267,15 @@ static void run_progress_thread(void *arg)
         e->progress_sleeps = false;
     }
     ls_mutex_unlock(&e->mu);
+}
+
+void drive_hold(engine *e, ls_work *w)
+{
+    if (w->is_held || w->phase == WORK_ENDED)
+        return;
+    w->is_held = true;
+    e->n_held++;
+    drive_hand_over(e);
 }
 
 void drive_hand_over(engine *e)

@@ -577,13 +577,23 @@ static void send_calls(engine *e, ls_comm *comm)
     watch_poll_hub(e);
 }
 
+/* This thread waits for its next operation. */
+static _Thread_local bool own_wait;
+
+void ls_comm_wait_next(void)
+{
+    own_wait = true;
+}
+
 /* Under the lock; returns a handle of the work or waits for its end. */
 static ls_status run_locked(ls_comm *comm, const coll_call *call, const void *site, ls_work **out)
 {
     engine *e = comm->engine;
+    const bool waits = own_wait;
     ls_work *w = NULL;
     ls_status st;
 
+    own_wait = false;
     if (comm->calls != NULL)
         send_calls(e, comm);
     st = check_usable(comm);
@@ -593,11 +603,11 @@ static ls_status run_locked(ls_comm *comm, const coll_call *call, const void *si
         return st;
     start_work(e, comm, w);
     if (out != NULL) {
-        w->is_held = true;
         list_append(&comm->handles, &w->handle);
         *out = w;
-        if (w->phase == WORK_ENDED)
+        if (w->phase == WORK_ENDED || waits)
             return LS_OK;
+        w->is_held = true;
         e->n_held++;
         // The other ranks may have started it already.
         if (!e->is_driven)
@@ -606,7 +616,7 @@ static ls_status run_locked(ls_comm *comm, const coll_call *call, const void *si
         return LS_OK;
     }
     if (w->phase != WORK_ENDED)
-        drive_spin_wait(e, w);
+        drive_spin_wait(e, w, w->start_ns);
     if (w->phase != WORK_ENDED)
         (void)drive_until(e, w, -1);
     st = w->status;

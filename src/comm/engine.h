@@ -83,7 +83,7 @@ struct ls_work {
     list_node handle; /* in comm->handles while the user holds it */
     ls_comm *comm;    /* NULL when the group was destroyed first */
     work_phase phase;
-    bool is_held;          /* the user has a handle */
+    bool is_held;          /* counted in n_held, while it runs */
     bool is_detached;      /* ls_work_wait_on() has taken the handle: the engine frees the work */
     bool waits_for_event;  /* a caller waits until b.event is known */
     ls_work_end_fn end_fn; /* of ls_work_then(), which has taken the handle; NULL: none */
@@ -181,9 +181,10 @@ struct engine {
     bool is_driven;       /* a caller drives */
     bool progress_sleeps; /* the progress thread is in backend->wait */
     bool is_stopping;
-    int n_waiting;    /* callers that wait on `changed` */
-    int n_held;       /* running works with handles, or detached */
-    int n_staged;     /* staged works that have not ended */
+    int n_waiting; /* callers that wait on `changed` */
+    int n_held;   /* running works that progress without their caller: all with handles but those of
+                   ls_comm_wait_next(), and detached ones */
+    int n_staged; /* staged works that have not ended */
     int64_t moved_ns; /* when a staged work has last progressed */
     int64_t spin_ns;
     int64_t yield_ns; /* see adapt_yield() */
@@ -261,8 +262,8 @@ ls_comm *engine_group(engine *e, uint32_t id); /* NULL: none (any more) */
 /* --- drive.c --- */
 
 void drive_init(engine *e);
-/* Progresses a work that was just started for a moment, if nothing else is pending. */
-void drive_spin_wait(engine *e, const ls_work *w);
+/* Progresses a work for a moment, if nothing else is pending. */
+void drive_spin_wait(engine *e, const ls_work *w, int64_t now_ns);
 /* One pass over the backend and the staged works; true when any work has progressed. */
 bool drive_progress(engine *e);
 /* Until the work has ended (true; or its event is known, if it waits for that) or deadline_ns
@@ -270,6 +271,8 @@ bool drive_progress(engine *e);
 bool drive_until(engine *e, const ls_work *w, int64_t deadline_ns);
 /* One pass without waiting. */
 void drive_once(engine *e);
+/* The work progresses without its caller from now on. */
+void drive_hold(engine *e, ls_work *w);
 /* The caller stops driving: the progress thread takes over pending asynchronous works. */
 void drive_hand_over(engine *e);
 /* Ends the progress thread; not under the lock. */

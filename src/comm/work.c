@@ -20,6 +20,14 @@ static ls_status forked_handle(void)
     return ls_fail(LS_EINVAL, "this process was forked from the one that started the operation");
 }
 
+/* Under the lock. */
+static bool wait_until(engine *e, ls_work *w, int64_t deadline_ns)
+{
+    if (w->phase != WORK_ENDED && !w->is_held)
+        drive_spin_wait(e, w, ls_ticks_now_ns(&e->ticks));
+    return w->phase == WORK_ENDED || drive_until(e, w, deadline_ns);
+}
+
 ls_status ls_work_wait(ls_work *work)
 {
     engine *e;
@@ -37,7 +45,7 @@ ls_status ls_work_wait(ls_work *work)
     if (e->is_forked)
         return forked_handle();
     engine_enter(e);
-    (void)drive_until(e, work, -1);
+    (void)wait_until(e, work, -1);
     st = end_of(work);
     engine_free_work(e, work);
     engine_leave(e);
@@ -73,6 +81,7 @@ ls_status ls_work_wait_on(ls_work *work, ls_queue *queue)
         return forked_handle();
     engine_enter(e);
     work->waits_for_event = true;
+    drive_hold(e, work);
     (void)drive_until(e, work, -1);
     if (work->phase == WORK_ENDED) {
         st = end_of(work);
@@ -115,6 +124,8 @@ ls_status ls_work_then(ls_work *work, ls_work_end_fn fn, void *arg)
     list_remove(&work->handle); // the group's end does not give it back
     if (work->phase == WORK_ENDED)
         engine_owe_call(e, work);
+    else
+        drive_hold(e, work);
     engine_leave(e);
     return LS_OK;
 }
@@ -132,11 +143,12 @@ ls_status ls_work_wait_for(ls_work *work, int64_t timeout_ms)
     if (e->is_forked)
         return forked_handle();
     engine_enter(e);
-    if (drive_until(e, work, deadline_ns)) {
+    if (wait_until(e, work, deadline_ns)) {
         st = end_of(work);
     } else {
         char op[160];
 
+        drive_hold(e, work);
         st = ls_fail(LS_ETIMEOUT, "%s has not ended after %lld ms",
                      stamp_text(op, sizeof(op), &work->b.op.stamp), (long long)timeout_ms);
     }
@@ -155,6 +167,7 @@ int ls_work_test(ls_work *work)
     engine_enter(e);
     if (work->phase != WORK_ENDED)
         drive_once(e);
+    drive_hold(e, work);
     has_ended = work->phase == WORK_ENDED;
     engine_leave(e);
     return has_ended;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_work_then.c - functions that are called when operations have ended: once, with the result in
- * place, on whatever thread notices the end, also when the group fails or ends first. With ranks as
- * threads the thread sanitizer sees all of it.
+ * place, on whatever thread notices the end, also when the group fails or ends first; and
+ * operations that progress without a thread while their caller waits. With ranks as threads the
+ * thread sanitizer sees all of it.
  */
 #include "base/unit.h"
 
@@ -11,12 +12,14 @@
 #include "base/text.h"
 #include "harness/ranks.h"
 
+#include <dirent.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { COUNT = 3000, CHAIN = 200, MANY = 50 };
+enum { COUNT = 3000, LARGE = 300000, CHAIN = 200, MANY = 50 };
 
 /* What a test waits for, and what the function got. */
 typedef struct ending {
@@ -320,6 +323,142 @@ static void a_group_of_one_calls_at_once(void **state)
     assert_true(ls_test_run(&(ls_test_job){.n = 1, .body = alone_body}));
 }
 
+/* The threads of this process with the name of the progress thread. */
+static int progress_threads(void)
+{
+    DIR *threads = opendir("/proc/self/task");
+    int n = 0;
+
+    if (threads == NULL)
+        abort();
+    for (const struct dirent *d; (d = readdir(threads)) != NULL;) {
+        char path[300];
+        char name[32] = "";
+        FILE *file;
+
+        (void)text_format(path, sizeof(path), "/proc/self/task/%s/comm", d->d_name);
+        file = fopen(path, "r");
+        if (file == NULL)
+            continue; // "." and "..", or the thread has ended
+        n += fgets(name, sizeof(name), file) != NULL && strncmp(name, "ls-progress", 11) == 0;
+        (void)fclose(file);
+    }
+    (void)closedir(threads);
+    return n;
+}
+
+static ls_status start_large(ls_comm *comm, int32_t *data, ls_work **work)
+{
+    return ls_all_reduce(comm, data, data, LARGE, LS_I32, LS_SUM, work);
+}
+
+static ls_status wait_next_body(const ls_test_rank *self, void *arg)
+{
+    int32_t *data = calloc(LARGE, sizeof(*data));
+    ls_work *work;
+    ls_comm *comm;
+
+    LS_UNUSED(arg);
+    LS_CHECK(data != NULL);
+    LS_TRY(ls_test_init(self, &comm));
+    for (int i = 0; i < MANY; i++) {
+        const size_t count = i % 3 == 0 ? 1 : i % 3 == 1 ? COUNT : LARGE;
+
+        for (size_t k = 0; k < count; k++)
+            data[k] = self->rank + i + (int)k;
+        ls_comm_wait_next();
+        LS_TRY(ls_all_reduce(comm, data, data, count, LS_I32, LS_SUM, &work));
+        if (i % 2 == 0)
+            LS_TRY(ls_work_wait_for(work, -1));
+        LS_TRY(ls_work_wait(work));
+        for (size_t k = 0; k < count; k++)
+            LS_CHECK(data[k] == 3 + 3 * (i + (int)k));
+    }
+    LS_TRY(ls_barrier(comm, NULL));
+    LS_CHECK(progress_threads() == 0);
+    LS_TRY(ls_barrier(comm, NULL));
+    LS_TRY(start_large(comm, data, &work)); // holds for one operation
+    LS_TRY(ls_work_wait(work));
+    LS_CHECK(progress_threads() > 0);
+    ls_comm_destroy(comm);
+    free(data);
+    return LS_OK;
+}
+
+static void waited_operations_need_no_thread(void **state)
+{
+    LS_UNUSED(state);
+    assert_true(ls_test_run(&(ls_test_job){.n = 3, .body = wait_next_body}));
+}
+
+/* Of the two ranks of give_up_body(); outside of the library. */
+typedef struct turns {
+    atomic_int n_given_up;
+    atomic_int n_ended;
+} turns;
+
+static void await_turn(atomic_int *counter, int n)
+{
+    while (atomic_load(counter) < n)
+        (void)usleep(1000);
+}
+
+/* Rank 0 stops waiting, and leaves the operation to the progress thread. */
+static ls_status give_up(ls_comm *comm, int32_t *data, int how, ending *x, turns *t, int turn)
+{
+    ls_work *work;
+
+    ls_comm_wait_next();
+    LS_TRY(start_large(comm, data, &work));
+    if (how == 0)
+        LS_CHECK(ls_work_wait_for(work, 1) == LS_ETIMEOUT);
+    else if (how == 1)
+        LS_CHECK(ls_work_test(work) == 0);
+    else
+        LS_TRY(ls_work_then(work, note, x));
+    atomic_fetch_add(&t->n_given_up, 1);
+    await_turn(&t->n_ended, turn);
+    if (how < 2)
+        return ls_work_wait(work);
+    await_calls(x, 1);
+    return x->status;
+}
+
+static ls_status give_up_body(const ls_test_rank *self, void *arg)
+{
+    int32_t *data = calloc(LARGE, sizeof(*data));
+    turns *t = arg;
+    ls_comm *comm;
+    ending *x;
+
+    LS_CHECK(data != NULL);
+    LS_TRY(ls_test_init(self, &comm));
+    x = ending_create(comm);
+    for (int how = 0; how < 3; how++) {
+        data[LARGE - 1] = self->rank + 1;
+        if (self->rank == 0) {
+            LS_TRY(give_up(comm, data, how, x, t, how + 1));
+        } else {
+            await_turn(&t->n_given_up, how + 1);
+            LS_TRY(ls_all_reduce(comm, data, data, LARGE, LS_I32, LS_SUM, NULL));
+            atomic_fetch_add(&t->n_ended, 1);
+        }
+        LS_CHECK(data[LARGE - 1] == 3);
+    }
+    ls_comm_destroy(comm);
+    ending_free(x);
+    free(data);
+    return LS_OK;
+}
+
+static void an_operation_that_is_no_longer_waited_for_progresses(void **state)
+{
+    turns *t = ls_test_shared(sizeof(*t));
+
+    LS_UNUSED(state);
+    assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = give_up_body, .arg = t}));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +469,8 @@ int main(void)
         cmocka_unit_test(a_failure_is_passed_with_its_text),
         cmocka_unit_test(the_end_of_a_group_calls_what_is_pending),
         cmocka_unit_test(a_group_of_one_calls_at_once),
+        cmocka_unit_test(waited_operations_need_no_thread),
+        cmocka_unit_test(an_operation_that_is_no_longer_waited_for_progresses),
     };
 
     return cmocka_run_group_tests_name("functions of ended operations", tests, NULL, NULL);

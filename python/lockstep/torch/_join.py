@@ -36,12 +36,13 @@ def _has(store: Any, key: str) -> bool:
 
 def appears(store: Any, key: str, deadline: Optional[float]) -> bool:
     """Whether the key is set before the deadline; None: waits without limit."""
-    pause = POLL_S_MIN
+    begin = time.monotonic()
     while not _has(store, key):
-        if deadline is not None and time.monotonic() >= deadline:
+        now = time.monotonic()
+        if deadline is not None and now >= deadline:
             return False
-        time.sleep(pause)
-        pause = min(2 * pause, POLL_S_MAX)
+        # Not torch's wait(), which Ctrl-C does not end. A pause lasts an eighth of the time so far.
+        time.sleep(min(max((now - begin) / 8, POLL_S_MIN), POLL_S_MAX))
     return True
 
 

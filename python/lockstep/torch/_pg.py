@@ -18,7 +18,15 @@ from . import _join, _lib, _monitored, _site, _sparse
 from ._lib import lib
 from ._profile import event
 from ._types import moved, reduction
-from ._work import LockstepWork, LockstepWorks, keep_until_waited, milliseconds
+from ._work import (
+    LockstepWork,
+    LockstepWorks,
+    PartOptions,
+    keep_until_waited,
+    milliseconds,
+    timeout_of,
+    wait_at_once,
+)
 
 Tensors = Sequence[torch.Tensor]
 Finish = Optional[Callable[[], None]]
@@ -110,10 +118,6 @@ def _same_type(what: str, tensors: Tensors) -> None:
     if any(tensor.dtype != tensors[0].dtype for tensor in tensors):
         types = ", ".join(sorted({str(tensor.dtype) for tensor in tensors}))
         raise ValueError(f"lockstep: the tensors of {what} have different types: {types}")
-
-
-def _timeout_of(opts: Any) -> int:
-    return milliseconds(getattr(opts, "timeout", None))
 
 
 class Options:
@@ -226,12 +230,23 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
 
     # --- starting operations ---
 
-    def _handle(self, shape: Any = None) -> int:
+    def _is_waited(self, opts: Any) -> bool:
+        """Whether a call with these options returns after the end of its operation, without a
+        handle. The profiler's event ends with a handle."""
+        return (
+            not getattr(opts, "asyncOp", True)
+            and self._started is None
+            and not torch.autograd._profiler_enabled()
+        )
+
+    def _handle(self, shape: Any = None, opts: Any = None) -> int:
         """The group, for the call that starts an operation on a tensor of this shape."""
         handle = self._comm.handle
         if handle is None:
             raise _lib.BackendError("lockstep: the group has ended (destroy_process_group)")
         _site.mark(shape)
+        if self._is_waited(opts):
+            lib.ls_comm_wait_next()
         return handle
 
     def _work(
@@ -242,12 +257,15 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         buffers: Any,
         value: Tensors,
         finish: Finish = None,
-    ) -> LockstepWork:
+    ) -> Any:
         if status != _lib.OK:
             raise _lib.failure(status)
         self._sequence += 1
+        if self._is_waited(opts):
+            wait_at_once(self._comm, out.value, buffers, finish, opts)
+            return None
         work = keep_until_waited(
-            LockstepWork(self._comm, out.value, buffers, value, finish, _timeout_of(opts))
+            LockstepWork(self._comm, out.value, buffers, value, finish, timeout_of(opts))
         )
         if self._started is not None:
             self._started.append(work)
@@ -274,7 +292,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
             src, dst, finish = _converted(plan, tensor)
         out = ctypes.c_void_p()
         status = lib.ls_all_reduce(
-            self._handle(tensor.shape),
+            self._handle(tensor.shape, opts),
             src.data_ptr(),
             dst.data_ptr(),
             dst.numel() * plan.width,
@@ -286,10 +304,11 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
 
     @event("all_reduce")
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> LockstepWorks:
-        return LockstepWorks([self.allreduce([tensor], opts) for tensor in tensors], tensors)
+        part = PartOptions(opts)
+        return LockstepWorks([self.allreduce([tensor], part) for tensor in tensors], tensors)
 
     @event("reduce")
-    def reduce(self, tensors: Any, opts: Any) -> LockstepWork:
+    def reduce(self, tensors: Any, opts: Any) -> Any:
         tensor = _one(tensors)
         plan = reduction(tensor.dtype, _operation(opts))
         is_root = opts.rootRank == self._comm.rank
@@ -303,7 +322,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
             src, dst, finish = _converted(plan, tensor)
         out = ctypes.c_void_p()
         status = lib.ls_reduce(
-            self._handle(tensor.shape),
+            self._handle(tensor.shape, opts),
             src.data_ptr(),
             dst.data_ptr() if is_root else None,
             src.numel() * plan.width,
@@ -316,7 +335,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
 
     def _reduce_parts(
         self, target: torch.Tensor, source: torch.Tensor, sizes: Sequence[int], opts: Any
-    ) -> LockstepWork:
+    ) -> Any:
         """target = the rank's part of the reduction of `source`, which is contiguous."""
         plan = reduction(source.dtype, _operation(opts))
         dst, finish = _target(target)
@@ -328,7 +347,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         out = ctypes.c_void_p()
         counts = _counts([size * plan.width for size in sizes])
         status = lib.ls_reduce_scatter_v(
-            self._handle(source.shape),
+            self._handle(source.shape, opts),
             source.data_ptr(),
             dst.data_ptr(),
             counts,
@@ -339,7 +358,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         return self._work(status, out, opts, (source, dst), [target], finish)
 
     @event("reduce_scatter", 1)
-    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> LockstepWork:
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         target, parts = _one(outputs), inputs[0]
         self._check_list("reduce_scatter", parts, target)
         sizes = [part.numel() for part in parts]
@@ -355,7 +374,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dst, finish = _target(target)
         out = ctypes.c_void_p()
         status = lib.ls_reduce_scatter_list(
-            self._handle(target.shape),
+            self._handle(target.shape, opts),
             _addresses(sources),
             dst.data_ptr(),
             sizes[0] * plan.width,
@@ -368,7 +387,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     @event("_reduce_scatter_base", 1)
     def reduce_scatter_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
-    ) -> LockstepWork:
+    ) -> Any:
         if output.numel() * self._comm.size != source.numel():
             raise ValueError(
                 f"lockstep: reduce_scatter of {source.numel()} elements on {self._comm.size} ranks "
@@ -383,7 +402,8 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     def reduce_scatter_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
     ) -> LockstepWorks:
-        works = [self.reduce_scatter_single(o, i, opts) for o, i in zip(outputs, inputs)]
+        part = PartOptions(opts)
+        works = [self.reduce_scatter_single(o, i, part) for o, i in zip(outputs, inputs)]
         return LockstepWorks(works, outputs)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
@@ -391,14 +411,14 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     # --- movements ---
 
     @event("broadcast")
-    def broadcast(self, tensors: Any, opts: Any) -> LockstepWork:
+    def broadcast(self, tensors: Any, opts: Any) -> Any:
         tensor = _one(tensors)
         dtype, width = moved(tensor.dtype)
         is_root = opts.rootRank == self._comm.rank
         buffer, finish = _target(tensor, copy=is_root)
         out = ctypes.c_void_p()
         status = lib.ls_broadcast(
-            self._handle(tensor.shape),
+            self._handle(tensor.shape, opts),
             buffer.data_ptr(),
             buffer.data_ptr(),
             buffer.numel() * width,
@@ -411,7 +431,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     @event("_all_gather_base", 1)
     def all_gather_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
-    ) -> LockstepWork:
+    ) -> Any:
         if output.numel() != source.numel() * self._comm.size:
             raise ValueError(
                 f"lockstep: all_gather of {source.numel()} elements on {self._comm.size} ranks "
@@ -423,7 +443,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dst, finish = _target(output)
         out = ctypes.c_void_p()
         status = lib.ls_all_gather(
-            self._handle(source.shape),
+            self._handle(source.shape, opts),
             src.data_ptr(),
             dst.data_ptr(),
             src.numel() * width,
@@ -438,13 +458,14 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     def all_gather_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
     ) -> LockstepWorks:
-        works = [self.all_gather_single(o, i, opts) for o, i in zip(outputs, inputs)]
+        part = PartOptions(opts)
+        works = [self.all_gather_single(o, i, part) for o, i in zip(outputs, inputs)]
         return LockstepWorks(works, outputs)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     @event("all_gather", 1)
-    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> LockstepWork:
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         parts, source = outputs[0], _one(inputs)
         self._check_list("all_gather", parts, source)
         dtype, width = moved(source.dtype)
@@ -453,7 +474,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         if all(part.numel() == source.numel() for part in parts):
             dst, finish = _targets(parts)
             status = lib.ls_all_gather_list(
-                self._handle(source.shape),
+                self._handle(source.shape, opts),
                 src.data_ptr(),
                 _addresses(dst),
                 src.numel() * width,
@@ -463,7 +484,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
             return self._work(status, out, opts, (src, dst), parts, finish)
         flat, finish = _divided(parts)
         status = lib.ls_all_gather_v(
-            self._handle(source.shape),
+            self._handle(source.shape, opts),
             src.data_ptr(),
             flat.data_ptr(),
             _counts([part.numel() * width for part in parts]),
@@ -475,14 +496,15 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     @event("all_gather", 1)
     def allgather_coalesced(self, outputs: Any, inputs: Tensors, opts: Any = None) -> LockstepWorks:
         """outputs[r][i] = inputs[i] of rank r."""
+        part = PartOptions(opts)
         works = [
-            self.allgather([[of_rank[i] for of_rank in outputs]], [source], opts)
+            self.allgather([[of_rank[i] for of_rank in outputs]], [source], part)
             for i, source in enumerate(inputs)
         ]
         return LockstepWorks(works, [tensor for of_rank in outputs for tensor in of_rank])
 
     @event("gather", 1)
-    def gather(self, outputs: Any, inputs: Any, opts: Any) -> LockstepWork:
+    def gather(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         source = _one(inputs)
         parts = outputs[0] if opts.rootRank == self._comm.rank else []
         if parts:
@@ -494,7 +516,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dst, finish = _targets(parts)
         out = ctypes.c_void_p()
         status = lib.ls_gather_list(
-            self._handle(source.shape),
+            self._handle(source.shape, opts),
             src.data_ptr(),
             _addresses(dst) if dst else None,
             src.numel() * width,
@@ -504,7 +526,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         )
         return self._work(status, out, opts, (src, dst), parts, finish)
 
-    def gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any) -> LockstepWork:
+    def gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any) -> Any:
         dtype, width = moved(source.dtype)
         src = _source(source)
         is_root = opts.rootRank == self._comm.rank
@@ -516,7 +538,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dst, finish = _target(output) if is_root else (None, None)
         out = ctypes.c_void_p()
         status = lib.ls_gather(
-            self._handle(source.shape),
+            self._handle(source.shape, opts),
             src.data_ptr(),
             dst.data_ptr() if dst is not None else None,
             src.numel() * width,
@@ -529,7 +551,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     gather_into_tensor = gather_single
 
     @event("scatter")
-    def scatter(self, outputs: Any, inputs: Any, opts: Any) -> LockstepWork:
+    def scatter(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         target = _one(outputs)
         parts = inputs[0] if opts.rootRank == self._comm.rank else []
         if parts:
@@ -541,7 +563,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dst, finish = _target(target)
         out = ctypes.c_void_p()
         status = lib.ls_scatter_list(
-            self._handle(target.shape),
+            self._handle(target.shape, opts),
             _addresses(sources) if sources else None,
             dst.data_ptr(),
             dst.numel() * width,
@@ -552,7 +574,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         return self._work(status, out, opts, (sources, dst), [target], finish)
 
     @event("all_to_all", 1)
-    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> LockstepWork:
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         for tensors in (outputs, inputs):
             if len(tensors) != self._comm.size:
                 raise ValueError(
@@ -564,7 +586,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         targets, finish = _targets(outputs)
         out = ctypes.c_void_p()
         status = lib.ls_all_to_all_list(
-            self._handle(inputs[0].shape),
+            self._handle(inputs[0].shape, opts),
             _addresses(sources),
             _counts([tensor.numel() * width for tensor in inputs]),
             _addresses(targets),
@@ -582,7 +604,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         output_sizes: Optional[Sequence[int]],
         input_sizes: Optional[Sequence[int]],
         opts: Any = None,
-    ) -> LockstepWork:
+    ) -> Any:
         _same_type("all_to_all", [output, source])
         src = _source(source)
         dst, finish = _target(output)
@@ -591,7 +613,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dtype, width = moved(src.dtype)
         out = ctypes.c_void_p()
         status = lib.ls_all_to_all_v(
-            self._handle(src.shape),
+            self._handle(src.shape, opts),
             src.data_ptr(),
             _counts([size * width for size in src_sizes]),
             dst.data_ptr(),
@@ -632,7 +654,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     # --- messages ---
 
     @event("send")
-    def send(self, tensors: Any, peer: int, tag: int) -> LockstepWork:
+    def send(self, tensors: Any, peer: int, tag: int) -> Any:
         src = _source(_one(tensors))
         dtype, width = moved(src.dtype)
         out = ctypes.c_void_p()
@@ -648,7 +670,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         return self._work(status, out, None, src, [])
 
     @event("recv")
-    def recv(self, tensors: Any, peer: int, tag: int) -> LockstepWork:
+    def recv(self, tensors: Any, peer: int, tag: int) -> Any:
         tensor = _one(tensors)
         dst, finish = _target(tensor)
         dtype, width = moved(dst.dtype)
@@ -665,15 +687,15 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         return self._work(status, out, None, dst, [tensor], finish)
 
     @event("recvAnySource")
-    def recv_anysource(self, tensors: Any, tag: int) -> LockstepWork:
+    def recv_anysource(self, tensors: Any, tag: int) -> Any:
         return self.recv(tensors, _lib.ANY_SOURCE, tag)
 
     # --- barriers, sub-groups ---
 
     @event("barrier")
-    def barrier(self, opts: Any = None) -> LockstepWork:
+    def barrier(self, opts: Any = None) -> Any:
         out = ctypes.c_void_p()
-        status = lib.ls_barrier(self._handle(), ctypes.byref(out))
+        status = lib.ls_barrier(self._handle(None, opts), ctypes.byref(out))
         return self._work(status, out, opts, None, [])
 
     def monitored_barrier(

@@ -18,7 +18,8 @@ OWN = tuple(
     for path in (torch.__file__, os.path.dirname(__file__))
 )
 _is_own: Dict[str, bool] = {}  # by file name: torch's and ours are not the program's
-_texts: Dict[Tuple[Any, int, Any], bytes] = {}
+# By code object, instruction and shape; a code object stays here, so that its id() is unique.
+_texts: Dict[Tuple[int, int, Any], Tuple[bytes, Any]] = {}
 TEXTS_MAX = 4096
 
 
@@ -33,23 +34,29 @@ def program_frame(depth: int) -> Any:
     """The innermost frame of this thread, `depth` or more above the caller's, that is the
     program's."""
     frame: Any = sys._getframe(depth + 1)
-    while frame.f_back is not None and _in_package(frame.f_code.co_filename):
-        frame = frame.f_back
+    while _is_own.get(frame.f_code.co_filename) or _in_package(frame.f_code.co_filename):
+        caller = frame.f_back
+        if caller is None:
+            break
+        frame = caller
     return frame
 
 
 def mark(shape: Any) -> None:
     """Names the operation that this thread starts next by the line of the program and its shape."""
     frame = program_frame(2)
-    key = (frame.f_code, frame.f_lineno, shape)
-    text = _texts.get(key)
-    if text is None:
+    code = frame.f_code
+    # Hashing a code object, and finding a line number, take longer than all the rest.
+    key = (id(code), frame.f_lasti, shape)
+    known = _texts.get(key)
+    if known is None:
         if len(_texts) >= TEXTS_MAX:
             _texts.clear()
-        name = os.path.basename(frame.f_code.co_filename)
+        name = os.path.basename(code.co_filename)
         dims = "" if shape is None else " [" + ",".join(map(str, shape)) + "]"
-        text = _texts[key] = f"{name}:{frame.f_lineno}{dims}".encode(errors="replace")
-    lib.ls_comm_set_site(text)
+        text = f"{name}:{frame.f_lineno}{dims}".encode(errors="replace")
+        known = _texts[key] = (text, code)
+    lib.ls_comm_set_site(known[0])
 
 
 def main_stack(program_only: bool = False) -> List[str]:

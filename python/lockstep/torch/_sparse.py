@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from ._work import LockstepWork, keep_until_waited
+from ._work import LockstepWork, PartOptions, keep_until_waited
 
 if TYPE_CHECKING:
     from ._pg import LockstepGroup
@@ -19,10 +19,11 @@ def all_reduce(group: "LockstepGroup", tensor: torch.Tensor, opts: Any) -> Locks
         raise ValueError(f"lockstep: all_reduce of {tensor.layout} tensors is not supported")
     if getattr(opts, "reduceOp", dist.ReduceOp.SUM) != dist.ReduceOp.SUM:
         raise ValueError("lockstep: a sparse tensor can only be summed")
+    part = PartOptions(opts)
     mine = tensor.coalesce()
     shape = [mine.sparse_dim(), mine.dense_dim(), *mine.shape]
     shapes = [torch.zeros(len(shape), dtype=torch.int64) for _ in range(group.size())]
-    group.allgather([shapes], [torch.tensor(shape, dtype=torch.int64)], opts).wait()
+    group.allgather([shapes], [torch.tensor(shape, dtype=torch.int64)], part).wait()
     for rank, other in enumerate(shapes):
         if other.tolist() != shape:
             raise ValueError(
@@ -31,13 +32,13 @@ def all_reduce(group: "LockstepGroup", tensor: torch.Tensor, opts: Any) -> Locks
             )
     mine_count = torch.tensor([mine._nnz()], dtype=torch.int64)
     counts = [torch.zeros(1, dtype=torch.int64) for _ in range(group.size())]
-    group.allgather([counts], [mine_count], opts).wait()
+    group.allgather([counts], [mine_count], part).wait()
     entries = [int(count) for count in counts]
     indices = [torch.empty(shape[0] * n, dtype=torch.int64) for n in entries]
     dense = mine.values().shape[1:]
     values = [torch.empty((n, *dense), dtype=mine.dtype) for n in entries]
-    group.allgather([indices], [mine.indices().reshape(-1)], opts).wait()
-    group.allgather([values], [mine.values()], opts).wait()
+    group.allgather([indices], [mine.indices().reshape(-1)], part).wait()
+    group.allgather([values], [mine.values()], part).wait()
     rows = torch.cat([part.view(shape[0], -1) for part in indices], dim=1)
     total = torch.sparse_coo_tensor(rows, torch.cat(values), mine.shape).coalesce()
     tensor.copy_(total)

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Any, Callable, Dict, List, Optional, Sequence, TypeVar
 
 import torch
-from torch._C._distributed_c10d import Work
+from torch._C._distributed_c10d import ReduceOp, Work
 
 from . import _cpp, _join, _lib, _profile
 from ._lib import lib
@@ -61,6 +61,21 @@ def _ended(number: int, end: Any) -> None:
 def milliseconds(timeout: Optional[timedelta]) -> int:
     """A timeout of torch.distributed: 0 where it is not set."""
     return 0 if timeout is None else max(0, int(timeout.total_seconds() * 1000))
+
+
+def timeout_of(opts: Any) -> int:
+    """The milliseconds of a call's options: 0 where they are not set."""
+    return milliseconds(getattr(opts, "timeout", None))
+
+
+class PartOptions:
+    """The options of a call, for each of the operations that it consists of."""
+
+    asyncOp = True  # the call waits for all of them
+
+    def __init__(self, opts: Any) -> None:
+        self.reduceOp = getattr(opts, "reduceOp", ReduceOp.SUM)
+        self.timeout = getattr(opts, "timeout", None)
 
 
 class LockstepWork(Work):  # type: ignore[misc]
@@ -218,6 +233,27 @@ class LockstepWork(Work):  # type: ignore[misc]
             return
         keeper = LockstepWork(self._comm, self._handle, self._buffers, (), self._finish)
         keeper._hand_over()
+
+
+def wait_at_once(
+    comm: _join.Comm, handle: int, buffers: Any, finish: Optional[Callable[[], None]], opts: Any
+) -> None:
+    """Waits for an operation after ls_comm_wait_next(), of which the program gets no handle."""
+    has_ended = False
+    try:
+        has_ended = lib.ls_work_wait_for(handle, SLICE_MS) != _lib.ETIMEOUT
+    finally:
+        # It takes long, or Ctrl-C has ended the wait: then the operation still needs the buffers.
+        if not has_ended:
+            limit_ms = timeout_of(opts)
+            left_ms = max(1, limit_ms - SLICE_MS) if limit_ms > 0 else 0
+            work = LockstepWork(comm, handle, buffers, (), finish, left_ms)
+    if not has_ended:
+        work.wait()
+        return
+    _lib.check(lib.ls_work_wait(handle))
+    if finish is not None:
+        finish()
 
 
 class LockstepWorks(Work):  # type: ignore[misc]

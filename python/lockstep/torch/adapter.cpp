@@ -219,7 +219,7 @@ class backend : public c10d::Backend
     {
         if (only(list).layout() == at::kSparse)
             return reduce_sparse(list[0], opts.reduceOp);
-        const operation_ptr op = begin(list, opts.timeout);
+        const operation_ptr op = begin(list, opts);
 
         start_all_reduce(op, list[0], opts.reduceOp);
         return started(op, OpType::ALLREDUCE, "all_reduce", list);
@@ -233,7 +233,7 @@ class backend : public c10d::Backend
     work_ptr allreduce_coalesced(tensors &list,
                                  const c10d::AllreduceCoalescedOptions &opts) override
     {
-        const operation_ptr op = begin(list, opts.timeout);
+        const operation_ptr op = begin(list, opts);
 
         for (const Tensor &t : list)
             start_all_reduce(op, t, opts.reduceOp);
@@ -242,7 +242,7 @@ class backend : public c10d::Backend
 
     work_ptr reduce(tensors &list, const c10d::ReduceOptions &opts) override
     {
-        const operation_ptr op = begin(list, opts.timeout);
+        const operation_ptr op = begin(list, opts);
         const Tensor t = only(list);
         const int root = static_cast<int>(opts.rootRank);
         const reduction r = reduction_of(op, t, opts.reduceOp);
@@ -258,7 +258,7 @@ class backend : public c10d::Backend
     work_ptr reduce_scatter(tensors &outs, tensor_lists &ins,
                             const c10d::ReduceScatterOptions &opts) override
     {
-        const operation_ptr op = begin(outs, opts.timeout);
+        const operation_ptr op = begin(outs, opts);
         const tensors &list = list_for_ranks(only_list(ins), "reduce_scatter");
         std::vector<const void *> from;
         reduction r;
@@ -280,7 +280,7 @@ class backend : public c10d::Backend
     work_ptr _reduce_scatter_base(Tensor &out, Tensor &in,
                                   const c10d::ReduceScatterOptions &opts) override
     {
-        const operation_ptr op = begin({out}, opts.timeout);
+        const operation_ptr op = begin({out}, opts);
 
         start_reduce_scatter(op, out, in, opts.reduceOp);
         return started(op, OpType::_REDUCE_SCATTER_BASE, "_reduce_scatter_base", {in});
@@ -289,7 +289,7 @@ class backend : public c10d::Backend
     work_ptr reduce_scatter_tensor_coalesced(tensors &outs, tensors &ins,
                                              const c10d::ReduceScatterOptions &opts) override
     {
-        const operation_ptr op = begin(outs, opts.timeout);
+        const operation_ptr op = begin(outs, opts);
 
         check_same_length(outs, ins, "reduce_scatter_tensor_coalesced");
         for (size_t i = 0; i < outs.size(); i++)
@@ -301,7 +301,7 @@ class backend : public c10d::Backend
 
     work_ptr broadcast(tensors &list, const c10d::BroadcastOptions &opts) override
     {
-        const operation_ptr op = begin(list, opts.timeout);
+        const operation_ptr op = begin(list, opts);
         const int root = static_cast<int>(opts.rootRank);
         const Tensor t = only(list);
         const Tensor data = root == rank_ ? op->source_of(t) : op->result_of(t);
@@ -316,7 +316,7 @@ class backend : public c10d::Backend
     work_ptr allgather(tensor_lists &outs, tensors &ins,
                        const c10d::AllgatherOptions &opts) override
     {
-        const operation_ptr op = begin(only_list(outs), opts.timeout);
+        const operation_ptr op = begin(only_list(outs), opts);
 
         start_gather_list(op, outs[0], only(ins), -1, "all_gather");
         return started(op, OpType::ALLGATHER, "all_gather", ins);
@@ -329,7 +329,7 @@ class backend : public c10d::Backend
 
         for (const tensors &list : outs)
             all.insert(all.end(), list.begin(), list.end());
-        const operation_ptr op = begin(all, opts.timeout);
+        const operation_ptr op = begin(all, opts);
 
         for (size_t i = 0; i < ins.size(); i++) {
             tensors list;
@@ -345,7 +345,7 @@ class backend : public c10d::Backend
 
     work_ptr _allgather_base(Tensor &out, Tensor &in, const c10d::AllgatherOptions &opts) override
     {
-        const operation_ptr op = begin({out}, opts.timeout);
+        const operation_ptr op = begin({out}, opts);
 
         start_all_gather(op, out, in);
         return started(op, OpType::_ALLGATHER_BASE, "_all_gather_base", {in});
@@ -354,7 +354,7 @@ class backend : public c10d::Backend
     work_ptr allgather_into_tensor_coalesced(tensors &outs, tensors &ins,
                                              const c10d::AllgatherOptions &opts) override
     {
-        const operation_ptr op = begin(outs, opts.timeout);
+        const operation_ptr op = begin(outs, opts);
 
         check_same_length(outs, ins, "all_gather_into_tensor_coalesced");
         for (size_t i = 0; i < outs.size(); i++)
@@ -366,7 +366,7 @@ class backend : public c10d::Backend
     {
         const int root = static_cast<int>(opts.rootRank);
         const tensors list = root == rank_ ? only_list(outs) : tensors();
-        const operation_ptr op = begin(list, opts.timeout, &only(ins));
+        const operation_ptr op = begin(list, opts, &only(ins));
 
         start_gather_list(op, list, only(ins), root, "gather");
         return started(op, OpType::GATHER, "gather", ins);
@@ -375,7 +375,7 @@ class backend : public c10d::Backend
     work_ptr scatter(tensors &outs, tensor_lists &ins, const c10d::ScatterOptions &opts) override
     {
         const int root = static_cast<int>(opts.rootRank);
-        const operation_ptr op = begin(outs, opts.timeout);
+        const operation_ptr op = begin(outs, opts);
         const Tensor out = op->result_of(only(outs));
         const elements e(out);
         std::vector<const void *> from;
@@ -396,7 +396,7 @@ class backend : public c10d::Backend
                            std::vector<int64_t> &in_splits,
                            const c10d::AllToAllOptions &opts) override
     {
-        const operation_ptr op = begin({out}, opts.timeout);
+        const operation_ptr op = begin({out}, opts);
         const Tensor from = op->source_of(in);
         const Tensor to = op->result_of(out);
         const std::vector<size_t> in_counts = counts_of(from, in_splits);
@@ -412,7 +412,7 @@ class backend : public c10d::Backend
 
     work_ptr alltoall(tensors &outs, tensors &ins, const c10d::AllToAllOptions &opts) override
     {
-        const operation_ptr op = begin(outs, opts.timeout);
+        const operation_ptr op = begin(outs, opts);
         std::vector<const void *> from;
         std::vector<void *> to;
         std::vector<size_t> in_counts;
@@ -463,7 +463,7 @@ class backend : public c10d::Backend
 
     work_ptr barrier(const c10d::BarrierOptions &opts) override
     {
-        const operation_ptr op = begin({}, opts.timeout);
+        const operation_ptr op = begin({}, opts);
 
         start(op, [&](ls_work **part) { return ls_barrier(comm(), part); });
         return started(op, OpType::BARRIER, "barrier", {});
@@ -573,17 +573,29 @@ class backend : public c10d::Backend
         return c;
     }
 
-    /* `shown`: the tensor whose shape messages show; by default the first result. */
-    operation_ptr begin(const tensors &results,
-                        std::chrono::milliseconds timeout = c10d::kUnsetTimeout,
-                        const Tensor *shown = nullptr) const
+    /* An operation of a call with these options. `shown`: the tensor whose shape messages show; by
+     * default the first result. */
+    template <typename O>
+    operation_ptr begin(const tensors &results, const O &opts, const Tensor *shown = nullptr) const
+    {
+        // The profiler's event ends with the work, which the caller must get then.
+        return begin(results, opts.timeout, !opts.asyncOp && !at::hasCallbacks(), shown);
+    }
+
+    operation_ptr begin(const tensors &results) const
+    {
+        return begin(results, c10d::kUnsetTimeout, false, nullptr);
+    }
+
+    operation_ptr begin(const tensors &results, std::chrono::milliseconds timeout, bool is_waited,
+                        const Tensor *shown) const
     {
         const std::weak_ptr<group> used = of;
 
         if (shown == nullptr && !results.empty())
             shown = &results[0];
         sites->mark(shown);
-        return std::make_shared<operation>(c10::IValue(results), timeout,
+        return std::make_shared<operation>(c10::IValue(results), timeout, is_waited,
                                            [used](const char *reason) {
                                                const std::shared_ptr<group> g = used.lock();
 
@@ -600,6 +612,8 @@ class backend : public c10d::Backend
 
         if (has_timeout)
             ls_comm_set_timeout(comm(), op->timeout.count());
+        if (op->is_waited)
+            ls_comm_wait_next();
         const ls_status status = start_part(&part);
 
         if (has_timeout)
@@ -609,8 +623,13 @@ class backend : public c10d::Backend
         n_started++;
     }
 
+    /* Returns the work; none when the operation has ended, as for the NCCL backend. */
     work_ptr started(const operation_ptr &op, OpType type, const char *name, const tensors &inputs)
     {
+        if (op->is_waited) {
+            op->wait_at_once();
+            return nullptr;
+        }
         const std::string title = at::hasCallbacks() ? called + ":" + name : "";
 
         return c10::make_intrusive<work>(rank_, type, title.empty() ? nullptr : title.c_str(),

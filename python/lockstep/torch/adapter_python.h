@@ -24,6 +24,7 @@ class python
     void *(*back)(void *frame);                          // PyFrame_GetBack: new
     void *(*code)(void *frame);                          // PyFrame_GetCode: new
     int (*line)(void *frame);                            // PyFrame_GetLineNumber
+    int (*instruction)(void *frame);                     // PyFrame_GetLasti; NULL before 3.11
     void *(*attribute)(void *object, const char *name);  // PyObject_GetAttrString: new
     const char *(*text)(void *string, ptrdiff_t *bytes); // PyUnicode_AsUTF8AndSize
     void (*clear)();                                     // PyErr_Clear
@@ -81,6 +82,7 @@ class python
         find(back, "PyFrame_GetBack");
         find(code, "PyFrame_GetCode");
         find(line, "PyFrame_GetLineNumber");
+        instruction = reinterpret_cast<int (*)(void *)>(dlsym(RTLD_DEFAULT, "PyFrame_GetLasti"));
         find(attribute, "PyObject_GetAttrString");
         find(text, "PyUnicode_AsUTF8AndSize");
         find(clear, "PyErr_Clear");

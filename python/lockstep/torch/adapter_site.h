@@ -13,6 +13,7 @@
 
 #include <ATen/ATen.h>
 
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -64,7 +65,7 @@ class call_sites
             const std::string &name = program_file(code);
 
             if (!name.empty())
-                found = name + ":" + std::to_string(py.line(frame));
+                found = line_text(code, name, frame);
             py.drop(code);
             void *const caller = found.empty() ? py.back(frame) : nullptr;
             py.drop(frame);
@@ -72,6 +73,20 @@ class call_sites
         }
         py.release(state);
         return found;
+    }
+
+    /* Finding a line number takes as long as the rest of a small operation. With the GIL. */
+    std::string line_text(void *code, const std::string &name, void *frame)
+    {
+        if (py.instruction == nullptr)
+            return name + ":" + std::to_string(py.line(frame));
+        if (lines.size() >= KNOWN_MAX)
+            lines.clear();
+        std::string &text = lines[{code, py.instruction(frame)}];
+
+        if (text.empty())
+            text = name + ":" + std::to_string(py.line(frame));
+        return text;
     }
 
     /* The name of a code object's file without its folder, "" if it is not the program's. The
@@ -86,6 +101,7 @@ class call_sites
             for (const auto &entry : known)
                 py.drop(entry.first);
             known.clear();
+            lines.clear();
         }
         py.keep(code);
         return known[code] = look_up(code);
@@ -108,7 +124,8 @@ class call_sites
 
     const python &py = python::here();
     const std::vector<std::string> own;
-    std::unordered_map<void *, std::string> known; // by code object; guarded by the GIL
+    std::unordered_map<void *, std::string> known;       // by code object; guarded by the GIL
+    std::map<std::pair<void *, int>, std::string> lines; // by code object and instruction; the same
 };
 
 } // namespace lockstep_torch

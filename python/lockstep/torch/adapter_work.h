@@ -67,10 +67,12 @@ inline thread_local int running_callbacks = 0; // of futures, in this thread
 class operation : public std::enable_shared_from_this<operation>
 {
   public:
-    /* give_up: called with a reason when a wait has timed out. */
-    operation(c10::IValue value, std::chrono::milliseconds limit,
+    /* wait_now: the thread that starts it waits for it at once. give_up: called with a reason when
+     * a wait has timed out. */
+    operation(c10::IValue value, std::chrono::milliseconds limit, bool wait_now,
               std::function<void(const char *)> give_up)
-        : result(std::move(value)), timeout(limit), abort_group(std::move(give_up))
+        : result(std::move(value)), timeout(limit), is_waited(wait_now),
+          abort_group(std::move(give_up))
     {
     }
 
@@ -120,6 +122,17 @@ class operation : public std::enable_shared_from_this<operation>
     void add_part(ls_work *part)
     {
         parts.push_back(part);
+    }
+
+    /* As wait(), for an operation without a work. */
+    void wait_at_once()
+    {
+        try {
+            wait(kNoTimeout);
+        } catch (...) {
+            release();
+            throw;
+        }
     }
 
     // --- by any thread ---
@@ -233,6 +246,7 @@ class operation : public std::enable_shared_from_this<operation>
 
     const c10::IValue result;
     const std::chrono::milliseconds timeout;
+    const bool is_waited;
     std::function<void()> at_end;    // PyTorch's profiler
     std::atomic<int> from_rank = -1; // of a received message
 
