@@ -6,8 +6,9 @@
  *
  * The process with this number in LOCKSTEP_MEMBER ends in that step: HOW is forward, backward (the
  * step is complete, the update is missing), update (others go on), recovery (of another loss), or
- * stop (SIGSTOP). A step has ELASTIC_SHARDS shards, 4 if that is not set. Rank 0 prints the
- * parameters, momentum and running statistics at the end.
+ * stop (SIGSTOP). STEP -1 is its first one. With until=MEMBER the training goes on behind STEPS
+ * until a process with at least this number has joined. A step has ELASTIC_SHARDS shards, 4 if that
+ * is not set. Rank 0 prints the parameters, momentum and running statistics at the end.
  */
 #include <lockstep/lockstep.h>
 
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SHARDS_USUAL = 4, ROWS = 3, IN = 6, OUT = 4 };
 
@@ -33,6 +35,9 @@ typedef struct loop {
     int64_t n_steps;
     int n_shards; /* ELASTIC_SHARDS */
     int member;
+    int64_t until_member;
+    int64_t newest_member; /* of the present ranks */
+    bool has_stepped;
     char **ends;
     int n_ends;
 } loop;
@@ -45,7 +50,8 @@ static void end_here(const loop *l, const char *how)
         int64_t step;
 
         if (sscanf(l->ends[i], "%d@%" SCNd64 ":%31s", &member, &step, at) != 3 ||
-            member != l->member || step != l->step || strcmp(at, how) != 0)
+            member != l->member || (step != l->step && (step != -1 || l->has_stepped)) ||
+            strcmp(at, how) != 0)
             continue;
         printf("%s of step %" PRId64 "\n", how, l->step);
         (void)fflush(stdout);
@@ -104,15 +110,23 @@ static ls_status run_step(loop *l)
     for (int i = 0; i < n; i++)
         LS_TRY(run_shard(l, first + i, i + 1 == n, &result));
     end_here(l, "backward");
+    if (l->until_member > 0) {
+        l->newest_member = l->member;
+        LS_TRY(
+            ls_all_reduce(l->comm, &l->newest_member, &l->newest_member, 1, LS_I64, LS_MAX, NULL));
+    }
     LS_TRY(ls_optimizer_step(l->sgd));
     l->step++;
+    l->has_stepped = true;
     end_here(l, "update");
     return LS_OK;
 }
 
 static ls_status train(loop *l)
 {
-    while (l->step < l->n_steps) {
+    while (l->step < l->n_steps || l->newest_member < l->until_member) {
+        if (l->until_member > 0)
+            (void)usleep(2000); // the job without a loss does all steps again
         ls_status st = run_step(l);
         int again;
 
@@ -201,6 +215,9 @@ int main(int argc, char **argv)
     l.n_steps = strtol(argv[first], NULL, 10);
     l.ends = argv + first + 1;
     l.n_ends = argc - first - 1;
+    for (int i = 0; i < l.n_ends; i++)
+        if (strncmp(l.ends[i], "until=", 6) == 0)
+            l.until_member = strtol(l.ends[i] + 6, NULL, 10);
     st = run(&l, is_plain);
     if (st != LS_OK)
         (void)fprintf(stderr, "elastic_loop: %s\n", ls_last_error());
