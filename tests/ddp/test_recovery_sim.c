@@ -7,9 +7,9 @@
  * also come twice. Processes die at any point (while they train, meet, receive a state, several at
  * once, before they have joined), some with their node, of which half are offered another one
  * later, or are stopped for so long that they are replaced, which to the others is a partition. The
- * head may move to another node: its messages are lost, the groups fail, and the agents report their
- * processes. A step needs the shards of all ranks of a view. Checked: no step has two states, at
- * most one completed step is done again, each schedule ends in bounded time.
+ * head may move to another node: its messages are lost, the groups fail, and the agents report
+ * their processes. A step needs the shards of all ranks of a view. Checked: no step has two states,
+ * at most one completed step is done again, each schedule ends in bounded time.
  *
  * LS_TEST_ROUNDS multiplies the number of schedules, LS_TEST_SEED=N runs that one alone.
  */
