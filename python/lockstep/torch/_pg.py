@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
-from . import _join, _lib, _monitored, _site, _sparse
+from . import _cpp, _join, _lib, _monitored, _site, _sparse
 from ._lib import lib
 from ._profile import event
 from ._types import moved, reduction
@@ -30,6 +30,9 @@ from ._work import (
 
 Tensors = Sequence[torch.Tensor]
 Finish = Optional[Callable[[], None]]
+
+# Older ones wait for the work of each call.
+TORCH_TAKES_NO_WORK = _cpp.version() >= (2, 10)
 
 _CPU = torch.device("cpu")
 
@@ -234,7 +237,8 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         """Whether a call with these options returns after the end of its operation, without a
         handle. The profiler's event ends with a handle."""
         return (
-            not getattr(opts, "asyncOp", True)
+            TORCH_TAKES_NO_WORK
+            and not getattr(opts, "asyncOp", True)
             and self._started is None
             and not torch.autograd._profiler_enabled()
         )
