@@ -63,7 +63,8 @@ static succession_action *act(succession *s, succession_action_kind kind)
     return a;
 }
 
-static void send(succession *s, int node, succession_kind kind, bool has_state)
+static void send_round(succession *s, int node, succession_kind kind, bool has_state,
+                       uint64_t round)
 {
     succession_action *a;
 
@@ -75,8 +76,13 @@ static void send(succession *s, int node, succession_kind kind, bool has_state)
                                       .term = s->term,
                                       .state_term = s->state_term,
                                       .state_index = s->state_index,
-                                      .round = s->round,
+                                      .round = round,
                                       .has_state = has_state};
+}
+
+static void send(succession *s, int node, succession_kind kind, bool has_state)
+{
+    send_round(s, node, kind, has_state, s->round);
 }
 
 static void send_state(succession *s, int node)
@@ -298,8 +304,7 @@ static void on_state(succession *s, int node, const succession_message *m)
         s->state_index = m->state_index;
         act(s, SUCCESSION_DO_STORE);
     }
-    send(s, node, SUCCESSION_STORED, false);
-    s->actions[s->n_actions - 1].message.round = m->round;
+    send_round(s, node, SUCCESSION_STORED, false, m->round);
 }
 
 static void on_stored(succession *s, int node, const succession_message *m)
