@@ -42,12 +42,12 @@ mv "$work/first" "$work/prefix"
 components="tool programs library development onednn gloo openmpi mpich cuda"
 for component in $components; do
     cmake --install "$build" --prefix "$work/parts" --component "$component" >/dev/null
-    (cd "$work/parts" 2>/dev/null && find . ! -type d) | sort >"$work/parts.$component"
+    (cd "$work/parts" 2>/dev/null && find . ! -type d) | sort >"$work/list-$component"
     rm -rf "$work/parts"
 done
 (cd "$work/prefix" && find . ! -type d) | sort >"$work/all"
-cat "$work"/parts.* | sort | diff "$work/all" - || fail "the components are not the whole"
-grep -q 'include/\|\.pc$' "$work/parts.tool" "$work/parts.library" "$work/parts.programs" &&
+cat "$work"/list-* | sort | diff "$work/all" - || fail "the components are not the whole"
+grep -q 'include/\|\.pc$' "$work/list-tool" "$work/list-library" "$work/list-programs" &&
     fail "files for compiling are outside of development"
 pc=$(find "$work/prefix" -name lockstep.pc)
 lib=$(dirname "$(dirname "$pc")")
