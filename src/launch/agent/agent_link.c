@@ -88,6 +88,9 @@ void agent_link_leave(agent_link *l)
     agent_relay_end(&l->relay);
     frame_link_close(&l->link);
     poller_timer_cancel(&l->beat);
+    poller_timer_cancel(&l->wait_line);
+    dial_close(l->dial);
+    l->dial = NULL;
 }
 
 bool agent_link_waits(const agent_link *l)
@@ -437,8 +440,6 @@ static void on_follow(void *arg, const net_address *at)
     l->head_at = *at;
     net_address_text(l->head_text, sizeof(l->head_text), at);
     agent_note(l->ctx, "the head of the job is at %s now", l->head_text);
-    dial_close(l->dial);
-    l->dial = NULL;
     poller_timer_set(l->ctx->poller, &l->move_limit, ls_now_ms() + MOVE_MS, no_head_came, l);
     if (dial_open(l->ctx->poller, &options, &l->dial) != LS_OK)
         end_job(l, ls_last_error());
