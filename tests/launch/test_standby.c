@@ -275,12 +275,40 @@ static void without_a_majority_the_job_ends(void **state)
     job_await_end(nodes[1]);
 }
 
+/* It is none of the nodes that elect a head. One that misses the head gives up after 20 s. */
+static void a_spare_node_follows_without_a_vote(void **state)
+{
+    static const char *const ends[] = {"until=4", "3@30:stop", "4@-1:stop", NULL};
+    job *nodes[3];
+    job *spare;
+    node_pids lost;
+
+    (void)state;
+    start_three(nodes, NULL, ends, NULL);
+    job_await_text(nodes[2], 0, "stop of step 30");
+    lost = find_pids(nodes[2], 3, 1);
+    signal_all(&lost, SIGKILL);
+    spare = start_node(3, 2, "1", NULL, ends, NULL);
+    job_await_text(nodes[0], 1, "is replaced by");
+    job_await_text(spare, 0, "stop of step ");
+    (void)sleep(22);
+    (void)kill(job_find(spare, JOB_RANK, 3), SIGCONT);
+    job_expect_code(spare, 0);
+    job_expect_code(nodes[0], 0);
+    job_expect_code(nodes[1], 0);
+    job_await_end(nodes[2]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(another_node_takes_over),     test(the_head_is_lost_during_a_recovery),
-        test(the_new_head_replaces_ranks), test(a_stopped_head_is_fenced),
-        test(heads_are_lost_in_turn),      test(without_a_majority_the_job_ends),
+        test(another_node_takes_over),
+        test(the_head_is_lost_during_a_recovery),
+        test(the_new_head_replaces_ranks),
+        test(a_stopped_head_is_fenced),
+        test(heads_are_lost_in_turn),
+        test(without_a_majority_the_job_ends),
+        test(a_spare_node_follows_without_a_vote),
     };
 
     return cmocka_run_group_tests(tests, set_up, remove_key);

@@ -483,7 +483,8 @@ ls_status agent_link_begin_standby(agent_link *l)
     LS_TRY(agent_relay_open(&l->relay, l->ctx->poller));
     if (l->relay.hub.watch == NULL)
         LS_TRY(agent_relay_begin(&l->relay, &l->link));
-    return l->head == NULL ? standby_begin(l->standby, &g) : LS_OK;
+    /* A node in the place of a lost one is none of those that elect a head. */
+    return l->head == NULL && !welcome->place.is_late ? standby_begin(l->standby, &g) : LS_OK;
 }
 
 /* --- life --- */

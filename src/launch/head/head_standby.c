@@ -40,12 +40,12 @@ static uint64_t uid_of(const head *h, int i)
     return node != NULL ? node->uid : 0;
 }
 
-/* This head's own node will be lost with it. */
+/* This head's own node is lost with it; one in the place of a lost one follows no other head. */
 static bool is_left(const head *h, int i)
 {
     const head_node *node = node_of_place(h, i);
 
-    return (node != NULL && !node->is_own) ||
+    return (node != NULL && !node->is_own && !h->places[i].is_late) ||
            (node == NULL && h->moved != NULL && !h->moved->is_lost[i]);
 }
 
