@@ -521,7 +521,7 @@ static ls_status fill(wire_reader *reader, recovery *r)
     r->n_seats = read_count(reader, 1, r->opt.n_slots);
     if (!reader->failed)
         read_seats(reader, r);
-    if (!reader->failed && r->view >= 0)
+    if (!reader->failed && r->view >= 0 && r->view <= INT32_MAX)
         return LS_OK;
     return ls_fail(LS_EPROTO, "the members of an elastic job: malformed at byte %zu", reader->at);
 }
@@ -536,7 +536,7 @@ ls_status recovery_read(wire_reader *reader, int n_slots, recovery **out)
     options.min_ranks = read_count(reader, 1, n_slots);
     options.max_replacements = read_count(reader, 0, READ_MOST);
     options.meet_ms = wire_read_i64(reader);
-    if (reader->failed)
+    if (reader->failed || options.meet_ms < 0 || options.meet_ms > INT32_MAX)
         return ls_fail(LS_EPROTO, "the options of an elastic job: malformed");
     LS_TRY(recovery_create(&options, &r));
     st = fill(reader, r);
