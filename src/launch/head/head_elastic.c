@@ -56,7 +56,8 @@ struct elastic {
     recovery_action *held; /* until the state with this index is committed */
     int n_held;
     bool is_held;
-    uint64_t held_index;
+    uint64_t held_index;     /* UINT64_MAX: never */
+    poll_timer fails;        /* the state could not be proposed */
     recovery_event *waiting; /* n_waiting, at most EVENTS_PER_SLOT for each slot */
     int n_waiting;
 };
@@ -271,21 +272,44 @@ static bool gives_up(const recovery_result *r)
     return false;
 }
 
+static void state_is_unknown(void *arg)
+{
+    head *h = arg;
+
+    if (rdzv_phase_now(h->machine) == RDZV_RUN)
+        head_fail_generation(h, "--elastic: the state of the head cannot reach the other nodes");
+}
+
+static ls_status keep(struct elastic *e, const recovery_result *r)
+{
+    ls_free(e->held);
+    e->n_held = 0;
+    e->held = ls_calloc((size_t)r->n_actions, sizeof(*e->held));
+    if (e->held == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d actions", r->n_actions);
+    memcpy(e->held, r->actions, (size_t)r->n_actions * sizeof(*e->held));
+    e->n_held = r->n_actions;
+    return LS_OK;
+}
+
+/* Without a standby that has the state, another head would act on the one before: nothing may be
+ * done any more. The caller may be a callback of the standby. */
 static bool hold(head *h, const recovery_result *r)
 {
     struct elastic *e = h->elastic;
+    ls_status st;
 
-    if (r->n_actions == 0 || gives_up(r) || !head_propose(h, &e->held_index))
+    if (r->n_actions == 0 || gives_up(r) || h->opt.standby == NULL || h->proposed != h->generation)
         return false;
-    ls_free(e->held);
-    e->held = ls_calloc((size_t)r->n_actions, sizeof(*e->held));
-    if (e->held == NULL) {
-        ls_log(LS_LOG_ERROR, "head", "no memory for %d actions", r->n_actions);
-        return false;
-    }
-    memcpy(e->held, r->actions, (size_t)r->n_actions * sizeof(*e->held));
-    e->n_held = r->n_actions;
     e->is_held = true;
+    st = keep(e, r);
+    if (st == LS_OK)
+        st = head_propose(h, &e->held_index);
+    if (st != LS_OK) {
+        ls_log(LS_LOG_ERROR, "head", "%s", ls_last_error());
+        e->held_index = UINT64_MAX;
+        poller_timer_set(h->loop, &e->fails, ls_now_ms(), state_is_unknown, h);
+    }
     return true;
 }
 
@@ -548,6 +572,7 @@ void head_close_elastic(head *h)
     if (e == NULL)
         return;
     poller_timer_cancel(&e->tick);
+    poller_timer_cancel(&e->fails);
     hub_destroy(e->store);
     recovery_destroy(e->machine);
     ls_free(e->slots);

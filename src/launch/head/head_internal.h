@@ -185,9 +185,8 @@ void head_check_stopped_ranks(void *head);
 void head_choose_standby(head *h);
 /* Once its ranks have been started. */
 void head_begin_standby(head *h);
-/* The head's state to the other agents. False: it cannot be sent, and the job goes on without a
- * standby. */
-bool head_propose(head *h, uint64_t *index);
+/* The head's state to the other agents; head_committed() when a majority knows it. */
+LS_MUST_USE ls_status head_propose(const head *h, uint64_t *index);
 /* A node that has been in the job of a lost head. */
 ls_status head_return(head_node *node, const rdzv_hello *hello);
 void head_close_moved(head *h);

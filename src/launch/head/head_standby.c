@@ -14,7 +14,10 @@
 
 #include <string.h>
 
-enum { RETURN_MS = NODE_SILENCE_MS };
+enum {
+    RETURN_MS = NODE_SILENCE_MS,
+    RANKS_MOST = 4096 /* with some that replace them, their state fits into STANDBY_STATE_MAX */
+};
 
 /* Of a head that has taken over. */
 struct head_standby {
@@ -70,22 +73,15 @@ static void write_state(const head *h, wire_writer *w)
     head_write_recovery(h, w);
 }
 
-bool head_propose(head *h, uint64_t *index)
+ls_status head_propose(const head *h, uint64_t *index)
 {
     wire_writer w = {0};
     ls_status st;
 
-    if (h->proposed != h->generation || h->opt.standby == NULL)
-        return false;
     write_state(h, &w);
     st = standby_propose(h->opt.standby, &w, index);
     wire_writer_free(&w);
-    if (st == LS_OK)
-        return true;
-    ls_log(LS_LOG_WARN, "head", "the job goes on without a standby head: %s", ls_last_error());
-    standby_end(h->opt.standby);
-    h->proposed = 0;
-    return false;
+    return st;
 }
 
 /* --- the first head --- */
@@ -93,7 +89,8 @@ bool head_propose(head *h, uint64_t *index)
 void head_choose_standby(head *h)
 {
     h->has_standby = h->opt.standby != NULL && h->opt.rendezvous.min_ranks > 0 &&
-                     h->n_places >= 3 && h->n_places <= SUCCESSION_NODES_MAX;
+                     h->n_places >= 3 && h->n_places <= SUCCESSION_NODES_MAX &&
+                     h->world_size <= RANKS_MOST;
     for (int i = 0; i < h->n_places; i++) {
         const head_node *node = node_of_place(h, i);
 
@@ -125,11 +122,14 @@ void head_begin_standby(head *h)
     st = at != NULL ? standby_begin(h->opt.standby, &g)
                     : ls_fail(LS_ENOMEM, "no memory for %d addresses", h->n_places);
     ls_free(at);
-    h->proposed = h->generation;
-    if (st == LS_OK && head_propose(h, &index))
+    if (st == LS_OK)
+        st = head_propose(h, &index);
+    if (st == LS_OK) {
+        h->proposed = h->generation;
         return;
-    if (st != LS_OK)
-        ls_log(LS_LOG_WARN, "head", "the job has no standby head: %s", ls_last_error());
+    }
+    ls_log(LS_LOG_WARN, "head", "the job has no standby head: %s", ls_last_error());
+    standby_end(h->opt.standby);
     h->proposed = 0;
 }
 
