@@ -502,7 +502,7 @@ static void run_segment(ls_tape *tape, ls_tensor *const *inputs, ls_tensor **out
     ls_tensor *hidden[MAX_SEGMENT], *weights[MAX_SEGMENT];
     decoder_state s = state_of(inputs + 3);
 
-    ls_tape_keep_steps(tape, 1); // a fifth of the memory, and most of the multiplications
+    ls_tape_keep_steps(tape, 1); // their products are most of the work
     for (int t = 0; t < g->steps; t++) {
         hidden[t] = decode(g->net, tape, &m, inputs[SEGMENT_INPUTS + t], &s);
         weights[t] = s.weights;

@@ -186,10 +186,16 @@ LS_API void ls_tape_checkpoint(ls_tape *tape, ls_tape_checkpoint_fn fn, void *ar
                                ls_tensor *const *inputs, int n_inputs, ls_tensor **outputs,
                                int n_outputs);
 
-/* In a function of ls_tape_checkpoint(): whether backward uses the states and gates of the LSTM and
- * GRU steps that follow in this function, instead of computing them and their products again (6 N H
- * values an LSTM step; default: 0). Call it at the same place in forward and in backward. Elsewhere
- * it does nothing. */
+/*
+ * In a function of ls_tape_checkpoint(), with keep not 0: the states and gates of the LSTM and GRU
+ * steps that follow stay in memory, and backward uses them instead of computing them and their
+ * products again: 6 N H values an LSTM step, 5 N H a GRU step, and N H more with lengths. Gradients
+ * have the same bits. It holds until the next call or the end of the function, not in functions
+ * that this one checkpoints. Default: 0. It allocates nothing and cannot fail; where no such
+ * function runs, or with tape NULL, it does nothing. The function must call it at the same places
+ * in forward and in backward: otherwise backward fails with LS_EINVAL, as it does when a result
+ * that was retained has been overwritten.
+ */
 LS_API void ls_tape_keep_steps(ls_tape *tape, int keep);
 
 /* --- measuring --- */

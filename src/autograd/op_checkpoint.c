@@ -107,7 +107,7 @@ ls_status retained_take(ls_tape *tape, ls_tensor *t)
     dependency *d = &k->list[k->n_taken];
 
     if (k->n_taken == k->n || d->tensor->dtype != t->dtype || !tensor_same_shape(d->tensor, t))
-        return ls_fail(LS_EINVAL, "the function did not make this step in forward");
+        return ls_fail(LS_EINVAL, "the function did not retain this step in forward");
     if (d->seen.version != d->tensor->storage->version)
         return ls_fail(LS_EINVAL, "a result that ls_tape_keep_steps() retained was overwritten");
     tensor_share(t, d->tensor);
@@ -267,12 +267,18 @@ static ls_status run_forward(ls_tape *tape, checkpoint *c, ls_tensor **out)
 
 /* --- backward --- */
 
-/* Whether the function did the same as in forward: its outputs have their shapes. */
+/* Whether the function did the same as in forward: its outputs have their shapes, and its steps
+ * took all that was retained for them. */
 static ls_status check_outputs(const ls_tape *tape, const checkpoint *c, int first_output)
 {
     char now[TENSOR_TEXT_BYTES];
     char then[TENSOR_TEXT_BYTES];
 
+    if (c->retained.n_taken != c->retained.n)
+        return ls_fail(LS_EINVAL,
+                       "the function retained %d results of its steps in forward, but took %d now; "
+                       "call ls_tape_keep_steps() at the same places",
+                       c->retained.n, c->retained.n_taken);
     for (int i = 0; i < c->n_out; i++) {
         const ls_tensor *was = tape->values[first_output + i]->tensor;
 

@@ -57,10 +57,9 @@ static ls_status fit_x(const device_batches *b, device_batch *batch, const batch
     if (!b->layout->has_pixels)
         return LS_OK;
     batch_column_dims(&b->layout->columns[0], shape, dims);
-    if (batch->x == NULL)
-        return tensor_shape(b->device, LS_F32, 4, dims, &batch->x);
-    memcpy(batch->x->dims, dims, 4 * sizeof(*dims));
-    return LS_OK;
+    ls_tensor_destroy(batch->x);
+    batch->x = NULL;
+    return tensor_shape(b->device, LS_F32, 4, dims, &batch->x);
 }
 
 /* Gives the tensors these sizes. New memory may still be used by operators that are queued. */

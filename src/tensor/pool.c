@@ -2,8 +2,8 @@
 /*
  * pool.c - free lists of memory blocks and tensors by size class, for tensor.c. A class wastes at
  * most an eighth of a block, and batches of nearly the same size share blocks. On host devices all
- * blocks together take at most a sixteenth more than was ever in use at a time: otherwise the parts
- * of a step that need different sizes would add up.
+ * blocks together take at most a sixteenth, or LEAST_SURPLUS, more than was ever in use at a time:
+ * otherwise the parts of a step that need different sizes would add up.
  */
 #include "tensor/pool.h"
 

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "data/device_batches.h"
 #include "tensor/sim/control.h"
 #include "tensor/testing.h"
 
@@ -261,6 +262,40 @@ static void a_pixel_travels_as_one_byte(void **state)
     }
 }
 
+/* Batches without their broken rows share one place. */
+static void a_reduced_batch_may_have_more_rows_than_the_one_before(void **state)
+{
+    static const size_t rows[] = {2, ROWS, 1};
+    const batch_sizes sizes = {.n_slots = 1, .batch_rows = ROWS};
+    scene s = {.device = NULL};
+    device_batches *b;
+    batch_layout columns;
+    ls_tensor *tensors[BATCH_MAX_COLUMNS];
+    void *values[BATCH_MAX_COLUMNS];
+
+    LS_UNUSED(state);
+    control->reset();
+    s.device = open_test_device("sim");
+    open_set(&s, &kinds[0]);
+    assert_status(LS_OK, batch_layout_make(s.set, true, ROWS, &columns));
+    assert_status(LS_OK, device_batches_create(s.device, &columns, &sizes, &b));
+    for (size_t i = 0; i < LS_COUNT_OF(rows); i++) {
+        const batch_shape shape = {.rows = rows[i], .longest = NULL};
+
+        assert_status(LS_OK, device_batches_prepare(b, 0, &shape, values));
+        memset(values[0], 255, rows[i] * SIDE * SIDE);
+        memset(values[1], 0, rows[i] * sizeof(int64_t));
+        assert_status(LS_OK, device_batches_send(b, 0, BATCH_REDUCED, &shape));
+        assert_status(LS_OK, device_batches_receive(b, 0, tensors));
+        assert_int_equal(ls_tensor_count(tensors[0]), rows[i] * SIDE * SIDE);
+        for (size_t k = 0; k < rows[i] * SIDE * SIDE; k++)
+            assert_true(element_of(tensors[0], k) == 1);
+        assert_status(LS_OK, device_batches_release(b));
+    }
+    device_batches_destroy(b);
+    clean_up(&s);
+}
+
 typedef struct gate {
     ls_mutex lock;
     ls_cond opened;
@@ -379,6 +414,7 @@ int main(void)
 #endif
         cmocka_unit_test(a_steady_epoch_needs_no_host_wait_and_no_allocation),
         cmocka_unit_test(a_pixel_travels_as_one_byte),
+        cmocka_unit_test(a_reduced_batch_may_have_more_rows_than_the_one_before),
         cmocka_unit_test(copies_run_beside_operators),
         cmocka_unit_test(no_device_memory_is_an_error_at_every_allocation),
         cmocka_unit_test(a_lost_device_ends_the_epoch_with_an_error),

@@ -74,8 +74,7 @@ static bool can_sum(own_operands *o, const gemm *g, const gemm_data *data)
 /* A parameter in the type of the activations, row-major. */
 static void *parameter_operand(own_operands *o, ls_tensor *t, ls_dtype type)
 {
-    const pack_form form = {
-        .type = type, .n = (int64_t)own_count(t), .c = 1, .s = 1, .channels = 1};
+    const pack_form form = {.type = type, .n = (int64_t)t->count, .c = 1, .s = 1, .channels = 1};
 
     return packed_parameter(o, t, &form);
 }

@@ -76,7 +76,7 @@ ls_status cu_no_gradients(device_state *self, const op_call *call)
         const ls_tensor *t = call->out[i];
 
         if (t != NULL)
-            own_zero(&o, own_data(t), own_count(t) * own_element_bytes(t->dtype));
+            own_zero(&o, own_data(t), t->count * own_element_bytes(t->dtype));
     }
     return own_end(&o);
 }

@@ -27,7 +27,6 @@ typedef const gpu_kernel *const own_kernels[4];
 
 kernel_type own_type(ls_dtype type);
 size_t own_element_bytes(ls_dtype type);
-size_t own_count(const ls_tensor *t);
 void *own_data(const ls_tensor *t); /* of a placed one; NULL for NULL */
 
 /* Whether a placed tensor is (N,H,W,C) in memory, and not row-major. */

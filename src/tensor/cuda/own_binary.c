@@ -16,7 +16,7 @@ static int memory_dim(bool nhwc, int d)
 /* The inputs of the call in any arrangement, over `shape` in the order of its memory. */
 static broadcast_args inputs_over(const op_call *call, const ls_tensor *shape, bool nhwc)
 {
-    broadcast_args a = {.count = own_count(shape),
+    broadcast_args a = {.count = shape->count,
                         .binary = (int)call->attrs.binary,
                         .operand = call->attrs.operand,
                         .value = call->attrs.value};

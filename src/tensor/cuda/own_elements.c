@@ -27,7 +27,7 @@ static ls_status run_forward(device_state *self, const op_call *call, own_kernel
     a.x = own_operand(&o, call->in[0], nhwc);
     a.y = call->n_in > 1 ? own_operand(&o, call->in[1], nhwc) : NULL;
     a.out = own_output(&o, call->out[0], nhwc);
-    a.count = own_count(call->in[0]);
+    a.count = call->in[0]->count;
     launch(&o, kernels, call->in[0]->dtype, &a);
     return own_end(&o);
 }
@@ -43,7 +43,7 @@ static ls_status run_backward(device_state *self, const op_call *call, own_kerne
     a.y = own_operand(&o, call->in[1], nhwc);
     a.more = own_operand(&o, call->in[2], nhwc);
     a.out = own_output_over_grad(&o, call, nhwc);
-    a.count = own_count(call->in[0]);
+    a.count = call->in[0]->count;
     launch(&o, kernels, call->in[0]->dtype, &a);
     return own_end(&o);
 }
@@ -94,7 +94,7 @@ ls_status cuda_fill(device_state *self, const op_call *call)
     static const own_kernels kernels = OWN_KERNELS(fill);
     const ls_tensor *dst = call->out[0];
     own_operands o = own_begin(self, call);
-    pointwise_args a = {.out = own_data(dst), .count = own_count(dst), .value = call->attrs.value};
+    pointwise_args a = {.out = own_data(dst), .count = dst->count, .value = call->attrs.value};
 
     launch(&o, kernels, dst->dtype, &a);
     return own_end(&o);
@@ -109,7 +109,7 @@ ls_status cuda_add_into(device_state *self, const op_call *call)
     pointwise_args a = {.x = own_data(dst),
                         .y = own_operand(&o, call->in[0], own_is_nhwc(dst)),
                         .out = own_data(dst),
-                        .count = own_count(dst),
+                        .count = dst->count,
                         .binary = BINARY_ADD};
 
     launch(&o, kernels, dst->dtype, &a);
@@ -134,7 +134,7 @@ ls_status cuda_normalize(device_state *self, const op_call *call)
                         .values = own_data(values),
                         .value_step = values->dims[0] == 1 ? 0 : 256,
                         .x = own_output(&o, call->out[0], true),
-                        .count = own_count(pixels),
+                        .count = pixels->count,
                         .channels = (size_t)pixels->dims[1],
                         .area = (size_t)(pixels->dims[2] * pixels->dims[3])};
 
@@ -158,7 +158,7 @@ ls_status cuda_dropout(device_state *self, const op_call *call)
                         .run = 1};
 
     if (call->attrs.drops_rows && n_rows > 0) {
-        a.run = own_count(x) / n_rows;
+        a.run = x->count / n_rows;
     } else if (own_is_nhwc(x)) {
         a.channels = (size_t)x->dims[1];
         a.area = (size_t)(x->dims[2] * x->dims[3]);
@@ -189,7 +189,7 @@ ls_status cuda_cast(device_state *self, const op_call *call)
     const ls_tensor *x = call->in[0];
     own_operands o = own_begin(self, call);
     cast_args a = {.src = own_data(x),
-                   .count = own_count(x),
+                   .count = x->count,
                    .wide = own_is_aligned(own_data(x)),
                    .to = own_type(call->out[0]->dtype)};
 
@@ -214,7 +214,7 @@ ls_status cuda_mse(device_state *self, const op_call *call)
                      .out = {own_output(&o, call->out[0], false)},
                      .out_type = own_type(call->out[0]->dtype)};
 
-    a.by = own_sum_split(&o, 1, own_count(call->in[0]), 1, type, false);
+    a.by = own_sum_split(&o, 1, call->in[0]->count, 1, type, false);
     own_launch(&o, kernels, type, own_split_blocks(&a.by), OWN_THREADS, &a);
     return own_end(&o);
 }
@@ -227,7 +227,7 @@ ls_status cuda_mse_backward(device_state *self, const op_call *call)
     own_operands o = own_begin(self, call);
     pointwise_args a = {.x = own_operand(&o, call->in[0], nhwc),
                         .y = own_operand(&o, call->in[1], nhwc),
-                        .count = own_count(call->in[0]),
+                        .count = call->in[0]->count,
                         .dloss = own_data(dloss),
                         .dloss_type = own_type(dloss->dtype)};
 
@@ -246,7 +246,7 @@ static ls_status run_class_backward(device_state *self, const op_call *call, own
     own_operands o = own_begin(self, call);
     pointwise_args a = {.x = own_operand(&o, x, false),
                         .out = own_output(&o, call->out[0], false),
-                        .count = own_count(x),
+                        .count = x->count,
                         .value = call->attrs.label_smoothing,
                         .dloss = own_data(call->in[2]),
                         .dloss_type = own_type(call->in[2]->dtype),

@@ -267,7 +267,7 @@ ls_status cuda_slice_backward(device_state *self, const op_call *call)
     void *data = own_output(&o, dx, own_is_nhwc(call->in[0]));
 
     if (call->attrs.value == 0)
-        own_zero(&o, data, own_count(dx) * own_element_bytes(dx->dtype));
+        own_zero(&o, data, dx->count * own_element_bytes(dx->dtype));
     else if (o.status == LS_OK)
         o.status = cuda_fill(self, &(op_call){.op = OP_FILL,
                                               .attrs = {.value = call->attrs.value},

@@ -29,15 +29,6 @@ size_t own_element_bytes(ls_dtype type)
     return bytes[type];
 }
 
-size_t own_count(const ls_tensor *t)
-{
-    size_t count = 1;
-
-    for (int i = 0; i < t->n_dims; i++)
-        count *= (size_t)t->dims[i];
-    return count;
-}
-
 void *own_data(const ls_tensor *t)
 {
     return t == NULL ? NULL : (char *)t->storage->data + t->offset;
@@ -62,7 +53,7 @@ static bool is_both(const ls_tensor *t)
 ls_status own_place(ls_tensor *t, bool nhwc)
 {
     return cu_host->tensor_place(t, nhwc && !is_both(t) ? &cuda_nhwc : NULL,
-                                 own_count(t) * own_element_bytes(t->dtype));
+                                 t->count * own_element_bytes(t->dtype));
 }
 
 unsigned own_blocks(const device_state *self, size_t n)
@@ -142,7 +133,7 @@ void *own_output_over_grad(own_operands *o, const op_call *call, bool nhwc)
     const ls_tensor *grad = call->in[1];
 
     if (o->status != LS_OK || !call->may_reuse_grad || grad->dtype != call->out[0]->dtype ||
-        own_count(grad) != own_count(call->out[0]) || own_is_nhwc(grad) != (nhwc && !is_both(grad)))
+        grad->count != call->out[0]->count || own_is_nhwc(grad) != (nhwc && !is_both(grad)))
         return own_output(o, call->out[0], nhwc);
     cu_host->tensor_share(call->out[0], grad);
     return own_data(grad);

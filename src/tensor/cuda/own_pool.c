@@ -29,7 +29,7 @@ static pool_args sizes_of(const op_attrs *attrs, const ls_tensor *image, const l
 static void launch(own_operands *o, own_kernels kernels, const ls_tensor *result, pool_args *a)
 {
     const int pack = (int)(PACK_BYTES / own_element_bytes(result->dtype));
-    size_t units = own_count(result);
+    size_t units = result->count;
 
     a->wide = a->channels % pack == 0 && own_is_aligned(a->x) && own_is_aligned(a->y);
     units /= a->wide ? (size_t)pack : 1;

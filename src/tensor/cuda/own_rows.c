@@ -140,7 +140,7 @@ static void launch_embedding(own_operands *o, own_kernels kernels, const op_call
     const embedding_args a = {.x = own_operand(o, call->in[0], false),
                               .indices = own_operand(o, call->in[1], false),
                               .y = y,
-                              .n = own_count(call->in[1]),
+                              .n = call->in[1]->count,
                               .columns = (size_t)weight->dims[1],
                               .n_rows = weight->dims[0],
                               .ignored = call->attrs.begin,
@@ -167,7 +167,7 @@ ls_status cuda_embedding_backward(device_state *self, const op_call *call)
     own_operands o = own_begin(self, call);
 
     if (!call->accumulate)
-        own_zero(&o, own_data(dw), own_count(dw) * own_element_bytes(dw->dtype));
+        own_zero(&o, own_data(dw), dw->count * own_element_bytes(dw->dtype));
     launch_embedding(&o, kernels, call, dw, own_data(dw));
     return own_end(&o);
 }

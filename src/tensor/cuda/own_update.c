@@ -133,7 +133,7 @@ ls_status own_run_updates(device_state *self, const op_call *calls, int n)
         update_args a = args_of(self, first);
 
         for (; i < n && a.n < UPDATE_ARRAYS && can_share_launch(first, &calls[i]); i++)
-            add_array(&a, array_of(&calls[i]), own_count(calls[i].in[0]));
+            add_array(&a, array_of(&calls[i]), calls[i].in[0]->count);
         LS_TRY(launch(self, first, &a));
     }
     return LS_OK;
@@ -156,7 +156,7 @@ UPDATE(unscale)
 ls_status cuda_clip_factor(device_state *self, const op_call *call)
 {
     const clip_factor_args a = {.squares = own_data(call->in[0]),
-                                .n = own_count(call->in[0]),
+                                .n = call->in[0]->count,
                                 .limit = call->attrs.value,
                                 .norm = own_data(call->out[0]),
                                 .factor = own_data(call->out[1])};
