@@ -153,7 +153,7 @@ LS_API void ls_comm_set_site(const char *text);
 /* This thread waits at once, by ls_work_wait() or ls_work_wait_for(), for the operation that its
  * next call starts: the progress thread is not woken. The operation progresses in calls of the
  * library only, until a wait has timed out, or ls_work_test(), ls_work_then() or ls_work_wait_on()
- * has found it pending. */
+ * has found it pending. A call that fails is the next call, too. Never blocks. */
 LS_API void ls_comm_wait_next(void);
 
 #define LS_STACK_BYTES 1536

@@ -585,6 +585,11 @@ void ls_comm_wait_next(void)
     own_wait = true;
 }
 
+void engine_forget_wait(void)
+{
+    own_wait = false;
+}
+
 /* Under the lock; returns a handle of the work or waits for its end. */
 static ls_status run_locked(ls_comm *comm, const coll_call *call, const void *site, ls_work **out)
 {

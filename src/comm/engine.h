@@ -230,6 +230,8 @@ typedef struct coll_call {
 /* Checks and starts an operation. out NULL: waits for its end. Not under the lock. */
 LS_MUST_USE ls_status engine_run(ls_comm *comm, const coll_call *call, const void *site,
                                  ls_work **out);
+/* The call of ls_comm_wait_next() has been, and did not reach engine_run(). */
+void engine_forget_wait(void);
 
 /* Breaks the group from any thread: the holder of the lock serves it at once. */
 void engine_abort_group(engine *e, ls_comm *comm, const job_cause *cause);

@@ -5,12 +5,19 @@
 
 #define NO_ROOT (-1)
 
+/* A call that starts nothing. */
+static ls_status refuse(const coll_call *c, const char *why)
+{
+    engine_forget_wait();
+    return ls_fail(LS_EINVAL, "%s%s", coll_name(c->kind), why);
+}
+
 static ls_status run(ls_comm *comm, const coll_call *c, const void *site, ls_work **out)
 {
     if (out != NULL)
         *out = NULL;
     if (comm == NULL)
-        return ls_fail(LS_EINVAL, "%s: comm is NULL", coll_name(c->kind));
+        return refuse(c, ": comm is NULL");
     return engine_run(comm, c, site, out);
 }
 
@@ -25,7 +32,7 @@ static ls_status run_v(ls_comm *comm, const coll_call *op, const void *site, ls_
     if (out != NULL)
         *out = NULL;
     if ((needs_src && op->src_counts == NULL) || (needs_dst && op->dst_counts == NULL))
-        return ls_fail(LS_EINVAL, "%s_v: counts is NULL", coll_name(op->kind));
+        return refuse(op, "_v: counts is NULL");
     return run(comm, op, site, out);
 }
 
@@ -175,7 +182,7 @@ static ls_status run_list(ls_comm *comm, const coll_call *c, bool has_list, cons
     if (out != NULL)
         *out = NULL;
     if (!has_list && comm != NULL && (c->root < 0 || c->root == comm->info.rank))
-        return ls_fail(LS_EINVAL, "%s_list: the list of parts is NULL", coll_name(c->kind));
+        return refuse(c, "_list: the list of parts is NULL");
     return run(comm, c, site, out);
 }
 

@@ -377,9 +377,13 @@ static ls_status wait_next_body(const ls_test_rank *self, void *arg)
     LS_TRY(ls_barrier(comm, NULL));
     LS_CHECK(progress_threads() == 0);
     LS_TRY(ls_barrier(comm, NULL));
-    LS_TRY(start_large(comm, data, &work)); // holds for one operation
+    // The next operation is not announced. It cannot end before all ranks have met.
+    LS_TRY(ls_recv(comm, data, 1, LS_I32, (self->rank + 1) % 3, 0, &work));
+    while (progress_threads() == 0)
+        (void)usleep(1000);
+    LS_TRY(ls_barrier(comm, NULL));
+    LS_TRY(ls_send(comm, data + 1, 1, LS_I32, (self->rank + 2) % 3, 0, NULL));
     LS_TRY(ls_work_wait(work));
-    LS_CHECK(progress_threads() > 0);
     ls_comm_destroy(comm);
     free(data);
     return LS_OK;
@@ -459,6 +463,185 @@ static void an_operation_that_is_no_longer_waited_for_progresses(void **state)
     assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = give_up_body, .arg = t}));
 }
 
+/* A call that fails before it starts an operation. */
+static ls_status refused(ls_comm *comm, int32_t *data, int how)
+{
+    ls_work *work;
+    ls_status st;
+
+    ls_comm_wait_next();
+    if (how == 0)
+        st = ls_barrier(NULL, &work);
+    else if (how == 1)
+        st = ls_all_gather_v(comm, data, data, NULL, LS_I32, &work);
+    else if (how == 2)
+        st = ls_all_gather_list(comm, data, NULL, 1, LS_I32, &work);
+    else
+        st = ls_broadcast(comm, data, data, 1, LS_I32, 7, &work);
+    LS_CHECK(st == LS_EINVAL && work == NULL);
+    return LS_OK;
+}
+
+/* Rank 1 ends the operations that rank 0 has started, and does not wait for. */
+static ls_status refused_body(const ls_test_rank *self, void *arg)
+{
+    int32_t *data = calloc(LARGE, sizeof(*data));
+    turns *t = arg;
+    ls_comm *comm;
+
+    LS_CHECK(data != NULL);
+    LS_TRY(ls_test_init(self, &comm));
+    for (int how = 0; how < 4; how++) {
+        ls_work *work = NULL;
+
+        if (self->rank == 0) {
+            LS_TRY(refused(comm, data, how));
+            LS_TRY(start_large(comm, data, &work));
+            await_turn(&t->n_ended, how + 1);
+            LS_TRY(ls_work_wait(work));
+        } else {
+            LS_TRY(ls_all_reduce(comm, data, data, LARGE, LS_I32, LS_SUM, NULL));
+            atomic_fetch_add(&t->n_ended, 1);
+        }
+    }
+    ls_comm_destroy(comm);
+    free(data);
+    return LS_OK;
+}
+
+static void a_call_that_fails_is_the_next_call(void **state)
+{
+    turns *t = ls_test_shared(sizeof(*t));
+
+    LS_UNUSED(state);
+    assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = refused_body, .arg = t}));
+}
+
+/* Each rank's group of itself and the other ends with an operation that the rank had to wait for;
+ * then the engine still knows which operations need the progress thread. */
+static ls_status ended_group_body(const ls_test_rank *self, void *arg)
+{
+    ending *x;
+    ls_comm *comm;
+    ls_comm *part;
+    ls_work *late;
+    ls_work *work;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(ls_comm_split(comm, 0, 0, &part));
+    x = ending_create(comm);
+    ls_comm_wait_next();
+    LS_TRY(ls_recv(part, x->value, 1, LS_I32, 1 - self->rank, 0, &late));
+    LS_TRY(ls_barrier(comm, NULL));
+    ls_comm_destroy(part);
+    LS_CHECK(ls_work_wait(late) == LS_ECANCELED);
+    LS_TRY(start_sum(x, &work));
+    LS_TRY(ls_work_then(work, note, x));
+    await_calls(x, 1);
+    LS_TRY(x->status);
+    ls_comm_destroy(comm);
+    ending_free(x);
+    return LS_OK;
+}
+
+static void the_end_of_a_group_ends_what_nothing_waits_for(void **state)
+{
+    LS_UNUSED(state);
+    assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = ended_group_body}));
+}
+
+static void abort_it(void *arg)
+{
+    ls_comm_abort(arg, "enough");
+}
+
+/* Rank 0's abort comes before the wait or in it. */
+static ls_status aborted_body(const ls_test_rank *self, void *arg)
+{
+    ls_thread t = {0};
+    int32_t value = 0;
+    ls_status st;
+    ls_comm *comm;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    for (int i = 0; i < MANY; i++) {
+        ls_comm *part;
+        ls_work *work;
+
+        LS_TRY(ls_comm_split(comm, 0, 0, &part));
+        ls_comm_wait_next();
+        LS_TRY(ls_recv(part, &value, 1, LS_I32, 1 - self->rank, 0, &work));
+        LS_TRY(ls_barrier(comm, NULL));
+        if (self->rank == 0)
+            LS_TRY(ls_thread_start(&t, "abort", abort_it, part));
+        st = ls_work_wait(work);
+        LS_CHECK(st == LS_ECANCELED && strstr(ls_last_error(), "enough") != NULL);
+        ls_thread_join(&t);
+        LS_TRY(ls_barrier(comm, NULL)); // the end of a rank's group also ends the wait
+        ls_comm_destroy(part);
+    }
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void an_abort_ends_the_wait(void **state)
+{
+    LS_UNUSED(state);
+    assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = aborted_body}));
+}
+
+/* A group and the thread that uses it. */
+typedef struct own_group {
+    ls_thread thread;
+    ls_comm *comm;
+    int n_right;
+} own_group;
+
+static void use_group(void *arg)
+{
+    own_group *g = arg;
+    int32_t *data = calloc(LARGE, sizeof(*data));
+
+    for (int i = 0; data != NULL && i < MANY; i++) {
+        ls_work *work;
+
+        data[0] = data[LARGE - 1] = i;
+        ls_comm_wait_next();
+        if (start_large(g->comm, data, &work) != LS_OK || ls_work_wait(work) != LS_OK)
+            break;
+        g->n_right += data[0] == 2 * i && data[LARGE - 1] == 2 * i;
+    }
+    free(data);
+}
+
+static ls_status threads_body(const ls_test_rank *self, void *arg)
+{
+    own_group groups[2] = {{.n_right = 0}};
+    ls_comm *comm;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    for (int i = 0; i < 2; i++)
+        LS_TRY(ls_comm_split(comm, 0, 0, &groups[i].comm));
+    for (int i = 0; i < 2; i++)
+        LS_TRY(ls_thread_start(&groups[i].thread, "user", use_group, &groups[i]));
+    for (int i = 0; i < 2; i++) {
+        ls_thread_join(&groups[i].thread);
+        LS_CHECK(groups[i].n_right == MANY);
+        ls_comm_destroy(groups[i].comm);
+    }
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void two_threads_wait_for_their_own_groups(void **state)
+{
+    LS_UNUSED(state);
+    assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = threads_body}));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -471,6 +654,10 @@ int main(void)
         cmocka_unit_test(a_group_of_one_calls_at_once),
         cmocka_unit_test(waited_operations_need_no_thread),
         cmocka_unit_test(an_operation_that_is_no_longer_waited_for_progresses),
+        cmocka_unit_test(a_call_that_fails_is_the_next_call),
+        cmocka_unit_test(the_end_of_a_group_ends_what_nothing_waits_for),
+        cmocka_unit_test(an_abort_ends_the_wait),
+        cmocka_unit_test(two_threads_wait_for_their_own_groups),
     };
 
     return cmocka_run_group_tests_name("functions of ended operations", tests, NULL, NULL);

@@ -20,7 +20,8 @@ import torch.distributed as dist
 
 from . import _join, _monitored, _site
 
-# The virtual functions of c10d::Backend that adapter.cpp overrides exist since this version.
+# Since this version the virtual functions of c10d::Backend exist that adapter.cpp overrides, and
+# blocking calls may return no work.
 OLDEST = (2, 10)
 
 _ENDED = ctypes.CFUNCTYPE(None, ctypes.c_int64)

@@ -31,8 +31,8 @@ from ._work import (
 Tensors = Sequence[torch.Tensor]
 Finish = Optional[Callable[[], None]]
 
-# Older ones wait for the work of each call.
-TORCH_TAKES_NO_WORK = _cpp.version() >= (2, 10)
+# As for the C++ form; older ones may wait for the work of each call.
+TORCH_TAKES_NO_WORK = _cpp.version() >= _cpp.OLDEST
 
 _CPU = torch.device("cpu")
 
