@@ -5,8 +5,8 @@ import random
 import signal
 import time
 
-from job import (ROUNDS, SLOW, assert_nothing_left, await_text, finish, folder, job_of, launched,
-                 mnist, ranks_of, run, run_tests, start, state, tensors)
+from job import (DATA, ROUNDS, SLOW, assert_nothing_left, await_text, finish, folder, job_of,
+                 launched, mnist, part_of_data, ranks_of, run, run_tests, start, state, tensors)
 
 SEED = random.randrange(1 << 30)
 RANDOM = random.Random(SEED)
@@ -20,8 +20,9 @@ def wait_gone(pids, within):
     return [p for p in pids if state(p) not in ("", "Z")]
 
 
-def training(*flags, n=N, **options):
-    return start(*launched(n, *mnist("--epochs", "1000", "-p", "20", *flags)), **options)
+def training(*flags, n=N, data=DATA, **options):
+    command = mnist("--epochs", "1000", "-p", "20", *flags, data=data)
+    return start(*launched(n, *command), **options)
 
 
 def trained(launcher, n=N):
@@ -68,25 +69,27 @@ def a_killed_launcher_leaves_nothing():
 
 def killed_while_saving_there_is_always_a_state_to_resume_from():
     with folder() as f:
-        flags = ("--save", f"{f}/w.safetensors", "--batch-size", "4000")
-        run(*launched(2, *mnist("--epochs", "1", *flags)))
+        os.mkdir(f"{f}/saved")
+        data = part_of_data(f"{f}/data", 2000)
+        flags = ("--save", f"{f}/saved/w.safetensors", "--batch-size", "500")
+        run(*launched(2, *mnist("--epochs", "1", *flags, data=data)))
         for _ in range(ROUNDS):
-            launcher = training(*flags, "--resume", n=2)
+            launcher = training(*flags, "--resume", n=2, data=data)
             ranks = ranks_of(launcher, want=2)
             time.sleep(RANDOM.uniform(0.3, 3.0))
             os.kill(ranks[0], signal.SIGKILL)
             finish(launcher, 137, timeout=20)
-            assert "fc.weight" in tensors(f"{f}/w.safetensors")
-            assert "model.fc.weight" in tensors(f"{f}/w.resume.safetensors")
+            assert "fc.weight" in tensors(f"{f}/saved/w.safetensors")
+            assert "model.fc.weight" in tensors(f"{f}/saved/w.resume.safetensors")
         names = ("w.safetensors", "w.best.safetensors", "w.resume.safetensors")
         allowed = {name + end for name in names for end in ("", ".tmp")}
-        assert set(os.listdir(f)) <= allowed, os.listdir(f)
+        assert set(os.listdir(f"{f}/saved")) <= allowed, os.listdir(f"{f}/saved")
 
 
 def stopped_rank_is_named_and_continues_with_the_same_bits():
     with folder() as f:
         undisturbed, stopped = f"{f}/a.safetensors", f"{f}/b.safetensors"
-        flags = ("--steps", "150", "--schedule", "constant", "--save")
+        flags = ("--steps", "60", "--schedule", "constant", "--save")
         run(*launched(2, *mnist(*flags, undisturbed)))
         launcher = start(*launched(2, *mnist("-p", "20", *flags, stopped)),
                          env={"LOCKSTEP_LATE_MS": "1000"})
@@ -121,14 +124,15 @@ def saved_at(path):
 
 def a_rank_that_is_stopped_in_a_save_is_named_and_goes_on():
     with folder() as f:
-        launcher = training("--save", f"{f}/w.safetensors", "--batch-size", "10000", n=2,
-                            env={"LOCKSTEP_LATE_MS": "1000"})
+        os.mkdir(f"{f}/saved")
+        launcher = training("--save", f"{f}/saved/w.safetensors", "--batch-size", "500", n=2,
+                            data=part_of_data(f"{f}/data", 2000), env={"LOCKSTEP_LATE_MS": "1000"})
         saver = ranks_of(launcher, want=2)[0]
-        stop_in_a_save(saver, f)
+        stop_in_a_save(saver, f"{f}/saved")
         await_text(launcher, "lockstep:", " 0 (pid ", "stopped")
-        before = saved_at(f"{f}/w.resume.safetensors")
+        before = saved_at(f"{f}/saved/w.resume.safetensors")
         os.kill(saver, signal.SIGCONT)
-        while saved_at(f"{f}/w.resume.safetensors") == before:
+        while saved_at(f"{f}/saved/w.resume.safetensors") == before:
             assert launcher.poll() is None, finish(launcher, None)
             time.sleep(0.01)
         os.kill(launcher.pid, signal.SIGTERM)

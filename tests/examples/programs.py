@@ -22,6 +22,7 @@ from job import (
     free_port,
     launched,
     mnist,
+    part_of_data,
     program,
     run,
     run_tests,
@@ -222,13 +223,15 @@ def two_ranks_learn_on_the_cuda_device_as_on_the_processor():
 
 
 def programs_run_over_nccl_on_the_cuda_device():
-    for command, want in (
-        ((program("elastic_ddp"),), "Start running basic DDP example on rank 1."),
-        ((program("message_passing"),), "Rank 1 has received 1 from rank 0."),
-        (mnist("--steps", "1", "--batch-size", "4"), "1 step on 2 ranks"),
-    ):
-        output = run(*launched(2, *command, *OVER_NCCL), env=fake_nccl())
-        assert want in output, output
+    with folder() as f:
+        flags = ("--steps", "1", "--batch-size", "4")
+        for command, want in (
+            ((program("elastic_ddp"),), "Start running basic DDP example on rank 1."),
+            ((program("message_passing"),), "Rank 1 has received 1 from rank 0."),
+            (mnist(*flags, data=part_of_data(f"{f}/data", 100)), "1 step on 2 ranks"),
+        ):
+            output = run(*launched(2, *command, *OVER_NCCL), env=fake_nccl())
+            assert want in output, output
 
 
 def a_card_with_too_little_memory_is_an_error_with_advice():
