@@ -23,6 +23,7 @@ static const op_case large_cases[] = {
     {.name = "1x1, 64 channels", .op = OP_CONV2D, .n_dims = 4, .x = {9, 64, 14, 14}, .out = 64,
      .no_bias = true, .attrs = {.kernel = {1, 1}}},
     {.name = "linear of many rows", .op = OP_LINEAR, .n_dims = 2, .x = {300, 500}, .out = 120},
+    {.name = "linear of few rows", .op = OP_LINEAR, .n_dims = 2, .x = {9, 1024}, .out = 200},
     {.name = "matmul of long rows", .op = OP_MATMUL, .n_dims = 2, .x = {70, 900}, .n_other = 2,
      .other = {900, 80}},
     {.name = "batch norm of many rows", .op = OP_BATCH_NORM, .n_dims = 4, .x = {16, 24, 14, 14},
