@@ -182,9 +182,10 @@ def a_stopped_run_resumes_with_the_same_bits():
 
 def reports_list_all_ranks_of_a_group_that_shrinks_and_grows():
     with folder() as f:
+        saved = f"{f}/w.safetensors"
         flags = ("--shards", "3", "--epochs", "1000000", "--metrics", f"{f}/m.jsonl")
         elastic = ("--elastic", "--max-restarts", "60000")
-        command = launched(3, *elastic, program("own_data"), *flags)
+        command = launched(3, *elastic, program("own_data"), *flags, "--save", saved)
         job = start(*command, env={"LOCKSTEP_THREADS": "1"})
         found = ranks_of(job, want=3)
 
@@ -212,7 +213,10 @@ def reports_list_all_ranks_of_a_group_that_shrinks_and_grows():
         job.send_signal(signal.SIGTERM)
         output = finish(job, None)
         assert job.returncode == 143, output
-        for sign in ("SIGABRT", "SIGSEGV", "AddressSanitizer"):
+        step = int(re.search(r"stopped (?:by SIGTERM )?at step (\d+)", output)[1])
+        with open(saved.replace(".safetensors", ".resume.safetensors"), "rb") as state:
+            assert b'"step":"%d"' % step in state.read(), f"not saved at step {step}\n{output}"
+        for sign in ("did not end", "SIGABRT", "SIGSEGV", "AddressSanitizer"):
             assert sign not in output, output
 
 
