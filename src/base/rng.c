@@ -62,35 +62,36 @@ double ls_rng_double(ls_rng *rng)
 }
 
 /* ln(x) for normal x > 0: x = m * 2^e with m near 1, then ln(m) = 2 atanh((m-1)/(m+1)). */
-static double log_fixed(double x)
+static inline double log_fixed(double x)
 {
     static const double odd[] = {1.0 / 21, 1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13, 1.0 / 11,
                                  1.0 / 9,  1.0 / 7,  1.0 / 5,  1.0 / 3,  1.0};
     uint64_t bits;
-    int64_t exponent;
+    uint64_t exponent_bits;
+    double exponent;
     double m;
     double z;
     double z2;
     double sum = 0;
 
     memcpy(&bits, &x, sizeof(bits));
-    exponent = (int64_t)(bits >> 52) - 1023;
+    // 2^52 + the biased exponent; unlike a conversion this is one instruction for several numbers.
+    exponent_bits = bits >> 52 | 0x4330000000000000U;
+    memcpy(&exponent, &exponent_bits, sizeof(exponent));
     bits = (bits & 0xFFFFFFFFFFFFFU) | 0x3FF0000000000000U;
     memcpy(&m, &bits, sizeof(m));
-    if (m > 1.4142135623730951) {
-        m *= 0.5;
-        exponent++;
-    }
+    exponent -= 0x1p52 + (m > 1.4142135623730951 ? 1022 : 1023);
+    m = m > 1.4142135623730951 ? m * 0.5 : m;
     z = (m - 1) / (m + 1);
     z2 = z * z;
     // |z| < 0.1716: the first omitted term is below 1e-17 of the sum.
     for (size_t i = 0; i < LS_COUNT_OF(odd); i++)
         sum = sum * z2 + odd[i];
-    return (double)exponent * 0.6931471805599453 + 2 * z * sum;
+    return exponent * 0.6931471805599453 + 2 * z * sum;
 }
 
 /* cos(2 pi t) for t in [0, 1), by Taylor's series on an eighth of the circle. */
-static double cos_turns(double t)
+static inline double cos_turns(double t)
 {
     // 1 / (n (n - 1)) from the innermost n on: even n for the cosine, odd n for the sine
     static const double factors[2][8] = {
@@ -98,25 +99,43 @@ static double cos_turns(double t)
         {1.0 / 272, 1.0 / 210, 1.0 / 156, 1.0 / 110, 1.0 / 72, 1.0 / 42, 1.0 / 20, 1.0 / 6}};
     const double half_turn = t > 0.5 ? 1 - t : t;                          // cos is even
     const double quarter = half_turn > 0.25 ? 0.5 - half_turn : half_turn; // and mirrored in sign
-    const int by_sine = quarter > 0.125;
-    const double x = 6.283185307179586 * (by_sine ? 0.25 - quarter : quarter);
+    const double x = 6.283185307179586 * (quarter > 0.125 ? 0.25 - quarter : quarter);
     const double x2 = x * x;
     double sum = 1;
 
     // cos x = 1 - x2/(1*2) (1 - x2/(3*4) (...)), and sin x = x (1 - x2/(2*3) (...)).
     for (size_t i = 0; i < LS_COUNT_OF(factors[0]); i++)
-        sum = 1 - x2 * sum * factors[by_sine][i];
-    if (by_sine)
-        sum *= x;
+        sum = 1 - x2 * sum * (quarter > 0.125 ? factors[1][i] : factors[0][i]);
+    sum *= quarter > 0.125 ? x : 1;
     return half_turn > 0.25 ? -sum : sum;
+}
+
+/* The numbers of a block do not depend on each other, and nothing in them branches: the compiler
+ * computes several at once. */
+void ls_rng_normals(ls_rng *rng, double *out, size_t n)
+{
+    enum { BLOCK = 64 };
+    double u[BLOCK]; // in (0, 1]
+    double turn[BLOCK];
+
+    for (size_t at = 0; at < n; at += BLOCK) {
+        const size_t n_now = n - at < BLOCK ? n - at : BLOCK;
+
+        for (size_t i = 0; i < n_now; i++) {
+            u[i] = 1 - ls_rng_double(rng);
+            turn[i] = ls_rng_double(rng);
+        }
+        for (size_t i = 0; i < n_now; i++)
+            out[at + i] = sqrt(-2 * log_fixed(u[i])) * cos_turns(turn[i]);
+    }
 }
 
 double ls_rng_normal(ls_rng *rng)
 {
-    const double u = 1 - ls_rng_double(rng); // in (0, 1]
-    const double turn = ls_rng_double(rng);
+    double z;
 
-    return sqrt(-2 * log_fixed(u)) * cos_turns(turn);
+    ls_rng_normals(rng, &z, 1);
+    return z;
 }
 
 uint64_t ls_hash3(uint64_t a, uint64_t b, uint64_t c)

@@ -22,6 +22,8 @@ uint64_t ls_rng_below(ls_rng *rng, uint64_t bound);
 double ls_rng_double(ls_rng *rng);
 /* Standard normal (Box-Muller). */
 double ls_rng_normal(ls_rng *rng);
+/* n of them, the same as by n calls of ls_rng_normal(), in less time. */
+void ls_rng_normals(ls_rng *rng, double *out, size_t n);
 /* Mixes three values to 64 bits, the same on every machine. */
 uint64_t ls_hash3(uint64_t a, uint64_t b, uint64_t c);
 

@@ -63,9 +63,8 @@ typedef struct truncated {
 
 /* By rejection (Robert, "Simulation of truncated normal variables", 1995): from a uniform
  * distribution for a narrow interval, else from the normal one. */
-static double draw_truncated(void *arg)
+static double draw_truncated(const truncated *t)
 {
-    const truncated *t = arg;
     const double nearest = fmin(fmax(0, t->low), t->high);
     double z;
 
@@ -79,6 +78,12 @@ static double draw_truncated(void *arg)
         } while (z < t->low || z > t->high);
     }
     return t->source.mean + t->source.scale * z;
+}
+
+static void next_truncated(void *arg, double *out, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = draw_truncated(arg);
 }
 
 /* Only intervals that rejection is quick for; torch.nn.init warns beyond them. */
@@ -97,7 +102,7 @@ static ls_status fill_truncated(ls_model *model, ls_tensor *t, const ls_nn_init_
                        "truncated normal: low %g and high %g of mean %g and deviation %g; the mean "
                        "must be within 2 deviations of the interval",
                        o->low, o->high, o->mean, deviation);
-    return tensor_draw(t, draw_truncated, (void *)(uintptr_t)&source);
+    return tensor_draw(t, next_truncated, (void *)(uintptr_t)&source);
 }
 
 /* --- matrices --- */
@@ -111,9 +116,8 @@ typedef struct matrix {
     double gain;
 } matrix;
 
-static double next_element(void *arg)
+static double next_element(matrix *m)
 {
-    matrix *m = arg;
     const size_t row = m->at / m->columns;
     const size_t column = m->at % m->columns;
 
@@ -122,6 +126,12 @@ static double next_element(void *arg)
         return row == column;
     return m->gain *
            m->v[m->rows < m->columns ? row * m->columns + column : column * m->rows + row];
+}
+
+static void next_elements(void *arg, double *out, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = next_element(arg);
 }
 
 static double dot(const double *a, const double *b, size_t n)
@@ -147,8 +157,7 @@ static void draw_orthonormal(ls_rng *rng, double *v, size_t n_vectors, size_t le
         double norm;
 
         do {
-            for (size_t i = 0; i < length; i++)
-                x[i] = ls_rng_normal(rng);
+            ls_rng_normals(rng, x, length);
             before = sqrt(dot(x, x, length));
             for (size_t k = 0; k < 2 * j; k++) {
                 const double *const other = v + k % j * length;
@@ -182,7 +191,7 @@ static ls_status fill_orthogonal(ls_model *model, ls_tensor *t, double gain)
     else
         draw_orthonormal(&model->rng, v, m.columns, m.rows);
     m.v = v;
-    st = tensor_draw(t, next_element, &m);
+    st = tensor_draw(t, next_elements, &m);
     ls_free(v);
     return st;
 }
@@ -252,7 +261,7 @@ static ls_status fill(ls_model *model, ls_tensor *t, const ls_nn_init_options *o
     case LS_INIT_ORTHOGONAL:
         return fill_orthogonal(model, t, o->gain == 0 ? 1 : o->gain);
     case LS_INIT_EYE:
-        return tensor_draw(t, next_element, &(matrix){.columns = (size_t)t->dims[1]});
+        return tensor_draw(t, next_elements, &(matrix){.columns = (size_t)t->dims[1]});
     default:
         return ls_fail(LS_EINVAL, "%d is not an ls_nn_init of ls_model_init()", (int)o->kind);
     }

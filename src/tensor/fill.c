@@ -117,7 +117,7 @@ ls_status ls_tensor_fill(ls_tensor *t, double value)
 
 typedef struct draw {
     ls_dtype type;
-    double (*next)(void *arg);
+    void (*next)(void *arg, double *out, size_t n);
     void *arg;
 } draw;
 
@@ -126,14 +126,23 @@ static void draw_piece(void *arg, void *piece, size_t bytes)
     const draw *d = arg;
     const size_t size = ls_dtype_size(d->type);
 
-    for (size_t at = 0; at < bytes; at += size) {
-        const ls_status st = tensor_encode(d->next(d->arg), d->type, (char *)piece + at);
+    const size_t count = bytes / size;
+    double numbers[256];
 
-        LS_ASSERT(st == LS_OK); // floating-point types have all numbers
+    for (size_t at = 0; at < count; at += LS_COUNT_OF(numbers)) {
+        const size_t n = count - at < LS_COUNT_OF(numbers) ? count - at : LS_COUNT_OF(numbers);
+
+        d->next(d->arg, numbers, n);
+        for (size_t i = 0; i < n; i++) {
+            const ls_status st =
+                tensor_encode(numbers[i], d->type, (char *)piece + (at + i) * size);
+
+            LS_ASSERT(st == LS_OK); // floating-point types have all numbers
+        }
     }
 }
 
-ls_status tensor_draw(ls_tensor *t, double (*next)(void *arg), void *arg)
+ls_status tensor_draw(ls_tensor *t, void (*next)(void *arg, double *out, size_t n), void *arg)
 {
     draw d = {.type = t->dtype, .next = next, .arg = arg};
 
@@ -143,18 +152,21 @@ ls_status tensor_draw(ls_tensor *t, double (*next)(void *arg), void *arg)
     return tensor_write_pieces(t, draw_piece, &d);
 }
 
-double random_uniform(void *source)
+void random_uniform(void *source, double *out, size_t n)
 {
     const random_source *s = source;
 
-    return s->mean + (2 * ls_rng_double(s->rng) - 1) * s->scale;
+    for (size_t i = 0; i < n; i++)
+        out[i] = s->mean + (2 * ls_rng_double(s->rng) - 1) * s->scale;
 }
 
-double random_normal(void *source)
+void random_normal(void *source, double *out, size_t n)
 {
     const random_source *s = source;
 
-    return s->mean + ls_rng_normal(s->rng) * s->scale;
+    ls_rng_normals(s->rng, out, n);
+    for (size_t i = 0; i < n; i++)
+        out[i] = s->mean + out[i] * s->scale;
 }
 
 ls_status ls_tensor_uniform(ls_tensor *t, double low, double high, uint64_t seed)

@@ -112,8 +112,9 @@ LS_MUST_USE ls_status tensor_write_pieces(ls_tensor *t,
                                           void *arg);
 
 /* Sets the elements of a floating-point tensor, row-major, to the numbers that `next` gives. The
- * same numbers give the same bits on every device. */
-LS_MUST_USE ls_status tensor_draw(ls_tensor *t, double (*next)(void *arg), void *arg);
+ * same numbers give the same bits on every device. `next` is called for some hundred at once. */
+LS_MUST_USE ls_status tensor_draw(ls_tensor *t, void (*next)(void *arg, double *out, size_t n),
+                                  void *arg);
 
 /* mean + scale times a number in [-1, 1), or a standard normal one: `next` of tensor_draw(). */
 typedef struct random_source {
@@ -121,8 +122,8 @@ typedef struct random_source {
     double mean;
     double scale;
 } random_source;
-double random_uniform(void *source);
-double random_normal(void *source);
+void random_uniform(void *source, double *out, size_t n);
+void random_normal(void *source, double *out, size_t n);
 
 /* Sets all bytes of a placed plain tensor to 0, in the order of its device's operators. */
 LS_MUST_USE ls_status tensor_zero(ls_tensor *t);

@@ -507,6 +507,8 @@ static ls_status open_sums(ls_run *run)
 
     ls_free(run->report.windows);
     ls_free(run->report.tests);
+    ls_free(run->report.rank_seconds);
+    run->report.rank_seconds = NULL; // the next report makes one for the ranks of its group
     run->report.windows = ls_calloc(n, sizeof(*run->report.windows));
     run->report.tests = ls_calloc(n, sizeof(*run->report.tests));
     if (run->report.windows == NULL || run->report.tests == NULL)

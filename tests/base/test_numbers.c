@@ -273,6 +273,27 @@ static void normals_have_the_moments_of_a_normal(void **state)
     assert_true(fabs(sum[3] / DRAWS - 3) < 0.12);
 }
 
+static void normals_of_one_call_are_those_of_single_calls(void **state)
+{
+    enum { DRAWS = 1000 };
+    double got[DRAWS];
+    ls_rng rng;
+    ls_rng same;
+
+    LS_UNUSED(state);
+    ls_rng_seed(&rng, 5);
+    ls_rng_seed(&same, 5);
+    for (size_t n = 0, at = 0; at < DRAWS; at += n, n = (n * 3 + 1) % 200) {
+        n = n < DRAWS - at ? n : DRAWS - at;
+        ls_rng_normals(&rng, got + at, n);
+    }
+    for (int i = 0; i < DRAWS; i++) {
+        const double want = ls_rng_normal(&same);
+
+        assert_memory_equal(&got[i], &want, sizeof(want));
+    }
+}
+
 /* The bits are guaranteed: the same on every machine and in every release. */
 static void hashes_and_normals_are_fixed_for_ever(void **state)
 {
@@ -323,6 +344,7 @@ int main(void)
         cmocka_unit_test(doubles_fill_the_unit_interval),
         cmocka_unit_test(normals_are_box_muller_of_the_same_stream),
         cmocka_unit_test(normals_have_the_moments_of_a_normal),
+        cmocka_unit_test(normals_of_one_call_are_those_of_single_calls),
         cmocka_unit_test(hashes_and_normals_are_fixed_for_ever),
         cmocka_unit_test(one_flipped_bit_moves_half_of_a_hash),
     };

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """programs.py BIN-DIR: the example programs, started in every way that one machine offers."""
+import contextlib
 import fcntl
 import json
 import os
@@ -24,6 +25,7 @@ from job import (
     mnist,
     part_of_data,
     program,
+    ranks_of,
     run,
     run_tests,
     start,
@@ -177,6 +179,46 @@ def a_stopped_run_resumes_with_the_same_bits():
         assert stopped or tensors(parts) == tensors(whole)
         run(*launched(2, *mnist(*flags, "--save", parts, "--resume")))
         assert tensors(parts) == tensors(whole), "the weights differ"
+
+
+def reports_list_all_ranks_of_a_group_that_shrinks_and_grows():
+    with folder() as f:
+        saved = f"{f}/w.safetensors"
+        flags = ("--shards", "3", "--epochs", "1000000", "--metrics", f"{f}/m.jsonl")
+        elastic = ("--elastic", "--max-restarts", "60000")
+        command = launched(3, *elastic, program("own_data"), *flags, "--save", saved)
+        job = start(*command, env={"LOCKSTEP_THREADS": "1"})
+        found = ranks_of(job, want=3)
+
+        def wait_for(ranks, lost=None):
+            """Until two more reports are of so many ranks. `lost` is killed whenever it starts."""
+            end = time.monotonic() + 100
+            lines = []
+            before = None
+            while sum(len(line["rank_seconds"]) == ranks for line in lines[before:]) < 2:
+                assert time.monotonic() < end and job.poll() is None, finish(job, None)
+                if lost in (there := ranks_of(job)):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(there[lost], signal.SIGKILL)
+                time.sleep(0.002)
+                if os.path.exists(f"{f}/m.jsonl"):
+                    with open(f"{f}/m.jsonl") as lists:
+                        text = lists.read().rpartition("\n")[0]
+                    lines = [json.loads(line) for line in text.splitlines()]
+                    before = len(lines) if before is None else before
+
+        wait_for(3)
+        os.kill(found[1], signal.SIGKILL)
+        wait_for(2, lost=2)
+        wait_for(3)
+        job.send_signal(signal.SIGTERM)
+        output = finish(job, None)
+        assert job.returncode == 143, output
+        step = int(re.search(r"stopped (?:by SIGTERM )?at step (\d+)", output)[1])
+        with open(saved.replace(".safetensors", ".resume.safetensors"), "rb") as state:
+            assert b'"step":"%d"' % step in state.read(), f"not saved at step {step}\n{output}"
+        for sign in ("did not end", "SIGABRT", "SIGSEGV", "AddressSanitizer"):
+            assert sign not in output, output
 
 
 def nodes_with_different_lists_both_report_it():
@@ -358,6 +400,7 @@ if __name__ == "__main__":
             the_bar_shows_what_was_measured_only,
             progress_line_and_help_fit_the_terminal,
             a_stopped_run_resumes_with_the_same_bits,
+            reports_list_all_ranks_of_a_group_that_shrinks_and_grows,
             nodes_with_different_lists_both_report_it,
             wrong_flags_and_files_get_a_clear_line,
             two_ranks_learn_on_the_cuda_device_as_on_the_processor,

@@ -489,19 +489,22 @@ void head_elastic_ended(head *h, int slot)
                                   .member = recovery_member_in(h->elastic->machine, slot)});
 }
 
-/* What a client writes is not trusted: other keys and values change nothing. */
+/* What a client writes is not trusted: other keys and values change nothing. Ranks that end because
+ * of a signal save their state, so checks are answered then, too. */
 static void on_stored(void *self, const char *key, const char *value)
 {
     head *h = self;
     const bool had_given_up = h->elastic->has_given_up;
     seat_report r;
 
-    if (!is_active(h) || !seat_read_report(key, value, &r))
+    if (had_given_up || !seat_read_report(key, value, &r))
         return;
     if (r.is_check) {
         take_check(h, &r);
         return;
     }
+    if (!is_active(h))
+        return;
     step(h, &(recovery_event){.kind = r.is_ready ? RECOVERY_READY : RECOVERY_ASKED,
                               .member = r.member,
                               .view = r.view,
