@@ -84,6 +84,8 @@ typedef struct ls_train_flags {
     const char *metrics;       /* --metrics FILE.jsonl */
     const char *tensorboard;   /* --tensorboard DIR */
     int64_t histograms;        /* --histograms: steps; 0: none */
+    const char *profile;       /* --profile N:M: steps, from 1; NULL: none */
+    const char *profile_file;  /* --profile-file FILE; NULL: "profile" */
     const char *save;          /* --save FILE.safetensors */
     const char *save_best;     /* --save-best FILE.safetensors; NULL: beside the --save file */
     const char *on_save_error; /* --on-save-error continue|stop; NULL: continue */
@@ -117,8 +119,8 @@ typedef struct ls_run ls_run;
 
 /* Opens the device, an empty model (initial values from --seed) and a tape. On rank 0 (call
  * ls_init() before) it also checks that the files of --save, --save-best, --metrics and
- * --tensorboard can be written: LS_EIO or LS_ENOTFOUND with flag, path and reason. flags are
- * borrowed until ls_run_close(). */
+ * --tensorboard can be written, and on each rank that of --profile: LS_EIO or LS_ENOTFOUND with
+ * flag, path and reason. flags are borrowed until ls_run_close(). */
 LS_API LS_MUST_USE ls_status ls_run_open(const ls_train_flags *flags, ls_run **out);
 
 LS_API ls_device *ls_run_device(ls_run *run); /* borrowed, as the next two */

@@ -8,6 +8,8 @@
  */
 #include "autograd/tape.h"
 
+#include "tensor/op_profile.h"
+
 bool node_is_reached(const ls_tape *tape, const node *n)
 {
     for (int i = 0; i < n->n_out; i++) {
@@ -318,8 +320,11 @@ static ls_status pass(ls_tape *tape, int i)
 {
     const op_class *class = tape->nodes[i].class;
     const char *layer = tape->nodes[i].layer;
-    ls_status st = run_backward(tape, i);
+    ls_status st;
 
+    if (tape->device->profile != NULL)
+        tape->device->profile->layer = layer;
+    st = run_backward(tape, i);
     if (st == LS_OK)
         return LS_OK;
     st = ls_context(st, "%s backward", class->name);
@@ -424,9 +429,25 @@ static void forget_collected(const ls_tape *tape)
     }
 }
 
+/* The operators from now on are those of backward. Returns the phase before. */
+static const char *begin_profile(op_profile *profile)
+{
+    const char *was = profile->phase;
+
+    profile->phase = "backward";
+    return was;
+}
+
+static void end_profile(op_profile *profile, const char *phase)
+{
+    profile->phase = phase;
+    profile->layer = NULL;
+}
+
 ls_status autograd_backward(ls_tape *tape, ls_tensor *loss, double seed,
                             const autograd_owner *owner)
 {
+    const char *phase = NULL;
     value *v = value_of(loss);
     ls_status st;
 
@@ -437,11 +458,15 @@ ls_status autograd_backward(ls_tape *tape, ls_tensor *loss, double seed,
     v->is_reached = true;
     tape->backward = ++tape->device->n_backwards;
     tape->by = owner;
+    if (tape->device->profile != NULL)
+        phase = begin_profile(tape->device->profile);
     st = seed_loss(tape, v, seed);
     if (st == LS_OK)
         st = reach_nodes(tape, tape->n_passed, v->node);
     if (st == LS_OK)
         st = pass_nodes(tape, tape->n_passed, tape->n_nodes - 1);
+    if (tape->device->profile != NULL)
+        end_profile(tape->device->profile, phase);
     if (st == LS_OK)
         tape->n_passed = tape->n_nodes;
     if (st != LS_OK) {

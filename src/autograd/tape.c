@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
+#include "tensor/op_profile.h"
 
 #include <string.h>
 
@@ -145,6 +146,8 @@ const char *autograd_enter(ls_tape *tape, const char *layer)
     const char *was = tape->layer;
 
     tape->layer = layer;
+    if (tape->device->profile != NULL)
+        tape->device->profile->layer = layer;
     return was;
 }
 

@@ -23,6 +23,7 @@ int cmd_data(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_ps(int argc, char **argv);
 int cmd_report(int argc, char **argv);
+int cmd_trace(int argc, char **argv);
 int cmd_pages(int argc, char **argv); /* for the build: man pages and completions */
 /* Runs on the other machines of lockstep run and lockstep check, which start it. */
 int cmd_agent(int argc, char **argv);

@@ -25,6 +25,7 @@ static const cli_command commands[] = {
     {"ps", cmd_ps, "list the running jobs of this user on this machine"},
     {"top", cmd_top, "show the ranks of a running job"},
     {"report", cmd_report, "write an HTML page about training runs"},
+    {"trace", cmd_trace, "print what takes the time in traces of training runs"},
     {"clean", cmd_clean, "kill leftover processes of dead jobs"},
     {"data", cmd_data, "describe a data set, or write it in another format"},
     {"agent", cmd_agent, NULL},

@@ -6,14 +6,13 @@
 #include "cli/trace.h"
 
 #include "base/alloc.h"
-#include "base/json.h"
+#include "base/trace_events.h"
 
 #include <stdlib.h>
 
-#define LANES_MAX          64 /* operations of one rank shown at a time; more share the last line */
 #define PHASES_LANE        0
 #define OPERATIONS_LANE    1
-#define COMPUTE_LANE       (OPERATIONS_LANE + LANES_MAX)
+#define COMPUTE_LANE       (OPERATIONS_LANE + TRACE_LINES_MAX)
 #define COMMUNICATION_LANE (COMPUTE_LANE + 1)
 
 // --- reading ---
@@ -190,37 +189,12 @@ static double microseconds(const writer *w, int64_t ns)
     return (double)(ns - w->first_ns) * 1e-3;
 }
 
-/* Metadata: its argument `key` is `text`. */
-static void put_label(writer *w, const char *what, int rank, int lane, const char *key,
-                      const char *text)
-{
-    json_writer *j = &w->json;
-
-    json_open(j, NULL, '{');
-    json_put_string(j, "name", what);
-    json_put_string(j, "ph", "M");
-    json_put_int(j, "pid", rank);
-    json_put_int(j, "tid", lane);
-    json_open(j, "args", '{');
-    json_put_string(j, key, text);
-    json_close(j, '}');
-    json_close(j, '}');
-}
-
 /* Leaves the event open for its args. */
 static void open_event(writer *w, const char *name, const char *category, int rank, int lane,
                        int64_t start_ns, int64_t end_ns)
 {
-    json_writer *j = &w->json;
-
-    json_open(j, NULL, '{');
-    json_put_string(j, "name", name);
-    json_put_string(j, "cat", category);
-    json_put_string(j, "ph", "X");
-    json_put_real(j, "ts", microseconds(w, start_ns));
-    json_put_real(j, "dur", (double)(end_ns - start_ns) * 1e-3);
-    json_put_int(j, "pid", rank);
-    json_put_int(j, "tid", lane);
+    trace_open_event(&w->json, name, category, rank, lane, microseconds(w, start_ns),
+                     (double)(end_ns - start_ns) * 1e-3);
 }
 
 static void put_operation(writer *w, const trace_rank *r, const recorder_entry *e, int lane)
@@ -266,25 +240,6 @@ static void put_device_time(writer *w, const trace_rank *r, const recorder_entry
     json_close(j, '}');
 }
 
-/* Lines for events that are pending at the same time. */
-typedef struct lanes {
-    int64_t free_at[LANES_MAX];
-    int n;
-} lanes;
-
-/* The first line whose event has ended when this one starts. */
-static int take_lane(lanes *l, int64_t start_ns, int64_t end_ns)
-{
-    int lane = 0;
-
-    while (lane < LANES_MAX - 1 && l->free_at[lane] > start_ns)
-        lane++;
-    l->free_at[lane] = end_ns;
-    if (lane >= l->n)
-        l->n = lane + 1;
-    return lane;
-}
-
 static void put_phases(writer *w, const trace_rank *r, int lane, const recorder_span *phases, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -298,24 +253,25 @@ static void put_phases(writer *w, const trace_rank *r, int lane, const recorder_
 
 static void put_operations(writer *w, const trace_rank *r)
 {
-    lanes host = {.n = 0};
-    lanes device = {.n = 0};
+    trace_lines host = {.n = 0};
+    trace_lines device = {.n = 0};
 
     for (int i = 0; i < r->n_entries; i++) {
         const recorder_entry *e = &r->entries[i];
         const int64_t end_ns = e->end_ns != 0 ? e->end_ns : INT64_MAX;
 
-        put_operation(w, r, e, OPERATIONS_LANE + take_lane(&host, e->start_ns, end_ns));
+        put_operation(w, r, e, OPERATIONS_LANE + trace_take_line(&host, e->start_ns, end_ns));
         if (e->device_end_ns != 0)
             put_device_time(w, r, e,
                             COMMUNICATION_LANE +
-                                take_lane(&device, e->device_start_ns, e->device_end_ns));
+                                trace_take_line(&device, e->device_start_ns, e->device_end_ns));
     }
     for (int i = 0; i < host.n; i++)
-        put_label(w, "thread_name", r->rank, OPERATIONS_LANE + i, "name", "operations");
+        trace_put_label(&w->json, "thread_name", r->rank, OPERATIONS_LANE + i, "name",
+                        "operations");
     for (int i = 0; i < device.n; i++)
-        put_label(w, "thread_name", r->rank, COMMUNICATION_LANE + i, "name",
-                  "device: communication");
+        trace_put_label(&w->json, "thread_name", r->rank, COMMUNICATION_LANE + i, "name",
+                        "device: communication");
 }
 
 static void put_rank(writer *w, const trace_rank *r)
@@ -323,18 +279,18 @@ static void put_rank(writer *w, const trace_rank *r)
     char text[96];
 
     text_format(text, sizeof(text), "rank %d (%s)", r->rank, r->host);
-    put_label(w, "process_name", r->rank, PHASES_LANE, "name", text);
-    put_label(w, "thread_name", r->rank, PHASES_LANE, "name", "program");
+    trace_put_label(&w->json, "process_name", r->rank, PHASES_LANE, "name", text);
+    trace_put_label(&w->json, "thread_name", r->rank, PHASES_LANE, "name", "program");
     put_phases(w, r, PHASES_LANE, r->phases, r->n_phases);
     put_operations(w, r);
     if (r->n_device_phases > 0)
-        put_label(w, "thread_name", r->rank, COMPUTE_LANE, "name", "device: compute");
+        trace_put_label(&w->json, "thread_name", r->rank, COMPUTE_LANE, "name", "device: compute");
     put_phases(w, r, COMPUTE_LANE, r->device_phases, r->n_device_phases);
     if (r->n_dropped == 0)
         return;
     text_format(text, sizeof(text), "%llu phases of the device are missing",
                 (unsigned long long)r->n_dropped);
-    put_label(w, "process_labels", r->rank, PHASES_LANE, "labels", text);
+    trace_put_label(&w->json, "process_labels", r->rank, PHASES_LANE, "labels", text);
 }
 
 ls_status trace_text(const trace *t, text_buf *out)
@@ -343,10 +299,7 @@ ls_status trace_text(const trace *t, text_buf *out)
     const ls_status st = collect(&w);
 
     if (st == LS_OK) {
-        json_begin(&w.json, out);
-        json_open(&w.json, NULL, '{');
-        json_put_string(&w.json, "displayTimeUnit", "ms");
-        json_open(&w.json, "traceEvents", '[');
+        trace_begin(&w.json, out);
         for (int i = 0; i < t->n; i++)
             put_rank(&w, &t->ranks[i]);
         json_close(&w.json, ']');

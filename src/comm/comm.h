@@ -50,6 +50,11 @@ void comm_device_phase(ls_comm *comm, ls_queue *queue, const char *name);
  * next call; NULL: none. Lockstep's launcher treats any exit during it as a failure. */
 void comm_activity(ls_comm *comm, const char *text);
 
+/* The last operations of this process, of all groups, as recorder_read() gives them. */
+struct recorder_entry;
+LS_MUST_USE ls_status comm_operations(const ls_comm *comm, struct recorder_entry *out, int max,
+                                      int *n);
+
 /* Records how far this rank is, for `lockstep top`. Never blocks on other ranks. */
 struct recorder_progress;
 void comm_progress(ls_comm *comm, const struct recorder_progress *progress);

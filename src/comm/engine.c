@@ -665,6 +665,11 @@ void comm_activity(ls_comm *comm, const char *text)
     engine_leave(comm->engine);
 }
 
+ls_status comm_operations(const ls_comm *comm, recorder_entry *out, int max, int *n)
+{
+    return recorder_read(recorder_fd(comm->engine->parts.recorder), out, max, n);
+}
+
 void comm_progress(ls_comm *comm, const recorder_progress *progress)
 {
     engine_enter(comm->engine);

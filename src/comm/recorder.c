@@ -167,6 +167,11 @@ fail:
     return st;
 }
 
+int recorder_fd(const recorder *r)
+{
+    return r->fd;
+}
+
 void recorder_close(recorder *r)
 {
     if (r == NULL)

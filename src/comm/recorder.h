@@ -42,6 +42,9 @@ typedef struct recorder recorder;
 LS_MUST_USE ls_status recorder_open(int fd, int rank, recorder **out);
 void recorder_close(recorder *r); /* NULL is allowed; the recorded data stays in the memfd */
 
+/* Its memfd, to read: borrowed. */
+int recorder_fd(const recorder *r);
+
 /* Records the start of an operation; returns its number for recorder_end(). */
 uint64_t recorder_begin(recorder *r, const op_stamp *stamp, uint64_t bytes, int64_t now_ns);
 /* peer: the awaited world rank, -1: unknown. Does nothing when the entry has been overwritten. */

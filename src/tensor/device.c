@@ -7,6 +7,7 @@
 #include "tensor/device.h"
 
 #include "base/alloc.h"
+#include "tensor/op_profile.h"
 #include "tensor/sequence.h"
 #include "tensor/widen.h"
 
@@ -93,6 +94,8 @@ static ls_status run_with_sequences(ls_device *device, const op_call *call)
 
 ls_status device_run(ls_device *device, const op_call *call)
 {
+    if (device->profile != NULL)
+        return op_profile_run(device, call, 1);
     LS_TRY(sequence_occurs(call) ? run_with_sequences(device, call) : run_kernel(device, call));
     mark_written(call);
     return LS_OK;
@@ -102,6 +105,8 @@ ls_status device_run_many(ls_device *device, const op_call *calls, int n)
 {
     if (n == 0)
         return LS_OK;
+    if (device->profile != NULL)
+        return op_profile_run(device, calls, n);
     if (device->ops->run_many == NULL) {
         for (int i = 0; i < n; i++)
             LS_TRY(device_run(device, &calls[i]));

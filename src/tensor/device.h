@@ -468,6 +468,7 @@ typedef struct device_host {
 typedef const device_ops *(*device_entry_fn)(const device_host *host);
 
 struct ls_device {
+    struct op_profile *profile; /* op_profile.h: records what device_run() runs; NULL: nothing */
     const device_ops *ops;
     device_state *state;
     accel *accel;             /* NULL: a host device */

@@ -145,6 +145,11 @@ static int output_flags(ls_train_flags *f, ls_flag *out)
         {"histograms", 0, LS_FLAG_INT, &f->histograms, 0, COUNT_MOST,
          "with --tensorboard: steps from one histogram of weights and gradients to the next; "
          "0 = none"},
+        {"profile", 0, LS_FLAG_TEXT, &f->profile, 0, 0,
+         "`N:M` write the operators of steps N to M as a trace for Perfetto and lockstep trace "
+         "summarize"},
+        {"profile-file", 0, LS_FLAG_TEXT, &f->profile_file, 0, 0,
+         "`FILE` with --profile: rank R writes FILE.rankR.json; default: profile"},
         {"save", 0, LS_FLAG_TEXT, &f->save, 0, 0,
          "`FILE` save weights (safetensors) after each epoch"},
         {"save-best", 0, LS_FLAG_TEXT, &f->save_best, 0, 0,

@@ -63,7 +63,9 @@ static ls_status test_epoch(ls_run *run, bool *is_best)
     if (run->test.set == NULL)
         return LS_OK;
     run->report.mark_ns = ls_now_ns();
+    run->profile.operators.phase = phase_name(PHASE_EVALUATION);
     LS_TRY(evaluate(run));
+    run->profile.operators.phase = NULL;
     report_phase(run, PHASE_EVALUATION);
     *is_best = is_best_evaluation(run);
     if (*is_best) {
@@ -425,6 +427,16 @@ static ls_status backward_weighed(ls_run *run, ls_tensor *loss, double scale, ls
     return LS_OK;
 }
 
+/* Adds the phases of a distributed backward, which began at mark_ns: the wait comes last. */
+static void profile_backward(ls_run *run, double wait_s)
+{
+    const int64_t end_ns = ls_now_ns();
+    const int64_t wait_ns = end_ns - (int64_t)(wait_s * 1e9);
+
+    profile_add_phase(&run->profile, phase_name(PHASE_BACKWARD), run->report.mark_ns, wait_ns);
+    profile_add_phase(&run->profile, phase_name(PHASE_COMMUNICATION), wait_ns, end_ns);
+}
+
 /* Backward and its communication, with the time of each. */
 static ls_status backward(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
 {
@@ -447,6 +459,7 @@ static ls_status backward(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
     ls_ddp_get_stats(run->ddp, &stats);
     report_seconds(run, PHASE_BACKWARD, stats.backward_s - run->backward_s);
     report_seconds(run, PHASE_COMMUNICATION, stats.wait_s - run->wait_s);
+    profile_backward(run, stats.wait_s - run->wait_s);
     run->backward_s = stats.backward_s;
     run->wait_s = stats.wait_s;
     run->report.mark_ns = ls_now_ns();
@@ -552,7 +565,7 @@ static ls_status train_batch(ls_run *run, ls_tensor *loss)
                                                      .batch = run->at.batch,
                                                      .epoch_batches = run->epoch_batches,
                                                      .ranks = run_size(run)});
-    return LS_OK;
+    return profile_step(run);
 }
 
 void ls_run_step(ls_run *run, ls_tensor *loss)

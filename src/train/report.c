@@ -31,6 +31,7 @@ void report_phase(ls_run *run, phase which)
     const int64_t now_ns = ls_now_ns();
 
     report_seconds(run, which, (double)(now_ns - run->report.mark_ns) * 1e-9);
+    profile_add_phase(&run->profile, phase_name(which), run->report.mark_ns, now_ns);
     if (run->comm != NULL && which != PHASE_COMMUNICATION) // operations are recorded by comm
         comm_phase(run->comm, phase_name(which), run->report.mark_ns, now_ns);
     run->report.mark_ns = now_ns;
@@ -38,6 +39,7 @@ void report_phase(ls_run *run, phase which)
 
 void report_device_phase(ls_run *run, const char *name)
 {
+    run->profile.operators.phase = name;
     if (run->comm != NULL)
         comm_device_phase(run->comm, ls_device_queue(run->device), name);
 }

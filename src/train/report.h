@@ -41,8 +41,8 @@ void report_seconds(ls_run *run, phase which, double seconds);
 /* After each step: how far this rank is, for the flight recorder. */
 void report_progress(ls_run *run);
 
-/* With run --trace: the device's work from now on is of this phase, NULL: of none. ddp marks the
- * backward. */
+/* With run --trace and --profile: the device's work from now on is of this phase, NULL: of none.
+ * ddp and autograd mark the backward. */
 void report_device_phase(ls_run *run, const char *name);
 /* After each step: a report when one is due. Collective. */
 LS_MUST_USE ls_status report_step(ls_run *run);

@@ -107,6 +107,8 @@ ls_status ls_run_open(const ls_train_flags *flags, ls_run **out)
     if (st == LS_OK && log_rank() == 0)
         st = metrics_open(&run->metrics, flags->metrics);
     if (st == LS_OK)
+        st = profile_open(&run->profile, flags);
+    if (st == LS_OK)
         st = ls_device_open(&device, &run->device);
     if (st == LS_OK)
         st = ls_model_create(run->device, (uint64_t)flags->seed, &run->model);
@@ -278,6 +280,7 @@ static ls_status free_run(ls_run *run)
 {
     ls_status st;
 
+    profile_close(run);
     if (run->is_started) {
         run_set_activity(run, NULL);
         stop_signal_restore(&run->signals);
@@ -574,7 +577,7 @@ ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
     run->state.epoch = run->at.epoch;
     run->state.step = run->at.step;
     run->state.best_epoch = run->at.best_epoch;
-    return LS_OK;
+    return profile_step(run);
 }
 
 void ls_run_get_state(const ls_run *run, ls_run_state *out)

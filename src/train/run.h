@@ -12,6 +12,7 @@
 #include "train/hyperparameters.h"
 #include "train/losses.h"
 #include "train/metrics.h"
+#include "train/profile.h"
 #include "train/progress.h"
 #include "train/recover.h"
 #include "train/report.h"
@@ -106,7 +107,8 @@ struct ls_run {
     history history; /* rank 0 only */
     metrics_file metrics;
     tensorboard tensorboard; /* rank 0 only */
-    saver saver;             /* rank 0 only */
+    run_profile profile;
+    saver saver; /* rank 0 only */
     stop_signal signals;
     run_recovery recovery;
 };

@@ -6,6 +6,9 @@
 #include "train/small_folder.h"
 #include "train/small_run.h"
 
+#include "base/alloc.h"
+#include "base/json.h"
+
 #include <lockstep/checkpoint.h>
 
 #include <math.h>
@@ -590,6 +593,133 @@ static void a_run_without_a_learning_rate_is_refused(void **state)
     assert_int_equal(r.status, LS_OK);
 }
 
+/* --- --profile --- */
+
+typedef struct profile_counts {
+    int operators[3]; /* forward, backward, optimizer */
+    int steps;
+    int64_t first_step;
+    int64_t last_step;
+    int with_layers;
+} profile_counts;
+
+static int phase_index(const char *name)
+{
+    return strcmp(name, "forward") == 0 ? 0 : strcmp(name, "backward") == 0 ? 1 : 2;
+}
+
+static void count_operator(const json_value *args, profile_counts *out)
+{
+    const int64_t step = json_as_int(json_get(args, "step"), -1);
+
+    out->operators[phase_index(json_as_string(json_get(args, "phase"), ""))]++;
+    out->with_layers += json_get(args, "layer") != NULL;
+    assert_true(json_as_real(json_get(args, "flops"), -1) >= 0);
+    assert_true(json_as_real(json_get(args, "bytes"), -1) > 0);
+    assert_true(step > 0);
+    if (out->first_step == 0)
+        out->first_step = step;
+    assert_true(step >= out->last_step);
+    out->last_step = step;
+}
+
+static profile_counts read_profile(const char *path)
+{
+    profile_counts out = {.steps = 0};
+    json_value *root;
+    const json_value *facts;
+    char *text = text_of(path);
+
+    assert_non_null(text);
+    assert_int_equal(json_parse(text, strlen(text), "profile", &root), LS_OK);
+    for (size_t i = 0; i < json_size(json_get(root, "traceEvents")); i++) {
+        const json_value *e = json_at(json_get(root, "traceEvents"), i);
+        const char *category = json_as_string(json_get(e, "cat"), "");
+
+        assert_true(json_as_real(json_get(e, "ts"), 0) >= 0);
+        if (strcmp(category, "operator") == 0)
+            count_operator(json_get(e, "args"), &out);
+        out.steps += strcmp(category, "step") == 0;
+    }
+    facts = json_get(root, "otherData");
+    assert_true(json_as_real(json_get(facts, "ceiling_gflops_per_s"), 0) > 0);
+    assert_true(json_as_real(json_get(facts, "ceiling_gb_per_s"), 0) > 0);
+    assert_int_equal(json_as_int(json_get(facts, "operators_missing"), -1), 0);
+    json_free(root);
+    ls_free(text);
+    return out;
+}
+
+/* A linear layer on images: reshape, linear, cross-entropy, and twice that backward. */
+static void a_profile_has_the_operators_of_its_steps_and_changes_no_bits(void **state)
+{
+    ls_train_flags flags = standard_flags();
+    small_result plain;
+    small_result profiled;
+    profile_counts p;
+
+    (void)state;
+    flags.steps = 5;
+    plain = run_with(&flags, 0);
+    flags.profile = "3:4";
+    flags.profile_file = path_in("p");
+    profiled = run_with(&flags, 0);
+    assert_int_equal(profiled.status, LS_OK);
+    assert_memory_equal(plain.weights, profiled.weights, sizeof(plain.weights));
+    p = read_profile(path_in("p.rank0.json"));
+    assert_int_equal(p.first_step, 3);
+    assert_int_equal(p.last_step, 4);
+    assert_int_equal(p.steps, 2);
+    for (int i = 0; i < 3; i++)
+        assert_true(p.operators[i] >= 2 && p.operators[i] % 2 == 0);
+    assert_true(p.with_layers >= 4); // forward and backward of the layer
+}
+
+static void a_profile_ends_with_the_run(void **state)
+{
+    ls_train_flags flags = standard_flags();
+    profile_counts p;
+
+    (void)state;
+    flags.steps = 2;
+    flags.profile = "1:1000";
+    flags.profile_file = path_in("short");
+    assert_int_equal(run_with(&flags, 0).status, LS_OK);
+    p = read_profile(path_in("short.rank0.json"));
+    assert_int_equal(p.first_step, 1);
+    assert_int_equal(p.last_step, 2);
+    flags.profile = "3:4"; // after the last step
+    flags.profile_file = path_in("none");
+    assert_int_equal(run_with(&flags, 0).status, LS_OK);
+    assert_int_equal(size_of(path_in("none.rank0.json")), -1);
+}
+
+static void steps_that_are_no_range_are_refused(void **state)
+{
+    static const struct {
+        const char *steps;
+        const char *error;
+    } wrong[] = {{"5", "give the first and the last step"},
+                 {"0:3", "not a whole number from 1"},
+                 {"4:3", "the last step comes before the first one"},
+                 {"1:x", "not a whole number"},
+                 {"", "give the first and the last step"}};
+    ls_train_flags flags = standard_flags();
+    small_result r;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        flags.profile = wrong[i].steps;
+        r = run_with(&flags, 0);
+        assert_int_equal(r.status, LS_EINVAL);
+        assert_non_null(strstr(r.error, wrong[i].error));
+    }
+    flags.profile = "1:2";
+    flags.profile_file = "/does/not/exist/p";
+    r = run_with(&flags, 0);
+    assert_true(r.status != LS_OK && strstr(r.error, "--profile: ") != NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -617,6 +747,9 @@ int main(void)
         cmocka_unit_test(a_restarted_job_without_a_state_starts_from_its_flags),
         cmocka_unit_test(resume_auto_continues_a_saved_run),
         cmocka_unit_test(a_state_of_a_later_step_is_not_overwritten),
+        cmocka_unit_test(a_profile_has_the_operators_of_its_steps_and_changes_no_bits),
+        cmocka_unit_test(a_profile_ends_with_the_run),
+        cmocka_unit_test(steps_that_are_no_range_are_refused),
     };
     return cmocka_run_group_tests(tests, small_dir_make, small_dir_remove);
 }

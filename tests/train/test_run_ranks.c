@@ -3,6 +3,7 @@
  * test_run_ranks.c - tests runs of several ranks: every test sample counts once, resuming within an
  * epoch, and results that must not depend on the number of ranks.
  */
+#include "base/alloc.h"
 #include "comm/recorder.h"
 #include "harness/ranks.h"
 #include "train/small_folder.h"
@@ -480,6 +481,27 @@ static void the_sum_of_weights_starts_before_forward(void **state)
     assert_true(ls_test_ranks(&(ls_test_job){.n = 2, .body = body_order, .arg = &job}, NULL));
 }
 
+/* Each rank writes a file of its own, which has its operations. */
+static void every_rank_writes_its_profile(void **state)
+{
+    small_job job = {.flags = small_flags(small_dir)};
+
+    (void)state;
+    job.flags.steps = 3;
+    job.flags.profile = "2:3";
+    job.flags.profile_file = path_in("ranks");
+    assert_int_equal(run_on(2, &job).status, LS_OK);
+    for (int rank = 0; rank < 2; rank++) {
+        char *text = text_of(path_in(rank == 0 ? "ranks.rank0.json" : "ranks.rank1.json"));
+
+        assert_non_null(text);
+        assert_non_null(strstr(text, "\"name\":\"all_reduce\",\"cat\":\"operation\""));
+        assert_non_null(strstr(text, "\"name\":\"backward\",\"cat\":\"phase\""));
+        assert_non_null(strstr(text, "\"cat\":\"operator\""));
+        ls_free(text);
+    }
+}
+
 static int set_up(void **state)
 {
     results = ls_test_shared(LS_TEST_RANKS_MAX * sizeof(*results));
@@ -504,6 +526,7 @@ int main(void)
         cmocka_unit_test(a_checkpoint_that_rank_0_cannot_read_fails_all_ranks),
         cmocka_unit_test(a_device_runs_the_phases_of_a_step_in_their_order),
         cmocka_unit_test(the_sum_of_weights_starts_before_forward),
+        cmocka_unit_test(every_rank_writes_its_profile),
     };
     return cmocka_run_group_tests(tests, set_up, small_dir_remove);
 }

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* op_cost.c - operations and bytes of each operator, by one table. op_profile.c calls it. */
+#include "tensor/op_cost.h"
+
+typedef enum cost_rule {
+    PER_ELEMENT,       /* of the largest tensor */
+    PRODUCT,           /* x, w -> y */
+    PRODUCT_DATA,      /* dy, w -> dx */
+    PRODUCT_WEIGHTS,   /* x, dy -> dw */
+    MATRICES,          /* a, b -> y */
+    ATTENTION,         /* q k' and p v */
+    ATTENTION_BACKWARD /* q k' again; dv, dp, dq, dk */
+} cost_rule;
+
+typedef enum moved_bytes {
+    ALL,     /* of all tensors */
+    UPDATES, /* the outputs are read, too */
+    PART     /* the input is read as far as the output needs it */
+} moved_bytes;
+
+typedef struct cost_row {
+    cost_rule rule;
+    moved_bytes moved;
+    int per_element;
+} cost_row;
+
+static const cost_row costs[OP_COUNT] = {
+    [OP_COPY] = {PER_ELEMENT, ALL, 0},
+    [OP_ADD_INTO] = {PER_ELEMENT, UPDATES, 1},
+    [OP_CONV2D] = {PRODUCT, ALL, 0},
+    [OP_CONV2D_BACKWARD_DATA] = {PRODUCT_DATA, ALL, 0},
+    [OP_CONV2D_BACKWARD_WEIGHTS] = {PRODUCT_WEIGHTS, ALL, 0},
+    [OP_BATCH_NORM] = {PER_ELEMENT, ALL, 6},
+    [OP_BATCH_NORM_BACKWARD] = {PER_ELEMENT, ALL, 9},
+    [OP_RELU] = {PER_ELEMENT, ALL, 1},
+    [OP_RELU_BACKWARD] = {PER_ELEMENT, ALL, 1},
+    [OP_ADD_RELU] = {PER_ELEMENT, ALL, 2},
+    [OP_MAX_POOL2D] = {PER_ELEMENT, ALL, 1},
+    [OP_MAX_POOL2D_BACKWARD] = {PER_ELEMENT, ALL, 1},
+    [OP_AVG_POOL2D] = {PER_ELEMENT, ALL, 1},
+    [OP_AVG_POOL2D_BACKWARD] = {PER_ELEMENT, ALL, 1},
+    [OP_LINEAR] = {PRODUCT, ALL, 0},
+    [OP_LINEAR_BACKWARD_DATA] = {PRODUCT_DATA, ALL, 0},
+    [OP_LINEAR_BACKWARD_WEIGHTS] = {PRODUCT_WEIGHTS, ALL, 0},
+    [OP_CROSS_ENTROPY] = {PER_ELEMENT, ALL, 4},
+    [OP_CROSS_ENTROPY_BACKWARD] = {PER_ELEMENT, ALL, 2},
+    [OP_LOG_SOFTMAX] = {PER_ELEMENT, ALL, 4},
+    [OP_LOG_SOFTMAX_BACKWARD] = {PER_ELEMENT, ALL, 4},
+    [OP_NLL] = {PER_ELEMENT, ALL, 1},
+    [OP_NLL_BACKWARD] = {PER_ELEMENT, ALL, 1},
+    [OP_DROPOUT] = {PER_ELEMENT, ALL, 1},
+    [OP_MSE] = {PER_ELEMENT, ALL, 3},
+    [OP_MSE_BACKWARD] = {PER_ELEMENT, ALL, 2},
+    [OP_ACTIVATE] = {PER_ELEMENT, ALL, 4},
+    [OP_ACTIVATE_BACKWARD] = {PER_ELEMENT, ALL, 5},
+    [OP_BINARY] = {PER_ELEMENT, ALL, 1},
+    [OP_EXPAND] = {PER_ELEMENT, ALL, 0},
+    [OP_REDUCE] = {PER_ELEMENT, ALL, 1},
+    [OP_SELECT] = {PER_ELEMENT, ALL, 1},
+    [OP_EMBEDDING] = {PER_ELEMENT, PART, 0},
+    [OP_EMBEDDING_BACKWARD] = {PER_ELEMENT, UPDATES, 1},
+    [OP_EXTREME] = {PER_ELEMENT, ALL, 1},
+    [OP_EXTREME_BACKWARD] = {PER_ELEMENT, ALL, 2},
+    [OP_CUMSUM] = {PER_ELEMENT, ALL, 1},
+    [OP_PERMUTE] = {PER_ELEMENT, ALL, 0},
+    [OP_CONCAT] = {PER_ELEMENT, ALL, 0},
+    [OP_SLICE] = {PER_ELEMENT, PART, 0},
+    [OP_SLICE_BACKWARD] = {PER_ELEMENT, ALL, 0},
+    [OP_MATMUL] = {MATRICES, ALL, 0},
+    [OP_LAYER_NORM] = {PER_ELEMENT, ALL, 7},
+    [OP_LAYER_NORM_BACKWARD] = {PER_ELEMENT, ALL, 11},
+    [OP_SOFTMAX] = {PER_ELEMENT, ALL, 4},
+    [OP_SOFTMAX_BACKWARD] = {PER_ELEMENT, ALL, 4},
+    [OP_ATTENTION] = {ATTENTION, ALL, 0},
+    [OP_ATTENTION_BACKWARD] = {ATTENTION_BACKWARD, ALL, 0},
+    [OP_CAST] = {PER_ELEMENT, ALL, 0},
+    [OP_LSTM] = {PER_ELEMENT, ALL, 8},
+    [OP_LSTM_BACKWARD] = {PER_ELEMENT, ALL, 8},
+    [OP_GRU] = {PER_ELEMENT, ALL, 8},
+    [OP_GRU_BACKWARD] = {PER_ELEMENT, ALL, 8},
+    [OP_SGD] = {PER_ELEMENT, UPDATES, 4},
+    [OP_ADAM] = {PER_ELEMENT, UPDATES, 11},
+    [OP_SQUARES] = {PER_ELEMENT, ALL, 2},
+    [OP_CLIP_FACTOR] = {PER_ELEMENT, ALL, 1},
+    [OP_SCALE_BY] = {PER_ELEMENT, ALL, 1},
+    [OP_CLAMP] = {PER_ELEMENT, ALL, 2},
+    [OP_UNSCALE] = {PER_ELEMENT, ALL, 1},
+    [OP_FILL] = {PER_ELEMENT, ALL, 0},
+    [OP_CLASS_SUMS] = {PER_ELEMENT, ALL, 4},
+    [OP_NORMALIZE] = {PER_ELEMENT, ALL, 0},
+};
+
+static double count_of(const ls_tensor *t)
+{
+    return t == NULL ? 0 : (double)ls_tensor_count(t);
+}
+
+static double bytes_of(const ls_tensor *t)
+{
+    return t == NULL ? 0 : (double)tensor_bytes(t);
+}
+
+/* Dimension `from_end` of the tensor, counted from 1 at the last one. */
+static double size_at(const ls_tensor *t, int from_end)
+{
+    return t == NULL || t->n_dims < from_end ? 0 : (double)t->dims[t->n_dims - from_end];
+}
+
+static double largest(const op_call *call)
+{
+    double most = 0;
+
+    // a table is read as far as the output needs it
+    for (int i = call->op == OP_EMBEDDING; i < call->n_in; i++)
+        most = count_of(call->in[i]) > most ? count_of(call->in[i]) : most;
+    for (int i = 0; i < call->n_out; i++)
+        most = count_of(call->out[i]) > most ? count_of(call->out[i]) : most;
+    return most;
+}
+
+/* `rows` is the output side; w (O, ...): each of its elements takes part in |rows| / O products. */
+static double product(const ls_tensor *rows, const ls_tensor *w)
+{
+    const double outputs = w == NULL || w->n_dims == 0 ? 0 : (double)w->dims[0];
+
+    return outputs > 0 ? 2 * count_of(rows) * count_of(w) / outputs : 0;
+}
+
+/* q, k, v: (..., T, D), (..., S, D), (..., S, E). */
+static double attention(const op_call *call, const ls_tensor *k, const ls_tensor *v, int products_d,
+                        int products_e)
+{
+    const double width = size_at(call->in[0], 1);
+    const double rows = width > 0 ? count_of(call->in[0]) / width : 0;
+    const double pairs = rows * size_at(k, 2) * (call->attrs.causal ? 0.5 : 1);
+
+    return 2 * pairs * (products_d * width + products_e * size_at(v, 1));
+}
+
+static double flops_of(const op_call *call)
+{
+    const cost_row *row = &costs[call->op];
+
+    switch (row->rule) {
+    case PRODUCT:
+        return product(call->out[0], call->in[1]);
+    case PRODUCT_DATA:
+        return product(call->in[0], call->in[1]);
+    case PRODUCT_WEIGHTS:
+        return product(call->in[1], call->out[0]);
+    case MATRICES:
+        return 2 * count_of(call->out[0]) * size_at(call->in[0], call->attrs.transposed[0] ? 2 : 1);
+    case ATTENTION:
+        return attention(call, call->in[1], call->in[2], 1, 1);
+    case ATTENTION_BACKWARD:
+        return attention(call, call->in[2], call->in[3], 3, 2);
+    default:
+        return row->per_element * largest(call);
+    }
+}
+
+op_cost op_cost_of(const op_call *call)
+{
+    const moved_bytes moved = costs[call->op].moved;
+    op_cost cost = {.flops = flops_of(call)};
+
+    for (int i = moved == PART; i < call->n_in; i++)
+        cost.bytes += bytes_of(call->in[i]);
+    for (int i = 0; i < call->n_out; i++)
+        cost.bytes += bytes_of(call->out[i]) * (moved == UPDATES || moved == PART ? 2 : 1);
+    return cost;
+}
