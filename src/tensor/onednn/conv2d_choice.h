@@ -16,7 +16,7 @@ typedef enum conv2d_kernel {
     CONV2D_ONEDNN,
     CONV2D_FEW,      /* few input channels */
     CONV2D_ROWS,     /* few positions in the output */
-    CONV2D_WINOGRAD, /* 3x3 and 5x5 kernels with stride 1 */
+    CONV2D_WINOGRAD, /* 3x3, 5x5 and 1x5 kernels with stride 1 */
     CONV2D_KERNELS
 } conv2d_kernel;
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_conv2d_winograd.c - convolutions with 3x3 and 5x5 kernels and stride 1, by Winograd's
- * algorithm on tiles of 6x6.
+ * dn_conv2d_winograd.c - convolutions with 3x3, 5x5 and 1x5 kernels and stride 1, by Winograd's
+ * algorithm on tiles of 6x6, or of 6 positions of a line.
  *
  * A tile gives 4x4 results of a 3x3 kernel with 36 products instead of 144, or 2x2 results of a 5x5
- * kernel with 36 instead of 100. All three directions are the same three steps: transform to
- * points, a matrix product at each of the 36 points, transform back:
+ * kernel with 36 instead of 100, or 2 results of a 1x5 kernel with 6 instead of 10. All three
+ * directions are the same three steps: transform to points, a matrix product at each of the points,
+ * transform back:
  *
  *     y:   results (image x  * kernel w)             summed over input channels
  *     dx:  results (image dy * kernel w, rotated by 180 degrees)   summed over output channels
@@ -19,10 +20,10 @@
 
 #include <string.h>
 
-#define POINTS        36
 #define PORTION_BYTES ((size_t)384 << 10) /* of points */
 #define PORTION_TILES 24                  /* minimum: the products outweigh reading the weights */
-#define PAD_FLOATS    16                  /* between points: they map to different cache sets */
+#define PORTION_LINES 96 /* the same for lines, which share the weights of a point */
+#define PAD_FLOATS    16 /* between points: they map to different cache sets */
 
 /* One convolution of an image of `in` channels with `out` results, seen as tiles. */
 typedef struct wino {
@@ -33,7 +34,10 @@ typedef struct wino {
     size_t w;
     size_t out_h;
     size_t out_w;
+    int dims;      /* 2, or 1: tiles are lines */
+    size_t points; /* of a tile: 36 or 6 */
     size_t kernel; /* 3 or 5 */
+    size_t n_taps; /* its square, or in a line itself */
     size_t size;   /* results of a tile in each direction: 4 or 2 */
     size_t padding[2];
     size_t tiles_h;
@@ -65,7 +69,7 @@ static size_t step_of(const wino *k, size_t channels)
 
 static size_t memory_floats(const wino *k)
 {
-    return POINTS * step_of(k, k->in) + (POINTS + 1) * step_of(k, k->out);
+    return k->points * step_of(k, k->in) + (k->points + 1) * step_of(k, k->out);
 }
 
 /* image and results: (N, C, H, W) of x and y, or of dy and dx. */
@@ -73,6 +77,7 @@ static void describe(wino *k, const device_state *self, const int64_t *image,
                      const int64_t *results, const ls_tensor *weights, const int *padding)
 {
     size_t fitting;
+    size_t least;
 
     *k = (wino){.simd = self->simd,
                 .in = (size_t)image[1],
@@ -81,14 +86,18 @@ static void describe(wino *k, const device_state *self, const int64_t *image,
                 .w = (size_t)image[3],
                 .out_h = (size_t)results[2],
                 .out_w = (size_t)results[3],
-                .kernel = (size_t)weights->dims[2],
+                .dims = weights->dims[2] == 1 ? 1 : 2,
+                .kernel = (size_t)weights->dims[3],
                 .padding = {(size_t)padding[0], (size_t)padding[1]}};
+    k->points = k->dims == 1 ? 6 : 36;
+    k->n_taps = k->dims == 1 ? k->kernel : k->kernel * k->kernel;
     k->size = 7 - k->kernel;
-    k->tiles_h = (k->out_h + k->size - 1) / k->size;
+    k->tiles_h = k->dims == 1 ? k->out_h : (k->out_h + k->size - 1) / k->size;
     k->tiles_w = (k->out_w + k->size - 1) / k->size;
     k->n_tiles = (size_t)image[0] * k->tiles_h * k->tiles_w;
-    fitting = PORTION_BYTES / (POINTS * (k->in + k->out) * sizeof(float));
-    k->portion = fitting < PORTION_TILES ? PORTION_TILES : fitting;
+    fitting = PORTION_BYTES / (k->points * (k->in + k->out) * sizeof(float));
+    least = k->dims == 1 ? PORTION_LINES : PORTION_TILES;
+    k->portion = fitting < least ? least : fitting;
     if (k->portion > k->n_tiles)
         k->portion = k->n_tiles;
 }
@@ -105,13 +114,14 @@ static tile tile_at(const wino *k, size_t i)
     const size_t in_image = i % (k->tiles_h * k->tiles_w);
 
     return (tile){.n = i / (k->tiles_h * k->tiles_w),
-                  .top = in_image / k->tiles_w * k->size,
+                  .top = in_image / k->tiles_w * (k->dims == 1 ? 1 : k->size),
                   .left = in_image % k->tiles_w * k->size};
 }
 
 static void read_image(const wino *k, size_t first, size_t count, float *points)
 {
-    wino_patch p = {.h = k->h, .w = k->w, .blocks = k->in / 8, .step = step_of(k, k->in)};
+    wino_patch p = {
+        .h = k->h, .w = k->w, .blocks = k->in / 8, .step = step_of(k, k->in), .dims = k->dims};
 
     for (size_t i = 0; i < count; i++) {
         const tile t = tile_at(k, first + i);
@@ -130,6 +140,7 @@ static wino_patch result_patch(const wino *k, tile t)
                         .top = t.top,
                         .left = t.left,
                         .size = k->size,
+                        .dims = k->dims,
                         .step = step_of(k, k->out)};
 }
 
@@ -157,7 +168,7 @@ static void multiply(const wino *k, size_t count, const float *image, float *res
                              .b_step = 16,
                              .c_row = k->out};
 
-    for (size_t p = 0; p < POINTS; p++)
+    for (size_t p = 0; p < k->points; p++)
         k->simd->product(&m, image + p * step_of(k, k->in), k->weights + p * point_weights(k),
                          results + p * step_of(k, k->out));
 }
@@ -166,7 +177,7 @@ static void convolve_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const wino *k = arg;
     float *image = k->memory + thread * memory_floats(k);
-    float *results = image + POINTS * step_of(k, k->in);
+    float *results = image + k->points * step_of(k, k->in);
 
     for (size_t first = begin; first < end; first += k->portion) {
         const size_t count = end - first < k->portion ? end - first : k->portion;
@@ -183,27 +194,26 @@ static ls_status convolve(device_state *self, wino *k, ls_tensor *weights, ls_te
 {
     const size_t count = point_weights(k);
     const size_t n_points = (size_t)self->threads * memory_floats(k);
-    const size_t n_taps = k->kernel * k->kernel * count;
-    const tap_weights taps = {
-        .in = k->in, .out = k->out, .n = k->kernel * k->kernel, .rotated = rotated};
+    const size_t n_taps = k->n_taps * count;
+    const tap_weights taps = {.in = k->in, .out = k->out, .n = k->n_taps, .rotated = rotated};
     void *plain;
     float *at;
     float *shift;
 
     LS_TRY(dn_host->tensor_plain(weights, &plain));
-    LS_TRY(dn_floats(weights->device, n_points + POINTS * count + n_taps + k->out, memory, &at));
+    LS_TRY(dn_floats(weights->device, n_points + k->points * count + n_taps + k->out, memory, &at));
     k->memory = at;
     k->weights = at + n_points;
-    taps_arrange(&taps, plain, k->weights + POINTS * count);
-    k->simd->wino_weights(k->weights + POINTS * count, k->kernel, count, k->weights);
-    shift = k->weights + POINTS * count + n_taps;
+    taps_arrange(&taps, plain, k->weights + k->points * count);
+    k->simd->wino_weights(k->weights + k->points * count, k->kernel, k->dims, count, k->weights);
+    shift = k->weights + k->points * count + n_taps;
     memset(shift, 0, k->out * sizeof(*shift));
     if (bias != NULL) {
         LS_TRY(dn_host->tensor_plain(bias, &plain));
         memcpy(shift, plain, k->out * sizeof(*shift));
     }
     k->bias = shift;
-    threads_for(self, k->n_tiles, POINTS * k->in * k->out, convolve_range, k);
+    threads_for(self, k->n_tiles, k->points * k->in * k->out, convolve_range, k);
     return LS_OK;
 }
 
@@ -273,7 +283,7 @@ static void multiply_transposed(const wino *k, size_t count, const float *image,
                              .c_row = k->out,
                              .add = true};
 
-    for (size_t p = 0; p < POINTS; p++)
+    for (size_t p = 0; p < k->points; p++)
         k->simd->product(&m, image + p * step_of(k, k->in), gradient + p * step_of(k, k->out),
                          weights + p * k->in * k->out);
 }
@@ -281,7 +291,7 @@ static void multiply_transposed(const wino *k, size_t count, const float *image,
 /* Each tile's sum follows its points. */
 static void sum_gradient(const wino *k, size_t count, const float *gradient, float *sums)
 {
-    const float *point = gradient + POINTS * step_of(k, k->out);
+    const float *point = gradient + k->points * step_of(k, k->out);
 
     memset(sums, 0, k->out * sizeof(*sums));
     for (size_t i = 0; i < count; i++)
@@ -293,8 +303,8 @@ static void weights_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const wino *k = arg;
     float *image = k->memory + thread * memory_floats(k);
-    float *gradient = image + POINTS * step_of(k, k->in);
-    float *weights = k->weights + thread * POINTS * k->in * k->out;
+    float *gradient = image + k->points * step_of(k, k->in);
+    float *weights = k->weights + thread * k->points * k->in * k->out;
 
     for (size_t first = begin; first < end; first += k->portion) {
         const size_t count = end - first < k->portion ? end - first : k->portion;
@@ -310,12 +320,10 @@ static void weights_range(void *arg, size_t begin, size_t end, size_t thread)
 static void write_some(const wino *k, const float *taps, size_t i, size_t first, size_t end,
                        float *dw, bool accumulate)
 {
-    const size_t n_taps = k->kernel * k->kernel;
-
     for (size_t o = first; o < end; o++) {
-        float *to = dw + (o * k->in + i) * n_taps;
+        float *to = dw + (o * k->in + i) * k->n_taps;
 
-        for (size_t t = 0; t < n_taps; t++) {
+        for (size_t t = 0; t < k->n_taps; t++) {
             const float v = taps[(t * k->in + i) * k->out + o];
 
             to[t] = accumulate ? to[t] + v : v;
@@ -353,22 +361,22 @@ static ls_status backward_weights(device_state *self, const op_call *call, wino 
     const size_t count = k->in * k->out;
     const size_t n_threads = (size_t)threads_adding(self);
     const size_t n_points = n_threads * memory_floats(k);
-    const size_t n_sums = n_threads * (POINTS * count + 2 * k->out);
+    const size_t n_sums = n_threads * (k->points * count + 2 * k->out);
     float *taps;
 
-    LS_TRY(dn_floats(call->in[0]->device, n_points + n_sums + k->kernel * k->kernel * count, memory,
-                     &k->memory));
+    LS_TRY(
+        dn_floats(call->in[0]->device, n_points + n_sums + k->n_taps * count, memory, &k->memory));
     k->weights = k->memory + n_points;
-    k->sums = k->weights + n_threads * POINTS * count;
+    k->sums = k->weights + n_threads * k->points * count;
     taps = k->weights + n_sums;
     memset(k->weights, 0, n_sums * sizeof(*k->weights));
     if (self->thread_invariant)
         weights_range(k, 0, k->n_tiles, 0);
     else
-        threads_for(self, k->n_tiles, POINTS * count, weights_range, k);
-    sum_threads(self, k->weights, POINTS * count, POINTS * count);
+        threads_for(self, k->n_tiles, k->points * count, weights_range, k);
+    sum_threads(self, k->weights, k->points * count, k->points * count);
     sum_threads(self, k->sums + k->out, k->out, 2 * k->out);
-    self->simd->wino_taps(k->weights, k->kernel, count, taps);
+    self->simd->wino_taps(k->weights, k->kernel, k->dims, count, taps);
     write_taps(k, taps, dn_data(call->out[0]), call->accumulate);
     if (call->out[1] != NULL)
         write_bias(k, k->sums + k->out, dn_data(call->out[1]), call->accumulate);

@@ -88,6 +88,7 @@ typedef struct wino_patch {
     size_t top;
     size_t left;
     size_t size; /* of results, or of a gradient: 2 or 4 */
+    int dims;    /* 2, or 1 for tiles that are lines; then size is 2 */
     size_t step;
 } wino_patch;
 
@@ -201,15 +202,15 @@ typedef struct simd_table {
     void (*conv_few_backward)(const conv_few *s, const float *image, const float *dy, float *dw,
                               float *db);
 
-    /* A tile of an image to its 36 points; a tile of a gradient likewise, as a kernel, with its sum
-     * as the 37th; points to results. */
+    /* A tile of an image to its points, 36 or in a line 6; a tile of a gradient likewise, as
+     * a kernel, with its sum as one more; points to results. */
     void (*wino_image)(const wino_patch *t, const float *image, float *points);
     void (*wino_gradient)(const wino_patch *t, const float *image, float *points);
     void (*wino_results)(const wino_patch *t, const float *points, const float *bias, float *image);
-    /* (size * size, count) taps to (36, count) points and back; size is 3 or 5, count a multiple
-     * of 8. */
-    void (*wino_weights)(const float *taps, size_t size, size_t count, float *points);
-    void (*wino_taps)(const float *points, size_t size, size_t count, float *taps);
+    /* (size * size, count) taps to (36, count) points and back, or with `dims` 1 (size, count) taps
+     * to (6, count); size is 3, or 5 as in all lines, count a multiple of 8. */
+    void (*wino_weights)(const float *taps, size_t size, int dims, size_t count, float *points);
+    void (*wino_taps)(const float *points, size_t size, int dims, size_t count, float *taps);
     void (*product)(const small_product *m, const float *a, const float *b, float *c);
     /* Of the outputs [begin, end). */
     void (*dots)(const few_rows *m, const float *x, const float *w, float *y, size_t begin,

@@ -43,8 +43,8 @@ void SIMD_NAME(wino_image)(const wino_patch *t, const float *image, float *point
 void SIMD_NAME(wino_gradient)(const wino_patch *t, const float *image, float *points);
 void SIMD_NAME(wino_results)(const wino_patch *t, const float *points, const float *bias,
                              float *image);
-void SIMD_NAME(wino_weights)(const float *taps, size_t size, size_t count, float *points);
-void SIMD_NAME(wino_taps)(const float *points, size_t size, size_t count, float *taps);
+void SIMD_NAME(wino_weights)(const float *taps, size_t size, int dims, size_t count, float *points);
+void SIMD_NAME(wino_taps)(const float *points, size_t size, int dims, size_t count, float *taps);
 void SIMD_NAME(product)(const small_product *m, const float *a, const float *b, float *c);
 void SIMD_NAME(dots)(const few_rows *m, const float *x, const float *w, float *y, size_t begin,
                      size_t end);

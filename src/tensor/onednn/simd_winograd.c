@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simd_winograd.c - the loops of Winograd's convolution on tiles of 6x6, 8 channels at a time.
+ * simd_winograd.c - the loops of Winograd's convolution on tiles of 6x6, or of 6 positions of a line
+ * (`dims` 1), 8 channels at a time.
  *
  * A tile of an image, a kernel of s x s and s x s results are polynomials; they are multiplied by
  * their values at six points in each direction (Lavin and Gray, "Fast Algorithms for Convolutional
@@ -87,13 +88,20 @@ SIMD_INLINE void points_to_results(vec_8 *p, size_t step, size_t size)
 
 /* --- tiles of images --- */
 
+/* The rows of a square of that size, or of a line. */
+SIMD_INLINE size_t rows_of(size_t size, int dims)
+{
+    return dims == 1 ? 1 : size;
+}
+
 /* Reads size x size positions of a plane; positions outside are 0. */
-SIMD_INLINE void read_patch(const wino_patch *t, const float *plane, vec_8 *d, size_t size)
+SIMD_INLINE void read_patch(const wino_patch *t, const float *plane, vec_8 *d, size_t size,
+                            int dims)
 {
     const vec_8 zero = {0};
 
     SIMD_UNROLL
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < rows_of(size, dims); i++) {
         const size_t h = t->top + i; // wraps around above the plane and is then too large as well
 
         SIMD_UNROLL
@@ -109,117 +117,130 @@ SIMD_INLINE void read_patch(const wino_patch *t, const float *plane, vec_8 *d, s
 }
 
 /* The same for a patch inside the plane. */
-SIMD_INLINE void read_inner_patch(const wino_patch *t, const float *plane, vec_8 *d, size_t size)
+SIMD_INLINE void read_inner_patch(const wino_patch *t, const float *plane, vec_8 *d, size_t size,
+                                  int dims)
 {
     const float *first = plane + (t->top * t->w + t->left) * 8;
 
     SIMD_UNROLL
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < rows_of(size, dims); i++) {
         SIMD_UNROLL
         for (size_t j = 0; j < size; j++)
             load_8(&d[i * POINTS + j], first + (i * t->w + j) * 8);
     }
 }
 
-static inline bool lies_inside(const wino_patch *t, size_t size)
+static inline bool lies_inside(const wino_patch *t, size_t size, int dims)
 {
-    return t->top < t->h && t->left < t->w && t->top + size <= t->h && t->left + size <= t->w;
+    return t->top < t->h && t->left < t->w && t->top + rows_of(size, dims) <= t->h &&
+           t->left + size <= t->w;
 }
 
-SIMD_INLINE void store_points(const vec_8 *d, float *points, size_t step)
+SIMD_INLINE void store_points(const vec_8 *d, float *points, size_t step, int dims)
 {
     SIMD_UNROLL
-    for (size_t p = 0; p < POINTS * POINTS; p++)
+    for (size_t p = 0; p < rows_of(POINTS, dims) * POINTS; p++)
         store_8(points + p * step, &d[p]);
 }
 
-void SIMD_NAME(wino_image)(const wino_patch *t, const float *image, float *points)
+SIMD_INLINE void image_of(const wino_patch *t, const float *image, float *points, int dims)
 {
-    const bool inside = lies_inside(t, POINTS);
+    const bool inside = lies_inside(t, POINTS, dims);
 
     for (size_t b = 0; b < t->blocks; b++) {
         const float *plane = image + b * t->h * t->w * 8;
         vec_8 d[POINTS * POINTS];
 
         if (inside)
-            read_inner_patch(t, plane, d, POINTS);
+            read_inner_patch(t, plane, d, POINTS, dims);
         else
-            read_patch(t, plane, d, POINTS);
+            read_patch(t, plane, d, POINTS, dims);
         SIMD_UNROLL
-        for (size_t i = 0; i < POINTS; i++)
+        for (size_t i = 0; i < rows_of(POINTS, dims); i++)
             image_to_points(d + i * POINTS, 1);
         SIMD_UNROLL
-        for (size_t j = 0; j < POINTS; j++)
+        for (size_t j = 0; j < POINTS && dims == 2; j++)
             image_to_points(d + j, POINTS);
-        store_points(d, points + b * 8, t->step);
+        store_points(d, points + b * 8, t->step, dims);
     }
 }
 
-SIMD_INLINE void square_to_points(vec_8 *d, size_t size)
+void SIMD_NAME(wino_image)(const wino_patch *t, const float *image, float *points)
+{
+    if (t->dims == 1)
+        image_of(t, image, points, 1);
+    else
+        image_of(t, image, points, 2);
+}
+
+SIMD_INLINE void kernel_of(vec_8 *d, size_t size, int dims)
 {
     SIMD_UNROLL
-    for (size_t i = 0; i < size; i++)
+    for (size_t i = 0; i < rows_of(size, dims); i++)
         kernel_to_points(d + i * POINTS, 1, size);
     SIMD_UNROLL
-    for (size_t j = 0; j < POINTS; j++)
+    for (size_t j = 0; j < POINTS && dims == 2; j++)
         kernel_to_points(d + j, POINTS, size);
 }
 
-SIMD_INLINE void gradient_of(const wino_patch *t, const float *image, float *points, size_t size)
+SIMD_INLINE void gradient_of(const wino_patch *t, const float *image, float *points, size_t size,
+                             int dims)
 {
     for (size_t b = 0; b < t->blocks; b++) {
         vec_8 d[POINTS * POINTS];
 
         vec_8 sum;
 
-        read_patch(t, image + b * t->h * t->w * 8, d, size);
+        read_patch(t, image + b * t->h * t->w * 8, d, size, dims);
         sum = d[0];
         SIMD_UNROLL
-        for (size_t i = 1; i < size * size; i++)
+        for (size_t i = 1; i < rows_of(size, dims) * size; i++)
             sum += d[i / size * POINTS + i % size];
-        store_8(points + POINTS * POINTS * t->step + b * 8, &sum);
-        square_to_points(d, size);
-        store_points(d, points + b * 8, t->step);
+        store_8(points + rows_of(POINTS, dims) * POINTS * t->step + b * 8, &sum);
+        kernel_of(d, size, dims);
+        store_points(d, points + b * 8, t->step, dims);
     }
 }
 
 void SIMD_NAME(wino_gradient)(const wino_patch *t, const float *image, float *points)
 {
-    if (t->size == 2)
-        gradient_of(t, image, points, 2);
+    if (t->dims == 1)
+        gradient_of(t, image, points, 2, 1);
+    else if (t->size == 2)
+        gradient_of(t, image, points, 2, 2);
     else
-        gradient_of(t, image, points, 4);
+        gradient_of(t, image, points, 4, 2);
 }
 
-SIMD_INLINE void points_to_square(vec_8 *d, size_t size)
+SIMD_INLINE void results_from(vec_8 *d, size_t size, int dims)
 {
     SIMD_UNROLL
-    for (size_t i = 0; i < POINTS; i++)
+    for (size_t i = 0; i < rows_of(POINTS, dims); i++)
         points_to_results(d + i * POINTS, 1, size);
     SIMD_UNROLL
-    for (size_t j = 0; j < size; j++)
+    for (size_t j = 0; j < size && dims == 2; j++)
         points_to_results(d + j, POINTS, size);
 }
 
-SIMD_INLINE void load_points(vec_8 *d, const float *points, size_t step)
+SIMD_INLINE void load_points(vec_8 *d, const float *points, size_t step, int dims)
 {
     SIMD_UNROLL
-    for (size_t p = 0; p < POINTS * POINTS; p++)
+    for (size_t p = 0; p < rows_of(POINTS, dims) * POINTS; p++)
         load_8(&d[p], points + p * step);
 }
 
 SIMD_INLINE void results_of(const wino_patch *t, const float *points, const float *bias,
-                            float *image, size_t size)
+                            float *image, size_t size, int dims)
 {
     for (size_t b = 0; b < t->blocks; b++) {
         float *plane = image + b * t->h * t->w * 8;
         vec_8 d[POINTS * POINTS];
         vec_8 shift;
 
-        load_points(d, points + b * 8, t->step);
-        points_to_square(d, size);
+        load_points(d, points + b * 8, t->step, dims);
+        results_from(d, size, dims);
         load_8(&shift, bias + b * 8);
-        for (size_t i = 0; i < size && t->top + i < t->h; i++) {
+        for (size_t i = 0; i < rows_of(size, dims) && t->top + i < t->h; i++) {
             for (size_t j = 0; j < size && t->left + j < t->w; j++) {
                 const vec_8 v = d[i * POINTS + j] + shift;
 
@@ -232,52 +253,58 @@ SIMD_INLINE void results_of(const wino_patch *t, const float *points, const floa
 void SIMD_NAME(wino_results)(const wino_patch *t, const float *points, const float *bias,
                              float *image)
 {
-    if (t->size == 2)
-        results_of(t, points, bias, image, 2);
+    if (t->dims == 1)
+        results_of(t, points, bias, image, 2, 1);
+    else if (t->size == 2)
+        results_of(t, points, bias, image, 2, 2);
     else
-        results_of(t, points, bias, image, 4);
+        results_of(t, points, bias, image, 4, 2);
 }
 
 /* --- kernels: `count` floats of each tap and point --- */
 
-SIMD_INLINE void weights_of(const float *taps, float *points, size_t count, size_t size)
+SIMD_INLINE void weights_of(const float *taps, float *points, size_t count, size_t size, int dims)
 {
     for (size_t i = 0; i < count; i += 8) {
         vec_8 d[POINTS * POINTS];
 
         SIMD_UNROLL
-        for (size_t k = 0; k < size * size; k++)
+        for (size_t k = 0; k < rows_of(size, dims) * size; k++)
             load_8(&d[k / size * POINTS + k % size], taps + k * count + i);
-        square_to_points(d, size);
-        store_points(d, points + i, count);
+        kernel_of(d, size, dims);
+        store_points(d, points + i, count, dims);
     }
 }
 
-void SIMD_NAME(wino_weights)(const float *taps, size_t size, size_t count, float *points)
+void SIMD_NAME(wino_weights)(const float *taps, size_t size, int dims, size_t count, float *points)
 {
-    if (size == 3)
-        weights_of(taps, points, count, 3);
+    if (dims == 1)
+        weights_of(taps, points, count, 5, 1);
+    else if (size == 3)
+        weights_of(taps, points, count, 3, 2);
     else
-        weights_of(taps, points, count, 5);
+        weights_of(taps, points, count, 5, 2);
 }
 
-SIMD_INLINE void taps_of(const float *points, float *taps, size_t count, size_t size)
+SIMD_INLINE void taps_of(const float *points, float *taps, size_t count, size_t size, int dims)
 {
     for (size_t i = 0; i < count; i += 8) {
         vec_8 d[POINTS * POINTS];
 
-        load_points(d, points + i, count);
-        points_to_square(d, size);
+        load_points(d, points + i, count, dims);
+        results_from(d, size, dims);
         SIMD_UNROLL
-        for (size_t k = 0; k < size * size; k++)
+        for (size_t k = 0; k < rows_of(size, dims) * size; k++)
             store_8(taps + k * count + i, &d[k / size * POINTS + k % size]);
     }
 }
 
-void SIMD_NAME(wino_taps)(const float *points, size_t size, size_t count, float *taps)
+void SIMD_NAME(wino_taps)(const float *points, size_t size, int dims, size_t count, float *taps)
 {
-    if (size == 3)
-        taps_of(points, taps, count, 3);
+    if (dims == 1)
+        taps_of(points, taps, count, 5, 1);
+    else if (size == 3)
+        taps_of(points, taps, count, 3, 2);
     else
-        taps_of(points, taps, count, 5);
+        taps_of(points, taps, count, 5, 2);
 }

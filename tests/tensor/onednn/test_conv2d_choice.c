@@ -96,6 +96,29 @@ static void each_processor_gets_its_kernels(void **state)
     }
 }
 
+static conv2d_kernel choose_line(isa_level isa, int64_t n, int64_t length, int64_t kernel)
+{
+    const op_attrs attrs = {.stride = {1, 1},
+                            .padding = {0, (int)kernel / 2},
+                            .dilation = {1, 1},
+                            .groups = 1,
+                            .kernel = {1, (int)kernel}};
+    const int64_t x[4] = {n, 64, 1, length};
+    const int64_t w[4] = {64, 64, 1, kernel};
+
+    return conv2d_choose(isa, ALL, CONV2D_BACKWARD_DATA, &attrs, x, w, x);
+}
+
+static void long_lines_are_for_winograd(void **state)
+{
+    LS_UNUSED(state);
+    assert_int_equal(choose_line(ISA_AVX2, 16, 401, 5), CONV2D_WINOGRAD);
+    assert_int_equal(choose_line(ISA_AVX512, 16, 401, 5), CONV2D_ONEDNN);
+    assert_int_equal(choose_line(ISA_AVX2, 16, 401, 3), CONV2D_ONEDNN);
+    assert_int_equal(choose_line(ISA_AVX2, 1, 401, 5), CONV2D_ONEDNN);
+    assert_int_equal(choose_line(ISA_AVX2, 1024, 7, 5), CONV2D_ONEDNN);
+}
+
 static void dilated_convolutions_are_not_for_winograd(void **state)
 {
     const op_attrs attrs = {
@@ -161,6 +184,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_processor_gets_its_kernels),
+        cmocka_unit_test(long_lines_are_for_winograd),
         cmocka_unit_test(dilated_convolutions_are_not_for_winograd),
         cmocka_unit_test(a_kernel_that_is_not_allowed_is_not_chosen),
         cmocka_unit_test(sets_are_read_from_names),

@@ -258,14 +258,16 @@ static void all_tables_give_the_same_bits(void **state)
     }
 }
 
-/* Three convolutions, each over a small image, and two products, in the first places of o->f. */
+/* Convolutions, each over a small image, and two products, in the first places of o->f. */
 static void run_convolutions(const simd_table *t, outputs *o)
 {
     const size_t taps[4] = {0, 2, 20, 22};
     const conv_few few = {
         .w = 10, .o = 24, .out_h = 4, .out_w = 7, .stride = {2, 1}, .n_taps = 4, .taps = taps};
     const wino_patch tile = {
-        .h = 7, .w = 5, .blocks = 2, .top = 3, .left = 2, .size = 4, .step = 40};
+        .h = 7, .w = 5, .blocks = 2, .top = 3, .left = 2, .size = 4, .step = 40, .dims = 2};
+    const wino_patch line = {
+        .h = 7, .w = 5, .blocks = 2, .top = 3, .left = 2, .size = 2, .step = 40, .dims = 1};
     const small_product m = {.rows = 11,
                              .depth = 9,
                              .columns = 24,
@@ -282,8 +284,13 @@ static void run_convolutions(const simd_table *t, outputs *o)
     t->wino_image(&tile, input[1], o->f[2]);
     t->wino_gradient(&tile, input[1], o->f[2] + 2000);
     t->wino_results(&tile, input[1], input[1] + 100, o->f[3]);
-    t->wino_weights(input[1], 5, 24, o->f[4]);
-    t->wino_taps(input[1], 3, 24, o->f[4] + 2000);
+    t->wino_weights(input[1], 5, 2, 24, o->f[4]);
+    t->wino_taps(input[1], 3, 2, 24, o->f[4] + 2000);
+    t->wino_image(&line, input[1], o->f[3] + 1000);
+    t->wino_gradient(&line, input[1], o->f[3] + 1400);
+    t->wino_results(&line, input[1], input[1] + 100, o->f[3] + 2000);
+    t->wino_weights(input[1], 5, 1, 24, o->f[4] + 1000);
+    t->wino_taps(input[1], 5, 1, 24, o->f[4] + 1400);
     t->product(&m, input[1], input[1] + 200, o->f[5]);
     t->dots(&rows, input[1], input[1] + 1000, o->f[5] + 1000, 1, 18);
 }
