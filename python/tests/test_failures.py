@@ -181,6 +181,32 @@ class Failures(unittest.TestCase):
         self.assertEqual(first, "KeyboardInterrupt")
         self.assertIn("KeyboardInterrupt", second)
 
+    def test_interrupt_before_an_operation_starts(self):
+        """The next operation progresses although this rank calls nothing, as before."""
+
+        def body(rank, n, store):
+            def interrupt(*_):
+                raise KeyboardInterrupt
+
+            ranks.join(store, rank, n)
+            tensor = torch.full((1 << 20,), float(rank))
+            if rank == 0:
+                library = lockstep.torch.lib
+                started, library.ls_all_reduce = library.ls_all_reduce, interrupt
+                self.assertRaises(KeyboardInterrupt, dist.all_reduce, tensor)
+                library.ls_all_reduce = started
+            work = dist.all_reduce(tensor, async_op=True)
+            if rank == 1:
+                work.wait()
+                open(store + "_ended", "wb").close()
+            ended = ranks.wait_for(lambda: os.path.exists(store + "_ended"))
+            work.wait()
+            return ended, bool((tensor == 1).all())
+
+        if lockstep.torch.form()[0] == "cpp":
+            self.skipTest("nothing interrupts the start in C++")
+        self.assertEqual(ranks.run(2, body), [(True, True)] * 2)
+
     def test_forked_child_is_refused(self):
         def body(rank, n, store):
             ranks.join(store, rank, n)

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "comm/native/copy.h"
 #include "comm/native/segment_map.h"
 #include "comm/native/team_internal.h"
 #include "comm/algorithms.h"
@@ -660,6 +661,41 @@ static void reader_fails_when_a_buffer_is_not_readable(void **state)
     algorithm_table_free(t);
 }
 
+/* An all_reduce whose result is written around the caches, from and to an odd address. */
+static int reduce_around_the_caches(const comm_boot *boot, void *arg)
+{
+    const size_t bytes = COPY_AROUND_BYTES + 12345;
+    team_rank *r = ls_calloc(1, sizeof(*r));
+    uint8_t *memory = ls_calloc(1, bytes + 2);
+    uint8_t *data = memory + 1;
+    const coll op = team_rank_op(COLL_ALL_REDUCE, LS_U8, LS_SUM, -1, data, data, bytes);
+    size_t n_wrong = 0;
+
+    RANK_CHECK(r != NULL && memory != NULL);
+    r->table = arg;
+    RANK_CHECK(team_rank_open(r, boot, 256 << 10) == LS_OK);
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = (uint8_t)(i / 61 + (size_t)boot->rank);
+    RANK_CHECK(team_rank_run(r, &op) == LS_OK);
+    for (size_t i = 0; i < bytes; i++)
+        n_wrong += data[i] != (uint8_t)(3 * (i / 61) + 3);
+    RANK_CHECK(n_wrong == 0 && data[-1] == 0 && data[bytes] == 0);
+    team_rank_close(r);
+    ls_free(memory);
+    ls_free(r);
+    return 0;
+}
+
+static void large_results_are_written_around_the_caches(void **state)
+{
+    algorithm_table *t = NULL;
+
+    (void)state;
+    assert_int_equal(algorithm_table_create("all:direct", &t), LS_OK);
+    assert_int_equal(ranks_run(AS_PROCESSES, 3, reduce_around_the_caches, t), 0);
+    algorithm_table_free(t);
+}
+
 /* --- the count of arrivals --- */
 
 void __real_local_ring(local *l, int peer);
@@ -748,6 +784,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_algorithm_matches_the_oracle),
         cmocka_unit_test(all_ranks_stage_where_the_kernel_forbids_reading),
         cmocka_unit_test(reader_fails_when_a_buffer_is_not_readable),
+        cmocka_unit_test(large_results_are_written_around_the_caches),
         cmocka_unit_test(waiters_wake_when_the_count_has_passed_theirs),
     };
 

@@ -7,6 +7,7 @@ Methods have the names of torch up to 2.14 (_allgather_base) and since 2.15 (all
 from __future__ import annotations
 
 import ctypes
+import threading
 from datetime import timedelta
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
@@ -35,6 +36,15 @@ Finish = Optional[Callable[[], None]]
 TORCH_TAKES_NO_WORK = _cpp.version() >= _cpp.OLDEST
 
 _CPU = torch.device("cpu")
+
+
+class _Announced(threading.local):
+    """Whether this thread has called ls_comm_wait_next(), and not yet started the operation."""
+
+    by_thread = False
+
+
+_announced = _Announced()
 
 
 class _Devices(List[torch.device]):
@@ -250,7 +260,11 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
             raise _lib.BackendError("lockstep: the group has ended (destroy_process_group)")
         _site.mark(shape)
         if self._is_waited(opts):
+            _announced.by_thread = True
             lib.ls_comm_wait_next()
+        elif _announced.by_thread:
+            lib.ls_barrier(None, None)  # fails, and so takes what Ctrl-C has left of a call
+            _announced.by_thread = False
         return handle
 
     def _work(
@@ -262,6 +276,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         value: Tensors,
         finish: Finish = None,
     ) -> Any:
+        _announced.by_thread = False
         if status != _lib.OK:
             raise _lib.failure(status)
         self._sequence += 1

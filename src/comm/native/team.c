@@ -277,7 +277,8 @@ static bool prepare_direct(team *t)
         t->dst[k] = (char *)(uintptr_t)s->dst_at;
     }
     if (t->scratch == NULL)
-        t->scratch = ls_alloc_aligned(4096, ((size_t)t->n - 1) * t->block_bytes);
+        t->scratch = ls_alloc_aligned(TEAM_PAGE_BYTES,
+                                      ((size_t)t->n - 1) * t->block_bytes + TEAM_PAGE_BYTES);
     if (t->scratch == NULL)
         team_break(t, CAUSE_FAULT, t->rank, "no memory for reading the buffers of other ranks");
     return t->scratch != NULL;

@@ -17,6 +17,7 @@
  * This is the single-copy exchange of KNEM (Goglin and Moreaud, 2013) with a system call of its
  * own.
  */
+#include "comm/native/copy.h"
 #include "comm/native/team_internal.h"
 
 #include "base/alloc.h"
@@ -155,6 +156,14 @@ static bool block_of(const team *t, int k, uint64_t p, size_t *at, size_t *bytes
     return true;
 }
 
+/* Scratch for what comes from the i-th other member, to go to this address. Both have the same
+ * offset in a page: else each load from one waits for a store to the other, of which the processor
+ * compares only these bits. */
+static char *scratch_for(const team *t, int i, const void *to)
+{
+    return t->scratch + (size_t)(i - 1) * t->block_bytes + (uintptr_t)to % TEAM_PAGE_BYTES;
+}
+
 static bool reduce_block(team *t, uint64_t p)
 {
     const coll *op = t->op;
@@ -168,7 +177,7 @@ static bool reduce_block(team *t, uint64_t p)
     for (int i = 1; i < t->n; i++) {
         // Each member begins with its neighbour, so that not all read the same memory at once.
         const int k = (t->rank + i) % t->n;
-        char *block = t->scratch + (size_t)(i - 1) * t->block_bytes;
+        char *block = scratch_for(t, i, (char *)op->dst + at);
 
         if (!fetch(t, k, t->src[k] + skip + at, block, bytes))
             return false;
@@ -181,14 +190,23 @@ static bool reduce_block(team *t, uint64_t p)
 
 static bool take_block(team *t, uint64_t p)
 {
+    const bool around = team_result(t->op, t->n) > COPY_AROUND_BYTES;
+
     for (int i = 1; i < t->n; i++) {
         const int k = (t->rank + i) % t->n;
+        char *to = t->op->dst;
+        char *block;
         size_t at;
         size_t bytes;
 
-        if (block_of(t, k, p, &at, &bytes) &&
-            !fetch(t, k, t->dst[k] + at, (char *)t->op->dst + at, bytes))
+        if (!block_of(t, k, p, &at, &bytes))
+            continue;
+        to += at;
+        block = around ? scratch_for(t, 1, to) : to;
+        if (!fetch(t, k, t->dst[k] + at, block, bytes))
             return false;
+        if (around)
+            copy_around(to, block, bytes);
     }
     return true;
 }

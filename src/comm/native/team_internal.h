@@ -32,6 +32,7 @@
 #define TEAM_STAGING_AT    53248
 #define TEAM_BUFFERS       2 /* `in` buffers, and as many `out`; more are not faster */
 #define TEAM_PIECE_DEFAULT ((size_t)256 << 10)
+#define TEAM_PAGE_BYTES    ((size_t)4096)
 #define TEAM_CHUNK_BYTES   ((size_t)256 << 10) /* moved by one call of team_progress() */
 
 /* The compared fields of an operation's stamp, and its contribution if that is small: with `ready`
