@@ -33,7 +33,7 @@ typedef struct op_profile {
     op_record *records;
     int n;
     int capacity;
-    uint64_t n_dropped; /* for which there was no memory or no room */
+    uint64_t n_dropped; /* without memory for them, or beyond the maximum */
     /* of the operators from now on: */
     const char *phase; /* a constant; NULL: none */
     const char *layer; /* borrowed; NULL: none */
