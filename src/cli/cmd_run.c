@@ -94,11 +94,6 @@ static bool tees(const run_flags *f, unsigned stream)
 
 static void print_flags_without_effect(const run_flags *f)
 {
-    if (f->numa_binding != NULL)
-        print_error(
-            "lockstep: --numa-binding %s has no effect: this version does not bind ranks to "
-            "cores\n",
-            f->numa_binding);
     for (int which = 0; which < 2; which++)
         if (f->filters[which] != NULL && !tees(f, RANK_STDOUT << which))
             print_error("lockstep: --duplicate-%s-filters has no effect without --tee %d or "
@@ -180,6 +175,7 @@ static int run_job(const run_flags *f, char **command)
                        .role = f->role,
                        .virtual_local_rank = f->virtual_local_rank,
                        .isolate = f->isolates,
+                       .binding = f->binding,
                        .stop_signals = f->stop_signals,
                        .redirect = &f->redirect_list,
                        .tee = &f->tee_list,

@@ -51,6 +51,7 @@ agent_spec remote_request_spec(const launch_request *o)
                         .role = or_null(o->role),
                         .virtual_local_rank = o->virtual_local_rank,
                         .isolate = o->isolate,
+                        .binding = o->binding,
                         .stop_signals = o->stop_signals,
                         .redirect = &o->redirect,
                         .tee = &o->tee,

@@ -129,6 +129,9 @@ static void add_program_flags(flag_table *t, run_flags *f)
          "the opposite of --pass-local-rank, and the default"},
         {"virtual-local-rank", 0, LS_FLAG_BOOL, &f->virtual_local_rank, 0, 0,
          "LOCAL_RANK is 0 for every rank, and CUDA_VISIBLE_DEVICES names the device of the rank"},
+        {"numa-binding", 0, LS_FLAG_TEXT, &f->numa_binding, 0, 0,
+         "`NAME` bind each rank to cores and memory of the NUMA node of its GPU (without GPUs: of "
+         "its share): node, socket, exclusive, core-complex"},
     };
 
     add(t, flags, LS_COUNT_OF(flags));
@@ -201,8 +204,6 @@ static void add_end_flags(flag_table *t, run_flags *f)
         {"logs-specs", 0, LS_FLAG_TEXT, &f->logs_specs, 0, 0,
          "`NAME` must be \"default\": Python plug-ins of torchrun cannot be loaded"},
         {"print-completion", 0, LS_FLAG_TEXT, &f->completion, 0, 0, NULL},
-        {"numa-binding", 0, LS_FLAG_TEXT, &f->numa_binding, 0, 0,
-         "`NAME` no effect: this version does not bind ranks to cores"},
         {"help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text"},
     };
 
@@ -335,9 +336,7 @@ static ls_status read_streams(run_flags *f)
 
 static ls_status check_words(const run_flags *f)
 {
-    static const char *const bindings[] = {"node", "socket", "exclusive", "core-complex"};
     const char *style = f->pass_local_rank;
-    size_t i = 0;
 
     if (style != NULL && *style != 0 && !text_equal(style, "dash") &&
         !text_equal(style, "underscore"))
@@ -347,12 +346,6 @@ static ls_status check_words(const run_flags *f)
                        "--logs-specs %s: plug-ins of torchrun cannot be loaded; use -r, -t and "
                        "--log-dir instead",
                        f->logs_specs);
-    while (f->numa_binding != NULL && i < LS_COUNT_OF(bindings) &&
-           !text_equal(f->numa_binding, bindings[i]))
-        i++;
-    if (i == LS_COUNT_OF(bindings))
-        return ls_fail(LS_EINVAL, "--numa-binding %s: node, socket, exclusive or core-complex",
-                       f->numa_binding);
     if (f->module && f->no_python)
         return ls_fail(LS_EINVAL, "--module and --no-python exclude each other");
     return LS_OK;
@@ -413,6 +406,7 @@ static ls_status settle(run_flags *f)
     LS_TRY(read_streams(f));
     LS_TRY(read_lines(f));
     LS_TRY(check_words(f));
+    LS_TRY(binding_parse(f->numa_binding, &f->binding));
     LS_TRY(choose_isolation(f));
     LS_TRY(read_elastic(f));
     if (f->signals != NULL)

@@ -53,6 +53,7 @@ typedef struct run_flags {
     const char *pass_local_rank; /* NULL: not given */
     int virtual_local_rank;
     const char *numa_binding;
+    binding_kind binding;
     const char *signals;
     const char *isolate; /* NULL: not given; "": given without a value */
     const char *redirects;

@@ -166,7 +166,7 @@ static ls_status add_operator(trace_summary *s, const json_value *event, const s
     read_text(like.layer, sizeof(like.layer), args, "layer");
     LS_TRY(find_operator(s, &like, &o));
     if (o == NULL) {
-        s->n_unread++;
+        s->n_skipped++;
         return LS_OK;
     }
     o->has_layers = o->has_layers || !text_equal(o->layer, like.layer);
@@ -206,7 +206,7 @@ static void add_operation(trace_summary *s, const json_value *event, summary_ran
     read_text(name, sizeof(name), event, "name");
     k = find_kind(s, name);
     if (k == NULL) {
-        s->n_unread++;
+        s->n_skipped++;
         return;
     }
     k->calls++;
@@ -245,7 +245,7 @@ static ls_status add_event(reader *r, const json_value *event)
 
     LS_TRY(take_rank(r, event, &rank));
     if (rank == NULL) {
-        r->s->n_unread++;
+        r->s->n_skipped++;
         return LS_OK;
     }
     if (text_equal(category, "operator"))

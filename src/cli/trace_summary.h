@@ -84,7 +84,7 @@ typedef struct trace_summary {
     int64_t first_step; /* of profiles; 0: unknown */
     int64_t last_step;
     int64_t n_missing; /* operators that did not fit into their profiles */
-    int64_t n_unread;  /* events beyond the limits above */
+    int64_t n_skipped; /* events beyond the limits above */
 } trace_summary;
 
 /* Adds a trace. LS_EFORMAT: it is none; LS_EINVAL: one of its ranks is in an earlier file, too.

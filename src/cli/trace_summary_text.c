@@ -210,6 +210,6 @@ void trace_summary_text(trace_summary *s, int most, text_buf *out)
     if (s->n_missing > 0)
         text_append(out, "%" PRId64 " operators did not fit into their profile: use fewer steps\n",
                     s->n_missing);
-    if (s->n_unread > 0)
-        text_append(out, "%" PRId64 " events were left out\n", s->n_unread);
+    if (s->n_skipped > 0)
+        text_append(out, "%" PRId64 " events were left out\n", s->n_skipped);
 }

@@ -110,8 +110,9 @@ static void (*const quick_subjects[])(check *c) = {
     check_cores, check_shm,
 };
 static void (*const other_subjects[])(check *c) = {
-    check_version, check_settings, check_memlock, check_memory, check_ports,     check_clock,
-    check_key,     check_kernel,   check_ssh,     check_gpus,   check_leftovers,
+    check_version, check_settings, check_fabric, check_memlock,   check_numa,
+    check_pages,   check_memory,   check_ports,  check_clock,     check_key,
+    check_kernel,  check_ssh,      check_gpus,   check_leftovers,
 };
 
 static ls_status run(const check_options *options, bool is_full, findings *out)

@@ -7,34 +7,25 @@
 
 #include "base/text.h"
 #include "base/thread.h"
+#include "base/topology.h"
 
-#include <ctype.h>
-#include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
-/* The count of numbers in a list such as "0-3,7"; 0 for malformed text. */
-static int count_list(const char *at)
-{
-    int64_t n = 0;
+enum { THREADS_MAX = 1 << 16 };
 
-    while (isdigit((unsigned char)*at)) {
-        char *end;
-        const long first = strtol(at, &end, 10);
-        const long last = *end == '-' ? strtol(end + 1, &end, 10) : first;
-        if (last < first || last > 1 << 20)
-            return 0;
-        n += last - first + 1;
-        at = end + (*end == ',');
-    }
-    return n <= INT_MAX ? (int)n : 0;
+/* The count of numbers in a list such as "0-3,7"; 0 for malformed text. */
+static int count_list(const char *list)
+{
+    cpu_mask cores;
+
+    return cpu_mask_parse(list, &cores) ? cpu_mask_count(&cores) : 0;
 }
 
 /* The cores of the affinity mask; 0 when /proc does not show it. */
 static int masked_cores(const check *c)
 {
     char status[4096];
-    const char *line;
+    char *line;
 
     if (!check_read(c, "/proc/self/status", status, sizeof(status)))
         return 0;
@@ -42,7 +33,9 @@ static int masked_cores(const check *c)
     if (line == NULL)
         return 0;
     line += strlen("\nCpus_allowed_list:");
-    return count_list(line + strspn(line, " \t"));
+    line += strspn(line, " \t");
+    line[strcspn(line, "\n")] = '\0';
+    return count_list(line);
 }
 
 /* The minimum of online cores, mask and quota; *why names the one that limits. */
@@ -67,6 +60,33 @@ static int usable(const check *c, int online, const char **why)
     return least;
 }
 
+/* Threads of a rank by OMP_NUM_THREADS ("4", "4,2"); without it the launcher divides the cores. */
+static int threads_of_rank(const check *c)
+{
+    const char *text = c->from->variable(c->from->self, "OMP_NUM_THREADS");
+    char first[16];
+    int64_t n;
+
+    if (text == NULL || !text_next_item(&text, first, sizeof(first)) ||
+        text_parse_int(first, "OMP_NUM_THREADS", 1, THREADS_MAX, &n) != LS_OK)
+        return 1;
+    return (int)n;
+}
+
+/* More threads than cores, although there are enough cores for the ranks. */
+static void check_threads(check *c, int cores, const char *why)
+{
+    const int threads = threads_of_rank(c);
+    char fix[96];
+
+    if (cores < c->n_ranks || (int64_t)threads * c->n_ranks <= cores)
+        return;
+    text_format(fix, sizeof(fix), "export OMP_NUM_THREADS=%d", cores / c->n_ranks);
+    finding_add(c->out, FINDING_CORES_THREADS_KIND, FINDING_WARNING, fix,
+                "%d rank%s with %d threads each (OMP_NUM_THREADS) on %d core%s%s", c->n_ranks,
+                text_plural(c->n_ranks), threads, cores, text_plural(cores), why);
+}
+
 void check_cores(check *c)
 {
     char list[1024] = "";
@@ -78,6 +98,7 @@ void check_cores(check *c)
 
     if (cores == 0)
         return;
+    check_threads(c, cores, why);
     text_format(fix, sizeof(fix), "lockstep run -n %d   # or -n cpu", cores);
     if (cores < c->n_ranks)
         finding_add(c->out, FINDING_CORES_FEW_KIND, FINDING_WARNING, fix,

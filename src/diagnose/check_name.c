@@ -76,6 +76,12 @@ void check_name(check *c)
     int n = 0;
     ls_status st;
 
+    if (c->host[0] == '\0' || text_equal(c->host, "(none)") || text_starts(c->host, "localhost"))
+        finding_add(c->out, FINDING_NAME_LOCAL_KIND, check_between_nodes(c),
+                    "hostnamectl set-hostname NAME",
+                    c->host[0] == '\0' ? "the machine has no host name"
+                                       : "the machine's host name is %s",
+                    c->host);
     text_format(own, sizeof(own), "getent hosts %s", c->host);
     st = c->from->resolve(c->from->self, c->host, c->is_full ? FULL_LIMIT_MS : QUICK_LIMIT_MS,
                           found, ADDRESSES_MAX, &n);

@@ -36,6 +36,10 @@ typedef enum finding_severity {
       "gloo cannot listen there and falls back to loopback, which no other machine can reach")     \
     X(NAME_SEVERAL, "name-several",                                                                \
       "programs take the first address, which may be on the slower network")                       \
+    X(NAME_LOCAL, "name-local",                                                                    \
+      "reports and logs of several machines cannot be distinguished, and no machine has this "     \
+      "name "                                                                                      \
+      "for the others")                                                                            \
     X(NET_OK, "net-ok", "")                                                                        \
     X(NET_NONE, "net-none", "other machines cannot reach this one")                                \
     X(NET_BRIDGE, "net-bridge",                                                                    \
@@ -51,6 +55,15 @@ typedef enum finding_severity {
     X(MEMLOCK_OK, "memlock-ok", "")                                                                \
     X(MEMLOCK_LOW, "memlock-low",                                                                  \
       "InfiniBand needs pinned memory: NCCL and MPI fail or fall back to TCP")                     \
+    X(IB_OK, "ib-ok", "")                                                                          \
+    X(IB_NONE, "ib-none", "")                                                                      \
+    X(IB_DOWN, "ib-down", "NCCL and MPI do not use the port; without another one they use TCP")    \
+    X(IB_GID, "ib-gid", "NCCL fails to connect queue pairs, or its packets are not routed")        \
+    X(IB_MTU, "ib-mtu", "RDMA then sends packets of 1024 bytes, at a lower rate")                  \
+    X(IB_ECN, "ib-ecn",                                                                            \
+      "without flow control a switch drops packets of RoCE under load, and the rate collapses")    \
+    X(IB_PEER, "ib-peer",                                                                          \
+      "without GPUDirect RDMA (or DMA-BUF) data of GPUs goes through host memory")                 \
     X(PROCESSES_OK, "processes-ok", "")                                                            \
     X(PROCESSES_LOW, "processes-low",                                                              \
       "each rank needs 16 or so; fork fails with \"Resource temporarily unavailable\"")            \
@@ -58,6 +71,19 @@ typedef enum finding_severity {
     X(CORES_FEW, "cores-few", "ranks that share a core wait for each other in every collective")   \
     X(CORES_MASKED, "cores-masked",                                                                \
       "programs that count the cores of the machine start too many ranks or threads")              \
+    X(CORES_THREADS, "cores-threads",                                                              \
+      "the kernel stops all threads of a group whose quota is used up; threads that share a core " \
+      "wait for each other")                                                                       \
+    X(NUMA_OK, "numa-ok", "")                                                                      \
+    X(NUMA_UNBOUND, "numa-unbound",                                                                \
+      "a rank whose threads run on several nodes reads part of its memory at a lower rate")        \
+    X(NUMA_MEMORY, "numa-memory", "all memory of these cores is remote")                           \
+    X(NUMA_BALANCING, "numa-balancing",                                                            \
+      "page faults that find out where memory is used interrupt the ranks")                        \
+    X(PAGES_OK, "pages-ok", "")                                                                    \
+    X(PAGES_SMALL, "pages-small", "large tensors take more time for address translation")          \
+    X(PAGES_STALL, "pages-stall",                                                                  \
+      "an allocation of one rank can take milliseconds, and all others wait for it")               \
     X(SHM_OK, "shm-ok", "")                                                                        \
     X(SHM_MISSING, "shm-missing", "NCCL, Open MPI and PyTorch's data loaders need it")             \
     X(SHM_SMALL, "shm-small",                                                                      \

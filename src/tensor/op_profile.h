@@ -33,7 +33,7 @@ typedef struct op_profile {
     op_record *records;
     int n;
     int capacity;
-    uint64_t n_dropped; /* for which there was no memory or no room */
+    uint64_t n_dropped; /* without memory for them, or beyond the maximum */
     /* of the operators from now on: */
     const char *phase; /* a constant; NULL: none */
     const char *layer; /* borrowed; NULL: none */
@@ -52,7 +52,7 @@ typedef struct op_ceilings {
     double bytes; /* read and written by ReLU of 64 MiB, per second */
 } op_ceilings;
 
-/* Measures for about a third of a second, at least three times each, and takes the fastest. Needs
+/* Measures for about a third of a second, and takes the fastest runs. Needs
  * 128 MiB of the device's memory, which stay in its pool. `compute`: the type of activations. */
 LS_MUST_USE ls_status op_ceilings_measure(ls_device *device, ls_dtype compute, op_ceilings *out);
 

@@ -3,6 +3,7 @@
  * test_cli_torchrun.c - command lines of torchrun and torch.distributed.launch, under both names.
  */
 #include "launch/job.h"
+#include "launch/process/binding.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -129,13 +130,48 @@ static void unsupported_values_are_errors_of_one_line(void **state)
     expect_error(TOOL("-m", "--no-python", "true"), 2, "exclude each other");
 }
 
-static void numa_binding_is_accepted_and_reported_without_effect(void **state)
+/* The kernel reports these cores for each rank. */
+static void expect_bound(job *j, binding_kind kind, int n)
 {
-    job *j = TOOL("--numa-binding", "node", "true");
+    static topology machine;
+    binding_gpus gpus;
+    cpu_mask allowed;
+
+    assert_ok(topology_read("", &machine));
+    cpu_mask_of_process(&allowed);
+    binding_read_gpus("", NULL, &gpus);
+    job_expect_code(j, 0);
+    for (int rank = 0; rank < n; rank++) {
+        rank_binding b;
+        char cores[256];
+        char line[300];
+
+        assert_ok(binding_choose(&machine, &allowed, &gpus, kind, rank, n, &b));
+        cpu_mask_text(&b.cores, cores, sizeof(cores));
+        if (n == 1)
+            text_format(line, sizeof(line), "Cpus_allowed_list:\t%s\n", cores);
+        else
+            text_format(line, sizeof(line), "rank %d| Cpus_allowed_list:\t%s\n", rank, cores);
+        job_expect(j, job_printed(j, 0, line));
+    }
+    job_clean_up(NULL);
+}
+
+#define SHOW_CORES "sh", "-c", "grep Cpus_allowed_list: /proc/self/status"
+
+static void ranks_run_on_the_cores_of_their_binding(void **state)
+{
+    job *j;
 
     LS_UNUSED(state);
-    job_expect_code(j, 0);
-    job_expect(j, job_printed(j, 1, "--numa-binding node has no effect"));
+    expect_bound(TOOL("--no-fold", "-n", "2", "--numa-binding", "node", SHOW_CORES), BINDING_NODE,
+                 2);
+    expect_bound(TOOL("-n", "1", "--numa-binding", "exclusive", SHOW_CORES), BINDING_EXCLUSIVE, 1);
+    expect_bound(TOOL("--no-fold", "-n", "2", "--numa-binding", "core-complex", SHOW_CORES),
+                 BINDING_CORE_COMPLEX, 2);
+    j = TOOL("-n", "1000", "--numa-binding", "exclusive", "true");
+    job_expect_code(j, 1);
+    job_expect(j, job_printed(j, 1, "--numa-binding exclusive: NUMA node"));
 }
 
 /* --- the program's arguments --- */
@@ -236,7 +272,7 @@ int main(void)
         test(errors_and_help_of_torchrun_have_its_name),
         test(all_of_torchruns_flags_are_accepted_in_both_spellings),
         test(unsupported_values_are_errors_of_one_line),
-        test(numa_binding_is_accepted_and_reported_without_effect),
+        test(ranks_run_on_the_cores_of_their_binding),
         test(local_rank_is_passed_as_by_launch),
         test(the_macro_is_replaced_in_arguments),
         test(run_path_runs_a_script_of_any_name),

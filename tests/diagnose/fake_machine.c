@@ -78,8 +78,7 @@ void fake_remove(const fake_machine *m, const char *path)
 
 static const char *host_name(void *self, char *buf, size_t n)
 {
-    LS_UNUSED(self);
-    return text_format(buf, n, "node0");
+    return text_format(buf, n, "%s", ((const fake_machine *)self)->host);
 }
 
 static ls_status resolve(void *self, const char *name, int64_t limit_ms, net_address *out, int max,
@@ -87,7 +86,7 @@ static ls_status resolve(void *self, const char *name, int64_t limit_ms, net_add
 {
     const fake_machine *m = self;
 
-    assert_string_equal(name, "node0");
+    assert_string_equal(name, m->host);
     assert_true(limit_ms > 0);
     *n = 0;
     if (m->resolve_status != LS_OK)
@@ -265,6 +264,7 @@ void fake_start(fake_machine *m)
     const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
 
     *m = (fake_machine){.root = "/tmp/lockstep-machine-XXXXXX",
+                        .host = "node0",
                         .addresses = {"10.77.0.10"},
                         .variables = {"PATH=/bin:/usr/bin"},
                         .files = {1024, 1048576},

@@ -16,6 +16,7 @@
 typedef struct fake_machine {
     char root[64];
     check_sources sources;
+    const char *host;                 /* its name */
     const char *addresses[FAKE_MOST]; /* of the host name, up to a NULL */
     ls_status resolve_status;         /* the resolver's failure, or LS_OK */
     net_interface ifaces[FAKE_MOST];

@@ -122,6 +122,16 @@ static void host_name_on_loopback_is_reported(void **state)
     expect(FINDING_NAME_LOOPBACK_KIND, FINDING_WARNING, "::1", "/etc/hosts");
 }
 
+static void host_name_that_names_no_machine_is_reported(void **state)
+{
+    LS_UNUSED(state);
+    machine.host = "localhost";
+    expect(FINDING_NAME_LOCAL_KIND, FINDING_WARNING, "host name is localhost",
+           "hostnamectl set-hostname");
+    machine.host = "";
+    expect(FINDING_NAME_LOCAL_KIND, FINDING_WARNING, "has no host name", "hostnamectl");
+}
+
 static void host_name_with_a_foreign_address_is_reported(void **state)
 {
     LS_UNUSED(state);
@@ -280,6 +290,159 @@ static void cores_are_compared_with_the_number_of_ranks(void **state)
     fake_put(&machine, "/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "200000\n"); /* version 1 */
     fake_put(&machine, "/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
     expect(FINDING_CORES_MASKED_KIND, FINDING_NOTE, "2 of 8 cores (cgroup", "-n cpu");
+}
+
+static void threads_of_all_ranks_are_compared_with_cores_and_quotas(void **state)
+{
+    LS_UNUSED(state);
+    options.n_ranks = 2;
+    machine.variables[1] = "OMP_NUM_THREADS=4";
+    look();
+    assert_false(has(FINDING_CORES_THREADS_KIND));
+    machine.variables[1] = "OMP_NUM_THREADS=5,2";
+    expect(FINDING_CORES_THREADS_KIND, FINDING_WARNING,
+           "2 ranks with 5 threads each (OMP_NUM_THREADS) on 8 cores", "OMP_NUM_THREADS=4");
+    machine.variables[1] = "OMP_NUM_THREADS=2";
+    fake_put(&machine, "/sys/fs/cgroup/job/cpu.max", "300000 100000\n"); /* version 2 */
+    look();
+    assert_non_null(strstr(get(FINDING_CORES_THREADS_KIND)->what, "3 cores (cgroup CPU quota)"));
+    fake_remove(&machine, "/sys/fs/cgroup/job/cpu.max");
+    fake_put(&machine, "/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "300000\n"); /* version 1 */
+    fake_put(&machine, "/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
+    look();
+    assert_non_null(strstr(get(FINDING_CORES_THREADS_KIND)->fix, "OMP_NUM_THREADS=1"));
+    machine.variables[1] = "OMP_NUM_THREADS=many";
+    look();
+    assert_false(has(FINDING_CORES_THREADS_KIND));
+}
+
+/* Two nodes of four cores each. */
+static void put_nodes(void)
+{
+    fake_put(&machine, "/sys/devices/system/node/online", "0-1\n");
+    fake_put(&machine, "/sys/devices/system/node/node0/cpulist", "0-3\n");
+    fake_put(&machine, "/sys/devices/system/node/node1/cpulist", "4-7\n");
+    fake_put(&machine, "/sys/devices/system/node/node0/meminfo", "Node 0 MemTotal:  32000 kB\n");
+}
+
+static void numa_nodes_are_reported(void **state)
+{
+    LS_UNUSED(state);
+    put_nodes();
+    expect(FINDING_NUMA_UNBOUND_KIND, FINDING_NOTE, "2 NUMA nodes", "--numa-binding node");
+    fake_put(&machine, "/proc/sys/kernel/numa_balancing", "1\n");
+    look();
+    assert_non_null(strstr(get(FINDING_NUMA_BALANCING_KIND)->fix, "kernel.numa_balancing=0"));
+    fake_put(&machine, "/sys/devices/system/node/node1/meminfo", "Node 1 MemTotal:  0 kB\n");
+    look();
+    assert_string_equal(get(FINDING_NUMA_MEMORY_KIND)->what, "NUMA node 1 has cores but no memory");
+}
+
+static void settings_of_large_pages_are_reported(void **state)
+{
+    LS_UNUSED(state);
+    fake_put(&machine, "/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
+    look();
+    assert_true(has(FINDING_PAGES_OK_KIND));
+    fake_put(&machine, "/sys/kernel/mm/transparent_hugepage/defrag",
+             "[always] defer defer+madvise madvise never\n");
+    expect(FINDING_PAGES_STALL_KIND, FINDING_NOTE, "defrag: always", "echo defer+madvise");
+    fake_put(&machine, "/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
+    expect(FINDING_PAGES_SMALL_KIND, FINDING_NOTE, "huge pages are off", "echo madvise");
+}
+
+/* --- InfiniBand and RoCE --- */
+
+static void put_port(const char *state, const char *layer)
+{
+    fake_put(&machine, "/sys/class/infiniband/mlx5_0/ports/1/state", state);
+    fake_put(&machine, "/sys/class/infiniband/mlx5_0/ports/1/link_layer", layer);
+    fake_put(&machine, "/sys/class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (4X EDR)\n");
+}
+
+static void put_gid(const char *index, const char *type, const char *gid)
+{
+    char path[128];
+
+    text_format(path, sizeof(path), "/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/%s",
+                index);
+    fake_put(&machine, path, type);
+    text_format(path, sizeof(path), "/sys/class/infiniband/mlx5_0/ports/1/gids/%s", index);
+    fake_put(&machine, path, gid);
+}
+
+/* An adapter without a problem. */
+static void put_roce(void)
+{
+    put_port("4: ACTIVE\n", "Ethernet\n");
+    fake_put(&machine, "/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "eth1\n");
+    put_gid("0", "IB/RoCE v1\n", "fe80:0000:0000:0000:0000:0000:0000:0001\n");
+    put_gid("1", "RoCE v2\n", "fe80:0000:0000:0000:0000:0000:0000:0001\n");
+    put_gid("3", "RoCE v2\n", "0000:0000:0000:0000:0000:ffff:0a4d:000a\n");
+    fake_put(&machine, "/sys/class/net/eth1/mtu", "9000\n");
+    fake_put(&machine, "/sys/class/net/eth1/ecn/roce_rp/enable/3", "1\n");
+}
+
+static void ports_of_infiniband_that_are_not_active_are_reported(void **state)
+{
+    LS_UNUSED(state);
+    look();
+    assert_true(has(FINDING_IB_NONE_KIND));
+    put_port("4: ACTIVE\n", "InfiniBand\n");
+    look();
+    assert_string_equal(get(FINDING_IB_OK_KIND)->what,
+                        "mlx5_0 port 1: InfiniBand, 100 Gb/sec (4X EDR)");
+    put_port("2: INIT\n", "InfiniBand\n");
+    expect(FINDING_IB_DOWN_KIND, FINDING_WARNING, "mlx5_0 port 1 (InfiniBand) is in state INIT",
+           "opensm");
+    put_port("1: DOWN\n", "InfiniBand\n");
+    expect(FINDING_IB_DOWN_KIND, FINDING_WARNING, "DOWN", "ibstat mlx5_0 1");
+    fake_put(&machine, "/sys/class/infiniband/mlx5_1/ports/1/state", "4: ACTIVE\n");
+    expect(FINDING_IB_DOWN_KIND, FINDING_NOTE, "DOWN", "ibstat mlx5_0 1");
+    put_port("\033[31m", "\033");
+    look();
+    assert_true(has(FINDING_IB_DOWN_KIND));
+}
+
+static void roce_needs_an_address_a_large_mtu_and_flow_control(void **state)
+{
+    LS_UNUSED(state);
+    put_roce();
+    look();
+    assert_int_equal(findings_worst(&found), FINDING_OK);
+    assert_non_null(strstr(get(FINDING_IB_OK_KIND)->what, "mlx5_0 port 1: RoCE, 100 Gb/sec"));
+    machine.variables[1] = "NCCL_IB_GID_INDEX=3";
+    look();
+    assert_false(has(FINDING_IB_GID_KIND));
+    machine.variables[1] = "NCCL_IB_GID_INDEX=1";
+    expect(FINDING_IB_GID_KIND, FINDING_WARNING, "NCCL_IB_GID_INDEX selects no GID",
+           "NCCL_IB_GID_INDEX=3");
+    machine.variables[1] = NULL;
+    put_gid("3", "RoCE v2\n", "0000:0000:0000:0000:0000:0000:0000:0000\n");
+    expect(FINDING_IB_GID_KIND, FINDING_WARNING, "has no GID of RoCE v2", "dev eth1");
+    put_roce();
+    fake_put(&machine, "/sys/class/net/eth1/mtu", "1500\n");
+    expect(FINDING_IB_MTU_KIND, FINDING_NOTE, "eth1, of mlx5_0 port 1, has MTU 1500", "mtu 9000");
+    put_roce();
+    fake_put(&machine, "/sys/class/net/eth1/ecn/roce_rp/enable/3", "0\n");
+    expect(FINDING_IB_ECN_KIND, FINDING_NOTE, "ECN is off for all priorities of eth1", "dcb pfc");
+    fake_remove(&machine, "/sys/class/net/eth1/ecn");
+    expect(FINDING_IB_ECN_KIND, FINDING_NOTE, "eth1 does not show", "mlnx_qos -i eth1");
+    put_roce();
+    put_port("1: DOWN\n", "Ethernet\n");
+    expect(FINDING_IB_DOWN_KIND, FINDING_WARNING, "(Ethernet) is in state DOWN", "dev eth1 up");
+}
+
+static void gpus_beside_an_adapter_need_the_module_for_peer_memory(void **state)
+{
+    LS_UNUSED(state);
+    put_roce();
+    fake_put(&machine, "/proc/driver/nvidia/version", "NVRM version\n");
+    expect(FINDING_IB_PEER_KIND, FINDING_WARNING, "nvidia_peermem is not loaded",
+           "modprobe nvidia_peermem");
+    fake_put(&machine, "/sys/module/nvidia_peermem/refcnt", "0\n");
+    look();
+    assert_false(has(FINDING_IB_PEER_KIND));
 }
 
 static void memory_is_compared_with_the_number_of_ranks(void **state)
@@ -745,6 +908,13 @@ int main(void)
         test(limits_are_compared_with_the_number_of_ranks),
         test(locked_memory_matters_with_infiniband),
         test(cores_are_compared_with_the_number_of_ranks),
+        test(threads_of_all_ranks_are_compared_with_cores_and_quotas),
+        test(numa_nodes_are_reported),
+        test(settings_of_large_pages_are_reported),
+        test(ports_of_infiniband_that_are_not_active_are_reported),
+        test(roce_needs_an_address_a_large_mtu_and_flow_control),
+        test(gpus_beside_an_adapter_need_the_module_for_peer_memory),
+        test(host_name_that_names_no_machine_is_reported),
         test(memory_is_compared_with_the_number_of_ranks),
         test(process_that_holds_the_port_is_named),
         test(leftover_process_on_the_port_is_fixed_by_lockstep_clean),

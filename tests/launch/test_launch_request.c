@@ -44,6 +44,7 @@ static void make_request(launch_request *o, char **argv, char **env)
         .pty = true,
         .size = {.rows = 40, .columns = 113},
         .isolate = true,
+        .binding = BINDING_EXCLUSIVE,
         .shown = {.n = 1, .parts = {{.first = 1, .last = 4, .streams = RANK_STDERR}}}};
 
     memset(o->key.bytes, 7, sizeof(o->key.bytes));
@@ -80,7 +81,8 @@ static void launch_request_arrives_unchanged(void **state)
     assert_null(o.argv[2]);
     assert_string_equal(o.env[0], variable);
     assert_null(o.env[1]);
-    assert_true(o.grace_ms == 30000 && o.stop_signals == 1u << 15 && o.terminal && o.isolate);
+    assert_true(o.grace_ms == 30000 && o.stop_signals == 1u << 15 && o.terminal && o.isolate &&
+                o.binding == BINDING_EXCLUSIVE);
     assert_true(o.input_terminal && o.pty && o.size.rows == 40 && o.size.columns == 113);
     assert_string_equal(o.run_id, "run7");
     assert_string_equal(o.role, "");
@@ -116,7 +118,7 @@ static void a_launch_request_that_is_cut_is_refused(void **state)
     f.bytes = w.bytes;
     w.data[0]++;
     assert_int_equal(launch_request_read(&f, &o), LS_EPROTO);
-    assert_non_null(strstr(ls_last_error(), "of version 4"));
+    assert_non_null(strstr(ls_last_error(), "of version 5"));
     f.type = REMOTE_NOTE;
     assert_int_equal(launch_request_read(&f, &o), LS_EPROTO);
     wire_writer_free(&w);
@@ -155,11 +157,11 @@ static void greeting_has_version_and_cores(void **state)
 {
     static const char *const others[] = {"",
                                          "LOCKSTEP-AGENT",
-                                         "LOCKSTEP-AGENT 3 0.1.0",
-                                         "LOCKSTEP-AGENT 3 0.1.0 0",
-                                         "LOCKSTEP-AGENT 3 0.1.0 2 3",
+                                         "LOCKSTEP-AGENT 4 0.1.0",
+                                         "LOCKSTEP-AGENT 4 0.1.0 0",
+                                         "LOCKSTEP-AGENT 4 0.1.0 2 3",
                                          "LOCKSTEP-AGENT 9 0.1.0 2",
-                                         "Welcome LOCKSTEP-AGENT 3 0.1.0 2"};
+                                         "Welcome LOCKSTEP-AGENT 4 0.1.0 2"};
     char line[128];
     char version[64];
     int cores;

@@ -488,7 +488,7 @@ static void every_rank_writes_its_profile(void **state)
 
     (void)state;
     job.flags.steps = 3;
-    job.flags.profile = "2:3";
+    job.flags.profile = "1:2";
     job.flags.profile_file = path_in("ranks");
     assert_int_equal(run_on(2, &job).status, LS_OK);
     for (int rank = 0; rank < 2; rank++) {
@@ -498,6 +498,8 @@ static void every_rank_writes_its_profile(void **state)
         assert_non_null(strstr(text, "\"name\":\"all_reduce\",\"cat\":\"operation\""));
         assert_non_null(strstr(text, "\"name\":\"backward\",\"cat\":\"phase\""));
         assert_non_null(strstr(text, "\"cat\":\"operator\""));
+        assert_non_null(strstr(text, "\"name\":\"step 2\""));
+        assert_null(strstr(text, "\"step\":3"));
         ls_free(text);
     }
 }

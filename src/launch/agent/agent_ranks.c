@@ -14,6 +14,7 @@
 #include "launch/agent/rank_env.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -26,6 +27,7 @@ extern char **environ;
 /* What a shim is started with; freed here when the shim runs. */
 typedef struct rank_start {
     shim_spec shim;
+    rank_binding binding;
     int input_fd; /* its stdin, where the agent writes it; -1 */
     char **argv;
     char **env;
@@ -115,6 +117,32 @@ static int columns_of(const agent *a, const agent_rank *r)
     return agent_terminal_size(&a->output, a->ctx.place.place.world_size).columns;
 }
 
+/* Chooses the cores of a rank, and gives it no more threads than these. */
+static ls_status bind_rank(const agent *a, rank_place *place, rank_binding *out)
+{
+    const binding_kind kind = a->ctx.spec->binding;
+    topology *t;
+    binding_gpus gpus;
+    cpu_mask allowed;
+    ls_status st;
+
+    memset(out, 0, sizeof(*out));
+    if (kind == BINDING_NONE)
+        return LS_OK;
+    t = ls_calloc(1, sizeof(*t));
+    if (t == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the cores of this machine");
+    cpu_mask_of_process(&allowed);
+    binding_read_gpus("", getenv("CUDA_VISIBLE_DEVICES"), &gpus); // NOLINT(concurrency-mt-unsafe)
+    st = topology_read("", t);
+    if (st == LS_OK)
+        st = binding_choose(t, &allowed, &gpus, kind, place->local_rank, a->ctx.spec->n_ranks, out);
+    ls_free(t);
+    if (st == LS_OK && cpu_mask_count(&out->cores) < place->threads)
+        place->threads = cpu_mask_count(&out->cores);
+    return st;
+}
+
 static ls_status prepare_rank(agent *a, agent_rank *r, const rank_place *job, rank_start *s)
 {
     char error_path[sizeof(a->output.logs.path) + 64] = "";
@@ -132,6 +160,7 @@ static ls_status prepare_rank(agent *a, agent_rank *r, const rank_place *job, ra
                                .pmi_fd = -1,
                                .listen_fd = -1,
                                .group = &a->containment.group,
+                               .binding = &s->binding,
                                .proc_fd = -1,
                                .mask = a->signals.old_mask,
                                .users = &a->users},
@@ -148,6 +177,7 @@ static ls_status prepare_rank(agent *a, agent_rank *r, const rank_place *job, ra
     place.error_file = error_path[0] != 0 ? error_path : NULL;
     place.columns = columns_of(a, r);
     place.is_isolated = a->ctx.spec->isolate;
+    LS_TRY(bind_rank(a, &place, &s->binding));
     return make_texts(a, &place, s);
 }
 

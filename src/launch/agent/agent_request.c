@@ -50,6 +50,7 @@ void agent_request_fill(const agent_output *o, launch_request *out)
     out->pty = spec->pty;
     out->hosts_store = spec->hosts_store;
     out->isolate = spec->isolate;
+    out->binding = spec->binding;
     if (spec->redirect != NULL)
         out->redirect = *spec->redirect;
     if (spec->tee != NULL)

@@ -16,6 +16,7 @@
 #include "launch/hosts/hostlist.h"
 #include "launch/hosts/rank_list.h"
 #include "launch/hosts/start_command.h"
+#include "launch/process/binding.h"
 #include "launch/process/pseudo_terminal.h"
 #include "launch/view/view.h"
 #include "net/address.h"
@@ -75,6 +76,7 @@ typedef struct agent_spec {
     const char *run_id;      /* TORCHELASTIC_RUN_ID; NULL: the job's own name */
     const char *role;        /* ROLE_NAME; NULL: "default" */
     bool isolate;            /* the ranks are in a namespace of processes: isolate.h */
+    binding_kind binding;    /* --numa-binding: cores and memory of each rank */
     bool virtual_local_rank; /* LOCAL_RANK=0 for every rank, and one visible device each */
     uint64_t stop_signals;   /* bit i: signal i asks the job to end; 0: TERM INT HUP QUIT */
 

@@ -178,6 +178,7 @@ void launch_request_write(wire_writer *w, const launch_request *o)
     write_list(w, &o->shown_local);
     write_list(w, &o->shown);
     wire_write_u8(w, o->isolate);
+    wire_write_u8(w, o->binding);
 }
 
 static void read_place(wire_reader *r, launch_request *o)
@@ -221,8 +222,9 @@ static void read_options(wire_reader *r, launch_request *o)
     read_list(r, &o->shown_local);
     read_list(r, &o->shown);
     o->isolate = wire_read_u8(r) != 0;
-    if (o->grace_ms < 0 || strlen(o->filters[0]) > LINE_FILTER_MOST ||
-        strlen(o->filters[1]) > LINE_FILTER_MOST)
+    o->binding = (binding_kind)wire_read_u8(r);
+    if (o->binding >= BINDING_KINDS || o->grace_ms < 0 ||
+        strlen(o->filters[0]) > LINE_FILTER_MOST || strlen(o->filters[1]) > LINE_FILTER_MOST)
         r->failed = true;
 }
 

@@ -3,7 +3,7 @@
  * launch_request.h - the protocol between the starter of an agent on another host (starter.h) and
  * that agent, over its stdin and stdout.
  *
- *     agent -> starter   one line: "LOCKSTEP-AGENT 3 VERSION CORES", after output of a shell
+ *     agent -> starter   one line: "LOCKSTEP-AGENT 4 VERSION CORES", after output of a shell
  *     starter -> agent   REMOTE_LAUNCH_REQUEST: the job's key, its head's addresses, the program
  *     agent -> starter   REMOTE_OUTPUT, REMOTE_NOTE, REMOTE_FAILED, until the job is over
  *     agent -> starter   REMOTE_WINDOW: the starter may send so many more bytes for rank 0
@@ -14,6 +14,7 @@
 #ifndef LS_LAUNCH_LAUNCH_REQUEST_H
 #define LS_LAUNCH_LAUNCH_REQUEST_H
 
+#include "launch/process/binding.h"
 #include "launch/process/pseudo_terminal.h"
 #include "launch/hosts/rank_list.h"
 #include "net/address.h"
@@ -26,7 +27,7 @@
 
 #include <stdbool.h>
 
-#define LAUNCH_REQUEST_VERSION     3
+#define LAUNCH_REQUEST_VERSION     4
 #define REMOTE_GREETING            "LOCKSTEP-AGENT"
 #define LAUNCH_REQUEST_BODY_MAX    ((size_t)16 * 1024 * 1024)
 #define LAUNCH_REQUEST_STRINGS_MAX 65536 /* arguments, and variables */
@@ -76,6 +77,7 @@ typedef struct launch_request {
     pty_size size;
     bool hosts_store;
     bool isolate;
+    binding_kind binding;
     rank_list redirect;
     rank_list tee;
     rank_list shown_local;

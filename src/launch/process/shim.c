@@ -139,6 +139,17 @@ static void report_outer_pid(const shim_spec *spec)
     report(spec, SHIM_STARTED, (int)outer, "");
 }
 
+/* The cores were allowed when they were chosen. */
+static void bind_rank(const shim_spec *spec)
+{
+    const int failure = binding_apply(spec->binding);
+
+    if (failure == 0)
+        return;
+    report(spec, SHIM_NOT_STARTED, failure, "");
+    _exit(EXIT_SETUP_FAILED);
+}
+
 static void become_rank(const shim_spec *spec, pid_t shim, const char *name)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -149,6 +160,7 @@ static void become_rank(const shim_spec *spec, pid_t shim, const char *name)
         report_outer_pid(spec);
     prctl(PR_SET_NAME, name);
     setpgid(0, 0);
+    bind_rank(spec);
     open_streams(spec);
     keep_open(spec->key_fd);
     keep_open(spec->ring_fd);

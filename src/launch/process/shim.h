@@ -5,6 +5,7 @@
 
 #include <lockstep/launch.h>
 
+#include "launch/process/binding.h"
 #include "launch/process/cgroup.h"
 #include "launch/process/process.h"
 
@@ -51,8 +52,9 @@ typedef struct shim_spec {
     int pmi_fd;          /* as key_fd */
     int listen_fd;       /* as key_fd */
     const cgroup *group; /* of the rank */
-    int proc_fd;         /* of isolate_plan.fill in a pid namespace; -1 outside */
-    sigset_t mask;       /* signal mask for the rank */
+    const rank_binding *binding;
+    int proc_fd;   /* of isolate_plan.fill in a pid namespace; -1 outside */
+    sigset_t mask; /* signal mask for the rank */
     /* Descriptors that were open before the agent; the rank's function may use them. */
     const process_fds *users;
 } shim_spec;

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* topology.c - sets of cores, and the places of cores from sysfs. For --numa-binding and checks. */
+#include "base/topology.h"
+
+#include "base/file.h"
+#include "base/text.h"
+
+#include <ctype.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LIST_BYTES = 4096, PATH_BYTES = 512, CACHES = 8 };
+
+// --- sets ---
+
+int cpu_mask_count(const cpu_mask *m)
+{
+    int n = 0;
+
+    for (size_t i = 0; i < LS_COUNT_OF(m->words); i++)
+        n += __builtin_popcountll(m->words[i]);
+    return n;
+}
+
+bool cpu_mask_parse(const char *list, cpu_mask *out)
+{
+    memset(out, 0, sizeof(*out));
+    for (const char *at = list; *at != '\0';) {
+        char *end;
+        long first;
+        long last;
+
+        if (!isdigit((unsigned char)*at))
+            return false;
+        first = last = strtol(at, &end, 10);
+        if (*end == '-' && isdigit((unsigned char)end[1]))
+            last = strtol(end + 1, &end, 10);
+        if (first > last || last >= TOPOLOGY_CPUS || (*end != ',' && *end != '\0'))
+            return false;
+        for (long cpu = first; cpu <= last; cpu++)
+            cpu_mask_add(out, (int)cpu);
+        at = end + (*end == ',');
+    }
+    return true;
+}
+
+const char *cpu_mask_text(const cpu_mask *m, char *buf, size_t n)
+{
+    size_t used = 0;
+
+    text_format(buf, n, "%s", "");
+    for (int cpu = 0; cpu < TOPOLOGY_CPUS && used + 1 < n; cpu++) {
+        const int first = cpu;
+
+        if (!cpu_mask_has(m, cpu))
+            continue;
+        while (cpu + 1 < TOPOLOGY_CPUS && cpu_mask_has(m, cpu + 1))
+            cpu++;
+        text_format(buf + used, n - used, cpu > first ? "%s%d-%d" : "%s%d", used > 0 ? "," : "",
+                    first, cpu);
+        used += strlen(buf + used);
+    }
+    return buf;
+}
+
+void cpu_mask_of_process(cpu_mask *out)
+{
+    memset(out, 0, sizeof(*out));
+    (void)sched_getaffinity(0, sizeof(*out), (cpu_set_t *)(void *)out->words);
+}
+
+// --- places ---
+
+static bool read_list(const char *path, cpu_mask *out)
+{
+    char text[LIST_BYTES];
+    const ssize_t n = file_read_start(path, text, sizeof(text));
+
+    if (n < 0)
+        return false;
+    text[strcspn(text, "\n")] = '\0';
+    return cpu_mask_parse(text, out);
+}
+
+static int read_number(const char *path, int otherwise)
+{
+    char text[32];
+    char *end;
+    long value;
+
+    if (file_read_start(path, text, sizeof(text)) <= 0)
+        return otherwise;
+    value = strtol(text, &end, 10);
+    return end == text || value < 0 || value > TOPOLOGY_CPUS ? otherwise : (int)value;
+}
+
+static int first_of(const cpu_mask *m, int otherwise)
+{
+    for (int cpu = 0; cpu < TOPOLOGY_CPUS; cpu++)
+        if (cpu_mask_has(m, cpu))
+            return cpu;
+    return otherwise;
+}
+
+/* The cores that share the cache of the highest level with the core. */
+static int read_cache(const char *folder, int cpu)
+{
+    char path[PATH_BYTES];
+    int highest = -1;
+    int first = cpu;
+
+    for (int i = 0; i < CACHES; i++) {
+        cpu_mask shared;
+        int level;
+
+        text_format(path, sizeof(path), "%s/cache/index%d/level", folder, i);
+        level = read_number(path, -1);
+        text_format(path, sizeof(path), "%s/cache/index%d/shared_cpu_list", folder, i);
+        if (level <= highest || !read_list(path, &shared))
+            continue;
+        highest = level;
+        first = first_of(&shared, cpu);
+    }
+    return first;
+}
+
+static void read_cpu(const char *root, int cpu, topology_cpu *out)
+{
+    char folder[PATH_BYTES / 2];
+    char path[PATH_BYTES];
+    cpu_mask siblings;
+
+    text_format(folder, sizeof(folder), "%s/sys/devices/system/cpu/cpu%d", root, cpu);
+    *out = (topology_cpu){.core = cpu};
+    text_format(path, sizeof(path), "%s/topology/physical_package_id", folder);
+    out->socket = read_number(path, 0);
+    text_format(path, sizeof(path), "%s/topology/thread_siblings_list", folder);
+    if (read_list(path, &siblings))
+        out->core = first_of(&siblings, cpu);
+    out->cache = read_cache(folder, cpu);
+}
+
+/* Gives the cores of a node its number. */
+static void read_node(const char *root, int node, topology *out)
+{
+    char path[PATH_BYTES];
+    cpu_mask cores;
+
+    text_format(path, sizeof(path), "%s/sys/devices/system/node/node%d/cpulist", root, node);
+    if (!read_list(path, &cores))
+        return;
+    for (int cpu = 0; cpu < TOPOLOGY_CPUS; cpu++) {
+        if (!cpu_mask_has(&cores, cpu) || !cpu_mask_has(&out->online, cpu))
+            continue;
+        out->cpus[cpu].node = node;
+        cpu_mask_add(&out->nodes, node);
+    }
+}
+
+ls_status topology_read(const char *root, topology *out)
+{
+    char path[PATH_BYTES];
+    cpu_mask nodes;
+
+    memset(out, 0, sizeof(*out));
+    text_format(path, sizeof(path), "%s/sys/devices/system/cpu/online", root);
+    if (!read_list(path, &out->online) || cpu_mask_count(&out->online) == 0)
+        return ls_fail(LS_ENOTFOUND, "%s does not list the cores of this machine", path);
+    for (int cpu = 0; cpu < TOPOLOGY_CPUS; cpu++)
+        if (cpu_mask_has(&out->online, cpu))
+            read_cpu(root, cpu, &out->cpus[cpu]);
+    text_format(path, sizeof(path), "%s/sys/devices/system/node/online", root);
+    if (read_list(path, &nodes)) {
+        for (int node = 0; node < TOPOLOGY_NODES; node++)
+            if (cpu_mask_has(&nodes, node))
+                read_node(root, node, out);
+    }
+    if (cpu_mask_count(&out->nodes) == 0)
+        cpu_mask_add(&out->nodes, 0);
+    return LS_OK;
+}
