@@ -2,10 +2,11 @@
 /*
  * tacotron2_step.c - how long a training step of Tacotron2 with NVIDIA's sizes takes: forward,
  * backward, clipping, Adam; and the peak memory of the process. tacotron2_torch.py is the same
- * program in PyTorch, and compare_tacotron2 runs both.
+ * program in PyTorch, and compare_tacotron2 runs both. With --ddp the process is a rank of a job
+ * (ddp_cost).
  *
  *     tacotron2_step [--batch N] [--ids N] [--frames N] [--steps N] [--warmup N]
- *                    [--checkpoint-steps N] [--device NAME] [--threads N] [--json]
+ *                    [--checkpoint-steps N] [--device NAME] [--threads N] [--ddp] [--json]
  */
 #include <lockstep/lockstep.h>
 
@@ -22,8 +23,11 @@ enum { MAX_STEPS = 1000 };
 typedef struct bench {
     int64_t batch, ids, frames, steps, warmup, checkpoint_steps, threads;
     const char *device_name;
+    int ddp;
     int json;
     int help;
+    ls_comm *comm; /* of --ddp */
+    ls_ddp *joined;
     ls_device *device;
     ls_model *model;
     ls_tape *tape;
@@ -71,13 +75,27 @@ static ls_status prepare(bench *b)
 
     tacotron2_defaults(&config);
     config.checkpoint_steps = b->checkpoint_steps;
+    if (b->ddp)
+        LS_TRY(ls_init(NULL, &b->comm));
     LS_TRY(ls_device_open(&options, &b->device));
     LS_TRY(ls_model_create(b->device, 1, &b->model));
     LS_TRY(ls_tape_create(b->device, &b->tape));
     LS_TRY(tacotron2_create(b->model, &config, &b->net));
+    if (b->ddp)
+        LS_TRY(ls_ddp_create(b->comm, b->model, NULL, &b->joined));
     parameters = ls_model_parameters(b->model, &n);
     LS_TRY(ls_adam_create(parameters, n, ls_grad, &adam, &b->optimizer));
     return make_data(b);
+}
+
+static ls_status backward(bench *b, ls_tensor *loss)
+{
+    ls_ddp_step result;
+
+    if (b->ddp)
+        return ls_ddp_backward(b->joined, b->tape, loss, b->batch, &result);
+    ls_model_zero_grad(b->model);
+    return ls_backward(b->tape, loss, 1);
 }
 
 static ls_status step(bench *b, int64_t number)
@@ -88,9 +106,12 @@ static ls_status step(bench *b, int64_t number)
 
     ls_tape_reset(b->tape);
     ls_tape_set_random(b->tape, 1, number);
-    ls_model_zero_grad(b->model);
+    if (b->ddp) {
+        LS_TRY(ls_ddp_sync_buffers(b->joined));
+        LS_TRY(ls_ddp_begin(b->joined, b->batch));
+    }
     LS_TRY(tacotron2_forward(&b->net, b->tape, &b->data, &out));
-    LS_TRY(ls_backward(b->tape, tacotron2_loss(b->tape, &out, &b->data), 1));
+    LS_TRY(backward(b, tacotron2_loss(b->tape, &out, &b->data)));
     parameters = ls_model_parameters(b->model, &n);
     LS_TRY(ls_clip_grad_norm(parameters, n, ls_grad, 1, NULL));
     LS_TRY(ls_optimizer_step(b->optimizer));
@@ -121,16 +142,21 @@ static void report(bench *b)
 {
     const size_t n = (size_t)b->steps;
     struct rusage use = {.ru_maxrss = 0};
-    double median;
+    double median, total = 0;
 
+    for (size_t i = 0; i < n; i++)
+        total += b->ms[i];
     qsort(b->ms, n, sizeof(b->ms[0]), compare);
     median = b->ms[n / 2];
     (void)getrusage(RUSAGE_SELF, &use);
     printf(b->json ? "{\"name\": \"lockstep\", \"median_ms\": %.1f, \"best_ms\": %.1f, "
-                     "\"frames_per_s\": %.1f, \"peak_mib\": %.0f, \"device\": \"%s\"}\n"
-                   : "median %.1f ms, best %.1f ms, %.1f frames/s, peak %.0f MiB; %s\n",
+                     "\"frames_per_s\": %.1f, \"mean_samples_per_s\": %.4f, "
+                     "\"peak_mib\": %.0f, \"device\": \"%s\"}\n"
+                   : "median %.1f ms, best %.1f ms, %.1f frames/s, mean %.4f sentences/s, "
+                     "peak %.0f MiB; %s\n",
            median, b->ms[0], (double)(b->batch * b->frames) * 1e3 / median,
-           (double)use.ru_maxrss / 1024, ls_device_fingerprint(b->device));
+           (double)b->batch * (double)n * 1e3 / total, (double)use.ru_maxrss / 1024,
+           ls_device_fingerprint(b->device));
 }
 
 static ls_status parse(bench *b, int argc, char **argv)
@@ -145,6 +171,7 @@ static ls_status parse(bench *b, int argc, char **argv)
          "decoder steps that are computed again together; 0: none"},
         {"threads", 0, LS_FLAG_INT, &b->threads, 1, 1024, "compute threads"},
         {"device", 0, LS_FLAG_TEXT, &b->device_name, 0, 0, "`NAME` compute device"},
+        {"ddp", 0, LS_FLAG_BOOL, &b->ddp, 0, 0, "train with the other ranks of the job"},
         {"json", 0, LS_FLAG_BOOL, &b->json, 0, 0, "print one JSON object"},
         {"help", 'h', LS_FLAG_BOOL, &b->help, 0, 0, "print this text"},
     };
@@ -186,7 +213,9 @@ int main(int argc, char **argv)
     ls_tensor_destroy(b.data.mel_padding);
     ls_tensor_destroy(b.data.gate);
     tacotron2_destroy(&b.net);
+    ls_ddp_destroy(b.joined);
     ls_model_destroy(b.model);
     ls_device_close(b.device);
+    ls_comm_destroy(b.comm);
     return st == LS_OK ? 0 : 1;
 }

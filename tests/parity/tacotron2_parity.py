@@ -8,14 +8,24 @@
   one step         in training, all dropout rates 0 in both (other random numbers cannot be
                    compared), sentences of different lengths: outputs, loss, running statistics and
                    each gradient are no farther (L2 norm) from PyTorch in float64 than twice what
-                   PyTorch in float32 is. Gradients of nothing but rounding errors, as of a bias
-                   before a batch norm, are measured against the largest gradient. With and without
-                   masked padding, 1 and 3 frames a step.
+                   PyTorch in float32 is: in the geometric mean over RUNS weights and batches, and
+                   in no single one more than MOST times. Gradients of nothing but rounding errors,
+                   as of a bias before a batch norm, are measured against the largest gradient. With
+                   and without masked padding, 1 and 3 frames a step.
   weights          what PyTorch saves is loaded strictly, and what we save PyTorch loads strictly.
+
+One run decides nothing. The postnet, five batch norms over a few rows, enlarges the rounding errors
+of the mel tenfold (1.5e-7 to 1.6e-6, in PyTorch as well), and the gradients of all layers before it
+get that error in common, large or small by chance: the logarithms of an encoder gradient's distance
+and of mel_postnet's have a correlation of 0.72, with the mel's 0.02. So in 33 % of 120 runs (40
+seeds, torch 2.15) a tensor of ours was farther than twice PyTorch's, in 28 % one of PyTorch's than
+twice ours, while over all runs the root mean squares of no tensor differed by more than 22 %. Means
+of 12 runs, drawn from these, are at most 2 with a probability of 99.9 %.
 
 Exit 77: skipped, with a reason.
 """
 
+import math
 import os
 import subprocess
 import sys
@@ -34,7 +44,9 @@ from tensor_file import (  # noqa: E402
     write_safetensors,
 )
 
-ROUNDING = 1e-6
+ROUNDING = 1e-6  # a few roundings of float32: smaller distances of PyTorch do not count
+RUNS = 12
+MOST = 30
 SEED = 5
 SMALL = {
     "symbols_embedding_dim": 24,
@@ -125,7 +137,8 @@ def distances(values, exact):
     }
 
 
-def check_step(program, folder, mask, r):
+def run_step(program, folder, mask, r):
+    """Of each tensor, how many times as far from float64 ours is as PyTorch's."""
     options = {**SMALL, "mask_padding": mask, "n_frames_per_step": r}
     net = Tacotron2(**options)
     weights = {name: t.clone() for name, t in net.state_dict().items()}
@@ -140,18 +153,27 @@ def check_step(program, folder, mask, r):
     theirs = torch_step(options, weights, batch, torch.float32)
     exact = torch_step(options, weights, batch, torch.float64)
     ours, theirs = distances(ours, exact), distances(theirs, exact)
-    bounds = {name: 2 * max(far, ROUNDING) for name, far in theirs.items()}
-    wrong = [
-        f"{name}: {far:.2e} from float64, bound {bounds[name]:.2e}"
-        for name, far in ours.items()
-        if not far <= bounds[name]
-    ]
-    worst = max(far / bounds[name] for name, far in ours.items())
+    return {name: far / max(theirs[name], ROUNDING) for name, far in ours.items()}
+
+
+def geometric_mean(ratios):
+    return math.exp(sum(math.log(max(ratio, 1e-9)) for ratio in ratios) / len(ratios))
+
+
+def check_steps(program, folder, mask, r):
+    """How many tensors are too far away."""
+    runs = [run_step(program, folder, mask, r) for _ in range(RUNS)]
+    means = {name: geometric_mean([run[name] for run in runs]) for name in runs[0]}
+    largest = {name: max(run[name] for run in runs) for name in runs[0]}
+    far = [name for name in means if not (means[name] <= 2 and largest[name] <= MOST)]
+    for name in far:
+        print(f"too far: {name}: mean {means[name]:.2f}, largest {largest[name]:.2f}")
     print(
-        f"mask_padding {mask}, {r} frames a step: {len(exact)} tensors, the farthest at "
-        f"{worst:.2f} of its bound"
+        f"mask_padding {mask}, {r} frames a step: distance from float64 as a multiple of "
+        f"PyTorch's, largest of {len(means)} tensors: mean of {RUNS} runs "
+        f"{max(means.values()):.2f}, single run {max(largest.values()):.2f}"
     )
-    assert not wrong, "\n".join(wrong)
+    return len(far)
 
 
 def main():
@@ -160,8 +182,11 @@ def main():
     print(f"seed {SEED}")
     with tempfile.TemporaryDirectory() as folder:
         check_initial(program, folder)
-        for mask, r in ((False, 1), (True, 1), (True, 3)):
-            check_step(program, folder, mask, r)
+        far = sum(
+            check_steps(program, folder, mask, r)
+            for mask, r in ((False, 1), (True, 1), (True, 3))
+        )
+    sys.exit(1 if far else 0)
 
 
 if __name__ == "__main__":
