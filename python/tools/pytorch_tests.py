@@ -2,15 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs PyTorch's own tests of torch.distributed, which its wheel contains, with Lockstep.
 
-    pytorch_tests.py run RESULTS.json [--worlds 2 3] [--forms cpp python] [--only TEST...]
-    pytorch_tests.py page PYTHON=FORM[,FORM]... [--worlds 2 3 4]
+    pytorch_tests.py run RESULTS [--worlds 2 3] [--forms cpp python] [--only TEST...]
+    pytorch_tests.py page RESULTS...
 
 `run` first runs distributed_test.py with gloo. Each test that passes there runs with the backend
 "lockstep"; those that PyTorch skips for backends it does not know run again under the name gloo
-(LOCKSTEP_TORCH_REPLACE). Ranks start by fork. The exit code is 1 if a test fails that is not in
-KNOWN. The Python that runs the script has torch, expecttest and this package (PYTHONPATH).
+(LOCKSTEP_TORCH_REPLACE). Ranks start by fork. The Python that runs the script has torch, expecttest
+and this package (PYTHONPATH). RESULTS gets a line of JSON for each test that has ended; tests that
+it has already do not run again, so that a run may be cut off, and continued. The exit code is 1 if
+a test has failed that is not in KNOWN, 75 if --seconds are over and tests are left.
 
-`page` does this with each PYTHON in turn, and writes docs/pytorch-tests.md.
+`page` writes docs/pytorch-tests.md from the results of one or more versions of torch.
 """
 import argparse
 import io
@@ -30,17 +32,22 @@ KNOWN = {
     },
 }
 LIMIT_S = 600  # for one test
+LEFT = 75  # exit code
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+PAGE = os.path.join(ROOT, "docs", "pytorch-tests.md")
 
 
 # --- one run, in a process of its own ---
 
 
 class Recorder(unittest.TestResult):
-    """Notes how each test ended: its last line of text, and seconds."""
+    """Appends a line to the results for each test: how it ended, its last line of text, seconds."""
 
-    def __init__(self):
+    def __init__(self, path, column, end_s):
         super().__init__()
-        self.ended = {}
+        self.path = path
+        self.column = column
+        self.end_s = end_s
         self.started_s = 0.0
 
     def startTest(self, test):
@@ -50,8 +57,12 @@ class Recorder(unittest.TestResult):
     def note(self, test, end, text=""):
         name = test.id().split(".")[-1]
         seconds = round(time.monotonic() - self.started_s, 1)
-        self.ended[name] = [end, text, seconds]
         print(f"{name}: {end} {seconds} s {text}", file=sys.__stderr__, flush=True)
+        line = dict(self.column, test=name, end=end, text=text, seconds=seconds)
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        if time.monotonic() > self.end_s:
+            self.stop()
 
     def addSuccess(self, test):
         self.note(test, "pass")
@@ -88,169 +99,202 @@ def suite(names):
     return unittest.TestSuite(Tests(name) for name in all_names if hasattr(Tests, name))
 
 
-def run_here(path, names):
-    """Runs the tests of this process' environment; writes their ends as JSON."""
+def test_names():
+    for name, value in (("BACKEND", "gloo"), ("WORLD_SIZE", "2"), ("TEMP_DIR", "/")):
+        os.environ.setdefault(name, value)  # distributed_test.py reads them
+    return [test.id().split(".")[-1] for test in suite(())]
+
+
+def run_here(options):
+    """Runs the tests with the variables of this process."""
+    import torch
+
     if "LOCKSTEP_TORCH_FORM" in os.environ:
         import lockstep.torch  # noqa: F401
-    recorder = Recorder()
-    tests = suite(names)
-    out, sys.stdout = sys.stdout, io.StringIO()
-    tests.run(recorder)
-    sys.stdout = out
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(recorder.ended, file)
+    version = torch.__version__.split("+")[0]
+    column = dict(torch=version, commit=commit(), **json.loads(options.column))
+    tests = suite(options.names)
+    sys.stdout = io.StringIO()  # some tests print
+    tests.run(Recorder(options.results, column, time.monotonic() + options.seconds))
+    return 0
+
+
+def commit():
+    """The last commit that changed the library or the package."""
+    words = ["git", "-C", ROOT, "log", "-1", "--format=%h", "--", "python/lockstep", "src"]
+    got = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return got.stdout.strip() or "unknown"
 
 
 # --- all runs ---
 
 
-def run_child(backend, world, form=None, replace=False, names=()):
-    """The ends of the tests in a child process, by test."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "ends.json")
-        variables = dict(os.environ, BACKEND=backend, WORLD_SIZE=str(world), TEMP_DIR=folder)
-        for name in ("LOCKSTEP_TORCH_FORM", "LOCKSTEP_TORCH_REPLACE"):
-            variables.pop(name, None)
-        if form:
-            variables["LOCKSTEP_TORCH_FORM"] = form
-        if replace:
-            variables["LOCKSTEP_TORCH_REPLACE"] = "gloo"
-        print(f"== {backend} {form or ''} {world} ranks", file=sys.stderr, flush=True)
-        child = subprocess.run(
-            [sys.executable, os.path.abspath(__file__), "here", path, *names],
-            env=variables,
-            stdout=subprocess.DEVNULL,  # some tests print
-        )
-        if child.returncode != 0:
-            raise SystemExit(f"pytorch_tests.py: the run ended with {child.returncode}")
+def read(paths):
+    """The last end of each test, by (torch, form, world) and then by test."""
+    columns = {}
+    for path in paths:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            for line in file:
+                end = json.loads(line)
+                column = columns.setdefault((end["torch"], end["form"], end["world"]), {})
+                column[end["test"]] = end
+    return columns
+
+
+def passing(ends):
+    return [name for name, end in ends.items() if end["end"] == "pass"]
+
+
+class Runs:
+    """The runs with this torch, for a limited time."""
+
+    def __init__(self, options):
+        import torch
+
+        self.version = torch.__version__.split("+")[0]
+        self.options = options
+        self.end_s = time.monotonic() + options.seconds
+
+    def ends(self, form, world):
+        path = self.options.results
+        columns = read([path] if os.path.exists(path) else [])
+        return columns.get((self.version, form, world), {})
+
+    def child(self, form, world, names, replace=False):
+        """Runs tests in a child process."""
+        column = {"form": form, "world": world, "as_gloo": replace}
+        words = ["here", self.options.results, json.dumps(column), *names]
+        with tempfile.TemporaryDirectory() as folder:
+            backend = "gloo" if form == "gloo" or replace else "lockstep"
+            variables = dict(os.environ, BACKEND=backend, WORLD_SIZE=str(world), TEMP_DIR=folder)
+            for name in ("LOCKSTEP_TORCH_FORM", "LOCKSTEP_TORCH_REPLACE"):
+                variables.pop(name, None)
+            if form != "gloo":
+                variables["LOCKSTEP_TORCH_FORM"] = form
+            if replace:
+                variables["LOCKSTEP_TORCH_REPLACE"] = "gloo"
+            print(f"== {self.version} {form} {world} ranks", file=sys.stderr, flush=True)
+            seconds = max(0, self.end_s - time.monotonic())
+            command = [sys.executable, os.path.abspath(__file__), *words]
+            command += ["--seconds", str(seconds)]
+            code = subprocess.run(command, env=variables).returncode
+        if code != 0:
+            raise SystemExit(f"pytorch_tests.py: the run ended with {code}")
+
+    def complete(self, form, world, names):
+        """Runs those of the tests that have not ended yet; whether all have."""
+        ends = self.ends(form, world)
+        again = self.options.again and form != "gloo"
+        left = [n for n in names if n not in ends or (again and "fail" == ends[n]["end"])]
+        if left and time.monotonic() < self.end_s:
+            self.child(form, world, left)
+            ends = self.ends(form, world)
+        skipped = [name for name in names if name in ends and ends[name]["end"] == "skip"]
+        if skipped and form != "gloo" and time.monotonic() < self.end_s:
+            self.child(form, world, skipped, True)
+            ends = self.ends(form, world)
+        is_open = form != "gloo" and any(ends[n]["end"] == "skip" for n in names if n in ends)
+        return not is_open and all(name in ends for name in names)
 
 
 def run_all(options):
-    import torch
-
-    results = {"torch": torch.__version__.split("+")[0], "worlds": {}}
+    runs = Runs(options)
+    names = options.only or test_names()
     for world in options.worlds:
-        reference = run_child("gloo", world, names=options.only)
-        passing = [name for name, end in reference.items() if end[0] == "pass"]
-        entry = {"gloo": reference}
+        if not runs.complete("gloo", world, names):
+            return LEFT
+        chosen = [name for name in passing(runs.ends("gloo", world)) if name in names]
         for form in options.forms:
-            ends = run_child("lockstep", world, form, names=passing) if passing else {}
-            skipped = [name for name in passing if ends[name][0] == "skip"]
-            if skipped:
-                again = run_child("gloo", world, form, True, skipped)
-                ends.update({name: ["as gloo: " + end[0], *end[1:]] for name, end in again.items()})
-            entry[form] = ends
-        results["worlds"][str(world)] = entry
-        with open(options.results, "w", encoding="utf-8") as file:
-            json.dump(results, file, indent=1)
-    return 1 if unexpected(results) else 0
+            if not runs.complete(form, world, chosen):
+                return LEFT
+    return 1 if unexpected(read([options.results])) else 0
 
 
-def unexpected(results):
+def unexpected(columns):
     """Prints the failures that KNOWN does not have; whether there are any."""
     found = False
-    for world, entry in results["worlds"].items():
-        for form, ends in entry.items():
-            for name, (end, text, _) in ends.items():
-                if form != "gloo" and "pass" not in end and form not in KNOWN.get(name, {}):
-                    print(f"{name}, {form}, {world} ranks: {end}: {text}")
-                    found = True
+    for (version, form, world), ends in columns.items():
+        for name, end in ends.items():
+            if form != "gloo" and end["end"] != "pass" and form not in KNOWN.get(name, {}):
+                print(f"{name}, {version} {form}, {world} ranks: {end['end']}: {end['text']}")
+                found = True
     return found
 
 
 # --- the page ---
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-PAGE = os.path.join(HERE, "..", "..", "docs", "pytorch-tests.md")
 HEAD = """# PyTorch's own tests
 
 `torch/testing/_internal/distributed/distributed_test.py`, which PyTorch's wheel contains, with the
 backend `lockstep`. A row for each test that passes with gloo in the same run; tests that gloo skips
 (they need GPUs or more ranks) are left out. *as gloo* marks tests that PyTorch skips for backends
 whose name it does not know; they ran with Lockstep under the name gloo
-(`LOCKSTEP_TORCH_REPLACE=gloo`). This page is written by one command, where each PYTHON has one
-version of torch:
+(`LOCKSTEP_TORCH_REPLACE=gloo`). *commit*: the last change of the library or the package in the
+source tree of the run. The page is written from the results of one run for each version of torch,
+where PYTHON has that version:
 
-    python/tools/pytorch_tests.py page PYTHON=cpp,python PYTHON=cpp PYTHON=python"""
-
-
-def columns_of(files):
-    """Title and ends of each run with Lockstep, with the ends of gloo beside it."""
-    for results in files:
-        for world, entry in results["worlds"].items():
-            for form in [form for form in entry if form != "gloo"]:
-                yield (results["torch"], form, world), entry[form], entry["gloo"]
+    PYTHON python/tools/pytorch_tests.py run RESULTS --worlds 2 3 4 --forms cpp python
+    python/tools/pytorch_tests.py page RESULTS..."""
 
 
-def page(files):
+def page(columns):
     """The text of the page."""
-    columns = list(columns_of(files))
-    lines = [HEAD, "", "| torch | form | ranks | gloo passes | Lockstep passes | as gloo |"]
-    lines += ["|---|---|---|---|---|---|"]
-    failed, tests = [], {}
-    for title, ends, gloo in columns:
-        kinds = [end[0] for end in ends.values()]
-        counts = [sum(end[0] == "pass" for end in gloo.values())]
-        counts += [sum("pass" in kind for kind in kinds), kinds.count("as gloo: pass")]
-        lines.append("| " + " | ".join([*title, *map(str, counts)]) + " |")
+    titles = sorted(title for title in columns if title[1] != "gloo")
+    heads = ["torch", "form", "ranks", "commit", "gloo passes", "Lockstep passes", "as gloo"]
+    lines = [HEAD, "", "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    failed, cells = [], {}
+    for title in titles:
+        version, form, world = title
+        ends = columns[title]
+        commits = " ".join(sorted({end["commit"] for end in ends.values()}))
+        counts = [len(passing(columns[version, "gloo", world])), len(passing(ends))]
+        counts.append(sum(ends[name]["as_gloo"] for name in passing(ends)))
+        lines.append("| " + " | ".join(map(str, (*title, commits, *counts))) + " |")
         for name, end in ends.items():
-            tests.setdefault(name, {})[title] = end[0]
-            if "pass" not in end[0]:
-                reason = KNOWN.get(name, {}).get(title[1], f"not explained: {end[1]}")
-                failed.append(f"- `{name}` ({' '.join(title)}): {reason}")
+            as_gloo = "as gloo: " if end["as_gloo"] else ""
+            cells.setdefault(name, {})[title] = as_gloo + end["end"]
+            if end["end"] != "pass":
+                reason = KNOWN.get(name, {}).get(form, f"not explained: {end['text']}")
+                failed.append(f"- `{name}` ({version} {form} {world}): {reason}")
     lines += ["", "## Failures", "", *(sorted(failed) or ["None."]), "", "## Test by test", ""]
-    lines.append("| test | " + " | ".join(" ".join(title) for title, _, _ in columns) + " |")
-    lines.append("|---|" + "---|" * len(columns))
-    for name in sorted(tests):
-        cells = [tests[name].get(title, "-") for title, _, _ in columns]
-        lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
+    lines.append("| test | " + " | ".join(f"{v} {f} {w}" for v, f, w in titles) + " |")
+    lines.append("|---|" + "---|" * len(titles))
+    for name in sorted(cells):
+        row = [cells[name].get(title, "-") for title in titles]
+        lines.append(f"| `{name}` | " + " | ".join(row) + " |")
     return "\n".join(lines) + "\n"
 
 
 def write_page(options):
-    files = []
-    with tempfile.TemporaryDirectory() as folder:
-        for world in options.worlds:
-            for number, choice in enumerate(options.pythons):
-                python, _, forms = choice.rpartition("=")
-                path = os.path.join(folder, f"{number}_{world}.json")
-                words = [python, os.path.abspath(__file__), "run", path, "--worlds", str(world)]
-                words += ["--forms", *forms.split(",")]
-                words += ["--only", *options.only] if options.only else []
-                if subprocess.run(words).returncode not in (0, 1) or not os.path.exists(path):
-                    raise SystemExit(f"pytorch_tests.py: no results of {choice}")
-                with open(path, encoding="utf-8") as file:
-                    files.append(json.load(file))
-                with open(options.output, "w", encoding="utf-8") as file:
-                    file.write(page(files))
+    with open(options.output, "w", encoding="utf-8") as file:
+        file.write(page(read(options.results)))
     return 0
 
 
 def main():
     parser = argparse.ArgumentParser(description="PyTorch's tests with Lockstep")
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="run the tests")
-    run.add_argument("results", metavar="RESULTS.json")
+    run = commands.add_parser("run", help="run the tests, or continue")
+    run.add_argument("results", metavar="RESULTS")
     run.add_argument("--worlds", type=int, nargs="+", default=[2, 3])
     run.add_argument("--forms", nargs="+", choices=["cpp", "python"], default=["cpp", "python"])
     run.add_argument("--only", nargs="+", default=[], metavar="TEST")
-    whole = commands.add_parser("page", help="run the tests and write the page of results")
-    whole.add_argument("pythons", nargs="+", metavar="PYTHON=FORM[,FORM]")
-    whole.add_argument("--worlds", type=int, nargs="+", default=[2, 3, 4])
-    whole.add_argument("--only", nargs="+", default=[], metavar="TEST")
+    run.add_argument("--again", action="store_true", help="tests that have failed run again")
+    whole = commands.add_parser("page", help="write the page of results")
+    whole.add_argument("results", nargs="+", metavar="RESULTS")
     whole.add_argument("--output", metavar="FILE", default=PAGE)
     here = commands.add_parser("here", help="used by run")
-    here.add_argument("path")
+    here.add_argument("results")
+    here.add_argument("column")
     here.add_argument("names", nargs="*")
+    for command in (run, here):
+        command.add_argument(
+            "--seconds", type=float, default=1e9, help="start no test after this time"
+        )
     options = parser.parse_args()
-    if options.command == "run":
-        return run_all(options)
-    if options.command == "page":
-        return write_page(options)
-    run_here(options.path, options.names)
-    return 0
+    if options.command == "here":
+        return run_here(options)
+    return run_all(options) if options.command == "run" else write_page(options)
 
 
 if __name__ == "__main__":
