@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simd_winograd.c - the loops of Winograd's convolution on tiles of 6x6, or of 6 positions of a line
- * (`dims` 1), 8 channels at a time.
+ * simd_winograd.c - the loops of Winograd's convolution on tiles of 6x6, or of 6 positions of a
+ * line (`dims` 1), 8 channels at a time.
  *
  * A tile of an image, a kernel of s x s and s x s results are polynomials; they are multiplied by
  * their values at six points in each direction (Lavin and Gray, "Fast Algorithms for Convolutional
