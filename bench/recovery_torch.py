@@ -18,12 +18,21 @@ def block(n_in, n_out):
     )
 
 
+def network():
+    return nn.Sequential(block(1, 16), block(16, 32), nn.Flatten(), nn.Linear(1568, 10))
+
+
+def batch(seed):
+    torch.manual_seed(seed)
+    return torch.rand(12, 1, 28, 28), torch.randint(0, 10, (12,))
+
+
 def main():
     folder = sys.argv[1]
     saved = os.path.join(folder, "state.pt")
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    net = nn.Sequential(block(1, 16), block(16, 32), nn.Flatten(), nn.Linear(1568, 10))
+    net = network()
     ddp = DistributedDataParallel(net)
     sgd = torch.optim.SGD(net.parameters(), lr=0.02, momentum=0.9)
     step = 0
@@ -33,9 +42,7 @@ def main():
         sgd.load_state_dict(state["sgd"])
         step = state["step"]
     while True:
-        torch.manual_seed(step * dist.get_world_size() + dist.get_rank())
-        x = torch.rand(12, 1, 28, 28)
-        y = torch.randint(0, 10, (12,))
+        x, y = batch(step * dist.get_world_size() + dist.get_rank())
         sgd.zero_grad()
         nn.functional.cross_entropy(ddp(x), y).backward()
         sgd.step()
