@@ -60,6 +60,23 @@ case $packages in
 *libjpeg-dev*) ;;
 *) fail "libjpeg-dev is not chosen" ;;
 esac
+
+# A package that only some distributions have: installed where there is one, not missed otherwise.
+bench() { # bench DIR [--list], with the stand-ins of DIR
+    path=$1:$PATH
+    shift
+    PATH=$path scripts/install-packages "$@" bench 2>&1 || true
+}
+if bench "$work/bin" --list | grep -q 'torch'; then fail "torch is chosen where there is none"; fi
+mkdir "$work/torch"
+echo 'echo Package: python3-torch' | stub "$work/torch/apt-cache"
+echo 'case $* in *torch) exit 1 ;; esac; echo install ok installed' |
+    stub "$work/torch/dpkg-query"
+bench "$work/torch" --list | grep -qx 'python3-torch' || fail "torch is not chosen"
+bench "$work/torch" | grep -q '^installing: .*python3-torch' || fail "torch is not installed"
+echo 'exit 1' | stub "$work/torch/apt-cache"
+[ -z "$(bench "$work/torch")" ] || fail "torch is missed where there is none"
+
 mkdir "$work/other"
 echo 'exit 1' | stub "$work/other/cc"
 echo 'exit 0' | stub "$work/other/cmake"
