@@ -33,12 +33,6 @@ struct check_sources; /* diagnose/check.h */
 /* cmd_agent() of lockstep and of lockstep-agent. Checks of the machine read from `sources`. */
 int run_agent(int argc, char **argv, const struct check_sources *sources);
 
-/* Appends the last operations in a rank's flight recorder: for agent_spec.describe_ring. */
-void describe_ring(int fd, text_buf *out);
-
-/* Adds what a flight recorder has to the view of a rank: for agent_spec.view_ring. */
-void view_ring(int fd, view_rank *out, job_view *job);
-
 /* print.c */
 void print_out(const char *format, ...) LS_PRINTF(1, 2);
 void print_error(const char *format, ...) LS_PRINTF(1, 2);

@@ -6,7 +6,6 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "comm/recorder.h"
 #include "diagnose/check.h"
 #include "launch/launch.h"
 #include "launch/process/program.h"
@@ -190,10 +189,6 @@ static int run_job(const run_flags *f, char **command)
                        .ports = f->ports,
                        .hosts = f->has_hosts ? &f->hosts : NULL,
                        .rendezvous = f->rendezvous,
-                       .make_ring = recorder_create_fd,
-                       .read_activity = recorder_read_activity,
-                       .describe_ring = describe_ring,
-                       .view_ring = view_ring,
                        .metrics_port = (int)f->metrics_port};
     const char *error_path = getenv("TORCHELASTIC_ERROR_FILE"); // NOLINT(concurrency-mt-unsafe)
     agent_result result;

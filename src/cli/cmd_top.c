@@ -13,11 +13,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TOP_N_FLAGS = 7, SSH_WORDS = 32 };
+enum { TOP_N_FLAGS = 8, SSH_WORDS = 32 };
 
 typedef struct top_flags {
     int once;
     int json;
+    int pairs;
     double interval_s;
     const char *sort;
     const char *host;
@@ -27,40 +28,69 @@ typedef struct top_flags {
 
 /* --- once --- */
 
-static void append_table(const job_view *v, top_key key, top_place *order, text_buf *out)
+static ls_status append_ranks(const top_times *t, top_key key, text_buf *out)
 {
-    const top_times t = {.now = v};
+    top_place *order = ls_calloc((size_t)t->now->n_ranks + 1, sizeof(*order));
 
-    top_head(v, out);
-    top_columns(v, out);
+    if (order == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the table of ranks");
+    top_columns(t->now, out);
     text_append(out, "\n");
-    top_sort(&t, key, order);
-    for (int i = 0; i < v->n_ranks; i++) {
-        top_row(&t, order[i].index, out);
+    top_sort(t, key, order);
+    for (int i = 0; i < t->now->n_ranks; i++) {
+        top_row(t, order[i].index, out);
         text_append(out, "\n");
     }
+    ls_free(order);
+    return LS_OK;
+}
+
+static ls_status append_pairs(const top_times *t, text_buf *out)
+{
+    top_pair *pairs = ls_calloc((size_t)t->now->n_ranks + 1, VIEW_SOURCES * sizeof(*pairs));
+    int n;
+
+    if (pairs == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the table of pairs");
+    n = top_pairs(t, pairs);
+    top_pair_columns(out);
+    text_append(out, "\n");
+    for (int i = 0; i < n; i++) {
+        top_pair_row(&pairs[i], out);
+        text_append(out, "\n");
+    }
+    if (n == 0)
+        text_append(out, "%s\n", top_no_pairs);
+    ls_free(pairs);
+    return LS_OK;
+}
+
+static ls_status append_view(const job_view *v, const top_flags *f, top_key key, text_buf *out)
+{
+    const top_times t = {.now = v};
+    json_writer w;
+
+    json_begin(&w, out);
+    if (f->json) {
+        view_write(v, &w);
+        return LS_OK;
+    }
+    top_head(v, out);
+    LS_TRY(f->pairs ? append_pairs(&t, out) : append_ranks(&t, key, out));
     top_warning(v, out);
+    return LS_OK;
 }
 
 static ls_status print_view(const job_view *v, const top_flags *f, top_key key)
 {
-    top_place *order = ls_calloc((size_t)v->n_ranks + 1, sizeof(*order));
     text_buf text = {0};
-    json_writer w;
-    ls_status st;
+    ls_status st = append_view(v, f, key, &text);
 
-    if (order == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the table of ranks");
-    json_begin(&w, &text);
-    if (f->json)
-        view_write(v, &w);
-    else
-        append_table(v, key, order, &text);
-    st = text_status(&text);
+    if (st == LS_OK)
+        st = text_status(&text);
     if (st == LS_OK && text.length > 0)
         print_out("%s%s", text_str(&text), text_str(&text)[text.length - 1] == '\n' ? "" : "\n");
     text_free(&text);
-    ls_free(order);
     return st;
 }
 
@@ -92,8 +122,8 @@ static void append_quoted(text_buf *out, const char *text)
 
 static void append_command(const top_flags *f, const char *name, text_buf *out)
 {
-    text_append(out, "lockstep top --interval %g --sort %s%s%s", f->interval_s, f->sort,
-                f->once ? " --once" : "", f->json ? " --json" : "");
+    text_append(out, "lockstep top --interval %g --sort %s%s%s%s", f->interval_s, f->sort,
+                f->once ? " --once" : "", f->json ? " --json" : "", f->pairs ? " --pairs" : "");
     if (name != NULL)
         append_quoted(out, name);
 }
@@ -149,7 +179,8 @@ static ls_status top(const top_flags *f, const char *name)
     if (f->host != NULL)
         return exec_ssh(f, name);
     LS_TRY(top_connect(name, &c));
-    st = f->once ? show_once(c, f, key) : top_screen(c, (int64_t)(f->interval_s * 1000), key);
+    st = f->once ? show_once(c, f, key)
+                 : top_screen(c, (int64_t)(f->interval_s * 1000), key, f->pairs);
     view_client_close(c);
     if (st == LS_EPEER && !f->once) {
         print_out("the job has ended\n");
@@ -164,6 +195,8 @@ int cmd_top(int argc, char **argv)
     const ls_flag table[TOP_N_FLAGS] = {
         {"once", 0, LS_FLAG_BOOL, &f.once, 0, 0, "print the table once"},
         {"json", 0, LS_FLAG_BOOL, &f.json, 0, 0, "with --once: as JSON (docs/watching.md)"},
+        {"pairs", 0, LS_FLAG_BOOL, &f.pairs, 0, 0,
+         "show bytes a second from rank to rank instead of the ranks"},
         {"interval", 0, LS_FLAG_REAL, &f.interval_s, 0.1, 3600, "`SECONDS` between two views"},
         {"sort", 0, LS_FLAG_TEXT, &f.sort, 0, 0,
          "`KEY` of the order: rank, step-time, data, communication, memory or late"},

@@ -5,9 +5,6 @@
  */
 #include "cli/remote_request.h"
 
-#include "cli/cli.h"
-#include "comm/recorder.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -62,9 +59,5 @@ agent_spec remote_request_spec(const launch_request *o)
                         .line_prefix = or_null(o->line_prefix),
                         .master_addr = or_null(o->master_addr),
                         .net = o->net,
-                        .ports = o->ports,
-                        .make_ring = recorder_create_fd,
-                        .read_activity = recorder_read_activity,
-                        .describe_ring = describe_ring,
-                        .view_ring = view_ring};
+                        .ports = o->ports};
 }

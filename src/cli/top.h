@@ -57,6 +57,23 @@ void top_sort(const top_times *t, top_key key, top_place *order);
 void top_head(const job_view *v, text_buf *out);        /* two lines about the job */
 void top_columns(const job_view *v, text_buf *out);     /* the line above the ranks */
 void top_row(const top_times *t, int i, text_buf *out); /* the rank now->ranks[i] */
+
+/* Bytes from one rank to another: of each receiver the VIEW_SOURCES ranks that sent most. */
+typedef struct top_pair {
+    int from;
+    int to;
+    double bytes;
+    double bytes_per_s;
+} top_pair;
+
+/* The pair with the highest rate first. pairs: now->n_ranks * VIEW_SOURCES of them; returns how
+ * many there are. */
+int top_pairs(const top_times *t, top_pair *pairs);
+void top_pair_columns(text_buf *out);
+void top_pair_row(const top_pair *p, text_buf *out);
+/* Why the list is empty. */
+extern const char top_no_pairs[];
+
 /* The last warning of the job or of a rank; nothing if there is none. */
 void top_warning(const job_view *v, text_buf *out);
 void top_operation(const view_operation *o, text_buf *out);
@@ -64,6 +81,7 @@ void top_operation(const view_operation *o, text_buf *out);
 /* --- top_screen.c --- */
 
 /* The live view, until the user or the job ends it. LS_EUNSUPPORTED: built without ncursesw. */
-LS_MUST_USE ls_status top_screen(view_client *c, int64_t interval_ms, top_key key);
+LS_MUST_USE ls_status top_screen(view_client *c, int64_t interval_ms, top_key key,
+                                 bool shows_pairs);
 
 #endif

@@ -22,9 +22,11 @@ typedef struct screen {
     job_view *now;
     job_view *before;
     top_place *order;
+    top_pair *pairs;
     int selected; /* position in the table */
     int first;    /* position of the first row on the screen */
     bool shows_operations;
+    bool shows_pairs;
     bool shows_help;
 } screen;
 
@@ -33,6 +35,7 @@ enum { HEAD_LINES = 4, FOOT_LINES = 1 };
 static const char help_text[] =
     "up, down   choose a rank\n"
     "Enter, o   last operations of that rank, and back\n"
+    "p          bytes a second from rank to rank, and back\n"
     "s          sort by the next key: rank, step-time, data, communication, memory, late\n"
     "h          this text, and back\n"
     "q          quit\n"
@@ -108,6 +111,23 @@ static void put_operations(const screen *s, int y)
                  A_NORMAL);
 }
 
+static void put_pairs(const screen *s, int y)
+{
+    const top_times t = {.before = s->before->n_ranks > 0 ? s->before : NULL, .now = s->now};
+    const int n = top_pairs(&t, s->pairs);
+    const int n_rows = LINES - y - FOOT_LINES;
+
+    for (int i = 0; i < n && i < n_rows; i++) {
+        text_buf row = {0};
+
+        top_pair_row(&s->pairs[i], &row);
+        put_line(y++, text_str(&row), A_NORMAL);
+        text_free(&row);
+    }
+    if (n == 0)
+        put_line(y, top_no_pairs, A_NORMAL);
+}
+
 static void put_body(screen *s, int y)
 {
     text_buf text = {0};
@@ -120,6 +140,10 @@ static void put_body(screen *s, int y)
                     chosen_rank(s));
         put_line(y, text_str(&text), A_UNDERLINE);
         put_operations(s, y + 1);
+    } else if (s->shows_pairs) {
+        top_pair_columns(&text);
+        put_line(y, text_str(&text), A_UNDERLINE);
+        put_pairs(s, y + 1);
     } else {
         top_columns(s->now, &text);
         put_line(y, text_str(&text), A_UNDERLINE);
@@ -139,7 +163,8 @@ static void draw(screen *s)
     y = put_lines(0, &text);
     text_free(&text);
     put_body(s, y < HEAD_LINES - 1 ? HEAD_LINES - 1 : y);
-    text_append(&text, "q quit  s sort: %s  Enter operations  h help", top_key_names[s->key]);
+    text_append(&text, "q quit  s sort: %s  Enter operations  p pairs  h help",
+                top_key_names[s->key]);
     put_line(LINES - 1, text_str(&text), A_DIM);
     text_free(&text);
     (void)refresh();
@@ -151,15 +176,20 @@ static ls_status update(screen *s)
     const int rank = s->shows_operations ? chosen_rank(s) : -1;
     job_view *old = s->before;
     top_place *order;
+    top_pair *pairs;
 
     view_free(old);
     s->before = s->now;
     s->now = old;
     LS_TRY(view_client_ask(s->client, rank, ls_deadline_ms(TOP_ANSWER_MS), s->now));
     order = ls_realloc(s->order, (size_t)s->now->n_ranks + 1, sizeof(*order));
-    if (order == NULL)
+    if (order != NULL)
+        s->order = order;
+    pairs = ls_realloc(s->pairs, (size_t)s->now->n_ranks + 1, VIEW_SOURCES * sizeof(*pairs));
+    if (pairs != NULL)
+        s->pairs = pairs;
+    if (order == NULL || pairs == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the table of ranks");
-    s->order = order;
     return LS_OK;
 }
 
@@ -191,6 +221,10 @@ static bool handle_key(screen *s, int key, bool *is_stale)
     case 'o':
         s->shows_operations = !s->shows_operations;
         *is_stale = true;
+        break;
+    case 'p':
+        s->shows_pairs = !s->shows_pairs;
+        s->shows_operations = false;
         break;
     case KEY_UP:
     case 'k':
@@ -231,9 +265,9 @@ static ls_status show(screen *s)
     return LS_OK;
 }
 
-ls_status top_screen(view_client *c, int64_t interval_ms, top_key key)
+ls_status top_screen(view_client *c, int64_t interval_ms, top_key key, bool shows_pairs)
 {
-    screen s = {.client = c, .interval_ms = interval_ms, .key = key};
+    screen s = {.client = c, .interval_ms = interval_ms, .key = key, .shows_pairs = shows_pairs};
     ls_status st;
 
     (void)setlocale(LC_ALL, ""); // NOLINT(concurrency-mt-unsafe): there is one thread
@@ -262,16 +296,18 @@ ls_status top_screen(view_client *c, int64_t interval_ms, top_key key)
     ls_free(s.now);
     ls_free(s.before);
     ls_free(s.order);
+    ls_free(s.pairs);
     return st;
 }
 
 #else
 
-ls_status top_screen(view_client *c, int64_t interval_ms, top_key key)
+ls_status top_screen(view_client *c, int64_t interval_ms, top_key key, bool shows_pairs)
 {
     LS_UNUSED(c);
     LS_UNUSED(interval_ms);
     LS_UNUSED(key);
+    LS_UNUSED(shows_pairs);
     return ls_fail(LS_EUNSUPPORTED, "this lockstep was built without ncursesw, so it has no live "
                                     "view; lockstep top --once prints the same once");
 }

@@ -33,8 +33,8 @@ typedef struct rates {
     double samples_per_s;
 } rates;
 
-/* The rank at the earlier time; NULL: unknown, or started again since. Mostly it has the same place
- * in both views, as agents sort them. */
+/* The same process at the earlier time; NULL: unknown. Mostly it has the same place in both views,
+ * as agents sort them. */
 static const view_rank *find_before(const top_times *t, const view_rank *now)
 {
     const int place = (int)(now - t->now->ranks);
@@ -43,9 +43,17 @@ static const view_rank *find_before(const top_times *t, const view_rank *now)
         const view_rank *r = &t->before->ranks[(place + i) % t->before->n_ranks];
 
         if (r->rank == now->rank)
-            return r->pid == now->pid && r->has_progress && r->step <= now->step ? r : NULL;
+            return r->pid == now->pid ? r : NULL;
     }
     return NULL;
+}
+
+/* The same, NULL also if it trains anew since. */
+static const view_rank *find_progress_before(const top_times *t, const view_rank *now)
+{
+    const view_rank *r = find_before(t, now);
+
+    return r != NULL && r->has_progress && r->step <= now->step ? r : NULL;
 }
 
 static double sum(const double *seconds)
@@ -60,7 +68,7 @@ static double sum(const double *seconds)
 /* Since `before`; since the start if no step has ended since then. */
 static rates rates_of(const top_times *t, const view_rank *now)
 {
-    const view_rank *before = find_before(t, now);
+    const view_rank *before = find_progress_before(t, now);
     const double wall_s = before != NULL ? t->now->age_s - t->before->age_s : 0;
     double seconds[VIEW_PHASES];
     double steps = 0;
@@ -218,6 +226,70 @@ void top_row(const top_times *t, int i, text_buf *out)
     text_append(out, " %9s", text_bytes(bytes, sizeof(bytes), (uint64_t)r->memory_bytes));
     if (has_device(t->now))
         text_append(out, " %9s", text_bytes(bytes, sizeof(bytes), (uint64_t)r->device_bytes));
+}
+
+/* --- pairs --- */
+
+const char top_no_pairs[] = "no bytes have been received by the native backend";
+
+static double bytes_before(const view_rank *before, int source)
+{
+    for (int i = 0; before != NULL && i < before->n_sources; i++)
+        if (before->sources[i].rank == source)
+            return before->sources[i].bytes;
+    return -1;
+}
+
+static int compare_pairs(const void *a, const void *b)
+{
+    const top_pair *x = a;
+    const top_pair *y = b;
+
+    if (x->bytes_per_s != y->bytes_per_s)
+        return x->bytes_per_s < y->bytes_per_s ? 1 : -1;
+    return x->to != y->to ? (x->to > y->to) - (x->to < y->to)
+                          : (x->from > y->from) - (x->from < y->from);
+}
+
+int top_pairs(const top_times *t, top_pair *pairs)
+{
+    int n = 0;
+
+    for (int i = 0; i < t->now->n_ranks; i++) {
+        const view_rank *r = &t->now->ranks[i];
+        const view_rank *before = find_before(t, r);
+
+        for (int k = 0; k < r->n_sources; k++) {
+            const double bytes = r->sources[k].bytes;
+            const double earlier = bytes_before(before, r->sources[k].rank);
+            const bool is_known = earlier >= 0 && earlier <= bytes;
+            const double wall_s = t->now->age_s - (is_known ? t->before->age_s : 0);
+
+            pairs[n++] = (top_pair){
+                .from = r->sources[k].rank,
+                .to = r->rank,
+                .bytes = bytes,
+                .bytes_per_s = wall_s > 0 ? (bytes - (is_known ? earlier : 0)) / wall_s : 0};
+        }
+    }
+    if (n > 1)
+        qsort(pairs, (size_t)n, sizeof(*pairs), compare_pairs);
+    return n;
+}
+
+void top_pair_columns(text_buf *out)
+{
+    text_append(out, "  FROM     TO        RATE       TOTAL");
+}
+
+void top_pair_row(const top_pair *p, text_buf *out)
+{
+    char rate[32];
+    char total[32];
+
+    text_append(out, "%6d %6d %9s/s %11s", p->from, p->to,
+                text_bytes(rate, sizeof(rate), (uint64_t)p->bytes_per_s),
+                text_bytes(total, sizeof(total), (uint64_t)p->bytes));
 }
 
 void top_warning(const job_view *v, text_buf *out)

@@ -27,7 +27,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 
-#define BACKEND_ABI 9
+#define BACKEND_ABI 10
 
 typedef struct accel_event accel_event;
 typedef struct backend_state backend_state; /* the backend's own, one a process (rank) */
@@ -37,9 +37,11 @@ typedef struct backend_ops backend_ops;
 
 #ifdef __cplusplus
 typedef struct backend_counter backend_counter; /* opaque in C++ */
+typedef struct backend_bytes backend_bytes;
 #else
 #include <stdatomic.h>
 typedef atomic_int backend_counter;
+typedef _Atomic uint64_t backend_bytes; /* increased under the engine's lock, read at any time */
 #endif
 
 /* A group as backends see it. Lives as long as the backend_group. */
@@ -116,12 +118,24 @@ struct comm_host {
     /* reduce_tree() of comm/reduce.h, for backends that compose reductions. */
     void (*reduce)(void *dst, const reduce_operand *operands, int n_operands, size_t count,
                    ls_dtype type, ls_reduce_op op, bool final, double divisor);
+    /* The counter of bytes received from a world rank, for backend_count(). May be NULL, and may
+     * give NULL: they are not counted. */
+    backend_bytes *(*received)(void *self, int rank);
     /* The calling thread's error text. */
     const char *(*last_error)(void);
     /* For backends that run a part of the operations themselves and pass on the others: native is
      * opened with the same boot and host, and its groups with the same info. */
     const backend_ops *native;
 };
+
+#ifndef __cplusplus
+static inline void backend_count(backend_bytes *counter, size_t bytes)
+{
+    if (counter != NULL)
+        atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + bytes,
+                              memory_order_relaxed);
+}
+#endif
 
 /* For modules: sets the error text and returns `status`. */
 static inline ls_status LS_PRINTF(3, 4)

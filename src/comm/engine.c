@@ -105,6 +105,13 @@ static int64_t host_now_ns(void *self)
     return e->seen_ns;
 }
 
+static backend_bytes *host_received(void *self, int rank)
+{
+    const engine *e = self;
+
+    return recorder_received(e->parts.recorder, rank);
+}
+
 static const char *host_key(const engine *e, const char *key, char buf[HOST_KEY_BYTES])
 {
     return text_format(buf, HOST_KEY_BYTES, "%sbackend/%s", e->parts.scope, key);
@@ -147,6 +154,7 @@ static void set_host(engine *e)
                           .lookup = host_lookup,
                           .now_ns = host_now_ns,
                           .reduce = reduce_tree,
+                          .received = host_received,
                           .last_error = ls_last_error,
                           .native = &native_backend_ops};
 }

@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC          UINT64_C(0x3452454443524c53) /* "SLRCDER4" */
+#define MAGIC          UINT64_C(0x3552454443524c53) /* "SLRCDER5" */
 #define SITE_WORDS     (STAMP_SITE_BYTES / 8)
 #define HEAD_WORDS     ((size_t)64)
 #define ENTRY_WORDS    ((size_t)16)
@@ -26,7 +26,8 @@
 #define WARNING_WORDS  (RECORDER_WARNING_BYTES / 8)
 #define PROGRESS_WORDS (sizeof(recorder_progress) / sizeof(uint64_t))
 #define PHASES_AT      (HEAD_WORDS + RECORDER_ENTRIES * ENTRY_WORDS)
-#define RING_WORDS     (PHASES_AT + (size_t)PHASE_RINGS * RECORDER_ENTRIES * PHASE_WORDS)
+#define RECEIVED_AT    (PHASES_AT + (size_t)PHASE_RINGS * RECORDER_ENTRIES * PHASE_WORDS)
+#define RING_WORDS     (RECEIVED_AT + RECORDER_RANKS)
 #define RING_BYTES     (RING_WORDS * sizeof(uint64_t))
 
 /* The rings of phases, in the order of their memory. */
@@ -45,6 +46,7 @@ enum {
     HEAD_WARNING = HEAD_PROGRESS + 1 + (int)PROGRESS_WORDS,
     HEAD_OP_BYTES = HEAD_WARNING + 1 + WARNING_WORDS,
     HEAD_OP_NS,
+    HEAD_SOURCES,
     HEAD_USED
 };
 
@@ -325,6 +327,15 @@ void recorder_set_warning(recorder *r, const char *text)
                  WARNING_WORDS);
 }
 
+_Atomic uint64_t *recorder_received(recorder *r, int rank)
+{
+    if (rank < 0 || rank >= RECORDER_RANKS)
+        return NULL;
+    if (get(&r->words[HEAD_SOURCES]) <= (uint64_t)rank)
+        put(&r->words[HEAD_SOURCES], (uint64_t)rank + 1);
+    return &r->words[RECEIVED_AT + (size_t)rank];
+}
+
 void recorder_read_activity(int fd, text_buf *out)
 {
     char text[ACTIVITY_BYTES];
@@ -482,6 +493,41 @@ ls_status recorder_read_device_phases(int fd, recorder_span *out, int max, int *
     LS_TRY(map_to_read(fd, &words));
     read_ring(words, DEVICE_PHASES, out, max, n);
     *n_dropped = get(&words[HEAD_DROPPED]);
+    (void)munmap(words, RING_BYTES);
+    return LS_OK;
+}
+
+/* Keeps the `max` largest in order. */
+static void insert_source(recorder_source *list, int max, int *n, recorder_source new)
+{
+    int at = *n;
+
+    while (at > 0 && list[at - 1].bytes < new.bytes)
+        at--;
+    if (at >= max)
+        return;
+    *n += *n < max;
+    memmove(&list[at + 1], &list[at], (size_t)(*n - 1 - at) * sizeof(*list));
+    list[at] = new;
+}
+
+ls_status recorder_read_received(int fd, recorder_source *out, int max, int *n, uint64_t *total)
+{
+    word *words;
+    uint64_t n_sources;
+
+    *n = 0;
+    *total = 0;
+    LS_TRY(map_to_read(fd, &words));
+    n_sources = get(&words[HEAD_SOURCES]);
+    // Reading a page that was never written would allocate it.
+    for (size_t i = 0; i < n_sources && i < RECORDER_RANKS; i++) {
+        const uint64_t bytes = get(&words[RECEIVED_AT + i]);
+
+        *total += bytes;
+        if (bytes > 0)
+            insert_source(out, max, n, (recorder_source){.rank = (int)i, .bytes = bytes});
+    }
     (void)munmap(words, RING_BYTES);
     return LS_OK;
 }

@@ -9,12 +9,14 @@
  *   header   magic, entry count, rank, number of the last entry, of the last phase of the
  *            program and of a device, number of dropped phases of a device, activity[88],
  *            progress: number, words of recorder_progress, warning: number, text[120],
- *            bytes and duration of all operations that have ended
+ *            bytes and duration of all operations that have ended, ranks of which `received` has
+ *            a word
  *   entry    number | sequence | what (group, kind, dtype, redop, root) | count | bytes |
  *            start_ns | end_ns | status and peer | site[40] | device_start_ns | device_end_ns
  *   phase    number | start_ns | end_ns | name[40]: RECORDER_ENTRIES of 64 bytes after the entries;
  *            phases of the program (forward, backward, ...), written at their end
  *   phase of a device: as many again, when the device has executed the work of a phase
+ *   received: a word for each of RECORDER_RANKS ranks, the bytes that came from it
  *
  * `number` counts the operations of the rank from 1. It is 0 while the other words change and is
  * written last: a reader uses an entry only if it reads the same nonzero number before and after
@@ -34,6 +36,7 @@
 #include <stdbool.h>
 
 #define RECORDER_ENTRIES 4096
+#define RECORDER_RANKS   65536
 
 typedef struct recorder recorder;
 
@@ -90,6 +93,10 @@ void recorder_set_progress(recorder *r, const recorder_progress *p);
  * time can leave a mixture, which a reader leaves out. */
 void recorder_set_warning(recorder *r, const char *text);
 
+/* The counter of bytes received from a rank, which one thread at a time may increase; NULL: the
+ * rank is above RECORDER_RANKS. Valid until recorder_close(). */
+_Atomic uint64_t *recorder_received(recorder *r, int rank);
+
 /* What a reader needs besides the operations themselves. */
 typedef struct recorder_summary {
     uint64_t n_operations; /* started */
@@ -102,6 +109,16 @@ typedef struct recorder_summary {
 
 /* May be called while the rank writes. LS_EFORMAT: fd is not a recorder. */
 LS_MUST_USE ls_status recorder_read_summary(int fd, recorder_summary *out);
+
+typedef struct recorder_source {
+    int rank;
+    uint64_t bytes;
+} recorder_source;
+
+/* Adds up what was received, and finds the `max` ranks from which most came, those first. In the
+ * same way. */
+LS_MUST_USE ls_status recorder_read_received(int fd, recorder_source *out, int max, int *n,
+                                             uint64_t *total);
 
 /* A memfd of the right size, CLOEXEC, which a launcher passes to a rank. */
 LS_MUST_USE ls_status recorder_create_fd(int *fd);

@@ -132,6 +132,22 @@ static void top_prints_the_ranks_of_a_job_as_json(void **state)
     stop(j);
 }
 
+static void jobs_of_ls_spawn_are_seen(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_ACTOR, "spawn", "2", "steps"), NULL);
+    json_value *v;
+
+    LS_UNUSED(state);
+    job_await_text(j, 0, "step 100\n");
+    v = look(j);
+    assert_string_equal(json_as_string(json_get(v, "state"), ""), "running");
+    assert_non_null(strstr(json_as_string(json_get(v, "command"), ""), " spawn 2 steps"));
+    assert_int_equal(json_size(json_get(v, "ranks")), 2);
+    assert_true(json_as_real(json_get(rank_of(v, 1), "operations"), 0) > 0);
+    json_free(v);
+    stop(j);
+}
+
 static void a_late_rank_is_marked_and_its_warning_shown(void **state)
 {
     job *j = start_training("2", JOB_LIST("LATE_RANK=1", "LATE_STEP=3"));
@@ -586,6 +602,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(top_prints_the_ranks_of_a_job_as_json),
+        test(jobs_of_ls_spawn_are_seen),
         test(a_late_rank_is_marked_and_its_warning_shown),
         test(a_stopped_rank_is_shown_as_stopped_and_late),
         test(ps_lists_the_job_and_top_explains_a_wrong_name),

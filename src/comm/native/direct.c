@@ -232,6 +232,7 @@ static void receive_done(transfer *t)
                      native_peer_text(t->peer, buf, sizeof(buf)), t->bytes, t->group->state->rank);
         return;
     }
+    backend_count(t->peer->received, t->bytes);
     match_queue_control(t->peer, MESSAGE_TAKEN, t);
     t->finished(t);
 }

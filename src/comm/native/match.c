@@ -177,6 +177,7 @@ bool match_take(native_peer *p, link_request *request, uint8_t *to)
     if (!link_take(p->link, request, to, &credit))
         return false;
     p->credit = credit;
+    backend_count(p->received, (size_t)request->bytes);
     match_return_credit(p, &(message){.is_charged = true, .bytes = request->bytes});
     return true;
 }
@@ -407,6 +408,8 @@ static ls_status on_begin(void *self, const message *m, uint8_t **target)
     p->receiving_unexpected = NULL;
     if (m->type == MESSAGE_CREDIT)
         return LS_OK;
+    if (m->type == MESSAGE_DATA || m->type == MESSAGE_PIECE)
+        backend_count(p->received, (size_t)m->bytes);
     g = native_find_group(p->state, m->group);
     if (g == NULL ? native_is_closed(p->state, m->group) : g->is_broken) {
         match_return_credit(p, m);

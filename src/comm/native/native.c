@@ -752,6 +752,8 @@ static void init_lists(native_state *s)
     for (int i = 0; i < s->size; i++) {
         s->peers[i].state = s;
         s->peers[i].rank = i;
+        if (s->host->received != NULL)
+            s->peers[i].received = s->host->received(s->host->self, i);
         match_init(&s->peers[i]);
     }
 }

@@ -61,6 +61,7 @@ struct native_peer {
     int rank;         /* world */
     peer_link *link;  /* NULL: this rank itself; idle until a remote rank needs it */
     sleep_link watch; /* of link */
+    backend_bytes *received;
     bool is_local;
     bool end_handled;          /* the link has ended, and the works that need it have failed */
     char host[64];             /* of a rank of another host, for messages */

@@ -373,10 +373,18 @@ static backend_work *take_first(team *t)
     return work;
 }
 
+static void count_received(const team *t)
+{
+    for (int k = 0; k < t->n; k++)
+        if (k != t->rank)
+            backend_count(t->received[k], team_bytes_from(t->op, t->n, k, t->rank));
+}
+
 static void finish(team *t)
 {
     backend_work *work = take_first(t);
 
+    count_received(t);
     if (t->algorithm == &team_shared)
         release_views(t);
     t->op = NULL;

@@ -142,6 +142,7 @@ struct team {
     uint64_t signature; /* team_head's, of the current operation */
     uint64_t probe;     /* the value that others read to find out whether they can */
     team_reader *readers;
+    backend_bytes **received; /* of each member, see comm_host */
     team_row rows[COLL_BARRIER + 1][TEAM_ROWS_MAX];
     char *scratch; /* of team_direct.c, allocated at its first use */
     void *memory;  /* this rank's part, as created */
@@ -224,6 +225,11 @@ typedef struct team_move {
     size_t bytes;
 } team_move;
 bool team_moves(const coll *op, int source, int reader, team_move *out);
+
+/* What `reader` gets from the memory of `source`. In reductions each member adds up its slice, and
+ * then takes the others' slices of the result; a contribution that is published with the stamp is
+ * read as a whole, but counts the same. */
+size_t team_bytes_from(const coll *op, int n, int source, int reader);
 
 /* dst = the reduction of members' src, `count` elements. */
 void team_reduce(const team *t, void *dst, const char *const *src, size_t count);

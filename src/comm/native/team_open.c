@@ -30,9 +30,13 @@ static ls_status allocate(team *t)
     t->views = ls_calloc(2 * n, sizeof(segment_view *));
     t->operands = ls_calloc(n, sizeof(*t->operands));
     t->readers = ls_calloc(n, sizeof(*t->readers));
+    t->received = ls_calloc(n, sizeof(backend_bytes *));
     if (t->parts == NULL || t->part_views == NULL || t->src == NULL || t->dst == NULL ||
-        t->sources == NULL || t->views == NULL || t->operands == NULL || t->readers == NULL)
+        t->sources == NULL || t->views == NULL || t->operands == NULL || t->readers == NULL ||
+        t->received == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a team of %d ranks", t->n);
+    for (int k = 0; k < t->n && t->host->received != NULL; k++)
+        t->received[k] = t->host->received(t->host->self, t->info->members[k]);
     return LS_OK;
 }
 
@@ -212,6 +216,7 @@ void team_close(team *t)
     ls_free(t->views);
     ls_free(t->operands);
     ls_free(t->readers);
+    ls_free(t->received);
     ls_free(t->scratch);
     ls_free(t);
 }

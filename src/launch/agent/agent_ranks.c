@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/thread.h"
+#include "comm/recorder.h"
 #include "launch/process/process.h"
 #include "launch/agent/rank_args.h"
 #include "launch/agent/rank_env.h"
@@ -88,8 +89,7 @@ static ls_status open_ends(agent *a, agent_rank *r, bool is_first, rank_start *s
     const int local = agent_local_rank(r);
     shim_spec *shim = &s->shim;
 
-    if (a->ctx.spec->make_ring != NULL)
-        LS_TRY(a->ctx.spec->make_ring(&r->ring_fd));
+    LS_TRY(recorder_create_fd(&r->ring_fd));
     shim->ring_fd = r->ring_fd;
     LS_TRY(process_make_pipe(&shim->lifeline_fd, &r->lifeline_fd));
     LS_TRY(open_status(r, &shim->status_fd));

@@ -5,6 +5,8 @@
  */
 #include "launch/agent/agent.h"
 
+#include "launch/view/view_ring.h"
+
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -145,6 +147,5 @@ void agent_make_report(agent *a, node_end *end, text_buf *details)
         output_append_recent(&output_of(r)->recent, OUTPUT_RECENT, details);
     }
     agent_logs_append_folder(output_of(r), details);
-    if (a->ctx.spec->describe_ring != NULL && r->ring_fd >= 0)
-        a->ctx.spec->describe_ring(r->ring_fd, details);
+    view_ring_describe(r->ring_fd, details);
 }

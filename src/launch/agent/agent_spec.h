@@ -18,7 +18,6 @@
 #include "launch/hosts/start_command.h"
 #include "launch/process/binding.h"
 #include "launch/process/pseudo_terminal.h"
-#include "launch/view/view.h"
 #include "net/address.h"
 #include "net/key.h"
 #include "net/seal.h"
@@ -107,16 +106,7 @@ typedef struct agent_spec {
     const agent_remote *remote;    /* NULL: this agent was not started by another one */
     rdzv_options rendezvous;       /* zeros: one node, no restart; its grace_ms is not used */
 
-    /* Makes the memfd of a rank's flight recorder, which outlives the rank; may be NULL. */
-    ls_status (*make_ring)(int *fd);
-    /* Appends the activity that a rank which has exited must not be in, if any; may be NULL. */
-    void (*read_activity)(int ring_fd, text_buf *out);
-    /* Appends the last operations from a dead rank's flight recorder; may be NULL. */
-    void (*describe_ring)(int ring_fd, text_buf *out);
-    /* Adds what a rank's flight recorder has to its view, and its operations to `job` (NULL: they
-     * are not wanted). NULL: this job is not seen by `lockstep top`. */
-    void (*view_ring)(int ring_fd, view_rank *out, job_view *job);
-    int metrics_port; /* --metrics-port; 0: none. Needs view_ring */
+    int metrics_port; /* --metrics-port; 0: none */
     /*
      * Where the head is: receives the flight recorder of every rank that has ended, on any node, in
      * this start of the job (generation). behind_ns: the difference of that machine's monotonic

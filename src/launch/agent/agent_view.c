@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process_id.h"
+#include "launch/view/view_ring.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -85,17 +86,21 @@ static ls_status fill_ranks(const agent *a, job_view *v)
         out->rank = r->rank;
         text_printable(out->host, sizeof(out->host), host_name(a));
         fill_process(r, out);
-        if (r->ring_fd >= 0)
-            a->ctx.spec->view_ring(r->ring_fd, out, v->chosen == r->rank ? v : NULL);
+        view_ring_add(r->ring_fd, out, v->chosen == r->rank ? v : NULL);
     }
     return LS_OK;
 }
 
+/* Ranks of ls_spawn() have no command line: that of the program which has called it. */
 static void fill_command(const agent *a, job_view *v)
 {
     size_t used = 0;
 
-    for (char *const *arg = a->ctx.spec->argv; arg != NULL && *arg != NULL; arg++) {
+    if (a->ctx.spec->argv == NULL) {
+        process_command("", getpid(), v->command, sizeof(v->command));
+        return;
+    }
+    for (char *const *arg = a->ctx.spec->argv; *arg != NULL; arg++) {
         text_format(v->command + used, sizeof(v->command) - used, "%s%s", used > 0 ? " " : "",
                     *arg);
         used = strlen(v->command);
@@ -244,7 +249,7 @@ ls_status agent_view_answer(agent *a, const frame *f)
     int first = 0;
 
     LS_TRY(wire_reader_end(&r, "a request for a view"));
-    st = a->ctx.spec->view_ring != NULL ? fill_ranks(a, &view) : LS_OK;
+    st = fill_ranks(a, &view);
     do {
         send_part(a, question, &view, first, first + RANKS_A_MESSAGE >= view.n_ranks);
         first += RANKS_A_MESSAGE;
@@ -306,8 +311,6 @@ ls_status agent_view_open(agent_view *v, agent *a)
     v->agent = a;
     v->opened_ms = ls_now_ms();
     list_init(&v->requests);
-    if (spec->view_ring == NULL)
-        return LS_OK;
     v->view = ls_calloc(1, sizeof(*v->view));
     if (v->view == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the view of a job");

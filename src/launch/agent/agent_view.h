@@ -7,7 +7,7 @@
  *     agent_view_socket.c  the socket at which the tool asks
  *     agent_metrics.c      --metrics-port
  *
- * Nothing is read or sent before a request. An agent whose spec has no view_ring has no socket.
+ * Nothing is read or sent before a request.
  */
 #ifndef LS_LAUNCH_AGENT_VIEW_H
 #define LS_LAUNCH_AGENT_VIEW_H

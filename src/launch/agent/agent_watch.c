@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/process_id.h"
+#include "comm/recorder.h"
 #include "launch/process/process.h"
 
 #include <errno.h>
@@ -260,14 +261,12 @@ static void send_rank_exited(const agent_rank *r)
 /* A rank that exits with code 0 during a training step or a save has failed. */
 static void check_unfinished(agent_rank *r)
 {
-    const agent_spec *spec = r->agent->ctx.spec;
     text_buf activity = {0};
 
     if (r->agent->ctx.phase != AGENT_RUNNING || !agent_ended_well(r))
         return;
     text_append(&activity, "%s", r->activity);
-    if (spec->read_activity != NULL && r->ring_fd >= 0)
-        spec->read_activity(r->ring_fd, &activity);
+    recorder_read_activity(r->ring_fd, &activity);
     if (activity.length > 0) {
         char why[LS_ERROR_BYTES];
 

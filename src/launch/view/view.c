@@ -138,6 +138,15 @@ static void write_recorded(const view_rank *r, json_writer *w)
         json_close(w, '}');
     }
     json_close(w, ']');
+    json_put_real(w, "received_bytes", r->received_bytes);
+    json_open(w, "sources", '[');
+    for (int i = 0; i < r->n_sources; i++) {
+        json_open(w, NULL, '{');
+        json_put_int(w, "rank", r->sources[i].rank);
+        json_put_real(w, "bytes", r->sources[i].bytes);
+        json_close(w, '}');
+    }
+    json_close(w, ']');
     json_put_string(w, "warning", r->warning);
 }
 
@@ -247,6 +256,16 @@ static void read_groups(const json_value *list, view_rank *out)
     }
 }
 
+static void read_sources(const json_value *list, view_rank *out)
+{
+    for (size_t i = 0; i < json_size(list) && out->n_sources < VIEW_SOURCES; i++) {
+        const json_value *source = json_at(list, i);
+
+        out->sources[out->n_sources++] = (view_source){.rank = read_int(source, "rank"),
+                                                       .bytes = read_amount(source, "bytes", 0)};
+    }
+}
+
 static void read_progress(const json_value *o, view_rank *out)
 {
     const json_value *seconds = json_get(o, "seconds");
@@ -281,6 +300,8 @@ static void read_rank(const json_value *o, view_rank *out)
     read_text(o, "operation", out->operation, sizeof(out->operation));
     out->waits_s = read_amount(o, "waits_s", -1);
     read_groups(json_get(o, "groups"), out);
+    out->received_bytes = read_amount(o, "received_bytes", 0);
+    read_sources(json_get(o, "sources"), out);
     read_text(o, "warning", out->warning, sizeof(out->warning));
     read_progress(o, out);
 }

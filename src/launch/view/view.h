@@ -19,6 +19,7 @@ enum {
     VIEW_RANKS_MAX = 65536,
     VIEW_OPERATIONS = 32, /* the last ones of a rank, on request */
     VIEW_GROUPS = 4,
+    VIEW_SOURCES = 8,
     VIEW_PHASES = 5, /* of a training step */
     VIEW_TEXT = 160
 };
@@ -29,6 +30,12 @@ typedef struct view_group {
     int64_t sequence; /* of its last operation there */
     double waits_s;   /* since it has started that one; -1: it has ended */
 } view_group;
+
+/* What a rank has received from another one. */
+typedef struct view_source {
+    int rank;
+    double bytes;
+} view_source;
 
 typedef struct view_rank {
     int rank;
@@ -48,6 +55,9 @@ typedef struct view_rank {
     double waits_s;            /* since it has started; -1: it has ended */
     view_group groups[VIEW_GROUPS];
     int n_groups;
+    double received_bytes;             /* from all ranks, by the native backend */
+    view_source sources[VIEW_SOURCES]; /* from which most came, those first */
+    int n_sources;
     char warning[VIEW_TEXT]; /* "": none */
 
     bool has_progress; /* ls_run only: */

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * ring_text.c - what the agent needs of flight recorders: the last operations of a dead rank for
- * its report of a failure, and a running rank's part of the job's view.
- */
-#include "cli/cli.h"
+/* view_ring.c - reads flight recorders (comm/recorder.h) for the agent. */
+#include "launch/view/view_ring.h"
 
 #include "base/clock.h"
 #include "comm/recorder.h"
@@ -12,7 +9,7 @@
 
 enum { RING_SHOWN = 3, RING_LOOKED_AT = 256 };
 
-void describe_ring(int fd, text_buf *out)
+void view_ring_describe(int fd, text_buf *out)
 {
     recorder_entry entries[RING_SHOWN];
     int n;
@@ -98,7 +95,19 @@ static void add_operation(const recorder_entry *e, int64_t now_ns, job_view *job
     o->bytes = (double)e->bytes;
 }
 
-void view_ring(int fd, view_rank *out, job_view *job)
+static void add_sources(int fd, view_rank *out)
+{
+    recorder_source sources[VIEW_SOURCES];
+    uint64_t total;
+
+    if (recorder_read_received(fd, sources, VIEW_SOURCES, &out->n_sources, &total) != LS_OK)
+        return;
+    out->received_bytes = (double)total;
+    for (int i = 0; i < out->n_sources; i++)
+        out->sources[i] = (view_source){.rank = sources[i].rank, .bytes = (double)sources[i].bytes};
+}
+
+void view_ring_add(int fd, view_rank *out, job_view *job)
 {
     static recorder_entry entries[RING_LOOKED_AT]; /* the agent has one thread */
     const int64_t now_ns = ls_now_ns();
@@ -113,6 +122,7 @@ void view_ring(int fd, view_rank *out, job_view *job)
     out->operation_bytes = (double)summary.op_bytes;
     out->operation_s = (double)summary.op_ns * 1e-9;
     text_format(out->warning, sizeof(out->warning), "%s", summary.warning);
+    add_sources(fd, out);
     if (summary.has_progress)
         add_progress(&summary.progress, now_ns, out);
     for (int i = n - 1; i >= 0; i--)
