@@ -2,7 +2,6 @@
 /* dn_linear.c - linear layers as oneDNN's inner products; inputs and outputs are plain. */
 #include "tensor/onednn/dn.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 /* x: (N,I), w: (O,I); only their dimensions count. */
@@ -22,11 +21,10 @@ static primitive_key key_of(compat_prop prop, ls_dtype type, const ls_tensor *x,
     return key;
 }
 
-/* --- forward of few rows --- */
+/* --- few rows --- */
 
 /* Where dot products were faster than oneDNN 2.6 with AVX2: tried were 4 to 64 rows, 256 to 1536
  * columns. */
-#define FEW_ROWS        32
 #define COLUMNS_PER_ROW 32
 #define COLUMNS_LEAST   256
 
@@ -37,6 +35,8 @@ typedef struct rows_work {
     const float *w;
     const float *bias; /* or NULL */
     float *y;
+    const float *dy; /* backward */
+    float *dx;
 } rows_work;
 
 static void rows_range(void *arg, size_t begin, size_t end, size_t thread)
@@ -49,28 +49,42 @@ static void rows_range(void *arg, size_t begin, size_t end, size_t thread)
     k->simd->dots(&k->shape, k->x, k->w, k->y, begin, end);
 }
 
-static bool is_few_rows(const op_call *call, const primitive *p)
+/* x is (N,I). oneDNN's other products, with AVX-512, have weights in panels, which need a copy of
+ * them, and were not faster. */
+static bool is_few_rows(const ls_tensor *x, const ls_tensor *w)
 {
-    const ls_tensor *x = call->in[0];
-
-    return p->by_gemm && x->dtype == LS_F32 && x->dims[0] <= FEW_ROWS &&
+    return x->dtype == LS_F32 && x->dims[0] <= FEW_ROWS_MOST && w->dims[0] > 0 &&
            x->dims[1] >= COLUMNS_LEAST && x->dims[0] * COLUMNS_PER_ROW <= x->dims[1];
 }
 
-static void run_few_rows(device_state *self, const op_call *call, void *const *data)
+static few_rows shape_of(const ls_tensor *x, const ls_tensor *w)
 {
-    const ls_tensor *w = call->in[1];
-    rows_work k = {.simd = self->simd,
-                   .shape = {.rows = (size_t)call->in[0]->dims[0],
-                             .depth = (size_t)w->dims[1],
-                             .outputs = (size_t)w->dims[0],
-                             .add = data[3] != NULL},
-                   .x = data[0],
-                   .w = data[1],
-                   .bias = data[3],
-                   .y = data[2]};
+    return (few_rows){
+        .rows = (size_t)x->dims[0], .depth = (size_t)w->dims[1], .outputs = (size_t)w->dims[0]};
+}
 
+static ls_status run_few_rows(device_state *self, const op_call *call)
+{
+    rows_work k = {.simd = self->simd, .shape = shape_of(call->in[0], call->in[1])};
+    void *data[3] = {NULL, NULL, NULL};
+    ls_tensor *temporary = NULL;
+    float *columns;
+
+    for (int i = 0; i < 3; i++)
+        if (call->in[i] != NULL)
+            LS_TRY(dn_host->tensor_plain(call->in[i], &data[i]));
+    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
+    LS_TRY(dn_floats(call->out[0]->device, k.shape.depth * self->simd->dots_width(k.shape.rows),
+                     &temporary, &columns));
+    self->simd->dots_pack(&k.shape, data[0], columns);
+    k.x = columns;
+    k.w = data[1];
+    k.bias = data[2];
+    k.shape.add = k.bias != NULL;
+    k.y = dn_data(call->out[0]);
     threads_for(self, k.shape.outputs, k.shape.rows * k.shape.depth, rows_range, &k);
+    dn_host->tensor_destroy(temporary);
+    return LS_OK;
 }
 
 ls_status dn_linear(device_state *self, const op_call *call)
@@ -81,6 +95,8 @@ ls_status dn_linear(device_state *self, const op_call *call)
     primitive *p;
     void *data[4] = {NULL, NULL, NULL, NULL};
 
+    if (is_few_rows(call->in[0], call->in[1]))
+        return run_few_rows(self, call);
     LS_TRY(primitive_for(self, &key, &p));
     LS_TRY(dn_host->tensor_plain(call->in[0], &data[0]));
     LS_TRY(packed_weights(self, call->in[1], p->weights, 0, NULL, &data[1]));
@@ -88,90 +104,35 @@ ls_status dn_linear(device_state *self, const op_call *call)
         LS_TRY(dn_host->tensor_plain(bias, &data[3]));
     LS_TRY(layout_place(call->out[0], p->dst));
     data[2] = dn_data(call->out[0]);
-    if (!is_few_rows(call, p))
-        return primitive_run(self, p, data);
-    run_few_rows(self, call, data);
-    return LS_OK;
+    return primitive_run(self, p, data);
 }
 
-/* --- backward of few rows --- */
+/* A thread takes a number of such shares of the columns. */
+#define SHARE ((size_t)64)
 
-/* Rows of w that are a multiple of COLUMNS_ALIGNED apart share few places of the L1 cache: oneDNN
- * 2.6 has 26 GFLOP/s instead of 34 on an AMD processor with AVX2. Products of PART rows of w at
- * a time, with copies of dy and dx whose rows are GAP floats longer, have 31. */
-#define COLUMNS_ALIGNED 1024
-#define PART            ((size_t)64)
-#define GAP             ((size_t)16)
-#define SHARE           256 /* columns; threads take a number of such */
-
-typedef struct parts_work {
-    size_t rows;
-    size_t inputs;
-    size_t outputs;
-    const float *dy; /* rows of outputs + GAP floats */
-    const float *w;
-    float *dx; /* rows of inputs + GAP floats */
-    atomic_bool has_failed;
-} parts_work;
-
-static void parts_range(void *arg, size_t begin, size_t end, size_t thread)
+static void columns_range(void *arg, size_t begin, size_t end, size_t thread)
 {
-    parts_work *k = arg;
-    const float *w = k->w + begin * SHARE;
+    const rows_work *k = arg;
+    const size_t last = end * SHARE < k->shape.depth ? end * SHARE : k->shape.depth;
 
     LS_UNUSED(thread);
-    for (size_t at = 0; at < k->outputs && end > begin; at += PART) {
-        const size_t part = k->outputs - at < PART ? k->outputs - at : PART;
-        const dnnl_status_t st = dnnl_sgemm(
-            'N', 'N', (dnnl_dim_t)k->rows, (dnnl_dim_t)((end - begin) * SHARE), (dnnl_dim_t)part, 1,
-            k->dy + at, (dnnl_dim_t)(k->outputs + GAP), w + at * k->inputs, (dnnl_dim_t)k->inputs,
-            at > 0 ? 1 : 0, k->dx + begin * SHARE, (dnnl_dim_t)(k->inputs + GAP));
-
-        if (st != dnnl_success)
-            atomic_store_explicit(&k->has_failed, true, memory_order_relaxed);
-    }
+    k->simd->dots_dx(&k->shape, k->dy, k->w, k->dx, begin * SHARE, last);
 }
 
-/* Copies `rows` rows of n floats, which are from_row and to_row floats apart. */
-static void copy_rows(const float *from, size_t from_row, float *to, size_t to_row, size_t rows,
-                      size_t n)
+static ls_status run_few_rows_back(device_state *self, const op_call *call)
 {
-    for (size_t r = 0; r < rows; r++)
-        memcpy(to + r * to_row, from + r * from_row, n * sizeof(*to));
-}
+    rows_work k = {.simd = self->simd, .shape = shape_of(call->out[0], call->in[1])};
+    void *data[2];
 
-static bool is_aligned_few(const op_call *call, const primitive *p)
-{
-    const ls_tensor *dx = call->out[0];
-
-    return p->by_gemm && dx->dtype == LS_F32 && dx->dims[0] > 0 && dx->dims[0] <= FEW_ROWS &&
-           dx->dims[1] % COLUMNS_ALIGNED == 0 && call->in[1]->dims[0] >= (int64_t)PART;
-}
-
-static ls_status run_parts(device_state *self, const op_call *call, void *const *data)
-{
-    const ls_tensor *w = call->in[1];
-    parts_work k = {.rows = (size_t)call->in[0]->dims[0],
-                    .inputs = (size_t)w->dims[1],
-                    .outputs = (size_t)w->dims[0],
-                    .w = data[1]};
-    const size_t dx_floats = k.rows * (k.inputs + GAP);
-    ls_tensor *temporary = NULL;
-    float *copies;
-    int before;
-
-    LS_TRY(dn_floats(w->device, dx_floats + k.rows * (k.outputs + GAP), &temporary, &copies));
-    k.dx = copies;
-    k.dy = copies + dx_floats;
-    copy_rows(data[2], k.outputs, copies + dx_floats, k.outputs + GAP, k.rows, k.outputs);
-    before = threads_enter(self, true);
-    threads_for(self, k.inputs / SHARE, k.rows * k.outputs * SHARE, parts_range, &k);
-    threads_leave(before);
-    copy_rows(k.dx, k.inputs + GAP, data[0], k.inputs, k.rows, k.inputs);
-    dn_host->tensor_destroy(temporary);
-    return atomic_load_explicit(&k.has_failed, memory_order_relaxed)
-               ? dn_fail(LS_ENOMEM, "oneDNN's matrix product failed")
-               : LS_OK;
+    for (int i = 0; i < 2; i++)
+        LS_TRY(dn_host->tensor_plain(call->in[i], &data[i]));
+    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
+    k.dy = data[0];
+    k.w = data[1];
+    k.dx = dn_data(call->out[0]);
+    threads_for(self, (k.shape.depth + SHARE - 1) / SHARE, k.shape.rows * k.shape.outputs * SHARE,
+                columns_range, &k);
+    return LS_OK;
 }
 
 ls_status dn_linear_backward_data(device_state *self, const op_call *call)
@@ -181,12 +142,14 @@ ls_status dn_linear_backward_data(device_state *self, const op_call *call)
     primitive *p;
     void *data[3] = {NULL, NULL, NULL};
 
+    if (is_few_rows(call->out[0], call->in[1]))
+        return run_few_rows_back(self, call);
     LS_TRY(primitive_for(self, &key, &p));
     LS_TRY(packed_weights(self, call->in[1], p->weights, 0, NULL, &data[1]));
     LS_TRY(dn_host->tensor_plain(call->in[0], &data[2]));
     LS_TRY(layout_place(call->out[0], p->src));
     data[0] = dn_data(call->out[0]);
-    return is_aligned_few(call, p) ? run_parts(self, call, data) : primitive_run(self, p, data);
+    return primitive_run(self, p, data);
 }
 
 /* --- gradients of weights --- */

@@ -107,7 +107,8 @@ typedef struct small_product {
 } small_product;
 
 /* y (+)= x w' for few rows of x: x (rows, depth), w (outputs, depth), y (rows, outputs), each
- * without gaps. */
+ * without gaps. For dx (+)= dy w dy is as y, dx as x, with at most FEW_ROWS_MOST rows. */
+#define FEW_ROWS_MOST 32
 typedef struct few_rows {
     size_t rows;
     size_t depth;
@@ -212,9 +213,15 @@ typedef struct simd_table {
     void (*wino_weights)(const float *taps, size_t size, int dims, size_t count, float *points);
     void (*wino_taps)(const float *points, size_t size, int dims, size_t count, float *taps);
     void (*product)(const small_product *m, const float *a, const float *b, float *c);
+    /* x as dots() takes it: `depth` times dots_width(rows) floats. */
+    size_t (*dots_width)(size_t rows);
+    void (*dots_pack)(const few_rows *m, const float *x, float *columns);
     /* Of the outputs [begin, end). */
     void (*dots)(const few_rows *m, const float *x, const float *w, float *y, size_t begin,
                  size_t end);
+    /* Of the columns [begin, end). */
+    void (*dots_dx)(const few_rows *m, const float *dy, const float *w, float *dx, size_t begin,
+                    size_t end);
 
     /* out = exp(x - top), 0 where that is below the smallest normal number; exp_sum() returns the
      * sum. out may be x. */

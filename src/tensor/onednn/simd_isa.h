@@ -46,8 +46,12 @@ void SIMD_NAME(wino_results)(const wino_patch *t, const float *points, const flo
 void SIMD_NAME(wino_weights)(const float *taps, size_t size, int dims, size_t count, float *points);
 void SIMD_NAME(wino_taps)(const float *points, size_t size, int dims, size_t count, float *taps);
 void SIMD_NAME(product)(const small_product *m, const float *a, const float *b, float *c);
+size_t SIMD_NAME(dots_width)(size_t rows);
+void SIMD_NAME(dots_pack)(const few_rows *m, const float *x, float *columns);
 void SIMD_NAME(dots)(const few_rows *m, const float *x, const float *w, float *y, size_t begin,
                      size_t end);
+void SIMD_NAME(dots_dx)(const few_rows *m, const float *dy, const float *w, float *dx, size_t begin,
+                        size_t end);
 void SIMD_NAME(exp_below)(const float *x, float top, float *out, size_t n);
 float SIMD_NAME(exp_sum)(const float *x, float top, float *out, size_t n);
 void SIMD_NAME(transpose_rows)(const float *x, size_t n, size_t width, float *panels);

@@ -279,6 +279,8 @@ static void run_convolutions(const simd_table *t, outputs *o)
                              .add = true};
     const few_rows rows = {.rows = 15, .depth = 37, .outputs = 20, .add = true};
 
+    float columns[37 * 32];
+
     t->conv_few_forward(&few, input[1], input[1] + 300, input[1] + 900, o->f[0]);
     t->conv_few_backward(&few, input[1], input[1] + 500, o->f[1], o->f[1] + 1000);
     t->wino_image(&tile, input[1], o->f[2]);
@@ -292,7 +294,9 @@ static void run_convolutions(const simd_table *t, outputs *o)
     t->wino_weights(input[1], 5, 1, 24, o->f[4] + 1000);
     t->wino_taps(input[1], 5, 1, 24, o->f[4] + 1400);
     t->product(&m, input[1], input[1] + 200, o->f[5]);
-    t->dots(&rows, input[1], input[1] + 1000, o->f[5] + 1000, 1, 18);
+    t->dots_pack(&rows, input[1], columns);
+    t->dots(&rows, columns, input[1] + 1000, o->f[5] + 1000, 1, 18);
+    t->dots_dx(&rows, input[1], input[1] + 1000, o->f[5] + 1400, 2, 37);
 }
 
 /* They fuse products and sums where they can, so they may differ by rounding. */
