@@ -237,7 +237,6 @@ struct primitive {
     const layout *src; /* the layouts of its arguments */
     const layout *weights;
     const layout *dst;
-    bool by_gemm; /* which copies its operands into panels at each run */
     int n_args;
     dnnl_exec_arg_t args[PRIMITIVE_MAX_ARGS + 1]; /* the scratchpad is the last */
     void *data[PRIMITIVE_MAX_ARGS];               /* the current pointer of each argument */

@@ -335,7 +335,6 @@ static ls_status add_operator(device_state *self, const primitive_key *key, comp
                                      DNNL_ARG_DIFF_BIAS},
     };
     static const compat_role roles[3] = {COMPAT_SRC, COMPAT_WEIGHTS, COMPAT_DST};
-    const bool by_gemm = family_of(pd) == FAMILY_GEMM;
     primitive_arg args[4];
 
     for (int i = 0; i < 3; i++)
@@ -344,7 +343,6 @@ static ls_status add_operator(device_state *self, const primitive_key *key, comp
     if (key->has_bias)
         args[3].layout = layout_plain(self, 1, &key->weights[0]);
     LS_TRY(primitive_add(self, key, pd, args, key->has_bias ? 4 : 3, out));
-    (*out)->by_gemm = by_gemm;
     (*out)->src = args[0].layout;
     (*out)->weights = args[1].layout;
     (*out)->dst = args[2].layout;
