@@ -142,17 +142,32 @@ static bool trim(ls_device *device, size_t most)
     return found;
 }
 
-/* Before a new block is made: bounds the memory of all blocks. A stream device would wait for its
- * queue to free a block. */
-static void trim_host(ls_device *device, size_t bytes)
+/* How many bytes may be free beside a new block of `bytes`. A stream device would wait for its queue
+ * to free a block, so it has no bound. */
+static size_t most_free(const ls_device *device, size_t bytes)
 {
     const tensor_pool *pool = device->pool;
     const size_t in_use = pool->bytes_in_use[0] + pool->bytes_in_use[1];
     const size_t part = pool->most_in_use / 16;
     const size_t most = pool->most_in_use + (part < LEAST_SURPLUS ? LEAST_SURPLUS : part);
 
-    if (device->accel == NULL && in_use + pool->bytes_free + bytes > most)
-        (void)trim(device, most > in_use + bytes ? most - in_use - bytes : 0);
+    if (device->accel != NULL)
+        return SIZE_MAX;
+    return most > in_use + bytes ? most - in_use - bytes : 0;
+}
+
+/* The list of class `index`, or where a new block would exceed the bound, of larger blocks of at
+ * most twice the size: the pages of a new one would have to be made and cleared. */
+static storage **list_for(ls_device *device, bool persistent, size_t index, size_t rounded)
+{
+    storage **lists = device->pool->free_blocks[persistent];
+
+    if (lists[index] != NULL || device->pool->bytes_free <= most_free(device, rounded))
+        return &lists[index];
+    for (size_t i = index + 1; i <= index + CLASSES_A_DOUBLING && i < CLASS_COUNT; i++)
+        if (lists[i] != NULL)
+            return &lists[i];
+    return &lists[index];
 }
 
 size_t pool_live_tensors(const ls_device *device)
@@ -229,18 +244,20 @@ ls_status pool_take(ls_device *device, size_t bytes, bool persistent, storage **
 {
     tensor_pool *pool = device->pool;
     storage **list;
+    size_t index;
     size_t rounded;
     storage *s;
 
     if (bytes > (size_t)1 << 62)
         return no_memory(device, bytes);
-    list = &pool->free_blocks[persistent][class_of(bytes, &rounded)];
+    index = class_of(bytes, &rounded);
+    list = list_for(device, persistent, index, rounded);
     s = *list;
     if (s != NULL) {
         *list = s->next_free;
         pool->bytes_free -= s->bytes;
     } else {
-        trim_host(device, rounded);
+        (void)trim(device, most_free(device, rounded));
         s = make_block(device, rounded);
     }
     if (s == NULL && trim(device, 0)) // blocks of other sizes are free memory, too
