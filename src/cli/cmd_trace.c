@@ -50,21 +50,23 @@ int cmd_trace(int argc, char **argv)
     const ls_flags flags = {
         .size = sizeof(flags),
         .program = "lockstep trace",
-        .usage = "[flags] summarize FILE.json...",
+        .usage = "summarize [flags] FILE.json...",
         .summary = "Prints what takes the time in traces of --profile (one file of each rank) or "
                    "of lockstep run --trace: the costliest operators with their rates and what "
                    "bounds them, communication, and ranks that are slower than the others.",
         .tables = {table},
         .n = {TRACE_N_FLAGS},
         .takes_rest = 1};
-    int rest = argc;
-    ls_status st = ls_flags_parse(&flags, argc, argv, &rest);
+    const bool has_word = argc > 1 && text_equal(argv[1], "summarize");
+    int rest = argc - has_word;
+    ls_status st = ls_flags_parse(&flags, argc - has_word, argv + has_word, &rest);
 
     if (st == LS_OK && help)
         return print_help(&flags);
-    if (st == LS_OK && (argc - rest < 2 || !text_equal(argv[rest], "summarize")))
-        st = ls_fail(LS_EINVAL, "usage: lockstep trace [flags] summarize FILE.json...");
-    if (st == LS_OK && rest + 1 < argc)
-        st = summarize(argv + rest + 1, argc - rest - 1, (int)most);
+    rest += has_word;
+    if (st == LS_OK && (!has_word || rest == argc))
+        st = ls_fail(LS_EINVAL, "usage: lockstep trace summarize [flags] FILE.json...");
+    if (st == LS_OK)
+        st = summarize(argv + rest, argc - rest, (int)most);
     return st == LS_OK ? 0 : print_failure("trace", st);
 }
