@@ -132,6 +132,50 @@ static void top_prints_the_ranks_of_a_job_as_json(void **state)
     stop(j);
 }
 
+/* The bytes that rank 0 has received from rank 1, when there are some. */
+static double await_received(const job *j)
+{
+    double bytes = 0;
+
+    while (bytes == 0) { // until both ranks have taken part in an operation
+        json_value *v = look(j);
+        const json_value *rank = rank_of(v, 0);
+        const json_value *sources = json_get(rank, "sources");
+
+        if (json_size(sources) > 0) {
+            assert_int_equal(json_size(sources), 1);
+            assert_int_equal(json_as_int(json_get(json_at(sources, 0), "rank"), -1), 1);
+            bytes = json_as_real(json_get(json_at(sources, 0), "bytes"), 0);
+            assert_true(json_as_real(json_get(rank, "received_bytes"), 0) == bytes);
+        }
+        json_free(v);
+    }
+    return bytes;
+}
+
+static void bytes_between_ranks_are_counted(void **state)
+{
+    static const char *const transports[] = {"shm", "tcp"};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(transports); i++) {
+        char variable[64];
+        char arguments[64];
+        job *j;
+        double first;
+
+        text_format(variable, sizeof(variable), "LOCKSTEP_TRANSPORT=%s", transports[i]);
+        j = start_training("2", JOB_LIST(variable));
+        first = await_received(j);
+        while (await_received(j) == first)
+            continue; // more comes
+        text_format(arguments, sizeof(arguments), "top --once --pairs %d", (int)j->pid);
+        assert_non_null(strstr(run_tool(arguments, 0), "\n     0      1 "));
+        assert_non_null(strstr(run_tool(arguments, 0), "\n     1      0 "));
+        stop(j);
+    }
+}
+
 static void jobs_of_ls_spawn_are_seen(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_ACTOR, "spawn", "2", "steps"), NULL);
@@ -602,6 +646,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(top_prints_the_ranks_of_a_job_as_json),
+        test(bytes_between_ranks_are_counted),
         test(jobs_of_ls_spawn_are_seen),
         test(a_late_rank_is_marked_and_its_warning_shown),
         test(a_stopped_rank_is_shown_as_stopped_and_late),

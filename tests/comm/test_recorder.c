@@ -7,6 +7,7 @@
 #include "comm/recorder.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 
 #include <lockstep/comm.h>
 #include <lockstep/log.h>
@@ -303,6 +304,39 @@ static void progress_warnings_and_sums_are_read_back(void **state)
     (void)close(fd);
 }
 
+static void the_ranks_from_which_most_came_are_found(void **state)
+{
+    static const uint64_t bytes[] = {10, 0, 20, 20, 0, 50};
+    recorder *r;
+    recorder_source sources[3];
+    uint64_t total;
+    int fd;
+    int n;
+
+    LS_UNUSED(state);
+    assert_ok(recorder_create_fd(&fd));
+    assert_ok(recorder_open(fd, 0, &r));
+    assert_ok(recorder_read_received(fd, sources, 3, &n, &total));
+    assert_int_equal(n, 0);
+    for (int i = 0; i < 6; i++)
+        *recorder_received(r, i) += bytes[i];
+    assert_null(recorder_received(r, RECORDER_RANKS));
+    assert_null(recorder_received(r, -1));
+    *recorder_received(r, RECORDER_RANKS - 1) += 7;
+    assert_ok(recorder_read_received(fd, sources, 3, &n, &total));
+    assert_int_equal(n, 3);
+    assert_int_equal(total, 10 + 20 + 20 + 50 + 7);
+    assert_int_equal(sources[0].rank, 5);
+    assert_int_equal(sources[0].bytes, 50);
+    assert_int_equal(sources[1].rank, 2); // of equal ones the first
+    assert_int_equal(sources[2].rank, 3);
+    recorder_close(r);
+    assert_ok(recorder_read_received(fd, sources, 1, &n, &total)); // as after its death
+    assert_int_equal(n, 1);
+    assert_int_equal(sources[0].rank, 5);
+    file_close(&fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -314,6 +348,7 @@ int main(void)
         cmocka_unit_test(the_last_ones_are_given_when_the_ring_has_gone_round),
         cmocka_unit_test(a_reader_never_sees_half_an_entry),
         cmocka_unit_test(other_memory_is_left_alone),
+        cmocka_unit_test(the_ranks_from_which_most_came_are_found),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

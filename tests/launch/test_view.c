@@ -58,6 +58,8 @@ static void a_view_is_read_as_it_was_written(void **state)
     r->loss = 0.25;
     r->seconds[4] = 1.5;
     r->memory_bytes = 1e9;
+    r->received_bytes = 5e9;
+    r->sources[r->n_sources++] = (view_source){.rank = 7, .bytes = 4e9};
     v->chosen = 3;
     v->n_operations = 1;
     text_format(v->operations[0].text, VIEW_TEXT, "all_reduce #17");
@@ -78,6 +80,10 @@ static void a_view_is_read_as_it_was_written(void **state)
     assert_true(read->ranks[0].seconds[4] == 1.5);
     assert_int_equal(read->ranks[0].n_groups, 1);
     assert_true(read->ranks[0].groups[0].waits_s == 2.5);
+    assert_true(read->ranks[0].received_bytes == 5e9);
+    assert_int_equal(read->ranks[0].n_sources, 1);
+    assert_int_equal(read->ranks[0].sources[0].rank, 7);
+    assert_true(read->ranks[0].sources[0].bytes == 4e9);
     assert_int_equal(read->chosen, 3);
     assert_string_equal(read->operations[0].text, "all_reduce #17");
     assert_true(read->operations[0].took_s == -1);
@@ -91,7 +97,8 @@ static void a_malformed_text_is_refused_or_made_harmless(void **state)
     static const char *const refused[] = {"", "x", "[]", "{}", "{\"ranks\":3}", "{\"ranks\":[}"};
     static const char strange[] =
         "{\"name\":\"\\u001b[2Jx\",\"pid\":-5,\"age_s\":\"long\",\"nodes\":99999999999999,"
-        "\"ranks\":[7,{\"rank\":-1,\"groups\":[{},{},{},{},{},{}],\"seconds\":3,\"loss\":null,"
+        "\"ranks\":[7,{\"rank\":-1,\"groups\":[{},{},{},{},{},{}],"
+        "\"sources\":[{},{},{},{},{},{},{},{},{\"bytes\":-1}],\"seconds\":3,\"loss\":null,"
         "\"memory_bytes\":-1,\"cpu_s\":1e300,\"step\":-9e18,\"steps\":9223372036854775807}],"
         "\"chosen\":0,\"operations\":[1,{}]}";
     job_view *v = new_view();
@@ -106,6 +113,7 @@ static void a_malformed_text_is_refused_or_made_harmless(void **state)
     assert_int_equal(v->n_nodes, INT32_MAX);
     assert_int_equal(v->n_ranks, 2);
     assert_int_equal(v->ranks[1].n_groups, VIEW_GROUPS);
+    assert_int_equal(v->ranks[1].n_sources, VIEW_SOURCES);
     assert_true(v->ranks[1].memory_bytes == 0);
     assert_true(v->ranks[1].cpu_s == 0);
     assert_true(v->ranks[1].step == 0);
