@@ -5,14 +5,13 @@ narrow: no console messages, no line wider than the window, and a picture that i
 import json
 import os
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
-import zlib
+
+import browser
 
 TOOL = sys.argv[1]
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 MEASURE = """<script>document.title = 'width ' + document.documentElement.scrollWidth + ' of ' +
 window.innerWidth + ', charts ' + document.querySelectorAll('svg path.line').length;</script>"""
 
@@ -41,66 +40,23 @@ def write_metrics(path, slower):
             f.write(json.dumps(line) + "\n")
 
 
-def pixels(path):
-    """The rows of a PNG file of 8 bits a channel, as bytes, and the bytes of a pixel."""
-    with open(path, "rb") as f:
-        data = f.read()
-    at, packed = 8, b""
-    while at < len(data):
-        size, kind = struct.unpack(">I4s", data[at:at + 8])
-        if kind == b"IHDR":
-            width, height, depth, colour = struct.unpack(">IIBB", data[at + 8:at + 18])
-        if kind == b"IDAT":
-            packed += data[at + 8:at + 8 + size]
-        at += 12 + size
-    assert depth == 8 and colour in (2, 6), (depth, colour)
-    step = 3 if colour == 2 else 4
-    raw, rows, before = zlib.decompress(packed), [], bytearray(width * step)
-    for y in range(height):
-        start = y * (width * step + 1)
-        how, row = raw[start], bytearray(raw[start + 1:start + 1 + width * step])
-        for i in range(len(row)):
-            a = row[i - step] if i >= step else 0
-            b, c = before[i], before[i - step] if i >= step else 0
-            near = min((abs(b - c), 0, a), (abs(a - c), 1, b), (abs(a + b - 2 * c), 2, c))[2]
-            row[i] = (row[i] + (0, a, b, (a + b) // 2, near)[how]) & 255
-        rows.append(row)
-        before = row
-    return rows, step
-
-
-def browse(page, folder, dark, width, *options):
-    result = subprocess.run(
-        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-         "--no-first-run", f"--user-data-dir={folder}/profile", "--hide-scrollbars",
-         f"--blink-settings=preferredColorScheme={0 if dark else 1}",
-         f"--window-size={width},700", "--enable-logging=stderr", *options, f"file://{page}"],
-        capture_output=True, text=True, timeout=120, cwd=folder)
-    console = [line for line in result.stderr.splitlines() if "CONSOLE" in line]
-    assert result.returncode == 0, result.stderr[-2000:]
-    assert not console, console
-    return result.stdout
-
-
 def check(page, measured, folder, dark, width):
-    text = browse(measured, folder, dark, width, "--dump-dom")
+    size = (width, 700)
+    text = browser.browse(f"file://{measured}", folder, size, "--dump-dom", dark=dark)
     title = text.split("<title>")[1].split("</title>")[0]
     words = title.replace(",", "").split()
     assert int(words[1]) <= int(words[3]), f"wider than the window: {title}"
     assert int(words[5]) >= 10, title
-    browse(page, folder, dark, width, f"--screenshot={folder}/shot.png")
-    rows, step = pixels(f"{folder}/shot.png")
-    colours = {bytes(row[i:i + 3]) for row in rows[::7] for i in range(0, len(row), 5 * step)}
-    mean = sum(sum(row[::step]) for row in rows) / sum(len(row) // step for row in rows)
-    assert len(colours) > 20, f"{len(colours)} colours"
+    shot = f"{folder}/shot.png"
+    browser.browse(f"file://{page}", folder, size, f"--screenshot={shot}", dark=dark)
+    colours, mean = browser.colours_of(shot)
+    assert colours > 20, f"{colours} colours"
     assert mean < 90 if dark else mean > 160, f"dark {dark}: mean brightness {mean:.0f}"
-    print(f"{'dark' if dark else 'light'}, {width} wide: {title}, {len(colours)} colours")
+    print(f"{'dark' if dark else 'light'}, {width} wide: {title}, {colours} colours")
 
 
 def main():
-    if BROWSER is None:
-        print("skipped: chromium is not installed")
-        sys.exit(77)
+    browser.skip_without_browser()
     with tempfile.TemporaryDirectory() as folder:
         files = [f"{folder}/a.jsonl", f"{folder}/b.jsonl"]
         for i, path in enumerate(files):
