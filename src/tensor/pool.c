@@ -142,8 +142,8 @@ static bool trim(ls_device *device, size_t most)
     return found;
 }
 
-/* How many bytes may be free beside a new block of `bytes`. A stream device would wait for its queue
- * to free a block, so it has no bound. */
+/* How many bytes may be free beside a new block of `bytes`. A stream device has no bound: it would
+ * wait for its queue to free a block. */
 static size_t most_free(const ls_device *device, size_t bytes)
 {
     const tensor_pool *pool = device->pool;
