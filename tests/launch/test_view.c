@@ -226,8 +226,8 @@ static void metrics_are_in_the_format_of_prometheus(void **state)
     v->ranks[0].operation_bytes = 1e18;
     metrics_text(v, &text);
     assert_ok(text_status(&text));
-    // 5 of the job, of 2 ranks 4 + 4 each, of the one with progress 6 and 5 phases.
-    assert_int_equal(metrics_count(text_str(&text)), 5 + 2 * 8 + 6 + 5);
+    // 5 of the job, of 2 ranks 4 + 5 each, of the one with progress 6 and 5 phases.
+    assert_int_equal(metrics_count(text_str(&text)), 5 + 2 * 9 + 6 + 5);
     assert_non_null(strstr(text_str(&text), "command=\"a \\\\ \\\"b\\\"\\nc\""));
     assert_non_null(strstr(text_str(&text), "lockstep_rank_loss{rank=\"1\",host=\"\"} NaN\n"));
     assert_non_null(

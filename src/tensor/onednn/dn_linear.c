@@ -56,7 +56,7 @@ static bool is_product(const ls_tensor *x, const ls_tensor *w)
 
 /* --- few rows --- */
 
-/* Where dot products were faster than oneDNN 2.6 with AVX2: tried were 4 to 64 rows, 256 to 1536
+/* Where these loops were faster than oneDNN 2.6 with AVX2: tried were 4 to 64 rows, 256 to 1536
  * columns. */
 #define COLUMNS_PER_ROW 32
 #define COLUMNS_LEAST   256
