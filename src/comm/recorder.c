@@ -42,7 +42,7 @@ enum {
     HEAD_LAST_PHASE, /* one for each ring */
     HEAD_DROPPED = HEAD_LAST_PHASE + PHASE_RINGS,
     HEAD_ACTIVITY,
-    HEAD_PROGRESS = HEAD_ACTIVITY + ACTIVITY_BYTES / 8, /* its number, then its words */
+    HEAD_PROGRESS = HEAD_ACTIVITY + RECORDER_ACTIVITY_BYTES / 8, /* its number, then its words */
     HEAD_WARNING = HEAD_PROGRESS + 1 + (int)PROGRESS_WORDS,
     HEAD_OP_BYTES = HEAD_WARNING + 1 + WARNING_WORDS,
     HEAD_OP_NS,
@@ -294,7 +294,7 @@ void recorder_drop_device_phase(recorder *r)
 
 void recorder_set_activity(recorder *r, const char *text)
 {
-    uint64_t words[ACTIVITY_BYTES / sizeof(uint64_t)] = {0};
+    uint64_t words[RECORDER_ACTIVITY_BYTES / sizeof(uint64_t)] = {0};
 
     text_format((char *)words, sizeof(words), "%s", text);
     for (size_t i = 0; i < LS_COUNT_OF(words); i++)
@@ -338,7 +338,7 @@ _Atomic uint64_t *recorder_received(recorder *r, int rank)
 
 void recorder_read_activity(int fd, text_buf *out)
 {
-    char text[ACTIVITY_BYTES];
+    char text[RECORDER_ACTIVITY_BYTES];
 
     if (!is_recorder(fd) || file_pread_all(fd, "the flight recorder", text, sizeof(text),
                                            HEAD_ACTIVITY * sizeof(uint64_t)) != LS_OK)

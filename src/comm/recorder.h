@@ -29,7 +29,6 @@
 #ifndef LS_COMM_RECORDER_H
 #define LS_COMM_RECORDER_H
 
-#include "base/activity.h"
 #include "base/text.h"
 #include "store/stamp.h"
 
@@ -37,6 +36,8 @@
 
 #define RECORDER_ENTRIES 4096
 #define RECORDER_RANKS   65536
+
+#define RECORDER_ACTIVITY_BYTES 88 /* terminator included; longer texts are cut */
 
 typedef struct recorder recorder;
 

@@ -5,7 +5,6 @@
  */
 #include "train/run.h"
 
-#include "base/activity.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -32,7 +31,6 @@ int run_size(const ls_run *run)
 
 void run_set_activity(ls_run *run, const char *text)
 {
-    activity_set(text);
     if (run->comm != NULL)
         comm_activity(run->comm, text);
 }

@@ -255,7 +255,7 @@ static void the_last_activity_is_read_back_printable_and_cut(void **state)
     text_free(&t);
     recorder_set_activity(r, long_text);
     recorder_read_activity(fd, &t);
-    assert_int_equal(t.length, ACTIVITY_BYTES - 1);
+    assert_int_equal(t.length, RECORDER_ACTIVITY_BYTES - 1);
     text_free(&t);
     recorder_set_activity(r, "");
     recorder_close(r);

@@ -13,7 +13,6 @@
 #ifndef LS_LAUNCH_AGENT_H
 #define LS_LAUNCH_AGENT_H
 
-#include "base/activity.h"
 #include "launch/agent/agent_containment.h"
 #include "launch/agent/agent_context.h"
 #include "launch/agent/agent_hosts.h"
@@ -49,8 +48,7 @@ typedef struct agent_rank {
     int failed_code;  /* it has failed with this exit code, whatever its wait status; 0: unknown */
     int64_t peak_bytes;
     char memory[256]; /* the limit because of which the kernel killed it; "": it did not */
-    char activity[ACTIVITY_BYTES]; /* what its function was doing when it called exit() */
-    char message[LS_ERROR_BYTES];  /* why its function failed, or why it could not be run */
+    char message[LS_ERROR_BYTES]; /* why its function failed, or why it could not be run */
 } agent_rank;
 
 /* The signals that this process handles itself, and what to restore. */

@@ -265,7 +265,6 @@ static void check_unfinished(agent_rank *r)
 
     if (r->agent->ctx.phase != AGENT_RUNNING || !agent_ended_well(r))
         return;
-    text_append(&activity, "%s", r->activity);
     recorder_read_activity(r->ring_fd, &activity);
     if (activity.length > 0) {
         char why[LS_ERROR_BYTES];
@@ -336,11 +335,6 @@ static void take_record(agent_rank *r, const shim_record *record)
         return;
     case SHIM_EXEC_FAILED:
         describe_exec(r, record->value);
-        return;
-    case SHIM_UNFINISHED:
-        text_format(r->activity, sizeof(r->activity), "%.*s", (int)sizeof(record->text) - 1,
-                    record->text);
-        text_printable(r->activity, sizeof(r->activity), r->activity);
         return;
     case SHIM_MESSAGE:
         text_format(r->message, sizeof(r->message), "%.*s", (int)sizeof(record->text) - 1,

@@ -9,7 +9,6 @@
  */
 #include "launch/process/shim.h"
 
-#include "base/activity.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -101,25 +100,11 @@ static void reset_signals(const sigset_t *mask)
     pthread_sigmask(SIG_SETMASK, mask, NULL);
 }
 
-/* For the exit handler, which has no argument, of a rank that runs a function. */
-static const shim_spec *running;
-static pid_t running_pid;
-
-static void report_unfinished(void)
-{
-    if (activity_get()[0] != 0 && getpid() == running_pid)
-        report(running, SHIM_UNFINISHED, 0, activity_get());
-}
-
 /* This process has one thread, so functions that are not thread-safe are safe here. */
 static void run_function(const shim_spec *spec)
 {
     ls_status st;
 
-    running = spec;
-    running_pid = getpid();
-    if (atexit(report_unfinished) != 0)
-        _exit(EXIT_SETUP_FAILED);
     clearenv(); // NOLINT(concurrency-mt-unsafe)
     for (char *const *entry = spec->environment; *entry != NULL; entry++)
         putenv(*entry); // NOLINT(concurrency-mt-unsafe)

@@ -21,11 +21,9 @@ typedef enum shim_status {
     SHIM_STARTED,     /* value: pid of the rank */
     SHIM_NOT_STARTED, /* value: errno */
     SHIM_EXEC_FAILED, /* value: errno; from the rank */
-    /* text: the operation during which the rank's function called exit(); from the rank */
-    SHIM_UNFINISHED,
-    SHIM_MESSAGE,   /* text: the error of the rank's function; from the rank */
-    SHIM_ENDED,     /* value: wait status of the rank */
-    SHIM_UNKILLABLE /* value: pid of a descendant that cannot be killed */
+    SHIM_MESSAGE,     /* text: the error of the rank's function; from the rank */
+    SHIM_ENDED,       /* value: wait status of the rank */
+    SHIM_UNKILLABLE   /* value: pid of a descendant that cannot be killed */
 } shim_status;
 
 typedef struct shim_record {
