@@ -6,9 +6,10 @@ Same initial weights, same batches, 2 ranks, 50 steps of plain SGD; distances ar
 tensor, relative.
 
   --lr 0.001  every parameter and running statistic within 1e-4 of torch's
-  --lr 0.05   rounding grows by four orders of magnitude in 50 steps here, in torch as well: every
-              tensor must be no farther from torch in float64 than twice what torch in float32 is
-              (or 1e-4, where both are closer)
+  --lr 0.05   rounding grows by four orders of magnitude in 50 steps here, in torch as well, so that
+              chance decides how far a single run gets: the distance of every tensor from torch in
+              float64 must be at most twice that of torch in float32 (or of 1e-4, where that is
+              closer), in the geometric mean of three runs with other weights
 
 Batch norm's biases start at random values instead of 0, where a relative distance would compare
 nothing but the rounding of sums that cancel. Exit 77: skipped, with a reason.
@@ -16,11 +17,13 @@ nothing but the rounding of sums that cancel. Exit 77: skipped, with a reason.
 
 import gzip
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 
 STEPS, RANKS, BATCH, BOUND = 50, 2, 100, 1e-4
+SEEDS = (7, 8, 9)
 DATA = "/usr/share/datasets/fashion-mnist"
 
 
@@ -62,8 +65,8 @@ def read_set(kind, offset):
         return np.frombuffer(f.read(), np.uint8, offset=offset)
 
 
-def initial_weights():
-    torch.manual_seed(7)
+def initial_weights(seed):
+    torch.manual_seed(seed)
     net = ConvNet()
     for bias in (net.layer1[1].bias, net.layer2[1].bias):
         nn.init.uniform_(bias, -0.5, 0.5)
@@ -152,22 +155,31 @@ def compare_directly(bin_dir, folder, start):
 
 
 def compare_with_float64(bin_dir, folder):
-    ours = lockstep_result(bin_dir, folder, 0.05)
-    theirs, exact = torch_result(folder, 0.05, torch.float32), torch_result(
-        folder, 0.05, torch.float64
-    )
-    same_names(ours, exact)
+    ratios = {}
+    for seed in SEEDS:
+        write_safetensors(f"{folder}/init.safetensors", initial_weights(seed))
+        ours = lockstep_result(bin_dir, folder, 0.05)
+        theirs, exact = torch_result(folder, 0.05, torch.float32), torch_result(
+            folder, 0.05, torch.float64
+        )
+        same_names(ours, exact)
+        for name, want in exact.items():
+            mine, torchs = distance(ours[name], want), distance(theirs[name], want)
+            ratios.setdefault(name, []).append(max(mine, BOUND / 2) / max(torchs, BOUND / 2))
     good = True
-    for name, want in exact.items():
-        mine, torchs = distance(ours[name], want), distance(theirs[name], want)
-        good = good and mine <= max(2 * torchs, BOUND)
-        print(f"lr 0.05   {name:30} from float64: lockstep {mine:.1e}  torch {torchs:.1e}")
+    for name, values in ratios.items():
+        mean = statistics.geometric_mean(values)
+        good = good and mean <= 2
+        print(
+            f"lr 0.05   {name:30} from float64, times torch's: "
+            f"{' '.join(f'{v:.2f}' for v in values)}, mean {mean:.2f}"
+        )
     return good
 
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        start = initial_weights()
+        start = initial_weights(SEEDS[0])
         write_safetensors(f"{folder}/init.safetensors", start)
         good = compare_directly(sys.argv[1], folder, start)
         good = compare_with_float64(sys.argv[1], folder) and good
