@@ -54,6 +54,17 @@ static bool is_product(const ls_tensor *x, const ls_tensor *w)
     return x->dtype == LS_F32 && x->dims[0] > 0 && x->dims[1] > 0 && w->dims[0] > 0;
 }
 
+/* The plain data of the call's inputs; of a missing one NULL. */
+static ls_status plain_inputs(const op_call *call, int n, void **data)
+{
+    for (int i = 0; i < n; i++) {
+        data[i] = NULL;
+        if (call->in[i] != NULL)
+            LS_TRY(dn_host->tensor_plain(call->in[i], &data[i]));
+    }
+    return LS_OK;
+}
+
 /* --- few rows --- */
 
 /* Where these loops were faster than oneDNN 2.6 with AVX2: tried were 4 to 64 rows, 256 to 1536
@@ -115,16 +126,32 @@ static ls_status run_few_rows(device_state *self, const op_call *call, void *con
     return LS_OK;
 }
 
-static ls_status linear_product(device_state *self, const op_call *call)
+/* --- forward --- */
+
+typedef struct bias_work {
+    const float *bias;
+    float *y;
+    size_t n;
+} bias_work;
+
+static void bias_range(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const bias_work *k = arg;
+
+    LS_UNUSED(thread);
+    for (size_t row = begin; row < end; row++)
+        memcpy(k->y + row * k->n, k->bias, k->n * sizeof(*k->y));
+}
+
+static ls_status forward_product(device_state *self, const op_call *call)
 {
     const ls_tensor *x = call->in[0];
     const ls_tensor *w = call->in[1];
-    void *data[3] = {NULL, NULL, NULL};
+    void *data[3];
     gemm g = {.trans_a = 'N', .trans_b = 'T', .m = x->dims[0], .n = w->dims[0], .k = x->dims[1]};
+    bias_work bias = {.n = (size_t)w->dims[0]};
 
-    for (int i = 0; i < 3; i++)
-        if (call->in[i] != NULL)
-            LS_TRY(dn_host->tensor_plain(call->in[i], &data[i]));
+    LS_TRY(plain_inputs(call, 3, data));
     LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
     if (is_few_rows(x))
         return run_few_rows(self, call, data);
@@ -132,12 +159,14 @@ static ls_status linear_product(device_state *self, const op_call *call)
     g.b = data[1];
     g.c = dn_data(call->out[0]);
     g.add = data[2] != NULL;
-    for (int64_t row = 0; row < g.m && g.add; row++)
-        memcpy((float *)g.c + row * g.n, data[2], (size_t)g.n * sizeof(float));
+    bias.bias = data[2];
+    bias.y = g.c;
+    if (g.add)
+        threads_for(self, (size_t)g.m, bias.n, bias_range, &bias);
     return run_gemm(self, &g);
 }
 
-ls_status dn_linear(device_state *self, const op_call *call)
+static ls_status forward_primitive(device_state *self, const op_call *call)
 {
     ls_tensor *const bias = call->in[2];
     const primitive_key key =
@@ -145,8 +174,6 @@ ls_status dn_linear(device_state *self, const op_call *call)
     primitive *p;
     void *data[4] = {NULL, NULL, NULL, NULL};
 
-    if (is_product(call->in[0], call->in[1]))
-        return linear_product(self, call);
     LS_TRY(primitive_for(self, &key, &p));
     LS_TRY(dn_host->tensor_plain(call->in[0], &data[0]));
     LS_TRY(packed_weights(self, call->in[1], p->weights, 0, NULL, &data[1]));
@@ -156,6 +183,14 @@ ls_status dn_linear(device_state *self, const op_call *call)
     data[2] = dn_data(call->out[0]);
     return primitive_run(self, p, data);
 }
+
+ls_status dn_linear(device_state *self, const op_call *call)
+{
+    return is_product(call->in[0], call->in[1]) ? forward_product(self, call)
+                                                : forward_primitive(self, call);
+}
+
+/* --- gradient of the input --- */
 
 /* A thread takes a number of such shares of the columns. */
 #define SHARE ((size_t)64)
@@ -184,36 +219,32 @@ static void run_few_rows_back(device_state *self, const op_call *call, void *con
 static ls_status backward_data_product(device_state *self, const op_call *call)
 {
     const ls_tensor *dx = call->out[0];
+    gemm g = {.trans_a = 'N',
+              .trans_b = 'N',
+              .m = dx->dims[0],
+              .n = dx->dims[1],
+              .k = call->in[1]->dims[0]};
     void *data[2];
 
-    for (int i = 0; i < 2; i++)
-        LS_TRY(dn_host->tensor_plain(call->in[i], &data[i]));
+    LS_TRY(plain_inputs(call, 2, data));
     LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
-    if (!is_few_rows(dx)) {
-        const gemm g = {.trans_a = 'N',
-                        .trans_b = 'N',
-                        .m = dx->dims[0],
-                        .n = dx->dims[1],
-                        .k = call->in[1]->dims[0],
-                        .a = data[0],
-                        .b = data[1],
-                        .c = dn_data(dx)};
-
-        return run_gemm(self, &g);
+    if (is_few_rows(dx)) {
+        run_few_rows_back(self, call, data);
+        return LS_OK;
     }
-    run_few_rows_back(self, call, data);
-    return LS_OK;
+    g.a = data[0];
+    g.b = data[1];
+    g.c = dn_data(dx);
+    return run_gemm(self, &g);
 }
 
-ls_status dn_linear_backward_data(device_state *self, const op_call *call)
+static ls_status backward_data_primitive(device_state *self, const op_call *call)
 {
     const primitive_key key =
         key_of(COMPAT_BACKWARD_DATA, call->in[0]->dtype, call->out[0], call->in[1], false);
     primitive *p;
     void *data[3] = {NULL, NULL, NULL};
 
-    if (is_product(call->out[0], call->in[1]))
-        return backward_data_product(self, call);
     LS_TRY(primitive_for(self, &key, &p));
     LS_TRY(packed_weights(self, call->in[1], p->weights, 0, NULL, &data[1]));
     LS_TRY(dn_host->tensor_plain(call->in[0], &data[2]));
@@ -222,16 +253,32 @@ ls_status dn_linear_backward_data(device_state *self, const op_call *call)
     return primitive_run(self, p, data);
 }
 
+ls_status dn_linear_backward_data(device_state *self, const op_call *call)
+{
+    return is_product(call->out[0], call->in[1]) ? backward_data_product(self, call)
+                                                 : backward_data_primitive(self, call);
+}
+
 /* --- gradients of weights --- */
 
-/* out = the sum of the rows of dy. */
-static void sum_rows(const device_state *self, const ls_tensor *t, const float *dy, float *out)
-{
-    const size_t n = (size_t)t->dims[1];
+typedef struct sum_work {
+    const simd_table *simd;
+    const float *dy;
+    float *sums;
+    size_t rows;
+    size_t n;
+} sum_work;
 
-    memset(out, 0, n * sizeof(*out));
-    for (size_t row = 0; row < (size_t)t->dims[0]; row++)
-        self->simd->add(out, dy + row * n, out, n);
+/* The sums of columns [begin, end) of dy. */
+static void sum_range(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const sum_work *k = arg;
+    float *sums = k->sums + begin;
+
+    LS_UNUSED(thread);
+    memset(sums, 0, (end - begin) * sizeof(*sums));
+    for (size_t row = 0; row < k->rows; row++)
+        k->simd->add(sums, k->dy + row * k->n + begin, sums, end - begin);
 }
 
 /* dw (+)= dy^T x in place, where the primitive would need memory for another dw. */
@@ -246,31 +293,36 @@ static ls_status backward_weights_product(device_state *self, const op_call *cal
               .k = call->in[0]->dims[0],
               .c = dn_data(dw),
               .add = call->accumulate};
+    sum_work sum = {.simd = self->simd, .rows = (size_t)g.k, .n = (size_t)g.m};
     ls_tensor *db = NULL;
-    void *x;
-    void *dy;
+    void *data[2];
     void *sums;
     ls_status st;
 
-    LS_TRY(dn_host->tensor_plain(call->in[0], &x));
-    LS_TRY(dn_host->tensor_plain(call->in[1], &dy));
-    g.a = dy;
-    g.b = x;
+    LS_TRY(plain_inputs(call, 2, data));
+    g.a = data[1];
+    g.b = data[0];
     LS_TRY(run_gemm(self, &g));
     if (call->out[1] == NULL)
         return LS_OK;
     LS_TRY(gradient_begin(self, call, call->out[1], bias, &db, &sums));
-    sum_rows(self, call->in[1], dy, sums);
+    sum.dy = data[1];
+    sum.sums = sums;
+    threads_for(self, sum.n, sum.rows, sum_range, &sum);
     st = gradient_end(self, call, call->out[1], bias, db);
     dn_host->tensor_destroy(db);
     return st;
 }
 
-static ls_status run_backward_weights(device_state *self, const op_call *call, primitive *p,
-                                      const layout *bias, ls_tensor **dw, ls_tensor **db)
+static ls_status run_primitive(device_state *self, const op_call *call, const layout *bias,
+                               ls_tensor **dw, ls_tensor **db)
 {
+    const primitive_key key = key_of(COMPAT_BACKWARD_WEIGHTS, call->in[0]->dtype, call->in[0],
+                                     call->out[0], call->out[1] != NULL);
+    primitive *p;
     void *data[4] = {NULL, NULL, NULL, NULL};
 
+    LS_TRY(primitive_for(self, &key, &p));
     LS_TRY(dn_host->tensor_plain(call->in[0], &data[0]));
     LS_TRY(dn_host->tensor_plain(call->in[1], &data[2]));
     LS_TRY(gradient_begin(self, call, call->out[0], p->weights, dw, &data[1]));
@@ -283,23 +335,24 @@ static ls_status run_backward_weights(device_state *self, const op_call *call, p
     return LS_OK;
 }
 
-ls_status dn_linear_backward_weights(device_state *self, const op_call *call)
+static ls_status backward_weights_primitive(device_state *self, const op_call *call,
+                                            const layout *bias)
 {
-    const primitive_key key = key_of(COMPAT_BACKWARD_WEIGHTS, call->in[0]->dtype, call->in[0],
-                                     call->out[0], call->out[1] != NULL);
-    const layout *bias = layout_plain(self, 1, &call->out[0]->dims[0]);
     ls_tensor *dw = NULL;
     ls_tensor *db = NULL;
-    primitive *p;
-    ls_status st;
+    const ls_status st = run_primitive(self, call, bias, &dw, &db);
 
-    if (bias == NULL)
-        return dn_fail(LS_ENOMEM, "no memory for a layout");
-    if (is_product(call->in[0], call->out[0]))
-        return backward_weights_product(self, call, bias);
-    LS_TRY(primitive_for(self, &key, &p));
-    st = run_backward_weights(self, call, p, bias, &dw, &db);
     dn_host->tensor_destroy(dw);
     dn_host->tensor_destroy(db);
     return st;
+}
+
+ls_status dn_linear_backward_weights(device_state *self, const op_call *call)
+{
+    const layout *bias = layout_plain(self, 1, &call->out[0]->dims[0]);
+
+    if (bias == NULL)
+        return dn_fail(LS_ENOMEM, "no memory for a layout");
+    return is_product(call->in[0], call->out[0]) ? backward_weights_product(self, call, bias)
+                                                 : backward_weights_primitive(self, call, bias);
 }

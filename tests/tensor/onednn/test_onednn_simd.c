@@ -25,15 +25,19 @@ extern const simd_table simd_table_wide;
 static float input[2][FLOATS];
 static const size_t lane_counts[] = {1, 3, 8, 16, 21, 40};
 
+static void fill(ls_rng *rng, float *out, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = (float)(round(64 * (2 * ls_rng_double(rng) - 1)) / 16);
+}
+
 static void fill_inputs(void)
 {
     ls_rng rng;
 
     ls_rng_seed(&rng, 7);
-    for (size_t k = 0; k < 2; k++) {
-        for (size_t i = 0; i < FLOATS; i++)
-            input[k][i] = (float)(round(64 * (2 * ls_rng_double(&rng) - 1)) / 16);
-    }
+    for (size_t k = 0; k < 2; k++)
+        fill(&rng, input[k], FLOATS);
     input[0][100] = (float)NAN;
     input[0][200] = -0.0F;
     input[0][300] = (float)INFINITY;
@@ -324,6 +328,76 @@ static void all_tables_convolve_alike(void **state)
     memset(&want, 0, sizeof(want));
 }
 
+enum { FEW_COLUMNS = 167, FEW_OUTPUTS = 35 };
+
+/* Of products of few rows: numbers whose sums of products float32 has exactly. */
+typedef struct few_data {
+    float x[FEW_COLUMNS * FEW_ROWS_MOST]; /* and dy */
+    float w[FEW_COLUMNS * FEW_OUTPUTS];
+    float columns[FEW_COLUMNS * FEW_ROWS_MOST];
+    float y[FEW_OUTPUTS * FEW_ROWS_MOST + 1];
+    float dx[FEW_COLUMNS * FEW_ROWS_MOST + 1];
+} few_data;
+
+/* In two halves, as two threads do. */
+static void run_few(const simd_table *t, const few_rows *m, few_data *d)
+{
+    for (size_t i = 0; i < LS_COUNT_OF(d->y); i++)
+        d->y[i] = 0.5F;
+    for (size_t i = 0; i < LS_COUNT_OF(d->dx); i++)
+        d->dx[i] = 0.25F;
+    t->dots_pack(m, d->x, d->columns);
+    t->dots(m, d->columns, d->w, d->y, 0, m->outputs / 2);
+    t->dots(m, d->columns, d->w, d->y, m->outputs / 2, m->outputs);
+    t->dots_dx(m, d->x, d->w, d->dx, 0, m->depth / 3);
+    t->dots_dx(m, d->x, d->w, d->dx, m->depth / 3, m->depth);
+}
+
+static void check_few(const few_rows *m, const few_data *d)
+{
+    for (size_t row = 0; row < m->rows; row++) {
+        for (size_t o = 0; o < m->outputs; o++) {
+            float sum = m->add ? 0.5F : 0;
+
+            for (size_t k = 0; k < m->depth; k++)
+                sum += d->x[row * m->depth + k] * d->w[o * m->depth + k];
+            assert_true(d->y[row * m->outputs + o] == sum);
+        }
+        for (size_t k = 0; k < m->depth; k++) {
+            float sum = m->add ? 0.25F : 0;
+
+            for (size_t o = 0; o < m->outputs; o++)
+                sum += d->x[row * m->outputs + o] * d->w[o * m->depth + k];
+            assert_true(d->dx[row * m->depth + k] == sum);
+        }
+    }
+    assert_true(d->y[m->rows * m->outputs] == 0.5F);
+    assert_true(d->dx[m->rows * m->depth] == 0.25F);
+}
+
+static void products_of_every_number_of_rows_are_right(void **state)
+{
+    static const size_t sizes[][2] = {{1, 1}, {16, 16}, {37, 20}, {130, 35}, {FEW_COLUMNS, 33}};
+    static few_data d;
+    ls_rng rng;
+
+    LS_UNUSED(state);
+    ls_rng_seed(&rng, 5);
+    fill(&rng, d.x, LS_COUNT_OF(d.x));
+    fill(&rng, d.w, LS_COUNT_OF(d.w));
+    for (int i = 0; table_at(i) != NULL; i++)
+        for (size_t rows = 1; rows <= FEW_ROWS_MOST; rows++)
+            for (size_t k = 0; k < LS_COUNT_OF(sizes); k++) {
+                const few_rows m = {.rows = rows,
+                                    .depth = sizes[k][0],
+                                    .outputs = sizes[k][1],
+                                    .add = (rows + k) % 2 == 0};
+
+                run_few(table_at(i), &m, &d);
+                check_few(&m, &d);
+            }
+}
+
 static void exp_is_near_the_libraries(void **state)
 {
     const simd_table *t = simd_table_at(0);
@@ -467,6 +541,7 @@ int main(void)
         cmocka_unit_test(conversions_give_the_bits_of_base_half),
         cmocka_unit_test(all_tables_give_the_same_bits),
         cmocka_unit_test(all_tables_convolve_alike),
+        cmocka_unit_test(products_of_every_number_of_rows_are_right),
         cmocka_unit_test(exp_is_near_the_libraries),
         cmocka_unit_test(gelu_is_near_its_definition),
         cmocka_unit_test(a_rows_largest_and_sum_are_right_at_every_length),
