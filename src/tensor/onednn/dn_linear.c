@@ -67,10 +67,14 @@ static ls_status plain_inputs(const op_call *call, int n, void **data)
 
 /* --- few rows --- */
 
-/* Where these loops were faster than oneDNN 2.6 with AVX2: tried were 4 to 64 rows, 256 to 1536
- * columns. */
-#define COLUMNS_PER_ROW 32
-#define COLUMNS_LEAST   256
+/* Where these loops were faster than oneDNN 2.6's sgemm, with AVX2 and AVX-512: tried were 1 to 32
+ * rows, 32 to 1536 columns, 64 to 4096 outputs. They gain where the weights come from memory. */
+#define ROWS_LEAST    4
+#define ROWS_MOST     24
+#define COLUMNS_LEAST 512
+#define WEIGHTS_LEAST ((int64_t)1 << 21)
+
+_Static_assert(ROWS_MOST <= FEW_ROWS_MOST, "the loops take as many");
 
 typedef struct rows_work {
     const simd_table *simd;
@@ -93,11 +97,11 @@ static void rows_range(void *arg, size_t begin, size_t end, size_t thread)
     k->simd->dots(&k->shape, k->x, k->w, k->y, begin, end);
 }
 
-/* x is (N,I), of a product. */
-static bool is_few_rows(const ls_tensor *x)
+/* x is (N,I), w (O,I), of a product. */
+static bool is_few_rows(const ls_tensor *x, const ls_tensor *w)
 {
-    return x->dims[0] <= FEW_ROWS_MOST && x->dims[1] >= COLUMNS_LEAST &&
-           x->dims[0] * COLUMNS_PER_ROW <= x->dims[1];
+    return x->dims[0] >= ROWS_LEAST && x->dims[0] <= ROWS_MOST && x->dims[1] >= COLUMNS_LEAST &&
+           w->dims[0] >= WEIGHTS_LEAST / x->dims[1];
 }
 
 static few_rows shape_of(const ls_tensor *x, const ls_tensor *w)
@@ -153,7 +157,7 @@ static ls_status forward_product(device_state *self, const op_call *call)
 
     LS_TRY(plain_inputs(call, 3, data));
     LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
-    if (is_few_rows(x))
+    if (is_few_rows(x, w))
         return run_few_rows(self, call, data);
     g.a = data[0];
     g.b = data[1];
@@ -228,7 +232,7 @@ static ls_status backward_data_product(device_state *self, const op_call *call)
 
     LS_TRY(plain_inputs(call, 2, data));
     LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
-    if (is_few_rows(dx)) {
+    if (is_few_rows(dx, call->in[1])) {
         run_few_rows_back(self, call, data);
         return LS_OK;
     }
