@@ -14,6 +14,8 @@
 #include <locale.h>
 #include <string.h>
 
+typedef enum screen_body { SHOWS_RANKS, SHOWS_OPERATIONS, SHOWS_PAIRS, SHOWS_HELP } screen_body;
+
 typedef struct screen {
     view_client *client;
     SCREEN *terminal;
@@ -25,9 +27,7 @@ typedef struct screen {
     top_pair *pairs;
     int selected; /* position in the table */
     int first;    /* position of the first row on the screen */
-    bool shows_operations;
-    bool shows_pairs;
-    bool shows_help;
+    screen_body body;
 } screen;
 
 enum { HEAD_LINES = 4, FOOT_LINES = 1 };
@@ -128,28 +128,40 @@ static void put_pairs(const screen *s, int y)
         put_line(y, top_no_pairs, A_NORMAL);
 }
 
-static void put_body(screen *s, int y)
+static void put_help(int y)
 {
     text_buf text = {0};
 
-    if (s->shows_help) {
-        text_append(&text, "%s", help_text);
-        (void)put_lines(y, &text);
-    } else if (s->shows_operations) {
-        text_append(&text, "last operations of rank %d: duration, bytes, operation",
-                    chosen_rank(s));
-        put_line(y, text_str(&text), A_UNDERLINE);
-        put_operations(s, y + 1);
-    } else if (s->shows_pairs) {
-        top_pair_columns(&text);
-        put_line(y, text_str(&text), A_UNDERLINE);
-        put_pairs(s, y + 1);
-    } else {
-        top_columns(s->now, &text);
-        put_line(y, text_str(&text), A_UNDERLINE);
-        put_ranks(s, y + 1);
-    }
+    text_append(&text, "%s", help_text);
+    (void)put_lines(y, &text);
     text_free(&text);
+}
+
+static void put_body(screen *s, int y)
+{
+    text_buf head = {0};
+
+    switch (s->body) {
+    case SHOWS_RANKS:
+        top_columns(s->now, &head);
+        put_ranks(s, y + 1);
+        break;
+    case SHOWS_OPERATIONS:
+        text_append(&head, "last operations of rank %d: duration, bytes, operation",
+                    chosen_rank(s));
+        put_operations(s, y + 1);
+        break;
+    case SHOWS_PAIRS:
+        top_pair_columns(&head);
+        put_pairs(s, y + 1);
+        break;
+    case SHOWS_HELP:
+        text_append(&head, "keys");
+        put_help(y + 1);
+        break;
+    }
+    put_line(y, text_str(&head), A_UNDERLINE);
+    text_free(&head);
 }
 
 static void draw(screen *s)
@@ -173,7 +185,7 @@ static void draw(screen *s)
 /* A new view; the last one becomes `before`. */
 static ls_status update(screen *s)
 {
-    const int rank = s->shows_operations ? chosen_rank(s) : -1;
+    const int rank = s->body == SHOWS_OPERATIONS ? chosen_rank(s) : -1;
     job_view *old = s->before;
     top_place *order;
     top_pair *pairs;
@@ -202,6 +214,12 @@ static void sort(screen *s)
         s->selected = s->now->n_ranks > 0 ? s->now->n_ranks - 1 : 0;
 }
 
+/* Shows it, or the ranks again. */
+static void toggle(screen *s, screen_body body)
+{
+    s->body = s->body == body ? SHOWS_RANKS : body;
+}
+
 /* False: quit. *is_stale: a new view is needed. */
 static bool handle_key(screen *s, int key, bool *is_stale)
 {
@@ -213,18 +231,17 @@ static bool handle_key(screen *s, int key, bool *is_stale)
         break;
     case 'h':
     case '?':
-        s->shows_help = !s->shows_help;
+        toggle(s, SHOWS_HELP);
         break;
     case '\n':
     case '\r':
     case KEY_ENTER:
     case 'o':
-        s->shows_operations = !s->shows_operations;
+        toggle(s, SHOWS_OPERATIONS);
         *is_stale = true;
         break;
     case 'p':
-        s->shows_pairs = !s->shows_pairs;
-        s->shows_operations = false;
+        toggle(s, SHOWS_PAIRS);
         break;
     case KEY_UP:
     case 'k':
@@ -267,7 +284,10 @@ static ls_status show(screen *s)
 
 ls_status top_screen(view_client *c, int64_t interval_ms, top_key key, bool shows_pairs)
 {
-    screen s = {.client = c, .interval_ms = interval_ms, .key = key, .shows_pairs = shows_pairs};
+    screen s = {.client = c,
+                .interval_ms = interval_ms,
+                .key = key,
+                .body = shows_pairs ? SHOWS_PAIRS : SHOWS_RANKS};
     ls_status st;
 
     (void)setlocale(LC_ALL, ""); // NOLINT(concurrency-mt-unsafe): there is one thread

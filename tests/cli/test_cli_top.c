@@ -416,7 +416,9 @@ static void the_live_view_shows_ranks_and_operations(void **state)
     job_write(screen, "j\n");
     await_shown(screen, "last operations of rank");
     await_shown(screen, "all_reduce");
-    job_write(screen, "oh");
+    job_write(screen, "p");
+    await_shown(screen, "  FROM     TO        RATE       TOTAL");
+    job_write(screen, "ph");
     await_shown(screen, "choose a rank");
     job_write(screen, "q");
     job_await_end(screen);
