@@ -375,9 +375,15 @@ static backend_work *take_first(team *t)
 
 static void count_received(const team *t)
 {
-    for (int k = 0; k < t->n; k++)
-        if (k != t->rank)
-            backend_count(t->received[k], team_bytes_from(t->op, t->n, k, t->rank));
+    const bool reduces = team_is_reduction(t->op->kind);
+    const size_t reduced = reduces ? team_reduced_bytes(t->op, t->n, t->rank) : 0;
+
+    for (int k = 0; k < t->n; k++) {
+        team_move move = {.bytes = reduced};
+
+        if (k != t->rank && (reduces || team_moves(t->op, k, t->rank, &move)))
+            backend_count(t->received[k], move.bytes);
+    }
 }
 
 static void finish(team *t)

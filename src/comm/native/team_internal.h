@@ -226,10 +226,10 @@ typedef struct team_move {
 } team_move;
 bool team_moves(const coll *op, int source, int reader, team_move *out);
 
-/* What `reader` gets from the memory of `source`. In reductions each member adds up its slice, and
- * then takes the others' slices of the result; a contribution that is published with the stamp is
- * read as a whole, but counts the same. */
-size_t team_bytes_from(const coll *op, int n, int source, int reader);
+/* What `reader` gets from the memory of each other member in a reduction: each member adds up its
+ * slice, and then takes the others' slices of the result. A contribution that is published with the
+ * stamp is read as a whole, but counts the same. */
+size_t team_reduced_bytes(const coll *op, int n, int reader);
 
 /* dst = the reduction of members' src, `count` elements. */
 void team_reduce(const team *t, void *dst, const char *const *src, size_t count);

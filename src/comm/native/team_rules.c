@@ -110,21 +110,13 @@ bool team_moves(const coll *op, int source, int reader, team_move *out)
     return true;
 }
 
-size_t team_bytes_from(const coll *op, int n, int source, int reader)
+size_t team_reduced_bytes(const coll *op, int n, int reader)
 {
     const size_t slice = block_bytes(op) / (size_t)n;
-    team_move move;
 
-    switch (op->kind) {
-    case COLL_ALL_REDUCE:
-        return 2 * slice;
-    case COLL_REDUCE:
-        return reader == op->root ? 2 * slice : slice;
-    case COLL_REDUCE_SCATTER:
+    if (op->kind == COLL_REDUCE_SCATTER)
         return block_bytes(op);
-    default:
-        return team_moves(op, source, reader, &move) ? move.bytes : 0;
-    }
+    return op->kind == COLL_ALL_REDUCE || reader == op->root ? 2 * slice : slice;
 }
 
 void team_reduce(const team *t, void *dst, const char *const *src, size_t count)
