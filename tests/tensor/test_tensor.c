@@ -230,10 +230,12 @@ static void the_pool_gives_blocks_again_without_allocating(void **state)
 
 static const device_ops *real_ops;
 static size_t device_bytes; // of all blocks, free or in use
+static int n_made;          // blocks
 
 static void *counting_alloc(device_state *self, size_t bytes)
 {
     device_bytes += bytes;
+    n_made++;
     return real_ops->alloc(self, bytes);
 }
 
@@ -243,24 +245,34 @@ static void counting_free(device_state *self, void *memory, size_t bytes)
     real_ops->free(self, memory, bytes);
 }
 
+/* A device whose blocks are counted; skips on stream devices, whose pool has no bound. */
+static ls_device *open_counting(device_ops *ops)
+{
+    ls_device *device = open_reference();
+
+    if (device->accel != NULL) {
+        ls_device_close(device);
+        skip();
+    }
+    real_ops = device->ops;
+    *ops = *device->ops;
+    ops->alloc = counting_alloc;
+    ops->free = counting_free;
+    device->ops = ops;
+    device_bytes = 0;
+    n_made = 0;
+    return device;
+}
+
 /* Sizes of different classes, one after the other: their free blocks do not add up. */
 static void free_blocks_of_other_sizes_take_bounded_memory(void **state)
 {
     enum { LEAST_MIB = 8, MOST_MIB = 32, SURPLUS_MIB = 32 };
-    ls_device *device = open_reference();
-    device_ops ops = *device->ops;
+    device_ops ops;
+    ls_device *device = open_counting(&ops);
     size_t most = 0;
 
     LS_UNUSED(state);
-    if (device->accel != NULL) {
-        ls_device_close(device);
-        skip(); // stream devices keep them
-    }
-    real_ops = device->ops;
-    ops.alloc = counting_alloc;
-    ops.free = counting_free;
-    device->ops = &ops;
-    device_bytes = 0;
     for (int round = 0; round < 2; round++) {
         for (int64_t n = LEAST_MIB; n <= MOST_MIB; n += LEAST_MIB / 8) {
             ls_tensor *t = unplaced_of(device, LS_U8, 1, (int64_t[]){n << 20});
@@ -272,6 +284,28 @@ static void free_blocks_of_other_sizes_take_bounded_memory(void **state)
     }
     assert_true(most >= (size_t)MOST_MIB << 20);
     assert_true(most <= (size_t)(MOST_MIB + SURPLUS_MIB) << 20);
+    device->ops = real_ops;
+    ls_device_close(device);
+}
+
+/* Where the bound leaves no space for a new block, a larger free one is taken: the pages of a new
+ * one would have to be made. */
+static void larger_free_blocks_are_used_before_they_are_freed(void **state)
+{
+    enum { LEAST_MIB = 17, MOST_MIB = 32 };
+    device_ops ops;
+    ls_device *device = open_counting(&ops);
+
+    LS_UNUSED(state);
+    for (int round = 0; round < 3; round++)
+        for (int64_t n = MOST_MIB; n >= LEAST_MIB; n--) {
+            ls_tensor *t = unplaced_of(device, LS_U8, 1, (int64_t[]){n << 20});
+
+            assert_status(LS_OK, tensor_place(t, NULL, 0));
+            assert_true(t->storage->bytes >= (size_t)n << 20);
+            ls_tensor_destroy(t);
+        }
+    assert_int_equal(n_made, 2); // of 32 and 30 MiB
     device->ops = real_ops;
     ls_device_close(device);
 }
@@ -436,6 +470,7 @@ int main(void)
         cmocka_unit_test(copying_needs_equal_shapes_and_types),
         cmocka_unit_test(the_pool_gives_blocks_again_without_allocating),
         cmocka_unit_test(free_blocks_of_other_sizes_take_bounded_memory),
+        cmocka_unit_test(larger_free_blocks_are_used_before_they_are_freed),
         cmocka_unit_test(every_size_fits_its_block),
         cmocka_unit_test(out_of_memory_is_an_error_and_nothing_leaks),
         cmocka_unit_test(fill_and_item_convert_every_type),
