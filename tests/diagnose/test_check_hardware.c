@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_check_hardware.c - checks of cores, memory, InfiniBand adapters and GPUs of a simulated machine, one
- * problem at a time. Run by test_check.c.
+ * test_check_hardware.c - checks of cores, memory, InfiniBand adapters and GPUs of a simulated
+ * machine, one problem at a time. Run by test_check.c.
  */
 #include "diagnose/check_scene.h"
 
