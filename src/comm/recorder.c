@@ -404,12 +404,12 @@ static ls_status map_to_read(int fd, word **words)
     return ls_fail(LS_EFORMAT, "descriptor %d is not a flight recorder", fd);
 }
 
-/* The first of the last `max` numbers up to `last`. */
-static uint64_t first_of(uint64_t last, int max)
+/* How many of the numbers 1 to `last` are in the ring, at most `max`. */
+static uint64_t n_kept(uint64_t last, int max)
 {
     const uint64_t n = max < RECORDER_ENTRIES ? (uint64_t)max : RECORDER_ENTRIES;
 
-    return last > n ? last - n + 1 : 1;
+    return last < n ? last : n;
 }
 
 ls_status recorder_read(int fd, recorder_entry *out, int max, int *n)
@@ -420,8 +420,11 @@ ls_status recorder_read(int fd, recorder_entry *out, int max, int *n)
     *n = 0;
     LS_TRY(map_to_read(fd, &words));
     last = get(&words[HEAD_LAST]);
-    for (uint64_t i = first_of(last, max); i <= last; i++)
+    for (uint64_t k = n_kept(last, max); k > 0; k--) {
+        const uint64_t i = last - k + 1;
+
         *n += read_entry(entry_at(words, i), &out[*n]) && out[*n].number == i;
+    }
     (void)munmap(words, RING_BYTES);
     return LS_OK;
 }
@@ -460,7 +463,8 @@ static void read_ring(word *words, phase_ring ring, recorder_span *out, int max,
 {
     const uint64_t last = get(&words[HEAD_LAST_PHASE + ring]);
 
-    for (uint64_t i = first_of(last, max); i <= last; i++) {
+    for (uint64_t k = n_kept(last, max); k > 0; k--) {
+        const uint64_t i = last - k + 1;
         uint64_t w[PHASE_WORDS];
 
         if (copy_words(phase_at(words, ring, i), w, PHASE_WORDS) != i)

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/rng.h"
 
 #include <lockstep/comm.h>
 #include <lockstep/log.h>
@@ -234,6 +235,55 @@ static void other_memory_is_left_alone(void **state)
     (void)close(fd);
 }
 
+/* The rank that writes may have overwritten its recorder: readers end, and stay in their memory. */
+static void what_a_broken_rank_has_written_does_no_harm(void **state)
+{
+    static const uint64_t extremes[] = {0, 1, UINT32_MAX, INT64_MAX, UINT64_MAX - 1, UINT64_MAX};
+    enum { N = 8, HEAD = 64 }; // words of the head after the two that readers check
+    const uint64_t seed = (uint64_t)ls_now_ns();
+    recorder_entry entries[N + 1];
+    recorder_span spans[N + 1];
+    recorder_source sources[N + 1];
+    recorder_summary summary;
+    text_buf activity = {0};
+    struct stat info;
+    ls_rng rng;
+    uint64_t *words, total;
+    recorder *r;
+    int fd, n;
+
+    LS_UNUSED(state);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    ls_rng_seed(&rng, seed);
+    assert_ok(recorder_create_fd(&fd));
+    assert_ok(recorder_open(fd, 0, &r));
+    recorder_close(r);
+    assert_int_equal(fstat(fd, &info), 0);
+    words = mmap(NULL, (size_t)info.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_true(words != MAP_FAILED);
+    for (int round = 0; round < 200; round++) {
+        for (size_t i = 2; i < (size_t)info.st_size / sizeof(*words); i++)
+            words[i] = ls_rng_next(&rng);
+        for (size_t i = 2; i < HEAD && round > 0; i++)
+            words[i] = extremes[ls_rng_below(&rng, LS_COUNT_OF(extremes))];
+        assert_ok(recorder_read(fd, entries, N, &n));
+        assert_in_range(n, 0, N);
+        assert_ok(recorder_read_phases(fd, spans, N, &n));
+        assert_in_range(n, 0, N);
+        assert_ok(recorder_read_device_phases(fd, spans, N, &n, &total));
+        assert_in_range(n, 0, N);
+        assert_ok(recorder_read_received(fd, sources, N, &n, &total));
+        assert_in_range(n, 0, N);
+        assert_ok(recorder_read_summary(fd, &summary));
+        assert_true(strlen(summary.warning) < sizeof(summary.warning));
+        recorder_read_activity(fd, &activity);
+        assert_ok(text_status(&activity));
+        text_free(&activity);
+    }
+    assert_int_equal(munmap(words, (size_t)info.st_size), 0);
+    (void)close(fd);
+}
+
 static void the_last_activity_is_read_back_printable_and_cut(void **state)
 {
     char long_text[200];
@@ -348,6 +398,7 @@ int main(void)
         cmocka_unit_test(the_last_ones_are_given_when_the_ring_has_gone_round),
         cmocka_unit_test(a_reader_never_sees_half_an_entry),
         cmocka_unit_test(other_memory_is_left_alone),
+        cmocka_unit_test(what_a_broken_rank_has_written_does_no_harm),
         cmocka_unit_test(the_ranks_from_which_most_came_are_found),
     };
 
