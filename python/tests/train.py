@@ -24,7 +24,9 @@ def train():
     assert len(set(seen)) == 1, seen
     group = dist.distributed_c10d._get_default_group()
     backend = group._get_backend(torch.device("cpu")) if hasattr(group, "_get_backend") else group
-    print("parameters", digest, type(backend).__name__, flush=True)
+    # In one write: torchrun starts Python unbuffered, where print() has one for each word.
+    sys.stdout.write(f"parameters {digest} {type(backend).__name__}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,15 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * adapter_python.h - what the C++ form needs of CPython. The module links no Python, so that one
- * build serves all its versions: the functions are looked up in the process.
+ * build serves all its versions: the loader finds the functions in the process, or leaves NULL.
+ * (dlsym() would make a module that is built with glibc 2.34 or later need that version.)
  */
 #ifndef LOCKSTEP_TORCH_ADAPTER_PYTHON_H
 #define LOCKSTEP_TORCH_ADAPTER_PYTHON_H
 
-#include <dlfcn.h>
-
 #include <cstddef>
 #include <initializer_list>
+
+#define LS_WEAK __attribute__((weak))
+extern "C" {
+LS_WEAK int PyGILState_Ensure();
+LS_WEAK void PyGILState_Release(int state);
+LS_WEAK void *PyEval_GetFrame();
+LS_WEAK void *PyFrame_GetBack(void *frame);
+LS_WEAK void *PyFrame_GetCode(void *frame);
+LS_WEAK int PyFrame_GetLineNumber(void *frame);
+LS_WEAK int PyFrame_GetLasti(void *frame);
+LS_WEAK void *PyObject_GetAttrString(void *object, const char *name);
+LS_WEAK const char *PyUnicode_AsUTF8AndSize(void *string, ptrdiff_t *bytes);
+LS_WEAK void PyErr_Clear();
+LS_WEAK void Py_IncRef(void *object);
+LS_WEAK void Py_DecRef(void *object);
+LS_WEAK void *PyGILState_GetThisThreadState();
+LS_WEAK int PyErr_CheckSignals();
+LS_WEAK void PyErr_Fetch(void **type, void **value, void **trace);
+LS_WEAK unsigned long PyThread_get_thread_ident();
+LS_WEAK int PyThreadState_SetAsyncExc(unsigned long thread, void *type);
+}
+#undef LS_WEAK
 
 namespace lockstep_torch
 {
@@ -76,28 +97,28 @@ class python
 
     python()
     {
-        find(ensure, "PyGILState_Ensure");
-        find(release, "PyGILState_Release");
-        find(frame, "PyEval_GetFrame");
-        find(back, "PyFrame_GetBack");
-        find(code, "PyFrame_GetCode");
-        find(line, "PyFrame_GetLineNumber");
-        instruction = reinterpret_cast<int (*)(void *)>(dlsym(RTLD_DEFAULT, "PyFrame_GetLasti"));
-        find(attribute, "PyObject_GetAttrString");
-        find(text, "PyUnicode_AsUTF8AndSize");
-        find(clear, "PyErr_Clear");
-        find(keep, "Py_IncRef");
-        find(drop, "Py_DecRef");
-        find(this_thread, "PyGILState_GetThisThreadState");
-        find(check_signals, "PyErr_CheckSignals");
-        find(fetch, "PyErr_Fetch");
-        find(thread_number, "PyThread_get_thread_ident");
-        find(raise_later, "PyThreadState_SetAsyncExc");
+        find(ensure, PyGILState_Ensure);
+        find(release, PyGILState_Release);
+        find(frame, PyEval_GetFrame);
+        find(back, PyFrame_GetBack);
+        find(code, PyFrame_GetCode);
+        find(line, PyFrame_GetLineNumber);
+        instruction = PyFrame_GetLasti;
+        find(attribute, PyObject_GetAttrString);
+        find(text, PyUnicode_AsUTF8AndSize);
+        find(clear, PyErr_Clear);
+        find(keep, Py_IncRef);
+        find(drop, Py_DecRef);
+        find(this_thread, PyGILState_GetThisThreadState);
+        find(check_signals, PyErr_CheckSignals);
+        find(fetch, PyErr_Fetch);
+        find(thread_number, PyThread_get_thread_ident);
+        find(raise_later, PyThreadState_SetAsyncExc);
     }
 
-    template <typename F> void find(F &function, const char *name)
+    template <typename F> void find(F &function, F found)
     {
-        function = reinterpret_cast<F>(dlsym(RTLD_DEFAULT, name));
+        function = found;
         is_usable = is_usable && function != nullptr;
     }
 };
