@@ -7,6 +7,7 @@
 #include "tensor/onednn/simd_lanes.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 /* 1 / (1 + exp(-x)), and 1 minus that, both without cancellation. */
 typedef struct parted {
@@ -22,10 +23,11 @@ SIMD_INLINE float exp_or_0(float t)
 SIMD_INLINE parted sigmoid(float x)
 {
     const float e = exp_or_0(-fabsf(x));
-    const float large = 1.0F / (1.0F + e);
-    const float small = e / (1.0F + e);
+    const bool is_small = x < 0;
 
-    return (parted){.is = x < 0 ? small : large, .rest = x < 0 ? large : small};
+    // Choosing before dividing: a caller of one of both has one division.
+    return (parted){.is = (is_small ? e : 1.0F) / (1.0F + e),
+                    .rest = (is_small ? 1.0F : e) / (1.0F + e)};
 }
 
 /* Moshier, "Methods and Programs for Mathematical Functions", 1989 (Cephes, tanhf). */
