@@ -38,8 +38,8 @@ typedef struct gemm {
     bool add;
 } gemm;
 
-/* With a transposed, oneDNN 2.6 adds up so many products at a time. With AVX-512 that is up to 1.3
- * times as fast where c has few rows or columns (11 shapes tried), otherwise as fast. */
+/* Where a is transposed a call of oneDNN adds up so many products. With AVX-512 oneDNN 2.6 is then
+ * up to 1.3 times as fast if c has few rows or columns (11 shapes tried), otherwise as fast. */
 #define DEPTH_MOST ((int64_t)256)
 
 static ls_status run_gemm(device_state *self, const gemm *g)
