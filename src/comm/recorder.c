@@ -405,7 +405,7 @@ static ls_status map_to_read(int fd, word **words)
 }
 
 /* How many of the numbers 1 to `last` are in the ring, at most `max`. */
-static uint64_t n_kept(uint64_t last, int max)
+static uint64_t n_in_ring(uint64_t last, int max)
 {
     const uint64_t n = max < RECORDER_ENTRIES ? (uint64_t)max : RECORDER_ENTRIES;
 
@@ -420,7 +420,7 @@ ls_status recorder_read(int fd, recorder_entry *out, int max, int *n)
     *n = 0;
     LS_TRY(map_to_read(fd, &words));
     last = get(&words[HEAD_LAST]);
-    for (uint64_t k = n_kept(last, max); k > 0; k--) {
+    for (uint64_t k = n_in_ring(last, max); k > 0; k--) {
         const uint64_t i = last - k + 1;
 
         *n += read_entry(entry_at(words, i), &out[*n]) && out[*n].number == i;
@@ -463,7 +463,7 @@ static void read_ring(word *words, phase_ring ring, recorder_span *out, int max,
 {
     const uint64_t last = get(&words[HEAD_LAST_PHASE + ring]);
 
-    for (uint64_t k = n_kept(last, max); k > 0; k--) {
+    for (uint64_t k = n_in_ring(last, max); k > 0; k--) {
         const uint64_t i = last - k + 1;
         uint64_t w[PHASE_WORDS];
 
