@@ -25,8 +25,8 @@ static bool runs_in_onednn(const op_case *c)
     return c->op == OP_CONV2D || c->op == OP_LINEAR || c->op == OP_MATMUL || c->op == OP_PERMUTE;
 }
 
-/* Convolutions that this device does by itself: few input channels; 3x3 and 5x5 by
- * Winograd's algorithm. */
+/* What this device does by itself: convolutions of few input channels; of 3x3 and 5x5 by Winograd's
+ * algorithm; linear layers of few rows with large weights. */
 /* clang-format off */
 static const op_case own_cases[] = {
     {.name = "few channels, stride 2, unlike sides", .op = OP_CONV2D, .n_dims = 4,
@@ -72,6 +72,10 @@ static const op_case own_cases[] = {
     {.name = "5x5 by tiles in several portions", .op = OP_CONV2D, .n_dims = 4, .x = {2, 32, 17, 16},
      .out = 48, .no_bias = true,
      .attrs = {.padding = {2, 2}, .kernel = {5, 5}}},
+    {.name = "13 rows, weights of odd sizes", .op = OP_LINEAR, .n_dims = 2, .x = {13, 2051},
+     .out = 1037},
+    {.name = "24 rows, without bias", .op = OP_LINEAR, .n_dims = 2, .x = {24, 1024}, .out = 2050,
+     .no_bias = true},
 };
 
 /* Large enough for several threads. */
