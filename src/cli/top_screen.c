@@ -51,9 +51,11 @@ static void put_line(int y, const char *text, attr_t style)
 {
     if (y < 0 || y >= LINES)
         return;
+    // First: a text that fills its line leaves the cursor in the next one.
+    (void)move(y, 0);
+    (void)clrtoeol();
     (void)attrset(style);
     (void)mvaddnstr(y, 0, text, COLS);
-    (void)clrtoeol();
     (void)attrset(A_NORMAL);
 }
 

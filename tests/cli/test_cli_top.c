@@ -394,6 +394,16 @@ static job *open_screen(const char *lines, const char *columns)
                                  JOB_LIST("TERM=vt100", lines, columns, "LC_ALL=C.UTF-8"));
 }
 
+static void await_row(job *screen, int rank)
+{
+    char host[9] = "";
+    char row[32];
+
+    (void)gethostname(host, sizeof(host) - 1); // the column has 8
+    (void)snprintf(row, sizeof(row), "%d %s", rank, host);
+    await_shown(screen, row);
+}
+
 static void the_live_view_shows_ranks_and_operations(void **state)
 {
     job *j = start_training("2", NULL);
@@ -409,6 +419,8 @@ static void the_live_view_shows_ranks_and_operations(void **state)
         skip();
     }
     await_shown(screen, "SAMPLES/S");
+    await_row(screen, 0); // below the names of the columns, which fill their line
+    await_row(screen, 1);
     await_shown(screen, "running");
     await_shown(screen, "job watched");
     job_write(screen, "s");
