@@ -38,8 +38,8 @@ typedef struct gemm {
     bool add;
 } gemm;
 
-/* Where a is transposed a call of oneDNN adds up so many products. With AVX-512 oneDNN 2.6 is then
- * up to 1.3 times as fast if c has few rows or columns (11 shapes tried), otherwise as fast. */
+/* Where a is transposed a call of oneDNN adds up so many products: with AVX-512 oneDNN 2.6 is then
+ * faster if c has few rows or columns. 512 is slower where sizes are powers of two. */
 #define DEPTH_MOST ((int64_t)256)
 
 static ls_status run_gemm(device_state *self, const gemm *g)
