@@ -7,10 +7,10 @@ tensor, relative.
 
   --lr 0.001  every parameter and running statistic within 1e-4 of torch's
   --lr 0.05   rounding grows by four orders of magnitude in 50 steps here, in torch as well, so that
-              chance decides how far a single run gets: the distance of every tensor from torch in
-              float64 must be at most twice that of torch in float32 (or of 1e-4, where that is
-              closer), in the geometric mean of three runs with other weights, and at most four
-              times in each
+              chance decides how far a single run gets, 0.3 to 22 times as far as torch's in eight
+              runs: the distance of every tensor from torch in float64 must be at most 1.5 times
+              that of torch in float32 (or of 1e-4, where that is closer) in the median of five runs
+              with other weights
 
 Batch norm's biases start at random values instead of 0, where a relative distance would compare
 nothing but the rounding of sums that cancel. Exit 77: skipped, with a reason.
@@ -24,7 +24,7 @@ import sys
 import tempfile
 
 STEPS, RANKS, BATCH, BOUND = 50, 2, 100, 1e-4
-SEEDS = (7, 8, 9)
+SEEDS = (7, 8, 9, 10, 11)
 DATA = "/usr/share/datasets/fashion-mnist"
 
 
@@ -169,11 +169,11 @@ def compare_with_float64(bin_dir, folder):
             ratios.setdefault(name, []).append(max(mine, BOUND / 2) / max(torchs, BOUND / 2))
     good = True
     for name, values in ratios.items():
-        mean = statistics.geometric_mean(values)
-        good = good and mean <= 2 and max(values) <= 4
+        median = statistics.median(values)
+        good = good and median <= 1.5
         print(
             f"lr 0.05   {name:30} from float64, times torch's: "
-            f"{' '.join(f'{v:.2f}' for v in values)}, mean {mean:.2f}"
+            f"{' '.join(f'{v:.2f}' for v in values)}, median {median:.2f}"
         )
     return good
 
