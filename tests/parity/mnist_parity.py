@@ -7,10 +7,9 @@ tensor, relative.
 
   --lr 0.001  every parameter and running statistic within 1e-4 of torch's
   --lr 0.05   rounding grows by four orders of magnitude in 50 steps here, in torch as well, so that
-              chance decides how far a single run gets, 0.3 to 22 times as far as torch's in eight
-              runs: the distance of every tensor from torch in float64 must be at most 1.5 times
-              that of torch in float32 (or of 1e-4, where that is closer) in the median of five runs
-              with other weights
+              chance decides how far a single run gets: the distance of every tensor from torch in
+              float64 must be at most 1.5 times that of torch in float32 (or of 1e-4, where that is
+              closer) in the median of five runs with other weights
 
 Batch norm's biases start at random values instead of 0, where a relative distance would compare
 nothing but the rounding of sums that cancel. Exit 77: skipped, with a reason.
