@@ -253,10 +253,21 @@ static void fire_timers(poller *p)
     }
 }
 
+/* How many events there are. A process that was stopped leaves its wait with EINTR, and its timers
+ * have become due: what its peers have sent in the meantime comes first. */
+static int wait_for_events(const poller *p, struct epoll_event *events, int timeout_ms)
+{
+    const int n = epoll_wait(p->epoll_fd, events, BATCH, wait_ms(p, timeout_ms));
+
+    if (n > 0 || (n < 0 && errno != EINTR) || poller_due_ms(p) > ls_now_ms())
+        return n;
+    return epoll_wait(p->epoll_fd, events, BATCH, 0);
+}
+
 ls_status poller_run_once(poller *p, int timeout_ms)
 {
     struct epoll_event events[BATCH];
-    int n = epoll_wait(p->epoll_fd, events, BATCH, wait_ms(p, timeout_ms));
+    int n = wait_for_events(p, events, timeout_ms);
 
     if (n < 0) {
         if (errno != EINTR)

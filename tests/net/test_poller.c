@@ -6,11 +6,15 @@
 #include "base/unit.h"
 
 #include "base/clock.h"
+#include "base/process_id.h"
 #include "base/thread.h"
 #include "net/poller.h"
 
+#include <signal.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* --- descriptors --- */
@@ -237,6 +241,93 @@ static void many_wake_ups_end_one_wait_and_no_more(void **state)
     poller_destroy(p);
 }
 
+/* --- a process that was stopped --- */
+
+typedef struct stopped_run {
+    _Atomic bool timer_ran;
+    _Atomic bool has_read;
+    _Atomic bool timer_was_first;
+} stopped_run;
+
+static void on_due(void *arg)
+{
+    stopped_run *r = arg;
+
+    r->timer_was_first = !r->has_read;
+    r->timer_ran = true;
+}
+
+static void on_byte(void *arg, unsigned events)
+{
+    stopped_run *r = arg;
+
+    LS_UNUSED(events);
+    r->has_read = true;
+}
+
+/* The child's loop, until the timer and the byte have come. */
+static void run_loop(stopped_run *r, int fd, int64_t due_ms)
+{
+    poll_timer timer = {.is_set = false};
+    poll_watch *watch;
+    poller *p;
+
+    if (poller_create(&p) != LS_OK || poller_watch(p, fd, POLL_READ, on_byte, r, &watch) != LS_OK)
+        _exit(2);
+    poller_timer_set(p, &timer, due_ms, on_due, r);
+    while (!r->timer_ran || !r->has_read)
+        if (poller_run_once(p, -1) != LS_OK)
+            _exit(2);
+    _exit(0);
+}
+
+/* Stops a child that waits, until a byte has come and the timer is due. False: the timer was due
+ * before it was stopped. */
+static bool stop_while_it_waits(stopped_run *r, int64_t wait_ms)
+{
+    const int64_t due_ms = ls_now_ms() + wait_ms;
+    bool was_early;
+    int fds[2];
+    int status;
+    pid_t child;
+
+    *r = (stopped_run){.timer_ran = false};
+    open_pair(fds);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        run_loop(r, fds[0], due_ms);
+    while (process_state(child) != 'S' && !r->timer_ran)
+        usleep(1000);
+    assert_int_equal(kill(child, SIGSTOP), 0);
+    while (process_state(child) != 'T')
+        usleep(1000);
+    was_early = !r->timer_ran;
+    assert_int_equal(write(fds[1], "x", 1), 1);
+    while (ls_now_ms() <= due_ms)
+        usleep(1000);
+    assert_int_equal(kill(child, SIGCONT), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    close(fds[0]);
+    close(fds[1]);
+    return was_early;
+}
+
+static void what_came_while_the_process_was_stopped_comes_before_timers(void **state)
+{
+    stopped_run *r =
+        mmap(NULL, sizeof(*r), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int64_t wait_ms = 100;
+
+    LS_UNUSED(state);
+    assert_true(r != MAP_FAILED);
+    while (!stop_while_it_waits(r, wait_ms))
+        wait_ms *= 2;
+    assert_false(r->timer_was_first);
+    assert_int_equal(munmap(r, sizeof(*r)), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +335,7 @@ int main(void)
         cmocka_unit_test(an_unwatched_descriptor_is_silent_even_in_the_same_batch),
         cmocka_unit_test(timers_fire_in_order_and_not_too_early),
         cmocka_unit_test(timers_can_be_moved_cancelled_and_set_from_callbacks),
+        cmocka_unit_test(what_came_while_the_process_was_stopped_comes_before_timers),
         cmocka_unit_test(wake_ups_of_other_threads_are_never_lost),
         cmocka_unit_test(many_wake_ups_end_one_wait_and_no_more),
     };
