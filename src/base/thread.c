@@ -115,19 +115,20 @@ static void *thread_main(void *record)
 
 /* Signals are for the program's own threads. The signals of a thread's own faults must reach their
  * handlers, for debuggers and sanitizers. */
-static void fill_blocked(sigset_t *set)
+void thread_block_signals(sigset_t *before)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
+    sigset_t blocked;
 
-    (void)sigfillset(set);
+    (void)sigfillset(&blocked);
     for (size_t i = 0; i < LS_COUNT_OF(faults); i++)
-        (void)sigdelset(set, faults[i]);
+        (void)sigdelset(&blocked, faults[i]);
+    (void)pthread_sigmask(SIG_SETMASK, &blocked, before);
 }
 
 ls_status ls_thread_start(ls_thread *t, const char *name, void (*fn)(void *arg), void *arg)
 {
     start_record *record = ls_calloc(1, sizeof(*record));
-    sigset_t blocked;
     sigset_t before;
     int rc;
 
@@ -138,8 +139,7 @@ ls_status ls_thread_start(ls_thread *t, const char *name, void (*fn)(void *arg),
     record->arg = arg;
     (void)text_format(record->name, sizeof(record->name), "%s", name);
 
-    fill_blocked(&blocked);
-    (void)pthread_sigmask(SIG_SETMASK, &blocked, &before);
+    thread_block_signals(&before);
     rc = pthread_create(&t->id, NULL, thread_main, record);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc != 0) {

@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/select.h> /* sigset_t */
 
 typedef struct ls_mutex {
     pthread_mutex_t m;
@@ -44,6 +45,10 @@ LS_MUST_USE ls_status ls_thread_start(ls_thread *t, const char *name, void (*fn)
                                       void *arg);
 /* Joins it if it was started; it may then be started again. */
 void ls_thread_join(ls_thread *t);
+
+/* Blocks all signals of the calling thread except those of its own faults. *before: its mask until
+ * then, for pthread_sigmask(). */
+void thread_block_signals(sigset_t *before);
 
 /* The cores that this process may use: affinity mask, lowered by a cgroup quota; at least 1.
  * `share`, unless NULL, becomes a value that is equal for the processes of a host that share these

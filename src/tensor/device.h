@@ -23,6 +23,7 @@
 #include "base/rng.h"
 
 #include <stdarg.h>
+#include <sys/select.h> /* sigset_t */
 
 /*
  * Operators. in -> out; every out tensor has its shape and is unplaced (the kernel calls
@@ -380,7 +381,7 @@ typedef struct device_usage {
     int busy_percent; /* share of the last moments in which a kernel ran; -1: not known */
 } device_usage;
 
-#define DEVICE_ABI 20
+#define DEVICE_ABI 21
 
 /* What a device is opened with. */
 typedef struct device_settings {
@@ -461,6 +462,7 @@ typedef struct device_host {
     ls_status (*file_read)(const char *path, size_t max_bytes, char **out, size_t *out_bytes);
     ls_status (*file_replace)(const char *path, const void *data, size_t bytes);
     ls_status (*device_alloc)(ls_device *device, size_t bytes, void **out);
+    void (*block_signals)(sigset_t *before); /* base/thread.h */
 } device_host;
 
 /* A module's entry symbol: `lockstep_device`; returns NULL when the host's abi is another. */

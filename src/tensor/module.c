@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/module.h"
+#include "base/thread.h"
 
 #include <dlfcn.h>
 #include <string.h>
@@ -30,6 +31,7 @@ static const device_host host = {
     .file_read = file_read,
     .file_replace = file_replace,
     .device_alloc = device_alloc,
+    .block_signals = thread_block_signals,
 };
 
 static ls_status check_name(const char *name)

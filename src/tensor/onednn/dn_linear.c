@@ -48,11 +48,14 @@ static ls_status run_gemm(device_state *self, const gemm *g)
     const bool by_columns = g->trans_a == 'T';
     const int64_t step = by_columns ? DEPTH_MOST : g->k;
     dnnl_status_t st = dnnl_success;
+    sigset_t signals;
 
+    signals_block(&signals);
     for (int64_t k = 0; k < g->k && st == dnnl_success; k += step)
         st = dnnl_sgemm(g->trans_a, g->trans_b, g->m, g->n, step < g->k - k ? step : g->k - k, 1,
                         g->a + k * g->m, by_columns ? g->m : g->k, g->b + k * g->n,
                         g->trans_b == 'T' ? g->k : g->n, g->add || k > 0 ? 1 : 0, g->c, g->n);
+    signals_restore(&signals);
     threads_leave(before);
     return st == dnnl_success ? LS_OK : dn_fail(LS_ENOMEM, "oneDNN's matrix product failed");
 }

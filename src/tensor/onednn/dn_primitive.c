@@ -171,6 +171,7 @@ ls_status primitive_run(device_state *self, primitive *p, void *const *data)
     const int n_data = p->n_args - (p->scratch_bytes > 0);
     const bool adds = p->key.kind != PRIMITIVE_REORDER && p->key.kind != PRIMITIVE_PERMUTE;
     bool ok = true;
+    sigset_t signals;
     int before;
 
     for (int i = 0; i < n_data; i++)
@@ -178,7 +179,9 @@ ls_status primitive_run(device_state *self, primitive *p, void *const *data)
     if (p->scratch_bytes > 0)
         ok = point(&p->args[n_data], &p->scratch, self->scratch) && ok;
     before = threads_enter(self, adds);
+    signals_block(&signals);
     ok = ok && dnnl_primitive_execute(p->handle, self->stream, p->n_args, p->args) == dnnl_success;
+    signals_restore(&signals);
     threads_leave(before);
     return ok ? LS_OK : dn_fail(LS_EINTERNAL, "oneDNN could not run a primitive");
 }

@@ -8,6 +8,8 @@
  */
 #include "tensor/onednn/dn.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 
 /* Smaller work ends before a second thread wakes. */
@@ -50,6 +52,16 @@ void threads_leave(int before)
         omp_set_num_threads(before);
 }
 
+void signals_block(sigset_t *before)
+{
+    dn_host->block_signals(before);
+}
+
+void signals_restore(const sigset_t *before)
+{
+    (void)pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
 /* The two atomics repeat the guarantees of OpenMP's barriers for the thread sanitizer. */
 typedef struct split {
     range_fn fn;
@@ -73,12 +85,15 @@ static void run_share(void *arg)
 void threads_for(const device_state *self, size_t n, size_t cost, range_fn fn, void *arg)
 {
     split s = {.fn = fn, .arg = arg, .n = n};
+    sigset_t before;
 
     if (self->threads == 1 || n < 2 || n * cost < WORTH_FLOATS) {
         fn(arg, 0, n, 0);
         return;
     }
     atomic_store_explicit(&s.is_set, true, memory_order_release);
+    signals_block(&before);
     GOMP_parallel(run_share, &s, (unsigned)self->threads, 0);
+    signals_restore(&before);
     (void)atomic_load_explicit(&s.n_done, memory_order_acquire);
 }
