@@ -308,10 +308,10 @@ void threads_end(const device_state *self);
 int threads_enter(const device_state *self, bool adds);
 void threads_leave(int before);
 
-/* Between these two, around each product that oneDNN computes, the calling thread and the workers
- * that start receive no signal: in sums of more than 84 products oneDNN before 3.12 (its issue
- * 4845) points the stack register at a workspace in the heap, and the kernel would write the frame
- * of a signal there. */
+/* Between these two the calling thread receives no signal, nor do the workers that start there, as
+ * long as they live. For calls of oneDNN: in long sums of products versions up to 3.11 point the
+ * stack register at a workspace in the heap (oneDNN's issue 4845), and the kernel would write the
+ * frame of a signal there. */
 void signals_block(sigset_t *before);
 void signals_restore(const sigset_t *before);
 

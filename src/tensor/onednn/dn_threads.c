@@ -92,7 +92,7 @@ void threads_for(const device_state *self, size_t n, size_t cost, range_fn fn, v
         return;
     }
     atomic_store_explicit(&s.is_set, true, memory_order_release);
-    signals_block(&before);
+    signals_block(&before); // workers that start here compute for oneDNN later
     GOMP_parallel(run_share, &s, (unsigned)self->threads, 0);
     signals_restore(&before);
     (void)atomic_load_explicit(&s.n_done, memory_order_acquire);

@@ -10,7 +10,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
-#include <string.h>
 #include <sys/time.h>
 
 #define SIGNALS 200
@@ -72,6 +71,9 @@ static void receive_in(ls_device *device, const op_case *c)
 
 /* clang-format off */
 static const op_case cases[] = {
+    /* First: OpenMP's workers start in a loop of the device's own. */
+    {.name = "gelu of many numbers", .op = OP_ACTIVATE, .n_dims = 2, .x = {700, 650},
+     .attrs = {.activation = LS_ACT_GELU}},
     {.name = "linear of 10000 inputs", .op = OP_LINEAR, .n_dims = 2, .x = {100, 10000}, .out = 128},
     {.name = "matmul of rows of 10000", .op = OP_MATMUL, .n_dims = 2, .x = {70, 10000},
      .n_other = 2, .other = {10000, 80}},
