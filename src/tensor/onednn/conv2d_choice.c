@@ -70,7 +70,6 @@ static bool few_fits(isa_level isa, conv2d_direction direction, const op_attrs *
 
 #define ROWS_POSITIONS 4
 #define ROWS_IMAGES    8
-#define ROWS_TAPS      25
 
 static bool channels_fit(const int64_t *x, const int64_t *y)
 {
@@ -81,7 +80,7 @@ static bool channels_fit(const int64_t *x, const int64_t *y)
 static bool rows_fits(const op_attrs *a, const int64_t *x, const int64_t *w, const int64_t *y)
 {
     return a->groups == 1 && x[0] >= ROWS_IMAGES && channels_fit(x, y) &&
-           y[2] * y[3] <= ROWS_POSITIONS && w[2] * w[3] <= ROWS_TAPS;
+           y[2] * y[3] <= ROWS_POSITIONS && w[2] * w[3] <= CONV2D_ROWS_TAPS;
 }
 
 /* --- Winograd's algorithm --- */

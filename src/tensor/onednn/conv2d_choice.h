@@ -40,6 +40,8 @@ bool conv2d_set_parse(const char *text, conv2d_set *out, const char **bad);
 /* The bounds of CONV2D_FEW: input channels, and weights of one output channel. */
 #define CONV2D_FEW_CHANNELS 4
 #define CONV2D_FEW_TAPS     256
+/* The bound of CONV2D_ROWS: taps of the kernel. */
+#define CONV2D_ROWS_TAPS 25
 
 /* The kernel for this problem. x, w, y: dimensions of the forward's tensors. */
 conv2d_kernel conv2d_choose(isa_level isa, conv2d_set allowed, conv2d_direction direction,

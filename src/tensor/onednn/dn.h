@@ -352,8 +352,10 @@ typedef struct tap_weights {
 size_t taps_panels(size_t channels);      /* of 16 channels */
 size_t taps_floats(const tap_weights *k); /* of one tap */
 
-/* weights: plain (O,C,KH,KW); taps: (tap, panel of 16 outputs, input, 16), padded with zeros. */
-void taps_arrange(const tap_weights *k, const float *weights, float *taps);
+/* weights: plain (O,C,KH,KW); taps: (tap, panel of 16 outputs, input, 16), padded with zeros, of
+ * the panels [begin, end). */
+void taps_arrange(const simd_table *simd, const tap_weights *k, const float *weights, size_t begin,
+                  size_t end, float *taps);
 
 /* Convolutions of many images to few positions. */
 ls_status conv2d_rows(device_state *self, const op_call *call);

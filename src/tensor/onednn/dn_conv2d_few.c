@@ -89,15 +89,6 @@ static void fill_frame(const few_work *k, size_t n, float *frame)
     }
 }
 
-/* Between (O, C, KH, KW) and (C, KH, KW, O). */
-static void transpose(const float *from, float *to, size_t n_rows, size_t n_columns)
-{
-    for (size_t i = 0; i < n_rows; i++) {
-        for (size_t j = 0; j < n_columns; j++)
-            to[j * n_rows + i] = from[i * n_columns + j];
-    }
-}
-
 /* --- forward --- */
 
 static void forward_range(void *arg, size_t begin, size_t end, size_t thread)
@@ -124,7 +115,8 @@ static ls_status forward(device_state *self, const op_call *call, few_work *k, l
     LS_TRY(dn_floats(x->device, n_frames + k->n_weights + k->shape.o, memory, &k->frames));
     k->weights = k->frames + n_frames;
     k->bias = k->weights + k->n_weights;
-    transpose(plain, k->weights, k->shape.o, k->shape.n_taps);
+    k->simd->transpose(plain, k->shape.n_taps, k->shape.o, k->shape.n_taps, k->weights,
+                       (ptrdiff_t)k->shape.o);
     memset(k->bias, 0, k->shape.o * sizeof(*k->bias));
     if (call->in[2] != NULL) {
         LS_TRY(dn_host->tensor_plain(call->in[2], &plain));

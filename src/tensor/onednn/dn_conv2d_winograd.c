@@ -204,7 +204,7 @@ static ls_status convolve(device_state *self, wino *k, ls_tensor *weights, ls_te
     LS_TRY(dn_floats(weights->device, n_points + k->points * count + n_taps + k->out, memory, &at));
     k->memory = at;
     k->weights = at + n_points;
-    taps_arrange(&taps, plain, k->weights + k->points * count);
+    taps_arrange(k->simd, &taps, plain, 0, taps_panels(k->out), k->weights + k->points * count);
     k->simd->wino_weights(k->weights + k->points * count, k->kernel, k->dims, count, k->weights);
     shift = k->weights + k->points * count + n_taps;
     memset(shift, 0, k->out * sizeof(*shift));

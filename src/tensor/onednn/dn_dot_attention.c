@@ -118,16 +118,13 @@ static const float *pad_rows(const float *x, size_t n, size_t width, size_t padd
 static void fill_panels(const attention *a, const float *x, size_t width, float *panels)
 {
     const size_t n = a->sizes.keys;
-    const size_t whole = n / PANEL * PANEL;
 
-    a->simd->transpose_rows(x, whole, width, panels);
-    if (whole == n)
-        return;
-    panels += whole * width;
-    memset(panels, 0, PANEL * width * sizeof(*panels));
-    for (size_t i = whole; i < n; i++) {
-        for (size_t k = 0; k < width; k++)
-            panels[k * PANEL + (i - whole)] = x[i * width + k];
+    for (size_t i = 0; i < n; i += PANEL, panels += PANEL * width) {
+        const size_t rows = n - i < PANEL ? n - i : PANEL;
+
+        if (rows < PANEL)
+            memset(panels, 0, PANEL * width * sizeof(*panels));
+        a->simd->transpose(x + i * width, width, rows, width, panels, PANEL);
     }
 }
 

@@ -17,54 +17,55 @@ size_t taps_floats(const tap_weights *k)
     return k->in * taps_panels(k->out) * 16;
 }
 
-#define TILE                                                                                       \
-    16 /* channels: a tile of the weights is read and written while it stays in the first cache */
+#define AHEAD 16 /* rows of weights that come into the cache meanwhile */
 
-/* One tap of outputs [o, end_o), which `to` is a panel of, and inputs [i, end_i): along rows of
- * the result. */
-static void arrange_tile(const tap_weights *k, const float *weights, size_t o, size_t end_o,
-                         size_t i, size_t end_i, float *to)
+/* A panel from columns of (out, in, tap). */
+static void turn_panel(const simd_table *simd, const tap_weights *k, const float *from, size_t rows,
+                       float *to, ptrdiff_t tap_size)
 {
-    for (size_t r = i; r < end_i; r++) {
-        const float *from = weights + (r * k->out + o) * k->n;
+    const size_t row = k->in * k->n;
 
-        for (size_t c = 0; c < end_o - o; c++)
-            to[(r - i) * 16 + c] = from[c * k->n];
+    if (k->n == 1) {
+        simd->transpose(from, row, rows, k->in, to, 16);
+        return;
     }
+    for (size_t i = 0; i < k->in; i++)
+        simd->transpose(from + i * k->n, row, rows, k->n, to + i * 16, tap_size);
 }
 
-/* The same along its columns: the neighbours in memory are inputs. */
-static void turn_tile(const tap_weights *k, const float *weights, size_t o, size_t end_o, size_t i,
-                      size_t end_i, float *to)
+/* A panel from rows of (in, out, tap), with the taps in reverse order. */
+static void rotate_panel(const simd_table *simd, const tap_weights *k, const float *from,
+                         size_t rows, float *to, ptrdiff_t tap_size)
 {
-    for (size_t c = o; c < end_o; c++) {
-        const float *from = weights + (c * k->in + i) * k->n;
+    const size_t row = k->out * k->n;
+    float *last = to + (ptrdiff_t)(k->n - 1) * tap_size;
 
-        for (size_t r = 0; r < end_i - i; r++)
-            to[r * 16 + (c - o)] = from[r * k->n];
-    }
-}
-
-void taps_arrange(const tap_weights *k, const float *weights, float *taps)
-{
-    const size_t count = taps_floats(k);
-
-    if (k->out % 16 != 0)
-        memset(taps, 0, k->n * count * sizeof(*taps));
-    for (size_t o = 0; o < k->out; o += 16) {
-        const size_t end_o = k->out < o + 16 ? k->out : o + 16;
-
-        for (size_t i = 0; i < k->in; i += TILE) {
-            const size_t end_i = k->in < i + TILE ? k->in : i + TILE;
-
-            for (size_t t = 0; t < k->n; t++) {
-                float *to = taps + t * count + o * k->in + i * 16;
-
-                if (k->rotated)
-                    arrange_tile(k, weights + (k->n - 1 - t), o, end_o, i, end_i, to);
-                else
-                    turn_tile(k, weights + t, o, end_o, i, end_i, to);
-            }
+    for (size_t i = 0; i < k->in; i++, from += row, last += 16) {
+        if (i + AHEAD < k->in) {
+            for (size_t at = 0; at < rows * k->n; at += 16)
+                __builtin_prefetch(from + AHEAD * row + at);
         }
+        if (k->n == 1)
+            memcpy(last, from, rows * sizeof(*last));
+        else
+            simd->transpose(from, k->n, rows, k->n, last, -tap_size);
+    }
+}
+
+void taps_arrange(const simd_table *simd, const tap_weights *k, const float *weights, size_t begin,
+                  size_t end, float *taps)
+{
+    const size_t panel = k->in * 16;
+    const size_t tap_size = (end - begin) * panel;
+
+    for (size_t b = begin; b < end; b++, taps += panel) {
+        const size_t rows = (b + 1) * 16 <= k->out ? 16 : k->out - b * 16;
+
+        for (size_t t = 0; t < k->n && rows < 16; t++)
+            memset(taps + t * tap_size, 0, panel * sizeof(*taps));
+        if (k->rotated)
+            rotate_panel(simd, k, weights + b * 16 * k->n, rows, taps, (ptrdiff_t)tap_size);
+        else
+            turn_panel(simd, k, weights + b * panel * k->n, rows, taps, (ptrdiff_t)tap_size);
     }
 }

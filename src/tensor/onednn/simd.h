@@ -260,9 +260,9 @@ typedef struct simd_table {
     void (*softmax_dx)(const float *y, const float *dy, float sum, float scale, float *dx,
                        size_t n);
 
-    /* n rows of `width` elements, a multiple of 16 rows, as panels of 16 columns: row k of panel i
-     * is at panels + (i * width + k) * 16. */
-    void (*transpose_rows)(const float *x, size_t n, size_t width, float *panels);
+    /* Column c of x becomes row c of `to`; rows are `row` and `to_row` elements apart. */
+    void (*transpose)(const float *x, size_t row, size_t n_rows, size_t n_columns, float *to,
+                      ptrdiff_t to_row);
 
     void (*lstm)(const recurrent_row *r, size_t n);
     void (*lstm_backward)(const recurrent_slope *r, size_t n);

@@ -54,7 +54,8 @@ void SIMD_NAME(dots_dx)(const few_rows *m, const float *dy, const float *w, floa
                         size_t end);
 void SIMD_NAME(exp_below)(const float *x, float top, float *out, size_t n);
 float SIMD_NAME(exp_sum)(const float *x, float top, float *out, size_t n);
-void SIMD_NAME(transpose_rows)(const float *x, size_t n, size_t width, float *panels);
+void SIMD_NAME(transpose)(const float *x, size_t row, size_t n_rows, size_t n_columns, float *to,
+                          ptrdiff_t to_row);
 float SIMD_NAME(largest)(const float *x, size_t n);
 double SIMD_NAME(sum)(const float *x, size_t n);
 void SIMD_NAME(shift)(const float *x, float a, float b, float *y, size_t n);

@@ -44,16 +44,6 @@ float SIMD_NAME(exp_sum)(const float *x, float top, float *out, size_t n)
     return part[0];
 }
 
-void SIMD_NAME(transpose_rows)(const float *x, size_t n, size_t width, float *panels)
-{
-    for (size_t i = 0; i < n; i += PARTS, x += PARTS * width) {
-        for (size_t k = 0; k < width; k++, panels += PARTS) {
-            for (size_t lane = 0; lane < PARTS; lane++)
-                panels[lane] = x[lane * width + k];
-        }
-    }
-}
-
 float SIMD_NAME(largest)(const float *x, size_t n)
 {
     float part[PARTS];

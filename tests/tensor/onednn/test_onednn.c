@@ -25,8 +25,8 @@ static bool runs_in_onednn(const op_case *c)
     return c->op == OP_CONV2D || c->op == OP_LINEAR || c->op == OP_MATMUL || c->op == OP_PERMUTE;
 }
 
-/* What this device does by itself: convolutions of few input channels; of 3x3 and 5x5 by Winograd's
- * algorithm; linear layers of few rows with large weights. */
+/* What this device does by itself: convolutions of few input channels; to few positions; of 3x3 and
+ * 5x5 by Winograd's algorithm; linear layers of few rows with large weights. */
 /* clang-format off */
 static const op_case own_cases[] = {
     {.name = "few channels, stride 2, unlike sides", .op = OP_CONV2D, .n_dims = 4,
@@ -41,6 +41,20 @@ static const op_case own_cases[] = {
     {.name = "few channels, all in padding", .op = OP_CONV2D, .n_dims = 4, .x = {1, 1, 1, 1},
      .out = 8,
      .attrs = {.stride = {3, 3}, .padding = {4, 4}, .kernel = {3, 3}}},
+    {.name = "few positions, several blocks", .op = OP_CONV2D, .n_dims = 4, .x = {8, 264, 2, 2},
+     .out = 56,
+     .attrs = {.padding = {1, 1}, .kernel = {3, 3}}},
+    {.name = "few positions, several blocks, most taps in padding", .op = OP_CONV2D, .n_dims = 4,
+     .x = {8, 264, 1, 1}, .out = 56, .no_bias = true,
+     .attrs = {.padding = {1, 1}, .kernel = {3, 3}}},
+    {.name = "few positions, 1x1", .op = OP_CONV2D, .n_dims = 4, .x = {9, 24, 2, 2}, .out = 40,
+     .attrs = {.kernel = {1, 1}}},
+    {.name = "few positions, 1x1, several blocks", .op = OP_CONV2D, .n_dims = 4,
+     .x = {8, 2056, 1, 2}, .out = 56, .no_bias = true,
+     .attrs = {.kernel = {1, 1}}},
+    {.name = "few positions, 1x1, several blocks of the gradient", .op = OP_CONV2D, .n_dims = 4,
+     .x = {8, 56, 2, 1}, .out = 2056,
+     .attrs = {.kernel = {1, 1}}},
     {.name = "3x3 by tiles", .op = OP_CONV2D, .n_dims = 4, .x = {2, 16, 16, 16}, .out = 32,
      .attrs = {.padding = {1, 1}, .kernel = {3, 3}}},
     {.name = "3x3 by tiles that overhang", .op = OP_CONV2D, .n_dims = 4, .x = {3, 24, 15, 11},

@@ -453,6 +453,38 @@ static void a_rows_largest_and_sum_are_right_at_every_length(void **state)
     assert_true(isnan(t->sum(x, 4)));
 }
 
+/* Into a larger matrix, which keeps its other elements; its rows in reverse order as well. */
+static void check_transpose(const simd_table *t, size_t rows, size_t columns, bool reverse)
+{
+    enum { SIDE = 40 };
+    const ptrdiff_t to_row = reverse ? -SIDE : SIDE;
+    float out[SIDE * SIDE];
+    float expected[SIDE * SIDE];
+    const size_t first = reverse ? (SIDE - 1) * SIDE : 0;
+
+    for (size_t i = 0; i < LS_COUNT_OF(out); i++)
+        out[i] = expected[i] = -1;
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t c = 0; c < columns; c++)
+            expected[(ptrdiff_t)(first + r) + (ptrdiff_t)c * to_row] = input[1][r * 41 + c];
+    }
+    t->transpose(input[1], 41, rows, columns, out + first, to_row);
+    assert_memory_equal(out, expected, sizeof(out));
+}
+
+static void matrices_of_every_size_are_transposed(void **state)
+{
+    LS_UNUSED(state);
+    for (int i = 0; table_at(i) != NULL; i++) {
+        for (size_t rows = 0; rows <= 34; rows++) {
+            for (size_t columns = 0; columns <= 34; columns++) {
+                check_transpose(table_at(i), rows, columns, false);
+                check_transpose(table_at(i), rows, columns, true);
+            }
+        }
+    }
+}
+
 static void dropout_drops_what_the_hash_says(void **state)
 {
     const drop_run r = {
@@ -545,6 +577,7 @@ int main(void)
         cmocka_unit_test(exp_is_near_the_libraries),
         cmocka_unit_test(gelu_is_near_its_definition),
         cmocka_unit_test(a_rows_largest_and_sum_are_right_at_every_length),
+        cmocka_unit_test(matrices_of_every_size_are_transposed),
         cmocka_unit_test(dropout_drops_what_the_hash_says),
         cmocka_unit_test(the_best_table_of_a_level_needs_no_more),
     };
