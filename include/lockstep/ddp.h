@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * * ddp.h - distributed data-parallel training: every rank holds the same model and trains on its
+ * ddp.h - distributed data-parallel training: every rank holds the same model and trains on its
  * own share of each batch.
  *
  *     ls_ddp_create(comm, model, NULL, &ddp);          once, after the model has all layers
@@ -8,7 +8,7 @@
  *     ls_ddp_begin(ddp, rows);                         before forward; optional
  *     ls_ddp_backward(ddp, tape, loss, rows, &step);   instead of ls_backward()
  *
- * * Gradients are collected in buckets (the first of 1 MiB, then of 25 MiB, in reverse order of
+ * Gradients are collected in buckets (the first of 1 MiB, then of 25 MiB, in reverse order of
  * use), which are reduced while backward still runs. The mean is weighted: each rank passes the
  * number of rows of its mean loss, and the sum of gradients is divided by the sum of rows, so that
  * each sample counts once even in unequal last batches. A rank without data continues with 0 rows
@@ -60,9 +60,10 @@ typedef struct ls_ddp_options {
  * (ls_tape_set_random()) and threads (ls_device_options.thread_invariant).
  * ls_ddp_sync_buffers() is needed before the first shard of a step. Each shard starts with the
  * buffers that the step started with; those that shard 0 leaves are the next ones. ls_grad() is
- * valid after ls_ddp_backward() only. LS_EUNSUPPORTED: with hook, sync_batch_norm or
- * no_buffer_broadcast, and on stream devices with a division whose sum is not one all-reduce of
- * backend native.
+ * valid after ls_ddp_backward() only. With a hook each node of the tree is the mean over its rows,
+ * rounded to the hook's type: 1 + log2(V) roundings. LS_EUNSUPPORTED: with no_buffer_broadcast;
+ * with sync_batch_norm unless each rank has one shard and the backend is native; on stream devices
+ * with a hook, or with a division whose sum is not one all-reduce of backend native.
  */
 
 /* The shards of a rank, *first to *first + *n - 1: contiguous, at least one. LS_EINVAL unless 0 <=

@@ -69,6 +69,8 @@ static ls_status start_bucket(ls_ddp *ddp, int i)
         LS_TRY(shards_add_bucket(ddp, i));
     if (shards_exchange(ddp))
         return shards_start_bucket(ddp, i);
+    if (shards_are_means(ddp))
+        return LS_OK; // of one rank
     LS_TRY(find_divisor(ddp, &divisor));
     if (b->packed != NULL)
         LS_TRY(bucket_pack(ddp, b, divisor));
@@ -135,7 +137,8 @@ static ls_status begin_backward(ls_ddp *ddp, bool reducing)
 static ls_status run_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t rows,
                               bool reducing)
 {
-    const double seed = ddp->loss_scale * (ddp->options.plain_mean ? 1.0 : (double)rows);
+    const double weight = ddp->options.plain_mean ? 1.0 : (double)rows;
+    const double seed = ddp->loss_scale * (shards_are_means(ddp) && weight > 0 ? 1.0 : weight);
     ls_queue *queue = ls_device_queue(ddp->device);
     const int64_t start_ns = ls_now_ns();
     int64_t end_ns;
@@ -143,7 +146,7 @@ static ls_status run_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64
 
     comm_device_phase(ddp->comm, queue, "backward");
     LS_TRY(begin_backward(ddp, reducing));
-    LS_TRY(shards_begin_shard(ddp));
+    LS_TRY(shards_begin_shard(ddp, weight));
     st = autograd_backward(tape, loss, seed, &ddp->owner);
     comm_device_phase(ddp->comm, queue, NULL);
     end_ns = ls_now_ns();

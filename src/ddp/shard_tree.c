@@ -20,12 +20,14 @@ shard_node shard_range(int shards, int rank, int size)
 
 /* `size` is that of the full node at the level of `last`. A node whose right half does not exist is
  * its left half: then the level grows without an addition. Left halves are always full. */
-int shard_counter_add(shard_counter *c, int shards, int shard)
+int shard_counter_add(shard_counter *c, int shards, shard_node node)
 {
-    shard_node last = {shard, 1};
+    shard_node last = node;
     int size = 1;
     int n_added = 0;
 
+    while (size < node.n)
+        size *= 2;
     while (size < shards) {
         const bool is_right = last.first / size % 2 == 1;
         const int left = last.first - size;
@@ -51,7 +53,7 @@ void shard_pieces(int shards, shard_node range, shard_counter *out)
 {
     out->n = 0;
     for (int i = 0; i < range.n; i++)
-        (void)shard_counter_add(out, shards, range.first + i);
+        (void)shard_counter_add(out, shards, (shard_node){range.first + i, 1});
 }
 
 /* All ranks but the last have the same power of two of shards, and the last one has not more. */

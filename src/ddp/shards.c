@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shards.c - adds the gradients of shards in the order of shard_tree.h, within this rank and over
- * all ranks. The order of additions depends on the number of shards only. ddp.c calls it.
+ * all ranks; with a communication hook as shard_means.h says. The order of additions depends on the
+ * number of shards only. ddp.c calls it.
  */
 #include "ddp/shards.h"
 
@@ -10,7 +11,9 @@
 #include "base/text.h"
 #include "comm/comm.h"
 #include "comm/reduce.h"
+#include "ddp/half_bucket.h"
 #include "ddp/reducer.h"
+#include "ddp/shard_means.h"
 #include "tensor/device.h"
 #include "tensor/tensor.h"
 
@@ -23,7 +26,8 @@
 typedef struct bucket_shards {
     ls_tensor *values; /* a view of the bucket's memory */
     ls_tensor *pieces[SHARD_PIECES_MOST];
-    char *received; /* this rank's elements of all pieces; ls_comm_alloc(); NULL: no exchange */
+    char *received;   /* this rank's elements of all pieces; ls_comm_alloc(); NULL: no exchange */
+    uint16_t *halves; /* with a hook: this rank's pieces, one after the other; likewise */
     ls_work *works[SHARD_PIECES_MOST]; /* of the exchange */
 } bucket_shards;
 
@@ -40,8 +44,16 @@ struct shard_state {
     int n_rounds; /* the most pieces of a rank */
     int n_pieces; /* of all ranks */
     reduce_operand *operands;
-    size_t *send_counts; /* of each rank */
+    mean_operand *means;   /* with a hook instead */
+    double *piece_weights; /* likewise: rows */
+    size_t *send_counts;   /* of each rank */
     size_t *receive_counts;
+
+    // With a hook: rows of this rank's pieces, of those that the current shard is added to, and of
+    // the shard.
+    double weights[SHARD_PIECES_MOST];
+    double added_weights[SHARD_PIECES_MOST];
+    double shard_weight;
 
     bool *used;                             /* of each parameter */
     ls_tensor **targets[SHARD_PIECES_MOST]; /* in each saved piece: of each parameter; n_targets */
@@ -55,6 +67,11 @@ struct shard_state {
 
 /* --- life --- */
 
+bool shards_are_means(const ls_ddp *ddp)
+{
+    return ddp->options.shards > 0 && ddp->options.hook != LS_DDP_HOOK_NONE;
+}
+
 static ls_status check_options(const ls_ddp *ddp)
 {
     const ls_ddp_options *o = &ddp->options;
@@ -65,14 +82,22 @@ static ls_status check_options(const ls_ddp *ddp)
                        "%d shards on %d ranks: there must be at least as many shards as ranks, and "
                        "at most %d",
                        o->shards, size, SHARDS_MOST);
-    if (o->hook != LS_DDP_HOOK_NONE)
+    if (shards_are_means(ddp) && ls_device_queue(ddp->device) != NULL)
         return ls_fail(LS_EUNSUPPORTED,
-                       "shards with a communication hook (--compress): rounded sums would depend "
-                       "on the number of ranks; leave one of them out");
-    if (o->sync_batch_norm)
+                       "shards with a communication hook (--compress) on device %s, which adds up "
+                       "shards without rounding; leave one of them out",
+                       ls_device_name(ddp->device));
+    if (o->sync_batch_norm && o->shards != size)
         return ls_fail(LS_EUNSUPPORTED,
-                       "shards with sync_batch_norm (--sync-bn): the batch norms of a shard use "
-                       "its own rows; leave one of them out");
+                       "%d shards on %d ranks with sync_batch_norm (--sync-bn): all shards of a "
+                       "step meet in each batch norm, and a rank computes one at a time; start %d "
+                       "ranks, which may share processors",
+                       o->shards, size, o->shards);
+    if (o->sync_batch_norm && strcmp(ls_comm_backend(ddp->comm), "native") != 0)
+        return ls_fail(LS_EUNSUPPORTED,
+                       "shards with sync_batch_norm (--sync-bn) and backend %s, which adds the "
+                       "sums of batch norms in another order; use backend native",
+                       ls_comm_backend(ddp->comm));
     if (o->no_buffer_broadcast)
         return ls_fail(LS_EUNSUPPORTED, "shards with no_buffer_broadcast: all shards of a step "
                                         "start with the same buffers");
@@ -102,7 +127,11 @@ static ls_status plan_exchange(ls_ddp *ddp, shard_state *s)
             s->n_rounds = s->of_rank[r].n;
     }
     s->operands = ls_calloc((size_t)s->n_pieces, sizeof(*s->operands));
-    return s->operands != NULL ? LS_OK : ls_fail(LS_ENOMEM, "no memory for %d pieces", s->n_pieces);
+    s->means = ls_calloc((size_t)s->n_pieces, sizeof(*s->means));
+    s->piece_weights = ls_calloc((size_t)s->n_pieces, sizeof(*s->piece_weights));
+    if (s->operands == NULL || s->means == NULL || s->piece_weights == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for %d pieces", s->n_pieces);
+    return LS_OK;
 }
 
 ls_status shards_open(ls_ddp *ddp)
@@ -127,7 +156,8 @@ ls_status shards_open(ls_ddp *ddp)
     s->used = ls_calloc((size_t)n_params + 1, sizeof(*s->used));
     if (s->used == NULL)
         return ls_fail(LS_ENOMEM, "no memory for %d parameters", n_params);
-    s->has_exchange = size > 1 && !(is_native && shard_division_is_aligned(s->n, size));
+    s->has_exchange =
+        size > 1 && !(is_native && shard_division_is_aligned(s->n, size) && !shards_are_means(ddp));
     if (s->has_exchange)
         LS_TRY(plan_exchange(ddp, s));
     if (s->range.n > 1) {
@@ -148,6 +178,8 @@ void shards_close(ls_ddp *ddp)
     ls_free(s->send_counts);
     ls_free(s->receive_counts);
     ls_free(s->operands);
+    ls_free(s->means);
+    ls_free(s->piece_weights);
     ls_free(s->used);
     ls_free(s);
     ddp->shards = NULL;
@@ -181,10 +213,16 @@ static int count_saved(const shard_state *s)
     int most = 0;
 
     for (int i = 0; i < s->range.n - 1; i++) {
-        (void)shard_counter_add(&c, s->n, s->range.first + i);
+        (void)shard_counter_add(&c, s->n, (shard_node){s->range.first + i, 1});
         most = c.n > most ? c.n : most;
     }
     return most;
+}
+
+/* The type in which the bucket's elements are exchanged. */
+static ls_dtype wire_type(const ls_ddp *ddp, const bucket *b)
+{
+    return b->dtype == LS_F32 ? bucket_wire_type(ddp) : b->dtype;
 }
 
 static ls_status make_bucket(ls_ddp *ddp, const bucket *b, bucket_shards *to)
@@ -200,9 +238,16 @@ static ls_status make_bucket(ls_ddp *ddp, const bucket *b, bucket_shards *to)
         LS_TRY(tensor_create_undefined(ddp->device, b->dtype, 1, &count, &to->pieces[i]));
     if (!s->has_exchange)
         return LS_OK;
-    LS_TRY(ls_comm_alloc(ddp->comm, (size_t)s->n_pieces * part * ls_dtype_size(b->dtype) + 1,
-                         &memory));
+    LS_TRY(ls_comm_alloc(
+        ddp->comm, (size_t)s->n_pieces * part * ls_dtype_size(wire_type(ddp, b)) + 1, &memory));
     to->received = memory;
+    if (b->packed == NULL)
+        return LS_OK;
+    LS_TRY(ls_comm_alloc(ddp->comm,
+                         (size_t)s->of_rank[ls_comm_rank(ddp->comm)].n * (size_t)count *
+                             sizeof(*to->halves),
+                         &memory));
+    to->halves = memory;
     return LS_OK;
 }
 
@@ -269,6 +314,7 @@ void shards_drop_buckets(ls_ddp *ddp)
         for (int k = 0; k < SHARD_PIECES_MOST; k++)
             ls_tensor_destroy(b->pieces[k]);
         ls_comm_free(ddp->comm, b->received);
+        ls_comm_free(ddp->comm, b->halves);
     }
     ls_free(s->buckets);
     s->buckets = NULL;
@@ -317,7 +363,21 @@ ls_tensor *shards_target(const ls_ddp *ddp, int i)
     return s == NULL || s->piece < 0 ? ddp->params[i].target : s->targets[s->piece][i];
 }
 
-ls_status shards_begin_shard(ls_ddp *ddp)
+/* The rows of the pieces with the current shard, of `weight` rows. */
+static void weigh_pieces(shard_state *s, double weight)
+{
+    const int at = s->counter.n - 1;
+    double total = weight;
+
+    s->shard_weight = weight;
+    for (int k = 0; k < s->n_added; k++) {
+        s->added_weights[k] = s->weights[at + k];
+        total += s->weights[at + k];
+    }
+    s->weights[at] = total;
+}
+
+ls_status shards_begin_shard(ls_ddp *ddp, double weight)
 {
     shard_state *s = ddp->shards;
     int before;
@@ -327,7 +387,8 @@ ls_status shards_begin_shard(ls_ddp *ddp)
     before = s->piece;
     if (s->done == 0)
         s->counter.n = 0;
-    s->n_added = shard_counter_add(&s->counter, s->n, s->range.first + s->done);
+    s->n_added = shard_counter_add(&s->counter, s->n, (shard_node){s->range.first + s->done, 1});
+    weigh_pieces(s, weight);
     s->piece = -1;
     if (s->n_added == 0 && s->done < s->range.n - 1 && s->targets[s->counter.n - 1] != NULL)
         s->piece = s->counter.n - 1;
@@ -357,6 +418,26 @@ static ls_status add_on_device(ls_ddp *ddp, bucket_shards *b, ls_tensor *saved)
                        tensor_bytes(saved));
 }
 
+/* With a hook: the shard's gradients, where they are, become the mean over the new piece. */
+static void add_means(const ls_ddp *ddp, const bucket *b, bucket_shards *to, ls_tensor *saved)
+{
+    const shard_state *s = ddp->shards;
+    const ls_dtype wire = wire_type(ddp, b);
+    const size_t count = count_of(b);
+    const bool is_own = s->piece >= 0;
+    void *values = is_own ? tensor_host_elements(to->pieces[s->piece]) : (void *)b->memory;
+    double weight = s->shard_weight;
+
+    mean_round(values, count, b->dtype, wire);
+    for (int k = s->n_added - 1; k >= 0; k--) {
+        mean_add(tensor_host_elements(to->pieces[s->counter.n - 1 + k]), s->added_weights[k],
+                 values, weight, count, b->dtype, wire);
+        weight += s->added_weights[k];
+    }
+    if (saved != NULL && !is_own)
+        memcpy(tensor_host_elements(saved), values, b->bytes);
+}
+
 /* The pieces that are added to the shard's gradients stand behind the new one in the counter before
  * the shard, so the new one takes the memory of the first of them. */
 ls_status shards_add_bucket(ls_ddp *ddp, int i)
@@ -374,6 +455,10 @@ ls_status shards_add_bucket(ls_ddp *ddp, int i)
 
     if (ls_device_queue(ddp->device) != NULL)
         return add_on_device(ddp, to, saved);
+    if (shards_are_means(ddp)) {
+        add_means(ddp, b, to, saved);
+        return LS_OK;
+    }
     for (int k = 0; k < s->n_added; k++) {
         // What is left of the node without the last shard, in powers of two from the largest on.
         for (size = 1; size * 2 <= node.first + node.n - 1 - first; size *= 2)
@@ -437,6 +522,22 @@ ls_status ls_shard_range(int shards, int rank, int size, int *first, int *n)
 
 /* --- the exchange of pieces --- */
 
+/* Piece k of this rank in a bucket, as it is sent. */
+static const void *piece_to_send(const ls_ddp *ddp, int i, int k)
+{
+    const shard_state *s = ddp->shards;
+    const bucket *b = &ddp->buckets[i];
+    const bucket_shards *own = &s->buckets[i];
+    const bool is_saved = k < s->counter.n - 1;
+    const void *values = is_saved ? tensor_host_elements(own->pieces[k]) : (void *)b->memory;
+    uint16_t *halves = own->halves + (size_t)k * count_of(b);
+
+    if (own->halves == NULL)
+        return values;
+    half_pack(values, halves, count_of(b), 1, wire_type(ddp, b));
+    return halves;
+}
+
 ls_status shards_start_bucket(ls_ddp *ddp, int i)
 {
     shard_state *s = ddp->shards;
@@ -444,6 +545,7 @@ ls_status shards_start_bucket(ls_ddp *ddp, int i)
     bucket_shards *own = &s->buckets[i];
     const int size = ls_comm_size(ddp->comm);
     const int rank = ls_comm_rank(ddp->comm);
+    const ls_dtype wire = wire_type(ddp, b);
     const size_t count = count_of(b);
     const size_t part = part_of(count, rank, size);
     char *to = own->received;
@@ -451,7 +553,7 @@ ls_status shards_start_bucket(ls_ddp *ddp, int i)
 
     for (int k = 0; k < s->n_rounds; k++) {
         const bool has_piece = k < s->counter.n;
-        const bool is_saved = has_piece && k < s->counter.n - 1;
+        const void *piece = has_piece ? piece_to_send(ddp, i, k) : b->memory;
 
         for (int r = 0; r < size; r++) {
             s->send_counts[r] = has_piece ? part_of(count, r, size) : 0;
@@ -460,17 +562,16 @@ ls_status shards_start_bucket(ls_ddp *ddp, int i)
         text_format(label, sizeof(label), "bucket %d/%d piece %d/%d", i + 1, ddp->n_buckets, k + 1,
                     s->n_rounds);
         comm_label(ddp->comm, label);
-        LS_TRY(ls_all_to_all_v(ddp->comm,
-                               is_saved ? tensor_host_elements(own->pieces[k]) : b->memory,
-                               s->send_counts, to, s->receive_counts, b->dtype, &own->works[k]));
+        LS_TRY(ls_all_to_all_v(ddp->comm, piece, s->send_counts, to, s->receive_counts, wire,
+                               &own->works[k]));
         for (int r = 0; r < size; r++)
-            to += s->receive_counts[r] * ls_dtype_size(b->dtype);
+            to += s->receive_counts[r] * ls_dtype_size(wire);
     }
     return LS_OK;
 }
 
 /* Where each received piece is: round by round, in each the ranks in order. */
-static void list_operands(const shard_state *s, const char *received, size_t part_bytes, int size)
+static void list_operands(shard_state *s, const char *received, size_t part_bytes, int size)
 {
     int n_before = 0; // pieces of lower ranks
 
@@ -483,31 +584,53 @@ static void list_operands(const shard_state *s, const char *received, size_t par
                 at += (size_t)(s->of_rank[q].n < k ? s->of_rank[q].n : k);
                 at += q < r && k < s->of_rank[q].n;
             }
-            s->operands[n_before++] =
+            s->operands[n_before] =
                 (reduce_operand){received + at * part_bytes, node.first, node.n, true};
+            s->means[n_before] =
+                (mean_operand){received + at * part_bytes, node, s->piece_weights[n_before]};
+            n_before++;
         }
 }
 
 /* Adds this rank's elements of a bucket and starts sending the sums to all ranks. */
 static ls_status start_gather(ls_ddp *ddp, int i, double divisor)
 {
-    const shard_state *s = ddp->shards;
+    shard_state *s = ddp->shards;
     bucket *b = &ddp->buckets[i];
     const int size = ls_comm_size(ddp->comm);
     const int rank = ls_comm_rank(ddp->comm);
+    const ls_dtype wire = wire_type(ddp, b);
     const size_t count = count_of(b);
-    const size_t bytes = ls_dtype_size(b->dtype);
-    char *sums = b->memory + part_at(count, rank, size) * bytes;
+    const size_t part = part_of(count, rank, size);
+    char *const all = b->packed != NULL ? (char *)b->packed : b->memory;
+    char *const sums = all + part_at(count, rank, size) * ls_dtype_size(wire);
     char label[32];
 
-    list_operands(s, s->buckets[i].received, part_of(count, rank, size) * bytes, size);
-    reduce_tree(sums, s->operands, s->n_pieces, part_of(count, rank, size), b->dtype, LS_AVG, true,
-                divisor);
+    list_operands(s, s->buckets[i].received, part * ls_dtype_size(wire), size);
+    if (shards_are_means(ddp))
+        LS_TRY(mean_tree(sums, s->means, s->n_pieces, s->n, part, b->dtype, wire));
+    else
+        reduce_tree(sums, s->operands, s->n_pieces, part, b->dtype, LS_AVG, true, divisor);
     for (int r = 0; r < size; r++)
         s->send_counts[r] = part_of(count, r, size);
     text_format(label, sizeof(label), "bucket %d/%d sums", i + 1, ddp->n_buckets);
     comm_label(ddp->comm, label);
-    return ls_all_gather_v(ddp->comm, sums, b->memory, s->send_counts, b->dtype, &b->work);
+    return ls_all_gather_v(ddp->comm, sums, all, s->send_counts, wire, &b->work);
+}
+
+/* The rows of all pieces. */
+static ls_status share_weights(ls_ddp *ddp)
+{
+    shard_state *s = ddp->shards;
+    int at = 0; // of this rank's pieces
+
+    for (int r = 0; r < ls_comm_rank(ddp->comm); r++)
+        at += s->of_rank[r].n;
+    memset(s->piece_weights, 0, (size_t)s->n_pieces * sizeof(*s->piece_weights));
+    memcpy(s->piece_weights + at, s->weights, (size_t)s->counter.n * sizeof(*s->weights));
+    comm_label(ddp->comm, "rows of shards");
+    return ls_all_reduce(ddp->comm, s->piece_weights, s->piece_weights, (size_t)s->n_pieces, LS_F64,
+                         LS_SUM, NULL);
 }
 
 ls_status shards_collect(ls_ddp *ddp, ls_status st, double divisor)
@@ -525,6 +648,8 @@ ls_status shards_collect(ls_ddp *ddp, ls_status st, double divisor)
                 st = st == LS_OK ? ended : st;
             }
         }
+    if (st == LS_OK && shards_are_means(ddp))
+        st = share_weights(ddp);
     for (int i = 0; i < s->n_buckets && st == LS_OK; i++)
         st = start_gather(ddp, i, divisor);
     return st;

@@ -13,6 +13,8 @@
  * many all_to_all_v as the rank with the most pieces has, and receives B (n-1)/n in one
  * all_gather_v.
  *
+ * With a communication hook the pieces are exchanged in any case, in the hook's type.
+ *
  * Without shards (ddp->shards is NULL) the functions do nothing.
  */
 #ifndef LS_DDP_SHARDS_H
@@ -39,13 +41,15 @@ void shards_drop_buckets(ls_ddp *ddp);
 int shards_done(const ls_ddp *ddp);
 /* Whether sums need an exchange of pieces. */
 bool shards_exchange(const ls_ddp *ddp);
+/* Whether nodes are weighted means (shard_means.h): a backward gives the mean over its rows. */
+bool shards_are_means(const ls_ddp *ddp);
 
 /* LS_EINVAL when it is not the turn of the last shard (is_last), or of another one. */
 LS_MUST_USE ls_status shards_check_turn(const ls_ddp *ddp, bool is_last);
 
-/* Of each backward: before it, when no parameter has a gradient; when bucket i is complete; after
- * the last one. */
-LS_MUST_USE ls_status shards_begin_shard(ls_ddp *ddp);
+/* Of each backward: before it, when no parameter has a gradient, with the weight of the shard; when
+ * bucket i is complete; after the last one. */
+LS_MUST_USE ls_status shards_begin_shard(ls_ddp *ddp, double weight);
 /* The memory of parameter i's gradient in the current shard. */
 ls_tensor *shards_target(const ls_ddp *ddp, int i);
 LS_MUST_USE ls_status shards_add_bucket(ls_ddp *ddp, int i);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * * sync_batch_norm.c - lets batch norms use the statistics of all ranks' batches. Their sums run
+ * sync_batch_norm.c - lets batch norms use the statistics of all ranks' batches. Their sums run
  * in a group of their own, because buckets of gradients are reduced at the same time. ddp.c calls
  * it.
  */

@@ -69,7 +69,7 @@ static void compute(int shards, shard_node range, shard_counter *c, uint64_t *va
     c->n = 0;
     for (int s = range.first; s < range.first + range.n; s++) {
         const int before = c->n;
-        const int n_added = shard_counter_add(c, shards, s);
+        const int n_added = shard_counter_add(c, shards, (shard_node){s, 1});
         uint64_t value = shard_value(s);
 
         assert_in_range(n_added, 0, before);

@@ -6,6 +6,7 @@
  */
 #include "ddp/small_net.h"
 
+#include "base/half.h"
 #include "base/rng.h"
 #include "harness/ranks.h"
 #include "tensor/suite_device.h"
@@ -68,6 +69,9 @@ typedef struct job {
     int shards;
     ls_ddp_options options; /* `shards` is set */
     uint64_t *hashes;       /* shared: of each step */
+    const char *backend;    /* "LOCKSTEP_BACKEND=..."; NULL: native */
+    bool are_known;         /* hashes are of an earlier run */
+    bool is_plain;          /* no shards: as many ranks instead */
 } job;
 
 static ls_status shard_through(small_net *n, int step, int shard, bool is_last, ls_ddp_step *result)
@@ -137,8 +141,9 @@ static ls_status train(small_net *n, ls_comm *comm, const job *j)
         LS_TRY(ls_optimizer_step(n->sgd));
         LS_TRY(ls_ddp_sync_buffers(n->ddp));
         LS_TRY(hash_state(n, &hash));
-        if (ls_comm_size(comm) == 1)
+        if (ls_comm_rank(comm) == 0 && !j->are_known)
             j->hashes[step] = hash;
+        LS_TRY(ls_barrier(comm, NULL));
         if (hash != j->hashes[step])
             return ls_fail(LS_EMISMATCH,
                            "%d shards on %d ranks: other bits after step %d on rank %d", j->shards,
@@ -164,11 +169,15 @@ static ls_status body_train(const ls_test_rank *self, void *arg)
     return st;
 }
 
+/* The first run of a job sets its hashes. */
 static void train_on(int ranks, job *j)
 {
+    const ls_test_job r = {.n = ranks, .body = body_train, .arg = j, .env = {j->backend}};
+
     j->options.size = sizeof(j->options);
-    j->options.shards = j->shards;
-    assert_true(ls_test_run(&(ls_test_job){.n = ranks, .body = body_train, .arg = j}));
+    j->options.shards = j->is_plain ? 0 : j->shards;
+    assert_true(j->backend == NULL ? ls_test_run(&r) : ls_test_ranks(&r, NULL));
+    j->are_known = true;
 }
 
 static void any_number_of_ranks_gives_the_same_bits(void **state)
@@ -208,6 +217,61 @@ static void small_buckets_and_means_over_shards_keep_the_bits(void **state)
         train_on(3, &j);
 }
 
+static void hooks_round_at_the_same_places_on_any_number_of_ranks(void **state)
+{
+    static const struct {
+        int shards;
+        int ranks[3];
+        ls_ddp_options options;
+    } cases[] = {{5, {2, 3, 5}, {.hook = LS_DDP_HOOK_FP16}},
+                 {8, {2, 4}, {.hook = LS_DDP_HOOK_BF16, .first_bucket_bytes = 1}},
+                 {SHARDS_TOP, {3, 7}, {.hook = LS_DDP_HOOK_FP16, .bucket_bytes = 64}},
+                 {4, {2, 3}, {.hook = LS_DDP_HOOK_BF16, .plain_mean = 1}}};
+    uint64_t *hashes = ls_test_shared(STEPS * sizeof(*hashes));
+
+    (void)state;
+    if (is_stream_device())
+        skip();
+    for (size_t c = 0; c < LS_COUNT_OF(cases); c++) {
+        job j = {.shards = cases[c].shards, .hashes = hashes, .options = cases[c].options};
+
+        train_on(1, &j);
+        for (int i = 0; i < 3 && cases[c].ranks[i] > 0; i++)
+            train_on(cases[c].ranks[i], &j);
+    }
+}
+
+/* Other backends add in other orders. */
+static void backends_give_the_same_bits(void **state)
+{
+    static const ls_ddp_options options[] = {{.hook = LS_DDP_HOOK_NONE},
+                                             {.hook = LS_DDP_HOOK_BF16}};
+    uint64_t *hashes = ls_test_shared(STEPS * sizeof(*hashes));
+
+    (void)state;
+    if (is_stream_device() || !HAS_GLOO)
+        skip();
+    for (size_t i = 0; i < LS_COUNT_OF(options); i++) {
+        job j = {.shards = 5, .hashes = hashes, .options = options[i]};
+
+        train_on(5, &j);
+        j.backend = "LOCKSTEP_BACKEND=gloo";
+        train_on(5, &j);
+    }
+}
+
+/* A shard a rank: as the same ranks compute without shards. */
+static void synchronized_batch_norms_take_a_rank_for_each_shard(void **state)
+{
+    uint64_t *hashes = ls_test_shared(STEPS * sizeof(*hashes));
+    job j = {.shards = 5, .hashes = hashes, .options = {.sync_batch_norm = 1}};
+
+    (void)state;
+    train_on(5, &j);
+    j.is_plain = true;
+    train_on(5, &j);
+}
+
 /* --- the definition --- */
 
 typedef struct gradients {
@@ -215,8 +279,8 @@ typedef struct gradients {
     size_t count;
 } gradients;
 
-/* Of the first layer's weight, times the rows of the shard, each shard alone. */
-static ls_status shard_gradients(small_net *n, int shards, gradients *g)
+/* Of the first layer's weight, times the rows of the shard or not, each shard alone. */
+static ls_status shard_gradients(small_net *n, int shards, bool are_sums, gradients *g)
 {
     int count;
     const ls_named *list = ls_model_parameters(n->model, &count);
@@ -228,7 +292,7 @@ static ls_status shard_gradients(small_net *n, int shards, gradients *g)
 
         LS_TRY(loss_of(n, 0, s, &x, &y, &loss));
         ls_model_zero_grad(n->model);
-        LS_TRY(ls_backward(n->tape, loss, rows_of(0, s)));
+        LS_TRY(ls_backward(n->tape, loss, are_sums ? rows_of(0, s) : 1));
         g->count = ls_tensor_count(list[0].tensor);
         LS_TRY(ls_tensor_read(ls_grad(list[0].tensor), g->values[s], g->count));
         ls_tape_reset(n->tape);
@@ -252,7 +316,37 @@ static float node_value(const gradients *g, int shards, int first, int size, siz
     return left + node_value(g, shards, first + size / 2, size / 2, i);
 }
 
-static ls_status compare_with_definition(small_net *n, int shards, const gradients *g)
+static float round_to(float x, ls_ddp_hook hook)
+{
+    return hook == LS_DDP_HOOK_FP16 ? ls_f16_to_f32(ls_f32_to_f16(x))
+                                    : ls_bf16_to_f32(ls_f32_to_bf16(x));
+}
+
+/* The same with a hook: the rounded mean over *rows rows. */
+// NOLINTNEXTLINE(misc-no-recursion): the tree's depth is 4
+static float node_mean(const gradients *g, int shards, int first, int size, size_t i,
+                       ls_ddp_hook hook, double *rows)
+{
+    double right_rows;
+    double left_rows;
+    float right;
+    float left;
+
+    if (size == 1) {
+        *rows = rows_of(0, first);
+        return round_to(g->values[first][i], hook);
+    }
+    left = node_mean(g, shards, first, size / 2, i, hook, rows);
+    if (first + size / 2 >= shards)
+        return left;
+    left_rows = *rows;
+    right = node_mean(g, shards, first + size / 2, size / 2, i, hook, &right_rows);
+    *rows = left_rows + right_rows;
+    return round_to(left * (float)(left_rows / *rows) + right * (float)(right_rows / *rows), hook);
+}
+
+static ls_status compare_with_definition(small_net *n, int shards, ls_ddp_hook hook,
+                                         const gradients *g)
 {
     int count;
     const ls_named *list = ls_model_parameters(n->model, &count);
@@ -266,29 +360,35 @@ static ls_status compare_with_definition(small_net *n, int shards, const gradien
         rows += rows_of(0, s);
     }
     LS_TRY(ls_tensor_read(ls_grad(list[0].tensor), values, g->count));
-    for (size_t i = 0; i < g->count; i++)
-        LS_CHECK(values[i] == node_value(g, shards, 0, 16, i) / (float)rows);
+    for (size_t i = 0; i < g->count; i++) {
+        double all;
+
+        if (hook == LS_DDP_HOOK_NONE)
+            LS_CHECK(values[i] == node_value(g, shards, 0, 16, i) / (float)rows);
+        else
+            LS_CHECK(values[i] == node_mean(g, shards, 0, 16, i, hook, &all));
+    }
     return LS_OK;
 }
 
 static ls_status body_definition(const ls_test_rank *self, void *arg)
 {
-    const ls_ddp_options options = {.size = sizeof(options), .shards = SHARDS_TOP};
+    const ls_ddp_hook hook = *(const ls_ddp_hook *)arg;
+    const ls_ddp_options options = {.size = sizeof(options), .shards = SHARDS_TOP, .hook = hook};
     static gradients g;
     ls_comm *comm;
     small_net n;
     ls_status st;
 
-    (void)arg;
     LS_TRY(ls_test_init(self, &comm));
     LS_TRY(net_open(&n));
     st = small_net_join(&n, NULL, NULL, 0.1);
     if (st == LS_OK)
-        st = shard_gradients(&n, SHARDS_TOP, &g);
+        st = shard_gradients(&n, SHARDS_TOP, hook == LS_DDP_HOOK_NONE, &g);
     if (st == LS_OK)
         st = ls_ddp_create(comm, n.model, &options, &n.ddp);
     if (st == LS_OK)
-        st = compare_with_definition(&n, SHARDS_TOP, &g);
+        st = compare_with_definition(&n, SHARDS_TOP, hook, &g);
     small_net_close(&n);
     ls_comm_destroy(comm);
     return st;
@@ -297,7 +397,9 @@ static ls_status body_definition(const ls_test_rank *self, void *arg)
 static void gradients_are_the_tree_over_shards(void **state)
 {
     (void)state;
-    assert_true(ls_test_run(&(ls_test_job){.n = 1, .body = body_definition}));
+    for (ls_ddp_hook hook = LS_DDP_HOOK_NONE; hook <= LS_DDP_HOOK_BF16; hook++)
+        if (hook == LS_DDP_HOOK_NONE || !is_stream_device())
+            assert_true(ls_test_run(&(ls_test_job){.n = 1, .body = body_definition, .arg = &hook}));
 }
 
 /* --- misuse --- */
@@ -322,10 +424,11 @@ static ls_status body_options(const ls_test_rank *self, void *arg)
     LS_TRY(ls_test_init(self, &comm));
     LS_TRY(net_open(&n));
     LS_TRY(refused(comm, &n, (ls_ddp_options){.shards = 1}, LS_EINVAL, "1 shards on 2 ranks"));
-    LS_TRY(refused(comm, &n, (ls_ddp_options){.shards = 4, .hook = LS_DDP_HOOK_BF16},
-                   LS_EUNSUPPORTED, "--compress"));
+    if (is_stream_device())
+        LS_TRY(refused(comm, &n, (ls_ddp_options){.shards = 4, .hook = LS_DDP_HOOK_BF16},
+                       LS_EUNSUPPORTED, "--compress"));
     LS_TRY(refused(comm, &n, (ls_ddp_options){.shards = 4, .sync_batch_norm = 1}, LS_EUNSUPPORTED,
-                   "--sync-bn"));
+                   "start 4 ranks"));
     LS_TRY(refused(comm, &n, (ls_ddp_options){.shards = 4, .no_buffer_broadcast = 1},
                    LS_EUNSUPPORTED, "no_buffer_broadcast"));
     LS_CHECK(ls_shard_range(5, 2, 3, &first, &count) == LS_OK && first == 4 && count == 1);
@@ -426,6 +529,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_ranks_gives_the_same_bits),
         cmocka_unit_test(small_buckets_and_means_over_shards_keep_the_bits),
+        cmocka_unit_test(hooks_round_at_the_same_places_on_any_number_of_ranks),
+        cmocka_unit_test(synchronized_batch_norms_take_a_rank_for_each_shard),
+        cmocka_unit_test(backends_give_the_same_bits),
         cmocka_unit_test(gradients_are_the_tree_over_shards),
         cmocka_unit_test(options_that_depend_on_the_ranks_are_refused),
         cmocka_unit_test(calls_out_of_turn_fail),

@@ -87,6 +87,32 @@ static void any_number_of_ranks_gives_the_same_bits(void **state)
     }
 }
 
+static void compressed_gradients_keep_the_bits(void **state)
+{
+    static const char *const kinds[] = {"bf16", "fp16"};
+    static small_result exact; // large
+    const small_job exact_job = make_job(5);
+
+    (void)state;
+    if (strcmp(test_device_name(), "cpu_ref") != 0)
+        skip();
+    exact = run_on(2, &exact_job);
+    for (int i = 0; i < 2; i++) {
+        small_job job = make_job(5);
+        small_result alone;
+
+        job.flags.compress = kinds[i];
+        alone = run_on(1, &job);
+        assert_memory_not_equal(alone.weights, exact.weights, sizeof(exact.weights));
+        assert_float_equal(alone.state.test_loss, exact.state.test_loss, 0.05);
+        for (int n = 2; n <= 5; n++) {
+            const small_result r = run_on(n, &job);
+
+            assert_same(&r, &alone);
+        }
+    }
+}
+
 /* The last rank's parameters are changed; with --heal it gets those of the others. */
 static void a_changed_rank_is_healed(void **state)
 {
@@ -250,6 +276,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_ranks_gives_the_same_bits),
+        cmocka_unit_test(compressed_gradients_keep_the_bits),
         cmocka_unit_test(a_changed_rank_is_healed),
         cmocka_unit_test(saved_weights_are_the_same_bytes),
         cmocka_unit_test(another_number_of_ranks_resumes_within_an_epoch_with_the_same_bits),

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shard_means.h - the tree over shards with a communication hook: arithmetic on memory.
+ *
+ * A node is the mean over its rows, rounded to the hook's type: a leaf is the rounded gradient of a
+ * shard, and the node of a and b is (rows(a) a + rows(b) b) / (rows(a) + rows(b)), in float32,
+ * rounded. So each node can be communicated in 16 bits without a further rounding, and the bits do
+ * not depend on which nodes are. Means instead of sums, because sums leave the range of float16,
+ * and the rows of the whole step are not known when the first shards are added.
+ *
+ * `type` is that of a bucket: float32 values are rounded to `wire`; float64 values are not, and
+ * their wire type is float64.
+ */
+#ifndef LS_DDP_SHARD_MEANS_H
+#define LS_DDP_SHARD_MEANS_H
+
+#include "base/status.h"
+#include "ddp/shard_tree.h"
+
+/* A node: a mean over `weight` rows; data has the wire type. */
+typedef struct mean_operand {
+    const void *data;
+    shard_node node;
+    double weight;
+} mean_operand;
+
+/* Rounds the values in place. */
+void mean_round(void *values, size_t n, ls_dtype type, ls_dtype wire);
+
+/* b = the mean of a over `a_weight` rows and b over `b_weight` rows, rounded. */
+void mean_add(const void *a, double a_weight, void *b, double b_weight, size_t n, ls_dtype type,
+              ls_dtype wire);
+
+/* dst, of the wire type = the root. The operands are in the order of shards and cover all. */
+LS_MUST_USE ls_status mean_tree(void *dst, const mean_operand *operands, int n_operands, int shards,
+                                size_t n, ls_dtype type, ls_dtype wire);
+
+#endif
