@@ -410,8 +410,9 @@ static void weights_range(void *arg, size_t begin, size_t end, size_t thread)
 static size_t rows_in_block(const rows_work *k)
 {
     const size_t tile = TILE_ROWS * k->c * (k->n_used > 0 ? k->n_used : 1);
+    const size_t rows = BLOCK_FLOATS > tile ? BLOCK_FLOATS / tile * TILE_ROWS : TILE_ROWS;
 
-    return BLOCK_FLOATS > tile ? BLOCK_FLOATS / tile * TILE_ROWS : TILE_ROWS;
+    return rows < k->o ? rows : k->o;
 }
 
 static void write_bias(const rows_work *k, float *db, bool accumulate)
