@@ -2,22 +2,19 @@
 /* shard_means.c - weighted means in the tree over shards, for shards.c. */
 #include "ddp/shard_means.h"
 
-#include "base/alloc.h"
 #include "ddp/half_bucket.h"
 
 #include <string.h>
 
-#define CHUNK ((size_t)256) /* elements of a part, which stay in the cache */
-
 void mean_round(void *values, size_t n, ls_dtype type, ls_dtype wire)
 {
     float *x = values;
-    uint16_t halves[CHUNK];
+    uint16_t halves[MEAN_CHUNK];
 
     if (type != LS_F32)
         return;
-    for (size_t i = 0; i < n; i += CHUNK) {
-        const size_t count = n - i < CHUNK ? n - i : CHUNK;
+    for (size_t i = 0; i < n; i += MEAN_CHUNK) {
+        const size_t count = n - i < MEAN_CHUNK ? n - i : MEAN_CHUNK;
 
         half_pack(x + i, halves, count, 1, wire);
         half_unpack(halves, x + i, count, wire);
@@ -78,19 +75,15 @@ static void push(stack *s, const mean_operand *o, int shards, size_t at, size_t 
     }
 }
 
-ls_status mean_tree(void *dst, const mean_operand *operands, int n_operands, int shards, size_t n,
-                    ls_dtype type, ls_dtype wire)
+void mean_tree(void *dst, const mean_operand *operands, int n_operands, int shards, size_t n,
+               ls_dtype type, ls_dtype wire, void *memory)
 {
-    const size_t bytes = CHUNK * ls_dtype_size(type);
-    char *memory = ls_calloc(SHARD_PIECES_MOST, bytes);
     stack s;
 
-    if (memory == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the means of %d shards", shards);
-    for (int i = 0; i < SHARD_PIECES_MOST; i++)
-        s.values[i] = memory + (size_t)i * bytes;
-    for (size_t at = 0; at < n; at += CHUNK) {
-        const size_t count = n - at < CHUNK ? n - at : CHUNK;
+    for (size_t i = 0; i < SHARD_PIECES_MOST; i++)
+        s.values[i] = (char *)memory + i * MEAN_CHUNK * sizeof(double);
+    for (size_t at = 0; at < n; at += MEAN_CHUNK) {
+        const size_t count = n - at < MEAN_CHUNK ? n - at : MEAN_CHUNK;
 
         s.counter.n = 0;
         for (int i = 0; i < n_operands; i++)
@@ -101,6 +94,4 @@ ls_status mean_tree(void *dst, const mean_operand *operands, int n_operands, int
         else
             memcpy((double *)dst + at, s.values[0], count * sizeof(double));
     }
-    ls_free(memory);
-    return LS_OK;
 }

@@ -31,8 +31,12 @@ void mean_round(void *values, size_t n, ls_dtype type, ls_dtype wire);
 void mean_add(const void *a, double a_weight, void *b, double b_weight, size_t n, ls_dtype type,
               ls_dtype wire);
 
-/* dst, of the wire type = the root. The operands are in the order of shards and cover all. */
-LS_MUST_USE ls_status mean_tree(void *dst, const mean_operand *operands, int n_operands, int shards,
-                                size_t n, ls_dtype type, ls_dtype wire);
+#define MEAN_CHUNK      ((size_t)256) /* elements of a part, which stay in the cache */
+#define MEAN_TREE_BYTES (SHARD_PIECES_MOST * MEAN_CHUNK * sizeof(double))
+
+/* dst, of the wire type = the root. The operands are in the order of shards and cover all. `memory`
+ * has MEAN_TREE_BYTES, aligned for double. */
+void mean_tree(void *dst, const mean_operand *operands, int n_operands, int shards, size_t n,
+               ls_dtype type, ls_dtype wire, void *memory);
 
 #endif

@@ -46,6 +46,7 @@ struct shard_state {
     reduce_operand *operands;
     mean_operand *means;   /* with a hook instead */
     double *piece_weights; /* likewise: rows */
+    void *mean_memory;     /* likewise */
     size_t *send_counts;   /* of each rank */
     size_t *receive_counts;
 
@@ -129,7 +130,9 @@ static ls_status plan_exchange(ls_ddp *ddp, shard_state *s)
     s->operands = ls_calloc((size_t)s->n_pieces, sizeof(*s->operands));
     s->means = ls_calloc((size_t)s->n_pieces, sizeof(*s->means));
     s->piece_weights = ls_calloc((size_t)s->n_pieces, sizeof(*s->piece_weights));
-    if (s->operands == NULL || s->means == NULL || s->piece_weights == NULL)
+    s->mean_memory = ls_calloc(1, MEAN_TREE_BYTES);
+    if (s->operands == NULL || s->means == NULL || s->piece_weights == NULL ||
+        s->mean_memory == NULL)
         return ls_fail(LS_ENOMEM, "no memory for %d pieces", s->n_pieces);
     return LS_OK;
 }
@@ -180,6 +183,7 @@ void shards_close(ls_ddp *ddp)
     ls_free(s->operands);
     ls_free(s->means);
     ls_free(s->piece_weights);
+    ls_free(s->mean_memory);
     ls_free(s->used);
     ls_free(s);
     ddp->shards = NULL;
@@ -530,10 +534,11 @@ static const void *piece_to_send(const ls_ddp *ddp, int i, int k)
     const bucket_shards *own = &s->buckets[i];
     const bool is_saved = k < s->counter.n - 1;
     const void *values = is_saved ? tensor_host_elements(own->pieces[k]) : (void *)b->memory;
-    uint16_t *halves = own->halves + (size_t)k * count_of(b);
+    uint16_t *halves;
 
     if (own->halves == NULL)
         return values;
+    halves = own->halves + (size_t)k * count_of(b);
     half_pack(values, halves, count_of(b), 1, wire_type(ddp, b));
     return halves;
 }
@@ -608,7 +613,7 @@ static ls_status start_gather(ls_ddp *ddp, int i, double divisor)
 
     list_operands(s, s->buckets[i].received, part * ls_dtype_size(wire), size);
     if (shards_are_means(ddp))
-        LS_TRY(mean_tree(sums, s->means, s->n_pieces, s->n, part, b->dtype, wire));
+        mean_tree(sums, s->means, s->n_pieces, s->n, part, b->dtype, wire, s->mean_memory);
     else
         reduce_tree(sums, s->operands, s->n_pieces, part, b->dtype, LS_AVG, true, divisor);
     for (int r = 0; r < size; r++)

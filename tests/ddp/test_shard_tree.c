@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_shard_tree.c - compares the division of shards among ranks with the definition of the tree,
- * for every number of shards and ranks up to 70.
+ * for every number of shards and ranks up to 70, and the means of shards on every number of ranks
+ * up to 13 with those on one.
  */
+#include "ddp/shard_means.h"
 #include "ddp/shard_tree.h"
 
+#include "base/rng.h"
+#include "ddp/half_bucket.h"
+
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -193,6 +199,123 @@ static void most_shards_fit_in_a_counter(void **state)
     assert_in_range(c.n, 30, SHARD_PIECES_MOST);
 }
 
+/* --- means --- */
+
+enum { MEANS_MOST = 13, ELEMENTS = 300 }; /* more than one part */
+
+typedef union elements {
+    uint16_t halves[ELEMENTS];
+    float floats[ELEMENTS];
+    double doubles[ELEMENTS];
+} elements;
+
+typedef struct means {
+    int shards;
+    ls_dtype type;
+    ls_dtype wire;
+    double weights[MEANS_MOST];
+    double leaves[MEANS_MOST][ELEMENTS]; /* floats of a float32 type are doubles here */
+    elements sent[MEANS_MOST];
+    mean_operand operands[MEANS_MOST];
+    int n_operands;
+} means;
+
+/* The leaf's elements in the type, rounded. */
+static void fill_leaf(const means *m, int shard, elements *out)
+{
+    for (int i = 0; i < ELEMENTS; i++) {
+        if (m->type == LS_F32)
+            out->floats[i] = (float)m->leaves[shard][i];
+        else
+            out->doubles[i] = m->leaves[shard][i];
+    }
+    mean_round(out, ELEMENTS, m->type, m->wire);
+}
+
+static void send(means *m, const elements *values, shard_node node, double weight)
+{
+    elements *to = &m->sent[m->n_operands];
+
+    if (m->type == LS_F32)
+        half_pack(values->floats, to->halves, ELEMENTS, 1, m->wire);
+    else
+        *to = *values;
+    m->operands[m->n_operands++] = (mean_operand){to, node, weight};
+}
+
+/* The pieces of a rank, as shards.c adds them up. */
+static void send_pieces(means *m, shard_node range)
+{
+    static elements values[SHARD_PIECES_MOST];
+    double weights[SHARD_PIECES_MOST];
+    shard_counter c = {.n = 0};
+
+    for (int s = range.first; s < range.first + range.n; s++) {
+        int last = c.n;
+        const int n_added = shard_counter_add(&c, m->shards, (shard_node){s, 1});
+
+        fill_leaf(m, s, &values[last]);
+        weights[last] = m->weights[s];
+        for (int k = 0; k < n_added; k++, last--) {
+            mean_add(&values[last - 1], weights[last - 1], &values[last], weights[last], ELEMENTS,
+                     m->type, m->wire);
+            values[last - 1] = values[last];
+            weights[last - 1] += weights[last];
+        }
+    }
+    for (int k = 0; k < c.n; k++)
+        send(m, &values[k], c.pieces[k], weights[k]);
+}
+
+static void check_means(means *m)
+{
+    static double memory[MEAN_TREE_BYTES / sizeof(double)];
+    static elements roots[2];
+    const size_t bytes = ELEMENTS * ls_dtype_size(m->wire);
+
+    for (int ranks = 1; ranks <= m->shards; ranks++) {
+        elements *root = &roots[ranks > 1];
+
+        m->n_operands = 0;
+        for (int r = 0; r < ranks; r++)
+            send_pieces(m, shard_range(m->shards, r, ranks));
+        mean_tree(root, m->operands, m->n_operands, m->shards, ELEMENTS, m->type, m->wire, memory);
+        assert_memory_equal(root, &roots[0], bytes);
+    }
+    for (int i = 0; i < ELEMENTS && m->type == LS_F64; i++) {
+        double sum = 0;
+        double rows = 0;
+
+        for (int s = 0; s < m->shards; s++) {
+            sum += m->weights[s] * m->leaves[s][i];
+            rows += m->weights[s];
+        }
+        assert_true(fabs(roots[0].doubles[i] - (rows > 0 ? sum / rows : 0)) < 1e-12);
+    }
+}
+
+static void means_do_not_depend_on_the_division(void **state)
+{
+    static const ls_dtype types[][2] = {{LS_F64, LS_F64}, {LS_F32, LS_F16}, {LS_F32, LS_BF16}};
+    static means m;
+    ls_rng rng;
+
+    (void)state;
+    ls_rng_seed(&rng, 11);
+    for (m.shards = 1; m.shards <= MEANS_MOST; m.shards++) {
+        for (int s = 0; s < m.shards; s++) {
+            m.weights[s] = floor(4 * ls_rng_double(&rng)); // without rows the gradient is 0
+            for (int i = 0; i < ELEMENTS; i++)
+                m.leaves[s][i] = m.weights[s] > 0 ? 2 * ls_rng_double(&rng) - 1 : 0;
+        }
+        for (size_t k = 0; k < LS_COUNT_OF(types); k++) {
+            m.type = types[k][0];
+            m.wire = types[k][1];
+            check_means(&m);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -201,6 +324,7 @@ int main(void)
         cmocka_unit_test(pieces_are_the_largest_nodes_of_the_range),
         cmocka_unit_test(aligned_divisions_need_one_all_reduce),
         cmocka_unit_test(most_shards_fit_in_a_counter),
+        cmocka_unit_test(means_do_not_depend_on_the_division),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
