@@ -54,17 +54,17 @@ typedef struct stack {
 } stack;
 
 /* n elements of an operand, from element `at` on, become the last node of the stack. */
-static void push(stack *s, const mean_operand *o, int shards, size_t at, size_t n, ls_dtype type,
-                 ls_dtype wire)
+static void push(stack *s, const reduce_operand *o, double rows, int shards, size_t at, size_t n,
+                 ls_dtype type, ls_dtype wire)
 {
     int last = s->counter.n;
-    const int n_added = shard_counter_add(&s->counter, shards, o->node);
+    const int n_added = shard_counter_add(&s->counter, shards, (shard_node){o->first, o->n_ranks});
 
     if (type == LS_F32)
         half_unpack((const uint16_t *)o->data + at, (float *)(void *)s->values[last], n, wire);
     else
         memcpy(s->values[last], (const double *)o->data + at, n * sizeof(double));
-    s->weights[last] = o->weight;
+    s->weights[last] = rows;
     for (int k = 0; k < n_added; k++, last--) {
         char *sum = s->values[last];
 
@@ -75,8 +75,8 @@ static void push(stack *s, const mean_operand *o, int shards, size_t at, size_t 
     }
 }
 
-void mean_tree(void *dst, const mean_operand *operands, int n_operands, int shards, size_t n,
-               ls_dtype type, ls_dtype wire, void *memory)
+void mean_tree(void *dst, const reduce_operand *operands, const double *rows, int n_operands,
+               int shards, size_t n, ls_dtype type, ls_dtype wire, void *memory)
 {
     stack s;
 
@@ -87,7 +87,7 @@ void mean_tree(void *dst, const mean_operand *operands, int n_operands, int shar
 
         s.counter.n = 0;
         for (int i = 0; i < n_operands; i++)
-            push(&s, &operands[i], shards, at, count, type, wire);
+            push(&s, &operands[i], rows[i], shards, at, count, type, wire);
         if (type == LS_F32)
             half_pack((const float *)(const void *)s.values[0], (uint16_t *)dst + at, count, 1,
                       wire);

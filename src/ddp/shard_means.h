@@ -14,15 +14,8 @@
 #ifndef LS_DDP_SHARD_MEANS_H
 #define LS_DDP_SHARD_MEANS_H
 
-#include "base/status.h"
+#include "comm/reduce.h"
 #include "ddp/shard_tree.h"
-
-/* A node: a mean over `weight` rows; data has the wire type. */
-typedef struct mean_operand {
-    const void *data;
-    shard_node node;
-    double weight;
-} mean_operand;
 
 /* Rounds the values in place. */
 void mean_round(void *values, size_t n, ls_dtype type, ls_dtype wire);
@@ -34,9 +27,9 @@ void mean_add(const void *a, double a_weight, void *b, double b_weight, size_t n
 #define MEAN_CHUNK      ((size_t)256) /* elements of a part, which stay in the cache */
 #define MEAN_TREE_BYTES (SHARD_PIECES_MOST * MEAN_CHUNK * sizeof(double))
 
-/* dst, of the wire type = the root. The operands are in the order of shards and cover all. `memory`
- * has MEAN_TREE_BYTES, aligned for double. */
-void mean_tree(void *dst, const mean_operand *operands, int n_operands, int shards, size_t n,
-               ls_dtype type, ls_dtype wire, void *memory);
+/* dst = the root. The operands are nodes in the order of shards, which cover all, and means over so
+ * many rows; all have the wire type. `memory` has MEAN_TREE_BYTES, aligned for double. */
+void mean_tree(void *dst, const reduce_operand *operands, const double *rows, int n_operands,
+               int shards, size_t n, ls_dtype type, ls_dtype wire, void *memory);
 
 #endif

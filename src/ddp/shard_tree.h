@@ -44,9 +44,8 @@ typedef struct shard_counter {
 /* The shards of a rank, 0 <= rank < size <= shards. */
 shard_node shard_range(int shards, int rank, int size);
 
-/* Adds the next node to the counter: a shard of the range, or with all nodes before it in the
- * counter any other. Returns how many pieces are added up with it, the last ones of the counter:
- * together with it they are the new last piece. */
+/* Adds the next node in the order of shards to the counter. Returns how many pieces are added up
+ * with it, the last ones of the counter: together with it they are the new last piece. */
 int shard_counter_add(shard_counter *c, int shards, shard_node node);
 
 /* The pieces of a whole range. */

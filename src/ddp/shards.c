@@ -44,8 +44,7 @@ struct shard_state {
     int n_rounds; /* the most pieces of a rank */
     int n_pieces; /* of all ranks */
     reduce_operand *operands;
-    mean_operand *means;   /* with a hook instead */
-    double *piece_weights; /* likewise: rows */
+    double *piece_weights; /* with a hook: rows */
     void *mean_memory;     /* likewise */
     size_t *send_counts;   /* of each rank */
     size_t *receive_counts;
@@ -128,11 +127,9 @@ static ls_status plan_exchange(ls_ddp *ddp, shard_state *s)
             s->n_rounds = s->of_rank[r].n;
     }
     s->operands = ls_calloc((size_t)s->n_pieces, sizeof(*s->operands));
-    s->means = ls_calloc((size_t)s->n_pieces, sizeof(*s->means));
     s->piece_weights = ls_calloc((size_t)s->n_pieces, sizeof(*s->piece_weights));
     s->mean_memory = ls_calloc(1, MEAN_TREE_BYTES);
-    if (s->operands == NULL || s->means == NULL || s->piece_weights == NULL ||
-        s->mean_memory == NULL)
+    if (s->operands == NULL || s->piece_weights == NULL || s->mean_memory == NULL)
         return ls_fail(LS_ENOMEM, "no memory for %d pieces", s->n_pieces);
     return LS_OK;
 }
@@ -181,7 +178,6 @@ void shards_close(ls_ddp *ddp)
     ls_free(s->send_counts);
     ls_free(s->receive_counts);
     ls_free(s->operands);
-    ls_free(s->means);
     ls_free(s->piece_weights);
     ls_free(s->mean_memory);
     ls_free(s->used);
@@ -576,7 +572,7 @@ ls_status shards_start_bucket(ls_ddp *ddp, int i)
 }
 
 /* Where each received piece is: round by round, in each the ranks in order. */
-static void list_operands(shard_state *s, const char *received, size_t part_bytes, int size)
+static void list_operands(const shard_state *s, const char *received, size_t part_bytes, int size)
 {
     int n_before = 0; // pieces of lower ranks
 
@@ -589,18 +585,15 @@ static void list_operands(shard_state *s, const char *received, size_t part_byte
                 at += (size_t)(s->of_rank[q].n < k ? s->of_rank[q].n : k);
                 at += q < r && k < s->of_rank[q].n;
             }
-            s->operands[n_before] =
+            s->operands[n_before++] =
                 (reduce_operand){received + at * part_bytes, node.first, node.n, true};
-            s->means[n_before] =
-                (mean_operand){received + at * part_bytes, node, s->piece_weights[n_before]};
-            n_before++;
         }
 }
 
 /* Adds this rank's elements of a bucket and starts sending the sums to all ranks. */
 static ls_status start_gather(ls_ddp *ddp, int i, double divisor)
 {
-    shard_state *s = ddp->shards;
+    const shard_state *s = ddp->shards;
     bucket *b = &ddp->buckets[i];
     const int size = ls_comm_size(ddp->comm);
     const int rank = ls_comm_rank(ddp->comm);
@@ -613,7 +606,8 @@ static ls_status start_gather(ls_ddp *ddp, int i, double divisor)
 
     list_operands(s, s->buckets[i].received, part * ls_dtype_size(wire), size);
     if (shards_are_means(ddp))
-        mean_tree(sums, s->means, s->n_pieces, s->n, part, b->dtype, wire, s->mean_memory);
+        mean_tree(sums, s->operands, s->piece_weights, s->n_pieces, s->n, part, b->dtype, wire,
+                  s->mean_memory);
     else
         reduce_tree(sums, s->operands, s->n_pieces, part, b->dtype, LS_AVG, true, divisor);
     for (int r = 0; r < size; r++)

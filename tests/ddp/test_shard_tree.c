@@ -216,7 +216,8 @@ typedef struct means {
     double weights[MEANS_MOST];
     double leaves[MEANS_MOST][ELEMENTS]; /* floats of a float32 type are doubles here */
     elements sent[MEANS_MOST];
-    mean_operand operands[MEANS_MOST];
+    reduce_operand operands[MEANS_MOST];
+    double rows[MEANS_MOST]; /* of the operands */
     int n_operands;
 } means;
 
@@ -240,7 +241,8 @@ static void send(means *m, const elements *values, shard_node node, double weigh
         half_pack(values->floats, to->halves, ELEMENTS, 1, m->wire);
     else
         *to = *values;
-    m->operands[m->n_operands++] = (mean_operand){to, node, weight};
+    m->rows[m->n_operands] = weight;
+    m->operands[m->n_operands++] = (reduce_operand){to, node.first, node.n, true};
 }
 
 /* The pieces of a rank, as shards.c adds them up. */
@@ -279,7 +281,8 @@ static void check_means(means *m)
         m->n_operands = 0;
         for (int r = 0; r < ranks; r++)
             send_pieces(m, shard_range(m->shards, r, ranks));
-        mean_tree(root, m->operands, m->n_operands, m->shards, ELEMENTS, m->type, m->wire, memory);
+        mean_tree(root, m->operands, m->rows, m->n_operands, m->shards, ELEMENTS, m->type, m->wire,
+                  memory);
         assert_memory_equal(root, &roots[0], bytes);
     }
     for (int i = 0; i < ELEMENTS && m->type == LS_F64; i++) {
