@@ -61,9 +61,11 @@ typedef struct ls_ddp_options {
  * ls_ddp_sync_buffers() is needed before the first shard of a step. Each shard starts with the
  * buffers that the step started with; those that shard 0 leaves are the next ones. ls_grad() is
  * valid after ls_ddp_backward() only. With a hook each node of the tree is the mean over its rows,
- * rounded to the hook's type: 1 + log2(V) roundings. LS_EUNSUPPORTED: with no_buffer_broadcast;
- * with sync_batch_norm unless each rank has one shard and the backend is native; on stream devices
- * with a hook, or with a division whose sum is not one all-reduce of backend native.
+ * rounded to the hook's type: 1 + log2(V) roundings.
+ * With sync_batch_norm and more shards than ranks a rank computes its shards at the same time, in
+ * ls_ddp_step_shards().
+ * LS_EUNSUPPORTED: with no_buffer_broadcast, or a batch_norm_group; on stream devices with a hook,
+ * or with a division whose sum is not one all-reduce of backend native.
  */
 
 /* The shards of a rank, *first to *first + *n - 1: contiguous, at least one. LS_EINVAL unless 0 <=
@@ -121,6 +123,28 @@ LS_API LS_MUST_USE ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tens
  * both. */
 LS_API LS_MUST_USE ls_status ls_ddp_accumulate(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss,
                                                int64_t rows);
+
+/* Computes the mean loss of shard `shard` (ls_shard_range()) with operators on `tape`, which is
+ * reset and in training mode, and needs ls_tape_set_random() for random operators. *loss, which can
+ * be read in this function only: NULL when the tape has failed; *rows: at least 0. It gives the
+ * same result however many shards a rank has. A failure, with its error text, ends the step. */
+typedef ls_status (*ls_shard_fn)(void *arg, int shard, ls_tape *tape, ls_tensor **loss,
+                                 int64_t *rows);
+
+/*
+ * A step with shards: calls fn for each shard of this rank, and does for them what
+ * ls_ddp_accumulate() and ls_ddp_backward() do; ls_ddp_sync_buffers() comes before, as with these.
+ * With sync_batch_norm and more shards than ranks all of them are computed at the same time: fn is
+ * suspended in each batch norm until the other shards have arrived there, with those of other
+ * ranks. All run in this thread, one at a time, each on a stack of its own of the size of the main
+ * thread's. So fn must not hold a lock while it calls operators, nor write state that is shared by
+ * shards, of which buffers of the model other than those of batch norms are one; all shards need
+ * the same batch norms in the same order (LS_EINVAL), and the memory of their activations is
+ * needed for all. Otherwise one shard is computed after the other. Collective; blocks. LS_EINVAL
+ * without options.shards, and after ls_ddp_begin().
+ */
+LS_API LS_MUST_USE ls_status ls_ddp_step_shards(ls_ddp *ddp, ls_shard_fn fn, void *arg,
+                                                ls_ddp_step *step);
 
 /* From now on the backward functions compute the gradients of scale * loss, so that small gradients
  * are not 0 in float16: the scale of an ls_grad_scaler, which divides them again. At first 1; over

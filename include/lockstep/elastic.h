@@ -35,7 +35,7 @@ typedef struct ls_elastic_options {
  * a group of itself alone until this call, which waits until the others have completed a step, lets
  * it join them and receives their state: rank, size, model, `state` and *step change. So all that
  * is collective belongs before the call on no rank, or after it on all. Otherwise it does not
- * block. LS_EUNSUPPORTED: a backend other than native, or sync_batch_norm; LS_EINVAL: a second
+ * block. LS_EUNSUPPORTED: a backend other than native, or a batch_norm_group; LS_EINVAL: a second
  * call, or `step` is NULL.
  */
 LS_API LS_MUST_USE ls_status ls_ddp_elastic(ls_ddp *ddp, const ls_elastic_options *opt);

@@ -57,6 +57,26 @@ LS_MUST_USE ls_status autograd_backward(ls_tape *tape, ls_tensor *loss, double s
  * Without any memory nothing changes. */
 void autograd_set_has_grad(ls_tensor *t, bool has_grad);
 
+/*
+ * A second state of a leaf: gradient, owner, and the position of a backward that has not ended. So
+ * one backward can be interrupted while another one runs on another tape. At first without a
+ * gradient, with memory of its own for one, and with the owner `owner`, borrowed. LS_ENOMEM. NULL
+ * may be destroyed.
+ */
+struct leaf;
+LS_MUST_USE ls_status autograd_create_state(const ls_tensor *t, const autograd_owner *owner,
+                                            struct leaf **out);
+void autograd_destroy_state(struct leaf *state);
+
+/* Exchanges the leaf's state with `state`, which was made for it. */
+void autograd_exchange_state(ls_tensor *t, struct leaf *state);
+
+/* The gradient in a state that the leaf does not have now; NULL: there is none. */
+ls_tensor *autograd_state_grad(const struct leaf *state);
+
+/* Batch norms in training do not change running statistics and counters on this tape. */
+void autograd_keep_statistics(ls_tape *tape);
+
 /* Whether the tape's last backward reached this leaf. */
 bool autograd_reached(const ls_tape *tape, const ls_tensor *t);
 

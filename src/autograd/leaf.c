@@ -123,6 +123,42 @@ void autograd_release(ls_tensor *t, const autograd_owner *owner)
         l->owner = NULL;
 }
 
+ls_status autograd_create_state(const ls_tensor *t, const autograd_owner *owner, struct leaf **out)
+{
+    const leaf *l = leaf_record_of(t);
+    leaf *state = ls_calloc(1, sizeof(*state));
+
+    LS_ASSERT(l != NULL);
+    if (state == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a second state of %s", l->owner_name);
+    *state = (leaf){
+        .extra = l->extra, .owner = owner, .owner_name = l->owner_name, .is_frozen = l->is_frozen};
+    *out = state;
+    return LS_OK;
+}
+
+void autograd_destroy_state(struct leaf *state)
+{
+    if (state != NULL)
+        leaf_drop(&state->extra);
+}
+
+void autograd_exchange_state(ls_tensor *t, struct leaf *state)
+{
+    leaf *l = leaf_record_of(t);
+    leaf was;
+
+    LS_ASSERT(l != NULL);
+    was = *l;
+    *l = *state;
+    *state = was;
+}
+
+ls_tensor *autograd_state_grad(const struct leaf *state)
+{
+    return state->has_grad ? state->own : NULL;
+}
+
 bool autograd_reached(const ls_tape *tape, const ls_tensor *t)
 {
     const leaf *l = leaf_of(t);

@@ -148,7 +148,8 @@ static ls_tensor *batch_norm(ls_tape *tape, node *n, const ls_batch_norm_params 
         st = make_running_plain(n);
     if (st == LS_OK)
         st = save_all(tape, n);
-    if (tape->n_recomputing > 0) { // the running statistics have this batch
+    // While a function is recomputed, the running statistics have this batch.
+    if (tape->n_recomputing > 0 || tape->keeps_statistics) {
         n->attrs.momentum = 0;
         n->in[COUNTER] = NULL;
     }

@@ -82,6 +82,11 @@ void ls_tape_destroy(ls_tape *tape)
     ls_free(tape);
 }
 
+void autograd_keep_statistics(ls_tape *tape)
+{
+    tape->keeps_statistics = true;
+}
+
 void ls_tape_set_training(ls_tape *tape, int training)
 {
     if (tape == NULL)

@@ -121,9 +121,9 @@ typedef struct collection {
 
 /* The record of a tensor that ls_require_grad() was called on. */
 typedef struct leaf {
-    tensor_extra extra;
-    ls_tensor *own;    /* the gradient's memory without a target; NULL until it is needed */
-    ls_tensor *target; /* borrowed */
+    tensor_extra extra; /* the first member */
+    ls_tensor *own;     /* the gradient's memory without a target; NULL until it is needed */
+    ls_tensor *target;  /* borrowed */
     const autograd_owner *owner; /* borrowed; NULL: any backward may reach it */
     const char *owner_name;      /* the leaf's name in messages; borrowed */
     bool has_grad;
@@ -169,7 +169,8 @@ struct ls_tape {
     ls_device *device;
     bool is_training;
     bool checks_nan;
-    const char *layer; /* name of the layer whose forward runs; NULL: of none; borrowed */
+    bool keeps_statistics; /* batch norms do not change running ones */
+    const char *layer;     /* name of the layer whose forward runs; NULL: of none; borrowed */
     ls_dtype compute;
     cast_result casts[CASTS_REMEMBERED]; /* the last ones, a ring */
     unsigned n_casts;

@@ -89,7 +89,7 @@ static ls_status start_ready(ls_ddp *ddp)
     return LS_OK;
 }
 
-static int find_param(const ls_ddp *ddp, const ls_tensor *leaf)
+int ddp_find_param(const ls_ddp *ddp, const ls_tensor *leaf)
 {
     int i = 0;
 
@@ -101,7 +101,7 @@ static int find_param(const ls_ddp *ddp, const ls_tensor *leaf)
 static ls_status on_grad_ready(void *arg, ls_tensor *leaf)
 {
     ls_ddp *ddp = arg;
-    const int i = find_param(ddp, leaf);
+    const int i = ddp_find_param(ddp, leaf);
 
     ddp->params[i].ready = true;
     if (!ddp->ordered)
@@ -134,11 +134,21 @@ static ls_status begin_backward(ls_ddp *ddp, bool reducing)
     return LS_OK;
 }
 
+static double weight_of(const ls_ddp *ddp, int64_t rows)
+{
+    return ddp->options.plain_mean ? 1.0 : (double)rows;
+}
+
+double ddp_seed(const ls_ddp *ddp, int64_t rows)
+{
+    const double weight = weight_of(ddp, rows);
+
+    return ddp->loss_scale * (shards_are_means(ddp) && weight > 0 ? 1.0 : weight);
+}
+
 static ls_status run_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t rows,
                               bool reducing)
 {
-    const double weight = ddp->options.plain_mean ? 1.0 : (double)rows;
-    const double seed = ddp->loss_scale * (shards_are_means(ddp) && weight > 0 ? 1.0 : weight);
     ls_queue *queue = ls_device_queue(ddp->device);
     const int64_t start_ns = ls_now_ns();
     int64_t end_ns;
@@ -146,8 +156,9 @@ static ls_status run_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64
 
     comm_device_phase(ddp->comm, queue, "backward");
     LS_TRY(begin_backward(ddp, reducing));
-    LS_TRY(shards_begin_shard(ddp, weight));
-    st = autograd_backward(tape, loss, seed, &ddp->owner);
+    LS_TRY(shards_begin_shard(ddp, weight_of(ddp, rows)));
+    st = ddp->is_computed ? together_give(ddp, shards_done(ddp))
+                          : autograd_backward(tape, loss, ddp_seed(ddp, rows), &ddp->owner);
     comm_device_phase(ddp->comm, queue, NULL);
     end_ns = ls_now_ns();
     comm_phase(ddp->comm, "backward", start_ns, end_ns);
@@ -323,6 +334,7 @@ static ls_status claim_params(ls_ddp *ddp)
 
 static void drop_params(ls_ddp *ddp)
 {
+    together_close(ddp);
     ls_free(ddp->params);
     ls_free(ddp->order);
     ls_free(ddp->small);
@@ -391,9 +403,7 @@ static int count_gradients(const ls_ddp *ddp)
     return n;
 }
 
-/* After ls_model_freeze(): buckets for the parameters that are not frozen now. Accumulated
- * gradients stay. */
-static ls_status follow_model(ls_ddp *ddp)
+ls_status ddp_follow_model(ls_ddp *ddp)
 {
     int n_had;
 
@@ -444,9 +454,9 @@ ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
     ddp->is_compared = true;
     if (st == LS_OK)
         st = replicas_broadcast(ddp);
-    if (st == LS_OK && !comm_is_new(comm)) // a new process joins a group, and builds them then
+    if (st == LS_OK && !comm_is_new(comm)) // a new process joins a group, and does this then
         st = buckets_build(ddp);
-    if (st == LS_OK)
+    if (st == LS_OK && !comm_is_new(comm))
         st = sync_batch_norm_begin(ddp);
     if (st != LS_OK) {
         ls_ddp_destroy(ddp);
@@ -472,6 +482,7 @@ void ls_ddp_destroy(ls_ddp *ddp)
     for (int i = 0; i < ddp->n_model_params; i++)
         autograd_release(list[i].tensor, &ddp->owner);
     drop_params(ddp);
+    ls_tape_destroy(ddp->shard_tape);
     shards_close(ddp);
     elastic_close(ddp);
     ls_free(ddp);
@@ -479,8 +490,7 @@ void ls_ddp_destroy(ls_ddp *ddp)
 
 /* --- the public calls --- */
 
-/* Aborts the group: the other ranks wait for this rank's buckets. */
-static ls_status abort_group(ls_ddp *ddp, ls_status st)
+ls_status ddp_abort(ls_ddp *ddp, ls_status st)
 {
     char why[LS_ERROR_BYTES];
     ls_status ignored;
@@ -523,14 +533,13 @@ ls_status ddp_check_model(ls_ddp *ddp)
         added = list[ddp->n_model_params].name;
     if (added == NULL)
         return LS_OK;
-    return abort_group(ddp,
-                       ls_fail(LS_EINVAL,
-                               "%s was added to the model after ls_ddp_create(); add all layers "
-                               "before",
-                               added));
+    return ddp_abort(ddp, ls_fail(LS_EINVAL,
+                                  "%s was added to the model after ls_ddp_create(); add all layers "
+                                  "before",
+                                  added));
 }
 
-static ls_status check_rows(int64_t rows)
+ls_status ddp_check_rows(int64_t rows)
 {
     return rows >= 0 ? LS_OK : ls_fail(LS_EINVAL, "rows is %lld, below 0", (long long)rows);
 }
@@ -560,11 +569,11 @@ static ls_status begin_step(ls_ddp *ddp, int64_t rows)
     if (st == LS_EMISMATCH) // on all ranks
         return st;
     if (st == LS_OK)
-        st = check_rows(rows);
+        st = ddp_check_rows(rows);
     if (st == LS_OK)
         st = start_weight(ddp, ddp->pending_weight + (double)rows);
     if (st != LS_OK)
-        return abort_group(ddp, st);
+        return ddp_abort(ddp, st);
     ddp->begun = true;
     ddp->begun_rows = rows;
     return LS_OK;
@@ -574,10 +583,10 @@ ls_status ls_ddp_begin(ls_ddp *ddp, int64_t rows)
 {
     LS_TRY(LS_GIVEN(ddp));
     if (ddp->begun)
-        return abort_group(ddp, ls_fail(LS_EINVAL,
-                                        "ls_ddp_begin: called twice before ls_ddp_backward(), with "
-                                        "%lld and %lld rows; call it once a step",
-                                        (long long)ddp->begun_rows, (long long)rows));
+        return ddp_abort(ddp, ls_fail(LS_EINVAL,
+                                      "ls_ddp_begin: called twice before ls_ddp_backward(), with "
+                                      "%lld and %lld rows; call it once a step",
+                                      (long long)ddp->begun_rows, (long long)rows));
     return begin_step(ddp, rows);
 }
 
@@ -592,20 +601,20 @@ ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t r
     if (!ddp->begun)
         LS_TRY(begin_step(ddp, rows));
     ddp->begun = false;
-    st = follow_model(ddp);
+    st = ddp_follow_model(ddp);
     if (st == LS_OK)
         st = shards_check_turn(ddp, true);
     if (st == LS_OK && !ddp->is_compared)
         st = replicas_compare(ddp);
     if (st != LS_OK)
-        return abort_group(ddp, st);
+        return ddp_abort(ddp, st);
     ddp->is_compared = true;
     st = ddp->begun_rows == rows
              ? run_backward(ddp, tape, loss, rows, true)
              : ls_fail(LS_EINVAL, "ls_ddp_backward: rows is %lld, but was %lld in ls_ddp_begin()",
                        (long long)rows, (long long)ddp->begun_rows);
     if (st != LS_OK)
-        return abort_group(ddp, st);
+        return ddp_abort(ddp, st);
     LS_TRY(finish_step(ddp, step));
     ddp->pending = false;
     ddp->pending_weight = 0;
@@ -631,17 +640,16 @@ ls_status ls_ddp_accumulate(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t
     LS_TRY(LS_GIVEN(ddp));
     LS_TRY(LS_GIVEN(tape));
     if (ddp->begun)
-        return abort_group(ddp,
-                           ls_fail(LS_EINVAL, "ls_ddp_accumulate: called between ls_ddp_begin() "
-                                              "and ls_ddp_backward(); call it before"));
+        return ddp_abort(ddp, ls_fail(LS_EINVAL, "ls_ddp_accumulate: called between ls_ddp_begin() "
+                                                 "and ls_ddp_backward(); call it before"));
     LS_TRY(ddp_check_model(ddp));
-    LS_TRY(check_rows(rows));
+    LS_TRY(ddp_check_rows(rows));
     drop_cleared(ddp);
-    st = follow_model(ddp);
+    st = ddp_follow_model(ddp);
     if (st == LS_OK)
         st = shards_check_turn(ddp, false);
     if (st != LS_OK)
-        return abort_group(ddp, st);
+        return ddp_abort(ddp, st);
     LS_TRY(run_backward(ddp, tape, loss, rows, false));
     ddp->pending_weight += (double)rows;
     if (ddp->shards != NULL)

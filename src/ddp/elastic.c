@@ -10,7 +10,8 @@
  *   2. all ranks learn which of them has the newest state (newest_state.h),
  *   3. if a rank lacks it, it is broadcast. A rank that has a state receives the newer one beside
  *      it and replaces its own when all has arrived: the sender may die meanwhile.
- *   4. buckets and shards are divided for the new group.
+ *   4. buckets and shards are divided for the new group, and that of synchronized batch norms is
+ *      split off again.
  *
  * A loss in 2 or 3 begins again at 1.
  */
@@ -53,9 +54,9 @@ static ls_status check_options(const ls_ddp *ddp, const ls_elastic_options *o)
                        "recovery with backend %s: the group is formed again with backend native "
                        "only; leave out --elastic or --backend",
                        ls_comm_backend(ddp->comm));
-    if (ddp->options.sync_batch_norm)
-        return ls_fail(LS_EUNSUPPORTED, "recovery with sync_batch_norm (--sync-bn): its group "
-                                        "cannot be formed again; leave one of them out");
+    if (ddp->options.batch_norm_group != NULL)
+        return ls_fail(LS_EUNSUPPORTED, "recovery with a batch_norm_group, which cannot be formed "
+                                        "again; leave it out: NULL");
     return LS_OK;
 }
 
@@ -308,7 +309,8 @@ static ls_status go_on(ls_ddp *ddp, newest_state *newest)
     ddp->stats.steps = newest->step; // check_replicas goes by it, on all ranks alike
     LS_TRY(shards_open(ddp));
     LS_TRY(take_order(ddp));
-    return buckets_build(ddp);
+    LS_TRY(buckets_build(ddp));
+    return sync_batch_norm_begin(ddp);
 }
 
 static ls_status regroup(ls_ddp *ddp)
@@ -323,6 +325,7 @@ static ls_status regroup(ls_ddp *ddp)
         LS_TRY(shard_buffers_restore(ddp, &e->before));
     e->is_in_step = false;
     do {
+        sync_batch_norm_end(ddp);
         buckets_free(ddp);
         shards_close(ddp);
         LS_TRY(comm_rejoin(ddp->comm, e->has_state));

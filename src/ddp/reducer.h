@@ -25,6 +25,7 @@
 #include "base/status.h"
 #include "ddp/bucket_plan.h"
 #include "ddp/shards.h"
+#include "ddp/shards_together.h"
 
 #include <stdbool.h>
 
@@ -72,7 +73,10 @@ struct ls_ddp {
     bool ordered; /* order is rank 0's; buckets are rebuilt at the next step without gradients */
     bool rebuilt;
 
-    shard_state *shards; /* NULL: a step has no shards */
+    shard_state *shards;       /* NULL: a step has no shards */
+    shards_together *together; /* shards_together.c; NULL: no step has needed it */
+    bool is_computed;          /* together_give() has the gradients of the next shard */
+    ls_tape *shard_tape;       /* of ls_ddp_step_shards(); NULL before the first */
 
     ls_comm *batch_group; /* of synchronized batch norms; NULL without them */
     bool owns_batch_group;
@@ -99,6 +103,22 @@ struct ls_ddp {
 
 /* LS_EINVAL, which aborts the group, when tensors were added to the model after ls_ddp_create(). */
 LS_MUST_USE ls_status ddp_check_model(ls_ddp *ddp);
+
+/* After ls_model_freeze(): buckets for the parameters that are not frozen now. Accumulated
+ * gradients stay. */
+LS_MUST_USE ls_status ddp_follow_model(ls_ddp *ddp);
+
+/* Aborts the group, because the other ranks wait for this rank's buckets. Returns `st`. */
+ls_status ddp_abort(ls_ddp *ddp, ls_status st);
+
+/* LS_EINVAL when they are below 0. */
+LS_MUST_USE ls_status ddp_check_rows(int64_t rows);
+
+/* The number of a parameter. */
+int ddp_find_param(const ls_ddp *ddp, const ls_tensor *leaf);
+
+/* What a backward from the mean loss over so many rows begins with. */
+double ddp_seed(const ls_ddp *ddp, int64_t rows);
 
 /* Lists the parameters that are not frozen; the buckets of others must be free. */
 LS_MUST_USE ls_status ddp_take_params(ls_ddp *ddp);

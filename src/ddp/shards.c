@@ -87,17 +87,9 @@ static ls_status check_options(const ls_ddp *ddp)
                        "shards with a communication hook (--compress) on device %s, which adds up "
                        "shards without rounding; leave one of them out",
                        ls_device_name(ddp->device));
-    if (o->sync_batch_norm && o->shards != size)
-        return ls_fail(LS_EUNSUPPORTED,
-                       "%d shards on %d ranks with sync_batch_norm (--sync-bn): all shards of a "
-                       "step meet in each batch norm, and a rank computes one at a time; start %d "
-                       "ranks, which may share processors",
-                       o->shards, size, o->shards);
-    if (o->sync_batch_norm && strcmp(ls_comm_backend(ddp->comm), "native") != 0)
-        return ls_fail(LS_EUNSUPPORTED,
-                       "shards with sync_batch_norm (--sync-bn) and backend %s, which adds the "
-                       "sums of batch norms in another order; use backend native",
-                       ls_comm_backend(ddp->comm));
+    if (o->sync_batch_norm && o->batch_norm_group != NULL)
+        return ls_fail(LS_EUNSUPPORTED, "shards with a batch_norm_group: all shards of a step meet "
+                                        "in each batch norm; leave it out");
     if (o->no_buffer_broadcast)
         return ls_fail(LS_EUNSUPPORTED, "shards with no_buffer_broadcast: all shards of a step "
                                         "start with the same buffers");

@@ -8,12 +8,19 @@
 
 #include "base/accel.h"
 #include "comm/comm.h"
+#include "ddp/shard_sums.h"
 
-static ls_status sum_over_ranks(void *arg, double *values, size_t n)
+static ls_status add_up(void *arg, double *values, size_t n)
 {
-    ls_comm *comm = arg;
+    ls_ddp *ddp = arg;
+    ls_comm *comm = ddp->batch_group;
     accel *a = accel_of(values);
     ls_work *work;
+
+    if (shards_are_together(ddp))
+        return together_sum(ddp, values, n);
+    if (a == NULL && ddp->shards != NULL)
+        return shard_sums(comm, ddp->options.shards, &values, n);
 
     comm_label(comm, "batch norm");
     if (a == NULL)
@@ -24,7 +31,7 @@ static ls_status sum_over_ranks(void *arg, double *values, size_t n)
 
 ls_status sync_batch_norm_begin(ls_ddp *ddp)
 {
-    ls_batch_norm_sync sync = {.sum = sum_over_ranks};
+    ls_batch_norm_sync sync = {.sum = add_up, .arg = ddp};
 
     if (!ddp->options.sync_batch_norm)
         return LS_OK;
@@ -37,9 +44,8 @@ ls_status sync_batch_norm_begin(ls_ddp *ddp)
         LS_TRY(ls_comm_split(ddp->comm, 0, ls_comm_rank(ddp->comm), &ddp->batch_group));
         ddp->owns_batch_group = true;
     }
-    sync.arg = ddp->batch_group;
-    // With one rank the local statistics are the same.
-    if (ls_comm_size(ddp->batch_group) > 1)
+    // With one rank that has one shard the local statistics are the same.
+    if (ls_comm_size(ddp->batch_group) > 1 || shards_are_together(ddp))
         ls_model_sync_batch_norm(ddp->model, &sync);
     return LS_OK;
 }

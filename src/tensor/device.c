@@ -67,7 +67,7 @@ static inline void mark_written(const op_call *call)
 
     for (int i = 0; i < call->n_out; i++)
         tensor_written(call->out[i], writer);
-    if (call->op == OP_BATCH_NORM && call->attrs.training) {
+    if (call->op == OP_BATCH_NORM && call->attrs.training && call->attrs.momentum > 0) {
         tensor_written(call->in[3], writer);
         tensor_written(call->in[4], writer);
         tensor_written(call->in[5], writer);

@@ -94,10 +94,13 @@ ls_status op_profile_run(ls_device *device, const op_call *calls, int n)
     ls_status st = device_synchronize(device, "device: profile");
 
     device->profile = NULL;
+    p->suspended_ns = 0;
     r.start_ns = ls_now_ns();
     if (st == LS_OK)
         st = run(device, calls, n);
     r.end_ns = ls_now_ns();
+    r.start_ns += p->suspended_ns;
+    p->suspended_ns = 0;
     device->profile = p;
     if (st == LS_OK)
         add(p, &r, calls, n);

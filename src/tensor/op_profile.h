@@ -38,6 +38,7 @@ typedef struct op_profile {
     const char *phase; /* a constant; NULL: none */
     const char *layer; /* borrowed; NULL: none */
     int64_t step;
+    int64_t suspended_ns; /* of the current operator, while others ran (ddp/shards_together.h) */
 } op_profile;
 
 /* For device_run() and device_run_many(): runs the calls and adds one record for all. Returns

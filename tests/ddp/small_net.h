@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 
-enum { SMALL_NET_LAYERS = 4 };
+enum { SMALL_NET_LAYERS = 5 };
 
 typedef struct small_net {
     ls_device *device;

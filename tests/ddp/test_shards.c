@@ -20,7 +20,7 @@
 #include <cmocka.h>
 
 enum { IN = 7, HIDDEN = 37, OUT = 3, STEPS = 4, SHARDS_TOP = 13 };
-enum { FIRST, NORM, SECOND, EXTRA }; /* layers */
+enum { FIRST, NORM, SECOND, EXTRA, LAST_NORM }; /* layers */
 
 static bool is_stream_device(void)
 {
@@ -34,6 +34,7 @@ static ls_status net_open(small_net *n)
     n->layers[NORM] = ls_nn_batch_norm2d(n->model, "norm", HIDDEN, NULL);
     n->layers[SECOND] = ls_nn_linear(n->model, "second", HIDDEN, OUT, 0);
     n->layers[EXTRA] = ls_nn_linear(n->model, "extra", HIDDEN, OUT, 0);
+    n->layers[LAST_NORM] = ls_nn_batch_norm2d(n->model, "last", OUT, NULL);
     return ls_model_status(n->model);
 }
 
@@ -43,25 +44,55 @@ static int rows_of(int step, int shard)
     return step % 2 == 1 && shard == 1 ? 0 : 2 + (shard * 3 + step) % 5;
 }
 
+/* How the hidden layer is computed. */
+typedef struct hidden_args {
+    small_net *net;
+    int step;
+} hidden_args;
+
+static void hidden(ls_tape *tape, ls_tensor *const *inputs, ls_tensor **outputs, void *arg)
+{
+    const hidden_args *a = arg;
+    int n_buffers;
+    ls_tensor *h =
+        ls_forward(tape, a->net->layers[NORM], ls_forward(tape, a->net->layers[FIRST], inputs[0]));
+
+    if (a->step > 0) // all shards of a step see the same running mean
+        h = ls_mul(tape, h, ls_model_buffers(a->net->model, &n_buffers)[0].tensor);
+    outputs[0] = ls_dropout(tape, ls_relu(tape, h), 0.3);
+}
+
+static ls_tensor *loss_on(small_net *n, ls_tape *tape, int step, int shard, ls_tensor *x,
+                          ls_tensor *y)
+{
+    hidden_args args = {n, step};
+    ls_tensor *h;
+    ls_tensor *out;
+
+    ls_tape_set_training(tape, 1);
+    ls_tape_set_random(tape, ls_hash3(5, (uint64_t)shard, 0), step);
+    if (step == 3)
+        ls_tape_checkpoint(tape, hidden, &args, sizeof(args), &x, 1, &h, 1);
+    else
+        hidden(tape, &x, &h, &args);
+    out = ls_forward(tape, n->layers[SECOND], h);
+    if ((shard + step) % 3 == 0 && step != 2)
+        out = ls_add(tape, out, ls_forward(tape, n->layers[EXTRA], h));
+    out = ls_forward(tape, n->layers[LAST_NORM], out);
+    return ls_cross_entropy(tape, out, y);
+}
+
+static ls_status rows_at(small_net *n, int step, int shard, ls_tensor **x, ls_tensor **y)
+{
+    return small_net_rows(n, step, shard * 100, (int64_t[]){0, IN}, 2, rows_of(step, shard), 1, OUT,
+                          x, y);
+}
+
 static ls_status loss_of(small_net *n, int step, int shard, ls_tensor **x, ls_tensor **y,
                          ls_tensor **loss)
 {
-    ls_tensor *h;
-    ls_tensor *out;
-    int n_buffers;
-
-    LS_TRY(small_net_rows(n, step, shard * 100, (int64_t[]){0, IN}, 2, rows_of(step, shard), 1, OUT,
-                          x, y));
-    ls_tape_set_training(n->tape, 1);
-    ls_tape_set_random(n->tape, ls_hash3(5, (uint64_t)shard, 0), step);
-    h = ls_forward(n->tape, n->layers[NORM], ls_forward(n->tape, n->layers[FIRST], *x));
-    if (step > 0) // all shards of a step see the same running mean
-        h = ls_add(n->tape, h, ls_model_buffers(n->model, &n_buffers)[0].tensor);
-    h = ls_dropout(n->tape, ls_relu(n->tape, h), 0.3);
-    out = ls_forward(n->tape, n->layers[SECOND], h);
-    if ((shard + step) % 3 == 0 && step != 2)
-        out = ls_add(n->tape, out, ls_forward(n->tape, n->layers[EXTRA], h));
-    *loss = ls_cross_entropy(n->tape, out, *y);
+    LS_TRY(rows_at(n, step, shard, x, y));
+    *loss = loss_on(n, n->tape, step, shard, *x, *y);
     return ls_tape_status(n->tape);
 }
 
@@ -72,6 +103,7 @@ typedef struct job {
     const char *backend;    /* "LOCKSTEP_BACKEND=..."; NULL: native */
     bool are_known;         /* hashes are of an earlier run */
     bool is_plain;          /* no shards: as many ranks instead */
+    bool is_one_call;       /* ls_ddp_step_shards() */
 } job;
 
 static ls_status shard_through(small_net *n, int step, int shard, bool is_last, ls_ddp_step *result)
@@ -88,6 +120,36 @@ static ls_status shard_through(small_net *n, int step, int shard, bool is_last, 
     ls_tape_reset(n->tape);
     ls_tensor_destroy(x);
     ls_tensor_destroy(y);
+    return st;
+}
+
+/* A step of ls_ddp_step_shards(). */
+typedef struct shard_step {
+    small_net *net;
+    int step;
+    ls_tensor *x[SHARDS_TOP];
+    ls_tensor *y[SHARDS_TOP];
+} shard_step;
+
+static ls_status compute_shard(void *arg, int shard, ls_tape *tape, ls_tensor **loss, int64_t *rows)
+{
+    shard_step *s = arg;
+
+    LS_TRY(rows_at(s->net, s->step, shard, &s->x[shard], &s->y[shard]));
+    *loss = loss_on(s->net, tape, s->step, shard, s->x[shard], s->y[shard]);
+    *rows = rows_of(s->step, shard);
+    return LS_OK;
+}
+
+static ls_status step_shards(small_net *n, int step, ls_shard_fn fn, ls_ddp_step *result)
+{
+    shard_step s = {.net = n, .step = step};
+    ls_status st = ls_ddp_step_shards(n->ddp, fn, &s, result);
+
+    for (int i = 0; i < SHARDS_TOP; i++) {
+        ls_tensor_destroy(s.x[i]);
+        ls_tensor_destroy(s.y[i]);
+    }
     return st;
 }
 
@@ -135,7 +197,9 @@ static ls_status train(small_net *n, ls_comm *comm, const job *j)
         for (int s = 0; s < j->shards; s++)
             total += rows_of(step, s);
         LS_TRY(ls_ddp_sync_buffers(n->ddp));
-        for (int s = first; s < first + count; s++)
+        if (j->is_one_call)
+            LS_TRY(step_shards(n, step, compute_shard, &result));
+        for (int s = first; s < first + count && !j->is_one_call; s++)
             LS_TRY(shard_through(n, step, s, s == first + count - 1, &result));
         LS_CHECK(result.weight == total && result.more_data);
         LS_TRY(ls_optimizer_step(n->sgd));
@@ -244,8 +308,8 @@ static void hooks_round_at_the_same_places_on_any_number_of_ranks(void **state)
 /* Other backends add in other orders. */
 static void backends_give_the_same_bits(void **state)
 {
-    static const ls_ddp_options options[] = {{.hook = LS_DDP_HOOK_NONE},
-                                             {.hook = LS_DDP_HOOK_BF16}};
+    static const ls_ddp_options options[] = {
+        {.hook = LS_DDP_HOOK_NONE}, {.hook = LS_DDP_HOOK_BF16}, {.sync_batch_norm = 1}};
     uint64_t *hashes = ls_test_shared(STEPS * sizeof(*hashes));
 
     (void)state;
@@ -257,19 +321,54 @@ static void backends_give_the_same_bits(void **state)
         train_on(5, &j);
         j.backend = "LOCKSTEP_BACKEND=gloo";
         train_on(5, &j);
+        j.is_one_call = true;
+        train_on(2, &j);
     }
 }
 
-/* A shard a rank: as the same ranks compute without shards. */
-static void synchronized_batch_norms_take_a_rank_for_each_shard(void **state)
+static void a_step_in_one_call_has_the_bits_of_several(void **state)
 {
     uint64_t *hashes = ls_test_shared(STEPS * sizeof(*hashes));
-    job j = {.shards = 5, .hashes = hashes, .options = {.sync_batch_norm = 1}};
+    job j = {.shards = 4, .hashes = hashes};
 
     (void)state;
-    train_on(5, &j);
-    j.is_plain = true;
-    train_on(5, &j);
+    train_on(1, &j);
+    j.is_one_call = true;
+    train_on(1, &j);
+    train_on(2, &j);
+}
+
+/* As ranks compute that have a shard each, and as without shards. */
+static void synchronized_batch_norms_have_the_same_bits_on_any_number_of_ranks(void **state)
+{
+    static const struct {
+        int shards;
+        int ranks[5];
+        bool is_aligned[5]; /* else not on a stream device */
+        ls_ddp_options options;
+    } cases[] = {{5, {1, 2, 3, 4, 5}, {true, false, true, false, true}, {.hook = LS_DDP_HOOK_NONE}},
+                 {8, {1, 2, 3}, {true, true, false}, {.first_bucket_bytes = 1, .bucket_bytes = 64}},
+                 {4, {1, 2, 3}, {true, true, false}, {.plain_mean = 1}},
+                 {7, {2, 3}, {false, false}, {.hook = LS_DDP_HOOK_BF16}}};
+    uint64_t *hashes = ls_test_shared(STEPS * sizeof(*hashes));
+
+    (void)state;
+    for (size_t c = 0; c < LS_COUNT_OF(cases); c++) {
+        job j = {.shards = cases[c].shards, .hashes = hashes, .options = cases[c].options};
+
+        if (is_stream_device() && j.options.hook != LS_DDP_HOOK_NONE)
+            continue;
+        j.options.sync_batch_norm = 1;
+        train_on(j.shards, &j);
+        j.is_plain = true;
+        if (j.options.hook == LS_DDP_HOOK_NONE)
+            train_on(j.shards, &j);
+        j.is_plain = false;
+        j.is_one_call = true;
+        for (int i = 0; i < 5 && cases[c].ranks[i] > 0; i++)
+            if (cases[c].is_aligned[i] || !is_stream_device())
+                train_on(cases[c].ranks[i], &j);
+    }
 }
 
 /* --- the definition --- */
@@ -427,8 +526,9 @@ static ls_status body_options(const ls_test_rank *self, void *arg)
     if (is_stream_device())
         LS_TRY(refused(comm, &n, (ls_ddp_options){.shards = 4, .hook = LS_DDP_HOOK_BF16},
                        LS_EUNSUPPORTED, "--compress"));
-    LS_TRY(refused(comm, &n, (ls_ddp_options){.shards = 4, .sync_batch_norm = 1}, LS_EUNSUPPORTED,
-                   "start 4 ranks"));
+    LS_TRY(refused(comm, &n,
+                   (ls_ddp_options){.shards = 2, .sync_batch_norm = 1, .batch_norm_group = comm},
+                   LS_EUNSUPPORTED, "batch_norm_group"));
     LS_TRY(refused(comm, &n, (ls_ddp_options){.shards = 4, .no_buffer_broadcast = 1},
                    LS_EUNSUPPORTED, "no_buffer_broadcast"));
     LS_CHECK(ls_shard_range(5, 2, 3, &first, &count) == LS_OK && first == 4 && count == 1);
@@ -524,18 +624,125 @@ static void loss_of_a_rank_ends_the_exchange(void **state)
     assert_true(ls_test_run(&(ls_test_job){.n = 3, .body = body_loss}));
 }
 
+/* What is wrong with a step of 4 shards on 2 ranks: of shard 1, which rank 0 has. */
+enum { IN_TURN, WITHOUT_A_NORM, WITHOUT_DATA, WITH_A_WRONG_SHAPE, BELOW_0_ROWS, TWICE };
+
+static ls_status compute_without_a_norm(void *arg, int shard, ls_tape *tape, ls_tensor **loss,
+                                        int64_t *rows)
+{
+    shard_step *s = arg;
+
+    if (shard != 1)
+        return compute_shard(arg, shard, tape, loss, rows);
+    LS_TRY(rows_at(s->net, s->step, shard, &s->x[shard], &s->y[shard]));
+    *loss =
+        ls_cross_entropy(tape, ls_forward(tape, s->net->layers[FIRST], s->x[shard]), s->y[shard]);
+    *rows = rows_of(s->step, shard);
+    return LS_OK;
+}
+
+static ls_status compute_without_data(void *arg, int shard, ls_tape *tape, ls_tensor **loss,
+                                      int64_t *rows)
+{
+    if (shard == 1)
+        return ls_set_error(LS_EIO, "the data of shard 1 are gone");
+    return compute_shard(arg, shard, tape, loss, rows);
+}
+
+static ls_status compute_wrong_shape(void *arg, int shard, ls_tape *tape, ls_tensor **loss,
+                                     int64_t *rows)
+{
+    shard_step *s = arg;
+
+    LS_TRY(compute_shard(arg, shard, tape, loss, rows));
+    if (shard == 1)
+        *loss = ls_forward(tape, s->net->layers[SECOND], s->x[shard]);
+    return LS_OK;
+}
+
+static ls_status compute_below_0_rows(void *arg, int shard, ls_tape *tape, ls_tensor **loss,
+                                      int64_t *rows)
+{
+    LS_TRY(compute_shard(arg, shard, tape, loss, rows));
+    *rows = shard == 1 ? -1 : *rows;
+    return LS_OK;
+}
+
+static ls_status wrong_step(small_net *n, int first, int what, ls_ddp_step *result)
+{
+    static const ls_shard_fn fns[] = {
+        [WITHOUT_A_NORM] = compute_without_a_norm,
+        [WITHOUT_DATA] = compute_without_data,
+        [WITH_A_WRONG_SHAPE] = compute_wrong_shape,
+        [BELOW_0_ROWS] = compute_below_0_rows,
+    };
+
+    if (what == IN_TURN)
+        return shard_through(n, 0, first, false, NULL);
+    if (what != TWICE)
+        return step_shards(n, 0, fns[what], result);
+    LS_TRY(ls_ddp_begin(n->ddp, 1));
+    return step_shards(n, 0, compute_shard, result);
+}
+
+static ls_status body_wrong_step(const ls_test_rank *self, void *arg)
+{
+    static const struct {
+        ls_status of_rank_0;
+        const char *part;
+    } expected[] = {
+        [IN_TURN] = {LS_EUNSUPPORTED, "ls_ddp_step_shards()"},
+        [WITHOUT_A_NORM] = {LS_EINVAL, "have computed different batch norms"},
+        [WITHOUT_DATA] = {LS_EIO, "the data of shard 1 are gone"},
+        [WITH_A_WRONG_SHAPE] = {LS_EINVAL, "linear"},
+        [BELOW_0_ROWS] = {LS_EINVAL, "rows is -1"},
+        [TWICE] = {LS_EINVAL, "after ls_ddp_begin()"},
+    };
+    const ls_ddp_options options = {.size = sizeof(options), .shards = 4, .sync_batch_norm = 1};
+    const int what = *(const int *)arg;
+    ls_ddp_step result;
+    ls_comm *comm;
+    small_net n;
+    ls_status st;
+    int first;
+    int count;
+
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n));
+    LS_TRY(small_net_join(&n, comm, &options, 0.1));
+    LS_TRY(ls_shard_range(4, self->rank, self->size, &first, &count));
+    LS_TRY(ls_barrier(comm, NULL)); // all have joined
+    LS_TRY(ls_ddp_sync_buffers(n.ddp));
+    st = wrong_step(&n, first, what, &result);
+    if (what == IN_TURN || (what != TWICE && self->rank == 0)) // else the other's may come first
+        LS_CHECK(st == expected[what].of_rank_0);
+    LS_CHECK(st != LS_OK && strstr(ls_last_error(), expected[what].part) != NULL);
+    small_net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void a_wrong_shard_ends_the_step_of_all(void **state)
+{
+    (void)state;
+    for (int what = IN_TURN; what <= TWICE; what++)
+        assert_true(ls_test_run(&(ls_test_job){.n = 2, .body = body_wrong_step, .arg = &what}));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_ranks_gives_the_same_bits),
         cmocka_unit_test(small_buckets_and_means_over_shards_keep_the_bits),
         cmocka_unit_test(hooks_round_at_the_same_places_on_any_number_of_ranks),
-        cmocka_unit_test(synchronized_batch_norms_take_a_rank_for_each_shard),
+        cmocka_unit_test(a_step_in_one_call_has_the_bits_of_several),
+        cmocka_unit_test(synchronized_batch_norms_have_the_same_bits_on_any_number_of_ranks),
         cmocka_unit_test(backends_give_the_same_bits),
         cmocka_unit_test(gradients_are_the_tree_over_shards),
         cmocka_unit_test(options_that_depend_on_the_ranks_are_refused),
         cmocka_unit_test(calls_out_of_turn_fail),
         cmocka_unit_test(loss_of_a_rank_ends_the_exchange),
+        cmocka_unit_test(a_wrong_shard_ends_the_step_of_all),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
