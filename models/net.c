@@ -469,43 +469,56 @@ int net_round_channels(double channels)
 
 /* --- running --- */
 
+/* A value of a forward. */
+typedef struct run_value {
+    ls_tensor *tensor;
+    int source; /* the first value that is the same tensor */
+    int left;   /* remaining reads of that tensor */
+} run_value;
+
 /* An operator may return its argument, as dropout does in evaluation. */
-static void note_value(network *n, int value, const net_op *op)
+static void note_value(const network *n, run_value *values, int value, const net_op *op)
 {
-    n->source[value] = value;
-    n->left[value] = n->readers[value];
+    values[value].source = value;
+    values[value].left = n->readers[value];
     for (int i = 0; i < op->n_in; i++) {
-        if (n->values[op->in[i]] == n->values[value]) {
-            n->source[value] = n->source[op->in[i]];
-            n->left[n->source[value]] += n->readers[value];
+        if (values[op->in[i]].tensor == values[value].tensor) {
+            values[value].source = values[op->in[i]].source;
+            values[values[value].source].left += n->readers[value];
             return;
         }
     }
 }
 
-static ls_tensor *run_op(network *n, ls_tape *tape, const net_op *op, int value)
+static void run_op(const network *n, ls_tape *tape, run_value *values, int value)
 {
+    const net_op *op = &n->ops[value - 1];
     ls_tensor *in[NET_MAX_IN];
 
     for (int i = 0; i < op->n_in; i++)
-        in[i] = n->values[op->in[i]];
-    n->values[value] = op->run(tape, op, in);
-    note_value(n, value, op);
+        in[i] = values[op->in[i]].tensor;
+    values[value].tensor = op->run(tape, op, in);
+    note_value(n, values, value, op);
     for (int i = 0; i < op->n_in; i++) {
-        if (--n->left[n->source[op->in[i]]] == 0)
+        if (--values[values[op->in[i]].source].left == 0)
             ls_tape_done(tape, in[i]);
     }
-    return n->values[value];
 }
 
+/* Shards may run it at the same time (ls_run_train()): the network does not change. NULL: the tape
+ * has failed, or there is no memory. */
 ls_tensor *net_forward(void *arg, ls_tape *tape, ls_tensor *images)
 {
-    network *n = arg;
+    const network *n = arg;
+    run_value *values = calloc((size_t)n->n_ops + 1, sizeof(*values));
+    ls_tensor *result;
 
-    n->values[0] = images;
-    n->source[0] = 0;
-    n->left[0] = n->readers[0];
-    for (int i = 0; i < n->n_ops; i++)
-        (void)run_op(n, tape, &n->ops[i], i + 1);
-    return n->values[n->n_ops];
+    if (values == NULL)
+        return NULL;
+    values[0] = (run_value){images, 0, n->readers[0]};
+    for (int i = 1; i <= n->n_ops; i++)
+        run_op(n, tape, values, i);
+    result = values[n->n_ops].tensor;
+    free(values);
+    return result;
 }

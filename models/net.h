@@ -64,11 +64,6 @@ struct network {
     /* Of value 0, the images, and of the result of operator i - 1. */
     int channels[NET_MAX_OPS + 1];
     int readers[NET_MAX_OPS + 1];
-
-    /* While it runs. */
-    ls_tensor *values[NET_MAX_OPS + 1];
-    int source[NET_MAX_OPS + 1]; /* the first value that is the same tensor */
-    int left[NET_MAX_OPS + 1];   /* remaining reads of that tensor */
 };
 
 /* --- names --- */

@@ -251,6 +251,17 @@ LS_API void ls_run_weigh(ls_run *run, int64_t weight);
  * failed forward) is allowed: ls_run_close() returns the failure. */
 LS_API void ls_run_step(ls_run *run, ls_tensor *loss);
 
+/* Computes the mean loss of a batch with operators on ls_run_tape(): what stands between
+ * ls_run_next() and ls_run_step(). NULL after a failure. */
+typedef ls_tensor *(*ls_loss_fn)(void *arg, ls_run *run, const ls_batch *batch);
+
+/* Trains to the end: as a loop of ls_run_next() and ls_run_step() with the losses of `loss`. With
+ * --sync-bn and more shards than ranks (--shards) the only way to train a network with batch norms:
+ * there ls_run_tape() differs from shard to shard, and what ls_ddp_step_shards() says of its
+ * function is true of `loss`. ls_run_close() returns a failure. Collective; blocks; the run's
+ * thread. */
+LS_API void ls_run_train(ls_run *run, ls_loss_fn loss, void *arg);
+
 /* Prints the summary (rank 0), restores signal handlers and frees everything. Returns `st` if that
  * is a failure, else the first failure of the run. LS_EINVAL when the program still has tensors on
  * the run's device: destroy them before. NULL gives `st`. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loop.c - ls_run_next() and ls_run_step(): the steps and epochs of a program's training loop, and
- * the evaluation and save at the end of an epoch.
+ * loop.c - ls_run_next(), ls_run_step() and ls_run_train(): the steps and epochs of a program's
+ * training, and the evaluation and save at the end of an epoch.
  *
  * Ranks may have different numbers of batches: an epoch has as many steps as the rank with the most
  * batches, and a rank without data takes part with 0 rows. Whatever decides if ranks communicate
@@ -12,8 +12,10 @@
  */
 #include "train/run.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "ddp/shard_step.h"
 #include "tensor/device.h"
 
 #include <inttypes.h>
@@ -233,23 +235,38 @@ static ls_status heal(ls_run *run)
     return n_healed > 0 ? ls_optimizer_loaded(run->optimizer) : LS_OK;
 }
 
-static ls_status get_batch(ls_run *run, ls_batch *batch)
+static ls_status begin_batch(ls_run *run)
 {
     run->report.mark_ns = ls_now_ns();
     run->step_ns = run->report.mark_ns;
-    if (run->ddp != NULL && run->n_added == 0) {
-        LS_TRY(heal(run));
-        LS_TRY(ls_ddp_sync_buffers(run->ddp));
-        report_phase(run, PHASE_COMMUNICATION);
-    }
+    if (run->ddp == NULL || run->n_added > 0)
+        return LS_OK;
+    LS_TRY(heal(run));
+    LS_TRY(ls_ddp_sync_buffers(run->ddp));
+    report_phase(run, PHASE_COMMUNICATION);
+    return LS_OK;
+}
+
+/* The next batch of part run->part, for run->tape. */
+static ls_status load_batch(ls_run *run, ls_batch *batch)
+{
     ls_tape_set_training(run->tape, 1);
     ls_tape_reset(run->tape);
-    run->part = run->division.has_shards ? (int)run->n_added : 0;
     ls_tape_set_random(run->tape, part_seed(run),
-                       run->at.step * run_accumulate(run) + run->n_added - run->part);
+                       run->division.has_shards
+                           ? run->at.step
+                           : run->at.step * run_accumulate(run) + run->n_added);
     LS_TRY(ls_loader_next(run->train.parts[run->part].loader, batch));
-    report_phase(run, PHASE_DATA);
     set_rows(run, batch->rows);
+    return LS_OK;
+}
+
+static ls_status get_batch(ls_run *run, ls_batch *batch)
+{
+    LS_TRY(begin_batch(run));
+    run->part = run->division.has_shards ? (int)run->n_added : 0;
+    LS_TRY(load_batch(run, batch));
+    report_phase(run, PHASE_DATA);
     if (run->ddp != NULL && completes_step(run) && !run->uses_weights) {
         LS_TRY(ls_ddp_begin(run->ddp, run->rows));
         report_phase(run, PHASE_COMMUNICATION); // --check-replicas
@@ -278,6 +295,7 @@ static ls_status find_batch(ls_run *run)
     }
 }
 
+/* batch NULL: the step takes its batches itself. */
 static ls_status next_batch(ls_run *run, ls_batch *batch)
 {
     if (run->flags->evaluate)
@@ -285,7 +303,7 @@ static ls_status next_batch(ls_run *run, ls_batch *batch)
     if (run->train.parts == NULL)
         return ls_fail(LS_EINVAL, "ls_run_next needs a training set");
     LS_TRY(find_batch(run));
-    return run->is_finished ? LS_OK : get_batch(run, batch);
+    return run->is_finished || batch == NULL ? LS_OK : get_batch(run, batch);
 }
 
 /* After a recovery the search for a batch begins again. */
@@ -299,16 +317,13 @@ static ls_status next_batch_of_ranks(ls_run *run, ls_batch *batch)
     return LS_OK;
 }
 
-int ls_run_next(ls_run *run, ls_batch *batch)
+/* Whether there is a next one. */
+static bool find_next(ls_run *run, ls_batch *batch)
 {
     ls_status st;
 
-    if (run == NULL || run->failure != LS_OK || run->is_finished)
-        return 0;
-    if (batch == NULL) {
-        run_fail(run, ls_fail(LS_EINVAL, "ls_run_next: batch is NULL"));
-        return 0;
-    }
+    if (run->failure != LS_OK || run->is_finished)
+        return false;
     st = run->is_started ? next_batch_of_ranks(run, batch)
                          : ls_fail(LS_EINVAL, "call ls_run_start() before ls_run_next()");
     if (st != LS_OK)
@@ -316,6 +331,15 @@ int ls_run_next(ls_run *run, ls_batch *batch)
     else if (run->is_finished)
         run_set_activity(run, NULL);
     return run->failure == LS_OK && !run->is_finished;
+}
+
+int ls_run_next(ls_run *run, ls_batch *batch)
+{
+    if (run == NULL)
+        return 0;
+    if (batch == NULL)
+        run_fail(run, ls_fail(LS_EINVAL, "ls_run_next: batch is NULL"));
+    return find_next(run, batch);
 }
 
 /* --- a step --- */
@@ -437,25 +461,11 @@ static void profile_backward(ls_run *run, double wait_s)
     profile_add_phase(&run->profile, phase_name(PHASE_COMMUNICATION), wait_ns, end_ns);
 }
 
-/* Backward and its communication, with the time of each. */
-static ls_status backward(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
+/* Adds the time of the ls_ddp's backward, from mark_ns on, and of its communication. */
+static void report_backward(ls_run *run)
 {
     ls_ddp_stats stats;
-    double scale;
 
-    LS_TRY(run_update_scaler(run));
-    scale = run->scaler == NULL ? 1.0 : ls_grad_scaler_scale(run->scaler);
-    if (run->ddp == NULL && run->uses_weights && run_accumulate(run) > 1)
-        return backward_weighed(run, loss, scale, step);
-    if (run->ddp == NULL)
-        return backward_alone(run, loss, scale, step);
-    LS_TRY(ls_ddp_set_loss_scale(run->ddp, scale));
-    if (stop_signal_received() != 0)
-        ls_ddp_request_stop(run->ddp);
-    if (completes_step(run))
-        LS_TRY(ls_ddp_backward(run->ddp, run->tape, loss, run->weight, step));
-    else
-        LS_TRY(ls_ddp_accumulate(run->ddp, run->tape, loss, run->weight));
     ls_ddp_get_stats(run->ddp, &stats);
     report_seconds(run, PHASE_BACKWARD, stats.backward_s - run->backward_s);
     report_seconds(run, PHASE_COMMUNICATION, stats.wait_s - run->wait_s);
@@ -463,6 +473,38 @@ static ls_status backward(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
     run->backward_s = stats.backward_s;
     run->wait_s = stats.wait_s;
     run->report.mark_ns = ls_now_ns();
+}
+
+static ls_status find_loss_scale(ls_run *run, double *scale)
+{
+    LS_TRY(run_update_scaler(run));
+    *scale = run->scaler == NULL ? 1.0 : ls_grad_scaler_scale(run->scaler);
+    return LS_OK;
+}
+
+static void pass_stop_signal(ls_run *run)
+{
+    if (stop_signal_received() != 0)
+        ls_ddp_request_stop(run->ddp);
+}
+
+/* Backward and its communication, with the time of each. */
+static ls_status backward(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
+{
+    double scale;
+
+    LS_TRY(find_loss_scale(run, &scale));
+    if (run->ddp == NULL && run->uses_weights && run_accumulate(run) > 1)
+        return backward_weighed(run, loss, scale, step);
+    if (run->ddp == NULL)
+        return backward_alone(run, loss, scale, step);
+    LS_TRY(ls_ddp_set_loss_scale(run->ddp, scale));
+    pass_stop_signal(run);
+    if (completes_step(run))
+        LS_TRY(ls_ddp_backward(run->ddp, run->tape, loss, run->weight, step));
+    else
+        LS_TRY(ls_ddp_accumulate(run->ddp, run->tape, loss, run->weight));
+    report_backward(run);
     return LS_OK;
 }
 
@@ -529,34 +571,29 @@ static ls_status set_lr(ls_run *run)
     return ls_fail(LS_EINVAL, "the learning rate of step %" PRId64 " is %g", step, s->lr);
 }
 
-static ls_status train_batch(ls_run *run, ls_tensor *loss)
+/* Adds the current batch to what is reported. */
+static ls_status count_loss(ls_run *run, const ls_tensor *loss)
 {
-    const bool is_last = completes_step(run);
     rank_sums *window = report_window(run);
-    ls_ddp_step step = {.weight = 0};
 
-    if (run->n_added == 0) {
-        run->step_rows = count_step_rows(run);
-        LS_TRY(set_lr(run));
-    }
     LS_TRY(check_weight(run));
     LS_TRY(losses_add(&run->losses, loss, (double)run->weight, &window->loss, &window->rows));
     window->samples += (double)run->rows;
     run->report.progress.samples += (double)run->rows;
-    report_phase(run, PHASE_FORWARD);
-    if (is_last)
-        LS_TRY(recover_begin_sums(run));
-    LS_TRY(recover_end_sums(run, backward(run, loss, &step)));
-    if (is_last && step.more_data) {
+    return LS_OK;
+}
+
+/* After the gradients of a step are reduced. */
+static ls_status end_step(ls_run *run, const ls_ddp_step *step)
+{
+    if (step->more_data) {
         report_device_phase(run, phase_name(PHASE_OPTIMIZER));
         LS_TRY(update_parameters(run));
         report_device_phase(run, NULL);
     }
     report_phase(run, PHASE_OPTIMIZER);
-    count_batch(run, is_last);
-    if (!is_last)
-        return LS_OK;
-    count_step(run, &step);
+    count_batch(run, true);
+    count_step(run, step);
     LS_TRY(report_step(run));
     report_progress(run);
     progress_step(&run->progress, &(progress_values){.state = &run->state,
@@ -566,6 +603,27 @@ static ls_status train_batch(ls_run *run, ls_tensor *loss)
                                                      .epoch_batches = run->epoch_batches,
                                                      .ranks = run_size(run)});
     return profile_step(run);
+}
+
+static ls_status train_batch(ls_run *run, ls_tensor *loss)
+{
+    const bool is_last = completes_step(run);
+    ls_ddp_step step = {.weight = 0};
+
+    if (run->n_added == 0) {
+        run->step_rows = count_step_rows(run);
+        LS_TRY(set_lr(run));
+    }
+    LS_TRY(count_loss(run, loss));
+    report_phase(run, PHASE_FORWARD);
+    if (is_last)
+        LS_TRY(recover_begin_sums(run));
+    LS_TRY(recover_end_sums(run, backward(run, loss, &step)));
+    if (is_last)
+        return end_step(run, &step);
+    report_phase(run, PHASE_OPTIMIZER);
+    count_batch(run, false);
+    return LS_OK;
 }
 
 void ls_run_step(ls_run *run, ls_tensor *loss)
@@ -586,4 +644,136 @@ void ls_run_step(ls_run *run, ls_tensor *loss)
     run->has_weight = false;
     if (st != LS_OK)
         run_fail(run, st);
+}
+
+/* --- a step whose shards are computed at the same time --- */
+
+/* Of each shard of this rank: what the run has of the current batch, while other shards run. */
+typedef struct shard_batch {
+    ls_tape *tape;
+    int64_t rows;
+    int64_t weight;
+    bool has_weight;
+} shard_batch;
+
+typedef struct shard_step {
+    ls_run *run;
+    ls_loss_fn loss;
+    void *arg;
+    ls_tape *tape; /* of the run */
+    shard_batch *batches;
+    int64_t data_ns; /* in loaders */
+} shard_step;
+
+/* The current batch is that of another part. */
+static void change_part(shard_step *s, int part)
+{
+    ls_run *run = s->run;
+    const shard_batch *to = &s->batches[part];
+
+    s->batches[run->part] = (shard_batch){.tape = s->batches[run->part].tape,
+                                          .rows = run->rows,
+                                          .weight = run->weight,
+                                          .has_weight = run->has_weight};
+    run->part = part;
+    run->tape = to->tape;
+    run->rows = to->rows;
+    run->weight = to->weight;
+    run->has_weight = to->has_weight;
+}
+
+static void resume_shard(void *arg, int shard)
+{
+    shard_step *s = arg;
+
+    change_part(s, shard - s->run->division.first);
+}
+
+static ls_status compute_shard(void *arg, int shard, ls_tape *tape, ls_tensor **loss, int64_t *rows)
+{
+    shard_step *s = arg;
+    ls_run *run = s->run;
+    const int64_t start_ns = ls_now_ns();
+    ls_batch batch;
+
+    s->batches[shard - run->division.first].tape = tape;
+    resume_shard(s, shard);
+    LS_TRY(ls_tape_set_compute(tape, ls_tape_compute(s->tape)));
+    ls_tape_check_nan(tape, run->flags->check_nan);
+    LS_TRY(load_batch(run, &batch));
+    s->data_ns += ls_now_ns() - start_ns;
+    *loss = s->loss(s->arg, run, &batch);
+    LS_TRY(ls_run_status(run));
+    LS_TRY(count_loss(run, *loss));
+    pass_stop_signal(run);
+    *rows = run->weight;
+    // The losses of the others have been counted: shards end their forward in order.
+    return run->part == run->division.n - 1 ? recover_begin_sums(run) : LS_OK;
+}
+
+/* Adds the times of loaders and forward. */
+static void report_shards(ls_run *run, int64_t data_ns)
+{
+    const int64_t start_ns = run->report.mark_ns;
+    ls_ddp_stats stats;
+    int64_t end_ns; /* of forward */
+
+    ls_ddp_get_stats(run->ddp, &stats);
+    end_ns = ls_now_ns() - (int64_t)((stats.backward_s - run->backward_s) * 1e9) -
+             (int64_t)((stats.wait_s - run->wait_s) * 1e9);
+    report_seconds(run, PHASE_DATA, (double)data_ns * 1e-9);
+    report_seconds(run, PHASE_FORWARD, (double)(end_ns - start_ns - data_ns) * 1e-9);
+    profile_add_phase(&run->profile, phase_name(PHASE_FORWARD), start_ns, end_ns);
+    run->report.mark_ns = end_ns;
+}
+
+/* No ls_ddp_begin(), which must not come before the gradients of other shards are added. */
+static ls_status train_shards(ls_run *run, ls_loss_fn loss, void *arg)
+{
+    shard_step s = {.run = run, .loss = loss, .arg = arg, .tape = run->tape};
+    const shard_calls calls = {compute_shard, resume_shard, &s};
+    ls_ddp_step step = {.weight = 0};
+    double scale;
+    ls_status st;
+
+    LS_TRY(begin_batch(run));
+    run->step_rows = count_step_rows(run);
+    LS_TRY(set_lr(run));
+    LS_TRY(find_loss_scale(run, &scale));
+    LS_TRY(ls_ddp_set_loss_scale(run->ddp, scale));
+    s.batches = ls_calloc((size_t)run->division.n, sizeof(*s.batches));
+    if (s.batches == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the batches of %d shards", run->division.n);
+    report_device_phase(run, phase_name(PHASE_FORWARD));
+    run->part = 0;
+    st = recover_end_sums(run, ddp_step_shards(run->ddp, &calls, &step));
+    run->part = 0;
+    run->tape = s.tape;
+    ls_free(s.batches);
+    LS_TRY(st);
+    report_shards(run, s.data_ns);
+    report_backward(run);
+    return end_step(run, &step);
+}
+
+void ls_run_train(ls_run *run, ls_loss_fn loss, void *arg)
+{
+    ls_batch batch;
+
+    if (run == NULL)
+        return;
+    if (loss == NULL)
+        run_fail(run, ls_fail(LS_EINVAL, "ls_run_train: loss is NULL"));
+    if (run->ddp != NULL && shards_are_together(run->ddp)) {
+        while (find_next(run, NULL)) {
+            bool again;
+            const ls_status st = recover(run, train_shards(run, loss, arg), &again);
+
+            if (st != LS_OK)
+                run_fail(run, st);
+        }
+        return;
+    }
+    while (find_next(run, &batch))
+        ls_run_step(run, loss(arg, run, &batch));
 }

@@ -118,6 +118,27 @@ static ls_status spoil(ls_model *model)
     return ls_tensor_write(t, values, ls_tensor_count(t));
 }
 
+typedef struct loss_args {
+    const small_job *job;
+    small_net *net;
+} loss_args;
+
+static ls_tensor *loss_of(void *arg, ls_run *run, const ls_batch *batch)
+{
+    const loss_args *a = arg;
+    ls_run_state state;
+    ls_tensor *loss;
+
+    ls_run_get_state(run, &state);
+    if (a->job->stop_at > 0 && state.step + 1 == a->job->stop_at && stop_signal_received() == 0)
+        raise(SIGTERM);
+    if (a->job->weight != 0)
+        ls_run_weigh(run, a->job->weight * batch->rows);
+    loss = ls_run_classify(run, forward(a->net, ls_run_tape(run), batch->x), batch->y);
+    ls_run_add(run, "loss", loss, (double)batch->rows);
+    return loss;
+}
+
 static ls_status train(ls_run *run, const small_job *job, small_result *r)
 {
     const ls_ddp_options ddp = {.size = sizeof(ddp),
@@ -125,6 +146,7 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
                                 .bucket_bytes = job->bucket_bytes};
     ls_batch batch;
     small_net net;
+    loss_args args = {job, &net};
     int64_t before;
 
     make_net(ls_run_model(run), job, &net);
@@ -133,7 +155,11 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
         LS_TRY(ls_run_distribute(run, job->comm, &ddp));
     if (job->weight != 0 && !job->forgets_weights)
         LS_TRY(ls_run_use_weights(run));
+    if (job->is_one_call)
+        LS_TRY(ls_run_declare(run, "loss"));
     LS_TRY(ls_run_start(run, forward, &net));
+    if (job->is_one_call)
+        ls_run_train(run, loss_of, &args);
     while (ls_run_next(run, &batch)) {
         ls_tensor *logits = forward(&net, ls_run_tape(run), batch.x);
         ls_run_get_state(run, &r->state);
@@ -160,6 +186,7 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
             r->lr[before % SMALL_STEPS] = r->state.lr;
     }
     ls_run_get_state(run, &r->state);
+    r->value = ls_run_value(run, "loss", 0);
     return read_weights(ls_run_model(run), r);
 }
 

@@ -11,8 +11,9 @@ enum { SMALL_WEIGHTS = 544, SMALL_STEPS = 48 };
 
 typedef struct small_result {
     ls_status status;
-    char error[600];
+    char error[592];
     ls_run_state state;
+    double value;                 /* with is_one_call: the mean loss, as the run's own value */
     float weights[SMALL_WEIGHTS]; /* all parameters, then zeros */
     double lr[SMALL_STEPS];       /* of each step that this process has done */
 } small_result;
@@ -35,6 +36,7 @@ typedef struct small_job {
     int64_t weigh_from;  /* step of the first batch that is weighed */
     int forgets_weights; /* does not call ls_run_use_weights() */
     size_t bucket_bytes; /* of ddp; 0: the default */
+    int is_one_call;     /* ls_run_train(); of the members above stop_at and weight count */
     int other_classes;   /* of the last layer; 0: as many as the set has */
 } small_job;
 

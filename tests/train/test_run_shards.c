@@ -4,6 +4,7 @@
  * number of ranks, with and without an interruption. The network has a convolution, a batch norm
  * and a dropout, the images are padded and cropped at random.
  */
+#include "base/json.h"
 #include "harness/ranks.h"
 #include "tensor/suite_device.h"
 #include "train/small_folder.h"
@@ -210,6 +211,123 @@ static void accumulated_batches_are_shards(void **state)
     assert_same(&three, &six);
 }
 
+/* With batch norms over all shards of a step. */
+static small_job make_synchronized(int64_t shards)
+{
+    small_job job = make_job(shards);
+
+    job.flags.sync_bn = 1;
+    job.is_one_call = 1;
+    return job;
+}
+
+static void synchronized_batch_norms_keep_the_bits(void **state)
+{
+    static small_result apart; // large
+    small_job job = make_synchronized(5);
+    small_result five;
+
+    (void)state;
+    job.is_one_call = 0;
+    five = run_on(5, &job); // a shard a rank
+    job.is_one_call = 1;
+    for (int n = 1; n <= 5; n++)
+        if (is_supported(5, n)) {
+            const small_result r = run_on(n, &job);
+
+            assert_same(&r, &five);
+            assert_true(r.value == r.state.loss);
+        }
+    job.flags.sync_bn = 0;
+    apart = run_on(3, &job);
+    assert_memory_not_equal(apart.weights, five.weights, sizeof(five.weights));
+}
+
+static void synchronized_batch_norms_keep_the_bits_with_other_flags(void **state)
+{
+    small_job jobs[] = {make_synchronized(5), make_synchronized(4), make_synchronized(3)};
+
+    (void)state;
+    if (strcmp(test_device_name(), "cpu_ref") != 0)
+        skip();
+    jobs[0].weight = 3;
+    jobs[1].flags.compress = "bf16";
+    jobs[1].flags.check_nan = 1;
+    jobs[2].flags.accumulate = 2;
+    jobs[2].flags.precision = "fp16"; // gradients are scaled
+    for (size_t i = 0; i < LS_COUNT_OF(jobs); i++) {
+        const small_result alone = run_on(1, &jobs[i]);
+        const small_result two = run_on(2, &jobs[i]);
+        const small_result three = run_on(3, &jobs[i]);
+
+        assert_same(&two, &alone);
+        assert_same(&three, &alone);
+    }
+}
+
+static void a_run_with_synchronized_batch_norms_resumes_on_other_ranks(void **state)
+{
+    small_job job = make_synchronized(5);
+    small_result whole;
+    small_result rest;
+
+    (void)state;
+    whole = run_on(1, &job);
+    job.flags.save = path_in("together.safetensors");
+    job.stop_at = whole.state.step / 2 + 3;
+    rest = run_on(3, &job);
+    assert_int_equal(rest.state.step, job.stop_at);
+    job.stop_at = 0;
+    job.flags.resume = "";
+    rest = run_on(is_supported(5, 2) ? 2 : 1, &job);
+    assert_memory_equal(rest.weights, whole.weights, sizeof(whole.weights));
+    assert_int_equal(rest.state.step, whole.state.step);
+}
+
+/* Operators of a shard that waits do not count the time of others. */
+static void a_profile_has_each_operator_of_shards_once(void **state)
+{
+    static char text[1 << 20];
+    small_job job = make_synchronized(8);
+    double operators = 0;
+    double steps = 0;
+    int norms = 0;
+    json_value *root;
+
+    (void)state;
+    job.flags.batch_size = 3;
+    job.flags.profile = "2:4";
+    job.flags.profile_file = path_in("p");
+    (void)run_on(1, &job);
+    assert_int_equal(
+        json_parse(text, read_file(path_in("p.rank0.json"), text, sizeof(text)), "p", &root),
+        LS_OK);
+    for (size_t i = 0; i < json_size(json_get(root, "traceEvents")); i++) {
+        const json_value *e = json_at(json_get(root, "traceEvents"), i);
+        const char *category = json_as_string(json_get(e, "cat"), "");
+        const double us = json_as_real(json_get(e, "dur"), 0);
+
+        assert_true(us >= 0);
+        steps += strcmp(category, "step") == 0 ? us : 0;
+        operators += strcmp(category, "operator") == 0 ? us : 0;
+        norms += strstr(json_as_string(json_get(e, "name"), ""), "batch_norm") != NULL;
+    }
+    json_free(root);
+    assert_int_equal(norms, 3 * 8 * 2); // forward and backward
+    assert_true(operators > 0 && operators < steps);
+}
+
+static void a_loop_of_batches_cannot_synchronize_several_shards(void **state)
+{
+    small_job job = make_synchronized(5);
+
+    (void)state;
+    job.is_one_call = 0;
+    assert_false(ls_test_ranks(&(ls_test_job){.n = 1, .body = rank_body, .arg = &job}, NULL));
+    assert_int_equal(results[0].status, LS_EUNSUPPORTED);
+    assert_non_null(strstr(results[0].error, "ls_run_train()"));
+}
+
 static void weighed_batches_keep_the_bits(void **state)
 {
     small_job job = make_job(4);
@@ -282,6 +400,11 @@ int main(void)
         cmocka_unit_test(another_number_of_ranks_resumes_within_an_epoch_with_the_same_bits),
         cmocka_unit_test(shards_equal_as_many_ranks),
         cmocka_unit_test(accumulated_batches_are_shards),
+        cmocka_unit_test(synchronized_batch_norms_keep_the_bits),
+        cmocka_unit_test(synchronized_batch_norms_keep_the_bits_with_other_flags),
+        cmocka_unit_test(a_run_with_synchronized_batch_norms_resumes_on_other_ranks),
+        cmocka_unit_test(a_profile_has_each_operator_of_shards_once),
+        cmocka_unit_test(a_loop_of_batches_cannot_synchronize_several_shards),
         cmocka_unit_test(weighed_batches_keep_the_bits),
         cmocka_unit_test(an_evaluation_alone_gives_the_same_bits),
         cmocka_unit_test(fewer_shards_than_ranks_are_refused),
