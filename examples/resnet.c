@@ -96,16 +96,16 @@ static ls_status open_data(const settings *s, const ls_comm *comm, ls_run *run, 
 
 /* --- training --- */
 
+static ls_tensor *loss_of(void *net, ls_run *run, const ls_batch *batch)
+{
+    return ls_run_classify(run, net_forward(net, ls_run_tape(run), batch->x), batch->y);
+}
+
 static ls_status loop(ls_run *run, ls_comm *comm, network *net)
 {
-    ls_batch batch;
-
     LS_TRY(ls_run_distribute(run, comm, NULL)); /* data-parallel training needs only this line */
     LS_TRY(ls_run_start(run, net_forward, net));
-    while (ls_run_next(run, &batch)) {
-        ls_tensor *logits = net_forward(net, ls_run_tape(run), batch.x);
-        ls_run_step(run, ls_run_classify(run, logits, batch.y));
-    }
+    ls_run_train(run, loss_of, net);
     return LS_OK;
 }
 

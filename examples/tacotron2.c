@@ -238,9 +238,19 @@ static ls_status step_guided(const settings *s, ls_run *run, const ls_batch *bat
     return st;
 }
 
+static ls_tensor *loss_of(void *arg, ls_run *run, const ls_batch *batch)
+{
+    const settings *s = arg;
+    const tacotron2_batch b = fields_of(batch);
+    tacotron2_output out;
+
+    if (tacotron2_forward(&s->net, ls_run_tape(run), &b, &out) != LS_OK)
+        return NULL;
+    return tacotron2_loss(ls_run_tape(run), &out, &b);
+}
+
 static ls_status loop(settings *s, ls_run *run, ls_comm *comm)
 {
-    ls_tape *tape = ls_run_tape(run);
     ls_batch batch;
 
     LS_TRY(ls_run_declare(run, "loss"));
@@ -250,17 +260,10 @@ static ls_status loop(settings *s, ls_run *run, ls_comm *comm)
         LS_TRY(ls_run_schedule_with(run, anneal, s));
     LS_TRY(ls_run_distribute(run, comm, NULL)); /* data-parallel training needs only this line */
     LS_TRY(ls_run_start(run, NULL, NULL));
-    while (ls_run_next(run, &batch)) {
-        const tacotron2_batch b = fields_of(&batch);
-        tacotron2_output out;
-
-        if (s->guided_attention > 0) {
-            LS_TRY(step_guided(s, run, &batch));
-            continue;
-        }
-        LS_TRY(tacotron2_forward(&s->net, tape, &b, &out));
-        ls_run_step(run, tacotron2_loss(tape, &out, &b));
-    }
+    if (s->guided_attention == 0)
+        ls_run_train(run, loss_of, s);
+    while (ls_run_next(run, &batch))
+        LS_TRY(step_guided(s, run, &batch));
     return LS_OK;
 }
 
