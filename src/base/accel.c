@@ -54,13 +54,19 @@ static accel_user *take_user(accel *a)
     return user;
 }
 
-void accel_unregister(accel *a)
+void accel_close_users(accel *a)
 {
     accel_user *user;
-    accel *before;
 
     while ((user = take_user(a)) != NULL)
         user->close(user);
+}
+
+void accel_unregister(accel *a)
+{
+    accel *before;
+
+    accel_close_users(a);
     ls_mutex_lock(&lock);
     before = atomic_load_explicit(&first, memory_order_relaxed);
     if (before == a) {

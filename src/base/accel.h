@@ -92,8 +92,11 @@ struct accel {
     accel_user *users;
 };
 
+/* Calls close() of all users and removes them: before memory that they use is freed. */
+void accel_close_users(accel *a);
+
 /* Adds an accelerator, so that accel_of() finds its memory. accel_unregister() is the first thing
- * that the module calls to close it: it calls close() of all users, then removes it. */
+ * that the module calls to close it: it closes all users, then removes it. */
 void accel_register(accel *a);
 void accel_unregister(accel *a);
 

@@ -300,6 +300,8 @@ ls_status ls_device_close(ls_device *device)
                        "device %s is in use by %zu tensors and %zu tapes and models; destroy them "
                        "before the device is closed",
                        device->ops->name, n_tensors, device->n_users);
+    if (device->accel != NULL) // groups may still have operations on its memory
+        accel_close_users(device->accel);
     pool_destroy(device);
     device->ops->close(device->state);
     module_unload(device->module);
