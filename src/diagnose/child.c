@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { REAP_MS = 100, REAP_STEP_MS = 2 };
+enum { REAP_MS = 5000, REAP_STEP_MS = 2 };
 
 /* Precedes the answer in the pipe. */
 typedef struct child_head {

@@ -213,6 +213,8 @@ static void output_of_a_program_is_read_until_the_limit(void **state)
     LS_UNUSED(state);
     assert_ok(run("echo out; echo err >&2", LONG_MS, out, sizeof(out)));
     assert_string_equal(out, "out\n");
+    // It ends some time after its output.
+    assert_ok(run("echo out; exec >&- 2>&-; sleep 0.5", LONG_MS, out, sizeof(out)));
     assert_ok(run("seq 100000", LONG_MS, out, sizeof(out)));
     assert_string_equal(out, "1\n2\n3\n4");
     assert_status(run("echo out; exit 3", LONG_MS, out, sizeof(out)), LS_ENOTFOUND);
