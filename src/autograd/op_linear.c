@@ -40,6 +40,7 @@ static ls_status misfit(const char *name, const ls_tensor *t, const ls_tensor *w
 
 static ls_status check_shapes(const ls_tensor *x, const ls_tensor *weight, const ls_tensor *bias)
 {
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): node_begin() has checked it
     if (x->n_dims != 2 || weight->n_dims != 2 || x->dims[1] != weight->dims[1])
         return misfit("input", x, weight);
     if (bias != NULL && (bias->n_dims != 1 || bias->dims[0] != weight->dims[0]))

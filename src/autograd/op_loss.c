@@ -66,6 +66,7 @@ static ls_status resolve(const ls_cross_entropy_params *params, op_attrs *a)
     return ls_fail(LS_EINVAL, "label_smoothing is %g; it must be 0 to 1", a->label_smoothing);
 }
 
+// NOLINTNEXTLINE(misc-no-recursion): once
 ls_tensor *ls_cross_entropy_with(ls_tape *tape, ls_tensor *logits, ls_tensor *targets,
                                  const ls_cross_entropy_params *params)
 {

@@ -72,6 +72,7 @@ static bool run_step(ls_tape *tape, node *n, op_call *call, const ls_dtype *type
 
     st = node_save(tape, n, 0, n->in[0]->dtype, 2, (int64_t[]){state->dims[0], 4 * state->dims[1]});
     for (int i = 0; i < n_out && st == LS_OK; i++)
+        // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): node_begin() has checked it
         st = tensor_shape(tape->device, types[i], 2, state->dims, &call->out[i]);
     call->attrs = n->attrs;
     call->n_in = n->n_in;
@@ -99,6 +100,7 @@ static ls_status give_all(ls_tape *tape, op_call *call, ls_tensor *const *in)
     for (int i = 0; i < call->n_out; i++) {
         ls_tensor *g = call->out[i];
 
+        // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): there is an input for each output
         if (g != NULL && st == LS_OK && needs_grad(in[i]))
             st = grad_give(tape, in[i], g);
         else
@@ -114,6 +116,7 @@ static ls_status run_backward(ls_tape *tape, op_call *call, ls_tensor *const *in
     ls_status st = LS_OK;
 
     for (int i = 0; i < call->n_out && st == LS_OK; i++) {
+        // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): there is an input for each output
         if (i < n_always || needs_grad(in[i]))
             st = tensor_like(in[i], &call->out[i]);
     }

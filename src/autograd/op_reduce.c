@@ -232,6 +232,7 @@ static const op_class cumsum_class = {.name = "cumsum",
                                       .unused_in_backward = 1U << NODE_OUT | 1U << 0,
                                       .backward = cumsum_backward};
 
+// NOLINTNEXTLINE(misc-no-recursion): once
 ls_tensor *ls_cumsum(ls_tape *tape, ls_tensor *x, int axis)
 {
     node n = {.class = &cumsum_class, .n_in = 1, .in = {x}};

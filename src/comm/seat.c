@@ -203,7 +203,7 @@ ls_status comm_check_seat(ls_comm *comm)
     seat *s = comm != NULL ? comm->seat : NULL;
     char key[SEAT_KEY_BYTES];
     int64_t view = 0;
-    void *text;
+    void *text = NULL;
     ls_status st;
 
     if (s == NULL || s->is_new)

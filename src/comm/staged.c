@@ -162,7 +162,8 @@ static bool is_plain_copy(const ls_comm *comm, const coll *c)
 
 static ls_status prepare_op(ls_comm *comm, staged_op *op, const coll *c)
 {
-    const int rank = comm->info.rank, size = comm->info.size;
+    const int rank = comm->info.rank;
+    const int size = comm->info.size;
 
     LS_TRY(make_events(op, c->is_traced));
     LS_TRY(reserve_counts(op, size));

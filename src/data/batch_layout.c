@@ -79,6 +79,7 @@ static ls_status check_column(const batch_layout *l, int field, size_t rows)
 
     batch_sample_dims(c, l->longest, dims);
     for (int i = 0; i < c->n_dims; i++)
+        // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): they are set
         fits = fits && ls_mul_size(bytes, dims[i] > 0 ? (size_t)dims[i] : 1, &bytes) == LS_OK;
     if (fits && bytes <= MAX_COLUMN_BYTES)
         return LS_OK;

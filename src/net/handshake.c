@@ -37,6 +37,7 @@
 
 _Static_assert(TRANSCRIPT <= HANDSHAKE_BYTES && CHALLENGE_BYTES <= HANDSHAKE_BYTES,
                "a message fits its buffer");
+// NOLINTNEXTLINE(misc-redundant-expression): two constants of libsodium
 _Static_assert(HANDSHAKE_SECRET_BYTES == crypto_kx_SECRETKEYBYTES &&
                    HANDSHAKE_SECRET_BYTES == crypto_kx_SESSIONKEYBYTES &&
                    SEAL_KEY_BYTES == crypto_kx_SESSIONKEYBYTES,
@@ -233,6 +234,7 @@ static void derive_key(const handshake *h, const char *direction,
     uint8_t both[NET_KEY_BYTES + HANDSHAKE_SECRET_BYTES];
     uint8_t extracted[KDF_BYTES];
 
+    // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): it is that of the session
     memcpy(both, h->key->bytes, NET_KEY_BYTES);
     memcpy(both + NET_KEY_BYTES, exchanged, HANDSHAKE_SECRET_BYTES);
     kdf_extract(h->transcript, TRANSCRIPT, both, sizeof(both), extracted);

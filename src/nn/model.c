@@ -32,7 +32,9 @@ ls_status ls_model_create(ls_device *device, uint64_t seed, ls_model **out)
 static void layer_free(ls_layer *layer)
 {
     for (int i = 0; i < layer->n_tensors; i++) {
+        // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there are n_tensors
         ls_tensor_destroy(layer->tensors[i]);
+        // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there are n_tensors
         ls_free(layer->tensor_names[i]);
     }
     if (layer->arg_bytes > 0)

@@ -96,7 +96,7 @@ static ls_status user_wait(ls_store *s, const kv_bytes *keys, int n, int64_t dea
 {
     for (int i = 0; i < n; i++) {
         size_t bytes;
-        void *value;
+        void *value = NULL;
 
         LS_TRY(user_get(s, keys[i], deadline_ms, &value, &bytes));
         ls_free(value);
@@ -117,8 +117,10 @@ static ls_status lacks(const ls_store *s, const char *what)
     return ls_fail(LS_EUNSUPPORTED, "store %s has no %s", s->url, what);
 }
 
-static ls_status user_compare_set(ls_store *s, kv_bytes key, kv_bytes expected, kv_bytes desired,
-                                  bool *swapped)
+static ls_status
+user_compare_set(ls_store *s, kv_bytes key, kv_bytes expected, kv_bytes desired,
+                 // NOLINTNEXTLINE(readability-non-const-parameter): as store_ops declares it
+                 bool *swapped)
 {
     LS_UNUSED(key);
     LS_UNUSED(expected);
@@ -127,6 +129,7 @@ static ls_status user_compare_set(ls_store *s, kv_bytes key, kv_bytes expected, 
     return lacks(s, "compare-and-set");
 }
 
+// NOLINTNEXTLINE(readability-non-const-parameter): as store_ops declares it
 static ls_status user_remove(ls_store *s, kv_bytes key, bool *existed)
 {
     LS_UNUSED(key);
@@ -134,6 +137,7 @@ static ls_status user_remove(ls_store *s, kv_bytes key, bool *existed)
     return lacks(s, "deletion");
 }
 
+// NOLINTNEXTLINE(readability-non-const-parameter): as store_ops declares it
 static ls_status user_count(ls_store *s, int64_t *out)
 {
     LS_UNUSED(out);

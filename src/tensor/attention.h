@@ -52,6 +52,7 @@ static inline size_t attention_mask_first(const attention_sizes *s, size_t i)
     size_t at = 0;
 
     for (int d = s->n_leading - 1; d >= 0; d--) {
+        // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): each is at least 1
         at += i % s->leading[d] * s->mask_leading[d];
         i /= s->leading[d];
     }

@@ -53,6 +53,7 @@ static inline broadcast_dims broadcast_over(const ls_tensor *shape, const ls_ten
 {
     broadcast_dims b = {.n = 0};
 
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there is a shape
     for (int d = 0; d < shape->n_dims; d++) {
         size_t step[BROADCAST_TENSORS] = {0};
 

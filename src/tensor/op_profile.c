@@ -147,6 +147,7 @@ static ls_status open_call(ls_device *device, op_call *call, const ls_dtype *typ
                            const int64_t *dims)
 {
     for (int i = 0; i < call->n_in; i++)
+        // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): there is a type for each
         LS_TRY(ls_tensor_create(device, types[i], n_dims, dims, &call->in[i]));
     return tensor_shape(device, types[0], n_dims, dims, &call->out[0]);
 }

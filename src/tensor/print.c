@@ -102,7 +102,7 @@ static char digit_at(const decimal *d, int place)
 {
     const int i = d->exponent - place;
 
-    return i >= 0 && i < d->n ? d->digits[i] : '0';
+    return (char)(i >= 0 && i < d->n ? d->digits[i] : '0');
 }
 
 static int width_of(const printer *p)
@@ -126,7 +126,7 @@ static void write_finite(const printer *p, double x, char word[WORD_BYTES])
         word[at++] = digit_at(&d, place);
     word[at++] = '.';
     for (int i = 0; i < p->right; i++)
-        word[at++] = p->is_scientific || i < behind ? digit_at(&d, -1 - i) : ' ';
+        word[at++] = (char)(p->is_scientific || i < behind ? digit_at(&d, -1 - i) : ' ');
     word[at] = 0;
     if (p->is_scientific)
         (void)snprintf(word + at, (size_t)(WORD_BYTES - at), "e%c%0*d", exponent < 0 ? '-' : '+',
@@ -229,10 +229,11 @@ static void find_format(printer *p)
 
 static bool is_cut(const printer *p, int axis)
 {
-    return p->is_shortened && p->t->dims[axis] > 2 * EDGE;
+    return p->is_shortened && p->t->dims[axis] > (int64_t)2 * EDGE;
 }
 
 /* Lists the elements that are printed; `first` is the index of the part's first one. */
+// NOLINTNEXTLINE(misc-no-recursion): as deep as there are dimensions
 static void list_shown(printer *p, int axis, size_t first)
 {
     size_t stride = 1;
@@ -290,6 +291,7 @@ static void append_row(printer *p, int axis)
     }
 }
 
+// NOLINTNEXTLINE(misc-no-recursion): as deep as there are dimensions
 static void append_part(printer *p, int axis)
 {
     const int64_t n = is_cut(p, axis) ? 2 * EDGE + 1 : p->t->dims[axis];

@@ -87,7 +87,9 @@ static history_point join(const history_point *a, const history_point *b)
  * remains in use. Older records, which are that far apart already, stay as they are. */
 static double merge_width(double first, double last, int n)
 {
-    return (last - first) / (n / 4);
+    const int quarter = n / 4;
+
+    return (last - first) / quarter;
 }
 
 /* Merges neighbours up to `width` steps; out may be `points`. */

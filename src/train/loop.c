@@ -184,7 +184,8 @@ static ls_status evaluate_only(ls_run *run)
 /* Parts have different dropout masks. */
 static uint64_t part_seed(const ls_run *run)
 {
-    return ls_hash3((uint64_t)run->flags->seed, (uint64_t)(run->division.first + run->part), 0);
+    return ls_hash3((uint64_t)run->flags->seed, (uint64_t)run->division.first + (uint64_t)run->part,
+                    0);
 }
 
 /* Whether the current batch completes a step: the same on all ranks. */

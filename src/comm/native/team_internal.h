@@ -260,6 +260,7 @@ static inline const team_algorithm *team_select(const team *t, team_memory memor
 static inline void team_slice(size_t bytes, int n, int k, size_t *at, size_t *length)
 {
     const size_t lines = (size_t)n * 64;
+    // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): n is at least 1
     const size_t slice = (bytes + lines - 1) / lines * 64;
 
     *at = slice * (size_t)k < bytes ? slice * (size_t)k : bytes;

@@ -124,7 +124,7 @@ static inline int agent_local_rank(const agent_rank *r)
 }
 
 /* --- agent.c --- */
-void agent_on_signal(void *agent, unsigned events);
+void agent_on_signal(void *arg /* agent */, unsigned events);
 /* Ends the job as a signal of this number does; the second time at once. */
 void agent_stop(agent *a, int number);
 /* Closes the connection to the head and kills the ranks; the head counts this node as lost. */
@@ -162,7 +162,7 @@ bool agent_fail_rank(void *agent, int local_rank, int exit_code, const char *why
 void agent_stop_ranks(agent *a, const node_stop *stop);
 void agent_note_stop(agent *a, const node_stop *stop);
 void agent_abort_ranks(agent *a);
-void agent_kill_ranks(void *agent);
+void agent_kill_ranks(void *arg /* agent */);
 
 bool agent_ended_well(const agent_rank *r);
 bool agent_has_crashed(const agent_rank *r);
@@ -170,7 +170,7 @@ int agent_exit_code(const agent_rank *r);
 /* "rank 1 (pid 4711) exited with code 3" */
 void agent_describe_end(const agent_rank *r, char *buf, size_t n);
 /* "running": what a rank is doing. */
-void agent_describe_rank(void *agent, int local_rank, char *buf, size_t n);
+void agent_describe_rank(void *arg /* agent */, int local_rank, char *buf, size_t n);
 
 /* --- agent_report.c --- */
 /* The rank that failed first, by what is known now, and the lines of the report about it. */

@@ -68,6 +68,6 @@ LS_MUST_USE ls_status hosts_open_streams(agent_hosts *h);
 void hosts_close_streams(agent_hosts *h);
 void hosts_end_streams(agent_hosts *h, int i); /* of its ranks */
 LS_MUST_USE ls_status hosts_take_message(void *hosts, int i, const frame *f);
-void hosts_take_line(void *hosts, int i, const char *text);
+void hosts_take_line(void *arg /* hosts */, int i, const char *text);
 
 #endif

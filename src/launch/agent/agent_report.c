@@ -62,6 +62,7 @@ static agent_rank *find_root(const agent *a)
         return seen;
     if (aborter != NULL && !agent_ended_well(aborter))
         return aborter;
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the root is a rank
     return WIFSIGNALED(seen->wait_status) ? seen : find_earliest(a, seen);
 }
 

@@ -177,7 +177,7 @@ LS_MUST_USE ls_status head_open_next_hub(head *h, int n);
 bool head_has_remote_ranks(const head *h); /* whether ranks of this view run on other nodes */
 
 /* Reports ranks that are stopped, from time to time. */
-void head_check_stopped_ranks(void *head);
+void head_check_stopped_ranks(void *arg /* head */);
 
 /* --- head_standby.c --- */
 

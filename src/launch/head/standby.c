@@ -226,6 +226,7 @@ static ls_status store_state(standby *s, const void *state, size_t bytes)
 
 static void take_state(standby *s, const standby_message *m)
 {
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there is a message
     if (store_state(s, m->state, m->bytes) != LS_OK) {
         ls_log(LS_LOG_ERROR, "standby", "%s", ls_last_error());
         s->opt.calls.leave(s->opt.calls.self);

@@ -258,6 +258,7 @@ ls_status binding_choose(const topology *t, const cpu_mask *allowed, const bindi
             "--numa-binding exclusive: NUMA node %d has %d physical core%s for %d ranks; "
             "start fewer ranks, or use --numa-binding node",
             home, n_units, text_plural(n_units), n_ranks);
+    // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): this rank is one of them
     add_units(&s, home, false, &units[before * n_units / n_ranks],
               (before + 1) * n_units / n_ranks - before * n_units / n_ranks, out);
     return LS_OK;

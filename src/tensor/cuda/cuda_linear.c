@@ -28,7 +28,8 @@ static ls_status multiply(device_state *self, gemm_engine *engine, const gemm *g
                           const gemm_data *data, void *workspace)
 {
     const graph_node node = {.kind = GRAPH_PRODUCT, .code = plan_hash(g, sizeof(*g), 0)};
-    ls_status st, queued;
+    ls_status queued;
+    ls_status st;
 
     self->n_launches++;
     LS_TRY(cuda_accel_begin(self->accel, &node));

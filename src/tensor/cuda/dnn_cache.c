@@ -151,7 +151,8 @@ static ls_status run(dnn_cache *c, const dnn_plan *plan, uint64_t hash, void *co
     const graph_node node = {.kind = GRAPH_PLAN, .code = hash};
     cuda_accel *a = c->device->accel;
     void *workspace;
-    ls_status st, queued;
+    ls_status queued;
+    ls_status st;
 
     LS_TRY(cu_workspace(c->device, dnn_plan_workspace_bytes(plan), &workspace));
     LS_TRY(cuda_accel_begin(a, &node));

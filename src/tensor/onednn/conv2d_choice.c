@@ -91,7 +91,7 @@ static bool tiles_pay(int64_t out_h, int64_t out_w, int64_t kernel)
     const int64_t size = 7 - kernel;
     const int64_t tiles = ((out_h + size - 1) / size) * ((out_w + size - 1) / size);
 
-    return 2 * 36 * tiles <= out_h * out_w * kernel * kernel;
+    return tiles * 36 * 2 <= out_h * out_w * kernel * kernel;
 }
 
 /* Whether lines of 6 points need at most two thirds of the products. Fewer positions do not pay for
@@ -102,7 +102,7 @@ static bool lines_pay(const int64_t *y)
 {
     const int64_t tiles = (y[3] + 1) / 2;
 
-    return 3 * 6 * tiles <= 2 * 5 * y[3] && y[0] * y[2] * y[3] >= LINE_POSITIONS;
+    return tiles * 6 * 3 <= y[3] * 5 * 2 && y[0] * y[2] * y[3] >= LINE_POSITIONS;
 }
 
 /*

@@ -96,6 +96,7 @@ static void read_piece(const binary_work *w, const size_t *at, size_t inside, si
         const float *elements = w->in[k] == NULL ? NULL : w->in[k] + at[k];
 
         if (elements == NULL) {
+            // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): it has elements
             in[k] = in[FIRST];
         } else if (w->dims.step[k][w->dims.n - 1] != 0) {
             in[k] = elements + inside;

@@ -213,6 +213,7 @@ static bool is_ours(const device_state *self, const op_call *call)
         if (call->out[i] != NULL && call->out[i]->count == 0)
             return false;
     }
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there is an output
     return first->n_dims >= 1 || (repeats(call->op) && call->out[0]->n_dims >= 1);
 }
 

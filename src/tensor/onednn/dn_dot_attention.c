@@ -86,14 +86,14 @@ static size_t divide(const attention *a, float *memory, bool backward, scratch *
 
     w->q = take(memory, &n, BLOCK_QUERIES * a->width);
     w->y = take(memory, &n, BLOCK_QUERIES * a->values);
-    w->scores = take(memory, &n, BLOCK_QUERIES * BLOCK_KEYS);
+    w->scores = take(memory, &n, (size_t)BLOCK_QUERIES * BLOCK_KEYS);
     w->key_panels = take(memory, &n, panel_keys * z->width);
     if (!backward) {
         w->padded_values = take(memory, &n, a->values == z->values ? 0 : z->keys * a->values);
         return n;
     }
     w->dq = take(memory, &n, BLOCK_QUERIES * a->width);
-    w->slopes = take(memory, &n, BLOCK_QUERIES * BLOCK_KEYS);
+    w->slopes = take(memory, &n, (size_t)BLOCK_QUERIES * BLOCK_KEYS);
     w->value_panels = take(memory, &n, panel_keys * z->values);
     w->padded_keys = take(memory, &n, a->width == z->width ? 0 : z->keys * a->width);
     w->dk = take(memory, &n, z->keys * a->width);
@@ -123,6 +123,7 @@ static void fill_panels(const attention *a, const float *x, size_t width, float 
         const size_t rows = n - i < PANEL ? n - i : PANEL;
 
         if (rows < PANEL)
+            // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): there is memory
             memset(panels, 0, PANEL * width * sizeof(*panels));
         a->simd->transpose(x + i * width, width, rows, width, panels, PANEL);
     }

@@ -25,6 +25,7 @@ primitive *primitive_find(device_state *self, const primitive_key *key)
 {
     primitive *p = self->primitives[bucket_of(key)];
 
+    // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): keys begin as zeros
     while (p != NULL && memcmp(&p->key, key, sizeof(*key)) != 0)
         p = p->next;
     if (p != NULL)

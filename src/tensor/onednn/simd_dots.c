@@ -101,6 +101,7 @@ SIMD_INLINE void dots_block(const few_rows *m, const float *x, const float *w, f
         float *to = y + row * m->outputs;
 
         for (size_t i = 0; i < n_w; i++)
+            // NOLINTNEXTLINE(clang-analyzer-core.*): all sums are set
             to[i] = m->add ? to[i] + sums[i * width + row] : sums[i * width + row];
     }
 }
@@ -259,7 +260,7 @@ static void dx_columns(const dx_block *b, float *dx, size_t begin, size_t end)
     size_t at = begin;
 
     while (at + LANES <= end) {
-        const bool is_wide = at + DX_VECTORS * LANES <= end;
+        const bool is_wide = at + (size_t)DX_VECTORS * LANES <= end;
 
         for (size_t t = 0, row = 0; t < n_tiles; t++) {
             const size_t tile = rows / n_tiles + (t < rows % n_tiles);
@@ -267,7 +268,7 @@ static void dx_columns(const dx_block *b, float *dx, size_t begin, size_t end)
             (is_wide ? dx_wide : dx_narrow)(b, row, at, dx, tile);
             row += tile;
         }
-        at += (is_wide ? DX_VECTORS : 1) * LANES;
+        at += (size_t)(is_wide ? DX_VECTORS : 1) * LANES;
     }
     for (; at < end; at++)
         for (size_t row = 0; row < rows; row++)
