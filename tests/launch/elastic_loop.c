@@ -8,7 +8,9 @@
  * step is complete, the update is missing), update (others go on), recovery (of another loss), or
  * stop (SIGSTOP). STEP -1 is its first one. With until=MEMBER the training goes on behind STEPS
  * until a process with at least this number has joined. A step has ELASTIC_SHARDS shards, 4 if that
- * is not set. Rank 0 prints the parameters, momentum and running statistics at the end.
+ * is not set. With ELASTIC_SYNC batch norms are over all shards of a step, and HOW may be norm: the
+ * rank's first shard waits in its batch norm for the others. Rank 0 prints the parameters, momentum
+ * and running statistics at the end.
  */
 #include <lockstep/lockstep.h>
 
@@ -34,6 +36,8 @@ typedef struct loop {
     int64_t step;
     int64_t n_steps;
     int n_shards; /* ELASTIC_SHARDS */
+    bool is_synchronized;
+    ls_tensor **rows; /* with is_synchronized: x and y of each shard of the step */
     int member;
     int64_t until_member;
     int64_t newest_member; /* of the present ranks */
@@ -97,18 +101,57 @@ static ls_status run_shard(loop *l, int shard, bool is_last, ls_ddp_step *result
     return st;
 }
 
-static ls_status run_step(loop *l)
+static ls_status compute_shard(void *arg, int shard, ls_tape *tape, ls_tensor **loss, int64_t *rows)
 {
-    ls_ddp_step result;
+    loop *l = arg;
+    ls_tensor **x = &l->rows[(size_t)2 * (size_t)shard];
     int first;
     int n;
 
     LS_TRY(ls_shard_range(l->n_shards, ls_comm_rank(l->comm), ls_comm_size(l->comm), &first, &n));
+    if (shard > first)
+        end_here(l, "norm");
+    LS_TRY(make_rows(l, shard, &x[0], &x[1]));
+    *loss = ls_mse_loss(tape, ls_forward(tape, l->norm, ls_forward(tape, l->linear, x[0])), x[1]);
+    *rows = ROWS;
+    return LS_OK;
+}
+
+static ls_status run_synchronized(loop *l, ls_ddp_step *result)
+{
+    ls_status st;
+
+    l->rows = calloc((size_t)l->n_shards, 2 * sizeof(ls_tensor *));
+    if (l->rows == NULL)
+        return LS_ENOMEM;
+    st = ls_ddp_step_shards(l->ddp, compute_shard, l, result);
+    for (int i = 0; i < 2 * l->n_shards; i++)
+        ls_tensor_destroy(l->rows[i]);
+    free(l->rows);
+    return st;
+}
+
+static ls_status run_shards(loop *l, ls_ddp_step *result)
+{
+    int first;
+    int n;
+
+    if (l->is_synchronized)
+        return run_synchronized(l, result);
+    LS_TRY(ls_shard_range(l->n_shards, ls_comm_rank(l->comm), ls_comm_size(l->comm), &first, &n));
+    for (int i = 0; i < n; i++)
+        LS_TRY(run_shard(l, first + i, i + 1 == n, result));
+    return LS_OK;
+}
+
+static ls_status run_step(loop *l)
+{
+    ls_ddp_step result;
+
     LS_TRY(ls_ddp_sync_buffers(l->ddp));
     end_here(l, "forward");
     end_here(l, "stop");
-    for (int i = 0; i < n; i++)
-        LS_TRY(run_shard(l, first + i, i + 1 == n, &result));
+    LS_TRY(run_shards(l, &result));
     end_here(l, "backward");
     if (l->until_member > 0) {
         l->newest_member = l->member;
@@ -162,7 +205,8 @@ static ls_status open_net(loop *l)
 {
     const ls_device_options device = {
         .size = sizeof(device), .name = "cpu_ref", .threads = 1, .thread_invariant = 1};
-    const ls_ddp_options ddp = {.size = sizeof(ddp), .shards = l->n_shards};
+    const ls_ddp_options ddp = {
+        .size = sizeof(ddp), .shards = l->n_shards, .sync_batch_norm = l->is_synchronized};
     const ls_sgd_options sgd = {.size = sizeof(sgd), .lr = 0.05, .momentum = 0.9};
     const ls_named *parameters;
     int n;
@@ -207,7 +251,8 @@ int main(int argc, char **argv)
     const char *member = getenv("LOCKSTEP_MEMBER");
     const char *shards = getenv("ELASTIC_SHARDS");
     loop l = {.member = member != NULL ? (int)strtol(member, NULL, 10) : -1,
-              .n_shards = shards != NULL ? (int)strtol(shards, NULL, 10) : SHARDS_USUAL};
+              .n_shards = shards != NULL ? (int)strtol(shards, NULL, 10) : SHARDS_USUAL,
+              .is_synchronized = getenv("ELASTIC_SYNC") != NULL};
     ls_status st;
 
     if (argc <= first)

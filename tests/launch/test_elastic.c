@@ -38,18 +38,24 @@ static void find_state(const job *j, char line[LINE])
     text_format(line, LINE, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-/* The job ends with the same state, and has not been restarted. */
-static job *expect_same(const char *const *flags, const char *const *program,
-                        const char *const *env)
+/* The job ends with this state, and has not been restarted. */
+static job *expect_state(const char *wanted, const char *const *flags, const char *const *program,
+                         const char *const *env)
 {
     char line[LINE];
     job *j = start(flags, program, env);
 
     job_expect_code(j, 0);
     find_state(j, line);
-    job_expect(j, text_equal(line, undisturbed));
+    job_expect(j, text_equal(line, wanted));
     job_expect(j, !job_printed(j, 1, "restart"));
     return j;
+}
+
+static job *expect_same(const char *const *flags, const char *const *program,
+                        const char *const *env)
+{
+    return expect_state(undisturbed, flags, program, env);
 }
 
 static int set_up(void **state)
@@ -75,6 +81,31 @@ static void the_others_go_on(void **state)
         text_format(end, sizeof(end), "%d@%d:%s", i, 20 + i, places[i]);
         j = expect_same(JOB_LIST("-n", "4", "--elastic"), JOB_LIST(STEPS, end), NULL);
         job_expect(j, job_printed(j, 1, "was killed by signal 9 (SIGKILL): 3 ranks go on after"));
+        job_clean_up(state);
+    }
+}
+
+/* Also while shards of the lost rank, and of the others, wait in a batch norm. */
+static void synchronized_batch_norms_go_on(void **state)
+{
+    static const char *const places[] = {"forward", "norm", "backward", "update"};
+    const char *const *env = JOB_LIST("ELASTIC_SYNC=1");
+    char wanted[LINE];
+    job *j = start(JOB_LIST("-n", "4"), JOB_LIST(STEPS), env);
+
+    job_expect_code(j, 0);
+    find_state(j, wanted);
+    job_expect(j, !text_equal(wanted, undisturbed));
+    job_clean_up(state);
+    for (int i = 0; i < 4; i++) {
+        char end[32];
+
+        text_format(end, sizeof(end), "%d@%d:%s", i % 2, 20 + i, places[i]);
+        j = expect_state(wanted, JOB_LIST("-n", "2", "--elastic"), JOB_LIST(STEPS, end), env);
+        job_expect(j, job_printed(j, 1, "was killed by signal 9 (SIGKILL): 1 rank goes on after"));
+        job_clean_up(state);
+        (void)expect_state(wanted, JOB_LIST("-n", "2", "--elastic", "--max-restarts", "1"),
+                           JOB_LIST(STEPS, end), env);
         job_clean_up(state);
     }
 }
@@ -144,6 +175,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(the_others_go_on, job_clean_up),
+        cmocka_unit_test_teardown(synchronized_batch_norms_go_on, job_clean_up),
         cmocka_unit_test_teardown(lost_ranks_are_replaced, job_clean_up),
         cmocka_unit_test_teardown(several_ranks_die, job_clean_up),
         cmocka_unit_test_teardown(a_stopped_rank_is_replaced, job_clean_up),
