@@ -23,7 +23,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { REAP_MS = 5000, REAP_STEP_MS = 2 };
+/* END_MS: for the end of a child that was killed or has closed its pipe; a driver may hold it. */
+enum { END_MS = 2000, REAP_STEP_MS = 2 };
 
 /* Precedes the answer in the pipe. */
 typedef struct child_head {
@@ -97,11 +98,9 @@ static ls_status read_all(int fd, void *into, size_t bytes, int64_t deadline_ms)
     return LS_OK;
 }
 
-/* Waits for the child, at most REAP_MS. */
-static bool reap(pid_t pid, int *wait_status)
+/* Waits for the child until deadline_ms. */
+static bool reap(pid_t pid, int *wait_status, int64_t deadline_ms)
 {
-    const int64_t deadline_ms = ls_deadline_ms(REAP_MS);
-
     while (waitpid(pid, wait_status, WNOHANG) != pid) {
         if (ls_deadline_left(deadline_ms) == 0)
             return false;
@@ -115,7 +114,7 @@ static ls_status fail_died(const char *what, pid_t pid)
     char end[96] = "exited without an answer";
     int wait_status = 0;
 
-    if (reap(pid, &wait_status))
+    if (reap(pid, &wait_status, ls_deadline_ms(END_MS)))
         process_end_text(end, sizeof(end), wait_status);
     return ls_fail(LS_ESYSTEM, "%s: the child process %s", what, end);
 }
@@ -145,7 +144,7 @@ ls_status child_end(const char *what, const child_question *q, void *answer, siz
     if (st == LS_EIO)
         return fail_died(what, q->pid);
     kill(q->pid, SIGKILL);
-    (void)reap(q->pid, &wait_status);
+    (void)reap(q->pid, &wait_status, ls_deadline_ms(END_MS));
     if (st != LS_OK)
         return ls_fail(LS_ETIMEOUT, "%s: no answer within %.1f s", what, (double)q->limit_ms / 1e3);
     head.text[sizeof(head.text) - 1] = 0;
@@ -210,12 +209,12 @@ ls_status child_run(const char *what, char *const *argv, int64_t limit_ms, char 
         become_program(fd, argv);
     st = read_text(fd, out, n, deadline_ms);
     (void)close(fd);
-    if (st == LS_OK && !reap(pid, &wait_status))
+    if (st == LS_OK && !reap(pid, &wait_status, deadline_ms))
         st = LS_ETIMEOUT;
     (void)kill(-pid, SIGKILL);
     if (st != LS_OK) {
         kill(pid, SIGKILL); /* setsid() may not have run yet */
-        (void)reap(pid, &wait_status);
+        (void)reap(pid, &wait_status, ls_deadline_ms(END_MS));
         return ls_fail(LS_ETIMEOUT, "%s: did not exit within %.1f s", what, (double)limit_ms / 1e3);
     }
     return wait_status == 0 ? LS_OK : ls_fail(LS_ENOTFOUND, "%s: not found, or failed", what);
