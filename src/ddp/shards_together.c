@@ -43,7 +43,6 @@ struct shards_together {
     own_shard *shards;
     double **values; /* of each, for shard_sums() */
     int n;
-    int n_params;
     own_shard *current; /* NULL: none runs */
     const shard_calls *calls;
     ls_status st; /* the first failure of this step */
@@ -94,7 +93,6 @@ static ls_status open_all(ls_ddp *ddp)
     if (t->shards == NULL || t->values == NULL)
         return ls_fail(LS_ENOMEM, "no memory for %d shards", range.n);
     t->n = range.n;
-    t->n_params = ddp->n_params;
     for (int i = 0; i < t->n; i++) {
         t->shards[i].shard = range.first + i;
         LS_TRY(open_shard(ddp, &t->shards[i]));
@@ -113,7 +111,7 @@ void together_close(ls_ddp *ddp)
     for (int k = 0; t->shards != NULL && k < t->n; k++) {
         own_shard *s = &t->shards[k];
 
-        for (int i = 0; s->states != NULL && i < t->n_params; i++)
+        for (int i = 0; s->states != NULL && i < ddp->n_params; i++)
             autograd_destroy_state(s->states[i]);
         ls_free(s->states);
         ls_free(s->ready);

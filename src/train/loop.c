@@ -670,12 +670,12 @@ typedef struct shard_step {
 static void change_part(shard_step *s, int part)
 {
     ls_run *run = s->run;
+    shard_batch *from = &s->batches[run->part];
     const shard_batch *to = &s->batches[part];
 
-    s->batches[run->part] = (shard_batch){.tape = s->batches[run->part].tape,
-                                          .rows = run->rows,
-                                          .weight = run->weight,
-                                          .has_weight = run->has_weight};
+    from->rows = run->rows;
+    from->weight = run->weight;
+    from->has_weight = run->has_weight;
     run->part = part;
     run->tape = to->tape;
     run->rows = to->rows;
