@@ -77,6 +77,7 @@ ls_tensor *ls_activate(ls_tape *tape, ls_tensor *x, ls_activation function)
     }
 }
 
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a function
 #define PLAIN(NAME, FUNCTION)                                                                      \
     ls_tensor *ls_##NAME(ls_tape *tape, ls_tensor *x)                                              \
     {                                                                                              \

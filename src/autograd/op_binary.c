@@ -55,7 +55,8 @@ static ls_status binary_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 
 #define TWO_INPUTS                                                                                 \
     .inputs = {"a", "b"}, .n_required = 2, .n_typed = 2, .n_grad = 2, .backward = binary_backward
-#define READS_INPUTS  .unused_in_backward = 1U << NODE_OUT
+#define READS_INPUTS .unused_in_backward = 1U << NODE_OUT
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a member
 #define READS_NOTHING .unused_in_backward = 1U << NODE_OUT | 1U << 0 | 1U << 1
 
 #define TWO_TERMS                                                                                  \

@@ -46,6 +46,7 @@ static ls_status checkpoint_create(const checkpoint *of, const void *arg, size_t
     size_t bytes;
     checkpoint *c;
 
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers
     LS_TRY(ls_mul_size(pointers, sizeof(*in), &bytes));
     bytes = (sizeof(*c) + bytes + 15) / 16 * 16;
     c = arg_bytes > SIZE_MAX - bytes ? NULL : ls_calloc(1, bytes + arg_bytes);
@@ -56,6 +57,7 @@ static ls_status checkpoint_create(const checkpoint *of, const void *arg, size_t
     c->in = (ls_tensor **)(void *)(c + 1);
     c->out = c->in + c->n_in;
     if (c->n_in > 0)
+        // NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers
         memcpy(c->in, in, (size_t)c->n_in * sizeof(*in));
     if (arg_bytes > 0) {
         c->arg = (char *)c + bytes;
@@ -131,6 +133,7 @@ static ls_status run_function(ls_tape *tape, checkpoint *c)
     retained_results *const outer = tape->retained;
     const bool outer_keeps = tape->keeps_steps;
 
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers
     memset(c->out, 0, (size_t)c->n_out * sizeof(*c->out));
     forget_casts(tape);
     tape->n_functions++;

@@ -258,6 +258,7 @@ static void name_failure(ls_tape *tape, bool had_failed, const char *cell)
         autograd_context(tape, cell);
 }
 
+// NOLINTNEXTLINE(readability-function-size): the tensors of torch.nn.LSTMCell
 void ls_lstm_cell(ls_tape *tape, ls_tensor *x, ls_tensor *h, ls_tensor *c, ls_tensor *w_ih,
                   ls_tensor *w_hh, ls_tensor *b_ih, ls_tensor *b_hh, ls_tensor **h_out,
                   ls_tensor **c_out)

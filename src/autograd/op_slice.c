@@ -197,6 +197,7 @@ ls_tensor *ls_stack(ls_tape *tape, ls_tensor *const *x, int n, int axis)
         return node_reject(tape, &first,
                            ls_fail(LS_EINVAL, "input %s cannot get a dimension %d",
                                    tensor_dims_text(text, sizeof(text), x[0]), axis));
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers
     parts = ls_calloc((size_t)n, sizeof(*parts));
     if (parts == NULL)
         return node_reject(tape, &first, ls_fail(LS_ENOMEM, "no memory for %d inputs", n));

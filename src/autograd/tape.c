@@ -317,6 +317,7 @@ static ls_status reserve_values(ls_tape *tape, int n)
 
         if (tape->values_made == tape->values_capacity) {
             const int wanted = tape->values_capacity == 0 ? 32 : 2 * tape->values_capacity;
+            // NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers
             value **grown = ls_realloc(tape->values, (size_t)wanted, sizeof(*grown));
 
             if (grown == NULL)
@@ -413,6 +414,7 @@ bool node_run_all(ls_tape *tape, node *n, op_kind op, ls_tensor **out, int n_out
 
     LS_ASSERT(n_out + NODE_MAX_SAVED <= OP_MAX_TENSORS);
     memcpy(call.in, n->in, sizeof(n->in));
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers
     memcpy(call.out, out, (size_t)n_out * sizeof(*out));
     memcpy(call.out + n_out, n->saved, sizeof(n->saved));
     st = device_run(tape->device, &call);

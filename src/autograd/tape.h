@@ -27,6 +27,7 @@ typedef enum precision_rule {
 } precision_rule;
 
 /* What all nodes of an operator share. */
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): by meaning
 typedef struct op_class {
     const char *name;
     const char *inputs[NODE_MAX_IN]; /* names for messages; NULL: "input 1", ... */

@@ -172,33 +172,42 @@ static ls_status take_flag(const ls_flags *f, int argc, char **argv, int *i)
     return set_value(flag, value);
 }
 
+/* Takes flags and arguments up to the first that is none: argv[*at]. */
+static ls_status take_all(const ls_flags *flags, int argc, char **argv, int *at)
+{
+    bool only_arguments = false; /* "--" has been passed */
+    int n_arguments = 0;
+
+    for (*at = 1; *at < argc; ++*at) {
+        const ls_flag *argument;
+
+        if (!only_arguments && text_equal(argv[*at], "--")) {
+            only_arguments = true;
+            continue;
+        }
+        if (!only_arguments && argv[*at][0] == '-' && argv[*at][1] != 0) {
+            LS_TRY(take_flag(flags, argc, argv, at));
+            continue;
+        }
+        argument = find_argument(flags, n_arguments);
+        if (argument == NULL)
+            break;
+        LS_TRY(set_value(argument, argv[*at]));
+        n_arguments++;
+    }
+    return LS_OK;
+}
+
 ls_status ls_flags_parse(const ls_flags *flags, int argc, char **argv, int *rest)
 {
     ls_flags copy;
-    bool only_arguments = false; /* "--" has been passed */
-    int n_arguments = 0;
     int i;
 
     LS_TRY(LS_GIVEN(flags));
     LS_TRY(LS_GIVEN(argv));
     LS_TRY(OPTIONS_COPY(ls_flags, flags, &copy));
     flags = &copy;
-    for (i = 1; i < argc; i++) {
-        const ls_flag *argument;
-        if (!only_arguments && text_equal(argv[i], "--")) {
-            only_arguments = true;
-            continue;
-        }
-        if (!only_arguments && argv[i][0] == '-' && argv[i][1] != 0) {
-            LS_TRY(take_flag(flags, argc, argv, &i));
-            continue;
-        }
-        argument = find_argument(flags, n_arguments);
-        if (argument == NULL)
-            break;
-        LS_TRY(set_value(argument, argv[i]));
-        n_arguments++;
-    }
+    LS_TRY(take_all(flags, argc, argv, &i));
     if (i < argc && !flags->takes_rest)
         return ls_fail(LS_EINVAL, "unexpected argument %s (%s --help lists the flags)", argv[i],
                        flags->program);

@@ -17,6 +17,7 @@
 #define RUN_EXPORTS_MOST 256
 #define RUN_PATH_MOST    4096
 
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): by meaning
 typedef struct run_flags {
     bool as_torchrun; /* called by that name */
 

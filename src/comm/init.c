@@ -21,6 +21,20 @@
 #include <strings.h>
 #include <unistd.h>
 
+static ls_status take_key(const ls_init_options *opt, join_settings *s)
+{
+    s->key_file = opt->key_file;
+    s->secret = opt->key;
+    s->secret_bytes = opt->key_bytes;
+    s->insecure = opt->insecure != 0;
+    if ((opt->key == NULL) != (opt->key_bytes == 0))
+        return ls_fail(LS_EINVAL, "key without key_bytes, or key_bytes without key");
+    if (opt->key != NULL && opt->key_bytes < NET_KEY_SECRET_MIN)
+        return ls_fail(LS_EINVAL, "a key of %zu bytes: it must have at least %d", opt->key_bytes,
+                       NET_KEY_SECRET_MIN);
+    return LS_OK;
+}
+
 static ls_status read_settings(const ls_init_options *opt, join_settings *s, int64_t *operation_ms,
                                int64_t *late_ms)
 {
@@ -28,15 +42,7 @@ static ls_status read_settings(const ls_init_options *opt, join_settings *s, int
     int64_t piece;
     int64_t connections;
 
-    s->key_file = opt->key_file;
-    s->secret = opt->key;
-    s->secret_bytes = opt->key_bytes;
-    if ((opt->key == NULL) != (opt->key_bytes == 0))
-        return ls_fail(LS_EINVAL, "key without key_bytes, or key_bytes without key");
-    if (opt->key != NULL && opt->key_bytes < NET_KEY_SECRET_MIN)
-        return ls_fail(LS_EINVAL, "a key of %zu bytes: it must have at least %d", opt->key_bytes,
-                       NET_KEY_SECRET_MIN);
-    s->insecure = opt->insecure != 0;
+    LS_TRY(take_key(opt, s));
     s->store = opt->store;
     s->join_ms = opt->join_timeout_ms;
     *operation_ms = opt->timeout_ms;

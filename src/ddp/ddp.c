@@ -590,6 +590,17 @@ ls_status ls_ddp_begin(ls_ddp *ddp, int64_t rows)
     return begin_step(ddp, rows);
 }
 
+/* Compares the parameters, if they have changed. */
+static ls_status prepare_backward(ls_ddp *ddp)
+{
+    LS_TRY(ddp_follow_model(ddp));
+    LS_TRY(shards_check_turn(ddp, true));
+    if (!ddp->is_compared)
+        LS_TRY(replicas_compare(ddp));
+    ddp->is_compared = true;
+    return LS_OK;
+}
+
 ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t rows,
                           ls_ddp_step *step)
 {
@@ -601,14 +612,9 @@ ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t r
     if (!ddp->begun)
         LS_TRY(begin_step(ddp, rows));
     ddp->begun = false;
-    st = ddp_follow_model(ddp);
-    if (st == LS_OK)
-        st = shards_check_turn(ddp, true);
-    if (st == LS_OK && !ddp->is_compared)
-        st = replicas_compare(ddp);
+    st = prepare_backward(ddp);
     if (st != LS_OK)
         return ddp_abort(ddp, st);
-    ddp->is_compared = true;
     st = ddp->begun_rows == rows
              ? run_backward(ddp, tape, loss, rows, true)
              : ls_fail(LS_EINVAL, "ls_ddp_backward: rows is %lld, but was %lld in ls_ddp_begin()",

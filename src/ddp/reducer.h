@@ -50,6 +50,7 @@ typedef struct ddp_param {
     bool ready;        /* complete in this backward */
 } ddp_param;
 
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): by meaning
 struct ls_ddp {
     ls_comm *comm;
     ls_model *model;

@@ -60,6 +60,7 @@ static ls_tensor *sequential_forward(ls_tape *tape, ls_layer *layer, ls_tensor *
 {
     ls_layer *const *const layers = layer->arg;
 
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers
     for (size_t i = 0; i < layer->arg_bytes / sizeof(*layers); i++)
         x = ls_forward(tape, layers[i], x);
     return x;
@@ -87,6 +88,7 @@ ls_layer *ls_nn_sequential(ls_model *model, const char *name, ls_layer *const *l
         return NULL;
     layer->forward = sequential_forward;
     if (n > 0)
+        // NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers
         st = copy_arg(layer, layers, (size_t)n * sizeof(*layers));
     return st == LS_OK ? layer : model_fail(model, st);
 }

@@ -284,6 +284,7 @@ static ls_status allocate(sequence *s)
     const size_t n_sizes = steps > parts ? steps : parts;
 
     s->sizes = ls_calloc(n_sizes, sizeof(*s->sizes));
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers
     s->gates = ls_calloc(2 * (steps + parts), sizeof(*s->gates));
     if (s->sizes == NULL || s->gates == NULL)
         return ls_fail(LS_ENOMEM, "no memory for %d steps", s->steps);

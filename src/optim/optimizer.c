@@ -156,6 +156,15 @@ static ls_status check_group(const ls_group_options *g)
     return LS_OK;
 }
 
+static void join_group(const ls_optimizer *o, optimizer_param *p, const ls_group_options *g)
+{
+    p->group = o->n_groups + 1;
+    p->lr_factor = g->lr_factor == 0 ? 1 : g->lr_factor;
+    p->weight_decay = o->weight_decay;
+    if (g->weight_decay > 0 || g->no_weight_decay)
+        p->weight_decay = g->weight_decay;
+}
+
 ls_status ls_optimizer_group(ls_optimizer *o, const char *pattern, const ls_group_options *opt)
 {
     ls_group_options g;
@@ -172,11 +181,7 @@ ls_status ls_optimizer_group(ls_optimizer *o, const char *pattern, const ls_grou
         if (!text_matches(p->name, pattern))
             continue;
         n++;
-        p->group = o->n_groups + 1;
-        p->lr_factor = g.lr_factor == 0 ? 1 : g.lr_factor;
-        p->weight_decay = g.weight_decay > 0  ? g.weight_decay
-                          : g.no_weight_decay ? 0
-                                              : o->weight_decay;
+        join_group(o, p, &g);
     }
     if (n == 0)
         return ls_fail(LS_ENOTFOUND, "group: no parameter matches %s", pattern);

@@ -279,6 +279,7 @@ typedef enum op_binary {
     BINARY_SMOOTH    /* smooth L1 with beta = attrs.value > 0 */
 } op_binary;
 
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): by meaning
 typedef struct op_attrs {
     int stride[2];
     int padding[2];

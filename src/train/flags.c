@@ -68,8 +68,8 @@ static ls_status print_help(const ls_flags *flags)
     return LS_OK;
 }
 
-ls_status ls_train_parse(const char *program, const char *summary, int argc, char **argv,
-                         ls_train_flags *common, const ls_flag *own, int n_own)
+static ls_status parse(const char *program, const char *summary, int argc, char **argv,
+                       ls_train_flags *common, const ls_flag *own, int n_own)
 {
     char usage[64] = "[flags]";
     ls_flags flags = {
@@ -77,12 +77,6 @@ ls_status ls_train_parse(const char *program, const char *summary, int argc, cha
     ls_train_flags defaults;
     ls_flag table[COMMON_FLAGS_MOST];
 
-    LS_TRY(LS_GIVEN(program));
-    LS_TRY(LS_GIVEN(summary));
-    LS_TRY(LS_GIVEN(argv));
-    LS_TRY(LS_GIVEN(common));
-    if (n_own > 0)
-        LS_TRY(LS_GIVEN(own));
     if (common->accumulate == 0)
         common->accumulate = 1;
     defaults = *common;
@@ -101,6 +95,18 @@ ls_status ls_train_parse(const char *program, const char *summary, int argc, cha
     // Help shows the defaults, not values given with --help.
     (void)common_flags_list(&defaults, table);
     return print_help(&flags);
+}
+
+ls_status ls_train_parse(const char *program, const char *summary, int argc, char **argv,
+                         ls_train_flags *common, const ls_flag *own, int n_own)
+{
+    LS_TRY(LS_GIVEN(program));
+    LS_TRY(LS_GIVEN(summary));
+    LS_TRY(LS_GIVEN(argv));
+    LS_TRY(LS_GIVEN(common));
+    if (n_own > 0)
+        LS_TRY(LS_GIVEN(own));
+    return parse(program, summary, argc, argv, common, own, n_own);
 }
 
 /* Reads "8,2" into flags->per_node. */

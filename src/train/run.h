@@ -41,6 +41,7 @@ typedef struct run_group {
     ls_group_options options;
 } run_group;
 
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): by meaning
 struct ls_run {
     const ls_train_flags *flags;
     ls_device *device;

@@ -60,6 +60,7 @@ typedef struct agent_remote {
     pty_size size;       /* of the ranks' terminals, with agent_spec.pty */
 } agent_remote;
 
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): by meaning
 typedef struct agent_spec {
     int n_ranks;       /* on this node; with hosts the most, and the list decides */
     char *const *argv; /* program and arguments; NULL: the ranks run fn */

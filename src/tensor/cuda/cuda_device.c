@@ -263,6 +263,7 @@ static const kernel_fn kernels[OP_COUNT + 1] = {
         [OP_COUNT] = NULL,
 };
 
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a term
 #define ONE(OP, name) +1
 _Static_assert(CUDA_LIBRARY_KERNELS(ONE) CUDA_OWN_KERNELS(ONE) == OP_COUNT,
                "every operator has a kernel");

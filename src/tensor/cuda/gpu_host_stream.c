@@ -242,6 +242,7 @@ static gpu_error run_stamp(const void *args)
 
 gpu_error gpu_event_record(gpu_event *event, gpu_stream *stream)
 {
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): a pointer is passed
     const gpu_host_work stamp = {.run = run_stamp, .args = &event, .args_bytes = sizeof(event)};
     gpu_error e = gpu_host_refuse_stream(stream);
 
