@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define ARENA_BYTES ((size_t)4 << 30) /* pages take memory when they are written */
@@ -152,9 +153,11 @@ static bool map_twice(sim_arena *arena)
     if (both == MAP_FAILED)
         return false;
     alias = both + ARENA_BYTES;
-    // An old size of 0 maps shared pages once more.
+    // An old size of 0 maps shared pages once more. The system call itself: UCX, which MPICH loads,
+    // replaces mremap() by a function of four arguments.
     if (mmap(both, ARENA_BYTES, PROT_NONE, MAP_SHARED | MAP_FIXED | none, -1, 0) == MAP_FAILED ||
-        mremap(both, 0, ARENA_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, alias) == MAP_FAILED ||
+        syscall(SYS_mremap, both, (size_t)0, ARENA_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, alias) !=
+            (long)(intptr_t)alias ||
         mprotect(alias, ARENA_BYTES, PROT_READ | PROT_WRITE) != 0) {
         (void)munmap(both, 2 * ARENA_BYTES);
         return false;
