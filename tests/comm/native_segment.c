@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define KEY(n) (SEGMENT_KEY_LINK | (uint64_t)(n))
+#define KEY(n) (SEGMENT_KEY_TEAM | (uint64_t)(n))
 
 static const ranks_kind kinds[] = {AS_THREADS, AS_PROCESSES};
 

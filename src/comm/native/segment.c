@@ -31,13 +31,20 @@ static ls_status announce(const own_segment *s, const local_peer *p, bool *sent)
     return channel_send(p->fd, &m, s->map->fd, sent);
 }
 
+/* A ring has one reader, so only that rank maps it. */
+static bool is_for(const own_segment *s, const local_peer *p)
+{
+    return (s->key & SEGMENT_KINDS) != SEGMENT_KEY_LINK ||
+           (s->key & ~SEGMENT_KINDS) == (uint64_t)(unsigned)p->rank;
+}
+
 /* Sends the segments that are new to this peer; false when the channel is full. */
 static bool send_announcements(const local *l, local_peer *p)
 {
     for (int i = 0; i < l->n_own; i++) {
         bool sent = true;
 
-        if (l->own[i].id <= p->announced)
+        if (l->own[i].id <= p->announced || !is_for(&l->own[i], p))
             continue;
         // The reading side notices and reports a broken channel.
         if (announce(&l->own[i], p, &sent) == LS_OK && !sent)
@@ -393,8 +400,8 @@ ls_status segment_wait(local *l, int peer, uint64_t key, size_t bytes, int64_t d
             return ls_fail(LS_ETIMEOUT, "rank %d has not shared its memory in time", peer);
         LS_TRY(local_check(l));
         wait_for_channel(p, deadline_ms);
-        (void)local_read_peer(p);
-        local_flush(l);
+        // Of all peers: while descriptors wait here, their senders may be unable to send others.
+        local_receive(l);
     }
 }
 

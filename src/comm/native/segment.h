@@ -24,8 +24,9 @@
 /* What a segment is for, in the upper byte of its key: peers find it by key, without an id. */
 #define SEGMENT_KEY_NONE    UINT64_C(0)
 #define SEGMENT_KEY_TEAM    (UINT64_C(1) << 56) /* | group id: team.h's part of one rank */
-#define SEGMENT_KEY_LINK    (UINT64_C(2) << 56) /* | anything: point-to-point rings */
+#define SEGMENT_KEY_LINK    (UINT64_C(2) << 56) /* | the reader's rank, which alone maps it */
 #define SEGMENT_KEY_CONTROL (UINT64_C(3) << 56) /* local.h's own page */
+#define SEGMENT_KINDS       (UINT64_C(255) << 56)
 
 /* A location in one of a rank's segments, meaningful together with that rank. id 0: none. */
 typedef struct segment_ref {
