@@ -38,7 +38,7 @@ static int join_and_look(const comm_boot *boot, void *arg)
 
 static void ranks_of_a_host_find_each_other(void **state)
 {
-    static const int sizes[] = {1, 2, 3, 5, 8, 17};
+    static const int sizes[] = {1, 2, 3, 5, 8, 17, 33, 64};
 
     (void)state;
     for (size_t k = 0; k < LS_COUNT_OF(kinds); k++) {
@@ -86,7 +86,7 @@ static int join_among_unauthenticated(const comm_boot *boot, void *arg)
                          .e = boot->generation};
     int fds[12];
     local *l = NULL;
-    bool sent;
+    int blocked;
 
     LS_UNUSED(arg);
     memcpy(m.job, boot->job, sizeof(m.job));
@@ -96,7 +96,7 @@ static int join_among_unauthenticated(const comm_boot *boot, void *arg)
         if (i % 3 == 1)
             RANK_CHECK(send(fds[i], "garbage", 7, MSG_NOSIGNAL) == 7);
         if (i % 3 == 2)
-            RANK_CHECK(channel_send(fds[i], &m, -1, &sent) == LS_OK && sent);
+            RANK_CHECK(channel_send(fds[i], NULL, &m, -1, &blocked) == LS_OK && blocked == 0);
     }
     RANK_CHECK(local_join(boot, NULL, &l) == LS_OK);
     RANK_CHECK(local_count(l) == boot->size);
@@ -119,15 +119,14 @@ static int die_or_notice(const comm_boot *boot, void *arg)
 
     LS_UNUSED(arg);
     if (boot->rank == 2) {
-        // Listens until rank 0 and 1 have connected, then exits without an answer.
-        int fds[3];
+        // Listens until rank 0 has connected, then exits without an answer.
+        int fd;
 
-        for (int i = 0; i < 2; i++) {
-            while (net_accept(boot->local_fd, &fds[i]) == LS_OK && fds[i] < 0)
-                RANK_CHECK(net_wait(boot->local_fd, POLLIN, boot->deadline_ms) == LS_OK);
-        }
+        while (net_accept(boot->local_fd, &fd) == LS_OK && fd < 0)
+            RANK_CHECK(net_wait(boot->local_fd, POLLIN, boot->deadline_ms) == LS_OK);
         return 0;
     }
+    // Rank 1 learns it from rank 0, unless it comes so late that rank 0 has given up already.
     RANK_CHECK(local_join(&own, NULL, &l) == LS_EPEER);
     RANK_CHECK(strstr(ls_last_error(), "rank 2") != NULL || boot->rank != 0);
     return 0;
@@ -137,6 +136,19 @@ static void rank_that_dies_while_joining_is_named(void **state)
 {
     (void)state;
     assert_int_equal(ranks_run(AS_PROCESSES, 3, die_or_notice, NULL), 0);
+}
+
+static int count_open_fds(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int n = 0;
+
+    if (folder == NULL)
+        return -1;
+    while (file_next_number(folder) >= 0)
+        n++;
+    closedir(folder);
+    return n;
 }
 
 static int come_late(const comm_boot *boot, void *arg)
@@ -200,13 +212,13 @@ static void rank_that_does_not_answer_is_named_at_the_deadline(void **state)
 static int sleep_until(const comm_boot *boot, local *l, atomic_uint *counter, unsigned want)
 {
     for (;;) {
-        struct pollfd fds[2];
+        struct pollfd fds[LOCAL_FDS_MAX];
         unsigned now;
 
         local_prepare_sleep(l);
         now = atomic_load_explicit(counter, memory_order_seq_cst);
         if (now < want)
-            RANK_CHECK(poll(fds, (nfds_t)local_poll_fds(l, fds, 2), 20000) > 0);
+            RANK_CHECK(poll(fds, (nfds_t)local_poll_fds(l, fds), 20000) > 0);
         local_end_sleep(l);
         local_receive(l);
         if (now >= want)
@@ -241,7 +253,7 @@ static void no_doorbell_is_lost(void **state)
 
 static int leave_or_see_it(const comm_boot *boot, void *arg)
 {
-    struct pollfd fds[4];
+    struct pollfd fds[LOCAL_FDS_MAX];
     local *l = NULL;
     int rank = -1;
 
@@ -252,13 +264,13 @@ static int leave_or_see_it(const comm_boot *boot, void *arg)
     while (rank != 1) {
         if (local_next_ended(l, &rank))
             continue;
-        RANK_CHECK(poll(fds, (nfds_t)local_poll_fds(l, fds, 4), 20000) > 0);
+        RANK_CHECK(poll(fds, (nfds_t)local_poll_fds(l, fds), 20000) > 0);
         local_receive(l);
     }
     // The end is reported once, and its descriptor no longer keeps poll() awake.
     while (local_next_ended(l, &rank))
         RANK_CHECK(rank != 1);
-    RANK_CHECK(local_poll_fds(l, fds, 4) <= 1);
+    RANK_CHECK(!local_has_events(l) && poll(fds, (nfds_t)local_poll_fds(l, fds), 0) == 0);
     local_ring(l, 1);
     local_leave(l);
     return 0;
@@ -275,7 +287,7 @@ static int fork_and_leave(const comm_boot *boot, void *arg)
 {
     atomic_int *was_seen = arg;
     const int64_t deadline_ms = ls_deadline_ms(20000);
-    struct pollfd fds[1];
+    struct pollfd fds[LOCAL_FDS_MAX];
     local *l = NULL;
     int rank = -1;
 
@@ -289,7 +301,7 @@ static int fork_and_leave(const comm_boot *boot, void *arg)
         _exit(0);
     }
     while (!local_next_ended(l, &rank)) {
-        RANK_CHECK(poll(fds, (nfds_t)local_poll_fds(l, fds, 1), 10000) > 0);
+        RANK_CHECK(poll(fds, (nfds_t)local_poll_fds(l, fds), 10000) > 0);
         local_receive(l);
     }
     atomic_store(was_seen, 1);
@@ -303,30 +315,88 @@ static void forked_child_does_not_hide_the_end_of_its_parent(void **state)
     assert_int_equal(ranks_run(AS_PROCESSES, 2, fork_and_leave, ranks_shared(4096)), 0);
 }
 
-/* Closing with messages that it has not read resets the channel for the other end, which must not
- * lose messages by that. */
+/* Closing with messages that it has not read resets the connection for the other end, which must
+ * not lose messages by that. */
 static void messages_of_a_peer_that_left_still_arrive(void **state)
 {
-    const channel_message bell = {.type = CHANNEL_BELL};
-    const channel_message segment = {.type = CHANNEL_SEGMENT, .a = 7};
+    const channel_message go = {.type = CHANNEL_GO};
+    const channel_message region = {.type = CHANNEL_REGION, .a = 7};
     channel_message m;
-    int fds[2], with_fd;
-    bool sent, got;
+    int fds[2], with_fd, blocked;
+    bool got;
 
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
-    assert_int_equal(channel_send(fds[0], &bell, -1, &sent), LS_OK);
-    assert_int_equal(channel_send(fds[1], &segment, fds[1], &sent), LS_OK);
-    assert_true(sent);
-    file_close(&fds[1]); // without reading the doorbell
+    assert_int_equal(channel_send(fds[0], NULL, &go, -1, &blocked), LS_OK);
+    assert_int_equal(channel_send(fds[1], NULL, &region, fds[1], &blocked), LS_OK);
+    assert_int_equal(blocked, 0);
+    file_close(&fds[1]); // without reading GO
     assert_int_equal(channel_receive(fds[0], &m, &with_fd, &got), LS_OK);
     assert_true(got);
-    assert_int_equal(m.type, CHANNEL_SEGMENT);
+    assert_int_equal(m.type, CHANNEL_REGION);
     assert_int_equal(m.a, 7);
     assert_true(with_fd >= 0);
     file_close(&with_fd);
     assert_int_equal(channel_receive(fds[0], &m, &with_fd, &got), LS_EPEER);
     file_close(&fds[0]);
+}
+
+/* Bytes of a process's mailbox that are not from its job change nothing, and doorbells still
+ * arrive. */
+static int flood_and_ring(const comm_boot *boot, void *arg)
+{
+    channel_message m = {.type = CHANNEL_SEGMENT, .a = SEGMENTS_MAX, .b = 0};
+    atomic_uint *counter = arg;
+    local *l = NULL;
+    int blocked = 0;
+
+    RANK_CHECK(local_join(boot, NULL, &l) == LS_OK);
+    if (boot->rank == 1) {
+        const net_address *to = &local_find_peer(l, 0)->mailbox;
+        int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+        RANK_CHECK(fd >= 0);
+        // Until the mailbox is full.
+        for (int i = 0; i < 10000 && blocked == 0; i++)
+            RANK_CHECK(channel_send(fd, to, &m, i % 2 == 0 ? fd : -1, &blocked) == LS_OK);
+        atomic_store(counter, 1);
+        local_ring(l, 0);
+        file_close(&fd);
+    } else {
+        RANK_CHECK(sleep_until(boot, l, counter, 1) == 0);
+        RANK_CHECK(!local_has_ended(l, 1) || atomic_load(counter) == 1);
+    }
+    local_leave(l);
+    return 0;
+}
+
+static void foreign_datagrams_do_not_disturb_a_rank(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(AS_PROCESSES, 2, flood_and_ring, ranks_shared(4096)), 0);
+}
+
+/* Each rank maps one memory and has descriptors whose number does not depend on that of ranks, but
+ * for rank 0's connections. */
+static int count_descriptors(const comm_boot *boot, void *arg)
+{
+    const int before = count_open_fds();
+    local *l = NULL;
+    int own;
+
+    LS_UNUSED(arg);
+    RANK_CHECK(local_join(boot, NULL, &l) == LS_OK);
+    own = count_open_fds() - before + 1; // boot->local_fd was closed
+    RANK_CHECK(own == (boot->rank == 0 ? boot->size + 1 : 3));
+    local_leave(l);
+    RANK_CHECK(count_open_fds() == before - 1);
+    return 0;
+}
+
+static void rank_needs_a_fixed_number_of_descriptors(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(AS_PROCESSES, 33, count_descriptors, NULL), 0);
 }
 
 int main(void)
@@ -342,6 +412,8 @@ int main(void)
         cmocka_unit_test(end_of_a_peer_is_reported_once),
         cmocka_unit_test(forked_child_does_not_hide_the_end_of_its_parent),
         cmocka_unit_test(messages_of_a_peer_that_left_still_arrive),
+        cmocka_unit_test(foreign_datagrams_do_not_disturb_a_rank),
+        cmocka_unit_test(rank_needs_a_fixed_number_of_descriptors),
     };
 
     return cmocka_run_group_tests_name("native local", tests, NULL, NULL);

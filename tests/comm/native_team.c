@@ -80,7 +80,7 @@ static void close_bench(bench *b)
 {
     for (int i = 0; i < 2; i++) {
         ls_free(b->user[i]);
-        segment_destroy(b->r.l, b->shared[i]);
+        (void)segment_destroy(b->r.l, b->shared[i]);
     }
     ls_free(b->all_src);
     ls_free(b->want);
@@ -439,14 +439,14 @@ static int abort_and_free(const comm_boot *boot, void *arg)
         team_rank_start(r, 0, &op);
         team_abort(r->t, LS_ECANCELED, "had enough");
         RANK_CHECK(r->is_done[0] && r->status[0] == LS_ECANCELED);
-        segment_destroy(r->l, memory);
+        (void)segment_destroy(r->l, memory);
     } else {
         team_rank_start(r, 0, &op);
         while (!r->saw_end && !r->is_done[0])
             (void)team_rank_wait(r, 0);
         if (!r->is_done[0])
             team_abort(r->t, LS_EPEER, "gone");
-        segment_destroy(r->l, memory);
+        (void)segment_destroy(r->l, memory);
     }
     team_rank_close(r);
     ls_free(r);

@@ -84,12 +84,12 @@ void team_rank_start(team_rank *r, int index, const coll *op)
 
 static void sleep_once(team_rank *r)
 {
-    struct pollfd fds[64];
+    struct pollfd fds[LOCAL_FDS_MAX];
     int rank;
 
     local_prepare_sleep(r->l);
-    if (!team_progress(r->t))
-        (void)poll(fds, (nfds_t)local_poll_fds(r->l, fds, 64), 1000);
+    if (!local_has_events(r->l) && !team_progress(r->t))
+        (void)poll(fds, (nfds_t)local_poll_fds(r->l, fds), 1000);
     local_end_sleep(r->l);
     local_receive(r->l);
     while (local_next_ended(r->l, &rank))

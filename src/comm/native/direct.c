@@ -157,14 +157,47 @@ static void write_half(transfer *t)
     segment_view *view = NULL;
     void *to = NULL;
 
+    t->must_write = false;
     if (segment_resolve(l, t->peer->rank, ref, t->bytes, &view, &to) != LS_OK) {
         native_break(t->group, CAUSE_FAULT, t->peer->rank, "a message to rank %d: %s",
                      t->peer->rank, ls_last_error());
         return;
     }
+    if (to == NULL) {
+        t->must_write = true;
+        t->group->state->has_unwritten = true;
+        return;
+    }
     memcpy((uint8_t *)to + at, t->from + at, t->bytes - at);
     segment_release(view);
     match_queue_control(t->peer, MESSAGE_WRITTEN, t);
+}
+
+static bool write_pending(native_peer *p)
+{
+    bool moved = false;
+
+    list_for_each (node, &p->awaiting) {
+        transfer *t = list_entry(node, transfer, node);
+
+        if (!t->must_write)
+            continue;
+        write_half(t); // leaves the list as it is
+        moved |= !t->must_write;
+    }
+    return moved;
+}
+
+bool direct_progress(native_state *s)
+{
+    bool moved = false;
+
+    if (!s->has_unwritten)
+        return false;
+    s->has_unwritten = false;
+    for (int i = 0; i < s->size; i++)
+        moved |= write_pending(&s->peers[i]);
+    return moved;
 }
 
 // --- receiving ---
@@ -208,7 +241,7 @@ static int member_of(const native_group *g, const native_peer *p)
     return i;
 }
 
-// The sender's memory, mapped here; NULL: it is not shared, or cannot be mapped.
+// The sender's memory, mapped here; NULL: it is not shared, or not mapped yet.
 static const uint8_t *map_offered(transfer *t)
 {
     const segment_ref ref = {.offset = t->offered.offset, .id = t->offered.id};

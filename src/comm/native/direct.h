@@ -6,6 +6,8 @@
 #include "comm/native/native.h"
 
 void direct_start(native_group *g, backend_work *work);
+/* Goes on with messages that waited for a mapping; true when something moved. */
+bool direct_progress(native_state *s);
 /* A point to point message has come; *target is where its payload goes. g NULL: unknown group. */
 LS_MUST_USE ls_status direct_on_message(native_peer *p, native_group *g, const message *m,
                                         uint8_t **target);

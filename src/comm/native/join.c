@@ -25,9 +25,6 @@ static ls_status join_local(native_state *s, const comm_boot *boot)
         LS_TRY(link_shm_create(s->local, rank, &sink, &s->peers[rank].link));
         s->peers[rank].is_local = true;
     }
-    for (int rank = 0; rank < s->size; rank++)
-        if (s->peers[rank].is_local)
-            LS_TRY(link_shm_attach(s->peers[rank].link, boot->deadline_ms));
     return LS_OK;
 }
 

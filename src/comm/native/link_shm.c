@@ -3,9 +3,11 @@
  * link_shm.c - the stream of a link between two ranks of one host: a ring in shared memory for each
  * direction. join.c creates it.
  *
- * Each ring has one writer, which owns the segment, and one reader. Both counters only grow; their
- * difference is the number of bytes in the ring. A ring outlives its writer as long as the reader
- * has it mapped, so bytes written before an end are still read.
+ * Each ring has one writer and one reader. Both counters only grow; their difference is the number
+ * of bytes in the ring. A ring outlives its writer, so bytes written before an end are still read.
+ * Until the writer has something to write, neither side touches the ring, which then takes no
+ * memory; the reader polls one byte instead (RING_OPEN, RING_FINISHED), beside those of its other
+ * links.
  *
  * A small message that finds the ring empty is posted instead: header and first bytes are one cache
  * line, on which the reader spins. Posts overtake nothing: one is written only when all bytes
@@ -14,13 +16,13 @@
 #include "comm/native/link_shm.h"
 
 #include "base/alloc.h"
-#include "comm/native/segment.h"
 
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #define POSTS        8
+#define PAGE_BYTES   ((size_t)4096)
 #define POST_CHARGED 0x80 /* with the type */
 #define POST_DIRECT  0x40
 #define POST_TYPE    0x0f
@@ -42,7 +44,6 @@ typedef struct shm_post {
 
 typedef struct shm_ring {
     _Alignas(64) _Atomic uint64_t written;
-    _Atomic uint32_t is_finished;
     _Alignas(64) _Atomic uint64_t read;
     _Alignas(64) _Atomic uint64_t taken; /* posts */
     shm_post posts[POSTS];
@@ -55,26 +56,64 @@ typedef struct shm_stream {
     size_t ring_bytes; /* a power of two */
     uint64_t seen;     /* the reader's counter when this side last loaded it */
     uint64_t n_posted;
-    uint64_t n_posted_taken; /* when this side last loaded it */
-    uint64_t n_taken;        /* of the other side's posts */
-    shm_ring *out;           /* this rank's segment */
-    shm_ring *in;
-    segment_view *in_view;
+    uint64_t n_posted_taken;          /* when this side last loaded it */
+    uint64_t n_taken;                 /* of the other side's posts */
+    shm_ring *out;                    /* NULL: nothing was written yet */
+    shm_ring *in;                     /* NULL: not open when last seen */
+    _Atomic unsigned char *out_state; /* RING_*, written by this rank only */
+    _Atomic unsigned char *in_state;
     bool peer_ended;
 } shm_stream;
 
+enum { RING_OPEN = 1, RING_FINISHED = 2 };
+
 // Rings carry only what teams do not: smaller rings where there are many ranks.
-static size_t ring_bytes_for(const local *l)
+static size_t data_bytes(int n_ranks)
 {
-    if (local_count(l) <= 4)
+    if (n_ranks <= 4)
         return 256U << 10;
-    return local_count(l) <= 16 ? 64U << 10 : 16U << 10;
+    return n_ranks <= 16 ? 64U << 10 : 16U << 10;
+}
+
+size_t link_shm_ring_bytes(int n_ranks)
+{
+    return (sizeof(shm_ring) + data_bytes(n_ranks) + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+static void set_state(const shm_stream *s, unsigned bits)
+{
+    // Sequentially consistent towards a reader that prepares to sleep (local.h). Nothing else
+    // writes it meanwhile.
+    atomic_fetch_or_explicit(s->out_state, (unsigned char)bits, memory_order_seq_cst);
+}
+
+static shm_ring *out_ring(shm_stream *s)
+{
+    if (s->out == NULL) {
+        s->out = local_ring_to(s->local, s->peer);
+        set_state(s, RING_OPEN);
+    }
+    return s->out;
+}
+
+// Sequentially consistent: the check before a sleep.
+static unsigned in_state(const shm_stream *s)
+{
+    return atomic_load_explicit(s->in_state, memory_order_seq_cst);
+}
+
+// NULL: nothing was written yet.
+static shm_ring *in_ring(shm_stream *s)
+{
+    if (s->in == NULL && (in_state(s) & RING_OPEN) != 0)
+        s->in = local_ring_from(s->local, s->peer);
+    return s->in;
 }
 
 static ssize_t shm_write(peer_link *l, const struct iovec *iov, int n)
 {
     shm_stream *s = l->stream;
-    shm_ring *ring = s->out;
+    shm_ring *ring = out_ring(s);
     uint64_t at =
         atomic_load_explicit(&ring->written, memory_order_relaxed); // written by this rank only
     const uint64_t start = at;
@@ -120,7 +159,7 @@ static ssize_t shm_write(peer_link *l, const struct iovec *iov, int n)
 // Whether the reader has read all bytes, and there is space for a post.
 static bool can_post(shm_stream *s)
 {
-    shm_ring *ring = s->out;
+    const shm_ring *ring = s->out;
     const uint64_t at = atomic_load_explicit(&ring->written, memory_order_relaxed);
 
     // Loads both counters only when the known values do not suffice, as in shm_write(). Acquire is
@@ -136,7 +175,7 @@ static bool can_post(shm_stream *s)
 static bool shm_post_message(peer_link *l, const message *m, const uint8_t *payload)
 {
     shm_stream *s = l->stream;
-    shm_post *p = &s->out->posts[s->n_posted % POSTS];
+    shm_post *p = &out_ring(s)->posts[s->n_posted % POSTS];
 
     if (!can_post(s))
         return false;
@@ -167,11 +206,12 @@ static bool has_post(const shm_stream *s)
 
 static bool shm_peek(peer_link *l, message *m, const uint8_t **payload)
 {
-    const shm_stream *s = l->stream;
-    const shm_post *p = &s->in->posts[s->n_taken % POSTS];
+    shm_stream *s = l->stream;
+    const shm_post *p;
 
-    if (!has_post(s))
+    if (in_ring(s) == NULL || !has_post(s))
         return false;
+    p = &s->in->posts[s->n_taken % POSTS];
     *m = (message){.type = (message_type)(p->type & POST_TYPE),
                    .is_charged = (p->type & POST_CHARGED) != 0,
                    .is_direct = (p->type & POST_DIRECT) != 0,
@@ -197,10 +237,13 @@ static void shm_drop(peer_link *l)
 
 static bool shm_take(peer_link *l, const link_request *request, uint8_t *to, uint64_t *credit)
 {
-    const shm_stream *s = l->stream;
-    const shm_post *p = &s->in->posts[s->n_taken % POSTS];
+    shm_stream *s = l->stream;
+    const shm_post *p;
 
-    if (!has_post(s) || p->type != ((unsigned)MESSAGE_DATA | POST_CHARGED | POST_DIRECT) ||
+    if (in_ring(s) == NULL || !has_post(s))
+        return false;
+    p = &s->in->posts[s->n_taken % POSTS];
+    if (p->type != ((unsigned)MESSAGE_DATA | POST_CHARGED | POST_DIRECT) ||
         p->group != request->group || p->step != request->step || p->dtype != request->dtype ||
         p->bytes != request->bytes || p->total != request->bytes || p->bytes > LINK_POST_BYTES ||
         p->credit < request->credit_min || p->credit > request->credit_max)
@@ -215,17 +258,22 @@ static bool shm_take(peer_link *l, const link_request *request, uint8_t *to, uin
 static ssize_t shm_read(peer_link *l, const struct iovec *iov, int n)
 {
     shm_stream *s = l->stream;
-    shm_ring *ring = s->in;
-    uint64_t at =
-        atomic_load_explicit(&ring->read, memory_order_relaxed); // written by this rank only
-    const bool is_over =
-        s->peer_ended || atomic_load_explicit(&ring->is_finished, memory_order_seq_cst) != 0;
-    // Both sequentially consistent: the check before a sleep (local.h). This load acquires the
-    // bytes.
-    const uint64_t held = atomic_load_explicit(&ring->written, memory_order_seq_cst) - at;
-    const uint64_t start = at;
-    size_t left = (size_t)held;
+    const bool is_over = s->peer_ended || (in_state(s) & RING_FINISHED) != 0;
+    shm_ring *ring = in_ring(s);
+    uint64_t at;
+    uint64_t held;
+    uint64_t start;
+    size_t left;
 
+    if (ring == NULL) {
+        l->error = 0;
+        return is_over ? -1 : 0;
+    }
+    at = atomic_load_explicit(&ring->read, memory_order_relaxed); // written by this rank only
+    // As in_state(). Acquires the bytes.
+    held = atomic_load_explicit(&ring->written, memory_order_seq_cst) - at;
+    start = at;
+    left = (size_t)held;
     if (held > s->ring_bytes) {
         l->error = EPROTO;
         return -1;
@@ -266,18 +314,13 @@ static void shm_finish(peer_link *l)
 {
     shm_stream *s = l->stream;
 
-    // Releases the last bytes.
-    atomic_store_explicit(&s->out->is_finished, 1, memory_order_seq_cst);
+    set_state(s, RING_FINISHED); // releases the last bytes
     local_ring(s->local, s->peer);
 }
 
 static void shm_close(peer_link *l)
 {
-    shm_stream *s = l->stream;
-
-    segment_release(s->in_view);
-    segment_destroy(s->local, s->out);
-    ls_free(s);
+    ls_free(l->stream);
 }
 
 static const link_ops shm_ops = {
@@ -292,40 +335,18 @@ static const link_ops shm_ops = {
     .close = shm_close,
 };
 
-static uint64_t key_for(int reader)
-{
-    return SEGMENT_KEY_LINK | (uint64_t)(unsigned)reader;
-}
-
 ls_status link_shm_create(local *l, int peer, const link_sink *sink, peer_link **out)
 {
     shm_stream *s = ls_calloc(1, sizeof(*s));
-    void *memory = NULL;
-    ls_status st;
 
     if (s == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a link to rank %d", peer);
     s->local = l;
     s->peer = peer;
-    s->ring_bytes = ring_bytes_for(l);
-    st = segment_create(l, key_for(peer), sizeof(shm_ring) + s->ring_bytes, &memory);
-    if (st != LS_OK) {
-        ls_free(s);
-        return st;
-    }
-    s->out = memory;
+    s->ring_bytes = data_bytes(local_count(l));
+    s->out_state = local_state_to(l, peer);
+    s->in_state = local_state_from(l, peer);
     return link_create(&shm_ops, s, -1, sink, out);
-}
-
-ls_status link_shm_attach(peer_link *l, int64_t deadline_ms)
-{
-    shm_stream *s = l->stream;
-    void *memory = NULL;
-
-    LS_TRY(segment_wait(s->local, s->peer, key_for(local_rank(s->local)),
-                        sizeof(shm_ring) + s->ring_bytes, deadline_ms, &s->in_view, &memory));
-    s->in = memory;
-    return LS_OK;
 }
 
 void link_shm_peer_ended(peer_link *l)

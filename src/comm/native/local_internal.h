@@ -1,19 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * local_internal.h - what local.c, local_join.c and segment.c share: the peers of this host and
- * their channels.
+ * local_internal.h - what local.c, local_join.c and segment.c share: the memory of this host, the
+ * peers, and their messages.
+ *
+ * Ranks of one host share one memfd, the host memory. The lowest of them, the leader, creates it
+ * and passes it to each of the others, so a host of n ranks passes n - 1 descriptors, and a rank
+ * maps one:
+ *
+ *   local_host       how many ranks there are, and which
+ *   n pages          one a rank: local_page, then its arrays (local_layout)
+ *   n x n rings      of link_shm.c, by writer and reader
+ *
+ * A page of it takes memory from when it is first touched, so pairs that never talk cost addresses
+ * only. Each rank has a mailbox, a datagram socket to which all others send doorbells and the
+ * descriptors of segments. A descriptor is sent only to a rank that waits for it, and a rank waits
+ * for LOCAL_REQUESTS_MAX / n at a time: the kernel limits how many descriptors of one user are in
+ * flight. Besides, each rank has one connection to the leader, which ends with the process. The
+ * leader then marks that rank's page and wakes the others. After the leader's own end nothing here
+ * notices that a process was killed; the hub does (watch.c).
  *
  * Every message is one packet of CHANNEL_BYTES, little-endian:
  *
  *   0 u32 magic | 4 u32 type | 8 u32 a | 12 u32 b | 16 u64 c | 24 u64 d | 32 u64 e | 40 job[16]
  *
- *   HELLO    a from  b to  c instance of from  d of to  e generation. The higher rank sends it
- *            first; `to` proves that it has read the boot records of this job.
- *   WELCOME  as HELLO
- *   REFUSE   as HELLO: another user's, so not local
- *   SEGMENT  a id  c key  d bytes  e token for threads of its process, 0 for others; with a
- *            descriptor
- *   GONE     a id
+ * Over connections, while joining (a from, b to, c instance of from, d of to; `d` proves that the
+ * sender has read the boot records of this job):
+ *   HELLO    e generation. To the lowest rank that can be reached.
+ *   REGION   e token for threads of its process; for others the number of ranks, with a descriptor
+ *   READY    the sender's page is filled in
+ *   GO       all pages are filled in
+ *   FAILED   e the rank that ended or did not answer
+ * To mailboxes (e: the secret of the host memory):
+ *   SEGMENT  a id  b from  c serial (0: there is no such segment)  d bytes; with a descriptor
  *   BELL
  */
 #ifndef LS_NATIVE_LOCAL_INTERNAL_H
@@ -26,14 +44,18 @@
 #include <stdatomic.h>
 
 #define CHANNEL_BYTES 56
-#define CHANNEL_MAGIC UINT32_C(0x324C534C) /* changes with anything that ranks of one host share */
+#define CHANNEL_MAGIC UINT32_C(0x334C534C) /* changes with anything that ranks of one host share */
+#define LOCAL_REQUESTS_MAX                                                                         \
+    256 /* descriptors in flight on one host, when there are at most as many
+                                ranks */
 
 typedef enum channel_type {
     CHANNEL_HELLO = 1,
-    CHANNEL_WELCOME,
-    CHANNEL_REFUSE,
+    CHANNEL_REGION,
+    CHANNEL_READY,
+    CHANNEL_GO,
+    CHANNEL_FAILED,
     CHANNEL_SEGMENT,
-    CHANNEL_GONE,
     CHANNEL_BELL
 } channel_type;
 
@@ -47,48 +69,77 @@ typedef struct channel_message {
     char job[JOB_ID_BYTES];
 } channel_message;
 
-/* The page of a rank that the others read: SEGMENT_KEY_CONTROL. */
+/* The beginning of the host memory, written by the leader before others map it. */
+typedef struct local_host {
+    uint64_t secret; /* of messages to mailboxes: other users can send there too */
+    uint32_t n;
+    _Alignas(64) atomic_uint removals; /* of segments, by all ranks */
+    _Alignas(64) int32_t ranks[];      /* world ranks, ascending */
+} local_host;
+
+/* One of a rank's segments, as the others see it. */
+typedef struct segment_entry {
+    _Atomic uint32_t id; /* 0: none; written last */
+    _Atomic uint64_t serial;
+    _Atomic uint64_t key;
+    _Atomic uint64_t bytes;
+    _Atomic uint64_t token; /* for threads of the owner's process */
+} segment_entry;
+
+/* What a rank and the others know of it. */
 typedef struct local_page {
     _Alignas(64) atomic_uint sleepers; /* threads between prepare_sleep and end_sleep */
+    /* How often it has begun to empty its mailbox; and of which of those times a doorbell lies
+     * there already. */
+    atomic_uint drains;
+    atomic_uint rung;
+    /* Counts what others have done that local_receive() handles. */
+    _Alignas(64) atomic_uint events;
+    atomic_uint has_ended;
+    _Atomic uint32_t last_segment; /* highest id so far */
+    net_address mailbox;           /* filled in before READY */
 } local_page;
+
+/* The arrays behind a local_page, as offsets in it. */
+typedef struct local_layout {
+    size_t states;   /* _Atomic uint8_t[n]: of the ring from each rank to this one (link_shm.c) */
+    size_t requests; /* _Atomic uint32_t[n]: the id that each peer waits for, 0: none */
+    size_t segments; /* segment_entry[SEGMENTS_MAX] */
+    size_t page_bytes;
+    size_t pages; /* offset of the first page in the host memory */
+    size_t rings;
+    size_t bytes;
+} local_layout;
 
 typedef struct local_peer local_peer;
 
 struct segment_view {
     local_peer *owner;
     segment_map *map; /* NULL: this process could not map it */
-    uint64_t key;
+    uint64_t serial;
     uint32_t id;
     int holds;
-    bool gone; /* its owner has destroyed it; unmapped when nothing holds it */
+    bool is_gone; /* no longer in owner->views; freed when nothing holds it */
 };
 
 struct local_peer {
     int rank;
-    int fd;
+    int index; /* in the host memory */
+    int fd;    /* its connection, between the leader and another; -1: none */
     bool is_thread;
-    atomic_bool ended;        /* the channel; local_ring() reads it too */
-    atomic_bool end_reported; /* local_poll_fds() reads it too */
-    atomic_bool is_full;      /* it did not take all announcements; so is this */
-    ls_status end_status;     /* how the channel ended */
-    char end_text[160];
+    bool is_reported;  /* its end */
+    atomic_bool ended; /* local_ring() reads it too */
     local_page *page;
-    segment_view *page_view;
-    /* What this peer has announced, ascending by id: */
-    segment_view **views;
-    int n_views;
-    int views_capacity;
-    uint32_t last_id;
-    /* What was sent to it of this rank's table: */
-    uint32_t announced;  /* all segments up to this id */
-    uint64_t gone_acked; /* removals, counted from the start */
+    net_address mailbox;
+    uint32_t requested;   /* the id for which this rank waits, 0: none */
+    segment_view **views; /* SEGMENTS_MAX, by slot; NULL: none yet */
 };
 
 /* One of this rank's segments. */
 typedef struct own_segment {
-    segment_map *map;
-    uint64_t key;
+    segment_map *map; /* NULL: this slot is free */
     uint32_t id;
+    int n_sent; /* peers that have its descriptor */
 } own_segment;
 
 struct local {
@@ -98,49 +149,60 @@ struct local {
     uint32_t generation;
     const boot_record *records;
     const comm_host *host; /* whose check() ends waits; NULL: none */
-    local_page *page;
-    int *ranks; /* ascending, this one included */
+    int *ranks;            /* ascending, this one included */
     int count;
+    int index;          /* of this rank in `ranks` and in the host memory */
     local_peer **peers; /* count - 1, ascending */
     int *peer_of;       /* world rank to index in peers; -1: not local, or this rank */
-    /* This rank's segments, ascending by id: */
+    /* NULL, -1: this rank is alone on its host. */
+    segment_map *memory; /* the host memory */
+    local_layout layout;
+    local_page *page;
+    int mailbox;
+    int ends_fd; /* epoll over the connections */
+    unsigned seen_events;
+    unsigned seen_removals;
+    bool has_unsent; /* a descriptor that a mailbox did not take */
+    int n_unreported;
+    int n_requested; /* peers with `requested` */
     own_segment *own;
-    int n_own;
-    /* Of own and of removed: destroying a segment always finds a free entry. */
-    int capacity;
-    uint32_t last_id;
-    uint32_t announced; /* all segments up to this id were sent to every peer */
-    int hint;           /* index in own of the last hit of segment_find() */
-    /* Ids of destroyed segments of which some peer does not know, oldest first: */
-    uint32_t *removed;
-    int n_removed;
-    uint64_t first_removal; /* number of removals before removed[0] */
-    bool pending;           /* some peer has not been sent everything */
+    uint32_t last_number;
+    uint64_t last_serial;
+    int hint; /* slot of the last hit of segment_find() */
 };
 
 /* NULL: not local, or this rank. */
 local_peer *local_find_peer(const local *l, int rank);
 
-/* Sends without blocking. *sent false: the channel is full. with_fd: a descriptor to pass, -1:
- * none. LS_EPEER: the channel is broken. */
-LS_MUST_USE ls_status channel_send(int fd, const channel_message *m, int with_fd, bool *sent);
+local_host *local_host_of(const local *l);
+/* The page of the rank with this index in the host memory, and its arrays. */
+local_page *local_page_of(const local *l, int index);
+_Atomic uint32_t *local_requests_of(const local *l, int index);
+segment_entry *local_segments_of(const local *l, int index);
+
+/* For something that the peer's local_receive() handles: counts it and wakes the peer. */
+void local_notify(local *l, local_peer *p);
+
+/* Sends without blocking, to a mailbox or (NULL) over a connection. with_fd: a descriptor to pass,
+ * -1: none. *blocked: 0 when it is sent, else the errno for which it can be tried again.
+ * LS_EPEER. */
+LS_MUST_USE ls_status channel_send(int fd, const net_address *to, const channel_message *m,
+                                   int with_fd, int *blocked);
 
 /* Receives without blocking. LS_OK with *got false: there is nothing. LS_EPEER at the end,
  * LS_EPROTO for an invalid message. */
 LS_MUST_USE ls_status channel_receive(int fd, channel_message *m, int *with_fd, bool *got);
 
-/* Sends every peer as many announcements and removals as its channel takes. */
-void segment_announce_all(local *l);
-
-/* The peer announces a segment (takes fd), or removes one. LS_EPROTO. */
-LS_MUST_USE ls_status segment_on_announced(local_peer *p, const channel_message *m, int fd);
-LS_MUST_USE ls_status segment_on_removed(local_peer *p, uint32_t id);
+/* A descriptor, or the answer that there is none, has come to the mailbox. Takes fd. */
+void segment_on_message(local *l, const channel_message *m, int fd);
+/* Sends descriptors to the peers that wait for them; what a mailbox does not take sets
+ * l->has_unsent. */
+void segment_serve(local *l);
+/* Unmaps the segments that their owners have destroyed. */
+void segment_sweep(local *l);
 
 /* Frees a peer's views, this rank's table. */
 void segment_free_views(local_peer *p);
 void segment_free_own(local *l);
-
-/* Reads one peer's channel; true when there may be more. */
-bool local_read_peer(local_peer *p);
 
 #endif

@@ -289,12 +289,20 @@ static void receive_channels(native_state *s)
 
     if (s->local == NULL)
         return;
-    local_flush(s->local);
-    if (!sleep_locals_ready(s->sleepers))
+    if (!sleep_locals_ready(s->sleepers) && !local_has_events(s->local))
         return;
     local_receive(s->local);
     while (local_next_ended(s->local, &rank))
         link_shm_peer_ended(s->peers[rank].link);
+}
+
+/* When there is something to do without any event. */
+static int64_t due_ms(const native_state *s)
+{
+    const int64_t mesh_ms = s->mesh == NULL ? INT64_MAX : mesh_due_ms(s->mesh);
+    const int64_t local_ms = s->local == NULL ? INT64_MAX : local_due_ms(s->local);
+
+    return mesh_ms < local_ms ? mesh_ms : local_ms;
 }
 
 static bool native_progress(native_state *s)
@@ -305,6 +313,7 @@ static bool native_progress(native_state *s)
     receive_channels(s);
     moved = receive_expected(s);
     moved |= exec_run(s);
+    moved |= direct_progress(s);
     moved |= flush_all(s);
     moved |= progress_teams(s);
     if (!moved) {
@@ -314,7 +323,7 @@ static bool native_progress(native_state *s)
     moved |= !list_empty(&s->ended);
     native_complete_works(s);
     moved |= exec_run(s);
-    sleep_end_progress(s->sleepers, moved, s->mesh == NULL ? INT64_MAX : mesh_due_ms(s->mesh));
+    sleep_end_progress(s->sleepers, moved, due_ms(s));
     return moved;
 }
 
@@ -615,7 +624,8 @@ static const char *native_transport(native_group *g)
 
 static ls_status native_alloc(native_state *s, size_t bytes, void **out)
 {
-    if (s->local != NULL && local_count(s->local) > 1)
+    // Beyond that number, memory is only this rank's: slower, but not refused.
+    if (s->local != NULL && segment_can_create(s->local))
         return segment_create(s->local, SEGMENT_KEY_NONE, bytes, out);
     *out = ls_alloc_aligned(PAGE_BYTES, bytes);
     if (*out == NULL)
@@ -626,9 +636,7 @@ static ls_status native_alloc(native_state *s, size_t bytes, void **out)
 
 static void native_free(native_state *s, void *memory)
 {
-    if (s->local != NULL && local_count(s->local) > 1)
-        segment_destroy(s->local, memory);
-    else
+    if (s->local == NULL || !segment_destroy(s->local, memory))
         ls_free(memory);
 }
 

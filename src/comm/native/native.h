@@ -100,6 +100,7 @@ struct backend_state {
     list_node free_collectives;
     list_node free_directs;
     message_pool pool;
+    bool has_unwritten; /* some transfer must_write */
     unsigned idle_calls;
     sleepers *sleepers;
 };

@@ -30,6 +30,7 @@ struct transfer {
     bool announce;         /* announce at once, though the payload waits */
     bool is_offered;       /* direct: the receiver may read the payload from `offered` */
     message_offer offered; /* with SHARED: where the sender writes the second half */
+    bool must_write;       /* direct sends: the second half, once the memory is mapped */
     segment_view *view;    /* direct receives: the sender's memory, while both copy; else NULL */
     uint64_t sequence;     /* direct sends: the peer's next_message */
     uint64_t step;         /* direct: the tag */

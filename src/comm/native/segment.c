@@ -1,177 +1,141 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segment.c - this rank's table of segments, its announcements to the peers, and the peers'
- * segments as they are mapped here. Ids only grow, so a table sorted by id is one sorted by age.
- * Links, teams, direct.c and ls_comm_alloc() call it.
+ * segment.c - this rank's segments in the table of its page, the descriptors that it sends to the
+ * peers that ask, and the peers' segments as they are mapped here. Teams, direct.c and
+ * ls_comm_alloc() call it.
+ *
+ * An id is the slot in the table and a number that only grows until it wraps around. So a reference
+ * is checked against the slot alone; a mapping is recognised by the serial, which never repeats.
  */
 #include "comm/native/segment.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "comm/native/local_internal.h"
 
-#include <string.h>
+#include <errno.h>
 
-#define FLUSH_MS 20 /* between two attempts to send what a channel did not take */
-/* Of one peer, which may replace segments that are still held here. */
-#define VIEWS_MAX (2 * SEGMENTS_MAX)
+#define WAIT_MS    100 /* between two calls of check() */
+#define NUMBER_MAX (UINT32_MAX / SEGMENTS_MAX)
 
-/* --- announcing --- */
-
-static ls_status announce(const own_segment *s, const local_peer *p, bool *sent)
+static int slot_of(uint32_t id)
 {
-    const channel_message m = {.type = CHANNEL_SEGMENT,
-                               .a = s->id,
-                               .c = s->key,
-                               .d = s->map->bytes,
-                               .e = p->is_thread ? s->map->token : 0};
-
-    return channel_send(p->fd, &m, s->map->fd, sent);
-}
-
-/* Sends the segments that are new to this peer; false when the channel is full. */
-static bool send_announcements(const local *l, local_peer *p)
-{
-    for (int i = 0; i < l->n_own; i++) {
-        bool sent = true;
-
-        if (l->own[i].id <= p->announced)
-            continue;
-        // The reading side notices and reports a broken channel.
-        if (announce(&l->own[i], p, &sent) == LS_OK && !sent)
-            return false;
-        p->announced = l->own[i].id;
-    }
-    p->announced = l->last_id;
-    return true;
-}
-
-static bool send_removals(const local *l, local_peer *p)
-{
-    while (p->gone_acked < l->first_removal + (uint64_t)l->n_removed) {
-        const channel_message m = {.type = CHANNEL_GONE,
-                                   .a = l->removed[p->gone_acked - l->first_removal]};
-        bool sent = true;
-
-        if (channel_send(p->fd, &m, -1, &sent) == LS_OK && !sent)
-            return false;
-        p->gone_acked++;
-    }
-    return true;
-}
-
-/* Closes descriptors that every peer has, and drops removals that every peer knows. */
-static void drop_acked(local *l)
-{
-    uint64_t acked = l->first_removal + (uint64_t)l->n_removed;
-    int n;
-
-    l->announced = l->last_id;
-    for (int i = 0; i < l->count - 1; i++) {
-        if (l->peers[i]->announced < l->announced)
-            l->announced = l->peers[i]->announced;
-        if (l->peers[i]->gone_acked < acked)
-            acked = l->peers[i]->gone_acked;
-    }
-    for (int i = 0; i < l->n_own; i++) {
-        if (l->own[i].id <= l->announced)
-            segment_map_close_fd(l->own[i].map);
-    }
-    n = (int)(acked - l->first_removal);
-    l->n_removed -= n;
-    l->first_removal = acked;
-    memmove(l->removed, l->removed + n, (size_t)l->n_removed * sizeof(*l->removed));
-}
-
-void segment_announce_all(local *l)
-{
-    char saved[LS_ERROR_BYTES];
-
-    ls_error_save(saved);
-    l->pending = false;
-    for (int i = 0; i < l->count - 1; i++) {
-        const bool is_full = !send_announcements(l, l->peers[i]) || !send_removals(l, l->peers[i]);
-
-        atomic_store_explicit(&l->peers[i]->is_full, is_full, memory_order_relaxed);
-        l->pending |= is_full;
-    }
-    drop_acked(l);
-    ls_error_restore(saved);
+    return (int)(id % SEGMENTS_MAX);
 }
 
 /* --- this rank's segments --- */
 
-/* Reserves an entry for one more segment and, later, its removal: destroying cannot fail. */
-static ls_status reserve_slot(local *l)
+static segment_entry *own_entry(const local *l, int slot)
 {
-    const int capacity = l->capacity == 0 ? 16 : 2 * l->capacity;
-    own_segment *own;
-    uint32_t *removed;
+    return &local_segments_of(l, l->index)[slot];
+}
 
-    if (l->n_own + l->n_removed >= SEGMENTS_MAX)
-        return ls_fail(LS_ENOMEM, "this rank shares %d segments already", l->n_own);
-    if (l->n_own + l->n_removed < l->capacity)
-        return LS_OK;
-    own = ls_realloc(l->own, (size_t)capacity, sizeof(*own));
-    if (own == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a table of %d segments", capacity);
-    l->own = own;
-    removed = ls_realloc(l->removed, (size_t)capacity, sizeof(*removed));
-    if (removed == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a table of %d segments", capacity);
-    l->removed = removed;
-    l->capacity = capacity;
-    return LS_OK;
+static ls_status find_free_slot(local *l, int *slot)
+{
+    if (l->page == NULL)
+        return ls_fail(LS_EUNSUPPORTED, "no other rank is on this host");
+    if (l->own == NULL)
+        l->own = ls_calloc(SEGMENTS_MAX, sizeof(*l->own));
+    if (l->own == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for a table of %d segments", SEGMENTS_MAX);
+    for (*slot = 0; *slot < SEGMENTS_MAX; (*slot)++) {
+        if (l->own[*slot].map == NULL)
+            return LS_OK;
+    }
+    return ls_fail(LS_ENOMEM, "this rank shares %d segments already", SEGMENTS_MAX);
+}
+
+bool segment_can_create(local *l)
+{
+    char saved[LS_ERROR_BYTES];
+    int slot;
+    bool can;
+
+    ls_error_save(saved);
+    can = find_free_slot(l, &slot) == LS_OK;
+    ls_error_restore(saved);
+    return can;
+}
+
+/* The id comes last: a peer that reads it sees the rest. */
+static void publish(local *l, const own_segment *s, uint64_t key)
+{
+    segment_entry *e = own_entry(l, slot_of(s->id));
+
+    atomic_store_explicit(&e->serial, ++l->last_serial, memory_order_relaxed);
+    atomic_store_explicit(&e->key, key, memory_order_relaxed);
+    atomic_store_explicit(&e->bytes, s->map->bytes, memory_order_relaxed);
+    atomic_store_explicit(&e->token, s->map->token, memory_order_relaxed);
+    atomic_store_explicit(&l->page->last_segment, l->last_number, memory_order_relaxed);
+    atomic_store_explicit(&e->id, s->id, memory_order_seq_cst);
 }
 
 ls_status segment_create(local *l, uint64_t key, size_t bytes, void **memory)
 {
     own_segment *s;
     segment_map *map;
+    int slot;
 
-    if (l->last_id == UINT32_MAX)
-        return ls_fail(LS_ENOMEM, "this rank has shared too many segments");
-    LS_TRY(reserve_slot(l));
+    LS_TRY(find_free_slot(l, &slot));
     LS_TRY(segment_map_create(segment_token(), bytes, key == SEGMENT_KEY_NONE, &map));
-    s = &l->own[l->n_own++];
-    *s = (own_segment){.map = map, .key = key, .id = ++l->last_id};
-    segment_announce_all(l);
+    l->last_number = l->last_number == NUMBER_MAX - 1 ? 1 : l->last_number + 1;
+    s = &l->own[slot];
+    *s = (own_segment){.map = map, .id = l->last_number * SEGMENTS_MAX + (uint32_t)slot};
+    publish(l, s, key);
+    // Peers wait for a key.
+    for (int i = 0; key != SEGMENT_KEY_NONE && i < l->count - 1; i++)
+        local_notify(l, l->peers[i]);
     *memory = map->base;
     return LS_OK;
 }
 
-void segment_destroy(local *l, void *memory)
+static own_segment *find_own(const local *l, const void *memory)
 {
-    for (int i = 0; i < l->n_own; i++) {
-        if (l->own[i].map->base != memory)
-            continue;
-        l->removed[l->n_removed++] = l->own[i].id;
-        segment_map_release(l->own[i].map);
-        l->n_own--;
-        memmove(&l->own[i], &l->own[i + 1], (size_t)(l->n_own - i) * sizeof(*l->own));
-        segment_announce_all(l);
-        return;
-    }
-    if (memory != NULL)
-        ls_log(LS_LOG_ERROR, "comm", "freed memory is not a segment of this rank");
-}
-
-segment_map *segment_keep(const local *l, const void *memory)
-{
-    for (int i = 0; i < l->n_own; i++) {
-        if (l->own[i].map->base == memory)
-            return segment_map_share(l->own[i].map->token);
+    for (int i = 0; l->own != NULL && i < SEGMENTS_MAX; i++) {
+        if (l->own[i].map != NULL && l->own[i].map->base == memory)
+            return &l->own[i];
     }
     return NULL;
 }
 
+bool segment_destroy(local *l, const void *memory)
+{
+    own_segment *s = find_own(l, memory);
+
+    if (s == NULL)
+        return false;
+    atomic_store_explicit(&own_entry(l, slot_of(s->id))->id, 0, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&local_host_of(l)->removals, 1, memory_order_seq_cst);
+    segment_map_close_fd(s->map);
+    segment_map_release(s->map);
+    *s = (own_segment){.map = NULL};
+    return true;
+}
+
+void segment_close_fd(local *l, const void *memory)
+{
+    own_segment *s = find_own(l, memory);
+
+    if (s != NULL)
+        segment_map_close_fd(s->map);
+}
+
+segment_map *segment_keep(const local *l, const void *memory)
+{
+    own_segment *s = find_own(l, memory);
+
+    return s == NULL ? NULL : segment_map_share(s->map->token);
+}
+
 static bool holds(const own_segment *s, const void *memory, size_t bytes)
 {
-    const uintptr_t base = (uintptr_t)s->map->base;
+    uintptr_t base;
     const uintptr_t at = (uintptr_t)memory;
 
+    if (s->map == NULL)
+        return false;
+    base = (uintptr_t)s->map->base;
     return at >= base && at - base <= s->map->bytes && bytes <= s->map->bytes - (at - base);
 }
 
@@ -179,11 +143,13 @@ bool segment_find(local *l, const void *memory, size_t bytes, segment_ref *ref)
 {
     int i = l->hint;
 
-    if (i >= l->n_own || !holds(&l->own[i], memory, bytes)) {
-        for (i = 0; i < l->n_own && !holds(&l->own[i], memory, bytes); i++)
+    if (l->own == NULL)
+        return false;
+    if (!holds(&l->own[i], memory, bytes)) {
+        for (i = 0; i < SEGMENTS_MAX && !holds(&l->own[i], memory, bytes); i++)
             continue;
     }
-    if (i == l->n_own || l->own[i].id > l->announced)
+    if (i == SEGMENTS_MAX)
         return false;
     l->hint = i;
     ref->id = l->own[i].id;
@@ -191,111 +157,154 @@ bool segment_find(local *l, const void *memory, size_t bytes, segment_ref *ref)
     return true;
 }
 
+/* --- descriptors for peers --- */
+
+/* False: the mailbox did not take it. */
+static bool answer(local *l, const local_peer *p, uint32_t id)
+{
+    own_segment *s = l->own == NULL ? NULL : &l->own[slot_of(id)];
+    const bool is_live = s != NULL && s->map != NULL && s->id == id && s->map->fd >= 0;
+    channel_message m = {
+        .type = CHANNEL_SEGMENT, .a = id, .b = (uint32_t)l->rank, .e = local_host_of(l)->secret};
+    int blocked = 0;
+
+    if (is_live) {
+        m.c = atomic_load_explicit(&own_entry(l, slot_of(id))->serial, memory_order_relaxed);
+        m.d = s->map->bytes;
+    }
+    // A peer that has ended needs no answer.
+    if (channel_send(l->mailbox, &p->mailbox, &m, is_live ? s->map->fd : -1, &blocked) == LS_OK &&
+        blocked != 0)
+        return false;
+    if (is_live && ++s->n_sent == l->count - 1)
+        segment_map_close_fd(s->map);
+    return true;
+}
+
+void segment_serve(local *l)
+{
+    _Atomic uint32_t *requests = local_requests_of(l, l->index);
+
+    l->has_unsent = false;
+    for (int i = 0; i < l->count - 1; i++) {
+        local_peer *p = l->peers[i];
+        uint32_t id = atomic_load_explicit(&requests[p->index], memory_order_seq_cst);
+
+        if (id == 0)
+            continue;
+        if (!answer(l, p, id)) {
+            l->has_unsent = true;
+            continue;
+        }
+        // The peer may ask for another as soon as it has the answer.
+        (void)atomic_compare_exchange_strong_explicit(&requests[p->index], &id, 0,
+                                                      memory_order_seq_cst, memory_order_relaxed);
+        // A rank that does not sleep has no descriptor to watch.
+        local_notify(l, p);
+    }
+}
+
+/* Asks the owner, unless this rank waits for others already. */
+static void ask(local *l, local_peer *p, uint32_t id)
+{
+    const int most = l->count < LOCAL_REQUESTS_MAX ? LOCAL_REQUESTS_MAX / l->count : 1;
+
+    if (p->requested != 0 || l->n_requested >= most)
+        return;
+    p->requested = id;
+    l->n_requested++;
+    atomic_store_explicit(&local_requests_of(l, p->index)[l->index], id, memory_order_seq_cst);
+    local_notify(l, p);
+}
+
 /* --- the peers' segments --- */
 
-/* Index of the first view with an id of at least `id`. */
-static int view_index(const local_peer *p, uint32_t id)
+/* A consistent copy of a slot of the peer's table; false: another segment, or none, is there. */
+static bool read_entry(const local *l, const local_peer *p, uint32_t id, segment_entry *out)
 {
-    int low = 0;
-    int high = p->n_views;
+    segment_entry *e = &local_segments_of(l, p->index)[slot_of(id)];
 
-    while (low < high) {
-        const int middle = low + (high - low) / 2;
-
-        if (p->views[middle]->id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    if (id == 0 || atomic_load_explicit(&e->id, memory_order_seq_cst) != id)
+        return false;
+    out->id = id;
+    out->serial = atomic_load_explicit(&e->serial, memory_order_acquire);
+    out->key = atomic_load_explicit(&e->key, memory_order_acquire);
+    out->bytes = atomic_load_explicit(&e->bytes, memory_order_acquire);
+    out->token = atomic_load_explicit(&e->token, memory_order_acquire);
+    return atomic_load_explicit(&e->id, memory_order_seq_cst) == id;
 }
 
-static segment_view *find_view(const local_peer *p, uint32_t id)
+static void free_view(segment_view *v)
 {
-    const int i = view_index(p, id);
-
-    return i < p->n_views && p->views[i]->id == id ? p->views[i] : NULL;
-}
-
-static void drop_view(segment_view *v)
-{
-    local_peer *p = v->owner;
-    const int i = view_index(p, v->id);
-
-    p->n_views--;
-    memmove(&p->views[i], &p->views[i + 1], (size_t)(p->n_views - i) * sizeof(segment_view *));
     segment_map_release(v->map);
     ls_free(v);
 }
 
-static ls_status reserve_view(local_peer *p)
+static void drop_view(segment_view *v)
 {
-    const int capacity = p->views_capacity == 0 ? 16 : 2 * p->views_capacity;
-    segment_view **views;
-
-    if (p->n_views == VIEWS_MAX)
-        return ls_fail(LS_EPROTO, "rank %d shares over %d segments", p->rank, VIEWS_MAX);
-    if (p->n_views < p->views_capacity)
-        return LS_OK;
-    views = ls_realloc(p->views, (size_t)capacity, sizeof(segment_view *));
-    if (views == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the segments of rank %d", p->rank);
-    p->views = views;
-    p->views_capacity = capacity;
-    return LS_OK;
-}
-
-/* Maps an announced segment; NULL when this process cannot. Takes fd. */
-static segment_map *map_announced(const local_peer *p, const channel_message *m, int fd)
-{
-    segment_map *map = NULL;
-
-    if (m->e != 0 && p->is_thread)
-        map = segment_map_share(m->e);
-    if (map != NULL) {
-        file_close(&fd);
-        return map;
-    }
-    // Of another process, or of a thread that has destroyed it since.
-    if (fd < 0 || m->d > SIZE_MAX ||
-        segment_map_attach(fd, (size_t)m->d, m->c == SEGMENT_KEY_NONE, p->rank, &map) != LS_OK)
-        return NULL;
-    return map;
-}
-
-ls_status segment_on_announced(local_peer *p, const channel_message *m, int fd)
-{
-    segment_view *v = NULL;
-    ls_status st = reserve_view(p);
-
-    if (st == LS_OK && m->a <= p->last_id)
-        st = ls_fail(LS_EPROTO, "rank %d announced segment %u after %u", p->rank, m->a, p->last_id);
-    if (st == LS_OK) {
-        v = ls_calloc(1, sizeof(*v));
-        if (v == NULL)
-            st = ls_fail(LS_ENOMEM, "no memory for a segment of rank %d", p->rank);
-    }
-    if (st != LS_OK) {
-        file_close(&fd);
-        return st;
-    }
-    *v = (segment_view){.owner = p, .map = map_announced(p, m, fd), .key = m->c, .id = m->a};
-    p->views[p->n_views++] = v;
-    p->last_id = m->a;
-    return LS_OK;
-}
-
-ls_status segment_on_removed(local_peer *p, uint32_t id)
-{
-    segment_view *v = find_view(p, id);
-
-    // A segment destroyed before its announcement is not known here.
-    if (v == NULL)
-        return LS_OK;
-    v->gone = true;
+    v->owner->views[slot_of(v->id)] = NULL;
+    v->is_gone = true;
     if (v->holds == 0)
-        drop_view(v);
+        free_view(v);
+}
+
+static void sweep_peer(const local *l, local_peer *p)
+{
+    segment_entry e;
+
+    for (int i = 0; p->views != NULL && i < SEGMENTS_MAX; i++) {
+        segment_view *v = p->views[i];
+
+        if (v != NULL && (!read_entry(l, p, v->id, &e) || e.serial != v->serial))
+            drop_view(v);
+    }
+}
+
+void segment_sweep(local *l)
+{
+    for (int i = 0; i < l->count - 1; i++)
+        sweep_peer(l, l->peers[i]);
+}
+
+/* Takes the map (NULL: it cannot be mapped here). LS_ENOMEM. */
+static ls_status add_view(local_peer *p, const segment_entry *e, segment_map *map)
+{
+    segment_view *v = ls_calloc(1, sizeof(*v));
+
+    if (p->views == NULL)
+        p->views = ls_calloc(SEGMENTS_MAX, sizeof(segment_view *));
+    if (v == NULL || p->views == NULL) {
+        segment_map_release(map);
+        ls_free(v);
+        return ls_fail(LS_ENOMEM, "no memory for a segment of rank %d", p->rank);
+    }
+    if (p->views[slot_of(e->id)] != NULL)
+        drop_view(p->views[slot_of(e->id)]);
+    *v = (segment_view){.owner = p, .map = map, .serial = e->serial, .id = e->id};
+    p->views[slot_of(e->id)] = v;
     return LS_OK;
+}
+
+void segment_on_message(local *l, const channel_message *m, int fd)
+{
+    local_peer *p = m->b <= INT32_MAX ? local_find_peer(l, (int)m->b) : NULL;
+    segment_map *map = NULL;
+    segment_entry e;
+
+    if (p == NULL || p->requested == 0 || p->requested != m->a) {
+        file_close(&fd);
+        return;
+    }
+    p->requested = 0;
+    l->n_requested--;
+    if (!read_entry(l, p, m->a, &e) || (fd >= 0 && (e.serial != m->c || m->d > SIZE_MAX))) {
+        file_close(&fd);
+        return;
+    }
+    if (fd >= 0 &&
+        segment_map_attach(fd, (size_t)m->d, e.key == SEGMENT_KEY_NONE, p->rank, &map) != LS_OK)
+        map = NULL;
+    (void)!add_view(p, &e, map); // without memory, the next segment_resolve() asks again
 }
 
 static ls_status hold_view(segment_view *v, uint64_t offset, size_t bytes, segment_view **view,
@@ -317,16 +326,35 @@ static ls_status hold_view(segment_view *v, uint64_t offset, size_t bytes, segme
 
 static ls_status resolve_own(const local *l, segment_ref ref, size_t bytes, void **memory)
 {
-    for (int i = 0; i < l->n_own; i++) {
-        const segment_map *map = l->own[i].map;
+    const own_segment *s = l->own == NULL ? NULL : &l->own[slot_of(ref.id)];
 
-        if (l->own[i].id == ref.id && ref.offset <= map->bytes &&
-            bytes <= map->bytes - ref.offset) {
-            *memory = (char *)map->base + ref.offset;
-            return LS_OK;
-        }
-    }
-    return ls_fail(LS_EPROTO, "segment %u is not this rank's", ref.id);
+    if (s == NULL || s->map == NULL || s->id != ref.id || ref.offset > s->map->bytes ||
+        bytes > s->map->bytes - ref.offset)
+        return ls_fail(LS_EPROTO, "segment %u is not this rank's", ref.id);
+    *memory = (char *)s->map->base + ref.offset;
+    return LS_OK;
+}
+
+static ls_status fail_unknown(const local_peer *p, uint32_t id)
+{
+    if (id / SEGMENTS_MAX > atomic_load_explicit(&p->page->last_segment, memory_order_seq_cst))
+        return ls_fail(LS_EPROTO, "rank %d names its segment %u, which it never had", p->rank, id);
+    return ls_fail(LS_EPEER, "rank %d has freed its segment %u", p->rank, id);
+}
+
+/* Threads of this process share the owner's mapping without asking. */
+static ls_status share_with_thread(local_peer *p, const segment_entry *e)
+{
+    segment_map *map = segment_map_share(e->token);
+
+    return map == NULL ? fail_unknown(p, e->id) : add_view(p, e, map);
+}
+
+static segment_view *find_view(const local_peer *p, const segment_entry *e)
+{
+    segment_view *v = p->views == NULL ? NULL : p->views[slot_of(e->id)];
+
+    return v != NULL && v->serial == e->serial ? v : NULL;
 }
 
 ls_status segment_resolve(local *l, int peer, segment_ref ref, size_t bytes, segment_view **view,
@@ -334,67 +362,87 @@ ls_status segment_resolve(local *l, int peer, segment_ref ref, size_t bytes, seg
 {
     local_peer *p = local_find_peer(l, peer);
     segment_view *v;
-    bool more = true;
+    segment_entry e;
 
     *view = NULL;
+    *memory = NULL;
     if (peer == l->rank)
         return resolve_own(l, ref, bytes, memory);
     if (p == NULL)
         return ls_fail(LS_EPROTO, "rank %d is not on this host", peer);
-    v = find_view(p, ref.id);
-    while (v == NULL && more) {
-        more = local_read_peer(p);
-        v = find_view(p, ref.id);
-    }
-    if (v == NULL &&
-        (ref.id <= p->last_id || atomic_load_explicit(&p->ended, memory_order_relaxed)))
-        return ls_fail(LS_EPEER, "rank %d has freed its segment %u", peer, ref.id);
-    if (v == NULL)
-        return ls_fail(LS_EPROTO, "rank %d names its segment %u, which it has not announced", peer,
-                       ref.id);
-    return hold_view(v, ref.offset, bytes, view, memory);
+    if (!read_entry(l, p, ref.id, &e))
+        return fail_unknown(p, ref.id);
+    if (p->is_thread && find_view(p, &e) == NULL)
+        LS_TRY(share_with_thread(p, &e));
+    v = find_view(p, &e);
+    if (v != NULL)
+        return hold_view(v, ref.offset, bytes, view, memory);
+    if (atomic_load_explicit(&p->ended, memory_order_relaxed))
+        return fail_unknown(p, ref.id);
+    ask(l, p, ref.id);
+    return LS_OK;
 }
 
-/* The newest segment with this key. */
-static segment_view *find_key(const local_peer *p, uint64_t key)
+/* The id of the newest segment with this key, 0: none. */
+static uint32_t find_key(const local *l, const local_peer *p, uint64_t key)
 {
-    for (int i = p->n_views - 1; i >= 0; i--) {
-        if (p->views[i]->key == key && !p->views[i]->gone)
-            return p->views[i];
+    const segment_entry *all = local_segments_of(l, p->index);
+    uint32_t found = 0;
+    uint64_t serial = 0;
+    segment_entry e;
+
+    for (int i = 0; i < SEGMENTS_MAX; i++) {
+        const uint32_t id = atomic_load_explicit(&all[i].id, memory_order_seq_cst);
+
+        if (id == 0 || slot_of(id) != i || !read_entry(l, p, id, &e) || e.key != key ||
+            e.serial <= serial)
+            continue;
+        found = id;
+        serial = e.serial;
     }
-    return NULL;
+    return found;
 }
 
-static void wait_for_channel(const local_peer *p, int64_t deadline_ms)
+static void sleep_for_events(local *l, int64_t deadline_ms)
 {
-    struct pollfd fd = {.fd = p->fd, .events = POLLIN};
+    struct pollfd fds[LOCAL_FDS_MAX];
     const int left = ls_deadline_left(deadline_ms);
+    int most = left < 0 || left > WAIT_MS ? WAIT_MS : left;
 
-    // Other channels may have announcements to flush meanwhile, and check() must be called.
-    (void)poll(&fd, 1, left < 0 || left > FLUSH_MS ? FLUSH_MS : left);
+    // This wait handles neither of them.
+    if (l->has_unsent || l->n_unreported > 0)
+        most = 1;
+    local_prepare_sleep(l);
+    if (!local_has_events(l) || most == 1)
+        (void)poll(fds, (nfds_t)local_poll_fds(l, fds), most);
+    local_end_sleep(l);
+    local_receive(l);
 }
 
 ls_status segment_wait(local *l, int peer, uint64_t key, size_t bytes, int64_t deadline_ms,
                        segment_view **view, void **memory)
 {
-    local_peer *p = local_find_peer(l, peer);
+    const local_peer *p = local_find_peer(l, peer);
 
     if (p == NULL)
         return ls_fail(LS_EPROTO, "rank %d is not on this host", peer);
     for (;;) {
-        segment_view *v = find_key(p, key);
+        const segment_ref ref = {.id = find_key(l, p, key)};
 
-        if (v != NULL)
-            return hold_view(v, 0, bytes, view, memory);
+        *memory = NULL;
+        if (ref.id != 0) {
+            const ls_status st = segment_resolve(l, peer, ref, bytes, view, memory);
+
+            // Freed meanwhile: there may be another.
+            if (st != LS_EPEER && (st != LS_OK || *memory != NULL))
+                return st;
+        }
         if (atomic_load_explicit(&p->ended, memory_order_relaxed))
-            return ls_fail(p->end_status, "rank %d has not shared its memory: %s", peer,
-                           p->end_text);
+            return ls_fail(LS_EPEER, "rank %d ended before it had shared its memory", peer);
         if (ls_deadline_left(deadline_ms) == 0)
             return ls_fail(LS_ETIMEOUT, "rank %d has not shared its memory in time", peer);
         LS_TRY(local_check(l));
-        wait_for_channel(p, deadline_ms);
-        (void)local_read_peer(p);
-        local_flush(l);
+        sleep_for_events(l, deadline_ms);
     }
 }
 
@@ -403,25 +451,24 @@ void segment_release(segment_view *view)
     if (view == NULL)
         return;
     view->holds--;
-    if (view->gone && view->holds == 0)
-        drop_view(view);
+    if (view->is_gone && view->holds == 0)
+        free_view(view);
 }
 
 /* --- the end --- */
 
 void segment_free_views(local_peer *p)
 {
-    for (int i = 0; i < p->n_views; i++) {
-        segment_map_release(p->views[i]->map);
-        ls_free(p->views[i]);
+    for (int i = 0; p->views != NULL && i < SEGMENTS_MAX; i++) {
+        if (p->views[i] != NULL)
+            free_view(p->views[i]);
     }
     ls_free(p->views);
 }
 
 void segment_free_own(local *l)
 {
-    for (int i = 0; i < l->n_own; i++)
+    for (int i = 0; l->own != NULL && i < SEGMENTS_MAX; i++)
         segment_map_release(l->own[i].map);
     ls_free(l->own);
-    ls_free(l->removed);
 }

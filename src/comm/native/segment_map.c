@@ -29,9 +29,13 @@
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
+// Linux 6.3.
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 8U
+#endif
 
 static ls_mutex list_lock = {PTHREAD_MUTEX_INITIALIZER};
-static list_node owned = {&owned, &owned}; // segment_map.node, under list_lock
+static list_node all = {&all, &all}; // segment_map.node, under list_lock
 static atomic_uint_fast64_t last_token;
 
 uint64_t segment_token(void)
@@ -99,11 +103,30 @@ static void destroy(segment_map *m)
     ls_free(m);
 }
 
+static ls_status note_file(segment_map *m, int fd, off_t *bytes)
+{
+    struct stat facts;
+
+    if (fstat(fd, &facts) != 0)
+        return ls_fail_errno("shared memory");
+    m->device = facts.st_dev;
+    m->file = facts.st_ino;
+    *bytes = facts.st_size;
+    return LS_OK;
+}
+
 static ls_status make_memfd(segment_map *m)
 {
-    m->fd = memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    off_t bytes = 0;
+
+    m->fd = memfd_create("lockstep", flags);
+    // Where vm.memfd_noexec is 2.
+    if (m->fd < 0 && errno == EACCES)
+        m->fd = memfd_create("lockstep", flags | MFD_NOEXEC_SEAL);
     if (m->fd < 0)
-        return ls_fail_errno("cannot make shared memory");
+        return ls_fail_errno("cannot make shared memory (memfd_create)");
+    LS_TRY(note_file(m, m->fd, &bytes));
     if (ftruncate(m->fd, (off_t)m->mapped) != 0)
         return ls_fail_errno("cannot make shared memory of %zu bytes", m->bytes);
     // A peer must not shrink it while others use it.
@@ -147,7 +170,7 @@ ls_status segment_map_create(uint64_t token, size_t bytes, bool is_bulk, segment
     }
     m->token = token;
     ls_mutex_lock(&list_lock);
-    list_append(&owned, &m->node);
+    list_append(&all, &m->node);
     ls_mutex_unlock(&list_lock);
     *out = m;
     return LS_OK;
@@ -158,7 +181,7 @@ segment_map *segment_map_share(uint64_t token)
     segment_map *found = NULL;
 
     ls_mutex_lock(&list_lock);
-    list_for_each (it, &owned) {
+    list_for_each (it, &all) {
         segment_map *m = list_entry(it, segment_map, node);
 
         if (m->token == token) {
@@ -172,38 +195,67 @@ segment_map *segment_map_share(uint64_t token)
 }
 
 /* A received memfd must be as long as announced and must stay so. */
-static ls_status check_memfd(int fd, const segment_map *m, int peer)
+static ls_status check_memfd(int fd, segment_map *m, int peer)
 {
-    struct stat facts;
     const int seals = fcntl(fd, F_GET_SEALS);
+    off_t bytes = 0;
 
-    if (fstat(fd, &facts) != 0)
-        return ls_fail_errno("shared memory of rank %d", peer);
+    LS_TRY(ls_context(note_file(m, fd, &bytes), "rank %d", peer));
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
         return ls_fail(LS_EPROTO, "shared memory of rank %d may shrink", peer);
-    if (facts.st_size < 0 || (uint64_t)facts.st_size < m->mapped)
+    if (bytes < 0 || (uint64_t)bytes < m->mapped)
         return ls_fail(LS_EPROTO, "shared memory of rank %d has %lld bytes, not %zu", peer,
-                       (long long)facts.st_size, m->mapped);
+                       (long long)bytes, m->mapped);
     return LS_OK;
+}
+
+/* The mapping of the same file, one user more; NULL: there is none as long. */
+static segment_map *find_file(const segment_map *m)
+{
+    list_for_each (it, &all) {
+        segment_map *other = list_entry(it, segment_map, node);
+
+        if (other->file == m->file && other->device == m->device && other->mapped >= m->mapped) {
+            other->users++;
+            return other;
+        }
+    }
+    return NULL;
+}
+
+/* Lists the new mapping, unless the file is mapped already: then *out is that one. */
+static ls_status map_once(segment_map *m, int fd, segment_map **out)
+{
+    ls_status st = LS_OK;
+
+    ls_mutex_lock(&list_lock);
+    *out = find_file(m);
+    if (*out == NULL)
+        st = map_aligned(m, fd, "a peer");
+    if (*out == NULL && st == LS_OK) {
+        list_append(&all, &m->node);
+        *out = m;
+    }
+    ls_mutex_unlock(&list_lock);
+    return st;
 }
 
 ls_status segment_map_attach(int fd, size_t bytes, bool is_bulk, int peer, segment_map **out)
 {
     segment_map *m = NULL;
+    segment_map *found = NULL;
     ls_status st = new_map(bytes, is_bulk, &m);
 
     if (st == LS_OK)
         st = check_memfd(fd, m, peer);
     if (st == LS_OK)
-        st = map_aligned(m, fd, "a peer");
+        st = map_once(m, fd, &found);
     file_close(&fd);
-    if (st != LS_OK) {
-        if (m != NULL)
-            destroy(m);
-        return st;
-    }
-    *out = m;
-    return LS_OK;
+    if (m != NULL && found != m)
+        destroy(m);
+    if (st == LS_OK)
+        *out = found;
+    return st;
 }
 
 void segment_map_close_fd(segment_map *m)

@@ -2,10 +2,10 @@
 /*
  * segment_map.h - one mapping of one memfd, counted: private to local.c and segment.c.
  *
- * Ranks that are threads of one process must all use the owner's mapping (race detectors compare
- * addresses, and so does the TLB). So every mapping that this process owns is in one list for the
- * whole process, under a token that the owner sends to the other threads. That list is the only
- * global state of the native backend.
+ * Ranks that are threads of one process must all use one mapping of the same memory (race detectors
+ * compare addresses, and so does the TLB). So all mappings are in one list for the whole process:
+ * those that it owns under a token that the owner shows to the other threads, all by the number of
+ * their file. That list is the only global state of the native backend.
  */
 #ifndef LS_NATIVE_SEGMENT_MAP_H
 #define LS_NATIVE_SEGMENT_MAP_H
@@ -14,6 +14,7 @@
 #include "base/status.h"
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 typedef struct segment_map {
     void *base;
@@ -22,7 +23,9 @@ typedef struct segment_map {
     bool is_huge;
     int fd;         /* of the owner, until every peer has it; -1 */
     uint64_t token; /* 0: mapped from another process's descriptor */
-    int users;      /* under the list's lock when token != 0 */
+    dev_t device;   /* of the memfd */
+    ino_t file;
+    int users; /* under the list's lock */
     list_node node;
 } segment_map;
 
@@ -37,7 +40,8 @@ LS_MUST_USE ls_status segment_map_create(uint64_t token, size_t bytes, bool is_b
 /* The mapping that another thread of this process created, one user more; NULL when it is gone. */
 segment_map *segment_map_share(uint64_t token);
 
-/* Maps another process's memory. Takes fd, also on failure. */
+/* Maps another process's memory, or gives the mapping that this process has already, one user more.
+ * Takes fd, also on failure. */
 LS_MUST_USE ls_status segment_map_attach(int fd, size_t bytes, bool is_bulk, int peer,
                                          segment_map **out);
 

@@ -21,8 +21,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define LOCAL_FDS_MAX 1024
-#define READY_MAX     32
+#define READY_MAX 32
 
 typedef struct sleeper {
     struct sleeper *next;
@@ -253,8 +252,8 @@ static void sleep_in(sleepers *z, const sleeper *own, int timeout_ms)
     fds[0] = (struct pollfd){.fd = own->fd, .events = POLLIN};
     fds[1] = (struct pollfd){.fd = z->links_fd, .events = POLLIN};
     fds[2] = (struct pollfd){.fd = z->control_fd, .events = POLLIN};
-    if (z->local != NULL)
-        n += (nfds_t)local_poll_fds(z->local, fds + 3, LOCAL_FDS_MAX);
+    if (z->local != NULL && local_count(z->local) > 1)
+        n += (nfds_t)local_poll_fds(z->local, fds + 3);
     if (poll(fds, n, timeout_ms) <= 0)
         return;
     if (fds[1].revents != 0)

@@ -227,35 +227,56 @@ static bool gather(team *t)
     return true;
 }
 
-static ls_status resolve_member(team *t, int k)
+/* The address of one buffer of member k, unless it is known already; *at stays NULL while its
+ * memory is not mapped. */
+static ls_status resolve_buffer(team *t, int k, segment_ref ref, size_t bytes, char **at)
 {
-    const team_slot *s = team_slot_of(t, k);
-    const int rank = t->info->members[k];
+    segment_view **view = &t->views[2 * (size_t)k + (at == &t->dst[k])];
     void *memory = NULL;
 
+    if (*at != NULL)
+        return LS_OK;
+    LS_TRY(segment_resolve(t->l, t->info->members[k], ref, bytes, view, &memory));
+    *at = memory;
+    return LS_OK;
+}
+
+/* *is_mapped: all its buffers are. */
+static ls_status resolve_member(team *t, int k, bool *is_mapped)
+{
+    const team_slot *s = team_slot_of(t, k);
+    const bool has_dst = team_needs_dst(t->op, k) || (team_can_push(t->op->kind) && s->dst.id != 0);
+
+    *is_mapped = true;
     // A member whose memory this rank does not touch does not wait for it, and may have freed it.
     if (k != t->rank && !team_touches(t->op, t->rank, k))
         return LS_OK;
     if (team_is_source(t->op, k)) {
-        LS_TRY(segment_resolve(t->l, rank, s->src, team_contribution(t->op, t->n),
-                               &t->views[2 * (size_t)k], &memory));
-        t->src[k] = memory;
+        LS_TRY(resolve_buffer(t, k, s->src, team_contribution(t->op, t->n), &t->src[k]));
+        *is_mapped = t->src[k] != NULL;
     }
-    t->dst[k] = NULL;
-    if (team_needs_dst(t->op, k) || (team_can_push(t->op->kind) && s->dst.id != 0)) {
-        LS_TRY(segment_resolve(t->l, rank, s->dst, team_result(t->op, t->n),
-                               &t->views[2 * (size_t)k + 1], &memory));
-        t->dst[k] = memory;
+    if (has_dst) {
+        LS_TRY(resolve_buffer(t, k, s->dst, team_result(t->op, t->n), &t->dst[k]));
+        *is_mapped &= t->dst[k] != NULL;
     }
     return LS_OK;
 }
 
-/* Resolves the addresses of all shared buffers. A member that has freed its buffer has given up the
- * operation or has exited; the engine notices an exit. */
+/* Resolves the addresses of all shared buffers; false: the group is broken, or a descriptor is on
+ * its way. A member that has freed its buffer has given up the operation or has exited; the engine
+ * notices an exit. */
 static bool resolve_all(team *t)
 {
+    bool all = true;
+
+    if (!t->is_resolving) {
+        memset(t->src, 0, (size_t)t->n * sizeof(*t->src));
+        memset(t->dst, 0, (size_t)t->n * sizeof(*t->dst));
+    }
+    t->is_resolving = true;
     for (int k = 0; k < t->n; k++) {
-        const ls_status st = resolve_member(t, k);
+        bool is_mapped;
+        const ls_status st = resolve_member(t, k, &is_mapped);
 
         if (st == LS_EPEER && !team_break_given_up(t, k))
             t->is_stuck = true;
@@ -263,8 +284,10 @@ static bool resolve_all(team *t)
             team_break(t, CAUSE_FAULT, k, ls_last_error());
         if (st != LS_OK)
             return false;
+        all &= is_mapped;
     }
-    return true;
+    t->is_resolving = !all;
+    return all;
 }
 
 /* Takes the addresses in the members' own processes, and allocates scratch memory for reading. */
@@ -284,7 +307,8 @@ static bool prepare_direct(team *t)
     return t->scratch != NULL;
 }
 
-/* Selects the algorithm and begins it. False: the group is broken. */
+/* Selects the algorithm and begins it. False: the group is broken, or its memory is not mapped
+ * yet. */
 static bool prepare(team *t)
 {
     t->algorithm = t->is_inline ? &team_inline : team_select(t, team_find_memory(t), false);
@@ -464,6 +488,7 @@ void team_abort(team *t, ls_status status, const char *text)
                                    memory_order_acq_rel);
     text_format(t->text, sizeof(t->text), "%s", text != NULL ? text : ls_status_text(status));
     release_views(t);
+    t->is_resolving = false;
     t->phase = TEAM_IDLE;
     t->op = NULL;
     while (!list_empty(&t->queue))

@@ -38,8 +38,8 @@ typedef struct team_options {
 } team_options;
 
 /* Collective over the members, which are all local. info, host and table must stay valid until
- * team_close(). Blocks until all parts are mapped or deadline_ms has passed; LS_ETIMEOUT, LS_EPEER
- * name the rank. */
+ * team_close(). Blocks until all have mapped the memory or deadline_ms has passed; LS_ETIMEOUT,
+ * LS_EPEER name the rank. */
 LS_MUST_USE ls_status team_open(local *l, const comm_host *host, const group_info *info,
                                 const team_options *opt, int64_t deadline_ms, team **out);
 

@@ -144,17 +144,18 @@ struct team {
     team_reader *readers;
     backend_bytes **received; /* of each member, see comm_host */
     team_row rows[COLL_BARRIER + 1][TEAM_ROWS_MAX];
-    char *scratch; /* of team_direct.c, allocated at its first use */
-    void *memory;  /* this rank's part, as created */
+    char *scratch;      /* of team_direct.c, allocated at its first use */
+    void *memory;       /* all parts: member 0's segment */
+    segment_view *view; /* of it; NULL on member 0 */
     team_part **parts;
-    segment_view **part_views;
     list_node queue;    /* team_op; the first is the current one unless the phase is IDLE */
     list_node free_ops; /* recycled: warm operations allocate nothing */
     uint64_t number;    /* of operations published */
     uint64_t pieces;    /* passed through staging by all operations before the current one */
     ls_status status;   /* why it is broken */
     char text[1024];
-    bool is_stuck; /* it cannot go on; nothing moves until team_abort() */
+    bool is_resolving; /* src, dst and views are filled in as far as the memory is mapped */
+    bool is_stuck;     /* it cannot go on; nothing moves until team_abort() */
     /* The current operation: */
     team_phase phase;
     const coll *op;

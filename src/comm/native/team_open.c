@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * team_open.c - the opening and closing of a team: each member creates its part of the shared
- * memory, maps those of the others, and all agree whether they can read each other's memory. No
- * member returns before all parts are mapped. native.c calls it when a group of local ranks is
+ * team_open.c - the opening and closing of a team: member 0 creates the shared memory, with a part
+ * for each member, the others map it, and all agree whether they can read each other's memory. No
+ * member returns before all have mapped it. native.c calls it when a group of local ranks is
  * opened.
  */
 #include "base/alloc.h"
@@ -23,7 +23,6 @@ static ls_status allocate(team *t)
     const size_t n = (size_t)t->n;
 
     t->parts = ls_calloc(n, sizeof(team_part *));
-    t->part_views = ls_calloc(n, sizeof(segment_view *));
     t->src = ls_calloc(n, sizeof(char *));
     t->dst = ls_calloc(n, sizeof(char *));
     t->sources = ls_calloc(n, sizeof(char *));
@@ -31,35 +30,39 @@ static ls_status allocate(team *t)
     t->operands = ls_calloc(n, sizeof(*t->operands));
     t->readers = ls_calloc(n, sizeof(*t->readers));
     t->received = ls_calloc(n, sizeof(backend_bytes *));
-    if (t->parts == NULL || t->part_views == NULL || t->src == NULL || t->dst == NULL ||
-        t->sources == NULL || t->views == NULL || t->operands == NULL || t->readers == NULL ||
-        t->received == NULL)
+    if (t->parts == NULL || t->src == NULL || t->dst == NULL || t->sources == NULL ||
+        t->views == NULL || t->operands == NULL || t->readers == NULL || t->received == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a team of %d ranks", t->n);
     for (int k = 0; k < t->n && t->host->received != NULL; k++)
         t->received[k] = t->host->received(t->host->self, t->info->members[k]);
     return LS_OK;
 }
 
+static size_t part_bytes(const team *t)
+{
+    return TEAM_STAGING_AT + (size_t)2 * TEAM_BUFFERS * t->piece_bytes;
+}
+
+/* Pages take memory when they are first touched: each member touches its own part. */
 static ls_status share_parts(team *t, int64_t deadline_ms)
 {
     const uint64_t key = SEGMENT_KEY_TEAM | t->info->id;
-    const size_t bytes = TEAM_STAGING_AT + (size_t)2 * TEAM_BUFFERS * t->piece_bytes;
-    void *memory = NULL;
+    const size_t bytes = (size_t)t->n * part_bytes(t);
+    team_part *own;
 
-    LS_TRY(segment_create(t->l, key, bytes, &t->memory));
-    t->parts[t->rank] = t->memory;
+    if (t->rank == 0)
+        LS_TRY(segment_create(t->l, key, bytes, &t->memory));
+    else
+        LS_TRY(
+            segment_wait(t->l, t->info->members[0], key, bytes, deadline_ms, &t->view, &t->memory));
+    for (int k = 0; k < t->n; k++)
+        t->parts[k] = (void *)((char *)t->memory + (size_t)k * part_bytes(t));
+    own = t->parts[t->rank];
     t->probe = ls_hash3((uintptr_t)t, (uint64_t)ls_now_ns(), (uint64_t)t->rank);
-    t->parts[t->rank]->probe_at = (uintptr_t)&t->probe;
-    t->parts[t->rank]->probe_value = t->probe;
-    t->parts[t->rank]->pid = getpid();
-    t->parts[t->rank]->shares_cores = t->uses_futex;
-    for (int k = 0; k < t->n; k++) {
-        if (k == t->rank)
-            continue;
-        LS_TRY(segment_wait(t->l, t->info->members[k], key, bytes, deadline_ms, &t->part_views[k],
-                            &memory));
-        t->parts[k] = memory;
-    }
+    own->probe_at = (uintptr_t)&t->probe;
+    own->probe_value = t->probe;
+    own->pid = getpid();
+    own->shares_cores = t->uses_futex;
     return LS_OK;
 }
 
@@ -68,11 +71,13 @@ static int min_timeout(int left_ms, int ms)
     return left_ms < 0 || left_ms > ms ? ms : left_ms;
 }
 
-static void sleep_for_missing(team *t, size_t counter, struct pollfd *fds, int64_t deadline_ms)
+static void sleep_for_missing(team *t, size_t counter, int64_t deadline_ms)
 {
+    struct pollfd fds[LOCAL_FDS_MAX];
+
     local_prepare_sleep(t->l);
-    if (team_first_below(t, counter, 1) < t->n)
-        (void)poll(fds, (nfds_t)local_poll_fds(t->l, fds, local_count(t->l)),
+    if (team_first_below(t, counter, 1) < t->n && !local_has_events(t->l))
+        (void)poll(fds, (nfds_t)local_poll_fds(t->l, fds),
                    min_timeout(ls_deadline_left(deadline_ms), CHECK_MS));
     local_end_sleep(t->l);
     local_receive(t->l);
@@ -81,16 +86,14 @@ static void sleep_for_missing(team *t, size_t counter, struct pollfd *fds, int64
 /* Sets this member's counter and waits until no member's is 0. */
 static ls_status wait_for_all(team *t, size_t counter, uint64_t value, int64_t deadline_ms)
 {
-    struct pollfd *fds = ls_calloc((size_t)local_count(t->l), sizeof(*fds));
+    char *own = (char *)t->parts[t->rank];
     ls_status st = LS_OK;
 
-    if (fds == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a team of %d ranks", t->n);
-    team_publish(t, (_Atomic uint64_t *)(void *)((char *)t->memory + counter), value);
+    team_publish(t, (_Atomic uint64_t *)(void *)(own + counter), value);
     while (st == LS_OK && team_first_below(t, counter, 1) < t->n) {
         int missing;
 
-        sleep_for_missing(t, counter, fds, deadline_ms);
+        sleep_for_missing(t, counter, deadline_ms);
         missing = team_first_below(t, counter, 1);
         if (missing < t->n && local_has_ended(t->l, t->info->members[missing]))
             st = ls_fail(LS_EPEER, "rank %d ended while it opened the group",
@@ -101,7 +104,6 @@ static ls_status wait_for_all(team *t, size_t counter, uint64_t value, int64_t d
         if (st == LS_OK)
             st = local_check(t->l);
     }
-    ls_free(fds);
     return st;
 }
 
@@ -183,6 +185,8 @@ ls_status team_open(local *l, const comm_host *host, const group_info *info,
         st = share_parts(t, deadline_ms);
     if (st == LS_OK)
         st = wait_for_all(t, offsetof(team_part, is_open), 1, deadline_ms);
+    if (st == LS_OK && t->rank == 0)
+        segment_close_fd(l, t->memory);
     if (st == LS_OK)
         st = agree_on_reading(t, deadline_ms);
     if (st != LS_OK) {
@@ -198,10 +202,9 @@ void team_close(team *t)
     if (t == NULL)
         return;
     LS_ASSERT(list_empty(&t->queue));
-    for (int k = 0; t->part_views != NULL && k < t->n; k++)
-        segment_release(t->part_views[k]);
-    if (t->memory != NULL)
-        segment_destroy(t->l, t->memory);
+    segment_release(t->view);
+    if (t->rank == 0)
+        (void)segment_destroy(t->l, t->memory);
     while (!list_empty(&t->free_ops)) {
         team_op *op = list_entry(t->free_ops.next, team_op, node);
 
@@ -209,7 +212,6 @@ void team_close(team *t)
         ls_free(op);
     }
     ls_free(t->parts);
-    ls_free(t->part_views);
     ls_free(t->src);
     ls_free(t->dst);
     ls_free(t->sources);
