@@ -6,9 +6,9 @@
  *
  * Ownership  A group belongs to its creator; groups are destroyed in any order. Buffers are
  *            borrowed until the operation is done.
- * Threads    One thread at a time uses a group; only ls_comm_abort() may be called from any thread.
- *            One progress thread per process runs asynchronous operations; it sleeps when there are
- *            none.
+ * Threads    One thread at a time uses a group; only ls_comm_abort() may be called from any thread,
+ *            and ls_comm_destroy() while others wait in the group. One progress thread per job runs
+ *            asynchronous operations; it sleeps when there are none.
  * Failure    The first failed collective breaks the group: pending and later operations fail with
  *            the same status and text. Destroy the group and create a new one. When a rank dies,
  *            every other rank's pending call fails within 1 s and names it; ranks that call
@@ -57,7 +57,8 @@ typedef struct ls_init_options {
     /* default LOCKSTEP_KEY_FILE, else ~/.config/lockstep/key (made at first use) */
     const char *key_file;
     int insecure;            /* 1: allow a listener off loopback without a key */
-    int64_t timeout_ms;      /* of each operation; default 1800 s, negative: none */
+    int64_t timeout_ms;      /* of each operation; default 1800 s, negative: none; the longest
+                              * duration is 100 years, here and in other calls */
     int64_t join_timeout_ms; /* default 600 s */
     /* Joins through this store instead of init_method; needs rank and world_size. Borrowed until
      * the group is destroyed. */
@@ -91,12 +92,15 @@ LS_API LS_MUST_USE ls_status ls_backend_check(const char *name, int ranks);
 /*
  * Leaves a group and frees it; NULL is allowed. Pending operations fail with LS_ECANCELED; sends
  * already started are delivered first (within 5 s). Ranks that still wait for this rank get an
- * error that names it. The call does not wait for other ranks.
+ * error that names it. The call does not wait for other ranks. Threads of this process that wait in
+ * the group or for its handles get LS_ECANCELED, and this call returns after they have left; they
+ * may use their handles afterwards, not the group. exit() does not wait for such threads.
  */
 LS_API void ls_comm_destroy(ls_comm *comm);
 
 /* Fails all pending and future operations of this group on all its ranks, with `reason` (may be
- * NULL) and this rank's number. Safe from any thread, at any time until ls_comm_destroy(). */
+ * NULL) and this rank's number. Safe from any thread, at any time until ls_comm_destroy(). Calls
+ * that wait fail, and functions of ls_work_then() are called on the progress thread, within 1 s. */
 LS_API void ls_comm_abort(ls_comm *comm, const char *reason);
 
 /* Creates sub-groups: ranks with the same color form one, ordered by (key, rank). A negative color
@@ -310,12 +314,14 @@ typedef struct ls_work_end {
 
 typedef void (*ls_work_end_fn)(void *arg, const ls_work_end *end);
 
-/* Calls fn once when the operation has ended, and frees the handle; at once if it has ended. The
- * thread is any one that is inside a call of this library, or one of its own, without locks:
- * fn may start operations and wait for them, but not destroy a group. While it runs on the progress
- * thread, other operations progress only in calls that wait. Before ls_comm_destroy() returns, fn
- * has been called with LS_ECANCELED for what was pending. Failures of this call leave the
- * handle. */
+/* Calls fn once when the operation has ended, and frees the handle. The functions of a job are
+ * called one after the other, without locks, on the progress thread; by this call if the operation
+ * has ended and no function runs; by ls_comm_destroy(), with LS_ECANCELED, for what is pending; and
+ * by calls that wait, where no thread can be started. fn may start operations, wait for them and
+ * abort groups, but not destroy any. No other function is called inside it, so chains may have any
+ * length. While it runs, other operations progress only in calls that wait, and other functions are
+ * delayed: functions that wait do so in the same order on all ranks. Failures of this call leave
+ * the handle. */
 LS_API LS_MUST_USE ls_status ls_work_then(ls_work *work, ls_work_end_fn fn, void *arg);
 
 /* Waits at most timeout_ms. LS_ETIMEOUT: still pending, the handle stays. Otherwise the operation

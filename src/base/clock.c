@@ -3,6 +3,7 @@
 #include "base/clock.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <time.h>
 
 #define NEVER INT64_MAX
@@ -33,13 +34,27 @@ const ls_clock *ls_clock_system(void)
     return &clock;
 }
 
+int64_t ls_duration_of_s(double seconds)
+{
+    const double most_s = 1e12; // more than ls_duration_ms() lets pass, and a product that fits
+
+    if (seconds < 0)
+        return -1;
+    if (seconds < most_s)
+        return ls_duration_ms((int64_t)(seconds * 1e3));
+    return seconds >= most_s ? ls_duration_ms(INT64_MAX) : 0; // 0: NaN
+}
+
+int64_t ls_deadline_ns(int64_t timeout_ms)
+{
+    return timeout_ms < 0 ? NEVER : ls_now_ns() + ls_duration_ns(timeout_ms);
+}
+
 int64_t ls_deadline_ms(int64_t timeout_ms)
 {
-    const int64_t now = ls_now_ms();
+    const bool is_never = timeout_ms < 0 || timeout_ms >= LS_DURATION_MAX_MS;
 
-    if (timeout_ms < 0 || timeout_ms > NEVER - now)
-        return NEVER;
-    return now + timeout_ms;
+    return is_never ? NEVER : ls_now_ms() + timeout_ms;
 }
 
 int ls_deadline_left(int64_t deadline_ms)

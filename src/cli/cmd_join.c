@@ -44,15 +44,16 @@ static ls_status take_part(const join_flags *f, const char *place, const net_key
     if (f->security != NULL)
         LS_TRY(net_security_set(f->security, "--security"));
     LS_TRY(net_security_setting(&nodes.security));
-    LS_TRY(fetch_launch_request(place, key, nodes.security, ls_deadline_ms(f->timeout_s * 1000),
-                                say, &o));
+    LS_TRY(fetch_launch_request(place, key, nodes.security,
+                                ls_deadline_ms(ls_duration_of_s((double)f->timeout_s)), say, &o));
     LS_TRY(remote_request_enter(&o));
     spec = remote_request_spec(&o);
     spec.n_ranks = n_ranks;
     spec.prefix = true;
     spec.fold = true;
     spec.nodes = &nodes;
-    spec.rendezvous = (rdzv_options){.run_id = o.run_hash, .join_ms = f->timeout_s * 1000};
+    spec.rendezvous =
+        (rdzv_options){.run_id = o.run_hash, .join_ms = ls_duration_of_s((double)f->timeout_s)};
     if (f->net != NULL)
         spec.net = f->net;
     return agent_run(&spec, result);

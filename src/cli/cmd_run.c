@@ -4,6 +4,7 @@
 #include "cli/run_flags.h"
 #include "cli/trace.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "diagnose/check.h"
@@ -163,7 +164,7 @@ static int run_job(const run_flags *f, char **command)
 {
     agent_spec spec = {.n_ranks = f->n_ranks,
                        .argv = command,
-                       .grace_ms = f->grace_s * 1000,
+                       .grace_ms = ls_duration_of_s((double)f->grace_s),
                        .capture = true,
                        .prefix = !f->no_prefix,
                        .pty = f->pty,

@@ -180,7 +180,7 @@ static ls_status top(const top_flags *f, const char *name)
         return exec_ssh(f, name);
     LS_TRY(top_connect(name, &c));
     st = f->once ? show_once(c, f, key)
-                 : top_screen(c, (int64_t)(f->interval_s * 1000), key, f->pairs);
+                 : top_screen(c, ls_duration_of_s(f->interval_s), key, f->pairs);
     view_client_close(c);
     if (st == LS_EPEER && !f->once) {
         print_out("the job has ended\n");

@@ -5,6 +5,7 @@
  */
 #include "cli/run_flags.h"
 
+#include "base/clock.h"
 #include "base/config.h"
 #include "base/rng.h"
 #include "base/text.h"
@@ -56,7 +57,7 @@ static ls_status read_seconds(const char *value, const char *key, int64_t *ms)
     double seconds;
 
     LS_TRY(text_parse_double(value, key, 0, TIMEOUT_MOST_S, &seconds));
-    *ms = (int64_t)(seconds * 1e3);
+    *ms = ls_duration_of_s(seconds);
     return LS_OK;
 }
 

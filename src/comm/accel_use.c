@@ -50,8 +50,10 @@ static void end_works(ls_comm *comm, const accel *owner)
     job_cause cause = {.kind = CAUSE_ABORTED, .group = comm->info.id, .rank = e->parts.rank};
     ls_work *w;
 
+    ending_enter(comm);
     while ((w = find_work(comm, owner, true)) != NULL && ls_now_ns() < until_ns)
         (void)drive_until(e, w, until_ns);
+    ending_leave(e, comm);
     if (find_work(comm, owner, false) == NULL)
         return;
     text_format(cause.text, sizeof(cause.text),

@@ -50,10 +50,10 @@ static void yield_core(engine *e)
     ls_mutex_lock(&e->mu);
 }
 
-/* Lets threads in that wait for the lock. */
+/* Lets threads in that wait for the lock; the progress thread may wait for it to call functions. */
 static void yield_lock(engine *e)
 {
-    if (atomic_load_explicit(&e->n_entering, memory_order_relaxed) != 0)
+    if (atomic_load_explicit(&e->n_entering, memory_order_relaxed) != 0 || !list_empty(&e->ended))
         yield_core(e);
 }
 
@@ -147,6 +147,12 @@ static void wait_step(engine *e, wait_policy *p, int64_t deadline_ns, int64_t no
     }
 }
 
+/* Functions are called by this thread if there is no progress thread. */
+static bool must_call(const engine *e)
+{
+    return !e->thread.started && !list_empty(&e->ended) && callback_may_call(e);
+}
+
 /* Also ends when functions of ended works are to be called. False when the deadline has passed. */
 static bool drive(engine *e, const ls_work *w, int64_t deadline_ns)
 {
@@ -159,7 +165,7 @@ static bool drive(engine *e, const ls_work *w, int64_t deadline_ns)
 
         if (has_moved && p.has_slept)
             adapt_yield(e, &p);
-        if (is_over(w) || !list_empty(&e->ended))
+        if (is_over(w) || must_call(e))
             break;
         yield_lock(e);
         if (has_moved) {
@@ -170,7 +176,7 @@ static bool drive(engine *e, const ls_work *w, int64_t deadline_ns)
         now_ns = ls_now_ns();
         skip_stop(e, seen_ns, now_ns);
         watch_check(e, now_ns);
-        if (is_over(w))
+        if (is_over(w) || must_call(e))
             break;
         if (deadline_ns >= 0 && now_ns >= deadline_ns)
             return false;
@@ -191,7 +197,7 @@ void drive_spin_wait(engine *e, const ls_work *w, int64_t now_ns)
     const backend_ops *ops = e->parts.ops;
 
     if (ops->spin_wait == NULL || w->comm->backend == NULL || e->is_driven || e->n_held > 0 ||
-        e->n_waiting > 0 || e->n_staged > 0)
+        e->n_waiting > 0 || e->n_staged > 0 || !list_empty(&e->ended))
         return;
     e->is_driven = true;
     e->seen_ns = now_ns;
@@ -220,8 +226,8 @@ bool drive_until(engine *e, const ls_work *w, int64_t deadline_ns)
         if (e->n_waiting > 0)
             ls_cond_broadcast(&e->changed);
         drive_hand_over(e);
-        if (!list_empty(&e->ended))
-            engine_call_back(e);
+        if (must_call(e))
+            callback_call(e);
     }
     return is_over(w);
 }
@@ -234,7 +240,8 @@ void drive_once(engine *e)
     watch_check(e, ls_now_ns());
 }
 
-/* Sleeps on `has_work` unless asynchronous works are pending and no caller drives. */
+/* Sleeps on `has_work` unless functions are to be called, or asynchronous works are pending and no
+ * caller drives. */
 static void run_progress_thread(void *arg)
 {
     engine *e = arg;
@@ -245,6 +252,11 @@ static void run_progress_thread(void *arg)
         const int64_t seen_ns = now_ns;
         bool has_moved;
 
+        if (!list_empty(&e->ended) && callback_may_call(e)) {
+            callback_call(e);
+            now_ns = 0;
+            continue;
+        }
         if (e->n_held == 0 || e->is_driven) {
             (void)ls_cond_wait(&e->has_work, &e->mu, ls_deadline_ms(-1));
             now_ns = 0;
@@ -254,13 +266,9 @@ static void run_progress_thread(void *arg)
         now_ns = ls_now_ns();
         skip_stop(e, seen_ns, now_ns);
         watch_check(e, now_ns);
-        if (!list_empty(&e->ended)) {
-            engine_call_back(e);
-            now_ns = 0;
-            continue;
-        }
         yield_lock(e);
-        if (has_moved || e->n_held == 0 || e->is_driven || e->is_stopping)
+        if (has_moved || (!list_empty(&e->ended) && callback_may_call(e)) || e->n_held == 0 ||
+            e->is_driven || e->is_stopping)
             continue;
         e->progress_sleeps = true;
         sleep_until(e, INT64_MAX, now_ns);
@@ -278,17 +286,10 @@ void drive_hold(engine *e, ls_work *w)
     drive_hand_over(e);
 }
 
-void drive_hand_over(engine *e)
+static void start_thread(engine *e)
 {
     char kept[LS_ERROR_BYTES];
 
-    if (e->n_held == 0 || e->is_driven)
-        return;
-    if (e->thread.started) {
-        if (!e->progress_sleeps)
-            ls_cond_signal(&e->has_work);
-        return;
-    }
     ls_error_save(kept);
     if (ls_thread_start(&e->thread, "ls-progress", run_progress_thread, e) != LS_OK) {
         ls_log(LS_LOG_WARN, "comm",
@@ -296,6 +297,28 @@ void drive_hand_over(engine *e)
                ls_last_error());
         ls_error_restore(kept);
     }
+}
+
+void drive_hand_over(engine *e)
+{
+    if (e->n_held == 0 || e->is_driven)
+        return;
+    if (!e->thread.started)
+        start_thread(e);
+    else if (!e->progress_sleeps)
+        ls_cond_signal(&e->has_work);
+}
+
+void drive_call_soon(engine *e)
+{
+    if (e->is_calling)
+        return;
+    if (!e->thread.started)
+        start_thread(e);
+    else if (e->progress_sleeps && e->parts.backend != NULL)
+        e->parts.ops->wake(e->parts.backend);
+    else
+        ls_cond_signal(&e->has_work);
 }
 
 void drive_stop(engine *e)

@@ -205,36 +205,6 @@ ls_status engine_create(const engine_parts *parts, engine **out)
     return LS_OK;
 }
 
-static void free_works(engine *e)
-{
-    while (!list_empty(&e->free_works)) {
-        ls_work *w = list_entry(e->free_works.next, ls_work, node);
-
-        list_remove(&w->node);
-        ls_free(w->counts);
-        ls_free(w);
-    }
-}
-
-void engine_destroy(engine *e)
-{
-    if (e == NULL)
-        return;
-    accel_use_end_all(e);
-    stack_stop(e);
-    drive_stop(e);
-    memory_keep_all(e);
-    forked_remove(e);
-    engine_free_parts(&e->parts);
-    free_works(e);
-    ls_cond_destroy(&e->changed);
-    ls_cond_destroy(&e->has_work);
-    ls_mutex_destroy(&e->mu);
-    ls_mutex_destroy(&e->abort_mu);
-    ls_free(e->left_ns);
-    ls_free(e);
-}
-
 /* A spinning driver holds `mu` most of the time; the counter makes it yield the lock. */
 void engine_enter(engine *e)
 {
@@ -247,8 +217,6 @@ void engine_enter(engine *e)
 
 void engine_leave(engine *e)
 {
-    if (!list_empty(&e->ended))
-        engine_call_back(e);
     ls_mutex_unlock(&e->mu);
 }
 
@@ -286,50 +254,6 @@ void engine_free_work(engine *e, ls_work *w)
 {
     list_remove(&w->handle);
     list_append(&e->free_works, &w->node);
-}
-
-/* Of this thread: a function may call the library, which calls further functions. */
-static _Thread_local int own_calls;
-
-void engine_owe_call(engine *e, ls_work *w)
-{
-    w->text = w->status == LS_OK ? NULL : ls_strdup(w->comm->text);
-    list_append(&e->ended, &w->node);
-}
-
-void engine_call_back(engine *e)
-{
-    char kept[LS_ERROR_BYTES];
-
-    ls_error_save(kept); // the caller may be returning a failure
-    while (!list_empty(&e->ended)) {
-        ls_work *w = list_entry(e->ended.next, ls_work, node);
-        const ls_work_end end = {.status = w->status,
-                                 .text = w->status == LS_OK ? ""
-                                         : w->text != NULL  ? w->text
-                                                            : ls_status_text(w->status),
-                                 .source = ls_work_source(w)};
-
-        list_remove(&w->node);
-        e->n_calling++;
-        own_calls++;
-        ls_mutex_unlock(&e->mu);
-        w->end_fn(w->end_arg, &end);
-        ls_mutex_lock(&e->mu);
-        own_calls--;
-        e->n_calling--;
-        ls_free(w->text);
-        w->text = NULL;
-        engine_free_work(e, w);
-        ls_cond_broadcast(&e->changed);
-    }
-    ls_error_restore(kept);
-}
-
-void engine_await_calls(engine *e)
-{
-    while (e->n_calling > own_calls)
-        (void)ls_cond_wait(&e->changed, &e->mu, ls_deadline_ms(-1));
 }
 
 /* The caller's count arrays are valid during the call only. */
@@ -500,6 +424,7 @@ static ls_status begin_work(ls_comm *comm, const coll_call *call, const void *si
     w->b.event = NULL;
     w->b.began = NULL;
     w->b.owner = w;
+    w->engine = e;
     w->comm = comm;
     w->phase = WORK_RUNNING;
     w->status = LS_OK;
@@ -628,10 +553,12 @@ static ls_status run_locked(ls_comm *comm, const coll_call *call, const void *si
         drive_hand_over(e);
         return LS_OK;
     }
+    ending_enter(comm);
     if (w->phase != WORK_ENDED)
         drive_spin_wait(e, w, w->start_ns);
     if (w->phase != WORK_ENDED)
         (void)drive_until(e, w, -1);
+    ending_leave(e, comm);
     st = w->status;
     engine_free_work(e, w);
     return st == LS_OK ? LS_OK : ls_fail(st, "%s", comm->text);
@@ -639,11 +566,12 @@ static ls_status run_locked(ls_comm *comm, const coll_call *call, const void *si
 
 ls_status engine_run(ls_comm *comm, const coll_call *call, const void *site, ls_work **out)
 {
+    engine *e = comm->engine;
     ls_status st;
 
-    engine_enter(comm->engine);
+    engine_enter(e);
     st = run_locked(comm, call, site, out);
-    engine_leave(comm->engine);
+    engine_leave(e);
     return st;
 }
 
@@ -723,10 +651,12 @@ void engine_end_work(engine *e, ls_work *w, ls_status status)
     w->bounce = NULL;
     if (w->is_held || w->is_detached)
         e->n_held--;
-    if (w->end_fn != NULL)
-        engine_owe_call(e, w);
-    else if (w->is_detached)
+    if (w->end_fn != NULL) {
+        callback_owe(e, w);
+        drive_call_soon(e);
+    } else if (w->is_detached) {
         engine_free_work(e, w);
+    }
     if (e->n_waiting > 0)
         ls_cond_broadcast(&e->changed);
 }
@@ -807,6 +737,7 @@ void engine_abort_group(engine *e, ls_comm *comm, const job_cause *cause)
     engine_abort mine = {.comm = comm, .cause = cause};
 
     atomic_init(&mine.is_served, false);
+    atomic_fetch_add_explicit(&comm->n_aborting, 1, memory_order_relaxed);
     ls_mutex_lock(&e->abort_mu);
     mine.next = e->aborts;
     e->aborts = &mine;
@@ -827,7 +758,9 @@ void engine_abort_group(engine *e, ls_comm *comm, const job_cause *cause)
         }
     }
     atomic_fetch_sub_explicit(&e->n_entering, 1, memory_order_relaxed);
-    // Threads that sleep in the backend, or on `changed`, see the broken group.
+    // Threads that sleep in the backend see the broken group.
     if (e->parts.backend != NULL)
         e->parts.ops->wake(e->parts.backend);
+    // Last: ending_await(), which reads it, frees the group.
+    atomic_fetch_sub_explicit(&comm->n_aborting, 1, memory_order_release);
 }

@@ -8,15 +8,18 @@
  * others wait on `changed`. While no caller drives and asynchronous operations are pending, the
  * progress thread drives, and sleeps in between.
  *
- *   engine.c  creation, starting and ending works, breaking groups
- *   drive.c   the waiting loop and the progress thread
- *   watch.c   notifications of the hub, wait reports, timeouts, causes
- *   meet.c    groups created by their members alone
- *   stack.c   the stack of the program, for wait reports
- *   forked.c  closing what a forked child inherits
- *   staged.c  operations on device memory (staged.h)
+ *   engine.c    creation, starting and ending works, breaking groups
+ *   drive.c     the waiting loop and the progress thread
+ *   callback.c  the functions of ls_work_then()
+ *   ending.c    the ends of groups and of engines, while other threads are inside
+ *   watch.c     notifications of the hub, wait reports, timeouts, causes
+ *   meet.c      groups created by their members alone
+ *   stack.c     the stack of the program, for wait reports
+ *   forked.c    closing what a forked child inherits
+ *   staged.c    operations on device memory (staged.h)
  *
- * Lock order: engine.mu, then abort_mu; backend->wait() runs without either.
+ * Lock order: engine.mu, then abort_mu; backend->wait() and functions of the program run without
+ * either.
  */
 #ifndef LS_COMM_ENGINE_H
 #define LS_COMM_ENGINE_H
@@ -81,6 +84,7 @@ struct ls_work {
     backend_work b;
     list_node node;   /* in comm->works until it has ended; then in engine->free_works */
     list_node handle; /* in comm->handles while the user holds it */
+    engine *engine;   /* outlives the handle; its group may not */
     ls_comm *comm;    /* NULL when the group was destroyed first */
     work_phase phase;
     bool is_held;          /* counted in n_held, while it runs */
@@ -88,6 +92,7 @@ struct ls_work {
     bool waits_for_event;  /* a caller waits until b.event is known */
     ls_work_end_fn end_fn; /* of ls_work_then(), which has taken the handle; NULL: none */
     void *end_arg;
+    ls_work *next_orphan;     /* callback.c */
     struct staged_op *staged; /* NULL: the backend runs it */
     ls_status status;
     char *text; /* of a failure whose group is gone, or may be when end_fn is called */
@@ -140,6 +145,8 @@ struct ls_comm {
     struct device_phases *phases; /* NULL: none yet (device_phases.h) */
     list_node works;
     list_node handles;
+    int n_inside;          /* threads that wait in it */
+    atomic_int n_aborting; /* threads in engine_abort_group() */
     int local_rank;
     int local_size;
     struct seat *seat; /* seat.h; NULL: the job is not elastic, or the group is not its world */
@@ -165,7 +172,9 @@ struct engine {
     uint64_t last_ticket;   /* of rendezvous */
     list_node free_works;
     list_node ended; /* works whose end_fn has not been called */
-    int n_calling;   /* threads that are in an end_fn */
+    bool is_calling; /* a thread calls them, one after the other */
+    int n_orphans;   /* handles whose group is gone */
+    bool is_closed;  /* the last group is gone: the last orphan frees the engine */
     ls_ticks ticks;  /* for stamps */
     /* the last time that spin_wait() has read; 0: no spin_wait() is under way */
     int64_t seen_ns;
@@ -175,7 +184,8 @@ struct engine {
     list_node fork_node;
 
     /* drive.c */
-    ls_cond changed;  /* a work has ended, or no thread drives */
+    /* a work has ended, no thread drives, or none calls functions or waits in a group any more */
+    ls_cond changed;
     ls_cond has_work; /* for the progress thread */
     ls_thread thread;
     bool is_driven;       /* a caller drives */
@@ -203,11 +213,7 @@ void engine_free_parts(engine_parts *p);
 
 /* Takes the parts; on failure they stay the caller's. */
 LS_MUST_USE ls_status engine_create(const engine_parts *parts, engine **out);
-/* All groups are gone. NULL is allowed. */
-void engine_destroy(engine *e);
-
 void engine_enter(engine *e);
-/* Calls the functions of ended works first. */
 void engine_leave(engine *e);
 
 /* The arguments of a call: a coll without the fields that the engine fills in. */
@@ -244,13 +250,6 @@ void engine_serve_aborts(engine *e);
 void engine_compute_alone(const coll *op);
 void engine_end_work(engine *e, ls_work *w, ls_status status);
 void engine_free_work(engine *e, ls_work *w);
-/* The function of an ended work is called by the next engine_call_back(). */
-void engine_owe_call(engine *e, ls_work *w);
-/* Calls the functions of ended works, without the lock and not while this thread drives. */
-void engine_call_back(engine *e);
-/* Until no other thread is in such a function. */
-void engine_await_calls(engine *e);
-
 /* Breaks a group for good: its pending works end with this status and the cause's text. report:
  * sends the cause to the hub. A broken group keeps its first cause. */
 void engine_break(engine *e, ls_comm *comm, const job_cause *cause, ls_status status, bool report);
@@ -260,6 +259,40 @@ void engine_break(engine *e, ls_comm *comm, const job_cause *cause, ls_status st
 void engine_suspect(engine *e, ls_comm *comm, const job_cause *cause, ls_status status);
 
 ls_comm *engine_group(engine *e, uint32_t id); /* NULL: none (any more) */
+
+/* --- callback.c; under the lock, except callback_call_orphan() --- */
+
+/* The function of an ended work is called by the next callback_call(). */
+void callback_owe(engine *e, ls_work *w);
+/* Whether this thread may call functions now: none is being called, and it is in none. */
+bool callback_may_call(const engine *e);
+/* Calls the functions of ended works, without the lock and not while this thread drives. Nothing
+ * where the thread may not call: then the thread that does calls these as well, or the progress
+ * thread. */
+void callback_call(engine *e);
+/* Until all functions of ended works have returned. */
+void callback_finish(engine *e);
+/* The same for a work after ending_drop_orphan(), which it frees: at once, or after the function
+ * that this thread is in. */
+void callback_call_orphan(ls_work *w);
+
+/* --- ending.c --- */
+
+/* Under the lock: from here to ending_leave() the group's end waits for this thread. */
+void ending_enter(ls_comm *comm);
+void ending_leave(engine *e, ls_comm *comm);
+/* Under the lock, of a broken group: until no thread is inside. */
+void ending_await(engine *e, ls_comm *comm);
+/* Under the lock. The user's handles outlive the group: each keeps its status and text. */
+void ending_release_handles(engine *e, ls_comm *comm);
+/* The status and text of an ended work, also after the end of its group. */
+ls_status ending_status(const ls_work *w);
+/* Takes the lock: a handle whose group is gone is freed, and with the last one the engine. */
+void ending_drop_orphan(engine *e);
+/* Frees a handle that no engine has any more. */
+void ending_free_work(ls_work *w);
+/* All groups are gone. NULL is allowed. */
+void engine_destroy(engine *e);
 
 /* --- drive.c --- */
 
@@ -277,6 +310,9 @@ void drive_once(engine *e);
 void drive_hold(engine *e, ls_work *w);
 /* The caller stops driving: the progress thread takes over pending asynchronous works. */
 void drive_hand_over(engine *e);
+/* The progress thread calls the functions of ended works, or, if it cannot be started, the next
+ * caller that waits. */
+void drive_call_soon(engine *e);
 /* Ends the progress thread; not under the lock. */
 void drive_stop(engine *e);
 

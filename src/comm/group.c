@@ -147,7 +147,7 @@ static bool is_owed(const ls_work *w)
  * time. */
 static void deliver_sends(engine *e, ls_comm *comm)
 {
-    const int64_t deadline_ns = ls_now_ns() + SEND_MS * INT64_C(1000000);
+    const int64_t deadline_ns = ls_deadline_ns(SEND_MS);
     bool in_time = true;
 
     while (in_time && comm->status == LS_OK) {
@@ -163,21 +163,10 @@ static void deliver_sends(engine *e, ls_comm *comm)
     }
 }
 
-/* The user's handles outlive the group: each keeps its status and text. */
-static void release_handles(ls_comm *comm)
-{
-    while (!list_empty(&comm->handles)) {
-        ls_work *w = list_entry(comm->handles.next, ls_work, handle);
-
-        list_remove(&w->handle);
-        w->text = w->status == LS_OK ? NULL : ls_strdup(comm->text);
-        w->comm = NULL;
-    }
-}
-
 void group_close(ls_comm *comm)
 {
-    const job_cause cause = {.kind = CAUSE_ABORTED, .text = "the group was destroyed"};
+    const job_cause cause = {.kind = CAUSE_ABORTED,
+                             .text = "this rank has destroyed the group (ls_comm_destroy)"};
     char kept[LS_ERROR_BYTES];
     engine *e;
     bool is_last;
@@ -189,14 +178,14 @@ void group_close(ls_comm *comm)
     deliver_sends(e, comm);
     watch_leave(e, comm);
     engine_break(e, comm, &cause, LS_ECANCELED, false);
-    release_handles(comm);
+    ending_await(e, comm);
+    ending_release_handles(e, comm);
     staged_close(comm);
     if (comm->backend != NULL)
         e->parts.ops->close_group(comm->backend);
     list_remove(&comm->node);
     is_last = --e->n_groups == 0;
-    engine_call_back(e);
-    engine_await_calls(e);
+    callback_finish(e);
     engine_leave(e);
     if (is_last)
         engine_destroy(e);
@@ -393,12 +382,23 @@ static ls_status split(ls_comm *comm, int color, int key, const void *site, ls_c
 
 ls_status ls_comm_split(ls_comm *comm, int color, int key, ls_comm **out)
 {
+    engine *e;
+    ls_status st;
+
     if (comm == NULL || out == NULL)
         return ls_fail(LS_EINVAL, "split: %s is NULL", comm == NULL ? "comm" : "out");
     *out = NULL;
     if (comm->engine->is_forked)
         return ls_fail(LS_EINVAL, "this process was forked from rank %d", comm->engine->parts.rank);
-    return split(comm, color, key, __builtin_return_address(0), out);
+    e = comm->engine;
+    engine_enter(e);
+    ending_enter(comm);
+    engine_leave(e);
+    st = split(comm, color, key, __builtin_return_address(0), out);
+    engine_enter(e);
+    ending_leave(e, comm);
+    engine_leave(e);
+    return st;
 }
 
 /* --- properties --- */
@@ -458,7 +458,8 @@ void ls_comm_set_timeout(ls_comm *comm, int64_t timeout_ms)
     if (comm == NULL || comm->engine->is_forked)
         return;
     engine_enter(comm->engine);
-    comm->timeout_ms = timeout_ms != 0 ? timeout_ms : comm->engine->parts.operation_ms;
+    comm->timeout_ms =
+        timeout_ms != 0 ? ls_duration_ms(timeout_ms) : comm->engine->parts.operation_ms;
     engine_leave(comm->engine);
 }
 

@@ -44,8 +44,8 @@ static ls_status read_settings(const ls_init_options *opt, join_settings *s, int
 
     LS_TRY(take_key(opt, s));
     s->store = opt->store;
-    s->join_ms = opt->join_timeout_ms;
-    *operation_ms = opt->timeout_ms;
+    s->join_ms = ls_duration_ms(opt->join_timeout_ms);
+    *operation_ms = ls_duration_ms(opt->timeout_ms);
     LS_TRY(config_text(CONFIG_BACKEND, &s->backend));
     LS_TRY(config_text(CONFIG_TRANSPORT, &s->transport));
     LS_TRY(config_text(CONFIG_IFACE, &s->iface));

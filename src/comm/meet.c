@@ -139,13 +139,14 @@ static ls_status ask(engine *e, rendezvous *m, const char *what, const int *memb
 static ls_status meet(engine *e, rendezvous *m, const char *what, const int *members, int n,
                       int64_t timeout_ms)
 {
-    const int64_t limit_ns =
-        timeout_ms < 0 ? -1 : ls_now_ns() + (timeout_ms + ANSWER_MS) * INT64_C(1000000);
+    const int64_t wait_ms = ls_duration_ms(timeout_ms);
+    const int64_t limit_ns = ls_deadline_ns(wait_ms < 0 ? -1 : wait_ms + ANSWER_MS);
     ls_status st;
 
     engine_enter(e);
+    ending_enter(m->comm);
     list_append(&e->rendezvous, &m->node);
-    st = ask(e, m, what, members, n, timeout_ms);
+    st = ask(e, m, what, members, n, wait_ms);
     if (st == LS_OK && !drive_until(e, &m->wait, limit_ns))
         st = ls_fail(LS_ETIMEOUT, "%s: the job's hub has not answered", what);
     else if (st == LS_OK && m->status != LS_OK)
@@ -157,6 +158,7 @@ static ls_status meet(engine *e, rendezvous *m, const char *what, const int *mem
 static void meet_leave(engine *e, rendezvous *m)
 {
     engine_enter(e);
+    ending_leave(e, m->comm);
     list_remove(&m->node);
     if (m->opens)
         begin_next_opening(e);

@@ -16,7 +16,15 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define CHECK_EVERY_NS (250 * MS_NS) /* of a work that waits for a rank that has left */
+/* of a work that waits for a rank that has left, or behind others */
+#define CHECK_EVERY_NS (250 * MS_NS)
+#define START_STEP_NS  (10 * MS_NS)
+
+/* Works are due together, because a check looks at all of them. */
+static int64_t step_after(int64_t ns, int64_t step_ns)
+{
+    return (ns / step_ns + 1) * step_ns;
+}
 
 /* --- notifications of the hub --- */
 
@@ -263,7 +271,7 @@ static int find_absent(const engine *e, const ls_comm *comm, ls_work *w, int64_t
             continue;
         a = presence_of(e, comm, w, r);
         if (a == MEMBER_UNDER_WAY)
-            w->next_check_ns = now_ns + CHECK_EVERY_NS;
+            w->next_check_ns = step_after(now_ns, CHECK_EVERY_NS);
         if (a == MEMBER_UNDER_WAY && w->left_since_ns == 0 && knows_leaves(e, w))
             w->left_since_ns = now_ns;
         if ((a == MEMBER_ABSENT || (a == MEMBER_UNDER_WAY && is_over)) && left_ns < first_ns) {
@@ -289,10 +297,38 @@ static bool check_left(engine *e, ls_comm *comm, ls_work *w, int64_t now_ns)
 
 void watch_start(engine *e, ls_work *w)
 {
-    w->next_check_ns = w->start_ns + REPORT_AFTER_NS;
-    w->next_report_ns = w->start_ns + e->parts.late_ms * 1000000;
+    w->next_check_ns = step_after(w->start_ns + REPORT_AFTER_NS, START_STEP_NS);
+    w->next_report_ns = w->start_ns + ls_duration_ns(e->parts.late_ms);
     if (w->next_check_ns < e->next_watch_ns)
         e->next_watch_ns = w->next_check_ns;
+}
+
+/* Both wait for the same ranks: collectives, or messages with one peer. */
+static bool waits_alike(const ls_work *a, const ls_work *b)
+{
+    return is_message(a) == is_message(b) && (!is_message(a) || a->b.op.root == b->b.op.root);
+}
+
+/* Whether none that waits alike was started before: the hub gets reports of the first one only. */
+static bool is_first(const ls_comm *comm, const ls_work *w)
+{
+    list_for_each (it, &comm->works) {
+        const ls_work *other = list_entry(it, ls_work, node);
+
+        if (waits_alike(other, w))
+            return other == w;
+    }
+    return true;
+}
+
+/* The works behind the first one that wait alike. */
+static int count_later(const ls_comm *comm, const ls_work *w)
+{
+    int n = -1;
+
+    list_for_each (it, &comm->works)
+        n += waits_alike(list_entry(it, ls_work, node), w);
+    return n;
 }
 
 /* The hub compares the operations of all waiting ranks. is_late: it also makes a wait report. */
@@ -302,16 +338,22 @@ static void report(engine *e, const ls_comm *comm, ls_work *w, bool is_late, int
                          w->b.op.root >= 0 ? comm->info.members[w->b.op.root] : e->parts.rank};
     const bool is_pair = is_message(w) && w->b.op.root >= 0;
     const bool is_world = comm->info.size == e->parts.size;
-    const int *members = is_pair ? pair : is_world ? NULL : comm->info.members;
+    const control_wait wait = {.stamp = &w->b.op.stamp,
+                               .number = w->record,
+                               .members = is_pair    ? pair
+                                          : is_world ? NULL
+                                                     : comm->info.members,
+                               .n_members = is_pair ? 2 : comm->info.size,
+                               .report_in_ms = is_late ? 0 : -1,
+                               .waited_ms = (now_ns - w->start_ns) / 1000000,
+                               .n_later = is_late ? count_later(comm, w) : 0};
     char kept[LS_ERROR_BYTES];
 
     w->is_reported = true;
     if (e->parts.control == NULL)
         return;
     ls_error_save(kept);
-    if (control_waiting(e->parts.control, &w->b.op.stamp, w->record, members,
-                        is_pair ? 2 : comm->info.size, is_late ? 0 : -1,
-                        (now_ns - w->start_ns) / 1000000, &w->ticket) != LS_OK)
+    if (control_waiting(e->parts.control, &wait, &w->ticket) != LS_OK)
         ls_log(LS_LOG_DEBUG, "comm", "a wait is not reported to the hub: %s", ls_last_error());
     ls_error_restore(kept);
 }
@@ -346,7 +388,7 @@ static void break_timed_out(engine *e, ls_comm *comm, const ls_work *w, int64_t 
 /* False when the group broke. */
 static bool check_work(engine *e, ls_comm *comm, ls_work *w, int64_t now_ns)
 {
-    const int64_t timeout_ns = w->timeout_ms < 0 ? INT64_MAX : w->timeout_ms * 1000000;
+    const int64_t timeout_ns = ls_duration_ns(w->timeout_ms);
     const bool is_late = now_ns >= w->next_report_ns;
 
     if (now_ns - w->start_ns >= timeout_ns) {
@@ -354,16 +396,16 @@ static bool check_work(engine *e, ls_comm *comm, ls_work *w, int64_t now_ns)
         return true;
     }
     if (now_ns >= w->next_check_ns) {
-        if (!w->is_reported || is_late)
+        const bool is_next = is_first(comm, w);
+
+        if (is_next && (!w->is_reported || is_late))
             report(e, comm, w, is_late, now_ns);
         if (is_late)
             w->next_report_ns = now_ns + (now_ns - w->start_ns);
-        w->next_check_ns = INT64_MAX;
+        w->next_check_ns = is_next ? w->next_report_ns : step_after(now_ns, CHECK_EVERY_NS);
         if (!check_left(e, comm, w, now_ns))
             return false;
     }
-    if (w->next_check_ns > w->next_report_ns)
-        w->next_check_ns = w->next_report_ns;
     if (timeout_ns != INT64_MAX && w->next_check_ns > w->start_ns + timeout_ns)
         w->next_check_ns = w->start_ns + timeout_ns;
     return true;

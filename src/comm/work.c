@@ -5,51 +5,52 @@
 #include "base/clock.h"
 #include "comm/engine.h"
 
-/* The status and text of an ended work, also after the end of its group. */
-static ls_status end_of(const ls_work *w)
-{
-    const char *text = w->comm != NULL ? w->comm->text : w->text;
-
-    if (w->status == LS_OK)
-        return LS_OK;
-    return ls_fail(w->status, "%s", text != NULL ? text : ls_status_text(w->status));
-}
-
 static ls_status forked_handle(void)
 {
     return ls_fail(LS_EINVAL, "this process was forked from the one that started the operation");
 }
 
-/* Under the lock. */
+/* Under the lock, of a handle with a group. */
 static bool wait_until(engine *e, ls_work *w, int64_t deadline_ns)
 {
+    ls_comm *comm = w->comm;
+    bool has_ended;
+
+    ending_enter(comm);
     if (w->phase != WORK_ENDED && !w->is_held)
         drive_spin_wait(e, w, ls_ticks_now_ns(&e->ticks));
-    return w->phase == WORK_ENDED || drive_until(e, w, deadline_ns);
+    has_ended = w->phase == WORK_ENDED || drive_until(e, w, deadline_ns);
+    ending_leave(e, comm);
+    return has_ended;
+}
+
+/* Takes the lock and the handle of an ended work. */
+static ls_status free_handle(engine *e, ls_work *w)
+{
+    const ls_status st = ending_status(w);
+
+    if (w->comm == NULL) {
+        ending_drop_orphan(e);
+        ending_free_work(w);
+    } else {
+        engine_free_work(e, w);
+        engine_leave(e);
+    }
+    return st;
 }
 
 ls_status ls_work_wait(ls_work *work)
 {
     engine *e;
-    ls_status st;
 
     LS_TRY(LS_GIVEN(work));
-    if (work->comm == NULL) {
-        st = end_of(work);
-        ls_free(work->text);
-        ls_free(work->counts);
-        ls_free(work);
-        return st;
-    }
-    e = work->comm->engine;
+    e = work->engine;
     if (e->is_forked)
         return forked_handle();
     engine_enter(e);
-    (void)wait_until(e, work, -1);
-    st = end_of(work);
-    engine_free_work(e, work);
-    engine_leave(e);
-    return st;
+    if (work->comm != NULL)
+        (void)wait_until(e, work, -1);
+    return free_handle(e, work);
 }
 
 /* Under the lock. The handle is the engine's from here on. */
@@ -71,38 +72,27 @@ ls_status ls_work_wait_on(ls_work *work, ls_queue *queue)
     LS_TRY(LS_GIVEN(work));
     LS_TRY(LS_GIVEN(queue));
     owner = work->b.op.accelerator;
-    if (work->comm == NULL || owner == NULL)
+    if (owner == NULL)
         return ls_work_wait(work);
-    if (queue->accel != owner)
-        return ls_fail(LS_EINVAL, "the result is in the memory of %s, the queue is of %s",
-                       owner->name, queue->accel->name);
-    e = work->comm->engine;
+    e = work->engine;
     if (e->is_forked)
         return forked_handle();
     engine_enter(e);
-    work->waits_for_event = true;
-    drive_hold(e, work);
-    (void)drive_until(e, work, -1);
-    if (work->phase == WORK_ENDED) {
-        st = end_of(work);
-        engine_free_work(e, work);
-    } else {
-        st = order_queue(work, queue);
+    if (work->comm != NULL && queue->accel != owner) {
+        engine_leave(e);
+        return ls_fail(LS_EINVAL, "the result is in the memory of %s, the queue is of %s",
+                       owner->name, queue->accel->name);
     }
+    work->waits_for_event = true;
+    if (work->comm != NULL) {
+        drive_hold(e, work);
+        (void)wait_until(e, work, -1);
+    }
+    if (work->phase == WORK_ENDED)
+        return free_handle(e, work);
+    st = order_queue(work, queue);
     engine_leave(e);
     return st;
-}
-
-/* The group is gone: there is no engine. */
-static void call_at_once(ls_work *w, ls_work_end_fn fn, void *arg)
-{
-    const ls_work_end end = {
-        .status = w->status, .text = w->text != NULL ? w->text : "", .source = ls_work_source(w)};
-
-    fn(arg, &end);
-    ls_free(w->text);
-    ls_free(w->counts);
-    ls_free(w);
 }
 
 ls_status ls_work_then(ls_work *work, ls_work_end_fn fn, void *arg)
@@ -111,40 +101,43 @@ ls_status ls_work_then(ls_work *work, ls_work_end_fn fn, void *arg)
 
     LS_TRY(LS_GIVEN(work));
     LS_TRY(LS_GIVEN(fn));
-    if (work->comm == NULL) {
-        call_at_once(work, fn, arg);
-        return LS_OK;
-    }
-    e = work->comm->engine;
+    e = work->engine;
     if (e->is_forked)
         return forked_handle();
     engine_enter(e);
     work->end_fn = fn;
     work->end_arg = arg;
+    if (work->comm == NULL) {
+        ending_drop_orphan(e);
+        callback_call_orphan(work);
+        return LS_OK;
+    }
     list_remove(&work->handle); // the group's end does not give it back
-    if (work->phase == WORK_ENDED)
-        engine_owe_call(e, work);
-    else
+    if (work->phase != WORK_ENDED) {
         drive_hold(e, work);
+    } else {
+        callback_owe(e, work);
+        callback_call(e);
+        if (!list_empty(&e->ended))
+            drive_call_soon(e);
+    }
     engine_leave(e);
     return LS_OK;
 }
 
 ls_status ls_work_wait_for(ls_work *work, int64_t timeout_ms)
 {
-    const int64_t deadline_ns = timeout_ms < 0 ? -1 : ls_now_ns() + timeout_ms * 1000000;
+    const int64_t deadline_ns = ls_deadline_ns(timeout_ms);
     engine *e;
     ls_status st;
 
     LS_TRY(LS_GIVEN(work));
-    if (work->comm == NULL)
-        return end_of(work);
-    e = work->comm->engine;
+    e = work->engine;
     if (e->is_forked)
         return forked_handle();
     engine_enter(e);
-    if (wait_until(e, work, deadline_ns)) {
-        st = end_of(work);
+    if (work->comm == NULL || wait_until(e, work, deadline_ns)) {
+        st = ending_status(work);
     } else {
         char op[160];
 
@@ -161,14 +154,15 @@ int ls_work_test(ls_work *work)
     engine *e;
     int has_ended;
 
-    if (work == NULL || work->comm == NULL || work->comm->engine->is_forked)
+    if (work == NULL || work->engine->is_forked)
         return 1;
-    e = work->comm->engine;
+    e = work->engine;
     engine_enter(e);
     if (work->phase != WORK_ENDED)
         drive_once(e);
-    drive_hold(e, work);
     has_ended = work->phase == WORK_ENDED;
+    if (!has_ended)
+        drive_hold(e, work);
     engine_leave(e);
     return has_ended;
 }

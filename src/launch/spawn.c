@@ -5,6 +5,7 @@
  */
 #include "launch/launch.h"
 
+#include "base/clock.h"
 #include "base/options.h"
 #include "launch/hosts/endpoint.h"
 #include "launch/process/process.h"
@@ -73,7 +74,7 @@ ls_status ls_spawn(ls_spawn_fn fn, int n, void *arg, const ls_spawn_options *opt
                        "ls_spawn needs a process with one thread, this one has %d; fix: call it "
                        "before anything starts threads (OpenMP, a device)",
                        process_count_threads());
-    spec.grace_ms = options.grace_ms > 0 ? options.grace_ms : 10000;
+    spec.grace_ms = options.grace_ms > 0 ? ls_duration_ms(options.grace_ms) : 10000;
     if (options.nodes > 1) {
         LS_TRY(check_nodes(&options, n));
         LS_TRY(find_nodes(&options, &where, &spec));

@@ -367,22 +367,22 @@ static void write_stamp(wire_writer *w, const op_stamp *stamp)
     wire_write_raw(w, wire, sizeof(wire));
 }
 
-ls_status control_waiting(control *c, const op_stamp *stamp, uint64_t number, const int *members,
-                          int n_members, int64_t report_in_ms, int64_t waited_ms, uint64_t *ticket)
+ls_status control_waiting(control *c, const control_wait *w, uint64_t *ticket)
 {
-    const int n = members == NULL ? 0 : n_members;
+    const int n = w->members == NULL ? 0 : w->n_members;
 
     wire_writer_reset(&c->body);
-    write_stamp(&c->body, stamp);
-    wire_write_u64(&c->body, number);
-    wire_write_i64(&c->body, report_in_ms);
-    wire_write_i64(&c->body, waited_ms);
+    write_stamp(&c->body, w->stamp);
+    wire_write_u64(&c->body, w->number);
+    wire_write_i64(&c->body, w->report_in_ms);
+    wire_write_i64(&c->body, w->waited_ms);
+    wire_write_u32(&c->body, (uint32_t)w->n_later);
     wire_write_u32(&c->body, (uint32_t)n);
     for (int i = 0; i < n; i++)
-        wire_write_u32(&c->body, (uint32_t)members[i]);
+        wire_write_u32(&c->body, (uint32_t)w->members[i]);
     LS_TRY(hublink_send(&c->link, HUB_MESSAGE_WAITING, &c->body));
     c->n_waits++;
-    if (report_in_ms == 0 && c->unanswered == 0) {
+    if (w->report_in_ms == 0 && c->unanswered == 0) {
         c->unanswered = c->n_waits;
         c->silence = wait_report_begin(SILENT_MS);
     }
@@ -445,9 +445,14 @@ ls_status control_called(control *c, const op_stamp *stamps, const uint64_t *dig
 
 static void report_stage(control *c, int64_t report_in_ms)
 {
+    const control_wait wait = {.stamp = &c->stage_stamp,
+                               .members = c->stage.members,
+                               .n_members = c->stage.n_members,
+                               .report_in_ms = report_in_ms,
+                               .waited_ms = ls_now_ms() - c->stage_wait.since_ms};
+
     c->stage_report_ms = INT64_MAX;
-    if (control_waiting(c, &c->stage_stamp, 0, c->stage.members, c->stage.n_members, report_in_ms,
-                        ls_now_ms() - c->stage_wait.since_ms, NULL) != LS_OK)
+    if (control_waiting(c, &wait, NULL) != LS_OK)
         ls_log(LS_LOG_DEBUG, "hub", "%s: %s", c->stage_stamp.site, ls_last_error());
 }
 

@@ -91,15 +91,24 @@ bool control_next_group_leave(control *c, group_leave *out);
 /*
  * Reports that this rank has waited in this operation for a while (comm calls it after 20 ms). The
  * hub compares the stamps of all ranks of the group, breaks the group when they differ, and sends
- * the leaves of the group from now on. number: distinguishes this rank's operations. members: world
- * ranks of the group, this one included; for send and recv the two ends; NULL: all ranks of the
- * job. report_in_ms: after this time the hub makes a wait report, and repeats it with growing
- * pauses; 0: at once; negative: not yet, the call will be repeated. Group ids must be unique in the
- * job. *ticket (may be NULL) is for control_is_acknowledged().
+ * the leaves of the group from now on. Group ids must be unique in the job. *ticket (may be NULL)
+ * is for control_is_acknowledged().
  */
-LS_MUST_USE ls_status control_waiting(control *c, const op_stamp *stamp, uint64_t number,
-                                      const int *members, int n_members, int64_t report_in_ms,
-                                      int64_t waited_ms, uint64_t *ticket);
+typedef struct control_wait {
+    const op_stamp *stamp;
+    uint64_t number; /* distinguishes this rank's operations */
+    /* world ranks of the group, this one included; for send and recv the two ends; NULL: all ranks
+     * of the job */
+    const int *members;
+    int n_members;
+    /* after this time the hub makes a wait report, and repeats it with growing pauses; 0: at once;
+     * negative: not yet, the call will be repeated */
+    int64_t report_in_ms;
+    int64_t waited_ms;
+    int n_later; /* pending operations of this rank that the report stands for as well */
+} control_wait;
+
+LS_MUST_USE ls_status control_waiting(control *c, const control_wait *w, uint64_t *ticket);
 
 /* A wait of ranks besides operations: joining, connecting, opening a group. */
 typedef struct control_stage {

@@ -91,6 +91,7 @@ typedef struct held_cause {
 typedef struct op_entry {
     int rank;
     bool is_waiting; /* false: it has arrived */
+    int n_later;     /* of its operations that wait behind this one */
     op_stamp stamp;
 } op_entry;
 

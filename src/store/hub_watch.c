@@ -351,8 +351,19 @@ static void ask_missing(const hub_op *op, const char *what)
     }
 }
 
+/* The most operations that a rank has behind this one. */
+static int count_later(const hub_op *op)
+{
+    int n = 0;
+
+    for (int i = 0; i < op->n_entries; i++)
+        n = op->entries[i].n_later > n ? op->entries[i].n_later : n;
+    return n;
+}
+
 static void report(hub_op *op)
 {
+    const int n_later = count_later(op);
     hub *h = op->owner;
     const hub_events *events = &h->opt.events;
     text_buf t = {0};
@@ -360,7 +371,10 @@ static void report(hub_op *op)
 
     text_append(&t, "%s", stamp_text(stamp, sizeof(stamp), &op->id));
     append_size(&t, &op->id);
-    text_append(&t, " has waited for %.1f s: arrived", (double)(ls_now_ms() - op->since_ms) / 1e3);
+    text_append(&t, " has waited for %.1f s", (double)(ls_now_ms() - op->since_ms) / 1e3);
+    if (n_later > 0)
+        text_append(&t, ", and %d more after it", n_later);
+    text_append(&t, ": arrived");
     append_ranks(&t, op, true);
     if (op->n_entries < op->n_members) {
         text_append(&t, ", not arrived");
@@ -477,6 +491,7 @@ typedef struct wait_message {
     uint64_t number;
     int64_t report_in_ms;
     int64_t waited_ms;
+    int n_later;
     const int *members;
     int n_members;
 } wait_message;
@@ -497,6 +512,7 @@ static void note_waiting(const hub_conn *c, const wait_message *w)
     if (!e->is_waiting)
         op->n_waiting++;
     e->is_waiting = true;
+    e->n_later = w->n_later;
     e->stamp = w->stamp;
     if (ls_now_ms() - w->waited_ms < op->since_ms)
         op->since_ms = ls_now_ms() - w->waited_ms;
@@ -528,6 +544,7 @@ static ls_status read_wait(const hub_conn *c, const frame *f, wait_message *out,
     out->number = wire_read_u64(&r);
     out->report_in_ms = wire_read_i64(&r);
     out->waited_ms = wire_read_i64(&r);
+    out->n_later = (int)(wire_read_u32(&r) & INT32_MAX);
     if (out->waited_ms < 0 || out->waited_ms > INT64_MAX / 4 || out->report_in_ms > INT64_MAX / 4)
         return ls_fail(LS_EPROTO, "an operation that has waited for an impossible time");
     LS_TRY(hub_watch_read_members(c, &r, members, &out->n_members));

@@ -388,7 +388,7 @@ static ls_status give_up(hublink *l, int64_t timeout_ms)
     hublink_text(l, text, sizeof(text));
     if (timeout_ms > 0)
         return ls_fail(LS_ETIMEOUT, "%s has not answered for %.1f s", text,
-                       (double)(timeout_ms + ANSWER_MS) / 1e3);
+                       (double)(ls_duration_ms(timeout_ms) + ANSWER_MS) / 1e3);
     return hublink_break(
         l, ls_fail(LS_EPEER, "%s has not answered for %.1f s", text, (double)l->answer_ms / 1e3));
 }
@@ -397,7 +397,7 @@ ls_status hublink_request(hublink *l, uint32_t type, int64_t timeout_ms, wire_re
 {
     const int64_t limit_ms = timeout_ms == 0  ? l->answer_ms
                              : timeout_ms < 0 ? -1
-                                              : timeout_ms + ANSWER_MS;
+                                              : ls_duration_ms(timeout_ms) + ANSWER_MS;
     const int64_t deadline_ms = ls_deadline_ms(limit_ms);
     wait_report report = wait_report_begin(wait_report_setting_ms());
     frame f = {0};

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -299,10 +300,32 @@ static void deadlines_come_and_some_never(void **state)
     assert_in_range(ls_deadline_left(soon), 1, 60000);
     assert_int_equal(ls_deadline_left(ls_deadline_ms(-1)), -1);
     assert_int_equal(ls_deadline_left(ls_deadline_ms(INT64_MAX)), -1);
-    assert_int_equal(ls_deadline_left(ls_deadline_ms(INT64_MAX / 2)), INT_MAX);
+    assert_int_equal(ls_deadline_left(ls_deadline_ms(LS_DURATION_MAX_MS - 1)), INT_MAX);
     assert_int_equal(ls_deadline_left(ls_now_ms()), 0);
     assert_int_equal(ls_deadline_left(0), 0);
     assert_true(ls_clock_system()->now_ns(ls_clock_system()->self) <= ls_now_ns());
+}
+
+static void durations_from_outside_are_bounded(void **state)
+{
+    static const int64_t large[] = {INT64_MAX, INT64_MAX / 1000, INT64_MAX / 1000000,
+                                    INT64_MAX / 1000000 + 1};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(large); i++) {
+        assert_true(ls_duration_ms(large[i]) == LS_DURATION_MAX_MS);
+        assert_true(ls_duration_ns(large[i]) == LS_DURATION_MAX_MS * 1000000);
+        assert_true(ls_deadline_ns(large[i]) > ls_now_ns() + LS_DURATION_MAX_MS * 999999);
+        assert_int_equal(ls_deadline_left(ls_deadline_ms(large[i])), -1);
+        assert_true(ls_duration_of_s((double)large[i]) == LS_DURATION_MAX_MS);
+    }
+    assert_true(ls_duration_ms(INT64_MIN) == -1 && ls_duration_ns(-1) == INT64_MAX);
+    assert_true(ls_deadline_ns(INT64_MIN) == INT64_MAX);
+    assert_true(ls_duration_ms(0) == 0 && ls_duration_ns(0) == 0);
+    assert_true(ls_duration_ns(1500) == INT64_C(1500000000));
+    assert_true(ls_duration_of_s(0.5) == 500 && ls_duration_of_s(-0.5) == -1);
+    assert_true(ls_duration_of_s((double)INFINITY) == LS_DURATION_MAX_MS);
+    assert_true(ls_duration_of_s((double)NAN) == 0);
 }
 
 int main(void)
@@ -327,6 +350,7 @@ int main(void)
         cmocka_unit_test(size_arithmetic_knows_its_bounds),
         cmocka_unit_test(types_have_sizes_and_names),
         cmocka_unit_test(deadlines_come_and_some_never),
+        cmocka_unit_test(durations_from_outside_are_bounded),
     };
 
     return cmocka_run_group_tests_name("status", tests, NULL, NULL);

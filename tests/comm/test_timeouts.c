@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SHORT_MS = 200 };
 
@@ -57,6 +58,53 @@ static void timeouts_change_for_later_operations(void **state)
 {
     LS_UNUSED(state);
     assert_true(run(2, changed_body));
+}
+
+static const int64_t long_ms[] = {INT64_MAX, INT64_MAX / 1000, INT64_MAX / 1000000 + 1,
+                                  -1,        INT64_MIN,        0};
+
+/* Rank 1 comes later. Every call that takes a duration waits for it. */
+static ls_status long_body(const ls_test_rank *self, void *arg)
+{
+    const int both[] = {0, 1};
+    int32_t value = 0;
+    ls_comm *world;
+    ls_work *work;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &world));
+    for (size_t i = 0; i < LS_COUNT_OF(long_ms); i++) {
+        ls_comm *made;
+
+        ls_comm_set_timeout(world, long_ms[i]);
+        if (self->rank == 1)
+            (void)usleep(50000);
+        LS_TRY(ls_barrier(world, NULL));
+        LS_TRY(ls_comm_monitored_barrier(world, long_ms[i]));
+        LS_TRY(ls_comm_create_group(world, both, 2, "both", long_ms[i], &made));
+        ls_comm_destroy(made);
+        LS_TRY(ls_all_reduce(world, &value, &value, 1, LS_I32, LS_SUM, &work));
+        if (long_ms[i] != 0)
+            LS_TRY(ls_work_wait_for(work, long_ms[i]));
+        LS_TRY(ls_work_wait(work));
+    }
+    ls_comm_destroy(world);
+    return LS_OK;
+}
+
+static void long_durations_do_not_overflow(void **state)
+{
+    LS_UNUSED(state);
+    assert_true(run(2, long_body));
+    for (size_t i = 0; i < LS_COUNT_OF(long_ms); i++) {
+        const ls_test_job job = {.n = 2,
+                                 .body = long_body,
+                                 .transport = transport,
+                                 .timeout_ms = long_ms[i],
+                                 .join_timeout_ms = long_ms[i]};
+
+        assert_true(ls_test_run(&job));
+    }
 }
 
 static ls_status all_come_body(const ls_test_rank *self, void *arg)
@@ -116,6 +164,7 @@ int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(timeouts_change_for_later_operations),
+        cmocka_unit_test(long_durations_do_not_overflow),
         cmocka_unit_test(all_ranks_pass_a_monitored_barrier),
         cmocka_unit_test(a_monitored_barrier_names_all_missing_ranks),
     };

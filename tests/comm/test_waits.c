@@ -42,6 +42,46 @@ static bool run(int n, ls_test_body body, scene *s, ls_test_rendezvous rendezvou
     return all_good;
 }
 
+/* --- many operations --- */
+
+enum { N_SUMS = 300, N_MESSAGES = 50 };
+
+/* Rank 1 calls the operations of the others after the wait reports. */
+static ls_status many_body(const ls_test_rank *self, void *arg)
+{
+    static int32_t values[N_SUMS + N_MESSAGES];
+    ls_work *works[N_SUMS + N_MESSAGES];
+    ls_comm *comm;
+
+    LS_UNUSED(arg);
+    (void)lines_take_stderr(lines);
+    LS_TRY(ls_test_init(self, &comm));
+    if (self->rank == 1) {
+        LS_CHECK(lines_await(lines, ", and 299 more after it: arrived 0, not arrived 1"));
+        LS_CHECK(lines_await(lines, ", and 49 more after it: arrived 0, not arrived 1"));
+        LS_CHECK(!lines_have(lines, "all_reduce #2 ") && !lines_have(lines, "recv #2 "));
+    }
+    for (int i = 0; i < N_SUMS; i++)
+        LS_TRY(ls_all_reduce(comm, &values[i], &values[i], 1, LS_I32, LS_SUM, &works[i]));
+    for (int i = N_SUMS; i < N_SUMS + N_MESSAGES; i++) {
+        if (self->rank == 0)
+            LS_TRY(ls_recv(comm, &values[i], 1, LS_I32, 1, 0, &works[i]));
+        else
+            LS_TRY(ls_send(comm, &values[i], 1, LS_I32, 0, 0, &works[i]));
+    }
+    for (int i = 0; i < N_SUMS + N_MESSAGES; i++)
+        LS_TRY(ls_work_wait(works[i]));
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void a_report_stands_for_the_operations_behind_it(void **state)
+{
+    LS_UNUSED(state);
+    assert_true(run(2, many_body, NULL, LS_TEST_AT_STARTER));
+    (void)close(lines);
+}
+
 /* --- joining --- */
 
 static ls_status meet_and_leave(ls_comm *comm)
@@ -372,6 +412,7 @@ static void a_listener_that_does_not_answer_is_named(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_report_stands_for_the_operations_behind_it),
         cmocka_unit_test(joining_names_a_rank_that_has_not_come),
         cmocka_unit_test(joining_names_rank_0_that_serves_no_hub),
         cmocka_unit_test(joining_ends_with_the_name_of_rank_0_when_it_is_killed),

@@ -177,10 +177,25 @@ op_stamp stamp_of(coll_kind kind, uint64_t sequence, uint64_t count, const char 
 
 const int all_ranks[4] = {0, 1, 2, 3};
 
+ls_status report_wait(control *c, const op_stamp *s, uint64_t number, int n_members,
+                      int64_t report_in_ms, int64_t waited_ms, uint64_t *ticket)
+{
+    const control_wait wait = {.stamp = s,
+                               .number = number,
+                               .members = n_members == 0 ? NULL : all_ranks,
+                               .n_members = n_members,
+                               .report_in_ms = report_in_ms,
+                               .waited_ms = waited_ms,
+                               .n_later = 0};
+
+    return control_waiting(c, &wait, ticket);
+}
+
 void waits(control *c, const op_stamp *s, int n_members)
 {
-    assert_ok(control_waiting(c, s, 0, all_ranks, n_members, -1, 20, NULL));
+    assert_ok(report_wait(c, s, 0, n_members, -1, 20, NULL));
 }
+
 int run_hub_tests(const struct CMUnitTest *tests, size_t n, const struct CMUnitTest *sealed,
                   size_t n_sealed)
 {

@@ -47,6 +47,9 @@ bool has_cause(control *c);
 extern const int all_ranks[4];
 op_stamp stamp_of(coll_kind kind, uint64_t sequence, uint64_t count, const char *site);
 void waits(control *c, const op_stamp *s, int n_members);
+/* control_waiting() by ranks 0 to n_members - 1; 0: all. */
+ls_status report_wait(control *c, const op_stamp *s, uint64_t number, int n_members,
+                      int64_t report_in_ms, int64_t waited_ms, uint64_t *ticket);
 
 /* All tests, then some of them again in each of the modes that seal connections; gives main's
  * result. */

@@ -341,6 +341,7 @@ static void owner_describes_the_process_of_a_rank(void **state)
 {
     owner o = {0};
     const int members[] = {0, 1};
+    control_wait wait = {.members = members, .n_members = 2, .waited_ms = 10000};
     op_stamp s = {.sequence = 4, .kind = COLL_BARRIER, .dtype = 255, .redop = 255, .root = -1};
     control *a;
     control *b;
@@ -349,8 +350,8 @@ static void owner_describes_the_process_of_a_rank(void **state)
     begin(&o, 2);
     a = join(&o, 0, 2);
     b = join(&o, 1, 2);
-    assert_ok(control_waiting(a, &s, 0, members, 2, 0, 10000,
-                              NULL)); // logged, because no event handler is set
+    wait.stamp = &s;
+    assert_ok(control_waiting(a, &wait, NULL)); // logged, because no event handler is set
     assert_ok(ls_store_set(control_store(a), "k", "v", 1));
     assert_ok(control_arrived(a, &s, 0));
     control_close(a);

@@ -139,7 +139,7 @@ static void a_member_that_begins_to_wait_is_sent_all_leaves_of_its_group(void **
         assert_ok(control_leave(c[i], 0, (uint64_t)i, 4));
         assert_ok(ls_store_set(control_store(c[i]), "k", "v", 1));
     }
-    assert_ok(control_waiting(c[0], &s, 1, NULL, 0, -1, 20, &ticket));
+    assert_ok(report_wait(c[0], &s, 1, 0, -1, 20, &ticket));
     assert_false(control_is_acknowledged(c[0], ticket));
     for (int i = 1; i < 3; i++) {
         const group_leave leave = await_leave(c[0]);
@@ -170,8 +170,8 @@ static void hub_distinguishes_two_receives_of_a_rank_from_one_peer(void **state)
 
     LS_UNUSED(state);
     s.root = 1;
-    assert_ok(control_waiting(a, &s, 1, all_ranks, 2, -1, 20, NULL));
-    assert_ok(control_waiting(a, &s, 2, all_ranks, 2, 0, 50, NULL));
+    assert_ok(report_wait(a, &s, 1, 2, -1, 20, NULL));
+    assert_ok(report_wait(a, &s, 2, 2, 0, 50, NULL));
     assert_ok(control_arrived(a, &s, 1));
     await_count(&seen.n_late, 3); // the other one is still reported
     assert_ok(control_arrived(a, &s, 2));
@@ -187,7 +187,7 @@ static void hub_makes_a_wait_report_on_request(void **state)
     const op_stamp s = stamp_of(COLL_BARRIER, 3, 0, "f");
 
     LS_UNUSED(state);
-    assert_ok(control_waiting(a, &s, 1, NULL, 0, 60, 20, NULL));
+    assert_ok(report_wait(a, &s, 1, 0, 60, 20, NULL));
     await_count(&seen.n_late, 2);
     ls_mutex_lock(&seen.lock);
     assert_non_null(strstr(seen.late, "barrier #3"));
@@ -208,10 +208,10 @@ static void suspension_of_the_hub_counts_in_no_wait_report(void **state)
     float waited_s = -1;
 
     LS_UNUSED(state);
-    assert_ok(control_waiting(a, &late, 1, NULL, 0, 200, 20, NULL));
+    assert_ok(report_wait(a, &late, 1, 0, 200, 20, NULL));
     assert_ok(ls_store_set(control_store(a), "k", "v", 1)); // the hub has read it
     ls_mutex_lock(&seen.lock);
-    assert_ok(control_waiting(a, &now, 2, NULL, 0, 0, 20, NULL));
+    assert_ok(report_wait(a, &now, 2, 0, 0, 20, NULL));
     (void)poll(NULL, 0, 3000);
     ls_mutex_unlock(&seen.lock);
     assert_ok(control_arrived(a, &now, 2));
@@ -239,7 +239,7 @@ static void wait_report_names_the_missing_ranks_and_their_state(void **state)
         c[i] = join(t, i, 4);
     waits(c[2], &other, 4);
     waits(c[1], &s, 4);
-    assert_ok(control_waiting(c[0], &s, 0, all_ranks, 4, 0, 10200, NULL));
+    assert_ok(report_wait(c[0], &s, 0, 4, 0, 10200, NULL));
     await_count(&seen.n_late, 1);
     ls_mutex_lock(&seen.lock);
     print_message("%s\n", seen.late);
@@ -276,7 +276,7 @@ static void a_rank_that_is_stopped_after_it_arrived_is_named(void **state)
         c[i] = join(t, i, 2);
     waits(c[1], &s, 2);
     assert_ok(ls_store_set(control_store(c[1]), "k", "v", 1)); // the hub has read it
-    assert_ok(control_waiting(c[0], &s, 0, all_ranks, 2, 0, 5000, NULL));
+    assert_ok(report_wait(c[0], &s, 0, 2, 0, 5000, NULL));
     await_count(&seen.n_late, 1);
     ls_mutex_lock(&seen.lock);
     assert_non_null(strstr(seen.late, "arrived 0-1: all ranks have arrived; stopped: 1 (pid "));
@@ -299,8 +299,8 @@ static void wait_reports_repeat_with_growing_pauses(void **state)
     int n;
 
     LS_UNUSED(state);
-    assert_ok(control_waiting(a, &s, 0, all_ranks, 2, 0, 100, NULL));
-    assert_ok(control_waiting(a, &s, 0, all_ranks, 2, 0, 100, NULL)); // no second line
+    assert_ok(report_wait(a, &s, 0, 2, 0, 100, NULL));
+    assert_ok(report_wait(a, &s, 0, 2, 0, 100, NULL)); // no second line
     await_count(&seen.n_late, 3);
     assert_true(seen.late_ms[1] - start_ms >= 100);
     assert_true(seen.late_ms[2] - start_ms >= 300);

@@ -8,6 +8,7 @@
 #include "comm/algorithms.h"
 #include "comm/comm.h"
 
+#include "base/clock.h"
 #include "tensor/device.h"
 
 #include <lockstep/launch.h>
@@ -235,7 +236,7 @@ static ls_status join_and_run(const bench_options *o, ls_queue *queue)
     const ls_init_options init = {.size = sizeof(init),
                                   .backend = o->backend,
                                   .transport = o->transport,
-                                  .timeout_ms = o->timeout_s * 1000};
+                                  .timeout_ms = ls_duration_of_s((double)o->timeout_s)};
     const int64_t used = bench_memory_used(queue);
     ls_comm *comm = NULL;
     ls_status st;

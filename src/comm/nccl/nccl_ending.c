@@ -6,6 +6,8 @@
  */
 #include "comm/nccl/nccl_backend.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <time.h>
@@ -26,7 +28,7 @@ static void free_ending(nccl_ending *e)
 static bool finalize(const nccl_ending *e)
 {
     const struct timespec step = {.tv_nsec = POLL_NS};
-    const int64_t until_ns = nccl_now_ns() + FINALIZE_MS * INT64_C(1000000);
+    const int64_t until_ns = nccl_now_ns() + ls_duration_ns(FINALIZE_MS);
     int state = e->api->finalize(e->comm);
 
     while (state == NCCL_IN_PROGRESS && nccl_now_ns() < until_ns) {
@@ -78,7 +80,7 @@ static bool start_thread(nccl_ending *e)
 
 static bool wait_for(nccl_ending *e, int64_t timeout_ms)
 {
-    const int64_t until_ns = nccl_now_ns() + timeout_ms * 1000000;
+    const int64_t until_ns = nccl_now_ns() + ls_duration_ns(timeout_ms);
     const struct timespec until = {.tv_sec = until_ns / 1000000000,
                                    .tv_nsec = until_ns % 1000000000};
     bool has_ended;
@@ -142,7 +144,7 @@ static bool abandon(nccl_ending *e)
 
 void nccl_endings_join(backend_state *s, const accel *owner, int64_t timeout_ms)
 {
-    const int64_t until_ns = nccl_now_ns() + timeout_ms * 1000000;
+    const int64_t until_ns = nccl_now_ns() + ls_duration_ns(timeout_ms);
     nccl_ending **at = &s->endings;
 
     while (*at != NULL) {
