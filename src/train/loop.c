@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "base/signal_list.h"
 #include "ddp/shard_step.h"
 #include "tensor/device.h"
 
@@ -150,8 +151,8 @@ static void print_stop(ls_run *run)
         progress_line(&run->progress, "stopped at step %lld: another rank received a signal",
                       (long long)run->at.step);
     else
-        progress_line(&run->progress, "stopped by %s at step %lld",
-                      signal_number == SIGTERM ? "SIGTERM" : "SIGINT", (long long)run->at.step);
+        progress_line(&run->progress, "stopped by %s at step %lld", signal_list_name(signal_number),
+                      (long long)run->at.step);
 }
 
 /* Saves the state at a stop that all ranks have agreed on, or at the step limit. */

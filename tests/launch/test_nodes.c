@@ -445,8 +445,8 @@ static void any_node_may_stop_the_job_in_good_order(void **state)
         job_await_text(b, 0, "rank 1 is ready");
         assert_int_equal(kill(from == 0 ? a->pid : b->pid, SIGINT), 0);
         expect_both(a, b, 130);
-        job_expect(a, job_printed(a, 0, "rank 0 was asked"));
-        job_expect(b, job_printed(b, 0, "rank 1 was asked"));
+        job_expect(a, job_printed(a, 0, "rank 0 was asked by signal 2\n"));
+        job_expect(b, job_printed(b, 0, "rank 1 was asked by signal 2\n"));
         job_expect(a,
                    job_printed(a, 1, from == 0 ? "SIGINT: the ranks have" : "SIGINT from node 1"));
         job_clean_up(NULL);

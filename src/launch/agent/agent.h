@@ -106,8 +106,9 @@ struct agent { // NOLINT(clang-analyzer-optin.performance.Padding): there is one
     int n_ended;
     int root;          /* the local rank that failed first, -1: none */
     int aborter;       /* the local rank that aborted a group, -1: none */
-    bool is_signalled; /* this agent has sent them SIGTERM or SIGKILL */
+    bool is_signalled; /* this agent has sent them a signal that ends them */
     bool is_killed;    /* ... SIGKILL */
+    int stop_number;   /* ... this one, because the job was stopped; 0: none */
     uint32_t finished; /* the last generation reported as finished, */
     node_end last_end; /* and that report, without its texts */
     int64_t started_s; /* since 1970 */
