@@ -18,7 +18,7 @@ typedef struct ls_spawn_options {
         *per_node;      /* ranks of each of the nodes, the same list everywhere; NULL: each its n */
     int node;           /* number of this node; node 0 listens, the others connect in any order */
     const char *master; /* HOST[:PORT] of node 0; NULL: MASTER_ADDR and MASTER_PORT; port 29500 */
-    int64_t grace_ms;   /* between SIGTERM and SIGKILL at an orderly end; default 10 s */
+    int64_t grace_ms;   /* from the signal that stops all to SIGKILL; default 10 s */
 } ls_spawn_options;
 
 /*

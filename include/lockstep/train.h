@@ -9,7 +9,8 @@
  *         ls_run_step(run, ls_cross_entropy(tape, logits, batch.y));
  *     }
  *
- * * Threads    One thread. After SIGTERM or SIGINT all ranks stop at the same step.
+ * * Threads    One thread. After SIGTERM, SIGINT or another signal that stops the job, all ranks
+ *            stop at the same step.
  */
 #ifndef LOCKSTEP_TRAIN_H
 #define LOCKSTEP_TRAIN_H
@@ -223,11 +224,12 @@ LS_API LS_MUST_USE ls_status ls_run_evaluate_with(ls_run *run, ls_evaluate_fn fn
 typedef ls_tensor *(*ls_forward_fn)(void *arg, ls_tape *tape, ls_tensor *x);
 
 /* Call it before the loop: creates the optimizer and the schedule, loads --init or --resume,
- * removes later lines from the metrics file (rank 0), handles SIGTERM and SIGINT. After a restart
- * by the launcher, the state that the job has saved to --save overrides --init and --resume. Files
- * of another run that --save would overwrite are renamed (docs/training.md). `forward` is for
- * evaluation; NULL without a test set and with ls_run_evaluate_with(). Collective. When rank 0
- * cannot load the checkpoint it aborts the group: LS_EPEER with the reason on the other ranks. */
+ * removes later lines from the metrics file (rank 0), handles the signals that stop the job. After
+ * a restart by the launcher, the state that the job has saved to --save overrides --init and
+ * --resume. Files of another run that --save would overwrite are renamed (docs/training.md).
+ * `forward` is for evaluation; NULL without a test set and with ls_run_evaluate_with(). Collective.
+ * When rank 0 cannot load the checkpoint it aborts the group: LS_EPEER with the reason on the other
+ * ranks. */
 LS_API LS_MUST_USE ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg);
 
 /* The next training batch, with --shards that of the next shard of this rank: a step takes as many

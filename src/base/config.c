@@ -6,6 +6,7 @@
 #include "base/config.h"
 
 #include "base/log.h"
+#include "base/signal_list.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -90,19 +91,20 @@ static const config_entry table[CONFIG_COUNT] = {
 /* Known names that are not settings: variables that the launcher sets for its ranks, and those of
  * the Python package (docs/pytorch.md). */
 static const char *const launcher_names[] = {
-    "LOCKSTEP_RANK",       "LOCKSTEP_WORLD_SIZE",
-    "LOCKSTEP_LOCAL_RANK", "LOCKSTEP_LOCAL_WORLD_SIZE",
-    "LOCKSTEP_STORE",      "LOCKSTEP_KEY_FD",
-    "LOCKSTEP_JOB",        "LOCKSTEP_GENERATION",
-    "LOCKSTEP_AGENT",      "LOCKSTEP_RING_FD",
-    "LOCKSTEP_LISTEN_FD",  "LOCKSTEP_TTY",
-    "LOCKSTEP_ELASTIC",    "LOCKSTEP_MEMBER",
-    "LOCKSTEP_NEW_MEMBER", "LOCKSTEP_LIFELINE_FD",
-    "LOCKSTEP_CRASH_AT",   "LOCKSTEP_NODE_RANK",
-    "LOCKSTEP_NNODES",     "LOCKSTEP_AGENT_PROCESS",
-    "LOCKSTEP_PID",        "LOCKSTEP_TRACE",
-    "LOCKSTEP_LIBRARY",    "LOCKSTEP_TORCH_FORM",
-    "LOCKSTEP_TORCH_KEY",  "LOCKSTEP_TORCH_REPLACE",
+    "LOCKSTEP_RANK",          "LOCKSTEP_WORLD_SIZE",
+    "LOCKSTEP_LOCAL_RANK",    "LOCKSTEP_LOCAL_WORLD_SIZE",
+    "LOCKSTEP_STORE",         "LOCKSTEP_KEY_FD",
+    "LOCKSTEP_JOB",           "LOCKSTEP_GENERATION",
+    "LOCKSTEP_AGENT",         "LOCKSTEP_RING_FD",
+    "LOCKSTEP_LISTEN_FD",     "LOCKSTEP_TTY",
+    "LOCKSTEP_ELASTIC",       "LOCKSTEP_MEMBER",
+    "LOCKSTEP_NEW_MEMBER",    "LOCKSTEP_LIFELINE_FD",
+    "LOCKSTEP_CRASH_AT",      "LOCKSTEP_NODE_RANK",
+    "LOCKSTEP_NNODES",        "LOCKSTEP_AGENT_PROCESS",
+    "LOCKSTEP_PID",           "LOCKSTEP_TRACE",
+    SIGNAL_LIST_ENV,          "LOCKSTEP_LIBRARY",
+    "LOCKSTEP_TORCH_FORM",    "LOCKSTEP_TORCH_KEY",
+    "LOCKSTEP_TORCH_REPLACE",
 };
 
 const config_entry *config_table(void)

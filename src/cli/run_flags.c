@@ -5,6 +5,7 @@
  */
 #include "cli/run_flags.h"
 
+#include "base/signal_list.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/rank_count.h"
@@ -185,12 +186,11 @@ static void add_end_flags(flag_table *t, run_flags *f)
     const ls_flag flags[] = {
         {"The end of the job", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"grace", 0, LS_FLAG_INT, &f->grace_s, 0, 86400,
-         "`SECONDS` between SIGTERM and SIGKILL when the job is stopped"},
+         "`SECONDS` between the signal that stops the job and SIGKILL"},
         {"shutdown-timeout", 0, LS_FLAG_INT, &f->grace_s, 0, 86400, NULL},
         {"signals-to-handle", 0, LS_FLAG_TEXT, &f->signals, 0, 0,
-         "`NAMES` signals that stop the job: the ranks get SIGTERM; other signals keep their "
-         "default "
-         "action (SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
+         "`NAMES` signals that stop the job, and that the ranks then get; other signals keep their "
+         "default action (SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
         {"isolate", 0, LS_FLAG_ATTACHED_TEXT, &f->isolate, 0, 0,
          "`WORD` run the ranks of each machine in a PID namespace, so that the kernel kills all "
          "processes that they have started; =pid the same, =off disabled (off)"},
@@ -410,7 +410,7 @@ static ls_status settle(run_flags *f)
     LS_TRY(choose_isolation(f));
     LS_TRY(read_elastic(f));
     if (f->signals != NULL)
-        LS_TRY(launch_parse_signals(f->signals, "--signals-to-handle", &f->stop_signals));
+        LS_TRY(signal_list_parse(f->signals, "--signals-to-handle", &f->stop_signals));
     return LS_OK;
 }
 

@@ -50,6 +50,9 @@ void comm_device_phase(ls_comm *comm, ls_queue *queue, const char *name);
  * next call; NULL: none. Lockstep's launcher treats any exit during it as a failure. */
 void comm_activity(ls_comm *comm, const char *text);
 
+/* Whether the launcher has asked this rank to leave the job, which goes on without it. */
+bool comm_is_leaving(const ls_comm *comm);
+
 /* The last operations of this process, of all groups, as recorder_read() gives them. */
 struct recorder_entry;
 LS_MUST_USE ls_status comm_operations(const ls_comm *comm, struct recorder_entry *out, int max,

@@ -601,6 +601,11 @@ void comm_activity(ls_comm *comm, const char *text)
     engine_leave(comm->engine);
 }
 
+bool comm_is_leaving(const ls_comm *comm)
+{
+    return recorder_is_leaving(comm->engine->parts.recorder);
+}
+
 ls_status comm_operations(const ls_comm *comm, recorder_entry *out, int max, int *n)
 {
     return recorder_read(recorder_fd(comm->engine->parts.recorder), out, max, n);

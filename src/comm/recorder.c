@@ -47,6 +47,7 @@ enum {
     HEAD_OP_BYTES = HEAD_WARNING + 1 + WARNING_WORDS,
     HEAD_OP_NS,
     HEAD_SOURCES,
+    HEAD_LEAVES,
     HEAD_USED
 };
 
@@ -290,6 +291,19 @@ void recorder_device_phase(recorder *r, const char *name, int64_t start_ns, int6
 void recorder_drop_device_phase(recorder *r)
 {
     put(&r->words[HEAD_DROPPED], get(&r->words[HEAD_DROPPED]) + 1);
+}
+
+void recorder_set_leaving(int fd)
+{
+    const uint64_t yes = 1;
+
+    if (is_recorder(fd))
+        (void)!pwrite(fd, &yes, sizeof(yes), HEAD_LEAVES * sizeof(yes));
+}
+
+bool recorder_is_leaving(const recorder *r)
+{
+    return get(&r->words[HEAD_LEAVES]) != 0;
 }
 
 void recorder_set_activity(recorder *r, const char *text)

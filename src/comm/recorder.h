@@ -10,7 +10,7 @@
  *            program and of a device, number of dropped phases of a device, activity[88],
  *            progress: number, words of recorder_progress, warning: number, text[120],
  *            bytes and duration of all operations that have ended, ranks of which `received` has
- *            a word
+ *            a word, leaves (written by the launcher)
  *   entry    number | sequence | what (group, kind, dtype, redop, root) | count | bytes |
  *            start_ns | end_ns | status and peer | site[40] | device_start_ns | device_end_ns
  *   phase    number | start_ns | end_ns | name[40]: RECORDER_ENTRIES of 64 bytes after the entries;
@@ -62,6 +62,11 @@ void recorder_phase(recorder *r, const char *name, int64_t start_ns, int64_t end
 /* The same of a device; one whose times will not be known. */
 void recorder_device_phase(recorder *r, const char *name, int64_t start_ns, int64_t end_ns);
 void recorder_drop_device_phase(recorder *r);
+
+/* The launcher: this rank leaves the job, which goes on without it; before the signal that says it.
+ * Does nothing if fd is not a recorder. */
+void recorder_set_leaving(int fd);
+bool recorder_is_leaving(const recorder *r);
 
 /* Records the activity during which the rank must not exit; "": none. Longer texts are cut. */
 void recorder_set_activity(recorder *r, const char *text);

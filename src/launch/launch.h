@@ -18,7 +18,4 @@
 
 #include "launch/agent/agent_spec.h"
 
-/* "SIGTERM,SIGINT" as agent_spec.stop_signals; `what` names the value in the error text. */
-LS_MUST_USE ls_status launch_parse_signals(const char *text, const char *what, uint64_t *out);
-
 #endif

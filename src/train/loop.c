@@ -15,6 +15,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "base/signal_list.h"
+#include "comm/comm.h"
 #include "ddp/shard_step.h"
 #include "tensor/device.h"
 
@@ -150,8 +152,8 @@ static void print_stop(ls_run *run)
         progress_line(&run->progress, "stopped at step %lld: another rank received a signal",
                       (long long)run->at.step);
     else
-        progress_line(&run->progress, "stopped by %s at step %lld",
-                      signal_number == SIGTERM ? "SIGTERM" : "SIGINT", (long long)run->at.step);
+        progress_line(&run->progress, "stopped by %s at step %lld", signal_list_name(signal_number),
+                      (long long)run->at.step);
 }
 
 /* Saves the state at a stop that all ranks have agreed on, or at the step limit. */
@@ -483,10 +485,16 @@ static ls_status find_loss_scale(ls_run *run, double *scale)
     return LS_OK;
 }
 
-static void pass_stop_signal(ls_run *run)
+/* All ranks stop, unless only those of this machine were asked to. */
+static ls_status pass_stop_signal(ls_run *run)
 {
-    if (stop_signal_received() != 0)
-        ls_ddp_request_stop(run->ddp);
+    if (stop_signal_received() == 0)
+        return LS_OK;
+    if (comm_is_leaving(run->comm))
+        return ls_fail(LS_ECANCELED, "step %" PRId64 ": this rank leaves the job after %s",
+                       run->at.step + 1, signal_list_name(stop_signal_received()));
+    ls_ddp_request_stop(run->ddp);
+    return LS_OK;
 }
 
 /* Backward and its communication, with the time of each. */
@@ -500,7 +508,7 @@ static ls_status backward(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
     if (run->ddp == NULL)
         return backward_alone(run, loss, scale, step);
     LS_TRY(ls_ddp_set_loss_scale(run->ddp, scale));
-    pass_stop_signal(run);
+    LS_TRY(pass_stop_signal(run));
     if (completes_step(run))
         LS_TRY(ls_ddp_backward(run->ddp, run->tape, loss, run->weight, step));
     else
@@ -706,7 +714,7 @@ static ls_status compute_shard(void *arg, int shard, ls_tape *tape, ls_tensor **
     *loss = s->loss(s->arg, run, &batch);
     LS_TRY(ls_run_status(run));
     LS_TRY(count_loss(run, *loss));
-    pass_stop_signal(run);
+    LS_TRY(pass_stop_signal(run));
     *rows = run->weight;
     // The losses of the others have been counted: shards end their forward in order.
     return run->part == run->division.n - 1 ? recover_begin_sums(run) : LS_OK;

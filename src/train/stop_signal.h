@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stop_signal.h - SIGTERM and SIGINT as a request to stop, while a run is in progress. */
+/* stop_signal.h - signals as a request to stop, while a run is in progress. */
 #ifndef LS_TRAIN_STOP_SIGNAL_H
 #define LS_TRAIN_STOP_SIGNAL_H
 
 #include <signal.h>
+#include <stdint.h>
 
 /* The actions to restore. */
 typedef struct stop_signal {
-    struct sigaction term, interrupt, file_limit;
+    uint64_t handled; /* bit i: signal i; SIGTERM, SIGINT, and those of the launcher */
+    struct sigaction old[32];
+    struct sigaction file_limit;
 } stop_signal;
 
 /* Also ignores SIGXFSZ, so that a file over the process's limit is a failed write. */

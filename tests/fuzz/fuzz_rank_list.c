@@ -6,7 +6,7 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "launch/launch.h"
+#include "base/signal_list.h"
 #include "launch/agent/rank_args.h"
 #include "launch/hosts/rank_list.h"
 
@@ -46,7 +46,7 @@ static void check_signals(const char *text)
 {
     uint64_t set = 0;
 
-    if (launch_parse_signals(text, "--x", &set) != LS_OK)
+    if (signal_list_parse(text, "--x", &set) != LS_OK)
         check_error();
     else if (set == 0 || set >> 32 != 0)
         __builtin_trap();

@@ -146,30 +146,62 @@ static int role_daemon(char **args)
     return 0;
 }
 
-static volatile sig_atomic_t asked;
+static const int stop_signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 
-static void on_term(int signal_number)
+static void on_stop_signals(void (*handler)(int))
 {
-    asked = signal_number;
+    for (size_t i = 0; i < sizeof(stop_signals) / sizeof(stop_signals[0]); i++)
+        (void)signal(stop_signals[i], handler);
 }
 
-/* orderly CODE: exits with CODE when asked by SIGTERM. */
+static volatile sig_atomic_t asked;
+static volatile sig_atomic_t n_asked;
+
+static void on_stop(int signal_number)
+{
+    asked = signal_number;
+    n_asked = n_asked + 1;
+}
+
+/* orderly CODE: exits with CODE when a signal asks it to. */
 static int role_orderly(char **args)
 {
-    (void)signal(SIGTERM, on_term);
+    on_stop_signals(on_stop);
     printf("rank %d is ready\n", own_rank());
     (void)fflush(stdout);
     while (!asked)
         (void)usleep(1000);
-    printf("rank %d was asked\n", own_rank());
+    printf("rank %d was asked by signal %d\n", own_rank(), (int)asked);
     return number(args, 0, 0);
 }
 
-/* stubborn: does not listen to SIGTERM. */
+static volatile sig_atomic_t goes_on;
+
+static void on_go(int signal_number)
+{
+    (void)signal_number;
+    goes_on = 1;
+}
+
+/* counting: counts the signals that ask it to end, until SIGUSR1. */
+static int role_counting(char **args)
+{
+    (void)args;
+    (void)signal(SIGUSR1, on_go);
+    on_stop_signals(on_stop);
+    printf("rank %d is ready\n", own_rank());
+    (void)fflush(stdout);
+    while (!goes_on)
+        (void)usleep(1000);
+    printf("rank %d got %d, the last was signal %d\n", own_rank(), (int)n_asked, (int)asked);
+    return 0;
+}
+
+/* stubborn: no signal ends it but SIGKILL. */
 static int role_stubborn(char **args)
 {
     (void)args;
-    (void)signal(SIGTERM, SIG_IGN);
+    on_stop_signals(SIG_IGN);
     printf("rank %d is ready\n", own_rank());
     (void)fflush(stdout);
     wait_for_ever();
@@ -402,10 +434,18 @@ static ls_status body_daemon(int local_rank, void *arg)
     return LS_OK;
 }
 
-/* spawn N BODY ARGS: steps or daemon, in ranks of our own. */
+static ls_status body_orderly(int local_rank, void *arg)
+{
+    (void)local_rank;
+    return role_orderly(arg) == 0 ? LS_OK : LS_EPEER;
+}
+
+/* spawn N BODY ARGS: steps, daemon or orderly, in ranks of our own. */
 static int role_spawn(char **args)
 {
-    const ls_spawn_fn body = strcmp(args[1], "daemon") == 0 ? body_daemon : body_steps;
+    const ls_spawn_fn body = strcmp(args[1], "daemon") == 0    ? body_daemon
+                             : strcmp(args[1], "orderly") == 0 ? body_orderly
+                                                               : body_steps;
 
     printf("printed once"); /* not ended, so it is still buffered when the ranks are forked */
     if (ls_spawn(body, number(args, 0, 2), args + 2, NULL) != LS_OK)
@@ -418,25 +458,13 @@ static const struct {
     const char *name;
     int (*play)(char **args);
 } roles[] = {
-    {"exit", role_exit},
-    {"signal", role_signal},
-    {"lines", role_lines},
-    {"daemon", role_daemon},
-    {"orderly", role_orderly},
-    {"stubborn", role_stubborn},
-    {"child", role_child},
-    {"late", role_late},
-    {"refuse", role_refuse},
-    {"stdin", role_stdin},
-    {"environment", role_environment},
-    {"steps", role_steps},
-    {"leave", role_leave},
-    {"absent", role_absent},
-    {"again", role_again},
-    {"differ", role_differ},
-    {"once", role_once},
-    {"peak", role_peak},
-    {"spawn", role_spawn},
+    {"exit", role_exit},         {"signal", role_signal},   {"lines", role_lines},
+    {"daemon", role_daemon},     {"orderly", role_orderly}, {"counting", role_counting},
+    {"stubborn", role_stubborn}, {"child", role_child},     {"late", role_late},
+    {"refuse", role_refuse},     {"stdin", role_stdin},     {"environment", role_environment},
+    {"steps", role_steps},       {"leave", role_leave},     {"absent", role_absent},
+    {"again", role_again},       {"differ", role_differ},   {"once", role_once},
+    {"peak", role_peak},         {"spawn", role_spawn},
 };
 
 static int play(char **args)

@@ -17,6 +17,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
@@ -59,7 +60,10 @@ static void become_program(job *j, const char *const *argv, const char *const *e
     (void)fcntl(j->mark_fd, F_SETFD, 0);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    (void)setpgid(0, 0);
+    if (isatty(STDIN_FILENO) && setsid() > 0)
+        (void)ioctl(STDIN_FILENO, TIOCSCTTY, 0); /* Ctrl-C becomes SIGINT */
+    else
+        (void)setpgid(0, 0);
     execvp(argv[0], (char *const *)(uintptr_t)argv);
     fprintf(stderr, "%s: %s\n", argv[0], strerror(errno));
     _exit(99);

@@ -445,8 +445,8 @@ static void any_node_may_stop_the_job_in_good_order(void **state)
         job_await_text(b, 0, "rank 1 is ready");
         assert_int_equal(kill(from == 0 ? a->pid : b->pid, SIGINT), 0);
         expect_both(a, b, 130);
-        job_expect(a, job_printed(a, 0, "rank 0 was asked"));
-        job_expect(b, job_printed(b, 0, "rank 1 was asked"));
+        job_expect(a, job_printed(a, 0, "rank 0 was asked by signal 2\n"));
+        job_expect(b, job_printed(b, 0, "rank 1 was asked by signal 2\n"));
         job_expect(a,
                    job_printed(a, 1, from == 0 ? "SIGINT: the ranks have" : "SIGINT from node 1"));
         job_clean_up(NULL);
@@ -721,6 +721,54 @@ static void spare_nodes_take_the_places_of_lost_ones(void **state)
     job_await_end(spare);
 }
 
+/* --- SIGTERM to one node, as at the eviction of a pod --- */
+
+/* Its ranks get the signal and their time; the others go on without a restart. */
+static void a_node_of_an_elastic_job_leaves_at_sigterm(void **state)
+{
+    const char *const program[] = {LOCKSTEP_BIN "/mnist", "--steps", "4000", "--batch-size", "8",
+                                   "--print-freq",        "10",      NULL};
+    job *a = start_node("2", "0", "1", "--elastic", program);
+    job *b = start_node("2", "1", "2", "--elastic", program);
+
+    (void)state;
+    job_await_text(a, 0, "step 20");
+    assert_int_equal(kill(b->pid, SIGTERM), 0);
+    job_expect_code(b, 128 + SIGTERM);
+    job_expect(b, job_printed(b, 1, "SIGTERM: this node leaves the job, which goes on: the ranks"));
+    job_expect(b, !job_printed(b, 1, "was killed by"));
+    job_await_text(a, 0, "with 1 rank, ");
+    job_await_text(a, 1, "it has left after SIGTERM: 1 rank goes on");
+    assert_int_equal(kill(a->pid, SIGTERM), 0); // the last one ends the job
+    job_expect_code(a, 128 + SIGTERM);
+    job_expect(a, job_printed(a, 0, "stopped by SIGTERM at step "));
+    job_expect_gone(a);
+}
+
+static void nodes_of_a_job_with_a_minimum_restart_without_one_that_leaves(void **state)
+{
+    static const char script[] =
+        "[ $WORLD_SIZE = 1 ] && echo alone, restarts: $TORCHELASTIC_RESTART_COUNT && exit 0;"
+        "exec " JOB_ACTOR " orderly 0";
+    job *a =
+        start_any("1:2", "1", "--rdzv-conf=last_call_timeout=10", JOB_LIST("sh", "-c", script));
+    job *b;
+
+    (void)state;
+    job_await_text(a, 1, "nodes joined"); // it is the head
+    b = start_any("1:2", "1", "--rdzv-conf=last_call_timeout=10", JOB_LIST("sh", "-c", script));
+    job_await_text(a, 0, "is ready");
+    job_await_text(b, 0, "is ready");
+    assert_int_equal(kill(b->pid, SIGTERM), 0);
+    job_expect_code(b, 128 + SIGTERM);
+    job_expect(b, job_printed(b, 0, "was asked by signal 15"));
+    job_expect_code(a, 0);
+    job_expect(a, job_printed(a, 0, "was asked by signal 15"));
+    job_expect(a, job_printed(a, 0, "alone, restarts: 0"));
+    job_expect(a, job_printed(a, 1, ") leaves, the others restart without it"));
+    job_expect_gone(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -756,6 +804,8 @@ int main(void)
         test(new_node_joins_and_a_lost_node_is_dropped),
         test(unauthenticated_peers_change_nothing),
         test(an_elastic_job_survives_a_lost_node),
+        test(a_node_of_an_elastic_job_leaves_at_sigterm),
+        test(nodes_of_a_job_with_a_minimum_restart_without_one_that_leaves),
         test(spare_nodes_take_the_places_of_lost_ones),
     };
 

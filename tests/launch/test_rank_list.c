@@ -3,7 +3,8 @@
 #include "base/unit.h"
 
 #include "base/alloc.h"
-#include "launch/launch.h"
+#include "base/signal_list.h"
+#include "base/text.h"
 #include "launch/agent/rank_args.h"
 #include "launch/hosts/rank_list.h"
 
@@ -144,7 +145,7 @@ static void signals_are_named_with_or_without_sig(void **state)
     uint64_t set;
 
     LS_UNUSED(state);
-    assert_ok(launch_parse_signals("SIGTERM,INT,SIGUSR1", "--signals-to-handle", &set));
+    assert_ok(signal_list_parse("SIGTERM,INT,SIGUSR1", "--signals-to-handle", &set));
     assert_true(set == (UINT64_C(1) << SIGTERM | UINT64_C(1) << SIGINT | UINT64_C(1) << SIGUSR1));
 }
 
@@ -156,7 +157,7 @@ static void signals_that_cannot_stop_a_job_are_refused(void **state)
 
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(wrong); i++) {
-        assert_status(launch_parse_signals(wrong[i], "--signals-to-handle", &set), LS_EINVAL);
+        assert_status(signal_list_parse(wrong[i], "--signals-to-handle", &set), LS_EINVAL);
         assert_last_error("is none of SIGTERM, SIGINT");
     }
 }

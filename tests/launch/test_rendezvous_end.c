@@ -557,6 +557,103 @@ static void a_node_lost_while_a_new_node_joins_aborts_the_rest(void **state)
     close_head(&h);
 }
 
+/* --- a node leaves --- */
+
+static void a_node_that_leaves_ends_all_in_good_order_and_the_others_restart(void **state)
+{
+    const rdzv_action *a;
+    head h;
+
+    (void)state;
+    run_job(&h, &two_to_four, 3);
+    STEP(&h, .kind = RDZV_LEAVE, .conn = 2, .signal = SIGTERM, .text = "node 1 (b)");
+    for (uint64_t conn = 1; conn <= 3; conn++) {
+        a = must(&h, RDZV_DO_STOP, conn);
+        assert_int_equal(a->signal, SIGTERM);
+        assert_int_equal(a->grace_ms, 10 * S);
+        assert_string_equal(a->text, "SIGTERM: node 1 (b) leaves, the others restart without it");
+    }
+    STEP(&h, .kind = RDZV_STOP, .conn = 2, .signal = SIGTERM); // its agent kills its ranks
+    assert_int_equal(h.r.n_actions, 0);
+    for (uint64_t conn = 1; conn <= 3; conn++)
+        finished(&h, conn, true);
+    a = must(&h, RDZV_DO_END, 2);
+    assert_int_equal(a->exit_code, 128 + SIGTERM);
+    assert_says(a->text, "this node has left the job");
+    must(&h, RDZV_DO_RESTART, RDZV_HEAD);
+    STEP(&h, .kind = RDZV_GONE, .conn = 2, .last_seen_ms = h.now, .text = "connection closed");
+    pass(&h, 30 * S);
+    assert_place(&h, 1, 0, 0, 4);
+    assert_place(&h, 3, 1, 2, 4);
+    assert_int_equal(must(&h, RDZV_DO_WELCOME, 1)->place->n_restarts, 0);
+    close_head(&h);
+}
+
+/* Too few would stay, nodes have fixed numbers, or it is the head's. */
+static void a_node_that_the_job_needs_stops_the_job(void **state)
+{
+    static const struct {
+        const rdzv_options *opt;
+        int n;
+        uint64_t conn;
+        int signal;
+    } cases[] = {{&two_to_four, 2, 2, SIGTERM},
+                 {&two_by_id, 2, 2, SIGTERM},
+                 {&two_to_four, 3, 1, SIGTERM},
+                 {&two_to_four, 3, 2, SIGINT}};
+
+    (void)state;
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        head h;
+
+        run_job(&h, cases[i].opt, cases[i].n);
+        STEP(&h, .kind = RDZV_LEAVE, .conn = cases[i].conn, .signal = cases[i].signal);
+        assert_int_equal(must(&h, RDZV_DO_STOP, 1)->signal, cases[i].signal);
+        for (int k = 1; k <= cases[i].n; k++)
+            finished(&h, (uint64_t)k, true);
+        assert_int_equal(must(&h, RDZV_DO_FINISH, RDZV_HEAD)->exit_code, 128 + cases[i].signal);
+        close_head(&h);
+    }
+}
+
+static void a_node_may_leave_before_the_start(void **state)
+{
+    head h;
+
+    (void)state;
+    open_head(&h, &two_to_four);
+    for (int i = 1; i <= 3; i++)
+        arrive(&h, (uint64_t)i, -1, NODE(.is_head = i == 1, .n_local = 2));
+    STEP(&h, .kind = RDZV_LEAVE, .conn = 2, .signal = SIGTERM);
+    assert_int_equal(must(&h, RDZV_DO_END, 2)->exit_code, 128 + SIGTERM);
+    arrive(&h, 4, -1, NODE(.n_local = 2));
+    pass(&h, 30 * S);
+    assert_int_equal(rdzv_phase_now(h.m), RDZV_AGREE);
+    STEP(&h, .kind = RDZV_LEAVE, .conn = 3, .signal = SIGTERM);
+    assert_int_equal(must(&h, RDZV_DO_END, 3)->exit_code, 128 + SIGTERM);
+    pass(&h, 30 * S);
+    pass(&h, 30 * S);
+    assert_place(&h, 1, 0, 0, 4);
+    assert_place(&h, 4, 1, 2, 4);
+    close_head(&h);
+}
+
+/* Two at once; a third one cannot be spared any more. */
+static void nodes_that_leave_together_are_counted(void **state)
+{
+    head h;
+
+    (void)state;
+    run_job(&h, &two_to_four, 4);
+    STEP(&h, .kind = RDZV_LEAVE, .conn = 2, .signal = SIGTERM);
+    STEP(&h, .kind = RDZV_LEAVE, .conn = 3, .signal = SIGTERM);
+    STEP(&h, .kind = RDZV_LEAVE, .conn = 4, .signal = SIGTERM);
+    for (uint64_t conn = 1; conn <= 4; conn++)
+        finished(&h, conn, true);
+    assert_int_equal(must(&h, RDZV_DO_FINISH, RDZV_HEAD)->exit_code, 128 + SIGTERM);
+    close_head(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -589,6 +686,10 @@ int main(void)
         cmocka_unit_test(a_host_that_comes_back_gets_its_number_again),
         cmocka_unit_test(a_static_job_waits_for_the_lost_id),
         cmocka_unit_test(a_node_lost_while_a_new_node_joins_aborts_the_rest),
+        cmocka_unit_test(a_node_that_leaves_ends_all_in_good_order_and_the_others_restart),
+        cmocka_unit_test(a_node_that_the_job_needs_stops_the_job),
+        cmocka_unit_test(a_node_may_leave_before_the_start),
+        cmocka_unit_test(nodes_that_leave_together_are_counted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -166,6 +166,23 @@ static void another_node_takes_over(void **state)
     job_await_end(nodes[0]);
 }
 
+/* As after SIGKILL, but the ranks of the machine get the signal first. */
+static void the_head_moves_when_its_node_gets_sigterm(void **state)
+{
+    job *nodes[3];
+
+    (void)state;
+    start_three(nodes, NULL, JOB_LIST("0@30:stop"), NULL);
+    job_await_text(nodes[0], 0, "stop of step 30");
+    assert_int_equal(kill(nodes[0]->pid, SIGTERM), 0);
+    job_expect_code(nodes[0], 128 + SIGTERM);
+    job_expect(nodes[0], job_printed(nodes[0], 1, "SIGTERM: this node leaves the job"));
+    job_expect_code(nodes[1], 0);
+    job_expect_code(nodes[2], 0);
+    expect_same_state(nodes[1]);
+    job_expect(nodes[1], job_printed(nodes[1], 1, "its head on this machine"));
+}
+
 /* In the middle of recoveries, while replacements start, and with all bytes encrypted. */
 static void the_head_is_lost_during_a_recovery(void **state)
 {
@@ -303,6 +320,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(another_node_takes_over),
+        test(the_head_moves_when_its_node_gets_sigterm),
         test(the_head_is_lost_during_a_recovery),
         test(the_new_head_replaces_ranks),
         test(a_stopped_head_is_fenced),

@@ -85,7 +85,17 @@ static void stopped_launcher_is_named_and_the_job_continues(void **state)
 
 /* --- the job is asked to end --- */
 
-static void ended_job_names_the_signal(void **state)
+static void expect_asked(job *j, int number)
+{
+    for (int rank = 0; rank < 2; rank++) {
+        char line[64];
+
+        text_format(line, sizeof(line), "rank %d was asked by signal %d\n", rank, number);
+        job_expect(j, job_printed(j, 0, line));
+    }
+}
+
+static void the_signal_that_stops_the_job_is_named_and_passed_on(void **state)
 {
     static const struct {
         int number;
@@ -99,13 +109,102 @@ static void ended_job_names_the_signal(void **state)
 
         assert_int_equal(kill(j->pid, signals[i].number), 0);
         job_expect_code(j, 128 + signals[i].number);
-        job_expect(j,
-                   job_printed(j, 0, "rank 0 was asked") && job_printed(j, 0, "rank 1 was asked"));
+        expect_asked(j, signals[i].number);
         job_expect(j, job_printed(j, 1, signals[i].name));
         job_expect(j, !job_printed(j, 1, "failed"));
         job_expect_gone(j);
         job_clean_up(NULL);
     }
+}
+
+/* Ranks without a handler end by it, and their end is no failure. */
+static void a_listed_signal_ends_ranks_without_a_handler(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--signals-to-handle", "USR1,TERM",
+                                "sh", "-c", "echo ready $LOCKSTEP_STOP_SIGNALS; exec sleep 1000"),
+                       NULL);
+
+    LS_UNUSED(state);
+    job_await_text(j, 0, "rank 0| ready SIGTERM,SIGUSR1\n");
+    job_await_text(j, 0, "rank 1| ready SIGTERM,SIGUSR1\n");
+    assert_int_equal(kill(j->pid, SIGUSR1), 0);
+    job_expect_code(j, 128 + SIGUSR1);
+    job_expect(j, job_printed(j, 1, "SIGUSR1: the ranks have "));
+    job_expect(j, !job_printed(j, 1, "was killed by"));
+    job_expect_gone(j);
+}
+
+/* The terminal sends SIGINT to the processes in its foreground, too; the ranks are not there. */
+static void ctrl_c_on_a_terminal_reaches_each_rank_once(void **state)
+{
+    job *j = job_start_on_terminal(
+        JOB_LIST(JOB_TOOL, "run", "-n", "2", "--grace", "60", JOB_ACTOR, "counting"), NULL);
+
+    LS_UNUSED(state);
+    job_await_text(j, 0, "rank 0 is ready");
+    job_await_text(j, 0, "rank 1 is ready");
+    job_write(j, "\x03");
+    job_await_text(j, 0, "SIGINT: the ranks have 60.0 s to end");
+    assert_int_equal(kill(j->pid, SIGUSR1), 0); // arrives at a rank behind all signals before
+    job_expect_code(j, 128 + SIGINT);
+    job_expect(j, job_printed(j, 0, "rank 0 got 1, the last was signal 2"));
+    job_expect(j, job_printed(j, 0, "rank 1 got 1, the last was signal 2"));
+    job_expect_gone(j);
+}
+
+static void ctrl_c_interrupts_python_programs_which_then_save(void **state)
+{
+    static const char script[] = "import os, time\n"
+                                 "rank = os.environ['RANK']\n"
+                                 "print('ready', rank)\n"
+                                 "try:\n"
+                                 "    time.sleep(1000)\n"
+                                 "except KeyboardInterrupt:\n"
+                                 "    print('interrupted', rank)\n"
+                                 "finally:\n"
+                                 "    time.sleep(0.1)\n"
+                                 "    print('saved', rank)\n";
+    job *j =
+        job_start_on_terminal(JOB_LIST(JOB_TOOL, "run", "-n", "2", "python3", "-c", script), NULL);
+
+    LS_UNUSED(state);
+    job_await_text(j, 0, "ready 0");
+    job_await_text(j, 0, "ready 1");
+    job_write(j, "\x03");
+    job_expect_code(j, 128 + SIGINT);
+    job_expect(j, job_printed(j, 0, "interrupted 0") && job_printed(j, 0, "saved 0"));
+    job_expect(j, job_printed(j, 0, "interrupted 1") && job_printed(j, 0, "saved 1"));
+    job_expect_gone(j);
+}
+
+static void a_second_ctrl_c_on_a_terminal_kills_at_once(void **state)
+{
+    job *j = job_start_on_terminal(
+        JOB_LIST(JOB_TOOL, "run", "-n", "2", "--grace", "60", JOB_ACTOR, "stubborn"), NULL);
+
+    LS_UNUSED(state);
+    job_await_text(j, 0, "rank 0 is ready");
+    job_await_text(j, 0, "rank 1 is ready");
+    job_write(j, "\x03");
+    job_await_text(j, 0, "a second one kills them");
+    job_write(j, "\x03");
+    job_expect_code(j, 128 + SIGINT);
+    job_expect(j, !job_printed(j, 0, "did not end within"));
+    job_expect_gone(j);
+}
+
+/* Its agent is in the process of the program. */
+static void a_program_that_starts_its_own_ranks_passes_the_signal_on(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_ACTOR, "spawn", "2", "orderly", "0"), NULL);
+
+    LS_UNUSED(state);
+    job_await_text(j, 0, "rank 0 is ready");
+    job_await_text(j, 0, "rank 1 is ready");
+    assert_int_equal(kill(j->pid, SIGINT), 0);
+    job_await_end(j);
+    expect_asked(j, SIGINT);
+    job_expect_gone(j);
 }
 
 static void ranks_that_do_not_end_in_time_are_named_and_killed(void **state)
@@ -266,7 +365,12 @@ int main(void)
         test(a_rank_stopped_after_it_has_left_is_named_by_the_launcher),
         test(a_rank_stopped_in_a_program_without_groups_is_named_by_the_launcher),
         test(stopped_launcher_is_named_and_the_job_continues),
-        test(ended_job_names_the_signal),
+        test(the_signal_that_stops_the_job_is_named_and_passed_on),
+        test(a_listed_signal_ends_ranks_without_a_handler),
+        test(ctrl_c_on_a_terminal_reaches_each_rank_once),
+        test(ctrl_c_interrupts_python_programs_which_then_save),
+        test(a_second_ctrl_c_on_a_terminal_kills_at_once),
+        test(a_program_that_starts_its_own_ranks_passes_the_signal_on),
         test(ranks_that_do_not_end_in_time_are_named_and_killed),
         test(a_second_signal_kills_at_once),
         test(a_stopped_rank_can_be_ended),

@@ -131,7 +131,7 @@ static ls_tensor *loss_of(void *arg, ls_run *run, const ls_batch *batch)
 
     ls_run_get_state(run, &state);
     if (a->job->stop_at > 0 && state.step + 1 == a->job->stop_at && stop_signal_received() == 0)
-        raise(SIGTERM);
+        raise(a->job->stop_by != 0 ? a->job->stop_by : SIGTERM);
     if (a->job->weight != 0)
         ls_run_weigh(run, a->job->weight * batch->rows);
     loss = ls_run_classify(run, forward(a->net, ls_run_tape(run), batch->x), batch->y);
@@ -165,7 +165,7 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
         ls_run_get_state(run, &r->state);
         before = r->state.step;
         if (job->stop_at > 0 && r->state.step + 1 == job->stop_at)
-            raise(SIGTERM);
+            raise(job->stop_by != 0 ? job->stop_by : SIGTERM);
         if (job->leave_at > 0 && r->state.step + 1 == job->leave_at)
             return LS_OK;
         if (job->exit_at > 0 && r->state.step + 1 == job->exit_at)

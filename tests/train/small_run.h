@@ -21,7 +21,8 @@ typedef struct small_result {
 typedef struct small_job {
     ls_train_flags flags; /* .data is the folder */
     ls_comm *comm;        /* NULL: one process */
-    int64_t stop_at;      /* raises SIGTERM before this step; 0: never */
+    int64_t stop_at;      /* raises a signal before this step; 0: never */
+    int stop_by;          /* the signal; 0: SIGTERM */
     int64_t leave_at;    /* closes the run before this step, without report and weights; 0: never */
     int64_t exit_at;     /* exits with code 0 before this step; 0: never */
     int64_t kill_at;     /* kills itself before this step; 0: never */

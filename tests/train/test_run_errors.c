@@ -8,7 +8,9 @@
 
 #include "base/unit.h"
 
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -285,6 +287,28 @@ static void a_stop_signal_is_reported_by_name(void **state)
     assert_non_null(strstr(output, "stopped by SIGTERM at step 5\n"));
 }
 
+static void a_run_also_stops_at_the_signals_that_its_launcher_passes_on(void **state)
+{
+    static const struct {
+        int number;
+        const char *line;
+    } signals[] = {{SIGHUP, "stopped by SIGHUP at step 5\n"},
+                   {SIGQUIT, "stopped by SIGQUIT at step 5\n"},
+                   {SIGUSR1, "stopped by SIGUSR1 at step 5\n"},
+                   {SIGINT, "stopped by SIGINT at step 5\n"}};
+
+    LS_UNUSED(state);
+    assert_int_equal(setenv("LOCKSTEP_STOP_SIGNALS", "SIGHUP,SIGQUIT,SIGUSR1", 1), 0);
+    for (size_t i = 0; i < LS_COUNT_OF(signals); i++) {
+        small_job job = {
+            .flags = small_flags(small_dir), .stop_at = 5, .stop_by = signals[i].number};
+
+        assert_ok(small_run_captured(&job, STDOUT_FILENO, output, sizeof(output)).status);
+        assert_non_null(strstr(output, signals[i].line));
+    }
+    assert_int_equal(unsetenv("LOCKSTEP_STOP_SIGNALS"), 0);
+}
+
 static void a_run_weighs_all_batches_or_none(void **state)
 {
     small_job job = {.flags = small_flags(small_dir), .weight = -1};
@@ -318,6 +342,7 @@ int main(void)
         cmocka_unit_test(resume_auto_without_a_state_reports_a_new_run),
         cmocka_unit_test(a_renamed_state_is_reported_with_its_new_name),
         cmocka_unit_test(a_stop_signal_is_reported_by_name),
+        cmocka_unit_test(a_run_also_stops_at_the_signals_that_its_launcher_passes_on),
         cmocka_unit_test(a_run_weighs_all_batches_or_none),
     };
     return cmocka_run_group_tests(tests, small_dir_make, small_dir_remove);

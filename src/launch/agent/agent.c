@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "comm/recorder.h"
 #include "launch/process/process.h"
 
 #include <string.h>
@@ -21,17 +22,53 @@ enum {
 
 /* --- signals to the agent --- */
 
+void agent_leave_orderly(agent *a)
+{
+    const node_stop stop = {.signal = SIGTERM,
+                            .grace_ms = a->ctx.spec->grace_ms,
+                            .text = "SIGTERM: this node leaves the job, which goes on"};
+
+    a->has_left = true;
+    a->outcome.left_at_signal = SIGTERM;
+    a->ctx.is_over = true;
+    for (int i = 0; a->ctx.phase == AGENT_RUNNING && i < a->ctx.spec->n_ranks; i++)
+        recorder_set_leaving(a->ranks[i].ring_fd);
+    agent_link_quit(&a->link);
+    agent_stop_ranks(a, &stop);
+}
+
+/* SIGTERM evicts this node: the others go on where they can. An agent that ssh or srun has started
+ * belongs to its starter. */
+static node_message choose_request(const agent *a, int number, bool is_first)
+{
+    return number == SIGTERM && is_first && a->ctx.spec->remote == NULL ? NODE_LEAVE : NODE_STOP;
+}
+
+/* A head that another node can take over. */
+static bool moves_head(const agent *a, int number, bool is_first)
+{
+    return choose_request(a, number, is_first) == NODE_LEAVE && a->link.head != NULL &&
+           a->ctx.phase == AGENT_RUNNING && head_can_move(a->link.head);
+}
+
 void agent_stop(agent *a, int number)
 {
     const bool is_member = agent_generation(&a->ctx) != 0 && a->link.is_linked;
+    const bool is_first = a->ctx.stop_signal == 0;
     wire_writer w = {0};
 
-    if (a->ctx.stop_signal != 0) {
+    if (!is_first) {
         agent_kill_ranks(a);
         for (int which = 0; which < 2; which++)
             a->output.sinks[which].is_broken |= a->n_ended == a->ctx.spec->n_ranks;
     }
     a->ctx.stop_signal = number;
+    if (a->has_left)
+        return;
+    if (moves_head(a, number, is_first)) {
+        agent_leave_orderly(a);
+        return;
+    }
     if (a->link.head == NULL && !is_member) { /* the job continues without this node */
         a->outcome.left_at_signal = number;
         if (a->ctx.spec->remote != NULL) /* the starter gets an error instead */
@@ -40,7 +77,7 @@ void agent_stop(agent *a, int number)
         return;
     }
     wire_write_u32(&w, (uint32_t)number);
-    agent_send(&a->ctx, NODE_STOP, &w);
+    agent_send(&a->ctx, choose_request(a, number, is_first), &w);
 }
 
 /* Ctrl-Z stops the whole job with this process, fg continues it. */

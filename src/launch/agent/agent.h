@@ -106,8 +106,10 @@ struct agent { // NOLINT(clang-analyzer-optin.performance.Padding): there is one
     int n_ended;
     int root;          /* the local rank that failed first, -1: none */
     int aborter;       /* the local rank that aborted a group, -1: none */
-    bool is_signalled; /* this agent has sent them SIGTERM or SIGKILL */
+    bool is_signalled; /* this agent has sent them a signal that ends them */
     bool is_killed;    /* ... SIGKILL */
+    int stop_number;   /* ... this one, because the job was stopped; 0: none */
+    bool has_left;     /* the job goes on without this node */
     uint32_t finished; /* the last generation reported as finished, */
     node_end last_end; /* and that report, without its texts */
     int64_t started_s; /* since 1970 */
@@ -127,6 +129,8 @@ static inline int agent_local_rank(const agent_rank *r)
 void agent_on_signal(void *arg /* agent */, unsigned events);
 /* Ends the job as a signal of this number does; the second time at once. */
 void agent_stop(agent *a, int number);
+/* The job goes on without this node, whose ranks get SIGTERM and their grace. */
+void agent_leave_orderly(agent *a);
 /* Closes the connection to the head and kills the ranks; the head counts this node as lost. */
 void agent_leave_job(agent *a);
 

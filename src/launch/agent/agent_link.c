@@ -93,6 +93,16 @@ void agent_link_leave(agent_link *l)
     l->dial = NULL;
 }
 
+void agent_link_quit(agent_link *l)
+{
+    agent_link_leave(l);
+    poller_timer_cancel(&l->move_limit);
+    head_destroy(l->head);
+    l->head = NULL;
+    standby_destroy(l->standby);
+    l->standby = NULL;
+}
+
 bool agent_link_waits(const agent_link *l)
 {
     return !l->is_linked && l->move_limit.is_set;

@@ -61,6 +61,8 @@ bool agent_link_waits(const agent_link *l);
 void agent_link_send(agent_link *l, node_message type, const wire_writer *body);
 /* Closes the connection to the head, which then counts this node as lost. */
 void agent_link_leave(agent_link *l);
+/* The same for good, also with the head of the job, which another node takes over where it can. */
+void agent_link_quit(agent_link *l);
 
 /* NODE_PAUSE and NODE_RESUME of the head; and this process was stopped until just now. */
 void agent_link_pause(agent_link *l, bool pauses);

@@ -346,6 +346,9 @@ static ls_status on_message(void *arg, const frame *f)
     case NODE_RESUME:
         take_pause(a, f->type == NODE_PAUSE);
         return LS_OK;
+    case NODE_LEAVE:
+        agent_leave_orderly(a);
+        return LS_OK;
     case NODE_MPI_KEYS:
         return agent_pmi_take_keys(&a->pmi, f);
     case NODE_MPI_BARRIER:

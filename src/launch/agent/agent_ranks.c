@@ -240,6 +240,7 @@ void agent_reset_ranks(agent *a)
     a->failed_ms = 0;
     a->is_signalled = false;
     a->is_killed = false;
+    a->stop_number = 0;
     a->started_s = (int64_t)time(NULL);
     agent_output_reset(&a->output);
     for (int i = 0; i < a->ctx.spec->n_ranks; i++)
@@ -302,6 +303,7 @@ static rank_place describe_place(const agent *a, place_texts *texts)
         .max_restarts = welcome->max_restarts,
         .virtual_local_rank = spec->virtual_local_rank,
         .key_fd = a->key_fd,
+        .stop_signals = spec->stop_signals,
         .threads = threads > 0 ? threads : 1,
         .cores = cores,
     };

@@ -66,7 +66,7 @@ typedef struct agent_spec {
     char *const *argv; /* program and arguments; NULL: the ranks run fn */
     ls_spawn_fn fn;
     void *fn_arg;
-    int64_t grace_ms; /* between SIGTERM and SIGKILL when the job is asked to end */
+    int64_t grace_ms; /* for the ranks when the job is asked to end, before SIGKILL */
     bool capture; /* the agent prints what ranks write; otherwise they inherit its descriptors */
     bool prefix;  /* "rank 1| " in front of each line */
     bool pty;     /* captured ranks write to terminals; rank 0 reads from one if our stdin is */
@@ -78,7 +78,7 @@ typedef struct agent_spec {
     bool isolate;            /* the ranks are in a namespace of processes: isolate.h */
     binding_kind binding;    /* --numa-binding: cores and memory of each rank */
     bool virtual_local_rank; /* LOCAL_RANK=0 for every rank, and one visible device each */
-    uint64_t stop_signals;   /* bit i: signal i asks the job to end; 0: TERM INT HUP QUIT */
+    uint64_t stop_signals;   /* bit i: signal i asks the job to end; 0: signal_list_default() */
 
     /* Captured lines. Lists are by local rank, except `shown`. */
     const rank_list *redirect;    /* written to files, not shown; NULL: none */

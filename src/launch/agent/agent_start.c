@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/signal_list.h"
 #include "launch/process/process.h"
 
 #include <sys/prctl.h>
@@ -23,10 +24,7 @@ static const int handled_signals[] = {SIGCHLD, SIGTSTP, SIGCONT, SIGUSR1, SIGUSR
 
 bool agent_stops_at(const agent_spec *spec, int number)
 {
-    const uint64_t usual = UINT64_C(1) << SIGTERM | UINT64_C(1) << SIGINT | UINT64_C(1) << SIGHUP |
-                           UINT64_C(1) << SIGQUIT;
-
-    return ((spec->stop_signals != 0 ? spec->stop_signals : usual) >> number & 1) != 0;
+    return signal_list_has(spec->stop_signals, number);
 }
 
 static ls_status take_signals(agent *a)
@@ -235,6 +233,8 @@ static ls_status on_placed(void *arg, const hosts_own_node *own)
 static void prepare(agent *a, const agent_spec *spec, agent_result *result)
 {
     *a = (agent){.own_spec = *spec, .result = result, .key_fd = -1, .signals = {.fd = -1}};
+    if (spec->stop_signals == 0)
+        a->own_spec.stop_signals = signal_list_default();
     if (spec->nodes != NULL) {
         a->own_nodes = *spec->nodes;
         a->own_spec.nodes = &a->own_nodes;

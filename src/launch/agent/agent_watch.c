@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/process_id.h"
+#include "base/signal_list.h"
 #include "comm/recorder.h"
 #include "launch/process/process.h"
 
@@ -139,13 +140,15 @@ void agent_note_stop(agent *a, const node_stop *stop)
                a->ctx.stop_signal != 0 ? "; a second one kills them" : "");
 }
 
+/* The ranks get the signal that stopped the job. A closed reader is none of theirs. */
 void agent_stop_ranks(agent *a, const node_stop *stop)
 {
     if (a->ctx.phase != AGENT_RUNNING)
         return;
     a->ctx.phase = AGENT_STOPPING;
     a->grace_ms = stop->grace_ms;
-    end_ranks(a, SIGTERM);
+    a->stop_number = signal_list_name(stop->signal) != NULL ? stop->signal : SIGTERM;
+    end_ranks(a, a->stop_number);
     poller_timer_set(a->ctx.poller, &a->kill_timer, ls_now_ms() + a->grace_ms, grace_is_over, a);
     agent_note_stop(a, stop);
 }
@@ -276,11 +279,12 @@ static void check_unfinished(agent_rank *r)
     text_free(&activity);
 }
 
-/* An end that neither SIGTERM nor SIGKILL explains. */
+/* An end that the signals of this agent do not explain. */
 static bool has_fault(const agent_rank *r)
 {
-    return WIFSIGNALED(r->wait_status) && WTERMSIG(r->wait_status) != SIGTERM &&
-           WTERMSIG(r->wait_status) != SIGKILL;
+    const int number = WIFSIGNALED(r->wait_status) ? WTERMSIG(r->wait_status) : 0;
+
+    return number != 0 && number != SIGTERM && number != SIGKILL && number != r->agent->stop_number;
 }
 
 static void rank_ended(agent_rank *r, int wait_status)

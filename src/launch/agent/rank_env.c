@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/process_marks.h"
+#include "base/signal_list.h"
 #include "base/text.h"
 #include "launch/process/process.h"
 
@@ -49,6 +50,7 @@ static const char *const foreign[] = {
     "LOCKSTEP_RING_FD",
     "LOCKSTEP_TRACE",
     "LOCKSTEP_LISTEN_FD",
+    SIGNAL_LIST_ENV,
     "LOCKSTEP_TTY",
     "LOCKSTEP_GENERATION",
     "LOCKSTEP_ELASTIC",
@@ -131,6 +133,8 @@ static void put_agent(builder *b)
 
 static void put_lockstep(builder *b, const rank_place *p)
 {
+    char signals[64];
+
     put(b, "LOCKSTEP_JOB=%s", p->job);
     put(b, "LOCKSTEP_AGENT=%s", p->agent);
     put_agent(b);
@@ -154,6 +158,8 @@ static void put_lockstep(builder *b, const rank_place *p)
         put(b, "LOCKSTEP_RING_FD=%d", p->ring_fd);
     if (p->is_traced)
         put(b, "LOCKSTEP_TRACE=1");
+    if (p->stop_signals != 0)
+        put(b, SIGNAL_LIST_ENV "=%s", signal_list_text(signals, sizeof(signals), p->stop_signals));
     if (p->listen_fd >= 0)
         put(b, "LOCKSTEP_LISTEN_FD=%d", p->listen_fd);
     for (int i = 0; i < p->n_variables; i++)

@@ -42,10 +42,11 @@ typedef struct rank_place {
     int listen_fd;           /* listens for ranks of other nodes; -1: none */
     net_variable variables[NET_VARIABLES_MAX]; /* select the network in all kinds of programs */
     int n_variables;
-    int columns;      /* of the terminal that shows rank 0's lines; 0: no terminal */
-    bool is_isolated; /* process_set_shown_pid() sets its process numbers later */
-    int threads;      /* compute threads of each rank */
-    int cores;        /* shared by the ranks of this machine */
+    int columns;           /* of the terminal that shows rank 0's lines; 0: no terminal */
+    bool is_isolated;      /* process_set_shown_pid() sets its process numbers later */
+    uint64_t stop_signals; /* which the rank gets when they stop the job; 0: not set */
+    int threads;           /* compute threads of each rank */
+    int cores;             /* shared by the ranks of this machine */
 } rank_place;
 
 /*

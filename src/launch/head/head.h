@@ -88,6 +88,8 @@ LS_MUST_USE ls_status head_connect_observer(head *h, int *fd);
 bool head_node_lost(head *h, int number, const char *why);
 /* Adds to the report why that node was lost in the present generation; false: it was not lost. */
 bool head_explain_loss(head *h, int number, const char *why);
+/* Whether another node would take over this head, and the ranks of the others would go on. */
+bool head_can_move(const head *h);
 bool head_is_waiting(const head *h);  /* for nodes: no rank runs */
 bool head_has_started(const head *h); /* all nodes have been connected once */
 

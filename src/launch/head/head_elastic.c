@@ -218,7 +218,8 @@ static void refuse(const head *h, const recovery_action *a)
     char key[SEAT_KEY_BYTES];
 
     put(h, seat_answer_key(key, a->member, a->number),
-        "refused the other ranks have gone on without it, because it did not answer in time");
+        "refused the other ranks have gone on without it: it did not answer in time, or its node "
+        "has left");
 }
 
 static void carry_out(head *h, const recovery_action *a)
@@ -474,6 +475,12 @@ bool head_recovers_place(head *h, const rdzv_place *place, const char *why)
                                   .is_lost = true});
     }
     return !h->elastic->has_given_up;
+}
+
+bool head_can_spare(const head *h, const rdzv_place *place)
+{
+    return is_active(h) && place != NULL && !h->ends[place->node].received &&
+           recovery_can_spare(h->elastic->machine, place->rank_base, place->n_local);
 }
 
 void head_offer_slots(head *h, const rdzv_place *place)

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 
+#include <signal.h>
 #include <string.h>
 
 enum {
@@ -350,17 +351,54 @@ static ls_status handle_finished(head_node *node, const frame *f)
     return st;
 }
 
+static const char *name_sender(const head_node *node, char *by, size_t n)
+{
+    if (!node->is_own && node->place != NULL)
+        text_format(by, n, "node %d (%s)", node->place->node, node->place->host);
+    return by;
+}
+
 static ls_status handle_stop(head_node *node, const frame *f)
 {
     char by[RDZV_HOST_BYTES + 32] = "";
     uint32_t number;
-    rdzv_event stop = {.kind = RDZV_STOP, .text = by};
+    rdzv_event stop = {.kind = RDZV_STOP, .conn = node->id};
 
     LS_TRY(node_read_number(f, &number));
-    if (!node->is_own && node->place != NULL)
-        text_format(by, sizeof(by), "node %d (%s)", node->place->node, node->place->host);
+    stop.text = name_sender(node, by, sizeof(by));
     stop.signal = number < 65 ? (int)number : 0;
     head_event(node->owner, &stop);
+    return LS_OK;
+}
+
+/* The ranks of the other nodes go on at once; this node is notified before the connection ends. */
+static void let_leave(head_node *node)
+{
+    head *h = node->owner;
+    rdzv_event gone = {.kind = RDZV_GONE,
+                       .conn = node->id,
+                       .last_seen_ms = ls_now_ms(),
+                       .text = "it has left after SIGTERM"};
+
+    head_send(node, NODE_LEAVE, NULL);
+    frame_link_finish(&node->link);
+    gone.is_tolerated = head_recovers_node(h, node, gone.text);
+    head_event(h, &gone);
+}
+
+static ls_status handle_leave(head_node *node, const frame *f)
+{
+    rdzv_event leave = {.kind = RDZV_LEAVE, .conn = node->id};
+    char by[RDZV_HOST_BYTES + 32] = "";
+    uint32_t number;
+
+    LS_TRY(node_read_number(f, &number));
+    leave.signal = number < 65 ? (int)number : 0;
+    leave.text = name_sender(node, by, sizeof(by));
+    if (!node->is_own && leave.signal == SIGTERM && head_can_spare(node->owner, node->place))
+        let_leave(node);
+    else
+        head_event(node->owner, &leave);
     return LS_OK;
 }
 
@@ -413,6 +451,8 @@ static ls_status on_message(void *arg, const frame *f)
         return handle_finished(node, f);
     case NODE_STOP:
         return handle_stop(node, f);
+    case NODE_LEAVE:
+        return handle_leave(node, f);
     case NODE_MPI:
         return head_handle_mpi(node, f);
     case NODE_MPI_KEYS:

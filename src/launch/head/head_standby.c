@@ -133,6 +133,22 @@ void head_begin_standby(head *h)
     h->proposed = 0;
 }
 
+bool head_can_move(const head *h)
+{
+    int n_others = 0;
+
+    if (h->proposed == 0 || h->proposed != h->generation)
+        return false;
+    for (int i = 0; i < h->n_places; i++) {
+        const head_node *node = node_of_place(h, i);
+
+        n_others += node != NULL && !node->is_own && !h->places[i].is_late;
+        if (node != NULL && node->is_own && !head_can_spare(h, &h->places[i]))
+            return false;
+    }
+    return n_others > h->n_places / 2;
+}
+
 /* --- streams of ranks --- */
 
 static ls_status connect_here(const net_address *at, int *fd)

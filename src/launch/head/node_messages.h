@@ -74,6 +74,9 @@ typedef enum node_message {
     NODE_OWNER_QUERY, /* node_owner_query of node 0; passed to the node that has the address */
     NODE_HUB_STREAM,  /* as NODE_STREAM: connections to the hub, */
     NODE_MEMBER_STREAM, /* and to the store of members */
+    /* To the head, signal u32: the node wants to leave. If the job cannot go on without it, this is
+     * NODE_STOP. Back, nothing: the others go on, its ranks are to end; then the head closes. */
+    NODE_LEAVE,
 } node_message;
 
 /* rdzv_hello with its strings. */

@@ -383,6 +383,24 @@ bool recovery_exists(const recovery *r, int number)
     return r->members[number].state != MEMBER_GONE;
 }
 
+bool recovery_can_spare(const recovery *r, int first_slot, int n_slots)
+{
+    int n = 0;
+    int n_states = 0;
+
+    for (int i = 0; i < r->n_members; i++) {
+        const member *m = &r->members[i];
+
+        if (!is_living(m) || (m->slot >= first_slot && m->slot < first_slot + n_slots))
+            continue;
+        if (m->state == MEMBER_IN && !m->can_recover)
+            return false;
+        n++;
+        n_states += m->state == MEMBER_IN && (m->has_state || !m->has_asked);
+    }
+    return !r->is_over && n_states > 0 && n >= r->opt.min_ranks;
+}
+
 int recovery_rank_in(const recovery *r, int slot)
 {
     for (int i = 0; i < r->n_seats; i++)

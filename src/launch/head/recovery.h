@@ -142,6 +142,8 @@ const recovery_seat *recovery_view(const recovery *r, int *n, int64_t *view);
 int recovery_member_in(const recovery *r, int slot);
 /* Whether no event has reported the end of this member's process. */
 bool recovery_exists(const recovery *r, int member);
+/* Whether the others could go on without the members in these slots. */
+bool recovery_can_spare(const recovery *r, int first_slot, int n_slots);
 /* The rank of the process in this slot in the present view; -1: none. */
 int recovery_rank_in(const recovery *r, int slot);
 

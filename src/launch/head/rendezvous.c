@@ -180,11 +180,42 @@ static void on_stop(rdzv *m, const rdzv_event *e)
         rdzv_append(text, RDZV_TEXT_BYTES, "%s%s%s", process_signal_name(m->stop_signal),
                     m->stop_by[0] == 0 ? "" : " from ", m->stop_by);
         rdzv_stop_ranks(m, DRAIN_STOP, m->stop_signal, text);
-    } else if (m->reason == DRAIN_JOIN) {
+    } else if (m->reason <= DRAIN_LEAVE) {
         m->reason = DRAIN_STOP; // the ranks have the signal already
     } else if (!m->killed) {
         rdzv_kill_ranks(m);
     }
+}
+
+static bool may_leave(const rdzv *m, const rdzv_node *node, int number)
+{
+    return node != NULL && number == SIGTERM && !m->opt.by_id && !node->is_head &&
+           m->stop_signal == 0 && rdzv_count_staying(m) - !node->leaves >= m->opt.min_nodes;
+}
+
+/* As for a node that joins, all ranks end in good order and restart: none has to wait for one that
+ * is gone. */
+static void on_leave(rdzv *m, rdzv_node *node, const rdzv_event *e)
+{
+    char *text;
+
+    if (m->phase == RDZV_END || !may_leave(m, node, e->signal)) {
+        on_stop(m, e);
+        return;
+    }
+    if (!rdzv_is_member(node) || m->phase == RDZV_AGREE) {
+        if (rdzv_is_member(node))
+            lose_before_start(m, node, "it leaves after SIGTERM");
+        rdzv_dismiss(m, node);
+        return;
+    }
+    node->leaves = true;
+    if (m->phase != RDZV_RUN)
+        return;
+    text = rdzv_new_text(m);
+    rdzv_append(text, RDZV_TEXT_BYTES, "SIGTERM: %s leaves, the others restart without it",
+                e->text == NULL ? "a node" : e->text);
+    rdzv_stop_ranks(m, DRAIN_LEAVE, SIGTERM, text);
 }
 
 static void take_event(rdzv *m, const rdzv_event *e)
@@ -196,7 +227,11 @@ static void take_event(rdzv *m, const rdzv_event *e)
     case RDZV_TICK:
         return;
     case RDZV_STOP:
-        on_stop(m, e);
+        if (node == NULL || !node->leaves) // its agent kills its ranks itself
+            on_stop(m, e);
+        return;
+    case RDZV_LEAVE:
+        on_leave(m, node, e);
         return;
     case RDZV_ARRIVED:
         on_arrived(m, e);

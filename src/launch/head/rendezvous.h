@@ -41,10 +41,11 @@
  *     the others run: it gets a welcome of the present generation, and a start when it is ready. If
  *     it cannot start, it is dropped and the place waits for another node. That ends when the ranks
  *     of the first node have ended by themselves.
- *   - A node that joins while fewer than max run ends all ranks in good order (SIGTERM, grace) and
- *     all restart; a failure or a loss aborts the ranks first. The cause is the failure reported
- *     first; but an exit gives way to a crash reported less than 100 ms later, and to the loss of
- *     a node whose last message is older than the exit.
+ *   - A node that joins while fewer than max run, or that leaves while min stay (dynamic), ends all
+ *     ranks in good order (SIGTERM, grace), and all others restart; a failure or a loss aborts the
+ *     ranks first. The cause is the failure reported first; but an exit gives way to a crash
+ *     reported less than 100 ms later, and to the loss of a node whose last message is older than
+ *     the exit.
  *
  * In an elastic job ranks are lost and replaced while the phase is RUN (recovery.h): the machine
  * gets only what is not recovered from.
@@ -110,7 +111,8 @@ typedef enum rdzv_event_kind {
     RDZV_FAILED,  /* conn, generation, local_rank, exit_code, crashed, text: a rank, or the start */
     RDZV_FINISHED, /* conn, generation, stopped: all its ranks have ended */
     RDZV_GONE,     /* conn, last_seen_ms, text */
-    RDZV_STOP      /* signal, text: an orderly end is requested; the second one kills */
+    RDZV_STOP,     /* conn, signal, text: an orderly end is requested; the second one kills */
+    RDZV_LEAVE     /* the same, but if the others can go on without this node, only it ends */
 } rdzv_event_kind;
 
 typedef struct rdzv_event {

@@ -73,6 +73,24 @@ void rdzv_end_stopped(rdzv *m)
     rdzv_end_job(m, 128 + m->stop_signal, text);
 }
 
+void rdzv_dismiss(rdzv *m, rdzv_node *node)
+{
+    rdzv_action *a = rdzv_act(m, RDZV_DO_END, node->conn);
+
+    a->exit_code = 128 + SIGTERM;
+    a->text = "stopped by SIGTERM: this node has left the job, which goes on";
+    *node = (rdzv_node){0};
+}
+
+int rdzv_count_staying(const rdzv *m)
+{
+    int n = 0;
+
+    for (int i = 0; i < m->capacity; i++)
+        n += m->nodes[i].state != NODE_NONE && !m->nodes[i].lost && !m->nodes[i].leaves;
+    return n;
+}
+
 /* --- failures --- */
 
 /* The first reported failure of a view is the cause, unless its own cause is reported shortly
@@ -218,13 +236,23 @@ static void end_failed(rdzv *m)
     rdzv_end_job(m, m->failure.exit_code, text);
 }
 
+static void dismiss_leaving(rdzv *m)
+{
+    for (int i = 0; i < m->capacity; i++)
+        if (m->nodes[i].leaves && !m->nodes[i].lost)
+            rdzv_dismiss(m, &m->nodes[i]);
+}
+
 static void restart(rdzv *m, bool is_free)
 {
     char *text = rdzv_new_text(m);
 
+    dismiss_leaving(m);
     m->n_restarts += !is_free;
     if (m->reason == DRAIN_JOIN)
         rdzv_append(text, RDZV_TEXT_BYTES, "restarting with more nodes");
+    else if (m->reason == DRAIN_LEAVE)
+        rdzv_append(text, RDZV_TEXT_BYTES, "restarting without the nodes that have left");
     else if (is_free)
         rdzv_append(text, RDZV_TEXT_BYTES, "restarting without the lost node: %s",
                     m->failure.cause.text);
@@ -252,9 +280,9 @@ static void end_in_place_of_restart(rdzv *m)
 /* All ranks of the view have ended. */
 static void decide(rdzv *m)
 {
-    const int n_left = rdzv_count(m, NODE_WAITING, NODE_ENDED);
-    const bool is_enough = !m->opt.by_id && n_left >= m->opt.min_nodes;
-    const bool is_free = m->reason == DRAIN_JOIN || (m->reason == DRAIN_LOSS && is_enough);
+    const bool is_enough = !m->opt.by_id && rdzv_count_staying(m) >= m->opt.min_nodes;
+    const bool is_free = m->reason == DRAIN_JOIN || m->reason == DRAIN_LEAVE ||
+                         (m->reason == DRAIN_LOSS && is_enough);
     const bool is_affordable = is_free || m->n_restarts < m->opt.max_restarts;
 
     if (m->reason <= DRAIN_STOP && rdzv_count_done(m) == m->n_places)

@@ -28,14 +28,16 @@ typedef struct rdzv_node {
     bool lost;      /* NODE_ENDED and done, and its connection is gone: kept until the view ends */
     bool is_vacant; /* lost before its ranks had ended: another node may take its place */
     bool wait_sent; /* RDZV_DO_WAIT, since its last welcome */
+    bool leaves;    /* after SIGTERM, when the drain has ended */
     char host[RDZV_HOST_BYTES];
 } rdzv_node;
 
 /* Why the ranks are being ended. A later one takes over from an earlier one. */
 typedef enum drain_reason {
-    DRAIN_JOIN, /* orderly: a new node joins */
-    DRAIN_STOP, /* orderly: a stop signal was sent */
-    DRAIN_LOSS, /* a node is lost */
+    DRAIN_JOIN,  /* orderly: a new node joins */
+    DRAIN_LEAVE, /* orderly: a node leaves, the others go on */
+    DRAIN_STOP,  /* orderly: a stop signal was sent */
+    DRAIN_LOSS,  /* a node is lost */
     DRAIN_FAILURE
 } drain_reason;
 
@@ -107,6 +109,10 @@ char *rdzv_new_text(rdzv *m);
 /* To RDZV_END; all nodes are notified. */
 void rdzv_end_job(rdzv *m, int exit_code, const char *text);
 void rdzv_end_stopped(rdzv *m);
+/* The job is over for this node only. */
+void rdzv_dismiss(rdzv *m, rdzv_node *node);
+/* Nodes that stay when all that want to leave have left. */
+int rdzv_count_staying(const rdzv *m);
 
 /* A member is lost, or reports a failure. Both only record the cause: the caller removes a lost
  * member from the table, then rdzv_abort_for_failure() ends the ranks, also those of an orderly

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * signal_list.c - parses lists of signals that stop a job. Called by the flags of `lockstep run`.
+ * signal_list.c - reads and writes lists of signals that stop a job. Called by the flags of
+ * `lockstep run`, by its agents, and by training programs.
  */
-#include "launch/launch.h"
+#include "base/signal_list.h"
+
+#include "base/text.h"
 
 #include <signal.h>
 #include <string.h>
@@ -16,6 +19,32 @@ static const struct {
     {"SIGQUIT", SIGQUIT}, {"SIGUSR1", SIGUSR1}, {"SIGUSR2", SIGUSR2},
 };
 
+uint64_t signal_list_default(void)
+{
+    return UINT64_C(1) << SIGTERM | UINT64_C(1) << SIGINT | UINT64_C(1) << SIGHUP |
+           UINT64_C(1) << SIGQUIT;
+}
+
+const char *signal_list_name(int number)
+{
+    for (size_t i = 0; i < LS_COUNT_OF(known); i++)
+        if (known[i].number == number)
+            return known[i].name;
+    return NULL;
+}
+
+const char *signal_list_text(char *buf, size_t n, uint64_t set)
+{
+    size_t length = 0;
+
+    buf[0] = 0;
+    for (size_t i = 0; i < LS_COUNT_OF(known) && length < n; i++)
+        if (signal_list_has(set, known[i].number))
+            length += strlen(text_format(buf + length, n - length, "%s%s", length > 0 ? "," : "",
+                                         known[i].name));
+    return buf;
+}
+
 /* With or without "SIG". */
 static int number_of(const char *name, size_t n)
 {
@@ -28,7 +57,7 @@ static int number_of(const char *name, size_t n)
     return 0;
 }
 
-ls_status launch_parse_signals(const char *text, const char *what, uint64_t *out)
+ls_status signal_list_parse(const char *text, const char *what, uint64_t *out)
 {
     uint64_t set = 0;
 
