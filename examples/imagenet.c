@@ -153,16 +153,24 @@ static int is_folder(const char *path)
 }
 
 /* In PyTorch's example --pretrained has no value and downloads weights. */
+static ls_status refuse_pretrained(const char *arch)
+{
+    char from[64], to[64], command[768];
+
+    snprintf(from, sizeof(from), "torchvision:%s", arch);
+    snprintf(to, sizeof(to), "%s.safetensors", arch);
+    return ls_train_refuse(
+        "--pretrained needs a file of weights, because nothing is downloaded; to "
+        "create one, with a Python that has torchvision: %s",
+        ls_checkpoint_conversion(from, to, command, sizeof(command)));
+}
+
 static ls_status check_paths(const settings *s)
 {
     const char *weights = s->common.init;
 
     if (weights != NULL && (weights[0] == 0 || is_folder(weights)))
-        return ls_train_refuse(
-            "--pretrained needs a file of weights, because nothing is downloaded; to create one: "
-            "python3 -c \"import torchvision, safetensors.torch; safetensors.torch.save_file("
-            "torchvision.models.%s(weights='DEFAULT').state_dict(), '%s.safetensors')\"",
-            s->arch, s->arch);
+        return refuse_pretrained(s->arch);
     if (!s->dummy && !is_folder(s->common.data))
         return ls_train_refuse("DIR: no folder %.400s; give the folder with train/ and val/, or "
                                "--dummy",

@@ -5,6 +5,7 @@
  * that order, in time n log n for a word of n bytes.
  */
 #include "models/bpe_internal.h"
+#include "models/utf8.h"
 
 #include <lockstep/train.h>
 
@@ -35,7 +36,7 @@ ls_status bpe_fail(ls_status status, const char *format, ...)
 static ls_status read_open_file(FILE *f, const char *path, size_t most, char **out, size_t *n)
 {
     struct stat info;
-    size_t bytes;
+    size_t bytes, mark;
 
     if (fstat(fileno(f), &info) != 0 || !S_ISREG(info.st_mode))
         return bpe_fail(LS_EIO, "%s: not a regular file", path);
@@ -47,11 +48,15 @@ static ls_status read_open_file(FILE *f, const char *path, size_t most, char **o
     if (*out == NULL)
         return bpe_fail(LS_ENOMEM, "no memory for the %zu bytes of %s", bytes, path);
     *n = fread(*out, 1, bytes, f);
+    if (*n < bytes) {
+        free(*out);
+        return bpe_fail(LS_EIO, "%s: cannot be read, or became shorter", path);
+    }
+    mark = utf8_bom_bytes(*out, *n);
+    *n -= mark;
+    memmove(*out, *out + mark, *n);
     (*out)[*n] = 0;
-    if (*n == bytes)
-        return LS_OK;
-    free(*out);
-    return bpe_fail(LS_EIO, "%s: cannot be read, or became shorter", path);
+    return LS_OK;
 }
 
 ls_status bpe_read_file(const char *path, size_t most, char **out, size_t *n)

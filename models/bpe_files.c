@@ -282,10 +282,12 @@ static ls_status read_lines(bpe *b, source *s, char *bytes)
 
     if (s->n >= sizeof(version) && memcmp(s->data, version, sizeof(version) - 1) == 0)
         s->at = strcspn(s->data, "\n");
-    for (; s->at < s->n; s->at++) {
+    for (size_t next; s->at < s->n; s->at = next + 1) {
         const char *newline = memchr(s->data + s->at, '\n', s->n - s->at);
-        const size_t end = newline != NULL ? (size_t)(newline - s->data) : s->n;
+        size_t end;
 
+        next = newline != NULL ? (size_t)(newline - s->data) : s->n;
+        end = next > s->at && s->data[next - 1] == '\r' ? next - 1 : next;
         if (end == s->at)
             continue;
         if (b->n_merges == BPE_MOST_TOKENS)

@@ -2,6 +2,8 @@
 /* utf8.c - reads one character of UTF-8, and never past the end of the text. */
 #include "models/utf8.h"
 
+#include <string.h>
+
 size_t utf8_decode(const char *s, size_t n, uint32_t *out)
 {
     const unsigned char first = n > 0 ? (unsigned char)s[0] : 0xFF;
@@ -24,4 +26,9 @@ size_t utf8_decode(const char *s, size_t n, uint32_t *out)
         return 0;
     *out = value;
     return bytes;
+}
+
+size_t utf8_bom_bytes(const char *s, size_t n)
+{
+    return n >= 3 && memcmp(s, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
 }

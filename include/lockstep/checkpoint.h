@@ -39,6 +39,11 @@ typedef struct ls_checkpoint ls_checkpoint;
 LS_API LS_MUST_USE ls_status ls_checkpoint_open(const char *path, ls_checkpoint **out);
 LS_API void ls_checkpoint_close(ls_checkpoint *c); /* NULL is allowed */
 
+/* Writes to `buf` the shell command that converts `from`, a file of torch.save() or (as
+ * "torchvision:resnet18") the weights of torchvision, to the safetensors file `to`, with a Python
+ * that has torch. Returns `buf`, or NULL if an argument is NULL. */
+LS_API const char *ls_checkpoint_conversion(const char *from, const char *to, char *buf, size_t n);
+
 typedef struct ls_checkpoint_entry {
     const char *name; /* valid until the checkpoint is closed, like dims */
     ls_dtype type;

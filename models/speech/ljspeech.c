@@ -7,6 +7,7 @@
 
 #include "models/speech/text.h"
 #include "models/speech/wav.h"
+#include "models/utf8.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -109,6 +110,8 @@ static ls_status read_line(const ljspeech *set, reader *r, bool *is_end, speech_
     if (n > 0 && r->line[n - 1] == '\r')
         n--;
     r->line[n] = 0;
+    if (r->number == 1)
+        memmove(r->line, r->line + utf8_bom_bytes(r->line, n), n + 1);
     return LS_OK;
 }
 

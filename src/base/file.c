@@ -119,6 +119,17 @@ ls_status file_read(const char *path, size_t max_bytes, char **out, size_t *out_
     return st;
 }
 
+ls_status file_read_text(const char *path, size_t max_bytes, char **out, size_t *out_bytes)
+{
+    size_t mark;
+
+    LS_TRY(file_read(path, max_bytes, out, out_bytes));
+    mark = text_bom_bytes(*out, *out_bytes);
+    *out_bytes -= mark;
+    memmove(*out, *out + mark, *out_bytes + 1);
+    return LS_OK;
+}
+
 ls_status file_pread_all(int fd, const char *path, void *dst, size_t bytes, uint64_t offset)
 {
     char *p = dst;

@@ -16,6 +16,10 @@
  * with ls_free(). */
 LS_MUST_USE ls_status file_read(const char *path, size_t max_bytes, char **out, size_t *out_bytes);
 
+/* The same for a text that people may have edited: without the byte order mark in front of it. */
+LS_MUST_USE ls_status file_read_text(const char *path, size_t max_bytes, char **out,
+                                     size_t *out_bytes);
+
 /* Opens a regular file to read; *bytes is its size. Never waits for the writer of a pipe. */
 LS_MUST_USE ls_status file_open_regular(const char *path, int *fd, uint64_t *bytes);
 

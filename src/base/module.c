@@ -38,29 +38,34 @@ static bool own_folder(char *buf)
 // Below that object's folder: two of the build tree, two of an installed tree.
 static const char *const own_folders[] = {".", "../lib", MODULES_OF_LIBRARY, MODULES_OF_TOOL};
 
-enum { MODULE_PATH_BYTES = 2 * PATH_MAX + 64 };
-
-static bool has_file(const char *folder, const char *below, const char *name, char *path)
+static bool has_file(const char *folder, const char *below, const char *file, char *path)
 {
-    (void)text_format(path, MODULE_PATH_BYTES, "%s%s%s/liblockstep_%s.so", folder,
-                      below[0] != '\0' ? "/" : "", below, name);
+    (void)text_format(path, MODULE_PATH_BYTES, "%s/%s/%s", folder, below, file);
     return access(path, R_OK) == 0;
 }
 
+static bool is_in_own_folders(const char *own, const char *file, char *path)
+{
+    for (size_t i = 0; i < LS_COUNT_OF(own_folders); i++)
+        if (has_file(own, own_folders[i], file, path))
+            return true;
+    return false;
+}
+
 /* Sets `path` to the first existing FOLDER/liblockstep_NAME.so. */
-static ls_status find_file(const char *name, char *path)
+static ls_status find_module(const char *name, char *path)
 {
     char own[PATH_MAX];
+    char file[NAME_MAX + 1];
     const char *asked;
     const bool owned = own_folder(own);
 
     LS_TRY(config_text(CONFIG_MODULE_DIR, &asked));
-    if (asked[0] != '\0' && has_file(asked, "", name, path))
+    (void)text_format(file, sizeof(file), "liblockstep_%s.so", name);
+    if (asked[0] != '\0' && has_file(asked, ".", file, path))
         return LS_OK;
-    for (size_t i = 0; owned && i < LS_COUNT_OF(own_folders); i++) {
-        if (has_file(own, own_folders[i], name, path))
-            return LS_OK;
-    }
+    if (owned && is_in_own_folders(own, file, path))
+        return LS_OK;
     return ls_fail(LS_ENOTFOUND, "no liblockstep_%s.so in %s%s%s (or its folders ../lib, %s, %s)",
                    name, asked, asked[0] != '\0' ? ", " : "", owned ? own : "?", MODULES_OF_LIBRARY,
                    MODULES_OF_TOOL);
@@ -70,14 +75,14 @@ ls_status module_find(const char *name)
 {
     char path[MODULE_PATH_BYTES];
 
-    return find_file(name, path);
+    return find_module(name, path);
 }
 
 ls_status module_open(const char *name, void **out)
 {
     char path[MODULE_PATH_BYTES];
 
-    LS_TRY(find_file(name, path));
+    LS_TRY(find_module(name, path));
     *out = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (*out == NULL) {
         const char *why = dlerror(); // NOLINT(concurrency-mt-unsafe): glibc's is per thread
@@ -90,4 +95,15 @@ ls_status module_open(const char *name, void **out)
                        path, why);
     }
     return LS_OK;
+}
+
+bool module_find_file(const char *name, char path[MODULE_PATH_BYTES])
+{
+    char own[PATH_MAX];
+    char found[MODULE_PATH_BYTES];
+
+    if (!own_folder(own) ||
+        (!is_in_own_folders(own, name, found) && !has_file(own, "..", name, found)))
+        return false;
+    return realpath(found, path) != NULL; // without the parts ".."
 }

@@ -273,6 +273,11 @@ size_t text_decode_utf8(const char *s, size_t n, uint32_t *out)
     return bytes;
 }
 
+size_t text_bom_bytes(const char *s, size_t n)
+{
+    return n >= 3 && memcmp(s, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+}
+
 size_t text_char_bytes(const char *s, size_t n)
 {
     uint32_t c = 0;

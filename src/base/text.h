@@ -49,6 +49,9 @@ const char *text_bytes(char *buf, size_t n, uint64_t bytes);
 /* Decodes the UTF-8 character at s, of at most n > 0 bytes; its bytes, 0 = not well-formed. */
 size_t text_decode_utf8(const char *s, size_t n, uint32_t *out);
 
+/* The length of the byte order mark that editors put in front of UTF-8, 0 when there is none. */
+size_t text_bom_bytes(const char *s, size_t n);
+
 /* The bytes of the printable character at s, 0 when there is none. Printable are ASCII and
  * well-formed UTF-8, without the characters that control a terminal or change the direction of a
  * line. */

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/module.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -32,14 +33,26 @@ static ls_status read_length(const ls_checkpoint *c, size_t *out)
     return LS_OK;
 }
 
-/* Python code that converts a file of torch.save(), a training checkpoint or a state_dict. */
-#define CONVERSION                                                                                 \
-    "import sys, torch; from safetensors.torch import save_file; "                                 \
-    "c = torch.load(sys.argv[1], 'cpu'); c = c.get('state_dict', c.get('model', c)); "             \
-    "save_file({k[7 * k.startswith('module.'):]: v.clone().contiguous() for k, v in c.items()}, "  \
-    "sys.argv[2])"
-
 enum { SHOWN_PATH_BYTES = 200 };
+
+/* Whether the shell takes '...' around the path as one word. */
+static bool is_quotable(const char *path)
+{
+    return strlen(path) <= SHOWN_PATH_BYTES && strchr(path, '\'') == NULL;
+}
+
+const char *ls_checkpoint_conversion(const char *from, const char *to, char *buf, size_t n)
+{
+    char script[MODULE_PATH_BYTES];
+
+    if (from == NULL || to == NULL || buf == NULL || n == 0)
+        return NULL;
+    from = is_quotable(from) ? from : "FILE";
+    to = is_quotable(to) ? to : "FILE.safetensors";
+    if (module_find_file("convert.py", script) && is_quotable(script))
+        return text_format(buf, n, "python3 '%s' '%s' '%s'", script, from, to);
+    return text_format(buf, n, "python3 -m lockstep.convert '%s' '%s'", from, to);
+}
 
 /* Whether the file begins as a zip archive or (before PyTorch 1.6) as a pickle, not with a
  * header. */
@@ -70,14 +83,15 @@ static size_t stem_length(const char *path)
 
 static ls_status fail_torch_file(const ls_checkpoint *c)
 {
-    const bool is_shown = strlen(c->path) <= SHOWN_PATH_BYTES && strchr(c->path, '\'') == NULL;
-    const char *path = is_shown ? c->path : "FILE";
+    char to[SHOWN_PATH_BYTES + 32];
+    char command[LS_ERROR_BYTES];
 
+    // Not STEM.safetensors: checkpoint.safetensors is where the program imagenet saves.
+    text_format(to, sizeof(to), "%.*s-weights.safetensors", (int)stem_length(c->path), c->path);
     return ls_fail(LS_EFORMAT,
-                   "%.200s is a file of torch.save(), not safetensors; convert it (with the "
-                   "packages torch and safetensors): python3 -c \"" CONVERSION
-                   "\" '%s' '%.*s.safetensors'",
-                   c->path, path, (int)stem_length(path), path);
+                   "%.200s is a file of torch.save(), not safetensors; convert it (with a Python "
+                   "that has torch): %s",
+                   c->path, ls_checkpoint_conversion(c->path, to, command, sizeof(command)));
 }
 
 static ls_status read_header(ls_checkpoint *c)

@@ -27,6 +27,7 @@
 
 #define KEY_DIGITS     ((size_t)2 * NET_KEY_BYTES)
 #define KEY_FILE_BYTES (KEY_DIGITS + 1) /* digits and a line feed */
+#define KEY_TEXT_BYTES (KEY_DIGITS + 5) /* after an editor: a byte order mark, CR and LF */
 #define HANDOVER_MARK  "LSKEY01\n"
 #define HANDOVER_BYTES (8 + NET_KEY_BYTES)
 #define HANDOVER_MS    1000 /* the parent writes the pipe before it starts the program */
@@ -113,14 +114,19 @@ static ls_status check_file(int fd, const char *path)
 
 static ls_status read_digits(int fd, const char *path, net_key *out)
 {
-    char digits[KEY_FILE_BYTES + 1];
-    const ssize_t n = file_read_fd(fd, digits, sizeof(digits));
+    char text[KEY_TEXT_BYTES + 1];
+    const ssize_t n = file_read_fd(fd, text, sizeof(text));
     size_t done = n > 0 ? (size_t)n : 0;
+    const size_t mark = text_bom_bytes(text, done);
+    const char *digits = text + mark;
     size_t decoded = 0;
     ls_status st = LS_OK;
 
-    if (done == KEY_FILE_BYTES && digits[KEY_DIGITS] == '\n')
-        done = KEY_DIGITS;
+    done -= mark;
+    if (done > KEY_DIGITS && digits[done - 1] == '\n')
+        done--;
+    if (done > KEY_DIGITS && digits[done - 1] == '\r')
+        done--;
     if (n < 0)
         st = ls_fail_errno("key file %s", path);
     else if (done != KEY_DIGITS ||
@@ -129,7 +135,7 @@ static ls_status read_digits(int fd, const char *path, net_key *out)
              decoded != NET_KEY_BYTES)
         st = ls_fail(LS_EFORMAT, "key file %s: expected %zu hexadecimal digits and nothing else",
                      path, KEY_DIGITS);
-    sodium_memzero(digits, sizeof(digits));
+    sodium_memzero(text, sizeof(text));
     return st;
 }
 

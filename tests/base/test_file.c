@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -77,6 +78,29 @@ static void a_file_is_read_whole_up_to_the_limit(void **state)
     assert_status(file_read(path, sizeof(data) - 1, &out, &n), LS_EFORMAT);
     assert_last_error("/data");
     assert_last_error("4.9 KiB");
+}
+
+static void a_text_is_read_without_its_byte_order_mark(void **state)
+{
+    static const struct {
+        const char *text, *expected;
+    } cases[] = {{"\xEF\xBB\xBFtext\n", "text\n"},
+                 {"\xEF\xBB\xBF", ""},
+                 {"\xEF\xBBtext", "\xEF\xBBtext"},
+                 {"text\xEF\xBB\xBF", "text\xEF\xBB\xBF"}};
+    char path[256];
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        char *out = NULL;
+        size_t bytes;
+
+        put(in_folder(path, "text"), cases[i].text, strlen(cases[i].text));
+        assert_ok(file_read_text(path, 64, &out, &bytes));
+        assert_int_equal(bytes, strlen(cases[i].expected));
+        assert_string_equal(out, cases[i].expected);
+        ls_free(out);
+    }
 }
 
 static void files_that_lie_about_their_size_are_read_too(void **state)
@@ -562,6 +586,7 @@ int main(void)
         cmocka_unit_test(a_folder_of_descriptors_is_listed_by_number),
         cmocka_unit_test(the_start_of_a_file_is_read_and_terminated),
         IN_FOLDER(a_file_is_read_whole_up_to_the_limit),
+        IN_FOLDER(a_text_is_read_without_its_byte_order_mark),
         IN_FOLDER(files_that_lie_about_their_size_are_read_too),
         IN_FOLDER(unreadable_file_is_reported),
         IN_FOLDER(a_piece_beyond_the_end_names_the_offset),

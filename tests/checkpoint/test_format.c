@@ -324,14 +324,14 @@ static void a_file_of_torch_save_gets_a_conversion_command(void **state)
     LS_UNUSED(state);
     temp_write(path, zip, sizeof(zip));
     assert_refused("is a file of torch.save()");
-    assert_last_error("python3 -c \"");
-    assert_last_error(".get('state_dict',");
+    assert_last_error("python3 '");
+    assert_last_error("/lib/convert.py' '");
     temp_write(path, pickle, sizeof(pickle));
     assert_refused("is a file of torch.save()");
     temp_write(temp_path(&folder, "model best.pth.tar", odd), zip, sizeof(zip));
     assert_status(ls_checkpoint_open(odd, &c), LS_EFORMAT);
     assert_last_error("/model best.pth.tar' '");
-    assert_last_error("/model best.safetensors'");
+    assert_last_error("/model best-weights.safetensors'");
 }
 
 static void paths_that_are_no_regular_files_are_refused(void **state)

@@ -48,7 +48,8 @@ static void write_cifar10(void)
         first += i;
     }
     write_records("test_batch.bin", 3, 4, 1);
-    temp_write(temp_path(&folder, "batches.meta.txt", path), "plane\ncar\r\n\nbird", 17);
+    temp_write(temp_path(&folder, "batches.meta.txt", path), "\xEF\xBB\xBFplane\ncar\r\n\nbird",
+               20);
 }
 
 static ls_status open_set(const char *split, ls_dataset **out)

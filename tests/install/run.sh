@@ -116,3 +116,9 @@ for program in mnist own_data message_passing elastic_ddp resnet imagenet gpt; d
     "$work/prefix/bin/lockstep" run "$program" --help </dev/null >"$work/log" 2>&1 ||
         fail "$program: $(cat "$work/log")"
 done
+
+# The command that converts weights of PyTorch names an installed file.
+"$work/prefix/libexec/lockstep/imagenet" --dummy --pretrained >"$work/log" 2>&1 || true
+grep -q "python3 '$lib/lockstep-0.1/convert.py' 'torchvision:resnet18'" "$work/log" ||
+    fail "no command that converts weights: $(cat "$work/log")"
+[ -s "$lib/lockstep-0.1/convert.py" ] || fail "the converter of weights is not installed"

@@ -229,9 +229,14 @@ static void a_file_is_read_from_the_disk(void **state)
 
     (void)state;
     assert_true(fd >= 0);
-    assert_int_equal(write(fd, "a slots=2\n", 10), 10);
+    assert_int_equal(write(fd,
+                           "\xEF\xBB\xBF"
+                           "a slots=2\r\n",
+                           14),
+                     14);
     assert_ok(hostlist_load(path, &list));
     assert_int_equal(list.n, 1);
+    assert_string_equal(list.hosts[0].name, "a"); // without the byte order mark
     assert_int_equal(list.hosts[0].slots, 2);
     hostlist_free(&list);
     assert_int_equal(ftruncate(fd, HOSTLIST_FILE_BYTES_MAX + 1), 0);

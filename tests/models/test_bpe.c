@@ -202,6 +202,29 @@ static void merges_of_lower_rank_are_made_first(void **state)
     bpe_close(b);
 }
 
+/* A byte order mark, and lines that end with CR and LF. */
+static void files_of_other_editors_are_the_same(void **state)
+{
+    static char text[FILE_BYTES];
+    int64_t *ids;
+    size_t n;
+    bpe *b;
+
+    (void)state;
+    memcpy(text, "\xEF\xBB\xBF", 3);
+    vocab_text(text + 3, ",\r\n \"ab\": 256, \"aba\": 257\r\n");
+    write_new(vocab, text, strlen(text));
+    write_merges("\xEF\xBB\xBF#version: 0.2\r\na b\r\n\r\nab a\r\n");
+    b = open_files();
+    expect_ids(b, "aba", (const int64_t[]){257}, 1);
+    write_merges("\xEF\xBB\xBF"
+                 "aba");
+    assert_int_equal(bpe_encode_file(b, merges, &ids, &n), LS_OK);
+    assert_int_equal(n, 1);
+    free(ids);
+    bpe_close(b);
+}
+
 static void expect_refused(const char *path, ls_status status, const char *part)
 {
     bpe *b = NULL;
@@ -261,7 +284,7 @@ static void bad_merges_are_refused(void **state)
         {" a\n", "offset 0: not two tokens"},
         {"a b\na c\n", "offset 4: the vocabulary lacks"},
         {"a b c\n", "U+0020 stands for no byte"},
-        {"a b\r\n", "U+000D stands for no byte"},
+        {"a b\rc\n", "U+000D stands for no byte"},
         {"a \xFF\n", "not UTF-8"},
         {"#version\na b\na b\n", "merges 0 and 1"},
     };
@@ -355,6 +378,7 @@ int main(void)
         cmocka_unit_test(bytes_are_tokens_without_files),
         cmocka_unit_test(words_are_matches_of_gpt2s_expression),
         cmocka_unit_test(merges_of_lower_rank_are_made_first),
+        cmocka_unit_test(files_of_other_editors_are_the_same),
         cmocka_unit_test(bad_vocabularies_are_refused),
         cmocka_unit_test(bad_merges_are_refused),
         cmocka_unit_test(missing_files_are_named),

@@ -146,6 +146,75 @@ static void every_truncation_is_refused(void **state)
     free(bytes);
 }
 
+static void put_length(unsigned char *bytes, uint32_t length)
+{
+    for (int i = 0; i < 4; i++)
+        bytes[i] = (unsigned char)(length >> (8 * i));
+}
+
+/* As programs write into a pipe: the header comes before the length is known. */
+static void headers_without_a_length_are_read_to_the_end(void **state)
+{
+    static const struct {
+        uint32_t riff, data;
+        const char *refusal; /* of the file cut in the middle */
+    } cases[] = {
+        {0x7FFFFFFF, 0x7FFFFFFF - 36, NULL},
+        {0xFFFFFFFF, 0xFFFFFFFF, NULL},
+        {0xFFFFFFFF, 0, NULL},
+        {0, 0, NULL},
+        {0x7FFFF024, 0x7FFFF000, NULL},
+        {2000000036, 2000000000, NULL},
+        {0xFFFFFFFF, 2 * N, "truncated"},
+        {0, 2 * N, "truncated"},
+    };
+    unsigned char *bytes;
+    float *out;
+    float in[N];
+    size_t size, n;
+
+    (void)state;
+    for (int i = 0; i < N; i++)
+        in[i] = (float)i / N;
+    assert_int_equal(wav_write(path, in, N, &error), LS_OK);
+    bytes = temp_read(path, &size);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        put_length(bytes + 4, cases[i].riff);
+        put_length(bytes + 40, cases[i].data);
+        temp_write(path, bytes, size);
+        if (wav_count(path, &n, &error) != LS_OK || wav_read(path, &out, &n, &error) != LS_OK)
+            fail_msg("case %zu: %s", i, error.text);
+        assert_int_equal(n, N);
+        assert_true(fabsf(out[N - 1] - in[N - 1]) < 0.001F);
+        free(out);
+        temp_write(path, bytes, HEADER_BYTES + N);
+        if (cases[i].refusal != NULL) {
+            expect_refused(LS_EFORMAT, cases[i].refusal);
+            continue;
+        }
+        assert_int_equal(wav_count(path, &n, &error), LS_OK);
+        assert_int_equal(n, N / 2);
+    }
+    free(bytes);
+}
+
+/* As of a program that takes samples of 16 bits for floats. */
+static void float_samples_beyond_full_scale_are_refused(void **state)
+{
+    static const float samples[] = {0, -1, 1, 0.5F, -20000};
+    float *out;
+    size_t n;
+
+    (void)state;
+    write_sound(22050, 1, SF_FORMAT_WAV | SF_FORMAT_FLOAT, samples, 4);
+    assert_int_equal(wav_read(path, &out, &n, &error), LS_OK);
+    free(out);
+    write_sound(22050, 1, SF_FORMAT_WAV | SF_FORMAT_FLOAT, samples, 5);
+    assert_int_equal(wav_read(path, &out, &n, &error), LS_EFORMAT);
+    assert_non_null(strstr(error.text, path));
+    assert_non_null(strstr(error.text, "sample 4 is -20000, beyond full scale"));
+}
+
 static void missing_files_are_named(void **state)
 {
     char made[TEMP_PATH_BYTES];
@@ -170,6 +239,8 @@ int main(void)
         cmocka_unit_test(sound_of_other_sample_types_is_read),
         cmocka_unit_test(too_long_sound_is_refused),
         cmocka_unit_test(every_truncation_is_refused),
+        cmocka_unit_test(headers_without_a_length_are_read_to_the_end),
+        cmocka_unit_test(float_samples_beyond_full_scale_are_refused),
         cmocka_unit_test(missing_files_are_named),
     };
 

@@ -166,6 +166,12 @@ static void invalid_key_file_content_is_refused(void **state)
     text_format(text, sizeof(text), "%s\n", digits);
     write_file(in_folder("content"), text, 0600);
     assert_ok(net_key_read_file(in_folder("content"), &key));
+    text_format(text, sizeof(text), "\xEF\xBB\xBF%s\r\n", digits); // as an editor leaves it
+    write_file(in_folder("content"), text, 0600);
+    assert_ok(net_key_read_file(in_folder("content"), &key));
+    text_format(text, sizeof(text), "\xEF\xBB\xBF%s\r\n0", digits);
+    write_file(in_folder("content"), text, 0600);
+    assert_status(net_key_read_file(in_folder("content"), &key), LS_EFORMAT);
     text_format(text, sizeof(text), "%s\n\n", digits);
     write_file(in_folder("content"), text, 0600);
     assert_status(net_key_read_file(in_folder("content"), &key), LS_EFORMAT);

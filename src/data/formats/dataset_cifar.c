@@ -168,7 +168,8 @@ static void read_names(cifar_dataset *d, const char *dir)
 
     ls_error_save(saved_error);
     text_append(&path, "%s/%s", dir, d->layout->names);
-    if (text_status(&path) == LS_OK && file_read(path.data, MAX_NAME_BYTES, &text, &bytes) == LS_OK)
+    if (text_status(&path) == LS_OK &&
+        file_read_text(path.data, MAX_NAME_BYTES, &text, &bytes) == LS_OK)
         take_names(d, text);
     ls_error_restore(saved_error);
     text_free(&path);
