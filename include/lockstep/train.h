@@ -95,14 +95,15 @@ typedef struct ls_train_flags {
     int skip_mismatched;       /* --skip-mismatched: --init loads what matches, lists the rest */
     const char *resume;        /* --resume [PATH]; "": the --save file; "auto": if it exists */
     int no_accel;              /* without --device: cpu, also with --backend nccl */
-    int help;                  /* --help was given and the text is printed: exit with 0 */
+    int help;    /* --help or --version was given and the text is printed: exit with 0 */
+    int version; /* --version */
     int per_node[LS_TRAIN_NODES_MAX]; /* --gpus as numbers, set by ls_train_local_ranks() */
 } ls_train_flags;
 
 /* Parses argv into `common` and the program's own table (may be NULL, 0). An unknown flag is
- * LS_EINVAL with the nearest known one. --help prints to standard output. Text values point into
- * argv. With --backend nccl and neither --device nor LOCKSTEP_DEVICE the device is cuda. Without
- * --help it also loads the library of --backend and checks that --backend and --device are
+ * LS_EINVAL with the nearest known one. --help and --version print to standard output. Text values
+ * point into argv. With --backend nccl and neither --device nor LOCKSTEP_DEVICE the device is cuda.
+ * Without --help it also loads the library of --backend and checks that --backend and --device are
  * installed: LS_EUNSUPPORTED names those that are. Does not wait for other processes. */
 LS_API LS_MUST_USE ls_status ls_train_parse(const char *program, const char *summary, int argc,
                                             char **argv, ls_train_flags *common, const ls_flag *own,
@@ -334,8 +335,8 @@ typedef struct ls_train_program {
  * The main function of a training program: parses the flags and checks them, starts the ranks of
  * --gpus or is the rank that a launcher has started, joins the job (ls_init(), with --backend),
  * opens a run, calls `train`, closes the run and leaves the job. Returns the exit code: 0, also
- * after --help, or 1 with the error text on standard error. Blocks until training has ended. Call
- * it on the main thread, before others start.
+ * after --help and --version, or 1 with the error text on standard error. Blocks until training has
+ * ended. Call it on the main thread, before others start.
  */
 LS_API int ls_train_main(const ls_train_program *program, int argc, char **argv);
 

@@ -44,7 +44,8 @@ static int help(void)
         if (commands[i].summary != NULL)
             print_out("  %-8s %s\n", commands[i].name, commands[i].summary);
     print_out(
-        "\nlockstep COMMAND --help lists its flags. lockstep --version prints the version.\n");
+        "\nlockstep COMMAND --help, or lockstep help COMMAND, lists its flags. lockstep --version\n"
+        "prints the version.\n");
     return 0;
 }
 
@@ -67,12 +68,50 @@ static const char *file_name(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
+static int version(void)
+{
+    print_out("lockstep %s\n", ls_version());
+    return 0;
+}
+
+static bool is_word_of(const char *text, const char *const *words)
+{
+    while (*words != NULL && !text_equal(text, *words))
+        words++;
+    return *words != NULL;
+}
+
+static const char *const help_words[] = {"--help", "-h", "help", NULL};
+static const char *const version_words[] = {"--version", "-V", "version", NULL};
+
+static int run_command(int argc, char **argv)
+{
+    for (size_t i = 0; i < LS_COUNT_OF(commands); i++)
+        if (text_equal(argv[0], commands[i].name))
+            return argc == 2 && text_equal(argv[1], "--version") ? version()
+                                                                 : commands[i].run(argc, argv);
+    print_error("lockstep: unknown command %s; lockstep --help lists the commands\n", argv[0]);
+    return 2;
+}
+
+/* "help run" is "run --help". */
+static int help_about(char *command)
+{
+    static char flag[] = "--help";
+    char *argv[] = {command, flag, NULL};
+
+    return run_command(2, argv);
+}
+
 int main(int argc, char **argv)
 {
     const char *program = argc > 0 ? file_name(argv[0]) : "";
+    const bool is_torchrun = text_equal(program, "torchrun");
 
     open_standard_streams();
-    if (text_equal(program, "torchrun"))
+    if ((is_torchrun || is_perf_program(program)) && argc == 2 && text_equal(argv[1], "--version"))
+        return version();
+    if (is_torchrun)
         return cmd_torchrun(argc, argv);
     if (is_perf_program(program))
         return cmd_perf(program, argc, argv);
@@ -80,15 +119,9 @@ int main(int argc, char **argv)
         (void)help();
         return 2;
     }
-    if (text_equal(argv[1], "--help") || text_equal(argv[1], "-h") || text_equal(argv[1], "help"))
-        return help();
-    if (text_equal(argv[1], "--version") || text_equal(argv[1], "version")) {
-        print_out("lockstep %s\n", ls_version());
-        return 0;
-    }
-    for (size_t i = 0; i < LS_COUNT_OF(commands); i++)
-        if (text_equal(argv[1], commands[i].name))
-            return commands[i].run(argc - 1, argv + 1);
-    print_error("lockstep: unknown command %s; lockstep --help lists the commands\n", argv[1]);
-    return 2;
+    if (is_word_of(argv[1], help_words))
+        return argc > 2 ? help_about(argv[2]) : help();
+    if (is_word_of(argv[1], version_words))
+        return version();
+    return run_command(argc - 1, argv + 1);
 }

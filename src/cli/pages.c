@@ -326,7 +326,7 @@ void pages_begin(pages *p)
         text_append(&p->zsh, "\n");
         text_free(&item);
     }
-    text_append(&p->bash, "--help --version' -- \"$cur\"))\n        return\n    fi\n"
+    text_append(&p->bash, "help --help --version' -- \"$cur\"))\n        return\n    fi\n"
                           "    case ${COMP_WORDS[1]} in\n");
     text_append(&p->zsh, ")\n_arguments -C '1:command:->command' '*::argument:->argument'\n"
                          "case $state in\ncommand)\n  _describe command commands\n  ;;\nargument)\n"

@@ -165,6 +165,7 @@ static int output_flags(ls_train_flags *f, ls_flag *out)
          "`FILE` continue the run that saved it; default: the --save file; auto: "
          "that file if it exists, else a new run"},
         {"help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text"},
+        {"version", 0, LS_FLAG_BOOL, &f->version, 0, 0, "print the version of Lockstep"},
     };
 
     ASSERT_FITS(group);

@@ -68,6 +68,14 @@ static ls_status print_help(const ls_flags *flags)
     return LS_OK;
 }
 
+static void print_version(const char *program)
+{
+    char line[256];
+
+    text_format(line, sizeof(line), "%s (lockstep %s)\n", program, ls_version());
+    progress_write(STDOUT_FILENO, line);
+}
+
 static ls_status parse(const char *program, const char *summary, int argc, char **argv,
                        ls_train_flags *common, const ls_flag *own, int n_own)
 {
@@ -88,6 +96,11 @@ static ls_status parse(const char *program, const char *summary, int argc, char 
     flags.tables[1] = table;
     flags.n[1] = common_flags_list(common, table);
     LS_TRY(ls_flags_parse(&flags, argc, argv, NULL));
+    if (common->version) {
+        common->help = 1;
+        print_version(program);
+        return LS_OK;
+    }
     if (!common->help) {
         LS_TRY(check_device(common));
         return ls_backend_check(common->backend, 1);

@@ -60,6 +60,7 @@ offers() {
 
 # shellcheck disable=SC1091
 . "$dir/bash/lockstep" || fail "bash cannot read its completion"
+[ "$(offers lockstep hel)" = help ] || fail "bash: hel: $(offers lockstep hel)"
 [ "$(offers lockstep cl)" = clean ] || fail "bash: cl: $(offers lockstep cl)"
 [ "$(offers lockstep run --metrics)" = --metrics-port ] || fail "bash: --metrics"
 case " $(offers lockstep top --) " in

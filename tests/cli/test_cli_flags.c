@@ -8,7 +8,7 @@
 #define PROGRAM(...) ((const char *[]){__VA_ARGS__, NULL})
 #define UNKNOWN      "--no-such-flag"
 
-enum { WORDS_MOST = 160, NAME_BYTES = 64 };
+enum { WORDS_MOST = 240, NAME_BYTES = 64 };
 
 typedef enum spelling { WITH_HYPHENS, WITH_UNDERSCORES, BY_LETTER } spelling;
 
@@ -122,6 +122,42 @@ static void every_command_accepts_its_flags_in_both_spellings(void **state)
     expect_both_spellings(PROGRAM(LOCKSTEP_BIN "/all_reduce_perf"));
 }
 
+/* The command ends with 0 and prints `text`. */
+static void expect_text(const char *const *command, const char *text)
+{
+    job *j = job_start(command, NULL);
+
+    job_expect_code(j, 0);
+    job_expect(j, strstr(text_str(&j->out), text) != NULL);
+    job_clean_up(NULL);
+}
+
+static void help_and_version_are_printed_in_every_spelling(void **state)
+{
+    static const char *const names[] = {"mnist",       "resnet",          "imagenet", "gpt",
+                                        "elastic_ddp", "message_passing", "own_data"};
+    char path[512];
+    char line[64];
+
+    LS_UNUSED(state);
+    expect_text(PROGRAM(JOB_TOOL, "help"), "usage: lockstep COMMAND");
+    expect_text(PROGRAM(JOB_TOOL, "help", "run"), "usage: lockstep run ");
+    expect_text(PROGRAM(JOB_TOOL, "help", "bench"), "usage: lockstep bench ");
+    text_format(line, sizeof(line), "lockstep %s\n", ls_version());
+    expect_text(PROGRAM(JOB_TOOL, "--version"), line);
+    expect_text(PROGRAM(JOB_TOOL, "-V"), line);
+    expect_text(PROGRAM(JOB_TOOL, "version"), line);
+    expect_text(PROGRAM(JOB_TOOL, "run", "--version"), line);
+    expect_text(PROGRAM(JOB_TOOL, "data", "--version"), line);
+    expect_text(PROGRAM(LOCKSTEP_BIN "/torchrun", "--version"), line);
+    expect_text(PROGRAM(LOCKSTEP_BIN "/all_reduce_perf", "--version"), line);
+    for (size_t i = 0; i < LS_COUNT_OF(names); i++) {
+        text_format(path, sizeof(path), "%s/%s", LOCKSTEP_BIN, names[i]);
+        text_format(line, sizeof(line), "%s (lockstep %s)\n", names[i], ls_version());
+        expect_text(PROGRAM(path, "--version"), line);
+    }
+}
+
 static void every_training_program_accepts_its_flags_in_both_spellings(void **state)
 {
     static const char *const names[] = {"mnist", "resnet", "imagenet", "elastic_ddp",
@@ -140,6 +176,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test(every_command_accepts_its_flags_in_both_spellings),
         test(every_training_program_accepts_its_flags_in_both_spellings),
+        test(help_and_version_are_printed_in_every_spelling),
     };
 
     return cmocka_run_group_tests_name("cli flags", tests, NULL, NULL);

@@ -56,6 +56,14 @@ def own_data_learns_the_spirals_on_one_and_two_ranks():
         assert loss < (0.7 if SLOW else 0.1), output
 
 
+def own_sequence_classifies_held_out_sentences():
+    for ranks in (1, 3):
+        flags = ("--steps", "8", "--width", "8") if SLOW else ()
+        output = run(*launched(ranks, program("own_sequence"), *flags))
+        best = re.search(r"best accuracy ([\d.]+)", output)
+        assert SLOW or float(best[1]) > 0.98, output
+
+
 def every_way_of_starting_two_ranks_gives_the_same_bits():
     with folder() as f:
         results = []
@@ -395,6 +403,7 @@ if __name__ == "__main__":
             elastic_ddp_says_one_whole_line_a_rank,
             message_passing_ends_on_every_rank,
             own_data_learns_the_spirals_on_one_and_two_ranks,
+            own_sequence_classifies_held_out_sentences,
             every_way_of_starting_two_ranks_gives_the_same_bits,
             metrics_are_json_lines,
             the_bar_shows_what_was_measured_only,

@@ -91,7 +91,13 @@ if grep -q 'CMake\|C compiler' "$work/err"; then fail "what is installed is name
 # A build of 50 steps.
 echo 'echo install ok installed' | stub "$work/bin/dpkg-query"
 stub "$work/bin/cmake" <<'SCRIPT'
-[ "$1" = --build ] || exit 0
+if [ "$1" != --build ]; then
+    case $* in
+    *LOCKSTEP_CUDA=OFF*) ;;
+    *) echo "-- device cuda: with CUDA 13.0 and cuDNN 9.1, for 80-real;90-real" ;;
+    esac
+    exit 0
+fi
 step=0
 while [ $step -lt 50 ]; do
     step=$((step + 1))
@@ -104,7 +110,11 @@ run || fail "quickstart fails"
 printf 'building: %3d %%\n' 0 20 40 60 80 100 >"$work/want"
 grep building "$work/out" | cmp -s - "$work/want" || fail "the progress is not a line every 20 %"
 grep -q "training run --nproc-per-node 2 .*mnist" "$work/out" || fail "nothing is trained"
-script -qec "$work/tree/quickstart" /dev/null </dev/null >"$work/out"
+grep -q "^device cuda: .* for 80-real;90-real: .*LOCKSTEP_CUDA=OFF ./quickstart" "$work/out" ||
+    fail "the kernels for cards are compiled without a word"
+LOCKSTEP_CUDA=OFF run || fail "quickstart without CUDA fails"
+if grep -q cuda "$work/out"; then fail "LOCKSTEP_CUDA=OFF does not reach cmake"; fi
+LOCKSTEP_CUDA=OFF script -qec "$work/tree/quickstart" /dev/null </dev/null >"$work/out"
 tr '\r' '\n' <"$work/out" | grep -q '^building:  42 %$' || fail "a terminal shows no 42 %"
 [ "$(grep -c building "$work/out")" = 1 ] || fail "the progress takes more than one line"
 FAIL_AT=30

@@ -112,7 +112,7 @@ fi
 # Nothing in PATH but the tool; it finds the installed programs.
 commands=$(ls "$work/prefix/bin")
 test "$commands" = lockstep || fail "bin/ has more than lockstep: $commands"
-for program in mnist own_data message_passing elastic_ddp resnet imagenet gpt; do
+for program in mnist own_data own_sequence message_passing elastic_ddp resnet imagenet gpt; do
     "$work/prefix/bin/lockstep" run "$program" --help </dev/null >"$work/log" 2>&1 ||
         fail "$program: $(cat "$work/log")"
 done

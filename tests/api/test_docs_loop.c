@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_readme.c - runs the program of README.md, which readme_program.py takes from the page, on 2
- * ranks.
+ * test_docs_loop.c - runs the loop of docs/models.md, section "Without ls_run", on 2 ranks;
+ * doc_program.py takes it from the page.
  */
 #include "api/values.h"
 #include "base/unit.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* README's. */
+/* The page's. */
 ls_status train(ls_comm *comm, ls_tape *tape, ls_model *model, ls_layer *net, ls_loader *loader,
                 ls_optimizer *optimizer);
 
@@ -148,7 +148,7 @@ static ls_status learn(int local_rank, void *arg)
     return st;
 }
 
-static void readmes_program_learns_on_two_ranks(void **state)
+static void loop_learns_on_two_ranks(void **state)
 {
     LS_UNUSED(state);
     if (access(real_data, R_OK) != 0) {
@@ -178,9 +178,9 @@ static ls_status fail_to_load(int local_rank, void *arg)
     return st;
 }
 
-static void readmes_program_reports_a_file_that_its_loader_cannot_read(void **state)
+static void loop_reports_a_file_that_its_loader_cannot_read(void **state)
 {
-    char folder[] = "/tmp/ls-readme-XXXXXX";
+    char folder[] = "/tmp/ls-loop-XXXXXX";
     char command[64];
 
     LS_UNUSED(state);
@@ -196,8 +196,8 @@ static void readmes_program_reports_a_file_that_its_loader_cannot_read(void **st
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(readmes_program_learns_on_two_ranks),
-        cmocka_unit_test(readmes_program_reports_a_file_that_its_loader_cannot_read),
+        cmocka_unit_test(loop_learns_on_two_ranks),
+        cmocka_unit_test(loop_reports_a_file_that_its_loader_cannot_read),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
