@@ -318,7 +318,8 @@ def gpus_counts_the_cards_of_the_node():
 def imagenet_starts_a_rank_for_each_card():
     command = (program("imagenet"), "--multiprocessing-distributed", "--device", "cudahost")
     short = ("--dummy", "-a", "resnet18", "--image-size", "8", "-b", "6", "--steps", "1")
-    output = run(*command, *short, "--save", "", env={"GPU_HOST_DEVICES": "3"})
+    no_files = ("--save", "", "--save-best", "")
+    output = run(*command, *short, *no_files, env={"GPU_HOST_DEVICES": "3"})
     assert "1 step on 3 ranks" in output, output
 
 
