@@ -13,8 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PREFIX "LOCKSTEP_"
-#define DAY_MS ((int64_t)24 * 3600 * 1000)
+#define PREFIX  "LOCKSTEP_"
+#define HOUR_MS ((int64_t)3600 * 1000)
+#define DAY_MS  ((int64_t)24 * 3600 * 1000)
 
 static const config_entry table[CONFIG_COUNT] = {
     [CONFIG_LOG] =
@@ -36,6 +37,9 @@ static const config_entry table[CONFIG_COUNT] = {
     [CONFIG_MEET_MS] = {"LOCKSTEP_MEET_MS", CONFIG_TYPE_INT, "60000", NULL, 1, 7 * DAY_MS,
                         "lockstep run --elastic: after this long without a rank's answer to a "
                         "failure the others go on without it"},
+    [CONFIG_HEARTBEAT_MS] = {"LOCKSTEP_HEARTBEAT_MS", CONFIG_TYPE_INT, "5000", NULL, 2000, HOUR_MS,
+                             "after so long a machine that sends nothing counts as lost; lockstep "
+                             "run --heartbeat-timeout sets it on all machines"},
     [CONFIG_SEGMENT_BYTES] = {"LOCKSTEP_SEGMENT", CONFIG_TYPE_BYTES, "256K", NULL, 4096,
                               (int64_t)64 << 20, "bytes of one pipelined piece of a message"},
     [CONFIG_PIECE_ELEMENTS] = {"LOCKSTEP_PIECE", CONFIG_TYPE_INT, "1073741824", NULL, 1,

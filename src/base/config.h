@@ -17,6 +17,7 @@ typedef enum config_id {
     CONFIG_OP_MS,          /* LOCKSTEP_OP_TIMEOUT_MS */
     CONFIG_LATE_MS,        /* LOCKSTEP_LATE_MS */
     CONFIG_MEET_MS,        /* LOCKSTEP_MEET_MS */
+    CONFIG_HEARTBEAT_MS,   /* LOCKSTEP_HEARTBEAT_MS: after so long a silent machine is lost */
     CONFIG_SEGMENT_BYTES,  /* LOCKSTEP_SEGMENT: bytes of one pipelined piece */
     CONFIG_PIECE_ELEMENTS, /* LOCKSTEP_PIECE: most elements per call of an MPI library */
     CONFIG_CONNECTIONS,    /* LOCKSTEP_CONNECTIONS: between two ranks of different hosts */

@@ -45,6 +45,7 @@ typedef struct run_flags {
     const char *run_id;
     const char *role;
     int64_t max_restarts;
+    int64_t heartbeat_s; /* 0: not given */
     const char *elastic; /* NULL: the job is not elastic */
     int64_t grace_s;
     int standalone;

@@ -21,7 +21,6 @@ enum {
     REMAINING_MS = 500, /* for the other addresses, once one has a different key */
     PAUSE_FIRST_MS = 20,
     PAUSE_MAX_MS = 500,
-    USER_TIMEOUT_MS = 5000,
     REFUSED_MAX = 5 /* refused rounds in a row; nothing listens there any more */
 };
 
@@ -206,7 +205,7 @@ static ls_status begin_handshake(attempt *t)
     if (error != 0)
         return net_connect_failed(&t->to, error);
     t->connected = true;
-    LS_TRY(net_set_stream_options(t->fd, USER_TIMEOUT_MS));
+    LS_TRY(net_set_stream_options(t->fd, net_silence_ms()));
     return handshake_client(&t->shake, t->owner->opt.key, &claim,
                             net_address_text(name, sizeof(name), &t->to));
 }

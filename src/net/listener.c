@@ -28,7 +28,6 @@
 #define ACCEPTS_A_ROUND 64
 #define NO_FDS_PAUSE_MS 50
 #define BACKLOG         4096
-#define USER_TIMEOUT_MS 5000
 #define LOG_PAUSE_MS    1000
 
 typedef struct listening_socket {
@@ -164,7 +163,7 @@ static ls_status begin_handshake(pending_peer *s)
     const handshake_claim expected = handshake_claim_for(s->peer.fd, &l->opt.expected);
 
     LS_TRY(identify_peer(l, &s->peer));
-    LS_TRY(net_set_stream_options(s->peer.fd, USER_TIMEOUT_MS));
+    LS_TRY(net_set_stream_options(s->peer.fd, net_silence_ms()));
     LS_TRY(handshake_server(&s->shake, l->opt.key, &expected, s->peer.name));
     return poller_watch(l->loop, s->peer.fd, POLL_READ, on_pending, s, &s->watch);
 }

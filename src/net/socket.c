@@ -7,6 +7,7 @@
 #include "net/socket.h"
 
 #include "base/clock.h"
+#include "base/config.h"
 #include "base/file.h"
 #include "net/port_holder.h"
 
@@ -15,11 +16,18 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #define KEEPALIVE_IDLE_S     2
 #define KEEPALIVE_INTERVAL_S 1
 #define KEEPALIVE_PROBES     3
+#define RESEND_MS            1000
+#define SILENCE_USUAL_MS     5000 /* config_check() reports a wrong setting */
+
+#ifndef TCP_RTO_MAX_MS
+#define TCP_RTO_MAX_MS 44 // since Linux 6.15
+#endif
 
 static const struct sockaddr *name_of(const net_address *a)
 {
@@ -187,8 +195,32 @@ ls_status net_set_cloexec(int fd, bool cloexec)
     return LS_OK;
 }
 
+int net_silence_ms(void)
+{
+    int64_t ms;
+
+    return config_int(CONFIG_HEARTBEAT_MS, &ms) == LS_OK ? (int)ms : SILENCE_USUAL_MS;
+}
+
+ls_status net_set_silence(int64_t ms)
+{
+    const config_entry *setting = &config_table()[CONFIG_HEARTBEAT_MS];
+    char text[32];
+
+    if (ms < setting->min || ms > setting->max)
+        return ls_fail(LS_EINVAL, "a heartbeat timeout of %lld ms: must be %lld to %lld",
+                       (long long)ms, (long long)setting->min, (long long)setting->max);
+    if (ms == net_silence_ms())
+        return LS_OK;
+    text_format(text, sizeof(text), "%lld", (long long)ms);
+    if (setenv(setting->name, text, 1) != 0) // NOLINT(concurrency-mt-unsafe): see socket.h
+        return ls_fail_errno("setting %s", setting->name);
+    return LS_OK;
+}
+
 ls_status net_set_stream_options(int fd, int user_timeout_ms)
 {
+    const int resend_ms = RESEND_MS;
     net_address own;
 
     LS_TRY(net_address_of_socket(fd, &own));
@@ -199,6 +231,8 @@ ls_status net_set_stream_options(int fd, int user_timeout_ms)
     LS_TRY(set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S, "TCP_KEEPIDLE"));
     LS_TRY(set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S, "TCP_KEEPINTVL"));
     LS_TRY(set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES, "TCP_KEEPCNT"));
+    // An older kernel doubles the time between two attempts.
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &resend_ms, sizeof(resend_ms));
     return set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, user_timeout_ms, "TCP_USER_TIMEOUT");
 }
 

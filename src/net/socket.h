@@ -70,9 +70,15 @@ ls_status net_connect_failed(const net_address *to, int error);
 LS_MUST_USE ls_status net_set_blocking(int fd, bool blocking);
 LS_MUST_USE ls_status net_set_cloexec(int fd, bool cloexec);
 
-/* For TCP: no delay, keepalive after 2 s idle (then every 1 s), and TCP_USER_TIMEOUT of
- * user_timeout_ms, which detect a dead host. Does nothing to unix sockets. */
+/* For TCP: no delay; keepalive after 2 s idle (then every 1 s) and TCP_USER_TIMEOUT of
+ * user_timeout_ms, which detect a dead host; lost bytes are sent again at least every second, so
+ * that a connection survives a short outage. Does nothing to unix sockets. */
 LS_MUST_USE ls_status net_set_stream_options(int fd, int user_timeout_ms);
+
+/* After so long a host that sends nothing is lost: LOCKSTEP_HEARTBEAT_MS of this process. */
+int net_silence_ms(void);
+/* LS_EINVAL: out of bounds. Not while other threads read the environment, unless it is the same. */
+LS_MUST_USE ls_status net_set_silence(int64_t ms);
 
 /* Transfers exactly `bytes`. LS_EPEER: the connection ended or broke; LS_ETIMEOUT. Both name `peer`
  * and the progress. */

@@ -18,9 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ANSWER_MS       10000 /* how much later than its timeout an answer may come */
-#define USER_TIMEOUT_MS 5000
-#define RETRY_MS        20
+#define ANSWER_MS 10000 /* how much later than its timeout an answer may come */
+#define RETRY_MS  20
 
 /* The descriptor stays open, because the caller may poll it. */
 ls_status hublink_break(hublink *l, ls_status st)
@@ -116,7 +115,7 @@ static ls_status open_once(const hublink_options *opt, hublink *l, wait_report *
     LS_TRY(connect_hub(opt, l, report));
     if (net_peer_user(l->fd, NULL, &l->server_pid) != LS_OK)
         l->server_pid = 0;
-    st = net_set_stream_options(l->fd, USER_TIMEOUT_MS);
+    st = net_set_stream_options(l->fd, net_silence_ms());
     if (st == LS_OK)
         st = check_keyless(opt, l->fd);
     if (st == LS_OK)

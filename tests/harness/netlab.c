@@ -48,6 +48,15 @@ void netlab_down(netlab *lab)
     lab->name[0] = 0;
 }
 
+bool netlab_plug(const netlab *lab, int node, bool is_plugged)
+{
+    char command[256];
+
+    text_format(command, sizeof(command), "LS_NETLAB=%s %s %s %d", lab->name, LS_NETLAB_SH,
+                is_plugged ? "plug" : "unplug", node);
+    return system(command) == 0;
+}
+
 static void become(const netlab *lab, int node, const char *const *argv)
 {
     const char *all[ARGS_MAX] = {LS_NETLAB_SH, "exec"};

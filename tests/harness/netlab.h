@@ -22,6 +22,9 @@ void netlab_down(netlab *lab); /* allowed when it is not up */
  * Returns its pid, or -1. It is killed when this process ends. */
 pid_t netlab_start(const netlab *lab, int node, const char *const *argv, int in_fd, int out_fd);
 
+/* Cuts a node off from all others, or ends that; no connection is closed by it. */
+bool netlab_plug(const netlab *lab, int node, bool is_plugged);
+
 /* Runs a shell command on a node and waits; whether it returned 0. */
 bool netlab_run(const netlab *lab, int node, const char *command);
 

@@ -5,6 +5,8 @@
 #
 #   LS_NETLAB=$(netlab.sh up N [OPTION...])   creates nodes 0..N-1 and prints the lab's name
 #   netlab.sh exec I CMD...                   runs a command on node I of the lab $LS_NETLAB
+#   netlab.sh unplug I                        takes the cables of node I's networks off the switches
+#   netlab.sh plug I                          puts them back; the node's interfaces notice neither
 #   netlab.sh down [LAB]                      kills the lab's processes and removes it
 #   netlab.sh sweep                           removes labs of dead owners and those over an hour old
 #
@@ -201,9 +203,13 @@ exec_on() {
         unshare --uts sh -c 'hostname "$1" && shift && exec "$@"' sh "node$node" "$@"
 }
 
+unplug() { for net in fast slow; do ip -n "${LS_NETLAB:?}-sw" link set "$net$1" nomaster; done; }
+plug() { for net in fast slow; do ip -n "${LS_NETLAB:?}-sw" link set "$net$1" master $net; done; }
+
 case ${1:-} in
 up) shift; up "$@" ;;
 exec) shift; exec_on "$@" ;;
+unplug | plug) "$1" "${2:?}" ;;
 down) down "${2:-${LS_NETLAB:?}}" ;;
 sweep) sweep ;;
 *) sed -n '3,/^set/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;

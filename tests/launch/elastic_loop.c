@@ -6,11 +6,11 @@
  *
  * The process with this number in LOCKSTEP_MEMBER ends in that step: HOW is forward, backward (the
  * step is complete, the update is missing), update (others go on), recovery (of another loss), or
- * stop (SIGSTOP). STEP -1 is its first one. With until=MEMBER the training goes on behind STEPS
- * until a process with at least this number has joined. A step has ELASTIC_SHARDS shards, 4 if that
- * is not set. With ELASTIC_SYNC batch norms are over all shards of a step, and HOW may be norm: the
- * rank's first shard waits in its batch norm for the others. Rank 0 prints the parameters, momentum
- * and running statistics at the end.
+ * stop (SIGSTOP); pass prints a line and ends nothing. STEP -1 is its first one. With until=MEMBER
+ * the training goes on behind STEPS until a process with at least this number has joined. A step
+ * has ELASTIC_SHARDS shards, 4 if that is not set. With ELASTIC_SYNC batch norms are over all
+ * shards of a step, and HOW may be norm: the rank's first shard waits in its batch norm for the
+ * others. Rank 0 prints the parameters, momentum and running statistics at the end.
  */
 #include <lockstep/lockstep.h>
 
@@ -59,7 +59,8 @@ static void end_here(const loop *l, const char *how)
             continue;
         printf("%s of step %" PRId64 "\n", how, l->step);
         (void)fflush(stdout);
-        (void)raise(strcmp(how, "stop") == 0 ? SIGSTOP : SIGKILL);
+        if (strcmp(how, "pass") != 0)
+            (void)raise(strcmp(how, "stop") == 0 ? SIGSTOP : SIGKILL);
     }
 }
 
@@ -151,6 +152,7 @@ static ls_status run_step(loop *l)
     LS_TRY(ls_ddp_sync_buffers(l->ddp));
     end_here(l, "forward");
     end_here(l, "stop");
+    end_here(l, "pass");
     LS_TRY(run_shards(l, &result));
     end_here(l, "backward");
     if (l->until_member > 0) {

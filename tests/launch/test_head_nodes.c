@@ -27,7 +27,7 @@ static void a_node_that_is_silent_for_5_s_is_lost(void **state)
 
     LS_UNUSED(state);
     until(s, s->fakes[1].n[NODE_BEAT] >= 1); /* and receives heartbeats */
-    node_of(s, 1)->link.received_ms -= NODE_SILENCE_MS;
+    node_of(s, 1)->link.received_ms -= s->head->silence_ms;
     until(s, s->fakes[0].n[NODE_ABORT] == 1);
     until(s, s->fakes[1].n_ended == 1);
     say_finished(&s->fakes[0], 1, true);
@@ -45,7 +45,7 @@ static void nodes_that_are_lost_alike_are_one_report(void **state)
     until(s, find_node(s, 1) == NULL && find_node(s, 2) == NULL);
     assert_true(head_explain_loss(s->head, 2, "ssh was killed\x1b[m"));
     assert_false(head_explain_loss(s->head, 3, "it is there"));
-    node_of(s, 3)->link.received_ms -= NODE_SILENCE_MS;
+    node_of(s, 3)->link.received_ms -= s->head->silence_ms;
     until(s, s->fakes[3].n_ended == 1);
     say_finished(&s->fakes[0], 1, true);
     expect_over(s, 1, 1,
@@ -113,15 +113,15 @@ static void neither_the_own_node_nor_one_that_is_stopped_is_missed(void **state)
     LS_UNUSED(state);
     frame_link_send(&s->fakes[1].link, NODE_PAUSE, NULL, 0);
     until(s, s->fakes[0].n[NODE_PAUSE] == 1); /* all but the sender */
-    node_of(s, 0)->link.received_ms -= NODE_SILENCE_MS * 2;
-    node_of(s, 1)->link.received_ms -= NODE_SILENCE_MS * 2;
+    node_of(s, 0)->link.received_ms -= s->head->silence_ms * 2;
+    node_of(s, 1)->link.received_ms -= s->head->silence_ms * 2;
     pass(s, 2 * NODE_BEAT_MS + 100);
     assert_int_equal(s->fakes[1].n[NODE_PAUSE], 0);
     assert_int_equal(s->fakes[0].n[NODE_ABORT], 0);
     frame_link_send(&s->fakes[1].link, NODE_RESUME, NULL, 0);
     until(s, s->fakes[0].n[NODE_RESUME] == 1);
     assert_int_equal(s->fakes[1].n[NODE_RESUME], 0);
-    node_of(s, 1)->link.received_ms -= NODE_SILENCE_MS; /* now it counts again */
+    node_of(s, 1)->link.received_ms -= s->head->silence_ms; /* now it counts again */
     until(s, s->fakes[0].n[NODE_ABORT] == 1);
     finish(s);
 }
@@ -131,8 +131,8 @@ static void after_a_sleep_of_its_own_the_head_reads_first(void **state)
     scene *s = begin_running(2, 1, 0);
 
     LS_UNUSED(state);
-    node_of(s, 1)->link.received_ms -= NODE_SILENCE_MS * 2;
-    s->head->beat.due_ms -= NODE_SILENCE_MS * 2; /* as if this process had stood still */
+    node_of(s, 1)->link.received_ms -= s->head->silence_ms * 2;
+    s->head->beat.due_ms -= s->head->silence_ms * 2; /* as if this process had stood still */
     frame_link_send(&s->fakes[1].link, NODE_BEAT, NULL, 0);
     pass(s, 2 * NODE_BEAT_MS + 100);
     assert_int_equal(s->fakes[0].n[NODE_ABORT], 0);

@@ -448,6 +448,7 @@ static node_welcome small_welcome(void)
                                 .rank_base = 3,
                                 .n_local = 2,
                                 .world_size = 5},
+                      .silence_ms = 5000,
                       .hub_port = 4711};
 
     memcpy(v.job, job, sizeof(job));
@@ -479,6 +480,7 @@ static void a_welcome_comes_as_it_was(void **state)
                                 .is_late = true},
                       .has_store = true,
                       .collects_rings = true,
+                      .silence_ms = 5000,
                       .max_restarts = INT32_MAX,
                       .mpi_layout = "(vector,(0,1,65536))"};
     char *path = long_text(sizeof(v.hub_unix) - 1);
@@ -504,6 +506,7 @@ static void a_welcome_comes_as_it_was(void **state)
     assert_int_equal(got.hub_port, 0);
     assert_true(got.has_store && got.collects_rings);
     assert_int_equal(got.max_restarts, INT32_MAX);
+    assert_int_equal(got.silence_ms, 5000);
     assert_string_equal(got.mpi_layout, v.mpi_layout);
     wire_writer_free(&w);
     free(path);
@@ -552,6 +555,7 @@ static void a_welcome_that_makes_no_sense_is_refused(void **state)
     expect_no_welcome(v.hub_port = -1);
     expect_no_welcome(memcpy(v.hub_unix, "unix:@x", 8));
     expect_no_welcome(v.max_restarts = -1);
+    expect_no_welcome(v.silence_ms = 0);
     expect_no_welcome(memcpy(v.mpi_layout, "(vector)\ncmd=abort", 18));
     expect_no_welcome(memcpy(v.mpi_layout, "(0,1,2)", 8));
     expect_no_welcome(memcpy(v.job, "", 1));

@@ -4,9 +4,10 @@
  * of seeded schedules.
  *
  * Time is simulated. Messages take random times, come in any order, twice or not at all. Nodes die,
- * are stopped for a while, and are cut off from others, in one direction too; connections end
- * without a reason. Each head makes new states and asks whether it is still the head. Checked: the
- * promises of succession.h.
+ * are stopped for a while, retire and return, and are cut off from others, in one direction too;
+ * connections end without a reason. Each head makes new states and asks whether it is still the
+ * head. Checked: the promises of succession.h. In further schedules one node at a time is cut off
+ * from all others, and nothing else happens: the job must keep its head, or get one soon.
  *
  * LS_TEST_ROUNDS multiplies the number of schedules, LS_TEST_SEED=N runs that one alone.
  */
@@ -30,7 +31,10 @@ enum {
     SILENCE_MS = 500,
     FAULTS_MS = 6000, /* then all that live are connected, and nothing more happens */
     CALM_MS = 5000,
-    TAKEOVER_MS = 2000 /* from the loss of a connection, at most */
+    CUT_SCHEDULES = 3000,
+    CUTS = 6,                                         /* of a schedule, one node at a time */
+    TWO_HEADS_MS = SILENCE_MS + 2 * BEAT_MS + 2 * 60, /* messages take up to 60 ms */
+    TAKEOVER_MS = 2000                                /* from the loss of a connection, at most */
 };
 
 typedef struct history {
@@ -71,16 +75,18 @@ static struct {
     int n_nodes;
     int delay_ms;
     bool is_calm;
+    bool has_cuts_only;
+    int64_t two_heads_ms; /* since then; 0: there is at most one */
     sim_node nodes[NODES_MAX];
     bool is_cut[NODES_MAX][NODES_MAX]; /* from, to */
     int n_states;
-    bool is_acknowledged[STATES_MAX];
-    int leader[TERMS_MAX]; /* by term; -1: none */
-    uint64_t latest_term;  /* that led */
+    uint64_t acknowledged_term[STATES_MAX]; /* 0: it is not */
+    int leader[TERMS_MAX];                  /* by term; -1: none */
+    uint64_t latest_term;                   /* that led */
 } w;
 
 static struct {
-    int led, committed, confirmed, left, calm_heads, no_majority;
+    int led, renewed, committed, confirmed, left, calm_heads, no_majority, cuts, heads_cut;
 } met;
 
 #define CHECK(expr)                                                                                \
@@ -142,7 +148,7 @@ static void lead(int i)
 
         for (int k = 0; k < node->state.n; k++)
             is_known |= node->state.ids[k] == id;
-        CHECK(is_known || !w.is_acknowledged[id]);
+        CHECK(is_known || w.acknowledged_term[id] == 0 || w.acknowledged_term[id] > term);
     }
     met.led++;
 }
@@ -150,10 +156,15 @@ static void lead(int i)
 static void commit(int i, uint64_t index)
 {
     const sim_node *node = &w.nodes[i];
+    const uint64_t term = succession_term(node->machine);
     const int n = node->n_at_index[index];
 
-    for (int k = 0; k < n; k++)
-        w.is_acknowledged[node->state.ids[k]] = true;
+    for (int k = 0; k < n; k++) {
+        uint64_t *known = &w.acknowledged_term[node->state.ids[k]];
+
+        if (*known == 0 || term < *known)
+            *known = term;
+    }
     met.committed++;
 }
 
@@ -196,6 +207,37 @@ static void carry_out(int i, const succession_action *a, const history *state)
     }
 }
 
+/* The head may have begun a later term with the votes of a majority. */
+static void note_term(int i)
+{
+    const sim_node *node = &w.nodes[i];
+    const uint64_t term = succession_term(node->machine);
+
+    if (!succession_is_head(node->machine) || w.leader[term] == i)
+        return;
+    CHECK(term < TERMS_MAX);
+    CHECK(w.leader[term] < 0);
+    w.leader[term] = i;
+    if (term > w.latest_term)
+        w.latest_term = term;
+    met.renewed++;
+}
+
+/* While no node is stopped, the earlier head of two ends soon. */
+static void count_heads(void)
+{
+    int n = 0;
+
+    for (int i = 0; i < w.n_nodes; i++)
+        n += lives(i) && succession_is_head(w.nodes[i].machine);
+    if (n < 2)
+        w.two_heads_ms = 0;
+    else if (w.two_heads_ms == 0)
+        w.two_heads_ms = w.now_ms;
+    else
+        CHECK(w.now_ms - w.two_heads_ms <= TWO_HEADS_MS);
+}
+
 static void step(int i, const succession_event *e, const history *state)
 {
     sim_node *node = &w.nodes[i];
@@ -203,8 +245,13 @@ static void step(int i, const succession_event *e, const history *state)
 
     CHECK(r.wake_at_ms > w.now_ms || e->kind != SUCCESSION_TICK);
     node->wake_ms = r.wake_at_ms;
+    if (succession_is_head(node->machine))
+        node->n_at_index[succession_index(node->machine)] = node->state.n;
     for (int k = 0; k < r.n_actions; k++)
         carry_out(i, &r.actions[k], state);
+    note_term(i);
+    if (w.has_cuts_only)
+        count_heads();
 }
 
 static void make_state(int i)
@@ -214,7 +261,6 @@ static void make_state(int i)
     if (!succession_is_head(node->machine) || w.n_states == STATES_MAX)
         return;
     node->state.ids[node->state.n++] = w.n_states++;
-    node->n_at_index[succession_index(node->machine) + 1] = node->state.n;
     step(i, &(succession_event){.kind = SUCCESSION_PROPOSE}, NULL);
 }
 
@@ -291,6 +337,10 @@ static void cause_fault(void)
         kill_node(i);
     else if (what == 30)
         w.nodes[i].stopped_until_ms = w.now_ms + below(3 * SILENCE_MS);
+    else if (what == 31 && lives(i))
+        step(i, &(succession_event){.kind = SUCCESSION_RETIRE}, NULL);
+    else if (what == 32 && lives(i))
+        step(i, &(succession_event){.kind = SUCCESSION_RETURN}, NULL);
 }
 
 static void run_until(int64_t until_ms);
@@ -304,6 +354,8 @@ static void calm_down(void)
     for (int i = 0; i < w.n_nodes; i++) {
         for (int k = 0; k < i; k++)
             connect_pair(i, k);
+        if (lives(i))
+            step(i, &(succession_event){.kind = SUCCESSION_RETURN}, NULL);
         for (int k = 0; k < w.n_nodes; k++)
             if (k != i && !lives(i))
                 post(DISCONNECT, i, k, 1 + below(w.delay_ms));
@@ -466,11 +518,159 @@ static void any_schedule_keeps_the_promises(void **state)
     print_message("seeds 0 to %d\n", rounds - 1);
     for (int seed = 0; seed < rounds; seed++)
         run_schedule((uint64_t)seed);
-    print_message("met: %d elections, %d states committed, %d confirmations, %d nodes left, %d "
-                  "schedules ended with a head, %d without a majority\n",
-                  met.led, met.committed, met.confirmed, met.left, met.calm_heads, met.no_majority);
+    print_message("met: %d elections, %d later terms of a head, %d states committed, %d "
+                  "confirmations, %d nodes left, %d schedules ended with a head, %d without a "
+                  "majority\n",
+                  met.led, met.renewed, met.committed, met.confirmed, met.left, met.calm_heads,
+                  met.no_majority);
     assert_true(met.led > 5000 && met.committed > 10000 && met.confirmed > 5000);
     assert_true(met.left > 1000 && met.calm_heads > 1000 && met.no_majority > 50);
+}
+
+/* --- one node at a time is cut off --- */
+
+typedef enum cut_kind { BOTH_WAYS, RECEIVES_NOTHING, SENDS_NOTHING, CUT_KINDS } cut_kind;
+
+/* Its connections end, or stay open and carry nothing. */
+static void cut_off(int i, cut_kind kind, bool is_cut)
+{
+    const bool ends = below(2) == 0;
+
+    for (int k = 0; k < w.n_nodes; k++) {
+        if (k == i)
+            continue;
+        if (kind != RECEIVES_NOTHING)
+            w.is_cut[i][k] = is_cut;
+        if (kind != SENDS_NOTHING)
+            w.is_cut[k][i] = is_cut;
+        if (!is_cut)
+            connect_pair(i, k);
+        else if (ends)
+            disconnect_pair(i, k);
+    }
+}
+
+static int choose_living(void)
+{
+    int i = below(w.n_nodes);
+
+    while (!lives(i))
+        i = (i + 1) % w.n_nodes;
+    return i;
+}
+
+static int count_left(void)
+{
+    int n = 0;
+
+    for (int i = 0; i < w.n_nodes; i++)
+        n += w.nodes[i].has_left;
+    return n;
+}
+
+/* The head stays the head, unless it is itself the one that is cut off; then only it leaves. */
+static void cut_in_turn(void)
+{
+    const int head = find_head();
+    const int i = choose_living();
+    const int n_left = count_left();
+
+    CHECK(head >= 0);
+    if (count_lives() <= w.n_nodes / 2 + 1)
+        return; // the others are no majority
+    met.cuts++;
+    met.heads_cut += i == head;
+    cut_off(i, (cut_kind)below(CUT_KINDS), true);
+    make_state(head);
+    run_until(w.now_ms + w.delay_ms + 2 + below(3 * SILENCE_MS)); // ends of connections arrive
+    cut_off(i, BOTH_WAYS, false);
+    run_until(w.now_ms + 2 * TAKEOVER_MS + below(SILENCE_MS));
+    CHECK(i == head || (find_head() == head && count_left() == n_left));
+    CHECK(i != head || find_head() == head || count_left() <= n_left + 1);
+    CHECK(find_head() >= 0);
+    for (int k = 0; k < w.n_nodes; k++)
+        CHECK(!lives(k) || succession_head(w.nodes[k].machine) == find_head());
+}
+
+static void run_cuts(uint64_t seed)
+{
+    begin(seed, 3, 1, 0);
+    end();
+    begin(seed, 3 + below(NODES_MAX - 2), 1 + below(60), below(3));
+    w.is_calm = true; // no other message is lost
+    w.has_cuts_only = true;
+    run_until(w.now_ms + SILENCE_MS);
+    for (int i = 0; i < CUTS; i++)
+        cut_in_turn();
+    end();
+}
+
+/* A majority is connected all the time, so the job is never lost. */
+static void node_that_is_cut_off_and_returns_ends_no_head(void **state)
+{
+    const char *one = getenv("LS_TEST_SEED");
+    const char *factor = getenv("LS_TEST_ROUNDS");
+    const int rounds = CUT_SCHEDULES * (factor != NULL ? (int)strtol(factor, NULL, 10) : 1);
+
+    (void)state;
+    for (int seed = 0; one == NULL && seed < rounds; seed++)
+        run_cuts((uint64_t)seed);
+    if (one != NULL)
+        run_cuts(strtoull(one, NULL, 10));
+    print_message("seeds 0 to %d: %d cuts, %d of them of the head\n", rounds - 1, met.cuts,
+                  met.heads_cut);
+    assert_true(one != NULL || (met.cuts > 10000 && met.heads_cut > 1000));
+}
+
+/* Its election has failed, so it is in a later term: the head takes it back and stays the head. */
+static void head_takes_back_a_node_of_a_later_term(void **state)
+{
+    const int n_renewed = met.renewed;
+
+    (void)state;
+    begin(1, 5, 5, 0);
+    w.is_calm = w.has_cuts_only = true;
+    run_until(1000);
+    for (int k = 0; k < 4; k++) // node 4 gets the answers to its first question, and no others
+        w.is_cut[k][4] = w.is_cut[4][k] = k == 0;
+    disconnect_pair(0, 4);
+    disconnect_pair(0, 3);
+    disconnect_pair(0, 2);
+    while (succession_term(w.nodes[4].machine) == 1 && succession_term(w.nodes[3].machine) == 1 &&
+           succession_term(w.nodes[2].machine) == 1 && w.now_ms < 1000 + TAKEOVER_MS)
+        run_until(w.now_ms + 1);
+    CHECK(succession_is_head(w.nodes[0].machine));
+    for (int a = 0; a < 5; a++)
+        for (int b = 0; b < 5; b++) // what is under way arrives; then only node 0 is connected
+            w.is_cut[a][b] = a != 0 && b != 0;
+    w.n_queue = 0;
+    for (int k = 1; k < 5; k++)
+        connect_pair(0, k);
+    run_until(w.now_ms + TAKEOVER_MS);
+    CHECK(find_head() == 0 && succession_is_head(w.nodes[0].machine));
+    for (int k = 1; k < 5; k++)
+        CHECK(succession_head(w.nodes[k].machine) == 0);
+    CHECK(succession_term(w.nodes[0].machine) > 1 && met.renewed > n_renewed);
+    end();
+}
+
+/* One that has retired votes, and becomes no head. */
+static void retired_node_votes_and_is_not_elected(void **state)
+{
+    (void)state;
+    begin(1, 3, 5, 0);
+    w.is_calm = true;
+    run_until(1000);
+    step(1, &(succession_event){.kind = SUCCESSION_RETIRE}, NULL);
+    w.nodes[0].is_dead = true;
+    disconnect_pair(0, 1);
+    disconnect_pair(0, 2);
+    run_until(w.now_ms + TAKEOVER_MS);
+    CHECK(find_head() == 2 && succession_head(w.nodes[1].machine) == 2);
+    step(1, &(succession_event){.kind = SUCCESSION_RETURN}, NULL);
+    run_until(w.now_ms + TAKEOVER_MS);
+    CHECK(find_head() == 2);
+    end();
 }
 
 /* With any number of nodes, and whichever it is; also when its connections stay open. */
@@ -484,7 +684,7 @@ static void a_lost_head_is_followed_soon(void **state)
                 run_until(1000);
                 make_state(head);
                 run_until(1100);
-                CHECK(w.is_acknowledged[0]);
+                CHECK(w.acknowledged_term[0] == 1);
                 w.nodes[head].is_dead = true;
                 for (int k = 0; k < n && !silent; k++)
                     if (k != head)
@@ -542,6 +742,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_schedule_keeps_the_promises),
+        cmocka_unit_test(node_that_is_cut_off_and_returns_ends_no_head),
+        cmocka_unit_test(head_takes_back_a_node_of_a_later_term),
+        cmocka_unit_test(retired_node_votes_and_is_not_elected),
         cmocka_unit_test(a_lost_head_is_followed_soon),
         cmocka_unit_test(a_minority_has_no_head),
         cmocka_unit_test(wrong_options_are_refused),

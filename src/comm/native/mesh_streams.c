@@ -16,7 +16,7 @@
 
 #include <unistd.h>
 
-#define USER_TIMEOUT_MS 6000 /* until a host that is gone is noticed */
+#define LATER_MS 1000 /* than the launcher a rank notices that a host is gone */
 
 /* One connection that the link does not have yet. */
 typedef struct extra_stream {
@@ -37,7 +37,7 @@ struct streams {
 // Takes fd.
 static ls_status open_one(const link_sink *sink, int fd, const seal_pair *seals, peer_link **out)
 {
-    const ls_status st = net_set_stream_options(fd, USER_TIMEOUT_MS);
+    const ls_status st = net_set_stream_options(fd, net_silence_ms() + LATER_MS);
 
     if (st != LS_OK) {
         close(fd);

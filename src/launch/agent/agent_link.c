@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * agent_link.c - opens, keeps alive and closes the agent's connection to the head of its job, and
- * starts that head where this agent hosts it. A silent or broken connection ends the agent's part
- * in the job. Messages are handled by agent_messages.c.
+ * starts that head where this agent hosts it. Without the head the agent's ranks end; in an elastic
+ * job it then joins again. Messages are handled by agent_messages.c.
  */
 #include "launch/agent/agent_link.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/reach.h"
+#include "net/socket.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +20,8 @@ enum {
     WAIT_LINE_MS = 900,
     WAIT_LINE_AGAIN_MS = 10000,
     JOIN_MS = 600000,
-    MOVE_MS = 20000 /* from the loss of a head to the next one */
+    MOVE_MS = 15000,  /* and the time of a silence: from the loss of a head to the next one */
+    ACCEPT_MS = 10000 /* for a listener that has accepted the connection to authenticate */
 };
 
 /* --- sending --- */
@@ -103,6 +105,11 @@ void agent_link_quit(agent_link *l)
     l->standby = NULL;
 }
 
+static int64_t move_deadline(void)
+{
+    return ls_deadline_ms(net_silence_ms() + MOVE_MS);
+}
+
 bool agent_link_waits(const agent_link *l)
 {
     return !l->is_linked && l->move_limit.is_set;
@@ -115,17 +122,49 @@ static void no_head_came(void *arg)
     end_job(arg, "no other one has taken over");
 }
 
+/* In an elastic job the other machines go on without this one, and take it back. */
+static bool may_rejoin(const agent_link *l)
+{
+    const agent_spec *spec = l->ctx->spec;
+
+    return l->head == NULL && agent_is_elastic(l->ctx) && l->ctx->phase == AGENT_RUNNING &&
+           l->ctx->stop_signal == 0 && spec->nodes != NULL && spec->remote == NULL;
+}
+
+/* The job goes on without the ranks here, or ends. */
+static void leave_job(agent_link *l, const char *why)
+{
+    if (l->ctx->is_over || l->is_rejoining)
+        return;
+    if (!may_rejoin(l)) {
+        end_job(l, why);
+        return;
+    }
+    text_format(l->lost_why, sizeof(l->lost_why), "%s", why);
+    agent_note(
+        l->ctx,
+        "this machine is lost for the job at %s: %s; its ranks end, and it joins the job again",
+        l->head_text, why);
+    agent_link_leave(l);
+    poller_timer_cancel(&l->move_limit);
+    l->is_rejoining = true;
+    if (l->standby != NULL)
+        standby_retire(l->standby);
+    l->lost(l->agent);
+}
+
 static void lose_head(agent_link *l, const char *why)
 {
-    if (l->ctx->is_over)
+    if (l->ctx->is_over || l->is_rejoining)
         return;
+    l->lost_ms = ls_now_ms();
     if (l->ctx->phase == AGENT_RUNNING && l->standby != NULL && standby_is_ready(l->standby)) {
         agent_note(l->ctx, "the head of the job at %s is lost: %s", l->head_text, why);
         agent_link_leave(l);
-        poller_timer_set(l->ctx->poller, &l->move_limit, ls_now_ms() + MOVE_MS, no_head_came, l);
+        poller_timer_set(l->ctx->poller, &l->move_limit, move_deadline(), no_head_came, l);
         return;
     }
-    end_job(l, why);
+    leave_job(l, why);
 }
 
 static void end_job(agent_link *l, const char *why)
@@ -144,9 +183,10 @@ static void on_beat(void *arg)
     const int64_t now_ms = ls_now_ms();
     /* This process was stopped: what the head has sent meanwhile is not read yet. */
     const bool was_stopped = now_ms - l->beat.due_ms > NODE_BEAT_MS;
+    char why[NODE_SILENCE_TEXT];
 
-    if (!was_stopped && !l->is_paused && now_ms - l->link.received_ms > NODE_SILENCE_MS) {
-        lose_head(l, "no heartbeat for 5 s");
+    if (!was_stopped && !l->is_paused && now_ms - l->link.received_ms > net_silence_ms()) {
+        lose_head(l, node_silence_text(why, net_silence_ms()));
         return;
     }
     l->before_beat(l->agent);
@@ -224,7 +264,7 @@ static void open_standby(agent_link *l, int fd)
 {
     net_address own;
 
-    if (l->standby == NULL)
+    if (l->standby == NULL || net_address_family(&l->standby_at) != NET_NONE)
         return;
     if (net_address_of_socket(fd, &own) == LS_OK &&
         standby_listen(l->standby, &own, &l->standby_at) == LS_OK)
@@ -239,10 +279,15 @@ static void on_dialled(void *arg, int fd, const net_address *at, ls_status st, c
     agent_link *l = arg;
 
     poller_timer_cancel(&l->wait_line);
-    if (fd < 0) {
+    if (fd < 0 && l->is_rejoining) {
+        (void)ls_fail(LS_EPEER, "the head of the job at %s is lost: %s; joining again failed: %s",
+                      l->head_text, l->lost_why, why);
+        st = LS_EPEER;
+    } else if (fd < 0) {
         (void)ls_fail(st, "%s at %s: %s%s", name_of_head(l), l->ctx->spec->nodes->head, why,
                       l->not_head);
     } else {
+        l->is_rejoining = false;
         l->head_at = *at;
         net_address_text(l->head_text, sizeof(l->head_text), at);
         open_standby(l, fd);
@@ -266,7 +311,7 @@ static ls_status connect_to_head(agent_link *l)
 {
     const agent_nodes *nodes = l->ctx->spec->nodes;
     const int64_t join_ms = l->ctx->spec->rendezvous.join_ms;
-    const dial_options options = {
+    dial_options options = {
         .to = nodes->n_heads > 0 ? NULL : nodes->head,
         .addresses = nodes->heads,
         .n_addresses = nodes->n_heads,
@@ -281,8 +326,19 @@ static ls_status connect_to_head(agent_link *l)
         .done = on_dialled,
     };
 
+    if (l->is_rejoining) { // a head that refuses the connection has ended
+        options.to = NULL;
+        options.addresses = &l->head_at;
+        options.n_addresses = 1;
+        options.accept_timeout_ms = ACCEPT_MS;
+    }
     poller_timer_set(l->ctx->poller, &l->wait_line, ls_now_ms() + WAIT_LINE_MS, note_wait, l);
     return dial_open(l->ctx->poller, &options, &l->dial);
+}
+
+ls_status agent_link_rejoin(agent_link *l)
+{
+    return connect_to_head(l);
 }
 
 /* --- a head in this process --- */
@@ -376,7 +432,17 @@ static void on_confirmed(void *arg, uint64_t round)
 
 static void on_leave(void *arg)
 {
-    end_job(arg, "this machine is not connected to a majority of the job's machines");
+    leave_job(arg, "this machine is not connected to a majority of the job's machines");
+}
+
+/* The head that this agent has lost leads on, so this machine is lost. A message that was under way
+ * when the connection ended does not say so. */
+static void on_still_led(void *arg)
+{
+    agent_link *l = arg;
+
+    if (agent_link_waits(l) && ls_now_ms() - l->lost_ms > NODE_BEAT_MS)
+        leave_job(l, "it was silent for too long");
 }
 
 static ls_status take_over(agent_link *l, const void *state, size_t bytes)
@@ -438,19 +504,23 @@ static void on_follow(void *arg, const net_address *at)
                   .from = HANDSHAKE_ANY_RANK,
                   .to = HANDSHAKE_ANY_RANK,
                   .security = l->ctx->spec->nodes->security},
-        .deadline_ms = ls_deadline_ms(MOVE_MS),
+        .deadline_ms = move_deadline(),
         .self = l,
         .done = follow_dialled,
     };
 
     if (l->ctx->is_over)
         return;
+    if (l->is_rejoining) {
+        end_job(l, "another machine hosts it now, and no machine can join there");
+        return;
+    }
     agent_link_leave(l);
     l->is_returning = true;
     l->head_at = *at;
     net_address_text(l->head_text, sizeof(l->head_text), at);
     agent_note(l->ctx, "the head of the job is at %s now", l->head_text);
-    poller_timer_set(l->ctx->poller, &l->move_limit, ls_now_ms() + MOVE_MS, no_head_came, l);
+    poller_timer_set(l->ctx->poller, &l->move_limit, move_deadline(), no_head_came, l);
     if (dial_open(l->ctx->poller, &options, &l->dial) != LS_OK)
         end_job(l, ls_last_error());
 }
@@ -468,6 +538,7 @@ static ls_status create_standby(agent_link *l)
                                                .confirmed = on_confirmed,
                                                .lead = on_lead,
                                                .follow = on_follow,
+                                               .still_led = on_still_led,
                                                .leave = on_leave}};
 
     if (l->standby != NULL || nodes == NULL || nodes->key == NULL || spec->hosts != NULL ||
@@ -476,17 +547,27 @@ static ls_status create_standby(agent_link *l)
     return standby_create(l->ctx->poller, &options, &l->standby);
 }
 
+ls_status agent_link_take_silence(const agent_link *l)
+{
+    LS_TRY(net_set_silence(l->ctx->place.silence_ms));
+    return l->head != NULL ? LS_OK : net_set_stream_options(l->link.fd, net_silence_ms());
+}
+
 ls_status agent_link_begin_standby(agent_link *l)
 {
     const node_welcome *welcome = &l->ctx->place;
     const standby_group g = {.generation = welcome->place.generation,
                              .self = welcome->place.node,
                              .n_nodes = welcome->place.n_nodes,
-                             .head = welcome->head_node};
+                             .head = welcome->head_node,
+                             .silence_ms = welcome->silence_ms};
+    bool is_known;
 
     if (l->standby == NULL)
         return LS_OK;
-    if (l->head == NULL)
+    /* A machine that was lost and takes its own place again keeps its vote. */
+    is_known = welcome->place.is_late && standby_is_member(l->standby, g.generation);
+    if (l->head == NULL && !is_known)
         standby_end(l->standby);
     if (!welcome->has_standby)
         return LS_OK;
@@ -495,6 +576,12 @@ ls_status agent_link_begin_standby(agent_link *l)
         LS_TRY(agent_relay_begin(&l->relay, &l->link));
     /* A node in the place of a lost one is none of those that elect a head. */
     return l->head == NULL && !welcome->place.is_late ? standby_begin(l->standby, &g) : LS_OK;
+}
+
+void agent_link_has_returned(agent_link *l)
+{
+    if (l->standby != NULL && l->head == NULL)
+        standby_return(l->standby);
 }
 
 /* --- life --- */

@@ -26,7 +26,10 @@ typedef struct agent_link {
     standby *standby;   /* NULL: none */
     net_address standby_at;
     poll_timer move_limit; /* after the loss of a head, for the next one */
-    bool is_returning;     /* to a head that has taken over */
+    int64_t lost_ms;       /* when the last connection to a head was lost, */
+    char lost_why[LS_ERROR_BYTES];
+    bool is_returning; /* to a head that has taken over */
+    bool is_rejoining; /* this machine counts as lost, and joins the job again without ranks */
     bool is_linked;
     bool is_paused; /* the head has announced that it will be silent */
     net_address head_at;
@@ -52,10 +55,16 @@ LS_MUST_USE ls_status agent_link_open(agent_link *l);
 LS_MUST_USE ls_status agent_link_open_head(agent_link *l);
 void agent_link_close(agent_link *l);
 
+/* At a welcome: how long the head may be silent, here and for the ranks. */
+LS_MUST_USE ls_status agent_link_take_silence(const agent_link *l);
 /* At a welcome: prepares for the loss of the head. */
 LS_MUST_USE ls_status agent_link_begin_standby(agent_link *l);
 /* The head is lost, and another one will take over. */
 bool agent_link_waits(const agent_link *l);
+/* While is_rejoining, when the ranks here have ended: connects to the head again. */
+LS_MUST_USE ls_status agent_link_rejoin(agent_link *l);
+/* New ranks start here: this agent may host the head again. */
+void agent_link_has_returned(agent_link *l);
 
 /* Without a connection the message is dropped. */
 void agent_link_send(agent_link *l, node_message type, const wire_writer *body);

@@ -114,7 +114,9 @@ static ls_status take_welcome(agent *a, const frame *f)
     LS_TRY(check_welcome(a, &welcome));
     a->ctx.place = welcome;
     a->network.pick.n = 0;
-    st = agent_open_job(a);
+    st = agent_link_take_silence(&a->link);
+    if (st == LS_OK)
+        st = agent_open_job(a);
     if (st == LS_OK)
         st = agent_link_begin_standby(&a->link);
     if (st == LS_OK && welcome.place.n_nodes > 1)
@@ -161,6 +163,7 @@ static void replace(agent *a, const node_slot *slot)
     agent_rank *r = &a->ranks[slot->local_rank];
     char why[LS_ERROR_BYTES];
 
+    agent_link_has_returned(&a->link); /* a majority of the machines knows this action */
     if (!r->ended || agent_replace_rank(a, slot) == LS_OK)
         return;
     ls_error_save(why);
@@ -205,6 +208,7 @@ static void report_ranks(void *arg)
                               .local_rank = i,
                               .member = r->member,
                               .found = !r->ended             ? RECOVERY_RUNS
+                                       : r->is_vacant        ? RECOVERY_HAS_FAILED
                                        : agent_ended_well(r) ? RECOVERY_HAS_ENDED
                                        : r->is_undecided     ? RECOVERY_HAS_FAILED
                                                              : RECOVERY_WAS_DROPPED};

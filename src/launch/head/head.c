@@ -94,6 +94,7 @@ static void welcome(head *h, head_node *node, const rdzv_place *place)
     node_welcome v = {.place = *place,
                       .has_store = h->store != NULL,
                       .collects_rings = h->opt.keep_ring != NULL,
+                      .silence_ms = (int)h->silence_ms,
                       .max_restarts = h->opt.rendezvous.max_restarts};
     wire_writer w = {0};
     int n;
@@ -325,6 +326,7 @@ head *head_allocate(poller *p, const head_options *opt)
     h->loop = p;
     h->opt = *opt;
     h->key = *opt->key;
+    h->silence_ms = net_silence_ms();
     list_init(&h->nodes);
     list_init(&h->gone);
     return h;

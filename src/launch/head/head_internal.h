@@ -99,6 +99,7 @@ struct head {
     poll_timer reaper;
     uint64_t last_id;
     int64_t resumed_ms;
+    int64_t silence_ms; /* a node without a heartbeat for so long is lost */
     poll_timer stop_watch;
     net_choice choice;        /* the last one made, and from what: */
     net_offer *probed_offers; /* choice.n_nodes */
@@ -118,6 +119,7 @@ struct head {
     net_address hub_unix;
     c10d_store *store;
     rdzv_place *places; /* a copy of the machine's */
+    uint64_t *voters;   /* with a standby: the uids of the agents that elect a head, by node */
     head_rank *ranks;
     head_end *ends;    /* by node */
     head_loss *losses; /* n_losses of n_places */
@@ -190,6 +192,8 @@ LS_MUST_USE ls_status head_propose(const head *h, uint64_t *index);
 /* A node that has been in the job of a lost head. */
 ls_status head_return(head_node *node, const rdzv_hello *hello);
 void head_close_moved(head *h);
+/* To a head that has taken over this node does not return. */
+void head_forget_node(const head_node *node);
 /* NODE_HUB_STREAM, NODE_MEMBER_STREAM. arg: a node. */
 LS_MUST_USE ls_status head_open_hub_stream(void *arg, int *fd);
 LS_MUST_USE ls_status head_open_member_stream(void *arg, int *fd);

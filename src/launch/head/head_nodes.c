@@ -109,6 +109,7 @@ static void lose(head_node *node, int64_t last_seen_ms, const char *why)
     rdzv_event gone = {
         .kind = RDZV_GONE, .conn = node->id, .last_seen_ms = last_seen_ms, .text = why};
 
+    head_forget_node(node);
     gone.is_tolerated = head_recovers_node(h, node, why);
     if (!gone.is_tolerated)
         note_loss(h, node, why);
@@ -166,7 +167,7 @@ static head_node *find_silent(const head *h, int64_t now_ms)
         head_node *node = list_entry(it, head_node, node);
 
         if (!node->is_own && !node->is_paused && !node->close_wait.is_set &&
-            now_ms - node->link.received_ms > NODE_SILENCE_MS)
+            now_ms - node->link.received_ms > h->silence_ms)
             return node;
     }
     return NULL;
@@ -195,10 +196,11 @@ static bool is_alone(const head *h)
 
 static void lose_silent(head_node *node)
 {
-    static const char why[] = "no heartbeat for 5 s";
     head *h = node->owner;
     const int number = node->number;
+    char why[NODE_SILENCE_TEXT];
 
+    node_silence_text(why, h->silence_ms);
     lose(node, node->link.received_ms, why);
     if (h->opt.node_silent != NULL)
         h->opt.node_silent(h->opt.self, number, why);
@@ -250,6 +252,19 @@ static ls_status handle_standby(head_node *node, const frame *f)
     return st;
 }
 
+/* A machine that returns may have noticed its loss before this head has. */
+static void lose_earlier(head *h, uint64_t uid)
+{
+    list_for_each (it, &h->nodes) {
+        head_node *node = list_entry(it, head_node, node);
+
+        if (uid == 0 || node->is_own || node->id == 0 || node->uid != uid)
+            continue;
+        lose(node, node->link.received_ms, "it has connected again");
+        return;
+    }
+}
+
 static ls_status handle_hello(head_node *node, const frame *f)
 {
     head *h = node->owner;
@@ -271,6 +286,8 @@ static ls_status handle_hello(head_node *node, const frame *f)
         node_hello_free(&hello);
         return st;
     }
+    if (h->opt.rendezvous.min_ranks > 0)
+        lose_earlier(h, hello.hello.uid);
     hello.hello.is_head = node->is_own;
     poller_timer_cancel(&node->hello_limit);
     node->id = ++h->last_id;

@@ -401,11 +401,13 @@ static void free_places(head *h)
     ls_free(h->ends);
     ls_free(h->losses);
     ls_free(h->places);
+    ls_free(h->voters);
     ls_free(h->ranks);
     h->losses = NULL;
     h->n_losses = 0;
     h->ends = NULL;
     h->places = NULL;
+    h->voters = NULL;
     h->ranks = NULL;
     h->n_places = 0;
     h->world_size = 0;

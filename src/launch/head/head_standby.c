@@ -15,7 +15,6 @@
 #include <string.h>
 
 enum {
-    RETURN_MS = NODE_SILENCE_MS,
     RANKS_MOST = 4096 /* with some that replace them, their state fits into STANDBY_STATE_MAX */
 };
 
@@ -43,12 +42,18 @@ static uint64_t uid_of(const head *h, int i)
     return node != NULL ? node->uid : 0;
 }
 
-/* This head's own node is lost with it; one in the place of a lost one follows no other head. */
+/* Another node in the place of a lost one follows no other head; the same one does. */
+static bool is_follower(const head *h, int i)
+{
+    return !h->places[i].is_late || (h->voters != NULL && uid_of(h, i) == h->voters[i]);
+}
+
+/* This head's own node is lost with it. */
 static bool is_left(const head *h, int i)
 {
     const head_node *node = node_of_place(h, i);
 
-    return (node != NULL && !node->is_own && !h->places[i].is_late) ||
+    return (node != NULL && !node->is_own && is_follower(h, i)) ||
            (node == NULL && h->moved != NULL && !h->moved->is_lost[i]);
 }
 
@@ -101,7 +106,8 @@ void head_choose_standby(head *h)
 
 void head_begin_standby(head *h)
 {
-    standby_group g = {.generation = h->generation, .n_nodes = h->n_places};
+    standby_group g = {
+        .generation = h->generation, .n_nodes = h->n_places, .silence_ms = h->silence_ms};
     net_address *at;
     uint64_t index;
     ls_status st;
@@ -110,17 +116,20 @@ void head_begin_standby(head *h)
         return;
     h->standby_begun = true;
     at = ls_calloc((size_t)h->n_places, sizeof(*at));
-    for (int i = 0; at != NULL && i < h->n_places; i++) {
+    h->voters = ls_calloc((size_t)h->n_places, sizeof(*h->voters));
+    for (int i = 0; at != NULL && h->voters != NULL && i < h->n_places; i++) {
         const head_node *node = node_of_place(h, i);
 
+        h->voters[i] = uid_of(h, i);
         if (node != NULL && node->is_own)
             g.self = g.head = i;
         else if (node != NULL)
             at[i] = node->standby_at;
     }
     g.addresses = at;
-    st = at != NULL ? standby_begin(h->opt.standby, &g)
-                    : ls_fail(LS_ENOMEM, "no memory for %d addresses", h->n_places);
+    st = at != NULL && h->voters != NULL
+             ? standby_begin(h->opt.standby, &g)
+             : ls_fail(LS_ENOMEM, "no memory for %d addresses", h->n_places);
     ls_free(at);
     if (st == LS_OK)
         st = head_propose(h, &index);
@@ -296,7 +305,13 @@ void head_begin_again(head *h)
     for (int i = 0; i < h->n_places; i++)
         if (h->moved->is_lost[i])
             lose_place(h, i, "the head of the job was there, or it was lost before");
-    poller_timer_set(h->loop, &h->moved->limit, ls_now_ms() + RETURN_MS, return_is_over, h);
+    poller_timer_set(h->loop, &h->moved->limit, ls_now_ms() + h->silence_ms, return_is_over, h);
+}
+
+void head_forget_node(const head_node *node)
+{
+    if (node->owner->moved != NULL && node->place != NULL)
+        node->owner->moved->is_lost[node->place->node] = true;
 }
 
 ls_status head_return(head_node *node, const rdzv_hello *hello)

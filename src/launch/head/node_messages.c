@@ -189,6 +189,11 @@ ls_status node_read_end(const frame *f, node_end *out, text_buf *text, text_buf 
 
 /* --- welcome --- */
 
+const char *node_silence_text(char buf[NODE_SILENCE_TEXT], int64_t silence_ms)
+{
+    return text_format(buf, NODE_SILENCE_TEXT, "no heartbeat for %g s", (double)silence_ms / 1e3);
+}
+
 void node_write_welcome(wire_writer *w, const node_welcome *v)
 {
     const rdzv_place *p = &v->place;
@@ -202,6 +207,7 @@ void node_write_welcome(wire_writer *w, const node_welcome *v)
     write_int(w, p->world_size);
     wire_write_u8(w, p->is_late);
     write_int(w, v->max_restarts);
+    write_int(w, v->silence_ms);
     wire_write_text(w, v->job);
     write_int(w, v->hub_port);
     wire_write_text(w, v->hub_unix);
@@ -235,6 +241,7 @@ ls_status node_read_welcome(const frame *f, node_welcome *out)
     p->world_size = read_int(&r, 1, INT32_MAX);
     p->is_late = read_bool(&r);
     out->max_restarts = read_int(&r, 0, INT32_MAX);
+    out->silence_ms = read_int(&r, 1, INT32_MAX);
     wire_read_text(&r, out->job, sizeof(out->job));
     out->hub_port = read_int(&r, 0, 65535);
     wire_read_text(&r, out->hub_unix, sizeof(out->hub_unix));

@@ -21,7 +21,6 @@
 #define NODE_RING_MAX     (UINT32_C(4) << 20)
 #define NODE_GRACE_MAX_MS (INT64_C(1000) * 3600 * 24 * 3650)
 #define NODE_BEAT_MS      1000
-#define NODE_SILENCE_MS   5000 /* without a beat: the other side is lost */
 
 /* Each with its body. */
 typedef enum node_message {
@@ -122,6 +121,7 @@ typedef struct node_welcome {
     int head_node;
     bool has_store; /* for PyTorch programs */
     int max_restarts;
+    int silence_ms;      /* without a heartbeat for so long head or node is lost */
     bool collects_rings; /* the head collects flight recorders */
     char mpi_layout[PMI_LAYOUT_BYTES];
 } node_welcome;
@@ -206,6 +206,10 @@ typedef struct node_barrier {
     uint32_t generation;
     uint32_t number;
 } node_barrier;
+
+/* "no heartbeat for 5 s" */
+#define NODE_SILENCE_TEXT 64
+const char *node_silence_text(char buf[NODE_SILENCE_TEXT], int64_t silence_ms);
 
 void node_write_hello(wire_writer *w, const rdzv_hello *hello);
 void node_write_failure(wire_writer *w, const node_failure *f);

@@ -20,7 +20,7 @@ enum {
     STANDBY_FRAME = 1,
     BACKLOG = 64,
     DIAL_MS = 5000,
-    GIVE_UP_MS = 15000, /* without a head */
+    GIVE_UP_MS = 10000, /* and the time of a silence: without a head */
     LATE_MS = 200       /* after this process was stopped: for messages that wait in its sockets */
 };
 
@@ -54,7 +54,7 @@ struct standby {
     void *state;
     size_t bytes;
     net_address leads_at; /* where this head accepts agents */
-    net_address followed; /* the last head that was followed; none: the first */
+    int followed_node;    /* of the last head that was followed */
     poll_timer tick;
 };
 
@@ -166,10 +166,21 @@ static void open_dial(standby_peer *p)
         ls_log(LS_LOG_WARN, "standby", "%s", ls_last_error());
 }
 
+/* A connection over which nothing has come for so long may carry nothing any more. */
+static void close_silent(standby_link *l, int64_t silence_ms)
+{
+    if (!l->is_open || ls_now_ms() - l->link.received_ms < silence_ms)
+        return;
+    frame_link_close(&l->link);
+    l->is_open = false;
+}
+
 static void dial_all(const standby *s)
 {
-    for (int i = 0; i < s->group.n_nodes; i++)
+    for (int i = 0; i < s->group.n_nodes; i++) {
+        close_silent(&s->peers[i].out, s->group.silence_ms);
         open_dial(&s->peers[i]);
+    }
 }
 
 static void on_accepted(void *arg, const listener_peer *peer)
@@ -187,6 +198,14 @@ static void on_accepted(void *arg, const listener_peer *peer)
 }
 
 /* --- messages --- */
+
+/* The connection over which the last message has come: the other one may carry nothing. */
+static standby_link *best_link(standby_peer *p)
+{
+    if (p->out.is_open && p->in.is_open)
+        return p->in.link.received_ms > p->out.link.received_ms ? &p->in : &p->out;
+    return p->out.is_open ? &p->out : &p->in;
+}
 
 static void send_message(standby *s, int node, const succession_message *message)
 {
@@ -206,8 +225,7 @@ static void send_message(standby *s, int node, const succession_message *message
     }
     standby_write_message(&w, &m);
     if (wire_writer_status(&w) == LS_OK)
-        frame_link_send(p->out.is_open ? &p->out.link : &p->in.link, STANDBY_FRAME, w.data,
-                        w.bytes);
+        frame_link_send(&best_link(p)->link, STANDBY_FRAME, w.data, w.bytes);
     wire_writer_free(&w);
 }
 
@@ -281,12 +299,19 @@ static void carry_out(standby *s, const succession_action *a, const standby_mess
 
 static void follow(standby *s, const standby_message *m, int node)
 {
+    const standby_calls *c = &s->opt.calls;
+
     if (m->message.kind != SUCCESSION_STATE || m->message.term != succession_term(s->machine) ||
-        succession_head(s->machine) != node || net_address_family(&m->leads_at) == NET_NONE ||
-        net_address_equal(&m->leads_at, &s->followed))
+        succession_head(s->machine) != node)
         return;
-    s->followed = m->leads_at;
-    s->opt.calls.follow(s->opt.calls.self, &m->leads_at);
+    if (node == s->followed_node) {
+        c->still_led(c->self);
+        return;
+    }
+    if (net_address_family(&m->leads_at) == NET_NONE)
+        return;
+    s->followed_node = node;
+    c->follow(c->self, &m->leads_at);
 }
 
 static void on_tick(void *arg)
@@ -358,14 +383,15 @@ ls_status standby_begin(standby *s, const standby_group *g)
                                         .n_nodes = g->n_nodes,
                                         .head = g->head,
                                         .beat_ms = NODE_BEAT_MS,
-                                        .silence_ms = NODE_SILENCE_MS,
-                                        .give_up_ms = GIVE_UP_MS};
+                                        .silence_ms = g->silence_ms,
+                                        .give_up_ms = g->silence_ms + GIVE_UP_MS};
     const size_t n = (size_t)g->n_nodes;
 
     standby_end(s);
     LS_TRY(succession_create(&options, ls_now_ms(), &s->machine));
     s->group = *g;
     s->group.addresses = NULL;
+    s->followed_node = g->head;
     s->peers = ls_calloc(n, sizeof(*s->peers));
     s->addresses = ls_calloc(n, sizeof(*s->addresses));
     if (s->peers == NULL || s->addresses == NULL) {
@@ -386,6 +412,21 @@ ls_status standby_begin(standby *s, const standby_group *g)
     return LS_OK;
 }
 
+void standby_retire(standby *s)
+{
+    step_simple(s, SUCCESSION_RETIRE, -1);
+}
+
+void standby_return(standby *s)
+{
+    step_simple(s, SUCCESSION_RETURN, -1);
+}
+
+bool standby_is_member(const standby *s, uint32_t generation)
+{
+    return s->machine != NULL && s->group.generation == generation;
+}
+
 void standby_end(standby *s)
 {
     poller_timer_cancel(&s->tick);
@@ -403,7 +444,7 @@ void standby_end(standby *s)
     s->addresses = NULL;
     s->state = NULL;
     s->bytes = 0;
-    s->leads_at = s->followed = (net_address){.bytes = 0};
+    s->leads_at = (net_address){.bytes = 0};
 }
 
 ls_status standby_create(poller *p, const standby_options *opt, standby **out)

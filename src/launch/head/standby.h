@@ -31,6 +31,8 @@ typedef struct standby_calls {
     void (*lead)(void *self, const void *state, size_t bytes);
     /* Another agent hosts the head; agents connect to it there. */
     void (*follow)(void *self, const net_address *head);
+    /* The head that this agent has followed so far has sent a message. */
+    void (*still_led)(void *self);
     /* Without a majority of the agents: this one is to end its ranks. */
     void (*leave)(void *self);
 } standby_calls;
@@ -55,11 +57,19 @@ typedef struct standby_group {
     int self;
     int n_nodes;
     int head;
+    int64_t silence_ms; /* after which a silent head, or node for the head, is lost */
     const net_address *addresses;
 } standby_group;
 
 LS_MUST_USE ls_status standby_begin(standby *s, const standby_group *g);
 void standby_end(standby *s); /* of the generation */
+
+/* The ranks of this agent have ended, because it was lost: it votes, and becomes no head. */
+void standby_retire(standby *s);
+/* The same agent has ranks again, and the state of the head says so. */
+void standby_return(standby *s);
+/* Whether this agent is one of those that elect a head in this generation. */
+bool standby_is_member(const standby *s, uint32_t generation);
 
 /* Whether a lost head will be followed by another one, as far as is known here. */
 bool standby_is_ready(const standby *s);

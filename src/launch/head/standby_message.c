@@ -82,7 +82,7 @@ ls_status standby_read_message(const void *body, size_t bytes, standby_message *
     s->round = wire_read_u64(&r);
     s->has_state = wire_read_u8(&r) != 0;
     read_address(&r, &out->leads_at);
-    if (kind < SUCCESSION_STATE || kind > SUCCESSION_REFUSE ||
+    if (kind < SUCCESSION_STATE || kind >= SUCCESSION_KINDS ||
         (s->has_state && kind != SUCCESSION_STATE))
         r.failed = true;
     s->kind = (succession_kind)kind;

@@ -12,16 +12,16 @@ enum {
     STEP_MS = 120, /* the one behind it after this time more */
     STEPS_MOST = 20,
     AGAIN_MS = 40,   /* between questions of a candidate to a node that has not voted for it */
-    RETRY_MS = 300,  /* a candidate without a majority begins a new term, */
+    RETRY_MS = 300,  /* a candidate without a majority begins again, */
     SPREAD_MS = 600, /* up to this later, so that two of them do not always meet */
     ACTIONS_MORE = 8 /* than nodes, in a step */
 };
 
-typedef enum succession_role { FOLLOWER, CANDIDATE, HEAD, OUT } succession_role;
+typedef enum succession_role { FOLLOWER, PRE_CANDIDATE, CANDIDATE, HEAD, OUT } succession_role;
 
 typedef struct peer {
     bool is_connected;
-    bool has_voted;       /* for this candidate */
+    bool has_voted;       /* for this candidate, or would vote */
     uint64_t state_index; /* the newest of this term that it keeps */
     uint64_t round;       /* the last one that it has answered */
     int64_t received_ms;
@@ -35,7 +35,10 @@ struct succession {
     int voted_for; /* in this term; -1: none */
     int head;      /* -1: none */
     int last_head;
-    bool has_led; /* DO_LEAD was given in this term */
+    bool has_led;        /* DO_LEAD was given, and this node has been the head since */
+    bool is_retired;     /* it asks for no votes */
+    bool has_given_up;   /* DO_LEAVE was given since the last head */
+    uint64_t asked_term; /* HEAD: the later term in which it asks for votes; not above: none */
     uint64_t state_term;
     uint64_t state_index;
     uint64_t committed;
@@ -43,8 +46,8 @@ struct succession {
     uint64_t confirmed;
     int64_t received_ms; /* of the head; HEAD: when its term began */
     int64_t headless_ms; /* since then */
-    int64_t elect_ms;    /* FOLLOWER, CANDIDATE: when a new term begins */
-    int64_t beat_ms;     /* HEAD, CANDIDATE: the next messages to all */
+    int64_t elect_ms;    /* neither HEAD nor OUT: when it asks for votes, or asks again */
+    int64_t beat_ms;     /* HEAD, and while it asks: the next messages to all */
     int64_t now_ms;
     succession_action *actions;
     int n_actions;
@@ -63,8 +66,7 @@ static succession_action *act(succession *s, succession_action_kind kind)
     return a;
 }
 
-static void send_round(succession *s, int node, succession_kind kind, bool has_state,
-                       uint64_t round)
+static void send_message(succession *s, int node, succession_message m)
 {
     succession_action *a;
 
@@ -72,36 +74,55 @@ static void send_round(succession *s, int node, succession_kind kind, bool has_s
         return;
     a = act(s, SUCCESSION_DO_SEND);
     a->node = node;
-    a->message = (succession_message){.kind = kind,
-                                      .term = s->term,
-                                      .state_term = s->state_term,
-                                      .state_index = s->state_index,
-                                      .round = round,
-                                      .has_state = has_state};
+    m.state_term = s->state_term;
+    m.state_index = s->state_index;
+    a->message = m;
 }
 
-static void send(succession *s, int node, succession_kind kind, bool has_state)
+static void send(succession *s, int node, succession_kind kind)
 {
-    send_round(s, node, kind, has_state, s->round);
+    send_message(s, node, (succession_message){.kind = kind, .term = s->term});
 }
 
 static void send_state(succession *s, int node)
 {
-    send(s, node, SUCCESSION_STATE, s->peers[node].state_index < s->state_index);
+    send_message(s, node,
+                 (succession_message){.kind = SUCCESSION_STATE,
+                                      .term = s->term,
+                                      .round = s->round,
+                                      .has_state = s->peers[node].state_index < s->state_index});
 }
 
-/* The head's state to all, or the candidate's question to those that have not voted. */
+/* The head has asked for votes in a later term, and not got them yet. */
+static bool renews(const succession *s)
+{
+    return s->role == HEAD && s->asked_term > s->term;
+}
+
+static void send_ask(succession *s, int node)
+{
+    const bool is_pre = s->role == PRE_CANDIDATE;
+
+    if (!s->peers[node].has_voted)
+        send_message(s, node,
+                     (succession_message){.kind = is_pre ? SUCCESSION_PRE_ASK : SUCCESSION_ASK,
+                                          .term = renews(s) ? s->asked_term : s->term});
+}
+
+/* The head's state, or a question to those that have not voted. */
 static void send_all(succession *s)
 {
+    const bool has_state = s->role == HEAD && !renews(s);
+
     for (int i = 0; i < s->opt.n_nodes; i++) {
         if (i == s->opt.self)
             continue;
-        if (s->role == HEAD)
+        if (has_state)
             send_state(s, i);
-        else if (!s->peers[i].has_voted)
-            send(s, i, SUCCESSION_ASK, false);
+        else
+            send_ask(s, i);
     }
-    s->beat_ms = s->now_ms + (s->role == HEAD ? s->opt.beat_ms : AGAIN_MS);
+    s->beat_ms = s->now_ms + (has_state ? s->opt.beat_ms : AGAIN_MS);
 }
 
 static void leave(succession *s)
@@ -180,7 +201,9 @@ static int64_t position(const succession *s)
 
 static int64_t retry_ms(const succession *s)
 {
-    return RETRY_MS + (int64_t)(ls_hash3((uint64_t)s->opt.self, s->term, 0) % SPREAD_MS);
+    const uint64_t self = (uint64_t)s->opt.self;
+
+    return RETRY_MS + (int64_t)(ls_hash3(self, s->term, (uint64_t)s->now_ms) % SPREAD_MS);
 }
 
 static void lose_head(succession *s)
@@ -190,20 +213,33 @@ static void lose_head(succession *s)
     s->elect_ms = s->now_ms + FIRST_MS + STEP_MS * position(s);
 }
 
-/* A later term: this node votes anew, and is no candidate or head any more. */
+static bool asks(const succession *s)
+{
+    return s->role == PRE_CANDIDATE || s->role == CANDIDATE;
+}
+
+/* A later term that another node has begun: this one votes anew, and is no candidate any more. */
 static void enter_term(succession *s, uint64_t term)
 {
     s->term = term;
     s->voted_for = -1;
-    if (s->role == HEAD) {
-        leave(s);
-        return;
-    }
     if (s->head >= 0)
         lose_head(s);
-    else if (s->role == CANDIDATE)
+    else if (asks(s))
         s->elect_ms = s->now_ms + retry_ms(s);
     s->role = FOLLOWER;
+}
+
+/* In a term with the votes of a majority: no state of an earlier term counts as kept. */
+static void begin_leading(succession *s)
+{
+    s->state_term = s->term;
+    s->state_index++;
+    for (int i = 0; i < s->opt.n_nodes; i++) {
+        s->peers[i].state_index = 0;
+        s->peers[i].round = 0;
+    }
+    send_all(s);
 }
 
 static void become_head(succession *s)
@@ -211,16 +247,47 @@ static void become_head(succession *s)
     s->role = HEAD;
     s->head = s->last_head = s->opt.self;
     s->has_led = false;
-    s->state_term = s->term;
-    s->state_index++;
+    s->asked_term = 0;
     s->committed = 0;
     s->round = s->confirmed = 0;
     s->received_ms = s->now_ms;
-    for (int i = 0; i < s->opt.n_nodes; i++) {
-        s->peers[i].state_index = 0;
-        s->peers[i].round = 0;
+    for (int i = 0; i < s->opt.n_nodes; i++)
         s->peers[i].received_ms = s->now_ms;
-    }
+    begin_leading(s);
+}
+
+static void clear_votes(succession *s)
+{
+    for (int i = 0; i < s->opt.n_nodes; i++)
+        s->peers[i].has_voted = false;
+}
+
+static void become_candidate(succession *s)
+{
+    s->role = CANDIDATE;
+    s->term++;
+    s->voted_for = s->opt.self;
+    s->elect_ms = s->now_ms + retry_ms(s);
+    clear_votes(s);
+    send_all(s);
+}
+
+static void become_pre_candidate(succession *s)
+{
+    s->role = PRE_CANDIDATE;
+    s->elect_ms = s->now_ms + retry_ms(s);
+    clear_votes(s);
+    act(s, SUCCESSION_DO_DIAL);
+    send_all(s);
+}
+
+/* A node that refuses is in a later term: the head leads on, in a term after that one. */
+static void renew_term(succession *s, uint64_t later)
+{
+    if (later <= s->term || later <= s->asked_term)
+        return;
+    s->asked_term = later + 1;
+    clear_votes(s);
     send_all(s);
 }
 
@@ -230,20 +297,17 @@ static void count_votes(succession *s)
 
     for (int i = 0; i < s->opt.n_nodes; i++)
         n += i != s->opt.self && s->peers[i].has_voted;
-    if (is_majority(s, n))
+    if (!is_majority(s, n))
+        return;
+    if (s->role == PRE_CANDIDATE) {
+        become_candidate(s);
+    } else if (s->role == CANDIDATE) {
         become_head(s);
-}
-
-static void become_candidate(succession *s)
-{
-    s->role = CANDIDATE;
-    s->term++;
-    s->voted_for = s->opt.self;
-    s->elect_ms = s->now_ms + retry_ms(s);
-    for (int i = 0; i < s->opt.n_nodes; i++)
-        s->peers[i].has_voted = false;
-    act(s, SUCCESSION_DO_DIAL);
-    send_all(s);
+    } else {
+        s->term = s->asked_term;
+        s->voted_for = s->opt.self;
+        begin_leading(s);
+    }
 }
 
 /* --- messages --- */
@@ -263,38 +327,85 @@ static bool has_head(const succession *s)
     return s->role == HEAD || (s->head >= 0 && s->now_ms - s->received_ms < s->opt.silence_ms);
 }
 
+static bool has_newer_state(const succession *s, const succession_message *m)
+{
+    return is_newer(s->state_term, s->state_index, m->state_term, m->state_index);
+}
+
+/* This node is the better candidate. */
+static void hurry(succession *s)
+{
+    if (s->role == FOLLOWER)
+        s->elect_ms = earlier(s->elect_ms, s->now_ms + FIRST_MS + STEP_MS * position(s));
+}
+
+static void on_pre_ask(succession *s, int node, const succession_message *m)
+{
+    if (!has_head(s) && m->term >= s->term && !has_newer_state(s, m)) {
+        send_message(s, node, (succession_message){.kind = SUCCESSION_PRE_VOTE, .term = m->term});
+        return;
+    }
+    if (!has_head(s) && has_newer_state(s, m))
+        hurry(s);
+    send(s, node, SUCCESSION_REFUSE);
+}
+
+/* The head itself, in a later term: it stays the head. */
+static bool is_renewal(const succession *s, int node, const succession_message *m)
+{
+    return s->role == FOLLOWER && s->head == node && m->term >= s->term;
+}
+
+static void on_renewal(succession *s, int node, const succession_message *m)
+{
+    if (m->term > s->term) {
+        s->term = m->term;
+        s->voted_for = node;
+    }
+    s->received_ms = s->now_ms;
+    send(s, node, s->voted_for == node ? SUCCESSION_VOTE : SUCCESSION_REFUSE);
+}
+
 static void on_ask(succession *s, int node, const succession_message *m)
 {
-    bool is_older;
     bool is_granted;
 
+    if (is_renewal(s, node, m)) {
+        on_renewal(s, node, m);
+        return;
+    }
     if (has_head(s)) {
-        send(s, node, SUCCESSION_REFUSE, false);
+        send(s, node, SUCCESSION_REFUSE);
         return;
     }
     if (m->term > s->term)
         enter_term(s, m->term);
-    is_older = is_newer(s->state_term, s->state_index, m->state_term, m->state_index);
-    is_granted = m->term == s->term && (s->voted_for < 0 || s->voted_for == node) && !is_older;
+    is_granted =
+        m->term == s->term && (s->voted_for < 0 || s->voted_for == node) && !has_newer_state(s, m);
     if (is_granted) {
         s->voted_for = node;
         s->elect_ms = s->now_ms + retry_ms(s);
-    } else if (is_older && s->role == FOLLOWER) { // this node is the better candidate
-        s->elect_ms = earlier(s->elect_ms, s->now_ms + FIRST_MS + STEP_MS * position(s));
+    } else if (has_newer_state(s, m)) {
+        hurry(s);
     }
-    send(s, node, is_granted ? SUCCESSION_VOTE : SUCCESSION_REFUSE, false);
+    send(s, node, is_granted ? SUCCESSION_VOTE : SUCCESSION_REFUSE);
 }
 
 static void on_state(succession *s, int node, const succession_message *m)
 {
-    if (m->term < s->term || s->role == HEAD) {
-        send(s, node, SUCCESSION_REFUSE, false);
+    if (m->term < s->term || (s->role == HEAD && m->term == s->term)) {
+        send(s, node, SUCCESSION_REFUSE);
+        return;
+    }
+    if (s->role == HEAD) { // a majority has elected another one
+        leave(s);
         return;
     }
     if (m->term > s->term)
         enter_term(s, m->term);
     s->role = FOLLOWER;
     s->received_ms = s->now_ms;
+    s->has_given_up = false;
     if (s->head != node) {
         s->head = s->last_head = node;
         act(s, SUCCESSION_DO_FOLLOW)->node = node;
@@ -304,7 +415,9 @@ static void on_state(succession *s, int node, const succession_message *m)
         s->state_index = m->state_index;
         act(s, SUCCESSION_DO_STORE);
     }
-    send_round(s, node, SUCCESSION_STORED, false, m->round);
+    send_message(
+        s, node,
+        (succession_message){.kind = SUCCESSION_STORED, .term = s->term, .round = m->round});
 }
 
 static void on_stored(succession *s, int node, const succession_message *m)
@@ -323,16 +436,32 @@ static void on_stored(succession *s, int node, const succession_message *m)
 
 static void on_refuse(succession *s, const succession_message *m)
 {
-    const bool is_candidate = s->role == CANDIDATE;
+    const bool has_asked = asks(s);
 
-    if (s->role == FOLLOWER && s->head >= 0)
+    if (s->role == HEAD) {
+        renew_term(s, m->term);
+        return;
+    }
+    if (s->head >= 0)
         return;
     if (m->term > s->term)
         enter_term(s, m->term);
-    if (!is_candidate || !is_newer(m->state_term, m->state_index, s->state_term, s->state_index))
+    if (!has_asked || !is_newer(m->state_term, m->state_index, s->state_term, s->state_index))
         return;
     s->role = FOLLOWER; // the other one is the better candidate
     s->elect_ms = s->now_ms + s->opt.silence_ms + retry_ms(s);
+}
+
+static void on_vote(succession *s, int node, const succession_message *m)
+{
+    const succession_role role = m->kind == SUCCESSION_VOTE ? CANDIDATE : PRE_CANDIDATE;
+    const bool is_asked = s->role == role && m->term == s->term;
+
+    if (!is_asked && !(renews(s) && m->kind == SUCCESSION_VOTE && m->term == s->asked_term))
+        return;
+    s->peers[node].has_voted = true;
+    s->peers[node].received_ms = s->now_ms;
+    count_votes(s);
 }
 
 static void on_message(succession *s, int node, const succession_message *m)
@@ -347,14 +476,17 @@ static void on_message(succession *s, int node, const succession_message *m)
     case SUCCESSION_ASK:
         on_ask(s, node, m);
         return;
+    case SUCCESSION_PRE_ASK:
+        on_pre_ask(s, node, m);
+        return;
     case SUCCESSION_VOTE:
-        if (s->role == CANDIDATE && m->term == s->term) {
-            s->peers[node].has_voted = true;
-            count_votes(s);
-        }
+    case SUCCESSION_PRE_VOTE:
+        on_vote(s, node, m);
         return;
     case SUCCESSION_REFUSE:
         on_refuse(s, m);
+        return;
+    case SUCCESSION_KINDS:
         return;
     }
 }
@@ -366,12 +498,12 @@ static void on_connected(succession *s, int node)
     peer *p = &s->peers[node];
 
     p->is_connected = true;
-    if (s->role == HEAD) {
+    if (s->role == HEAD)
         p->state_index = 0; // it may lack what was sent before
+    if (asks(s) || renews(s))
+        send_ask(s, node);
+    else if (s->role == HEAD)
         send_state(s, node);
-    } else if (s->role == CANDIDATE && !p->has_voted) {
-        send(s, node, SUCCESSION_ASK, false);
-    }
 }
 
 static void on_lost(succession *s, int node)
@@ -391,42 +523,56 @@ static bool has_lost_majority(const succession *s)
     return !is_majority(s, n);
 }
 
-static void on_time(succession *s)
+static void retire(succession *s)
 {
-    if (s->role == HEAD && has_lost_majority(s)) {
-        leave(s);
-        return;
-    }
-    if (s->role == FOLLOWER && s->head >= 0) {
+    s->is_retired = true;
+    if (asks(s))
+        s->role = FOLLOWER;
+}
+
+static void on_time_of_follower(succession *s)
+{
+    if (s->head >= 0) {
         if (s->now_ms - s->received_ms >= s->opt.silence_ms)
             lose_head(s);
         return;
     }
-    if (s->role != HEAD && s->now_ms - s->headless_ms >= s->opt.give_up_ms) {
-        leave(s);
-        return;
+    if (!s->has_given_up && s->now_ms - s->headless_ms >= s->opt.give_up_ms) {
+        s->has_given_up = true;
+        retire(s);
+        act(s, SUCCESSION_DO_LEAVE);
+    } else if (!s->is_retired && s->now_ms >= s->elect_ms) {
+        become_pre_candidate(s);
+    } else if (asks(s) && s->now_ms >= s->beat_ms) {
+        send_all(s);
     }
-    if (s->role != HEAD && s->now_ms >= s->elect_ms)
-        become_candidate(s);
-    else if (s->role != FOLLOWER && s->now_ms >= s->beat_ms)
+}
+
+static void on_time(succession *s)
+{
+    if (s->role != HEAD)
+        on_time_of_follower(s);
+    else if (has_lost_majority(s))
+        leave(s);
+    else if (s->now_ms >= s->beat_ms)
         send_all(s);
 }
 
 static int64_t wake_at(const succession *s)
 {
-    switch (s->role) {
-    case HEAD:
+    int64_t at = INT64_MAX;
+
+    if (s->role == OUT)
+        return at;
+    if (s->role == HEAD)
         return s->beat_ms;
-    case CANDIDATE:
-        return earlier(earlier(s->beat_ms, s->elect_ms), s->headless_ms + s->opt.give_up_ms);
-    case FOLLOWER:
-        if (s->head >= 0)
-            return s->received_ms + s->opt.silence_ms;
-        return earlier(s->elect_ms, s->headless_ms + s->opt.give_up_ms);
-    case OUT:
-        break;
-    }
-    return INT64_MAX;
+    if (s->head >= 0)
+        return s->received_ms + s->opt.silence_ms;
+    if (!s->has_given_up)
+        at = s->headless_ms + s->opt.give_up_ms;
+    if (!s->is_retired)
+        at = earlier(at, s->elect_ms);
+    return asks(s) ? earlier(at, s->beat_ms) : at;
 }
 
 static void propose(succession *s)
@@ -450,6 +596,10 @@ static void take_event(succession *s, const succession_event *e)
     else if (e->kind == SUCCESSION_CONFIRM && succession_is_head(s)) {
         s->round++;
         send_all(s);
+    } else if (e->kind == SUCCESSION_RETIRE && s->role != HEAD) {
+        retire(s);
+    } else if (e->kind == SUCCESSION_RETURN) {
+        s->is_retired = false;
     }
 }
 

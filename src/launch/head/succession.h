@@ -4,13 +4,20 @@
  * each other by messages. The head's state is known to a majority of the nodes before its effects
  * are visible; when the head is lost, a majority elects a node that knows it.
  *
- *     FOLLOWER --the head is lost--> CANDIDATE --a majority votes--> HEAD --no majority--> OUT
+ *     FOLLOWER --the head is lost--> PRE_CANDIDATE --a majority would vote--> CANDIDATE
+ *     CANDIDATE --a majority votes--> HEAD --no majority, or a later head--> OUT
  *
  * It is Raft (Ongaro, Ousterhout: In Search of an Understandable Consensus Algorithm, 2014;
  * election 5.2, its restriction 5.4, commitment 5.3) with a log of one entry: each state replaces
- * the one before. CONFIRM is the read index of Ongaro's dissertation (6.4); a node that receives
- * messages of a head votes for no other (4.2.3 there). The nodes are those with which the ranks
- * were started; their number does not change, and a node that has ended does not come back.
+ * the one before. From Ongaro's dissertation: CONFIRM is the read index (6.4); a node that receives
+ * messages of a head votes for no other (4.2.3); a node begins a new term only after a majority has
+ * answered that it would vote (9.6, pre-vote), so a node that was cut off disturbs no head when it
+ * returns. A refusal ends no head: where a node is in a later term, because its election has
+ * failed, the head asks for votes in a term after that one and continues to lead.
+ *
+ * The nodes are those with which the ranks were started; their number does not change. A node
+ * whose ranks have ended may vote on (RETIRE), and stand again with new ranks (RETURN). A node
+ * whose process has ended does not come back.
  *
  * A pure step function: an event goes in, actions come out. It reads no clock, opens nothing and
  * allocates only in succession_create(). The driver (standby.c) holds the bytes of the state: the
@@ -41,7 +48,7 @@ typedef struct succession_options {
     int head;           /* in term 1, when all nodes are alive */
     int64_t beat_ms;    /* between messages of the head */
     int64_t silence_ms; /* without a message: the head is lost, or a node for the head */
-    int64_t give_up_ms; /* a node without a head for so long leaves the job */
+    int64_t give_up_ms; /* a node without a head for so long leaves, and retires */
 } succession_options;
 
 typedef enum succession_kind {
@@ -49,14 +56,17 @@ typedef enum succession_kind {
     SUCCESSION_STORED,    /* its answer */
     SUCCESSION_ASK,       /* candidate: for a vote */
     SUCCESSION_VOTE,
-    SUCCESSION_REFUSE /* to STATE of an earlier term, or to ASK */
+    SUCCESSION_REFUSE,   /* to STATE of an earlier term, to ASK, or to PRE_ASK */
+    SUCCESSION_PRE_ASK,  /* whether the other node would vote in the next term */
+    SUCCESSION_PRE_VOTE, /* it would */
+    SUCCESSION_KINDS
 } succession_kind;
 
 /* A state is identified by the term and the index of the head that has made it. */
 typedef struct succession_message {
     succession_kind kind;
     uint64_t term;
-    uint64_t state_term; /* of the state; in ASK the newest one that the candidate keeps */
+    uint64_t state_term; /* of the state; in ASK, PRE_ASK the newest one of the candidate */
     uint64_t state_index;
     uint64_t round; /* STATE: of the last CONFIRM; STORED repeats it */
     bool has_state; /* STATE: the driver adds the state's bytes */
@@ -68,7 +78,9 @@ typedef enum succession_event_kind {
     SUCCESSION_CONNECTED, /* node: messages can be sent to it */
     SUCCESSION_LOST,      /* node: its connection has ended */
     SUCCESSION_PROPOSE,   /* the head: the driver has a new state */
-    SUCCESSION_CONFIRM    /* the head: whether it is still the head */
+    SUCCESSION_CONFIRM,   /* the head: whether it is still the head */
+    SUCCESSION_RETIRE,    /* the ranks here have ended: this node votes, and asks for no votes */
+    SUCCESSION_RETURN     /* it has ranks again */
 } succession_event_kind;
 
 typedef struct succession_event {
@@ -80,7 +92,7 @@ typedef struct succession_event {
 typedef enum succession_action_kind {
     SUCCESSION_DO_SEND,    /* node, message */
     SUCCESSION_DO_STORE,   /* the state of the message at hand becomes the driver's */
-    SUCCESSION_DO_DIAL,    /* this node is a candidate: it is to connect to the other nodes */
+    SUCCESSION_DO_DIAL,    /* this node asks for votes: it is to connect to the other nodes */
     SUCCESSION_DO_LEAD,    /* this node is the head, with the state that the driver has */
     SUCCESSION_DO_COMMIT,  /* number: states up to this index are known to each later head */
     SUCCESSION_DO_CONFIRM, /* number: rounds up to this one are confirmed */
