@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""build_wheel.py [--glibc 2.28] [--torch PYTHON...] [--work FOLDER] OUTPUT: builds the wheel.
+"""build_wheel.py OUTPUT [--glibc 2.28] [--torch PYTHON...] [--work FOLDER]: builds the wheel.
 
 The wheel has liblockstep, the tool, the static agent that the tool sends to hosts without Lockstep,
 the Python package and, for each PYTHON that has torch, the C++ form of the backend. Everything is
