@@ -13,6 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Of setpriv. No file has to name the user. */
+#define ORDINARY_USER "--reuid=61234", "--regid=61234", "--clear-groups", "--inh-caps=-all"
+
 #define test(name) cmocka_unit_test_teardown(name, job_clean_up)
 
 static job *run(const char *n, const char *role, const char *a, const char *b)
@@ -415,8 +418,44 @@ static void many_ranks_need_more_descriptors_than_users_have(void **state)
     job_expect_code(j, 0);
     j = job_start(JOB_LIST("sh", "-c", "ulimit -n 40; exec " JOB_TOOL " run -n 24 true"), NULL);
     job_expect_code(j, 1);
-    job_expect(j, job_printed(j, 1, "lockstep run: ") && job_printed(j, 1, "Too many open files"));
+    job_expect(j, job_printed(j, 1, "lockstep run: 24 ranks on this host need ") &&
+                      job_printed(j, 1,
+                                  "open files, but at most 40 are allowed: raise the hard "
+                                  "limit (ulimit -Hn"));
     job_expect_gone(j);
+    // The number that it names is enough.
+    j = job_start(
+        JOB_LIST("sh", "-c", "ulimit -n 216; exec " JOB_TOOL " run -n 24 " JOB_ACTOR " steps 3"),
+        NULL);
+    job_expect_code(j, 0);
+}
+
+/* As an ordinary user without capabilities and with the limits of a login. */
+static void many_ranks_of_an_ordinary_user_start(void **state)
+{
+    static const char *const numbers[] = {"16", "33", "64"};
+    job *j;
+
+    LS_UNUSED(state);
+    if (geteuid() != 0) {
+        print_message("only root can become another user\n");
+        skip();
+    }
+    j = job_start(JOB_LIST("setpriv", ORDINARY_USER, JOB_TOOL, "--version"), NULL);
+    job_await_end(j);
+    if (j->status != 0) {
+        print_message("another user cannot run %s, or there is no setpriv\n", JOB_TOOL);
+        skip();
+    }
+    for (size_t i = 0; i < LS_COUNT_OF(numbers); i++) {
+        j = job_start(JOB_LIST("setpriv", ORDINARY_USER, "sh", "-c",
+                               "ulimit -Sn 1024; ulimit -l 64; unset HOME; cd /; exec " JOB_TOOL
+                               " run -n $0 " JOB_ACTOR " steps 3",
+                               numbers[i]),
+                      NULL);
+        job_expect_code(j, 0);
+        job_expect_gone(j);
+    }
 }
 
 /* A rank has one socket, for PMI-1. */
@@ -559,6 +598,7 @@ int main(void)
         test(the_agent_holds_the_stores_port),
         test(missing_streams_do_no_harm),
         test(many_ranks_need_more_descriptors_than_users_have),
+        test(many_ranks_of_an_ordinary_user_start),
         test(a_rank_holds_no_descriptors_of_the_agent),
         test(two_jobs_are_independent),
         test(nested_job_is_independent),
