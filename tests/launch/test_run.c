@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* Of setpriv. No file has to name the user. */
@@ -458,6 +459,45 @@ static void many_ranks_of_an_ordinary_user_start(void **state)
     }
 }
 
+/* Runs the actor where the kernel refuses these calls to the ranks, and to the launcher or not. */
+static job *run_without(const char *calls, const char *error, bool only_ranks)
+{
+    if (only_ranks)
+        return job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", REFUSE_CALLS, error, calls, JOB_ACTOR,
+                                  "steps", "3"),
+                         NULL);
+    return job_start(
+        JOB_LIST(REFUSE_CALLS, error, calls, JOB_TOOL, "run", "-n", "3", JOB_ACTOR, "steps", "3"),
+        NULL);
+}
+
+/* As containers refuse them: EPERM, and ENOSYS. */
+static void refused_system_calls_cost_speed_or_are_named(void **state)
+{
+    static const char *const errors[] = {"1", "38"};
+    static const char others[] = "pidfd_open,pidfd_send_signal,process_vm_readv,process_vm_writev,"
+                                 "ioprio_set,close_range,clone3,setpriority,sched_setaffinity,"
+                                 "unshare,mbind,io_uring_setup";
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(errors); i++) {
+        job *j = run_without(others, errors[i], i == 1);
+
+        job_await_end(j);
+        if (WIFEXITED(j->status) && WEXITSTATUS(j->status) == 77) {
+            print_message("this process cannot set filters of system calls\n");
+            skip();
+        }
+        job_expect_code(j, 0);
+        j = run_without("memfd_create", errors[i], i == 1);
+        job_await_end(j);
+        job_expect(j, j->status != 0 && job_printed(j, 1,
+                                                    "memfd_create; the system call filter of "
+                                                    "a container may refuse it"));
+        job_expect_gone(j);
+    }
+}
+
 /* A rank has one socket, for PMI-1. */
 static void a_rank_holds_no_descriptors_of_the_agent(void **state)
 {
@@ -599,6 +639,7 @@ int main(void)
         test(missing_streams_do_no_harm),
         test(many_ranks_need_more_descriptors_than_users_have),
         test(many_ranks_of_an_ordinary_user_start),
+        test(refused_system_calls_cost_speed_or_are_named),
         test(a_rank_holds_no_descriptors_of_the_agent),
         test(two_jobs_are_independent),
         test(nested_job_is_independent),
