@@ -301,19 +301,9 @@ static ls_status copy_source(ls_work *w, const ls_comm *comm)
 /* Messages have numbers of their own, so their order relative to collectives does not matter. */
 static ls_status number_message(ls_comm *comm, coll *op)
 {
-    const int is_send = op->kind == COLL_SEND;
-    const int32_t key[3] = {is_send, op->root, op->tag};
-    message_count *c = &comm->counting[is_send];
+    const message_count key = {.is_send = op->kind == COLL_SEND, .peer = op->root, .tag = op->tag};
 
-    if (memcmp(c->key, key, sizeof(key)) != 0 || c->last == 0) {
-        // The values of the map are the numbers themselves.
-        if (c->last != 0)
-            LS_TRY(byte_map_set(&comm->messages, c->key, sizeof(c->key), (void *)c->last, NULL));
-        memcpy(c->key, key, sizeof(key));
-        c->last = (uintptr_t)byte_map_get(&comm->messages, key, sizeof(key));
-    }
-    op->stamp.sequence = ++c->last;
-    return LS_OK;
+    return message_counts_next(&comm->messages, &key, &op->stamp.sequence);
 }
 
 /* Of the operations that this thread starts. */

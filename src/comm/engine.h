@@ -30,6 +30,7 @@
 #include "comm/backend.h"
 #include "comm/calls.h"
 #include "comm/join.h"
+#include "comm/message_counts.h"
 #include "comm/recorder.h"
 #include "comm/site.h"
 #include "store/hub.h"
@@ -113,12 +114,6 @@ struct ls_work {
     int n_parts;
 };
 
-/* The number of messages of one (direction, peer, tag). */
-typedef struct message_count {
-    int32_t key[3];
-    uintptr_t last; /* 0: unused */
-} message_count;
-
 struct ls_comm {
     engine *engine;
     list_node node; /* in engine->groups */
@@ -137,8 +132,7 @@ struct ls_comm {
     call_log *calls;   /* reported to the hub; NULL: the backend compares calls itself */
     /* by group rank: 1 + its last operation, 0: present; NULL: all are present */
     uint64_t *left_after;
-    byte_map messages;         /* message_count.last by key, except those in `counting` */
-    message_count counting[2]; /* the last used one of each direction */
+    message_counts messages;
     char label[STAMP_SITE_BYTES];
     ls_queue *queue;              /* of ls_comm_set_queue() */
     struct staging *staging;      /* NULL: no operation on device memory yet */

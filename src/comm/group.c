@@ -39,7 +39,7 @@ static void clear_group(ls_comm *comm)
 {
     struct seat *kept = comm->seat;
 
-    byte_map_free(&comm->messages);
+    message_counts_free(&comm->messages);
     ls_free(comm->calls);
     ls_free(comm->left_after);
     ls_free(comm->members);

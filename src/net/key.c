@@ -300,7 +300,9 @@ ls_status net_key_to_fd(const net_key *key, int *fd)
     name_descriptor(name, sizeof(name));
     *fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (*fd < 0)
-        return ls_fail_errno("cannot create a descriptor for the key");
+        return ls_fail_errno(
+            "cannot create a descriptor for the key (memfd_create; the system call "
+            "filter of a container may refuse it)");
     memcpy(content, HANDOVER_MARK, sizeof(HANDOVER_MARK) - 1);
     memcpy(content + sizeof(HANDOVER_MARK) - 1, key->bytes, NET_KEY_BYTES);
     if (pwrite(*fd, content, sizeof(content), 0) != (ssize_t)sizeof(content) ||

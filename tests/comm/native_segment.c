@@ -267,6 +267,48 @@ static void many_ranks_map_each_other_with_few_descriptors_in_flight(void **stat
     assert_int_equal(ranks_run(AS_THREADS, 17, map_all, ranks_shared(sizeof(notes))), 0);
 }
 
+/* The numbers in ids wrap around; a mapping of an old segment with the same id is not used. */
+static int wrap_numbers(const comm_boot *boot, void *arg)
+{
+    notes *n = arg;
+    segment_view *view = NULL;
+    void *memory = NULL;
+    local *l = NULL;
+
+    RANK_CHECK(local_join(boot, NULL, &l) == LS_OK);
+    for (int i = 0; i < 6; i++) {
+        // Twice the same three numbers, of which the middle one is the last.
+        if (i % 3 == 0)
+            l->last_number = UINT32_MAX / SEGMENTS_MAX - 3;
+        if (boot->rank == 0) {
+            RANK_CHECK(segment_create(l, SEGMENT_KEY_NONE, 4096, &memory) == LS_OK);
+            *(int *)memory = i;
+            RANK_CHECK(segment_find(l, memory, 4096, &n->ref) && n->ref.id >= SEGMENTS_MAX);
+        }
+        RANK_CHECK(reach(boot, l, n, 3 * i + 1) == 0);
+        if (boot->rank != 0) {
+            RANK_CHECK(resolve(l, n->ref, 4096, &view, &memory) == LS_OK);
+            RANK_CHECK(*(int *)memory == i);
+            segment_release(view);
+        }
+        RANK_CHECK(reach(boot, l, n, 3 * i + 2) == 0);
+        if (boot->rank == 0)
+            RANK_CHECK(segment_destroy(l, memory));
+        atomic_store(&n->step[boot->rank], 3 * i + 3); // rank 1 does not receive the removal
+        while (atomic_load(&n->step[1 - boot->rank]) < 3 * i + 3)
+            poll(NULL, 0, 1);
+    }
+    local_leave(l);
+    return 0;
+}
+
+static void numbers_of_segments_wrap_around(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(AS_PROCESSES, 2, wrap_numbers, ranks_shared(sizeof(notes))), 0);
+    assert_int_equal(ranks_run(AS_THREADS, 2, wrap_numbers, ranks_shared(sizeof(notes))), 0);
+}
+
 static int fill_table(const comm_boot *boot, void *arg)
 {
     void *memory = NULL;
@@ -398,6 +440,7 @@ int main(void)
         cmocka_unit_test(removals_need_no_peer_that_reads),
         cmocka_unit_test(many_ranks_map_each_other_with_few_descriptors_in_flight),
         cmocka_unit_test(created_and_destroyed_segments_leave_nothing),
+        cmocka_unit_test(numbers_of_segments_wrap_around),
         cmocka_unit_test(full_table_refuses_and_recovers),
         cmocka_unit_test(false_descriptors_are_refused),
         cmocka_unit_test(joining_without_memory_fails_cleanly),

@@ -767,6 +767,52 @@ static void waiters_wake_when_the_count_has_passed_theirs(void **state)
     assert_int_equal(ranks_run(AS_THREADS, 3, arrive, &a), 0);
 }
 
+static void wait_for_all_ranks(const comm_boot *boot, atomic_int *steps, int step)
+{
+    atomic_fetch_add(steps, 1);
+    while (atomic_load(steps) < step * boot->size)
+        (void)poll(NULL, 0, 1);
+}
+
+/* The number of operations passes the largest that the futex holds. */
+static int pass_the_last_number(const comm_boot *boot, void *arg)
+{
+    const uint64_t begin = UINT32_MAX - UINT64_C(5);
+    team_rank *r = ls_calloc(1, sizeof(*r));
+    const coll op = team_rank_op(COLL_BARRIER, LS_F32, LS_SUM, -1, NULL, NULL, 0);
+
+    RANK_CHECK(r != NULL);
+    r->shares_cores = true;
+    RANK_CHECK(team_rank_open(r, boot, PIECE_BYTES) == LS_OK);
+    r->t->number = begin;
+    if (boot->rank == 0) {
+        atomic_store(&r->t->parts[0]->arrivals, begin * (uint64_t)boot->size);
+        atomic_store(&r->t->parts[0]->complete, (uint32_t)begin);
+    }
+    wait_for_all_ranks(boot, arg, 1);
+    for (int i = 0; i < 12; i++) {
+        team_rank_start(r, 0, &op);
+        while (!r->is_done[0]) {
+            if (!team_progress(r->t))
+                (void)team_futex_wait(r->t);
+        }
+        RANK_CHECK(r->status[0] == LS_OK);
+    }
+    RANK_CHECK(r->t->number == begin + 12);
+    wait_for_all_ranks(boot, arg, 2);
+    RANK_CHECK(atomic_load(&r->t->parts[0]->complete) == (uint32_t)(begin + 12));
+    team_rank_close(r);
+    ls_free(r);
+    return 0;
+}
+
+static void operations_pass_the_last_number_of_the_futex(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        ranks_run(AS_PROCESSES, 3, pass_the_last_number, ranks_shared(sizeof(atomic_int))), 0);
+}
+
 /* An argument selects tests by pattern: '*oracle*'. */
 int main(int argc, char **argv)
 {
@@ -786,6 +832,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(reader_fails_when_a_buffer_is_not_readable),
         cmocka_unit_test(large_results_are_written_around_the_caches),
         cmocka_unit_test(waiters_wake_when_the_count_has_passed_theirs),
+        cmocka_unit_test(operations_pass_the_last_number_of_the_futex),
     };
 
     if (argc > 1)

@@ -11,7 +11,11 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+/* Of setpriv. No file has to name the user. */
+#define ORDINARY_USER "--reuid=61234", "--regid=61234", "--clear-groups", "--inh-caps=-all"
 
 #define test(name) cmocka_unit_test_teardown(name, job_clean_up)
 
@@ -415,8 +419,83 @@ static void many_ranks_need_more_descriptors_than_users_have(void **state)
     job_expect_code(j, 0);
     j = job_start(JOB_LIST("sh", "-c", "ulimit -n 40; exec " JOB_TOOL " run -n 24 true"), NULL);
     job_expect_code(j, 1);
-    job_expect(j, job_printed(j, 1, "lockstep run: ") && job_printed(j, 1, "Too many open files"));
+    job_expect(j, job_printed(j, 1, "lockstep run: 24 ranks on this host need ") &&
+                      job_printed(j, 1,
+                                  "open files, but at most 40 are allowed: raise the hard "
+                                  "limit (ulimit -Hn"));
     job_expect_gone(j);
+    // The number that it names is enough.
+    j = job_start(
+        JOB_LIST("sh", "-c", "ulimit -n 216; exec " JOB_TOOL " run -n 24 " JOB_ACTOR " steps 3"),
+        NULL);
+    job_expect_code(j, 0);
+}
+
+/* As an ordinary user without capabilities and with the limits of a login. */
+static void many_ranks_of_an_ordinary_user_start(void **state)
+{
+    static const char *const numbers[] = {"16", "33", "64"};
+    job *j;
+
+    LS_UNUSED(state);
+    if (geteuid() != 0) {
+        print_message("only root can become another user\n");
+        skip();
+    }
+    j = job_start(JOB_LIST("setpriv", ORDINARY_USER, JOB_TOOL, "--version"), NULL);
+    job_await_end(j);
+    if (j->status != 0) {
+        print_message("another user cannot run %s, or there is no setpriv\n", JOB_TOOL);
+        skip();
+    }
+    for (size_t i = 0; i < LS_COUNT_OF(numbers); i++) {
+        j = job_start(JOB_LIST("setpriv", ORDINARY_USER, "sh", "-c",
+                               "ulimit -Sn 1024; ulimit -l 64; unset HOME; cd /; exec " JOB_TOOL
+                               " run -n $0 " JOB_ACTOR " steps 3",
+                               numbers[i]),
+                      NULL);
+        job_expect_code(j, 0);
+        job_expect_gone(j);
+    }
+}
+
+/* Runs the actor where the kernel refuses these calls to the ranks, and to the launcher or not. */
+static job *run_without(const char *calls, const char *error, bool only_ranks)
+{
+    if (only_ranks)
+        return job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", REFUSE_CALLS, error, calls, JOB_ACTOR,
+                                  "steps", "3"),
+                         NULL);
+    return job_start(
+        JOB_LIST(REFUSE_CALLS, error, calls, JOB_TOOL, "run", "-n", "3", JOB_ACTOR, "steps", "3"),
+        NULL);
+}
+
+/* As containers refuse them: EPERM, and ENOSYS. */
+static void refused_system_calls_cost_speed_or_are_named(void **state)
+{
+    static const char *const errors[] = {"1", "38"};
+    static const char others[] = "pidfd_open,pidfd_send_signal,process_vm_readv,process_vm_writev,"
+                                 "ioprio_set,close_range,clone3,setpriority,sched_setaffinity,"
+                                 "unshare,mbind,io_uring_setup";
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(errors); i++) {
+        job *j = run_without(others, errors[i], i == 1);
+
+        job_await_end(j);
+        if (WIFEXITED(j->status) && WEXITSTATUS(j->status) == 77) {
+            print_message("this process cannot set filters of system calls\n");
+            skip();
+        }
+        job_expect_code(j, 0);
+        j = run_without("memfd_create", errors[i], i == 1);
+        job_await_end(j);
+        job_expect(j, j->status != 0 && job_printed(j, 1,
+                                                    "memfd_create; the system call filter of "
+                                                    "a container may refuse it"));
+        job_expect_gone(j);
+    }
 }
 
 /* A rank has one socket, for PMI-1. */
@@ -559,6 +638,8 @@ int main(void)
         test(the_agent_holds_the_stores_port),
         test(missing_streams_do_no_harm),
         test(many_ranks_need_more_descriptors_than_users_have),
+        test(many_ranks_of_an_ordinary_user_start),
+        test(refused_system_calls_cost_speed_or_are_named),
         test(a_rank_holds_no_descriptors_of_the_agent),
         test(two_jobs_are_independent),
         test(nested_job_is_independent),

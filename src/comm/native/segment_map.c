@@ -125,7 +125,8 @@ static ls_status make_memfd(segment_map *m)
     if (m->fd < 0 && errno == EACCES)
         m->fd = memfd_create("lockstep", flags | MFD_NOEXEC_SEAL);
     if (m->fd < 0)
-        return ls_fail_errno("cannot make shared memory (memfd_create)");
+        return ls_fail_errno("cannot make shared memory (memfd_create; the system call filter of a "
+                             "container may refuse it)");
     LS_TRY(note_file(m, m->fd, &bytes));
     if (ftruncate(m->fd, (off_t)m->mapped) != 0)
         return ls_fail_errno("cannot make shared memory of %zu bytes", m->bytes);

@@ -17,6 +17,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+enum { OWN_DESCRIPTORS = 24 }; /* of the agent, whatever the number of ranks */
+
 /* Besides those that end the job. */
 static const int handled_signals[] = {SIGCHLD, SIGTSTP, SIGCONT, SIGUSR1, SIGUSR2, SIGWINCH};
 
@@ -92,17 +94,26 @@ static rlim_t count_remote_descriptors(const agent_spec *spec)
 }
 
 /*
- * Each rank needs pipes, a ring and connections. If the hard limit is too low, opening them fails.
+ * A rank takes four pipes, its flight recorder, its error file, PMI's socket and the connection to
+ * the hub; programs with connections of their own to the head (PyTorch's store) more.
  */
-static void raise_descriptor_limit(const agent_spec *spec)
+static ls_status raise_descriptor_limit(const agent_spec *spec)
 {
-    const rlim_t needed = 64 + 14 * (rlim_t)spec->n_ranks + count_remote_descriptors(spec);
+    const rlim_t least = OWN_DESCRIPTORS + 8 * (rlim_t)spec->n_ranks;
+    const rlim_t enough = 64 + 14 * (rlim_t)spec->n_ranks + count_remote_descriptors(spec);
     struct rlimit limit;
 
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
-        return;
-    limit.rlim_cur = needed < limit.rlim_max ? needed : limit.rlim_max;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= enough)
+        return LS_OK;
+    if (limit.rlim_max < least)
+        return ls_fail(LS_ESYSTEM,
+                       "%d ranks on this host need %llu open files, but at most %llu are allowed: "
+                       "raise the hard limit (ulimit -Hn, or LimitNOFILE of the service)",
+                       spec->n_ranks, (unsigned long long)least,
+                       (unsigned long long)limit.rlim_max);
+    limit.rlim_cur = enough < limit.rlim_max ? enough : limit.rlim_max;
     (void)setrlimit(RLIMIT_NOFILE, &limit);
+    return LS_OK;
 }
 
 /* --- the job --- */
@@ -303,7 +314,7 @@ ls_status agent_open(agent *a, const agent_spec *spec, agent_result *result)
     prepare(a, spec, result);
     LS_TRY(name_agent(a));
     LS_TRY(process_list_fds(&a->users));
-    raise_descriptor_limit(spec);
+    LS_TRY(raise_descriptor_limit(spec));
     LS_TRY(open_ranks(a));
     LS_TRY(poller_create(&a->ctx.poller));
     LS_TRY(take_signals(a));
