@@ -14,13 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    FLAGS_MOST = 80,
-    GRACE_S = 10,
-    TORCHRUN_GRACE_S = 30,
-    HEARTBEAT_MIN_S = 2,
-    HEARTBEAT_MAX_S = 3600
-};
+enum { FLAGS_MOST = 80, GRACE_S = 10, TORCHRUN_GRACE_S = 30, HEARTBEAT_MAX_S = 3600 };
 
 /* The flags in the order of the help text. */
 typedef struct flag_table {
@@ -113,7 +107,7 @@ static void add_machine_flags(flag_table *t, run_flags *f)
          "docs/elastic.md"},
         {"max-restarts", 0, LS_FLAG_INT, &f->max_restarts, 0, 65535,
          "maximum number of restarts of all ranks after a failure (0)"},
-        {"heartbeat-timeout", 0, LS_FLAG_INT, &f->heartbeat_s, HEARTBEAT_MIN_S, HEARTBEAT_MAX_S,
+        {"heartbeat-timeout", 0, LS_FLAG_INT, &f->heartbeat_s, 1, HEARTBEAT_MAX_S,
          "`SECONDS` after which a machine that sends nothing counts as lost, 2 to 3600; machine 0 "
          "decides for all (LOCKSTEP_HEARTBEAT_MS, 5 s)"},
     };

@@ -61,12 +61,42 @@ static ls_status finish(handshake *h, ls_status st)
     return st;
 }
 
+/* "10.0.0.1" of "tcp://10.0.0.1:29500", with the brackets of IPv6. */
+static const char *host_of(const char *name, char *buf, size_t n)
+{
+    static const char scheme[] = "tcp://";
+    const char *start = strstr(name, scheme);
+    const char *colon = strrchr(name, ':');
+
+    if (start == NULL || colon == start + 3)
+        return text_format(buf, n, "HOST");
+    start += sizeof(scheme) - 1;
+    return text_format(buf, n, "%.*s", (int)(colon - start), start);
+}
+
+/* The server is node 0, or on the host of rank 0. Both sides name its key as the one to copy. */
+static ls_status fail_user_key(handshake *h)
+{
+    const char *own = h->key->origin;
+    const char *remote = strstr(own, NET_KEY_FILE_USER) != NULL ? NET_KEY_FILE_USER : own;
+    const char *owner = h->own.purpose == NET_PURPOSE_NODE ? "node 0" : "rank 0's host";
+    char host[HANDSHAKE_PEER_TEXT];
+
+    host_of(h->name, host, sizeof(host));
+    if (h->is_server)
+        return ls_fail(LS_EAUTH,
+                       "%s has another key than %s; copy this one, the key of %s, there: scp -p %s "
+                       "%s:%s",
+                       h->name, own, owner, own, host, remote);
+    return ls_fail(
+        LS_EAUTH, "%s has another key than %s; copy that one, the key of %s, here: scp -p %s:%s %s",
+        h->name, own, owner, host, remote, own);
+}
+
 static ls_status fail_auth(handshake *h)
 {
     if (h->key != NULL && h->key->origin[0] != 0)
-        return finish(h, ls_fail(LS_EAUTH,
-                                 "%s has another key: copy %s (mode 600) to both hosts, or set %s",
-                                 h->name, h->key->origin, NET_KEY_FILE_ENV));
+        return finish(h, fail_user_key(h));
     return finish(h, ls_fail(LS_EAUTH, "%s does not have this job's key", h->name));
 }
 

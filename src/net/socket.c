@@ -208,8 +208,8 @@ ls_status net_set_silence(int64_t ms)
     char text[32];
 
     if (ms < setting->min || ms > setting->max)
-        return ls_fail(LS_EINVAL, "a heartbeat timeout of %lld ms: must be %lld to %lld",
-                       (long long)ms, (long long)setting->min, (long long)setting->max);
+        return ls_fail(LS_EINVAL, "%g s: must be %g to %g", (double)ms / 1e3,
+                       (double)setting->min / 1e3, (double)setting->max / 1e3);
     if (ms == net_silence_ms())
         return LS_OK;
     text_format(text, sizeof(text), "%lld", (long long)ms);

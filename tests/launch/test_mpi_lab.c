@@ -197,7 +197,7 @@ static void keys_that_differ_are_named_under_mpich(void **state)
                              home));
     job_await_end(j);
     job_expect(j, !job_printed(j, 0, "has received"));
-    job_expect(j, job_printed(j, 1, "has another key: copy "));
+    job_expect(j, job_printed(j, 1, "has another key than "));
     job_expect_gone(j);
     assert_int_equal(system(clean), 0);
 }

@@ -132,6 +132,8 @@ static void ranks_of_all_nodes_are_one_job(void **state)
                job_printed(a, 0, "rank 0| rank 0 has joined") && job_printed(a, 0, "rank 1| sum "));
     job_expect(b,
                job_printed(b, 0, "rank 2| rank 2 has joined") && job_printed(b, 0, "rank 2| sum "));
+    job_expect(b, job_printed(b, 1, "node 1 of 2, ranks 2-2, output of rank 0 on node 0\n"));
+    job_expect(a, !job_printed(a, 1, "node 0 of 2"));
 }
 
 static void each_rank_learns_its_place(void **state)

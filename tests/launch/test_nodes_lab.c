@@ -223,6 +223,29 @@ static void endpoint_of_a_loopback_address_is_named(void **state)
     end(j);
 }
 
+static job *start_with_rank_0(const char *node)
+{
+    return job_start(JOB_LIST(LS_NETLAB_SH, "exec", node, JOB_TOOL, "run", "--nnodes", "2",
+                              "--node-rank", "0", "--master-addr", "10.77.0.10", "true"),
+                     JOB_LIST(key_variable, lab_variable));
+}
+
+static void two_machines_with_node_rank_0_name_that_cause(void **state)
+{
+    static const char cause[] = "--node-rank (-i) 0 was given on both";
+    job *jobs[2];
+
+    LS_UNUSED(state);
+    lab_build(2, "");
+    jobs[0] = start_with_rank_0("0");
+    jobs[1] = start_with_rank_0("1");
+    job_expect_code(jobs[1], 1);
+    job_expect(jobs[1], job_printed(jobs[1], 1, cause));
+    job_await_text(jobs[0], 1, "another machine, tcp://10.77.0.11:");
+    job_expect(jobs[0], job_printed(jobs[0], 1, cause));
+    end(jobs[0]);
+}
+
 /* Ranks without a launcher of ours, and a program that starts its own. */
 static void address_at_which_others_do_not_reach_rank_0_is_named(void **state)
 {
@@ -252,6 +275,39 @@ static void address_at_which_others_do_not_reach_rank_0_is_named(void **state)
     job_await_text(j, 1, "node 0 was given as localhost:29500, a loopback address");
     job_expect(j, job_printed(j, 1, own_addresses));
     end(j);
+}
+
+/* --- keys --- */
+
+static void different_keys_name_the_one_of_node_0(void **state)
+{
+    static const char script[] = "export HOME=$0-$LS_TEST_NODE; mkdir -p $HOME; "
+                                 "unset LOCKSTEP_KEY_FILE; exec \"$@\"";
+    char home[64];
+    char text[512];
+    char clean[96];
+    job *jobs[2];
+
+    LS_UNUSED(state);
+    lab_build(2, "");
+    text_format(home, sizeof(home), "/tmp/lockstep-lab-home-%d", (int)getpid());
+    for (int i = 0; i < 2; i++) {
+        const char *node = i == 0 ? "0" : "1";
+
+        jobs[i] = job_start(JOB_LIST(LS_NETLAB_SH, "exec", node, "env",
+                                     i == 0 ? "LS_TEST_NODE=0" : "LS_TEST_NODE=1", "sh", "-c",
+                                     script, home, JOB_TOOL, "run", "--nnodes", "2", "--node-rank",
+                                     node, "--master-addr", "10.77.0.10", "true"),
+                            JOB_LIST(key_variable, lab_variable));
+    }
+    job_expect_code(jobs[1], 1);
+    text_format(text, sizeof(text), "scp -p 10.77.0.10:.config/lockstep/key %s-1/.config/", home);
+    job_expect(jobs[1], job_printed(jobs[1], 1, text));
+    text_format(text, sizeof(text), "scp -p %s-0/.config/lockstep/key 10.77.0.11:.config/", home);
+    job_await_text(jobs[0], 1, text);
+    end(jobs[0]);
+    text_format(clean, sizeof(clean), "rm -rf %s-0 %s-1", home, home);
+    assert_int_equal(system(clean), 0);
 }
 
 /* --- the store of PyTorch programs --- */
@@ -377,6 +433,8 @@ int main(void)
         test(own_names_and_addresses_of_node_0_cause_no_warning),
         test(endpoint_of_a_loopback_address_is_named),
         test(address_at_which_others_do_not_reach_rank_0_is_named),
+        test(two_machines_with_node_rank_0_name_that_cause),
+        test(different_keys_name_the_one_of_node_0),
         test(every_node_has_node_0s_address_and_port_of_the_store),
         test(restart_gives_every_node_a_fresh_store),
         test(encrypted_job_reaches_its_store_at_loopback_and_one_port),

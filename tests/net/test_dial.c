@@ -345,7 +345,7 @@ static void more_addresses_than_it_tries_do_no_harm(void **state)
 static void expect_other_key(scene *s)
 {
     assert_int_equal(s->status, LS_EAUTH);
-    assert_non_null(strstr(s->why, "has another key: copy /home/me/.lockstep/key"));
+    assert_non_null(strstr(s->why, "has another key than /home/me/.lockstep/key"));
     assert_int_equal(s->n_accepted, 0);
 }
 

@@ -7,6 +7,7 @@
 #include "launch/agent/agent_link.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "net/reach.h"
 #include "net/socket.h"
@@ -307,6 +308,14 @@ static void note_wait(void *arg)
     poller_timer_set(l->ctx->poller, &l->wait_line, ls_now_ms() + WAIT_LINE_AGAIN_MS, note_wait, l);
 }
 
+static handshake_claim claim_of(const agent_nodes *nodes, uint32_t from)
+{
+    return (handshake_claim){.purpose = NET_PURPOSE_NODE,
+                             .from = from,
+                             .to = HANDSHAKE_ANY_RANK,
+                             .security = nodes->security};
+}
+
 static ls_status connect_to_head(agent_link *l)
 {
     const agent_nodes *nodes = l->ctx->spec->nodes;
@@ -317,10 +326,7 @@ static ls_status connect_to_head(agent_link *l)
         .n_addresses = nodes->n_heads,
         .default_port = NET_PORT_REQUIRED,
         .key = nodes->key != NULL ? &l->key : NULL,
-        .claim = {.purpose = NET_PURPOSE_NODE,
-                  .from = HANDSHAKE_ANY_RANK,
-                  .to = HANDSHAKE_ANY_RANK,
-                  .security = nodes->security},
+        .claim = claim_of(nodes, HANDSHAKE_ANY_RANK),
         .deadline_ms = ls_deadline_ms(join_ms > 0 ? join_ms : JOIN_MS),
         .self = l,
         .done = on_dialled,
@@ -374,6 +380,70 @@ static void warn_of_address(const agent_link *l)
         agent_note(l->ctx, "warning: %s", warning);
 }
 
+/* --- two machines that are both node 0 --- */
+
+static void other_head_is_certain(void *arg)
+{
+    agent_link *l = arg;
+
+    if (l->has_found_self || l->ctx->is_over || agent_generation(l->ctx) != 0)
+        return;
+    l->ctx->give_up(l->ctx->agent,
+                    ls_fail(LS_EMISMATCH,
+                            "another machine at %s is node 0, too: --node-rank (-i) 0 was given on "
+                            "both; give each machine its own",
+                            l->ctx->spec->nodes->head));
+}
+
+static void on_other_head(void *arg, int fd, const net_address *at, ls_status st, const char *why)
+{
+    agent_link *l = arg;
+
+    LS_UNUSED(at);
+    LS_UNUSED(st);
+    LS_UNUSED(why);
+    dial_close(l->dial);
+    l->dial = NULL;
+    if (fd < 0)
+        return;
+    file_close(&fd);
+    poller_timer_set(l->ctx->poller, &l->wait_line, ls_now_ms() + WAIT_LINE_MS,
+                     other_head_is_certain, l);
+}
+
+/* A head in this process has been called by an agent that is node 0. */
+static void on_called_by_head(void *arg, const char *peer)
+{
+    agent_link *l = arg;
+
+    if (l->seeks_other_head)
+        l->has_found_self = true;
+    else
+        agent_note(
+            l->ctx,
+            "another machine, %s, is node 0, too: --node-rank (-i) 0 was given on both; give "
+            "each machine its own",
+            peer);
+}
+
+static void seek_other_head(agent_link *l)
+{
+    const agent_nodes *nodes = l->ctx->spec->nodes;
+    const dial_options options = {.to = nodes->head,
+                                  .default_port = NET_PORT_REQUIRED,
+                                  .key = nodes->key != NULL ? &l->key : NULL,
+                                  .claim = claim_of(nodes, NODE_CALLER_HEAD),
+                                  .deadline_ms = ls_deadline_ms(JOIN_MS),
+                                  .self = l,
+                                  .done = on_other_head};
+
+    if (!l->ctx->spec->rendezvous.by_id || net_reach_of(nodes->head) != NET_REACH_ELSEWHERE)
+        return;
+    l->seeks_other_head = true;
+    if (dial_open(l->ctx->poller, &options, &l->dial) != LS_OK)
+        ls_log(LS_LOG_WARN, "launch", "%s", ls_last_error());
+}
+
 static void fill_options(agent_link *l, head_options *out)
 {
     const agent_spec *spec = l->ctx->spec;
@@ -391,6 +461,8 @@ static void fill_options(agent_link *l, head_options *out)
     options.rendezvous.version = ls_version();
     options.rendezvous.grace_ms = spec->grace_ms;
     options.standby = l->standby;
+    options.link = l;
+    options.other_head = on_called_by_head;
     *out = options;
 }
 
@@ -500,10 +572,7 @@ static void on_follow(void *arg, const net_address *at)
         .n_addresses = 1,
         .default_port = NET_PORT_REQUIRED,
         .key = &l->key,
-        .claim = {.purpose = NET_PURPOSE_NODE,
-                  .from = HANDSHAKE_ANY_RANK,
-                  .to = HANDSHAKE_ANY_RANK,
-                  .security = l->ctx->spec->nodes->security},
+        .claim = claim_of(l->ctx->spec->nodes, HANDSHAKE_ANY_RANK),
         .deadline_ms = move_deadline(),
         .self = l,
         .done = follow_dialled,
@@ -597,15 +666,24 @@ ls_status agent_link_open_head(agent_link *l)
     if (spec->nodes != NULL &&
         head_listen(l->head, &spec->nodes->listen, &l->listens_at) != LS_OK) {
         const bool is_taken = errno == EADDRINUSE;
+        char why[LS_ERROR_BYTES];
 
+        ls_error_save(why);
         text_format(l->not_head, sizeof(l->not_head), "; this launcher is not the head: %s",
                     ls_last_error());
         head_destroy(l->head);
         l->head = NULL;
+        if (is_taken && spec->rendezvous.by_id)
+            return ls_fail(LS_ESYSTEM,
+                           "%s; if that is node 0 of this job, give this command its "
+                           "own --node-rank (-i)",
+                           why);
         return spec->nodes->may_join && is_taken ? connect_to_head(l) : LS_ESYSTEM;
     }
-    if (spec->nodes != NULL && spec->hosts == NULL)
+    if (spec->nodes != NULL && spec->hosts == NULL) {
         warn_of_address(l);
+        seek_other_head(l);
+    }
     LS_TRY(spec->n_ranks > 0 ? head_connect_own(l->head, &fd)
                              : head_connect_observer(l->head, &fd));
     text_format(l->head_text, sizeof(l->head_text), "this node");

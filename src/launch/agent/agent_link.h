@@ -39,6 +39,9 @@ typedef struct agent_link {
     char not_head[LS_ERROR_BYTES + 64]; /* why the head could not be here, for messages; or "" */
     poll_timer beat;
     poll_timer wait_line; /* the next line about a head that does not answer */
+    /* The address of node 0 is not this machine's, which is node 0: whether another one is, too. */
+    bool seeks_other_head;
+    bool has_found_self; /* an address translation leads back here */
 
     /* For the agent; set before agent_link_open(), `agent` is the first argument. */
     void *agent;

@@ -138,6 +138,16 @@ static ls_status take_network(agent *a, const frame *f)
     return LS_OK;
 }
 
+/* The machine's part in the job, where nothing else says that it has one. */
+static void note_place(const agent *a)
+{
+    const rdzv_place *p = &a->ctx.place.place;
+
+    if (a->link.head == NULL && a->ctx.spec->remote == NULL)
+        agent_note(&a->ctx, "node %d of %d, ranks %d-%d, output of rank 0 on node 0", p->node,
+                   p->n_nodes, p->rank_base, p->rank_base + p->n_local - 1);
+}
+
 static ls_status take_start(agent *a, const frame *f)
 {
     node_master master;
@@ -146,8 +156,10 @@ static ls_status take_start(agent *a, const frame *f)
     if (master.generation != agent_generation(&a->ctx) || a->ctx.phase != AGENT_IDLE)
         return LS_OK;
     a->store.master_port = master.port;
-    if (agent_start_ranks(a) == LS_OK)
+    if (agent_start_ranks(a) == LS_OK) {
+        note_place(a);
         return LS_OK;
+    }
     if (a->link.head != NULL && a->ctx.spec->nodes == NULL)
         a->ctx.give_up(a, LS_ESYSTEM); /* a job of one node: the error is the result */
     agent_fail_start(&a->ctx);

@@ -55,6 +55,9 @@ typedef struct head_options {
      * the nodes: when the connection of a node closes, the head waits shortly for
      * head_node_lost(), as the end of its ssh may tell more. */
     void (*node_silent)(void *self, int number, const char *why);
+    /* An agent that is node 0, too, has connected: another machine's, or this one. */
+    void (*other_head)(void *link, const char *peer);
+    void *link;
     /* By which another agent can take over an elastic job; NULL: none. */
     standby *standby;
     /* NODE_VIEW of another node: the answer to head_ask_views(). NULL: not wanted. */

@@ -564,8 +564,15 @@ bool head_is_paused(const head *h)
 void head_node_enter(void *arg, const listener_peer *peer)
 {
     head *h = arg;
-    head_node *node = enter(h, peer->fd, peer->name, peer->pid < 0);
+    head_node *node;
+    int fd = peer->fd;
 
+    if (peer->pid >= 0 && peer->claim.from == NODE_CALLER_HEAD && h->opt.other_head != NULL) {
+        file_close(&fd);
+        h->opt.other_head(h->opt.link, peer->name);
+        return;
+    }
+    node = enter(h, peer->fd, peer->name, peer->pid < 0);
     if (node == NULL)
         return;
     frame_link_seal(&node->link, &peer->seals);

@@ -21,6 +21,7 @@
 #define NODE_RING_MAX     (UINT32_C(4) << 20)
 #define NODE_GRACE_MAX_MS (INT64_C(1000) * 3600 * 24 * 3650)
 #define NODE_BEAT_MS      1000
+#define NODE_CALLER_HEAD  0 /* handshake_claim.from of an agent that is node 0 itself */
 
 /* Each with its body. */
 typedef enum node_message {

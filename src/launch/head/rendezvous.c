@@ -111,6 +111,8 @@ static void on_arrived(rdzv *m, const rdzv_event *e)
         return;
     }
     reject(m, e->conn, why);
+    if (rdzv_ends_with(m, e->hello))
+        rdzv_end_job(m, 1, why);
     if (holder != NULL)
         rdzv_act_text(m, RDZV_DO_NOTE, holder->conn, why);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rendezvous_hello.c - which nodes may join. A rejected node receives both sides' values, as either
- * may hold the typing error. Called by rendezvous.c.
+ * may have the typing error. Called by rendezvous.c.
  */
 #include "launch/head/rendezvous_internal.h"
 
@@ -53,6 +53,14 @@ static bool is_same_job(const rdzv *m, const rdzv_hello *h, const char *host, ch
     return true;
 }
 
+static bool has_same_list(const rdzv *m, const rdzv_hello *h)
+{
+    const rdzv_options *o = &m->opt;
+
+    return o->per_node != NULL && h->n_per_node == o->max_nodes &&
+           memcmp(h->per_node, o->per_node, (size_t)h->n_per_node * sizeof(int)) == 0;
+}
+
 static bool is_same_size(const rdzv *m, const rdzv_hello *h, const char *host, char *why, size_t n)
 {
     const rdzv_options *o = &m->opt;
@@ -69,8 +77,7 @@ static bool is_same_size(const rdzv *m, const rdzv_hello *h, const char *host, c
     }
     if (h->n_per_node == 0 || h->per_node == NULL)
         return true;
-    if (o->per_node == NULL || h->n_per_node != o->max_nodes ||
-        memcmp(h->per_node, o->per_node, (size_t)h->n_per_node * sizeof(int)) != 0) {
+    if (!has_same_list(m, h)) {
         text_format(why, n,
                     "%s was started with %s, the head %s with %s; fix: pass the same on all nodes",
                     host, list_text(theirs, sizeof(theirs), h->per_node, h->n_per_node), m->host,
@@ -134,6 +141,13 @@ static bool has_free_place(const rdzv *m, const rdzv_hello *h, const char *host,
     text_format(why, n, "too many nodes: the head %s has %d and takes at most %d, with %d spares",
                 m->host, n_present, m->opt.max_nodes, m->opt.max_spares);
     return false;
+}
+
+/* One of the two lists is wrong, and no later node can repair it: neither machine waits. */
+bool rdzv_ends_with(const rdzv *m, const rdzv_hello *h)
+{
+    return m->phase == RDZV_COLLECT && m->n_places == 0 && m->opt.per_node != NULL &&
+           h->n_per_node > 0 && h->run_id == m->opt.run_id && !has_same_list(m, h);
 }
 
 bool rdzv_accepts(const rdzv *m, const rdzv_hello *h, char *why, size_t n, const rdzv_node **holder)

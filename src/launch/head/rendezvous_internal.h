@@ -156,6 +156,8 @@ void rdzv_start_collecting(rdzv *m);
 /* True; or false with the reason in why, and in *holder the node that has the requested id. */
 bool rdzv_accepts(const rdzv *m, const rdzv_hello *hello, char *why, size_t n,
                   const rdzv_node **holder);
+/* Whether the job ends because of a node that was rejected. */
+bool rdzv_ends_with(const rdzv *m, const rdzv_hello *hello);
 
 /* --- rendezvous_text.c: texts --- */
 

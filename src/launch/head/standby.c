@@ -116,8 +116,7 @@ static void open_link(standby_link *l, int fd, const seal_pair *seals)
 {
     standby_peer *p = l->peer;
 
-    if (l->is_open)
-        frame_link_close(&l->link);
+    frame_link_close(&l->link); // frees one that has ended
     l->link = (frame_link){.self = l, .message = on_frame, .ended = on_ended};
     l->is_open =
         frame_link_open(&l->link, p->owner->loop, fd, p->name, BODY_MAX, NODE_QUEUE_MAX) == LS_OK;
