@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "tensor/device.h"
+#include "train/agree.h"
 #include "train/common_flags.h"
 #include "train/progress.h"
 
@@ -88,6 +89,7 @@ static ls_status parse(const char *program, const char *summary, int argc, char 
     flags.tables[1] = table;
     flags.n[1] = common_flags_list(common, table);
     LS_TRY(ls_flags_parse(&flags, argc, argv, NULL));
+    agree_note_defaults(common, &defaults);
     if (!common->help) {
         LS_TRY(check_device(common));
         return ls_backend_check(common->backend, 1);

@@ -8,6 +8,8 @@
 
 #include "base/alloc.h"
 #include "comm/comm.h"
+#include "ddp/shard_step.h"
+#include "train/agree.h"
 
 #include <lockstep/log.h>
 
@@ -315,6 +317,11 @@ ls_status recover(ls_run *run, ls_status st, bool *again)
 
 /* --- life --- */
 
+static ls_status check_group(void *arg, bool has_state)
+{
+    return agree_again(arg, has_state);
+}
+
 ls_status recover_begin(ls_run *run)
 {
     run_recovery *r = &run->recovery;
@@ -332,6 +339,7 @@ ls_status recover_begin(ls_run *run)
     if (!r->is_elastic)
         return LS_OK;
     LS_TRY(list_state(run));
+    ddp_check_groups(run->ddp, check_group, run);
     LS_TRY(ls_ddp_elastic(run->ddp, &(ls_elastic_options){.size = sizeof(ls_elastic_options),
                                                           .state = r->state.items,
                                                           .n_state = r->state.n,

@@ -482,6 +482,9 @@ static ls_status load(ls_run *run, bool *has_state)
 {
     const ls_train_flags *f = run->flags;
 
+    if (f->resume != NULL && f->init != NULL && !is_auto(f))
+        return ls_fail(LS_EINVAL, "--init and --resume exclude each other: --init starts a new "
+                                  "run, --resume continues one");
     LS_TRY(load_saved_state(run));
     if (!run->is_resumed && must_resume(f))
         LS_TRY(load_given_state(run));
@@ -495,18 +498,12 @@ static ls_status load(ls_run *run, bool *has_state)
 
 ls_status resume_load(ls_run *run)
 {
-    const ls_train_flags *f = run->flags;
     bool has_state = false;
     ls_status st = LS_OK;
 
-    if (f->resume == NULL && f->init == NULL && !state_path_is_set(f->save))
-        return LS_OK;
     if (run->comm != NULL && comm_is_new(run->comm)) // the other ranks have the state
         return LS_OK;
-    if (f->resume != NULL && f->init != NULL && !is_auto(f))
-        return ls_fail(LS_EINVAL, "--init and --resume exclude each other: --init starts a new "
-                                  "run, --resume continues one");
-    if (run_rank(run) == 0)
+    if (run_rank(run) == 0) // the others may lack its flags
         st = load(run, &has_state);
     if (st != LS_OK)
         return fail_all_ranks(run, st);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "comm/comm.h"
+#include "train/agree.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -176,6 +177,7 @@ ls_status ls_run_test_on_take(ls_run *run, ls_dataset *set)
 ls_status ls_run_distribute(ls_run *run, ls_comm *comm, const ls_ddp_options *opt)
 {
     ls_ddp_options with_flags;
+    ls_status st;
 
     LS_TRY(LS_GIVEN(run));
     if (run->is_started || run->comm != NULL)
@@ -184,8 +186,15 @@ ls_status ls_run_distribute(ls_run *run, ls_comm *comm, const ls_ddp_options *op
     hyperparameters_set_ddp(run->flags, &with_flags);
     if (with_flags.plain_mean && with_flags.shards == 0 && run_accumulate(run) > 1)
         return ls_fail(LS_EINVAL, "--accumulate does not work with plain_mean");
-    LS_TRY(ls_ddp_create(comm, run->model, &with_flags, &run->ddp));
+    LS_TRY(LS_GIVEN(comm));
     run->comm = comm;
+    st = agree_on_flags(run);
+    if (st == LS_OK)
+        st = ls_ddp_create(comm, run->model, &with_flags, &run->ddp);
+    if (st != LS_OK) {
+        run->comm = NULL;
+        return st;
+    }
     return division_make(with_flags.shards, ls_comm_rank(comm), ls_comm_size(comm), &run->division);
 }
 
@@ -554,7 +563,7 @@ ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
         return ls_fail(LS_EINVAL, "a test set needs a forward function");
     run->forward = forward;
     run->forward_arg = arg;
-    LS_TRY(values_check_ranks(&run->values, run->comm));
+    LS_TRY(agree_on_data(run));
     LS_TRY(open_sums(run));
     LS_TRY(open_splits(run));
     run->at.epoch = run->flags->start_epoch;
