@@ -57,6 +57,7 @@ typedef struct ls_train_flags {
     int64_t check_replicas; /* --check-replicas K */
     int heal;               /* --heal */
     int check_nan;          /* --check-nan: ls_tape_check_nan() */
+    int64_t nan_limit;      /* --nan-limit: reports without a finite loss; 0: 3, below 0: never */
     int evaluate;           /* -e/--evaluate: evaluate once, no training */
     /* optimization */
     const char *optimizer; /* --optimizer sgd|adam|adamw; NULL: sgd */

@@ -10,6 +10,7 @@
 #include "tensor/device.h"
 #include "train/agree.h"
 #include "train/common_flags.h"
+#include "train/finite.h"
 #include "train/progress.h"
 
 #include <stdarg.h>
@@ -80,6 +81,8 @@ static ls_status parse(const char *program, const char *summary, int argc, char 
 
     if (common->accumulate == 0)
         common->accumulate = 1;
+    if (common->nan_limit == 0)
+        common->nan_limit = NAN_LIMIT;
     defaults = *common;
     for (int i = 0; i < n_own; i++)
         if (own[i].kind == LS_FLAG_ARGUMENT)
@@ -90,6 +93,8 @@ static ls_status parse(const char *program, const char *summary, int argc, char 
     flags.n[1] = common_flags_list(common, table);
     LS_TRY(ls_flags_parse(&flags, argc, argv, NULL));
     agree_note_defaults(common, &defaults);
+    if (common->nan_limit == 0)
+        common->nan_limit = -1; // 0 in the struct stands for the default
     if (!common->help) {
         LS_TRY(check_device(common));
         return ls_backend_check(common->backend, 1);

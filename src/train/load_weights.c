@@ -6,6 +6,9 @@
 #include "train/load_weights.h"
 
 #include "base/alloc.h"
+#include "train/finite.h"
+
+#include <lockstep/log.h>
 
 #include <string.h>
 #include <unistd.h>
@@ -165,6 +168,16 @@ static ls_status weights_list(ls_model *model, const ls_checkpoint *file, const 
     return LS_OK;
 }
 
+static ls_status warn_not_finite(const name_list *list, const char *path)
+{
+    const char *name;
+
+    LS_TRY(finite_check(list->items, list->n, &name));
+    if (name != NULL)
+        ls_log(LS_LOG_WARN, "train", "%s: %s has an element that is NaN or infinite", path, name);
+    return LS_OK;
+}
+
 ls_status load_weights(ls_model *model, const ls_train_flags *flags, progress *p, const char *path)
 {
     const char *prefix = "";
@@ -186,6 +199,8 @@ ls_status load_weights(ls_model *model, const ls_train_flags *flags, progress *p
     else if (st == LS_OK)
         st = load_list(file, &list, mode,
                        flags->init != NULL ? "; --skip-mismatched loads the others" : "");
+    if (st == LS_OK)
+        st = warn_not_finite(&list, path);
     name_list_free(&list);
     ls_checkpoint_close(file);
     return ls_context(st, "loading %s", path);

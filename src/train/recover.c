@@ -137,6 +137,7 @@ static ls_status list_state(ls_run *run)
         {.name = "at", .bytes = &run->at, .n_bytes = sizeof(run->at)},
         {.name = "state", .bytes = &run->state, .n_bytes = sizeof(run->state)},
         {.name = "epoch", .bytes = &run->report.epoch, .n_bytes = sizeof(run->report.epoch)},
+        {.name = "not_finite", .bytes = &run->report.n_not_finite, .n_bytes = sizeof(int64_t)},
         {.name = "bad", .bytes = &run->report.bad_images, .n_bytes = sizeof(int64_t)},
         {.name = "steps_done", .bytes = &run->steps_done, .n_bytes = sizeof(run->steps_done)},
         {.name = "train_s", .bytes = &run->train_s, .n_bytes = sizeof(run->train_s)},

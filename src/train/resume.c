@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "comm/comm.h"
 #include "tensor/tensor.h"
+#include "train/finite.h"
 #include "train/load_weights.h"
 #include "train/previous_state.h"
 
@@ -284,6 +285,20 @@ static bool saved_with_fp16(const ls_checkpoint *file)
     return text != NULL && text_equal(text, "fp16");
 }
 
+/* A run that continues from NaN computes nothing else. */
+static ls_status refuse_not_finite(const name_list *state)
+{
+    const char *name;
+
+    LS_TRY(finite_check(state->items, state->n, &name));
+    if (name == NULL)
+        return LS_OK;
+    return ls_fail(LS_EFORMAT,
+                   "%s has an element that is NaN or infinite: the run that saved it had "
+                   "diverged; start from an earlier file, as with --init NAME.best.safetensors",
+                   name);
+}
+
 static ls_status load_state_from(ls_run *run, ls_checkpoint *file)
 {
     run_position at;
@@ -298,6 +313,8 @@ static ls_status load_state_from(ls_run *run, ls_checkpoint *file)
                     run->own, run->n_own, &state);
     if (st == LS_OK)
         st = load_list(file, &state, LS_LOAD_STRICT, "");
+    if (st == LS_OK)
+        st = refuse_not_finite(&state);
     name_list_free(&state);
     LS_TRY(st);
     run->at = at;

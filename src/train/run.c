@@ -11,6 +11,7 @@
 #include "base/options.h"
 #include "comm/comm.h"
 #include "train/agree.h"
+#include "train/finite.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -330,6 +331,8 @@ ls_status ls_run_close(ls_run *run, ls_status st)
         st = ls_fail(run->failure, "%s", run->failure_text);
     if (st == LS_OK && run->is_started)
         summary_print(run);
+    if (st == LS_OK)
+        st = finite_end(run);
     if (st == LS_OK && run->saver.has_failed)
         st = ls_fail(LS_EIO, "%s", run->saver.failure);
     text_format(why, sizeof(why), "%s", ls_last_error());

@@ -7,6 +7,7 @@
 #include "train/values.h"
 
 #include "tensor/tensor.h"
+#include "train/finite.h"
 #include "train/run.h"
 
 #include <math.h>
@@ -26,7 +27,7 @@ void values_update(run_values *v, value_of kind, const rank_sums *sum)
     for (int i = 0; i < v->n; i++) {
         if (!(sum->weights[i] > 0))
             continue;
-        v->mean[kind][i] = sum->values[i] / sum->weights[i];
+        v->mean[kind][i] = finite_mean(sum->values[i], sum->weights[i]);
         if (v->of[i] != NULL)
             v->mean[kind][i] = v->of[i](v->mean[kind][i]);
         v->is_known[kind][i] = true;

@@ -136,7 +136,8 @@ static void a_default_path_of_the_program_is_not_a_difference(void **state)
     char *argv[] = {(char *)(uintptr_t) "program"};
 
     (void)state;
-    p.flags.accumulate = p.other.accumulate = 1;
+    p.flags.accumulate = p.other.accumulate = 1; // as parsed
+    p.flags.nan_limit = p.other.nan_limit = 3;
     p.flags.save = path_in("given.safetensors");
     p.other.save = path_in("checkpoint.safetensors");
     if (ls_train_parse("program", "Trains.", 1, argv, &p.other, NULL, 0) != LS_OK)
