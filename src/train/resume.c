@@ -383,6 +383,7 @@ static ls_status load_state_take(ls_run *run, ls_checkpoint *file, const char *p
     ls_checkpoint_close(file);
     if (st != LS_OK)
         return ls_context(st, "resuming from %s", path);
+    LS_TRY(previous_state_is_at(path, run->flags, &run->continues_save));
     progress_line(&run->progress, "resuming from %s: epoch %" PRId64 ", step %" PRId64, path,
                   run->at.epoch + 1, run->at.step);
     return LS_OK;
@@ -510,7 +511,7 @@ static ls_status load(ls_run *run, bool *has_state)
     *has_state = run->is_resumed || must_resume(f) || f->init != NULL;
     if (is_auto(f) && !*has_state)
         progress_line(&run->progress, "no saved state at %s: starting from scratch", f->save);
-    return previous_state_preserve(f, run->at.step);
+    return run->continues_save ? LS_OK : previous_state_preserve(f);
 }
 
 ls_status resume_load(ls_run *run)
