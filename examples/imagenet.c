@@ -32,7 +32,6 @@ typedef struct settings {
     char card[32]; /* the device of --gpu */
     int spawns;    /* --multiprocessing-distributed: start the ranks of this node */
     int64_t nproc;
-    int64_t node_batch; /* images per step on this node */
     int64_t node_workers;
     int net; /* index of the architecture */
     ls_init_options init;
@@ -117,11 +116,11 @@ static ls_status share_node(settings *s, const ls_comm *comm)
 {
     const int ranks = ls_comm_local_size(comm);
 
-    s->common.batch_size = s->node_batch / ranks;
+    s->common.batch_size = s->common.node_batch / ranks;
     s->common.workers = (s->node_workers + ranks - 1) / ranks;
     if (s->common.batch_size == 0)
         return ls_train_refuse("-b %lld: the %d ranks of this node need at least one image each",
-                               (long long)s->node_batch, ranks);
+                               (long long)s->common.node_batch, ranks);
     return LS_OK;
 }
 
@@ -279,7 +278,7 @@ static int run(settings *s, int argc, char **argv)
         {"Flags of PyTorch's imagenet example", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"DIR", 0, LS_FLAG_ARGUMENT, &f->data, 0, 0, "folder with train/CLASS/ and val/CLASS/"},
         {"arch", 'a', LS_FLAG_TEXT, &s->arch, 0, 0, names},
-        {"batch-size", 'b', LS_FLAG_INT, &s->node_batch, 1, 1 << 24,
+        {"batch-size", 'b', LS_FLAG_INT, &f->node_batch, 1, 1 << 24,
          "images per step of one node, divided among its ranks"},
         {"workers", 'j', LS_FLAG_INT, &s->node_workers, 0, 4096,
          "loader threads of one node, divided among its ranks"},
@@ -325,6 +324,7 @@ int main(int argc, char **argv)
 {
     settings s = {
         .common = {.epochs = 90,
+                   .node_batch = 256,
                    .lr = 0.1,
                    .momentum = 0.9,
                    .weight_decay = 1e-4,
@@ -340,7 +340,6 @@ int main(int argc, char **argv)
         .rank = -1,
         .dist_url = "env://",
         .gpu = -1,
-        .node_batch = 256,
         .node_workers = 4,
         .init = {.size = sizeof(s.init)},
     };

@@ -52,6 +52,7 @@ typedef struct ls_checkpoint_entry {
 } ls_checkpoint_entry;
 
 LS_API int ls_checkpoint_count(const ls_checkpoint *c);
+/* LS_EUNSUPPORTED: ls_dtype lacks the type; *out has all but that. */
 LS_API LS_MUST_USE ls_status ls_checkpoint_entry_at(const ls_checkpoint *c, int i,
                                                     ls_checkpoint_entry *out);
 /* The value of a metadata key, or NULL. Valid until the checkpoint is closed. */

@@ -46,6 +46,7 @@ typedef struct ls_train_flags {
     int64_t start_epoch;    /* --start-epoch: from 0; --resume overrides it */
     int64_t steps;          /* --steps: stop after so many; 0: no limit */
     int64_t batch_size;     /* --batch-size: rows of one rank */
+    int64_t node_batch;     /* rows of a machine that its ranks share as batch_size; 0: not so */
     int64_t accumulate;     /* --accumulate: batches of one optimizer step; 0: 1 */
     int64_t shards;         /* --shards V: the same bits on any number of ranks; 0: disabled */
     const char *data;       /* --data DIR */
@@ -57,6 +58,7 @@ typedef struct ls_train_flags {
     int64_t check_replicas; /* --check-replicas K */
     int heal;               /* --heal */
     int check_nan;          /* --check-nan: ls_tape_check_nan() */
+    int64_t nan_limit;      /* --nan-limit: reports without a finite loss; 0: 3, below 0: never */
     int evaluate;           /* -e/--evaluate: evaluate once, no training */
     /* optimization */
     const char *optimizer; /* --optimizer sgd|adam|adamw; NULL: sgd */
@@ -95,8 +97,9 @@ typedef struct ls_train_flags {
     int skip_mismatched;       /* --skip-mismatched: --init loads what matches, lists the rest */
     const char *resume;        /* --resume [PATH]; "": the --save file; "auto": if it exists */
     int no_accel;              /* without --device: cpu, also with --backend nccl */
-    int help;    /* --help or --version was given and the text is printed: exit with 0 */
-    int version; /* --version */
+    int help;          /* --help or --version was given and the text is printed: exit with 0 */
+    int version;       /* --version */
+    int64_t not_given; /* set by ls_train_parse(): bits of flags that only rank 0 needs */
     int per_node[LS_TRAIN_NODES_MAX]; /* --gpus as numbers, set by ls_train_local_ranks() */
 } ls_train_flags;
 
@@ -143,7 +146,9 @@ LS_API LS_MUST_USE ls_status ls_run_bucket_by_length(ls_run *run, const char *fi
 /* Trains data-parallel with the other ranks of `comm` (borrowed until ls_run_close()): each rank
  * has its share of the data, gradients are averaged. Call it after the model has all layers. `opt`
  * may be NULL; --check-replicas, --sync-bn, --compress and --shards override it. LS_EINVAL:
- * plain_mean with --accumulate, which is a mean over rows. Collective. */
+ * plain_mean with --accumulate, which is a mean over rows. LS_EMISMATCH on all ranks: a flag that
+ * must be the same differs; the text names it, both values, ranks and hosts (docs/training.md).
+ * Collective. */
 LS_API LS_MUST_USE ls_status ls_run_distribute(ls_run *run, ls_comm *comm,
                                                const ls_ddp_options *opt);
 

@@ -357,6 +357,51 @@ ssize_t file_read_start(const char *path, char *buf, size_t n)
     return got;
 }
 
+/* --- files that are not overwritten --- */
+
+bool file_exists(const char *path)
+{
+    struct stat info;
+
+    return lstat(path, &info) == 0;
+}
+
+const char *file_earlier_word(int i, char word[FILE_EARLIER_WORD_BYTES])
+{
+    return i == 1 ? text_format(word, FILE_EARLIER_WORD_BYTES, "earlier")
+                  : text_format(word, FILE_EARLIER_WORD_BYTES, "earlier%d", i);
+}
+
+/* The length of PATH without the extension of its name. */
+static size_t stem_length(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash == NULL ? path : slash + 1;
+    const char *dot = strrchr(name, '.');
+
+    return dot == NULL || dot == name ? strlen(path) : (size_t)(dot - path);
+}
+
+ls_status file_keep_earlier(const char *path, char renamed[FILE_EARLIER_BYTES])
+{
+    const size_t stem = stem_length(path);
+    char word[FILE_EARLIER_WORD_BYTES];
+    struct stat info;
+    int i = 1;
+
+    renamed[0] = 0;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0)
+        return LS_OK;
+    if (strlen(path) + FILE_EARLIER_WORD_BYTES > FILE_EARLIER_BYTES)
+        return ls_fail(LS_EINVAL, "the path %.100s... is too long", path);
+    do
+        text_format(renamed, FILE_EARLIER_BYTES, "%.*s.%s%s", (int)stem, path,
+                    file_earlier_word(i++, word), path + stem);
+    while (file_exists(renamed));
+    return rename(path, renamed) == 0 ? LS_OK
+                                      : ls_fail_errno("cannot rename %s to %s", path, renamed);
+}
+
 const struct dirent *file_next_entry(DIR *folder)
 {
     return readdir(folder); // NOLINT(concurrency-mt-unsafe): one thread reads a stream

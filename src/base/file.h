@@ -45,6 +45,16 @@ LS_MUST_USE ls_status file_atomic_probe(const char *path);
 /* Writes all of a file in this way. */
 LS_MUST_USE ls_status file_replace(const char *path, const void *data, size_t bytes);
 
+/* Renames a regular file at `path` that is not empty, so that writing `path` does not lose it:
+ * NAME.EXT becomes NAME.earlier.EXT or, where that exists, NAME.earlier2.EXT and so on. `renamed`
+ * gets the new path, "" where there is no such file. */
+enum { FILE_EARLIER_BYTES = 4096, FILE_EARLIER_WORD_BYTES = 24 };
+LS_MUST_USE ls_status file_keep_earlier(const char *path, char renamed[FILE_EARLIER_BYTES]);
+/* The i-th of these words, from 1. */
+const char *file_earlier_word(int i, char word[FILE_EARLIER_WORD_BYTES]);
+/* Whether there is anything at `path`, also a link to nothing. */
+bool file_exists(const char *path);
+
 /* Closes *fd if it is >= 0, and sets it to -1. */
 void file_close(int *fd);
 

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/module.h"
+#include "checkpoint/other_file.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -102,6 +103,7 @@ static ls_status read_header(ls_checkpoint *c)
 
     if (is_torch_file(c))
         return fail_torch_file(c);
+    LS_TRY(other_file_refuse(c->fd, c->path, c->file_bytes));
     LS_TRY(read_length(c, &length));
     header = ls_calloc(length, 1);
     if (header == NULL)
@@ -166,11 +168,11 @@ ls_status ls_checkpoint_entry_at(const ls_checkpoint *c, int i, ls_checkpoint_en
         return ls_fail(LS_EINVAL, "%s has %d entries, no number %d", c->path, c->index.n_entries,
                        i);
     e = &c->index.entries[i];
+    *out = (ls_checkpoint_entry){
+        .name = e->name, .type = (ls_dtype)e->type->type, .n_dims = e->n_dims, .dims = e->dims};
     if (e->type->type < 0)
         return ls_fail(LS_EUNSUPPORTED, "%s: type %s of %s is not supported", c->path,
                        e->type->name, e->name);
-    *out = (ls_checkpoint_entry){
-        .name = e->name, .type = (ls_dtype)e->type->type, .n_dims = e->n_dims, .dims = e->dims};
     return LS_OK;
 }
 

@@ -11,6 +11,7 @@
 #include "base/half.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -93,16 +94,20 @@ static const char *item_text(char *buf, size_t n, const ls_named *item)
     return text_format(buf, n, "(%zu) %s", item->n_bytes, ls_dtype_name(LS_U8));
 }
 
-/* fp16 or bf16 in the file, float32 here. */
-static bool is_widened(const safetensors_entry *e, const ls_named *item)
+/* As PyTorch's load_state_dict() copies them: another floating type than the float32 here, or
+ * another type of numbers than the int64 of a counter. */
+static bool is_converted(const safetensors_entry *e, const ls_named *item)
 {
-    return item_type(item) == LS_F32 &&
-           (e->type->type == (int)LS_F16 || e->type->type == (int)LS_BF16);
+    const ls_dtype here = item_type(item);
+
+    if (item->tensor == NULL || e->type->type == (int)here)
+        return false;
+    return (here == LS_F32 && e->type->kind == 'f') || (here == LS_I64 && e->type->kind != 0);
 }
 
 static bool fits(const safetensors_entry *e, const ls_named *item)
 {
-    if (e->type->type != (int)item_type(item) && !is_widened(e, item))
+    if (e->type->type != (int)item_type(item) && !is_converted(e, item))
         return false;
     if (item->tensor == NULL)
         return e->n_dims == 1 && e->dims[0] == (int64_t)item->n_bytes;
@@ -265,7 +270,7 @@ static ls_status stage(const ls_checkpoint *c, load_plan *plan)
 /* The next staged bytes of an item, in the file's type. */
 typedef struct staged_item {
     const uint8_t *at;
-    ls_dtype type;
+    const safetensors_type *type;
 } staged_item;
 
 static void copy_staged(void *arg, void *piece, size_t bytes)
@@ -276,29 +281,70 @@ static void copy_staged(void *arg, void *piece, size_t bytes)
     from->at += bytes;
 }
 
-static void widen_staged(void *arg, void *piece, size_t bytes)
+static double float_at(const uint8_t *at, const safetensors_type *type)
+{
+    uint16_t half;
+    float single;
+    double real;
+
+    if (type->bytes == sizeof(real)) {
+        memcpy(&real, at, sizeof(real));
+        return real;
+    }
+    if (type->bytes == sizeof(single)) {
+        memcpy(&single, at, sizeof(single));
+        return (double)single;
+    }
+    memcpy(&half, at, sizeof(half));
+    return (double)(type->type == (int)LS_BF16 ? ls_bf16_to_f32(half) : ls_f16_to_f32(half));
+}
+
+static void convert_to_f32(void *arg, void *piece, size_t bytes)
 {
     staged_item *from = arg;
     float *dst = piece;
 
-    for (size_t i = 0; i < bytes / sizeof(*dst); i++) {
-        uint16_t half;
+    for (size_t i = 0; i < bytes / sizeof(*dst); i++, from->at += from->type->bytes)
+        dst[i] = (float)float_at(from->at, from->type);
+}
 
-        memcpy(&half, from->at, sizeof(half));
-        dst[i] = from->type == LS_BF16 ? ls_bf16_to_f32(half) : ls_f16_to_f32(half);
-        from->at += sizeof(half);
+/* Little-endian; the sign is extended. A number that is none, or too large, becomes 0. */
+static int64_t integer_at(const uint8_t *at, const safetensors_type *type)
+{
+    const unsigned shift = 64 - 8 * (unsigned)type->bytes;
+    uint64_t bits = 0;
+
+    if (type->kind == 'f') {
+        const double x = float_at(at, type);
+        return fabs(x) < 0x1p62 ? (int64_t)x : 0;
     }
+    memcpy(&bits, at, type->bytes);
+    return type->kind == 'i' ? (int64_t)(bits << shift) >> shift : (int64_t)bits;
+}
+
+static void convert_to_i64(void *arg, void *piece, size_t bytes)
+{
+    staged_item *from = arg;
+    int64_t *dst = piece;
+
+    for (size_t i = 0; i < bytes / sizeof(*dst); i++, from->at += from->type->bytes)
+        dst[i] = integer_at(from->at, from->type);
+}
+
+static void (*writer_of(const safetensors_entry *e, const ls_named *item))(void *, void *, size_t)
+{
+    if (!is_converted(e, item))
+        return copy_staged;
+    return item_type(item) == LS_F32 ? convert_to_f32 : convert_to_i64;
 }
 
 static ls_status fill_item(const ls_named *item, const load_step *step, const uint8_t *at)
 {
-    staged_item from = {.at = at, .type = (ls_dtype)step->entry->type->type};
+    staged_item from = {.at = at, .type = step->entry->type};
 
     if (item->tensor != NULL)
-        return ls_context(
-            tensor_write_pieces(item->tensor,
-                                is_widened(step->entry, item) ? widen_staged : copy_staged, &from),
-            "%s", item->name);
+        return ls_context(tensor_write_pieces(item->tensor, writer_of(step->entry, item), &from),
+                          "%s", item->name);
     if (step->bytes > 0)
         memcpy(item->bytes, at, step->bytes);
     return LS_OK;

@@ -17,11 +17,12 @@
 
 // Files may hold tensors of types that ls_dtype lacks; only loading these fails.
 static const safetensors_type types[] = {
-    {"F32", 4, LS_F32}, {"F16", 2, LS_F16}, {"BF16", 2, LS_BF16}, {"F64", 8, LS_F64},
-    {"U8", 1, LS_U8},   {"I64", 8, LS_I64}, {"I32", 4, LS_I32},   {"I8", 1, LS_I8},
-    {"BOOL", 1, -1},    {"I16", 2, -1},     {"U16", 2, -1},       {"U32", 4, -1},
-    {"U64", 8, -1},     {"F8_E5M2", 1, -1}, {"F8_E4M3", 1, -1},   {"F8_E8M0", 1, -1},
-    {"C64", 8, -1},
+    {"F32", 4, LS_F32, 'f'}, {"F16", 2, LS_F16, 'f'}, {"BF16", 2, LS_BF16, 'f'},
+    {"F64", 8, LS_F64, 'f'}, {"U8", 1, LS_U8, 'u'},   {"I64", 8, LS_I64, 'i'},
+    {"I32", 4, LS_I32, 'i'}, {"I8", 1, LS_I8, 'i'},   {"BOOL", 1, -1, 'u'},
+    {"I16", 2, -1, 'i'},     {"U16", 2, -1, 'u'},     {"U32", 4, -1, 'u'},
+    {"U64", 8, -1, 'u'},     {"F8_E5M2", 1, -1, 0},   {"F8_E4M3", 1, -1, 0},
+    {"F8_E8M0", 1, -1, 0},   {"C64", 8, -1, 0},
 };
 
 const char *safetensors_type_name(ls_dtype type)
@@ -219,6 +220,8 @@ static ls_status check_meta(const char *path, const json_value *meta)
     const char *key;
     json_value *value;
 
+    if (json_kind_of(meta) == JSON_IS_NULL) // some writers' way to have none
+        return LS_OK;
     if (json_kind_of(meta) != JSON_IS_OBJECT)
         return fail_entry(path, SAFETENSORS_META, "it is not an object");
     while (json_next(meta, &cursor, &key, &value)) {

@@ -14,11 +14,13 @@
 #define SAFETENSORS_MAX_HEADER   100000000 /* as the format's own implementation */
 #define SAFETENSORS_META         "__metadata__"
 
-/* An element type of the format; `type` is one of ours or -1. */
+/* An element type of the format; `type` is one of ours or -1. `kind`: 'f' floating, 'i' signed or
+ * 'u' unsigned, 0 for what is not converted. */
 typedef struct safetensors_type {
     const char *name;
     size_t bytes;
     int type;
+    char kind;
 } safetensors_type;
 
 typedef struct safetensors_entry {

@@ -128,11 +128,14 @@ static int fail_run(bool as_torchrun, ls_status status)
 
 static ls_status write_trace(file_atomic *file, const trace *t)
 {
+    char renamed[FILE_EARLIER_BYTES];
     text_buf text = {0};
     ls_status st = trace_text(t, &text);
 
     if (st == LS_OK)
         st = file_write_all(file->fd, file->path, text_str(&text), text.length);
+    if (st == LS_OK)
+        st = file_keep_earlier(file->path, renamed);
     if (st == LS_OK)
         st = file_atomic_commit(file);
     text_free(&text);

@@ -115,6 +115,12 @@ void elastic_close(ls_ddp *ddp)
     ddp->elastic = NULL;
 }
 
+void ddp_check_groups(ls_ddp *ddp, ddp_check_fn fn, void *arg)
+{
+    ddp->check = fn;
+    ddp->check_arg = arg;
+}
+
 /* --- steps --- */
 
 ls_status elastic_begin_step(ls_ddp *ddp)
@@ -304,6 +310,8 @@ static ls_status take_order(ls_ddp *ddp)
 /* In the new group. */
 static ls_status go_on(ls_ddp *ddp, newest_state *newest)
 {
+    if (ddp->check != NULL)
+        LS_TRY(ddp->check(ddp->check_arg, ddp->elastic->has_state));
     LS_TRY(compare_states(ddp, newest));
     LS_TRY(share_state(ddp, newest));
     ddp->stats.steps = newest->step; // check_replicas goes by it, on all ranks alike

@@ -24,6 +24,7 @@
 #include "autograd/autograd.h"
 #include "base/status.h"
 #include "ddp/bucket_plan.h"
+#include "ddp/shard_step.h"
 #include "ddp/shards.h"
 #include "ddp/shards_together.h"
 
@@ -96,7 +97,9 @@ struct ls_ddp {
     int n_unused;
 
     struct ddp_elastic *elastic; /* elastic.c; NULL: it cannot recover */
-    bool is_called;              /* new processes wait for the group to be formed again */
+    ddp_check_fn check;          /* of each group that is formed again; NULL: none */
+    void *check_arg;
+    bool is_called; /* new processes wait for the group to be formed again */
 
     int64_t first_start_ns; /* of this step's first bucket */
     ls_ddp_stats stats;

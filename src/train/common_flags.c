@@ -80,6 +80,8 @@ static int data_flags(ls_train_flags *f, ls_flag *out)
          "with --check-replicas: a rank that differs from the majority gets its state"},
         {"check-nan", 0, LS_FLAG_BOOL, &f->check_nan, 0, 0,
          "fail at the first operator whose result is NaN or infinite, and name it (slow)"},
+        {"nan-limit", 0, LS_FLAG_INT, &f->nan_limit, 0, COUNT_MOST,
+         "stop after so many reports in a row whose loss is NaN or infinite; 0 = never"},
         {"evaluate", 'e', LS_FLAG_BOOL, &f->evaluate, 0, 0,
          "evaluate the weights of --init or --resume on the test set, then exit"},
     };

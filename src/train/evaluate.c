@@ -4,6 +4,7 @@
  * once. loop.c calls it after each epoch, and once with --evaluate.
  */
 #include "train/run.h"
+#include "train/finite.h"
 
 #include "base/clock.h"
 
@@ -78,7 +79,7 @@ static void store_accuracy(ls_run *run, const rank_sums *sum)
 
     s->accuracy = sum->top1 / n;
     s->accuracy5 = sum->top5 / n;
-    s->test_loss = sum->loss / n;
+    s->test_loss = finite_mean(sum->loss, n);
 }
 
 static void add_to_history(ls_run *run)

@@ -8,7 +8,9 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "tensor/device.h"
+#include "train/agree.h"
 #include "train/common_flags.h"
+#include "train/finite.h"
 #include "train/progress.h"
 
 #include <stdarg.h>
@@ -87,6 +89,8 @@ static ls_status parse(const char *program, const char *summary, int argc, char 
 
     if (common->accumulate == 0)
         common->accumulate = 1;
+    if (common->nan_limit == 0)
+        common->nan_limit = NAN_LIMIT;
     defaults = *common;
     for (int i = 0; i < n_own; i++)
         if (own[i].kind == LS_FLAG_ARGUMENT)
@@ -101,6 +105,9 @@ static ls_status parse(const char *program, const char *summary, int argc, char 
         print_version(program);
         return LS_OK;
     }
+    agree_note_defaults(common, &defaults);
+    if (common->nan_limit == 0)
+        common->nan_limit = -1; // 0 in the struct stands for the default
     if (!common->help) {
         LS_TRY(check_device(common));
         return ls_backend_check(common->backend, 1);

@@ -6,13 +6,15 @@
 #include "train/load_weights.h"
 
 #include "base/alloc.h"
+#include "train/finite.h"
+
+#include <lockstep/log.h>
 
 #include <string.h>
 #include <unistd.h>
 
 /* Counts batches. Files of old PyTorch versions lack it, and nothing is computed from it. */
 #define COUNTER "num_batches_tracked"
-#define WRAPPER "module." /* DistributedDataParallel's prefix of names */
 
 enum { SHOWN_BYTES = 800 }; /* of differences in an error text */
 
@@ -120,26 +122,6 @@ static ls_status load_matching(progress *p, ls_checkpoint *file, const name_list
     return st;
 }
 
-static bool has_entry(const ls_checkpoint *file, const char *name)
-{
-    ls_checkpoint_entry entry;
-
-    for (int i = 0; i < ls_checkpoint_count(file); i++)
-        if (ls_checkpoint_entry_at(file, i, &entry) == LS_OK && text_equal(entry.name, name))
-            return true;
-    return false;
-}
-
-static bool is_wrapped(const ls_checkpoint *file)
-{
-    ls_checkpoint_entry entry;
-
-    for (int i = 0; i < ls_checkpoint_count(file); i++)
-        if (ls_checkpoint_entry_at(file, i, &entry) != LS_OK || !text_starts(entry.name, WRAPPER))
-            return false;
-    return ls_checkpoint_count(file) > 0;
-}
-
 static bool is_counter(const char *name)
 {
     const size_t n = strlen(name);
@@ -147,27 +129,137 @@ static bool is_counter(const char *name)
     return n >= strlen(COUNTER) && text_equal(name + n - strlen(COUNTER), COUNTER);
 }
 
+/* --- names --- */
+
+/* The name of an entry; of types that ls_dtype lacks, too. */
+static const char *entry_name(const ls_checkpoint *file, int i)
+{
+    ls_checkpoint_entry entry = {.name = ""};
+    const ls_status ignored = ls_checkpoint_entry_at(file, i, &entry);
+
+    LS_UNUSED(ignored);
+    return entry.name;
+}
+
+/* What DistributedDataParallel and torch.compile() put into names, also of a part of a model. */
+static size_t wrapper_bytes(const char *name)
+{
+    static const char *const wrappers[] = {"module.", "_orig_mod."};
+
+    for (size_t i = 0; i < LS_COUNT_OF(wrappers); i++)
+        if (text_starts(name, wrappers[i]))
+            return strlen(wrappers[i]);
+    return 0;
+}
+
+/* Whether they are equal but for wrappers in the first one. */
+static bool names_match(const char *in_file, const char *name)
+{
+    for (;;) {
+        const size_t n = strcspn(name, ".");
+        const bool is_equal = strcspn(in_file, ".") == n && strncmp(in_file, name, n) == 0;
+
+        if (is_equal && name[n] == 0)
+            return true;
+        if (!is_equal && wrapper_bytes(in_file) == 0)
+            return false;
+        name += is_equal ? n + 1 : 0;
+        in_file += is_equal ? n + 1 : wrapper_bytes(in_file);
+    }
+}
+
+/* Where a part of `in_file` begins that matches; NULL: nowhere. */
+static const char *find_part(const char *in_file, const char *name)
+{
+    for (const char *at = in_file; at != NULL; at = strchr(at, '.')) {
+        at += at[0] == '.';
+        if (names_match(at, name))
+            return at;
+    }
+    return NULL;
+}
+
+static bool all_start(const ls_checkpoint *file, const char *prefix, size_t n)
+{
+    for (int i = 0; i < ls_checkpoint_count(file); i++)
+        if (strncmp(entry_name(file, i), prefix, n) != 0)
+            return false;
+    return true;
+}
+
+/* The bytes that all names of the file have before those of the model, as "model."; 0: none. */
+static size_t prefix_bytes(const ls_checkpoint *file, const ls_named *state, int n)
+{
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < ls_checkpoint_count(file); k++) {
+            const char *name = entry_name(file, k);
+            const char *part = find_part(name, state[i].name);
+
+            if (part != NULL && all_start(file, name, (size_t)(part - name)))
+                return (size_t)(part - name);
+        }
+    return 0;
+}
+
+/* The name in the file; NULL: there is none. */
+static const char *find_entry(const ls_checkpoint *file, size_t prefix, const char *name)
+{
+    for (int i = 0; i < ls_checkpoint_count(file); i++) {
+        const char *in_file = entry_name(file, i);
+
+        if (strlen(in_file) > prefix && names_match(in_file + prefix, name))
+            return in_file;
+    }
+    return NULL;
+}
+
+static ls_status add_as(name_list *list, const char *prefix, const ls_named *item, const char *name)
+{
+    ls_named renamed = *item;
+
+    renamed.name = name;
+    return name_list_add(list, prefix, &renamed, 1);
+}
+
 /* The model's state under the names of the file, without counters that the file lacks. */
-static ls_status weights_list(ls_model *model, const ls_checkpoint *file, const char *prefix,
-                              name_list *list)
+static ls_status weights_list(ls_model *model, const ls_checkpoint *file, name_list *list)
+{
+    int n;
+    const ls_named *state = ls_model_state(model, &n);
+    const size_t prefix = prefix_bytes(file, state, n);
+
+    for (int i = 0; i < n; i++) {
+        const char *name = find_entry(file, prefix, state[i].name);
+
+        if (name != NULL || !is_counter(state[i].name))
+            LS_TRY(add_as(list, "", &state[i], name != NULL ? name : state[i].name));
+    }
+    return LS_OK;
+}
+
+/* The same of a state file, which has its own names. */
+static ls_status weights_of_state(ls_model *model, name_list *list)
 {
     int n;
     const ls_named *state = ls_model_state(model, &n);
 
-    for (int i = 0; i < n; i++) {
-        LS_TRY(name_list_add(list, prefix, &state[i], 1));
-        const char *name = list->items[list->n - 1].name;
-        if (is_counter(name) && !has_entry(file, name)) {
-            ls_free((char *)(uintptr_t)name);
-            list->n--;
-        }
-    }
+    return name_list_add(list, "model.", state, n);
+}
+
+/* --- the file --- */
+
+static ls_status warn_not_finite(const name_list *list, const char *path)
+{
+    const char *name;
+
+    LS_TRY(finite_check(list->items, list->n, &name));
+    if (name != NULL)
+        ls_log(LS_LOG_WARN, "train", "%s: %s has an element that is NaN or infinite", path, name);
     return LS_OK;
 }
 
 ls_status load_weights(ls_model *model, const ls_train_flags *flags, progress *p, const char *path)
 {
-    const char *prefix = "";
     ls_load_mode mode = LS_LOAD_STRICT;
     ls_checkpoint *file;
     name_list list = {0};
@@ -175,17 +267,18 @@ ls_status load_weights(ls_model *model, const ls_train_flags *flags, progress *p
 
     LS_TRY(ls_checkpoint_open(path, &file));
     if (ls_checkpoint_meta(file, "world_size") != NULL) {
-        prefix = "model.";
         mode = LS_LOAD_SUBSET;
-    } else if (is_wrapped(file)) {
-        prefix = WRAPPER;
+        st = weights_of_state(model, &list);
+    } else {
+        st = weights_list(model, file, &list);
     }
-    st = weights_list(model, file, prefix, &list);
     if (st == LS_OK && flags->skip_mismatched)
         st = load_matching(p, file, &list, mode);
     else if (st == LS_OK)
         st = load_list(file, &list, mode,
                        flags->init != NULL ? "; --skip-mismatched loads the others" : "");
+    if (st == LS_OK)
+        st = warn_not_finite(&list, path);
     name_list_free(&list);
     ls_checkpoint_close(file);
     return ls_context(st, "loading %s", path);

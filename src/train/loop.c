@@ -19,6 +19,7 @@
 #include "comm/comm.h"
 #include "ddp/shard_step.h"
 #include "tensor/device.h"
+#include "train/finite.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -99,8 +100,8 @@ static void print_epoch(ls_run *run)
     }
     progress_line(&run->progress, "epoch %lld/%lld  loss %.4f%s%s  %.0f samples/s",
                   (long long)run->at.epoch, (long long)run->flags->epochs,
-                  sums->rows > 0 ? sums->loss / sums->rows : s->loss, counted, text_str(&tested),
-                  s->samples_per_s);
+                  sums->rows > 0 ? finite_mean(sums->loss, sums->rows) : s->loss, counted,
+                  text_str(&tested), s->samples_per_s);
     text_free(&tested);
 }
 

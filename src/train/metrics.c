@@ -12,6 +12,8 @@
 #include "base/process_id.h"
 #include "base/thread.h"
 
+#include <lockstep/log.h>
+
 #include <fcntl.h>
 #include <math.h>
 #include <string.h>
@@ -58,6 +60,20 @@ static ls_status find_end(const char *path, int64_t step, int64_t *bytes)
     return LS_OK;
 }
 
+/* The lines of another run stay, under another name. */
+static ls_status begin_anew(metrics_file *m)
+{
+    char renamed[FILE_EARLIER_BYTES];
+
+    m->bytes = 0;
+    LS_TRY(ls_context(file_keep_earlier(m->path, renamed), "--metrics"));
+    if (renamed[0] == 0)
+        return LS_OK;
+    ls_log(LS_LOG_WARN, "train", "%s of another run was renamed to %s", m->path, renamed);
+    file_close(&m->fd);
+    return metrics_open(m, m->path);
+}
+
 ls_status metrics_begin(metrics_file *m, int64_t step)
 {
     struct stat info;
@@ -68,9 +84,9 @@ ls_status metrics_begin(metrics_file *m, int64_t step)
         return ls_fail_errno("--metrics %s", m->path);
     if (!S_ISREG(info.st_mode))
         return LS_OK;
-    m->bytes = 0;
-    if (step >= 0)
-        LS_TRY(find_end(m->path, step, &m->bytes));
+    if (step < 0)
+        return begin_anew(m);
+    LS_TRY(find_end(m->path, step, &m->bytes));
     if (ftruncate(m->fd, m->bytes) != 0)
         return ls_fail_errno("--metrics %s", m->path);
     return LS_OK;

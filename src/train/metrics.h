@@ -35,7 +35,8 @@ typedef struct metrics_line {
 
 /* Opens the file of --metrics, if any, without changing it. LS_EIO with flag, path and reason. */
 LS_MUST_USE ls_status metrics_open(metrics_file *m, const char *path);
-/* Before the first line: keeps the lines up to `step`, -1 for none. Pipes and terminals stay. */
+/* Before the first line: keeps the lines up to `step`; -1: begins a new
+ * file, and renames another run's. Pipes and terminals stay. */
 LS_MUST_USE ls_status metrics_begin(metrics_file *m, int64_t step);
 /* Appends a line, whole or not at all. Of several failures in a row the first is returned. */
 LS_MUST_USE ls_status metrics_write(metrics_file *m, const metrics_line *line);

@@ -5,6 +5,8 @@
  */
 #include "train/previous_state.h"
 
+#include "base/alloc.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "train/state_file.h"
 
@@ -16,6 +18,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
 // NOLINTBEGIN(concurrency-mt-unsafe): no thread changes the variables
 const char *previous_state_job(void)
@@ -61,66 +65,126 @@ static int64_t step_of(const char *path)
     return step;
 }
 
-static ls_status move(const char *from, const char *to)
+/* --- files of another run --- */
+
+enum { N_FILES = 3 }; /* of a run; the state file is the last one */
+
+typedef struct saved_paths {
+    char path[N_FILES][STATE_PATH_BYTES]; /* "": none */
+} saved_paths;
+
+/* Where a run saves, or with a word: where the files of another one go. */
+static ls_status list_paths(const ls_train_flags *f, const char *word, saved_paths *out)
 {
-    if (rename(from, to) != 0 && errno != ENOENT)
-        return ls_fail_errno("cannot rename %s to %s", from, to);
-    return LS_OK;
+    char save[STATE_PATH_BYTES] = "";
+
+    memset(out, 0, sizeof(*out));
+    if (state_path_is_set(f->save_best) && word != NULL)
+        LS_TRY(state_path(f->save_best, word, out->path[1]));
+    else if (state_path_is_set(f->save_best))
+        text_format(out->path[1], STATE_PATH_BYTES, "%s", f->save_best);
+    if (!state_path_is_set(f->save))
+        return LS_OK;
+    if (word != NULL)
+        LS_TRY(state_path(f->save, word, save));
+    else
+        text_format(save, sizeof(save), "%s", f->save);
+    text_format(out->path[0], STATE_PATH_BYTES, "%s", save);
+    if (!state_path_is_set(f->save_best))
+        LS_TRY(state_path(save, "best", out->path[1]));
+    return state_path(save, "resume", out->path[2]);
 }
 
-/* Moves NAME.WORD.safetensors to NAME.earlier.WORD.safetensors. */
-static ls_status move_related(const char *save, const char *earlier, const char *word)
+static bool has_file(const saved_paths *p)
 {
-    char from[STATE_PATH_BYTES];
-    char to[STATE_PATH_BYTES];
+    for (int i = 0; i < N_FILES; i++)
+        if (p->path[i][0] != 0 && file_exists(p->path[i]))
+            return true;
+    return false;
+}
 
-    LS_TRY(state_path(save, word, from));
-    LS_TRY(state_path(earlier, word, to));
-    return move(from, to);
+/* The first set of names under which there is no file. */
+static ls_status find_free_paths(const ls_train_flags *f, saved_paths *out)
+{
+    char word[FILE_EARLIER_WORD_BYTES];
+    int i = 1;
+
+    do
+        LS_TRY(list_paths(f, file_earlier_word(i++, word), out));
+    while (has_file(out));
+    return LS_OK;
 }
 
 /* The state file is moved last: after a kill in between the next run finds it and moves the
  * rest. */
-static ls_status move_all(const ls_train_flags *f, const char *earlier)
+static ls_status move_all(const saved_paths *from, const saved_paths *to)
 {
-    char best[STATE_PATH_BYTES];
-
-    LS_TRY(move(f->save, earlier));
-    if (state_path_is_set(f->save_best)) {
-        LS_TRY(state_path(f->save_best, "earlier", best));
-        LS_TRY(move(f->save_best, best));
-    } else {
-        LS_TRY(move_related(f->save, earlier, "best"));
-    }
-    return move_related(f->save, earlier, "resume");
+    for (int i = 0; i < N_FILES; i++)
+        if (from->path[i][0] != 0 && rename(from->path[i], to->path[i]) != 0 && errno != ENOENT)
+            return ls_fail_errno("cannot rename %s to %s", from->path[i], to->path[i]);
+    return LS_OK;
 }
 
-ls_status previous_state_preserve(const ls_train_flags *f, int64_t own_step)
+static void note(const saved_paths *from, const saved_paths *to, int64_t step)
 {
-    char earlier[STATE_PATH_BYTES];
-    char path[STATE_PATH_BYTES];
-    int64_t step;
-    int64_t earlier_step;
+    const int i = from->path[0][0] != 0 ? 0 : 1;
 
-    if (!state_path_is_set(f->save) || f->evaluate)
-        return LS_OK;
-    LS_TRY(state_path(f->save, "resume", path));
-    step = step_of(path);
-    if (step <= own_step)
-        return LS_OK;
-    LS_TRY(state_path(f->save, "earlier", earlier));
-    LS_TRY(state_path(earlier, "resume", path));
-    earlier_step = step_of(path);
-    if (earlier_step > step) {
+    if (step >= 0)
         ls_log(LS_LOG_WARN, "train",
-               "%s of another run, at step %" PRId64 ", will be overwritten; %s, at step %" PRId64
-               ", stays",
-               f->save, step, earlier, earlier_step);
+               "%s of another run, at step %" PRId64
+               ", was renamed to %s: --resume %s continues it",
+               from->path[i], step, to->path[i], to->path[i]);
+    else
+        ls_log(LS_LOG_WARN, "train", "%s, which this run has not written, was renamed to %s",
+               from->path[i], to->path[i]);
+}
+
+/* With its numbers in one allocation: paths are long. */
+typedef struct move_paths {
+    saved_paths from;
+    saved_paths to;
+} move_paths;
+
+static ls_status preserve(const ls_train_flags *f, move_paths *m)
+{
+    int64_t step;
+
+    LS_TRY(list_paths(f, NULL, &m->from));
+    if (!has_file(&m->from))
         return LS_OK;
-    }
-    LS_TRY(move_all(f, earlier));
-    ls_log(LS_LOG_WARN, "train",
-           "%s of another run, at step %" PRId64 ", was renamed to %s: --resume %s continues it",
-           f->save, step, earlier, earlier);
+    step = m->from.path[2][0] != 0 ? step_of(m->from.path[2]) : -1;
+    LS_TRY(find_free_paths(f, &m->to));
+    LS_TRY(move_all(&m->from, &m->to));
+    note(&m->from, &m->to, step);
+    return LS_OK;
+}
+
+ls_status previous_state_preserve(const ls_train_flags *f)
+{
+    move_paths *m;
+    ls_status st;
+
+    if (f->evaluate)
+        return LS_OK;
+    m = ls_calloc(1, sizeof(*m));
+    if (m == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the paths of --save");
+    st = preserve(f, m);
+    ls_free(m);
+    return st;
+}
+
+ls_status previous_state_is_at(const char *path, const ls_train_flags *f, bool *is_same)
+{
+    char own[STATE_PATH_BYTES];
+    struct stat a;
+    struct stat b;
+
+    *is_same = false;
+    if (!state_path_is_set(f->save))
+        return LS_OK;
+    LS_TRY(state_path(f->save, "resume", own));
+    *is_same =
+        stat(path, &a) == 0 && stat(own, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
     return LS_OK;
 }

@@ -11,8 +11,12 @@
 const char *previous_state_job(void);
 /* The launcher has started the ranks of this job again, after a failure or for more nodes. */
 bool previous_state_is_restart(void);
-/* Renames the files of another run of a later step than `step`, where this run starts: NAME becomes
- * NAME.earlier. Where NAME.earlier is of an even later step, it stays instead. On rank 0. */
-LS_MUST_USE ls_status previous_state_preserve(const ls_train_flags *flags, int64_t step);
+/* Renames what is at --save and --save-best: NAME becomes NAME.earlier, or the first of
+ * NAME.earlier2, ... that is free. For a run that does not continue the one that wrote it. On
+ * rank 0. */
+LS_MUST_USE ls_status previous_state_preserve(const ls_train_flags *flags);
+/* *is_same: `path` is the state file of --save. */
+LS_MUST_USE ls_status previous_state_is_at(const char *path, const ls_train_flags *flags,
+                                           bool *is_same);
 
 #endif

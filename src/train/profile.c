@@ -260,6 +260,7 @@ static void end(ls_run *run)
 {
     run_profile *p = &run->profile;
     char path[PROFILE_PATH_BYTES];
+    char renamed[FILE_EARLIER_BYTES];
     text_buf trace = {0};
     ls_status st;
 
@@ -267,6 +268,8 @@ static void end(ls_run *run)
     run->device->profile = NULL;
     file_of_rank(path, run->flags, run_rank(run));
     st = append_trace(run, &trace);
+    if (st == LS_OK)
+        st = file_keep_earlier(path, renamed);
     if (st == LS_OK)
         st = file_replace(path, text_str(&trace), trace.length);
     if (st != LS_OK)

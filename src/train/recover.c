@@ -8,6 +8,8 @@
 
 #include "base/alloc.h"
 #include "comm/comm.h"
+#include "ddp/shard_step.h"
+#include "train/agree.h"
 
 #include <lockstep/log.h>
 
@@ -135,6 +137,7 @@ static ls_status list_state(ls_run *run)
         {.name = "at", .bytes = &run->at, .n_bytes = sizeof(run->at)},
         {.name = "state", .bytes = &run->state, .n_bytes = sizeof(run->state)},
         {.name = "epoch", .bytes = &run->report.epoch, .n_bytes = sizeof(run->report.epoch)},
+        {.name = "not_finite", .bytes = &run->report.n_not_finite, .n_bytes = sizeof(int64_t)},
         {.name = "bad", .bytes = &run->report.bad_images, .n_bytes = sizeof(int64_t)},
         {.name = "steps_done", .bytes = &run->steps_done, .n_bytes = sizeof(run->steps_done)},
         {.name = "train_s", .bytes = &run->train_s, .n_bytes = sizeof(run->train_s)},
@@ -315,6 +318,11 @@ ls_status recover(ls_run *run, ls_status st, bool *again)
 
 /* --- life --- */
 
+static ls_status check_group(void *arg, bool has_state)
+{
+    return agree_again(arg, has_state);
+}
+
 ls_status recover_begin(ls_run *run)
 {
     run_recovery *r = &run->recovery;
@@ -332,6 +340,7 @@ ls_status recover_begin(ls_run *run)
     if (!r->is_elastic)
         return LS_OK;
     LS_TRY(list_state(run));
+    ddp_check_groups(run->ddp, check_group, run);
     LS_TRY(ls_ddp_elastic(run->ddp, &(ls_elastic_options){.size = sizeof(ls_elastic_options),
                                                           .state = r->state.items,
                                                           .n_state = r->state.n,

@@ -10,10 +10,8 @@
 #include "base/clock.h"
 #include "comm/comm.h"
 #include "tensor/device.h"
+#include "train/finite.h"
 
-#include <lockstep/log.h>
-
-#include <math.h>
 #include <string.h>
 
 enum { REPORT_STEPS = 20 };
@@ -66,7 +64,7 @@ static history_point make_point(const ls_run *run, const rank_sums *sum)
     history_point p = {
         .epoch = (double)run->at.epoch,
         .step = (double)run->at.step,
-        .loss = sum->rows > 0 ? sum->loss / sum->rows : run->state.loss,
+        .loss = sum->rows > 0 ? finite_mean(sum->loss, sum->rows) : run->state.loss,
         .lr = run->state.lr,
         .top1 = sum->ranked > 0 ? sum->top1 / sum->ranked : run->state.top1,
         .top5 = sum->ranked > 0 ? sum->top5 / sum->ranked : run->state.top5,
@@ -160,11 +158,10 @@ ls_status report_rest(ls_run *run, history_point *p)
     run->epoch_samples += p->rows;
     add_to_epoch(&run->report.epoch, &sum);
     run->report.bad_images = run->state.bad_images;
+    if (p->rows > 0)
+        LS_TRY(finite_report(run, p->loss));
     recover_reported(run);
     report_phase(run, PHASE_COMMUNICATION);
-    if (!isfinite(p->loss))
-        ls_log(LS_LOG_WARN, "train", "the loss is %g at step %lld", p->loss,
-               (long long)run->at.step);
     if (p->rows > 0)
         history_add(&run->history, p);
     else

@@ -19,6 +19,7 @@ typedef struct report {
     rank_sums test;       /* of the current part in the current evaluation */
     rank_sums *tests;     /* of this rank's parts */
     rank_sums epoch;      /* of all ranks in this epoch, up to the last report */
+    int64_t n_not_finite; /* reports in a row, up to the last, whose loss is not finite */
     int64_t bad_images;   /* of all ranks, up to the last report */
     uint64_t bad_seen[2]; /* of this rank, already counted: training, test */
     int64_t test_samples; /* of the last evaluation, all ranks */

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "comm/comm.h"
 #include "tensor/tensor.h"
+#include "train/finite.h"
 #include "train/load_weights.h"
 #include "train/previous_state.h"
 
@@ -284,6 +285,20 @@ static bool saved_with_fp16(const ls_checkpoint *file)
     return text != NULL && text_equal(text, "fp16");
 }
 
+/* A run that continues from NaN computes nothing else. */
+static ls_status refuse_not_finite(const name_list *state)
+{
+    const char *name;
+
+    LS_TRY(finite_check(state->items, state->n, &name));
+    if (name == NULL)
+        return LS_OK;
+    return ls_fail(LS_EFORMAT,
+                   "%s has an element that is NaN or infinite: the run that saved it had "
+                   "diverged; start from an earlier file, as with --init NAME.best.safetensors",
+                   name);
+}
+
 static ls_status load_state_from(ls_run *run, ls_checkpoint *file)
 {
     run_position at;
@@ -298,6 +313,8 @@ static ls_status load_state_from(ls_run *run, ls_checkpoint *file)
                     run->own, run->n_own, &state);
     if (st == LS_OK)
         st = load_list(file, &state, LS_LOAD_STRICT, "");
+    if (st == LS_OK)
+        st = refuse_not_finite(&state);
     name_list_free(&state);
     LS_TRY(st);
     run->at = at;
@@ -366,6 +383,7 @@ static ls_status load_state_take(ls_run *run, ls_checkpoint *file, const char *p
     ls_checkpoint_close(file);
     if (st != LS_OK)
         return ls_context(st, "resuming from %s", path);
+    LS_TRY(previous_state_is_at(path, run->flags, &run->continues_save));
     progress_line(&run->progress, "resuming from %s: epoch %" PRId64 ", step %" PRId64, path,
                   run->at.epoch + 1, run->at.step);
     return LS_OK;
@@ -482,6 +500,9 @@ static ls_status load(ls_run *run, bool *has_state)
 {
     const ls_train_flags *f = run->flags;
 
+    if (f->resume != NULL && f->init != NULL && !is_auto(f))
+        return ls_fail(LS_EINVAL, "--init and --resume exclude each other: --init starts a new "
+                                  "run, --resume continues one");
     LS_TRY(load_saved_state(run));
     if (!run->is_resumed && must_resume(f))
         LS_TRY(load_given_state(run));
@@ -490,23 +511,17 @@ static ls_status load(ls_run *run, bool *has_state)
     *has_state = run->is_resumed || must_resume(f) || f->init != NULL;
     if (is_auto(f) && !*has_state)
         progress_line(&run->progress, "no saved state at %s: starting from scratch", f->save);
-    return previous_state_preserve(f, run->at.step);
+    return run->continues_save ? LS_OK : previous_state_preserve(f);
 }
 
 ls_status resume_load(ls_run *run)
 {
-    const ls_train_flags *f = run->flags;
     bool has_state = false;
     ls_status st = LS_OK;
 
-    if (f->resume == NULL && f->init == NULL && !state_path_is_set(f->save))
-        return LS_OK;
     if (run->comm != NULL && comm_is_new(run->comm)) // the other ranks have the state
         return LS_OK;
-    if (f->resume != NULL && f->init != NULL && !is_auto(f))
-        return ls_fail(LS_EINVAL, "--init and --resume exclude each other: --init starts a new "
-                                  "run, --resume continues one");
-    if (run_rank(run) == 0)
+    if (run_rank(run) == 0) // the others may lack its flags
         st = load(run, &has_state);
     if (st != LS_OK)
         return fail_all_ranks(run, st);

@@ -10,6 +10,8 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "comm/comm.h"
+#include "train/agree.h"
+#include "train/finite.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -176,6 +178,7 @@ ls_status ls_run_test_on_take(ls_run *run, ls_dataset *set)
 ls_status ls_run_distribute(ls_run *run, ls_comm *comm, const ls_ddp_options *opt)
 {
     ls_ddp_options with_flags;
+    ls_status st;
 
     LS_TRY(LS_GIVEN(run));
     if (run->is_started || run->comm != NULL)
@@ -184,8 +187,15 @@ ls_status ls_run_distribute(ls_run *run, ls_comm *comm, const ls_ddp_options *op
     hyperparameters_set_ddp(run->flags, &with_flags);
     if (with_flags.plain_mean && with_flags.shards == 0 && run_accumulate(run) > 1)
         return ls_fail(LS_EINVAL, "--accumulate does not work with plain_mean");
-    LS_TRY(ls_ddp_create(comm, run->model, &with_flags, &run->ddp));
+    LS_TRY(LS_GIVEN(comm));
     run->comm = comm;
+    st = agree_on_flags(run);
+    if (st == LS_OK)
+        st = ls_ddp_create(comm, run->model, &with_flags, &run->ddp);
+    if (st != LS_OK) {
+        run->comm = NULL;
+        return st;
+    }
     return division_make(with_flags.shards, ls_comm_rank(comm), ls_comm_size(comm), &run->division);
 }
 
@@ -321,6 +331,8 @@ ls_status ls_run_close(ls_run *run, ls_status st)
         st = ls_fail(run->failure, "%s", run->failure_text);
     if (st == LS_OK && run->is_started)
         summary_print(run);
+    if (st == LS_OK)
+        st = finite_end(run);
     if (st == LS_OK && run->saver.has_failed)
         st = ls_fail(LS_EIO, "%s", run->saver.failure);
     text_format(why, sizeof(why), "%s", ls_last_error());
@@ -554,7 +566,7 @@ ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
         return ls_fail(LS_EINVAL, "a test set needs a forward function");
     run->forward = forward;
     run->forward_arg = arg;
-    LS_TRY(values_check_ranks(&run->values, run->comm));
+    LS_TRY(agree_on_data(run));
     LS_TRY(open_sums(run));
     LS_TRY(open_splits(run));
     run->at.epoch = run->flags->start_epoch;

@@ -77,6 +77,7 @@ struct ls_run {
     int64_t all_steps;     /* of --epochs */
     int64_t steps_done;    /* by this process, and by the ranks that it joined (recover.c) */
     bool is_resumed;       /* from a state file */
+    bool continues_save;   /* that of --save: rank 0 */
     bool is_in_epoch;
     bool is_started;
     bool is_finished;

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "train/finite.h"
 #include "train/previous_state.h"
 #include "train/state_file.h"
 
@@ -198,14 +199,17 @@ ls_status save_all(ls_run *run, bool is_best)
     char activity[STATE_PATH_BYTES];
     ls_status st;
 
-    if (run_rank(run) != 0)
+    if (run_rank(run) != 0 ||
+        (!state_path_is_set(run->flags->save) && !state_path_is_set(run->flags->save_best)))
         return LS_OK;
     if (run->ddp != NULL)
         LS_TRY(ls_ddp_check_seat(run->ddp));
     text_format(activity, sizeof(activity), "saving step %" PRId64 " to %s", run->at.step,
                 state_path_is_set(run->flags->save) ? run->flags->save : "the --save-best file");
     run_set_activity(run, activity);
-    st = save_files(run, is_best);
+    st = finite_to_save(run);
+    if (st == LS_OK)
+        st = save_files(run, is_best);
     run_set_activity(run, "training");
     if (st != LS_OK) {
         LS_TRY(weights_failed(run, st));

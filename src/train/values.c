@@ -6,8 +6,8 @@
  */
 #include "train/values.h"
 
-#include "comm/comm.h"
 #include "tensor/tensor.h"
+#include "train/finite.h"
 #include "train/run.h"
 
 #include <math.h>
@@ -27,7 +27,7 @@ void values_update(run_values *v, value_of kind, const rank_sums *sum)
     for (int i = 0; i < v->n; i++) {
         if (!(sum->weights[i] > 0))
             continue;
-        v->mean[kind][i] = sum->values[i] / sum->weights[i];
+        v->mean[kind][i] = finite_mean(sum->values[i], sum->weights[i]);
         if (v->of[i] != NULL)
             v->mean[kind][i] = v->of[i](v->mean[kind][i]);
         v->is_known[kind][i] = true;
@@ -58,23 +58,6 @@ void values_append(const run_values *v, value_of kind, text_buf *out)
     for (int i = 0; i < v->n; i++)
         if (v->is_known[kind][i])
             text_append(out, "  %s %.4f", v->names[i], v->mean[kind][i]);
-}
-
-ls_status values_check_ranks(const run_values *v, ls_comm *comm)
-{
-    char names[sizeof(v->names)];
-
-    if (v->n == 0 || comm == NULL)
-        return LS_OK;
-    memcpy(names, v->names, sizeof(names));
-    comm_label(comm, "names of values");
-    LS_TRY(ls_broadcast(comm, names, names, sizeof(names), LS_U8, 0, NULL));
-    if (memcmp(names, v->names, sizeof(names)) == 0)
-        return LS_OK;
-    return ls_fail(LS_EMISMATCH,
-                   "rank %d declares other values than rank 0: ls_run_declare() "
-                   "needs the same names in the same order on all ranks",
-                   ls_comm_rank(comm));
 }
 
 /* --- the public calls --- */

@@ -35,7 +35,4 @@ void values_copy(const run_values *v, value_of kind, double *out);
 bool values_improved(run_values *v);
 /* Appends "  NAME 0.1234" for each known value. */
 void values_append(const run_values *v, value_of kind, text_buf *out);
-/* LS_EMISMATCH when this rank's names are not those of rank 0. Collective. */
-LS_MUST_USE ls_status values_check_ranks(const run_values *v, ls_comm *comm);
-
 #endif

@@ -384,10 +384,77 @@ static int clean_up(void **state)
     return 0;
 }
 
+static void metadata_may_be_null(void **state)
+{
+    ls_checkpoint *c;
+
+    LS_UNUSED(state);
+    write_checkpoint("{\"__metadata__\":null," ENTRY("raw", "U8", "4", "0,4") "}", 4);
+    assert_ok(ls_checkpoint_open(path, &c));
+    assert_null(ls_checkpoint_meta(c, "format"));
+    assert_int_equal(ls_checkpoint_count(c), 1);
+    ls_checkpoint_close(c);
+}
+
+/* The bytes of the data are 0, 1, 2, ... */
+static void counters_of_other_types_are_converted(void **state)
+{
+    static const struct {
+        const char *header;
+        size_t n_data;
+        int64_t value;
+    } cases[] = {
+        {"{" ENTRY("raw", "U8", "1", "0,1") "," ENTRY("n", "I32", "", "1,5") "}", 5, 0x04030201},
+        {"{" ENTRY("raw", "U8", "1", "0,1") "," ENTRY("n", "I16", "", "1,3") "}", 3, 0x0201},
+        {"{" ENTRY("raw", "U8", "3", "0,3") "," ENTRY("n", "U8", "", "3,4") "}", 4, 3},
+        {"{" ENTRY("raw", "U8", "3", "0,3") "," ENTRY("n", "I8", "", "3,4") "}", 4, 3},
+        {"{" ENTRY("raw", "U8", "1", "0,1") "," ENTRY("n", "U64", "", "1,9") "}", 9,
+         0x0807060504030201},
+        {"{" ENTRY("raw", "U8", "62", "0,62") "," ENTRY("n", "BF16", "", "62,64") "}", 64, 0},
+    };
+    ls_device *device;
+    ls_named item = {.name = "n"};
+
+    LS_UNUSED(state);
+    assert_ok(ls_device_open(NULL, &device));
+    assert_ok(ls_tensor_create(device, LS_I64, 0, NULL, &item.tensor));
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        int64_t value = -1;
+        ls_checkpoint *c;
+
+        write_checkpoint(cases[i].header, cases[i].n_data);
+        assert_ok(ls_checkpoint_open(path, &c));
+        assert_ok(ls_checkpoint_load(c, &item, 1, LS_LOAD_SUBSET));
+        assert_ok(ls_tensor_read(item.tensor, &value, 1));
+        assert_int_equal(value, cases[i].value);
+        ls_checkpoint_close(c);
+    }
+    ls_tensor_destroy(item.tensor);
+    assert_ok(ls_device_close(device));
+}
+
+static void what_a_download_leaves_instead_of_weights_is_named(void **state)
+{
+    static const char lfs[] = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n";
+    static const char *const pages[] = {"<!DOCTYPE html><html></html>", "\xef\xbb\xbf\n <HTML>",
+                                        "<html>"};
+
+    LS_UNUSED(state);
+    temp_write(path, lfs, strlen(lfs));
+    assert_refused("is a pointer of Git LFS");
+    for (size_t i = 0; i < LS_COUNT_OF(pages); i++) {
+        temp_write(path, pages[i], strlen(pages[i]));
+        assert_refused("is an HTML page");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(entries_and_metadata_are_returned),
+        cmocka_unit_test(metadata_may_be_null),
+        cmocka_unit_test(counters_of_other_types_are_converted),
+        cmocka_unit_test(what_a_download_leaves_instead_of_weights_is_named),
         cmocka_unit_test(every_type_has_its_name_in_the_format),
         cmocka_unit_test(unsupported_types_fail_only_when_loaded),
         cmocka_unit_test(a_file_cut_at_any_byte_is_refused),

@@ -17,6 +17,7 @@ from job import (
     DATA,
     SLOW,
     OVER_NCCL,
+    await_text,
     fake_nccl,
     finish,
     folder,
@@ -249,6 +250,62 @@ def nodes_with_different_lists_both_report_it():
         assert "MASTER_ADDR" in run(*mnist("-n", "2", "-g", "1,1", "-i", "0"), code=1)
 
 
+def two_machines(of_first, of_second, code=0):
+    """Both outputs of mnist, started by hand on two machines with flags of their own."""
+    with folder() as f:
+        place = f"127.0.0.1:{free_port()}"
+        nodes = [
+            start(
+                *mnist(*STEPS, "-n", "2", "-g", "1,1", "-i", i, "--master", place, *more),
+                env={"HOME": f, "LOCKSTEP_THREADS": "1"},
+            )
+            for i, more in (("0", of_first), ("1", of_second))
+        ]
+        return [finish(node, code) for node in nodes]
+
+
+def machines_with_different_flags_both_report_it():
+    for output in two_machines(("--accumulate", "2"), ("--lr", "0.3"), code=1):
+        assert "--accumulate: 2 on rank 0 (" in output, output
+        assert "), 1 on rank 1 (" in output, output
+
+
+def only_the_first_machine_needs_the_flags_of_files():
+    with folder() as f:
+        saved = ("--save", f"{f}/w.safetensors")
+        two_machines((*saved, "--metrics", f"{f}/m.jsonl"), ())
+        assert os.path.exists(f"{f}/m.jsonl") and os.path.exists(f"{f}/w.safetensors")
+        output = two_machines((*saved, "--resume", "--steps", "14"), ("--steps", "14"))[0]
+        assert "resuming from" in output and "14 steps" in output, output
+        for output in two_machines((), saved, code=1):
+            assert "--save: not given on rank 0 (" in output, output
+
+
+def a_new_member_with_other_flags_leaves_an_elastic_job_going_on():
+    """The replacement of a killed rank gets another --lr: it fails by name, the others go on."""
+    with folder() as f:
+        script = f"{f}/train.sh"
+        with open(script, "w") as text:
+            text.write(
+                '[ "$LOCKSTEP_NEW_MEMBER" = 1 ] && set -- "$@" --lr 0.5\n'
+                f'exec {program("own_data")} "$@"\n'
+            )
+        flags = ("--epochs", "1000000", "--metrics", f"{f}/m.jsonl")
+        job = start(
+            *launched(3, "--elastic", "--max-restarts", "2", "sh", script, *flags),
+            env={"LOCKSTEP_THREADS": "1"},
+        )
+        try:
+            await_text(job, "epoch")
+            os.kill(ranks_of(job, want=3)[1], signal.SIGKILL)
+            await_text(job, "--lr: 0.01 on rank 0 (", "), 0.5 on rank")
+            await_text(job, "going on at step", "with 2 ranks")
+        finally:
+            job.send_signal(signal.SIGTERM)
+            output = finish(job, None)
+        assert job.returncode == 143, output
+
+
 def wrong_flags_and_files_get_a_clear_line():
     assert "did you mean --epochs" in run(*mnist("--epoch", "3"), code=1)
     assert "/nowhere" in run(program("mnist"), "--data", "/nowhere", code=1)
@@ -412,6 +469,9 @@ if __name__ == "__main__":
             a_stopped_run_resumes_with_the_same_bits,
             reports_list_all_ranks_of_a_group_that_shrinks_and_grows,
             nodes_with_different_lists_both_report_it,
+            machines_with_different_flags_both_report_it,
+            only_the_first_machine_needs_the_flags_of_files,
+            a_new_member_with_other_flags_leaves_an_elastic_job_going_on,
             wrong_flags_and_files_get_a_clear_line,
             two_ranks_learn_on_the_cuda_device_as_on_the_processor,
             programs_run_over_nccl_on_the_cuda_device,

@@ -66,9 +66,9 @@ void small_set_make(char *dir, size_t n)
     put_split(dir, "t10k", SMALL_TEST, 2);
 }
 
-void small_set_empty(const char *dir, const char *split)
+void small_set_resize(const char *dir, const char *split, int count)
 {
-    put_split(dir, split, 0, 1);
+    put_split(dir, split, count, 1);
 }
 
 void small_set_remove(const char *dir)

@@ -202,9 +202,9 @@ static void the_line_of_an_epoch_has_the_mean_of_all_rows(void **state)
 
 static void evaluate_changes_no_file_and_adds_a_line(void **state)
 {
-    ls_train_flags flags = small_flags(small_dir);
-    static small_result trained; /* large */
+    static small_result trained;
     static small_result tested;
+    ls_train_flags flags = small_flags(small_dir);
     json_value *v;
     char *text;
 
@@ -525,6 +525,7 @@ static void a_plot_without_finite_losses_is_replaced_by_a_line(void **state)
     (void)state;
     job.flags.lr = 1e38;
     job.flags.print_freq = 5;
+    job.flags.nan_limit = -1;
     (void)small_run_captured(&job, STDOUT_FILENO, output, sizeof(output));
     assert_non_null(strstr(output, "no plot: no loss is a finite number (NaN or infinite)"));
     assert_null(strstr(output, "loss +"));

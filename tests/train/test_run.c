@@ -152,7 +152,7 @@ static void an_empty_set_is_refused(void **state)
         small_result r;
 
         small_set_make(other, sizeof(other));
-        small_set_empty(other, splits[i]);
+        small_set_resize(other, splits[i], 0);
         flags = small_flags(other);
         r = run_with(&flags, 0);
         assert_int_equal(r.status, LS_EINVAL);
@@ -553,8 +553,7 @@ static int64_t saved_step(const char *path)
     return step;
 }
 
-/* Of two that no run goes on from, the later one stays. */
-static void a_state_of_a_later_step_is_not_overwritten(void **state)
+static void a_state_that_no_run_goes_on_from_is_not_overwritten(void **state)
 {
     ls_train_flags flags = standard_flags();
     char save[128];
@@ -572,10 +571,16 @@ static void a_state_of_a_later_step_is_not_overwritten(void **state)
     (void)stop_at(&flags, 5);
     assert_int_equal(saved_step(path_in("k.resume.safetensors")), 5);
     assert_int_equal(saved_step(path_in("k.earlier.resume.safetensors")), 22);
+    assert_int_equal(saved_step(path_in("k.earlier2.resume.safetensors")), 7);
     flags.resume = path_in("k.earlier.safetensors");
     (void)stop_at(&flags, 23);
     assert_int_equal(saved_step(path_in("k.resume.safetensors")), 23);
     assert_int_equal(saved_step(path_in("k.earlier.resume.safetensors")), 22);
+    assert_int_equal(saved_step(path_in("k.earlier3.resume.safetensors")), 5);
+    flags.resume = "";
+    (void)stop_at(&flags, 24);
+    assert_int_equal(saved_step(path_in("k.resume.safetensors")), 24);
+    assert_int_equal(access(path_in("k.earlier4.safetensors"), F_OK), -1);
 }
 
 static void a_run_without_a_learning_rate_is_refused(void **state)
@@ -739,7 +744,7 @@ int main(void)
         cmocka_unit_test(a_restarted_job_continues_from_its_saved_state),
         cmocka_unit_test(a_restarted_job_without_a_state_starts_from_its_flags),
         cmocka_unit_test(resume_auto_continues_a_saved_run),
-        cmocka_unit_test(a_state_of_a_later_step_is_not_overwritten),
+        cmocka_unit_test(a_state_that_no_run_goes_on_from_is_not_overwritten),
         cmocka_unit_test(a_profile_has_the_operators_of_its_steps_and_changes_no_bits),
         cmocka_unit_test(a_run_that_ends_before_its_profile_writes_none),
         cmocka_unit_test(steps_that_are_no_range_are_refused),

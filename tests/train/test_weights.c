@@ -40,32 +40,84 @@ static void a_checkpoint_of_another_network_is_refused(void **state)
     assert_non_null(strstr(r.error, "optimizer.fc.bias"));
 }
 
+enum { N = SMALL_CLASSES * SMALL_SIDE * SMALL_SIDE };
+
+/* A file with the weights 0, 1, 2, ... of fc, as float32 or float64. */
+static void save_named(const char *path, const char *weight_name, const char *bias_name,
+                       ls_dtype type)
+{
+    const int64_t dims[2] = {SMALL_CLASSES, SMALL_SIDE * SMALL_SIDE};
+    ls_named items[2] = {{.name = weight_name}, {.name = bias_name}};
+    float single[N];
+    double real[N];
+    ls_device *device;
+
+    for (int i = 0; i < N; i++)
+        real[i] = single[i] = (float)i;
+    assert_ok(ls_device_open(NULL, &device));
+    for (int i = 0; i < 2; i++)
+        assert_ok(ls_tensor_wrap(device, type, 2 - i, dims,
+                                 type == LS_F32 ? (void *)single : (void *)real, &items[i].tensor));
+    assert_ok(ls_checkpoint_save(path, items, 2, NULL, 0));
+    ls_tensor_destroy(items[0].tensor);
+    ls_tensor_destroy(items[1].tensor);
+    assert_ok(ls_device_close(device));
+}
+
+static void assert_loads(const char *path)
+{
+    static small_result r;
+    ls_train_flags flags = small_flags(small_dir);
+
+    flags.init = path;
+    flags.epochs = 0;
+    r = run_with(&flags);
+    if (r.status != LS_OK)
+        fail_msg("%s", r.error);
+    for (int i = 0; i < N; i++)
+        assert_true(r.weights[i] == (float)i);
+}
+
 static void weights_of_a_wrapped_model_load_without_its_prefix(void **state)
 {
-    enum { N = SMALL_CLASSES * SMALL_SIDE * SMALL_SIDE };
-    float weight[N];
-    float bias[SMALL_CLASSES] = {0};
-    const int64_t dims[2] = {SMALL_CLASSES, SMALL_SIDE * SMALL_SIDE};
+    static const char *const names[][2] = {
+        {"fc.weight", "fc.bias"},
+        {"module.fc.weight", "module.fc.bias"},
+        {"_orig_mod.fc.weight", "_orig_mod.fc.bias"},
+        {"module._orig_mod.fc.weight", "module._orig_mod.fc.bias"},
+        {"_orig_mod.module.fc.weight", "_orig_mod.module.fc.bias"},
+        {"model.fc.weight", "model.fc.bias"},
+        {"network.model.fc.weight", "network.model.fc.bias"},
+        {"fc._orig_mod.weight", "fc._orig_mod.bias"},
+        {"model.fc.module.weight", "model.fc.module.bias"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < LS_COUNT_OF(names); i++) {
+        save_named(path_in("ddp.safetensors"), names[i][0], names[i][1], LS_F32);
+        assert_loads(path_in("ddp.safetensors"));
+    }
+}
+
+static void names_with_different_prefixes_are_refused(void **state)
+{
     ls_train_flags flags = small_flags(small_dir);
-    ls_device *device;
-    ls_named items[2] = {{.name = "module.fc.weight"}, {.name = "module.fc.bias"}};
     small_result r;
 
     (void)state;
-    for (int i = 0; i < N; i++)
-        weight[i] = (float)i;
-    assert_int_equal(ls_device_open(NULL, &device), LS_OK);
-    assert_int_equal(ls_tensor_wrap(device, LS_F32, 2, dims, weight, &items[0].tensor), LS_OK);
-    assert_int_equal(ls_tensor_wrap(device, LS_F32, 1, dims, bias, &items[1].tensor), LS_OK);
-    assert_int_equal(ls_checkpoint_save(path_in("ddp.safetensors"), items, 2, NULL, 0), LS_OK);
-    ls_tensor_destroy(items[0].tensor);
-    ls_tensor_destroy(items[1].tensor);
-    ls_device_close(device);
-    flags.init = path_in("ddp.safetensors");
-    flags.epochs = 0;
+    save_named(path_in("two.safetensors"), "model.fc.weight", "ema.fc.bias", LS_F32);
+    flags.init = path_in("two.safetensors");
     r = run_with(&flags);
-    assert_int_equal(r.status, LS_OK);
-    assert_memory_equal(r.weights, weight, sizeof(weight));
+    assert_int_equal(r.status, LS_EFORMAT);
+    assert_non_null(strstr(r.error, "fc.weight (4, 64) float32 is missing"));
+    assert_non_null(strstr(r.error, "ema.fc.bias (4) float32 is unexpected"));
+}
+
+static void weights_of_float64_are_converted(void **state)
+{
+    (void)state;
+    save_named(path_in("double.safetensors"), "fc.weight", "fc.bias", LS_F64);
+    assert_loads(path_in("double.safetensors"));
 }
 
 static void skip_mismatched_loads_matching_weights(void **state)
@@ -153,6 +205,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_checkpoint_of_another_network_is_refused),
         cmocka_unit_test(weights_of_a_wrapped_model_load_without_its_prefix),
+        cmocka_unit_test(names_with_different_prefixes_are_refused),
+        cmocka_unit_test(weights_of_float64_are_converted),
         cmocka_unit_test(skip_mismatched_loads_matching_weights),
         cmocka_unit_test(weights_of_16_bits_are_saved_and_loaded),
     };
