@@ -188,17 +188,17 @@ void segment_serve(local *l)
     l->has_unsent = false;
     for (int i = 0; i < l->count - 1; i++) {
         local_peer *p = l->peers[i];
-        uint32_t id = atomic_load_explicit(&requests[p->index], memory_order_seq_cst);
+        const uint32_t id = atomic_load_explicit(&requests[p->index], memory_order_seq_cst);
 
         if (id == 0)
             continue;
+        // Before the answer: with it, the peer may ask again, also for the same segment.
+        atomic_store_explicit(&requests[p->index], 0, memory_order_seq_cst);
         if (!answer(l, p, id)) {
+            atomic_store_explicit(&requests[p->index], id, memory_order_seq_cst);
             l->has_unsent = true;
             continue;
         }
-        // The peer may ask for another as soon as it has the answer.
-        (void)atomic_compare_exchange_strong_explicit(&requests[p->index], &id, 0,
-                                                      memory_order_seq_cst, memory_order_relaxed);
         // A rank that does not sleep has no descriptor to watch.
         local_notify(l, p);
     }
