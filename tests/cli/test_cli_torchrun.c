@@ -238,7 +238,7 @@ static void listed_signals_stop_the_job(void **state)
     job_await_text(j, 0, "rank 0 is ready");
     assert_int_equal(kill(j->pid, SIGUSR1), 0);
     job_expect_code(j, 128 + SIGUSR1);
-    job_expect(j, job_printed(j, 0, "rank 0 was asked"));
+    job_expect(j, job_printed(j, 0, "rank 0 was asked by signal 10")); /* SIGUSR1 */
 }
 
 /* An ignored SIGHUP (nohup) stays ignored; a signal that kills the launcher ends its ranks. */

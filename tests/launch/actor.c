@@ -167,6 +167,7 @@ static void on_stop(int signal_number)
 static int role_orderly(char **args)
 {
     on_stop_signals(on_stop);
+    (void)signal(SIGUSR1, on_stop);
     printf("rank %d is ready\n", own_rank());
     (void)fflush(stdout);
     while (!asked)
