@@ -162,21 +162,27 @@ class Failures(unittest.TestCase):
     def test_program_ends_while_a_daemon_thread_waits(self):
         program = textwrap.dedent(
             """
-            import sys, threading, torch, torch.distributed as dist, lockstep.torch
+            import sys, threading, time, torch, torch.distributed as dist, lockstep.torch
             rank = int(sys.argv[1])
             dist.init_process_group("lockstep", store=dist.FileStore(sys.argv[2], 2), rank=rank,
                                     world_size=2)
-            begun = threading.Event()
+            data = torch.ones(1)
             def wait():
                 while True:
-                    begun.set()
                     try:
-                        dist.recv(torch.ones(1), 1 - rank)
+                        dist.recv(data, 1 - rank)
                     except Exception:
                         pass
-            threading.Thread(target=wait, daemon=True).start()
-            begun.wait()
+            thread = threading.Thread(target=wait, daemon=True)
+            thread.start()
             dist.barrier()
+            def waits():
+                code = sys._current_frames()[thread.ident].f_code
+                return code.co_name in ("recv", "_wait_for_end")
+            n = 0
+            while n < 100:  # in a row: it is in the wait, not on its way
+                n = n + 1 if waits() else 0
+                time.sleep(0.01)
             """
         )
         for code, text in ends_of(program):
