@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import unittest
 from datetime import timedelta
@@ -157,6 +158,90 @@ class Failures(unittest.TestCase):
         )
         for code, text in ends_of(program):
             self.assertEqual((code, "Fatal" in text), (0, False), text)
+
+    def test_program_ends_while_a_daemon_thread_waits(self):
+        program = textwrap.dedent(
+            """
+            import sys, threading, time, torch, torch.distributed as dist, lockstep.torch
+            rank = int(sys.argv[1])
+            dist.init_process_group("lockstep", store=dist.FileStore(sys.argv[2], 2), rank=rank,
+                                    world_size=2)
+            data = torch.ones(1)
+            def wait():
+                while True:
+                    try:
+                        dist.recv(data, 1 - rank)
+                    except Exception:
+                        pass
+            thread = threading.Thread(target=wait, daemon=True)
+            thread.start()
+            dist.barrier()
+            def waits():
+                code = sys._current_frames()[thread.ident].f_code
+                return code.co_name in ("recv", "_wait_for_end")
+            n = 0
+            while n < 100:  # in a row: it is in the wait, not on its way
+                n = n + 1 if waits() else 0
+                time.sleep(0.01)
+            """
+        )
+        for code, text in ends_of(program):
+            self.assertEqual((code, "Fatal" in text), (0, False), text)
+
+    def test_abort_leaves_the_group_to_a_thread_that_waits(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n)
+            group = dist.distributed_c10d._get_default_group()
+            backend = group._get_backend(torch.device("cpu"))
+            texts = []
+            waits = threading.Event()
+
+            def receive():
+                waits.set()
+                texts.append(error_of(lambda: dist.recv(torch.ones(1), 1 - rank)))
+                texts.append(error_of(lambda: dist.all_reduce(torch.ones(1))))
+
+            thread = threading.Thread(target=receive)
+            thread.start()
+            waits.wait()
+            dist.barrier()
+            if rank == 0:
+                backend.abort()
+            thread.join()
+            return texts
+
+        for texts in ranks.run(2, body):
+            self.assertEqual(len(texts), 2)
+            for text in texts:
+                self.assertRegex(text, "rank 0 aborted: the .*(group was aborted|process group)")
+
+    def test_abort_calls_the_callbacks_of_what_is_pending(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n)
+            group = dist.distributed_c10d._get_default_group()
+            backend = group._get_backend(torch.device("cpu"))
+            ended = [threading.Event() for _ in range(20)]
+            for tag, event in enumerate(ended):
+                future = dist.irecv(torch.ones(1), 1 - rank, tag=tag).get_future()
+                future.then(lambda _, event=event: event.set())
+            dist.barrier()
+            time.sleep(0.3)  # until the progress thread sleeps
+            if rank == 0:
+                backend.abort()
+            return all(event.wait(ranks.DEADLINE_S) for event in ended)
+
+        self.assertEqual(ranks.run(2, body), [True, True])
+
+    def test_longest_timeouts_do_not_end_at_once(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n, timeout=timedelta.max)
+            if rank == 1:
+                time.sleep(0.3)
+            dist.all_reduce(torch.ones(1))
+            work = dist.all_reduce(torch.ones(1), async_op=True)
+            return work.wait(timedelta.max)
+
+        self.assertEqual(ranks.run(2, body), [True, True])
 
     def test_interrupt_ends_a_wait(self):
         def body(rank, n, store):

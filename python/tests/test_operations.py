@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every operation of c10d with CPU tensors gives what gloo gives, on 2 and 3 ranks."""
 import sys
+import threading
 import unittest
 
 import ranks
@@ -258,6 +259,49 @@ def nested(rank, n, gloo):
             check("a nested all_reduce", [result], [torch.full((size,), float(n**3))])
 
 
+CHAIN = 2000
+
+
+class Chain:
+    """Operations in two groups, each of which the callback of the one before starts."""
+
+    def __init__(self, others, waits):
+        self.groups = [None, others]
+        self.waits = waits  # some callbacks wait for further operations
+        self.value = torch.zeros(1)
+        self.end = threading.Event()
+        self.error = None
+
+    def go_on(self, left):
+        work = dist.all_reduce(self.value, dist.ReduceOp.MAX, self.groups[left % 2], True)
+        future = work.get_future()
+        del work  # the callback may be all that is left of the operation
+        future.then(lambda ended: self.called(ended, left))
+
+    def called(self, ended, left):
+        try:
+            ended.value()
+            if self.waits and left % 7 == 0:
+                dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()
+            if left > 0:
+                self.go_on(left - 1)
+                return
+        except Exception as error:
+            self.error = error
+        self.end.set()
+
+
+def chains(rank, n, gloo):
+    """Callbacks that start operations, whose callbacks start operations, and so on."""
+    others = dist.new_group(list(range(n)))
+    for waits in (False, True):
+        chain = Chain(others, waits)
+        chain.go_on(CHAIN)
+        assert chain.end.wait(100), "the chain does not end"
+        assert chain.error is None, chain.error
+        dist.barrier()
+
+
 def dropped(rank, n, gloo):
     """Operations whose handles nothing refers to end; old torch needs the newest handles."""
     tensors = [torch.zeros(1) for _ in range(600)]
@@ -362,6 +406,7 @@ class Operations(unittest.TestCase):
     test_objects = both(objects)
     test_asynchronous = both(asynchronous)
     test_nested = both(nested)
+    test_chains = both(chains)
     test_dropped = both(dropped)
     test_groups = both(groups)
     test_splits = both(splits)

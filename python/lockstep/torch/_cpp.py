@@ -7,7 +7,6 @@ adapter.cpp calls back when its backend has gone.
 """
 from __future__ import annotations
 
-import atexit
 import ctypes
 import functools
 import hashlib
@@ -164,4 +163,4 @@ def _end_all() -> None:
         torch.ops.lockstep.end_all()
 
 
-atexit.register(_end_all)
+_join.before_close.append(_end_all)

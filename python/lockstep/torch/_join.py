@@ -10,11 +10,13 @@ import ctypes
 import hashlib
 import os
 import secrets
+import sys
 import threading
 import time
 import weakref
+from collections import deque
 from datetime import timedelta
-from typing import Any, Callable, Iterable, List, Optional, Sequence
+from typing import Any, Callable, Deque, Iterable, List, Optional, Sequence
 
 from . import _lib
 from ._lib import lib
@@ -105,6 +107,9 @@ class _Store:
 
 _live: "weakref.WeakSet[Comm]" = weakref.WeakSet()
 _in_callback = threading.local()
+DEEP_FRAMES = 200  # with so many, no further callback of a future is called inside another
+PAUSE_S = 0.02  # for an outermost callback that waits for what is deferred
+_later: Deque[Callable[[], None]] = deque()  # deferred callbacks
 _deferred: List["Comm"] = []  # groups that were dropped inside a function of ls_work_then()
 
 
@@ -122,21 +127,27 @@ class Comm:
         self.rank, self.size = rank, size
         self.process = os.getpid()
         self._store = store
+        self._ending = threading.RLock()  # close() waits for abort() of another thread
         _live.add(self)
 
     def abort(self, reason: str) -> None:
         """Fails all operations of the group on all its ranks. From any thread."""
-        if self.handle is not None and self.process == os.getpid():
-            lib.ls_comm_abort(self.handle, reason.encode(errors="replace"))
+        with self._ending:
+            if self.handle is not None and self.process == os.getpid():
+                lib.ls_comm_abort(self.handle, reason.encode(errors="replace"))
 
     def close(self) -> None:
-        """Leaves the group. Pending operations fail. A forked child leaves its parent's alone."""
-        handle, self.handle = self.handle, None
-        if handle is None or self.process != os.getpid():
+        """Leaves the group. Pending operations fail, also those that other threads wait for. A
+        forked child leaves its parent's alone."""
+        if self.handle is None or self.process != os.getpid():
+            self.handle = None
             return
         if in_callback():
-            self.handle = handle
             _deferred.append(self)
+            return
+        with self._ending:
+            handle, self.handle = self.handle, None
+        if handle is None:
             return
         lib.ls_comm_destroy(handle)
         if self._store is not None:
@@ -159,6 +170,39 @@ def enter_callback(active: bool) -> bool:
     return before
 
 
+def is_deep() -> bool:
+    """Whether callbacks are nested so far that no further one may be: PyTorch calls a callback at
+    once where its future is complete already, so a chain of them would nest without limit."""
+    try:
+        sys._getframe(DEEP_FRAMES)
+    except ValueError:
+        return False
+    return True
+
+
+def call_later(action: Callable[[], None]) -> None:
+    """Calls it after the outermost callback, or, when that one waits for it or there is none, in a
+    thread that is started for it."""
+    _later.append(action)
+    rescue = threading.Timer(PAUSE_S if in_callback() else 0, call_deferred)
+    rescue.daemon = True
+    rescue.start()
+
+
+def call_deferred() -> None:
+    """What call_later() has got; for the outermost callback, and threads outside of callbacks."""
+    before = enter_callback(True)
+    try:
+        while _later:
+            try:
+                action = _later.popleft()
+            except IndexError:  # another thread was faster
+                break
+            action()
+    finally:
+        enter_callback(before)
+
+
 def close_deferred() -> None:
     """Closes the groups that could not be closed when they were dropped."""
     while _deferred and not in_callback():
@@ -170,13 +214,23 @@ def live_comms() -> Iterable[Comm]:
     return [comm for comm in list(_live) if comm.handle is not None]
 
 
-before_close: List[Callable[[], None]] = []  # called by close_all(), and removed by themselves
+before_close: List[Callable[[], None]] = []  # called by close_all()
+_is_over = False  # the interpreter ends
+
+
+def stay_if_over() -> None:
+    """A daemon thread whose wait the end of the interpreter has ended does not go on: what it calls
+    next may need the interpreter. Callbacks return, because the end waits for them."""
+    if _is_over and threading.current_thread().daemon and not in_callback():
+        threading.Event().wait()
 
 
 def close_all() -> None:
     """At the end of the interpreter: afterwards the library calls no Python."""
+    global _is_over
     for end in list(before_close):
         end()
+    _is_over = True
     close_deferred()
     for comm in live_comms():
         comm.close()

@@ -238,8 +238,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         self._comm.close()
 
     def abort(self) -> None:
-        self._comm.abort("the group was aborted")
-        self._comm.close()
+        self._comm.abort("the group was aborted")  # other threads may be using it: it stays
 
     # --- starting operations ---
 
@@ -257,6 +256,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         """The group, for the call that starts an operation on a tensor of this shape."""
         handle = self._comm.handle
         if handle is None:
+            _join.stay_if_over()
             raise _lib.BackendError("lockstep: the group has ended (destroy_process_group)")
         _site.mark(shape)
         if self._is_waited(opts):

@@ -53,8 +53,10 @@ def _ended(number: int, end: Any) -> None:
         work._collect(end[0].status, text, end[0].source)
         if work._signal is not None:
             work._signal.set_result(None)
-    finally:
         del work
+        if not before:
+            _join.call_deferred()
+    finally:
         _join.enter_callback(before)
 
 
@@ -146,6 +148,7 @@ class LockstepWork(Work):  # type: ignore[misc]
                 self._wait_for_end(deadline)
         if self._last is not None:
             self._last.wait()
+        _join.stay_if_over()
         _unwaited.pop(id(self), None)
         if self._error is not None:
             raise self._error
@@ -187,24 +190,32 @@ class LockstepWork(Work):  # type: ignore[misc]
         return list(self._value)
 
     def get_future(self) -> Any:
+        may_defer = False  # a program that has waited before finds the future complete
         with self._lock:
             if self._future is None:
                 if self._handle is not None and _join.in_callback():
                     # The caller may wait for the future on the thread that would complete it.
                     self._wait_for_end(self._deadline)
-                self._start_future()
+                    may_defer = True
+                elif self._handle is not None and lib.ls_work_test(self._handle):
+                    self._free()
+                    may_defer = True
+                self._start_future(may_defer=may_defer)
         return self._future
 
-    def _start_future(self, record: Any = None) -> None:
+    def _start_future(self, record: Any = None, may_defer: bool = False) -> None:
         self._signal = self._last = torch.futures.Future()
         if record is not None:
             self._last = _profile.end_with(record, self._signal)
         # C++ readers of a future see only exceptions that are raised inside then().
         self._future = self._signal.then(self._outcome)
-        if self._handle is None:
-            self._signal.set_result(None)
-        else:
+        if self._handle is not None:
             self._hand_over()
+        elif may_defer and _join.is_deep():
+            signal = self._signal
+            _join.call_later(lambda: signal.set_result(None))
+        else:
+            self._signal.set_result(None)
 
     def end_event(self, record: Any) -> None:
         """Ends the profiler's event with the operation; wait() waits for this, too."""
@@ -251,7 +262,9 @@ def wait_at_once(
     if not has_ended:
         work.wait()
         return
-    _lib.check(lib.ls_work_wait(handle))
+    status = lib.ls_work_wait(handle)
+    _join.stay_if_over()
+    _lib.check(status)
     if finish is not None:
         finish()
 

@@ -569,6 +569,8 @@ class backend : public c10d::Backend
     {
         ls_comm *const c = of != nullptr ? of->comm() : nullptr;
 
+        if (c == nullptr)
+            callbacks::stay_if_over();
         TORCH_CHECK(c != nullptr, "lockstep: the process group has ended");
         return c;
     }
@@ -899,6 +901,8 @@ c10::intrusive_ptr<c10d::ProcessGroup> wrap(int64_t comm, int64_t timeout_ms, st
 void end_all()
 {
     std::vector<std::weak_ptr<group>> all;
+
+    callbacks::begin_end();
     {
         const std::lock_guard<std::mutex> guard(groups_lock);
 
@@ -907,6 +911,7 @@ void end_all()
     for (const std::weak_ptr<group> &g : all)
         if (const std::shared_ptr<group> owner = g.lock())
             owner->end();
+    callbacks::finish_end();
 }
 
 } // namespace

@@ -9,7 +9,7 @@
 #ifndef LOCKSTEP_TORCH_ADAPTER_WORK_H
 #define LOCKSTEP_TORCH_ADAPTER_WORK_H
 
-#include "adapter_python.h"
+#include "adapter_callback.h"
 
 #include <lockstep/comm.h>
 
@@ -59,8 +59,6 @@ inline void check_tensor(const Tensor &t)
 }
 
 // --- operations ---
-
-inline thread_local int running_callbacks = 0; // of futures, in this thread
 
 /* An operation from its start to its end: its parts in liblockstep, the tensors that they use, and
  * the copies that remain at the end. Owned by its work and by the functions of ls_work_then(). */
@@ -141,34 +139,13 @@ class operation : public std::enable_shared_from_this<operation>
      * operation alone; after an exception of a signal handler the operation goes on. */
     void wait(std::chrono::milliseconds timeout)
     {
-        // The other waits of std::condition_variable need a newer libstdc++ than PyTorch does.
-        const auto limit = timeout == kNoTimeout ? std::chrono::hours(24 * 365) : timeout;
-        const auto end = std::chrono::system_clock::now() + limit;
-        std::unique_lock<std::mutex> guard(lock);
-
-        while (state != DONE) {
-            if (state == STARTED) {
-                state = CLAIMED;
-                guard.unlock();
-                wait_for_parts(end);
-                end_parts();
-                guard.lock();
-                continue;
-            }
-            const auto now = std::chrono::system_clock::now();
-
-            if (now >= end)
-                std::rethrow_exception(failure(LS_EDEADLINE, "the operation has not ended"));
-            changed.wait_until(guard, std::min(end, now + WAIT_SLICE));
-            if (state == DONE)
-                break;
-            guard.unlock();
-            if (python::here().is_interrupted())
-                std::rethrow_exception(interrupted());
-            guard.lock();
+        try {
+            wait_for_end(timeout);
+        } catch (const std::exception &) {
+            callbacks::stay_if_over();
+            throw;
         }
-        if (error)
-            std::rethrow_exception(error);
+        callbacks::stay_if_over();
     }
 
     /* Whether this thread ends the parts from now on. */
@@ -184,18 +161,11 @@ class operation : public std::enable_shared_from_this<operation>
 
     bool has_ended()
     {
-        {
-            const std::lock_guard<std::mutex> guard(lock);
+        if (is_over())
+            end_parts();
+        const std::lock_guard<std::mutex> guard(lock);
 
-            if (state != STARTED)
-                return state == DONE;
-            for (ls_work *part : parts)
-                if (ls_work_test(part) == 0)
-                    return false;
-            state = CLAIMED;
-        }
-        end_parts();
-        return true;
+        return state == DONE;
     }
 
     /* In a callback of another future, which may wait for this one on the thread that progresses
@@ -204,7 +174,9 @@ class operation : public std::enable_shared_from_this<operation>
     {
         c10::intrusive_ptr<c10::ivalue::Future> made;
 
-        if (running_callbacks > 0 && claim())
+        const bool ends_here = callbacks::is_inside() ? claim() : callbacks::is_deep() && is_over();
+
+        if (ends_here)
             end_parts();
         {
             const std::lock_guard<std::mutex> guard(lock);
@@ -216,7 +188,10 @@ class operation : public std::enable_shared_from_this<operation>
                 return made;
         }
         release();
-        resolve();
+        if (ends_here && callbacks::is_deep())
+            callbacks::defer([self = shared_from_this()] { self->resolve(); });
+        else
+            resolve();
         return made;
     }
 
@@ -253,6 +228,54 @@ class operation : public std::enable_shared_from_this<operation>
   private:
     enum state { STARTED, CLAIMED, DONE }; // CLAIMED: one thread has the parts
 
+    /* Whether all parts have ended; then this thread ends them from now on. */
+    bool is_over()
+    {
+        const std::lock_guard<std::mutex> guard(lock);
+
+        if (state != STARTED)
+            return false;
+        for (ls_work *part : parts)
+            if (ls_work_test(part) == 0)
+                return false;
+        state = CLAIMED;
+        return true;
+    }
+
+    void wait_for_end(std::chrono::milliseconds timeout)
+    {
+        const std::chrono::milliseconds longest = std::chrono::hours(24 * 365 * 100);
+        // PyTorch's conversion of a very long time gives a negative one.
+        const auto limit = timeout <= kNoTimeout ? longest : std::min(timeout, longest);
+        const auto end = std::chrono::system_clock::now() + limit;
+        std::unique_lock<std::mutex> guard(lock);
+
+        while (state != DONE) {
+            if (state == STARTED) {
+                state = CLAIMED;
+                guard.unlock();
+                wait_for_parts(end);
+                end_parts();
+                guard.lock();
+                continue;
+            }
+            const auto now = std::chrono::system_clock::now();
+
+            if (now >= end)
+                std::rethrow_exception(failure(LS_EDEADLINE, "the operation has not ended"));
+            // The other waits of std::condition_variable need a newer libstdc++ than PyTorch does.
+            changed.wait_until(guard, std::min(end, now + WAIT_SLICE));
+            if (state == DONE)
+                break;
+            guard.unlock();
+            if (callbacks::is_interrupted())
+                std::rethrow_exception(interrupted());
+            guard.lock();
+        }
+        if (error)
+            std::rethrow_exception(error);
+    }
+
     static constexpr std::chrono::milliseconds WAIT_SLICE{200}; // between looks at signals
 
     static std::exception_ptr interrupted()
@@ -273,7 +296,7 @@ class operation : public std::enable_shared_from_this<operation>
                     break;
                 const std::string text = ls_last_error();
 
-                if (python::here().is_interrupted()) {
+                if (callbacks::is_interrupted()) {
                     unclaim();
                     std::rethrow_exception(interrupted());
                 }
@@ -341,9 +364,7 @@ class operation : public std::enable_shared_from_this<operation>
         (*self)->note_end(end->status, end->text, end->source);
         if (--(*self)->n_left != 0)
             return;
-        running_callbacks++;
-        (*self)->finish();
-        running_callbacks--;
+        callbacks::run([&self] { (*self)->finish(); });
     }
 
     void note_end(ls_status status, const char *text, int from)
