@@ -177,7 +177,7 @@ static void release_handles(ls_comm *comm)
 
 void group_close(ls_comm *comm)
 {
-    const job_cause cause = {.kind = CAUSE_ABORTED, .text = "the group was destroyed"};
+    const job_cause cause = {.kind = CAUSE_NONE, .text = "the group was destroyed"};
     char kept[LS_ERROR_BYTES];
     engine *e;
     bool is_last;
