@@ -375,6 +375,64 @@ class Failures(unittest.TestCase):
         self.assertIn("Rank 1 successfully reached monitoredBarrier", late)
 
 
+LAUNCHED = """
+import os, signal, sys
+import torch, torch.distributed as dist
+import lockstep.torch
+dist.init_process_group("lockstep")
+dist.barrier()
+if dist.get_rank() == int(sys.argv[2]):
+    how = sys.argv[1]
+    if how == "raise":
+        raise KeyError("lost")
+    if how == "exit":
+        sys.exit(7)
+    if how == "leave":
+        dist.destroy_process_group()
+        sys.exit(5)
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.broadcast(torch.ones(7), 0)
+for _ in range(2):
+    dist.all_reduce(torch.ones(5))
+"""
+
+
+@unittest.skipIf(torch.__version__ < "2", "a newer torch")
+class UnderTheLauncher(unittest.TestCase):
+    """`lockstep run` names the rank that is the cause, although rank 0 hosts the hub of the group
+    and another rank may end first."""
+
+    def report(self, how, victim):
+        command = [os.environ["LS_TEST_TOOL"], "run", "-n", "2", sys.executable, "-c", LAUNCHED]
+        done = subprocess.run(
+            [*command, how, str(victim)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=ranks.DEADLINE_S,
+        )
+        lines = [line for line in done.stderr.split("\n") if line.startswith("lockstep: rank")]
+        self.assertEqual(len(lines), 1, done.stderr)
+        return done.returncode, lines[0]
+
+    def test_report_names_the_rank_that_failed_first(self):
+        ends = {
+            "raise": (1, "lockstep: rank {} aborted: KeyError: 'lost'"),
+            "exit": (7, r"lockstep: rank {} \(pid \d+\) exited with code 7"),
+            "leave": (5, r"lockstep: rank {} \(pid \d+\) exited with code 5"),
+            "kill": (137, r"lockstep: rank {} \(pid \d+\) was killed by signal 9"),
+            "mismatch": (1, r"lockstep: ranks? .*broadcast.*all_reduce|all_reduce.*broadcast"),
+        }
+        for how, (code, text) in ends.items():
+            for victim in range(2):
+                for _ in range(int(os.environ.get("LS_TEST_ROUNDS", "2"))):
+                    with self.subTest(how=how, victim=victim):
+                        got, line = self.report(how, victim)
+                        self.assertRegex(line, text.format(victim))
+                        self.assertEqual(got, code, line)
+
+
 if __name__ == "__main__":
     print(f"torch {torch.__version__}, Python {sys.version.split()[0]}")
     unittest.main(verbosity=2)

@@ -88,6 +88,9 @@ static const config_entry table[CONFIG_COUNT] = {
     [CONFIG_ALGORITHMS] = {"LOCKSTEP_ALGORITHMS", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
                            "algorithms of operations, before the measured defaults: "
                            "[hosts/]OPERATION:ALGORITHM[<=BYTES][@RANKS], separated by commas"},
+    [CONFIG_METRICS_USERS] = {"LOCKSTEP_METRICS_USERS", CONFIG_TYPE_TEXT, "own", NULL, 0, 0,
+                              "users of this machine that may read --metrics-port: own (the user "
+                              "of the job, and root) or all"},
     [CONFIG_MODULE_DIR] = {"LOCKSTEP_MODULE_DIR", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
                            "first folder searched for liblockstep_*.so"},
 };

@@ -8,6 +8,7 @@
 #include "cli/rank_count.h"
 
 #include "base/clock.h"
+#include "base/rng.h"
 #include "launch/head/fetch_request.h"
 #include "launch/hosts/endpoint.h"
 
@@ -52,6 +53,8 @@ static ls_status take_part(const join_flags *f, const char *place, const net_key
     spec.prefix = true;
     spec.fold = true;
     spec.nodes = &nodes;
+    if (f->run_id != NULL)
+        o.run_hash = ls_hash_bytes(f->run_id, strlen(f->run_id), 0);
     spec.rendezvous =
         (rdzv_options){.run_id = o.run_hash, .join_ms = ls_duration_of_s((double)f->timeout_s)};
     if (f->net != NULL)
@@ -67,7 +70,7 @@ static int join(const join_flags *f, const char *head)
     ls_status st = endpoint_format(head, ENDPOINT_PORT, "HOST:PORT", place);
 
     if (st == LS_OK && !f->insecure)
-        st = endpoint_key(f->key_file, f->run_id, place, &key);
+        st = endpoint_key(f->key_file, place, &key);
     if (st == LS_OK) {
         st = take_part(f, place, f->insecure ? NULL : &key, &result);
         net_key_wipe(&key);
@@ -82,14 +85,14 @@ static int join(const join_flags *f, const char *head)
 
 int cmd_join(int argc, char **argv)
 {
-    join_flags f = {.nproc = "1", .node_rank = -1, .run_id = "none", .timeout_s = JOIN_S};
+    join_flags f = {.nproc = "1", .node_rank = -1, .timeout_s = JOIN_S};
     const ls_flag table[JOIN_N_FLAGS] = {
         {"nproc-per-node", 'n', LS_FLAG_TEXT, &f.nproc, 0, 0,
          "`N` ranks on this machine; auto, cpu and gpu as for lockstep run"},
         {"node-rank", 0, LS_FLAG_INT, &f.node_rank, -1, 65535,
          "this machine's node rank, for a job with --rdzv-backend static"},
         {"rdzv-id", 0, LS_FLAG_TEXT, &f.run_id, 0, 0,
-         "`NAME` the job's name, if the job was started with --rdzv-id"},
+         "`NAME` joins only a job that was started with this --rdzv-id"},
         {"token-file", 0, LS_FLAG_TEXT, &f.key_file, 0, 0,
          "`FILE` key file of the job's head (LOCKSTEP_KEY_FILE, ~/.config/lockstep/key)"},
         {"security", 0, LS_FLAG_TEXT, &f.security, 0, 0,

@@ -233,5 +233,5 @@ ls_status run_flags_settle_nodes(run_flags *f)
     if (f->insecure)
         return LS_OK;
     f->nodes.key = &f->key;
-    return endpoint_key(f->key_file, run_id, f->head, &f->key);
+    return endpoint_key(f->key_file, f->head, &f->key);
 }

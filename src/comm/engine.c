@@ -665,6 +665,7 @@ void engine_break(engine *e, ls_comm *comm, const job_cause *cause, ls_status st
     comm->status = status;
     comm->has_suspect = false;
     text_format(comm->text, sizeof(comm->text), "%s", cause->text);
+    recorder_set_cause(e->parts.recorder, cause, e->parts.size, ls_now_ns());
     ls_log(LS_LOG_DEBUG, "comm", "group %u breaks: %s", comm->info.id, comm->text);
     if (report)
         watch_report_cause(e, cause);

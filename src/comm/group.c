@@ -165,7 +165,7 @@ static void deliver_sends(engine *e, ls_comm *comm)
 
 void group_close(ls_comm *comm)
 {
-    const job_cause cause = {.kind = CAUSE_ABORTED,
+    const job_cause cause = {.kind = CAUSE_NONE, // no failure of the job
                              .text = "this rank has destroyed the group (ls_comm_destroy)"};
     char kept[LS_ERROR_BYTES];
     engine *e;

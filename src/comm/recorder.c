@@ -18,13 +18,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC          UINT64_C(0x3552454443524c53) /* "SLRCDER5" */
+#define MAGIC          UINT64_C(0x3652454443524c53) /* "SLRCDER6" */
 #define SITE_WORDS     (STAMP_SITE_BYTES / 8)
-#define HEAD_WORDS     ((size_t)64)
+#define HEAD_WORDS     ((size_t)128)
 #define ENTRY_WORDS    ((size_t)16)
 #define PHASE_WORDS    ((size_t)8)
 #define WARNING_WORDS  (RECORDER_WARNING_BYTES / 8)
 #define PROGRESS_WORDS (sizeof(recorder_progress) / sizeof(uint64_t))
+#define CAUSE_TEXT_MAX sizeof(((job_cause *)0)->text)
+#define CAUSE_WORDS    (4 + CAUSE_TEXT_MAX / sizeof(uint64_t))
 #define PHASES_AT      (HEAD_WORDS + RECORDER_ENTRIES * ENTRY_WORDS)
 #define RECEIVED_AT    (PHASES_AT + (size_t)PHASE_RINGS * RECORDER_ENTRIES * PHASE_WORDS)
 #define RING_WORDS     (RECEIVED_AT + RECORDER_RANKS)
@@ -48,7 +50,17 @@ enum {
     HEAD_OP_NS,
     HEAD_SOURCES,
     HEAD_LEAVES,
-    HEAD_USED
+    HEAD_CAUSE,
+    HEAD_USED = HEAD_CAUSE + 1 + CAUSE_WORDS
+};
+
+/* Words behind HEAD_CAUSE. */
+enum {
+    CAUSE_KIND = 0,
+    CAUSE_RANK,
+    CAUSE_SIZE,
+    CAUSE_TIME,
+    CAUSE_TEXT,
 };
 
 /* Words of an entry. */
@@ -160,6 +172,7 @@ ls_status recorder_open(int fd, int rank, recorder **out)
     }
     put(&r->words[HEAD_ENTRIES], RECORDER_ENTRIES);
     put(&r->words[HEAD_RANK], (uint64_t)(uint32_t)rank);
+    put(&r->words[HEAD_CAUSE], 0);
     put(&r->words[HEAD_MAGIC], MAGIC);
     log_observe(record_warning, r);
     *out = r;
@@ -341,6 +354,19 @@ void recorder_set_warning(recorder *r, const char *text)
                  WARNING_WORDS);
 }
 
+void recorder_set_cause(recorder *r, const job_cause *cause, int n_ranks, int64_t now_ns)
+{
+    uint64_t words[CAUSE_WORDS] = {[CAUSE_KIND] = (uint64_t)cause->kind,
+                                   [CAUSE_RANK] = (uint64_t)(int64_t)cause->rank,
+                                   [CAUSE_SIZE] = (uint64_t)n_ranks,
+                                   [CAUSE_TIME] = (uint64_t)now_ns};
+
+    if (cause->kind == CAUSE_NONE || get(&r->words[HEAD_CAUSE]) != 0)
+        return;
+    memcpy(&words[CAUSE_TEXT], cause->text, sizeof(cause->text));
+    put_numbered(&r->words[HEAD_CAUSE], 1, words, CAUSE_WORDS);
+}
+
 _Atomic uint64_t *recorder_received(recorder *r, int rank)
 {
     if (rank < 0 || rank >= RECORDER_RANKS)
@@ -446,7 +472,7 @@ ls_status recorder_read(int fd, recorder_entry *out, int max, int *n)
 /* Words behind their number; false when there are none, or they change. */
 static bool read_numbered(const word *at, void *out, size_t n)
 {
-    uint64_t w[1 + PROGRESS_WORDS + WARNING_WORDS];
+    uint64_t w[1 + CAUSE_WORDS];
 
     LS_ASSERT(1 + n <= LS_COUNT_OF(w));
     if (copy_words(at, w, 1 + n) == 0)
@@ -471,6 +497,35 @@ ls_status recorder_read_summary(int fd, recorder_summary *out)
     text_printable(out->warning, sizeof(out->warning), out->warning);
     (void)munmap(words, RING_BYTES);
     return LS_OK;
+}
+
+bool recorder_read_cause(int fd, recorder_cause *out)
+{
+    uint64_t w[CAUSE_WORDS];
+    char kept[LS_ERROR_BYTES];
+    word *words;
+    bool is_there;
+
+    memset(out, 0, sizeof(*out));
+    ls_error_save(kept);
+    if (map_to_read(fd, &words) != LS_OK) {
+        ls_error_restore(kept);
+        return false;
+    }
+    is_there = read_numbered(&words[HEAD_CAUSE], w, CAUSE_WORDS);
+    out->rank = (int)get(&words[HEAD_RANK]);
+    (void)munmap(words, RING_BYTES);
+    if (!is_there || w[CAUSE_KIND] > CAUSE_FAULT || w[CAUSE_SIZE] > RECORDER_RANKS)
+        return false;
+    out->cause.kind = (cause_kind)w[CAUSE_KIND];
+    out->cause.group = GROUP_ALL;
+    out->cause.rank = (int)(int64_t)w[CAUSE_RANK];
+    out->n_ranks = (int)w[CAUSE_SIZE];
+    out->at_ns = (int64_t)w[CAUSE_TIME];
+    memcpy(out->cause.text, &w[CAUSE_TEXT], CAUSE_TEXT_MAX);
+    out->cause.text[CAUSE_TEXT_MAX - 1] = '\0';
+    text_printable(out->cause.text, CAUSE_TEXT_MAX, out->cause.text);
+    return true;
 }
 
 static void read_ring(word *words, phase_ring ring, recorder_span *out, int max, int *n)

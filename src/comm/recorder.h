@@ -10,7 +10,8 @@
  *            program and of a device, number of dropped phases of a device, activity[88],
  *            progress: number, words of recorder_progress, warning: number, text[120],
  *            bytes and duration of all operations that have ended, ranks of which `received` has
- *            a word, leaves (written by the launcher)
+ *            a word, leaves (written by the launcher), why a group broke: number, kind, rank,
+ *            number of ranks, time, text[512]
  *   entry    number | sequence | what (group, kind, dtype, redop, root) | count | bytes |
  *            start_ns | end_ns | status and peer | site[40] | device_start_ns | device_end_ns
  *   phase    number | start_ns | end_ns | name[40]: RECORDER_ENTRIES of 64 bytes after the entries;
@@ -30,6 +31,7 @@
 #define LS_COMM_RECORDER_H
 
 #include "base/text.h"
+#include "store/cause.h"
 #include "store/stamp.h"
 
 #include <stdbool.h>
@@ -67,6 +69,19 @@ void recorder_drop_device_phase(recorder *r);
  * Does nothing if fd is not a recorder. */
 void recorder_set_leaving(int fd);
 bool recorder_is_leaving(const recorder *r);
+
+/* Why a group of this rank broke, for a launcher that does not host the hub of its ranks. */
+typedef struct recorder_cause {
+    job_cause cause; /* printable; ranks are those of the hub */
+    int rank;        /* that has recorded it */
+    int n_ranks;     /* of the hub */
+    int64_t at_ns;   /* on the clock of ls_now_ns() */
+} recorder_cause;
+
+/* Records the first cause since recorder_open(). */
+void recorder_set_cause(recorder *r, const job_cause *cause, int n_ranks, int64_t now_ns);
+/* False: none has been recorded, or fd is not a recorder. */
+bool recorder_read_cause(int fd, recorder_cause *out);
 
 /* Records the activity during which the rank must not exit; "": none. Longer texts are cut. */
 void recorder_set_activity(recorder *r, const char *text);

@@ -32,8 +32,10 @@ static void break_groups(engine *e, const job_cause *cause)
 {
     if (cause->group == GROUP_ALL && e->end.kind == CAUSE_NONE)
         e->end = *cause;
-    if (list_empty(&e->groups) && e->early.kind == CAUSE_NONE)
+    if (list_empty(&e->groups) && e->early.kind == CAUSE_NONE) {
         e->early = *cause;
+        recorder_set_cause(e->parts.recorder, cause, e->parts.size, ls_now_ns());
+    }
     meet_note_cause(e, cause);
     list_for_each (it, &e->groups) {
         ls_comm *comm = list_entry(it, ls_comm, node);

@@ -51,7 +51,7 @@ static ls_status find_nodes(const ls_spawn_options *o, spawn_nodes *where, agent
     if (where->nodes.is_head)
         LS_TRY(endpoint_listen_address(where->head, &where->nodes.listen));
     LS_TRY(net_security_setting(&where->nodes.security));
-    LS_TRY(endpoint_key(NULL, "none", where->head, &where->key));
+    LS_TRY(endpoint_key(NULL, where->head, &where->key));
     spec->nodes = &where->nodes;
     spec->rendezvous = (rdzv_options){
         .by_id = true, .min_nodes = o->nodes, .max_nodes = o->nodes, .per_node = o->per_node};

@@ -622,6 +622,17 @@ static void metrics_are_served_on_loopback(void **state)
     const char *text;
     const char *body;
     net_address at;
+    static const struct {
+        const char *value;
+        const char *status;
+    } hosts[] = {{"127.0.0.1", " 200 "},
+                 {" [::1]:9090 ", " 200 "},
+                 {" LOCALHOST", " 200 "},
+                 {" evil.example", " 403 "},
+                 {"localhost.evil.example", " 403 "},
+                 {"localhost:x", " 403 "},
+                 {"127.0.0.10", " 403 "},
+                 {"", " 403 "}};
     net_address bound;
     int number;
     int fd;
@@ -637,7 +648,7 @@ static void metrics_are_served_on_loopback(void **state)
                   NULL);
     (void)job_find(j, JOB_RANK, 1);
     do
-        text = get(number, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        text = get(number, "GET /metrics HTTP/1.1\r\nHost: localhost:9\r\n\r\n");
     while (strstr(text, "lockstep_rank_step{rank=\"1\"") == NULL);
     assert_non_null(strstr(text, "HTTP/1.1 200 OK\r\n"));
     assert_non_null(strstr(text, "text/plain; version=0.0.4"));
@@ -645,6 +656,14 @@ static void metrics_are_served_on_loopback(void **state)
     assert_true(metrics_count(body) > 30);
     check_with_promtool(body);
     assert_non_null(strstr(get(number, "GET /other HTTP/1.1\r\n\r\n"), " 404 "));
+    // A web page whose name resolves to this machine sends its own name.
+    for (size_t i = 0; i < LS_COUNT_OF(hosts); i++) {
+        char request[128];
+
+        text_format(request, sizeof(request), "GET /metrics HTTP/1.1\r\nhost:%s\r\n\r\n",
+                    hosts[i].value);
+        assert_non_null(strstr(get(number, request), hosts[i].status));
+    }
     assert_non_null(strstr(get(number, "POST /metrics HTTP/1.1\r\n\r\n"), " 405 "));
     {
         static char long_request[5000];

@@ -16,7 +16,7 @@ static void must(bool is_true)
 /* "": it has not ended. */
 static const char *answer_to(const char *request, size_t n)
 {
-    static const char *const refusals[] = {"400 Bad Request", "404 Not Found",
+    static const char *const refusals[] = {"400 Bad Request", "403 Forbidden", "404 Not Found",
                                            "405 Method Not Allowed"};
     const char *refusal;
 

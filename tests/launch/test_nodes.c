@@ -723,6 +723,24 @@ static void spare_nodes_take_the_places_of_lost_ones(void **state)
     job_await_end(spare);
 }
 
+static void nodes_of_a_job_with_another_rdzv_id_get_that_reason(void **state)
+{
+    job *a = start_any("2:2", "1", "--rdzv-id=one", JOB_LIST("true"));
+    job *b;
+
+    (void)state;
+    job_await_text(a, 1, "nodes joined"); // it is the head
+    b = start_any("2:2", "1", "--rdzv-id=two", JOB_LIST("true"));
+    job_expect_code(b, 1);
+    job_expect(b, job_printed(b, 1, "--rdzv-id differs"));
+    job_expect(b, !job_printed(b, 1, "key"));
+    b = start_joiner(JOB_LIST("-n", "1", "--rdzv-id", "two"));
+    job_expect_code(b, 1);
+    job_expect(b, job_printed(b, 1, "--rdzv-id differs"));
+    b = start_any("2:2", "1", "--rdzv-id=one", JOB_LIST("true"));
+    expect_both(a, b, 0);
+}
+
 /* --- SIGTERM to one node, as at the eviction of a pod --- */
 
 /* Its ranks get the signal and their time; the others go on without a restart. */
@@ -806,6 +824,7 @@ int main(void)
         test(new_node_joins_and_a_lost_node_is_dropped),
         test(unauthenticated_peers_change_nothing),
         test(an_elastic_job_survives_a_lost_node),
+        test(nodes_of_a_job_with_another_rdzv_id_get_that_reason),
         test(a_node_of_an_elastic_job_leaves_at_sigterm),
         test(nodes_of_a_job_with_a_minimum_restart_without_one_that_leaves),
         test(spare_nodes_take_the_places_of_lost_ones),

@@ -142,6 +142,8 @@ bool agent_stops_at(const agent_spec *spec, int number); /* whether this signal 
 
 /* --- agent_messages.c --- */
 void agent_set_link_calls(agent *a);
+/* What its flight recorder has about why a group of it broke. */
+void agent_send_cause(const agent *a, const agent_rank *r);
 void agent_send_failure(const agent *a, int local_rank, const agent_rank *r, const char *why);
 void agent_send_finished(agent *a);
 

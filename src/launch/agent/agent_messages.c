@@ -6,9 +6,13 @@
  */
 #include "launch/agent/agent.h"
 
-#include "base/process_id.h"
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/process_id.h"
+#include "comm/recorder.h"
 #include "launch/agent/agent_request.h"
+
+#define CAUSE_NS (INT64_C(60) * 1000000000) /* a broken group explains an exit for this time */
 
 /* --- reports to the head --- */
 
@@ -28,6 +32,20 @@ void agent_send_failure(const agent *a, int local_rank, const agent_rank *r, con
     }
     node_write_failure(&w, &failure);
     agent_send(&a->ctx, NODE_FAILED, &w);
+}
+
+void agent_send_cause(const agent *a, const agent_rank *r)
+{
+    recorder_cause found;
+    wire_writer w = {0};
+
+    if (agent_is_elastic(&a->ctx) || !recorder_read_cause(r->ring_fd, &found) ||
+        found.rank != r->rank || found.n_ranks != a->ctx.place.place.world_size ||
+        ls_now_ns() - found.at_ns > CAUSE_NS)
+        return;
+    wire_write_u32(&w, agent_generation(&a->ctx));
+    cause_write(&w, &found.cause);
+    agent_send(&a->ctx, NODE_CAUSE, &w);
 }
 
 void agent_send_finished(agent *a)

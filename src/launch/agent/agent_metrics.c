@@ -8,11 +8,15 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/config.h"
 #include "base/file.h"
 #include "launch/view/metrics_text.h"
 #include "net/socket.h"
+#include "net/tcp_user.h"
 
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
 enum { CLIENTS_MAX = 16, BACKLOG = 64, CLIENT_MS = 5000 };
 
@@ -35,6 +39,7 @@ struct metrics_port {
     agent_view *view;
     poller *loop;
     int fd;
+    bool is_for_all; /* users of this machine */
     poll_watch *watch;
     metrics_client clients[CLIENTS_MAX];
 };
@@ -88,7 +93,10 @@ static void refuse(metrics_client *c, const char *status)
 {
     text_buf body = {0};
 
-    text_append(&body, "%s: the metrics are at GET /metrics\n", status);
+    text_append(&body,
+                "%s: the metrics are at GET http://localhost:PORT/metrics, for the user of the "
+                "job; for all users of this machine with LOCKSTEP_METRICS_USERS=all\n",
+                status);
     answer(c, status, "text/plain; charset=utf-8", &body);
     text_free(&body);
 }
@@ -106,7 +114,45 @@ static void send_metrics(void *arg, const job_view *v)
     text_free(&body);
 }
 
-/* The path may have a query; the headers have no effect. */
+/* Whether this is the value of a Host header that names this machine, with or without a port. */
+static bool is_local_host(const char *value, size_t n)
+{
+    static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
+
+    for (size_t i = 0; i < LS_COUNT_OF(names); i++) {
+        const size_t length = strlen(names[i]);
+
+        if (n < length || strncasecmp(value, names[i], length) != 0)
+            continue;
+        if (n == length ||
+            (value[length] == ':' && strspn(value + length + 1, "0123456789") >= n - length - 1))
+            return true;
+    }
+    return false;
+}
+
+/* A web page whose name resolves to this machine (DNS rebinding) sends its own name. A request of
+ * HTTP/1.0 needs no Host header; browsers always send one. */
+static bool has_local_host(const char *request)
+{
+    static const char name[] = "\nHost:";
+    const char *at = request;
+
+    while ((at = strcasestr(at, name)) != NULL) {
+        size_t n;
+
+        at += strlen(name);
+        at += strspn(at, " \t");
+        n = strcspn(at, "\r\n");
+        while (n > 0 && (at[n - 1] == ' ' || at[n - 1] == '\t'))
+            n--;
+        if (!is_local_host(at, n))
+            return false;
+    }
+    return true;
+}
+
+/* The path may have a query; of the headers only Host has an effect. */
 bool metrics_request_ends(const char *request, size_t n, const char **refusal)
 {
     static const char wanted[] = "GET /metrics";
@@ -119,6 +165,8 @@ bool metrics_request_ends(const char *request, size_t n, const char **refusal)
         *refusal = "400 Bad Request";
     else if (!text_starts(request, "GET "))
         *refusal = "405 Method Not Allowed";
+    else if (!has_local_host(request))
+        *refusal = "403 Forbidden";
     else if (!text_starts(request, wanted) || strchr(" ?", request[sizeof(wanted) - 1]) == NULL)
         *refusal = "404 Not Found";
     return true;
@@ -133,6 +181,15 @@ static void ask_view(metrics_client *c)
         agent_view_ask(c->owner->view, &c->asked);
     else
         end_client(c);
+}
+
+/* The user of the job, and root. */
+static bool is_allowed(const metrics_client *c)
+{
+    uid_t uid;
+
+    return c->owner->is_for_all ||
+           (net_tcp_user(c->fd, &uid) == LS_OK && (uid == geteuid() || uid == 0));
 }
 
 static void read_request(metrics_client *c)
@@ -150,6 +207,8 @@ static void read_request(metrics_client *c)
     c->is_read = metrics_request_ends(c->request, c->n_request, &refusal);
     if (!c->is_read)
         return;
+    if (refusal == NULL && !is_allowed(c))
+        refusal = "403 Forbidden";
     if (refusal != NULL)
         refuse(c, refusal);
     else
@@ -197,17 +256,22 @@ static void on_connection(void *port, unsigned events)
 
 ls_status metrics_port_open(agent_view *v, poller *p, int port, metrics_port **out)
 {
+    const char *users;
     metrics_port *m;
     net_address at;
     ls_status st;
 
     if (port == 0)
         return LS_OK;
+    LS_TRY(config_text(CONFIG_METRICS_USERS, &users));
+    if (!text_equal(users, "own") && !text_equal(users, "all"))
+        return ls_fail(LS_EINVAL, "LOCKSTEP_METRICS_USERS=%.20s: must be own or all", users);
     m = ls_calloc(1, sizeof(*m));
     if (m == NULL)
         return ls_fail(LS_ENOMEM, "no memory for --metrics-port");
     m->view = v;
     m->loop = p;
+    m->is_for_all = text_equal(users, "all");
     m->fd = -1;
     for (int i = 0; i < CLIENTS_MAX; i++)
         m->clients[i].fd = -1;

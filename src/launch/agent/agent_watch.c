@@ -20,9 +20,10 @@
 
 enum {
     ABORT_MS = 300, /* after a failure: for the other ranks to report it and exit, before SIGTERM */
-    KILL_MS = 700,  /* from SIGTERM to SIGKILL after a failure */
-    ROOT_MS = 100,  /* a crash within this time after another rank's exit is its cause */
-    LOST_MS = 4000  /* after SIGKILL: a rank that still runs counts as impossible to kill */
+    KILL_MS = 700,  /* from SIGTERM to SIGKILL after a failure, */
+    CAUSE_KILL_MS = 2200, /* while the rank that is the cause still ends */
+    ROOT_MS = 100,        /* a crash within this time after another rank's exit is its cause */
+    LOST_MS = 4000        /* after SIGKILL: a rank that still runs counts as impossible to kill */
 };
 
 /* --- signals to ranks --- */
@@ -80,15 +81,18 @@ static void leave_unkillable(void *arg)
     }
 }
 
-/* SIGCONT first: a stopped shim passes no signal on, and a stopped rank reacts to SIGKILL only. */
-static void end_ranks(agent *a, int number)
+/* SIGCONT first: a stopped shim passes no signal on, and a stopped rank reacts to SIGKILL only.
+ * spared: a local rank that does not get the signal, -1: none. */
+static void end_ranks(agent *a, int number, int spared)
 {
     a->is_signalled = true;
     for (int i = 0; i < a->ctx.spec->n_ranks; i++)
         if (a->ranks[i].shim > 0)
             kill(a->ranks[i].shim, SIGCONT);
     agent_signal_ranks(a, SIGCONT);
-    agent_signal_ranks(a, number);
+    for (int i = 0; i < a->ctx.spec->n_ranks; i++)
+        if (i != spared)
+            signal_rank(&a->ranks[i], number);
 }
 
 void agent_kill_ranks(void *arg)
@@ -100,17 +104,20 @@ void agent_kill_ranks(void *arg)
     if (a->ctx.phase == AGENT_RUNNING)
         a->ctx.phase = AGENT_FAILING;
     a->is_killed = true;
-    end_ranks(a, SIGKILL);
+    end_ranks(a, SIGKILL, -1);
     cgroup_kill(&a->containment.group);
     poller_timer_set(a->ctx.poller, &a->lost_timer, ls_now_ms() + LOST_MS, leave_unkillable, a);
 }
 
+/* The rank that has aborted or left a group ends by itself: its exit code is the job's. */
 static void terminate_ranks(void *arg)
 {
     agent *a = arg;
+    const int cause = a->aborter >= 0 && !a->ranks[a->aborter].ended ? a->aborter : -1;
+    const int64_t kill_ms = ls_now_ms() + (cause < 0 ? KILL_MS : CAUSE_KILL_MS);
 
-    end_ranks(a, SIGTERM);
-    poller_timer_set(a->ctx.poller, &a->kill_timer, ls_now_ms() + KILL_MS, agent_kill_ranks, a);
+    end_ranks(a, SIGTERM, cause);
+    poller_timer_set(a->ctx.poller, &a->kill_timer, kill_ms, agent_kill_ranks, a);
 }
 
 /* The hub sends the ranks the cause; those that do not exit by themselves are ended. */
@@ -148,7 +155,7 @@ void agent_stop_ranks(agent *a, const node_stop *stop)
     a->ctx.phase = AGENT_STOPPING;
     a->grace_ms = stop->grace_ms;
     a->stop_number = signal_list_name(stop->signal) != NULL ? stop->signal : SIGTERM;
-    end_ranks(a, a->stop_number);
+    end_ranks(a, a->stop_number, -1);
     poller_timer_set(a->ctx.poller, &a->kill_timer, ls_now_ms() + a->grace_ms, grace_is_over, a);
     agent_note_stop(a, stop);
 }
@@ -228,6 +235,7 @@ static void note_failure(agent_rank *r)
         a->root = agent_local_rank(r);
     }
     r->is_undecided = agent_is_elastic(&a->ctx) && a->ctx.phase == AGENT_RUNNING;
+    agent_send_cause(a, r);
     agent_send_failure(a, agent_local_rank(r), r, NULL);
 }
 

@@ -264,6 +264,8 @@ LS_MUST_USE ls_status head_handle_view(head_node *node, const frame *f);
 
 /* The abort of a rank that explains present failures; NULL: there is none. */
 const job_cause *head_recent_abort(const head *h);
+/* The same from a rank's flight recorder, for groups whose hub is elsewhere. */
+LS_MUST_USE ls_status head_handle_cause(head_node *node, const frame *f);
 bool head_has_failed(const head *h, int exit_code); /* false: stopped by a signal */
 
 /* The report about a failed job, and its exit code instead of the machine's. */

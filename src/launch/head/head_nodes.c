@@ -462,6 +462,8 @@ static ls_status on_message(void *arg, const frame *f)
         return head_handle_probed(node, f);
     case NODE_FAILED:
         return handle_failure(node, f);
+    case NODE_CAUSE:
+        return head_handle_cause(node, f);
     case NODE_RANK_EXITED:
         return handle_rank_exit(node, f);
     case NODE_FINISHED:

@@ -54,8 +54,8 @@ static bool is_running(const head *h)
     return rdzv_phase_now(h->machine) == RDZV_RUN;
 }
 
-/* The node of a rank that has aborted a group reports this rank, even if another one exits
- * first. */
+/* The node of a rank that has aborted or left a group reports this rank if it fails, even if
+ * another one exits first. */
 static void send_aborted(head *h, const job_cause *cause)
 {
     node_failure aborted = {.generation = h->generation, .exit_code = 1};
@@ -79,8 +79,23 @@ static void note_broken(head *h, const job_cause *cause)
         return;
     h->broken = *cause;
     h->broken_ms = ls_now_ms();
-    if (cause->kind == CAUSE_ABORTED)
+    if (cause->kind == CAUSE_ABORTED || cause->kind == CAUSE_LEFT)
         send_aborted(h, cause);
+}
+
+ls_status head_handle_cause(head_node *node, const frame *f)
+{
+    head *h = node->owner;
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+    const uint32_t generation = wire_read_u32(&r);
+    job_cause cause;
+
+    cause_read(&r, &cause);
+    LS_TRY(wire_reader_end(&r, "a cause"));
+    if (generation == h->generation && node->place != NULL && is_running(h) && h->elastic == NULL &&
+        cause.rank < h->world_size)
+        note_broken(h, &cause);
+    return LS_OK;
 }
 
 /* A rank has exited with code 0 while another one joins a group of both: that would wait

@@ -188,11 +188,28 @@ const job_cause *head_recent_abort(const head *h)
                                                                                     : NULL;
 }
 
-/* A crash explains itself. An exit is explained by what broke its group shortly before. */
+static int rank_of_end(const head *h, const head_end *end)
+{
+    return h->places[end - h->ends].rank_base + end->end.local_rank;
+}
+
+/* The rank that has left its group, if it has failed then. */
+static const head_end *failed_leaver(const head *h)
+{
+    const head_end *end = h->broken.kind == CAUSE_LEFT ? end_of_rank(h, h->broken.rank) : NULL;
+
+    return end != NULL && rank_of_end(h, end) == h->broken.rank &&
+                   h->failed_ms - h->broken_ms < CAUSE_MS
+               ? end
+               : NULL;
+}
+
+/* A crash explains itself, and so does a rank that has left and failed. An exit is explained by
+ * what broke its group shortly before. */
 static bool has_cause(const head *h, const head_end *root)
 {
     return h->broken.kind != CAUSE_NONE && (root == NULL || !root->end.crashed) &&
-           h->failed_ms - h->broken_ms < CAUSE_MS;
+           (root == NULL || root != failed_leaver(h)) && h->failed_ms - h->broken_ms < CAUSE_MS;
 }
 
 /* How many other ranks failed or were stopped. */
@@ -297,7 +314,9 @@ void head_make_report(const head *h, const char *fallback, text_buf *out, int *e
         ls_free(set.has);
         return;
     }
-    root = earliest_error(h, end_of_rank(h, cause->rank));
+    root = failed_leaver(h);
+    if (root == NULL)
+        root = earliest_error(h, end_of_rank(h, cause->rank));
     append_root(h, cause, root, &set, out);
     if (root != NULL)
         *exit_code = root->end.exit_code;

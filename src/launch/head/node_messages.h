@@ -32,13 +32,16 @@ typedef enum node_message {
     NODE_PROBED,        /* generation u32, net_report: results of NODE_PROBE */
     NODE_READY,         /* node_master; node 0 chooses the port, others send 0 */
     NODE_FAILED,        /* node_failure: a rank */
-    NODE_RANK_EXITED,   /* node_exit */
-    NODE_FINISHED,      /* node_end */
-    NODE_STOP,          /* signal u32: the job is to end */
-    NODE_STATES,        /* generation u32, a letter per rank as in /proc/PID/stat, 'E': ended */
-    NODE_RING,          /* node_ring: of a rank that has ended, before NODE_FINISHED */
-    NODE_MPI,           /* node_mpi */
-    NODE_OWNER_ANSWER,  /* node_owner_answer: to NODE_OWNER_QUERY */
+    /* generation u32, cause: why a group of a rank that has failed broke, before its NODE_FAILED;
+     * new only to a head that does not host the hub of the group. */
+    NODE_CAUSE,
+    NODE_RANK_EXITED,  /* node_exit */
+    NODE_FINISHED,     /* node_end */
+    NODE_STOP,         /* signal u32: the job is to end */
+    NODE_STATES,       /* generation u32, a letter per rank as in /proc/PID/stat, 'E': ended */
+    NODE_RING,         /* node_ring: of a rank that has ended, before NODE_FINISHED */
+    NODE_MPI,          /* node_mpi */
+    NODE_OWNER_ANSWER, /* node_owner_answer: to NODE_OWNER_QUERY */
     NODE_VIEW,    /* to NODE_VIEW_ASK: question u32, 1 in the last one u8, text of ranks: view.h */
     NODE_STANDBY, /* text: where this agent listens for others (standby.h); before NODE_HELLO */
     NODE_FOUND,   /* node_found: a rank, to a head that has taken over */

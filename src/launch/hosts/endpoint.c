@@ -68,14 +68,14 @@ ls_status endpoint_listen_address(const char *endpoint, net_address *out)
     return LS_OK;
 }
 
-ls_status endpoint_key(const char *key_file, const char *run_id, const char *endpoint, net_key *out)
+ls_status endpoint_key(const char *key_file, const char *endpoint, net_key *out)
 {
     char what[ENDPOINT_BYTES];
     net_key user;
     ls_status st;
 
     LS_TRY(net_key_of_user(key_file, &user));
-    text_format(what, sizeof(what), "%.200s:%s", run_id, strrchr(endpoint, ':') + 1);
+    text_format(what, sizeof(what), "none:%s", strrchr(endpoint, ':') + 1);
     st = net_key_derive(&user, "rendezvous", what, out);
     net_key_wipe(&user);
     return st;

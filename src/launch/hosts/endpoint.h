@@ -29,9 +29,9 @@ bool endpoint_is_local(const net_address *at);
  */
 LS_MUST_USE ls_status endpoint_listen_address(const char *endpoint, net_address *out);
 
-/* Derives the key of this job from the user's key (net_key_of_user). Nodes that spell the endpoint
- * differently ("node0", "10.0.0.1") get the same key. */
-LS_MUST_USE ls_status endpoint_key(const char *key_file, const char *run_id, const char *endpoint,
-                                   net_key *out);
+/* Derives the key of this endpoint from the user's key (net_key_of_user). Nodes that spell the
+ * endpoint differently ("node0", "10.0.0.1") get the same key, and so do jobs with different names:
+ * the head rejects their nodes with the reason. */
+LS_MUST_USE ls_status endpoint_key(const char *key_file, const char *endpoint, net_key *out);
 
 #endif
