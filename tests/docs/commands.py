@@ -68,22 +68,7 @@ RUN = OWN + HARMLESS + PYTHONS + tuple(name for name in STANDINS if name not in 
 PROGRAM = SH + "exit 0\n"
 FILES = {
     "script": "import sys\nprint(*sys.argv[1:], flush=True)\n",
-    # With the variables of a page that makes it the backend it trains nothing, but uses it.
-    "train.py": """import os, sys
-print(*sys.argv[1:], flush=True)
-if "LOCKSTEP_LIBRARY" in os.environ:
-    try:
-        import torch
-    except ImportError:
-        sys.exit(0)
-    import torch.distributed as dist
-    import lockstep.torch
-    dist.init_process_group("lockstep")
-    ones = torch.ones(3)
-    dist.all_reduce(ones)
-    assert ones.tolist() == [dist.get_world_size()] * 3
-    dist.destroy_process_group()
-""",
+    "train.py": "import sys\nprint(*sys.argv[1:], flush=True)\n",
     "fail.py": 'import os, sys, time\nif os.environ["RANK"] == "0":\n    time.sleep(100)\n'
     "sys.exit(3)\n",
     "hosts": "node1 slots=1\nlocalhost slots=1\n",
@@ -242,8 +227,6 @@ class Page:
         self.environment = dict(os.environ, HOME=folder)
         self.environment["PATH"] = f"{folder}/bin:{BUILD}/bin:{os.environ['PATH']}"
         self.environment.update(PET_RDZV_CONF="last_call_timeout=0")
-        if os.path.exists("/usr/bin/python3"):  # has Debian's torch, where it is installed
-            self.environment["PYTHON_EXEC"] = "/usr/bin/python3"
 
     def start(self, command, **variables):
         return subprocess.Popen(

@@ -58,7 +58,7 @@ def own_data_learns_the_spirals_on_one_and_two_ranks():
 
 
 def own_sequence_classifies_held_out_sentences():
-    for ranks in (1, 3):
+    for ranks in (2, 3):  # one thread each: short sequences gain nothing from more
         flags = ("--steps", "8", "--width", "8") if SLOW else ()
         output = run(*launched(ranks, program("own_sequence"), *flags))
         best = re.search(r"best accuracy ([\d.]+)", output)
