@@ -16,7 +16,7 @@
 
 #include <sys/types.h>
 
-#define BOOT_ADDRESSES_MAX 16
+#define BOOT_ADDRESSES_MAX 2 /* each rank has the records of all */
 
 /* Published by each rank through the hub's store; bounded on the wire. */
 typedef struct boot_record {

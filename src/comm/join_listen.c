@@ -17,6 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define INTERFACES_MAX 16
+
 static uint64_t hash_namespace(const char *path, uint64_t seed)
 {
     struct stat info;
@@ -53,10 +55,10 @@ static ls_status listen_local(join *j)
 
 ls_status join_interface_address(const char *filter, net_address *out)
 {
-    net_interface found[BOOT_ADDRESSES_MAX];
+    net_interface found[INTERFACES_MAX];
     int n = 0;
 
-    LS_TRY(net_interfaces(filter, found, BOOT_ADDRESSES_MAX, &n));
+    LS_TRY(net_interfaces(filter, found, INTERFACES_MAX, &n));
     if (n == 0) {
         char all[512];
 

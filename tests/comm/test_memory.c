@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum { COUNT = 1 << 20, BLOCKS = 8, ROUNDS = 20 };
+enum { IN_TURN_ROUNDS = 6000, MANY_BUFFERS = 300, SMALL_COUNT = 16384 };
 
 static const char *transport;
 
@@ -19,14 +20,19 @@ static bool run(int n, ls_test_body body)
     return ls_test_run(&(ls_test_job){.n = n, .body = body, .transport = transport});
 }
 
-static ls_status sum(ls_comm *comm, int32_t *data, int first, int expected)
+static ls_status sum_of(ls_comm *comm, int32_t *data, int count, int first, int expected)
 {
-    for (int i = 0; i < COUNT; i++)
+    for (int i = 0; i < count; i++)
         data[i] = first + i;
-    LS_TRY(ls_all_reduce(comm, data, data, COUNT, LS_I32, LS_SUM, NULL));
-    for (int i = 0; i < COUNT; i++)
+    LS_TRY(ls_all_reduce(comm, data, data, (size_t)count, LS_I32, LS_SUM, NULL));
+    for (int i = 0; i < count; i++)
         LS_CHECK(data[i] == expected + 3 * i);
     return LS_OK;
+}
+
+static ls_status sum(ls_comm *comm, int32_t *data, int first, int expected)
+{
+    return sum_of(comm, data, COUNT, first, expected);
 }
 
 static ls_status outlive_body(const ls_test_rank *self, void *arg)
@@ -119,12 +125,65 @@ static void other_memory_is_left_alone(void **state)
     assert_true(run(2, other_body));
 }
 
+/* Only rank 0 allocates; the others do small operations, which need no shared buffer. */
+static ls_status in_turn_body(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+    void *block;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    for (int i = 0; i < IN_TURN_ROUNDS; i++) {
+        if (self->rank == 0) {
+            LS_TRY(ls_comm_alloc(comm, 4096, &block));
+            ls_comm_free(comm, block);
+        }
+        if (i % 10 == 0)
+            LS_TRY(ls_barrier(comm, NULL));
+    }
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void allocating_and_freeing_in_turn_goes_on_for_ever(void **state)
+{
+    LS_UNUSED(state);
+    assert_true(run(2, in_turn_body));
+    assert_true(run(3, in_turn_body));
+}
+
+/* More buffers than can be shared; all are used. */
+static ls_status many_buffers_body(const ls_test_rank *self, void *arg)
+{
+    static _Thread_local void *blocks[MANY_BUFFERS];
+    ls_comm *comm;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    for (int k = 0; k < MANY_BUFFERS; k++)
+        LS_TRY(ls_comm_alloc(comm, SMALL_COUNT * sizeof(int32_t), &blocks[k]));
+    for (int k = 0; k < MANY_BUFFERS; k += 10)
+        LS_TRY(sum_of(comm, blocks[k], SMALL_COUNT, self->rank, 3));
+    for (int k = 0; k < MANY_BUFFERS; k++)
+        ls_comm_free(comm, blocks[k]);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void buffers_beyond_the_shared_ones_work(void **state)
+{
+    LS_UNUSED(state);
+    assert_true(run(3, many_buffers_body));
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_outlives_its_group_and_serves_the_next),
         cmocka_unit_test(another_thread_frees_while_the_group_ends),
         cmocka_unit_test(other_memory_is_left_alone),
+        cmocka_unit_test(allocating_and_freeing_in_turn_goes_on_for_ever),
+        cmocka_unit_test(buffers_beyond_the_shared_ones_work),
     };
 
     transport = argc > 1 ? argv[1] : "shm";

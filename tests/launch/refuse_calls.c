@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * refuse_calls.c - refuse_calls ERROR NAMES PROGRAM [ARGUMENTS]: runs a program for which the kernel
- * refuses these system calls (separated by commas) with this error (a number), as containers do.
+ * refuse_calls.c - refuse_calls ERROR NAMES PROGRAM [ARGUMENTS]: runs a program for which the
+ * kernel refuses these system calls (separated by commas) with this error (a number), as containers
+ * do.
  * Ends with 77 where filters cannot be set.
  */
 #include <errno.h>

@@ -34,9 +34,9 @@ ls_status link_idle_create(const link_sink *sink, peer_link **out)
 ls_status link_create(const link_ops *ops, void *stream, int fd, const link_sink *sink,
                       peer_link **out)
 {
-    uint8_t *staging = ls_calloc(1, LINK_STAGING_BYTES);
+    uint8_t *staging = ops->has_begun != NULL ? NULL : ls_calloc(1, LINK_STAGING_BYTES);
 
-    if (staging == NULL || link_idle_create(sink, out) != LS_OK) {
+    if ((staging == NULL && ops->has_begun == NULL) || link_idle_create(sink, out) != LS_OK) {
         peer_link closing = {.ops = ops, .stream = stream, .fd = fd};
 
         ops->close(&closing);
@@ -310,10 +310,25 @@ static bool take_posts(peer_link *l)
     return any;
 }
 
+// False: there is nothing to read, or no memory for it; then the link has ended.
+static bool prepare_staging(peer_link *l)
+{
+    if (l->is_ended || !l->ops->has_begun(l))
+        return false;
+    l->staging = ls_calloc(1, LINK_STAGING_BYTES);
+    if (l->staging == NULL) {
+        (void)ls_fail(LS_ENOMEM, "no memory for a link");
+        (void)fail_link(l);
+    }
+    return l->staging != NULL;
+}
+
 static bool receive_stream(peer_link *l)
 {
     size_t total = 0;
 
+    if (l->staging == NULL && !prepare_staging(l))
+        return false;
     while (!l->is_ended && (total < CALL_BYTES || l->buffered > 0)) {
         struct iovec iov[2];
         int n = 0;

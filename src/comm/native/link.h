@@ -47,6 +47,8 @@ typedef struct link_ops {
     /* peek(), copy and drop() in one, for a message that is exactly the requested one; *credit is
      * its credit. False: the oldest post is another, or there is none. */
     bool (*take)(peer_link *l, const link_request *request, uint8_t *to, uint64_t *credit);
+    /* Optional. False: the peer has neither written nor ended; read would return 0. */
+    bool (*has_begun)(const peer_link *l);
     /* Whether everything written has reached the peer's side. */
     bool (*is_delivered)(peer_link *l);
     /* Nothing more will be written: lets the peer notice the end. */
@@ -102,7 +104,7 @@ struct peer_link {
     uint8_t *target; /* NULL: dropped */
     size_t in_done;
     size_t in_bytes;
-    uint8_t *staging;
+    uint8_t *staging; /* with link_ops.has_begun NULL until then */
     size_t staged_at;
     size_t staged_end;
 };

@@ -303,6 +303,13 @@ static ssize_t shm_read(peer_link *l, const struct iovec *iov, int n)
     return (ssize_t)(at - start);
 }
 
+static bool shm_has_begun(const peer_link *l)
+{
+    const shm_stream *s = l->stream;
+
+    return s->peer_ended || in_state(s) != 0;
+}
+
 // The peer can read the ring even after this process has exited.
 static bool shm_is_delivered(peer_link *l)
 {
@@ -330,6 +337,7 @@ static const link_ops shm_ops = {
     .peek = shm_peek,
     .drop = shm_drop,
     .take = shm_take,
+    .has_begun = shm_has_begun,
     .is_delivered = shm_is_delivered,
     .finish = shm_finish,
     .close = shm_close,

@@ -157,7 +157,7 @@ local_page *local_page_of(const local *l, int index)
     return (void *)page_at(l, index);
 }
 
-_Atomic uint32_t *local_requests_of(const local *l, int index)
+_Atomic uint64_t *local_requests_of(const local *l, int index)
 {
     return (void *)(page_at(l, index) + l->layout.requests);
 }

@@ -102,8 +102,10 @@ typedef struct local_page {
 
 /* The arrays behind a local_page, as offsets in it. */
 typedef struct local_layout {
-    size_t states;   /* _Atomic uint8_t[n]: of the ring from each rank to this one (link_shm.c) */
-    size_t requests; /* _Atomic uint32_t[n]: the id that each peer waits for, 0: none */
+    size_t states; /* _Atomic uint8_t[n]: of the ring from each rank to this one (link_shm.c) */
+    /* _Atomic uint64_t[n]: what each peer waits for: a number that differs from that of its last
+     * request, and in the low half the id; 0: nothing. */
+    size_t requests;
     size_t segments; /* segment_entry[SEGMENTS_MAX] */
     size_t page_bytes;
     size_t pages; /* offset of the first page in the host memory */
@@ -165,6 +167,7 @@ struct local {
     bool has_unsent; /* a descriptor that a mailbox did not take */
     int n_unreported;
     int n_requested; /* peers with `requested` */
+    uint32_t last_request;
     own_segment *own;
     uint32_t last_number;
     uint64_t last_serial;
@@ -177,7 +180,7 @@ local_peer *local_find_peer(const local *l, int rank);
 local_host *local_host_of(const local *l);
 /* The page of the rank with this index in the host memory, and its arrays. */
 local_page *local_page_of(const local *l, int index);
-_Atomic uint32_t *local_requests_of(const local *l, int index);
+_Atomic uint64_t *local_requests_of(const local *l, int index);
 segment_entry *local_segments_of(const local *l, int index);
 
 /* For something that the peer's local_receive() handles: counts it and wakes the peer. */

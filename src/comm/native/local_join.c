@@ -153,7 +153,7 @@ static local_layout make_layout(int count)
     local_layout out = {.states = sizeof(local_page)};
 
     out.requests = round_up(out.states + n, 64);
-    out.segments = round_up(out.requests + n * sizeof(uint32_t), 64);
+    out.segments = round_up(out.requests + n * sizeof(uint64_t), 64);
     out.page_bytes = round_up(out.segments + SEGMENTS_MAX * sizeof(segment_entry), PAGE_BYTES);
     out.pages = round_up(sizeof(local_host) + n * sizeof(int32_t), PAGE_BYTES);
     out.rings = out.pages + n * out.page_bytes;

@@ -183,22 +183,22 @@ static bool answer(local *l, const local_peer *p, uint32_t id)
 
 void segment_serve(local *l)
 {
-    _Atomic uint32_t *requests = local_requests_of(l, l->index);
+    _Atomic uint64_t *requests = local_requests_of(l, l->index);
 
     l->has_unsent = false;
     for (int i = 0; i < l->count - 1; i++) {
         local_peer *p = l->peers[i];
-        const uint32_t id = atomic_load_explicit(&requests[p->index], memory_order_seq_cst);
+        uint64_t request = atomic_load_explicit(&requests[p->index], memory_order_seq_cst);
 
-        if (id == 0)
+        if (request == 0)
             continue;
-        // Before the answer: with it, the peer may ask again, also for the same segment.
-        atomic_store_explicit(&requests[p->index], 0, memory_order_seq_cst);
-        if (!answer(l, p, id)) {
-            atomic_store_explicit(&requests[p->index], id, memory_order_seq_cst);
+        if (!answer(l, p, (uint32_t)request)) {
             l->has_unsent = true;
             continue;
         }
+        // The peer may ask again as soon as it has the answer.
+        (void)atomic_compare_exchange_strong_explicit(&requests[p->index], &request, 0,
+                                                      memory_order_seq_cst, memory_order_relaxed);
         // A rank that does not sleep has no descriptor to watch.
         local_notify(l, p);
     }
@@ -213,7 +213,8 @@ static void ask(local *l, local_peer *p, uint32_t id)
         return;
     p->requested = id;
     l->n_requested++;
-    atomic_store_explicit(&local_requests_of(l, p->index)[l->index], id, memory_order_seq_cst);
+    atomic_store_explicit(&local_requests_of(l, p->index)[l->index],
+                          (uint64_t)++l->last_request << 32 | id, memory_order_seq_cst);
     local_notify(l, p);
 }
 

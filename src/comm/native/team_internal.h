@@ -5,8 +5,8 @@
  *
  * A member's part of the shared memory, written by its owner alone (except given_up), read by all:
  *
- *   team_part        counters, slots: operation number n stands in slot n % 3
- *   TEAM_STAGING_AT  staging buffers: in 0, in 1, out 0, out 1, each of one piece
+ *   team_part     counters, slots: operation number n stands in slot n % 3
+ *   team.staging  behind the parts of all: buffers in 0, in 1, out 0, out 1, each of one piece
  *
  * Two slots would be enough: a member publishes operation n + 1 only after it has seen all members
  * publish n, and they publish n only after they have finished n - 1. So when it overwrites the slot
@@ -29,7 +29,7 @@
 #define TEAM_SLOTS         3
 #define TEAM_INLINE_BYTES  16384 /* contribution that fits into a slot */
 #define TEAM_SMALL_BYTES   32    /* contribution that fits into the slot's first line */
-#define TEAM_STAGING_AT    53248
+#define TEAM_PART_BYTES    53248
 #define TEAM_BUFFERS       2 /* `in` buffers, and as many `out`; more are not faster */
 #define TEAM_PIECE_DEFAULT ((size_t)256 << 10)
 #define TEAM_PAGE_BYTES    ((size_t)4096)
@@ -86,7 +86,7 @@ typedef struct team_part {
 } team_part;
 
 _Static_assert(offsetof(team_slot, src) == 64, "the head fills the first line");
-_Static_assert(sizeof(team_part) <= TEAM_STAGING_AT, "the staging buffers follow the slots");
+_Static_assert(sizeof(team_part) <= TEAM_PART_BYTES, "whole pages");
 
 /* Whether a member can read the memory of all others. */
 enum { READS_UNKNOWN = 0, READS_ALL, READS_SOME };
@@ -148,6 +148,7 @@ struct team {
     void *memory;       /* all parts: member 0's segment */
     segment_view *view; /* of it; NULL on member 0 */
     team_part **parts;
+    char *staging;      /* behind the parts */
     list_node queue;    /* team_op; the first is the current one unless the phase is IDLE */
     list_node free_ops; /* recycled: warm operations allocate nothing */
     uint64_t number;    /* of operations published */

@@ -38,16 +38,13 @@ static ls_status allocate(team *t)
     return LS_OK;
 }
 
-static size_t part_bytes(const team *t)
-{
-    return TEAM_STAGING_AT + (size_t)2 * TEAM_BUFFERS * t->piece_bytes;
-}
-
-/* Pages take memory when they are first touched: each member touches its own part. */
+/* Pages take memory when they are first touched: each member touches its own part. The staging
+ * buffers are behind the parts of all, so those lie close together and need few page tables. */
 static ls_status share_parts(team *t, int64_t deadline_ms)
 {
     const uint64_t key = SEGMENT_KEY_TEAM | t->info->id;
-    const size_t bytes = (size_t)t->n * part_bytes(t);
+    const size_t n = (size_t)t->n;
+    const size_t bytes = n * (TEAM_PART_BYTES + (size_t)2 * TEAM_BUFFERS * t->piece_bytes);
     team_part *own;
 
     if (t->rank == 0)
@@ -56,7 +53,8 @@ static ls_status share_parts(team *t, int64_t deadline_ms)
         LS_TRY(
             segment_wait(t->l, t->info->members[0], key, bytes, deadline_ms, &t->view, &t->memory));
     for (int k = 0; k < t->n; k++)
-        t->parts[k] = (void *)((char *)t->memory + (size_t)k * part_bytes(t));
+        t->parts[k] = (void *)((char *)t->memory + (size_t)k * TEAM_PART_BYTES);
+    t->staging = (char *)t->memory + n * TEAM_PART_BYTES;
     own = t->parts[t->rank];
     t->probe = ls_hash3((uintptr_t)t, (uint64_t)ls_now_ns(), (uint64_t)t->rank);
     own->probe_at = (uintptr_t)&t->probe;

@@ -32,7 +32,7 @@ static char *staging_buffer(const team *t, int member, bool out, uint64_t piece)
 {
     const size_t index = (out ? TEAM_BUFFERS : 0) + (size_t)(piece % TEAM_BUFFERS);
 
-    return (char *)t->parts[member] + TEAM_STAGING_AT + index * t->piece_bytes;
+    return t->staging + ((size_t)member * 2 * TEAM_BUFFERS + index) * t->piece_bytes;
 }
 
 /* Whether a third step takes the result from the `out` buffers. */
