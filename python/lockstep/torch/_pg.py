@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
-from . import _cpp, _join, _lib, _monitored, _site, _sparse
+from . import _cpp, _dynamo, _join, _lib, _monitored, _site, _sparse
 from ._lib import lib
 from ._profile import event
 from ._types import moved, reduction
@@ -811,6 +811,10 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         group.setGroupName(group_name or "")
         group.setGroupDesc(group_desc or "")
         return group
+
+
+for _kind in (LockstepGroup, LockstepWork, LockstepWorks):
+    _dynamo.not_traced(_kind)
 
 
 def _operation(opts: Any) -> Any:
