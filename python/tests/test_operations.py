@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every operation of c10d with CPU tensors gives what gloo gives, on 2 and 3 ranks."""
+import functools
+import math
+import operator
+import os
 import sys
 import threading
 import unittest
@@ -9,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 import lockstep.torch
+from lockstep.torch import _types
 
 TYPES = [
     torch.float32,
@@ -110,11 +115,173 @@ def other_reductions(rank, n, gloo):
         scaled = torch.tensor([1.0, 2.0])
         dist.all_reduce(scaled, dist._make_nccl_premul_sum(0.5))
         check("PREMUL_SUM", [scaled], [torch.tensor([0.5 * n, 1.0 * n])])
-    try:
-        dist.all_reduce(torch.ones(3, dtype=torch.int32), dist.ReduceOp.AVG)
-        raise AssertionError("AVG of integers")
-    except ValueError as error:
-        assert "with AVG of" in str(error), error
+FOLDS = {
+    "SUM": operator.add,
+    "AVG": operator.add,
+    "PREMUL_SUM": operator.add,
+    "PRODUCT": operator.mul,
+    "MIN": min,
+    "MAX": max,
+    "BAND": operator.and_,
+    "BOR": operator.or_,
+    "BXOR": operator.xor,
+}
+FACTOR = 2.5
+
+
+def reduced(dtype, name, of_ranks):
+    """The reduction of a list of numbers of each rank, by arithmetic of Python."""
+    n = len(of_ranks)
+    out = [functools.reduce(FOLDS[name], numbers) for numbers in zip(*of_ranks)]
+    if dtype is torch.bool:
+        return [bool(number) for number in out]
+    if dtype.is_floating_point or dtype.is_complex:
+        out = [number * {"PREMUL_SUM": FACTOR, "AVG": 1 / n}.get(name, 1) for number in out]
+        wide = torch.complex64 if dtype.is_complex else torch.float32
+        return torch.tensor(out, dtype=wide).to(dtype).tolist()
+    if name == "AVG":
+        out = [math.trunc(number / n) for number in out]
+    bits = 8 * torch.empty(0, dtype=dtype).element_size()
+    low = -(1 << (bits - 1)) if str(dtype).startswith("torch.int") else 0
+    return [(number - low) % (1 << bits) + low for number in out]
+
+
+def numbers_of(dtype, name, rank):
+    """Numbers whose reductions are exact; with the highest and lowest ones of integers."""
+    if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool:
+        numbers = values((6,), torch.float32, rank) * (6 if name == "AVG" else 1)
+        return (numbers * 2 if name == "PREMUL_SUM" else numbers).to(dtype)
+    bits = 8 * torch.empty(0, dtype=dtype).element_size()
+    same_size = {8: torch.int8, 16: torch.int16, 32: torch.int32, 64: torch.int64}[bits]
+    top = (1 << (bits - 1)) - 1 if bits < 64 or name != "AVG" else 1 << 40
+    signed = torch.tensor([top - rank, -1 - rank, -top + rank, 5, rank, 0], dtype=same_size)
+    return signed.view(dtype)
+
+
+def operation(name):
+    if name == "PREMUL_SUM":
+        return dist._make_nccl_premul_sum(FACTOR)
+    return getattr(dist.ReduceOp, name)
+
+
+def table(rank, n, gloo):
+    """Each reduction of each type is right or refused, as _types.py says."""
+    group = dist.distributed_c10d._get_default_group()
+    for type_name in _types.TYPES:
+        dtype = getattr(torch, type_name, None)
+        for name in _types.OPERATIONS if dtype is not None else ():
+            if name == "PREMUL_SUM" and not NEW:
+                continue
+            options = dist.AllreduceOptions()
+            options.reduceOp = operation(name)
+            refusal = _types.refusal(dtype, name)
+            if refusal:
+                tensor = torch.zeros(6, dtype=dtype)
+                try:
+                    group.allreduce([tensor], options).wait()
+                    raise AssertionError(f"{name} of {dtype} was accepted")
+                except ValueError as error:
+                    assert refusal == str(error).split("\n")[0], error
+                continue
+            of_ranks = [numbers_of(dtype, name, r) for r in range(n)]
+            expected = reduced(dtype, name, [numbers.tolist() for numbers in of_ranks])
+            for make in (torch.clone, strided):
+                tensor = make(of_ranks[rank])
+                group.allreduce([tensor], options).wait()
+                assert tensor.tolist() == expected, (dtype, name, tensor, expected)
+
+
+def table_of_others(rank, n, gloo):
+    """reduce and reduce_scatter compute as all_reduce."""
+    scatter = getattr(dist, "reduce_scatter_tensor", None) or dist._reduce_scatter_base
+    cases = [("int8", "AVG"), ("int64", "AVG"), ("int16", "MIN"), ("float32", "AVG")]
+    if NEW:
+        cases += [("bool", "SUM"), ("uint32", "MAX")]
+        cases += [("float8_e5m2", "SUM"), ("float64", "PREMUL_SUM")]
+    for type_name, name in cases:
+        if not hasattr(torch, type_name):
+            continue
+        dtype, op = getattr(torch, type_name), operation(name)
+        of_ranks = [numbers_of(dtype, name, r) for r in range(n)]
+        expected = reduced(dtype, name, [numbers.tolist() for numbers in of_ranks])
+        each = 6 // n
+        mine = expected[each * rank : each * (rank + 1)]
+        for make in (torch.clone, strided):
+            tensor = make(of_ranks[rank])
+            dist.reduce(tensor, 1, op)
+            before = of_ranks[rank].tolist()
+            assert tensor.tolist() == (expected if rank == 1 else before), (dtype, name, tensor)
+            out = make(torch.zeros(each, dtype=dtype))
+            scatter(out, make(of_ranks[rank]), op)
+            assert out.tolist() == mine, ("reduce_scatter_tensor", dtype, name, out, mine)
+            out = make(torch.zeros(each, dtype=dtype))
+            dist.reduce_scatter(out, list(make(of_ranks[rank]).split(each)), op)
+            assert out.tolist() == mine, ("reduce_scatter", dtype, name, out, mine)
+
+
+def factors(rank, n, gloo):
+    """PREMUL_SUM takes one real number of any type, or refuses it."""
+    if not NEW:
+        return
+    for factor in (torch.tensor([0.5], dtype=torch.float64), torch.tensor(0.5).half()):
+        for dtype in (torch.float32, torch.float16, torch.float64):
+            tensor = torch.full((3,), 2.0, dtype=dtype)
+            dist.all_reduce(tensor, dist._make_nccl_premul_sum(factor))
+            check(f"a factor of {factor.dtype}", [tensor], [torch.full((3,), 1.0 * n, dtype=dtype)])
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor, dist._make_nccl_premul_sum(torch.tensor(3)))
+    check("a factor of int64", [tensor], [torch.full((3,), 3.0 * n)])
+    for factor in (torch.tensor([1j]), torch.tensor(True)):
+        try:
+            dist.all_reduce(torch.ones(3), dist._make_nccl_premul_sum(factor))
+            raise AssertionError(f"{factor} was accepted")
+        except ValueError as error:
+            assert "must be one real number" in str(error), error
+
+
+def conjugates(rank, n, gloo):
+    """The elements of lazy views are sent as they read."""
+    group = dist.distributed_c10d._get_default_group()
+    for make in (torch.conj, torch._neg_view):
+        of_ranks = [make(torch.tensor([1 + 2j, 3j]) * (r + 1)) for r in range(n)]
+        out = [torch.zeros(2, dtype=torch.complex64) for _ in range(n)]
+        group.allgather([out], [of_ranks[rank]]).wait()
+        check("all_gather", out, of_ranks)
+
+
+def shared_memory(rank, n, gloo):
+    """The tensors of a call may share memory: all are read before a result is written."""
+    total = n * (n + 1) // 2
+    tensor = torch.tensor([1.0 + rank])
+    dist.all_reduce_coalesced([tensor, tensor])
+    check("all_reduce_coalesced", [tensor], [torch.tensor([1.0 * total])])
+    for make in (torch.clone, strided):
+        tensor = make(torch.arange(10.0) * (rank + 1))
+        dist.all_reduce_coalesced([tensor[:6], tensor[4:], tensor])
+        check("overlapping views", [tensor], [torch.arange(10.0) * total])
+    tensor = torch.zeros(2)
+    dist.all_gather([tensor] * n, torch.full((2,), float(rank)))
+    check("all_gather, the last one stays", [tensor], [torch.full((2,), n - 1.0)])
+    parts = list((torch.zeros(n, 2) + rank).unbind())
+    dist.all_gather(parts, parts[0])  # the source is another rank's part, except on rank 0
+    check("all_gather from a part", parts, [torch.full((2,), float(r)) for r in range(n)])
+    parts = [torch.full((2,), 10.0 * rank + to) for to in range(n)]
+    dist.all_to_all(parts, parts)
+    check("all_to_all in place", parts, [torch.full((2,), 10.0 * r + rank) for r in range(n)])
+    if not hasattr(dist, "_coalescing_manager") or not hasattr(dist, "reduce_scatter_tensor"):
+        return
+    whole = torch.arange(4.0 * n) + rank
+    with dist._coalescing_manager():
+        dist.reduce_scatter_tensor(whole[:2], whole[: 2 * n])
+        dist.reduce_scatter_tensor(whole[2:4], whole[: 2 * n])
+    part = n * torch.arange(2.0 * n)[2 * rank : 2 * rank + 2] + n * (n - 1) / 2
+    check("reduce_scatter_tensor", [whole[:4]], [torch.cat([part, part])])
+    out = torch.zeros(2 * n)
+    with dist._coalescing_manager():
+        dist.all_gather_into_tensor(out, torch.full((2,), 1.0 + rank))
+        dist.all_gather_into_tensor(out, torch.full((2,), 5.0 + rank))
+    expected = torch.arange(5.0, 5.0 + n).repeat_interleave(2)
+    check("all_gather_into_tensor, the last one stays", [out], [expected])
 
 
 def movements(rank, n, gloo):
@@ -400,6 +567,11 @@ def events(rank, n, gloo):
 class Operations(unittest.TestCase):
     test_reductions = both(reductions)
     test_other_reductions = both(other_reductions)
+    test_table = both(table)
+    test_table_of_others = both(table_of_others)
+    test_factors = both(factors)
+    test_conjugates = both(conjugates)
+    test_shared_memory = both(shared_memory)
     test_movements = both(movements)
     test_single_tensors = both(single_tensors)
     test_messages = both(messages)
@@ -413,6 +585,20 @@ class Operations(unittest.TestCase):
     test_sparse = both(sparse)
     test_events = both(events)
     test_wrong_calls = both(wrong_calls)
+
+    def test_page(self):
+        """docs/pytorch.md has the table of _types.py."""
+        alike = {}
+        for name, kind in _types.TYPES.items():
+            alike.setdefault((", ".join(kind.operations), kind.computed), []).append(name)
+        rows = [
+            f"| {', '.join(names)} | {can or 'none'} | {computed} |".replace("|  |", "| |")
+            for (can, computed), names in alike.items()
+        ]
+        here = os.path.dirname(os.path.abspath(__file__))
+        with open(os.path.join(here, "..", "..", "docs", "pytorch.md")) as page:
+            lines = page.read().split("\n")
+        self.assertEqual([row for row in rows if row not in lines], [])
 
 
 if __name__ == "__main__":

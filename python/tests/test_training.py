@@ -91,8 +91,8 @@ def ddp_no_sync(rank):
     return [p.grad.clone() for p in model.parameters()]
 
 
-def ddp_hook(rank, hook, state=None):
-    model = DDP(network())
+def ddp_hook(rank, hook, state=None, **options):
+    model = DDP(network(), **options)
     model.register_comm_hook(state, hook)
     return train(model, rank) + parameters(model)
 
@@ -108,6 +108,19 @@ def ddp_power_sgd_hook(rank):
 
     state = power.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
     return ddp_hook(rank, power.powerSGD_hook, state)
+
+
+def ddp_power_sgd_hook_several_buckets(rank):
+    """The hook that docs/pytorch.md shows."""
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
+
+    def one_after_the_other(state, bucket):
+        future = power.powerSGD_hook(state, bucket)
+        future.wait()
+        return future
+
+    state = power.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
+    return ddp_hook(rank, one_after_the_other, state, bucket_cap_mb=0.001)
 
 
 def ddp_post_local_sgd(rank):
@@ -127,6 +140,47 @@ def ddp_builtin_hook(rank):
     model = DDP(network())
     model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
     return train(model, rank) + parameters(model)
+
+
+def compiled_ddp(rank, optimize=True):
+    torch._dynamo.config.optimize_ddp = optimize
+    model = DDP(network())
+    compiled = torch.compile(model, backend="aot_eager")
+    losses = train(model, rank, forward=lambda x: compiled(x))
+    return losses + parameters(model)
+
+
+def compiled_ddp_not_split(rank):
+    return compiled_ddp(rank, False)
+
+
+def compiled_ddp_python_reducer(rank):
+    return compiled_ddp(rank, "python_reducer")
+
+
+def compiled_collectives(rank):
+    """Functional collectives, those that Dynamo makes of others, and calls between graphs."""
+    from torch.distributed import _functional_collectives as functional
+
+    world = dist.group.WORLD
+
+    def in_graph(x):
+        total = functional.all_reduce(x, "sum", world)
+        everywhere = functional.all_gather_tensor(total * (rank + 1), 0, world)
+        part = functional.reduce_scatter_tensor(everywhere, "sum", 0, world)
+        dist.all_reduce(part)
+        return total, everywhere, part
+
+    def between_graphs(x):
+        y = x * 2
+        dist.broadcast(y, 1)
+        work = dist.all_reduce(y, async_op=True)
+        work.wait()
+        return y + rank
+
+    x = torch.arange(4.0) + rank
+    graph = torch.compile(in_graph, backend="aot_eager", fullgraph=True)
+    return [*graph(x), torch.compile(between_graphs, backend="aot_eager")(x)]
 
 
 def zero(rank):
@@ -253,8 +307,13 @@ CASES = [
     ddp_no_sync,
     ddp_fp16_hook,
     ddp_power_sgd_hook,
+    ddp_power_sgd_hook_several_buckets,
     ddp_post_local_sgd,
     ddp_builtin_hook,
+    compiled_ddp,
+    compiled_ddp_not_split,
+    compiled_ddp_python_reducer,
+    compiled_collectives,
     zero,
     fsdp1,
     fsdp2,
@@ -309,4 +368,5 @@ if __name__ == "__main__":
         sys.exit(77)
     for name in ("checkpoint", "fsdp", "optim", "pipelining", "tensor.parallel"):
         importlib.import_module("torch.distributed." + name)  # once, before the ranks are forked
+    importlib.import_module("torch._dynamo")
     unittest.main(verbosity=2)

@@ -12,12 +12,12 @@ import functools
 import hashlib
 import os
 from datetime import timedelta
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, List, Tuple
 
 import torch
 import torch.distributed as dist
 
-from . import _join, _monitored, _site
+from . import _join, _monitored, _site, _types
 
 # Since this version the virtual functions of c10d::Backend exist that adapter.cpp overrides, and
 # blocking calls may return no work.
@@ -51,6 +51,18 @@ class _Group:
 
 _groups: Dict[int, _Group] = {}  # by the number that is the ls_comm's address
 _loaded: Dict[str, str] = {}  # the module's path: why it cannot be used, or ""
+_operators: List[Any] = []  # libraries of operators in Python, which are removed with the object
+
+
+def _run_signal_handlers() -> None:
+    """What a handler raises leaves adapter.cpp as it is. On other threads: nothing."""
+    ctypes.pythonapi.PyErr_CheckSignals()
+
+
+def _define_operators() -> None:
+    library = torch.library.Library("lockstep", "FRAGMENT")
+    library.impl("run_signal_handlers", _run_signal_handlers, "CompositeExplicitAutograd")
+    _operators.append(library)
 
 
 def version() -> Tuple[int, int]:
@@ -102,8 +114,11 @@ def available() -> Tuple[bool, str]:
     if path not in _loaded:
         try:
             torch.ops.load_library(path)
+            _define_operators()
             functions = [ctypes.cast(f, ctypes.c_void_p).value for f in (_ended, _monitor, _split)]
             torch.ops.lockstep.begin_groups(*functions, [*_site.OWN, "<frozen"])
+            for row in _types.rows():
+                torch.ops.lockstep.set_type(*row)
             _loaded[path] = ""
         except OSError as error:
             _loaded[path] = f"{path} does not load: {error}"

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
-from . import _cpp, _join, _lib, _monitored, _site, _sparse
+from . import _cpp, _dynamo, _join, _lib, _monitored, _site, _sparse
 from ._lib import lib
 from ._profile import event
 from ._types import moved, reduction
@@ -81,18 +81,52 @@ def _copier(target: torch.Tensor, result: torch.Tensor) -> Callable[[], None]:
     return copy
 
 
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether its memory has its elements one after the other, as they are."""
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+
+
 def _source(tensor: torch.Tensor) -> torch.Tensor:
     """What is read: the tensor, or a contiguous copy."""
-    return _on_cpu(tensor).contiguous()
+    if _is_plain(_on_cpu(tensor)):
+        return tensor
+    return tensor.contiguous().resolve_conj().resolve_neg()
 
 
 def _target(tensor: torch.Tensor, copy: bool = False) -> Tuple[torch.Tensor, Finish]:
     """What is written, and the function that moves it to the tensor afterwards; `copy`: it is
     read, too."""
-    if _on_cpu(tensor).is_contiguous():
+    if _is_plain(_on_cpu(tensor)):
         return tensor, None
-    dense = tensor.contiguous() if copy else torch.empty(tensor.shape, dtype=tensor.dtype)
+    dense = _source(tensor) if copy else torch.empty(tensor.shape, dtype=tensor.dtype)
     return dense, _copier(tensor, dense)
+
+
+def _extent(tensor: torch.Tensor) -> Tuple[int, int]:
+    """The addresses of its first element and behind its last one."""
+    last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride()))
+    first = tensor.data_ptr()
+    return first, first + (last + 1) * tensor.element_size()
+
+
+def _overlap(extents: Sequence[Tuple[int, int]]) -> bool:
+    ordered = sorted(extents)
+    return any(before[1] > after[0] for before, after in zip(ordered, ordered[1:]))
+
+
+def _share_memory(tensors: Tensors) -> bool:
+    """Whether the memory of one may overlap with that of another."""
+    return _overlap([_extent(tensor) for tensor in tensors if tensor.numel() > 0])
+
+
+def _pairs_share_memory(outputs: Tensors, inputs: Tensors) -> bool:
+    """The same for operations; the two tensors of one operation may share memory."""
+    extents: List[Tuple[int, int]] = []
+    for pair in zip(outputs, inputs):
+        both = [_extent(tensor) for tensor in pair if tensor.numel() > 0]
+        is_in_place = _overlap(both)
+        extents += [(min(both)[0], max(end for _, end in both))] if is_in_place else both
+    return _overlap(extents)
 
 
 def _counts(values: Sequence[int]) -> Any:
@@ -103,9 +137,13 @@ def _addresses(tensors: Tensors) -> Any:
     return (ctypes.c_void_p * len(tensors))(*[tensor.data_ptr() for tensor in tensors])
 
 
-def _targets(tensors: Tensors) -> Tuple[List[torch.Tensor], Finish]:
-    """As _target(), for a list."""
+def _targets(tensors: Tensors, sources: Tensors = ()) -> Tuple[List[torch.Tensor], Finish]:
+    """As _target(), for a list. Where they share memory, also with `sources`, all sources are read
+    before the first is written, and the last one is written last."""
     pairs = [_target(tensor) for tensor in tensors]
+    if _share_memory([*tensors, *sources]):
+        news = [torch.empty(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
+        pairs = [(new, _copier(tensor, new)) for tensor, new in zip(tensors, news)]
     copies = [copy for _, copy in pairs if copy is not None]
 
     def finish() -> None:
@@ -297,6 +335,19 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         started, self._started = self._started or [], None
         return LockstepWorks(started, ())
 
+    def _with_copies(self, call: Any, outputs: Tensors, inputs: Tensors, opts: Any) -> LockstepWork:
+        """A coalesced call whose tensors share memory: all inputs are read before a result is
+        written, and the last output is written last. Blocks."""
+        results = [torch.empty(tensor.shape, dtype=tensor.dtype) for tensor in outputs]
+        work = call(results, [tensor.clone() for tensor in inputs], opts)
+        return self._copied(work, outputs, results)
+
+    def _copied(self, work: Any, outputs: Tensors, results: Tensors) -> LockstepWork:
+        work.wait()
+        for output, result in zip(outputs, results):
+            output.copy_(result)
+        return keep_until_waited(LockstepWork(self._comm, None, None, outputs))
+
     # --- reductions ---
 
     @event("all_reduce")
@@ -307,8 +358,8 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         plan = reduction(tensor.dtype, _operation(opts))
         dst, finish = _target(tensor, copy=True)
         src = dst
-        if plan.widened is not None or plan.factor is not None:
-            src, dst, finish = _converted(plan, tensor)
+        if not plan.is_direct():
+            src, dst, finish = _converted(plan, tensor, self._comm.size)
         out = ctypes.c_void_p()
         status = lib.ls_all_reduce(
             self._handle(tensor.shape, opts),
@@ -322,8 +373,11 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         return self._work(status, out, opts, (src, dst), [tensor], finish)
 
     @event("all_reduce")
-    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> LockstepWorks:
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
         part = PartOptions(opts)
+        if _share_memory(tensors):
+            copies = [tensor.clone() for tensor in tensors]
+            return self._copied(self.allreduce_coalesced(copies, part), tensors, copies)
         return LockstepWorks([self.allreduce([tensor], part) for tensor in tensors], tensors)
 
     @event("reduce")
@@ -337,8 +391,8 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         else:
             src, finish = _source(tensor), None
             dst = src
-        if plan.widened is not None or plan.factor is not None:
-            src, dst, finish = _converted(plan, tensor)
+        if not plan.is_direct():
+            src, dst, finish = _converted(plan, tensor, self._comm.size)
         out = ctypes.c_void_p()
         status = lib.ls_reduce(
             self._handle(tensor.shape, opts),
@@ -358,11 +412,11 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         """target = the rank's part of the reduction of `source`, which is contiguous."""
         plan = reduction(source.dtype, _operation(opts))
         dst, finish = _target(target)
-        if plan.widened is not None or plan.factor is not None:
+        if not plan.is_direct():
             source = _prepared(plan, source)
-        if plan.widened is not None:
-            wide = torch.empty(target.shape, dtype=plan.widened)
-            dst, finish = wide, _copier(target, wide)
+        if plan.widened is not None or plan.is_divided:
+            dst = torch.empty(target.shape, dtype=source.dtype)
+            finish = _finisher(plan, target, dst, self._comm.size)
         out = ctypes.c_void_p()
         counts = _counts([size * plan.width for size in sizes])
         status = lib.ls_reduce_scatter_v(
@@ -382,7 +436,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         self._check_list("reduce_scatter", parts, target)
         sizes = [part.numel() for part in parts]
         plan = reduction(target.dtype, _operation(opts))
-        if plan.widened is not None or plan.factor is not None or len(set(sizes)) > 1:
+        if not plan.is_direct() or len(set(sizes)) > 1:
             flat = torch.cat([_on_cpu(part).reshape(-1) for part in parts])
             return self._reduce_parts(target, flat, sizes, opts)
         if sizes[0] != target.numel():
@@ -420,8 +474,10 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     @event("reduce_scatter_tensor_coalesced", 1)
     def reduce_scatter_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
-    ) -> LockstepWorks:
+    ) -> Any:
         part = PartOptions(opts)
+        if _pairs_share_memory(outputs, inputs):
+            return self._with_copies(self.reduce_scatter_single_coalesced, outputs, inputs, part)
         works = [self.reduce_scatter_single(o, i, part) for o, i in zip(outputs, inputs)]
         return LockstepWorks(works, outputs)
 
@@ -476,8 +532,10 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     @event("all_gather_into_tensor_coalesced", 1)
     def all_gather_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
-    ) -> LockstepWorks:
+    ) -> Any:
         part = PartOptions(opts)
+        if _pairs_share_memory(outputs, inputs):
+            return self._with_copies(self.all_gather_single_coalesced, outputs, inputs, part)
         works = [self.all_gather_single(o, i, part) for o, i in zip(outputs, inputs)]
         return LockstepWorks(works, outputs)
 
@@ -491,7 +549,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         src = _source(source)
         out = ctypes.c_void_p()
         if all(part.numel() == source.numel() for part in parts):
-            dst, finish = _targets(parts)
+            dst, finish = _targets(parts, self._apart(parts, source))
             status = lib.ls_all_gather_list(
                 self._handle(source.shape, opts),
                 src.data_ptr(),
@@ -513,14 +571,19 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         return self._work(status, out, opts, (src, flat), parts, finish)
 
     @event("all_gather", 1)
-    def allgather_coalesced(self, outputs: Any, inputs: Tensors, opts: Any = None) -> LockstepWorks:
+    def allgather_coalesced(self, outputs: Any, inputs: Tensors, opts: Any = None) -> Any:
         """outputs[r][i] = inputs[i] of rank r."""
         part = PartOptions(opts)
+        targets = [tensor for of_rank in outputs for tensor in of_rank]
+        if _share_memory([*targets, *inputs]):
+            results = [[torch.empty_like(tensor) for tensor in of_rank] for of_rank in outputs]
+            work = self.allgather_coalesced(results, [tensor.clone() for tensor in inputs], part)
+            return self._copied(work, targets, [t for of_rank in results for t in of_rank])
         works = [
             self.allgather([[of_rank[i] for of_rank in outputs]], [source], part)
             for i, source in enumerate(inputs)
         ]
-        return LockstepWorks(works, [tensor for of_rank in outputs for tensor in of_rank])
+        return LockstepWorks(works, targets)
 
     @event("gather", 1)
     def gather(self, outputs: Any, inputs: Any, opts: Any) -> Any:
@@ -532,7 +595,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
             raise ValueError("lockstep: gather into tensors of another size than the source's")
         dtype, width = moved(source.dtype)
         src = _source(source)
-        dst, finish = _targets(parts)
+        dst, finish = _targets(parts, self._apart(parts, source))
         out = ctypes.c_void_p()
         status = lib.ls_gather_list(
             self._handle(source.shape, opts),
@@ -602,7 +665,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         _same_type("all_to_all", [*outputs, *inputs])
         dtype, width = moved(inputs[0].dtype)
         sources = [_source(tensor) for tensor in inputs]
-        targets, finish = _targets(outputs)
+        targets, finish = _targets(outputs, inputs)
         out = ctypes.c_void_p()
         status = lib.ls_all_to_all_list(
             self._handle(inputs[0].shape, opts),
@@ -662,6 +725,11 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
             )
         width = tensor.numel() // height if height > 0 else 0
         return [row * width for row in rows]
+
+    def _apart(self, parts: Tensors, source: torch.Tensor) -> Tensors:
+        """The source, unless it is this rank's part itself."""
+        is_in_place = parts and parts[self._comm.rank].data_ptr() == source.data_ptr()
+        return () if is_in_place else (source,)
 
     def _check_list(self, what: str, parts: Tensors, tensor: torch.Tensor) -> None:
         if len(parts) != self._comm.size:
@@ -745,6 +813,10 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         return group
 
 
+for _kind in (LockstepGroup, LockstepWork, LockstepWorks):
+    _dynamo.not_traced(_kind)
+
+
 def _operation(opts: Any) -> Any:
     if opts is None:
         return dist.ReduceOp.SUM
@@ -752,17 +824,27 @@ def _operation(opts: Any) -> Any:
 
 
 def _prepared(plan: Any, tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor times the plan's factor, in the plan's type."""
-    src = tensor
-    if plan.factor is not None:
-        src = src * plan.factor
-        src = src.to(tensor.dtype)
-    return src.to(plan.widened or tensor.dtype).contiguous()
+    """What a reduction in another type, or of scaled values, reads."""
+    src = _source(tensor)
+    if plan.widened is not None:
+        src = src.to(plan.widened)
+    return src if plan.factor is None else src * plan.factor
 
 
-def _converted(plan: Any, tensor: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor, Finish]:
-    """What a reduction in another type, or of scaled values, reads and writes."""
-    src = _prepared(plan, _on_cpu(tensor))
-    if plan.widened is None and tensor.is_contiguous():
-        return src, tensor, None
-    return src, src, _copier(tensor, src)
+def _finisher(
+    plan: Any, target: torch.Tensor, result: torch.Tensor, size: int
+) -> Callable[[], None]:
+    def finish() -> None:
+        if plan.is_divided:
+            result.div_(size, rounding_mode="trunc")
+        target.copy_(result)
+
+    return finish
+
+
+def _converted(
+    plan: Any, tensor: torch.Tensor, size: int
+) -> Tuple[torch.Tensor, torch.Tensor, Finish]:
+    """What a reduction that is not direct reads and writes, in a group of `size` ranks."""
+    src = _prepared(plan, tensor)
+    return src, src, _finisher(plan, tensor, src, size)

@@ -1,112 +1,188 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How element types and reductions of PyTorch are expressed in those of liblockstep."""
+"""How element types and reductions of PyTorch are expressed in those of liblockstep.
+
+TYPES is the only table of them: both forms of the backend, the texts of errors, the tests and
+docs/pytorch.md follow it.
+"""
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch._C._distributed_c10d import ReduceOp
 
 from . import _lib
 
-# By type: liblockstep's type for moves, and how many of its elements make up one.
-MOVED: Dict[torch.dtype, Tuple[int, int]] = {
-    torch.int8: (_lib.I8, 1),
-    torch.uint8: (_lib.U8, 1),
-    torch.bool: (_lib.U8, 1),
-    torch.int16: (_lib.U8, 2),
-    torch.int32: (_lib.I32, 1),
-    torch.int64: (_lib.I64, 1),
-    torch.float16: (_lib.F16, 1),
-    torch.bfloat16: (_lib.BF16, 1),
-    torch.float32: (_lib.F32, 1),
-    torch.float64: (_lib.F64, 1),
-    torch.complex64: (_lib.F32, 2),
-    torch.complex128: (_lib.F64, 2),
+# In the order of c10d's enumeration, of which all but the last are liblockstep's.
+OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
+
+_FLOATING = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "PREMUL_SUM")
+_BITS = ("BAND", "BOR", "BXOR")
+_INTEGER = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", *_BITS)
+_COMPLEX = ("SUM", "AVG", "PREMUL_SUM")  # of the real and the imaginary parts
+
+
+class Type(NamedTuple):
+    """What liblockstep does with a type of PyTorch."""
+
+    moved: int  # as elements of this type
+    each: int  # which number of them makes up one
+    operations: Tuple[str, ...] = ()
+    computed: str = ""  # the type in which they are computed, where it is another one
+
+
+TYPES = {
+    "float16": Type(_lib.F16, 1, _FLOATING),
+    "bfloat16": Type(_lib.BF16, 1, _FLOATING),
+    "float32": Type(_lib.F32, 1, _FLOATING),
+    "float64": Type(_lib.F64, 1, _FLOATING),
+    "int8": Type(_lib.I8, 1, _INTEGER),
+    "uint8": Type(_lib.U8, 1, _INTEGER),
+    "int16": Type(_lib.U8, 2, _INTEGER, "int32"),
+    "uint16": Type(_lib.U8, 2, _INTEGER, "int32"),
+    "int32": Type(_lib.I32, 1, _INTEGER),
+    "uint32": Type(_lib.I32, 1, _INTEGER, "int64"),
+    "int64": Type(_lib.I64, 1, _INTEGER),
+    "uint64": Type(_lib.I64, 1, ("SUM", "PRODUCT", *_BITS)),
+    "bool": Type(_lib.U8, 1, ("SUM", "PRODUCT", "MIN", "MAX", *_BITS)),
+    "complex32": Type(_lib.F16, 2, _COMPLEX),
+    "complex64": Type(_lib.F32, 2, _COMPLEX),
+    "complex128": Type(_lib.F64, 2, _COMPLEX),
+    "float8_e4m3fn": Type(_lib.U8, 1, _FLOATING, "float32"),
+    "float8_e4m3fnuz": Type(_lib.U8, 1, _FLOATING, "float32"),
+    "float8_e5m2": Type(_lib.U8, 1, _FLOATING, "float32"),
+    "float8_e5m2fnuz": Type(_lib.U8, 1, _FLOATING, "float32"),
+    "float8_e8m0fnu": Type(_lib.U8, 1),
 }
-for _name, _as in {
-    "uint16": (_lib.U8, 2),
-    "uint32": (_lib.I32, 1),
-    "uint64": (_lib.I64, 1),
-    "complex32": (_lib.F16, 2),
-    "float8_e4m3fn": (_lib.U8, 1),
-    "float8_e5m2": (_lib.U8, 1),
-    "float8_e4m3fnuz": (_lib.U8, 1),
-    "float8_e5m2fnuz": (_lib.U8, 1),
-}.items():
-    if hasattr(torch, _name):
-        MOVED[getattr(torch, _name)] = _as
 
-_NAMES = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")  # in liblockstep's order
-_kinds = {getattr(ReduceOp, name): number for number, name in enumerate(_NAMES)}
-_PREMUL = getattr(ReduceOp, "PREMUL_SUM", None)
-
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_COMPLEX = (torch.complex64, torch.complex128)
-# Added in a wider type, and cut back.
-_WIDENED = {torch.int16: (torch.int32, _lib.I32)}
-if hasattr(torch, "uint16"):
-    _WIDENED[torch.uint16] = (torch.int32, _lib.I32)
-# The disjunction of values 0 and 1 is their maximum.
-_OF_BOOL = {_lib.SUM: _lib.MAX, _lib.PROD: _lib.MIN}
+# True is 1 and False is 0: "or" is their maximum, "and" their minimum.
+_OF_BOOL = {
+    "SUM": _lib.MAX,
+    "MAX": _lib.MAX,
+    "BOR": _lib.MAX,
+    "PRODUCT": _lib.MIN,
+    "MIN": _lib.MIN,
+    "BAND": _lib.MIN,
+    "BXOR": _lib.BXOR,
+}
 
 
 class Reduction:
     """What ls_all_reduce() and the like are called with, for one type and operation."""
 
-    __slots__ = ("dtype", "op", "width", "widened", "factor")
+    __slots__ = ("dtype", "op", "width", "widened", "is_divided", "factor")
 
-    def __init__(self, dtype: int, op: int, width: int = 1) -> None:
+    def __init__(self, dtype: int, op: int, width: int) -> None:
         self.dtype, self.op, self.width = dtype, op, width
         self.widened: Optional[torch.dtype] = None  # the tensor is converted to this type first
+        self.is_divided = False  # the result is divided by the group's size, toward zero
         self.factor: Any = None  # the tensor is multiplied by it first
 
+    def is_direct(self) -> bool:
+        """Whether the library reads and writes the elements of the tensors."""
+        return self.widened is None and self.factor is None and not self.is_divided
 
-_known: Dict[Tuple[torch.dtype, int], Reduction] = {}
+
+def _of(dtype: torch.dtype) -> Optional[Type]:
+    return TYPES.get(str(dtype).split(".")[-1])
 
 
-def _plan(dtype: torch.dtype, op: int) -> Reduction:
-    name = _NAMES[op]
-    if dtype in _COMPLEX and op in (_lib.SUM, _lib.AVG):
-        return Reduction(_lib.F32 if dtype is torch.complex64 else _lib.F64, op, 2)
-    if dtype in _FLOATS and op < _lib.BAND:
-        return Reduction(MOVED[dtype][0], op)
-    if op == _lib.AVG or dtype not in MOVED or dtype.is_floating_point or dtype.is_complex:
-        raise ValueError(f"lockstep: a reduction with {name} of {dtype} tensors is not supported")
-    if dtype is torch.bool:
-        return Reduction(_lib.U8, _OF_BOOL.get(op, op))
-    if dtype in _WIDENED:
-        plan = Reduction(_WIDENED[dtype][1], op)
-        plan.widened = _WIDENED[dtype][0]
-        return plan
-    if dtype not in (torch.int8, torch.uint8, torch.int32, torch.int64) and op in (
-        _lib.MIN,
-        _lib.MAX,
-    ):
-        raise ValueError(f"lockstep: a reduction with {name} of {dtype} tensors is not supported")
-    return Reduction(MOVED[dtype][0], op)
+def move_refusal(dtype: torch.dtype) -> str:
+    """Why tensors of a type cannot be moved; "" where they can."""
+    return "" if _of(dtype) else f"lockstep: {dtype} tensors are not supported"
+
+
+def refusal(dtype: torch.dtype, operation: str) -> str:
+    """Why a reduction is refused; "" where it is not."""
+    kind = _of(dtype)
+    if kind is None:
+        return move_refusal(dtype)
+    if operation in kind.operations:
+        return ""
+    can = ", ".join(kind.operations) or "none"
+    return (
+        f"lockstep: a reduction with {operation} of {dtype} tensors is not supported; "
+        f"those of {dtype}: {can}"
+    )
+
+
+def plan(dtype: torch.dtype, operation: str) -> Reduction:
+    """The reduction without a factor; refusal() is ""."""
+    kind = TYPES[str(dtype).split(".")[-1]]
+    is_averaged_integer = operation == "AVG" and kind.operations is _INTEGER
+    computed = "int64" if is_averaged_integer else kind.computed
+    native = TYPES[computed] if computed else kind
+    op = OPERATIONS.index("SUM" if operation in ("AVG", "PREMUL_SUM") else operation)
+    if operation == "AVG" and not is_averaged_integer:
+        op = _lib.AVG
+    elif dtype is torch.bool:
+        op = _OF_BOOL[operation]
+    made = Reduction(native.moved, op, native.each)
+    if computed and computed != str(dtype).split(".")[-1]:
+        made.widened = getattr(torch, computed)
+    made.is_divided = is_averaged_integer
+    return made
+
+
+_names = {getattr(ReduceOp, name): name for name in OPERATIONS if hasattr(ReduceOp, name)}
+_known: Dict[Tuple[torch.dtype, str], Reduction] = {}
 
 
 def reduction(dtype: torch.dtype, op: Any) -> Reduction:
     """The plan of a reduction. Raises ValueError where there is none."""
-    kind = getattr(op, "op", op)  # a ReduceOp, or one of its constants
-    number = _kinds.get(kind)
-    if number is None and _PREMUL is not None and kind == _PREMUL:
-        plan = _plan(dtype, _lib.SUM)
-        scaled = Reduction(plan.dtype, plan.op, plan.width)
-        scaled.widened, scaled.factor = plan.widened, op.__getstate__()[1]
-        return scaled
-    if number is None:
+    name = _names.get(getattr(op, "op", op))  # a ReduceOp, or one of its constants
+    if name is None:
         raise ValueError(f"lockstep: the reduction {op} is not supported")
-    plan_or_none = _known.get((dtype, number))
-    if plan_or_none is None:
-        plan_or_none = _known[dtype, number] = _plan(dtype, number)
-    return plan_or_none
+    made = _known.get((dtype, name))
+    if made is None:
+        text = refusal(dtype, name)
+        if text:
+            raise ValueError(text)
+        made = _known[dtype, name] = plan(dtype, name)
+    if name == "PREMUL_SUM":
+        made = plan(dtype, name)
+        made.factor = _factor(op.__getstate__()[1])
+    return made
+
+
+def _factor(given: Any) -> Any:
+    """The number by which PREMUL_SUM multiplies."""
+    if not isinstance(given, torch.Tensor):
+        return given
+    if given.dtype is torch.bool or given.is_complex() or given.numel() != 1:
+        raise ValueError(
+            f"lockstep: the factor of PREMUL_SUM has {given.numel()} elements of {given.dtype}; it "
+            "must be one real number"
+        )
+    return given.item()
 
 
 def moved(dtype: torch.dtype) -> Tuple[int, int]:
     """liblockstep's type for a move, and the number of its elements in one of `dtype`."""
-    try:
-        return MOVED[dtype]
-    except KeyError:
-        raise ValueError(f"lockstep: {dtype} tensors are not supported") from None
+    kind = _moved.get(dtype)
+    if kind is None:
+        raise ValueError(move_refusal(dtype))
+    return kind
+
+
+_moved = {getattr(torch, n): kind[:2] for n, kind in TYPES.items() if hasattr(torch, n)}
+
+
+def rows() -> List[Tuple[torch.dtype, int, torch.dtype, List[int], str]]:
+    """The table for the C++ form: type, operation (-1: moves), the type in which it is computed;
+    liblockstep's type, number of elements and operation, whether the result is divided; or why it
+    is refused."""
+    found: List[Tuple[torch.dtype, int, torch.dtype, List[int], str]] = []
+    for dtype in {value for value in vars(torch).values() if isinstance(value, torch.dtype)}:
+        text = move_refusal(dtype)
+        moves = [0, 0, 0, 0] if text else [*moved(dtype), 0, 0]
+        found.append((dtype, -1, dtype, moves, text))
+        for number, name in enumerate(OPERATIONS if not text else ()):
+            text = refusal(dtype, name)
+            if text:
+                found.append((dtype, number, dtype, [0, 0, 0, 0], text))
+                continue
+            made = plan(dtype, name)
+            numbers = [made.dtype, made.width, made.op, int(made.is_divided)]
+            found.append((dtype, number, made.widened or dtype, numbers, ""))
+    return found

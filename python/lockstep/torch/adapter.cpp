@@ -5,6 +5,7 @@
  * _cpp.py joins the job and gives the group to lockstep::wrap().
  */
 #include "adapter_site.h"
+#include "adapter_types.h"
 #include "adapter_work.h"
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -24,106 +25,6 @@ using c10d::OpType;
 using c10d::ReduceOp;
 using tensor_lists = std::vector<tensors>;
 using work_ptr = c10::intrusive_ptr<c10d::Work>;
-
-// --- tensors as memory ---
-
-/* How a reduction computes with a tensor's elements. */
-struct arithmetic {
-    ls_dtype type;
-    at::ScalarType computes; // the tensor is converted to it and back
-};
-
-bool native_type(at::ScalarType scalar, ls_dtype *type)
-{
-    switch (scalar) {
-    case at::kChar:
-        *type = LS_I8;
-        return true;
-    case at::kByte:
-    case at::kBool:
-        *type = LS_U8;
-        return true;
-    case at::kInt:
-        *type = LS_I32;
-        return true;
-    case at::kLong:
-        *type = LS_I64;
-        return true;
-    case at::kHalf:
-        *type = LS_F16;
-        return true;
-    case at::kBFloat16:
-        *type = LS_BF16;
-        return true;
-    case at::kFloat:
-        *type = LS_F32;
-        return true;
-    case at::kDouble:
-        *type = LS_F64;
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* Elements without a kernel of their own are converted to a wider type, and back. */
-arithmetic arithmetic_of(at::ScalarType scalar)
-{
-    arithmetic a{LS_I64, scalar};
-
-    if (native_type(scalar, &a.type))
-        return a;
-    a.computes = c10::isIntegralType(scalar, false) ? at::kLong : at::kFloat;
-    a.type = a.computes == at::kLong ? LS_I64 : LS_F32;
-    TORCH_CHECK_VALUE(a.computes == at::kLong || c10::isFloatingType(scalar),
-                      "lockstep: no reduction of tensors of type ", scalar);
-    return a;
-}
-
-ls_reduce_op reduce_op(const ReduceOp &op, at::ScalarType scalar)
-{
-    static const ls_reduce_op all[] = {LS_SUM, LS_AVG,  LS_PROD, LS_MIN,
-                                       LS_MAX, LS_BAND, LS_BOR,  LS_BXOR};
-    const auto kind = static_cast<ReduceOp::RedOpType>(op);
-
-    if (kind == ReduceOp::PREMUL_SUM)
-        return LS_SUM;
-    TORCH_CHECK_VALUE(kind < sizeof(all) / sizeof(all[0]), "lockstep: unknown reduction");
-    TORCH_CHECK_VALUE(kind != ReduceOp::AVG || !c10::isIntegralType(scalar, true),
-                      "lockstep: a reduction with AVG of ", scalar, " tensors is not supported");
-    if (scalar != at::kBool)
-        return all[kind];
-    // True is 1: sum and maximum are "or", product and minimum "and".
-    if (kind == ReduceOp::SUM || kind == ReduceOp::MAX)
-        return LS_BOR;
-    return kind == ReduceOp::PRODUCT || kind == ReduceOp::MIN ? LS_BAND : all[kind];
-}
-
-/* The address of a contiguous tensor; never NULL, also without elements. */
-void *address(const Tensor &t)
-{
-    static char nothing;
-
-    return t.numel() == 0 ? &nothing : t.mutable_data_ptr();
-}
-
-/* A tensor as elements that operations move: their type and number. */
-struct elements {
-    ls_dtype type = LS_U8;
-    size_t count;
-    int64_t each = 1; // elements of `type` in one of the tensor
-
-    explicit elements(const Tensor &t)
-    {
-        const at::ScalarType scalar = c10::toRealValueType(t.scalar_type());
-
-        if (native_type(scalar, &type))
-            each = t.is_complex() ? 2 : 1;
-        else
-            each = static_cast<int64_t>(t.element_size());
-        count = static_cast<size_t>(t.numel() * each);
-    }
-};
 
 // --- the group ---
 
@@ -235,6 +136,7 @@ class backend : public c10d::Backend
     {
         const operation_ptr op = begin(list, opts);
 
+        op->is_apart = share_memory(list);
         for (const Tensor &t : list)
             start_all_reduce(op, t, opts.reduceOp);
         return started(op, OpType::ALLREDUCE_COALESCED, "all_reduce", list);
@@ -250,7 +152,7 @@ class backend : public c10d::Backend
 
         start(op, [&](ls_work **part) {
             return ls_reduce(comm(), address(r.in), out.defined() ? address(out) : nullptr, r.count,
-                             r.type, r.op, root, part);
+                             r.by->type, r.by->op, root, part);
         });
         return started(op, OpType::REDUCE, "reduce", list);
     }
@@ -271,8 +173,8 @@ class backend : public c10d::Backend
         const Tensor out = reduced(op, outs[0], r);
 
         start(op, [&](ls_work **part) {
-            return ls_reduce_scatter_list(comm(), from.data(), address(out), r.count, r.type, r.op,
-                                          part);
+            return ls_reduce_scatter_list(comm(), from.data(), address(out), r.count, r.by->type,
+                                          r.by->op, part);
         });
         return started(op, OpType::REDUCE_SCATTER, "reduce_scatter", list);
     }
@@ -292,6 +194,7 @@ class backend : public c10d::Backend
         const operation_ptr op = begin(outs, opts);
 
         check_same_length(outs, ins, "reduce_scatter_tensor_coalesced");
+        op->is_apart = pairs_share_memory(outs, ins);
         for (size_t i = 0; i < outs.size(); i++)
             start_reduce_scatter(op, outs[i], ins[i], opts.reduceOp);
         return started(op, OpType::COALESCED, "reduce_scatter_tensor_coalesced", ins);
@@ -331,6 +234,8 @@ class backend : public c10d::Backend
             all.insert(all.end(), list.begin(), list.end());
         const operation_ptr op = begin(all, opts);
 
+        all.insert(all.end(), ins.begin(), ins.end());
+        op->is_apart = share_memory(all);
         for (size_t i = 0; i < ins.size(); i++) {
             tensors list;
 
@@ -357,6 +262,7 @@ class backend : public c10d::Backend
         const operation_ptr op = begin(outs, opts);
 
         check_same_length(outs, ins, "all_gather_into_tensor_coalesced");
+        op->is_apart = pairs_share_memory(outs, ins);
         for (size_t i = 0; i < outs.size(); i++)
             start_all_gather(op, outs[i], ins[i]);
         return started(op, OpType::COALESCED, "all_gather_into_tensor_coalesced", ins);
@@ -420,6 +326,7 @@ class backend : public c10d::Backend
 
         list_for_ranks(ins, "all_to_all");
         list_for_ranks(outs, "all_to_all");
+        op->is_apart = share_memory(joined(outs, ins));
         for (int r = 0; r < size_; r++) {
             check_same_type(ins[r], outs[0]);
             check_same_type(outs[r], outs[0]);
@@ -559,10 +466,8 @@ class backend : public c10d::Backend
     /* What liblockstep gets of a reduction. */
     struct reduction {
         Tensor in;
-        ls_dtype type = LS_F32;
-        ls_reduce_op op = LS_SUM;
+        const plan *by = nullptr;
         size_t count = 0;
-        at::ScalarType computes = at::kFloat;
     };
 
     ls_comm *comm() const
@@ -708,45 +613,27 @@ class backend : public c10d::Backend
     reduction reduction_of(const operation_ptr &op, const Tensor &t, const ReduceOp &how)
     {
         check_tensor(t);
-        const bool is_complex = t.is_complex();
-        TORCH_CHECK_VALUE(!is_complex || c10d::isComplexViewAsRealAllowed(how),
-                          "lockstep: no such reduction of complex tensors");
-        const Tensor dense = t.contiguous();
-        Tensor in = is_complex ? at::view_as_real(dense) : dense;
-        const arithmetic a = arithmetic_of(in.scalar_type());
+        const plan &p = plan_of(t.scalar_type(), how);
+        Tensor in = contiguous(t, op->is_apart).to(p.computes);
 
-        in = in.to(a.computes);
         if (how == ReduceOp::PREMUL_SUM)
-            in = premultiplied(in, how);
+            in = at::mul(in, factor_of(how));
         op->keep(in);
-        return {in, a.type, reduce_op(how, t.scalar_type()), static_cast<size_t>(in.numel()),
-                a.computes};
-    }
-
-    static Tensor premultiplied(const Tensor &t, const ReduceOp &how)
-    {
-        const auto *by = dynamic_cast<c10d::NCCLPreMulSumSupplement *>(how.supplement_.get());
-
-        TORCH_CHECK_VALUE(by != nullptr, "lockstep: PREMUL_SUM without a factor");
-        return by->tensor_factor.defined() ? at::mul(t, by->tensor_factor)
-                                           : at::mul(t, by->double_factor);
+        return {in, &p, static_cast<size_t>(in.numel() * p.each)};
     }
 
     /* Where the reduction of `t` goes: `t` itself if that is possible. */
-    static Tensor reduced(const operation_ptr &op, const Tensor &t, const reduction &r)
+    Tensor reduced(const operation_ptr &op, const Tensor &t, const reduction &r)
     {
         check_tensor(t);
-        const bool fits = t.is_contiguous() && (t.is_complex() || r.computes == t.scalar_type());
-        const Tensor place = fits ? t : at::empty(t.sizes(), t.options().dtype(computed(t, r)));
+        const bool fits = t.is_contiguous() && r.by->computes == t.scalar_type() && !op->is_apart;
+        const Tensor place = fits ? t : at::empty(t.sizes(), t.options().dtype(r.by->computes));
 
         op->keep(place);
+        if (r.by->is_divided)
+            op->divide_at_end(place, size_);
         op->copy_at_end(t, place);
         return place;
-    }
-
-    static at::ScalarType computed(const Tensor &t, const reduction &r)
-    {
-        return t.is_complex() ? t.scalar_type() : r.computes;
     }
 
     void start_all_reduce(const operation_ptr &op, const Tensor &t, const ReduceOp &how)
@@ -755,7 +642,8 @@ class backend : public c10d::Backend
         const Tensor out = reduced(op, t, r);
 
         start(op, [&](ls_work **part) {
-            return ls_all_reduce(comm(), address(r.in), address(out), r.count, r.type, r.op, part);
+            return ls_all_reduce(comm(), address(r.in), address(out), r.count, r.by->type, r.by->op,
+                                 part);
         });
     }
 
@@ -770,8 +658,8 @@ class backend : public c10d::Backend
                           from.numel(), " elements to ", to.numel(), " on each of ", size_,
                           " ranks");
         start(op, [&](ls_work **part) {
-            return ls_reduce_scatter(comm(), address(r.in), address(out), r.count / size_, r.type,
-                                     r.op, part);
+            return ls_reduce_scatter(comm(), address(r.in), address(out), r.count / size_,
+                                     r.by->type, r.by->op, part);
         });
     }
 
@@ -793,9 +681,14 @@ class backend : public c10d::Backend
     void start_gather_list(const operation_ptr &op, const tensors &list, const Tensor &from,
                            int root, const char *name)
     {
+        std::vector<void *> to;
+        const bool is_in_place =
+            !list.empty() && address(list_for_ranks(list, name)[rank_]) == address(from);
+
+        if (!op->is_apart)
+            op->is_apart = share_memory(is_in_place ? list : joined(list, {from}));
         const Tensor in = op->source_of(from);
         const elements e(in);
-        std::vector<void *> to;
 
         if (root < 0 || root == rank_) {
             check_sizes(list_for_ranks(list, name), in, name);
@@ -919,6 +812,10 @@ void end_all()
 TORCH_LIBRARY(lockstep, library)
 {
     library.def("begin_groups(int ended, int monitor, int split, str[] own) -> ()", begin_groups);
+    library.def("run_signal_handlers() -> ()"); // _cpp.py
+    library.def("set_type(ScalarType of, int how, ScalarType computes, int[] numbers, "
+                "str refusal) -> ()",
+                set_type);
     library.def("wrap(int comm, int timeout_ms, str name) -> "
                 "__torch__.torch.classes.c10d.ProcessGroup",
                 wrap);

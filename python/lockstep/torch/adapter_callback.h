@@ -116,9 +116,10 @@ class callbacks
 
     /* Python runs signal handlers in its main thread. The others need not wait for the interpreter,
      * which may be ending. */
-    static bool is_interrupted()
+    static void run_signal_handlers()
     {
-        return is_main_thread() && python::here().is_interrupted();
+        if (is_main_thread())
+            python::here().run_signal_handlers();
     }
 
   private:

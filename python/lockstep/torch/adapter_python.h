@@ -7,8 +7,9 @@
 #ifndef LOCKSTEP_TORCH_ADAPTER_PYTHON_H
 #define LOCKSTEP_TORCH_ADAPTER_PYTHON_H
 
+#include <ATen/core/dispatch/Dispatcher.h>
+
 #include <cstddef>
-#include <initializer_list>
 
 #define LS_WEAK __attribute__((weak))
 extern "C" {
@@ -25,10 +26,8 @@ LS_WEAK void PyErr_Clear();
 LS_WEAK void Py_IncRef(void *object);
 LS_WEAK void Py_DecRef(void *object);
 LS_WEAK void *PyGILState_GetThisThreadState();
-LS_WEAK int PyErr_CheckSignals();
 LS_WEAK void PyErr_Fetch(void **type, void **value, void **trace);
-LS_WEAK unsigned long PyThread_get_thread_ident();
-LS_WEAK int PyThreadState_SetAsyncExc(unsigned long thread, void *type);
+LS_WEAK void PyErr_Restore(void *type, void *value, void *trace);
 }
 #undef LS_WEAK
 
@@ -64,35 +63,24 @@ class python
         return is_usable && this_thread() != nullptr;
     }
 
-    /* Runs the signal handlers that are due, if this is the main thread. When one raises, as that
-     * of Ctrl-C does, the exception comes again in this thread soon after it is back in Python. */
-    bool is_interrupted() const
+    /* Runs the signal handlers that are due, if this is the main thread. What one raises is thrown
+     * as PyTorch throws exceptions of Python, which reach the program as they are: the function in
+     * Python is called as an operator of PyTorch (_cpp.py). */
+    void run_signal_handlers() const
     {
-        if (!knows_this_thread())
-            return false;
-        const int state = ensure();
-        const bool raised = check_signals() != 0;
+        static const auto handlers = c10::Dispatcher::singleton()
+                                         .findSchemaOrThrow("lockstep::run_signal_handlers", "")
+                                         .typed<void()>();
 
-        if (raised) {
-            void *type = nullptr;
-            void *value = nullptr;
-            void *trace = nullptr;
-
-            fetch(&type, &value, &trace);
-            raise_later(thread_number(), type);
-            for (void *object : {type, value, trace})
-                drop(object);
-        }
-        release(state);
-        return raised;
+        if (knows_this_thread())
+            handlers.call();
     }
 
-  private:
-    void *(*this_thread)();                                 // PyGILState_GetThisThreadState
-    int (*check_signals)();                                 // PyErr_CheckSignals
     void (*fetch)(void **type, void **value, void **trace); // PyErr_Fetch: new
-    unsigned long (*thread_number)();                       // PyThread_get_thread_ident
-    int (*raise_later)(unsigned long thread, void *type);   // PyThreadState_SetAsyncExc
+    void (*restore)(void *type, void *value, void *trace);  // PyErr_Restore: drops
+
+  private:
+    void *(*this_thread)(); // PyGILState_GetThisThreadState
     bool is_usable = true;
 
     python()
@@ -110,10 +98,8 @@ class python
         find(keep, Py_IncRef);
         find(drop, Py_DecRef);
         find(this_thread, PyGILState_GetThisThreadState);
-        find(check_signals, PyErr_CheckSignals);
         find(fetch, PyErr_Fetch);
-        find(thread_number, PyThread_get_thread_ident);
-        find(raise_later, PyThreadState_SetAsyncExc);
+        find(restore, PyErr_Restore);
     }
 
     template <typename F> void find(F &function, F found)
@@ -121,6 +107,41 @@ class python
         function = found;
         is_usable = is_usable && function != nullptr;
     }
+};
+
+/* An exception on its way to Python, which PyTorch leaves in the interpreter, does not reach what
+ * this thread calls meanwhile. */
+class error_aside
+{
+  public:
+    error_aside()
+    {
+        if (!py.knows_this_thread())
+            return;
+        const int state = py.ensure();
+
+        py.fetch(&type, &value, &trace);
+        py.release(state);
+    }
+
+    error_aside(const error_aside &) = delete;
+    error_aside &operator=(const error_aside &) = delete;
+
+    ~error_aside()
+    {
+        if (type == nullptr)
+            return;
+        const int state = py.ensure();
+
+        py.restore(type, value, trace);
+        py.release(state);
+    }
+
+  private:
+    const python &py = python::here();
+    void *type = nullptr;
+    void *value = nullptr;
+    void *trace = nullptr;
 };
 
 } // namespace lockstep_torch

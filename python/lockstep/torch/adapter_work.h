@@ -10,6 +10,7 @@
 #define LOCKSTEP_TORCH_ADAPTER_WORK_H
 
 #include "adapter_callback.h"
+#include "adapter_memory.h"
 
 #include <lockstep/comm.h>
 
@@ -30,9 +31,6 @@
 namespace lockstep_torch
 {
 
-using at::Tensor;
-using tensors = std::vector<Tensor>;
-
 // --- errors ---
 
 /* The words of a timeout are those that programs for PyTorch search for. */
@@ -48,14 +46,6 @@ inline void must(ls_status status)
 {
     if (status != LS_OK)
         std::rethrow_exception(failure(status, ls_last_error()));
-}
-
-inline void check_tensor(const Tensor &t)
-{
-    TORCH_CHECK_VALUE(t.device().is_cpu(), "lockstep moves CPU tensors; this one is on ",
-                      t.device().str(),
-                      ": create the group with init_process_group(\"cpu:lockstep,cuda:nccl\")");
-    TORCH_CHECK_VALUE(t.layout() == at::kStrided, "lockstep: only all_reduce takes sparse tensors");
 }
 
 // --- operations ---
@@ -98,7 +88,7 @@ class operation : public std::enable_shared_from_this<operation>
     Tensor source_of(const Tensor &t)
     {
         check_tensor(t);
-        keep(t.contiguous());
+        keep(contiguous(t, is_apart));
         return used.back();
     }
 
@@ -106,7 +96,7 @@ class operation : public std::enable_shared_from_this<operation>
     Tensor result_of(const Tensor &t)
     {
         check_tensor(t);
-        keep(t.is_contiguous() ? t : at::empty(t.sizes(), t.options()));
+        keep(t.is_contiguous() && !is_apart ? t : at::empty(t.sizes(), t.options()));
         copy_at_end(t, used.back());
         return used.back();
     }
@@ -115,6 +105,13 @@ class operation : public std::enable_shared_from_this<operation>
     {
         if (!to.is_same(from))
             copies.emplace_back(to, from);
+    }
+
+    /* Toward zero; before the copies. */
+    void divide_at_end(const Tensor &t, int64_t by)
+    {
+        quotients.push_back(t);
+        divisor = by;
     }
 
     void add_part(ls_work *part)
@@ -128,6 +125,8 @@ class operation : public std::enable_shared_from_this<operation>
         try {
             wait(kNoTimeout);
         } catch (...) {
+            const error_aside aside;
+
             release();
             throw;
         }
@@ -222,7 +221,8 @@ class operation : public std::enable_shared_from_this<operation>
     const c10::IValue result;
     const std::chrono::milliseconds timeout;
     const bool is_waited;
-    std::function<void()> at_end;    // PyTorch's profiler
+    bool is_apart = false;        // tensors share memory: all are read before a result is written
+    std::function<void()> at_end; // PyTorch's profiler
     std::atomic<int> from_rank = -1; // of a received message
 
   private:
@@ -268,8 +268,7 @@ class operation : public std::enable_shared_from_this<operation>
             if (state == DONE)
                 break;
             guard.unlock();
-            if (callbacks::is_interrupted())
-                std::rethrow_exception(interrupted());
+            callbacks::run_signal_handlers();
             guard.lock();
         }
         if (error)
@@ -277,11 +276,6 @@ class operation : public std::enable_shared_from_this<operation>
     }
 
     static constexpr std::chrono::milliseconds WAIT_SLICE{200}; // between looks at signals
-
-    static std::exception_ptr interrupted()
-    {
-        return failure(LS_ECANCELED, "a signal has interrupted the wait; the operation goes on");
-    }
 
     /* Waits without ending the parts, which can be claimed again after an exception. */
     void wait_for_parts(std::chrono::system_clock::time_point end)
@@ -296,9 +290,13 @@ class operation : public std::enable_shared_from_this<operation>
                     break;
                 const std::string text = ls_last_error();
 
-                if (callbacks::is_interrupted()) {
+                try {
+                    callbacks::run_signal_handlers();
+                } catch (...) {
+                    const error_aside aside;
+
                     unclaim();
-                    std::rethrow_exception(interrupted());
+                    throw;
                 }
                 if (std::chrono::system_clock::now() < end)
                     continue;
@@ -382,9 +380,12 @@ class operation : public std::enable_shared_from_this<operation>
         if (!error) {
             const at::AutoDispatchBelowADInplaceOrView no_autograd;
 
+            for (Tensor &t : quotients)
+                t.div_(divisor, "trunc");
             for (const auto &copy : copies)
                 copy.first.copy_(copy.second);
         }
+        quotients.clear();
         copies.clear();
         used.clear();
         if (at_end)
@@ -426,6 +427,8 @@ class operation : public std::enable_shared_from_this<operation>
     c10::intrusive_ptr<c10::ivalue::Future> promise;
     std::vector<ls_work *> parts;
     tensors used;
+    tensors quotients;
+    int64_t divisor = 1;
     std::vector<std::pair<Tensor, Tensor>> copies;
 };
 
