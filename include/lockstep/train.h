@@ -233,8 +233,7 @@ typedef ls_tensor *(*ls_forward_fn)(void *arg, ls_tape *tape, ls_tensor *x);
  * of another run that --save would overwrite are renamed (docs/training.md). `forward` is for
  * evaluation; NULL without a test set and with ls_run_evaluate_with(). Collective. When rank 0
  * cannot load the checkpoint it aborts the group: LS_EPEER with the reason on the other ranks.
- * LS_EINVAL in a job of several ranks without ls_run_distribute(). LS_EMISMATCH on all ranks: their
- * data sets have other numbers of samples or classes. */
+ * LS_EINVAL: no ls_run_distribute() in a job of several ranks. LS_EMISMATCH: other data sets. */
 LS_API LS_MUST_USE ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg);
 
 /* The next training batch, with --shards that of the next shard of this rank: a step takes as many

@@ -8,7 +8,7 @@
 #define PROGRAM(...) ((const char *[]){__VA_ARGS__, NULL})
 #define UNKNOWN      "--no-such-flag"
 
-enum { WORDS_MOST = 160, NAME_BYTES = 64 };
+enum { WORDS_MOST = 200, NAME_BYTES = 64 };
 
 typedef enum spelling { WITH_HYPHENS, WITH_UNDERSCORES, BY_LETTER } spelling;
 
@@ -83,6 +83,8 @@ static int expect_all_known(const char *const *program, spelling how)
     j = job_start(words, NULL);
     job_expect_code(j, 0);
     text_append(&help, "%s", text_str(&j->out));
+    job_expect(j, strstr(text_str(&help), "\nExample") != NULL);
+    job_expect(j, strstr(text_str(&help), "\nPage: docs/") != NULL);
     words[n] = NULL;
     n = add_flags(j, text_str(&help), how, flags, words);
     text_free(&help);
