@@ -584,7 +584,9 @@ static ls_status run_say(say_settings *s, int argc, char **argv)
 
     LS_TRY(ls_flags_help(&flags, &help));
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-        fputs(help, stdout);
+        printf("%s\nExample: tacotron2 say w.safetensors \"Hello.\" -o hello.wav\n"
+               "Page: docs/models.md\n",
+               help);
     ls_flags_free(help);
     LS_TRY(ls_flags_parse(&flags, argc, argv, NULL));
     return s->help ? LS_OK : say(s);

@@ -217,7 +217,8 @@ LS_API LS_MUST_USE ls_status ls_dataset_augment(ls_dataset *d, const ls_augment 
 /* --- which samples a rank sees, in which order --- */
 
 typedef enum ls_sampler_mode {
-    /* Repeats samples so that all ranks have equally many: torch DistributedSampler's default. */
+    /* Repeats up to world_size - 1 samples, the first of the epoch, so that all ranks have equally
+     * many: torch DistributedSampler's default. */
     LS_SAMPLER_PAD = 0,
     LS_SAMPLER_DROP_LAST, /* drops the tail so that all ranks have equally many */
     LS_SAMPLER_UNEVEN     /* every sample exactly once; counts differ by at most 1 */

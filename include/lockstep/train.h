@@ -235,7 +235,7 @@ typedef ls_tensor *(*ls_forward_fn)(void *arg, ls_tape *tape, ls_tensor *x);
  * --resume. Files of another run that --save would overwrite are renamed (docs/training.md).
  * `forward` is for evaluation; NULL without a test set and with ls_run_evaluate_with(). Collective.
  * When rank 0 cannot load the checkpoint it aborts the group: LS_EPEER with the reason on the other
- * ranks. */
+ * ranks. LS_EINVAL: no ls_run_distribute() in a job of several ranks. LS_EMISMATCH: other data. */
 LS_API LS_MUST_USE ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg);
 
 /* The next training batch, with --shards that of the next shard of this rank: a step takes as many

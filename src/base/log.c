@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -267,12 +268,22 @@ static void notify_observer(const char *text)
     (void)pthread_mutex_unlock(&observer_lock);
 }
 
-static void write_line(const char *line, size_t bytes)
+static atomic_bool has_bar;
+
+bool log_set_bar(bool is_shown)
 {
+    return atomic_exchange_explicit(&has_bar, is_shown, memory_order_relaxed);
+}
+
+static void write_line(char *line, size_t bytes)
+{
+    static char erase[] = "\r\x1b[K";
+    const struct iovec parts[] = {{erase, log_set_bar(false) ? sizeof(erase) - 1 : 0},
+                                  {line, bytes}};
     ssize_t put;
 
     do {
-        put = write(STDERR_FILENO, line, bytes);
+        put = writev(STDERR_FILENO, parts, 2);
     } while (put < 0 && errno == EINTR);
 }
 

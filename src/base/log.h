@@ -13,6 +13,10 @@ void log_set_rank(int rank, int size);
 /* The rank that was set last; 0 without one. Thread-safe. */
 int log_rank(void);
 
+/* A progress bar stands on standard error, without an end of line: the next line of this process
+ * erases it first. Returns whether there was one. Thread-safe. */
+bool log_set_bar(bool is_shown);
+
 /* Parses the grammar of LOCKSTEP_LOG ("info", "warn,comm=debug"); LS_EINVAL names the invalid
  * part. */
 LS_MUST_USE ls_status log_configure(const char *spec);

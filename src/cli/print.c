@@ -2,6 +2,8 @@
 /* print.c - the only place where the tool writes to stdout and stderr. */
 #include "cli/cli.h"
 
+#include "cli/help_end.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -41,6 +43,7 @@ void print_help_to(void (*take)(void *arg, const ls_flags *flags), void *arg)
 
 int print_help(const ls_flags *flags)
 {
+    text_buf end = {0};
     char *text;
     ls_status st;
 
@@ -51,7 +54,9 @@ int print_help(const ls_flags *flags)
     st = ls_flags_help(flags, &text);
     if (st != LS_OK)
         return print_failure(flags->program, st);
-    print_out("%s", text);
+    help_end_append(flags->program, &end);
+    print_out("%s%s", text, text_str(&end));
+    text_free(&end);
     ls_flags_free(text);
     return 0;
 }

@@ -35,7 +35,8 @@ static void add_machine_flags(flag_table *t, run_flags *f)
     const ls_flag flags[] = {
         {"Ranks and hosts", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"nproc-per-node", 'n', LS_FLAG_TEXT, &f->nproc, 0, 0,
-         "`N` ranks on this machine, or gpu: one per visible GPU, cpu: one per usable core, auto: "
+         "`N` ranks on this machine (the -n of training programs is a number of machines), or gpu: "
+         "one per visible GPU, cpu: one per usable core, auto: "
          "gpu "
          "where there is one, else cpu; with -H or --hostfile: ranks of the whole job (default: "
          "1, or one per slot)"},

@@ -16,6 +16,10 @@ static inline bool reduce_is_defined(ls_reduce_op op, ls_dtype type)
     return op == LS_AVG ? is_float : op < LS_BAND || !is_float;
 }
 
+/* The ranks of the job that this process was started in, by its environment; 1 without a launcher.
+ * For a process that has not called ls_init(). */
+int comm_job_size(void);
+
 /* Names the next operation of this group ("bucket 3/7") in stamps, wait reports and errors, which
  * otherwise show the call site. At most 39 bytes are stored. */
 void comm_label(ls_comm *comm, const char *label);

@@ -284,6 +284,20 @@ static const char *from_process(void *self, const char *name)
     return getenv(name); // NOLINT(concurrency-mt-unsafe): no thread sets it
 }
 
+int comm_job_size(void)
+{
+    const comm_env env = {.get = from_process};
+    const ls_init_options none = {.size = sizeof(none)};
+    identity id = {.size = 1};
+    char kept[LS_ERROR_BYTES];
+    ls_status st;
+
+    ls_error_save(kept);
+    st = identity_find(&env, &none, &id);
+    ls_error_restore(kept);
+    return st == LS_OK ? id.size : 1;
+}
+
 ls_status ls_init(const ls_init_options *opt, ls_comm **out)
 {
     const comm_env env = {.get = from_process};

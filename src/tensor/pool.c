@@ -237,7 +237,11 @@ static ls_status no_memory(const ls_device *device, size_t bytes)
 {
     if (device->accel != NULL)
         return no_card_memory(device, bytes);
-    return ls_fail(LS_ENOMEM, "no memory for %zu bytes on device %s", bytes, device->ops->name);
+    return ls_fail(LS_ENOMEM,
+                   "out of memory: no memory for %zu bytes on device %s. Lower --batch-size "
+                   "(--accumulate keeps the samples of a step) or --workers, or start fewer ranks "
+                   "on this machine",
+                   bytes, device->ops->name);
 }
 
 ls_status pool_take(ls_device *device, size_t bytes, bool persistent, storage **out)

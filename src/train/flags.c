@@ -62,11 +62,18 @@ static ls_status check_device(ls_train_flags *flags)
 
 static ls_status print_help(const ls_flags *flags)
 {
+    const char *argument = strchr(flags->usage, ' '); // behind "[flags]"
+    char end[256];
     char *text;
 
     LS_TRY(ls_flags_help(flags, &text));
     progress_write(STDOUT_FILENO, text);
     ls_flags_free(text);
+    text_format(end, sizeof(end),
+                "\nExample, on 2 ranks: lockstep run -n 2 %s%s --epochs 2 --save w.safetensors\n"
+                "Page: docs/training.md\n",
+                flags->program, argument != NULL ? argument : "");
+    progress_write(STDOUT_FILENO, end);
     return LS_OK;
 }
 

@@ -138,6 +138,8 @@ static ls_status end_epoch(ls_run *run)
     run->at.skip = 0;
     run->at.batch = 0;
     LS_TRY(test_epoch(run, &is_best));
+    if (run_rank(run) == 0)
+        values_warn_unused(&run->values, true);
     add_evaluation_time(run, &point);
     LS_TRY(report_metrics(run, &point, run->test.set != NULL));
     print_epoch(run);
@@ -166,6 +168,8 @@ static ls_status end_early(ls_run *run)
     LS_TRY(report_rest(run, &point));
     if (run->ddp != NULL)
         LS_TRY(ls_ddp_sync_buffers(run->ddp));
+    if (run_rank(run) == 0)
+        values_warn_unused(&run->values, run->evaluate == NULL);
     if (run->state.stopping)
         print_stop(run);
     LS_TRY(save_events(run));

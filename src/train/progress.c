@@ -6,6 +6,7 @@
 #include "train/progress.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/terminal.h"
 
 #include <errno.h>
@@ -167,7 +168,7 @@ static int bar_columns(void)
     return (int)columns;
 }
 
-static void draw_bar(progress *p, const progress_values *v)
+static void draw_bar(const progress_values *v)
 {
     text_buf t = {0};
 
@@ -176,7 +177,7 @@ static void draw_bar(progress *p, const progress_values *v)
     text_append(&t, "\x1b[K");
     progress_write(STDERR_FILENO, text_str(&t));
     text_free(&t);
-    p->is_bar_shown = true;
+    (void)log_set_bar(true);
 }
 
 /* Looks at the GPU, at most once a second. */
@@ -222,7 +223,7 @@ void progress_step(progress *p, const progress_values *v)
     if (is_line_due || (!p->is_terminal && p->print_freq == 0))
         print_values(p, &shown);
     if (is_time && !is_line_due && p->is_terminal)
-        draw_bar(p, &shown);
+        draw_bar(&shown);
 }
 
 void progress_line(progress *p, const char *format, ...)
@@ -236,9 +237,8 @@ void progress_line(progress *p, const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
-    if (p->is_bar_shown)
+    if (log_set_bar(false))
         progress_write(STDERR_FILENO, "\r\x1b[K");
-    p->is_bar_shown = false;
     text_append(&t, "%s\n", line);
     progress_write(STDOUT_FILENO, text_str(&t));
     text_free(&t);

@@ -15,7 +15,6 @@
 typedef struct progress {
     bool is_enabled;    /* on rank 0 */
     bool is_terminal;   /* a bar is redrawn; else there is a line every few seconds */
-    bool is_bar_shown;  /* on the terminal's current line */
     int64_t print_freq; /* steps from line to line; 0: by time */
     int64_t last_ms;    /* time of the last line or redraw */
     /* whose usage is shown if it is a GPU; NULL: none */

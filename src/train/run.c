@@ -556,9 +556,24 @@ ls_status run_divide_again(ls_run *run, int n_parts)
     return run->test.set != NULL ? open_split(run, &run->test, false) : LS_OK;
 }
 
+/* Otherwise each rank of the job would train a model of its own, and write the same files. */
+static ls_status check_distributed(const ls_run *run)
+{
+    const int n = run->comm == NULL ? comm_job_size() : 1;
+
+    if (n == 1)
+        return LS_OK;
+    return ls_fail(LS_EINVAL,
+                   "this job has %d ranks, and the program trains on each of them alone: call "
+                   "ls_run_distribute() before ls_run_start(); for a run of its own on each rank "
+                   "with a group of one rank, of ls_comm_split()",
+                   n);
+}
+
 ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
 {
     LS_TRY(LS_GIVEN(run));
+    LS_TRY(check_distributed(run));
     LS_TRY(ls_model_status(run->model));
     if (run->flags->shards > 0 && run->ddp == NULL)
         return ls_fail(LS_EINVAL, "--shards needs a program that calls ls_run_distribute()");

@@ -136,6 +136,20 @@ static ls_status probe(const char *flag, const char *path)
     return state_path_is_set(path) ? ls_context(file_atomic_probe(path), "%s", flag) : LS_OK;
 }
 
+/* Names that PyTorch's files have. */
+static void warn_about_suffix(const char *path)
+{
+    static const char *const suffixes[] = {".pt", ".pth", ".tar", ".ckpt", ".bin"};
+    const char *dot = strrchr(path, '.');
+
+    for (size_t i = 0; dot != NULL && i < LS_COUNT_OF(suffixes); i++)
+        if (text_equal(dot, suffixes[i]))
+            ls_log(LS_LOG_WARN, "train",
+                   "--save %s writes a safetensors file: torch.load() does not read it, "
+                   "safetensors.torch.load_file() does",
+                   path);
+}
+
 ls_status save_probe(const ls_train_flags *f)
 {
     char beside[STATE_PATH_BYTES];
@@ -146,6 +160,7 @@ ls_status save_probe(const ls_train_flags *f)
     LS_TRY(probe("--save-best", f->save_best));
     if (!state_path_is_set(f->save))
         return LS_OK;
+    warn_about_suffix(f->save);
     LS_TRY(probe("--save", f->save));
     LS_TRY(state_path(f->save, "resume", beside));
     return probe("--save", beside);

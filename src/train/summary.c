@@ -6,6 +6,7 @@
 #include "train/run.h"
 
 #include "base/clock.h"
+#include "train/state_file.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -125,6 +126,22 @@ static void print_values(ls_run *run)
     text_free(&t);
 }
 
+/* After a stop signal: how to go on. */
+static void print_how_to_go_on(ls_run *run)
+{
+    const char *save = run->flags->save;
+
+    if (!run->state.stopping)
+        return;
+    if (!state_path_is_set(save))
+        progress_line(&run->progress,
+                      "nothing is saved: a run with --save FILE can be continued with --resume");
+    else if (run->saver.saved_step == run->at.step)
+        progress_line(&run->progress,
+                      "to go on from step %" PRId64 ": the same command with --resume %s",
+                      run->at.step, save);
+}
+
 void summary_print(ls_run *run)
 {
     const double seconds = (double)(ls_now_ms() - run->start_ms) * 1e-3;
@@ -170,4 +187,5 @@ void summary_print(ls_run *run)
     if (!run->flags->evaluate && s->best_accuracy > s->accuracy)
         progress_line(&run->progress, "best test accuracy %.4f after %lld epoch%s",
                       s->best_accuracy, (long long)s->best_epoch, text_plural(s->best_epoch));
+    print_how_to_go_on(run);
 }

@@ -10,6 +10,8 @@
 #include "train/finite.h"
 #include "train/run.h"
 
+#include <lockstep/log.h>
+
 #include <math.h>
 #include <string.h>
 
@@ -58,6 +60,18 @@ void values_append(const run_values *v, value_of kind, text_buf *out)
     for (int i = 0; i < v->n; i++)
         if (v->is_known[kind][i])
             text_append(out, "  %s %.4f", v->names[i], v->mean[kind][i]);
+}
+
+void values_warn_unused(run_values *v, bool has_tested)
+{
+    if (v->is_checked || !has_tested)
+        return;
+    v->is_checked = true;
+    for (int i = 0; i < v->n; i++)
+        if (!v->is_known[OF_TRAINING][i] && !v->is_known[OF_TEST][i])
+            ls_log(LS_LOG_WARN, "train",
+                   "the value %s is declared, but nothing was added to it: call ls_run_add()",
+                   v->names[i]);
 }
 
 /* --- the public calls --- */

@@ -23,6 +23,7 @@ typedef struct run_values {
     bool is_known[VALUE_KINDS][VALUES_MOST];
     int best; /* the one whose test mean decides which weights are the best */
     bool lowest_is_best;
+    bool is_checked; /* values_warn_unused() */
     bool has_best;
     double best_mean; /* of all evaluations, also those before a resume */
 } run_values;
@@ -33,6 +34,9 @@ void values_update(run_values *v, value_of kind, const rank_sums *sum);
 void values_copy(const run_values *v, value_of kind, double *out);
 /* Whether the last evaluation was better than all before it, which is noted. */
 bool values_improved(run_values *v);
+/* At the end of an epoch or a run: warns once, on rank 0, about values that nothing was added to;
+ * has_tested: an evaluation has been made, or there is none. */
+void values_warn_unused(run_values *v, bool has_tested);
 /* Appends "  NAME 0.1234" for each known value. */
 void values_append(const run_values *v, value_of kind, text_buf *out);
 #endif

@@ -83,6 +83,8 @@ static int expect_all_known(const char *const *program, spelling how)
     j = job_start(words, NULL);
     job_expect_code(j, 0);
     text_append(&help, "%s", text_str(&j->out));
+    job_expect(j, strstr(text_str(&help), "\nExample") != NULL);
+    job_expect(j, strstr(text_str(&help), "\nPage: docs/") != NULL);
     words[n] = NULL;
     n = add_flags(j, text_str(&help), how, flags, words);
     text_free(&help);

@@ -56,6 +56,7 @@ static void a_run_has_all_its_parts(void **state)
     r = read_text(text_str(&file), LS_OK);
     assert_int_equal(r->n_points, 2);
     assert_int_equal(r->n_tests, 1);
+    assert_true(r->tests[0].epoch == 2); // the second one is complete, as the console says
     assert_int_equal(r->n_steps, 5);
     assert_int_equal(r->points[0].n_ranks, 2);
     report_page(r, 1, &page);

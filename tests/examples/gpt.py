@@ -218,8 +218,8 @@ def weights_with_the_names_of_gpt2_load_and_come_back():
                 )
             )
             assert tensors(ours) == tensors(theirs), "names or weights differ"
-        output = run(*gpt("--data", data, "--init", theirs, "-e"), code=1)
-        assert "transformer.wte.weight" in output, output
+        # A prefix that all names of the file have needs no flag.
+        run(*gpt("--data", data, "--init", theirs, "-e"))
         theirs = write_gpt2(f"{f}/masks.safetensors", "", extra=True)
         output = run(*gpt("--data", data, "--init", theirs, "-e"), code=1)
         assert "h.0.attn.bias" in output and "--skip-mismatched" in output, output

@@ -34,6 +34,15 @@ static ls_status train_and_fail(ls_run *run, ls_comm *comm, void *arg)
     return ls_train_refuse("the network has no layers");
 }
 
+/* Does not call ls_run_distribute(). */
+static ls_status train_alone(ls_run *run, ls_comm *comm, void *arg)
+{
+    LS_UNUSED(comm);
+    LS_UNUSED(arg);
+    (void)ls_nn_linear(ls_run_model(run), "fc", 2, 2, 0);
+    return ls_run_start(run, NULL, NULL);
+}
+
 static ls_status check(void *arg)
 {
     calls *c = arg;
@@ -73,6 +82,15 @@ static void one_rank_trains_in_this_process(void **state)
     assert_int_equal(run(&c, (ls_train_program){.train = train, .check = check}, NULL, NULL), 0);
     assert_int_equal(c.checked, 1);
     assert_int_equal(c.trained, 1);
+}
+
+static void ranks_that_would_train_alone_are_refused(void **state)
+{
+    calls c = {.want_ranks = 1};
+
+    LS_UNUSED(state);
+    assert_int_equal(run(&c, (ls_train_program){.train = train_alone}, NULL, NULL), 0);
+    assert_int_equal(run(&c, (ls_train_program){.train = train_alone}, "-g", "2"), 1);
 }
 
 static void gpus_starts_the_ranks(void **state)
@@ -158,6 +176,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_trains_in_this_process),
+        cmocka_unit_test(ranks_that_would_train_alone_are_refused),
         cmocka_unit_test(gpus_starts_the_ranks),
         cmocka_unit_test(a_program_may_decide_how_many_ranks_start),
         cmocka_unit_test(help_neither_checks_nor_trains),

@@ -6,6 +6,7 @@
 #include "train/small_folder.h"
 #include "train/small_run.h"
 
+#include "base/log.h"
 #include "base/unit.h"
 
 #include <signal.h>
@@ -249,7 +250,138 @@ static void check_nan_names_the_operator_of_a_step_that_diverges(void **state)
         fail_msg("%s", r.error);
 }
 
+static void a_job_of_several_ranks_needs_ls_run_distribute(void **state)
+{
+    static const char *const job[][2] = {
+        {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}};
+    const ls_train_flags flags = small_flags(small_dir);
+    ls_run *run = open_run(&flags);
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(job); i++)
+        assert_int_equal(setenv(job[i][0], job[i][1], 1), 0);
+    assert_status(ls_run_start(run, NULL, NULL), LS_EINVAL);
+    assert_last_error("this job has 2 ranks");
+    assert_last_error("call ls_run_distribute() before ls_run_start()");
+    for (size_t i = 0; i < LS_COUNT_OF(job); i++)
+        assert_int_equal(unsetenv(job[i][0]), 0);
+    assert_ok(ls_run_close(run, LS_OK));
+}
+
 /* --- messages --- */
+
+/* Trains with a value "used" and a value "unused"; standard error is in `output`. */
+static void train_with_values(const ls_train_flags *flags)
+{
+    const int real = dup(STDERR_FILENO);
+    const int captured = memfd_create("errors", MFD_CLOEXEC);
+    ls_run *run = open_run(flags);
+    ls_layer *fc = ls_nn_linear(ls_run_model(run), "fc2", SMALL_SIDE * SMALL_SIDE, 4, 0);
+    ls_batch batch;
+    ssize_t got;
+
+    dup2(captured, STDERR_FILENO);
+    assert_ok(ls_run_train_on_take(run, open_set("train")));
+    assert_ok(ls_run_declare(run, "used"));
+    assert_ok(ls_run_declare(run, "unused"));
+    assert_ok(ls_run_start(run, NULL, NULL));
+    while (ls_run_next(run, &batch)) {
+        ls_tensor *x = ls_flatten(ls_run_tape(run), batch.x);
+
+        ls_run_add_number(run, "used", 1, 1);
+        ls_run_step(run, ls_run_classify(run, ls_forward(ls_run_tape(run), fc, x), batch.y));
+    }
+    assert_ok(ls_run_close(run, LS_OK));
+    dup2(real, STDERR_FILENO);
+    got = pread(captured, output, sizeof(output) - 1, 0);
+    output[got > 0 ? got : 0] = 0;
+    close(captured);
+    close(real);
+}
+
+static void a_value_that_is_never_added_is_named_once(void **state)
+{
+    static const char words[] = "the value unused is declared, but nothing was added to it";
+    ls_train_flags flags = small_flags(small_dir);
+    const char *first;
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 2; i++) {
+        flags.steps = i == 0 ? 0 : 2;
+        train_with_values(&flags);
+        first = strstr(output, words);
+        assert_non_null(first);
+        assert_null(strstr(first + 1, words));
+        assert_null(strstr(output, "the value used"));
+    }
+}
+
+static void a_path_of_pytorch_gets_a_warning(void **state)
+{
+    small_job job = {.flags = small_flags(small_dir)};
+
+    LS_UNUSED(state);
+    job.flags.steps = 1;
+    job.flags.save = path_in("model.pt");
+    assert_ok(small_run_captured(&job, STDERR_FILENO, output, sizeof(output)).status);
+    assert_non_null(strstr(output, "model.pt writes a safetensors file: torch.load() does not"));
+    job.flags.save = path_in("model.safetensors");
+    assert_ok(small_run_captured(&job, STDERR_FILENO, output, sizeof(output)).status);
+    assert_null(strstr(output, "torch.load"));
+}
+
+static const char *last_line(char *text)
+{
+    const size_t n = strlen(text);
+    char *end;
+
+    if (n > 0)
+        text[n - 1] = 0;
+    end = strrchr(text, '\n');
+    return end != NULL ? end + 1 : text;
+}
+
+static void the_last_line_after_a_stop_says_how_to_go_on(void **state)
+{
+    small_job job = {.flags = small_flags(small_dir), .stop_at = 5};
+    const char *line;
+
+    LS_UNUSED(state);
+    assert_ok(small_run_captured(&job, STDOUT_FILENO, output, sizeof(output)).status);
+    line = last_line(output);
+    assert_non_null(strstr(line, "nothing is saved: a run with --save FILE can be continued"));
+    job.flags.save = path_in("stopped.safetensors");
+    assert_ok(small_run_captured(&job, STDOUT_FILENO, output, sizeof(output)).status);
+    line = last_line(output);
+    assert_non_null(strstr(line, "to go on from step 5: the same command with --resume /tmp"));
+}
+
+static void a_warning_erases_the_progress_bar(void **state)
+{
+    small_job job = {.flags = small_flags(small_dir)};
+    const char *at;
+
+    LS_UNUSED(state);
+    assert_int_equal(setenv("LOCKSTEP_TTY", "80", 1), 0);
+    (void)log_set_bar(true);
+    job.flags.steps = 1;
+    job.flags.save = path_in("bar.pt");
+    assert_ok(small_run_captured(&job, STDERR_FILENO, output, sizeof(output)).status);
+    assert_int_equal(unsetenv("LOCKSTEP_TTY"), 0);
+    at = strstr(output, "\r\x1b[K");
+    assert_non_null(at);
+    assert_ptr_equal(at, output); // before the warning about the name
+    assert_false(log_set_bar(false));
+}
+
+static void the_help_ends_with_an_example_and_the_page(void **state)
+{
+    LS_UNUSED(state);
+    capture_help();
+    assert_non_null(strstr(output, "number of machines (of lockstep run -n: of ranks)"));
+    assert_string_equal(last_line(output), "Page: docs/training.md");
+    assert_non_null(strstr(output, "Example, on 2 ranks: lockstep run -n 2 program --epochs 2"));
+}
 
 static void resume_auto_without_a_state_reports_a_new_run(void **state)
 {
@@ -339,6 +471,12 @@ int main(void)
         cmocka_unit_test(an_evaluation_needs_a_set_and_a_forward_function),
         cmocka_unit_test(init_and_resume_exclude_each_other),
         cmocka_unit_test(check_nan_names_the_operator_of_a_step_that_diverges),
+        cmocka_unit_test(a_job_of_several_ranks_needs_ls_run_distribute),
+        cmocka_unit_test(a_value_that_is_never_added_is_named_once),
+        cmocka_unit_test(a_path_of_pytorch_gets_a_warning),
+        cmocka_unit_test(the_last_line_after_a_stop_says_how_to_go_on),
+        cmocka_unit_test(a_warning_erases_the_progress_bar),
+        cmocka_unit_test(the_help_ends_with_an_example_and_the_page),
         cmocka_unit_test(resume_auto_without_a_state_reports_a_new_run),
         cmocka_unit_test(a_renamed_state_is_reported_with_its_new_name),
         cmocka_unit_test(a_stop_signal_is_reported_by_name),

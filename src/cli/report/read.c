@@ -141,7 +141,7 @@ static ls_status read_test(const json_value *o, report_run *r)
     LS_TRY(reserve((void **)&r->tests, r->n_tests, &r->max_tests, sizeof(*r->tests)));
     t = &r->tests[r->n_tests++];
     *t = (report_test){.step = real_of(o, "step"),
-                       .epoch = real_of(o, "epoch"),
+                       .epoch = real_of(o, "epoch") + (json_get(o, "loss") != NULL),
                        .loss = real_of(o, "test_loss"),
                        .top1 = real_of(o, "accuracy"),
                        .top5 = real_of(o, "accuracy5")};

@@ -39,7 +39,7 @@ typedef struct report_point {
 /* A line with an evaluation. */
 typedef struct report_test {
     double step;
-    double epoch;
+    double epoch; /* completed ones: the line at the end of an epoch has its number from 0 */
     double loss;
     double top1;
     double top5;
