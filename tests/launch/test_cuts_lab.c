@@ -214,10 +214,8 @@ int main(int argc, char **argv)
         test(heartbeat_timeout_of_node_0_is_that_of_all),
     };
     const struct CMUnitTest slow[] = {
-        test(node_of_two_is_cut_off_and_comes_back),
-        test(head_of_three_is_cut_off),
-        test(each_node_of_three_is_cut_off_and_comes_back),
-        test(head_of_five_is_cut_off),
+        test(node_of_two_is_cut_off_and_comes_back),        test(head_of_three_is_cut_off),
+        test(each_node_of_three_is_cut_off_and_comes_back), test(head_of_five_is_cut_off),
         test(each_node_of_five_is_cut_off_and_comes_back),
     };
 
