@@ -507,13 +507,13 @@ static void on_leave(void *arg)
     leave_job(arg, "this machine is not connected to a majority of the job's machines");
 }
 
-/* The head that this agent has lost leads on, so this machine is lost. A message that was under way
- * when the connection ended does not say so. */
+/* The head that this agent has lost leads on, so this machine is lost. That is certain after the
+ * time of a silence: a head without a majority has ended then, and another one may be elected. */
 static void on_still_led(void *arg)
 {
     agent_link *l = arg;
 
-    if (agent_link_waits(l) && ls_now_ms() - l->lost_ms > NODE_BEAT_MS)
+    if (agent_link_waits(l) && ls_now_ms() - l->lost_ms > net_silence_ms() + NODE_BEAT_MS)
         leave_job(l, "it was silent for too long");
 }
 
@@ -580,7 +580,7 @@ static void on_follow(void *arg, const net_address *at)
 
     if (l->ctx->is_over)
         return;
-    if (l->is_rejoining) {
+    if (l->is_rejoining || agent_generation(l->ctx) == 0) { // without ranks
         end_job(l, "another machine hosts it now, and no machine can join there");
         return;
     }
