@@ -287,7 +287,8 @@ static int run(settings *s, int argc, char **argv)
         {"pretrained", 0, LS_FLAG_OPTIONAL_TEXT, &f->init, 0, 0,
          "`FILE` load initial weights, with torchvision's names"},
         {"image-size", 0, LS_FLAG_INT, &s->image_size, 1, 4096,
-         "`PIXELS` height and width of the crops"},
+         "`PIXELS` height and width of the crops; evaluation resizes to 256/224 of it, crops the "
+         "center, and normalizes with ImageNet's mean and std"},
         {"dummy", 0, LS_FLAG_BOOL, &s->dummy, 0, 0, "use synthetic images, to measure speed"},
         {"world-size", 0, LS_FLAG_INT, &s->world_size, -1, 65536, "number of nodes"},
         {"rank", 0, LS_FLAG_INT, &s->rank, -1, 65535, "index of this node, from 0"},

@@ -35,8 +35,8 @@ struct bpe {
 /* Sets the error text and returns `status`. */
 ls_status bpe_fail(ls_status status, const char *format, ...) LS_PRINTF(2, 3);
 
-/* All of a regular file without a byte order mark, with a 0 behind it; free() it. LS_EFORMAT when it
- * is longer than `most`. */
+/* All of a regular file without a byte order mark, with a 0 behind it; free() it. LS_EFORMAT when
+ * it is longer than `most`. */
 LS_MUST_USE ls_status bpe_read_file(const char *path, size_t most, char **out, size_t *n);
 
 /* --- bpe_files.c --- */

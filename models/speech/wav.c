@@ -21,9 +21,9 @@
 /* Of a file that is copied: the longest sound in the widest samples, and a header. */
 enum { COPY_BYTES_MOST = WAV_MAX_SECONDS * WAV_RATE * 8 + 65536 };
 
-/* Whether a length was not known when the header was written, because the output was a pipe. Writers
- * put 0 there, or a length near 2^31 or 2^32 (arecord: 2000000000). The sound then ends with the
- * file. */
+/* Whether a length was not known when the header was written, because the output was a pipe.
+ * Writers put 0 there, or a length near 2^31 or 2^32 (arecord: 2000000000). The sound then ends
+ * with the file. */
 static bool is_unknown(uint32_t length)
 {
     return length == 0 || length >= 2000000000U;

@@ -13,8 +13,8 @@ enum { WAV_RATE = 22050, WAV_MAX_SECONDS = 120 };
 /*
  * Reads all samples, in -1..1. The caller frees *samples by free(). LS_ENOTFOUND: no such file.
  * LS_EFORMAT: not a wav file, truncated, empty, longer than WAV_MAX_SECONDS, another rate or number
- * of channels, or a sample that is not finite or beyond -1..1. A file whose header does not know its
- * length, as it was written to a pipe, ends where it ends.
+ * of channels, or a sample that is not finite or beyond -1..1. Sound without a length in the header
+ * (it was written to a pipe) ends with the file.
  */
 LS_MUST_USE ls_status wav_read(const char *path, float **samples, size_t *n, speech_error *error);
 

@@ -96,7 +96,8 @@ void data_report_print(const char *name, const ls_dataset *d, const dataset_fact
         print_channels("std", f->std, f->n_channels);
     }
     if (f->n_others > 0)
-        print_out("  others    %zu file%s skipped: the suffix is not .jpg, .jpeg or .png\n",
+        print_out("  others    %zu file%s skipped: beside the class folders, or not named .jpg, "
+                  ".jpeg or .png\n",
                   f->n_others, text_plural((int64_t)f->n_others));
     print_broken(f);
 }

@@ -447,6 +447,30 @@ static void a_folder_with_mnists_file_names_opens(void **state)
     free(z);
 }
 
+/* 7-Zip writes a dot for the first hyphen; torchvision makes the folder MNIST/raw. */
+static void names_of_7zip_and_folders_of_torchvision_open(void **state)
+{
+    static const char *const names[][2] = {
+        {"t10k-images.idx3-ubyte", "t10k-labels.idx1-ubyte"},
+        {"MNIST/raw/t10k-images-idx3-ubyte", "MNIST/raw/t10k-labels-idx1-ubyte"},
+    };
+    char path[TEMP_PATH_BYTES];
+    ls_dataset *d;
+
+    LS_UNUSED(state);
+    temp_folder_make(&folder, "MNIST");
+    temp_folder_make(&folder, "MNIST/raw");
+    for (size_t i = 0; i < LS_COUNT_OF(names); i++) {
+        temp_write(temp_path(&folder, names[i][0], path), image_file, FILE_BYTES);
+        temp_write(temp_path(&folder, names[i][1], path), label_file, sizeof(label_file));
+        assert_ok(ls_dataset_open_mnist(folder.path, "t10k", &d));
+        assert_is_the_set(d);
+        ls_dataset_close(d);
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(remove(temp_path(&folder, names[i][k], path)), 0);
+    }
+}
+
 static void no_memory_is_an_error_at_every_allocation(void **state)
 {
     ls_dataset *d = NULL;
@@ -508,6 +532,7 @@ int main(void)
         cmocka_unit_test(paths_that_are_no_regular_files_are_refused),
         cmocka_unit_test(bytes_become_the_floats_of_pytorch),
         cmocka_unit_test(a_folder_with_mnists_file_names_opens),
+        cmocka_unit_test(names_of_7zip_and_folders_of_torchvision_open),
         cmocka_unit_test(no_memory_is_an_error_at_every_allocation),
     };
 

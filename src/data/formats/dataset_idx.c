@@ -8,6 +8,7 @@
 #include "data/image_set.h"
 #include "data/formats/idx.h"
 
+#include <string.h>
 #include <unistd.h>
 
 typedef struct idx_dataset {
@@ -96,17 +97,21 @@ ls_status ls_dataset_open_idx(const char *images, const char *labels, ls_dataset
     return image_set_finish(&d->common, st, out);
 }
 
-/* DIR/SPLIT-KIND, or the same with .gz. */
+/* DIR/SPLIT-KIND as MNIST names it, with a dot as 7-Zip does; in the folders of torchvision, too;
+ * each also with .gz. */
 static ls_status find_file(const char *dir, const char *split, const char *kind, text_buf *path)
 {
-    text_append(path, "%s/%s-%s", dir, split, kind);
-    LS_TRY(text_status(path));
-    if (access(path->data, F_OK) == 0)
-        return LS_OK;
-    text_append(path, ".gz");
-    LS_TRY(text_status(path));
-    if (access(path->data, F_OK) == 0)
-        return LS_OK;
+    static const char *const folders[] = {"", "raw/", "MNIST/raw/", "FashionMNIST/raw/"};
+    static const char *const endings[] = {"-idx", ".idx"};
+
+    for (size_t i = 0; i < LS_COUNT_OF(folders) * LS_COUNT_OF(endings) * 2; i++) {
+        text_free(path);
+        text_append(path, "%s/%s%s-%.6s%s%s%s", dir, folders[i / 4], split, kind,
+                    endings[i / 2 % 2], kind + strlen("images-idx"), i % 2 == 1 ? ".gz" : "");
+        LS_TRY(text_status(path));
+        if (access(path->data, F_OK) == 0)
+            return LS_OK;
+    }
     return ls_fail(LS_ENOTFOUND, "%s has neither %s-%s nor %s-%s.gz", dir, split, kind, split,
                    kind);
 }
