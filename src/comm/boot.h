@@ -24,9 +24,9 @@ typedef struct boot_record {
     pid_t pid;
     uint64_t instance; /* random; equal for ranks that are threads of one process */
     uint32_t generation;
+    int n_addresses; /* of the TCP listener; 0 without TCP */
     /* abstract unix socket with a nonce, reachable on the same host; listener: boot->local_fd */
     net_address local;
-    int n_addresses; /* of the TCP listener; 0 without TCP */
     net_address addresses[BOOT_ADDRESSES_MAX];
     char host[64]; /* for messages only */
 } boot_record;
