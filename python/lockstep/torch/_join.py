@@ -15,7 +15,6 @@ import threading
 import time
 import weakref
 from collections import deque
-from datetime import timedelta
 from typing import Any, Callable, Deque, Iterable, List, Optional, Sequence
 
 from . import _lib
@@ -24,16 +23,15 @@ from ._lib import lib
 POLL_S_MIN, POLL_S_MAX = 0.0005, 0.02
 
 
+_ABSENT = "lockstep: no such key"
+
+
 def _has(store: Any, key: str) -> bool:
     if hasattr(store, "check"):
         return bool(store.check([key]))
-    try:  # torch 1.13
-        store.wait([key], timedelta(milliseconds=1))
-    except RuntimeError as error:
-        if "timeout" not in str(error).lower():
-            raise
-        return False
-    return True
+    # torch 1.13. Not wait() with a timeout: its client does not cancel the wait, and takes the late
+    # answer for that of its next request. Without the key this returns the expected value.
+    return bool(store.compare_set(key, _ABSENT, _ABSENT) != _ABSENT.encode())
 
 
 def appears(store: Any, key: str, deadline: Optional[float]) -> bool:
