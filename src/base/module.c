@@ -36,11 +36,12 @@ static bool own_folder(char *buf)
 }
 
 // Below that object's folder: two of the build tree, two of an installed tree.
-static const char *const own_folders[] = {".", "../lib", MODULES_OF_LIBRARY, MODULES_OF_TOOL};
+static const char *const own_folders[] = {"", "../lib/", MODULES_OF_LIBRARY "/",
+                                          MODULES_OF_TOOL "/"};
 
 static bool has_file(const char *folder, const char *below, const char *file, char *path)
 {
-    (void)text_format(path, MODULE_PATH_BYTES, "%s/%s/%s", folder, below, file);
+    (void)text_format(path, MODULE_PATH_BYTES, "%s/%s%s", folder, below, file);
     return access(path, R_OK) == 0;
 }
 
@@ -62,7 +63,7 @@ static ls_status find_module(const char *name, char *path)
 
     LS_TRY(config_text(CONFIG_MODULE_DIR, &asked));
     (void)text_format(file, sizeof(file), "liblockstep_%s.so", name);
-    if (asked[0] != '\0' && has_file(asked, ".", file, path))
+    if (asked[0] != '\0' && has_file(asked, "", file, path))
         return LS_OK;
     if (owned && is_in_own_folders(own, file, path))
         return LS_OK;
@@ -103,7 +104,7 @@ bool module_find_file(const char *name, char path[MODULE_PATH_BYTES])
     char found[MODULE_PATH_BYTES];
 
     if (!own_folder(own) ||
-        (!is_in_own_folders(own, name, found) && !has_file(own, "..", name, found)))
+        (!is_in_own_folders(own, name, found) && !has_file(own, "../", name, found)))
         return false;
     return realpath(found, path) != NULL; // without the parts ".."
 }

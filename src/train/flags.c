@@ -70,7 +70,7 @@ static ls_status print_help(const ls_flags *flags)
     progress_write(STDOUT_FILENO, text);
     ls_flags_free(text);
     text_format(end, sizeof(end),
-                "\nExample, on 2 ranks: lockstep run -n 2 %s%s --epochs 2 --save w.safetensors\n"
+                "\nExample, on 2 ranks:\n  lockstep run -n 2 %s%s --epochs 2 --save FILE\n"
                 "Page: docs/training.md\n",
                 flags->program, argument != NULL ? argument : "");
     progress_write(STDOUT_FILENO, end);

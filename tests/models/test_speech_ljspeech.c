@@ -107,7 +107,7 @@ static void missing_and_broken_sounds_are_named(void **state)
     (void)state;
     expect_refused_bytes("b|x|x\nnone|x|x", 14, LS_ENOTFOUND, ":2: ");
     assert_non_null(strstr(error.text, "wavs/none.wav: cannot open"));
-    temp_write(temp_path(&folder, "wavs/broken.wav", path), "RIFFxxxxWAVE", 12);
+    temp_write(temp_path(&folder, "wavs/broken.wav", path), "RIFF\x10\x27\0\0WAVE", 12);
     expect_refused("broken|x|x", "truncated");
 }
 

@@ -171,10 +171,11 @@ static void different_key_is_reported_on_both_sides_with_the_file_to_copy(void *
     run(&x, &client, &server, &good_claim, &good_claim, SIZE_MAX, NULL, NULL);
     assert_int_equal(x.client_status, LS_EAUTH);
     assert_int_equal(x.server_status, LS_EAUTH);
-    assert_non_null(strstr(x.client_text, "copy /home/ann/.config/lockstep/key (mode 600) to both "
-                                          "hosts, or set LOCKSTEP_KEY_FILE"));
+    assert_non_null(strstr(x.client_text, "the key of rank 0's host, here: scp -p HOST:"));
+    assert_non_null(strstr(x.client_text, " /home/ann/.config/lockstep/key"));
     assert_non_null(strstr(x.client_text, "the hub"));
-    assert_non_null(strstr(x.server_text, "copy /home/bob/key"));
+    assert_non_null(
+        strstr(x.server_text, "the key of rank 0's host, there: scp -p /home/bob/key "));
     assert_non_null(strstr(x.server_text, "rank 3"));
     assert_int_equal(x.client.state, HANDSHAKE_FAILED);
     assert_int_equal(x.server.state, HANDSHAKE_FAILED);

@@ -380,7 +380,7 @@ static void the_help_ends_with_an_example_and_the_page(void **state)
     capture_help();
     assert_non_null(strstr(output, "number of machines (of lockstep run -n: of ranks)"));
     assert_string_equal(last_line(output), "Page: docs/training.md");
-    assert_non_null(strstr(output, "Example, on 2 ranks: lockstep run -n 2 program --epochs 2"));
+    assert_non_null(strstr(output, "Example, on 2 ranks:\n  lockstep run -n 2 program --epochs 2"));
 }
 
 static void resume_auto_without_a_state_reports_a_new_run(void **state)

@@ -28,11 +28,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CHECK_MS      100 /* between two calls of check() */
-#define RETRY_MS      5   /* after too many descriptors were in flight */
-#define LEADER_MS     500 /* for which others wait longer than the leader, which names a rank */
-#define PENDING_EXTRA 16  /* connections without a HELLO, besides one a rank */
-#define IN_FLIGHT_MAX 64  /* descriptors of the host memory */
+#define CHECK_MS      100  /* between two calls of check() */
+#define RETRY_MS      5    /* after too many descriptors were in flight */
+#define LEADER_MS     500  /* for which others wait longer than the leader, which names a rank */
+#define REASON_MS     2000 /* until the leader has reported why it failed */
+#define PENDING_EXTRA 16   /* connections without a HELLO, besides one a rank */
+#define IN_FLIGHT_MAX 64   /* descriptors of the host memory */
 #define MAILBOX_BYTES (1 << 20)
 #define PAGE_BYTES    ((size_t)4096)
 
@@ -496,12 +497,20 @@ static ls_status lead(joining *j)
 
 static ls_status fail_as_notified(joining *j, const channel_message *m)
 {
+    int64_t reason_deadline_ms;
+
     if (m->e < (uint64_t)j->l->size && (int)m->e == j->l->rank)
         return ls_fail(LS_ETIMEOUT, "rank %d no longer waits for this rank", j->leader);
     if (m->e < (uint64_t)j->l->size)
         return ls_fail(LS_EPEER,
                        "rank %d on this host ended or did not answer while it was joining",
                        (int)m->e);
+    // The job learns the leader's own reason, and check() fails with it.
+    reason_deadline_ms = ls_deadline_ms(REASON_MS);
+    while (ls_deadline_left(reason_deadline_ms) > 0) {
+        LS_TRY(local_check(j->l));
+        (void)poll(NULL, 0, RETRY_MS);
+    }
     return ls_fail(LS_EPEER, "rank %d on this host could not join", j->leader);
 }
 
