@@ -86,8 +86,7 @@ LS_API LS_MUST_USE ls_status ls_require_grad(ls_tensor *t);
  * valid until the leaf is destroyed (the tape is reset). */
 LS_API ls_tensor *ls_grad(const ls_tensor *t);
 
-/* Forgets a leaf's gradient: the next backward writes it, later ones before the next call add to
- * it. */
+/* Forgets a leaf's gradient: the next backward writes it, later ones add to it. */
 LS_API void ls_zero_grad(ls_tensor *t);
 
 /* d(seed * loss)/d(leaf) for all leaves; `loss` has one element and stays readable until the

@@ -71,8 +71,7 @@ typedef enum ls_status {
     LS_EINTERNAL = -40
 } ls_status;
 
-/* Returns the status of a failed call from the calling function: only where nothing needs
- * undoing. */
+/* Returns the status of a failed call from the caller: only where nothing needs undoing. */
 #define LS_TRY(call)                                                                               \
     do {                                                                                           \
         const ls_status ls_try_status = (call);                                                    \

@@ -68,8 +68,7 @@ LS_API int ls_dataset_classes(const ls_dataset *d); /* idx: largest label + 1 */
 LS_API const char *ls_dataset_class_name(const ls_dataset *d, int label);
 /* Reads no pixels; -1 for NULL. */
 LS_API int64_t ls_dataset_label(const ls_dataset *d, size_t index);
-/* Dimensions (C,H,W) of one sample after augmentation; H and W are 0 while images differ in
- * size. */
+/* Dimensions (C,H,W) of a sample after augmentation; H and W are 0 while sizes differ. */
 LS_API const int64_t *ls_dataset_sample_dims(const ls_dataset *d);
 
 /* --- own data --- */
@@ -127,8 +126,7 @@ typedef struct ls_host_batch {
     const int64_t *const *lengths; /* of each field (rows); NULL for a field without lengths */
 } ls_host_batch;
 
-/* Writes the lengths of sample `index`: a number >= 0 for each -1, in the order of fields and
- * dimensions. */
+/* Writes the lengths of sample `index`: a number >= 0 for each -1, in the fields' order. */
 typedef ls_status (*ls_dataset_lengths_fn)(void *arg, size_t index, int64_t *lengths);
 
 /* Writes a sample: values[i] is the memory of field i, row-major, of the sample's own sizes,

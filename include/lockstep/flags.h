@@ -47,8 +47,7 @@ typedef struct ls_flag {
     const char *help;
 } ls_flag;
 
-/* The flags of a program. A flag of the first table hides one of the second table with the same
- * name. */
+/* The flags of a program. A flag of the first table hides that name in the second one. */
 typedef struct ls_flags {
     size_t size;         /* sizeof(ls_flags) */
     const char *program; /* "mnist" */

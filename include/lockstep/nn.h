@@ -176,8 +176,7 @@ typedef struct ls_nn_layer_norm_options {
 LS_API ls_layer *ls_nn_layer_norm(ls_model *model, const char *name, int width,
                                   const ls_nn_layer_norm_options *opt);
 
-/* (N,channels,...) -> the same: weight 1, bias 0, both (channels); as torch.nn.GroupNorm. eps 0
- * means 1e-5. */
+/* (N,channels,...) -> the same: weight 1, bias 0, both (channels); as torch.nn.GroupNorm. eps 0: 1e-5. */
 LS_API ls_layer *ls_nn_group_norm(ls_model *model, const char *name, int groups, int channels,
                                   double eps);
 
@@ -249,8 +248,7 @@ LS_API ls_layer *ls_nn_lstm(ls_model *model, const char *name, int in, int hidde
 LS_API ls_layer *ls_nn_gru(ls_model *model, const char *name, int in, int hidden,
                            const ls_nn_rnn_options *opt);
 
-/* torch.nn.LSTMCell and torch.nn.GRUCell, which ls_forward_cell() runs: weight_ih, weight_hh,
- * bias_ih, bias_hh. */
+/* torch.nn.LSTMCell, GRUCell; ls_forward_cell(): weight_ih, weight_hh, bias_ih, bias_hh. */
 LS_API ls_layer *ls_nn_lstm_cell(ls_model *model, const char *name, int in, int hidden,
                                  int no_bias);
 LS_API ls_layer *ls_nn_gru_cell(ls_model *model, const char *name, int in, int hidden, int no_bias);

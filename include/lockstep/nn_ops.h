@@ -108,8 +108,7 @@ LS_API ls_tensor *ls_max_pool2d(ls_tape *tape, ls_tensor *x, const ls_pool2d_par
 /* Mean over windows; padding counts as zeros, as with PyTorch's defaults. */
 LS_API ls_tensor *ls_avg_pool2d(ls_tape *tape, ls_tensor *x, const ls_pool2d_params *params);
 
-/* (N,C,H,W) -> (N,C,height,width): means over windows that cover the whole image, as
- * torch.nn.AdaptiveAvgPool2d. */
+/* (N,C,H,W) -> (N,C,height,width): means over windows, as torch.nn.AdaptiveAvgPool2d. */
 LS_API ls_tensor *ls_adaptive_avg_pool2d(ls_tape *tape, ls_tensor *x, int height, int width);
 
 /* (...,I) * (O,I)^T + (O) -> (...,O), of 2 dimensions or more; bias may be NULL. */

@@ -67,8 +67,7 @@ LS_API ls_tensor *ls_min(ls_tape *tape, ls_tensor *x, const int *axes, int n_axe
  * 0 for the biased one. */
 LS_API ls_tensor *ls_var(ls_tape *tape, ls_tensor *x, const int *axes, int n_axes, int keepdim,
                          int correction);
-/* Element i is the sum of elements 0 to i along the dimension; a negative one counts from the end.
- * */
+/* Element i is the sum of elements 0 to i along the dimension; below 0: from the end. */
 LS_API ls_tensor *ls_cumsum(ls_tape *tape, ls_tensor *x, int axis);
 
 /* x repeated to that shape, under the same rule; no dimension may be -1. */

@@ -61,8 +61,7 @@ LS_API LS_MUST_USE ls_status ls_adamw_create(const ls_named *parameters, int n,
                                              ls_optimizer **out);
 LS_API void ls_optimizer_destroy(ls_optimizer *o); /* NULL is allowed */
 
-/* A group of parameters, as one of torch's param_groups. Every field but `size` may be 0, which
- * means the default. */
+/* A group of parameters, as one of torch's param_groups. 0, but in `size`: the default. */
 typedef struct ls_group_options {
     size_t size;         /* sizeof(ls_group_options) */
     double lr_factor;    /* the group's rate is this times the optimizer's; 0 means 1 */

@@ -80,8 +80,7 @@ LS_API ls_queue *ls_device_queue(ls_device *device);
  * for devices whose operators run at once. */
 LS_API LS_MUST_USE ls_status ls_device_synchronize(ls_device *device);
 
-/* Bytes of the device's own memory that no program uses, and all of it. LS_EUNSUPPORTED for devices
- * that use host memory. */
+/* Bytes of the device's memory: unused, and all. LS_EUNSUPPORTED if it uses host memory. */
 LS_API LS_MUST_USE ls_status ls_device_memory(ls_device *device, size_t *free_bytes,
                                               size_t *total_bytes);
 

@@ -301,8 +301,7 @@ LS_API void ls_run_get_state(const ls_run *run, ls_run_state *out);
  * a program does after the loop, which ends at a failure too. Does not block; the run's thread. */
 LS_API LS_MUST_USE ls_status ls_run_status(const ls_run *run);
 
-/* For a program that rejects its flags: sets the error text that ls_train_exit() prints, returns
- * LS_EINVAL. */
+/* Rejects flags: sets the error text that ls_train_exit() prints, returns LS_EINVAL. */
 LS_API LS_MUST_USE ls_status ls_train_refuse(const char *format, ...) LS_PRINTF(1, 2);
 
 /* Prints "program: " and the thread's last error to standard error and returns the exit code 1;

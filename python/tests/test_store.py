@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys of torch's stores that are set while a rank waits for them. LS_TEST_TOOL: the tool lockstep."""
+"""Keys of a torch store that are set while a rank waits for them. LS_TEST_TOOL: the tool."""
 import os
 import random
 import subprocess

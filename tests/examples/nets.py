@@ -514,9 +514,8 @@ def imagenet_takes_every_flag_of_pytorchs_example():
         # --pretrained has no value there: nothing is downloaded here.
         for where in ((), ("imagenet",)):
             output = run(*common, "--pretrained", *where, "-a", "resnet34", code=1, cwd=f)
-            assert (
-                "--pretrained needs a file of weights" in output and "torchvision:resnet34" in output
-            ), output
+            assert "--pretrained needs a file of weights" in output, output
+            assert "torchvision:resnet34" in output, output
         output = run(*common, "--resume", "nofile.pth.tar", code=1, cwd=f)
         assert "--resume nofile.pth.tar: no such file" in output, output
 
