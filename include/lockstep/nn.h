@@ -176,7 +176,7 @@ typedef struct ls_nn_layer_norm_options {
 LS_API ls_layer *ls_nn_layer_norm(ls_model *model, const char *name, int width,
                                   const ls_nn_layer_norm_options *opt);
 
-/* (N,channels,...) -> the same: weight 1, bias 0, both (channels); as torch.nn.GroupNorm. eps 0: 1e-5. */
+/* (N,channels,...) -> the same: weight 1, bias 0; as torch.nn.GroupNorm. eps 0 means 1e-5. */
 LS_API ls_layer *ls_nn_group_norm(ls_model *model, const char *name, int groups, int channels,
                                   double eps);
 
