@@ -256,7 +256,7 @@ LS_API size_t ls_sampler_index(const ls_sampler *s, size_t i);
 typedef struct ls_loader ls_loader;
 
 /* What the loader does with a broken (not a missing) file, and with LS_EFORMAT from a callback.
- * Each is logged as a warning, up to 20 per loader. */
+ * A warning names each of the first 20 of a data set, once in a process. */
 typedef enum ls_bad_images {
     LS_BAD_IMAGES_FAIL = 0, /* ls_loader_next() fails with the file and the reason */
     /* For training: the next readable sample that fits replaces it; batches keep their size. */

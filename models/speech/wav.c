@@ -47,30 +47,56 @@ typedef struct wav_lengths {
     long sound_at;      /* where sound begins whose length is 0 in the header; otherwise 0 */
 } wav_lengths;
 
+/* Whether a chunk that ends before `end` begins here: its name is text. */
+static bool is_chunk(FILE *file, uint64_t end)
+{
+    char name[4];
+    uint32_t length;
+    bool is_text = true;
+
+    if (!read_chunk(file, name, &length))
+        return false;
+    for (int i = 0; i < 4; i++)
+        is_text = is_text && name[i] >= ' ' && name[i] <= '~';
+    return is_text && (uint64_t)ftell(file) + length <= end;
+}
+
+/* The file is behind the head of the data chunk, which has the length `data`; that of the file in
+ * its header is `riff`, which a header of no sound (36) may give, too. */
+static void set_lengths(FILE *file, uint32_t riff, uint32_t data, wav_lengths *out)
+{
+    const long at = ftell(file);
+    const bool knows_end = !is_unknown(riff) && 8 + (uint64_t)riff > (uint64_t)at;
+
+    if (knows_end)
+        out->announced = 8 + (uint64_t)riff;
+    else if (!is_unknown(data))
+        out->announced = (uint64_t)at + data;
+    if (data == 0 && !(knows_end && is_chunk(file, out->announced)))
+        out->sound_at = at;
+}
+
 /* false: no wav file. */
 static bool read_lengths(FILE *file, wav_lengths *out)
 {
     char name[4];
+    uint32_t riff;
     uint32_t length;
 
-    if (!read_chunk(file, name, &length) || memcmp(name, "RIFF", 4) != 0)
+    if (!read_chunk(file, name, &riff) || memcmp(name, "RIFF", 4) != 0)
         return false;
-    if (!is_unknown(length)) {
-        out->announced = 8 + (uint64_t)length;
-        return true;
-    }
     (void)fseek(file, 4, SEEK_CUR); // "WAVE"
     while (read_chunk(file, name, &length) && memcmp(name, "data", 4) != 0)
         (void)fseek(file, (long)length + (length & 1), SEEK_CUR);
-    if (feof(file) == 0 && !is_unknown(length))
-        out->announced = (uint64_t)ftell(file) + length;
-    else if (feof(file) == 0 && length == 0)
-        out->sound_at = ftell(file);
+    if (feof(file) == 0)
+        set_lengths(file, riff, length, out);
+    else if (!is_unknown(riff))
+        out->announced = 8 + (uint64_t)riff;
     return true;
 }
 
 /* libsndfile silently shortens a file that ends early, so the length in the header is compared with
- * that of the file. */
+ * that of the file. *out is all 0 before. */
 static ls_status check_length(const char *path, wav_lengths *out, speech_error *error)
 {
     struct stat info;
@@ -85,7 +111,7 @@ static ls_status check_length(const char *path, wav_lengths *out, speech_error *
     if (file == NULL)
         return speech_fail(error, errno == ENOENT ? LS_ENOTFOUND : LS_EIO, "%s: cannot open: %s",
                            path, strerror(errno));
-    *out = (wav_lengths){.file = info.st_size};
+    out->file = info.st_size;
     is_wav = read_lengths(file, out);
     (void)fclose(file);
     if (!is_wav)
@@ -157,7 +183,7 @@ static ls_status check_format(const char *path, const SF_INFO *info, speech_erro
 /* Opens a valid file; on failure *out is NULL. */
 static ls_status open_wav(const char *path, SNDFILE **out, SF_INFO *info, speech_error *error)
 {
-    wav_lengths lengths;
+    wav_lengths lengths = {0};
     ls_status st;
 
     *out = NULL;

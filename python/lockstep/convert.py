@@ -66,6 +66,7 @@ WRAPPERS = re.compile(
     r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 )
 PREFIX = "module."
+METADATA = "__metadata__"  # no tensor in safetensors has this name
 AVERAGED = "n_averaged"  # AveragedModel's count of updates
 # As densenet.py and vision_transformer.py of torchvision do.
 RENAMES = (
@@ -79,6 +80,12 @@ AUXILIARY = (
     (("aux1.", "aux2."), "inception5b.branch4.1.conv.weight"),
 )
 SHOWN = 20  # names in a line
+# How a file begins that is no zip archive of torch.save().
+OTHER_FILES = (
+    (b"PK\3\4", "is truncated: it begins as a zip archive and does not end as one"),
+    (b"version https://git-lfs", "is a pointer of Git LFS; get the file with git lfs pull"),
+    (b"<", "is an HTML or XML page of the server, not the file; open the address in a browser"),
+)
 
 
 class Skipped:
@@ -173,7 +180,13 @@ def fill(storage, file):
 
 def read_zip(path):
     with zipfile.ZipFile(path) as archive:
-        pickled = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
+        names = archive.namelist()
+        pickled = next((name for name in names if name.endswith("/data.pkl")), None)
+        if pickled is None:
+            raise Failure("is a zip archive without data.pkl, not of torch.save()")
+        order = f"{os.path.dirname(pickled)}/byteorder"
+        if order in names and archive.read(order) != sys.byteorder.encode():
+            raise Failure("was written on a machine with another byte order")
         reader = TensorReader(archive.open(pickled))
         loaded = reader.load()
         for key, storage in reader.storages.items():
@@ -185,6 +198,11 @@ def read_zip(path):
 def read_old(path):
     """A file of torch before 1.6: pickles, then of each storage the number and the elements."""
     with open(path, "rb") as file:
+        start = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
+        for begin, what in OTHER_FILES:
+            if start.startswith(begin):
+                raise Failure(what)
+        file.seek(0)
         if TensorReader(file).load() != MAGIC:
             raise Failure("no file of torch.save()")
         TensorReader(file).load()  # version
@@ -279,6 +297,8 @@ def reason_to_skip(name, value, names):
     """Why a tensor is not converted; None: it is."""
     if str(value.layout) != "torch.strided" or value.is_quantized or value.is_meta:
         return "a sparse, quantized or empty tensor"
+    if name == METADATA:
+        return "a reserved name"
     if str(value.dtype)[len("torch."):] not in TYPES:
         return str(value.dtype)
     if any(name.startswith(prefix) and network in names for prefix, network in AUXILIARY):
@@ -290,6 +310,14 @@ def model_name(name):
     for pattern, replacement in RENAMES:
         name = pattern.sub(replacement, name)
     return name
+
+
+def unique_name(name, names, taken):
+    """The model's name of an entry; a file with two for it does not say which is meant."""
+    renamed = model_name(name)
+    if renamed in taken or (renamed != name and renamed in names):
+        raise Failure(f"two entries have the name {renamed} in the model")
+    return renamed
 
 
 def unwrapped(state):
@@ -320,7 +348,7 @@ def convertible(state):
         if reason is not None:
             skipped.append(f"{name} ({reason})")
         else:
-            tensors[model_name(name)] = value.detach()
+            tensors[unique_name(name, plain, tensors)] = value.detach()
     return tensors, skipped
 
 
@@ -329,7 +357,7 @@ def convertible(state):
 
 def header_of(tensors):
     """The file's beginning: the length of the JSON text, and the text."""
-    header, at = {"__metadata__": {"format": "pt"}}, 0
+    header, at = {METADATA: {"format": "pt"}}, 0
     for name, tensor in tensors.items():
         end = at + tensor.numel() * tensor.element_size()
         kind = TYPES[str(tensor.dtype)[len("torch."):]]
@@ -353,10 +381,11 @@ def write(path, tensors):
                 tensor = tensor.contiguous()
                 file.write(memory_of(tensor))
         os.replace(partial, path)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: torch has no memory for a copy
         if os.path.exists(partial):
             os.remove(partial)
-        raise Failure(f"cannot write {path}: {error.strerror}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise Failure(f"cannot write {path}: {reason}") from None
 
 
 # --- the program ---

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* LS_EFORMAT names a pointer of Git LFS, or an HTML page, and what to do. */
+/* LS_EFORMAT names a pointer of Git LFS, an HTML page or other text, and what to do. */
 LS_MUST_USE ls_status other_file_refuse(int fd, const char *path, uint64_t file_bytes);
 
 #endif

@@ -3,22 +3,7 @@
 #include "cli/cli.h"
 #include "cli/trace_summary.h"
 
-#include "base/alloc.h"
-#include "base/file.h"
-
 enum { TRACE_N_FLAGS = 2 };
-
-static ls_status add_file(trace_summary *s, const char *path)
-{
-    char *text;
-    size_t bytes;
-    ls_status st;
-
-    LS_TRY(file_read_text(path, SUMMARY_FILE_BYTES, &text, &bytes));
-    st = trace_summary_add(s, text, bytes, path);
-    ls_free(text);
-    return st;
-}
 
 static ls_status summarize(char *const *paths, int n, int most)
 {
@@ -27,7 +12,7 @@ static ls_status summarize(char *const *paths, int n, int most)
     ls_status st = LS_OK;
 
     for (int i = 0; i < n && st == LS_OK; i++)
-        st = add_file(&s, paths[i]);
+        st = trace_summary_add_file(&s, paths[i]);
     if (st == LS_OK) {
         trace_summary_text(&s, most, &text);
         st = text_status(&text);

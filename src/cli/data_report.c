@@ -81,6 +81,12 @@ static void print_broken(const dataset_facts *f)
         print_out("  broken    unknown: --quick does not decode images\n");
 }
 
+static void print_skipped(const char *key, size_t n, const char *word, const char *why)
+{
+    if (n > 0)
+        print_out("  %-9s %zu %s%s skipped: %s\n", key, n, word, text_plural((int64_t)n), why);
+}
+
 void data_report_print(const char *name, const ls_dataset *d, const dataset_facts *f,
                        bool with_classes)
 {
@@ -95,10 +101,10 @@ void data_report_print(const char *name, const ls_dataset *d, const dataset_fact
         print_channels("mean", f->mean, f->n_channels);
         print_channels("std", f->std, f->n_channels);
     }
-    if (f->n_others > 0)
-        print_out("  others    %zu file%s skipped: beside the class folders, or not named .jpg, "
-                  ".jpeg or .png\n",
-                  f->n_others, text_plural((int64_t)f->n_others));
+    print_skipped("others", f->n_others, "file", "not named .jpg, .jpeg or .png");
+    print_skipped("beside", f->n_beside, "file", "beside the class folders");
+    print_skipped("dangling", f->n_dangling, "link",
+                  "beside the class folders, without a readable target");
     print_broken(f);
 }
 
@@ -131,6 +137,8 @@ void data_report_json(json_writer *w, const char *name, const ls_dataset *d, con
     json_put_int(w, "jpeg", (int64_t)f->n_jpeg);
     json_put_int(w, "png", (int64_t)f->n_png);
     json_put_int(w, "others", (int64_t)f->n_others);
+    json_put_int(w, "beside", (int64_t)f->n_beside);
+    json_put_int(w, "dangling", (int64_t)f->n_dangling);
     put_range(w, "width", f->width);
     put_range(w, "height", f->height);
     if (f->has_moments) {

@@ -3,6 +3,7 @@
 #include "cli/trace_summary.h"
 
 #include "base/alloc.h"
+#include "base/file.h"
 
 #include <string.h>
 
@@ -304,6 +305,18 @@ ls_status trace_summary_add(trace_summary *s, const char *text, size_t bytes, co
     s->n_files++;
     st = add_events(&r, root);
     json_free(root);
+    return st;
+}
+
+ls_status trace_summary_add_file(trace_summary *s, const char *path)
+{
+    char *text;
+    size_t bytes;
+    ls_status st;
+
+    LS_TRY(file_read_text(path, SUMMARY_FILE_BYTES, &text, &bytes));
+    st = trace_summary_add(s, text, bytes, path);
+    ls_free(text);
     return st;
 }
 

@@ -92,6 +92,9 @@ typedef struct trace_summary {
 LS_MUST_USE ls_status trace_summary_add(trace_summary *s, const char *text, size_t bytes,
                                         const char *what);
 
+/* Adds a file of at most SUMMARY_FILE_BYTES. */
+LS_MUST_USE ls_status trace_summary_add_file(trace_summary *s, const char *path);
+
 /* Appends the text, with at most `most` operators. Sorts operators. */
 void trace_summary_text(trace_summary *s, int most, text_buf *out);
 

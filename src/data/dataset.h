@@ -9,6 +9,7 @@
 #include <lockstep/data.h>
 
 #include "base/status.h"
+#include "data/broken.h"
 #include "data/images/image.h"
 
 #include <stdatomic.h>
@@ -65,14 +66,19 @@ struct ls_dataset {
     const int64_t *lengths; /* (n_lengths, count) */
     bool is_in_memory;      /* reading a sample is a copy */
 
+    /* 1 + each sample that a warning has named as broken, 0: none; last, whether there was the
+     * warning that further ones are only counted. Relaxed: they order nothing else. */
+    atomic_size_t named[DATASET_NAMED];
     atomic_int n_loaders; /* loaders in use: while there are any, augmentation cannot change */
 
     // Images only.
     const image_ops *images; /* NULL: other data */
     ls_field image_fields[2];
     int classes;
-    int64_t dims[3]; /* C, H, W of its images; H and W are 0 where they differ */
-    size_t n_others; /* files in the folder that are not images */
+    int64_t dims[3];   /* C, H, W of its images; H and W are 0 where they differ */
+    size_t n_others;   /* files in class folders that are not named as images */
+    size_t n_beside;   /* files beside the class folders */
+    size_t n_dangling; /* links beside the class folders whose target cannot be examined */
     bool is_augmented;
     ls_augment augment;
     int64_t sample_dims[3];

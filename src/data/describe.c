@@ -115,11 +115,12 @@ static void add_sums(dataset_scan *s, const image_sums *t)
     }
 }
 
-/* A broken image is counted and reported; any other failure stops the scan. */
+/* A broken image or a file that is gone (most are dangling links) is counted and reported; any
+ * other failure stops the scan. */
 static void record_failure(dataset_scan *s, ls_status st, image_sums *t)
 {
     ls_mutex_lock(&s->lock);
-    if (st == LS_EFORMAT) {
+    if (st == LS_EFORMAT || st == LS_ENOTFOUND) {
         t->n_bad++;
         if (s->opt->bad != NULL)
             s->opt->bad(s->opt->arg, ls_last_error());
@@ -206,6 +207,8 @@ static void fill_facts(const dataset_scan *s, dataset_facts *f)
 
     f->count = s->set->count;
     f->n_others = s->set->n_others;
+    f->n_beside = s->set->n_beside;
+    f->n_dangling = s->set->n_dangling;
     f->n_bad = s->sum.n_bad;
     f->n_jpeg = s->sum.n_jpeg;
     f->n_png = s->sum.n_png;

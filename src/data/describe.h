@@ -28,8 +28,10 @@ typedef struct dataset_facts {
     bool is_quick; /* as asked for: n_bad counts broken headers only */
     size_t n_jpeg; /* readable JPEGs */
     size_t n_png;
-    size_t n_others; /* files in the folder that are not images */
-    int width[2];    /* smallest and largest; 0 when no image is readable */
+    size_t n_others; /* as in ls_dataset */
+    size_t n_beside;
+    size_t n_dangling;
+    int width[2]; /* smallest and largest; 0 when no image is readable */
     int height[2];
     size_t *classes; /* samples of each class */
     int n_classes;

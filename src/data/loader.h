@@ -97,7 +97,6 @@ struct ls_loader {
     // Set by the caller's thread when the batches are no longer needed; the other threads check it
     // between samples. Relaxed: it only saves time.
     atomic_bool cancel;
-    atomic_int n_logged; /* warnings about broken samples; relaxed, it orders nothing else */
     loader_thread *threads;
     int n_threads; /* 0: the caller's thread reads, with the reader of threads[0] */
 };

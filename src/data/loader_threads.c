@@ -10,7 +10,6 @@
 #include "base/text.h"
 #include "data/loader.h"
 
-#define MAX_LOGGED       20   /* warnings about broken samples */
 #define MAX_REPLACEMENTS 1000 /* broken samples in a row that are replaced */
 
 /* Rows first ... first + n - 1 of a batch, made by one thread. */
@@ -30,17 +29,17 @@ static const char *sample_word(const ls_loader *l)
     return l->layout.set->images != NULL ? "image" : "sample";
 }
 
-/* Logs the thread's last error as a warning about a broken sample. */
-static void log_bad_sample(ls_loader *l)
+/* Logs the thread's last error as a warning about a broken sample, once. */
+static void log_bad_sample(const ls_loader *l, size_t index)
 {
-    const int n = atomic_fetch_add_explicit(&l->n_logged, 1, memory_order_relaxed);
+    const broken_naming naming = dataset_name_broken(l->layout.set, index);
     const char *word = sample_word(l);
 
-    if (n < MAX_LOGGED && l->opt.bad_images == LS_BAD_IMAGES_REPLACE)
+    if (naming == BROKEN_NAME && l->opt.bad_images == LS_BAD_IMAGES_REPLACE)
         ls_log(LS_LOG_WARN, "data", "%s: replaced by another %s", ls_last_error(), word);
-    else if (n < MAX_LOGGED)
+    else if (naming == BROKEN_NAME)
         ls_log(LS_LOG_WARN, "data", "%s: skipped", ls_last_error());
-    if (n == MAX_LOGGED)
+    else if (naming == BROKEN_COUNT)
         ls_log(LS_LOG_WARN, "data", "more broken %ss are counted but not logged", word);
 }
 
@@ -100,7 +99,7 @@ static ls_status read_row(ls_loader *l, row_reader *r, piece *p, size_t row)
     slot->is_left_out[row] = 0;
     if (st != LS_EFORMAT || l->opt.bad_images == LS_BAD_IMAGES_FAIL)
         return st;
-    log_bad_sample(l);
+    log_bad_sample(l, index);
     p->n_bad++;
     if (l->opt.bad_images == LS_BAD_IMAGES_REPLACE)
         return replace(l, r, index, slot, row);

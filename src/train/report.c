@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "comm/comm.h"
+#include "data/broken.h"
 #include "tensor/device.h"
 #include "train/finite.h"
 
@@ -146,6 +147,30 @@ static ls_status gather_seconds(ls_run *run, const rank_sums *sum)
     return ls_all_gather(run->comm, run->report.window.seconds, all, PHASE_TRAINING, LS_F64, NULL);
 }
 
+/* Ranks exchange which broken images of the training set a warning has named: in the next epoch
+ * another rank reads them. Test samples stay on their ranks. */
+static ls_status share_named(ls_run *run, const rank_sums *sum)
+{
+    const int n = run_size(run);
+    const ls_dataset *set = run->train.set;
+    int64_t own[DATASET_NAMED];
+    int64_t *all;
+    ls_status st;
+
+    if (run->comm == NULL || !(sum->bad > 0))
+        return LS_OK;
+    all = ls_calloc((size_t)n, sizeof(own));
+    if (all == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the broken images of %d ranks", n);
+    dataset_get_named(set, own);
+    comm_label(run->comm, "broken images");
+    st = ls_all_gather(run->comm, own, all, DATASET_NAMED, LS_I64, NULL);
+    for (int i = 0; i < n && st == LS_OK; i++)
+        dataset_add_named(set, all + (size_t)i * DATASET_NAMED);
+    ls_free(all);
+    return st;
+}
+
 ls_status report_rest(ls_run *run, history_point *p)
 {
     rank_sums sum;
@@ -153,6 +178,7 @@ ls_status report_rest(ls_run *run, history_point *p)
     run->report.mark_ns = ls_now_ns();
     LS_TRY(sum_window(run, &sum, p));
     LS_TRY(gather_seconds(run, &sum));
+    LS_TRY(share_named(run, &sum));
     run->report.window = (rank_sums){.loss = 0};
     memset(run->report.windows, 0, (size_t)run->division.n * sizeof(*run->report.windows));
     run->epoch_samples += p->rows;

@@ -436,6 +436,8 @@ static void counters_of_other_types_are_converted(void **state)
 static void what_a_download_leaves_instead_of_weights_is_named(void **state)
 {
     static const char lfs[] = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n";
+    static const char *const texts[] = {"{\"error\":\"Invalid username or password.\"}",
+                                        "Not Found"};
     static const char *const pages[] = {"<!DOCTYPE html><html></html>", "\xef\xbb\xbf\n <HTML>",
                                         "<html>"};
 
@@ -445,6 +447,10 @@ static void what_a_download_leaves_instead_of_weights_is_named(void **state)
     for (size_t i = 0; i < LS_COUNT_OF(pages); i++) {
         temp_write(path, pages[i], strlen(pages[i]));
         assert_refused("is an HTML page");
+    }
+    for (size_t i = 0; i < LS_COUNT_OF(texts); i++) {
+        temp_write(path, texts[i], strlen(texts[i]));
+        assert_refused("is text, not a file of weights: it begins with ");
     }
 }
 

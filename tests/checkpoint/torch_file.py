@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import zipfile
 
 try:
     import torch
@@ -26,6 +27,7 @@ spec = importlib.util.spec_from_file_location("convert", converter)
 convert = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(convert)
 TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "I64": torch.int64}
+OTHER_ORDER = b"big" if sys.byteorder == "little" else b"little"
 ARGS = argparse.Namespace(model="resnet18", lr=0.1, milestones=[1, 2], device=None)
 OPTIMIZER = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], 0.1, momentum=0.9).state_dict()
 weights = {
@@ -185,7 +187,35 @@ def check_refusals(folder):
         assert os.path.exists(f"{folder}/ran"), "code of the file was executed"
         truncate(source)
         code, printed = run(source, target, "--force")
-        assert code == 1 and "cannot be read: " in printed, printed
+        text = "is truncated" if zipped else "cannot be read: "
+        assert code == 1 and text in printed, printed
+
+
+def check_hostile_files(folder):
+    """The reason is printed and nothing is left behind."""
+    source, target = f"{folder}/hostile.pth", f"{folder}/hostile"
+    names = ("denselayer1.norm.1.weight", "denselayer1.norm1.weight")
+    for state, text in (
+        ({name: torch.ones(2) for name in names}, f"two entries have the name {names[1]}"),
+        ({"w": torch.ones(1).expand(1 << 20, 1 << 20)}, "cannot write "),
+        ({"__metadata__": torch.ones(2)}, "skipped: __metadata__ (a reserved name)"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "is a pointer of Git LFS"),
+        (b"\xef\xbb\xbf\r\n<!DOCTYPE html>", "is an HTML or XML page"),
+        ({"a/b.txt": b""}, "is a zip archive without data.pkl"),
+        ({"a/data.pkl": b"", "a/byteorder": OTHER_ORDER}, "another byte order"),
+    ):
+        if isinstance(state, bytes):
+            with open(source, "wb") as file:
+                file.write(state)
+        elif torch.is_tensor(next(iter(state.values()))):
+            torch.save(state, source)
+        else:
+            with zipfile.ZipFile(source, "w") as archive:
+                for name, content in state.items():
+                    archive.writestr(name, content)
+        code, printed = run(source, target)
+        assert code == 1 and text in printed, (text, printed)
+        assert not os.path.exists(target) and not os.path.exists(f"{target}.tmp"), text
 
 
 def truncate(path):
@@ -211,4 +241,5 @@ with tempfile.TemporaryDirectory() as temporary:
     check_states(temporary)
     check_renames(temporary)
     check_refusals(temporary)
+    check_hostile_files(temporary)
 print(f"torch {torch.__version__}: converted")

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define test(name) cmocka_unit_test_setup_teardown(name, set_up, clean_up)
 #define TOOL(...)  job_start(JOB_LIST(JOB_TOOL, "data", __VA_ARGS__), NULL)
@@ -232,6 +233,41 @@ static void broken_images_are_named_and_end_it_with_1(void **state)
     job_expect(j, job_printed(j, 0, "  broken    1\n") && job_printed(j, 0, "  broken    0\n"));
 }
 
+static void a_dangling_link_is_broken_and_the_others_are_examined(void **state)
+{
+    job *j;
+
+    LS_UNUSED(state);
+    make_folders("set");
+    assert_int_equal(symlink("../gone.png", in_folder("set/train/0/link.png")), 0);
+    j = TOOL("folder", in_folder("set"));
+    job_expect_code(j, 1);
+    job_expect(j, job_printed(j, 1,
+                              "set/train/0/link.png: it is a link to ../gone.png, which does "
+                              "not exist\n"));
+    job_expect(j, job_printed(j, 0, "  broken    1\n") && job_printed(j, 0, "  broken    0\n"));
+}
+
+static void skipped_files_and_links_are_counted_with_their_reason(void **state)
+{
+    job *j;
+
+    LS_UNUSED(state);
+    make_folders("set");
+    temp_write(in_folder("set/val/0/notes.txt"), "", 0);
+    temp_write(in_folder("set/val/a.jpg"), "", 0);
+    temp_write(in_folder("set/val/b.csv"), "", 0);
+    assert_int_equal(symlink("gone", in_folder("set/val/cats")), 0);
+    assert_int_equal(symlink("loop", in_folder("set/val/loop")), 0);
+    j = TOOL("folder", in_folder("set/val"));
+    job_expect_code(j, 0);
+    job_expect(j, job_printed(j, 0, "  others    1 file skipped: not named .jpg, .jpeg or .png\n"));
+    job_expect(j, job_printed(j, 0, "  beside    2 files skipped: beside the class folders\n"));
+    job_expect(j, job_printed(j, 0,
+                              "  dangling  2 links skipped: beside the class folders, "
+                              "without a readable target\n"));
+}
+
 /* A look at sizes finds only those whose beginning is broken. */
 static void a_quick_look_does_not_count_broken_images(void **state)
 {
@@ -316,6 +352,8 @@ int main(void)
         test(speak_without_espeak_names_the_package),
         test(a_folder_is_described),
         test(broken_images_are_named_and_end_it_with_1),
+        test(a_dangling_link_is_broken_and_the_others_are_examined),
+        test(skipped_files_and_links_are_counted_with_their_reason),
         test(a_quick_look_does_not_count_broken_images),
         test(class_missing_in_val_is_reported),
         test(conversions_work_in_both_directions),

@@ -83,6 +83,20 @@ static void a_run_has_all_its_parts(void **state)
     report_free(r);
 }
 
+static void a_byte_order_mark_is_read_over(void **state)
+{
+    text_buf file = {0};
+    report_run *r;
+
+    LS_UNUSED(state);
+    text_append(&file, "\xEF\xBB\xBF%s", first_line);
+    r = read_text(text_str(&file), LS_OK);
+    assert_int_equal(r->n_points, 1);
+    assert_true(r->points[0].loss == 2.5);
+    report_free(r);
+    text_free(&file);
+}
+
 static void runs_are_lines_of_the_same_charts(void **state)
 {
     report_run runs[2];
@@ -176,6 +190,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_has_all_its_parts),
+        cmocka_unit_test(a_byte_order_mark_is_read_over),
         cmocka_unit_test(runs_are_lines_of_the_same_charts),
         cmocka_unit_test(a_file_that_is_not_metrics_is_refused_with_its_line),
         cmocka_unit_test(strange_values_and_changed_bytes_are_survived),

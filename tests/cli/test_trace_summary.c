@@ -2,7 +2,11 @@
 /* test_trace_summary.c - what lockstep trace summarize reads and prints. */
 #include "base/unit.h"
 
+#include "base/file.h"
 #include "cli/trace_summary.h"
+
+#include <stdlib.h>
+#include <unistd.h>
 
 /* Rank 1 takes twice as long as the two others. */
 #define PROFILE(rank, forward_us)                                                                  \
@@ -113,6 +117,25 @@ static void late_and_awaited_ranks_are_counted(void **state)
     trace_summary_free(&s);
 }
 
+static void a_byte_order_mark_is_read_over(void **state)
+{
+    char path[] = "/tmp/lockstep-test-trace-XXXXXX";
+    const int fd = mkstemp(path);
+    trace_summary s = {.n_files = 0};
+    text_buf text = {0};
+
+    LS_UNUSED(state);
+    assert_true(fd >= 0);
+    assert_int_equal(close(fd), 0);
+    text_append(&text, "\xEF\xBB\xBF%s", rank_0);
+    assert_ok(file_replace(path, text_str(&text), text.length));
+    assert_ok(trace_summary_add_file(&s, path));
+    assert_int_equal(s.n_files, 1);
+    assert_int_equal(unlink(path), 0);
+    trace_summary_free(&s);
+    text_free(&text);
+}
+
 static void a_rank_in_two_files_is_refused(void **state)
 {
     trace_summary s = {.n_files = 0};
@@ -163,6 +186,7 @@ int main(void)
         cmocka_unit_test(operators_are_bound_by_what_explains_their_time),
         cmocka_unit_test(a_slow_rank_is_named),
         cmocka_unit_test(late_and_awaited_ranks_are_counted),
+        cmocka_unit_test(a_byte_order_mark_is_read_over),
         cmocka_unit_test(a_rank_in_two_files_is_refused),
         cmocka_unit_test(what_is_no_trace_is_refused),
         cmocka_unit_test(wrong_values_count_as_0),

@@ -69,7 +69,8 @@ static void files_are_found_as_by_torchvision(void **state)
     assert_file(d, 4, 0, "set/ant/deep/er/0.jpg is empty");
     assert_file(d, 5, 1, "set/zebra/10.png is empty");
     assert_file(d, 6, 1, "set/zebra/2.png is empty");
-    assert_int_equal(d->n_others, 4);
+    assert_int_equal(d->n_others, 3);
+    assert_int_equal(d->n_beside, 1);
     assert_memory_equal(ls_dataset_sample_dims(d), ((int64_t[]){3, 0, 0}), 24);
     ls_dataset_close(d);
 }
@@ -88,11 +89,11 @@ static void folders_without_images_are_refused(void **state)
     LS_UNUSED(state);
     assert_refused("nothing", LS_ENOTFOUND, "cannot open folder");
     temp_folder_make(&folder, "empty");
-    assert_refused("empty", LS_EFORMAT, "has no class folders (0 files)");
+    assert_refused("empty", LS_EFORMAT, "has no class folders (0 files, 0 dangling links)");
     temp_folder_make(&folder, "flat");
     make_file("flat/a.jpg");
     make_file("flat/b.jpg");
-    assert_refused("flat", LS_EFORMAT, "has no class folders (2 files)");
+    assert_refused("flat", LS_EFORMAT, "has no class folders (2 files, 0 dangling links)");
     temp_folder_make(&folder, "half");
     temp_folder_make(&folder, "half/full");
     make_file("half/full/a.jpg");
@@ -130,6 +131,7 @@ static void links_are_followed(void **state)
     assert_int_equal(ls_dataset_count(d), 2);
     assert_file(d, 0, 0, "set/a/b.jpg is empty");
     assert_status(d->images->open(d, 1, &r), LS_ENOTFOUND);
+    assert_last_error("set/a/c.jpg: it is a link to nowhere, which does not exist");
     image_reader_free(&r);
     ls_dataset_close(d);
 }

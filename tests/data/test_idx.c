@@ -433,6 +433,9 @@ static void a_folder_with_mnists_file_names_opens(void **state)
     assert_status(ls_dataset_open_mnist(folder.path, "train", &d), LS_ENOTFOUND);
     assert_last_error("train-images-idx3-ubyte.gz");
     assert_last_error(folder.path);
+    temp_folder_make(&folder, "train");
+    assert_status(ls_dataset_open_mnist(folder.path, "train", &d), LS_ENOTFOUND);
+    assert_last_error("a folder train/: if it has a folder of images for each class, run:");
     temp_write(temp_path(&folder, "train-images-idx3-ubyte.gz", path), z, bytes);
     assert_status(ls_dataset_open_mnist(folder.path, "train", &d), LS_ENOTFOUND);
     assert_last_error("train-labels-idx1-ubyte");

@@ -208,14 +208,22 @@ static void restore_files(void)
     picture_write(temp_path(&folder, "c/18.png", path), 40, 30, 1, 0);
 }
 
-static void broken_files_are_logged_and_counted(void **state)
+/* A warning has the text, and only one has. */
+static void assert_once(const char *logged, const char *text)
+{
+    const char *at = strstr(logged, text);
+
+    assert_non_null(at);
+    assert_null(strstr(at + 1, text));
+}
+
+static void broken_files_are_logged_once_and_counted_in_each_epoch(void **state)
 {
     ls_augment a;
     ls_dataset *d;
 
     LS_UNUSED(state);
     ls_augment_imagenet(0, SIDE, &a);
-    d = open_images(&a);
     break_files();
     for (int bad = LS_BAD_IMAGES_REPLACE; bad <= LS_BAD_IMAGES_LEAVE_OUT; bad++) {
         char path[TEMP_PATH_BYTES];
@@ -224,6 +232,7 @@ static void broken_files_are_logged_and_counted(void **state)
         size_t n;
         int kept;
 
+        d = open_images(&a);
         open_stream(&s, d, 2, (ls_bad_images)bad);
         kept = log_begin(path);
         free(read_epochs(&s, &n));
@@ -231,16 +240,47 @@ static void broken_files_are_logged_and_counted(void **state)
         assert_int_equal(ls_loader_bad_images(s.loader), 6);
         assert_int_equal(n / (3 * SIDE * SIDE),
                          bad == LS_BAD_IMAGES_REPLACE ? 2 * N_FILES : 2 * (N_FILES - 3));
-        assert_non_null(strstr(logged, "a/01.jpg: offset"));
-        assert_non_null(strstr(logged, "b/10.jpg is empty"));
-        assert_non_null(strstr(logged, "c/18.png is a GIF"));
+        assert_once(logged, "a/01.jpg: offset");
+        assert_once(logged, "b/10.jpg is empty");
+        assert_once(logged, "c/18.png is a GIF");
         assert_non_null(strstr(logged, bad == LS_BAD_IMAGES_REPLACE ? "replaced by another image"
                                                                     : ": skipped"));
         free(logged);
         close_stream(&s);
+        ls_dataset_close(d);
     }
     restore_files();
-    ls_dataset_close(d);
+}
+
+static void warnings_name_the_first_broken_samples_of_all_processes(void **state)
+{
+    const ls_synthetic_options opt = {
+        .size = sizeof(opt), .count = 100, .classes = 2, .height = 2, .width = 2};
+    int64_t named[DATASET_NAMED];
+    ls_dataset *sets[2];
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 2; i++)
+        assert_ok(ls_dataset_open_synthetic(&opt, &sets[i]));
+    assert_int_equal(dataset_name_broken(sets[0], 0), BROKEN_NAME);
+    assert_int_equal(dataset_name_broken(sets[0], 99), BROKEN_NAME);
+    assert_int_equal(dataset_name_broken(sets[0], 0), BROKEN_KNOWN);
+    dataset_get_named(sets[0], named);
+    dataset_add_named(sets[1], named);
+    assert_int_equal(dataset_name_broken(sets[1], 99), BROKEN_KNOWN);
+    for (size_t i = 2; i < DATASET_NAMED_SAMPLES; i++)
+        assert_int_equal(dataset_name_broken(sets[1], i), BROKEN_NAME);
+    dataset_get_named(sets[1], named);
+    named[0] = 80; // which has no place any more, so no warning has named it here
+    dataset_add_named(sets[1], named);
+    assert_int_equal(dataset_name_broken(sets[1], 50), BROKEN_COUNT);
+    assert_int_equal(dataset_name_broken(sets[1], 50), BROKEN_KNOWN);
+    assert_int_equal(dataset_name_broken(sets[1], 51), BROKEN_KNOWN);
+    dataset_get_named(sets[1], named);
+    dataset_add_named(sets[0], named);
+    assert_int_equal(dataset_name_broken(sets[0], 52), BROKEN_KNOWN);
+    for (int i = 0; i < 2; i++)
+        ls_dataset_close(sets[i]);
 }
 
 static void a_broken_file_is_fatal_by_default(void **state)
@@ -516,7 +556,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(steps_allocate_nothing_once_the_largest_image_is_known),
-        cmocka_unit_test(broken_files_are_logged_and_counted),
+        cmocka_unit_test(broken_files_are_logged_once_and_counted_in_each_epoch),
+        cmocka_unit_test(warnings_name_the_first_broken_samples_of_all_processes),
         cmocka_unit_test(a_broken_file_is_fatal_by_default),
         cmocka_unit_test(a_missing_file_is_always_fatal),
         cmocka_unit_test(a_synthetic_set_is_the_same_on_all_ranks),

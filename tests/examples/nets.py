@@ -430,6 +430,12 @@ def a_broken_image_is_named_and_skipped_as_asked():
             and "class2/4.png" in output
             and "skipped 2 broken images" in output
         ), output
+        output = run(
+            *launched(3, *imagenet(data, "--bad-images", "skip", "-b", "12", "--epochs", "6"))
+        )
+        assert "skipped 12 broken images" in output, output
+        for name in ("class1/3.png", "class2/4.png"):
+            assert output.count(name) == 1, (name, output)
 
 
 def dummy_images_have_imagenets_classes():

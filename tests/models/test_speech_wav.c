@@ -167,6 +167,11 @@ static void headers_without_a_length_are_read_to_the_end(void **state)
         {2000000036, 2000000000, NULL},
         {0xFFFFFFFF, 2 * N, "truncated"},
         {0, 2 * N, "truncated"},
+        {36, 0, NULL}, // of a file without sound, as Python's wave begins it
+        {36, 0xFFFFFFFF, NULL},
+        {36, 2 * N, "truncated"},
+        {36 + 2 * N, 0, "truncated"},
+        {36 + 2 * N, 0xFFFFFFFF, "truncated"},
     };
     unsigned char *bytes;
     float *out;
@@ -199,6 +204,30 @@ static void headers_without_a_length_are_read_to_the_end(void **state)
 }
 
 /* As of a program that takes samples of 16 bits for floats. */
+/* Its data chunk is empty and another chunk follows. */
+static void a_wav_without_samples_is_refused(void **state)
+{
+    static const unsigned char info[] = {'L', 'I', 'S', 'T', 4, 0, 0, 0, 'I', 'N', 'F', 'O'};
+    unsigned char bytes[HEADER_BYTES + sizeof(info)];
+    unsigned char *whole;
+    const float zero = 0;
+    size_t size;
+
+    (void)state;
+    assert_int_equal(wav_write(path, &zero, 1, &error), LS_OK);
+    whole = temp_read(path, &size);
+    memcpy(bytes, whole, HEADER_BYTES);
+    memcpy(bytes + HEADER_BYTES, info, sizeof(info));
+    put_length(bytes + 4, sizeof(bytes) - 8);
+    put_length(bytes + 40, 0);
+    temp_write(path, bytes, sizeof(bytes));
+    expect_refused(LS_EFORMAT, "has no samples");
+    put_length(bytes + 4, 36);
+    temp_write(path, bytes, HEADER_BYTES);
+    expect_refused(LS_EFORMAT, "has no samples");
+    free(whole);
+}
+
 static void float_samples_beyond_full_scale_are_refused(void **state)
 {
     static const float samples[] = {0, -1, 1, 0.5F, -20000};
@@ -240,6 +269,7 @@ int main(void)
         cmocka_unit_test(too_long_sound_is_refused),
         cmocka_unit_test(every_truncation_is_refused),
         cmocka_unit_test(headers_without_a_length_are_read_to_the_end),
+        cmocka_unit_test(a_wav_without_samples_is_refused),
         cmocka_unit_test(float_samples_beyond_full_scale_are_refused),
         cmocka_unit_test(missing_files_are_named),
     };

@@ -72,7 +72,7 @@ static const image_ops folder_ops = {
 
 /* The entries of one folder that do not begin with a dot, sorted byte by byte. */
 typedef struct listing {
-    text_buf text; /* 'd' or 'f', then the name, each terminated */
+    text_buf text; /* kind_of() it, then the name, each terminated */
     uint64_t *at;
     size_t n;
     size_t capacity;
@@ -100,7 +100,7 @@ static ls_status grow(void **items, size_t n, size_t *capacity, size_t size)
     return LS_OK;
 }
 
-/* 'd', 'f', or 0 for what is neither folder nor file; links are followed. */
+/* 'd', 'f', 'l' for a link that cannot be followed, or 0 for what is neither folder nor file. */
 static char kind_of(const char *dir, const struct dirent *entry)
 {
     char path[4096];
@@ -114,7 +114,7 @@ static char kind_of(const char *dir, const struct dirent *entry)
         return 0;
     text_format(path, sizeof(path), "%s/%s", dir, entry->d_name);
     if (stat(path, &info) != 0)
-        return 'f'; // a dangling link is a file that cannot be read
+        return 'l';
     if (S_ISDIR(info.st_mode))
         return 'd';
     if (S_ISREG(info.st_mode))
@@ -199,7 +199,7 @@ static ls_status add_file(folder_dataset *d, const char *below, const char *name
 static ls_status add_folder(folder_dataset *d, const char *below, int depth);
 
 // NOLINTNEXTLINE(misc-no-recursion): as add_folder()
-static ls_status add_entries(folder_dataset *d, const char *below, int depth, char kind,
+static ls_status add_entries(folder_dataset *d, const char *below, int depth, bool are_folders,
                              const listing *l)
 {
     for (size_t i = 0; i < l->n; i++) {
@@ -207,9 +207,9 @@ static ls_status add_entries(folder_dataset *d, const char *below, int depth, ch
         text_buf path = {0};
         ls_status st;
 
-        if (*entry != kind)
+        if ((*entry == 'd') != are_folders)
             continue;
-        if (kind == 'f') {
+        if (!are_folders) {
             LS_TRY(add_file(d, below, entry + 1));
             continue;
         }
@@ -238,9 +238,9 @@ static ls_status add_folder(folder_dataset *d, const char *below, int depth)
     if (st == LS_OK)
         st = list_folder(path.data, &l);
     if (st == LS_OK)
-        st = add_entries(d, below, depth, 'f', &l);
+        st = add_entries(d, below, depth, false, &l);
     if (st == LS_OK)
-        st = add_entries(d, below, depth, 'd', &l);
+        st = add_entries(d, below, depth, true, &l);
     listing_free(&l);
     text_free(&path);
     return st;
@@ -269,7 +269,7 @@ static ls_status add_class(folder_dataset *d, const char *name)
 
 static ls_status add_classes(folder_dataset *d, const listing *l)
 {
-    size_t n_files = 0;
+    ls_dataset *set = &d->common;
 
     d->class_names = ls_calloc(l->n, sizeof(*d->class_names));
     if (d->class_names == NULL)
@@ -277,16 +277,16 @@ static ls_status add_classes(folder_dataset *d, const listing *l)
     for (size_t i = 0; i < l->n; i++) {
         const char *entry = l->text.data + l->at[i];
 
-        n_files += *entry == 'f';
+        set->n_beside += *entry == 'f';
+        set->n_dangling += *entry == 'l';
         if (*entry == 'd')
             LS_TRY(add_class(d, entry + 1));
     }
-    d->common.n_others += n_files;
-    if (d->common.classes == 0)
+    if (set->classes == 0)
         return ls_fail(LS_EFORMAT,
-                       "%s has no class folders (%zu files): put the images of each class into "
-                       "%s/CLASS/NAME.jpg",
-                       d->dir, n_files, d->dir);
+                       "%s has no class folders (%zu files, %zu dangling links): put the images of "
+                       "each class into %s/CLASS/NAME.jpg",
+                       d->dir, set->n_beside, set->n_dangling, d->dir);
     return LS_OK;
 }
 

@@ -97,6 +97,21 @@ ls_status ls_dataset_open_idx(const char *images, const char *labels, ls_dataset
     return image_set_finish(&d->common, st, out);
 }
 
+/* `path` is memory for a path. */
+static ls_status fail_missing(const char *dir, const char *split, const char *kind, text_buf *path)
+{
+    text_free(path);
+    text_append(path, "%s/train/.", dir); // exists only if train is a folder
+    LS_TRY(text_status(path));
+    if (access(path->data, F_OK) == 0)
+        return ls_fail(LS_ENOTFOUND,
+                       "%s has neither %s-%s nor %s-%s.gz, but a folder train/: if it has a folder "
+                       "of images for each class, run: imagenet %s",
+                       dir, split, kind, split, kind, dir);
+    return ls_fail(LS_ENOTFOUND, "%s has neither %s-%s nor %s-%s.gz", dir, split, kind, split,
+                   kind);
+}
+
 /* DIR/SPLIT-KIND as MNIST names it, with a dot as 7-Zip does; in the folders of torchvision, too;
  * each also with .gz. */
 static ls_status find_file(const char *dir, const char *split, const char *kind, text_buf *path)
@@ -112,8 +127,7 @@ static ls_status find_file(const char *dir, const char *split, const char *kind,
         if (access(path->data, F_OK) == 0)
             return LS_OK;
     }
-    return ls_fail(LS_ENOTFOUND, "%s has neither %s-%s nor %s-%s.gz", dir, split, kind, split,
-                   kind);
+    return fail_missing(dir, split, kind, path);
 }
 
 ls_status ls_dataset_open_mnist(const char *dir, const char *split, ls_dataset **out)

@@ -101,6 +101,19 @@ static ls_status fail_file(const char *path, const char *did)
                    ls_errno_text(errno));
 }
 
+static ls_status fail_open(const char *path)
+{
+    const int error = errno;
+    char target[1024];
+    const ssize_t n = error == ENOENT ? readlink(path, target, sizeof(target)) : -1;
+
+    errno = error;
+    if (n < 0)
+        return fail_file(path, "open");
+    return ls_fail(LS_ENOTFOUND, "cannot open %s: it is a link to %.*s, which does not exist", path,
+                   (int)n, target);
+}
+
 static ls_status read_file(image_reader *r, int fd, const char *path, size_t *bytes)
 {
     struct stat info;
@@ -125,7 +138,7 @@ ls_status image_open_file(image_reader *r, const char *path)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd < 0)
-        return fail_file(path, "open");
+        return fail_open(path);
     st = read_file(r, fd, path, &bytes);
     file_close(&fd);
     return st == LS_OK ? image_open_bytes(r, path, r->file.data, bytes) : st;
