@@ -239,6 +239,7 @@ ls_status run_flags_settle_nodes(run_flags *f)
         return ls_fail(LS_EINVAL, "--nnodes %s needs --rdzv-backend c10d", f->nnodes);
     f->rendezvous.by_id = by_id;
     f->rendezvous.max_spares = f->rendezvous.max_nodes;
+    f->rendezvous.run_name = run_id;
     f->rendezvous.run_id = ls_hash_bytes(run_id, strlen(run_id), 0);
     LS_TRY(run_flags_settle_networks(f));
     LS_TRY(find_endpoint(f, by_id));
