@@ -71,13 +71,18 @@ static void a_program_that_cannot_be_run_is_named(void **state)
     job_expect(j, job_printed(j, 1, "cannot run /: Permission denied; / is a folder"));
 }
 
-static void expect_refused(const char *program, const char *text)
+static void expect_refused_with(const char *variable, const char *program, const char *text)
 {
-    job *j = job_start(JOB_LIST(JOB_TOOL, "run", program), NULL);
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", program), JOB_LIST(variable));
 
     job_await_end(j);
     job_expect(j, job_printed(j, 1, text));
     job_clean_up(NULL);
+}
+
+static void expect_refused(const char *program, const char *text)
+{
+    expect_refused_with(NULL, program, text);
 }
 
 static void file_that_is_not_executable_is_named_with_the_fix(void **state)
@@ -85,6 +90,7 @@ static void file_that_is_not_executable_is_named_with_the_fix(void **state)
     static const char fix[] = "; ./program is not executable: run chmod +x ./program, or put its "
                               "interpreter before it (sh ./program)";
     char folder[] = "/tmp/lockstep-test-XXXXXX";
+    char path[64];
     FILE *f;
 
     LS_UNUSED(state);
@@ -98,6 +104,9 @@ static void file_that_is_not_executable_is_named_with_the_fix(void **state)
     expect_refused("program", fix);
     assert_int_equal(chmod("program", 0700), 0);
     expect_refused("./program", "; ./program is there, but the interpreter in its first line");
+    text_format(path, sizeof(path), "PATH=%s:/usr/bin:/bin", folder);
+    expect_refused_with(path, "program",
+                        "/program is there, but the interpreter in its first line");
     assert_int_equal(unlink("program"), 0);
     assert_int_equal(chdir("/"), 0);
     assert_int_equal(rmdir(folder), 0);

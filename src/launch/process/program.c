@@ -149,7 +149,7 @@ const char *program_advice(char *buf, size_t n, const char *program, int error)
                            "; %s is not executable: run chmod +x %s, or put its interpreter before "
                            "it (sh %s)",
                            path, path, path);
-    if (strchr(program, '/') == NULL)
+    if (strchr(program, '/') == NULL && text_starts(path, "./"))
         return text_format(buf, n, "; it is in this folder: %s", path);
     if (error == ENOENT)
         return text_format(buf, n,
