@@ -59,6 +59,7 @@ typedef struct ls_flags {
      * error. */
     int takes_rest;
     int width; /* columns of the help; 0 = those of the terminal behind stdout, or 80 */
+    const char *const *abbreviated; /* names of which a unique beginning is enough; NULL ends it */
 } ls_flags;
 
 /* Sets all values. *rest (may be NULL) becomes the index of the first argument that is not a flag,

@@ -119,15 +119,33 @@ ls_status file_read(const char *path, size_t max_bytes, char **out, size_t *out_
     return st;
 }
 
+static void cut_mark(char *text, size_t *bytes)
+{
+    const size_t mark = text_bom_bytes(text, *bytes);
+
+    *bytes -= mark;
+    memmove(text, text + mark, *bytes + 1);
+}
+
 ls_status file_read_text(const char *path, size_t max_bytes, char **out, size_t *out_bytes)
 {
-    size_t mark;
-
     LS_TRY(file_read(path, max_bytes, out, out_bytes));
-    mark = text_bom_bytes(*out, *out_bytes);
-    *out_bytes -= mark;
-    memmove(*out, *out + mark, *out_bytes + 1);
+    cut_mark(*out, out_bytes);
     return LS_OK;
+}
+
+ls_status file_read_input(const char *path, size_t max_bytes, char **out, size_t *out_bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    ls_status st;
+
+    if (fd < 0)
+        return fail_path(path, "open");
+    st = read_to_end(fd, path, 0, max_bytes, out, out_bytes);
+    file_close(&fd);
+    if (st == LS_OK)
+        cut_mark(*out, out_bytes);
+    return st;
 }
 
 ls_status file_pread_all(int fd, const char *path, void *dst, size_t bytes, uint64_t offset)

@@ -20,6 +20,11 @@ LS_MUST_USE ls_status file_read(const char *path, size_t max_bytes, char **out, 
 LS_MUST_USE ls_status file_read_text(const char *path, size_t max_bytes, char **out,
                                      size_t *out_bytes);
 
+/* As file_read_text(), for a file that the user has named: also a pipe or a terminal (/dev/stdin),
+ * and then blocks until its writers have closed it. */
+LS_MUST_USE ls_status file_read_input(const char *path, size_t max_bytes, char **out,
+                                      size_t *out_bytes);
+
 /* Opens a regular file to read; *bytes is its size. Never waits for the writer of a pipe. */
 LS_MUST_USE ls_status file_open_regular(const char *path, int *fd, uint64_t *bytes);
 

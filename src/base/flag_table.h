@@ -19,15 +19,19 @@ static inline const ls_flag *flag_at(const ls_flags *f, int i)
     return i < f->n[0] ? &f->tables[0][i] : &f->tables[1][i - f->n[0]];
 }
 
-/* Whether `n` bytes of `given` are the flag's name; "-" and "_" are equal. */
-static inline bool is_flag_name(const char *name, const char *given, size_t n)
+/* Whether a flag's name begins with these `n` bytes; "-" and "_" are equal. */
+static inline bool flag_name_begins(const char *name, const char *given, size_t n)
 {
-    if (strlen(name) != n)
-        return false;
     for (size_t i = 0; i < n; i++)
         if ((name[i] == '_' ? '-' : name[i]) != (given[i] == '_' ? '-' : given[i]))
             return false;
     return true;
+}
+
+/* Whether `n` bytes of `given` are the flag's name. */
+static inline bool is_flag_name(const char *name, const char *given, size_t n)
+{
+    return strlen(name) == n && flag_name_begins(name, given, n);
 }
 
 /* The name of the value: a leading word in backquotes, which *meaning then skips, or one for the

@@ -31,17 +31,39 @@ static bool has_value_attached(const ls_flag *flag, const char *name)
            name[1] <= '9';
 }
 
+static const ls_flag *find_row(const ls_flags *f, const char *name, size_t n, bool by_letter)
+{
+    for (int i = 0; i < n_flags(f); i++)
+        if (is_flag(flag_at(f, i), name, n, by_letter))
+            return flag_at(f, i);
+    return NULL;
+}
+
+/* The number of names that `n` bytes may abbreviate; the first two are stored. */
+static int find_full_names(const ls_flags *f, const char *name, size_t n, const char *found[2])
+{
+    int n_found = 0;
+
+    for (int i = 0; n > 0 && f->abbreviated != NULL && f->abbreviated[i] != NULL; i++)
+        if (flag_name_begins(f->abbreviated[i], name, n) && n_found++ < 2)
+            found[n_found - 1] = f->abbreviated[i];
+    return n_found;
+}
+
 /* Finds "--name", "--name=value", "-name", "-x" or "-x8"; *value points to the value or is NULL. */
 static const ls_flag *find_flag(const ls_flags *f, const char *arg, const char **value)
 {
     const bool is_long = text_starts(arg, "--");
     const char *name = arg + (is_long ? 2 : 1);
     const size_t n = strcspn(name, "=");
+    const ls_flag *row = find_row(f, name, n, !is_long && n == 1);
+    const char *full[2];
 
     *value = name[n] == '=' ? name + n + 1 : NULL;
-    for (int i = 0; i < n_flags(f); i++)
-        if (is_flag(flag_at(f, i), name, n, !is_long && n == 1))
-            return flag_at(f, i);
+    if (row == NULL && is_long && find_full_names(f, name, n, full) == 1)
+        row = find_row(f, full[0], strlen(full[0]), false);
+    if (row != NULL)
+        return row;
     *value = name + 1;
     for (int i = 0; i < n_flags(f) && !is_long; i++)
         if (is_flag(flag_at(f, i), name, 1, true) && has_value_attached(flag_at(f, i), name))
@@ -61,12 +83,16 @@ static const ls_flag *find_argument(const ls_flags *f, int n)
 static ls_status unknown_flag(const ls_flags *f, const char *arg)
 {
     const char *nearest = NULL;
+    const char *full[2];
     char name[NAME_MOST + 1];
     int least = 4; /* a larger distance is no typing error */
     int n;
 
     text_format(name, sizeof(name), "%.*s", (int)strcspn(arg, "="), arg);
     n = (int)strlen(name + strspn(name, "-"));
+    if (text_starts(name, "--") && find_full_names(f, name + 2, strlen(name + 2), full) > 1)
+        return ls_fail(LS_EINVAL, "ambiguous flag %s: it may be --%s or --%s (%s --help lists all)",
+                       name, full[0], full[1], f->program);
     least = n < least ? n : least; // nor is a name without a common letter
     for (int i = 0; i < n_flags(f); i++) {
         const ls_flag *flag = flag_at(f, i);

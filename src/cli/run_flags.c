@@ -228,6 +228,42 @@ const char *run_flags_name(bool as_torchrun)
     return as_torchrun ? "torchrun" : "lockstep run";
 }
 
+/* torchrun's own flags, which its parser takes abbreviated. */
+static const char *const torchrun_names[] = {"help",
+                                             "nnodes",
+                                             "nproc-per-node",
+                                             "rdzv-backend",
+                                             "rdzv-endpoint",
+                                             "rdzv-id",
+                                             "rdzv-conf",
+                                             "standalone",
+                                             "max-restarts",
+                                             "monitor-interval",
+                                             "start-method",
+                                             "event-log-handler",
+                                             "role",
+                                             "module",
+                                             "no-python",
+                                             "run-path",
+                                             "log-dir",
+                                             "redirects",
+                                             "tee",
+                                             "log-line-prefix-template",
+                                             "local-ranks-filter",
+                                             "duplicate-stdout-filters",
+                                             "duplicate-stderr-filters",
+                                             "node-rank",
+                                             "master-addr",
+                                             "master-port",
+                                             "local-addr",
+                                             "logs-specs",
+                                             "numa-binding",
+                                             "signals-to-handle",
+                                             "shutdown-timeout",
+                                             "virtual-local-rank",
+                                             "print-completion",
+                                             NULL};
+
 static ls_flags describe(bool as_torchrun, const flag_table *table)
 {
     return (ls_flags){.size = sizeof(ls_flags),
@@ -236,7 +272,8 @@ static ls_flags describe(bool as_torchrun, const flag_table *table)
                       .summary = "Starts PROG as the ranks of a job and supervises them.",
                       .tables = {table->flags},
                       .n = {table->n},
-                      .takes_rest = 1};
+                      .takes_rest = 1,
+                      .abbreviated = as_torchrun ? torchrun_names : NULL};
 }
 
 /* --- the environment --- */

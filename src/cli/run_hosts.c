@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "cli/cli.h"
 #include "net/interface.h"
 
 #include <stdlib.h>
@@ -114,9 +115,12 @@ static ls_status find_folder(run_flags *f)
                                                         : ls_fail_errno("the working folder");
 }
 
-/* -x NAME uses the value of this environment; -x NAME=VALUE also sets it here. */
+/* -x NAME uses the value of this environment; -x NAME=VALUE also sets it here. A variable that is
+ * not set is left out with a warning, as by mpirun. */
 static ls_status read_exports(run_flags *f)
 {
+    int n = 0;
+
     for (int i = 0; i < f->exports.n; i++) {
         const char *entry = f->export_items[i];
         const char *equals = strchr(entry, '=');
@@ -128,10 +132,14 @@ static ls_status read_exports(run_flags *f)
         text_format(name, sizeof(name), "%.*s", (int)n_name, entry);
         if (equals != NULL && setenv(name, equals + 1, 1) != 0) // NOLINT(concurrency-mt-unsafe)
             return ls_fail_errno("-x %s", entry);
-        if (equals == NULL && getenv(name) == NULL) // NOLINT(concurrency-mt-unsafe)
-            return ls_fail(LS_EINVAL, "-x %s: the variable is not set; -x %s=VALUE sets it", name,
-                           name);
+        if (getenv(name) != NULL) // NOLINT(concurrency-mt-unsafe)
+            f->export_items[n++] = entry;
+        else
+            print_error("%s: warning: -x %s: the variable is not set here, so the ranks do not get "
+                        "it; -x %s=VALUE sets it\n",
+                        run_flags_name(f->as_torchrun), name, name);
     }
+    f->exports.n = n;
     return LS_OK;
 }
 

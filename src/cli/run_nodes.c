@@ -61,25 +61,39 @@ static ls_status read_seconds(const char *value, const char *key, int64_t *ms)
     return LS_OK;
 }
 
+/* Cuts off blanks at both ends, and quotes, which arrive where no shell has read the command. */
+static char *trim(char *s)
+{
+    static const char cut[] = " \t\"'";
+    size_t n;
+
+    s += strspn(s, cut);
+    for (n = strlen(s); n > 0 && strchr(cut, s[n - 1]) != NULL; n--)
+        s[n - 1] = 0;
+    return s;
+}
+
 static ls_status read_setting(run_flags *f, char *setting, int *is_host)
 {
     char *equals = strchr(setting, '=');
+    const char *value;
     bool yes;
 
     if (equals == NULL)
         return ls_fail(LS_EINVAL, "--rdzv-conf: \"%s\" is not key=value", setting);
     *equals = 0;
+    setting = trim(setting);
+    value = trim(equals + 1);
     if (text_equal(setting, "join_timeout"))
-        return read_seconds(equals + 1, "--rdzv-conf join_timeout", &f->rendezvous.join_ms);
+        return read_seconds(value, "--rdzv-conf join_timeout", &f->rendezvous.join_ms);
     if (text_equal(setting, "last_call_timeout")) {
-        LS_TRY(
-            read_seconds(equals + 1, "--rdzv-conf last_call_timeout", &f->rendezvous.last_call_ms));
+        LS_TRY(read_seconds(value, "--rdzv-conf last_call_timeout", &f->rendezvous.last_call_ms));
         if (f->rendezvous.last_call_ms == 0)
             f->rendezvous.last_call_ms = -1; /* not at all */
         return LS_OK;
     }
     if (text_equal(setting, "is_host")) {
-        LS_TRY(text_parse_bool(equals + 1, "--rdzv-conf is_host", &yes));
+        LS_TRY(text_parse_bool(value, "--rdzv-conf is_host", &yes));
         *is_host = yes;
         return LS_OK;
     }
@@ -102,8 +116,8 @@ static ls_status read_conf(run_flags *f, int *is_host)
         if (n >= sizeof(setting))
             return ls_fail(LS_EINVAL, "--rdzv-conf: a setting of %zu characters is too long", n);
         text_format(setting, sizeof(setting), "%.*s", (int)n, at);
-        if (n > 0)
-            LS_TRY(read_setting(f, setting, is_host));
+        if (*trim(setting) != 0)
+            LS_TRY(read_setting(f, trim(setting), is_host));
         at += n + (at[n] == ',');
     }
     return LS_OK;
@@ -225,6 +239,7 @@ ls_status run_flags_settle_nodes(run_flags *f)
         return ls_fail(LS_EINVAL, "--nnodes %s needs --rdzv-backend c10d", f->nnodes);
     f->rendezvous.by_id = by_id;
     f->rendezvous.max_spares = f->rendezvous.max_nodes;
+    f->rendezvous.run_name = run_id;
     f->rendezvous.run_id = ls_hash_bytes(run_id, strlen(run_id), 0);
     LS_TRY(run_flags_settle_networks(f));
     LS_TRY(find_endpoint(f, by_id));

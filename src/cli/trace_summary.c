@@ -314,7 +314,7 @@ ls_status trace_summary_add_file(trace_summary *s, const char *path)
     size_t bytes;
     ls_status st;
 
-    LS_TRY(file_read_text(path, SUMMARY_FILE_BYTES, &text, &bytes));
+    LS_TRY(file_read_input(path, SUMMARY_FILE_BYTES, &text, &bytes));
     st = trace_summary_add(s, text, bytes, path);
     ls_free(text);
     return st;

@@ -171,19 +171,31 @@ static ls_status parse_numeric(const char *text, const char *host, int port, net
     return LS_OK;
 }
 
-static ls_status look_up(const char *host, int port, net_address *out, int max, int *n)
+/* AI_ADDRCONFIG leaves out the family of which this machine has loopback addresses only, so that an
+ * IPv6-only machine does not find its own name where /etc/hosts has it as 127.0.1.1. */
+static int find_host(const char *host, struct addrinfo **found)
 {
     struct addrinfo hints = {.ai_flags = AI_ADDRCONFIG, .ai_socktype = SOCK_STREAM};
+
+    if (getaddrinfo(host, NULL, &hints, found) == 0)
+        return 0;
+    hints.ai_flags = 0;
+    return getaddrinfo(host, NULL, &hints, found);
+}
+
+static ls_status look_up(const char *host, int port, net_address *out, int max, int *n)
+{
     struct addrinfo *found = NULL;
     char shown[80];
-    int error;
+    const int error = find_host(host, &found);
 
     text_printable(shown, sizeof(shown), host);
-    error = getaddrinfo(host, NULL, &hints, &found);
-    if (error == EAI_SYSTEM)
-        return ls_fail_errno("host name '%s' could not be looked up", shown);
     if (error != 0)
-        return ls_fail(LS_ENOTFOUND, "host name '%s': %s", shown, gai_strerror(error));
+        return ls_fail(LS_ENOTFOUND,
+                       "cannot resolve %s: %s; check the name (getent hosts %s), or use an "
+                       "IP address",
+                       shown, error == EAI_SYSTEM ? ls_errno_text(errno) : gai_strerror(error),
+                       shown);
     *n = 0;
     for (struct addrinfo *it = found; it != NULL && *n < max; it = it->ai_next) {
         if (it->ai_family == AF_INET || it->ai_family == AF_INET6)
@@ -191,7 +203,7 @@ static ls_status look_up(const char *host, int port, net_address *out, int max, 
     }
     freeaddrinfo(found);
     if (*n == 0)
-        return ls_fail(LS_ENOTFOUND, "host name '%s' has no IPv4 or IPv6 address", shown);
+        return ls_fail(LS_ENOTFOUND, "cannot resolve %s: it has no IPv4 or IPv6 address", shown);
     return LS_OK;
 }
 
@@ -232,8 +244,13 @@ ls_status net_address_parse(const char *text, int default_port, net_address *out
 
 ls_status net_address_resolve(const char *text, int default_port, net_address *out, int max, int *n)
 {
+    ls_status st;
+
     LS_ASSERT(max >= 1);
-    return parse_any(text, default_port, true, out, max, n);
+    st = parse_any(text, default_port, true, out, max, n);
+    if (st != LS_OK)
+        *n = 0;
+    return st;
 }
 
 ls_status net_address_decode(const char *text, net_address *out)

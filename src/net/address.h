@@ -32,8 +32,8 @@ net_family net_address_family(const net_address *a);
  * does not know the name, with the resolver's message. */
 LS_MUST_USE ls_status net_address_parse(const char *text, int default_port, net_address *out);
 
-/* As net_address_parse(), but returns up to `max` addresses of a name; *n >= 1 on success. Blocks
- * in the resolver. */
+/* As net_address_parse(), but returns up to `max` addresses of a name; *n >= 1 on success, 0 on
+ * failure. Blocks in the resolver. */
 LS_MUST_USE ls_status net_address_resolve(const char *text, int default_port, net_address *out,
                                           int max, int *n);
 

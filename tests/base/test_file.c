@@ -103,6 +103,28 @@ static void a_text_is_read_without_its_byte_order_mark(void **state)
     }
 }
 
+static void named_input_may_be_a_pipe(void **state)
+{
+    static const char text[] = "\xEF\xBB\xBFnode1\n";
+    char path[256];
+    char *out = NULL;
+    size_t bytes = 0;
+    int ends[2];
+
+    LS_UNUSED(state);
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], text, strlen(text)), strlen(text));
+    assert_int_equal(close(ends[1]), 0);
+    text_format(path, sizeof(path), "/dev/fd/%d", ends[0]);
+    assert_ok(file_read_input(path, 64, &out, &bytes));
+    assert_string_equal(out, "node1\n");
+    assert_int_equal(close(ends[0]), 0);
+    ls_free(out);
+    assert_status(file_read_input("/dev/zero", 64, &out, &bytes), LS_EFORMAT);
+    assert_status(file_read_input("/", 64, &out, &bytes), LS_EIO);
+    assert_status(file_read_input(in_folder(path, "none"), 64, &out, &bytes), LS_ENOTFOUND);
+}
+
 static void files_that_lie_about_their_size_are_read_too(void **state)
 {
     char *out = NULL;
@@ -587,6 +609,7 @@ int main(void)
         cmocka_unit_test(the_start_of_a_file_is_read_and_terminated),
         IN_FOLDER(a_file_is_read_whole_up_to_the_limit),
         IN_FOLDER(a_text_is_read_without_its_byte_order_mark),
+        IN_FOLDER(named_input_may_be_a_pipe),
         IN_FOLDER(files_that_lie_about_their_size_are_read_too),
         IN_FOLDER(unreadable_file_is_reported),
         IN_FOLDER(a_piece_beyond_the_end_names_the_offset),

@@ -11,12 +11,18 @@ static int64_t ranks = 1;
 static const ls_flag table[] = {
     {"ranks", 'n', LS_FLAG_INT, &ranks, 1, 64, "number of ranks"},
     {"secret", 0, LS_FLAG_INT, &ranks, 0, 0, NULL},
+    {"rank-file", 0, LS_FLAG_INT, &ranks, 0, 0, "file"},
+    {"random", 0, LS_FLAG_INT, &ranks, 0, 0, "not abbreviated"},
 };
+static const char *const *abbreviated;
 
 static ls_status parse(const char *first, const char *second)
 {
-    const ls_flags flags = {
-        .size = sizeof(flags), .program = "prog", .tables = {table}, .n = {LS_COUNT_OF(table)}};
+    const ls_flags flags = {.size = sizeof(flags),
+                            .program = "prog",
+                            .tables = {table},
+                            .n = {LS_COUNT_OF(table)},
+                            .abbreviated = abbreviated};
     char program[] = "prog";
     char *argv[] = {program, (char *)(uintptr_t)first, (char *)(uintptr_t)second, NULL};
 
@@ -52,12 +58,33 @@ static void missing_and_invalid_values_name_the_flag(void **state)
     assert_int_equal(ranks, 8);
 }
 
+static void names_are_abbreviated_only_where_that_is_allowed(void **state)
+{
+    static const char *const names[] = {"ranks", "rank-file", NULL};
+
+    LS_UNUSED(state);
+    assert_status(parse("--rank-", "3"), LS_EINVAL);
+    abbreviated = names;
+    assert_ok(parse("--rank_f", "3"));
+    assert_int_equal(ranks, 3);
+    assert_ok(parse("--ranks=4", NULL)); // a whole name, though others begin so
+    assert_int_equal(ranks, 4);
+    assert_status(parse("--ra=3", NULL), LS_EINVAL);
+    assert_last_error("ambiguous flag --ra: it may be --ranks or --rank-file (prog --help lists "
+                      "all)");
+    assert_status(parse("--rando", "3"), LS_EINVAL);
+    assert_last_error("did you mean --random?");
+    assert_status(parse("--=3", NULL), LS_EINVAL);
+    abbreviated = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistyped_flag_names_the_nearest_one),
         cmocka_unit_test(argument_that_is_not_a_flag_names_the_help),
         cmocka_unit_test(missing_and_invalid_values_name_the_flag),
+        cmocka_unit_test(names_are_abbreviated_only_where_that_is_allowed),
     };
 
     return cmocka_run_group_tests_name("flags", tests, NULL, NULL);

@@ -92,7 +92,7 @@ static void errors_and_help_of_torchrun_have_its_name(void **state)
     job_expect_code(j, 0);
     job_expect(j, text_starts(text_str(&j->out), "usage: torchrun [flags] PROG"));
     job_expect(j, job_printed(j, 0, "(30)"));
-    expect_error(AS_TORCH("--nproc-per-nod", "2", "x.py"), 2, "torchrun: unknown flag");
+    expect_error(AS_TORCH("--nproc-pro-node", "2", "x.py"), 2, "torchrun: unknown flag");
     expect_error(AS_TORCH(NULL), 2, "torchrun: no program given");
 }
 
@@ -113,6 +113,37 @@ static void all_of_torchruns_flags_are_accepted_in_both_spellings(void **state)
     expect_out(AS_TORCH("--nnodes", "1", "--event-log-handler", "null", "--logs-specs", "default",
                         "--local-ranks-filter", "0", "--use-env", "-r", "0", "-t", "0", "x.py"),
                "-u x.py\n");
+}
+
+/* PyTorch's own tests start torchrun so. */
+static void flags_of_torchrun_may_be_abbreviated(void **state)
+{
+    LS_UNUSED(state);
+    expect_out(AS_TORCH("--stand", "--nnode", "1", "--nproc_per=1", "--redirect=0", "x.py"),
+               "-u x.py\n");
+    expect_error(AS_TORCH("--no", "x.py"), 2,
+                 "ambiguous flag --no: it may be --no-python or --node-rank");
+    expect_error(TOOL("--stand", "true"), 2, "unknown flag --stand");
+}
+
+static void settings_of_the_rendezvous_may_have_blanks_and_quotes(void **state)
+{
+    LS_UNUSED(state);
+    expect_out(AS_TORCH("--rdzv-conf=\"timeout=900, join_timeout = 600,\"", "x.py"), "-u x.py\n");
+    expect_out(AS_TORCH("--rdzv-conf", "'join_timeout=600 ,is_host=1', ", "x.py"), "-u x.py\n");
+    expect_error(TOOL("--rdzv-conf", "timeout=9, jointime = 3", "true"), 2,
+                 "--rdzv-conf: unknown key \"jointime\"");
+    expect_error(TOOL("--rdzv-conf", " join_timeout", "true"), 2, "\"join_timeout\" is not key");
+}
+
+static void unresolved_endpoint_is_named(void **state)
+{
+    job *j = TOOL("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=no-such-host.invalid:1",
+                  "--rdzv-conf=join_timeout=0.1", "--insecure", "true");
+
+    LS_UNUSED(state);
+    job_expect_code(j, 1);
+    job_expect(j, job_printed(j, 1, "no-such-host.invalid:1: cannot resolve no-such-host.invalid"));
 }
 
 static void unsupported_values_are_errors_of_one_line(void **state)
@@ -270,6 +301,9 @@ int main(void)
         test(shutdown_timeout_may_come_as_torchruns_variable),
         test(every_program_of_torchrun_is_a_script),
         test(errors_and_help_of_torchrun_have_its_name),
+        test(flags_of_torchrun_may_be_abbreviated),
+        test(settings_of_the_rendezvous_may_have_blanks_and_quotes),
+        test(unresolved_endpoint_is_named),
         test(all_of_torchruns_flags_are_accepted_in_both_spellings),
         test(unsupported_values_are_errors_of_one_line),
         test(ranks_run_on_the_cores_of_their_binding),

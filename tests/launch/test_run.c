@@ -68,7 +68,48 @@ static void a_program_that_cannot_be_run_is_named(void **state)
                job_printed(j, 1, "cannot run no-such-program-of-ours: No such file or directory"));
     j = job_start(JOB_LIST(JOB_TOOL, "run", "/"), NULL);
     job_expect_code(j, 127);
-    job_expect(j, job_printed(j, 1, "cannot run /: Permission denied"));
+    job_expect(j, job_printed(j, 1, "cannot run /: Permission denied; / is a folder"));
+}
+
+static void expect_refused_with(const char *variable, const char *program, const char *text)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", program), JOB_LIST(variable));
+
+    job_await_end(j);
+    job_expect(j, job_printed(j, 1, text));
+    job_clean_up(NULL);
+}
+
+static void expect_refused(const char *program, const char *text)
+{
+    expect_refused_with(NULL, program, text);
+}
+
+static void file_that_is_not_executable_is_named_with_the_fix(void **state)
+{
+    static const char fix[] = "; ./program is not executable: run chmod +x ./program, or put its "
+                              "interpreter before it (sh ./program)";
+    char folder[] = "/tmp/lockstep-test-XXXXXX";
+    char path[64];
+    FILE *f;
+
+    LS_UNUSED(state);
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(chdir(folder), 0);
+    f = fopen("program", "we");
+    assert_non_null(f);
+    (void)fputs("#!/no/such/interpreter\n", f);
+    assert_int_equal(fclose(f), 0);
+    expect_refused("./program", fix);
+    expect_refused("program", fix);
+    assert_int_equal(chmod("program", 0700), 0);
+    expect_refused("./program", "; ./program is there, but the interpreter in its first line");
+    text_format(path, sizeof(path), "PATH=%s:/usr/bin:/bin", folder);
+    expect_refused_with(path, "program",
+                        "/program is there, but the interpreter in its first line");
+    assert_int_equal(unlink("program"), 0);
+    assert_int_equal(chdir("/"), 0);
+    assert_int_equal(rmdir(folder), 0);
 }
 
 static void a_program_of_this_folder_is_suggested(void **state)
@@ -624,6 +665,7 @@ int main(void)
         test(a_program_that_cannot_be_run_is_named),
         test(ranks_can_encrypt_their_traffic),
         test(a_program_of_this_folder_is_suggested),
+        test(file_that_is_not_executable_is_named_with_the_fix),
         test(eight_writers_of_random_pieces_give_whole_lines),
         test(prefixes_can_be_left_out_and_one_rank_has_none),
         test(slow_reader_gets_everything),

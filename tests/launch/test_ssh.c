@@ -152,8 +152,12 @@ static void the_folder_and_variables_go_along(void **state)
     expect_end(j, 0);
     job_expect(j, job_printed(j, 0, "rank 0| /usr/lib: one two, a=b, INFO, nothing\n"));
     job_expect(j, job_printed(j, 0, "rank 1| /usr/lib: one two, a=b, INFO, nothing\n"));
-    j = start_on("127.0.0.2", "-xNOT_SET_ANYWHERE", SHELL("true"), NULL);
-    job_expect_code(j, 2);
+    job_clean_up(NULL);
+    j = start_on("127.0.0.2", "--export=NOT_SET_ANYWHERE",
+                 SHELL("echo ${NOT_SET_ANYWHERE-not set}"), NULL);
+    expect_end(j, 0);
+    job_expect(j, job_printed(j, 0, "not set\n"));
+    job_expect(j, job_printed(j, 1, "warning: -x NOT_SET_ANYWHERE: the variable is not set here"));
 }
 
 static void nothing_of_the_job_is_in_a_command_line(void **state)
@@ -282,6 +286,17 @@ static void a_hostfile_may_leave_numbers_out(void **state)
     j = start_by_file(path, "--np=100000");
     job_expect_code(j, 2);
     (void)unlink(path);
+}
+
+static void a_hostfile_may_be_a_pipe(void **state)
+{
+    job *j = start_by_file("/dev/stdin", "--no-fold");
+
+    LS_UNUSED(state);
+    job_write(j, "127.0.0.2 slots=1\n127.0.0.3 slots=1\n");
+    job_close_stdin(j);
+    expect_end(j, 0);
+    job_expect(j, job_printed(j, 0, "1 of 2 on 1"));
 }
 
 static void contradicting_flags_are_refused(void **state)
@@ -718,6 +733,7 @@ int main(void)
         test(the_same_line_of_all_hosts_is_folded),
         test(programs_get_the_address_of_their_store),
         test(a_hostfile_may_leave_numbers_out),
+        test(a_hostfile_may_be_a_pipe),
         test(contradicting_flags_are_refused),
         test(every_failure_says_what_to_do),
         test(all_failures_are_reported),

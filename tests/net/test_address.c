@@ -9,6 +9,8 @@
 #include "net/address.h"
 #include "net/interface.h"
 
+#include <netdb.h>
+
 static void text_forms_come_back_unchanged(void **state)
 {
     static const char *const texts[] = {
@@ -122,6 +124,50 @@ static void names_are_looked_up_only_when_asked(void **state)
     assert_status(net_address_parse("no-such-host.invalid:1", NET_PORT_REQUIRED, &one),
                   LS_ENOTFOUND);
     assert_last_error("no-such-host.invalid");
+}
+
+static int flags_with_error; /* look-ups with these flags fail */
+
+int __real_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **found);
+int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **found);
+
+int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **found)
+{
+    if ((hints->ai_flags & flags_with_error) != 0)
+        return EAI_AGAIN;
+    return __real_getaddrinfo(host, service, hints, found);
+}
+
+/* As the resolver of an IPv6-only machine, for a name that is 127.0.1.1 in /etc/hosts. */
+static void name_of_a_family_without_address_is_resolved(void **state)
+{
+    net_address found[8];
+    int n = 0;
+
+    LS_UNUSED(state);
+    flags_with_error = AI_ADDRCONFIG;
+    assert_ok(net_address_resolve("localhost:29500", NET_PORT_REQUIRED, found, 8, &n));
+    assert_true(n >= 1 && net_address_is_loopback(&found[0]));
+    flags_with_error = 0;
+}
+
+static void name_that_is_not_resolved_has_no_address(void **state)
+{
+    net_address found[8];
+    int n = 1;
+
+    LS_UNUSED(state);
+    assert_status(net_address_resolve("no-such-host.invalid:1", NET_PORT_REQUIRED, found, 8, &n),
+                  LS_ENOTFOUND);
+    assert_int_equal(n, 0);
+    assert_last_error("cannot resolve no-such-host.invalid: ");
+    assert_last_error("; check the name (getent hosts no-such-host.invalid), or use an IP address");
+    n = 1;
+    assert_status(net_address_resolve("host:no-port", NET_PORT_REQUIRED, found, 8, &n), LS_EINVAL);
+    assert_int_equal(n, 0);
 }
 
 static net_address parsed(const char *text)
@@ -291,6 +337,8 @@ int main(void)
         cmocka_unit_test(hosts_are_parsed_in_all_spellings),
         cmocka_unit_test(bad_texts_are_refused_and_shown),
         cmocka_unit_test(names_are_looked_up_only_when_asked),
+        cmocka_unit_test(name_of_a_family_without_address_is_resolved),
+        cmocka_unit_test(name_that_is_not_resolved_has_no_address),
         cmocka_unit_test(loopback_and_wildcard_addresses_differ),
         cmocka_unit_test(equality_looks_at_family_host_and_port),
         cmocka_unit_test(filters_take_names_networks_and_exclusions),

@@ -204,7 +204,7 @@ ls_status report_read(const char *path, report_run *out)
                         .ranks = (double)NAN,
                         .batch_size = (double)NAN};
     text_printable(out->name, sizeof(out->name), file_name(path));
-    LS_TRY(file_read_text(path, FILE_BYTES_MAX, &text, &bytes));
+    LS_TRY(file_read_input(path, FILE_BYTES_MAX, &text, &bytes));
     st = read_lines(path, text, bytes, out);
     ls_free(text);
     if (st != LS_OK)

@@ -12,6 +12,7 @@
 #include "base/signal_list.h"
 #include "comm/recorder.h"
 #include "launch/process/process.h"
+#include "launch/process/program.h"
 
 #include <errno.h>
 #include <string.h>
@@ -324,12 +325,10 @@ static void rank_ended(agent_rank *r, int wait_status)
 static void describe_exec(agent_rank *r, int error)
 {
     const char *program = r->agent->ctx.spec->argv[0];
-    const bool is_here =
-        error == ENOENT && strchr(program, '/') == NULL && access(program, X_OK) == 0;
+    char advice[LS_ERROR_BYTES];
 
-    text_format(r->message, sizeof(r->message), "cannot run %s: %s%s%s", program,
-                ls_errno_text(error), is_here ? "; it is in this folder: ./" : "",
-                is_here ? program : "");
+    text_format(r->message, sizeof(r->message), "cannot run %s: %s%s", program,
+                ls_errno_text(error), program_advice(advice, sizeof(advice), program, error));
 }
 
 static void take_record(agent_rank *r, const shim_record *record)

@@ -603,7 +603,9 @@ static void copy_options(rdzv *m, const rdzv_options *from)
 
     text_printable(m->version, sizeof(m->version), from->version == NULL ? "" : from->version);
     text_printable(m->host, sizeof(m->host), from->host == NULL ? "?" : from->host);
+    text_printable(m->run_name, sizeof(m->run_name), from->run_name == NULL ? "" : from->run_name);
     o->version = m->version;
+    o->run_name = m->run_name;
     o->host = m->host;
     o->per_node = NULL;
     if (from->by_id && from->per_node != NULL) {

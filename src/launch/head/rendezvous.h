@@ -81,6 +81,7 @@ typedef struct rdzv_options {
     int min_ranks;        /* --elastic: with fewer ranks the job fails; 0: it is not elastic */
     const int *per_node;  /* by_id only: -g 8,2, max_nodes entries; NULL: each node has its own */
     uint64_t run_id;      /* hash of the job's name; other jobs' nodes are rejected */
+    const char *run_name; /* the job's name, for texts; NULL: not known */
     const char *version;  /* nodes of other versions are rejected */
     const char *host;     /* the head's, for texts */
     int64_t join_ms;      /* to wait for nodes, at the start and at each restart; 0: 600 s */

@@ -45,9 +45,10 @@ static bool is_same_job(const rdzv *m, const rdzv_hello *h, const char *host, ch
     }
     if (h->run_id != m->opt.run_id) {
         text_format(why, n,
-                    "%s belongs to another job than the head %s: --rdzv-id differs; fix: pass the "
-                    "same --rdzv-id on all nodes",
-                    host, m->host);
+                    "%s belongs to another job than the head %s: --rdzv-id differs%s%s; fix: pass "
+                    "the same --rdzv-id on all nodes",
+                    host, m->host, m->run_name[0] != 0 ? ", that of the head is " : "",
+                    m->run_name);
         return false;
     }
     return true;

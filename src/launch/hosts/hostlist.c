@@ -372,7 +372,7 @@ ls_status hostlist_load(const char *path, hostlist *out)
     ls_status st;
 
     *out = (hostlist){0};
-    LS_TRY(file_read_text(path, HOSTLIST_FILE_BYTES_MAX, &bytes, &n));
+    LS_TRY(file_read_input(path, HOSTLIST_FILE_BYTES_MAX, &bytes, &n));
     st = hostlist_parse_file(bytes, n, path, out);
     ls_free(bytes);
     return st;

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * program.c - reads an ELF file's headers and its list of libraries, and searches PATH. The file is
- * untrusted input: every number is checked. Called by the agent to recognize MPI programs, and by
- * lockstep run.
+ * untrusted input: every number is checked. Called by the agent to recognize MPI programs and to
+ * explain why a program did not start, and by lockstep run.
  */
 #include "launch/process/program.h"
 
 #include "base/file.h"
 #include "base/text.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { SEGMENTS_MOST = 64, ENTRIES_MOST = 512, PATH_MOST = 4096 };
@@ -97,8 +99,8 @@ static bool is_linked(int fd, const char *library)
     return false;
 }
 
-/* Finds the first executable file of this name in PATH. */
-static bool find_in_path(const char *program, char path[PATH_MOST])
+/* Finds the first file of this name in PATH for which access() allows `mode`. */
+static bool find_in_path(const char *program, int mode, char path[PATH_MOST])
 {
     const char *folders = getenv("PATH"); // NOLINT(concurrency-mt-unsafe): no thread sets it
 
@@ -106,7 +108,7 @@ static bool find_in_path(const char *program, char path[PATH_MOST])
         const size_t n = strcspn(folders, ":");
 
         text_format(path, PATH_MOST, "%.*s%s%s", (int)n, folders, n > 0 ? "/" : "", program);
-        if (access(path, X_OK) == 0)
+        if (access(path, mode) == 0)
             return true;
         folders += n + (folders[n] == ':');
     }
@@ -117,7 +119,44 @@ bool program_is_in_path(const char *program)
 {
     char path[PATH_MOST];
 
-    return find_in_path(program, path);
+    return find_in_path(program, X_OK, path);
+}
+
+/* The file that was meant: the path, a file of PATH, or one of this folder. */
+static bool find_meant(const char *program, char path[PATH_MOST])
+{
+    const bool is_path = strchr(program, '/') != NULL;
+
+    if (!is_path && find_in_path(program, F_OK, path))
+        return true;
+    text_format(path, PATH_MOST, "%s%s", is_path ? "" : "./", program);
+    return access(path, F_OK) == 0;
+}
+
+const char *program_advice(char *buf, size_t n, const char *program, int error)
+{
+    char path[PATH_MOST];
+    struct stat info;
+
+    buf[0] = 0;
+    if ((error != ENOENT && error != EACCES) || !find_meant(program, path) ||
+        stat(path, &info) != 0)
+        return buf;
+    if (S_ISDIR(info.st_mode))
+        return text_format(buf, n, "; %s is a folder", path);
+    if (access(path, X_OK) != 0)
+        return text_format(buf, n,
+                           "; %s is not executable: run chmod +x %s, or put its interpreter before "
+                           "it (sh %s)",
+                           path, path, path);
+    if (strchr(program, '/') == NULL && text_starts(path, "./"))
+        return text_format(buf, n, "; it is in this folder: %s", path);
+    if (error == ENOENT)
+        return text_format(buf, n,
+                           "; %s is there, but the interpreter in its first line, or the loader of "
+                           "its format, is not",
+                           path);
+    return buf;
 }
 
 /* Opens the program that execvp() would run; -1 on failure. */
@@ -126,7 +165,7 @@ static int open_program(const char *program)
     char path[PATH_MOST];
 
     if (strchr(program, '/') == NULL && getenv("PATH") != NULL) { // NOLINT(concurrency-mt-unsafe)
-        if (!find_in_path(program, path))
+        if (!find_in_path(program, X_OK, path))
             return -1;
         program = path;
     }
