@@ -28,6 +28,14 @@ def error_of(call):
     raise AssertionError("no error")
 
 
+def pass_barrier(store, rank, n):
+    """Returns when every rank has left the barrier. A rank that ends, or aborts its group, would
+    otherwise fail the barrier of a slower rank."""
+    dist.barrier()
+    open(f"{store}_{rank}", "wb").close()
+    assert ranks.wait_for(lambda: all(os.path.exists(f"{store}_{r}") for r in range(n)))
+
+
 def ends_of(program):
     """Exit codes and errors of two interpreters, which get their rank and the path of a store."""
     job = ranks.Job(0, None)
@@ -51,7 +59,7 @@ class Failures(unittest.TestCase):
     def test_killed_rank_is_named(self):
         def body(rank, n, store):
             ranks.join(store, rank, n)
-            dist.barrier()
+            pass_barrier(store, rank, n)
             if rank == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             start = time.monotonic()
@@ -64,7 +72,7 @@ class Failures(unittest.TestCase):
     def test_future_of_a_group_that_loses_a_rank_raises(self):
         def body(rank, n, store):
             ranks.join(store, rank, n)
-            dist.barrier()
+            pass_barrier(store, rank, n)
             if rank == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             future = dist.all_reduce(torch.ones(5), async_op=True).get_future()
@@ -205,7 +213,7 @@ class Failures(unittest.TestCase):
             thread = threading.Thread(target=receive)
             thread.start()
             waits.wait()
-            dist.barrier()
+            pass_barrier(store, rank, n)
             if rank == 0:
                 backend.abort()
             thread.join()
@@ -225,7 +233,7 @@ class Failures(unittest.TestCase):
             for tag, event in enumerate(ended):
                 future = dist.irecv(torch.ones(1), 1 - rank, tag=tag).get_future()
                 future.then(lambda _, event=event: event.set())
-            dist.barrier()
+            pass_barrier(store, rank, n)
             time.sleep(0.3)  # until the progress thread sleeps
             if rank == 0:
                 backend.abort()
@@ -247,7 +255,7 @@ class Failures(unittest.TestCase):
     def test_interrupt_ends_a_wait(self):
         def body(rank, n, store):
             ranks.join(store, rank, n)
-            dist.barrier()
+            pass_barrier(store, rank, n)
             if rank == 1:
                 return error_of(lambda: dist.recv(torch.ones(1), 0))
             signal.signal(signal.SIGALRM, signal.default_int_handler)
