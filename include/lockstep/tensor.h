@@ -45,8 +45,7 @@ typedef struct ls_device_options {
     const char *cpu_isa;
 } ls_device_options;
 
-/* Opens a device; `opt` may be NULL. LS_EUNSUPPORTED: the text names the reason and the devices
- * that are available. */
+/* Opens a device; `opt` may be NULL. LS_EUNSUPPORTED: the text has the reason and the devices. */
 LS_API LS_MUST_USE ls_status ls_device_open(const ls_device_options *opt, ls_device **out);
 
 /* *n: the cards of this machine that ls_device_open() would choose from with these options; 0: the

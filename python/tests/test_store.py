@@ -22,7 +22,7 @@ def set_keys(store, seed):
     pauses = random.Random(seed)
     for i in range(KEYS):
         time.sleep(pauses.random() * 0.003)
-        store.set(f"key {i}", f"value {i}")
+        _join.set_key(store, f"key {i}", f"value {i}")
 
 
 def read_keys(store):

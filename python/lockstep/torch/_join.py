@@ -23,19 +23,27 @@ from ._lib import lib
 POLL_S_MIN, POLL_S_MAX = 0.0005, 0.02
 
 
-_ABSENT = "lockstep: no such key"
+def _mark_of(key: str) -> str:
+    return key + "/is set"
+
+
+def set_key(store: Any, key: str, value: Any) -> None:
+    """Sets a key for which other ranks wait with appears()."""
+    store.set(key, value)
+    if not hasattr(store, "check"):
+        store.add(_mark_of(key), 1)
 
 
 def _has(store: Any, key: str) -> bool:
     if hasattr(store, "check"):
         return bool(store.check([key]))
     # torch 1.13. Not wait() with a timeout: its client does not cancel the wait, and takes the late
-    # answer for that of its next request. Without the key this returns the expected value.
-    return bool(store.compare_set(key, _ABSENT, _ABSENT) != _ABSENT.encode())
+    # answer for that of its next request. Not compare_set(), which makes its result without the GIL.
+    return bool(store.add(_mark_of(key), 0) > 0)
 
 
 def appears(store: Any, key: str, deadline: Optional[float]) -> bool:
-    """Whether the key is set before the deadline; None: waits without limit."""
+    """Whether set_key() sets the key before the deadline; None: waits without limit."""
     begin = time.monotonic()
     while not _has(store, key):
         now = time.monotonic()
@@ -76,7 +84,7 @@ class _Store:
 
     def _set(self, _arg: Any, key: bytes, value: int, size: int) -> int:
         try:
-            self._store.set(key.decode(), ctypes.string_at(value, size))
+            set_key(self._store, key.decode(), ctypes.string_at(value, size))
         except BaseException as error:  # an exception cannot pass through C
             return self._failed(error)
         return _lib.OK
@@ -243,7 +251,7 @@ def _key(store: Any, rank: int, timeout_ms: int) -> bytes:
     if not chosen:
         return b""
     if rank == 0 and store.add("lockstep/keys", 1) == 1:
-        store.set("lockstep/key", secrets.token_hex(32))
+        set_key(store, "lockstep/key", secrets.token_hex(32))
     deadline = time.monotonic() + timeout_ms / 1000 if timeout_ms > 0 else None
     if not appears(store, "lockstep/key", deadline):
         raise _lib.BackendError(

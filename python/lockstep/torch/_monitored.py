@@ -50,12 +50,12 @@ class Barrier:
                 f"{'Ranks' if wait_all else 'Rank'} {ranks} failed to pass monitoredBarrier "
                 f"in {int(limit.total_seconds() * 1000)} ms"
             )
-        self._store.set(prefix + "end", text or "passed")
+        _join.set_key(self._store, prefix + "end", text or "passed")
         if missing:
             raise RuntimeError(text)
 
     def _report(self, prefix: str, limit: timedelta) -> None:
-        self._store.set(f"{prefix}{self._rank}", "here")
+        _join.set_key(self._store, f"{prefix}{self._rank}", "here")
         # Rank 0 may come later than this rank, and then waits as long.
         deadline = time.monotonic() + 2 * limit.total_seconds()
         text = f"rank 0 did not come in {int(2 * limit.total_seconds() * 1000)} ms"
