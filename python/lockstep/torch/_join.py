@@ -38,7 +38,7 @@ def _has(store: Any, key: str) -> bool:
     if hasattr(store, "check"):
         return bool(store.check([key]))
     # torch 1.13. Not wait() with a timeout: its client does not cancel the wait, and takes the late
-    # answer for that of its next request. Not compare_set(), which makes its result without the GIL.
+    # answer for that of its next request. Not compare_set(): its result is made without the GIL.
     return bool(store.add(_mark_of(key), 0) > 0)
 
 
