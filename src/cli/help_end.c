@@ -18,7 +18,7 @@ static const struct {
     {"lockstep top", "lockstep top", "watching.md"},
     {"lockstep report", "lockstep report metrics.jsonl -o page.html", "training.md"},
     {"lockstep trace", "lockstep trace summarize profile.rank0.json", "training.md"},
-    {"lockstep clean", "lockstep clean", "launching.md"},
+    {"lockstep clean", "lockstep clean", "checking.md"},
     {"lockstep data", "lockstep data folder DIR", "data.md"},
     {"_perf", "lockstep run -n 2 all_reduce_perf -b 8 -e 1M -f 2", "bench.md"},
 };

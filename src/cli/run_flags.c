@@ -171,7 +171,8 @@ static void add_output_flags(flag_table *t, run_flags *f)
         {"trace", 0, LS_FLAG_TEXT, &f->trace, 0, 0,
          "`FILE` write a timeline of the last operations and phases of all ranks, for Perfetto"},
         {"metrics-port", 0, LS_FLAG_INT, &f->metrics_port, 1, 65535,
-         "`PORT` serve metrics for Prometheus at http://127.0.0.1:PORT/metrics"},
+         "`PORT` serve metrics for Prometheus at http://127.0.0.1:PORT/metrics to this user "
+         "(LOCKSTEP_METRICS_USERS=all: to all users of this machine)"},
         {"pty", 0, LS_FLAG_BOOL, &f->pty, 0, 0,
          "run the ranks in pseudo-terminals, so that programs print progress bars and colours; "
          "input "
@@ -194,7 +195,7 @@ static void add_end_flags(flag_table *t, run_flags *f)
         {"shutdown-timeout", 0, LS_FLAG_INT, &f->grace_s, 0, 86400, NULL},
         {"signals-to-handle", 0, LS_FLAG_TEXT, &f->signals, 0, 0,
          "`NAMES` signals that stop the job, and that the ranks then get; other signals keep their "
-         "default action (SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
+         "action (SIGTERM,SIGINT,SIGHUP,SIGQUIT)"},
         {"isolate", 0, LS_FLAG_ATTACHED_TEXT, &f->isolate, 0, 0,
          "`WORD` run the ranks of each machine in a PID namespace, so that the kernel kills all "
          "processes that they have started; =pid the same, =off disabled (off)"},
