@@ -25,7 +25,8 @@ static int rank_flags(ls_train_flags *f, ls_flag *out)
     const ls_flag group[] = {
         {"Ranks and nodes", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"nodes", 'n', LS_FLAG_INT, &f->nodes, 0, 65536,
-         "number of machines (of lockstep run -n: of ranks), when this program starts the ranks"},
+         "number of machines, when this program starts the ranks; -n of lockstep run is a number "
+         "of ranks"},
         {"gpus", 'g', LS_FLAG_TEXT, &f->gpus, 0, 0,
          "`LIST` ranks to start on each machine, as 2 or 8,2; on GPUs one for each card"},
         {"id", 'i', LS_FLAG_INT, &f->node_id, 0, 65535, "index of this machine (node), from 0"},
@@ -119,7 +120,7 @@ static int optimization_flags(ls_train_flags *f, ls_flag *out)
         {"lr-warmup-factor", 0, LS_FLAG_REAL, &f->lr_warmup_factor, 0, 1,
          "factor of --lr at the start of the warmup; 0 = 1/3"},
         {"precision", 0, LS_FLAG_TEXT, &f->precision, 0, 0,
-         "`TYPE` activations in bf16 or fp16 (mixed precision); fp32"},
+         "`TYPE` of activations: fp32 (default), or bf16 or fp16 (mixed precision)"},
         {"label-smoothing", 0, LS_FLAG_REAL, &f->label_smoothing, 0, 1,
          "label smoothing of the loss"},
         {"clip-grad-norm", 0, LS_FLAG_REAL, &f->clip_grad_norm, 0, 1e30,
@@ -127,7 +128,7 @@ static int optimization_flags(ls_train_flags *f, ls_flag *out)
         {"sync-bn", 0, LS_FLAG_BOOL, &f->sync_bn, 0, 0,
          "synchronize batch norms across ranks, as SyncBatchNorm"},
         {"compress", 0, LS_FLAG_TEXT, &f->compress, 0, 0,
-         "`TYPE` communicate gradients as bf16 or fp16; none"},
+         "`TYPE` send gradients as bf16 or fp16; none (default)"},
     };
 
     ASSERT_FITS(group);
@@ -141,7 +142,7 @@ static int output_flags(ls_train_flags *f, ls_flag *out)
         {"print-freq", 'p', LS_FLAG_INT, &f->print_freq, 0, COUNT_MOST,
          "steps from one progress line to the next; 0 = every few seconds"},
         {"metrics", 0, LS_FLAG_TEXT, &f->metrics, 0, 0,
-         "`FILE` write metrics to FILE.jsonl, a JSON object a line, for lockstep report"},
+         "`FILE` write metrics to FILE (as run.jsonl), a JSON object a line, for lockstep report"},
         {"tensorboard", 0, LS_FLAG_TEXT, &f->tensorboard, 0, 0,
          "`DIR` write an event file for TensorBoard to this folder"},
         {"histograms", 0, LS_FLAG_INT, &f->histograms, 0, COUNT_MOST,

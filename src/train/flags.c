@@ -196,7 +196,8 @@ ls_status ls_train_local_ranks(ls_train_flags *flags, int *n)
     if (flags->gpus == NULL) {
         if (flags->nodes > 0 || flags->node_id > 0)
             return ls_fail(LS_EINVAL,
-                           "--nodes and --id need --gpus, the ranks to start on each node");
+                           "--nodes and --id (-n, -i) need --gpus (-g), the ranks to start on each "
+                           "machine; 2 ranks on this machine: -g 2");
         return LS_OK;
     }
     if (rank != NULL)

@@ -121,8 +121,8 @@ static void contradicting_flags_of_nodes_name_the_remedy(void **state)
         const char *message;
     } cases[] = {
         {{.gpus = ""}, "--gpus is empty: give the ranks of each node, as 2 or 8,2"},
-        {{.nodes = 2}, "--nodes and --id need --gpus"},
-        {{.node_id = 1}, "--nodes and --id need --gpus"},
+        {{.nodes = 2}, "--nodes and --id (-n, -i) need --gpus (-g)"},
+        {{.node_id = 1}, "--nodes and --id (-n, -i) need --gpus (-g)"},
         {{.gpus = "1,1,1", .nodes = 2}, "--gpus 1,1,1 lists 3 nodes, but --nodes is 2"},
         {{.gpus = "1", .nodes = 2, .node_id = 2}, "--id 2: must be below the number of nodes, 2"},
     };
@@ -378,7 +378,7 @@ static void the_help_ends_with_an_example_and_the_page(void **state)
 {
     LS_UNUSED(state);
     capture_help();
-    assert_non_null(strstr(output, "number of machines (of lockstep run -n: of ranks)"));
+    assert_non_null(strstr(output, "-n of lockstep run is a number of ranks"));
     assert_string_equal(last_line(output), "Page: docs/training.md");
     assert_non_null(strstr(output, "Example, on 2 ranks:\n  lockstep run -n 2 program --epochs 2"));
 }
