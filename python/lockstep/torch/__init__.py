@@ -8,6 +8,7 @@ LOCKSTEP_TORCH_REPLACE=gloo: then groups that a program creates as "gloo" are Lo
 from __future__ import annotations
 
 import os
+import sys
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, Tuple
@@ -18,7 +19,10 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
-    raise ImportError("lockstep.torch needs PyTorch 2.4 or newer: pip install torch") from None
+    raise ImportError(
+        f"lockstep.torch needs PyTorch, which {sys.executable} does not have: pip install torch,"
+        " or use another Python (of lockstep run: PYTHON_EXEC)"
+    ) from None
 
 from . import _errors, _join, _site
 from ._lib import lib
