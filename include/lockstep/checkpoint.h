@@ -67,14 +67,14 @@ typedef enum ls_load_mode {
  * 7) float32 in the file and (16, 1) float32 here". */
 typedef void (*ls_checkpoint_difference_fn)(void *arg, const char *text);
 
-/* Compares names, shapes and types; fp16 and bf16 in the file match float32 in the list. Calls
- * `each` (may be NULL) for every difference. *n_differences: their number. Changes nothing. */
+/* Compares names, shapes, types; all floating types match float32 of the list, all numbers int64.
+ * Calls `each` (may be NULL) for every difference. *n_differences: how many. Changes nothing. */
 LS_API LS_MUST_USE ls_status ls_checkpoint_compare(const ls_checkpoint *c, const ls_named *items,
                                                    int n_items, ls_load_mode mode,
                                                    ls_checkpoint_difference_fn each, void *arg,
                                                    int *n_differences);
 
-/* Fills all items from the file; fp16 and bf16 are widened exactly to float32 items. Compares
+/* Fills all items from the file; converts to float32 (fp16 and bf16 exactly) and int64. Compares
  * first: LS_EFORMAT names missing, unexpected and different entries with shapes and types, as many
  * as an error text holds (ls_checkpoint_compare() reports all). On failure nothing is changed. */
 LS_API LS_MUST_USE ls_status ls_checkpoint_load(ls_checkpoint *c, const ls_named *items,
