@@ -60,10 +60,11 @@ static ls_status check_device(ls_train_flags *flags)
 
 /* --- the public calls --- */
 
-static ls_status print_help(const ls_flags *flags)
+/* program: as the user has typed it. */
+static ls_status print_help(const ls_flags *flags, const char *program)
 {
     const char *argument = strchr(flags->usage, ' '); // behind "[flags]"
-    char end[256];
+    char end[512];
     char *text;
 
     LS_TRY(ls_flags_help(flags, &text));
@@ -72,7 +73,7 @@ static ls_status print_help(const ls_flags *flags)
     text_format(end, sizeof(end),
                 "\nExample, on 2 ranks:\n  lockstep run -n 2 %s%s --epochs 2 --save FILE\n"
                 "Page: docs/training.md\n",
-                flags->program, argument != NULL ? argument : "");
+                program[0] == '.' ? program : flags->program, argument != NULL ? argument : "");
     progress_write(STDOUT_FILENO, end);
     return LS_OK;
 }
@@ -121,7 +122,7 @@ static ls_status parse(const char *program, const char *summary, int argc, char 
     }
     // Help shows the defaults, not values given with --help.
     (void)common_flags_list(&defaults, table);
-    return print_help(&flags);
+    return print_help(&flags, argv[0]);
 }
 
 ls_status ls_train_parse(const char *program, const char *summary, int argc, char **argv,

@@ -22,7 +22,7 @@ static char output[16384]; /* captured text */
 
 static ls_status parse(int n, const char *const *words, ls_train_flags *flags)
 {
-    char *argv[64] = {(char *)(uintptr_t) "program"};
+    char *argv[64] = {(char *)(uintptr_t) "./program"};
 
     for (int i = 0; i < n; i++)
         argv[i + 1] = (char *)(uintptr_t)words[i];
@@ -380,7 +380,7 @@ static void the_help_ends_with_an_example_and_the_page(void **state)
     capture_help();
     assert_non_null(strstr(output, "-n of lockstep run is a number of ranks"));
     assert_string_equal(last_line(output), "Page: docs/training.md");
-    assert_non_null(strstr(output, "Example, on 2 ranks:\n  lockstep run -n 2 program --epochs 2"));
+    assert_non_null(strstr(output, "Example, on 2 ranks:\n  lockstep run -n 2 ./program --"));
 }
 
 static void resume_auto_without_a_state_reports_a_new_run(void **state)
