@@ -91,7 +91,7 @@ static ls_status decode(const uint8_t *data, size_t bytes, channel_message *m)
     return LS_OK;
 }
 
-/* The passed descriptor, -1: none. The buffer holds one, so the kernel closes any further. */
+/* The passed descriptor, -1: none. */
 static int descriptor_in(struct msghdr *packet)
 {
     struct cmsghdr *c = CMSG_FIRSTHDR(packet);
@@ -114,7 +114,9 @@ ls_status channel_receive(int fd, channel_message *m, int *with_fd, bool *got)
     struct msghdr packet = {.msg_iov = &piece,
                             .msg_iovlen = 1,
                             .msg_control = space.bytes,
-                            .msg_controllen = sizeof(space.bytes)};
+                            // Of one descriptor; CMSG_SPACE() has space for two. The kernel closes
+                            // any further.
+                            .msg_controllen = CMSG_LEN(sizeof(int))};
     ssize_t n;
     ls_status st;
 
