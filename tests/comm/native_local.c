@@ -282,6 +282,51 @@ static void end_of_a_peer_is_reported_once(void **state)
     assert_int_equal(ranks_run(AS_PROCESSES, 3, leave_or_see_it, NULL), 0);
 }
 
+static int await_end(const comm_boot *boot, local *l, int want)
+{
+    const int64_t deadline_ms = ls_deadline_ms(30000);
+    int rank = -1;
+
+    while (rank != want) {
+        struct pollfd fds[LOCAL_FDS_MAX];
+
+        if (local_next_ended(l, &rank))
+            continue;
+        RANK_CHECK(ls_deadline_left(deadline_ms) != 0);
+        (void)poll(fds, (nfds_t)local_poll_fds(l, fds), 10);
+        local_receive(l);
+    }
+    return 0;
+}
+
+/* Rank 0 leaves, and rank 2 is killed after rank 1 has seen that. */
+static int outlive_leader(const comm_boot *boot, void *arg)
+{
+    atomic_uint *counter = arg;
+    local *l = NULL;
+
+    RANK_CHECK(local_join(boot, NULL, &l) == LS_OK);
+    if (boot->rank == 1) {
+        RANK_CHECK(await_end(boot, l, 0) == 0);
+        local_receive(l);
+        RANK_CHECK(!local_has_ended(l, 2));
+        atomic_store(counter, 1);
+        local_ring(l, 2);
+        RANK_CHECK(await_end(boot, l, 2) == 0);
+    } else if (boot->rank == 2) {
+        RANK_CHECK(sleep_until(boot, l, counter, 1) == 0);
+        _exit(0); // as if killed: no local_leave
+    }
+    local_leave(l);
+    return 0;
+}
+
+static void end_of_a_peer_is_noticed_after_that_of_the_leader(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(AS_PROCESSES, 3, outlive_leader, ranks_shared(4096)), 0);
+}
+
 /* Rank 1 leaves a child, which lives until rank 0 has seen rank 1's end. */
 static int fork_and_leave(const comm_boot *boot, void *arg)
 {
@@ -376,6 +421,64 @@ static void foreign_datagrams_do_not_disturb_a_rank(void **state)
     assert_int_equal(ranks_run(AS_PROCESSES, 2, flood_and_ring, ranks_shared(4096)), 0);
 }
 
+/* Sends two descriptors with one datagram. */
+static ssize_t send_two(int fd, const net_address *to)
+{
+    net_address address = *to;
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
+    } space = {.bytes = {0}};
+    char data[] = {'x'};
+    struct iovec piece = {.iov_base = data, .iov_len = sizeof(data)};
+    struct msghdr packet = {.msg_name = &address.socket,
+                            .msg_namelen = address.bytes,
+                            .msg_iov = &piece,
+                            .msg_iovlen = 1,
+                            .msg_control = space.bytes,
+                            .msg_controllen = sizeof(space.bytes)};
+    const int both[] = {fd, fd};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&packet);
+
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(both));
+    memcpy(CMSG_DATA(c), both, sizeof(both));
+    return sendmsg(fd, &packet, MSG_NOSIGNAL);
+}
+
+static int send_or_count(const comm_boot *boot, void *arg)
+{
+    atomic_uint *counter = arg;
+    local *l = NULL;
+
+    RANK_CHECK(local_join(boot, NULL, &l) == LS_OK);
+    if (boot->rank == 1) {
+        int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+        RANK_CHECK(fd >= 0 && send_two(fd, &local_find_peer(l, 0)->mailbox) == 1);
+        file_close(&fd);
+        atomic_store(counter, 1);
+        local_ring(l, 0);
+        RANK_CHECK(sleep_until(boot, l, counter, 2) == 0);
+    } else {
+        const int before = count_open_fds();
+
+        RANK_CHECK(sleep_until(boot, l, counter, 1) == 0);
+        RANK_CHECK(count_open_fds() == before);
+        atomic_store(counter, 2);
+        local_ring(l, 1);
+    }
+    local_leave(l);
+    return 0;
+}
+
+static void descriptors_of_foreign_datagrams_are_closed(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(AS_PROCESSES, 2, send_or_count, ranks_shared(4096)), 0);
+}
+
 /* Each rank maps one memory and has descriptors whose number does not depend on that of ranks, but
  * for rank 0's connections. */
 static int count_descriptors(const comm_boot *boot, void *arg)
@@ -410,9 +513,11 @@ int main(void)
         cmocka_unit_test(rank_that_does_not_answer_is_named_at_the_deadline),
         cmocka_unit_test(no_doorbell_is_lost),
         cmocka_unit_test(end_of_a_peer_is_reported_once),
+        cmocka_unit_test(end_of_a_peer_is_noticed_after_that_of_the_leader),
         cmocka_unit_test(forked_child_does_not_hide_the_end_of_its_parent),
         cmocka_unit_test(messages_of_a_peer_that_left_still_arrive),
         cmocka_unit_test(foreign_datagrams_do_not_disturb_a_rank),
+        cmocka_unit_test(descriptors_of_foreign_datagrams_are_closed),
         cmocka_unit_test(rank_needs_a_fixed_number_of_descriptors),
     };
 

@@ -20,6 +20,7 @@
 
 #define READ_MAX     256 /* messages of one call */
 #define RETRY_MS     2   /* after a mailbox was full */
+#define PROBE_MS     200 /* between two looks at the mailboxes of all peers */
 #define FULL_WAIT_MS 50  /* for this rank's own messages to be read, before a doorbell is dropped */
 
 /* --- messages --- */
@@ -91,7 +92,7 @@ static ls_status decode(const uint8_t *data, size_t bytes, channel_message *m)
     return LS_OK;
 }
 
-/* The passed descriptor, -1: none. The buffer holds one, so the kernel closes any further. */
+/* The passed descriptor, -1: none. */
 static int descriptor_in(struct msghdr *packet)
 {
     struct cmsghdr *c = CMSG_FIRSTHDR(packet);
@@ -114,7 +115,9 @@ ls_status channel_receive(int fd, channel_message *m, int *with_fd, bool *got)
     struct msghdr packet = {.msg_iov = &piece,
                             .msg_iovlen = 1,
                             .msg_control = space.bytes,
-                            .msg_controllen = sizeof(space.bytes)};
+                            // Of one descriptor; CMSG_SPACE() has space for two. The kernel closes
+                            // any further.
+                            .msg_controllen = CMSG_LEN(sizeof(int))};
     ssize_t n;
     ls_status st;
 
@@ -315,18 +318,23 @@ int local_poll_fds(const local *l, struct pollfd fds[LOCAL_FDS_MAX])
     return LOCAL_FDS_MAX;
 }
 
+static bool must_probe(const local *l)
+{
+    return l->next_probe_ms != INT64_MAX && ls_now_ms() >= l->next_probe_ms;
+}
+
 bool local_has_events(const local *l)
 {
     return l->page != NULL &&
            (atomic_load_explicit(&l->page->events, memory_order_seq_cst) != l->seen_events ||
             atomic_load_explicit(&local_host_of(l)->removals, memory_order_relaxed) !=
                 l->seen_removals ||
-            l->has_unsent || l->n_unreported > 0);
+            l->has_unsent || l->n_unreported > 0 || must_probe(l));
 }
 
 int64_t local_due_ms(const local *l)
 {
-    return l->has_unsent ? ls_now_ms() + RETRY_MS : INT64_MAX;
+    return l->has_unsent ? ls_now_ms() + RETRY_MS : l->next_probe_ms;
 }
 
 /* --- receiving --- */
@@ -339,6 +347,8 @@ static void on_end(local *l, local_peer *p)
     l->n_unreported++;
     l->n_requested -= p->requested != 0;
     p->requested = 0;
+    if (p->index == 0)
+        l->next_probe_ms = 0;
 }
 
 /* The process behind a connection has ended, or it has sent what no rank sends. The leader notifies
@@ -404,6 +414,24 @@ static void see_ends(local *l)
     }
 }
 
+/* After the leader's end. Connecting leaves nothing in a mailbox, and wakes no rank. */
+static void probe_peers(local *l)
+{
+    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    for (int i = 0; fd >= 0 && i < l->count - 1; i++) {
+        const net_address *to = &l->peers[i]->mailbox;
+
+        if (!atomic_load_explicit(&l->peers[i]->ended, memory_order_relaxed) &&
+            connect(fd, (const struct sockaddr *)&to->socket, to->bytes) != 0 &&
+            errno == ECONNREFUSED)
+            on_end(l, l->peers[i]);
+    }
+    if (fd >= 0)
+        close(fd);
+    l->next_probe_ms = ls_now_ms() + PROBE_MS;
+}
+
 void local_receive(local *l)
 {
     char saved[LS_ERROR_BYTES];
@@ -427,6 +455,8 @@ void local_receive(local *l)
         l->seen_removals = removals;
         segment_sweep(l);
     }
+    if (must_probe(l))
+        probe_peers(l);
     ls_error_restore(saved);
 }
 

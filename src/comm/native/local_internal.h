@@ -16,8 +16,8 @@
  * descriptors of segments. A descriptor is sent only to a rank that waits for it, and a rank waits
  * for LOCAL_REQUESTS_MAX / n at a time: the kernel limits how many descriptors of one user are in
  * flight. Besides, each rank has one connection to the leader, which ends with the process. The
- * leader then marks that rank's page and wakes the others. After the leader's own end nothing here
- * notices that a process was killed; the hub does (watch.c).
+ * leader then marks that rank's page and wakes the others. After the leader's own end each rank
+ * looks regularly whether the names of the other mailboxes still exist: they end with the process.
  *
  * Every message is one packet of CHANNEL_BYTES, little-endian:
  *
@@ -164,7 +164,8 @@ struct local {
     int ends_fd; /* epoll over the connections */
     unsigned seen_events;
     unsigned seen_removals;
-    bool has_unsent; /* a descriptor that a mailbox did not take */
+    bool has_unsent;       /* a descriptor that a mailbox did not take */
+    int64_t next_probe_ms; /* of the peers; INT64_MAX: the leader has not ended */
     int n_unreported;
     int n_requested; /* peers with `requested` */
     uint32_t last_request;

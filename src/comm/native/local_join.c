@@ -680,6 +680,7 @@ static ls_status make_local(const comm_boot *boot, const comm_host *host, local 
     l->size = boot->size;
     l->mailbox = -1;
     l->ends_fd = -1;
+    l->next_probe_ms = INT64_MAX;
     memcpy(l->job, boot->job, sizeof(l->job));
     l->generation = boot->generation;
     l->records = boot->records;
