@@ -49,17 +49,19 @@ static ls_status copy(ls_device *device, ls_checkpoint *c, const char *to, const
 int main(int argc, char **argv)
 {
     const ls_device_options opt = {.size = sizeof(opt), .name = "cpu_ref", .threads = 1};
-    ls_device *device;
-    ls_checkpoint *c;
+    ls_device *device = NULL;
+    ls_checkpoint *c = NULL;
     ls_status st;
 
     if (argc < 3) {
         (void)fprintf(stderr, "usage: checkpoint_copy IN OUT [METADATA KEY]\n");
         return 2;
     }
-    if (ls_device_open(&opt, &device) != LS_OK || ls_checkpoint_open(argv[1], &c) != LS_OK)
-        return fail();
-    st = copy(device, c, argv[2], argc > 3 ? argv[3] : "format");
+    st = ls_device_open(&opt, &device);
+    if (st == LS_OK)
+        st = ls_checkpoint_open(argv[1], &c);
+    if (st == LS_OK)
+        st = copy(device, c, argv[2], argc > 3 ? argv[3] : "format");
     ls_checkpoint_close(c);
     ls_device_close(device);
     return st == LS_OK ? 0 : fail();

@@ -20,10 +20,10 @@ FOREIGN = {
 
 
 def literals(folder):
-    """The text of all string literals below the folder, adjacent ones joined."""
+    """The text of all string literals below the folder, adjacent ones joined: of C and Python."""
     for parent, _, names in os.walk(folder):
         for name in names:
-            if name.endswith((".c", ".cc", ".h")):
+            if name.endswith((".c", ".cc", ".h", ".py")):
                 text = open(os.path.join(parent, name), errors="replace").read()
                 text = re.sub(r'"\s*\n\s*"', "", text)
                 yield from re.findall(r'"((?:[^"\\\n]|\\.)*)"', text)
@@ -38,7 +38,8 @@ def messages(page):
 
 
 sources, *pages = sys.argv[1:]
-known = "\n".join(literals(sources))
+python = os.path.join(sources, os.pardir, "python", "lockstep")
+known = "\n".join([*literals(sources), *literals(python)])
 n_failed, n = 0, 0
 for page in pages:
     for message in messages(page):
