@@ -16,6 +16,7 @@ from typing import Any, Dict, List, Tuple
 
 import torch
 import torch.distributed as dist
+from torch import library
 
 from . import _join, _monitored, _site, _types
 
@@ -60,9 +61,9 @@ def _run_signal_handlers() -> None:
 
 
 def _define_operators() -> None:
-    library = torch.library.Library("lockstep", "FRAGMENT")
-    library.impl("run_signal_handlers", _run_signal_handlers, "CompositeExplicitAutograd")
-    _operators.append(library)
+    operators = library.Library("lockstep", "FRAGMENT")
+    operators.impl("run_signal_handlers", _run_signal_handlers, "CompositeExplicitAutograd")
+    _operators.append(operators)
 
 
 def version() -> Tuple[int, int]:
