@@ -30,32 +30,38 @@ ls_status metrics_open(metrics_file *m, const char *path)
     return m->fd >= 0 ? LS_OK : ls_fail_errno("--metrics %s", path);
 }
 
-static bool is_later(const char *line, size_t n, int64_t step)
+/* -1: the line has none. */
+static int64_t line_step(const char *line, size_t n)
 {
     json_value *v;
-    bool later;
+    int64_t step;
 
     if (json_parse(line, n, "a line of metrics", &v) != LS_OK)
-        return false;
-    later = json_as_int(json_get(v, "step"), 0) > step;
+        return -1;
+    step = json_as_int(json_get(v, "step"), -1);
     json_free(v);
-    return later;
+    return step;
 }
 
-/* The bytes of the lines up to `step`. A run that crashed after its last save has written later
- * lines, and perhaps an incomplete one. */
-static ls_status find_end(const char *path, int64_t step, int64_t *bytes)
+/* The lines up to `step`. A run that crashed after its last save has written later lines, and
+ * perhaps an incomplete one. */
+static ls_status find_end(metrics_file *m, int64_t step)
 {
     char *text;
     const char *line;
     const char *end;
     size_t n;
 
-    LS_TRY(file_read(path, SIZE_MAX, &text, &n));
-    for (line = text; (end = memchr(line, '\n', n - (size_t)(line - text))) != NULL; line = end + 1)
-        if (is_later(line, (size_t)(end - line), step))
+    LS_TRY(file_read(m->path, SIZE_MAX, &text, &n));
+    for (line = text; (end = memchr(line, '\n', n - (size_t)(line - text))) != NULL;
+         line = end + 1) {
+        const int64_t found = line_step(line, (size_t)(end - line));
+
+        if (found > step)
             break;
-    *bytes = line - text;
+        m->step = found;
+    }
+    m->bytes = line - text;
     ls_free(text);
     return LS_OK;
 }
@@ -78,6 +84,7 @@ ls_status metrics_begin(metrics_file *m, int64_t step)
 {
     struct stat info;
 
+    m->step = -1;
     if (m->fd < 0)
         return LS_OK;
     if (fstat(m->fd, &info) != 0)
@@ -86,7 +93,7 @@ ls_status metrics_begin(metrics_file *m, int64_t step)
         return LS_OK;
     if (step < 0)
         return begin_anew(m);
-    LS_TRY(find_end(m->path, step, &m->bytes));
+    LS_TRY(find_end(m, step));
     if (ftruncate(m->fd, m->bytes) != 0)
         return ls_fail_errno("--metrics %s", m->path);
     return LS_OK;

@@ -14,6 +14,7 @@ typedef struct metrics_file {
     const char *path; /* borrowed; NULL without --metrics */
     int fd;           /* -1 when closed */
     int64_t bytes;    /* of whole lines */
+    int64_t step;     /* of the last line that metrics_begin() has found; -1: of none */
     bool has_run;     /* a line of this process has described the run */
     bool has_failed;  /* the last line could not be written; the failure has been reported */
 } metrics_file;

@@ -144,6 +144,7 @@ static ls_status list_state(ls_run *run)
         {.name = "n_all", .bytes = &r->n_all, .n_bytes = sizeof(r->n_all)},
         {.name = "n_reports", .bytes = &r->n_reports, .n_bytes = sizeof(r->n_reports)},
         {.name = "reported", .bytes = &r->reported, .n_bytes = sizeof(r->reported)},
+        {.name = "last", .bytes = &run->report.last, .n_bytes = sizeof(run->report.last)},
         {.name = "sums", .bytes = r->sums.kept, .n_bytes = sums_bytes(&r->sums)},
         {.name = "results", .bytes = r->results, .n_bytes = sizeof(r->results)},
     };
@@ -253,16 +254,25 @@ static void note(ls_run *run)
                   run->at.step, last.ranks, text_plural(last.ranks), more, last.seconds);
 }
 
-/* All ranks are at the same step. A rank may have been lost during its report. */
-static ls_status report_again(ls_run *run)
+/* All ranks are at the same step. A rank may have been lost during its report, and the first one
+ * before it wrote the line. */
+static ls_status report_again(ls_run *run, bool is_new_first)
 {
-    return run->recovery.reported == run->at.step ? LS_OK : report_step(run);
+    const history_point *last = &run->report.last;
+
+    if (run->recovery.reported != run->at.step)
+        return report_step(run);
+    if (!is_new_first || (int64_t)last->step != run->at.step || run->metrics.step >= run->at.step)
+        return LS_OK;
+    history_add(&run->history, last);
+    return report_metrics(run, last, false);
 }
 
 /* Collective. */
 static ls_status enter_group(ls_run *run)
 {
     const int n_parts = run->division.n;
+    bool is_new_first;
 
     LS_TRY(losses_collect(&run->losses));
     LS_TRY(rank_sums_read(&run->report.window, run->report.pending, false));
@@ -276,12 +286,12 @@ static ls_status enter_group(ls_run *run)
     skip_trained(run);
     LS_TRY(run_divide_again(run, n_parts));
     take_sums(run);
-    if (run_rank(run) == 0 && !run->recovery.is_first) {
+    is_new_first = run_rank(run) == 0 && !run->recovery.is_first;
+    if (is_new_first)
         LS_TRY(run_open_files(run));
-        run->recovery.is_first = true;
-    }
+    run->recovery.is_first |= is_new_first;
     note(run);
-    return report_again(run);
+    return report_again(run, is_new_first);
 }
 
 /* What others may get must be complete. */

@@ -297,6 +297,7 @@ ls_status report_step(ls_run *run)
 
     if (run->at.step % every == 0) {
         LS_TRY(report_rest(run, &p));
+        run->report.last = p;
         return report_metrics(run, &p, false);
     }
     return is_early_report(run->steps_done) ? sum_window(run, &sum, &p) : LS_OK;

@@ -30,6 +30,7 @@ typedef struct report {
     int n_step_s;                     /* when the list is full, every second one is dropped, and */
     int step_stride;                  /* from then on one of so many steps is added; 0: one */
     int64_t n_steps;                  /* steps since the last line */
+    history_point last;               /* of the last report_step() that reported */
     double *rank_seconds;             /* PHASE_TRAINING of each rank since the last line; or NULL */
     int64_t usage_ns;                 /* when its device_bytes were read */
 } report;

@@ -15,7 +15,14 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { N_CHAIN = 100000, N_CHAIN_OF_TWO = 5000, N_GROUPS = 3, MANY = 50, ROUNDS = 20, SLICE_MS = 2 };
+enum {
+    N_CHAIN = 100000,
+    N_CHAIN_OF_TWO = 5000,
+    N_GROUPS = 3,
+    MANY = 50,
+    ROUNDS = 20,
+    SLICE_MS = 2
+};
 
 static void pause_shortly(void)
 {

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import select
 import shutil
 import signal
 import struct
@@ -306,6 +307,55 @@ def a_new_member_with_other_flags_leaves_an_elastic_job_going_on():
         assert job.returncode == 143, output
 
 
+def read_until(pipe, condition):
+    """Reads from a pipe that is not blocking."""
+    text = b""
+    while not condition(text):
+        assert select.select([pipe], [], [], 120)[0], text
+        text += pipe.read() or b""
+    return text
+
+
+def fill(pipe):
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(pipe, b" ")
+
+
+def waits_in_pipe(pid):
+    with open(f"/proc/{pid}/wchan", encoding="ascii") as f:
+        return "pipe" in f.read()
+
+
+def the_report_of_a_first_rank_that_dies_while_it_writes_is_written_by_the_next():
+    """Rank 0 is killed while the full pipe of --metrics makes it wait."""
+    with folder() as f:
+        os.mkfifo(f"{f}/m")
+        pipe = os.open(f"{f}/m", os.O_RDWR | os.O_NONBLOCK)
+        flags = ("--epochs", "1000000", "--print-freq", "1", "--metrics", f"{f}/m")
+        job = start(
+            *launched(3, "--elastic", "--max-restarts", "2", program("own_data"), *flags),
+            env={"LOCKSTEP_THREADS": "1"},
+        )
+        try:
+            with open(pipe, "rb", buffering=0) as lines:
+                text = read_until(lines, lambda text: text.count(b"\n") > 3)
+                first = ranks_of(job, want=3)[0]
+                while not waits_in_pipe(first):
+                    fill(pipe)
+                time.sleep(0.3)  # the others have the report by then; otherwise they repeat it
+                os.kill(first, signal.SIGKILL)
+                await_text(job, "was killed by signal 9")
+                text += lines.readall()
+                text += read_until(lines, lambda text: text.count(b"\n") > 3)
+        finally:
+            job.send_signal(signal.SIGTERM)
+            output = finish(job, None)
+        found = [json.loads(line) for line in text.decode().splitlines() if line.strip(" ")]
+        steps = {line["step"] for line in found if "loss" in line}
+        assert steps == set(range(1, max(steps) + 1)), (sorted(steps), output)
+
+
 def wrong_flags_and_files_get_a_clear_line():
     assert "did you mean --epochs" in run(*mnist("--epoch", "3"), code=1)
     assert "/nowhere" in run(program("mnist"), "--data", "/nowhere", code=1)
@@ -472,6 +522,7 @@ if __name__ == "__main__":
             machines_with_different_flags_both_report_it,
             only_the_first_machine_needs_the_flags_of_files,
             a_new_member_with_other_flags_leaves_an_elastic_job_going_on,
+            the_report_of_a_first_rank_that_dies_while_it_writes_is_written_by_the_next,
             wrong_flags_and_files_get_a_clear_line,
             two_ranks_learn_on_the_cuda_device_as_on_the_processor,
             programs_run_over_nccl_on_the_cuda_device,
