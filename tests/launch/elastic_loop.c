@@ -6,11 +6,12 @@
  *
  * The process with this number in LOCKSTEP_MEMBER ends in that step: HOW is forward, backward (the
  * step is complete, the update is missing), update (others go on), recovery (of another loss), or
- * stop (SIGSTOP); pass prints a line and ends nothing. STEP -1 is its first one. With until=MEMBER
- * the training goes on behind STEPS until a process with at least this number has joined. A step
- * has ELASTIC_SHARDS shards, 4 if that is not set. With ELASTIC_SYNC batch norms are over all
- * shards of a step, and HOW may be norm: the rank's first shard waits in its batch norm for the
- * others. Rank 0 prints the parameters, momentum and running statistics at the end.
+ * stop (SIGSTOP); pass prints a line and ends nothing, hold waits until the file ELASTIC_GATE is
+ * there. STEP -1 is its first one. With until=MEMBER the training goes on behind STEPS until a
+ * process with at least this number has joined. A step has ELASTIC_SHARDS shards, 4 if that is not
+ * set. With ELASTIC_SYNC batch norms are over all shards of a step, and HOW may be norm: the rank's
+ * first shard waits in its batch norm for the others. Rank 0 prints the parameters, momentum and
+ * running statistics at the end.
  */
 #include <lockstep/lockstep.h>
 
@@ -46,6 +47,14 @@ typedef struct loop {
     int n_ends;
 } loop;
 
+static void await_gate(void)
+{
+    const char *gate = getenv("ELASTIC_GATE");
+
+    while (gate != NULL && access(gate, F_OK) != 0)
+        (void)usleep(1000);
+}
+
 static void end_here(const loop *l, const char *how)
 {
     for (int i = 0; i < l->n_ends; i++) {
@@ -59,7 +68,9 @@ static void end_here(const loop *l, const char *how)
             continue;
         printf("%s of step %" PRId64 "\n", how, l->step);
         (void)fflush(stdout);
-        if (strcmp(how, "pass") != 0)
+        if (strcmp(how, "hold") == 0)
+            await_gate();
+        else if (strcmp(how, "pass") != 0)
             (void)raise(strcmp(how, "stop") == 0 ? SIGSTOP : SIGKILL);
     }
 }
@@ -153,6 +164,7 @@ static ls_status run_step(loop *l)
     end_here(l, "forward");
     end_here(l, "stop");
     end_here(l, "pass");
+    end_here(l, "hold");
     LS_TRY(run_shards(l, &result));
     end_here(l, "backward");
     if (l->until_member > 0) {

@@ -26,6 +26,8 @@ static struct {
     char port[16];
     char key[64]; /* file */
     char key_env[96];
+    char gate[72]; /* file that ranks which hold wait for */
+    char gate_env[96];
     char undisturbed[LINE]; /* the line with the state */
 } place;
 
@@ -45,6 +47,8 @@ static void make_place(void)
     assert_int_equal(net_key_random(&key), LS_OK);
     assert_int_equal(net_key_write_file(place.key, &key), LS_OK);
     text_format(place.key_env, sizeof(place.key_env), NET_KEY_FILE_ENV "=%s", place.key);
+    text_format(place.gate, sizeof(place.gate), "%s-gate", place.key);
+    text_format(place.gate_env, sizeof(place.gate_env), "ELASTIC_GATE=%s", place.gate);
 }
 
 static void find_state(const job *j, char line[LINE])
@@ -72,6 +76,7 @@ static int remove_key(void **state)
 {
     (void)state;
     (void)unlink(place.key);
+    (void)unlink(place.gate);
     return 0;
 }
 
@@ -183,32 +188,46 @@ static void the_head_moves_when_its_node_gets_sigterm(void **state)
     job_expect(nodes[1], job_printed(nodes[1], 1, "its head on this machine"));
 }
 
-/* In the middle of recoveries, while replacements start, and with all bytes encrypted. */
+static void open_gate(void)
+{
+    FILE *f = fopen(place.gate, "w");
+
+    assert_non_null(f);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* In the middle of recoveries, while replacements start, and with all bytes encrypted. A rank of
+ * another node keeps the job from its end until then. */
 static void the_head_is_lost_during_a_recovery(void **state)
 {
     static const struct {
-        const char *ends[3];
+        const char *ends[4];
         int node;
         const char *text;
         const char *security;
     } cases[] = {
-        {{"1@40:backward"}, 0, "backward of step 40", "LOCKSTEP_SECURITY=auth"},
-        {{"2@40:forward", "0@40:recovery"}, 0, "recovery of step 40", "LOCKSTEP_SECURITY=mac"},
-        {{"3@50:update"}, 2, "update of step 50", "LOCKSTEP_SECURITY=encrypt"},
+        {{"1@40:backward", "3@100:hold"}, 0, "backward of step 40", "LOCKSTEP_SECURITY=auth"},
+        {{"2@40:forward", "0@40:recovery", "3@100:hold"},
+         0,
+         "recovery of step 40",
+         "LOCKSTEP_SECURITY=mac"},
+        {{"3@50:update", "2@100:hold"}, 2, "update of step 50", "LOCKSTEP_SECURITY=encrypt"},
     };
 
     for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
         job *nodes[3];
 
         start_three(nodes, JOB_LIST("--max-restarts", "3"), cases[i].ends,
-                    JOB_LIST(cases[i].security));
+                    JOB_LIST(cases[i].security, place.gate_env));
         job_await_text(nodes[cases[i].node], 0, cases[i].text);
         (void)kill(job_find(nodes[0], JOB_AGENT, 0), SIGKILL);
+        open_gate();
         job_expect_code(nodes[1], 0);
         job_expect_code(nodes[2], 0);
         job_expect(nodes[1], job_printed(nodes[1], 1, "its head on this machine"));
         expect_same_state(job_printed(nodes[1], 0, STATE) ? nodes[1] : nodes[2]);
         job_clean_up(state);
+        (void)unlink(place.gate);
     }
 }
 
