@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -338,6 +339,17 @@ ls_status process_make_pipe(int *read_end, int *write_end)
         return ls_fail_errno("a pipe to a child");
     *read_end = fds[0];
     *write_end = fds[1];
+    return LS_OK;
+}
+
+ls_status process_make_channel(int *ours, int *childs)
+{
+    int fds[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) != 0)
+        return ls_fail_errno("a socket to a child");
+    *ours = fds[0];
+    *childs = fds[1];
     return LS_OK;
 }
 

@@ -69,6 +69,10 @@ void process_close_since(const process_fds *then, const int *keep, int n_keep);
 /* A pipe to a child; both ends CLOEXEC. */
 LS_MUST_USE ls_status process_make_pipe(int *read_end, int *write_end);
 
+/* Two connected sockets, for messages between this process and a child; CLOEXEC. Reading fails once
+ * with ECONNRESET when the other side has closed and left messages unread; then come its own. */
+LS_MUST_USE ls_status process_make_channel(int *ours, int *childs);
+
 int process_count_threads(void); /* of this process */
 
 /*
