@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "launch/descriptors.h"
+#include "launch/process/process.h"
 
 #include <dirent.h>
 #include <limits.h>

@@ -17,6 +17,5 @@
 #define LS_LAUNCH_LAUNCH_H
 
 #include "launch/agent/agent_spec.h"
-#include "launch/descriptors.h"
 
 #endif

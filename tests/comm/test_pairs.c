@@ -44,7 +44,7 @@ static long resident_kib(void)
 }
 
 /* Small and large messages to the next rank, from the last one. */
-static ls_status talk_to_two(ls_comm *comm, const ls_test_rank *self, int32_t *values)
+static ls_status exchange_with_two(ls_comm *comm, const ls_test_rank *self, int32_t *values)
 {
     const int next = (self->rank + 1) % self->size;
     const int last = (self->rank + self->size - 1) % self->size;
@@ -79,7 +79,7 @@ static ls_status body(const ls_test_rank *self, void *arg)
     LS_TRY(ls_barrier(comm, NULL));
     if (self->rank == 1)
         m->table_bytes[self->size == MANY] = mallinfo2().uordblks - before;
-    LS_TRY(talk_to_two(comm, self, values));
+    LS_TRY(exchange_with_two(comm, self, values));
     if (self->rank == 1 && self->size == MANY)
         m->resident_kib = resident_kib() - resident;
     LS_TRY(ls_barrier(comm, NULL));

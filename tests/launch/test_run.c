@@ -531,10 +531,7 @@ static void refused_system_calls_cost_speed_or_are_named(void **state)
         }
         job_expect_code(j, 0);
         j = run_without("memfd_create", errors[i], i == 1);
-        job_await_end(j);
-        job_expect(j, j->status != 0 && job_printed(j, 1,
-                                                    "memfd_create; the system call filter of "
-                                                    "a container may refuse it"));
+        job_expect_code(j, 0); // its memory is in /dev/shm
         job_expect_gone(j);
     }
 }

@@ -9,7 +9,6 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/signal_list.h"
-#include "launch/descriptors.h"
 #include "launch/process/process.h"
 
 #include <sys/prctl.h>
