@@ -16,19 +16,20 @@
 
 #include <sys/types.h>
 
-#define BOOT_ADDRESSES_MAX 2 /* each rank has the records of all */
+#define BOOT_ADDRESSES_MAX 2
 
-/* Published by each rank through the hub's store; bounded on the wire. */
+/* Published by each rank through the hub's store; bounded on the wire. Each rank has those of all,
+ * so it is small. */
 typedef struct boot_record {
     int rank;
     pid_t pid;
     uint64_t instance; /* random; equal for ranks that are threads of one process */
     uint32_t generation;
-    int n_addresses; /* of the TCP listener; 0 without TCP */
+    int n_addresses; /* 0 without TCP */
     /* abstract unix socket with a nonce, reachable on the same host; listener: boot->local_fd */
     net_address local;
-    net_address addresses[BOOT_ADDRESSES_MAX];
-    char host[64]; /* for messages only */
+    const net_address *addresses; /* of the TCP listener */
+    const char *host;             /* for messages only; ranks of one host may share it */
 } boot_record;
 
 typedef struct comm_boot {

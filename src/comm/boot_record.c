@@ -35,7 +35,7 @@ ls_status boot_record_encode(const boot_publication *p, wire_writer *out)
     wire_write_u32(out, (uint32_t)b->pid);
     wire_write_u64(out, b->instance);
     wire_write_u32(out, b->generation);
-    wire_write_text(out, b->host);
+    wire_write_text(out, p->host_name);
     wire_write_u64(out, p->host);
     wire_write_u64(out, p->core_share);
     wire_write_u32(out, p->world_group);
@@ -48,21 +48,21 @@ ls_status boot_record_encode(const boot_publication *p, wire_writer *out)
     write_address(out, &b->local);
     wire_write_u16(out, (uint16_t)b->n_addresses);
     for (int i = 0; i < b->n_addresses; i++)
-        write_address(out, &b->addresses[i]);
+        write_address(out, &p->addresses[i]);
     return wire_writer_status(out);
 }
 
 static ls_status read_fields(wire_reader *r, boot_publication *out)
 {
     boot_record *b = &out->record;
-    char host[sizeof(b->host)];
+    char host[BOOT_HOST_BYTES];
 
     b->rank = (int)wire_read_u32(r);
     b->pid = (pid_t)wire_read_u32(r);
     b->instance = wire_read_u64(r);
     b->generation = wire_read_u32(r);
     wire_read_text(r, host, sizeof(host));
-    text_printable(b->host, sizeof(b->host), host);
+    text_printable(out->host_name, sizeof(out->host_name), host);
     out->host = wire_read_u64(r);
     out->core_share = wire_read_u64(r);
     out->world_group = wire_read_u32(r);
@@ -77,7 +77,7 @@ static ls_status read_fields(wire_reader *r, boot_publication *out)
     if (b->n_addresses > BOOT_ADDRESSES_MAX)
         return ls_fail(LS_EPROTO, "%d addresses are too many", b->n_addresses);
     for (int i = 0; i < b->n_addresses; i++)
-        LS_TRY(read_address(r, &b->addresses[i]));
+        LS_TRY(read_address(r, &out->addresses[i]));
     return LS_OK;
 }
 
@@ -113,8 +113,8 @@ static ls_status differ(const boot_publication *own, const boot_publication *oth
 
     text_printable(shown, sizeof(shown), other_value);
     return ls_fail(LS_EMISMATCH, "%s is %s on rank %d (%s), but %s on rank %d (%s)", setting,
-                   own_value, own->record.rank, own->record.host, shown, other->record.rank,
-                   other->record.host);
+                   own_value, own->record.rank, own->host_name, shown, other->record.rank,
+                   other->host_name);
 }
 
 static const char *or_unset(const char *value)

@@ -10,11 +10,14 @@
 #define BOOT_RECORD_VERSION   3
 #define BOOT_RECORD_MAX_BYTES 8192
 #define BOOT_NAME_BYTES       32
+#define BOOT_HOST_BYTES       64
 #define BOOT_ROWS_BYTES       1024
 
 /* A record, and the settings that must be the same everywhere. */
 typedef struct boot_publication {
-    boot_record record;
+    boot_record record; /* without `addresses` and `host`, which are: */
+    net_address addresses[BOOT_ADDRESSES_MAX];
+    char host_name[BOOT_HOST_BYTES];
     uint64_t host;        /* equal for ranks of one kernel and network namespace */
     uint64_t core_share;  /* equal for ranks of a host that run on the same cores */
     uint32_t world_group; /* id of the world's group; valid from rank 0 */

@@ -60,9 +60,9 @@ static void describe_self(join *j, const join_settings *s)
     r->pid = process_outer_pid();
     r->instance = join_process_value();
     r->generation = j->id.generation;
-    if (gethostname(r->host, sizeof(r->host)) != 0)
-        r->host[0] = '\0';
-    r->host[sizeof(r->host) - 1] = '\0';
+    if (gethostname(j->own.host_name, sizeof(j->own.host_name)) != 0)
+        j->own.host_name[0] = '\0';
+    j->own.host_name[sizeof(j->own.host_name) - 1] = '\0';
     j->own.host = net_host_value();
     j->cores = ls_usable_cores(&j->own.core_share);
     text_format(j->own.backend, sizeof(j->own.backend), "%s", s->backend);
@@ -90,6 +90,40 @@ static ls_status publish(join *j)
     return st;
 }
 
+/* Whether the rank shares its host's text with the rank before. */
+static bool shares_host(const join *j, int rank)
+{
+    return rank > 0 && j->records[rank].host == j->records[rank - 1].host;
+}
+
+static void free_records(join *j)
+{
+    for (int r = 0; j->records != NULL && r < j->id.size; r++) {
+        if (!shares_host(j, r))
+            ls_free((void *)(uintptr_t)j->records[r].host);
+        ls_free((void *)(uintptr_t)j->records[r].addresses);
+    }
+    ls_free(j->records);
+}
+
+static ls_status keep_record(join *j, const boot_publication *p)
+{
+    const int rank = p->record.rank;
+    const char *before = rank == 0 ? NULL : j->records[rank - 1].host;
+    const size_t n = (size_t)p->record.n_addresses;
+    boot_record *r = &j->records[rank];
+    net_address *addresses = n == 0 ? NULL : ls_calloc(n, sizeof(*addresses));
+
+    *r = p->record;
+    r->host = before != NULL && text_equal(before, p->host_name) ? before : ls_strdup(p->host_name);
+    r->addresses = addresses;
+    if (r->host == NULL || (n > 0 && addresses == NULL))
+        return ls_fail(LS_ENOMEM, "no memory for the record of rank %d", rank);
+    for (size_t i = 0; i < n; i++)
+        addresses[i] = p->addresses[i];
+    return LS_OK;
+}
+
 static ls_status take_record(void *arg, int rank, const void *value, size_t bytes)
 {
     join *j = arg;
@@ -97,7 +131,7 @@ static ls_status take_record(void *arg, int rank, const void *value, size_t byte
 
     LS_TRY(boot_record_decode(value, bytes, rank, &p));
     LS_TRY(boot_record_compare(&j->own, &p));
-    j->records[rank] = p.record;
+    LS_TRY(keep_record(j, &p));
     j->hosts[rank] = p.host;
     j->core_sharers += p.host == j->own.host && p.core_share == j->own.core_share;
     if (rank == 0)
@@ -237,7 +271,7 @@ void join_release(join *j)
     if (j->has_pmix)
         pmix_client_close(&j->pmix);
     net_key_wipe(&j->key);
-    ls_free(j->records);
+    free_records(j);
     ls_free(j->hosts);
     ls_free(j);
     ls_error_restore(kept);

@@ -101,7 +101,7 @@ void join_release_listener(join *j)
 
 /* The listener stays open for later joins of this process, so each join duplicates it. Programs
  * that the process runs must not inherit it. */
-static ls_status take_listener(join *j, boot_record *own)
+static ls_status take_listener(join *j)
 {
     net_address at;
 
@@ -111,26 +111,25 @@ static ls_status take_listener(join *j, boot_record *own)
     LS_TRY(net_set_cloexec(j->id.listen_fd, true));
     LS_TRY(net_set_blocking(j->boot.listen_fd, false));
     LS_TRY(net_address_of_socket(j->boot.listen_fd, &at));
-    own->addresses[0] = at;
+    j->own.addresses[0] = at;
     return LS_OK;
 }
 
 static ls_status listen_tcp(join *j, const join_settings *s)
 {
-    boot_record *own = &j->own.record;
     net_address at;
 
-    own->n_addresses = 1;
+    j->own.record.n_addresses = 1;
     if (j->id.listen_fd >= 0 && !j->is_one_host && (j->has_key || s->insecure)) {
         j->has_launcher_listener =
             !atomic_exchange_explicit(&listener_is_lent, true, memory_order_acquire);
         if (j->has_launcher_listener)
-            return take_listener(j, own);
+            return take_listener(j);
     }
     LS_TRY(choose_address(j, s, &at));
     if (!j->has_key && !s->insecure)
         return ls_fail(LS_EAUTH, "no key for TCP connections between ranks");
-    return net_listen(&at, NET_STREAM, j->id.size, &j->boot.listen_fd, &own->addresses[0]);
+    return net_listen(&at, NET_STREAM, j->id.size, &j->boot.listen_fd, &j->own.addresses[0]);
 }
 
 ls_status join_listen(join *j, const join_settings *s)

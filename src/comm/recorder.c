@@ -9,6 +9,7 @@
 #include "base/core.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory_file.h"
 #include "base/text.h"
 
 #include <fcntl.h>
@@ -109,16 +110,10 @@ static uint64_t get(const word *at)
 
 ls_status recorder_create_fd(int *fd)
 {
-    const int made = memfd_create("lockstep-recorder", MFD_CLOEXEC);
+    int made;
 
-    if (made < 0)
-        return ls_fail_errno("cannot create the flight recorder's memory");
-    if (ftruncate(made, RING_BYTES) != 0) {
-        const ls_status st = ls_fail_errno("cannot size the flight recorder's memory");
-
-        (void)close(made);
-        return st;
-    }
+    LS_TRY(ls_context(memory_file_make("lockstep-recorder", RING_BYTES, &made),
+                      "the flight recorder"));
     *fd = made;
     return LS_OK;
 }

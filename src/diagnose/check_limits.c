@@ -7,16 +7,13 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "launch/process/process.h"
 
 #include <dirent.h>
 #include <limits.h>
 #include <string.h>
 
-enum {
-    AGENT_FILES = 64,
-    RANK_FILES = 14,    /* that the agent opens for it: pipes, recorder, connections */
-    RANK_PROCESSES = 16 /* the rank, its shim, and its threads and data loaders */
-};
+enum { RANK_PROCESSES = 16 /* the rank, its shim, and its threads and data loaders */ };
 
 static const char *limit_text(char *buf, size_t n, rlim_t limit)
 {
@@ -27,7 +24,8 @@ static const char *limit_text(char *buf, size_t n, rlim_t limit)
 
 void check_files(check *c)
 {
-    const rlim_t needed = AGENT_FILES + RANK_FILES * (rlim_t)c->n_ranks;
+    const rlim_t least = AGENT_FILES_LEAST + AGENT_FILES_LEAST_RANK * (rlim_t)c->n_ranks;
+    const rlim_t enough = AGENT_FILES + AGENT_FILES_RANK * (rlim_t)c->n_ranks;
     struct rlimit limit;
     char most[32];
     char fix[128];
@@ -36,14 +34,19 @@ void check_files(check *c)
         return;
     limit_text(most, sizeof(most), limit.rlim_max);
     text_format(fix, sizeof(fix), "ulimit -Hn %llu   # as root, or in /etc/security/limits.conf",
-                (unsigned long long)needed);
-    if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < needed)
-        finding_add(c->out, FINDING_FILES_LOW_KIND, FINDING_ERROR, fix,
-                    "hard limit of open files is %s; the launcher of %d rank%s needs %llu", most,
-                    c->n_ranks, text_plural(c->n_ranks), (unsigned long long)needed);
-    else
+                (unsigned long long)enough);
+    if (limit.rlim_max == RLIM_INFINITY || limit.rlim_max >= enough)
         finding_add(c->out, FINDING_FILES_OK_KIND, FINDING_OK, NULL, "hard limit of open files: %s",
                     most);
+    else if (limit.rlim_max < least)
+        finding_add(c->out, FINDING_FILES_LOW_KIND, FINDING_ERROR, fix,
+                    "hard limit of open files is %s; the launcher of %d rank%s needs %llu", most,
+                    c->n_ranks, text_plural(c->n_ranks), (unsigned long long)least);
+    else
+        finding_add(c->out, FINDING_FILES_LOW_KIND, FINDING_WARNING, fix,
+                    "hard limit of open files is %s; the launcher of %d rank%s may need %llu for "
+                    "PyTorch's connections",
+                    most, c->n_ranks, text_plural(c->n_ranks), (unsigned long long)enough);
 }
 
 /* Whether the machine has an adapter that needs locked memory. */

@@ -7,8 +7,8 @@
  *             +-- guardian (own session)
  *
  * One agent of a job hosts its head (head.h), which decides when ranks start and end; every agent
- * carries that out on its node and reads its ranks' output. Each shim and the guardian hold the
- * reading end of a pipe whose writing end only the agent has: its end of file means that the agent
+ * carries that out on its node and reads its ranks' output. Each shim and the guardian hold one
+ * end of a pipe or socket whose other end only the agent has: its end of file means that the agent
  * is gone, however it died. A shim then kills every process below it. The guardian kills the
  * ranks' control group, where there is one (cgroup.h), and after that every process that carries
  * the job's id in its environment.

@@ -61,6 +61,12 @@ ls_status frame_reader_fill(frame_reader *r, int fd, const char *peer, size_t *m
     return byte_queue_size(&r->sealed) == 0 ? st : ls_context(st, "in the middle of a record");
 }
 
+void frame_reader_trim(frame_reader *r)
+{
+    byte_queue_trim(&r->in);
+    byte_queue_trim(&r->sealed);
+}
+
 ls_status frame_reader_next(frame_reader *r, frame *out, bool *have)
 {
     const size_t held = byte_queue_size(&r->in);

@@ -42,6 +42,9 @@ LS_MUST_USE ls_status frame_reader_fill(frame_reader *r, int fd, const char *pee
  * max_body. */
 LS_MUST_USE ls_status frame_reader_next(frame_reader *r, frame *out, bool *have);
 
+/* Frees a large block when nothing is left in it; the last frame is not valid any more. */
+void frame_reader_trim(frame_reader *r);
+
 /* Frames that wait for the socket, at most max_bytes of them. */
 typedef struct frame_queue {
     byte_queue out;

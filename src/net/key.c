@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/file.h"
+#include "base/memory_file.h"
 #include "base/process_id.h"
 #include "base/text.h"
 #include "net/socket.h"
@@ -298,16 +299,13 @@ ls_status net_key_to_fd(const net_key *key, int *fd)
     ls_status st = LS_OK;
 
     name_descriptor(name, sizeof(name));
-    *fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (*fd < 0)
-        return ls_fail_errno(
-            "cannot create a descriptor for the key (memfd_create; the system call "
-            "filter of a container may refuse it)");
+    LS_TRY(ls_context(memory_file_make(name, sizeof(content), fd), "the descriptor of the key"));
     memcpy(content, HANDOVER_MARK, sizeof(HANDOVER_MARK) - 1);
     memcpy(content + sizeof(HANDOVER_MARK) - 1, key->bytes, NET_KEY_BYTES);
-    if (pwrite(*fd, content, sizeof(content), 0) != (ssize_t)sizeof(content) ||
-        fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0)
+    if (pwrite(*fd, content, sizeof(content), 0) != (ssize_t)sizeof(content))
         st = ls_fail_errno("cannot fill the descriptor for the key");
+    if (st == LS_OK)
+        st = memory_file_seal(*fd, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
     sodium_memzero(content, sizeof(content));
     if (st != LS_OK)
         file_close(fd);

@@ -349,6 +349,7 @@ ls_status control_gather(control *c, const char *prefix, int n, int64_t timeout_
     if (st != LS_OK)
         return st;
     st = wire_reader_end(&r, "an answer of the hub");
+    hublink_trim(&c->link);
     return st == LS_OK ? st : hublink_break(&c->link, st);
 }
 

@@ -251,6 +251,11 @@ static ls_status deliver_rest(hublink *l)
     return LS_OK;
 }
 
+void hublink_trim(hublink *l)
+{
+    frame_reader_trim(&l->in);
+}
+
 ls_status hublink_poll(hublink *l)
 {
     frame f;

@@ -77,6 +77,9 @@ wire_writer *hublink_begin(hublink *l);
 LS_MUST_USE ls_status hublink_request(hublink *l, uint32_t type, int64_t timeout_ms,
                                       wire_reader *reply);
 
+/* Ends the use of a reply, and frees its memory if it was large. */
+void hublink_trim(hublink *l);
+
 /* Waits for one frame of this type or HUB_MESSAGE_REFUSED (LS_EMISMATCH with its text). */
 LS_MUST_USE ls_status hublink_expect(hublink *l, uint32_t type, int64_t deadline_ms);
 

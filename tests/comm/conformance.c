@@ -278,6 +278,30 @@ ls_status conformance_reductions(ls_comm *comm, const size_t *counts, int n_coun
     return try_averages(t, counts, n_counts);
 }
 
+ls_status conformance_each(ls_comm *comm, const size_t *counts, int n_counts)
+{
+    static const coll_kind kinds[] = {COLL_ALL_REDUCE, COLL_REDUCE,     COLL_REDUCE_SCATTER,
+                                      COLL_BROADCAST,  COLL_ALL_GATHER, COLL_GATHER,
+                                      COLL_SCATTER,    COLL_ALL_TO_ALL, COLL_BARRIER};
+    trial t = {.comm = comm,
+               .rank = ls_comm_rank(comm),
+               .size = ls_comm_size(comm),
+               .type = LS_F32,
+               .op = LS_SUM,
+               .divisor = ls_comm_size(comm)};
+    int turn = 0;
+
+    for (size_t k = 0; k < LS_COUNT_OF(kinds); k++) {
+        for (int c = 0; c < n_counts; c++) {
+            t.kind = kinds[k];
+            t.count = t.kind == COLL_BARRIER ? 0 : counts[c];
+            t.root = (t.size - 1 + turn) % t.size;
+            LS_TRY(try_places(t, turn++));
+        }
+    }
+    return LS_OK;
+}
+
 ls_status conformance_movers(ls_comm *comm, const size_t *counts, int n_counts)
 {
     static const coll_kind kinds[] = {COLL_BROADCAST, COLL_ALL_GATHER, COLL_GATHER,

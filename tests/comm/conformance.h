@@ -43,6 +43,8 @@ LS_MUST_USE ls_status guarded_check(const guarded *g, const char *what);
 
 ls_status conformance_reductions(ls_comm *comm, const size_t *counts, int n_counts);
 ls_status conformance_movers(ls_comm *comm, const size_t *counts, int n_counts);
+/* All operations of the two above, with one type: for many ranks. */
+ls_status conformance_each(ls_comm *comm, const size_t *counts, int n_counts);
 ls_status conformance_vectors(ls_comm *comm);
 ls_status conformance_messages(ls_comm *comm);
 ls_status conformance_handles(ls_comm *comm);

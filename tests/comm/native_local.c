@@ -397,7 +397,7 @@ static int flood_and_ring(const comm_boot *boot, void *arg)
 
     RANK_CHECK(local_join(boot, NULL, &l) == LS_OK);
     if (boot->rank == 1) {
-        const net_address *to = &local_find_peer(l, 0)->mailbox;
+        const net_address *to = &local_find_peer(l, 0)->page->mailbox;
         int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
         RANK_CHECK(fd >= 0);
@@ -456,7 +456,7 @@ static int send_or_count(const comm_boot *boot, void *arg)
     if (boot->rank == 1) {
         int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-        RANK_CHECK(fd >= 0 && send_two(fd, &local_find_peer(l, 0)->mailbox) == 1);
+        RANK_CHECK(fd >= 0 && send_two(fd, &local_find_peer(l, 0)->page->mailbox) == 1);
         file_close(&fd);
         atomic_store(counter, 1);
         local_ring(l, 0);

@@ -22,6 +22,7 @@
 typedef struct mesh_threads {
     mesh_rank ranks[MESH_RANKS_MAX];
     boot_record records[MESH_RANKS_MAX][MESH_RANKS_MAX]; /* as each rank knows all */
+    net_address addresses[MESH_RANKS_MAX];
     ls_thread threads[MESH_RANKS_MAX];
     net_key key;
 } mesh_threads;
@@ -237,7 +238,8 @@ static ls_status prepare(mesh_threads *t, const mesh_job *job, int rank)
         LS_TRY(net_listen(&record->local, NET_PACKET, 64, &r->boot.local_fd, NULL));
     }
     LS_TRY(net_address_parse("tcp://127.0.0.1:0", 0, &loopback));
-    LS_TRY(net_listen(&loopback, NET_STREAM, 64, &r->boot.listen_fd, &record->addresses[0]));
+    LS_TRY(net_listen(&loopback, NET_STREAM, 64, &r->boot.listen_fd, &t->addresses[rank]));
+    record->addresses = &t->addresses[rank];
     record->n_addresses = 1;
     return LS_OK;
 }

@@ -361,8 +361,8 @@ static int answer_falsely(const comm_boot *boot, local *l, notes *n, int step, i
 
         while (atomic_load(&n->step[0]) < step)
             poll(NULL, 0, 1);
-        RANK_CHECK(channel_send(l->mailbox, &local_find_peer(l, 0)->mailbox, &m, fd, &blocked) ==
-                       LS_OK &&
+        RANK_CHECK(channel_send(l->mailbox, &local_find_peer(l, 0)->page->mailbox, &m, fd,
+                                &blocked) == LS_OK &&
                    blocked == 0);
         atomic_store(&n->step[1], step);
     }

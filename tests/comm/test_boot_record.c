@@ -19,8 +19,8 @@ static boot_publication example(void)
                                      .pid = 4711,
                                      .instance = UINT64_C(0x1122334455667788),
                                      .generation = 2,
-                                     .n_addresses = 2,
-                                     .host = "node7"},
+                                     .n_addresses = 2},
+                          .host_name = "node7",
                           .host = 99,
                           .core_share = 77,
                           .world_group = 12,
@@ -30,8 +30,8 @@ static boot_publication example(void)
                           .connections = 4};
 
     parse("unix:@lockstep-rank-x", &p.record.local);
-    parse("tcp://10.0.0.3:4000", &p.record.addresses[0]);
-    parse("tcp://[fd00::3]:4001", &p.record.addresses[1]);
+    parse("tcp://10.0.0.3:4000", &p.addresses[0]);
+    parse("tcp://[fd00::3]:4001", &p.addresses[1]);
     return p;
 }
 
@@ -47,10 +47,10 @@ static void a_record_survives_the_wire(void **state)
     assert_int_equal(q.record.rank, 3);
     assert_int_equal(q.record.pid, 4711);
     assert_true(q.record.instance == p.record.instance);
-    assert_string_equal(q.record.host, "node7");
+    assert_string_equal(q.host_name, "node7");
     assert_int_equal(q.record.n_addresses, 2);
     assert_true(net_address_equal(&q.record.local, &p.record.local));
-    assert_true(net_address_equal(&q.record.addresses[1], &p.record.addresses[1]));
+    assert_true(net_address_equal(&q.addresses[1], &p.addresses[1]));
     assert_int_equal(q.core_share, 77);
     assert_int_equal(q.world_group, 12);
     assert_int_equal(q.segment_bytes, 262144);
@@ -97,7 +97,7 @@ static void garbage_never_leaves_its_bounds(void **state)
             bytes[ls_rng_below(&rng, w.bytes)] = (uint8_t)ls_rng_next(&rng);
         if (boot_record_decode(bytes, w.bytes, 3, &q) == LS_OK) {
             assert_in_range(q.record.n_addresses, 0, BOOT_ADDRESSES_MAX);
-            assert_non_null(memchr(q.record.host, 0, sizeof(q.record.host)));
+            assert_non_null(memchr(q.host_name, 0, sizeof(q.host_name)));
             assert_non_null(memchr(q.backend, 0, sizeof(q.backend)));
         }
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_conformance.c - runs the conformance suite for one backend and transport:
- * test_comm_conformance TRANSPORT [threads|few|RANKS]. Every other backend only adds its row to
+ * test_comm_conformance TRANSPORT [threads|few|RANKS [few]]. Every other backend only adds its row to
  * CMakeLists.txt. LS_TEST_FULL=1 adds 8 ranks.
  */
 #include "base/unit.h"
@@ -79,9 +79,8 @@ static ls_status large_parts(ls_comm *comm, const ls_test_rank *self)
 }
 
 /* Round the ring, all at once; each rank sends twice, from and to memory of both kinds. */
-static ls_status large_messages(ls_comm *comm, const ls_test_rank *self)
+static ls_status ring_of_messages(ls_comm *comm, const ls_test_rank *self, size_t count)
 {
-    const size_t count = 400013;
     const int next = (self->rank + 1) % self->size;
     const int last = (self->rank + self->size - 1) % self->size;
     guarded from[2];
@@ -144,7 +143,7 @@ static ls_status large(const ls_test_rank *self, void *arg)
         guarded_free(&g);
     }
     LS_TRY(large_parts(comm, self));
-    LS_TRY(large_messages(comm, self));
+    LS_TRY(ring_of_messages(comm, self, 400013));
     ls_comm_destroy(comm);
     return LS_OK;
 }
@@ -163,6 +162,20 @@ static ls_status subset(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
+/* Very many ranks: each operation a few times, and messages with two of all. */
+static ls_status few(const ls_test_rank *self, void *arg)
+{
+    static const size_t sizes[] = {1, 2050};
+    ls_comm *comm;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(conformance_each(comm, sizes, (int)LS_COUNT_OF(sizes)));
+    LS_TRY(ring_of_messages(comm, self, 2050));
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
 static void run(int n, ls_test_body body)
 {
     const ls_test_job job = {.n = n, .body = body, .transport = transport, .deadline_ms = 240000};
@@ -177,7 +190,7 @@ static void every_operation_gives_the_reference_bits(void **state)
 
     LS_UNUSED(state);
     if (n_ranks > 0) {
-        run(n_ranks, subset);
+        run(n_ranks, is_short ? few : subset);
         return;
     }
     (void)setenv("LOCKSTEP_SEGMENT", "4096", 1);
@@ -205,12 +218,12 @@ int main(int argc, char **argv)
     };
 
     if (argc < 2) {
-        fprintf(stderr, "usage: %s shm|tcp [threads|few|RANKS]\n", argv[0]);
+        fprintf(stderr, "usage: %s shm|tcp [threads|few|RANKS [few]]\n", argv[0]);
         return 2;
     }
     transport = argv[1];
     as_threads = argc > 2 && strcmp(argv[2], "threads") == 0;
-    is_short = as_threads || is_tsan || (argc > 2 && strcmp(argv[2], "few") == 0);
+    is_short = as_threads || is_tsan || (argc > 2 && strcmp(argv[argc - 1], "few") == 0);
     n_ranks = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 0;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -171,11 +171,15 @@ static void nccl_interface_list_is_matched_as_nccl_does(void **state)
 static void limits_are_compared_with_the_number_of_ranks(void **state)
 {
     LS_UNUSED(state);
-    machine.files.rlim_max = 64 + 14 * 4;
+    machine.files.rlim_max = 64 + 13 * 4;
     look();
     assert_false(has(FINDING_FILES_LOW_KIND));
     machine.files.rlim_max--;
-    expect(FINDING_FILES_LOW_KIND, FINDING_ERROR, "4 ranks needs 120", "ulimit -Hn 120");
+    expect(FINDING_FILES_LOW_KIND, FINDING_WARNING, "4 ranks may need 116", "ulimit -Hn 116");
+    machine.files.rlim_max = 24 + 7 * 4;
+    expect(FINDING_FILES_LOW_KIND, FINDING_WARNING, "4 ranks may need 116", "ulimit -Hn 116");
+    machine.files.rlim_max--;
+    expect(FINDING_FILES_LOW_KIND, FINDING_ERROR, "4 ranks needs 52", "ulimit -Hn 116");
     machine.files.rlim_max = RLIM_INFINITY;
     machine.processes.rlim_cur = 60;
     expect(FINDING_PROCESSES_LOW_KIND, FINDING_WARNING, "limit of 60 processes", "ulimit -u");
@@ -185,7 +189,7 @@ static void limits_are_compared_with_the_number_of_ranks(void **state)
     fake_put(&machine, "/sys/fs/cgroup/pids/job/pids.max", "max\n");
     expect(FINDING_PROCESSES_LOW_KIND, FINDING_WARNING, "20 more", "--pids-limit");
     options.n_ranks = 1;
-    machine.files.rlim_max = 64;
+    machine.files.rlim_max = 30;
     expect(FINDING_FILES_LOW_KIND, FINDING_ERROR, "the launcher of 1 rank needs", "ulimit -Hn");
 }
 

@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define LS_TEST_RANKS_MAX 64
+#define LS_TEST_RANKS_MAX 128
 
 typedef struct ls_test_rank {
     int rank;

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -253,6 +254,35 @@ static void descriptors_opened_since_are_closed(void **state)
     (void)close(kept);
 }
 
+/* Each shim closes the descriptors of all others: nothing may be read for each of them. */
+static void descriptors_are_closed_without_opening_one(void **state)
+{
+    int status = 0;
+    const pid_t pid = fork();
+
+    LS_UNUSED(state);
+    if (pid == 0) {
+        struct rlimit limit;
+        process_fds then;
+        int late[64];
+        int n_open = 0;
+
+        if (process_list_fds(&then) != LS_OK || getrlimit(RLIMIT_NOFILE, &limit) != 0)
+            _exit(2);
+        for (int i = 0; i < 64; i++)
+            late[i] = dup(STDERR_FILENO);
+        limit.rlim_cur = 3;
+        if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0)
+            _exit(3);
+        process_close_since(&then, &late[5], 1);
+        for (int i = 0; i < 64; i++)
+            n_open += fcntl(late[i], F_GETFD) >= 0;
+        _exit(n_open == 1 && fcntl(late[5], F_GETFD) >= 0 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
 static void descriptors_that_are_not_listed_are_closed(void **state)
 {
     int status = 0;
@@ -327,6 +357,7 @@ int main(void)
         cmocka_unit_test(mark_at_any_offset_of_the_environment_is_found),
         cmocka_unit_test(process_that_holds_the_key_is_killed),
         cmocka_unit_test(descriptors_opened_since_are_closed),
+        cmocka_unit_test(descriptors_are_closed_without_opening_one),
         cmocka_unit_test(descriptors_that_are_not_listed_are_closed),
         cmocka_unit_test(end_of_a_process_has_a_text),
         cmocka_unit_test(pidfd_is_readable_after_the_end),

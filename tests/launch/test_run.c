@@ -467,7 +467,7 @@ static void many_ranks_need_more_descriptors_than_users_have(void **state)
     job_expect_gone(j);
     // The number that it names is enough.
     j = job_start(
-        JOB_LIST("sh", "-c", "ulimit -n 216; exec " JOB_TOOL " run -n 24 " JOB_ACTOR " steps 3"),
+        JOB_LIST("sh", "-c", "ulimit -n 192; exec " JOB_TOOL " run -n 24 " JOB_ACTOR " steps 3"),
         NULL);
     job_expect_code(j, 0);
 }
@@ -475,7 +475,7 @@ static void many_ranks_need_more_descriptors_than_users_have(void **state)
 /* As an ordinary user without capabilities and with the limits of a login. */
 static void many_ranks_of_an_ordinary_user_start(void **state)
 {
-    static const char *const numbers[] = {"16", "33", "64"};
+    static const char *const numbers[] = {"16", "33", "64", "128"};
     job *j;
 
     LS_UNUSED(state);
@@ -491,7 +491,7 @@ static void many_ranks_of_an_ordinary_user_start(void **state)
     }
     for (size_t i = 0; i < LS_COUNT_OF(numbers); i++) {
         j = job_start(JOB_LIST("setpriv", ORDINARY_USER, "sh", "-c",
-                               "ulimit -Sn 1024; ulimit -l 64; unset HOME; cd /; exec " JOB_TOOL
+                               "ulimit -n 1024; ulimit -l 64; unset HOME; cd /; exec " JOB_TOOL
                                " run -n $0 " JOB_ACTOR " steps 3",
                                numbers[i]),
                       NULL);
@@ -531,10 +531,7 @@ static void refused_system_calls_cost_speed_or_are_named(void **state)
         }
         job_expect_code(j, 0);
         j = run_without("memfd_create", errors[i], i == 1);
-        job_await_end(j);
-        job_expect(j, j->status != 0 && job_printed(j, 1,
-                                                    "memfd_create; the system call filter of "
-                                                    "a container may refuse it"));
+        job_expect_code(j, 0); // its memory is in /dev/shm
         job_expect_gone(j);
     }
 }

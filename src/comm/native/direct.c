@@ -538,6 +538,10 @@ void direct_start(native_group *g, backend_work *work)
         s->host->done(s->host->self, work, LS_EINVAL, "a rank cannot send to itself");
         return;
     }
+    if (op->root != LS_ANY_SOURCE && native_link(g->peers[op->root]) != LS_OK) {
+        s->host->done(s->host->self, work, LS_ENOMEM, ls_last_error());
+        return;
+    }
     if (op->kind == COLL_SEND ? send_at_once(g, op) : receive_at_once(g, op)) {
         work->source = op->root;
         s->host->done(s->host->self, work, LS_OK, NULL);

@@ -89,7 +89,7 @@ void errors_lost_peer(native_group *g, native_peer *p, const uint8_t *stamp)
 
     native_peer_text(p, peer, sizeof(peer));
     decoded_text(text, sizeof(text), stamp);
-    if (p->unreachable[0] != '\0')
+    if (p->unreachable != NULL)
         native_break(g, CAUSE_FAULT, p->rank, "%s cannot be reached for %s: %s", peer, text,
                      p->unreachable);
     else if (l->fault[0] != 0)

@@ -77,7 +77,8 @@ static void begin_message(lane *l, const plan_step *step)
 {
     native_work *w = l->work;
     native_group *g = w->group;
-    transfer *t = message_pool_new_transfer(&g->state->pool);
+    native_peer *p = g->peers[step->peer];
+    transfer *t = native_link(p) == LS_OK ? message_pool_new_transfer(&g->state->pool) : NULL;
 
     if (t == NULL) {
         no_memory(w);
@@ -85,7 +86,7 @@ static void begin_message(lane *l, const plan_step *step)
     }
     LS_ASSERT(step->tag < 1U << TAG_BITS);
     t->group = g;
-    t->peer = g->peers[step->peer];
+    t->peer = p;
     t->is_send = step->action == PLAN_SEND;
     t->announce = step->announce;
     t->sequence = w->work->op.stamp.sequence;

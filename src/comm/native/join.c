@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * join.c - connects a rank when the job starts: with the ranks of this host through shared memory
- * (local.h), and listens for all others (mesh.h). Afterwards every other rank has a link, which for
- * a remote rank is idle. native.c calls it.
+ * (local.h), and listens for all others (mesh.h). Afterwards every rank of another host has an idle
+ * link; those of this host get theirs with the first message (native_link). native.c calls it.
  */
 #include "comm/native/join.h"
 
 #include "comm/native/match.h"
 
+#include "base/alloc.h"
 #include "base/text.h"
-#include "comm/native/link_shm.h"
 
 #include <unistd.h>
 
@@ -18,12 +18,7 @@ static ls_status join_local(native_state *s, const comm_boot *boot)
     LS_TRY(local_join(boot, s->host, &s->local));
     sleep_set_local(s->sleepers, s->local);
     for (int rank = 0; rank < s->size; rank++) {
-        const link_sink sink = match_sink(&s->peers[rank]);
-
-        if (rank == s->rank || !local_has(s->local, rank))
-            continue;
-        LS_TRY(link_shm_create(s->local, rank, &sink, &s->peers[rank].link));
-        s->peers[rank].is_local = true;
+        s->peers[rank].is_local = rank != s->rank && local_has(s->local, rank);
     }
     return LS_OK;
 }
@@ -73,8 +68,10 @@ static void on_ended(void *self, int rank, const char *why)
     native_state *s = self;
     native_peer *p = &s->peers[rank];
 
-    if (why != NULL)
-        (void)text_format(p->unreachable, sizeof(p->unreachable), "%s", why);
+    if (why != NULL) {
+        ls_free(p->unreachable);
+        p->unreachable = ls_strdup(why);
+    }
     native_on_link_end(p);
 }
 
@@ -98,7 +95,7 @@ static ls_status join_others(native_state *s, const comm_boot *boot)
 
         if (rank == s->rank || p->is_local)
             continue;
-        text_printable(p->host, sizeof(p->host), boot->records[rank].host);
+        p->host = boot->records[rank].host;
         LS_TRY(link_idle_create(&sink, &p->link));
         LS_TRY(mesh_add_peer(s->mesh, rank, p->link));
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * link_shm.c - the stream of a link between two ranks of one host: a ring in shared memory for each
- * direction. join.c creates it.
+ * direction. native.c creates it with the first message.
  *
  * Each ring has one writer and one reader. Both counters only grow; their difference is the number
  * of bytes in the ring. A ring outlives its writer, so bytes written before an end are still read.
@@ -354,7 +354,30 @@ ls_status link_shm_create(local *l, int peer, const link_sink *sink, peer_link *
     s->ring_bytes = data_bytes(local_count(l));
     s->out_state = local_state_to(l, peer);
     s->in_state = local_state_from(l, peer);
+    s->peer_ended = local_has_ended(l, peer);
     return link_create(&shm_ops, s, -1, sink, out);
+}
+
+static unsigned state_from(const local *l, int peer)
+{
+    return atomic_load_explicit(local_state_from(l, peer), memory_order_seq_cst);
+}
+
+bool link_shm_is_open(const local *l, int peer)
+{
+    return (state_from(l, peer) & RING_OPEN) != 0;
+}
+
+bool link_shm_is_over(const local *l, int peer)
+{
+    return (state_from(l, peer) & RING_FINISHED) != 0 || local_has_ended(l, peer);
+}
+
+void link_shm_finish_unused(local *l, int peer)
+{
+    atomic_fetch_or_explicit(local_state_to(l, peer), (unsigned char)RING_FINISHED,
+                             memory_order_seq_cst);
+    local_ring(l, peer);
 }
 
 void link_shm_peer_ended(peer_link *l)

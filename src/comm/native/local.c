@@ -277,7 +277,7 @@ static void send_bell(local *l, local_peer *p)
     ls_error_save(saved);
     // A full mailbox wakes its owner as well.
     do {
-        if (channel_send(l->mailbox, &p->mailbox, &bell, -1, &blocked) != LS_OK)
+        if (channel_send(l->mailbox, &p->page->mailbox, &bell, -1, &blocked) != LS_OK)
             ls_error_restore(saved);
     } while (blocked == EAGAIN && wait_for_buffer(l));
     atomic_store_explicit(&p->page->rung, drains, memory_order_seq_cst);
@@ -420,7 +420,7 @@ static void probe_peers(local *l)
     const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
     for (int i = 0; fd >= 0 && i < l->count - 1; i++) {
-        const net_address *to = &l->peers[i]->mailbox;
+        const net_address *to = &l->peers[i]->page->mailbox;
 
         if (!atomic_load_explicit(&l->peers[i]->ended, memory_order_relaxed) &&
             connect(fd, (const struct sockaddr *)&to->socket, to->bytes) != 0 &&

@@ -132,7 +132,6 @@ struct local_peer {
     bool is_reported;  /* its end */
     atomic_bool ended; /* local_ring() reads it too */
     local_page *page;
-    net_address mailbox;
     uint32_t requested;   /* the id for which this rank waits, 0: none */
     segment_view **views; /* SEGMENTS_MAX, by slot; NULL: none yet */
 };

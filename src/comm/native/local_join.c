@@ -632,9 +632,8 @@ static ls_status make_peer(joining *j, int index, local_peer **out)
     j->channel[rank] = -1;
     p->is_thread = l->records[rank].instance == l->records[l->rank].instance;
     p->page = local_page_of(l, index);
-    p->mailbox = p->page->mailbox;
     *out = p;
-    return p->mailbox.bytes <= sizeof(p->mailbox.socket)
+    return p->page->mailbox.bytes <= sizeof(p->page->mailbox.socket)
                ? LS_OK
                : ls_fail(LS_EPROTO, "rank %d has no mailbox", rank);
 }

@@ -590,9 +590,12 @@ static void break_list(list_node *list, native_peer *p)
 
 bool match_all_ended(const native_group *g)
 {
-    for (int i = 0; i < g->info->size; i++)
-        if (g->peers[i]->link != NULL && !g->peers[i]->link->is_ended)
+    for (int i = 0; i < g->info->size; i++) {
+        const native_peer *p = g->peers[i];
+
+        if (p->link == NULL ? p->is_local : !p->link->is_ended)
             return false;
+    }
     return true;
 }
 

@@ -41,8 +41,8 @@
 
 const char *native_peer_text(const native_peer *p, char *buf, size_t n)
 {
-    return p->host[0] == '\0' ? text_format(buf, n, "rank %d", p->rank)
-                              : text_format(buf, n, "rank %d (%s)", p->rank, p->host);
+    return p->host == NULL ? text_format(buf, n, "rank %d", p->rank)
+                           : text_format(buf, n, "rank %d (%s)", p->rank, p->host);
 }
 
 native_group *native_find_group(native_state *s, uint32_t id)
@@ -196,6 +196,16 @@ void native_complete_works(native_state *s)
 
 // --- progress ---
 
+ls_status native_link(native_peer *p)
+{
+    link_sink sink;
+
+    if (p->link != NULL)
+        return LS_OK;
+    sink = match_sink(p);
+    return link_shm_create(p->state->local, p->rank, &sink, &p->link);
+}
+
 void native_on_link_end(native_peer *p)
 {
     if (!p->link->is_ended || p->end_handled)
@@ -224,6 +234,32 @@ static bool receive_peer(native_peer *p)
     return moved;
 }
 
+/* A receive from any source ends with an error when all ranks have ended. */
+static bool waits_for_any(const native_state *s)
+{
+    list_for_each (node, &s->groups) {
+        if (!list_empty(&list_entry(node, native_group, node)->receives))
+            return true;
+    }
+    return false;
+}
+
+/* The link of a rank of this host that has sent this one its first message. */
+static void link_if_begun(native_peer *p)
+{
+    const native_state *s = p->state;
+    char saved[LS_ERROR_BYTES];
+
+    if (p->link != NULL || !p->is_local)
+        return;
+    if (!link_shm_is_open(s->local, p->rank) &&
+        (!link_shm_is_over(s->local, p->rank) || !waits_for_any(s)))
+        return;
+    ls_error_save(saved);
+    if (native_link(p) != LS_OK) // without memory, the next pass tries again
+        ls_error_restore(saved);
+}
+
 static bool receive_expected(native_state *s)
 {
     bool moved = false;
@@ -231,6 +267,7 @@ static bool receive_expected(native_state *s)
     for (int i = 0; i < s->size; i++) {
         native_peer *p = &s->peers[i];
 
+        link_if_begun(p);
         if (p->link != NULL && (p->is_local || match_is_expecting(p)))
             moved |= receive_peer(p);
     }
@@ -293,7 +330,8 @@ static void receive_channels(native_state *s)
         return;
     local_receive(s->local);
     while (local_next_ended(s->local, &rank))
-        link_shm_peer_ended(s->peers[rank].link);
+        if (s->peers[rank].link != NULL)
+            link_shm_peer_ended(s->peers[rank].link);
 }
 
 /* When there is something to do without any event. */
@@ -328,8 +366,9 @@ static bool native_progress(native_state *s)
 }
 
 /* Whether this peer's link may hold something that the group waits for, or is cheap to check. */
-static bool may_have_message(const native_group *g, const native_peer *p)
+static bool may_have_message(const native_group *g, native_peer *p)
 {
+    link_if_begun(p);
     return p->link != NULL && (p->is_local || match_is_expecting(p) || !list_empty(&g->receives));
 }
 
@@ -707,6 +746,7 @@ void native_destroy(native_state *s)
     for (int i = 0; i < s->size; i++) {
         match_free(&s->peers[i]);
         link_destroy(s->peers[i].link);
+        ls_free(s->peers[i].unreachable);
     }
     message_pool_destroy(&s->pool);
     free_works(&s->free_collectives);
@@ -728,9 +768,14 @@ static void native_close(native_state *s, int64_t timeout_ms)
 
     LS_ASSERT(list_empty(&s->groups));
     wait_until(s, is_delivered, deadline_ms);
-    for (int i = 0; i < s->size; i++)
-        if (s->peers[i].link != NULL && s->peers[i].link->ops != NULL)
-            s->peers[i].link->ops->finish(s->peers[i].link);
+    for (int i = 0; i < s->size; i++) {
+        const native_peer *p = &s->peers[i];
+
+        if (p->link != NULL && p->link->ops != NULL)
+            p->link->ops->finish(p->link);
+        else if (p->link == NULL && p->is_local)
+            link_shm_finish_unused(s->local, p->rank);
+    }
     wait_until(s, is_acknowledged, deadline_ms);
     native_destroy(s);
 }

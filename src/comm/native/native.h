@@ -123,6 +123,9 @@ const char *native_peer_text(const native_peer *p, char *buf, size_t n);
 const plan_layout *native_layout(const native_group *g);
 native_group *native_find_group(native_state *s, uint32_t id);
 bool native_is_closed(const native_state *s, uint32_t id);
+/* Makes the link to a rank of this host, unless there is one: pairs that never exchange a message
+ * need none. For any other rank of the group. LS_ENOMEM. */
+LS_MUST_USE ls_status native_link(native_peer *p);
 /* To be called when a peer's link may have ended. */
 void native_on_link_end(native_peer *p);
 /* A work for the operation, from the free list if there is one, at the end of `list`. NULL without

@@ -60,13 +60,15 @@ struct unexpected_message {
 struct native_peer {
     native_state *state;
     int rank;         /* world */
-    peer_link *link;  /* NULL: this rank itself; idle until a remote rank needs it */
+    /* NULL: this rank itself, or a rank of this host with which no message was exchanged; idle
+     * until a remote rank needs it. */
+    peer_link *link;
     sleep_link watch; /* of link */
     backend_bytes *received;
     bool is_local;
     bool end_handled;          /* the link has ended, and the works that need it have failed */
-    char host[64];             /* of a rank of another host, for messages */
-    char unreachable[200];     /* why there is no connection, else "" */
+    const char *host;          /* its record's, of a rank of another host; else NULL */
+    char *unreachable;         /* why there is no connection, else NULL */
     list_node receives;        /* transfers of collectives */
     list_node awaiting;        /* sends that wait for READY */
     list_node pieces;          /* direct receives whose pieces come in */

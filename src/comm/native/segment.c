@@ -173,7 +173,8 @@ static bool answer(local *l, const local_peer *p, uint32_t id)
         m.d = s->map->bytes;
     }
     // A peer that has ended needs no answer.
-    if (channel_send(l->mailbox, &p->mailbox, &m, is_live ? s->map->fd : -1, &blocked) == LS_OK &&
+    if (channel_send(l->mailbox, &p->page->mailbox, &m, is_live ? s->map->fd : -1, &blocked) ==
+            LS_OK &&
         blocked != 0)
         return false;
     if (is_live && ++s->n_sent == l->count - 1)

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segment_map.c - creates, maps and shares memfds. A memfd is sealed against shrinking before any
- * peer gets it, and a received one is checked for that, so no access beyond its end can fault.
+ * segment_map.c - creates, maps and shares files in memory (memory_file.h). A memfd is sealed
+ * against shrinking before any peer gets it, and a received file is checked for that, so no access
+ * beyond its end can fault.
  * segment.c calls it.
  */
 #include "comm/native/segment_map.h"
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/memory_file.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -28,10 +30,6 @@
 #endif
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
-#endif
-// Linux 6.3.
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 8U
 #endif
 
 static ls_mutex list_lock = {PTHREAD_MUTEX_INITIALIZER};
@@ -115,25 +113,14 @@ static ls_status note_file(segment_map *m, int fd, off_t *bytes)
     return LS_OK;
 }
 
-static ls_status make_memfd(segment_map *m)
+static ls_status make_shared(segment_map *m)
 {
-    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
     off_t bytes = 0;
 
-    m->fd = memfd_create("lockstep", flags);
-    // Where vm.memfd_noexec is 2.
-    if (m->fd < 0 && errno == EACCES)
-        m->fd = memfd_create("lockstep", flags | MFD_NOEXEC_SEAL);
-    if (m->fd < 0)
-        return ls_fail_errno("cannot make shared memory (memfd_create; the system call filter of a "
-                             "container may refuse it)");
+    LS_TRY(memory_file_make("lockstep", m->mapped, &m->fd));
     LS_TRY(note_file(m, m->fd, &bytes));
-    if (ftruncate(m->fd, (off_t)m->mapped) != 0)
-        return ls_fail_errno("cannot make shared memory of %zu bytes", m->bytes);
     // A peer must not shrink it while others use it.
-    if (fcntl(m->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-        return ls_fail_errno("cannot seal shared memory");
-    return LS_OK;
+    return memory_file_seal(m->fd, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
 }
 
 /*
@@ -160,7 +147,7 @@ ls_status segment_map_create(uint64_t token, size_t bytes, bool is_bulk, segment
     ls_status st;
 
     LS_TRY(new_map(bytes, is_bulk, &m));
-    st = make_memfd(m);
+    st = make_shared(m);
     if (st == LS_OK)
         st = map_aligned(m, m->fd, "this rank");
     if (st == LS_OK && is_bulk)
@@ -195,14 +182,13 @@ segment_map *segment_map_share(uint64_t token)
     return found;
 }
 
-/* A received memfd must be as long as announced and must stay so. */
-static ls_status check_memfd(int fd, segment_map *m, int peer)
+/* A received file must be as long as announced and must stay so. */
+static ls_status check_file(int fd, segment_map *m, int peer)
 {
-    const int seals = fcntl(fd, F_GET_SEALS);
     off_t bytes = 0;
 
     LS_TRY(ls_context(note_file(m, fd, &bytes), "rank %d", peer));
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+    if (!memory_file_stays(fd))
         return ls_fail(LS_EPROTO, "shared memory of rank %d may shrink", peer);
     if (bytes < 0 || (uint64_t)bytes < m->mapped)
         return ls_fail(LS_EPROTO, "shared memory of rank %d has %lld bytes, not %zu", peer,
@@ -248,7 +234,7 @@ ls_status segment_map_attach(int fd, size_t bytes, bool is_bulk, int peer, segme
     ls_status st = new_map(bytes, is_bulk, &m);
 
     if (st == LS_OK)
-        st = check_memfd(fd, m, peer);
+        st = check_file(fd, m, peer);
     if (st == LS_OK)
         st = map_once(m, fd, &found);
     file_close(&fd);

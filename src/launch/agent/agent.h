@@ -36,8 +36,9 @@ typedef struct agent_rank {
     int member;      /* of an elastic job (recovery.h) */
     pid_t shim;      /* 0: unknown, or reaped; with spec->isolate it is not our child */
     pid_t pid;       /* of the rank itself, 0: unknown */
-    int lifeline_fd; /* write: signals for the rank; its end kills the rank */
-    int status_fd;   /* read: records of the shim */
+    /* The shim's. Read: its records. Write: signals for the rank; the end of that direction kills
+     * the rank. */
+    int shim_fd;
     poll_watch *status_watch;
     int ring_fd; /* its flight recorder */
     bool ended;

@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -50,8 +51,7 @@ static void free_start(rank_start *s)
     rank_env_free(s->env);
     s->argv = NULL;
     s->env = NULL;
-    file_close(&s->shim.lifeline_fd);
-    file_close(&s->shim.status_fd);
+    file_close(&s->shim.agent_fd);
     file_close(&s->shim.stdout_fd);
     file_close(&s->shim.stderr_fd);
     file_close(&s->shim.pmi_fd);
@@ -59,12 +59,12 @@ static void free_start(rank_start *s)
     file_close(&s->input_fd);
 }
 
-static ls_status open_status(agent_rank *r, int *child_end)
+static ls_status open_shim(agent_rank *r, int *childs_end)
 {
-    LS_TRY(process_make_pipe(&r->status_fd, child_end));
-    if (fcntl(r->status_fd, F_SETFL, O_NONBLOCK) != 0)
-        return ls_fail_errno("a pipe from the shim of rank %d", r->rank);
-    return poller_watch(r->agent->ctx.poller, r->status_fd, POLL_READ, agent_on_status, r,
+    LS_TRY(process_make_channel(&r->shim_fd, childs_end));
+    if (fcntl(r->shim_fd, F_SETFL, O_NONBLOCK) != 0)
+        return ls_fail_errno("a socket to the shim of rank %d", r->rank);
+    return poller_watch(r->agent->ctx.poller, r->shim_fd, POLL_READ, agent_on_status, r,
                         &r->status_watch);
 }
 
@@ -91,8 +91,7 @@ static ls_status open_ends(agent *a, agent_rank *r, bool is_first, rank_start *s
 
     LS_TRY(recorder_create_fd(&r->ring_fd));
     shim->ring_fd = r->ring_fd;
-    LS_TRY(process_make_pipe(&shim->lifeline_fd, &r->lifeline_fd));
-    LS_TRY(open_status(r, &shim->status_fd));
+    LS_TRY(open_shim(r, &shim->agent_fd));
     if (a->ctx.spec->capture) {
         LS_TRY(agent_output_open_stream(&a->output, local, 0, &shim->stdout_fd));
         LS_TRY(agent_output_open_stream(&a->output, local, 1, &shim->stderr_fd));
@@ -151,8 +150,7 @@ static ls_status prepare_rank(agent *a, agent_rank *r, const rank_place *job, ra
     *s = (rank_start){.shim = {.fn = a->ctx.spec->fn,
                                .fn_arg = a->ctx.spec->fn_arg,
                                .local_rank = agent_local_rank(r),
-                               .lifeline_fd = -1,
-                               .status_fd = -1,
+                               .agent_fd = -1,
                                .stdin_fd = -1,
                                .stdout_fd = -1,
                                .stderr_fd = -1,
@@ -247,8 +245,7 @@ void agent_reset_ranks(agent *a)
         a->ranks[i] = (agent_rank){.agent = a,
                                    .rank = a->ctx.place.place.rank_base + i,
                                    .member = a->ctx.place.place.rank_base + i,
-                                   .lifeline_fd = -1,
-                                   .status_fd = -1,
+                                   .shim_fd = -1,
                                    .ring_fd = -1};
 }
 
@@ -356,10 +353,11 @@ ls_status agent_start_ranks(agent *a)
     return LS_OK;
 }
 
-/* A shim that still runs kills its rank when its lifeline ends. */
-static void end_lifeline(agent_rank *r)
+/* A shim that still runs kills its rank; its last records can still be read. */
+static void end_rank(agent_rank *r)
 {
-    file_close(&r->lifeline_fd);
+    if (r->shim_fd >= 0)
+        (void)shutdown(r->shim_fd, SHUT_WR);
     if (r->shim > 0 && !r->agent->ctx.spec->isolate)
         kill(r->shim, SIGCONT); /* a stopped shim does nothing */
 }
@@ -371,7 +369,7 @@ static void end_shim(agent_rank *r)
         waitpid(r->shim, NULL, 0); /* bounded: the shim gives up after a few seconds */
     r->shim = 0;
     r->ended = true;
-    if (r->status_fd >= 0)
+    if (r->shim_fd >= 0)
         agent_on_status(r, POLL_READ);
 }
 
@@ -379,7 +377,7 @@ static void close_rank(agent_rank *r)
 {
     end_shim(r);
     poller_unwatch(r->status_watch);
-    file_close(&r->status_fd);
+    file_close(&r->shim_fd);
     file_close(&r->ring_fd);
 }
 
@@ -393,15 +391,14 @@ ls_status agent_replace_rank(agent *a, const node_slot *slot)
     place.master_port = a->store.master_port;
     place.member = slot->member;
     place.is_new_member = true;
-    end_lifeline(r);
+    end_rank(r);
     close_rank(r);
     agent_output_end_rank(&a->output, slot->local_rank);
     agent_forget_failure(a, slot->local_rank);
     *r = (agent_rank){.agent = a,
                       .rank = old.rank,
                       .member = slot->member,
-                      .lifeline_fd = -1,
-                      .status_fd = -1,
+                      .shim_fd = -1,
                       .ring_fd = -1,
                       .is_vacant = old.is_vacant};
     a->n_ended--;
@@ -409,7 +406,7 @@ ls_status agent_replace_rank(agent *a, const node_slot *slot)
         r->is_vacant = false;
         return LS_OK;
     }
-    end_lifeline(r);
+    end_rank(r);
     close_rank(r);
     a->n_ended++;
     return LS_ESYSTEM;
@@ -424,7 +421,7 @@ void agent_close_ranks(agent *a)
     agent_output_end(&a->output);
     agent_input_end(&a->input);
     for (int i = 0; i < a->ctx.spec->n_ranks; i++) /* all at once, before the first wait */
-        end_lifeline(&a->ranks[i]);
+        end_rank(&a->ranks[i]);
     agent_containment_end_ranks(&a->containment);
     for (int i = 0; i < a->ctx.spec->n_ranks; i++)
         close_rank(&a->ranks[i]);

@@ -17,8 +17,6 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-enum { OWN_DESCRIPTORS = 24 }; /* of the agent, whatever the number of ranks */
-
 /* Besides those that end the job. */
 static const int handled_signals[] = {SIGCHLD, SIGTSTP, SIGCONT, SIGUSR1, SIGUSR2, SIGWINCH};
 
@@ -93,14 +91,11 @@ static rlim_t count_remote_descriptors(const agent_spec *spec)
     return n;
 }
 
-/*
- * A rank takes four pipes, its flight recorder, its error file, PMI's socket and the connection to
- * the hub; programs with connections of their own to the head (PyTorch's store) more.
- */
 static ls_status raise_descriptor_limit(const agent_spec *spec)
 {
-    const rlim_t least = OWN_DESCRIPTORS + 8 * (rlim_t)spec->n_ranks;
-    const rlim_t enough = 64 + 14 * (rlim_t)spec->n_ranks + count_remote_descriptors(spec);
+    const rlim_t least = AGENT_FILES_LEAST + AGENT_FILES_LEAST_RANK * (rlim_t)spec->n_ranks;
+    const rlim_t enough =
+        AGENT_FILES + AGENT_FILES_RANK * (rlim_t)spec->n_ranks + count_remote_descriptors(spec);
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= enough)

@@ -33,10 +33,8 @@ static void signal_rank(agent_rank *r, int number)
 {
     const unsigned char byte = (unsigned char)number;
 
-    if (r->ended || r->lifeline_fd < 0)
-        return;
-    if (write(r->lifeline_fd, &byte, 1) != 1)
-        file_close(&r->lifeline_fd); /* the shim is gone, and with it the rank */
+    if (!r->ended && r->shim_fd >= 0)
+        (void)!write(r->shim_fd, &byte, 1); /* or the shim is gone, and with it the rank */
 }
 
 void agent_signal_ranks(agent *a, int number)
@@ -386,15 +384,15 @@ void agent_on_status(void *rank, unsigned events)
 
     LS_UNUSED(events);
     do {
-        n = read(r->status_fd, &record, sizeof(record));
+        n = read(r->shim_fd, &record, sizeof(record));
         if (n == (ssize_t)sizeof(record))
             take_record(r, &record);
-    } while (n > 0 || (n < 0 && errno == EINTR));
+    } while (n > 0 || (n < 0 && (errno == EINTR || errno == ECONNRESET)));
     if (n < 0)
         return;
     poller_unwatch(r->status_watch);
     r->status_watch = NULL;
-    file_close(&r->status_fd);
+    file_close(&r->shim_fd);
     shim_ended(r);
 }
 
@@ -407,8 +405,8 @@ void agent_reap(agent *a)
         if (r->shim <= 0 || waitpid(r->shim, NULL, WNOHANG) != r->shim)
             continue;
         r->shim = 0;
-        /* Descendants of the rank may hold the pipe open, so its last records are read now. */
-        if (r->status_fd >= 0)
+        /* Descendants of the rank may hold the other end open, so its last records are read now. */
+        if (r->shim_fd >= 0)
             agent_on_status(r, POLL_READ);
         shim_ended(r);
     }

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/memory_file.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -225,9 +226,7 @@ void error_report_free(error_report *r)
 
 ls_status error_file_make(int *fd, char *path, size_t n)
 {
-    *fd = memfd_create("lockstep-error", MFD_CLOEXEC);
-    if (*fd < 0)
-        return ls_fail_errno("a file for a rank's error");
+    LS_TRY(ls_context(memory_file_make("lockstep-error", 0, fd), "a file for a rank's error"));
     text_format(path, n, "/proc/%d/fd/%d", (int)getpid(), *fd);
     return LS_OK;
 }

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/memory_file.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -64,9 +65,8 @@ void head_drop_ring(head_node *node)
 static ls_status begin_ring(head_node *node, const node_ring *piece)
 {
     head_drop_ring(node);
-    node->ring_fd = memfd_create("lockstep-ring", MFD_CLOEXEC);
-    if (node->ring_fd < 0 || ftruncate(node->ring_fd, piece->total) != 0)
-        return ls_fail_errno("memory for a flight recorder");
+    LS_TRY(ls_context(memory_file_make("lockstep-ring", piece->total, &node->ring_fd),
+                      "a flight recorder"));
     node->ring_rank = piece->local_rank;
     return LS_OK;
 }

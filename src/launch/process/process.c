@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -253,15 +254,12 @@ static void close_span(unsigned first, unsigned last)
         close((int)fd);
 }
 
-void process_close_all_but(const int *keep, int n)
+/* `sorted` may have entries that are -1, or twice. */
+static void close_others(const int *sorted, size_t n)
 {
-    int sorted[16];
     unsigned next = 0;
 
-    LS_ASSERT(n <= (int)LS_COUNT_OF(sorted));
-    memcpy(sorted, keep, (size_t)n * sizeof(*keep));
-    qsort(sorted, (size_t)n, sizeof(*sorted), ascending);
-    for (int i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (sorted[i] < 0 || (unsigned)sorted[i] < next)
             continue;
         if (sorted[i] > 0)
@@ -269,6 +267,16 @@ void process_close_all_but(const int *keep, int n)
         next = (unsigned)sorted[i] + 1;
     }
     close_span(next, ~0U);
+}
+
+void process_close_all_but(const int *keep, int n)
+{
+    int sorted[16];
+
+    LS_ASSERT(n <= (int)LS_COUNT_OF(sorted));
+    memcpy(sorted, keep, (size_t)n * sizeof(*keep));
+    qsort(sorted, (size_t)n, sizeof(*sorted), ascending);
+    close_others(sorted, (size_t)n);
 }
 
 static ls_status add_fd(process_fds *list, int *capacity, int fd)
@@ -305,24 +313,22 @@ ls_status process_list_fds(process_fds *out)
     return st;
 }
 
-static bool listed(int fd, const int *list, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (list[i] == fd)
-            return true;
-    return false;
-}
-
+/* Does not read /proc/self/fd: the kernel keeps 0.9 KiB for each entry that is read there, until the
+ * process ends. */
 void process_close_since(const process_fds *then, const int *keep, int n_keep)
 {
-    process_fds now;
+    const size_t n_then = (size_t)then->n;
+    const size_t n = n_then + (size_t)n_keep;
+    int *kept = ls_calloc(n, sizeof(*kept));
 
-    if (process_list_fds(&now) != LS_OK)
+    if (kept == NULL)
         return; /* the descriptors stay open */
-    for (int i = 0; i < now.n; i++)
-        if (!listed(now.fds[i], then->fds, then->n) && !listed(now.fds[i], keep, n_keep))
-            close(now.fds[i]);
-    ls_free(now.fds);
+    if (n_then > 0)
+        memcpy(kept, then->fds, n_then * sizeof(*kept));
+    memcpy(kept + n_then, keep, (size_t)n_keep * sizeof(*kept));
+    qsort(kept, n, sizeof(*kept), ascending);
+    close_others(kept, n);
+    ls_free(kept);
 }
 
 ls_status process_make_pipe(int *read_end, int *write_end)
@@ -333,6 +339,17 @@ ls_status process_make_pipe(int *read_end, int *write_end)
         return ls_fail_errno("a pipe to a child");
     *read_end = fds[0];
     *write_end = fds[1];
+    return LS_OK;
+}
+
+ls_status process_make_channel(int *ours, int *childs)
+{
+    int fds[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) != 0)
+        return ls_fail_errno("a socket to a child");
+    *ours = fds[0];
+    *childs = fds[1];
     return LS_OK;
 }
 

@@ -17,6 +17,16 @@
  */
 #define PROCESS_AGENT_ENV "LOCKSTEP_AGENT"
 
+/*
+ * Open files of an agent, and of it for each rank. At least: a rank takes two pipes, a socket to its
+ * shim, its flight recorder, its error file, PMI's socket and the connection to the hub.
+ */
+#define AGENT_FILES_LEAST      24
+#define AGENT_FILES_LEAST_RANK 7
+/* With connections of the program's own to the head (PyTorch's store). */
+#define AGENT_FILES      64
+#define AGENT_FILES_RANK 13
+
 #define PROCESS_SHOWN_BYTES 25 /* of the value of PROCESS_OUTER_PID_ENV, with its zero */
 
 /* A pidfd, CLOEXEC: readable when the process has exited; -1 before Linux 5.3. */
@@ -68,6 +78,10 @@ void process_close_since(const process_fds *then, const int *keep, int n_keep);
 
 /* A pipe to a child; both ends CLOEXEC. */
 LS_MUST_USE ls_status process_make_pipe(int *read_end, int *write_end);
+
+/* Two connected sockets, for messages between this process and a child; CLOEXEC. Reading fails once
+ * with ECONNRESET when the other side has closed and has not read all messages; then come its own. */
+LS_MUST_USE ls_status process_make_channel(int *ours, int *childs);
 
 int process_count_threads(void); /* of this process */
 

@@ -40,7 +40,7 @@ static void send_record(const shim_spec *spec, const shim_record *record)
     ssize_t n;
 
     do {
-        n = write(spec->status_fd, record, sizeof(*record));
+        n = write(spec->agent_fd, record, sizeof(*record));
     } while (n < 0 && errno == EINTR);
 }
 
@@ -169,13 +169,13 @@ static void signal_group(pid_t rank, int number)
 }
 
 /* Forwards a signal from the agent; false when the agent has exited. */
-static bool forward_signal(int lifeline_fd, pid_t rank)
+static bool forward_signal(int agent_fd, pid_t rank)
 {
     unsigned char number;
     ssize_t n;
 
     do {
-        n = read(lifeline_fd, &number, 1);
+        n = read(agent_fd, &number, 1);
     } while (n < 0 && errno == EINTR);
     if (n <= 0)
         return false;
@@ -202,7 +202,7 @@ static bool reap(pid_t rank, int *status, struct rusage *used)
 
 static void watch(const shim_spec *spec, pid_t rank, int child_fd)
 {
-    struct pollfd fds[] = {{.fd = spec->lifeline_fd, .events = POLLIN},
+    struct pollfd fds[] = {{.fd = spec->agent_fd, .events = POLLIN},
                            {.fd = child_fd, .events = POLLIN}};
     struct signalfd_siginfo info;
     struct rusage used;
@@ -216,7 +216,7 @@ static void watch(const shim_spec *spec, pid_t rank, int child_fd)
             report_end(spec, status, &used);
             return;
         }
-        if (fds[0].revents != 0 && !forward_signal(spec->lifeline_fd, rank))
+        if (fds[0].revents != 0 && !forward_signal(spec->agent_fd, rank))
             return;
     }
 }
@@ -233,10 +233,10 @@ static void report_left(const shim_spec *spec)
 
 static void become_shim(const shim_spec *spec)
 {
-    const int keep[] = {STDIN_FILENO,    STDOUT_FILENO,       STDERR_FILENO,   spec->lifeline_fd,
-                        spec->status_fd, spec->stdin_fd,      spec->stdout_fd, spec->stderr_fd,
-                        spec->key_fd,    spec->ring_fd,       spec->pmi_fd,    spec->listen_fd,
-                        spec->proc_fd,   spec->group->leaf_fd};
+    const int keep[] = {STDIN_FILENO,        STDOUT_FILENO,   STDERR_FILENO,   spec->agent_fd,
+                        spec->stdin_fd,      spec->stdout_fd, spec->stderr_fd, spec->key_fd,
+                        spec->ring_fd,       spec->pmi_fd,    spec->listen_fd, spec->proc_fd,
+                        spec->group->leaf_fd};
     const pid_t shim = getpid();
     char name[16] = ""; /* of the program, also for a rank that runs a function */
     sigset_t all;
@@ -270,7 +270,7 @@ static void become_shim(const shim_spec *spec)
          * The rank alone holds its ends of the pipes, so the agent sees them close. The key marks
          * this shim for the guardian.
          */
-        const int mine[] = {spec->lifeline_fd, spec->status_fd, spec->key_fd, child_fd};
+        const int mine[] = {spec->agent_fd, spec->key_fd, child_fd};
         process_close_all_but(mine, (int)LS_COUNT_OF(mine));
         watch(spec, rank, child_fd);
     }

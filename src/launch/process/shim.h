@@ -12,10 +12,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
-/*
- * Records that a shim and its rank send to the agent; each is smaller than PIPE_BUF, so write() is
- * atomic.
- */
+/* Records that a shim and its rank send to the agent, each one message. */
 typedef enum shim_status {
     SHIM_PID,         /* value: pid of the shim, when the agent did not fork it */
     SHIM_STARTED,     /* value: pid of the rank */
@@ -39,9 +36,9 @@ typedef struct shim_spec {
     ls_spawn_fn fn;    /* the function that the rank runs; NULL: argv */
     void *fn_arg;
     char *const *environment; /* of the rank, complete */
-    /* Read: signal numbers for the rank's process group; end of file when the agent has exited. */
-    int lifeline_fd;
-    int status_fd;       /* write: shim_record */
+    /* Its end of process_make_channel(). Read: signal numbers for the rank's process group; end of
+     * file when the agent has exited, or ends the rank. Write: shim_record. */
+    int agent_fd;
     int stdin_fd;        /* -1: /dev/null */
     int stdout_fd;       /* -1: inherited */
     int stderr_fd;       /* -1: inherited */
