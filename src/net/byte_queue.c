@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define READ_BYTES 4096                /* smallest reserve of a read */
-#define KEEP_BYTES ((size_t)64 * 1024) /* a larger block is freed once it is empty */
+#define KEEP_BYTES ((size_t)16 * 1024) /* a larger block is freed once it is empty */
 
 size_t byte_queue_size(const byte_queue *q)
 {
