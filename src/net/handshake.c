@@ -23,7 +23,7 @@
 #include <string.h>
 
 #define MAGIC           "LSTP"
-#define VERSION         3
+#define VERSION         2
 #define HEAD_BYTES      5 /* magic and version, the start of each side's first message */
 #define SHARE_BYTES     crypto_kx_PUBLICKEYBYTES
 #define MAC_BYTES       crypto_auth_hmacsha256_BYTES
