@@ -425,8 +425,8 @@ static void every_plan_gives_the_result_of_its_operation(void **state)
     }
 }
 
-// Many ranks have plans of their own, in which each exchanges messages with few others. 55 ranks are
-// blocks of 32, 16, 4, 2 and 1; 33 are the least of two blocks.
+// Many ranks have plans of their own, in which each exchanges messages with few others. 55 ranks
+// are blocks of 32, 16, 4, 2 and 1; 33 are the least of two blocks.
 static void plans_of_many_ranks_give_the_results_of_their_operations(void **state)
 {
     static const int sizes[] = {18, 32, 33, 48, 55, 64};

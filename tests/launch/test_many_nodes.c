@@ -398,7 +398,7 @@ static ls_status on_message(void *self, const frame *f)
     case NODE_REJECT:
     case NODE_NOTE:
         LS_TRY(node_read_text(f, &text));
-        fail_msg("node %d is told \"%s\"", a->number, text_str(&text));
+        fail_msg("node %d receives \"%s\"", a->number, text_str(&text));
         return LS_OK;
     default:
         return LS_OK;
