@@ -7,11 +7,13 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/rng.h"
 #include "base/text.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CANDIDATES_MAX 64
 
@@ -49,6 +51,16 @@ int net_connect_result(int fd)
     if (net_address_family(&own) != NET_UNIX && net_address_equal(&own, &peer))
         return ECONNREFUSED;
     return 0;
+}
+
+int net_retry_pause_ms(int pause_ms, int first_ms, int most_ms, int *wait_ms)
+{
+    const uint64_t random = ls_hash3((uint64_t)getpid(), (uint64_t)ls_now_ns(), (uint64_t)pause_ms);
+    const int doubled = pause_ms < most_ms / 2 ? 2 * pause_ms : most_ms;
+    const int pause = pause_ms == 0 ? first_ms : doubled;
+
+    *wait_ms = pause - (int)(random % ((uint64_t)pause / 2 + 1));
+    return pause;
 }
 
 /* One attempt; 0 or an errno value. A unix listener with a full queue gives EAGAIN. */
@@ -98,17 +110,18 @@ static bool may_come_up(int error)
 static int connect_until(const net_address *to, net_kind kind, bool wait_for_listener,
                          int64_t deadline_ms, int *fd)
 {
-    int pause_ms = 1;
+    int pause_ms = 0;
 
     for (;;) {
         const int error = connect_once(to, kind, deadline_ms, fd);
         const int left = ls_deadline_left(deadline_ms);
+        int wait_ms;
 
         if (error == 0 || left == 0 || !may_come_up(error) ||
             (!wait_for_listener && error != EAGAIN))
             return error;
-        poll(NULL, 0, left > 0 && left < pause_ms ? left : pause_ms);
-        pause_ms = pause_ms < 100 ? 2 * pause_ms : 100;
+        pause_ms = net_retry_pause_ms(pause_ms, 1, 100, &wait_ms);
+        poll(NULL, 0, left > 0 && left < wait_ms ? left : wait_ms);
     }
 }
 

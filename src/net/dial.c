@@ -137,6 +137,7 @@ static void finish_round(void *arg)
 {
     dial *d = arg;
     const int64_t now_ms = ls_now_ms();
+    int wait_ms;
 
     note_timeouts(d);
     if (d->opt.accept_timeout_ms > 0 && keep_connected(d))
@@ -148,9 +149,9 @@ static void finish_round(void *arg)
         poller_timer_set(d->loop, &d->timer, now_ms, report_failure, d);
         return;
     }
-    poller_timer_set(d->loop, &d->timer, at_most(now_ms + d->pause_ms, d->opt.deadline_ms),
-                     begin_round, d);
-    d->pause_ms = d->pause_ms * 2 < PAUSE_MAX_MS ? d->pause_ms * 2 : PAUSE_MAX_MS;
+    d->pause_ms = net_retry_pause_ms(d->pause_ms, PAUSE_FIRST_MS, PAUSE_MAX_MS, &wait_ms);
+    poller_timer_set(d->loop, &d->timer, at_most(now_ms + wait_ms, d->opt.deadline_ms), begin_round,
+                     d);
 }
 
 static bool all_ended(const dial *d)
@@ -294,7 +295,6 @@ ls_status dial_open(poller *p, const dial_options *opt, dial **out)
         return ls_fail(LS_ENOMEM, "no memory for a connection");
     d->loop = p;
     d->opt = *opt;
-    d->pause_ms = PAUSE_FIRST_MS;
     poller_timer_set(p, &d->timer, ls_now_ms(), begin_round, d);
     *out = d;
     return LS_OK;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * listener.c - accepts connections and authenticates them. Unauthenticated peers share few slots
- * (PENDING_MAX) and have little time; further connections wait in the listen queue, and when all
- * slots are in use the peer with the oldest expired chance loses its slot. A peer with the key
- * authenticates within milliseconds, so a thousand silent connections before it delay it by a
- * fraction of a second. The hub, the head, the mesh and the probes of networks listen with it.
+ * and have little time; further connections wait in the listen queue, and when all slots are in use
+ * the peer with the oldest expired chance loses its slot. A peer with the key authenticates within
+ * milliseconds, so a thousand silent connections before it delay it by a fraction of a second.
+ * Where thousands of ranks connect at once there are more slots, and as much more time, so that a
+ * rank on a busy machine does not lose its slot to the others. The hub, the head, the mesh and the
+ * probes of networks listen with it.
  */
 #include "net/listener.h"
 
@@ -18,9 +20,10 @@
 #include <poll.h>
 #include <unistd.h>
 
-#define PENDING_MAX 64
-/* The time of an unauthenticated peer while others wait. While it waited in the queue it could send
- * its hello. */
+#define SLOTS_LEAST 64
+#define SLOTS_MOST  1024
+/* The time of an unauthenticated peer while others wait, in proportion to the number of slots.
+ * While it waited in the queue it could send its hello, unless thousands come from few machines. */
 #define HELLO_CHANCE_MS     5
 #define HANDSHAKE_CHANCE_MS 50
 
@@ -54,9 +57,11 @@ struct listener {
     list_node listeners;
     list_node pending; /* oldest first */
     int n_pending;
+    int n_slots;
     int spare_fd;      /* closed to accept and end a connection when descriptors run out */
     poll_timer resume; /* of the listening after a pause */
     bool is_paused;
+    bool is_full;            /* ... because no slot was free */
     int64_t last_refusal_ms; /* rate limits of log lines */
     int64_t last_descriptors_ms;
     uint64_t n_refused;
@@ -78,6 +83,15 @@ static void log_refusal(listener *l, const char *peer, const char *why)
 
 /* --- the handshake --- */
 
+static void resume_listening(void *arg);
+
+static void free_slot(listener *l)
+{
+    l->n_pending--;
+    if (l->is_full && l->n_pending <= l->n_slots / 2)
+        poller_timer_set(l->loop, &l->resume, ls_now_ms(), resume_listening, l);
+}
+
 static void free_pending(pending_peer *s)
 {
     poller_timer_cancel(&s->limit);
@@ -86,7 +100,7 @@ static void free_pending(pending_peer *s)
     handshake_wipe(&s->shake);
     if (!list_empty(&s->node)) {
         list_remove(&s->node);
-        s->owner->n_pending--;
+        free_slot(s->owner);
     }
     ls_free(s);
 }
@@ -196,7 +210,11 @@ static void add_pending(listener *l, int fd)
 /* When other connections may take the peer's slot. */
 static int64_t chance_ends(const pending_peer *s)
 {
-    return s->since_ms + (s->shake.step == 0 ? HELLO_CHANCE_MS : HANDSHAKE_CHANCE_MS);
+    const int n_slots = s->owner->n_slots;
+    const bool is_hello = s->shake.step == 0 && n_slots == SLOTS_LEAST;
+
+    return s->since_ms +
+           (int64_t)(is_hello ? HELLO_CHANCE_MS : HANDSHAKE_CHANCE_MS) * n_slots / SLOTS_LEAST;
 }
 
 /* Frees the slot of a peer whose chance is over; otherwise *next_ms is when the first chance
@@ -225,6 +243,7 @@ static bool evict_one(listener *l, int64_t *next_ms)
 static void set_listening(listener *l, bool on)
 {
     l->is_paused = !on;
+    l->is_full = false;
     list_for_each (it, &l->listeners) {
         listening_socket *sock = list_entry(it, listening_socket, node);
 
@@ -269,8 +288,9 @@ static void listener_event(void *arg, unsigned events)
         int64_t next_ms;
         int fd = -1;
 
-        if (l->n_pending >= PENDING_MAX && !evict_one(l, &next_ms)) {
+        if (l->n_pending >= l->n_slots && !evict_one(l, &next_ms)) {
             pause_listening(l, next_ms);
+            l->is_full = true;
             return;
         }
         if (net_accept(sock->fd, &fd) != LS_OK) {
@@ -294,6 +314,9 @@ ls_status listener_create(poller *p, const listener_options *opt, listener **out
         return ls_fail(LS_ENOMEM, "no memory for a listener");
     l->loop = p;
     l->opt = *opt;
+    l->n_slots = opt->n_expected < SLOTS_LEAST  ? SLOTS_LEAST
+                 : opt->n_expected > SLOTS_MOST ? SLOTS_MOST
+                                                : opt->n_expected;
     l->spare_fd = -1;
     list_init(&l->listeners);
     list_init(&l->pending);

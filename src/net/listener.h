@@ -33,6 +33,7 @@ typedef struct listener_options {
     const net_key *key;       /* NULL = unix sockets of the same uid only; borrowed */
     bool insecure;            /* without a key: allows TCP as well */
     handshake_claim expected; /* its security applies to TCP connections */
+    int n_expected;           /* peers that may connect at the same time; 0: few */
     void *self;
     /* On the poller's thread; must not destroy the listener. */
     void (*accepted)(void *self, const listener_peer *peer);

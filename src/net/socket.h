@@ -52,6 +52,11 @@ LS_MUST_USE ls_status net_connect(const net_address *to, net_kind kind, int64_t 
 LS_MUST_USE ls_status net_connect_retry(const net_address *to, net_kind kind, int64_t deadline_ms,
                                         int *fd);
 
+/* The pause before the next attempt: doubled, up to most_ms, where pause_ms was the last one (0:
+ * none), and *wait_ms at random between half of it and all of it, so that thousands of ranks that
+ * one listener could not take do not come again at the same time. Returns the pause. */
+int net_retry_pause_ms(int pause_ms, int first_ms, int most_ms, int *wait_ms);
+
 /* Connects to all candidates at once (addresses of one listener, NET_STREAM) and keeps the first
  * connection, candidate *which. LS_EPEER or LS_ETIMEOUT lists every candidate with its error. At
  * most 64 candidates. */

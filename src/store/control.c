@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "store/hublink.h"
 #include "store/hub_messages.h"
+#include "store/values.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -328,29 +329,45 @@ ls_store *control_store(control *c)
     return &c->link.store;
 }
 
-ls_status control_gather(control *c, const char *prefix, int n, int64_t timeout_ms,
-                         control_take_fn take, void *arg)
+// The values from the first on that one answer has.
+static ls_status gather_some(control *c, const char *prefix, int n, int first, int64_t timeout_ms,
+                             control_take_fn take, void *arg)
 {
+    const int end = n - first < HUB_MESSAGE_VALUES ? n : first + HUB_MESSAGE_VALUES;
     wire_writer *w = hublink_begin(&c->link);
+    byte_queue value = {0};
+    ls_status taken = LS_OK;
     ls_status st = LS_OK;
     wire_reader r;
 
     wire_write_i64(w, timeout_ms);
     wire_write_u32(w, (uint32_t)n);
     wire_write_text(w, prefix);
+    wire_write_u32(w, (uint32_t)first);
     LS_TRY(hublink_request(&c->link, HUB_MESSAGE_GATHER, timeout_ms, &r));
-    for (int i = 0; i < n && st == LS_OK && !r.failed; i++) {
-        size_t bytes;
-        const uint8_t *value = wire_read_bytes(&r, LS_STORE_VALUE_MAX, &bytes);
-
-        if (!r.failed)
-            st = take(arg, i, value, bytes);
+    for (int i = first; i < end && st == LS_OK && taken == LS_OK; i++) {
+        st = values_read(&r, &value);
+        if (st == LS_OK)
+            taken = take(arg, i, value.data + value.start, byte_queue_size(&value));
     }
-    if (st != LS_OK)
-        return st;
-    st = wire_reader_end(&r, "an answer of the hub");
-    hublink_trim(&c->link);
+    if (st == LS_OK && taken == LS_OK)
+        st = wire_reader_end(&r, "an answer of the hub");
+    byte_queue_free(&value);
+    if (taken != LS_OK)
+        return taken;
     return st == LS_OK ? st : hublink_break(&c->link, st);
+}
+
+ls_status control_gather(control *c, const char *prefix, int n, int64_t timeout_ms,
+                         control_take_fn take, void *arg)
+{
+    const int64_t deadline_ms = ls_deadline_ms(timeout_ms);
+
+    for (int first = 0; first < n; first += HUB_MESSAGE_VALUES)
+        LS_TRY(gather_some(c, prefix, n, first,
+                           first == 0 ? timeout_ms : ls_deadline_left(deadline_ms), take, arg));
+    hublink_trim(&c->link);
+    return LS_OK;
 }
 
 ls_status control_poll(control *c)

@@ -16,6 +16,7 @@ static ls_status make_listener(hub *h)
                      .to = HANDSHAKE_ANY_RANK,
                      .generation = h->opt.generation,
                      .security = h->opt.security},
+        .n_expected = h->opt.world_size,
         .self = h,
         .accepted = hub_enter,
     };

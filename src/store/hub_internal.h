@@ -50,6 +50,7 @@ typedef struct conn_wait {
     int n_keys;
     int missing; /* index of the first key without a value */
     hub_gather *gather;
+    uint32_t gather_first;
     poll_timer timer;
 } conn_wait;
 
@@ -132,6 +133,7 @@ struct hub {
     int n_gathers;
     hub_rank *ranks; /* world_size of them, NULL for a store without a job */
     int n_joined;
+    int n_exited;    /* ranks with has_exited */
     bool has_formed; /* all ranks were connected at the same time */
     bool has_cause;  /* the whole job ends with `cause` */
     job_cause cause;

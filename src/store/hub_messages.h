@@ -23,10 +23,12 @@ typedef enum hub_message_type {
     HUB_MESSAGE_CHECK = 15,       /* n u32, n keys */
     HUB_MESSAGE_DELETE = 16,      /* key */
     HUB_MESSAGE_COUNT = 17,       /* empty */
-    HUB_MESSAGE_GATHER = 19, /* timeout i64, n u32, prefix: the values of prefix "0" to "n-1" */
+    /* timeout i64, n u32, prefix, first u32: the values of prefix "0" to "n-1", from the first on,
+     * a multiple of HUB_MESSAGE_VALUES; at most so many, when all n exist */
+    HUB_MESSAGE_GATHER = 19,
 
     /* id u64, status u32, then for LS_OK: GET value; ADD and COUNT i64; COMPARE_SET, CHECK and
-     * DELETE u8; GATHER n values; otherwise text. */
+     * DELETE u8; GATHER values (values.h); otherwise text. */
     HUB_MESSAGE_REPLY = 18,
 
     /* From ranks. The answer to WAITING is LEFT_GROUP, if members have left the group, and then
@@ -57,6 +59,7 @@ typedef enum hub_message_type {
 /* More queued bytes end the connection of a client that does not read. */
 #define HUB_MESSAGE_QUEUE_MAX ((size_t)16 * 1024 * 1024 + (size_t)64 * 1024)
 #define HUB_MESSAGE_RANKS_MAX (64 * 1024)
+#define HUB_MESSAGE_VALUES    512
 #define HUB_MESSAGE_TEXT_MAX  512
 #define HUB_RENDEZVOUS_BYTES  96 /* of `what`, terminated */
 

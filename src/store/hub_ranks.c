@@ -78,7 +78,7 @@ static void join(hub_conn *c, int rank, pid_t pid)
     ls_log(LS_LOG_DEBUG, "hub", "%s has joined, %d of %d ranks are connected", c->peer, h->n_joined,
            h->opt.world_size);
     send_state(c);
-    for (int i = 0; i < h->opt.world_size; i++)
+    for (int i = 0; h->n_exited > 0 && i < h->opt.world_size; i++)
         hub_break_if_exited(h, i); // all ranks join together: none may be missing
     if (events->joined != NULL)
         events->joined(events->self, rank, pid);
@@ -176,6 +176,7 @@ void hub_rank_exited(hub *h, int rank)
     hub_rank *r = &h->ranks[rank];
 
     r->has_left = true; // an open connection then ends as after a leave
+    h->n_exited += !r->has_exited;
     r->has_exited = true;
     if (!r->has_joined)
         hub_break_if_exited(h, rank);

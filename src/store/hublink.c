@@ -18,8 +18,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ANSWER_MS 10000 /* how much later than its timeout an answer may come */
-#define RETRY_MS  20
+#define ANSWER_MS    10000 /* how much later than its timeout an answer may come */
+#define RETRY_MS     20    /* doubled with each refused connection, up to */
+#define RETRY_MAX_MS 320
 
 /* The descriptor stays open, because the caller may poll it. */
 ls_status hublink_break(hublink *l, ls_status st)
@@ -136,6 +137,7 @@ ls_status hublink_open(const hublink_options *opt, hublink_push_fn on_push, void
                        hublink *out)
 {
     wait_report report = wait_report_begin(wait_report_setting_ms());
+    int pause_ms = 0;
     ls_status st;
 
     memset(out, 0, sizeof(*out));
@@ -149,11 +151,13 @@ ls_status hublink_open(const hublink_options *opt, hublink_push_fn on_push, void
     frame_queue_init(&out->out, HUB_MESSAGE_QUEUE_MAX + HUB_MESSAGE_BODY_MAX);
     for (;;) {
         const int left = ls_deadline_left(opt->deadline_ms);
+        int wait_ms;
 
         st = open_once(opt, out, &report);
         if (st != LS_EPEER || left == 0 || (opt->refused_is_final && out->name[0] == 0))
             break;
-        poll(NULL, 0, left > 0 && left < RETRY_MS ? left : RETRY_MS);
+        pause_ms = net_retry_pause_ms(pause_ms, RETRY_MS, RETRY_MAX_MS, &wait_ms);
+        poll(NULL, 0, left > 0 && left < wait_ms ? left : wait_ms);
     }
     return st;
 }

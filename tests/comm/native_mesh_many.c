@@ -137,6 +137,40 @@ static void ranks_without_messages_are_not_connected(void **state)
     assert_int_equal(c.n_connections, 0);
 }
 
+static int exchange_with_all(mesh_rank *r, void *arg)
+{
+    int32_t out[MANY];
+    int32_t in[MANY] = {0};
+
+    for (int i = 0; i < r->size; i++)
+        out[i] = r->rank * 1000 + i;
+    MESH_CHECK(
+        mesh_do(
+            &r->world,
+            &(coll){.kind = COLL_ALL_TO_ALL, .dtype = LS_I32, .count = 1, .src = out, .dst = in}) ==
+        LS_OK);
+    for (int i = 0; i < r->size; i++)
+        MESH_CHECK(in[i] == i * 1000 + r->rank);
+    take_census(r, arg);
+    return 0;
+}
+
+// 2016 pairs, of which each makes one connection.
+static void ranks_that_exchange_with_all_have_one_connection_a_pair(void **state)
+{
+    census c = {0};
+    const mesh_job job = {
+        .size = MANY, .transport = "tcp", .connections = 1, .fn = exchange_with_all, .arg = &c};
+
+    LS_UNUSED(state);
+    if (!can_open(10000)) {
+        fprintf(stderr, "skipped: not so many descriptors\n");
+        skip();
+    }
+    assert_int_equal(mesh_run(&job), 0);
+    assert_in_range(c.n_connections, MANY * (MANY - 1), MANY * (MANY - 1));
+}
+
 // --- crossing attempts ---
 
 typedef struct crossing {
@@ -295,6 +329,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sixty_four_ranks_hold_few_connections_each),
         cmocka_unit_test(ranks_without_messages_are_not_connected),
+        cmocka_unit_test(ranks_that_exchange_with_all_have_one_connection_a_pair),
         cmocka_unit_test(crossing_attempts_end_in_one_connection),
         cmocka_unit_test(busy_rank_is_awaited),
         cmocka_unit_test(unreachable_rank_is_named),

@@ -13,10 +13,12 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
 
 #define RANKS_MAX    64
 #define RANKS_FEW    17
+#define RANKS_ALL    4096
 #define MESSAGES_MAX 4096
 
 /* A message under way: the bytes that were there when it was sent. */
@@ -423,23 +425,26 @@ static void every_plan_gives_the_result_of_its_operation(void **state)
     }
 }
 
-// Many ranks have plans of their own, in which each exchanges messages with few others.
+// Many ranks have plans of their own, in which each exchanges messages with few others. 55 ranks
+// are blocks of 32, 16, 4, 2 and 1; 33 are the least of two blocks.
 static void plans_of_many_ranks_give_the_results_of_their_operations(void **state)
 {
-    static const int sizes[] = {18, 32, 33, 64};
+    static const int sizes[] = {18, 32, 33, 48, 55, 64};
     static const size_t counts[] = {1, 63, 500, 3000};
-    static const coll_kind kinds[] = {COLL_ALL_REDUCE, COLL_ALL_GATHER, COLL_BROADCAST,
+    static const coll_kind kinds[] = {COLL_ALL_REDUCE, COLL_REDUCE, COLL_ALL_GATHER, COLL_BROADCAST,
                                       COLL_BARRIER};
 
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(sizes); i++) {
         for (size_t k = 0; k < LS_COUNT_OF(kinds); k++) {
             for (size_t c = 0; c < LS_COUNT_OF(counts); c++) {
-                const bool is_power = (sizes[i] & (sizes[i] - 1)) == 0;
+                const bool is_reduction = kinds[k] == COLL_ALL_REDUCE || kinds[k] == COLL_REDUCE;
 
-                if (counts[c] > 250 && (kinds[k] == COLL_ALL_GATHER || sizes[i] > 33 ||
-                                        (kinds[k] == COLL_ALL_REDUCE && !is_power)))
-                    continue; // all with all: more messages than the test saves
+                if (counts[c] > 250 && !is_reduction &&
+                    (kinds[k] == COLL_ALL_GATHER || sizes[i] > 33))
+                    continue; // more messages than the test saves
+                if (counts[c] > 250 && kinds[k] == COLL_ALL_REDUCE && sizes[i] == 18)
+                    continue; // all with all
                 try_one(sizes[i], kinds[k], counts[c], false, (uint64_t)i + c);
             }
             if (kinds[k] == COLL_ALL_GATHER)
@@ -448,32 +453,108 @@ static void plans_of_many_ranks_give_the_results_of_their_operations(void **stat
     }
 }
 
-static void many_ranks_exchange_messages_with_few_others(void **state)
+// Roots in each block, at its ends and inside.
+static void reduction_reaches_every_root(void **state)
 {
-    enum { N = 64 };
-    static const size_t counts[] = {1, 4096, (size_t)16 << 20};
-    static const coll_kind kinds[] = {COLL_ALL_REDUCE, COLL_BROADCAST, COLL_BARRIER};
-    bool is_peer[N] = {false};
-    int n_peers = 0;
+    static const int roots[] = {0, 1, 21, 31, 32, 41, 47, 48, 51, 52, 53, 54};
+    static world w;
 
     LS_UNUSED(state);
-    for (size_t k = 0; k < LS_COUNT_OF(kinds); k++) {
-        for (size_t c = 0; c < LS_COUNT_OF(counts); c++) {
-            const coll op = {.kind = kinds[k], .dtype = LS_F32, .count = counts[c]};
-            const plan_choice choice = plan_choose(&op, N, NULL, 256 << 10, NULL);
-            const plan_input in = plan_input_of(&op, N, 37, NULL, &choice);
-            plan p = {0};
+    for (size_t i = 0; i < LS_COUNT_OF(roots); i++) {
+        make_world(&w, 55, COLL_REDUCE, i % 3 != 2 ? 1500 : 20, false, 1000);
+        w.op.root = roots[i];
+        run_and_check(&w, COLL_REDUCE);
+        free_world(&w);
+    }
+}
 
-            choice.rule->fn(&p, &in);
-            for (size_t i = 0; i < p.n_steps; i++)
-                if (p.steps[i].action == PLAN_SEND || p.steps[i].action == PLAN_RECV)
-                    is_peer[p.steps[i].peer] = true;
-            plan_free(&p);
+/* Ranks of a group: names[i] is the host of rank i. */
+typedef struct crowd {
+    int n;
+    int names[RANKS_ALL];
+    plan_layout layout;
+    bool is_peer[RANKS_ALL];
+} crowd;
+
+// Adds the ranks of other hosts with which `rank` exchanges messages.
+static void add_peers(crowd *c, int rank, const coll *op)
+{
+    const plan_layout *layout = layout_helps(&c->layout) ? &c->layout : NULL;
+    const plan_choice choice = plan_choose(op, c->n, layout, 256 << 10, NULL);
+    plan_input in = plan_input_of(op, c->n, rank, layout, &choice);
+    plan p = {0};
+
+    for (int last = 0; last < 2; last++) {
+        in.first = last == 0 ? 0 : (choice.n_chunks - 1) * choice.chunk;
+        plan_reset(&p);
+        choice.rule->fn(&p, &in);
+        assert_false(p.failed);
+        for (size_t i = 0; i < p.n_steps; i++)
+            if (p.steps[i].action == PLAN_SEND || p.steps[i].action == PLAN_RECV)
+                c->is_peer[p.steps[i].peer] |= c->names[p.steps[i].peer] != c->names[rank];
+    }
+    plan_free(&p);
+}
+
+// A job that only reduces: joins, starts from rank 0's parameters, reduces and waits for all.
+static int count_peers(crowd *c, int rank)
+{
+    static const size_t counts[] = {1, 300, 4096, 100000, (size_t)1 << 20, (size_t)1 << 28};
+    static const coll_kind kinds[] = {COLL_ALL_REDUCE, COLL_REDUCE, COLL_BROADCAST};
+    const coll hosts = {.kind = COLL_ALL_GATHER, .dtype = LS_I32, .count = 1};
+    const coll barrier = {.kind = COLL_BARRIER};
+    int n = 0;
+
+    memset(c->is_peer, 0, sizeof(c->is_peer));
+    add_peers(c, rank, &hosts);
+    add_peers(c, rank, &barrier);
+    for (size_t k = 0; k < LS_COUNT_OF(kinds); k++) {
+        for (size_t i = 0; i < LS_COUNT_OF(counts); i++) {
+            add_peers(c, rank, &(coll){.kind = kinds[k], .dtype = LS_F32, .count = counts[i]});
+            add_peers(c, rank, &(coll){.kind = kinds[k], .dtype = LS_BF16, .count = counts[i]});
         }
     }
-    for (int i = 0; i < N; i++)
-        n_peers += is_peer[i];
-    assert_true(n_peers <= 11); // 37 +- 1, 2, 4, 8, 16, 32
+    for (int i = 0; i < c->n; i++)
+        n += c->is_peer[i];
+    return n;
+}
+
+// n ranks of which `per_host` follow each other on a host; the last host may have fewer.
+static int most_peers(int n, int per_host, int at_once)
+{
+    static crowd c;
+    int most = 0;
+
+    c.n = n;
+    for (int i = 0; i < n; i++)
+        c.names[i] = i / per_host * per_host;
+    assert_int_equal(layout_make(n, c.names, &c.layout), LS_OK);
+    for (int rank = 0; rank < n; rank += rank + at_once < n - 3 ? at_once : 1) {
+        const int peers = count_peers(&c, rank);
+
+        most = peers > most ? peers : most;
+    }
+    layout_free(&c.layout);
+    return most;
+}
+
+static void many_ranks_exchange_messages_with_few_others(void **state)
+{
+    static const struct {
+        int n;
+        int per_host;
+    } jobs[] = {{64, 1},   {64, 8},     {33, 1},   {48, 3},    {63, 8},   {100, 6},
+                {513, 1},  {800, 8},    {1000, 7}, {1024, 64}, {4095, 8}, {4096, 8},
+                {4096, 1}, {4096, 128}, {4090, 5}, {961, 64}};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(jobs); i++) {
+        const int most = most_peers(jobs[i].n, jobs[i].per_host, jobs[i].n > 64 ? 37 : 1);
+
+        printf("%d ranks, %d a host: a rank exchanges messages with at most %d on other hosts\n",
+               jobs[i].n, jobs[i].per_host, most);
+        assert_true(most <= 62); // and a listener and the hub: 64 sockets
+    }
 }
 
 static void plans_with_counts_per_rank_move_every_part(void **state)
@@ -614,6 +695,26 @@ static void no_rank_leaves_a_barrier_that_another_has_not_entered(void **state)
     }
 }
 
+// Bytes that a rank sends in an all_reduce of float32.
+static size_t bytes_sent(int n, int rank, size_t count)
+{
+    const coll op = {.kind = COLL_ALL_REDUCE, .dtype = LS_F32, .count = count};
+    const plan_choice choice = plan_choose(&op, n, NULL, 256 << 10, NULL);
+    plan_input in = plan_input_of(&op, n, rank, NULL, &choice);
+    size_t sent = 0;
+    plan p = {0};
+
+    for (size_t c = 0; c < choice.n_chunks; c++) {
+        in.first = c * choice.chunk;
+        plan_reset(&p);
+        choice.rule->fn(&p, &in);
+        for (size_t i = 0; i < p.n_steps; i++)
+            sent += p.steps[i].action == PLAN_SEND ? p.steps[i].bytes : 0;
+    }
+    plan_free(&p);
+    return sent;
+}
+
 // The least that any algorithm must move, and what these promise in their head comments.
 static void volumes_match_the_head_comments(void **state)
 {
@@ -621,25 +722,15 @@ static void volumes_match_the_head_comments(void **state)
     const size_t bytes = count * 4;
 
     LS_UNUSED(state);
-    for (int n = 2; n <= 16; n++) {
-        const coll op = {.kind = COLL_ALL_REDUCE, .dtype = LS_F32, .count = count};
-        const plan_choice choice = plan_choose(&op, n, NULL, 256 << 10, NULL);
-        size_t sent = 0;
-        plan p = {0};
-
-        for (size_t c = 0; c < choice.n_chunks; c++) {
-            plan_input in = plan_input_of(&op, n, n - 1, NULL, &choice);
-
-            in.first = c * choice.chunk;
-            plan_reset(&p);
-            choice.rule->fn(&p, &in);
-            for (size_t i = 0; i < p.n_steps; i++)
-                sent += p.steps[i].action == PLAN_SEND ? p.steps[i].bytes : 0;
-        }
-        // Slices are rounded up to whole cache lines.
-        assert_true(sent <= 2 * bytes * (size_t)(n - 1) / (size_t)n + 2 * 64 * (size_t)(n * n));
-        plan_free(&p);
-    }
+    // Slices, and halves, are rounded up to whole cache lines.
+    for (int n = 2; n <= 16; n++)
+        assert_true(bytes_sent(n, n - 1, count) <=
+                    2 * bytes * (size_t)(n - 1) / (size_t)n + 2 * 64 * (size_t)(n * n));
+    for (int n = 33; n <= 80; n++)
+        for (int rank = 0; rank < n; rank++)
+            assert_true(bytes_sent(n, rank, count) <= 2 * bytes + bytes / 4 + (size_t)64 * 16);
+    for (int rank = 0; rank < 64; rank++)
+        assert_true(bytes_sent(64, rank, count) <= 2 * bytes / 64 * 63 + (size_t)64 * 16);
 }
 
 // All messages of one chunk, first, middle and last, of an operation of 2^40 bytes and some.
@@ -763,6 +854,7 @@ int main(void)
         cmocka_unit_test(rows_between_hosts_are_parsed),
         cmocka_unit_test(every_plan_gives_the_result_of_its_operation),
         cmocka_unit_test(plans_of_many_ranks_give_the_results_of_their_operations),
+        cmocka_unit_test(reduction_reaches_every_root),
         cmocka_unit_test(many_ranks_exchange_messages_with_few_others),
         cmocka_unit_test(plans_with_counts_per_rank_move_every_part),
         cmocka_unit_test(several_hosts_give_the_same_bits),

@@ -6,6 +6,7 @@
 #include <lockstep/comm.h>
 #include <lockstep/launch.h>
 
+#include <dirent.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -441,6 +443,74 @@ static ls_status body_orderly(int local_rank, void *arg)
     return role_orderly(arg) == 0 ? LS_OK : LS_EPEER;
 }
 
+/* --- connections --- */
+
+/* Sockets of TCP that this process has, listeners included. */
+static int count_sockets(void)
+{
+    DIR *d = opendir("/proc/self/fd");
+    int n = 0;
+
+    for (const struct dirent *e = d == NULL ? NULL : readdir(d); e != NULL; e = readdir(d)) {
+        struct sockaddr_storage at;
+        socklen_t bytes = sizeof(at);
+        const int fd = (int)strtol(e->d_name, NULL, 10);
+
+        n += e->d_name[0] != '.' && getsockname(fd, (struct sockaddr *)&at, &bytes) == 0 &&
+             (at.ss_family == AF_INET || at.ss_family == AF_INET6);
+    }
+    if (d != NULL)
+        (void)closedir(d);
+    return n;
+}
+
+/* The sum over all ranks, everywhere and at each of some roots, and rank 0's copy of it. */
+static int reduce(ls_comm *comm, size_t count)
+{
+    const int n = ls_comm_size(comm);
+    const int roots[] = {0, 1, n / 2, n - 1};
+    float *data = calloc(count, sizeof(*data));
+    float *sum = calloc(count, sizeof(*sum));
+    bool good = data != NULL && sum != NULL;
+
+    for (size_t i = 0; good && i < count; i++)
+        data[i] = (float)(ls_comm_rank(comm) + (int)(i % 7));
+    good = good && ls_all_reduce(comm, data, sum, count, LS_F32, LS_SUM, NULL) == LS_OK;
+    for (size_t i = 0; good && i < count; i++)
+        good = sum[i] == (float)(n * (n - 1) / 2 + n * (int)(i % 7));
+    for (int r = 0; good && r < 4; r++) {
+        memset(sum, 0, count * sizeof(*sum));
+        good = ls_reduce(comm, data, sum, count, LS_F32, LS_SUM, roots[r], NULL) == LS_OK;
+        for (size_t i = 0; good && ls_comm_rank(comm) == roots[r] && i < count; i++)
+            good = sum[i] == (float)(n * (n - 1) / 2 + n * (int)(i % 7));
+    }
+    good = good && ls_broadcast(comm, sum, sum, count, LS_F32, 0, NULL) == LS_OK;
+    free(data);
+    free(sum);
+    return good ? 0 : fail("a reduction");
+}
+
+/* reduce: joins and reduces vectors of all sizes. Rank 0 prints the most sockets of a rank. */
+static int role_reduce(char **args)
+{
+    ls_comm *comm;
+    int32_t most;
+
+    (void)args;
+    if (ls_init(NULL, &comm) != LS_OK)
+        return fail("init");
+    if (ls_barrier(comm, NULL) != LS_OK || reduce(comm, 2) != 0 || reduce(comm, 3000) != 0 ||
+        reduce(comm, 200000) != 0)
+        return fail("reduce");
+    most = count_sockets();
+    if (ls_all_reduce(comm, &most, &most, 1, LS_I32, LS_MAX, NULL) != LS_OK)
+        return fail("all_reduce");
+    if (ls_comm_rank(comm) == 0)
+        printf("ranks %d sockets %d\n", ls_comm_size(comm), (int)most);
+    ls_comm_destroy(comm);
+    return 0;
+}
+
 /* spawn N BODY ARGS: steps, daemon or orderly, in ranks of our own. */
 static int role_spawn(char **args)
 {
@@ -465,7 +535,7 @@ static const struct {
     {"refuse", role_refuse},     {"stdin", role_stdin},     {"environment", role_environment},
     {"steps", role_steps},       {"leave", role_leave},     {"absent", role_absent},
     {"again", role_again},       {"differ", role_differ},   {"once", role_once},
-    {"peak", role_peak},         {"spawn", role_spawn},
+    {"peak", role_peak},         {"spawn", role_spawn},     {"reduce", role_reduce},
 };
 
 static int play(char **args)

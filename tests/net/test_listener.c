@@ -263,6 +263,31 @@ static void pending_connections_are_counted_and_closed_with_the_listener(void **
     expect_closed(fd);
 }
 
+/* As the ranks of a large job on busy machines, which send their hello late. */
+static void many_expected_peers_keep_their_slots_while_they_are_slow(void **state)
+{
+    enum { EXPECTED = 200 };
+    listener_options opt;
+    int fds[EXPECTED];
+    scene h = {.n_accepted = 0};
+    int n_pending = 0;
+
+    LS_UNUSED(state);
+    opt = options(&h);
+    opt.n_expected = EXPECTED;
+    build(&h, &opt, NULL);
+    for (int i = 0; i < EXPECTED; i++)
+        fds[i] = connect_client(&h);
+    for (int64_t until_ms = ls_deadline_ms(SOON); n_pending < EXPECTED;) {
+        assert_true(ls_deadline_left(until_ms) > 0);
+        assert_ok(poller_run_once(h.loop, 10));
+        n_pending = listener_pending(h.listener);
+    }
+    for (int i = 0; i < EXPECTED; i++)
+        file_close(&fds[i]);
+    stop_scene(&h);
+}
+
 static void when_descriptors_run_out_the_listener_recovers(void **state)
 {
     scene h = {0};
@@ -325,6 +350,7 @@ int main(void)
         cmocka_unit_test(different_key_or_purpose_is_refused),
         cmocka_unit_test(hundred_silent_connections_do_not_delay_a_peer),
         cmocka_unit_test(pending_connections_are_counted_and_closed_with_the_listener),
+        cmocka_unit_test(many_expected_peers_keep_their_slots_while_they_are_slow),
         cmocka_unit_test(when_descriptors_run_out_the_listener_recovers),
         cmocka_unit_test(without_a_key_it_listens_at_unix_sockets_only),
     };

@@ -8,8 +8,11 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "base/rng.h"
 #include "store/control.h"
 #include "store/hub.h"
+#include "store/hub_messages.h"
+#include "store/values.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,7 +85,7 @@ static ls_status gather(control *c, int n, int64_t timeout_ms)
 
 static void all_values_come_in_their_order(void **state)
 {
-    enum { N = 12 }; // with numbers of one digit and of two
+    enum { N = 2 * HUB_MESSAGE_VALUES + 12 }; // numbers of one digit and of more, three answers
     char job[JOB_ID_BYTES];
     hub_thread *t = serve(2, job);
     control *c;
@@ -96,6 +99,8 @@ static void all_values_come_in_their_order(void **state)
     assert_ok(gather(c, N, 5000));
     assert_ok(gather(c, N, 0));
     assert_ok(gather(c, 3, 0)); // the first of them
+    assert_ok(gather(c, HUB_MESSAGE_VALUES, 0));
+    assert_ok(gather(c, HUB_MESSAGE_VALUES + 1, 0));
     control_close(c);
     hub_thread_stop(t, 0);
 }
@@ -119,6 +124,14 @@ static void a_value_that_changes_is_the_new_one_from_then_on(void **state)
     assert_status(gather(c, 2, 20), LS_ETIMEOUT);
     assert_ok(publish(c, 1));
     assert_ok(gather(c, 2, 1000));
+    // one is deleted while others are missing
+    assert_ok(publish(c, 2));
+    assert_status(gather(c, 4, 20), LS_ETIMEOUT);
+    assert_ok(ls_store_delete(control_store(c), "7/boot/1", &existed));
+    assert_ok(publish(c, 3));
+    assert_status(gather(c, 4, 20), LS_ETIMEOUT);
+    assert_ok(publish(c, 1));
+    assert_ok(gather(c, 4, 1000));
     control_close(c);
     hub_thread_stop(t, 0);
 }
@@ -136,6 +149,7 @@ static void too_much_for_one_answer_is_refused(void **state)
     for (int i = 0; i < 3; i++) {
         char key[32];
 
+        memset(large, 'a' + i, LS_STORE_VALUE_MAX);
         assert_ok(ls_store_set(control_store(c), text_format(key, sizeof(key), "big/%d", i), large,
                                LS_STORE_VALUE_MAX));
     }
@@ -145,6 +159,81 @@ static void too_much_for_one_answer_is_refused(void **state)
     ls_free(large);
     control_close(c);
     hub_thread_stop(t, 0);
+}
+
+/* --- values over the wire --- */
+
+enum { LIST = 200, LENGTH_MAX = 700 };
+
+/* A value that is like the one before: some bytes differ, at times all, or the length. */
+static size_t change(ls_rng *rng, uint8_t *value, size_t bytes)
+{
+    const uint64_t kind = ls_rng_below(rng, 8);
+
+    if (kind == 0)
+        bytes = ls_rng_below(rng, LENGTH_MAX);
+    for (size_t i = 0; i < bytes; i++)
+        if (kind <= 1 || ls_rng_below(rng, kind == 2 ? 3 : 100) == 0)
+            value[i] = (uint8_t)ls_rng_below(rng, 256);
+    return bytes;
+}
+
+static void lists_of_values_are_read_as_they_were_written(void **state)
+{
+    LS_UNUSED(state);
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        static uint8_t values[LIST][LENGTH_MAX];
+        size_t lengths[LIST] = {0};
+        wire_writer w = {0};
+        byte_queue read = {0};
+        wire_reader r;
+        ls_rng rng;
+
+        ls_rng_seed(&rng, seed);
+        for (int i = 0; i < LIST; i++) {
+            memcpy(values[i], values[i == 0 ? 0 : i - 1], LENGTH_MAX);
+            lengths[i] = change(&rng, values[i], i == 0 ? 0 : lengths[i - 1]);
+            values_write(&w, i == 0 ? (kv_bytes){0} : (kv_bytes){values[i - 1], lengths[i - 1]},
+                         (kv_bytes){values[i], lengths[i]});
+        }
+        assert_ok(wire_writer_status(&w));
+        r = wire_reader_over(w.data, w.bytes);
+        for (int i = 0; i < LIST; i++) {
+            assert_ok(values_read(&r, &read));
+            assert_int_equal(byte_queue_size(&read), lengths[i]);
+            if (lengths[i] > 0)
+                assert_memory_equal(read.data + read.start, values[i], lengths[i]);
+        }
+        assert_ok(wire_reader_end(&r, "values"));
+        byte_queue_free(&read);
+        wire_writer_free(&w);
+    }
+}
+
+static void lists_that_no_writer_makes_are_refused(void **state)
+{
+    ls_rng rng;
+
+    LS_UNUSED(state);
+    ls_rng_seed(&rng, 5);
+    for (int round = 0; round < 20000; round++) {
+        uint8_t wire[64];
+        byte_queue value = {0};
+        wire_reader r;
+        size_t n;
+
+        for (size_t i = 0; i < sizeof(wire); i++)
+            wire[i] = (uint8_t)ls_rng_below(&rng, round % 2 == 0 ? 256 : 6);
+        if (round % 3 != 0) { // a value first
+            wire[0] = 255;
+            wire_put_u32(wire + 1, (uint32_t)ls_rng_below(&rng, 20));
+        }
+        r = wire_reader_over(wire, ls_rng_below(&rng, sizeof(wire)));
+        for (n = 0; n < sizeof(wire) && values_read(&r, &value) == LS_OK; n++)
+            assert_true(byte_queue_size(&value) <= sizeof(wire));
+        assert_true(n < sizeof(wire));
+        byte_queue_free(&value);
+    }
 }
 
 /* --- many --- */
@@ -240,6 +329,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(all_values_come_in_their_order),
         cmocka_unit_test(a_value_that_changes_is_the_new_one_from_then_on),
         cmocka_unit_test(too_much_for_one_answer_is_refused),
+        cmocka_unit_test(lists_of_values_are_read_as_they_were_written),
+        cmocka_unit_test(lists_that_no_writer_makes_are_refused),
     };
     const struct CMUnitTest many[] = {
         cmocka_unit_test(two_thousand_clients_form_a_group),

@@ -68,6 +68,20 @@ static void find_trees(plan_layout *l)
     }
 }
 
+// The owner of a part receives from one rank of each tree, and the result goes to one rank of each
+// host. A tree's rank adds one of tree_size parts, for as many owners.
+static void count_peers(plan_layout *l)
+{
+    int smallest = l->n;
+
+    for (int t = 0; t < l->n_trees; t++)
+        if (l->tree_size[t] < smallest)
+            smallest = l->tree_size[t];
+    l->n_peers = (l->n - 1) / smallest + 1;
+    if (l->n_peers < l->n_trees)
+        l->n_peers = l->n_trees;
+}
+
 ls_status layout_make(int n, const int *names, plan_layout *out)
 {
     const size_t row = (size_t)n;
@@ -86,6 +100,7 @@ ls_status layout_make(int n, const int *names, plan_layout *out)
                          .tree_size = all + 6 * row};
     number_hosts(out, names);
     find_trees(out);
+    count_peers(out);
     return LS_OK;
 }
 

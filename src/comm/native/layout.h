@@ -17,8 +17,9 @@ typedef struct plan_layout {
     int n;
     int n_hosts;
     int n_trees;
-    int *host_of;    /* by group rank; hosts are numbered by their lowest rank */
-    int *members;    /* group ranks, host by host, ascending */
+    int n_peers;  /* that a rank has at most on other hosts where the plans of plan_hosts.c add */
+    int *host_of; /* by group rank; hosts are numbered by their lowest rank */
+    int *members; /* group ranks, host by host, ascending */
     int *host_first; /* by host: where its ranks begin in `members` */
     int *host_size;
     int *tree_of; /* by group rank; trees are numbered in rank order */

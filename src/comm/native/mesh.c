@@ -26,7 +26,10 @@
 #define HIGHER_RANK_DELAY_MS 3
 #define EXPECT_MS            1000
 #define REDIAL_MS            20
-#define CLOSED_MAX           50 /* connections of one peer that it closed before it sent anything */
+/* An exchange with all others opens thousands of connections: so many at a time. */
+#define DIALS_AT_ONCE 32
+#define PACE_MS       5
+#define CLOSED_MAX    50 /* connections of one peer that it closed before it sent anything */
 
 typedef struct mesh_peer mesh_peer;
 
@@ -46,6 +49,7 @@ struct mesh_peer {
     net_address dialed_at; /* of `outgoing`, and of the streams behind it */
     streams *more;         /* connections after the first; NULL: there is one only */
     poll_timer timer;      /* until the next attempt */
+    bool is_paced;         /* the timer is that of mesh_connect() */
     candidate outgoing;
     candidate incoming;
     int n_closed;
@@ -58,6 +62,8 @@ struct mesh {
     listener *listener;
     mesh_peer *peers; /* by rank */
     unsigned n_moved;
+    int64_t pace_ms; /* when the last of these dials begins, */
+    int n_paced;     /* and with it so many */
 };
 
 static handshake_claim claim_of(const mesh *m, uint32_t from, uint32_t to)
@@ -95,6 +101,7 @@ static void drop_candidate(candidate *k)
 static void close_pending(mesh_peer *c)
 {
     poller_timer_cancel(&c->timer);
+    c->is_paced = false;
     dial_close(c->dialing);
     c->dialing = NULL;
     drop_candidate(&c->outgoing);
@@ -198,12 +205,29 @@ static void begin_dial(void *arg)
                               .self = c,
                               .done = on_dialed};
 
+    c->is_paced = false;
     if (c->dialing != NULL || !is_idle(c))
         return;
     if (record->n_addresses == 0)
         fail(c, "it has published no TCP address");
     else if (dial_open(c->m->loop, &opt, &c->dialing) != LS_OK)
         fail(c, "no memory for a connection");
+}
+
+// When the next dial may begin: a rank floods neither the network nor its own kernel.
+static int64_t next_pace(mesh *m)
+{
+    const int64_t now_ms = ls_now_ms();
+
+    if (m->pace_ms < now_ms) {
+        m->pace_ms = now_ms;
+        m->n_paced = 0;
+    }
+    if (++m->n_paced > DIALS_AT_ONCE) {
+        m->pace_ms += PACE_MS;
+        m->n_paced = 1;
+    }
+    return m->pace_ms;
 }
 
 static void dial_at(mesh_peer *c, int64_t due_ms)
@@ -306,8 +330,10 @@ void mesh_connect(mesh *m, int rank)
 {
     mesh_peer *c = &m->peers[rank];
 
-    if (is_idle(c) && !has_attempt(c))
-        dial_at(c, is_lower(c) ? 0 : ls_now_ms() + HIGHER_RANK_DELAY_MS);
+    if (is_idle(c) && !has_attempt(c) && !c->is_paced) {
+        c->is_paced = true;
+        dial_at(c, next_pace(m) + (is_lower(c) ? 0 : HIGHER_RANK_DELAY_MS));
+    }
 }
 
 void mesh_expect(mesh *m, int rank)

@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan_log.c - plans in which a rank exchanges messages with O(log n) others only, in aligned-tree
- * order: for many ranks, where an exchange of all with all costs more in messages (and connections)
- * than it saves in rounds. schedule.c selects them.
+ * plan_log.c - plans of short vectors in which a rank exchanges messages with O(log n) others only,
+ * in aligned-tree order: for many ranks, where an exchange of all with all costs more in messages
+ * (and connections) than it saves in rounds. schedule.c selects them; plan_halving.c is for long
+ * vectors.
  *
  * doubling  n a power of two. In round l rank r exchanges what it has of its subtree of 2^l ranks
  *           with rank r xor 2^l, and both add the two halves of the next wider subtree. log2 n
  *           rounds, log2 n * B bytes per rank (Thakur, Rabenseifner and Gropp, 2005, section 4.5:
  *           recursive doubling; the tree is that of all other plans, so the bits are too).
- * halving   n a power of two. The same, but each exchange also halves the range that a rank is
- *           responsible for; then the results go back the same way. 2 log2 n rounds, 2 (n-1)/n * B
- *           bytes (their section 4.5, Rabenseifner's algorithm, with the distances in reverse,
- *           nearest first, as the aligned tree requires).
- * tree      any n. Up the aligned tree to rank 0, down again. 2 ceil(log2 n) rounds, at most 2 B
- *           bytes sent up and down, B * log2 n at rank 0.
+ * tree      any n. Up the aligned tree to rank 0, down again; for reduce, on to the root. 2
+ *           ceil(log2 n) rounds, at most 2 B bytes sent up and down, B * log2 n at rank 0.
  * bruck     all_gather: in round k rank r has 2^k blocks from its own on, and passes them to rank r
  *           - 2^k. ceil(log2 n) rounds, (n-1) * B bytes (Bruck et al., "Efficient algorithms for
  *           all-to-all communications in multiport message-passing systems", IEEE TPDS 1997,
@@ -21,8 +18,6 @@
  *           the end; where they wrap around after the last rank they go as two messages.
  */
 #include "comm/native/schedule.h"
-
-#define HALF_ALIGN 16 /* elements */
 
 static void message(plan *p, plan_action action, int round, int peer, plan_ref at, size_t bytes)
 {
@@ -82,80 +77,18 @@ void plan_all_reduce_doubling(plan *p, const plan_input *in)
     }
 }
 
-/* Elements of the chunk. */
-typedef struct range {
-    size_t first;
-    size_t count;
-} range;
-
-static range half_of(range r, bool is_upper)
-{
-    size_t half = ((r.count + 1) / 2 + HALF_ALIGN - 1) / HALF_ALIGN * HALF_ALIGN;
-
-    if (half > r.count)
-        half = r.count;
-    return is_upper ? (range){.first = r.first + half, .count = r.count - half}
-                    : (range){.first = r.first, .count = half};
-}
-
-#define LEVELS_MAX 31
-
-void plan_all_reduce_halving(plan *p, const plan_input *in)
-{
-    const size_t offset = in->first * in->element_bytes;
-    range held[LEVELS_MAX + 1] = {{.first = 0, .count = plan_part(in, in->count)}};
-    holding have = own_input(in, offset);
-    int n_levels = 0;
-
-    for (; (int64_t)1 << n_levels < in->n; n_levels++) {
-        const int distance = 1 << n_levels;
-        const bool is_upper = (in->rank & distance) != 0;
-        const range whole = held[n_levels];
-        const range keep = half_of(whole, is_upper);
-        const range give = half_of(whole, !is_upper);
-        const size_t width = width_of(in, have.n);
-        const holding theirs = {.data = plan_scratch(p, keep.count * width),
-                                .first = have.first ^ distance,
-                                .n = have.n};
-        holding ours = have;
-
-        message(p, PLAN_SEND, n_levels, in->rank ^ distance,
-                plan_at(have.data.space, have.data.offset + (give.first - whole.first) * width),
-                give.count * width);
-        message(p, PLAN_RECV, n_levels, in->rank ^ distance, theirs.data, keep.count * width);
-        ours.data.offset += (keep.first - whole.first) * width;
-        have = join(p, in, n_levels + 1, ours, theirs, keep.count,
-                    2 * (int64_t)distance == in->n
-                        ? plan_at(PLAN_DST, offset + keep.first * in->element_bytes)
-                        : plan_scratch(p, keep.count * in->partial_bytes));
-        held[n_levels + 1] = keep;
-    }
-    for (int l = n_levels - 1; l >= 0; l--) {
-        const int round = 2 * n_levels - 1 - l;
-        const int peer = in->rank ^ (1 << l);
-        const range mine = held[l + 1];
-        const range theirs = half_of(held[l], (peer & (1 << l)) != 0);
-
-        message(p, PLAN_SEND, round, peer,
-                plan_at(PLAN_DST, offset + mine.first * in->element_bytes),
-                mine.count * in->element_bytes);
-        message(p, PLAN_RECV, round, peer,
-                plan_at(PLAN_DST, offset + theirs.first * in->element_bytes),
-                theirs.count * in->element_bytes);
-    }
-}
-
 // Ranks of the subtree that begins at `first` and has `width` ranks, unless there are fewer.
 static int tree_ranks(const plan_input *in, int first, int64_t width)
 {
     return first + width < in->n ? (int)width : in->n - first;
 }
 
-void plan_all_reduce_tree(plan *p, const plan_input *in)
+// Adds up the aligned tree: into `result` at rank 0. Each other rank sends its sum, in round 1 with
+// tag 0, to the rank that is the width of its subtree lower. Returns this width.
+static int64_t add_up(plan *p, const plan_input *in, plan_ref result)
 {
     const size_t count = plan_part(in, in->count);
     const size_t offset = in->first * in->element_bytes;
-    const plan_ref result = plan_at(PLAN_DST, offset);
     const bool is_root = in->rank == 0;
     holding have = own_input(in, offset);
     int64_t reach = 1; // this rank is the first of a subtree of this width
@@ -185,17 +118,38 @@ void plan_all_reduce_tree(plan *p, const plan_input *in)
             at.offset += plan_aligned(count * width_of(in, n_ranks));
         }
     }
-    if (!is_root) {
-        // The tag is 0, as in the parent's first round.
+    if (!is_root) // the tag is 0, as in the parent's round 0
         plan_message(p, PLAN_SEND, 1, (int)(in->rank - reach), 0, have.data,
                      count * width_of(in, have.n));
-        message(p, PLAN_RECV, 1, (int)(in->rank - reach), result, count * in->element_bytes);
-    }
+    return reach;
+}
+
+void plan_all_reduce_tree(plan *p, const plan_input *in)
+{
+    const size_t bytes = plan_part(in, in->count) * in->element_bytes;
+    const plan_ref result = plan_at(PLAN_DST, in->first * in->element_bytes);
+    const int64_t reach = add_up(p, in, result);
+
+    if (in->rank != 0)
+        plan_message(p, PLAN_RECV, 1, (int)(in->rank - reach), 1, result, bytes);
     for (int64_t d = reach / 2; d > 0; d /= 2) {
         if (in->rank + d < in->n)
-            plan_message(p, PLAN_SEND, 2, (int)(in->rank + d), 1, result,
-                         count * in->element_bytes);
+            plan_message(p, PLAN_SEND, 2, (int)(in->rank + d), 1, result, bytes);
     }
+}
+
+void plan_reduce_tree(plan *p, const plan_input *in)
+{
+    const size_t bytes = plan_part(in, in->count) * in->element_bytes;
+    plan_ref result = plan_at(PLAN_DST, in->first * in->element_bytes);
+
+    if (in->rank == 0 && in->root != 0) // only the root has a dst
+        result = plan_scratch(p, bytes);
+    (void)add_up(p, in, result);
+    if (in->rank == 0 && in->root != 0)
+        plan_message(p, PLAN_SEND, 1, in->root, 1, result, bytes);
+    else if (in->rank == in->root && in->root != 0)
+        plan_message(p, PLAN_RECV, 1, 0, 1, result, bytes);
 }
 
 // --- all_gather ---

@@ -17,6 +17,8 @@
 #define FEW_RANKS     8     /* an all-to-all exchange is one round of at most this many messages */
 /* From here on a rank exchanges messages with O(log n) others where it can. */
 #define MANY_RANKS 17
+/* The plans between hosts have fewer rounds and more peers. */
+#define MANY_PEERS 32
 /* Segments in a chunk of "halving", whose largest message is half a chunk. */
 #define HALVING_PARTS 8
 
@@ -31,14 +33,19 @@ static const plan_rule rules[] = {
      .whole = true},
     {COLL_ALL_REDUCE, "tree", plan_all_reduce_tree, 2048, INT_MAX, MANY_RANKS, .whole = true},
     {COLL_ALL_REDUCE, "hosts", plan_all_reduce_hosts, SIZE_MAX, INT_MAX, .sliced = true,
-     .hosts = true},
+     .hosts = true, .max_peers = MANY_PEERS},
     {COLL_ALL_REDUCE, "tree", plan_all_reduce_tree, 2 * WHOLE_BYTES, INT_MAX, MANY_RANKS,
      .whole = true},
     {COLL_ALL_REDUCE, "halving", plan_all_reduce_halving, SIZE_MAX, INT_MAX, MANY_RANKS,
      .power = true, .segments = HALVING_PARTS},
+    {COLL_ALL_REDUCE, "halving", plan_all_reduce_halving, SIZE_MAX, INT_MAX, MANY_PEERS + 1,
+     .segments = HALVING_PARTS},
     {COLL_ALL_REDUCE, "slices", plan_all_reduce_slices, SIZE_MAX, INT_MAX, .sliced = true},
     {COLL_REDUCE, "direct", plan_reduce_direct, SIZE_MAX, 2, .whole = false},
-    {COLL_REDUCE, "direct", plan_reduce_direct, WHOLE_BYTES, INT_MAX, .whole = true},
+    {COLL_REDUCE, "direct", plan_reduce_direct, WHOLE_BYTES, MANY_RANKS - 1, .whole = true},
+    {COLL_REDUCE, "tree", plan_reduce_tree, 2 * WHOLE_BYTES, INT_MAX, MANY_RANKS, .whole = true},
+    {COLL_REDUCE, "halving", plan_reduce_halving, SIZE_MAX, INT_MAX, MANY_RANKS,
+     .segments = HALVING_PARTS},
     {COLL_REDUCE, "slices", plan_reduce_slices, SIZE_MAX, INT_MAX, .sliced = true},
     {COLL_BROADCAST, "hosts", plan_broadcast_hosts, SIZE_MAX, INT_MAX, .hosts = true},
     {COLL_BROADCAST, "tree", plan_broadcast_tree, SIZE_MAX, INT_MAX, .whole = false},
@@ -82,6 +89,7 @@ ls_status plan_rule_make(coll_kind kind, const char *name, size_t max_bytes, int
     out->max_bytes = max_bytes;
     out->max_ranks = most->whole && max_ranks > most->max_ranks ? most->max_ranks : max_ranks;
     out->min_ranks = 0;
+    out->max_peers = 0;
     return LS_OK;
 }
 
@@ -109,7 +117,8 @@ typedef struct plan_need {
 static bool fits(const plan_rule *rule, int n, const plan_layout *layout)
 {
     return n >= rule->min_ranks && n <= rule->max_ranks && (!rule->power || (n & (n - 1)) == 0) &&
-           (layout != NULL || !rule->hosts);
+           (!rule->hosts ||
+            (layout != NULL && (rule->max_peers == 0 || layout->n_peers <= rule->max_peers)));
 }
 
 static const plan_rule *first_fit(const plan_rule *rows, int n_rows, const plan_need *need)

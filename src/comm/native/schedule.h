@@ -95,11 +95,12 @@ typedef struct plan_rule {
     size_t max_bytes; /* of one part */
     int max_ranks;
     int min_ranks;
-    int segments; /* of every part in a chunk, unless it is sliced; 0: one */
-    bool power;   /* only where the number of ranks is a power of two */
-    bool sliced;  /* a chunk is cut into one segment a rank */
-    bool whole;   /* never cut into chunks */
-    bool hosts;   /* for groups whose layout helps */
+    int segments;  /* of every part in a chunk, unless it is sliced; 0: one */
+    bool power;    /* only where the number of ranks is a power of two */
+    bool sliced;   /* a chunk is cut into one segment a rank */
+    bool whole;    /* never cut into chunks */
+    bool hosts;    /* for groups whose layout helps */
+    int max_peers; /* hosts: on other hosts, of a rank; 0: any number */
 } plan_rule;
 
 /* Row `index` of the defaults; false after the last. */
@@ -178,6 +179,8 @@ void plan_barrier_dissemination(plan *p, const plan_input *in);
 void plan_all_reduce_doubling(plan *p, const plan_input *in);
 void plan_all_reduce_halving(plan *p, const plan_input *in);
 void plan_all_reduce_tree(plan *p, const plan_input *in);
+void plan_reduce_tree(plan *p, const plan_input *in);
+void plan_reduce_halving(plan *p, const plan_input *in);
 void plan_all_gather_bruck(plan *p, const plan_input *in);
 void plan_all_reduce_hosts(plan *p, const plan_input *in);
 void plan_reduce_scatter_hosts(plan *p, const plan_input *in);

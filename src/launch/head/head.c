@@ -360,6 +360,7 @@ ls_status head_listen(head *h, const net_address *at, net_address *bound)
         .expected = {.purpose = NET_PURPOSE_NODE,
                      .to = HANDSHAKE_ANY_RANK,
                      .security = h->opt.security},
+        .n_expected = h->opt.rendezvous.max_nodes,
         .self = h,
         .accepted = head_node_enter,
     };

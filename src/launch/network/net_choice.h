@@ -23,8 +23,8 @@
 #define NET_NODES_MAX     4096
 #define NET_ADDRESSES_MAX 16 /* of one node */
 #define NET_HOST_BYTES    65
-#define NET_FULL_MESH     64 /* up to this many nodes every pair is tested */
-#define NET_PEERS_MAX     (NET_FULL_MESH - 1)
+#define NET_FULL_MESH     16 /* up to this many nodes every pair is tested */
+#define NET_PEERS_MAX     32 /* 23 for NET_NODES_MAX */
 #define NET_TRIES_MAX     (NET_PEERS_MAX * NET_ADDRESSES_MAX)
 #define NET_PICKS_MAX     4
 

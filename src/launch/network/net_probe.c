@@ -15,6 +15,10 @@
 #define AT_ONCE  128
 #define LIMIT_MS 1000
 #define OWN_MAX  256
+/* A machine or network that answers later than this is busy: what timed out is tested once more. */
+#define BUSY_US      20000
+#define BUSY_AT_ONCE 8
+#define BUSY_FACTOR  4 /* of the limit */
 
 /* --- the listener --- */
 
@@ -204,6 +208,33 @@ static bool start_next(net_probe *p)
     return true;
 }
 
+/* Where many agents share few cores, their tests delay each other. */
+static bool repeat_where_busy(net_probe *p)
+{
+    bool is_busy = false;
+    int n = 0;
+
+    for (int i = 0; i < p->report.n; i++)
+        is_busy |=
+            p->report.tries[i].outcome == NET_OK && p->report.tries[i].round_trip_us > BUSY_US;
+    for (int i = 0; is_busy && !p->is_repeated && i < p->report.n; i++) {
+        net_try *t = &p->report.tries[i];
+
+        if (t->outcome != NET_TIMED_OUT)
+            continue;
+        t->outcome = NET_UNTRIED;
+        n++;
+    }
+    if (n == 0)
+        return false;
+    p->is_repeated = true;
+    p->opt.limit_ms *= BUSY_FACTOR;
+    p->at_once = BUSY_AT_ONCE;
+    p->n_started = 0;
+    probe_turn_soon(p);
+    return true;
+}
+
 static void turn(void *arg)
 {
     net_probe *p = arg;
@@ -215,7 +246,7 @@ static void turn(void *arg)
         return;
     if (!list_empty(&p->waiting))
         probe_try_measure(probe_first_waiting(p));
-    else if (!p->turn.is_set)
+    else if (!p->turn.is_set && !repeat_where_busy(p))
         p->done(p->self, &p->report);
 }
 

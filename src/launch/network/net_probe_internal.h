@@ -42,6 +42,7 @@ struct net_probe {
     int n_started; /* of the report's tries */
     int first;     /* index of the first test in the report */
     int at_once;
+    bool is_repeated; /* the tests that timed out */
     list_node running;
     int n_running;
     list_node waiting; /* tests that work, before their bandwidth is measured */
