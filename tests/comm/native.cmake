@@ -14,5 +14,4 @@ ls_test(test_comm_native_team multiproc SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/native_team.c ${CMAKE_CURRENT_LIST_DIR}/native_team_rank.c
   ${CMAKE_CURRENT_LIST_DIR}/native_ranks.c ${CMAKE_CURRENT_LIST_DIR}/native_oracle.c
   LIBS ${native_test_libs} TIMEOUT 180)
-target_link_options(test_comm_native_team PRIVATE -Wl,--wrap=local_ring)
 include(${CMAKE_CURRENT_LIST_DIR}/native_mesh.cmake)
