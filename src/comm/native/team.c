@@ -229,7 +229,7 @@ static ls_status resolve_buffer(team *t, int k, segment_ref ref, size_t bytes, c
 static ls_status resolve_member(team *t, int k, bool *is_mapped)
 {
     const team_slot *s = team_slot_of(t, k);
-    const bool has_dst = team_needs_dst(t->op, k) || (team_can_push(t->op->kind) && s->dst.id != 0);
+    bool has_dst;
 
     *is_mapped = true;
     if (t->algorithm == &team_levels) {
@@ -239,6 +239,7 @@ static ls_status resolve_member(team *t, int k, bool *is_mapped)
         }
         return LS_OK;
     }
+    has_dst = team_needs_dst(t->op, k) || (team_can_push(t->op->kind) && s->dst.id != 0);
     // A member whose memory this rank does not touch does not wait for it, and may have freed it.
     if (k != t->rank && !team_touches(t->op, t->rank, k))
         return LS_OK;
