@@ -191,8 +191,7 @@ static void combine(team *t, int level, team_gate *gate)
     gate_sum sum = {.sequence = t->op->stamp.sequence,
                     .count = t->op->stamp.count,
                     .signature = t->signature,
-                    .memory = TEAM_BEST_MEMORY,
-                    .winner = t->rank};
+                    .memory = TEAM_BEST_MEMORY};
 
     if (level == innermost(t))
         compare_members(t, group, &sum);
@@ -220,8 +219,9 @@ static void ring(const team *t, int member)
         local_ring(t->l, t->info->members[member]);
 }
 
-/* Rings those who wait for the gate: of the innermost level its members, else the last arrivals of
- * the groups inside. */
+/* Rings those that wait for the gate: of the innermost level its members, else the last arrivals of
+ * the groups inside. Where such a group has a newer last arrival, the one before has seen the gate
+ * open. */
 static void ring_waiters(const team *t, int level, int group)
 {
     const plan_layout *l = &t->levels.at[level];
@@ -233,7 +233,8 @@ static void ring_waiters(const team *t, int level, int group)
     }
     for (int g = 0; g < t->levels.at[level + 1].n_hosts; g++)
         if (t->levels.outer[level + 1][g] == group)
-            ring(t, gate_of_group(t, level + 1, g)->sum.winner);
+            ring(t,
+                 atomic_load_explicit(&gate_of_group(t, level + 1, g)->last, memory_order_relaxed));
 }
 
 static void open_gate(team *t, int level)
@@ -288,8 +289,7 @@ void gate_arrive(team *t, int level)
         }
         if (t->phase == TEAM_GATHERING)
             combine(t, l, gate);
-        else
-            gate->sum.winner = t->rank;
+        atomic_store_explicit(&gate->last, t->rank, memory_order_relaxed);
     }
     open_gate(t, level);
     open_inner(t, level);

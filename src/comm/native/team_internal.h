@@ -66,7 +66,6 @@ typedef struct gate_sum {
     uint64_t count;
     uint64_t signature;
     uint32_t memory; /* team_memory of all members of the group */
-    int32_t winner;  /* member that wrote it */
     bool differs;    /* the members' stamps are not all the same */
 } gate_sum;
 
@@ -84,6 +83,7 @@ typedef struct team_gate {
     _Alignas(128) _Atomic uint64_t arrivals; /* of all members, at all gates */
     _Atomic uint32_t n_waiters;              /* on the futex */
     _Alignas(128) gate_sum sum;
+    _Atomic int32_t last; /* member that arrived last, and waits further out */
     _Alignas(128) gate_result result;
     _Alignas(128) unsigned char sums[TEAM_SUMS_BYTES]; /* one for each subtree of the group */
     unsigned char data[TEAM_COMBINED_BYTES];           /* a longer result */
@@ -117,7 +117,9 @@ typedef struct team_part {
 } team_part;
 
 _Static_assert(offsetof(team_slot, src) == 64, "the head fills the first line");
-_Static_assert(sizeof(gate_sum) <= 64 && sizeof(gate_result) <= 64, "one line each");
+_Static_assert(offsetof(team_gate, last) - offsetof(team_gate, sum) < 64 &&
+                   sizeof(gate_result) <= 64,
+               "one line each");
 _Static_assert(sizeof(team_part) <= TEAM_PART_BYTES, "whole pages");
 
 /* Whether a member can read the memory of all others. */
