@@ -12,7 +12,7 @@
  * At the gate of an operation the last arrival of each group compares the stamps of the group, and
  * adds or copies small contributions: into a partial result for each of the group's subtrees, and
  * at level 0 into the result, which comes back with the opened gates. So n members do n additions,
- * not n * n, and the last arrival needs to wait for nobody.
+ * not n * n, and the last arrival waits for no rank.
  *
  * Gates follow each other: all members pass the same ones in the same order, and none arrives at a
  * gate before the one before has opened. So counts of arrivals tell when all have arrived, and what
