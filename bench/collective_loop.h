@@ -6,7 +6,7 @@
  * Each rank reads commands from a pipe of its own (DIR/NAME.RANK), one a line, and sleeps in
  * between:
  *
- *   OP BYTES MEMORY MILLISECONDS     measures; rank 0 writes "GROSS_US USE_US CALIB_US"
+ *   OP BYTES MEMORY MILLISECONDS     measures; rank 0 writes "GROSS_US USE_US CALIB_US SWITCHES"
  *                                     to DIR/NAME.out
  *   quit
  *
@@ -27,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #define LOOP_NET_FROM    16384
@@ -76,6 +77,15 @@ static inline double loop_now(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Context switches of this process until now, voluntary or not. */
+static inline double loop_switches(void)
+{
+    struct rusage usage;
+
+    (void)getrusage(RUSAGE_SELF, &usage);
+    return (double)usage.ru_nvcsw + (double)usage.ru_nivcsw;
 }
 
 /* One rank a core where there are enough; otherwise the system places them. */
@@ -257,20 +267,24 @@ static inline int loop_measure(const loop_engine *e, const loop_case *c, double 
     const double ways = c->op == LOOP_SENDRECV ? 2 : 1;
     double gross[LOOP_BATCHES];
     double use[LOOP_BATCHES];
+    double switches[LOOP_BATCHES];
     const int passes = loop_passes(e, c, milliseconds);
     const double calibration = loop_calibrate(e);
 
     if (passes < 0 || calibration < 0)
         return 1;
     for (int i = 0; i < LOOP_BATCHES; i++) {
+        switches[i] = loop_switches();
         gross[i] = loop_batch(e, c, 1, passes);
+        switches[i] = e->slowest(e->self, (loop_switches() - switches[i]) / passes);
         use[i] = c->is_used ? loop_batch(e, c, 0, passes) : 0;
         if (gross[i] < 0 || use[i] < 0)
             return 1;
     }
     if (out != NULL) {
-        fprintf(out, "%.4f %.4f %.1f\n", 1e6 * loop_median(gross, LOOP_BATCHES) / ways,
-                1e6 * loop_median(use, LOOP_BATCHES) / ways, 1e6 * calibration);
+        fprintf(out, "%.4f %.4f %.1f %.2f\n", 1e6 * loop_median(gross, LOOP_BATCHES) / ways,
+                1e6 * loop_median(use, LOOP_BATCHES) / ways, 1e6 * calibration,
+                loop_median(switches, LOOP_BATCHES) / ways);
         fflush(out);
     }
     return 0;

@@ -103,12 +103,11 @@ static int first_of(const cpu_mask *m, int otherwise)
     return otherwise;
 }
 
-/* The cores that share the cache of the highest level with the core. */
-static int read_cache(const char *folder, int cpu)
+/* The cores that share the cache of the highest level with the core; false: they are not known. */
+static bool read_cache(const char *folder, cpu_mask *out)
 {
     char path[PATH_BYTES];
     int highest = -1;
-    int first = cpu;
 
     for (int i = 0; i < CACHES; i++) {
         cpu_mask shared;
@@ -120,25 +119,57 @@ static int read_cache(const char *folder, int cpu)
         if (level <= highest || !read_list(path, &shared))
             continue;
         highest = level;
-        first = first_of(&shared, cpu);
+        *out = shared;
     }
-    return first;
+    return highest >= 0;
 }
 
 static void read_cpu(const char *root, int cpu, topology_cpu *out)
 {
     char folder[PATH_BYTES / 2];
     char path[PATH_BYTES];
-    cpu_mask siblings;
+    cpu_mask shared;
 
     text_format(folder, sizeof(folder), "%s/sys/devices/system/cpu/cpu%d", root, cpu);
     *out = (topology_cpu){.core = cpu};
     text_format(path, sizeof(path), "%s/topology/physical_package_id", folder);
     out->socket = read_number(path, 0);
     text_format(path, sizeof(path), "%s/topology/thread_siblings_list", folder);
-    if (read_list(path, &siblings))
-        out->core = first_of(&siblings, cpu);
-    out->cache = read_cache(folder, cpu);
+    if (read_list(path, &shared))
+        out->core = first_of(&shared, cpu);
+    out->cache = read_cache(folder, &shared) ? first_of(&shared, cpu) : cpu;
+}
+
+static bool contains(const cpu_mask *all, const cpu_mask *some)
+{
+    for (size_t i = 0; i < LS_COUNT_OF(all->words); i++)
+        if ((some->words[i] & ~all->words[i]) != 0)
+            return false;
+    return true;
+}
+
+topology_place topology_find_place(const char *root, const cpu_mask *cores)
+{
+    topology_place place = {.socket = -1, .cache = -1};
+    const int cpu = first_of(cores, -1);
+    char folder[PATH_BYTES / 2];
+    char path[PATH_BYTES];
+    cpu_mask shared;
+
+    if (cpu < 0)
+        return place;
+    text_format(folder, sizeof(folder), "%s/sys/devices/system/cpu/cpu%d", root, cpu);
+    if (read_cache(folder, &shared) && contains(&shared, cores))
+        place.cache = first_of(&shared, cpu);
+    text_format(path, sizeof(path), "%s/topology/package_cpus_list", folder);
+    if (!read_list(path, &shared)) { // its name before Linux 5.1
+        text_format(path, sizeof(path), "%s/topology/core_siblings_list", folder);
+        if (!read_list(path, &shared))
+            return place;
+    }
+    if (contains(&shared, cores))
+        place.socket = first_of(&shared, cpu);
+    return place;
 }
 
 /* Gives the cores of a node its number. */

@@ -54,6 +54,15 @@ typedef struct topology {
     topology_cpu cpus[TOPOLOGY_CPUS]; /* of those online */
 } topology;
 
+/* Where a process runs. The numbers differ between sockets, and between last caches. */
+typedef struct topology_place {
+    int socket; /* -1: unknown, or its cores are in several */
+    int cache;  /* the same for the last cache */
+} topology_place;
+
+/* The place of a process that may use these cores. Reads what it needs only. */
+topology_place topology_find_place(const char *root, const cpu_mask *cores);
+
 /* LS_ENOTFOUND: there is no list of the cores. `root` is "" for this machine. */
 LS_MUST_USE ls_status topology_read(const char *root, topology *out);
 

@@ -9,6 +9,7 @@
 
 #include <lockstep/comm.h>
 
+#include "base/topology.h"
 #include "net/address.h"
 #include "net/handshake.h"
 #include "store/cause.h"
@@ -48,6 +49,7 @@ typedef struct comm_boot {
     const char *transport;  /* "auto", "shm", "tcp" */
     int64_t deadline_ms;    /* of joining (ls_deadline_ms()) */
     bool shares_cores;      /* more ranks run on this rank's cores than there are cores */
+    topology_place place;   /* of this rank */
     size_t segment_bytes;   /* LOCKSTEP_SEGMENT */
     size_t piece_elements;  /* LOCKSTEP_PIECE */
     int connections;        /* LOCKSTEP_CONNECTIONS; 0 as 1 */

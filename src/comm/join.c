@@ -183,7 +183,10 @@ static ls_status fetch_all(join *j, const join_settings *s)
 static void describe_boot(join *j, const join_settings *s)
 {
     comm_boot *b = &j->boot;
+    cpu_mask cores;
 
+    cpu_mask_of_process(&cores);
+    b->place = topology_find_place("", &cores);
     b->rank = j->id.rank;
     b->size = j->id.size;
     memcpy(b->job, j->id.job, sizeof(b->job));

@@ -14,5 +14,19 @@ ls_test(test_comm_native_team multiproc SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/native_team.c ${CMAKE_CURRENT_LIST_DIR}/native_team_rank.c
   ${CMAKE_CURRENT_LIST_DIR}/native_ranks.c ${CMAKE_CURRENT_LIST_DIR}/native_oracle.c
   LIBS ${native_test_libs} TIMEOUT 180)
-target_link_options(test_comm_native_team PRIVATE -Wl,--wrap=local_ring)
+
+# The team's sources with the compiler's calls at each access, which native_lines.c counts.
+if(NOT LOCKSTEP_SANITIZE AND NOT LOCKSTEP_FUZZ)
+  foreach(name levels team team_direct team_gate team_inline team_levels team_open team_rules
+      team_select team_shared team_staged)
+    list(APPEND counted_sources ${PROJECT_SOURCE_DIR}/src/comm/native/${name}.c)
+  endforeach()
+  add_library(test_native_counted OBJECT ${counted_sources})
+  target_link_libraries(test_native_counted PRIVATE ls_comm)
+  target_compile_options(test_native_counted PRIVATE -fsanitize=thread
+    -Dmemcpy=lines_memcpy -Dreduce_tree=lines_reduce_tree)
+  ls_test(test_comm_native_levels unit SOURCES
+    ${CMAKE_CURRENT_LIST_DIR}/native_levels.c ${CMAKE_CURRENT_LIST_DIR}/native_lines.c
+    $<TARGET_OBJECTS:test_native_counted> LIBS ${native_test_libs} TIMEOUT 120)
+endif()
 include(${CMAKE_CURRENT_LIST_DIR}/native_mesh.cmake)

@@ -57,6 +57,31 @@ typedef struct plan {
     int n;
 } plan;
 
+/* What the teams of a test are like, by rank; the arrays begin again behind their end. */
+typedef struct setup {
+    const algorithm_table *table; /* NULL: the defaults */
+    bool shares_cores;
+    const char *sockets; /* "001": ranks 0 and 1 in one socket, rank 2 in another; NULL: one */
+    const char *caches;  /* "012": each has a last cache of its own; NULL: not known */
+} setup;
+
+/* Without gates, with them, and with two levels and three. */
+static const setup gate_setups[] = {{.table = NULL},
+                                    {.shares_cores = true},
+                                    {.sockets = "001"},
+                                    {.sockets = "0011111", .caches = "0013355"}};
+
+static void apply_setup(team_rank *r, const comm_boot *boot, const setup *s)
+{
+    const size_t rank = (size_t)boot->rank;
+
+    r->table = s->table;
+    r->shares_cores = s->shares_cores;
+    r->place =
+        (topology_place){.socket = s->sockets == NULL ? 0 : s->sockets[rank % strlen(s->sockets)],
+                         .cache = s->caches == NULL ? -1 : s->caches[rank % strlen(s->caches)]};
+}
+
 static int open_bench(const comm_boot *boot, bench *b, size_t bytes)
 {
     const size_t n = (size_t)boot->size;
@@ -254,7 +279,7 @@ static int run_all_kinds(const comm_boot *boot, void *arg)
     int failed = 0;
 
     RANK_CHECK(b != NULL);
-    b->r.table = arg;
+    apply_setup(&b->r, boot, arg);
     RANK_CHECK(open_bench(boot, b, MOST_COUNT * 8) == 0);
     for (int round = 0; round < (boot->size > 3 ? 2 : 1); round++) {
         for (size_t k = 0; k < LS_COUNT_OF(kinds) && failed == 0; k++)
@@ -277,7 +302,7 @@ static void every_collective_matches_the_oracle(void **state)
             continue; // as below
         print_message("%d ranks as %s\n", plans[i].n,
                       plans[i].kind == AS_THREADS ? "threads" : "processes");
-        assert_int_equal(ranks_run(plans[i].kind, plans[i].n, run_all_kinds, NULL), 0);
+        assert_int_equal(ranks_run(plans[i].kind, plans[i].n, run_all_kinds, &(setup){0}), 0);
     }
 }
 
@@ -287,8 +312,9 @@ static int queue_many(const comm_boot *boot, void *arg)
     bench *b = ls_calloc(1, sizeof(*b));
     float *data;
 
-    LS_UNUSED(arg);
-    RANK_CHECK(b != NULL && open_bench(boot, b, 40000) == 0);
+    RANK_CHECK(b != NULL);
+    apply_setup(&b->r, boot, arg);
+    RANK_CHECK(open_bench(boot, b, 40000) == 0);
     data = (float *)(void *)b->shared[0];
     for (int round = 0; round < 20; round++) {
         for (int i = 0; i < 1000; i++)
@@ -312,8 +338,12 @@ static int queue_many(const comm_boot *boot, void *arg)
 static void queued_operations_run_in_order(void **state)
 {
     (void)state;
-    assert_int_equal(ranks_run(AS_THREADS, 3, queue_many, NULL), 0);
-    assert_int_equal(ranks_run(AS_PROCESSES, 4, queue_many, NULL), 0);
+    for (size_t i = 0; i < LS_COUNT_OF(gate_setups); i++) {
+        setup s = gate_setups[i];
+
+        assert_int_equal(ranks_run(AS_THREADS, 3, queue_many, &s), 0);
+        assert_int_equal(ranks_run(AS_PROCESSES, 4, queue_many, &s), 0);
+    }
 }
 
 /* One fast rank, the others late in turn: slots and staging buffers must not be overwritten
@@ -324,8 +354,9 @@ static int be_late_in_turn(const comm_boot *boot, void *arg)
     int failed = 0;
     ls_rng rng;
 
-    LS_UNUSED(arg);
-    RANK_CHECK(b != NULL && open_bench(boot, b, MOST_COUNT * 8) == 0);
+    RANK_CHECK(b != NULL);
+    apply_setup(&b->r, boot, arg);
+    RANK_CHECK(open_bench(boot, b, MOST_COUNT * 8) == 0);
     ls_rng_seed(&rng, SEED + (uint64_t)boot->rank);
     for (uint64_t i = 0; i < (IS_TSAN ? 60 : 300) && failed == 0; i++) {
         const coll_kind kind = kinds[ls_hash3(i, 1, SEED) % 8];
@@ -344,18 +375,30 @@ static int be_late_in_turn(const comm_boot *boot, void *arg)
 static void late_ranks_change_nothing(void **state)
 {
     (void)state;
-    assert_int_equal(ranks_run(AS_THREADS, 4, be_late_in_turn, NULL), 0);
-    assert_int_equal(ranks_run(AS_PROCESSES, 4, be_late_in_turn, NULL), 0);
+    for (size_t i = 0; i < LS_COUNT_OF(gate_setups); i++) {
+        setup s = gate_setups[i];
+
+        assert_int_equal(ranks_run(AS_THREADS, 4, be_late_in_turn, &s), 0);
+        assert_int_equal(ranks_run(AS_PROCESSES, 4, be_late_in_turn, &s), 0);
+    }
 }
+
+typedef struct difference {
+    int what;
+    setup setup;
+} difference;
 
 static int disagree(const comm_boot *boot, void *arg)
 {
     bench *b = ls_calloc(1, sizeof(*b));
-    const int what = *(const int *)arg;
+    const difference *d = arg;
+    const int what = d->what;
     const bool odd = boot->rank == 1;
     coll op;
 
-    RANK_CHECK(b != NULL && open_bench(boot, b, 40000) == 0);
+    RANK_CHECK(b != NULL);
+    apply_setup(&b->r, boot, &d->setup);
+    RANK_CHECK(open_bench(boot, b, 40000) == 0);
     op = team_rank_op(odd && what == 0 ? COLL_BROADCAST : COLL_ALL_REDUCE,
                       odd && what == 1 ? LS_I32 : LS_F32, odd && what == 2 ? LS_MAX : LS_SUM,
                       odd && what == 0 ? 0 : -1, b->user[0], b->user[1],
@@ -363,7 +406,8 @@ static int disagree(const comm_boot *boot, void *arg)
     memset(b->user[1], 0x5A, 4004);
     RANK_CHECK(team_rank_run(&b->r, &op) == LS_EMISMATCH);
     RANK_CHECK(b->r.cause.kind == CAUSE_MISMATCH && b->r.cause.group == 0);
-    RANK_CHECK(strstr(b->r.text, "rank 0 called all_reduce #1 (") != NULL);
+    RANK_CHECK(strstr(b->r.text, boot->rank < 2 ? "rank 0 called all_reduce #1 ("
+                                                : " called all_reduce #1 (") != NULL);
     RANK_CHECK(strstr(b->r.text, "rank 1 called") != NULL);
     RANK_CHECK(strstr(b->r.text, "a_test+0x1") != NULL);
     for (int i = 0; i < 4004; i++)
@@ -378,22 +422,36 @@ static int disagree(const comm_boot *boot, void *arg)
 static void mismatched_ranks_are_both_named_and_no_data_moves(void **state)
 {
     (void)state;
-    for (int what = 0; what < 4; what++)
-        assert_int_equal(ranks_run(AS_THREADS, 2, disagree, &what), 0);
+    for (int what = 0; what < 4; what++) {
+        for (size_t i = 0; i < LS_COUNT_OF(gate_setups); i++) {
+            difference d = {.what = what, .setup = gate_setups[i]};
+
+            assert_int_equal(ranks_run(AS_THREADS, 2, disagree, &d), 0);
+        }
+        // Without gates the third rank may see the end of another before it sees the difference.
+        assert_int_equal(ranks_run(AS_THREADS, 5, disagree,
+                                   &(difference){.what = what, .setup = {.sockets = "00111"}}),
+                         0);
+    }
 }
 
+/* what: 1: in shared memory. */
 static int die_in_the_middle(const comm_boot *boot, void *arg)
 {
     bench *b = ls_calloc(1, sizeof(*b));
-    const bool shared = *(const int *)arg != 0;
+    const difference *d = arg;
+    const bool shared = d->what != 0;
     char *const *memory;
     ls_status st;
     coll op;
 
-    RANK_CHECK(b != NULL && open_bench(boot, b, 4000000) == 0);
+    RANK_CHECK(b != NULL);
+    apply_setup(&b->r, boot, &d->setup);
+    RANK_CHECK(open_bench(boot, b, 4000000) == 0);
     memory = shared ? b->shared : b->user;
     op = team_rank_op(COLL_ALL_REDUCE, LS_F32, LS_SUM, -1, memory[0], memory[1], 1000000);
     RANK_CHECK(team_rank_run(&b->r, &op) == LS_OK);
+    b->r.fails_at_end = true;
     // Starting does the first of several chunks.
     if (boot->rank == 1) {
         team_rank_start(&b->r, 0, &op);
@@ -419,8 +477,13 @@ static int die_in_the_middle(const comm_boot *boot, void *arg)
 static void other_ranks_wait_after_a_death_until_they_abort(void **state)
 {
     (void)state;
-    for (int shared = 0; shared < 2; shared++)
-        assert_int_equal(ranks_run(AS_PROCESSES, 3, die_in_the_middle, &shared), 0);
+    for (int shared = 0; shared < 2; shared++) {
+        for (size_t i = 0; i < LS_COUNT_OF(gate_setups); i++) {
+            difference d = {.what = shared, .setup = gate_setups[i]};
+
+            assert_int_equal(ranks_run(AS_PROCESSES, 3, die_in_the_middle, &d), 0);
+        }
+    }
 }
 
 static int abort_and_free(const comm_boot *boot, void *arg)
@@ -431,6 +494,7 @@ static int abort_and_free(const comm_boot *boot, void *arg)
 
     LS_UNUSED(arg);
     RANK_CHECK(r != NULL && team_rank_open(r, boot, PIECE_BYTES) == LS_OK);
+    r->fails_at_end = true;
     RANK_CHECK(segment_create(r->l, SEGMENT_KEY_NONE, 4 << 20, &memory) == LS_OK);
     op = team_rank_op(COLL_ALL_REDUCE, LS_F32, LS_SUM, -1, memory, memory, 1 << 20);
     if (boot->rank == 0) {
@@ -513,10 +577,12 @@ static void invalid_row_is_named(void **state)
         {"hosts/all_reduce:doubling", "doubling carries at most 2048 bytes: write doubling<=2048"},
         {"hosts/all:slices", "unknown operation \"all\""},
         {"allreduce:staged", "unknown operation \"allreduce\" (known: all, all_reduce"},
-        {"all_reduce:ring", "unknown algorithm \"ring\" (known: inline, staged, shared, direct)"},
+        {"all_reduce:ring", "unknown algorithm \"ring\" (known: inline, staged, shared, direct, "
+                            "levels)"},
         {"all_reduce:inline", "inline carries at most 16384 bytes: write inline<=16384"},
         {"all_reduce:inline<=32K", "inline carries at most 16384 bytes"},
         {"reduce:direct", "direct does not support reduce"},
+        {"gather:levels", "levels does not support gather"},
         {"all_reduce:staged<=many", "many"},
         {"all_reduce:staged@0", "0"},
         {"barrier:inline<=8", "unknown operation \"barrier\""},
@@ -580,7 +646,46 @@ static void every_algorithm_matches_the_oracle(void **state)
             continue;
         print_message("%s, %d ranks\n", cases[i].rows, cases[i].plan.n);
         assert_int_equal(algorithm_table_create(cases[i].rows, &t), LS_OK);
-        assert_int_equal(ranks_run(cases[i].plan.kind, cases[i].plan.n, run_all_kinds, t), 0);
+        assert_int_equal(
+            ranks_run(cases[i].plan.kind, cases[i].plan.n, run_all_kinds, &(setup){.table = t}), 0);
+        algorithm_table_free(t);
+    }
+}
+
+/* With gates and levels: sockets and core complexes of several sizes, in rank order or not. */
+static void every_level_matches_the_oracle(void **state)
+{
+    static const struct {
+        plan plan;
+        const char *rows; /* NULL: the defaults */
+        setup setup;
+    } cases[] = {
+        {{AS_THREADS, 2}, NULL, {.shares_cores = true}},
+        {{AS_THREADS, 5}, NULL, {.shares_cores = true}},
+        {{AS_THREADS, 7}, NULL, {.sockets = "0000111"}},
+        {{AS_THREADS, 7}, NULL, {.sockets = "0000111", .caches = "0011444"}},
+        {{AS_THREADS, 8}, "all:levels", {.sockets = "00110011", .caches = "00112233"}},
+        {{AS_PROCESSES, 7}, NULL, {.shares_cores = true}},
+        {{AS_PROCESSES, 7}, "all:levels", {.sockets = "0110", .shares_cores = true}},
+        {{AS_PROCESSES, 12}, NULL, {.sockets = "000000111111", .caches = "000033446666"}},
+        {{AS_PROCESSES, 12}, "all:levels", {.sockets = "000000111111", .caches = "000033446666"}},
+        {{AS_PROCESSES, 12}, "all:levels", {.sockets = "010000000000", .caches = "010222223333"}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        setup s = cases[i].setup;
+        algorithm_table *t = NULL;
+
+        if (cases[i].plan.kind == AS_PROCESSES && IS_TSAN)
+            continue; // as above
+        print_message("%d ranks, %s, sockets %s, caches %s\n", cases[i].plan.n,
+                      cases[i].rows == NULL ? "default rows" : cases[i].rows,
+                      s.sockets == NULL ? "0" : s.sockets, s.caches == NULL ? "?" : s.caches);
+        if (cases[i].rows != NULL)
+            assert_int_equal(algorithm_table_create(cases[i].rows, &t), LS_OK);
+        s.table = t;
+        assert_int_equal(ranks_run(cases[i].plan.kind, cases[i].plan.n, run_all_kinds, &s), 0);
         algorithm_table_free(t);
     }
 }
@@ -621,7 +726,8 @@ static void all_ranks_stage_where_the_kernel_forbids_reading(void **state)
 
     (void)state;
     assert_int_equal(algorithm_table_create("all:direct", &t), LS_OK);
-    assert_int_equal(ranks_run(AS_PROCESSES, 3, run_where_one_may_not_read, t), 0);
+    assert_int_equal(ranks_run(AS_PROCESSES, 3, run_where_one_may_not_read, &(setup){.table = t}),
+                     0);
     algorithm_table_free(t);
 }
 
@@ -635,6 +741,7 @@ static int offer_unreadable_memory(const comm_boot *boot, void *arg)
 
     RANK_CHECK(r != NULL && memory != MAP_FAILED);
     r->table = arg;
+    r->fails_at_end = true;
     RANK_CHECK(team_rank_open(r, boot, PIECE_BYTES) == LS_OK);
     RANK_CHECK(boot->rank != 1 || mprotect(memory + BYTES / 2, BYTES / 2, PROT_NONE) == 0);
     if (boot->rank == 0) {
@@ -696,76 +803,7 @@ static void large_results_are_written_around_the_caches(void **state)
     algorithm_table_free(t);
 }
 
-/* --- the count of arrivals --- */
-
-void __real_local_ring(local *l, int peer);
-void __wrap_local_ring(local *l, int peer);
-
-typedef struct arrivals {
-    atomic_int n_begun;      /* ranks whose first operation has begun */
-    atomic_bool has_gone_on; /* rank 2 has begun the second */
-} arrivals;
-
-static _Thread_local arrivals *stops_for;
-
-static void wait_for_rank_2(const arrivals *a)
-{
-    const int64_t deadline_ms = ls_deadline_ms(RANKS_TIMEOUT_MS);
-
-    while (!atomic_load(&a->has_gone_on) && ls_deadline_left(deadline_ms) != 0)
-        (void)poll(NULL, 0, 1);
-}
-
-/* Stops a rank that has published its operation and has not counted its arrival yet. */
-void __wrap_local_ring(local *l, int peer)
-{
-    arrivals *a = stops_for;
-
-    stops_for = NULL;
-    if (a != NULL) {
-        atomic_fetch_add(&a->n_begun, 1);
-        wait_for_rank_2(a);
-    }
-    __real_local_ring(l, peer);
-}
-
-/* Rank 0 stops before it counts. Rank 1 counts and waits. Rank 2 finishes, and counts a second
- * time. */
-static int arrive(const comm_boot *boot, void *arg)
-{
-    arrivals *a = arg;
-    team_rank *r = ls_calloc(1, sizeof(*r));
-    const coll op = team_rank_op(COLL_BARRIER, LS_F32, LS_SUM, -1, NULL, NULL, 0);
-
-    RANK_CHECK(r != NULL);
-    r->shares_cores = true;
-    RANK_CHECK(team_rank_open(r, boot, PIECE_BYTES) == LS_OK);
-    stops_for = boot->rank == 0 ? a : NULL;
-    while (boot->rank == 2 && atomic_load(&a->n_begun) < 2)
-        (void)poll(NULL, 0, 1);
-    team_rank_start(r, 0, &op);
-    if (boot->rank == 1) {
-        atomic_fetch_add(&a->n_begun, 1);
-        wait_for_rank_2(a);
-    }
-    if (boot->rank == 0)
-        RANK_CHECK(atomic_load(&r->t->parts[0]->complete) == 1);
-    RANK_CHECK(team_rank_wait(r, 0) == LS_OK);
-    team_rank_start(r, 1, &op);
-    atomic_store(&a->has_gone_on, atomic_load(&a->has_gone_on) || boot->rank == 2);
-    RANK_CHECK(team_rank_wait(r, 1) == LS_OK);
-    team_rank_close(r);
-    ls_free(r);
-    return 0;
-}
-
-static void waiters_wake_when_the_count_has_passed_theirs(void **state)
-{
-    arrivals a = {.n_begun = 0};
-
-    (void)state;
-    assert_int_equal(ranks_run(AS_THREADS, 3, arrive, &a), 0);
-}
+/* --- gates --- */
 
 static void wait_for_all_ranks(const comm_boot *boot, atomic_int *steps, int step)
 {
@@ -780,14 +818,17 @@ static int pass_the_last_number(const comm_boot *boot, void *arg)
     const uint64_t begin = UINT32_MAX - UINT64_C(5);
     team_rank *r = ls_calloc(1, sizeof(*r));
     const coll op = team_rank_op(COLL_BARRIER, LS_F32, LS_SUM, -1, NULL, NULL, 0);
+    team_gate *gate;
 
     RANK_CHECK(r != NULL);
     r->shares_cores = true;
     RANK_CHECK(team_rank_open(r, boot, PIECE_BYTES) == LS_OK);
     r->t->number = begin;
+    r->t->gate_number[0] = begin;
+    gate = &r->t->parts[0]->gates[0];
     if (boot->rank == 0) {
-        atomic_store(&r->t->parts[0]->arrivals, begin * (uint64_t)boot->size);
-        atomic_store(&r->t->parts[0]->complete, (uint32_t)begin);
+        atomic_store(&gate->arrivals, begin * (uint64_t)boot->size);
+        atomic_store(&gate->result.opened, (uint32_t)begin);
     }
     wait_for_all_ranks(boot, arg, 1);
     for (int i = 0; i < 12; i++) {
@@ -800,7 +841,7 @@ static int pass_the_last_number(const comm_boot *boot, void *arg)
     }
     RANK_CHECK(r->t->number == begin + 12);
     wait_for_all_ranks(boot, arg, 2);
-    RANK_CHECK(atomic_load(&r->t->parts[0]->complete) == (uint32_t)(begin + 12));
+    RANK_CHECK(atomic_load(&gate->result.opened) == (uint32_t)(begin + 12));
     team_rank_close(r);
     ls_free(r);
     return 0;
@@ -828,10 +869,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(invalid_row_is_named),
         cmocka_unit_test(the_table_can_be_printed),
         cmocka_unit_test(every_algorithm_matches_the_oracle),
+        cmocka_unit_test(every_level_matches_the_oracle),
         cmocka_unit_test(all_ranks_stage_where_the_kernel_forbids_reading),
         cmocka_unit_test(reader_fails_when_a_buffer_is_not_readable),
         cmocka_unit_test(large_results_are_written_around_the_caches),
-        cmocka_unit_test(waiters_wake_when_the_count_has_passed_theirs),
         cmocka_unit_test(operations_pass_the_last_number_of_the_futex),
     };
 

@@ -42,7 +42,8 @@ ls_status team_rank_open(team_rank *r, const comm_boot *boot, size_t piece_bytes
     return team_open(r->l, &r->host, &r->info,
                      &(team_options){.segment_bytes = piece_bytes,
                                      .table = r->table,
-                                     .shares_cores = r->shares_cores},
+                                     .shares_cores = r->shares_cores,
+                                     .place = r->place},
                      boot->deadline_ms, &r->t);
 }
 
@@ -110,7 +111,7 @@ ls_status team_rank_wait(team_rank *r, int index)
             // The last missing step may be one that a rank did before it exited.
             if (r->is_done[index])
                 break;
-            if (r->saw_end || ls_deadline_left(deadline_ms) == 0)
+            if ((r->saw_end && r->fails_at_end) || ls_deadline_left(deadline_ms) == 0)
                 return LS_ETIMEOUT;
             sleep_once(r);
         } else if (idle > SPINS) {

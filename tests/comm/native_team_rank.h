@@ -21,6 +21,8 @@ typedef struct team_rank {
     team *t;
     const algorithm_table *table; /* set before team_rank_open(); NULL: the defaults */
     bool shares_cores;            /* the same */
+    topology_place place;         /* the same */
+    bool fails_at_end; /* waiting ends when a peer has ended; otherwise the peer had finished */
     comm_host host;
     group_info info;
     int members[64];
@@ -44,7 +46,8 @@ coll team_rank_op(coll_kind kind, ls_dtype type, ls_reduce_op redop, int root, c
 /* Starts the operation as work `index`. */
 void team_rank_start(team_rank *r, int index, const coll *op);
 
-/* Waits for work `index` as an engine would: spins, yields, sleeps. LS_ETIMEOUT after 60 s. */
+/* Waits for work `index` as an engine would: spins, yields, sleeps. LS_ETIMEOUT after 60 s, and by
+ * fails_at_end. */
 ls_status team_rank_wait(team_rank *r, int index);
 
 /* Both, with work 0. */

@@ -41,6 +41,13 @@ struct algorithm_table {
         ROW(kind_, "inline", 2048, 16, TEAM_ANY_MEMORY),                                           \
         ROW(kind_, "inline", 256, INT_MAX, TEAM_ANY_MEMORY)
 
+// With gates one member adds or copies small contributions for all (team_gate.c); where the ranks
+// are in several sockets or core complexes, more copies in the own one are faster than fewer
+// between them.
+#define GATE_ROWS(kind_)                                                                           \
+    ROW(kind_, "inline", TEAM_COMBINED_BYTES, INT_MAX, TEAM_HAS_GATES),                            \
+        ROW(kind_, "levels", SIZE_MAX, INT_MAX, TEAM_HAS_LEVELS)
+
 // `staged_`: contributions up to which copying twice through the caches beats the kernel's copy.
 #define ROWS(kind_, staged_)                                                                       \
     INLINE_ROWS(kind_), ROW(kind_, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),               \
@@ -50,15 +57,22 @@ struct algorithm_table {
 
 static const team_rule defaults[] = {
     ROW(COLL_BARRIER, "inline", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY),
+    GATE_ROWS(COLL_ALL_REDUCE),
     INLINE_ROWS(COLL_ALL_REDUCE),
     ROW(COLL_ALL_REDUCE, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),
+    ROW(COLL_ALL_REDUCE, "levels", SIZE_MAX, INT_MAX, TEAM_HAS_GATES),
     ROW(COLL_ALL_REDUCE, "staged", (size_t)512 << 10, INT_MAX, TEAM_ANY_MEMORY),
     // With more ranks each reads smaller parts from more others: staging is faster.
     ROW(COLL_ALL_REDUCE, "direct", SIZE_MAX, 3, TEAM_READABLE_MEMORY),
     ROW(COLL_ALL_REDUCE, "staged", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY),
+    GATE_ROWS(COLL_REDUCE),
     INLINE_ROWS(COLL_REDUCE),
     ROW(COLL_REDUCE, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),
+    ROW(COLL_REDUCE, "levels", SIZE_MAX, INT_MAX, TEAM_HAS_GATES),
     ROW(COLL_REDUCE, "staged", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY),
+    GATE_ROWS(COLL_BROADCAST),
+    ROW(COLL_BROADCAST, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),
+    ROW(COLL_BROADCAST, "levels", SIZE_MAX, INT_MAX, TEAM_HAS_GATES),
     ROWS(COLL_BROADCAST, (size_t)2 << 20),
     ROWS(COLL_ALL_GATHER, (size_t)1 << 20),
     ROWS(COLL_GATHER, (size_t)1 << 20),
@@ -71,10 +85,8 @@ static const struct {
     const char *name;
     team_memory memory;
 } algorithms[] = {
-    {"inline", TEAM_ANY_MEMORY},
-    {"staged", TEAM_ANY_MEMORY},
-    {"shared", TEAM_SHARED_MEMORY},
-    {"direct", TEAM_READABLE_MEMORY},
+    {"inline", TEAM_ANY_MEMORY},      {"staged", TEAM_ANY_MEMORY}, {"shared", TEAM_SHARED_MEMORY},
+    {"direct", TEAM_READABLE_MEMORY}, {"levels", TEAM_HAS_GATES},
 };
 
 bool algorithm_table_row(const algorithm_table *t, int index, team_rule *out)
@@ -116,13 +128,21 @@ static bool find_kinds(const char *name, coll_kind *first, coll_kind *last)
     return false;
 }
 
+static bool supports(const char *algorithm, coll_kind kind)
+{
+    if (strcmp(algorithm, "levels") == 0)
+        return kind == COLL_ALL_REDUCE || kind == COLL_REDUCE || kind == COLL_BROADCAST;
+    return strcmp(algorithm, "direct") != 0 || kind != COLL_REDUCE;
+}
+
 static ls_status check_row(const team_rule *row, const char *item)
 {
     if (strcmp(row->algorithm, "inline") == 0 && row->max_bytes > TEAM_INLINE_BYTES)
         return ls_fail(LS_EINVAL, "\"%s\": inline carries at most %d bytes: write inline<=%d", item,
                        TEAM_INLINE_BYTES, TEAM_INLINE_BYTES);
-    if (strcmp(row->algorithm, "direct") == 0 && row->kind == COLL_REDUCE)
-        return ls_fail(LS_EINVAL, "\"%s\": direct does not support reduce", item);
+    if (!supports(row->algorithm, row->kind))
+        return ls_fail(LS_EINVAL, "\"%s\": %s does not support %s", item, row->algorithm,
+                       coll_name(row->kind));
     return LS_OK;
 }
 
@@ -133,7 +153,7 @@ static ls_status add_rows(algorithm_table *t, team_rule row, coll_kind first, co
 
     for (int k = first; k <= (int)last; k++) {
         row.kind = (coll_kind)k;
-        if (all && row.kind == COLL_REDUCE && strcmp(row.algorithm, "direct") == 0)
+        if (all && !supports(row.algorithm, row.kind))
             continue;
         LS_TRY(check_row(&row, item));
         if (++t->n_of[k] > TEAM_USER_ROWS_MAX)
@@ -202,7 +222,7 @@ static ls_status parse_item(algorithm_table *t, const char *item)
     }
     if (row.algorithm == NULL)
         return ls_fail(LS_EINVAL,
-                       "unknown algorithm \"%s\" (known: inline, staged, shared, direct)",
+                       "unknown algorithm \"%s\" (known: inline, staged, shared, direct, levels)",
                        algorithm);
     row.max_bytes = (size_t)bytes;
     row.max_ranks = (int)ranks;

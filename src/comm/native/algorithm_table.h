@@ -15,17 +15,19 @@
 
 typedef struct algorithm_table algorithm_table;
 
-/* What an algorithm requires of the memory that other ranks access, as bits. */
+/* What an algorithm requires of the memory that other ranks access, and of the team, as bits. */
 typedef enum team_memory {
     TEAM_ANY_MEMORY = 0,
     TEAM_READABLE_MEMORY = 1, /* the kernel permits the members to read each other's */
     TEAM_SHARED_MEMORY = 2,   /* all of it comes from ls_comm_alloc() */
-    TEAM_BEST_MEMORY = 3
+    TEAM_BEST_MEMORY = 3,
+    TEAM_HAS_GATES = 4, /* its members wait at gates (team_gate.c) */
+    TEAM_HAS_LEVELS = 8 /* they do, and are in several sockets or core complexes */
 } team_memory;
 
 typedef struct team_rule {
     coll_kind kind;
-    const char *algorithm; /* "inline", "staged", "shared", "direct" */
+    const char *algorithm; /* "inline", "staged", "shared", "direct", "levels" */
     size_t max_bytes;      /* contribution of a rank, SIZE_MAX: no limit */
     int max_ranks;         /* INT_MAX: no limit */
     team_memory memory;

@@ -31,6 +31,10 @@ static const char *needs_text(team_memory memory)
 {
     if (memory == TEAM_SHARED_MEMORY)
         return "alloc"; // from ls_comm_alloc()
+    if (memory == TEAM_HAS_GATES)
+        return "gates";
+    if (memory == TEAM_HAS_LEVELS)
+        return "levels";
     return memory == TEAM_READABLE_MEMORY ? "readable" : "-";
 }
 

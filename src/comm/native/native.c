@@ -28,7 +28,7 @@
 #define SPIN_IDLE        400  /* passes without movement: about 10 us */
 #define SPIN_TIGHT       64   /* passes without a pause: less than 1 us */
 #define SPIN_EVERYTHING  16   /* passes between checks of all links */
-#define SPIN_YIELDS      1024 /* over the number of ranks: yields before a futex wait */
+#define SPIN_YIELDS      1024 /* over the number of ranks */
 #define SPIN_FUTEX_WAITS 20
 #define SPIN_PASSES      4000
 #define SPIN_NS          (20 * INT64_C(1000000)) /* most operations end long before */
@@ -444,10 +444,12 @@ static bool pause_spin(native_group *g, bool has_own_core, int idle, int64_t *un
         // Reading the clock takes as long as a short pause.
         return idle < SPIN_IDLE && !spin_time_is_over(g, until_ns);
     }
-    if (idle < yields || g->team == NULL || !team_busy(g->team) || !team_futex_wait(g->team))
-        (void)sched_yield();
+    // A rank that yields is run again before those that it waits for: futexes need fewer switches.
+    if (g->team != NULL && team_busy(g->team) && team_futex_wait(g->team))
+        return idle < SPIN_FUTEX_WAITS && !spin_time_is_over(g, until_ns);
+    (void)sched_yield();
     // Works whose messages came during the pause end at this time, not earlier.
-    return idle < yields + SPIN_FUTEX_WAITS && !spin_time_is_over(g, until_ns);
+    return idle < yields && !spin_time_is_over(g, until_ns);
 }
 
 /* Bounded in time, because the control connection is not read meanwhile: passes may copy much, and
@@ -579,7 +581,8 @@ static ls_status fill_group(native_group *g)
     return team_open(s->local, s->host, info,
                      &(team_options){.segment_bytes = s->segment_bytes,
                                      .table = s->algorithms,
-                                     .shares_cores = s->shares_cores},
+                                     .shares_cores = s->shares_cores,
+                                     .place = s->place},
                      ls_deadline_ms(TEAM_OPEN_MS), &g->team);
 }
 
@@ -834,6 +837,7 @@ ls_status native_create(const comm_boot *boot, const comm_host *host, native_sta
     s->rank = boot->rank;
     s->size = boot->size;
     s->shares_cores = boot->shares_cores;
+    s->place = boot->place;
     s->is_tcp_only = strcmp(boot->transport, "tcp") == 0;
     s->segment_bytes = boot->segment_bytes == 0 ? SEGMENT_DEFAULT : boot->segment_bytes;
     if (s->segment_bytes > SEGMENT_MAX)

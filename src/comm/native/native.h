@@ -84,6 +84,7 @@ struct backend_state {
     int size;
     bool is_tcp_only;
     bool shares_cores;
+    topology_place place; /* of this rank */
     size_t segment_bytes;
     algorithm_table *algorithms;
     local *local;    /* NULL: tcp only */

@@ -12,15 +12,8 @@
 #include "base/text.h"
 #include "comm/native/team_internal.h"
 
-#include <limits.h>
-#include <linux/futex.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
-#define FUTEX_WAIT_NS 1000000
 
 void team_publish(team *t, _Atomic uint64_t *counter, uint64_t value)
 {
@@ -90,39 +83,9 @@ static void publish_head(team *t, team_slot *s, const op_stamp *stamp)
     s->head.signature = t->signature;
 }
 
-/*
- * Counts this member's arrival; the last arrival wakes the members that wait on the futex. A member
- * counts after it has published, so others may have gone on and counted their next arrival before:
- * the count then exceeds `all`. It reaches `all` only when every member has published this
- * operation, because no member publishes the next one before.
- */
-static void count_arrival(team *t)
-{
-    team_part *first = t->parts[0];
-    const uint64_t all = t->number * (uint64_t)t->n;
-
-    if (atomic_fetch_add_explicit(&first->arrivals, 1, memory_order_seq_cst) + 1 < all)
-        return;
-    // Pairs with team_futex_wait(): either it sees the number or this load sees the waiter.
-    atomic_store_explicit(&first->complete, (uint32_t)t->number, memory_order_seq_cst);
-    if (atomic_load_explicit(&first->n_futex_waiters, memory_order_seq_cst) > 0)
-        (void)syscall(SYS_futex, &first->complete, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
 bool team_futex_wait(team *t)
 {
-    const struct timespec most = {.tv_nsec = FUTEX_WAIT_NS};
-    team_part *first = t->parts[0];
-    uint32_t complete;
-
-    if (!t->uses_futex || t->phase != TEAM_GATHERING)
-        return false;
-    atomic_fetch_add_explicit(&first->n_futex_waiters, 1, memory_order_seq_cst);
-    complete = atomic_load_explicit(&first->complete, memory_order_seq_cst);
-    if ((int32_t)(complete - (uint32_t)t->number) < 0)
-        (void)syscall(SYS_futex, &first->complete, FUTEX_WAIT, complete, &most, NULL, 0);
-    atomic_fetch_sub_explicit(&first->n_futex_waiters, 1, memory_order_relaxed);
-    return true;
+    return t->uses_futex && gate_futex_wait(t);
 }
 
 /*
@@ -161,9 +124,10 @@ static void publish(team *t)
     t->arrived = 0;
     t->awaited = -1;
     t->phase = TEAM_GATHERING;
-    team_publish(t, &s->ready, t->number);
-    if (t->uses_futex)
-        count_arrival(t);
+    if (t->has_gates)
+        gate_arrive(t, 0);
+    else
+        team_publish(t, &s->ready, t->number);
     prefetch_next_slot(t);
 }
 
@@ -207,9 +171,29 @@ static bool is_same_operation(const team *t, const team_head *h)
     return h->sequence == mine->sequence && h->count == mine->count && h->signature == t->signature;
 }
 
+/* gather() of a team with gates. */
+static bool gather_at_gate(team *t)
+{
+    const gate_result *r = gate_result_of(t);
+
+    if (!gate_is_open(t))
+        return false;
+    t->awaited = r->last == t->rank ? -1 : t->info->members[r->last];
+    t->memory_kind = (team_memory)r->memory;
+    for (int k = 0; r->differs && k < t->n; k++) {
+        if (is_same_operation(t, &team_slot_of(t, k)->head))
+            continue;
+        break_mismatch(t, k);
+        return false;
+    }
+    return true;
+}
+
 /* Whether all members have published; compares each stamp once. */
 static bool gather(team *t)
 {
+    if (t->has_gates)
+        return gather_at_gate(t);
     for (; t->arrived < t->n; t->arrived++) {
         const team_slot *s = team_slot_of(t, t->arrived);
 
@@ -245,9 +229,17 @@ static ls_status resolve_buffer(team *t, int k, segment_ref ref, size_t bytes, c
 static ls_status resolve_member(team *t, int k, bool *is_mapped)
 {
     const team_slot *s = team_slot_of(t, k);
-    const bool has_dst = team_needs_dst(t->op, k) || (team_can_push(t->op->kind) && s->dst.id != 0);
+    bool has_dst;
 
     *is_mapped = true;
+    if (t->algorithm == &team_levels) {
+        if (team_levels_reads(t, k)) {
+            LS_TRY(resolve_buffer(t, k, s->src, team_contribution(t->op, t->n), &t->src[k]));
+            *is_mapped = t->src[k] != NULL;
+        }
+        return LS_OK;
+    }
+    has_dst = team_needs_dst(t->op, k) || (team_can_push(t->op->kind) && s->dst.id != 0);
     // A member whose memory this rank does not touch does not wait for it, and may have freed it.
     if (k != t->rank && !team_touches(t->op, t->rank, k))
         return LS_OK;
@@ -311,8 +303,10 @@ static bool prepare_direct(team *t)
  * yet. */
 static bool prepare(team *t)
 {
-    t->algorithm = t->is_inline ? &team_inline : team_select(t, team_find_memory(t), false);
-    if (t->algorithm == &team_shared && !resolve_all(t))
+    if (!t->is_inline && !t->has_gates)
+        t->memory_kind = team_find_memory(t);
+    t->algorithm = t->is_inline ? &team_inline : team_select(t, t->memory_kind, false);
+    if ((t->algorithm == &team_shared || t->algorithm == &team_levels) && !resolve_all(t))
         return false;
     if (t->algorithm == &team_direct && !prepare_direct(t))
         return false;
@@ -365,9 +359,23 @@ bool team_break_given_up(team *t, int member)
     return true;
 }
 
+/* Where all members touch each other's memory, a gate makes them wait less often. */
+static bool leaves_at_gate(const team *t)
+{
+    return t->has_gates && team_is_reduction(t->op->kind);
+}
+
+void team_begin_leave(team *t)
+{
+    if (leaves_at_gate(t))
+        gate_arrive(t, 0);
+    else
+        team_publish(t, &t->parts[t->rank]->done, t->number);
+}
+
 team_step team_leave(team *t)
 {
-    if (!all_left(t))
+    if (leaves_at_gate(t) ? !gate_is_open(t) : !all_left(t))
         return TEAM_WAITS;
     for (int k = 0; k < t->n; k++) {
         if (k != t->rank && team_is_source(t->op, k) && team_is_reader(t->op, t->rank) &&
@@ -415,7 +423,7 @@ static void finish(team *t)
     backend_work *work = take_first(t);
 
     count_received(t);
-    if (t->algorithm == &team_shared)
+    if (t->algorithm == &team_shared || t->algorithm == &team_levels)
         release_views(t);
     t->op = NULL;
     t->phase = TEAM_IDLE;

@@ -6,8 +6,9 @@
  * which it publishes an operation's stamp and the addresses of its buffers, and staging buffers.
  * Operations run one after the other in the order they were started. Every member waits until all
  * have published, compares the stamps, and selects the algorithm from what all published (so all
- * select the same one): team_inline.c, team_staged.c, team_shared.c or team_direct.c, by
- * algorithm_table.h.
+ * select the same one): team_inline.c, team_staged.c, team_shared.c, team_direct.c or
+ * team_levels.c, by algorithm_table.h. Where members share cores or are in several sockets or core
+ * complexes, one member compares for others, and they wait at gates (team_gate.c).
  *
  * Failure    A rank that has died leaves its counters unchanged: team_progress() then never moves.
  *            The engine learns of the death elsewhere and calls team_abort(). After that this rank
@@ -21,6 +22,7 @@
 #ifndef LS_NATIVE_TEAM_H
 #define LS_NATIVE_TEAM_H
 
+#include "base/topology.h"
 #include "comm/backend.h"
 #include "comm/native/local.h"
 #include "comm/native/algorithm_table.h"
@@ -35,6 +37,7 @@ typedef struct team_options {
     size_t segment_bytes;         /* of one staging piece, 0: the default */
     const algorithm_table *table; /* the same rows on all members; NULL: the defaults */
     bool shares_cores;            /* there are more ranks than cores */
+    topology_place place;         /* of this rank */
 } team_options;
 
 /* Collective over the members, which are all local. info, host and table must stay valid until
@@ -63,8 +66,8 @@ bool team_read(const team *t, int member, const char *from, char *to, size_t byt
  * has read the member's buffer; false: the bytes read are those that the member sent. */
 bool team_gave_up(const team *t, int member);
 
-/* Sleeps until all members have published the current operation, about a millisecond at most.
- * False: the team does not wait for that, or no member shares cores. */
+/* Sleeps until the gate opens at which this rank waits, about a millisecond at most. False: it is at
+ * none, or no member shares cores. */
 bool team_futex_wait(team *t);
 
 /* Whether operations are pending. */

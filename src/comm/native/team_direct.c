@@ -268,7 +268,7 @@ enum { WORKING, WORKED, WAITING };
 static void leave(team *t)
 {
     t->pieces += t->n_pieces;
-    team_publish(t, &t->parts[t->rank]->done, t->number);
+    team_begin_leave(t);
     t->stage = WAITING;
 }
 

@@ -8,6 +8,8 @@
  *        cores' interconnect. Up to 32 bytes the stamp's cache line carries the contribution, so a
  *        barrier costs as much as an 8-byte all_reduce. This is the flat exchange of gloo's and
  *        UCX's shared-memory barriers with a payload.
+ *
+ * In a team with gates all_reduce, reduce and broadcast are ready when the gate opens (team_gate.c).
  */
 #include "comm/native/team_internal.h"
 
@@ -55,6 +57,10 @@ static void move_all(team *t)
 
 static team_step step(team *t)
 {
+    if (gate_combines(t)) {
+        gate_take_result(t);
+        return TEAM_FINISHED;
+    }
     if (!team_is_reader(t->op, t->rank))
         return TEAM_FINISHED;
     if (team_is_reduction(t->op->kind))

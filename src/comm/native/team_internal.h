@@ -5,7 +5,8 @@
  *
  * A member's part of the shared memory, written by its owner alone (except given_up), read by all:
  *
- *   team_part     counters, slots: operation number n stands in slot n % 3
+ *   team_part     counters, slots: operation number n stands in slot n % 3; gates of the groups of
+ *                 which the owner is the lowest member, written by all their members
  *   team.staging  behind the parts of all: buffers in 0, in 1, out 0, out 1, each of one piece
  *
  * Two slots would be enough: a member publishes operation n + 1 only after it has seen all members
@@ -18,6 +19,7 @@
 #define LS_NATIVE_TEAM_INTERNAL_H
 
 #include "base/map.h"
+#include "comm/native/levels.h"
 #include "comm/native/segment.h"
 #include "comm/native/team.h"
 #include "comm/reduce.h"
@@ -26,14 +28,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TEAM_SLOTS         3
-#define TEAM_INLINE_BYTES  16384 /* contribution that fits into a slot */
-#define TEAM_SMALL_BYTES   32    /* contribution that fits into the slot's first line */
-#define TEAM_PART_BYTES    53248
-#define TEAM_BUFFERS       2 /* `in` buffers, and as many `out`; more are not faster */
-#define TEAM_PIECE_DEFAULT ((size_t)256 << 10)
-#define TEAM_PAGE_BYTES    ((size_t)4096)
-#define TEAM_CHUNK_BYTES   ((size_t)256 << 10) /* moved by one call of team_progress() */
+#define TEAM_SLOTS          3
+#define TEAM_INLINE_BYTES   16384 /* contribution that fits into a slot */
+#define TEAM_SMALL_BYTES    32    /* contribution that fits into the slot's first line */
+#define TEAM_PART_BYTES     94208
+#define TEAM_COMBINED_BYTES 4096 /* contribution that one member adds or copies for all */
+#define TEAM_SUMS_BYTES     (2 * TEAM_COMBINED_BYTES) /* of a group's partial results */
+#define TEAM_BUFFERS        2 /* `in` buffers, and as many `out`; more are not faster */
+#define TEAM_PIECE_DEFAULT  ((size_t)256 << 10)
+#define TEAM_PAGE_BYTES     ((size_t)4096)
+#define TEAM_CHUNK_BYTES    ((size_t)256 << 10) /* moved by one call of team_progress() */
 
 /* The compared fields of an operation's stamp, and its contribution if that is small: with `ready`
  * one cache line. */
@@ -56,6 +60,35 @@ typedef struct team_slot {
     _Alignas(64) unsigned char data[TEAM_INLINE_BYTES]; /* a longer contribution */
 } team_slot;
 
+/* What the last arrival of a group writes of an operation before it arrives further out. */
+typedef struct gate_sum {
+    uint64_t sequence;
+    uint64_t count;
+    uint64_t signature;
+    uint32_t memory; /* team_memory of all members of the group */
+    bool differs;    /* the members' stamps are not all the same */
+} gate_sum;
+
+/* What a member reads when a gate has opened. */
+typedef struct gate_result {
+    _Atomic uint32_t opened; /* number of the last gate that has opened; a futex */
+    uint32_t memory;         /* of all members */
+    int32_t last;            /* member that arrived last */
+    bool differs;
+    unsigned char small[TEAM_SMALL_BYTES];
+} gate_result;
+
+/* The gate of a group: team_gate.c. In the part of the group's lowest member. */
+typedef struct team_gate {
+    _Alignas(128) _Atomic uint64_t arrivals; /* of all members, at all gates */
+    _Atomic uint32_t n_waiters;              /* on the futex */
+    _Alignas(128) gate_sum sum;
+    _Atomic int32_t last; /* member that arrived last, and waits further out */
+    _Alignas(128) gate_result result;
+    _Alignas(128) unsigned char sums[TEAM_SUMS_BYTES]; /* one for each subtree of the group */
+    unsigned char data[TEAM_COMBINED_BYTES];           /* a longer result */
+} team_gate;
+
 /*
  * Counters run from the opening of the group, in pieces (all operations pass the same number on
  * all members) or in operations. Other members wait for them with seq_cst loads; the owner stores
@@ -72,20 +105,21 @@ typedef struct team_part {
     _Atomic uint64_t can_read; /* READS_* */
     /* Written before is_open: */
     uint64_t shares_cores; /* 1: team_options says so */
+    topology_place place;  /* team_options has it */
     uint64_t probe_at;     /* an address in the owner's process... */
     uint64_t probe_value;  /* ...and the value that stands there */
     int64_t pid;           /* of the owner, as its own pid namespace counts */
     /* Number of the first operation that the owner has given up, 0: none. The owner, and the ranks
      * that have read its buffers, access it by read-modify-writes only: see read_mark(). */
     _Atomic uint64_t given_up;
-    /* In member 0's part, for a team that waits on a futex: the last arrival wakes all waiters. */
-    _Alignas(128) _Atomic uint64_t arrivals; /* of all members at all operations */
-    _Atomic uint32_t complete;               /* last operation that all have reached; the futex */
-    _Atomic uint32_t n_futex_waiters;
     _Alignas(128) team_slot slots[TEAM_SLOTS];
+    team_gate gates[LEVELS_MAX];
 } team_part;
 
 _Static_assert(offsetof(team_slot, src) == 64, "the head fills the first line");
+_Static_assert(offsetof(team_gate, last) - offsetof(team_gate, sum) < 64 &&
+                   sizeof(gate_result) <= 64,
+               "one line each");
 _Static_assert(sizeof(team_part) <= TEAM_PART_BYTES, "whole pages");
 
 /* Whether a member can read the memory of all others. */
@@ -138,6 +172,8 @@ struct team {
     size_t block_bytes; /* of team_direct.c */
     bool can_read;      /* all members can read each other's memory */
     bool uses_futex;    /* some member shares its core with another */
+    bool has_gates;     /* members wait at gates, not for each other's counters */
+    levels levels;      /* level 0 only without gates */
     bool is_inline;     /* the current operation is */
     uint64_t signature; /* team_head's, of the current operation */
     uint64_t probe;     /* the value that others read to find out whether they can */
@@ -160,8 +196,14 @@ struct team {
     /* The current operation: */
     team_phase phase;
     const coll *op;
-    int arrived; /* members 0 .. arrived - 1 have published the same stamp */
-    int awaited; /* world rank of the last member to arrive, -1: none was missing */
+    int arrived;             /* members 0 .. arrived - 1 have published the same stamp */
+    int awaited;             /* world rank of the last member to arrive, -1: none was missing */
+    team_memory memory_kind; /* of all members' buffers, once all have published */
+    /* The gate at which this member is, of a team with gates: */
+    int gate_level;                   /* where it waits, -1: nowhere */
+    uint64_t gate_number[LEVELS_MAX]; /* of gates so far that the group has passed, or waits at */
+    levels_source *level_sources;     /* of team_levels.c */
+    size_t round_bytes[2];            /* longest vector of a round; [1]: of 16-bit elements */
     const team_algorithm *algorithm;
     char **src; /* of each member, where it is reachable, else NULL */
     char **dst;
@@ -170,6 +212,7 @@ struct team {
     const char **sources;     /* one a member, for the algorithm */
     /* State of the algorithm: */
     int stage;
+    int level; /* of team_levels.c */
     size_t at; /* bytes done */
     size_t end;
     uint64_t n_pieces;
@@ -183,6 +226,8 @@ struct team {
 /* Stores one of this rank's counters and rings the others. */
 void team_publish(team *t, _Atomic uint64_t *counter, uint64_t value);
 team_slot *team_slot_of(const team *t, int member); /* of the current operation */
+/* This rank touches no other member's memory any more in this operation. */
+void team_begin_leave(team *t);
 /* The last step of an algorithm that reads the members' own buffers: waits until no member touches
  * this rank's memory any more. Fails if a member whose buffer is part of this rank's result has
  * given up the operation. */
@@ -192,18 +237,39 @@ bool team_break_given_up(team *t, int member);
 /* The current operation cannot go on: breaks the group. rank: group rank, -1: unknown. */
 void team_break(team *t, cause_kind kind, int rank, const char *text);
 
+/* --- team_gate.c --- */
+
+/* Arrives at a gate that opens when all members of this rank's group at `level` have arrived. At
+ * the gate of an operation (phase TEAM_GATHERING, level 0) small contributions are combined. */
+void gate_arrive(team *t, int level);
+/* Whether it is open; every gate is waited for before the next. */
+bool gate_is_open(team *t);
+/* Sleeps until it may be open, about a millisecond at most; false: this rank is at none. */
+bool gate_futex_wait(team *t);
+/* What came with the gate of an operation, once it is open. */
+const gate_result *gate_result_of(const team *t);
+/* Whether the gate of this operation brings its result, which gate_take_result() writes to dst. */
+bool gate_combines(const team *t);
+void gate_take_result(const team *t);
+
 /* --- team_select.c --- */
 
 /* Copies the rows of the table (NULL: the defaults) that apply to a team of this size. */
 void team_fill_rows(team *t, const algorithm_table *table);
 bool team_has_row_for(const team *t, const team_algorithm *algorithm);
-/* Which memory all members' buffers of the current operation are. */
+/* Which memory the member's buffers of the current operation are, and those of all members. */
+team_memory team_find_memory_of(const team *t, int member);
 team_memory team_find_memory(const team *t);
 
 /* --- team_direct.c --- */
 
 /* Permits the other ranks to read this process's memory where the kernel asks its owner (Yama). */
 void team_allow_reading(void);
+
+/* --- team_levels.c --- */
+
+/* Whether this rank reads the member's source in shared memory. */
+bool team_levels_reads(const team *t, int member);
 
 /* --- team_rules.c --- */
 
@@ -240,6 +306,7 @@ extern const team_algorithm team_inline;
 extern const team_algorithm team_staged;
 extern const team_algorithm team_shared;
 extern const team_algorithm team_direct;
+extern const team_algorithm team_levels;
 
 /* --- on the path of every operation, hence here --- */
 

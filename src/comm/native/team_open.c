@@ -28,10 +28,12 @@ static ls_status allocate(team *t)
     t->sources = ls_calloc(n, sizeof(char *));
     t->views = ls_calloc(2 * n, sizeof(segment_view *));
     t->operands = ls_calloc(n, sizeof(*t->operands));
+    t->level_sources = ls_calloc(n, sizeof(*t->level_sources));
     t->readers = ls_calloc(n, sizeof(*t->readers));
     t->received = ls_calloc(n, sizeof(backend_bytes *));
     if (t->parts == NULL || t->src == NULL || t->dst == NULL || t->sources == NULL ||
-        t->views == NULL || t->operands == NULL || t->readers == NULL || t->received == NULL)
+        t->views == NULL || t->operands == NULL || t->level_sources == NULL || t->readers == NULL ||
+        t->received == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a team of %d ranks", t->n);
     for (int k = 0; k < t->n && t->host->received != NULL; k++)
         t->received[k] = t->host->received(t->host->self, t->info->members[k]);
@@ -40,7 +42,7 @@ static ls_status allocate(team *t)
 
 /* Pages take memory when they are first touched: each member touches its own part. The staging
  * buffers are behind the parts of all, so those lie close together and need few page tables. */
-static ls_status share_parts(team *t, int64_t deadline_ms)
+static ls_status share_parts(team *t, topology_place place, int64_t deadline_ms)
 {
     const uint64_t key = SEGMENT_KEY_TEAM | t->info->id;
     const size_t n = (size_t)t->n;
@@ -61,6 +63,7 @@ static ls_status share_parts(team *t, int64_t deadline_ms)
     own->probe_value = t->probe;
     own->pid = getpid();
     own->shares_cores = t->uses_futex;
+    own->place = place;
     return LS_OK;
 }
 
@@ -135,10 +138,33 @@ static ls_status agree_on_reading(team *t, int64_t deadline_ms)
     LS_TRY(wait_for_all(t, offsetof(team_part, can_read), can_read, deadline_ms));
     t->can_read = true;
     for (int k = 0; k < t->n; k++) {
-        t->uses_futex |= t->parts[k]->shares_cores != 0;
         t->can_read &=
             atomic_load_explicit(&t->parts[k]->can_read, memory_order_seq_cst) == READS_ALL;
     }
+    return LS_OK;
+}
+
+/* All members have the same levels, and all have gates or none. */
+static ls_status make_levels(team *t)
+{
+    topology_place *places = ls_calloc((size_t)t->n, sizeof(*places));
+    const size_t capacity = 2 * TEAM_BUFFERS * t->piece_bytes;
+    ls_status st;
+
+    if (places == NULL)
+        return ls_fail(LS_ENOMEM, "no memory for the places of %d ranks", t->n);
+    for (int k = 0; k < t->n; k++) {
+        t->uses_futex |= t->parts[k]->shares_cores != 0;
+        places[k] = t->parts[k]->place;
+    }
+    st = levels_make(t->n, places, &t->levels);
+    ls_free(places);
+    if (st != LS_OK)
+        return st;
+    t->has_gates = t->uses_futex || t->levels.depth > 1;
+    t->gate_level = -1;
+    for (int i = 0; i < 2; i++)
+        t->round_bytes[i] = levels_fit(&t->levels, capacity, i + 1);
     return LS_OK;
 }
 
@@ -180,9 +206,13 @@ ls_status team_open(local *l, const comm_host *host, const group_info *info,
     t->uses_futex = opt->shares_cores;
     st = allocate(t);
     if (st == LS_OK)
-        st = share_parts(t, deadline_ms);
+        st = share_parts(t, opt->place, deadline_ms);
     if (st == LS_OK)
         st = wait_for_all(t, offsetof(team_part, is_open), 1, deadline_ms);
+    if (st == LS_OK)
+        st = make_levels(t);
+    if (st == LS_OK && t->has_gates)
+        team_fill_rows(t, opt->table);
     if (st == LS_OK && t->rank == 0)
         segment_close_fd(l, t->memory);
     if (st == LS_OK)
@@ -209,12 +239,14 @@ void team_close(team *t)
         list_remove(&op->node);
         ls_free(op);
     }
+    levels_free(&t->levels);
     ls_free(t->parts);
     ls_free(t->src);
     ls_free(t->dst);
     ls_free(t->sources);
     ls_free(t->views);
     ls_free(t->operands);
+    ls_free(t->level_sources);
     ls_free(t->readers);
     ls_free(t->received);
     ls_free(t->scratch);

@@ -12,7 +12,7 @@
 static const team_algorithm *find_algorithm(const char *name)
 {
     static const team_algorithm *const all[] = {&team_inline, &team_staged, &team_shared,
-                                                &team_direct};
+                                                &team_direct, &team_levels};
 
     for (size_t i = 0; i < LS_COUNT_OF(all); i++) {
         if (strcmp(all[i]->name, name) == 0)
@@ -41,36 +41,48 @@ bool team_has_row_for(const team *t, const team_algorithm *algorithm)
 // Rows behind one that takes everything are left out: they would never be reached.
 void team_fill_rows(team *t, const algorithm_table *table)
 {
+    const unsigned of_team = TEAM_HAS_GATES | TEAM_HAS_LEVELS;
+    const unsigned has =
+        (t->has_gates ? TEAM_HAS_GATES : 0U) | (t->levels.depth > 1 ? TEAM_HAS_LEVELS : 0U);
     int n[COLL_BARRIER + 1] = {0};
     team_rule rule;
+
+    memset(t->rows, 0, sizeof(t->rows));
 
     for (int i = 0; algorithm_table_row(table, i, &rule); i++) {
         team_row *rows = t->rows[rule.kind];
         const int at = n[rule.kind];
 
-        if (t->n > rule.max_ranks || (at > 0 && takes_everything(&rows[at - 1])))
+        if (t->n > rule.max_ranks || ((unsigned)rule.memory & of_team & ~has) != 0 ||
+            (at > 0 && takes_everything(&rows[at - 1])))
             continue;
         LS_ASSERT(at < TEAM_ROWS_MAX);
         rows[at] = (team_row){.algorithm = find_algorithm(rule.algorithm),
                               .max_bytes = rule.max_bytes,
-                              .memory = rule.memory};
+                              .memory = (team_memory)((unsigned)rule.memory & ~of_team)};
         n[rule.kind]++;
     }
 }
 
+team_memory team_find_memory_of(const team *t, int member)
+{
+    const team_slot *s = team_slot_of(t, member);
+    const bool needs_src = team_is_source(t->op, member);
+    const bool needs_dst = team_needs_dst(t->op, member);
+    const unsigned memory = TEAM_SHARED_MEMORY | (t->can_read ? TEAM_READABLE_MEMORY : 0U);
+
+    if ((needs_src && s->src_at == 0) || (needs_dst && s->dst_at == 0))
+        return TEAM_ANY_MEMORY;
+    if ((needs_src && s->src.id == 0) || (needs_dst && s->dst.id == 0))
+        return (team_memory)(memory & ~(unsigned)TEAM_SHARED_MEMORY);
+    return (team_memory)memory;
+}
+
 team_memory team_find_memory(const team *t)
 {
-    unsigned memory = TEAM_SHARED_MEMORY | (t->can_read ? TEAM_READABLE_MEMORY : 0U);
+    unsigned memory = TEAM_BEST_MEMORY;
 
-    for (int k = 0; k < t->n; k++) {
-        const team_slot *s = team_slot_of(t, k);
-        const bool needs_src = team_is_source(t->op, k);
-        const bool needs_dst = team_needs_dst(t->op, k);
-
-        if ((needs_src && s->src_at == 0) || (needs_dst && s->dst_at == 0))
-            return TEAM_ANY_MEMORY;
-        if ((needs_src && s->src.id == 0) || (needs_dst && s->dst.id == 0))
-            memory &= ~(unsigned)TEAM_SHARED_MEMORY;
-    }
+    for (int k = 0; k < t->n; k++)
+        memory &= (unsigned)team_find_memory_of(t, k);
     return (team_memory)memory;
 }

@@ -153,7 +153,7 @@ static team_step step(team *t)
         if (!(team_is_reduction(t->op->kind) ? reduce_some(t) : move_some(t)))
             return TEAM_MOVED;
         t->stage = WAITING;
-        team_publish(t, &t->parts[t->rank]->done, t->number);
+        team_begin_leave(t);
     }
     return team_leave(t);
 }
