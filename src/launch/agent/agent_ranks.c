@@ -91,6 +91,7 @@ static ls_status open_ends(agent *a, agent_rank *r, bool is_first, rank_start *s
 
     LS_TRY(recorder_create_fd(&r->ring_fd));
     shim->ring_fd = r->ring_fd;
+    a->output.ranks[local].ring_fd = r->ring_fd;
     LS_TRY(process_make_pipe(&shim->lifeline_fd, &r->lifeline_fd));
     LS_TRY(open_status(r, &shim->status_fd));
     if (a->ctx.spec->capture) {
