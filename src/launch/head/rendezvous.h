@@ -115,8 +115,10 @@ typedef enum rdzv_event_kind {
     RDZV_FAILED,  /* conn, generation, local_rank, exit_code, crashed, text: a rank, or the start */
     RDZV_FINISHED, /* conn, generation, stopped: all its ranks have ended */
     RDZV_GONE,     /* conn, last_seen_ms, text */
-    RDZV_STOP,     /* conn, signal, text: an orderly end is requested; the second one kills */
-    RDZV_LEAVE     /* the same, but if the others can go on without this node, only it ends */
+    /* conn (RDZV_HEAD: here), signal, text: an orderly end is requested; the second one kills. Of a
+     * node that is no longer in the job: nothing. */
+    RDZV_STOP,
+    RDZV_LEAVE /* the same, but if the others can go on without this node, only it ends */
 } rdzv_event_kind;
 
 typedef struct rdzv_event {
