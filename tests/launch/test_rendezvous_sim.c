@@ -5,8 +5,8 @@
  *
  * Time is simulated: messages take random times, in order on one connection and in any order
  * between nodes; connections die with or without a word; nodes crash, come back, come twice, come
- * as spares, do not get ready, cannot be killed, get SIGTERM; ranks fail, and drag others along. After a while
- * no new faults happen. The head is ticked only when it asked for it.
+ * as spares, do not get ready, cannot be killed, get SIGTERM; ranks fail, and drag others along.
+ * After a while no new faults happen. The head is ticked only when it asked for it.
  *
  * LS_TEST_ROUNDS multiplies the number of schedules, LS_TEST_SEED=N runs that one alone.
  */

@@ -673,8 +673,8 @@ class backend : public c10d::Backend
         });
     }
 
-    void start_uneven_reduce_scatter(const operation_ptr &op, const Tensor &to,
-                                     const tensors &list, const ReduceOp &how)
+    void start_uneven_reduce_scatter(const operation_ptr &op, const Tensor &to, const tensors &list,
+                                     const ReduceOp &how)
     {
         std::vector<size_t> counts;
         tensors parts;
