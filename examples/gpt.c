@@ -116,6 +116,7 @@ int main(int argc, char **argv)
         {"temperature", 0, LS_FLAG_REAL, &p.text.temperature, 0, 100, "0: the likeliest token"},
         {"top-k", 0, LS_FLAG_INT, &p.text.top_k, 0, 1 << 20, "of the k likeliest tokens; 0: all"},
     };
+    const char *const local[] = {"prompt", "length", "temperature", "top-k", NULL}; /* rank 0 */
     const ls_train_program main_program = {.size = sizeof(main_program),
                                            .name = "gpt",
                                            .flags = &p.flags,
@@ -124,7 +125,8 @@ int main(int argc, char **argv)
                                            .own = own,
                                            .n_own = sizeof(own) / sizeof(own[0]),
                                            .train = train,
-                                           .arg = &p};
+                                           .arg = &p,
+                                           .local = local};
     const int code = ls_train_main(&main_program, argc, argv);
 
     free(p.ids);

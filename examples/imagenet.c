@@ -303,6 +303,8 @@ static int run(settings *s, int argc, char **argv)
          "number of the card, with --device cuda and one rank"},
         {"no-accel", 0, LS_FLAG_BOOL, &f->no_accel, 0, 0, "compute on the CPU"},
     };
+    const char *const local[] = {"world-size", "rank", "dist-url", "multiprocessing-distributed",
+                                 "nproc",      "gpu",  NULL};
     const ls_train_program program = {
         .size = sizeof(program),
         .name = "imagenet",
@@ -315,6 +317,7 @@ static int run(settings *s, int argc, char **argv)
         .place = choose_ranks,
         .train = train,
         .arg = s,
+        .local = local,
     };
 
     architecture_list(names + strlen(names), sizeof(names) - strlen(names));

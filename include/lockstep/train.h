@@ -146,9 +146,8 @@ LS_API LS_MUST_USE ls_status ls_run_bucket_by_length(ls_run *run, const char *fi
 /* Trains data-parallel with the other ranks of `comm` (borrowed until ls_run_close()): each rank
  * has its share of the data, gradients are averaged. Call it after the model has all layers. `opt`
  * may be NULL; --check-replicas, --sync-bn, --compress and --shards override it. LS_EINVAL:
- * plain_mean with --accumulate, which is a mean over rows. LS_EMISMATCH on all ranks: a flag that
- * must be the same differs; the text names it, both values, ranks and hosts (docs/training.md).
- * Collective. */
+ * plain_mean with --accumulate, which is a mean over rows. LS_EMISMATCH on all ranks: flags differ;
+ * the text names one, both values, ranks and hosts (docs/training.md). Collective. */
 LS_API LS_MUST_USE ls_status ls_run_distribute(ls_run *run, ls_comm *comm,
                                                const ls_ddp_options *opt);
 
@@ -333,15 +332,16 @@ typedef struct ls_train_program {
     ls_train_place_fn place;     /* NULL: by --gpus, --nodes, --id, --master */
     ls_train_fn train;           /* needed */
     void *arg;                   /* of the three functions */
+    /* Own flags that may differ between ranks, NULL ends it; NULL: none. The others must be equal,
+     * except those whose help begins with `FILE` or `DIR`: ls_run_distribute(). */
+    const char *const *local;
 } ls_train_program;
 
-/*
- * The main function of a training program: parses the flags and checks them, starts the ranks of
- * --gpus or is the rank that a launcher has started, joins the job (ls_init(), with --backend),
- * opens a run, calls `train`, closes the run and leaves the job. Returns the exit code: 0, also
- * after --help and --version, or 1 with the error text on standard error. Blocks until training has
- * ended. Call it on the main thread, before others start.
- */
+/* The main function of a training program: parses and checks the flags, starts the ranks of --gpus
+ * or is a rank of a launcher, joins the job (ls_init(), with --backend), opens a run, calls
+ * `train`, closes the run and leaves the job. Returns the exit code: 0, also after --help and
+ * --version, or 1 with the error text on standard error. Blocks until training has ended. Call it
+ * on the main thread, before others start. */
 LS_API int ls_train_main(const ls_train_program *program, int argc, char **argv);
 
 LS_END_DECLS

@@ -247,6 +247,57 @@ def conjugates(rank, n, gloo):
         out = [torch.zeros(2, dtype=torch.complex64) for _ in range(n)]
         group.allgather([out], [of_ranks[rank]]).wait()
         check("all_gather", out, of_ranks)
+        conjugated_results(rank, n, make, of_ranks)
+
+
+def conjugated_results(rank, n, make, of_ranks):
+    """What is written reads as the result. PyTorch's dispatcher gives the C++ form copies of such
+    tensors, except in lists of lists, and drops them (docs/pytorch.md)."""
+    group = dist.distributed_c10d._get_default_group()
+    views = [make(torch.zeros(2, dtype=torch.complex64)) for _ in range(n)]
+    group.allgather([views], [of_ranks[rank]]).wait()
+    check("all_gather", views, of_ranks)
+    if make is torch._neg_view and lockstep.torch.form()[0] == "python":
+        negated_results(rank, n)
+
+
+def negated_results(rank, n):
+    for dtype in (torch.float32, torch.int64, torch.complex64):
+        of_ranks = [torch._neg_view(torch.tensor([2, 3], dtype=dtype) + r) for r in range(n)]
+        mine, total = of_ranks[rank], sum(of_ranks)
+        one = torch._neg_view(torch.zeros(2, dtype=dtype))
+        one.copy_(mine)
+        dist.broadcast(one, 1 % n)
+        check("broadcast", [one], [of_ranks[1 % n]])
+        one.copy_(mine)
+        dist.all_reduce(one)
+        check("all_reduce", [one], [total])
+        one.copy_(mine)
+        dist.reduce(one, 0)
+        if rank == 0:
+            check("reduce", [one], [total])
+        dist.reduce_scatter(one, of_ranks)
+        check("reduce_scatter", [one], [mine * n])
+        uneven = [torch._neg_view(torch.ones(r, dtype=dtype)) for r in range(n)]
+        part = torch._neg_view(torch.zeros(rank, dtype=dtype))
+        dist.reduce_scatter(part, uneven)
+        check("reduce_scatter, uneven", [part], [uneven[rank] * n])
+
+
+def uneven_parts(rank, n, gloo):
+    """The parts of reduce_scatter may have different sizes, one of them none."""
+    for dtype in (torch.float32, torch.bfloat16, torch.int16, torch.complex64):
+        for strided in (False, True):
+            parts = [torch.ones(r, 2 if strided else 1, dtype=dtype)[:, 0] for r in range(n)]
+            out = torch.zeros(rank, dtype=dtype)
+            dist.reduce_scatter(out, parts)
+            check(f"reduce_scatter {dtype}", [out], [torch.full((rank,), n, dtype=dtype)])
+    if n > 1:
+        try:
+            dist.reduce_scatter(torch.zeros(rank + 3), [torch.ones(r) for r in range(n)])
+            raise AssertionError("a result of another size was accepted")
+        except ValueError as error:
+            assert f"tensors of {rank} and {rank + 3} elements" in str(error), error
 
 
 def shared_memory(rank, n, gloo):
@@ -571,6 +622,7 @@ class Operations(unittest.TestCase):
     test_table_of_others = both(table_of_others)
     test_factors = both(factors)
     test_conjugates = both(conjugates)
+    test_uneven_parts = both(uneven_parts)
     test_shared_memory = both(shared_memory)
     test_movements = both(movements)
     test_single_tensors = both(single_tensors)

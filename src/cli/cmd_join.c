@@ -55,8 +55,9 @@ static ls_status take_part(const join_flags *f, const char *place, const net_key
     spec.nodes = &nodes;
     if (f->run_id != NULL)
         o.run_hash = ls_hash_bytes(f->run_id, strlen(f->run_id), 0);
-    spec.rendezvous =
-        (rdzv_options){.run_id = o.run_hash, .join_ms = ls_duration_of_s((double)f->timeout_s)};
+    spec.rendezvous = (rdzv_options){.run_id = o.run_hash,
+                                     .run_name = f->run_id,
+                                     .join_ms = ls_duration_of_s((double)f->timeout_s)};
     if (f->net != NULL)
         spec.net = f->net;
     return agent_run(&spec, result);

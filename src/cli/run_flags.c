@@ -495,6 +495,57 @@ static ls_status settle_node_rank(run_flags *f)
     return text_parse_int(value, name, 0, 65535, &f->node_rank);
 }
 
+/* Flags of other launchers, and what to do instead. */
+static const char *const flags_of_others[][2] = {
+    {"genv", "pass the variable with -x NAME=VALUE"},
+    {"env", "pass the variable with -x NAME=VALUE"},
+    {"genvall", "ranks of this machine have all variables; -x NAME passes one to other machines"},
+    {"envall", "ranks of this machine have all variables; -x NAME passes one to other machines"},
+    {"genvlist", "pass each variable with -x NAME"},
+    {"envlist", "pass each variable with -x NAME"},
+    {"oversubscribe", "not needed, ranks may outnumber the cores"},
+    {"use-hwthread-cpus", "not needed, ranks may outnumber the cores"},
+    {"allow-run-as-root", "not needed"},
+    {"bind-to", "pass --numa-binding"},
+    {"map-by", "pass the ranks of each machine with -H HOST:N, and --numa-binding"},
+    {"ppn", "pass the ranks of each machine with -H HOST:N"},
+    {"perhost", "pass the ranks of each machine with -H HOST:N"},
+    {"npernode", "pass the ranks of each machine with -H HOST:N"},
+    {"N", "pass the ranks of each machine with -H HOST:N"},
+    {"tag-output", "not needed, lines have their rank in front"},
+    {"prepend-rank", "not needed, lines have their rank in front"},
+    {"mca", "for Open MPI's own settings start lockstep run mpirun"},
+};
+
+/* `name`: as it was typed, with its dashes. */
+static ls_status explain_unknown_flag(const char *name, bool as_torchrun)
+{
+    const char *bare = name + strspn(name, "-");
+    const size_t n = strcspn(bare, "=");
+
+    for (size_t i = 0; i < LS_COUNT_OF(flags_of_others); i++)
+        if (strlen(flags_of_others[i][0]) == n && memcmp(flags_of_others[i][0], bare, n) == 0)
+            return ls_fail(LS_EINVAL,
+                           "unknown flag %.*s, which mpirun has: %s (%s --help lists all)",
+                           (int)(n + (size_t)(bare - name)), name, flags_of_others[i][1],
+                           run_flags_name(as_torchrun));
+    return LS_EINVAL; // as it was
+}
+
+/* ls_flags_parse() stops at the first flag that it does not know, and names it. */
+static ls_status parse(const ls_flags *flags, bool as_torchrun, int argc, char **argv, int *rest)
+{
+    static const char unknown[] = "unknown flag ";
+    const ls_status st = ls_flags_parse(flags, argc, argv, rest);
+    char text[LS_ERROR_BYTES];
+
+    if (st != LS_EINVAL || !text_starts(ls_last_error(), unknown))
+        return st;
+    text_format(text, sizeof(text), "%s", ls_last_error() + strlen(unknown));
+    text[strcspn(text, ": ")] = 0;
+    return explain_unknown_flag(text, as_torchrun);
+}
+
 ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv, int *rest)
 {
     flag_table table;
@@ -506,7 +557,7 @@ ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv, 
     flags = describe(as_torchrun, &table);
     LS_TRY(read_shutdown_timeout(f));
     LS_TRY(read_environment(&flags));
-    LS_TRY(ls_flags_parse(&flags, argc, argv, rest));
+    LS_TRY(parse(&flags, as_torchrun, argc, argv, rest));
     if (f->help)
         return LS_OK;
     if (f->completion != NULL)

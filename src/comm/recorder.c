@@ -10,10 +10,12 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory_file.h"
+#include "base/rng.h"
 #include "base/text.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -52,7 +54,8 @@ enum {
     HEAD_SOURCES,
     HEAD_LEAVES,
     HEAD_CAUSE,
-    HEAD_USED = HEAD_CAUSE + 1 + CAUSE_WORDS
+    HEAD_FAILURE_LINE = HEAD_CAUSE + 1 + CAUSE_WORDS,
+    HEAD_USED
 };
 
 /* Words behind HEAD_CAUSE. */
@@ -301,12 +304,41 @@ void recorder_drop_device_phase(recorder *r)
     put(&r->words[HEAD_DROPPED], get(&r->words[HEAD_DROPPED]) + 1);
 }
 
+static void write_word(int fd, int at, uint64_t v)
+{
+    if (is_recorder(fd))
+        (void)!pwrite(fd, &v, sizeof(v), (off_t)at * (off_t)sizeof(v));
+}
+
 void recorder_set_leaving(int fd)
 {
-    const uint64_t yes = 1;
+    write_word(fd, HEAD_LEAVES, 1);
+}
 
-    if (is_recorder(fd))
-        (void)!pwrite(fd, &yes, sizeof(yes), HEAD_LEAVES * sizeof(yes));
+uint64_t recorder_hash_line(const char *line, size_t bytes)
+{
+    const uint64_t h = ls_hash_bytes(line, bytes, 0);
+
+    return h != 0 ? h : 1;
+}
+
+void recorder_note_failure_line(const char *line)
+{
+    const char *fd = getenv("LOCKSTEP_RING_FD"); // NOLINT(concurrency-mt-unsafe): as identity.c
+    int64_t number;
+
+    if (fd != NULL && text_parse_int(fd, "LOCKSTEP_RING_FD", 0, INT32_MAX, &number) == LS_OK)
+        write_word((int)number, HEAD_FAILURE_LINE, recorder_hash_line(line, strlen(line)));
+}
+
+uint64_t recorder_read_failure_line(int fd)
+{
+    uint64_t hash;
+
+    if (!is_recorder(fd) || file_pread_all(fd, "the flight recorder", &hash, sizeof(hash),
+                                           HEAD_FAILURE_LINE * sizeof(hash)) != LS_OK)
+        return 0;
+    return hash;
 }
 
 bool recorder_is_leaving(const recorder *r)

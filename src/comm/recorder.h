@@ -11,7 +11,8 @@
  *            progress: number, words of recorder_progress, warning: number, text[120],
  *            bytes and duration of all operations that have ended, ranks of which `received` has
  *            a word, leaves (written by the launcher), why a group broke: number, kind, rank,
- *            number of ranks, time, text[512]
+ *            number of ranks, time, text[512],
+ *            hash of the failure that the program printed (0: none)
  *   entry    number | sequence | what (group, kind, dtype, redop, root) | count | bytes |
  *            start_ns | end_ns | status and peer | site[40] | device_start_ns | device_end_ns
  *   phase    number | start_ns | end_ns | name[40]: RECORDER_ENTRIES of 64 bytes after the entries;
@@ -69,6 +70,13 @@ void recorder_drop_device_phase(recorder *r);
  * Does nothing if fd is not a recorder. */
 void recorder_set_leaving(int fd);
 bool recorder_is_leaving(const recorder *r);
+
+/* Before this process prints `line` as the reason of its failure: the launcher may write equal ones
+ * of several ranks once. Does nothing if the launcher has passed no recorder. */
+void recorder_note_failure_line(const char *line);
+/* The hash of that line by recorder_hash_line(); 0: none. */
+uint64_t recorder_read_failure_line(int fd);
+uint64_t recorder_hash_line(const char *line, size_t bytes); /* not 0 */
 
 /* Why a group of this rank broke, for a launcher that does not host the hub of its ranks. */
 typedef struct recorder_cause {

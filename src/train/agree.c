@@ -65,15 +65,27 @@ static const char *text_value(const ls_flag *flag)
     return value;
 }
 
+static void list_value(const ls_flag_texts *texts, char out[VALUE_BYTES])
+{
+    text_buf all = {0};
+
+    for (int i = 0; i < texts->n; i++)
+        text_append(&all, "%s%s", i > 0 ? " " : "", texts->items[i]);
+    text_printable(out, VALUE_BYTES, text_str(&all));
+    text_free(&all);
+}
+
 /* "" for what is not set. */
 static void flag_value(const ls_flag *flag, char out[VALUE_BYTES])
 {
-    if (flag->kind == LS_FLAG_INT)
+    if (flag->kind == LS_FLAG_INT || flag->kind == LS_FLAG_BYTES)
         text_format(out, VALUE_BYTES, "%" PRId64, *(const int64_t *)flag->value);
     else if (flag->kind == LS_FLAG_REAL)
         text_format(out, VALUE_BYTES, "%.12g", *(const double *)flag->value);
     else if (flag->kind == LS_FLAG_BOOL)
         text_format(out, VALUE_BYTES, "%s", *(const int *)flag->value ? "given" : "");
+    else if (flag->kind == LS_FLAG_TEXTS)
+        list_value(flag->value, out);
     else
         text_printable(out, VALUE_BYTES, text_value(flag));
     if (rank_0_index(flag->name) >= 0 && text_equal(out, "0"))
@@ -128,6 +140,51 @@ static void append_flag(const ls_run *run, const ls_flag *flag, text_buf *out)
     text_append(out, "--%s\t%s\n", flag->name, value);
 }
 
+static bool is_path(const ls_flag *flag)
+{
+    if (flag->kind == LS_FLAG_ARGUMENT)
+        return text_equal(flag->name, "FILE") || text_equal(flag->name, "DIR");
+    return flag->help != NULL &&
+           (text_starts(flag->help, "`FILE`") || text_starts(flag->help, "`DIR`"));
+}
+
+/* A flag of the program that sets a common one is compared as that. */
+static bool is_common(const ls_run *run, const ls_flag *flag)
+{
+    const uintptr_t value = (uintptr_t)flag->value;
+    const uintptr_t flags = (uintptr_t)run->flags;
+
+    return value >= flags && value < flags + sizeof(*run->flags);
+}
+
+static bool is_local(const ls_train_program *p, const char *name)
+{
+    const char *const *local = p->local;
+
+    while (local != NULL && *local != NULL && !text_equal(*local, name))
+        local++;
+    return (local != NULL && *local != NULL) ||
+           find_name(of_each_rank, LS_COUNT_OF(of_each_rank), name) >= 0;
+}
+
+/* The flags of the program itself. */
+static void append_own_flags(const ls_run *run, text_buf *out)
+{
+    const ls_train_program *p = run->program;
+    char value[VALUE_BYTES];
+
+    for (int i = 0; p != NULL && i < p->n_own; i++) {
+        const ls_flag *flag = &p->own[i];
+
+        if (flag->kind == LS_FLAG_HEADING || is_path(flag) || is_common(run, flag) ||
+            is_local(p, flag->name))
+            continue;
+        flag_value(flag, value);
+        text_append(out, "%s%s\t%s\n", flag->kind == LS_FLAG_ARGUMENT ? "" : "--", flag->name,
+                    value);
+    }
+}
+
 static void append_flags(const ls_run *run, text_buf *out)
 {
     ls_train_flags copy = *run->flags;
@@ -136,6 +193,7 @@ static void append_flags(const ls_run *run, text_buf *out)
 
     for (int i = 0; i < n; i++)
         append_flag(run, &list[i], out);
+    append_own_flags(run, out);
 }
 
 /* --- the data as text --- */

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "comm/recorder.h"
 #include "tensor/device.h"
 #include "train/agree.h"
 #include "train/common_flags.h"
@@ -244,7 +245,9 @@ int ls_train_exit(const char *program, ls_status status)
 
     if (status == LS_OK)
         return EXIT_SUCCESS;
-    text_append(&t, "%s: %s\n", program == NULL ? "program" : program, ls_last_error());
+    text_append(&t, "%s: %s", program == NULL ? "program" : program, ls_last_error());
+    recorder_note_failure_line(text_str(&t));
+    text_append(&t, "\n");
     progress_write(STDERR_FILENO, text_str(&t));
     text_free(&t);
     return EXIT_FAILURE;

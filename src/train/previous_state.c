@@ -174,6 +174,20 @@ ls_status previous_state_preserve(const ls_train_flags *f)
     return st;
 }
 
+ls_status previous_state_preserve_best(const ls_train_flags *f, const char *best)
+{
+    char renamed[FILE_EARLIER_BYTES];
+
+    if (f->evaluate || !state_path_is_set(f->save_best) ||
+        (best != NULL && text_equal(best, f->save_best)))
+        return LS_OK;
+    LS_TRY(ls_context(file_keep_earlier(f->save_best, renamed), "--save-best"));
+    if (renamed[0] != 0)
+        ls_log(LS_LOG_WARN, "train", "%s, which this run has not written, was renamed to %s",
+               f->save_best, renamed);
+    return LS_OK;
+}
+
 ls_status previous_state_is_at(const char *path, const ls_train_flags *f, bool *is_same)
 {
     char own[STATE_PATH_BYTES];

@@ -15,6 +15,10 @@ bool previous_state_is_restart(void);
  * NAME.earlier2, ... that is free. For a run that does not continue the one that wrote it. On
  * rank 0. */
 LS_MUST_USE ls_status previous_state_preserve(const ls_train_flags *flags);
+/* The same of an explicit --save-best, for a run that continues that of --save, whose state names
+ * another file: `best`, the item PREVIOUS_STATE_BEST, or NULL. */
+#define PREVIOUS_STATE_BEST "save_best"
+LS_MUST_USE ls_status previous_state_preserve_best(const ls_train_flags *flags, const char *best);
 /* *is_same: `path` is the state file of --save. */
 LS_MUST_USE ls_status previous_state_is_at(const char *path, const ls_train_flags *flags,
                                            bool *is_same);

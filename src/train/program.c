@@ -6,6 +6,7 @@
 #include <lockstep/train.h>
 
 #include "base/options.h"
+#include "train/run.h"
 
 #include <stdlib.h>
 
@@ -39,8 +40,10 @@ static ls_status run_program(int local_rank, void *arg)
     LS_UNUSED(local_rank); // ls_init() finds the rank
     if (st == LS_OK)
         st = ls_run_open(p->flags, &run);
-    if (st == LS_OK)
+    if (st == LS_OK) {
+        run->program = p;
         st = p->train(run, comm, p->arg);
+    }
     st = ls_run_close(run, st);
     ls_comm_destroy(comm);
     return st;

@@ -378,12 +378,15 @@ static ls_status open_state(const char *given, char path[STATE_PATH_BYTES], ls_c
 /* Takes the file. */
 static ls_status load_state_take(ls_run *run, ls_checkpoint *file, const char *path)
 {
-    const ls_status st = load_state_from(run, file);
+    ls_status st = ls_context(load_state_from(run, file), "resuming from %s", path);
 
+    if (st == LS_OK)
+        st = previous_state_is_at(path, run->flags, &run->continues_save);
+    if (st == LS_OK && run->continues_save)
+        st =
+            previous_state_preserve_best(run->flags, ls_checkpoint_meta(file, PREVIOUS_STATE_BEST));
     ls_checkpoint_close(file);
-    if (st != LS_OK)
-        return ls_context(st, "resuming from %s", path);
-    LS_TRY(previous_state_is_at(path, run->flags, &run->continues_save));
+    LS_TRY(st);
     progress_line(&run->progress, "resuming from %s: epoch %" PRId64 ", step %" PRId64, path,
                   run->at.epoch + 1, run->at.step);
     return LS_OK;

@@ -44,6 +44,7 @@ typedef struct run_group {
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): by meaning
 struct ls_run {
     const ls_train_flags *flags;
+    const ls_train_program *program; /* NULL: not of ls_train_main() */
     ls_device *device;
     ls_model *model;
     ls_tape *tape;

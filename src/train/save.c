@@ -18,7 +18,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { META_MAX = 20, META_BYTES = 32 };
+enum { META_MAX = 24, META_BYTES = 32 };
 
 typedef struct meta_list {
     ls_meta items[META_MAX + STATE_SETTINGS_MAX];
@@ -70,6 +70,8 @@ static void add_metadata(ls_run *run, meta_list *m)
     m->items[m->n++] = (ls_meta){"precision", hyperparameters_precision(run->flags)};
     m->items[m->n++] = (ls_meta){"device", ls_device_fingerprint(run->device)};
     m->items[m->n++] = (ls_meta){"job", previous_state_job()};
+    if (state_path_is_set(run->flags->save_best))
+        m->items[m->n++] = (ls_meta){PREVIOUS_STATE_BEST, run->flags->save_best};
 }
 
 static ls_status save_weights(ls_run *run, const char *path)

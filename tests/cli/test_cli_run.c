@@ -72,6 +72,12 @@ static void wrong_flags_of_run_are_errors_of_one_line(void **state)
     expect_error(TOOL("run"), 2, "no program given");
     expect_error(TOOL("run", "--nproc-per-nod", "2", "true"), 2,
                  "unknown flag --nproc-per-nod: did you mean --nproc-per-node?");
+    expect_error(TOOL("run", "-genv", "A", "1", "true"), 2,
+                 "unknown flag -genv, which mpirun has: pass the variable with -x NAME=VALUE");
+    expect_error(TOOL("run", "--oversubscribe", "-n", "2", "true"), 2,
+                 "unknown flag --oversubscribe, which mpirun has: not needed");
+    expect_error(TOOL("run", "--bind-to=core", "true"), 2,
+                 "unknown flag --bind-to, which mpirun has: pass --numa-binding");
     expect_error(TOOL("run", "-n", "0", "true"), 2, "--nproc-per-node");
     expect_error(TOOL("run", "-n", "two", "true"), 2, "\"two\"");
     expect_error(TOOL("run", "-n", "99999999999999999999", "true"), 2, "--nproc-per-node");

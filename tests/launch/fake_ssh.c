@@ -121,9 +121,9 @@ static void play(const char *host, const char *mode, char *command, size_t n)
     if (strcmp(mode, "other") == 0)
         replace(command, n, "uname -m", "echo sparc64");
     if (strcmp(mode, "old") == 0)
-        snprintf(command, n, "echo LOCKSTEP-AGENT 4 0.0.1 2; exec cat");
+        snprintf(command, n, "echo LOCKSTEP-AGENT 5 0.0.1 2; exec cat");
     if (strcmp(mode, "gone") == 0)
-        snprintf(command, n, "echo LOCKSTEP-AGENT 4 %s 2; echo the cable was pulled >&2; exit 9",
+        snprintf(command, n, "echo LOCKSTEP-AGENT 5 %s 2; echo the cable was pulled >&2; exit 9",
                  getenv("FAKE_SSH_VERSION"));
     if (strcmp(mode, "elsewhere") == 0) { /* where the folder is not */
         char folder[4096];

@@ -116,9 +116,9 @@ static void a_launch_request_that_is_cut_is_refused(void **state)
     for (f.bytes = 0; f.bytes < w.bytes; f.bytes++)
         assert_int_equal(launch_request_read(&f, &o), LS_EPROTO);
     f.bytes = w.bytes;
-    w.data[0]++;
+    w.data[0] ^= 64; /* the version */
     assert_int_equal(launch_request_read(&f, &o), LS_EPROTO);
-    assert_non_null(strstr(ls_last_error(), "of version 5"));
+    assert_non_null(strstr(ls_last_error(), "of version 69"));
     f.type = REMOTE_NOTE;
     assert_int_equal(launch_request_read(&f, &o), LS_EPROTO);
     wire_writer_free(&w);
@@ -130,6 +130,8 @@ static void sizes_and_windows_are_bounded(void **state)
     frame f = {.type = REMOTE_SIZE};
     pty_size size;
     size_t wanted;
+    uint64_t hash;
+    int rank;
 
     LS_UNUSED(state);
     remote_write_size(&w, (pty_size){.rows = 50, .columns = 200});
@@ -150,6 +152,7 @@ static void sizes_and_windows_are_bounded(void **state)
     assert_int_equal(remote_read_window(&f, &wanted), LS_EPROTO);
     wire_put_u32(w.data, 0);
     assert_int_equal(remote_read_window(&f, &wanted), LS_EPROTO);
+    assert_int_equal(remote_read_failure_line(&f, &rank, &hash), LS_EPROTO);
     wire_writer_free(&w);
 }
 
@@ -157,11 +160,11 @@ static void greeting_has_version_and_cores(void **state)
 {
     static const char *const others[] = {"",
                                          "LOCKSTEP-AGENT",
-                                         "LOCKSTEP-AGENT 4 0.1.0",
-                                         "LOCKSTEP-AGENT 4 0.1.0 0",
-                                         "LOCKSTEP-AGENT 4 0.1.0 2 3",
+                                         "LOCKSTEP-AGENT 5 0.1.0",
+                                         "LOCKSTEP-AGENT 5 0.1.0 0",
+                                         "LOCKSTEP-AGENT 5 0.1.0 2 3",
                                          "LOCKSTEP-AGENT 9 0.1.0 2",
-                                         "Welcome LOCKSTEP-AGENT 4 0.1.0 2"};
+                                         "Welcome LOCKSTEP-AGENT 5 0.1.0 2"};
     char line[128];
     char version[64];
     int cores;

@@ -152,6 +152,7 @@ static void a_hello_comes_as_it_was(void **state)
                     .per_node = sizes,
                     .n_per_node = RDZV_NODES_MAX,
                     .run_id = UINT64_MAX,
+                    .run_name = host,
                     .version = "1.2.3",
                     .host = host};
     wire_writer w = {0};
@@ -175,6 +176,7 @@ static void a_hello_comes_as_it_was(void **state)
     assert_memory_equal(got.hello.per_node, sizes, sizeof(sizes));
     assert_string_equal(got.hello.version, "1.2.3");
     assert_int_equal(strlen(got.hello.host), RDZV_HOST_BYTES - 1); /* cut */
+    assert_int_equal(strlen(got.hello.run_name), RDZV_NAME_BYTES - 1);
     node_hello_free(&got);
     wire_writer_free(&w);
     free(host);

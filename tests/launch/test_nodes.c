@@ -732,12 +732,12 @@ static void nodes_of_a_job_with_another_rdzv_id_get_that_reason(void **state)
     job_await_text(a, 1, "nodes joined"); // it is the head
     b = start_any("2:2", "1", "--rdzv-id=two", JOB_LIST("true"));
     job_expect_code(b, 1);
-    job_expect(b,
-               job_printed(b, 1, "--rdzv-id differs, that of the head is one; fix: pass the same"));
+    job_expect(b, job_printed(b, 1, "--rdzv-id is two there and one at the head; fix: pass the"));
     job_expect(b, !job_printed(b, 1, "key"));
-    b = start_joiner(JOB_LIST("-n", "1", "--rdzv-id", "two"));
+    b = start_joiner(JOB_LIST("-n", "1", "--rdzv-id", "three"));
     job_expect_code(b, 1);
-    job_expect(b, job_printed(b, 1, "--rdzv-id differs"));
+    job_expect(b, job_printed(b, 1, "--rdzv-id is three there and one at the head"));
+    job_await_text(a, 1, "--rdzv-id is three there and one at the head");
     b = start_any("2:2", "1", "--rdzv-id=one", JOB_LIST("true"));
     expect_both(a, b, 0);
 }

@@ -3,6 +3,7 @@
 #include "base/unit.h"
 
 #include "base/alloc.h"
+#include "comm/recorder.h"
 #include "launch/agent/output_fold.h"
 
 #include <stdlib.h>
@@ -295,6 +296,56 @@ static void lines_are_written_at_once_without_memory(void **state)
     close_bench(&b);
 }
 
+/* --- without a terminal --- */
+
+static void open_file_bench(bench *b, const char *failure)
+{
+    open_bench(b);
+    b->sink.terminal = false;
+    for (int i = 0; i < N; i++)
+        b->stream[i].failure_line = recorder_hash_line(failure, strlen(failure));
+}
+
+static void failure_of_several_ranks_is_written_once_to_a_file(void **state)
+{
+    bench b;
+
+    LS_UNUSED(state);
+    open_file_bench(&b, "mnist: no data");
+    feed(&b, 2, "mnist: no data\n");
+    pass_ms(&b, 500); // ranks of a busy machine
+    feed(&b, 0, "mnist: no data\n");
+    feed(&b, 3, "mnist: no data\n");
+    EXPECT(&b, NULL);
+    feed(&b, 1, "mnist: no data\n");
+    EXPECT(&b, "ranks 0-3| mnist: no data\n");
+    feed(&b, 1, "mnist: no data\n");
+    feed(&b, 3, "mnist: no data\n");
+    pass_ms(&b, OUTPUT_FAILURE_MS - 1);
+    EXPECT(&b, NULL);
+    pass_ms(&b, 1);
+    EXPECT(&b, "ranks 1,3| mnist: no data\n");
+    close_bench(&b);
+}
+
+static void other_lines_of_a_file_are_not_folded(void **state)
+{
+    bench b;
+
+    LS_UNUSED(state);
+    open_file_bench(&b, "mnist: no data");
+    feed(&b, 0, "hello\n");
+    feed(&b, 1, "hello\n");
+    EXPECT(&b, "rank 0| hello\n", "rank 1| hello\n");
+    b.stream[0].failure_line = 0; // it has not failed
+    feed(&b, 0, "mnist: no data\n");
+    EXPECT(&b, "rank 0| mnist: no data\n");
+    feed(&b, 1, "mnist: no data\n");
+    feed(&b, 2, "mnist: no data\nbye\n");
+    EXPECT(&b, "ranks 1-2| mnist: no data\n", "rank 2| bye\n");
+    close_bench(&b);
+}
+
 /* Whatever comes, each rank's lines come out whole, in their order, and none is lost. */
 static void random_lines_keep_each_ranks_order(void **state)
 {
@@ -363,6 +414,8 @@ int main(void)
         cmocka_unit_test(progress_bar_stays_below_folded_lines),
         cmocka_unit_test(queue_of_folded_lines_is_bounded),
         cmocka_unit_test(lines_are_written_at_once_without_memory),
+        cmocka_unit_test(failure_of_several_ranks_is_written_once_to_a_file),
+        cmocka_unit_test(other_lines_of_a_file_are_not_folded),
         cmocka_unit_test(random_lines_keep_each_ranks_order),
     };
 

@@ -319,9 +319,9 @@ static void rejected_node_receives_the_values_of_both_sides(void **state)
     assert_rejected(&h, &two_by_id, 1, NODE(.version = "2.0\x1b[2J"),
                     "version mismatch: b runs Lockstep 2.0?[2J, the head a runs 1.0; fix: install "
                     "the same version on both");
-    assert_rejected(&h, &two_by_id, 1, NODE(.run_id = 5),
-                    "b belongs to another job than the head a: --rdzv-id differs; fix: pass the "
-                    "same --rdzv-id on all nodes");
+    assert_rejected(&h, &two_by_id, 1, NODE(.run_id = 5, .run_name = "two\x1b"),
+                    "b belongs to another job than the head a: --rdzv-id is two? there and unknown "
+                    "at the head; fix: pass the same --rdzv-id on all nodes");
     assert_rejected(&h, &two_by_id, 1, NODE(.n_local = RDZV_LOCAL_MAX + 1),
                     "b asks for 4097 ranks; a node has 1 to 4096");
     assert_rejected(&h, &two_by_id, 1, NODE(.n_local = -3),

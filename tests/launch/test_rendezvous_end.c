@@ -581,6 +581,8 @@ static void a_node_that_leaves_ends_all_in_good_order_and_the_others_restart(voi
     assert_int_equal(a->exit_code, 128 + SIGTERM);
     assert_says(a->text, "this node has left the job");
     must(&h, RDZV_DO_RESTART, RDZV_HEAD);
+    STEP(&h, .kind = RDZV_STOP, .conn = 2, .signal = SIGTERM); // sent before it was dismissed
+    assert_int_equal(h.r.n_actions, 0);
     STEP(&h, .kind = RDZV_GONE, .conn = 2, .last_seen_ms = h.now, .text = "connection closed");
     pass(&h, 30 * S);
     assert_place(&h, 1, 0, 0, 4);

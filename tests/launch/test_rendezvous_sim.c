@@ -5,8 +5,8 @@
  *
  * Time is simulated: messages take random times, in order on one connection and in any order
  * between nodes; connections die with or without a word; nodes crash, come back, come twice, come
- * as spares, do not get ready, cannot be killed; ranks fail, and drag others along. After a while
- * no new faults happen. The head is ticked only when it asked for it.
+ * as spares, do not get ready, cannot be killed, get SIGTERM; ranks fail, and drag others along.
+ * After a while no new faults happen. The head is ticked only when it asked for it.
  *
  * LS_TEST_ROUNDS multiplies the number of schedules, LS_TEST_SEED=N runs that one alone.
  */
@@ -57,16 +57,18 @@ typedef struct sim_node {
 } sim_node;
 
 typedef enum message_kind {
-    MSG_EVENT,     /* to the head, from a connection that may be gone by then */
-    MSG_ACTION,    /* to a node */
-    MSG_CRASH,     /* a node's process ends */
-    MSG_CUT,       /* a node's network is cut */
-    MSG_COME,      /* a node starts and connects */
-    MSG_RECONNECT, /* a connected node connects again, leaving its old connection open */
-    MSG_FAIL,      /* a rank of a node fails by itself */
-    MSG_DONE,      /* the ranks of a node end well */
-    MSG_DRAG,      /* a rank of a node fails because another node's ranks are gone */
-    MSG_STOP       /* the end is requested */
+    MSG_EVENT,       /* to the head, from a connection that may be gone by then */
+    MSG_ACTION,      /* to a node */
+    MSG_CRASH,       /* a node's process ends */
+    MSG_CUT,         /* a node's network is cut */
+    MSG_COME,        /* a node starts and connects */
+    MSG_RECONNECT,   /* a connected node connects again, leaving its old connection open */
+    MSG_FAIL,        /* a rank of a node fails by itself */
+    MSG_DONE,        /* the ranks of a node end well */
+    MSG_DRAG,        /* a rank of a node fails because another node's ranks are gone */
+    MSG_LEAVE,       /* a node gets SIGTERM */
+    MSG_LEAVE_AGAIN, /* a second one */
+    MSG_STOP         /* the end is requested */
 } message_kind;
 
 typedef struct message {
@@ -130,6 +132,8 @@ static struct {
     int rejects;
     int spares;
     int kills;
+    int leaves;
+    int needed; /* nodes that the job could not spare */
 } met;
 
 static sim_node nodes[NODES_MAX];
@@ -138,6 +142,11 @@ static uint64_t view_conn[NODES_MAX];
 static unsigned char is_ready[NODES_MAX];
 static unsigned char has_ended[NODES_MAX];
 static bool is_given_up; /* a node of it, before it started */
+
+/* What the head has received from each connection and answered, as far as it counts for SIGTERM. */
+enum { CONNS_MAX = 1 << 16 };
+typedef enum standing { UNKNOWN, STAYING, LEAVING } standing;
+static unsigned char standing_of[CONNS_MAX];
 
 #define CHECK(s, expr)                                                                             \
     do {                                                                                           \
@@ -242,6 +251,7 @@ static void come(sim *s, int i)
         return;
     }
     node->life = LIFE_COMING;
+    CHECK(s, s->n_conns < CONNS_MAX - 1);
     node->conn = ++s->n_conns;
     node->uid = chance(s, 50) ? ls_rng_next(&s->rng) : 0;
     node->is_cut = false;
@@ -371,6 +381,58 @@ static void obey(sim *s, int i, rdzv_action_kind action)
 }
 
 /* --- what the head does, and what must hold about it --- */
+
+static int count_staying(const sim *s)
+{
+    int n = 0;
+
+    for (uint64_t i = 1; i <= s->n_conns; i++)
+        n += standing_of[i] == STAYING;
+    return n;
+}
+
+/* The job goes on without a node, or ends as at any other stop. A second signal changes nothing,
+ * and nothing comes of one on a connection that the head has ended. */
+static void judge_signal(sim *s, const rdzv_event *e, int node)
+{
+    unsigned char *own = &standing_of[e->conn];
+
+    if (s->ended || *own == UNKNOWN || (e->kind == RDZV_STOP && *own == LEAVING))
+        return;
+    if (e->kind == RDZV_LEAVE && s->stop_signal == 0 && !s->opt.by_id && node != 0 &&
+        count_staying(s) - (*own == STAYING) >= s->opt.min_nodes) {
+        *own = LEAVING;
+        return;
+    }
+    met.needed += e->kind == RDZV_LEAVE;
+    s->stop_signal = s->stop_signal == 0 ? e->signal : s->stop_signal;
+}
+
+/* All that leave are dismissed before the others restart. */
+static void check_leaving(sim *s, const rdzv_event *e, const rdzv_result *r)
+{
+    bool restarts = false;
+
+    if (e->kind == RDZV_GONE)
+        standing_of[e->conn] = UNKNOWN;
+    if (e->kind == RDZV_ARRIVED)
+        standing_of[e->conn] = STAYING;
+    for (int i = 0; i < r->n_actions; i++) {
+        const rdzv_action *a = &r->actions[i];
+
+        restarts = restarts || a->kind == RDZV_DO_RESTART;
+        if (a->kind != RDZV_DO_REJECT && a->kind != RDZV_DO_END)
+            continue;
+        if (text_starts(a->text, "stopped by SIGTERM: this node has left")) {
+            CHECK(s, standing_of[a->conn] == LEAVING);
+            s->n_rejected++;
+            met.leaves++;
+        }
+        standing_of[a->conn] = UNKNOWN;
+    }
+    for (uint64_t i = 1; restarts && i <= s->n_conns; i++)
+        CHECK(s, standing_of[i] != LEAVING);
+}
 
 static int node_of(uint64_t conn, const sim *s)
 {
@@ -570,14 +632,17 @@ static void watch(sim *s, const rdzv_event *e)
         judge(s, e, place, s->now, e->crashed);
 }
 
-static void step(sim *s, rdzv_event *e)
+static void step(sim *s, rdzv_event *e, int node)
 {
     rdzv_result r;
 
     if (e->kind == RDZV_GONE && e->last_seen_ms == INT64_MAX)
         e->last_seen_ms = s->now;
     watch(s, e);
+    if (e->kind == RDZV_LEAVE || (e->kind == RDZV_STOP && e->conn != RDZV_HEAD))
+        judge_signal(s, e, node);
     r = rdzv_step(s->m, e, s->now);
+    check_leaving(s, e, &r);
     CHECK(s, r.wake_at_ms > s->now);
     s->wake_at = r.wake_at_ms;
     carry_out(s, &r);
@@ -606,7 +671,7 @@ static void deliver_event(sim *s, const message *m)
         text_format(text, sizeof(text), "failure %" PRIu64, m->order);
         e.text = text;
     }
-    step(s, &e);
+    step(s, &e, m->node);
 }
 
 static void deliver_action(sim *s, const message *m)
@@ -626,6 +691,7 @@ static void connect_again(sim *s, int i)
 
     if (node->conn == 0 || node->is_cut || node->uid == 0)
         return;
+    CHECK(s, s->n_conns < CONNS_MAX - 1);
     node->conn = ++s->n_conns; // the old one is left open and says nothing any more
     node->life = LIFE_COMING;
     node->generation = 0;
@@ -682,10 +748,19 @@ static void deliver(sim *s, const message *m)
         if (sent != NULL)
             sent->event.stopped = false;
         return;
+    case MSG_LEAVE:
+    case MSG_LEAVE_AGAIN:
+        sent = tell_head(s, m->node, m->kind == MSG_LEAVE ? RDZV_LEAVE : RDZV_STOP);
+        if (sent == NULL)
+            return;
+        sent->event.signal = SIGTERM;
+        if (m->kind == MSG_LEAVE && chance(s, 30))
+            post(s, MSG_LEAVE_AGAIN, m->node, s->now + below(s, 2000));
+        return;
     case MSG_STOP:
         s->stop_signal = s->stop_signal == 0 ? SIGINT : s->stop_signal;
         if (!s->ended)
-            step(s, &(rdzv_event){.kind = RDZV_STOP, .signal = SIGINT});
+            step(s, &(rdzv_event){.kind = RDZV_STOP, .signal = SIGINT}, 0);
         return;
     }
 }
@@ -707,6 +782,8 @@ static void plan_faults(sim *s)
                 post(s, MSG_CUT, i, at);
             if (fault(s, 5))
                 post(s, MSG_RECONNECT, i, at);
+            if (fault(s, 4))
+                post(s, MSG_LEAVE, i, at);
         }
         nodes[i].unkillable = fault(s, 1);
         nodes[i].stays_away = fault(s, 3);
@@ -726,6 +803,7 @@ static void open_world(sim *s, uint64_t seed, int size)
     for (int i = 0; i < MESSAGES_MAX; i++)
         s->unused[s->n_unused++] = &s->store[i];
     memset(nodes, 0, sizeof(nodes));
+    memset(standing_of, 0, sizeof(standing_of));
     s->seed = seed;
     ls_rng_seed(&s->rng, seed);
     s->opt.by_id = chance(s, 40);
@@ -786,7 +864,7 @@ static void run_schedule(uint64_t seed, int size)
         } else {
             CHECK(s, s->wake_at != RDZV_NEVER); // no message will ever come again
             s->now = s->wake_at;
-            step(s, &(rdzv_event){.kind = RDZV_TICK});
+            step(s, &(rdzv_event){.kind = RDZV_TICK}, 0);
         }
     }
     check_outcome(s);
@@ -815,11 +893,13 @@ static void any_schedule_keeps_the_promises(void **state)
         run_schedule((uint64_t)seed, 0);
     print_message(
         "met: %d views, %d starts, %d restarts, %d free ones, %d good ends, %d failed, %d stopped, "
-        "%d too late, %d rejected, %d spares, %d kills\n",
+        "%d too late, %d rejected, %d spares, %d kills, %d left, %d needed\n",
         met.views, met.starts, met.restarts, met.free_restarts, met.good_ends, met.failed_ends,
-        met.stopped_ends, met.late_ends, met.rejects, met.spares, met.kills);
+        met.stopped_ends, met.late_ends, met.rejects, met.spares, met.kills, met.leaves,
+        met.needed);
     assert_true(met.restarts > 100 && met.free_restarts > 100 && met.late_ends > 10);
     assert_true(met.good_ends > 100 && met.failed_ends > 100 && met.stopped_ends > 10);
+    assert_true(met.leaves > 100 && met.needed > 100);
     assert_true(met.rejects > 100 && met.spares > 100 && met.kills > 10);
 }
 

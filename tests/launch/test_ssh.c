@@ -226,6 +226,21 @@ static void the_same_line_of_all_hosts_is_folded(void **state)
     remove_folder(folder);
 }
 
+/* Also without a terminal. A rank that is slow may be ended before it prints. */
+static void the_same_failure_of_all_hosts_is_printed_once(void **state)
+{
+    job *j = start_on("127.0.0.2:2,127.0.0.3:1", NULL,
+                      JOB_LIST(LOCKSTEP_BIN "/message_passing", "--absent"), NULL);
+    const char *at;
+    int n = 0; /* lines of ranks: the report quotes one, too */
+
+    LS_UNUSED(state);
+    expect_end(j, 1);
+    for (at = text_str(&j->err); (at = strstr(at, "| message_passing: unknown flag")) != NULL; at++)
+        n += at > text_str(&j->err) && at[-1] != ' ';
+    job_expect(j, n == 1);
+}
+
 /* The launcher's store is the usual one; without it rank 0 hosts one, wherever it is. */
 static void programs_get_the_address_of_their_store(void **state)
 {
@@ -731,6 +746,7 @@ int main(void)
         test(both_streams_and_large_output_arrive_whole),
         test(only_the_chosen_ranks_are_shown),
         test(the_same_line_of_all_hosts_is_folded),
+        test(the_same_failure_of_all_hosts_is_printed_once),
         test(programs_get_the_address_of_their_store),
         test(a_hostfile_may_leave_numbers_out),
         test(a_hostfile_may_be_a_pipe),

@@ -183,6 +183,28 @@ static void a_killed_rank_has_its_last_operations_there(void **state)
     json_free(t.json);
 }
 
+static void file_of_another_job_is_renamed(void **state)
+{
+    timeline t = {0};
+    char earlier[128];
+    char *text;
+    size_t n;
+
+    LS_UNUSED(state);
+    name_file(&t);
+    text_format(earlier, sizeof(earlier), "%.*s.earlier.json", (int)strlen(t.path) - 5, t.path);
+    job_expect_code(job_start(JOB_LIST("cp", "/proc/self/comm", t.path), NULL), 0);
+    job_expect_code(
+        job_start(JOB_LIST(JOB_TOOL, "run", "--trace", t.path, JOB_ACTOR, "exit", "0"), NULL), 0);
+    load(&t);
+    json_free(t.json);
+    assert_ok(file_read(earlier, 64, &text, &n));
+    assert_int_equal(n, 3);
+    assert_memory_equal(text, "cp\n", 3);
+    ls_free(text);
+    (void)unlink(earlier);
+}
+
 static void unwritable_file_is_reported_before_the_start(void **state)
 {
     job *j = job_start(
@@ -201,6 +223,7 @@ int main(void)
         test(events_have_times_and_names_and_bytes_of_the_program),
         test(ranks_of_several_hosts_are_on_one_clock),
         test(a_killed_rank_has_its_last_operations_there),
+        test(file_of_another_job_is_renamed),
         test(unwritable_file_is_reported_before_the_start),
     };
 

@@ -14,6 +14,7 @@
 #include <lockstep/checkpoint.h>
 #include <lockstep/launch.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -33,8 +34,9 @@ int fsync(int fd)
 typedef struct rank_job {
     /* save: exits during its save; step: exits in training; resume: resumes; late: the same, and
      * rank 0 waits to be ended when that fails; abort: rank 1 aborts without a run; well: trains;
-     * whole: three epochs; rest: the same, resumes; kill, lose, grow: three epochs, but in the
-     * first generation rank 1 kills itself or loses its card, or all wait for a stop signal */
+     * refuse: all ranks fail at once; whole: three epochs; rest: the same, resumes; kill, lose,
+     * grow: three epochs, but in the first generation rank 1 kills itself or loses its card, or all
+     * wait for a stop signal */
     const char *how;
     const char *dir;
     const char *save;
@@ -113,6 +115,10 @@ static int rank_main(char **args)
     rank_job r = {.how = args[0], .dir = args[1], .save = args[2]};
     const int n = args[3] != NULL ? atoi(args[3]) : 0;
 
+    if (text_equal(r.how, "refuse")) {
+        fprintf(stderr, "text of the program\n");
+        return ls_train_exit("rank", ls_train_refuse("no data in %s", r.dir));
+    }
     return ls_train_exit("rank", n > 0 ? ls_spawn(run_rank, n, &r, NULL) : run_rank(0, &r));
 }
 
@@ -221,6 +227,28 @@ static void a_file_that_rank_0_cannot_write_is_reported_as_cause(void **state)
     job_expect(j, job_printed(j, 1,
                               "rank: --save: cannot create /absent/w.safetensors.tmp: No "
                               "such file or directory"));
+}
+
+static int count_lines(const job *j, const char *text)
+{
+    int n = 0;
+
+    for (const char *at = strstr(text_str(&j->err), text); at != NULL; at = strstr(at + 1, text))
+        n++;
+    return n;
+}
+
+/* As on a terminal; a rank that is slow may be ended before it prints. */
+static void failure_of_all_ranks_is_printed_once(void **state)
+{
+    job *j = job_start(
+        JOB_LIST(JOB_TOOL, "run", "-n", "3", self, "rank", "refuse", "/absent", save), NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 1);
+    job_expect(j, count_lines(j, "rank: no data in /absent\n") == 1);
+    job_expect(j, count_lines(j, "| text of the program\n") >= 1);
+    job_expect(j, count_lines(j, "ranks 0-2| text of the program\n") == 0);
 }
 
 /* --- restarts --- */
@@ -402,6 +430,7 @@ int main(int argc, char **argv)
         test(a_checkpoint_that_rank_0_cannot_load_is_reported_as_cause),
         test(a_failed_resume_is_reported_of_its_rank),
         test(a_file_that_rank_0_cannot_write_is_reported_as_cause),
+        test(failure_of_all_ranks_is_printed_once),
         test(a_restarted_run_gives_the_bits_of_an_uninterrupted_run),
         test(a_run_that_lost_a_card_continues_from_the_last_checkpoint),
         test(an_abort_on_another_node_is_reported_of_its_rank),

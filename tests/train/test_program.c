@@ -16,6 +16,11 @@ typedef struct calls {
     int checked; /* calls of each function */
     int placed;
     int trained;
+    int64_t layers; /* own flags */
+    int64_t card;
+    const char *words;
+    const char *path;
+    int64_t *differs; /* on rank 1; NULL: none of the numbers */
 } calls;
 
 static ls_status train(ls_run *run, ls_comm *comm, void *arg)
@@ -41,6 +46,21 @@ static ls_status train_alone(ls_run *run, ls_comm *comm, void *arg)
     LS_UNUSED(arg);
     (void)ls_nn_linear(ls_run_model(run), "fc", 2, 2, 0);
     return ls_run_start(run, NULL, NULL);
+}
+
+/* As ranks that were given other own flags on their machines. */
+static ls_status train_with_other_flags(ls_run *run, ls_comm *comm, void *arg)
+{
+    calls *c = arg;
+
+    if (ls_comm_rank(comm) == 1)
+        c->path = "elsewhere"; // never a difference
+    if (ls_comm_rank(comm) == 1 && c->differs != NULL)
+        *c->differs = 7;
+    else if (ls_comm_rank(comm) == 1)
+        c->words = "other";
+    (void)ls_nn_linear(ls_run_model(run), "fc", 2, 2, 0);
+    return ls_run_distribute(run, comm, NULL);
 }
 
 static ls_status check(void *arg)
@@ -162,6 +182,46 @@ static void the_options_of_the_program_reach_ls_init(void **state)
     assert_int_equal(c.trained, 1);
 }
 
+static int run_with_own_flags(calls *c, const char *const *local)
+{
+    const ls_flag own[] = {
+        {"Network", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
+        {"layers", 0, LS_FLAG_BYTES, &c->layers, 0, 100, "of the network"},
+        {"card", 0, LS_FLAG_INT, &c->card, 0, 100, "of this rank"},
+        {"words", 0, LS_FLAG_TEXT, &c->words, 0, 0, "a text"},
+        {"path", 0, LS_FLAG_TEXT, &c->path, 0, 0, "`FILE` a text"},
+        {"passes", 0, LS_FLAG_INT, &c->flags.epochs, 0, 0, "as --epochs"},
+    };
+
+    return run(
+        c,
+        (ls_train_program){
+            .own = own, .n_own = LS_COUNT_OF(own), .train = train_with_other_flags, .local = local},
+        "-g", "2");
+}
+
+static void own_flags_that_differ_are_named(void **state)
+{
+    const char *const local[] = {"width", "card", NULL};
+    calls c = {.layers = 4, .card = 1};
+
+    LS_UNUSED(state);
+    c.differs = &c.layers;
+    assert_int_equal(run_with_own_flags(&c, local), 1);
+    assert_last_error("ranks were started differently: --layers: 4 on rank 0 (");
+    assert_last_error(", 7 on rank 1 (");
+    c.differs = NULL;
+    assert_int_equal(run_with_own_flags(&c, local), 1);
+    assert_last_error("--words: not given on rank 0 (");
+    c.differs = &c.flags.epochs;
+    assert_int_equal(run_with_own_flags(&c, local), 1);
+    assert_last_error("--epochs: 1 on rank 0 (");
+    c.differs = &c.card;
+    assert_int_equal(run_with_own_flags(&c, NULL), 1);
+    assert_last_error("--card: 1 on rank 0 (");
+    assert_int_equal(run_with_own_flags(&c, local), 0);
+}
+
 static void a_program_without_its_parts_is_refused(void **state)
 {
     calls c = {.want_ranks = 1};
@@ -183,6 +243,7 @@ int main(void)
         cmocka_unit_test(every_failure_is_exit_code_1_with_its_text),
         cmocka_unit_test(a_failure_of_a_started_rank_reaches_the_program),
         cmocka_unit_test(the_options_of_the_program_reach_ls_init),
+        cmocka_unit_test(own_flags_that_differ_are_named),
         cmocka_unit_test(a_program_without_its_parts_is_refused),
     };
 

@@ -118,6 +118,34 @@ static void a_run_that_goes_on_renames_nothing(void **state)
     assert_false(file_exists(path_in("own.earlier.jsonl")));
 }
 
+/* The state names the file of --save-best that the run has written. */
+static void a_run_that_goes_on_renames_the_best_weights_of_another_run(void **state)
+{
+    char *text;
+    size_t n;
+
+    LS_UNUSED(state);
+    job.flags.save = path_in("next.safetensors");
+    job.flags.save_best = path_in("next_best.safetensors");
+    job.flags.epochs = 1;
+    job.flags.steps = 0;
+    assert_ok(small_run(&job).status);
+    read_file(job.flags.save_best, &text, &n);
+    job.flags.resume = "";
+    job.flags.epochs = 2;
+    assert_ok(small_run(&job).status);
+    assert_false(file_exists(path_in("next_best.earlier.safetensors")));
+
+    job.flags.save_best = path_in("foreign.safetensors");
+    write_text(job.flags.save_best, "weights of somewhere else");
+    job.flags.epochs = 3;
+    assert_ok(small_run_captured(&job, STDERR_FILENO, output, sizeof(output)).status);
+    assert_same_file(path_in("foreign.earlier.safetensors"), "weights of somewhere else", 25);
+    assert_non_null(strstr(output, "foreign.safetensors, which this run has not written, was"));
+    assert_false(file_exists(path_in("next.earlier.safetensors")));
+    ls_free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -126,6 +154,8 @@ int main(void)
         cmocka_unit_test_setup(metrics_of_another_run_are_renamed, make_job),
         cmocka_unit_test_setup(a_profile_of_another_run_is_renamed, make_job),
         cmocka_unit_test_setup(a_run_that_goes_on_renames_nothing, make_job),
+        cmocka_unit_test_setup(a_run_that_goes_on_renames_the_best_weights_of_another_run,
+                               make_job),
     };
     return cmocka_run_group_tests(tests, small_dir_make, small_dir_remove);
 }

@@ -436,13 +436,14 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         self._check_list("reduce_scatter", parts, target)
         sizes = [part.numel() for part in parts]
         plan = reduction(target.dtype, _operation(opts))
+        own = sizes[self._comm.rank]
+        if own != target.numel():
+            raise ValueError(
+                f"lockstep: reduce_scatter with tensors of {own} and {target.numel()} elements"
+            )
         if not plan.is_direct() or len(set(sizes)) > 1:
             flat = torch.cat([_on_cpu(part).reshape(-1) for part in parts])
-            return self._reduce_parts(target, flat, sizes, opts)
-        if sizes[0] != target.numel():
-            raise ValueError(
-                f"lockstep: reduce_scatter of parts of {sizes[0]} elements into {target.numel()}"
-            )
+            return self._reduce_parts(target, _source(flat), sizes, opts)
         sources = [_source(part) for part in parts]
         dst, finish = _target(target)
         out = ctypes.c_void_p()

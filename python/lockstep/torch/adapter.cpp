@@ -165,6 +165,10 @@ class backend : public c10d::Backend
         std::vector<const void *> from;
         reduction r;
 
+        if (!have_one_size(list)) {
+            start_uneven_reduce_scatter(op, only(outs), list, opts.reduceOp);
+            return started(op, OpType::REDUCE_SCATTER, "reduce_scatter", list);
+        }
         check_sizes(list, only(outs), "reduce_scatter");
         for (const Tensor &t : list) {
             r = reduction_of(op, t, opts.reduceOp);
@@ -581,6 +585,12 @@ class backend : public c10d::Backend
         }
     }
 
+    static bool have_one_size(const tensors &list)
+    {
+        return std::all_of(list.begin(), list.end(),
+                           [&](const Tensor &t) { return t.numel() == list[0].numel(); });
+    }
+
     /* The elements for each rank: rows of the first dimension, or equal parts. */
     std::vector<size_t> counts_of(const Tensor &t, const std::vector<int64_t> &splits) const
     {
@@ -614,7 +624,7 @@ class backend : public c10d::Backend
     {
         check_tensor(t);
         const plan &p = plan_of(t.scalar_type(), how);
-        Tensor in = contiguous(t, op->is_apart).to(p.computes);
+        Tensor in = plain(t, op->is_apart).to(p.computes);
 
         if (how == ReduceOp::PREMUL_SUM)
             in = at::mul(in, factor_of(how));
@@ -626,7 +636,7 @@ class backend : public c10d::Backend
     Tensor reduced(const operation_ptr &op, const Tensor &t, const reduction &r)
     {
         check_tensor(t);
-        const bool fits = t.is_contiguous() && r.by->computes == t.scalar_type() && !op->is_apart;
+        const bool fits = is_plain(t) && r.by->computes == t.scalar_type() && !op->is_apart;
         const Tensor place = fits ? t : at::empty(t.sizes(), t.options().dtype(r.by->computes));
 
         op->keep(place);
@@ -660,6 +670,29 @@ class backend : public c10d::Backend
         start(op, [&](ls_work **part) {
             return ls_reduce_scatter(comm(), address(r.in), address(out), r.count / size_,
                                      r.by->type, r.by->op, part);
+        });
+    }
+
+    void start_uneven_reduce_scatter(const operation_ptr &op, const Tensor &to, const tensors &list,
+                                     const ReduceOp &how)
+    {
+        std::vector<size_t> counts;
+        tensors parts;
+
+        for (const Tensor &t : list) {
+            check_tensor(t);
+            check_same_type(t, to);
+            parts.push_back(t.reshape({-1}));
+        }
+        check_sizes({list[rank_]}, to, "reduce_scatter");
+        const reduction r = reduction_of(op, at::cat(parts), how);
+        const Tensor out = reduced(op, to, r);
+
+        for (const Tensor &t : list)
+            counts.push_back(static_cast<size_t>(t.numel() * r.by->each));
+        start(op, [&](ls_work **part) {
+            return ls_reduce_scatter_v(comm(), address(r.in), address(out), counts.data(),
+                                       r.by->type, r.by->op, part);
         });
     }
 

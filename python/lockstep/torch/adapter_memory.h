@@ -26,10 +26,16 @@ inline void check_tensor(const Tensor &t)
     TORCH_CHECK_VALUE(t.layout() == at::kStrided, "lockstep: only all_reduce takes sparse tensors");
 }
 
-/* `t`, or a contiguous copy; copied: always a copy. */
-inline Tensor contiguous(const Tensor &t, bool copied)
+/* Whether its memory has its elements one after the other, as they are. */
+inline bool is_plain(const Tensor &t)
 {
-    return copied ? t.clone(at::MemoryFormat::Contiguous) : t.contiguous();
+    return t.is_contiguous() && !t.is_conj() && !t.is_neg();
+}
+
+/* `t`, or a plain copy; copied: always a copy. */
+inline Tensor plain(const Tensor &t, bool copied)
+{
+    return is_plain(t) && !copied ? t : at::empty(t.sizes(), t.options()).copy_(t);
 }
 
 using extent = std::pair<const char *, const char *>; // of the first element, behind the last

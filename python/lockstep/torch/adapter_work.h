@@ -84,19 +84,19 @@ class operation : public std::enable_shared_from_this<operation>
         used.push_back(t);
     }
 
-    /* `t`, or a contiguous copy of it, for the time of the operation. */
+    /* `t`, or a plain copy of it, for the time of the operation. */
     Tensor source_of(const Tensor &t)
     {
         check_tensor(t);
-        keep(contiguous(t, is_apart));
+        keep(plain(t, is_apart));
         return used.back();
     }
 
-    /* Memory for a result that is copied to `t` at the end, where `t` itself is not contiguous. */
+    /* Memory for a result that is copied to `t` at the end, where `t` itself is not plain. */
     Tensor result_of(const Tensor &t)
     {
         check_tensor(t);
-        keep(t.is_contiguous() && !is_apart ? t : at::empty(t.sizes(), t.options()));
+        keep(is_plain(t) && !is_apart ? t : at::empty(t.sizes(), t.options()));
         copy_at_end(t, used.back());
         return used.back();
     }

@@ -31,7 +31,7 @@ static void open_stream(agent_hosts *h, remote_host *host, int rank, int which)
                               .rank = rank,
                               .n_ranks = h->world_size,
                               .prefix = spec->prefix && h->world_size > 1,
-                              .fold = sink->terminal ? h->opt.output->fold : NULL};
+                              .fold = h->opt.output->fold};
     if (spec->prefix && spec->line_prefix != NULL)
         line_prefix_make(spec->line_prefix, &values, stream->own_prefix,
                          sizeof(stream->own_prefix));
@@ -148,6 +148,20 @@ static ls_status take_output(agent_hosts *h, int i, const frame *f)
     return LS_OK;
 }
 
+static ls_status take_failure_line(const agent_hosts *h, int i, const frame *f)
+{
+    output_stream *s;
+    uint64_t hash;
+    int rank;
+
+    LS_TRY(remote_read_failure_line(f, &rank, &hash));
+    s = stream_of(h, i, rank, 1);
+    if (s == NULL)
+        return ls_fail(LS_EPROTO, "a line of rank %d, which runs on another host", rank);
+    s->failure_line = hash;
+    return LS_OK;
+}
+
 /* --- stdin of rank 0 --- */
 
 static int host_of_rank_0(const agent_hosts *h)
@@ -195,6 +209,8 @@ ls_status hosts_take_message(void *arg, int i, const frame *f)
     switch (f->type) {
     case REMOTE_OUTPUT:
         return take_output(arg, i, f);
+    case REMOTE_FAILURE_LINE:
+        return take_failure_line(arg, i, f);
     case REMOTE_WINDOW:
         return take_window(arg, i, f);
     case REMOTE_NOTE:

@@ -50,6 +50,7 @@ static void send_hello(const agent_link *l)
                         .per_node = o->per_node,
                         .n_per_node = o->per_node != NULL ? o->max_nodes : 0,
                         .run_id = o->run_id,
+                        .run_name = o->run_name,
                         .version = ls_version(),
                         .host = host};
     char standby_at[NET_ADDRESS_TEXT_MAX];

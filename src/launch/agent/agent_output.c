@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "comm/recorder.h"
 #include "launch/agent/agent_hosts.h"
 #include "launch/agent/agent_remote.h"
 #include "launch/process/pseudo_terminal.h"
@@ -179,8 +180,7 @@ ls_status agent_output_open_fold(agent_output *o)
         n_shown += agent_logs_shows(&o->ranks[i], 0) || agent_logs_shows(&o->ranks[i], 1);
     if (agent_hosts_count_ranks(o->hosts, &n_ranks, &n_shown))
         first = 0;
-    if (!spec->capture || !spec->fold || !spec->prefix || spec->line_prefix != NULL ||
-        n_shown < 2 || (!o->sinks[0].terminal && !o->sinks[1].terminal))
+    if (!spec->capture || !spec->fold || !spec->prefix || spec->line_prefix != NULL || n_shown < 2)
         return LS_OK;
     return output_fold_create(first, n_ranks, n_shown, ls_clock_system(), &o->fold);
 }
@@ -197,12 +197,13 @@ static void on_fold_due(void *arg)
 void agent_output_update(agent_output *o)
 {
     const int due = o->fold != NULL ? output_fold_due(o->fold) : -1;
+    const bool has_terminal = o->sinks[0].terminal || o->sinks[1].terminal;
 
-    for (int i = 0; o->fold != NULL && i < o->ctx->spec->n_ranks; i++) {
+    for (int i = 0; has_terminal && i < o->ctx->spec->n_ranks; i++) {
         output_show_deferred(&o->ranks[i].stream[0]);
         output_show_deferred(&o->ranks[i].stream[1]);
     }
-    if (o->fold != NULL)
+    if (has_terminal)
         agent_hosts_show_deferred(o->hosts);
     if (due < 0)
         poller_timer_cancel(&o->fold_timer);
@@ -214,6 +215,18 @@ void agent_output_update(agent_output *o)
 
 /* --- the pipes --- */
 
+/* A rank records the line before it prints it. */
+static void read_failure_line(rank_output *r, int which)
+{
+    output_stream *s = &r->stream[which];
+
+    if (which == 0 || s->failure_line != 0 || (s->fold == NULL && !is_remote(r->owner)))
+        return;
+    s->failure_line = recorder_read_failure_line(r->ring_fd);
+    if (s->failure_line != 0 && is_remote(r->owner))
+        agent_remote_write_failure_line(&r->owner->sinks[0], r->rank, s->failure_line);
+}
+
 /* False: nothing was there. */
 static bool read_stream(rank_output *r, int which)
 {
@@ -221,6 +234,7 @@ static bool read_stream(rank_output *r, int which)
     const ssize_t n = read(r->fd[which], bytes, sizeof(bytes));
 
     if (n > 0) {
+        read_failure_line(r, which);
         agent_logs_write(r, which, bytes, (size_t)n);
         agent_filter_feed(r, which, bytes, (size_t)n);
         output_feed(&r->stream[which], bytes, (size_t)n);
@@ -291,8 +305,7 @@ ls_status agent_output_open_stream(agent_output *o, int local_rank, int which, i
                                        .prefix = spec->prefix && n_ranks > 1,
                                        .is_hidden = is_remote(o) || !agent_logs_shows(r, which)};
     make_prefixes(r, &r->stream[which]);
-    if (o->sinks[which].terminal)
-        r->stream[which].fold = o->fold;
+    r->stream[which].fold = o->fold;
     return watch_stream(r, which);
 }
 
@@ -371,7 +384,8 @@ void agent_output_reset(agent_output *o)
                                     .attempt = agent_generation(o->ctx) - 1,
                                     .fd = {-1, -1},
                                     .log_fd = {-1, -1},
-                                    .error_fd = -1};
+                                    .error_fd = -1,
+                                    .ring_fd = -1};
 }
 
 ls_status agent_output_begin(agent_output *o)

@@ -33,6 +33,7 @@ typedef struct rank_output {
     int log_fd[2];           /* files of its streams, -1: none */
     text_buf filtered[2];    /* unfinished lines for the filters */
     char filter_prefix[LINE_PREFIX_BYTES];
+    int ring_fd;  /* its flight recorder: borrowed */
     int error_fd; /* its error file in memory; -1: in the log folder, or none */
 } rank_output;
 

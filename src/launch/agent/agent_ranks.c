@@ -91,6 +91,7 @@ static ls_status open_ends(agent *a, agent_rank *r, bool is_first, rank_start *s
 
     LS_TRY(recorder_create_fd(&r->ring_fd));
     shim->ring_fd = r->ring_fd;
+    a->output.ranks[local].ring_fd = r->ring_fd;
     LS_TRY(open_shim(r, &shim->agent_fd));
     if (a->ctx.spec->capture) {
         LS_TRY(agent_output_open_stream(&a->output, local, 0, &shim->stdout_fd));

@@ -19,7 +19,7 @@
 static void write_frame(output_sink *to, remote_message type, const void *lead, size_t n_lead,
                         const char *bytes, size_t n)
 {
-    uint8_t header[FRAME_HEADER_BYTES + 8];
+    uint8_t header[FRAME_HEADER_BYTES + 12];
 
     wire_put_u32(header, (uint32_t)(n_lead + n));
     wire_put_u32(header + 4, type);
@@ -39,6 +39,15 @@ void agent_remote_write_output(output_sink *to, int rank, int which, const char 
         n -= REMOTE_OUTPUT_MOST;
     }
     write_frame(to, REMOTE_OUTPUT, lead, sizeof(lead), bytes, n);
+}
+
+void agent_remote_write_failure_line(output_sink *to, int rank, uint64_t hash)
+{
+    uint8_t body[12];
+
+    wire_put_u32(body, (uint32_t)rank);
+    wire_put_u64(body + 4, hash);
+    write_frame(to, REMOTE_FAILURE_LINE, body, sizeof(body), "", 0);
 }
 
 void agent_remote_write_note(output_sink *to, const char *line)

@@ -12,6 +12,8 @@
 
 /* Frames to the starter. Output without bytes is the end of the stream. */
 void agent_remote_write_output(output_sink *to, int rank, int which, const char *bytes, size_t n);
+/* With which a rank will print why it fails: recorder_hash_line(). */
+void agent_remote_write_failure_line(output_sink *to, int rank, uint64_t hash);
 void agent_remote_write_note(output_sink *to, const char *line);
 void agent_remote_write_window(output_sink *to, size_t more); /* rank 0's stdin takes more bytes */
 

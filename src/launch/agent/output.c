@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "comm/recorder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -260,13 +261,18 @@ static size_t erasing_bytes(const output_stream *s)
 static void show_line(output_stream *s, const char *line, size_t bytes)
 {
     char prefix[64];
+    bool is_failure;
 
     if (s->is_hidden)
         return;
+    is_failure = s->failure_line != 0 && recorder_hash_line(line, bytes) == s->failure_line;
+    if (s->fold != NULL && (s->sink->terminal || is_failure)) {
+        output_fold_add(s->fold, s, line, bytes, is_failure);
+        return;
+    }
     if (s->fold != NULL)
-        output_fold_add(s->fold, s, line, bytes);
-    else
-        output_write_line(s->sink, s, output_prefix(s, prefix, sizeof(prefix)), line, bytes);
+        output_fold_flush_rank(s->fold, s);
+    output_write_line(s->sink, s, output_prefix(s, prefix, sizeof(prefix)), line, bytes);
 }
 
 static void finish_line(output_stream *s)

@@ -4,7 +4,11 @@
  * are retained for the failure report.
  *
  *     pipe of a rank -> output_stream (gathers a line) -> output_sink (stdout or stderr of the job)
- *                                             \-> output_fold, on a terminal -/
+ *                                             \-> output_fold --/
+ *
+ * On a terminal equal lines of several ranks are folded. Elsewhere only those are with which the
+ * library has printed why its rank failed (recorder_note_failure_line()); all others are written as
+ * they are.
  *
  * A sink does not block where the kernel allows that. What a slow reader or a stopped terminal does
  * not take waits in a queue, and the owner stops reading pipes while the queue is full. The agent
@@ -64,6 +68,7 @@ typedef struct output_stream {
     char own_prefix[LINE_PREFIX_BYTES]; /* replaces "rank 1| "; "": it does not */
     bool is_hidden;                     /* lines are retained, not written */
     struct output_fold *fold;           /* folds equal lines of several ranks; NULL: no folding */
+    uint64_t failure_line;              /* recorder_hash_line() of it; 0: none yet */
     text_buf line;                      /* begun, not ended */
     bool is_returned; /* it ended in '\r'; the next byte decides what that means */
     bool is_redrawn;  /* it follows a '\r' */

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/map.h"
+#include "base/rng.h"
 #include "base/text.h"
 
 #include <string.h>
@@ -15,9 +16,8 @@ enum { RANGES_SHOWN = 8, WORD_BITS = 64 };
 
 typedef struct fold_line {
     list_node place;            /* in output_fold.lines */
-    list_node age;              /* in output_fold.ages */
     const output_stream *first; /* the stream that added it */
-    int64_t since_ns;
+    int64_t due_ns;
     uint64_t depth;
     uint64_t hash;
     char *text;
@@ -37,7 +37,6 @@ struct output_fold {
     int n_ranks;
     int n_shown;
     list_node lines; /* in the order of writing */
-    list_node ages;  /* in the order of arrival */
     size_t n_lines;
     size_t bytes;
     fold_line **newest_of; /* each rank's newest line in the queue, NULL: none */
@@ -59,7 +58,6 @@ ls_status output_fold_create(int first_rank, int n_ranks, int n_shown, const ls_
     f->n_ranks = n_ranks;
     f->n_shown = n_shown;
     list_init(&f->lines);
-    list_init(&f->ages);
     *out = f;
     return LS_OK;
 }
@@ -125,7 +123,8 @@ static void make_prefix(const output_fold *f, const fold_line *l, char *buf, siz
             text_append(&list, "-%d", f->first_rank + i);
         between = ",";
     }
-    text_format(buf, n, "\x1b[1mranks %s|\x1b[0m ", text_str(&list));
+    text_format(buf, n, l->first->sink->terminal ? "\x1b[1mranks %s|\x1b[0m " : "ranks %s| ",
+                text_str(&list));
     text_free(&list);
 }
 
@@ -151,7 +150,6 @@ static void write_first(output_fold *f)
         if (f->newest_of[i] == l)
             f->newest_of[i] = NULL;
     list_remove(&l->place);
-    list_remove(&l->age);
     f->bytes -= l->bytes;
     f->n_lines--;
     free_line(l);
@@ -159,9 +157,12 @@ static void write_first(output_fold *f)
 
 static int64_t left_ns(const output_fold *f)
 {
-    const fold_line *oldest = list_entry(f->ages.next, fold_line, age);
+    int64_t due_ns = INT64_MAX;
 
-    return (int64_t)OUTPUT_FOLD_MS * 1000000 - (now_ns(f) - oldest->since_ns);
+    for (list_node *at = f->lines.next; at != &f->lines; at = at->next)
+        if (line_at(at)->due_ns < due_ns)
+            due_ns = line_at(at)->due_ns;
+    return due_ns - now_ns(f);
 }
 
 /* A line that is due takes all lines before it along. */
@@ -169,6 +170,12 @@ void output_fold_flush(output_fold *f)
 {
     while (!list_empty(&f->lines) &&
            (line_at(f->lines.next)->n_ranks == f->n_shown || left_ns(f) <= 0))
+        write_first(f);
+}
+
+void output_fold_flush_rank(output_fold *f, const output_stream *s)
+{
+    while (output_fold_has(f, s))
         write_first(f);
 }
 
@@ -194,16 +201,6 @@ bool output_fold_has(const output_fold *f, const output_stream *s)
 }
 
 /* --- taking --- */
-
-/* FNV-1a. */
-static uint64_t hash_of(const char *text, size_t n)
-{
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)text[i]) * UINT64_C(0x100000001b3);
-    return h;
-}
 
 static void add_rank(output_fold *f, fold_line *l, int rank)
 {
@@ -241,7 +238,7 @@ static uint64_t next_depth(const output_fold *f, const output_stream *s)
 
 /* Inserts a line behind all lines that are not deeper; NULL: no memory. */
 static fold_line *insert(output_fold *f, const output_stream *s, uint64_t hash, const char *line,
-                         size_t bytes)
+                         size_t bytes, int ms)
 {
     const size_t n_words = ((size_t)f->n_ranks + WORD_BITS - 1) / WORD_BITS;
     fold_line *l = ls_calloc(1, sizeof(*l));
@@ -257,27 +254,27 @@ static fold_line *insert(output_fold *f, const output_stream *s, uint64_t hash, 
     }
     memcpy(l->text, line, bytes);
     l->first = s;
-    l->since_ns = now_ns(f);
+    l->due_ns = now_ns(f) + (int64_t)ms * 1000000;
     l->depth = next_depth(f, s);
     l->hash = hash;
     l->bytes = bytes;
     while (behind != &f->lines && line_at(behind)->depth > l->depth)
         behind = behind->prev;
     list_append(behind->next, &l->place);
-    list_append(&f->ages, &l->age);
     f->bytes += bytes;
     f->n_lines++;
     return l;
 }
 
-void output_fold_add(output_fold *f, const output_stream *s, const char *line, size_t bytes)
+void output_fold_add(output_fold *f, const output_stream *s, const char *line, size_t bytes,
+                     bool is_failure)
 {
-    const uint64_t hash = hash_of(line, bytes);
+    const uint64_t hash = ls_hash_bytes(line, bytes, 0);
     fold_line *l = find_same(f, s, hash, line, bytes);
     char prefix[64];
 
     if (l == NULL)
-        l = insert(f, s, hash, line, bytes);
+        l = insert(f, s, hash, line, bytes, is_failure ? OUTPUT_FAILURE_MS : OUTPUT_FOLD_MS);
     if (l != NULL) {
         add_rank(f, l, s->rank);
     } else {

@@ -379,7 +379,8 @@ static ls_status handle_stop(head_node *node, const frame *f)
 {
     char by[RDZV_HOST_BYTES + 32] = "";
     uint32_t number;
-    rdzv_event stop = {.kind = RDZV_STOP, .conn = node->id};
+    /* The own agent may have no ranks: then it is not a node of the job. */
+    rdzv_event stop = {.kind = RDZV_STOP, .conn = node->is_own ? RDZV_HEAD : node->id};
 
     LS_TRY(node_read_number(f, &number));
     stop.text = name_sender(node, by, sizeof(by));
@@ -405,7 +406,7 @@ static void let_leave(head_node *node)
 
 static ls_status handle_leave(head_node *node, const frame *f)
 {
-    rdzv_event leave = {.kind = RDZV_LEAVE, .conn = node->id};
+    rdzv_event leave = {.kind = RDZV_LEAVE, .conn = node->is_own ? RDZV_HEAD : node->id};
     char by[RDZV_HOST_BYTES + 32] = "";
     uint32_t number;
 

@@ -80,6 +80,7 @@ void node_write_hello(wire_writer *w, const rdzv_hello *h)
     write_int(w, h->min_nodes);
     write_int(w, h->max_nodes);
     wire_write_u64(w, h->run_id);
+    write_cut(w, h->run_name != NULL ? h->run_name : "", RDZV_NAME_BYTES - 1);
     wire_write_text(w, h->version);
     write_cut(w, h->host, RDZV_HOST_BYTES - 1);
     write_int(w, h->n_per_node);
@@ -99,6 +100,7 @@ ls_status node_read_hello(const frame *f, node_hello *out)
     out->hello.min_nodes = read_int(&r, 0, RDZV_NODES_MAX);
     out->hello.max_nodes = read_int(&r, 0, RDZV_NODES_MAX);
     out->hello.run_id = wire_read_u64(&r);
+    read_line(&r, out->run_name, sizeof(out->run_name));
     read_line(&r, out->version, sizeof(out->version));
     read_line(&r, out->host, sizeof(out->host));
     out->hello.n_per_node = read_int(&r, 0, RDZV_NODES_MAX);
@@ -114,6 +116,7 @@ ls_status node_read_hello(const frame *f, node_hello *out)
     if (st != LS_OK)
         node_hello_free(out);
     out->hello.per_node = out->per_node;
+    out->hello.run_name = out->run_name;
     out->hello.version = out->version;
     out->hello.host = out->host;
     return st;

@@ -86,6 +86,7 @@ typedef enum node_message {
 typedef struct node_hello {
     rdzv_hello hello; /* points to the members below */
     int *per_node;    /* freed with node_hello_free() */
+    char run_name[RDZV_NAME_BYTES];
     char version[64];
     char host[RDZV_HOST_BYTES];
 } node_hello;

@@ -229,11 +229,13 @@ static void take_event(rdzv *m, const rdzv_event *e)
     case RDZV_TICK:
         return;
     case RDZV_STOP:
-        if (node == NULL || !node->leaves) // its agent kills its ranks itself
-            on_stop(m, e);
-        return;
     case RDZV_LEAVE:
-        on_leave(m, node, e);
+        if (e->conn != RDZV_HEAD && node == NULL)
+            return; // it has left, or was rejected
+        if (e->kind == RDZV_LEAVE)
+            on_leave(m, node, e);
+        else if (node == NULL || !node->leaves) // its agent kills its ranks itself
+            on_stop(m, e);
         return;
     case RDZV_ARRIVED:
         on_arrived(m, e);

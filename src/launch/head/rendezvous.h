@@ -58,11 +58,13 @@
 
 #include <stdbool.h>
 
-#define RDZV_NODES_MAX  4096 /* nodes of a job, and spares beside them */
-#define RDZV_LOCAL_MAX  4096 /* ranks of one node */
-#define RDZV_HOST_BYTES 65   /* a host's name with its terminator; longer names are cut */
-#define RDZV_TEXT_BYTES 768  /* longest text of an action with its terminator */
-#define RDZV_HEAD       0    /* no connection: an action for the head itself */
+#define RDZV_NODES_MAX 4096 /* nodes of a job, and spares beside them */
+#define RDZV_LOCAL_MAX 4096 /* ranks of one node */
+#define RDZV_NAME_BYTES                                                                            \
+    64 /* of a name of a job in texts, with its terminator; longer ones are cut */
+#define RDZV_HOST_BYTES 65  /* a host's name with its terminator; longer names are cut */
+#define RDZV_TEXT_BYTES 768 /* longest text of an action with its terminator */
+#define RDZV_HEAD       0   /* no connection: an action for the head itself */
 #define RDZV_NEVER      INT64_MAX
 
 typedef struct rdzv rdzv;
@@ -101,6 +103,7 @@ typedef struct rdzv_hello {
     const int *per_node; /* its -g list, n_per_node entries; 0: none */
     int n_per_node;
     uint64_t run_id;
+    const char *run_name; /* NULL: not known */
     const char *version;
     const char *host;
 } rdzv_hello;
@@ -112,8 +115,10 @@ typedef enum rdzv_event_kind {
     RDZV_FAILED,  /* conn, generation, local_rank, exit_code, crashed, text: a rank, or the start */
     RDZV_FINISHED, /* conn, generation, stopped: all its ranks have ended */
     RDZV_GONE,     /* conn, last_seen_ms, text */
-    RDZV_STOP,     /* conn, signal, text: an orderly end is requested; the second one kills */
-    RDZV_LEAVE     /* the same, but if the others can go on without this node, only it ends */
+    /* conn (RDZV_HEAD: here), signal, text: an orderly end is requested; the second one kills. Of a
+     * node that is no longer in the job: nothing. */
+    RDZV_STOP,
+    RDZV_LEAVE /* the same, but if the others can go on without this node, only it ends */
 } rdzv_event_kind;
 
 typedef struct rdzv_event {

@@ -239,7 +239,7 @@ static void end_failed(rdzv *m)
 static void dismiss_leaving(rdzv *m)
 {
     for (int i = 0; i < m->capacity; i++)
-        if (m->nodes[i].leaves && !m->nodes[i].lost)
+        if (m->nodes[i].state != NODE_NONE && m->nodes[i].leaves && !m->nodes[i].lost)
             rdzv_dismiss(m, &m->nodes[i]);
 }
 

@@ -44,11 +44,13 @@ static bool is_same_job(const rdzv *m, const rdzv_hello *h, const char *host, ch
         return false;
     }
     if (h->run_id != m->opt.run_id) {
-        text_format(why, n,
-                    "%s belongs to another job than the head %s: --rdzv-id differs%s%s; fix: pass "
-                    "the same --rdzv-id on all nodes",
-                    host, m->host, m->run_name[0] != 0 ? ", that of the head is " : "",
-                    m->run_name);
+        text_printable(shown, sizeof(shown), h->run_name == NULL ? "" : h->run_name);
+        text_format(
+            why, n,
+            "%s belongs to another job than the head %s: --rdzv-id is %s there and %s at the "
+            "head; fix: pass the same --rdzv-id on all nodes",
+            host, m->host, shown[0] != 0 ? shown : "unknown",
+            m->run_name[0] != 0 ? m->run_name : "unknown");
         return false;
     }
     return true;

@@ -64,7 +64,7 @@ struct rdzv {
     rdzv_options opt; /* pointers into the members below, times filled in */
     int *per_node;
     char version[64];
-    char run_name[64];
+    char run_name[RDZV_NAME_BYTES];
     char host[RDZV_HOST_BYTES];
 
     rdzv_phase phase;

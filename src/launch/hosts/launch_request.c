@@ -139,6 +139,15 @@ ls_status remote_read_window(const frame *f, size_t *out)
     return wire_reader_end(&r, "a window of rank 0's input");
 }
 
+ls_status remote_read_failure_line(const frame *f, int *rank, uint64_t *hash)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+
+    *rank = read_number(&r, 0, INT32_MAX);
+    *hash = wire_read_u64(&r);
+    return wire_reader_end(&r, "the failure of a rank");
+}
+
 /* --- the request --- */
 
 void launch_request_write(wire_writer *w, const launch_request *o)

@@ -3,9 +3,10 @@
  * launch_request.h - the protocol between the starter of an agent on another host (starter.h) and
  * that agent, over its stdin and stdout.
  *
- *     agent -> starter   one line: "LOCKSTEP-AGENT 4 VERSION CORES", after output of a shell
+ *     agent -> starter   one line: "LOCKSTEP-AGENT 5 VERSION CORES", after output of a shell
  *     starter -> agent   REMOTE_LAUNCH_REQUEST: the job's key, its head's addresses, the program
- *     agent -> starter   REMOTE_OUTPUT, REMOTE_NOTE, REMOTE_FAILED, until the job is over
+ *     agent -> starter   REMOTE_OUTPUT, REMOTE_FAILURE_LINE, REMOTE_NOTE, REMOTE_FAILED, until the
+ *                        job is over
  *     agent -> starter   REMOTE_WINDOW: the starter may send so many more bytes for rank 0
  *     starter -> agent   REMOTE_INPUT, within the window; REMOTE_SIZE
  *
@@ -27,7 +28,7 @@
 
 #include <stdbool.h>
 
-#define LAUNCH_REQUEST_VERSION     4
+#define LAUNCH_REQUEST_VERSION     5
 #define REMOTE_GREETING            "LOCKSTEP-AGENT"
 #define LAUNCH_REQUEST_BODY_MAX    ((size_t)16 * 1024 * 1024)
 #define LAUNCH_REQUEST_STRINGS_MAX 65536 /* arguments, and variables */
@@ -37,12 +38,13 @@
 
 typedef enum remote_message {
     REMOTE_LAUNCH_REQUEST = 1,
-    REMOTE_INPUT,       /* bytes for rank 0's stdin; none: its end */
-    REMOTE_SIZE,        /* rows u32, columns u32: of the ranks' terminals */
-    REMOTE_OUTPUT = 16, /* rank u32, stream u8 (0 stdout, 1 stderr), bytes; none: its end */
-    REMOTE_NOTE,        /* text for users */
-    REMOTE_FAILED,      /* text: why the agent failed */
-    REMOTE_WINDOW,      /* bytes u32: rank 0's stdin takes so many more */
+    REMOTE_INPUT,        /* bytes for rank 0's stdin; none: its end */
+    REMOTE_SIZE,         /* rows u32, columns u32: of the ranks' terminals */
+    REMOTE_OUTPUT = 16,  /* rank u32, stream u8 (0 stdout, 1 stderr), bytes; none: its end */
+    REMOTE_FAILURE_LINE, /* rank u32, hash u64: it will print this line as its failure */
+    REMOTE_NOTE,         /* text for users */
+    REMOTE_FAILED,       /* text: why the agent failed */
+    REMOTE_WINDOW,       /* bytes u32: rank 0's stdin takes so many more */
 } remote_message;
 
 typedef struct launch_request {
@@ -102,6 +104,9 @@ LS_MUST_USE ls_status launch_request_list_env(char *const *exports, int n_export
 /* REMOTE_OUTPUT's body; *bytes points into the frame. */
 LS_MUST_USE ls_status remote_read_output(const frame *f, int *rank, int *stream, const char **bytes,
                                          size_t *n);
+
+/* REMOTE_FAILURE_LINE's body. */
+LS_MUST_USE ls_status remote_read_failure_line(const frame *f, int *rank, uint64_t *hash);
 
 /* The bodies of REMOTE_SIZE and REMOTE_WINDOW. */
 void remote_write_size(wire_writer *w, pty_size size);
