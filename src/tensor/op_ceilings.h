@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op_ceilings.h - what a device can reach at most, beside which --profile shows what operators do. */
+/* op_ceilings.h - what a device can reach at most: --profile shows operators beside it. */
 #ifndef LS_TENSOR_OP_CEILINGS_H
 #define LS_TENSOR_OP_CEILINGS_H
 

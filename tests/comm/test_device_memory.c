@@ -291,8 +291,7 @@ static ls_status wait_on_body(const ls_test_rank *self, void *arg)
     LS_TRY(check_all(&b, COUNT, 6, compute));
     // Also of an operation that a wait of this thread was to progress.
     atomic_store(&held.is_open, false);
-    ls_comm_wait_next();
-    LS_TRY(ls_all_reduce(comm, b.device, b.device, COUNT, LS_F32, LS_AVG, &work));
+    LS_TRY(ls_all_reduce(comm, b.device, b.device, COUNT, LS_F32, LS_AVG, ls_work_waited(&work)));
     LS_TRY(accel_call(compute, pass_gate, &held));
     LS_TRY(ls_work_wait_on(work, compute));
     atomic_store(&held.is_open, true);
