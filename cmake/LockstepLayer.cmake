@@ -13,9 +13,13 @@ function(ls_layer name)
   target_link_libraries(ls_${name} PUBLIC ${used} PRIVATE ${ARG_LIBS})
 endfunction()
 
+# The environment of tests on the simulated card; of suites that run there a second time.
+set(sim_card "GPU_HOST_DEVICES=8;GPU_HOST_DELAY_US=50;GPU_HOST_SEED=1")
+set(on_sim "LS_TEST_DEVICE=cudahost;${sim_card}")
+
 # ls_test(NAME LABEL SOURCES a.c ... [LIBS target ...] [TIMEOUT seconds] [ARGS ...] [ON_SIM])
 # One test binary, registered with ctest under its label; exit 77 = skipped. Long tests start first.
-# ON_SIM: a second time as NAME_on_sim, on the simulated stream device.
+# ON_SIM: a second time as NAME_on_sim, on the simulated card of tests/devices/.
 function(ls_test name label)
   cmake_parse_arguments(ARG "ON_SIM" "TIMEOUT" "SOURCES;LIBS;ARGS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -29,10 +33,10 @@ function(ls_test name label)
   set_tests_properties(${name} PROPERTIES
     LABELS "${label}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT} SKIP_RETURN_CODE 77)
   if(ARG_ON_SIM)
-    add_dependencies(${name} lockstep_sim)
+    add_dependencies(${name} lockstep_cudahost)
     add_test(NAME ${name}_on_sim COMMAND ${name} ${ARG_ARGS})
     set_tests_properties(${name}_on_sim PROPERTIES
       LABELS "${label}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT} SKIP_RETURN_CODE 77
-      ENVIRONMENT LS_TEST_DEVICE=sim)
+      ENVIRONMENT "${on_sim}")
   endif()
 endfunction()

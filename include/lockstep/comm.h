@@ -154,12 +154,6 @@ LS_API LS_MUST_USE ls_status ls_comm_monitored_barrier(ls_comm *comm, int64_t ti
  * copied; at most 39 bytes are shown. NULL or "": the address again. */
 LS_API void ls_comm_set_site(const char *text);
 
-/* This thread waits at once, by ls_work_wait() or ls_work_wait_for(), for the operation that its
- * next call starts: the progress thread is not woken. The operation progresses in calls of the
- * library only, until a wait has timed out, or ls_work_test(), ls_work_then() or ls_work_wait_on()
- * has found it pending. A call that fails is the next call, too. Never blocks. */
-LS_API void ls_comm_wait_next(void);
-
 #define LS_STACK_BYTES 1536
 
 /* Writes the stack of the program, terminated, to `text` (of LS_STACK_BYTES): a line for each call,
@@ -295,6 +289,12 @@ LS_API LS_MUST_USE ls_status ls_recv(ls_comm *comm, void *dst, size_t count, ls_
                                      int peer, int tag, ls_work **out);
 
 /* --- handles --- */
+
+/* As `out` of a call: this thread waits at once, by ls_work_wait() or ls_work_wait_for(), for the
+ * operation that the call starts: the progress thread is not woken. The operation progresses in
+ * calls of the library only, until a wait has timed out, or ls_work_test(), ls_work_then() or
+ * ls_work_wait_on() has found it pending. For collectives and messages only. NULL gives NULL. */
+LS_API ls_work **ls_work_waited(ls_work **out);
 
 /* Waits, frees the handle and returns the status of the operation. */
 LS_API LS_MUST_USE ls_status ls_work_wait(ls_work *work);

@@ -86,11 +86,19 @@ accel *accel_of(const void *p)
         return NULL;
     ls_mutex_lock(&lock);
     accel *a = atomic_load_explicit(&first, memory_order_relaxed);
+    accel *of_card = NULL;
 
-    while (a != NULL && !a->ops->owns(a, p))
+    while (a != NULL) {
+        const accel_owner owner = a->ops->owner(a, p);
+
+        if (owner == ACCEL_OWN)
+            break;
+        if (owner == ACCEL_SAME_CARD)
+            of_card = a;
         a = a->next;
+    }
     ls_mutex_unlock(&lock);
-    return a;
+    return a != NULL ? a : of_card;
 }
 
 void *accel_alloc(accel *a, size_t bytes)

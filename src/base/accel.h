@@ -2,8 +2,8 @@
 /*
  * accel.h - accelerators: memory that the host must not dereference, queues of work, and events.
  *
- * A device module (cuda; the tests' sim) opens an accel and registers it. Tensors, the loader, ddp
- * and collectives move data and order work through the functions below; only the module's own
+ * A device module (cuda; the tests' cudahost) opens an accel and registers it. Tensors, the loader,
+ * ddp and collectives move data and order work through the functions below; only the module's own
  * kernels dereference device memory.
  *
  * Order    The work of one queue runs in the order in which it was queued. The work of two queues
@@ -43,6 +43,13 @@ typedef enum accel_queue_id {
     ACCEL_QUEUES
 } accel_queue_id;
 
+/* Whose memory an address is in. */
+typedef enum accel_owner {
+    ACCEL_OTHER,     /* the host's, or that of another card */
+    ACCEL_SAME_CARD, /* allocated by another accelerator or library */
+    ACCEL_OWN
+} accel_owner;
+
 typedef enum accel_direction { ACCEL_TO_DEVICE, ACCEL_TO_HOST, ACCEL_ON_DEVICE } accel_direction;
 
 /* An event starts with this; the rest is the module's. */
@@ -57,7 +64,7 @@ typedef struct accel_ops {
     void (*free)(accel *self, void *block);
     void *(*alloc_host)(accel *self, size_t bytes);
     void (*free_host)(accel *self, void *block);
-    bool (*owns)(accel *self, const void *p);
+    accel_owner (*owner)(accel *self, const void *p);
     ls_status (*copy)(ls_queue *queue, void *dst, const void *src, size_t bytes,
                       accel_direction direction);
     ls_status (*fill)(ls_queue *queue, void *dst, int byte, size_t bytes);
@@ -105,8 +112,8 @@ void accel_unregister(accel *a);
 void accel_add_user(accel *a, accel_user *user);
 void accel_remove_user(accel *a, accel_user *user);
 
-/* The registered accelerator whose memory `p` points into; NULL: host memory. A comparison when
- * none is registered. */
+/* The registered accelerator whose memory `p` points into: that which has allocated it, or one of
+ * the same card; NULL: host memory. A comparison when none is registered. */
 accel *accel_of(const void *p);
 
 static inline ls_queue *accel_queue(accel *a, accel_queue_id id)

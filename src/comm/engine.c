@@ -500,28 +500,14 @@ static void send_calls(engine *e, ls_comm *comm)
     watch_poll_hub(e);
 }
 
-/* This thread waits for its next operation. */
-static _Thread_local bool own_wait;
-
-void ls_comm_wait_next(void)
-{
-    own_wait = true;
-}
-
-void engine_forget_wait(void)
-{
-    own_wait = false;
-}
-
 /* Under the lock; returns a handle of the work or waits for its end. */
-static ls_status run_locked(ls_comm *comm, const coll_call *call, const void *site, ls_work **out)
+static ls_status run_locked(ls_comm *comm, const coll_call *call, const void *site, bool is_waited,
+                            ls_work **out)
 {
     engine *e = comm->engine;
-    const bool waits = own_wait;
     ls_work *w = NULL;
     ls_status st;
 
-    own_wait = false;
     if (comm->calls != NULL)
         send_calls(e, comm);
     st = check_usable(comm);
@@ -533,7 +519,7 @@ static ls_status run_locked(ls_comm *comm, const coll_call *call, const void *si
     if (out != NULL) {
         list_append(&comm->handles, &w->handle);
         *out = w;
-        if (w->phase == WORK_ENDED || waits)
+        if (w->phase == WORK_ENDED || is_waited)
             return LS_OK;
         w->is_held = true;
         e->n_held++;
@@ -554,13 +540,14 @@ static ls_status run_locked(ls_comm *comm, const coll_call *call, const void *si
     return st == LS_OK ? LS_OK : ls_fail(st, "%s", comm->text);
 }
 
-ls_status engine_run(ls_comm *comm, const coll_call *call, const void *site, ls_work **out)
+ls_status engine_run(ls_comm *comm, const coll_call *call, const void *site, bool is_waited,
+                     ls_work **out)
 {
     engine *e = comm->engine;
     ls_status st;
 
     engine_enter(e);
-    st = run_locked(comm, call, site, out);
+    st = run_locked(comm, call, site, is_waited, out);
     engine_leave(e);
     return st;
 }

@@ -187,7 +187,7 @@ struct engine {
     bool is_stopping;
     int n_waiting; /* callers that wait on `changed` */
     int n_held;   /* running works that progress without their caller: all with handles but those of
-                   ls_comm_wait_next(), and detached ones */
+                   ls_work_waited(), and detached ones */
     int n_staged; /* staged works that have not ended */
     int64_t moved_ns; /* when a staged work has last progressed */
     int64_t spin_ns;
@@ -227,11 +227,10 @@ typedef struct coll_call {
     void *const *dst_parts;
 } coll_call;
 
-/* Checks and starts an operation. out NULL: waits for its end. Not under the lock. */
+/* Checks and starts an operation. out NULL: waits for its end. is_waited: the caller waits for the
+ * handle at once. Not under the lock. */
 LS_MUST_USE ls_status engine_run(ls_comm *comm, const coll_call *call, const void *site,
-                                 ls_work **out);
-/* The call of ls_comm_wait_next() has been, and did not reach engine_run(). */
-void engine_forget_wait(void);
+                                 bool is_waited, ls_work **out);
 
 /* Breaks the group from any thread: the holder of the lock serves it at once. */
 void engine_abort_group(engine *e, ls_comm *comm, const job_cause *cause);

@@ -282,7 +282,7 @@ static ls_status exchange(ls_comm *comm, int color, int key, const void *site, s
         return ls_fail(LS_ENOMEM, "no memory to split a group of %d ranks", comm->info.size);
     st = reserve_ids(comm, &mine[2]);
     if (st == LS_OK)
-        st = engine_run(comm, &call, site, NULL);
+        st = engine_run(comm, &call, site, false, NULL);
     for (int r = 0; st == LS_OK && r < comm->info.size; r++)
         entries[r] =
             (split_entry){.color = all[3 * (size_t)r], .key = all[3 * (size_t)r + 1], .rank = r};
@@ -349,7 +349,7 @@ static void break_parent(ls_comm *comm)
 /* After this all members have the new group. */
 static ls_status confirm(ls_comm *comm, const void *site)
 {
-    return engine_run(comm, &(coll_call){.kind = COLL_BARRIER, .root = -1}, site, NULL);
+    return engine_run(comm, &(coll_call){.kind = COLL_BARRIER, .root = -1}, site, false, NULL);
 }
 
 static ls_status split(ls_comm *comm, int color, int key, const void *site, ls_comm **out)

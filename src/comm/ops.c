@@ -5,20 +5,40 @@
 
 #define NO_ROOT (-1)
 
+/* The address of a handle is even: the lowest bit marks what ls_work_waited() has returned. */
+static bool is_waited(ls_work *const *out)
+{
+    return ((uintptr_t)out & 1) != 0;
+}
+
+ls_work **ls_work_waited(ls_work **out)
+{
+    return out == NULL || is_waited(out) ? out : (ls_work **)(void *)((char *)out + 1);
+}
+
+/* Where the handle goes, without the mark; NULL: there is none. */
+static ls_work **begin_out(ls_work **out)
+{
+    ls_work **const at = is_waited(out) ? (ls_work **)(void *)((char *)out - 1) : out;
+
+    if (at != NULL)
+        *at = NULL;
+    return at;
+}
+
 /* A call that starts nothing. */
 static ls_status refuse(const coll_call *c, const char *why)
 {
-    engine_forget_wait();
     return ls_fail(LS_EINVAL, "%s%s", coll_name(c->kind), why);
 }
 
 static ls_status run(ls_comm *comm, const coll_call *c, const void *site, ls_work **out)
 {
-    if (out != NULL)
-        *out = NULL;
+    ls_work **const at = begin_out(out);
+
     if (comm == NULL)
         return refuse(c, ": comm is NULL");
-    return engine_run(comm, c, site, out);
+    return engine_run(comm, c, site, is_waited(out), at);
 }
 
 /* The v-variants: without counts the description would be that of another operation. */
@@ -29,8 +49,7 @@ static ls_status run_v(ls_comm *comm, const coll_call *op, const void *site, ls_
     const bool needs_dst =
         op->kind == COLL_GATHER || op->kind == COLL_ALL_GATHER || op->kind == COLL_ALL_TO_ALL;
 
-    if (out != NULL)
-        *out = NULL;
+    (void)begin_out(out);
     if ((needs_src && op->src_counts == NULL) || (needs_dst && op->dst_counts == NULL))
         return refuse(op, "_v: counts is NULL");
     return run(comm, op, site, out);
@@ -179,8 +198,7 @@ ls_status ls_all_to_all_v(ls_comm *comm, const void *src, const size_t *src_coun
 static ls_status run_list(ls_comm *comm, const coll_call *c, bool has_list, const void *site,
                           ls_work **out)
 {
-    if (out != NULL)
-        *out = NULL;
+    (void)begin_out(out);
     if (!has_list && comm != NULL && (c->root < 0 || c->root == comm->info.rank))
         return refuse(c, "_list: the list of parts is NULL");
     return run(comm, c, site, out);

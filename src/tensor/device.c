@@ -45,8 +45,6 @@ static ls_status run_reference(ls_device *device, const op_call *call)
 
     // cpu_ref cannot read the memory of a stream device.
     kernel = device->accel == NULL ? cpu_ref_device_ops.find_kernel(NULL, call) : NULL;
-    if (kernel == NULL && device->accel == NULL && widen_needed(call))
-        return widen_run(device, call);
     // all_plain() uses OP_COPY: without a kernel for it this would not end.
     if (call->op == OP_COPY && !(tensor_is_plain(call->in[0]) && tensor_is_plain(call->out[0])))
         return ls_fail(LS_EINTERNAL, "device %s has no copy out of its own layout",
@@ -74,48 +72,96 @@ static inline void mark_written(const op_call *call)
     }
 }
 
-static inline ls_status run_kernel(ls_device *device, const op_call *call)
+/* Without widening. */
+static ls_status run_kernel(ls_device *device, const op_call *call)
 {
     const kernel_fn kernel = device->ops->find_kernel(device->state, call);
 
     return kernel == NULL ? run_reference(device, call) : kernel(device->state, call);
 }
 
-static ls_status run_with_sequences(ls_device *device, const op_call *call)
+static inline ls_status run_viewed(ls_device *device, const op_call *call, widen_run_fn run)
 {
     sequence_view view;
-    ls_status st = sequence_open(call, &view);
+    ls_status st;
 
+    if (!sequence_occurs(call))
+        return run(device, call);
+    st = sequence_open(call, &view);
     if (st == LS_OK)
-        st = run_kernel(device, call);
+        st = run(device, call);
     sequence_close(&view);
     return st;
 }
 
-ls_status device_run(ls_device *device, const op_call *call)
+/* A part of a widened operator. */
+static ls_status run_part(ls_device *device, const op_call *call)
 {
-    if (device->profile != NULL)
-        return op_profile_run(device, call, 1);
-    LS_TRY(sequence_occurs(call) ? run_with_sequences(device, call) : run_kernel(device, call));
+    LS_TRY(run_viewed(device, call, run_kernel));
     mark_written(call);
     return LS_OK;
 }
 
-ls_status device_run_many(ls_device *device, const op_call *calls, int n)
+static ls_status run_or_widen(ls_device *device, const op_call *call)
 {
-    if (n == 0)
-        return LS_OK;
-    if (device->profile != NULL)
-        return op_profile_run(device, calls, n);
+    const kernel_fn kernel = device->ops->find_kernel(device->state, call);
+
+    if (kernel != NULL)
+        return kernel(device->state, call);
+    if (device->accel == NULL && cpu_ref_device_ops.find_kernel(NULL, call) == NULL &&
+        widen_needed(call))
+        return widen_run(device, call, run_part);
+    return run_reference(device, call);
+}
+
+static ls_status run_one(ls_device *device, const op_call *call)
+{
+    LS_TRY(run_viewed(device, call, run_or_widen));
+    mark_written(call);
+    return LS_OK;
+}
+
+static ls_status run_many(ls_device *device, const op_call *calls, int n)
+{
     if (device->ops->run_many == NULL) {
         for (int i = 0; i < n; i++)
-            LS_TRY(device_run(device, &calls[i]));
+            LS_TRY(run_one(device, &calls[i]));
         return LS_OK;
     }
     LS_TRY(device->ops->run_many(device->state, calls, n));
     for (int i = 0; i < n; i++)
         mark_written(&calls[i]);
     return LS_OK;
+}
+
+/* An operator may run others, which belong to it. */
+static ls_status run_profiled(ls_device *device, const op_call *calls, int n)
+{
+    op_profile *p = device->profile;
+    op_record r;
+    ls_status st = device_synchronize(device, "device: profile");
+
+    device->profile = NULL;
+    op_profile_begin(p, &r, calls, n);
+    if (st == LS_OK)
+        st = n == 1 ? run_one(device, calls) : run_many(device, calls, n);
+    if (st == LS_OK)
+        st = device_synchronize(device, "device: profile");
+    device->profile = p;
+    op_profile_end(p, &r, calls, st);
+    return st;
+}
+
+ls_status device_run(ls_device *device, const op_call *call)
+{
+    return device->profile != NULL ? run_profiled(device, call, 1) : run_one(device, call);
+}
+
+ls_status device_run_many(ls_device *device, const op_call *calls, int n)
+{
+    if (n == 0)
+        return LS_OK;
+    return device->profile != NULL ? run_profiled(device, calls, n) : run_many(device, calls, n);
 }
 
 ls_status device_calls(ls_device *device, int n, op_call **out)

@@ -382,7 +382,7 @@ typedef struct device_usage {
     int busy_percent; /* share of the last moments in which a kernel ran; -1: not known */
 } device_usage;
 
-#define DEVICE_ABI 21
+#define DEVICE_ABI 22
 
 /* What a device is opened with. */
 typedef struct device_settings {

@@ -41,20 +41,10 @@ typedef struct op_profile {
     int64_t suspended_ns; /* of the current operator, while others ran (ddp/shards_together.h) */
 } op_profile;
 
-/* For device_run() and device_run_many(): runs the calls and adds one record for all. Returns
- * their status; failed calls have no record. */
-LS_MUST_USE ls_status op_profile_run(ls_device *device, const op_call *calls, int n);
+/* Before and after device.c runs `n` calls: one record for all, `r`, if their status is LS_OK. */
+void op_profile_begin(op_profile *p, op_record *r, const op_call *calls, int n);
+void op_profile_end(op_profile *p, op_record *r, const op_call *calls, ls_status status);
 
 void op_profile_free(op_profile *p); /* the records; not of a device that uses the profile */
-
-/* What the device reaches with these threads, while other processes do what they do. */
-typedef struct op_ceilings {
-    double flops; /* of a product of matrices, per second */
-    double bytes; /* read and written by ReLU of 64 MiB, per second */
-} op_ceilings;
-
-/* Measures for about a third of a second, and takes the fastest runs. Needs
- * 128 MiB of the device's memory, which stay in its pool. `compute`: the type of activations. */
-LS_MUST_USE ls_status op_ceilings_measure(ls_device *device, ls_dtype compute, op_ceilings *out);
 
 #endif

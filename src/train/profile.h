@@ -11,6 +11,7 @@
 
 #include <lockstep/train.h>
 
+#include "tensor/op_ceilings.h"
 #include "tensor/op_profile.h"
 
 /* A phase of the program, or a step. */

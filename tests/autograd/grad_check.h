@@ -30,7 +30,8 @@ struct check_case {
     ls_activation function;
 };
 
-/* Compares one case, in float64 on the reference device or on sim. The test fails with its name. */
+/* Compares one case, in float64 on the reference device or on cudahost. The test fails with its
+ * name. */
 void check(const check_case *c);
 void check_each(const check_case *cases, size_t n);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_attention.c - attention against its definition by other operators, its masks and its
- * dropout, and how much memory it takes, on the device for CPUs or on sim.
+ * dropout, and how much memory it takes, on the device for CPUs or cudahost.
  */
 #include "tensor/testing.h"
 
@@ -29,7 +29,7 @@ static ls_tensor *random_floats(const bench *s, int n_dims, const int64_t *dims,
 
 static bool is_on_sim(void)
 {
-    return strcmp(test_device_name(), "sim") == 0;
+    return strcmp(test_device_name(), "cudahost") == 0;
 }
 
 /* q, k and v of these shapes, which require gradients. */
@@ -37,7 +37,7 @@ static bench setup(int n_dims, const int64_t *q, const int64_t *k, const int64_t
 {
     const int64_t *const dims[N_LEAVES] = {q, k, v};
     const ls_device_options options = {
-        .size = sizeof(options), .name = is_on_sim() ? "sim" : "cpu", .threads = 2};
+        .size = sizeof(options), .name = is_on_sim() ? "cudahost" : "cpu", .threads = 2};
     bench s = {.mask = NULL};
 
     assert_status(LS_OK, ls_device_open(&options, &s.device));
@@ -288,7 +288,7 @@ static size_t bytes_for(int64_t queries, int64_t keys)
 /* All scores of 4096 queries and keys would take 64 MiB, of 2048 16 MiB. */
 static void memory_grows_with_the_sum_of_queries_and_keys(void **state)
 {
-    const int64_t n = is_on_sim() ? 512 : 1024; // sim computes slowly
+    const int64_t n = is_on_sim() ? 512 : 1024; // which computes slowly
     const size_t small = bytes_for(n, n);
     const size_t large = bytes_for(4 * n, 4 * n);
 
@@ -309,7 +309,7 @@ static void products_of_single_rows_have_gradients(void **state)
     const float want_a[4] = {12, 14, 12, 14}; // sums of b over its two matrices
     const float want_b[4] = {4, 6, 4, 6};     // sums of a over its rows
     const ls_device_options options = {
-        .size = sizeof(options), .name = is_on_sim() ? "sim" : "cpu", .threads = 2};
+        .size = sizeof(options), .name = is_on_sim() ? "cudahost" : "cpu", .threads = 2};
     float got[4];
     bench s = {.mask = NULL};
     ls_tensor *y;

@@ -279,7 +279,7 @@ static void cross_entropy_names_what_does_not_fit(void **state)
     } else { // a queued operator's failure is that of the next wait
         assert_non_null(ls_cross_entropy(s.tape, logits, two));
         assert_status(LS_EINVAL, device_synchronize(s.device, "test"));
-        assert_string_equal(ls_last_error(), "target -4 of row 1 is outside [0, 3)");
+        assert_string_equal(ls_last_error(), "cross_entropy: target -4 of row 1 is outside [0, 3)");
     }
     teardown(&s);
 }

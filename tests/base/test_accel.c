@@ -18,14 +18,16 @@ typedef struct fake_user {
     int closed;
 } fake_user;
 
-static bool owns(accel *self, const void *p)
+static accel_owner owner(accel *self, const void *p)
 {
     const fake_accel *a = (const fake_accel *)(void *)self;
 
-    return (const char *)p >= a->memory && (const char *)p < a->memory + sizeof(a->memory);
+    return (const char *)p >= a->memory && (const char *)p < a->memory + sizeof(a->memory)
+               ? ACCEL_OWN
+               : ACCEL_OTHER;
 }
 
-static const accel_ops fake_ops = {.name = "fake", .owns = owns};
+static const accel_ops fake_ops = {.name = "fake", .owner = owner};
 
 static void close_user(accel_user *self)
 {

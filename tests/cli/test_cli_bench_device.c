@@ -22,13 +22,13 @@ static void every_operation_runs_on_device_memory(void **state)
         for (size_t k = 0; k < LS_COUNT_OF(backends); k++) {
             char header[100];
             job *j = job_start(BENCH(ops[i], "-g4", "-b0", "-e2056", "-i1028", "-n2", "--device",
-                                     "sim", "--backend", backends[k]),
+                                     "cudahost", "--backend", backends[k]),
                                JOB_LIST(FAKE_NCCL));
 
             job_expect_code(j, 0);
             text_format(header, sizeof(header),
                         "4 ranks, backend %s, transport shm, memory user, "
-                        "device sim\n",
+                        "device cudahost\n",
                         backends[k]);
             job_expect(j, job_printed(j, 0, header));
             job_expect(j, bench_count_rows(j) == 3 && job_printed(j, 0, "values : 0 OK"));
@@ -44,10 +44,11 @@ static void device_times_are_measured_in_every_mode(void **state)
     for (size_t mode = 0; mode < LS_COUNT_OF(modes); mode++)
         for (int single = 0; single < 2; single++) {
             bench_row rows[2];
-            job *j = job_start(BENCH("all_reduce", "-g2", "-b64", "-e4160", "-f65", "-n4", "-m3",
-                                     "-u3", "-c2", "-C1", "-M1", "-z", modes[mode], "-I",
-                                     single ? "1" : "0", "--device", "sim", "--backend", "nccl"),
-                               JOB_LIST(FAKE_NCCL));
+            job *j =
+                job_start(BENCH("all_reduce", "-g2", "-b64", "-e4160", "-f65", "-n4", "-m3", "-u3",
+                                "-c2", "-C1", "-M1", "-z", modes[mode], "-I", single ? "1" : "0",
+                                "--device", "cudahost", "--backend", "nccl"),
+                          JOB_LIST(FAKE_NCCL));
 
             job_expect_code(j, 0);
             job_expect(j, bench_count_rows(j) == 2 && job_printed(j, 0, "values : 0 OK"));
@@ -66,12 +67,12 @@ static void registered_device_memory_is_measured(void **state)
 
     LS_UNUSED(state);
     for (int has_it = 0; has_it < 2; has_it++) {
-        job *j = job_start(BENCH("all_reduce", "-g2", "-b64", "-e64", "-R1", "--device", "sim",
+        job *j = job_start(BENCH("all_reduce", "-g2", "-b64", "-e64", "-R1", "--device", "cudahost",
                                  "--backend", "nccl"),
                            JOB_LIST(libraries[has_it], "LOCKSTEP_LOG=nccl=debug"));
 
         job_expect_code(j, 0);
-        job_expect(j, job_printed(j, 0, "memory registered, device sim"));
+        job_expect(j, job_printed(j, 0, "memory registered, device cudahost"));
         job_expect(j, job_printed(j, 0, "values : 0 OK"));
         job_expect(j, job_printed(j, 1, "bytes: no error") == (has_it == 1));
         job_clean_up(NULL);
@@ -88,16 +89,16 @@ static void sets_of_ranks_compare_device_memory(void **state)
     LS_UNUSED(state);
     assert_true(fd >= 0);
     (void)close(fd);
-    j = job_start(BENCH("all_gather", "-g2", "-b64", "-e64", "-n4", "-N2", "--device", "sim",
+    j = job_start(BENCH("all_gather", "-g2", "-b64", "-e64", "-n4", "-N2", "--device", "cudahost",
                         "--backend", "nccl", "--vs", "native", "--json", path),
                   JOB_LIST(FAKE_NCCL));
     job_expect_code(j, 0);
-    job_expect(j, job_printed(j, 0, "backend nccl, transport shm, memory user, device sim"));
+    job_expect(j, job_printed(j, 0, "backend nccl, transport shm, memory user, device cudahost"));
     job_expect(j, job_printed(j, 0, "values : 0 OK"));
     v = bench_json(j, path);
     job_expect(j, json_size(v) == 4);
     for (size_t i = 0; i < json_size(v); i++)
-        job_expect(j, text_equal(bench_text(json_at(v, i), "device"), "sim"));
+        job_expect(j, text_equal(bench_text(json_at(v, i), "device"), "cudahost"));
     json_free(v);
 }
 
@@ -107,16 +108,16 @@ static void devices_that_cannot_be_used_are_errors(void **state)
 
     LS_UNUSED(state);
     bench_expect_refused(BENCH("all_reduce", "--device", "abacus", "-g2"), 1, "abacus");
-    bench_expect_refused(BENCH("all_reduce", "--device", "sim", "--touch"), 2,
+    bench_expect_refused(BENCH("all_reduce", "--device", "cudahost", "--touch"), 2,
                          "--touch with --device: it is for the caches of CPUs");
     bench_expect_refused(BENCH("all_reduce", "--device", "cpu_ref"), 1,
                          "--device cpu_ref: it has no memory of its own");
-    bench_expect_refused(BENCH("all_reduce", "-g2", "--device", "sim", "-b1T", "-e1T"), 1,
-                         "out of memory on sim:0: a buffer needs 1.5 TiB, ");
-    // it has two cards
-    bench_expect_refused(BENCH("all_reduce", "-g3", "--device", "cudahost"), 1,
-                         "start at most 2 ranks on this machine; or use --share-gpu");
-    j = job_start(BENCH("all_reduce", "-g3", "--device", "cudahost", "--share-gpu", "-b8", "-e8"),
+    bench_expect_refused(BENCH("all_reduce", "-g2", "--device", "cudahost", "-b1T", "-e1T"), 1,
+                         ": a buffer needs 1.5 TiB, 1 GiB are free: lower -e");
+    // it has four cards
+    bench_expect_refused(BENCH("all_reduce", "-g5", "--device", "cudahost"), 1,
+                         "start at most 4 ranks on this machine; or use --share-gpu");
+    j = job_start(BENCH("all_reduce", "-g5", "--device", "cudahost", "--share-gpu", "-b8", "-e8"),
                   NULL);
     job_expect_code(j, 0);
     job_expect(j, job_printed(j, 0, "values : 0 OK"));
@@ -124,11 +125,12 @@ static void devices_that_cannot_be_used_are_errors(void **state)
 
 static void messages_of_devices_can_be_watched(void **state)
 {
-    job *j = job_start(BENCH("sendrecv", "-g2", "--watch=1", "-e64K", "--device", "sim"), NULL);
+    job *j =
+        job_start(BENCH("sendrecv", "-g2", "--watch=1", "-e64K", "--device", "cudahost"), NULL);
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
-    job_expect(j, job_printed(j, 0, "messages of 64 KiB, device sim"));
+    job_expect(j, job_printed(j, 0, "messages of 64 KiB, device cudahost"));
     job_expect(j, job_printed(j, 0, "  1 -> 0 "));
 }
 

@@ -47,7 +47,7 @@ foreach(row "openmpi mpirun" "mpich mpirun" "mpich run" "gloo run")
   endforeach()
   if(NOT engine STREQUAL "gloo")
     engine_test(${engine} ${launcher} 3 core,numbers,places "conformance;no-tsan"
-                "ENGINE_RANKS=engine_ranks_on_device;LOCKSTEP_SIM_DELAY_US=0" _on_device)
+                "ENGINE_RANKS=engine_ranks_on_device;GPU_HOST_DEVICES=8" _on_device)
     engine_test(${engine} ${launcher} 3 everything "slow;conformance;no-tsan" LOCKSTEP_PIECE=1000
                 _pieces)
   endif()
@@ -71,5 +71,5 @@ if(TARGET lockstep_gloo)
            COMMAND test_comm_conformance_on_device tcp few)
   set_tests_properties(test_comm_conformance_gloo_on_device PROPERTIES
                        LABELS "conformance;no-tsan" TIMEOUT 300
-                       ENVIRONMENT "LOCKSTEP_BACKEND=gloo;LOCKSTEP_SIM_DELAY_US=0")
+                       ENVIRONMENT "LOCKSTEP_BACKEND=gloo;GPU_HOST_DEVICES=8")
 endif()

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl_fake.c - NCCL's interface for tests, over the streams of nccl_fake_stream.h: libnccl_fake.so
- * for the device sim and libnccl_fake_cudahost.so, loaded through LOCKSTEP_NCCL_LIBRARY. Ranks are
- * processes or threads of one host; each pair has a mailbox in shared memory. Every operation is a
- * set of sends and receives that the stream's thread makes, and a reduction with the arithmetic of
- * the native backend.
+ * nccl_fake.c - NCCL's interface for tests, over the streams of nccl_fake_stream.h:
+ * libnccl_fake.so, loaded through LOCKSTEP_NCCL_LIBRARY. Ranks are processes or threads of one
+ * host; each pair has a mailbox in shared memory. Every operation is a set of sends and receives
+ * that the stream's thread makes, and a reduction with the arithmetic of the native backend.
  *
  * FAKE_NCCL in the environment has faults: "busy=N" (each call is in progress for N polls),
  * "remote_error=K", "hang=K" (in the K-th operation of a communicator, which does not end),

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl_fake_stream.h - what the NCCL of the tests (nccl_fake.c) needs of a stream, and of the
- * device memory that the stream's work uses. nccl_fake_sim.c has it for the device sim,
- * nccl_fake_cudahost.c for cudahost.
+ * nccl_fake_stream.h - what the NCCL of the tests (nccl_fake.c) needs of a stream of the device
+ * cudahost, and of the device memory that the stream's work uses.
  */
 #ifndef TESTS_COMM_NCCL_FAKE_STREAM_H
 #define TESTS_COMM_NCCL_FAKE_STREAM_H

@@ -43,7 +43,7 @@ static char why[LS_ERROR_BYTES];
 
 static void open_device(void)
 {
-    const ls_device_options opt = {.size = sizeof(opt), .name = "sim"};
+    const ls_device_options opt = {.size = sizeof(opt), .name = "cudahost"};
     if (ls_device_open(&opt, &the_device) == LS_OK)
         the_accel = the_device->accel;
     else

@@ -16,7 +16,7 @@ enum { COUNT = 3001 };
 /* Opens the device and a tensor of `value`. */
 static ls_status open_tensor(float value, ls_device **device, ls_tensor **out)
 {
-    const ls_device_options options = {.size = sizeof(options), .name = "sim"};
+    const ls_device_options options = {.size = sizeof(options), .name = "cudahost"};
     const int64_t dims[] = {COUNT};
     static float values[COUNT];
 

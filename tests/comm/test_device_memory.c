@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "tensor/sim/control.h"
+#include "devices/cudahost.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -93,7 +93,7 @@ static ls_status refuse_body(const ls_test_rank *self, void *arg)
     LS_UNUSED(arg);
     LS_TRY(begin(self, &comm, &b));
     LS_CHECK(ls_all_reduce(comm, x, b.device, 4, LS_F32, LS_SUM, NULL) == LS_EINVAL);
-    LS_CHECK(strstr(ls_last_error(), "src is in the memory of the host, dst in that of sim") !=
+    LS_CHECK(strstr(ls_last_error(), "src is in the memory of the host, dst in that of cudahost") !=
              NULL);
     LS_CHECK(ls_all_reduce(comm, b.device, x, 4, LS_F32, LS_SUM, NULL) == LS_EINVAL);
     LS_CHECK(strstr(ls_last_error(), "dst in that of the host") != NULL);
@@ -291,8 +291,7 @@ static ls_status wait_on_body(const ls_test_rank *self, void *arg)
     LS_TRY(check_all(&b, COUNT, 6, compute));
     // Also of an operation that a wait of this thread was to progress.
     atomic_store(&held.is_open, false);
-    ls_comm_wait_next();
-    LS_TRY(ls_all_reduce(comm, b.device, b.device, COUNT, LS_F32, LS_AVG, &work));
+    LS_TRY(ls_all_reduce(comm, b.device, b.device, COUNT, LS_F32, LS_AVG, ls_work_waited(&work)));
     LS_TRY(accel_call(compute, pass_gate, &held));
     LS_TRY(ls_work_wait_on(work, compute));
     atomic_store(&held.is_open, true);
@@ -386,16 +385,16 @@ static void a_timeout_names_the_operation_and_the_late_rank(void **state)
 /* The device of rank 1 is lost in the middle of the operation. */
 static ls_status lost_body(const ls_test_rank *self, void *arg)
 {
-    const sim_control *control = sim_control_table();
+    gpu_host *card = cudahost();
     ls_comm *comm;
     block b;
 
-    LS_CHECK(control != NULL);
+    LS_CHECK(card != NULL);
     LS_TRY(begin(self, &comm, &b));
     LS_TRY(write_all(&b, COUNT, 1, queue_of(ACCEL_COMPUTE)));
     LS_TRY(accel_synchronize(on_device_accel(), "tests: before the loss"));
     if (self->rank == 1)
-        control->lose_after(7);
+        card->lose_at = 7;
     LS_TRY(scene_note(arg, self->rank,
                       ls_all_reduce(comm, b.device, b.device, COUNT, LS_F32, LS_SUM, NULL)));
     ls_comm_destroy(comm);
@@ -409,10 +408,10 @@ static void the_loss_of_a_device_is_named_on_every_rank(void **state)
 
     LS_UNUSED(state);
     assert_true(run(3, lost_body, s));
-    scene_assert_failure(s, 1, LS_EIO, "sim");
-    scene_assert_failure(s, 1, LS_EIO, "all_reduce #1 (sum, 20011 float32 on device)");
+    scene_assert_failure(s, 1, LS_ESYSTEM, "cudahost");
+    scene_assert_failure(s, 1, LS_ESYSTEM, "all_reduce #1 (sum, 20011 float32 on device)");
     for (int r = 0; r < 3; r++)
-        scene_assert_failure(s, r, r == 1 ? LS_EIO : LS_EPEER, "the device is lost");
+        scene_assert_failure(s, r, r == 1 ? LS_ESYSTEM : LS_EPEER, "can no longer be used");
     scene_destroy(s);
 }
 

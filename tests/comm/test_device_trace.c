@@ -6,7 +6,7 @@
  */
 #include "comm/on_device.h"
 #include "harness/ranks.h"
-#include "tensor/sim/control.h"
+#include "devices/cudahost.h"
 
 #include "base/text.h"
 #include "base/unit.h"
@@ -150,7 +150,7 @@ static ls_status untraced_body(const ls_test_rank *self, void *arg)
 static ls_status dropped_body(const ls_test_rank *self, void *arg)
 {
     enum { PHASES = DEVICE_PHASES_PENDING + 36 };
-    const sim_control *sim = sim_control_table();
+    const gpu_host *card = cudahost();
     static recorder_span spans[RECORDER_ENTRIES];
     atomic_bool flag = false;
     uint64_t n_dropped = 0;
@@ -159,14 +159,14 @@ static ls_status dropped_body(const ls_test_rank *self, void *arg)
     int n = 0;
 
     LS_UNUSED(arg);
-    LS_CHECK(sim != NULL);
+    LS_CHECK(card != NULL);
     LS_TRY(begin(self, &t));
     LS_TRY(accel_call(t.compute, await_flag, &flag));
-    waits = sim->counts().host_waits;
+    waits = card->n_host_waits;
     for (int i = 0; i < PHASES; i++)
         comm_device_phase(t.comm, t.compute, "forward");
     comm_device_phase(t.comm, t.compute, NULL);
-    LS_CHECK(sim->counts().host_waits == waits);
+    LS_CHECK(card->n_host_waits == waits);
     LS_TRY(recorder_read_device_phases(t.ring, spans, RECORDER_ENTRIES, &n, &n_dropped));
     LS_CHECK(n == 0 && n_dropped == PHASES - DEVICE_PHASES_PENDING);
     atomic_store(&flag, true);

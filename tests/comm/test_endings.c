@@ -303,7 +303,7 @@ typedef enum wait_kind {
     WAIT_IN_CALL = 0,
     WAIT_FOR_HANDLE,
     WAIT_IN_SLICES,
-    WAIT_AFTER_ANNOUNCEMENT,
+    WAIT_AT_ONCE,
     WAIT_AT_MONITORED_BARRIER,
     WAIT_IN_SPLIT,
     WAIT_FOR_GROUP,
@@ -338,10 +338,9 @@ static ls_status wait_in_group(const waiter *w)
         return ls_recv(w->comm, &value, 1, LS_I32, w->peer, 0, NULL);
     case WAIT_FOR_HANDLE:
     case WAIT_IN_SLICES:
-    case WAIT_AFTER_ANNOUNCEMENT:
-        if (w->kind == WAIT_AFTER_ANNOUNCEMENT)
-            ls_comm_wait_next();
-        LS_TRY(ls_recv(w->comm, &value, 1, LS_I32, w->peer, 0, &work));
+    case WAIT_AT_ONCE:
+        LS_TRY(ls_recv(w->comm, &value, 1, LS_I32, w->peer, 0,
+                       w->kind == WAIT_AT_ONCE ? ls_work_waited(&work) : &work));
         return wait_for_handle(work, w->kind == WAIT_IN_SLICES);
     case WAIT_AT_MONITORED_BARRIER:
         return ls_comm_monitored_barrier(w->comm, -1);

@@ -352,7 +352,7 @@ static ls_status start_large(ls_comm *comm, int32_t *data, ls_work **work)
     return ls_all_reduce(comm, data, data, LARGE, LS_I32, LS_SUM, work);
 }
 
-static ls_status wait_next_body(const ls_test_rank *self, void *arg)
+static ls_status waited_body(const ls_test_rank *self, void *arg)
 {
     int32_t *data = calloc(LARGE, sizeof(*data));
     ls_work *work;
@@ -366,8 +366,7 @@ static ls_status wait_next_body(const ls_test_rank *self, void *arg)
 
         for (size_t k = 0; k < count; k++)
             data[k] = self->rank + i + (int)k;
-        ls_comm_wait_next();
-        LS_TRY(ls_all_reduce(comm, data, data, count, LS_I32, LS_SUM, &work));
+        LS_TRY(ls_all_reduce(comm, data, data, count, LS_I32, LS_SUM, ls_work_waited(&work)));
         if (i % 2 == 0)
             LS_TRY(ls_work_wait_for(work, -1));
         LS_TRY(ls_work_wait(work));
@@ -377,7 +376,7 @@ static ls_status wait_next_body(const ls_test_rank *self, void *arg)
     LS_TRY(ls_barrier(comm, NULL));
     LS_CHECK(progress_threads() == 0);
     LS_TRY(ls_barrier(comm, NULL));
-    // The next operation is not announced. It cannot end before all ranks have met.
+    // The next operation is an ordinary one. It cannot end before all ranks have met.
     LS_TRY(ls_recv(comm, data, 1, LS_I32, (self->rank + 1) % 3, 0, &work));
     while (progress_threads() == 0)
         (void)usleep(1000);
@@ -392,7 +391,7 @@ static ls_status wait_next_body(const ls_test_rank *self, void *arg)
 static void waited_operations_need_no_thread(void **state)
 {
     LS_UNUSED(state);
-    assert_true(ls_test_run(&(ls_test_job){.n = 3, .body = wait_next_body}));
+    assert_true(ls_test_run(&(ls_test_job){.n = 3, .body = waited_body}));
 }
 
 /* Of the two ranks of give_up_body(); outside of the library. */
@@ -412,8 +411,7 @@ static ls_status give_up(ls_comm *comm, int32_t *data, int how, ending *x, turns
 {
     ls_work *work;
 
-    ls_comm_wait_next();
-    LS_TRY(start_large(comm, data, &work));
+    LS_TRY(start_large(comm, data, ls_work_waited(&work)));
     if (how == 0)
         LS_CHECK(ls_work_wait_for(work, 1) == LS_ETIMEOUT);
     else if (how == 1)
@@ -469,15 +467,14 @@ static ls_status refused(ls_comm *comm, int32_t *data, int how)
     ls_work *work;
     ls_status st;
 
-    ls_comm_wait_next();
     if (how == 0)
-        st = ls_barrier(NULL, &work);
+        st = ls_barrier(NULL, ls_work_waited(&work));
     else if (how == 1)
-        st = ls_all_gather_v(comm, data, data, NULL, LS_I32, &work);
+        st = ls_all_gather_v(comm, data, data, NULL, LS_I32, ls_work_waited(&work));
     else if (how == 2)
-        st = ls_all_gather_list(comm, data, NULL, 1, LS_I32, &work);
+        st = ls_all_gather_list(comm, data, NULL, 1, LS_I32, ls_work_waited(&work));
     else
-        st = ls_broadcast(comm, data, data, 1, LS_I32, 7, &work);
+        st = ls_broadcast(comm, data, data, 1, LS_I32, 7, ls_work_waited(&work));
     LS_CHECK(st == LS_EINVAL && work == NULL);
     return LS_OK;
 }
@@ -509,7 +506,7 @@ static ls_status refused_body(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
-static void a_call_that_fails_is_the_next_call(void **state)
+static void a_waited_call_that_fails_changes_no_other(void **state)
 {
     turns *t = ls_test_shared(sizeof(*t));
 
@@ -531,8 +528,7 @@ static ls_status ended_group_body(const ls_test_rank *self, void *arg)
     LS_TRY(ls_test_init(self, &comm));
     LS_TRY(ls_comm_split(comm, 0, 0, &part));
     x = ending_create(comm);
-    ls_comm_wait_next();
-    LS_TRY(ls_recv(part, x->value, 1, LS_I32, 1 - self->rank, 0, &late));
+    LS_TRY(ls_recv(part, x->value, 1, LS_I32, 1 - self->rank, 0, ls_work_waited(&late)));
     LS_TRY(ls_barrier(comm, NULL));
     ls_comm_destroy(part);
     LS_CHECK(ls_work_wait(late) == LS_ECANCELED);
@@ -571,8 +567,7 @@ static ls_status aborted_body(const ls_test_rank *self, void *arg)
         ls_work *work;
 
         LS_TRY(ls_comm_split(comm, 0, 0, &part));
-        ls_comm_wait_next();
-        LS_TRY(ls_recv(part, &value, 1, LS_I32, 1 - self->rank, 0, &work));
+        LS_TRY(ls_recv(part, &value, 1, LS_I32, 1 - self->rank, 0, ls_work_waited(&work)));
         LS_TRY(ls_barrier(comm, NULL));
         if (self->rank == 0)
             LS_TRY(ls_thread_start(&t, "abort", abort_it, part));
@@ -608,8 +603,8 @@ static void use_group(void *arg)
         ls_work *work;
 
         data[0] = data[LARGE - 1] = i;
-        ls_comm_wait_next();
-        if (start_large(g->comm, data, &work) != LS_OK || ls_work_wait(work) != LS_OK)
+        if (start_large(g->comm, data, ls_work_waited(&work)) != LS_OK ||
+            ls_work_wait(work) != LS_OK)
             break;
         g->n_right += data[0] == 2 * i && data[LARGE - 1] == 2 * i;
     }
@@ -654,7 +649,7 @@ int main(void)
         cmocka_unit_test(a_group_of_one_calls_at_once),
         cmocka_unit_test(waited_operations_need_no_thread),
         cmocka_unit_test(an_operation_that_is_no_longer_waited_for_progresses),
-        cmocka_unit_test(a_call_that_fails_is_the_next_call),
+        cmocka_unit_test(a_waited_call_that_fails_changes_no_other),
         cmocka_unit_test(the_end_of_a_group_ends_what_nothing_waits_for),
         cmocka_unit_test(an_abort_ends_the_wait),
         cmocka_unit_test(two_threads_wait_for_their_own_groups),

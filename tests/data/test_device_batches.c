@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "data/device_batches.h"
-#include "tensor/sim/control.h"
+#include "devices/cudahost.h"
 #include "tensor/testing.h"
 
 #include <string.h>
@@ -62,7 +62,7 @@ static const image_kind kinds[] = {
 
 enum { N_KINDS = LS_COUNT_OF(kinds) };
 
-static const sim_control *control;
+static gpu_host *card;
 
 /* What an epoch gives. */
 typedef struct epoch_data {
@@ -157,12 +157,13 @@ static void run_epoch(scene *s, uint64_t epoch, epoch_data *out)
     }
 }
 
-/* The sim with this seed. */
+/* The simulated card with this seed. */
 static scene set_up_sim(uint64_t seed, const image_kind *kind)
 {
-    control->reset();
-    control->pace(seed, 100);
-    return set_up("sim", kind);
+    (void)cudahost_reset();
+    card->seed = seed;
+    card->delay_us = 100;
+    return set_up("cudahost", kind);
 }
 
 static void batches_are_those_of_a_host_device_at_every_pace(void **state)
@@ -194,9 +195,9 @@ static bool is_noticed(const char *what)
     for (uint64_t seed = 1; seed <= 2 * N_SEEDS && !noticed; seed++) {
         scene s = set_up_sim(seed, &kinds[0]);
 
-        control->drop_wait(what);
+        card->dropped = what;
         run_epoch(&s, 0, &got);
-        control->drop_wait(NULL);
+        card->dropped = NULL;
         noticed = memcmp(&got, &expected[0], sizeof(got)) != 0;
         clean_up(&s);
     }
@@ -213,24 +214,24 @@ static void every_wait_is_needed(void **state)
 #endif
 
 /* What the device does in an epoch in which it keeps up. */
-static sim_counts count_epoch(scene *s, uint64_t epoch)
+static gpu_host count_epoch(scene *s, uint64_t epoch)
 {
-    sim_counts before;
-    sim_counts n;
+    gpu_host before;
+    gpu_host n;
     ls_batch b;
 
     assert_status(LS_OK, ls_loader_start(s->loader, epoch, 0));
-    before = control->counts();
+    before = *card;
     for (int i = 0; i <= BATCHES; i++) {
         assert_status(LS_OK, ls_loader_next(s->loader, &b));
         assert_status(LS_OK, ls_device_synchronize(s->device));
     }
-    n = control->counts();
-    n.host_waits -= before.host_waits;
-    n.allocations -= before.allocations;
-    n.operators -= before.operators;
-    n.copies -= before.copies;
-    n.host_bytes -= before.host_bytes;
+    n = *card;
+    n.n_host_waits -= before.n_host_waits;
+    n.n_allocations -= before.n_allocations;
+    n.n_launches -= before.n_launches;
+    n.n_copies -= before.n_copies;
+    n.n_host_bytes -= before.n_host_bytes;
     return n;
 }
 
@@ -238,15 +239,15 @@ static sim_counts count_epoch(scene *s, uint64_t epoch)
 static void a_steady_epoch_needs_no_host_wait_and_no_allocation(void **state)
 {
     scene s = set_up_sim(1, &kinds[0]);
-    sim_counts n;
+    gpu_host n;
 
     LS_UNUSED(state);
     (void)count_epoch(&s, 0);
     n = count_epoch(&s, 1);
-    assert_int_equal(n.host_waits, BATCHES + 1); // the test's own
-    assert_int_equal(n.allocations, 0);
-    assert_int_equal(n.copies, 2 * BATCHES);
-    assert_int_equal(n.operators, BATCHES);
+    assert_int_equal(n.n_host_waits, BATCHES + 1); // the test's own
+    assert_int_equal(n.n_allocations, 0);
+    assert_int_equal(n.n_copies, 2 * BATCHES);
+    assert_int_equal(n.n_launches, BATCHES);
     clean_up(&s);
 }
 
@@ -257,7 +258,7 @@ static void a_pixel_travels_as_one_byte(void **state)
         scene s = set_up_sim(1, &kinds[k]);
         const size_t pixels = (size_t)SAMPLES * (size_t)kinds[k].sample_channels * SIDE * SIDE;
 
-        assert_int_equal(count_epoch(&s, 0).host_bytes, pixels + SAMPLES * sizeof(int64_t));
+        assert_int_equal(count_epoch(&s, 0).n_host_bytes, pixels + SAMPLES * sizeof(int64_t));
         clean_up(&s);
     }
 }
@@ -274,8 +275,8 @@ static void a_reduced_batch_may_have_more_rows_than_the_one_before(void **state)
     void *values[BATCH_MAX_COLUMNS];
 
     LS_UNUSED(state);
-    control->reset();
-    s.device = open_test_device("sim");
+    (void)cudahost_reset();
+    s.device = open_test_device("cudahost");
     open_set(&s, &kinds[0]);
     assert_status(LS_OK, batch_layout_make(s.set, true, ROWS, &columns));
     assert_status(LS_OK, device_batches_create(s.device, &columns, &sizes, &b));
@@ -352,13 +353,13 @@ static void no_device_memory_is_an_error_at_every_allocation(void **state)
     ls_status st;
 
     LS_UNUSED(state);
-    control->reset();
-    s.device = open_test_device("sim");
+    (void)cudahost_reset();
+    s.device = open_test_device("cudahost");
     open_set(&s, &kinds[0]);
     do {
-        control->fail_allocation(++n);
+        card->fail_malloc_at = ++n;
         st = open_loader(&s);
-        control->fail_allocation(0);
+        card->fail_malloc_at = 0;
         if (st != LS_OK)
             assert_status(LS_ENOMEM, st);
         assert_true(n < 100);
@@ -375,14 +376,14 @@ static void a_lost_device_ends_the_epoch_with_an_error(void **state)
 
     LS_UNUSED(state);
     assert_status(LS_OK, ls_loader_start(s.loader, 0, 0));
-    control->lose_after(7);
+    card->lose_at = 7;
     for (int i = 0; i <= BATCHES && st == LS_OK; i++) {
         st = ls_loader_next(s.loader, &b);
         if (st == LS_OK)
             st = ls_device_synchronize(s.device);
     }
     assert_true(st != LS_OK);
-    if (strstr(ls_last_error(), "lost") == NULL)
+    if (strstr(ls_last_error(), "can no longer be used") == NULL)
         fail_msg("\"%s\" does not name the loss", ls_last_error());
     assert_true(ls_loader_next(s.loader, &b) != LS_OK);
     clean_up(&s);
@@ -391,8 +392,8 @@ static void a_lost_device_ends_the_epoch_with_an_error(void **state)
 static int make_expected(void **state)
 {
     LS_UNUSED(state);
-    control = sim_control_table();
-    if (control == NULL) {
+    card = cudahost();
+    if (card == NULL) {
         print_error("%s\n", ls_last_error());
         return -1;
     }

@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "harness/ranks.h"
 #include "tensor/device.h"
-#include "tensor/sim/control.h"
+#include "devices/cudahost.h"
 #include "tensor/suite_device.h"
 
 #include <math.h>
@@ -370,28 +370,28 @@ static void all_ranks_get_the_buffers_of_rank_0(void **state)
 static ls_status body_buffer_copies(const ls_test_rank *self, void *arg)
 {
     enum { TIMES = 10 };
-    const sim_control *sim = sim_control_table();
-    sim_counts before;
-    sim_counts after;
+    const gpu_host *card = cudahost();
+    gpu_host before;
+    gpu_host after;
     ls_comm *comm;
     small_net n;
 
     LS_UNUSED(arg);
-    LS_CHECK(sim != NULL);
+    LS_CHECK(card != NULL);
     LS_TRY(ls_test_init(self, &comm));
     LS_TRY(net_open(&n, 1));
     LS_CHECK(ls_nn_batch_norm2d(n.model, "bn1", 5, NULL) != NULL);
     LS_CHECK(ls_nn_batch_norm2d(n.model, "bn2", 64, NULL) != NULL);
     LS_TRY(net_join(&n, comm, NULL));
     LS_TRY(ls_ddp_sync_buffers(n.ddp));
-    before = sim->counts();
+    before = *card;
     for (int i = 0; i < TIMES; i++)
         LS_TRY(ls_ddp_sync_buffers(n.ddp));
     LS_TRY(ls_device_synchronize(n.device));
-    after = sim->counts();
-    LS_CHECK(after.operators == before.operators);
-    LS_CHECK(after.copies - before.copies == TIMES);
-    LS_CHECK(after.allocations == before.allocations);
+    after = *card;
+    LS_CHECK(after.n_launches == before.n_launches);
+    LS_CHECK(after.n_copies - before.n_copies == TIMES);
+    LS_CHECK(after.n_allocations == before.n_allocations);
     small_net_close(&n);
     ls_comm_destroy(comm);
     return LS_OK;
@@ -400,7 +400,7 @@ static ls_status body_buffer_copies(const ls_test_rank *self, void *arg)
 static void buffers_are_broadcast_where_they_are(void **state)
 {
     (void)state;
-    if (strcmp(test_device_name(), "sim") == 0)
+    if (strcmp(test_device_name(), "cudahost") == 0)
         assert_true(ls_test_ranks(&(ls_test_job){.n = 2, .body = body_buffer_copies}, NULL));
 }
 

@@ -102,7 +102,7 @@ static void steps_of_changing_weights_are_those_of_the_whole_batch(void **state)
                              .body = body,
                              .env = {"LOCKSTEP_BACKEND=nccl", "LOCKSTEP_CUDA_GRAPH=1",
                                      "LOCKSTEP_AUTOTUNE=0",
-                                     "LOCKSTEP_NCCL_LIBRARY=" FAKE_NCCL_CUDAHOST}};
+                                     "LOCKSTEP_NCCL_LIBRARY=" FAKE_NCCL_LIBRARY}};
 
     (void)state;
     assert_true(ls_test_ranks(&job, NULL));

@@ -182,11 +182,10 @@ static ls_status body_device_work(const ls_test_rank *self, void *arg)
 static void reductions_on_a_device_overlap_its_backward(void **state)
 {
     (void)state;
-    assert_true(
-        ls_test_ranks(&(ls_test_job){.n = 2,
-                                     .body = body_device_work,
-                                     .env = {"LOCKSTEP_TRACE=1", "LOCKSTEP_SIM_DELAY_US=100"}},
-                      NULL));
+    assert_true(ls_test_ranks(&(ls_test_job){.n = 2,
+                                             .body = body_device_work,
+                                             .env = {"LOCKSTEP_TRACE=1", "GPU_HOST_DELAY_US=100"}},
+                              NULL));
 }
 
 int main(void)

@@ -103,7 +103,7 @@ OVER_NCCL = ("--device", "cudahost", "--backend", "nccl")
 
 def fake_nccl():
     """The environment of programs whose NCCL is that of the tests; ctest sets the path."""
-    return {"LOCKSTEP_NCCL_LIBRARY": os.environ["FAKE_NCCL_CUDAHOST"]}
+    return {"LOCKSTEP_NCCL_LIBRARY": os.environ["FAKE_NCCL_LIBRARY"]}
 
 
 def tensors(path):

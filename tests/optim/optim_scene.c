@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "tensor/device.h"
-#include "tensor/sim/control.h"
+#include "devices/cudahost.h"
 #include "tensor/suite_device.h"
 
 enum { MAX_ELEMENTS = 16 };
@@ -32,7 +32,7 @@ int close_device(void **state)
 
 uint64_t count_allocations(void)
 {
-    return device->accel == NULL ? ls_alloc_count() : sim_control_table()->counts().allocations;
+    return device->accel == NULL ? ls_alloc_count() : cudahost()->n_allocations;
 }
 
 ls_tensor *grad_of(const ls_tensor *parameter)

@@ -5,7 +5,7 @@
  */
 #include "optim/optim_scene.h"
 
-#include "tensor/sim/control.h"
+#include "devices/cudahost.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -26,14 +26,14 @@ static fixture begin(void)
     fixture f = setup(LS_F32, start, make_adam, NULL);
 
     set_values(f.g, start);
-    waits_before = sim_control_table()->counts().host_waits;
+    waits_before = cudahost()->n_host_waits;
     return f;
 }
 
 /* Since begin(). */
 static void assert_waits(uint64_t want)
 {
-    assert_int_equal(sim_control_table()->counts().host_waits - waits_before, want);
+    assert_int_equal(cudahost()->n_host_waits - waits_before, want);
 }
 
 static void a_step_and_clipping_do_not_wait(void **state)
@@ -105,7 +105,7 @@ static void a_lost_device_is_an_error_of_every_later_call(void **state)
 
     LS_UNUSED(state);
     assert_ok(ls_grad_scaler_create(f.o, NULL, &s));
-    sim_control_table()->lose_after(1);
+    cudahost()->lose_at = 1;
     // The step may only queue work; the update waits.
     assert_true(ls_grad_scaler_step(s) != LS_OK || ls_grad_scaler_update(s) != LS_OK);
     assert_true(ls_optimizer_step(f.o) != LS_OK);
@@ -117,7 +117,7 @@ static void a_lost_device_is_an_error_of_every_later_call(void **state)
 /* Opens a device for one test, which may lose it. */
 static int open_sim(void **state)
 {
-    sim_control_table()->reset();
+    (void)cudahost_reset();
     return open_device(state);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* suite_device.h - the device of suites that run on several: "cpu_ref", or that of LS_TEST_DEVICE,
- * which ctest sets for NAME_on_sim. Its results have cpu_ref's bits. */
+ * which ctest sets for NAME_on_sim. */
 #ifndef TESTS_TENSOR_SUITE_DEVICE_H
 #define TESTS_TENSOR_SUITE_DEVICE_H
 

@@ -2,6 +2,8 @@
 /* test_op_profile.c - what operators cost by their shapes, and the records of a profile. */
 #include "tensor/op_profile.h"
 
+#include "tensor/op_ceilings.h"
+
 #include "tensor/testing.h"
 
 #include <string.h>

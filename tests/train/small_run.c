@@ -175,7 +175,7 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
         if (job->wait_at > 0 && r->state.step + 1 == job->wait_at)
             wait_for_stop(job->wait_at);
         if (job->lose_at > 0 && r->state.step + 1 == job->lose_at)
-            LS_TRY(card_lose(job->flags.device));
+            LS_TRY(card_lose());
         if (job->weight != 0 && before >= job->weigh_from)
             ls_run_weigh(run, job->weight * batch.rows);
         ls_run_step(run, ls_run_classify(run, logits, batch.y));

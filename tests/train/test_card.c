@@ -110,7 +110,6 @@ static void check_loss(const char *device, const char *text, const char *advice)
 static void a_lost_card_is_named_on_its_rank_and_the_rank_on_the_others(void **state)
 {
     (void)state;
-    check_loss("sim", "sim:0: the device is lost", "restart the job on another one");
     check_loss("cudahost", "cudahost:1 (host memory, PCI 10000000:01:00.0) can no longer be used",
                "Start again from the last checkpoint");
 }

@@ -34,7 +34,7 @@ static small_job job_of(const char *precision, const char *optimizer)
 /* As small_run(); *n: graph launches. */
 static small_result count_graphs(const small_job *job, uint64_t *n)
 {
-    const gpu_host *gpu = reset_gpu_host();
+    const gpu_host *gpu = cudahost_reset();
     const small_result r = small_run(job);
 
     *n = gpu->n_graph_launches;
@@ -172,7 +172,7 @@ static void ranks_with_graphs_have_the_bits_of_ranks_without(void **state)
 
 static void devices_without_graphs_refuse_the_flag(void **state)
 {
-    static const char *const devices[] = {"cpu", "cpu_ref", "auto", "sim"};
+    static const char *const devices[] = {"cpu", "cpu_ref", "auto"};
 
     (void)state;
     for (size_t i = 0; i < sizeof(devices) / sizeof(devices[0]); i++) {

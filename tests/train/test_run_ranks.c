@@ -427,7 +427,7 @@ static ls_status body_device_order(const ls_test_rank *self, void *arg)
     static const char *const names[] = {"forward", "backward", "optimizer"};
     static recorder_entry entries[RECORDER_ENTRIES];
     static recorder_span spans[RECORDER_ENTRIES];
-    const bool is_on_host = strcmp(((const small_job *)arg)->flags.device, "sim") != 0;
+    const bool is_on_host = strcmp(((const small_job *)arg)->flags.device, "cudahost") != 0;
     uint64_t n_dropped = 0;
     char number[16];
     int n_buckets = 0;

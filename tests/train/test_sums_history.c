@@ -44,6 +44,14 @@ static void free_batch(batch *b)
     assert_int_equal(ls_device_close(b->device), LS_OK);
 }
 
+/* Stream devices compute the loss of a row in the type of its logits. */
+static void assert_loss(const rank_sums *t, double want)
+{
+    const bool is_on_card = getenv("LS_TEST_DEVICE") != NULL; // NOLINT(concurrency-mt-unsafe)
+
+    assert_true(fabs(t->loss - want) < (is_on_card ? 1e-4 : 1e-9));
+}
+
 /* The sums of one batch. */
 static rank_sums count(float (*scores)[CLASSES], const int64_t *targets, int64_t rows,
                        ls_status expected)
@@ -75,7 +83,7 @@ static void batches_add_up_and_are_read_once(void **state)
     assert_true((pending == NULL) == (ls_device_queue(b.device) == NULL));
     for (int i = 0; i < 2; i++)
         assert_int_equal(rank_sums_read(&t, pending, true), LS_OK);
-    assert_true(fabs(t.loss - (1 + 3 * ROWS * log(CLASSES))) < 1e-9);
+    assert_loss(&t, 1 + 3 * ROWS * log(CLASSES));
     assert_true(t.rows == 2);
     assert_true(t.ranked == 3 + 3 * ROWS);
     assert_true(t.top1 == 4 + 3 * 2);
@@ -120,7 +128,7 @@ static void the_loss_is_the_cross_entropy(void **state)
 
     (void)state;
     t = count(scores, targets, 2, LS_OK);
-    assert_true(fabs(t.loss - (1000 + log(7))) < 1e-9);
+    assert_loss(&t, 1000 + log(7));
 }
 
 static void a_label_out_of_range_is_an_error(void **state)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_waits.c - removes the waits of trainings on the simulated device one by one, by their names,
+ * test_waits.c - removes the waits of trainings on the simulated card one by one, by their names,
  * and demands that each removal is noticed: a wrong result, a failure or a crash. A training has
  * the loader, forward, backward, optimizer, evaluation, a checkpoint and a resume from it. Counts
  * what a step costs.
@@ -13,7 +13,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "harness/ranks.h"
-#include "tensor/sim/control.h"
+#include "devices/cudahost.h"
 #include "tensor/testing.h"
 
 #include <signal.h>
@@ -30,6 +30,7 @@
 #define DELAY_US   300
 #define DEADLINE_S 120 /* of one run */
 #define GOOD_SEEDS 3
+#define AT_ONCE    0 /* instead of a seed: work is done when it is queued */
 
 /* What a run in a child process leaves: its results, and the names of its waits. */
 typedef struct outcome {
@@ -52,7 +53,8 @@ static const scenario scenarios[] = {{"float32", "fp32", 16, 1},
                                      {"two ranks", "fp32", 16, 2}};
 
 static outcome *shared; /* with the child */
-static const sim_control *control;
+static gpu_host *costs; /* of each rank, likewise */
+static gpu_host *card;
 
 /* --- one run, in a child --- */
 
@@ -84,6 +86,7 @@ static bool train(const scenario *s, ls_comm *comm, uint64_t *hash)
     small_job job = {
         .flags = small_flags(small_dir), .comm = comm, .batch_norm = 1, .dropout = 0.2};
 
+    job.flags.device = "cudahost";
     job.flags.precision = s->precision;
     job.flags.batch_size = s->batch_size;
     job.flags.clip_grad_norm = 0.5;
@@ -113,15 +116,14 @@ typedef struct run_plan {
 
 static void run_process(const run_plan *p, ls_comm *comm, outcome *out)
 {
-    const char *names[MAX_NAMES];
-
-    control->reset();
-    control->pace(p->seed, DELAY_US);
-    control->drop_wait(p->dropped);
-    out->is_complete = train(p->scenario, comm, &out->hash) && control->counts().lost_failures == 0;
-    out->n_names = control->wait_names(names, MAX_NAMES);
+    (void)cudahost_reset();
+    card->seed = p->seed;
+    card->delay_us = p->seed == AT_ONCE ? 0 : DELAY_US;
+    card->dropped = p->dropped;
+    out->is_complete = train(p->scenario, comm, &out->hash) && card->n_lost_failures == 0;
+    out->n_names = card->n_waits;
     for (size_t i = 0; i < out->n_names && i < MAX_NAMES; i++)
-        (void)text_format(out->names[i], NAME_BYTES, "%s", names[i]);
+        (void)text_format(out->names[i], NAME_BYTES, "%s", card->waits[i].name);
 }
 
 /* One rank of a job; the outcome is that of rank 0. */
@@ -158,10 +160,8 @@ static void child(const run_plan *p)
         shared->is_complete = false;
 }
 
-/* Runs the scenario on `device` in a child without output. What it returns is valid until the next
- * run. */
-static const outcome *run_on(const char *device, const scenario *s, uint64_t seed,
-                             const char *dropped)
+/* Runs the scenario in a child without output. What it returns is valid until the next run. */
+static const outcome *run(const scenario *s, uint64_t seed, const char *dropped)
 {
     pid_t pid;
     int status;
@@ -173,8 +173,6 @@ static const outcome *run_on(const char *device, const scenario *s, uint64_t see
         if (freopen("/dev/null", "we", stdout) == NULL ||
             freopen("/dev/null", "we", stderr) == NULL)
             _exit(1);
-        if (setenv("LS_TEST_DEVICE", device, 1) != 0)
-            _exit(1);
         child(&(run_plan){s, seed, dropped});
         _exit(0);
     }
@@ -182,11 +180,6 @@ static const outcome *run_on(const char *device, const scenario *s, uint64_t see
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         shared->is_complete = false;
     return shared;
-}
-
-static const outcome *run(const scenario *s, uint64_t seed, const char *dropped)
-{
-    return run_on("sim", s, seed, dropped);
 }
 
 /* --- the test --- */
@@ -230,7 +223,7 @@ static void check_scenario(const scenario *s)
 {
     static outcome want;
 
-    want = *run_on("cpu_ref", s, 1, NULL);
+    want = *run(s, AT_ONCE, NULL);
     assert_true(want.is_complete);
 
     for (uint64_t seed = 1; seed <= GOOD_SEEDS; seed++) {
@@ -268,31 +261,31 @@ static void every_removed_wait_is_noticed(void **state)
 /* What a run of this many steps of its first epoch costs; all 0 after a failure. Left out are the
  * two waits of a report (losses; sums of the metrics), and that of the loader, whose copy was
  * queued before the batches in between. */
-static sim_counts cost_in(ls_comm *comm, int64_t steps, const char *precision)
+static gpu_host cost_in(ls_comm *comm, int64_t steps, const char *precision)
 {
     small_job job = {.flags = small_flags(small_dir), .comm = comm, .batch_norm = 1};
-    sim_counts cost;
+    gpu_host cost;
 
-    job.flags.device = "sim";
+    job.flags.device = "cudahost";
     job.flags.precision = precision;
     job.flags.clip_grad_norm = 0.5;
     job.flags.steps = steps;
     if (comm != NULL) // as many steps in an epoch
         job.flags.batch_size /= ls_comm_size(comm);
-    control->reset();
+    (void)cudahost_reset();
     if (small_run(&job).status != LS_OK)
-        return (sim_counts){0};
-    cost = control->counts();
-    cost.host_waits -= control->waits_of("loader: memory of the slot");
-    cost.host_waits -= 2 * control->waits_of("train: losses since the last report");
+        return (gpu_host){0};
+    cost = *card;
+    cost.n_host_waits -= cudahost_waits_of("loader: memory of the slot");
+    cost.n_host_waits -= 2 * cudahost_waits_of("train: losses since the last report");
     return cost;
 }
 
-static sim_counts cost_of(int64_t steps, const char *precision)
+static gpu_host cost_of(int64_t steps, const char *precision)
 {
-    const sim_counts cost = cost_in(NULL, steps, precision);
+    const gpu_host cost = cost_in(NULL, steps, precision);
 
-    assert_true(cost.operators > 0);
+    assert_true(cost.n_launches > 0);
     return cost;
 }
 
@@ -306,15 +299,15 @@ static void a_step_waits_at_most_once_and_allocates_nothing(void **state)
 
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(precisions); i++) {
-        const sim_counts few = cost_of(4, precisions[i].name);
-        const sim_counts many = cost_of(14, precisions[i].name);
+        const gpu_host few = cost_of(4, precisions[i].name);
+        const gpu_host many = cost_of(14, precisions[i].name);
 
-        print_message("%s: %.1f operators, %.1f copies, %.1f host waits a step\n",
-                      precisions[i].name, (double)(many.operators - few.operators) / 10,
-                      (double)(many.copies - few.copies) / 10,
-                      (double)(many.host_waits - few.host_waits) / 10);
-        assert_int_equal(many.allocations, few.allocations);
-        assert_int_equal(many.host_waits - few.host_waits, precisions[i].waits);
+        print_message("%s: %.1f kernels, %.1f copies, %.1f host waits a step\n", precisions[i].name,
+                      (double)(many.n_launches - few.n_launches) / 10,
+                      (double)(many.n_copies - few.n_copies) / 10,
+                      (double)(many.n_host_waits - few.n_host_waits) / 10);
+        assert_int_equal(many.n_allocations, few.n_allocations);
+        assert_int_equal(many.n_host_waits - few.n_host_waits, precisions[i].waits);
     }
 }
 
@@ -323,39 +316,38 @@ static ls_status cost_body(const ls_test_rank *self, void *arg)
 {
     const int64_t *steps = arg;
     ls_comm *comm = NULL;
-    sim_counts cost;
+    gpu_host cost;
 
     LS_TRY(ls_test_init(self, &comm));
     cost = cost_in(comm, *steps, "fp32");
-    LS_CHECK(cost.operators > 0);
-    memcpy(shared->names[self->rank], &cost, sizeof(cost));
+    LS_CHECK(cost.n_launches > 0);
+    costs[self->rank] = cost;
     ls_comm_destroy(comm);
     return LS_OK;
 }
 
-static void cost_of_ranks(int64_t steps, sim_counts cost[2])
+static void cost_of_ranks(int64_t steps, gpu_host cost[2])
 {
     assert_true(ls_test_ranks(&(ls_test_job){.n = 2, .body = cost_body, .arg = &steps}, NULL));
-    for (int r = 0; r < 2; r++)
-        memcpy(&cost[r], shared->names[r], sizeof(cost[r]));
+    memcpy(cost, costs, 2 * sizeof(*cost));
 }
 
 /* The sum of the rows, the buckets and the statistics of batch norms included. */
 static void a_step_of_two_ranks_waits_for_no_event_and_allocates_nothing(void **state)
 {
-    sim_counts few[2];
-    sim_counts many[2];
+    gpu_host few[2];
+    gpu_host many[2];
 
     LS_UNUSED(state);
     cost_of_ranks(4, few);
     cost_of_ranks(14, many);
     for (int r = 0; r < 2; r++) {
-        print_message("rank %d of 2: %.1f operators, %.1f copies, %.1f host waits a step\n", r,
-                      (double)(many[r].operators - few[r].operators) / 10,
-                      (double)(many[r].copies - few[r].copies) / 10,
-                      (double)(many[r].host_waits - few[r].host_waits) / 10);
-        assert_int_equal(many[r].allocations, few[r].allocations);
-        assert_int_equal(many[r].host_waits, few[r].host_waits);
+        print_message("rank %d of 2: %.1f kernels, %.1f copies, %.1f host waits a step\n", r,
+                      (double)(many[r].n_launches - few[r].n_launches) / 10,
+                      (double)(many[r].n_copies - few[r].n_copies) / 10,
+                      (double)(many[r].n_host_waits - few[r].n_host_waits) / 10);
+        assert_int_equal(many[r].n_allocations, few[r].n_allocations);
+        assert_int_equal(many[r].n_host_waits, few[r].n_host_waits);
     }
 }
 
@@ -367,9 +359,11 @@ int main(void)
         cmocka_unit_test(a_step_of_two_ranks_waits_for_no_event_and_allocates_nothing),
     };
 
-    control = sim_control_table();
+    card = cudahost();
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (control == NULL || shared == MAP_FAILED) {
+    costs =
+        mmap(NULL, 2 * sizeof(*costs), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (card == NULL || shared == MAP_FAILED || costs == MAP_FAILED) {
         print_error("cannot begin: %s\n", ls_last_error());
         return 1;
     }

@@ -90,7 +90,7 @@ _FUNCTIONS = {
     "ls_comm_create_group": (c_int, [c_void_p, POINTER(c_int), c_int, c_char_p, c_int64, _handle]),
     "ls_comm_set_timeout": (None, [c_void_p, c_int64]),
     "ls_comm_set_site": (None, [c_char_p]),
-    "ls_comm_wait_next": (None, []),
+    "ls_work_waited": (_handle, [_handle]),
     "ls_comm_set_stack": (c_int, [c_void_p, StackFn, c_void_p]),
     "ls_comm_status": (c_int, [c_void_p]),
     "ls_comm_transport": (c_char_p, [c_void_p]),

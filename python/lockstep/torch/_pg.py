@@ -7,7 +7,6 @@ Methods have the names of torch up to 2.14 (_allgather_base) and since 2.15 (all
 from __future__ import annotations
 
 import ctypes
-import threading
 from datetime import timedelta
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
@@ -36,15 +35,6 @@ Finish = Optional[Callable[[], None]]
 TORCH_TAKES_NO_WORK = _cpp.version() >= _cpp.OLDEST
 
 _CPU = torch.device("cpu")
-
-
-class _Announced(threading.local):
-    """Whether this thread has called ls_comm_wait_next(), and not yet started the operation."""
-
-    by_thread = False
-
-
-_announced = _Announced()
 
 
 class _Devices(List[torch.device]):
@@ -290,20 +280,19 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
             and not torch.autograd._profiler_enabled()
         )
 
-    def _handle(self, shape: Any = None, opts: Any = None) -> int:
+    def _handle(self, shape: Any = None) -> int:
         """The group, for the call that starts an operation on a tensor of this shape."""
         handle = self._comm.handle
         if handle is None:
             _join.stay_if_over()
             raise _lib.BackendError("lockstep: the group has ended (destroy_process_group)")
         _site.mark(shape)
-        if self._is_waited(opts):
-            _announced.by_thread = True
-            lib.ls_comm_wait_next()
-        elif _announced.by_thread:
-            lib.ls_barrier(None, None)  # fails, and so takes what Ctrl-C has left of a call
-            _announced.by_thread = False
         return handle
+
+    def _out(self, out: ctypes.c_void_p, opts: Any) -> Any:
+        """Where a call with these options puts the handle of its operation."""
+        address = ctypes.byref(out)
+        return lib.ls_work_waited(address) if self._is_waited(opts) else address
 
     def _work(
         self,
@@ -314,7 +303,6 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         value: Tensors,
         finish: Finish = None,
     ) -> Any:
-        _announced.by_thread = False
         if status != _lib.OK:
             raise _lib.failure(status)
         self._sequence += 1
@@ -362,13 +350,13 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
             src, dst, finish = _converted(plan, tensor, self._comm.size)
         out = ctypes.c_void_p()
         status = lib.ls_all_reduce(
-            self._handle(tensor.shape, opts),
+            self._handle(tensor.shape),
             src.data_ptr(),
             dst.data_ptr(),
             dst.numel() * plan.width,
             plan.dtype,
             plan.op,
-            ctypes.byref(out),
+            self._out(out, opts),
         )
         return self._work(status, out, opts, (src, dst), [tensor], finish)
 
@@ -395,14 +383,14 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
             src, dst, finish = _converted(plan, tensor, self._comm.size)
         out = ctypes.c_void_p()
         status = lib.ls_reduce(
-            self._handle(tensor.shape, opts),
+            self._handle(tensor.shape),
             src.data_ptr(),
             dst.data_ptr() if is_root else None,
             src.numel() * plan.width,
             plan.dtype,
             plan.op,
             opts.rootRank,
-            ctypes.byref(out),
+            self._out(out, opts),
         )
         return self._work(status, out, opts, (src, dst), [tensor], finish if is_root else None)
 
@@ -420,13 +408,13 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         out = ctypes.c_void_p()
         counts = _counts([size * plan.width for size in sizes])
         status = lib.ls_reduce_scatter_v(
-            self._handle(source.shape, opts),
+            self._handle(source.shape),
             source.data_ptr(),
             dst.data_ptr(),
             counts,
             plan.dtype,
             plan.op,
-            ctypes.byref(out),
+            self._out(out, opts),
         )
         return self._work(status, out, opts, (source, dst), [target], finish)
 
@@ -448,13 +436,13 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dst, finish = _target(target)
         out = ctypes.c_void_p()
         status = lib.ls_reduce_scatter_list(
-            self._handle(target.shape, opts),
+            self._handle(target.shape),
             _addresses(sources),
             dst.data_ptr(),
             sizes[0] * plan.width,
             plan.dtype,
             plan.op,
-            ctypes.byref(out),
+            self._out(out, opts),
         )
         return self._work(status, out, opts, (sources, dst), [target], finish)
 
@@ -494,13 +482,13 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         buffer, finish = _target(tensor, copy=is_root)
         out = ctypes.c_void_p()
         status = lib.ls_broadcast(
-            self._handle(tensor.shape, opts),
+            self._handle(tensor.shape),
             buffer.data_ptr(),
             buffer.data_ptr(),
             buffer.numel() * width,
             dtype,
             opts.rootRank,
-            ctypes.byref(out),
+            self._out(out, opts),
         )
         return self._work(status, out, opts, buffer, [tensor], None if is_root else finish)
 
@@ -519,12 +507,12 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dst, finish = _target(output)
         out = ctypes.c_void_p()
         status = lib.ls_all_gather(
-            self._handle(source.shape, opts),
+            self._handle(source.shape),
             src.data_ptr(),
             dst.data_ptr(),
             src.numel() * width,
             dtype,
-            ctypes.byref(out),
+            self._out(out, opts),
         )
         return self._work(status, out, opts, (src, dst), [output], finish)
 
@@ -552,22 +540,22 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         if all(part.numel() == source.numel() for part in parts):
             dst, finish = _targets(parts, self._apart(parts, source))
             status = lib.ls_all_gather_list(
-                self._handle(source.shape, opts),
+                self._handle(source.shape),
                 src.data_ptr(),
                 _addresses(dst),
                 src.numel() * width,
                 dtype,
-                ctypes.byref(out),
+                self._out(out, opts),
             )
             return self._work(status, out, opts, (src, dst), parts, finish)
         flat, finish = _divided(parts)
         status = lib.ls_all_gather_v(
-            self._handle(source.shape, opts),
+            self._handle(source.shape),
             src.data_ptr(),
             flat.data_ptr(),
             _counts([part.numel() * width for part in parts]),
             dtype,
-            ctypes.byref(out),
+            self._out(out, opts),
         )
         return self._work(status, out, opts, (src, flat), parts, finish)
 
@@ -599,13 +587,13 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dst, finish = _targets(parts, self._apart(parts, source))
         out = ctypes.c_void_p()
         status = lib.ls_gather_list(
-            self._handle(source.shape, opts),
+            self._handle(source.shape),
             src.data_ptr(),
             _addresses(dst) if dst else None,
             src.numel() * width,
             dtype,
             opts.rootRank,
-            ctypes.byref(out),
+            self._out(out, opts),
         )
         return self._work(status, out, opts, (src, dst), parts, finish)
 
@@ -621,13 +609,13 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dst, finish = _target(output) if is_root else (None, None)
         out = ctypes.c_void_p()
         status = lib.ls_gather(
-            self._handle(source.shape, opts),
+            self._handle(source.shape),
             src.data_ptr(),
             dst.data_ptr() if dst is not None else None,
             src.numel() * width,
             dtype,
             opts.rootRank,
-            ctypes.byref(out),
+            self._out(out, opts),
         )
         return self._work(status, out, opts, (src, dst), [output] if is_root else [], finish)
 
@@ -646,13 +634,13 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dst, finish = _target(target)
         out = ctypes.c_void_p()
         status = lib.ls_scatter_list(
-            self._handle(target.shape, opts),
+            self._handle(target.shape),
             _addresses(sources) if sources else None,
             dst.data_ptr(),
             dst.numel() * width,
             dtype,
             opts.rootRank,
-            ctypes.byref(out),
+            self._out(out, opts),
         )
         return self._work(status, out, opts, (sources, dst), [target], finish)
 
@@ -669,13 +657,13 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         targets, finish = _targets(outputs, inputs)
         out = ctypes.c_void_p()
         status = lib.ls_all_to_all_list(
-            self._handle(inputs[0].shape, opts),
+            self._handle(inputs[0].shape),
             _addresses(sources),
             _counts([tensor.numel() * width for tensor in inputs]),
             _addresses(targets),
             _counts([tensor.numel() * width for tensor in outputs]),
             dtype,
-            ctypes.byref(out),
+            self._out(out, opts),
         )
         return self._work(status, out, opts, (sources, targets), outputs, finish)
 
@@ -696,13 +684,13 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dtype, width = moved(src.dtype)
         out = ctypes.c_void_p()
         status = lib.ls_all_to_all_v(
-            self._handle(src.shape, opts),
+            self._handle(src.shape),
             src.data_ptr(),
             _counts([size * width for size in src_sizes]),
             dst.data_ptr(),
             _counts([size * width for size in dst_sizes]),
             dtype,
-            ctypes.byref(out),
+            self._out(out, opts),
         )
         return self._work(status, out, opts, (src, dst), [output], finish)
 
@@ -783,7 +771,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     @event("barrier")
     def barrier(self, opts: Any = None) -> Any:
         out = ctypes.c_void_p()
-        status = lib.ls_barrier(self._handle(None, opts), ctypes.byref(out))
+        status = lib.ls_barrier(self._handle(), self._out(out, opts))
         return self._work(status, out, opts, None, [])
 
     def monitored_barrier(

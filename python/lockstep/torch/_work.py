@@ -249,7 +249,7 @@ class LockstepWork(Work):  # type: ignore[misc]
 def wait_at_once(
     comm: _join.Comm, handle: int, buffers: Any, finish: Optional[Callable[[], None]], opts: Any
 ) -> None:
-    """Waits for an operation after ls_comm_wait_next(), of which the program gets no handle."""
+    """Waits for an operation of ls_work_waited(), of which the program gets no handle."""
     has_ended = False
     try:
         has_ended = lib.ls_work_wait_for(handle, SLICE_MS) != _lib.ETIMEOUT

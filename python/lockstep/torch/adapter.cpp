@@ -523,9 +523,7 @@ class backend : public c10d::Backend
 
         if (has_timeout)
             ls_comm_set_timeout(comm(), op->timeout.count());
-        if (op->is_waited)
-            ls_comm_wait_next();
-        const ls_status status = start_part(&part);
+        const ls_status status = start_part(op->is_waited ? ls_work_waited(&part) : &part);
 
         if (has_timeout)
             ls_comm_set_timeout(comm(), timeout_ms);

@@ -434,7 +434,7 @@ static void cuda_free_host(accel *base, void *block)
 
 /* The table has the blocks of accel_alloc(), also after a loss; the runtime is asked for those of
  * others (NCCL, the program). */
-static bool cuda_owns(accel *base, const void *p)
+static accel_owner cuda_owner(accel *base, const void *p)
 {
     cuda_accel *a = accel_from(base);
     size_t at;
@@ -445,9 +445,9 @@ static bool cuda_owns(accel *base, const void *p)
     found = at > 0 && (uintptr_t)p < a->ranges[at - 1].end;
     pthread_mutex_unlock(&a->lock);
     if (found || is_lost(a))
-        return found;
+        return found ? ACCEL_OWN : ACCEL_OTHER;
     cuda_accel_enter(a); // the question makes a context on the thread's card
-    return gpu_pointer_device(p) == a->base.index;
+    return gpu_pointer_device(p) == a->base.index ? ACCEL_SAME_CARD : ACCEL_OTHER;
 }
 
 static ls_status cuda_memory(accel *base, size_t *free_bytes, size_t *total_bytes)
@@ -677,7 +677,7 @@ static const accel_ops ops = {
     .free = cuda_free,
     .alloc_host = cuda_alloc_host,
     .free_host = cuda_free_host,
-    .owns = cuda_owns,
+    .owner = cuda_owner,
     .copy = cuda_copy,
     .fill = cuda_fill,
     .call = cuda_call,

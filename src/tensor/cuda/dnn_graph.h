@@ -4,8 +4,8 @@
  * operations between them.
  *
  * The kernels of convolutions describe a graph. dnn_plan.c makes a plan of cuDNN from it; tests on
- * machines without a GPU execute it with the loops of dnn_plan_host.c. All bytes of a graph are
- * defined, so that they are the key of its plan.
+ * machines without a GPU execute it with the loops of tests/devices/dnn_plan_host.c. All bytes of a
+ * graph are defined, so that they are the key of its plan.
  */
 #ifndef LS_TENSOR_CUDA_DNN_GRAPH_H
 #define LS_TENSOR_CUDA_DNN_GRAPH_H

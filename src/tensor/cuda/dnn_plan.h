@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dnn_plan.h - plans: how one graph is executed on one card. dnn_plan.c asks cuDNN for them;
- * dnn_plan_host.c is the tests' version, which executes graphs in host memory.
+ * tests/devices/dnn_plan_host.c is the tests' version, which executes graphs in host memory.
  *
  * A planner plans for a card, or without one for a profile of a card: then plans cannot run.
  */

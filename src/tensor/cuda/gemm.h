@@ -2,7 +2,7 @@
 /*
  * gemm.h - products of matrices, row-major: d = op(a) op(b) + bias + beta d, or with the sums of
  * op(a) beside the product, which are bias gradients. gemm_lt.c runs them with cuBLASLt,
- * gemm_host.c with loops in host memory for tests. cuda_linear.c calls it.
+ * tests/devices/gemm_host.c with loops in host memory for tests. cuda_linear.c calls it.
  */
 #ifndef LS_TENSOR_CUDA_GEMM_H
 #define LS_TENSOR_CUDA_GEMM_H

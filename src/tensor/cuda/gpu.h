@@ -2,7 +2,7 @@
 /*
  * gpu.h - the part of a GPU runtime that the device uses, in plain C types.
  *
- * gpu_cuda.c implements it over CUDA's runtime; gpu_host.c, for tests, in host memory. Each
+ * gpu_cuda.c implements it over CUDA's runtime; tests/devices/, for tests, in host memory. Each
  * function does what the CUDA function of its name does (HIP has the same names), so the comments
  * state only what differs. Only gpu_*.c, kernels (.cu) and library wrappers include vendor headers.
  *
@@ -156,6 +156,9 @@ typedef struct gpu_kernel {
 /* Runs one thread of block number `block`. */
 typedef void (*gpu_host_function)(const void *args, unsigned block, unsigned n_blocks,
                                   unsigned thread, unsigned n_threads);
+
+/* Between threads of a block of the host: returns when all have called it. */
+void gpu_host_barrier(void);
 
 /* Queues n_blocks (at least 1) blocks of n_threads; `args` is copied before it returns. A kernel of
  * two parts gets fewer blocks where the card cannot run as many at once. */

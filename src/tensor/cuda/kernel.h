@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kernel.h - what the bodies of kernels are written with. The .cu files are compiled twice: for the
- * card, and as C for tests (gpu_host.c), where the blocks run one after the other, each with one
- * thread or with several that run in turn.
+ * card, and as C for tests (tests/devices/), where the blocks run one after the other, each with
+ * one thread or with several that run in turn.
  *
  * Results depend on the arguments alone, not on the number of blocks: sums have a fixed order, and
  * no kernel adds floating-point numbers atomically.
@@ -40,7 +40,7 @@
 #define KERNEL_LINK extern "C"
 #else
 #include "base/half.h"
-#include "tensor/cuda/gpu_host.h"
+#include "tensor/cuda/gpu.h"
 
 #define KERNEL_FN   static inline __attribute__((always_inline))
 #define SHARED      static /* one kernel runs at a time */

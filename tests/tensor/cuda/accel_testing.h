@@ -5,7 +5,7 @@
 #define TESTS_TENSOR_CUDA_ACCEL_TESTING_H
 
 #include "tensor/cuda/cuda_internal.h"
-#include "tensor/cuda/gpu_host.h"
+#include "devices/gpu_host.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,10 +5,7 @@
 
 #include "tensor/testing.h"
 
-#include "tensor/cuda/gpu_host.h"
-
-/* The state of liblockstep_cudahost.so as it is at first; loads the module. */
-gpu_host *reset_gpu_host(void);
+#include "devices/cudahost.h"
 
 /* The file of the module. */
 const char *cudahost_path(void);

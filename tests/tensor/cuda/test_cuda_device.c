@@ -42,7 +42,7 @@ static void assert_refused(const char *name, ls_status status, const char *text)
 
 static void the_error_names_why_no_card_can_be_used(void **state)
 {
-    gpu_host *gpu = reset_gpu_host();
+    gpu_host *gpu = cudahost_reset();
 
     LS_UNUSED(state);
     gpu->versions.driver = 0;
@@ -51,21 +51,21 @@ static void the_error_names_why_no_card_can_be_used(void **state)
     gpu->versions.driver = 12020;
     assert_refused("cudahost", LS_EUNSUPPORTED,
                    "the driver supports CUDA 12.2, this build of Lockstep needs CUDA 13.0");
-    gpu = reset_gpu_host();
+    gpu = cudahost_reset();
     gpu->n_devices = 0;
     assert_refused("cudahost", LS_EUNSUPPORTED, "the driver sees no card; see nvidia-smi");
-    gpu = reset_gpu_host();
+    gpu = cudahost_reset();
     gpu->versions.dnn = 90800;
     assert_refused("cudahost", LS_EUNSUPPORTED,
                    "cuDNN 9.8 is installed, this build of Lockstep needs 9.19 or a newer 9.x");
     gpu->versions.dnn = 100000;
     assert_refused("cudahost", LS_EUNSUPPORTED, "cuDNN 10.0 is installed");
-    gpu = reset_gpu_host();
+    gpu = cudahost_reset();
     gpu->major = 6;
     gpu->minor = 1;
     assert_refused("cudahost", LS_EUNSUPPORTED,
                    "(host memory) is an sm_61, this build of Lockstep needs at least sm_80");
-    (void)reset_gpu_host();
+    (void)cudahost_reset();
 }
 
 static void the_rank_on_the_machine_chooses_the_card(void **state)
@@ -74,7 +74,7 @@ static void the_rank_on_the_machine_chooses_the_card(void **state)
     ls_device *device;
 
     LS_UNUSED(state);
-    (void)reset_gpu_host();
+    (void)cudahost_reset();
     set("LOCAL_RANK", "1");
     device = open_cudahost("cudahost");
     assert_string_equal(device->accel->name, "cudahost:1");
@@ -99,7 +99,7 @@ static void the_rank_on_the_machine_chooses_the_card(void **state)
 
 static void auto_takes_a_card_where_one_can_be_used(void **state)
 {
-    gpu_host *gpu = reset_gpu_host();
+    gpu_host *gpu = cudahost_reset();
     char folder[] = "/tmp/lockstep-auto-XXXXXX";
     char link[300];
     ls_device *device;
@@ -116,7 +116,7 @@ static void auto_takes_a_card_where_one_can_be_used(void **state)
     device = open_cudahost("auto");
     assert_null(device->accel);
     assert_status(LS_OK, ls_device_close(device));
-    (void)reset_gpu_host();
+    (void)cudahost_reset();
     set("LOCAL_RANK", "2"); // a mistake is no reason for the processor
     assert_status(LS_EINVAL, open_named("auto", &device));
     set("LOCAL_RANK", NULL);
@@ -130,7 +130,7 @@ static void settings_are_in_the_fingerprint(void **state)
     ls_device *device;
 
     LS_UNUSED(state);
-    (void)reset_gpu_host();
+    (void)cudahost_reset();
     set("LOCKSTEP_TF32", "none");
     set("LOCKSTEP_DETERMINISTIC", "1");
     device = open_cudahost("cudahost");
@@ -159,7 +159,7 @@ static void the_real_module_opens_a_card_or_says_why_not(void **state)
 
 static void a_tensor_of_the_device_is_written_and_read(void **state)
 {
-    gpu_host *gpu = reset_gpu_host();
+    gpu_host *gpu = cudahost_reset();
     ls_device *device = open_cudahost("cudahost");
     const float values[3] = {1, -2, 3};
     float got[3] = {0};
@@ -193,7 +193,7 @@ static ls_tensor *bytes_of(ls_device *device, int64_t n)
 
 static void the_error_of_a_full_card_names_what_holds_its_memory(void **state)
 {
-    gpu_host *gpu = reset_gpu_host();
+    gpu_host *gpu = cudahost_reset();
     ls_device *device = open_cudahost("cudahost");
     const size_t of_device = gpu->used_bytes;
     const int64_t n = 512 << 10;
@@ -225,7 +225,7 @@ static void the_error_of_a_full_card_names_what_holds_its_memory(void **state)
 
 static void memory_beside_tensors_may_take_what_the_pool_keeps(void **state)
 {
-    gpu_host *gpu = reset_gpu_host();
+    gpu_host *gpu = cudahost_reset();
     ls_device *device = open_cudahost("cudahost");
     void *block = NULL;
 
@@ -241,7 +241,7 @@ static void memory_beside_tensors_may_take_what_the_pool_keeps(void **state)
 
 static void a_lost_card_is_the_error_of_every_tensor(void **state)
 {
-    gpu_host *gpu = reset_gpu_host();
+    gpu_host *gpu = cudahost_reset();
     ls_device *device = open_cudahost("cudahost");
     ls_tensor *t = bytes_of(device, 16);
     ls_tensor *none = NULL;
@@ -255,12 +255,12 @@ static void a_lost_card_is_the_error_of_every_tensor(void **state)
     assert_error("can no longer be used");
     ls_tensor_destroy(t);
     assert_status(LS_OK, ls_device_close(device));
-    (void)reset_gpu_host();
+    (void)cudahost_reset();
 }
 
 static void usage_counts_launches_and_the_memory_of_the_card(void **state)
 {
-    gpu_host *gpu = reset_gpu_host();
+    gpu_host *gpu = cudahost_reset();
     ls_device *device = open_cudahost("cudahost");
     ls_tensor *x = NULL;
     ls_tensor *y;
@@ -288,7 +288,7 @@ static void usage_counts_launches_and_the_memory_of_the_card(void **state)
 static void the_gradient_of_an_equal_shape_needs_only_its_own_memory(void **state)
 {
     const int64_t dims[2] = {512, 512};
-    gpu_host *gpu = reset_gpu_host();
+    gpu_host *gpu = cudahost_reset();
     ls_device *device = open_cudahost("cudahost");
     ls_tensor *dy = random_tensor(device, LS_F32, 2, dims, 3);
     ls_tensor *a = random_tensor(device, LS_F32, 2, dims, 5);

@@ -16,6 +16,7 @@ typedef struct setup {
     accel *base;
     ls_queue *queue; /* ACCEL_COMPUTE */
     unsigned char *block;
+    unsigned char *bytes; /* of the block, as work sees them */
 } setup;
 
 static setup open_setup(void)
@@ -26,6 +27,7 @@ static setup open_setup(void)
     s.queue = accel_queue(s.base, ACCEL_COMPUTE);
     s.block = accel_alloc(s.base, BYTES);
     assert_non_null(s.block);
+    s.bytes = gpu_host_address(s.block, BYTES);
     return s;
 }
 
@@ -108,9 +110,9 @@ static void recorded_work_runs_before_others_can_see_its_results(void **state)
         assert_ok(accel_event_create(s.base, false, &w.event));
         assert_ok(accel_event_record(w.event, accel_queue(s.base, ACCEL_COPY)));
         assert_ok(accel_fill(s.queue, s.block, 'x', BYTES));
-        assert_int_equal(s.block[0], 0xff);
+        assert_int_equal(s.bytes[0], 0xff);
         boundaries[i](&s, &w);
-        assert_int_equal(s.block[0], 'x');
+        assert_int_equal(s.bytes[0], 'x');
         assert_int_equal(cuda_accel_count_graphs(s.a).n_launches, 1);
         accel_event_destroy(w.event);
         accel_free(s.base, w.freed);
@@ -138,9 +140,9 @@ static void questions_do_not_end_a_segment(void **state)
     assert_ok(accel_copy(accel_queue(s.base, ACCEL_COPY), other, pinned, BYTES, ACCEL_TO_DEVICE));
     assert_ok(accel_event_record(event, accel_queue(s.base, ACCEL_COPY)));
     s.base->ops->bind(s.base);
-    assert_int_equal(s.block[0], 0xff);
+    assert_int_equal(s.bytes[0], 0xff);
     synchronize(&s);
-    assert_int_equal(s.block[0], 'x');
+    assert_int_equal(s.bytes[0], 'x');
     accel_event_destroy(event);
     accel_free(s.base, other);
     accel_free_host(s.base, pinned);
@@ -159,10 +161,10 @@ static void a_segment_runs_in_the_order_of_its_calls(void **state)
     LS_UNUSED(state);
     assert_ok(accel_fill(s.queue, s.block, 'a', BYTES));
     assert_ok(accel_fill(s.queue, s.block + 2, 'x', 2));
-    assert_ok(accel_call(s.queue, add_one, s.block + 2));
+    assert_ok(accel_call(s.queue, add_one, s.bytes + 2));
     assert_ok(accel_copy(s.queue, s.block + 4, s.block + 1, 3, ACCEL_ON_DEVICE));
     synchronize(&s);
-    assert_memory_equal(s.block, "aayxayxa", BYTES);
+    assert_memory_equal(s.bytes, "aayxayxa", BYTES);
     assert_int_equal(cuda_accel_count_graphs(s.a).n_launches, 1);
     close_setup(&s);
 }
@@ -176,7 +178,7 @@ static void a_long_segment_is_launched_in_parts(void **state)
         assert_ok(accel_fill(s.queue, s.block, i & 127, BYTES));
     assert_in_range(cuda_accel_count_graphs(s.a).n_launches, 2, 10);
     synchronize(&s);
-    assert_int_equal(s.block[0], 9999 & 127);
+    assert_int_equal(s.bytes[0], 9999 & 127);
     close_setup(&s);
 }
 
@@ -187,8 +189,8 @@ static graph_counts run_segment(const setup *s, int value, size_t n_first)
     assert_ok(accel_fill(s->queue, s->block, value, n_first));
     assert_ok(accel_fill(s->queue, s->block + 7, value + 1, 1));
     synchronize(s);
-    assert_int_equal(s->block[0], value);
-    assert_int_equal(s->block[7], value + 1);
+    assert_int_equal(s->bytes[0], value);
+    assert_int_equal(s->bytes[7], value + 1);
     return cuda_accel_count_graphs(s->a);
 }
 
@@ -224,12 +226,13 @@ static void the_number_of_graphs_is_bounded(void **state)
 {
     setup s = open_setup();
     unsigned char *large = accel_alloc(s.base, 1000);
+    const unsigned char *bytes = gpu_host_address(large, 1000);
 
     LS_UNUSED(state);
     for (size_t n = 1; n < 1000; n++) {
         assert_ok(accel_fill(s.queue, large, (int)(n & 127), n));
         synchronize(&s);
-        assert_int_equal(large[n - 1], n & 127);
+        assert_int_equal(bytes[n - 1], n & 127);
         assert_in_range(gpu->n_graphs, 1, 64);
     }
     assert_int_equal(cuda_accel_count_graphs(s.a).n_instantiated, 999);
@@ -296,14 +299,14 @@ static void the_first_launch_of_a_kernel_is_not_recorded(void **state)
     LS_UNUSED(state);
     assert_ok(accel_fill(s.queue, s.block, 'a', BYTES));
     assert_ok(launch(&s, s.block, 1));
-    assert_memory_equal(s.block, "\1aaaaaaa", BYTES); // after what was recorded before
+    assert_memory_equal(s.bytes, "\1aaaaaaa", BYTES); // after what was recorded before
     assert_ok(accel_fill(s.queue, s.block + 1, 'b', 1));
-    assert_memory_equal(s.block, "\1baaaaaa", BYTES);
+    assert_memory_equal(s.bytes, "\1baaaaaa", BYTES);
     synchronize(&s);
     assert_ok(launch(&s, s.block, 2));
-    assert_int_equal(s.block[0], 1);
+    assert_int_equal(s.bytes[0], 1);
     synchronize(&s);
-    assert_int_equal(s.block[0], 2);
+    assert_int_equal(s.bytes[0], 2);
     close_setup(&s);
 }
 
@@ -319,10 +322,10 @@ static void work_between_pause_and_resume_runs_at_once(void **state)
     assert_ok(accel_fill(s.queue, s.block, 'b', 1));
     synchronize(&s);
     assert_ok(accel_fill(s.queue, s.block + 1, 'c', 1));
-    assert_memory_equal(s.block, "bcaaaaaa", BYTES);
+    assert_memory_equal(s.bytes, "bcaaaaaa", BYTES);
     cuda_accel_resume(s.a);
     assert_ok(accel_fill(s.queue, s.block, 'd', 1));
-    assert_int_equal(s.block[0], 'b');
+    assert_int_equal(s.bytes[0], 'b');
     close_setup(&s);
 }
 
@@ -346,7 +349,7 @@ static void a_failed_capture_names_the_operator_and_ends_the_use_of_the_card(voi
     strcpy(text, ls_last_error());
     assert_failed(LS_ESYSTEM, accel_synchronize(s.base, "test: failed"), text);
     assert_failed(LS_ESYSTEM, launch(&s, s.block, 3), text);
-    assert_int_equal(s.block[0], 1);
+    assert_int_equal(s.bytes[0], 1);
     close_setup(&s);
 }
 
@@ -376,7 +379,7 @@ static void a_failed_launch_leaves_the_rest_of_its_segment(void **state)
     assert_failed(LS_ENOMEM, cuda_accel_end(s.a, 1, "memcpy_async"), "memcpy_async failed");
     assert_ok(accel_fill(s.queue, s.block, 'b', 1));
     synchronize(&s);
-    assert_memory_equal(s.block, "baaaaaaa", BYTES);
+    assert_memory_equal(s.bytes, "baaaaaaa", BYTES);
     close_setup(&s);
 }
 
@@ -440,7 +443,7 @@ static void any_thread_may_end_a_segment(void **state)
     assert_ok(ls_thread_start(&thread, "records", record_in_thread, &w));
     ls_thread_join(&thread);
     assert_int_equal(w.status, LS_OK);
-    assert_int_equal(s.block[0], 'a');
+    assert_int_equal(s.bytes[0], 'a');
     close_setup(&s);
 }
 
@@ -475,7 +478,7 @@ static void threads_that_queue_work_at_the_same_time_keep_their_order(void **sta
 
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(workers); i++) {
-        workers[i] = (worker){.s = &s, .at = s.block + i};
+        workers[i] = (worker){.s = &s, .at = s.bytes + i};
         assert_ok(ls_thread_start(&threads[i], "works", work, &workers[i]));
     }
     for (size_t i = 0; i < LS_COUNT_OF(workers); i++) {

@@ -133,7 +133,7 @@ static void check_case(gpu_host *gpu, ls_device *device, ls_device *reference, c
 
 static void check_type(ls_dtype type)
 {
-    gpu_host *gpu = reset_gpu_host();
+    gpu_host *gpu = cudahost_reset();
     ls_device *device = open_cudahost("cudahost");
     ls_device *reference = open_reference();
     run_counts n = {0};
@@ -189,7 +189,7 @@ static void threads_of_a_block_wait_for_each_other(void **state)
 #if defined(__SANITIZE_THREAD__)
     skip(); // the thread sanitizer does not follow changes of the stack
 #endif
-    gpu = reset_gpu_host();
+    gpu = cudahost_reset();
     device = open_cudahost("cudahost");
     reference = open_reference();
     gpu->n_threads = 64;
@@ -258,7 +258,7 @@ static void copies_keep_the_elements_in_every_arrangement(void **state)
     ls_device *device;
 
     LS_UNUSED(state);
-    reset_gpu_host();
+    cudahost_reset();
     device = open_cudahost("cudahost");
     for (size_t i = 0; i < LS_COUNT_OF(shapes) * LS_COUNT_OF(types); i++) {
         const int64_t *dims = shapes[i / LS_COUNT_OF(types)];
@@ -317,7 +317,7 @@ static void dropout_drops_the_elements_of_every_device(void **state)
     ls_tensor *nhwc;
 
     LS_UNUSED(state);
-    reset_gpu_host();
+    cudahost_reset();
     device = open_cudahost("cudahost");
     plain = random_tensor(device, LS_F32, 4, dims, 7);
     nhwc = to_nhwc(device, plain);
@@ -343,7 +343,7 @@ static void a_target_out_of_range_is_reported_by_the_next_wait(void **state)
     ls_tensor *t = NULL;
 
     LS_UNUSED(state);
-    reset_gpu_host();
+    cudahost_reset();
     device = open_cudahost("cudahost");
     x = random_tensor(device, LS_F32, 2, dims, 1);
     assert_status(LS_OK, ls_tensor_create(device, LS_I64, 1, dims, &t));
@@ -378,7 +378,7 @@ static void a_length_out_of_range_is_reported_by_the_next_wait(void **state)
     float values[6];
 
     LS_UNUSED(state);
-    reset_gpu_host();
+    cudahost_reset();
     device = open_cudahost("cudahost");
     for (int i = 0; i < 4; i++)
         in[i] = random_tensor(device, LS_F32, 2, i < 2 ? wide : dims, (uint64_t)i);
@@ -415,7 +415,7 @@ static void one_value_per_channel_over_all_ranks_is_refused(void **state)
     float values[3];
 
     LS_UNUSED(state);
-    reset_gpu_host();
+    cudahost_reset();
     device = open_cudahost("cudahost");
     t[0] = random_tensor(device, LS_F32, 2, dims, 1);
     for (int i = 1; i < 5; i++)

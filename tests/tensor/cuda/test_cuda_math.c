@@ -5,7 +5,7 @@
  */
 #include "tensor/cuda/cuda_testing.h"
 
-#include "tensor/cuda/dnn_plan_host.h"
+#include "devices/dnn_plan_host.h"
 
 #include "base/alloc.h"
 #include "base/file.h"
@@ -29,13 +29,10 @@ static char cache[64]; /* XDG_CACHE_HOME of each test */
 static dnn_host *reset_dnn_host(void)
 {
     dnn_host_state_fn get;
-    void *module = NULL;
-    void *symbol;
+    void *symbol = cudahost_symbol(DNN_HOST_STATE);
     dnn_host *host;
 
-    (void)reset_gpu_host();
-    assert_status(LS_OK, module_open("cudahost", &module));
-    symbol = dlsym(module, DNN_HOST_STATE);
+    (void)cudahost_reset();
     assert_non_null(symbol);
     memcpy(&get, &symbol, sizeof(get)); // C has no conversion between these two
     host = get();
@@ -205,7 +202,7 @@ static void without_a_plan_that_runs_the_operator_fails(void **state)
     assert_int_equal(stored_plan(path, sizeof(path)), 0);
     destroy_all((ls_tensor *[]){x, w, y}, 3);
     assert_status(LS_OK, ls_device_close(device));
-    assert_int_equal(reset_gpu_host()->n_events, 0);
+    assert_int_equal(cudahost_reset()->n_events, 0);
 }
 
 static void nothing_is_measured_or_stored_when_that_is_off(void **state)
@@ -381,7 +378,7 @@ static void all_parameters_are_packed_in_one_launch_a_step(void **state)
 
     LS_UNUSED(state);
     (void)reset_dnn_host();
-    gpu = reset_gpu_host();
+    gpu = cudahost_reset();
     device = open_cudahost("cudahost");
     for (int i = 0; i < LAYERS; i++) {
         w[i] = random_tensor(device, LS_F32, 4, (const int64_t[4]){6 + i, 5, 3, 3}, 3);
@@ -649,7 +646,7 @@ static void every_allocation_of_a_convolution_may_fail(void **state)
         ls_status st;
 
         (void)reset_dnn_host();
-        gpu = reset_gpu_host();
+        gpu = cudahost_reset();
         device = open_cudahost("cudahost");
         x = random_tensor(device, LS_BF16, 4, (const int64_t[4]){2, 3, 9, 8}, 3);
         w = random_tensor(device, LS_F32, 4, (const int64_t[4]){6, 3, 3, 3}, 3);
@@ -702,7 +699,7 @@ static void check_loss(op_kind op, int n_dims, const char *library)
     ls_tensor *b;
 
     (void)reset_dnn_host();
-    gpu = reset_gpu_host();
+    gpu = cudahost_reset();
     device = open_cudahost("cudahost");
     a = random_tensor(device, LS_F32, n_dims, dims, 3);
     b = random_tensor(device, LS_F32, n_dims, dims, 5);

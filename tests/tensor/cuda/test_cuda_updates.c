@@ -63,7 +63,7 @@ static void check_bits(const char *what, ls_dtype type, op_call like, op_update 
 {
     static updates cuda;
     static updates reference;
-    gpu_host *gpu = reset_gpu_host();
+    gpu_host *gpu = cudahost_reset();
     ls_device *devices[2] = {open_cudahost("cudahost"), open_reference()};
     uint64_t before;
 
@@ -146,7 +146,7 @@ static void calls_of_other_types_and_rates_have_their_own_launches(void **state)
     static updates u;
     const op_update rates[2] = {{.lr = 0.1, .momentum = 0.9, .first = true},
                                 {.lr = 0.1, .momentum = 0.9}};
-    gpu_host *gpu = reset_gpu_host();
+    gpu_host *gpu = cudahost_reset();
     ls_device *device = open_cudahost("cudahost");
     const op_call like = {.op = OP_SGD, .n_in = 1, .n_out = 2};
     uint64_t before;
@@ -175,7 +175,7 @@ static void a_step_that_is_skipped_changes_nothing(void **state)
     op_call like = {.op = OP_ADAM, .n_in = 2, .n_out = 3, .update = &rates};
 
     LS_UNUSED(state);
-    reset_gpu_host();
+    cudahost_reset();
     device = open_cudahost("cudahost");
     skip = tensor_of(device, LS_F32, 0, NULL, (const double[]){1});
     like.in[1] = skip;
@@ -210,7 +210,7 @@ static void gradients_are_clipped_and_scaled_as_by_the_reference(void **state)
     ls_tensor *factor[2];
 
     LS_UNUSED(state);
-    reset_gpu_host();
+    cudahost_reset();
     devices[0] = open_cudahost("cudahost");
     devices[1] = open_reference();
     for (int d = 0; d < 2; d++) {
@@ -242,7 +242,7 @@ static void unscaling_finds_what_is_not_finite(void **state)
     ls_tensor *found;
 
     LS_UNUSED(state);
-    reset_gpu_host();
+    cudahost_reset();
     device = open_cudahost("cudahost");
     found = tensor_of(device, LS_F32, 0, NULL, (const double[]){0});
     make_in_place(&u, device,
@@ -270,7 +270,7 @@ static void sums_of_squares_do_not_depend_on_the_blocks(void **state)
     static updates u;
     static const unsigned blocks[] = {0, 1, 3, 7};
     const int64_t n = N_ARRAYS;
-    gpu_host *gpu = reset_gpu_host();
+    gpu_host *gpu = cudahost_reset();
     ls_device *device = open_cudahost("cudahost");
     ls_tensor *squares[LS_COUNT_OF(blocks)] = {NULL};
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gpu_host.c - gpu.h in host memory, for tests of the device on machines without a GPU: cards,
- * memory and kernels. Device memory begins as NaN and has guard bytes behind its end.
+ * errors, copies and kernels.
  */
-#include "tensor/cuda/gpu_host_graph.h"
+#include "devices/gpu_host_internal.h"
 
+#include "base/alloc.h"
 #include "base/status.h"
 #include "tensor/cuda/cuda_internal.h"
 
@@ -17,11 +18,8 @@
 
 const char gpu_platform[] = "cudahost";
 
-#define GUARD_BYTES 64
-#define GUARD       0xA5
-#define ALIGNMENT   256
-
-#define HOST_THREADS     256       /* of a block at most */
+#define HOST_THREADS     256 /* of a block at most */
+#define STACK_ALIGNMENT  256
 #define HOST_STACK_BYTES (1 << 16) /* of each */
 
 static const struct {
@@ -40,19 +38,10 @@ static const struct {
     [HOST_DIVERGED] = {"not all threads of a block have reached a barrier", GPU_FAILURE_LOST},
     [HOST_RECORDING] = {"operation not permitted when stream is capturing", GPU_FAILURE_OTHER},
     [HOST_OVERRUN] = {"a kernel has written past the end of a block", GPU_FAILURE_LOST},
+    [HOST_FREED_EARLY] = {"host memory was freed while a copy of it was queued", GPU_FAILURE_LOST},
 };
 
-/* A block of device memory, in front of its bytes. */
-typedef struct host_block {
-    struct host_block *next;
-    size_t bytes;
-    int card;
-} host_block;
-
-#define BLOCK_HEAD_BYTES ALIGNMENT
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows */
-static host_block *blocks;
 static gpu_host state = {
     .n_devices = 2,
     .versions = {.driver = 13000,
@@ -66,23 +55,34 @@ static gpu_host state = {
     .busy_percent = 50,
     .launch_host = gpu_launch_host,
     .pointer_device = gpu_pointer_device,
+    .address = gpu_host_address,
 };
 
 static _Thread_local int current;
 
-/* For tests of whole programs: GPU_HOST_DRIVER, GPU_HOST_DEVICES, GPU_HOST_BYTES. */
+/* For tests of whole programs: GPU_HOST_ and a name. */
+static void read_variable(const char *name, uint64_t *out)
+{
+    const char *text = getenv(name); // NOLINT(concurrency-mt-unsafe): never set
+
+    if (text != NULL)
+        *out = strtoull(text, NULL, 10);
+}
+
 static void read_environment(void)
 {
-    const char *driver = getenv("GPU_HOST_DRIVER");   // NOLINT(concurrency-mt-unsafe): never set
-    const char *devices = getenv("GPU_HOST_DEVICES"); // NOLINT(concurrency-mt-unsafe): never set
-    const char *bytes = getenv("GPU_HOST_BYTES");     // NOLINT(concurrency-mt-unsafe): never set
+    uint64_t bytes = state.total_bytes;
+    uint64_t driver = (uint64_t)state.versions.driver;
+    uint64_t devices = (uint64_t)state.n_devices;
 
-    if (bytes != NULL)
-        state.total_bytes = (size_t)strtoull(bytes, NULL, 10);
-    if (driver != NULL)
-        state.versions.driver = (int)strtol(driver, NULL, 10);
-    if (devices != NULL)
-        state.n_devices = (int)strtol(devices, NULL, 10);
+    read_variable("GPU_HOST_BYTES", &bytes);
+    read_variable("GPU_HOST_DRIVER", &driver);
+    read_variable("GPU_HOST_DEVICES", &devices);
+    read_variable("GPU_HOST_DELAY_US", &state.delay_us);
+    read_variable("GPU_HOST_SEED", &state.seed);
+    state.total_bytes = (size_t)bytes;
+    state.versions.driver = (int)driver;
+    state.n_devices = (int)devices;
 }
 
 LS_API gpu_host *gpu_host_state(void)
@@ -234,115 +234,61 @@ int gpu_busy_percent(const char *bus_id)
     return state.busy_percent;
 }
 
-/* --- memory --- */
+/* --- memory, counted --- */
 
-static unsigned char *data_of(host_block *b)
+void gpu_host_make_context(void)
 {
-    return (unsigned char *)b + BLOCK_HEAD_BYTES;
+    pthread_mutex_lock(&lock);
+    make_context_locked();
+    pthread_mutex_unlock(&lock);
 }
 
-static gpu_error make_block_locked(size_t bytes, host_block **out)
+gpu_error gpu_host_take_bytes(size_t bytes)
 {
-    const bool fails = is_due_locked(&state.fail_malloc_at);
-    host_block *b;
-
-    if (state.is_lost)
-        return HOST_LOST;
-    if (fails || bytes > state.total_bytes - state.used_bytes)
-        return HOST_OUT_OF_MEMORY;
-    b = cu_host->alloc_aligned(ALIGNMENT, BLOCK_HEAD_BYTES + bytes + GUARD_BYTES);
-    if (b == NULL)
-        return HOST_OUT_OF_MEMORY;
-    *b = (host_block){.next = blocks, .bytes = bytes, .card = current};
-    blocks = b;
-    state.used_bytes += bytes;
-    *out = b;
-    return HOST_OK;
-}
-
-gpu_error gpu_malloc(void **out, size_t bytes)
-{
-    host_block *b = NULL;
-    gpu_error e;
+    gpu_error e = HOST_OK;
+    bool fails;
 
     pthread_mutex_lock(&lock);
     make_context_locked();
-    e = make_block_locked(bytes, &b);
+    state.n_allocations++;
+    fails = is_due_locked(&state.fail_malloc_at);
+    if (state.is_lost)
+        e = HOST_LOST;
+    else if (fails || bytes > state.total_bytes - state.used_bytes)
+        e = HOST_OUT_OF_MEMORY;
+    else
+        state.used_bytes += bytes;
     pthread_mutex_unlock(&lock);
-    if (e != HOST_OK)
-        return e;
-    memset(data_of(b), 0xFF, bytes); // NaN in every floating type
-    memset(data_of(b) + bytes, GUARD, GUARD_BYTES);
-    *out = data_of(b);
-    return HOST_OK;
+    return e;
 }
 
-/* Takes the block at this address out of the list; NULL: there is none. */
-static host_block *take_block(const void *data)
+void gpu_host_give_bytes(size_t bytes)
 {
-    host_block **link = &blocks;
-    host_block *b;
-
     pthread_mutex_lock(&lock);
-    while (*link != NULL && data_of(*link) != data)
-        link = &(*link)->next;
-    b = *link;
-    if (b != NULL) {
-        *link = b->next;
-        state.used_bytes -= b->bytes;
-    }
+    state.used_bytes -= bytes;
     pthread_mutex_unlock(&lock);
-    return b;
 }
 
-gpu_error gpu_free(void *block)
-{
-    host_block *b = take_block(block);
-    bool is_intact = true;
-
-    if (b == NULL)
-        return HOST_WRONG_BLOCK;
-    for (size_t i = 0; i < GUARD_BYTES; i++)
-        is_intact = is_intact && data_of(b)[b->bytes + i] == GUARD;
-    cu_host->free(b);
-    return is_intact ? gpu_host_check_lost() : HOST_OVERRUN;
-}
-
-gpu_error gpu_malloc_host(void **out, size_t bytes)
+gpu_error gpu_host_take_pinned(void)
 {
     bool fails;
 
     pthread_mutex_lock(&lock);
     make_context_locked();
     fails = is_due_locked(&state.fail_pinned_at);
-    *out = fails ? NULL : cu_host->alloc_aligned(ALIGNMENT, bytes);
-    state.n_pinned += *out != NULL;
+    state.n_pinned += !fails;
     pthread_mutex_unlock(&lock);
-    return *out == NULL ? HOST_OUT_OF_MEMORY : gpu_host_check_lost();
+    return fails ? HOST_OUT_OF_MEMORY : HOST_OK;
 }
 
-gpu_error gpu_free_host(void *block)
+void gpu_host_give_pinned(void)
 {
     pthread_mutex_lock(&lock);
     state.n_pinned--;
     pthread_mutex_unlock(&lock);
-    cu_host->free(block);
-    return gpu_host_check_lost();
 }
 
-int gpu_pointer_device(const void *p)
-{
-    const unsigned char *at = p;
-    host_block *b;
-
-    pthread_mutex_lock(&lock);
-    make_context_locked();
-    b = blocks;
-    while (b != NULL && !(at >= data_of(b) && at < data_of(b) + b->bytes))
-        b = b->next;
-    pthread_mutex_unlock(&lock);
-    return b == NULL ? -1 : b->card;
-}
+/* --- transfers --- */
 
 /* A copy, a fill or a call. */
 typedef struct host_transfer {
@@ -379,35 +325,54 @@ static gpu_error run_call(const void *args)
 }
 
 static gpu_error queue_transfer(gpu_stream *stream, gpu_error (*run)(const void *args),
-                                const host_transfer *t)
+                                const host_transfer *t, const void *host)
 {
     return gpu_host_queue(stream, &(gpu_host_work){.run = run,
                                                    .args = t,
                                                    .args_bytes = sizeof(*t),
                                                    .shape = t->bytes,
-                                                   .counter = &state.n_copies});
+                                                   .counter = &state.n_copies,
+                                                   .host = host,
+                                                   .host_bytes = host == NULL ? 0 : t->bytes});
+}
+
+/* Device memory lies in one block, host memory in none. */
+static gpu_error check_side(const void *p, size_t bytes, bool is_host)
+{
+    if (is_host)
+        return gpu_host_is_device_memory(p) ? HOST_WRONG_BLOCK : HOST_OK;
+    return gpu_host_address(p, bytes) == NULL ? HOST_WRONG_BLOCK : HOST_OK;
 }
 
 gpu_error gpu_memcpy_async(void *dst, const void *src, size_t bytes, gpu_direction direction,
                            gpu_stream *stream)
 {
-    const gpu_error e = direction == GPU_ON_DEVICE ? HOST_OK : gpu_host_refuse_stream(stream);
+    const void *host = direction == GPU_TO_DEVICE ? src : direction == GPU_TO_HOST ? dst : NULL;
+    gpu_error e = host == NULL ? HOST_OK : gpu_host_refuse_stream(stream);
 
+    if (e == HOST_OK)
+        e = check_side(dst, bytes, direction == GPU_TO_HOST);
+    if (e == HOST_OK)
+        e = check_side(src, bytes, direction == GPU_TO_DEVICE);
     if (e != HOST_OK)
         return e;
     return queue_transfer(stream, run_copy,
-                          &(host_transfer){.dst = dst, .src = src, .bytes = bytes});
+                          &(host_transfer){.dst = dst, .src = src, .bytes = bytes}, host);
 }
 
 gpu_error gpu_memset_async(void *dst, int byte, size_t bytes, gpu_stream *stream)
 {
+    const gpu_error e = check_side(dst, bytes, false);
+
+    if (e != HOST_OK)
+        return e;
     return queue_transfer(stream, run_fill,
-                          &(host_transfer){.dst = dst, .byte = byte, .bytes = bytes});
+                          &(host_transfer){.dst = dst, .byte = byte, .bytes = bytes}, NULL);
 }
 
 gpu_error gpu_launch_host(gpu_stream *stream, void (*fn)(void *arg), void *arg)
 {
-    return queue_transfer(stream, run_call, &(host_transfer){.fn = fn, .arg = arg});
+    return queue_transfer(stream, run_call, &(host_transfer){.fn = fn, .arg = arg}, NULL);
 }
 
 /* --- kernels --- */
@@ -469,14 +434,14 @@ static gpu_error run_block(unsigned char *stacks)
 static gpu_error run_blocks_of_threads(void)
 {
     unsigned char *stacks =
-        cu_host->alloc_aligned(ALIGNMENT, launched.n_threads * (size_t)HOST_STACK_BYTES);
+        ls_alloc_aligned(STACK_ALIGNMENT, launched.n_threads * (size_t)HOST_STACK_BYTES);
     gpu_error e = stacks == NULL ? HOST_OUT_OF_MEMORY : HOST_OK;
 
     for (unsigned block = 0; e == HOST_OK && block < launched.n_blocks; block++) {
         launched.block = block;
         e = run_block(stacks);
     }
-    cu_host->free(stacks);
+    ls_free(stacks);
     return e;
 }
 
@@ -528,4 +493,10 @@ gpu_error gpu_launch(const gpu_kernel *kernel, unsigned n_blocks, unsigned n_thr
                                  .args = &l,
                                  .args_bytes = offsetof(host_launch, args) + kernel->args_bytes,
                                  .counter = &state.n_launches});
+}
+
+void gpu_host_free_locks(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    pthread_mutex_init(&launched.lock, NULL);
 }

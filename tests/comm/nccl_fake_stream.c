@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * nccl_fake_cudahost.c - see nccl_fake_stream.h. Streams of cudahost run calls, its memory is the
- * host's. The module of the device, which is loaded already, is CUDAHOST_FILE.
- */
+/* nccl_fake_stream.c - see nccl_fake_stream.h. Streams of cudahost run calls. The module of the
+ * device, which is loaded already, is CUDAHOST_FILE. */
 #include "comm/nccl_fake_stream.h"
 
 #include "base/status.h"
-#include "tensor/cuda/gpu_host.h"
+#include "devices/gpu_host.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -64,8 +62,10 @@ static bool queue_copy(void *stream, void *dst, const void *src, size_t bytes)
 {
     copy *c = malloc(sizeof(*c));
 
-    if (c == NULL)
+    if (c == NULL || dst == NULL || src == NULL) {
+        free(c);
         return false;
+    }
     *c = (copy){dst, src, bytes};
     if (fake_call(stream, run_copy, c))
         return true;
@@ -75,12 +75,12 @@ static bool queue_copy(void *stream, void *dst, const void *src, size_t bytes)
 
 bool fake_copy_to_host(void *stream, void *dst, const void *src, size_t bytes)
 {
-    return queue_copy(stream, dst, src, bytes);
+    return queue_copy(stream, dst, host()->address(src, bytes), bytes);
 }
 
 bool fake_copy_to_device(void *stream, void *dst, const void *src, size_t bytes)
 {
-    return queue_copy(stream, dst, src, bytes);
+    return queue_copy(stream, host()->address(dst, bytes), src, bytes);
 }
 
 static void set(void *arg)
@@ -112,8 +112,6 @@ void fake_free_mark(void *stream, void *mark)
 
 bool fake_has_memory(void *stream, void *start, size_t bytes)
 {
-    const gpu_host *h = host();
-
     LS_UNUSED(stream);
-    return h->pointer_device(start) >= 0 && h->pointer_device((char *)start + bytes - 1) >= 0;
+    return host()->address(start, bytes) != NULL;
 }

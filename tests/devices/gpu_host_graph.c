@@ -4,9 +4,9 @@
  * records copies the work and its arguments, and a graph runs them in their order when it is
  * launched. gpu_host_stream.c runs it.
  */
-#include "tensor/cuda/gpu_host_graph.h"
+#include "devices/gpu_host_internal.h"
 
-#include "tensor/cuda/cuda_internal.h"
+#include "base/alloc.h"
 
 #include <string.h>
 
@@ -78,13 +78,14 @@ gpu_error gpu_capture_end(gpu_stream *stream, gpu_graph **out)
 
 gpu_host_node *gpu_host_copy_work(const gpu_host_work *work)
 {
-    node *n = cu_host->alloc(1, NODE_BYTES + work->args_bytes);
+    // A driver's own memory is not the library's: its allocations are not counted.
+    node *n = ls_calloc(1, NODE_BYTES + work->args_bytes);
 
     if (n == NULL)
         return NULL;
     n->work = *work;
-    n->work.args = (char *)n + NODE_BYTES;
-    memcpy((char *)n + NODE_BYTES, work->args, work->args_bytes);
+    n->work.args = memcpy((char *)n + NODE_BYTES, work->args, work->args_bytes);
+    gpu_host_translate((char *)n + NODE_BYTES, work->args_bytes);
     return n;
 }
 
@@ -112,7 +113,7 @@ static void free_nodes(node *n)
     while (n != NULL) {
         node *next = n->next;
 
-        cu_host->free(n);
+        ls_free(n);
         n = next;
     }
 }

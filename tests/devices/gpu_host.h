@@ -1,12 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu_host.h - how tests control gpu_host.c: the cards and versions that it reports, and the calls
- * that fail. Tests find gpu_host_state() with dlsym() in liblockstep_cudahost.so.
+ * gpu_host.h - the device "cudahost" of the tests: the CUDA device of src/tensor/cuda/ over a
+ * runtime in host memory (gpu_host*.c), with its kernels compiled as C, and loops in place of cuDNN
+ * and cuBLASLt. The module liblockstep_cudahost.so is built with the tests only. Here is what tests
+ * control and count; cudahost() of cudahost.h finds it.
+ *
+ * Device memory cannot be read by the host: a dereference is a SIGSEGV whose text names the block.
+ * With delay_us the work of a stream is executed by a thread: at once, after a random time, as late
+ * as possible or after the other streams, as seeded random numbers decide. So a missing wait
+ * becomes a wrong result; tests remove the waits of base/accel.h by their names.
  */
-#ifndef LS_TENSOR_CUDA_GPU_HOST_H
-#define LS_TENSOR_CUDA_GPU_HOST_H
+#ifndef TESTS_DEVICES_GPU_HOST_H
+#define TESTS_DEVICES_GPU_HOST_H
 
 #include "tensor/cuda/gpu.h"
+
+#define GPU_HOST_WAITS 128
+
+/* Calls of a wait of base/accel.h. */
+typedef struct gpu_host_wait {
+    const char *name;
+    uint64_t n;
+} gpu_host_wait;
 
 typedef struct gpu_host {
     int n_devices;         /* 2 at first */
@@ -38,24 +53,39 @@ typedef struct gpu_host {
     uint64_t delay_us; /* of streams that are created from now on: work is run by a thread, some of
                         * it after a random time of at most this; 0: when it is queued */
     uint64_t seed;     /* of these times */
+
+    /* named_waits.c: the accelerator, since the module was loaded */
+    const char *dropped;                 /* waits of this name do nothing; NULL: all work */
+    gpu_host_wait waits[GPU_HOST_WAITS]; /* that were called, also those that did nothing */
+    size_t n_waits;
+    uint64_t n_host_waits;    /* calls that blocked the host, or would have on a slower card */
+    uint64_t n_host_bytes;    /* of copies from and to host memory */
+    uint64_t n_lost_failures; /* devices that had one when they were closed: lost, or no wait had
+                               * returned the failure of an operator */
+
+    uint64_t n_allocations; /* of device memory, since then */
     gpu_error (*launch_host)(gpu_stream *stream, void (*fn)(void *arg), void *arg); /* of gpu.h, */
-    int (*pointer_device)(const void *p); /* for the NCCL of the tests */
+    int (*pointer_device)(const void *p);          /* for the NCCL of the tests */
+    void *(*address)(const void *p, size_t bytes); /* gpu_host_address() */
 } gpu_host;
 
-/* A piece of work: run(args). The arguments are copied. */
+/* A piece of work: run(args). The arguments are copied, with what gpu_host_translate() does. */
 typedef struct gpu_host_work {
     gpu_error (*run)(const void *args);
     const void *args;
     size_t args_bytes;
     size_t shape;      /* an executable graph is not updated with work of another shape */
     uint64_t *counter; /* of the state, incremented when it runs; NULL: it does not count */
+    const void *host;  /* the side of a copy that is host memory, or NULL */
+    size_t host_bytes;
 } gpu_host_work;
 
 /* Queues it: runs it now, or if the stream records, when the graph is launched. */
 gpu_error gpu_host_queue(gpu_stream *stream, const gpu_host_work *work);
 
-/* Between threads of a block of the kernel that runs: returns when all have called it. */
-void gpu_host_barrier(void);
+/* Where work that a stream executes reads and writes `bytes` of device memory; NULL when they are
+ * not within one block. */
+void *gpu_host_address(const void *p, size_t bytes);
 
 /* The one state of the process. */
 gpu_host *gpu_host_state(void);

@@ -3,8 +3,8 @@
  * host_elements.h - reads and writes elements of any floating type in host memory, for the files
  * that stand in for cuDNN and cuBLASLt in tests.
  */
-#ifndef LS_TENSOR_CUDA_HOST_ELEMENTS_H
-#define LS_TENSOR_CUDA_HOST_ELEMENTS_H
+#ifndef TESTS_DEVICES_HOST_ELEMENTS_H
+#define TESTS_DEVICES_HOST_ELEMENTS_H
 
 #include <lockstep/base.h>
 

@@ -3,12 +3,13 @@
  * dnn_plan_host.c - executes graphs of operations in host memory, for tests of the device without a
  * GPU: in place of dnn_plan.c. Each element is the sum that defines it, in float64.
  */
-#include "tensor/cuda/dnn_plan_host.h"
+#include "devices/dnn_plan_host.h"
 
+#include "base/alloc.h"
 #include "tensor/cuda/cuda_internal.h"
 #include "tensor/cuda/dnn_plan.h"
-#include "tensor/cuda/gpu_host_graph.h"
-#include "tensor/cuda/host_elements.h"
+#include "devices/gpu_host_internal.h"
+#include "devices/host_elements.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -234,7 +235,7 @@ static void add_products(const convolution *c)
 static double *values_of(const operand *o, bool are_zero)
 {
     const int64_t *d = o->t->dims;
-    double *values = cu_host->alloc((size_t)(d[0] * d[1] * d[2] * d[3]), sizeof(*values));
+    double *values = ls_calloc((size_t)(d[0] * d[1] * d[2] * d[3]), sizeof(*values));
     int64_t at[4] = {0};
     size_t i = 0;
 
@@ -283,7 +284,7 @@ static ls_status convolve(const dnn_node *node, const operand *roles)
         write_values(&roles[result], values[result]);
     }
     for (int i = 0; i < DNN_MAX_ROLES; i++)
-        cu_host->free(values[i]);
+        ls_free(values[i]);
     return ok ? LS_OK : cu_fail(LS_ENOMEM, "no memory for a convolution");
 }
 
@@ -327,7 +328,7 @@ static bool allocate_virtual(const dnn_graph *g, void **data)
 
     for (int i = 0; i < g->n_tensors; i++) {
         if (g->tensors[i].is_virtual)
-            data[i] = cu_host->alloc(1, dnn_tensor_bytes(&g->tensors[i]));
+            data[i] = ls_calloc(1, dnn_tensor_bytes(&g->tensors[i]));
         ok = ok && data[i] != NULL;
     }
     return ok;
@@ -350,7 +351,7 @@ static gpu_error run_plan(const void *args)
         ok = run_node(g, &g->nodes[i], w.data) == LS_OK;
     for (int i = 0; i < g->n_tensors; i++) {
         if (g->tensors[i].is_virtual)
-            cu_host->free(w.data[i]);
+            ls_free(w.data[i]);
     }
     return ok ? HOST_OK : HOST_OUT_OF_MEMORY;
 }

@@ -5,8 +5,8 @@
  */
 #include "tensor/cuda/gemm.h"
 
-#include "tensor/cuda/gpu_host.h"
-#include "tensor/cuda/host_elements.h"
+#include "devices/gpu_host.h"
+#include "devices/host_elements.h"
 
 struct gemm_engine {
     bool tf32;

@@ -3,8 +3,8 @@
  * dnn_plan_host.h - how tests watch and control dnn_plan_host.c. They find dnn_host_state() with
  * dlsym() in liblockstep_cudahost.so.
  */
-#ifndef LS_TENSOR_CUDA_DNN_PLAN_HOST_H
-#define LS_TENSOR_CUDA_DNN_PLAN_HOST_H
+#ifndef TESTS_DEVICES_DNN_PLAN_HOST_H
+#define TESTS_DEVICES_DNN_PLAN_HOST_H
 
 #include <lockstep/base.h>
 
