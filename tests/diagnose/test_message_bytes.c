@@ -284,7 +284,7 @@ static void launch_request_keeps_its_bytes(void **state)
 
 static void messages_of_a_check_keep_their_bytes(void **state)
 {
-    const net_peer peer = example_peer();
+    net_peer peer = example_peer();
     const finding one = {.kind = FINDING_SHM_SMALL_KIND,
                          .severity = FINDING_WARNING,
                          .what = (char *)(uintptr_t) "it is small",
@@ -323,7 +323,7 @@ static void messages_of_a_check_keep_their_bytes(void **state)
                  "0900000073686d2d736d616c6c020b000000697420697320736d616c6c06000000666978206974");
     hosts_check_time_write(&w, &(hosts_check_time){7, 8, -9});
     expect_bytes(&w, "time", "070000000800000000000000f7ffffffffffffff");
-    hosts_check_peers_write(&w, &peer, 1);
+    net_peers_write(&w, &(net_peers){1, &peer});
     expect_bytes(
         &w, "peers",
         "01000000030000000105000000616c706861887766554433221101020400000065746830120000007463"
