@@ -231,20 +231,18 @@ static ls_status write_request(const struct hosts_check_run *run, int i, int cor
     static char *argv[] = {(char *)(uintptr_t) "lockstep", (char *)(uintptr_t) "check", NULL};
     const agent_hosts_spec *hosts = run->opt->hosts;
     const int slots = hosts->list->hosts[i].slots;
-    hosts_check_request o = {.n_ranks = slots,
-                             .master_port = run->opt->checks.master_port,
-                             .is_quick = run->opt->is_quick,
-                             .tries_gpus = run->opt->checks.tries_gpus,
-                             .base = {.key = *run->opt->key,
-                                      .node = i,
-                                      .n_nodes = run->n,
-                                      .n_ranks = slots > 0 ? slots : cores,
-                                      .host = hosts_check_name_of(run, i),
-                                      .folder = hosts->folder,
-                                      .argv = argv,
-                                      .n_argv = 2,
-                                      .net = run->opt->net,
-                                      .ports = run->opt->ports}};
+    hosts_check_request o = {
+        .n_ranks = slots,
+        .master_port = run->opt->checks.master_port,
+        .is_quick = run->opt->is_quick,
+        .tries_gpus = run->opt->checks.tries_gpus,
+        .base = {.key = *run->opt->key,
+                 .node = i,
+                 .n_nodes = run->n,
+                 .n_ranks = slots > 0 ? slots : cores,
+                 .host = hosts_check_name_of(run, i),
+                 .folder = hosts->folder,
+                 .job = {.argv = argv, .net = run->opt->net, .ports = run->opt->ports}}};
     ls_status st = launch_request_list_env(hosts->exports, hosts->n_exports,
                                            hosts->start.way == START_SSH, &o.base);
 

@@ -123,19 +123,25 @@ static char **read_strings(wire_reader *r, const wire_field *f)
 
 /* --- addresses: numbers, not names, which would be looked up --- */
 
-static void write_address(wire_writer *w, const net_address *a)
+static void write_address(wire_writer *w, const wire_field *f, const net_address *a)
 {
-    char text[NET_ADDRESS_TEXT_MAX];
+    char text[NET_ADDRESS_TEXT_MAX] = "";
 
-    wire_write_text(w, a->bytes == 0 ? "" : net_address_text(text, sizeof(text), a));
+    if (a->bytes > 0)
+        net_address_text(text, sizeof(text), a);
+    wire_write_bytes(w, text, strlen(text) + f->width);
 }
 
 static void read_address(wire_reader *r, const wire_field *f, net_address *out)
 {
-    char text[NET_ADDRESS_TEXT_MAX];
+    char copy[NET_ADDRESS_TEXT_MAX];
+    const char *text = copy;
     char saved[LS_ERROR_BYTES];
 
-    wire_read_text(r, text, sizeof(text));
+    if (f->width > 0)
+        text = read_string(r, 0, NET_ADDRESS_TEXT_MAX);
+    else
+        wire_read_text(r, copy, sizeof(copy));
     if (r->failed)
         return;
     ls_error_save(saved);
@@ -224,7 +230,7 @@ static void write_field(wire_writer *w, const wire_field *f, const void *message
         wire_write_bytes(w, pointer_at(at), load(count, sizeof(size_t)));
         break;
     case WIRE_IS_ADDRESS:
-        write_address(w, (const void *)at);
+        write_address(w, f, (const void *)at);
         break;
     case WIRE_IS_STRUCT:
         wire_write_fields(w, f->items, at);

@@ -38,7 +38,7 @@ typedef struct wire_table wire_table;
 typedef struct wire_field {
     const char *name;
     wire_kind kind;
-    uint8_t width; /* on the wire, of a number or of a list's count */
+    uint8_t width; /* on the wire, of a number or a count; of an address's terminator */
     size_t at;     /* of the member in its struct */
     size_t bytes;  /* of the member */
     int64_t least; /* of a number; of a count, a length; the family of an address */
@@ -56,84 +56,56 @@ struct wire_table {
     const char *(*check)(const void *message);
 };
 
-#define WIRE_TABLE(type, text, rows, check_function)                                               \
+#define WIRE_TABLE(type, text, rows, check)                                                        \
     {                                                                                              \
-        .what = (text), .bytes = sizeof(type), .fields = (rows), .n = LS_COUNT_OF(rows),           \
-        .check = (check_function)                                                                  \
+        text, sizeof(type), rows, LS_COUNT_OF(rows), check                                         \
     }
 
-#define WIRE_MEMBER(type, member)                                                                  \
-    .name = #member, .at = offsetof(type, member), .bytes = sizeof(((type *)0)->member)
-#define WIRE_COUNTED(type, member, count)                                                          \
-    .name = #member, .at = offsetof(type, member), .count_at = offsetof(type, count)
+#define WIRE_ROW(kind, type, member, count, w, low, high, table)                                   \
+    {                                                                                              \
+#member, kind, w, offsetof(type, member), sizeof(((type *)0)->member), low, high,          \
+            offsetof(type, count), table                                                           \
+    }
 
 /* An integer, enum or bool of any size, in `w` bytes. If `low` is -1, it is sent as all ones. */
 #define WIRE_NUMBER(type, member, w, low, high)                                                    \
-    {                                                                                              \
-        WIRE_MEMBER(type, member), .kind = WIRE_IS_NUMBER, .width = (w), .least = (low),           \
-                                   .most = (high)                                                  \
-    }
+    WIRE_ROW(WIRE_IS_NUMBER, type, member, member, w, low, high, NULL)
 #define WIRE_BOOL(type, member) WIRE_NUMBER(type, member, 1, 0, 1)
 #define WIRE_ID(type, member)   WIRE_NUMBER(type, member, 4, 0, UINT32_MAX)
 #define WIRE_64(type, member)   WIRE_NUMBER(type, member, 8, INT64_MIN, INT64_MAX)
 /* `n` bools, one behind the other in the struct, in one byte. */
-#define WIRE_BITS(type, first, n)                                                                  \
-    {                                                                                              \
-        WIRE_MEMBER(type, first), .kind = WIRE_IS_BITS, .most = (n)                                \
-    }
+#define WIRE_BITS(type, first, n) WIRE_ROW(WIRE_IS_BITS, type, first, first, 0, 0, n, NULL)
 /* The bytes of the member. */
-#define WIRE_RAW(type, member)                                                                     \
-    {                                                                                              \
-        WIRE_MEMBER(type, member), .kind = WIRE_IS_RAW                                             \
-    }
+#define WIRE_RAW(type, member) WIRE_ROW(WIRE_IS_RAW, type, member, member, 0, 0, 0, NULL)
 /* A char array; a text that does not fit or contains a 0 is bad. A line loses all characters that
  * control a terminal. */
-#define WIRE_TEXT(type, member)                                                                    \
-    {                                                                                              \
-        WIRE_MEMBER(type, member), .kind = WIRE_IS_TEXT                                            \
-    }
-#define WIRE_LINE(type, member)                                                                    \
-    {                                                                                              \
-        WIRE_MEMBER(type, member), .kind = WIRE_IS_LINE                                            \
-    }
+#define WIRE_TEXT(type, member) WIRE_ROW(WIRE_IS_TEXT, type, member, member, 0, 0, 0, NULL)
+#define WIRE_LINE(type, member) WIRE_ROW(WIRE_IS_LINE, type, member, member, 0, 0, 0, NULL)
 /* A const char *, sent with its terminator; NULL is sent as "", which is read as NULL. It is read
  * to the bytes of the reader, which the caller keeps. */
 #define WIRE_STRING(type, member, low, high)                                                       \
-    {                                                                                              \
-        WIRE_MEMBER(type, member), .kind = WIRE_IS_STRING, .least = (low), .most = (high)          \
-    }
+    WIRE_ROW(WIRE_IS_STRING, type, member, member, 0, low, high, NULL)
 /* A char **, terminated by NULL, of such strings; NULL is sent as none. The reader allocates the
  * array. */
 #define WIRE_STRINGS(type, member, low, high)                                                      \
-    {                                                                                              \
-        WIRE_MEMBER(type, member), .kind = WIRE_IS_STRINGS, .least = (low), .most = (high)         \
-    }
+    WIRE_ROW(WIRE_IS_STRINGS, type, member, member, 0, low, high, NULL)
 /* A const uint8_t *, read to the bytes of the reader, and its size_t. */
 #define WIRE_BYTES(type, member, count, high)                                                      \
-    {                                                                                              \
-        WIRE_COUNTED(type, member, count), .kind = WIRE_IS_BYTES, .most = (high)                   \
-    }
+    WIRE_ROW(WIRE_IS_BYTES, type, member, count, 0, 0, high, NULL)
 /* A net_address of family `low` or a later one; none is sent as "". */
 #define WIRE_ADDRESS(type, member, low)                                                            \
-    {                                                                                              \
-        WIRE_MEMBER(type, member), .kind = WIRE_IS_ADDRESS, .least = (low)                         \
-    }
+    WIRE_ROW(WIRE_IS_ADDRESS, type, member, member, 0, low, 0, NULL)
+/* The only field of an address in a list; `w` 1: sent with its terminator. */
+#define WIRE_ADDRESS_ITSELF(w, low)                                                                \
+    WIRE_ROW(WIRE_IS_ADDRESS, net_address, socket, socket, w, low, 0, NULL)
 #define WIRE_STRUCT(type, member, table)                                                           \
-    {                                                                                              \
-        WIRE_MEMBER(type, member), .kind = WIRE_IS_STRUCT, .items = (table)                        \
-    }
+    WIRE_ROW(WIRE_IS_STRUCT, type, member, member, 0, 0, 0, table)
 /* An array of structs, behind its count in `w` bytes. */
 #define WIRE_LIST(type, member, count, w, low, high, table)                                        \
-    {                                                                                              \
-        WIRE_COUNTED(type, member, count), .kind = WIRE_IS_LIST, .width = (w), .least = (low),     \
-                                           .most = (high), .items = (table)                        \
-    }
+    WIRE_ROW(WIRE_IS_LIST, type, member, count, w, low, high, table)
 /* The same, of an array that the reader allocates, unless it is empty. */
 #define WIRE_NEW_LIST(type, member, count, w, low, high, table)                                    \
-    {                                                                                              \
-        WIRE_COUNTED(type, member, count), .kind = WIRE_IS_NEW_LIST, .width = (w), .least = (low), \
-                                           .most = (high), .items = (table)                        \
-    }
+    WIRE_ROW(WIRE_IS_NEW_LIST, type, member, count, w, low, high, table)
 
 void wire_write_fields(wire_writer *w, const wire_table *t, const void *message);
 /* Overwrites *message. After a failure (wire_reader_end()) nothing of it is allocated. */

@@ -229,32 +229,28 @@ static launch_request example_request(void)
         .run_hash = 0x123456789abcdef0,
         .host = "node3",
         .folder = "/home/me",
-        .argv = argv,
         .env = env,
-        .n_argv = 2,
-        .n_env = 1,
-        .grace_ms = 30000,
-        .stop_signals = 1 << 15,
-        .run_id = "run7",
-        .log_dir = "logs",
-        .filters = {"a,b", NULL},
-        .line_prefix = "${rank}:",
-        .master_addr = "10.0.0.9",
-        .net = "10.0.0.0/8",
-        .ports = {4000, 4010},
+        .job = {.argv = argv,
+                .grace_ms = 30000,
+                .stop_signals = 1 << 15,
+                .run_id = "run7",
+                .log_dir = "logs",
+                .filters = {"a,b", NULL},
+                .line_prefix = "${rank}:",
+                .master_addr = "10.0.0.9",
+                .net = "10.0.0.0/8",
+                .ports = {4000, 4010},
+                .virtual_local_rank = true,
+                .pty = true,
+                .hosts_store = true,
+                .binding = BINDING_EXCLUSIVE,
+                .redirect = {.otherwise = RANK_STDOUT},
+                .tee = {.n = 2, .parts = {{0, 1, RANK_STDOUT}, {2, 2, RANK_STREAMS_BOTH}}},
+                .shown_local = {.otherwise = RANK_STREAMS_BOTH},
+                .shown = {.n = 1, .parts = {{.first = 1, .last = 4, .streams = RANK_STDERR}}}},
         .security = NET_ENCRYPT,
-        .virtual_local_rank = true,
         .terminal = true,
-        .input_terminal = false,
-        .pty = true,
-        .size = {.rows = 40, .columns = 113},
-        .hosts_store = true,
-        .isolate = false,
-        .binding = BINDING_EXCLUSIVE,
-        .redirect = {.otherwise = RANK_STDOUT},
-        .tee = {.n = 2, .parts = {{0, 1, RANK_STDOUT}, {2, 2, RANK_STREAMS_BOTH}}},
-        .shown_local = {.otherwise = RANK_STREAMS_BOTH},
-        .shown = {.n = 1, .parts = {{.first = 1, .last = 4, .streams = RANK_STDERR}}}};
+        .size = {.rows = 40, .columns = 113}};
 
     memset(o.key.bytes, 7, sizeof(o.key.bytes));
     return o;
@@ -278,7 +274,7 @@ static void launch_request_keeps_its_bytes(void **state)
         "00000031302e302e302e39000b00000031302e302e302e302f3800a00f0000aa0f000002000000010100"
         "012800000071000000010100000000000000000000000200000000000000010000000100000002000000"
         "0200000003000000030000000000000000000000010000000100000004000000020000000003");
-    remote_write_size(&w, (pty_size){.rows = 50, .columns = 200});
+    remote_write_size(&w, &(pty_size){.rows = 50, .columns = 200});
     expect_bytes(&w, "size", "32000000c8000000");
 }
 
@@ -294,7 +290,8 @@ static void messages_of_a_check_keep_their_bytes(void **state)
     wire_writer w = {0};
 
     LS_UNUSED(state);
-    request.base.n_heads = request.base.n_env = request.base.tee.n = 0;
+    request.base.env = NULL;
+    request.base.n_heads = request.base.job.tee.n = 0;
     hosts_check_request_write(&w, &request);
     expect_bytes(
         &w, "check request",

@@ -25,7 +25,7 @@ static void check_request(const frame *f)
         must(o.base.memory == NULL && ls_last_error()[0] != 0);
         return;
     }
-    must(o.n_ranks >= 0 && o.master_port >= 0 && o.base.n_argv >= 1);
+    must(o.n_ranks >= 0 && o.master_port >= 0 && o.base.job.argv[0] != NULL);
     hosts_check_request_write(&w, &o);
     must(wire_writer_status(&w) == LS_OK);
     launch_request_free(&o.base);

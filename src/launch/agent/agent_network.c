@@ -30,8 +30,8 @@ ls_status agent_network_offer(agent_network *n, const net_key *key)
                                        .generation = agent_generation(n->ctx),
                                        .node = n->ctx->place.place.node,
                                        .host = host,
-                                       .filter = n->ctx->spec->net,
-                                       .ports = n->ctx->spec->ports};
+                                       .filter = n->ctx->spec->job->net,
+                                       .ports = n->ctx->spec->job->ports};
     wire_writer w = agent_begin_message(n->ctx);
 
     (void)gethostname(host, sizeof(host) - 1);
@@ -104,6 +104,6 @@ ls_status agent_network_listen(const agent_network *n, int rank, int *fd)
     *fd = -1;
     if (n->pick.n == 0)
         return LS_OK;
-    return net_listen_in(&n->pick.at[0].address, n->ctx->spec->ports, rank, NET_STREAM, BACKLOG, fd,
-                         NULL);
+    return net_listen_in(&n->pick.at[0].address, n->ctx->spec->job->ports, rank, NET_STREAM,
+                         BACKLOG, fd, NULL);
 }
