@@ -24,7 +24,7 @@ ls_status check_hosts_find(const check_flags *f, check_options *options, bool *h
                         .hostfile = f->hostfile,
                         .ssh = f->ssh,
                         .ssh_port = f->ssh_port,
-                        .net = f->net,
+                        .job.net = f->net,
                         .port_range = f->port_range};
     LS_TRY(run_flags_settle_hosts(&hosts));
     *has_hosts = hosts.has_hosts;
@@ -64,8 +64,8 @@ int check_hosts(const check_flags *f, const check_options *options)
 {
     const hosts_check_options asked = {.hosts = &hosts.hosts,
                                        .key = &hosts.key,
-                                       .net = hosts.net,
-                                       .ports = hosts.ports,
+                                       .net = hosts.job.net,
+                                       .ports = hosts.job.ports,
                                        .checks = *options,
                                        .is_quick = f->quick != 0,
                                        .note = note};

@@ -59,7 +59,7 @@ static ls_status take_part(const join_flags *f, const char *place, const net_key
                                      .run_name = f->run_id,
                                      .join_ms = ls_duration_of_s((double)f->timeout_s)};
     if (f->net != NULL)
-        spec.net = f->net;
+        o.job.net = f->net;
     return agent_run(&spec, result);
 }
 

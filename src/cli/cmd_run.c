@@ -4,7 +4,6 @@
 #include "cli/run_flags.h"
 #include "cli/trace.h"
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "diagnose/check.h"
@@ -85,17 +84,17 @@ static ls_status make_command(const run_flags *f, int argc, char **argv, char **
 
 static bool tees(const run_flags *f, unsigned stream)
 {
-    unsigned streams = f->tee_list.otherwise;
+    unsigned streams = f->job.tee.otherwise;
 
-    for (int i = 0; i < f->tee_list.n; i++)
-        streams |= f->tee_list.parts[i].streams;
+    for (int i = 0; i < f->job.tee.n; i++)
+        streams |= f->job.tee.parts[i].streams;
     return (streams & stream) != 0;
 }
 
 static void print_flags_without_effect(const run_flags *f)
 {
     for (int which = 0; which < 2; which++)
-        if (f->filters[which] != NULL && !tees(f, RANK_STDOUT << which))
+        if (f->job.filters[which] != NULL && !tees(f, RANK_STDOUT << which))
             print_error("lockstep: --duplicate-%s-filters has no effect without --tee %d or "
                         "--log-dir\n",
                         which == 0 ? "stdout" : "stderr", RANK_STDOUT << which);
@@ -163,34 +162,15 @@ static ls_status run_traced(const char *path, agent_spec *spec, agent_result *re
     return st;
 }
 
-static int run_job(const run_flags *f, char **command)
+static int run_job(const run_flags *f)
 {
     agent_spec spec = {.n_ranks = f->n_ranks,
-                       .argv = command,
-                       .grace_ms = ls_duration_of_s((double)f->grace_s),
+                       .job = &f->job,
+                       .master_port = (int)f->master_port,
                        .capture = true,
                        .prefix = !f->no_prefix,
-                       .pty = f->pty,
-                       .hosts_store = f->hosts_store,
-                       .master_addr = f->master_addr,
-                       .master_port = (int)f->master_port,
-                       .run_id = f->run_id,
-                       .role = f->role,
-                       .virtual_local_rank = f->virtual_local_rank,
-                       .isolate = f->isolates,
-                       .binding = f->binding,
-                       .stop_signals = f->stop_signals,
-                       .redirect = &f->redirect_list,
-                       .tee = &f->tee_list,
-                       .shown_local = f->local_ranks != NULL ? &f->local_list : NULL,
-                       .shown = f->ranks != NULL ? &f->rank_list : NULL,
-                       .filters = {f->filters[0], f->filters[1]},
-                       .line_prefix = f->line_prefix,
-                       .log_dir = f->log_dir,
                        .fold = !f->no_fold,
                        .nodes = f->has_nodes ? &f->nodes : NULL,
-                       .net = f->net,
-                       .ports = f->ports,
                        .hosts = f->has_hosts ? &f->hosts : NULL,
                        .rendezvous = f->rendezvous,
                        .metrics_port = (int)f->metrics_port};
@@ -223,7 +203,8 @@ static int run(bool as_torchrun, int argc, char **argv)
         return run_flags_help(as_torchrun);
     if (st == LS_OK)
         st = make_command(&f, argc - rest, argv + rest, command);
-    return st == LS_OK ? run_job(&f, command) : fail_run(as_torchrun, st);
+    f.job.argv = command;
+    return st == LS_OK ? run_job(&f) : fail_run(as_torchrun, st);
 }
 
 int cmd_run(int argc, char **argv)

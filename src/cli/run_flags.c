@@ -5,6 +5,7 @@
  */
 #include "cli/run_flags.h"
 
+#include "base/clock.h"
 #include "base/signal_list.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -63,7 +64,7 @@ static void add_machine_flags(flag_table *t, run_flags *f)
          "rank of this machine; machine 0 is the one at --master-addr"},
         {"standalone", 0, LS_FLAG_BOOL, &f->standalone, 0, 0,
          "one machine; overrides other node options"},
-        {"master-addr", 0, LS_FLAG_TEXT, &f->master_addr, 0, 0,
+        {"master-addr", 0, LS_FLAG_TEXT, &f->job.master_addr, 0, 0,
          "`HOST` address of machine 0 (127.0.0.1)"},
         {"master-port", 0, LS_FLAG_INT, &f->master_port, 0, 65535,
          "`PORT` at which the launcher of machine 0 listens (29500); with one machine the port of "
@@ -80,7 +81,7 @@ static void add_machine_flags(flag_table *t, run_flags *f)
         {"Networks and security", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"token-file", 0, LS_FLAG_TEXT, &f->key_file, 0, 0,
          "`FILE` key file, the same on all machines (LOCKSTEP_KEY_FILE, ~/.config/lockstep/key)"},
-        {"net", 0, LS_FLAG_TEXT, &f->net, 0, 0,
+        {"net", 0, LS_FLAG_TEXT, &f->job.net, 0, 0,
          "`LIST` networks that may be used, separated by commas: NAME, CIDR (10.0.0.0/24), ^NAME "
          "or "
          "^CIDR (LOCKSTEP_IFACE)"},
@@ -98,9 +99,9 @@ static void add_machine_flags(flag_table *t, run_flags *f)
          "`WHERE` agent: the launcher hosts the store at MASTER_ADDR:MASTER_PORT for PyTorch "
          "programs; "
          "none: rank 0 hosts it (default: agent, none if --master-addr is not this machine)"},
-        {"rdzv-id", 0, LS_FLAG_TEXT, &f->run_id, 0, 0,
+        {"rdzv-id", 0, LS_FLAG_TEXT, &f->job.run_id, 0, 0,
          "`NAME` of the job, the same on all machines; the ranks get it as TORCHELASTIC_RUN_ID"},
-        {"role", 0, LS_FLAG_TEXT, &f->role, 0, 0, "`NAME` ROLE_NAME of the ranks (default)"},
+        {"role", 0, LS_FLAG_TEXT, &f->job.role, 0, 0, "`NAME` ROLE_NAME of the ranks (default)"},
         {"elastic", 0, LS_FLAG_ATTACHED_TEXT, &f->elastic, 0, 0,
          "`MIN` when a rank is lost, the others keep their state and go on, with at least MIN "
          "ranks "
@@ -132,7 +133,7 @@ static void add_program_flags(flag_table *t, run_flags *f)
          "--local_rank=N"},
         {"use-env", 0, LS_FLAG_BOOL, &f->ignored_switch, 0, 0,
          "the opposite of --pass-local-rank, and the default"},
-        {"virtual-local-rank", 0, LS_FLAG_BOOL, &f->virtual_local_rank, 0, 0,
+        {"virtual-local-rank", 0, LS_FLAG_BOOL, &f->job.virtual_local_rank, 0, 0,
          "LOCAL_RANK is 0 for every rank, and CUDA_VISIBLE_DEVICES names the device of the rank"},
         {"numa-binding", 0, LS_FLAG_TEXT, &f->numa_binding, 0, 0,
          "`NAME` bind each rank to cores and memory of the NUMA node of its GPU (without GPUs: of "
@@ -152,16 +153,16 @@ static void add_output_flags(flag_table *t, run_flags *f)
          "0:3,1:1 by local rank"},
         {"tee", 't', LS_FLAG_TEXT, &f->tee, 0, 0,
          "`STREAMS` write to files and to the console; values as for --redirects"},
-        {"log-dir", 0, LS_FLAG_TEXT, &f->log_dir, 0, 0,
+        {"log-dir", 0, LS_FLAG_TEXT, &f->job.log_dir, 0, 0,
          "`DIR` folder of the files: DIR/<run id>_<random>/attempt_0/<local rank>/stdout.log; "
          "implies "
          "--tee 3 unless --redirects or --tee is given"},
-        {"duplicate-stdout-filters", 0, LS_FLAG_TEXT, &f->filters[0], 0, 0,
+        {"duplicate-stdout-filters", 0, LS_FLAG_TEXT, &f->job.filters[0], 0, 0,
          "`LIST` also write lines of --tee's stdout that contain one of these texts to "
          "attempt_N/filtered_stdout.log; \",,\" is a comma in a text"},
-        {"duplicate-stderr-filters", 0, LS_FLAG_TEXT, &f->filters[1], 0, 0,
+        {"duplicate-stderr-filters", 0, LS_FLAG_TEXT, &f->job.filters[1], 0, 0,
          "`LIST` the same for stderr"},
-        {"log-line-prefix-template", 0, LS_FLAG_TEXT, &f->line_prefix, 0, 0,
+        {"log-line-prefix-template", 0, LS_FLAG_TEXT, &f->job.line_prefix, 0, 0,
          "`TEXT` prefix of each line; ${role_name}, ${rank}, ${local_rank} and ${hostname} are "
          "replaced by their values (TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE)"},
         {"local-ranks-filter", 0, LS_FLAG_TEXT, &f->local_ranks, 0, 0,
@@ -173,7 +174,7 @@ static void add_output_flags(flag_table *t, run_flags *f)
         {"metrics-port", 0, LS_FLAG_INT, &f->metrics_port, 1, 65535,
          "`PORT` serve metrics for Prometheus at http://127.0.0.1:PORT/metrics to this user "
          "(LOCKSTEP_METRICS_USERS=all: to all users of this machine)"},
-        {"pty", 0, LS_FLAG_BOOL, &f->pty, 0, 0,
+        {"pty", 0, LS_FLAG_BOOL, &f->job.pty, 0, 0,
          "run the ranks in pseudo-terminals, so that programs print progress bars and colours; "
          "input "
          "goes to rank 0"},
@@ -347,14 +348,14 @@ static ls_status choose_store(run_flags *f)
 {
     net_address master;
     const bool is_here =
-        f->has_nodes || f->master_addr == NULL ||
-        (net_address_parse(f->master_addr, 0, &master) == LS_OK && endpoint_is_local(&master));
+        f->has_nodes || f->job.master_addr == NULL ||
+        (net_address_parse(f->job.master_addr, 0, &master) == LS_OK && endpoint_is_local(&master));
 
-    f->hosts_store = f->store == NULL ? is_here : text_equal(f->store, "agent");
-    if (f->hosts_store && !is_here)
+    f->job.hosts_store = f->store == NULL ? is_here : text_equal(f->store, "agent");
+    if (f->job.hosts_store && !is_here)
         return ls_fail(LS_EINVAL, "--store agent, but --master-addr %s is not this machine",
-                       f->master_addr);
-    if (f->store != NULL && !f->hosts_store && !text_equal(f->store, "none"))
+                       f->job.master_addr);
+    if (f->store != NULL && !f->job.hosts_store && !text_equal(f->store, "none"))
         return ls_fail(LS_EINVAL, "--store \"%s\": must be agent or none", f->store);
     return LS_OK;
 }
@@ -362,17 +363,17 @@ static ls_status choose_store(run_flags *f)
 /* Which streams go to files; --log-dir alone means all, and the console too. */
 static ls_status read_streams(run_flags *f)
 {
-    f->tee_list.otherwise = f->log_dir != NULL && f->redirects == NULL && f->tee == NULL
-                                ? RANK_STREAMS_BOTH
-                                : RANK_STREAMS_NONE;
+    f->job.tee.otherwise = f->job.log_dir != NULL && f->redirects == NULL && f->tee == NULL
+                               ? RANK_STREAMS_BOTH
+                               : RANK_STREAMS_NONE;
     if (f->redirects != NULL)
-        LS_TRY(rank_list_parse_streams(f->redirects, "--redirects", &f->redirect_list));
+        LS_TRY(rank_list_parse_streams(f->redirects, "--redirects", &f->job.redirect));
     if (f->tee != NULL)
-        LS_TRY(rank_list_parse_streams(f->tee, "--tee", &f->tee_list));
+        LS_TRY(rank_list_parse_streams(f->tee, "--tee", &f->job.tee));
     if (f->local_ranks != NULL)
-        LS_TRY(rank_list_parse_ranks(f->local_ranks, "--local-ranks-filter", &f->local_list));
+        LS_TRY(rank_list_parse_ranks(f->local_ranks, "--local-ranks-filter", &f->job.shown_local));
     if (f->ranks != NULL)
-        LS_TRY(rank_list_parse_ranks(f->ranks, "--ranks", &f->rank_list));
+        LS_TRY(rank_list_parse_ranks(f->ranks, "--ranks", &f->job.shown));
     return LS_OK;
 }
 
@@ -398,16 +399,16 @@ static ls_status read_lines(run_flags *f)
     static const char *const flags[] = {"--duplicate-stdout-filters", "--duplicate-stderr-filters"};
 
     for (int which = 0; which < 2; which++) {
-        if (f->filters[which] != NULL && f->filters[which][0] == 0)
-            f->filters[which] = NULL; /* matches no line */
-        if (f->filters[which] != NULL && strlen(f->filters[which]) > LINE_FILTER_MOST)
+        if (f->job.filters[which] != NULL && f->job.filters[which][0] == 0)
+            f->job.filters[which] = NULL; /* matches no line */
+        if (f->job.filters[which] != NULL && strlen(f->job.filters[which]) > LINE_FILTER_MOST)
             return ls_fail(LS_EINVAL, "%s: longer than %d bytes", flags[which], LINE_FILTER_MOST);
     }
-    if (f->line_prefix == NULL)
-        f->line_prefix =
+    if (f->job.line_prefix == NULL)
+        f->job.line_prefix =
             getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"); // NOLINT(concurrency-mt-unsafe)
-    if (f->line_prefix != NULL && f->line_prefix[0] == 0)
-        f->line_prefix = NULL;
+    if (f->job.line_prefix != NULL && f->job.line_prefix[0] == 0)
+        f->job.line_prefix = NULL;
     return LS_OK;
 }
 
@@ -415,8 +416,8 @@ static ls_status choose_isolation(run_flags *f)
 {
     const char *word = f->isolate != NULL ? f->isolate : "off";
 
-    f->isolates = !text_equal(word, "off");
-    if (f->isolates && word[0] != 0 && !text_equal(word, "pid"))
+    f->job.isolate = !text_equal(word, "off");
+    if (f->job.isolate && word[0] != 0 && !text_equal(word, "pid"))
         return ls_fail(LS_EINVAL, "--isolate=%s: must be pid or off", word);
     return LS_OK;
 }
@@ -429,7 +430,7 @@ static ls_status read_elastic(run_flags *f)
         return LS_OK;
     if (f->elastic[0] != 0)
         LS_TRY(text_parse_int(f->elastic, "--elastic", 1, 65536, &n));
-    if (f->isolates)
+    if (f->job.isolate)
         return ls_fail(LS_EUNSUPPORTED, "--elastic with --isolate: a process cannot be added to a "
                                         "namespace that runs; leave one of them out");
     f->rendezvous.min_ranks = (int)n;
@@ -450,18 +451,18 @@ static ls_status settle(run_flags *f)
     LS_TRY(read_streams(f));
     LS_TRY(read_lines(f));
     LS_TRY(check_words(f));
-    LS_TRY(binding_parse(f->numa_binding, &f->binding));
+    LS_TRY(binding_parse(f->numa_binding, &f->job.binding));
     LS_TRY(choose_isolation(f));
     LS_TRY(read_elastic(f));
+    f->job.grace_ms = ls_duration_of_s((double)f->grace_s);
     if (f->signals != NULL)
-        LS_TRY(signal_list_parse(f->signals, "--signals-to-handle", &f->stop_signals));
+        LS_TRY(signal_list_parse(f->signals, "--signals-to-handle", &f->job.stop_signals));
     return LS_OK;
 }
 
 static void set_defaults(run_flags *f, bool as_torchrun)
 {
-    memset(f, 0, sizeof(*f));
-    f->as_torchrun = as_torchrun;
+    *f = (run_flags){.as_torchrun = as_torchrun, .job = JOB_SPEC_DEFAULTS};
     f->nnodes = "1";
     f->backend = "static";
     f->grace_s = as_torchrun ? TORCHRUN_GRACE_S : GRACE_S;

@@ -21,6 +21,8 @@
 typedef struct run_flags {
     bool as_torchrun; /* called by that name */
 
+    job_spec job; /* the flags of texts and bools write into it, run_flags_read() the rest */
+
     /* As given. */
     const char *nproc; /* NULL: not given */
     const char *host_text;
@@ -37,13 +39,9 @@ typedef struct run_flags {
     const char *key_file;
     int insecure;
     const char *security;
-    const char *net;
     const char *port_range;
-    const char *master_addr;
     int64_t master_port;
     const char *store;
-    const char *run_id;
-    const char *role;
     int64_t max_restarts;
     int64_t heartbeat_s; /* 0: not given */
     const char *elastic; /* NULL: the job is not elastic */
@@ -53,23 +51,17 @@ typedef struct run_flags {
     int module;
     int run_path;
     const char *pass_local_rank; /* NULL: not given */
-    int virtual_local_rank;
     const char *numa_binding;
-    binding_kind binding;
     const char *signals;
     const char *isolate; /* NULL: not given; "": given without a value */
     const char *redirects;
     const char *tee;
-    const char *log_dir;
     const char *trace;
     int64_t metrics_port;
     const char *logs_specs;
-    const char *filters[2]; /* of stdout and stderr */
-    const char *line_prefix;
     const char *completion;
     const char *local_ranks;
     const char *ranks;
-    int pty;
     int no_prefix;
     int no_fold;
     int help;
@@ -80,7 +72,6 @@ typedef struct run_flags {
     bool has_nodes; /* more than one machine, or possibly more */
     agent_nodes nodes;
     rdzv_options rendezvous;
-    net_ports ports;
     net_key key;
     char head[ENDPOINT_BYTES]; /* nodes.head */
     bool has_hosts;            /* this command starts the agents of all machines */
@@ -90,13 +81,6 @@ typedef struct run_flags {
     char folder[RUN_PATH_MOST];
     char tool[RUN_PATH_MOST];
     int n_ranks;
-    bool hosts_store; /* the agent serves the store at MASTER_ADDR and MASTER_PORT */
-    uint64_t stop_signals;
-    bool isolates;
-    rank_list redirect_list;
-    rank_list tee_list;
-    rank_list local_list; /* valid when local_ranks is given */
-    rank_list rank_list;  /* valid when ranks is given */
 } run_flags;
 
 /* Reads PET_* variables, then the command line, and checks the values; with --help it sets only

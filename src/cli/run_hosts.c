@@ -196,7 +196,7 @@ static bool is_in_allocation(const run_flags *f)
     int64_t number = 0;
 
     if (f->as_torchrun || f->standalone || !text_equal(f->nnodes, "1") || f->endpoint != NULL ||
-        f->node_rank != 0 || f->master_addr != NULL || *variable("SLURM_JOB_ID") == 0 ||
+        f->node_rank != 0 || f->job.master_addr != NULL || *variable("SLURM_JOB_ID") == 0 ||
         *variable("SLURM_JOB_NODELIST") == 0)
         return false;
     return *step == 0 || (text_parse_int(step, "SLURM_STEP_ID", 0, INT64_MAX, &number) == LS_OK &&

@@ -132,8 +132,8 @@ static ls_status find_endpoint(run_flags *f, bool by_id)
     const int port = f->master_port != 0 ? (int)f->master_port : usual;
 
     if (host == NULL || *host == 0)
-        host = f->master_addr != NULL ? f->master_addr : "127.0.0.1";
-    if (!by_id && f->endpoint == NULL && f->master_addr == NULL)
+        host = f->job.master_addr != NULL ? f->job.master_addr : "127.0.0.1";
+    if (!by_id && f->endpoint == NULL && f->job.master_addr == NULL)
         return ls_fail(LS_EINVAL, "--rdzv-backend c10d needs the rendezvous address: "
                                   "--rdzv-endpoint HOST[:PORT]");
     LS_TRY(endpoint_format(host, port, "--rdzv-endpoint", f->head));
@@ -157,14 +157,14 @@ ls_status run_flags_settle_ports(run_flags *f)
         return ls_fail(LS_EINVAL,
                        "--port-range %s: must be A-B, two ports from 1 to 65535, A not above B",
                        f->port_range);
-    f->ports = (net_ports){(int)a, (int)b};
+    f->job.ports = (net_ports){(int)a, (int)b};
     return LS_OK;
 }
 
 ls_status run_flags_settle_networks(run_flags *f)
 {
-    if (f->net == NULL)
-        LS_TRY(config_text(CONFIG_IFACE, &f->net));
+    if (f->job.net == NULL)
+        LS_TRY(config_text(CONFIG_IFACE, &f->job.net));
     return net_security_setting(&f->nodes.security);
 }
 
@@ -215,7 +215,7 @@ static ls_status choose_port(run_flags *f)
 ls_status run_flags_settle_nodes(run_flags *f)
 {
     const bool by_id = text_equal(f->backend, "static") || *f->backend == 0;
-    const char *run_id = f->run_id != NULL ? f->run_id : "none";
+    const char *run_id = f->job.run_id != NULL ? f->job.run_id : "none";
     int is_host = -1;
 
     if (!by_id && !text_equal(f->backend, "c10d"))

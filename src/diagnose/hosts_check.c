@@ -73,7 +73,7 @@ static void request_tests(struct hosts_check_run *run, const int *members, int n
         const int n = list_peers(run, members, n_members, offers, k, peers);
         wire_writer w = {0};
 
-        hosts_check_peers_write(&w, peers, n);
+        net_peers_write(&w, &(net_peers){n, peers});
         hosts_check_wait_for(host);
         if (hosts_check_ask(run, members[k], HOSTS_CHECK_TRY, &w) != LS_OK)
             hosts_check_lose_host(host, ls_last_error());

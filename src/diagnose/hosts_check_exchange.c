@@ -117,7 +117,7 @@ static ls_status ask_time(run_host *host)
 
 static ls_status take_offer(run_host *host, const frame *f)
 {
-    LS_TRY(hosts_check_offer_read(f, &host->run->out->hosts[host->index].offer));
+    LS_TRY(wire_read_frame(f, &net_offer_table, &host->run->out->hosts[host->index].offer));
     if (host->has_offer)
         return ls_fail(LS_EPROTO, "addresses received twice");
     host->has_offer = true;
@@ -159,7 +159,7 @@ static ls_status take_report(run_host *host, const frame *f)
 
     if (host->run->phase != HOSTS_CHECK_NETWORK || host->has_report)
         return ls_fail(LS_EPROTO, "unexpected report of network tests");
-    LS_TRY(hosts_check_report_read(f, &facts->report));
+    LS_TRY(wire_read_frame(f, &net_report_table, &facts->report));
     host->has_report = true;
     facts->has_answered = true;
     return LS_OK;
@@ -217,7 +217,7 @@ void hosts_check_take_own(void *arg, hosts_check_message type, const wire_writer
     ls_status st = wire_writer_status(body);
 
     if (own < 0 && type == HOSTS_CHECK_OFFER && st == LS_OK) {
-        st = hosts_check_offer_read(&f, &run->out->start);
+        st = wire_read_frame(&f, &net_offer_table, &run->out->start);
         run->out->has_start = st == LS_OK;
     } else if (own >= 0 && st == LS_OK) {
         st = hosts_check_take_message(run, own, &f);
@@ -231,20 +231,18 @@ static ls_status write_request(const struct hosts_check_run *run, int i, int cor
     static char *argv[] = {(char *)(uintptr_t) "lockstep", (char *)(uintptr_t) "check", NULL};
     const agent_hosts_spec *hosts = run->opt->hosts;
     const int slots = hosts->list->hosts[i].slots;
-    hosts_check_request o = {.n_ranks = slots,
-                             .master_port = run->opt->checks.master_port,
-                             .is_quick = run->opt->is_quick,
-                             .tries_gpus = run->opt->checks.tries_gpus,
-                             .base = {.key = *run->opt->key,
-                                      .node = i,
-                                      .n_nodes = run->n,
-                                      .n_ranks = slots > 0 ? slots : cores,
-                                      .host = hosts_check_name_of(run, i),
-                                      .folder = hosts->folder,
-                                      .argv = argv,
-                                      .n_argv = 2,
-                                      .net = run->opt->net,
-                                      .ports = run->opt->ports}};
+    hosts_check_request o = {
+        .n_ranks = slots,
+        .master_port = run->opt->checks.master_port,
+        .is_quick = run->opt->is_quick,
+        .tries_gpus = run->opt->checks.tries_gpus,
+        .base = {.key = *run->opt->key,
+                 .node = i,
+                 .n_nodes = run->n,
+                 .n_ranks = slots > 0 ? slots : cores,
+                 .host = hosts_check_name_of(run, i),
+                 .folder = hosts->folder,
+                 .job = {.argv = argv, .net = run->opt->net, .ports = run->opt->ports}}};
     ls_status st = launch_request_list_env(hosts->exports, hosts->n_exports,
                                            hosts->start.way == START_SSH, &o.base);
 

@@ -12,8 +12,6 @@
 
 enum { TEXT_MOST = 1024 };
 
-/* --- writing --- */
-
 ls_status hosts_check_write(int fd, const char *peer, hosts_check_message type,
                             const wire_writer *body)
 {
@@ -26,28 +24,73 @@ ls_status hosts_check_write(int fd, const char *peer, hosts_check_message type,
     return file_write_all(fd, peer, body->data, body->bytes);
 }
 
+static const wire_field request[] = {
+    WIRE_NUMBER(hosts_check_request, n_ranks, 4, 0, HOSTLIST_SLOTS_MAX),
+    WIRE_NUMBER(hosts_check_request, master_port, 4, 0, 65535),
+    WIRE_BOOL(hosts_check_request, is_quick),
+    WIRE_BOOL(hosts_check_request, tries_gpus),
+};
+static const wire_table request_table =
+    WIRE_TABLE(hosts_check_request, "check request", request, NULL);
+
 void hosts_check_request_write(wire_writer *w, const hosts_check_request *o)
 {
     wire_write_u32(w, HOSTS_CHECK_VERSION);
-    wire_write_u32(w, (uint32_t)o->n_ranks);
-    wire_write_u32(w, (uint32_t)o->master_port);
-    wire_write_u8(w, o->is_quick);
-    wire_write_u8(w, o->tries_gpus);
+    wire_write_fields(w, &request_table, o);
     launch_request_write(w, &o->base);
 }
 
-void hosts_check_facts_write(wire_writer *w, const hosts_check_facts *facts)
+ls_status hosts_check_request_read(const frame *f, hosts_check_request *out)
 {
-    wire_write_u8(w, facts->is_uninstalled);
-    wire_write_text(w, facts->version);
-    wire_write_text(w, facts->build);
-    wire_write_text(w, facts->machine);
-    wire_write_text(w, facts->kernel);
-    wire_write_text(w, facts->libc);
-    wire_write_text(w, facts->simd);
-    wire_write_text(w, facts->python);
-    wire_write_text(w, facts->torch);
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+    const uint32_t version = wire_read_u32(&r);
+    frame base = {.type = REMOTE_LAUNCH_REQUEST};
+
+    *out = (hosts_check_request){0};
+    if (f->type != HOSTS_CHECK_REQUEST || r.failed || version != HOSTS_CHECK_VERSION)
+        return ls_fail(LS_EPROTO, "check request has version %u, expected %d", version,
+                       HOSTS_CHECK_VERSION);
+    wire_read_fields(&r, &request_table, out);
+    if (r.failed)
+        return wire_reader_end(&r, request_table.what);
+    base.body = f->body + r.at;
+    base.bytes = f->bytes - r.at;
+    return launch_request_read(&base, &out->base);
 }
+
+static const wire_field facts[] = {
+    WIRE_BOOL(hosts_check_facts, is_uninstalled), WIRE_LINE(hosts_check_facts, version),
+    WIRE_LINE(hosts_check_facts, build),          WIRE_LINE(hosts_check_facts, machine),
+    WIRE_LINE(hosts_check_facts, kernel),         WIRE_LINE(hosts_check_facts, libc),
+    WIRE_LINE(hosts_check_facts, simd),           WIRE_LINE(hosts_check_facts, python),
+    WIRE_LINE(hosts_check_facts, torch),
+};
+const wire_table hosts_check_facts_table =
+    WIRE_TABLE(hosts_check_facts, "the facts of a host", facts, NULL);
+
+static const wire_field times[] = {
+    WIRE_ID(hosts_check_time, number),
+    WIRE_64(hosts_check_time, received_ns),
+    WIRE_64(hosts_check_time, sent_ns),
+};
+const wire_table hosts_check_time_table =
+    WIRE_TABLE(hosts_check_time, "the time of a host", times, NULL);
+
+/* A finding on the wire. */
+typedef struct sent_finding {
+    char id[64];
+    finding_severity severity;
+    char what[TEXT_MOST];
+    char fix[TEXT_MOST];
+} sent_finding;
+
+static const wire_field finding_fields[] = {
+    WIRE_TEXT(sent_finding, id),
+    WIRE_NUMBER(sent_finding, severity, 1, 0, FINDING_ERROR),
+    WIRE_TEXT(sent_finding, what),
+    WIRE_TEXT(sent_finding, fix),
+};
+static const wire_table finding_table = WIRE_TABLE(sent_finding, "a finding", finding_fields, NULL);
 
 void hosts_check_finding_write(wire_writer *w, const finding *f)
 {
@@ -57,160 +100,31 @@ void hosts_check_finding_write(wire_writer *w, const finding *f)
     wire_write_text(w, f->fix);
 }
 
-void hosts_check_time_write(wire_writer *w, const hosts_check_time *t)
-{
-    wire_write_u32(w, t->number);
-    wire_write_i64(w, t->received_ns);
-    wire_write_i64(w, t->sent_ns);
-}
-
-void hosts_check_peers_write(wire_writer *w, const net_peer *peers, int n)
-{
-    wire_write_u32(w, (uint32_t)n);
-    for (int i = 0; i < n; i++)
-        net_peer_write(w, &peers[i]);
-}
-
-/* --- reading --- */
-
-static wire_reader over(const frame *f)
-{
-    return wire_reader_over(f->body, f->bytes);
-}
-
-/* Reads a text that is printed later, so control characters become '?'. */
-static void read_shown(wire_reader *r, char *out, size_t n)
-{
-    wire_read_text(r, out, n);
-    text_printable(out, n, r->failed ? "" : out);
-}
-
-static bool read_flag(wire_reader *r)
-{
-    const uint8_t value = wire_read_u8(r);
-
-    r->failed |= value > 1;
-    return value == 1;
-}
-
-static int read_number(wire_reader *r, uint32_t most)
-{
-    const uint32_t value = wire_read_u32(r);
-
-    r->failed |= value > most;
-    return r->failed ? 0 : (int)value;
-}
-
-ls_status hosts_check_request_read(const frame *f, hosts_check_request *out)
-{
-    wire_reader r = over(f);
-    const uint32_t version = wire_read_u32(&r);
-    frame base = {.type = REMOTE_LAUNCH_REQUEST};
-
-    *out = (hosts_check_request){0};
-    if (f->type != HOSTS_CHECK_REQUEST || r.failed || version != HOSTS_CHECK_VERSION)
-        return ls_fail(LS_EPROTO, "check request has version %u, expected %d", version,
-                       HOSTS_CHECK_VERSION);
-    out->n_ranks = read_number(&r, HOSTLIST_SLOTS_MAX);
-    out->master_port = read_number(&r, 65535);
-    out->is_quick = read_flag(&r);
-    out->tries_gpus = read_flag(&r);
-    if (r.failed)
-        return wire_reader_end(&r, "check request");
-    base.body = f->body + r.at;
-    base.bytes = f->bytes - r.at;
-    return launch_request_read(&base, &out->base);
-}
-
-ls_status hosts_check_facts_read(const frame *f, hosts_check_facts *out)
-{
-    wire_reader r = over(f);
-
-    *out = (hosts_check_facts){.is_uninstalled = read_flag(&r)};
-    read_shown(&r, out->version, sizeof(out->version));
-    read_shown(&r, out->build, sizeof(out->build));
-    read_shown(&r, out->machine, sizeof(out->machine));
-    read_shown(&r, out->kernel, sizeof(out->kernel));
-    read_shown(&r, out->libc, sizeof(out->libc));
-    read_shown(&r, out->simd, sizeof(out->simd));
-    read_shown(&r, out->python, sizeof(out->python));
-    read_shown(&r, out->torch, sizeof(out->torch));
-    return wire_reader_end(&r, "the facts of a host");
-}
-
 ls_status hosts_check_finding_read(const frame *f, findings *out)
 {
-    wire_reader r = over(f);
+    sent_finding sent;
     finding_kind kind;
-    char id[64];
-    char what[TEXT_MOST];
-    char fix[TEXT_MOST];
-    uint8_t severity;
 
-    wire_read_text(&r, id, sizeof(id));
-    severity = wire_read_u8(&r);
-    wire_read_text(&r, what, sizeof(what));
-    wire_read_text(&r, fix, sizeof(fix));
-    r.failed |= severity > FINDING_ERROR;
-    LS_TRY(wire_reader_end(&r, "a finding"));
+    LS_TRY(wire_read_frame(f, &finding_table, &sent));
     if (out->n >= HOSTS_CHECK_FINDINGS_MAX)
         return ls_fail(LS_EPROTO, "more than %d findings", HOSTS_CHECK_FINDINGS_MAX);
-    if (finding_find_kind(id, &kind))
-        finding_add(out, kind, (finding_severity)severity, fix, "%s", what);
+    if (finding_find_kind(sent.id, &kind))
+        finding_add(out, kind, sent.severity, sent.fix, "%s", sent.what);
     return findings_status(out);
-}
-
-ls_status hosts_check_time_read(const frame *f, hosts_check_time *out)
-{
-    wire_reader r = over(f);
-
-    out->number = wire_read_u32(&r);
-    out->received_ns = wire_read_i64(&r);
-    out->sent_ns = wire_read_i64(&r);
-    return wire_reader_end(&r, "the time of a host");
-}
-
-ls_status hosts_check_peers_read(const frame *f, net_peer out[NET_PEERS_MAX], int *n)
-{
-    wire_reader r = over(f);
-
-    *n = read_number(&r, NET_PEERS_MAX);
-    for (int i = 0; i < *n && !r.failed; i++)
-        net_peer_read(&r, &out[i]);
-    return wire_reader_end(&r, "a list of hosts to test");
-}
-
-ls_status hosts_check_offer_read(const frame *f, net_offer *out)
-{
-    wire_reader r = over(f);
-
-    net_offer_read(&r, out);
-    return wire_reader_end(&r, "the addresses of a host");
-}
-
-ls_status hosts_check_report_read(const frame *f, net_report *out)
-{
-    wire_reader r = over(f);
-    ls_status st = net_report_read(&r, out);
-
-    if (st == LS_OK)
-        st = wire_reader_end(&r, "the network report of a host");
-    if (st != LS_OK)
-        net_report_free(out);
-    return st;
 }
 
 ls_status hosts_check_text_read(const frame *f, char *out, size_t n)
 {
-    wire_reader r = over(f);
+    wire_reader r = wire_reader_over(f->body, f->bytes);
 
-    read_shown(&r, out, n);
+    wire_read_text(&r, out, n);
+    text_printable(out, n, r.failed ? "" : out);
     return wire_reader_end(&r, "the text of a host");
 }
 
 ls_status hosts_check_number_read(const frame *f, uint32_t *out)
 {
-    wire_reader r = over(f);
+    wire_reader r = wire_reader_over(f->body, f->bytes);
 
     *out = wire_read_u32(&r);
     return wire_reader_end(&r, "a number");

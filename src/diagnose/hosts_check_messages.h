@@ -24,7 +24,7 @@
 /* The numbers do not overlap with those of launch_request.h that a check uses. */
 typedef enum hosts_check_message {
     HOSTS_CHECK_REQUEST = 2, /* hosts_check_request */
-    HOSTS_CHECK_TRY,         /* n u32, n of net_peer */
+    HOSTS_CHECK_TRY,         /* net_peers */
     HOSTS_CHECK_ASK_TIME,    /* number u32 */
     HOSTS_CHECK_OFFER = 32,  /* net_offer */
     HOSTS_CHECK_FACTS,       /* hosts_check_facts */
@@ -66,21 +66,15 @@ typedef struct hosts_check_time {
 LS_MUST_USE ls_status hosts_check_write(int fd, const char *peer, hosts_check_message type,
                                         const wire_writer *body);
 
-void hosts_check_request_write(wire_writer *w, const hosts_check_request *o);
-void hosts_check_facts_write(wire_writer *w, const hosts_check_facts *facts);
-void hosts_check_finding_write(wire_writer *w, const finding *f);
-void hosts_check_time_write(wire_writer *w, const hosts_check_time *t);
-void hosts_check_peers_write(wire_writer *w, const net_peer *peers, int n);
+WIRE_FUNCTIONS(hosts_check_facts_write, hosts_check_facts_read, hosts_check_facts)
+WIRE_FUNCTIONS(hosts_check_time_write, hosts_check_time_read, hosts_check_time)
 
+void hosts_check_request_write(wire_writer *w, const hosts_check_request *o);
 /* LS_EPROTO: malformed. The caller frees a request's base with launch_request_free(). */
 LS_MUST_USE ls_status hosts_check_request_read(const frame *f, hosts_check_request *out);
-LS_MUST_USE ls_status hosts_check_facts_read(const frame *f, hosts_check_facts *out);
+void hosts_check_finding_write(wire_writer *w, const finding *f);
 /* Appends the finding; one of an unknown kind is dropped. */
 LS_MUST_USE ls_status hosts_check_finding_read(const frame *f, findings *out);
-LS_MUST_USE ls_status hosts_check_time_read(const frame *f, hosts_check_time *out);
-LS_MUST_USE ls_status hosts_check_peers_read(const frame *f, net_peer out[NET_PEERS_MAX], int *n);
-LS_MUST_USE ls_status hosts_check_offer_read(const frame *f, net_offer *out);
-LS_MUST_USE ls_status hosts_check_report_read(const frame *f, net_report *out);
 LS_MUST_USE ls_status hosts_check_text_read(const frame *f, char *out, size_t n);
 LS_MUST_USE ls_status hosts_check_number_read(const frame *f, uint32_t *out);
 

@@ -220,20 +220,15 @@ static void on_network_tested(void *self, const net_report *report)
 
 static ls_status start_network_test(hosts_check_node *node, const frame *f)
 {
-    net_peer *peers;
+    net_peers peers;
     ls_status st;
-    int n;
 
     if (node->is_testing)
         return ls_fail(LS_EPROTO, "hosts to test received twice");
-    peers = ls_calloc(NET_PEERS_MAX, sizeof(*peers));
-    if (peers == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d hosts", NET_PEERS_MAX);
-    st = hosts_check_peers_read(f, peers, &n);
-    if (st == LS_OK)
-        st = net_probe_start(node->probe, peers, n, on_network_tested, node);
+    LS_TRY(wire_read_frame(f, &net_peers_table, &peers));
+    st = net_probe_start(node->probe, peers.list, peers.n, on_network_tested, node);
     node->is_testing = true;
-    ls_free(peers);
+    net_peers_free(&peers);
     return st;
 }
 

@@ -61,7 +61,8 @@ static ls_status find_nodes(const ls_spawn_options *o, spawn_nodes *where, agent
 ls_status ls_spawn(ls_spawn_fn fn, int n, void *arg, const ls_spawn_options *opt)
 {
     ls_spawn_options options;
-    agent_spec spec = {.n_ranks = n, .fn = fn, .fn_arg = arg};
+    job_spec job = JOB_SPEC_DEFAULTS;
+    agent_spec spec = {.n_ranks = n, .job = &job, .fn = fn, .fn_arg = arg};
     spawn_nodes where = {0};
     agent_result result;
     ls_status st;
@@ -74,7 +75,7 @@ ls_status ls_spawn(ls_spawn_fn fn, int n, void *arg, const ls_spawn_options *opt
                        "ls_spawn needs a process with one thread, this one has %d; fix: call it "
                        "before anything starts threads (OpenMP, a device)",
                        process_count_threads());
-    spec.grace_ms = options.grace_ms > 0 ? ls_duration_ms(options.grace_ms) : 10000;
+    job.grace_ms = options.grace_ms > 0 ? ls_duration_ms(options.grace_ms) : 10000;
     if (options.nodes > 1) {
         LS_TRY(check_nodes(&options, n));
         LS_TRY(find_nodes(&options, &where, &spec));

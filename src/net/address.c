@@ -275,7 +275,10 @@ const char *net_address_host(char *buf, size_t n, const net_address *a)
         inet_ntop(AF_INET6, &as_ipv6(a)->sin6_addr, ip, sizeof(ip));
         if (as_ipv6(a)->sin6_scope_id == 0)
             return text_format(buf, n, "%s", ip);
-        if (if_indextoname(as_ipv6(a)->sin6_scope_id, interface) == NULL)
+        /* The name of an interface is read back for these only. */
+        if (!(IN6_IS_ADDR_LINKLOCAL(&as_ipv6(a)->sin6_addr) ||
+              IN6_IS_ADDR_MC_LINKLOCAL(&as_ipv6(a)->sin6_addr)) ||
+            if_indextoname(as_ipv6(a)->sin6_scope_id, interface) == NULL)
             return text_format(buf, n, "%s%%%u", ip, as_ipv6(a)->sin6_scope_id);
         return text_format(buf, n, "%s%%%s", ip, interface);
     case NET_UNIX:

@@ -234,8 +234,11 @@ void wire_read_text(wire_reader *r, char *out, size_t n)
 
 ls_status wire_reader_end(const wire_reader *r, const char *what)
 {
+    if (r->has_no_memory)
+        return ls_fail(LS_ENOMEM, "no memory for %s of %zu bytes", what, r->bytes);
     if (r->failed)
-        return ls_fail(LS_EPROTO, "%s: bad field at byte %zu", what, r->at);
+        return ls_fail(LS_EPROTO, "%s: bad field %s%sat byte %zu", what,
+                       r->field != NULL ? r->field : "", r->field != NULL ? " " : "", r->at);
     if (r->at != r->bytes)
         return ls_fail(LS_EPROTO, "%s: %zu bytes too many", what, r->bytes - r->at);
     return LS_OK;

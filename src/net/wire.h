@@ -44,6 +44,8 @@ typedef struct wire_reader {
     size_t bytes;
     size_t at;
     bool failed;
+    bool has_no_memory; /* why it has failed */
+    const char *field;  /* that is bad, see wire_fields.h; NULL: unknown */
 } wire_reader;
 
 wire_reader wire_reader_over(const void *data, size_t bytes);
@@ -58,7 +60,8 @@ const uint8_t *wire_read_bytes(wire_reader *r, size_t max_bytes, size_t *bytes);
 /* Fails when the text does not fit or contains a 0 byte. */
 void wire_read_text(wire_reader *r, char *out, size_t n);
 
-/* LS_EPROTO ("WHAT: bad field at byte N") when a read failed or bytes are left over. */
+/* LS_EPROTO ("WHAT: bad field NAME at byte N") when a read failed or bytes are left over;
+ * LS_ENOMEM. */
 LS_MUST_USE ls_status wire_reader_end(const wire_reader *r, const char *what);
 
 #endif

@@ -568,16 +568,7 @@ static void orders_carry_their_options(void **state)
                                           .n_ranks = 8,
                                           .host = "h",
                                           .folder = "/f",
-                                          .argv = words,
-                                          .n_argv = 1,
-                                          .env = &words[1],
-                                          .run_id = "",
-                                          .role = "",
-                                          .log_dir = "",
-                                          .filters = {"", ""},
-                                          .line_prefix = "",
-                                          .master_addr = "",
-                                          .net = "eth0"}};
+                                          .job = {.argv = words, .net = "eth0"}}};
     static hosts_check_request got; /* large */
     wire_writer w = {0};
     frame f;
@@ -587,7 +578,7 @@ static void orders_carry_their_options(void **state)
     f = frame_of(HOSTS_CHECK_REQUEST, &w);
     assert_ok(hosts_check_request_read(&f, &got));
     assert_true(got.n_ranks == 8 && got.master_port == 29500 && got.tries_gpus && !got.is_quick);
-    assert_string_equal(got.base.net, "eth0");
+    assert_string_equal(got.base.job.net, "eth0");
     assert_int_equal(got.base.node, 3);
     launch_request_free(&got.base);
     f.type = REMOTE_LAUNCH_REQUEST;

@@ -25,7 +25,7 @@ static void check_request(const frame *f)
         must(o.base.memory == NULL && ls_last_error()[0] != 0);
         return;
     }
-    must(o.n_ranks >= 0 && o.master_port >= 0 && o.base.n_argv >= 1);
+    must(o.n_ranks >= 0 && o.master_port >= 0 && o.base.job.argv[0] != NULL);
     hosts_check_request_write(&w, &o);
     must(wire_writer_status(&w) == LS_OK);
     launch_request_free(&o.base);
@@ -79,11 +79,11 @@ static void check_time(const frame *f)
 
 static void check_peers(const frame *f)
 {
-    static net_peer peers[NET_PEERS_MAX]; /* large */
-    int n;
+    net_peers peers;
 
-    if (hosts_check_peers_read(f, peers, &n) == LS_OK)
-        must(n >= 0 && n <= NET_PEERS_MAX);
+    if (wire_read_frame(f, &net_peers_table, &peers) == LS_OK)
+        must(peers.n >= 0 && peers.n <= NET_PEERS_MAX);
+    net_peers_free(&peers);
 }
 
 /* One host's report of three, and all that is made of it. */
@@ -110,7 +110,8 @@ static void check_report(const frame *f)
         }
     }
     s.start = s.hosts[2].offer;
-    if (hosts_check_report_read(f, &s.hosts[0].report) == LS_OK && hosts_check_judge(&s) == LS_OK) {
+    if (wire_read_frame(f, &net_report_table, &s.hosts[0].report) == LS_OK &&
+        hosts_check_judge(&s) == LS_OK) {
         hosts_check_to_text(&s, FINDING_OK, &text);
         hosts_check_to_json(&s, &text);
         must(text_status(&text) == LS_OK);
@@ -132,7 +133,7 @@ static void check_texts(const frame *f)
     fuzz_must_be_printable(text, "");
     if (hosts_check_text_read(f, text, sizeof(text)) == LS_OK)
         fuzz_must_be_printable(text, "");
-    if (hosts_check_offer_read(f, &offer) == LS_OK)
+    if (wire_read_frame(f, &net_offer_table, &offer) == LS_OK)
         must(offer.n >= 0 && offer.n <= NET_ADDRESSES_MAX);
     (void)!hosts_check_number_read(f, &number);
     ls_free(copy);

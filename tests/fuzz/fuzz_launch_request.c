@@ -18,11 +18,13 @@ static void must(bool is_true)
         __builtin_trap();
 }
 
-static void check_words(char *const *words, int n)
+static void check_words(char *const *words, size_t least)
 {
-    for (int i = 0; i < n; i++)
-        must(words[i] != NULL);
-    must(words[n] == NULL);
+    size_t n = 0;
+
+    while (words[n] != NULL)
+        n += strlen(words[n]) < SIZE_MAX;
+    must(n >= least);
 }
 
 static void check_request(const uint8_t *data, size_t size)
@@ -35,13 +37,13 @@ static void check_request(const uint8_t *data, size_t size)
     static launch_request o2;
 
     if (launch_request_read(&f, &o) != LS_OK) {
-        must(o.memory == NULL && o.argv == NULL && o.env == NULL && ls_last_error()[0] != 0);
+        must(o.memory == NULL && o.job.argv == NULL && o.env == NULL && ls_last_error()[0] != 0);
         return;
     }
-    must(o.n_heads <= DIAL_ADDRESSES_MAX && o.n_ranks >= 1 && o.n_argv >= 1);
-    must(o.redirect.n <= RANK_LIST_MOST && o.shown.n <= RANK_LIST_MOST);
-    check_words(o.argv, o.n_argv);
-    check_words(o.env, o.n_env);
+    must(o.n_heads <= DIAL_ADDRESSES_MAX && o.n_ranks >= 1);
+    must(o.job.redirect.n <= RANK_LIST_MOST && o.job.shown.n <= RANK_LIST_MOST);
+    check_words(o.job.argv, 1);
+    check_words(o.env, 0);
     launch_request_write(&w, &o);
     again.body = w.data;
     again.bytes = w.bytes;

@@ -188,12 +188,13 @@ static void garbage_behind_the_hello_ends_the_connection(void **state)
         size_t bytes;
         const char *why;
     } cases[] = {
-        {NODE_READY, "123", 3, "a node's message: bad field at byte 0"},
+        {NODE_READY, "123", 3, "a node's message: bad field generation at byte 0"},
         {NODE_READY, "1234\0\0\0\0x", 9, "a node's message: 1 bytes too many"},
-        {NODE_OWNER_QUERY, "12345678", 8, "a query for the owner of a connection: bad field"},
-        {NODE_OWNER_ANSWER, "12345678", 8, "the owner of a connection: bad field"},
-        {NODE_FAILED, "", 0, "a rank's failure: bad field"},
-        {NODE_RANK_EXITED, "1234", 4, "the end of a rank: bad field"},
+        {NODE_OWNER_QUERY, "12345678", 8,
+         "a query for the owner of a connection: bad field client"},
+        {NODE_OWNER_ANSWER, "12345678", 8, "the owner of a connection: bad field is_users"},
+        {NODE_FAILED, "", 0, "a rank's failure: bad field generation"},
+        {NODE_RANK_EXITED, "1234", 4, "the end of a rank: bad field local_rank"},
         {NODE_FINISHED, "12345678901234567890123456789012345", 35, "the end of a node's ranks"},
         {NODE_STOP, "", 0, "a node's message: bad field"},
         {NODE_STREAM, "1", 1, "a truncated stream frame"},

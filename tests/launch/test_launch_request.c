@@ -24,28 +24,25 @@ static void make_request(launch_request *o, char **argv, char **env)
         .run_hash = 0x123456789abcdef0u,
         .host = "node3",
         .folder = "/home/me",
-        .argv = argv,
         .env = env,
-        .n_argv = 2,
-        .n_env = 1,
-        .grace_ms = 30000,
-        .stop_signals = 1u << 15,
-        .run_id = "run7",
-        .role = "",
-        .log_dir = "logs",
-        .filters = {"a,b", ""},
-        .line_prefix = "${rank}:",
-        .master_addr = "10.0.0.9",
-        .net = "10.0.0.0/8",
-        .ports = {4000, 4010},
+        .job = {.argv = argv,
+                .grace_ms = 30000,
+                .stop_signals = 1u << 15,
+                .run_id = "run7",
+                .log_dir = "logs",
+                .filters = {"a,b", NULL},
+                .line_prefix = "${rank}:",
+                .master_addr = "10.0.0.9",
+                .net = "10.0.0.0/8",
+                .ports = {4000, 4010},
+                .pty = true,
+                .isolate = true,
+                .binding = BINDING_EXCLUSIVE,
+                .shown = {.n = 1, .parts = {{.first = 1, .last = 4, .streams = RANK_STDERR}}}},
         .security = NET_ENCRYPT,
         .terminal = true,
         .input_terminal = true,
-        .pty = true,
-        .size = {.rows = 40, .columns = 113},
-        .isolate = true,
-        .binding = BINDING_EXCLUSIVE,
-        .shown = {.n = 1, .parts = {{.first = 1, .last = 4, .streams = RANK_STDERR}}}};
+        .size = {.rows = 40, .columns = 113}};
 
     memset(o->key.bytes, 7, sizeof(o->key.bytes));
     assert_int_equal(net_address_parse("10.0.0.1:4711", NET_PORT_REQUIRED, &o->heads[0]), LS_OK);
@@ -76,25 +73,24 @@ static void launch_request_arrives_unchanged(void **state)
     assert_true(o.run_hash == given.run_hash);
     assert_string_equal(o.host, "node3");
     assert_string_equal(o.folder, "/home/me");
-    assert_int_equal(o.n_argv, 2);
-    assert_string_equal(o.argv[1], argument);
-    assert_null(o.argv[2]);
+    assert_string_equal(o.job.argv[1], argument);
+    assert_null(o.job.argv[2]);
     assert_string_equal(o.env[0], variable);
     assert_null(o.env[1]);
-    assert_true(o.grace_ms == 30000 && o.stop_signals == 1u << 15 && o.terminal && o.isolate &&
-                o.binding == BINDING_EXCLUSIVE);
-    assert_true(o.input_terminal && o.pty && o.size.rows == 40 && o.size.columns == 113);
-    assert_string_equal(o.run_id, "run7");
-    assert_string_equal(o.role, "");
-    assert_string_equal(o.filters[0], "a,b");
-    assert_string_equal(o.filters[1], "");
-    assert_string_equal(o.line_prefix, "${rank}:");
-    assert_string_equal(o.master_addr, "10.0.0.9");
-    assert_string_equal(o.net, "10.0.0.0/8");
-    assert_int_equal(o.ports.last, 4010);
+    assert_true(o.job.grace_ms == 30000 && o.job.stop_signals == 1u << 15 && o.terminal &&
+                o.job.isolate && o.job.binding == BINDING_EXCLUSIVE);
+    assert_true(o.input_terminal && o.job.pty && o.size.rows == 40 && o.size.columns == 113);
+    assert_string_equal(o.job.run_id, "run7");
+    assert_null(o.job.role);
+    assert_string_equal(o.job.filters[0], "a,b");
+    assert_null(o.job.filters[1]);
+    assert_string_equal(o.job.line_prefix, "${rank}:");
+    assert_string_equal(o.job.master_addr, "10.0.0.9");
+    assert_string_equal(o.job.net, "10.0.0.0/8");
+    assert_int_equal(o.job.ports.last, 4010);
     assert_int_equal(o.security, NET_ENCRYPT);
-    assert_int_equal(rank_list_streams(&o.shown, 2), RANK_STDERR);
-    assert_int_equal(rank_list_streams(&o.shown, 0), RANK_STREAMS_NONE);
+    assert_int_equal(rank_list_streams(&o.job.shown, 2), RANK_STDERR);
+    assert_int_equal(rank_list_streams(&o.job.shown, 0), RANK_STREAMS_NONE);
     launch_request_free(&o);
     wire_writer_free(&w);
 }
@@ -134,7 +130,7 @@ static void sizes_and_windows_are_bounded(void **state)
     int rank;
 
     LS_UNUSED(state);
-    remote_write_size(&w, (pty_size){.rows = 50, .columns = 200});
+    remote_write_size(&w, &(pty_size){.rows = 50, .columns = 200});
     f.body = w.data;
     f.bytes = w.bytes;
     assert_int_equal(remote_read_size(&f, &size), LS_OK);

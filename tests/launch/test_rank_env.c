@@ -10,7 +10,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const rank_place place = {.rank = 5,
+static const job_spec spec = {.run_id = "run", .role = "worker"};
+
+static const rank_place place = {.spec = &spec,
+                                 .rank = 5,
                                  .world_size = 8,
                                  .local_rank = 1,
                                  .local_size = 4,
@@ -21,8 +24,6 @@ static const rank_place place = {.rank = 5,
                                  .store = "unix:@lockstep-hub-1",
                                  .master_addr = "10.0.0.1",
                                  .master_port = 1234,
-                                 .run_id = "run",
-                                 .role = "worker",
                                  .generation = 3,
                                  .n_restarts = 1,
                                  .max_restarts = 2,
@@ -313,7 +314,7 @@ static void a_virtual_local_rank_is_0_with_a_device_of_its_own(void **state)
     rank_place p = place;
 
     LS_UNUSED(state);
-    p.virtual_local_rank = true;
+    p.spec = &(job_spec){.virtual_local_rank = true};
     p.local_rank = 1;
     for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
         char **env = make(LIST(cases[i][0]), &p);
@@ -351,7 +352,7 @@ static void long_values_are_not_cut(void **state)
 
     LS_UNUSED(state);
     memset(role, 'r', sizeof(role) - 1);
-    p.role = role;
+    p.spec = &(job_spec){.role = role};
     text_format(wanted, sizeof(wanted), "ROLE_NAME=%s", role);
     env = make(LIST("A=1"), &p);
     assert_true(has(env, wanted));
@@ -371,7 +372,7 @@ static void isolated_rank_gets_its_outer_pid(void **state)
     process_set_shown_pid(env, 3, 4711);
     assert_int_equal(count(env, "LOCKSTEP_PID"), 0);
     rank_env_free(env);
-    isolated.is_isolated = true;
+    isolated.spec = &(job_spec){.isolate = true};
     env = make(LIST("LOCKSTEP_PID=1:2"), &isolated);
     process_set_shown_pid(env, 2147483647, 2147483647);
     assert_true(has(env, "LOCKSTEP_PID=2147483647:2147483647"));

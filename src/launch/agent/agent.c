@@ -25,7 +25,7 @@ enum {
 void agent_leave_orderly(agent *a)
 {
     const node_stop stop = {.signal = SIGTERM,
-                            .grace_ms = a->ctx.spec->grace_ms,
+                            .grace_ms = a->ctx.spec->job->grace_ms,
                             .text = "SIGTERM: this node leaves the job, which goes on"};
 
     a->has_left = true;
@@ -100,7 +100,7 @@ static void pause_job(agent *a)
 
 static void resize_terminals(agent *a)
 {
-    if (!a->ctx.spec->pty || a->ctx.spec->remote != NULL)
+    if (!a->ctx.spec->job->pty || a->ctx.spec->remote != NULL)
         return;
     agent_terminal_resize(&a->output,
                           agent_terminal_size(&a->output, a->ctx.place.place.world_size));

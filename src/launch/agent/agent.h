@@ -34,7 +34,7 @@ typedef struct agent_rank {
     agent *agent;
     int rank;        /* in the job */
     int member;      /* of an elastic job (recovery.h) */
-    pid_t shim;      /* 0: unknown, or reaped; with spec->isolate it is not our child */
+    pid_t shim;      /* 0: unknown, or reaped; with spec->job->isolate it is not our child */
     pid_t pid;       /* of the rank itself, 0: unknown */
     /* The shim's. Read: its records. Write: signals for the rank; the end of that direction kills
      * the rank. */
@@ -76,6 +76,7 @@ typedef struct agent_outcome {
 struct agent { // NOLINT(clang-analyzer-optin.performance.Padding): there is one, ordered by subject
     agent_context ctx;
     agent_spec own_spec; /* the caller's; with hosts, completed when the ranks are placed */
+    job_spec own_job;
     agent_nodes own_nodes;
     agent_result *result;
     agent_outcome outcome;

@@ -148,13 +148,13 @@ void agent_containment_close(agent_containment *c)
         waitpid(c->guardian, NULL, 0);
     }
     file_close(&c->guardian_fd);
-    if (c->has_lost_shim && c->ctx->spec->argv != NULL)
+    if (c->has_lost_shim && c->ctx->spec->job->argv != NULL)
         process_kill_children(ls_deadline_ms(KILL_MS));
 }
 
 ls_status agent_containment_open_job(agent_containment *c)
 {
-    if (c->ctx->spec->argv != NULL)
+    if (c->ctx->spec->job->argv != NULL)
         open_group(c);
     return start_guardian(c);
 }

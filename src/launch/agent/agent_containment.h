@@ -19,7 +19,7 @@ typedef struct agent_containment {
     const agent_context *ctx;
     process_mark mark;   /* of all processes of the ranks */
     cgroup group;        /* of the ranks; CGROUP_NONE: there is none */
-    isolation isolation; /* of the ranks with their shims, with spec->isolate */
+    isolation isolation; /* of the ranks with their shims, with spec->job->isolate */
     oom_watch oom;
     pid_t guardian;     /* 0: it has ended */
     int guardian_fd;    /* its lifeline */

@@ -18,7 +18,7 @@ ls_status agent_filter_open(agent_output *o)
     const unsigned attempt = agent_generation(o->ctx) - 1;
 
     for (int which = 0; which < 2; which++) {
-        if (o->ctx->spec->filters[which] == NULL || o->logs.fd < 0)
+        if (o->ctx->spec->job->filters[which] == NULL || o->logs.fd < 0)
             continue;
         file_close(&o->filtered_fd[which]);
         LS_TRY(log_folder_add_rank(&o->logs, attempt, LOG_FOLDER_ALL_RANKS));
@@ -71,7 +71,7 @@ static void write_line(rank_output *r, int which)
     text_buf *line = &r->filtered[which];
     text_buf out = {0};
 
-    if (matches(o->ctx->spec->filters[which], text_str(line))) {
+    if (matches(o->ctx->spec->job->filters[which], text_str(line))) {
         text_append(&out, "%s%s\n", r->filter_prefix, text_str(line));
         if (text_status(&out) == LS_OK &&
             file_write_all(o->filtered_fd[which], filtered_files[which], text_str(&out),

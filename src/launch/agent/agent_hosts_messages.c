@@ -19,7 +19,8 @@ enum {
 static void open_stream(agent_hosts *h, remote_host *host, int rank, int which)
 {
     const agent_spec *spec = h->ctx->spec;
-    const line_prefix_values values = {.role_name = spec->role != NULL ? spec->role : "default",
+    const line_prefix_values values = {.role_name =
+                                           spec->job->role != NULL ? spec->job->role : "default",
                                        .hostname = h->spec->list->hosts[host - h->list].name,
                                        .rank = rank,
                                        .local_rank = rank - host->rank_base};
@@ -32,8 +33,8 @@ static void open_stream(agent_hosts *h, remote_host *host, int rank, int which)
                               .n_ranks = h->world_size,
                               .prefix = spec->prefix && h->world_size > 1,
                               .fold = h->opt.output->fold};
-    if (spec->prefix && spec->line_prefix != NULL)
-        line_prefix_make(spec->line_prefix, &values, stream->own_prefix,
+    if (spec->prefix && spec->job->line_prefix != NULL)
+        line_prefix_make(spec->job->line_prefix, &values, stream->own_prefix,
                          sizeof(stream->own_prefix));
 }
 
@@ -94,10 +95,12 @@ bool agent_hosts_count_ranks(const agent_hosts *h, int *n_ranks, int *n_shown)
 void agent_hosts_resize(const agent_hosts *h)
 {
     wire_writer w = {0};
+    pty_size size;
 
     if (h == NULL)
         return;
-    remote_write_size(&w, agent_terminal_size(h->opt.output, h->world_size));
+    size = agent_terminal_size(h->opt.output, h->world_size);
+    remote_write_size(&w, &size);
     for (int i = 0; wire_writer_status(&w) == LS_OK && i < h->spec->list->n; i++)
         if (h->list[i].phase == HOST_LAUNCHED)
             (void)!starter_send(h->starter, i, REMOTE_SIZE, w.data,

@@ -23,7 +23,7 @@ static ls_status list_heads(const agent_hosts *h, launch_request *o)
     int n = 0;
 
     if (net_address_is_any(at))
-        LS_TRY(net_interfaces(h->ctx->spec->net, found, DIAL_ADDRESSES_MAX, &n));
+        LS_TRY(net_interfaces(h->ctx->spec->job->net, found, DIAL_ADDRESSES_MAX, &n));
     for (int i = 0; i < n; i++)
         o->heads[i] = found[i].address;
     if (n == 0 && net_address_is_any(at))

@@ -22,12 +22,12 @@ static const agent_context *context_of(const agent_input *in)
 
 static bool passes_input(const agent_spec *spec)
 {
-    return spec->capture && (spec->remote != NULL || (spec->pty && isatty(STDIN_FILENO) != 0));
+    return spec->capture && (spec->remote != NULL || (spec->job->pty && isatty(STDIN_FILENO) != 0));
 }
 
 static bool has_terminal(const agent_spec *spec)
 {
-    return spec->pty && (spec->remote == NULL || spec->remote->input_terminal);
+    return spec->job->pty && (spec->remote == NULL || spec->remote->input_terminal);
 }
 
 /* --- requests --- */
@@ -44,7 +44,7 @@ ls_status agent_input_read_stdin(agent_input *in, size_t more, void *self,
                                  void (*bytes)(void *self, const char *bytes, size_t n))
 {
     const stdin_source_options options = {.fd = STDIN_FILENO,
-                                          .continues_after_end = context_of(in)->spec->pty,
+                                          .continues_after_end = context_of(in)->spec->job->pty,
                                           .self = self,
                                           .bytes = bytes};
 

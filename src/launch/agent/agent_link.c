@@ -454,13 +454,13 @@ static void fill_options(agent_link *l, head_options *out)
     options.key = &l->key;
     options.insecure = spec->nodes != NULL && spec->nodes->key == NULL;
     options.security = spec->nodes != NULL ? spec->nodes->security : NET_AUTH;
-    options.hosts_store = spec->hosts_store;
-    options.net = spec->net;
-    options.ports = spec->ports;
+    options.hosts_store = spec->job->hosts_store;
+    options.net = spec->job->net;
+    options.ports = spec->job->ports;
     options.store_port = spec->nodes == NULL ? spec->master_port : 0;
     options.quiet_roster = spec->nodes == NULL || spec->hosts != NULL;
     options.rendezvous.version = ls_version();
-    options.rendezvous.grace_ms = spec->grace_ms;
+    options.rendezvous.grace_ms = spec->job->grace_ms;
     options.standby = l->standby;
     options.link = l;
     options.other_head = on_called_by_head;
@@ -478,7 +478,7 @@ static ls_status create_head(agent_link *l)
     options.rendezvous.host = host;
     if (options.rendezvous.max_nodes == 0)
         options.rendezvous.min_nodes = options.rendezvous.max_nodes = 1;
-    if (spec->nodes != NULL && spec->hosts == NULL && spec->argv != NULL) {
+    if (spec->nodes != NULL && spec->hosts == NULL && spec->job->argv != NULL) {
         write_join_hint(l);
         options.hint = l->join_hint;
     }
@@ -602,7 +602,7 @@ static ls_status create_standby(agent_link *l)
     const agent_nodes *nodes = spec->nodes;
     const standby_options options = {.key = &l->key,
                                      .security = nodes != NULL ? nodes->security : NET_AUTH,
-                                     .ports = spec->ports,
+                                     .ports = spec->job->ports,
                                      .calls = {.self = l,
                                                .committed = on_committed,
                                                .confirmed = on_confirmed,

@@ -13,20 +13,12 @@
 static const char *const stream_files[] = {"stdout.log", "stderr.log"};
 static const char error_name[] = "error.json";
 
-static unsigned streams_in(const rank_list *list, int rank)
-{
-    return list == NULL ? RANK_STREAMS_NONE : rank_list_streams(list, rank);
-}
-
 static unsigned shown_streams(const agent_spec *spec, int local, int rank)
 {
-    unsigned shown = RANK_STREAMS_BOTH;
+    const job_spec *job = spec->job;
 
-    if (spec->shown_local != NULL)
-        shown &= rank_list_streams(spec->shown_local, local);
-    if (spec->shown != NULL)
-        shown &= rank_list_streams(spec->shown, rank);
-    return shown & ~(streams_in(spec->redirect, local) & ~streams_in(spec->tee, local));
+    return rank_list_streams(&job->shown_local, local) & rank_list_streams(&job->shown, rank) &
+           ~(rank_list_streams(&job->redirect, local) & ~rank_list_streams(&job->tee, local));
 }
 
 bool agent_logs_shows(const rank_output *r, int which)
@@ -43,25 +35,26 @@ bool agent_logs_shows_any(const agent_spec *spec, int local_rank, int rank)
 bool agent_logs_is_teed(const rank_output *r, int which)
 {
     return agent_logs_shows(r, which) &&
-           (streams_in(r->owner->ctx->spec->tee, r->local_rank) & (RANK_STDOUT << which)) != 0;
+           (rank_list_streams(&r->owner->ctx->spec->job->tee, r->local_rank) &
+            (RANK_STDOUT << which)) != 0;
 }
 
 static bool needs_folder(const agent_spec *spec)
 {
-    return spec->capture && (spec->log_dir != NULL ||
-                             (spec->redirect != NULL && !rank_list_is_empty(spec->redirect)) ||
-                             (spec->tee != NULL && !rank_list_is_empty(spec->tee)));
+    return spec->capture &&
+           (spec->job->log_dir != NULL || !rank_list_is_empty(&spec->job->redirect) ||
+            !rank_list_is_empty(&spec->job->tee));
 }
 
 ls_status agent_logs_open(agent_output *o)
 {
     const agent_spec *spec = o->ctx->spec;
-    const char *name = spec->run_id != NULL ? spec->run_id : o->ctx->place.job;
+    const char *name = spec->job->run_id != NULL ? spec->job->run_id : o->ctx->place.job;
 
     if (!needs_folder(spec))
         return LS_OK;
-    if (spec->log_dir != NULL)
-        return ls_context(log_folder_create(spec->log_dir, name, &o->logs), "--log-dir");
+    if (spec->job->log_dir != NULL)
+        return ls_context(log_folder_create(spec->job->log_dir, name, &o->logs), "--log-dir");
     LS_TRY(log_folder_create(NULL, name, &o->logs));
     agent_note(o->ctx, "log files of the ranks: %s", o->logs.path);
     return LS_OK;
@@ -71,10 +64,10 @@ ls_status agent_logs_open_rank(rank_output *r, char *error_path, size_t n)
 {
     const agent_spec *spec = r->owner->ctx->spec;
     const log_folder *logs = &r->owner->logs;
-    const unsigned written =
-        streams_in(spec->redirect, r->local_rank) | streams_in(spec->tee, r->local_rank);
+    const unsigned written = rank_list_streams(&spec->job->redirect, r->local_rank) |
+                             rank_list_streams(&spec->job->tee, r->local_rank);
 
-    if (spec->argv == NULL)
+    if (spec->job->argv == NULL)
         return LS_OK; /* a function returns its error */
     if (logs->fd < 0)
         return error_file_make(&r->error_fd, error_path, n);

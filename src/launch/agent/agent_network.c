@@ -30,8 +30,8 @@ ls_status agent_network_offer(agent_network *n, const net_key *key)
                                        .generation = agent_generation(n->ctx),
                                        .node = n->ctx->place.place.node,
                                        .host = host,
-                                       .filter = n->ctx->spec->net,
-                                       .ports = n->ctx->spec->ports};
+                                       .filter = n->ctx->spec->job->net,
+                                       .ports = n->ctx->spec->job->ports};
     wire_writer w = agent_begin_message(n->ctx);
 
     (void)gethostname(host, sizeof(host) - 1);
@@ -60,24 +60,16 @@ static bool is_present(const agent_network *n, wire_reader *r)
 ls_status agent_network_try(agent_network *n, const frame *f)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
-    net_peer *peers;
-    uint32_t n_peers;
+    net_peers peers;
     ls_status st;
 
     if (!is_present(n, &r))
         return LS_OK;
-    n_peers = wire_read_u32(&r);
-    if (n_peers > NET_PEERS_MAX)
-        return ls_fail(LS_EPROTO, "a list of %u nodes to try", n_peers);
-    peers = ls_calloc(n_peers > 0 ? n_peers : 1, sizeof(*peers));
-    if (peers == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %u nodes", n_peers);
-    for (uint32_t i = 0; i < n_peers; i++)
-        net_peer_read(&r, &peers[i]);
+    net_peers_read(&r, &peers);
     st = wire_reader_end(&r, "a list of nodes to try");
     if (st == LS_OK)
-        st = net_probe_start(n->probe, peers, (int)n_peers, on_tried, n);
-    ls_free(peers);
+        st = net_probe_start(n->probe, peers.list, peers.n, on_tried, n);
+    net_peers_free(&peers);
     return st;
 }
 
@@ -112,6 +104,6 @@ ls_status agent_network_listen(const agent_network *n, int rank, int *fd)
     *fd = -1;
     if (n->pick.n == 0)
         return LS_OK;
-    return net_listen_in(&n->pick.at[0].address, n->ctx->spec->ports, rank, NET_STREAM, BACKLOG, fd,
-                         NULL);
+    return net_listen_in(&n->pick.at[0].address, n->ctx->spec->job->ports, rank, NET_STREAM,
+                         BACKLOG, fd, NULL);
 }

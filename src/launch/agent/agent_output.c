@@ -180,7 +180,8 @@ ls_status agent_output_open_fold(agent_output *o)
         n_shown += agent_logs_shows(&o->ranks[i], 0) || agent_logs_shows(&o->ranks[i], 1);
     if (agent_hosts_count_ranks(o->hosts, &n_ranks, &n_shown))
         first = 0;
-    if (!spec->capture || !spec->fold || !spec->prefix || spec->line_prefix != NULL || n_shown < 2)
+    if (!spec->capture || !spec->fold || !spec->prefix || spec->job->line_prefix != NULL ||
+        n_shown < 2)
         return LS_OK;
     return output_fold_create(first, n_ranks, n_shown, ls_clock_system(), &o->fold);
 }
@@ -276,15 +277,15 @@ static void make_prefixes(rank_output *r, output_stream *stream)
 {
     const agent_spec *spec = r->owner->ctx->spec;
     char host[256] = "localhost";
-    line_prefix_values values = {.role_name = spec->role != NULL ? spec->role : "default",
+    line_prefix_values values = {.role_name = spec->job->role != NULL ? spec->job->role : "default",
                                  .hostname = host,
                                  .rank = r->rank,
                                  .local_rank = r->local_rank};
 
     (void)gethostname(host, sizeof(host) - 1);
-    line_prefix_make(spec->line_prefix != NULL ? spec->line_prefix : LINE_PREFIX_DEFAULT, &values,
-                     r->filter_prefix, sizeof(r->filter_prefix));
-    if (spec->line_prefix != NULL && spec->prefix)
+    line_prefix_make(spec->job->line_prefix != NULL ? spec->job->line_prefix : LINE_PREFIX_DEFAULT,
+                     &values, r->filter_prefix, sizeof(r->filter_prefix));
+    if (spec->job->line_prefix != NULL && spec->prefix)
         text_format(stream->own_prefix, sizeof(stream->own_prefix), "%s", r->filter_prefix);
 }
 
@@ -294,7 +295,7 @@ ls_status agent_output_open_stream(agent_output *o, int local_rank, int which, i
     const int n_ranks = o->ctx->place.place.world_size;
     rank_output *r = &o->ranks[local_rank];
 
-    if (spec->pty)
+    if (spec->job->pty)
         LS_TRY(pty_open(agent_terminal_size(o, n_ranks), &r->fd[which], child_end));
     else
         LS_TRY(open_pipe(r, which, child_end));

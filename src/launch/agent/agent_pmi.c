@@ -94,7 +94,7 @@ static void note_fault(rank_pmi *r)
 void agent_pmi_note_open_mpi(const agent_context *ctx)
 {
     const rdzv_place *p = &ctx->place.place;
-    const char *program = ctx->spec->argv[0];
+    const char *program = ctx->spec->job->argv[0];
 
     if (p->world_size > 1 && program_needs(program, "libmpi.so."))
         agent_note(ctx,
@@ -270,7 +270,7 @@ ls_status agent_pmi_begin(agent_pmi *p)
     const agent_spec *spec = p->ctx->spec;
 
     p->sent = (node_mpi){0};
-    if (spec->argv == NULL)
+    if (spec->job->argv == NULL)
         return LS_OK;
     return pmi_create(p->ctx->place.job, spec->n_ranks, p->ctx->place.place.world_size,
                       p->ctx->place.mpi_layout, &p->server);

@@ -37,8 +37,8 @@ typedef struct rank_start {
 
 static ls_status make_texts(const agent *a, const rank_place *place, rank_start *s)
 {
-    if (a->ctx.spec->argv != NULL)
-        LS_TRY(rank_args_make(a->ctx.spec->argv, place->local_rank, &s->argv));
+    if (a->ctx.spec->job->argv != NULL)
+        LS_TRY(rank_args_make(a->ctx.spec->job->argv, place->local_rank, &s->argv));
     LS_TRY(rank_env_make(environ, place, &s->env));
     s->shim.argv = s->argv;
     s->shim.environment = s->env;
@@ -120,7 +120,7 @@ static int columns_of(const agent *a, const agent_rank *r)
 /* Chooses the cores of a rank, and gives it no more threads than these. */
 static ls_status bind_rank(const agent *a, rank_place *place, rank_binding *out)
 {
-    const binding_kind kind = a->ctx.spec->binding;
+    const binding_kind kind = a->ctx.spec->job->binding;
     topology *t;
     binding_gpus gpus;
     cpu_mask allowed;
@@ -175,7 +175,6 @@ static ls_status prepare_rank(agent *a, agent_rank *r, const rank_place *job, ra
     place.pmi_fd = s->shim.pmi_fd;
     place.error_file = error_path[0] != 0 ? error_path : NULL;
     place.columns = columns_of(a, r);
-    place.is_isolated = a->ctx.spec->isolate;
     LS_TRY(bind_rank(a, &place, &s->binding));
     return make_texts(a, &place, s);
 }
@@ -284,6 +283,7 @@ static rank_place describe_place(const agent *a, place_texts *texts)
     const int cores = ls_usable_cores(NULL);
     const int threads = cores / spec->n_ranks;
     rank_place place = {
+        .spec = spec->job,
         .world_size = p->world_size,
         .local_size = p->n_local,
         .node_rank = p->node,
@@ -294,14 +294,10 @@ static rank_place describe_place(const agent *a, place_texts *texts)
         .members = agent_is_elastic(&a->ctx) ? texts->members : NULL,
         .master_addr = agent_store_host(&a->store, texts->host, sizeof(texts->host)),
         .agent_store = welcome->has_store,
-        .run_id = spec->run_id != NULL ? spec->run_id : welcome->job,
-        .role = spec->role != NULL ? spec->role : "default",
         .generation = p->generation,
         .n_restarts = p->n_restarts,
         .max_restarts = welcome->max_restarts,
-        .virtual_local_rank = spec->virtual_local_rank,
         .key_fd = a->key_fd,
-        .stop_signals = spec->stop_signals,
         .threads = threads > 0 ? threads : 1,
         .cores = cores,
     };
@@ -336,9 +332,9 @@ static ls_status open_ranks(agent *a)
         leave_vacant(a);
         return LS_OK;
     }
-    if (a->ctx.spec->isolate)
+    if (a->ctx.spec->job->isolate)
         LS_TRY(open_isolated(a, &place));
-    for (int i = 0; !a->ctx.spec->isolate && i < a->ctx.spec->n_ranks; i++)
+    for (int i = 0; !a->ctx.spec->job->isolate && i < a->ctx.spec->n_ranks; i++)
         LS_TRY(open_rank(a, &a->ranks[i], &place));
     agent_store_begin_watch(&a->store, place.master_port, &a->ranks[0].pid);
     return LS_OK;
@@ -359,14 +355,14 @@ static void end_rank(agent_rank *r)
 {
     if (r->shim_fd >= 0)
         (void)shutdown(r->shim_fd, SHUT_WR);
-    if (r->shim > 0 && !r->agent->ctx.spec->isolate)
+    if (r->shim > 0 && !r->agent->ctx.spec->job->isolate)
         kill(r->shim, SIGCONT); /* a stopped shim does nothing */
 }
 
 /* Reads the last records of the shim, for processes that it could not kill. */
 static void end_shim(agent_rank *r)
 {
-    if (r->shim > 0 && !r->agent->ctx.spec->isolate)
+    if (r->shim > 0 && !r->agent->ctx.spec->job->isolate)
         waitpid(r->shim, NULL, 0); /* bounded: the shim gives up after a few seconds */
     r->shim = 0;
     r->ended = true;

@@ -10,18 +10,6 @@
 
 #include <unistd.h>
 
-static void copy_list(rank_list *to, const rank_list *from)
-{
-    static const rank_list both = {.otherwise = RANK_STREAMS_BOTH};
-
-    *to = from != NULL ? *from : both;
-}
-
-static const char *or_empty(const char *text)
-{
-    return text != NULL ? text : "";
-}
-
 void agent_request_fill(const agent_output *o, launch_request *out)
 {
     const agent_spec *spec = o->ctx->spec;
@@ -29,34 +17,11 @@ void agent_request_fill(const agent_output *o, launch_request *out)
     out->n_nodes = spec->rendezvous.max_nodes;
     out->n_ranks = 1;
     out->run_hash = spec->rendezvous.run_id;
-    out->host = "";
-    out->argv = (char **)(uintptr_t)spec->argv;
-    while (out->argv[out->n_argv] != NULL)
-        out->n_argv++;
-    out->grace_ms = spec->grace_ms;
-    out->stop_signals = spec->stop_signals;
-    out->run_id = or_empty(spec->run_id);
-    out->role = or_empty(spec->role);
-    out->log_dir = or_empty(spec->log_dir);
-    out->filters[0] = or_empty(spec->filters[0]);
-    out->filters[1] = or_empty(spec->filters[1]);
-    out->line_prefix = or_empty(spec->line_prefix);
-    out->master_addr = or_empty(spec->hosts != NULL ? spec->master_addr : NULL);
-    out->net = or_empty(spec->net);
-    out->ports = spec->ports;
-    out->virtual_local_rank = spec->virtual_local_rank;
+    out->job = *spec->job;
+    if (spec->hosts == NULL)
+        out->job.master_addr = NULL;
     out->terminal = o->sinks[1].terminal;
     out->input_terminal = isatty(STDIN_FILENO) != 0;
-    out->pty = spec->pty;
-    out->hosts_store = spec->hosts_store;
-    out->isolate = spec->isolate;
-    out->binding = spec->binding;
-    if (spec->redirect != NULL)
-        out->redirect = *spec->redirect;
-    if (spec->tee != NULL)
-        out->tee = *spec->tee;
-    copy_list(&out->shown_local, spec->shown_local);
-    copy_list(&out->shown, spec->shown);
 }
 
 ls_status agent_request_write(const agent_output *o, wire_writer *w)
@@ -65,7 +30,7 @@ ls_status agent_request_write(const agent_output *o, wire_writer *w)
     char folder[4096];
     ls_status st;
 
-    if (o->ctx->spec->argv == NULL)
+    if (o->ctx->spec->job->argv == NULL)
         return ls_fail(LS_EUNSUPPORTED, "the ranks of this job are started by its program itself: "
                                         "start that program on this machine, too");
     if (getcwd(folder, sizeof(folder)) == NULL)

@@ -14,9 +14,8 @@
 #include "base/text.h"
 #include "launch/head/rendezvous.h"
 #include "launch/hosts/hostlist.h"
-#include "launch/hosts/rank_list.h"
+#include "launch/hosts/job_spec.h"
 #include "launch/hosts/start_command.h"
-#include "launch/process/binding.h"
 #include "launch/process/pseudo_terminal.h"
 #include "net/address.h"
 #include "net/key.h"
@@ -57,52 +56,26 @@ typedef struct agent_remote {
     int out_fd;          /* frames of launch_request.h, with the ranks' output among them */
     bool terminal;       /* the job's stderr is a terminal */
     bool input_terminal; /* ... its stdin is */
-    pty_size size;       /* of the ranks' terminals, with agent_spec.pty */
+    pty_size size;       /* of the ranks' terminals, with job_spec.pty */
 } agent_remote;
 
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): by meaning
 typedef struct agent_spec {
-    int n_ranks;       /* on this node; with hosts the most, and the list decides */
-    char *const *argv; /* program and arguments; NULL: the ranks run fn */
-    ls_spawn_fn fn;
+    int n_ranks; /* on this node; with hosts the most, and the list decides */
+    const job_spec *job;
+    ls_spawn_fn fn; /* what the ranks run instead of job->argv */
     void *fn_arg;
-    int64_t grace_ms; /* for the ranks when the job is asked to end, before SIGKILL */
-    bool capture; /* the agent prints what ranks write; otherwise they inherit its descriptors */
-    bool prefix;  /* "rank 1| " in front of each line */
-    bool pty;     /* captured ranks write to terminals; rank 0 reads from one if our stdin is */
-    bool hosts_store;        /* the head hosts the store of PyTorch programs, see agent_store.h */
-    const char *master_addr; /* MASTER_ADDR without that store; NULL: rank 0's machine */
-    int master_port;         /* 0: a free one */
-    const char *run_id;      /* TORCHELASTIC_RUN_ID; NULL: the job's own name */
-    const char *role;        /* ROLE_NAME; NULL: "default" */
-    bool isolate;            /* the ranks are in a namespace of processes: isolate.h */
-    binding_kind binding;    /* --numa-binding: cores and memory of each rank */
-    bool virtual_local_rank; /* LOCAL_RANK=0 for every rank, and one visible device each */
-    uint64_t stop_signals;   /* bit i: signal i asks the job to end; 0: signal_list_default() */
-
-    /* Captured lines. Lists are by local rank, except `shown`. */
-    const rank_list *redirect;    /* written to files, not shown; NULL: none */
-    const rank_list *tee;         /* written to files, and shown; NULL: none */
-    const rank_list *shown_local; /* NULL: all */
-    const rank_list *shown;       /* by rank in the job; NULL: all */
-    /*
-     * By stream, the lines of teed streams that also go to one file (agent_filter.c): a comma list
-     * of texts of at most LINE_FILTER_MOST bytes; NULL: none.
-     */
-    const char *filters[2];
-    /* The prefix of each line, if `prefix` is set (line_prefix.h); NULL: "rank 1| ". */
-    const char *line_prefix;
-    const char *log_dir; /* for the files, see log_folder.h; NULL: a new folder in $TMPDIR */
+    int master_port; /* 0: a free one */
+    bool capture;    /* the agent prints what ranks write; otherwise they inherit its descriptors */
+    bool prefix;     /* "rank 1| " in front of each line */
+    bool fold;       /* on a terminal the same line of several ranks is printed once */
     /*
      * Where this agent writes the error of a failed job, in torchrun's form (error_file.h); NULL:
      * nowhere.
      */
     const char *error_path;
-    bool fold; /* on a terminal the same line of several ranks is printed once */
 
-    const agent_nodes *nodes; /* NULL: a job of one node */
-    const char *net; /* --net, the networks that may be used (net/interface.h); NULL or "": any */
-    net_ports ports; /* for listeners that other nodes connect to */
+    const agent_nodes *nodes;      /* NULL: a job of one node */
     const agent_hosts_spec *hosts; /* NULL: starts no other agents. Needs nodes with a key */
     const agent_remote *remote;    /* NULL: this agent was not started by another one */
     rdzv_options rendezvous;       /* zeros: one node, no restart; its grace_ms is not used */

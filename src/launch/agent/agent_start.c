@@ -24,7 +24,7 @@ static const int handled_signals[] = {SIGCHLD, SIGTSTP, SIGCONT, SIGUSR1, SIGUSR
 
 bool agent_stops_at(const agent_spec *spec, int number)
 {
-    return signal_list_has(spec->stop_signals, number);
+    return signal_list_has(spec->job->stop_signals, number);
 }
 
 static ls_status take_signals(agent *a)
@@ -118,7 +118,7 @@ static ls_status open_job(agent *a)
     LS_TRY(head_job_key(&a->link.key, a->ctx.place.job, &a->key));
     LS_TRY(net_key_to_fd(&a->key, &a->key_fd));
     LS_TRY(agent_logs_open(&a->output));
-    if (a->ctx.spec->argv != NULL && a->ctx.place.place.node == 0)
+    if (a->ctx.spec->job->argv != NULL && a->ctx.place.place.node == 0)
         agent_pmi_note_open_mpi(&a->ctx);
     a->containment.mark.key_fd = a->key_fd;
     return agent_containment_open_job(&a->containment);
@@ -204,7 +204,7 @@ static void on_starter_size(void *arg, pty_size size)
 {
     agent *a = arg;
 
-    if (!a->ctx.spec->pty)
+    if (!a->ctx.spec->job->pty)
         return;
     agent_terminal_resize(&a->output, size);
     agent_signal_ranks(a, SIGWINCH);
@@ -239,8 +239,10 @@ static ls_status on_placed(void *arg, const hosts_own_node *own)
 static void prepare(agent *a, const agent_spec *spec, agent_result *result)
 {
     *a = (agent){.own_spec = *spec, .result = result, .key_fd = -1, .signals = {.fd = -1}};
-    if (spec->stop_signals == 0)
-        a->own_spec.stop_signals = signal_list_default();
+    a->own_job = *spec->job;
+    a->own_spec.job = &a->own_job;
+    if (spec->job->stop_signals == 0)
+        a->own_job.stop_signals = signal_list_default();
     if (spec->nodes != NULL) {
         a->own_nodes = *spec->nodes;
         a->own_spec.nodes = &a->own_nodes;
@@ -315,7 +317,7 @@ ls_status agent_open(agent *a, const agent_spec *spec, agent_result *result)
     LS_TRY(take_signals(a));
     if (spec->remote != NULL)
         LS_TRY(agent_remote_open(&a->starter, &a->input));
-    if (spec->argv != NULL)
+    if (spec->job->argv != NULL)
         prctl(PR_SET_CHILD_SUBREAPER, 1);
     LS_TRY(agent_view_open(&a->view, a));
     return open_connection(a);

@@ -89,7 +89,7 @@ static ls_status open_listener(agent_store *s, int port)
 
     if (is_on_network(s)) {
         options.at = s->network->pick.head;
-        options.ports = context_of(s)->spec->ports;
+        options.ports = context_of(s)->spec->job->ports;
         options.ask = ask_owner;
     }
     return ls_context(user_listener_open(context_of(s)->poller, &options, &s->listener),
@@ -108,8 +108,8 @@ static ls_status find_free_port(const agent_store *s, int *port)
     net_address bound;
     int fd;
 
-    LS_TRY(net_listen_in(&s->network->pick.head, context_of(s)->spec->ports, 0, NET_STREAM, 1, &fd,
-                         &bound));
+    LS_TRY(net_listen_in(&s->network->pick.head, context_of(s)->spec->job->ports, 0, NET_STREAM, 1,
+                         &fd, &bound));
     file_close(&fd);
     *port = net_address_port(&bound);
     return LS_OK;
@@ -145,11 +145,11 @@ const char *agent_store_host(const agent_store *s, char *buf, size_t n)
 {
     const agent_spec *spec = context_of(s)->spec;
     const bool has_store = context_of(s)->place.has_store;
-    const bool is_given = spec->master_addr != NULL &&
+    const bool is_given = spec->job->master_addr != NULL &&
                           (spec->nodes == NULL || spec->hosts != NULL || spec->remote != NULL);
 
     if (!has_store && is_given)
-        return spec->master_addr;
+        return spec->job->master_addr;
     if (is_on_network(s) || (has_several_nodes(s) && !has_store))
         return net_address_host(buf, n, &s->network->pick.head);
     return "127.0.0.1";

@@ -73,7 +73,7 @@ void agent_store_begin_watch(agent_store *s, int port, const pid_t *pid)
     s->is_used = false;
     s->watch = (store_watch){
         .pid = pid, .port = port, .quiet = wait_report_begin(wait_report_setting_ms())};
-    if (ctx->place.has_store && ctx->place.place.node == 0 && ctx->spec->argv != NULL)
+    if (ctx->place.has_store && ctx->place.place.node == 0 && ctx->spec->job->argv != NULL)
         look_again(s);
 }
 

@@ -96,11 +96,11 @@ static void fill_command(const agent *a, job_view *v)
 {
     size_t used = 0;
 
-    if (a->ctx.spec->argv == NULL) {
+    if (a->ctx.spec->job->argv == NULL) {
         process_command("", getpid(), v->command, sizeof(v->command));
         return;
     }
-    for (char *const *arg = a->ctx.spec->argv; *arg != NULL; arg++) {
+    for (char *const *arg = a->ctx.spec->job->argv; *arg != NULL; arg++) {
         text_format(v->command + used, sizeof(v->command) - used, "%s%s", used > 0 ? " " : "",
                     *arg);
         used = strlen(v->command);
@@ -121,8 +121,8 @@ static void fill_job(const agent *a, job_view *v)
 {
     const rdzv_place *place = &a->ctx.place.place;
 
-    if (a->ctx.spec->run_id != NULL)
-        text_printable(v->name, sizeof(v->name), a->ctx.spec->run_id);
+    if (a->ctx.spec->job->run_id != NULL)
+        text_printable(v->name, sizeof(v->name), a->ctx.spec->job->run_id);
     text_format(v->agent, sizeof(v->agent), "%s", a->name);
     text_printable(v->host, sizeof(v->host), host_name(a));
     text_format(v->version, sizeof(v->version), "%s", ls_version());

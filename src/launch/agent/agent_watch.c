@@ -322,7 +322,7 @@ static void rank_ended(agent_rank *r, int wait_status)
 /* Why a program did not start, and what to do about the usual reason. */
 static void describe_exec(agent_rank *r, int error)
 {
-    const char *program = r->agent->ctx.spec->argv[0];
+    const char *program = r->agent->ctx.spec->job->argv[0];
     char advice[LS_ERROR_BYTES];
 
     text_format(r->message, sizeof(r->message), "cannot run %s: %s%s", program,
@@ -351,7 +351,7 @@ static void take_record(agent_rank *r, const shim_record *record)
         return;
     case SHIM_ENDED:
         r->peak_bytes = record->peak_bytes;
-        if (r->agent->ctx.spec->isolate)
+        if (r->agent->ctx.spec->job->isolate)
             r->shim = 0; /* the number may be used again from now on */
         rank_ended(r, record->value);
         return;
@@ -363,7 +363,7 @@ static void take_record(agent_rank *r, const shim_record *record)
 
 static void shim_ended(agent_rank *r)
 {
-    const bool is_isolated = r->agent->ctx.spec->isolate;
+    const bool is_isolated = r->agent->ctx.spec->job->isolate;
 
     if (r->ended)
         return;

@@ -158,15 +158,16 @@ static void put_lockstep(builder *b, const rank_place *p)
         put(b, "LOCKSTEP_RING_FD=%d", p->ring_fd);
     if (p->is_traced)
         put(b, "LOCKSTEP_TRACE=1");
-    if (p->stop_signals != 0)
-        put(b, SIGNAL_LIST_ENV "=%s", signal_list_text(signals, sizeof(signals), p->stop_signals));
+    if (p->spec->stop_signals != 0)
+        put(b, SIGNAL_LIST_ENV "=%s",
+            signal_list_text(signals, sizeof(signals), p->spec->stop_signals));
     if (p->listen_fd >= 0)
         put(b, "LOCKSTEP_LISTEN_FD=%d", p->listen_fd);
     for (int i = 0; i < p->n_variables; i++)
         put(b, "%s=%s", p->variables[i].name, p->variables[i].value);
     if (p->columns > 0)
         put(b, "LOCKSTEP_TTY=%d", p->columns);
-    if (p->is_isolated)
+    if (p->spec->isolate) /* process_set_shown_pid() sets it later */
         put(b, PROCESS_OUTER_PID_ENV "=%*s", PROCESS_SHOWN_BYTES - 1, "");
 }
 
@@ -191,22 +192,22 @@ static void put_torchrun(builder *b, char *const *inherited, const rank_place *p
 {
     put(b, "RANK=%d", p->rank);
     put(b, "WORLD_SIZE=%d", p->world_size);
-    put(b, "LOCAL_RANK=%d", p->virtual_local_rank ? 0 : p->local_rank);
+    put(b, "LOCAL_RANK=%d", p->spec->virtual_local_rank ? 0 : p->local_rank);
     put(b, "LOCAL_WORLD_SIZE=%d", p->local_size);
     put(b, "GROUP_RANK=%d", p->node_rank);
     put(b, "GROUP_WORLD_SIZE=%d", p->n_nodes);
-    put(b, "ROLE_NAME=%s", p->role);
+    put(b, "ROLE_NAME=%s", p->spec->role != NULL ? p->spec->role : "default");
     put(b, "ROLE_RANK=%d", p->rank);
     put(b, "ROLE_WORLD_SIZE=%d", p->world_size);
     put(b, "MASTER_ADDR=%s", p->master_addr);
     put(b, "MASTER_PORT=%d", p->master_port);
     put(b, "TORCHELASTIC_RESTART_COUNT=%d", p->n_restarts);
     put(b, "TORCHELASTIC_MAX_RESTARTS=%d", p->max_restarts);
-    put(b, "TORCHELASTIC_RUN_ID=%s", p->run_id);
+    put(b, "TORCHELASTIC_RUN_ID=%s", p->spec->run_id != NULL ? p->spec->run_id : p->job);
     put(b, "TORCHELASTIC_USE_AGENT_STORE=%s", p->agent_store ? "True" : "False");
     if (p->error_file != NULL)
         put(b, "TORCHELASTIC_ERROR_FILE=%s", p->error_file);
-    if (p->virtual_local_rank)
+    if (p->spec->virtual_local_rank)
         put_own_device(b, inherited, p->local_rank);
     put_default(b, inherited, "NCCL_ASYNC_ERROR_HANDLING", "1");
     put_default(b, inherited, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");

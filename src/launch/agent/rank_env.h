@@ -7,12 +7,14 @@
 #define LS_LAUNCH_RANK_ENV_H
 
 #include "base/status.h"
+#include "launch/hosts/job_spec.h"
 #include "launch/network/net_choice.h"
 
 #include <stdbool.h>
 
 /* One rank of a job, and what it gets from its agent. */
 typedef struct rank_place {
+    const job_spec *spec; /* the same for all ranks of the job */
     int rank;
     int world_size;
     int local_rank;
@@ -27,26 +29,21 @@ typedef struct rank_place {
     bool is_new_member;  /* it is started in the place of another one */
     const char *master_addr;
     int master_port;
-    bool agent_store;   /* the head hosts PyTorch's store; else rank 0 hosts one */
-    const char *run_id; /* for TORCHELASTIC_RUN_ID */
-    const char *role;
+    bool agent_store; /* the head hosts PyTorch's store; else rank 0 hosts one */
     unsigned generation;
     int n_restarts; /* TORCHELASTIC_RESTART_COUNT */
     int max_restarts;
-    const char *error_file;  /* TORCHELASTIC_ERROR_FILE; NULL: not set */
-    bool virtual_local_rank; /* torchrun's LOCAL_RANK is 0, and one device is visible */
-    int key_fd;              /* -1: none */
-    int ring_fd;             /* -1: none */
-    bool is_traced;          /* run --trace */
-    int pmi_fd;              /* a socket for PMI-1; -1: none */
-    int listen_fd;           /* listens for ranks of other nodes; -1: none */
+    const char *error_file;                    /* TORCHELASTIC_ERROR_FILE; NULL: not set */
+    int key_fd;                                /* -1: none */
+    int ring_fd;                               /* -1: none */
+    bool is_traced;                            /* run --trace */
+    int pmi_fd;                                /* a socket for PMI-1; -1: none */
+    int listen_fd;                             /* listens for ranks of other nodes; -1: none */
     net_variable variables[NET_VARIABLES_MAX]; /* select the network in all kinds of programs */
     int n_variables;
-    int columns;           /* of the terminal that shows rank 0's lines; 0: no terminal */
-    bool is_isolated;      /* process_set_shown_pid() sets its process numbers later */
-    uint64_t stop_signals; /* which the rank gets when they stop the job; 0: not set */
-    int threads;           /* compute threads of each rank */
-    int cores;             /* shared by the ranks of this machine */
+    int columns; /* of the terminal that shows rank 0's lines; 0: no terminal */
+    int threads; /* compute threads of each rank */
+    int cores;   /* shared by the ranks of this machine */
 } rank_place;
 
 /*

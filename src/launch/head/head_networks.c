@@ -195,9 +195,8 @@ ls_status head_handle_probed(head_node *node, const frame *f)
 
     if (!is_current(node, &r))
         return LS_OK;
-    st = net_report_read(&r, &report);
-    if (st == LS_OK)
-        st = wire_reader_end(&r, "a node's probe results");
+    net_report_read(&r, &report);
+    st = wire_reader_end(&r, "a node's probe results");
     k = st == LS_OK ? node->place->node : 0;
     if (st == LS_OK && (h->n_offers < h->n_places || h->has_report[k]))
         st = ls_fail(LS_EPROTO, "unexpected probe results of a node");

@@ -24,11 +24,6 @@ static int read_int(wire_reader *r, int least, int most)
     return r->failed ? least : (int)v;
 }
 
-static bool read_bool(wire_reader *r)
-{
-    return wire_read_u8(r) != 0;
-}
-
 /* A line of another machine, made printable. */
 static void read_line(wire_reader *r, char *out, size_t n)
 {
@@ -130,40 +125,180 @@ void node_hello_free(node_hello *h)
     h->hello.n_per_node = 0;
 }
 
-/* --- failures and ends --- */
+/* --- messages without pointers --- */
 
-void node_write_failure(wire_writer *w, const node_failure *f)
+enum { LOCAL_LAST = RDZV_LOCAL_MAX - 1, NODE_LAST = RDZV_NODES_MAX - 1, PORT_LAST = 65535 };
+
+static const wire_field failure[] = {
+    WIRE_ID(node_failure, generation),
+    WIRE_NUMBER(node_failure, local_rank, 4, -1, LOCAL_LAST),
+    WIRE_NUMBER(node_failure, exit_code, 4, 0, 255),
+    WIRE_BOOL(node_failure, crashed),
+    WIRE_LINE(node_failure, text),
+};
+const wire_table node_failure_table = WIRE_TABLE(node_failure, "a rank's failure", failure, NULL);
+
+static const wire_field welcome[] = {
+    WIRE_NUMBER(node_welcome, place.generation, 4, 1, UINT32_MAX),
+    WIRE_NUMBER(node_welcome, place.n_restarts, 4, 0, INT32_MAX),
+    WIRE_NUMBER(node_welcome, place.node, 4, 0, NODE_LAST),
+    WIRE_NUMBER(node_welcome, place.n_nodes, 4, 1, RDZV_NODES_MAX),
+    WIRE_NUMBER(node_welcome, place.rank_base, 4, 0, INT32_MAX),
+    WIRE_NUMBER(node_welcome, place.n_local, 4, 1, RDZV_LOCAL_MAX),
+    WIRE_NUMBER(node_welcome, place.world_size, 4, 1, INT32_MAX),
+    WIRE_BOOL(node_welcome, place.is_late),
+    WIRE_NUMBER(node_welcome, max_restarts, 4, 0, INT32_MAX),
+    WIRE_NUMBER(node_welcome, silence_ms, 4, 1, INT32_MAX),
+    WIRE_TEXT(node_welcome, job),
+    WIRE_NUMBER(node_welcome, hub_port, 4, 0, PORT_LAST),
+    WIRE_TEXT(node_welcome, hub_unix),
+    WIRE_NUMBER(node_welcome, members_port, 4, 0, PORT_LAST),
+    WIRE_TEXT(node_welcome, members_unix),
+    WIRE_BOOL(node_welcome, has_standby),
+    WIRE_NUMBER(node_welcome, head_node, 4, 0, NODE_LAST),
+    WIRE_BOOL(node_welcome, has_store),
+    WIRE_BOOL(node_welcome, collects_rings),
+    WIRE_TEXT(node_welcome, mpi_layout),
+};
+
+/* The job's name becomes part of environments, file names and handshakes. */
+static bool is_job_id(const char *job)
 {
-    wire_write_u32(w, f->generation);
-    write_int(w, f->local_rank);
-    write_int(w, f->exit_code);
-    wire_write_u8(w, f->crashed);
-    wire_write_text(w, f->text);
+    return strlen(job) == JOB_ID_BYTES - 1 && strspn(job, "0123456789abcdef") == JOB_ID_BYTES - 1;
 }
 
-ls_status node_read_failure(const frame *f, node_failure *out)
+static const char *check_welcome(const void *message)
 {
-    wire_reader r = wire_reader_over(f->body, f->bytes);
+    const node_welcome *v = message;
+    const rdzv_place *p = &v->place;
 
-    memset(out, 0, sizeof(*out));
-    out->generation = wire_read_u32(&r);
-    out->local_rank = read_int(&r, -1, RDZV_LOCAL_MAX - 1);
-    out->exit_code = read_int(&r, 0, 255);
-    out->crashed = read_bool(&r);
-    read_line(&r, out->text, sizeof(out->text));
-    return wire_reader_end(&r, "a rank's failure");
+    if (p->node >= p->n_nodes)
+        return "node";
+    if (v->head_node >= p->n_nodes)
+        return "head_node";
+    if (p->n_local > p->world_size || p->rank_base > p->world_size - p->n_local)
+        return "world_size";
+    if (!is_job_id(v->job))
+        return "job";
+    if ((v->hub_port != 0 && v->hub_unix[0] != 0) ||
+        (v->members_port != 0 && v->members_unix[0] != 0))
+        return "hub_port or members_port";
+    return pmi_is_layout(v->mpi_layout) ? NULL : "mpi_layout";
 }
+
+const wire_table node_welcome_table = WIRE_TABLE(node_welcome, "a welcome", welcome, check_welcome);
+
+static const wire_field master[] = {
+    WIRE_ID(node_master, generation),
+    WIRE_NUMBER(node_master, port, 4, 0, PORT_LAST),
+};
+const wire_table node_master_table = WIRE_TABLE(node_master, "a node's message", master, NULL);
+
+static const wire_field slot[] = {
+    WIRE_ID(node_slot, generation),
+    WIRE_NUMBER(node_slot, local_rank, 4, 0, LOCAL_LAST),
+    WIRE_NUMBER(node_slot, member, 4, 0, INT32_MAX),
+};
+const wire_table node_slot_table = WIRE_TABLE(node_slot, "a place of an elastic job", slot, NULL);
+
+static const wire_field found[] = {
+    WIRE_ID(node_found, generation),
+    WIRE_NUMBER(node_found, local_rank, 4, 0, LOCAL_LAST),
+    WIRE_NUMBER(node_found, member, 4, 0, INT32_MAX),
+    WIRE_NUMBER(node_found, found, 1, 0, RECOVERY_HAS_ENDED),
+};
+const wire_table node_found_table =
+    WIRE_TABLE(node_found, "what has become of a rank", found, NULL);
+
+static const wire_field owner_query[] = {
+    WIRE_ID(node_owner_query, generation),
+    WIRE_ID(node_owner_query, question),
+    WIRE_ADDRESS(node_owner_query, client, NET_UNIX),
+    WIRE_ADDRESS(node_owner_query, server, NET_UNIX),
+};
+const wire_table node_owner_query_table =
+    WIRE_TABLE(node_owner_query, "a query for the owner of a connection", owner_query, NULL);
+
+static const wire_field owner_answer[] = {
+    WIRE_ID(node_owner_answer, generation),
+    WIRE_ID(node_owner_answer, question),
+    WIRE_BOOL(node_owner_answer, is_users),
+};
+const wire_table node_owner_answer_table =
+    WIRE_TABLE(node_owner_answer, "the owner of a connection", owner_answer, NULL);
+
+static const wire_field stop[] = {
+    WIRE_NUMBER(node_stop, signal, 4, 1, 64),
+    WIRE_NUMBER(node_stop, grace_ms, 8, 0, NODE_GRACE_MAX_MS),
+    WIRE_LINE(node_stop, text),
+};
+const wire_table node_stop_table = WIRE_TABLE(node_stop, "a request to end", stop, NULL);
+
+static const wire_field rank_exit[] = {
+    WIRE_ID(node_exit, generation),
+    WIRE_NUMBER(node_exit, local_rank, 4, 0, LOCAL_LAST),
+    WIRE_NUMBER(node_exit, pid, 4, 0, INT32_MAX),
+    WIRE_NUMBER(node_exit, stage, 4, PMI_SILENT, PMI_LEFT),
+};
+const wire_table node_exit_table = WIRE_TABLE(node_exit, "the end of a rank", rank_exit, NULL);
+
+static const wire_field ring[] = {
+    WIRE_ID(node_ring, generation),
+    WIRE_NUMBER(node_ring, local_rank, 4, 0, LOCAL_LAST),
+    WIRE_NUMBER(node_ring, total, 4, 0, NODE_RING_MAX),
+    WIRE_ID(node_ring, offset),
+    WIRE_BYTES(node_ring, bytes, n, NODE_BODY_MAX),
+};
+
+static const char *check_ring(const void *message)
+{
+    const node_ring *r = message;
+
+    return r->offset <= r->total && r->n <= r->total - r->offset ? NULL : "offset";
+}
+
+const wire_table node_ring_table = WIRE_TABLE(node_ring, "a flight recorder", ring, check_ring);
+
+static const wire_field mpi[] = {
+    WIRE_ID(node_mpi, generation),
+    WIRE_ID(node_mpi, barrier),
+    WIRE_BOOL(node_mpi, has_members),
+};
+const wire_table node_mpi_table = WIRE_TABLE(node_mpi, "the MPI state of ranks", mpi, NULL);
+
+static const wire_field barrier[] = {
+    WIRE_ID(node_barrier, generation),
+    WIRE_ID(node_barrier, number),
+};
+const wire_table node_barrier_table =
+    WIRE_TABLE(node_barrier, "a barrier of MPI programs", barrier, NULL);
+
+/* --- ends, whose long texts follow the fields --- */
+
+static const wire_field end[] = {
+    WIRE_ID(node_end, generation),
+    WIRE_BOOL(node_end, stopped),
+    WIRE_NUMBER(node_end, n_failed, 4, 0, RDZV_LOCAL_MAX),
+    WIRE_NUMBER(node_end, n_stopped, 4, 0, RDZV_LOCAL_MAX),
+    WIRE_NUMBER(node_end, local_rank, 4, -1, LOCAL_LAST),
+    WIRE_NUMBER(node_end, exit_code, 4, 0, 255),
+    WIRE_BOOL(node_end, crashed),
+    WIRE_64(node_end, error_s),
+};
+
+static const char *check_end(const void *message)
+{
+    const node_end *e = message;
+
+    return e->local_rank >= 0 && e->exit_code == 0 ? "exit_code" : NULL; /* no failure */
+}
+
+static const wire_table end_table =
+    WIRE_TABLE(node_end, "the end of a node's ranks", end, check_end);
 
 void node_write_end(wire_writer *w, const node_end *e)
 {
-    wire_write_u32(w, e->generation);
-    wire_write_u8(w, e->stopped);
-    write_int(w, e->n_failed);
-    write_int(w, e->n_stopped);
-    write_int(w, e->local_rank);
-    write_int(w, e->exit_code);
-    wire_write_u8(w, e->crashed);
-    wire_write_i64(w, e->error_s);
+    wire_write_fields(w, &end_table, e);
     write_cut(w, e->text, NODE_DETAILS_MAX);
     write_cut(w, e->details, NODE_DETAILS_MAX);
 }
@@ -172,237 +307,23 @@ ls_status node_read_end(const frame *f, node_end *out, text_buf *text, text_buf 
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
 
-    memset(out, 0, sizeof(*out));
-    out->generation = wire_read_u32(&r);
-    out->stopped = read_bool(&r);
-    out->n_failed = read_int(&r, 0, RDZV_LOCAL_MAX);
-    out->n_stopped = read_int(&r, 0, RDZV_LOCAL_MAX);
-    out->local_rank = read_int(&r, -1, RDZV_LOCAL_MAX - 1);
-    out->exit_code = read_int(&r, 0, 255);
-    out->crashed = read_bool(&r);
-    out->error_s = wire_read_i64(&r);
+    wire_read_fields(&r, &end_table, out);
     read_lines(&r, NODE_DETAILS_MAX, text);
     read_lines(&r, NODE_DETAILS_MAX, details);
-    if (out->local_rank >= 0 && out->exit_code == 0)
-        r.failed = true; /* no failure */
     out->text = text_str(text);
     out->details = text_str(details);
-    return wire_reader_end(&r, "the end of a node's ranks");
+    return wire_reader_end(&r, end_table.what);
 }
 
-/* --- welcome --- */
-
-const char *node_silence_text(char buf[NODE_SILENCE_TEXT], int64_t silence_ms)
-{
-    return text_format(buf, NODE_SILENCE_TEXT, "no heartbeat for %g s", (double)silence_ms / 1e3);
-}
-
-void node_write_welcome(wire_writer *w, const node_welcome *v)
-{
-    const rdzv_place *p = &v->place;
-
-    wire_write_u32(w, p->generation);
-    write_int(w, p->n_restarts);
-    write_int(w, p->node);
-    write_int(w, p->n_nodes);
-    write_int(w, p->rank_base);
-    write_int(w, p->n_local);
-    write_int(w, p->world_size);
-    wire_write_u8(w, p->is_late);
-    write_int(w, v->max_restarts);
-    write_int(w, v->silence_ms);
-    wire_write_text(w, v->job);
-    write_int(w, v->hub_port);
-    wire_write_text(w, v->hub_unix);
-    write_int(w, v->members_port);
-    wire_write_text(w, v->members_unix);
-    wire_write_u8(w, v->has_standby);
-    write_int(w, v->head_node);
-    wire_write_u8(w, v->has_store);
-    wire_write_u8(w, v->collects_rings);
-    wire_write_text(w, v->mpi_layout);
-}
-
-/* The job's name becomes part of environments, file names and handshakes. */
-static bool is_job_id(const char *job)
-{
-    return strlen(job) == JOB_ID_BYTES - 1 && strspn(job, "0123456789abcdef") == JOB_ID_BYTES - 1;
-}
-
-ls_status node_read_welcome(const frame *f, node_welcome *out)
-{
-    wire_reader r = wire_reader_over(f->body, f->bytes);
-    rdzv_place *p = &out->place;
-
-    memset(out, 0, sizeof(*out));
-    p->generation = wire_read_u32(&r);
-    p->n_restarts = read_int(&r, 0, INT32_MAX);
-    p->node = read_int(&r, 0, RDZV_NODES_MAX - 1);
-    p->n_nodes = read_int(&r, 1, RDZV_NODES_MAX);
-    p->rank_base = read_int(&r, 0, INT32_MAX);
-    p->n_local = read_int(&r, 1, RDZV_LOCAL_MAX);
-    p->world_size = read_int(&r, 1, INT32_MAX);
-    p->is_late = read_bool(&r);
-    out->max_restarts = read_int(&r, 0, INT32_MAX);
-    out->silence_ms = read_int(&r, 1, INT32_MAX);
-    wire_read_text(&r, out->job, sizeof(out->job));
-    out->hub_port = read_int(&r, 0, 65535);
-    wire_read_text(&r, out->hub_unix, sizeof(out->hub_unix));
-    out->members_port = read_int(&r, 0, 65535);
-    wire_read_text(&r, out->members_unix, sizeof(out->members_unix));
-    out->has_standby = read_bool(&r);
-    out->head_node = read_int(&r, 0, RDZV_NODES_MAX - 1);
-    out->has_store = read_bool(&r);
-    out->collects_rings = read_bool(&r);
-    wire_read_text(&r, out->mpi_layout, sizeof(out->mpi_layout));
-    LS_TRY(wire_reader_end(&r, "a welcome"));
-    if (p->generation == 0 || p->node >= p->n_nodes || out->head_node >= p->n_nodes ||
-        p->n_local > p->world_size || p->rank_base > p->world_size - p->n_local ||
-        !is_job_id(out->job) || (out->hub_port != 0 && out->hub_unix[0] != 0) ||
-        (out->members_port != 0 && out->members_unix[0] != 0) || !pmi_is_layout(out->mpi_layout))
-        return ls_fail(LS_EPROTO, "malformed welcome: node %d of %d, %d rank%s from %d of %d",
-                       p->node, p->n_nodes, p->n_local, text_plural(p->n_local), p->rank_base,
-                       p->world_size);
-    return LS_OK;
-}
-
-/* --- elastic jobs --- */
-
-void node_write_slot(wire_writer *w, const node_slot *s)
-{
-    wire_write_u32(w, s->generation);
-    write_int(w, s->local_rank);
-    write_int(w, s->member);
-}
-
-ls_status node_read_slot(const frame *f, node_slot *out)
-{
-    wire_reader r = wire_reader_over(f->body, f->bytes);
-
-    out->generation = wire_read_u32(&r);
-    out->local_rank = read_int(&r, 0, RDZV_LOCAL_MAX - 1);
-    out->member = read_int(&r, 0, INT32_MAX);
-    return wire_reader_end(&r, "a place of an elastic job");
-}
-
-void node_write_found(wire_writer *w, const node_found *v)
-{
-    wire_write_u32(w, v->generation);
-    write_int(w, v->local_rank);
-    write_int(w, v->member);
-    wire_write_u8(w, (uint8_t)v->found);
-}
-
-ls_status node_read_found(const frame *f, node_found *out)
-{
-    wire_reader r = wire_reader_over(f->body, f->bytes);
-    uint8_t found;
-
-    out->generation = wire_read_u32(&r);
-    out->local_rank = read_int(&r, 0, RDZV_LOCAL_MAX - 1);
-    out->member = read_int(&r, 0, INT32_MAX);
-    found = wire_read_u8(&r);
-    r.failed |= found > RECOVERY_HAS_ENDED;
-    out->found = (recovery_found)found;
-    return wire_reader_end(&r, "what has become of a rank");
-}
-
-/* --- the store of PyTorch programs --- */
-
-void node_write_master(wire_writer *w, const node_master *m)
-{
-    wire_write_u32(w, m->generation);
-    write_int(w, m->port);
-}
-
-ls_status node_read_master(const frame *f, node_master *out)
-{
-    wire_reader r = wire_reader_over(f->body, f->bytes);
-
-    out->generation = wire_read_u32(&r);
-    out->port = read_int(&r, 0, 65535);
-    return wire_reader_end(&r, "a node's message");
-}
-
-static void write_address(wire_writer *w, const net_address *a)
-{
-    char text[NET_ADDRESS_TEXT_MAX];
-
-    wire_write_text(w, net_address_text(text, sizeof(text), a));
-}
-
-static void read_address(wire_reader *r, net_address *out)
-{
-    char text[NET_ADDRESS_TEXT_MAX];
-
-    wire_read_text(r, text, sizeof(text));
-    if (!r->failed && net_address_decode(text, out) != LS_OK)
-        r->failed = true;
-}
-
-void node_write_owner_query(wire_writer *w, const node_owner_query *o)
-{
-    wire_write_u32(w, o->generation);
-    wire_write_u32(w, o->question);
-    write_address(w, &o->client);
-    write_address(w, &o->server);
-}
-
-ls_status node_read_owner_query(const frame *f, node_owner_query *out)
-{
-    wire_reader r = wire_reader_over(f->body, f->bytes);
-
-    memset(out, 0, sizeof(*out));
-    out->generation = wire_read_u32(&r);
-    out->question = wire_read_u32(&r);
-    read_address(&r, &out->client);
-    read_address(&r, &out->server);
-    return wire_reader_end(&r, "a query for the owner of a connection");
-}
-
-void node_write_owner_answer(wire_writer *w, const node_owner_answer *o)
-{
-    wire_write_u32(w, o->generation);
-    wire_write_u32(w, o->question);
-    wire_write_u8(w, o->is_users);
-}
-
-ls_status node_read_owner_answer(const frame *f, node_owner_answer *out)
-{
-    wire_reader r = wire_reader_over(f->body, f->bytes);
-
-    out->generation = wire_read_u32(&r);
-    out->question = wire_read_u32(&r);
-    out->is_users = read_bool(&r);
-    return wire_reader_end(&r, "the owner of a connection");
-}
-
-/* --- requests to end --- */
-
-void node_write_stop(wire_writer *w, const node_stop *s)
-{
-    write_int(w, s->signal);
-    wire_write_i64(w, s->grace_ms);
-    wire_write_text(w, s->text);
-}
-
-ls_status node_read_stop(const frame *f, node_stop *out)
-{
-    wire_reader r = wire_reader_over(f->body, f->bytes);
-
-    memset(out, 0, sizeof(*out));
-    out->signal = read_int(&r, 1, 64);
-    out->grace_ms = wire_read_i64(&r);
-    read_line(&r, out->text, sizeof(out->text));
-    if (out->grace_ms < 0 || out->grace_ms > NODE_GRACE_MAX_MS)
-        r.failed = true;
-    return wire_reader_end(&r, "a request to end");
-}
+static const wire_field over[] = {
+    WIRE_NUMBER(node_over, exit_code, 4, 0, 255),
+    WIRE_BOOL(node_over, failed),
+};
+static const wire_table over_table = WIRE_TABLE(node_over, "the end of a job", over, NULL);
 
 void node_write_over(wire_writer *w, const node_over *o)
 {
-    write_int(w, o->exit_code);
-    wire_write_u8(w, o->failed);
+    wire_write_fields(w, &over_table, o);
     write_cut(w, o->report, NODE_REPORT_MAX);
 }
 
@@ -410,92 +331,18 @@ ls_status node_read_over(const frame *f, node_over *out, text_buf *report)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
 
-    memset(out, 0, sizeof(*out));
-    out->exit_code = read_int(&r, 0, 255);
-    out->failed = read_bool(&r);
+    wire_read_fields(&r, &over_table, out);
     read_lines(&r, NODE_REPORT_MAX, report);
     out->report = text_str(report);
-    return wire_reader_end(&r, "the end of a job");
+    return wire_reader_end(&r, over_table.what);
 }
 
-/* --- small ones --- */
-
-void node_write_exit(wire_writer *w, const node_exit *l)
+const char *node_silence_text(char buf[NODE_SILENCE_TEXT], int64_t silence_ms)
 {
-    wire_write_u32(w, l->generation);
-    write_int(w, l->local_rank);
-    write_int(w, l->pid);
-    write_int(w, (int)l->stage);
+    return text_format(buf, NODE_SILENCE_TEXT, "no heartbeat for %g s", (double)silence_ms / 1e3);
 }
 
-ls_status node_read_exit(const frame *f, node_exit *out)
-{
-    wire_reader r = wire_reader_over(f->body, f->bytes);
-
-    out->generation = wire_read_u32(&r);
-    out->local_rank = read_int(&r, 0, RDZV_LOCAL_MAX - 1);
-    out->pid = read_int(&r, 0, INT32_MAX);
-    out->stage = (pmi_stage)read_int(&r, PMI_SILENT, PMI_LEFT);
-    return wire_reader_end(&r, "the end of a rank");
-}
-
-void node_write_ring(wire_writer *w, const node_ring *r)
-{
-    wire_write_u32(w, r->generation);
-    write_int(w, r->local_rank);
-    wire_write_u32(w, r->total);
-    wire_write_u32(w, r->offset);
-    wire_write_bytes(w, r->bytes, r->n);
-}
-
-ls_status node_read_ring(const frame *f, node_ring *out)
-{
-    wire_reader r = wire_reader_over(f->body, f->bytes);
-
-    memset(out, 0, sizeof(*out));
-    out->generation = wire_read_u32(&r);
-    out->local_rank = read_int(&r, 0, RDZV_LOCAL_MAX - 1);
-    out->total = wire_read_u32(&r);
-    out->offset = wire_read_u32(&r);
-    out->bytes = wire_read_bytes(&r, NODE_BODY_MAX, &out->n);
-    LS_TRY(wire_reader_end(&r, "a flight recorder"));
-    if (out->total > NODE_RING_MAX || out->offset > out->total || out->n > out->total - out->offset)
-        return ls_fail(LS_EPROTO, "a flight recorder of %u bytes with %zu at %u", out->total,
-                       out->n, out->offset);
-    return LS_OK;
-}
-
-void node_write_mpi(wire_writer *w, const node_mpi *m)
-{
-    wire_write_u32(w, m->generation);
-    wire_write_u32(w, m->barrier);
-    wire_write_u8(w, m->has_members);
-}
-
-ls_status node_read_mpi(const frame *f, node_mpi *out)
-{
-    wire_reader r = wire_reader_over(f->body, f->bytes);
-
-    out->generation = wire_read_u32(&r);
-    out->barrier = wire_read_u32(&r);
-    out->has_members = read_bool(&r);
-    return wire_reader_end(&r, "the MPI state of ranks");
-}
-
-void node_write_barrier(wire_writer *w, const node_barrier *b)
-{
-    wire_write_u32(w, b->generation);
-    wire_write_u32(w, b->number);
-}
-
-ls_status node_read_barrier(const frame *f, node_barrier *out)
-{
-    wire_reader r = wire_reader_over(f->body, f->bytes);
-
-    out->generation = wire_read_u32(&r);
-    out->number = wire_read_u32(&r);
-    return wire_reader_end(&r, "a barrier of MPI programs");
-}
+/* --- one number, one text --- */
 
 ls_status node_read_number(const frame *f, uint32_t *out)
 {

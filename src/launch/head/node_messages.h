@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * node_messages.h - the frames between the head of a job and the agent of each node, also the
- * head's own. Bodies are written with net/wire.h. A message of an earlier generation is ignored.
+ * head's own. Bodies are written with net/wire_fields.h. A message of an earlier generation is
+ * ignored.
  */
 #ifndef LS_LAUNCH_NODE_MESSAGES_H
 #define LS_LAUNCH_NODE_MESSAGES_H
@@ -12,7 +13,7 @@
 #include "launch/head/rendezvous.h"
 #include "net/address.h"
 #include "net/frame.h"
-#include "net/wire.h"
+#include "net/wire_fields.h"
 
 #define NODE_BODY_MAX     ((size_t)256 * 1024)
 #define NODE_QUEUE_MAX    ((size_t)16 * 1024 * 1024) /* unsent; then the agent is dropped */
@@ -217,40 +218,29 @@ typedef struct node_barrier {
 const char *node_silence_text(char buf[NODE_SILENCE_TEXT], int64_t silence_ms);
 
 void node_write_hello(wire_writer *w, const rdzv_hello *hello);
-void node_write_failure(wire_writer *w, const node_failure *f);
-void node_write_end(wire_writer *w, const node_end *e); /* cuts details */
-void node_write_welcome(wire_writer *w, const node_welcome *v);
-void node_write_master(wire_writer *w, const node_master *m);
-void node_write_slot(wire_writer *w, const node_slot *s);
-void node_write_found(wire_writer *w, const node_found *v);
-void node_write_owner_query(wire_writer *w, const node_owner_query *o);
-void node_write_owner_answer(wire_writer *w, const node_owner_answer *o);
-void node_write_stop(wire_writer *w, const node_stop *s);
-void node_write_over(wire_writer *w, const node_over *o); /* cuts the report */
-void node_write_exit(wire_writer *w, const node_exit *l);
-void node_write_ring(wire_writer *w, const node_ring *r);
-void node_write_mpi(wire_writer *w, const node_mpi *m);
-void node_write_barrier(wire_writer *w, const node_barrier *b);
-
-/* LS_EPROTO names what is wrong. */
+/* LS_EPROTO, here and below, names the field. */
 LS_MUST_USE ls_status node_read_hello(const frame *f, node_hello *out);
 void node_hello_free(node_hello *h);
-LS_MUST_USE ls_status node_read_failure(const frame *f, node_failure *out);
-/* text and details are kept in those buffers. */
+
+WIRE_FUNCTIONS(node_write_failure, node_read_failure, node_failure)
+WIRE_FUNCTIONS(node_write_welcome, node_read_welcome, node_welcome)
+WIRE_FUNCTIONS(node_write_master, node_read_master, node_master)
+WIRE_FUNCTIONS(node_write_slot, node_read_slot, node_slot)
+WIRE_FUNCTIONS(node_write_found, node_read_found, node_found)
+WIRE_FUNCTIONS(node_write_owner_query, node_read_owner_query, node_owner_query)
+WIRE_FUNCTIONS(node_write_owner_answer, node_read_owner_answer, node_owner_answer)
+WIRE_FUNCTIONS(node_write_stop, node_read_stop, node_stop)
+WIRE_FUNCTIONS(node_write_exit, node_read_exit, node_exit)
+WIRE_FUNCTIONS(node_write_ring, node_read_ring, node_ring)
+WIRE_FUNCTIONS(node_write_mpi, node_read_mpi, node_mpi)
+WIRE_FUNCTIONS(node_write_barrier, node_read_barrier, node_barrier)
+
+/* Cut the texts. The texts that are read are kept in those buffers. */
+void node_write_end(wire_writer *w, const node_end *e);
 LS_MUST_USE ls_status node_read_end(const frame *f, node_end *out, text_buf *text,
                                     text_buf *details);
-LS_MUST_USE ls_status node_read_welcome(const frame *f, node_welcome *out);
-LS_MUST_USE ls_status node_read_master(const frame *f, node_master *out);
-LS_MUST_USE ls_status node_read_slot(const frame *f, node_slot *out);
-LS_MUST_USE ls_status node_read_found(const frame *f, node_found *out);
-LS_MUST_USE ls_status node_read_owner_query(const frame *f, node_owner_query *out);
-LS_MUST_USE ls_status node_read_owner_answer(const frame *f, node_owner_answer *out);
-LS_MUST_USE ls_status node_read_stop(const frame *f, node_stop *out);
+void node_write_over(wire_writer *w, const node_over *o);
 LS_MUST_USE ls_status node_read_over(const frame *f, node_over *out, text_buf *report);
-LS_MUST_USE ls_status node_read_exit(const frame *f, node_exit *out);
-LS_MUST_USE ls_status node_read_ring(const frame *f, node_ring *out);
-LS_MUST_USE ls_status node_read_mpi(const frame *f, node_mpi *out);
-LS_MUST_USE ls_status node_read_barrier(const frame *f, node_barrier *out);
 
 /* The bodies of one number or one text. */
 LS_MUST_USE ls_status node_read_number(const frame *f, uint32_t *out);

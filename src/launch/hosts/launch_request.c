@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch_request.c - writes and reads launch requests and the frames that follow them. Counts and
- * lengths are checked before memory is allocated. Called by both ends of a starter's connection.
+ * launch_request.c - the fields of launch requests in the order of their bytes, and the frames that
+ * follow a request. Called by both ends of a starter's connection.
  */
 #include "launch/hosts/launch_request.h"
 
@@ -13,264 +13,112 @@
 
 enum { TERMINAL_SIDE_MOST = 65535 };
 
-/* --- texts: with their terminator, so that a decoder can point to them --- */
+enum { STRINGS_MOST = LAUNCH_REQUEST_STRINGS_MAX, TEXT_MOST = LAUNCH_REQUEST_BODY_MAX };
 
-/* NULL is sent as "". */
-static void write_text(wire_writer *w, const char *text)
+static const wire_field size_fields[] = {
+    WIRE_NUMBER(pty_size, rows, 4, 0, TERMINAL_SIDE_MOST),
+    WIRE_NUMBER(pty_size, columns, 4, 0, TERMINAL_SIDE_MOST),
+};
+const wire_table pty_size_table = WIRE_TABLE(pty_size, "a terminal's size", size_fields, NULL);
+
+static const wire_field part[] = {
+    WIRE_NUMBER(rank_part, first, 4, 0, RANK_LIST_RANK_MOST),
+    WIRE_NUMBER(rank_part, last, 4, 0, RANK_LIST_RANK_MOST),
+    WIRE_NUMBER(rank_part, streams, 4, 0, RANK_STREAMS_BOTH),
+};
+static const wire_table part_table = WIRE_TABLE(rank_part, "a range of ranks", part, NULL);
+
+static const wire_field list[] = {
+    WIRE_NUMBER(rank_list, otherwise, 4, 0, RANK_STREAMS_BOTH),
+    WIRE_LIST(rank_list, parts, n, 4, 0, RANK_LIST_MOST, &part_table),
+};
+static const wire_table list_table = WIRE_TABLE(rank_list, "a list of ranks", list, NULL);
+
+static const wire_field address[] = {WIRE_ADDRESS_ITSELF(1, NET_UNIX)};
+static const wire_table address_table = WIRE_TABLE(net_address, "an address", address, NULL);
+
+/* --- the request: behind its version --- */
+
+static const wire_field request[] = {
+    WIRE_RAW(launch_request, key.bytes),
+    WIRE_LIST(launch_request, heads, n_heads, 4, 0, DIAL_ADDRESSES_MAX, &address_table),
+    WIRE_NUMBER(launch_request, node, 4, 0, INT32_MAX),
+    WIRE_NUMBER(launch_request, n_nodes, 4, 1, INT32_MAX),
+    WIRE_NUMBER(launch_request, n_ranks, 4, 1, INT32_MAX),
+    WIRE_64(launch_request, run_hash),
+    WIRE_STRING(launch_request, host, 0, TEXT_MOST),
+    WIRE_STRING(launch_request, folder, 1, TEXT_MOST),
+    WIRE_STRINGS(launch_request, job.argv, 1, STRINGS_MOST),
+    WIRE_STRINGS(launch_request, env, 0, STRINGS_MOST),
+    WIRE_NUMBER(launch_request, job.grace_ms, 8, 0, INT64_MAX),
+    WIRE_64(launch_request, job.stop_signals),
+    WIRE_STRING(launch_request, job.run_id, 0, TEXT_MOST),
+    WIRE_STRING(launch_request, job.role, 0, TEXT_MOST),
+    WIRE_STRING(launch_request, job.log_dir, 0, TEXT_MOST),
+    WIRE_STRING(launch_request, job.filters[0], 0, LINE_FILTER_MOST),
+    WIRE_STRING(launch_request, job.filters[1], 0, LINE_FILTER_MOST),
+    WIRE_STRING(launch_request, job.line_prefix, 0, TEXT_MOST),
+    WIRE_STRING(launch_request, job.master_addr, 0, TEXT_MOST),
+    WIRE_STRING(launch_request, job.net, 0, TEXT_MOST),
+    WIRE_NUMBER(launch_request, job.ports.first, 4, 0, 65535),
+    WIRE_NUMBER(launch_request, job.ports.last, 4, 0, 65535),
+    WIRE_NUMBER(launch_request, security, 4, NET_AUTH, NET_ENCRYPT),
+    WIRE_BOOL(launch_request, job.virtual_local_rank),
+    WIRE_BOOL(launch_request, terminal),
+    WIRE_BOOL(launch_request, input_terminal),
+    WIRE_BOOL(launch_request, job.pty),
+    WIRE_STRUCT(launch_request, size, &pty_size_table),
+    WIRE_BOOL(launch_request, job.hosts_store),
+    WIRE_STRUCT(launch_request, job.redirect, &list_table),
+    WIRE_STRUCT(launch_request, job.tee, &list_table),
+    WIRE_STRUCT(launch_request, job.shown_local, &list_table),
+    WIRE_STRUCT(launch_request, job.shown, &list_table),
+    WIRE_BOOL(launch_request, job.isolate),
+    WIRE_NUMBER(launch_request, job.binding, 1, 0, BINDING_KINDS - 1),
+};
+
+static const char *check_request(const void *message)
 {
-    const char *sent = text != NULL ? text : "";
+    const launch_request *o = message;
 
-    wire_write_bytes(w, sent, strlen(sent) + 1);
+    return o->job.ports.last < o->job.ports.first ? "job.ports.last" : NULL;
 }
 
-static const char *read_text(wire_reader *r)
-{
-    size_t n;
-    const uint8_t *text = wire_read_bytes(r, LAUNCH_REQUEST_BODY_MAX, &n);
-
-    if (text == NULL || n == 0 || memchr(text, 0, n) != text + n - 1)
-        r->failed = true;
-    return r->failed ? "" : (const char *)text;
-}
-
-static void write_texts(wire_writer *w, char *const *list, int n)
-{
-    wire_write_u32(w, (uint32_t)n);
-    for (int i = 0; i < n; i++)
-        write_text(w, list[i]);
-}
-
-/* A count larger than the bytes left allow is malformed. */
-static ls_status read_texts(wire_reader *r, char ***out, int *n)
-{
-    const uint32_t count = wire_read_u32(r);
-
-    if (r->failed || count > LAUNCH_REQUEST_STRINGS_MAX || count > (r->bytes - r->at) / 5) {
-        r->failed = true;
-        return LS_OK;
-    }
-    *out = ls_calloc((size_t)count + 1, sizeof(**out));
-    if (*out == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %u strings", count);
-    for (uint32_t i = 0; i < count; i++)
-        (*out)[i] = (char *)(uintptr_t)read_text(r); /* in our own copy of the message */
-    *n = (int)count;
-    return LS_OK;
-}
-
-/* --- numbers --- */
-
-static int read_number(wire_reader *r, int least, int most)
-{
-    const uint32_t v = wire_read_u32(r);
-
-    if (v > (uint32_t)most || (int)v < least)
-        r->failed = true;
-    return r->failed ? least : (int)v;
-}
-
-static void write_list(wire_writer *w, const rank_list *list)
-{
-    wire_write_u32(w, list->otherwise);
-    wire_write_u32(w, (uint32_t)list->n);
-    for (int i = 0; i < list->n; i++) {
-        wire_write_u32(w, (uint32_t)list->parts[i].first);
-        wire_write_u32(w, (uint32_t)list->parts[i].last);
-        wire_write_u32(w, list->parts[i].streams);
-    }
-}
-
-static void read_list(wire_reader *r, rank_list *list)
-{
-    list->otherwise = (unsigned)read_number(r, 0, RANK_STREAMS_BOTH);
-    list->n = read_number(r, 0, RANK_LIST_MOST);
-    for (int i = 0; i < list->n; i++) {
-        list->parts[i].first = read_number(r, 0, RANK_LIST_RANK_MOST);
-        list->parts[i].last = read_number(r, 0, RANK_LIST_RANK_MOST);
-        list->parts[i].streams = (unsigned)read_number(r, 0, RANK_STREAMS_BOTH);
-    }
-}
-
-static void write_heads(wire_writer *w, const launch_request *o)
-{
-    char text[NET_ADDRESS_TEXT_MAX];
-
-    wire_write_u32(w, (uint32_t)o->n_heads);
-    for (int i = 0; i < o->n_heads; i++)
-        write_text(w, net_address_text(text, sizeof(text), &o->heads[i]));
-}
-
-static void read_heads(wire_reader *r, launch_request *o)
-{
-    o->n_heads = read_number(r, 0, DIAL_ADDRESSES_MAX);
-    for (int i = 0; i < o->n_heads; i++)
-        if (net_address_decode(read_text(r), &o->heads[i]) != LS_OK)
-            r->failed = true;
-}
-
-void remote_write_size(wire_writer *w, pty_size size)
-{
-    wire_write_u32(w, (uint32_t)size.rows);
-    wire_write_u32(w, (uint32_t)size.columns);
-}
-
-static pty_size read_size(wire_reader *r)
-{
-    pty_size size;
-
-    size.rows = read_number(r, 0, TERMINAL_SIDE_MOST);
-    size.columns = read_number(r, 0, TERMINAL_SIDE_MOST);
-    return size;
-}
-
-ls_status remote_read_size(const frame *f, pty_size *out)
-{
-    wire_reader r = wire_reader_over(f->body, f->bytes);
-
-    *out = read_size(&r);
-    return wire_reader_end(&r, "a terminal's size");
-}
-
-ls_status remote_read_window(const frame *f, size_t *out)
-{
-    wire_reader r = wire_reader_over(f->body, f->bytes);
-
-    *out = (size_t)read_number(&r, 1, (int)REMOTE_INPUT_WINDOW);
-    return wire_reader_end(&r, "a window of rank 0's input");
-}
-
-ls_status remote_read_failure_line(const frame *f, int *rank, uint64_t *hash)
-{
-    wire_reader r = wire_reader_over(f->body, f->bytes);
-
-    *rank = read_number(&r, 0, INT32_MAX);
-    *hash = wire_read_u64(&r);
-    return wire_reader_end(&r, "the failure of a rank");
-}
-
-/* --- the request --- */
+static const wire_table request_table =
+    WIRE_TABLE(launch_request, "a launch request", request, check_request);
 
 void launch_request_write(wire_writer *w, const launch_request *o)
 {
     wire_write_u32(w, LAUNCH_REQUEST_VERSION);
-    wire_write_raw(w, o->key.bytes, sizeof(o->key.bytes));
-    write_heads(w, o);
-    wire_write_u32(w, (uint32_t)o->node);
-    wire_write_u32(w, (uint32_t)o->n_nodes);
-    wire_write_u32(w, (uint32_t)o->n_ranks);
-    wire_write_u64(w, o->run_hash);
-    write_text(w, o->host);
-    write_text(w, o->folder);
-    write_texts(w, o->argv, o->n_argv);
-    write_texts(w, o->env, o->n_env);
-    wire_write_i64(w, o->grace_ms);
-    wire_write_u64(w, o->stop_signals);
-    write_text(w, o->run_id);
-    write_text(w, o->role);
-    write_text(w, o->log_dir);
-    write_text(w, o->filters[0]);
-    write_text(w, o->filters[1]);
-    write_text(w, o->line_prefix);
-    write_text(w, o->master_addr);
-    write_text(w, o->net);
-    wire_write_u32(w, (uint32_t)o->ports.first);
-    wire_write_u32(w, (uint32_t)o->ports.last);
-    wire_write_u32(w, o->security);
-    wire_write_u8(w, o->virtual_local_rank);
-    wire_write_u8(w, o->terminal);
-    wire_write_u8(w, o->input_terminal);
-    wire_write_u8(w, o->pty);
-    remote_write_size(w, o->size);
-    wire_write_u8(w, o->hosts_store);
-    write_list(w, &o->redirect);
-    write_list(w, &o->tee);
-    write_list(w, &o->shown_local);
-    write_list(w, &o->shown);
-    wire_write_u8(w, o->isolate);
-    wire_write_u8(w, o->binding);
-}
-
-static void read_place(wire_reader *r, launch_request *o)
-{
-    const uint8_t *key = wire_read_raw(r, sizeof(o->key.bytes));
-
-    if (key != NULL)
-        memcpy(o->key.bytes, key, sizeof(o->key.bytes));
-    read_heads(r, o);
-    o->node = read_number(r, 0, INT32_MAX);
-    o->n_nodes = read_number(r, 1, INT32_MAX);
-    o->n_ranks = read_number(r, 1, INT32_MAX);
-    o->run_hash = wire_read_u64(r);
-    o->host = read_text(r);
-    o->folder = read_text(r);
-}
-
-static void read_options(wire_reader *r, launch_request *o)
-{
-    o->grace_ms = wire_read_i64(r);
-    o->stop_signals = wire_read_u64(r);
-    o->run_id = read_text(r);
-    o->role = read_text(r);
-    o->log_dir = read_text(r);
-    o->filters[0] = read_text(r);
-    o->filters[1] = read_text(r);
-    o->line_prefix = read_text(r);
-    o->master_addr = read_text(r);
-    o->net = read_text(r);
-    o->ports.first = read_number(r, 0, 65535);
-    o->ports.last = read_number(r, o->ports.first, 65535);
-    o->security = (net_security)read_number(r, NET_AUTH, NET_ENCRYPT);
-    o->virtual_local_rank = wire_read_u8(r) != 0;
-    o->terminal = wire_read_u8(r) != 0;
-    o->input_terminal = wire_read_u8(r) != 0;
-    o->pty = wire_read_u8(r) != 0;
-    o->size = read_size(r);
-    o->hosts_store = wire_read_u8(r) != 0;
-    read_list(r, &o->redirect);
-    read_list(r, &o->tee);
-    read_list(r, &o->shown_local);
-    read_list(r, &o->shown);
-    o->isolate = wire_read_u8(r) != 0;
-    o->binding = (binding_kind)wire_read_u8(r);
-    if (o->binding >= BINDING_KINDS || o->grace_ms < 0 ||
-        strlen(o->filters[0]) > LINE_FILTER_MOST || strlen(o->filters[1]) > LINE_FILTER_MOST)
-        r->failed = true;
-}
-
-static ls_status read_all(wire_reader *r, launch_request *o)
-{
-    const uint32_t version = wire_read_u32(r);
-
-    if (version != LAUNCH_REQUEST_VERSION)
-        return ls_fail(LS_EPROTO, "launch request of version %u, this Lockstep reads version %d",
-                       version, LAUNCH_REQUEST_VERSION);
-    read_place(r, o);
-    LS_TRY(read_texts(r, &o->argv, &o->n_argv));
-    LS_TRY(read_texts(r, &o->env, &o->n_env));
-    read_options(r, o);
-    if (o->n_argv == 0)
-        r->failed = true;
-    return wire_reader_end(r, "a launch request");
+    wire_write_fields(w, &request_table, o);
 }
 
 ls_status launch_request_read(const frame *f, launch_request *out)
 {
+    void *memory;
     wire_reader r;
-    ls_status st;
+    uint32_t version;
 
     *out = (launch_request){0};
     if (f->type != REMOTE_LAUNCH_REQUEST)
         return ls_fail(LS_EPROTO, "message %u instead of a launch request", f->type);
-    out->memory = ls_calloc(f->bytes + 1, 1);
-    if (out->memory == NULL)
+    memory = ls_calloc(f->bytes + 1, 1);
+    if (memory == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a launch request of %zu bytes", f->bytes);
+    memcpy(memory, f->body, f->bytes);
+    r = wire_reader_over(memory, f->bytes);
+    version = wire_read_u32(&r);
+    if (version == LAUNCH_REQUEST_VERSION)
+        wire_read_fields(&r, &request_table, out);
+    out->memory = memory;
     out->memory_bytes = f->bytes;
-    memcpy(out->memory, f->body, f->bytes);
-    r = wire_reader_over(out->memory, f->bytes);
-    st = read_all(&r, out);
-    if (st != LS_OK)
-        launch_request_free(out);
-    return st;
+    if (version == LAUNCH_REQUEST_VERSION && !r.failed && r.at == r.bytes)
+        return LS_OK;
+    launch_request_free(out);
+    if (version != LAUNCH_REQUEST_VERSION)
+        return ls_fail(LS_EPROTO, "launch request of version %u, this Lockstep reads version %d",
+                       version, LAUNCH_REQUEST_VERSION);
+    return wire_reader_end(&r, request_table.what);
 }
 
 void launch_request_free(launch_request *o)
@@ -278,19 +126,41 @@ void launch_request_free(launch_request *o)
     net_key_wipe(&o->key);
     if (o->memory != NULL)
         explicit_bzero(o->memory, o->memory_bytes); /* the key is in it */
-    ls_free(o->argv);
-    ls_free(o->env);
+    wire_free_fields(&request_table, o);
     ls_free(o->memory);
     *o = (launch_request){0};
+}
+
+/* --- what follows it --- */
+
+ls_status remote_read_window(const frame *f, size_t *out)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+
+    *out = wire_read_u32(&r);
+    r.failed |= *out < 1 || *out > REMOTE_INPUT_WINDOW;
+    return wire_reader_end(&r, "a window of rank 0's input");
+}
+
+ls_status remote_read_failure_line(const frame *f, int *rank, uint64_t *hash)
+{
+    wire_reader r = wire_reader_over(f->body, f->bytes);
+    const uint32_t number = wire_read_u32(&r);
+
+    *rank = (int)number;
+    *hash = wire_read_u64(&r);
+    r.failed |= number > INT32_MAX;
+    return wire_reader_end(&r, "the failure of a rank");
 }
 
 ls_status remote_read_output(const frame *f, int *rank, int *stream, const char **bytes, size_t *n)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
+    const uint32_t number = wire_read_u32(&r);
 
-    *rank = read_number(&r, 0, INT32_MAX);
+    *rank = (int)number;
     *stream = wire_read_u8(&r);
-    if (r.failed || *stream > 1)
+    if (r.failed || number > INT32_MAX || *stream > 1)
         return ls_fail(LS_EPROTO, "malformed output frame");
     *bytes = (const char *)f->body + r.at;
     *n = f->bytes - r.at;

@@ -15,16 +15,15 @@
 #ifndef LS_LAUNCH_LAUNCH_REQUEST_H
 #define LS_LAUNCH_LAUNCH_REQUEST_H
 
-#include "launch/process/binding.h"
+#include "launch/hosts/job_spec.h"
 #include "launch/process/pseudo_terminal.h"
-#include "launch/hosts/rank_list.h"
 #include "net/address.h"
 #include "net/dial.h"
 #include "net/frame.h"
 #include "net/key.h"
 #include "net/seal.h"
 #include "net/socket.h"
-#include "net/wire.h"
+#include "net/wire_fields.h"
 
 #include <stdbool.h>
 
@@ -55,42 +54,21 @@ typedef struct launch_request {
     int n_nodes;
     int n_ranks; /* on it */
     uint64_t run_hash;
-    const char *host;   /* as the user names it */
+    const char *host;   /* as the user names it; NULL: the machine's name */
     const char *folder; /* working folder */
-    char **argv;        /* NULL-terminated, as env: "NAME=VALUE" to set */
-    char **env;
-    int n_argv;
-    int n_env;
-    int64_t grace_ms;
-    uint64_t stop_signals;
-    const char *run_id; /* "": the job's own name, and so on: as in agent_spec */
-    const char *role;
-    const char *log_dir;
-    const char *filters[2];
-    const char *line_prefix;
-    const char *master_addr; /* where rank 0 is, if it hosts a store itself */
-    const char *net;
-    net_ports ports;
+    char **env;         /* "NAME=VALUE" to set, NULL-terminated */
+    job_spec job;
     net_security security;
-    bool virtual_local_rank;
     bool terminal;       /* the job's stderr is a terminal */
     bool input_terminal; /* the job's stdin is a terminal */
-    bool pty;            /* ranks get terminals, of this size: */
-    pty_size size;
-    bool hosts_store;
-    bool isolate;
-    binding_kind binding;
-    rank_list redirect;
-    rank_list tee;
-    rank_list shown_local;
-    rank_list shown;
-    void *memory; /* the decoded message; the texts point into it */
+    pty_size size;       /* of the ranks' terminals, with job.pty */
+    void *memory;        /* the decoded message; the texts point into it */
     size_t memory_bytes;
 } launch_request;
 
 void launch_request_write(wire_writer *w, const launch_request *o);
 
-/* LS_EPROTO: not a launch request, or of another version. */
+/* LS_EPROTO: not a launch request, or of another version; or names the field that is bad. */
 LS_MUST_USE ls_status launch_request_read(const frame *f, launch_request *out);
 void launch_request_free(launch_request *o); /* also wipes the key */
 
@@ -109,8 +87,7 @@ LS_MUST_USE ls_status remote_read_output(const frame *f, int *rank, int *stream,
 LS_MUST_USE ls_status remote_read_failure_line(const frame *f, int *rank, uint64_t *hash);
 
 /* The bodies of REMOTE_SIZE and REMOTE_WINDOW. */
-void remote_write_size(wire_writer *w, pty_size size);
-LS_MUST_USE ls_status remote_read_size(const frame *f, pty_size *out);
+WIRE_FUNCTIONS(remote_write_size, remote_read_size, pty_size)
 LS_MUST_USE ls_status remote_read_window(const frame *f, size_t *out);
 
 /* Writes the greeting with its newline; reads one. False: the line is not a greeting. */

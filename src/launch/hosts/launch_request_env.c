@@ -41,20 +41,20 @@ ls_status launch_request_list_env(char *const *exports, int n_exports, bool with
                                   launch_request *o)
 {
     size_t n_own = 0;
+    size_t n = 0;
 
     while (environ[n_own] != NULL)
         n_own++;
     o->env = ls_calloc(n_own + (size_t)n_exports + 1, sizeof(*o->env));
     if (o->env == NULL)
         return ls_fail(LS_ENOMEM, "no memory for an environment");
-    o->n_env = 0;
     for (size_t i = 0; i < n_own && with_own; i++)
         if (is_sent(environ[i]))
-            o->env[o->n_env++] = environ[i];
+            o->env[n++] = environ[i];
     for (int i = 0; i < n_exports; i++)
-        o->env[o->n_env++] = exports[i];
-    if (o->n_env <= LAUNCH_REQUEST_STRINGS_MAX)
+        o->env[n++] = exports[i];
+    if (n <= LAUNCH_REQUEST_STRINGS_MAX)
         return LS_OK;
-    return ls_fail(LS_EINVAL, "%d variables for other hosts, %d are the most", o->n_env,
+    return ls_fail(LS_EINVAL, "%zu variables for other hosts, %d are the most", n,
                    LAUNCH_REQUEST_STRINGS_MAX);
 }

@@ -18,7 +18,7 @@
 
 #include "base/text.h"
 #include "net/interface.h"
-#include "net/wire.h"
+#include "net/wire_fields.h"
 
 #define NET_NODES_MAX     4096
 #define NET_ADDRESSES_MAX 16 /* of one node */
@@ -43,6 +43,11 @@ typedef struct net_peer {
     bool measure; /* measure bandwidth too: the next node in the ring */
     net_offer offer;
 } net_peer;
+
+typedef struct net_peers {
+    int n; /* at most NET_PEERS_MAX */
+    net_peer *list;
+} net_peers;
 
 /* The result of testing one address of one peer. The values are part of the wire format. */
 typedef enum net_outcome {
@@ -157,16 +162,13 @@ int net_pick_variables(const net_pick *pick, char *const *inherited, bool has_rd
 /* --- over the wire --- */
 
 /* Each reader fails (wire_reader_end) on data that no writer produces. */
-void net_offer_write(wire_writer *w, const net_offer *offer);
-void net_offer_read(wire_reader *r, net_offer *out);
-void net_peer_write(wire_writer *w, const net_peer *peer);
-void net_peer_read(wire_reader *r, net_peer *out);
-void net_pick_write(wire_writer *w, const net_pick *pick);
-void net_pick_read(wire_reader *r, net_pick *out);
-void net_report_write(wire_writer *w, const net_report *report);
-/* LS_ENOMEM. Allocates no more than the received bytes can fill. */
-LS_MUST_USE ls_status net_report_read(wire_reader *r, net_report *out);
+WIRE_PART_FUNCTIONS(net_offer_write, net_offer_read, net_offer)
+WIRE_PART_FUNCTIONS(net_peer_write, net_peer_read, net_peer)
+WIRE_PART_FUNCTIONS(net_peers_write, net_peers_read, net_peers)
+WIRE_PART_FUNCTIONS(net_pick_write, net_pick_read, net_pick)
+WIRE_PART_FUNCTIONS(net_report_write, net_report_read, net_report)
 void net_report_free(net_report *report); /* leaves it empty */
+void net_peers_free(net_peers *peers);
 
 /*
  * Whether a name is safe in variables and messages: 1 to 15 printable characters without blank , /
