@@ -59,7 +59,7 @@ struct unexpected_message {
 
 struct native_peer {
     native_state *state;
-    int rank;         /* world */
+    int rank; /* world */
     /* NULL: this rank itself, or a rank of this host with which no message was exchanged; idle
      * until a remote rank needs it. */
     peer_link *link;
