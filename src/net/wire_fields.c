@@ -151,6 +151,8 @@ static void read_address(wire_reader *r, const wire_field *f, net_address *out)
     ls_error_restore(saved);
 }
 
+// NOLINTBEGIN(misc-no-recursion): as deep as tables name tables
+
 /* --- lists --- */
 
 static void write_list(wire_writer *w, const wire_field *f, const uint8_t *items, int n)
@@ -364,6 +366,8 @@ void wire_read_fields(wire_reader *r, const wire_table *t, void *message)
     if (r->failed)
         wire_free_fields(t, message);
 }
+
+// NOLINTEND(misc-no-recursion)
 
 ls_status wire_read_frame(const frame *f, const wire_table *t, void *message)
 {

@@ -40,7 +40,7 @@ typedef struct wire_field {
     wire_kind kind;
     uint8_t width; /* on the wire, of a number or a count; of an address's terminator */
     size_t at;     /* of the member in its struct */
-    size_t bytes;  /* of the member */
+    size_t bytes;  /* of the member, or of its count */
     int64_t least; /* of a number; of a count, a length; the family of an address */
     int64_t most;
     size_t count_at; /* of a list's count, an int; of the number of WIRE_BYTES, a size_t */
@@ -63,8 +63,8 @@ struct wire_table {
 
 #define WIRE_ROW(kind, type, member, count, w, low, high, table)                                   \
     {                                                                                              \
-#member, kind, w, offsetof(type, member), sizeof(((type *)0)->member), low, high,          \
-            offsetof(type, count), table                                                           \
+#member, kind, w, offsetof(type, member), sizeof(((type *)0)->count), (int64_t)(low),      \
+            (int64_t)(high), offsetof(type, count), table                                          \
     }
 
 /* An integer, enum or bool of any size, in `w` bytes. If `low` is -1, it is sent as all ones. */
@@ -115,6 +115,7 @@ void wire_free_fields(const wire_table *t, void *message);
 /* A message that fills its frame. */
 LS_MUST_USE ls_status wire_read_frame(const frame *f, const wire_table *t, void *message);
 
+// NOLINTBEGIN(bugprone-macro-parentheses): types and names of functions
 /* Declares a table and the two functions that use it, for a message that fills its frame. */
 #define WIRE_FUNCTIONS(write, read, type)                                                          \
     extern const wire_table type##_table;                                                          \
@@ -137,5 +138,6 @@ LS_MUST_USE ls_status wire_read_frame(const frame *f, const wire_table *t, void 
     {                                                                                              \
         wire_read_fields(r, &type##_table, part);                                                  \
     }
+// NOLINTEND(bugprone-macro-parentheses)
 
 #endif
