@@ -32,10 +32,10 @@ typedef struct agent agent;
 
 typedef struct agent_rank {
     agent *agent;
-    int rank;        /* in the job */
-    int member;      /* of an elastic job (recovery.h) */
-    pid_t shim;      /* 0: unknown, or reaped; with spec->job->isolate it is not our child */
-    pid_t pid;       /* of the rank itself, 0: unknown */
+    int rank;   /* in the job */
+    int member; /* of an elastic job (recovery.h) */
+    pid_t shim; /* 0: unknown, or reaped; with spec->job->isolate it is not our child */
+    pid_t pid;  /* of the rank itself, 0: unknown */
     /* The shim's. Read: its records. Write: signals for the rank; the end of that direction kills
      * the rank. */
     int shim_fd;
