@@ -21,6 +21,9 @@ enum {
     REMAINING_MS = 500, /* for the other addresses, once one has a different key */
     PAUSE_FIRST_MS = 20,
     PAUSE_MAX_MS = 500,
+    /* Where a listener accepts and has no time for the handshake: so many that it cannot serve all
+     * must not come again at once. */
+    BUSY_PAUSE_MAX_MS = 4000,
     REFUSED_MAX = 5 /* refused rounds in a row; nothing listens there any more */
 };
 
@@ -44,6 +47,7 @@ struct dial {
     int pause_ms;
     bool is_rejected; /* all peers that replied in this round rejected the key */
     bool is_refused;  /* all addresses refused the connection */
+    bool is_busy;     /* one has accepted the connection and closed it */
     int n_refused;    /* rounds in a row with is_refused */
     seal_pair seals;  /* of the successful connection */
     ls_status status;
@@ -149,7 +153,8 @@ static void finish_round(void *arg)
         poller_timer_set(d->loop, &d->timer, now_ms, report_failure, d);
         return;
     }
-    d->pause_ms = net_retry_pause_ms(d->pause_ms, PAUSE_FIRST_MS, PAUSE_MAX_MS, &wait_ms);
+    d->pause_ms = net_retry_pause_ms(d->pause_ms, PAUSE_FIRST_MS,
+                                     d->is_busy ? BUSY_PAUSE_MAX_MS : PAUSE_MAX_MS, &wait_ms);
     poller_timer_set(d->loop, &d->timer, at_most(now_ms + wait_ms, d->opt.deadline_ms), begin_round,
                      d);
 }
@@ -171,6 +176,7 @@ static void attempt_failed(attempt *t, ls_status st)
 
     d->is_rejected = d->is_rejected && is_rejection(st);
     d->is_refused = d->is_refused && t->was_refused;
+    d->is_busy = d->is_busy || (t->connected && st == LS_EPEER);
     // A listener that accepted the connection and closed it may be busy, and accept the next.
     if (d->opt.accept_timeout_ms > 0 && t->connected)
         d->opt.deadline_ms = ls_deadline_ms(d->opt.accept_timeout_ms);
@@ -263,6 +269,7 @@ static void begin_round(void *arg)
 
     d->is_rejected = st == LS_OK && n > 0;
     d->is_refused = d->is_rejected;
+    d->is_busy = false;
     if (st != LS_OK)
         note_error(d, st);
     for (int i = 0; i < n; i++) {

@@ -26,6 +26,7 @@
  * While it waited in the queue it could send its hello, unless thousands come from few machines. */
 #define HELLO_CHANCE_MS     5
 #define HANDSHAKE_CHANCE_MS 50
+#define CHANCE_FACTOR_MAX   8
 
 #define HANDSHAKE_MS    5000
 #define ACCEPTS_A_ROUND 64
@@ -58,6 +59,11 @@ struct listener {
     list_node pending; /* oldest first */
     int n_pending;
     int n_slots;
+    /* Of the peers since the last change of `chance_factor`: how many lost their slots, and how many
+     * authenticated. */
+    int n_evicted;
+    int n_accepted;
+    int chance_factor; /* multiplies the chance of a peer */
     int spare_fd;      /* closed to accept and end a connection when descriptors run out */
     poll_timer resume; /* of the listening after a pause */
     bool is_paused;
@@ -118,6 +124,7 @@ static void hand_over(pending_peer *s)
     peer.claim = s->shake.peer;
     handshake_seals(&s->shake, &peer.seals);
     s->peer.fd = -1; // now the owner's
+    s->owner->n_accepted++;
     free_pending(s);
     opt->accepted(opt->self, &peer);
     seal_pair_wipe(&peer.seals);
@@ -213,8 +220,22 @@ static int64_t chance_ends(const pending_peer *s)
     const int n_slots = s->owner->n_slots;
     const bool is_hello = s->shake.step == 0 && n_slots == SLOTS_LEAST;
 
-    return s->since_ms +
-           (int64_t)(is_hello ? HELLO_CHANCE_MS : HANDSHAKE_CHANCE_MS) * n_slots / SLOTS_LEAST;
+    return s->since_ms + (int64_t)(is_hello ? HELLO_CHANCE_MS : HANDSHAKE_CHANCE_MS) * n_slots /
+                             SLOTS_LEAST * s->owner->chance_factor;
+}
+
+/* Where the machines of expected peers are so busy that most come too late, all would come again,
+ * and too late again. */
+static void adapt_chance(listener *l)
+{
+    if (l->n_slots == SLOTS_LEAST || ++l->n_evicted < l->n_slots / 4)
+        return;
+    if (l->n_accepted < l->n_evicted && l->chance_factor < CHANCE_FACTOR_MAX)
+        l->chance_factor *= 2;
+    else if (l->n_accepted >= l->n_evicted && l->chance_factor > 1)
+        l->chance_factor /= 2;
+    l->n_evicted = 0;
+    l->n_accepted = 0;
 }
 
 /* Frees the slot of a peer whose chance is over; otherwise *next_ms is when the first chance
@@ -236,6 +257,7 @@ static bool evict_one(listener *l, int64_t *next_ms)
     if (first == NULL || *next_ms > now_ms)
         return false;
     log_refusal(l, first->peer.name, "no handshake while other connections wait");
+    adapt_chance(l);
     free_pending(first);
     return true;
 }
@@ -317,6 +339,7 @@ ls_status listener_create(poller *p, const listener_options *opt, listener **out
     l->n_slots = opt->n_expected < SLOTS_LEAST  ? SLOTS_LEAST
                  : opt->n_expected > SLOTS_MOST ? SLOTS_MOST
                                                 : opt->n_expected;
+    l->chance_factor = 1;
     l->spare_fd = -1;
     list_init(&l->listeners);
     list_init(&l->pending);

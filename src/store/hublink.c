@@ -20,7 +20,7 @@
 
 #define ANSWER_MS    10000 /* how much later than its timeout an answer may come */
 #define RETRY_MS     20    /* doubled with each refused connection, up to */
-#define RETRY_MAX_MS 320
+#define RETRY_MAX_MS 4000
 
 /* The descriptor stays open, because the caller may poll it. */
 ls_status hublink_break(hublink *l, ls_status st)
