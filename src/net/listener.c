@@ -59,7 +59,7 @@ struct listener {
     list_node pending; /* oldest first */
     int n_pending;
     int n_slots;
-    /* Of the peers since the last change of `chance_factor`: how many lost their slots, and how many
+    /* Peers since the last change of `chance_factor`: how many lost their slots, and how many
      * authenticated. */
     int n_evicted;
     int n_accepted;
