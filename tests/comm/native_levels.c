@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * native_levels.c - the levels of teams on a synthetic machine, two sockets of 96 cores, 8 cores to a
- * last cache: places from its sysfs, and the cache lines that cross sockets and core complexes.
+ * native_levels.c - the levels of teams on a synthetic machine, two sockets of 96 cores, 8 cores to
+ * a last cache: places from its sysfs, and the cache lines that cross sockets and core complexes.
  *
  * The lines are counted, not computed: the team's sources are compiled for this test with the
  * compiler's calls at each access to memory (-fsanitize=thread; native_lines.c has the functions),

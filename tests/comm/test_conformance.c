@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_conformance.c - runs the conformance suite for one backend and transport:
- * test_comm_conformance TRANSPORT [threads|few|RANKS [few]]. Every other backend only adds its row to
- * CMakeLists.txt. LS_TEST_FULL=1 adds 8 ranks.
+ * test_comm_conformance TRANSPORT [threads|few|RANKS [few]]. Every other backend only adds its row
+ * to CMakeLists.txt. LS_TEST_FULL=1 adds 8 ranks.
  */
 #include "base/unit.h"
 #include "comm/conformance.h"

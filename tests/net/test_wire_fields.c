@@ -158,7 +158,7 @@ static void what_is_not_given_stays_so(void **state)
     wire_free_fields(&table, &got);
 }
 
-static void cut_message_is_refused_and_nothing_is_kept(void **state)
+static void cut_message_is_refused_and_nothing_is_saved(void **state)
 {
     const everything e = example();
     wire_writer w = {0};
@@ -257,7 +257,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_of_field_keeps_its_value),
         cmocka_unit_test(what_is_not_given_stays_so),
-        cmocka_unit_test(cut_message_is_refused_and_nothing_is_kept),
+        cmocka_unit_test(cut_message_is_refused_and_nothing_is_saved),
         cmocka_unit_test(value_outside_its_bounds_is_refused_by_name),
         cmocka_unit_test(bytes_that_no_writer_produces_are_refused),
         cmocka_unit_test(line_loses_what_controls_a_terminal),

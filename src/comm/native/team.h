@@ -66,8 +66,8 @@ bool team_read(const team *t, int member, const char *from, char *to, size_t byt
  * has read the member's buffer; false: the bytes read are those that the member sent. */
 bool team_gave_up(const team *t, int member);
 
-/* Sleeps until the gate opens at which this rank waits, about a millisecond at most. False: it is at
- * none, or no member shares cores. */
+/* Sleeps until the gate opens at which this rank waits, about a millisecond at most. False: it is
+ * at none, or no member shares cores. */
 bool team_futex_wait(team *t);
 
 /* Whether operations are pending. */

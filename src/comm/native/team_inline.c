@@ -9,7 +9,7 @@
  *        barrier costs as much as an 8-byte all_reduce. This is the flat exchange of gloo's and
  *        UCX's shared-memory barriers with a payload.
  *
- * In a team with gates all_reduce, reduce and broadcast are ready when the gate opens (team_gate.c).
+ * In a team with gates all_reduce, reduce and broadcast end when the gate opens (team_gate.c).
  */
 #include "comm/native/team_internal.h"
 

@@ -313,8 +313,8 @@ ls_status process_list_fds(process_fds *out)
     return st;
 }
 
-/* Does not read /proc/self/fd: the kernel keeps 0.9 KiB for each entry that is read there, until the
- * process ends. */
+/* Does not read /proc/self/fd: the kernel keeps 0.9 KiB for each entry that is read there, until
+ * the process ends. */
 void process_close_since(const process_fds *then, const int *keep, int n_keep)
 {
     const size_t n_then = (size_t)then->n;

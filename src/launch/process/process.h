@@ -18,8 +18,8 @@
 #define PROCESS_AGENT_ENV "LOCKSTEP_AGENT"
 
 /*
- * Open files of an agent, and of it for each rank. At least: a rank takes two pipes, a socket to its
- * shim, its flight recorder, its error file, PMI's socket and the connection to the hub.
+ * Open files of an agent, and of it for each rank. At least: a rank takes two pipes, a socket to
+ * its shim, its flight recorder, its error file, PMI's socket and the connection to the hub.
  */
 #define AGENT_FILES_LEAST      24
 #define AGENT_FILES_LEAST_RANK 7
@@ -80,7 +80,8 @@ void process_close_since(const process_fds *then, const int *keep, int n_keep);
 LS_MUST_USE ls_status process_make_pipe(int *read_end, int *write_end);
 
 /* Two connected sockets, for messages between this process and a child; CLOEXEC. Reading fails once
- * with ECONNRESET when the other side has closed and has not read all messages; then come its own. */
+ * with ECONNRESET when the other side has closed and has not read all messages; then come its
+ * own. */
 LS_MUST_USE ls_status process_make_channel(int *ours, int *childs);
 
 int process_count_threads(void); /* of this process */
