@@ -13,7 +13,7 @@ ls_test(test_comm_native_segment multiproc SOURCES
 ls_test(test_comm_native_team multiproc SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/native_team.c ${CMAKE_CURRENT_LIST_DIR}/native_team_rank.c
   ${CMAKE_CURRENT_LIST_DIR}/native_ranks.c ${CMAKE_CURRENT_LIST_DIR}/native_oracle.c
-  LIBS ${native_test_libs} TIMEOUT 180)
+  LIBS ${native_test_libs} TIMEOUT 300)
 
 # The team's sources with the compiler's calls at each access, which native_lines.c counts.
 if(NOT LOCKSTEP_SANITIZE AND NOT LOCKSTEP_FUZZ)
