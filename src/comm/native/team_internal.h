@@ -75,7 +75,7 @@ typedef struct gate_result {
     uint32_t memory;         /* of all members */
     int32_t last;            /* member that arrived last */
     bool differs;
-    unsigned char small[TEAM_SMALL_BYTES];
+    _Alignas(16) unsigned char small[TEAM_SMALL_BYTES];
 } gate_result;
 
 /* The gate of a group: team_gate.c. In the part of the group's lowest member. */
