@@ -57,7 +57,7 @@ bool gate_combines(const team *t)
 {
     const coll_kind kind = t->op->kind;
 
-    if (!t->has_gates || !t->is_inline)
+    if (!t->is_inline)
         return false;
     if (kind == COLL_BARRIER)
         return true;

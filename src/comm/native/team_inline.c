@@ -57,7 +57,7 @@ static void move_all(team *t)
 
 static team_step step(team *t)
 {
-    if (gate_combines(t)) {
+    if (t->has_gates && gate_combines(t)) {
         gate_take_result(t);
         return TEAM_FINISHED;
     }
