@@ -248,7 +248,8 @@ bool gate_is_open(team *t);
 bool gate_futex_wait(team *t);
 /* What came with the gate of an operation, once it is open. */
 const gate_result *gate_result_of(const team *t);
-/* Whether the gate of this operation (of a team with gates) brings its result, which gate_take_result() writes to dst. */
+/* Of a team with gates: whether the gate of this operation brings its result, which
+ * gate_take_result() writes to dst. */
 bool gate_combines(const team *t);
 void gate_take_result(const team *t);
 
