@@ -25,18 +25,19 @@ function(ls_test name label)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
+  math(EXPR limit "3 * ${ARG_TIMEOUT}") # sanitized, and on a busy machine
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${ARG_LIBS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
   set_tests_properties(${name} PROPERTIES
-    LABELS "${label}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT} SKIP_RETURN_CODE 77)
+    LABELS "${label}" TIMEOUT ${limit} COST ${ARG_TIMEOUT} SKIP_RETURN_CODE 77)
   if(ARG_ON_SIM)
     add_dependencies(${name} lockstep_cudahost)
     add_test(NAME ${name}_on_sim COMMAND ${name} ${ARG_ARGS})
     set_tests_properties(${name}_on_sim PROPERTIES
-      LABELS "${label}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT} SKIP_RETURN_CODE 77
+      LABELS "${label}" TIMEOUT ${limit} COST ${ARG_TIMEOUT} SKIP_RETURN_CODE 77
       ENVIRONMENT "${on_sim}")
   endif()
 endfunction()
