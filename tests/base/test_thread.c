@@ -7,12 +7,12 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "harness/root_folder.h"
 
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct facts {
@@ -206,39 +206,25 @@ static void usable_cores_follow_the_affinity_mask(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 
-static char root[64];
+static char root[ROOT_FOLDER_BYTES];
 
 static int make_root(void **state)
 {
     LS_UNUSED(state);
-    (void)text_format(root, sizeof(root), "/tmp/ls-cores-XXXXXX");
-    return mkdtemp(root) == NULL;
+    root_folder_make(root);
+    return 0;
 }
 
 static int remove_root(void **state)
 {
-    char command[128];
-
     LS_UNUSED(state);
-    (void)text_format(command, sizeof(command), "rm -rf %s", root);
-    return system(command);
+    root_folder_remove(root, "");
+    return 0;
 }
 
-/* Writes `text` to ROOT/NAME and creates the folders of NAME. */
 static void put(const char *name, const char *text)
 {
-    char path[256];
-    FILE *f;
-
-    (void)text_format(path, sizeof(path), "%s/%s", root, name);
-    for (char *p = path + strlen(root) + 1; (p = strchr(p, '/')) != NULL; *p++ = '/') {
-        *p = '\0';
-        (void)mkdir(path, 0777);
-    }
-    f = fopen(path, "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
+    root_folder_put(root, name, text);
 }
 
 static int cores_now(void)

@@ -4,14 +4,7 @@
 
 #include "base/text.h"
 #include "base/topology.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "harness/root_folder.h"
 
 static topology found;
 
@@ -44,44 +37,27 @@ static void malformed_lists_are_refused(void **state)
         assert_false(cpu_mask_parse(lists[i], &m));
 }
 
-static char root[64];
+static char root[ROOT_FOLDER_BYTES];
 
 static void put(const char *path, const char *text)
 {
     char full[256];
-    int fd;
 
-    text_format(full, sizeof(full), "%s/sys/devices/system/%s", root, path);
-    for (char *at = full + 1; (at = strchr(at, '/')) != NULL; at++) {
-        *at = '\0';
-        assert_true(mkdir(full, 0700) == 0 || errno == EEXIST);
-        *at = '/';
-    }
-    fd = open(full, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
-    (void)close(fd);
-}
-
-static int remove_one(const char *path, const struct stat *facts, int kind, struct FTW *place)
-{
-    LS_UNUSED(facts);
-    LS_UNUSED(kind);
-    LS_UNUSED(place);
-    return remove(path);
+    root_folder_put(root, text_format(full, sizeof(full), "sys/devices/system/%s", path), text);
 }
 
 static int make_root(void **state)
 {
     LS_UNUSED(state);
-    text_format(root, sizeof(root), "/tmp/lockstep-topology-XXXXXX");
-    return mkdtemp(root) == NULL;
+    root_folder_make(root);
+    return 0;
 }
 
 static int remove_root(void **state)
 {
     LS_UNUSED(state);
-    return nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    root_folder_remove(root, "");
+    return 0;
 }
 
 /* Two sockets with a node of two physical cores each, two threads a core, numbered as x86 does. */

@@ -27,6 +27,6 @@ if(NOT LOCKSTEP_SANITIZE AND NOT LOCKSTEP_FUZZ)
     -Dmemcpy=lines_memcpy -Dreduce_tree=lines_reduce_tree)
   ls_test(test_comm_native_levels unit SOURCES
     ${CMAKE_CURRENT_LIST_DIR}/native_levels.c ${CMAKE_CURRENT_LIST_DIR}/native_lines.c
-    $<TARGET_OBJECTS:test_native_counted> LIBS ${native_test_libs} TIMEOUT 120)
+    $<TARGET_OBJECTS:test_native_counted> LIBS test_root_folder ${native_test_libs} TIMEOUT 120)
 endif()
 include(${CMAKE_CURRENT_LIST_DIR}/native_mesh.cmake)

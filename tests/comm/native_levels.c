@@ -14,15 +14,11 @@
 #include "base/text.h"
 #include "comm/native/team_internal.h"
 #include "comm/native_lines.h"
+#include "harness/root_folder.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { RANKS = 192, PER_SOCKET = 96, PER_CACHE = 8, CACHES = RANKS / PER_CACHE };
 #define PIECE_BYTES ((size_t)128 << 10)
@@ -30,33 +26,21 @@ enum { RANKS = 192, PER_SOCKET = 96, PER_CACHE = 8, CACHES = RANKS / PER_CACHE }
 /* Lines of gates that may cross sockets for one gate: of arrivals, sums and results. */
 #define GATE_LINES 12
 
-static char root[64];
+static char root[ROOT_FOLDER_BYTES];
 
 // --- the machine ---
 
 static void put(const char *path, const char *text)
 {
     char full[256];
-    int fd;
 
-    text_format(full, sizeof(full), "%s/sys/devices/system/cpu/%s", root, path);
-    for (char *at = full + 1; (at = strchr(at, '/')) != NULL; at++) {
-        *at = '\0';
-        assert_true(mkdir(full, 0700) == 0 || errno == EEXIST);
-        *at = '/';
-    }
-    fd = open(full, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
-    (void)close(fd);
+    root_folder_put(root, text_format(full, sizeof(full), "sys/devices/system/cpu/%s", path), text);
 }
 
 static int make_machine(void **state)
 {
     LS_UNUSED(state);
-    text_format(root, sizeof(root), "/tmp/lockstep-levels-XXXXXX");
-    if (mkdtemp(root) == NULL)
-        return 1;
+    root_folder_make(root);
     put("online", "0-191\n");
     for (int cpu = 0; cpu < RANKS; cpu++) {
         const int socket = cpu / PER_SOCKET * PER_SOCKET;
@@ -81,18 +65,11 @@ static int make_machine(void **state)
     return 0;
 }
 
-static int remove_one(const char *path, const struct stat *facts, int kind, struct FTW *place)
-{
-    LS_UNUSED(facts);
-    LS_UNUSED(kind);
-    LS_UNUSED(place);
-    return remove(path);
-}
-
 static int remove_machine(void **state)
 {
     LS_UNUSED(state);
-    return nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    root_folder_remove(root, "");
+    return 0;
 }
 
 static topology_place place_of(const char *cores)

@@ -7,9 +7,6 @@
 
 #include "base/text.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -17,61 +14,24 @@
 
 /* --- files --- */
 
-static void make_folders(char *path)
-{
-    for (char *at = path + 1; (at = strchr(at, '/')) != NULL; at++) {
-        *at = 0;
-        assert_true(mkdir(path, 0755) == 0 || errno == EEXIST);
-        *at = '/';
-    }
-}
-
-static void full_path(const fake_machine *m, const char *path, char *out, size_t n)
-{
-    text_format(out, n, "%s%s", m->root, path);
-    make_folders(out);
-}
-
 void fake_put_bytes(const fake_machine *m, const char *path, const char *bytes, size_t n)
 {
-    char full[512];
-    int fd;
-
-    full_path(m, path, full, sizeof(full));
-    fd = open(full, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, bytes, n), (ssize_t)n);
-    (void)close(fd);
+    root_folder_put_bytes(m->root, path + 1, bytes, n);
 }
 
 void fake_put(const fake_machine *m, const char *path, const char *text)
 {
-    fake_put_bytes(m, path, text, strlen(text));
+    root_folder_put(m->root, path + 1, text);
 }
 
 void fake_link(const fake_machine *m, const char *path, const char *to)
 {
-    char full[512];
-
-    full_path(m, path, full, sizeof(full));
-    (void)unlink(full);
-    assert_int_equal(symlink(to, full), 0);
-}
-
-static int remove_one(const char *path, const struct stat *facts, int kind, struct FTW *place)
-{
-    (void)facts;
-    (void)kind;
-    (void)place;
-    return remove(path);
+    root_folder_link(m->root, path + 1, to);
 }
 
 void fake_remove(const fake_machine *m, const char *path)
 {
-    char full[512];
-
-    full_path(m, path, full, sizeof(full));
-    assert_int_equal(nftw(full, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+    root_folder_remove(m->root, path + 1);
 }
 
 /* --- the sources --- */
@@ -263,8 +223,7 @@ void fake_start(fake_machine *m)
 {
     const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
 
-    *m = (fake_machine){.root = "/tmp/lockstep-machine-XXXXXX",
-                        .host = "node0",
+    *m = (fake_machine){.host = "node0",
                         .addresses = {"10.77.0.10"},
                         .variables = {"PATH=/bin:/usr/bin"},
                         .files = {1024, 1048576},
@@ -276,7 +235,7 @@ void fake_start(fake_machine *m)
                         .clock_is_synchronized = true,
                         .has_pidfd = true,
                         .has_vm_read = true};
-    assert_non_null(mkdtemp(m->root));
+    root_folder_make(m->root);
     m->sources = (check_sources){.root = m->root,
                                  .self = m,
                                  .host_name = host_name,
@@ -301,5 +260,5 @@ void fake_start(fake_machine *m)
 
 void fake_end(fake_machine *m)
 {
-    fake_remove(m, "");
+    root_folder_remove(m->root, "");
 }

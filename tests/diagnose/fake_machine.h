@@ -9,12 +9,13 @@
 #include "base/unit.h"
 
 #include "diagnose/check_sources.h"
+#include "harness/root_folder.h"
 
 #define FAKE_SPACE "4026531836"
 #define FAKE_MOST  8
 
 typedef struct fake_machine {
-    char root[64];
+    char root[ROOT_FOLDER_BYTES];
     check_sources sources;
     const char *host;                 /* its name */
     const char *addresses[FAKE_MOST]; /* of the host name, up to a NULL */

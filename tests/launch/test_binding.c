@@ -3,15 +3,13 @@
 #include "base/unit.h"
 
 #include "base/text.h"
+#include "harness/root_folder.h"
 #include "launch/process/binding.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -135,23 +133,14 @@ static void names_are_read(void **state)
 
 // --- GPUs below a folder like sysfs ---
 
-static char root[64];
+static char root[ROOT_FOLDER_BYTES];
 
 static void put(const char *address, const char *file, const char *text)
 {
     char full[256];
-    int fd;
 
-    text_format(full, sizeof(full), "%s/sys/bus/pci/devices/%s/%s", root, address, file);
-    for (char *at = full + 1; (at = strchr(at, '/')) != NULL; at++) {
-        *at = '\0';
-        assert_true(mkdir(full, 0700) == 0 || errno == EEXIST);
-        *at = '/';
-    }
-    fd = open(full, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
-    (void)close(fd);
+    root_folder_put(
+        root, text_format(full, sizeof(full), "sys/bus/pci/devices/%s/%s", address, file), text);
 }
 
 static void put_device(const char *address, const char *vendor, const char *class, const char *node)
@@ -159,14 +148,6 @@ static void put_device(const char *address, const char *vendor, const char *clas
     put(address, "vendor", vendor);
     put(address, "class", class);
     put(address, "numa_node", node);
-}
-
-static int remove_one(const char *path, const struct stat *facts, int kind, struct FTW *place)
-{
-    LS_UNUSED(facts);
-    LS_UNUSED(kind);
-    LS_UNUSED(place);
-    return remove(path);
 }
 
 static void expect_gpus(const char *visible, int n, int first, int second)
@@ -182,8 +163,7 @@ static void expect_gpus(const char *visible, int n, int first, int second)
 static void gpus_have_the_order_of_the_bus_or_of_the_variable(void **state)
 {
     LS_UNUSED(state);
-    text_format(root, sizeof(root), "/tmp/lockstep-binding-XXXXXX");
-    assert_non_null(mkdtemp(root));
+    root_folder_make(root);
     expect_gpus(NULL, 0, 0, 0);
     put_device("0000:85:00.0", "0x10de\n", "0x030200\n", "1\n");
     put_device("0000:05:00.0", "0x10de\n", "0x030000\n", "0\n");
@@ -197,7 +177,7 @@ static void gpus_have_the_order_of_the_bus_or_of_the_variable(void **state)
     expect_gpus("", 0, 0, 0);
     put("0000:85:00.0", "numa_node", "99999999\n");
     expect_gpus("1", 1, -1, 0);
-    assert_int_equal(nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+    root_folder_remove(root, "");
 }
 
 /* In a child: the first core that this process may use, and its node. */
