@@ -122,6 +122,10 @@ void native_break_no_memory(native_group *g);
 const char *native_peer_text(const native_peer *p, char *buf, size_t n);
 /* For plans: NULL where it does not help. */
 const plan_layout *native_layout(const native_group *g);
+/* open_group and close_group of native_backend_ops. */
+LS_MUST_USE ls_status native_open_group(native_state *s, const group_info *info,
+                                        native_group **out);
+void native_close_group(native_group *g);
 native_group *native_find_group(native_state *s, uint32_t id);
 bool native_is_closed(const native_state *s, uint32_t id);
 /* Makes the link to a rank of this host, unless there is one: pairs that never exchange a message
