@@ -235,10 +235,8 @@ static void skip_trained(ls_run *run)
 {
     run_recovery *r = &run->recovery;
 
-    if (r->n_all != run->division.n_all && run->train.set != NULL) {
-        run->at.skip += run->at.batch * r->n_all * run->flags->batch_size;
-        run->at.batch = 0;
-    }
+    if (r->n_all != run->division.n_all && run->train.set != NULL)
+        run_skip_trained(run, r->n_all, run->flags->batch_size, &run->at);
     r->n_all = run->division.n_all;
 }
 

@@ -155,11 +155,7 @@ static ls_status skip_trained(const ls_run *run, const ls_checkpoint *file, int6
     if (ranks == run->division.n_all && rows == run->flags->batch_size &&
         accumulate == run_accumulate(run))
         return LS_OK;
-    if (at->batch > (samples - at->skip) / (ranks * rows))
-        at->skip = samples;
-    else
-        at->skip += at->batch * ranks * rows;
-    at->batch = 0;
+    run_skip_trained(run, ranks, rows, at);
     return LS_OK;
 }
 

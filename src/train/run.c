@@ -42,6 +42,17 @@ int64_t run_accumulate(const ls_run *run)
     return run->flags->accumulate > 1 && !run->division.has_shards ? run->flags->accumulate : 1;
 }
 
+void run_skip_trained(const ls_run *run, int64_t ranks, int64_t rows, run_position *at)
+{
+    const int64_t samples = (int64_t)ls_dataset_count(run->train.set);
+
+    if (at->batch > (samples - at->skip) / (ranks * rows))
+        at->skip = samples;
+    else
+        at->skip += at->batch * ranks * rows;
+    at->batch = 0;
+}
+
 int64_t run_schedule_step(const ls_run *run)
 {
     const int64_t rows = run->flags->batch_size * run->division.n_all;

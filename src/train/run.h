@@ -133,6 +133,9 @@ int64_t run_accumulate(const ls_run *run);
 int64_t run_schedule_step(const ls_run *run);
 /* Steps to the end of --epochs, or to --steps where that comes first. */
 int64_t run_steps_left(const ls_run *run);
+/* The rest of the epoch begins behind the samples of at->batch batches of `rows` rows that `ranks`
+ * ranks (or shards) have trained on; the last batches of an epoch may be filled up. */
+void run_skip_trained(const ls_run *run, int64_t ranks, int64_t rows, run_position *at);
 /* Divides the rest of the epoch among the ranks, after at.skip has changed. Collective. */
 LS_MUST_USE ls_status run_divide_epoch(ls_run *run);
 /* Opens loaders and sums for a new group of ranks, which has changed run->division from n_parts

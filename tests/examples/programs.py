@@ -356,6 +356,32 @@ def the_report_of_a_first_rank_that_dies_while_it_writes_is_written_by_the_next(
         assert steps == set(range(1, max(steps) + 1)), (sorted(steps), output)
 
 
+def a_rank_that_dies_after_the_last_step_of_an_epoch_leaves_the_others_going_on():
+    """All 2000 samples have been trained on: the last of 14 steps on 3 ranks is filled up."""
+    with folder() as f:
+        os.mkfifo(f"{f}/m")
+        pipe = os.open(f"{f}/m", os.O_RDWR | os.O_NONBLOCK)
+        fill(pipe)
+        flags = ("--epochs", "1000000", "--print-freq", "14", "--metrics", f"{f}/m")
+        job = start(
+            *launched(3, "--elastic", program("own_data"), *flags), env={"LOCKSTEP_THREADS": "1"}
+        )
+        try:
+            with open(pipe, "rb", buffering=0) as lines:
+                first = ranks_of(job, want=3)[0]
+                while not waits_in_pipe(first):
+                    time.sleep(0.01)
+                os.kill(first, signal.SIGKILL)
+                await_text(job, "was killed by signal 9")
+                lines.readall()
+                await_text(job, "going on at step 14 with 2 ranks")
+                read_until(lines, lambda text: text.count(b"\n") > 3)
+        finally:
+            job.send_signal(signal.SIGTERM)
+            output = finish(job, None)
+        assert job.returncode == 143, output
+
+
 def wrong_flags_and_files_get_a_clear_line():
     assert "did you mean --epochs" in run(*mnist("--epoch", "3"), code=1)
     assert "/nowhere" in run(program("mnist"), "--data", "/nowhere", code=1)
@@ -523,6 +549,7 @@ if __name__ == "__main__":
             only_the_first_machine_needs_the_flags_of_files,
             a_new_member_with_other_flags_leaves_an_elastic_job_going_on,
             the_report_of_a_first_rank_that_dies_while_it_writes_is_written_by_the_next,
+            a_rank_that_dies_after_the_last_step_of_an_epoch_leaves_the_others_going_on,
             wrong_flags_and_files_get_a_clear_line,
             two_ranks_learn_on_the_cuda_device_as_on_the_processor,
             programs_run_over_nccl_on_the_cuda_device,
