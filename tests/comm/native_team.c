@@ -542,6 +542,24 @@ static void every_operation_has_a_rule_for_any_memory(void **state)
     assert_false(algorithm_table_row(NULL, -1, &rule));
 }
 
+/* Also where the memory is shared: the stamp is read anyway. */
+static void small_contributions_are_published_with_the_stamp(void **state)
+{
+    team_rule rule;
+
+    (void)state;
+    for (size_t k = 0; k < LS_COUNT_OF(kinds); k++) {
+        int i = 0;
+
+        do
+            assert_true(algorithm_table_row(NULL, i++, &rule));
+        while (rule.kind != kinds[k] ||
+               ((unsigned)rule.memory & (TEAM_HAS_GATES | TEAM_HAS_LEVELS)) != 0);
+        assert_string_equal(rule.algorithm, "inline");
+        assert_in_range(rule.max_bytes, 4096, SIZE_MAX);
+    }
+}
+
 static void user_rows_precede_the_defaults(void **state)
 {
     algorithm_table *t = NULL;
@@ -863,6 +881,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(other_ranks_wait_after_a_death_until_they_abort),
         cmocka_unit_test(memory_may_be_freed_while_a_peer_still_reads_it),
         cmocka_unit_test(every_operation_has_a_rule_for_any_memory),
+        cmocka_unit_test(small_contributions_are_published_with_the_stamp),
         cmocka_unit_test(user_rows_precede_the_defaults),
         cmocka_unit_test(invalid_row_is_named),
         cmocka_unit_test(the_table_can_be_printed),

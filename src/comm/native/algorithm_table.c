@@ -49,11 +49,14 @@ struct algorithm_table {
         ROW(kind_, "levels", SIZE_MAX, INT_MAX, TEAM_HAS_LEVELS)
 
 // `staged_`: contributions up to which copying twice through the caches beats the kernel's copy.
-#define ROWS(kind_, staged_)                                                                       \
-    INLINE_ROWS(kind_), ROW(kind_, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),               \
-        ROW(kind_, "staged", staged_, INT_MAX, TEAM_ANY_MEMORY),                                   \
+#define COPY_ROWS(kind_, staged_)                                                                  \
+    ROW(kind_, "staged", staged_, INT_MAX, TEAM_ANY_MEMORY),                                       \
         ROW(kind_, "direct", SIZE_MAX, INT_MAX, TEAM_READABLE_MEMORY),                             \
         ROW(kind_, "staged", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY)
+
+#define ROWS(kind_, staged_)                                                                       \
+    INLINE_ROWS(kind_), ROW(kind_, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),               \
+        COPY_ROWS(kind_, staged_)
 
 static const team_rule defaults[] = {
     ROW(COLL_BARRIER, "inline", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY),
@@ -71,9 +74,10 @@ static const team_rule defaults[] = {
     ROW(COLL_REDUCE, "levels", SIZE_MAX, INT_MAX, TEAM_HAS_GATES),
     ROW(COLL_REDUCE, "staged", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY),
     GATE_ROWS(COLL_BROADCAST),
+    INLINE_ROWS(COLL_BROADCAST),
     ROW(COLL_BROADCAST, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),
     ROW(COLL_BROADCAST, "levels", SIZE_MAX, INT_MAX, TEAM_HAS_GATES),
-    ROWS(COLL_BROADCAST, (size_t)2 << 20),
+    COPY_ROWS(COLL_BROADCAST, (size_t)2 << 20),
     ROWS(COLL_ALL_GATHER, (size_t)1 << 20),
     ROWS(COLL_GATHER, (size_t)1 << 20),
     ROWS(COLL_SCATTER, (size_t)1 << 20),
