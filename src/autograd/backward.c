@@ -325,8 +325,9 @@ static ls_status pass(ls_tape *tape, int i)
     if (tape->device->profile != NULL)
         tape->device->profile->layer = layer;
     st = run_backward(tape, i);
-    if (st == LS_OK)
-        return LS_OK;
+    // A failed rank, noticed while a gradient was handed over, does not concern the operator.
+    if (st == LS_OK || st == LS_EPEER || st == LS_ECANCELED)
+        return st;
     st = ls_context(st, "%s backward", class->name);
     return layer == NULL ? st : ls_context(st, "%s", layer);
 }

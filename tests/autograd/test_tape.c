@@ -373,7 +373,7 @@ static void a_failing_hook_ends_the_backward(void **state)
     ls_tape_on_grad_ready(s.tape, note, &log);
     assert_status(LS_EPEER, ls_backward(s.tape, line(&s), 1));
     assert_int_equal(log.n, 1);
-    assert_error("rank 3 died");
+    assert_string_equal(ls_last_error(), "rank 3 died"); // no fault of the operator's
     assert_status(LS_EPEER, ls_tape_status(s.tape));
     assert_null(line(&s));
     ls_tape_reset(s.tape);
