@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A selection of PyTorch's own tests passes on 2, 3 and 4 ranks, in both forms.
 
-All of them: tools/pytorch_tests.py, docs/pytorch-tests.md.
+With LS_TEST_FULL all of them run; the results and a page of them (tools/pytorch_tests.py) are left
+in the folder LS_TEST_PYTORCH_FOLDER.
 """
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,6 +28,18 @@ SELECTION = """
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
+def run(folder, variables, forms):
+    tool = os.path.join(HERE, "..", "tools", "pytorch_tests.py")
+    words = [sys.executable, tool, "run", os.path.join(folder, "results.json"), "--forms", *forms]
+    words += ["--worlds", "2", "3", "4"]
+    if "LS_TEST_FULL" not in os.environ:
+        return subprocess.run([*words, "--only", *SELECTION], env=variables).returncode
+    code = subprocess.run(words, env=variables).returncode
+    words = [sys.executable, tool, "page", os.path.join(folder, "results.json"), "--tests"]
+    subprocess.run([*words, "--output", os.path.join(folder, "pytorch-tests.md")], check=True)
+    return code
+
+
 def main():
     if importlib.util.find_spec("expecttest") is None:
         print("PyTorch's tests need expecttest (pip install expecttest)")
@@ -37,10 +51,12 @@ def main():
             build = [sys.executable, "-m", "lockstep.torch.build"]
             subprocess.run(build, env=variables, check=True)
             forms.append("cpp")
-        words = ["run", os.path.join(folder, "results.json"), "--forms", *forms]
-        words += ["--worlds", "2", "3", "4", "--only", *SELECTION]
-        tool = os.path.join(HERE, "..", "tools", "pytorch_tests.py")
-        return subprocess.run([sys.executable, tool, *words], env=variables).returncode
+        if "LS_TEST_FULL" not in os.environ:
+            return run(folder, variables, forms)
+        kept = os.environ["LS_TEST_PYTORCH_FOLDER"]
+        shutil.rmtree(kept, ignore_errors=True)
+        os.makedirs(kept)
+        return run(kept, variables, forms)
 
 
 if __name__ == "__main__":

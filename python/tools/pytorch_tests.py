@@ -3,7 +3,7 @@
 """Runs PyTorch's own tests of torch.distributed, which its wheel contains, with Lockstep.
 
     pytorch_tests.py run RESULTS [--worlds 2 3] [--forms cpp python] [--only TEST...]
-    pytorch_tests.py page RESULTS...
+    pytorch_tests.py page RESULTS... [--tests]
 
 `run` first runs distributed_test.py with gloo. Each test that passes there runs with the backend
 "lockstep"; those that PyTorch skips for backends it does not know run again under the name gloo
@@ -12,7 +12,8 @@ and this package (PYTHONPATH). RESULTS gets a line of JSON for each test that ha
 it has already do not run again, so that a run may be cut off, and continued. The exit code is 1 if
 a test has failed that is not in KNOWN, 75 if --seconds are over and tests are left.
 
-`page` writes docs/pytorch-tests.md from the results of one or more versions of torch.
+`page` writes docs/pytorch-tests.md from the results of one or more versions of torch; with --tests
+it has a row for each test.
 """
 import argparse
 import io
@@ -226,23 +227,23 @@ def unexpected(columns):
 HEAD = """# PyTorch's own tests
 
 `torch/testing/_internal/distributed/distributed_test.py`, which PyTorch's wheel contains, with the
-backend `lockstep`. A row for each test that passes with gloo in the same run; tests that gloo skips
-(they need GPUs or more ranks) are left out. *as gloo* marks tests that PyTorch skips for backends
-whose name it does not know; they ran with Lockstep under the name gloo
-(`LOCKSTEP_TORCH_REPLACE=gloo`). *commit*: the last change of the library or the package in the
-source tree of the run. The page is written from the results of one run for each version of torch,
-where PYTHON has that version:
+backend `lockstep`. Counted are the tests that pass with gloo in the same run; tests that gloo skips
+(they need GPUs or more ranks) are left out. *as gloo*: tests that PyTorch skips for backends whose
+name it does not know; they ran with Lockstep under the name gloo (`LOCKSTEP_TORCH_REPLACE=gloo`).
+*commit*: the last change of the library or the package in the source tree of the run. The page is
+written from the results of one run for each version of torch, where PYTHON has that version; with
+`--tests` the page has a row for each test:
 
     PYTHON python/tools/pytorch_tests.py run RESULTS --worlds 2 3 4 --forms cpp python
     python/tools/pytorch_tests.py page RESULTS..."""
 
 
-def page(columns):
+def page(columns, with_tests):
     """The text of the page."""
     titles = sorted(title for title in columns if title[1] != "gloo")
     heads = ["torch", "form", "ranks", "commit", "gloo passes", "Lockstep passes", "as gloo"]
     lines = [HEAD, "", "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    failed, cells = [], {}
+    failed, cells = {}, {}
     for title in titles:
         version, form, world = title
         ends = columns[title]
@@ -255,8 +256,13 @@ def page(columns):
             cells.setdefault(name, {})[title] = as_gloo + end["end"]
             if end["end"] != "pass":
                 reason = KNOWN.get(name, {}).get(form, f"not explained: {end['text']}")
-                failed.append(f"- `{name}` ({version} {form} {world}): {reason}")
-    lines += ["", "## Failures", "", *(sorted(failed) or ["None."]), "", "## Test by test", ""]
+                failed.setdefault((name, reason), []).append(f"{version} {form} {world}")
+    lines += ["", "## Failures", "", *([] if failed else ["None."])]
+    for (name, reason), where in sorted(failed.items()):
+        lines.append(f"- `{name}` ({', '.join(where)}): {reason}")
+    if not with_tests:
+        return "\n".join(lines) + "\n"
+    lines += ["", "## Test by test", ""]
     lines.append("| test | " + " | ".join(f"{v} {f} {w}" for v, f, w in titles) + " |")
     lines.append("|---|" + "---|" * len(titles))
     for name in sorted(cells):
@@ -267,7 +273,7 @@ def page(columns):
 
 def write_page(options):
     with open(options.output, "w", encoding="utf-8") as file:
-        file.write(page(read(options.results)))
+        file.write(page(read(options.results), options.tests))
     return 0
 
 
@@ -283,6 +289,7 @@ def main():
     whole = commands.add_parser("page", help="write the page of results")
     whole.add_argument("results", nargs="+", metavar="RESULTS")
     whole.add_argument("--output", metavar="FILE", default=PAGE)
+    whole.add_argument("--tests", action="store_true", help="with a row for each test")
     here = commands.add_parser("here", help="used by run")
     here.add_argument("results")
     here.add_argument("column")
