@@ -279,13 +279,13 @@ static ls_status copy_counts(ls_work *w, int size)
     return LS_OK;
 }
 
-/* all_to_all in place: other ranks read and write every part, so src is copied. */
+/* In place where other ranks read and write every part: src is copied. */
 static ls_status copy_source(ls_work *w, const ls_comm *comm)
 {
     coll *op = &w->b.op;
     size_t bytes;
 
-    if (op->kind != COLL_ALL_TO_ALL || op->src != op->dst || comm->backend == NULL ||
+    if (!coll_is_pairwise(op->kind) || op->src != op->dst || comm->backend == NULL ||
         op->accelerator != NULL)
         return LS_OK;
     bytes = check_src_bytes(op, comm->info.rank, comm->info.size);
@@ -293,7 +293,8 @@ static ls_status copy_source(ls_work *w, const ls_comm *comm)
         return LS_OK;
     w->bounce = ls_alloc_aligned(64, bytes);
     if (w->bounce == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for all_to_all in place of %zu bytes", bytes);
+        return ls_fail(LS_ENOMEM, "no memory for %s in place of %zu bytes", coll_name(op->kind),
+                       bytes);
     op->src = memcpy(w->bounce, op->src, bytes);
     return LS_OK;
 }
@@ -317,7 +318,7 @@ void ls_comm_set_site(const char *text)
 /* n: of collectives, how many numbers the operation takes. */
 static ls_status number_and_stamp(ls_comm *comm, coll *op, uint64_t n, const void *site)
 {
-    const bool is_message = op->kind == COLL_SEND || op->kind == COLL_RECV;
+    const bool is_message = coll_is_message(op->kind);
     op_stamp *s = &op->stamp;
 
     s->group = comm->info.id;
@@ -339,7 +340,7 @@ static ls_status number_and_stamp(ls_comm *comm, coll *op, uint64_t n, const voi
 /* Without data the ranks still compare their stamps, which name the operation called. */
 static void reduce_to_barrier(coll *op)
 {
-    const bool is_message = op->kind == COLL_SEND || op->kind == COLL_RECV;
+    const bool is_message = coll_is_message(op->kind);
 
     if (!is_message && op->src_counts == NULL && op->dst_counts == NULL && op->count == 0)
         op->kind = COLL_BARRIER;
@@ -433,7 +434,7 @@ static ls_status begin_work(ls_comm *comm, const coll_call *call, const void *si
         return st;
     }
     w->record = 0;
-    if (comm->calls != NULL && w->b.op.kind != COLL_SEND && w->b.op.kind != COLL_RECV)
+    if (comm->calls != NULL && !coll_is_message(w->b.op.kind))
         calls_note(comm->calls, &w->b.op.stamp);
     reduce_to_barrier(&w->b.op);
     list_append(&comm->works, &w->node);
@@ -556,7 +557,7 @@ ls_status engine_run(ls_comm *comm, const coll_call *call, const void *site, boo
 static int peer_of(const ls_work *w)
 {
     const coll *op = &w->b.op;
-    const bool is_message = op->kind == COLL_SEND || op->kind == COLL_RECV;
+    const bool is_message = coll_is_message(op->kind);
     const int peer = op->root == LS_ANY_SOURCE ? w->b.source : op->root;
 
     if (!is_message)

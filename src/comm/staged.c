@@ -133,10 +133,9 @@ static bool is_one_piece(const coll *c)
 static ls_status divide(staging *s, staged_op *op, const ls_comm *comm, const coll *c)
 {
     const size_t size = ls_dtype_size(c->dtype);
-    const bool is_divided = c->kind != COLL_ALL_REDUCE && c->kind != COLL_REDUCE &&
-                            c->kind != COLL_BROADCAST && !stage_is_message(c);
+    const bool is_divided = coll_divides_src(c->kind) || coll_divides_dst(c->kind);
     const size_t parts = is_divided ? (size_t)comm->info.size : 1;
-    const size_t sides = c->kind == COLL_ALL_TO_ALL ? 2 : 1;
+    const size_t sides = coll_is_pairwise(c->kind) ? 2 : 1;
     const size_t all = elements_of_all(c, comm->info.size);
 
     if (is_one_piece(c)) {

@@ -109,7 +109,7 @@ stage_block *stage_block_of(staging *s, const staged_op *op, size_t piece)
 
 bool stage_is_message(const coll *op)
 {
-    return op->stamp.kind == COLL_SEND || op->stamp.kind == COLL_RECV;
+    return coll_is_message((coll_kind)op->stamp.kind);
 }
 
 static size_t part_count(const coll_side *side, int r)

@@ -24,7 +24,7 @@
 
 static bool is_message(const op_stamp *s)
 {
-    return s->kind == COLL_SEND || s->kind == COLL_RECV;
+    return coll_is_message((coll_kind)s->kind);
 }
 
 /* --- the list of operations --- */

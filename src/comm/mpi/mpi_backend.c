@@ -394,7 +394,7 @@ static void expect(backend_state *s, size_t bytes)
 static void mpi_start(backend_group *g, backend_work *work)
 {
     const comm_host *host = g->state->host;
-    const bool is_message = work->op.kind == COLL_SEND || work->op.kind == COLL_RECV;
+    const bool is_message = coll_is_message(work->op.kind);
     mpi_job *j;
     int rc;
 

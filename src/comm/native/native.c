@@ -495,7 +495,7 @@ static void native_start(native_group *g, backend_work *work)
         team_start(g->team, work);
         return;
     }
-    if (work->op.kind == COLL_SEND || work->op.kind == COLL_RECV)
+    if (coll_is_message(work->op.kind))
         direct_start(g, work);
     else
         exec_start(g, work);

@@ -103,8 +103,8 @@ typedef struct plan_rule {
     int max_peers; /* hosts: on other hosts, of a rank; 0: any number */
 } plan_rule;
 
-/* Row `index` of the defaults; false after the last. */
-bool plan_rule_at(int index, plan_rule *out);
+extern const plan_rule plan_defaults[]; /* algorithm_defaults.c */
+extern const int n_plan_defaults;
 
 /* A row for an algorithm of the defaults with limits of its own. LS_EINVAL: no such algorithm for
  * this operation, or it cannot send so much in one piece. */

@@ -218,7 +218,7 @@ static bool is_scaled(const nccl_work *w)
 
 /* --- the calls --- */
 
-/* all_to_all in place: NCCL would overwrite parts before it has sent them. */
+/* In place NCCL would overwrite parts before it has sent them. */
 static ls_status copy_source(nccl_work *w)
 {
     const coll *op = &w->work->op;
@@ -226,13 +226,13 @@ static ls_status copy_source(nccl_work *w)
     const size_t bytes =
         (size_t)(last.at - (const char *)op->src) + last.count * compose_size(op->dtype);
 
-    if (op->kind != COLL_ALL_TO_ALL || op->src != op->dst || bytes == 0)
+    if (!coll_is_pairwise(op->kind) || op->src != op->dst || bytes == 0)
         return LS_OK;
     w->copy = w->owner->ops->alloc(w->owner, bytes);
     if (w->copy == NULL)
         return comm_host_fail(w->group->state->host, LS_ENOMEM,
-                              "no memory on %s for all_to_all in place of %zu bytes",
-                              w->owner->name, bytes);
+                              "no memory on %s for %s in place of %zu bytes", w->owner->name,
+                              coll_name(op->kind), bytes);
     return w->owner->ops->copy(accel_queue(w->owner, ACCEL_COMMUNICATION), w->copy, op->src, bytes,
                                ACCEL_ON_DEVICE);
 }
