@@ -61,28 +61,6 @@ static bool is_used(const coll *op, bool at_root, int rank)
     return !at_root || op->root == rank;
 }
 
-size_t check_src_bytes(const coll *op, int rank, int size)
-{
-    const coll_shape *shape = &coll_shapes[op->kind];
-    size_t bytes;
-
-    if (!is_used(op, shape->src_at_root, rank) ||
-        side_bytes(op, shape->src, op->src_counts, rank, size, &bytes) != LS_OK)
-        return 0;
-    return bytes;
-}
-
-size_t check_dst_bytes(const coll *op, int rank, int size)
-{
-    const coll_shape *shape = &coll_shapes[op->kind];
-    size_t bytes;
-
-    if (!is_used(op, shape->dst_at_root, rank) ||
-        side_bytes(op, shape->dst, op->dst_counts, rank, size, &bytes) != LS_OK)
-        return 0;
-    return bytes;
-}
-
 static coll_side side_of(const coll *op, coll_extent s, const size_t *counts, int rank, int size)
 {
     const size_t *shared = shared_counts(op);
@@ -112,14 +90,14 @@ coll_side check_dst_side(const coll *op, int rank, int size)
     return side_of(op, used ? shape->dst : COLL_NOTHING, op->dst_counts, rank, size);
 }
 
-size_t check_part_offset(const coll *op, const size_t *counts, int part)
+size_t check_side_bytes(const coll *op, const coll_side *side)
 {
-    size_t elements = op->count * (size_t)part;
+    size_t elements = side->count * (size_t)side->n_parts;
 
-    if (counts != NULL) {
+    if (side->counts != NULL) {
         elements = 0;
-        for (int i = 0; i < part; i++)
-            elements += counts[i];
+        for (int i = 0; i < side->n_parts; i++)
+            elements += side->counts[i];
     }
     return elements * ls_dtype_size(op->dtype);
 }
@@ -159,12 +137,12 @@ static bool is_in_place(const coll *op, size_t src_bytes, size_t dst_bytes, int 
     const coll_shape *shape = &coll_shapes[op->kind];
     const char *src = op->src;
     const char *dst = op->dst;
+    size_t before; // this rank's part
 
     if (shape->src == shape->dst)
         return src == dst && src_bytes == dst_bytes;
-    if (shape->dst == COLL_ALL_PARTS)
-        return src == dst + check_part_offset(op, op->dst_counts, rank);
-    return dst == src + check_part_offset(op, op->src_counts, rank);
+    before = check_side_bytes(op, &(coll_side){rank, op->count, shared_counts(op)});
+    return shape->dst == COLL_ALL_PARTS ? src == dst + before : dst == src + before;
 }
 
 /* Both sides' bytes. The usual case, without counts or overflow, takes two multiplications. */

@@ -283,12 +283,14 @@ static ls_status copy_counts(ls_work *w, int size)
 static ls_status copy_source(ls_work *w, const ls_comm *comm)
 {
     coll *op = &w->b.op;
+    coll_side src;
     size_t bytes;
 
     if (!coll_is_pairwise(op->kind) || op->src != op->dst || comm->backend == NULL ||
         op->accelerator != NULL)
         return LS_OK;
-    bytes = check_src_bytes(op, comm->info.rank, comm->info.size);
+    src = check_src_side(op, comm->info.rank, comm->info.size);
+    bytes = check_side_bytes(op, &src);
     if (bytes == 0)
         return LS_OK;
     w->bounce = ls_alloc_aligned(64, bytes);
@@ -445,7 +447,8 @@ static ls_status begin_work(ls_comm *comm, const coll_call *call, const void *si
 /* A copy, or a division of one contribution. */
 void engine_compute_alone(const coll *op)
 {
-    const size_t bytes = check_dst_bytes(op, 0, 1);
+    const coll_side dst = check_dst_side(op, 0, 1);
+    const size_t bytes = check_side_bytes(op, &dst);
     const reduce_operand own = {.data = op->src, .n_ranks = 1};
 
     if (op->kind == COLL_ALL_REDUCE && op->redop == LS_AVG && op->divisor != 1)
@@ -478,6 +481,13 @@ static void start_work(engine *e, ls_comm *comm, ls_work *w)
     if (w->record == 0)
         record_start(e, w, ls_ticks_now_ns(&e->ticks));
     watch_start(e, w);
+}
+
+ls_status engine_check_process(const engine *e)
+{
+    if (e->is_forked)
+        return ls_fail(LS_EINVAL, "this process was forked from rank %d", e->parts.rank);
+    return LS_OK;
 }
 
 static ls_status check_usable(const ls_comm *comm)

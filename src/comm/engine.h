@@ -216,6 +216,9 @@ void engine_leave(engine *e);
 LS_MUST_USE ls_status engine_run(ls_comm *comm, const coll_call *call, const void *site,
                                  bool is_waited, ls_work **out);
 
+/* LS_EINVAL in a forked child, which must not use the engine. */
+LS_MUST_USE ls_status engine_check_process(const engine *e);
+
 /* Breaks the group from any thread: the holder of the lock serves it at once. */
 void engine_abort_group(engine *e, ls_comm *comm, const job_cause *cause);
 

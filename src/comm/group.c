@@ -388,8 +388,7 @@ ls_status ls_comm_split(ls_comm *comm, int color, int key, ls_comm **out)
     if (comm == NULL || out == NULL)
         return ls_fail(LS_EINVAL, "split: %s is NULL", comm == NULL ? "comm" : "out");
     *out = NULL;
-    if (comm->engine->is_forked)
-        return ls_fail(LS_EINVAL, "this process was forked from rank %d", comm->engine->parts.rank);
+    LS_TRY(engine_check_process(comm->engine));
     e = comm->engine;
     engine_enter(e);
     ending_enter(comm);
@@ -442,8 +441,7 @@ ls_status ls_comm_status(ls_comm *comm)
 
     LS_TRY(LS_GIVEN(comm));
     e = comm->engine;
-    if (e->is_forked)
-        return ls_fail(LS_EINVAL, "this process was forked from rank %d", e->parts.rank);
+    LS_TRY(engine_check_process(e));
     engine_enter(e);
     drive_once(e);
     st = comm->status;

@@ -176,8 +176,7 @@ ls_status ls_comm_monitored_barrier(ls_comm *comm, int64_t timeout_ms)
 
     LS_TRY(LS_GIVEN(comm));
     e = comm->engine;
-    if (e->is_forked)
-        return ls_fail(LS_EINVAL, "this process was forked from rank %d", e->parts.rank);
+    LS_TRY(engine_check_process(e));
     if (e->parts.size == 1)
         return ls_comm_status(comm);
     text_format(what, sizeof(what), "monitored barrier #%llu", (unsigned long long)++comm->n_met);
@@ -212,9 +211,7 @@ static ls_status check_arguments(const ls_comm *parent, const int *ranks, int n,
     LS_TRY(LS_GIVEN(parent));
     LS_TRY(LS_GIVEN(ranks));
     LS_TRY(LS_GIVEN(name));
-    if (parent->engine->is_forked)
-        return ls_fail(LS_EINVAL, "this process was forked from rank %d",
-                       parent->engine->parts.rank);
+    LS_TRY(engine_check_process(parent->engine));
     if (n < 1 || n > parent->info.size)
         return ls_fail(LS_EINVAL, "%d members: the parent has %d ranks", n, parent->info.size);
     if (*name == '\0' || strlen(name) > NAME_MAX_BYTES)

@@ -86,12 +86,9 @@ void stage_block_give(staging *s, stage_block *b)
 
 void stage_block_forget(staging *s, const accel *owner)
 {
-    list_node *next;
-
-    for (list_node *it = s->idle.next; it != &s->idle; it = next) {
+    list_for_each_safe (it, &s->idle) {
         stage_block *b = list_entry(it, stage_block, node);
 
-        next = it->next;
         if (owner != NULL && b->owner != owner)
             continue;
         list_remove(&b->node);

@@ -104,12 +104,9 @@ static op_entry *entry_of(hub_op *op, int rank)
 
 void hub_watch_end_group(hub *h, uint32_t group)
 {
-    list_node *it = h->ops.next;
-
-    while (it != &h->ops) {
+    list_for_each_safe (it, &h->ops) {
         hub_op *op = list_entry(it, hub_op, node);
 
-        it = it->next;
         if (group == GROUP_ALL || op->id.group == group)
             free_op(op);
     }
@@ -127,12 +124,9 @@ static void stop_waiting(hub_op *op, op_entry *e)
 
 void hub_watch_remove_rank(hub *h, int rank)
 {
-    list_node *it = h->ops.next;
-
-    while (it != &h->ops) {
+    list_for_each_safe (it, &h->ops) {
         hub_op *op = list_entry(it, hub_op, node);
 
-        it = it->next;
         stop_waiting(op, find_entry(op, rank));
     }
 }

@@ -418,13 +418,11 @@ static void mpi_start(backend_group *g, backend_work *work)
 
 static bool progress_group(backend_group *g)
 {
-    list_node *it = g->jobs.next;
     bool moved = false;
 
-    while (it != &g->jobs) {
+    list_for_each_safe (it, &g->jobs) {
         mpi_job *j = list_entry(it, mpi_job, node);
 
-        it = it->next;
         moved |= try_end(j);
     }
     return moved;
