@@ -339,15 +339,6 @@ static ls_status number_and_stamp(ls_comm *comm, coll *op, uint64_t n, const voi
     return LS_OK;
 }
 
-/* Without data the ranks still compare their stamps, which name the operation called. */
-static void reduce_to_barrier(coll *op)
-{
-    const bool is_message = coll_is_message(op->kind);
-
-    if (!is_message && op->src_counts == NULL && op->dst_counts == NULL && op->count == 0)
-        op->kind = COLL_BARRIER;
-}
-
 /* Field by field: copying or clearing the whole struct takes longer than the rest. */
 static void fill_op(const ls_comm *comm, const coll_call *call, coll *op)
 {
@@ -405,11 +396,13 @@ static ls_status begin_work(ls_comm *comm, const coll_call *call, const void *si
     engine *e = comm->engine;
     ls_work *w = take_work(e);
     uint64_t n_numbers;
+    coll *op;
     ls_status st;
 
     if (w == NULL)
         return ls_fail(LS_ENOMEM, "no memory for an operation");
-    fill_op(comm, call, &w->b.op);
+    op = &w->b.op;
+    fill_op(comm, call, op);
     w->b.group = comm->backend;
     w->b.state = NULL;
     w->b.source = -1;
@@ -430,15 +423,19 @@ static ls_status begin_work(ls_comm *comm, const coll_call *call, const void *si
     w->timeout_ms = comm->timeout_ms;
     st = prepare_work(comm, call, w, &n_numbers);
     if (st == LS_OK)
-        st = number_and_stamp(comm, &w->b.op, n_numbers, site);
+        st = number_and_stamp(comm, op, n_numbers, site);
     if (st != LS_OK) {
         drop_work(e, w);
         return st;
     }
     w->record = 0;
-    if (comm->calls != NULL && !coll_is_message(w->b.op.kind))
-        calls_note(comm->calls, &w->b.op.stamp);
-    reduce_to_barrier(&w->b.op);
+    if (!coll_is_message(op->kind)) {
+        if (comm->calls != NULL)
+            calls_note(comm->calls, &op->stamp);
+        // Without data the ranks still compare their stamps, which name the operation called.
+        if (op->src_counts == NULL && op->dst_counts == NULL && op->count == 0)
+            op->kind = COLL_BARRIER;
+    }
     list_append(&comm->works, &w->node);
     *out = w;
     return LS_OK;

@@ -19,17 +19,12 @@
 
 /* --- the end of a wait --- */
 
-static void wake_callers(engine *e)
-{
-    ls_cond_broadcast(&e->changed);
-    if (e->parts.backend != NULL)
-        e->parts.ops->wake(e->parts.backend);
-}
-
 static void end_wait(engine *e, rendezvous *m)
 {
     m->wait.phase = WORK_ENDED;
-    wake_callers(e);
+    ls_cond_broadcast(&e->changed);
+    if (e->parts.backend != NULL)
+        e->parts.ops->wake(e->parts.backend);
 }
 
 static void fail(rendezvous *m, ls_status status, const char *text)

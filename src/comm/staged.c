@@ -126,7 +126,7 @@ static size_t elements_of_all(const coll *c, int size)
 
 static bool is_one_piece(const coll *c)
 {
-    return stage_is_message(c) || (c->src_counts != NULL && c->dst_counts != NULL);
+    return stamp_is_message(&c->stamp) || (c->src_counts != NULL && c->dst_counts != NULL);
 }
 
 /* All ranks have the same pieces. */

@@ -104,11 +104,6 @@ stage_block *stage_block_of(staging *s, const staged_op *op, size_t piece)
 
 /* --- pieces --- */
 
-bool stage_is_message(const coll *op)
-{
-    return coll_is_message((coll_kind)op->stamp.kind);
-}
-
 static size_t part_count(const coll_side *side, int r)
 {
     return side->counts != NULL ? side->counts[r] : side->count;
@@ -200,7 +195,7 @@ void stage_describe_piece(staging *s, staged_op *op, size_t piece)
     *part = *whole;
     part->accelerator = NULL;
     part->queue = NULL;
-    part->stamp.sequence += stage_is_message(whole) ? 0 : piece;
+    part->stamp.sequence += stamp_is_message(&whole->stamp) ? 0 : piece;
     part->src = op->src.n_parts > 0 ? memory + places.src : NULL;
     part->dst = op->dst.n_parts > 0 ? memory + places.dst : NULL;
     if (whole->src_counts == NULL && whole->dst_counts == NULL)

@@ -40,6 +40,11 @@ uint8_t stamp_dtype(const uint8_t stamp[STAMP_BYTES]);
 /* Whether two ranks mean the same operation; the call site is not compared. */
 bool stamp_equal(const op_stamp *a, const op_stamp *b);
 
+static inline bool stamp_is_message(const op_stamp *s)
+{
+    return coll_is_message((coll_kind)s->kind);
+}
+
 /* "all_reduce #17 (sum, 262144 float32) at train_step+0x1c", into buf; 160 bytes fit any. */
 const char *stamp_text(char *buf, size_t n, const op_stamp *s);
 const char *stamp_redop_name(uint8_t redop); /* of an ls_reduce_op: "sum"; "?" */

@@ -254,6 +254,18 @@ void plan_collect(plan *p, const plan_input *in, plan_ref own, plan_ref to, size
     }
 }
 
+plan_holding plan_join(plan *p, const plan_input *in, int round, plan_holding a, plan_holding b,
+                       size_t count, plan_ref to)
+{
+    const plan_holding low = a.first < b.first ? a : b;
+    const plan_holding high = a.first < b.first ? b : a;
+
+    plan_reduce(p, round, to, count, low.n + high.n == in->n);
+    plan_operand_add(p, low.data, low.first, low.n, low.n > 1);
+    plan_operand_add(p, high.data, high.first, high.n, high.n > 1);
+    return (plan_holding){.data = to, .first = low.first, .n = low.n + high.n};
+}
+
 plan_ref plan_scratch(plan *p, size_t bytes)
 {
     const plan_ref ref = plan_at(PLAN_SCRATCH, p->scratch_bytes);

@@ -150,6 +150,20 @@ void plan_collect(plan *p, const plan_input *in, plan_ref own, plan_ref to, size
 typedef int (*plan_rank_fn)(const plan_input *in, int64_t position);
 void plan_tree(plan *p, const plan_input *in, int at, int n, plan_rank_fn rank_at, plan_ref to,
                plan_ref from, size_t bytes);
+/* A run of elements of which this rank has the reduction over `n` ranks from `first` on. */
+typedef struct plan_holding {
+    plan_ref data;
+    int first;
+    int n;
+} plan_holding;
+/* Bytes of an element of the reduction over so many ranks. */
+static inline size_t plan_width(const plan_input *in, int n_ranks)
+{
+    return n_ranks == 1 ? in->element_bytes : in->partial_bytes;
+}
+/* Adds two neighbouring subtrees into `to`, lower ranks first. */
+plan_holding plan_join(plan *p, const plan_input *in, int round, plan_holding a, plan_holding b,
+                       size_t count, plan_ref to);
 plan_ref plan_scratch(plan *p, size_t bytes); /* aligned to a cache line */
 size_t plan_aligned(size_t bytes);            /* the aligned size of `bytes` */
 
