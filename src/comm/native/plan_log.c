@@ -129,18 +129,6 @@ void plan_reduce_tree(plan *p, const plan_input *in)
 
 // --- all_gather ---
 
-/* Where block i of dst begins, in elements; i == n: the end of dst. */
-static size_t block_start(const plan_input *in, int i)
-{
-    size_t start = 0;
-
-    if (in->dst_counts == NULL)
-        return (size_t)i * in->count;
-    for (int k = 0; k < i; k++)
-        start += in->dst_counts[k];
-    return start;
-}
-
 // Blocks [first, first + n) modulo the number of ranks: in one message or two, identified by round
 // and part.
 static void move_blocks(plan *p, const plan_input *in, plan_action action, int round, int peer,
@@ -151,8 +139,9 @@ static void move_blocks(plan *p, const plan_input *in, plan_action action, int r
     const int spans[2][2] = {{begin, end}, {0, begin + n - end}};
 
     for (int i = 0; i < 2; i++) {
-        const size_t from = block_start(in, spans[i][0]);
-        const size_t bytes = (block_start(in, spans[i][1]) - from) * in->element_bytes;
+        const size_t from = plan_start(in, in->dst_counts, spans[i][0]);
+        const size_t bytes =
+            (plan_start(in, in->dst_counts, spans[i][1]) - from) * in->element_bytes;
 
         if (bytes > 0)
             plan_message(p, action, round, peer, (uint32_t)(2 * round + i),
@@ -162,11 +151,11 @@ static void move_blocks(plan *p, const plan_input *in, plan_action action, int r
 
 void plan_all_gather_bruck(plan *p, const plan_input *in)
 {
-    const size_t own = block_start(in, in->rank);
+    const size_t own = plan_start(in, in->dst_counts, in->rank);
     int round = 0;
 
     plan_copy(p, 0, plan_at(PLAN_DST, own * in->element_bytes), plan_at(PLAN_SRC, 0),
-              (block_start(in, in->rank + 1) - own) * in->element_bytes);
+              plan_count(in, in->dst_counts, in->rank) * in->element_bytes);
     for (int64_t d = 1; d < in->n; d *= 2, round++) {
         const int n = d < in->n - d ? (int)d : in->n - (int)d;
 

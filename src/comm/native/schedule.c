@@ -283,6 +283,17 @@ size_t plan_aligned(size_t bytes)
     return (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
 }
 
+size_t plan_start(const plan_input *in, const size_t *counts, int i)
+{
+    size_t start = 0;
+
+    if (counts == NULL)
+        return (size_t)i * in->count;
+    for (int k = 0; k < i; k++)
+        start += counts[k];
+    return start;
+}
+
 size_t plan_part(const plan_input *in, size_t count)
 {
     if (count <= in->first)

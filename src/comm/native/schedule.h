@@ -172,6 +172,14 @@ static inline plan_ref plan_at(plan_space space, size_t offset)
     return (plan_ref){.space = space, .offset = offset};
 }
 
+/* Part i of a buffer of which each rank has a part; counts: NULL where all have in->count. */
+static inline size_t plan_count(const plan_input *in, const size_t *counts, int i)
+{
+    return counts != NULL ? counts[i] : in->count;
+}
+/* Elements in front of part i; i == n: of the buffer. */
+size_t plan_start(const plan_input *in, const size_t *counts, int i);
+
 /* Elements of a part of `count` that lie in the chunk. */
 size_t plan_part(const plan_input *in, size_t count);
 
