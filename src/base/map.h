@@ -64,6 +64,10 @@ static inline void list_remove(list_node *node)
 // NOLINTBEGIN(bugprone-macro-parentheses): a declared name cannot be in parentheses
 #define list_for_each(it, head)                                                                    \
     for (list_node *it = (head)->next; (it) != (head); (it) = (it)->next)
+/* The body may remove `it`. */
+#define list_for_each_safe(it, head)                                                               \
+    for (list_node *it = (head)->next, *it##_next = (it)->next; (it) != (head);                    \
+         (it) = it##_next, it##_next = (it)->next)
 // NOLINTEND(bugprone-macro-parentheses)
 
 #endif

@@ -1,90 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * boot_record.c - the wire form of boot records, and the comparison of the settings in them, for
- * join.c. Every field from another rank is bounded before it is used.
+ * boot_record.c - the wire form of boot records as a table, and the comparison of the settings in
+ * them, for join.c.
  */
 #include "comm/boot_record.h"
 
 #include "base/text.h"
-#include "net/wire.h"
+#include "net/wire_fields.h"
 
 #include <inttypes.h>
 
-static void write_address(wire_writer *w, const net_address *a)
-{
-    char text[NET_ADDRESS_TEXT_MAX];
+static const wire_field address[] = {WIRE_ADDRESS_ITSELF(0, 0)};
+static const wire_table address_table = WIRE_TABLE(net_address, "an address", address, NULL);
 
-    wire_write_text(w, a->bytes == 0 ? "" : net_address_text(text, sizeof(text), a));
-}
-
-static ls_status read_address(wire_reader *r, net_address *out)
-{
-    char text[NET_ADDRESS_TEXT_MAX];
-
-    wire_read_text(r, text, sizeof(text));
-    *out = (net_address){.bytes = 0};
-    return r->failed || text[0] == '\0' ? LS_OK : net_address_decode(text, out);
-}
+static const wire_field fields[] = {
+    WIRE_ID(boot_publication, record.rank),
+    WIRE_ID(boot_publication, record.pid),
+    WIRE_64(boot_publication, record.instance),
+    WIRE_ID(boot_publication, record.generation),
+    WIRE_LINE(boot_publication, host_name),
+    WIRE_64(boot_publication, host),
+    WIRE_64(boot_publication, core_share),
+    WIRE_ID(boot_publication, world_group),
+    WIRE_TEXT(boot_publication, backend),
+    WIRE_TEXT(boot_publication, transport),
+    WIRE_64(boot_publication, segment_bytes),
+    WIRE_TEXT(boot_publication, algorithms),
+    WIRE_NUMBER(boot_publication, security, 1, 0, UINT8_MAX),
+    WIRE_NUMBER(boot_publication, connections, 1, 0, UINT8_MAX),
+    WIRE_ADDRESS(boot_publication, record.local, 0),
+    WIRE_LIST(boot_publication, addresses, record.n_addresses, 2, 0, BOOT_ADDRESSES_MAX,
+              &address_table),
+};
+static const wire_table table = WIRE_TABLE(boot_publication, "fields", fields, NULL);
 
 ls_status boot_record_encode(const boot_publication *p, wire_writer *out)
 {
-    const boot_record *b = &p->record;
-
     wire_write_u16(out, BOOT_RECORD_VERSION);
-    wire_write_u32(out, (uint32_t)b->rank);
-    wire_write_u32(out, (uint32_t)b->pid);
-    wire_write_u64(out, b->instance);
-    wire_write_u32(out, b->generation);
-    wire_write_text(out, p->host_name);
-    wire_write_u64(out, p->host);
-    wire_write_u64(out, p->core_share);
-    wire_write_u32(out, p->world_group);
-    wire_write_text(out, p->backend);
-    wire_write_text(out, p->transport);
-    wire_write_u64(out, p->segment_bytes);
-    wire_write_text(out, p->algorithms);
-    wire_write_u8(out, (uint8_t)p->security);
-    wire_write_u8(out, (uint8_t)p->connections);
-    write_address(out, &b->local);
-    wire_write_u16(out, (uint16_t)b->n_addresses);
-    for (int i = 0; i < b->n_addresses; i++)
-        write_address(out, &p->addresses[i]);
+    wire_write_fields(out, &table, p);
     return wire_writer_status(out);
-}
-
-static ls_status read_fields(wire_reader *r, boot_publication *out)
-{
-    boot_record *b = &out->record;
-    char host[BOOT_HOST_BYTES];
-
-    b->rank = (int)wire_read_u32(r);
-    b->pid = (pid_t)wire_read_u32(r);
-    b->instance = wire_read_u64(r);
-    b->generation = wire_read_u32(r);
-    wire_read_text(r, host, sizeof(host));
-    text_printable(out->host_name, sizeof(out->host_name), host);
-    out->host = wire_read_u64(r);
-    out->core_share = wire_read_u64(r);
-    out->world_group = wire_read_u32(r);
-    wire_read_text(r, out->backend, sizeof(out->backend));
-    wire_read_text(r, out->transport, sizeof(out->transport));
-    out->segment_bytes = wire_read_u64(r);
-    wire_read_text(r, out->algorithms, sizeof(out->algorithms));
-    out->security = (net_security)wire_read_u8(r);
-    out->connections = wire_read_u8(r);
-    LS_TRY(read_address(r, &b->local));
-    b->n_addresses = wire_read_u16(r);
-    if (b->n_addresses > BOOT_ADDRESSES_MAX)
-        return ls_fail(LS_EPROTO, "%d addresses are too many", b->n_addresses);
-    for (int i = 0; i < b->n_addresses; i++)
-        LS_TRY(read_address(r, &out->addresses[i]));
-    return LS_OK;
 }
 
 ls_status boot_record_decode(const void *data, size_t bytes, int rank, boot_publication *out)
 {
     wire_reader r = wire_reader_over(data, bytes);
-    boot_publication p = {0};
+    boot_publication p;
     ls_status st;
     int version;
 
@@ -95,9 +55,8 @@ ls_status boot_record_decode(const void *data, size_t bytes, int rank, boot_publ
         return ls_fail(LS_EPROTO,
                        "boot record of rank %d: version %d, this library uses version %d", rank,
                        version, BOOT_RECORD_VERSION);
-    st = read_fields(&r, &p);
-    if (st == LS_OK)
-        st = wire_reader_end(&r, "fields");
+    wire_read_fields(&r, &table, &p);
+    st = wire_reader_end(&r, table.what);
     if (st == LS_OK && p.record.rank != rank)
         st = ls_fail(LS_EPROTO, "it belongs to rank %d", p.record.rank);
     if (st != LS_OK)

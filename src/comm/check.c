@@ -15,32 +15,6 @@
 #define NO_VALUE    255               /* of a stamp's fields */
 #define PLAIN_COUNT ((size_t)1 << 28) /* cannot overflow with any type and number of ranks */
 
-/* The size of a buffer: none, one rank's part, or the parts of all ranks. */
-typedef enum side { SIDE_NONE = 0, SIDE_PART, SIDE_ALL } side;
-
-typedef struct coll_shape {
-    side src;
-    side dst;
-    bool src_at_root; /* only root's src is used */
-    bool dst_at_root;
-    bool reduces;
-    bool has_root;
-} coll_shape;
-
-static const coll_shape shapes[COLL_KIND_COUNT] = {
-    [COLL_ALL_REDUCE] = {SIDE_PART, SIDE_PART, false, false, true, false},
-    [COLL_REDUCE] = {SIDE_PART, SIDE_PART, false, true, true, true},
-    [COLL_BROADCAST] = {SIDE_PART, SIDE_PART, true, false, false, true},
-    [COLL_ALL_GATHER] = {SIDE_PART, SIDE_ALL, false, false, false, false},
-    [COLL_GATHER] = {SIDE_PART, SIDE_ALL, false, true, false, true},
-    [COLL_SCATTER] = {SIDE_ALL, SIDE_PART, true, false, false, true},
-    [COLL_REDUCE_SCATTER] = {SIDE_ALL, SIDE_PART, false, false, true, false},
-    [COLL_ALL_TO_ALL] = {SIDE_ALL, SIDE_ALL, false, false, false, false},
-    [COLL_BARRIER] = {SIDE_NONE, SIDE_NONE, false, false, false, false},
-    [COLL_SEND] = {SIDE_PART, SIDE_NONE, false, false, false, false},
-    [COLL_RECV] = {SIDE_NONE, SIDE_PART, false, false, false, false},
-};
-
 /* The one count array of a v-variant other than all_to_all_v, NULL when there is none. */
 static const size_t *shared_counts(const coll *op)
 {
@@ -55,23 +29,23 @@ static ls_status sum_counts(const size_t *counts, int n, size_t *out)
     return LS_OK;
 }
 
-static ls_status side_elements(const coll *op, side s, const size_t *counts, int rank, int size,
-                               size_t *out)
+static ls_status side_elements(const coll *op, coll_extent s, const size_t *counts, int rank,
+                               int size, size_t *out)
 {
     const size_t *shared = shared_counts(op);
 
     *out = 0;
-    if (s == SIDE_NONE)
+    if (s == COLL_NOTHING)
         return LS_OK;
-    if (s == SIDE_ALL && counts != NULL)
+    if (s == COLL_ALL_PARTS && counts != NULL)
         return sum_counts(counts, size, out);
-    if (s == SIDE_ALL)
+    if (s == COLL_ALL_PARTS)
         return ls_mul_size(op->count, (size_t)size, out);
     *out = shared != NULL ? shared[rank] : op->count;
     return LS_OK;
 }
 
-static ls_status side_bytes(const coll *op, side s, const size_t *counts, int rank, int size,
+static ls_status side_bytes(const coll *op, coll_extent s, const size_t *counts, int rank, int size,
                             size_t *out)
 {
     size_t elements;
@@ -87,72 +61,50 @@ static bool is_used(const coll *op, bool at_root, int rank)
     return !at_root || op->root == rank;
 }
 
-size_t check_src_bytes(const coll *op, int rank, int size)
-{
-    const coll_shape *shape = &shapes[op->kind];
-    size_t bytes;
-
-    if (!is_used(op, shape->src_at_root, rank) ||
-        side_bytes(op, shape->src, op->src_counts, rank, size, &bytes) != LS_OK)
-        return 0;
-    return bytes;
-}
-
-size_t check_dst_bytes(const coll *op, int rank, int size)
-{
-    const coll_shape *shape = &shapes[op->kind];
-    size_t bytes;
-
-    if (!is_used(op, shape->dst_at_root, rank) ||
-        side_bytes(op, shape->dst, op->dst_counts, rank, size, &bytes) != LS_OK)
-        return 0;
-    return bytes;
-}
-
-static coll_side side_of(const coll *op, side s, const size_t *counts, int rank, int size)
+static coll_side side_of(const coll *op, coll_extent s, const size_t *counts, int rank, int size)
 {
     const size_t *shared = shared_counts(op);
     coll_side out = {.count = op->count};
 
-    if (s == SIDE_ALL)
+    if (s == COLL_ALL_PARTS)
         return (coll_side){.n_parts = size, .count = op->count, .counts = counts};
     if (shared != NULL)
         out.count = shared[rank];
-    out.n_parts = s == SIDE_PART;
+    out.n_parts = s == COLL_PART;
     return out;
 }
 
 coll_side check_src_side(const coll *op, int rank, int size)
 {
-    const coll_shape *shape = &shapes[op->kind];
+    const coll_shape *shape = &coll_shapes[op->kind];
     const bool used = is_used(op, shape->src_at_root, rank);
 
-    return side_of(op, used ? shape->src : SIDE_NONE, op->src_counts, rank, size);
+    return side_of(op, used ? shape->src : COLL_NOTHING, op->src_counts, rank, size);
 }
 
 coll_side check_dst_side(const coll *op, int rank, int size)
 {
-    const coll_shape *shape = &shapes[op->kind];
+    const coll_shape *shape = &coll_shapes[op->kind];
     const bool used = is_used(op, shape->dst_at_root, rank);
 
-    return side_of(op, used ? shape->dst : SIDE_NONE, op->dst_counts, rank, size);
+    return side_of(op, used ? shape->dst : COLL_NOTHING, op->dst_counts, rank, size);
 }
 
-size_t check_part_offset(const coll *op, const size_t *counts, int part)
+size_t check_side_bytes(const coll *op, const coll_side *side)
 {
-    size_t elements = op->count * (size_t)part;
+    size_t elements = side->count * (size_t)side->n_parts;
 
-    if (counts != NULL) {
+    if (side->counts != NULL) {
         elements = 0;
-        for (int i = 0; i < part; i++)
-            elements += counts[i];
+        for (int i = 0; i < side->n_parts; i++)
+            elements += side->counts[i];
     }
     return elements * ls_dtype_size(op->dtype);
 }
 
 static ls_status check_numbers(const coll *op, int rank, int size)
 {
-    const coll_shape *shape = &shapes[op->kind];
+    const coll_shape *shape = &coll_shapes[op->kind];
 
     if (op->kind == COLL_BARRIER)
         return LS_OK;
@@ -164,9 +116,9 @@ static ls_status check_numbers(const coll *op, int rank, int size)
         return ls_fail(LS_EINVAL, "%s of %s: only %s types have it",
                        stamp_redop_name((uint8_t)op->redop), ls_dtype_name(op->dtype),
                        op->redop == LS_AVG ? "floating" : "integer");
-    if (shape->has_root && (op->root < 0 || op->root >= size))
+    if (coll_has_root(op->kind) && (op->root < 0 || op->root >= size))
         return ls_fail(LS_EINVAL, "root %d: must be 0 to %d", op->root, size - 1);
-    if (op->kind != COLL_SEND && op->kind != COLL_RECV)
+    if (!coll_is_message(op->kind))
         return LS_OK;
     if (op->tag < 0)
         return ls_fail(LS_EINVAL, "tag %d is negative", op->tag);
@@ -182,27 +134,27 @@ static ls_status check_numbers(const coll *op, int rank, int size)
 /* Whether the buffers have the operation's in-place form. */
 static bool is_in_place(const coll *op, size_t src_bytes, size_t dst_bytes, int rank)
 {
-    const coll_shape *shape = &shapes[op->kind];
+    const coll_shape *shape = &coll_shapes[op->kind];
     const char *src = op->src;
     const char *dst = op->dst;
+    size_t before; // this rank's part
 
     if (shape->src == shape->dst)
         return src == dst && src_bytes == dst_bytes;
-    if (shape->dst == SIDE_ALL)
-        return src == dst + check_part_offset(op, op->dst_counts, rank);
-    return dst == src + check_part_offset(op, op->src_counts, rank);
+    before = check_side_bytes(op, &(coll_side){rank, op->count, shared_counts(op)});
+    return shape->dst == COLL_ALL_PARTS ? src == dst + before : dst == src + before;
 }
 
 /* Both sides' bytes. The usual case, without counts or overflow, takes two multiplications. */
 static ls_status both_bytes(const coll *op, int rank, int size, size_t *src_bytes,
                             size_t *dst_bytes)
 {
-    const coll_shape *shape = &shapes[op->kind];
+    const coll_shape *shape = &coll_shapes[op->kind];
 
     if (shared_counts(op) == NULL && op->count <= PLAIN_COUNT) {
         const size_t part = op->count * ls_dtype_size(op->dtype);
         const size_t by_side[] = {
-            [SIDE_NONE] = 0, [SIDE_PART] = part, [SIDE_ALL] = part * (size_t)size};
+            [COLL_NOTHING] = 0, [COLL_PART] = part, [COLL_ALL_PARTS] = part * (size_t)size};
 
         *src_bytes = by_side[shape->src];
         *dst_bytes = by_side[shape->dst];
@@ -214,7 +166,7 @@ static ls_status both_bytes(const coll *op, int rank, int size, size_t *src_byte
 
 static ls_status check_buffers(coll *op, int rank, int size)
 {
-    const coll_shape *shape = &shapes[op->kind];
+    const coll_shape *shape = &coll_shapes[op->kind];
     size_t src_bytes;
     size_t dst_bytes;
     uintptr_t src;
@@ -285,7 +237,7 @@ static uint64_t stamp_count(const coll *op, int size)
 
     if (counts == NULL)
         return op->count;
-    if (op->kind == COLL_ALL_TO_ALL)
+    if (coll_is_pairwise(op->kind))
         return 0;
     for (int i = 0; i < size; i++)
         hash = ls_hash3(hash, (uint64_t)i, counts[i]);
@@ -294,8 +246,8 @@ static uint64_t stamp_count(const coll *op, int size)
 
 void check_stamp(coll *op, int size)
 {
-    const coll_shape *shape = &shapes[op->kind];
-    const bool is_message = op->kind == COLL_SEND || op->kind == COLL_RECV;
+    const coll_shape *shape = &coll_shapes[op->kind];
+    const bool is_message = coll_is_message(op->kind);
     op_stamp *s = &op->stamp;
 
     s->group = 0;
@@ -306,7 +258,7 @@ void check_stamp(coll *op, int size)
     s->form = shared_counts(op) != NULL ? STAMP_V : 0;
     if (op->accelerator != NULL && !is_message)
         s->form |= STAMP_ON_DEVICE;
-    s->root = shape->has_root || is_message ? op->root : -1;
+    s->root = coll_has_root(op->kind) || is_message ? op->root : -1;
     s->count = stamp_count(op, size);
     s->site[0] = '\0';
 }

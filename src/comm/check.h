@@ -20,12 +20,7 @@ typedef struct coll_side {
 coll_side check_src_side(const coll *op, int rank, int size);
 coll_side check_dst_side(const coll *op, int rank, int size);
 
-/* Bytes of this rank's side of a checked operation. */
-size_t check_src_bytes(const coll *op, int rank, int size);
-size_t check_dst_bytes(const coll *op, int rank, int size);
-
-/* Offset in bytes of rank `part` in a buffer that is divided by rank. */
-size_t check_part_offset(const coll *op, const size_t *counts, int part);
+size_t check_side_bytes(const coll *op, const coll_side *side);
 
 /* Fills in all of the stamp but group, sequence and site. */
 void check_stamp(coll *op, int size);

@@ -5,6 +5,8 @@
 
 #include <lockstep/comm.h>
 
+#include "store/collectives.h"
+
 #include <stdbool.h>
 
 /* Whether the reduction of this type exists: floating types have no bitwise operations, integers no
@@ -23,6 +25,26 @@ int comm_job_size(void);
 /* Names the next operation of this group ("bucket 3/7") in stamps, wait reports and errors, which
  * otherwise show the call site. At most 39 bytes are stored. */
 void comm_label(ls_comm *comm, const char *label);
+
+/* The arguments of any operation. */
+typedef struct coll_call {
+    coll_kind kind;
+    ls_dtype dtype;
+    ls_reduce_op redop;
+    double divisor; /* of LS_AVG; 0: the group's size */
+    int root;
+    int tag;
+    const void *src;
+    void *dst;
+    size_t count;
+    const size_t *src_counts;
+    const size_t *dst_counts;
+    const void *const *src_parts; /* instead of src: a pointer for each rank; NULL: none */
+    void *const *dst_parts;
+} coll_call;
+
+/* Any operation, as its public function. */
+LS_MUST_USE ls_status comm_call(ls_comm *comm, const coll_call *call, ls_work **out);
 
 /* ls_all_reduce() of LS_AVG in place, with `divisor` (not 0, equal on all ranks) for the size. */
 LS_MUST_USE ls_status comm_average(ls_comm *comm, void *data, size_t count, ls_dtype type,

@@ -53,23 +53,19 @@ static size_t part_offset(const coll *op, bool of_src, int rank)
     return elements * compose_size(op->dtype);
 }
 
-static bool src_is_divided(coll_kind kind)
-{
-    return kind == COLL_SCATTER || kind == COLL_REDUCE_SCATTER || kind == COLL_ALL_TO_ALL;
-}
-
-static bool dst_is_divided(coll_kind kind)
-{
-    return kind == COLL_GATHER || kind == COLL_ALL_GATHER || kind == COLL_ALL_TO_ALL;
-}
-
 static bool sends(const coll *op, int from, int to)
 {
-    return (op->kind != COLL_GATHER || to == op->root) &&
-           (op->kind != COLL_SCATTER || from == op->root);
+    return (!coll_shapes[op->kind].dst_at_root || to == op->root) &&
+           (!coll_shapes[op->kind].src_at_root || from == op->root);
 }
 
-/* Received contributions of reduce_scatter are in the buffer, after the array of operands. */
+/* Whether the receivers add what is exchanged. */
+static bool adds(const coll *op)
+{
+    return coll_reduces(op->kind) && coll_divides_src(op->kind);
+}
+
+/* Received contributions to a sum are in the buffer, after the array of operands. */
 static char *contribution(const composed *c, int rank)
 {
     const size_t bytes =
@@ -82,7 +78,7 @@ static char *contribution(const composed *c, int rank)
 static void fill_send(const composed *c, compose_exchange *x)
 {
     const coll *op = c->op;
-    const bool is_divided = src_is_divided(op->kind);
+    const bool is_divided = coll_divides_src(op->kind);
 
     x->n_out = part_count(op, true, is_divided ? x->to : c->info->rank);
     if (x->n_out > 0)
@@ -93,10 +89,10 @@ static void fill_send(const composed *c, compose_exchange *x)
 static void fill_recv(const composed *c, compose_exchange *x)
 {
     const coll *op = c->op;
-    const bool is_divided = dst_is_divided(op->kind);
+    const bool is_divided = coll_divides_dst(op->kind);
 
     x->n_in = part_count(op, false, is_divided ? x->from : c->info->rank);
-    if (op->kind == COLL_REDUCE_SCATTER)
+    if (adds(op))
         x->in = contribution(c, x->from);
     else if (x->n_in > 0)
         x->in = (char *)op->dst + (is_divided ? part_offset(op, false, x->from) : 0);
@@ -119,7 +115,7 @@ void compose_copy_own(const composed *c)
 {
     const compose_exchange own = compose_exchange_at(c, 0);
 
-    if (c->op->kind != COLL_REDUCE_SCATTER && own.n_out > 0 && own.in != NULL && own.in != own.out)
+    if (!adds(c->op) && own.n_out > 0 && own.in != NULL && own.in != own.out)
         memcpy(own.in, own.out, own.n_out * compose_size(c->op->dtype));
 }
 
@@ -133,7 +129,7 @@ static bool alloc_buffer(composed *c, size_t bytes)
 
 static bool has_result(const composed *c)
 {
-    return c->op->kind != COLL_REDUCE || c->op->root == c->info->rank;
+    return !coll_shapes[c->op->kind].dst_at_root || c->op->root == c->info->rank;
 }
 
 /* Widens into the buffer, which becomes both in and out. */
@@ -181,21 +177,17 @@ bool compose_begin(composed *c, const comm_host *host, const group_info *info, c
     const size_t n = (size_t)info->size;
 
     *c = (composed){.host = host, .info = info, .op = op};
-    switch (op->kind) {
-    case COLL_ALL_REDUCE:
-    case COLL_REDUCE:
+    if (coll_reduces_whole(op->kind))
         return begin_reduction(c, mode);
-    case COLL_REDUCE_SCATTER:
+    if (adds(op))
         return alloc_buffer(c, n * (sizeof(reduce_operand) +
                                     part_count(op, true, info->rank) * compose_size(op->dtype)));
-    case COLL_BROADCAST:
+    if (op->kind == COLL_BROADCAST) {
         c->out = op->dst;
         if (op->root == info->rank && op->src != op->dst)
             memcpy(op->dst, op->src, op->count * compose_size(op->dtype));
-        return true;
-    default:
-        return true;
     }
+    return true;
 }
 
 /* This rank's own contribution is read in src; dst may overlap it. */
@@ -217,12 +209,12 @@ void compose_finish(const composed *c)
 {
     const coll *op = c->op;
     const reduce_operand all = {c->out, 0, c->info->size, true};
-    const bool is_reduced = op->kind == COLL_ALL_REDUCE || op->kind == COLL_REDUCE;
 
-    if (op->kind == COLL_REDUCE_SCATTER) {
+    if (adds(op)) {
         if (part_count(op, true, c->info->rank) > 0)
             add_contributions(c);
-    } else if (is_reduced && has_result(c) && (is_half(op->dtype) || op->redop == LS_AVG)) {
+    } else if (coll_reduces(op->kind) && has_result(c) &&
+               (is_half(op->dtype) || op->redop == LS_AVG)) {
         c->host->reduce(op->dst, &all, 1, op->count, op->dtype, op->redop, true, op->divisor);
     }
 }

@@ -279,21 +279,24 @@ static ls_status copy_counts(ls_work *w, int size)
     return LS_OK;
 }
 
-/* all_to_all in place: other ranks read and write every part, so src is copied. */
+/* In place where other ranks read and write every part: src is copied. */
 static ls_status copy_source(ls_work *w, const ls_comm *comm)
 {
     coll *op = &w->b.op;
+    coll_side src;
     size_t bytes;
 
-    if (op->kind != COLL_ALL_TO_ALL || op->src != op->dst || comm->backend == NULL ||
+    if (!coll_is_pairwise(op->kind) || op->src != op->dst || comm->backend == NULL ||
         op->accelerator != NULL)
         return LS_OK;
-    bytes = check_src_bytes(op, comm->info.rank, comm->info.size);
+    src = check_src_side(op, comm->info.rank, comm->info.size);
+    bytes = check_side_bytes(op, &src);
     if (bytes == 0)
         return LS_OK;
     w->bounce = ls_alloc_aligned(64, bytes);
     if (w->bounce == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for all_to_all in place of %zu bytes", bytes);
+        return ls_fail(LS_ENOMEM, "no memory for %s in place of %zu bytes", coll_name(op->kind),
+                       bytes);
     op->src = memcpy(w->bounce, op->src, bytes);
     return LS_OK;
 }
@@ -317,7 +320,7 @@ void ls_comm_set_site(const char *text)
 /* n: of collectives, how many numbers the operation takes. */
 static ls_status number_and_stamp(ls_comm *comm, coll *op, uint64_t n, const void *site)
 {
-    const bool is_message = op->kind == COLL_SEND || op->kind == COLL_RECV;
+    const bool is_message = coll_is_message(op->kind);
     op_stamp *s = &op->stamp;
 
     s->group = comm->info.id;
@@ -334,15 +337,6 @@ static ls_status number_and_stamp(ls_comm *comm, coll *op, uint64_t n, const voi
         memcpy(s->site, site_text(&comm->engine->sites, site), sizeof(s->site));
     comm->label[0] = '\0';
     return LS_OK;
-}
-
-/* Without data the ranks still compare their stamps, which name the operation called. */
-static void reduce_to_barrier(coll *op)
-{
-    const bool is_message = op->kind == COLL_SEND || op->kind == COLL_RECV;
-
-    if (!is_message && op->src_counts == NULL && op->dst_counts == NULL && op->count == 0)
-        op->kind = COLL_BARRIER;
 }
 
 /* Field by field: copying or clearing the whole struct takes longer than the rest. */
@@ -402,11 +396,13 @@ static ls_status begin_work(ls_comm *comm, const coll_call *call, const void *si
     engine *e = comm->engine;
     ls_work *w = take_work(e);
     uint64_t n_numbers;
+    coll *op;
     ls_status st;
 
     if (w == NULL)
         return ls_fail(LS_ENOMEM, "no memory for an operation");
-    fill_op(comm, call, &w->b.op);
+    op = &w->b.op;
+    fill_op(comm, call, op);
     w->b.group = comm->backend;
     w->b.state = NULL;
     w->b.source = -1;
@@ -427,15 +423,19 @@ static ls_status begin_work(ls_comm *comm, const coll_call *call, const void *si
     w->timeout_ms = comm->timeout_ms;
     st = prepare_work(comm, call, w, &n_numbers);
     if (st == LS_OK)
-        st = number_and_stamp(comm, &w->b.op, n_numbers, site);
+        st = number_and_stamp(comm, op, n_numbers, site);
     if (st != LS_OK) {
         drop_work(e, w);
         return st;
     }
     w->record = 0;
-    if (comm->calls != NULL && w->b.op.kind != COLL_SEND && w->b.op.kind != COLL_RECV)
-        calls_note(comm->calls, &w->b.op.stamp);
-    reduce_to_barrier(&w->b.op);
+    if (!coll_is_message(op->kind)) {
+        if (comm->calls != NULL)
+            calls_note(comm->calls, &op->stamp);
+        // Without data the ranks still compare their stamps, which name the operation called.
+        if (op->src_counts == NULL && op->dst_counts == NULL && op->count == 0)
+            op->kind = COLL_BARRIER;
+    }
     list_append(&comm->works, &w->node);
     *out = w;
     return LS_OK;
@@ -444,7 +444,8 @@ static ls_status begin_work(ls_comm *comm, const coll_call *call, const void *si
 /* A copy, or a division of one contribution. */
 void engine_compute_alone(const coll *op)
 {
-    const size_t bytes = check_dst_bytes(op, 0, 1);
+    const coll_side dst = check_dst_side(op, 0, 1);
+    const size_t bytes = check_side_bytes(op, &dst);
     const reduce_operand own = {.data = op->src, .n_ranks = 1};
 
     if (op->kind == COLL_ALL_REDUCE && op->redop == LS_AVG && op->divisor != 1)
@@ -477,6 +478,13 @@ static void start_work(engine *e, ls_comm *comm, ls_work *w)
     if (w->record == 0)
         record_start(e, w, ls_ticks_now_ns(&e->ticks));
     watch_start(e, w);
+}
+
+ls_status engine_check_process(const engine *e)
+{
+    if (e->is_forked)
+        return ls_fail(LS_EINVAL, "this process was forked from rank %d", e->parts.rank);
+    return LS_OK;
 }
 
 static ls_status check_usable(const ls_comm *comm)
@@ -556,7 +564,7 @@ ls_status engine_run(ls_comm *comm, const coll_call *call, const void *site, boo
 static int peer_of(const ls_work *w)
 {
     const coll *op = &w->b.op;
-    const bool is_message = op->kind == COLL_SEND || op->kind == COLL_RECV;
+    const bool is_message = coll_is_message(op->kind);
     const int peer = op->root == LS_ANY_SOURCE ? w->b.source : op->root;
 
     if (!is_message)

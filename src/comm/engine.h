@@ -29,6 +29,7 @@
 #include "base/ticks.h"
 #include "comm/backend.h"
 #include "comm/calls.h"
+#include "comm/comm.h"
 #include "comm/join.h"
 #include "comm/message_counts.h"
 #include "comm/recorder.h"
@@ -210,27 +211,13 @@ LS_MUST_USE ls_status engine_create(const engine_parts *parts, engine **out);
 void engine_enter(engine *e);
 void engine_leave(engine *e);
 
-/* The arguments of a call: a coll without the fields that the engine fills in. */
-typedef struct coll_call {
-    coll_kind kind;
-    ls_dtype dtype;
-    ls_reduce_op redop;
-    double divisor; /* of LS_AVG; 0: the group's size */
-    int root;
-    int tag;
-    const void *src;
-    void *dst;
-    size_t count;
-    const size_t *src_counts;
-    const size_t *dst_counts;
-    const void *const *src_parts; /* instead of src: a pointer for each rank; NULL: none */
-    void *const *dst_parts;
-} coll_call;
-
 /* Checks and starts an operation. out NULL: waits for its end. is_waited: the caller waits for the
  * handle at once. Not under the lock. */
 LS_MUST_USE ls_status engine_run(ls_comm *comm, const coll_call *call, const void *site,
                                  bool is_waited, ls_work **out);
+
+/* LS_EINVAL in a forked child, which must not use the engine. */
+LS_MUST_USE ls_status engine_check_process(const engine *e);
 
 /* Breaks the group from any thread: the holder of the lock serves it at once. */
 void engine_abort_group(engine *e, ls_comm *comm, const job_cause *cause);

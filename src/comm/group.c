@@ -137,12 +137,6 @@ ls_status group_reserve(control *c, int n, uint32_t *first)
 
 /* --- destroying a group --- */
 
-/* A send, or an operation whose result a queue waits for. */
-static bool is_owed(const ls_work *w)
-{
-    return w->b.op.kind == COLL_SEND || w->is_detached;
-}
-
 /* Started sends are delivered, and results that queues wait for arrive, if that takes a bounded
  * time. */
 static void deliver_sends(engine *e, ls_comm *comm)
@@ -154,8 +148,10 @@ static void deliver_sends(engine *e, ls_comm *comm)
         ls_work *owed = NULL;
 
         list_for_each (it, &comm->works) {
-            if (is_owed(list_entry(it, ls_work, node)))
-                owed = list_entry(it, ls_work, node);
+            ls_work *w = list_entry(it, ls_work, node);
+
+            if (w->b.op.kind == COLL_SEND || w->is_detached)
+                owed = w;
         }
         if (owed == NULL)
             return;
@@ -346,12 +342,6 @@ static void break_parent(ls_comm *comm)
     engine_leave(comm->engine);
 }
 
-/* After this all members have the new group. */
-static ls_status confirm(ls_comm *comm, const void *site)
-{
-    return engine_run(comm, &(coll_call){.kind = COLL_BARRIER, .root = -1}, site, false, NULL);
-}
-
 static ls_status split(ls_comm *comm, int color, int key, const void *site, ls_comm **out)
 {
     split_entry *entries = ls_calloc((size_t)comm->info.size, sizeof(*entries));
@@ -366,8 +356,8 @@ static ls_status split(ls_comm *comm, int color, int key, const void *site, ls_c
         st = exchange(comm, color < 0 ? -1 : color, key, site, entries, &first_id);
     if (st == LS_OK && color >= 0)
         st = make_child(comm, entries, color, first_id, &child);
-    if (st == LS_OK)
-        st = confirm(comm, site);
+    if (st == LS_OK) // after this all members have the new group
+        st = engine_run(comm, &(coll_call){.kind = COLL_BARRIER, .root = -1}, site, false, NULL);
     ls_free(entries);
     if (st == LS_OK) {
         *out = child;
@@ -388,8 +378,7 @@ ls_status ls_comm_split(ls_comm *comm, int color, int key, ls_comm **out)
     if (comm == NULL || out == NULL)
         return ls_fail(LS_EINVAL, "split: %s is NULL", comm == NULL ? "comm" : "out");
     *out = NULL;
-    if (comm->engine->is_forked)
-        return ls_fail(LS_EINVAL, "this process was forked from rank %d", comm->engine->parts.rank);
+    LS_TRY(engine_check_process(comm->engine));
     e = comm->engine;
     engine_enter(e);
     ending_enter(comm);
@@ -442,8 +431,7 @@ ls_status ls_comm_status(ls_comm *comm)
 
     LS_TRY(LS_GIVEN(comm));
     e = comm->engine;
-    if (e->is_forked)
-        return ls_fail(LS_EINVAL, "this process was forked from rank %d", e->parts.rank);
+    LS_TRY(engine_check_process(e));
     engine_enter(e);
     drive_once(e);
     st = comm->status;

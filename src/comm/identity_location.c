@@ -284,14 +284,6 @@ ls_status location_of_slurm(const comm_env *env, identity *id)
                               identity_get(env, "SLURM_RESTART_COUNT"));
 }
 
-/* env:// with the rank from the options. */
-static ls_status location_of_options(const comm_env *env, identity *id)
-{
-    if (identity_get(env, "LOCKSTEP_STORE") != NULL)
-        return location_of_launcher(env, id);
-    return location_of_master(env, id);
-}
-
 ls_status location_find(const comm_env *env, const ls_init_options *opt,
                         const identity_family *found, identity *id)
 {
@@ -316,5 +308,8 @@ ls_status location_find(const comm_env *env, const ls_init_options *opt,
                        method);
     if (id->size == 1)
         return LS_OK;
-    return found != NULL ? found->locate(env, id) : location_of_options(env, id);
+    if (found != NULL)
+        return found->locate(env, id);
+    return identity_get(env, "LOCKSTEP_STORE") != NULL ? location_of_launcher(env, id)
+                                                       : location_of_master(env, id);
 }

@@ -22,11 +22,6 @@
 #define KEY_BYTES     64
 #define LOOK_EVERY_MS 200
 
-static const char *record_key(const join *j, int rank, char buf[KEY_BYTES])
-{
-    return text_format(buf, KEY_BYTES, "%sboot/%d", j->scope, rank);
-}
-
 /* TCP needs a key. Ranks that have joined over unix sockets have none, so rank 0 creates one. */
 static ls_status share_key(join *j, const join_settings *s)
 {
@@ -84,7 +79,8 @@ static ls_status publish(join *j)
     if (st == LS_OK)
         st = boot_record_encode(&j->own, &w);
     if (st == LS_OK)
-        st = ls_store_set(control_store(j->control), record_key(j, j->id.rank, key), w.data,
+        st = ls_store_set(control_store(j->control),
+                          text_format(key, sizeof(key), "%sboot/%d", j->scope, j->id.rank), w.data,
                           w.bytes);
     wire_writer_free(&w);
     return st;

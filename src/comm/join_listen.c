@@ -44,15 +44,6 @@ bool join_needs_tcp(const join *j, const join_settings *s)
     return text_equal(s->transport, "auto") && !j->is_one_host;
 }
 
-static ls_status listen_local(join *j)
-{
-    net_address at;
-
-    LS_TRY(net_address_fresh_unix("rank", &at));
-    LS_TRY(net_listen(&at, NET_PACKET, j->id.size, &j->boot.local_fd, &j->own.record.local));
-    return LS_OK;
-}
-
 ls_status join_interface_address(const char *filter, net_address *out)
 {
     net_interface found[INTERFACES_MAX];
@@ -134,8 +125,12 @@ static ls_status listen_tcp(join *j, const join_settings *s)
 
 ls_status join_listen(join *j, const join_settings *s)
 {
-    if (!text_equal(s->transport, "tcp"))
-        LS_TRY(listen_local(j));
+    net_address at;
+
+    if (!text_equal(s->transport, "tcp")) {
+        LS_TRY(net_address_fresh_unix("rank", &at));
+        LS_TRY(net_listen(&at, NET_PACKET, j->id.size, &j->boot.local_fd, &j->own.record.local));
+    }
     if (join_needs_tcp(j, s))
         LS_TRY(listen_tcp(j, s));
     return LS_OK;

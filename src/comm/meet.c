@@ -19,17 +19,12 @@
 
 /* --- the end of a wait --- */
 
-static void wake_callers(engine *e)
-{
-    ls_cond_broadcast(&e->changed);
-    if (e->parts.backend != NULL)
-        e->parts.ops->wake(e->parts.backend);
-}
-
 static void end_wait(engine *e, rendezvous *m)
 {
     m->wait.phase = WORK_ENDED;
-    wake_callers(e);
+    ls_cond_broadcast(&e->changed);
+    if (e->parts.backend != NULL)
+        e->parts.ops->wake(e->parts.backend);
 }
 
 static void fail(rendezvous *m, ls_status status, const char *text)
@@ -176,8 +171,7 @@ ls_status ls_comm_monitored_barrier(ls_comm *comm, int64_t timeout_ms)
 
     LS_TRY(LS_GIVEN(comm));
     e = comm->engine;
-    if (e->is_forked)
-        return ls_fail(LS_EINVAL, "this process was forked from rank %d", e->parts.rank);
+    LS_TRY(engine_check_process(e));
     if (e->parts.size == 1)
         return ls_comm_status(comm);
     text_format(what, sizeof(what), "monitored barrier #%llu", (unsigned long long)++comm->n_met);
@@ -212,9 +206,7 @@ static ls_status check_arguments(const ls_comm *parent, const int *ranks, int n,
     LS_TRY(LS_GIVEN(parent));
     LS_TRY(LS_GIVEN(ranks));
     LS_TRY(LS_GIVEN(name));
-    if (parent->engine->is_forked)
-        return ls_fail(LS_EINVAL, "this process was forked from rank %d",
-                       parent->engine->parts.rank);
+    LS_TRY(engine_check_process(parent->engine));
     if (n < 1 || n > parent->info.size)
         return ls_fail(LS_EINVAL, "%d members: the parent has %d ranks", n, parent->info.size);
     if (*name == '\0' || strlen(name) > NAME_MAX_BYTES)

@@ -57,8 +57,7 @@ ls_status ls_comm_alloc(ls_comm *comm, size_t bytes, void **out)
     LS_TRY(LS_GIVEN(out));
     e = comm->engine;
     *out = NULL;
-    if (e->is_forked)
-        return ls_fail(LS_EINVAL, "this process was forked from rank %d", e->parts.rank);
+    LS_TRY(engine_check_process(e));
     a = ls_calloc(1, sizeof(*a));
     if (a == NULL)
         return ls_fail(LS_ENOMEM, "no memory for a buffer of %zu bytes", bytes);

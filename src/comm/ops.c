@@ -44,13 +44,9 @@ static ls_status run(ls_comm *comm, const coll_call *c, const void *site, ls_wor
 /* The v-variants: without counts the description would be that of another operation. */
 static ls_status run_v(ls_comm *comm, const coll_call *op, const void *site, ls_work **out)
 {
-    const bool needs_src =
-        op->kind == COLL_SCATTER || op->kind == COLL_REDUCE_SCATTER || op->kind == COLL_ALL_TO_ALL;
-    const bool needs_dst =
-        op->kind == COLL_GATHER || op->kind == COLL_ALL_GATHER || op->kind == COLL_ALL_TO_ALL;
-
     (void)begin_out(out);
-    if ((needs_src && op->src_counts == NULL) || (needs_dst && op->dst_counts == NULL))
+    if ((coll_divides_src(op->kind) && op->src_counts == NULL) ||
+        (coll_divides_dst(op->kind) && op->dst_counts == NULL))
         return refuse(op, "_v: counts is NULL");
     return run(comm, op, site, out);
 }
@@ -61,6 +57,11 @@ static inline coll_call describe(coll_kind kind, const void *src, void *dst, siz
 {
     return (coll_call){
         .kind = kind, .dtype = type, .root = NO_ROOT, .src = src, .dst = dst, .count = count};
+}
+
+ls_status comm_call(ls_comm *comm, const coll_call *call, ls_work **out)
+{
+    return run(comm, call, __builtin_return_address(0), out);
 }
 
 ls_status ls_all_reduce(ls_comm *comm, const void *src, void *dst, size_t count, ls_dtype type,

@@ -35,10 +35,7 @@ struct seat {
     identity id;
     join_settings settings;
     char *transport;
-    const backend_ops *ops;
-    int64_t operation_ms;
-    int64_t late_ms;
-    bool is_traced;
+    engine_parts parts; /* of an engine that has not joined */
 };
 
 /* --- life --- */
@@ -95,10 +92,7 @@ ls_status seat_open(const comm_env *env, identity *id, const join_settings *sett
     s->settings.secret = NULL;
     s->settings.secret_bytes = 0;
     s->settings.store = NULL;
-    s->ops = parts->ops;
-    s->operation_ms = parts->operation_ms;
-    s->late_ms = parts->late_ms;
-    s->is_traced = parts->is_traced;
+    s->parts = *parts;
     st = fill(env, id, s);
     if (st != LS_OK) {
         seat_close(s);
@@ -277,14 +271,10 @@ static ls_status ask(seat *s, bool has_state, seat_answer *out)
 
 static ls_status join_view(seat *s, const seat_answer *answer, ls_comm *into)
 {
-    engine_parts parts = {.ops = s->ops,
-                          .rank = answer->rank,
-                          .size = answer->size,
-                          .control_fd = -1,
-                          .is_traced = s->is_traced,
-                          .operation_ms = s->operation_ms,
-                          .late_ms = s->late_ms};
+    engine_parts parts = s->parts;
 
+    parts.rank = answer->rank;
+    parts.size = answer->size;
     s->view = answer->view;
     s->is_new = false;
     s->is_called = false;
@@ -317,12 +307,10 @@ static ls_status find_view(seat *s, bool has_state, ls_comm *into)
 /* What a group is after comm_rejoin() has failed: one of this process alone, which is broken. */
 static ls_status make_alone(const seat *s, engine **e, int **members)
 {
-    engine_parts parts = {.ops = s->ops,
-                          .size = 1,
-                          .control_fd = -1,
-                          .operation_ms = s->operation_ms,
-                          .late_ms = s->late_ms};
+    engine_parts parts = s->parts;
 
+    parts.rank = 0;
+    parts.size = 1;
     *e = NULL;
     *members = ls_calloc(1, sizeof(**members));
     if (*members == NULL)

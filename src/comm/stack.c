@@ -140,8 +140,7 @@ ls_status ls_comm_set_stack(ls_comm *comm, ls_stack_fn fn, void *arg)
 
     LS_TRY(LS_GIVEN(comm));
     e = comm->engine;
-    if (e->is_forked)
-        return ls_fail(LS_EINVAL, "this process was forked from rank %d", e->parts.rank);
+    LS_TRY(engine_check_process(e));
     stack_stop(e);
     return fn == NULL || e->parts.size == 1 ? LS_OK : start(e, fn, arg);
 }

@@ -126,17 +126,16 @@ static size_t elements_of_all(const coll *c, int size)
 
 static bool is_one_piece(const coll *c)
 {
-    return stage_is_message(c) || (c->src_counts != NULL && c->dst_counts != NULL);
+    return stamp_is_message(&c->stamp) || (c->src_counts != NULL && c->dst_counts != NULL);
 }
 
 /* All ranks have the same pieces. */
 static ls_status divide(staging *s, staged_op *op, const ls_comm *comm, const coll *c)
 {
     const size_t size = ls_dtype_size(c->dtype);
-    const bool is_divided = c->kind != COLL_ALL_REDUCE && c->kind != COLL_REDUCE &&
-                            c->kind != COLL_BROADCAST && !stage_is_message(c);
+    const bool is_divided = coll_divides_src(c->kind) || coll_divides_dst(c->kind);
     const size_t parts = is_divided ? (size_t)comm->info.size : 1;
-    const size_t sides = c->kind == COLL_ALL_TO_ALL ? 2 : 1;
+    const size_t sides = coll_is_pairwise(c->kind) ? 2 : 1;
     const size_t all = elements_of_all(c, comm->info.size);
 
     if (is_one_piece(c)) {
@@ -384,7 +383,7 @@ static bool try_store(staging *s, staged_op *op)
 static ls_status copy_alone(staged_op *op)
 {
     const coll *c = &op->work->b.op;
-    const size_t bytes = check_dst_bytes(c, op->work->comm->info.rank, op->work->comm->info.size);
+    const size_t bytes = check_side_bytes(c, &op->dst);
 
     if (bytes == 0 || c->src == c->dst)
         return LS_OK;
@@ -508,13 +507,11 @@ static bool progress_sends(staging *s)
 
 static bool progress_others(engine *e, staging *s)
 {
-    list_node *next;
     bool moved = false;
 
-    for (list_node *it = s->others.next; it != &s->others; it = next) {
+    list_for_each_safe (it, &s->others) {
         staged_op *op = list_entry(it, staged_op, node);
 
-        next = it->next;
         moved |= advance(s, op);
         if (!op->is_queued || op->has_failed)
             continue;
@@ -607,13 +604,10 @@ static void queue_result(staging *s, staged_op *op)
 /* Ends the ops whose results have arrived. */
 static void end_complete(engine *e, list_node *ops)
 {
-    list_node *next;
-
-    for (list_node *it = ops->next; it != ops; it = next) {
+    list_for_each_safe (it, ops) {
         staged_op *op = list_entry(it, staged_op, node);
         bool done = false;
 
-        next = it->next;
         if (op->is_queued && !op->has_failed && accel_event_test(op->end, &done) == LS_OK && done)
             engine_end_work(e, op->work, LS_OK);
     }

@@ -86,12 +86,9 @@ void stage_block_give(staging *s, stage_block *b)
 
 void stage_block_forget(staging *s, const accel *owner)
 {
-    list_node *next;
-
-    for (list_node *it = s->idle.next; it != &s->idle; it = next) {
+    list_for_each_safe (it, &s->idle) {
         stage_block *b = list_entry(it, stage_block, node);
 
-        next = it->next;
         if (owner != NULL && b->owner != owner)
             continue;
         list_remove(&b->node);
@@ -106,11 +103,6 @@ stage_block *stage_block_of(staging *s, const staged_op *op, size_t piece)
 }
 
 /* --- pieces --- */
-
-bool stage_is_message(const coll *op)
-{
-    return op->stamp.kind == COLL_SEND || op->stamp.kind == COLL_RECV;
-}
 
 static size_t part_count(const coll_side *side, int r)
 {
@@ -203,7 +195,7 @@ void stage_describe_piece(staging *s, staged_op *op, size_t piece)
     *part = *whole;
     part->accelerator = NULL;
     part->queue = NULL;
-    part->stamp.sequence += stage_is_message(whole) ? 0 : piece;
+    part->stamp.sequence += stamp_is_message(&whole->stamp) ? 0 : piece;
     part->src = op->src.n_parts > 0 ? memory + places.src : NULL;
     part->dst = op->dst.n_parts > 0 ? memory + places.dst : NULL;
     if (whole->src_counts == NULL && whole->dst_counts == NULL)

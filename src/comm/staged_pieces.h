@@ -77,7 +77,6 @@ stage_block *stage_block_of(staging *s, const staged_op *op, size_t piece);
 
 /* --- pieces --- */
 
-bool stage_is_message(const coll *op);
 /* Of the largest part. */
 size_t stage_most_elements(const coll_side *side);
 

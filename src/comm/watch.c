@@ -194,7 +194,7 @@ void watch_leave(engine *e, const ls_comm *comm)
 
 static bool is_message(const ls_work *w)
 {
-    return w->b.op.stamp.kind == COLL_SEND || w->b.op.stamp.kind == COLL_RECV;
+    return stamp_is_message(&w->b.op.stamp);
 }
 
 /* r: group rank */

@@ -226,12 +226,9 @@ ls_status stream_mux_receive(stream_mux *m, const frame *f)
 
 void stream_mux_resume(stream_mux *m)
 {
-    list_node *next;
-
-    for (list_node *it = m->streams.next; it != &m->streams; it = next) {
+    list_for_each_safe (it, &m->streams) {
         stream *s = list_entry(it, stream, node);
 
-        next = it->next;
         if (watch(s) != LS_OK)
             close_stream(s, true);
     }

@@ -36,12 +36,9 @@ static void free_calls(hub *h, hub_calls *calls)
 
 void hub_calls_end_group(hub *h, uint32_t group)
 {
-    list_node *it = h->calls.next;
-
-    while (it != &h->calls) {
+    list_for_each_safe (it, &h->calls) {
         hub_calls *calls = list_entry(it, hub_calls, node);
 
-        it = it->next;
         if (group == GROUP_ALL || calls->group == group)
             free_calls(h, calls);
     }

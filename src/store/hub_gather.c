@@ -65,10 +65,9 @@ void hub_gather_free(hub *h)
 
 static void free_unused(hub *h)
 {
-    for (list_node *it = h->gathers.next, *next; it != &h->gathers; it = next) {
+    list_for_each_safe (it, &h->gathers) {
         hub_gather *g = list_entry(it, hub_gather, node);
 
-        next = it->next;
         if (h->n_gathers >= GATHERS_MAX && list_empty(&g->waiters))
             free_gather(h, g);
     }

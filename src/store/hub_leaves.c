@@ -34,12 +34,9 @@ static void free_leaves(hub *h, group_leaves *g)
 
 void hub_leaves_end_group(hub *h, uint32_t group)
 {
-    list_node *it = h->leaves.next;
-
-    while (it != &h->leaves) {
+    list_for_each_safe (it, &h->leaves) {
         group_leaves *g = list_entry(it, group_leaves, node);
 
-        it = it->next;
         if (group == GROUP_ALL || g->group == group)
             free_leaves(h, g);
     }

@@ -82,10 +82,9 @@ static void free_rendezvous(rendezvous *m)
 
 void hub_meet_end_group(hub *h, uint32_t group)
 {
-    for (list_node *it = h->rendezvous.next, *next; it != &h->rendezvous; it = next) {
+    list_for_each_safe (it, &h->rendezvous) {
         rendezvous *m = list_entry(it, rendezvous, node);
 
-        next = it->next;
         if (group == GROUP_ALL || m->parent == group)
             free_rendezvous(m);
     }
@@ -252,11 +251,10 @@ static void fail_left(rendezvous *m, int rank)
 
 void hub_meet_rank_gone(hub *h, int rank)
 {
-    for (list_node *it = h->rendezvous.next, *next; it != &h->rendezvous; it = next) {
+    list_for_each_safe (it, &h->rendezvous) {
         rendezvous *m = list_entry(it, rendezvous, node);
         place *p = place_of(m, rank);
 
-        next = it->next;
         if (p == NULL)
             continue;
         if (p->state == PLACE_WAITS)

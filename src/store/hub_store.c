@@ -104,13 +104,10 @@ static void wait_timed_out(void *arg)
 /* The key has a value now: checks the waits for which it was the first missing one. */
 static void wake_waits(hub *h, kv_bytes key)
 {
-    list_node *it = h->waits.next;
-
     hub_gather_changed(h, key);
-    while (it != &h->waits) {
+    list_for_each_safe (it, &h->waits) {
         hub_conn *c = list_entry(it, hub_conn, wait.node);
 
-        it = it->next;
         if (kv_equal(c->wait.keys[c->wait.missing], key))
             try_wait(c);
     }

@@ -22,11 +22,6 @@
 #define DESCRIBED_MAX  16 /* ranks that a report describes; others are counted */
 #define STAMP_TEXT_MAX 160
 
-static bool is_message(const op_stamp *s)
-{
-    return s->kind == COLL_SEND || s->kind == COLL_RECV;
-}
-
 /* --- the list of operations --- */
 
 /* The waiting rank and its own number identify a point-to-point message. */
@@ -35,9 +30,9 @@ static hub_op *find_op(hub *h, const op_stamp *stamp, uint64_t number, int rank)
     list_for_each (it, &h->ops) {
         hub_op *op = list_entry(it, hub_op, node);
 
-        if (is_message(stamp) ? op->only_rank == rank && op->number == number
-                              : op->only_rank < 0 && op->id.group == stamp->group &&
-                                    op->id.sequence == stamp->sequence)
+        if (stamp_is_message(stamp) ? op->only_rank == rank && op->number == number
+                                    : op->only_rank < 0 && op->id.group == stamp->group &&
+                                          op->id.sequence == stamp->sequence)
             return op;
     }
     return NULL;
@@ -74,7 +69,7 @@ static hub_op *make_op(hub *h, const op_stamp *stamp, uint64_t number, int rank,
         return NULL;
     op->owner = h;
     op->id = *stamp;
-    op->only_rank = is_message(stamp) ? rank : -1;
+    op->only_rank = stamp_is_message(stamp) ? rank : -1;
     op->number = number;
     op->since_ms = INT64_MAX;
     list_append(&h->ops, &op->node);
@@ -104,12 +99,9 @@ static op_entry *entry_of(hub_op *op, int rank)
 
 void hub_watch_end_group(hub *h, uint32_t group)
 {
-    list_node *it = h->ops.next;
-
-    while (it != &h->ops) {
+    list_for_each_safe (it, &h->ops) {
         hub_op *op = list_entry(it, hub_op, node);
 
-        it = it->next;
         if (group == GROUP_ALL || op->id.group == group)
             free_op(op);
     }
@@ -127,12 +119,9 @@ static void stop_waiting(hub_op *op, op_entry *e)
 
 void hub_watch_remove_rank(hub *h, int rank)
 {
-    list_node *it = h->ops.next;
-
-    while (it != &h->ops) {
+    list_for_each_safe (it, &h->ops) {
         hub_op *op = list_entry(it, hub_op, node);
 
-        it = it->next;
         stop_waiting(op, find_entry(op, rank));
     }
 }

@@ -16,20 +16,6 @@
 #define AT_ZEROS 28
 #define AT_SITE  (STAMP_BYTES - STAMP_SITE_BYTES)
 
-static const char *const kind_names[COLL_KIND_COUNT] = {
-    [COLL_ALL_REDUCE] = "all_reduce",
-    [COLL_REDUCE] = "reduce",
-    [COLL_BROADCAST] = "broadcast",
-    [COLL_ALL_GATHER] = "all_gather",
-    [COLL_GATHER] = "gather",
-    [COLL_SCATTER] = "scatter",
-    [COLL_REDUCE_SCATTER] = "reduce_scatter",
-    [COLL_ALL_TO_ALL] = "all_to_all",
-    [COLL_BARRIER] = "barrier",
-    [COLL_SEND] = "send",
-    [COLL_RECV] = "recv",
-};
-
 /* By the values of ls_reduce_op, which go over the wire. */
 static const char *const redop_names[] = {"sum", "avg",  "prod", "min",
                                           "max", "band", "bor",  "bxor"};
@@ -96,11 +82,6 @@ bool stamp_equal(const op_stamp *a, const op_stamp *b)
     return a->group == b->group && a->sequence == b->sequence && a->kind == b->kind &&
            a->dtype == b->dtype && a->redop == b->redop && a->form == b->form &&
            a->root == b->root && a->count == b->count;
-}
-
-const char *coll_name(coll_kind kind)
-{
-    return (unsigned)kind < COLL_KIND_COUNT ? kind_names[kind] : "?";
 }
 
 const char *stamp_redop_name(uint8_t redop)

@@ -9,23 +9,9 @@
 #define LS_STORE_STAMP_H
 
 #include "base/status.h"
+#include "store/collectives.h"
 
 #include <stdbool.h>
-
-typedef enum coll_kind {
-    COLL_ALL_REDUCE = 0,
-    COLL_REDUCE,
-    COLL_BROADCAST,
-    COLL_ALL_GATHER,
-    COLL_GATHER,
-    COLL_SCATTER,
-    COLL_REDUCE_SCATTER,
-    COLL_ALL_TO_ALL,
-    COLL_BARRIER,
-    COLL_SEND,
-    COLL_RECV,
-    COLL_KIND_COUNT
-} coll_kind;
 
 #define STAMP_SITE_BYTES 40
 #define STAMP_V          1 /* of `form`: a v-variant; count is a hash of the counts */
@@ -54,9 +40,13 @@ uint8_t stamp_dtype(const uint8_t stamp[STAMP_BYTES]);
 /* Whether two ranks mean the same operation; the call site is not compared. */
 bool stamp_equal(const op_stamp *a, const op_stamp *b);
 
+static inline bool stamp_is_message(const op_stamp *s)
+{
+    return coll_is_message((coll_kind)s->kind);
+}
+
 /* "all_reduce #17 (sum, 262144 float32) at train_step+0x1c", into buf; 160 bytes fit any. */
 const char *stamp_text(char *buf, size_t n, const op_stamp *s);
-const char *coll_name(coll_kind kind);       /* "all_reduce"; "?" */
 const char *stamp_redop_name(uint8_t redop); /* of an ls_reduce_op: "sum"; "?" */
 
 #endif

@@ -60,7 +60,7 @@ static bench_options options(void)
 static bench_time measure_on(ls_queue *queue, const bench_options *o, ls_dtype type, bench **b)
 {
     static ls_comm *comm;
-    const bench_case c = {.kind = BENCH_ALL_REDUCE, .type = type, .count = 16, .n = 1, .root = -1};
+    const bench_case c = {.kind = COLL_ALL_REDUCE, .type = type, .count = 16, .n = 1, .root = -1};
     bench_result result;
     bench *opened;
 

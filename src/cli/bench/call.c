@@ -1,44 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* call.c - runs a row's operation through the public collectives; measure.c times these calls. */
+/* call.c - runs a row's operation; measure.c times these calls. */
 #include "cli/bench/bench.h"
 
 #include "base/accel.h"
 #include "base/clock.h"
+#include "comm/comm.h"
 
 #include <string.h>
-
-static ls_status issue_moving(ls_comm *comm, const bench_case *c, const bench_buffers *b,
-                              ls_work **out)
-{
-    switch (c->kind) {
-    case BENCH_ALL_GATHER:
-        return ls_all_gather(comm, b->src, b->dst, c->count, c->type, out);
-    case BENCH_BROADCAST:
-        return ls_broadcast(comm, b->src, b->dst, c->count, c->type, c->root, out);
-    case BENCH_GATHER:
-        return ls_gather(comm, b->src, b->dst, c->count, c->type, c->root, out);
-    case BENCH_SCATTER:
-        return ls_scatter(comm, b->src, b->dst, c->count, c->type, c->root, out);
-    case BENCH_ALL_TO_ALL:
-        return ls_all_to_all(comm, b->src, b->dst, c->count, c->type, out);
-    default:
-        return ls_all_to_all_v(comm, b->src, b->src_counts, b->dst, b->dst_counts, c->type, out);
-    }
-}
 
 /* An operation that is one call. */
 static ls_status issue(ls_comm *comm, const bench_case *c, const bench_buffers *b, ls_work **out)
 {
-    switch (c->kind) {
-    case BENCH_ALL_REDUCE:
-        return ls_all_reduce(comm, b->src, b->dst, c->count, c->type, c->redop, out);
-    case BENCH_REDUCE:
-        return ls_reduce(comm, b->src, b->dst, c->count, c->type, c->redop, c->root, out);
-    case BENCH_REDUCE_SCATTER:
-        return ls_reduce_scatter(comm, b->src, b->dst, c->count, c->type, c->redop, out);
-    default:
-        return issue_moving(comm, c, b, out);
+    coll_call call = {.kind = bench_collective(c->kind),
+                      .dtype = c->type,
+                      .redop = c->redop,
+                      .root = c->root,
+                      .src = b->src,
+                      .dst = b->dst,
+                      .count = c->count};
+
+    if (c->kind == BENCH_ALL_TO_ALL_V) {
+        call.count = 0;
+        call.src_counts = b->src_counts;
+        call.dst_counts = b->dst_counts;
     }
+    return comm_call(comm, &call, out);
 }
 
 static ls_status exchange(ls_comm *comm, const void *src, int to, void *dst, int from, size_t count,

@@ -9,28 +9,47 @@
 
 #include <string.h>
 
-typedef struct kind_facts {
+/* src/cli/CMakeLists.txt takes the names of programs from these rows. */
+static const struct {
     const char *name;
     const char *other; /* second accepted name */
-    bool reduces;
-    bool has_root;
-    bool has_in_place;
-    bool is_cut; /* the vector is divided among the ranks */
-} kind_facts;
-
-static const kind_facts kinds[BENCH_KIND_COUNT] = {
-    [BENCH_ALL_REDUCE] = {"all_reduce", NULL, true, false, true, false},
-    [BENCH_ALL_GATHER] = {"all_gather", NULL, false, false, true, true},
-    [BENCH_REDUCE_SCATTER] = {"reduce_scatter", NULL, true, false, true, true},
-    [BENCH_BROADCAST] = {"broadcast", NULL, false, true, true, false},
-    [BENCH_REDUCE] = {"reduce", NULL, true, true, true, false},
-    [BENCH_ALL_TO_ALL] = {"alltoall", "all_to_all", false, false, true, true},
-    [BENCH_ALL_TO_ALL_V] = {"alltoallv", "all_to_all_v", false, false, false, true},
-    [BENCH_GATHER] = {"gather", NULL, false, true, true, true},
-    [BENCH_SCATTER] = {"scatter", NULL, false, true, true, true},
-    [BENCH_SEND_RECV] = {"sendrecv", NULL, false, false, false, false},
-    [BENCH_HYPERCUBE] = {"hypercube", NULL, false, false, true, true},
+    bench_kind kind;
+} operations[] = {
+    {"all_reduce", NULL, COLL_ALL_REDUCE},
+    {"all_gather", NULL, COLL_ALL_GATHER},
+    {"reduce_scatter", NULL, COLL_REDUCE_SCATTER},
+    {"broadcast", NULL, COLL_BROADCAST},
+    {"reduce", NULL, COLL_REDUCE},
+    {"alltoall", "all_to_all", COLL_ALL_TO_ALL},
+    {"alltoallv", "all_to_all_v", BENCH_ALL_TO_ALL_V},
+    {"gather", NULL, COLL_GATHER},
+    {"scatter", NULL, COLL_SCATTER},
+    {"sendrecv", NULL, BENCH_SEND_RECV},
+    {"hypercube", NULL, BENCH_HYPERCUBE},
 };
+
+coll_kind bench_collective(bench_kind kind)
+{
+    if (kind == BENCH_ALL_TO_ALL_V)
+        return COLL_ALL_TO_ALL;
+    return kind == BENCH_HYPERCUBE ? COLL_ALL_GATHER : (coll_kind)kind;
+}
+
+/* What each rank sends and receives. */
+static const coll_shape *shape_of(bench_kind kind)
+{
+    static const coll_shape send_recv = {.src = COLL_PART, .dst = COLL_PART};
+
+    return kind == BENCH_SEND_RECV ? &send_recv : &coll_shapes[bench_collective(kind)];
+}
+
+/* Whether the vector is divided among the ranks. */
+static bool is_divided(bench_kind kind)
+{
+    const coll_shape *shape = shape_of(kind);
+
+    return shape->src == COLL_ALL_PARTS || shape->dst == COLL_ALL_PARTS;
+}
 
 static const char *const type_names[LS_DTYPE_COUNT] = {"int8", "uint8",    "int32", "int64",
                                                        "half", "bfloat16", "float", "double"};
@@ -45,16 +64,31 @@ static int find_name(const char *const *names, int n, const char *name)
     return -1;
 }
 
-int bench_kind_of(const char *name)
+bench_kind bench_kind_at(int index)
 {
-    for (int i = 0; i < BENCH_KIND_COUNT; i++)
-        if (text_equal(kinds[i].name, name) ||
-            (kinds[i].other != NULL && text_equal(kinds[i].other, name)))
-            return i;
+    return index < (int)LS_COUNT_OF(operations) ? operations[index].kind : -1;
+}
+
+void bench_kind_names(char *buf, size_t n)
+{
+    size_t used = 0;
+
+    for (size_t i = 0; i < LS_COUNT_OF(operations) && used < n; i++) {
+        text_format(buf + used, n - used, "%s%s", i > 0 ? ", " : "", operations[i].name);
+        used += strlen(buf + used);
+    }
+}
+
+bench_kind bench_kind_of(const char *name)
+{
+    for (size_t i = 0; i < LS_COUNT_OF(operations); i++)
+        if (text_equal(operations[i].name, name) ||
+            (operations[i].other != NULL && text_equal(operations[i].other, name)))
+            return operations[i].kind;
     return -1;
 }
 
-int bench_kind_of_program(const char *name)
+bench_kind bench_kind_of_program(const char *name)
 {
     const char *end = strstr(name, "_perf");
     char operation[32];
@@ -67,7 +101,11 @@ int bench_kind_of_program(const char *name)
 
 const char *bench_kind_name(bench_kind kind)
 {
-    return kinds[kind].name;
+    int i = 0;
+
+    while (operations[i].kind != kind)
+        i++;
+    return operations[i].name;
 }
 
 int bench_type(const char *name)
@@ -92,32 +130,26 @@ const char *bench_redop_name(ls_reduce_op op)
 
 bool bench_reduces(bench_kind kind)
 {
-    return kinds[kind].reduces;
+    return shape_of(kind)->reduces;
 }
 
 bool bench_has_root(bench_kind kind)
 {
-    return kinds[kind].has_root;
+    return shape_of(kind)->src_at_root || shape_of(kind)->dst_at_root;
 }
 
 bool bench_has_in_place(bench_kind kind)
 {
-    return kinds[kind].has_in_place;
+    return kind != BENCH_ALL_TO_ALL_V && kind != BENCH_SEND_RECV;
 }
 
 double bench_bus_factor(bench_kind kind, int n)
 {
-    switch (kind) {
-    case BENCH_ALL_REDUCE:
-        return 2.0 * (n - 1) / n;
-    case BENCH_BROADCAST:
-    case BENCH_REDUCE:
-    case BENCH_SEND_RECV:
-    case BENCH_HYPERCUBE:
+    if (kind == BENCH_HYPERCUBE)
         return 1;
-    default:
+    if (is_divided(kind))
         return (double)(n - 1) / n;
-    }
+    return bench_reduces(kind) && !bench_has_root(kind) ? 2.0 * (n - 1) / n : 1;
 }
 
 double bench_traffic(const bench_case *c)
@@ -126,19 +158,19 @@ double bench_traffic(const bench_case *c)
 
     if (c->kind == BENCH_HYPERCUBE)
         return part * (c->n - 1);
-    return kinds[c->kind].is_cut ? part * c->n : part;
+    return is_divided(c->kind) ? part * c->n : part;
 }
 
 size_t bench_count_for(bench_kind kind, ls_dtype type, int64_t bytes, int n)
 {
     const size_t elements = (size_t)bytes / ls_dtype_size(type);
 
-    return kinds[kind].is_cut ? elements / (size_t)n : elements;
+    return is_divided(kind) ? elements / (size_t)n : elements;
 }
 
 size_t bench_size(const bench_case *c)
 {
-    const size_t parts = kinds[c->kind].is_cut ? (size_t)c->n : 1;
+    const size_t parts = is_divided(c->kind) ? (size_t)c->n : 1;
 
     return c->count * parts * ls_dtype_size(c->type);
 }
@@ -165,92 +197,62 @@ static size_t pairs_before(const bench_case *c, int from, int to)
     return sum;
 }
 
+/* Elements of a buffer of the rank. */
+static size_t side_count(const bench_case *c, int rank, coll_extent extent, bool at_root)
+{
+    if (at_root && rank != c->root)
+        return 0;
+    if (c->kind == BENCH_ALL_TO_ALL_V)
+        return pairs_before(c, rank, c->n); // what two ranks give each other is the same
+    return extent == COLL_ALL_PARTS ? c->count * (size_t)c->n : c->count;
+}
+
 size_t bench_src_count(const bench_case *c, int rank)
 {
-    const size_t all = c->count * (size_t)c->n;
+    const coll_shape *shape = shape_of(c->kind);
 
-    switch (c->kind) {
-    case BENCH_REDUCE_SCATTER:
-    case BENCH_ALL_TO_ALL:
-        return all;
-    case BENCH_ALL_TO_ALL_V:
-        return pairs_before(c, rank, c->n);
-    case BENCH_SCATTER:
-        return rank == c->root ? all : 0;
-    case BENCH_BROADCAST:
-        return rank == c->root ? c->count : 0;
-    default:
-        return c->count;
-    }
+    return side_count(c, rank, shape->src, shape->src_at_root);
 }
 
 size_t bench_dst_count(const bench_case *c, int rank)
 {
-    const size_t all = c->count * (size_t)c->n;
+    const coll_shape *shape = shape_of(c->kind);
 
-    switch (c->kind) {
-    case BENCH_ALL_GATHER:
-    case BENCH_ALL_TO_ALL:
-    case BENCH_HYPERCUBE:
-        return all;
-    case BENCH_ALL_TO_ALL_V:
-        return pairs_before(c, rank, c->n); // what two ranks give each other is the same
-    case BENCH_GATHER:
-        return rank == c->root ? all : 0;
-    case BENCH_REDUCE:
-        return rank == c->root ? c->count : 0;
-    default:
-        return c->count;
-    }
+    return side_count(c, rank, shape->dst, shape->dst_at_root);
 }
 
 bool bench_part_at(const bench_case *c, int rank, int part, bench_part *out)
 {
-    const size_t mine = (size_t)rank * c->count;
+    const coll_shape *shape = shape_of(c->kind);
+    const int n_parts = shape->dst == COLL_ALL_PARTS ? c->n : 1;
 
+    if (part >= n_parts || bench_dst_count(c, rank) == 0)
+        return false;
     *out = (bench_part){.source = part, .count = c->count};
-    switch (c->kind) {
-    case BENCH_ALL_REDUCE:
-    case BENCH_REDUCE:
+    if (shape->reduces)
         out->source = -1;
-        break;
-    case BENCH_REDUCE_SCATTER:
-        out->source = -1;
-        out->from = mine;
-        break;
-    case BENCH_BROADCAST:
+    else if (shape->src_at_root)
         out->source = c->root;
-        break;
-    case BENCH_SCATTER:
-        out->source = c->root;
-        out->from = mine;
-        break;
-    case BENCH_SEND_RECV:
+    else if (c->kind == BENCH_SEND_RECV)
         out->source = (rank + c->n - 1) % c->n;
-        break;
-    case BENCH_ALL_TO_ALL:
-        out->from = mine;
-        return part < c->n;
-    case BENCH_ALL_TO_ALL_V:
-        if (part < c->n) {
-            out->from = pairs_before(c, part, rank);
-            out->count = bench_pair_count(c, part, rank);
-        }
-        return part < c->n;
-    default: // gathering ones
-        return part < c->n && bench_dst_count(c, rank) > 0;
+    if (c->kind == BENCH_ALL_TO_ALL_V) {
+        out->from = pairs_before(c, part, rank);
+        out->count = bench_pair_count(c, part, rank);
+    } else if (shape->src == COLL_ALL_PARTS) {
+        out->from = (size_t)rank * c->count;
     }
-    return part == 0 && bench_dst_count(c, rank) > 0;
+    return true;
 }
 
 void bench_place(const bench_case *c, int rank, bool in_place, void *first, void *second,
                  void **src, void **dst)
 {
+    const coll_shape *shape = shape_of(c->kind);
     void *own = (char *)first + (size_t)rank * c->count * ls_dtype_size(c->type);
-    const bool gathers = c->kind == BENCH_ALL_GATHER || c->kind == BENCH_HYPERCUBE ||
-                         (c->kind == BENCH_GATHER && rank == c->root);
-    const bool scatters =
-        c->kind == BENCH_REDUCE_SCATTER || (c->kind == BENCH_SCATTER && rank == c->root);
+    const bool gathers = shape->dst == COLL_ALL_PARTS && shape->src == COLL_PART &&
+                         (!shape->dst_at_root || rank == c->root);
+    const bool scatters = shape->src == COLL_ALL_PARTS && shape->dst == COLL_PART &&
+                          (!shape->src_at_root || rank == c->root);
 
     *src = in_place && gathers ? own : first;
     *dst = !in_place ? second : scatters ? own : first;

@@ -11,25 +11,19 @@
 #define LS_CLI_BENCH_CASE_H
 
 #include "base/status.h"
+#include "store/collectives.h"
 
 #include <lockstep/comm.h>
 
 #include <stdbool.h>
 
-typedef enum bench_kind {
-    BENCH_ALL_REDUCE,
-    BENCH_ALL_GATHER,
-    BENCH_REDUCE_SCATTER,
-    BENCH_BROADCAST,
-    BENCH_REDUCE,
-    BENCH_ALL_TO_ALL,
-    BENCH_ALL_TO_ALL_V, /* parts of 1.5 and 0.5 times the count, alternating */
-    BENCH_GATHER,
-    BENCH_SCATTER,
-    BENCH_SEND_RECV, /* to the next rank, from the one before */
-    BENCH_HYPERCUBE, /* all_gather by log2(n) exchanges; n a power of two */
-    BENCH_KIND_COUNT
-} bench_kind;
+/* A collective (coll_kind), or one of these. */
+typedef int bench_kind;
+enum {
+    BENCH_ALL_TO_ALL_V = COLL_KIND_COUNT, /* parts of 1.5 and 0.5 times the count, alternating */
+    BENCH_SEND_RECV,                      /* to the next rank, from the one before */
+    BENCH_HYPERCUBE                       /* all_gather by log2(n) exchanges; n a power of two */
+};
 
 typedef struct bench_case {
     bench_kind kind;
@@ -42,9 +36,13 @@ typedef struct bench_case {
 
 /* --- names of nccl-tests ("alltoall", "float", "half"), also all_to_all; -1: unknown --- */
 
-int bench_kind_of(const char *name);
+/* The kind in row `index` of the table; -1 after the last. */
+bench_kind bench_kind_at(int index);
+/* "all_reduce, all_gather, ...": all of the table. */
+void bench_kind_names(char *buf, size_t n);
+bench_kind bench_kind_of(const char *name);
 /* By a program name of nccl-tests: "all_reduce_perf", or "all_reduce_perf_mpi" of some builds. */
-int bench_kind_of_program(const char *name);
+bench_kind bench_kind_of_program(const char *name);
 const char *bench_kind_name(bench_kind kind);
 int bench_type(const char *name);
 const char *bench_type_name(ls_dtype type);
@@ -53,6 +51,8 @@ const char *bench_redop_name(ls_reduce_op op);
 
 /* --- properties of an operation --- */
 
+/* The collective that has the same result; not of BENCH_SEND_RECV. */
+coll_kind bench_collective(bench_kind kind);
 bool bench_reduces(bench_kind kind);
 bool bench_has_root(bench_kind kind);
 bool bench_has_in_place(bench_kind kind);

@@ -21,10 +21,6 @@
 
 enum { N_PEER_FLAGS = 33, N_OWN_FLAGS = 14 };
 
-#define OPERATIONS                                                                                 \
-    "all_reduce, all_gather, reduce_scatter, broadcast, reduce, alltoall, alltoallv, gather, "     \
-    "scatter, sendrecv, hypercube"
-
 /* The flags of nccl-tests, with its letters. The help of a flag without effect says why. */
 static void make_peer_table(bench_options *o, ls_flag table[N_PEER_FLAGS])
 {
@@ -391,7 +387,7 @@ static int bench_command(const ls_flags *described, int kind, int argc, char **a
     st = ls_flags_parse(&flags, argc, argv, NULL);
     if (st == LS_OK && (help || (kind < 0 && !o.show_algorithms)))
         return print_help(&flags);
-    o.kind = (bench_kind)kind;
+    o.kind = kind;
     if (st == LS_OK)
         st = o.show_algorithms ? show_algorithms() : run(&o, peers, &notes);
     text_free(&notes);
@@ -400,18 +396,21 @@ static int bench_command(const ls_flags *described, int kind, int argc, char **a
 
 int cmd_bench(int argc, char **argv)
 {
+    char operations[256];
+    char summary[320];
     const ls_flags flags = {.size = sizeof(flags),
                             .program = "lockstep bench",
                             .usage = "OPERATION [flags]",
-                            .summary = "Times an operation with the flags and columns of "
-                                       "nccl-tests: " OPERATIONS "."};
+                            .summary = summary};
     const bool named = argc > 1 && argv[1][0] != '-';
-    const int kind = named ? bench_kind_of(argv[1]) : -1;
+    const bench_kind kind = named ? bench_kind_of(argv[1]) : -1;
 
+    bench_kind_names(operations, sizeof(operations));
+    text_format(summary, sizeof(summary),
+                "Times an operation with the flags and columns of nccl-tests: %s.", operations);
     if (named && kind < 0)
-        return fail_bench(
-            flags.program,
-            ls_fail(LS_EINVAL, "%.40s: unknown operation; must be " OPERATIONS, argv[1]));
+        return fail_bench(flags.program, ls_fail(LS_EINVAL, "%.40s: unknown operation; must be %s",
+                                                 argv[1], operations));
     return bench_command(&flags, kind, argc - named, argv + named);
 }
 

@@ -315,7 +315,7 @@ const char *gloo_transport_name(backend_group *g)
 void gloo_start(backend_group *g, backend_work *work)
 {
     const comm_host *host = g->state->host;
-    const bool is_message = work->op.kind == COLL_SEND || work->op.kind == COLL_RECV;
+    const bool is_message = coll_is_message(work->op.kind);
     std::string why;
 
     try {

@@ -11,7 +11,8 @@ if(NOT GLOO_INCLUDE_DIR OR NOT GLOO_LIBRARY OR NOT CMAKE_CXX_COMPILER)
 endif()
 enable_language(CXX)
 message(STATUS "backend gloo: with ${GLOO_LIBRARY}")
-add_library(lockstep_gloo MODULE gloo/gloo_backend.cc gloo/gloo_calls.cc compose.c foreign.c)
+add_library(lockstep_gloo MODULE gloo/gloo_backend.cc gloo/gloo_calls.cc compose.c foreign.c
+              ../store/collectives.c)
 set_target_properties(lockstep_gloo PROPERTIES CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON
                       CXX_EXTENSIONS OFF CXX_VISIBILITY_PRESET hidden)
 target_compile_options(lockstep_gloo PRIVATE -O2 -g -Wall -Wextra -Wno-missing-field-initializers)

@@ -394,7 +394,7 @@ static void expect(backend_state *s, size_t bytes)
 static void mpi_start(backend_group *g, backend_work *work)
 {
     const comm_host *host = g->state->host;
-    const bool is_message = work->op.kind == COLL_SEND || work->op.kind == COLL_RECV;
+    const bool is_message = coll_is_message(work->op.kind);
     mpi_job *j;
     int rc;
 
@@ -418,13 +418,11 @@ static void mpi_start(backend_group *g, backend_work *work)
 
 static bool progress_group(backend_group *g)
 {
-    list_node *it = g->jobs.next;
     bool moved = false;
 
-    while (it != &g->jobs) {
+    list_for_each_safe (it, &g->jobs) {
         mpi_job *j = list_entry(it, mpi_job, node);
 
-        it = it->next;
         moved |= try_end(j);
     }
     return moved;

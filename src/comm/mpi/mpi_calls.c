@@ -231,7 +231,7 @@ static bool is_exchange(const mpi_job *j)
 {
     const coll *op = &j->work->op;
 
-    return op->kind == COLL_REDUCE_SCATTER || op->src_counts != NULL || op->dst_counts != NULL ||
+    return coll_reduces(op->kind) || op->src_counts != NULL || op->dst_counts != NULL ||
            op->count > j->group->state->piece / (size_t)j->group->info->size;
 }
 

@@ -18,7 +18,8 @@ foreach(mpi openmpi mpich)
   string(REGEX REPLACE "(^|;| )-I" "\\1" includes "${includes}")
   string(REPLACE " " "" includes "${includes}")
   string(REPLACE " " "" links "${links}")
-  add_library(lockstep_mpi-${mpi} MODULE mpi/mpi_backend.c mpi/mpi_calls.c compose.c foreign.c)
+  add_library(lockstep_mpi-${mpi} MODULE mpi/mpi_backend.c mpi/mpi_calls.c compose.c foreign.c
+              ../store/collectives.c)
   target_include_directories(lockstep_mpi-${mpi} PRIVATE ${PROJECT_SOURCE_DIR}/include
                              ${PROJECT_SOURCE_DIR}/src)
   target_include_directories(lockstep_mpi-${mpi} SYSTEM PRIVATE ${includes})

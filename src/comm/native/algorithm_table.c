@@ -2,9 +2,9 @@
 /*
  * algorithm_table.c - the table that selects an operation's algorithm: the first row that fits.
  *
- * The defaults were measured with bench/collectives (docs/algorithms.md gives the reasons);
- * LOCKSTEP_ALGORITHMS puts rows in front of them. Every rank has the same rows, because they are
- * compared when the ranks join. native.c creates the table, team_select.c and exec.c read it.
+ * LOCKSTEP_ALGORITHMS puts rows in front of the defaults (algorithm_defaults.c). Every rank has the
+ * same rows, because they are compared when the ranks join. native.c creates the table,
+ * team_select.c and exec.c read it.
  */
 #include "comm/native/algorithm_table.h"
 
@@ -27,64 +27,6 @@ struct algorithm_table {
     plan_rule plan_rows[TEAM_USER_ROWS_MAX * COLL_BARRIER];
 };
 
-#define ROW(kind_, algorithm_, bytes_, ranks_, memory_)                                            \
-    {                                                                                              \
-        .kind = (kind_), .algorithm = (algorithm_), .max_bytes = (bytes_), .max_ranks = (ranks_),  \
-        .memory = (memory_)                                                                        \
-    }
-
-// Small messages: each rank reads n - 1 contributions, so with more ranks staging wins at fewer
-// bytes (at many more where ranks share cores).
-#define INLINE_ROWS(kind_)                                                                         \
-    ROW(kind_, "inline", TEAM_INLINE_BYTES, 4, TEAM_ANY_MEMORY),                                   \
-        ROW(kind_, "inline", 4096, 8, TEAM_ANY_MEMORY),                                            \
-        ROW(kind_, "inline", 2048, 16, TEAM_ANY_MEMORY),                                           \
-        ROW(kind_, "inline", 256, INT_MAX, TEAM_ANY_MEMORY)
-
-// With gates one member adds or copies small contributions for all (team_gate.c); where the ranks
-// are in several sockets or core complexes, more copies in the own one are faster than fewer
-// between them.
-#define GATE_ROWS(kind_)                                                                           \
-    ROW(kind_, "inline", TEAM_COMBINED_BYTES, INT_MAX, TEAM_HAS_GATES),                            \
-        ROW(kind_, "levels", SIZE_MAX, INT_MAX, TEAM_HAS_LEVELS)
-
-// `staged_`: contributions up to which copying twice through the caches beats the kernel's copy.
-#define COPY_ROWS(kind_, staged_)                                                                  \
-    ROW(kind_, "staged", staged_, INT_MAX, TEAM_ANY_MEMORY),                                       \
-        ROW(kind_, "direct", SIZE_MAX, INT_MAX, TEAM_READABLE_MEMORY),                             \
-        ROW(kind_, "staged", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY)
-
-#define ROWS(kind_, staged_)                                                                       \
-    INLINE_ROWS(kind_), ROW(kind_, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),               \
-        COPY_ROWS(kind_, staged_)
-
-static const team_rule defaults[] = {
-    ROW(COLL_BARRIER, "inline", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY),
-    GATE_ROWS(COLL_ALL_REDUCE),
-    INLINE_ROWS(COLL_ALL_REDUCE),
-    ROW(COLL_ALL_REDUCE, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),
-    ROW(COLL_ALL_REDUCE, "levels", SIZE_MAX, INT_MAX, TEAM_HAS_GATES),
-    ROW(COLL_ALL_REDUCE, "staged", (size_t)512 << 10, INT_MAX, TEAM_ANY_MEMORY),
-    // With more ranks each reads smaller parts from more others: staging is faster.
-    ROW(COLL_ALL_REDUCE, "direct", SIZE_MAX, 3, TEAM_READABLE_MEMORY),
-    ROW(COLL_ALL_REDUCE, "staged", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY),
-    GATE_ROWS(COLL_REDUCE),
-    INLINE_ROWS(COLL_REDUCE),
-    ROW(COLL_REDUCE, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),
-    ROW(COLL_REDUCE, "levels", SIZE_MAX, INT_MAX, TEAM_HAS_GATES),
-    ROW(COLL_REDUCE, "staged", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY),
-    GATE_ROWS(COLL_BROADCAST),
-    INLINE_ROWS(COLL_BROADCAST),
-    ROW(COLL_BROADCAST, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),
-    ROW(COLL_BROADCAST, "levels", SIZE_MAX, INT_MAX, TEAM_HAS_GATES),
-    COPY_ROWS(COLL_BROADCAST, (size_t)2 << 20),
-    ROWS(COLL_ALL_GATHER, (size_t)1 << 20),
-    ROWS(COLL_GATHER, (size_t)1 << 20),
-    ROWS(COLL_SCATTER, (size_t)1 << 20),
-    ROWS(COLL_REDUCE_SCATTER, (size_t)4 << 20),
-    ROWS(COLL_ALL_TO_ALL, (size_t)512 << 10),
-};
-
 static const struct {
     const char *name;
     team_memory memory;
@@ -97,9 +39,9 @@ bool algorithm_table_row(const algorithm_table *t, int index, team_rule *out)
 {
     const int n_user = t == NULL ? 0 : t->n;
 
-    if (index < 0 || index >= n_user + (int)LS_COUNT_OF(defaults))
+    if (index < 0 || index >= n_user + n_team_defaults)
         return false;
-    *out = index < n_user ? t->rows[index] : defaults[index - n_user];
+    *out = index < n_user ? t->rows[index] : team_defaults[index - n_user];
     return true;
 }
 
@@ -115,14 +57,14 @@ const plan_rules *algorithm_table_plans(const algorithm_table *t)
 
 /* --- the user's rows --- */
 
-/* "all" is every operation but the barrier, which has one algorithm only. */
+/* "all" is every operation in front of the barrier, which has one algorithm only. */
 static bool find_kinds(const char *name, coll_kind *first, coll_kind *last)
 {
-    *first = COLL_ALL_REDUCE;
-    *last = COLL_ALL_TO_ALL;
+    *first = (coll_kind)0;
+    *last = (coll_kind)(COLL_BARRIER - 1);
     if (strcmp(name, "all") == 0)
         return true;
-    for (int k = COLL_ALL_REDUCE; k <= COLL_ALL_TO_ALL; k++) {
+    for (int k = 0; k < COLL_BARRIER; k++) {
         if (strcmp(name, coll_name((coll_kind)k)) == 0) {
             *first = (coll_kind)k;
             *last = (coll_kind)k;
@@ -135,7 +77,7 @@ static bool find_kinds(const char *name, coll_kind *first, coll_kind *last)
 static bool supports(const char *algorithm, coll_kind kind)
 {
     if (strcmp(algorithm, "levels") == 0)
-        return kind == COLL_ALL_REDUCE || kind == COLL_REDUCE || kind == COLL_BROADCAST;
+        return coll_reduces_whole(kind) || kind == COLL_BROADCAST;
     return strcmp(algorithm, "direct") != 0 || kind != COLL_REDUCE;
 }
 

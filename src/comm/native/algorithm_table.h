@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * algorithm_table.h - the table of rows that select the algorithm of an operation: the user's rows
- * first, then the measured defaults. The default rows between hosts are in schedule.c.
+ * first, then the measured defaults (algorithm_defaults.c).
  */
 #ifndef LS_NATIVE_ALGORITHM_TABLE_H
 #define LS_NATIVE_ALGORITHM_TABLE_H
@@ -32,6 +32,9 @@ typedef struct team_rule {
     int max_ranks;         /* INT_MAX: no limit */
     team_memory memory;
 } team_rule;
+
+extern const team_rule team_defaults[];
+extern const int n_team_defaults;
 
 /* text: rows separated by commas, [hosts/]OPERATION:ALGORITHM[<=BYTES][@RANKS]; "" for none.
  * LS_EINVAL names the wrong row and the reason. */

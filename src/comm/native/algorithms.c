@@ -55,12 +55,10 @@ static void append_plan(text_buf *out, const plan_rule *r, const char *origin)
 
 static void append_plans(text_buf *out, const plan_rules *user)
 {
-    plan_rule rule;
-
     for (int i = 0; i < user->n; i++)
         append_plan(out, &user->rows[i], USER_ORIGIN);
-    for (int i = 0; plan_rule_at(i, &rule); i++)
-        append_plan(out, &rule, "default");
+    for (int i = 0; i < n_plan_defaults; i++)
+        append_plan(out, &plan_defaults[i], "default");
 }
 
 ls_status algorithms_text(text_buf *out)

@@ -23,7 +23,7 @@ bool errors_same_operation(const uint8_t *a, const uint8_t *b)
         return true;
     if (stamp_decode(a, &left) != LS_OK || stamp_decode(b, &right) != LS_OK)
         return false;
-    if (left.kind == COLL_ALL_TO_ALL && (left.form & right.form & STAMP_V) != 0)
+    if (coll_is_pairwise((coll_kind)left.kind) && (left.form & right.form & STAMP_V) != 0)
         left.count = right.count;
     return stamp_equal(&left, &right);
 }

@@ -229,17 +229,12 @@ static const void *reduce_block(tree *t, size_t at, size_t count)
     return t->stack[0].data;
 }
 
-/* Scratch buffers in use at once: one a level, and one more for a widened operand. */
-static size_t scratch_buffers(int n_operands)
-{
-    return (size_t)level_of(n_operands) + 2;
-}
-
 static void reduce_blocks(tree *t, void *dst, size_t count, finish_fn finish, double divisor)
 {
     _Alignas(64) char scratch[SCRATCH_BYTES];
     tree_node stack[LEVELS_MAX];
-    const size_t buffers = scratch_buffers(t->n_operands);
+    // in use at once: one a level, and one more for a widened operand
+    const size_t buffers = (size_t)level_of(t->n_operands) + 2;
     const size_t dst_bytes = finish != NULL ? t->type_bytes : t->partial_bytes;
     char *out = dst;
 

@@ -59,7 +59,7 @@ static bool push(peer_link *l, sealed_stream *s)
     return true;
 }
 
-static size_t gather(pieces *p, uint8_t *out)
+static size_t copy_from_pieces(pieces *p, uint8_t *out)
 {
     size_t done = 0;
     size_t n = 1;
@@ -84,7 +84,7 @@ static ssize_t sealed_write(peer_link *l, const struct iovec *iov, int n)
     if (!push(l, s))
         return -1;
     for (int i = 0; i < RECORDS_A_CALL && l->unsent == 0; i++) {
-        const size_t bytes = gather(&p, s->out + SEAL_HEAD_BYTES);
+        const size_t bytes = copy_from_pieces(&p, s->out + SEAL_HEAD_BYTES);
 
         if (bytes == 0)
             break;
@@ -141,7 +141,7 @@ static int fetch_record(peer_link *l, sealed_stream *s)
     }
 }
 
-static size_t scatter(peer_link *l, sealed_stream *s, pieces *p)
+static size_t copy_to_pieces(peer_link *l, sealed_stream *s, pieces *p)
 {
     size_t moved = 0;
 
@@ -173,7 +173,7 @@ static ssize_t sealed_read(peer_link *l, const struct iovec *iov, int n)
         if (have <= 0)
             return have;
     }
-    return (ssize_t)scatter(l, s, &p);
+    return (ssize_t)copy_to_pieces(l, s, &p);
 }
 
 // --- the rest ---

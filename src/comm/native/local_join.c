@@ -575,12 +575,6 @@ static ls_status find_leader(joining *j)
     return LS_OK;
 }
 
-static ls_status join_host(joining *j)
-{
-    LS_TRY(find_leader(j));
-    return j->leader == j->l->rank ? lead(j) : follow(j);
-}
-
 static ls_status joining_init(joining *j, local *l, const comm_boot *boot)
 {
     const size_t size = (size_t)boot->size;
@@ -700,7 +694,8 @@ static ls_status join_or_stay_alone(joining *j)
         list_members(j);
         return LS_OK;
     }
-    LS_TRY(join_host(j));
+    LS_TRY(find_leader(j));
+    LS_TRY(j->leader == j->l->rank ? lead(j) : follow(j));
     LS_TRY(make_peers(j));
     return j->l->count > 1 ? watch_ends(j->l) : LS_OK;
 }

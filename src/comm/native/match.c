@@ -508,10 +508,9 @@ link_sink match_sink(native_peer *p)
 
 static void cancel_list(native_state *s, list_node *list, const native_group *g)
 {
-    for (list_node *node = list->next, *next; node != list; node = next) {
+    list_for_each_safe (node, list) {
         transfer *t = list_entry(node, transfer, node);
 
-        next = node->next;
         if (t->group != g)
             continue;
         list_remove(node);
@@ -523,12 +522,11 @@ static void cancel_items(native_peer *p, const native_group *g)
 {
     list_node *list = &p->link->out;
 
-    for (list_node *node = list->next, *next; node != list; node = next) {
+    list_for_each_safe (node, list) {
         link_item *item = list_entry(node, link_item, node);
         transfer *t = item->owner;
         message m;
 
-        next = node->next;
         if (t == NULL || t->group != g)
             continue;
         item->owner = NULL;
@@ -544,10 +542,9 @@ static void cancel_items(native_peer *p, const native_group *g)
 
 static void cancel_unexpected(native_state *s, list_node *list, const native_group *g)
 {
-    for (list_node *node = list->next, *next; node != list; node = next) {
+    list_for_each_safe (node, list) {
         unexpected_message *u = list_entry(node, unexpected_message, node);
 
-        next = node->next;
         if (u->claimer == NULL || u->claimer->group != g)
             continue;
         message_pool_drop_transfer(&s->pool, u->claimer);
@@ -675,10 +672,9 @@ void match_check_leftover(native_work *w)
 
 static void free_group_messages(list_node *list, uint32_t id)
 {
-    for (list_node *node = list->next, *next; node != list; node = next) {
+    list_for_each_safe (node, list) {
         unexpected_message *u = list_entry(node, unexpected_message, node);
 
-        next = node->next;
         if (u->m.group != id)
             continue;
         match_return_credit(u->peer, &u->m);

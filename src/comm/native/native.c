@@ -495,7 +495,7 @@ static void native_start(native_group *g, backend_work *work)
         team_start(g->team, work);
         return;
     }
-    if (work->op.kind == COLL_SEND || work->op.kind == COLL_RECV)
+    if (coll_is_message(work->op.kind))
         direct_start(g, work);
     else
         exec_start(g, work);
@@ -693,14 +693,6 @@ static void init_lists(native_state *s)
     }
 }
 
-static void close_listeners(const comm_boot *boot)
-{
-    if (boot->local_fd >= 0)
-        close(boot->local_fd);
-    if (boot->listen_fd >= 0)
-        close(boot->listen_fd);
-}
-
 ls_status native_create(const comm_boot *boot, const comm_host *host, native_state **out)
 {
     native_state *s = ls_calloc(1, sizeof(*s));
@@ -740,7 +732,10 @@ static ls_status native_open(const comm_boot *boot, const comm_host *host, nativ
     ls_status st = native_create(boot, host, &s);
 
     if (st != LS_OK) {
-        close_listeners(boot);
+        if (boot->local_fd >= 0)
+            close(boot->local_fd);
+        if (boot->listen_fd >= 0)
+            close(boot->listen_fd);
         return st;
     }
     st = native_join(s, boot);

@@ -10,20 +10,15 @@
  */
 #include "comm/native/schedule.h"
 
-static size_t count_of(const size_t *counts, int i, size_t or_else)
-{
-    return counts != NULL ? counts[i] : or_else;
-}
-
 void plan_all_gather_direct(plan *p, const plan_input *in)
 {
     const size_t width = in->element_bytes;
-    const size_t own = plan_part(in, count_of(in->dst_counts, in->rank, in->count)) * width;
+    const size_t own = plan_part(in, plan_count(in, in->dst_counts, in->rank)) * width;
     const plan_ref from = plan_at(PLAN_SRC, in->first * width);
     size_t start = 0; // of part i in dst, elements
 
     for (int i = 0; i < in->n; i++) {
-        const size_t count = count_of(in->dst_counts, i, in->count);
+        const size_t count = plan_count(in, in->dst_counts, i);
         const size_t bytes = plan_part(in, count) * width;
         const plan_ref to = plan_at(PLAN_DST, (start + in->first) * width);
 
@@ -48,7 +43,7 @@ static void move_parts(plan *p, const plan_input *in, plan_action root_action, c
     size_t start = 0;
 
     for (int i = 0; i < in->n; i++) {
-        const size_t count = count_of(counts, i, in->count);
+        const size_t count = plan_count(in, counts, i);
         const size_t bytes = plan_part(in, count) * in->element_bytes;
         const plan_ref part = plan_at(root_space, (start + in->first) * in->element_bytes);
 
@@ -96,8 +91,8 @@ void plan_all_to_all_direct(plan *p, const plan_input *in)
     size_t dst_start = 0;
 
     for (int i = 0; i < in->n; i++) {
-        const size_t out = count_of(in->src_counts, i, in->count);
-        const size_t back = count_of(in->dst_counts, i, in->count);
+        const size_t out = plan_count(in, in->src_counts, i);
+        const size_t back = plan_count(in, in->dst_counts, i);
         const plan_ref to = plan_at(PLAN_DST, (dst_start + in->first) * width);
         const plan_ref from = plan_at(PLAN_SRC, (src_start + in->first) * width);
 

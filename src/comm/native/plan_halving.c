@@ -43,13 +43,6 @@ typedef struct block {
     int levels;
 } block;
 
-/* A sum over the ranks [first, first + n), of a range. */
-typedef struct holding {
-    plan_ref data;
-    int first;
-    int n;
-} holding;
-
 typedef struct halving {
     plan *p;
     const plan_input *in;
@@ -107,11 +100,6 @@ static range range_of(const plan_input *in, int levels, int x)
     return r;
 }
 
-static size_t width_of(const plan_input *in, int n_ranks)
-{
-    return n_ranks == 1 ? in->element_bytes : in->partial_bytes;
-}
-
 static void message(halving *h, plan_action action, int peer, uint32_t tag, plan_ref at,
                     size_t bytes)
 {
@@ -134,43 +122,35 @@ static void move_result(halving *h, plan_action action, int peer, range r)
             plan_at(h->result.space, h->result.offset + r.first * width), r.count * width);
 }
 
-// Adds two neighbouring subtrees over range r, lower ranks first.
-static holding join(halving *h, holding a, holding b, range r)
+// Adds two neighbouring subtrees over range r.
+static plan_holding join(halving *h, plan_holding a, plan_holding b, range r)
 {
-    const plan_input *in = h->in;
-    const holding low = a.first < b.first ? a : b;
-    const holding high = a.first < b.first ? b : a;
-    const bool is_last = low.n + high.n == in->n;
-    holding sum = {.first = low.first, .n = low.n + high.n};
+    const int n = a.n + b.n;
+    const plan_ref to =
+        n == h->in->n ? plan_at(h->result.space, h->result.offset + r.first * h->in->element_bytes)
+                      : plan_scratch(h->p, r.count * h->in->partial_bytes);
 
-    if (is_last)
-        sum.data = plan_at(h->result.space, h->result.offset + r.first * h->in->element_bytes);
-    else
-        sum.data = plan_scratch(h->p, r.count * in->partial_bytes);
     if (r.count == 0)
-        return sum;
-    plan_reduce(h->p, h->round, sum.data, r.count, is_last);
-    plan_operand_add(h->p, low.data, low.first, low.n, low.n > 1);
-    plan_operand_add(h->p, high.data, high.first, high.n, high.n > 1);
-    return sum;
+        return (plan_holding){.data = to, .first = a.first < b.first ? a.first : b.first, .n = n};
+    return plan_join(h->p, h->in, h->round, a, b, r.count, to);
 }
 
 // The sum of this block, over this rank's range.
-static holding add_block(halving *h)
+static plan_holding add_block(halving *h)
 {
     const plan_input *in = h->in;
     range whole = range_of(in, 0, 0);
-    holding have = {.data = plan_at(PLAN_SRC, h->offset), .first = in->rank, .n = 1};
+    plan_holding have = {.data = plan_at(PLAN_SRC, h->offset), .first = in->rank, .n = 1};
 
     for (int k = 0; k < h->own.levels; k++) {
         const int peer = in->rank ^ 1 << k;
         const bool is_upper = (h->at >> k & 1) != 0;
         const range keep = half_of(whole, is_upper);
         const range give = half_of(whole, !is_upper);
-        const size_t width = width_of(in, have.n);
-        const holding theirs = {.data = plan_scratch(h->p, keep.count * width),
-                                .first = have.first ^ 1 << k,
-                                .n = have.n};
+        const size_t width = plan_width(in, have.n);
+        const plan_holding theirs = {.data = plan_scratch(h->p, keep.count * width),
+                                     .first = have.first ^ 1 << k,
+                                     .n = have.n};
 
         message(h, PLAN_SEND, peer, TAG_SUM, within(have.data, whole, give, width),
                 give.count * width);
@@ -194,7 +174,7 @@ static int direct_levels(block wide, block narrow)
 
 // From the next block: the sum of all ranks behind this block, over this rank's range. Forwards
 // what belongs to others.
-static holding take_next(halving *h)
+static plan_holding take_next(halving *h)
 {
     const plan_input *in = h->in;
     const int direct = direct_levels(h->own, h->next);
@@ -202,8 +182,8 @@ static holding take_next(halving *h)
     const int reached = is_direct ? direct : highest_bit(h->at) + 1;
     const int from = is_direct ? h->next.first + (h->at & ((1 << h->next.levels) - 1))
                                : in->rank - (1 << (reached - 1));
-    holding theirs = {.first = h->next.first, .n = in->n - h->next.first};
-    const size_t width = width_of(in, theirs.n);
+    plan_holding theirs = {.first = h->next.first, .n = in->n - h->next.first};
+    const size_t width = plan_width(in, theirs.n);
     const range all = range_of(in, reached, h->at);
 
     theirs.data = plan_scratch(h->p, all.count * width);
@@ -220,11 +200,11 @@ static holding take_next(halving *h)
 }
 
 // To the block before. What it returns comes into the result.
-static void give_sums(halving *h, holding have)
+static void give_sums(halving *h, plan_holding have)
 {
     const plan_input *in = h->in;
     const int direct = direct_levels(h->before, h->own);
-    const size_t width = width_of(in, have.n);
+    const size_t width = plan_width(in, have.n);
     const range whole = range_of(in, h->own.levels, h->at);
 
     for (int x = h->at; x < 1 << direct; x += 1 << h->own.levels) {
@@ -290,10 +270,10 @@ static void collect_results(halving *h, int down_to, int bits)
 // This rank's range of the sum over all ranks is in the result then, in the first block.
 static void add_all(halving *h)
 {
-    holding have = add_block(h);
+    plan_holding have = add_block(h);
 
     if (h->next.levels >= 0) {
-        const holding theirs = take_next(h);
+        const plan_holding theirs = take_next(h);
 
         have = join(h, have, theirs, range_of(h->in, h->own.levels, h->at));
     }

@@ -44,14 +44,11 @@ static part slice_part(const plan_input *in, int i)
 // Part i of a buffer in which the parts follow each other.
 static part block_part(const plan_input *in, const size_t *counts, int i)
 {
-    const size_t count = counts != NULL ? counts[i] : in->count;
-    size_t start = counts != NULL ? 0 : (size_t)i * in->count;
+    const size_t offset = (plan_start(in, counts, i) + in->first) * in->element_bytes;
 
-    for (int k = 0; k < i && counts != NULL; k++)
-        start += counts[k];
-    return (part){.src_offset = (start + in->first) * in->element_bytes,
-                  .dst_offset = (start + in->first) * in->element_bytes,
-                  .count = plan_part(in, count)};
+    return (part){.src_offset = offset,
+                  .dst_offset = offset,
+                  .count = plan_part(in, plan_count(in, counts, i))};
 }
 
 static part scatter_part(const plan_input *in, int i)

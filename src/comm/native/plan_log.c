@@ -25,55 +25,30 @@ static void message(plan *p, plan_action action, int round, int peer, plan_ref a
         plan_message(p, action, round, peer, (uint32_t)round, at, bytes);
 }
 
-/* A run of elements of which this rank has the reduction over `n` ranks from `first` on. */
-typedef struct holding {
-    plan_ref data;
-    int first;
-    int n;
-} holding;
-
-static size_t width_of(const plan_input *in, int n_ranks)
+static plan_holding own_input(const plan_input *in, size_t offset)
 {
-    return n_ranks == 1 ? in->element_bytes : in->partial_bytes;
-}
-
-static holding own_input(const plan_input *in, size_t offset)
-{
-    return (holding){.data = plan_at(PLAN_SRC, offset), .first = in->rank, .n = 1};
-}
-
-// Adds two neighbouring subtrees, lower ranks first.
-static holding join(plan *p, const plan_input *in, int round, holding a, holding b, size_t count,
-                    plan_ref to)
-{
-    const holding low = a.first < b.first ? a : b;
-    const holding high = a.first < b.first ? b : a;
-
-    plan_reduce(p, round, to, count, low.n + high.n == in->n);
-    plan_operand_add(p, low.data, low.first, low.n, low.n > 1);
-    plan_operand_add(p, high.data, high.first, high.n, high.n > 1);
-    return (holding){.data = to, .first = low.first, .n = low.n + high.n};
+    return (plan_holding){.data = plan_at(PLAN_SRC, offset), .first = in->rank, .n = 1};
 }
 
 void plan_all_reduce_doubling(plan *p, const plan_input *in)
 {
     const size_t count = plan_part(in, in->count);
     const size_t offset = in->first * in->element_bytes;
-    holding have = own_input(in, offset);
+    plan_holding have = own_input(in, offset);
     int round = 0;
 
     for (int64_t distance = 1; distance < in->n; distance *= 2, round++) {
         const int peer = in->rank ^ (int)distance;
-        const size_t bytes = count * width_of(in, have.n);
-        const holding theirs = {
+        const size_t bytes = count * plan_width(in, have.n);
+        const plan_holding theirs = {
             .data = plan_scratch(p, bytes), .first = have.first ^ (int)distance, .n = have.n};
         const bool is_last = distance * 2 == in->n;
 
         message(p, PLAN_SEND, round, peer, have.data, bytes);
         message(p, PLAN_RECV, round, peer, theirs.data, bytes);
-        have =
-            join(p, in, round + 1, have, theirs, count,
-                 is_last ? plan_at(PLAN_DST, offset) : plan_scratch(p, count * in->partial_bytes));
+        have = plan_join(p, in, round + 1, have, theirs, count,
+                         is_last ? plan_at(PLAN_DST, offset)
+                                 : plan_scratch(p, count * in->partial_bytes));
     }
 }
 
@@ -90,7 +65,7 @@ static int64_t add_up(plan *p, const plan_input *in, plan_ref result)
     const size_t count = plan_part(in, in->count);
     const size_t offset = in->first * in->element_bytes;
     const bool is_root = in->rank == 0;
-    holding have = own_input(in, offset);
+    plan_holding have = own_input(in, offset);
     int64_t reach = 1; // this rank is the first of a subtree of this width
     size_t slots = 0;
 
@@ -98,7 +73,7 @@ static int64_t add_up(plan *p, const plan_input *in, plan_ref result)
         reach *= 2;
     for (int64_t d = 1; d < reach && in->rank + d < in->n; d *= 2) {
         const int child = (int)(in->rank + d);
-        const size_t bytes = count * width_of(in, tree_ranks(in, child, d));
+        const size_t bytes = count * plan_width(in, tree_ranks(in, child, d));
         const plan_ref slot = plan_scratch(p, bytes);
 
         slots = d == 1 ? slot.offset : slots;
@@ -115,12 +90,12 @@ static int64_t add_up(plan *p, const plan_input *in, plan_ref result)
             const int n_ranks = tree_ranks(in, (int)(in->rank + d), d);
 
             plan_operand_add(p, at, (int)(in->rank + d), n_ranks, n_ranks > 1);
-            at.offset += plan_aligned(count * width_of(in, n_ranks));
+            at.offset += plan_aligned(count * plan_width(in, n_ranks));
         }
     }
     if (!is_root) // the tag is 0, as in the parent's round 0
         plan_message(p, PLAN_SEND, 1, (int)(in->rank - reach), 0, have.data,
-                     count * width_of(in, have.n));
+                     count * plan_width(in, have.n));
     return reach;
 }
 
@@ -154,18 +129,6 @@ void plan_reduce_tree(plan *p, const plan_input *in)
 
 // --- all_gather ---
 
-/* Where block i of dst begins, in elements; i == n: the end of dst. */
-static size_t block_start(const plan_input *in, int i)
-{
-    size_t start = 0;
-
-    if (in->dst_counts == NULL)
-        return (size_t)i * in->count;
-    for (int k = 0; k < i; k++)
-        start += in->dst_counts[k];
-    return start;
-}
-
 // Blocks [first, first + n) modulo the number of ranks: in one message or two, identified by round
 // and part.
 static void move_blocks(plan *p, const plan_input *in, plan_action action, int round, int peer,
@@ -176,8 +139,9 @@ static void move_blocks(plan *p, const plan_input *in, plan_action action, int r
     const int spans[2][2] = {{begin, end}, {0, begin + n - end}};
 
     for (int i = 0; i < 2; i++) {
-        const size_t from = block_start(in, spans[i][0]);
-        const size_t bytes = (block_start(in, spans[i][1]) - from) * in->element_bytes;
+        const size_t from = plan_start(in, in->dst_counts, spans[i][0]);
+        const size_t bytes =
+            (plan_start(in, in->dst_counts, spans[i][1]) - from) * in->element_bytes;
 
         if (bytes > 0)
             plan_message(p, action, round, peer, (uint32_t)(2 * round + i),
@@ -187,11 +151,11 @@ static void move_blocks(plan *p, const plan_input *in, plan_action action, int r
 
 void plan_all_gather_bruck(plan *p, const plan_input *in)
 {
-    const size_t own = block_start(in, in->rank);
+    const size_t own = plan_start(in, in->dst_counts, in->rank);
     int round = 0;
 
     plan_copy(p, 0, plan_at(PLAN_DST, own * in->element_bytes), plan_at(PLAN_SRC, 0),
-              (block_start(in, in->rank + 1) - own) * in->element_bytes);
+              plan_count(in, in->dst_counts, in->rank) * in->element_bytes);
     for (int64_t d = 1; d < in->n; d *= 2, round++) {
         const int n = d < in->n - d ? (int)d : in->n - (int)d;
 

@@ -62,7 +62,7 @@ void plan_reduce_scatter_direct(plan *p, const plan_input *in)
     size_t own_count = 0;
 
     for (int i = 0; i < in->n; i++) {
-        const size_t count = in->src_counts != NULL ? in->src_counts[i] : in->count;
+        const size_t count = plan_count(in, in->src_counts, i);
         const size_t n_elements = plan_part(in, count);
 
         if (i == in->rank) {

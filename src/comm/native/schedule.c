@@ -1,72 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * schedule.c - builds plans, and selects the algorithm of an operation from a table: the first row
- * that fits. All ranks of a group select the same row. exec.c calls it.
+ * schedule.c - builds plans, and selects the algorithm of an operation from the table: the first
+ * row that fits. All ranks of a group select the same row. exec.c calls it.
  */
 #include "comm/native/schedule.h"
 
 #include "base/alloc.h"
 
-#include <limits.h>
 #include <string.h>
 
 #define SCRATCH_ALIGN 64
 #define SLICE_ALIGN   16 /* elements: keeps slices on cache lines from 4-byte types on */
-#define WHOLE_BYTES   ((size_t)8192)
-#define PAIR_BYTES    65536 /* sent without READY */
-#define FEW_RANKS     8     /* an all-to-all exchange is one round of at most this many messages */
-/* From here on a rank exchanges messages with O(log n) others where it can. */
-#define MANY_RANKS 17
-/* The plans between hosts have fewer rounds and more peers. */
-#define MANY_PEERS 32
-/* Segments in a chunk of "halving", whose largest message is half a chunk. */
-#define HALVING_PARTS 8
-
-// Sizes below which one exchange of whole vectors beats two of slices: one message each way instead
-// of two, and between two ranks as many bytes. Many ranks exchange with few others: 64 ranks of 8
-// bytes are 6 messages each instead of 63.
-static const plan_rule rules[] = {
-    {COLL_ALL_REDUCE, "whole", plan_all_reduce_whole, PAIR_BYTES, 2, .whole = false},
-    {COLL_ALL_REDUCE, "whole", plan_all_reduce_whole, WHOLE_BYTES, FEW_RANKS, .whole = true},
-    {COLL_ALL_REDUCE, "whole", plan_all_reduce_whole, 512, MANY_RANKS - 1, .whole = true},
-    {COLL_ALL_REDUCE, "doubling", plan_all_reduce_doubling, 2048, INT_MAX, .power = true,
-     .whole = true},
-    {COLL_ALL_REDUCE, "tree", plan_all_reduce_tree, 2048, INT_MAX, MANY_RANKS, .whole = true},
-    {COLL_ALL_REDUCE, "hosts", plan_all_reduce_hosts, SIZE_MAX, INT_MAX, .sliced = true,
-     .hosts = true, .max_peers = MANY_PEERS},
-    {COLL_ALL_REDUCE, "tree", plan_all_reduce_tree, 2 * WHOLE_BYTES, INT_MAX, MANY_RANKS,
-     .whole = true},
-    {COLL_ALL_REDUCE, "halving", plan_all_reduce_halving, SIZE_MAX, INT_MAX, MANY_RANKS,
-     .power = true, .segments = HALVING_PARTS},
-    {COLL_ALL_REDUCE, "halving", plan_all_reduce_halving, SIZE_MAX, INT_MAX, MANY_PEERS + 1,
-     .segments = HALVING_PARTS},
-    {COLL_ALL_REDUCE, "slices", plan_all_reduce_slices, SIZE_MAX, INT_MAX, .sliced = true},
-    {COLL_REDUCE, "direct", plan_reduce_direct, SIZE_MAX, 2, .whole = false},
-    {COLL_REDUCE, "direct", plan_reduce_direct, WHOLE_BYTES, MANY_RANKS - 1, .whole = true},
-    {COLL_REDUCE, "tree", plan_reduce_tree, 2 * WHOLE_BYTES, INT_MAX, MANY_RANKS, .whole = true},
-    {COLL_REDUCE, "halving", plan_reduce_halving, SIZE_MAX, INT_MAX, MANY_RANKS,
-     .segments = HALVING_PARTS},
-    {COLL_REDUCE, "slices", plan_reduce_slices, SIZE_MAX, INT_MAX, .sliced = true},
-    {COLL_BROADCAST, "hosts", plan_broadcast_hosts, SIZE_MAX, INT_MAX, .hosts = true},
-    {COLL_BROADCAST, "tree", plan_broadcast_tree, SIZE_MAX, INT_MAX, .whole = false},
-    {COLL_ALL_GATHER, "bruck", plan_all_gather_bruck, 1024, 4096, MANY_RANKS, .whole = true},
-    {COLL_ALL_GATHER, "hosts", plan_all_gather_hosts, SIZE_MAX, INT_MAX, .hosts = true},
-    {COLL_ALL_GATHER, "direct", plan_all_gather_direct, SIZE_MAX, INT_MAX, .whole = false},
-    {COLL_GATHER, "direct", plan_gather_direct, SIZE_MAX, INT_MAX, .whole = false},
-    {COLL_SCATTER, "direct", plan_scatter_direct, SIZE_MAX, INT_MAX, .whole = false},
-    {COLL_REDUCE_SCATTER, "hosts", plan_reduce_scatter_hosts, SIZE_MAX, INT_MAX, .hosts = true},
-    {COLL_REDUCE_SCATTER, "direct", plan_reduce_scatter_direct, SIZE_MAX, INT_MAX, .whole = false},
-    {COLL_ALL_TO_ALL, "direct", plan_all_to_all_direct, SIZE_MAX, INT_MAX, .whole = false},
-    {COLL_BARRIER, "dissemination", plan_barrier_dissemination, SIZE_MAX, INT_MAX, .whole = true},
-};
-
-bool plan_rule_at(int index, plan_rule *out)
-{
-    if (index < 0 || (size_t)index >= LS_COUNT_OF(rules))
-        return false;
-    *out = rules[index];
-    return true;
-}
 
 /* An algorithm that sends in one piece has a limit: that of the row with the most bytes. The number
  * of ranks from which other algorithms are faster is no limit. */
@@ -75,10 +19,10 @@ ls_status plan_rule_make(coll_kind kind, const char *name, size_t max_bytes, int
 {
     const plan_rule *most = NULL;
 
-    for (size_t i = 0; i < LS_COUNT_OF(rules); i++)
-        if (rules[i].kind == kind && strcmp(rules[i].name, name) == 0 &&
-            (most == NULL || rules[i].max_bytes > most->max_bytes))
-            most = &rules[i];
+    for (int i = 0; i < n_plan_defaults; i++)
+        if (plan_defaults[i].kind == kind && strcmp(plan_defaults[i].name, name) == 0 &&
+            (most == NULL || plan_defaults[i].max_bytes > most->max_bytes))
+            most = &plan_defaults[i];
     if (most == NULL)
         return ls_fail(LS_EINVAL, "%s has no algorithm \"%s\" between hosts", coll_name(kind),
                        name);
@@ -150,7 +94,7 @@ plan_choice plan_choose(const coll *op, int n, const plan_layout *layout, size_t
     if (own != NULL)
         choice.rule = first_fit(own->rows, own->n, &need);
     if (choice.rule == NULL)
-        choice.rule = first_fit(rules, (int)LS_COUNT_OF(rules), &need);
+        choice.rule = first_fit(plan_defaults, n_plan_defaults, &need);
     LS_ASSERT(choice.rule != NULL);
 
     choice.chunk = segment_bytes / element_bytes;
@@ -310,6 +254,18 @@ void plan_collect(plan *p, const plan_input *in, plan_ref own, plan_ref to, size
     }
 }
 
+plan_holding plan_join(plan *p, const plan_input *in, int round, plan_holding a, plan_holding b,
+                       size_t count, plan_ref to)
+{
+    const plan_holding low = a.first < b.first ? a : b;
+    const plan_holding high = a.first < b.first ? b : a;
+
+    plan_reduce(p, round, to, count, low.n + high.n == in->n);
+    plan_operand_add(p, low.data, low.first, low.n, low.n > 1);
+    plan_operand_add(p, high.data, high.first, high.n, high.n > 1);
+    return (plan_holding){.data = to, .first = low.first, .n = low.n + high.n};
+}
+
 plan_ref plan_scratch(plan *p, size_t bytes)
 {
     const plan_ref ref = plan_at(PLAN_SCRATCH, p->scratch_bytes);
@@ -325,6 +281,17 @@ plan_ref plan_scratch(plan *p, size_t bytes)
 size_t plan_aligned(size_t bytes)
 {
     return (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+}
+
+size_t plan_start(const plan_input *in, const size_t *counts, int i)
+{
+    size_t start = 0;
+
+    if (counts == NULL)
+        return (size_t)i * in->count;
+    for (int k = 0; k < i; k++)
+        start += counts[k];
+    return start;
 }
 
 size_t plan_part(const plan_input *in, size_t count)

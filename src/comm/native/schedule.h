@@ -103,8 +103,8 @@ typedef struct plan_rule {
     int max_peers; /* hosts: on other hosts, of a rank; 0: any number */
 } plan_rule;
 
-/* Row `index` of the defaults; false after the last. */
-bool plan_rule_at(int index, plan_rule *out);
+extern const plan_rule plan_defaults[]; /* algorithm_defaults.c */
+extern const int n_plan_defaults;
 
 /* A row for an algorithm of the defaults with limits of its own. LS_EINVAL: no such algorithm for
  * this operation, or it cannot send so much in one piece. */
@@ -150,6 +150,20 @@ void plan_collect(plan *p, const plan_input *in, plan_ref own, plan_ref to, size
 typedef int (*plan_rank_fn)(const plan_input *in, int64_t position);
 void plan_tree(plan *p, const plan_input *in, int at, int n, plan_rank_fn rank_at, plan_ref to,
                plan_ref from, size_t bytes);
+/* A run of elements of which this rank has the reduction over `n` ranks from `first` on. */
+typedef struct plan_holding {
+    plan_ref data;
+    int first;
+    int n;
+} plan_holding;
+/* Bytes of an element of the reduction over so many ranks. */
+static inline size_t plan_width(const plan_input *in, int n_ranks)
+{
+    return n_ranks == 1 ? in->element_bytes : in->partial_bytes;
+}
+/* Adds two neighbouring subtrees into `to`, lower ranks first. */
+plan_holding plan_join(plan *p, const plan_input *in, int round, plan_holding a, plan_holding b,
+                       size_t count, plan_ref to);
 plan_ref plan_scratch(plan *p, size_t bytes); /* aligned to a cache line */
 size_t plan_aligned(size_t bytes);            /* the aligned size of `bytes` */
 
@@ -157,6 +171,14 @@ static inline plan_ref plan_at(plan_space space, size_t offset)
 {
     return (plan_ref){.space = space, .offset = offset};
 }
+
+/* Part i of a buffer of which each rank has a part; counts: NULL where all have in->count. */
+static inline size_t plan_count(const plan_input *in, const size_t *counts, int i)
+{
+    return counts != NULL ? counts[i] : in->count;
+}
+/* Elements in front of part i; i == n: of the buffer. */
+size_t plan_start(const plan_input *in, const size_t *counts, int i);
 
 /* Elements of a part of `count` that lie in the chunk. */
 size_t plan_part(const plan_input *in, size_t count);

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # The native backend's sources, relative to src/comm; included there.
-foreach(name algorithm_table algorithms copy direct errors exec hosts join kernels kernels_baseline
-    layout levels link link_sealed link_shm link_striped link_tcp local local_join match mesh
-    mesh_streams message message_pool native native_groups plan_all_reduce plan_barrier
-    plan_broadcast plan_gather plan_halving plan_hosts plan_log plan_reduce schedule segment
-    segment_map sleep team team_direct team_gate team_inline team_levels team_open team_rules
-    team_select team_shared team_staged)
+foreach(name algorithm_defaults algorithm_table algorithms copy direct errors exec hosts join
+    kernels kernels_baseline layout levels link link_sealed link_shm link_striped link_tcp
+    local local_join match mesh mesh_streams message message_pool native native_groups
+    plan_all_reduce plan_barrier plan_broadcast plan_gather plan_halving plan_hosts plan_log
+    plan_reduce schedule segment segment_map sleep team team_direct team_gate team_inline
+    team_levels team_open team_rules team_select team_shared team_staged)
   list(APPEND native_sources native/${name}.c)
 endforeach()
 

@@ -362,7 +362,7 @@ bool team_break_given_up(team *t, int member)
 /* Where all members touch each other's memory, a gate makes them wait less often. */
 static bool leaves_at_gate(const team *t)
 {
-    return t->has_gates && team_is_reduction(t->op->kind);
+    return t->has_gates && coll_reduces(t->op->kind);
 }
 
 void team_begin_leave(team *t)
@@ -407,7 +407,7 @@ static backend_work *take_first(team *t)
 
 static void count_received(const team *t)
 {
-    const bool reduces = team_is_reduction(t->op->kind);
+    const bool reduces = coll_reduces(t->op->kind);
     const size_t reduced = reduces ? team_reduced_bytes(t->op, t->n, t->rank) : 0;
 
     for (int k = 0; k < t->n; k++) {

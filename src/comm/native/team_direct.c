@@ -123,7 +123,7 @@ static void slice_of(const team *t, int k, size_t *at, size_t *end)
 
     team_slice(all, t->n, k, at, &length);
     *end = *at + length;
-    if (t->op->kind == COLL_REDUCE_SCATTER) {
+    if (!coll_reduces_whole(t->op->kind)) {
         *at = 0;
         *end = all;
     }
@@ -137,7 +137,7 @@ static void begin(team *t)
     t->next_reduce = 0;
     t->next_out = 0;
     t->n_pieces = 0;
-    if (!team_is_reduction(t->op->kind))
+    if (!coll_reduces(t->op->kind))
         return;
     slice_of(t, 0, &at, &end); // the longest
     t->n_pieces = (end - at + t->block_bytes - 1) / t->block_bytes;
@@ -167,8 +167,7 @@ static char *scratch_for(const team *t, int i, const void *to)
 static bool reduce_block(team *t, uint64_t p)
 {
     const coll *op = t->op;
-    const size_t skip =
-        op->kind == COLL_REDUCE_SCATTER ? (size_t)t->rank * op->count * element(t) : 0;
+    const size_t skip = team_own_part(t);
     size_t at;
     size_t bytes;
 
@@ -214,7 +213,7 @@ static bool take_block(team *t, uint64_t p)
 /* False: nothing to do now. */
 static bool work_on_blocks(team *t)
 {
-    const bool takes = t->op->kind == COLL_ALL_REDUCE;
+    const bool takes = coll_reduces_whole(t->op->kind);
 
     if (t->next_reduce < t->n_pieces && (!takes || t->next_reduce < t->next_out + AHEAD)) {
         if (!reduce_block(t, t->next_reduce))
@@ -234,7 +233,7 @@ static bool work_on_blocks(team *t)
 static bool blocks_are_done(const team *t)
 {
     return t->next_reduce == t->n_pieces &&
-           (t->op->kind != COLL_ALL_REDUCE || t->next_out == t->n_pieces);
+           (!coll_reduces_whole(t->op->kind) || t->next_out == t->n_pieces);
 }
 
 /* --- the others --- */
@@ -275,11 +274,11 @@ static void leave(team *t)
 static team_step step(team *t)
 {
     if (t->stage == WORKING) {
-        const bool moved = team_is_reduction(t->op->kind) ? work_on_blocks(t) : move_some(t);
+        const bool moved = coll_reduces(t->op->kind) ? work_on_blocks(t) : move_some(t);
 
         if (!moved)
             return TEAM_WAITS;
-        if (!team_is_reduction(t->op->kind) ? t->stage == WORKED : blocks_are_done(t))
+        if (!coll_reduces(t->op->kind) ? t->stage == WORKED : blocks_are_done(t))
             leave(t);
         return TEAM_MOVED;
     }

@@ -65,7 +65,7 @@ bool gate_combines(const team *t)
         return false;
     if (kind == COLL_BROADCAST)
         return true;
-    return (kind == COLL_ALL_REDUCE || kind == COLL_REDUCE) &&
+    return coll_reduces_whole(kind) &&
            (size_t)t->levels.max_trees * partial_bytes(t) <= TEAM_SUMS_BYTES;
 }
 
@@ -198,7 +198,7 @@ static void combine(team *t, int level, team_gate *gate)
     else
         compare_groups(t, level, group, &sum);
     if (!sum.differs && gate_combines(t)) {
-        if (team_is_reduction(t->op->kind))
+        if (coll_reduces(t->op->kind))
             add_group(t, level, gate);
         else if (t->op->kind == COLL_BROADCAST)
             pass_root(t, level, gate);

@@ -34,9 +34,7 @@ static void reduce_all(team *t)
 {
     const coll *op = t->op;
     const size_t bytes = team_contribution(op, t->n);
-    const size_t skip = op->kind == COLL_REDUCE_SCATTER
-                            ? (size_t)t->rank * op->count * ls_dtype_size(op->dtype)
-                            : 0;
+    const size_t skip = team_own_part(t);
 
     for (int k = 0; k < t->n; k++)
         t->sources[k] = contribution(t, k, bytes) + skip;
@@ -63,7 +61,7 @@ static team_step step(team *t)
     }
     if (!team_is_reader(t->op, t->rank))
         return TEAM_FINISHED;
-    if (team_is_reduction(t->op->kind))
+    if (coll_reduces(t->op->kind))
         reduce_all(t);
     else
         move_all(t);

@@ -278,7 +278,6 @@ size_t team_contribution(const coll *op, int n); /* bytes that a source gives */
 size_t team_result(const coll *op, int n);       /* bytes that a reader gets */
 bool team_is_source(const coll *op, int rank);
 bool team_is_reader(const coll *op, int rank);
-bool team_is_reduction(coll_kind kind);
 /* Whether sources may write into their readers' memory: where otherwise the readers would do all
  * the work and the sources would wait. */
 bool team_can_push(coll_kind kind);
@@ -299,6 +298,10 @@ bool team_moves(const coll *op, int source, int reader, team_move *out);
  * slice, and then takes the others' slices of the result. A contribution that is published with the
  * stamp is read as a whole, but counts the same. */
 size_t team_reduced_bytes(const coll *op, int n, int reader);
+
+/* Where the part that this rank reduces begins in each contribution to a reduction into parts; 0 in
+ * others, of which it reduces a slice. */
+size_t team_own_part(const team *t);
 
 /* dst = the reduction of members' src, `count` elements. */
 void team_reduce(const team *t, void *dst, const char *const *src, size_t count);

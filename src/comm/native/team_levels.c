@@ -29,7 +29,7 @@ enum { PUT, UP, DOWN, TAKE, END };
 
 static bool is_reduction(const team *t)
 {
-    return team_is_reduction(t->op->kind);
+    return coll_reduces(t->op->kind);
 }
 
 static int widening(const team *t)

@@ -14,66 +14,43 @@ static size_t block_bytes(const coll *op)
 
 bool team_supports(const coll *op)
 {
-    return op->kind != COLL_SEND && op->kind != COLL_RECV && op->src_counts == NULL &&
-           op->dst_counts == NULL;
+    return !coll_is_message(op->kind) && op->src_counts == NULL && op->dst_counts == NULL;
 }
 
-bool team_is_reduction(coll_kind kind)
+static size_t extent_bytes(const coll *op, coll_extent extent, int n)
 {
-    return kind == COLL_ALL_REDUCE || kind == COLL_REDUCE || kind == COLL_REDUCE_SCATTER;
+    if (extent == COLL_NOTHING)
+        return 0;
+    return extent == COLL_ALL_PARTS ? (size_t)n * block_bytes(op) : block_bytes(op);
 }
 
 size_t team_contribution(const coll *op, int n)
 {
-    switch (op->kind) {
-    case COLL_BARRIER:
-        return 0;
-    case COLL_SCATTER:
-    case COLL_REDUCE_SCATTER:
-    case COLL_ALL_TO_ALL:
-        return (size_t)n * block_bytes(op);
-    default:
-        return block_bytes(op);
-    }
+    return extent_bytes(op, coll_shapes[op->kind].src, n);
 }
 
 size_t team_result(const coll *op, int n)
 {
-    switch (op->kind) {
-    case COLL_BARRIER:
-        return 0;
-    case COLL_ALL_GATHER:
-    case COLL_GATHER:
-    case COLL_ALL_TO_ALL:
-        return (size_t)n * block_bytes(op);
-    default:
-        return block_bytes(op);
-    }
-}
-
-static bool has_one_source(coll_kind kind)
-{
-    return kind == COLL_BROADCAST || kind == COLL_SCATTER;
-}
-
-static bool has_one_reader(coll_kind kind)
-{
-    return kind == COLL_GATHER || kind == COLL_REDUCE;
+    return extent_bytes(op, coll_shapes[op->kind].dst, n);
 }
 
 bool team_is_source(const coll *op, int rank)
 {
-    return op->kind != COLL_BARRIER && (!has_one_source(op->kind) || rank == op->root);
+    const coll_shape *shape = &coll_shapes[op->kind];
+
+    return shape->src != COLL_NOTHING && (!shape->src_at_root || rank == op->root);
 }
 
 bool team_is_reader(const coll *op, int rank)
 {
-    return op->kind != COLL_BARRIER && (!has_one_reader(op->kind) || rank == op->root);
+    const coll_shape *shape = &coll_shapes[op->kind];
+
+    return shape->dst != COLL_NOTHING && (!shape->dst_at_root || rank == op->root);
 }
 
 bool team_can_push(coll_kind kind)
 {
-    return has_one_source(kind) || kind == COLL_GATHER;
+    return coll_has_root(kind) && !coll_reduces(kind);
 }
 
 static bool moves_between(const coll *op, int source, int reader)
@@ -86,26 +63,23 @@ bool team_touches(const coll *op, int other, int rank)
     if (other == rank)
         return false;
     // Every rank reduces its slice of all ranks' memory, also where only the root gets the result.
-    return team_is_reduction(op->kind) || moves_between(op, rank, other) ||
+    return coll_reduces(op->kind) || moves_between(op, rank, other) ||
            (team_can_push(op->kind) && moves_between(op, other, rank));
 }
 
 bool team_needs_dst(const coll *op, int rank)
 {
-    return (op->kind == COLL_ALL_REDUCE || op->kind == COLL_REDUCE) && team_is_reader(op, rank);
+    return coll_reduces_whole(op->kind) && team_is_reader(op, rank);
 }
 
 bool team_moves(const coll *op, int source, int reader, team_move *out)
 {
     const size_t bytes = block_bytes(op);
-    const bool cut = op->kind == COLL_SCATTER || op->kind == COLL_ALL_TO_ALL;
-    const bool joined =
-        op->kind == COLL_ALL_GATHER || op->kind == COLL_GATHER || op->kind == COLL_ALL_TO_ALL;
 
     if (!moves_between(op, source, reader))
         return false;
-    out->from = cut ? (size_t)reader * bytes : 0;
-    out->to = joined ? (size_t)source * bytes : 0;
+    out->from = coll_divides_src(op->kind) ? (size_t)reader * bytes : 0;
+    out->to = coll_divides_dst(op->kind) ? (size_t)source * bytes : 0;
     out->bytes = bytes;
     return true;
 }
@@ -114,9 +88,14 @@ size_t team_reduced_bytes(const coll *op, int n, int reader)
 {
     const size_t slice = block_bytes(op) / (size_t)n;
 
-    if (op->kind == COLL_REDUCE_SCATTER)
+    if (!coll_reduces_whole(op->kind))
         return block_bytes(op);
-    return op->kind == COLL_ALL_REDUCE || reader == op->root ? 2 * slice : slice;
+    return team_is_reader(op, reader) ? 2 * slice : slice;
+}
+
+size_t team_own_part(const team *t)
+{
+    return coll_reduces_whole(t->op->kind) ? 0 : (size_t)t->rank * block_bytes(t->op);
 }
 
 void team_reduce(const team *t, void *dst, const char *const *src, size_t count)

@@ -35,11 +35,11 @@ static void begin(team *t)
     const coll *op = t->op;
     size_t length;
 
-    if (!team_is_reduction(op->kind))
+    if (!coll_reduces(op->kind))
         return;
     t->at = 0;
     t->end = op->count * ls_dtype_size(op->dtype);
-    if (op->kind == COLL_REDUCE_SCATTER)
+    if (!coll_reduces_whole(op->kind))
         return;
     team_slice(t->end, t->n, t->rank, &t->at, &length);
     t->end = t->at + length;
@@ -50,11 +50,12 @@ static void reduce_block(team *t, size_t at, size_t bytes)
 {
     const coll *op = t->op;
     const size_t size = ls_dtype_size(op->dtype);
-    const bool scatters = op->kind == COLL_REDUCE_SCATTER;
+    const bool scatters = !coll_reduces_whole(op->kind);
+    const size_t skip = team_own_part(t);
     char *first = scatters ? (char *)op->dst + at : NULL;
 
     for (int k = 0; k < t->n; k++) {
-        t->sources[k] = t->src[k] + at + (scatters ? (size_t)t->rank * op->count * size : 0);
+        t->sources[k] = t->src[k] + at + skip;
         if (!scatters && first == NULL && team_is_reader(op, k))
             first = t->dst[k] + at;
     }
@@ -150,7 +151,7 @@ static bool move_some(team *t)
 static team_step step(team *t)
 {
     if (t->stage == WORKING) {
-        if (!(team_is_reduction(t->op->kind) ? reduce_some(t) : move_some(t)))
+        if (!(coll_reduces(t->op->kind) ? reduce_some(t) : move_some(t)))
             return TEAM_MOVED;
         t->stage = WAITING;
         team_begin_leave(t);

@@ -35,22 +35,10 @@ static char *staging_buffer(const team *t, int member, bool out, uint64_t piece)
     return t->staging + ((size_t)member * 2 * TEAM_BUFFERS + index) * t->piece_bytes;
 }
 
-/* Whether a third step takes the result from the `out` buffers. */
-static bool has_take(coll_kind kind)
-{
-    return kind == COLL_ALL_REDUCE || kind == COLL_REDUCE;
-}
-
-/* Whether each reader gets a part of its own from each source. */
-static bool is_cut(coll_kind kind)
-{
-    return kind == COLL_SCATTER || kind == COLL_ALL_TO_ALL || kind == COLL_REDUCE_SCATTER;
-}
-
 /* Bytes of the vector of `count` elements in a piece: whole cache lines. */
 static size_t piece_step(const team *t)
 {
-    return is_cut(t->op->kind) ? t->piece_bytes / (size_t)t->n / 64 * 64 : t->piece_bytes;
+    return coll_divides_src(t->op->kind) ? t->piece_bytes / (size_t)t->n / 64 * 64 : t->piece_bytes;
 }
 
 static size_t vector_bytes(const team *t)
@@ -97,7 +85,7 @@ static void put(team *t, uint64_t p)
     piece_range(t, p, &at, &bytes);
     if (!team_is_source(op, t->rank))
         return;
-    if (!is_cut(op->kind) && !has_take(op->kind)) {
+    if (!coll_divides_src(op->kind) && !coll_reduces_whole(op->kind)) {
         memcpy(to, src + at, bytes);
         return;
     }
@@ -107,7 +95,7 @@ static void put(team *t, uint64_t p)
 
         if (k == t->rank)
             continue; // reads its own part from its source
-        if (is_cut(op->kind)) {
+        if (coll_divides_src(op->kind)) {
             memcpy(to + (size_t)k * piece_step(t), src + (size_t)k * vector_bytes(t) + at, bytes);
         } else {
             team_slice(bytes, t->n, k, &from, &length);
@@ -135,7 +123,7 @@ static void reduce_piece(team *t, uint64_t p)
 {
     const coll *op = t->op;
     const size_t size = ls_dtype_size(op->dtype);
-    const bool cut = is_cut(op->kind);
+    const bool cut = coll_divides_src(op->kind);
     size_t at;
     size_t bytes;
     size_t from = 0;
@@ -171,7 +159,7 @@ static void move_piece(team *t, uint64_t p)
 
         if (!team_moves(op, source, t->rank, &m))
             continue;
-        if (is_cut(op->kind))
+        if (coll_divides_src(op->kind))
             from += (size_t)t->rank * piece_step(t);
         if (source == t->rank)
             from = (const char *)op->src + m.from + at;
@@ -185,10 +173,10 @@ static bool try_reduce(team *t)
     const uint64_t p = t->next_reduce;
 
     if (p == t->next_in || !all_reached(t, offsetof(team_part, staged), p + 1) ||
-        (p >= TEAM_BUFFERS && has_take(t->op->kind) &&
+        (p >= TEAM_BUFFERS && coll_reduces_whole(t->op->kind) &&
          !all_reached(t, offsetof(team_part, taken), p + 1 - TEAM_BUFFERS)))
         return false;
-    if (team_is_reduction(t->op->kind))
+    if (coll_reduces(t->op->kind))
         reduce_piece(t, p);
     else
         move_piece(t, p);
@@ -232,7 +220,7 @@ static bool try_take(team *t)
 /* Reduces first, then puts: that is what other members wait for. */
 static team_step step(team *t)
 {
-    const bool takes = has_take(t->op->kind);
+    const bool takes = coll_reduces_whole(t->op->kind);
 
     if (!try_reduce(t) && !try_put(t) && !(takes && try_take(t)))
         return TEAM_WAITS;

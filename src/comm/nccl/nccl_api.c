@@ -19,34 +19,14 @@ static nccl_api the_api;
 static char why_not[700];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+#define NEEDED(member_, name_, result_, arguments_)   {name_, offsetof(nccl_api, member_), false},
+#define OPTIONAL(member_, name_, result_, arguments_) {name_, offsetof(nccl_api, member_), true},
+
 static const struct {
     const char *name;
     size_t at;
     bool is_optional;
-} symbols[] = {
-    {"ncclGetVersion", offsetof(nccl_api, get_version), false},
-    {"ncclGetUniqueId", offsetof(nccl_api, get_unique_id), false},
-    {"ncclCommInitRankConfig", offsetof(nccl_api, init_rank), false},
-    {"ncclCommFinalize", offsetof(nccl_api, finalize), false},
-    {"ncclCommDestroy", offsetof(nccl_api, destroy), false},
-    {"ncclCommAbort", offsetof(nccl_api, abort), false},
-    {"ncclCommGetAsyncError", offsetof(nccl_api, get_async_error), false},
-    {"ncclGetErrorString", offsetof(nccl_api, error_string), false},
-    {"ncclGetLastError", offsetof(nccl_api, last_error), false},
-    {"ncclAllReduce", offsetof(nccl_api, all_reduce), false},
-    {"ncclReduce", offsetof(nccl_api, reduce), false},
-    {"ncclBroadcast", offsetof(nccl_api, broadcast), false},
-    {"ncclAllGather", offsetof(nccl_api, all_gather), false},
-    {"ncclReduceScatter", offsetof(nccl_api, reduce_scatter), false},
-    {"ncclSend", offsetof(nccl_api, send), false},
-    {"ncclRecv", offsetof(nccl_api, recv), false},
-    {"ncclGroupStart", offsetof(nccl_api, group_start), false},
-    {"ncclGroupEnd", offsetof(nccl_api, group_end), false},
-    {"ncclRedOpCreatePreMulSum", offsetof(nccl_api, create_scaled_sum), false},
-    {"ncclRedOpDestroy", offsetof(nccl_api, destroy_op), false},
-    {"ncclCommDeregister", offsetof(nccl_api, deregister_memory), true},
-    {"ncclCommRegister", offsetof(nccl_api, register_memory), true},
-};
+} symbols[] = {NCCL_FUNCTIONS(NEEDED) NCCL_LATER_FUNCTIONS(OPTIONAL)};
 
 /* The devices of the drivers, by which a machine with GPUs is recognised. */
 static const char *const driver_files[] = {"/dev/nvidiactl", "/dev/dxg", "/dev/kfd"};

@@ -64,35 +64,53 @@ typedef struct nccl_config {
     int cga_cluster_size;
 } nccl_config;
 
+/* NCCL's functions: member of nccl_api, NCCL's name, result, arguments. */
+/* clang-format off */
+#define NCCL_FUNCTIONS(X)                                                                          \
+    X(get_version, "ncclGetVersion", int, (int *version))                                          \
+    X(get_unique_id, "ncclGetUniqueId", int, (nccl_id *id))                                        \
+    X(init_rank, "ncclCommInitRankConfig", int,                                                    \
+      (nccl_comm **comm, int n, nccl_id id, int rank, nccl_config *config))                        \
+    X(finalize, "ncclCommFinalize", int, (nccl_comm *comm))                                        \
+    X(destroy, "ncclCommDestroy", int, (nccl_comm *comm))                                          \
+    X(abort, "ncclCommAbort", int, (nccl_comm *comm))                                              \
+    X(get_async_error, "ncclCommGetAsyncError", int, (nccl_comm *comm, int *error))                \
+    X(error_string, "ncclGetErrorString", const char *, (int result))                              \
+    X(last_error, "ncclGetLastError", const char *, (nccl_comm *comm))                             \
+    X(all_reduce, "ncclAllReduce", int,                                                            \
+      (const void *src, void *dst, size_t count, int type, int op, nccl_comm *comm, void *stream)) \
+    X(reduce, "ncclReduce", int,                                                                   \
+      (const void *src, void *dst, size_t count, int type, int op, int root, nccl_comm *comm,      \
+       void *stream))                                                                              \
+    X(broadcast, "ncclBroadcast", int,                                                             \
+      (const void *src, void *dst, size_t count, int type, int root, nccl_comm *comm,              \
+       void *stream))                                                                              \
+    X(all_gather, "ncclAllGather", int,                                                            \
+      (const void *src, void *dst, size_t count, int type, nccl_comm *comm, void *stream))         \
+    X(reduce_scatter, "ncclReduceScatter", int,                                                    \
+      (const void *src, void *dst, size_t count, int type, int op, nccl_comm *comm, void *stream)) \
+    X(send, "ncclSend", int,                                                                       \
+      (const void *src, size_t count, int type, int peer, nccl_comm *comm, void *stream))          \
+    X(recv, "ncclRecv", int,                                                                       \
+      (void *dst, size_t count, int type, int peer, nccl_comm *comm, void *stream))                \
+    X(group_start, "ncclGroupStart", int, (void))                                                  \
+    X(group_end, "ncclGroupEnd", int, (void))                                                      \
+    X(create_scaled_sum, "ncclRedOpCreatePreMulSum", int,                                          \
+      (int *op, void *scalar, int type, int residence, nccl_comm *comm))                           \
+    X(destroy_op, "ncclRedOpDestroy", int, (int op, nccl_comm *comm))
+
+/* Of NCCL 2.19; NULL: the library has none. */
+#define NCCL_LATER_FUNCTIONS(X)                                                                    \
+    X(register_memory, "ncclCommRegister", int,                                                    \
+      (nccl_comm *comm, void *start, size_t bytes, void **handle))                                 \
+    X(deregister_memory, "ncclCommDeregister", int, (nccl_comm *comm, void *handle))
+
+#define NCCL_MEMBER(member_, name_, result_, arguments_) result_ (*member_) arguments_;
+/* clang-format on */
+
 typedef struct nccl_api {
-    int (*get_version)(int *version);
-    int (*get_unique_id)(nccl_id *id);
-    int (*init_rank)(nccl_comm **comm, int n, nccl_id id, int rank, nccl_config *config);
-    int (*finalize)(nccl_comm *comm);
-    int (*destroy)(nccl_comm *comm);
-    int (*abort)(nccl_comm *comm);
-    int (*get_async_error)(nccl_comm *comm, int *error);
-    const char *(*error_string)(int result);
-    const char *(*last_error)(nccl_comm *comm);
-    int (*all_reduce)(const void *src, void *dst, size_t count, int type, int op, nccl_comm *comm,
-                      void *stream);
-    int (*reduce)(const void *src, void *dst, size_t count, int type, int op, int root,
-                  nccl_comm *comm, void *stream);
-    int (*broadcast)(const void *src, void *dst, size_t count, int type, int root, nccl_comm *comm,
-                     void *stream);
-    int (*all_gather)(const void *src, void *dst, size_t count, int type, nccl_comm *comm,
-                      void *stream);
-    int (*reduce_scatter)(const void *src, void *dst, size_t count, int type, int op,
-                          nccl_comm *comm, void *stream);
-    int (*send)(const void *src, size_t count, int type, int peer, nccl_comm *comm, void *stream);
-    int (*recv)(void *dst, size_t count, int type, int peer, nccl_comm *comm, void *stream);
-    int (*group_start)(void);
-    int (*group_end)(void);
-    int (*create_scaled_sum)(int *op, void *scalar, int type, int residence, nccl_comm *comm);
-    int (*destroy_op)(int op, nccl_comm *comm);
-    /* of NCCL 2.19; NULL: the library has none */
-    int (*register_memory)(nccl_comm *comm, void *start, size_t bytes, void **handle);
-    int (*deregister_memory)(nccl_comm *comm, void *handle);
+    NCCL_FUNCTIONS(NCCL_MEMBER)
+    NCCL_LATER_FUNCTIONS(NCCL_MEMBER)
     const char *file; /* the name of the loaded library */
     int version;
 } nccl_api;

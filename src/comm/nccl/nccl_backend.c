@@ -97,7 +97,7 @@ static void nccl_close_group(backend_group *g)
 static bool nccl_takes_device(const backend_group *g, const coll *op)
 {
     LS_UNUSED(g);
-    return op->kind != COLL_SEND && op->kind != COLL_RECV && op->redop < LS_BAND;
+    return !coll_is_message(op->kind) && op->redop < LS_BAND;
 }
 
 /* Communicators of closed groups may still be ending. */

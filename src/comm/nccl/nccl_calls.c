@@ -91,43 +91,35 @@ static int in_group(const nccl_work *w, group_fn calls)
     return is_failure(rc) ? rc : end;
 }
 
-static int call_gather(const nccl_work *w)
+/* gather and scatter: root has a part for each rank, in `all`, every rank one of its own. */
+static int call_rooted(const nccl_work *w, const void *own, const void *all, const size_t *counts)
 {
     const coll *op = &w->work->op;
     const int me = w->group->info->rank;
-    const part mine = {(char *)(uintptr_t)op->src,
-                       op->dst_counts != NULL ? op->dst_counts[me] : op->count};
-    const part here = part_of(w, op->dst, op->dst_counts, me);
+    const bool is_gather = coll_divides_dst(op->kind);
+    const part mine = {(char *)(uintptr_t)own, counts != NULL ? counts[me] : op->count};
+    const part here = part_of(w, all, counts, me);
     int rc = NCCL_SUCCESS;
 
     if (me != op->root || !is_there(w, &mine, &here, me))
-        rc = send_part(w, &mine, op->root);
+        rc = is_gather ? send_part(w, &mine, op->root) : recv_part(w, &mine, op->root);
     for (int r = 0; me == op->root && r < w->group->info->size && !is_failure(rc); r++) {
-        const part in = part_of(w, op->dst, op->dst_counts, r);
+        const part p = part_of(w, all, counts, r);
 
-        if (!is_there(w, &mine, &in, r))
-            rc = recv_part(w, &in, r);
+        if (!is_there(w, &mine, &p, r))
+            rc = is_gather ? recv_part(w, &p, r) : send_part(w, &p, r);
     }
     return rc;
 }
 
+static int call_gather(const nccl_work *w)
+{
+    return call_rooted(w, w->work->op.src, w->work->op.dst, w->work->op.dst_counts);
+}
+
 static int call_scatter(const nccl_work *w)
 {
-    const coll *op = &w->work->op;
-    const int me = w->group->info->rank;
-    const part mine = {op->dst, op->src_counts != NULL ? op->src_counts[me] : op->count};
-    const part here = part_of(w, op->src, op->src_counts, me);
-    int rc = NCCL_SUCCESS;
-
-    if (me != op->root || !is_there(w, &here, &mine, me))
-        rc = recv_part(w, &mine, op->root);
-    for (int r = 0; me == op->root && r < w->group->info->size && !is_failure(rc); r++) {
-        const part out = part_of(w, op->src, op->src_counts, r);
-
-        if (!is_there(w, &out, &mine, r))
-            rc = send_part(w, &out, r);
-    }
-    return rc;
+    return call_rooted(w, w->work->op.dst, w->work->op.src, w->work->op.src_counts);
 }
 
 static int call_all_to_all(const nccl_work *w)
@@ -218,7 +210,7 @@ static bool is_scaled(const nccl_work *w)
 
 /* --- the calls --- */
 
-/* all_to_all in place: NCCL would overwrite parts before it has sent them. */
+/* In place NCCL would overwrite parts before it has sent them. */
 static ls_status copy_source(nccl_work *w)
 {
     const coll *op = &w->work->op;
@@ -226,13 +218,13 @@ static ls_status copy_source(nccl_work *w)
     const size_t bytes =
         (size_t)(last.at - (const char *)op->src) + last.count * compose_size(op->dtype);
 
-    if (op->kind != COLL_ALL_TO_ALL || op->src != op->dst || bytes == 0)
+    if (!coll_is_pairwise(op->kind) || op->src != op->dst || bytes == 0)
         return LS_OK;
     w->copy = w->owner->ops->alloc(w->owner, bytes);
     if (w->copy == NULL)
         return comm_host_fail(w->group->state->host, LS_ENOMEM,
-                              "no memory on %s for all_to_all in place of %zu bytes",
-                              w->owner->name, bytes);
+                              "no memory on %s for %s in place of %zu bytes", w->owner->name,
+                              coll_name(op->kind), bytes);
     return w->owner->ops->copy(accel_queue(w->owner, ACCEL_COMMUNICATION), w->copy, op->src, bytes,
                                ACCEL_ON_DEVICE);
 }

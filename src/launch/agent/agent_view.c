@@ -159,15 +159,13 @@ static void complete(job_view *view)
 static void finish_collecting(void *arg)
 {
     agent_view *v = arg;
-    list_node *next;
 
     poller_timer_cancel(&v->limit);
     complete(v->view);
     v->is_collecting = false;
-    for (list_node *it = v->requests.next; it != &v->requests; it = next) {
+    list_for_each_safe (it, &v->requests) {
         view_request *request = list_entry(it, view_request, node);
 
-        next = it->next;
         if (request->rank >= 0 && request->rank != v->view->chosen)
             continue; // it is of the next collection
         agent_view_forget(request);
