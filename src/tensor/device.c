@@ -14,9 +14,8 @@
 #include <string.h>
 
 static const char *const op_names[OP_COUNT] = {
-#define NAME_OF(OP, name) [OP_##OP] = #name,
-    OP_LIST(NAME_OF)
-#undef NAME_OF
+#define OPERATOR(KIND, name, ...) #name,
+#include "tensor/operators.inc"
 };
 
 const char *device_op_name(op_kind op)

@@ -368,8 +368,8 @@ ls_status conv2d_winograd_backward_data(device_state *self, const op_call *call)
 ls_status conv2d_winograd_backward_weights(device_state *self, const op_call *call);
 
 /* The kernels: dn_copy(), dn_conv2d(), ... */
-#define DECLARE(OP, name) ls_status dn_##name(device_state *self, const op_call *call);
-OP_LIST_NETWORK(DECLARE)
-#undef DECLARE
+#define OPERATOR(KIND, name, ...) ls_status dn_##name(device_state *self, const op_call *call);
+#define STEP_OPERATOR(...)
+#include "tensor/operators.inc"
 
 #endif

@@ -135,9 +135,9 @@ static void dn_free(device_state *self, void *block, size_t bytes)
 /* --- kernels --- */
 
 static const kernel_fn kernels[OP_COUNT] = {
-#define KERNEL_OF(OP, name) [OP_##OP] = dn_##name,
-    OP_LIST_NETWORK(KERNEL_OF)
-#undef KERNEL_OF
+#define OPERATOR(KIND, name, ...) [OP_##KIND] = dn_##name,
+#define STEP_OPERATOR(...)
+#include "tensor/operators.inc"
 };
 
 /* Kernels of our own that convert 16-bit floats piece by piece. */
