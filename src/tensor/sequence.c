@@ -98,19 +98,14 @@ static void insert(ls_tensor *t, sequence_view *view)
     view->t[view->n++] = t;
 }
 
-ls_status sequence_open(const op_call *call, sequence_view *view)
+bool sequence_open(const op_call *call, sequence_view *view)
 {
-    const bool inserts = can_insert(call);
-    void *data;
-
     view->n = 0;
-    for (int i = 0; i < call->n_in + call->n_out; i++) {
-        if (inserts)
-            insert(tensor_at(call, i), view);
-        else if (is_arranged(tensor_at(call, i)))
-            LS_TRY(tensor_plain(tensor_at(call, i), &data));
-    }
-    return LS_OK;
+    if (!can_insert(call))
+        return false;
+    for (int i = 0; i < call->n_in + call->n_out; i++)
+        insert(tensor_at(call, i), view);
+    return true;
 }
 
 void sequence_close(sequence_view *view)
