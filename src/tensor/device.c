@@ -23,8 +23,6 @@ const char *device_op_name(op_kind op)
 
 /* --- plain layout --- */
 
-typedef ls_status (*run_fn)(ls_device *device, const op_call *call);
-
 /* Swaps the memory of `a` and `b`, but not their users, versions and packed copies. */
 static void swap_memory(storage *a, storage *b)
 {
@@ -40,7 +38,7 @@ static void swap_memory(storage *a, storage *b)
 
 /* Brings the storage of `t` into plain layout: OP_COPY, by `run`, fills a plain copy, and the two
  * swap their memory. */
-static ls_status make_plain(const ls_tensor *t, run_fn run)
+static ls_status make_plain(const ls_tensor *t, device_run_fn run)
 {
     ls_tensor src = *t;
     ls_tensor *copy;
@@ -126,7 +124,7 @@ static ls_status run_kernel(ls_device *device, const op_call *call)
     return kernel == NULL ? run_reference(device, call) : kernel(device->state, call);
 }
 
-static inline ls_status run_viewed(ls_device *device, const op_call *call, run_fn run)
+static inline ls_status run_viewed(ls_device *device, const op_call *call, device_run_fn run)
 {
     sequence_view view;
     ls_status st;

@@ -389,6 +389,7 @@ struct ls_device {
 /* Runs the operator with a kernel of `device`; if it has none, brings all tensors of the call into
  * plain layout and runs cpu_ref's kernel. */
 LS_MUST_USE ls_status device_run(ls_device *device, const op_call *call);
+typedef ls_status (*device_run_fn)(ls_device *device, const op_call *call);
 
 /* Runs calls of one kind, as device_run() of each; what they may share: device_ops.run_many. */
 LS_MUST_USE ls_status device_run_many(ls_device *device, const op_call *calls, int n);

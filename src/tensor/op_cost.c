@@ -25,7 +25,7 @@ typedef struct cost_row {
 } cost_row;
 
 static const cost_row costs[OP_COUNT] = {
-#define OPERATOR(KIND, name, rule, moved, per_element) {rule, moved, per_element},
+#define OPERATOR(KIND, name, rule, moved, per_element, ...) {rule, moved, per_element},
 #include "tensor/operators.inc"
 };
 
