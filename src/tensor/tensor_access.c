@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensor_access.c - reads, writes, copies and views of the elements of tensors, which it brings into
- * plain layout first. Programs, and all layers above, call it.
+ * tensor_access.c - reads, writes, copies and views of the elements of tensors, which it brings
+ * into plain layout first. Programs, and all layers above, call it.
  */
 #include "tensor/device.h"
 

@@ -134,7 +134,7 @@ int common_flags_list(ls_train_flags *f, ls_flag out[COMMON_FLAGS_MOST])
         {"version", 0, LS_FLAG_BOOL, &f->version, 0, 0, "print the version of Lockstep"},
     };
 
-    _Static_assert(LS_COUNT_OF(flags) <= COMMON_FLAGS_MOST, "there is room for all");
+    _Static_assert(LS_COUNT_OF(flags) <= COMMON_FLAGS_MOST, "the table is too small");
     memcpy(out, flags, sizeof(flags));
     return (int)LS_COUNT_OF(flags);
 }
