@@ -77,9 +77,6 @@ ls_tensor *autograd_state_grad(const struct leaf *state);
 /* Batch norms in training do not change running statistics and counters on this tape. */
 void autograd_keep_statistics(ls_tape *tape);
 
-/* Whether the tape's last backward reached this leaf. */
-bool autograd_reached(const ls_tape *tape, const ls_tensor *t);
-
 /* Makes this thread's last error the tape's failure, unless it has one already. Gives NULL, as a
  * failed operator. */
 ls_tensor *autograd_fail(ls_tape *tape, ls_status status);

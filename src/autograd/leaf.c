@@ -159,13 +159,6 @@ ls_tensor *autograd_state_grad(const struct leaf *state)
     return state->has_grad ? state->own : NULL;
 }
 
-bool autograd_reached(const ls_tape *tape, const ls_tensor *t)
-{
-    const leaf *l = leaf_of(t);
-
-    return l != NULL && tape->backward != 0 && l->backward == tape->backward;
-}
-
 /* Copies the gradient from the target into the leaf's own memory; without memory forgets it. */
 static void leave_target(ls_tensor *t, leaf *l)
 {

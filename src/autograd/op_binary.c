@@ -56,8 +56,6 @@ static ls_status binary_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 #define TWO_INPUTS                                                                                 \
     .inputs = {"a", "b"}, .n_required = 2, .n_typed = 2, .n_grad = 2, .backward = binary_backward
 #define READS_INPUTS .unused_in_backward = 1U << NODE_OUT
-// NOLINTNEXTLINE(bugprone-macro-parentheses): a member
-#define READS_NOTHING .unused_in_backward = 1U << NODE_OUT | 1U << 0 | 1U << 1
 
 #define TWO_TERMS                                                                                  \
     .inputs = {"prediction", "target"}, .n_required = 2, .n_typed = 2, .n_grad = 2,                \
@@ -255,10 +253,8 @@ static ls_status expand_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     return grad_run(tape, &call, 0, n->in[0]);
 }
 
-static const op_class expand_class = {.name = "expand",
-                                      ONE_INPUT,
-                                      .unused_in_backward = 1U << NODE_OUT | 1U << 0,
-                                      .backward = expand_backward};
+static const op_class expand_class = {
+    .name = "expand", ONE_INPUT, READS_NOTHING, .backward = expand_backward};
 
 static bool is_repeated(const ls_tensor *x, int n_dims, const int64_t *dims)
 {

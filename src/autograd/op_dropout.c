@@ -15,15 +15,11 @@ static ls_status dropout_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     return grad_run_op(tape, n, OP_DROPOUT, dy, NULL);
 }
 
-static const op_class dropout_class = {.name = "dropout",
-                                       ONE_INPUT,
-                                       .unused_in_backward = 1U << NODE_OUT | 1U << 0,
-                                       .backward = dropout_backward};
+static const op_class dropout_class = {
+    .name = "dropout", ONE_INPUT, READS_NOTHING, .backward = dropout_backward};
 
-static const op_class stochastic_depth_class = {.name = "stochastic_depth",
-                                                ONE_INPUT,
-                                                .unused_in_backward = 1U << NODE_OUT | 1U << 0,
-                                                .backward = dropout_backward};
+static const op_class stochastic_depth_class = {
+    .name = "stochastic_depth", ONE_INPUT, READS_NOTHING, .backward = dropout_backward};
 
 ls_status node_draw(ls_tape *tape, node *n, double p, bool in_evaluation)
 {

@@ -85,10 +85,8 @@ static ls_status max_pool2d_backward(ls_tape *tape, const node *n, ls_tensor *dy
     return grad_run_op(tape, n, OP_MAX_POOL2D_BACKWARD, dy, n->saved[0]);
 }
 
-static const op_class max_pool2d_class = {.name = "max_pool2d",
-                                          ONE_INPUT,
-                                          .unused_in_backward = 1U << NODE_OUT | 1U << 0,
-                                          .backward = max_pool2d_backward};
+static const op_class max_pool2d_class = {
+    .name = "max_pool2d", ONE_INPUT, READS_NOTHING, .backward = max_pool2d_backward};
 
 ls_tensor *ls_max_pool2d(ls_tape *tape, ls_tensor *x, const ls_pool2d_params *params)
 {
@@ -114,14 +112,10 @@ static ls_status avg_pool2d_backward(ls_tape *tape, const node *n, ls_tensor *dy
     return grad_run_op(tape, n, OP_AVG_POOL2D_BACKWARD, dy, NULL);
 }
 
-static const op_class avg_pool2d_class = {.name = "avg_pool2d",
-                                          ONE_INPUT,
-                                          .unused_in_backward = 1U << NODE_OUT | 1U << 0,
-                                          .backward = avg_pool2d_backward};
-static const op_class adaptive_avg_pool2d_class = {.name = "adaptive_avg_pool2d",
-                                                   ONE_INPUT,
-                                                   .unused_in_backward = 1U << NODE_OUT | 1U << 0,
-                                                   .backward = avg_pool2d_backward};
+static const op_class avg_pool2d_class = {
+    .name = "avg_pool2d", ONE_INPUT, READS_NOTHING, .backward = avg_pool2d_backward};
+static const op_class adaptive_avg_pool2d_class = {
+    .name = "adaptive_avg_pool2d", ONE_INPUT, READS_NOTHING, .backward = avg_pool2d_backward};
 
 ls_tensor *ls_avg_pool2d(ls_tape *tape, ls_tensor *x, const ls_pool2d_params *params)
 {

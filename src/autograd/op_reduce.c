@@ -79,8 +79,8 @@ static ls_status sum_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 
 #define SUM_CLASS(NAME)                                                                            \
     {                                                                                              \
-        .name = (NAME), ONE_INPUT, .precision = PRECISION_WIDE,                                    \
-        .unused_in_backward = 1U << NODE_OUT | 1U << 0, .backward = sum_backward                   \
+        .name = (NAME), ONE_INPUT, .precision = PRECISION_WIDE, READS_NOTHING,                     \
+        .backward = sum_backward                                                                   \
     }
 static const op_class sum_class = SUM_CLASS("sum");
 static const op_class mean_class = SUM_CLASS("mean");
@@ -229,7 +229,7 @@ static ls_status cumsum_backward(ls_tape *tape, const node *n, ls_tensor *dy)
 static const op_class cumsum_class = {.name = "cumsum",
                                       ONE_INPUT,
                                       .precision = PRECISION_WIDE,
-                                      .unused_in_backward = 1U << NODE_OUT | 1U << 0,
+                                      READS_NOTHING,
                                       .backward = cumsum_backward};
 
 // NOLINTNEXTLINE(misc-no-recursion): once

@@ -20,10 +20,8 @@ static ls_status permute_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     return grad_run(tape, &call, 0, n->in[0]);
 }
 
-static const op_class permute_class = {.name = "permute",
-                                       ONE_INPUT,
-                                       .unused_in_backward = 1U << NODE_OUT | 1U << 0,
-                                       .backward = permute_backward};
+static const op_class permute_class = {
+    .name = "permute", ONE_INPUT, READS_NOTHING, .backward = permute_backward};
 
 ls_tensor *ls_permute(ls_tape *tape, ls_tensor *x, const int *order)
 {
@@ -90,7 +88,7 @@ static const op_class concat_class = {.name = "concat",
                                       .n_required = 1,
                                       .n_typed = NODE_MAX_IN,
                                       .n_grad = NODE_MAX_IN,
-                                      .unused_in_backward = (1U << (NODE_MAX_IN + 1)) - 1,
+                                      READS_NOTHING,
                                       .backward = concat_backward};
 
 /* Makes a negative dimension, counted from the end, a number of x's dimensions. */
@@ -179,8 +177,7 @@ static ls_tensor *with_dimension(ls_tape *tape, ls_tensor *x, int axis)
     return ls_reshape(tape, x, n + 1, dims);
 }
 
-static const op_class stack_class = {
-    .name = "stack", .n_required = 1, .unused_in_backward = (1U << (NODE_MAX_IN + 1)) - 1};
+static const op_class stack_class = {.name = "stack", .n_required = 1, READS_NOTHING};
 
 /* Computed as ls_reshape and ls_concat. */
 ls_tensor *ls_stack(ls_tape *tape, ls_tensor *const *x, int n, int axis)
@@ -215,10 +212,8 @@ static ls_status slice_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     return grad_run_op(tape, n, OP_SLICE_BACKWARD, dy, NULL);
 }
 
-static const op_class slice_class = {.name = "slice",
-                                     ONE_INPUT,
-                                     .unused_in_backward = 1U << NODE_OUT | 1U << 0,
-                                     .backward = slice_backward};
+static const op_class slice_class = {
+    .name = "slice", ONE_INPUT, READS_NOTHING, .backward = slice_backward};
 
 ls_tensor *ls_slice(ls_tape *tape, ls_tensor *x, int axis, int64_t begin, int64_t length)
 {
@@ -301,10 +296,8 @@ static ls_status split_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     return grad_give(tape, n->in[0], dx);
 }
 
-static const op_class split_class = {.name = "split",
-                                     ONE_INPUT,
-                                     .unused_in_backward = 1U << NODE_OUT | 1U << 0,
-                                     .backward = split_backward};
+static const op_class split_class = {
+    .name = "split", ONE_INPUT, READS_NOTHING, .backward = split_backward};
 
 static ls_status check_sizes(const ls_tensor *x, int axis, const int64_t *sizes, int n)
 {
@@ -379,10 +372,8 @@ static ls_status pad_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     return grad_run_op(tape, n, OP_SLICE, dy, NULL);
 }
 
-static const op_class pad_class = {.name = "pad",
-                                   ONE_INPUT,
-                                   .unused_in_backward = 1U << NODE_OUT | 1U << 0,
-                                   .backward = pad_backward};
+static const op_class pad_class = {
+    .name = "pad", ONE_INPUT, READS_NOTHING, .backward = pad_backward};
 
 static ls_tensor *pad_axis(ls_tape *tape, ls_tensor *x, int axis, const int64_t *padding,
                            double number)

@@ -36,10 +36,8 @@ static ls_status cast_backward(ls_tape *tape, const node *n, ls_tensor *dy)
     return grad_run_op(tape, n, OP_CAST, dy, NULL);
 }
 
-static const op_class cast_class = {.name = "cast",
-                                    ONE_INPUT,
-                                    .unused_in_backward = 1U << NODE_OUT | 1U << 0,
-                                    .backward = cast_backward};
+static const op_class cast_class = {
+    .name = "cast", ONE_INPUT, READS_NOTHING, .backward = cast_backward};
 
 /* The result of an earlier cast of `x`, if gradients flow through it as they would through
  * a new one. */

@@ -52,6 +52,9 @@ typedef struct op_class {
 /* The members of op_class for one floating-point input with a gradient. */
 #define ONE_INPUT .inputs = {"input"}, .n_required = 1, .n_typed = 1, .n_grad = 1
 
+/* Backward reads neither inputs nor outputs. */
+#define READS_NOTHING .unused_in_backward = (1U << (NODE_OUT + 1)) - 1
+
 /* The contents of a tensor: one version of one storage. */
 typedef struct contents {
     const storage *storage;

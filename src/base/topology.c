@@ -45,25 +45,6 @@ bool cpu_mask_parse(const char *list, cpu_mask *out)
     return true;
 }
 
-const char *cpu_mask_text(const cpu_mask *m, char *buf, size_t n)
-{
-    size_t used = 0;
-
-    text_format(buf, n, "%s", "");
-    for (int cpu = 0; cpu < TOPOLOGY_CPUS && used + 1 < n; cpu++) {
-        const int first = cpu;
-
-        if (!cpu_mask_has(m, cpu))
-            continue;
-        while (cpu + 1 < TOPOLOGY_CPUS && cpu_mask_has(m, cpu + 1))
-            cpu++;
-        text_format(buf + used, n - used, cpu > first ? "%s%d-%d" : "%s%d", used > 0 ? "," : "",
-                    first, cpu);
-        used += strlen(buf + used);
-    }
-    return buf;
-}
-
 void cpu_mask_of_process(cpu_mask *out)
 {
     memset(out, 0, sizeof(*out));

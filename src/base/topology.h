@@ -34,9 +34,6 @@ int cpu_mask_count(const cpu_mask *m);
  * TOPOLOGY_CPUS or more. */
 bool cpu_mask_parse(const char *list, cpu_mask *out);
 
-/* The same form, into buf, which it returns. */
-const char *cpu_mask_text(const cpu_mask *m, char *buf, size_t n);
-
 /* The cores that this process may use now. */
 void cpu_mask_of_process(cpu_mask *out);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device.c - runs operators on devices and moves their memory: autograd and tensors call
- * device_run(). An operator that a host device has no kernel for runs in cpu_ref on plain layouts,
- * or if it is one of mixed precision through widen.h.
+ * device.c - runs operators on devices, and brings tensors into plain layout by one: autograd and
+ * tensor_access.c call it. An operator that a host device has no kernel for runs in cpu_ref on
+ * plain layouts, or if it is one of mixed precision through widen.h.
  */
 #include "tensor/device.h"
 
@@ -11,12 +11,9 @@
 #include "tensor/sequence.h"
 #include "tensor/widen.h"
 
-#include <string.h>
-
 static const char *const op_names[OP_COUNT] = {
-#define NAME_OF(OP, name) [OP_##OP] = #name,
-    OP_LIST(NAME_OF)
-#undef NAME_OF
+#define OPERATOR(KIND, name, ...) #name,
+#include "tensor/operators.inc"
 };
 
 const char *device_op_name(op_kind op)
@@ -24,18 +21,69 @@ const char *device_op_name(op_kind op)
     return op < OP_COUNT ? op_names[op] : "?";
 }
 
-/* --- running --- */
+/* --- plain layout --- */
+
+/* Swaps the memory of `a` and `b`, but not their users, versions and packed copies. */
+static void swap_memory(storage *a, storage *b)
+{
+    const storage was = *a;
+
+    a->data = b->data;
+    a->bytes = b->bytes;
+    a->layout = b->layout;
+    b->data = was.data;
+    b->bytes = was.bytes;
+    b->layout = was.layout;
+}
+
+/* Brings the storage of `t` into plain layout: OP_COPY, by `run`, fills a plain copy, and the two
+ * swap their memory. */
+static ls_status make_plain(const ls_tensor *t, device_run_fn run)
+{
+    ls_tensor src = *t;
+    ls_tensor *copy;
+    ls_status st;
+
+    LS_ASSERT(t->offset == 0 && !t->storage->borrowed);
+    LS_TRY(tensor_like(t, &copy));
+    st = tensor_place(copy, NULL, 0);
+    if (st == LS_OK)
+        st = run(t->device,
+                 &(op_call){.op = OP_COPY, .n_in = 1, .n_out = 1, .in = {&src}, .out = {copy}});
+    if (st == LS_OK)
+        swap_memory(t->storage, copy->storage);
+    ls_tensor_destroy(copy);
+    return st;
+}
+
+/* Out of a layout of the device, by its own kernel. */
+static ls_status run_copy(ls_device *device, const op_call *call)
+{
+    sequence_view view = {.n = 0};
+    kernel_fn kernel;
+    ls_status st;
+
+    if (sequence_occurs(call))
+        (void)sequence_open(call, &view);
+    kernel = device->ops->find_kernel(device->state, call);
+    st = kernel != NULL ? kernel(device->state, call)
+                        : ls_fail(LS_EINTERNAL, "device %s has no copy out of its own layout",
+                                  device->ops->name);
+    sequence_close(&view);
+    return st;
+}
 
 static ls_status all_plain(ls_tensor *const *tensors, int n)
 {
     for (int i = 0; i < n; i++) {
-        void *data;
-
-        if (tensors[i] != NULL && tensors[i]->storage != NULL)
-            LS_TRY(tensor_plain(tensors[i], &data));
+        if (tensors[i] != NULL && tensors[i]->storage != NULL &&
+            tensors[i]->storage->layout != NULL)
+            LS_TRY(make_plain(tensors[i], run_copy));
     }
     return LS_OK;
 }
+
+/* --- running --- */
 
 /* The reference kernel, when the device has none of its own. */
 static ls_status run_reference(ls_device *device, const op_call *call)
@@ -45,10 +93,6 @@ static ls_status run_reference(ls_device *device, const op_call *call)
 
     // cpu_ref cannot read the memory of a stream device.
     kernel = device->accel == NULL ? cpu_ref_device_ops.find_kernel(NULL, call) : NULL;
-    // all_plain() uses OP_COPY: without a kernel for it this would not end.
-    if (call->op == OP_COPY && !(tensor_is_plain(call->in[0]) && tensor_is_plain(call->out[0])))
-        return ls_fail(LS_EINTERNAL, "device %s has no copy out of its own layout",
-                       device->ops->name);
     LS_TRY(all_plain(call->in, call->n_in));
     LS_TRY(all_plain(call->out, call->n_out));
     if (kernel == NULL)
@@ -80,16 +124,18 @@ static ls_status run_kernel(ls_device *device, const op_call *call)
     return kernel == NULL ? run_reference(device, call) : kernel(device->state, call);
 }
 
-static inline ls_status run_viewed(ls_device *device, const op_call *call, widen_run_fn run)
+static inline ls_status run_viewed(ls_device *device, const op_call *call, device_run_fn run)
 {
     sequence_view view;
     ls_status st;
 
     if (!sequence_occurs(call))
         return run(device, call);
-    st = sequence_open(call, &view);
-    if (st == LS_OK)
-        st = run(device, call);
+    if (!sequence_open(call, &view)) {
+        LS_TRY(all_plain(call->in, call->n_in));
+        LS_TRY(all_plain(call->out, call->n_out));
+    }
+    st = run(device, call);
     sequence_close(&view);
     return st;
 }
@@ -179,95 +225,17 @@ ls_status device_calls(ls_device *device, int n, op_call **out)
     return LS_OK;
 }
 
-/* --- memory --- */
-
-/* Copies through the compute queue and waits for it. */
-static ls_status copy_and_wait(ls_device *device, void *dst, const void *src, size_t bytes,
-                               accel_direction direction)
+ls_status tensor_plain(ls_tensor *t, void **out)
 {
-    ls_queue *queue = accel_queue(device->accel, ACCEL_COMPUTE);
-    accel_event *done;
-    ls_status st;
+    char text[TENSOR_TEXT_BYTES];
 
-    LS_TRY(accel_event_create(device->accel, false, &done));
-    st = accel_copy(queue, dst, src, bytes, direction);
-    if (st == LS_OK)
-        st = accel_event_record(done, queue);
-    if (st == LS_OK)
-        st = accel_event_wait(done, direction == ACCEL_TO_HOST ? "device: read" : "device: write");
-    accel_event_destroy(done);
-    return st;
-}
-
-ls_status device_read(ls_device *device, void *host, const void *src, size_t bytes)
-{
-    if (device->accel != NULL)
-        return copy_and_wait(device, host, src, bytes, ACCEL_TO_HOST);
-    if (bytes > 0)
-        memcpy(host, src, bytes);
+    if (t->storage == NULL)
+        return ls_fail(
+            LS_EINVAL,
+            "tensor: the memory of %s was released by backward; ls_tape_keep() retains it",
+            tensor_text(text, sizeof(text), t));
+    if (t->storage->layout != NULL)
+        LS_TRY(make_plain(t, device_run));
+    *out = tensor_elements(t);
     return LS_OK;
-}
-
-ls_status device_write(ls_device *device, void *dst, const void *host, size_t bytes)
-{
-    if (device->accel != NULL)
-        return copy_and_wait(device, dst, host, bytes, ACCEL_TO_DEVICE);
-    if (bytes > 0)
-        memcpy(dst, host, bytes);
-    return LS_OK;
-}
-
-ls_status device_copy(ls_device *device, void *dst, const void *src, size_t bytes)
-{
-    if (device->accel != NULL)
-        return accel_copy(accel_queue(device->accel, ACCEL_COMPUTE), dst, src, bytes,
-                          ACCEL_ON_DEVICE);
-    if (bytes > 0)
-        memcpy(dst, src, bytes);
-    return LS_OK;
-}
-
-ls_status device_fill(ls_device *device, void *dst, int byte, size_t bytes)
-{
-    if (device->accel != NULL)
-        return accel_fill(accel_queue(device->accel, ACCEL_COMPUTE), dst, byte, bytes);
-    if (bytes > 0)
-        memset(dst, byte, bytes);
-    return LS_OK;
-}
-
-ls_status device_synchronize(ls_device *device, const char *what)
-{
-    return device->accel == NULL ? LS_OK : accel_synchronize(device->accel, what);
-}
-
-/* --- the public functions of queues and memory --- */
-
-ls_queue *ls_device_queue(ls_device *device)
-{
-    return device == NULL || device->accel == NULL ? NULL
-                                                   : accel_queue(device->accel, ACCEL_COMPUTE);
-}
-
-ls_status ls_device_synchronize(ls_device *device)
-{
-    LS_TRY(LS_GIVEN(device));
-    return device_synchronize(device, "device: synchronize");
-}
-
-ls_status ls_device_memory(ls_device *device, size_t *free_bytes, size_t *total_bytes)
-{
-    LS_TRY(LS_GIVEN(device));
-    LS_TRY(LS_GIVEN(free_bytes));
-    LS_TRY(LS_GIVEN(total_bytes));
-    if (device->accel == NULL)
-        return ls_fail(LS_EUNSUPPORTED, "device %s has no memory of its own", device->ops->name);
-    return accel_memory(device->accel, free_bytes, total_bytes);
-}
-
-ls_status device_get_usage(const ls_device *device, device_usage *out)
-{
-    return device->ops->usage == NULL
-               ? ls_fail(LS_EUNSUPPORTED, "device %s does not know its usage", device->ops->name)
-               : device->ops->usage(device->state, out);
 }

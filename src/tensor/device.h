@@ -26,8 +26,7 @@
 #include <sys/select.h> /* sigset_t */
 
 /*
- * Operators. in -> out; every out tensor has its shape and is unplaced (the kernel calls
- * tensor_place with its layout) unless marked [placed]. N may be 0. `?` = may be NULL.
+ * Operators: operators.inc has their tensors.
  *
  * Autograd has checked shapes, types and devices; kernels do not check again. The floating tensors
  * of a call have one type, except in mixed precision: where activations (x, y, dx, dy, a, b) are
@@ -45,106 +44,10 @@
  * sequence may be in a layout of images, in which other kernels see it as (N,C,1,T) too, or plain.
  */
 typedef enum op_kind {
-    OP_COPY,                    /* src -> dst[placed]: any layouts, same type and shape */
-    OP_ADD_INTO,                /* src -> dst[placed]: dst += src, any layouts */
-    OP_CONV2D,                  /* x, w, b? -> y */
-    OP_CONV2D_BACKWARD_DATA,    /* dy, w -> dx                      (dx has x's shape) */
-    OP_CONV2D_BACKWARD_WEIGHTS, /* x, dy -> dw[placed], db?[placed] */
-    /* x, weight, bias, running_mean, running_var, counter? -> y, mean?, variance?, mask? */
-    OP_BATCH_NORM,
-    /* x, dy, weight, bias, mean, variance, mask? -> dx?, dweight[placed], dbias[placed] */
-    OP_BATCH_NORM_BACKWARD,
-    OP_RELU,                 /* x -> y */
-    OP_RELU_BACKWARD,        /* y, dy, dy2? -> dx                    (dy + dy2 where y > 0) */
-    OP_ADD_RELU,             /* a, b -> y                            (backward: OP_RELU_BACKWARD) */
-    OP_MAX_POOL2D,           /* x -> y, indices? */
-    OP_MAX_POOL2D_BACKWARD,  /* dy, indices -> dx                    (dx has x's shape) */
-    OP_AVG_POOL2D,           /* x -> y */
-    OP_AVG_POOL2D_BACKWARD,  /* dy -> dx                             (dx has x's shape) */
-    OP_LINEAR,               /* x, w, b? -> y */
-    OP_LINEAR_BACKWARD_DATA, /* dy, w -> dx */
-    OP_LINEAR_BACKWARD_WEIGHTS, /* x, dy -> dw[placed], db?[placed] */
-    OP_CROSS_ENTROPY,           /* logits, targets (int64) -> loss (scalar), probabilities? */
-    OP_CROSS_ENTROPY_BACKWARD,  /* probabilities, targets, dloss -> dlogits */
-    OP_LOG_SOFTMAX,             /* x -> y */
-    OP_LOG_SOFTMAX_BACKWARD,    /* y, dy -> dx */
-    OP_NLL,                     /* log_probabilities, targets (int64) -> loss (scalar) */
-    OP_NLL_BACKWARD,            /* log_probabilities, targets, dloss -> dlog_probabilities */
-    OP_DROPOUT,                 /* x -> y; as its own backward: dy -> dx */
-    OP_MSE,                     /* prediction, target -> loss */
-    OP_MSE_BACKWARD,            /* prediction, target, dloss -> dprediction?, dtarget? */
-    OP_ACTIVATE,                /* x -> y */
-    OP_ACTIVATE_BACKWARD,       /* x, dy -> dx */
-    OP_BINARY,                  /* a, b -> y */
-    OP_EXPAND,                  /* x -> y */
-    OP_REDUCE,                  /* x, a?, b? -> y */
-    OP_SELECT,                  /* x, other?, mask (uint8) -> y */
-    OP_EMBEDDING,               /* weight, indices (int64) -> y */
-    OP_EMBEDDING_BACKWARD,      /* dy, indices -> dw[placed] */
-    OP_EXTREME,                 /* x -> y */
-    OP_EXTREME_BACKWARD,        /* x, y, dy -> dx */
-    OP_CUMSUM,                  /* x -> y */
-    OP_PERMUTE,                 /* x -> y */
-    OP_CONCAT,                  /* x1, x2?, ... -> y */
-    OP_SLICE,                   /* x -> y */
-    OP_SLICE_BACKWARD,          /* dy -> dx                          (dx has x's shape) */
-    OP_MATMUL,                  /* a, b -> y */
-    OP_LAYER_NORM,              /* x, weight?, bias? -> y, mean?, inverse? */
-    /* x, dy, weight?, mean, inverse -> dx?, dweight?[placed], dbias?[placed] */
-    OP_LAYER_NORM_BACKWARD,
-    OP_SOFTMAX,          /* x -> y */
-    OP_SOFTMAX_BACKWARD, /* y, dy -> dx */
-    OP_ATTENTION,        /* q, k, v, mask? -> y, norms? */
-    /* q, dy, k, v, mask?, y, norms -> dq?, dk?, dv? */
-    OP_ATTENTION_BACKWARD,
-    OP_CAST,          /* x -> y                               (as its own backward: dy -> dx) */
-    OP_LSTM,          /* a, b, c, h?, lengths? (int64) -> h', c', y?, gates? */
-    OP_LSTM_BACKWARD, /* gates, c, lengths?, dh'?, dc'?, dy? -> da, dc?, dh? */
-    OP_GRU,           /* a, b, h, lengths? (int64) -> h', y?, gates? */
-    OP_GRU_BACKWARD,  /* gates, h, lengths?, dh'?, dy? -> da, db, dh? */
-    OP_SGD,           /* g, skip? -> w[placed], momentum?[placed] */
-    OP_ADAM,          /* g, skip? -> w[placed], mean[placed], square[placed], largest?[placed] */
-    OP_SQUARES,       /* g -> squares[placed] */
-    OP_CLIP_FACTOR,   /* squares -> norm[placed], factor[placed] */
-    OP_SCALE_BY,      /* g, factor -> g[placed]              (in place: out[0] is in[0]) */
-    OP_CLAMP,         /* g -> g[placed]                      (in place) */
-    OP_UNSCALE,       /* g -> g[placed], found[placed]       (g in place) */
-    OP_FILL,          /* -> dst[placed] */
-    OP_CLASS_SUMS,    /* logits, targets (int64) -> sums[placed] (F64) */
-    OP_NORMALIZE,     /* values, pixels (uint8) -> x          (x has the shape of pixels) */
+#define OPERATOR(KIND, ...) OP_##KIND,
+#include "tensor/operators.inc"
     OP_COUNT
 } op_kind;
-
-/* All operators with the names of their kernels: those of networks, and those around them in a
- * training step. */
-/* clang-format off */
-#define OP_LIST(X) OP_LIST_NETWORK(X) OP_LIST_STEP(X)
-#define OP_LIST_NETWORK(X)                                                                        \
-    X(COPY, copy) X(ADD_INTO, add_into) X(CONV2D, conv2d)                                         \
-    X(CONV2D_BACKWARD_DATA, conv2d_backward_data)                                                 \
-    X(CONV2D_BACKWARD_WEIGHTS, conv2d_backward_weights) X(BATCH_NORM, batch_norm)                 \
-    X(BATCH_NORM_BACKWARD, batch_norm_backward) X(RELU, relu) X(RELU_BACKWARD, relu_backward)     \
-    X(ADD_RELU, add_relu) X(MAX_POOL2D, max_pool2d) X(MAX_POOL2D_BACKWARD, max_pool2d_backward)   \
-    X(AVG_POOL2D, avg_pool2d) X(AVG_POOL2D_BACKWARD, avg_pool2d_backward) X(LINEAR, linear)       \
-    X(LINEAR_BACKWARD_DATA, linear_backward_data)                                                 \
-    X(LINEAR_BACKWARD_WEIGHTS, linear_backward_weights) X(CROSS_ENTROPY, cross_entropy)           \
-    X(CROSS_ENTROPY_BACKWARD, cross_entropy_backward) X(LOG_SOFTMAX, log_softmax)                 \
-    X(LOG_SOFTMAX_BACKWARD, log_softmax_backward) X(NLL, nll) X(NLL_BACKWARD, nll_backward)       \
-    X(DROPOUT, dropout) X(MSE, mse) X(MSE_BACKWARD, mse_backward) X(ACTIVATE, activate)           \
-    X(ACTIVATE_BACKWARD, activate_backward) X(BINARY, binary) X(EXPAND, expand)                   \
-    X(REDUCE, reduce) X(SELECT, select) X(EMBEDDING, embedding)                                   \
-    X(EMBEDDING_BACKWARD, embedding_backward) X(EXTREME, extreme)                                 \
-    X(EXTREME_BACKWARD, extreme_backward) X(CUMSUM, cumsum) X(PERMUTE, permute)                   \
-    X(CONCAT, concat) X(SLICE, slice) X(SLICE_BACKWARD, slice_backward) X(MATMUL, matmul)         \
-    X(LAYER_NORM, layer_norm) X(LAYER_NORM_BACKWARD, layer_norm_backward) X(SOFTMAX, softmax)     \
-    X(SOFTMAX_BACKWARD, softmax_backward) X(ATTENTION, attention)                                 \
-    X(ATTENTION_BACKWARD, attention_backward) X(CAST, cast) X(LSTM, lstm)                         \
-    X(LSTM_BACKWARD, lstm_backward) X(GRU, gru) X(GRU_BACKWARD, gru_backward)
-#define OP_LIST_STEP(X)                                                                           \
-    X(SGD, sgd) X(ADAM, adam) X(SQUARES, squares) X(CLIP_FACTOR, clip_factor)                     \
-    X(SCALE_BY, scale_by) X(CLAMP, clamp) X(UNSCALE, unscale) X(FILL, fill)                       \
-    X(CLASS_SUMS, class_sums) X(NORMALIZE, normalize)
-/* clang-format on */
 
 /*
  * OP_BATCH_NORM   attrs.training: the batch's mean and (biased) variance, each (C) of x's type,
@@ -486,6 +389,7 @@ struct ls_device {
 /* Runs the operator with a kernel of `device`; if it has none, brings all tensors of the call into
  * plain layout and runs cpu_ref's kernel. */
 LS_MUST_USE ls_status device_run(ls_device *device, const op_call *call);
+typedef ls_status (*device_run_fn)(ls_device *device, const op_call *call);
 
 /* Runs calls of one kind, as device_run() of each; what they may share: device_ops.run_many. */
 LS_MUST_USE ls_status device_run_many(ls_device *device, const op_call *calls, int n);

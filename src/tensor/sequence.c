@@ -12,33 +12,10 @@ typedef enum image_use {
     OF_IMAGES    /* they require images */
 } image_use;
 
-static image_use use_of(op_kind op)
-{
-    switch (op) {
-    case OP_CONV2D:
-    case OP_CONV2D_BACKWARD_DATA:
-    case OP_CONV2D_BACKWARD_WEIGHTS:
-    case OP_BATCH_NORM:
-    case OP_BATCH_NORM_BACKWARD:
-        return OF_IMAGES;
-    case OP_COPY:
-    case OP_ADD_INTO:
-    case OP_RELU:
-    case OP_RELU_BACKWARD:
-    case OP_ADD_RELU:
-    case OP_DROPOUT:
-    case OP_ACTIVATE:
-    case OP_ACTIVATE_BACKWARD:
-    case OP_BINARY:
-    case OP_EXPAND:
-    case OP_REDUCE:
-    case OP_SELECT:
-    case OP_CAST:
-        return BY_ELEMENT;
-    default:
-        return NEEDS_PLAIN;
-    }
-}
+static const image_use uses[OP_COUNT] = {
+#define OPERATOR(KIND, name, rule, moved, n, on_sequences) on_sequences,
+#include "tensor/operators.inc"
+};
 
 static bool is_arranged(const ls_tensor *t)
 {
@@ -50,7 +27,7 @@ bool sequence_matters(const op_call *call)
 {
     const ls_tensor *typed = device_typed(call);
 
-    if (typed != NULL && typed->n_dims == SEQUENCE_DIMS && use_of(call->op) == OF_IMAGES)
+    if (typed != NULL && typed->n_dims == SEQUENCE_DIMS && uses[call->op] == OF_IMAGES)
         return true;
     for (int i = 0; i < call->n_in; i++) {
         if (is_arranged(call->in[i]))
@@ -72,7 +49,7 @@ static ls_tensor *tensor_at(const op_call *call, int i)
 /* Whether the dimensions of the operands stay aligned with those of the sequences. */
 static bool can_insert(const op_call *call)
 {
-    const image_use use = use_of(call->op);
+    const image_use use = uses[call->op];
 
     for (int i = 0; i < call->n_in + call->n_out; i++) {
         const ls_tensor *t = tensor_at(call, i);
@@ -98,19 +75,14 @@ static void insert(ls_tensor *t, sequence_view *view)
     view->t[view->n++] = t;
 }
 
-ls_status sequence_open(const op_call *call, sequence_view *view)
+bool sequence_open(const op_call *call, sequence_view *view)
 {
-    const bool inserts = can_insert(call);
-    void *data;
-
     view->n = 0;
-    for (int i = 0; i < call->n_in + call->n_out; i++) {
-        if (inserts)
-            insert(tensor_at(call, i), view);
-        else if (is_arranged(tensor_at(call, i)))
-            LS_TRY(tensor_plain(tensor_at(call, i), &data));
-    }
-    return LS_OK;
+    if (!can_insert(call))
+        return false;
+    for (int i = 0; i < call->n_in + call->n_out; i++)
+        insert(tensor_at(call, i), view);
+    return true;
 }
 
 void sequence_close(sequence_view *view)

@@ -35,9 +35,9 @@ static inline bool sequence_occurs(const op_call *call)
     return false;
 }
 
-/* Inserts dimensions for the kernel of such a call, until sequence_close(); or where its kernels
- * know no images, brings all sequences into plain layout. */
-LS_MUST_USE ls_status sequence_open(const op_call *call, sequence_view *view);
+/* Inserts dimensions for the kernel of such a call, until sequence_close(). False: its kernels know
+ * no images, and need all sequences in plain layout. */
+bool sequence_open(const op_call *call, sequence_view *view);
 void sequence_close(sequence_view *view);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensor.c - shapes, reference-counted storage, views, and conversion to plain layout: the
- * functions of <lockstep/tensor.h>, and those of tensor.h for autograd and devices.
+ * tensor.c - shapes and reference-counted storage of tensors. device.c runs operators on them,
+ * tensor_access.c reads and writes their elements.
  */
 #include "tensor/tensor.h"
 
@@ -62,6 +62,12 @@ ls_status tensor_shape(ls_device *device, ls_dtype type, int n_dims, const int64
                        ls_tensor **out)
 {
     return make_shape(device, type, n_dims, dims, false, out);
+}
+
+ls_status tensor_shape_persistent(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
+                                  ls_tensor **out)
+{
+    return make_shape(device, type, n_dims, dims, true, out);
 }
 
 ls_status tensor_like(const ls_tensor *t, ls_tensor **out)
@@ -176,137 +182,6 @@ ls_status tensor_zero(ls_tensor *t)
     return device_fill(t->device, tensor_elements(t), 0, tensor_bytes(t));
 }
 
-/* Swaps the memory of `a` and `b`, but not their users, versions and packed copies. */
-static void swap_memory(storage *a, storage *b)
-{
-    const storage was = *a;
-
-    a->data = b->data;
-    a->bytes = b->bytes;
-    a->layout = b->layout;
-    b->data = was.data;
-    b->bytes = was.bytes;
-    b->layout = was.layout;
-}
-
-/* Brings the storage of `t` into plain layout: the device fills a plain copy, and the two swap
- * their memory. */
-static ls_status make_plain(const ls_tensor *t)
-{
-    ls_tensor src = *t;
-    ls_tensor *copy;
-    op_call call = {.op = OP_COPY, .n_in = 1, .n_out = 1};
-    ls_status st;
-
-    LS_ASSERT(t->offset == 0 && !t->storage->borrowed);
-    LS_TRY(tensor_like(t, &copy));
-    st = tensor_place(copy, NULL, 0);
-    if (st == LS_OK) {
-        call.in[0] = &src;
-        call.out[0] = copy;
-        st = device_run(t->device, &call);
-    }
-    if (st == LS_OK)
-        swap_memory(t->storage, copy->storage);
-    ls_tensor_destroy(copy);
-    return st;
-}
-
-/* tensor_plain() of a const tensor: only its storage changes. */
-static ls_status plain_elements(const ls_tensor *t, void **out)
-{
-    char text[TENSOR_TEXT_BYTES];
-
-    if (t->storage == NULL)
-        return ls_fail(
-            LS_EINVAL,
-            "tensor: the memory of %s was released by backward; ls_tape_keep() retains it",
-            tensor_text(text, sizeof(text), t));
-    if (t->storage->layout != NULL)
-        LS_TRY(make_plain(t));
-    *out = tensor_elements(t);
-    return LS_OK;
-}
-
-ls_status tensor_plain(ls_tensor *t, void **out)
-{
-    return plain_elements(t, out);
-}
-
-/* --- host access in pieces --- */
-
-/* The size of the piece at `at`. */
-static size_t piece_bytes(const ls_tensor *t, size_t at)
-{
-    const size_t left = tensor_bytes(t) - at;
-
-    return left < TENSOR_PIECE_BYTES ? left : TENSOR_PIECE_BYTES;
-}
-
-/* Host memory for a piece of a stream device's tensor; NULL for a host device. */
-static ls_status make_staging(const ls_tensor *t, void **out)
-{
-    const size_t bytes = piece_bytes(t, 0);
-
-    *out = NULL;
-    if (t->device->accel == NULL || bytes == 0)
-        return LS_OK;
-    *out = ls_alloc_aligned(64, bytes);
-    return *out != NULL
-               ? LS_OK
-               : ls_fail(LS_ENOMEM, "no memory for %zu bytes of a copy from or to device %s", bytes,
-                         t->device->accel->name);
-}
-
-static ls_status read_piece(const ls_tensor *t, const char *src, void *staging, size_t bytes,
-                            const void **out)
-{
-    *out = staging == NULL ? src : staging;
-    return staging == NULL ? LS_OK : device_read(t->device, staging, src, bytes);
-}
-
-ls_status tensor_read_pieces(const ls_tensor *t,
-                             ls_status (*fn)(void *arg, const void *piece, size_t bytes), void *arg)
-{
-    void *data;
-    void *staging;
-    ls_status st = LS_OK;
-
-    LS_TRY(plain_elements(t, &data));
-    LS_TRY(make_staging(t, &staging));
-    for (size_t at = 0; at < tensor_bytes(t) && st == LS_OK; at += piece_bytes(t, at)) {
-        const size_t bytes = piece_bytes(t, at);
-        const void *piece;
-
-        st = read_piece(t, (const char *)data + at, staging, bytes, &piece);
-        if (st == LS_OK)
-            st = fn(arg, piece, bytes);
-    }
-    ls_free(staging);
-    return st;
-}
-
-ls_status tensor_write_pieces(ls_tensor *t, void (*fn)(void *arg, void *piece, size_t bytes),
-                              void *arg)
-{
-    void *data;
-    void *staging;
-    ls_status st = LS_OK;
-
-    LS_TRY(plain_elements(t, &data));
-    LS_TRY(make_staging(t, &staging));
-    for (size_t at = 0; at < tensor_bytes(t) && st == LS_OK; at += piece_bytes(t, at)) {
-        char *dst = (char *)data + at;
-
-        fn(arg, staging == NULL ? dst : staging, piece_bytes(t, at));
-        if (staging != NULL)
-            st = device_write(t->device, dst, staging, piece_bytes(t, at));
-    }
-    ls_free(staging);
-    tensor_written(t, "new values");
-    return st;
-}
-
 /* --- the public functions --- */
 
 ls_status tensor_create_undefined(ls_device *device, ls_dtype type, int n_dims, const int64_t *dims,
@@ -315,7 +190,7 @@ ls_status tensor_create_undefined(ls_device *device, ls_dtype type, int n_dims, 
     ls_tensor *t;
     ls_status st;
 
-    LS_TRY(make_shape(device, type, n_dims, dims, true, &t));
+    LS_TRY(tensor_shape_persistent(device, type, n_dims, dims, &t));
     st = pool_take(device, tensor_bytes(t), true, &t->storage);
     if (st != LS_OK) {
         ls_tensor_destroy(t);
@@ -367,7 +242,7 @@ ls_status ls_tensor_wrap(ls_device *device, ls_dtype type, int n_dims, const int
     ls_status st;
 
     LS_TRY(LS_GIVEN(out));
-    LS_TRY(make_shape(device, type, n_dims, dims, true, &t));
+    LS_TRY(tensor_shape_persistent(device, type, n_dims, dims, &t));
     st = check_wrapped(t, data);
     if (st == LS_OK)
         st = pool_take_borrowed(device, data, tensor_bytes(t), &t->storage);
@@ -386,7 +261,7 @@ ls_status tensor_create_part(const ls_tensor *whole, size_t offset, ls_dtype typ
     ls_tensor *t;
     ls_status st;
 
-    LS_TRY(make_shape(whole->device, type, n_dims, dims, true, &t));
+    LS_TRY(tensor_shape_persistent(whole->device, type, n_dims, dims, &t));
     LS_ASSERT(offset <= tensor_bytes(whole) && tensor_bytes(t) <= tensor_bytes(whole) - offset);
     st = pool_take_borrowed(t->device, data, tensor_bytes(t), &t->storage);
     if (st != LS_OK) {
@@ -396,30 +271,6 @@ ls_status tensor_create_part(const ls_tensor *whole, size_t offset, ls_dtype typ
     t->storage->whole = whole->storage;
     whole->storage->n_refs++;
     *out = t;
-    return LS_OK;
-}
-
-ls_status ls_tensor_view(ls_tensor *t, int n_dims, const int64_t *dims, ls_tensor **out)
-{
-    char was[TENSOR_TEXT_BYTES];
-    char wanted[TENSOR_TEXT_BYTES];
-    ls_tensor *view;
-    void *data;
-
-    LS_TRY(LS_GIVEN(t));
-    LS_TRY(LS_GIVEN(out));
-    LS_TRY(tensor_plain(t, &data));
-    LS_TRY(make_shape(t->device, t->dtype, n_dims, dims, true, &view));
-    if (ls_tensor_count(view) != ls_tensor_count(t)) {
-        const ls_status st = ls_fail(LS_EINVAL, "tensor: %s cannot be seen as %s",
-                                     tensor_dims_text(was, sizeof(was), t),
-                                     tensor_dims_text(wanted, sizeof(wanted), view));
-
-        ls_tensor_destroy(view);
-        return st;
-    }
-    tensor_share(view, t);
-    *out = view;
     return LS_OK;
 }
 
@@ -467,129 +318,4 @@ ls_dtype ls_tensor_dtype(const ls_tensor *t)
 ls_device *ls_tensor_device(const ls_tensor *t)
 {
     return t == NULL ? NULL : t->device;
-}
-
-/* The plain elements in host memory. */
-static ls_status host_elements(const ls_tensor *t, void **out)
-{
-    if (t->device->accel != NULL)
-        return ls_fail(LS_EUNSUPPORTED,
-                       "tensor: the elements are in the memory of device %s; ls_tensor_read() "
-                       "copies them",
-                       t->device->accel->name);
-    return plain_elements(t, out);
-}
-
-static ls_status check_count(const ls_tensor *t, size_t count)
-{
-    char text[TENSOR_TEXT_BYTES];
-
-    if (count == ls_tensor_count(t))
-        return LS_OK;
-    return ls_fail(LS_EINVAL, "tensor: %zu elements for %s, which has %zu", count,
-                   tensor_text(text, sizeof(text), t), ls_tensor_count(t));
-}
-
-ls_status ls_tensor_read(const ls_tensor *t, void *dst, size_t count)
-{
-    void *data;
-
-    LS_TRY(LS_GIVEN(t));
-    LS_TRY(check_count(t, count));
-    if (count > 0)
-        LS_TRY(LS_GIVEN(dst));
-    LS_TRY(plain_elements(t, &data));
-    return device_read(t->device, dst, data, tensor_bytes(t));
-}
-
-ls_status ls_tensor_write(ls_tensor *t, const void *src, size_t count)
-{
-    void *data;
-
-    LS_TRY(LS_GIVEN(t));
-    LS_TRY(check_count(t, count));
-    if (count > 0)
-        LS_TRY(LS_GIVEN(src));
-    LS_TRY(plain_elements(t, &data));
-    LS_TRY(device_write(t->device, data, src, tensor_bytes(t)));
-    tensor_written(t, "ls_tensor_write()");
-    return LS_OK;
-}
-
-const void *ls_tensor_data_const(const ls_tensor *t)
-{
-    void *data;
-
-    return t != NULL && host_elements(t, &data) == LS_OK ? data : NULL;
-}
-
-void *ls_tensor_data(ls_tensor *t)
-{
-    void *data;
-
-    if (t == NULL || host_elements(t, &data) != LS_OK)
-        return NULL;
-    tensor_written(t, "ls_tensor_data()");
-    return data;
-}
-
-const void *ls_tensor_address_const(const ls_tensor *t)
-{
-    void *address = NULL;
-
-    return t != NULL && plain_elements(t, &address) == LS_OK ? address : NULL;
-}
-
-void *ls_tensor_address(ls_tensor *t)
-{
-    void *address;
-
-    if (t == NULL || plain_elements(t, &address) != LS_OK)
-        return NULL;
-    tensor_written(t, "ls_tensor_address()");
-    return address;
-}
-
-/* Copies to a tensor of another device: directly if one is in host memory, else through a block. */
-static ls_status copy_between(ls_tensor *dst, const ls_tensor *src)
-{
-    const size_t bytes = tensor_bytes(src);
-    void *from;
-    void *through;
-    ls_status st;
-
-    LS_TRY(plain_elements(src, &from));
-    if (src->device->accel == NULL)
-        return ls_tensor_write(dst, from, ls_tensor_count(dst));
-    through = ls_alloc_aligned(64, bytes == 0 ? 1 : bytes);
-    if (through == NULL)
-        return ls_fail(LS_ENOMEM, "tensor: no memory for %zu bytes of a copy", bytes);
-    st = ls_tensor_read(src, through, ls_tensor_count(src));
-    if (st == LS_OK)
-        st = ls_tensor_write(dst, through, ls_tensor_count(dst));
-    ls_free(through);
-    return st;
-}
-
-ls_status ls_tensor_copy(ls_tensor *dst, const ls_tensor *src)
-{
-    char to[TENSOR_TEXT_BYTES];
-    char from[TENSOR_TEXT_BYTES];
-    ls_tensor seen;
-    op_call call = {.op = OP_COPY, .n_in = 1, .n_out = 1};
-    void *data;
-
-    LS_TRY(LS_GIVEN(dst));
-    LS_TRY(LS_GIVEN(src));
-    seen = *src;
-    if (dst->dtype != src->dtype || !tensor_same_shape(dst, src))
-        return ls_fail(LS_EINVAL, "tensor: %s cannot be copied into %s",
-                       tensor_text(from, sizeof(from), src), tensor_text(to, sizeof(to), dst));
-    if (src->storage == NULL || dst->storage == NULL)
-        return plain_elements(src->storage == NULL ? src : dst, &data);
-    if (dst->device != src->device)
-        return copy_between(dst, src);
-    call.in[0] = &seen;
-    call.out[0] = dst;
-    return device_run(dst->device, &call);
 }

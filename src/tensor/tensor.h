@@ -58,7 +58,11 @@ struct ls_tensor {
 LS_MUST_USE ls_status tensor_shape(ls_device *device, ls_dtype type, int n_dims,
                                    const int64_t *dims, ls_tensor **out);
 
-/* The same with device, type and shape of `t`. */
+/* The same, made by a public function: the pool keeps it apart. */
+LS_MUST_USE ls_status tensor_shape_persistent(ls_device *device, ls_dtype type, int n_dims,
+                                              const int64_t *dims, ls_tensor **out);
+
+/* tensor_shape() with device, type and shape of `t`. */
 LS_MUST_USE ls_status tensor_like(const ls_tensor *t, ls_tensor **out);
 
 /* Gives an unplaced tensor storage of `bytes` in `arrangement` (NULL: plain, `bytes` is then taken

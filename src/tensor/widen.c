@@ -18,7 +18,7 @@ bool widen_needed(const op_call *call)
 /* A device, and how it runs operators. */
 typedef struct runner {
     ls_device *device;
-    widen_run_fn run;
+    device_run_fn run;
 } runner;
 
 static ls_status run_one(const runner *r, op_kind op, ls_tensor *from, ls_tensor *to)
@@ -76,7 +76,7 @@ static void drop(ls_tensor *const *own, ls_tensor *const *tensors, int n)
     }
 }
 
-ls_status widen_run(ls_device *device, const op_call *call, widen_run_fn run)
+ls_status widen_run(ls_device *device, const op_call *call, device_run_fn run)
 {
     const runner r = {device, run};
     op_call wide = *call;

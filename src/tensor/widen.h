@@ -12,10 +12,8 @@
 /* Whether a tensor of the call has 16-bit floats. */
 bool widen_needed(const op_call *call);
 
-/* How device.c runs an operator that needs no widening. */
-typedef ls_status (*widen_run_fn)(ls_device *device, const op_call *call);
-
-/* Runs the call, by `run`. Each step keeps the layout that the device gives its results. */
-LS_MUST_USE ls_status widen_run(ls_device *device, const op_call *call, widen_run_fn run);
+/* Runs the call by `run`, which runs operators that need no widening. Each step keeps the layout
+ * that the device gives its results. */
+LS_MUST_USE ls_status widen_run(ls_device *device, const op_call *call, device_run_fn run);
 
 #endif

@@ -9,20 +9,10 @@
 /* A count that float64 has exactly. */
 #define COUNT_MOST 1e15
 
-static int give(ls_flag *out, const ls_flag *group, size_t n)
+// NOLINTNEXTLINE(readability-function-size): a table
+int common_flags_list(ls_train_flags *f, ls_flag out[COMMON_FLAGS_MOST])
 {
-    memcpy(out, group, n * sizeof(*out));
-    return (int)n;
-}
-
-#define ASSERT_FITS(group)                                                                         \
-    _Static_assert(LS_COUNT_OF(group) <= COMMON_FLAGS_GROUP, "the group is too large")
-
-/* Each of these writes one group and returns the number of its flags. */
-
-static int rank_flags(ls_train_flags *f, ls_flag *out)
-{
-    const ls_flag group[] = {
+    const ls_flag flags[] = {
         {"Ranks and nodes", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"nodes", 'n', LS_FLAG_INT, &f->nodes, 0, 65536,
          "number of machines, when this program starts the ranks; -n of lockstep run is a number "
@@ -45,15 +35,6 @@ static int rank_flags(ls_train_flags *f, ls_flag *out)
         {"master", 0, LS_FLAG_TEXT, &f->master, 0, 0, "`HOST[:PORT]` address of node 0"},
         {"local-rank", 0, LS_FLAG_INT, &f->local_rank, 0, 65535,
          "ignored; torch.distributed.launch passes it"},
-    };
-
-    ASSERT_FITS(group);
-    return give(out, group, LS_COUNT_OF(group));
-}
-
-static int data_flags(ls_train_flags *f, ls_flag *out)
-{
-    const ls_flag group[] = {
         {"Data and steps", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"epochs", 0, LS_FLAG_INT, &f->epochs, 0, COUNT_MOST, "number of epochs"},
         {"start-epoch", 0, LS_FLAG_INT, &f->start_epoch, 0, COUNT_MOST,
@@ -85,15 +66,6 @@ static int data_flags(ls_train_flags *f, ls_flag *out)
          "stop after so many reports in a row whose loss is NaN or infinite; 0 = never"},
         {"evaluate", 'e', LS_FLAG_BOOL, &f->evaluate, 0, 0,
          "evaluate the weights of --init or --resume on the test set, then exit"},
-    };
-
-    ASSERT_FITS(group);
-    return give(out, group, LS_COUNT_OF(group));
-}
-
-static int optimization_flags(ls_train_flags *f, ls_flag *out)
-{
-    const ls_flag group[] = {
         {"Optimization", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"optimizer", 0, LS_FLAG_TEXT, &f->optimizer, 0, 0, "`NAME` sgd (default), adam, adamw"},
         {"lr", 0, LS_FLAG_REAL, &f->lr, 0, 1e6, "initial learning rate"},
@@ -129,15 +101,6 @@ static int optimization_flags(ls_train_flags *f, ls_flag *out)
          "synchronize batch norms across ranks, as SyncBatchNorm"},
         {"compress", 0, LS_FLAG_TEXT, &f->compress, 0, 0,
          "`TYPE` send gradients as bf16 or fp16; none (default)"},
-    };
-
-    ASSERT_FITS(group);
-    return give(out, group, LS_COUNT_OF(group));
-}
-
-static int output_flags(ls_train_flags *f, ls_flag *out)
-{
-    const ls_flag group[] = {
         {"Output", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"print-freq", 'p', LS_FLAG_INT, &f->print_freq, 0, COUNT_MOST,
          "steps from one progress line to the next; 0 = every few seconds"},
@@ -171,16 +134,7 @@ static int output_flags(ls_train_flags *f, ls_flag *out)
         {"version", 0, LS_FLAG_BOOL, &f->version, 0, 0, "print the version of Lockstep"},
     };
 
-    ASSERT_FITS(group);
-    return give(out, group, LS_COUNT_OF(group));
-}
-
-int common_flags_list(ls_train_flags *f, ls_flag out[COMMON_FLAGS_MOST])
-{
-    int n = rank_flags(f, out);
-
-    n += data_flags(f, out + n);
-    n += optimization_flags(f, out + n);
-    n += output_flags(f, out + n);
-    return n;
+    _Static_assert(LS_COUNT_OF(flags) <= COMMON_FLAGS_MOST, "the table is too small");
+    memcpy(out, flags, sizeof(flags));
+    return (int)LS_COUNT_OF(flags);
 }

@@ -5,7 +5,7 @@
 
 #include <lockstep/train.h>
 
-enum { COMMON_FLAGS_GROUP = 24, COMMON_FLAGS_MOST = 4 * COMMON_FLAGS_GROUP };
+enum { COMMON_FLAGS_MOST = 96 };
 
 /* Fills `out` with the flags, whose values are in `f`; returns their number. */
 int common_flags_list(ls_train_flags *f, ls_flag out[COMMON_FLAGS_MOST]);

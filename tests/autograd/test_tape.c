@@ -329,15 +329,12 @@ static void hooks_fire_once_in_the_order_of_completion(void **state)
     assert_true(log.first[0] == 32);
     assert_true(log.first[1] == 6);
     assert_true(log.first[2] == 4);
-    assert_true(autograd_reached(s.tape, s.b));
-    assert_false(autograd_reached(s.tape, unused));
     assert_null(ls_grad(unused));
 
     ls_tape_reset(s.tape);
     log.n = 0;
     assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));
     assert_int_equal(log.n, 2);
-    assert_false(autograd_reached(s.tape, second));
     ls_tape_on_grad_ready(s.tape, NULL, NULL);
     ls_tape_reset(s.tape);
     assert_status(LS_OK, ls_backward(s.tape, line(&s), 1));

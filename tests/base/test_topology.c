@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "base/topology.h"
+#include "harness/cpu_text.h"
 #include "harness/root_folder.h"
 
 static topology found;

@@ -2,6 +2,7 @@
 /*
  * test_cli_torchrun.c - command lines of torchrun and torch.distributed.launch, under both names.
  */
+#include "harness/cpu_text.h"
 #include "launch/job.h"
 #include "launch/process/binding.h"
 

@@ -3,6 +3,7 @@
 #include "base/unit.h"
 
 #include "base/text.h"
+#include "harness/cpu_text.h"
 #include "harness/root_folder.h"
 #include "launch/process/binding.h"
 

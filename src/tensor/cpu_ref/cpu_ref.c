@@ -8,11 +8,22 @@
 
 #include "base/alloc.h"
 
-static const kernel_fn kernels[OP_COUNT] = {
-#define KERNEL_OF(OP, name) [OP_##OP] = ref_##name,
-    OP_LIST(KERNEL_OF)
-#undef KERNEL_OF
+static const ref_kernel kernels[OP_COUNT] = {
+#define OPERATOR(KIND, name, ...) ref_##name,
+#include "tensor/operators.inc"
 };
+
+static ls_status run(device_state *self, const op_call *call)
+{
+    LS_UNUSED(self);
+    for (int i = 0; i < call->n_out; i++) {
+        ls_tensor *out = call->out[i];
+
+        if (out != NULL && out->storage == NULL)
+            LS_TRY(tensor_place(out, NULL, 0));
+    }
+    return kernels[call->op](call);
+}
 
 /* float32 and float64; copies, casts and fills have more types. */
 static bool has_type(const op_call *call, ls_dtype type)
@@ -22,12 +33,10 @@ static bool has_type(const op_call *call, ls_dtype type)
     return call->op == OP_FILL && (type == LS_F16 || type == LS_BF16);
 }
 
-kernel_fn ref_find_kernel(device_state *self, const op_call *call)
+static kernel_fn ref_find_kernel(device_state *self, const op_call *call)
 {
     LS_UNUSED(self);
-    if (call->op >= OP_COUNT || !has_type(call, device_typed(call)->dtype))
-        return NULL;
-    return kernels[call->op];
+    return call->op < OP_COUNT && has_type(call, device_typed(call)->dtype) ? run : NULL;
 }
 
 /* The device has no state; its kernels get NULL. */

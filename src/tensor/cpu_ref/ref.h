@@ -2,8 +2,9 @@
 /*
  * ref.h - the reference kernels, and how they read and write elements.
  *
- * A kernel is written once, over `double`; the element width is an argument that the compiler folds
- * away. Sums of float32 results are therefore in double and rounded once.
+ * A kernel finds its outputs placed. It is written once, over `double`; the element width is an
+ * argument that the compiler folds away. Sums of float32 results are therefore in double and
+ * rounded once.
  */
 #ifndef LS_TENSOR_CPU_REF_REF_H
 #define LS_TENSOR_CPU_REF_REF_H
@@ -46,21 +47,18 @@ static inline bool ref_wide(const ls_tensor *t)
             f(__VA_ARGS__, false);                                                                 \
     } while (0)
 
-/* Defines kernel NAME: places out[0], then runs BODY(call, wide). */
+/* Defines kernel NAME, which runs BODY(call, wide). */
 #define REF_KERNEL(NAME, BODY)                                                                     \
-    ls_status NAME(device_state *self, const op_call *call)                                        \
+    ls_status NAME(const op_call *call)                                                            \
     {                                                                                              \
-        LS_UNUSED(self);                                                                           \
-        LS_TRY(tensor_place(call->out[0], NULL, 0));                                               \
         REF_RUN(call->in[0], BODY, call);                                                          \
         return LS_OK;                                                                              \
     }
 
-kernel_fn ref_find_kernel(device_state *self, const op_call *call);
+typedef ls_status (*ref_kernel)(const op_call *call);
 
 /* The kernels: ref_copy(), ref_conv2d(), ... */
-#define DECLARE(OP, name) ls_status ref_##name(device_state *self, const op_call *call);
-OP_LIST(DECLARE)
-#undef DECLARE
+#define OPERATOR(KIND, name, ...) ls_status ref_##name(const op_call *call);
+#include "tensor/operators.inc"
 
 #endif

@@ -77,13 +77,11 @@ static double slope_of(ls_activation f, const double *p, double x)
     }
 }
 
-ls_status ref_activate(device_state *self, const op_call *call)
+ls_status ref_activate(const op_call *call)
 {
     const ls_tensor *x = call->in[0];
     const bool wide = ref_wide(x);
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
     for (size_t i = 0; i < ls_tensor_count(x); i++)
         ref_put(tensor_elements(call->out[0]), i,
                 value_of(call->attrs.activation, call->attrs.param,
@@ -92,14 +90,12 @@ ls_status ref_activate(device_state *self, const op_call *call)
     return LS_OK;
 }
 
-ls_status ref_activate_backward(device_state *self, const op_call *call)
+ls_status ref_activate_backward(const op_call *call)
 {
     const ls_tensor *x = call->in[0];
     const void *dy = tensor_elements(call->in[1]);
     const bool wide = ref_wide(x);
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
     for (size_t i = 0; i < ls_tensor_count(x); i++) {
         const double slope = slope_of(call->attrs.activation, call->attrs.param,
                                       ref_get(tensor_elements(x), i, wide));

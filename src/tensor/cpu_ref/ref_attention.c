@@ -50,7 +50,7 @@ REF_INLINE void multiply(const matrix *a, const matrix *b, size_t depth, ls_tens
     }
 }
 
-ls_status ref_matmul(device_state *self, const op_call *call)
+ls_status ref_matmul(const op_call *call)
 {
     const ls_tensor *a = call->in[0];
     ls_tensor *y = call->out[0];
@@ -58,8 +58,6 @@ ls_status ref_matmul(device_state *self, const op_call *call)
     const size_t area = (size_t)(y->dims[y->n_dims - 2] * y->dims[y->n_dims - 1]);
     const size_t depth = (size_t)a->dims[a->n_dims - (call->attrs.transposed[0] ? 2 : 1)];
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(y, NULL, 0));
     for (size_t i = 0; i < n; i++) {
         const matrix left = matrix_of(a, call->attrs.transposed[0], i);
         const matrix right = matrix_of(call->in[1], call->attrs.transposed[1], i);
@@ -107,15 +105,10 @@ REF_INLINE void normalise_row(const op_call *call, size_t row, size_t n, bool wi
         ref_put(tensor_elements(call->out[2]), row, inverse, wide);
 }
 
-ls_status ref_layer_norm(device_state *self, const op_call *call)
+ls_status ref_layer_norm(const op_call *call)
 {
     const axis_parts p = axis_rows(call->in[0]);
 
-    LS_UNUSED(self);
-    for (int i = 0; i < 3; i++) {
-        if (call->out[i] != NULL)
-            LS_TRY(tensor_place(call->out[i], NULL, 0));
-    }
     for (size_t row = 0; row < p.outer; row++)
         REF_RUN(call->in[0], normalise_row, call, row, p.n);
     return LS_OK;
@@ -182,14 +175,7 @@ REF_INLINE void norm_backward(const op_call *call, bool wide)
     }
 }
 
-ls_status ref_layer_norm_backward(device_state *self, const op_call *call)
-{
-    LS_UNUSED(self);
-    if (call->out[0] != NULL)
-        LS_TRY(tensor_place(call->out[0], NULL, 0));
-    REF_RUN(call->in[0], norm_backward, call);
-    return LS_OK;
-}
+REF_KERNEL(ref_layer_norm_backward, norm_backward)
 
 /* --- softmax --- */
 
@@ -211,12 +197,10 @@ REF_INLINE void softmax_row(const op_call *call, size_t first, size_t n, bool wi
         ref_put(y, i, exp(scale * ref_get(x, i, wide) - top) / (sum == 0 ? 1 : sum), wide);
 }
 
-ls_status ref_softmax(device_state *self, const op_call *call)
+ls_status ref_softmax(const op_call *call)
 {
     const axis_parts p = axis_rows(call->in[0]);
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
     for (size_t row = 0; row < p.outer; row++)
         REF_RUN(call->in[0], softmax_row, call, row * p.n, p.n);
     return LS_OK;
@@ -236,12 +220,10 @@ REF_INLINE void softmax_row_backward(const op_call *call, size_t first, size_t n
                 call->attrs.scale * ref_get(y, i, wide) * (ref_get(dy, i, wide) - sum), wide);
 }
 
-ls_status ref_softmax_backward(device_state *self, const op_call *call)
+ls_status ref_softmax_backward(const op_call *call)
 {
     const axis_parts p = axis_rows(call->in[0]);
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
     for (size_t row = 0; row < p.outer; row++)
         REF_RUN(call->in[0], softmax_row_backward, call, row * p.n, p.n);
     return LS_OK;

@@ -60,20 +60,16 @@ REF_INLINE void walk(const op_attrs *a, const ls_tensor *in, const ls_tensor *ou
     }
 }
 
-ls_status ref_avg_pool2d(device_state *self, const op_call *call)
+ls_status ref_avg_pool2d(const op_call *call)
 {
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
     REF_RUN(call->in[0], walk, &call->attrs, call->in[0], call->out[0], false);
     return LS_OK;
 }
 
-ls_status ref_avg_pool2d_backward(device_state *self, const op_call *call)
+ls_status ref_avg_pool2d_backward(const op_call *call)
 {
     ls_tensor *dx = call->out[0];
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(dx, NULL, 0));
     if (tensor_bytes(dx) > 0)
         memset(tensor_elements(dx), 0, tensor_bytes(dx));
     REF_RUN(dx, walk, &call->attrs, dx, call->in[0], true);

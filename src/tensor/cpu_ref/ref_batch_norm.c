@@ -186,17 +186,12 @@ static void normalise_all(const op_call *call, const double *shared)
     count_batch(call, shared);
 }
 
-ls_status ref_batch_norm(device_state *self, const op_call *call)
+ls_status ref_batch_norm(const op_call *call)
 {
     ls_tensor *memory = NULL;
     double *shared = NULL;
     ls_status st = LS_OK;
 
-    LS_UNUSED(self);
-    for (int i = 0; i < call->n_out; i++) {
-        if (call->out[i] != NULL)
-            LS_TRY(tensor_place(call->out[i], NULL, 0));
-    }
     if (batch_sync_needed(call)) {
         LS_TRY(shared_values(call, &memory, &shared));
         st = share_moments(call, shared);
@@ -333,15 +328,12 @@ static ls_status backward(const op_call *call, double *shared)
     return LS_OK;
 }
 
-ls_status ref_batch_norm_backward(device_state *self, const op_call *call)
+ls_status ref_batch_norm_backward(const op_call *call)
 {
     ls_tensor *memory = NULL;
     double *shared = NULL;
     ls_status st;
 
-    LS_UNUSED(self);
-    if (call->out[0] != NULL)
-        LS_TRY(tensor_place(call->out[0], NULL, 0));
     if (batch_sync_needed(call))
         LS_TRY(shared_values(call, &memory, &shared));
     st = backward(call, shared);

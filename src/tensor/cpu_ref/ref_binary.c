@@ -10,7 +10,7 @@
 #define BINARY_NAME(name) name
 #include "tensor/binary.inc"
 
-ls_status ref_binary(device_state *self, const op_call *call)
+ls_status ref_binary(const op_call *call)
 {
     const ls_tensor *in[2] = {call->in[0], call->in[1]};
     ls_tensor *y = call->out[0];
@@ -18,8 +18,6 @@ ls_status ref_binary(device_state *self, const op_call *call)
     const bool wide = ref_wide(in[0]);
     broadcast_walk w = {{0}, {0}};
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(y, NULL, 0));
     for (size_t i = 0; i < ls_tensor_count(y); i++, broadcast_next(&dims, dims.n, &w))
         ref_put(tensor_elements(y), i,
                 binary_value(call->attrs.binary, ref_get(tensor_elements(in[0]), w.at[0], wide),
@@ -28,7 +26,7 @@ ls_status ref_binary(device_state *self, const op_call *call)
     return LS_OK;
 }
 
-ls_status ref_expand(device_state *self, const op_call *call)
+ls_status ref_expand(const op_call *call)
 {
     const ls_tensor *x = call->in[0];
     ls_tensor *y = call->out[0];
@@ -36,8 +34,6 @@ ls_status ref_expand(device_state *self, const op_call *call)
     const bool wide = ref_wide(x);
     broadcast_walk w = {{0}, {0}};
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(y, NULL, 0));
     for (size_t i = 0; i < ls_tensor_count(y); i++, broadcast_next(&dims, dims.n, &w))
         ref_put(tensor_elements(y), i, ref_get(tensor_elements(x), w.at[0], wide), wide);
     return LS_OK;
@@ -49,7 +45,7 @@ static double operand_at(const ls_tensor *t, size_t i, bool wide)
     return t == NULL ? 0 : ref_get(tensor_elements(t), i, wide);
 }
 
-ls_status ref_reduce(device_state *self, const op_call *call)
+ls_status ref_reduce(const op_call *call)
 {
     const op_attrs *attrs = &call->attrs;
     const ls_tensor *x = call->in[0];
@@ -61,8 +57,6 @@ ls_status ref_reduce(device_state *self, const op_call *call)
     ls_tensor *memory = NULL;
     double *sums;
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(y, NULL, 0));
     LS_TRY(ls_tensor_create(x->device, LS_F64, y->n_dims, y->dims, &memory));
     sums = tensor_elements(memory);
     for (size_t i = 0; i < ls_tensor_count(x); i++, broadcast_next(&dims, dims.n, &w))
@@ -77,14 +71,12 @@ ls_status ref_reduce(device_state *self, const op_call *call)
 
 /* --- rows --- */
 
-ls_status ref_extreme(device_state *self, const op_call *call)
+ls_status ref_extreme(const op_call *call)
 {
     const void *x = tensor_elements(call->in[0]);
     const axis_parts p = axis_rows(call->in[0]);
     const bool wide = ref_wide(call->in[0]);
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
     for (size_t row = 0; row < p.outer; row++) {
         double v = ref_get(x, row * p.n, wide);
 
@@ -95,14 +87,12 @@ ls_status ref_extreme(device_state *self, const op_call *call)
     return LS_OK;
 }
 
-ls_status ref_extreme_backward(device_state *self, const op_call *call)
+ls_status ref_extreme_backward(const op_call *call)
 {
     const void *x = tensor_elements(call->in[0]);
     const axis_parts p = axis_rows(call->in[0]);
     const bool wide = ref_wide(call->in[0]);
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
     for (size_t row = 0; row < p.outer; row++) {
         const double y = ref_get(tensor_elements(call->in[1]), row, wide);
         const double dy = ref_get(tensor_elements(call->in[2]), row, wide);
@@ -117,13 +107,11 @@ ls_status ref_extreme_backward(device_state *self, const op_call *call)
     return LS_OK;
 }
 
-ls_status ref_cumsum(device_state *self, const op_call *call)
+ls_status ref_cumsum(const op_call *call)
 {
     const axis_parts p = axis_rows(call->in[0]);
     const bool wide = ref_wide(call->in[0]);
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
     for (size_t row = 0; row < p.outer; row++) {
         double sum = 0;
 
@@ -139,7 +127,7 @@ ls_status ref_cumsum(device_state *self, const op_call *call)
 
 /* --- selection --- */
 
-ls_status ref_select(device_state *self, const op_call *call)
+ls_status ref_select(const op_call *call)
 {
     const ls_tensor *in[3] = {call->in[0], call->in[1], call->in[2]};
     ls_tensor *y = call->out[0];
@@ -148,8 +136,6 @@ ls_status ref_select(device_state *self, const op_call *call)
     const bool wide = ref_wide(in[0]);
     broadcast_walk w = {{0}, {0}};
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(y, NULL, 0));
     for (size_t i = 0; i < ls_tensor_count(y); i++, broadcast_next(&dims, dims.n, &w)) {
         double v = ref_get(tensor_elements(in[0]), w.at[0], wide);
 
@@ -162,15 +148,13 @@ ls_status ref_select(device_state *self, const op_call *call)
 
 /* --- embedding --- */
 
-ls_status ref_embedding(device_state *self, const op_call *call)
+ls_status ref_embedding(const op_call *call)
 {
     const ls_tensor *weight = call->in[0];
     const int64_t *indices = tensor_elements(call->in[1]);
     const axis_parts p = axis_rows(weight);
     const bool wide = ref_wide(weight);
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
     for (size_t i = 0; i < ls_tensor_count(call->in[1]); i++) {
         if (indices[i] < 0 || indices[i] >= weight->dims[0])
             return ls_fail(LS_EINVAL, "index %lld at position %zu is outside [0, %lld)",
@@ -182,7 +166,7 @@ ls_status ref_embedding(device_state *self, const op_call *call)
     return LS_OK;
 }
 
-ls_status ref_embedding_backward(device_state *self, const op_call *call)
+ls_status ref_embedding_backward(const op_call *call)
 {
     const ls_tensor *dy = call->in[0];
     const int64_t *indices = tensor_elements(call->in[1]);
@@ -190,7 +174,6 @@ ls_status ref_embedding_backward(device_state *self, const op_call *call)
     const axis_parts p = axis_rows(dw);
     const bool wide = ref_wide(dy);
 
-    LS_UNUSED(self);
     for (size_t i = 0; i < ls_tensor_count(dw) && !call->accumulate; i++)
         ref_put(tensor_elements(dw), i, 0, wide);
     for (size_t i = 0; i < ls_tensor_count(call->in[1]); i++) {

@@ -34,12 +34,10 @@ static void cast_put(ls_tensor *t, size_t i, double value)
     }
 }
 
-ls_status ref_cast(device_state *self, const op_call *call)
+ls_status ref_cast(const op_call *call)
 {
     const size_t count = ls_tensor_count(call->in[0]);
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
     for (size_t i = 0; i < count; i++)
         cast_put(call->out[0], i, cast_get(call->in[0], i));
     return LS_OK;

@@ -97,15 +97,13 @@ REF_INLINE void conv2d(const conv_sizes *s, const void *x, const void *weight, c
     }
 }
 
-ls_status ref_conv2d(device_state *self, const op_call *call)
+ls_status ref_conv2d(const op_call *call)
 {
     const conv_sizes s = sizes_of(call->in[0], call->in[1], call->out[0], &call->attrs);
     const void *x = tensor_elements(call->in[0]);
     const void *weight = tensor_elements(call->in[1]);
     const void *bias = call->in[2] == NULL ? NULL : tensor_elements(call->in[2]);
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
     REF_RUN(call->in[0], conv2d, &s, x, weight, bias, tensor_elements(call->out[0]));
     return LS_OK;
 }
@@ -159,14 +157,12 @@ REF_INLINE void backward_data(const conv_sizes *s, const void *dy, const void *w
     }
 }
 
-ls_status ref_conv2d_backward_data(device_state *self, const op_call *call)
+ls_status ref_conv2d_backward_data(const op_call *call)
 {
     const conv_sizes s = sizes_of(call->out[0], call->in[1], call->in[0], &call->attrs);
     const void *dy = tensor_elements(call->in[0]);
     const void *weight = tensor_elements(call->in[1]);
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
     REF_RUN(call->in[0], backward_data, &s, dy, weight, tensor_elements(call->out[0]));
     return LS_OK;
 }
@@ -236,11 +232,10 @@ REF_INLINE void backward_both(const conv_sizes *s, const op_call *call, bool wid
         backward_bias(s, dy, tensor_elements(call->out[1]), call->accumulate, wide);
 }
 
-ls_status ref_conv2d_backward_weights(device_state *self, const op_call *call)
+ls_status ref_conv2d_backward_weights(const op_call *call)
 {
     const conv_sizes s = sizes_of(call->in[0], call->out[0], call->in[1], &call->attrs);
 
-    LS_UNUSED(self);
     REF_RUN(call->in[0], backward_both, &s, call);
     return LS_OK;
 }

@@ -126,15 +126,10 @@ REF_INLINE void attend(work *w, const op_call *call, bool wide)
     }
 }
 
-ls_status ref_attention(device_state *self, const op_call *call)
+ls_status ref_attention(const op_call *call)
 {
     work w = work_of(call, call->in[1], call->in[2], call->in[3]);
 
-    LS_UNUSED(self);
-    for (int i = 0; i < 2; i++) {
-        if (call->out[i] != NULL)
-            LS_TRY(tensor_place(call->out[i], NULL, 0));
-    }
     w.scores = ls_calloc(w.sizes.keys + 1, sizeof(*w.scores));
     if (w.scores == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the scores of %zu keys", w.sizes.keys);
@@ -207,16 +202,11 @@ REF_INLINE void give(const work *w, ls_tensor *out, double *sums, size_t count, 
     }
 }
 
-ls_status ref_attention_backward(device_state *self, const op_call *call)
+ls_status ref_attention_backward(const op_call *call)
 {
     work w = work_of(call, call->in[IN_K], call->in[IN_V], call->in[IN_MASK]);
     const attention_sizes *z = &w.sizes;
 
-    LS_UNUSED(self);
-    for (int i = 0; i < 3; i++) {
-        if (call->out[i] != NULL)
-            LS_TRY(tensor_place(call->out[i], NULL, 0));
-    }
     w.scores = ls_calloc(z->width + z->keys * (1 + z->width + z->values), sizeof(*w.scores));
     if (w.scores == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the gradients of %zu keys", z->keys);

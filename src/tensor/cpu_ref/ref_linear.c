@@ -75,9 +75,4 @@ REF_INLINE void backward_weights(const op_call *call, bool wide)
     }
 }
 
-ls_status ref_linear_backward_weights(device_state *self, const op_call *call)
-{
-    LS_UNUSED(self);
-    REF_RUN(call->in[0], backward_weights, call);
-    return LS_OK;
-}
+REF_KERNEL(ref_linear_backward_weights, backward_weights)

@@ -77,16 +77,12 @@ REF_INLINE void cross_entropy(const op_call *call, size_t n_rows, size_t n_class
     ref_put(tensor_elements(call->out[0]), 0, n_rows == 0 ? 0 : sum / (double)n_rows, wide);
 }
 
-ls_status ref_cross_entropy(device_state *self, const op_call *call)
+ls_status ref_cross_entropy(const op_call *call)
 {
     const size_t n_rows = (size_t)call->in[0]->dims[0];
     const size_t n_classes = (size_t)call->in[0]->dims[1];
 
-    LS_UNUSED(self);
     LS_TRY(check_targets(tensor_elements(call->in[1]), n_rows, call->in[0]->dims[1]));
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
-    if (call->out[1] != NULL)
-        LS_TRY(tensor_place(call->out[1], NULL, 0));
     REF_RUN(call->in[0], cross_entropy, call, n_rows, n_classes);
     return LS_OK;
 }
@@ -154,7 +150,7 @@ REF_INLINE void log_softmax_backward(const op_call *call, bool wide)
 
 REF_KERNEL(ref_log_softmax_backward, log_softmax_backward)
 
-ls_status ref_nll(device_state *self, const op_call *call)
+ls_status ref_nll(const op_call *call)
 {
     const size_t n_rows = (size_t)call->in[0]->dims[0];
     const size_t n_classes = (size_t)call->in[0]->dims[1];
@@ -162,9 +158,7 @@ ls_status ref_nll(device_state *self, const op_call *call)
     const int64_t *targets = tensor_elements(call->in[1]);
     double sum = 0;
 
-    LS_UNUSED(self);
     LS_TRY(check_targets(targets, n_rows, call->in[0]->dims[1]));
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
     for (size_t n = 0; n < n_rows; n++)
         sum -= ref_get(tensor_elements(call->in[0]), n * n_classes + (size_t)targets[n], wide);
     ref_put(tensor_elements(call->out[0]), 0, n_rows == 0 ? 0 : sum / (double)n_rows, wide);
@@ -172,7 +166,7 @@ ls_status ref_nll(device_state *self, const op_call *call)
 }
 
 /* -dloss / N at the target, 0 elsewhere */
-ls_status ref_nll_backward(device_state *self, const op_call *call)
+ls_status ref_nll_backward(const op_call *call)
 {
     const size_t n_rows = (size_t)call->in[0]->dims[0];
     const size_t n_classes = (size_t)call->in[0]->dims[1];
@@ -181,8 +175,6 @@ ls_status ref_nll_backward(device_state *self, const op_call *call)
     const double dloss = ref_get(tensor_elements(call->in[2]), 0, wide);
     void *out;
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
     out = tensor_elements(call->out[0]);
     for (size_t i = 0; i < n_rows * n_classes; i++)
         ref_put(out, i, 0, wide);
@@ -223,15 +215,13 @@ REF_INLINE void mse_backward(const op_call *call, ls_tensor *out, double sign, b
     }
 }
 
-ls_status ref_mse_backward(device_state *self, const op_call *call)
+ls_status ref_mse_backward(const op_call *call)
 {
-    LS_UNUSED(self);
     for (int i = 0; i < 2; i++) {
         const double sign = i == 0 ? 1 : -1;
 
         if (call->out[i] == NULL)
             continue;
-        LS_TRY(tensor_place(call->out[i], NULL, 0));
         REF_RUN(call->in[0], mse_backward, call, call->out[i], sign);
     }
     return LS_OK;
@@ -258,11 +248,10 @@ REF_INLINE void class_sums(const op_call *call, bool wide)
     sums[1] += (double)n_rows;
 }
 
-ls_status ref_class_sums(device_state *self, const op_call *call)
+ls_status ref_class_sums(const op_call *call)
 {
     const ls_tensor *logits = call->in[0];
 
-    LS_UNUSED(self);
     LS_TRY(check_targets(tensor_elements(call->in[1]), (size_t)logits->dims[0], logits->dims[1]));
     REF_RUN(logits, class_sums, call);
     return LS_OK;

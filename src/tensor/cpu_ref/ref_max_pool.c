@@ -60,7 +60,7 @@ REF_INLINE void max_pool(const op_call *call, const pool_sizes *s, bool wide)
     }
 }
 
-ls_status ref_max_pool2d(device_state *self, const op_call *call)
+ls_status ref_max_pool2d(const op_call *call)
 {
     const pool_sizes s = {.h = call->in[0]->dims[2],
                           .w = call->in[0]->dims[3],
@@ -68,10 +68,6 @@ ls_status ref_max_pool2d(device_state *self, const op_call *call)
                           .out_w = call->out[0]->dims[3],
                           .a = call->attrs};
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
-    if (call->out[1] != NULL)
-        LS_TRY(tensor_place(call->out[1], NULL, 0));
     REF_RUN(call->in[0], max_pool, call, &s);
     return LS_OK;
 }
@@ -93,10 +89,8 @@ REF_INLINE void backward(const op_call *call, bool wide)
     }
 }
 
-ls_status ref_max_pool2d_backward(device_state *self, const op_call *call)
+ls_status ref_max_pool2d_backward(const op_call *call)
 {
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
     if (tensor_bytes(call->out[0]) > 0)
         memset(tensor_elements(call->out[0]), 0, tensor_bytes(call->out[0]));
     REF_RUN(call->in[0], backward, call);

@@ -7,11 +7,10 @@
 
 #include <string.h>
 
-ls_status ref_copy(device_state *self, const op_call *call)
+ls_status ref_copy(const op_call *call)
 {
     const size_t bytes = tensor_bytes(call->in[0]);
 
-    LS_UNUSED(self);
     if (bytes > 0)
         memmove(tensor_elements(call->out[0]), tensor_elements(call->in[0]), bytes);
     return LS_OK;
@@ -27,12 +26,7 @@ REF_INLINE void add_into(const op_call *call, bool wide)
         ref_put(dst, i, ref_get(dst, i, wide) + ref_get(src, i, wide), wide);
 }
 
-ls_status ref_add_into(device_state *self, const op_call *call)
-{
-    LS_UNUSED(self);
-    REF_RUN(call->in[0], add_into, call);
-    return LS_OK;
-}
+REF_KERNEL(ref_add_into, add_into)
 
 REF_INLINE void fill(void *dst, size_t count, double value, bool wide)
 {
@@ -46,7 +40,7 @@ static void fill_halves(uint16_t *dst, size_t count, uint16_t value)
         dst[i] = value;
 }
 
-ls_status ref_normalize(device_state *self, const op_call *call)
+ls_status ref_normalize(const op_call *call)
 {
     const ls_tensor *pixels = call->in[1];
     const uint8_t *bytes = tensor_host_elements(pixels);
@@ -56,8 +50,6 @@ ls_status ref_normalize(device_state *self, const op_call *call)
     const size_t n_planes = (size_t)(pixels->dims[0] * pixels->dims[1]);
     float *x;
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
     x = tensor_host_elements(call->out[0]);
     for (size_t plane = 0; plane < n_planes; plane++) {
         const float *of_byte = values + plane % n_tables * 256; // C is a multiple of n_tables
@@ -68,13 +60,12 @@ ls_status ref_normalize(device_state *self, const op_call *call)
     return LS_OK;
 }
 
-ls_status ref_fill(device_state *self, const op_call *call)
+ls_status ref_fill(const op_call *call)
 {
     const ls_tensor *dst = call->out[0];
     const size_t count = ls_tensor_count(dst);
     const float value = (float)call->attrs.value;
 
-    LS_UNUSED(self);
     if (dst->dtype == LS_F16)
         fill_halves(tensor_elements(dst), count, ls_f32_to_f16(value));
     else if (dst->dtype == LS_BF16)

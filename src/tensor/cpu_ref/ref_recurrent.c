@@ -66,15 +66,6 @@ static bool is_active(const op_call *call, const ls_tensor *lengths, size_t row)
     return lengths == NULL || ((const int64_t *)tensor_elements(lengths))[row] > call->attrs.begin;
 }
 
-static ls_status place_all(const op_call *call)
-{
-    for (int i = 0; i < call->n_out; i++) {
-        if (call->out[i] != NULL)
-            LS_TRY(tensor_place(call->out[i], NULL, 0));
-    }
-    return LS_OK;
-}
-
 /* Unit k of row `row`. */
 typedef void (*unit_fn)(const op_call *call, size_t row, size_t k, size_t width, bool active);
 
@@ -85,7 +76,6 @@ static ls_status run_units(const op_call *call, const ls_tensor *state, const ls
     const size_t width = (size_t)state->dims[1];
 
     LS_TRY(check_lengths(call, lengths));
-    LS_TRY(place_all(call));
     for (size_t row = 0; row < (size_t)state->dims[0]; row++) {
         for (size_t k = 0; k < width; k++)
             fn(call, row, k, width, is_active(call, lengths, row));
@@ -113,9 +103,8 @@ static void lstm_unit_at(const op_call *call, size_t row, size_t k, size_t width
     put_gates(call->out[3], row, k, width, 4, (double[]){u.i, u.f, u.g, u.o});
 }
 
-ls_status ref_lstm(device_state *self, const op_call *call)
+ls_status ref_lstm(const op_call *call)
 {
-    LS_UNUSED(self);
     return run_units(call, call->in[2], call->in[4], lstm_unit_at);
 }
 
@@ -135,9 +124,8 @@ static void lstm_slope_at(const op_call *call, size_t row, size_t k, size_t widt
     put(call->out[2], at, active ? 0 : dh);
 }
 
-ls_status ref_lstm_backward(device_state *self, const op_call *call)
+ls_status ref_lstm_backward(const op_call *call)
 {
-    LS_UNUSED(self);
     return run_units(call, call->in[1], call->in[2], lstm_slope_at);
 }
 
@@ -160,9 +148,8 @@ static void gru_unit_at(const op_call *call, size_t row, size_t k, size_t width,
     put_gates(call->out[2], row, k, width, 4, (double[]){u.r, u.z, u.n, u.m});
 }
 
-ls_status ref_gru(device_state *self, const op_call *call)
+ls_status ref_gru(const op_call *call)
 {
-    LS_UNUSED(self);
     return run_units(call, call->in[2], call->in[3], gru_unit_at);
 }
 
@@ -181,8 +168,7 @@ static void gru_slope_at(const op_call *call, size_t row, size_t k, size_t width
     put(call->out[2], at, u.h);
 }
 
-ls_status ref_gru_backward(device_state *self, const op_call *call)
+ls_status ref_gru_backward(const op_call *call)
 {
-    LS_UNUSED(self);
     return run_units(call, call->in[1], call->in[2], gru_slope_at);
 }

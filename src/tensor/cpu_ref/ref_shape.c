@@ -36,15 +36,13 @@ static walk walk_over(const ls_tensor *over)
 
 /* --- permute --- */
 
-ls_status ref_permute(device_state *self, const op_call *call)
+ls_status ref_permute(const op_call *call)
 {
     const ls_tensor *x = call->in[0];
     ls_tensor *y = call->out[0];
     const bool wide = ref_wide(x);
     walk w = walk_over(y);
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(y, NULL, 0));
     for (int d = 0; d < y->n_dims; d++)
         w.step[d] = axis_split(x, call->attrs.order[d]).inner;
     for (size_t i = 0; i < ls_tensor_count(y); i++, walk_on(&w))
@@ -73,12 +71,10 @@ static void copy_part(const op_call *call, const ls_tensor *part, const ls_tenso
         memcpy(into_whole ? large : small, into_whole ? small : large, run);
 }
 
-ls_status ref_concat(device_state *self, const op_call *call)
+ls_status ref_concat(const op_call *call)
 {
     int64_t begin = 0;
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
     for (int i = 0; i < call->n_in; i++) {
         copy_part(call, call->in[i], call->out[0], begin, true);
         begin += call->in[i]->dims[call->attrs.axis];
@@ -86,20 +82,16 @@ ls_status ref_concat(device_state *self, const op_call *call)
     return LS_OK;
 }
 
-ls_status ref_slice(device_state *self, const op_call *call)
+ls_status ref_slice(const op_call *call)
 {
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(call->out[0], NULL, 0));
     copy_part(call, call->out[0], call->in[0], call->attrs.begin, false);
     return LS_OK;
 }
 
-ls_status ref_slice_backward(device_state *self, const op_call *call)
+ls_status ref_slice_backward(const op_call *call)
 {
     ls_tensor *dx = call->out[0];
 
-    LS_UNUSED(self);
-    LS_TRY(tensor_place(dx, NULL, 0));
     for (size_t i = 0; i < ls_tensor_count(dx); i++)
         ref_put(tensor_elements(dx), i, call->attrs.value, ref_wide(dx));
     copy_part(call, call->in[0], dx, call->attrs.begin, true);

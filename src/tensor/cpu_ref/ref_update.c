@@ -32,45 +32,41 @@ static update_arrays arrays_of(const op_call *call)
     return a;
 }
 
-ls_status ref_sgd(device_state *self, const op_call *call)
+ls_status ref_sgd(const op_call *call)
 {
     const update_arrays a = arrays_of(call);
 
-    LS_UNUSED(self);
     if (!is_skipped(call))
         loops_for(call->in[0])->sgd(&a, call->update);
     return LS_OK;
 }
 
-ls_status ref_adam(device_state *self, const op_call *call)
+ls_status ref_adam(const op_call *call)
 {
     const update_arrays a = arrays_of(call);
 
-    LS_UNUSED(self);
     if (!is_skipped(call))
         loops_for(call->in[0])->adam(&a, call->update);
     return LS_OK;
 }
 
-ls_status ref_squares(device_state *self, const op_call *call)
+ls_status ref_squares(const op_call *call)
 {
     const ls_tensor *g = call->in[0];
     double *squares = tensor_host_elements(call->out[0]);
 
-    LS_UNUSED(self);
     squares[call->attrs.begin] =
         loops_for(g)->sum_of_squares(tensor_host_elements(g), ls_tensor_count(g));
     return LS_OK;
 }
 
-ls_status ref_clip_factor(device_state *self, const op_call *call)
+ls_status ref_clip_factor(const op_call *call)
 {
     const double *squares = tensor_host_elements(call->in[0]);
     double sum = 0;
     double norm;
     double factor;
 
-    LS_UNUSED(self);
     for (size_t i = 0; i < ls_tensor_count(call->in[0]); i++)
         sum += squares[i];
     norm = sqrt(sum);
@@ -80,31 +76,28 @@ ls_status ref_clip_factor(device_state *self, const op_call *call)
     return LS_OK;
 }
 
-ls_status ref_scale_by(device_state *self, const op_call *call)
+ls_status ref_scale_by(const op_call *call)
 {
     ls_tensor *g = call->out[0];
     const double factor = *(const double *)tensor_host_elements(call->in[1]);
 
-    LS_UNUSED(self);
     loops_for(g)->scale(tensor_host_elements(g), ls_tensor_count(g), factor);
     return LS_OK;
 }
 
-ls_status ref_clamp(device_state *self, const op_call *call)
+ls_status ref_clamp(const op_call *call)
 {
     ls_tensor *g = call->out[0];
 
-    LS_UNUSED(self);
     loops_for(g)->clamp(tensor_host_elements(g), ls_tensor_count(g), call->attrs.value);
     return LS_OK;
 }
 
-ls_status ref_unscale(device_state *self, const op_call *call)
+ls_status ref_unscale(const op_call *call)
 {
     ls_tensor *g = call->out[0];
     float *found = tensor_host_elements(call->out[1]);
 
-    LS_UNUSED(self);
     if (!loops_for(g)->scale_finite(tensor_host_elements(g), ls_tensor_count(g), call->attrs.scale))
         *found = 1;
     return LS_OK;

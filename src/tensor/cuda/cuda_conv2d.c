@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cuda_conv2d.c - convolutions and their gradients by plans of cuDNN, on activations in NHWC and
- * weights in packed form; some gradients of 1x1 kernels are products by cuBLASLt. The device's
- * table (cuda_kernels.h) has the three kernels.
+ * weights in packed form; some gradients of 1x1 kernels are products by cuBLASLt.
  */
 #include "tensor/cuda/conv_graph.h"
 #include "tensor/cuda/cuda_math.h"
@@ -49,7 +48,7 @@ static void run(own_operands *o, const dnn_graph *g, void *const *data)
             cuda_accel_check_library(o->self->accel, dnn_cache_run(cache, g, data), "cuDNN");
 }
 
-ls_status cuda_conv2d(device_state *self, const op_call *call)
+void cuda_conv2d(own_operands *o, const op_call *call)
 {
     const convolution c =
         convolution_of_tensors(call->in[0], call->in[1], call->out[0], &call->attrs);
@@ -57,39 +56,35 @@ ls_status cuda_conv2d(device_state *self, const op_call *call)
     const pack_form b = {.type = c.type, .n = c.w[0], .c = 1, .s = 1, .channels = 1};
     ls_tensor *bias = call->in[2];
     const dnn_graph g = convolution_graph(&c, DNN_CONV, bias != NULL);
-    own_operands o = own_begin(self, call);
-    void *data[DNN_MAX_TENSORS] = {[CONV_Y] = own_output(&o, call->out[0], true)};
+    void *data[DNN_MAX_TENSORS] = {[CONV_Y] = own_output(o, call->out[0], true)};
 
     if (is_empty(&c))
-        return own_end(&o);
-    data[CONV_X] = image_operand(&o, call->in[0], c.x[1]);
-    data[CONV_W] = packed_parameter(&o, call->in[1], &w);
+        return;
+    data[CONV_X] = image_operand(o, call->in[0], c.x[1]);
+    data[CONV_W] = packed_parameter(o, call->in[1], &w);
     if (bias != NULL)
-        data[CONV_BIAS] = packed_parameter(&o, bias, &b);
-    run(&o, &g, data);
-    return own_end(&o);
+        data[CONV_BIAS] = packed_parameter(o, bias, &b);
+    run(o, &g, data);
 }
 
-ls_status cuda_conv2d_backward_data(device_state *self, const op_call *call)
+void cuda_conv2d_backward_data(own_operands *o, const op_call *call)
 {
     ls_tensor *dx = call->out[0];
     const convolution c = convolution_of_tensors(dx, call->in[1], call->in[0], &call->attrs);
     const pack_form w = weight_form(&c);
     const dnn_graph g = convolution_graph(&c, DNN_CONV_DATA, false);
-    own_operands o = own_begin(self, call);
-    void *out = own_output(&o, dx, true);
+    void *out = own_output(o, dx, true);
     void *data[DNN_MAX_TENSORS] = {NULL};
     pack_form form;
 
     if (out == NULL || is_empty(&c))
-        return own_end(&o);
+        return;
     form = packed_image_form(dx, c.type, c.x[1]);
-    data[CONV_X] = packed_begin(&o, out, c.type, &form, false);
-    data[CONV_W] = packed_parameter(&o, call->in[1], &w);
-    data[CONV_Y] = image_operand(&o, call->in[0], c.y[1]);
-    run(&o, &g, data);
-    packed_finish(&o, out, c.type, &form, false, data[CONV_X], NULL);
-    return own_end(&o);
+    data[CONV_X] = packed_begin(o, out, c.type, &form, false);
+    data[CONV_W] = packed_parameter(o, call->in[1], &w);
+    data[CONV_Y] = image_operand(o, call->in[0], c.y[1]);
+    run(o, &g, data);
+    packed_finish(o, out, c.type, &form, false, data[CONV_X], NULL);
 }
 
 /* Whether the gradient of the weights is computed as a product of matrices, whose result is float32
@@ -103,30 +98,30 @@ static bool is_product(const convolution *c)
            a->padding[0] + a->padding[1] == 0;
 }
 
-ls_status cuda_conv2d_backward_weights(device_state *self, const op_call *call)
+void cuda_conv2d_backward_weights(own_operands *o, const op_call *call)
 {
     ls_tensor *dw = call->out[0];
     const convolution c = convolution_of_tensors(call->in[0], dw, call->in[1], &call->attrs);
     const pack_form form = weight_form(&c);
     const dnn_graph g = convolution_graph(&c, DNN_CONV_WEIGHTS, false);
-    own_operands o = own_begin(self, call);
     void *data[DNN_MAX_TENSORS] = {NULL};
     column_args sums;
 
-    if (is_empty(&c))
-        return cu_no_gradients(self, call);
-    data[CONV_X] = image_operand(&o, call->in[0], c.x[1]);
-    data[CONV_Y] = image_operand(&o, call->in[1], c.y[1]);
-    if (is_product(&c)) {
-        cuda_weight_gradients(&o, call, data[CONV_X], data[CONV_Y], c.y[0] * c.y[2] * c.y[3]);
-        return own_end(&o);
+    if (is_empty(&c)) {
+        cuda_no_gradients(o, call);
+        return;
     }
-    data[CONV_W] = packed_begin(&o, own_data(dw), dw->dtype, &form, call->accumulate);
-    run(&o, &g, data);
+    data[CONV_X] = image_operand(o, call->in[0], c.x[1]);
+    data[CONV_Y] = image_operand(o, call->in[1], c.y[1]);
+    if (is_product(&c)) {
+        cuda_weight_gradients(o, call, data[CONV_X], data[CONV_Y], c.y[0] * c.y[2] * c.y[3]);
+        return;
+    }
+    data[CONV_W] = packed_begin(o, own_data(dw), dw->dtype, &form, call->accumulate);
+    run(o, &g, data);
     if (call->out[1] != NULL)
-        sums = own_bias_sums(&o, call, data[CONV_Y], own_type(c.type),
+        sums = own_bias_sums(o, call, data[CONV_Y], own_type(c.type),
                              (size_t)(c.y[0] * c.y[2] * c.y[3]), (size_t)c.y[1]);
-    packed_finish(&o, own_data(dw), dw->dtype, &form, call->accumulate, data[CONV_W],
+    packed_finish(o, own_data(dw), dw->dtype, &form, call->accumulate, data[CONV_W],
                   call->out[1] == NULL ? NULL : &sums);
-    return own_end(&o);
 }

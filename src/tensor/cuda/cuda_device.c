@@ -4,7 +4,6 @@
  * loads it. Every reason for which a card cannot be used has its own text with the remedy.
  */
 #include "tensor/cuda/cuda_internal.h"
-#include "tensor/cuda/cuda_kernels.h"
 #include "tensor/cuda/cuda_math.h"
 #include "tensor/cuda/own.h"
 
@@ -256,18 +255,18 @@ static accel *cuda_accelerator(device_state *self)
 
 /* --- kernels --- */
 
-static const kernel_fn kernels[OP_COUNT + 1] = {
-#define KERNEL_OF(OP, name) [OP_##OP] = cuda_##name,
-    CUDA_LIBRARY_KERNELS(KERNEL_OF) CUDA_OWN_KERNELS(KERNEL_OF)
-#undef KERNEL_OF
-        [OP_COUNT] = NULL,
+static void (*const kernels[OP_COUNT])(own_operands *o, const op_call *call) = {
+#define OPERATOR(KIND, name, ...) cuda_##name,
+#include "tensor/operators.inc"
 };
 
-// NOLINTNEXTLINE(bugprone-macro-parentheses): a term
-#define ONE(OP, name) +1
-_Static_assert(CUDA_LIBRARY_KERNELS(ONE) CUDA_OWN_KERNELS(ONE) == OP_COUNT,
-               "every operator has a kernel");
-#undef ONE
+static ls_status run(device_state *self, const op_call *call)
+{
+    own_operands o = own_begin(self);
+
+    kernels[call->op](&o, call);
+    return own_end(&o);
+}
 
 static bool is_padded(const ls_tensor *t)
 {
@@ -306,16 +305,14 @@ static ls_status run_unpadded(device_state *self, const op_call *call)
     for (int i = 0; i < call->n_out; i++)
         LS_TRY(unpad(call->out[i]));
     cuda_accel_name_operator(self->accel, call->op);
-    return kernels[call->op](self, call);
+    return run(self, call);
 }
 
 static kernel_fn find_kernel(device_state *self, const op_call *call)
 {
-    const kernel_fn kernel = kernels[call->op < OP_COUNT ? call->op : OP_COUNT];
-
     cuda_accel_enter(self->accel); // the kernel queues in this thread
     cuda_accel_name_operator(self->accel, call->op);
-    return kernel != NULL && needs_unpadding(call) ? run_unpadded : kernel;
+    return needs_unpadding(call) ? run_unpadded : run;
 }
 
 static ls_status run_many(device_state *self, const op_call *calls, int n)
@@ -325,14 +322,8 @@ static ls_status run_many(device_state *self, const op_call *calls, int n)
         cuda_accel_name_operator(self->accel, calls[0].op);
         return own_run_updates(self, calls, n);
     }
-    for (int i = 0; i < n; i++) {
-        const kernel_fn kernel = find_kernel(self, &calls[i]);
-
-        if (kernel == NULL)
-            return cu_fail(LS_EUNSUPPORTED, "no kernel for %s on device %s",
-                           cu_host->op_name(calls[i].op), gpu_platform);
-        LS_TRY(kernel(self, &calls[i]));
-    }
+    for (int i = 0; i < n; i++)
+        LS_TRY(find_kernel(self, &calls[i])(self, &calls[i]));
     return LS_OK;
 }
 

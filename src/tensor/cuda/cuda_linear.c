@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cuda_linear.c - linear layers and products of matrices by cuBLASLt, row-major. The device's table
- * (cuda_kernels.h) has the kernels.
- */
+/* cuda_linear.c - linear layers and products of matrices by cuBLASLt, row-major. */
 #include "tensor/cuda/cuda_math.h"
 #include "tensor/cuda/plan_file.h"
 
@@ -83,36 +80,32 @@ static void *parameter_operand(own_operands *o, ls_tensor *t, ls_dtype type)
 /* --- linear layers: x (N,I), w (O,I), y (N,O) --- */
 
 /* y = x w' + b */
-ls_status cuda_linear(device_state *self, const op_call *call)
+void cuda_linear(own_operands *o, const op_call *call)
 {
     const ls_tensor *x = call->in[0];
     ls_tensor *w = call->in[1];
     ls_tensor *bias = call->in[2];
     gemm g = product_of(x->dtype, x->dims[0], w->dims[0], x->dims[1]);
-    own_operands o = own_begin(self, call);
-    gemm_data data = {.a = own_operand(&o, x, false), .b = parameter_operand(&o, w, x->dtype)};
+    gemm_data data = {.a = own_operand(o, x, false), .b = parameter_operand(o, w, x->dtype)};
 
     g.transposed[1] = 1;
     g.has_bias = bias != NULL;
     if (bias != NULL)
-        data.bias = parameter_operand(&o, bias, x->dtype);
-    data.d = own_output(&o, call->out[0], false);
-    run(&o, &g, &data);
-    return own_end(&o);
+        data.bias = parameter_operand(o, bias, x->dtype);
+    data.d = own_output(o, call->out[0], false);
+    run(o, &g, &data);
 }
 
 /* dx = dy w */
-ls_status cuda_linear_backward_data(device_state *self, const op_call *call)
+void cuda_linear_backward_data(own_operands *o, const op_call *call)
 {
     const ls_tensor *dy = call->in[0];
     ls_tensor *w = call->in[1];
     const gemm g = product_of(dy->dtype, dy->dims[0], w->dims[1], w->dims[0]);
-    own_operands o = own_begin(self, call);
-    gemm_data data = {.a = own_operand(&o, dy, false), .b = parameter_operand(&o, w, dy->dtype)};
+    gemm_data data = {.a = own_operand(o, dy, false), .b = parameter_operand(o, w, dy->dtype)};
 
-    data.d = own_output(&o, call->out[0], false);
-    run(&o, &g, &data);
-    return own_end(&o);
+    data.d = own_output(o, call->out[0], false);
+    run(o, &g, &data);
 }
 
 void cuda_weight_gradients(own_operands *o, const op_call *call, const void *x, const void *dy,
@@ -140,21 +133,20 @@ void cuda_weight_gradients(own_operands *o, const op_call *call, const void *x, 
     }
 }
 
-ls_status cuda_linear_backward_weights(device_state *self, const op_call *call)
+void cuda_linear_backward_weights(own_operands *o, const op_call *call)
 {
     const ls_tensor *x = call->in[0];
-    own_operands o = own_begin(self, call);
 
     if (x->dims[0] == 0)
-        return cu_no_gradients(self, call);
-    cuda_weight_gradients(&o, call, own_operand(&o, x, false), own_operand(&o, call->in[1], false),
-                          x->dims[0]);
-    return own_end(&o);
+        cuda_no_gradients(o, call);
+    else
+        cuda_weight_gradients(o, call, own_operand(o, x, false), own_operand(o, call->in[1], false),
+                              x->dims[0]);
 }
 
 /* --- products --- */
 
-ls_status cuda_matmul(device_state *self, const op_call *call)
+void cuda_matmul(own_operands *o, const op_call *call)
 {
     ls_tensor *y = call->out[0];
     const ls_tensor *a = call->in[0];
@@ -163,14 +155,12 @@ ls_status cuda_matmul(device_state *self, const op_call *call)
     const int columns = y->n_dims - 1;
     gemm g = product_of(y->dtype, y->dims[rows], y->dims[columns],
                         a->dims[transposed[0] ? rows : columns]);
-    own_operands o = own_begin(self, call);
-    gemm_data data = {.a = own_operand(&o, a, false), .b = own_operand(&o, call->in[1], false)};
+    gemm_data data = {.a = own_operand(o, a, false), .b = own_operand(o, call->in[1], false)};
 
     for (int i = 0; i < 2; i++)
         g.transposed[i] = transposed[i];
     for (int i = 0; i < rows; i++)
         g.batch *= y->dims[i];
-    data.d = own_output(&o, y, false);
-    run(&o, &g, &data);
-    return own_end(&o);
+    data.d = own_output(o, y, false);
+    run(o, &g, &data);
 }

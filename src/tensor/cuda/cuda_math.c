@@ -68,15 +68,12 @@ ls_status cu_workspace(device_state *self, size_t bytes, void **out)
     return LS_OK;
 }
 
-ls_status cu_no_gradients(device_state *self, const op_call *call)
+void cuda_no_gradients(own_operands *o, const op_call *call)
 {
-    own_operands o = own_begin(self, call);
-
     for (int i = 0; i < call->n_out && !call->accumulate; i++) {
         const ls_tensor *t = call->out[i];
 
         if (t != NULL)
-            own_zero(&o, own_data(t), t->count * own_element_bytes(t->dtype));
+            own_zero(o, own_data(t), t->count * own_element_bytes(t->dtype));
     }
-    return own_end(&o);
 }

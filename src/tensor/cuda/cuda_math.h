@@ -21,7 +21,7 @@ void cuda_math_close(device_state *self);
 LS_MUST_USE ls_status cu_workspace(device_state *self, size_t bytes, void **out);
 
 /* Writes zeros to the outputs of a call for gradients of parameters, unless it adds to them. */
-LS_MUST_USE ls_status cu_no_gradients(device_state *self, const op_call *call);
+void cuda_no_gradients(own_operands *o, const op_call *call);
 
 /* Runs a call for the gradients of weights dw (O,I) and, unless it is NULL, of a bias: dw = dy' x
  * for row-major x (n,I) and dy (n,O) of the type of in[0], in the type of dw; and the sums of dy.

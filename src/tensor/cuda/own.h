@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * own.h - what the files own_*.c, which launch the device's own kernels, share: how they see
- * tensors, copies of operands in other arrangements, sums over rows; and the operators that other
- * files of the device fall back to.
+ * tensors, copies of operands in other arrangements, sums over rows; and the operators.
  */
 #ifndef LS_TENSOR_CUDA_OWN_H
 #define LS_TENSOR_CUDA_OWN_H
 
 #include "tensor/cuda/cuda_internal.h"
-#include "tensor/cuda/cuda_kernels.h"
 #include "tensor/axis.h"
 #include "tensor/batch_sync.h"
 #include "tensor/broadcast.h"
@@ -17,11 +15,8 @@
 #define OWN_THREADS 256 /* of a block, unless a row needs fewer; KERNEL_THREADS at most */
 
 /* The kernels of one name, by kernel_type. */
-#define OWN_KERNELS(NAME)                                                                          \
-    {                                                                                              \
-        &NAME##_f32, &NAME##_f64, &NAME##_bf16, &NAME##_f16                                        \
-    }
 typedef const gpu_kernel *const own_kernels[4];
+#define OWN_KERNELS(NAME) ((own_kernels){&NAME##_f32, &NAME##_f64, &NAME##_bf16, &NAME##_f16})
 
 /* --- tensors --- */
 
@@ -41,9 +36,6 @@ static inline bool own_is_aligned(const void *p)
     return (uintptr_t)p % PACK_BYTES == 0;
 }
 
-/* Places an output as `like`, if that has four dimensions too, is placed; else row-major. */
-LS_MUST_USE ls_status own_place(ls_tensor *t, bool nhwc);
-
 /* Blocks of OWN_THREADS for `n` units of one thread each; 0 for none. */
 unsigned own_blocks(const device_state *self, size_t n);
 
@@ -53,13 +45,12 @@ unsigned own_blocks(const device_state *self, size_t n);
 
 typedef struct own_operands {
     device_state *self;
-    ls_device *device;
     ls_status status; /* the first failure; after it the functions do nothing */
     int n;
     ls_tensor *temporary[OWN_OPERANDS];
 } own_operands;
 
-own_operands own_begin(device_state *self, const op_call *call);
+own_operands own_begin(device_state *self);
 
 /* Frees the temporary memory; the status. */
 LS_MUST_USE ls_status own_end(own_operands *o);
@@ -98,10 +89,10 @@ typedef struct own_view {
 own_view own_view_of(const ls_tensor *t);
 
 /* Copies between views of equal dims. */
-LS_MUST_USE ls_status own_move(device_state *self, const own_view *dst, const own_view *src);
+void own_move(own_operands *o, const own_view *dst, const own_view *src);
 
 /* OP_BINARY of equal shapes. */
-ls_status own_binary_alike(device_state *self, const op_call *call);
+void own_binary_alike(own_operands *o, const op_call *call);
 
 /* --- sums over rows --- */
 
@@ -130,13 +121,9 @@ bool own_is_update(op_kind op);
 /* Runs calls of one such operator in as few launches as their types and rates allow. */
 LS_MUST_USE ls_status own_run_updates(device_state *self, const op_call *calls, int n);
 
-/* --- kernels for what the libraries do not take --- */
+/* --- the kernels: cuda_copy(), cuda_conv2d(), ... --- */
 
-ls_status cuda_own_batch_norm(device_state *self, const op_call *call);
-ls_status cuda_own_batch_norm_backward(device_state *self, const op_call *call);
-ls_status cuda_own_max_pool2d(device_state *self, const op_call *call);
-ls_status cuda_own_max_pool2d_backward(device_state *self, const op_call *call);
-ls_status cuda_own_avg_pool2d(device_state *self, const op_call *call);
-ls_status cuda_own_avg_pool2d_backward(device_state *self, const op_call *call);
+#define OPERATOR(KIND, name, ...) void cuda_##name(own_operands *o, const op_call *call);
+#include "tensor/operators.inc"
 
 #endif

@@ -48,40 +48,35 @@ static attention_args args_of(own_operands *o, const op_call *call, const ls_ten
     return a;
 }
 
-ls_status cuda_attention(device_state *self, const op_call *call)
+void cuda_attention(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(attention);
-    own_operands o = own_begin(self, call);
-    attention_args a = args_of(&o, call, call->in[1], call->in[2], call->in[3]);
+    attention_args a = args_of(o, call, call->in[1], call->in[2], call->in[3]);
 
-    a.y = own_output(&o, call->out[0], false);
-    a.norms = own_output(&o, call->out[1], false);
-    own_launch(&o, kernels, own_type(call->in[0]->dtype), part_blocks(&o, a.n, a.queries, a.values),
-               OWN_THREADS, &a);
-    return own_end(&o);
+    a.y = own_output(o, call->out[0], false);
+    a.norms = own_output(o, call->out[1], false);
+    own_launch(o, OWN_KERNELS(attention), own_type(call->in[0]->dtype),
+               part_blocks(o, a.n, a.queries, a.values), OWN_THREADS, &a);
 }
 
-ls_status cuda_attention_backward(device_state *self, const op_call *call)
+void cuda_attention_backward(own_operands *o, const op_call *call)
 {
-    static const own_kernels totals = OWN_KERNELS(attention_totals);
-    static const own_kernels of_queries = OWN_KERNELS(attention_queries);
-    static const own_kernels of_keys = OWN_KERNELS(attention_keys);
     const kernel_type type = own_type(call->in[0]->dtype);
-    own_operands o = own_begin(self, call);
-    attention_args a = args_of(&o, call, call->in[2], call->in[3], call->in[4]);
+    attention_args a = args_of(o, call, call->in[2], call->in[3], call->in[4]);
     const size_t columns = a.width > a.values ? a.width : a.values;
 
-    a.dy = own_operand(&o, call->in[1], false);
-    a.y = own_operand(&o, call->in[5], false);
-    a.norms = own_operand(&o, call->in[6], false);
-    a.totals = own_memory(&o, type == KERNEL_F64 ? LS_F64 : LS_F32, a.n * a.queries);
-    a.dq = own_output(&o, call->out[0], false);
-    a.dk = own_output(&o, call->out[1], false);
-    a.dv = own_output(&o, call->out[2], false);
-    own_launch(&o, totals, type, own_blocks(self, a.n * a.queries), OWN_THREADS, &a);
+    a.dy = own_operand(o, call->in[1], false);
+    a.y = own_operand(o, call->in[5], false);
+    a.norms = own_operand(o, call->in[6], false);
+    a.totals = own_memory(o, type == KERNEL_F64 ? LS_F64 : LS_F32, a.n * a.queries);
+    a.dq = own_output(o, call->out[0], false);
+    a.dk = own_output(o, call->out[1], false);
+    a.dv = own_output(o, call->out[2], false);
+    own_launch(o, OWN_KERNELS(attention_totals), type, own_blocks(o->self, a.n * a.queries),
+               OWN_THREADS, &a);
     if (a.dq != NULL)
-        own_launch(&o, of_queries, type, part_blocks(&o, a.n, a.queries, a.width), OWN_THREADS, &a);
+        own_launch(o, OWN_KERNELS(attention_queries), type, part_blocks(o, a.n, a.queries, a.width),
+                   OWN_THREADS, &a);
     if (a.dk != NULL || a.dv != NULL)
-        own_launch(&o, of_keys, type, part_blocks(&o, a.n, a.keys, columns), OWN_THREADS, &a);
-    return own_end(&o);
+        own_launch(o, OWN_KERNELS(attention_keys), type, part_blocks(o, a.n, a.keys, columns),
+                   OWN_THREADS, &a);
 }

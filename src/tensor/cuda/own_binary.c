@@ -45,37 +45,34 @@ static broadcast_args inputs_over(const op_call *call, const ls_tensor *shape, b
     return a;
 }
 
-ls_status cuda_binary(device_state *self, const op_call *call)
+void cuda_binary(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(broadcast);
     ls_tensor *y = call->out[0];
-    own_operands o;
     broadcast_args a;
     bool nhwc = false;
 
-    if (broadcast_is_whole(call->in[0], call->in[1]))
-        return own_binary_alike(self, call);
-    o = own_begin(self, call);
+    if (broadcast_is_whole(call->in[0], call->in[1])) {
+        own_binary_alike(o, call);
+        return;
+    }
     for (int i = 0; i < 2; i++)
         nhwc = nhwc || (broadcast_is_whole(call->in[i], y) && own_is_nhwc(call->in[i]));
     a = inputs_over(call, y, nhwc);
-    a.out = own_output(&o, y, nhwc);
-    own_launch(&o, kernels, own_type(y->dtype), own_blocks(self, a.count), OWN_THREADS, &a);
-    return own_end(&o);
+    a.out = own_output(o, y, nhwc);
+    own_launch(o, OWN_KERNELS(broadcast), own_type(y->dtype), own_blocks(o->self, a.count),
+               OWN_THREADS, &a);
 }
 
-ls_status cuda_select(device_state *self, const op_call *call)
+void cuda_select(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(broadcast_select);
     ls_tensor *y = call->out[0];
     const bool nhwc = broadcast_is_whole(call->in[0], y) && own_is_nhwc(call->in[0]);
-    own_operands o = own_begin(self, call);
     broadcast_args a = inputs_over(call, y, nhwc);
 
     a.operand = call->attrs.reverse;
-    a.out = own_output(&o, y, nhwc);
-    own_launch(&o, kernels, own_type(y->dtype), own_blocks(self, a.count), OWN_THREADS, &a);
-    return own_end(&o);
+    a.out = own_output(o, y, nhwc);
+    own_launch(o, OWN_KERNELS(broadcast_select), own_type(y->dtype), own_blocks(o->self, a.count),
+               OWN_THREADS, &a);
 }
 
 /* --- sums --- */
@@ -149,7 +146,6 @@ static bool has_summed(const summed_dims *s)
 static void sum_dims(own_operands *o, summed_dims dims, kernel_type type, column_args a,
                      kernel_type out_type, double scale)
 {
-    static const own_kernels kernels = OWN_KERNELS(column_sum);
     void *out = a.out[0];
     bool is_last = false;
 
@@ -166,7 +162,7 @@ static void sum_dims(own_operands *o, summed_dims dims, kernel_type type, column
         a.scale = is_last ? scale : 1;
         a.out[0] =
             is_last ? out : own_memory(o, sums_type == KERNEL_F64 ? LS_F64 : LS_F32, n * columns);
-        own_launch(o, kernels, type, own_split_blocks(&a.by), OWN_THREADS, &a);
+        own_launch(o, OWN_KERNELS(column_sum), type, own_split_blocks(&a.by), OWN_THREADS, &a);
         type = sums_type;
         a.x = a.out[0];
         a.y = NULL;
@@ -174,18 +170,16 @@ static void sum_dims(own_operands *o, summed_dims dims, kernel_type type, column
 }
 
 /* Each term where it is: no element of y serves several. */
-static ls_status terms_alone(device_state *self, const op_call *call)
+static void terms_alone(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(broadcast_slope);
     const ls_tensor *x = call->in[0];
     const bool nhwc = own_is_nhwc(x);
     broadcast_args a = inputs_over(call, x, nhwc);
-    own_operands o = own_begin(self, call);
 
-    a.out = own_output(&o, call->out[0], nhwc);
+    a.out = own_output(o, call->out[0], nhwc);
     a.out_type = own_type(x->dtype);
-    own_launch(&o, kernels, own_type(x->dtype), own_blocks(self, a.count), OWN_THREADS, &a);
-    return own_end(&o);
+    own_launch(o, OWN_KERNELS(broadcast_slope), own_type(x->dtype), own_blocks(o->self, a.count),
+               OWN_THREADS, &a);
 }
 
 /* Whether the terms are x, or x times a tensor of its shape: *factor. */
@@ -199,33 +193,33 @@ static bool is_product(const op_call *call, const ls_tensor **factor)
     return a->binary == BINARY_ADD || (a->binary == BINARY_SUB && a->operand == 0);
 }
 
-ls_status cuda_reduce(device_state *self, const op_call *call)
+void cuda_reduce(own_operands *o, const op_call *call)
 {
-    static const own_kernels slopes = OWN_KERNELS(broadcast_slope);
     const ls_tensor *x = call->in[0];
     ls_tensor *y = call->out[0];
     const bool nhwc = own_is_nhwc(x) && keeps_order_of(y);
     kernel_type type = own_type(x->dtype);
-    own_operands o = own_begin(self, call);
     column_args a = {.out = {NULL}};
     const ls_tensor *factor;
 
-    if (broadcast_is_whole(y, x) && call->attrs.scale == 1)
-        return terms_alone(self, call);
-    a.out[0] = own_output(&o, y, nhwc && y->n_dims == 4);
+    if (broadcast_is_whole(y, x) && call->attrs.scale == 1) {
+        terms_alone(o, call);
+        return;
+    }
+    a.out[0] = own_output(o, y, nhwc && y->n_dims == 4);
     if (is_product(call, &factor)) {
-        a.x = own_operand(&o, x, nhwc);
-        a.y = own_operand(&o, factor, nhwc);
+        a.x = own_operand(o, x, nhwc);
+        a.y = own_operand(o, factor, nhwc);
     } else {
         broadcast_args terms = inputs_over(call, x, nhwc);
         const ls_dtype wide = x->dtype == LS_F64 ? LS_F64 : LS_F32;
 
-        terms.out = own_memory(&o, wide, terms.count);
+        terms.out = own_memory(o, wide, terms.count);
         terms.out_type = own_type(wide);
-        own_launch(&o, slopes, type, own_blocks(self, terms.count), OWN_THREADS, &terms);
+        own_launch(o, OWN_KERNELS(broadcast_slope), type, own_blocks(o->self, terms.count),
+                   OWN_THREADS, &terms);
         type = terms.out_type;
         a.x = terms.out;
     }
-    sum_dims(&o, summed_dims_of(x, y, nhwc), type, a, own_type(y->dtype), call->attrs.scale);
-    return own_end(&o);
+    sum_dims(o, summed_dims_of(x, y, nhwc), type, a, own_type(y->dtype), call->attrs.scale);
 }

@@ -18,55 +18,44 @@ static void launch(own_operands *o, own_kernels kernels, ls_dtype type, pointwis
 }
 
 /* in[0], in[1]? -> out[0] */
-static ls_status run_forward(device_state *self, const op_call *call, own_kernels kernels,
-                             pointwise_args a)
+static void run_forward(own_operands *o, const op_call *call, own_kernels kernels, pointwise_args a)
 {
     const bool nhwc = own_is_nhwc(call->in[0]);
-    own_operands o = own_begin(self, call);
 
-    a.x = own_operand(&o, call->in[0], nhwc);
-    a.y = call->n_in > 1 ? own_operand(&o, call->in[1], nhwc) : NULL;
-    a.out = own_output(&o, call->out[0], nhwc);
+    a.x = own_operand(o, call->in[0], nhwc);
+    a.y = call->n_in > 1 ? own_operand(o, call->in[1], nhwc) : NULL;
+    a.out = own_output(o, call->out[0], nhwc);
     a.count = call->in[0]->count;
-    launch(&o, kernels, call->in[0]->dtype, &a);
-    return own_end(&o);
+    launch(o, kernels, call->in[0]->dtype, &a);
 }
 
 /* in[0], in[1]: a gradient, in[2]?: what is added to it -> out[0] */
-static ls_status run_backward(device_state *self, const op_call *call, own_kernels kernels,
-                              pointwise_args a)
+static void run_backward(own_operands *o, const op_call *call, own_kernels kernels,
+                         pointwise_args a)
 {
     const bool nhwc = own_is_nhwc(call->in[1]);
-    own_operands o = own_begin(self, call);
 
-    a.x = own_operand(&o, call->in[0], nhwc);
-    a.y = own_operand(&o, call->in[1], nhwc);
-    a.more = own_operand(&o, call->in[2], nhwc);
-    a.out = own_output_over_grad(&o, call, nhwc);
+    a.x = own_operand(o, call->in[0], nhwc);
+    a.y = own_operand(o, call->in[1], nhwc);
+    a.more = own_operand(o, call->in[2], nhwc);
+    a.out = own_output_over_grad(o, call, nhwc);
     a.count = call->in[0]->count;
-    launch(&o, kernels, call->in[0]->dtype, &a);
-    return own_end(&o);
+    launch(o, kernels, call->in[0]->dtype, &a);
 }
 
-ls_status cuda_relu(device_state *self, const op_call *call)
+void cuda_relu(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(relu);
-
-    return run_forward(self, call, kernels, (pointwise_args){.count = 0});
+    run_forward(o, call, OWN_KERNELS(relu), (pointwise_args){.count = 0});
 }
 
-ls_status cuda_relu_backward(device_state *self, const op_call *call)
+void cuda_relu_backward(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(relu_backward);
-
-    return run_backward(self, call, kernels, (pointwise_args){.count = 0});
+    run_backward(o, call, OWN_KERNELS(relu_backward), (pointwise_args){.count = 0});
 }
 
-ls_status cuda_add_relu(device_state *self, const op_call *call)
+void cuda_add_relu(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(add_relu);
-
-    return run_forward(self, call, kernels, (pointwise_args){.count = 0});
+    run_forward(o, call, OWN_KERNELS(add_relu), (pointwise_args){.count = 0});
 }
 
 static pointwise_args activation_of(const op_call *call)
@@ -75,80 +64,64 @@ static pointwise_args activation_of(const op_call *call)
                             .param = {call->attrs.param[0], call->attrs.param[1]}};
 }
 
-ls_status cuda_activate(device_state *self, const op_call *call)
+void cuda_activate(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(activate);
-
-    return run_forward(self, call, kernels, activation_of(call));
+    run_forward(o, call, OWN_KERNELS(activate), activation_of(call));
 }
 
-ls_status cuda_activate_backward(device_state *self, const op_call *call)
+void cuda_activate_backward(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(activate_backward);
-
-    return run_backward(self, call, kernels, activation_of(call));
+    run_backward(o, call, OWN_KERNELS(activate_backward), activation_of(call));
 }
 
-ls_status cuda_fill(device_state *self, const op_call *call)
+void cuda_fill(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(fill);
     const ls_tensor *dst = call->out[0];
-    own_operands o = own_begin(self, call);
     pointwise_args a = {.out = own_data(dst), .count = dst->count, .value = call->attrs.value};
 
-    launch(&o, kernels, dst->dtype, &a);
-    return own_end(&o);
+    launch(o, OWN_KERNELS(fill), dst->dtype, &a);
 }
 
 /* dst += src */
-ls_status cuda_add_into(device_state *self, const op_call *call)
+void cuda_add_into(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(binary);
     ls_tensor *dst = call->out[0];
-    own_operands o = own_begin(self, call);
     pointwise_args a = {.x = own_data(dst),
-                        .y = own_operand(&o, call->in[0], own_is_nhwc(dst)),
+                        .y = own_operand(o, call->in[0], own_is_nhwc(dst)),
                         .out = own_data(dst),
                         .count = dst->count,
                         .binary = BINARY_ADD};
 
-    launch(&o, kernels, dst->dtype, &a);
-    return own_end(&o);
+    launch(o, OWN_KERNELS(binary), dst->dtype, &a);
 }
 
-ls_status own_binary_alike(device_state *self, const op_call *call)
+void own_binary_alike(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(binary);
-
-    return run_forward(
-        self, call, kernels,
-        (pointwise_args){.value = call->attrs.value, .binary = (int)call->attrs.binary});
+    run_forward(o, call, OWN_KERNELS(binary),
+                (pointwise_args){.value = call->attrs.value, .binary = (int)call->attrs.binary});
 }
 
-ls_status cuda_normalize(device_state *self, const op_call *call)
+void cuda_normalize(own_operands *o, const op_call *call)
 {
     const ls_tensor *values = call->in[0];
     const ls_tensor *pixels = call->in[1];
-    own_operands o = own_begin(self, call);
     normalize_args a = {.pixels = own_data(pixels),
                         .values = own_data(values),
                         .value_step = values->dims[0] == 1 ? 0 : 256,
-                        .x = own_output(&o, call->out[0], true),
+                        .x = own_output(o, call->out[0], true),
                         .count = pixels->count,
                         .channels = (size_t)pixels->dims[1],
                         .area = (size_t)(pixels->dims[2] * pixels->dims[3])};
 
     a.wide = own_is_aligned(a.x);
-    if (o.status == LS_OK)
-        o.status =
-            cu_launch(self, &normalize, own_blocks(self, (a.count + 3) / 4), OWN_THREADS, &a);
-    return own_end(&o);
+    if (o->status == LS_OK)
+        o->status =
+            cu_launch(o->self, &normalize, own_blocks(o->self, (a.count + 3) / 4), OWN_THREADS, &a);
 }
 
 /* An element is dropped if u 2^-53 < drop for its 53 bits u: exactly if u < ceil(drop 2^53). */
-ls_status cuda_dropout(device_state *self, const op_call *call)
+void cuda_dropout(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(dropout);
     const ls_tensor *x = call->in[0];
     const double drop = call->attrs.drop;
     const size_t n_rows = x->n_dims == 0 ? 1 : (size_t)x->dims[0];
@@ -163,7 +136,7 @@ ls_status cuda_dropout(device_state *self, const op_call *call)
         a.channels = (size_t)x->dims[1];
         a.area = (size_t)(x->dims[2] * x->dims[3]);
     }
-    return run_forward(self, call, kernels, a);
+    run_forward(o, call, OWN_KERNELS(dropout), a);
 }
 
 /* Images become 16-bit activations for a convolution, which reads padded channels. */
@@ -172,7 +145,7 @@ static bool is_for_convolution(const ls_tensor *x, const ls_tensor *y)
     return x->dtype == LS_F32 && x->n_dims == 4 && cuda_pads_channels(y->dtype, x->dims[1]);
 }
 
-static ls_status cast_and_pad(own_operands *o, const ls_tensor *x, ls_tensor *y)
+static void cast_and_pad(own_operands *o, const ls_tensor *x, ls_tensor *y)
 {
     const pack_form form = packed_image_form(x, y->dtype, CUDA_CHANNELS_PADDED);
 
@@ -180,94 +153,80 @@ static ls_status cast_and_pad(own_operands *o, const ls_tensor *x, ls_tensor *y)
         y, &cuda_nhwc8, (size_t)(form.n * form.s * form.channels) * own_element_bytes(y->dtype));
     if (o->status == LS_OK)
         packed_write(o, own_data(x), x->dtype, &form, own_data(y));
-    return own_end(o);
 }
 
-ls_status cuda_cast(device_state *self, const op_call *call)
+void cuda_cast(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(cast);
     const ls_tensor *x = call->in[0];
-    own_operands o = own_begin(self, call);
     cast_args a = {.src = own_data(x),
                    .count = x->count,
                    .wide = own_is_aligned(own_data(x)),
                    .to = own_type(call->out[0]->dtype)};
 
-    if (is_for_convolution(x, call->out[0]))
-        return cast_and_pad(&o, x, call->out[0]);
-    a.dst = own_output(&o, call->out[0], own_is_nhwc(x));
-    own_launch(&o, kernels, own_type(x->dtype), own_blocks(self, (a.count + 3) / 4), OWN_THREADS,
-               &a);
-    return own_end(&o);
+    if (is_for_convolution(x, call->out[0])) {
+        cast_and_pad(o, x, call->out[0]);
+        return;
+    }
+    a.dst = own_output(o, call->out[0], own_is_nhwc(x));
+    own_launch(o, OWN_KERNELS(cast), own_type(x->dtype), own_blocks(o->self, (a.count + 3) / 4),
+               OWN_THREADS, &a);
 }
 
 /* --- losses --- */
 
-ls_status cuda_mse(device_state *self, const op_call *call)
+void cuda_mse(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(mse);
     const bool nhwc = own_is_nhwc(call->in[0]);
     const kernel_type type = own_type(call->in[0]->dtype);
-    own_operands o = own_begin(self, call);
-    column_args a = {.x = own_operand(&o, call->in[0], nhwc),
-                     .y = own_operand(&o, call->in[1], nhwc),
-                     .out = {own_output(&o, call->out[0], false)},
+    column_args a = {.x = own_operand(o, call->in[0], nhwc),
+                     .y = own_operand(o, call->in[1], nhwc),
+                     .out = {own_output(o, call->out[0], false)},
                      .out_type = own_type(call->out[0]->dtype)};
 
-    a.by = own_sum_split(&o, 1, call->in[0]->count, 1, type, false);
-    own_launch(&o, kernels, type, own_split_blocks(&a.by), OWN_THREADS, &a);
-    return own_end(&o);
+    a.by = own_sum_split(o, 1, call->in[0]->count, 1, type, false);
+    own_launch(o, OWN_KERNELS(mse), type, own_split_blocks(&a.by), OWN_THREADS, &a);
 }
 
-ls_status cuda_mse_backward(device_state *self, const op_call *call)
+void cuda_mse_backward(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(mse_backward);
     const ls_tensor *dloss = call->in[2];
     const bool nhwc = own_is_nhwc(call->in[0]);
-    own_operands o = own_begin(self, call);
-    pointwise_args a = {.x = own_operand(&o, call->in[0], nhwc),
-                        .y = own_operand(&o, call->in[1], nhwc),
+    pointwise_args a = {.x = own_operand(o, call->in[0], nhwc),
+                        .y = own_operand(o, call->in[1], nhwc),
                         .count = call->in[0]->count,
                         .dloss = own_data(dloss),
                         .dloss_type = own_type(dloss->dtype)};
 
     for (int i = 0; i < 2; i++) {
         a.value = i == 0 ? 1 : -1;
-        a.out = own_output(&o, call->out[i], nhwc);
+        a.out = own_output(o, call->out[i], nhwc);
         if (a.out != NULL)
-            launch(&o, kernels, call->in[0]->dtype, &a);
+            launch(o, OWN_KERNELS(mse_backward), call->in[0]->dtype, &a);
     }
-    return own_end(&o);
 }
 
-static ls_status run_class_backward(device_state *self, const op_call *call, own_kernels kernels)
+static void run_class_backward(own_operands *o, const op_call *call, own_kernels kernels)
 {
     const ls_tensor *x = call->in[0];
-    own_operands o = own_begin(self, call);
-    pointwise_args a = {.x = own_operand(&o, x, false),
-                        .out = own_output(&o, call->out[0], false),
+    pointwise_args a = {.x = own_operand(o, x, false),
+                        .out = own_output(o, call->out[0], false),
                         .count = x->count,
                         .value = call->attrs.label_smoothing,
                         .dloss = own_data(call->in[2]),
                         .dloss_type = own_type(call->in[2]->dtype),
-                        .targets = own_operand(&o, call->in[1], false),
+                        .targets = own_operand(o, call->in[1], false),
                         .n_rows = (size_t)x->dims[0],
                         .n_classes = (size_t)x->dims[1]};
 
-    launch(&o, kernels, call->out[0]->dtype, &a);
-    return own_end(&o);
+    launch(o, kernels, call->out[0]->dtype, &a);
 }
 
-ls_status cuda_cross_entropy_backward(device_state *self, const op_call *call)
+void cuda_cross_entropy_backward(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(cross_entropy_backward);
-
-    return run_class_backward(self, call, kernels);
+    run_class_backward(o, call, OWN_KERNELS(cross_entropy_backward));
 }
 
-ls_status cuda_nll_backward(device_state *self, const op_call *call)
+void cuda_nll_backward(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(nll_backward);
-
-    return run_class_backward(self, call, kernels);
+    run_class_backward(o, call, OWN_KERNELS(nll_backward));
 }

@@ -167,51 +167,54 @@ static ls_status transpose(device_state *self, const own_view *dst, const own_vi
                      own_blocks(self, squares * OWN_THREADS), OWN_THREADS, &a);
 }
 
-ls_status own_move(device_state *self, const own_view *dst, const own_view *src)
+void own_move(own_operands *o, const own_view *dst, const own_view *src)
 {
     copy_plan p = plan_of(dst, src);
 
-    if (p.count == 0)
-        return LS_OK;
+    if (p.count == 0 || o->status != LS_OK)
+        return;
     if (p.n_dims == 1 && p.src_step[0] == 1 && p.dst_step[0] == 1)
-        return cu_copy(self, dst->data, src->data, p.count * dst->element_bytes);
-    if (is_transpose(&p))
-        return transpose(self, dst, src, &p);
-    return move_units(self, dst, src, &p);
+        o->status = cu_copy(o->self, dst->data, src->data, p.count * dst->element_bytes);
+    else if (is_transpose(&p))
+        o->status = transpose(o->self, dst, src, &p);
+    else
+        o->status = move_units(o->self, dst, src, &p);
 }
 
 /* --- operators --- */
 
-ls_status cuda_copy(device_state *self, const op_call *call)
+void cuda_copy(own_operands *o, const op_call *call)
 {
     const own_view src = own_view_of(call->in[0]);
     const own_view dst = own_view_of(call->out[0]);
 
-    return own_move(self, &dst, &src);
+    own_move(o, &dst, &src);
 }
 
-ls_status cuda_permute(device_state *self, const op_call *call)
+void cuda_permute(own_operands *o, const op_call *call)
 {
     const own_view x = own_view_of(call->in[0]);
     own_view src = x;
     own_view dst;
 
-    LS_TRY(own_place(call->out[0], false));
+    if (own_output(o, call->out[0], false) == NULL)
+        return;
     dst = own_view_of(call->out[0]);
     for (int d = 0; d < dst.n_dims; d++) {
         src.dims[d] = x.dims[call->attrs.order[d]];
         src.step[d] = x.step[call->attrs.order[d]];
     }
-    return own_move(self, &dst, &src);
+    own_move(o, &dst, &src);
 }
 
-ls_status cuda_expand(device_state *self, const op_call *call)
+void cuda_expand(own_operands *o, const op_call *call)
 {
     const own_view x = own_view_of(call->in[0]);
     own_view src;
     own_view dst;
 
-    LS_TRY(own_place(call->out[0], false));
+    if (own_output(o, call->out[0], false) == NULL)
+        return;
     dst = own_view_of(call->out[0]);
     src = dst;
     src.data = x.data;
@@ -220,7 +223,7 @@ ls_status cuda_expand(device_state *self, const op_call *call)
 
         src.step[d] = own < 0 || x.dims[own] == 1 ? 0 : x.step[own];
     }
-    return own_move(self, &dst, &src);
+    own_move(o, &dst, &src);
 }
 
 /* The positions of `whole` along an axis from `begin` on, as many as `part` has. */
@@ -233,51 +236,50 @@ static own_view part_of(const ls_tensor *whole, const ls_tensor *part, int axis,
     return v;
 }
 
-ls_status cuda_concat(device_state *self, const op_call *call)
+void cuda_concat(own_operands *o, const op_call *call)
 {
     const int axis = call->attrs.axis;
     int64_t begin = 0;
 
-    LS_TRY(own_place(call->out[0], own_is_nhwc(call->in[0])));
+    if (own_output(o, call->out[0], own_is_nhwc(call->in[0])) == NULL)
+        return;
     for (int i = 0; i < call->n_in; i++) {
         const own_view src = own_view_of(call->in[i]);
         const own_view dst = part_of(call->out[0], call->in[i], axis, begin);
 
-        LS_TRY(own_move(self, &dst, &src));
+        own_move(o, &dst, &src);
         begin += call->in[i]->dims[axis];
     }
-    return LS_OK;
 }
 
-ls_status cuda_slice(device_state *self, const op_call *call)
+void cuda_slice(own_operands *o, const op_call *call)
 {
     own_view src;
     own_view dst;
 
-    LS_TRY(own_place(call->out[0], own_is_nhwc(call->in[0])));
+    if (own_output(o, call->out[0], own_is_nhwc(call->in[0])) == NULL)
+        return;
     src = part_of(call->in[0], call->out[0], call->attrs.axis, call->attrs.begin);
     dst = own_view_of(call->out[0]);
-    return own_move(self, &dst, &src);
+    own_move(o, &dst, &src);
 }
 
-ls_status cuda_slice_backward(device_state *self, const op_call *call)
+void cuda_slice_backward(own_operands *o, const op_call *call)
 {
-    own_operands o = own_begin(self, call);
     ls_tensor *dx = call->out[0];
-    void *data = own_output(&o, dx, own_is_nhwc(call->in[0]));
+    void *data = own_output(o, dx, own_is_nhwc(call->in[0]));
+    own_view src;
+    own_view dst;
 
+    if (data == NULL)
+        return;
     if (call->attrs.value == 0)
-        own_zero(&o, data, dx->count * own_element_bytes(dx->dtype));
-    else if (o.status == LS_OK)
-        o.status = cuda_fill(self, &(op_call){.op = OP_FILL,
-                                              .attrs = {.value = call->attrs.value},
-                                              .n_out = 1,
-                                              .out = {dx}});
-    if (o.status == LS_OK) {
-        const own_view src = own_view_of(call->in[0]);
-        const own_view dst = part_of(dx, call->in[0], call->attrs.axis, call->attrs.begin);
-
-        o.status = own_move(self, &dst, &src);
-    }
-    return own_end(&o);
+        own_zero(o, data, dx->count * own_element_bytes(dx->dtype));
+    else
+        cuda_fill(
+            o, &(op_call){
+                   .op = OP_FILL, .attrs = {.value = call->attrs.value}, .n_out = 1, .out = {dx}});
+    src = own_view_of(call->in[0]);
+    dst = part_of(dx, call->in[0], call->attrs.axis, call->attrs.begin);
+    own_move(o, &dst, &src);
 }

@@ -77,120 +77,105 @@ static void set_apply(own_operands *o, const op_call *call, column_args *a, size
 /* The statistics of the rows of this rank, or of all that share the batch. */
 static void launch_moments(own_operands *o, const op_call *call, const column_args *a)
 {
-    static const own_kernels moments = OWN_KERNELS(norm_moments);
-    static const own_kernels from_shared = OWN_KERNELS(norm_from_shared);
     const kernel_type type = own_type(call->in[0]->dtype);
 
-    own_launch(o, moments, type, own_split_blocks(&a->by), OWN_THREADS, a);
+    own_launch(o, OWN_KERNELS(norm_moments), type, own_split_blocks(&a->by), OWN_THREADS, a);
     if (a->shared == NULL || o->status != LS_OK)
         return;
     o->status = batch_sync_sum(call, a->shared, a->by.columns);
-    own_launch(o, from_shared, type, own_blocks(o->self, a->by.columns), OWN_THREADS, a);
+    own_launch(o, OWN_KERNELS(norm_from_shared), type, own_blocks(o->self, a->by.columns),
+               OWN_THREADS, a);
 }
 
-ls_status cuda_own_batch_norm(device_state *self, const op_call *call)
+void cuda_batch_norm(own_operands *o, const op_call *call)
 {
-    static const own_kernels train = OWN_KERNELS(norm_train);
-    static const own_kernels apply = OWN_KERNELS(norm_apply);
     const ls_tensor *x = call->in[0];
     const kernel_type type = own_type(x->dtype);
     const size_t rows = rows_of(x);
-    own_operands o = own_begin(self, call);
-    column_args a = {.x = own_operand(&o, x, x->n_dims == 4),
-                     .failure = cuda_accel_failure(self->accel),
+    column_args a = {.x = own_operand(o, x, x->n_dims == 4),
+                     .failure = cuda_accel_failure(o->self->accel),
                      .op = call->op};
 
     if (call->attrs.training)
-        set_moments(&o, call, &a, rows);
-    set_apply(&o, call, &a, rows);
+        set_moments(o, call, &a, rows);
+    set_apply(o, call, &a, rows);
     if (call->attrs.training && a.shared == NULL && rows > 0) {
-        own_launch(&o, train, type, blocks_of(&a), OWN_THREADS, &a);
-        return own_end(&o);
+        own_launch(o, OWN_KERNELS(norm_train), type, blocks_of(&a), OWN_THREADS, &a);
+        return;
     }
     if (call->attrs.training)
-        launch_moments(&o, call, &a);
+        launch_moments(o, call, &a);
     if (rows > 0)
-        own_launch(&o, apply, type, own_split_blocks(&a.apply), OWN_THREADS, &a);
-    return own_end(&o);
+        own_launch(o, OWN_KERNELS(norm_apply), type, own_split_blocks(&a.apply), OWN_THREADS, &a);
 }
 
 /* Sums, the same over all ranks that share the batch, and dx unless it is not needed. */
 static void launch_backward(own_operands *o, const op_call *call, const column_args *a)
 {
-    static const own_kernels both = OWN_KERNELS(norm_backward);
-    static const own_kernels sums = OWN_KERNELS(norm_backward_sums);
-    static const own_kernels data = OWN_KERNELS(norm_backward_data);
     const kernel_type type = own_type(call->in[0]->dtype);
     const bool has_data = a->result != NULL && a->apply.rows > 0;
 
     if (has_data && !batch_sync_needed(call)) {
-        own_launch(o, both, type, blocks_of(a), OWN_THREADS, a);
+        own_launch(o, OWN_KERNELS(norm_backward), type, blocks_of(a), OWN_THREADS, a);
         return;
     }
-    own_launch(o, sums, type, own_split_blocks(&a->by), OWN_THREADS, a);
+    own_launch(o, OWN_KERNELS(norm_backward_sums), type, own_split_blocks(&a->by), OWN_THREADS, a);
     if (batch_sync_needed(call) && o->status == LS_OK)
         o->status = batch_sync_sum(call, a->shared, a->by.columns);
     if (has_data)
-        own_launch(o, data, type, own_split_blocks(&a->apply), OWN_THREADS, a);
+        own_launch(o, OWN_KERNELS(norm_backward_data), type, own_split_blocks(&a->apply),
+                   OWN_THREADS, a);
 }
 
-ls_status cuda_own_batch_norm_backward(device_state *self, const op_call *call)
+void cuda_batch_norm_backward(own_operands *o, const op_call *call)
 {
     const ls_tensor *x = call->in[0];
     const bool nhwc = x->n_dims == 4;
     const kernel_type type = own_type(x->dtype);
     const size_t channels = (size_t)x->dims[1];
-    own_operands o = own_begin(self, call);
-    column_args a = {.x = own_operand(&o, x, nhwc),
-                     .y = own_operand(&o, call->in[1], nhwc),
+    column_args a = {.x = own_operand(o, x, nhwc),
+                     .y = own_operand(o, call->in[1], nhwc),
                      .weight = own_data(call->in[2]),
                      .mean = own_data(call->in[4]),
                      .variance = own_data(call->in[5]),
-                     .mask = call->attrs.relu ? own_operand(&o, call->in[6], nhwc) : NULL,
+                     .mask = call->attrs.relu ? own_operand(o, call->in[6], nhwc) : NULL,
                      .out = {own_data(call->out[1]), own_data(call->out[2])},
                      .accumulate = call->accumulate,
                      .eps = call->attrs.eps};
     const bool wide = own_is_aligned(a.x) && own_is_aligned(a.y);
 
-    a.by = own_sum_split(&o, 1, rows_of(x), channels, type, wide);
-    a.shared = own_memory(&o, LS_F64, batch_sync_count(channels));
-    a.result = own_output(&o, call->out[0], nhwc);
+    a.by = own_sum_split(o, 1, rows_of(x), channels, type, wide);
+    a.shared = own_memory(o, LS_F64, batch_sync_count(channels));
+    a.result = own_output(o, call->out[0], nhwc);
     a.apply = own_apply_split(rows_of(x), channels, type, wide && own_is_aligned(a.result));
-    launch_backward(&o, call, &a);
-    return own_end(&o);
+    launch_backward(o, call, &a);
 }
 
 /* --- layer norm --- */
 
-ls_status cuda_layer_norm(device_state *self, const op_call *call)
+void cuda_layer_norm(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(layer_norm);
     const axis_parts p = axis_rows(call->in[0]);
-    own_operands o = own_begin(self, call);
-    const row_args a = {.x = own_operand(&o, call->in[0], false),
-                        .y = own_output(&o, call->out[0], false),
+    const row_args a = {.x = own_operand(o, call->in[0], false),
+                        .y = own_output(o, call->out[0], false),
                         .n_rows = p.outer,
                         .columns = p.n,
                         .eps = call->attrs.eps,
                         .weight = own_data(call->in[1]),
                         .bias = own_data(call->in[2]),
-                        .mean = own_output(&o, call->out[1], false),
-                        .inverse = own_output(&o, call->out[2], false)};
+                        .mean = own_output(o, call->out[1], false),
+                        .inverse = own_output(o, call->out[2], false)};
 
-    own_launch_rows(&o, kernels, own_type(call->in[0]->dtype), &a);
-    return own_end(&o);
+    own_launch_rows(o, OWN_KERNELS(layer_norm), own_type(call->in[0]->dtype), &a);
 }
 
-ls_status cuda_layer_norm_backward(device_state *self, const op_call *call)
+void cuda_layer_norm_backward(own_operands *o, const op_call *call)
 {
-    static const own_kernels data = OWN_KERNELS(layer_norm_backward);
-    static const own_kernels sums = OWN_KERNELS(layer_norm_backward_sums);
     const axis_parts p = axis_rows(call->in[0]);
     const kernel_type type = own_type(call->in[0]->dtype);
-    own_operands o = own_begin(self, call);
-    const row_args rows = {.x = own_operand(&o, call->in[0], false),
-                           .dy = own_operand(&o, call->in[1], false),
-                           .y = own_output(&o, call->out[0], false),
+    const row_args rows = {.x = own_operand(o, call->in[0], false),
+                           .dy = own_operand(o, call->in[1], false),
+                           .y = own_output(o, call->out[0], false),
                            .n_rows = p.outer,
                            .columns = p.n,
                            .weight = own_data(call->in[2]),
@@ -204,10 +189,10 @@ ls_status cuda_layer_norm_backward(device_state *self, const op_call *call)
                      .accumulate = call->accumulate};
 
     if (rows.y != NULL)
-        own_launch_rows(&o, data, type, &rows);
+        own_launch_rows(o, OWN_KERNELS(layer_norm_backward), type, &rows);
     if (call->out[1] == NULL && call->out[2] == NULL)
-        return own_end(&o);
-    a.by = own_sum_split(&o, 1, p.outer, p.n, type, own_is_aligned(a.x) && own_is_aligned(a.y));
-    own_launch(&o, sums, type, own_split_blocks(&a.by), OWN_THREADS, &a);
-    return own_end(&o);
+        return;
+    a.by = own_sum_split(o, 1, p.outer, p.n, type, own_is_aligned(a.x) && own_is_aligned(a.y));
+    own_launch(o, OWN_KERNELS(layer_norm_backward_sums), type, own_split_blocks(&a.by), OWN_THREADS,
+               &a);
 }

@@ -50,7 +50,8 @@ static bool is_both(const ls_tensor *t)
     return t->n_dims != 4 || t->dims[1] == 1 || t->dims[2] * t->dims[3] == 1;
 }
 
-ls_status own_place(ls_tensor *t, bool nhwc)
+/* As (N,H,W,C), if it has four dimensions; else row-major. */
+static ls_status place(ls_tensor *t, bool nhwc)
 {
     return cu_host->tensor_place(t, nhwc && !is_both(t) ? &cuda_nhwc : NULL,
                                  t->count * own_element_bytes(t->dtype));
@@ -64,11 +65,9 @@ unsigned own_blocks(const device_state *self, size_t n)
     return (unsigned)(blocks < most ? blocks : most);
 }
 
-own_operands own_begin(device_state *self, const op_call *call)
+own_operands own_begin(device_state *self)
 {
-    const ls_tensor *t = call->in[0] != NULL ? call->in[0] : call->out[0];
-
-    return (own_operands){.self = self, .device = t->device, .status = LS_OK};
+    return (own_operands){.self = self, .status = LS_OK};
 }
 
 ls_status own_end(own_operands *o)
@@ -87,7 +86,7 @@ static ls_tensor *temporary(own_operands *o, ls_dtype type, int n_dims, const in
     if (o->status == LS_OK && o->n == OWN_OPERANDS)
         o->status = cu_fail(LS_EINTERNAL, "a kernel uses more than %d temporary tensors", o->n);
     if (o->status == LS_OK)
-        o->status = cu_host->tensor_shape(o->device, type, n_dims, dims, &t);
+        o->status = cu_host->tensor_shape(o->self->device, type, n_dims, dims, &t);
     if (o->status != LS_OK)
         return NULL;
     o->temporary[o->n++] = t;
@@ -105,7 +104,7 @@ void *own_output(own_operands *o, ls_tensor *t, bool nhwc)
 {
     if (t == NULL || o->status != LS_OK)
         return NULL;
-    o->status = own_place(t, nhwc);
+    o->status = place(t, nhwc);
     return o->status == LS_OK ? own_data(t) : NULL;
 }
 
@@ -124,7 +123,7 @@ void *own_operand(own_operands *o, const ls_tensor *t, bool nhwc)
         return NULL;
     src = own_view_of(t);
     dst = own_view_of(copy);
-    o->status = own_move(o->self, &dst, &src);
+    own_move(o, &dst, &src);
     return o->status == LS_OK ? dst.data : NULL;
 }
 

@@ -36,57 +36,45 @@ static void launch(own_operands *o, own_kernels kernels, const ls_tensor *result
     own_launch(o, kernels, own_type(result->dtype), own_blocks(o->self, units), OWN_THREADS, a);
 }
 
-ls_status cuda_own_max_pool2d(device_state *self, const op_call *call)
+void cuda_max_pool2d(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(max_pool);
-    own_operands o = own_begin(self, call);
     pool_args a = sizes_of(&call->attrs, call->in[0], call->out[0]);
     ls_tensor *indices = call->out[1];
 
-    a.x = own_operand(&o, call->in[0], true);
-    a.y = own_output(&o, call->out[0], true);
+    a.x = own_operand(o, call->in[0], true);
+    a.y = own_output(o, call->out[0], true);
     if (indices != NULL && a.small_indices)
         indices->dtype = LS_U8;
-    a.indices = own_output(&o, indices, true);
-    launch(&o, kernels, call->out[0], &a);
-    return own_end(&o);
+    a.indices = own_output(o, indices, true);
+    launch(o, OWN_KERNELS(max_pool), call->out[0], &a);
 }
 
-ls_status cuda_own_max_pool2d_backward(device_state *self, const op_call *call)
+void cuda_max_pool2d_backward(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(max_pool_backward);
-    own_operands o = own_begin(self, call);
     pool_args a = sizes_of(&call->attrs, call->out[0], call->in[0]);
 
     // That of a flattened result is row-major.
     a.x = own_data(call->in[0]);
     a.is_plain = !own_is_nhwc(call->in[0]);
-    a.indices = own_operand(&o, call->in[1], true);
-    a.y = own_output(&o, call->out[0], true);
-    launch(&o, kernels, call->out[0], &a);
-    return own_end(&o);
+    a.indices = own_operand(o, call->in[1], true);
+    a.y = own_output(o, call->out[0], true);
+    launch(o, OWN_KERNELS(max_pool_backward), call->out[0], &a);
 }
 
-ls_status cuda_own_avg_pool2d(device_state *self, const op_call *call)
+void cuda_avg_pool2d(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(avg_pool);
-    own_operands o = own_begin(self, call);
     pool_args a = sizes_of(&call->attrs, call->in[0], call->out[0]);
 
-    a.x = own_operand(&o, call->in[0], true);
-    a.y = own_output(&o, call->out[0], true);
-    launch(&o, kernels, call->out[0], &a);
-    return own_end(&o);
+    a.x = own_operand(o, call->in[0], true);
+    a.y = own_output(o, call->out[0], true);
+    launch(o, OWN_KERNELS(avg_pool), call->out[0], &a);
 }
 
-ls_status cuda_own_avg_pool2d_backward(device_state *self, const op_call *call)
+void cuda_avg_pool2d_backward(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(avg_pool_backward);
-    own_operands o = own_begin(self, call);
     pool_args a = sizes_of(&call->attrs, call->out[0], call->in[0]);
 
-    a.x = own_operand(&o, call->in[0], true);
-    a.y = own_output(&o, call->out[0], true);
-    launch(&o, kernels, call->out[0], &a);
-    return own_end(&o);
+    a.x = own_operand(o, call->in[0], true);
+    a.y = own_output(o, call->out[0], true);
+    launch(o, OWN_KERNELS(avg_pool_backward), call->out[0], &a);
 }

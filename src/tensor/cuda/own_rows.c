@@ -26,110 +26,89 @@ void own_launch_rows(own_operands *o, own_kernels kernels, kernel_type type, con
 
 /* --- softmax --- */
 
-static ls_status run_forward(device_state *self, const op_call *call, own_kernels kernels)
+static void run_forward(own_operands *o, const op_call *call, own_kernels kernels)
 {
     const axis_parts p = axis_rows(call->in[0]);
-    own_operands o = own_begin(self, call);
-    const row_args a = {.x = own_operand(&o, call->in[0], false),
-                        .y = own_output(&o, call->out[0], false),
+    const row_args a = {.x = own_operand(o, call->in[0], false),
+                        .y = own_output(o, call->out[0], false),
                         .n_rows = p.outer,
                         .columns = p.n,
                         .scale = call->attrs.scale};
 
-    own_launch_rows(&o, kernels, own_type(call->in[0]->dtype), &a);
-    return own_end(&o);
+    own_launch_rows(o, kernels, own_type(call->in[0]->dtype), &a);
 }
 
-static ls_status run_backward(device_state *self, const op_call *call, own_kernels kernels)
+static void run_backward(own_operands *o, const op_call *call, own_kernels kernels)
 {
     const axis_parts p = axis_rows(call->in[0]);
-    own_operands o = own_begin(self, call);
-    const row_args a = {.x = own_operand(&o, call->in[0], false),
-                        .dy = own_operand(&o, call->in[1], false),
-                        .y = own_output_over_grad(&o, call, false),
+    const row_args a = {.x = own_operand(o, call->in[0], false),
+                        .dy = own_operand(o, call->in[1], false),
+                        .y = own_output_over_grad(o, call, false),
                         .n_rows = p.outer,
                         .columns = p.n,
                         .scale = call->attrs.scale};
 
-    own_launch_rows(&o, kernels, own_type(call->in[0]->dtype), &a);
-    return own_end(&o);
+    own_launch_rows(o, kernels, own_type(call->in[0]->dtype), &a);
 }
 
-ls_status cuda_softmax(device_state *self, const op_call *call)
+void cuda_softmax(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(softmax);
-
-    return run_forward(self, call, kernels);
+    run_forward(o, call, OWN_KERNELS(softmax));
 }
 
-ls_status cuda_softmax_backward(device_state *self, const op_call *call)
+void cuda_softmax_backward(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(softmax_backward);
-
-    return run_backward(self, call, kernels);
+    run_backward(o, call, OWN_KERNELS(softmax_backward));
 }
 
-ls_status cuda_log_softmax(device_state *self, const op_call *call)
+void cuda_log_softmax(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(log_softmax);
-
-    return run_forward(self, call, kernels);
+    run_forward(o, call, OWN_KERNELS(log_softmax));
 }
 
-ls_status cuda_log_softmax_backward(device_state *self, const op_call *call)
+void cuda_log_softmax_backward(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(log_softmax_backward);
-
-    return run_backward(self, call, kernels);
+    run_backward(o, call, OWN_KERNELS(log_softmax_backward));
 }
 
 /* --- extremes and cumulative sums --- */
 
-ls_status cuda_extreme(device_state *self, const op_call *call)
+void cuda_extreme(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(extreme);
     const axis_parts p = axis_rows(call->in[0]);
-    own_operands o = own_begin(self, call);
-    const row_args a = {.x = own_operand(&o, call->in[0], false),
-                        .y = own_output(&o, call->out[0], false),
+    const row_args a = {.x = own_operand(o, call->in[0], false),
+                        .y = own_output(o, call->out[0], false),
                         .n_rows = p.outer,
                         .columns = p.n,
                         .scale = call->attrs.binary == BINARY_MINIMUM ? -1 : 1};
 
-    own_launch_rows(&o, kernels, own_type(call->in[0]->dtype), &a);
-    return own_end(&o);
+    own_launch_rows(o, OWN_KERNELS(extreme), own_type(call->in[0]->dtype), &a);
 }
 
-ls_status cuda_extreme_backward(device_state *self, const op_call *call)
+void cuda_extreme_backward(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(extreme_backward);
     const axis_parts p = axis_rows(call->in[0]);
-    own_operands o = own_begin(self, call);
-    const row_args a = {.x = own_operand(&o, call->in[0], false),
-                        .mean = own_operand(&o, call->in[1], false),
-                        .dy = own_operand(&o, call->in[2], false),
-                        .y = own_output(&o, call->out[0], false),
+    const row_args a = {.x = own_operand(o, call->in[0], false),
+                        .mean = own_operand(o, call->in[1], false),
+                        .dy = own_operand(o, call->in[2], false),
+                        .y = own_output(o, call->out[0], false),
                         .n_rows = p.outer,
                         .columns = p.n};
 
-    own_launch_rows(&o, kernels, own_type(call->in[0]->dtype), &a);
-    return own_end(&o);
+    own_launch_rows(o, OWN_KERNELS(extreme_backward), own_type(call->in[0]->dtype), &a);
 }
 
-ls_status cuda_cumsum(device_state *self, const op_call *call)
+void cuda_cumsum(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(cumsum);
     const axis_parts p = axis_rows(call->in[0]);
-    own_operands o = own_begin(self, call);
-    const row_args a = {.x = own_operand(&o, call->in[0], false),
-                        .y = own_output(&o, call->out[0], false),
+    const row_args a = {.x = own_operand(o, call->in[0], false),
+                        .y = own_output(o, call->out[0], false),
                         .n_rows = p.outer,
                         .columns = p.n,
                         .reverse = call->attrs.reverse};
 
-    own_launch(&o, kernels, own_type(call->in[0]->dtype), own_blocks(self, p.outer), OWN_THREADS,
-               &a);
-    return own_end(&o);
+    own_launch(o, OWN_KERNELS(cumsum), own_type(call->in[0]->dtype), own_blocks(o->self, p.outer),
+               OWN_THREADS, &a);
 }
 
 /* --- embedding --- */
@@ -151,25 +130,19 @@ static void launch_embedding(own_operands *o, own_kernels kernels, const op_call
                &a);
 }
 
-ls_status cuda_embedding(device_state *self, const op_call *call)
+void cuda_embedding(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(embedding);
-    own_operands o = own_begin(self, call);
-
-    launch_embedding(&o, kernels, call, call->in[0], own_output(&o, call->out[0], false));
-    return own_end(&o);
+    launch_embedding(o, OWN_KERNELS(embedding), call, call->in[0],
+                     own_output(o, call->out[0], false));
 }
 
-ls_status cuda_embedding_backward(device_state *self, const op_call *call)
+void cuda_embedding_backward(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(embedding_backward);
     const ls_tensor *dw = call->out[0];
-    own_operands o = own_begin(self, call);
 
     if (!call->accumulate)
-        own_zero(&o, own_data(dw), dw->count * own_element_bytes(dw->dtype));
-    launch_embedding(&o, kernels, call, dw, own_data(dw));
-    return own_end(&o);
+        own_zero(o, own_data(dw), dw->count * own_element_bytes(dw->dtype));
+    launch_embedding(o, OWN_KERNELS(embedding_backward), call, dw, own_data(dw));
 }
 
 /* --- losses over classes --- */
@@ -199,42 +172,33 @@ static void launch_loss(own_operands *o, own_kernels kernels, const op_call *cal
                threads_for(a->n_classes), a);
 }
 
-ls_status cuda_cross_entropy(device_state *self, const op_call *call)
+void cuda_cross_entropy(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(cross_entropy);
-    own_operands o = own_begin(self, call);
-    loss_args a = loss_of(&o, call);
+    loss_args a = loss_of(o, call);
 
-    a.loss = own_output(&o, call->out[0], false);
+    a.loss = own_output(o, call->out[0], false);
     a.loss_type = own_type(call->out[0]->dtype);
-    a.probabilities = own_output(&o, call->out[1], false);
-    launch_loss(&o, kernels, call, &a);
-    return own_end(&o);
+    a.probabilities = own_output(o, call->out[1], false);
+    launch_loss(o, OWN_KERNELS(cross_entropy), call, &a);
 }
 
-ls_status cuda_class_sums(device_state *self, const op_call *call)
+void cuda_class_sums(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(class_sums);
     const int n_top = (int)call->out[0]->dims[0] - 2;
-    own_operands o = own_begin(self, call);
-    loss_args a = loss_of(&o, call);
+    loss_args a = loss_of(o, call);
 
     a.sums = own_data(call->out[0]);
     a.n_top = n_top;
     for (int i = 0; i < n_top; i++)
         a.top_k[i] = call->attrs.top_k[i];
-    launch_loss(&o, kernels, call, &a);
-    return own_end(&o);
+    launch_loss(o, OWN_KERNELS(class_sums), call, &a);
 }
 
-ls_status cuda_nll(device_state *self, const op_call *call)
+void cuda_nll(own_operands *o, const op_call *call)
 {
-    static const own_kernels kernels = OWN_KERNELS(nll);
-    own_operands o = own_begin(self, call);
-    loss_args a = loss_of(&o, call);
+    loss_args a = loss_of(o, call);
 
-    a.loss = own_output(&o, call->out[0], false);
+    a.loss = own_output(o, call->out[0], false);
     a.loss_type = own_type(call->out[0]->dtype);
-    own_launch(&o, kernels, own_type(call->in[0]->dtype), 1, OWN_THREADS, &a);
-    return own_end(&o);
+    own_launch(o, OWN_KERNELS(nll), own_type(call->in[0]->dtype), 1, OWN_THREADS, &a);
 }

@@ -89,7 +89,5 @@ column_args own_bias_sums(own_operands *o, const op_call *call, const void *x, k
 
 void own_launch_sums(own_operands *o, const column_args *a, kernel_type type)
 {
-    static const own_kernels kernels = OWN_KERNELS(column_sum);
-
-    own_launch(o, kernels, type, own_split_blocks(&a->by), OWN_THREADS, a);
+    own_launch(o, OWN_KERNELS(column_sum), type, own_split_blocks(&a->by), OWN_THREADS, a);
 }

@@ -105,7 +105,7 @@ static const gpu_kernel *kernel_of(const op_call *call)
 
 static ls_status launch(device_state *self, const op_call *call, update_args *a)
 {
-    own_operands o = own_begin(self, call);
+    own_operands o = own_begin(self);
     const unsigned blocks = own_blocks(self, a->n_chunks * OWN_THREADS);
 
     if (call->op == OP_SQUARES)
@@ -141,9 +141,9 @@ ls_status own_run_updates(device_state *self, const op_call *calls, int n)
 
 /* A function for each operator, for the table of kernels. */
 #define UPDATE(name)                                                                               \
-    ls_status cuda_##name(device_state *self, const op_call *call)                                 \
+    void cuda_##name(own_operands *o, const op_call *call)                                         \
     {                                                                                              \
-        return own_run_updates(self, call, 1);                                                     \
+        o->status = own_run_updates(o->self, call, 1);                                             \
     }
 
 UPDATE(sgd)
@@ -153,7 +153,7 @@ UPDATE(scale_by)
 UPDATE(clamp)
 UPDATE(unscale)
 
-ls_status cuda_clip_factor(device_state *self, const op_call *call)
+void cuda_clip_factor(own_operands *o, const op_call *call)
 {
     const clip_factor_args a = {.squares = own_data(call->in[0]),
                                 .n = call->in[0]->count,
@@ -161,5 +161,5 @@ ls_status cuda_clip_factor(device_state *self, const op_call *call)
                                 .norm = own_data(call->out[0]),
                                 .factor = own_data(call->out[1])};
 
-    return cu_launch(self, &clip_factor, 1, 64, &a);
+    o->status = cu_launch(o->self, &clip_factor, 1, 64, &a);
 }

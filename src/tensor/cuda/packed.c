@@ -66,10 +66,9 @@ _Static_assert(sizeof(repack_args) <= GPU_ARGS_MAX, "the arguments of a kernel h
 
 static void run_repack(own_operands *o, const repack_args *a, ls_dtype type)
 {
-    static const own_kernels kernels = OWN_KERNELS(repack);
     const unsigned blocks = own_blocks(o->self, (size_t)a->n_blocks * OWN_THREADS);
 
-    own_launch(o, kernels, own_type(type), blocks, OWN_THREADS, a);
+    own_launch(o, OWN_KERNELS(repack), own_type(type), blocks, OWN_THREADS, a);
 }
 
 pack_form packed_image_form(const ls_tensor *t, ls_dtype type, int64_t channels)
@@ -112,7 +111,6 @@ void *packed_begin(own_operands *o, void *dst, ls_dtype dst_type, const pack_for
 void packed_finish(own_operands *o, void *dst, ls_dtype dst_type, const pack_form *form, bool adds,
                    const void *from, const column_args *sums)
 {
-    static const own_kernels kernels[2] = {OWN_KERNELS(unpack), OWN_KERNELS(unpack_sum)};
     const kernel_type type = own_type(form->type);
     const unsigned blocks = own_blocks(o->self, plain_count(form));
     unpack_sum_args a = {
@@ -121,9 +119,10 @@ void packed_finish(own_operands *o, void *dst, ls_dtype dst_type, const pack_for
     if (sums != NULL)
         a.sum = *sums;
     if (from != dst && sums != NULL)
-        own_launch(o, kernels[1], type, blocks + own_split_blocks(&a.sum.by), OWN_THREADS, &a);
+        own_launch(o, OWN_KERNELS(unpack_sum), type, blocks + own_split_blocks(&a.sum.by),
+                   OWN_THREADS, &a);
     else if (from != dst)
-        own_launch(o, kernels[0], type, blocks, OWN_THREADS, &a.unpack);
+        own_launch(o, OWN_KERNELS(unpack), type, blocks, OWN_THREADS, &a.unpack);
     else if (sums != NULL)
         own_launch_sums(o, sums, type);
 }

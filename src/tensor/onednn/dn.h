@@ -150,7 +150,7 @@ bool grid_of(const ls_tensor *t, grid *out);
 /* The same; brings a tensor of LAYOUT_OTHER into plain layout first. */
 LS_MUST_USE ls_status grid_walkable(ls_tensor *t, grid *out);
 
-/* The element in memory, any layout: storage and offset. */
+/* The first element in memory, any layout; NULL for NULL. */
 void *dn_data(const ls_tensor *t);
 
 /* The number of elements of the layout, its padding included. */
@@ -367,9 +367,10 @@ ls_status conv2d_winograd(device_state *self, const op_call *call);
 ls_status conv2d_winograd_backward_data(device_state *self, const op_call *call);
 ls_status conv2d_winograd_backward_weights(device_state *self, const op_call *call);
 
-/* The kernels: dn_copy(), dn_conv2d(), ... */
-#define DECLARE(OP, name) ls_status dn_##name(device_state *self, const op_call *call);
-OP_LIST_NETWORK(DECLARE)
-#undef DECLARE
+/* The kernels: dn_copy(), dn_conv2d(), ... Those of is_plain() in dn_device.c find their inputs in
+ * plain layout, and their outputs placed so. */
+#define OPERATOR(KIND, name, ...) ls_status dn_##name(device_state *self, const op_call *call);
+#define STEP_OPERATOR(...)
+#include "tensor/operators.inc"
 
 #endif

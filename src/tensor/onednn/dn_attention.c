@@ -83,8 +83,6 @@ ls_status dn_matmul(device_state *self, const op_call *call)
     p = primitive_find(self, &key);
     if (p == NULL)
         LS_TRY(make_matmul(self, &key, &p));
-    LS_TRY(all_plain(call->in, 2));
-    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
     return primitive_run(self, p, (void *const[]){dn_data(a), dn_data(call->in[1]), dn_data(y)});
 }
 
@@ -146,21 +144,17 @@ static ls_status norm_parameter(const op_call *call, ls_tensor *t, size_t n, flo
 ls_status dn_layer_norm(device_state *self, const op_call *call)
 {
     const axis_parts p = axis_rows(call->in[0]);
-    norm_work w = {.simd = self->simd, .rows = p.outer, .n = p.n, .eps = call->attrs.eps};
+    norm_work w = {.simd = self->simd,
+                   .rows = p.outer,
+                   .n = p.n,
+                   .eps = call->attrs.eps,
+                   .x = dn_data(call->in[0]),
+                   .out = dn_data(call->out[0]),
+                   .mean = dn_data(call->out[1]),
+                   .inverse = dn_data(call->out[2])};
     ls_tensor *memory[2] = {NULL, NULL};
     ls_status st;
 
-    LS_TRY(all_plain(call->in, 3));
-    for (int i = 0; i < 3; i++) {
-        if (call->out[i] != NULL)
-            LS_TRY(dn_host->tensor_place(call->out[i], NULL, 0));
-    }
-    w.x = dn_data(call->in[0]);
-    w.out = dn_data(call->out[0]);
-    if (call->out[1] != NULL) {
-        w.mean = dn_data(call->out[1]);
-        w.inverse = dn_data(call->out[2]);
-    }
     st = norm_parameter(call, call->in[1], w.n, 1, &memory[0], &w.weight);
     if (st == LS_OK)
         st = norm_parameter(call, call->in[2], w.n, 0, &memory[1], &w.bias);
@@ -205,7 +199,7 @@ static void norm_columns(void *arg, size_t begin, size_t end, size_t thread)
 static void give_sums(const op_call *call, const norm_work *w)
 {
     for (int k = 0; k < 2; k++) {
-        float *out = call->out[1 + k] == NULL ? NULL : dn_data(call->out[1 + k]);
+        float *out = dn_data(call->out[1 + k]);
 
         for (size_t i = 0; out != NULL && i < w->n; i++)
             out[i] =
@@ -293,12 +287,12 @@ static void softmax_rows_back(void *arg, size_t begin, size_t end, size_t thread
 ls_status dn_softmax(device_state *self, const op_call *call)
 {
     const axis_parts p = axis_rows(call->in[0]);
-    softmax_work w = {.simd = self->simd, .n = p.n, .scale = (float)call->attrs.scale};
+    softmax_work w = {.simd = self->simd,
+                      .n = p.n,
+                      .scale = (float)call->attrs.scale,
+                      .in = dn_data(call->in[0]),
+                      .out = dn_data(call->out[0])};
 
-    LS_TRY(all_plain(call->in, 1));
-    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
-    w.in = dn_data(call->in[0]);
-    w.out = dn_data(call->out[0]);
     threads_for(self, p.outer, p.n, softmax_rows, &w);
     return LS_OK;
 }

@@ -135,9 +135,9 @@ static void dn_free(device_state *self, void *block, size_t bytes)
 /* --- kernels --- */
 
 static const kernel_fn kernels[OP_COUNT] = {
-#define KERNEL_OF(OP, name) [OP_##OP] = dn_##name,
-    OP_LIST_NETWORK(KERNEL_OF)
-#undef KERNEL_OF
+#define OPERATOR(KIND, name, ...) [OP_##KIND] = dn_##name,
+#define STEP_OPERATOR(...)
+#include "tensor/operators.inc"
 };
 
 /* Kernels of our own that convert 16-bit floats piece by piece. */
@@ -240,9 +240,58 @@ static bool has_case(const op_call *call)
     }
 }
 
+/* Whether the kernel takes and gives plain tensors alone. */
+static bool is_plain(op_kind op)
+{
+    switch (op) {
+    case OP_CROSS_ENTROPY:
+    case OP_CROSS_ENTROPY_BACKWARD:
+    case OP_LOG_SOFTMAX:
+    case OP_LOG_SOFTMAX_BACKWARD:
+    case OP_NLL:
+    case OP_NLL_BACKWARD:
+    case OP_MSE:
+    case OP_MSE_BACKWARD:
+    case OP_EMBEDDING:
+    case OP_EMBEDDING_BACKWARD:
+    case OP_EXTREME:
+    case OP_EXTREME_BACKWARD:
+    case OP_CUMSUM:
+    case OP_MATMUL:
+    case OP_LAYER_NORM:
+    case OP_SOFTMAX:
+    case OP_ATTENTION:
+    case OP_ATTENTION_BACKWARD:
+    case OP_LSTM:
+    case OP_LSTM_BACKWARD:
+    case OP_GRU:
+    case OP_GRU_BACKWARD:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static ls_status run_plain(device_state *self, const op_call *call)
+{
+    for (int i = 0; i < call->n_in; i++) {
+        void *data;
+
+        if (call->in[i] != NULL)
+            LS_TRY(dn_host->tensor_plain(call->in[i], &data));
+    }
+    for (int i = 0; i < call->n_out; i++) {
+        if (call->out[i] != NULL && call->out[i]->storage == NULL)
+            LS_TRY(dn_host->tensor_place(call->out[i], NULL, 0));
+    }
+    return kernels[call->op](self, call);
+}
+
 static kernel_fn find_kernel(device_state *self, const op_call *call)
 {
-    return call->op < OP_COUNT && is_ours(self, call) && has_case(call) ? kernels[call->op] : NULL;
+    if (call->op >= OP_COUNT || !is_ours(self, call) || !has_case(call))
+        return NULL;
+    return is_plain(call->op) ? run_plain : kernels[call->op];
 }
 
 static const char *slow_type(device_state *self, ls_dtype type)

@@ -337,12 +337,10 @@ static void attend_blocks(void *arg, size_t begin, size_t end, size_t thread)
     }
 }
 
-/* The call with inputs in[] in the order of backward; all are made plain. */
-static ls_status open_call(device_state *self, const op_call *call, ls_tensor *const *in,
-                           attention *a)
+/* The call with inputs in[] in the order of backward. */
+static void open_call(device_state *self, const op_call *call, ls_tensor *const *in, attention *a)
 {
     const op_attrs *attrs = &call->attrs;
-    void *data = NULL;
 
     *a = (attention){.simd = self->simd,
                      .attrs = attrs,
@@ -351,21 +349,13 @@ static ls_status open_call(device_state *self, const op_call *call, ls_tensor *c
     a->width = round_up(a->sizes.width, LANES);
     a->values = round_up(a->sizes.values, LANES);
     for (int i = 0; i < N_IN; i++) {
-        if (in[i] == NULL)
-            continue;
-        LS_TRY(dn_host->tensor_plain(in[i], &data));
-        if (in[i]->dtype == LS_U8)
-            a->excluded = data;
+        if (in[i] != NULL && in[i]->dtype == LS_U8)
+            a->excluded = dn_data(in[i]);
         else
-            a->in[i] = data;
+            a->in[i] = dn_data(in[i]);
     }
-    for (int i = 0; i < call->n_out && i < 3; i++) {
-        if (call->out[i] == NULL)
-            continue;
-        LS_TRY(dn_host->tensor_place(call->out[i], NULL, 0));
+    for (int i = 0; i < call->n_out && i < 3; i++)
         a->out[i] = dn_data(call->out[i]);
-    }
-    return LS_OK;
 }
 
 /* Runs `fn` on n units of `cost` scores. */
@@ -389,7 +379,7 @@ ls_status dn_attention(device_state *self, const op_call *call)
     attention a;
     size_t n_blocks;
 
-    LS_TRY(open_call(self, call, in, &a));
+    open_call(self, call, in, &a);
     n_blocks = (a.sizes.queries + BLOCK_QUERIES - 1) / BLOCK_QUERIES;
     return run(self, &a, call->in[0]->device, false, attend_blocks, a.sizes.n * n_blocks,
                BLOCK_QUERIES * a.sizes.keys);
@@ -486,7 +476,7 @@ ls_status dn_attention_backward(device_state *self, const op_call *call)
 {
     attention a;
 
-    LS_TRY(open_call(self, call, call->in, &a));
+    open_call(self, call, call->in, &a);
     return run(self, &a, call->in[0]->device, true, attend_back, a.sizes.n,
                a.sizes.queries * a.sizes.keys);
 }

@@ -207,7 +207,7 @@ void layout_free_all(device_state *self)
 
 void *dn_data(const ls_tensor *t)
 {
-    return (char *)t->storage->data + t->offset;
+    return t == NULL ? NULL : (char *)t->storage->data + t->offset;
 }
 
 ls_status layout_place_bytes(ls_tensor *t, const layout *l, size_t bytes)

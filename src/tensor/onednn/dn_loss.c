@@ -8,15 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-static ls_status all_plain(ls_tensor *const *tensors, int n)
-{
-    void *data;
-
-    for (int i = 0; i < n; i++)
-        LS_TRY(dn_host->tensor_plain(tensors[i], &data));
-    return LS_OK;
-}
-
 static ls_status check_targets(const int64_t *targets, size_t n_rows, int64_t n_classes)
 {
     for (size_t n = 0; n < n_rows; n++) {
@@ -58,23 +49,15 @@ ls_status dn_cross_entropy(device_state *self, const op_call *call)
     const size_t n_rows = (size_t)call->in[0]->dims[0];
     const size_t n_classes = (size_t)call->in[0]->dims[1];
     const bool keep = call->out[1] != NULL;
+    const float *logits = dn_data(call->in[0]);
+    const int64_t *targets = dn_data(call->in[1]);
+    float *probabilities = dn_data(call->out[1]);
     ls_tensor *row = NULL;
-    const int64_t *targets;
-    const float *logits;
-    float *probabilities;
     double sum = 0;
 
-    LS_TRY(all_plain(call->in, 2));
-    logits = dn_data(call->in[0]);
-    targets = dn_data(call->in[1]);
     LS_TRY(check_targets(targets, n_rows, call->in[0]->dims[1]));
-    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
-    if (keep)
-        LS_TRY(dn_host->tensor_place(call->out[1], NULL, 0));
-    else
+    if (!keep)
         LS_TRY(dn_floats(call->in[0]->device, n_classes, &row, &probabilities));
-    if (keep)
-        probabilities = dn_data(call->out[1]);
     for (size_t n = 0; n < n_rows; n++)
         sum += row_loss(self->simd, logits + n * n_classes, n_classes, (size_t)targets[n],
                         call->attrs.label_smoothing, probabilities + (keep ? n * n_classes : 0));
@@ -91,17 +74,11 @@ ls_status dn_cross_entropy_backward(device_state *self, const op_call *call)
     const double smoothing = call->attrs.label_smoothing;
     const float spread = (float)(smoothing / (double)n_classes);
     const float hit = (float)(1 - smoothing);
-    const float *probabilities;
-    const int64_t *targets;
-    float *dlogits;
-    float factor;
+    const float *probabilities = dn_data(call->in[0]);
+    const int64_t *targets = dn_data(call->in[1]);
+    const float factor = (float)((double)*(const float *)dn_data(call->in[2]) / (double)n_rows);
+    float *dlogits = dn_data(call->out[0]);
 
-    LS_TRY(all_plain(call->in, 3));
-    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
-    probabilities = dn_data(call->in[0]);
-    targets = dn_data(call->in[1]);
-    factor = (float)((double)*(const float *)dn_data(call->in[2]) / (double)n_rows);
-    dlogits = dn_data(call->out[0]);
     for (size_t n = 0; n < n_rows; n++) {
         float *row = dlogits + n * n_classes;
         const float *p = probabilities + n * n_classes;
@@ -161,12 +138,11 @@ static void log_softmax_rows_back(void *arg, size_t begin, size_t end, size_t th
 
 ls_status dn_log_softmax(device_state *self, const op_call *call)
 {
-    softmax_work w = {.simd = self->simd, .n_classes = (size_t)call->in[0]->dims[1]};
+    softmax_work w = {.simd = self->simd,
+                      .n_classes = (size_t)call->in[0]->dims[1],
+                      .in = dn_data(call->in[0]),
+                      .out = dn_data(call->out[0])};
 
-    LS_TRY(all_plain(call->in, 1));
-    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
-    w.in = dn_data(call->in[0]);
-    w.out = dn_data(call->out[0]);
     threads_for(self, (size_t)call->in[0]->dims[0], w.n_classes, log_softmax_rows, &w);
     return LS_OK;
 }
@@ -174,13 +150,12 @@ ls_status dn_log_softmax(device_state *self, const op_call *call)
 /* dx = dy - softmax(x) sum dy */
 ls_status dn_log_softmax_backward(device_state *self, const op_call *call)
 {
-    softmax_work w = {.simd = self->simd, .n_classes = (size_t)call->in[0]->dims[1]};
+    softmax_work w = {.simd = self->simd,
+                      .n_classes = (size_t)call->in[0]->dims[1],
+                      .in = dn_data(call->in[0]),
+                      .dy = dn_data(call->in[1]),
+                      .out = dn_data(call->out[0])};
 
-    LS_TRY(all_plain(call->in, 2));
-    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
-    w.in = dn_data(call->in[0]);
-    w.dy = dn_data(call->in[1]);
-    w.out = dn_data(call->out[0]);
     threads_for(self, (size_t)call->in[0]->dims[0], w.n_classes, log_softmax_rows_back, &w);
     return LS_OK;
 }
@@ -189,16 +164,12 @@ ls_status dn_nll(device_state *self, const op_call *call)
 {
     const size_t n_rows = (size_t)call->in[0]->dims[0];
     const size_t n_classes = (size_t)call->in[0]->dims[1];
-    const int64_t *targets;
-    const float *x;
+    const float *x = dn_data(call->in[0]);
+    const int64_t *targets = dn_data(call->in[1]);
     double sum = 0;
 
     LS_UNUSED(self);
-    LS_TRY(all_plain(call->in, 2));
-    x = dn_data(call->in[0]);
-    targets = dn_data(call->in[1]);
     LS_TRY(check_targets(targets, n_rows, call->in[0]->dims[1]));
-    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
     for (size_t n = 0; n < n_rows; n++)
         sum -= (double)x[n * n_classes + (size_t)targets[n]];
     *(float *)dn_data(call->out[0]) = (float)(sum / (double)n_rows);
@@ -210,16 +181,11 @@ ls_status dn_nll_backward(device_state *self, const op_call *call)
 {
     const size_t n_rows = (size_t)call->in[0]->dims[0];
     const size_t n_classes = (size_t)call->in[0]->dims[1];
-    const int64_t *targets;
-    double dloss;
-    float *dx;
+    const int64_t *targets = dn_data(call->in[1]);
+    const double dloss = (double)*(const float *)dn_data(call->in[2]);
+    float *dx = dn_data(call->out[0]);
 
     LS_UNUSED(self);
-    LS_TRY(all_plain(call->in + 1, 2));
-    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
-    targets = dn_data(call->in[1]);
-    dloss = (double)*(const float *)dn_data(call->in[2]);
-    dx = dn_data(call->out[0]);
     memset(dx, 0, n_rows * n_classes * sizeof(*dx));
     for (size_t n = 0; n < n_rows; n++)
         dx[n * n_classes + (size_t)targets[n]] = (float)(-dloss / (double)n_rows);
@@ -231,15 +197,11 @@ ls_status dn_nll_backward(device_state *self, const op_call *call)
 ls_status dn_mse(device_state *self, const op_call *call)
 {
     const size_t count = call->in[0]->count;
-    const float *prediction;
-    const float *target;
+    const float *prediction = dn_data(call->in[0]);
+    const float *target = dn_data(call->in[1]);
     double sum = 0;
 
     LS_UNUSED(self);
-    LS_TRY(all_plain(call->in, 2));
-    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
-    prediction = dn_data(call->in[0]);
-    target = dn_data(call->in[1]);
     for (size_t i = 0; i < count; i++) {
         const double difference = (double)prediction[i] - (double)target[i];
 
@@ -253,24 +215,16 @@ ls_status dn_mse(device_state *self, const op_call *call)
 ls_status dn_mse_backward(device_state *self, const op_call *call)
 {
     const size_t count = call->in[0]->count;
-    const float *prediction;
-    const float *target;
-    double factor;
+    const float *prediction = dn_data(call->in[0]);
+    const float *target = dn_data(call->in[1]);
+    const double factor = 2 * (double)*(const float *)dn_data(call->in[2]) / (double)count;
 
     LS_UNUSED(self);
-    LS_TRY(all_plain(call->in, 3));
-    prediction = dn_data(call->in[0]);
-    target = dn_data(call->in[1]);
-    factor = 2 * (double)*(const float *)dn_data(call->in[2]) / (double)count;
     for (int side = 0; side < 2; side++) {
         const float signed_factor = (float)(side == 0 ? factor : -factor);
-        float *out;
+        float *out = dn_data(call->out[side]);
 
-        if (call->out[side] == NULL)
-            continue;
-        LS_TRY(dn_host->tensor_place(call->out[side], NULL, 0));
-        out = dn_data(call->out[side]);
-        for (size_t i = 0; i < count; i++)
+        for (size_t i = 0; i < count && out != NULL; i++)
             out[i] = (prediction[i] - target[i]) * signed_factor;
     }
     return LS_OK;

@@ -122,7 +122,7 @@ static void run_plain(const device_state *self, const op_call *call, point_work 
     const ls_tensor *a = call->in[0];
 
     w->a = dn_data(a);
-    w->b = b == NULL ? NULL : dn_data(b);
+    w->b = dn_data(b);
     w->out = dn_data(call->out[0]);
     run_elements(self, w, a->dtype, a->count);
 }

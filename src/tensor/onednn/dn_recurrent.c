@@ -52,27 +52,16 @@ static ls_status run_step(device_state *self, const op_call *call, int state, in
                           step_work w)
 {
     const size_t rows = (size_t)call->in[state]->dims[0];
-    void *data;
 
     w.simd = self->simd;
     w.position = call->attrs.begin;
     w.n = (size_t)call->in[state]->dims[1];
-    for (int i = 0; i < call->n_in; i++) {
-        data = NULL;
-        if (call->in[i] != NULL)
-            LS_TRY(dn_host->tensor_plain(call->in[i], &data));
-        if (i == lengths)
-            w.lengths = data;
-        else
-            w.in[i] = data;
-    }
+    w.lengths = dn_data(call->in[lengths]);
     LS_TRY(check_lengths(call, w.lengths, rows));
-    for (int i = 0; i < call->n_out; i++) {
-        if (call->out[i] == NULL)
-            continue;
-        LS_TRY(dn_host->tensor_place(call->out[i], NULL, 0));
+    for (int i = 0; i < call->n_in; i++)
+        w.in[i] = i == lengths ? NULL : dn_data(call->in[i]);
+    for (int i = 0; i < call->n_out; i++)
         w.out[i] = dn_data(call->out[i]);
-    }
     threads_for(self, rows, UNIT_COST * w.n, run_range, &w);
     return LS_OK;
 }

@@ -21,21 +21,19 @@ typedef struct row_work {
     float *out;
 } row_work;
 
-/* Makes the inputs plain, places out[0], and runs `fn` on the rows of in[0]. */
+/* Runs `fn` on the rows of in[0]. */
 static ls_status run_rows(device_state *self, const op_call *call, range_fn fn)
 {
     const axis_parts p = axis_rows(call->in[0]);
-    void *in[3] = {NULL, NULL, NULL};
-    row_work w = {
-        .simd = self->simd, .n = p.n, .f = call->attrs.binary, .reverse = call->attrs.reverse};
+    row_work w = {.simd = self->simd,
+                  .n = p.n,
+                  .f = call->attrs.binary,
+                  .reverse = call->attrs.reverse,
+                  .x = dn_data(call->in[0]),
+                  .extremes = dn_data(call->in[1]),
+                  .dy = dn_data(call->in[2]),
+                  .out = dn_data(call->out[0])};
 
-    for (int i = 0; i < call->n_in; i++)
-        LS_TRY(dn_host->tensor_plain(call->in[i], &in[i]));
-    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
-    w.x = in[0];
-    w.extremes = in[1];
-    w.dy = in[2];
-    w.out = dn_data(call->out[0]);
     threads_for(self, p.outer, p.n, fn, &w);
     return LS_OK;
 }
@@ -151,19 +149,13 @@ static void embedding_columns(void *arg, size_t begin, size_t end, size_t thread
 static ls_status open_embedding(device_state *self, const op_call *call, const ls_tensor *weight,
                                 embedding_work *w)
 {
-    const ls_tensor *indices = call->in[1];
-    void *data[2];
-
-    for (int i = 0; i < 2; i++)
-        LS_TRY(dn_host->tensor_plain(call->in[i], &data[i]));
     *w = (embedding_work){.simd = self->simd,
-                          .indices = data[1],
-                          .n = 1,
+                          .indices = dn_data(call->in[1]),
+                          .n = call->in[1]->count,
                           .columns = (size_t)weight->dims[1],
                           .ignored = call->attrs.begin,
-                          .in = data[0]};
-    for (int i = 0; i < indices->n_dims; i++)
-        w->n *= (size_t)indices->dims[i];
+                          .in = dn_data(call->in[0]),
+                          .out = dn_data(call->out[0])};
     for (size_t i = 0; i < w->n; i++) {
         if (w->indices[i] < 0 || w->indices[i] >= weight->dims[0])
             return dn_fail(LS_EINVAL, "index %lld at position %zu is outside [0, %lld)",
@@ -177,8 +169,6 @@ ls_status dn_embedding(device_state *self, const op_call *call)
     embedding_work w;
 
     LS_TRY(open_embedding(self, call, call->in[0], &w));
-    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
-    w.out = dn_data(call->out[0]);
     threads_for(self, w.n, w.columns, embedding_rows, &w);
     return LS_OK;
 }
@@ -189,7 +179,6 @@ ls_status dn_embedding_backward(device_state *self, const op_call *call)
     embedding_work w;
 
     LS_TRY(open_embedding(self, call, dw, &w));
-    w.out = dn_data(dw);
     if (!call->accumulate)
         memset(w.out, 0, (size_t)dw->dims[0] * w.columns * sizeof(*w.out));
     threads_for(self, w.columns, w.n, embedding_columns, &w);

@@ -113,18 +113,96 @@ static double compare(const op_case *c, ls_dtype type, const op_results *got,
     return worst;
 }
 
+/* Operators whose kernels add in another order than cpu_ref, multiply by a library, or compute in
+ * float32 where cpu_ref computes in float64. All others have cpu_ref's bits. */
+static const struct rounding {
+    op_kind op;
+    bool is_exact_in_float64;
+    const char *exact[3]; /* the results that have cpu_ref's bits nevertheless */
+} roundings[] = {
+    {.op = OP_CONV2D},
+    {.op = OP_LINEAR},
+    {.op = OP_MATMUL},
+    {.op = OP_ATTENTION},
+    {.op = OP_BATCH_NORM, .exact = {"counter"}},
+    {.op = OP_LAYER_NORM},
+    {.op = OP_SOFTMAX, .is_exact_in_float64 = true},
+    {.op = OP_LOG_SOFTMAX},
+    {.op = OP_CROSS_ENTROPY},
+    {.op = OP_MSE},
+    {.op = OP_SQUARES},
+    {.op = OP_CLASS_SUMS},
+    {.op = OP_AVG_POOL2D, .is_exact_in_float64 = true},
+    {.op = OP_EXPAND, .is_exact_in_float64 = true, .exact = {"y"}}, // its backward is a sum
+    {.op = OP_BINARY, .exact = {"y", "a + y", "copy of y"}},        // the same
+    {.op = OP_ACTIVATE},
+    {.op = OP_DROPOUT, .is_exact_in_float64 = true},
+    {.op = OP_LSTM, .is_exact_in_float64 = true},
+    {.op = OP_GRU, .is_exact_in_float64 = true},
+};
+
+/* Functions of an element that are rounded once at most. */
+static bool is_rounded_once(const op_case *c)
+{
+    switch (c->attrs.activation) {
+    case LS_ACT_RELU6:
+    case LS_ACT_ABS:
+    case LS_ACT_SQUARE:
+    case LS_ACT_LEAKY_RELU:
+    case LS_ACT_CLAMP:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool has_bits_of_reference(const op_case *c, ls_dtype type, const char *name)
+{
+    size_t i = 0;
+
+    while (i < LS_COUNT_OF(roundings) && roundings[i].op != c->op)
+        i++;
+    if (i == LS_COUNT_OF(roundings) || (roundings[i].is_exact_in_float64 && type == LS_F64) ||
+        (c->op == OP_ACTIVATE && is_rounded_once(c)))
+        return true;
+    if (c->op == OP_BINARY && c->attrs.binary == BINARY_SQUARE)
+        return false; // the difference and its square are rounded
+    for (int k = 0; k < 3 && roundings[i].exact[k] != NULL; k++) {
+        if (strcmp(roundings[i].exact[k], name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* `want`: cpu_ref's results in the same type. */
+static void check_bits(const op_case *c, ls_dtype type, const op_results *got,
+                       const op_results *want)
+{
+    for (int i = 0; i < got->n; i++) {
+        if (has_bits_of_reference(c, type, got->r[i].name) &&
+            memcmp(got->r[i].values, want->r[i].values, got->r[i].count * sizeof(double)) != 0)
+            fail_msg("%s in %s, %s: other bits than cpu_ref's", c->name, ls_dtype_name(type),
+                     got->r[i].name);
+    }
+}
+
 static void check_case(gpu_host *gpu, ls_device *device, ls_device *reference, const op_case *c,
                        ls_dtype type, run_counts *n)
 {
     const bool is_narrow = type == LS_BF16 || type == LS_F16;
     op_results got = {0};
     op_results want = {0};
+    op_results same = {0};
 
     if ((is_narrow && !op_case_mixes(c)) || (op_case_is_large(c) && type != LS_F32))
         return;
     assert_status(LS_OK, op_case_run(reference, c, is_narrow ? type : LS_F64, &want));
     assert_status(LS_OK, op_case_run(device, c, type, &got));
     n->worst = fmax(n->worst, compare(c, type, &got, &want));
+    if (type == LS_F32)
+        assert_status(LS_OK, op_case_run(reference, c, LS_F32, &same));
+    check_bits(c, type, &got, type == LS_F32 ? &same : &want);
+    op_results_free(&same);
     n->n_cases++;
     check_blocks(gpu, device, c, type, &got);
     op_results_free(&got);
