@@ -6,6 +6,7 @@
 #include "cli/run_flags.h"
 
 #include "base/clock.h"
+#include "base/flag_table.h"
 #include "base/signal_list.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -181,6 +182,7 @@ static void add_output_flags(flag_table *t, run_flags *f)
         {"no-prefix", 0, LS_FLAG_BOOL, &f->no_prefix, 0, 0, "print lines without the rank prefix"},
         {"no-fold", 0, LS_FLAG_BOOL, &f->no_fold, 0, 0,
          "on a terminal, do not merge equal lines of several ranks"},
+        {"help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text; --help=all: with all flags"},
     };
 
     add(t, flags, LS_COUNT_OF(flags));
@@ -210,7 +212,6 @@ static void add_end_flags(flag_table *t, run_flags *f)
         {"logs-specs", 0, LS_FLAG_TEXT, &f->logs_specs, 0, 0,
          "`NAME` must be \"default\": Python plug-ins of torchrun cannot be loaded"},
         {"print-completion", 0, LS_FLAG_TEXT, &f->completion, 0, 0, NULL},
-        {"help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text"},
     };
 
     add(t, flags, LS_COUNT_OF(flags));
@@ -266,15 +267,22 @@ static const char *const torchrun_names[] = {"help",
                                              "print-completion",
                                              NULL};
 
+/* What a first job, on one machine or on several, needs. */
+static const char *const brief_names[] = {
+    "nproc-per-node", "hosts",       "hostfile",    "export",    "nnodes",  "node-rank",
+    "standalone",     "master-addr", "master-port", "net",       "elastic", "max-restarts",
+    "numa-binding",   "log-dir",     "trace",       "no-prefix", "help",    NULL};
+
 static ls_flags describe(bool as_torchrun, const flag_table *table)
 {
     return (ls_flags){.size = sizeof(ls_flags),
                       .program = run_flags_name(as_torchrun),
                       .usage = "[flags] PROG ARGS...",
                       .summary = "Starts PROG as the ranks of a job and supervises them.",
-                      .tables = {table->flags},
-                      .n = {table->n},
+                      .tables = {NULL, table->flags},
+                      .n = {0, table->n},
                       .takes_rest = 1,
+                      .brief = brief_names,
                       .abbreviated = as_torchrun ? torchrun_names : NULL};
 }
 
@@ -303,8 +311,8 @@ static ls_status read_variable(const ls_flags *flags, const ls_flag *flag, const
 /* As in torchrun, PET_A_B sets flag --a-b. The command line is read later and takes precedence. */
 static ls_status read_environment(const ls_flags *flags)
 {
-    for (int i = 0; i < flags->n[0]; i++) {
-        const ls_flag *flag = &flags->tables[0][i];
+    for (int i = 0; i < n_flags(flags); i++) {
+        const ls_flag *flag = flag_at(flags, i);
         char name[64];
         char *value;
 
@@ -527,7 +535,7 @@ static ls_status explain_unknown_flag(const char *name, bool as_torchrun)
     for (size_t i = 0; i < LS_COUNT_OF(flags_of_others); i++)
         if (strlen(flags_of_others[i][0]) == n && memcmp(flags_of_others[i][0], bare, n) == 0)
             return ls_fail(LS_EINVAL,
-                           "unknown flag %.*s, which mpirun has: %s (%s --help lists all)",
+                           "unknown flag %.*s, which mpirun has: %s (%s --help=all lists all)",
                            (int)(n + (size_t)(bare - name)), name, flags_of_others[i][1],
                            run_flags_name(as_torchrun));
     return LS_EINVAL; // as it was
@@ -564,7 +572,7 @@ ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv, 
     if (f->completion != NULL)
         return ls_fail(LS_EUNSUPPORTED,
                        "--print-completion %s: not supported (torchrun's comes from the Python "
-                       "package shtab); %s --help lists all flags",
+                       "package shtab); %s --help=all lists all flags",
                        f->completion, run_flags_name(as_torchrun));
     if (*rest == argc)
         return ls_fail(LS_EINVAL, "no program given; usage: %s [flags] PROG ARGS...",
@@ -573,7 +581,7 @@ ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv, 
     return settle(f);
 }
 
-int run_flags_help(bool as_torchrun)
+int run_flags_help(bool as_torchrun, bool with_all)
 {
     static run_flags f;
     flag_table table;
@@ -582,5 +590,7 @@ int run_flags_help(bool as_torchrun)
     set_defaults(&f, as_torchrun);
     make_table(&table, &f);
     flags = describe(as_torchrun, &table);
+    if (with_all)
+        flags.brief = NULL;
     return print_help(&flags);
 }
