@@ -8,6 +8,8 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
+
 /* Zeroed memory for count * size bytes; NULL, without an error text, when there is none or the
  * product overflows. 0 bytes give a unique pointer. */
 void *ls_calloc(size_t count, size_t size);

@@ -271,12 +271,11 @@ static ls_status offer(hosts_check_node *node)
 
 ls_status hosts_check_node_open(const hosts_check_node_options *opt, hosts_check_node **out)
 {
-    hosts_check_node *node = ls_calloc(1, sizeof(*node));
+    hosts_check_node *node;
     ls_status st = LS_OK;
 
     *out = NULL;
-    if (node == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to check this machine");
+    LS_TRY(LS_NEW(&node, 1, "to check this machine"));
     node->opt = *opt;
     node->fd = -1;
     frame_reader_init(&node->from_child, MESSAGE_MOST);

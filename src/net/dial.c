@@ -295,11 +295,10 @@ static void begin_round(void *arg)
 
 ls_status dial_open(poller *p, const dial_options *opt, dial **out)
 {
-    dial *d = ls_calloc(1, sizeof(*d));
+    dial *d;
 
     *out = NULL;
-    if (d == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a connection");
+    LS_TRY(LS_NEW(&d, 1, "for a connection"));
     d->loop = p;
     d->opt = *opt;
     poller_timer_set(p, &d->timer, ls_now_ms(), begin_round, d);

@@ -369,14 +369,13 @@ static int compare(const void *a, const void *b)
 
 ls_status net_interfaces(const char *filter, net_interface *out, int max, int *n)
 {
-    candidate *all = ls_calloc(CANDIDATES_MAX, sizeof(*all));
+    candidate *all;
     int n_all = 0;
     int n_found = 0;
     ls_status st;
 
     *n = 0;
-    if (all == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to list the network interfaces");
+    LS_TRY(LS_NEW(&all, CANDIDATES_MAX, "to list the network interfaces"));
     st = list_all(all, &n_all);
     for (int i = 0; i < n_all && st == LS_OK; i++) {
         bool passes;

@@ -329,11 +329,10 @@ static void listener_event(void *arg, unsigned events)
 
 ls_status listener_create(poller *p, const listener_options *opt, listener **out)
 {
-    listener *l = ls_calloc(1, sizeof(*l));
+    listener *l;
 
     *out = NULL;
-    if (l == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a listener");
+    LS_TRY(LS_NEW(&l, 1, "for a listener"));
     l->loop = p;
     l->opt = *opt;
     l->n_slots = opt->n_expected < SLOTS_LEAST  ? SLOTS_LEAST

@@ -65,11 +65,10 @@ static void woken(void *arg, unsigned events)
 
 ls_status poller_create(poller **out)
 {
-    poller *p = ls_calloc(1, sizeof(*p));
+    poller *p;
     ls_status st;
 
-    if (p == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a poller");
+    LS_TRY(LS_NEW(&p, 1, "for a poller"));
     list_init(&p->watches);
     list_init(&p->dead);
     list_init(&p->timers);
@@ -127,12 +126,12 @@ void poller_forked(const poller *p)
 
 ls_status poller_watch(poller *p, int fd, unsigned events, poll_fn fn, void *arg, poll_watch **out)
 {
-    poll_watch *w = ls_calloc(1, sizeof(*w));
-    struct epoll_event event = {.events = epoll_bits(events), .data.ptr = w};
+    struct epoll_event event = {.events = epoll_bits(events)};
+    poll_watch *w;
 
     *out = NULL;
-    if (w == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to watch a descriptor");
+    LS_TRY(LS_NEW(&w, 1, "to watch a descriptor"));
+    event.data.ptr = w;
     *w = (poll_watch){.owner = p, .fd = fd, .fn = fn, .arg = arg};
     if (epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
         const ls_status st = ls_fail_errno("cannot watch descriptor %d", fd);

@@ -261,12 +261,11 @@ static ls_status listen_at(user_listener *l)
 
 ls_status user_listener_open(poller *p, const user_listener_options *opt, user_listener **out)
 {
-    user_listener *l = ls_calloc(1, sizeof(*l));
+    user_listener *l;
     ls_status st;
 
     *out = NULL;
-    if (l == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a listener");
+    LS_TRY(LS_NEW(&l, 1, "for a listener"));
     l->loop = p;
     l->opt = *opt;
     l->listen_fd = -1;

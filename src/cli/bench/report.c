@@ -156,12 +156,11 @@ static void put_ranks(json_writer *w, const char *device, const rank_facts *rank
 
 static ls_status begin(const bench_options *opt, const rank_facts *ranks, int n, bench_report **out)
 {
-    bench_report *r = ls_calloc(1, sizeof(*r));
+    bench_report *r;
     json_writer *w;
     ls_status st;
 
-    if (r == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the report");
+    LS_TRY(LS_NEW(&r, 1, "for the report"));
     r->opt = opt;
     st = make_file(r);
     if (st != LS_OK) {
@@ -201,8 +200,8 @@ ls_status bench_report_open(ls_comm *world, int color, const bench_options *opt,
     own.color = color;
     own.local_rank = ls_comm_local_rank(world);
     (void)gethostname(own.host, HOST_BYTES - 1);
-    if (is_writer && (all = ls_calloc((size_t)n, sizeof(*all))) == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d ranks", n);
+    if (is_writer)
+        LS_TRY(LS_NEW(&all, (size_t)n, "for %d ranks", n));
     st = ls_gather(world, &own, all, sizeof(own), LS_U8, 0, NULL);
     if (st == LS_OK) {
         const ls_status begun = is_writer ? begin(opt, all, n, out) : LS_OK;

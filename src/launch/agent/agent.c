@@ -229,9 +229,7 @@ ls_status agent_run(const agent_spec *spec, agent_result *out)
     memset(out, 0, sizeof(*out));
     if (spec->n_ranks < 1 && spec->hosts == NULL)
         return ls_fail(LS_EINVAL, "%d ranks cannot be started", spec->n_ranks);
-    a = ls_calloc(1, sizeof(*a));
-    if (a == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for an agent");
+    LS_TRY(LS_NEW(&a, 1, "for an agent"));
     st = agent_open(a, spec, out);
     if (st == LS_OK)
         st = run_loop(a);

@@ -266,9 +266,7 @@ ls_status metrics_port_open(agent_view *v, poller *p, int port, metrics_port **o
     LS_TRY(config_text(CONFIG_METRICS_USERS, &users));
     if (!text_equal(users, "own") && !text_equal(users, "all"))
         return ls_fail(LS_EINVAL, "LOCKSTEP_METRICS_USERS=%.20s: must be own or all", users);
-    m = ls_calloc(1, sizeof(*m));
-    if (m == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for --metrics-port");
+    LS_TRY(LS_NEW(&m, 1, "for --metrics-port"));
     m->view = v;
     m->loop = p;
     m->is_for_all = text_equal(users, "all");

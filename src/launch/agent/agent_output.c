@@ -454,9 +454,7 @@ ls_status agent_output_open(agent_output *o)
     const int n = o->ctx->spec->n_ranks; /* may be 0 */
 
     open_sinks(o);
-    o->ranks = ls_calloc((size_t)n + 1, sizeof(*o->ranks));
-    if (o->ranks == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the output of %d rank%s", n, text_plural(n));
+    LS_TRY(LS_NEW(&o->ranks, (size_t)n + 1, "for the output of %d rank%s", n, text_plural(n)));
     agent_output_reset(o);
     return LS_OK;
 }

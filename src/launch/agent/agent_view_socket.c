@@ -130,12 +130,11 @@ static void on_connection(void *socket, unsigned events)
 
 ls_status view_socket_open(agent_view *v, poller *p, const char *agent_name, view_socket **out)
 {
-    view_socket *s = ls_calloc(1, sizeof(*s));
+    view_socket *s;
     net_address at;
     ls_status st;
 
-    if (s == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the socket of lockstep top");
+    LS_TRY(LS_NEW(&s, 1, "for the socket of lockstep top"));
     s->view = v;
     s->loop = p;
     s->fd = -1;

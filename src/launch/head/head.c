@@ -317,38 +317,35 @@ static ls_status name_job(head *h)
     return head_job_key(&h->key, h->job, &h->job_key);
 }
 
-head *head_allocate(poller *p, const head_options *opt)
+ls_status head_allocate(poller *p, const head_options *opt, head **out)
 {
-    head *h = ls_calloc(1, sizeof(*h));
+    head *h;
 
-    if (h == NULL)
-        return NULL;
+    *out = NULL;
+    LS_TRY(LS_NEW(&h, 1, "for the head of a job"));
     h->loop = p;
     h->opt = *opt;
     h->key = *opt->key;
     h->silence_ms = net_silence_ms();
     list_init(&h->nodes);
     list_init(&h->gone);
-    return h;
+    *out = h;
+    return LS_OK;
 }
 
 ls_status head_create(poller *p, const head_options *opt, head **out)
 {
-    head *h = head_allocate(p, opt);
     ls_status st;
 
-    *out = NULL;
-    if (h == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the head of a job");
-    st = rdzv_create(&opt->rendezvous, ls_now_ms(), &h->machine);
+    LS_TRY(head_allocate(p, opt, out));
+    st = rdzv_create(&opt->rendezvous, ls_now_ms(), &(*out)->machine);
     if (st == LS_OK)
-        st = name_job(h);
+        st = name_job(*out);
     if (st != LS_OK) {
-        head_destroy(h);
-        return st;
+        head_destroy(*out);
+        *out = NULL;
     }
-    *out = h;
-    return LS_OK;
+    return st;
 }
 
 ls_status head_listen(head *h, const net_address *at, net_address *bound)

@@ -285,9 +285,7 @@ static ls_status keep(struct elastic *e, const recovery_result *r)
 {
     ls_free(e->held);
     e->n_held = 0;
-    e->held = ls_calloc((size_t)r->n_actions, sizeof(*e->held));
-    if (e->held == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d actions", r->n_actions);
+    LS_TRY(LS_NEW(&e->held, (size_t)r->n_actions, "for %d actions", r->n_actions));
     memcpy(e->held, r->actions, (size_t)r->n_actions * sizeof(*e->held));
     e->n_held = r->n_actions;
     return LS_OK;
@@ -545,17 +543,14 @@ static ls_status open_store(head *h, struct elastic *e)
 
 static ls_status open_members(head *h, int n_slots)
 {
-    struct elastic *e = ls_calloc(1, sizeof(*h->elastic));
     const size_t n = (size_t)n_slots;
+    struct elastic *e;
 
-    h->elastic = e;
-    if (e == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the members of a job");
+    LS_TRY(LS_NEW(&h->elastic, 1, "for the members of a job"));
+    e = h->elastic;
     e->n_slots = n_slots;
-    e->slots = ls_calloc(n, sizeof(*e->slots));
-    e->checks = ls_calloc(n, sizeof(*e->checks));
-    if (e->slots == NULL || e->checks == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d members of a job", n_slots);
+    LS_TRY(LS_NEW(&e->slots, n, "for %d members of a job", n_slots));
+    LS_TRY(LS_NEW(&e->checks, n, "for %d members of a job", n_slots));
     return LS_OK;
 }
 

@@ -141,7 +141,7 @@ struct head {
 };
 
 /* --- head.c --- */
-head *head_allocate(poller *p, const head_options *opt); /* NULL: no memory */
+LS_MUST_USE ls_status head_allocate(poller *p, const head_options *opt, head **out); /* NULL: no memory */
 void head_event(head *h, const rdzv_event *event);
 /* The job cannot go on here: handled as a failure of the view's first node. */
 void head_fail_generation(head *h, const char *why);

@@ -397,10 +397,9 @@ static ls_status open_hub(head *h)
 
 ls_status head_open_next_hub(head *h, int n)
 {
-    head_rank *ranks = ls_calloc((size_t)n, sizeof(*ranks));
+    head_rank *ranks;
 
-    if (ranks == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d rank%s", n, text_plural(n));
+    LS_TRY(LS_NEW(&ranks, (size_t)n, "for %d rank%s", n, text_plural(n)));
     ls_free(h->ranks);
     h->ranks = ranks;
     h->world_size = n;

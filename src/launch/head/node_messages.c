@@ -101,9 +101,7 @@ ls_status node_read_hello(const frame *f, node_hello *out)
     out->hello.n_per_node = read_int(&r, 0, RDZV_NODES_MAX);
     r.failed |= r.bytes - r.at != (size_t)out->hello.n_per_node * 4;
     if (!r.failed && out->hello.n_per_node > 0) {
-        out->per_node = ls_calloc((size_t)out->hello.n_per_node, sizeof(*out->per_node));
-        if (out->per_node == NULL)
-            return ls_fail(LS_ENOMEM, "no memory for a list of nodes");
+        LS_TRY(LS_NEW(&out->per_node, (size_t)out->hello.n_per_node, "for a list of nodes"));
         for (int i = 0; i < out->hello.n_per_node; i++)
             out->per_node[i] = read_int(&r, 0, INT32_MAX);
     }

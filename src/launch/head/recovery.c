@@ -424,9 +424,7 @@ ls_status recovery_create(const recovery_options *opt, recovery **out)
                        " ms is not possible",
                        opt->min_ranks, opt->n_slots, text_plural(opt->n_slots),
                        opt->max_replacements, opt->meet_ms);
-    r = ls_calloc(1, sizeof(*r));
-    if (r == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the members of a job");
+    LS_TRY(LS_NEW(&r, 1, "for the members of a job"));
     r->opt = *opt;
     capacity = (size_t)opt->n_slots + (size_t)opt->max_replacements;
     r->capacity = (int)capacity;

@@ -628,9 +628,7 @@ ls_status rdzv_create(const rdzv_options *opt, int64_t now_ms, rdzv **out)
     ls_status st;
 
     LS_TRY(check_options(opt));
-    m = ls_calloc(1, sizeof(*m));
-    if (m == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the rendezvous");
+    LS_TRY(LS_NEW(&m, 1, "for the rendezvous"));
     m->opt = *opt;
     st = allocate(m);
     if (st != LS_OK) {

@@ -454,11 +454,10 @@ ls_status standby_create(poller *p, const standby_options *opt, standby **out)
                                              .to = HANDSHAKE_ANY_RANK,
                                              .security = opt->security},
                                 .accepted = on_accepted};
-    standby *s = ls_calloc(1, sizeof(*s));
+    standby *s;
     ls_status st;
 
-    if (s == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a standby head");
+    LS_TRY(LS_NEW(&s, 1, "for a standby head"));
     s->loop = p;
     s->opt = *opt;
     listens.self = s;

@@ -57,9 +57,7 @@ static ls_status read_state(wire_reader *r, standby_message *out)
 
     if (r->failed || n > SUCCESSION_NODES_MAX)
         return ls_fail(LS_EPROTO, "the state of a head names %u nodes", n);
-    out->addresses = ls_calloc(n + 1, sizeof(*out->addresses));
-    if (out->addresses == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %u addresses", n);
+    LS_TRY(LS_NEW(&out->addresses, n + 1, "for %u addresses", n));
     out->n_addresses = (int)n;
     for (uint32_t i = 0; i < n; i++)
         read_address(r, &out->addresses[i]);

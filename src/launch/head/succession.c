@@ -651,9 +651,7 @@ ls_status succession_create(const succession_options *opt, int64_t now_ms, succe
         opt->self >= opt->n_nodes || opt->head < 0 || opt->head >= opt->n_nodes)
         return ls_fail(LS_EINVAL, "a standby head on node %d of %d, with the head on node %d",
                        opt->self, opt->n_nodes, opt->head);
-    s = ls_calloc(1, sizeof(*s));
-    if (s == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a standby head");
+    LS_TRY(LS_NEW(&s, 1, "for a standby head"));
     s->opt = *opt;
     s->n_actions_max = opt->n_nodes + ACTIONS_MORE;
     s->peers = ls_calloc((size_t)opt->n_nodes, sizeof(*s->peers));

@@ -190,10 +190,7 @@ bool leftover_examine(const leftover_scan *s, pid_t pid, leftover *out)
 static ls_status append(leftovers *list, const leftover *item)
 {
     if (list->n % 16 == 0) {
-        leftover *grown = ls_realloc(list->items, (size_t)list->n + 16, sizeof(*grown));
-        if (grown == NULL)
-            return ls_fail(LS_ENOMEM, "no memory for a list of processes");
-        list->items = grown;
+        LS_TRY(LS_RESIZE(&list->items, (size_t)list->n + 16, "for a list of processes"));
     }
     list->items[list->n++] = *item;
     return LS_OK;

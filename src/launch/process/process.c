@@ -282,10 +282,7 @@ void process_close_all_but(const int *keep, int n)
 static ls_status add_fd(process_fds *list, int *capacity, int fd)
 {
     if (list->n == *capacity) {
-        int *grown = ls_realloc(list->fds, (size_t)*capacity * 2 + 64, sizeof(*grown));
-        if (grown == NULL)
-            return ls_fail(LS_ENOMEM, "no memory for a list of descriptors");
-        list->fds = grown;
+        LS_TRY(LS_RESIZE(&list->fds, (size_t)*capacity * 2 + 64, "for a list of descriptors"));
         *capacity = *capacity * 2 + 64;
     }
     list->fds[list->n++] = fd;

@@ -95,12 +95,11 @@ static ls_status check_agent(int fd)
 
 ls_status view_client_open(const char *agent_name, view_client **out)
 {
-    view_client *c = ls_calloc(1, sizeof(*c));
+    view_client *c;
     net_address at;
     ls_status st;
 
-    if (c == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a connection to a job");
+    LS_TRY(LS_NEW(&c, 1, "for a connection to a job"));
     c->fd = -1;
     frame_reader_init(&c->in, ANSWER_MAX);
     st = view_address(agent_name, &at);
