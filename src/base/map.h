@@ -64,6 +64,10 @@ static inline void list_remove(list_node *node)
 // NOLINTBEGIN(bugprone-macro-parentheses): a declared name cannot be in parentheses
 #define list_for_each(it, head)                                                                    \
     for (list_node *it = (head)->next; (it) != (head); (it) = (it)->next)
+/* The same by the structs, whose list_node is `member`. */
+#define list_for_each_entry(type, entry, head, member)                                             \
+    for (type *entry = list_entry((head)->next, type, member); &(entry)->member != (head);         \
+         (entry) = list_entry((entry)->member.next, type, member))
 // NOLINTEND(bugprone-macro-parentheses)
 
 #endif

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/rank_count.h"
+#include "net/reach.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -357,7 +358,7 @@ static ls_status choose_store(run_flags *f)
     net_address master;
     const bool is_here =
         f->has_nodes || f->job.master_addr == NULL ||
-        (net_address_parse(f->job.master_addr, 0, &master) == LS_OK && endpoint_is_local(&master));
+        (net_address_parse(f->job.master_addr, 0, &master) == LS_OK && net_reach_is_local(&master));
 
     f->job.hosts_store = f->store == NULL ? is_here : text_equal(f->store, "agent");
     if (f->job.hosts_store && !is_here)

@@ -180,16 +180,11 @@ static int64_t first_arrival(const writer *w, const recorder_entry *e, int64_t o
 
 // --- writing ---
 
-static double microseconds(const writer *w, int64_t ns)
-{
-    return (double)(ns - w->first_ns) * 1e-3;
-}
-
 /* Leaves the event open for its args. */
 static void open_event(writer *w, const char *name, const char *category, int rank, int lane,
                        int64_t start_ns, int64_t end_ns)
 {
-    trace_open_event(&w->json, name, category, rank, lane, microseconds(w, start_ns),
+    trace_open_event(&w->json, name, category, rank, lane, (double)(start_ns - w->first_ns) * 1e-3,
                      (double)(end_ns - start_ns) * 1e-3);
 }
 

@@ -267,7 +267,7 @@ static void close_run(struct hosts_check_run *run)
     poller_timer_cancel(&run->wait_report);
     for (int i = 0; run->list != NULL && i < run->n; i++)
         poller_timer_cancel(&run->list[i].limit);
-    poller_unwatch(run->signal_watch);
+    poller_unwatch(&run->signal_watch);
     if (run->signal_fd >= 0) {
         file_close(&run->signal_fd);
         pthread_sigmask(SIG_SETMASK, &run->old_mask, NULL);

@@ -113,8 +113,7 @@ static void send_text(const hosts_check_node *node, hosts_check_message type, co
 
 static void close_child(hosts_check_node *node)
 {
-    poller_unwatch(node->watch);
-    node->watch = NULL;
+    poller_unwatch(&node->watch);
     file_close(&node->fd);
     frame_reader_free(&node->from_child);
     if (node->child > 0) {

@@ -249,13 +249,6 @@ static void judge_outcome(hosts_check *s, int to, int address, net_outcome o, bo
     text_free(&names);
 }
 
-static void judge_addresses(hosts_check *s, int to, bool *marks)
-{
-    for (int a = 0; a < s->hosts[to].offer.n; a++)
-        for (int o = NET_OK + 1; o < NET_OUTCOME_COUNT; o++)
-            judge_outcome(s, to, a, (net_outcome)o, marks);
-}
-
 /*
  * Appends "eth0 10.77.0.12 timed out, eth1 10.78.0.12 refused"; returns the first address that is
  * not of a bridge, or -1.
@@ -443,7 +436,9 @@ ls_status hosts_check_judge_paths(hosts_check *s, bool *marks)
         for (int k = 0; k < m.n; k++) {
             judge_paths_from(s, m.hosts[k]);
             judge_start(s, m.hosts[k]);
-            judge_addresses(s, m.hosts[k], marks);
+            for (int a = 0; a < s->hosts[m.hosts[k]].offer.n; a++)
+                for (int o = NET_OK + 1; o < NET_OUTCOME_COUNT; o++)
+                    judge_outcome(s, m.hosts[k], a, (net_outcome)o, marks);
         }
         if (s->picks != NULL)
             add_choice(s, m.hosts[0], marks);

@@ -58,8 +58,7 @@ static void begin_round(void *arg);
 
 static void end_attempt(attempt *t)
 {
-    poller_unwatch(t->watch);
-    t->watch = NULL;
+    poller_unwatch(&t->watch);
     file_close(&t->fd);
     handshake_wipe(&t->shake);
 }
@@ -229,8 +228,7 @@ static void on_attempt(void *arg, unsigned events)
     if (st == LS_OK)
         st = handshake_step(&t->shake, t->fd, &wanted);
     if (st == LS_OK && t->shake.state == HANDSHAKE_DONE) {
-        poller_unwatch(t->watch);
-        t->watch = NULL;
+        poller_unwatch(&t->watch);
         attempt_succeeded(t);
         return;
     }

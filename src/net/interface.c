@@ -51,13 +51,6 @@ static char *read_table(const char *path)
     return file_read(path, TABLE_BYTES, &text, &bytes) == LS_OK ? text : NULL;
 }
 
-static void tables_free(tables *t)
-{
-    ls_free(t->inet6);
-    ls_free(t->route4);
-    ls_free(t->route6);
-}
-
 /* Sets *bytes to the bytes of an address and returns their number. */
 static int address_bytes(const net_address *a, const uint8_t **bytes)
 {
@@ -241,7 +234,9 @@ static ls_status list_all(candidate *all, int *n)
         }
     }
     file_close(&any);
-    tables_free(&t);
+    ls_free(t.inet6);
+    ls_free(t.route4);
+    ls_free(t.route6);
     freeifaddrs(list);
     return LS_OK;
 }

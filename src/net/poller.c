@@ -153,10 +153,12 @@ ls_status poller_change(poll_watch *w, unsigned events)
     return LS_OK;
 }
 
-void poller_unwatch(poll_watch *w)
+void poller_unwatch(poll_watch **watch)
 {
     struct epoll_event unused = {0};
+    poll_watch *w = *watch;
 
+    *watch = NULL;
     if (w == NULL || w->is_dead)
         return;
     epoll_ctl(w->owner->epoll_fd, EPOLL_CTL_DEL, w->fd, &unused);

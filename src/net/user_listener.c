@@ -54,13 +54,6 @@ static ls_status ask_user(user_listener *l, int fd, uid_t *user)
     return st;
 }
 
-static ls_status check_user(const user_listener *l, uid_t user)
-{
-    return user == l->opt.user
-               ? LS_OK
-               : ls_fail(LS_EAUTH, "the connection belongs to user %u", (unsigned)user);
-}
-
 static void log_refusal(user_listener *l, ls_status st)
 {
     if (st != LS_OK && st != LS_ENOTFOUND && log_every(&l->last_refusal_ms, LOG_PAUSE_MS))
@@ -192,8 +185,8 @@ static ls_status check_connection(user_listener *l, int fd, char *peer, bool *is
     LS_TRY(net_address_of_peer(fd, &at));
     net_address_text(peer, NET_ADDRESS_TEXT_MAX, &at);
     st = ask_user(l, fd, &user);
-    if (st == LS_OK)
-        return check_user(l, user);
+    if (st == LS_OK && user != l->opt.user)
+        return ls_fail(LS_EAUTH, "the connection belongs to user %u", (unsigned)user);
     if (st != LS_ENOTFOUND || l->opt.ask == NULL)
         return st;
     *is_asked = true;
@@ -290,7 +283,7 @@ void user_listener_close(user_listener *l)
     poller_timer_cancel(&l->expiry);
     for (int i = 0; i < QUESTIONS_MAX; i++)
         file_close(&l->questions[i].fd);
-    poller_unwatch(l->watch);
+    poller_unwatch(&l->watch);
     file_close(&l->listen_fd);
     file_close(&l->spare_fd);
     ls_free(l);

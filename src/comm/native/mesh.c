@@ -92,8 +92,7 @@ static bool is_lower(const mesh_peer *c)
 
 static void drop_candidate(candidate *k)
 {
-    poller_unwatch(k->watch);
-    k->watch = NULL;
+    poller_unwatch(&k->watch);
     file_close(&k->fd);
     seal_pair_wipe(&k->seals);
 }
@@ -264,8 +263,7 @@ static void on_candidate(void *arg, unsigned events)
         on_candidate_end(k);
         return;
     }
-    poller_unwatch(k->watch);
-    k->watch = NULL;
+    poller_unwatch(&k->watch);
     k->fd = -1; // use_connection() takes it
     use_connection(k->owner, fd, &k->seals, k == &k->owner->outgoing);
 }

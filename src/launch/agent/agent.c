@@ -185,14 +185,6 @@ static bool has_finished(const agent *a)
     return true;
 }
 
-/* The head gives this node its place again, and new ranks. */
-static ls_status rejoin(agent *a)
-{
-    a->finished = 0;
-    a->ctx.place.place.generation = 0;
-    return agent_link_rejoin(&a->link);
-}
-
 static ls_status run_loop(agent *a)
 {
     while (!a->ctx.is_over || a->ctx.phase != AGENT_IDLE) {
@@ -200,8 +192,11 @@ static ls_status run_loop(agent *a)
         if (!has_finished(a))
             continue;
         LS_TRY(finish_ranks(a));
-        if (a->link.is_rejoining && !a->ctx.is_over)
-            LS_TRY(rejoin(a));
+        if (a->link.is_rejoining && !a->ctx.is_over) {
+            a->finished = 0;
+            a->ctx.place.place.generation = 0;
+            LS_TRY(agent_link_rejoin(&a->link));
+        }
     }
     LS_TRY(notify_nodes(a));
     return a->failure == LS_OK && a->hosts != NULL ? agent_hosts_finish(a->hosts) : LS_OK;

@@ -49,8 +49,7 @@ static void end_client(void *arg)
     metrics_client *c = arg;
 
     poller_timer_cancel(&c->limit);
-    poller_unwatch(c->watch);
-    c->watch = NULL;
+    poller_unwatch(&c->watch);
     agent_view_forget(&c->asked);
     text_free(&c->answer);
     file_close(&c->fd);
@@ -293,7 +292,7 @@ void metrics_port_close(metrics_port *m)
     for (int i = 0; i < CLIENTS_MAX; i++)
         if (m->clients[i].fd >= 0)
             end_client(&m->clients[i]);
-    poller_unwatch(m->watch);
+    poller_unwatch(&m->watch);
     file_close(&m->fd);
     ls_free(m);
 }

@@ -38,8 +38,7 @@ static void end_stream(rank_output *r, int which)
     agent_filter_end(r, which);
     if (is_remote(r->owner) && agent_logs_shows(r, which))
         agent_remote_write_output(&r->owner->sinks[0], r->rank, which, NULL, 0);
-    poller_unwatch(r->watch[which]);
-    r->watch[which] = NULL;
+    poller_unwatch(&r->watch[which]);
     file_close(&r->fd[which]);
 }
 
@@ -83,8 +82,7 @@ static void pause_streams(agent_output *o, int which)
 
         if (r->fd[which] < 0 || !agent_logs_shows(r, which))
             continue; /* its lines do not go to this reader */
-        poller_unwatch(r->watch[which]);
-        r->watch[which] = NULL;
+        poller_unwatch(&r->watch[which]);
     }
 }
 
@@ -116,8 +114,7 @@ static void watch_sink(agent_output *o, int which, bool has_bytes)
                      &o->sink_watch[which]) != LS_OK)
         sink->is_broken = true;
     if (!has_bytes) {
-        poller_unwatch(o->sink_watch[which]);
-        o->sink_watch[which] = NULL;
+        poller_unwatch(&o->sink_watch[which]);
     }
 }
 
@@ -324,8 +321,7 @@ void agent_output_end_rank(agent_output *o, int local_rank)
         if (r->fd[which] < 0)
             continue;
         output_end(&r->stream[which]);
-        poller_unwatch(r->watch[which]);
-        r->watch[which] = NULL;
+        poller_unwatch(&r->watch[which]);
         file_close(&r->fd[which]);
     }
     output_free(&r->stream[0]);
@@ -465,7 +461,7 @@ void agent_output_close(agent_output *o)
     log_folder_close(&o->logs);
     output_fold_destroy(o->fold);
     for (int i = 0; i < 2; i++) {
-        poller_unwatch(o->sink_watch[i]);
+        poller_unwatch(&o->sink_watch[i]);
         output_sink_close(&o->sinks[i]);
     }
     ls_free(o->ranks);

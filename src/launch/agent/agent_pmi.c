@@ -27,8 +27,7 @@ static void close_rank(rank_pmi *r)
     if (r->fd < 0)
         return;
     pmi_end_rank(r->owner->server, r->local_rank);
-    poller_unwatch(r->watch);
-    r->watch = NULL;
+    poller_unwatch(&r->watch);
     file_close(&r->fd);
 }
 

@@ -162,7 +162,7 @@ void view_socket_close(view_socket *s)
         if (s->peers[i].is_used)
             frame_link_close(&s->peers[i].link);
     }
-    poller_unwatch(s->watch);
+    poller_unwatch(&s->watch);
     file_close(&s->fd);
     ls_free(s);
 }

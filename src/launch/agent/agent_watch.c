@@ -390,8 +390,7 @@ void agent_on_status(void *rank, unsigned events)
     } while (n > 0 || (n < 0 && (errno == EINTR || errno == ECONNRESET)));
     if (n < 0)
         return;
-    poller_unwatch(r->status_watch);
-    r->status_watch = NULL;
+    poller_unwatch(&r->status_watch);
     file_close(&r->shim_fd);
     shim_ended(r);
 }

@@ -87,8 +87,7 @@ static void on_due(void *arg)
 
 static void stop_watching(stdin_source *s)
 {
-    poller_unwatch(s->watch);
-    s->watch = NULL;
+    poller_unwatch(&s->watch);
 }
 
 /* Sets the watch or the timer for the next read. */

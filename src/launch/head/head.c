@@ -31,8 +31,8 @@ static void on_tick(void *arg)
 
 void head_broadcast_note(head *h, const char *text)
 {
-    list_for_each (it, &h->nodes)
-        head_send_text(list_entry(it, head_node, node), NODE_NOTE, text);
+    list_for_each_entry (head_node, node, &h->nodes, node)
+        head_send_text(node, NODE_NOTE, text);
 }
 
 /* --- the roster --- */
@@ -79,13 +79,10 @@ static void replace_node(head *h, const rdzv_place *place)
 
 static int own_node(const head *h)
 {
-    list_for_each (it, &h->nodes) {
-        const head_node *node = list_entry(it, head_node, node);
-
+    list_for_each_entry (const head_node, node, &h->nodes, node)
         for (int i = 0; node->is_own && i < h->n_places; i++)
             if (h->places[i].conn == node->id)
                 return i;
-    }
     return 0;
 }
 
@@ -211,14 +208,11 @@ static void act_on_node(head *h, head_node *node, const rdzv_action *action)
 /* The end of the job, or a stop: observers have no ranks to end, but print it. */
 static void act_on_observers(const head *h, const rdzv_action *action)
 {
-    list_for_each (it, &h->nodes) {
-        head_node *node = list_entry(it, head_node, node);
-
+    list_for_each_entry (head_node, node, &h->nodes, node)
         if (node->is_observer && action->kind == RDZV_DO_STOP)
             send_stop(node, action);
         else if (node->is_observer)
             send_over(h, node, action);
-    }
 }
 
 static void act(head *h, const rdzv_action *action)

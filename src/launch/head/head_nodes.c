@@ -46,12 +46,9 @@ void head_send_text(head_node *node, node_message type, const char *text)
 
 head_node *head_find_node(const head *h, uint64_t id)
 {
-    list_for_each (it, &h->nodes) {
-        head_node *node = list_entry(it, head_node, node);
-
+    list_for_each_entry (head_node, node, &h->nodes, node)
         if (node->id == id)
             return node;
-    }
     return NULL;
 }
 
@@ -163,33 +160,25 @@ static void hello_timed_out(void *arg)
 /* A node without a heartbeat for too long; NULL: none. */
 static head_node *find_silent(const head *h, int64_t now_ms)
 {
-    list_for_each (it, &h->nodes) {
-        head_node *node = list_entry(it, head_node, node);
-
+    list_for_each_entry (head_node, node, &h->nodes, node)
         if (!node->is_own && !node->is_paused && !node->close_wait.is_set &&
             now_ms - node->link.received_ms > h->silence_ms)
             return node;
-    }
     return NULL;
-}
-
-static bool is_remote(const head_node *node)
-{
-    return !node->is_own && node->id != 0;
 }
 
 bool head_has_remote_nodes(const head *h)
 {
-    list_for_each (it, &h->nodes)
-        if (is_remote(list_entry(it, head_node, node)))
+    list_for_each_entry (const head_node, node, &h->nodes, node)
+        if (!node->is_own && node->id != 0)
             return true;
     return false;
 }
 
 static bool is_alone(const head *h)
 {
-    list_for_each (it, &h->nodes)
-        if (!list_entry(it, head_node, node)->is_own)
+    list_for_each_entry (const head_node, node, &h->nodes, node)
+        if (!node->is_own)
             return false;
     return true;
 }
@@ -213,9 +202,7 @@ void head_beat(void *arg)
     const bool slept = now_ms - h->beat.due_ms > NODE_BEAT_MS; /* messages may still wait */
     head_node *silent;
 
-    list_for_each (it, &h->nodes) {
-        head_node *node = list_entry(it, head_node, node);
-
+    list_for_each_entry (head_node, node, &h->nodes, node) {
         head_send(node, NODE_BEAT, NULL);
         head_compare_clock(node);
     }
@@ -255,9 +242,7 @@ static ls_status handle_standby(head_node *node, const frame *f)
 /* A machine that returns may have noticed its loss before this head has. */
 static void lose_earlier(head *h, uint64_t uid)
 {
-    list_for_each (it, &h->nodes) {
-        head_node *node = list_entry(it, head_node, node);
-
+    list_for_each_entry (head_node, node, &h->nodes, node) {
         if (uid == 0 || node->is_own || node->id == 0 || node->uid != uid)
             continue;
         lose(node, node->link.received_ms, "it has connected again");
@@ -439,12 +424,9 @@ static ls_status handle_pause(head_node *node, const frame *f)
 
     node->is_paused = f->type == NODE_PAUSE;
     h->resumed_ms = ls_now_ms();
-    list_for_each (it, &h->nodes) {
-        head_node *other = list_entry(it, head_node, node);
-
+    list_for_each_entry (head_node, other, &h->nodes, node)
         if (other != node)
             head_send(other, f->type, NULL);
-    }
     return LS_OK;
 }
 
@@ -558,8 +540,8 @@ static head_node *enter(head *h, int fd, const char *peer, bool is_own)
 
 bool head_is_paused(const head *h)
 {
-    list_for_each (it, &h->nodes)
-        if (list_entry(it, head_node, node)->is_paused)
+    list_for_each_entry (const head_node, node, &h->nodes, node)
+        if (node->is_paused)
             return true;
     return false;
 }
@@ -598,9 +580,7 @@ void head_observer_enter(head *h, int fd)
 
 bool head_node_lost(head *h, int number, const char *why)
 {
-    list_for_each (it, &h->nodes) {
-        head_node *node = list_entry(it, head_node, node);
-
+    list_for_each_entry (head_node, node, &h->nodes, node) {
         if (node->is_observer || node->number != number)
             continue;
         lose(node, node->close_wait.is_set ? node->closed_ms : ls_now_ms(), why);

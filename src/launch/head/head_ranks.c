@@ -497,9 +497,7 @@ ls_status head_open_generation(head *h)
 
 void head_close_generation(head *h)
 {
-    list_for_each (it, &h->nodes) {
-        head_node *node = list_entry(it, head_node, node);
-
+    list_for_each_entry (head_node, node, &h->nodes, node) {
         node->place = NULL;
         head_drop_ring(node);
         stream_mux_close(&node->streams);

@@ -159,12 +159,6 @@ static const wire_field welcome[] = {
     WIRE_TEXT(node_welcome, mpi_layout),
 };
 
-/* The job's name becomes part of environments, file names and handshakes. */
-static bool is_job_id(const char *job)
-{
-    return strlen(job) == JOB_ID_BYTES - 1 && strspn(job, "0123456789abcdef") == JOB_ID_BYTES - 1;
-}
-
 static const char *check_welcome(const void *message)
 {
     const node_welcome *v = message;
@@ -176,7 +170,9 @@ static const char *check_welcome(const void *message)
         return "head_node";
     if (p->n_local > p->world_size || p->rank_base > p->world_size - p->n_local)
         return "world_size";
-    if (!is_job_id(v->job))
+    // it becomes part of environments, file names and handshakes
+    if (strlen(v->job) != JOB_ID_BYTES - 1 ||
+        strspn(v->job, "0123456789abcdef") != JOB_ID_BYTES - 1)
         return "job";
     if ((v->hub_port != 0 && v->hub_unix[0] != 0) ||
         (v->members_port != 0 && v->members_unix[0] != 0))

@@ -73,12 +73,6 @@ static void lose_node(rdzv *m, rdzv_node *node, int64_t last_seen_ms, const char
     }
 }
 
-static void reject(rdzv *m, uint64_t conn, const char *text)
-{
-    rdzv_act_text(m, RDZV_DO_REJECT, conn, text);
-    rdzv_act_text(m, RDZV_DO_NOTE, RDZV_HEAD, text);
-}
-
 static void drop_duplicate(rdzv *m, const rdzv_event *e)
 {
     for (int i = 0; i < m->capacity; i++) {
@@ -110,7 +104,8 @@ static void on_arrived(rdzv *m, const rdzv_event *e)
         rdzv_add_node(m, e->conn, e->hello);
         return;
     }
-    reject(m, e->conn, why);
+    rdzv_act_text(m, RDZV_DO_REJECT, e->conn, why);
+    rdzv_act_text(m, RDZV_DO_NOTE, RDZV_HEAD, why);
     if (rdzv_ends_with(m, e->hello))
         rdzv_end_job(m, 1, why);
     if (holder != NULL)

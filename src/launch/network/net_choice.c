@@ -333,12 +333,6 @@ static uint64_t speed_of(const network *w, bool measured)
     return measured ? w->wire_bytes_per_s : w->link_bytes_per_s;
 }
 
-/* Within a factor of 1.5 of the best. */
-static bool is_as_fast(uint64_t speed, uint64_t best)
-{
-    return speed >= best - best / 3;
-}
-
 /* Marks in `alive` the networks as fast as the best. */
 static void keep_fastest(const chooser *c, bool alive[NET_ADDRESSES_MAX])
 {
@@ -351,7 +345,7 @@ static void keep_fastest(const chooser *c, bool alive[NET_ADDRESSES_MAX])
         if (speed_of(&c->found[i], measured) > best)
             best = speed_of(&c->found[i], measured);
     for (int i = 0; i < c->n_found; i++)
-        alive[i] = is_as_fast(speed_of(&c->found[i], measured), best);
+        alive[i] = speed_of(&c->found[i], measured) >= best - best / 3;
 }
 
 static int best_of(const chooser *c, const bool alive[NET_ADDRESSES_MAX])

@@ -87,7 +87,7 @@ static ls_status begin_burst(probe_try *t, size_t bytes);
 static void free_try(probe_try *t)
 {
     poller_timer_cancel(&t->timer);
-    poller_unwatch(t->watch);
+    poller_unwatch(&t->watch);
     file_close(&t->fd);
     handshake_wipe(&t->shake);
     list_remove(&t->node);
@@ -125,8 +125,7 @@ static void wait_for_turn(probe_try *t)
     net_probe *p = t->owner;
 
     poller_timer_cancel(&t->timer);
-    poller_unwatch(t->watch);
-    t->watch = NULL;
+    poller_unwatch(&t->watch);
     t->state = TRY_WAITING;
     t->result->outcome = NET_OK;
     list_remove(&t->node);
@@ -385,8 +384,7 @@ static void pause_try(probe_try *t)
         end_try(t, NET_BROKEN);
         return;
     }
-    poller_unwatch(t->watch);
-    t->watch = NULL;
+    poller_unwatch(&t->watch);
     file_close(&t->fd);
     t->state = TRY_PAUSED;
     poller_timer_set(t->owner->opt.loop, &t->timer, again_ms, connect_again, t);

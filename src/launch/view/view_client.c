@@ -33,11 +33,6 @@ ls_status view_address(const char *agent_name, net_address *out)
 
 /* --- the list of jobs --- */
 
-static bool is_name(const char *text, size_t n)
-{
-    return n == 16 && strspn(text, "0123456789abcdef") >= n;
-}
-
 static bool has_name(char names[][VIEW_NAME], int n, const char *name)
 {
     for (int i = 0; i < n; i++)
@@ -58,7 +53,7 @@ static void take_line(const char *line, size_t bytes, char names[][VIEW_NAME], i
     if (found == NULL || *n == VIEW_JOBS_MAX)
         return;
     found += strlen(prefix);
-    if (!is_name(found, bytes - (size_t)(found - line)))
+    if (bytes - (size_t)(found - line) != 16 || strspn(found, "0123456789abcdef") < 16)
         return;
     text_format(name, sizeof(name), "%.16s", found);
     if (!has_name(names, *n, name))
