@@ -282,12 +282,11 @@ ls_status hosts_check_node_open(const hosts_check_node_options *opt, hosts_check
         st = start_child(node);
     if (st == LS_OK)
         st = offer(node);
-    if (st != LS_OK) {
+    if (st == LS_OK)
+        *out = node;
+    else
         hosts_check_node_close(node);
-        return st;
-    }
-    *out = node;
-    return LS_OK;
+    return st;
 }
 
 void hosts_check_node_close(hosts_check_node *node)

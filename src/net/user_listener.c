@@ -267,12 +267,11 @@ ls_status user_listener_open(poller *p, const user_listener_options *opt, user_l
         l->questions[i].fd = -1;
     net_reserve_fd(&l->spare_fd);
     st = listen_at(l);
-    if (st != LS_OK) {
+    if (st == LS_OK)
+        *out = l;
+    else
         user_listener_close(l);
-        return st;
-    }
-    *out = l;
-    return LS_OK;
+    return st;
 }
 
 void user_listener_close(user_listener *l)

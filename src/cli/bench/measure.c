@@ -126,12 +126,11 @@ ls_status bench_open(ls_comm *world, ls_queue *queue, const bench_options *opt, 
     // a blocking call returns when the operation has ended
     b->issue_ns = opt->cpu_time > 0 && opt->blocking == 0 ? &b->issued_ns : NULL;
     st = prepare(b);
-    if (st != LS_OK) {
+    if (st == LS_OK)
+        *out = b;
+    else
         bench_close(b);
-        return st;
-    }
-    *out = b;
-    return LS_OK;
+    return st;
 }
 
 void bench_close(bench *b)

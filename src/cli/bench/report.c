@@ -87,17 +87,10 @@ static ls_status make_file(bench_report *r)
 
 static ls_status write_file(bench_report *r)
 {
-    file_atomic file;
-    ls_status st;
-
     LS_TRY(text_status(&r->text));
-    LS_TRY(file_atomic_begin(&file, r->path));
-    st = file_write_all(file.fd, r->path, text_str(&r->text), r->text.length);
-    if (st == LS_OK)
-        st = file_atomic_commit(&file);
-    file_atomic_cancel(&file);
-    r->is_written = st == LS_OK;
-    return st;
+    LS_TRY(file_replace(r->path, text_str(&r->text), r->text.length));
+    r->is_written = true;
+    return LS_OK;
 }
 
 /* --- options and ranks --- */

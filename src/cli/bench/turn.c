@@ -54,12 +54,11 @@ ls_status bench_turn_open(const char *at, ls_comm *comm, bench_turn **out)
     st = connect_to(at, &side, &t->fd);
     if (st == LS_OK)
         st = say_hello(t, side, comm);
-    if (st != LS_OK) {
+    if (st == LS_OK)
+        *out = t;
+    else
         bench_turn_close(t);
-        return st;
-    }
-    *out = t;
-    return LS_OK;
+    return st;
 }
 
 void bench_turn_close(bench_turn *t)

@@ -113,9 +113,8 @@ static void watch_sink(agent_output *o, int which, bool has_bytes)
         poller_watch(o->ctx->poller, sink->fd, POLL_WRITE, handlers[which], o,
                      &o->sink_watch[which]) != LS_OK)
         sink->is_broken = true;
-    if (!has_bytes) {
+    if (!has_bytes)
         poller_unwatch(&o->sink_watch[which]);
-    }
 }
 
 static bool is_full(const output_sink *sink)

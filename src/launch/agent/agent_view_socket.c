@@ -145,12 +145,11 @@ ls_status view_socket_open(agent_view *v, poller *p, const char *agent_name, vie
         st = net_listen(&at, NET_STREAM, BACKLOG, &s->fd, NULL);
     if (st == LS_OK)
         st = poller_watch(p, s->fd, POLL_READ, on_connection, s, &s->watch);
-    if (st != LS_OK) {
+    if (st == LS_OK)
+        *out = s;
+    else
         view_socket_close(s);
-        return st;
-    }
-    *out = s;
-    return LS_OK;
+    return st;
 }
 
 void view_socket_close(view_socket *s)

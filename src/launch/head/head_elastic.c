@@ -21,7 +21,6 @@
 #include <string.h>
 
 enum {
-    BACKLOG = 4096,
     VIEWS_MOST = INT16_MAX - 1, /* of a generation: their numbers are parts of the hubs' */
     LOSS_BYTES = 256,
     SHOWN_MOST = 4,      /* losses in one line */
@@ -526,19 +525,9 @@ static ls_status open_store(head *h, struct elastic *e)
     const hub_options options = {.key = &h->job_key,
                                  .security = h->opt.security,
                                  .events = {.self = h, .stored = on_stored}};
-    net_address at;
-    int fd;
 
     LS_TRY(hub_create(h->loop, &options, &e->store));
-    LS_TRY(net_address_fresh_unix("members", &at));
-    LS_TRY(hub_listen(e->store, &at, &e->at_unix));
-    if (!head_has_remote_ranks(h) || h->has_standby)
-        return LS_OK;
-    at = h->listens_at;
-    net_address_set_port(&at, 0);
-    LS_TRY(net_listen_in(&at, h->opt.ports, 0, NET_STREAM, BACKLOG, &fd, &at));
-    e->port = net_address_port(&at);
-    return hub_listen_take(e->store, fd);
+    return head_listen_hub(h, e->store, "members", &e->at_unix, &e->port);
 }
 
 static ls_status open_members(head *h, int n_slots)

@@ -430,65 +430,54 @@ static ls_status handle_pause(head_node *node, const frame *f)
     return LS_OK;
 }
 
+static ls_status handle_stream(head_node *node, const frame *f)
+{
+    return stream_mux_receive(f->type == NODE_STREAM       ? &node->streams
+                              : f->type == NODE_HUB_STREAM ? &node->hub_streams
+                                                           : &node->member_streams,
+                              f);
+}
+
+static const struct {
+    node_message type;
+    ls_status (*handle)(head_node *node, const frame *f);
+} handlers[] = {
+    {NODE_READY, handle_ready},
+    {NODE_OFFER, head_handle_offer},
+    {NODE_PROBED, head_handle_probed},
+    {NODE_FAILED, handle_failure},
+    {NODE_CAUSE, head_handle_cause},
+    {NODE_RANK_EXITED, handle_rank_exit},
+    {NODE_FINISHED, handle_finished},
+    {NODE_STOP, handle_stop},
+    {NODE_LEAVE, handle_leave},
+    {NODE_MPI, head_handle_mpi},
+    {NODE_MPI_KEYS, head_handle_mpi_keys},
+    {NODE_MPI_BARRIER, head_handle_mpi_barrier},
+    {NODE_STATES, handle_states},
+    {NODE_PAUSE, handle_pause},
+    {NODE_RESUME, handle_pause},
+    {NODE_STREAM, handle_stream},
+    {NODE_HUB_STREAM, handle_stream},
+    {NODE_MEMBER_STREAM, handle_stream},
+    {NODE_FOUND, head_handle_found},
+    {NODE_OWNER_QUERY, head_handle_owner_query},
+    {NODE_OWNER_ANSWER, head_handle_owner_answer},
+    {NODE_RING, head_handle_ring},
+    {NODE_CLOCK, head_handle_clock},
+    {NODE_VIEW, head_handle_view},
+};
+
 static ls_status on_message(void *arg, const frame *f)
 {
     head_node *node = arg;
 
     if (node->id == 0)
         return handle_hello(node, f);
-    switch (f->type) {
-    case NODE_READY:
-        return handle_ready(node, f);
-    case NODE_OFFER:
-        return head_handle_offer(node, f);
-    case NODE_PROBED:
-        return head_handle_probed(node, f);
-    case NODE_FAILED:
-        return handle_failure(node, f);
-    case NODE_CAUSE:
-        return head_handle_cause(node, f);
-    case NODE_RANK_EXITED:
-        return handle_rank_exit(node, f);
-    case NODE_FINISHED:
-        return handle_finished(node, f);
-    case NODE_STOP:
-        return handle_stop(node, f);
-    case NODE_LEAVE:
-        return handle_leave(node, f);
-    case NODE_MPI:
-        return head_handle_mpi(node, f);
-    case NODE_MPI_KEYS:
-        return head_handle_mpi_keys(node, f);
-    case NODE_MPI_BARRIER:
-        return head_handle_mpi_barrier(node, f);
-    case NODE_STATES:
-        return handle_states(node, f);
-    case NODE_PAUSE:
-    case NODE_RESUME:
-        return handle_pause(node, f);
-    case NODE_STREAM:
-        return stream_mux_receive(&node->streams, f);
-    case NODE_HUB_STREAM:
-        return stream_mux_receive(&node->hub_streams, f);
-    case NODE_MEMBER_STREAM:
-        return stream_mux_receive(&node->member_streams, f);
-    case NODE_FOUND:
-        return head_handle_found(node, f);
-    case NODE_OWNER_QUERY:
-        return head_handle_owner_query(node, f);
-    case NODE_OWNER_ANSWER:
-        return head_handle_owner_answer(node, f);
-    case NODE_RING:
-        return head_handle_ring(node, f);
-    case NODE_CLOCK:
-        return head_handle_clock(node, f);
-    case NODE_VIEW:
-        return head_handle_view(node, f);
-    case NODE_BEAT:
-        return LS_OK;
-    default:
-        return ls_fail(LS_EPROTO, "unknown message %u", f->type);
-    }
+    for (size_t k = 0; k < LS_COUNT_OF(handlers); k++)
+        if (handlers[k].type == f->type)
+            return handlers[k].handle(node, f);
+    return f->type == NODE_BEAT ? LS_OK : ls_fail(LS_EPROTO, "unknown message %u", f->type);
 }
 
 static void on_drained(void *arg)

@@ -556,12 +556,11 @@ ls_status recovery_read(wire_reader *reader, int n_slots, recovery **out)
         return ls_fail(LS_EPROTO, "the options of an elastic job: malformed");
     LS_TRY(recovery_create(&options, &r));
     st = fill(reader, r);
-    if (st != LS_OK) {
+    if (st == LS_OK)
+        *out = r;
+    else
         recovery_destroy(r);
-        return st;
-    }
-    *out = r;
-    return LS_OK;
+    return st;
 }
 
 void recovery_destroy(recovery *r)

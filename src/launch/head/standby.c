@@ -462,12 +462,11 @@ ls_status standby_create(poller *p, const standby_options *opt, standby **out)
     s->opt = *opt;
     listens.self = s;
     st = listener_create(p, &listens, &s->listener);
-    if (st != LS_OK) {
+    if (st == LS_OK)
+        *out = s;
+    else
         standby_destroy(s);
-        return st;
-    }
-    *out = s;
-    return LS_OK;
+    return st;
 }
 
 ls_status standby_listen(standby *s, const net_address *at, net_address *bound)

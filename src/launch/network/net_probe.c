@@ -110,12 +110,11 @@ ls_status net_probe_open(const net_probe_options *opt, net_probe **out)
         st = open_listener(p);
     if (st == LS_OK)
         st = listen_all(p);
-    if (st != LS_OK) {
+    if (st == LS_OK)
+        *out = p;
+    else
         net_probe_close(p);
-        return st;
-    }
-    *out = p;
-    return LS_OK;
+    return st;
 }
 
 const net_offer *net_probe_offer(const net_probe *p)

@@ -102,12 +102,11 @@ ls_status view_client_open(const char *agent_name, view_client **out)
         st = net_connect(&at, NET_STREAM, ls_deadline_ms(CONNECT_MS), &c->fd);
     if (st == LS_OK)
         st = check_agent(c->fd);
-    if (st != LS_OK) {
+    if (st == LS_OK)
+        *out = c;
+    else
         view_client_close(c);
-        return st;
-    }
-    *out = c;
-    return LS_OK;
+    return st;
 }
 
 void view_client_close(view_client *c)
