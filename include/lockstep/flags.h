@@ -55,14 +55,11 @@ typedef struct ls_flags {
     const char *summary;
     const ls_flag *tables[2];
     int n[2];
-    /* 1: the first argument without a flag or row ends the flags; 0: such an argument is an
-     * error. */
+    /* 1: the first argument without a flag or row ends the flags; 0: it is an error. */
     int takes_rest;
     int width; /* columns of the help; 0 = those of the terminal behind stdout, or 80 */
     const char *const *abbreviated; /* names of which a unique beginning is enough; NULL ends it */
-    /* The flags of the second table that the help lists, and behind them the number of others, which
-     * --help=all lists; NULL: all. NULL ends it. */
-    const char *const *brief;
+    const char *const *brief;       /* those of the second table that --help lists; NULL: all */
 } ls_flags;
 
 /* Sets all values. *rest (may be NULL) becomes the index of the first argument that is not a flag,

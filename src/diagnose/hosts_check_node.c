@@ -8,7 +8,6 @@
 #include "diagnose/hosts_check_node.h"
 
 #include "base/alloc.h"
-#include "base/file.h"
 #include "diagnose/check_sources.h"
 #include "launch/network/net_probe.h"
 #include "launch/process/process.h"
@@ -113,8 +112,7 @@ static void send_text(const hosts_check_node *node, hosts_check_message type, co
 
 static void close_child(hosts_check_node *node)
 {
-    poller_unwatch(&node->watch);
-    file_close(&node->fd);
+    poller_close(&node->watch, &node->fd);
     frame_reader_free(&node->from_child);
     if (node->child > 0) {
         kill(node->child, SIGKILL);

@@ -58,8 +58,7 @@ static void begin_round(void *arg);
 
 static void end_attempt(attempt *t)
 {
-    poller_unwatch(&t->watch);
-    file_close(&t->fd);
+    poller_close(&t->watch, &t->fd);
     handshake_wipe(&t->shake);
 }
 

@@ -101,8 +101,7 @@ static void free_slot(listener *l)
 static void free_pending(pending_peer *s)
 {
     poller_timer_cancel(&s->limit);
-    poller_unwatch(&s->watch);
-    file_close(&s->peer.fd);
+    poller_close(&s->watch, &s->peer.fd);
     handshake_wipe(&s->shake);
     if (!list_empty(&s->node)) {
         list_remove(&s->node);
@@ -351,8 +350,7 @@ void listener_destroy(listener *l)
         listening_socket *sock = list_entry(l->listeners.next, listening_socket, node);
 
         list_remove(&sock->node);
-        poller_unwatch(&sock->watch);
-        file_close(&sock->fd);
+        poller_close(&sock->watch, &sock->fd);
         ls_free(sock);
     }
     poller_timer_cancel(&l->resume);

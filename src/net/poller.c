@@ -170,6 +170,12 @@ void poller_unwatch(poll_watch **watch)
         ls_free(w);
 }
 
+void poller_close(poll_watch **watch, int *fd)
+{
+    poller_unwatch(watch);
+    file_close(fd);
+}
+
 void poller_timer_set(poller *p, poll_timer *t, int64_t due_ms, void (*fn)(void *arg), void *arg)
 {
     list_node *behind;

@@ -48,8 +48,7 @@ static void close_stream(stream *s, bool tell)
     s->owner->n_streams--;
     s->owner->held -= byte_queue_size(&s->out);
     list_remove(&s->node);
-    poller_unwatch(&s->watch);
-    file_close(&s->fd);
+    poller_close(&s->watch, &s->fd);
     byte_queue_free(&s->out);
     ls_free(s);
 }

@@ -282,8 +282,7 @@ void user_listener_close(user_listener *l)
     poller_timer_cancel(&l->expiry);
     for (int i = 0; i < QUESTIONS_MAX; i++)
         file_close(&l->questions[i].fd);
-    poller_unwatch(&l->watch);
-    file_close(&l->listen_fd);
+    poller_close(&l->watch, &l->listen_fd);
     file_close(&l->spare_fd);
     ls_free(l);
 }

@@ -33,7 +33,7 @@ for command in $commands; do
     sed -n 's/.*\\fB\\-\\-\([a-z0-9_\\-]*\)\\fR.*/--\1/p' "$page" | sed 's/\\-/-/g' |
         sort >"$dir/man_flags"
     cmp -s "$dir/flags" "$dir/man_flags" ||
-        fail "$command: flags of --help=all and man page differ: $(diff "$dir/flags" "$dir/man_flags")"
+        fail "$command: flags of help and man page differ: $(diff "$dir/flags" "$dir/man_flags")"
     while read -r flag; do
         grep -q -- "__fish_seen_subcommand_from $command' -l ${flag#--} " \
             "$dir/fish/lockstep.fish" || fail "fish: $command $flag"

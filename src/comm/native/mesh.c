@@ -10,7 +10,6 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "comm/native/mesh_streams.h"
@@ -92,8 +91,7 @@ static bool is_lower(const mesh_peer *c)
 
 static void drop_candidate(candidate *k)
 {
-    poller_unwatch(&k->watch);
-    file_close(&k->fd);
+    poller_close(&k->watch, &k->fd);
     seal_pair_wipe(&k->seals);
 }
 

@@ -292,7 +292,6 @@ void metrics_port_close(metrics_port *m)
     for (int i = 0; i < CLIENTS_MAX; i++)
         if (m->clients[i].fd >= 0)
             end_client(&m->clients[i]);
-    poller_unwatch(&m->watch);
-    file_close(&m->fd);
+    poller_close(&m->watch, &m->fd);
     ls_free(m);
 }

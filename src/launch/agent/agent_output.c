@@ -8,7 +8,6 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "comm/recorder.h"
 #include "launch/agent/agent_hosts.h"
@@ -38,8 +37,7 @@ static void end_stream(rank_output *r, int which)
     agent_filter_end(r, which);
     if (is_remote(r->owner) && agent_logs_shows(r, which))
         agent_remote_write_output(&r->owner->sinks[0], r->rank, which, NULL, 0);
-    poller_unwatch(&r->watch[which]);
-    file_close(&r->fd[which]);
+    poller_close(&r->watch[which], &r->fd[which]);
 }
 
 void agent_output_end(agent_output *o)
@@ -320,8 +318,7 @@ void agent_output_end_rank(agent_output *o, int local_rank)
         if (r->fd[which] < 0)
             continue;
         output_end(&r->stream[which]);
-        poller_unwatch(&r->watch[which]);
-        file_close(&r->fd[which]);
+        poller_close(&r->watch[which], &r->fd[which]);
     }
     output_free(&r->stream[0]);
     output_free(&r->stream[1]);

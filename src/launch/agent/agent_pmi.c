@@ -7,7 +7,6 @@
 #include "launch/agent/agent_pmi.h"
 
 #include "base/alloc.h"
-#include "base/file.h"
 #include "launch/process/program.h"
 
 #include <errno.h>
@@ -27,8 +26,7 @@ static void close_rank(rank_pmi *r)
     if (r->fd < 0)
         return;
     pmi_end_rank(r->owner->server, r->local_rank);
-    poller_unwatch(&r->watch);
-    file_close(&r->fd);
+    poller_close(&r->watch, &r->fd);
 }
 
 /* False: the rank has to read before it gets more. */

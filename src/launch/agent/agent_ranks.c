@@ -371,8 +371,7 @@ static void end_shim(agent_rank *r)
 static void close_rank(agent_rank *r)
 {
     end_shim(r);
-    poller_unwatch(&r->status_watch);
-    file_close(&r->shim_fd);
+    poller_close(&r->status_watch, &r->shim_fd);
     file_close(&r->ring_fd);
 }
 

@@ -57,8 +57,7 @@ static ls_status take_signals(agent *a)
 static void close_signals(agent_signals *s)
 {
     poller_timer_cancel(&s->pause_timer);
-    poller_unwatch(&s->watch);
-    file_close(&s->fd);
+    poller_close(&s->watch, &s->fd);
 }
 
 /* Signals that were blocked meanwhile and are still pending are delivered now. */

@@ -161,7 +161,6 @@ void view_socket_close(view_socket *s)
         if (s->peers[i].is_used)
             frame_link_close(&s->peers[i].link);
     }
-    poller_unwatch(&s->watch);
-    file_close(&s->fd);
+    poller_close(&s->watch, &s->fd);
     ls_free(s);
 }

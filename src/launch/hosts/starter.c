@@ -8,7 +8,6 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "launch/hosts/launch_request.h"
 #include "launch/process/process.h"
 
@@ -115,14 +114,12 @@ static ls_status open_program(starter_host *h, char **argv)
 
 void starter_close_channel(starter_host *h)
 {
-    poller_unwatch(&h->watch);
-    file_close(&h->fd);
+    poller_close(&h->watch, &h->fd);
 }
 
 void starter_close_errors(starter_host *h)
 {
-    poller_unwatch(&h->err_watch);
-    file_close(&h->err_fd);
+    poller_close(&h->err_watch, &h->err_fd);
 }
 
 static void clear_host(starter_host *h)
