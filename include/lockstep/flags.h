@@ -19,7 +19,7 @@ typedef enum ls_flag_kind {
     LS_FLAG_INT,           /* int64_t */
     LS_FLAG_BYTES,         /* int64_t: 8, 64K, 32M, 1G (binary) */
     LS_FLAG_REAL,          /* double */
-    LS_FLAG_BOOL,          /* int; no value, or =true, =false */
+    LS_FLAG_BOOL,          /* int; no value, or =true, =false; --help=all gives 2 */
     LS_FLAG_ATTACHED_TEXT, /* const char *; "--pass=VALUE", while "--pass" alone gives "" */
     LS_FLAG_TEXTS,         /* ls_flag_texts; each occurrence adds one */
     /* const char *; an argument that is not a flag: the first such row gets the first of them */
@@ -55,11 +55,11 @@ typedef struct ls_flags {
     const char *summary;
     const ls_flag *tables[2];
     int n[2];
-    /* 1: the first argument without a flag or row ends the flags; 0: such an argument is an
-     * error. */
+    /* 1: the first argument without a flag or row ends the flags; 0: it is an error. */
     int takes_rest;
     int width; /* columns of the help; 0 = those of the terminal behind stdout, or 80 */
     const char *const *abbreviated; /* names of which a unique beginning is enough; NULL ends it */
+    const char *const *brief;       /* those of the second table that --help lists; NULL: all */
 } ls_flags;
 
 /* Sets all values. *rest (may be NULL) becomes the index of the first argument that is not a flag,

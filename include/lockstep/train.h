@@ -104,10 +104,10 @@ typedef struct ls_train_flags {
 } ls_train_flags;
 
 /* Parses argv into `common` and the program's own table (may be NULL, 0). An unknown flag is
- * LS_EINVAL with the nearest known one. --help and --version print to standard output. Text values
- * point into argv. With --backend nccl and neither --device nor LOCKSTEP_DEVICE the device is cuda.
- * Without --help it also loads the library of --backend and checks that --backend and --device are
- * installed: LS_EUNSUPPORTED names those that are. Does not wait for other processes. */
+ * LS_EINVAL with the nearest known one. --help[=all] and --version print to standard output. Text
+ * values point into argv. With --backend nccl and neither --device nor LOCKSTEP_DEVICE the device
+ * is cuda. Without --help it also loads the library of --backend and checks that --backend and
+ * --device are installed: LS_EUNSUPPORTED names those that are. Does not wait for others. */
 LS_API LS_MUST_USE ls_status ls_train_parse(const char *program, const char *summary, int argc,
                                             char **argv, ls_train_flags *common, const ls_flag *own,
                                             int n_own);

@@ -49,6 +49,17 @@ void *ls_realloc(void *old, size_t count, size_t size)
     return realloc(old, bytes);
 }
 
+bool ls_resize(void *pointer, size_t n, size_t size)
+{
+    void *block;
+
+    memcpy(&block, pointer, sizeof(block));
+    block = ls_realloc(block, n, size);
+    if (block != NULL)
+        memcpy(pointer, &block, sizeof(block));
+    return block != NULL;
+}
+
 void *ls_alloc_aligned(size_t alignment, size_t bytes)
 {
     void *block = NULL;

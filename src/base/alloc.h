@@ -8,6 +8,8 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
+
 /* Zeroed memory for count * size bytes; NULL, without an error text, when there is none or the
  * product overflows. 0 bytes give a unique pointer. */
 void *ls_calloc(size_t count, size_t size);
@@ -17,6 +19,20 @@ void *ls_realloc(void *old, size_t count, size_t size);
 
 /* Uninitialised memory aligned to `alignment` (a power of two, at least 8); free with ls_free(). */
 void *ls_alloc_aligned(size_t alignment, size_t bytes);
+
+/* *pointer: zeroed memory for n elements. LS_ENOMEM, for LS_TRY(): "no memory " and the text, which
+ * begins with "for" or "to". */
+#define LS_NEW(pointer, n, ...)                                                                    \
+    ((*(pointer) = ls_calloc((n), sizeof(**(pointer)))) != NULL                                    \
+         ? LS_OK                                                                                   \
+         : ls_fail(LS_ENOMEM, "no memory " __VA_ARGS__))
+
+/* The same for an array, or NULL, that becomes n elements long. On failure it stays as it is. */
+#define LS_RESIZE(pointer, n, ...)                                                                 \
+    (ls_resize((pointer), (n), sizeof(**(pointer)))                                                \
+         ? LS_OK                                                                                   \
+         : ls_fail(LS_ENOMEM, "no memory " __VA_ARGS__))
+bool ls_resize(void *pointer, size_t n, size_t size); /* `pointer` points to the pointer */
 
 char *ls_strdup(const char *text);
 void ls_free(void *block); /* NULL is allowed */

@@ -91,8 +91,9 @@ static ls_status unknown_flag(const ls_flags *f, const char *arg)
     text_format(name, sizeof(name), "%.*s", (int)strcspn(arg, "="), arg);
     n = (int)strlen(name + strspn(name, "-"));
     if (text_starts(name, "--") && find_full_names(f, name + 2, strlen(name + 2), full) > 1)
-        return ls_fail(LS_EINVAL, "ambiguous flag %s: it may be --%s or --%s (%s --help lists all)",
-                       name, full[0], full[1], f->program);
+        return ls_fail(LS_EINVAL,
+                       "ambiguous flag %s: it may be --%s or --%s (%s --help=all lists all)", name,
+                       full[0], full[1], f->program);
     least = n < least ? n : least; // nor is a name without a common letter
     for (int i = 0; i < n_flags(f); i++) {
         const ls_flag *flag = flag_at(f, i);
@@ -103,9 +104,9 @@ static ls_status unknown_flag(const ls_flags *f, const char *arg)
         }
     }
     if (nearest != NULL)
-        return ls_fail(LS_EINVAL, "unknown flag %s: did you mean --%s? (%s --help lists all)", name,
-                       nearest, f->program);
-    return ls_fail(LS_EINVAL, "unknown flag %s (%s --help lists all)", name, f->program);
+        return ls_fail(LS_EINVAL, "unknown flag %s: did you mean --%s? (%s --help=all lists all)",
+                       name, nearest, f->program);
+    return ls_fail(LS_EINVAL, "unknown flag %s (%s --help=all lists all)", name, f->program);
 }
 
 /* --- values --- */
@@ -131,6 +132,10 @@ static ls_status set_bool(const ls_flag *flag, const char *what, const char *tex
 {
     bool on = true;
 
+    if (text != NULL && text_equal(text, "all") && text_equal(flag->name, "help")) {
+        *(int *)flag->value = 2;
+        return LS_OK;
+    }
     if (text != NULL)
         LS_TRY(text_parse_bool(text, what, &on));
     *(int *)flag->value = on;

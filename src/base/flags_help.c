@@ -161,6 +161,17 @@ bool flag_is_hidden(const ls_flags *f, int i)
     return false;
 }
 
+/* Whether the short help lists the row. */
+static bool is_brief(const ls_flags *f, int i)
+{
+    if (f->brief == NULL || i < f->n[0])
+        return true;
+    for (int k = 0; f->brief[k] != NULL; k++)
+        if (text_equal(flag_at(f, i)->name, f->brief[k]))
+            return true;
+    return false;
+}
+
 static int choose_width(const ls_flags *flags)
 {
     const int width = flags->width > 0 ? flags->width : terminal_columns(STDOUT_FILENO);
@@ -176,6 +187,7 @@ ls_status ls_flags_help(const ls_flags *flags, char **out)
 {
     ls_flags copy;
     const char *heading = "Flags";
+    int n_others = 0;
     page p = {0};
 
     LS_TRY(LS_GIVEN(flags));
@@ -196,11 +208,17 @@ ls_status ls_flags_help(const ls_flags *flags, char **out)
             heading = flag->name;
         if (flag->kind == LS_FLAG_HEADING || flag->help == NULL || flag_is_hidden(flags, i))
             continue;
+        if (!is_brief(flags, i)) {
+            n_others++;
+            continue;
+        }
         if (heading != NULL)
             text_append(&p.text, "\n%s:\n", heading);
         heading = NULL;
         add_flag(&p, flag);
     }
+    if (n_others > 0)
+        text_append(&p.text, "\n--help=all lists %d more flags.\n", n_others);
     if (text_status(&p.text) != LS_OK) {
         text_free(&p.text);
         return LS_ENOMEM;

@@ -68,6 +68,10 @@ static inline void list_remove(list_node *node)
 #define list_for_each_safe(it, head)                                                               \
     for (list_node *it = (head)->next, *it##_next = (it)->next; (it) != (head);                    \
          (it) = it##_next, it##_next = (it)->next)
+/* The same by the structs, whose list_node is `member`. */
+#define list_for_each_entry(type, entry, head, member)                                             \
+    for (type *entry = list_entry((head)->next, type, member); &(entry)->member != (head);         \
+         (entry) = list_entry((entry)->member.next, type, member))
 // NOLINTEND(bugprone-macro-parentheses)
 
 #endif

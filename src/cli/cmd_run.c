@@ -200,7 +200,7 @@ static int run(bool as_torchrun, int argc, char **argv)
 
     st = run_flags_read(&f, as_torchrun, argc, argv, &rest);
     if (st == LS_OK && f.help)
-        return run_flags_help(as_torchrun);
+        return run_flags_help(as_torchrun, f.help > 1);
     if (st == LS_OK)
         st = make_command(&f, argc - rest, argv + rest, command);
     f.job.argv = command;

@@ -30,10 +30,9 @@ typedef struct top_flags {
 
 static ls_status append_ranks(const top_times *t, top_key key, text_buf *out)
 {
-    top_place *order = ls_calloc((size_t)t->now->n_ranks + 1, sizeof(*order));
+    top_place *order;
 
-    if (order == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the table of ranks");
+    LS_TRY(LS_NEW(&order, (size_t)t->now->n_ranks + 1, "for the table of ranks"));
     top_columns(t->now, out);
     text_append(out, "\n");
     top_sort(t, key, order);
@@ -47,11 +46,10 @@ static ls_status append_ranks(const top_times *t, top_key key, text_buf *out)
 
 static ls_status append_pairs(const top_times *t, text_buf *out)
 {
-    top_pair *pairs = ls_calloc((size_t)t->now->n_ranks + 1, VIEW_SOURCES * sizeof(*pairs));
+    top_pair *pairs;
     int n;
 
-    if (pairs == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the table of pairs");
+    LS_TRY(LS_NEW(&pairs, VIEW_SOURCES * ((size_t)t->now->n_ranks + 1), "for the table of pairs"));
     n = top_pairs(t, pairs);
     top_pair_columns(out);
     text_append(out, "\n");
@@ -96,11 +94,10 @@ static ls_status print_view(const job_view *v, const top_flags *f, top_key key)
 
 static ls_status show_once(view_client *c, const top_flags *f, top_key key)
 {
-    job_view *v = ls_calloc(1, sizeof(*v));
+    job_view *v;
     ls_status st;
 
-    if (v == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the view of a job");
+    LS_TRY(LS_NEW(&v, 1, "for the view of a job"));
     st = view_client_ask(c, -1, ls_deadline_ms(TOP_ANSWER_MS), v);
     if (st == LS_OK)
         st = print_view(v, f, key);

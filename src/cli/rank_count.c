@@ -30,8 +30,7 @@ ls_status rank_count_read(const char *text, int *n)
         return count_gpus(n);
     if (text_equal(text, "xpu"))
         return ls_fail(LS_EUNSUPPORTED,
-                       "--nproc-per-node xpu: Intel GPUs are not detected; give their "
-                       "number");
+                       "--nproc-per-node xpu: Intel GPUs are not detected; give their number");
     ls_error_save(kept);
     if (is_auto && check_count_gpus(check_this_machine(), n) == LS_OK)
         return LS_OK;

@@ -6,10 +6,12 @@
 #include "cli/run_flags.h"
 
 #include "base/clock.h"
+#include "base/flag_table.h"
 #include "base/signal_list.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/rank_count.h"
+#include "net/reach.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -37,20 +39,16 @@ static void add_machine_flags(flag_table *t, run_flags *f)
         {"Ranks and hosts", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"nproc-per-node", 'n', LS_FLAG_TEXT, &f->nproc, 0, 0,
          "`N` ranks on this machine (the -n of training programs is a number of machines), or gpu: "
-         "one per visible GPU, cpu: one per usable core, auto: "
-         "gpu "
-         "where there is one, else cpu; with -H or --hostfile: ranks of the whole job (default: "
-         "1, or one per slot)"},
+         "one per visible GPU, cpu: one per usable core, auto: gpu where there is one, else cpu; "
+         "with -H or --hostfile: ranks of the whole job (default: 1, or one per slot)"},
         {"np", 0, LS_FLAG_TEXT, &f->nproc, 0, 0, NULL},
         {"hosts", 'H', LS_FLAG_TEXT, &f->host_text, 0, 0,
          "`LIST` machines and their numbers of ranks, a:8,b:2 (default 1); they are started from "
-         "here "
-         "by ssh"},
+         "here by ssh"},
         {"host", 0, LS_FLAG_TEXT, &f->host_text, 0, 0, NULL},
         {"hostfile", 0, LS_FLAG_TEXT, &f->hostfile, 0, 0,
          "`FILE` the same from a file, lines \"a slots=8\" or \"a:8\"; without a number one rank "
-         "per "
-         "core"},
+         "per core"},
         {"machinefile", 0, LS_FLAG_TEXT, &f->hostfile, 0, 0, NULL},
         {"export", 'x', LS_FLAG_TEXTS, &f->exports, 0, 0,
          "`NAME[=VALUE]` environment variable for all ranks on all machines; may be repeated"},
@@ -68,30 +66,26 @@ static void add_machine_flags(flag_table *t, run_flags *f)
          "`HOST` address of machine 0 (127.0.0.1)"},
         {"master-port", 0, LS_FLAG_INT, &f->master_port, 0, 65535,
          "`PORT` at which the launcher of machine 0 listens (29500); with one machine the port of "
-         "the "
-         "store (default: a free port)"},
+         "the store (default: a free port)"},
         {"rdzv-backend", 0, LS_FLAG_TEXT, &f->backend, 0, 0,
          "`NAME` static: node ranks from --node-rank; c10d: node ranks assigned automatically"},
         {"rdzv-endpoint", 0, LS_FLAG_TEXT, &f->endpoint, 0, 0,
          "`HOST[:PORT]` rendezvous address (--master-addr:--master-port; c10d: port 29400)"},
         {"rdzv-conf", 0, LS_FLAG_TEXT, &f->conf, 0, 0,
          "`LIST` join_timeout=S,last_call_timeout=S,is_host=0|1; torchrun's other keys are "
-         "accepted "
-         "and have no effect"},
+         "accepted and have no effect"},
         {"Networks and security", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"token-file", 0, LS_FLAG_TEXT, &f->key_file, 0, 0,
          "`FILE` key file, the same on all machines (LOCKSTEP_KEY_FILE, ~/.config/lockstep/key)"},
         {"net", 0, LS_FLAG_TEXT, &f->job.net, 0, 0,
          "`LIST` networks that may be used, separated by commas: NAME, CIDR (10.0.0.0/24), ^NAME "
-         "or "
-         "^CIDR (LOCKSTEP_IFACE)"},
+         "or ^CIDR (LOCKSTEP_IFACE)"},
         {"port-range", 0, LS_FLAG_TEXT, &f->port_range, 0, 0,
          "`A-B` ports at which ranks and launchers listen for other machines (default: any free "
          "port)"},
         {"security", 0, LS_FLAG_TEXT, &f->security, 0, 0,
          "`MODE` protection of connections to other machines: auth, mac or encrypt; the same on "
-         "all "
-         "machines (LOCKSTEP_SECURITY, auth)"},
+         "all machines (LOCKSTEP_SECURITY, auth)"},
         {"insecure", 0, LS_FLAG_BOOL, &f->insecure, 0, 0,
          "no key: every process on the network can join the job"},
         {"The job", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
@@ -104,8 +98,7 @@ static void add_machine_flags(flag_table *t, run_flags *f)
         {"role", 0, LS_FLAG_TEXT, &f->job.role, 0, 0, "`NAME` ROLE_NAME of the ranks (default)"},
         {"elastic", 0, LS_FLAG_ATTACHED_TEXT, &f->elastic, 0, 0,
          "`MIN` when a rank is lost, the others keep their state and go on, with at least MIN "
-         "ranks "
-         "(1); --max-restarts lost ranks are replaced. For programs that can recover: "
+         "ranks (1); --max-restarts lost ranks are replaced. For programs that can recover: "
          "docs/elastic.md"},
         {"max-restarts", 0, LS_FLAG_INT, &f->max_restarts, 0, 65535,
          "maximum number of restarts of all ranks after a failure (0)"},
@@ -155,8 +148,7 @@ static void add_output_flags(flag_table *t, run_flags *f)
          "`STREAMS` write to files and to the console; values as for --redirects"},
         {"log-dir", 0, LS_FLAG_TEXT, &f->job.log_dir, 0, 0,
          "`DIR` folder of the files: DIR/<run id>_<random>/attempt_0/<local rank>/stdout.log; "
-         "implies "
-         "--tee 3 unless --redirects or --tee is given"},
+         "implies --tee 3 unless --redirects or --tee is given"},
         {"duplicate-stdout-filters", 0, LS_FLAG_TEXT, &f->job.filters[0], 0, 0,
          "`LIST` also write lines of --tee's stdout that contain one of these texts to "
          "attempt_N/filtered_stdout.log; \",,\" is a comma in a text"},
@@ -176,11 +168,11 @@ static void add_output_flags(flag_table *t, run_flags *f)
          "(LOCKSTEP_METRICS_USERS=all: to all users of this machine)"},
         {"pty", 0, LS_FLAG_BOOL, &f->job.pty, 0, 0,
          "run the ranks in pseudo-terminals, so that programs print progress bars and colours; "
-         "input "
-         "goes to rank 0"},
+         "input goes to rank 0"},
         {"no-prefix", 0, LS_FLAG_BOOL, &f->no_prefix, 0, 0, "print lines without the rank prefix"},
         {"no-fold", 0, LS_FLAG_BOOL, &f->no_fold, 0, 0,
          "on a terminal, do not merge equal lines of several ranks"},
+        {"help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text; --help=all: with all flags"},
     };
 
     add(t, flags, LS_COUNT_OF(flags));
@@ -210,7 +202,6 @@ static void add_end_flags(flag_table *t, run_flags *f)
         {"logs-specs", 0, LS_FLAG_TEXT, &f->logs_specs, 0, 0,
          "`NAME` must be \"default\": Python plug-ins of torchrun cannot be loaded"},
         {"print-completion", 0, LS_FLAG_TEXT, &f->completion, 0, 0, NULL},
-        {"help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text"},
     };
 
     add(t, flags, LS_COUNT_OF(flags));
@@ -266,15 +257,22 @@ static const char *const torchrun_names[] = {"help",
                                              "print-completion",
                                              NULL};
 
+/* What a first job, on one machine or on several, needs. */
+static const char *const brief_names[] = {
+    "nproc-per-node", "hosts",       "hostfile",    "export",    "nnodes",  "node-rank",
+    "standalone",     "master-addr", "master-port", "net",       "elastic", "max-restarts",
+    "numa-binding",   "log-dir",     "trace",       "no-prefix", "help",    NULL};
+
 static ls_flags describe(bool as_torchrun, const flag_table *table)
 {
     return (ls_flags){.size = sizeof(ls_flags),
                       .program = run_flags_name(as_torchrun),
                       .usage = "[flags] PROG ARGS...",
                       .summary = "Starts PROG as the ranks of a job and supervises them.",
-                      .tables = {table->flags},
-                      .n = {table->n},
+                      .tables = {NULL, table->flags},
+                      .n = {0, table->n},
                       .takes_rest = 1,
+                      .brief = brief_names,
                       .abbreviated = as_torchrun ? torchrun_names : NULL};
 }
 
@@ -303,8 +301,8 @@ static ls_status read_variable(const ls_flags *flags, const ls_flag *flag, const
 /* As in torchrun, PET_A_B sets flag --a-b. The command line is read later and takes precedence. */
 static ls_status read_environment(const ls_flags *flags)
 {
-    for (int i = 0; i < flags->n[0]; i++) {
-        const ls_flag *flag = &flags->tables[0][i];
+    for (int i = 0; i < n_flags(flags); i++) {
+        const ls_flag *flag = flag_at(flags, i);
         char name[64];
         char *value;
 
@@ -349,7 +347,7 @@ static ls_status choose_store(run_flags *f)
     net_address master;
     const bool is_here =
         f->has_nodes || f->job.master_addr == NULL ||
-        (net_address_parse(f->job.master_addr, 0, &master) == LS_OK && endpoint_is_local(&master));
+        (net_address_parse(f->job.master_addr, 0, &master) == LS_OK && net_reach_is_local(&master));
 
     f->job.hosts_store = f->store == NULL ? is_here : text_equal(f->store, "agent");
     if (f->job.hosts_store && !is_here)
@@ -527,7 +525,7 @@ static ls_status explain_unknown_flag(const char *name, bool as_torchrun)
     for (size_t i = 0; i < LS_COUNT_OF(flags_of_others); i++)
         if (strlen(flags_of_others[i][0]) == n && memcmp(flags_of_others[i][0], bare, n) == 0)
             return ls_fail(LS_EINVAL,
-                           "unknown flag %.*s, which mpirun has: %s (%s --help lists all)",
+                           "unknown flag %.*s, which mpirun has: %s (%s --help=all lists all)",
                            (int)(n + (size_t)(bare - name)), name, flags_of_others[i][1],
                            run_flags_name(as_torchrun));
     return LS_EINVAL; // as it was
@@ -564,7 +562,7 @@ ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv, 
     if (f->completion != NULL)
         return ls_fail(LS_EUNSUPPORTED,
                        "--print-completion %s: not supported (torchrun's comes from the Python "
-                       "package shtab); %s --help lists all flags",
+                       "package shtab); %s --help=all lists all flags",
                        f->completion, run_flags_name(as_torchrun));
     if (*rest == argc)
         return ls_fail(LS_EINVAL, "no program given; usage: %s [flags] PROG ARGS...",
@@ -573,7 +571,7 @@ ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv, 
     return settle(f);
 }
 
-int run_flags_help(bool as_torchrun)
+int run_flags_help(bool as_torchrun, bool with_all)
 {
     static run_flags f;
     flag_table table;
@@ -582,5 +580,7 @@ int run_flags_help(bool as_torchrun)
     set_defaults(&f, as_torchrun);
     make_table(&table, &f);
     flags = describe(as_torchrun, &table);
+    if (with_all)
+        flags.brief = NULL;
     return print_help(&flags);
 }

@@ -87,7 +87,8 @@ typedef struct run_flags {
  * f->help. argv[*rest] is the program. */
 LS_MUST_USE ls_status run_flags_read(run_flags *f, bool as_torchrun, int argc, char **argv,
                                      int *rest);
-int run_flags_help(bool as_torchrun); /* returns the exit code */
+/* Returns the exit code. with_all: the help lists all flags. */
+int run_flags_help(bool as_torchrun, bool with_all);
 
 /* Settings of the flags about nodes (run_nodes.c). f->n_ranks is set. */
 LS_MUST_USE ls_status run_flags_settle_nodes(run_flags *f);

@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "net/reach.h"
 #include "net/socket.h"
 
 #include <string.h>
@@ -185,7 +186,7 @@ static ls_status choose_head(run_flags *f, bool by_id, int is_host)
         f->nodes.is_head =
             is_host > 0 ||
             (is_host < 0 && net_address_parse(f->head, NET_PORT_REQUIRED, &at) == LS_OK &&
-             endpoint_is_local(&at));
+             net_reach_is_local(&at));
         f->nodes.may_join = f->nodes.is_head && is_host < 0;
     }
     return f->nodes.is_head ? endpoint_listen_address(f->head, &f->nodes.listen) : LS_OK;

@@ -28,9 +28,7 @@ static ls_status list(agent_name **names, int *n)
 {
     ls_status st;
 
-    *names = ls_calloc(VIEW_JOBS_MAX, sizeof(**names));
-    if (*names == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the list of jobs");
+    LS_TRY(LS_NEW(names, VIEW_JOBS_MAX, "for the list of jobs"));
     st = view_list(*names, n);
     if (st != LS_OK)
         ls_free(*names);

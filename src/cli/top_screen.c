@@ -189,22 +189,15 @@ static ls_status update(screen *s)
 {
     const int rank = s->body == SHOWS_OPERATIONS ? chosen_rank(s) : -1;
     job_view *old = s->before;
-    top_place *order;
-    top_pair *pairs;
+    size_t n;
 
     view_free(old);
     s->before = s->now;
     s->now = old;
     LS_TRY(view_client_ask(s->client, rank, ls_deadline_ms(TOP_ANSWER_MS), s->now));
-    order = ls_realloc(s->order, (size_t)s->now->n_ranks + 1, sizeof(*order));
-    if (order != NULL)
-        s->order = order;
-    pairs = ls_realloc(s->pairs, (size_t)s->now->n_ranks + 1, VIEW_SOURCES * sizeof(*pairs));
-    if (pairs != NULL)
-        s->pairs = pairs;
-    if (order == NULL || pairs == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the table of ranks");
-    return LS_OK;
+    n = (size_t)s->now->n_ranks + 1;
+    LS_TRY(LS_RESIZE(&s->order, n, "for the table of ranks"));
+    return LS_RESIZE(&s->pairs, n * VIEW_SOURCES, "for the table of ranks");
 }
 
 static void sort(screen *s)

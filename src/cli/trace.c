@@ -27,11 +27,9 @@ static void *shrink(void *block, int n, size_t size)
 
 static ls_status read_rank(trace_rank *r, int fd)
 {
-    r->entries = ls_calloc(RECORDER_ENTRIES, sizeof(*r->entries));
-    r->phases = ls_calloc(RECORDER_ENTRIES, sizeof(*r->phases));
-    r->device_phases = ls_calloc(RECORDER_ENTRIES, sizeof(*r->device_phases));
-    if (r->entries == NULL || r->phases == NULL || r->device_phases == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the timeline of rank %d", r->rank);
+    LS_TRY(LS_NEW(&r->entries, RECORDER_ENTRIES, "for the timeline of rank %d", r->rank));
+    LS_TRY(LS_NEW(&r->phases, RECORDER_ENTRIES, "for the timeline of rank %d", r->rank));
+    LS_TRY(LS_NEW(&r->device_phases, RECORDER_ENTRIES, "for the timeline of rank %d", r->rank));
     LS_TRY(recorder_read(fd, r->entries, RECORDER_ENTRIES, &r->n_entries));
     LS_TRY(recorder_read_phases(fd, r->phases, RECORDER_ENTRIES, &r->n_phases));
     LS_TRY(recorder_read_device_phases(fd, r->device_phases, RECORDER_ENTRIES, &r->n_device_phases,
@@ -138,9 +136,7 @@ static ls_status collect(writer *w)
 
     for (int i = 0; i < w->trace->n; i++)
         n += (size_t)w->trace->ranks[i].n_entries;
-    w->arrivals = ls_calloc(n + 1, sizeof(*w->arrivals));
-    if (w->arrivals == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to compare %zu operations", n);
+    LS_TRY(LS_NEW(&w->arrivals, n + 1, "to compare %zu operations", n));
     for (int i = 0; i < w->trace->n; i++) {
         const trace_rank *r = &w->trace->ranks[i];
 
@@ -184,16 +180,11 @@ static int64_t first_arrival(const writer *w, const recorder_entry *e, int64_t o
 
 // --- writing ---
 
-static double microseconds(const writer *w, int64_t ns)
-{
-    return (double)(ns - w->first_ns) * 1e-3;
-}
-
 /* Leaves the event open for its args. */
 static void open_event(writer *w, const char *name, const char *category, int rank, int lane,
                        int64_t start_ns, int64_t end_ns)
 {
-    trace_open_event(&w->json, name, category, rank, lane, microseconds(w, start_ns),
+    trace_open_event(&w->json, name, category, rank, lane, (double)(start_ns - w->first_ns) * 1e-3,
                      (double)(end_ns - start_ns) * 1e-3);
 }
 

@@ -61,16 +61,15 @@ static int find_rank(const trace_summary *s, int rank)
 static ls_status insert_rank(reader *r, int at, int rank)
 {
     trace_summary *s = r->s;
-    summary_rank *grown = ls_realloc(s->ranks, (size_t)s->n_ranks + 1, sizeof(*grown));
+    summary_rank *added;
 
-    if (grown == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d ranks of a trace", s->n_ranks + 1);
-    s->ranks = grown;
-    memmove(&grown[at + 1], &grown[at], (size_t)(s->n_ranks - at) * sizeof(*grown));
-    grown[at] = (summary_rank){.rank = rank,
-                               .file = s->n_files,
-                               .ceiling_gflops = r->ceiling_gflops,
-                               .ceiling_gb = r->ceiling_gb};
+    LS_TRY(LS_RESIZE(&s->ranks, (size_t)s->n_ranks + 1, "for %d ranks of a trace", s->n_ranks + 1));
+    added = &s->ranks[at];
+    memmove(added + 1, added, (size_t)(s->n_ranks - at) * sizeof(*added));
+    *added = (summary_rank){.rank = rank,
+                            .file = s->n_files,
+                            .ceiling_gflops = r->ceiling_gflops,
+                            .ceiling_gb = r->ceiling_gb};
     s->n_ranks++;
     return LS_OK;
 }
@@ -102,15 +101,11 @@ static ls_status take_rank(reader *r, const json_value *event, summary_rank **ou
 static ls_status reserve_operator(trace_summary *s)
 {
     const int wanted = s->operators_capacity == 0 ? 64 : 2 * s->operators_capacity;
-    summary_operator **grown;
 
     if (s->n_operators < s->operators_capacity)
         return LS_OK;
     // NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers
-    grown = ls_realloc(s->operators, (size_t)wanted, sizeof(*grown));
-    if (grown == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d operators of a trace", wanted);
-    s->operators = grown;
+    LS_TRY(LS_RESIZE(&s->operators, (size_t)wanted, "for %d operators of a trace", wanted));
     s->operators_capacity = wanted;
     return LS_OK;
 }
@@ -129,9 +124,7 @@ static ls_status find_operator(trace_summary *s, const summary_operator *like,
     if (*out != NULL || s->n_operators == SUMMARY_OPERATORS)
         return LS_OK;
     LS_TRY(reserve_operator(s));
-    *out = ls_calloc(1, sizeof(**out));
-    if (*out == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for an operator of a trace");
+    LS_TRY(LS_NEW(out, 1, "for an operator of a trace"));
     st = byte_map_set(&s->by_key, key, bytes, *out, NULL);
     if (st != LS_OK) {
         ls_free(*out);

@@ -52,12 +52,6 @@ static void read_printable(const check *c, const char *path, char *out, size_t n
     text_printable(out, n, text);
 }
 
-/* IPv4 addresses as GIDs begin so. */
-static bool is_ipv4_gid(const char *gid)
-{
-    return text_starts(gid, "0000:0000:0000:0000:0000:ffff:");
-}
-
 /* Whether GID `i` is one of RoCE v2 over IPv4, which every program can use. */
 static bool is_routed_gid(const check *c, const char *port, int i)
 {
@@ -68,7 +62,8 @@ static bool is_routed_gid(const check *c, const char *port, int i)
     if (!check_read(c, path, text, sizeof(text)) || !text_equal(text, "RoCE v2"))
         return false;
     text_format(path, sizeof(path), "%s/gids/%d", port, i);
-    return check_read(c, path, text, sizeof(text)) && is_ipv4_gid(text);
+    return check_read(c, path, text, sizeof(text)) &&
+           text_starts(text, "0000:0000:0000:0000:0000:ffff:");
 }
 
 static void read_gids(const check *c, const char *port, fabric_port *p)

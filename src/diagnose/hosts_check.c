@@ -224,11 +224,9 @@ static ls_status allocate(struct hosts_check_run *run)
 {
     const size_t n = (size_t)run->n;
 
-    run->list = ls_calloc(n, sizeof(*run->list));
-    run->skip = ls_calloc(n, sizeof(*run->skip));
-    run->out->hosts = ls_calloc(n, sizeof(*run->out->hosts));
-    if (run->list == NULL || run->skip == NULL || run->out->hosts == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %zu hosts", n);
+    LS_TRY(LS_NEW(&run->list, n, "for %zu hosts", n));
+    LS_TRY(LS_NEW(&run->skip, n, "for %zu hosts", n));
+    LS_TRY(LS_NEW(&run->out->hosts, n, "for %zu hosts", n));
     run->out->n = run->n;
     for (int i = 0; i < run->n; i++) {
         run->list[i] = (run_host){.run = run, .index = i};
@@ -269,7 +267,7 @@ static void close_run(struct hosts_check_run *run)
     poller_timer_cancel(&run->wait_report);
     for (int i = 0; run->list != NULL && i < run->n; i++)
         poller_timer_cancel(&run->list[i].limit);
-    poller_unwatch(run->signal_watch);
+    poller_unwatch(&run->signal_watch);
     if (run->signal_fd >= 0) {
         file_close(&run->signal_fd);
         pthread_sigmask(SIG_SETMASK, &run->old_mask, NULL);

@@ -79,7 +79,7 @@ static ls_status run(hosts_check_agent *a, poller *loop, const hosts_check_reque
         st = poller_watch(loop, a->remote->in_fd, POLL_READ, on_stdin, a, &watch);
     while (st == LS_OK && !a->is_over)
         st = poller_run_once(loop, -1);
-    poller_unwatch(watch);
+    poller_unwatch(&watch);
     hosts_check_node_close(a->node);
     return st == LS_OK ? a->failure : st;
 }

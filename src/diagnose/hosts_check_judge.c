@@ -187,11 +187,10 @@ static void judge_clock(const hosts_check *s, hosts_check_host *h)
 
 ls_status hosts_check_judge(hosts_check *s)
 {
-    bool *marks = ls_calloc((size_t)s->n * 2 + 1, sizeof(*marks));
+    bool *marks;
     ls_status st;
 
-    if (marks == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to compare %d hosts", s->n);
+    LS_TRY(LS_NEW(&marks, (size_t)s->n * 2 + 1, "to compare %d hosts", s->n));
     compare_facts(s, marks);
     for (int i = 0; i < s->n; i++) {
         add_uninstalled(&s->hosts[i]);

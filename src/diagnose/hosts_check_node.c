@@ -8,7 +8,6 @@
 #include "diagnose/hosts_check_node.h"
 
 #include "base/alloc.h"
-#include "base/file.h"
 #include "diagnose/check_sources.h"
 #include "launch/network/net_probe.h"
 #include "launch/process/process.h"
@@ -113,9 +112,7 @@ static void send_text(const hosts_check_node *node, hosts_check_message type, co
 
 static void close_child(hosts_check_node *node)
 {
-    poller_unwatch(node->watch);
-    node->watch = NULL;
-    file_close(&node->fd);
+    poller_close(&node->watch, &node->fd);
     frame_reader_free(&node->from_child);
     if (node->child > 0) {
         kill(node->child, SIGKILL);
@@ -271,12 +268,11 @@ static ls_status offer(hosts_check_node *node)
 
 ls_status hosts_check_node_open(const hosts_check_node_options *opt, hosts_check_node **out)
 {
-    hosts_check_node *node = ls_calloc(1, sizeof(*node));
+    hosts_check_node *node;
     ls_status st = LS_OK;
 
     *out = NULL;
-    if (node == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to check this machine");
+    LS_TRY(LS_NEW(&node, 1, "to check this machine"));
     node->opt = *opt;
     node->fd = -1;
     frame_reader_init(&node->from_child, MESSAGE_MOST);
@@ -284,12 +280,11 @@ ls_status hosts_check_node_open(const hosts_check_node_options *opt, hosts_check
         st = start_child(node);
     if (st == LS_OK)
         st = offer(node);
-    if (st != LS_OK) {
+    if (st == LS_OK)
+        *out = node;
+    else
         hosts_check_node_close(node);
-        return st;
-    }
-    *out = node;
-    return LS_OK;
+    return st;
 }
 
 void hosts_check_node_close(hosts_check_node *node)

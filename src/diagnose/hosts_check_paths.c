@@ -39,9 +39,7 @@ static ls_status renumber(const hosts_check *s, const members *m, int own, net_r
 {
     const net_report *from = &s->hosts[m->hosts[own]].report;
 
-    to->tries = ls_calloc((size_t)from->n + 1, sizeof(*to->tries));
-    if (to->tries == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d tries", from->n);
+    LS_TRY(LS_NEW(&to->tries, (size_t)from->n + 1, "for %d tries", from->n));
     for (int i = 0; i < from->n; i++) {
         const net_try *t = &from->tries[i];
         const int number = t->peer < s->n ? m->numbers[t->peer] : -1;
@@ -92,8 +90,7 @@ static ls_status choose(hosts_check *s, const members *m)
         text_append(&s->matrix, "%s", text_str(&choice.text));
         st = text_status(&s->matrix);
     } else if (st == LS_OK) {
-        s->picks = ls_calloc((size_t)s->n, sizeof(*s->picks));
-        st = s->picks == NULL ? ls_fail(LS_ENOMEM, "no memory for %d hosts", s->n) : LS_OK;
+        st = LS_NEW(&s->picks, (size_t)s->n, "for %d hosts", s->n);
         for (int k = 0; k < m->n && st == LS_OK; k++)
             s->picks[m->hosts[k]] = choice.picks[k];
     }
@@ -252,13 +249,6 @@ static void judge_outcome(hosts_check *s, int to, int address, net_outcome o, bo
     text_free(&names);
 }
 
-static void judge_addresses(hosts_check *s, int to, bool *marks)
-{
-    for (int a = 0; a < s->hosts[to].offer.n; a++)
-        for (int o = NET_OK + 1; o < NET_OUTCOME_COUNT; o++)
-            judge_outcome(s, to, a, (net_outcome)o, marks);
-}
-
 /*
  * Appends "eth0 10.77.0.12 timed out, eth1 10.78.0.12 refused"; returns the first address that is
  * not of a bridge, or -1.
@@ -388,11 +378,10 @@ static void judge_rate(hosts_check *s, int from, int to, uint64_t median)
 
 static ls_status judge_rates(hosts_check *s)
 {
-    uint64_t *rates = ls_calloc((size_t)s->n * (size_t)s->n, sizeof(*rates));
+    uint64_t *rates;
     uint64_t median;
 
-    if (rates == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the paths between %d hosts", s->n);
+    LS_TRY(LS_NEW(&rates, (size_t)s->n * (size_t)s->n, "for the paths between %d hosts", s->n));
     median = median_rate(s, rates);
     for (int from = 0; from < s->n && median > 0; from++)
         for (int to = 0; to < s->n; to++)
@@ -440,15 +429,16 @@ ls_status hosts_check_judge_paths(hosts_check *s, bool *marks)
 
     if (st == LS_OK && m.n > 1)
         st = choose(s, &m);
-    s->paths = ls_calloc((size_t)s->n * (size_t)s->n, sizeof(*s->paths));
-    if (st == LS_OK && s->paths == NULL)
-        st = ls_fail(LS_ENOMEM, "no memory for the paths between %d hosts", s->n);
+    if (st == LS_OK)
+        st = LS_NEW(&s->paths, (size_t)s->n * (size_t)s->n, "for the paths between %d hosts", s->n);
     if (st == LS_OK) {
         find_paths(s);
         for (int k = 0; k < m.n; k++) {
             judge_paths_from(s, m.hosts[k]);
             judge_start(s, m.hosts[k]);
-            judge_addresses(s, m.hosts[k], marks);
+            for (int a = 0; a < s->hosts[m.hosts[k]].offer.n; a++)
+                for (int o = NET_OK + 1; o < NET_OUTCOME_COUNT; o++)
+                    judge_outcome(s, m.hosts[k], a, (net_outcome)o, marks);
         }
         if (s->picks != NULL)
             add_choice(s, m.hosts[0], marks);

@@ -107,10 +107,8 @@ static ls_status make_rows(const hosts_check *s, finding_severity least, rows *r
 
     for (int i = 0; i < s->n; i++)
         n += (size_t)s->hosts[i].found.n;
-    r->places = ls_calloc(n + 1, sizeof(*r->places));
-    r->list = ls_calloc(n + 1, sizeof(*r->list));
-    if (r->places == NULL || r->list == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %zu findings", n);
+    LS_TRY(LS_NEW(&r->places, n + 1, "for %zu findings", n));
+    LS_TRY(LS_NEW(&r->list, n + 1, "for %zu findings", n));
     for (int i = 0; i < s->n; i++)
         add_places(r, &s->hosts[i].found, i, least);
     add_places(r, &s->common, -1, least);

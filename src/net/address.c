@@ -33,11 +33,6 @@ static const struct sockaddr_in6 *as_ipv6(const net_address *a)
     return (const struct sockaddr_in6 *)(const void *)&a->socket;
 }
 
-static const struct sockaddr_un *as_unix(const net_address *a)
-{
-    return (const struct sockaddr_un *)(const void *)&a->socket;
-}
-
 net_family net_address_family(const net_address *a)
 {
     if (a->bytes == 0)
@@ -282,7 +277,7 @@ const char *net_address_host(char *buf, size_t n, const net_address *a)
             return text_format(buf, n, "%s%%%u", ip, as_ipv6(a)->sin6_scope_id);
         return text_format(buf, n, "%s%%%s", ip, interface);
     case NET_UNIX:
-        un = as_unix(a);
+        un = (const struct sockaddr_un *)(const void *)&a->socket;
         path_bytes = a->bytes - offsetof(struct sockaddr_un, sun_path);
         if (path_bytes == 0)
             return text_format(buf, n, "@"); // an unnamed socket: the client's end

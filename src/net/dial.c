@@ -58,9 +58,7 @@ static void begin_round(void *arg);
 
 static void end_attempt(attempt *t)
 {
-    poller_unwatch(t->watch);
-    t->watch = NULL;
-    file_close(&t->fd);
+    poller_close(&t->watch, &t->fd);
     handshake_wipe(&t->shake);
 }
 
@@ -229,8 +227,7 @@ static void on_attempt(void *arg, unsigned events)
     if (st == LS_OK)
         st = handshake_step(&t->shake, t->fd, &wanted);
     if (st == LS_OK && t->shake.state == HANDSHAKE_DONE) {
-        poller_unwatch(t->watch);
-        t->watch = NULL;
+        poller_unwatch(&t->watch);
         attempt_succeeded(t);
         return;
     }
@@ -295,11 +292,10 @@ static void begin_round(void *arg)
 
 ls_status dial_open(poller *p, const dial_options *opt, dial **out)
 {
-    dial *d = ls_calloc(1, sizeof(*d));
+    dial *d;
 
     *out = NULL;
-    if (d == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a connection");
+    LS_TRY(LS_NEW(&d, 1, "for a connection"));
     d->loop = p;
     d->opt = *opt;
     poller_timer_set(p, &d->timer, ls_now_ms(), begin_round, d);

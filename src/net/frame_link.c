@@ -17,9 +17,7 @@ enum { FINISH_MS = 2000, READS_A_ROUND = 4 };
 
 static void stop(frame_link *l)
 {
-    poller_unwatch(l->watch);
-    l->watch = NULL;
-    file_close(&l->fd);
+    poller_close(&l->watch, &l->fd);
 }
 
 static void tell_end(void *arg)

@@ -51,13 +51,6 @@ static char *read_table(const char *path)
     return file_read(path, TABLE_BYTES, &text, &bytes) == LS_OK ? text : NULL;
 }
 
-static void tables_free(tables *t)
-{
-    ls_free(t->inet6);
-    ls_free(t->route4);
-    ls_free(t->route6);
-}
-
 /* Sets *bytes to the bytes of an address and returns their number. */
 static int address_bytes(const net_address *a, const uint8_t **bytes)
 {
@@ -241,7 +234,9 @@ static ls_status list_all(candidate *all, int *n)
         }
     }
     file_close(&any);
-    tables_free(&t);
+    ls_free(t.inet6);
+    ls_free(t.route4);
+    ls_free(t.route6);
     freeifaddrs(list);
     return LS_OK;
 }
@@ -369,14 +364,13 @@ static int compare(const void *a, const void *b)
 
 ls_status net_interfaces(const char *filter, net_interface *out, int max, int *n)
 {
-    candidate *all = ls_calloc(CANDIDATES_MAX, sizeof(*all));
+    candidate *all;
     int n_all = 0;
     int n_found = 0;
     ls_status st;
 
     *n = 0;
-    if (all == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to list the network interfaces");
+    LS_TRY(LS_NEW(&all, CANDIDATES_MAX, "to list the network interfaces"));
     st = list_all(all, &n_all);
     for (int i = 0; i < n_all && st == LS_OK; i++) {
         bool passes;

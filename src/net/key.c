@@ -357,8 +357,7 @@ ls_status net_key_inherit(net_key *out, bool *found)
     fd = (int)number;
     if (fstat(fd, &facts) != 0)
         return ls_fail(LS_EAUTH,
-                       "%s=%d is not open: a program between the agent and this one "
-                       "has closed it",
+                       "%s=%d is not open: a program between the agent and this one has closed it",
                        NET_KEY_FD_ENV, fd);
     if (S_ISFIFO(facts.st_mode)) {
         is_key = read_pipe(fd, content) && take_content(content, out);

@@ -101,8 +101,7 @@ static void free_slot(listener *l)
 static void free_pending(pending_peer *s)
 {
     poller_timer_cancel(&s->limit);
-    poller_unwatch(s->watch);
-    file_close(&s->peer.fd);
+    poller_close(&s->watch, &s->peer.fd);
     handshake_wipe(&s->shake);
     if (!list_empty(&s->node)) {
         list_remove(&s->node);
@@ -246,14 +245,11 @@ static bool evict_one(listener *l, int64_t *next_ms)
     pending_peer *first = NULL;
 
     *next_ms = INT64_MAX;
-    list_for_each (it, &l->pending) {
-        pending_peer *s = list_entry(it, pending_peer, node);
-
+    list_for_each_entry (pending_peer, s, &l->pending, node)
         if (chance_ends(s) < *next_ms) {
             first = s;
             *next_ms = chance_ends(s);
         }
-    }
     if (first == NULL || *next_ms > now_ms)
         return false;
     log_refusal(l, first->peer.name, "no handshake while other connections wait");
@@ -266,12 +262,9 @@ static void set_listening(listener *l, bool on)
 {
     l->is_paused = !on;
     l->is_full = false;
-    list_for_each (it, &l->listeners) {
-        listening_socket *sock = list_entry(it, listening_socket, node);
-
+    list_for_each_entry (listening_socket, sock, &l->listeners, node)
         if (poller_change(sock->watch, on ? POLL_READ : 0) != LS_OK)
             ls_log(LS_LOG_ERROR, l->opt.name, "cannot listen: %s", ls_last_error());
-    }
 }
 
 static void resume_listening(void *arg)
@@ -329,11 +322,10 @@ static void listener_event(void *arg, unsigned events)
 
 ls_status listener_create(poller *p, const listener_options *opt, listener **out)
 {
-    listener *l = ls_calloc(1, sizeof(*l));
+    listener *l;
 
     *out = NULL;
-    if (l == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a listener");
+    LS_TRY(LS_NEW(&l, 1, "for a listener"));
     l->loop = p;
     l->opt = *opt;
     l->n_slots = opt->n_expected < SLOTS_LEAST  ? SLOTS_LEAST
@@ -358,8 +350,7 @@ void listener_destroy(listener *l)
         listening_socket *sock = list_entry(l->listeners.next, listening_socket, node);
 
         list_remove(&sock->node);
-        poller_unwatch(sock->watch);
-        file_close(&sock->fd);
+        poller_close(&sock->watch, &sock->fd);
         ls_free(sock);
     }
     poller_timer_cancel(&l->resume);
@@ -369,12 +360,10 @@ void listener_destroy(listener *l)
 
 void listener_forked(const listener *l)
 {
-    list_for_each (it, &l->pending) {
-        close(list_entry(it, pending_peer, node)->peer.fd);
-    }
-    list_for_each (it, &l->listeners) {
-        close(list_entry(it, listening_socket, node)->fd);
-    }
+    list_for_each_entry (const pending_peer, s, &l->pending, node)
+        close(s->peer.fd);
+    list_for_each_entry (const listening_socket, sock, &l->listeners, node)
+        close(sock->fd);
     if (l->spare_fd >= 0)
         close(l->spare_fd);
 }

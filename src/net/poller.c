@@ -65,11 +65,10 @@ static void woken(void *arg, unsigned events)
 
 ls_status poller_create(poller **out)
 {
-    poller *p = ls_calloc(1, sizeof(*p));
+    poller *p;
     ls_status st;
 
-    if (p == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a poller");
+    LS_TRY(LS_NEW(&p, 1, "for a poller"));
     list_init(&p->watches);
     list_init(&p->dead);
     list_init(&p->timers);
@@ -127,12 +126,12 @@ void poller_forked(const poller *p)
 
 ls_status poller_watch(poller *p, int fd, unsigned events, poll_fn fn, void *arg, poll_watch **out)
 {
-    poll_watch *w = ls_calloc(1, sizeof(*w));
-    struct epoll_event event = {.events = epoll_bits(events), .data.ptr = w};
+    struct epoll_event event = {.events = epoll_bits(events)};
+    poll_watch *w;
 
     *out = NULL;
-    if (w == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to watch a descriptor");
+    LS_TRY(LS_NEW(&w, 1, "to watch a descriptor"));
+    event.data.ptr = w;
     *w = (poll_watch){.owner = p, .fd = fd, .fn = fn, .arg = arg};
     if (epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
         const ls_status st = ls_fail_errno("cannot watch descriptor %d", fd);
@@ -154,10 +153,12 @@ ls_status poller_change(poll_watch *w, unsigned events)
     return LS_OK;
 }
 
-void poller_unwatch(poll_watch *w)
+void poller_unwatch(poll_watch **watch)
 {
     struct epoll_event unused = {0};
+    poll_watch *w = *watch;
 
+    *watch = NULL;
     if (w == NULL || w->is_dead)
         return;
     epoll_ctl(w->owner->epoll_fd, EPOLL_CTL_DEL, w->fd, &unused);
@@ -167,6 +168,12 @@ void poller_unwatch(poll_watch *w)
         list_append(&w->owner->dead, &w->node);
     else
         ls_free(w);
+}
+
+void poller_close(poll_watch **watch, int *fd)
+{
+    poller_unwatch(watch);
+    file_close(fd);
 }
 
 void poller_timer_set(poller *p, poll_timer *t, int64_t due_ms, void (*fn)(void *arg), void *arg)

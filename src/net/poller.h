@@ -36,7 +36,8 @@ void poller_forked(const poller *p);
 LS_MUST_USE ls_status poller_watch(poller *p, int fd, unsigned events, poll_fn fn, void *arg,
                                    poll_watch **out);
 LS_MUST_USE ls_status poller_change(poll_watch *w, unsigned events);
-void poller_unwatch(poll_watch *w); /* NULL is allowed */
+void poller_unwatch(poll_watch **w);        /* sets it to NULL, which is allowed */
+void poller_close(poll_watch **w, int *fd); /* and closes its descriptor, unless it is -1 */
 
 /* Embedded in its owner's struct, zero-initialised; setting it cannot fail. Cancel it before that
  * struct is freed. */

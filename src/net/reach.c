@@ -15,7 +15,7 @@
 
 enum { NAMES_MOST = 8, SHOWN_MOST = 16 };
 
-static bool is_own(const net_address *at)
+bool net_reach_is_local(const net_address *at)
 {
     net_address any_port = *at;
     int fd;
@@ -34,7 +34,7 @@ static net_reach judge(const net_address *all, int n)
     if (net_address_is_any(&all[0]))
         return NET_REACH_WILDCARD;
     for (int i = 0; i < n; i++) {
-        if (!net_address_is_loopback(&all[i]) && is_own(&all[i]))
+        if (!net_address_is_loopback(&all[i]) && net_reach_is_local(&all[i]))
             return NET_REACH_OK;
         is_loopback &= net_address_is_loopback(&all[i]);
     }

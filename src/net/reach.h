@@ -21,6 +21,9 @@ typedef enum net_reach {
  * NET_REACH_OK, and so is this host's own name, which Debian resolves to 127.0.1.1. */
 net_reach net_reach_of(const char *place);
 
+/* Whether an address belongs to this machine, that is, can be bound. */
+bool net_reach_is_local(const net_address *at);
+
 /* Whether the HOST of "HOST:PORT" is this host's name, with or without its domain. */
 bool net_reach_is_own_name(const char *place);
 

@@ -29,11 +29,6 @@
 #define TCP_RTO_MAX_MS 44 // since Linux 6.15
 #endif
 
-static const struct sockaddr *name_of(const net_address *a)
-{
-    return (const struct sockaddr *)(const void *)&a->socket;
-}
-
 static int open_socket(const net_address *a, net_kind kind)
 {
     const int type = kind == NET_PACKET ? SOCK_SEQPACKET : SOCK_STREAM;
@@ -65,7 +60,8 @@ static int listen_at(const net_address *at, net_kind kind, int backlog)
     if (net_address_family(at) == NET_IPV6 && net_address_is_any(at) &&
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) != 0)
         goto fail;
-    if (bind(fd, name_of(at), at->bytes) == 0 && listen(fd, backlog) == 0)
+    if (bind(fd, (const struct sockaddr *)(const void *)&at->socket, at->bytes) == 0 &&
+        listen(fd, backlog) == 0)
         return fd;
 
 fail:

@@ -48,8 +48,7 @@ static void close_stream(stream *s, bool tell)
     s->owner->n_streams--;
     s->owner->held -= byte_queue_size(&s->out);
     list_remove(&s->node);
-    poller_unwatch(s->watch);
-    file_close(&s->fd);
+    poller_close(&s->watch, &s->fd);
     byte_queue_free(&s->out);
     ls_free(s);
 }
@@ -68,8 +67,7 @@ static ls_status watch(stream *s)
                             (byte_queue_size(&s->out) > 0 ? POLL_WRITE : 0);
 
     if (events == 0) {
-        poller_unwatch(s->watch);
-        s->watch = NULL;
+        poller_unwatch(&s->watch);
         return LS_OK;
     }
     if (s->watch == NULL)
@@ -120,12 +118,9 @@ static void on_socket(void *arg, unsigned events)
 
 static stream *find(const stream_mux *m, uint32_t id)
 {
-    list_for_each (it, &m->streams) {
-        stream *s = list_entry(it, stream, node);
-
+    list_for_each_entry (stream, s, &m->streams, node)
         if (s->id == id)
             return s;
-    }
     return NULL;
 }
 
@@ -179,14 +174,6 @@ ls_status stream_mux_begin(stream_mux *m, int fd)
     return add(m, fd, ++m->last_id, &s);
 }
 
-/* Writes the queued bytes first. */
-static void end_stream(stream *s)
-{
-    s->is_ending = true;
-    if (byte_queue_size(&s->out) == 0 || watch(s) != LS_OK)
-        close_stream(s, false);
-}
-
 static ls_status take(stream *s, const uint8_t *bytes, size_t n)
 {
     stream_mux *m = s->owner;
@@ -211,8 +198,11 @@ ls_status stream_mux_receive(stream_mux *m, const frame *f)
     if (r.failed)
         return ls_fail(LS_EPROTO, "a truncated stream frame");
     if (bytes == 0) {
-        if (s != NULL)
-            end_stream(s);
+        if (s == NULL)
+            return LS_OK;
+        s->is_ending = true;
+        if (byte_queue_size(&s->out) == 0 || watch(s) != LS_OK)
+            close_stream(s, false);
         return LS_OK;
     }
     if (s == NULL && open_new(m, id, &s) != LS_OK) {

@@ -54,13 +54,6 @@ static ls_status ask_user(user_listener *l, int fd, uid_t *user)
     return st;
 }
 
-static ls_status check_user(const user_listener *l, uid_t user)
-{
-    return user == l->opt.user
-               ? LS_OK
-               : ls_fail(LS_EAUTH, "the connection belongs to user %u", (unsigned)user);
-}
-
 static void log_refusal(user_listener *l, ls_status st)
 {
     if (st != LS_OK && st != LS_ENOTFOUND && log_every(&l->last_refusal_ms, LOG_PAUSE_MS))
@@ -192,8 +185,8 @@ static ls_status check_connection(user_listener *l, int fd, char *peer, bool *is
     LS_TRY(net_address_of_peer(fd, &at));
     net_address_text(peer, NET_ADDRESS_TEXT_MAX, &at);
     st = ask_user(l, fd, &user);
-    if (st == LS_OK)
-        return check_user(l, user);
+    if (st == LS_OK && user != l->opt.user)
+        return ls_fail(LS_EAUTH, "the connection belongs to user %u", (unsigned)user);
     if (st != LS_ENOTFOUND || l->opt.ask == NULL)
         return st;
     *is_asked = true;
@@ -261,12 +254,11 @@ static ls_status listen_at(user_listener *l)
 
 ls_status user_listener_open(poller *p, const user_listener_options *opt, user_listener **out)
 {
-    user_listener *l = ls_calloc(1, sizeof(*l));
+    user_listener *l;
     ls_status st;
 
     *out = NULL;
-    if (l == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a listener");
+    LS_TRY(LS_NEW(&l, 1, "for a listener"));
     l->loop = p;
     l->opt = *opt;
     l->listen_fd = -1;
@@ -275,12 +267,11 @@ ls_status user_listener_open(poller *p, const user_listener_options *opt, user_l
         l->questions[i].fd = -1;
     net_reserve_fd(&l->spare_fd);
     st = listen_at(l);
-    if (st != LS_OK) {
+    if (st == LS_OK)
+        *out = l;
+    else
         user_listener_close(l);
-        return st;
-    }
-    *out = l;
-    return LS_OK;
+    return st;
 }
 
 void user_listener_close(user_listener *l)
@@ -291,8 +282,7 @@ void user_listener_close(user_listener *l)
     poller_timer_cancel(&l->expiry);
     for (int i = 0; i < QUESTIONS_MAX; i++)
         file_close(&l->questions[i].fd);
-    poller_unwatch(l->watch);
-    file_close(&l->listen_fd);
+    poller_close(&l->watch, &l->listen_fd);
     file_close(&l->spare_fd);
     ls_free(l);
 }

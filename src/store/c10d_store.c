@@ -47,9 +47,7 @@ void c10d_drop(c10d_conn *c, const char *why)
     c10d_wait_end(c);
     poller_timer_cancel(&c->again);
     poller_timer_cancel(&c->silence);
-    poller_unwatch(c->watch);
-    c->watch = NULL;
-    file_close(&c->fd);
+    poller_close(&c->watch, &c->fd);
     s->buffered -= c->buffered;
     s->n_conns--;
     list_remove(&c->node);

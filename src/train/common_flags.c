@@ -9,6 +9,9 @@
 /* A count that float64 has exactly. */
 #define COUNT_MOST 1e15
 
+const char *const common_flags_brief[] = {"nodes", "gpus", "id",   "device", "epochs", "batch-size",
+                                          "data",  "lr",   "save", "resume", NULL};
+
 // NOLINTNEXTLINE(readability-function-size): a table
 int common_flags_list(ls_train_flags *f, ls_flag out[COMMON_FLAGS_MOST])
 {
@@ -130,7 +133,7 @@ int common_flags_list(ls_train_flags *f, ls_flag out[COMMON_FLAGS_MOST])
         {"resume", 0, LS_FLAG_OPTIONAL_TEXT, &f->resume, 0, 0,
          "`FILE` continue the run that saved it; default: the --save file; auto: "
          "that file if it exists, else a new run"},
-        {"help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text"},
+        {"help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text; --help=all: with all flags"},
         {"version", 0, LS_FLAG_BOOL, &f->version, 0, 0, "print the version of Lockstep"},
     };
 

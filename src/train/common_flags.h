@@ -9,5 +9,7 @@ enum { COMMON_FLAGS_MOST = 96 };
 
 /* Fills `out` with the flags, whose values are in `f`; returns their number. */
 int common_flags_list(ls_train_flags *f, ls_flag out[COMMON_FLAGS_MOST]);
+/* The names of those that --help lists; NULL ends it. --help=all lists all. */
+extern const char *const common_flags_brief[];
 
 #endif

@@ -121,6 +121,7 @@ static ls_status parse(const char *program, const char *summary, int argc, char 
         LS_TRY(check_device(common));
         return ls_backend_check(common->backend, 1);
     }
+    flags.brief = common->help > 1 ? NULL : common_flags_brief;
     // Help shows the defaults, not values given with --help.
     (void)common_flags_list(&defaults, table);
     return print_help(&flags, argv[0]);

@@ -23,17 +23,17 @@ has() {
 commands=$("$tool" --help | sed -n 's/^  \([a-z]*\) .*/\1/p')
 [ "$(echo "$commands" | wc -w)" -ge 8 ] || fail "too few commands: $commands"
 
-# Every flag that --help lists, and nothing else, is in each page.
+# Every flag that --help=all lists, and nothing else, is in each page.
 for command in $commands; do
     page=$dir/man1/lockstep-$command.1
     [ -s "$page" ] || { fail "no page $page"; continue; }
-    "$tool" "$command" --help | grep -o -E '^  (-., |    )?--[a-z0-9_-]+' |
+    "$tool" "$command" --help=all | grep -o -E '^  (-., |    )?--[a-z0-9_-]+' |
         sed 's/.*--/--/' | sort >"$dir/flags"
-    [ -s "$dir/flags" ] || fail "$command --help lists no flags"
+    [ -s "$dir/flags" ] || fail "$command --help=all lists no flags"
     sed -n 's/.*\\fB\\-\\-\([a-z0-9_\\-]*\)\\fR.*/--\1/p' "$page" | sed 's/\\-/-/g' |
         sort >"$dir/man_flags"
     cmp -s "$dir/flags" "$dir/man_flags" ||
-        fail "$command: flags of --help and man page differ: $(diff "$dir/flags" "$dir/man_flags")"
+        fail "$command: flags of help and man page differ: $(diff "$dir/flags" "$dir/man_flags")"
     while read -r flag; do
         grep -q -- "__fish_seen_subcommand_from $command' -l ${flag#--} " \
             "$dir/fish/lockstep.fish" || fail "fish: $command $flag"

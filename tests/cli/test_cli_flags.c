@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cli_flags.c - every flag in a --help is accepted with hyphens and with underscores. */
+/* test_cli_flags.c - every flag in a --help=all is accepted with hyphens and with underscores. */
 #include "launch/job.h"
 
 #include <stdlib.h>
@@ -79,7 +79,7 @@ static int expect_all_known(const char *const *program, spelling how)
 
     for (; program[n] != NULL; n++)
         words[n] = program[n];
-    words[n] = "--help";
+    words[n] = "--help=all";
     j = job_start(words, NULL);
     job_expect_code(j, 0);
     text_append(&help, "%s", text_str(&j->out));

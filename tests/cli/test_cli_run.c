@@ -43,6 +43,15 @@ static size_t longest_line(const char *text)
     return longest;
 }
 
+static int count_lines(const char *text)
+{
+    int n = 0;
+
+    for (; *text != 0; text++)
+        n += *text == '\n';
+    return n;
+}
+
 static void help_and_version_exit_with_0(void **state)
 {
     static const char *const commands[] = {"run", "join", "bench", "check", "clean", "data"};
@@ -61,6 +70,7 @@ static void help_and_version_exit_with_0(void **state)
         job_expect_code(j, 0);
         job_expect(j, text_starts(text_str(&j->out), "usage: lockstep "));
         job_expect(j, longest_line(text_str(&j->out)) <= 80); /* where there is no terminal */
+        job_expect(j, !text_equal(commands[i], "run") || count_lines(text_str(&j->out)) <= 60);
         job_expect(j, j->err.length == 0);
         job_clean_up(NULL);
     }

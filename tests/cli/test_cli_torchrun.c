@@ -87,7 +87,7 @@ static void every_program_of_torchrun_is_a_script(void **state)
 
 static void errors_and_help_of_torchrun_have_its_name(void **state)
 {
-    job *j = AS_TORCH("--help");
+    job *j = AS_TORCH("--help=all");
 
     LS_UNUSED(state);
     job_expect_code(j, 0);

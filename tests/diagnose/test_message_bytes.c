@@ -134,10 +134,7 @@ static void messages_between_standby_heads_keep_their_bytes(void **state)
                                      .round = 5,
                                      .has_state = true},
                          .leads_at = address("tcp://10.0.0.2:81"),
-                         .addresses = at,
-                         .n_addresses = 2,
-                         .state = (const uint8_t *)"state",
-                         .bytes = 5};
+                         .state = {at, 2, (const uint8_t *)"state", 5}};
     wire_writer w = {0};
 
     LS_UNUSED(state);

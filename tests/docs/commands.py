@@ -317,7 +317,7 @@ class Page:
         return process.returncode == 0
 
     def flags_of(self, command):
-        shown = self.start(f"{command} --help").communicate()[0]
+        shown = self.start(f"{command} --help=all").communicate()[0]
         return re.findall(r"(?:^|[ ,])(--?[a-z0-9][a-z0-9_-]*)", shown, flags=re.I | re.M)
 
     def try_quoted(self, quoted):
@@ -336,7 +336,7 @@ class Page:
                 print(f"{self.name}: {flag} is not in the help of {commands}: {quoted}")
 
     def check_flags(self, command, text):
-        shown = self.start(f"lockstep {command} --help").communicate()[0]
+        shown = self.start(f"lockstep {command} --help=all").communicate()[0]
         flags = re.findall(r"^ *(?:-[a-z], )?(--[a-z-]+)", shown, flags=re.M)
         missing = [flag for flag in flags if flag not in text and flag != "--help"]
         if missing or len(flags) < 3:

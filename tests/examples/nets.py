@@ -490,7 +490,7 @@ MAIN_PY = (
 
 
 def imagenet_takes_every_flag_of_pytorchs_example():
-    usage = run(program("imagenet"), "--help")
+    usage = run(program("imagenet"), "--help=all")
     for flag, default in MAIN_PY:
         name = flag.split()[0]
         shown = re.search(rf"^ .*(?<![-\w]){name}\b(?:.*\n(?! *-|\n))*.*", usage, re.MULTILINE)

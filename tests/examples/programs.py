@@ -164,8 +164,9 @@ def progress_line_and_help_fit_the_terminal():
         assert all(len(line) <= 80 for line in bars), bars
         assert SLOW or any("samples/s" in line and "ETA" in line for line in bars), bars
     for name in ("mnist", "resnet", "imagenet"):
-        assert max(len(line) for line in run(program(name), "--help").splitlines()) <= 80, name
-        assert max(len(line) for line in on_terminal(60, program(name), "--help")) <= 60, name
+        for flag in ("--help", "--help=all"):
+            assert max(len(line) for line in run(program(name), flag).splitlines()) <= 80, name
+            assert max(len(line) for line in on_terminal(60, program(name), flag)) <= 60, name
 
 
 def a_stopped_run_resumes_with_the_same_bits():

@@ -201,8 +201,7 @@ static void on_output(void *arg, unsigned events)
     if (n > 0) {
         keep_text(c, bytes, (size_t)n);
     } else if (n == 0 || errno != EINTR) {
-        poller_unwatch(c->output_watch);
-        c->output_watch = NULL;
+        poller_unwatch(&c->output_watch);
     }
 }
 
@@ -234,8 +233,7 @@ static void on_end(void *arg, unsigned events)
     LS_UNUSED(events);
     if (waitpid(c->pid, &status, WNOHANG) != c->pid)
         return;
-    poller_unwatch(c->pid_watch);
-    c->pid_watch = NULL;
+    poller_unwatch(&c->pid_watch);
     c->has_ended = true;
     c->outcome.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     c->outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
@@ -321,8 +319,8 @@ static void dissolve(family *f)
     for (int r = 0; r < f->job->n; r++) {
         child *c = &f->children[r];
 
-        poller_unwatch(c->pid_watch);
-        poller_unwatch(c->output_watch);
+        poller_unwatch(&c->pid_watch);
+        poller_unwatch(&c->output_watch);
         if (c->pid > 0 && !c->has_ended) {
             (void)kill(c->pid, SIGKILL);
             (void)waitpid(c->pid, NULL, 0);

@@ -253,7 +253,7 @@ static void node_that_floods_and_does_not_read_is_dropped_alone(void **state)
         wire_put_u32(bytes + i * FRAME_BYTES, 5);
         wire_put_u32(bytes + i * FRAME_BYTES + 4, NODE_STREAM);
     }
-    poller_unwatch(b->link.watch); /* it reads nothing from now on */
+    poller_unwatch(&b->link.watch); /* it reads nothing from now on */
     b->link.watch = NULL;
     for (const int64_t until_ms = ls_deadline_ms(SOON * 2); s->fakes[0].n[NODE_ABORT] == 0;) {
         const head_node *node = find_node(s, 1);

@@ -133,7 +133,7 @@ static int be_node(int number, const char *filter)
     wire_writer_free(&w);
     while (!is_over && poller_run_once(opt.loop, -1) == LS_OK)
         continue;
-    poller_unwatch(watch);
+    poller_unwatch(&watch);
     net_probe_close(probe);
     poller_destroy(opt.loop);
     return 0;

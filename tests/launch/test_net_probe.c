@@ -290,8 +290,7 @@ static net_outcome outcome_at_service(manner how, int limit_ms)
     else
         assert_ok(poller_watch(t.loop, s.fd, POLL_READ, on_connection, &s, &watch));
     outcome = (net_outcome)try_one(&t, &peer)->outcome;
-    poller_unwatch(watch);
-    file_close(&s.fd);
+    poller_close(&watch, &s.fd);
     for (int i = 0; i < s.n_connections; i++)
         file_close(&s.connections[i]);
     close_cluster(&t);

@@ -37,7 +37,7 @@ static void on_event(void *arg, unsigned events)
     w->last = events;
     if ((events & POLL_READ) != 0 && recv(w->fd, &byte, 1, MSG_DONTWAIT) < 0)
         w->last |= POLL_BROKEN;
-    poller_unwatch(w->also_unwatch);
+    poller_unwatch(&w->also_unwatch);
 }
 
 static void open_pair(int fds[2])
@@ -69,7 +69,7 @@ static void readable_and_writable_are_reported(void **state)
     close(fds[1]);
     assert_ok(poller_run_once(p, 1000));
     assert_true((w.last & POLL_READ) != 0); // the end of the stream is readable
-    poller_unwatch(w.watch);
+    poller_unwatch(&w.watch);
     w.n_calls = 0;
     assert_ok(poller_run_once(p, 0));
     assert_int_equal(w.n_calls, 0);

@@ -30,16 +30,15 @@ static ls_status parse(int n, const char *const *words, ls_train_flags *flags)
 }
 
 /* The help as it is printed, in `output`. */
-static void capture_help(void)
+static void capture_help(const char *flag)
 {
-    const char *const words[] = {"--help"};
     const int real = dup(STDOUT_FILENO);
     const int captured = memfd_create("help", MFD_CLOEXEC);
     ls_train_flags flags = {.epochs = 7};
     ssize_t got;
 
     dup2(captured, STDOUT_FILENO);
-    assert_ok(parse(1, words, &flags));
+    assert_ok(parse(1, &flag, &flags));
     dup2(real, STDOUT_FILENO);
     got = pread(captured, output, sizeof(output) - 1, 0);
     output[got > 0 ? got : 0] = 0;
@@ -106,12 +105,29 @@ static void help_lists_every_common_flag(void **state)
                                         "-h, --help"};
 
     LS_UNUSED(state);
-    capture_help();
+    capture_help("--help=all");
     for (size_t i = 0; i < LS_COUNT_OF(flags); i++)
         if (strstr(output, flags[i]) == NULL)
             fail_msg("%s is not in the help:\n%s", flags[i], output);
     assert_non_null(strstr(output, "number of epochs (7)"));
     assert_null(strstr(output, "; 0: ")); // a value with a special meaning is "0 = disabled"
+}
+
+static void short_help_lists_ten_common_flags(void **state)
+{
+    static const char *const flags[] = {"--nodes N",      "--gpus LIST", "--id N", "--device NAME",
+                                        "--epochs N",     "--data DIR",  "--lr X", "--save FILE",
+                                        "--batch-size N", "--resume"};
+    int n = 0;
+
+    LS_UNUSED(state);
+    capture_help("--help");
+    for (size_t i = 0; i < LS_COUNT_OF(flags); i++)
+        assert_non_null(strstr(output, flags[i]));
+    for (const char *at = output; (at = strstr(at, "\n  ")) != NULL; at++)
+        n += at[3] == '-' || strncmp(at + 3, "    --", 6) == 0;
+    assert_int_equal(n, LS_COUNT_OF(flags));
+    assert_non_null(strstr(output, "\n--help=all lists "));
 }
 
 static void contradicting_flags_of_nodes_name_the_remedy(void **state)
@@ -377,7 +393,7 @@ static void a_warning_erases_the_progress_bar(void **state)
 static void the_help_ends_with_an_example_and_the_page(void **state)
 {
     LS_UNUSED(state);
-    capture_help();
+    capture_help("--help");
     assert_non_null(strstr(output, "-n of lockstep run is a number of ranks"));
     assert_string_equal(last_line(output), "Page: docs/training.md");
     assert_non_null(strstr(output, "Example, on 2 ranks:\n  lockstep run -n 2 ./program --"));
@@ -465,6 +481,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help_lists_every_common_flag),
+        cmocka_unit_test(short_help_lists_ten_common_flags),
         cmocka_unit_test(contradicting_flags_of_nodes_name_the_remedy),
         cmocka_unit_test(calls_before_start_name_the_missing_call),
         cmocka_unit_test(a_second_training_set_is_refused),

@@ -40,14 +40,6 @@ static ls_status exchange(ls_comm *comm, const void *src, int to, void *dst, int
     return sent == LS_OK ? received : sent;
 }
 
-static ls_status send_recv(ls_comm *comm, const bench_case *c, const bench_buffers *b)
-{
-    const int rank = ls_comm_rank(comm);
-
-    return exchange(comm, b->src, (rank + 1) % c->n, b->dst, (rank + c->n - 1) % c->n, c->count,
-                    c->type);
-}
-
 /* In the memory of an accelerator, whose later operations wait for the copy, or of the host. */
 static ls_status copy(void *dst, const void *src, size_t bytes)
 {
@@ -82,8 +74,11 @@ static ls_status hypercube(ls_comm *comm, const bench_case *c, const bench_buffe
 /* Runs the operation and waits. */
 static ls_status call_once(ls_comm *comm, const bench_case *c, const bench_buffers *b)
 {
+    const int rank = ls_comm_rank(comm);
+
     if (c->kind == BENCH_SEND_RECV)
-        return send_recv(comm, c, b);
+        return exchange(comm, b->src, (rank + 1) % c->n, b->dst, (rank + c->n - 1) % c->n, c->count,
+                        c->type);
     return c->kind == BENCH_HYPERCUBE ? hypercube(comm, c, b) : issue(comm, c, b, NULL);
 }
 

@@ -56,8 +56,7 @@ static void make_peer_table(bench_options *o, ls_flag table[N_PEER_FLAGS])
          "each iteration, which is not timed"},
         {"per_iter_timing", 'I', LS_FLAG_INT, &o->intervals, 0, 1,
          "`0|1` 1: also print minimum, maximum, 99th percentile and variation of single "
-         "iterations, "
-         "of the slowest rank each"},
+         "iterations, of the slowest rank each"},
         {"report_intervals", 0, LS_FLAG_INT, &o->intervals, 0, 1, NULL},
         {"per_iter_skip", 'K', LS_FLAG_INT, &o->skip, 0, most,
          "number of first iterations that -I skips"},

@@ -59,11 +59,10 @@ static ls_status take_samples(bench *b)
     const bool has_rows = b->opt->output_file != NULL && ls_comm_rank(b->world) == 0;
 
     for (int side = 0; side < 2; side++) {
-        b->samples[side] = ls_calloc(n, sizeof(double));
+        LS_TRY(LS_NEW(&b->samples[side], n, "for %zu samples", n));
         if (has_rows)
-            b->rows[side] = ls_calloc(n * (size_t)ls_comm_size(b->world), sizeof(double));
-        if (b->samples[side] == NULL || (has_rows && b->rows[side] == NULL))
-            return ls_fail(LS_ENOMEM, "no memory for %zu samples", n);
+            LS_TRY(
+                LS_NEW(&b->rows[side], n * (size_t)ls_comm_size(b->world), "for %zu samples", n));
     }
     return LS_OK;
 }
@@ -72,9 +71,7 @@ static ls_status take_events(bench *b)
 {
     const size_t n = (size_t)b->opt->iterations + 1;
 
-    b->ends = ls_calloc(n, sizeof(accel_event *));
-    if (b->ends == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %zu events", n);
+    LS_TRY(LS_NEW(&b->ends, n, "for %zu events", n));
     for (size_t i = 0; i < n; i++)
         LS_TRY(accel_event_create(b->queue->accel, true, &b->ends[i]));
     return LS_OK;
@@ -108,9 +105,7 @@ static ls_status prepare(bench *b)
     b->rank = ls_comm_rank(bench_comm(b));
     n = (size_t)ls_comm_size(bench_comm(b));
     LS_TRY(take_buffers(b));
-    b->at.src_counts = ls_calloc(2 * n, sizeof(size_t));
-    if (b->at.src_counts == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the counts of %zu ranks", n);
+    LS_TRY(LS_NEW(&b->at.src_counts, 2 * n, "for the counts of %zu ranks", n));
     b->at.dst_counts = b->at.src_counts + n;
     if (b->queue != NULL && opt->intervals > 0)
         LS_TRY(take_events(b));
@@ -119,11 +114,10 @@ static ls_status prepare(bench *b)
 
 ls_status bench_open(ls_comm *world, ls_queue *queue, const bench_options *opt, bench **out)
 {
-    bench *b = ls_calloc(1, sizeof(*b));
+    bench *b;
     ls_status st;
 
-    if (b == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to measure with");
+    LS_TRY(LS_NEW(&b, 1, "to measure with"));
     b->opt = opt;
     b->world = world;
     b->memory =
@@ -132,12 +126,11 @@ ls_status bench_open(ls_comm *world, ls_queue *queue, const bench_options *opt, 
     // a blocking call returns when the operation has ended
     b->issue_ns = opt->cpu_time > 0 && opt->blocking == 0 ? &b->issued_ns : NULL;
     st = prepare(b);
-    if (st != LS_OK) {
+    if (st == LS_OK)
+        *out = b;
+    else
         bench_close(b);
-        return st;
-    }
-    *out = b;
-    return LS_OK;
+    return st;
 }
 
 void bench_close(bench *b)
@@ -316,11 +309,10 @@ static double mean_of(const double *values, size_t n)
 
 static ls_status describe_samples(const double *samples, size_t n, bench_stats *out)
 {
-    double *sorted = ls_calloc(n, sizeof(*sorted));
+    double *sorted;
     double squares = 0;
 
-    if (sorted == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %zu samples", n);
+    LS_TRY(LS_NEW(&sorted, n, "for %zu samples", n));
     memcpy(sorted, samples, n * sizeof(*sorted));
     qsort(sorted, n, sizeof(*sorted), ascending);
     out->mean_us = mean_of(sorted, n);

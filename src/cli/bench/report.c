@@ -87,17 +87,10 @@ static ls_status make_file(bench_report *r)
 
 static ls_status write_file(bench_report *r)
 {
-    file_atomic file;
-    ls_status st;
-
     LS_TRY(text_status(&r->text));
-    LS_TRY(file_atomic_begin(&file, r->path));
-    st = file_write_all(file.fd, r->path, text_str(&r->text), r->text.length);
-    if (st == LS_OK)
-        st = file_atomic_commit(&file);
-    file_atomic_cancel(&file);
-    r->is_written = st == LS_OK;
-    return st;
+    LS_TRY(file_replace(r->path, text_str(&r->text), r->text.length));
+    r->is_written = true;
+    return LS_OK;
 }
 
 /* --- options and ranks --- */
@@ -156,12 +149,11 @@ static void put_ranks(json_writer *w, const char *device, const rank_facts *rank
 
 static ls_status begin(const bench_options *opt, const rank_facts *ranks, int n, bench_report **out)
 {
-    bench_report *r = ls_calloc(1, sizeof(*r));
+    bench_report *r;
     json_writer *w;
     ls_status st;
 
-    if (r == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the report");
+    LS_TRY(LS_NEW(&r, 1, "for the report"));
     r->opt = opt;
     st = make_file(r);
     if (st != LS_OK) {
@@ -201,8 +193,8 @@ ls_status bench_report_open(ls_comm *world, int color, const bench_options *opt,
     own.color = color;
     own.local_rank = ls_comm_local_rank(world);
     (void)gethostname(own.host, HOST_BYTES - 1);
-    if (is_writer && (all = ls_calloc((size_t)n, sizeof(*all))) == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d ranks", n);
+    if (is_writer)
+        LS_TRY(LS_NEW(&all, (size_t)n, "for %d ranks", n));
     st = ls_gather(world, &own, all, sizeof(own), LS_U8, 0, NULL);
     if (st == LS_OK) {
         const ls_status begun = is_writer ? begin(opt, all, n, out) : LS_OK;

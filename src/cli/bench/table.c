@@ -263,18 +263,10 @@ void bench_table_vs_row(bench_table *t, const bench_case *c, const bench_result 
 /* Writes the array of objects atomically. */
 static ls_status write_json(bench_table *t)
 {
-    file_atomic file;
-    ls_status st;
-
     json_close(&t->writer, ']');
     text_append(&t->json, "\n");
     LS_TRY(text_status(&t->json));
-    LS_TRY(file_atomic_begin(&file, t->opt->json));
-    st = file_write_all(file.fd, t->opt->json, text_str(&t->json), t->json.length);
-    if (st == LS_OK)
-        st = file_atomic_commit(&file);
-    file_atomic_cancel(&file);
-    return st;
+    return file_replace(t->opt->json, text_str(&t->json), t->json.length);
 }
 
 /* NCCL_TESTS_MIN_BW in GB/s; negative: not set. */

@@ -44,23 +44,21 @@ static ls_status say_hello(const bench_turn *t, int side, ls_comm *comm)
 
 ls_status bench_turn_open(const char *at, ls_comm *comm, bench_turn **out)
 {
-    bench_turn *t = ls_calloc(1, sizeof(*t));
+    bench_turn *t;
     int side = 0;
     ls_status st;
 
-    if (t == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a turn");
+    LS_TRY(LS_NEW(&t, 1, "for a turn"));
     t->fd = -1;
     t->rank = ls_comm_rank(comm);
     st = connect_to(at, &side, &t->fd);
     if (st == LS_OK)
         st = say_hello(t, side, comm);
-    if (st != LS_OK) {
+    if (st == LS_OK)
+        *out = t;
+    else
         bench_turn_close(t);
-        return st;
-    }
-    *out = t;
-    return LS_OK;
+    return st;
 }
 
 void bench_turn_close(bench_turn *t)

@@ -291,13 +291,12 @@ static ls_status run_row(versus *v, bench_table *t, const bench_case *c, double 
 
 static ls_status run_rows(versus *v, bench_table *t)
 {
-    double *scratch = ls_calloc((size_t)v->opt->cycles, sizeof(*scratch));
+    double *scratch;
     bench_sweep sweep = bench_sweep_begin(v->opt, v->n);
     ls_status st = LS_OK;
     bench_case c;
 
-    if (scratch == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %lld turns", (long long)v->opt->cycles);
+    LS_TRY(LS_NEW(&scratch, (size_t)v->opt->cycles, "for %lld turns", (long long)v->opt->cycles));
     while (st == LS_OK && bench_sweep_next(&sweep, &c))
         st = run_row(v, t, &c, scratch);
     ls_free(scratch);
@@ -338,9 +337,8 @@ static ls_status add_side(versus *v, const char *name, size_t length)
     text_format(s->backend, sizeof(s->backend), "%.*s", (int)length, name);
     for (int r = 0; r < RANKS_MAX; r++)
         s->fds[r] = -1;
-    s->results = ls_calloc((size_t)v->opt->cycles, sizeof(bench_result));
-    if (s->results == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %lld turns", (long long)v->opt->cycles);
+    LS_TRY(
+        LS_NEW(&s->results, (size_t)v->opt->cycles, "for %lld turns", (long long)v->opt->cycles));
     v->n_sides++;
     return LS_OK;
 }
@@ -392,11 +390,10 @@ static void close_sides(versus *v)
 
 ls_status bench_vs(const bench_options *opt, int argc, char **argv)
 {
-    versus *v = ls_calloc(1, sizeof(*v));
+    versus *v;
     ls_status st;
 
-    if (v == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for sets of ranks");
+    LS_TRY(LS_NEW(&v, 1, "for sets of ranks"));
     v->opt = opt;
     v->n = (int)(opt->ranks * opt->threads);
     st = open_sides(v);

@@ -62,11 +62,6 @@ typedef struct watch {
     char (*hosts)[HOST_BYTES];
 } watch;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* --- a round --- */
 
 static ls_status run_round(watch *w)
@@ -128,7 +123,7 @@ static ls_status exchange_reports(watch *w, bool is_shown, bool *must_stop)
             w->seconds[r] += seconds;
         }
         longest = seconds > longest ? seconds : longest;
-        w->counts[r] = next < 1 ? 1 : least((int64_t)next, MESSAGES_MAX);
+        w->counts[r] = next < 1 ? 1 : next > MESSAGES_MAX ? MESSAGES_MAX : (int64_t)next;
         *must_stop = *must_stop || w->reports[r].must_stop > 0;
     }
     w->line_s += is_shown ? longest : 0;

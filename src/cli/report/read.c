@@ -95,9 +95,7 @@ static ls_status read_ranks(const json_value *list, report_point *p)
 
     if (n == 0 || n > REPORT_RANKS)
         return LS_OK;
-    p->ranks = ls_calloc(n * REPORT_PHASES, sizeof(*p->ranks));
-    if (p->ranks == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the times of %zu ranks", n);
+    LS_TRY(LS_NEW(&p->ranks, n * REPORT_PHASES, "for the times of %zu ranks", n));
     p->n_ranks = (int)n;
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < REPORT_PHASES; k++)

@@ -10,7 +10,6 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "comm/native/mesh_streams.h"
@@ -92,9 +91,7 @@ static bool is_lower(const mesh_peer *c)
 
 static void drop_candidate(candidate *k)
 {
-    poller_unwatch(k->watch);
-    k->watch = NULL;
-    file_close(&k->fd);
+    poller_close(&k->watch, &k->fd);
     seal_pair_wipe(&k->seals);
 }
 
@@ -264,8 +261,7 @@ static void on_candidate(void *arg, unsigned events)
         on_candidate_end(k);
         return;
     }
-    poller_unwatch(k->watch);
-    k->watch = NULL;
+    poller_unwatch(&k->watch);
     k->fd = -1; // use_connection() takes it
     use_connection(k->owner, fd, &k->seals, k == &k->owner->outgoing);
 }

@@ -185,14 +185,6 @@ static bool has_finished(const agent *a)
     return true;
 }
 
-/* The head gives this node its place again, and new ranks. */
-static ls_status rejoin(agent *a)
-{
-    a->finished = 0;
-    a->ctx.place.place.generation = 0;
-    return agent_link_rejoin(&a->link);
-}
-
 static ls_status run_loop(agent *a)
 {
     while (!a->ctx.is_over || a->ctx.phase != AGENT_IDLE) {
@@ -200,8 +192,11 @@ static ls_status run_loop(agent *a)
         if (!has_finished(a))
             continue;
         LS_TRY(finish_ranks(a));
-        if (a->link.is_rejoining && !a->ctx.is_over)
-            LS_TRY(rejoin(a));
+        if (a->link.is_rejoining && !a->ctx.is_over) {
+            a->finished = 0;
+            a->ctx.place.place.generation = 0;
+            LS_TRY(agent_link_rejoin(&a->link));
+        }
     }
     LS_TRY(notify_nodes(a));
     return a->failure == LS_OK && a->hosts != NULL ? agent_hosts_finish(a->hosts) : LS_OK;
@@ -229,9 +224,7 @@ ls_status agent_run(const agent_spec *spec, agent_result *out)
     memset(out, 0, sizeof(*out));
     if (spec->n_ranks < 1 && spec->hosts == NULL)
         return ls_fail(LS_EINVAL, "%d ranks cannot be started", spec->n_ranks);
-    a = ls_calloc(1, sizeof(*a));
-    if (a == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for an agent");
+    LS_TRY(LS_NEW(&a, 1, "for an agent"));
     st = agent_open(a, spec, out);
     if (st == LS_OK)
         st = run_loop(a);

@@ -273,10 +273,8 @@ static ls_status allocate(const hosts_options *opt, agent_hosts **out)
     h->opt = *opt;
     h->ctx = ctx;
     h->spec = spec;
-    h->list = ls_calloc(n, sizeof(*h->list));
-    h->skip = ls_calloc(n, sizeof(*h->skip));
-    if (h->list == NULL || h->skip == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %zu hosts", n);
+    LS_TRY(LS_NEW(&h->list, n, "for %zu hosts", n));
+    LS_TRY(LS_NEW(&h->skip, n, "for %zu hosts", n));
     for (size_t i = 0; i < n; i++)
         h->list[i].owner = h;
     return LS_OK;

@@ -40,10 +40,8 @@ static void open_stream(agent_hosts *h, remote_host *host, int rank, int which)
 
 ls_status hosts_open_streams(agent_hosts *h)
 {
-    h->streams = ls_calloc((size_t)h->world_size * 2, sizeof(*h->streams));
-    if (h->streams == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the lines of %d rank%s", h->world_size,
-                       text_plural(h->world_size));
+    LS_TRY(LS_NEW(&h->streams, (size_t)h->world_size * 2, "for the lines of %d rank%s",
+                  h->world_size, text_plural(h->world_size)));
     LS_TRY(agent_output_open_fold(h->opt.output));
     for (int i = 0; i < h->spec->list->n; i++) {
         remote_host *host = &h->list[i];

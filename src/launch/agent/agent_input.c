@@ -20,11 +20,6 @@ static const agent_context *context_of(const agent_input *in)
     return in->output->ctx;
 }
 
-static bool passes_input(const agent_spec *spec)
-{
-    return spec->capture && (spec->remote != NULL || (spec->job->pty && isatty(STDIN_FILENO) != 0));
-}
-
 static bool has_terminal(const agent_spec *spec)
 {
     return spec->job->pty && (spec->remote == NULL || spec->remote->input_terminal);
@@ -76,8 +71,7 @@ static void request_more(agent_input *in)
 
 static void unwatch(agent_input *in)
 {
-    poller_unwatch(in->watch);
-    in->watch = NULL;
+    poller_unwatch(&in->watch);
 }
 
 void agent_input_end(agent_input *in)
@@ -169,7 +163,7 @@ ls_status agent_input_open(agent_input *in, int child_stdout, int *child_end)
 {
     const agent_spec *spec = context_of(in)->spec;
 
-    if (!passes_input(spec))
+    if (!spec->capture || (spec->remote == NULL && !(spec->job->pty && isatty(STDIN_FILENO) != 0)))
         return LS_OK;
     LS_TRY(has_terminal(spec) ? open_terminal(in, child_stdout, child_end)
                               : open_pipe(in, child_end));

@@ -124,21 +124,18 @@ static void no_head_came(void *arg)
     end_job(arg, "no other one has taken over");
 }
 
-/* In an elastic job the other machines go on without this one, and take it back. */
-static bool may_rejoin(const agent_link *l)
-{
-    const agent_spec *spec = l->ctx->spec;
-
-    return l->head == NULL && agent_is_elastic(l->ctx) && l->ctx->phase == AGENT_RUNNING &&
-           l->ctx->stop_signal == 0 && spec->nodes != NULL && spec->remote == NULL;
-}
-
 /* The job goes on without the ranks here, or ends. */
 static void leave_job(agent_link *l, const char *why)
 {
+    const agent_spec *spec = l->ctx->spec;
+    /* In an elastic job the other machines go on without this one, and take it back. */
+    const bool may_rejoin = l->head == NULL && agent_is_elastic(l->ctx) &&
+                            l->ctx->phase == AGENT_RUNNING && l->ctx->stop_signal == 0 &&
+                            spec->nodes != NULL && spec->remote == NULL;
+
     if (l->ctx->is_over || l->is_rejoining)
         return;
-    if (!may_rejoin(l)) {
+    if (!may_rejoin) {
         end_job(l, why);
         return;
     }

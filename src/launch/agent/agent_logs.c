@@ -39,19 +39,13 @@ bool agent_logs_is_teed(const rank_output *r, int which)
             (RANK_STDOUT << which)) != 0;
 }
 
-static bool needs_folder(const agent_spec *spec)
-{
-    return spec->capture &&
-           (spec->job->log_dir != NULL || !rank_list_is_empty(&spec->job->redirect) ||
-            !rank_list_is_empty(&spec->job->tee));
-}
-
 ls_status agent_logs_open(agent_output *o)
 {
     const agent_spec *spec = o->ctx->spec;
     const char *name = spec->job->run_id != NULL ? spec->job->run_id : o->ctx->place.job;
 
-    if (!needs_folder(spec))
+    if (!spec->capture || (spec->job->log_dir == NULL && rank_list_is_empty(&spec->job->redirect) &&
+                           rank_list_is_empty(&spec->job->tee)))
         return LS_OK;
     if (spec->job->log_dir != NULL)
         return ls_context(log_folder_create(spec->job->log_dir, name, &o->logs), "--log-dir");

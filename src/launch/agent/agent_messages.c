@@ -202,13 +202,6 @@ static void replace(agent *a, const node_slot *slot)
     agent_send_failure(a, slot->local_rank, r, NULL);
 }
 
-/* The others go on, so its failure is not what the job ends with. */
-static void drop(agent *a, int local_rank)
-{
-    a->ranks[local_rank].is_undecided = false;
-    agent_forget_failure(a, local_rank);
-}
-
 static ls_status take_slot(agent *a, const frame *f)
 {
     node_slot slot;
@@ -221,8 +214,10 @@ static ls_status take_slot(agent *a, const frame *f)
         replace(a, &slot);
     else if (f->type == NODE_EVICT)
         agent_evict_rank(a, slot.local_rank);
-    else
-        drop(a, slot.local_rank);
+    else {
+        a->ranks[slot.local_rank].is_undecided = false;
+        agent_forget_failure(a, slot.local_rank);
+    }
     return LS_OK;
 }
 
@@ -339,12 +334,6 @@ static ls_status take_text(agent *a, const frame *f)
     return st;
 }
 
-static void take_pause(agent *a, bool pauses)
-{
-    agent_link_pause(&a->link, pauses);
-    agent_signal_ranks(a, pauses ? SIGSTOP : SIGCONT);
-}
-
 static ls_status on_message(void *arg, const frame *f)
 {
     agent *a = arg;
@@ -378,7 +367,8 @@ static ls_status on_message(void *arg, const frame *f)
         return take_text(a, f);
     case NODE_PAUSE:
     case NODE_RESUME:
-        take_pause(a, f->type == NODE_PAUSE);
+        agent_link_pause(&a->link, f->type == NODE_PAUSE);
+        agent_signal_ranks(a, f->type == NODE_PAUSE ? SIGSTOP : SIGCONT);
         return LS_OK;
     case NODE_LEAVE:
         agent_leave_orderly(a);

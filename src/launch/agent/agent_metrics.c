@@ -49,8 +49,7 @@ static void end_client(void *arg)
     metrics_client *c = arg;
 
     poller_timer_cancel(&c->limit);
-    poller_unwatch(c->watch);
-    c->watch = NULL;
+    poller_unwatch(&c->watch);
     agent_view_forget(&c->asked);
     text_free(&c->answer);
     file_close(&c->fd);
@@ -266,9 +265,7 @@ ls_status metrics_port_open(agent_view *v, poller *p, int port, metrics_port **o
     LS_TRY(config_text(CONFIG_METRICS_USERS, &users));
     if (!text_equal(users, "own") && !text_equal(users, "all"))
         return ls_fail(LS_EINVAL, "LOCKSTEP_METRICS_USERS=%.20s: must be own or all", users);
-    m = ls_calloc(1, sizeof(*m));
-    if (m == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for --metrics-port");
+    LS_TRY(LS_NEW(&m, 1, "for --metrics-port"));
     m->view = v;
     m->loop = p;
     m->is_for_all = text_equal(users, "all");
@@ -295,7 +292,6 @@ void metrics_port_close(metrics_port *m)
     for (int i = 0; i < CLIENTS_MAX; i++)
         if (m->clients[i].fd >= 0)
             end_client(&m->clients[i]);
-    poller_unwatch(m->watch);
-    file_close(&m->fd);
+    poller_close(&m->watch, &m->fd);
     ls_free(m);
 }

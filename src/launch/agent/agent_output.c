@@ -8,7 +8,6 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "comm/recorder.h"
 #include "launch/agent/agent_hosts.h"
@@ -38,9 +37,7 @@ static void end_stream(rank_output *r, int which)
     agent_filter_end(r, which);
     if (is_remote(r->owner) && agent_logs_shows(r, which))
         agent_remote_write_output(&r->owner->sinks[0], r->rank, which, NULL, 0);
-    poller_unwatch(r->watch[which]);
-    r->watch[which] = NULL;
-    file_close(&r->fd[which]);
+    poller_close(&r->watch[which], &r->fd[which]);
 }
 
 void agent_output_end(agent_output *o)
@@ -83,8 +80,7 @@ static void pause_streams(agent_output *o, int which)
 
         if (r->fd[which] < 0 || !agent_logs_shows(r, which))
             continue; /* its lines do not go to this reader */
-        poller_unwatch(r->watch[which]);
-        r->watch[which] = NULL;
+        poller_unwatch(&r->watch[which]);
     }
 }
 
@@ -115,10 +111,8 @@ static void watch_sink(agent_output *o, int which, bool has_bytes)
         poller_watch(o->ctx->poller, sink->fd, POLL_WRITE, handlers[which], o,
                      &o->sink_watch[which]) != LS_OK)
         sink->is_broken = true;
-    if (!has_bytes) {
-        poller_unwatch(o->sink_watch[which]);
-        o->sink_watch[which] = NULL;
-    }
+    if (!has_bytes)
+        poller_unwatch(&o->sink_watch[which]);
 }
 
 static bool is_full(const output_sink *sink)
@@ -324,9 +318,7 @@ void agent_output_end_rank(agent_output *o, int local_rank)
         if (r->fd[which] < 0)
             continue;
         output_end(&r->stream[which]);
-        poller_unwatch(r->watch[which]);
-        r->watch[which] = NULL;
-        file_close(&r->fd[which]);
+        poller_close(&r->watch[which], &r->fd[which]);
     }
     output_free(&r->stream[0]);
     output_free(&r->stream[1]);
@@ -454,9 +446,7 @@ ls_status agent_output_open(agent_output *o)
     const int n = o->ctx->spec->n_ranks; /* may be 0 */
 
     open_sinks(o);
-    o->ranks = ls_calloc((size_t)n + 1, sizeof(*o->ranks));
-    if (o->ranks == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the output of %d rank%s", n, text_plural(n));
+    LS_TRY(LS_NEW(&o->ranks, (size_t)n + 1, "for the output of %d rank%s", n, text_plural(n)));
     agent_output_reset(o);
     return LS_OK;
 }
@@ -467,7 +457,7 @@ void agent_output_close(agent_output *o)
     log_folder_close(&o->logs);
     output_fold_destroy(o->fold);
     for (int i = 0; i < 2; i++) {
-        poller_unwatch(o->sink_watch[i]);
+        poller_unwatch(&o->sink_watch[i]);
         output_sink_close(&o->sinks[i]);
     }
     ls_free(o->ranks);

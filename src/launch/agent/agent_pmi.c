@@ -7,7 +7,6 @@
 #include "launch/agent/agent_pmi.h"
 
 #include "base/alloc.h"
-#include "base/file.h"
 #include "launch/process/program.h"
 
 #include <errno.h>
@@ -27,9 +26,7 @@ static void close_rank(rank_pmi *r)
     if (r->fd < 0)
         return;
     pmi_end_rank(r->owner->server, r->local_rank);
-    poller_unwatch(r->watch);
-    r->watch = NULL;
-    file_close(&r->fd);
+    poller_close(&r->watch, &r->fd);
 }
 
 /* False: the rank has to read before it gets more. */
@@ -290,9 +287,8 @@ ls_status agent_pmi_open(agent_pmi *p, const agent_context *ctx)
 {
     const int n = ctx->spec->n_ranks;
 
-    *p = (agent_pmi){.ctx = ctx, .ranks = ls_calloc((size_t)n + 1, sizeof(*p->ranks))};
-    if (p->ranks == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for PMI of %d rank%s", n, text_plural(n));
+    *p = (agent_pmi){.ctx = ctx};
+    LS_TRY(LS_NEW(&p->ranks, (size_t)n + 1, "for PMI of %d rank%s", n, text_plural(n)));
     for (int i = 0; i < n; i++)
         p->ranks[i] = (rank_pmi){.owner = p, .local_rank = i, .fd = -1};
     return LS_OK;

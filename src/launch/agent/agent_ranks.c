@@ -129,9 +129,7 @@ static ls_status bind_rank(const agent *a, rank_place *place, rank_binding *out)
     memset(out, 0, sizeof(*out));
     if (kind == BINDING_NONE)
         return LS_OK;
-    t = ls_calloc(1, sizeof(*t));
-    if (t == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the cores of this machine");
+    LS_TRY(LS_NEW(&t, 1, "for the cores of this machine"));
     cpu_mask_of_process(&allowed);
     binding_read_gpus("", getenv("CUDA_VISIBLE_DEVICES"), &gpus); // NOLINT(concurrency-mt-unsafe)
     st = topology_read("", t);
@@ -373,8 +371,7 @@ static void end_shim(agent_rank *r)
 static void close_rank(agent_rank *r)
 {
     end_shim(r);
-    poller_unwatch(r->status_watch);
-    file_close(&r->shim_fd);
+    poller_close(&r->status_watch, &r->shim_fd);
     file_close(&r->ring_fd);
 }
 

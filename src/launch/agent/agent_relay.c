@@ -55,8 +55,7 @@ static ls_status begin_port(relay_port *port, poller *p, frame_link *link, uint3
 
 static void end_port(relay_port *port)
 {
-    poller_unwatch(port->watch);
-    port->watch = NULL;
+    poller_unwatch(&port->watch);
     stream_mux_close(&port->streams);
 }
 

@@ -72,8 +72,7 @@ void agent_remote_lose(starter_reader *s, const char *why)
 {
     if (s->watch == NULL)
         return;
-    poller_unwatch(s->watch);
-    s->watch = NULL;
+    poller_unwatch(&s->watch);
     s->lost(s->self, why);
 }
 
@@ -157,6 +156,5 @@ ls_status agent_remote_open(starter_reader *s, agent_input *input)
 void agent_remote_close(starter_reader *s)
 {
     frame_reader_free(&s->in);
-    poller_unwatch(s->watch);
-    s->watch = NULL;
+    poller_unwatch(&s->watch);
 }

@@ -57,8 +57,7 @@ static ls_status take_signals(agent *a)
 static void close_signals(agent_signals *s)
 {
     poller_timer_cancel(&s->pause_timer);
-    poller_unwatch(s->watch);
-    file_close(&s->fd);
+    poller_close(&s->watch, &s->fd);
 }
 
 /* Signals that were blocked meanwhile and are still pending are delivered now. */
@@ -282,9 +281,7 @@ static ls_status open_ranks(agent *a)
 
     LS_TRY(agent_output_open(&a->output));
     LS_TRY(agent_pmi_open(&a->pmi, &a->ctx));
-    a->ranks = ls_calloc((size_t)n + 1, sizeof(*a->ranks));
-    if (a->ranks == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d rank%s", n, text_plural(n));
+    LS_TRY(LS_NEW(&a->ranks, (size_t)n + 1, "for %d rank%s", n, text_plural(n)));
     agent_reset_ranks(a);
     return LS_OK;
 }

@@ -309,9 +309,7 @@ ls_status agent_view_open(agent_view *v, agent *a)
     v->agent = a;
     v->opened_ms = ls_now_ms();
     list_init(&v->requests);
-    v->view = ls_calloc(1, sizeof(*v->view));
-    if (v->view == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the view of a job");
+    LS_TRY(LS_NEW(&v->view, 1, "for the view of a job"));
     log_observe(on_warning, v);
     if (view_socket_open(v, a->ctx.poller, a->name, &v->socket) != LS_OK)
         ls_log(LS_LOG_INFO, "launch", "lockstep top cannot see this job: %s", ls_last_error());

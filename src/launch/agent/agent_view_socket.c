@@ -130,12 +130,11 @@ static void on_connection(void *socket, unsigned events)
 
 ls_status view_socket_open(agent_view *v, poller *p, const char *agent_name, view_socket **out)
 {
-    view_socket *s = ls_calloc(1, sizeof(*s));
+    view_socket *s;
     net_address at;
     ls_status st;
 
-    if (s == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the socket of lockstep top");
+    LS_TRY(LS_NEW(&s, 1, "for the socket of lockstep top"));
     s->view = v;
     s->loop = p;
     s->fd = -1;
@@ -146,12 +145,11 @@ ls_status view_socket_open(agent_view *v, poller *p, const char *agent_name, vie
         st = net_listen(&at, NET_STREAM, BACKLOG, &s->fd, NULL);
     if (st == LS_OK)
         st = poller_watch(p, s->fd, POLL_READ, on_connection, s, &s->watch);
-    if (st != LS_OK) {
+    if (st == LS_OK)
+        *out = s;
+    else
         view_socket_close(s);
-        return st;
-    }
-    *out = s;
-    return LS_OK;
+    return st;
 }
 
 void view_socket_close(view_socket *s)
@@ -163,7 +161,6 @@ void view_socket_close(view_socket *s)
         if (s->peers[i].is_used)
             frame_link_close(&s->peers[i].link);
     }
-    poller_unwatch(s->watch);
-    file_close(&s->fd);
+    poller_close(&s->watch, &s->fd);
     ls_free(s);
 }

@@ -7,7 +7,6 @@
 #include "launch/agent/agent.h"
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/process_id.h"
 #include "base/signal_list.h"
 #include "comm/recorder.h"
@@ -390,9 +389,7 @@ void agent_on_status(void *rank, unsigned events)
     } while (n > 0 || (n < 0 && (errno == EINTR || errno == ECONNRESET)));
     if (n < 0)
         return;
-    poller_unwatch(r->status_watch);
-    r->status_watch = NULL;
-    file_close(&r->shim_fd);
+    poller_close(&r->status_watch, &r->shim_fd);
     shim_ended(r);
 }
 

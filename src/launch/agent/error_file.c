@@ -34,9 +34,7 @@ static ls_status read_whole(int fd, char **out, size_t *bytes)
     if (facts.st_size == 0)
         return ls_fail(LS_ENOTFOUND, "the error file is empty");
     *bytes = (size_t)facts.st_size;
-    *out = ls_calloc(*bytes, 1);
-    if (*out == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %zu bytes of an error file", *bytes);
+    LS_TRY(LS_NEW(out, *bytes, "for %zu bytes of an error file", *bytes));
     st = file_pread_all(fd, source, *out, *bytes, 0);
     if (st != LS_OK)
         ls_free(*out);

@@ -278,9 +278,7 @@ ls_status rank_env_make(char *const *inherited, const rank_place *place, char **
 
     while (inherited[n] != NULL)
         n++;
-    all.entries = ls_calloc(n + OWN_MOST + 1, sizeof(*all.entries));
-    if (all.entries == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the environment of rank %d", place->rank);
+    LS_TRY(LS_NEW(&all.entries, n + OWN_MOST + 1, "for the environment of rank %d", place->rank));
     put_lockstep(&own, place);
     put_torchrun(&own, inherited, place);
     put_openmpi(&own, place);

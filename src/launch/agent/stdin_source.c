@@ -87,8 +87,7 @@ static void on_due(void *arg)
 
 static void stop_watching(stdin_source *s)
 {
-    poller_unwatch(s->watch);
-    s->watch = NULL;
+    poller_unwatch(&s->watch);
 }
 
 /* Sets the watch or the timer for the next read. */
@@ -155,11 +154,10 @@ static void open_nonblocking(stdin_source *s)
 
 ls_status stdin_source_open(poller *p, const stdin_source_options *opt, stdin_source **out)
 {
-    stdin_source *s = ls_calloc(1, sizeof(*s));
+    stdin_source *s;
 
-    *out = s;
-    if (s == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for reading stdin");
+    LS_TRY(LS_NEW(out, 1, "for reading stdin"));
+    s = *out;
     s->loop = p;
     s->opt = *opt;
     s->fd = opt->fd;

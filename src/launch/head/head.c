@@ -31,8 +31,8 @@ static void on_tick(void *arg)
 
 void head_broadcast_note(head *h, const char *text)
 {
-    list_for_each (it, &h->nodes)
-        head_send_text(list_entry(it, head_node, node), NODE_NOTE, text);
+    list_for_each_entry (head_node, node, &h->nodes, node)
+        head_send_text(node, NODE_NOTE, text);
 }
 
 /* --- the roster --- */
@@ -79,13 +79,10 @@ static void replace_node(head *h, const rdzv_place *place)
 
 static int own_node(const head *h)
 {
-    list_for_each (it, &h->nodes) {
-        const head_node *node = list_entry(it, head_node, node);
-
+    list_for_each_entry (const head_node, node, &h->nodes, node)
         for (int i = 0; node->is_own && i < h->n_places; i++)
             if (h->places[i].conn == node->id)
                 return i;
-    }
     return 0;
 }
 
@@ -211,14 +208,11 @@ static void act_on_node(head *h, head_node *node, const rdzv_action *action)
 /* The end of the job, or a stop: observers have no ranks to end, but print it. */
 static void act_on_observers(const head *h, const rdzv_action *action)
 {
-    list_for_each (it, &h->nodes) {
-        head_node *node = list_entry(it, head_node, node);
-
+    list_for_each_entry (head_node, node, &h->nodes, node)
         if (node->is_observer && action->kind == RDZV_DO_STOP)
             send_stop(node, action);
         else if (node->is_observer)
             send_over(h, node, action);
-    }
 }
 
 static void act(head *h, const rdzv_action *action)
@@ -317,38 +311,35 @@ static ls_status name_job(head *h)
     return head_job_key(&h->key, h->job, &h->job_key);
 }
 
-head *head_allocate(poller *p, const head_options *opt)
+ls_status head_allocate(poller *p, const head_options *opt, head **out)
 {
-    head *h = ls_calloc(1, sizeof(*h));
+    head *h;
 
-    if (h == NULL)
-        return NULL;
+    *out = NULL;
+    LS_TRY(LS_NEW(&h, 1, "for the head of a job"));
     h->loop = p;
     h->opt = *opt;
     h->key = *opt->key;
     h->silence_ms = net_silence_ms();
     list_init(&h->nodes);
     list_init(&h->gone);
-    return h;
+    *out = h;
+    return LS_OK;
 }
 
 ls_status head_create(poller *p, const head_options *opt, head **out)
 {
-    head *h = head_allocate(p, opt);
     ls_status st;
 
-    *out = NULL;
-    if (h == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the head of a job");
-    st = rdzv_create(&opt->rendezvous, ls_now_ms(), &h->machine);
+    LS_TRY(head_allocate(p, opt, out));
+    st = rdzv_create(&opt->rendezvous, ls_now_ms(), &(*out)->machine);
     if (st == LS_OK)
-        st = name_job(h);
+        st = name_job(*out);
     if (st != LS_OK) {
-        head_destroy(h);
-        return st;
+        head_destroy(*out);
+        *out = NULL;
     }
-    *out = h;
-    return LS_OK;
+    return st;
 }
 
 ls_status head_listen(head *h, const net_address *at, net_address *bound)

@@ -21,7 +21,6 @@
 #include <string.h>
 
 enum {
-    BACKLOG = 4096,
     VIEWS_MOST = INT16_MAX - 1, /* of a generation: their numbers are parts of the hubs' */
     LOSS_BYTES = 256,
     SHOWN_MOST = 4,      /* losses in one line */
@@ -285,9 +284,7 @@ static ls_status keep(struct elastic *e, const recovery_result *r)
 {
     ls_free(e->held);
     e->n_held = 0;
-    e->held = ls_calloc((size_t)r->n_actions, sizeof(*e->held));
-    if (e->held == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d actions", r->n_actions);
+    LS_TRY(LS_NEW(&e->held, (size_t)r->n_actions, "for %d actions", r->n_actions));
     memcpy(e->held, r->actions, (size_t)r->n_actions * sizeof(*e->held));
     e->n_held = r->n_actions;
     return LS_OK;
@@ -528,34 +525,21 @@ static ls_status open_store(head *h, struct elastic *e)
     const hub_options options = {.key = &h->job_key,
                                  .security = h->opt.security,
                                  .events = {.self = h, .stored = on_stored}};
-    net_address at;
-    int fd;
 
     LS_TRY(hub_create(h->loop, &options, &e->store));
-    LS_TRY(net_address_fresh_unix("members", &at));
-    LS_TRY(hub_listen(e->store, &at, &e->at_unix));
-    if (!head_has_remote_ranks(h) || h->has_standby)
-        return LS_OK;
-    at = h->listens_at;
-    net_address_set_port(&at, 0);
-    LS_TRY(net_listen_in(&at, h->opt.ports, 0, NET_STREAM, BACKLOG, &fd, &at));
-    e->port = net_address_port(&at);
-    return hub_listen_take(e->store, fd);
+    return head_listen_hub(h, e->store, "members", &e->at_unix, &e->port);
 }
 
 static ls_status open_members(head *h, int n_slots)
 {
-    struct elastic *e = ls_calloc(1, sizeof(*h->elastic));
     const size_t n = (size_t)n_slots;
+    struct elastic *e;
 
-    h->elastic = e;
-    if (e == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the members of a job");
+    LS_TRY(LS_NEW(&h->elastic, 1, "for the members of a job"));
+    e = h->elastic;
     e->n_slots = n_slots;
-    e->slots = ls_calloc(n, sizeof(*e->slots));
-    e->checks = ls_calloc(n, sizeof(*e->checks));
-    if (e->slots == NULL || e->checks == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d members of a job", n_slots);
+    LS_TRY(LS_NEW(&e->slots, n, "for %d members of a job", n_slots));
+    LS_TRY(LS_NEW(&e->checks, n, "for %d members of a job", n_slots));
     return LS_OK;
 }
 

@@ -141,7 +141,8 @@ struct head {
 };
 
 /* --- head.c --- */
-head *head_allocate(poller *p, const head_options *opt); /* NULL: no memory */
+LS_MUST_USE ls_status head_allocate(poller *p, const head_options *opt,
+                                    head **out); /* NULL: no memory */
 void head_event(head *h, const rdzv_event *event);
 /* The job cannot go on here: handled as a failure of the view's first node. */
 void head_fail_generation(head *h, const char *why);
@@ -176,7 +177,10 @@ LS_MUST_USE ls_status head_handle_owner_answer(head_node *node, const frame *f);
 
 /* A hub for the next group of an elastic job, of n ranks; the last one is closed. */
 LS_MUST_USE ls_status head_open_next_hub(head *h, int n);
-bool head_has_remote_ranks(const head *h); /* whether ranks of this view run on other nodes */
+/* Opens a hub at a new unix socket, whose address is stored, and for ranks on other nodes at the
+ * head's address: *port, 0 if there are none, or these connect through their agents. */
+LS_MUST_USE ls_status head_listen_hub(head *h, hub *server, const char *purpose,
+                                      net_address *unix_at, int *port);
 
 /* Reports ranks that are stopped, from time to time. */
 void head_check_stopped_ranks(void *arg /* head */);

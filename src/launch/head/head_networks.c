@@ -110,9 +110,8 @@ static bool is_unchanged(const head *h)
 static ls_status save_offers(head *h)
 {
     ls_free(h->probed_offers);
-    h->probed_offers = ls_calloc((size_t)h->n_places, sizeof(*h->probed_offers));
-    if (h->probed_offers == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the addresses of %d nodes", h->n_places);
+    LS_TRY(LS_NEW(&h->probed_offers, (size_t)h->n_places, "for the addresses of %d nodes",
+                  h->n_places));
     memcpy(h->probed_offers, h->offers, (size_t)h->n_places * sizeof(*h->offers));
     return LS_OK;
 }

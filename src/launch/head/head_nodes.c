@@ -46,12 +46,9 @@ void head_send_text(head_node *node, node_message type, const char *text)
 
 head_node *head_find_node(const head *h, uint64_t id)
 {
-    list_for_each (it, &h->nodes) {
-        head_node *node = list_entry(it, head_node, node);
-
+    list_for_each_entry (head_node, node, &h->nodes, node)
         if (node->id == id)
             return node;
-    }
     return NULL;
 }
 
@@ -163,33 +160,25 @@ static void hello_timed_out(void *arg)
 /* A node without a heartbeat for too long; NULL: none. */
 static head_node *find_silent(const head *h, int64_t now_ms)
 {
-    list_for_each (it, &h->nodes) {
-        head_node *node = list_entry(it, head_node, node);
-
+    list_for_each_entry (head_node, node, &h->nodes, node)
         if (!node->is_own && !node->is_paused && !node->close_wait.is_set &&
             now_ms - node->link.received_ms > h->silence_ms)
             return node;
-    }
     return NULL;
-}
-
-static bool is_remote(const head_node *node)
-{
-    return !node->is_own && node->id != 0;
 }
 
 bool head_has_remote_nodes(const head *h)
 {
-    list_for_each (it, &h->nodes)
-        if (is_remote(list_entry(it, head_node, node)))
+    list_for_each_entry (const head_node, node, &h->nodes, node)
+        if (!node->is_own && node->id != 0)
             return true;
     return false;
 }
 
 static bool is_alone(const head *h)
 {
-    list_for_each (it, &h->nodes)
-        if (!list_entry(it, head_node, node)->is_own)
+    list_for_each_entry (const head_node, node, &h->nodes, node)
+        if (!node->is_own)
             return false;
     return true;
 }
@@ -213,9 +202,7 @@ void head_beat(void *arg)
     const bool slept = now_ms - h->beat.due_ms > NODE_BEAT_MS; /* messages may still wait */
     head_node *silent;
 
-    list_for_each (it, &h->nodes) {
-        head_node *node = list_entry(it, head_node, node);
-
+    list_for_each_entry (head_node, node, &h->nodes, node) {
         head_send(node, NODE_BEAT, NULL);
         head_compare_clock(node);
     }
@@ -255,9 +242,7 @@ static ls_status handle_standby(head_node *node, const frame *f)
 /* A machine that returns may have noticed its loss before this head has. */
 static void lose_earlier(head *h, uint64_t uid)
 {
-    list_for_each (it, &h->nodes) {
-        head_node *node = list_entry(it, head_node, node);
-
+    list_for_each_entry (head_node, node, &h->nodes, node) {
         if (uid == 0 || node->is_own || node->id == 0 || node->uid != uid)
             continue;
         lose(node, node->link.received_ms, "it has connected again");
@@ -439,14 +424,49 @@ static ls_status handle_pause(head_node *node, const frame *f)
 
     node->is_paused = f->type == NODE_PAUSE;
     h->resumed_ms = ls_now_ms();
-    list_for_each (it, &h->nodes) {
-        head_node *other = list_entry(it, head_node, node);
-
+    list_for_each_entry (head_node, other, &h->nodes, node)
         if (other != node)
             head_send(other, f->type, NULL);
-    }
     return LS_OK;
 }
+
+static ls_status handle_stream(head_node *node, const frame *f)
+{
+    return stream_mux_receive(f->type == NODE_STREAM       ? &node->streams
+                              : f->type == NODE_HUB_STREAM ? &node->hub_streams
+                                                           : &node->member_streams,
+                              f);
+}
+
+static const struct {
+    node_message type;
+    ls_status (*handle)(head_node *node, const frame *f);
+} handlers[] = {
+    {NODE_READY, handle_ready},
+    {NODE_OFFER, head_handle_offer},
+    {NODE_PROBED, head_handle_probed},
+    {NODE_FAILED, handle_failure},
+    {NODE_CAUSE, head_handle_cause},
+    {NODE_RANK_EXITED, handle_rank_exit},
+    {NODE_FINISHED, handle_finished},
+    {NODE_STOP, handle_stop},
+    {NODE_LEAVE, handle_leave},
+    {NODE_MPI, head_handle_mpi},
+    {NODE_MPI_KEYS, head_handle_mpi_keys},
+    {NODE_MPI_BARRIER, head_handle_mpi_barrier},
+    {NODE_STATES, handle_states},
+    {NODE_PAUSE, handle_pause},
+    {NODE_RESUME, handle_pause},
+    {NODE_STREAM, handle_stream},
+    {NODE_HUB_STREAM, handle_stream},
+    {NODE_MEMBER_STREAM, handle_stream},
+    {NODE_FOUND, head_handle_found},
+    {NODE_OWNER_QUERY, head_handle_owner_query},
+    {NODE_OWNER_ANSWER, head_handle_owner_answer},
+    {NODE_RING, head_handle_ring},
+    {NODE_CLOCK, head_handle_clock},
+    {NODE_VIEW, head_handle_view},
+};
 
 static ls_status on_message(void *arg, const frame *f)
 {
@@ -454,59 +474,10 @@ static ls_status on_message(void *arg, const frame *f)
 
     if (node->id == 0)
         return handle_hello(node, f);
-    switch (f->type) {
-    case NODE_READY:
-        return handle_ready(node, f);
-    case NODE_OFFER:
-        return head_handle_offer(node, f);
-    case NODE_PROBED:
-        return head_handle_probed(node, f);
-    case NODE_FAILED:
-        return handle_failure(node, f);
-    case NODE_CAUSE:
-        return head_handle_cause(node, f);
-    case NODE_RANK_EXITED:
-        return handle_rank_exit(node, f);
-    case NODE_FINISHED:
-        return handle_finished(node, f);
-    case NODE_STOP:
-        return handle_stop(node, f);
-    case NODE_LEAVE:
-        return handle_leave(node, f);
-    case NODE_MPI:
-        return head_handle_mpi(node, f);
-    case NODE_MPI_KEYS:
-        return head_handle_mpi_keys(node, f);
-    case NODE_MPI_BARRIER:
-        return head_handle_mpi_barrier(node, f);
-    case NODE_STATES:
-        return handle_states(node, f);
-    case NODE_PAUSE:
-    case NODE_RESUME:
-        return handle_pause(node, f);
-    case NODE_STREAM:
-        return stream_mux_receive(&node->streams, f);
-    case NODE_HUB_STREAM:
-        return stream_mux_receive(&node->hub_streams, f);
-    case NODE_MEMBER_STREAM:
-        return stream_mux_receive(&node->member_streams, f);
-    case NODE_FOUND:
-        return head_handle_found(node, f);
-    case NODE_OWNER_QUERY:
-        return head_handle_owner_query(node, f);
-    case NODE_OWNER_ANSWER:
-        return head_handle_owner_answer(node, f);
-    case NODE_RING:
-        return head_handle_ring(node, f);
-    case NODE_CLOCK:
-        return head_handle_clock(node, f);
-    case NODE_VIEW:
-        return head_handle_view(node, f);
-    case NODE_BEAT:
-        return LS_OK;
-    default:
-        return ls_fail(LS_EPROTO, "unknown message %u", f->type);
-    }
+    for (size_t k = 0; k < LS_COUNT_OF(handlers); k++)
+        if (handlers[k].type == f->type)
+            return handlers[k].handle(node, f);
+    return f->type == NODE_BEAT ? LS_OK : ls_fail(LS_EPROTO, "unknown message %u", f->type);
 }
 
 static void on_drained(void *arg)
@@ -558,8 +529,8 @@ static head_node *enter(head *h, int fd, const char *peer, bool is_own)
 
 bool head_is_paused(const head *h)
 {
-    list_for_each (it, &h->nodes)
-        if (list_entry(it, head_node, node)->is_paused)
+    list_for_each_entry (const head_node, node, &h->nodes, node)
+        if (node->is_paused)
             return true;
     return false;
 }
@@ -598,9 +569,7 @@ void head_observer_enter(head *h, int fd)
 
 bool head_node_lost(head *h, int number, const char *why)
 {
-    list_for_each (it, &h->nodes) {
-        head_node *node = list_entry(it, head_node, node);
-
+    list_for_each_entry (head_node, node, &h->nodes, node) {
         if (node->is_observer || node->number != number)
             continue;
         lose(node, node->close_wait.is_set ? node->closed_ms : ls_now_ms(), why);

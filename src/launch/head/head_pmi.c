@@ -66,9 +66,7 @@ void head_fail_early_mpi_exits(head *h)
     bool waits = false;
     bool has_members = false;
 
-    list_for_each (it, &h->nodes) {
-        const head_node *node = list_entry(it, head_node, node);
-
+    list_for_each_entry (const head_node, node, &h->nodes, node) {
         waits |= node->place != NULL && node->mpi.barrier == h->n_barriers + 1;
         has_members |= node->place != NULL && node->mpi.has_members;
     }
@@ -113,12 +111,9 @@ ls_status head_handle_mpi_keys(head_node *node, const frame *f)
         head_fail_generation(h, why);
         return LS_OK;
     }
-    list_for_each (it, &h->nodes) {
-        head_node *other = list_entry(it, head_node, node);
-
+    list_for_each_entry (head_node, other, &h->nodes, node)
         if (other != node && other->place != NULL)
             frame_link_send(&other->link, NODE_MPI_KEYS, f->body, f->bytes);
-    }
     return LS_OK;
 }
 
@@ -126,11 +121,8 @@ static bool all_are_in(const head *h, uint32_t number)
 {
     int n = 0;
 
-    list_for_each (it, &h->nodes) {
-        const head_node *node = list_entry(it, head_node, node);
-
+    list_for_each_entry (const head_node, node, &h->nodes, node)
         n += node->place != NULL && node->mpi_barrier == number;
-    }
     return n == h->n_places;
 }
 
@@ -149,12 +141,9 @@ ls_status head_handle_mpi_barrier(head_node *node, const frame *f)
     h->n_barriers++;
     h->key_bytes = 0;
     node_write_barrier(&w, &barrier);
-    list_for_each (it, &h->nodes) {
-        head_node *other = list_entry(it, head_node, node);
-
+    list_for_each_entry (head_node, other, &h->nodes, node)
         if (other->place != NULL)
             head_send(other, NODE_MPI_BARRIER, &w);
-    }
     wire_writer_free(&w);
     return LS_OK;
 }

@@ -355,7 +355,8 @@ ls_status head_handle_owner_answer(head_node *node, const frame *f)
 
 /* --- life --- */
 
-bool head_has_remote_ranks(const head *h)
+/* Whether ranks of this view run on other nodes. */
+static bool has_remote_ranks(const head *h)
 {
     for (int i = 0; i < h->n_places; i++) {
         const head_node *node = head_find_node(h, h->places[i].conn);
@@ -364,6 +365,23 @@ bool head_has_remote_ranks(const head *h)
             return true;
     }
     return false;
+}
+
+ls_status head_listen_hub(head *h, hub *server, const char *purpose, net_address *unix_at,
+                          int *port)
+{
+    net_address at;
+    int fd;
+
+    LS_TRY(net_address_fresh_unix(purpose, &at));
+    LS_TRY(hub_listen(server, &at, unix_at));
+    if (!has_remote_ranks(h) || h->has_standby)
+        return LS_OK;
+    at = h->listens_at;
+    net_address_set_port(&at, 0);
+    LS_TRY(net_listen_in(&at, h->opt.ports, 0, NET_STREAM, BACKLOG, &fd, &at));
+    *port = net_address_port(&at);
+    return hub_listen_take(server, fd);
 }
 
 static ls_status open_hub(head *h)
@@ -379,28 +397,17 @@ static ls_status open_hub(head *h)
                            .key = &h->job_key,
                            .security = h->opt.security,
                            .events = events};
-    net_address at;
-    int fd;
 
     memcpy(options.job, h->job, sizeof(options.job));
     LS_TRY(hub_create(h->loop, &options, &h->hub));
-    LS_TRY(net_address_fresh_unix("hub", &at));
-    LS_TRY(hub_listen(h->hub, &at, &h->hub_unix));
-    if (!head_has_remote_ranks(h) || h->has_standby)
-        return LS_OK;
-    at = h->listens_at;
-    net_address_set_port(&at, 0);
-    LS_TRY(net_listen_in(&at, h->opt.ports, 0, NET_STREAM, BACKLOG, &fd, &at));
-    h->hub_port = net_address_port(&at);
-    return hub_listen_take(h->hub, fd);
+    return head_listen_hub(h, h->hub, "hub", &h->hub_unix, &h->hub_port);
 }
 
 ls_status head_open_next_hub(head *h, int n)
 {
-    head_rank *ranks = ls_calloc((size_t)n, sizeof(*ranks));
+    head_rank *ranks;
 
-    if (ranks == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d rank%s", n, text_plural(n));
+    LS_TRY(LS_NEW(&ranks, (size_t)n, "for %d rank%s", n, text_plural(n)));
     ls_free(h->ranks);
     h->ranks = ranks;
     h->world_size = n;
@@ -498,9 +505,7 @@ ls_status head_open_generation(head *h)
 
 void head_close_generation(head *h)
 {
-    list_for_each (it, &h->nodes) {
-        head_node *node = list_entry(it, head_node, node);
-
+    list_for_each_entry (head_node, node, &h->nodes, node) {
         node->place = NULL;
         head_drop_ring(node);
         stream_mux_close(&node->streams);

@@ -240,9 +240,7 @@ static ls_status read_places(head *h, wire_reader *r)
 
 static ls_status restore(head *h, wire_reader *r)
 {
-    h->moved = ls_calloc(1, sizeof(*h->moved));
-    if (h->moved == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a head that takes over");
+    LS_TRY(LS_NEW(&h->moved, 1, "for a head that takes over"));
     wire_read_text(r, h->job, sizeof(h->job));
     h->generation = wire_read_u32(r);
     LS_TRY(read_places(h, r));
@@ -263,19 +261,15 @@ ls_status head_take_over(poller *p, const head_options *opt, const void *state, 
                          head **out)
 {
     wire_reader r = wire_reader_over(state, bytes);
-    head *h = head_allocate(p, opt);
     ls_status st;
 
-    *out = NULL;
-    if (h == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the head of a job");
-    st = restore(h, &r);
+    LS_TRY(head_allocate(p, opt, out));
+    st = restore(*out, &r);
     if (st != LS_OK) {
-        head_destroy(h);
-        return st;
+        head_destroy(*out);
+        *out = NULL;
     }
-    *out = h;
-    return LS_OK;
+    return st;
 }
 
 static void lose_place(head *h, int i, const char *why)

@@ -9,8 +9,7 @@ int head_ask_views(head *h, uint32_t question, int rank)
 {
     int n = 0;
 
-    list_for_each (it, &h->nodes) {
-        head_node *node = list_entry(it, head_node, node);
+    list_for_each_entry (head_node, node, &h->nodes, node) {
         wire_writer w = {0};
 
         if (node->is_own || node->place == NULL || node->close_wait.is_set)

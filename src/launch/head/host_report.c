@@ -96,14 +96,10 @@ static char *copy_printable(const char *text)
 static ls_status reserve(host_report *r)
 {
     const int capacity = r->capacity == 0 ? 16 : 2 * r->capacity;
-    host_error *items;
 
     if (r->n < r->capacity)
         return LS_OK;
-    items = ls_realloc(r->items, (size_t)capacity, sizeof(*items));
-    if (items == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the errors of %d hosts", capacity);
-    r->items = items;
+    LS_TRY(LS_RESIZE(&r->items, (size_t)capacity, "for the errors of %d hosts", capacity));
     r->capacity = capacity;
     return LS_OK;
 }

@@ -5,38 +5,9 @@
  */
 #include "launch/head/node_messages.h"
 
-#include "base/alloc.h"
 #include "base/text.h"
 
 #include <string.h>
-
-#define NONE UINT32_MAX /* -1 on the wire */
-
-/* A number that must fit an int; -1 is allowed where `least` is -1. */
-static int read_int(wire_reader *r, int least, int most)
-{
-    const uint32_t v = wire_read_u32(r);
-
-    if (v == NONE && least < 0)
-        return -1;
-    if (v > (uint32_t)most || (int)v < least)
-        r->failed = true;
-    return r->failed ? least : (int)v;
-}
-
-/* A line of another machine, made printable. */
-static void read_line(wire_reader *r, char *out, size_t n)
-{
-    size_t bytes;
-    const uint8_t *text = wire_read_bytes(r, n - 1, &bytes);
-
-    out[0] = 0;
-    if (text == NULL)
-        return;
-    memcpy(out, text, bytes);
-    out[bytes] = 0;
-    text_printable(out, n, out);
-}
 
 /* Several lines, of `most` bytes, made printable except for newlines and tabs. */
 static void read_lines(wire_reader *r, size_t most, text_buf *out)
@@ -55,11 +26,6 @@ static void read_lines(wire_reader *r, size_t most, text_buf *out)
     }
 }
 
-static void write_int(wire_writer *w, int v)
-{
-    wire_write_u32(w, (uint32_t)v);
-}
-
 static void write_cut(wire_writer *w, const char *text, size_t most)
 {
     wire_write_bytes(w, text, strnlen(text, most));
@@ -67,67 +33,53 @@ static void write_cut(wire_writer *w, const char *text, size_t most)
 
 /* --- hello --- */
 
+enum { LOCAL_LAST = RDZV_LOCAL_MAX - 1, NODE_LAST = RDZV_NODES_MAX - 1, PORT_LAST = 65535 };
+
+static const wire_field node_ranks[] = {WIRE_NUMBER(node_count, n, 4, 0, INT32_MAX)};
+static const wire_table node_ranks_table =
+    WIRE_TABLE(node_count, "the ranks of a node", node_ranks, NULL);
+
+static const wire_field hello[] = {
+    WIRE_64(node_hello, hello.uid),
+    WIRE_NUMBER(node_hello, hello.id, 4, -1, NODE_LAST),
+    WIRE_NUMBER(node_hello, hello.n_local, 4, 0, RDZV_LOCAL_MAX),
+    WIRE_NUMBER(node_hello, hello.min_nodes, 4, 0, RDZV_NODES_MAX),
+    WIRE_NUMBER(node_hello, hello.max_nodes, 4, 0, RDZV_NODES_MAX),
+    WIRE_64(node_hello, hello.run_id),
+    WIRE_LINE(node_hello, run_name),
+    WIRE_LINE(node_hello, version),
+    WIRE_LINE(node_hello, host),
+    WIRE_NEW_LIST(node_hello, per_node, hello.n_per_node, 4, 0, RDZV_NODES_MAX, &node_ranks_table),
+};
+static const wire_table hello_table = WIRE_TABLE(node_hello, "a node's hello", hello, NULL);
+
 void node_write_hello(wire_writer *w, const rdzv_hello *h)
 {
-    wire_write_u64(w, h->uid);
-    write_int(w, h->id);
-    write_int(w, h->n_local);
-    write_int(w, h->min_nodes);
-    write_int(w, h->max_nodes);
-    wire_write_u64(w, h->run_id);
-    write_cut(w, h->run_name != NULL ? h->run_name : "", RDZV_NAME_BYTES - 1);
-    wire_write_text(w, h->version);
-    write_cut(w, h->host, RDZV_HOST_BYTES - 1);
-    write_int(w, h->n_per_node);
-    for (int i = 0; i < h->n_per_node; i++)
-        write_int(w, h->per_node[i]);
+    node_hello sent = {.hello = *h, .per_node = (node_count *)(uintptr_t)h->per_node};
+
+    text_format(sent.run_name, sizeof(sent.run_name), "%s", h->run_name != NULL ? h->run_name : "");
+    text_format(sent.version, sizeof(sent.version), "%s", h->version);
+    text_format(sent.host, sizeof(sent.host), "%s", h->host);
+    wire_write_fields(w, &hello_table, &sent);
 }
 
 ls_status node_read_hello(const frame *f, node_hello *out)
 {
-    wire_reader r = wire_reader_over(f->body, f->bytes);
-    ls_status st;
-
-    memset(out, 0, sizeof(*out));
-    out->hello.uid = wire_read_u64(&r);
-    out->hello.id = read_int(&r, -1, RDZV_NODES_MAX - 1);
-    out->hello.n_local = read_int(&r, 0, RDZV_LOCAL_MAX);
-    out->hello.min_nodes = read_int(&r, 0, RDZV_NODES_MAX);
-    out->hello.max_nodes = read_int(&r, 0, RDZV_NODES_MAX);
-    out->hello.run_id = wire_read_u64(&r);
-    read_line(&r, out->run_name, sizeof(out->run_name));
-    read_line(&r, out->version, sizeof(out->version));
-    read_line(&r, out->host, sizeof(out->host));
-    out->hello.n_per_node = read_int(&r, 0, RDZV_NODES_MAX);
-    r.failed |= r.bytes - r.at != (size_t)out->hello.n_per_node * 4;
-    if (!r.failed && out->hello.n_per_node > 0) {
-        out->per_node = ls_calloc((size_t)out->hello.n_per_node, sizeof(*out->per_node));
-        if (out->per_node == NULL)
-            return ls_fail(LS_ENOMEM, "no memory for a list of nodes");
-        for (int i = 0; i < out->hello.n_per_node; i++)
-            out->per_node[i] = read_int(&r, 0, INT32_MAX);
-    }
-    st = wire_reader_end(&r, "a node's hello");
-    if (st != LS_OK)
-        node_hello_free(out);
-    out->hello.per_node = out->per_node;
+    LS_TRY(wire_read_frame(f, &hello_table, out));
+    out->hello.per_node = (const int *)(const void *)out->per_node;
     out->hello.run_name = out->run_name;
     out->hello.version = out->version;
     out->hello.host = out->host;
-    return st;
+    return LS_OK;
 }
 
 void node_hello_free(node_hello *h)
 {
-    ls_free(h->per_node);
-    h->per_node = NULL;
+    wire_free_fields(&hello_table, h);
     h->hello.per_node = NULL;
-    h->hello.n_per_node = 0;
 }
 
 /* --- messages without pointers --- */
-
-enum { LOCAL_LAST = RDZV_LOCAL_MAX - 1, NODE_LAST = RDZV_NODES_MAX - 1, PORT_LAST = 65535 };
 
 static const wire_field failure[] = {
     WIRE_ID(node_failure, generation),
@@ -161,12 +113,6 @@ static const wire_field welcome[] = {
     WIRE_TEXT(node_welcome, mpi_layout),
 };
 
-/* The job's name becomes part of environments, file names and handshakes. */
-static bool is_job_id(const char *job)
-{
-    return strlen(job) == JOB_ID_BYTES - 1 && strspn(job, "0123456789abcdef") == JOB_ID_BYTES - 1;
-}
-
 static const char *check_welcome(const void *message)
 {
     const node_welcome *v = message;
@@ -178,7 +124,9 @@ static const char *check_welcome(const void *message)
         return "head_node";
     if (p->n_local > p->world_size || p->rank_base > p->world_size - p->n_local)
         return "world_size";
-    if (!is_job_id(v->job))
+    // it becomes part of environments, file names and handshakes
+    if (strlen(v->job) != JOB_ID_BYTES - 1 ||
+        strspn(v->job, "0123456789abcdef") != JOB_ID_BYTES - 1)
         return "job";
     if ((v->hub_port != 0 && v->hub_unix[0] != 0) ||
         (v->members_port != 0 && v->members_unix[0] != 0))

@@ -83,10 +83,14 @@ typedef enum node_message {
     NODE_LEAVE,
 } node_message;
 
+typedef struct node_count {
+    int n;
+} node_count;
+
 /* rdzv_hello with its strings. */
 typedef struct node_hello {
-    rdzv_hello hello; /* points to the members below */
-    int *per_node;    /* freed with node_hello_free() */
+    rdzv_hello hello;     /* points to the members below */
+    node_count *per_node; /* freed with node_hello_free() */
     char run_name[RDZV_NAME_BYTES];
     char version[64];
     char host[RDZV_HOST_BYTES];

@@ -424,9 +424,7 @@ ls_status recovery_create(const recovery_options *opt, recovery **out)
                        " ms is not possible",
                        opt->min_ranks, opt->n_slots, text_plural(opt->n_slots),
                        opt->max_replacements, opt->meet_ms);
-    r = ls_calloc(1, sizeof(*r));
-    if (r == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the members of a job");
+    LS_TRY(LS_NEW(&r, 1, "for the members of a job"));
     r->opt = *opt;
     capacity = (size_t)opt->n_slots + (size_t)opt->max_replacements;
     r->capacity = (int)capacity;
@@ -558,12 +556,11 @@ ls_status recovery_read(wire_reader *reader, int n_slots, recovery **out)
         return ls_fail(LS_EPROTO, "the options of an elastic job: malformed");
     LS_TRY(recovery_create(&options, &r));
     st = fill(reader, r);
-    if (st != LS_OK) {
+    if (st == LS_OK)
+        *out = r;
+    else
         recovery_destroy(r);
-        return st;
-    }
-    *out = r;
-    return LS_OK;
+    return st;
 }
 
 void recovery_destroy(recovery *r)

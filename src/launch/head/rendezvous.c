@@ -73,12 +73,6 @@ static void lose_node(rdzv *m, rdzv_node *node, int64_t last_seen_ms, const char
     }
 }
 
-static void reject(rdzv *m, uint64_t conn, const char *text)
-{
-    rdzv_act_text(m, RDZV_DO_REJECT, conn, text);
-    rdzv_act_text(m, RDZV_DO_NOTE, RDZV_HEAD, text);
-}
-
 static void drop_duplicate(rdzv *m, const rdzv_event *e)
 {
     for (int i = 0; i < m->capacity; i++) {
@@ -110,7 +104,8 @@ static void on_arrived(rdzv *m, const rdzv_event *e)
         rdzv_add_node(m, e->conn, e->hello);
         return;
     }
-    reject(m, e->conn, why);
+    rdzv_act_text(m, RDZV_DO_REJECT, e->conn, why);
+    rdzv_act_text(m, RDZV_DO_NOTE, RDZV_HEAD, why);
     if (rdzv_ends_with(m, e->hello))
         rdzv_end_job(m, 1, why);
     if (holder != NULL)
@@ -628,9 +623,7 @@ ls_status rdzv_create(const rdzv_options *opt, int64_t now_ms, rdzv **out)
     ls_status st;
 
     LS_TRY(check_options(opt));
-    m = ls_calloc(1, sizeof(*m));
-    if (m == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the rendezvous");
+    LS_TRY(LS_NEW(&m, 1, "for the rendezvous"));
     m->opt = *opt;
     st = allocate(m);
     if (st != LS_OK) {

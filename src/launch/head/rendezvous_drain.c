@@ -236,18 +236,13 @@ static void end_failed(rdzv *m)
     rdzv_end_job(m, m->failure.exit_code, text);
 }
 
-static void dismiss_leaving(rdzv *m)
-{
-    for (int i = 0; i < m->capacity; i++)
-        if (m->nodes[i].state != NODE_NONE && m->nodes[i].leaves && !m->nodes[i].lost)
-            rdzv_dismiss(m, &m->nodes[i]);
-}
-
 static void restart(rdzv *m, bool is_free)
 {
     char *text = rdzv_new_text(m);
 
-    dismiss_leaving(m);
+    for (int i = 0; i < m->capacity; i++)
+        if (m->nodes[i].state != NODE_NONE && m->nodes[i].leaves && !m->nodes[i].lost)
+            rdzv_dismiss(m, &m->nodes[i]);
     m->n_restarts += !is_free;
     if (m->reason == DRAIN_JOIN)
         rdzv_append(text, RDZV_TEXT_BYTES, "restarting with more nodes");

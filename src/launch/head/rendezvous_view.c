@@ -183,13 +183,6 @@ static int sort_waiting(rdzv *m)
     return n;
 }
 
-static int requested_number(const rdzv *m, const rdzv_node *node)
-{
-    if (m->opt.by_id)
-        return node->id;
-    return node->is_head ? 0 : node->index;
-}
-
 /* The first n of m->order by their numbers, into the list that it returns. */
 static rdzv_node **number_nodes(rdzv *m, int n)
 {
@@ -200,7 +193,7 @@ static rdzv_node **number_nodes(rdzv *m, int n)
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < n; i++) {
             rdzv_node *node = m->order[i];
-            int wanted = requested_number(m, node);
+            int wanted = m->opt.by_id ? node->id : node->is_head ? 0 : node->index;
 
             if (node->state != NODE_WAITING)
                 continue;

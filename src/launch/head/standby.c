@@ -99,8 +99,8 @@ static ls_status on_frame(void *arg, const frame *f)
     if (f->type != STANDBY_FRAME)
         return ls_fail(LS_EPROTO, "unknown message %u", f->type);
     st = standby_read_message(f->body, f->bytes, &m);
-    if (st == LS_OK && m.message.has_state && m.n_addresses != s->group.n_nodes)
-        st = ls_fail(LS_EPROTO, "a state of %d nodes in a group of %d", m.n_addresses,
+    if (st == LS_OK && m.message.has_state && m.state.n_addresses != s->group.n_nodes)
+        st = ls_fail(LS_EPROTO, "a state of %d nodes in a group of %d", m.state.n_addresses,
                      s->group.n_nodes);
     if (st == LS_OK && m.generation == s->group.generation)
         step(s,
@@ -216,12 +216,8 @@ static void send_message(standby *s, int node, const succession_message *message
         return;
     m.leads_at = s->leads_at;
     m.message.has_state = message->has_state && s->state != NULL;
-    if (m.message.has_state) {
-        m.addresses = s->addresses;
-        m.n_addresses = s->group.n_nodes;
-        m.state = s->state;
-        m.bytes = s->bytes;
-    }
+    if (m.message.has_state)
+        m.state = (standby_state){s->addresses, s->group.n_nodes, s->state, s->bytes};
     standby_write_message(&w, &m);
     if (wire_writer_status(&w) == LS_OK)
         frame_link_send(&best_link(p)->link, STANDBY_FRAME, w.data, w.bytes);
@@ -244,13 +240,13 @@ static ls_status store_state(standby *s, const void *state, size_t bytes)
 static void take_state(standby *s, const standby_message *m)
 {
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there is a message
-    if (store_state(s, m->state, m->bytes) != LS_OK) {
+    if (store_state(s, m->state.bytes, m->state.n) != LS_OK) {
         ls_log(LS_LOG_ERROR, "standby", "%s", ls_last_error());
         s->opt.calls.leave(s->opt.calls.self);
         return;
     }
     for (int i = 0; i < s->group.n_nodes; i++)
-        s->peers[i].at = s->addresses[i] = m->addresses[i];
+        s->peers[i].at = s->addresses[i] = m->state.addresses[i];
 }
 
 /* --- actions --- */
@@ -454,21 +450,19 @@ ls_status standby_create(poller *p, const standby_options *opt, standby **out)
                                              .to = HANDSHAKE_ANY_RANK,
                                              .security = opt->security},
                                 .accepted = on_accepted};
-    standby *s = ls_calloc(1, sizeof(*s));
+    standby *s;
     ls_status st;
 
-    if (s == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a standby head");
+    LS_TRY(LS_NEW(&s, 1, "for a standby head"));
     s->loop = p;
     s->opt = *opt;
     listens.self = s;
     st = listener_create(p, &listens, &s->listener);
-    if (st != LS_OK) {
+    if (st == LS_OK)
+        *out = s;
+    else
         standby_destroy(s);
-        return st;
-    }
-    *out = s;
-    return LS_OK;
+    return st;
 }
 
 ls_status standby_listen(standby *s, const net_address *at, net_address *bound)

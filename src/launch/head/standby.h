@@ -83,14 +83,18 @@ void standby_announce(standby *s, const net_address *at);
 
 /* --- messages; for tests --- */
 
+typedef struct standby_state {
+    net_address *addresses;
+    int n_addresses;
+    const uint8_t *bytes;
+    size_t n;
+} standby_state;
+
 typedef struct standby_message {
     uint32_t generation;
     succession_message message;
     net_address leads_at; /* none: not announced */
-    net_address *addresses;
-    int n_addresses; /* with has_state */
-    const uint8_t *state;
-    size_t bytes;
+    standby_state state;  /* with has_state */
 } standby_message;
 
 void standby_write_message(wire_writer *w, const standby_message *m);

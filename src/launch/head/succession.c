@@ -350,12 +350,6 @@ static void on_pre_ask(succession *s, int node, const succession_message *m)
     send(s, node, SUCCESSION_REFUSE);
 }
 
-/* The head itself, in a later term: it stays the head. */
-static bool is_renewal(const succession *s, int node, const succession_message *m)
-{
-    return s->role == FOLLOWER && s->head == node && m->term >= s->term;
-}
-
 static void on_renewal(succession *s, int node, const succession_message *m)
 {
     if (m->term > s->term) {
@@ -370,7 +364,7 @@ static void on_ask(succession *s, int node, const succession_message *m)
 {
     bool is_granted;
 
-    if (is_renewal(s, node, m)) {
+    if (s->role == FOLLOWER && s->head == node && m->term >= s->term) {
         on_renewal(s, node, m);
         return;
     }
@@ -506,13 +500,6 @@ static void on_connected(succession *s, int node)
         send_state(s, node);
 }
 
-static void on_lost(succession *s, int node)
-{
-    s->peers[node].is_connected = false;
-    if (s->role == FOLLOWER && s->head == node)
-        lose_head(s);
-}
-
 /* A head that a majority does not answer: another one may have been elected. */
 static bool has_lost_majority(const succession *s)
 {
@@ -575,12 +562,6 @@ static int64_t wake_at(const succession *s)
     return asks(s) ? earlier(at, s->beat_ms) : at;
 }
 
-static void propose(succession *s)
-{
-    s->state_index++;
-    send_all(s);
-}
-
 static void take_event(succession *s, const succession_event *e)
 {
     const bool has_peer = e->node >= 0 && e->node < s->opt.n_nodes && e->node != s->opt.self;
@@ -589,11 +570,14 @@ static void take_event(succession *s, const succession_event *e)
         on_message(s, e->node, e->message);
     else if (e->kind == SUCCESSION_CONNECTED && has_peer)
         on_connected(s, e->node);
-    else if (e->kind == SUCCESSION_LOST && has_peer)
-        on_lost(s, e->node);
-    else if (e->kind == SUCCESSION_PROPOSE && succession_is_head(s))
-        propose(s);
-    else if (e->kind == SUCCESSION_CONFIRM && succession_is_head(s)) {
+    else if (e->kind == SUCCESSION_LOST && has_peer) {
+        s->peers[e->node].is_connected = false;
+        if (s->role == FOLLOWER && s->head == e->node)
+            lose_head(s);
+    } else if (e->kind == SUCCESSION_PROPOSE && succession_is_head(s)) {
+        s->state_index++;
+        send_all(s);
+    } else if (e->kind == SUCCESSION_CONFIRM && succession_is_head(s)) {
         s->round++;
         send_all(s);
     } else if (e->kind == SUCCESSION_RETIRE && s->role != HEAD) {
@@ -651,9 +635,7 @@ ls_status succession_create(const succession_options *opt, int64_t now_ms, succe
         opt->self >= opt->n_nodes || opt->head < 0 || opt->head >= opt->n_nodes)
         return ls_fail(LS_EINVAL, "a standby head on node %d of %d, with the head on node %d",
                        opt->self, opt->n_nodes, opt->head);
-    s = ls_calloc(1, sizeof(*s));
-    if (s == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a standby head");
+    LS_TRY(LS_NEW(&s, 1, "for a standby head"));
     s->opt = *opt;
     s->n_actions_max = opt->n_nodes + ACTIONS_MORE;
     s->peers = ls_calloc((size_t)opt->n_nodes, sizeof(*s->peers));

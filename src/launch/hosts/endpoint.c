@@ -7,10 +7,8 @@
 
 #include "base/text.h"
 #include "net/reach.h"
-#include "net/socket.h"
 
 #include <string.h>
-#include <unistd.h>
 
 /* "fd00::1": two colons and no brackets. */
 static bool is_bare_v6(const char *host)
@@ -41,18 +39,6 @@ ls_status endpoint_format(const char *host, int usual_port, const char *what, ch
     return LS_OK;
 }
 
-bool endpoint_is_local(const net_address *at)
-{
-    net_address any_port = *at;
-    int fd;
-
-    net_address_set_port(&any_port, 0);
-    if (net_listen(&any_port, NET_STREAM, 1, &fd, NULL) != LS_OK)
-        return false;
-    close(fd);
-    return true;
-}
-
 ls_status endpoint_listen_address(const char *endpoint, net_address *out)
 {
     int port;
@@ -60,7 +46,7 @@ ls_status endpoint_listen_address(const char *endpoint, net_address *out)
     LS_TRY(
         ls_context(net_address_parse(endpoint, NET_PORT_REQUIRED, out), "the rendezvous endpoint"));
     if (!(net_address_is_loopback(out) && net_reach_is_own_name(endpoint)) &&
-        endpoint_is_local(out))
+        net_reach_is_local(out))
         return LS_OK;
     port = net_address_port(out);
     LS_TRY(net_address_parse("tcp://[::]:0", NET_PORT_REQUIRED, out));

@@ -19,9 +19,6 @@
 LS_MUST_USE ls_status endpoint_format(const char *host, int usual_port, const char *what,
                                       char *out);
 
-/* Whether an address belongs to this machine, that is, can be bound. */
-bool endpoint_is_local(const net_address *at);
-
 /*
  * The address at which the head listens so that other nodes reach it at `endpoint`: all interfaces
  * if this machine resolves its own name to loopback, as with Debian's /etc/hosts, or if the address

@@ -90,16 +90,10 @@ ls_status hostlist_append(hostlist *list, const char *name, size_t n, int slots)
         return ls_fail(LS_EINVAL, "more than %d hosts", HOSTLIST_HOSTS_MAX);
     if (list->n == list->capacity) {
         const int capacity = list->capacity == 0 ? 16 : 2 * list->capacity;
-        hostlist_host *hosts = ls_realloc(list->hosts, (size_t)capacity, sizeof(*hosts));
-
-        if (hosts == NULL)
-            return ls_fail(LS_ENOMEM, "no memory for %d hosts", capacity);
-        list->hosts = hosts;
+        LS_TRY(LS_RESIZE(&list->hosts, (size_t)capacity, "for %d hosts", capacity));
         list->capacity = capacity;
     }
-    copy = ls_calloc(n + 1, 1);
-    if (copy == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a host's name");
+    LS_TRY(LS_NEW(&copy, n + 1, "for a host's name"));
     memcpy(copy, name, n);
     list->hosts[list->n++] = (hostlist_host){.name = copy, .slots = slots};
     return LS_OK;

@@ -45,9 +45,7 @@ ls_status launch_request_list_env(char *const *exports, int n_exports, bool with
 
     while (environ[n_own] != NULL)
         n_own++;
-    o->env = ls_calloc(n_own + (size_t)n_exports + 1, sizeof(*o->env));
-    if (o->env == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for an environment");
+    LS_TRY(LS_NEW(&o->env, n_own + (size_t)n_exports + 1, "for an environment"));
     for (size_t i = 0; i < n_own && with_own; i++)
         if (is_sent(environ[i]))
             o->env[n++] = environ[i];

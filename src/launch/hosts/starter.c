@@ -8,7 +8,6 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "launch/hosts/launch_request.h"
 #include "launch/process/process.h"
 
@@ -51,13 +50,8 @@ static void become_program(const starter *s, char **argv, int fd, int err_fd, pi
 {
     static const char missing[] = "cannot run ";
     const char *error;
-    struct sigaction standard;
 
-    memset(&standard, 0, sizeof(standard));
-    standard.sa_handler = SIG_DFL;
-    for (int i = 1; i < 32; i++)
-        sigaction(i, &standard, NULL);
-    pthread_sigmask(SIG_SETMASK, &s->mask, NULL);
+    process_reset_signals(&s->mask);
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
@@ -120,16 +114,12 @@ static ls_status open_program(starter_host *h, char **argv)
 
 void starter_close_channel(starter_host *h)
 {
-    poller_unwatch(h->watch);
-    h->watch = NULL;
-    file_close(&h->fd);
+    poller_close(&h->watch, &h->fd);
 }
 
 void starter_close_errors(starter_host *h)
 {
-    poller_unwatch(h->err_watch);
-    h->err_watch = NULL;
-    file_close(&h->err_fd);
+    poller_close(&h->err_watch, &h->err_fd);
 }
 
 static void clear_host(starter_host *h)
@@ -151,11 +141,6 @@ static bool has_printed_reason(const starter_host *h)
     return h->last_line[0] != 0 && !WIFSIGNALED(h->wait_status);
 }
 
-static bool is_code(const starter_host *h, int code)
-{
-    return WIFEXITED(h->wait_status) && WEXITSTATUS(h->wait_status) == code;
-}
-
 static void write_why(starter_host *h, char *buf, size_t n)
 {
     const start_way way = h->owner->opt.way;
@@ -167,8 +152,8 @@ static void write_why(starter_host *h, char *buf, size_t n)
         start_fix(way, starter_name_of(h), h->last_line, h->fix, sizeof(h->fix));
     if (h->why[0] != 0)
         text_format(buf, n, "%s", h->why);
-    else if (h->state == HOST_LAUNCHED && way == START_SSH && is_code(h, SSH_LOST) &&
-             !has_printed_reason(h))
+    else if (h->state == HOST_LAUNCHED && way == START_SSH && WIFEXITED(h->wait_status) &&
+             WEXITSTATUS(h->wait_status) == SSH_LOST && !has_printed_reason(h))
         text_format(buf, n, "agent killed or connection lost (ssh exited with code 255)");
     else if (h->state == HOST_LAUNCHED)
         text_format(buf, n, "%s %s%s%s", way == START_SSH ? "ssh" : "srun",

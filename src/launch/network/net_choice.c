@@ -293,9 +293,7 @@ static ls_status find_networks(chooser *c, mixture widest)
         network *w = &c->found[c->n_found];
 
         if (w->address == NULL)
-            w->address = ls_calloc((size_t)c->n_nodes, 1);
-        if (w->address == NULL)
-            return ls_fail(LS_ENOMEM, "no memory to choose a network");
+            LS_TRY(LS_NEW(&w->address, (size_t)c->n_nodes, "to choose a network"));
         if (search(c, seed, widest, w->address)) {
             judge(c, w);
             c->n_found++;
@@ -335,12 +333,6 @@ static uint64_t speed_of(const network *w, bool measured)
     return measured ? w->wire_bytes_per_s : w->link_bytes_per_s;
 }
 
-/* Within a factor of 1.5 of the best. */
-static bool is_as_fast(uint64_t speed, uint64_t best)
-{
-    return speed >= best - best / 3;
-}
-
 /* Marks in `alive` the networks as fast as the best. */
 static void keep_fastest(const chooser *c, bool alive[NET_ADDRESSES_MAX])
 {
@@ -353,7 +345,7 @@ static void keep_fastest(const chooser *c, bool alive[NET_ADDRESSES_MAX])
         if (speed_of(&c->found[i], measured) > best)
             best = speed_of(&c->found[i], measured);
     for (int i = 0; i < c->n_found; i++)
-        alive[i] = is_as_fast(speed_of(&c->found[i], measured), best);
+        alive[i] = speed_of(&c->found[i], measured) >= best - best / 3;
 }
 
 static int best_of(const chooser *c, const bool alive[NET_ADDRESSES_MAX])
@@ -430,11 +422,9 @@ static ls_status choose_loopback(int n_nodes, net_choice *out)
 
 static ls_status choose(chooser *c, const char *filter, net_choice *out)
 {
-    c->usable = ls_calloc((size_t)c->n_nodes, sizeof(*c->usable));
-    c->order = ls_calloc((size_t)c->n_nodes, sizeof(*c->order));
-    c->next = ls_calloc((size_t)c->n_nodes, 1);
-    if (c->usable == NULL || c->order == NULL || c->next == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to choose a network");
+    LS_TRY(LS_NEW(&c->usable, (size_t)c->n_nodes, "to choose a network"));
+    LS_TRY(LS_NEW(&c->order, (size_t)c->n_nodes, "to choose a network"));
+    LS_TRY(LS_NEW(&c->next, (size_t)c->n_nodes, "to choose a network"));
     LS_TRY(find_usable(c, filter));
     for (int widest = MIXTURE_ONE_KIND; widest <= MIXTURE_ANY && c->n_found == 0; widest++)
         LS_TRY(find_networks(c, (mixture)widest));
@@ -458,9 +448,7 @@ ls_status net_choose(const net_offer *offers, const net_report *reports, int n_n
     *out = (net_choice){.n_nodes = n_nodes};
     if (n_nodes < 1 || n_nodes > NET_NODES_MAX)
         return ls_fail(LS_EINVAL, "%d nodes, expected 1 to %d", n_nodes, NET_NODES_MAX);
-    out->picks = ls_calloc((size_t)n_nodes, sizeof(*out->picks));
-    if (out->picks == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to choose a network");
+    LS_TRY(LS_NEW(&out->picks, (size_t)n_nodes, "to choose a network"));
     for (int i = 0; i < n_nodes; i++)
         has_filter = has_filter || offers[i].is_filtered;
     if (all_on_one_machine(offers, n_nodes) && !has_filter)

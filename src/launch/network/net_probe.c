@@ -29,9 +29,7 @@ static ls_status list_addresses(net_probe *p)
     int n = 0;
 
     p->offer.is_filtered = has_filter;
-    p->own = ls_calloc(OWN_MAX, sizeof(*p->own));
-    if (p->own == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the addresses of this host");
+    LS_TRY(LS_NEW(&p->own, OWN_MAX, "for the addresses of this host"));
     LS_TRY(net_interfaces(p->opt.filter, p->own, OWN_MAX, &n));
     for (int i = 0; i < n && p->offer.n < NET_ADDRESSES_MAX; i++)
         if (net_interface_name_is_plain(p->own[i].name))
@@ -88,12 +86,11 @@ static ls_status open_listener(net_probe *p)
 
 ls_status net_probe_open(const net_probe_options *opt, net_probe **out)
 {
-    net_probe *p = ls_calloc(1, sizeof(*p));
+    net_probe *p;
     ls_status st;
 
     *out = NULL;
-    if (p == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to test networks");
+    LS_TRY(LS_NEW(&p, 1, "to test networks"));
     p->opt = *opt;
     p->opt.limit_ms = opt->limit_ms > 0 ? opt->limit_ms : LIMIT_MS;
     p->at_once = AT_ONCE;
@@ -113,12 +110,11 @@ ls_status net_probe_open(const net_probe_options *opt, net_probe **out)
         st = open_listener(p);
     if (st == LS_OK)
         st = listen_all(p);
-    if (st != LS_OK) {
+    if (st == LS_OK)
+        *out = p;
+    else
         net_probe_close(p);
-        return st;
-    }
-    *out = p;
-    return LS_OK;
+    return st;
 }
 
 const net_offer *net_probe_offer(const net_probe *p)
@@ -273,10 +269,8 @@ ls_status net_probe_start(net_probe *p, const net_peer *peers, int n, net_probe_
         if (peers[i].node == p->opt.node || peers[i].node < 0 || peers[i].node >= NET_NODES_MAX ||
             (i > 0 && peers[i].node <= peers[i - 1].node))
             return ls_fail(LS_EINVAL, "the nodes to test are not in order");
-    p->peers = ls_calloc((size_t)n, sizeof(*p->peers));
-    p->report.tries = ls_calloc((size_t)n * NET_ADDRESSES_MAX, sizeof(*p->report.tries));
-    if (p->peers == NULL || p->report.tries == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to test networks");
+    LS_TRY(LS_NEW(&p->peers, (size_t)n, "to test networks"));
+    LS_TRY(LS_NEW(&p->report.tries, (size_t)n * NET_ADDRESSES_MAX, "to test networks"));
     for (int i = 0; i < n; i++)
         p->peers[i] = peers[i];
     p->n_peers = n;

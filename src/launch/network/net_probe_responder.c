@@ -33,8 +33,7 @@ struct probe_responder {
 
 static void close_responder(probe_responder *g)
 {
-    poller_unwatch(g->watch);
-    file_close(&g->fd);
+    poller_close(&g->watch, &g->fd);
     if (!list_empty(&g->node)) {
         list_remove(&g->node);
         g->owner->n_responders--;

@@ -14,7 +14,6 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "net/socket.h"
 
 #include <errno.h>
@@ -87,8 +86,7 @@ static ls_status begin_burst(probe_try *t, size_t bytes);
 static void free_try(probe_try *t)
 {
     poller_timer_cancel(&t->timer);
-    poller_unwatch(t->watch);
-    file_close(&t->fd);
+    poller_close(&t->watch, &t->fd);
     handshake_wipe(&t->shake);
     list_remove(&t->node);
     ls_free(t);
@@ -125,8 +123,7 @@ static void wait_for_turn(probe_try *t)
     net_probe *p = t->owner;
 
     poller_timer_cancel(&t->timer);
-    poller_unwatch(t->watch);
-    t->watch = NULL;
+    poller_unwatch(&t->watch);
     t->state = TRY_WAITING;
     t->result->outcome = NET_OK;
     list_remove(&t->node);
@@ -385,9 +382,7 @@ static void pause_try(probe_try *t)
         end_try(t, NET_BROKEN);
         return;
     }
-    poller_unwatch(t->watch);
-    t->watch = NULL;
-    file_close(&t->fd);
+    poller_close(&t->watch, &t->fd);
     t->state = TRY_PAUSED;
     poller_timer_set(t->owner->opt.loop, &t->timer, again_ms, connect_again, t);
 }

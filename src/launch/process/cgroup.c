@@ -368,12 +368,13 @@ static pid_t fork_into(int leaf_fd)
     return (pid_t)syscall(SYS_clone3, &request, sizeof(request));
 }
 
-static void enter(int leaf_fd)
+/* One character, to a file of a group. */
+static void write_to(int group_fd, const char *name, char value)
 {
-    int fd = openat(leaf_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+    int fd = group_fd >= 0 ? openat(group_fd, name, O_WRONLY | O_CLOEXEC) : -1;
 
     if (fd >= 0)
-        (void)!write(fd, "0", 1); /* 0: the writing process */
+        (void)!write(fd, &value, 1);
     file_close(&fd);
 }
 
@@ -384,8 +385,8 @@ pid_t cgroup_fork(const cgroup *g)
     if (pid >= 0)
         return pid;
     pid = fork();
-    if (pid == 0 && g->leaf_fd >= 0)
-        enter(g->leaf_fd);
+    if (pid == 0)
+        write_to(g->leaf_fd, "cgroup.procs", '0'); /* 0: the writing process */
     return pid;
 }
 
@@ -425,11 +426,7 @@ ls_status cgroup_begin(cgroup *g)
 
 void cgroup_kill(const cgroup *g)
 {
-    int fd = g->fd >= 0 ? openat(g->fd, "cgroup.kill", O_WRONLY | O_CLOEXEC) : -1;
-
-    if (fd >= 0)
-        (void)!write(fd, "1", 1);
-    file_close(&fd);
+    write_to(g->fd, "cgroup.kill", '1');
 }
 
 bool cgroup_remove(const cgroup *g, int64_t deadline_ms)

@@ -134,11 +134,6 @@ static bool read_users(const char *root, pid_t pid, unsigned uid[4])
     return true;
 }
 
-static bool is_ours(const unsigned uid[4])
-{
-    return uid[0] == geteuid() && uid[1] == uid[0] && uid[2] == uid[0] && uid[3] == uid[0];
-}
-
 /*
  * Spares this process and its ancestors: one of them may be a leftover shell in which the user
  * works.
@@ -173,7 +168,8 @@ bool leftover_examine(const leftover_scan *s, pid_t pid, leftover *out)
     if (is_spared(s, pid) || !process_stat_read(s->query->root, pid, &facts) ||
         process_stat_has_exited(&facts) || !read_users(s->query->root, pid, uid))
         return false;
-    if (!s->query->all_users && !is_ours(uid))
+    if (!s->query->all_users &&
+        !(uid[0] == geteuid() && uid[1] == uid[0] && uid[2] == uid[0] && uid[3] == uid[0]))
         return false;
     v = judge_process(s, pid);
     if (!v.is_dead || v.is_protected)
@@ -190,10 +186,7 @@ bool leftover_examine(const leftover_scan *s, pid_t pid, leftover *out)
 static ls_status append(leftovers *list, const leftover *item)
 {
     if (list->n % 16 == 0) {
-        leftover *grown = ls_realloc(list->items, (size_t)list->n + 16, sizeof(*grown));
-        if (grown == NULL)
-            return ls_fail(LS_ENOMEM, "no memory for a list of processes");
-        list->items = grown;
+        LS_TRY(LS_RESIZE(&list->items, (size_t)list->n + 16, "for a list of processes"));
     }
     list->items[list->n++] = *item;
     return LS_OK;

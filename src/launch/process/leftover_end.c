@@ -45,20 +45,13 @@ static bool is_gone(const process_id *id)
 
 static ls_status remember(ending *e, const leftover *what)
 {
-    bool *reported;
-    leftover *items;
+    const size_t n = (size_t)e->all.n + 1;
 
     for (int i = 0; i < e->all.n; i++)
         if (process_id_equal(&e->all.items[i].id, &what->id))
             return LS_OK;
-    items = ls_realloc(e->all.items, (size_t)e->all.n + 1, sizeof(*items));
-    if (items != NULL)
-        e->all.items = items;
-    reported = ls_realloc(e->is_reported, (size_t)e->all.n + 1, sizeof(*reported));
-    if (reported != NULL)
-        e->is_reported = reported;
-    if (items == NULL || reported == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a list of processes");
+    LS_TRY(LS_RESIZE(&e->all.items, n, "for a list of processes"));
+    LS_TRY(LS_RESIZE(&e->is_reported, n, "for a list of processes"));
     e->is_reported[e->all.n] = false;
     e->all.items[e->all.n++] = *what;
     return LS_OK;

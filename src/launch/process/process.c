@@ -48,6 +48,17 @@ int process_open(pid_t pid)
     return (int)syscall(SYS_pidfd_open, pid, 0); /* CLOEXEC by definition */
 }
 
+void process_reset_signals(const sigset_t *mask)
+{
+    struct sigaction standard;
+
+    memset(&standard, 0, sizeof(standard));
+    standard.sa_handler = SIG_DFL;
+    for (int i = 1; i < 32; i++)
+        sigaction(i, &standard, NULL);
+    pthread_sigmask(SIG_SETMASK, mask, NULL);
+}
+
 bool process_kill(int fd, pid_t pid)
 {
     return (fd >= 0 ? (int)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0)
@@ -282,10 +293,7 @@ void process_close_all_but(const int *keep, int n)
 static ls_status add_fd(process_fds *list, int *capacity, int fd)
 {
     if (list->n == *capacity) {
-        int *grown = ls_realloc(list->fds, (size_t)*capacity * 2 + 64, sizeof(*grown));
-        if (grown == NULL)
-            return ls_fail(LS_ENOMEM, "no memory for a list of descriptors");
-        list->fds = grown;
+        LS_TRY(LS_RESIZE(&list->fds, (size_t)*capacity * 2 + 64, "for a list of descriptors"));
         *capacity = *capacity * 2 + 64;
     }
     list->fds[list->n++] = fd;

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -31,6 +32,9 @@
 
 /* A pidfd, CLOEXEC: readable when the process has exited; -1 before Linux 5.3. */
 int process_open(pid_t pid);
+
+/* For a child between fork and exec: signals have their usual actions and this mask. */
+void process_reset_signals(const sigset_t *mask);
 
 /* Sends SIGKILL through a pidfd, or to the pid when fd is -1. False: not sent. */
 bool process_kill(int fd, pid_t pid);

@@ -89,17 +89,6 @@ static void keep_open(int fd)
         fcntl(fd, F_SETFD, 0);
 }
 
-static void reset_signals(const sigset_t *mask)
-{
-    struct sigaction standard;
-
-    memset(&standard, 0, sizeof(standard));
-    standard.sa_handler = SIG_DFL;
-    for (int i = 1; i < 32; i++)
-        sigaction(i, &standard, NULL);
-    pthread_sigmask(SIG_SETMASK, mask, NULL);
-}
-
 /* This process has one thread, so functions that are not thread-safe are safe here. */
 static void run_function(const shim_spec *spec)
 {
@@ -113,15 +102,6 @@ static void run_function(const shim_spec *spec)
         report(spec, SHIM_MESSAGE, st, ls_last_error());
     // flushes stdio, as a return from main does
     exit(st == LS_OK ? EXIT_SUCCESS : EXIT_FAILURE); // NOLINT(concurrency-mt-unsafe)
-}
-
-/* Only the rank itself can read its pid outside the namespace. */
-static void report_outer_pid(const shim_spec *spec)
-{
-    const pid_t outer = isolate_outer_pid(spec->proc_fd);
-
-    process_set_shown_pid(spec->environment, getpid(), outer);
-    report(spec, SHIM_STARTED, (int)outer, "");
 }
 
 /* The cores were allowed when they were chosen. */
@@ -141,8 +121,12 @@ static void become_rank(const shim_spec *spec, pid_t shim, const char *name)
     if (getppid() != shim)
         _exit(EXIT_SETUP_FAILED); /* the shim has exited before prctl() */
     prctl(PR_SET_CHILD_SUBREAPER, 0);
-    if (spec->proc_fd >= 0)
-        report_outer_pid(spec);
+    if (spec->proc_fd >= 0) { // only the rank itself can read its pid outside the namespace
+        const pid_t outer = isolate_outer_pid(spec->proc_fd);
+
+        process_set_shown_pid(spec->environment, getpid(), outer);
+        report(spec, SHIM_STARTED, (int)outer, "");
+    }
     prctl(PR_SET_NAME, name);
     setpgid(0, 0);
     bind_rank(spec);
@@ -151,7 +135,7 @@ static void become_rank(const shim_spec *spec, pid_t shim, const char *name)
     keep_open(spec->ring_fd);
     keep_open(spec->pmi_fd);
     keep_open(spec->listen_fd);
-    reset_signals(&spec->mask);
+    process_reset_signals(&spec->mask);
     if (spec->fn != NULL)
         run_function(spec);
     execvpe(spec->argv[0], spec->argv, spec->environment);
@@ -160,13 +144,6 @@ static void become_rank(const shim_spec *spec, pid_t shim, const char *name)
 }
 
 /* --- the shim --- */
-
-/* A rank that has left its process group is signalled directly. */
-static void signal_group(pid_t rank, int number)
-{
-    if (kill(-rank, number) != 0)
-        kill(rank, number);
-}
 
 /* Forwards a signal from the agent; false when the agent has exited. */
 static bool forward_signal(int agent_fd, pid_t rank)
@@ -179,7 +156,8 @@ static bool forward_signal(int agent_fd, pid_t rank)
     } while (n < 0 && errno == EINTR);
     if (n <= 0)
         return false;
-    signal_group(rank, number);
+    if (kill(-rank, number) != 0)
+        kill(rank, number); // it has left its process group
     return true;
 }
 

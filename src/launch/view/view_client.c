@@ -33,11 +33,6 @@ ls_status view_address(const char *agent_name, net_address *out)
 
 /* --- the list of jobs --- */
 
-static bool is_name(const char *text, size_t n)
-{
-    return n == 16 && strspn(text, "0123456789abcdef") >= n;
-}
-
 static bool has_name(char names[][VIEW_NAME], int n, const char *name)
 {
     for (int i = 0; i < n; i++)
@@ -58,7 +53,7 @@ static void take_line(const char *line, size_t bytes, char names[][VIEW_NAME], i
     if (found == NULL || *n == VIEW_JOBS_MAX)
         return;
     found += strlen(prefix);
-    if (!is_name(found, bytes - (size_t)(found - line)))
+    if (bytes - (size_t)(found - line) != 16 || strspn(found, "0123456789abcdef") < 16)
         return;
     text_format(name, sizeof(name), "%.16s", found);
     if (!has_name(names, *n, name))
@@ -95,12 +90,11 @@ static ls_status check_agent(int fd)
 
 ls_status view_client_open(const char *agent_name, view_client **out)
 {
-    view_client *c = ls_calloc(1, sizeof(*c));
+    view_client *c;
     net_address at;
     ls_status st;
 
-    if (c == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a connection to a job");
+    LS_TRY(LS_NEW(&c, 1, "for a connection to a job"));
     c->fd = -1;
     frame_reader_init(&c->in, ANSWER_MAX);
     st = view_address(agent_name, &at);
@@ -108,12 +102,11 @@ ls_status view_client_open(const char *agent_name, view_client **out)
         st = net_connect(&at, NET_STREAM, ls_deadline_ms(CONNECT_MS), &c->fd);
     if (st == LS_OK)
         st = check_agent(c->fd);
-    if (st != LS_OK) {
+    if (st == LS_OK)
+        *out = c;
+    else
         view_client_close(c);
-        return st;
-    }
-    *out = c;
-    return LS_OK;
+    return st;
 }
 
 void view_client_close(view_client *c)
