@@ -110,11 +110,10 @@ static ls_status check_input(checker *c, int input)
     const ls_tensor *t = c->inputs[input];
     const ls_tensor *g = ls_grad(t);
     const size_t count = ls_tensor_count(t);
-    double *values = ls_calloc(2 * count + 1, sizeof(*values));
+    double *values;
     ls_status st;
 
-    if (values == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %zu derivatives", count);
+    LS_TRY(LS_NEW(&values, 2 * count + 1, "for %zu derivatives", count));
     st = ls_tensor_read(t, values, count);
     if (st == LS_OK && g != NULL)
         st = ls_tensor_read(g, values + count, count);

@@ -33,9 +33,7 @@ ls_status ls_require_grad(ls_tensor *t)
     if (t->dtype != LS_F32 && t->dtype != LS_F64)
         return ls_fail(LS_EINVAL, "require_grad: %s must be float32 or float64",
                        tensor_text(text, sizeof(text), t));
-    l = ls_calloc(1, sizeof(*l));
-    if (l == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a leaf");
+    LS_TRY(LS_NEW(&l, 1, "for a leaf"));
     l->extra.drop = leaf_drop;
     t->extra = &l->extra;
     return LS_OK;
@@ -126,11 +124,10 @@ void autograd_release(ls_tensor *t, const autograd_owner *owner)
 ls_status autograd_create_state(const ls_tensor *t, const autograd_owner *owner, struct leaf **out)
 {
     const leaf *l = leaf_record_of(t);
-    leaf *state = ls_calloc(1, sizeof(*state));
+    leaf *state;
 
     LS_ASSERT(l != NULL);
-    if (state == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a second state of %s", l->owner_name);
+    LS_TRY(LS_NEW(&state, 1, "for a second state of %s", l->owner_name));
     *state = (leaf){
         .extra = l->extra, .owner = owner, .owner_name = l->owner_name, .is_frozen = l->is_frozen};
     *out = state;

@@ -20,9 +20,7 @@ ls_status ls_tape_create(ls_device *device, ls_tape **out)
     LS_TRY(LS_GIVEN(out));
     if (device == NULL)
         return ls_fail(LS_EINVAL, "tape: the device is NULL");
-    tape = ls_calloc(1, sizeof(*tape));
-    if (tape == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a tape");
+    LS_TRY(LS_NEW(&tape, 1, "for a tape"));
     tape->device = device;
     device->n_users++;
     tape->is_training = true;
@@ -325,9 +323,7 @@ static ls_status reserve_values(ls_tape *tape, int n)
             tape->values = grown;
             tape->values_capacity = wanted;
         }
-        v = ls_calloc(1, sizeof(*v));
-        if (v == NULL)
-            return ls_fail(LS_ENOMEM, "no memory for a value on a tape");
+        LS_TRY(LS_NEW(&v, 1, "for a value on a tape"));
         tape->values[tape->values_made++] = v;
     }
     return LS_OK;

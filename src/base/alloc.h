@@ -25,7 +25,7 @@ void *ls_alloc_aligned(size_t alignment, size_t bytes);
 #define LS_NEW(pointer, n, ...)                                                                    \
     ((*(pointer) = ls_calloc((n), sizeof(**(pointer)))) != NULL                                    \
          ? LS_OK                                                                                   \
-         : ls_fail(LS_ENOMEM, "no memory " __VA_ARGS__))
+         : ((void)ls_fail(LS_ENOMEM, "no memory " __VA_ARGS__), LS_ENOMEM))
 
 /* The same for an array, or NULL, that becomes n elements long. On failure it stays as it is. */
 #define LS_RESIZE(pointer, n, ...)                                                                 \

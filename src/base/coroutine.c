@@ -124,11 +124,10 @@ static size_t choose_stack_bytes(size_t page)
 
 ls_status coroutine_create(coroutine **out)
 {
-    coroutine *c = ls_calloc(1, sizeof(*c));
+    coroutine *c;
     void *memory;
 
-    if (c == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a coroutine");
+    LS_TRY(LS_NEW(&c, 1, "for a coroutine"));
     c->page = (size_t)sysconf(_SC_PAGESIZE);
     c->stack_bytes = choose_stack_bytes(c->page);
     memory = mmap(NULL, c->page + c->stack_bytes, PROT_READ | PROT_WRITE,

@@ -128,13 +128,12 @@ void thread_block_signals(sigset_t *before)
 
 ls_status ls_thread_start(ls_thread *t, const char *name, void (*fn)(void *arg), void *arg)
 {
-    start_record *record = ls_calloc(1, sizeof(*record));
+    start_record *record;
     sigset_t before;
     int rc;
 
     t->started = false;
-    if (record == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to start the thread %s", name);
+    LS_TRY(LS_NEW(&record, 1, "to start the thread %s", name));
     record->fn = fn;
     record->arg = arg;
     (void)text_format(record->name, sizeof(record->name), "%s", name);

@@ -124,9 +124,7 @@ ls_status ls_checkpoint_open(const char *path, ls_checkpoint **out)
     LS_TRY(LS_GIVEN(out));
     if (path == NULL)
         return ls_fail(LS_EINVAL, "the path of the checkpoint is NULL");
-    c = ls_calloc(1, sizeof(*c));
-    if (c == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the checkpoint %s", path);
+    LS_TRY(LS_NEW(&c, 1, "for the checkpoint %s", path));
     c->fd = -1;
     c->path = ls_strdup(path);
     if (c->path == NULL)

@@ -121,13 +121,12 @@ static ls_status check_header(const char *path, const text_buf *header, uint64_t
 
 static ls_status make_header(const save_list *l, const ls_meta *meta, int n_meta, text_buf *header)
 {
-    uint64_t *begins = ls_calloc((size_t)l->n, sizeof(*begins));
+    uint64_t *begins;
     uint64_t total = 0;
     json_writer w;
     ls_status st;
 
-    if (begins == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the header of %s", l->path);
+    LS_TRY(LS_NEW(&begins, (size_t)l->n, "for the header of %s", l->path));
     st = plan_data(l, begins, &total);
     json_begin(&w, header);
     json_open(&w, NULL, '{');

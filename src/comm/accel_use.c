@@ -94,9 +94,7 @@ ls_status accel_use_begin(engine *e, accel *owner)
         use = use->next;
     if (use != NULL)
         return LS_OK;
-    use = ls_calloc(1, sizeof(*use));
-    if (use == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for operations on %s", owner->name);
+    LS_TRY(LS_NEW(&use, 1, "for operations on %s", owner->name));
     *use =
         (struct accel_use){.base.close = close_use, .next = e->uses, .engine = e, .owner = owner};
     e->uses = use;

@@ -26,9 +26,7 @@ struct call_log {
 
 ls_status calls_create(call_log **out)
 {
-    *out = ls_calloc(1, sizeof(**out));
-    if (*out == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the calls of a group");
+    LS_TRY(LS_NEW(out, 1, "for the calls of a group"));
     (*out)->stride = 1;
     return LS_OK;
 }

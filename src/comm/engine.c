@@ -265,11 +265,7 @@ static ls_status copy_counts(ls_work *w, int size)
     if (op->src_counts == NULL && op->dst_counts == NULL)
         return LS_OK;
     if (w->counts_capacity < 2 * n) {
-        size_t *grown = ls_realloc(w->counts, 2 * n, sizeof(*grown));
-
-        if (grown == NULL)
-            return ls_fail(LS_ENOMEM, "no memory for the counts of %d ranks", size);
-        w->counts = grown;
+        LS_TRY(LS_RESIZE(&w->counts, 2 * n, "for the counts of %d ranks", size));
         w->counts_capacity = 2 * n;
     }
     if (op->src_counts != NULL)

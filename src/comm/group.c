@@ -315,11 +315,10 @@ static ls_status make_child(ls_comm *comm, const split_entry *entries, int color
                             ls_comm **out)
 {
     const split_part part = find_part(entries, comm->info.size, color);
-    int *members = ls_calloc((size_t)part.size, sizeof(*members));
+    int *members;
     int rank = 0;
 
-    if (members == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a group of %d ranks", part.size);
+    LS_TRY(LS_NEW(&members, (size_t)part.size, "for a group of %d ranks", part.size));
     for (int i = 0; i < part.size; i++) {
         members[i] = comm->members[entries[part.first + i].rank];
         if (entries[part.first + i].rank == comm->info.rank)

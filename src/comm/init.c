@@ -130,10 +130,9 @@ static ls_status open_backend(engine *e)
 static ls_status make_world(engine *e, uint32_t id, ls_comm *into, ls_comm **out)
 {
     const int n = e->parts.size;
-    int *members = ls_calloc((size_t)n, sizeof(*members));
+    int *members;
 
-    if (members == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a group of %d ranks", n);
+    LS_TRY(LS_NEW(&members, (size_t)n, "for a group of %d ranks", n));
     for (int r = 0; r < n; r++)
         members[r] = r;
     *out = into;

@@ -232,11 +232,10 @@ static ls_status exchange_records(join *j, const join_settings *s)
 
 ls_status join_job(const identity *id, const join_settings *s, join **out)
 {
-    join *j = ls_calloc(1, sizeof(*j));
+    join *j;
     ls_status st;
 
-    if (j == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to join a job of %d ranks", id->size);
+    LS_TRY(LS_NEW(&j, 1, "to join a job of %d ranks", id->size));
     j->id = *id;
     j->boot.local_fd = -1;
     j->boot.listen_fd = -1;

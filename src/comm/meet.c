@@ -212,9 +212,7 @@ static ls_status check_arguments(const ls_comm *parent, const int *ranks, int n,
     if (*name == '\0' || strlen(name) > NAME_MAX_BYTES)
         return ls_fail(LS_EINVAL, "a name of %zu bytes: must have 1 to %d", strlen(name),
                        NAME_MAX_BYTES);
-    is_named = ls_calloc((size_t)parent->info.size, sizeof(*is_named));
-    if (is_named == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d ranks", parent->info.size);
+    LS_TRY(LS_NEW(&is_named, (size_t)parent->info.size, "for %d ranks", parent->info.size));
     st = check_ranks(parent, ranks, n, is_named);
     ls_free(is_named);
     return st;

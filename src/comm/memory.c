@@ -58,9 +58,7 @@ ls_status ls_comm_alloc(ls_comm *comm, size_t bytes, void **out)
     e = comm->engine;
     *out = NULL;
     LS_TRY(engine_check_process(e));
-    a = ls_calloc(1, sizeof(*a));
-    if (a == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a buffer of %zu bytes", bytes);
+    LS_TRY(LS_NEW(&a, 1, "for a buffer of %zu bytes", bytes));
     st = allocate(e, bytes == 0 ? 1 : bytes, &a->memory);
     if (st != LS_OK) {
         ls_free(a);

@@ -60,9 +60,7 @@ static ls_status grow(message_counts *m)
     message_counts larger = {.n_slots = m->n_slots == 0 ? SLOTS_MIN : 2 * m->n_slots,
                              .floor = m->floor};
 
-    larger.slots = ls_calloc(larger.n_slots, sizeof(*larger.slots));
-    if (larger.slots == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the numbers of messages");
+    LS_TRY(LS_NEW(&larger.slots, larger.n_slots, "for the numbers of messages"));
     for (uint32_t i = 0; i < m->n_slots; i++) {
         if (m->slots[i].last != 0)
             put(&larger, &m->slots[i]);

@@ -83,9 +83,7 @@ static ls_status keep_list(ls_work *w, const part_list *l, const char *block)
 {
     const size_t n = (size_t)l->n;
 
-    w->parts = ls_calloc(n, sizeof(*w->parts));
-    if (w->parts == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the parts of %d ranks", l->n);
+    LS_TRY(LS_NEW(&w->parts, n, "for the parts of %d ranks", l->n));
     for (int i = 0; i < l->n; i++) {
         w->parts[i] = (work_part){.to = l->at[i], .from = block, .bytes = bytes_of(l, i)};
         block += bytes_of(l, i);

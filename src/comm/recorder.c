@@ -144,12 +144,11 @@ static void record_warning(void *recorder_of_process, const char *text)
 
 ls_status recorder_open(int fd, int rank, recorder **out)
 {
-    recorder *r = ls_calloc(1, sizeof(*r));
+    recorder *r;
     void *base;
     ls_status st;
 
-    if (r == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a flight recorder");
+    LS_TRY(LS_NEW(&r, 1, "for a flight recorder"));
     r->fd = -1;
     st = get_fd(fd, &r->fd);
     if (st != LS_OK)

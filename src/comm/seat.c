@@ -82,11 +82,10 @@ static ls_status fill(const comm_env *env, identity *id, seat *s)
 ls_status seat_open(const comm_env *env, identity *id, const join_settings *settings,
                     engine_parts *parts, seat **out)
 {
-    seat *s = ls_calloc(1, sizeof(*s));
+    seat *s;
     ls_status st;
 
-    if (s == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the place in an elastic job");
+    LS_TRY(LS_NEW(&s, 1, "for the place in an elastic job"));
     s->settings = *settings;
     s->settings.key_file = NULL; // the launcher's key counts
     s->settings.secret = NULL;
@@ -312,9 +311,7 @@ static ls_status make_alone(const seat *s, engine **e, int **members)
     parts.rank = 0;
     parts.size = 1;
     *e = NULL;
-    *members = ls_calloc(1, sizeof(**members));
-    if (*members == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a group");
+    LS_TRY(LS_NEW(members, 1, "for a group"));
     return init_engine_alone(&s->id, &parts, e);
 }
 

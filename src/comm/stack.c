@@ -106,11 +106,10 @@ void stack_stop(engine *e)
 
 static ls_status start(engine *e, ls_stack_fn fn, void *arg)
 {
-    struct stack_watch *w = ls_calloc(1, sizeof(*w));
+    struct stack_watch *w;
     ls_status st;
 
-    if (w == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a thread");
+    LS_TRY(LS_NEW(&w, 1, "for a thread"));
     w->e = e;
     w->fn = fn;
     w->arg = arg;

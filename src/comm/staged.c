@@ -63,9 +63,7 @@ static ls_status take_op(staging *s, accel *owner, staged_op **out)
     staged_op kept = {0};
 
     if (list_empty(&s->free_ops)) {
-        op = ls_calloc(1, sizeof(*op));
-        if (op == NULL)
-            return ls_fail(LS_ENOMEM, "no memory for an operation");
+        LS_TRY(LS_NEW(&op, 1, "for an operation"));
     } else {
         op = list_entry(s->free_ops.next, staged_op, node);
         list_remove(&op->node);

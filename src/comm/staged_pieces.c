@@ -61,9 +61,7 @@ ls_status stage_block_take(staging *s, accel *owner, size_t bytes, stage_block *
         *out = b;
         return LS_OK;
     }
-    b = ls_calloc(1, sizeof(*b));
-    if (b == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for an operation");
+    LS_TRY(LS_NEW(&b, 1, "for an operation"));
     list_init(&b->node);
     st = stage_block_fit(b, owner, bytes);
     if (st != LS_OK)

@@ -22,11 +22,10 @@ typedef struct own_dataset {
 static ls_status create(const dataset_ops *ops, const ls_field *fields, int n, size_t count,
                         own_dataset **out)
 {
-    own_dataset *d = ls_calloc(1, sizeof(*d));
+    own_dataset *d;
     ls_status st;
 
-    if (d == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a data set");
+    LS_TRY(LS_NEW(&d, 1, "for a data set"));
     st = fields_copy(fields, n, &d->fields);
     if (st != LS_OK) {
         ls_free(d);

@@ -173,11 +173,10 @@ static void wait_for_threads(dataset_scan *s)
 static ls_status run_threads(dataset_scan *s)
 {
     const int n = s->opt->threads > 0 ? s->opt->threads : 1;
-    ls_thread *threads = ls_calloc((size_t)n, sizeof(*threads));
+    ls_thread *threads;
     ls_status st = LS_OK;
 
-    if (threads == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d threads", n);
+    LS_TRY(LS_NEW(&threads, (size_t)n, "for %d threads", n));
     for (int i = 0; i < n && st == LS_OK; i++) {
         ls_mutex_lock(&s->lock);
         s->n_running++;
@@ -229,9 +228,7 @@ static void fill_facts(const dataset_scan *s, dataset_facts *f)
 
 static ls_status count_classes(const ls_dataset *d, dataset_facts *f)
 {
-    f->classes = ls_calloc((size_t)d->classes, sizeof(*f->classes));
-    if (f->classes == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d classes", d->classes);
+    LS_TRY(LS_NEW(&f->classes, (size_t)d->classes, "for %d classes", d->classes));
     f->n_classes = d->classes;
     for (size_t i = 0; i < d->count; i++)
         f->classes[d->images->label(d, i)]++;

@@ -125,11 +125,10 @@ static ls_status make_all(device_batches *b, const batch_sizes *sizes)
 ls_status device_batches_create(ls_device *device, const batch_layout *of, const batch_sizes *sizes,
                                 device_batches **out)
 {
-    device_batches *b = ls_calloc(1, sizeof(*b));
+    device_batches *b;
     ls_status st;
 
-    if (b == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for batches of a device");
+    LS_TRY(LS_NEW(&b, 1, "for batches of a device"));
     b->device = device;
     b->accel = device->accel;
     b->layout = of;

@@ -117,9 +117,7 @@ ls_status fields_copy(const ls_field *fields, int n, ls_field **out)
     ls_field *copy;
 
     LS_TRY(check_fields(fields, n));
-    copy = ls_calloc((size_t)n, sizeof(*copy));
-    if (copy == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d fields of a data set", n);
+    LS_TRY(LS_NEW(&copy, (size_t)n, "for %d fields of a data set", n));
     for (int i = 0; i < n; i++) {
         copy[i] = fields[i];
         copy[i].name = ls_strdup(fields[i].name);

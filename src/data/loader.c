@@ -103,9 +103,7 @@ ls_status ls_loader_create(const ls_loader_options *opt, ls_loader **out)
     LS_TRY(LS_GIVEN(out));
     LS_TRY(ls_context(OPTIONS_COPY(ls_loader_options, opt, &o), "loader"));
     LS_TRY(check_options(&o));
-    l = ls_calloc(1, sizeof(*l));
-    if (l == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a loader");
+    LS_TRY(LS_NEW(&l, 1, "for a loader"));
     l->opt = o;
     dataset_count_loader(o.dataset, 1);
     ls_mutex_init(&l->lock);

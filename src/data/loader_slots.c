@@ -101,9 +101,7 @@ static ls_status make_empty(ls_loader *l)
 
 ls_status loader_make_slots(ls_loader *l)
 {
-    l->slots = ls_calloc(l->n_slots, sizeof(*l->slots));
-    if (l->slots == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %zu batches", l->n_slots);
+    LS_TRY(LS_NEW(&l->slots, l->n_slots, "for %zu batches", l->n_slots));
     for (size_t i = 0; i < l->n_slots; i++)
         LS_TRY(make_slot(l, &l->slots[i]));
     if (ls_device_queue(l->opt.device) == NULL)

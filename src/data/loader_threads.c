@@ -211,9 +211,7 @@ ls_status loader_start_threads(ls_loader *l)
 {
     const int n = l->opt.threads;
 
-    l->threads = ls_calloc(n > 0 ? (size_t)n : 1, sizeof(*l->threads));
-    if (l->threads == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d threads", n);
+    LS_TRY(LS_NEW(&l->threads, n > 0 ? (size_t)n : 1, "for %d threads", n));
     while (l->n_threads < n) {
         loader_thread *t = &l->threads[l->n_threads];
 

@@ -116,9 +116,7 @@ ls_status ls_sampler_create(const ls_sampler_options *opt, ls_sampler **out)
         return ls_fail(LS_EINVAL, "sampler: options are NULL");
     LS_TRY(ls_context(OPTIONS_COPY(ls_sampler_options, opt, &o), "sampler"));
     LS_TRY(check_options(&o));
-    s = ls_calloc(1, sizeof(*s));
-    if (s == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a sampler");
+    LS_TRY(LS_NEW(&s, 1, "for a sampler"));
     s->opt = o;
     s->rank = (size_t)o.rank;
     s->world = o.world_size == 0 ? 1 : (size_t)o.world_size;

@@ -68,11 +68,11 @@ void buckets_free(ls_ddp *ddp)
 
 static ls_status plan_buckets(ls_ddp *ddp)
 {
-    plan_entry *entries = ls_calloc((size_t)ddp->n_params + 1, sizeof(*entries));
+    plan_entry *entries;
     ls_status st;
 
-    if (entries == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to plan buckets for %d parameters", ddp->n_params);
+    LS_TRY(LS_NEW(&entries, (size_t)ddp->n_params + 1, "to plan buckets for %d parameters",
+                  ddp->n_params));
     for (int i = 0; i < ddp->n_params; i++) {
         const ls_tensor *leaf = ddp->params[i].leaf;
         entries[i].dtype = ls_tensor_dtype(leaf);
@@ -114,9 +114,8 @@ static ls_status take_packed(ls_ddp *ddp, bucket *b)
 
 static ls_status take_memory(ls_ddp *ddp)
 {
-    ddp->buckets = ls_calloc((size_t)ddp->plan.n_buckets + 1, sizeof(*ddp->buckets));
-    if (ddp->buckets == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d buckets", ddp->plan.n_buckets);
+    LS_TRY(LS_NEW(&ddp->buckets, (size_t)ddp->plan.n_buckets + 1, "for %d buckets",
+                  ddp->plan.n_buckets));
     for (int i = 0; i < ddp->plan.n_buckets; i++) {
         bucket *b = &ddp->buckets[i];
         void *memory;

@@ -430,9 +430,7 @@ ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
     if (comm == NULL || model == NULL)
         return ls_fail(LS_EINVAL, "ls_ddp_create needs a group and a model");
     LS_TRY(ls_model_status(model));
-    ddp = ls_calloc(1, sizeof(*ddp));
-    if (ddp == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a ddp");
+    LS_TRY(LS_NEW(&ddp, 1, "for a ddp"));
     ddp->comm = comm;
     ddp->model = model;
     ddp->owner.ready = on_grad_ready;

@@ -72,9 +72,7 @@ static ls_status list_items(const ls_ddp *ddp, const ls_elastic_options *o, stru
     const size_t n = (size_t)n_model + (size_t)o->n_state + 1;
     uint64_t shape = n;
 
-    e->items = ls_calloc(n, sizeof(*e->items));
-    if (e->items == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a list of %zu tensors", n);
+    LS_TRY(LS_NEW(&e->items, n, "for a list of %zu tensors", n));
     for (int i = 0; i < n_model; i++)
         e->items[e->n_items++] = model[i];
     for (int i = 0; i < o->n_state; i++)
@@ -90,10 +88,9 @@ static ls_status list_items(const ls_ddp *ddp, const ls_elastic_options *o, stru
 
 static ls_status open_elastic(ls_ddp *ddp, const ls_elastic_options *o)
 {
-    struct ddp_elastic *e = ls_calloc(1, sizeof(*e));
+    struct ddp_elastic *e;
 
-    if (e == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the recovery of a ddp");
+    LS_TRY(LS_NEW(&e, 1, "for the recovery of a ddp"));
     ddp->elastic = e;
     e->step = o->step;
     e->has_state = !comm_is_new(ddp->comm);
@@ -155,11 +152,10 @@ static ls_status compare_states(const ls_ddp *ddp, newest_state *out)
     const struct ddp_elastic *e = ddp->elastic;
     const int size = ls_comm_size(ddp->comm);
     const state_record own = {.has_state = e->has_state, .step = *e->step, .shape = e->shape};
-    state_record *all = ls_calloc((size_t)size, sizeof(*all));
+    state_record *all;
     ls_status st;
 
-    if (all == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the states of %d ranks", size);
+    LS_TRY(LS_NEW(&all, (size_t)size, "for the states of %d ranks", size));
     comm_label(ddp->comm, "steps of all ranks");
     st = ls_all_gather(ddp->comm, &own, all, sizeof(own) / sizeof(int64_t), LS_I64, NULL);
     if (st == LS_OK)
@@ -232,11 +228,10 @@ static ls_status put_in_place(const ls_ddp *ddp, const ls_named *item, const arr
 static ls_status receive_beside(ls_ddp *ddp, int source)
 {
     const struct ddp_elastic *e = ddp->elastic;
-    arrival *all = ls_calloc((size_t)e->n_items, sizeof(*all));
+    arrival *all;
     ls_status st = LS_OK;
 
-    if (all == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the state of another rank");
+    LS_TRY(LS_NEW(&all, (size_t)e->n_items, "for the state of another rank"));
     for (int i = 0; st == LS_OK && i < e->n_items; i++)
         st = send_item(ddp, &e->items[i], source, &all[i]);
     for (int i = 0; st == LS_OK && i < e->n_items; i++)
@@ -289,9 +284,7 @@ static ls_status take_order(ls_ddp *ddp)
     ls_status st;
 
     (void)ls_model_parameters(ddp->model, &n);
-    shared = ls_calloc((size_t)n + 1, sizeof(*shared));
-    if (shared == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the order of %d parameters", n);
+    LS_TRY(LS_NEW(&shared, (size_t)n + 1, "for the order of %d parameters", n));
     shared[n] = n_had;
     if (n_had > 0)
         memcpy(shared, ddp->order, (size_t)n_had * sizeof(*shared));

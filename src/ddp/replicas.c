@@ -211,11 +211,10 @@ ls_status replicas_check(ls_ddp *ddp)
     const ls_named *params = ls_model_parameters(ddp->model, &n_params);
     const size_t n = (size_t)n_params;
     const size_t size = (size_t)ls_comm_size(ddp->comm);
-    int64_t *hashes = ls_calloc(n * (size + 1) + 1, sizeof(*hashes));
+    int64_t *hashes;
     ls_status st = LS_OK;
 
-    if (hashes == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to compare %d parameters", n_params);
+    LS_TRY(LS_NEW(&hashes, n * (size + 1) + 1, "to compare %d parameters", n_params));
     for (size_t i = 0; i < n && st == LS_OK; i++)
         st = tensor_read_pieces(params[i].tensor, hash_piece, &hashes[i]);
     comm_label(ddp->comm, "ddp check");

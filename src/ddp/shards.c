@@ -138,16 +138,12 @@ ls_status shards_open(ls_ddp *ddp)
         return LS_OK;
     LS_TRY(check_options(ddp));
     (void)ls_model_parameters(ddp->model, &n_params);
-    s = ls_calloc(1, sizeof(*s));
-    if (s == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for shards");
+    LS_TRY(LS_NEW(&s, 1, "for shards"));
     ddp->shards = s;
     s->n = ddp->options.shards;
     s->range = shard_range(s->n, rank, size);
     s->piece = -1;
-    s->used = ls_calloc((size_t)n_params + 1, sizeof(*s->used));
-    if (s->used == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d parameters", n_params);
+    LS_TRY(LS_NEW(&s->used, (size_t)n_params + 1, "for %d parameters", n_params));
     s->has_exchange =
         size > 1 && !(is_native && shard_division_is_aligned(s->n, size) && !shards_are_means(ddp));
     if (s->has_exchange)
@@ -272,9 +268,8 @@ ls_status shards_make_buckets(ls_ddp *ddp)
 
     if (s == NULL)
         return LS_OK;
-    s->buckets = ls_calloc((size_t)ddp->n_buckets + 1, sizeof(*s->buckets));
-    if (s->buckets == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the shards of %d buckets", ddp->n_buckets);
+    LS_TRY(LS_NEW(&s->buckets, (size_t)ddp->n_buckets + 1, "for the shards of %d buckets",
+                  ddp->n_buckets));
     s->n_buckets = ddp->n_buckets;
     for (int i = 0; i < ddp->n_buckets; i++)
         LS_TRY(make_bucket(ddp, &ddp->buckets[i], &s->buckets[i]));

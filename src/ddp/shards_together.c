@@ -83,10 +83,9 @@ static ls_status open_all(ls_ddp *ddp)
 {
     const shard_node range =
         shard_range(ddp->options.shards, ls_comm_rank(ddp->comm), ls_comm_size(ddp->comm));
-    shards_together *t = ls_calloc(1, sizeof(*t));
+    shards_together *t;
 
-    if (t == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for shards");
+    LS_TRY(LS_NEW(&t, 1, "for shards"));
     ddp->together = t;
     t->shards = ls_calloc((size_t)range.n, sizeof(*t->shards));
     t->values = ls_calloc((size_t)range.n, sizeof(*t->values));

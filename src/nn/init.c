@@ -183,9 +183,7 @@ static ls_status fill_orthogonal(ls_model *model, ls_tensor *t, double gain)
     if (count == 0)
         return LS_OK;
     m.columns = count / m.rows;
-    v = ls_calloc(count, sizeof(*v));
-    if (v == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for an orthogonal matrix of %zu elements", count);
+    LS_TRY(LS_NEW(&v, count, "for an orthogonal matrix of %zu elements", count));
     if (m.rows < m.columns)
         draw_orthonormal(&model->rng, v, m.rows, m.columns);
     else

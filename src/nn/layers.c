@@ -116,9 +116,7 @@ static ls_status clear_row(ls_tensor *t, int64_t row)
     const size_t width = (size_t)t->dims[1];
     float *values;
 
-    values = ls_calloc(ls_tensor_count(t), sizeof(*values));
-    if (values == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for an embedding");
+    LS_TRY(LS_NEW(&values, ls_tensor_count(t), "for an embedding"));
     ls_status st = ls_tensor_read(t, values, ls_tensor_count(t));
     if (st == LS_OK) {
         memset(values + (size_t)row * width, 0, width * sizeof(*values));

@@ -19,9 +19,7 @@ ls_status ls_model_create(ls_device *device, uint64_t seed, ls_model **out)
     LS_TRY(LS_GIVEN(out));
     if (device == NULL)
         return ls_fail(LS_EINVAL, "model: the device is NULL");
-    model = ls_calloc(1, sizeof(*model));
-    if (model == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a model");
+    LS_TRY(LS_NEW(&model, 1, "for a model"));
     model->device = device;
     device->n_users++;
     ls_rng_seed(&model->rng, seed);
@@ -177,13 +175,12 @@ const buffer_block *model_buffer_blocks(const ls_model *model, int *n)
 static ls_status add_block(ls_model *model, size_t bytes)
 {
     const int64_t size = (int64_t)(bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES);
-    buffer_block *grown = ls_realloc(model->blocks, (size_t)model->n_blocks + 1, sizeof(*grown));
 
-    if (grown == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a list of %d blocks", model->n_blocks + 1);
-    model->blocks = grown;
-    grown[model->n_blocks] = (buffer_block){.used = 0};
-    LS_TRY(ls_tensor_create(model->device, LS_U8, 1, &size, &grown[model->n_blocks].memory));
+    LS_TRY(LS_RESIZE(&model->blocks, (size_t)model->n_blocks + 1, "for a list of %d blocks",
+                     model->n_blocks + 1));
+    model->blocks[model->n_blocks] = (buffer_block){.used = 0};
+    LS_TRY(
+        ls_tensor_create(model->device, LS_U8, 1, &size, &model->blocks[model->n_blocks].memory));
     model->n_blocks++;
     return LS_OK;
 }
@@ -248,11 +245,10 @@ static ls_status make_layer(ls_model *model, const char *name, const layer_slot 
                             ls_layer **out)
 {
     const size_t capacity = n_slots > LAYER_TENSORS ? (size_t)n_slots : LAYER_TENSORS;
-    ls_layer *layer = ls_calloc(1, sizeof(*layer));
+    ls_layer *layer;
     ls_status st = LS_OK;
 
-    if (layer == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a layer");
+    LS_TRY(LS_NEW(&layer, 1, "for a layer"));
     // NOLINTBEGIN(bugprone-sizeof-expression): the elements are pointers
     layer->tensors = ls_calloc(capacity, sizeof(*layer->tensors));
     layer->tensor_names = ls_calloc(capacity, sizeof(*layer->tensor_names));

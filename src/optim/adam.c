@@ -68,9 +68,7 @@ static ls_status create(const char *name, const optimizer_ops *ops, const ls_nam
     adam *a;
 
     LS_TRY(optimizer_check(name, parameters, n, grad_of, opt));
-    a = ls_calloc(1, sizeof(*a));
-    if (a == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for an optimizer");
+    LS_TRY(LS_NEW(&a, 1, "for an optimizer"));
     a->decoupled = ops == &adamw_ops;
     a->common.ops = ops;
     a->common.grad_of = grad_of;

@@ -102,9 +102,7 @@ ls_status ls_grad_scaler_create(ls_optimizer *optimizer, const ls_grad_scaler_op
     LS_TRY(resolve(opt, &resolved));
     if (optimizer->n_params == 0)
         return ls_fail(LS_EINVAL, "grad scaler: the optimizer has no parameters");
-    s = ls_calloc(1, sizeof(*s));
-    if (s == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a grad scaler");
+    LS_TRY(LS_NEW(&s, 1, "for a grad scaler"));
     s->optimizer = optimizer;
     s->opt = resolved;
     s->now.scale = (double)(float)resolved.init_scale;

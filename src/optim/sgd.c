@@ -58,9 +58,7 @@ ls_status ls_sgd_create(const ls_named *parameters, int n, ls_grad_of_fn grad_of
     LS_TRY(LS_GIVEN(out));
     LS_TRY(optimizer_check("sgd", parameters, n, grad_of, opt));
     LS_TRY(resolve(opt, &resolved));
-    s = ls_calloc(1, sizeof(*s));
-    if (s == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for an optimizer");
+    LS_TRY(LS_NEW(&s, 1, "for an optimizer"));
     s->opt = resolved;
     s->common.ops = &sgd_ops;
     s->common.grad_of = grad_of;

@@ -238,10 +238,9 @@ static ls_status accept_client(void *self, int fd, const char *peer)
 
 ls_status c10d_store_create_closed(poller *p, c10d_store **out)
 {
-    c10d_store *s = ls_calloc(1, sizeof(*s));
+    c10d_store *s;
 
-    if (s == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a store");
+    LS_TRY(LS_NEW(&s, 1, "for a store"));
     s->loop = p;
     list_init(&s->conns);
     list_init(&s->dead);

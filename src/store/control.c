@@ -279,9 +279,7 @@ ls_status control_open(const control_options *opt, control **out)
     if (opt->world_size < 1 || opt->world_size > HUB_MESSAGE_RANKS_MAX || opt->rank < 0 ||
         opt->rank >= opt->world_size)
         return ls_fail(LS_EINVAL, "rank %d of %d cannot join a job", opt->rank, opt->world_size);
-    c = ls_calloc(1, sizeof(*c));
-    if (c == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the connection to the hub");
+    LS_TRY(LS_NEW(&c, 1, "for the connection to the hub"));
     list_init(&c->causes);
     list_init(&c->left);
     list_init(&c->group_leaves);

@@ -27,12 +27,11 @@ static ls_status make_listener(hub *h)
 
 ls_status hub_create(poller *p, const hub_options *opt, hub **out)
 {
-    hub *h = ls_calloc(1, sizeof(*h));
+    hub *h;
     ls_status st;
 
     *out = NULL;
-    if (h == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a hub");
+    LS_TRY(LS_NEW(&h, 1, "for a hub"));
     h->loop = p;
     h->opt = *opt;
     h->grace_ms = opt->death_grace_ms;

@@ -226,9 +226,7 @@ ls_status hub_ranks_create(hub *h)
     if (n < 0 || n > HUB_MESSAGE_RANKS_MAX)
         return ls_fail(LS_EINVAL, "a job of %d ranks, at most %d are possible", n,
                        HUB_MESSAGE_RANKS_MAX);
-    h->ranks = ls_calloc((size_t)n, sizeof(*h->ranks));
-    if (h->ranks == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d ranks", n);
+    LS_TRY(LS_NEW(&h->ranks, (size_t)n, "for %d ranks", n));
     for (int i = 0; i < n; i++)
         h->ranks[i].owner = h;
     return LS_OK;

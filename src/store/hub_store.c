@@ -286,9 +286,7 @@ static ls_status read_keys(wire_reader *r, kv_bytes **out, int *n)
     if (r->failed || count == 0 || count > (uint32_t)STORE_WAIT_KEYS_MAX ||
         count > (r->bytes - r->at) / 5)
         return ls_fail(LS_EPROTO, "a request to the store names %u keys", count);
-    keys = ls_calloc(count, sizeof(*keys));
-    if (keys == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %u keys", count);
+    LS_TRY(LS_NEW(&keys, count, "for %u keys", count));
     for (uint32_t i = 0; i < count; i++)
         keys[i] = read_key(r);
     st = end_request(r);

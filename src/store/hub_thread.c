@@ -63,13 +63,12 @@ static void free_thread(hub_thread *t)
 
 ls_status hub_thread_start(const hub_options *opt, const net_address *at, hub_thread **out)
 {
-    hub_thread *t = ls_calloc(1, sizeof(*t));
+    hub_thread *t;
     hub_options own = *opt;
     ls_status st;
 
     *out = NULL;
-    if (t == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a hub");
+    LS_TRY(LS_NEW(&t, 1, "for a hub"));
     atomic_init(&t->stop_at_ms, STILL_RUNNING);
     if (opt->key != NULL) {
         t->key = *opt->key;

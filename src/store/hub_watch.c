@@ -452,9 +452,7 @@ ls_status hub_watch_read_members(const hub_conn *c, wire_reader *r, int **out, i
     if (r->failed || count > (uint32_t)h->opt.world_size || r->bytes - r->at != (size_t)count * 4)
         return ls_fail(LS_EPROTO, "a waiting operation with %u members", count);
     *n = count == 0 ? h->opt.world_size : (int)count;
-    members = ls_calloc((size_t)*n, sizeof(*members));
-    if (members == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d members", *n);
+    LS_TRY(LS_NEW(&members, (size_t)*n, "for %d members", *n));
     for (uint32_t i = 0; i < (uint32_t)*n; i++) {
         const uint32_t rank = count == 0 ? i : wire_read_u32(r);
 

@@ -277,9 +277,7 @@ ls_status store_remote_open(const char *url, const ls_store_options *opt, ls_sto
     ls_status st;
 
     LS_TRY(net_address_resolve(url, NET_PORT_REQUIRED, to.hub, HUBLINK_ADDRESSES_MAX, &to.n_hub));
-    r = ls_calloc(1, sizeof(*r));
-    if (r == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a store");
+    LS_TRY(LS_NEW(&r, 1, "for a store"));
     r->link.fd = -1;
     to.insecure = opt->insecure != 0;
     to.answer_ms = answer_limit();
@@ -307,11 +305,10 @@ ls_status control_open_store(const net_address *at, const net_key *key, net_secu
                              int64_t timeout_ms, ls_store **out)
 {
     hublink_options to = {.n_hub = 1, .server = "the launcher", .answer_ms = answer_limit()};
-    remote_store *r = ls_calloc(1, sizeof(*r));
+    remote_store *r;
     ls_status st;
 
-    if (r == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a store");
+    LS_TRY(LS_NEW(&r, 1, "for a store"));
     r->link.fd = -1;
     to.hub[0] = *at;
     to.deadline_ms = ls_deadline_ms(timeout_ms);

@@ -202,9 +202,7 @@ static ls_status take_keys(const ls_store *s, const char *const *keys, int n, kv
         return ls_fail(LS_EINVAL, "%d keys at once, expected 1 to %d", n, STORE_WAIT_KEYS_MAX);
     for (int i = 0; i < n; i++)
         LS_TRY(check_call(s, keys[i], NULL, 0));
-    *out = ls_calloc((size_t)n, sizeof(**out));
-    if (*out == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d keys", n);
+    LS_TRY(LS_NEW(out, (size_t)n, "for %d keys", n));
     for (int i = 0; i < n; i++)
         (*out)[i] = key_of(keys[i]);
     return LS_OK;

@@ -428,9 +428,7 @@ ls_status store_file_open(const char *path, ls_store **out)
 
     if (path[0] == 0 || strlen(path) >= sizeof(f->path))
         return ls_fail(LS_EINVAL, "store 'file://%.100s': a path of %zu bytes", path, strlen(path));
-    f = ls_calloc(1, sizeof(*f));
-    if (f == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a store");
+    LS_TRY(LS_NEW(&f, 1, "for a store"));
     f->base.ops = &file_ops;
     f->fd = -1;
     text_format(f->path, sizeof(f->path), "%s", path);

@@ -138,10 +138,9 @@ static const store_ops memory_ops = {
 
 ls_status store_memory_open(ls_store **out)
 {
-    memory_store *m = ls_calloc(1, sizeof(*m));
+    memory_store *m;
 
-    if (m == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a store");
+    LS_TRY(LS_NEW(&m, 1, "for a store"));
     m->base.ops = &memory_ops;
     text_format(m->base.url, sizeof(m->base.url), "mem:");
     ls_mutex_init(&m->lock);

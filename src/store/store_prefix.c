@@ -152,9 +152,7 @@ ls_status ls_store_prefix(ls_store *s, const char *prefix, ls_store **out)
     *out = NULL;
     if (strlen(prefix) >= LS_STORE_KEY_MAX)
         return ls_fail(LS_EINVAL, "a prefix of %zu bytes leaves no space for keys", strlen(prefix));
-    p = ls_calloc(1, sizeof(*p));
-    if (p == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a view of a store");
+    LS_TRY(LS_NEW(&p, 1, "for a view of a store"));
     p->base.ops = &prefix_ops;
     text_format(p->base.url, sizeof(p->base.url), "%s", s->url);
     p->inner = s;

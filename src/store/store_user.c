@@ -167,9 +167,7 @@ ls_status ls_store_create(const ls_store_callbacks *callbacks, ls_store **out)
     LS_TRY(OPTIONS_COPY(ls_store_callbacks, callbacks, &own));
     if (own.set == NULL || own.get == NULL || own.add == NULL)
         return ls_fail(LS_EINVAL, "a store needs the functions set, get and add");
-    u = ls_calloc(1, sizeof(*u));
-    if (u == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a store");
+    LS_TRY(LS_NEW(&u, 1, "for a store"));
     u->base.ops = &user_ops;
     u->own = own;
     text_format(u->base.url, sizeof(u->base.url), "%s", own.name != NULL ? own.name : "callbacks");

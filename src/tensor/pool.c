@@ -88,9 +88,7 @@ static size_t class_of(size_t bytes, size_t *rounded)
 
 ls_status pool_create(tensor_pool **out)
 {
-    *out = ls_calloc(1, sizeof(**out));
-    if (*out == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a device's pool");
+    LS_TRY(LS_NEW(out, 1, "for a device's pool"));
     return LS_OK;
 }
 
@@ -294,9 +292,7 @@ ls_status pool_take_borrowed(ls_device *device, void *data, size_t bytes, storag
     storage *s = device->pool->free_borrowed;
 
     if (s == NULL) {
-        s = ls_calloc(1, sizeof(*s));
-        if (s == NULL)
-            return ls_fail(LS_ENOMEM, "no memory for a tensor's storage record");
+        LS_TRY(LS_NEW(&s, 1, "for a tensor's storage record"));
     } else {
         device->pool->free_borrowed = s->next_free;
     }
@@ -358,9 +354,7 @@ ls_status pool_take_tensor(ls_device *device, bool persistent, ls_tensor **out)
     ls_tensor *t = pool->free_tensors[persistent];
 
     if (t == NULL) {
-        t = ls_calloc(1, sizeof(*t));
-        if (t == NULL)
-            return ls_fail(LS_ENOMEM, "no memory for a tensor's record");
+        LS_TRY(LS_NEW(&t, 1, "for a tensor's record"));
     } else {
         pool->free_tensors[persistent] = t->next_free;
     }

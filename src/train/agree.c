@@ -291,11 +291,10 @@ static ls_status gather_hashes(ls_run *run, const texts *t, bool counts, int *fi
 {
     const int n = ls_comm_size(run->comm);
     const agree_record own = {(int64_t)ls_hash_bytes(t->own, strlen(t->own), 1), counts};
-    agree_record *all = ls_calloc((size_t)n, sizeof(*all));
+    agree_record *all;
     ls_status st;
 
-    if (all == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the flags of %d ranks", n);
+    LS_TRY(LS_NEW(&all, (size_t)n, "for the flags of %d ranks", n));
     comm_label(run->comm, "flags of all ranks");
     st = ls_all_gather(run->comm, &own, all, 2, LS_I64, NULL);
     *first = 0;

@@ -755,9 +755,8 @@ static ls_status train_shards(ls_run *run, ls_loss_fn loss, void *arg)
     LS_TRY(set_lr(run));
     LS_TRY(find_loss_scale(run, &scale));
     LS_TRY(ls_ddp_set_loss_scale(run->ddp, scale));
-    s.batches = ls_calloc((size_t)run->division.n, sizeof(*s.batches));
-    if (s.batches == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the batches of %d shards", run->division.n);
+    LS_TRY(LS_NEW(&s.batches, (size_t)run->division.n, "for the batches of %d shards",
+                  run->division.n));
     report_device_phase(run, phase_name(PHASE_FORWARD));
     run->part = 0;
     st = recover_end_sums(run, ddp_step_shards(run->ddp, &calls, &step));

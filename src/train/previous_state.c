@@ -166,9 +166,7 @@ ls_status previous_state_preserve(const ls_train_flags *f)
 
     if (f->evaluate)
         return LS_OK;
-    m = ls_calloc(1, sizeof(*m));
-    if (m == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the paths of --save");
+    LS_TRY(LS_NEW(&m, 1, "for the paths of --save"));
     st = preserve(f, m);
     ls_free(m);
     return st;

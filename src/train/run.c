@@ -98,9 +98,7 @@ ls_status ls_run_open(const ls_train_flags *flags, ls_run **out)
     device.cuda_graph = flags->cuda_graph;
     device.thread_invariant = flags->shards > 0;
     device.cpu_isa = flags->cpu_isa;
-    run = ls_calloc(1, sizeof(*run));
-    if (run == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a run");
+    LS_TRY(LS_NEW(&run, 1, "for a run"));
     run->flags = flags;
     run->metrics.fd = -1;
     run->tensorboard.file.fd = -1;
@@ -416,9 +414,8 @@ static ls_status open_part(ls_run *run, const split *s, bool training, int i)
 static ls_status open_split(ls_run *run, split *s, bool training)
 {
     close_parts(s, run->division.n);
-    s->parts = ls_calloc((size_t)run->division.n, sizeof(*s->parts));
-    if (s->parts == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the loaders of %d shards", run->division.n);
+    LS_TRY(LS_NEW(&s->parts, (size_t)run->division.n, "for the loaders of %d shards",
+                  run->division.n));
     for (int i = 0; i < run->division.n; i++)
         LS_TRY(open_part(run, s, training, i));
     return LS_OK;

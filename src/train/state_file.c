@@ -46,10 +46,7 @@ ls_status name_list_add(name_list *list, const char *prefix, const ls_named *fro
 {
     if (list->n + n > list->capacity) {
         const int capacity = list->n + n;
-        ls_named *items = ls_realloc(list->items, (size_t)capacity, sizeof(*items));
-        if (items == NULL)
-            return ls_fail(LS_ENOMEM, "no memory to name %d tensors", capacity);
-        list->items = items;
+        LS_TRY(LS_RESIZE(&list->items, (size_t)capacity, "to name %d tensors", capacity));
         list->capacity = capacity;
     }
     for (int i = 0; i < n; i++) {

@@ -141,9 +141,7 @@ ls_status tensorboard_add_histograms(tensorboard *t, int64_t step, const ls_name
     for (int i = 0; i < n; i++)
         if (ls_tensor_count(parameters[i].tensor) > most)
             most = ls_tensor_count(parameters[i].tensor);
-    values = ls_calloc(most, sizeof(*values));
-    if (values == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for histograms of parameters");
+    LS_TRY(LS_NEW(&values, most, "for histograms of parameters"));
     for (int i = 0; i < n && st == LS_OK; i++)
         if (ls_tensor_dtype(parameters[i].tensor) == LS_F32)
             st = add_parameter(t, step, &parameters[i], scale, values);

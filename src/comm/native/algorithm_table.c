@@ -196,11 +196,10 @@ static ls_status parse(algorithm_table *t, const char *text)
 
 ls_status algorithm_table_create(const char *text, algorithm_table **out)
 {
-    algorithm_table *t = ls_calloc(1, sizeof(*t));
+    algorithm_table *t;
     ls_status st;
 
-    if (t == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a table of algorithms");
+    LS_TRY(LS_NEW(&t, 1, "for a table of algorithms"));
     t->plans.rows = t->plan_rows;
     st = parse(t, text);
     if (st != LS_OK) {

@@ -20,10 +20,9 @@
 
 ls_status link_idle_create(const link_sink *sink, peer_link **out)
 {
-    peer_link *l = ls_calloc(1, sizeof(*l));
+    peer_link *l;
 
-    if (l == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a link");
+    LS_TRY(LS_NEW(&l, 1, "for a link"));
     l->fd = -1;
     l->sink = *sink;
     list_init(&l->out);

@@ -345,10 +345,9 @@ static const link_ops shm_ops = {
 
 ls_status link_shm_create(local *l, int peer, const link_sink *sink, peer_link **out)
 {
-    shm_stream *s = ls_calloc(1, sizeof(*s));
+    shm_stream *s;
 
-    if (s == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a link to rank %d", peer);
+    LS_TRY(LS_NEW(&s, 1, "for a link to rank %d", peer));
     s->local = l;
     s->peer = peer;
     s->ring_bytes = data_bytes(local_count(l));

@@ -258,12 +258,11 @@ static const link_ops striped_ops = {
 
 ls_status link_striped_create(int n, const link_sink *sink, peer_link **out)
 {
-    striped_stream *s = ls_calloc(1, sizeof(*s));
+    striped_stream *s;
     int fd;
 
     LS_ASSERT(n >= 2 && n <= LINK_STREAMS_MAX);
-    if (s == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a link");
+    LS_TRY(LS_NEW(&s, 1, "for a link"));
     fd = epoll_create1(EPOLL_CLOEXEC);
     if (fd < 0) {
         ls_free(s);

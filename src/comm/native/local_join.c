@@ -616,10 +616,9 @@ static ls_status make_peer(joining *j, int index, local_peer **out)
 {
     local *l = j->l;
     const int rank = l->ranks[index];
-    local_peer *p = ls_calloc(1, sizeof(*p));
+    local_peer *p;
 
-    if (p == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for rank %d", rank);
+    LS_TRY(LS_NEW(&p, 1, "for rank %d", rank));
     p->rank = rank;
     p->index = index;
     p->fd = j->channel[rank];
@@ -663,10 +662,9 @@ static ls_status watch_ends(local *l)
 
 static ls_status make_local(const comm_boot *boot, const comm_host *host, local **out)
 {
-    local *l = ls_calloc(1, sizeof(*l));
+    local *l;
 
-    if (l == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for %d ranks of this host", boot->size);
+    LS_TRY(LS_NEW(&l, 1, "for %d ranks of this host", boot->size));
     *out = l;
     l->host = host;
     l->rank = boot->rank;

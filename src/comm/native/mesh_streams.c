@@ -184,11 +184,10 @@ void streams_accept(streams *all, const listener_peer *peer)
 
 ls_status streams_create(const streams_options *opt, streams **out)
 {
-    streams *all = ls_calloc(1, sizeof(*all));
+    streams *all;
 
     LS_ASSERT(opt->n >= 2 && opt->n <= LINK_STREAMS_MAX);
-    if (all == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for connections with rank %d", opt->rank);
+    LS_TRY(LS_NEW(&all, 1, "for connections with rank %d", opt->rank));
     all->opt = *opt;
     for (int i = 0; i < LINK_STREAMS_MAX; i++)
         all->list[i] = (extra_stream){.owner = all, .number = i, .fd = -1};

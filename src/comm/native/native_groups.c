@@ -82,9 +82,7 @@ static ls_status make_layout(native_group *g)
 
     if (g->state->host_names == NULL || is_all_local(g->state, info))
         return LS_OK;
-    names = ls_calloc((size_t)info->size, sizeof(*names));
-    if (names == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a group of %d ranks", info->size);
+    LS_TRY(LS_NEW(&names, (size_t)info->size, "for a group of %d ranks", info->size));
     for (int i = 0; i < info->size; i++)
         names[i] = g->state->host_names[info->members[i]];
     st = layout_make(info->size, names, &g->layout);
@@ -117,11 +115,10 @@ static ls_status fill_group(native_group *g)
 
 ls_status native_open_group(native_state *s, const group_info *info, native_group **out)
 {
-    native_group *g = ls_calloc(1, sizeof(*g));
+    native_group *g;
     ls_status st;
 
-    if (g == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a group of %d ranks", info->size);
+    LS_TRY(LS_NEW(&g, 1, "for a group of %d ranks", info->size));
     g->state = s;
     g->info = info;
     list_init(&g->works);

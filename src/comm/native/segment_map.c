@@ -80,9 +80,7 @@ static ls_status new_map(size_t bytes, bool is_bulk, segment_map **out)
 
     if (bytes == 0 || bytes > SIZE_MAX / 4)
         return ls_fail(LS_EINVAL, "a segment of %zu bytes", bytes);
-    m = ls_calloc(1, sizeof(*m));
-    if (m == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to describe a segment");
+    LS_TRY(LS_NEW(&m, 1, "to describe a segment"));
     m->bytes = bytes;
     m->is_huge = is_huge;
     m->mapped = (bytes + alignment - 1) / alignment * alignment;

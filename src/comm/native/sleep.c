@@ -56,10 +56,9 @@ static _Thread_local sleep_state thread_state;
 ls_status sleep_create(int control_fd, sleepers **out)
 {
     static atomic_uint_fast64_t next_serial = 1;
-    sleepers *z = ls_calloc(1, sizeof(*z));
+    sleepers *z;
 
-    if (z == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for sleeping");
+    LS_TRY(LS_NEW(&z, 1, "for sleeping"));
     z->links_fd = epoll_create1(EPOLL_CLOEXEC);
     if (z->links_fd < 0) {
         ls_free(z);

@@ -147,12 +147,11 @@ static ls_status agree_on_reading(team *t, int64_t deadline_ms)
 /* All members have the same levels, and all have gates or none. */
 static ls_status make_levels(team *t)
 {
-    topology_place *places = ls_calloc((size_t)t->n, sizeof(*places));
+    topology_place *places;
     const size_t capacity = 2 * TEAM_BUFFERS * t->piece_bytes;
     ls_status st;
 
-    if (places == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the places of %d ranks", t->n);
+    LS_TRY(LS_NEW(&places, (size_t)t->n, "for the places of %d ranks", t->n));
     for (int k = 0; k < t->n; k++) {
         t->uses_futex |= t->parts[k]->shares_cores != 0;
         places[k] = t->parts[k]->place;
@@ -187,11 +186,10 @@ static void set_sizes(team *t, size_t segment_bytes)
 ls_status team_open(local *l, const comm_host *host, const group_info *info,
                     const team_options *opt, int64_t deadline_ms, team **out)
 {
-    team *t = ls_calloc(1, sizeof(*t));
+    team *t;
     ls_status st;
 
-    if (t == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a team of %d ranks", info->size);
+    LS_TRY(LS_NEW(&t, 1, "for a team of %d ranks", info->size));
     t->l = l;
     t->host = host;
     t->info = info;

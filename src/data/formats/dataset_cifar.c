@@ -246,11 +246,10 @@ static ls_status find_layout(const char *dir, const layout **out, text_buf *fold
 
 static ls_status open_found(const layout *l, const char *dir, bool is_train, ls_dataset **out)
 {
-    cifar_dataset *d = ls_calloc(1, sizeof(*d));
+    cifar_dataset *d;
     ls_status st;
 
-    if (d == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the data set %s", dir);
+    LS_TRY(LS_NEW(&d, 1, "for the data set %s", dir));
     d->common.images = &cifar_ops;
     d->layout = l;
     st = read_split(d, dir, is_train);

@@ -271,9 +271,7 @@ static ls_status add_classes(folder_dataset *d, const listing *l)
 {
     ls_dataset *set = &d->common;
 
-    d->class_names = ls_calloc(l->n, sizeof(*d->class_names));
-    if (d->class_names == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the names of %zu classes", l->n);
+    LS_TRY(LS_NEW(&d->class_names, l->n, "for the names of %zu classes", l->n));
     for (size_t i = 0; i < l->n; i++) {
         const char *entry = l->text.data + l->at[i];
 
@@ -334,9 +332,7 @@ ls_status ls_dataset_open_folder(const char *dir, const ls_dataset *like, ls_dat
     LS_TRY(LS_GIVEN(out));
     if (dir == NULL)
         return ls_fail(LS_EINVAL, "the path of the image folder is NULL");
-    d = ls_calloc(1, sizeof(*d));
-    if (d == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for an image folder");
+    LS_TRY(LS_NEW(&d, 1, "for an image folder"));
     d->common.images = &folder_ops;
     d->dir = ls_strdup(dir);
     st = fill_dataset(d, like);

@@ -89,9 +89,7 @@ ls_status ls_dataset_open_idx(const char *images, const char *labels, ls_dataset
     LS_TRY(LS_GIVEN(out));
     if (images == NULL || labels == NULL)
         return ls_fail(LS_EINVAL, "an idx data set needs an image file and a label file");
-    d = ls_calloc(1, sizeof(*d));
-    if (d == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the data set %s", images);
+    LS_TRY(LS_NEW(&d, 1, "for the data set %s", images));
     d->common.images = &idx_ops;
     st = open_both(d, images, labels);
     return image_set_finish(&d->common, st, out);

@@ -83,9 +83,7 @@ ls_status ls_dataset_open_synthetic(const ls_synthetic_options *opt, ls_dataset 
     LS_TRY(ls_context(OPTIONS_COPY(ls_synthetic_options, opt, &o), "synthetic data"));
     LS_TRY(check_options(&o));
     height = value_or(o.height, 224);
-    d = ls_calloc(1, sizeof(*d));
-    if (d == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for synthetic data");
+    LS_TRY(LS_NEW(&d, 1, "for synthetic data"));
     d->common.images = &synthetic_ops;
     d->common.count = o.count == 0 ? IMAGENET : o.count;
     d->common.classes = value_or(o.classes, 1000);

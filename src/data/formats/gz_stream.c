@@ -48,11 +48,10 @@ static ls_status load_zlib(gz_stream *g)
 
 ls_status gz_stream_open(int fd, const char *path, gz_stream **out)
 {
-    gz_stream *g = ls_calloc(1, sizeof(*g));
+    gz_stream *g;
     ls_status st;
 
-    if (g == NULL)
-        return ls_fail(LS_ENOMEM, "no memory to decompress %s", path);
+    LS_TRY(LS_NEW(&g, 1, "to decompress %s", path));
     g->fd = fd;
     g->path = path;
     st = load_zlib(g);

@@ -131,11 +131,10 @@ static ls_status load_library(jpeg_codec *c)
 
 ls_status jpeg_codec_open(jpeg_codec **out)
 {
-    jpeg_codec *c = ls_calloc(1, sizeof(*c));
+    jpeg_codec *c;
     ls_status st;
 
-    if (c == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a JPEG decoder");
+    LS_TRY(LS_NEW(&c, 1, "for a JPEG decoder"));
     st = load_library(c);
     if (st == LS_OK) {
         c->d.err = c->call.std_error(&c->errors);

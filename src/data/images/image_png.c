@@ -45,11 +45,10 @@ static ls_status load_library(png_codec *c)
 
 ls_status png_codec_open(png_codec **out)
 {
-    png_codec *c = ls_calloc(1, sizeof(*c));
+    png_codec *c;
     ls_status st;
 
-    if (c == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for a PNG decoder");
+    LS_TRY(LS_NEW(&c, 1, "for a PNG decoder"));
     st = load_library(c);
     if (st != LS_OK) {
         png_codec_close(c);

@@ -130,9 +130,7 @@ ls_status ref_attention(const op_call *call)
 {
     work w = work_of(call, call->in[1], call->in[2], call->in[3]);
 
-    w.scores = ls_calloc(w.sizes.keys + 1, sizeof(*w.scores));
-    if (w.scores == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the scores of %zu keys", w.sizes.keys);
+    LS_TRY(LS_NEW(&w.scores, w.sizes.keys + 1, "for the scores of %zu keys", w.sizes.keys));
     for (w.i = 0; w.i < w.sizes.n; w.i++) {
         for (w.t = 0; w.t < w.sizes.queries; w.t++)
             REF_RUN(call->in[0], attend, &w, call);
@@ -207,9 +205,8 @@ ls_status ref_attention_backward(const op_call *call)
     work w = work_of(call, call->in[IN_K], call->in[IN_V], call->in[IN_MASK]);
     const attention_sizes *z = &w.sizes;
 
-    w.scores = ls_calloc(z->width + z->keys * (1 + z->width + z->values), sizeof(*w.scores));
-    if (w.scores == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the gradients of %zu keys", z->keys);
+    LS_TRY(LS_NEW(&w.scores, z->width + z->keys * (1 + z->width + z->values),
+                  "for the gradients of %zu keys", z->keys));
     w.dq = w.scores + z->keys;
     w.dk = w.dq + z->width;
     w.dv = w.dk + z->keys * z->width;
