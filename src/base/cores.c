@@ -4,7 +4,7 @@
  * which sysconf() and the affinity mask do not show; threads above it are throttled together.
  * Called when the number of compute threads is chosen.
  */
-#include "base/thread.h"
+#include "base/cores.h"
 
 #include "base/alloc.h"
 #include "base/file.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * process_marks.h - reads the job and the agent of a process from its environment. Every process of
- * a job inherits these variables (launch/agent/rank_env.c sets them).
+ * a job inherits these variables, which launch/agent/rank_env.c sets, and the job's key.
  */
 #ifndef LS_BASE_PROCESS_MARKS_H
 #define LS_BASE_PROCESS_MARKS_H
@@ -13,6 +13,9 @@
 
 #define PROCESS_JOB_ENV      "LOCKSTEP_JOB"
 #define PROCESS_AGENT_ID_ENV "LOCKSTEP_AGENT_PROCESS" /* process_id_text() of the agent */
+
+/* The name of the memfd with the key; the process_id_text() of the process that made it follows. */
+#define PROCESS_KEY_NAME "lockstep-key "
 
 #define PROCESS_JOB_BYTES 32
 

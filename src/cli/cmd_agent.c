@@ -9,9 +9,9 @@
 #include "diagnose/hosts_check.h"
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "base/thread.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  */
 #include "cli/cli.h"
 
-#include "base/thread.h"
+#include "base/cores.h"
 #include "cli/data_report.h"
 #include "cli/data_speak.h"
 #include "data/convert.h"

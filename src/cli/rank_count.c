@@ -2,8 +2,8 @@
 /* rank_count.c - reads --nproc-per-node for lockstep run and lockstep join. */
 #include "cli/rank_count.h"
 
+#include "base/cores.h"
 #include "base/text.h"
-#include "base/thread.h"
 #include "diagnose/check.h"
 
 static const char flag[] = "--nproc-per-node (a number, or auto, cpu or gpu)";

@@ -6,8 +6,8 @@
 #include "cli/run_flags.h"
 
 #include "base/alloc.h"
+#include "base/cores.h"
 #include "base/text.h"
-#include "base/thread.h"
 #include "cli/cli.h"
 #include "net/interface.h"
 

@@ -5,6 +5,7 @@
 
 #include <lockstep/comm.h>
 
+#include "comm/environment.h"
 #include "store/collectives.h"
 
 #include <stdbool.h>
@@ -121,12 +122,6 @@ LS_MUST_USE ls_status comm_rejoin(ls_comm *comm, bool has_state);
 /* LS_ECANCELED: the job goes on without this process, which must not write its files any more.
  * LS_OK in a job that is not elastic. Blocks for one answer of the launcher. */
 LS_MUST_USE ls_status comm_check_seat(ls_comm *comm);
-
-/* The source of variables, which tests replace. get() returns NULL for an unset variable. */
-typedef struct comm_env {
-    const char *(*get)(void *self, const char *name);
-    void *self;
-} comm_env;
 
 /* ls_init() with the caller's variables: the threads of one process can then be several ranks. */
 LS_MUST_USE ls_status comm_init_in(const comm_env *env, const ls_init_options *opt, ls_comm **out);

@@ -123,18 +123,6 @@ ls_status group_create_in(engine *e, uint32_t id, int rank, int size, int *membe
     return create_in(e, NULL, id, rank, size, members, comm);
 }
 
-ls_status group_reserve(control *c, int n, uint32_t *first)
-{
-    int64_t next;
-
-    LS_TRY(ls_store_add(control_store(c), CONTROL_GROUPS_KEY, n, &next));
-    if (next < n || next > (int64_t)GROUP_ID_END)
-        return ls_fail(LS_EUNSUPPORTED, "this job has created %" PRId64 " groups: no ids are left",
-                       next);
-    *first = (uint32_t)(next - n);
-    return LS_OK;
-}
-
 /* --- destroying a group --- */
 
 /* Started sends are delivered, and results that queues wait for arrive, if that takes a bounded
@@ -253,7 +241,7 @@ static ls_status reserve_ids(ls_comm *comm, int64_t *first)
         return LS_OK;
     engine_enter(e);
     if (e->parts.control != NULL) {
-        st = group_reserve(e->parts.control, comm->info.size, &id);
+        st = control_reserve_groups(e->parts.control, comm->info.size, &id);
     } else {
         id = group_own_id(e, comm->info.size);
     }

@@ -18,9 +18,6 @@ LS_MUST_USE ls_status group_create_in(engine *e, uint32_t id, int rank, int size
 /* ls_comm_destroy() without freeing *comm, which may only be passed to group_create_in() now. */
 void group_close(ls_comm *comm);
 
-/* Reserves n new group ids of this job; *first is the first of them. One rank calls it for all. */
-LS_MUST_USE ls_status group_reserve(control *c, int n, uint32_t *first);
-
 /* The first of n ids without a hub: they start high and contain the rank that chooses them. Under
  * the lock. */
 uint32_t group_own_id(engine *e, int n);

@@ -13,7 +13,9 @@
 #ifndef LS_COMM_IDENTITY_H
 #define LS_COMM_IDENTITY_H
 
-#include "comm/comm.h"
+#include <lockstep/comm.h>
+
+#include "comm/environment.h"
 #include "store/cause.h"
 
 #define IDENTITY_LOCATION_BYTES 1024

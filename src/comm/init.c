@@ -10,6 +10,7 @@
 #include "base/options.h"
 #include "base/process_id.h"
 #include "base/text.h"
+#include "comm/comm.h"
 #include "comm/group.h"
 #include "comm/identity.h"
 #include "comm/identity_location.h"

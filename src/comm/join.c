@@ -7,11 +7,11 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/process_id.h"
 #include "base/text.h"
-#include "base/thread.h"
-#include "comm/group.h"
 #include "comm/join_internal.h"
 #include "net/interface.h"
 
@@ -75,7 +75,7 @@ static ls_status publish(join *j)
     ls_status st = LS_OK;
 
     if (j->id.rank == 0)
-        st = group_reserve(j->control, 1, &j->own.world_group);
+        st = control_reserve_groups(j->control, 1, &j->own.world_group);
     if (st == LS_OK)
         st = boot_record_encode(&j->own, &w);
     if (st == LS_OK)

@@ -5,8 +5,8 @@
  */
 #include "diagnose/check_internal.h"
 
+#include "base/cores.h"
 #include "base/text.h"
-#include "base/thread.h"
 #include "base/topology.h"
 
 #include <string.h>

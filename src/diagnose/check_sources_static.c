@@ -6,8 +6,8 @@
  */
 #include "diagnose/check_sources.h"
 
+#include "base/cores.h"
 #include "base/text.h"
-#include "base/thread.h"
 #include "diagnose/child.h"
 #include "launch/process/process.h"
 #include "net/key.h"

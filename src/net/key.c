@@ -9,7 +9,7 @@
 #include "base/config.h"
 #include "base/file.h"
 #include "base/memory_file.h"
-#include "base/process_id.h"
+#include "base/process_marks.h"
 #include "base/text.h"
 #include "net/socket.h"
 
@@ -289,13 +289,13 @@ static void name_descriptor(char *name, size_t n)
     if (process_id_self(&self) == LS_OK)
         process_id_text(maker, sizeof(maker), &self);
     ls_error_restore(saved);
-    text_format(name, n, "%s%s", NET_KEY_FD_NAME, maker);
+    text_format(name, n, "%s%s", PROCESS_KEY_NAME, maker);
 }
 
 ls_status net_key_to_fd(const net_key *key, int *fd)
 {
     uint8_t content[HANDOVER_BYTES];
-    char name[sizeof(NET_KEY_FD_NAME) + PROCESS_ID_TEXT_MAX];
+    char name[sizeof(PROCESS_KEY_NAME) + PROCESS_ID_TEXT_MAX];
     ls_status st = LS_OK;
 
     name_descriptor(name, sizeof(name));

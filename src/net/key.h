@@ -14,8 +14,6 @@
 #define NET_KEY_FD_ENV    "LOCKSTEP_KEY_FD"
 #define NET_KEY_FILE_ENV  "LOCKSTEP_KEY_FILE"
 #define NET_KEY_FILE_USER ".config/lockstep/key"
-/* The name of the key's memfd; the process_id_text() of the process that made it follows. */
-#define NET_KEY_FD_NAME "lockstep-key "
 
 /* Initialises libsodium. LS_ESYSTEM without a source of random numbers. */
 LS_MUST_USE ls_status net_crypto_init(void);

@@ -16,6 +16,7 @@
 #include "store/hub_messages.h"
 #include "store/values.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -325,6 +326,18 @@ int control_fd(const control *c)
 ls_store *control_store(control *c)
 {
     return &c->link.store;
+}
+
+ls_status control_reserve_groups(control *c, int n, uint32_t *first)
+{
+    int64_t next;
+
+    LS_TRY(ls_store_add(&c->link.store, CONTROL_GROUPS_KEY, n, &next));
+    if (next < n || next > (int64_t)GROUP_ID_END)
+        return ls_fail(LS_EUNSUPPORTED, "this job has created %" PRId64 " groups: no ids are left",
+                       next);
+    *first = (uint32_t)(next - n);
+    return LS_OK;
 }
 
 // The values from the first on that one answer has.

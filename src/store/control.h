@@ -60,6 +60,9 @@ int control_fd(const control *c);
  * affect the store: the rank may be joining again. */
 ls_store *control_store(control *c);
 
+/* Reserves n new group ids of this job; *first is the first of them. One rank calls it for all. */
+LS_MUST_USE ls_status control_reserve_groups(control *c, int n, uint32_t *first);
+
 /*
  * The values of the keys prefix + "0" to n-1 in one answer, once all exist: take() gets them in
  * order. They are valid in that call, which must not use the connection; its failure is the result.

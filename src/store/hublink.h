@@ -95,4 +95,8 @@ void hublink_end(hublink *l, ls_status st, const char *text);
 /* The operations of link->store; closing it leaves the connection open. */
 extern const store_ops hublink_borrowed_store;
 
+/* A store behind tcp://HOST:PORT or unix:@NAME, with a connection of its own. */
+LS_MUST_USE ls_status store_remote_open(const char *url, const ls_store_options *opt,
+                                        ls_store **out);
+
 #endif

@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/wait_report.h"
 #include "base/log.h"
-#include "base/options.h"
 #include "base/text.h"
 
 #include <string.h>
@@ -26,7 +25,7 @@ static kv_bytes bytes_of(const void *data, size_t bytes)
     return (kv_bytes){data, bytes};
 }
 
-static ls_status check_handle(const ls_store *s, const void *argument)
+ls_status store_check_handle(const ls_store *s, const void *argument)
 {
     if (s == NULL)
         return ls_fail(LS_EINVAL, "the store is NULL");
@@ -37,7 +36,7 @@ static ls_status check_handle(const ls_store *s, const void *argument)
 
 static ls_status check_call(const ls_store *s, const char *key, const void *value, size_t bytes)
 {
-    LS_TRY(check_handle(s, key));
+    LS_TRY(store_check_handle(s, key));
     if (value == NULL && bytes > 0)
         return ls_fail(LS_EINVAL, "the value of key '%s' is NULL", key);
     return table_check(key_of(key), bytes);
@@ -94,23 +93,6 @@ ls_status store_missing(const kv_table *t, const kv_bytes *keys, int n)
     return st;
 }
 
-ls_status ls_store_open(const char *url, const ls_store_options *opt, ls_store **out)
-{
-    ls_store_options o;
-
-    LS_TRY(check_handle((ls_store *)(void *)out, url));
-    *out = NULL;
-    LS_TRY(OPTIONS_COPY(ls_store_options, opt, &o));
-    if (text_starts(url, "mem:"))
-        return store_memory_open(out);
-    if (text_starts(url, "file://"))
-        return store_file_open(url + strlen("file://"), out);
-    if (text_starts(url, "tcp://") || text_starts(url, "unix:"))
-        return store_remote_open(url, &o, out);
-    return ls_fail(LS_EINVAL,
-                   "store '%s': expected tcp://HOST:PORT, unix:@NAME, file://PATH or mem:", url);
-}
-
 void ls_store_close(ls_store *s)
 {
     if (s != NULL)
@@ -153,7 +135,7 @@ ls_status ls_store_get(ls_store *s, const char *key, int64_t timeout_ms, void **
     ls_status st;
 
     LS_TRY(check_call(s, key, NULL, 0));
-    LS_TRY(check_handle(s, out));
+    LS_TRY(store_check_handle(s, out));
     *out = NULL;
     do {
         st = s->ops->get(s, key_of(key), next_deadline(s, deadline_ms, &report), out,
@@ -197,7 +179,7 @@ ls_status ls_store_compare_set(ls_store *s, const char *key, const void *expecte
 static ls_status take_keys(const ls_store *s, const char *const *keys, int n, kv_bytes **out)
 {
     *out = NULL;
-    LS_TRY(check_handle(s, keys));
+    LS_TRY(store_check_handle(s, keys));
     if (n < 1 || n > STORE_WAIT_KEYS_MAX)
         return ls_fail(LS_EINVAL, "%d keys at once, expected 1 to %d", n, STORE_WAIT_KEYS_MAX);
     for (int i = 0; i < n; i++)
@@ -229,7 +211,7 @@ ls_status ls_store_check(ls_store *s, const char *const *keys, int n, int *all_e
     bool all = false;
     ls_status st;
 
-    LS_TRY(check_handle(s, all_exist));
+    LS_TRY(store_check_handle(s, all_exist));
     LS_TRY(take_keys(s, keys, n, &taken));
     st = s->ops->check(s, taken, n, &all);
     ls_free(taken);
@@ -250,6 +232,6 @@ ls_status ls_store_delete(ls_store *s, const char *key, int *existed)
 
 ls_status ls_store_count(ls_store *s, int64_t *out)
 {
-    LS_TRY(check_handle(s, out));
+    LS_TRY(store_check_handle(s, out));
     return s->ops->count(s, out);
 }

@@ -33,11 +33,12 @@ struct ls_store {
     char url[512];
 };
 
-/* The different kinds. `path` and `prefix` are copied. */
+/* The kinds that need no hub. `path` is copied. */
 LS_MUST_USE ls_status store_memory_open(ls_store **out);
 LS_MUST_USE ls_status store_file_open(const char *path, ls_store **out);
-LS_MUST_USE ls_status store_remote_open(const char *url, const ls_store_options *opt,
-                                        ls_store **out);
+
+/* LS_EINVAL when the store or an argument of the call is NULL. */
+LS_MUST_USE ls_status store_check_handle(const ls_store *s, const void *argument);
 
 /* A copy with a 0 byte after the value, as `get` returns it. */
 LS_MUST_USE ls_status store_copy_value(kv_bytes value, void **out, size_t *bytes);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * finite.h - a run whose loss or weights are NaN or infinite: it stops, says where to look, and
- * does not replace what it has saved.
+ * finite.h - numbers and tensors that are NaN or infinite. What a run does about them:
+ * run_finite.c.
  */
 #ifndef LS_TRAIN_FINITE_H
 #define LS_TRAIN_FINITE_H
@@ -26,16 +26,5 @@ static inline double finite_mean(double sum, double n)
 /* *name: the first tensor with an element that is NaN or infinite; NULL: there is none. Blocks
  * until the device has computed them. */
 LS_MUST_USE ls_status finite_check(const ls_named *items, int n, const char **name);
-
-/* Counts the loss of a report: LS_EFORMAT when so many in a row are not finite. The same on all
- * ranks. */
-LS_MUST_USE ls_status finite_report(ls_run *run, double loss);
-
-/* At the end of a run: LS_EFORMAT when the loss of the last report is not finite. */
-LS_MUST_USE ls_status finite_end(const ls_run *run);
-
-/* Whether weights and optimizer may replace the saved ones; LS_EFORMAT names what is not finite. On
- * rank 0. */
-LS_MUST_USE ls_status finite_to_save(ls_run *run);
 
 #endif

@@ -7,10 +7,10 @@
 #include "train/metrics.h"
 
 #include "base/alloc.h"
+#include "base/cores.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/process_id.h"
-#include "base/thread.h"
 
 #include <lockstep/log.h>
 

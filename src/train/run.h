@@ -154,6 +154,19 @@ ls_tensor *run_read_logits(ls_run *run, ls_tensor *logits);
  * Before backward, and before the state is saved. */
 LS_MUST_USE ls_status run_update_scaler(ls_run *run);
 
+/* --- run_finite.c --- */
+
+/* Counts the loss of a report: LS_EFORMAT when so many in a row are not finite. The same on all
+ * ranks. */
+LS_MUST_USE ls_status finite_report(ls_run *run, double loss);
+
+/* At the end of a run: LS_EFORMAT when the loss of the last report is not finite. */
+LS_MUST_USE ls_status finite_end(const ls_run *run);
+
+/* Whether weights and optimizer may replace the saved ones; LS_EFORMAT names what is not finite. On
+ * rank 0. */
+LS_MUST_USE ls_status finite_to_save(ls_run *run);
+
 /* --- evaluate.c, summary.c, resume.c --- */
 
 /* Evaluates the test set, every sample once. Collective. */

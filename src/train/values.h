@@ -28,6 +28,8 @@ typedef struct run_values {
     double best_mean; /* of all evaluations, also those before a resume */
 } run_values;
 
+/* The number of a declared value; -1: not declared. */
+int values_find(const run_values *v, const char *name);
 /* Takes the means of all ranks' sums; a value without weight keeps its mean. */
 void values_update(run_values *v, value_of kind, const rank_sums *sum);
 /* The current means, VALUES_MOST numbers; NaN where there is none. */

@@ -104,7 +104,7 @@ static void become(const carrier *c)
     }
     if (c->key != NULL) {
         process_id_text(text, sizeof(text), c->key);
-        text_format(key, sizeof(key), NET_KEY_FD_NAME "%s", text);
+        text_format(key, sizeof(key), PROCESS_KEY_NAME "%s", text);
         if (memfd_create(key, 0) < 0)
             _exit(98);
     }

@@ -5,7 +5,7 @@
  */
 #include "base/unit.h"
 
-#include "base/process_id.h"
+#include "base/process_marks.h"
 #include "base/text.h"
 #include "net/key.h"
 
@@ -209,7 +209,7 @@ static void the_memfd_names_its_maker(void **state)
     assert_ok(net_key_random(&key));
     assert_ok(net_key_to_fd(&key, &fd));
     assert_ok(process_id_self(&self));
-    text_format(wanted, sizeof(wanted), "/memfd:%s%s (deleted)", NET_KEY_FD_NAME,
+    text_format(wanted, sizeof(wanted), "/memfd:%s%s (deleted)", PROCESS_KEY_NAME,
                 process_id_text(maker, sizeof(maker), &self));
     text_format(path, sizeof(path), "/proc/self/fd/%d", fd);
     n = readlink(path, link, sizeof(link) - 1);

@@ -7,8 +7,8 @@
 #include "launch/agent/agent.h"
 
 #include "base/alloc.h"
+#include "base/cores.h"
 #include "base/file.h"
-#include "base/thread.h"
 #include "comm/recorder.h"
 #include "launch/process/process.h"
 #include "launch/agent/rank_args.h"

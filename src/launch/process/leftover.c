@@ -13,7 +13,6 @@
 #include "launch/process/cgroup.h"
 #include "launch/process/leftover_internal.h"
 #include "launch/process/process.h"
-#include "net/key.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -61,7 +60,7 @@ static void judge_text(const leftover_scan *s, const char *agent, const char *jo
 /* "/memfd:lockstep-key 4711.123456.4026531836 (deleted)" */
 static void judge_descriptors(const leftover_scan *s, pid_t pid, verdict *v)
 {
-    static const char key[] = "/memfd:" NET_KEY_FD_NAME;
+    static const char key[] = "/memfd:" PROCESS_KEY_NAME;
     const struct dirent *entry;
     char path[PATH_MAX];
     DIR *fds;

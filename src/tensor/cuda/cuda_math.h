@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_math.h - what the kernels of cuDNN and cuBLASLt share: the libraries' state, workspace, and
- * tensors in the form that the libraries read.
+ * cuda_math.h - what the kernels of cuDNN and cuBLASLt share: the libraries' state and workspace.
+ * packed.h has tensors in the form that the libraries read.
  */
 #ifndef LS_TENSOR_CUDA_MATH_H
 #define LS_TENSOR_CUDA_MATH_H
 
 #include "tensor/cuda/dnn_cache.h"
 #include "tensor/cuda/gemm.h"
-#include "tensor/cuda/own.h"
+#include "tensor/cuda/packed.h"
 
 /* The libraries, opened at their first use: loading them takes a second. */
 LS_MUST_USE ls_status cuda_math_dnn(device_state *self, dnn_cache **out);
@@ -28,39 +28,5 @@ void cuda_no_gradients(own_operands *o, const op_call *call);
  * n is at least 1. */
 void cuda_weight_gradients(own_operands *o, const op_call *call, const void *x, const void *dy,
                            int64_t n);
-
-/* --- packed.c: the functions do nothing after a failure of `o` --- */
-
-/* The packed form of repack.h, with its type. */
-typedef struct pack_form {
-    ls_dtype type; /* of the packed elements; the row-major ones have this type or LS_F32 */
-    int64_t n;
-    int64_t c;
-    int64_t s;
-    int64_t channels;
-} pack_form;
-
-/* A parameter in packed form: its own memory where the forms are equal, else a copy that is kept
- * with its storage and renewed after writes. */
-void *packed_parameter(own_operands *o, ls_tensor *t, const pack_form *form);
-
-/* The form of a placed tensor of four dimensions in NHWC of `type` with `channels`, of which those
- * that it has in memory are c. */
-pack_form packed_image_form(const ls_tensor *t, ls_dtype type, int64_t channels);
-
-/* Row-major elements in packed form: a temporary copy, or at dst. */
-void *packed_copy(own_operands *o, const void *src, ls_dtype src_type, const pack_form *form);
-void packed_write(own_operands *o, const void *src, ls_dtype src_type, const pack_form *form,
-                  void *dst);
-
-/* Memory for the packed form of row-major elements that a kernel writes: dst itself, or temporary
- * memory, from which packed_finish() then writes dst, or adds to it. `sums`: NULL, or what
- * own_launch_sums() of the form's type computes, in the same launch. */
-void *packed_begin(own_operands *o, void *dst, ls_dtype dst_type, const pack_form *form, bool adds);
-void packed_finish(own_operands *o, void *dst, ls_dtype dst_type, const pack_form *form, bool adds,
-                   const void *from, const column_args *sums);
-
-/* device_ops.free_packed */
-void packed_free(device_state *self, packed *p);
 
 #endif

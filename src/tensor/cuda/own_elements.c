@@ -3,7 +3,7 @@
  * own_elements.c - the operators that compute each element from those at the same position. Their
  * operands take the arrangement of the first one.
  */
-#include "tensor/cuda/cuda_math.h"
+#include "tensor/cuda/packed.h"
 
 #include <math.h>
 

@@ -7,7 +7,8 @@
  * An optimizer writes all parameters between two uses, so the first use of one renews the copies of
  * all others that were used since the last time, in one launch.
  */
-#include "tensor/cuda/cuda_math.h"
+#include "tensor/cuda/packed.h"
+
 #include "tensor/cuda/repack.h"
 
 struct packed {
