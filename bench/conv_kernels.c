@@ -10,7 +10,7 @@
  * A line of JSON for each convolution and direction in which the two differ has all times in ms.
  */
 #include "tensor/device.h"
-#include "tensor/onednn/conv2d_choice.h"
+#include "tensor/devices/onednn/conv2d_choice.h"
 
 #include <inttypes.h>
 #include <stdio.h>

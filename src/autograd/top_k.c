@@ -6,8 +6,8 @@
  */
 #include "autograd/autograd.h"
 
-#include "tensor/class_rank.h"
 #include "tensor/device.h"
+#include "tensor/formulas/class_rank.h"
 
 static ls_status check(const ls_tensor *logits, const ls_tensor *targets, const int *k, int n)
 {

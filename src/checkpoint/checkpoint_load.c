@@ -7,8 +7,8 @@
 #include "checkpoint/checkpoint.h"
 
 #include "base/alloc.h"
+#include "base/compute/half.h"
 #include "base/file.h"
-#include "base/half.h"
 
 #include <inttypes.h>
 #include <math.h>

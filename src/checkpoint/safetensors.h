@@ -6,8 +6,8 @@
 #ifndef LS_CHECKPOINT_SAFETENSORS_H
 #define LS_CHECKPOINT_SAFETENSORS_H
 
-#include "base/json.h"
 #include "base/map.h"
+#include "base/report/json.h"
 #include "base/status.h"
 
 #define SAFETENSORS_LENGTH_BYTES 8         /* in front of the header: its length, little-endian */

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 #include "base/text.h"
-#include "launch/view/view.h"
+#include "launch/status/view.h"
 
 /* argv[0] is the command's name. Each returns the exit code of the tool. */
 int cmd_run(int argc, char **argv);
@@ -28,7 +28,7 @@ int cmd_pages(int argc, char **argv); /* for the build: man pages and completion
 /* Runs on the other machines of lockstep run and lockstep check, which start it. */
 int cmd_agent(int argc, char **argv);
 
-struct check_sources; /* diagnose/check.h */
+struct check_sources; /* diagnose/checks/check.h */
 
 /* cmd_agent() of lockstep and of lockstep-agent. Checks of the machine read from `sources`. */
 int run_agent(int argc, char **argv, const struct check_sources *sources);

@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 
 #include "base/text.h"
-#include "diagnose/check.h"
+#include "diagnose/checks/check.h"
 
 #include <fcntl.h>
 #include <string.h>

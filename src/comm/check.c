@@ -6,8 +6,8 @@
 #include "comm/check.h"
 #include "comm/comm.h"
 
-#include "base/accel.h"
 #include "base/alloc.h"
+#include "base/compute/accel.h"
 #include "base/rng.h"
 
 #include <stdint.h>

@@ -3,7 +3,7 @@
 #ifndef LS_COMM_CHECK_H
 #define LS_COMM_CHECK_H
 
-#include "comm/backend.h"
+#include "comm/backends/backend.h"
 
 /* Checks all conditions of comm.h and completes the description: pointers that this rank does not
  * use become NULL, and `accelerator` the owner of the others. LS_EINVAL names the operation and the

@@ -5,8 +5,8 @@
 
 #include <lockstep/comm.h>
 
-#include "comm/environment.h"
-#include "store/collectives.h"
+#include "comm/join/environment.h"
+#include "hub/collectives.h"
 
 #include <stdbool.h>
 

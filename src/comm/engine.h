@@ -25,16 +25,16 @@
 #define LS_COMM_ENGINE_H
 
 #include "base/map.h"
+#include "base/report/ticks.h"
 #include "base/thread.h"
-#include "base/ticks.h"
-#include "comm/backend.h"
-#include "comm/calls.h"
+#include "comm/backends/backend.h"
 #include "comm/comm.h"
-#include "comm/join.h"
-#include "comm/message_counts.h"
-#include "comm/recorder.h"
-#include "comm/site.h"
-#include "store/hub.h"
+#include "comm/join/join.h"
+#include "comm/record/calls.h"
+#include "comm/record/message_counts.h"
+#include "comm/record/recorder.h"
+#include "comm/record/site.h"
+#include "hub/hub.h"
 
 #include <stdatomic.h>
 

@@ -2,11 +2,11 @@
 /*
  * half_bucket.c - converts buckets to and from 16 bits for the communication hooks: divided and
  * rounded to nearest even before the all-reduce, widened after it. ddp.c calls it. The conversion
- * of processors with F16C gives the bits of base/half.h.
+ * of processors with F16C gives the bits of base/compute/half.h.
  */
 #include "ddp/half_bucket.h"
 
-#include "base/half.h"
+#include "base/compute/half.h"
 
 #include <string.h>
 

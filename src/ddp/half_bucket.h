@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-/* dst = src / divisor, rounded to `type` (LS_F16 or LS_BF16) as base/half.h does. */
+/* dst = src / divisor, rounded to `type` (LS_F16 or LS_BF16) as base/compute/half.h does. */
 void half_pack(const float *src, uint16_t *dst, size_t n, float divisor, ls_dtype type);
 
 /* The same numbers in float32. */

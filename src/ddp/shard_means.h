@@ -14,7 +14,7 @@
 #ifndef LS_DDP_SHARD_MEANS_H
 #define LS_DDP_SHARD_MEANS_H
 
-#include "comm/reduce.h"
+#include "comm/backends/reduce.h"
 #include "ddp/shard_tree.h"
 
 /* Rounds the values in place. */

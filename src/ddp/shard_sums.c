@@ -7,8 +7,8 @@
 #include "ddp/shard_sums.h"
 
 #include "base/alloc.h"
+#include "comm/backends/reduce.h"
 #include "comm/comm.h"
-#include "comm/reduce.h"
 #include "ddp/shard_tree.h"
 
 #include <string.h>

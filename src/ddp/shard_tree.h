@@ -4,7 +4,7 @@
  *
  * A step has V shards, numbered from 0. Node k of level l covers the shards [k 2^l, (k+1) 2^l) that
  * exist, and is the sum of its halves; if the right half has no shards, it is the left half. The
- * root covers all shards. V = 5, as in comm/reduce.h:
+ * root covers all shards. V = 5, as in comm/backends/reduce.h:
  *
  *     level 3             0..4
  *     level 2       0..3        4
@@ -51,8 +51,8 @@ int shard_counter_add(shard_counter *c, int shards, shard_node node);
 /* The pieces of a whole range. */
 void shard_pieces(int shards, shard_node range, shard_counter *out);
 
-/* Whether each rank has one piece and the tree over ranks (comm/reduce.h) is the tree over their
- * pieces: then one all-reduce adds them up. */
+/* Whether each rank has one piece and the tree over ranks (comm/backends/reduce.h) is the tree over
+ * their pieces: then one all-reduce adds them up. */
 bool shard_division_is_aligned(int shards, int size);
 
 #endif

@@ -8,7 +8,7 @@
 #include "autograd/autograd.h"
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/coroutine.h"
+#include "base/compute/coroutine.h"
 #include "comm/comm.h"
 #include "ddp/reducer.h"
 #include "ddp/shard_sums.h"

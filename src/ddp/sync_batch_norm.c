@@ -6,7 +6,7 @@
  */
 #include "ddp/reducer.h"
 
-#include "base/accel.h"
+#include "base/compute/accel.h"
 #include "comm/comm.h"
 #include "ddp/shard_sums.h"
 

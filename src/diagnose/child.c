@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "launch/process/process.h"
+#include "host/process.h"
 #include "net/socket.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
 #ifndef LS_DIAGNOSE_FINDING_H
 #define LS_DIAGNOSE_FINDING_H
 
-#include "base/json.h"
+#include "base/report/json.h"
 #include "base/status.h"
 #include "base/text.h"
 

@@ -16,6 +16,6 @@
 #ifndef LS_LAUNCH_LAUNCH_H
 #define LS_LAUNCH_LAUNCH_H
 
-#include "launch/agent/agent_spec.h"
+#include "launch/agent/node/agent_spec.h"
 
 #endif

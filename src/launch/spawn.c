@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "base/options.h"
-#include "launch/hosts/endpoint.h"
-#include "launch/process/process.h"
+#include "host/process.h"
+#include "launch/spec/endpoint.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,9 +8,9 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/file.h"
-#include "base/memory_file.h"
-#include "base/process_marks.h"
 #include "base/text.h"
+#include "host/memory_file.h"
+#include "host/process_marks.h"
 #include "net/socket.h"
 
 #include <sodium.h>

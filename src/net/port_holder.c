@@ -7,9 +7,9 @@
 #include "net/port_holder.h"
 
 #include "base/file.h"
-#include "base/process_marks.h"
-#include "base/process_id.h"
 #include "base/text.h"
+#include "host/process_id.h"
+#include "host/process_marks.h"
 
 #include <ctype.h>
 #include <dirent.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * seat_text.h - what the processes of an elastic job and the launcher write into the store of
- * members (comm/seat.c, launch/head/head_elastic.c). Pure.
+ * members (comm/group/seat.c, launch/head/head_elastic.c). Pure.
  *
  *     key                 value                                              set by
  *     ask/MEMBER          "VIEW NUMBER HAS_STATE"                            that process

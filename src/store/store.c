@@ -7,8 +7,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/wait_report.h"
 #include "base/log.h"
+#include "base/report/wait_report.h"
 #include "base/text.h"
 
 #include <string.h>

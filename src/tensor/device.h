@@ -9,17 +9,17 @@
  *
  * Host devices run an operator at once, on host memory. Stream devices (ls_device.accel is not
  * NULL) queue it in ACCEL_COMPUTE; their tensors are memory that the host must not dereference
- * (base/accel.h), so that tensor_host_elements() is not allowed and device_read(), device_write(),
- * device_copy() and device_fill() are the ways in and out. What a kernel of a stream device needs
- * of the op_call, it copies before it returns: the tensors may be destroyed or reused directly
- * afterwards, which is safe in the order of the queue.
+ * (base/compute/accel.h), so that tensor_host_elements() is not allowed and device_read(),
+ * device_write(), device_copy() and device_fill() are the ways in and out. What a kernel of a
+ * stream device needs of the op_call, it copies before it returns: the tensors may be destroyed or
+ * reused directly afterwards, which is safe in the order of the queue.
  */
 #ifndef LS_TENSOR_DEVICE_H
 #define LS_TENSOR_DEVICE_H
 
 #include "tensor/tensor.h"
 
-#include "base/accel.h"
+#include "base/compute/accel.h"
 #include "base/rng.h"
 
 #include <stdarg.h>

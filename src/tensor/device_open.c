@@ -10,9 +10,9 @@
 
 #include "base/alloc.h"
 #include "base/config.h"
-#include "base/cores.h"
 #include "base/options.h"
 #include "base/text.h"
+#include "host/cores.h"
 #include "tensor/device_open.h"
 #include "tensor/module.h"
 #include "tensor/omp_spin.h"

@@ -5,7 +5,7 @@
  * bits.
  */
 #include "base/alloc.h"
-#include "base/half.h"
+#include "base/compute/half.h"
 #include "tensor/tensor.h"
 
 #include <math.h>

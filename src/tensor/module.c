@@ -5,8 +5,8 @@
  */
 #include "tensor/module.h"
 
-#include "base/accel.h"
 #include "base/alloc.h"
+#include "base/compute/accel.h"
 #include "base/file.h"
 #include "base/module.h"
 #include "base/thread.h"

@@ -7,8 +7,8 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include "comm/backends/reduce.h"
 #include "comm/comm.h"
-#include "comm/reduce.h"
 
 #include <limits.h>
 

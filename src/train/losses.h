@@ -8,7 +8,7 @@
 #ifndef LS_TRAIN_LOSSES_H
 #define LS_TRAIN_LOSSES_H
 
-#include "base/accel.h"
+#include "base/compute/accel.h"
 #include "tensor/device.h"
 
 #define LOSSES_MOST 256 /* values between two reads */

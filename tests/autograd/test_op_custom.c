@@ -6,7 +6,7 @@
 #include "tensor/testing.h"
 
 #include "autograd/autograd.h"
-#include "base/accel.h"
+#include "base/compute/accel.h"
 #include "tensor/pool.h"
 #include "tensor/tensor.h"
 

@@ -5,7 +5,7 @@
  */
 #include "base/unit.h"
 
-#include "base/accel.h"
+#include "base/compute/accel.h"
 
 typedef struct fake_accel {
     accel base;

@@ -2,7 +2,7 @@
 /* test_coroutine.c - coroutines in turn, again, without an end, and beyond their stack. */
 #include "base/unit.h"
 
-#include "base/coroutine.h"
+#include "base/compute/coroutine.h"
 
 #include <stdio.h>
 #include <string.h>

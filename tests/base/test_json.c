@@ -6,7 +6,7 @@
 #include "base/unit.h"
 
 #include "base/alloc.h"
-#include "base/json.h"
+#include "base/report/json.h"
 #include "base/rng.h"
 
 #include <inttypes.h>

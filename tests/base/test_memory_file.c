@@ -6,7 +6,7 @@
 #include "base/unit.h"
 
 #include "base/file.h"
-#include "base/memory_file.h"
+#include "host/memory_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

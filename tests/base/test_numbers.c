@@ -2,7 +2,7 @@
 /* test_numbers.c - half.h against a slow reference in float64 arithmetic, and rng.h. */
 #include "base/unit.h"
 
-#include "base/half.h"
+#include "base/compute/half.h"
 #include "base/rng.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #include "base/unit.h"
 
 #include "base/clock.h"
-#include "base/process_id.h"
+#include "host/process_id.h"
 #include "base/text.h"
 
 #include <poll.h>

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/cores.h"
+#include "host/cores.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "base/thread.h"

@@ -3,7 +3,7 @@
 #include "base/unit.h"
 
 #include "base/text.h"
-#include "base/topology.h"
+#include "host/topology.h"
 #include "harness/cpu_text.h"
 #include "harness/root_folder.h"
 

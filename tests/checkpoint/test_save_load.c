@@ -8,7 +8,7 @@
 #include <lockstep/checkpoint.h>
 
 #include "base/alloc.h"
-#include "base/half.h"
+#include "base/compute/half.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "data/temp_files.h"

@@ -5,7 +5,7 @@
 
 #include "launch/job.h"
 
-#include "base/json.h"
+#include "base/report/json.h"
 
 #define BENCH(...) JOB_LIST(JOB_TOOL, "bench", __VA_ARGS__)
 #define test(name) cmocka_unit_test_teardown(name, job_clean_up)

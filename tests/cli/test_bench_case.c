@@ -5,7 +5,7 @@
  */
 #include "base/unit.h"
 
-#include "base/half.h"
+#include "base/compute/half.h"
 #include "cli/bench/case.h"
 
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 
 #include "cli/bench/bench.h"
 
-#include "base/accel.h"
+#include "base/compute/accel.h"
 
 #include <lockstep/lockstep.h>
 

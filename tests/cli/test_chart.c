@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_chart.c - tests ticks, numbers and paths of charts. */
-#include "base/json.h"
+#include "base/report/json.h"
 #include "cli/report/chart.h"
 
 #include <math.h>

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/alloc.h"
-#include "base/json.h"
+#include "base/report/json.h"
 #include "diagnose/finding.h"
 #include "net/socket.h"
 

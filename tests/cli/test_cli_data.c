@@ -2,7 +2,7 @@
 /* test_cli_data.c - output and exit codes of lockstep data. */
 #include "launch/job.h"
 
-#include "base/json.h"
+#include "base/report/json.h"
 #include "data/convert.h"
 #include "data/temp_files.h"
 

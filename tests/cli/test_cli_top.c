@@ -8,10 +8,10 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/json.h"
+#include "base/report/json.h"
 #include "launch/metrics_check.h"
-#include "launch/view/view_client.h"
-#include "net/frame.h"
+#include "launch/status/view_client.h"
+#include "net/messages/frame.h"
 #include "net/socket.h"
 #include "net/wire.h"
 

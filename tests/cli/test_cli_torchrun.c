@@ -4,7 +4,7 @@
  */
 #include "harness/cpu_text.h"
 #include "launch/job.h"
-#include "launch/process/binding.h"
+#include "launch/isolate/binding.h"
 
 #include <signal.h>
 #include <stdlib.h>

@@ -2,9 +2,9 @@
 /* test_trace.c - the timeline from the flight recorders of several ranks. */
 #include "base/unit.h"
 
-#include "base/json.h"
-#include "cli/trace.h"
-#include "comm/recorder.h"
+#include "base/report/json.h"
+#include "cli/trace/trace.h"
+#include "comm/record/recorder.h"
 
 #include <lockstep/comm.h>
 

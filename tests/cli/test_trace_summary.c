@@ -3,7 +3,7 @@
 #include "base/unit.h"
 
 #include "base/file.h"
-#include "cli/trace_summary.h"
+#include "cli/trace/trace_summary.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 #include "comm/comm.h"
-#include "store/stamp.h"
+#include "hub/stamp.h"
 
 #include <stdlib.h>
 #include <string.h>

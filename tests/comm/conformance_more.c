@@ -6,7 +6,7 @@
 #include "comm/conformance.h"
 
 #include "base/text.h"
-#include "store/stamp.h"
+#include "hub/stamp.h"
 
 #include <stdlib.h>
 #include <string.h>

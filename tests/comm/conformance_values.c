@@ -5,7 +5,7 @@
  */
 #include "comm/conformance.h"
 
-#include "base/half.h"
+#include "base/compute/half.h"
 #include "base/text.h"
 
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #ifndef TESTS_COMM_FAKE_BACKEND_H
 #define TESTS_COMM_FAKE_BACKEND_H
 
-#include "comm/group.h"
+#include "comm/group/group.h"
 
 #define FAKE_WORKS_MAX 32
 

@@ -19,7 +19,7 @@ ls_test(test_comm_native_team multiproc SOURCES
 if(NOT LOCKSTEP_SANITIZE AND NOT LOCKSTEP_FUZZ)
   foreach(name levels team team_direct team_gate team_inline team_levels team_open team_rules
       team_select team_shared team_staged)
-    list(APPEND counted_sources ${PROJECT_SOURCE_DIR}/src/comm/native/${name}.c)
+    list(APPEND counted_sources ${PROJECT_SOURCE_DIR}/src/comm/backends/native/team/${name}.c)
   endforeach()
   add_library(test_native_counted OBJECT ${counted_sources})
   target_link_libraries(test_native_counted PRIVATE ls_comm)

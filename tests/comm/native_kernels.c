@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "comm/comm.h"
-#include "comm/native/kernels.h"
+#include "comm/backends/native/reduce/kernels.h"
 #include "comm/native_oracle.h"
 
 #if defined(__x86_64__)

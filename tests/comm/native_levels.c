@@ -12,7 +12,7 @@
 #include "base/unit.h"
 
 #include "base/text.h"
-#include "comm/native/team_internal.h"
+#include "comm/backends/native/team/team_internal.h"
 #include "comm/native_lines.h"
 #include "harness/root_folder.h"
 

@@ -8,8 +8,8 @@
 #include "comm/native_lines.h"
 
 #include "base/alloc.h"
-#include "comm/native/segment.h"
-#include "comm/reduce.h"
+#include "comm/backends/native/memory/segment.h"
+#include "comm/backends/reduce.h"
 
 #include <stdatomic.h>
 #include <string.h>

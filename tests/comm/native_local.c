@@ -5,9 +5,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/thread.h"
-#include "comm/native/local.h"
-#include "comm/native/local_internal.h"
-#include "comm/native/segment.h"
+#include "comm/backends/native/memory/local.h"
+#include "comm/backends/native/memory/local_internal.h"
+#include "comm/backends/native/memory/segment.h"
 #include "comm/native_ranks.h"
 #include "net/socket.h"
 

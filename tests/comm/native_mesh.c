@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/rng.h"
-#include "comm/reduce.h"
+#include "comm/backends/reduce.h"
 #include "harness/lines.h"
 
 #include <setjmp.h>

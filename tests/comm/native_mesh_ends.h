@@ -6,7 +6,7 @@
 #ifndef TESTS_COMM_NATIVE_MESH_ENDS_H
 #define TESTS_COMM_NATIVE_MESH_ENDS_H
 
-#include "comm/native/link.h"
+#include "comm/backends/native/link/link.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "comm/native/message.h"
-#include "comm/native/team.h"
+#include "comm/backends/native/link/message.h"
+#include "comm/backends/native/team/team.h"
 #include "net/socket.h"
 
 #include <poll.h>

@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "comm/reduce.h"
+#include "comm/backends/reduce.h"
 
 #include <poll.h>
 #include <setjmp.h>

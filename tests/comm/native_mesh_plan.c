@@ -7,8 +7,8 @@
 
 #include "base/alloc.h"
 #include "base/rng.h"
-#include "comm/native/algorithm_table.h"
-#include "comm/native/schedule.h"
+#include "comm/backends/native/team/algorithm_table.h"
+#include "comm/backends/native/plan/schedule.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

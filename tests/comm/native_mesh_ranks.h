@@ -6,7 +6,7 @@
 #ifndef TESTS_COMM_NATIVE_MESH_RANKS_H
 #define TESTS_COMM_NATIVE_MESH_RANKS_H
 
-#include "comm/backend.h"
+#include "comm/backends/backend.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

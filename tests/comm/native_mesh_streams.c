@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "comm/native/message.h"
+#include "comm/backends/native/link/message.h"
 #include "net/socket.h"
 
 #include <dirent.h>

@@ -2,7 +2,7 @@
 /* native_oracle.c - reductions computed naively, one element at a time, for comparing bits. */
 #include "comm/native_oracle.h"
 
-#include "base/half.h"
+#include "base/compute/half.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #ifndef TESTS_COMM_NATIVE_RANKS_H
 #define TESTS_COMM_NATIVE_RANKS_H
 
-#include "comm/boot.h"
+#include "comm/join/boot.h"
 
 #include <stdbool.h>
 #include <stdio.h>

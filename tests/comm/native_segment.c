@@ -8,8 +8,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "comm/native/local_internal.h"
-#include "comm/native/segment.h"
+#include "comm/backends/native/memory/local_internal.h"
+#include "comm/backends/native/memory/segment.h"
 #include "comm/native_ranks.h"
 
 #include <fcntl.h>

@@ -6,10 +6,10 @@
 #ifndef TESTS_COMM_NATIVE_TEAM_RANK_H
 #define TESTS_COMM_NATIVE_TEAM_RANK_H
 
-#include "comm/backend.h"
-#include "comm/native/local.h"
-#include "comm/native/segment.h"
-#include "comm/native/team.h"
+#include "comm/backends/backend.h"
+#include "comm/backends/native/memory/local.h"
+#include "comm/backends/native/memory/segment.h"
+#include "comm/backends/native/team/team.h"
 #include "comm/native_ranks.h"
 
 #define TEAM_RANK_WORKS 16

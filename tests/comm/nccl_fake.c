@@ -16,9 +16,9 @@
  * operation differ in whether their memory is registered. libnccl_fake_old.so
  * (FAKE_NCCL_OLD) is of a version without registration.
  */
-#include "comm/nccl/nccl_api.h"
+#include "comm/backends/nccl/nccl_api.h"
 #include "comm/nccl_fake_stream.h"
-#include "comm/reduce.h"
+#include "comm/backends/reduce.h"
 
 #include <fcntl.h>
 #include <sched.h>

@@ -10,7 +10,7 @@
 #ifndef TESTS_COMM_ON_DEVICE_H
 #define TESTS_COMM_ON_DEVICE_H
 
-#include "base/accel.h"
+#include "base/compute/accel.h"
 #include "comm/comm.h"
 
 /* The accelerator of this process, opened by the first call; NULL with the reason in

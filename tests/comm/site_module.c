@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * site_module.c - a shared library that contains comm/site.c, as liblockstep.so does, for
+ * site_module.c - a shared library that contains comm/record/site.c, as liblockstep.so does, for
  * test_site.c.
  */
 #include "comm/site_module.h"
 
-#include "comm/site.h"
+#include "comm/record/site.h"
 
 static site_cache cache;
 

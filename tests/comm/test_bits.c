@@ -6,7 +6,7 @@
 #include "base/unit.h"
 #include "harness/ranks.h"
 
-#include "base/half.h"
+#include "base/compute/half.h"
 #include "base/rng.h"
 #include "base/text.h"
 

@@ -4,7 +4,7 @@
  * ranks.
  */
 #include "base/unit.h"
-#include "comm/boot_record.h"
+#include "comm/join/boot_record.h"
 
 #include "base/rng.h"
 

@@ -4,10 +4,10 @@
  * from exchange to exchange, and adds buffers of the partial type.
  */
 #include "base/alloc.h"
-#include "base/half.h"
+#include "base/compute/half.h"
 #include "base/unit.h"
-#include "comm/compose.h"
-#include "comm/foreign.h"
+#include "comm/backends/external/compose.h"
+#include "comm/backends/external/foreign.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

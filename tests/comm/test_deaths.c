@@ -9,9 +9,9 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "comm/group.h"
-#include "comm/native/team_internal.h"
-#include "launch/process/process.h"
+#include "comm/group/group.h"
+#include "comm/backends/native/team/team_internal.h"
+#include "host/process.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -10,8 +10,8 @@
 
 #include "base/text.h"
 #include "base/unit.h"
-#include "comm/device_phases.h"
-#include "comm/recorder.h"
+#include "comm/device/device_phases.h"
+#include "comm/record/recorder.h"
 
 #include <sched.h>
 #include <stdatomic.h>

@@ -4,7 +4,7 @@
  * errors of incomplete or contradictory ones.
  */
 #include "base/unit.h"
-#include "comm/identity.h"
+#include "comm/join/identity.h"
 
 #define PAIRS 24
 

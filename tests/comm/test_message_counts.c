@@ -2,7 +2,7 @@
 /* test_message_counts.c - the numbers of messages: exact, growing, and in bounded memory. */
 #include "base/unit.h"
 
-#include "comm/message_counts.h"
+#include "comm/record/message_counts.h"
 
 #include <malloc.h>
 

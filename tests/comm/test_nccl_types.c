@@ -5,7 +5,7 @@
  * and one of the layout that a newer NCCL reads.
  */
 #include "base/unit.h"
-#include "comm/nccl/nccl_api.h"
+#include "comm/backends/nccl/nccl_api.h"
 
 #include <nccl.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "base/unit.h"
 
 #include "base/clock.h"
-#include "comm/pmi_client.h"
+#include "comm/join/pmi_client.h"
 #include "harness/lines.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * they are written.
  */
 #include "base/unit.h"
-#include "comm/recorder.h"
+#include "comm/record/recorder.h"
 
 #include "base/clock.h"
 #include "base/file.h"

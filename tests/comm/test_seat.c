@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_seat.c - the group of an elastic job is formed again: ranks are threads, and a thread with
- * the hubs and the machine of launch/head/recovery.h is the launcher.
+ * the hubs and the machine of launch/head/elastic/recovery.h is the launcher.
  *
  * LS_TEST_ROUNDS repeats each case.
  */
@@ -11,9 +11,9 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "comm/comm.h"
-#include "launch/head/recovery.h"
+#include "launch/head/elastic/recovery.h"
 #include "net/poller.h"
-#include "store/hub.h"
+#include "hub/hub.h"
 #include "store/seat_text.h"
 
 #include <inttypes.h>

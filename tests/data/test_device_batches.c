@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "data/device_batches.h"
+#include "data/loader/device_batches.h"
 #include "devices/cudahost.h"
 #include "tensor/testing.h"
 

@@ -2,7 +2,7 @@
 /* test_ddp_hook.c - tests gradients in 16 bits: their values, and equal bits on all ranks. */
 #include <lockstep/ddp.h>
 
-#include "base/half.h"
+#include "base/compute/half.h"
 #include "base/rng.h"
 #include "ddp/half_bucket.h"
 #include "harness/ranks.h"

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "comm/recorder.h"
+#include "comm/record/recorder.h"
 #include "harness/ranks.h"
 
 #include <sched.h>

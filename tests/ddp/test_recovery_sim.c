@@ -18,7 +18,7 @@
 #include "base/rng.h"
 #include "ddp/newest_state.h"
 #include "ddp/shard_tree.h"
-#include "launch/head/recovery.h"
+#include "launch/head/elastic/recovery.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
  */
 #include "ddp/small_net.h"
 
-#include "base/half.h"
+#include "base/compute/half.h"
 #include "base/rng.h"
 #include "harness/ranks.h"
 #include "tensor/suite_device.h"

@@ -6,8 +6,8 @@
 #include "devices/dnn_plan_host.h"
 
 #include "base/alloc.h"
-#include "tensor/cuda/cuda_internal.h"
-#include "tensor/cuda/dnn_plan.h"
+#include "tensor/devices/cuda/runtime/cuda_internal.h"
+#include "tensor/devices/cuda/dnn/dnn_plan.h"
 #include "devices/gpu_host_internal.h"
 #include "devices/host_elements.h"
 

@@ -3,7 +3,7 @@
  * gemm_host.c - products of matrices in host memory, for tests of the device without a GPU: in
  * place of gemm_lt.c.
  */
-#include "tensor/cuda/gemm.h"
+#include "tensor/devices/cuda/dnn/gemm.h"
 
 #include "devices/gpu_host.h"
 #include "devices/host_elements.h"

@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
-#include "tensor/cuda/cuda_internal.h"
+#include "tensor/devices/cuda/runtime/cuda_internal.h"
 
 #include <pthread.h>
 #include <stddef.h>

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu_host.h - the device "cudahost" of the tests: the CUDA device of src/tensor/cuda/ over a
- * runtime in host memory (gpu_host*.c), with its kernels compiled as C, and loops in place of cuDNN
- * and cuBLASLt. The module liblockstep_cudahost.so is built with the tests only. Here is what tests
- * control and count; cudahost() of cudahost.h finds it.
+ * gpu_host.h - the device "cudahost" of the tests: the CUDA device of src/tensor/devices/cuda/ over
+ * a runtime in host memory (gpu_host*.c), with its kernels compiled as C, and loops in place of
+ * cuDNN and cuBLASLt. The module liblockstep_cudahost.so is built with the tests only. Here is what
+ * tests control and count; cudahost() of cudahost.h finds it.
  *
  * Device memory cannot be read by the host: a dereference is a SIGSEGV whose text names the block.
  * With delay_us the work of a stream is executed by a thread: at once, after a random time, as late
  * as possible or after the other streams, as seeded random numbers decide. So a missing wait
- * becomes a wrong result; tests remove the waits of base/accel.h by their names.
+ * becomes a wrong result; tests remove the waits of base/compute/accel.h by their names.
  */
 #ifndef TESTS_DEVICES_GPU_HOST_H
 #define TESTS_DEVICES_GPU_HOST_H
 
-#include "tensor/cuda/gpu.h"
+#include "tensor/devices/cuda/runtime/gpu.h"
 
 #define GPU_HOST_WAITS 128
 
-/* Calls of a wait of base/accel.h. */
+/* Calls of a wait of base/compute/accel.h. */
 typedef struct gpu_host_wait {
     const char *name;
     uint64_t n;

@@ -8,7 +8,7 @@
 #include "devices/gpu_host_internal.h"
 
 #include "base/status.h"
-#include "tensor/cuda/cuda_internal.h"
+#include "tensor/devices/cuda/runtime/cuda_internal.h"
 
 #include <execinfo.h>
 #include <pthread.h>

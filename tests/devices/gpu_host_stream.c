@@ -11,7 +11,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "tensor/cuda/cuda_internal.h"
+#include "tensor/devices/cuda/runtime/cuda_internal.h"
 
 #include <string.h>
 #include <time.h>

@@ -8,7 +8,7 @@
 
 #include <lockstep/base.h>
 
-#include "base/half.h"
+#include "base/compute/half.h"
 
 static inline double host_get(const void *data, size_t i, int32_t type)
 {

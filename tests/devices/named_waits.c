@@ -7,7 +7,7 @@
 #include "devices/gpu_host.h"
 
 #include "base/thread.h"
-#include "tensor/cuda/cuda_internal.h"
+#include "tensor/devices/cuda/runtime/cuda_internal.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * test_cudahost.c - the simulated card as an accelerator: queues, events, copies, failures, and
  * that what it is there for works: host dereferences and dropped waits are noticed.
  */
-#include "base/accel.h"
+#include "base/compute/accel.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

@@ -8,7 +8,7 @@
 
 #include "base/unit.h"
 
-#include "diagnose/check_sources.h"
+#include "diagnose/checks/check_sources.h"
 #include "harness/root_folder.h"
 
 #define FAKE_SPACE "4026531836"

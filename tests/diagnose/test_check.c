@@ -6,7 +6,7 @@
  */
 #include "diagnose/check_scene.h"
 
-#include "base/json.h"
+#include "base/report/json.h"
 #include "base/text.h"
 
 #include <stdlib.h>

@@ -8,10 +8,10 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "diagnose/child.h"
-#include "diagnose/gpu_probe.h"
-#include "diagnose/gpu_try.h"
-#include "diagnose/nccl_try.h"
-#include "diagnose/visible_devices.h"
+#include "diagnose/gpu/gpu_probe.h"
+#include "diagnose/gpu/gpu_try.h"
+#include "diagnose/gpu/nccl_try.h"
+#include "diagnose/gpu/visible_devices.h"
 
 #include <signal.h>
 #include <stdlib.h>

@@ -6,9 +6,9 @@
 #include "launch/net_world.h"
 
 #include "base/alloc.h"
-#include "base/json.h"
-#include "diagnose/hosts_check.h"
-#include "diagnose/hosts_check_node.h"
+#include "base/report/json.h"
+#include "diagnose/hosts/hosts_check.h"
+#include "diagnose/hosts/hosts_check_node.h"
 
 #define MS INT64_C(1000000)
 

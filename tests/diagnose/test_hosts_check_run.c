@@ -5,7 +5,7 @@
  */
 #include "launch/lab_scene.h"
 
-#include "base/json.h"
+#include "base/report/json.h"
 
 #include <signal.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  */
 #include "base/unit.h"
 
-#include "comm/boot_record.h"
-#include "diagnose/hosts_check_messages.h"
+#include "comm/join/boot_record.h"
+#include "diagnose/hosts/hosts_check_messages.h"
 #include "launch/head/node_messages.h"
 #include "launch/head/standby.h"
 

@@ -13,7 +13,7 @@ import sys
 
 ROOT = os.path.abspath(sys.argv[1])
 LINES_MOST = 130
-ELSEWHERE = ("src/comm/NAME/", "examples/imagenet/main.py")  # a placeholder; PyTorch's
+ELSEWHERE = ("src/comm/backends/NAME/", "examples/imagenet/main.py")  # a placeholder; PyTorch's
 failed = 0
 
 

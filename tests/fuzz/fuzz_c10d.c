@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "store/c10d_internal.h"
+#include "c10d/c10d_internal.h"
 
 #include <string.h>
 #include <sys/socket.h>

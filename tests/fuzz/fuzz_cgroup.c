@@ -6,7 +6,7 @@
 #include "fuzz/fuzz.h"
 
 #include "base/alloc.h"
-#include "launch/process/cgroup.h"
+#include "host/cgroup.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -6,11 +6,11 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "base/process_id.h"
+#include "host/process_id.h"
 #include "base/text.h"
-#include "launch/process/leftover.h"
+#include "host/leftover.h"
 #include "net/port_holder.h"
-#include "diagnose/visible_devices.h"
+#include "diagnose/gpu/visible_devices.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "launch/agent/error_file.h"
+#include "launch/output/error_file.h"
 
 #include <string.h>
 

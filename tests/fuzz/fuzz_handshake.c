@@ -5,7 +5,7 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "net/handshake.h"
+#include "net/auth/handshake.h"
 
 #include <string.h>
 

@@ -7,8 +7,8 @@
 #include "fuzz/fuzz.h"
 
 #include "base/alloc.h"
-#include "diagnose/hosts_check.h"
-#include "diagnose/hosts_check_node.h"
+#include "diagnose/hosts/hosts_check.h"
+#include "diagnose/hosts/hosts_check_node.h"
 
 static void must(bool condition)
 {

@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "net/wire.h"
-#include "store/hub_internal.h"
+#include "hub/hub_internal.h"
 
 #include <string.h>
 #include <sys/socket.h>

@@ -7,7 +7,7 @@
 #include "fuzz/fuzz.h"
 
 #include "base/alloc.h"
-#include "launch/hosts/launch_request.h"
+#include "launch/spec/launch_request.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "comm/native/match.h"
+#include "comm/backends/native/p2p/match.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
-#include "launch/agent/output_clean.h"
+#include "launch/output/output_clean.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "comm/pmi_client.h"
+#include "comm/join/pmi_client.h"
 
 #include <string.h>
 #include <sys/socket.h>

@@ -5,7 +5,7 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "launch/process/program.h"
+#include "host/program.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

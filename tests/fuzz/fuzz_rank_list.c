@@ -8,7 +8,7 @@
 
 #include "base/signal_list.h"
 #include "launch/agent/rank_args.h"
-#include "launch/hosts/rank_list.h"
+#include "launch/spec/rank_list.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #include "fuzz/fuzz.h"
 
 #include "base/alloc.h"
-#include "net/frame.h"
+#include "net/messages/frame.h"
 
 #include <string.h>
 

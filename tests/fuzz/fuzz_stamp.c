@@ -5,8 +5,8 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "store/cause.h"
-#include "store/stamp.h"
+#include "hub/cause.h"
+#include "hub/stamp.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "cli/trace_summary.h"
+#include "cli/trace/trace_summary.h"
 
 static void must(bool is_true)
 {

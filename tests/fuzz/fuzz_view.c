@@ -7,8 +7,8 @@
 #include "fuzz/fuzz.h"
 
 #include "base/alloc.h"
-#include "cli/top.h"
-#include "launch/view/metrics_text.h"
+#include "cli/top/top.h"
+#include "launch/status/metrics_text.h"
 
 static void must(bool is_true)
 {

@@ -4,7 +4,7 @@
 #define TESTS_HARNESS_CPU_TEXT_H
 
 #include "base/text.h"
-#include "base/topology.h"
+#include "host/topology.h"
 
 #include <string.h>
 

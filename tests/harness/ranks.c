@@ -10,7 +10,7 @@
 #include "harness/ranks_internal.h"
 #include "net/poller.h"
 #include "net/socket.h"
-#include "store/hub.h"
+#include "hub/hub.h"
 
 #include <errno.h>
 #include <poll.h>

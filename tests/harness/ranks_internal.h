@@ -4,7 +4,7 @@
 #define TESTS_HARNESS_RANKS_INTERNAL_H
 
 #include "net/address.h"
-#include "store/cause.h"
+#include "hub/cause.h"
 
 /* A job id and a hub address of no other job. */
 void ls_test_fresh_job(char job[JOB_ID_BYTES], net_address *hub_at);

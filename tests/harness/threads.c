@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "harness/ranks_internal.h"
-#include "store/hub.h"
+#include "hub/hub.h"
 
 #include <stdio.h>
 #include <stdlib.h>

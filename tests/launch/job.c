@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/process_id.h"
+#include "host/process_id.h"
 
 #include <ctype.h>
 #include <dirent.h>

@@ -10,7 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
-#include "launch/head/rendezvous.h"
+#include "launch/head/rendezvous/rendezvous.h"
 
 #include <signal.h>
 

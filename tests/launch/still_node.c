@@ -8,9 +8,9 @@
 #include "launch/head/head.h"
 #include "launch/network/net_probe.h"
 #include "launch/head/node_messages.h"
-#include "launch/hosts/launch_request.h"
-#include "net/dial.h"
-#include "net/frame_link.h"
+#include "launch/spec/launch_request.h"
+#include "net/auth/dial.h"
+#include "net/messages/frame_link.h"
 
 #include <stdio.h>
 #include <string.h>

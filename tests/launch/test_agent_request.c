@@ -2,7 +2,7 @@
 /* The launch request that an agent writes for machines that join by themselves. */
 #include "base/unit.h"
 
-#include "launch/agent/agent_request.h"
+#include "launch/agent/streams/agent_request.h"
 
 static void request_has_the_program_and_the_folder_but_no_key(void **state)
 {

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "harness/cpu_text.h"
 #include "harness/root_folder.h"
-#include "launch/process/binding.h"
+#include "launch/isolate/binding.h"
 
 #include <errno.h>
 #include <sched.h>

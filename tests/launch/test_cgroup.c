@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "launch/process/cgroup.h"
-#include "launch/process/oom.h"
+#include "host/cgroup.h"
+#include "launch/isolate/oom.h"
 
 #include <fcntl.h>
 #include <ftw.h>

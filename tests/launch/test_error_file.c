@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
-#include "launch/agent/error_file.h"
+#include "launch/output/error_file.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "launch/head_scene.h"
 
 #include "base/log.h"
-#include "net/handshake.h"
+#include "net/auth/handshake.h"
 #include "net/socket.h"
 
 #include <signal.h>

@@ -6,7 +6,7 @@
 #include "launch/head_scene.h"
 
 #include "base/thread.h"
-#include "store/control.h"
+#include "hub/control.h"
 #include "store/seat_text.h"
 
 #include <lockstep/store.h>

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/process_id.h"
+#include "host/process_id.h"
 
 #include <signal.h>
 #include <stdio.h>

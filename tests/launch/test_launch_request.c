@@ -4,7 +4,7 @@
 #include "base/unit.h"
 
 #include "base/text.h"
-#include "launch/hosts/launch_request.h"
+#include "launch/spec/launch_request.h"
 #include "launch/hosts/start_command.h"
 
 #include <stdlib.h>

@@ -7,9 +7,9 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "launch/process/leftover.h"
+#include "host/leftover.h"
 #include "net/port_holder.h"
-#include "base/process_id.h"
+#include "host/process_id.h"
 #include "net/key.h"
 #include "net/socket.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/process_id.h"
+#include "host/process_id.h"
 
 #include <dirent.h>
 #include <errno.h>

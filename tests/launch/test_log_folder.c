@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "launch/agent/log_folder.h"
+#include "launch/output/log_folder.h"
 
 #include <fcntl.h>
 #include <ftw.h>

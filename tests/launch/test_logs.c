@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
-#include "base/json.h"
+#include "base/report/json.h"
 
 #include <dirent.h>
 #include <ftw.h>

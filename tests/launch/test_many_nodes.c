@@ -12,10 +12,10 @@
 #include "launch/head/head.h"
 #include "launch/head/node_messages.h"
 #include "launch/network/net_choice.h"
-#include "net/dial.h"
-#include "net/frame_link.h"
-#include "store/hub_messages.h"
-#include "store/values.h"
+#include "net/auth/dial.h"
+#include "net/messages/frame_link.h"
+#include "hub/hub_messages.h"
+#include "hub/values.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,7 +156,7 @@ static const char *key_of(const fake_rank *r, char key[32])
     return text_format(key, 32, SCOPE "%d", r->rank);
 }
 
-// What a rank publishes: comm/boot_record.c. Nodes have addresses and names of their own.
+// What a rank publishes: comm/join/boot_record.c. Nodes have addresses and names of their own.
 static void write_record(const fake_rank *r, wire_writer *w)
 {
     const int node = r->rank / PER_NODE;

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "launch/network/net_probe.h"
-#include "net/handshake.h"
+#include "net/auth/handshake.h"
 #include "net/socket.h"
 
 #include <poll.h>

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/process_id.h"
+#include "host/process_id.h"
 #include "net/key.h"
 #include "net/socket.h"
 

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "net/key.h"
-#include "net/seal.h"
+#include "net/auth/seal.h"
 #include "net/socket.h"
 
 #include <poll.h>

@@ -2,7 +2,7 @@
 /* Lines of ranks: prefixes, progress bars, terminals, slow readers, retained lines. */
 #include "base/unit.h"
 
-#include "launch/agent/output.h"
+#include "launch/output/output.h"
 
 #include <fcntl.h>
 #include <signal.h>

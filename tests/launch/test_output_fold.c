@@ -3,8 +3,8 @@
 #include "base/unit.h"
 
 #include "base/alloc.h"
-#include "comm/recorder.h"
-#include "launch/agent/output_fold.h"
+#include "comm/record/recorder.h"
+#include "launch/output/output_fold.h"
 
 #include <stdlib.h>
 #include <sys/socket.h>

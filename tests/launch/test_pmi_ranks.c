@@ -2,7 +2,7 @@
 /* PMI-1 of whole jobs: with a shell as the client, and with programs that do not use it. */
 #include "launch/job.h"
 
-#include "launch/process/program.h"
+#include "host/program.h"
 
 #include <unistd.h>
 

@@ -7,9 +7,9 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/process_id.h"
+#include "host/process_id.h"
 #include "base/text.h"
-#include "launch/process/process.h"
+#include "host/process.h"
 
 #include <errno.h>
 #include <fcntl.h>

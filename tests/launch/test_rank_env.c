@@ -2,10 +2,10 @@
 /* The environment of a rank: identities, defaults, and values of the user. */
 #include "base/unit.h"
 
-#include "base/process_id.h"
+#include "host/process_id.h"
 #include "base/text.h"
 #include "launch/agent/rank_env.h"
-#include "launch/process/process.h"
+#include "host/process.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -6,7 +6,7 @@
 #include "base/signal_list.h"
 #include "base/text.h"
 #include "launch/agent/rank_args.h"
-#include "launch/hosts/rank_list.h"
+#include "launch/spec/rank_list.h"
 
 #include <signal.h>
 

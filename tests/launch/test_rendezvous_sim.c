@@ -14,7 +14,7 @@
 
 #include "base/rng.h"
 #include "base/text.h"
-#include "launch/head/rendezvous.h"
+#include "launch/head/rendezvous/rendezvous.h"
 
 #include <inttypes.h>
 #include <signal.h>

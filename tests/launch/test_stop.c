@@ -3,7 +3,7 @@
 #include "launch/job.h"
 
 #include "base/clock.h"
-#include "base/process_id.h"
+#include "host/process_id.h"
 
 #include <signal.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_succession_sim.c - the machines of launch/head/succession.h on simulated nodes, by thousands
- * of seeded schedules.
+ * test_succession_sim.c - the machines of launch/head/elastic/succession.h on simulated nodes, by
+ * thousands of seeded schedules.
  *
  * Time is simulated. Messages take random times, come in any order, twice or not at all. Nodes die,
  * are stopped for a while, retire and return, and are cut off from others, in one direction too;
@@ -14,7 +14,7 @@
 #include "base/unit.h"
 
 #include "base/rng.h"
-#include "launch/head/succession.h"
+#include "launch/head/elastic/succession.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

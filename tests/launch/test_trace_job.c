@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/json.h"
+#include "base/report/json.h"
 
 #include <signal.h>
 #include <unistd.h>

@@ -3,8 +3,8 @@
 #include "base/unit.h"
 
 #include "launch/metrics_check.h"
-#include "launch/view/metrics_text.h"
-#include "launch/view/view.h"
+#include "launch/status/metrics_text.h"
+#include "launch/status/view.h"
 
 #include <math.h>
 #include <stdlib.h>

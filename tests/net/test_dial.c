@@ -9,8 +9,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "net/dial.h"
-#include "net/listener.h"
+#include "net/auth/dial.h"
+#include "net/auth/listener.h"
 #include "net/socket.h"
 
 #include <errno.h>

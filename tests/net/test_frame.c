@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/rng.h"
-#include "net/frame.h"
+#include "net/messages/frame.h"
 #include "net/wire.h"
 
 #include <sys/socket.h>

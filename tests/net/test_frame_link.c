@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "net/frame_link.h"
+#include "net/messages/frame_link.h"
 #include "net/wire.h"
 
 #include <fcntl.h>

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "net/handshake.h"
+#include "net/auth/handshake.h"
 #include "net/socket.h"
 
 #include <sodium.h>

@@ -5,7 +5,7 @@
  */
 #include "base/unit.h"
 
-#include "base/process_marks.h"
+#include "host/process_marks.h"
 #include "base/text.h"
 #include "net/key.h"
 

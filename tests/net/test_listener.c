@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "net/listener.h"
+#include "net/auth/listener.h"
 #include "net/socket.h"
 
 #include <poll.h>

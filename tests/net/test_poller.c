@@ -6,7 +6,7 @@
 #include "base/unit.h"
 
 #include "base/clock.h"
-#include "base/process_id.h"
+#include "host/process_id.h"
 #include "base/thread.h"
 #include "net/poller.h"
 

@@ -3,9 +3,9 @@
 #include "base/unit.h"
 
 #include "base/alloc.h"
-#include "net/frame.h"
-#include "net/handshake.h"
-#include "net/kdf.h"
+#include "net/messages/frame.h"
+#include "net/auth/handshake.h"
+#include "net/auth/kdf.h"
 #include "net/wire.h"
 
 #include <sodium.h>

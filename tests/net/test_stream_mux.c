@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "net/stream_mux.h"
+#include "net/messages/stream_mux.h"
 #include "net/wire.h"
 
 #include <stdlib.h>

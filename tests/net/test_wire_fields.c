@@ -6,7 +6,7 @@
 #include "base/unit.h"
 
 #include "net/address.h"
-#include "net/wire_fields.h"
+#include "net/messages/wire_fields.h"
 
 #include <stdlib.h>
 

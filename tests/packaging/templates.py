@@ -119,7 +119,7 @@ def check_spack():
     exec(read(PACKAGING, "spack", "packages", "lockstep", "package.py"), scope)
     cmake = "".join(
         read(SOURCE, *name.split("/"))
-        for name in ("CMakeLists.txt", "src/tensor/cuda/CMakeLists.txt",
+        for name in ("CMakeLists.txt", "src/tensor/devices/cuda/CMakeLists.txt",
                      "models/speech/CMakeLists.txt")
     )
     recipe = scope["Lockstep"]()

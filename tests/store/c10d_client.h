@@ -8,7 +8,7 @@
 
 #include "base/unit.h"
 
-#include "store/c10d_internal.h"
+#include "c10d/c10d_internal.h"
 
 /* How PyTorch has spoken to its store over the years. */
 typedef enum client_version {

@@ -9,8 +9,8 @@
 #include "base/unit.h"
 
 #include "base/thread.h"
-#include "store/control.h"
-#include "store/hub.h"
+#include "hub/control.h"
+#include "hub/hub.h"
 
 #define SOON 20000 /* ms: much more than any step takes */
 #define JOB  "0123456789abcdef"

@@ -9,10 +9,10 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "base/rng.h"
-#include "store/control.h"
-#include "store/hub.h"
-#include "store/hub_messages.h"
-#include "store/values.h"
+#include "hub/control.h"
+#include "hub/hub.h"
+#include "hub/hub_messages.h"
+#include "hub/values.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,11 +10,11 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "net/socket.h"
-#include "store/control.h"
-#include "store/hub.h"
-#include "store/hub_internal.h"
-#include "store/hublink.h"
-#include "store/hub_messages.h"
+#include "hub/control.h"
+#include "hub/hub.h"
+#include "hub/hub_internal.h"
+#include "hub/hublink.h"
+#include "hub/hub_messages.h"
 
 #include <poll.h>
 #include <stdatomic.h>

@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "net/socket.h"
-#include "store/control.h"
-#include "store/hub.h"
+#include "hub/control.h"
+#include "hub/hub.h"
 
 #include <poll.h>
 #include <sched.h>

@@ -3,8 +3,8 @@
 #include "base/unit.h"
 
 #include "base/text.h"
-#include "store/cause.h"
-#include "store/stamp.h"
+#include "hub/cause.h"
+#include "hub/stamp.h"
 
 #include <lockstep/comm.h>
 

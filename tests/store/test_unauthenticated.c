@@ -12,8 +12,8 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "net/socket.h"
-#include "store/control.h"
-#include "store/hub.h"
+#include "hub/control.h"
+#include "hub/hub.h"
 
 #include <dirent.h>
 #include <fcntl.h>

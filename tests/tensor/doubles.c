@@ -3,7 +3,7 @@
 #include "tensor/doubles.h"
 
 #include "base/alloc.h"
-#include "base/half.h"
+#include "base/compute/half.h"
 #include "tensor/device.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #include "tensor/op_case_run.h"
 
 #include "base/alloc.h"
-#include "base/half.h"
+#include "base/compute/half.h"
 #include "tensor/doubles.h"
 
 #include <math.h>

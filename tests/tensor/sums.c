@@ -2,7 +2,7 @@
 /* sums.c - see sums.h. Tests of batch norm over ranks use it. */
 #include "tensor/sums.h"
 
-#include "base/accel.h"
+#include "base/compute/accel.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * test_update_loops.c - the loops of optimizers, clipping and gradient scaling give the same bits
  * with every instruction set.
  */
-#include "tensor/update/update_loops.h"
+#include "tensor/devices/update/update_loops.h"
 
 #include "tensor/testing.h"
 

@@ -5,7 +5,7 @@
  */
 #include "base/alloc.h"
 #include "base/file.h"
-#include "base/json.h"
+#include "base/report/json.h"
 #include "train/small_folder.h"
 #include "train/small_run.h"
 

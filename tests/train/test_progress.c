@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_progress.c - tests the pieces of the progress bar for terminals of any width. */
-#include "train/progress.h"
+#include "train/output/progress.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -7,7 +7,7 @@
 #include "train/small_run.h"
 
 #include "base/alloc.h"
-#include "base/json.h"
+#include "base/report/json.h"
 
 #include <lockstep/checkpoint.h>
 

@@ -4,7 +4,7 @@
  * epoch, and results that must not depend on the number of ranks.
  */
 #include "base/alloc.h"
-#include "comm/recorder.h"
+#include "comm/record/recorder.h"
 #include "harness/ranks.h"
 #include "train/small_folder.h"
 #include "train/small_run.h"

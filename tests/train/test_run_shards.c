@@ -4,7 +4,7 @@
  * number of ranks, with and without an interruption. The network has a convolution, a batch norm
  * and a dropout, the images are padded and cropped at random.
  */
-#include "base/json.h"
+#include "base/report/json.h"
 #include "harness/ranks.h"
 #include "tensor/suite_device.h"
 #include "train/small_folder.h"

@@ -14,10 +14,10 @@
  *   turn.c, vs.c  --vs: the ranks, which measure in turns, and the process that starts the turns
  *   watch.c       sendrecv --watch
  */
-#ifndef LS_CLI_BENCH_H
-#define LS_CLI_BENCH_H
+#ifndef LS_CLI_BENCH_BENCH_H
+#define LS_CLI_BENCH_BENCH_H
 
-#include "base/json.h"
+#include "base/report/json.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "cli/bench/case.h"

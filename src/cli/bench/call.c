@@ -2,8 +2,8 @@
 /* call.c - runs a row's operation; measure.c times these calls. */
 #include "cli/bench/bench.h"
 
-#include "base/accel.h"
 #include "base/clock.h"
+#include "base/compute/accel.h"
 #include "comm/comm.h"
 
 #include <string.h>

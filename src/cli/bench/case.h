@@ -11,7 +11,7 @@
 #define LS_CLI_BENCH_CASE_H
 
 #include "base/status.h"
-#include "store/collectives.h"
+#include "hub/collectives.h"
 
 #include <lockstep/comm.h>
 

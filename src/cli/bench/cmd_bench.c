@@ -5,7 +5,7 @@
  */
 #include "cli/bench/bench.h"
 #include "cli/cli.h"
-#include "comm/algorithms.h"
+#include "comm/backends/native/team/algorithms.h"
 #include "comm/comm.h"
 
 #include "base/clock.h"

@@ -2,7 +2,7 @@
 /* data.c - fills the sources of a row and compares the results bit for bit, for measure.c. */
 #include "cli/bench/case.h"
 
-#include "base/half.h"
+#include "base/compute/half.h"
 
 #include <string.h>
 

@@ -11,9 +11,9 @@
  */
 #include "cli/bench/bench.h"
 
-#include "base/accel.h"
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/compute/accel.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  */
 #include "cli/bench/bench.h"
 
-#include "base/accel.h"
 #include "base/alloc.h"
+#include "base/compute/accel.h"
 #include "base/file.h"
 #include "comm/comm.h"
 

@@ -13,7 +13,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "launch/process/program.h"
+#include "host/program.h"
 #include "net/socket.h"
 
 #include <errno.h>

@@ -4,8 +4,8 @@
  * chart_script() adds the values under the pointer. Lines are SVG and stretch with the page; text
  * is HTML and keeps its size.
  */
-#ifndef LS_CLI_CHART_H
-#define LS_CLI_CHART_H
+#ifndef LS_CLI_REPORT_CHART_H
+#define LS_CLI_REPORT_CHART_H
 
 #include "base/text.h"
 

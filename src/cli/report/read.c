@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
-#include "base/json.h"
+#include "base/report/json.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,8 +6,8 @@
  *     page.c       the page
  *     chart*.c     its charts
  */
-#ifndef LS_CLI_REPORT_H
-#define LS_CLI_REPORT_H
+#ifndef LS_CLI_REPORT_REPORT_H
+#define LS_CLI_REPORT_REPORT_H
 
 #include "base/status.h"
 #include "base/text.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* byte_buffer.h - a buffer that is reused for one image after another and grows as needed. */
-#ifndef LS_DATA_BYTE_BUFFER_H
-#define LS_DATA_BYTE_BUFFER_H
+#ifndef LS_DATA_CODECS_BYTE_BUFFER_H
+#define LS_DATA_CODECS_BYTE_BUFFER_H
 
 #include "base/status.h"
 

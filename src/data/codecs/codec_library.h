@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* codec_library.h - loads a third-party codec library when the first file needs it. */
-#ifndef LS_DATA_CODEC_LIBRARY_H
-#define LS_DATA_CODEC_LIBRARY_H
+#ifndef LS_DATA_CODECS_CODEC_LIBRARY_H
+#define LS_DATA_CODECS_CODEC_LIBRARY_H
 
 #include "base/status.h"
 

@@ -3,8 +3,8 @@
  * byte_source.h - reads a plain or gzipped file from front to back. Errors name the file and the
  * offset in its content (in the compressed file where the compression is broken).
  */
-#ifndef LS_DATA_BYTE_SOURCE_H
-#define LS_DATA_BYTE_SOURCE_H
+#ifndef LS_DATA_FORMATS_BYTE_SOURCE_H
+#define LS_DATA_FORMATS_BYTE_SOURCE_H
 
 #include "base/status.h"
 #include "data/formats/gz_stream.h"

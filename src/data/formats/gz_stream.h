@@ -3,8 +3,8 @@
  * gz_stream.h - reads the content of a gzip file from front to back. zlib is loaded when the first
  * stream is opened.
  */
-#ifndef LS_DATA_GZ_STREAM_H
-#define LS_DATA_GZ_STREAM_H
+#ifndef LS_DATA_FORMATS_GZ_STREAM_H
+#define LS_DATA_FORMATS_GZ_STREAM_H
 
 #include "base/status.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* idx.h - arrays of unsigned bytes in idx files, gzipped or plain. */
-#ifndef LS_DATA_IDX_H
-#define LS_DATA_IDX_H
+#ifndef LS_DATA_FORMATS_IDX_H
+#define LS_DATA_FORMATS_IDX_H
 
 #include "base/status.h"
 

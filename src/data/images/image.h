@@ -5,8 +5,8 @@
  * Content decides the format, never the name. Colours become RGB as by Pillow's convert("RGB");
  * EXIF orientation is ignored, as in torchvision. A broken image is LS_EFORMAT.
  */
-#ifndef LS_DATA_IMAGE_H
-#define LS_DATA_IMAGE_H
+#ifndef LS_DATA_IMAGES_IMAGE_H
+#define LS_DATA_IMAGES_IMAGE_H
 
 #include "data/images/resize.h"
 

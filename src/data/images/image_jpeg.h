@@ -3,8 +3,8 @@
  * * image_jpeg.h - decodes JPEG with libjpeg-turbo, which is loaded when the first codec is opened.
  * Error texts do not name the file.
  */
-#ifndef LS_DATA_IMAGE_JPEG_H
-#define LS_DATA_IMAGE_JPEG_H
+#ifndef LS_DATA_IMAGES_IMAGE_JPEG_H
+#define LS_DATA_IMAGES_IMAGE_JPEG_H
 
 #include "data/images/image.h"
 

@@ -3,8 +3,8 @@
  * * image_png.h - decodes PNG with libspng, which is loaded when the first codec is opened. Error
  * texts do not name the file.
  */
-#ifndef LS_DATA_IMAGE_PNG_H
-#define LS_DATA_IMAGE_PNG_H
+#ifndef LS_DATA_IMAGES_IMAGE_PNG_H
+#define LS_DATA_IMAGES_IMAGE_PNG_H
 
 #include "data/images/image.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* image_write.h - encodes images as PNG or JPEG, for convert.c. */
-#ifndef LS_DATA_IMAGE_WRITE_H
-#define LS_DATA_IMAGE_WRITE_H
+#ifndef LS_DATA_IMAGES_IMAGE_WRITE_H
+#define LS_DATA_IMAGES_IMAGE_WRITE_H
 
 #include "base/text.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* jpeg_library.h - libjpeg-turbo's headers, and the name of the library that matches them. */
-#ifndef LS_DATA_JPEG_LIBRARY_H
-#define LS_DATA_JPEG_LIBRARY_H
+#ifndef LS_DATA_IMAGES_JPEG_LIBRARY_H
+#define LS_DATA_IMAGES_JPEG_LIBRARY_H
 
 #include <stdio.h> /* jpeglib.h needs FILE */
 #include <jpeglib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* png_library.h - libspng's header, the name of its library, and memory functions for it. */
-#ifndef LS_DATA_PNG_LIBRARY_H
-#define LS_DATA_PNG_LIBRARY_H
+#ifndef LS_DATA_IMAGES_PNG_LIBRARY_H
+#define LS_DATA_IMAGES_PNG_LIBRARY_H
 
 #include "base/status.h"
 

@@ -8,8 +8,8 @@
  * horizontal pass runs first and is rounded to bytes, then the vertical pass. Where the height
  * shrinks by more than twice as many pixels as the width, the vertical pass runs first.
  */
-#ifndef LS_DATA_RESIZE_H
-#define LS_DATA_RESIZE_H
+#ifndef LS_DATA_IMAGES_RESIZE_H
+#define LS_DATA_IMAGES_RESIZE_H
 
 #include "data/codecs/byte_buffer.h"
 

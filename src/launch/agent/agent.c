@@ -8,8 +8,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "comm/recorder.h"
-#include "launch/process/process.h"
+#include "comm/record/recorder.h"
+#include "host/process.h"
 
 #include <string.h>
 #include <sys/signalfd.h>

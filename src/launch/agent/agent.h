@@ -10,21 +10,21 @@
  *     agent_watch.c     the ranks while they run
  *     agent_report.c    why they failed
  */
-#ifndef LS_LAUNCH_AGENT_H
-#define LS_LAUNCH_AGENT_H
+#ifndef LS_LAUNCH_AGENT_AGENT_H
+#define LS_LAUNCH_AGENT_AGENT_H
 
-#include "launch/agent/agent_containment.h"
-#include "launch/agent/agent_context.h"
-#include "launch/agent/agent_hosts.h"
-#include "launch/agent/agent_input.h"
-#include "launch/agent/agent_link.h"
-#include "launch/agent/agent_network.h"
-#include "launch/agent/agent_output.h"
-#include "launch/agent/agent_pmi.h"
-#include "launch/agent/agent_remote.h"
-#include "launch/agent/agent_store.h"
 #include "launch/agent/agent_view.h"
-#include "launch/process/shim.h"
+#include "launch/agent/node/agent_containment.h"
+#include "launch/agent/node/agent_context.h"
+#include "launch/agent/node/agent_link.h"
+#include "launch/agent/node/agent_network.h"
+#include "launch/agent/node/agent_pmi.h"
+#include "launch/agent/node/agent_store.h"
+#include "launch/agent/streams/agent_hosts.h"
+#include "launch/agent/streams/agent_input.h"
+#include "launch/agent/streams/agent_output.h"
+#include "launch/agent/streams/agent_remote.h"
+#include "launch/isolate/shim.h"
 
 #include <signal.h>
 

@@ -8,9 +8,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/process_id.h"
-#include "comm/recorder.h"
-#include "launch/agent/agent_request.h"
+#include "comm/record/recorder.h"
+#include "host/process_id.h"
+#include "launch/agent/streams/agent_request.h"
 
 #define CAUSE_NS (INT64_C(60) * 1000000000) /* a broken group explains an exit for this time */
 

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/file.h"
-#include "launch/view/metrics_text.h"
+#include "launch/status/metrics_text.h"
 #include "net/socket.h"
 #include "net/tcp_user.h"
 

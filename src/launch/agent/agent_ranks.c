@@ -7,10 +7,10 @@
 #include "launch/agent/agent.h"
 
 #include "base/alloc.h"
-#include "base/cores.h"
 #include "base/file.h"
-#include "comm/recorder.h"
-#include "launch/process/process.h"
+#include "comm/record/recorder.h"
+#include "host/cores.h"
+#include "host/process.h"
 #include "launch/agent/rank_args.h"
 #include "launch/agent/rank_env.h"
 

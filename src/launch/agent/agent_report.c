@@ -5,7 +5,7 @@
  */
 #include "launch/agent/agent.h"
 
-#include "launch/view/view_ring.h"
+#include "launch/status/view_ring.h"
 
 #include <string.h>
 #include <sys/wait.h>

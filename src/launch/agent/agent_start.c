@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/signal_list.h"
-#include "launch/process/process.h"
+#include "host/process.h"
 
 #include <sys/prctl.h>
 #include <sys/random.h>

@@ -10,8 +10,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/process_id.h"
-#include "launch/view/view_ring.h"
+#include "host/process_id.h"
+#include "launch/status/view_ring.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -9,12 +9,12 @@
  *
  * Nothing is read or sent before a request.
  */
-#ifndef LS_LAUNCH_AGENT_VIEW_H
-#define LS_LAUNCH_AGENT_VIEW_H
+#ifndef LS_LAUNCH_AGENT_AGENT_VIEW_H
+#define LS_LAUNCH_AGENT_AGENT_VIEW_H
 
-#include "launch/agent/agent_link.h"
-#include "launch/process/process.h"
-#include "launch/view/view.h"
+#include "host/process.h"
+#include "launch/agent/node/agent_link.h"
+#include "launch/status/view.h"
 
 struct agent;
 

@@ -9,8 +9,8 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "launch/view/view_client.h"
-#include "net/frame_link.h"
+#include "launch/status/view_client.h"
+#include "net/messages/frame_link.h"
 #include "net/socket.h"
 
 #include <unistd.h>

@@ -7,11 +7,11 @@
 #include "launch/agent/agent.h"
 
 #include "base/clock.h"
-#include "base/process_id.h"
 #include "base/signal_list.h"
-#include "comm/recorder.h"
-#include "launch/process/process.h"
-#include "launch/process/program.h"
+#include "comm/record/recorder.h"
+#include "host/process.h"
+#include "host/process_id.h"
+#include "host/program.h"
 
 #include <errno.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * rank_args.h - the arguments of one rank: "${local_rank}" is replaced by its number on the node,
  * as with torchrun.
  */
-#ifndef LS_LAUNCH_RANK_ARGS_H
-#define LS_LAUNCH_RANK_ARGS_H
+#ifndef LS_LAUNCH_AGENT_RANK_ARGS_H
+#define LS_LAUNCH_AGENT_RANK_ARGS_H
 
 #include "base/status.h"
 

@@ -7,10 +7,10 @@
 #include "launch/agent/rank_env.h"
 
 #include "base/alloc.h"
-#include "base/process_marks.h"
 #include "base/signal_list.h"
 #include "base/text.h"
-#include "launch/process/process.h"
+#include "host/process.h"
+#include "host/process_marks.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,12 +3,12 @@
  * rank_env.h - the environment of a rank: the agent's own without the identities of other
  * launchers, and with the rank's identity.
  */
-#ifndef LS_LAUNCH_RANK_ENV_H
-#define LS_LAUNCH_RANK_ENV_H
+#ifndef LS_LAUNCH_AGENT_RANK_ENV_H
+#define LS_LAUNCH_AGENT_RANK_ENV_H
 
 #include "base/status.h"
-#include "launch/hosts/job_spec.h"
 #include "launch/network/net_choice.h"
+#include "launch/spec/job_spec.h"
 
 #include <stdbool.h>
 

@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "launch/head/node_messages.h"
-#include "net/dial.h"
-#include "net/frame_link.h"
+#include "net/auth/dial.h"
+#include "net/messages/frame_link.h"
 #include "net/poller.h"
 
 enum { WAIT_REPORT_MS = 900, WAIT_REPORT_AGAIN_MS = 10000 };

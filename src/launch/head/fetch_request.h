@@ -3,10 +3,10 @@
  * fetch_request.h - a job's launch request from its head, for a node that knows only the rendezvous
  * endpoint and the key.
  */
-#ifndef LS_LAUNCH_FETCH_REQUEST_H
-#define LS_LAUNCH_FETCH_REQUEST_H
+#ifndef LS_LAUNCH_HEAD_FETCH_REQUEST_H
+#define LS_LAUNCH_HEAD_FETCH_REQUEST_H
 
-#include "launch/hosts/launch_request.h"
+#include "launch/spec/launch_request.h"
 
 /*
  * Asks the head at `endpoint` ("HOST:PORT") and waits for its answer until the deadline, also while

@@ -9,17 +9,17 @@
  *
  * It runs on its agent's poller. That agent is connected to it by a socket pair, all others by TCP.
  */
-#ifndef LS_LAUNCH_HEAD_H
-#define LS_LAUNCH_HEAD_H
+#ifndef LS_LAUNCH_HEAD_HEAD_H
+#define LS_LAUNCH_HEAD_HEAD_H
 
 #include "base/text.h"
-#include "launch/head/rendezvous.h"
+#include "launch/head/rendezvous/rendezvous.h"
 #include "launch/head/standby.h"
 #include "net/address.h"
-#include "net/frame.h"
+#include "net/auth/seal.h"
 #include "net/key.h"
+#include "net/messages/frame.h"
 #include "net/poller.h"
-#include "net/seal.h"
 #include "net/socket.h"
 #include "net/wire.h"
 

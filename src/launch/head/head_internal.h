@@ -7,22 +7,22 @@
  * (head_pmi.c), flight recorders (head_rings.c), the view of the job (head_view.c), the report
  * (head_report.c).
  */
-#ifndef LS_LAUNCH_HEAD_INTERNAL_H
-#define LS_LAUNCH_HEAD_INTERNAL_H
+#ifndef LS_LAUNCH_HEAD_HEAD_INTERNAL_H
+#define LS_LAUNCH_HEAD_HEAD_INTERNAL_H
 
 #include "launch/head/head.h"
 
-#include "base/wait_report.h"
 #include "base/map.h"
+#include "base/report/wait_report.h"
+#include "c10d/c10d_store.h"
+#include "hub/hub.h"
+#include "launch/head/elastic/recovery.h"
+#include "launch/head/node_messages.h"
 #include "launch/network/clock_offset.h"
 #include "launch/network/net_choice.h"
-#include "launch/head/node_messages.h"
-#include "launch/head/recovery.h"
-#include "net/listener.h"
-#include "net/frame_link.h"
-#include "net/stream_mux.h"
-#include "store/c10d_store.h"
-#include "store/hub.h"
+#include "net/auth/listener.h"
+#include "net/messages/frame_link.h"
+#include "net/messages/stream_mux.h"
 
 typedef struct head_node {
     list_node node; /* in head.nodes or head.gone */

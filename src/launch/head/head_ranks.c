@@ -9,8 +9,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/process_id.h"
-#include "launch/process/process.h"
+#include "host/process.h"
+#include "host/process_id.h"
 #include "net/socket.h"
 
 #include <string.h>

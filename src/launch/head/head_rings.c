@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/memory_file.h"
+#include "host/memory_file.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

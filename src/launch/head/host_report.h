@@ -10,8 +10,8 @@
  *
  * Two texts are the same if they differ only where each has its host's own name, or an address.
  */
-#ifndef LS_LAUNCH_HOST_REPORT_H
-#define LS_LAUNCH_HOST_REPORT_H
+#ifndef LS_LAUNCH_HEAD_HOST_REPORT_H
+#define LS_LAUNCH_HEAD_HOST_REPORT_H
 
 #include "base/status.h"
 #include "base/text.h"

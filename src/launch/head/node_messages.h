@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * node_messages.h - the frames between the head of a job and the agent of each node, also the
- * head's own. Bodies are written with net/wire_fields.h. A message of an earlier generation is
- * ignored.
+ * head's own. Bodies are written with net/messages/wire_fields.h. A message of an earlier
+ * generation is ignored.
  */
-#ifndef LS_LAUNCH_NODE_MESSAGES_H
-#define LS_LAUNCH_NODE_MESSAGES_H
+#ifndef LS_LAUNCH_HEAD_NODE_MESSAGES_H
+#define LS_LAUNCH_HEAD_NODE_MESSAGES_H
 
 #include "base/text.h"
+#include "launch/head/elastic/recovery.h"
+#include "launch/head/rendezvous/rendezvous.h"
 #include "launch/pmi/pmi.h"
-#include "launch/head/recovery.h"
-#include "launch/head/rendezvous.h"
 #include "net/address.h"
-#include "net/frame.h"
-#include "net/wire_fields.h"
+#include "net/messages/frame.h"
+#include "net/messages/wire_fields.h"
 
 #define NODE_BODY_MAX     ((size_t)256 * 1024)
 #define NODE_QUEUE_MAX    ((size_t)16 * 1024 * 1024) /* unsent; then the agent is dropped */

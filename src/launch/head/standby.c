@@ -10,9 +10,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "launch/head/node_messages.h"
-#include "net/dial.h"
-#include "net/frame_link.h"
-#include "net/listener.h"
+#include "net/auth/dial.h"
+#include "net/auth/listener.h"
+#include "net/messages/frame_link.h"
 
 #include <string.h>
 

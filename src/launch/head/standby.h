@@ -7,14 +7,14 @@
  * connects to all others; after its loss a candidate does. One machine for each generation of a
  * job. All calls are on the poller's thread.
  */
-#ifndef LS_LAUNCH_STANDBY_H
-#define LS_LAUNCH_STANDBY_H
+#ifndef LS_LAUNCH_HEAD_STANDBY_H
+#define LS_LAUNCH_HEAD_STANDBY_H
 
-#include "launch/head/succession.h"
+#include "launch/head/elastic/succession.h"
 #include "net/address.h"
+#include "net/auth/seal.h"
 #include "net/key.h"
 #include "net/poller.h"
-#include "net/seal.h"
 #include "net/socket.h"
 #include "net/wire.h"
 

@@ -5,7 +5,7 @@
  */
 #include "launch/head/standby.h"
 
-#include "net/wire_fields.h"
+#include "net/messages/wire_fields.h"
 
 /* --- the state of the head --- */
 

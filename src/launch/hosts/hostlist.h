@@ -8,8 +8,8 @@
  * (LS_EINVAL) names the source ("-H", the file's name), the position in the text or the line, and
  * the right form; then *out is empty.
  */
-#ifndef LS_LAUNCH_HOSTLIST_H
-#define LS_LAUNCH_HOSTLIST_H
+#ifndef LS_LAUNCH_HOSTS_HOSTLIST_H
+#define LS_LAUNCH_HOSTS_HOSTLIST_H
 
 #include "base/status.h"
 #include "base/text.h"

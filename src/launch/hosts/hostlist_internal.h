@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hostlist_internal.h - helpers shared by the parsers of host lists. */
-#ifndef LS_LAUNCH_HOSTLIST_INTERNAL_H
-#define LS_LAUNCH_HOSTLIST_INTERNAL_H
+#ifndef LS_LAUNCH_HOSTS_HOSTLIST_INTERNAL_H
+#define LS_LAUNCH_HOSTS_HOSTLIST_INTERNAL_H
 
 #include "launch/hosts/hostlist.h"
 

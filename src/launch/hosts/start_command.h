@@ -8,8 +8,8 @@
  * stdin into an unlinked file and executes that. So neither the key nor anything of the job is in a
  * command line, and no file stays on the host's disk.
  */
-#ifndef LS_LAUNCH_START_COMMAND_H
-#define LS_LAUNCH_START_COMMAND_H
+#ifndef LS_LAUNCH_HOSTS_START_COMMAND_H
+#define LS_LAUNCH_HOSTS_START_COMMAND_H
 
 #include "base/status.h"
 

@@ -8,8 +8,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "launch/hosts/launch_request.h"
-#include "launch/process/process.h"
+#include "host/process.h"
+#include "launch/spec/launch_request.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -12,12 +12,12 @@
  * of them start at a time. An early end is reported once, with the last line of the process and a
  * fix.
  */
-#ifndef LS_LAUNCH_STARTER_H
-#define LS_LAUNCH_STARTER_H
+#ifndef LS_LAUNCH_HOSTS_STARTER_H
+#define LS_LAUNCH_HOSTS_STARTER_H
 
 #include "launch/hosts/hostlist.h"
 #include "launch/hosts/start_command.h"
-#include "net/frame.h"
+#include "net/messages/frame.h"
 #include "net/poller.h"
 
 #include <signal.h>

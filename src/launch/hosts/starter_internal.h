@@ -3,8 +3,8 @@
  * starter_internal.h - the state of a starter, shared by its parts: processes from start to end
  * (starter.c) and their streams (starter_io.c).
  */
-#ifndef LS_LAUNCH_STARTER_INTERNAL_H
-#define LS_LAUNCH_STARTER_INTERNAL_H
+#ifndef LS_LAUNCH_HOSTS_STARTER_INTERNAL_H
+#define LS_LAUNCH_HOSTS_STARTER_INTERNAL_H
 
 #include "launch/hosts/starter.h"
 

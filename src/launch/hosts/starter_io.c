@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "launch/hosts/launch_request.h"
+#include "launch/spec/launch_request.h"
 #include "net/socket.h"
 
 #include <errno.h>

@@ -9,8 +9,8 @@
  * The reply with the shortest round trip gives the best estimate: its error is at most half the
  * round trip.
  */
-#ifndef LS_LAUNCH_CLOCK_OFFSET_H
-#define LS_LAUNCH_CLOCK_OFFSET_H
+#ifndef LS_LAUNCH_NETWORK_CLOCK_OFFSET_H
+#define LS_LAUNCH_NETWORK_CLOCK_OFFSET_H
 
 #include <stdbool.h>
 #include <stdint.h>

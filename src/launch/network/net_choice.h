@@ -13,12 +13,12 @@
  * needs a path has one in both directions. Addresses of one subnet are preferred, but a network may
  * be routed. No function here does I/O or reads a clock.
  */
-#ifndef LS_LAUNCH_NET_CHOICE_H
-#define LS_LAUNCH_NET_CHOICE_H
+#ifndef LS_LAUNCH_NETWORK_NET_CHOICE_H
+#define LS_LAUNCH_NETWORK_NET_CHOICE_H
 
 #include "base/text.h"
 #include "net/interface.h"
-#include "net/wire_fields.h"
+#include "net/messages/wire_fields.h"
 
 #define NET_NODES_MAX     4096
 #define NET_ADDRESSES_MAX 16 /* of one node */

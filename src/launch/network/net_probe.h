@@ -12,8 +12,8 @@
  *
  * Threads: all on the poller's thread. No function blocks, and no callback runs within a call.
  */
-#ifndef LS_LAUNCH_NET_PROBE_H
-#define LS_LAUNCH_NET_PROBE_H
+#ifndef LS_LAUNCH_NETWORK_NET_PROBE_H
+#define LS_LAUNCH_NETWORK_NET_PROBE_H
 
 #include "launch/network/net_choice.h"
 #include "net/key.h"

@@ -6,11 +6,11 @@
  *     echo    client: 1 u32 | 16 u32 | 16 bytes    server: the same 16 bytes
  *     burst   client: 2 u32 | n u32 | n bytes      server: u32s, the bytes received so far, up to n
  */
-#ifndef LS_LAUNCH_NET_PROBE_INTERNAL_H
-#define LS_LAUNCH_NET_PROBE_INTERNAL_H
+#ifndef LS_LAUNCH_NETWORK_NET_PROBE_INTERNAL_H
+#define LS_LAUNCH_NETWORK_NET_PROBE_INTERNAL_H
 
 #include "launch/network/net_probe.h"
-#include "net/listener.h"
+#include "net/auth/listener.h"
 
 enum { PROBE_ECHO = 1, PROBE_BURST = 2 };
 

@@ -14,8 +14,8 @@
  *
  * Ranks are foreign programs: lines, keys, and the memory that a rank takes here are bounded.
  */
-#ifndef LS_LAUNCH_PMI_H
-#define LS_LAUNCH_PMI_H
+#ifndef LS_LAUNCH_PMI_PMI_H
+#define LS_LAUNCH_PMI_PMI_H
 
 #include "base/map.h"
 #include "base/status.h"

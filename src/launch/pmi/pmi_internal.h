@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pmi_internal.h - the key-value space (pmi_keys.c) as the commands of PMI-1 (pmi.c) use it. */
-#ifndef LS_LAUNCH_PMI_INTERNAL_H
-#define LS_LAUNCH_PMI_INTERNAL_H
+#ifndef LS_LAUNCH_PMI_PMI_INTERNAL_H
+#define LS_LAUNCH_PMI_PMI_INTERNAL_H
 
 #include "launch/pmi/pmi.h"
 

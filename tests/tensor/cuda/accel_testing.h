@@ -4,7 +4,7 @@
 #ifndef TESTS_TENSOR_CUDA_ACCEL_TESTING_H
 #define TESTS_TENSOR_CUDA_ACCEL_TESTING_H
 
-#include "tensor/cuda/cuda_internal.h"
+#include "tensor/devices/cuda/runtime/cuda_internal.h"
 #include "devices/gpu_host.h"
 
 #include <setjmp.h>

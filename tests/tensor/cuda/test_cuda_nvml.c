@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cuda_nvml.c - how busy a card is, with and without NVIDIA's management library. */
-#include "tensor/cuda/gpu.h"
+#include "tensor/devices/cuda/runtime/gpu.h"
 
 #include "base/status.h"
 

@@ -10,9 +10,9 @@
 #include <string.h>
 
 #ifdef HAS_CUDNN
-#include "tensor/cuda/conv_graph.h"
-#include "tensor/cuda/cuda_internal.h"
-#include "tensor/cuda/dnn_plan.h"
+#include "tensor/devices/cuda/dnn/conv_graph.h"
+#include "tensor/devices/cuda/runtime/cuda_internal.h"
+#include "tensor/devices/cuda/dnn/dnn_plan.h"
 
 #include "base/alloc.h"
 #include "base/file.h"

@@ -3,7 +3,7 @@
  * test_conv2d_choice.c - which kernel runs a convolution, for every processor: the instruction set
  * is an argument, so the rules for AVX-512 are tested without it.
  */
-#include "tensor/onednn/conv2d_choice.h"
+#include "tensor/devices/onednn/conv2d_choice.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,9 +3,9 @@
  * test_onednn_simd.c - every table of inner loops that this processor can run gives the bits of the
  * plainest one.
  */
-#include "tensor/onednn/simd.h"
+#include "tensor/devices/onednn/simd/simd.h"
 
-#include "base/half.h"
+#include "base/compute/half.h"
 #include "base/rng.h"
 #include "base/status.h"
 

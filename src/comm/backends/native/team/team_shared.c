@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * team_shared.c - large operations on memory that all members have mapped (ls_comm_alloc): one
+ * copy, the one that the operation itself is. team.c runs it when all buffers are shared.
+ *
+ * all_reduce, reduce      two steps: each member reduces its slice of all sources and writes it to
+ *                         all destinations (the root's); then waits until all have. Bytes per rank:
+ *                         m read, m written (n slices of m / n each way). Correct in place, because
+ *                         only its reducer reads a slice of any member's memory.
+ * reduce_scatter          the same with the destination's own part as slice: n * c read, c written
+ *                         (c: one part).
+ * all_gather, all_to_all  each reader copies from the sources' memory; sources wait for their
+ *                         readers. Bytes as the result.
+ * broadcast, scatter      the same, but the root writes one of n parts of what a reader gets,
+ *                         because it would only wait (unless it has its own part to copy).
+ * gather                  each source writes its part into the root's memory. These two where the
+ *                         destinations are shared too.
+ *
+ * The slices are those of Rabenseifner's reduce-scatter and all-gather (Thakur, Rabenseifner and
+ * Gropp, 2005, section 4.5), with both phases in one pass, as the memory is shared. Inside a slice
+ * work goes in blocks small enough that a block just reduced is still in the first-level cache when
+ * it is copied to the other destinations.
+ */
+#include "comm/backends/native/reduce/copy.h"
+#include "comm/backends/native/team/team_internal.h"
+
+#include <string.h>
+
+#define BLOCK_BYTES ((size_t)8192)
+
+enum { WORKING, WAITING };
+
+static void begin(team *t)
+{
+    const coll *op = t->op;
+    size_t length;
+
+    if (!coll_reduces(op->kind))
+        return;
+    t->at = 0;
+    t->end = op->count * ls_dtype_size(op->dtype);
+    if (!coll_reduces_whole(op->kind))
+        return;
+    team_slice(t->end, t->n, t->rank, &t->at, &length);
+    t->end = t->at + length;
+}
+
+/* Bytes [at, at + bytes) of the slice. */
+static void reduce_block(team *t, size_t at, size_t bytes)
+{
+    const coll *op = t->op;
+    const size_t size = ls_dtype_size(op->dtype);
+    const bool scatters = !coll_reduces_whole(op->kind);
+    const size_t skip = team_own_part(t);
+    char *first = scatters ? (char *)op->dst + at : NULL;
+
+    for (int k = 0; k < t->n; k++) {
+        t->sources[k] = t->src[k] + at + skip;
+        if (!scatters && first == NULL && team_is_reader(op, k))
+            first = t->dst[k] + at;
+    }
+    LS_ASSERT(first != NULL); // every reduction has a reader
+    team_reduce(t, first, t->sources, bytes / size);
+    for (int k = 0; k < t->n && !scatters; k++) {
+        if (team_is_reader(op, k) && t->dst[k] + at != first)
+            memcpy(t->dst[k] + at, first, bytes);
+    }
+}
+
+static bool reduce_some(team *t)
+{
+    const size_t chunk = t->end - t->at < TEAM_CHUNK_BYTES ? t->end - t->at : TEAM_CHUNK_BYTES;
+
+    for (size_t done = 0; done < chunk;) {
+        const size_t bytes = chunk - done < BLOCK_BYTES ? chunk - done : BLOCK_BYTES;
+
+        reduce_block(t, t->at + done, bytes);
+        done += bytes;
+    }
+    t->at += chunk;
+    return t->at == t->end;
+}
+
+static void copy_plain(void *dst, const void *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+}
+
+/* Whether the part that this member gets from itself stands in its dst already. */
+static bool is_in_place(const team *t, int member)
+{
+    const team_slot *s = team_slot_of(t, member);
+    team_move m;
+
+    return team_moves(t->op, member, member, &m) && s->dst_at + m.to == s->src_at + m.from;
+}
+
+/* How many of the bytes that `reader` gets from `source` the source writes: the first ones. */
+static size_t pushed_bytes(const team *t, int source, int reader, size_t bytes)
+{
+    if (source == reader || !team_can_push(t->op->kind) || t->dst[reader] == NULL)
+        return 0;
+    if (t->op->kind == COLL_GATHER)
+        return bytes;
+    return is_in_place(t, source) ? bytes / (size_t)t->n / 64 * 64 : 0;
+}
+
+/* Copies a chunk of this rank's share of the bytes that `reader` gets from `source`; `at` bytes of
+ * the share are copied. True: there is more. */
+static bool move_chunk(const team *t, int source, int reader)
+{
+    void (*copy)(void *, const void *, size_t) =
+        team_result(t->op, t->n) > COPY_AROUND_BYTES ? copy_around : copy_plain;
+    char *dst = reader == t->rank ? t->op->dst : t->dst[reader];
+    const bool is_reader = reader == t->rank;
+    team_move m;
+    size_t pushed;
+    size_t at;
+    size_t end;
+
+    if (!team_moves(t->op, source, reader, &m))
+        return false;
+    pushed = pushed_bytes(t, source, reader, m.bytes);
+    at = (is_reader ? pushed : 0) + t->at;
+    end = is_reader ? m.bytes : pushed;
+    if (at >= end || dst + m.to == t->src[source] + m.from)
+        return false;
+    if (end - at > TEAM_CHUNK_BYTES)
+        end = at + TEAM_CHUNK_BYTES;
+    copy(dst + m.to + at, t->src[source] + m.from + at, end - at);
+    return end < (is_reader ? m.bytes : pushed);
+}
+
+/* True at the end. */
+static bool move_some(team *t)
+{
+    bool more = false;
+
+    for (int k = 0; k < t->n; k++) {
+        // Each member begins with itself, so that not all read the same memory at once.
+        const int other = (t->rank + k) % t->n;
+
+        more |= move_chunk(t, other, t->rank);
+        if (other != t->rank)
+            more |= move_chunk(t, t->rank, other);
+    }
+    t->at += TEAM_CHUNK_BYTES;
+    return !more;
+}
+
+static team_step step(team *t)
+{
+    if (t->stage == WORKING) {
+        if (!(coll_reduces(t->op->kind) ? reduce_some(t) : move_some(t)))
+            return TEAM_MOVED;
+        t->stage = WAITING;
+        team_begin_leave(t);
+    }
+    return team_leave(t);
+}
+
+const team_algorithm team_shared = {.name = "shared", .begin = begin, .step = step};

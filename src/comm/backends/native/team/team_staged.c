@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * team_staged.c - operations on the caller's own memory, piece by piece through staging buffers in
+ * the members' shared parts. team.c runs it where no algorithm can reach the callers' buffers.
+ *
+ * Each member has two `in` buffers and two `out` buffers of one piece. For every piece, in this
+ * order:
+ *
+ *   put     copies its contribution into `in`; where each reader gets a part of its own, in n
+ *           slices
+ *   reduce  (or copy) from the `in` of all members; all_reduce and reduce put the result of the own
+ *           slice into `out`
+ *   take    all_reduce and reduce only: copies the slices from the `out` of all members
+ *
+ * and two pieces are under way at once, so that a member that waits for one works on the next.
+ * Counters show how far each member is:
+ *   put(p)     needs in[p % 2] to be used by all:      reduced >= p - 1
+ *   reduce(p)  needs all to have put p:                staged > p
+ *              and out[p % 2] to be taken by all:      taken >= p - 1
+ *   take(p)    needs all to have reduced p:            reduced > p
+ *
+ * Bytes per rank, all_reduce of m: m (n - 1) / n copied in, m read to reduce, m / n copied out, m
+ * (n - 1) / n taken: the volume of reduce-scatter and all-gather (Thakur, Rabenseifner and Gropp,
+ * 2005, section 4.5), twice through the cache. The others: their contribution copied in, their
+ * result copied out.
+ */
+#include "comm/backends/native/team/team_internal.h"
+
+#include <string.h>
+
+static char *staging_buffer(const team *t, int member, bool out, uint64_t piece)
+{
+    const size_t index = (out ? TEAM_BUFFERS : 0) + (size_t)(piece % TEAM_BUFFERS);
+
+    return t->staging + ((size_t)member * 2 * TEAM_BUFFERS + index) * t->piece_bytes;
+}
+
+/* Bytes of the vector of `count` elements in a piece: whole cache lines. */
+static size_t piece_step(const team *t)
+{
+    return coll_divides_src(t->op->kind) ? t->piece_bytes / (size_t)t->n / 64 * 64 : t->piece_bytes;
+}
+
+static size_t vector_bytes(const team *t)
+{
+    return t->op->count * ls_dtype_size(t->op->dtype);
+}
+
+/* The range of piece p in the vector. */
+static void piece_range(const team *t, uint64_t p, size_t *at, size_t *bytes)
+{
+    const size_t step = piece_step(t);
+    const size_t all = vector_bytes(t);
+
+    *at = (size_t)p * step;
+    *bytes = all - *at < step ? all - *at : step;
+}
+
+static void begin(team *t)
+{
+    const size_t step = piece_step(t);
+
+    t->n_pieces = (vector_bytes(t) + step - 1) / step;
+    t->next_in = 0;
+    t->next_reduce = 0;
+    t->next_out = 0;
+}
+
+/* Whether this counter of every member has reached `pieces` pieces of this operation. */
+static bool all_reached(const team *t, size_t counter, uint64_t pieces)
+{
+    return team_first_below(t, counter, t->pieces + pieces) == t->n;
+}
+
+/* --- put --- */
+
+static void put(team *t, uint64_t p)
+{
+    const coll *op = t->op;
+    char *to = staging_buffer(t, t->rank, false, p);
+    const char *src = op->src;
+    size_t at;
+    size_t bytes;
+
+    piece_range(t, p, &at, &bytes);
+    if (!team_is_source(op, t->rank))
+        return;
+    if (!coll_divides_src(op->kind) && !coll_reduces_whole(op->kind)) {
+        memcpy(to, src + at, bytes);
+        return;
+    }
+    for (int k = 0; k < t->n; k++) {
+        size_t from = 0;
+        size_t length = bytes;
+
+        if (k == t->rank)
+            continue; // reads its own part from its source
+        if (coll_divides_src(op->kind)) {
+            memcpy(to + (size_t)k * piece_step(t), src + (size_t)k * vector_bytes(t) + at, bytes);
+        } else {
+            team_slice(bytes, t->n, k, &from, &length);
+            memcpy(to + from, src + at + from, length);
+        }
+    }
+}
+
+static bool try_put(team *t)
+{
+    const uint64_t p = t->next_in;
+
+    if (p == t->n_pieces || p >= t->next_reduce + TEAM_BUFFERS ||
+        (p >= TEAM_BUFFERS && !all_reached(t, offsetof(team_part, reduced), p + 1 - TEAM_BUFFERS)))
+        return false;
+    put(t, p);
+    t->next_in = p + 1;
+    team_publish(t, &t->parts[t->rank]->staged, t->pieces + t->next_in);
+    return true;
+}
+
+/* --- reduce --- */
+
+static void reduce_piece(team *t, uint64_t p)
+{
+    const coll *op = t->op;
+    const size_t size = ls_dtype_size(op->dtype);
+    const bool cut = coll_divides_src(op->kind);
+    size_t at;
+    size_t bytes;
+    size_t from = 0;
+    size_t length;
+
+    piece_range(t, p, &at, &bytes);
+    length = bytes;
+    if (!cut)
+        team_slice(bytes, t->n, t->rank, &from, &length);
+    for (int k = 0; k < t->n; k++) {
+        const size_t skip = cut ? (size_t)t->rank * piece_step(t) : from;
+
+        t->sources[k] = staging_buffer(t, k, false, p) + skip;
+    }
+    t->sources[t->rank] =
+        (const char *)op->src + at + (cut ? (size_t)t->rank * vector_bytes(t) : from);
+    if (length > 0)
+        team_reduce(t, cut ? (char *)op->dst + at : staging_buffer(t, t->rank, true, p) + from,
+                    t->sources, length / size);
+}
+
+static void move_piece(team *t, uint64_t p)
+{
+    const coll *op = t->op;
+    size_t at;
+    size_t bytes;
+
+    piece_range(t, p, &at, &bytes);
+    for (int k = 0; k < t->n; k++) {
+        const int source = (t->rank + k) % t->n;
+        const char *from = staging_buffer(t, source, false, p);
+        team_move m;
+
+        if (!team_moves(op, source, t->rank, &m))
+            continue;
+        if (coll_divides_src(op->kind))
+            from += (size_t)t->rank * piece_step(t);
+        if (source == t->rank)
+            from = (const char *)op->src + m.from + at;
+        if ((char *)op->dst + m.to + at != from)
+            memcpy((char *)op->dst + m.to + at, from, bytes);
+    }
+}
+
+static bool try_reduce(team *t)
+{
+    const uint64_t p = t->next_reduce;
+
+    if (p == t->next_in || !all_reached(t, offsetof(team_part, staged), p + 1) ||
+        (p >= TEAM_BUFFERS && coll_reduces_whole(t->op->kind) &&
+         !all_reached(t, offsetof(team_part, taken), p + 1 - TEAM_BUFFERS)))
+        return false;
+    if (coll_reduces(t->op->kind))
+        reduce_piece(t, p);
+    else
+        move_piece(t, p);
+    t->next_reduce = p + 1;
+    team_publish(t, &t->parts[t->rank]->reduced, t->pieces + t->next_reduce);
+    return true;
+}
+
+/* --- take --- */
+
+static void take(team *t, uint64_t p)
+{
+    size_t at;
+    size_t bytes;
+
+    if (!team_is_reader(t->op, t->rank))
+        return;
+    piece_range(t, p, &at, &bytes);
+    for (int k = 0; k < t->n; k++) {
+        const int source = (t->rank + k) % t->n;
+        size_t from;
+        size_t length;
+
+        team_slice(bytes, t->n, source, &from, &length);
+        memcpy((char *)t->op->dst + at + from, staging_buffer(t, source, true, p) + from, length);
+    }
+}
+
+static bool try_take(team *t)
+{
+    const uint64_t p = t->next_out;
+
+    if (p == t->next_reduce || !all_reached(t, offsetof(team_part, reduced), p + 1))
+        return false;
+    take(t, p);
+    t->next_out = p + 1;
+    team_publish(t, &t->parts[t->rank]->taken, t->pieces + t->next_out);
+    return true;
+}
+
+/* Reduces first, then puts: that is what other members wait for. */
+static team_step step(team *t)
+{
+    const bool takes = coll_reduces_whole(t->op->kind);
+
+    if (!try_reduce(t) && !try_put(t) && !(takes && try_take(t)))
+        return TEAM_WAITS;
+    if (t->next_reduce < t->n_pieces || (takes && t->next_out < t->n_pieces))
+        return TEAM_MOVED;
+    // `taken` counts the pieces of all operations, also of those without the third step; the stamp
+    // of the next operation publishes it.
+    if (!takes)
+        atomic_store_explicit(&t->parts[t->rank]->taken, t->pieces + t->n_pieces,
+                              memory_order_relaxed);
+    t->pieces += t->n_pieces;
+    return TEAM_FINISHED;
+}
+
+const team_algorithm team_staged = {.name = "staged", .begin = begin, .step = step};

@@ -1,7 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/*
- * kernels_avx2.c - the reduction loops for AVX2 and F16C. kernels.c selects the table at run time.
- */
-#define KERNELS_TABLE kernels_avx2
-#define KERNELS_NAME  "avx2"
-#include "comm/native/kernels_body.h"

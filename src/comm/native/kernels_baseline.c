@@ -1,8 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/*
- * kernels_baseline.c - the reduction loops for any processor. kernels.c selects the table at run
- * time.
- */
-#define KERNELS_TABLE kernels_baseline
-#define KERNELS_NAME  "baseline"
-#include "comm/native/kernels_body.h"

@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dn_batch_norm.c - batch normalisation, optionally with the ReLU that follows, on any layout.
+ *
+ * Not oneDNN's: each image's plane is read from memory once for both mean and variance, and
+ * backward recomputes the ReLU's mask instead of reading one. A plane is processed in pieces; their
+ * sums are added in double precision in a fixed order, so the number of threads does not change the
+ * bits.
+ *
+ *     scale = weight / sqrt(variance + eps),  y = (x - mean) scale + bias
+ *     S = sum dy,  Q = sum dy (x - mean),  m values per channel:
+ *     dbias = S,  dweight = Q / sqrt(variance + eps),
+ *     dx = scale dy - (scale Q / m / (variance + eps)) (x - mean) - scale S / m
+ * With attrs.sync mean, variance, and the S, Q and m in dx are those of the rows of all ranks.
+ */
+#include "tensor/devices/onednn/dn.h"
+
+#include "tensor/formulas/batch_sync.h"
+
+#include <math.h>
+
+#define PIECE_FLOATS   8192 /* of one piece; it stays in the L1 cache for the second pass */
+#define PIECE_ROWS_MIN 16
+#define PLAIN_LANES    8 /* neighbours of a plain plane that are processed like channels */
+
+/* A tensor as n images of `planes`, each of them `rows` of `lanes` floats and `tail`
+ * single ones. */
+typedef struct bn_view {
+    size_t n;
+    size_t planes;
+    size_t rows;
+    size_t lanes;
+    size_t tail;
+    size_t piece_rows;
+    size_t whole_pieces; /* of a plane, without the tail */
+    size_t pieces;       /* with it */
+    bool one_channel;    /* all lanes of a plane belong to one channel (plain layout) */
+} bn_view;
+
+typedef struct bn_piece {
+    size_t at; /* float where it begins */
+    size_t rows;
+    size_t lanes;
+    size_t slot;  /* where its sums go */
+    size_t first; /* of its lanes' parameters */
+} bn_piece;
+
+static bn_view view_of(const grid *g)
+{
+    const size_t area = g->h * g->w;
+    bn_view v = {.n = g->n, .planes = g->blocks, .rows = area, .lanes = g->inner, .tail = 0};
+
+    if (area == 1 && g->c % g->inner == 0) { // rows of all channels, in whatever form
+        v = (bn_view){.n = 1, .planes = 1, .rows = g->n, .lanes = g->c};
+    } else if (g->inner == 1) {
+        v.one_channel = true;
+        v.lanes = PLAIN_LANES;
+        v.rows = area / PLAIN_LANES;
+        v.tail = area % PLAIN_LANES;
+    } else if (g->blocks == 1) {
+        v.n = 1;
+        v.rows = g->n * area;
+    }
+    v.piece_rows =
+        PIECE_FLOATS / v.lanes < PIECE_ROWS_MIN ? PIECE_ROWS_MIN : PIECE_FLOATS / v.lanes;
+    v.whole_pieces = (v.rows + v.piece_rows - 1) / v.piece_rows;
+    v.pieces = v.whole_pieces + (v.tail > 0);
+    return v;
+}
+
+static size_t n_items(const bn_view *v)
+{
+    return v->n * v->planes * v->pieces;
+}
+
+static size_t rows_of(const bn_view *v, size_t piece)
+{
+    if (piece == v->whole_pieces)
+        return v->tail;
+    return piece + 1 < v->whole_pieces ? v->piece_rows : v->rows - piece * v->piece_rows;
+}
+
+static bn_piece piece_of(const bn_view *v, size_t item)
+{
+    const size_t piece = item % v->pieces;
+    const size_t plane = item / v->pieces;
+    const size_t plane_floats = v->rows * v->lanes + v->tail;
+    const bool is_tail = piece == v->whole_pieces;
+
+    return (bn_piece){.at = plane * plane_floats +
+                            (is_tail ? v->rows : piece * v->piece_rows) * v->lanes,
+                      .rows = rows_of(v, piece),
+                      .lanes = is_tail ? 1 : v->lanes,
+                      .slot = item * v->lanes,
+                      .first = plane % v->planes * v->lanes};
+}
+
+/* All that the passes over a tensor read and write. */
+typedef struct bn_work {
+    const simd_table *simd;
+    bn_view v;
+    ls_tensor *memory; /* of everything that is not a tensor's */
+    converter c;       /* of x, dy and out */
+    const void *x;
+    const void *dy;
+    void *out;
+    float *pieces;  /* of 16-bit floats: three for each thread, as float32 */
+    float *sums[2]; /* of each item and lane: mean and squares, or dy and dy * (x - mean) */
+    float *mean;    /* from here on: of each plane and lane */
+    float *scale;
+    float *bias;
+    float *slope;
+    float *shift;
+    bool relu;
+    size_t channels;
+    double *shared; /* with attrs.sync: the values to add up over the ranks, else NULL */
+} bn_work;
+
+/* The most floats of a piece. */
+static size_t piece_floats(const bn_view *v)
+{
+    return v->piece_rows * v->lanes;
+}
+
+/* Buffer `i` of three of the thread; NULL for float32. */
+static float *buffer_of(const bn_work *w, size_t thread, size_t i)
+{
+    return w->pieces == NULL ? NULL : w->pieces + (3 * thread + i) * piece_floats(&w->v);
+}
+
+static const float *read_piece(const bn_work *w, const void *elements, const bn_piece *p,
+                               size_t thread, size_t i)
+{
+    return convert_in(&w->c, elements, p->at, buffer_of(w, thread, i), p->rows * p->lanes);
+}
+
+static ls_status prepare(bn_work *w, device_state *self, const op_call *call, const grid *g)
+{
+    size_t n_sums;
+    size_t n_lanes;
+    size_t n_shared; /* of doubles, in front for their alignment */
+    size_t n_pieces; /* floats of them */
+    float *at;
+
+    w->simd = self->simd;
+    w->v = view_of(g);
+    w->relu = call->attrs.relu;
+    n_sums = n_items(&w->v) * w->v.lanes;
+    n_lanes = w->v.planes * w->v.lanes;
+    n_shared = batch_sync_needed(call) ? batch_sync_count(g->c) : 0;
+    w->c = converter_of(self, call->in[0]->dtype);
+    n_pieces = w->c.widen == NULL ? 0 : (size_t)self->threads * 3 * piece_floats(&w->v);
+    LS_TRY(dn_floats(call->in[0]->device, 2 * (n_shared + n_sums) + 5 * n_lanes + n_pieces,
+                     &w->memory, &at));
+    w->channels = g->c;
+    w->shared = n_shared > 0 ? (double *)(void *)at : NULL;
+    at += 2 * n_shared;
+    w->sums[0] = at;
+    w->sums[1] = at + n_sums;
+    w->mean = at + 2 * n_sums;
+    w->scale = w->mean + n_lanes;
+    w->bias = w->scale + n_lanes;
+    w->slope = w->bias + n_lanes;
+    w->shift = w->slope + n_lanes;
+    w->pieces = n_pieces == 0 ? NULL : w->shift + n_lanes;
+    return LS_OK;
+}
+
+static bn_lanes lanes_at(const bn_work *w, size_t first)
+{
+    return (bn_lanes){.mean = w->mean + first,
+                      .scale = w->scale + first,
+                      .bias = w->bias + first,
+                      .relu = w->relu};
+}
+
+static void run_items(device_state *self, bn_work *w, range_fn fn)
+{
+    threads_for(self, n_items(&w->v), w->v.piece_rows * w->v.lanes, fn, w);
+}
+
+/* --- sums over a channel --- */
+
+/* The lanes that hold channel c: [begin, end) of the slots of a plane's first piece. */
+typedef struct channel_lanes {
+    size_t plane;
+    size_t begin;
+    size_t end;
+} channel_lanes;
+
+static channel_lanes lanes_of(const bn_view *v, size_t c)
+{
+    if (v->one_channel)
+        return (channel_lanes){.plane = c, .begin = 0, .end = v->lanes};
+    return (channel_lanes){.plane = c / v->lanes, .begin = c % v->lanes, .end = c % v->lanes + 1};
+}
+
+typedef enum fold_kind {
+    FOLD_SUM,   /* of the values */
+    FOLD_ROWS,  /* of value times rows */
+    FOLD_SPREAD /* of (value - centre)^2 times rows */
+} fold_kind;
+
+static inline __attribute__((always_inline)) double
+fold(const bn_view *v, size_t c, const float *values, fold_kind kind, double centre)
+{
+    const channel_lanes lanes = lanes_of(v, c);
+    double sum = 0;
+
+    for (size_t n = 0; n < v->n; n++) {
+        for (size_t piece = 0; piece < v->pieces; piece++) {
+            const size_t item = (n * v->planes + lanes.plane) * v->pieces + piece;
+            const double rows = (double)rows_of(v, piece);
+            const size_t end = piece == v->whole_pieces ? 1 : lanes.end;
+
+            for (size_t lane = lanes.begin; lane < end; lane++) {
+                const double value = (double)values[item * v->lanes + lane];
+                const double distance = value - centre;
+
+                sum += kind == FOLD_SUM    ? value
+                       : kind == FOLD_ROWS ? value * rows
+                                           : distance * distance * rows;
+            }
+        }
+    }
+    return sum;
+}
+
+/* Sets a per-channel parameter in all lanes of the channel. */
+static void set_lanes(const bn_view *v, float *of, size_t c, double value)
+{
+    const channel_lanes lanes = lanes_of(v, c);
+
+    for (size_t lane = lanes.begin; lane < lanes.end; lane++)
+        of[lanes.plane * v->lanes + lane] = (float)value;
+}
+
+/* --- forward --- */
+
+static void moments_range(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const bn_work *w = arg;
+
+    for (size_t item = begin; item < end; item++) {
+        const bn_piece p = piece_of(&w->v, item);
+        const float *x = read_piece(w, w->x, &p, thread, 0);
+
+        w->simd->bn_moments(x, p.rows, p.lanes, w->sums[0] + p.slot, w->sums[1] + p.slot);
+    }
+}
+
+static void apply_range(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const bn_work *w = arg;
+
+    for (size_t item = begin; item < end; item++) {
+        const bn_piece p = piece_of(&w->v, item);
+        const bn_lanes lanes = lanes_at(w, p.first);
+        const float *x = read_piece(w, w->x, &p, thread, 0);
+        float *y = convert_begin(&w->c, w->out, p.at, buffer_of(w, thread, 1));
+
+        w->simd->bn_apply(x, y, p.rows, p.lanes, &lanes);
+        convert_out(&w->c, y, w->out, p.at, p.rows * p.lanes);
+    }
+}
+
+static void move_running(const op_call *call, size_t c, double mean, double variance, double count)
+{
+    float *running_mean = dn_data(call->in[3]);
+    float *running_variance = dn_data(call->in[4]);
+    const double k = call->attrs.momentum;
+
+    if (count < 2)
+        return;
+    running_mean[c] = (float)((1 - k) * (double)running_mean[c] + k * mean);
+    running_variance[c] =
+        (float)((1 - k) * (double)running_variance[c] + k * variance * count / (count - 1));
+}
+
+/* The mean of channel c in this rank's rows, and the sum of squared distances from it. */
+static void local_moments(const bn_work *w, size_t c, double count, double *mean, double *spread)
+{
+    *mean = fold(&w->v, c, w->sums[0], FOLD_ROWS, 0) / count;
+    *spread =
+        fold(&w->v, c, w->sums[1], FOLD_SUM, 0) + fold(&w->v, c, w->sums[0], FOLD_SPREAD, *mean);
+}
+
+/* The statistics of channel c, rounded as they are saved: backward reads the same bits. */
+static void statistics(const op_call *call, const bn_work *w, size_t c, double count, float *mean,
+                       float *variance)
+{
+    double centre;
+    double square;
+
+    if (!call->attrs.training) {
+        *mean = ((const float *)dn_data(call->in[3]))[c];
+        *variance = ((const float *)dn_data(call->in[4]))[c];
+        return;
+    }
+    if (w->shared != NULL) {
+        count = w->shared[0];
+        batch_sync_get(w->shared, w->channels, c, &centre, &square);
+    } else {
+        local_moments(w, c, count, &centre, &square);
+        square /= count;
+    }
+    *mean = (float)centre;
+    *variance = (float)square;
+    move_running(call, c, centre, square, count);
+}
+
+/* Replaces this rank's moments by those of the rows of all ranks. */
+static ls_status share_moments(const op_call *call, bn_work *w, double count)
+{
+    for (size_t c = 0; c < w->channels; c++) {
+        double mean;
+        double spread;
+
+        local_moments(w, c, count, &mean, &spread);
+        batch_sync_put(w->shared, w->channels, c, count, mean, spread);
+    }
+    LS_TRY(batch_sync_sum(call, w->shared, w->channels));
+    if (w->shared[0] == 1)
+        return dn_fail(LS_EINVAL, "training needs more than one value per channel over all ranks");
+    return LS_OK;
+}
+
+/* The padding of the last block of channels gets zeros, and so stays 0. */
+static void set_forward(const op_call *call, bn_work *w, size_t c, float mean, float variance,
+                        int weight_at)
+{
+    const float *weight = dn_data(call->in[weight_at]);
+    const float *bias = dn_data(call->in[weight_at + 1]);
+
+    set_lanes(&w->v, w->mean, c, (double)mean);
+    set_lanes(&w->v, w->scale, c, (double)weight[c] / sqrt((double)variance + call->attrs.eps));
+    set_lanes(&w->v, w->bias, c, (double)bias[c]);
+}
+
+static void clear_lanes(bn_work *w)
+{
+    for (size_t i = 0; i < 5 * w->v.planes * w->v.lanes; i++)
+        w->mean[i] = 0;
+}
+
+/* The counter changes with the running statistics. */
+static void count_batch(const op_call *call, double count)
+{
+    if (call->attrs.training && call->in[5] != NULL && count >= 2)
+        ++*(int64_t *)dn_data(call->in[5]);
+}
+
+static ls_status forward(device_state *self, const op_call *call, const grid *g, bn_work *w)
+{
+    const double count = (double)(g->n * g->h * g->w);
+    float *saved[2] = {NULL, NULL};
+
+    for (int i = 0; i < 2; i++) {
+        if (call->out[1 + i] == NULL)
+            continue;
+        LS_TRY(dn_host->tensor_place(call->out[1 + i], NULL, 0));
+        saved[i] = dn_data(call->out[1 + i]);
+    }
+    if (call->attrs.training)
+        run_items(self, w, moments_range);
+    if (w->shared != NULL)
+        LS_TRY(share_moments(call, w, count));
+    clear_lanes(w);
+    for (size_t c = 0; c < g->c; c++) {
+        float mean;
+        float variance;
+
+        statistics(call, w, c, count, &mean, &variance);
+        set_forward(call, w, c, mean, variance, 1);
+        if (saved[0] != NULL)
+            saved[0][c] = mean;
+        if (saved[1] != NULL)
+            saved[1][c] = variance;
+    }
+    count_batch(call, w->shared != NULL ? w->shared[0] : count);
+    run_items(self, w, apply_range);
+    return LS_OK;
+}
+
+/* Our parameters are plain; a caller's tensor may not be. */
+static ls_status plain_parameters(const op_call *call, int first, int n)
+{
+    void *data;
+
+    for (int i = first; i < first + n; i++)
+        LS_TRY(dn_host->tensor_plain(call->in[i], &data));
+    return LS_OK;
+}
+
+static ls_status place_like(device_state *self, ls_tensor *out, const ls_tensor *x)
+{
+    const layout *l = layout_of(self, x);
+
+    return l == NULL ? dn_fail(LS_ENOMEM, "no memory for a layout") : layout_place(out, l);
+}
+
+ls_status dn_batch_norm(device_state *self, const op_call *call)
+{
+    ls_tensor *const x = call->in[0];
+    bn_work w = {.memory = NULL};
+    grid g;
+    ls_status st;
+
+    LS_TRY(plain_parameters(call, 1, 4));
+    LS_TRY(grid_walkable(x, &g));
+    LS_TRY(place_like(self, call->out[0], x));
+    w.x = dn_data(x);
+    w.out = dn_data(call->out[0]);
+    st = prepare(&w, self, call, &g);
+    if (st == LS_OK)
+        st = forward(self, call, &g, &w);
+    dn_host->tensor_destroy(w.memory);
+    return st;
+}
+
+/* --- backward --- */
+
+static void sums_range(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const bn_work *w = arg;
+
+    for (size_t item = begin; item < end; item++) {
+        const bn_piece p = piece_of(&w->v, item);
+        const bn_lanes lanes = lanes_at(w, p.first);
+        const float *x = read_piece(w, w->x, &p, thread, 0);
+        const float *dy = read_piece(w, w->dy, &p, thread, 1);
+
+        w->simd->bn_sums(x, dy, p.rows, p.lanes, &lanes, w->sums[0] + p.slot, w->sums[1] + p.slot);
+    }
+}
+
+static void dx_range(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const bn_work *w = arg;
+
+    for (size_t item = begin; item < end; item++) {
+        const bn_piece p = piece_of(&w->v, item);
+        const bn_lanes lanes = lanes_at(w, p.first);
+        const float *x = read_piece(w, w->x, &p, thread, 0);
+        const float *dy = read_piece(w, w->dy, &p, thread, 1);
+        float *dx = convert_begin(&w->c, w->out, p.at, buffer_of(w, thread, 2));
+        const bn_slopes slopes = {.slope = w->slope + p.first, .shift = w->shift + p.first};
+
+        w->simd->bn_dx(x, dy, dx, p.rows, p.lanes, &lanes, &slopes);
+        convert_out(&w->c, dx, w->out, p.at, p.rows * p.lanes);
+    }
+}
+
+static void give(float *gradient, size_t c, double value, bool accumulate)
+{
+    gradient[c] = (float)(accumulate ? (double)gradient[c] + value : value);
+}
+
+/* The terms of dx of channel c: sums over `count` values. */
+static void set_dx(const op_call *call, bn_work *w, size_t c, double count, double sum_dy,
+                   double sum_dy_x)
+{
+    const float *weight = dn_data(call->in[2]);
+    const float *variance = dn_data(call->in[5]);
+    const double square = (double)variance[c] + call->attrs.eps;
+    const double scale = (double)weight[c] / sqrt(square);
+
+    set_lanes(&w->v, w->slope, c, -scale * sum_dy_x / count / square);
+    set_lanes(&w->v, w->shift, c, -scale * sum_dy / count);
+}
+
+static void finish_channel(const op_call *call, bn_work *w, size_t c, double count)
+{
+    const float *variance = dn_data(call->in[5]);
+    const double sum_dy = fold(&w->v, c, w->sums[0], FOLD_SUM, 0);
+    const double sum_dy_x = fold(&w->v, c, w->sums[1], FOLD_SUM, 0);
+
+    give(dn_data(call->out[1]), c, sum_dy_x / sqrt((double)variance[c] + call->attrs.eps),
+         call->accumulate);
+    give(dn_data(call->out[2]), c, sum_dy, call->accumulate);
+    if (w->shared != NULL) {
+        w->shared[1 + c] = sum_dy;
+        w->shared[1 + w->channels + c] = sum_dy_x;
+    } else {
+        set_dx(call, w, c, count, sum_dy, sum_dy_x);
+    }
+}
+
+/* The terms of dx, with the sums of all ranks. */
+static ls_status share_sums(const op_call *call, bn_work *w, double count)
+{
+    w->shared[0] = count;
+    LS_TRY(batch_sync_sum(call, w->shared, w->channels));
+    for (size_t c = 0; c < w->channels; c++)
+        set_dx(call, w, c, w->shared[0], w->shared[1 + c], w->shared[1 + w->channels + c]);
+    return LS_OK;
+}
+
+static ls_status backward(device_state *self, const op_call *call, const grid *g, bn_work *w)
+{
+    const float *mean = dn_data(call->in[4]);
+    const float *variance = dn_data(call->in[5]);
+    const double count = (double)(g->n * g->h * g->w);
+
+    clear_lanes(w);
+    for (size_t c = 0; c < g->c; c++)
+        set_forward(call, w, c, mean[c], variance[c], 2);
+    run_items(self, w, sums_range);
+    for (size_t c = 0; c < g->c; c++)
+        finish_channel(call, w, c, count);
+    if (w->shared != NULL)
+        LS_TRY(share_sums(call, w, count));
+    if (call->out[0] != NULL)
+        run_items(self, w, dx_range);
+    return LS_OK;
+}
+
+ls_status dn_batch_norm_backward(device_state *self, const op_call *call)
+{
+    ls_tensor *const x = call->in[0];
+    bn_work w = {.memory = NULL};
+    ls_tensor *moved = NULL;
+    void *dy = NULL;
+    grid g;
+    ls_status st;
+
+    LS_TRY(plain_parameters(call, 2, 4));
+    LS_TRY(grid_walkable(x, &g));
+    if (call->out[0] != NULL) {
+        LS_TRY(layout_place_over(self, call, layout_of(self, x)));
+        w.out = dn_data(call->out[0]);
+    }
+    w.x = dn_data(x);
+    st = layout_arrange(self, call->in[1], layout_of(self, x), &moved, &dy);
+    w.dy = dy;
+    if (st == LS_OK)
+        st = prepare(&w, self, call, &g);
+    if (st == LS_OK)
+        st = backward(self, call, &g, &w);
+    dn_host->tensor_destroy(w.memory);
+    dn_host->tensor_destroy(moved);
+    return st;
+}

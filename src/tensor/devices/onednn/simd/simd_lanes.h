@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * simd_lanes.h - vectors of 16, 8 and 1 floats under one set of names, so that a loop is written
+ * once.
+ *
+ * The compiler splits a vector that is wider than the processor's. A source defines LANES and
+ * includes its loop's .inc for each; V(name) is then the name for that width.
+ */
+#ifndef LS_TENSOR_DEVICES_ONEDNN_SIMD_SIMD_LANES_H
+#define LS_TENSOR_DEVICES_ONEDNN_SIMD_SIMD_LANES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define SIMD_INLINE static inline __attribute__((always_inline))
+
+/* For loops over registers: without unrolling these would be in memory. */
+#ifdef __clang__
+#define SIMD_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define SIMD_UNROLL _Pragma("GCC unroll 64")
+#endif
+
+#define V_JOIN(name, lanes)   name##_##lanes
+#define V_EXPAND(name, lanes) V_JOIN(name, lanes)
+#define V(name)               V_EXPAND(name, LANES)
+
+/* A select keeps `yes` where all bits of the mask are set. Vectors go through memory by memcpy:
+ * alignment is not promised. */
+#define SIMD_VECTORS(N, BYTES)                                                                     \
+    typedef float vec_##N __attribute__((vector_size(BYTES)));                                     \
+    typedef int32_t mask_##N __attribute__((vector_size(BYTES)));                                  \
+    typedef uint8_t bytes_##N __attribute__((vector_size(N)));                                     \
+    SIMD_INLINE void load_##N(vec_##N *v, const float *from)                                       \
+    {                                                                                              \
+        memcpy(v, from, sizeof(*v));                                                               \
+    }                                                                                              \
+    SIMD_INLINE void store_##N(float *to, const vec_##N *v)                                        \
+    {                                                                                              \
+        memcpy(to, v, sizeof(*v));                                                                 \
+    }                                                                                              \
+    SIMD_INLINE void select_##N(vec_##N *to, const mask_##N *mask, const vec_##N *yes,             \
+                                const vec_##N *no)                                                 \
+    {                                                                                              \
+        *to = (vec_##N)((*mask & (mask_##N) * yes) | (~*mask & (mask_##N) * no));                  \
+    }                                                                                              \
+    SIMD_INLINE void keep_positive_##N(vec_##N *to, const vec_##N *by)                             \
+    {                                                                                              \
+        *to = (vec_##N)(~(mask_##N)(*by <= 0.0F) & (mask_##N) * to);                               \
+    }                                                                                              \
+    SIMD_INLINE void load_index_##N(mask_##N *v, const uint8_t *from)                              \
+    {                                                                                              \
+        bytes_##N b;                                                                               \
+        memcpy(&b, from, sizeof(b));                                                               \
+        *v = __builtin_convertvector(b, mask_##N);                                                 \
+    }                                                                                              \
+    SIMD_INLINE void store_index_##N(uint8_t *to, const mask_##N *v)                               \
+    {                                                                                              \
+        const bytes_##N b = __builtin_convertvector(*v, bytes_##N);                                \
+        memcpy(to, &b, sizeof(b));                                                                 \
+    }
+
+/* The widest vector: wider ones than the processor's gain nothing. */
+#ifndef SIMD_LANES_MAX
+#ifdef __AVX512F__
+#define SIMD_LANES_MAX 16
+#else
+#define SIMD_LANES_MAX 8
+#endif
+#endif
+
+/* The number of lanes of the next step, with `left` elements left. */
+SIMD_INLINE size_t width_for(size_t left)
+{
+    if (SIMD_LANES_MAX >= 16 && left >= 16)
+        return 16;
+    return left >= 8 ? 8 : 1;
+}
+
+SIMD_VECTORS(16, 64)
+SIMD_VECTORS(8, 32)
+SIMD_VECTORS(1, 4)
+
+#endif
