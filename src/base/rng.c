@@ -91,14 +91,14 @@ static inline double log_fixed(double x)
 }
 
 /* cos(2 pi t) for t in [0, 1), by Taylor's series on an eighth of the circle. */
-static inline double cos_turns(double t)
+static inline double cos_of_circle(double t)
 {
     // 1 / (n (n - 1)) from the innermost n on: even n for the cosine, odd n for the sine
     static const double factors[2][8] = {
         {1.0 / 240, 1.0 / 182, 1.0 / 132, 1.0 / 90, 1.0 / 56, 1.0 / 30, 1.0 / 12, 1.0 / 2},
         {1.0 / 272, 1.0 / 210, 1.0 / 156, 1.0 / 110, 1.0 / 72, 1.0 / 42, 1.0 / 20, 1.0 / 6}};
-    const double half_turn = t > 0.5 ? 1 - t : t;                          // cos is even
-    const double quarter = half_turn > 0.25 ? 0.5 - half_turn : half_turn; // and mirrored in sign
+    const double half = t > 0.5 ? 1 - t : t;                // cos is even
+    const double quarter = half > 0.25 ? 0.5 - half : half; // and mirrored in sign
     const double x = 6.283185307179586 * (quarter > 0.125 ? 0.25 - quarter : quarter);
     const double x2 = x * x;
     double sum = 1;
@@ -107,7 +107,7 @@ static inline double cos_turns(double t)
     for (size_t i = 0; i < LS_COUNT_OF(factors[0]); i++)
         sum = 1 - x2 * sum * (quarter > 0.125 ? factors[1][i] : factors[0][i]);
     sum *= quarter > 0.125 ? x : 1;
-    return half_turn > 0.25 ? -sum : sum;
+    return half > 0.25 ? -sum : sum;
 }
 
 /* The numbers of a block do not depend on each other, and nothing in them branches: the compiler
@@ -116,17 +116,17 @@ void ls_rng_normals(ls_rng *rng, double *out, size_t n)
 {
     enum { BLOCK = 64 };
     double u[BLOCK]; // in (0, 1]
-    double turn[BLOCK];
+    double angle[BLOCK];
 
     for (size_t at = 0; at < n; at += BLOCK) {
         const size_t n_now = n - at < BLOCK ? n - at : BLOCK;
 
         for (size_t i = 0; i < n_now; i++) {
             u[i] = 1 - ls_rng_double(rng);
-            turn[i] = ls_rng_double(rng);
+            angle[i] = ls_rng_double(rng);
         }
         for (size_t i = 0; i < n_now; i++)
-            out[at + i] = sqrt(-2 * log_fixed(u[i])) * cos_turns(turn[i]);
+            out[at + i] = sqrt(-2 * log_fixed(u[i])) * cos_of_circle(angle[i]);
     }
 }
 

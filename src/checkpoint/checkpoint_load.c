@@ -243,7 +243,7 @@ static ls_status check_unchanged(const ls_checkpoint *c)
     return LS_OK;
 }
 
-static ls_status stage(const ls_checkpoint *c, load_plan *plan)
+static ls_status read_data(const ls_checkpoint *c, load_plan *plan)
 {
     size_t total = 0;
     uint8_t *at;
@@ -369,7 +369,7 @@ static ls_status fill_items(const load_plan *plan)
 static ls_status read_items(const ls_checkpoint *c, load_plan *plan)
 {
     LS_TRY(find_destinations(plan));
-    LS_TRY(stage(c, plan));
+    LS_TRY(read_data(c, plan));
     return fill_items(plan);
 }
 

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 #include "base/text.h"
-#include "launch/status/view.h"
+#include "launch/status/job_status.h"
 
 /* argv[0] is the command's name. Each returns the exit code of the tool. */
 int cmd_run(int argc, char **argv);

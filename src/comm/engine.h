@@ -162,9 +162,9 @@ struct engine {
     job_cause early;        /* a cause that arrived while this rank still opened its first group */
     int n_groups;           /* the engine is destroyed with its last group */
     uint32_t next_group;    /* of ids without a hub */
-    list_node rendezvous;   /* meet.h */
+    list_node barriers;     /* meet.h */
     list_node openings;     /* those whose group is opened, in the hub's order */
-    uint64_t last_ticket;   /* of rendezvous */
+    uint64_t last_ticket;   /* of a barrier */
     list_node free_works;
     list_node ended; /* works whose end_fn has not been called */
     bool is_calling; /* a thread calls them, one after the other */

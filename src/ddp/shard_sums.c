@@ -84,7 +84,7 @@ ls_status shard_sums(ls_comm *comm, int shards, double *const *values, size_t n)
     comm_label(comm, "batch norm");
     if (operands == NULL || counts == NULL) {
         st = ls_fail(LS_ENOMEM, "no memory for the sums of %d shards", shards);
-    } else if (is_native && shard_division_is_aligned(shards, size)) {
+    } else if (is_native && shard_partition_is_aligned(shards, size)) {
         add_node(values[0], range, range, values, n, operands);
         if (size > 1)
             st = ls_all_reduce(comm, values[0], values[0], n, LS_F64, LS_SUM, NULL);

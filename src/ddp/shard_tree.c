@@ -2,7 +2,7 @@
 /*
  * shard_tree.c - divides the shards of a step among ranks and finds the nodes of the tree that a
  * rank can add up alone. The result depends on the arguments only, so all ranks compute the same
- * division. shards.c calls it.
+ * partition. shards.c calls it.
  */
 #include "ddp/shard_tree.h"
 
@@ -57,7 +57,7 @@ void shard_pieces(int shards, shard_node range, shard_counter *out)
 }
 
 /* All ranks but the last have the same power of two of shards, and the last one has not more. */
-bool shard_division_is_aligned(int shards, int size)
+bool shard_partition_is_aligned(int shards, int size)
 {
     const int each = shard_range(shards, 0, size).n;
 

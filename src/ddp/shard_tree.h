@@ -53,6 +53,6 @@ void shard_pieces(int shards, shard_node range, shard_counter *out);
 
 /* Whether each rank has one piece and the tree over ranks (comm/backends/reduce.h) is the tree over
  * their pieces: then one all-reduce adds them up. */
-bool shard_division_is_aligned(int shards, int size);
+bool shard_partition_is_aligned(int shards, int size);
 
 #endif

@@ -144,8 +144,8 @@ ls_status shards_open(ls_ddp *ddp)
     s->range = shard_range(s->n, rank, size);
     s->piece = -1;
     LS_TRY(LS_NEW(&s->used, (size_t)n_params + 1, "for %d parameters", n_params));
-    s->has_exchange =
-        size > 1 && !(is_native && shard_division_is_aligned(s->n, size) && !shards_are_means(ddp));
+    s->has_exchange = size > 1 && !(is_native && shard_partition_is_aligned(s->n, size) &&
+                                    !shards_are_means(ddp));
     if (s->has_exchange)
         LS_TRY(plan_exchange(ddp, s));
     if (s->range.n > 1) {

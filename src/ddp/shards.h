@@ -6,7 +6,7 @@
  * The pieces of this rank have memory of their own, but the one with the last shard, which stays in
  * the buckets. A shard that begins a piece computes its gradients there; others compute them in the
  * buckets, and are added to pieces.
- * If the division is aligned and the backend is native, one all-reduce per bucket adds up the
+ * If the partition is aligned and the backend is native, one all-reduce per bucket adds up the
  * pieces of all ranks. Otherwise the pieces are exchanged: the elements of a bucket are divided
  * among the ranks; each rank gets its elements of all pieces, adds them in the order of the tree
  * and sends the sums to all. For a bucket of B bytes, a rank with P pieces sends P B (n-1)/n in as
@@ -29,7 +29,7 @@
 
 typedef struct shard_state shard_state;
 
-/* Checks the options and plans the division. Not collective. */
+/* Checks the options and plans the partition. Not collective. */
 LS_MUST_USE ls_status shards_open(ls_ddp *ddp);
 void shards_close(ls_ddp *ddp);
 

@@ -29,7 +29,7 @@
 /* A notification of the hub that comm has not asked for yet. */
 typedef struct notice {
     list_node node;
-    char body[]; /* a job_cause, an int, a group_leave or a rendezvous_answer */
+    char body[]; /* a job_cause, an int, a group_leave or a barrier_answer */
 } notice;
 
 struct control {
@@ -139,14 +139,14 @@ static ls_status take_acknowledgement(control *c, const wire_reader *r)
 
 static ls_status take_answer(control *c, wire_reader *r)
 {
-    rendezvous_answer a = {.ticket = wire_read_u64(r)};
+    barrier_answer a = {.ticket = wire_read_u64(r)};
 
     a.status = (ls_status)(int32_t)wire_read_u32(r);
     a.id = wire_read_u32(r);
     wire_read_text(r, a.text, sizeof(a.text));
-    LS_TRY(wire_reader_end(r, "an answer to a rendezvous"));
+    LS_TRY(wire_reader_end(r, "an answer to a barrier"));
     if (a.status > 0)
-        return ls_fail(LS_EPROTO, "the hub answered a rendezvous with status %d", (int)a.status);
+        return ls_fail(LS_EPROTO, "the hub answered a barrier with status %d", (int)a.status);
     return add_notice(c, &c->answers, &a, sizeof(a));
 }
 
@@ -190,7 +190,7 @@ bool control_next_group_leave(control *c, group_leave *out)
     return next_notice(c, &c->group_leaves, out, sizeof(*out));
 }
 
-bool control_next_answer(control *c, rendezvous_answer *out)
+bool control_next_answer(control *c, barrier_answer *out)
 {
     return next_notice(c, &c->answers, out, sizeof(*out));
 }
@@ -246,7 +246,7 @@ static ls_status join(control *c, const hublink_options *hub)
 
 static void control_free(control *c)
 {
-    rendezvous_answer met;
+    barrier_answer met;
     group_leave leave;
     job_cause cause;
     int rank;
@@ -442,9 +442,9 @@ ls_status control_leave(control *c, uint32_t group, uint64_t sequence, int n_mem
     return hublink_send(&c->link, HUB_MESSAGE_LEAVE_GROUP, &c->body);
 }
 
-ls_status control_meet(control *c, const control_rendezvous *m)
+ls_status control_meet(control *c, const control_barrier *m)
 {
-    char what[HUB_RENDEZVOUS_BYTES];
+    char what[HUB_BARRIER_BYTES];
 
     wire_writer_reset(&c->body);
     wire_write_u64(&c->body, m->ticket);

@@ -145,7 +145,7 @@ LS_MUST_USE ls_status control_arrived(control *c, const op_stamp *stamp, uint64_
 LS_MUST_USE ls_status control_leave(control *c, uint32_t group, uint64_t sequence, int n_members);
 
 /* Members of a group that wait for each other outside of its operations. */
-typedef struct control_rendezvous {
+typedef struct control_barrier {
     uint64_t ticket; /* of this rank, of the answer */
     uint32_t group;
     const char *what;   /* "creating group tp", equal on all members; at most 95 bytes count */
@@ -153,21 +153,21 @@ typedef struct control_rendezvous {
     int n_members;
     int64_t timeout_ms;   /* negative: none. The first member's counts. */
     int64_t report_in_ms; /* of the wait report */
-} control_rendezvous;
+} control_barrier;
 
 /* The hub's answer. LS_ETIMEOUT names the missing ranks, LS_EMISMATCH two that name different
  * members, LS_EPEER one that has left the job. The group is not affected. */
-typedef struct rendezvous_answer {
+typedef struct barrier_answer {
     uint64_t ticket;
     ls_status status;
     uint32_t id; /* a new id of a group, the same on all members */
     char text[512];
-} rendezvous_answer;
+} barrier_answer;
 
 /* Does not wait: control_next_answer() returns the answer later, unless a cause of the group comes
  * first. Answers arrive in the same order at all ranks. */
-LS_MUST_USE ls_status control_meet(control *c, const control_rendezvous *m);
-bool control_next_answer(control *c, rendezvous_answer *out);
+LS_MUST_USE ls_status control_meet(control *c, const control_barrier *m);
+bool control_next_answer(control *c, barrier_answer *out);
 
 /* Whether the hub has asked for the stack of this rank's program since the last call, because other
  * ranks wait for it; control_stack() answers, with at most CONTROL_STACK_BYTES - 1 bytes. */

@@ -43,7 +43,7 @@ ls_status hub_create(poller *p, const hub_options *opt, hub **out)
     list_init(&h->ops);
     list_init(&h->calls);
     list_init(&h->leaves);
-    list_init(&h->rendezvous);
+    list_init(&h->barriers);
     st = hub_ranks_create(h);
     if (st == LS_OK)
         st = make_listener(h);

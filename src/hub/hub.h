@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub.h - the rendezvous point of one job: the key-value store, and the control channel that
+ * hub.h - what all ranks of a job connect to: the key-value store, and the control channel that
  * reports failures to the ranks.
  *
  * The hub runs on a poller: in the agent's loop (lockstep run, ls_spawn), or in a thread of rank 0

@@ -10,7 +10,7 @@
  *   hub_watch.c   operations in which ranks wait
  *   hub_leaves.c  which ranks have left which group
  *   hub_stacks.c  stacks of late ranks
- *   hub_meet.c    members of a group that wait for each other outside of its operations
+ *   hub_barrier.c    members of a group that wait for each other outside of its operations
  *   hub_calls.c   which operations ranks have called
  */
 #ifndef LS_HUB_HUB_INTERNAL_H
@@ -147,8 +147,8 @@ struct hub {
     int n_leaves;
     list_node calls; /* by group, ordered by their last report */
     int n_calls;
-    list_node rendezvous;
-    int n_rendezvous;
+    list_node barriers;
+    int n_barriers;
     wire_writer body; /* of the message to be sent next */
 };
 
@@ -227,7 +227,7 @@ void hub_watch_send_leave(hub *h, uint32_t group);
 void hub_stack_ask(hub *h, int rank, const char *what); /* a rank that is late in `what` */
 LS_MUST_USE ls_status hub_stack_message(hub_conn *c, const frame *f);
 
-/* --- hub_meet.c --- */
+/* --- hub_barrier.c --- */
 LS_MUST_USE ls_status hub_meet_message(hub_conn *c, const frame *f);
 void hub_meet_rank_gone(hub *h, int rank);       /* its connection has ended */
 void hub_meet_end_group(hub *h, uint32_t group); /* without answers; GROUP_ALL: all */

@@ -61,6 +61,6 @@ typedef enum hub_message_type {
 #define HUB_MESSAGE_RANKS_MAX (64 * 1024)
 #define HUB_MESSAGE_VALUES    512
 #define HUB_MESSAGE_TEXT_MAX  512
-#define HUB_RENDEZVOUS_BYTES  96 /* of `what`, terminated */
+#define HUB_BARRIER_BYTES     96 /* of `what`, terminated */
 
 #endif

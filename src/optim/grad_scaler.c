@@ -22,11 +22,11 @@ typedef struct scaler_values {
     int64_t counts[N_SCALARS]; /* from GROWTH on */
 } scaler_values;
 
-typedef enum scaler_stage {
-    STAGE_SCALED,   /* the gradients are those of the scaled loss */
-    STAGE_UNSCALED, /* they are divided by the scale */
-    STAGE_STEPPED   /* the optimizer has updated the parameters, or will skip that */
-} scaler_stage;
+typedef enum scaler_phase {
+    SCALER_SCALED,   /* the gradients are those of the scaled loss */
+    SCALER_UNSCALED, /* they are divided by the scale */
+    SCALER_STEPPED   /* the optimizer has updated the parameters, or will skip that */
+} scaler_phase;
 
 struct ls_grad_scaler {
     ls_optimizer *optimizer;
@@ -34,7 +34,7 @@ struct ls_grad_scaler {
     scaler_values now;
     uint8_t saved[N_SCALARS][SAVED_BYTES];
     ls_named state[N_SCALARS];
-    scaler_stage stage;
+    scaler_phase phase;
     ls_tensor *found; /* float32 scalar: not 0 when a gradient is not finite */
     /* of a stream device: a copy of found for the host, and when it is complete */
     float *found_copy;
@@ -139,7 +139,7 @@ void ls_grad_scaler_destroy(ls_grad_scaler *s)
 
     if (s == NULL)
         return;
-    if (s->stage == STAGE_STEPPED) {
+    if (s->phase == SCALER_STEPPED) {
         ignored = read_flag(s, &is_skipped); // before its memory is freed
         LS_UNUSED(ignored);
     }
@@ -196,13 +196,13 @@ ls_status ls_grad_scaler_unscale(ls_grad_scaler *s)
 
     LS_TRY(LS_GIVEN(s));
     device = s->optimizer->device;
-    if (s->stage != STAGE_SCALED)
+    if (s->phase != SCALER_SCALED)
         return ls_fail(LS_EINVAL, "grad scaler: the gradients are already unscaled; "
                                   "ls_grad_scaler_update() ends a step");
     LS_TRY(prepare(s, &calls, &n));
     LS_TRY(device_fill(device, tensor_elements(s->found), 0, sizeof(float)));
     LS_TRY(device_run_many(device, calls, n));
-    s->stage = STAGE_UNSCALED;
+    s->phase = SCALER_UNSCALED;
     return LS_OK;
 }
 
@@ -223,14 +223,14 @@ static ls_status send_flag(ls_grad_scaler *s)
 ls_status ls_grad_scaler_step(ls_grad_scaler *s)
 {
     LS_TRY(LS_GIVEN(s));
-    if (s->stage == STAGE_STEPPED)
+    if (s->phase == SCALER_STEPPED)
         return ls_fail(LS_EINVAL, "grad scaler: a step needs ls_grad_scaler_update() before the "
                                   "next one");
-    if (s->stage == STAGE_SCALED)
+    if (s->phase == SCALER_SCALED)
         LS_TRY(ls_grad_scaler_unscale(s));
     LS_TRY(optimizer_update(s->optimizer, s->found));
     LS_TRY(send_flag(s));
-    s->stage = STAGE_STEPPED;
+    s->phase = SCALER_STEPPED;
     return LS_OK;
 }
 
@@ -264,10 +264,10 @@ ls_status ls_grad_scaler_update(ls_grad_scaler *s)
     double used;
 
     LS_TRY(LS_GIVEN(s));
-    if (s->stage != STAGE_STEPPED)
+    if (s->phase != SCALER_STEPPED)
         return ls_fail(LS_EINVAL, "grad scaler: ls_grad_scaler_step() comes before the update");
     LS_TRY(read_flag(s, &is_skipped));
-    s->stage = STAGE_SCALED;
+    s->phase = SCALER_SCALED;
     s->now.counts[STEPS]++;
     used = s->now.scale;
     if (is_skipped) {
@@ -320,7 +320,7 @@ ls_status ls_grad_scaler_loaded(ls_grad_scaler *s)
     ls_status st;
 
     LS_TRY(LS_GIVEN(s));
-    if (s->stage != STAGE_SCALED)
+    if (s->phase != SCALER_SCALED)
         st = ls_fail(LS_EINVAL, "grad scaler: ls_grad_scaler_update() comes before a load");
     else
         st = check_loaded(s, &loaded);

@@ -16,9 +16,9 @@ const char *seat_answer_key(char key[SEAT_KEY_BYTES], int member, uint64_t numbe
     return text_format(key, SEAT_KEY_BYTES, "seat/%d/%" PRIu64, member, number);
 }
 
-const char *seat_call_key(char key[SEAT_KEY_BYTES], int64_t view)
+const char *seat_call_key(char key[SEAT_KEY_BYTES], int64_t roster)
 {
-    return text_format(key, SEAT_KEY_BYTES, "call/%" PRId64, view);
+    return text_format(key, SEAT_KEY_BYTES, "call/%" PRId64, roster);
 }
 
 const char *seat_checked_key(char key[SEAT_KEY_BYTES], int member, uint64_t number)
@@ -38,13 +38,13 @@ void seat_write_report(const seat_report *r, char key[SEAT_KEY_BYTES], char text
     else if (r->is_check)
         text_format(text, SEAT_KEY_BYTES, "%" PRIu64, r->number);
     else
-        text_format(text, SEAT_KEY_BYTES, "%" PRId64 " %" PRIu64 " %d", r->view, r->number,
+        text_format(text, SEAT_KEY_BYTES, "%" PRId64 " %" PRIu64 " %d", r->roster, r->number,
                     r->has_state);
 }
 
 const char *seat_write_answer(const seat_answer *a, char text[SEAT_TEXT_BYTES])
 {
-    return text_format(text, SEAT_TEXT_BYTES, "seat %" PRId64 " %d %d %" PRIu32 " %d %s", a->view,
+    return text_format(text, SEAT_TEXT_BYTES, "seat %" PRId64 " %d %d %" PRIu32 " %d %s", a->roster,
                        a->rank, a->size, a->generation, a->port, a->unix_url);
 }
 
@@ -86,7 +86,7 @@ bool seat_read_report(const char *key, const char *text, seat_report *out)
         out->number = (uint64_t)number;
         return true;
     }
-    if (!take_number(&text, ' ', 0, INT64_MAX, &out->view) ||
+    if (!take_number(&text, ' ', 0, INT64_MAX, &out->roster) ||
         !take_number(&text, ' ', 1, INT64_MAX, &number) || !take_number(&text, 0, 0, 1, &has_state))
         return false;
     out->number = (uint64_t)number;
@@ -104,7 +104,7 @@ static bool read_seat(const char *text, seat_answer *out)
     if (!text_starts(text, "seat "))
         return false;
     text += strlen("seat ");
-    if (!take_number(&text, ' ', 0, INT64_MAX, &out->view) ||
+    if (!take_number(&text, ' ', 0, INT64_MAX, &out->roster) ||
         !take_number(&text, ' ', 0, INT32_MAX, &rank) ||
         !take_number(&text, ' ', rank + 1, INT32_MAX, &size) ||
         !take_number(&text, ' ', 0, UINT32_MAX, &generation) ||
@@ -123,7 +123,7 @@ ls_status seat_read_answer(const char *text, seat_answer *out)
 {
     char why[SEAT_TEXT_BYTES];
 
-    *out = (seat_answer){.view = 0};
+    *out = (seat_answer){.roster = 0};
     if (text_starts(text, refused)) {
         text_printable(why, sizeof(why), text + strlen(refused));
         return ls_fail(LS_ECANCELED, "%s", why);

@@ -4,13 +4,13 @@
  * members (comm/group/seat.c, launch/head/head_elastic.c). Pure.
  *
  *     key                 value                                              set by
- *     ask/MEMBER          "VIEW NUMBER HAS_STATE"                            that process
+ *     ask/MEMBER          "ROSTER NUMBER HAS_STATE"                          that process
  *     ready/MEMBER        any: it has the state of the training              that process
- *     check/MEMBER        "NUMBER": whether it is in the present view        that process
- *     seat/MEMBER/NUMBER  "seat VIEW RANK SIZE GENERATION PORT UNIX-URL",    the launcher
+ *     check/MEMBER        "NUMBER": whether it is in the present roster      that process
+ *     seat/MEMBER/NUMBER  "seat ROSTER RANK SIZE GENERATION PORT UNIX-URL",  the launcher
  *                         or "refused TEXT"
- *     checked/MEMBER/NUMBER  "VIEW": the present one                         the launcher
- *     call/VIEW           "1": its processes are to ask                      the launcher
+ *     checked/MEMBER/NUMBER  "ROSTER": the present one                       the launcher
+ *     call/ROSTER         "1": its processes are to ask                      the launcher
  */
 #ifndef LS_STORE_SEAT_TEXT_H
 #define LS_STORE_SEAT_TEXT_H
@@ -30,15 +30,15 @@ typedef struct seat_report {
     int member;
     bool is_ready; /* ready/MEMBER */
     bool is_check; /* check/MEMBER; otherwise of ask/MEMBER */
-    int64_t view;
+    int64_t roster;
     uint64_t number; /* of the question, from 1; also of a check */
     bool has_state;
 } seat_report;
 
-/* A place in the group of a view, and its hub: a unix socket, and a port where ranks run on other
+/* A place in the group of a roster, and its hub: a unix socket, and a port where ranks run on other
  * nodes. */
 typedef struct seat_answer {
-    int64_t view;
+    int64_t roster;
     int rank;
     int size;
     uint32_t generation;
@@ -48,7 +48,7 @@ typedef struct seat_answer {
 
 /* Each returns its buffer. */
 const char *seat_answer_key(char key[SEAT_KEY_BYTES], int member, uint64_t number);
-const char *seat_call_key(char key[SEAT_KEY_BYTES], int64_t view);
+const char *seat_call_key(char key[SEAT_KEY_BYTES], int64_t roster);
 const char *seat_checked_key(char key[SEAT_KEY_BYTES], int member, uint64_t number);
 
 void seat_write_report(const seat_report *r, char key[SEAT_KEY_BYTES], char text[SEAT_KEY_BYTES]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_prefix.c - a view of a store in which keys get a prefix; count is that of the whole store.
+ * store_prefix.c - a store in which keys get a prefix; count is that of the whole store.
  */
 #include "store/store_ops.h"
 

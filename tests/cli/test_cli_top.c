@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_cli_top.c - lockstep top, lockstep ps and --metrics-port with real jobs: what they show of
- * running, late and stopped ranks, also on two nodes, the live view at several sizes, and users
+ * running, late and stopped ranks, also on two nodes, the live table at several sizes, and users
  * that get no answer.
  */
 #include "launch/job.h"
@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/report/json.h"
 #include "launch/metrics_check.h"
-#include "launch/status/view_client.h"
+#include "launch/status/status_client.h"
 #include "net/messages/frame.h"
 #include "net/socket.h"
 #include "net/wire.h"
@@ -215,7 +215,7 @@ static void a_late_rank_is_marked_and_its_warning_shown(void **state)
  * started the same operation. */
 static bool was_stopped_within_operation(const json_value *v)
 {
-    return json_as_real(json_get(rank_of(v, 0), "waits_s"), -1) >= VIEW_LATE_S &&
+    return json_as_real(json_get(rank_of(v, 0), "waits_s"), -1) >= STATUS_LATE_S &&
            !json_as_bool(json_get(rank_of(v, 1), "late"), false);
 }
 
@@ -345,7 +345,7 @@ static void the_head_shows_the_ranks_of_all_nodes(void **state)
     job_await_end(nodes[1]);
 }
 
-/* --- the live view --- */
+/* --- the live table --- */
 
 /* What a terminal shows, without the sequences that move its cursor and change its style. */
 static void strip(const char *from, char *to, size_t n)
@@ -404,7 +404,7 @@ static void await_row(job *screen, int rank)
     await_shown(screen, row);
 }
 
-static void the_live_view_shows_ranks_and_operations(void **state)
+static void the_live_status_shows_ranks_and_operations(void **state)
 {
     job *j = start_training("2", NULL);
     job *screen = open_screen("LINES=24", "COLUMNS=80");
@@ -438,7 +438,7 @@ static void the_live_view_shows_ranks_and_operations(void **state)
     stop(j);
 }
 
-static void the_live_view_survives_a_tiny_terminal(void **state)
+static void the_live_status_survives_a_tiny_terminal(void **state)
 {
     static const char *const sizes[][2] = {{"LINES=1", "COLUMNS=1"}, {"LINES=4", "COLUMNS=10"}};
     job *j = start_training("2", NULL);
@@ -455,7 +455,7 @@ static void the_live_view_survives_a_tiny_terminal(void **state)
     stop(j);
 }
 
-static void the_live_view_ends_with_the_job(void **state)
+static void the_live_status_ends_with_the_job(void **state)
 {
     job *j = start_training("2", NULL);
     job *screen = open_screen("LINES=24", "COLUMNS=80");
@@ -470,11 +470,11 @@ static void the_live_view_ends_with_the_job(void **state)
 
 /* --- users and hostile bytes --- */
 
-static void find_agent(const job *j, char name[VIEW_NAME])
+static void find_agent(const job *j, char name[STATUS_NAME])
 {
     json_value *v = look(j);
 
-    text_format(name, VIEW_NAME, "%s", json_as_string(json_get(v, "agent"), ""));
+    text_format(name, STATUS_NAME, "%s", json_as_string(json_get(v, "agent"), ""));
     json_free(v);
 }
 
@@ -483,7 +483,7 @@ static int connect_to(const char *agent)
     net_address at;
     int fd;
 
-    assert_ok(view_address(agent, &at));
+    assert_ok(status_address(agent, &at));
     assert_ok(net_connect(&at, NET_STREAM, ls_deadline_ms(JOB_LONG_MS), &fd));
     return fd;
 }
@@ -519,7 +519,7 @@ static void hostile_bytes_at_the_socket_harm_nothing(void **state)
                  {short_body, sizeof(short_body)},
                  {(const uint8_t *)"GET / HTTP/1.1\r\n\r\n", 18}};
     job *j = start_training("2", NULL);
-    char agent[VIEW_NAME];
+    char agent[STATUS_NAME];
     int many[64];
     int fd;
 
@@ -549,7 +549,7 @@ static void hostile_bytes_at_the_socket_harm_nothing(void **state)
 static void another_user_gets_no_answer(void **state)
 {
     job *j = start_training("2", NULL);
-    char agent[VIEW_NAME];
+    char agent[STATUS_NAME];
     net_address at;
     pid_t child;
     int status;
@@ -561,7 +561,7 @@ static void another_user_gets_no_answer(void **state)
         skip();
     }
     find_agent(j, agent);
-    assert_ok(view_address(agent, &at));
+    assert_ok(status_address(agent, &at));
     child = fork();
     if (child == 0) {
         const uint8_t ask[] = {4, 0, 0, 0, 1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff};
@@ -686,9 +686,9 @@ int main(void)
         test(ps_lists_the_job_and_top_explains_a_wrong_name),
         test(another_machine_is_asked_by_ssh),
         test(the_head_shows_the_ranks_of_all_nodes),
-        test(the_live_view_shows_ranks_and_operations),
-        test(the_live_view_survives_a_tiny_terminal),
-        test(the_live_view_ends_with_the_job),
+        test(the_live_status_shows_ranks_and_operations),
+        test(the_live_status_survives_a_tiny_terminal),
+        test(the_live_status_ends_with_the_job),
         test(hostile_bytes_at_the_socket_harm_nothing),
         test(another_user_gets_no_answer),
         test(metrics_are_served_on_loopback),

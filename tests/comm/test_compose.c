@@ -7,7 +7,7 @@
 #include "base/compute/half.h"
 #include "base/unit.h"
 #include "comm/backends/external/compose.h"
-#include "comm/backends/external/foreign.h"
+#include "comm/backends/external/external.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -428,7 +428,7 @@ static void no_memory_is_reported(void **state)
     assert_int_equal(n_blocks, 0);
 }
 
-/* --- foreign.c --- */
+/* --- external.c --- */
 
 static bool is_open(int fd)
 {
@@ -438,19 +438,19 @@ static bool is_open(int fd)
 static void what_cannot_be_protected_is_refused(void **state)
 {
     comm_boot boot = {.security = NET_AUTH, .control_fd = -1};
-    foreign_waker w;
+    external_waker w;
     int pipe_fds[2];
 
     LS_UNUSED(state);
     assert_int_equal(pipe(pipe_fds), 0);
     boot.local_fd = pipe_fds[0];
     boot.listen_fd = pipe_fds[1];
-    assert_ok(foreign_open(&boot, &host, "Engine", &w));
+    assert_ok(external_open(&boot, &host, "Engine", &w));
     assert_true(is_open(w.wake_fd) && w.wake_fd > 2);
-    foreign_close(&w);
+    external_close(&w);
     assert_int_equal(w.wake_fd, -1);
     boot = (comm_boot){.security = NET_ENCRYPT, .local_fd = -1, .listen_fd = -1};
-    assert_status(foreign_open(&boot, &host, "Engine", &w), LS_EUNSUPPORTED);
+    assert_status(external_open(&boot, &host, "Engine", &w), LS_EUNSUPPORTED);
     assert_last_error("Engine does not protect its connections");
     assert_int_equal(w.wake_fd, -1);
 }
@@ -459,24 +459,24 @@ static void a_wake_ends_the_sleep_and_stays_until_it_is_drained(void **state)
 {
     comm_boot boot = {.security = NET_AUTH, .local_fd = -1, .listen_fd = -1};
     int control_pipe[2];
-    foreign_waker w;
+    external_waker w;
 
     LS_UNUSED(state);
     assert_int_equal(pipe(control_pipe), 0);
     boot.control_fd = control_pipe[0];
-    assert_ok(foreign_open(&boot, &host, "Engine", &w));
-    assert_false(foreign_wait(&w, 1));
-    assert_false(foreign_drain(&w));
-    foreign_wake(&w);
-    foreign_wake(&w);
-    assert_true(foreign_wait(&w, 600000000));
-    assert_true(foreign_wait(&w, 600000000));
-    assert_true(foreign_drain(&w));
-    assert_false(foreign_drain(&w));
+    assert_ok(external_open(&boot, &host, "Engine", &w));
+    assert_false(external_wait(&w, 1));
+    assert_false(external_drain(&w));
+    external_wake(&w);
+    external_wake(&w);
+    assert_true(external_wait(&w, 600000000));
+    assert_true(external_wait(&w, 600000000));
+    assert_true(external_drain(&w));
+    assert_false(external_drain(&w));
     // A notification ends it as well, and is not a wake.
     assert_int_equal(write(control_pipe[1], "x", 1), 1);
-    assert_false(foreign_wait(&w, 600000000));
-    foreign_close(&w);
+    assert_false(external_wait(&w, 600000000));
+    external_close(&w);
     (void)close(control_pipe[0]);
     (void)close(control_pipe[1]);
 }

@@ -34,7 +34,7 @@ typedef struct launcher {
     recovery *machine;
     int64_t wake_ms;
     char members_url[NET_ADDRESS_TEXT_MAX];
-    char hub_url[NET_ADDRESS_TEXT_MAX]; /* of the present view */
+    char hub_url[NET_ADDRESS_TEXT_MAX]; /* of the present roster */
     ls_thread thread;
     atomic_bool ends;
     atomic_int died;    /* the number of a member that has died; -1: none that is not noted */
@@ -42,9 +42,9 @@ typedef struct launcher {
     atomic_int n_views;
 } launcher;
 
-static void open_hub(launcher *l, int n, int64_t view)
+static void open_hub(launcher *l, int n, int64_t roster)
 {
-    hub_options options = {.world_size = n, .generation = 1 + ((uint32_t)view << 16)};
+    hub_options options = {.world_size = n, .generation = 1 + ((uint32_t)roster << 16)};
     net_address at;
     net_address bound;
 
@@ -68,9 +68,9 @@ static void give_seats(launcher *l)
     char text[SEAT_TEXT_BYTES];
     seat_answer answer = {.rank = 0};
 
-    seats = recovery_view(l->machine, &answer.size, &answer.view);
-    answer.generation = 1 + ((uint32_t)answer.view << 16);
-    open_hub(l, answer.size, answer.view);
+    seats = recovery_roster(l->machine, &answer.size, &answer.roster);
+    answer.generation = 1 + ((uint32_t)answer.roster << 16);
+    open_hub(l, answer.size, answer.roster);
     text_format(answer.unix_url, sizeof(answer.unix_url), "%s", l->hub_url);
     for (; answer.rank < answer.size; answer.rank++) {
         const recovery_seat *seat = &seats[answer.rank];
@@ -84,15 +84,15 @@ static void carry_out(launcher *l, const recovery_action *a)
 {
     const job_cause cause = {.kind = CAUSE_DIED, .group = GROUP_ALL, .text = "a rank died"};
     char key[SEAT_KEY_BYTES];
-    int64_t view;
+    int64_t roster;
     int n;
 
-    (void)recovery_view(l->machine, &n, &view);
+    (void)recovery_roster(l->machine, &n, &roster);
     if (a->kind == RECOVERY_DO_ABORT)
         hub_abort(l->hub, &cause);
     else if (a->kind == RECOVERY_DO_CALL)
-        put(l, seat_call_key(key, view), "1");
-    else if (a->kind == RECOVERY_DO_VIEW)
+        put(l, seat_call_key(key, roster), "1");
+    else if (a->kind == RECOVERY_DO_ROSTER)
         give_seats(l);
     else if (a->kind == RECOVERY_DO_START)
         atomic_store(&l->started, a->member);
@@ -113,12 +113,12 @@ static void answer_check(const launcher *l, const seat_report *r)
 {
     char key[SEAT_KEY_BYTES];
     char text[SEAT_TEXT_BYTES];
-    int64_t view;
+    int64_t roster;
     int n;
 
-    (void)recovery_view(l->machine, &n, &view);
+    (void)recovery_roster(l->machine, &n, &roster);
     put(l, seat_checked_key(key, r->member, r->number),
-        text_format(text, sizeof(text), "%" PRId64, view));
+        text_format(text, sizeof(text), "%" PRId64, roster));
 }
 
 static void on_stored(void *self, const char *key, const char *value)
@@ -132,7 +132,7 @@ static void on_stored(void *self, const char *key, const char *value)
     }
     step(self, &(recovery_event){.kind = r.is_ready ? RECOVERY_READY : RECOVERY_ASKED,
                                  .member = r.member,
-                                 .view = r.view,
+                                 .roster = r.roster,
                                  .number = r.number,
                                  .has_state = r.has_state});
 }

@@ -8,8 +8,8 @@
  * once, before they have joined), some with their node, of which half are offered another one
  * later, or are stopped for so long that they are replaced, which to the others is a partition. The
  * head may move to another node: its messages are lost, the groups fail, and the agents report
- * their processes. A step needs the shards of all ranks of a view. Checked: no step has two states,
- * at most one completed step is done again, each schedule ends in bounded time.
+ * their processes. A step needs the shards of all ranks of a roster. Checked: no step has two
+ * states, at most one completed step is done again, each schedule ends in bounded time.
  *
  * LS_TEST_ROUNDS multiplies the number of schedules, LS_TEST_SEED=N runs that one alone.
  */
@@ -44,7 +44,7 @@ typedef enum message_kind {
     CALL,
     SEAT,
     REFUSE,
-    RECORD, /* of another rank of its view, before the first step */
+    RECORD, /* of another rank of its roster, before the first step */
     PIECE,  /* of a state */
     SHARES, /* of a step */
     STARTED,
@@ -63,13 +63,13 @@ typedef struct message {
     int to; /* a process: its member's number */
     int from;
     recovery_event event;
-    int64_t view;
+    int64_t roster;
     uint64_t number; /* of a question */
     int64_t step;
     uint64_t state;
     int rank;
     int size;
-    int ranks[RANKS_MAX]; /* members of the view */
+    int ranks[RANKS_MAX]; /* members of the roster */
     state_record record;
     bool calls;
 } message;
@@ -82,7 +82,7 @@ typedef struct process {
     bool is_out; /* the head has sent it away */
     int slot;
     activity doing;
-    int64_t view;
+    int64_t roster;
     uint64_t n_asked;
     int rank;
     int size;
@@ -123,7 +123,7 @@ static struct {
 } w;
 
 static struct {
-    int views, replaced, offered, given_up, finished, refused, redone, behind, killed, called;
+    int rosters, replaced, offered, given_up, finished, refused, redone, behind, killed, called;
     int moved;
 } met;
 
@@ -167,20 +167,20 @@ static void step_head(const recovery_event *e);
 
 static int64_t present_view(const recovery_seat **seats, int *n)
 {
-    int64_t view;
+    int64_t roster;
 
-    *seats = recovery_view(w.r, n, &view);
-    return view;
+    *seats = recovery_roster(w.r, n, &roster);
+    return roster;
 }
 
 static void tell_view(message_kind kind)
 {
     const recovery_seat *seats;
     int n;
-    const int64_t view = present_view(&seats, &n);
+    const int64_t roster = present_view(&seats, &n);
 
     for (int i = 0; i < n; i++)
-        send_repeatedly(&(message){.kind = kind, .to = seats[i].member, .view = view});
+        send_repeatedly(&(message){.kind = kind, .to = seats[i].member, .roster = roster});
 }
 
 static void give_seats(void)
@@ -188,7 +188,7 @@ static void give_seats(void)
     const recovery_seat *seats;
     message m = {.kind = SEAT};
 
-    m.view = present_view(&seats, &m.size);
+    m.roster = present_view(&seats, &m.size);
     CHECK(m.size >= w.min_ranks && m.size <= w.n_slots);
     for (int i = 0; i < m.size; i++)
         m.ranks[i] = seats[i].member;
@@ -199,7 +199,7 @@ static void give_seats(void)
         CHECK(i == 0 || seats[i].member > seats[i - 1].member);
         send_repeatedly(&m);
     }
-    met.views++;
+    met.rosters++;
 }
 
 static void start_process(int member, int slot)
@@ -215,7 +215,7 @@ static void start_process(int member, int slot)
         post(&(message){.kind = KILL, .to = member}, below(600));
 }
 
-/* No process of the view that may still come has a state, or too few are left. */
+/* No process of the roster that may still come has a state, or too few are left. */
 static void check_give_up(void)
 {
     const recovery_seat *seats;
@@ -244,7 +244,7 @@ static void carry_out(const recovery_action *a)
         tell_view(CALL);
         met.called++;
         break;
-    case RECOVERY_DO_VIEW:
+    case RECOVERY_DO_ROSTER:
         give_seats();
         break;
     case RECOVERY_DO_START:
@@ -285,7 +285,7 @@ static void tell_head(const process *p, recovery_event_kind kind)
     const message m = {.kind = TO_HEAD,
                        .event = {.kind = kind,
                                  .member = member,
-                                 .view = p->view,
+                                 .roster = p->roster,
                                  .number = p->n_asked,
                                  .has_state = p->has_state}};
 
@@ -304,7 +304,7 @@ static void ask(process *p)
 
 static void send_to_group(const process *p, message m)
 {
-    m.view = p->view;
+    m.roster = p->roster;
     m.from = p->rank;
     for (int i = 0; i < p->size; i++) {
         m.to = p->ranks[i];
@@ -316,7 +316,7 @@ static void send_to_group(const process *p, message m)
 static void begin_waiting(process *p)
 {
     p->began_ms = w.now_ms;
-    post(&(message){.kind = TIMEOUT, .to = (int)(p - w.p), .view = p->view, .step = p->step},
+    post(&(message){.kind = TIMEOUT, .to = (int)(p - w.p), .roster = p->roster, .step = p->step},
          OP_TIMEOUT_MS);
 }
 
@@ -363,8 +363,8 @@ static void commit(process *p)
 
 static void take_shares(process *p, const message *m)
 {
-    if (p->doing == ASKS || p->view != m->view || p->step != m->step)
-        return; /* of a step that it did not begin in this view, or has completed */
+    if (p->doing == ASKS || p->roster != m->roster || p->step != m->step)
+        return; /* of a step that it did not begin in this roster, or has completed */
     p->has_shares[m->from] = true;
     p->shares[m->from] = m->state;
     p->meets = p->meets || m->calls;
@@ -410,7 +410,7 @@ static void compare(process *p)
 /* A state counts when all of it has come. Survivors keep theirs until then. */
 static void take_piece(process *p, const message *m)
 {
-    if (p->view != m->view || p->doing == ASKS)
+    if (p->roster != m->roster || p->doing == ASKS)
         return;
     CHECK(p->doing == RECEIVES || p->doing == COMPARES);
     if (++p->n_pieces < 2 || p->doing != RECEIVES)
@@ -427,7 +427,7 @@ static void take_seat(process *p, const message *m)
 {
     if (p->doing != ASKS || m->number != p->n_asked)
         return;
-    p->view = m->view;
+    p->roster = m->roster;
     p->rank = m->rank;
     p->size = m->size;
     memcpy(p->ranks, m->ranks, sizeof(p->ranks));
@@ -568,14 +568,14 @@ static void deliver(const message *m)
         post(&(message){.kind = CONTINUE, .to = m->to}, below(3 * MEET_MS) + 1);
         break;
     case ABORT:
-        if (is_waiting(p) && m->view == p->view)
+        if (is_waiting(p) && m->roster == p->roster)
             ask(p);
         break;
     case MOVED:
         ask_again(p);
         break;
     case CALL:
-        p->is_called = p->is_called || m->view == p->view;
+        p->is_called = p->is_called || m->roster == p->roster;
         break;
     case SEAT:
         take_seat(p, m);
@@ -584,23 +584,23 @@ static void deliver(const message *m)
         refuse(p, m);
         break;
     case RECORD:
-        if (p->doing == COMPARES && p->view == m->view) {
+        if (p->doing == COMPARES && p->roster == m->roster) {
             p->has_record[m->from] = true;
             p->records[m->from] = m->record;
             compare(p);
-        } else if (p->doing == ASKS || p->view < m->view) {
+        } else if (p->doing == ASKS || p->roster < m->roster) {
             post(m, 5); /* it has not read its seat yet: the connection keeps what comes */
         }
         break;
     case PIECE:
-        if (p->view < m->view || (p->view == m->view && p->doing == COMPARES))
+        if (p->roster < m->roster || (p->roster == m->roster && p->doing == COMPARES))
             post(m, 5);
         else if (p->doing == RECEIVES)
             take_piece(p, m);
         break;
     case SHARES:
-        if (p->view < m->view ||
-            (p->view == m->view &&
+        if (p->roster < m->roster ||
+            (p->roster == m->roster &&
              (p->doing == COMPARES || p->doing == RECEIVES || p->step < m->step)))
             post(m, 5);
         else
@@ -608,7 +608,7 @@ static void deliver(const message *m)
         go_on(p);
         break;
     case TIMEOUT:
-        if (is_waiting(p) && p->view == m->view && w.now_ms >= p->began_ms + OP_TIMEOUT_MS)
+        if (is_waiting(p) && p->roster == m->roster && w.now_ms >= p->began_ms + OP_TIMEOUT_MS)
             ask(p);
         break;
     case TO_HEAD:
@@ -753,10 +753,10 @@ static void any_schedule_keeps_the_promises(void **state)
         "%d calls, %d kills, %d refused, %d steps redone, "
         "%d states sent to ranks that missed an update, %d ranks finished, %d jobs given "
         "up\n",
-        met.moved, met.views, met.replaced, met.offered, met.called, met.killed, met.refused,
+        met.moved, met.rosters, met.replaced, met.offered, met.called, met.killed, met.refused,
         met.redone, met.behind, met.finished, met.given_up);
-    assert_true(met.views > 1000 && met.replaced > 1000 && met.offered > 100 && met.called > 100 &&
-                met.killed > 100);
+    assert_true(met.rosters > 1000 && met.replaced > 1000 && met.offered > 100 &&
+                met.called > 100 && met.killed > 100);
     assert_true(met.refused > 10 && met.redone > 10 && met.behind > 100 && met.given_up > 100);
 }
 

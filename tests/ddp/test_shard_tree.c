@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_shard_tree.c - compares the division of shards among ranks with the definition of the tree,
+ * test_shard_tree.c - compares the partition of shards among ranks with the definition of the tree,
  * for every number of shards and ranks up to 70, and the means of shards on every number of ranks
  * up to 13 with those on one.
  */
@@ -104,7 +104,7 @@ static void ranges_are_contiguous_and_equal_but_for_one_shard(void **state)
         }
 }
 
-static void every_division_gives_the_tree_of_the_definition(void **state)
+static void every_partition_gives_the_tree_of_the_definition(void **state)
 {
     (void)state;
     for (int shards = 1; shards <= MOST; shards++) {
@@ -157,8 +157,8 @@ static void pieces_are_the_largest_nodes_of_the_range(void **state)
             }
 }
 
-/* The tree over the ranks of an aligned division, with the pieces as its leaves. */
-static void aligned_divisions_need_one_all_reduce(void **state)
+/* The tree over the ranks of an aligned partition, with the pieces as its leaves. */
+static void aligned_partitions_need_one_all_reduce(void **state)
 {
     int n_aligned = 0;
 
@@ -169,7 +169,7 @@ static void aligned_divisions_need_one_all_reduce(void **state)
             shard_node ranks[MOST];
             uint64_t parts[2 * SHARD_PIECES_MOST];
 
-            if (!shard_division_is_aligned(shards, size))
+            if (!shard_partition_is_aligned(shards, size))
                 continue;
             n_aligned++;
             for (int r = 0; r < size; r++) {
@@ -183,10 +183,10 @@ static void aligned_divisions_need_one_all_reduce(void **state)
             assert_true(join(size, 0, root_size(size), ranks, values, size) ==
                         node_value(shards, 0, root_size(shards)));
         }
-    assert_true(shard_division_is_aligned(8, 1) && shard_division_is_aligned(7, 1));
-    assert_true(shard_division_is_aligned(8, 2) && shard_division_is_aligned(8, 8));
-    assert_true(shard_division_is_aligned(5, 3) && shard_division_is_aligned(7, 4));
-    assert_false(shard_division_is_aligned(8, 3) || shard_division_is_aligned(6, 2));
+    assert_true(shard_partition_is_aligned(8, 1) && shard_partition_is_aligned(7, 1));
+    assert_true(shard_partition_is_aligned(8, 2) && shard_partition_is_aligned(8, 8));
+    assert_true(shard_partition_is_aligned(5, 3) && shard_partition_is_aligned(7, 4));
+    assert_false(shard_partition_is_aligned(8, 3) || shard_partition_is_aligned(6, 2));
     assert_true(n_aligned > 3 * MOST);
 }
 
@@ -297,7 +297,7 @@ static void check_means(means *m)
     }
 }
 
-static void means_do_not_depend_on_the_division(void **state)
+static void means_do_not_depend_on_the_partition(void **state)
 {
     static const ls_dtype types[][2] = {{LS_F64, LS_F64}, {LS_F32, LS_F16}, {LS_F32, LS_BF16}};
     static means m;
@@ -323,11 +323,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranges_are_contiguous_and_equal_but_for_one_shard),
-        cmocka_unit_test(every_division_gives_the_tree_of_the_definition),
+        cmocka_unit_test(every_partition_gives_the_tree_of_the_definition),
         cmocka_unit_test(pieces_are_the_largest_nodes_of_the_range),
-        cmocka_unit_test(aligned_divisions_need_one_all_reduce),
+        cmocka_unit_test(aligned_partitions_need_one_all_reduce),
         cmocka_unit_test(most_shards_fit_in_a_counter),
-        cmocka_unit_test(means_do_not_depend_on_the_division),
+        cmocka_unit_test(means_do_not_depend_on_the_partition),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,7 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "launch/agent/agent_view.h"
+#include "launch/agent/agent_status.h"
 
 static void must(bool is_true)
 {

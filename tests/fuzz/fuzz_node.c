@@ -230,7 +230,7 @@ static void try_small_ones(const frame *f)
     try_standby(f);
     try_take_over(f);
     if (node_read_exit(f, &left) == LS_OK)
-        must(left.local_rank >= 0 && left.pid >= 0 && left.stage <= PMI_LEFT);
+        must(left.local_rank >= 0 && left.pid >= 0 && left.state <= PMI_LEFT);
     must((node_read_barrier(f, &barrier) == LS_OK) == (f->bytes == 8));
     if (node_read_mpi(f, &mpi) == LS_OK)
         must(f->bytes == 9);

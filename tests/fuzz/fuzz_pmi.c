@@ -135,7 +135,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const pmi_rank *a = &whole.p->ranks[i];
         const pmi_rank *b = &cut.p->ranks[i];
         must(text_equal(text_str(&whole.received[i]), text_str(&cut.received[i])));
-        must(a->stage == b->stage && a->fault == b->fault && a->has_aborted == b->has_aborted &&
+        must(a->state == b->state && a->fault == b->fault && a->has_aborted == b->has_aborted &&
              a->key_bytes == b->key_bytes && text_equal(a->text, b->text));
         text_free(&whole.received[i]);
         text_free(&cut.received[i]);

@@ -26,11 +26,11 @@ static void check_report(const char *key, const char *text)
 
     if (!seat_read_report(key, text, &first))
         return;
-    must(first.member >= 0 && first.view >= 0 && (first.is_ready || first.number > 0));
+    must(first.member >= 0 && first.roster >= 0 && (first.is_ready || first.number > 0));
     seat_write_report(&first, key_again, text_again);
     must(seat_read_report(key_again, text_again, &second));
     must(first.member == second.member && first.is_ready == second.is_ready &&
-         first.is_check == second.is_check && first.view == second.view &&
+         first.is_check == second.is_check && first.roster == second.roster &&
          first.number == second.number && first.has_state == second.has_state);
 }
 
@@ -48,7 +48,7 @@ static void check_answer(const char *text)
     }
     must(first.rank >= 0 && first.rank < first.size && first.port >= 0 && first.port <= 65535);
     must(seat_read_answer(seat_write_answer(&first, again), &second) == LS_OK);
-    must(first.view == second.view && first.rank == second.rank && first.size == second.size &&
+    must(first.roster == second.roster && first.rank == second.rank && first.size == second.size &&
          first.generation == second.generation && first.port == second.port &&
          strcmp(first.unix_url, second.unix_url) == 0);
 }

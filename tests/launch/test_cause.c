@@ -91,7 +91,7 @@ static void lines_in_view_are_not_printed_again(void **state)
     job_expect_code(j, 4);
     job_expect(j, job_printed(j, 1, "rank 1| bad\n"));
     job_expect(j, !job_printed(j, 1, "last lines"));
-    // On one terminal stdout is in view too.
+    // On one terminal stdout is in roster too.
     j = job_start(JOB_LIST("sh", "-c", "exec " JOB_TOOL " run sh -c 'echo bad; exit 4' 2>&1"),
                   NULL);
     job_expect_code(j, 4);

@@ -97,7 +97,7 @@ typedef struct crowd {
     net_address at;
     net_key key;
     ls_store *stores[MANY + 1]; /* by member; the last one comes in the place of the victim */
-    int64_t view;               /* of the question */
+    int64_t roster;             /* of the question */
     uint64_t number;
     seat_answer answers[MANY + 1];
     int64_t answered_ms;
@@ -129,11 +129,11 @@ static void ask_many(void *arg)
     for (int i = MANY; i >= 0; i--) { // the new one first: it is why the others ask
         const bool is_new = i == MANY;
         const seat_report r = {.member = i,
-                               .view = is_new ? 0 : c->view,
+                               .roster = is_new ? 0 : c->roster,
                                .number = is_new ? 1 : c->number,
                                .has_state = !is_new};
 
-        if (i == VICTIM || (is_new && c->view == 0))
+        if (i == VICTIM || (is_new && c->roster == 0))
             continue;
         seat_write_report(&r, key, text);
         assert_ok(ls_store_set(c->stores[i], key, text, strlen(text)));
@@ -141,7 +141,7 @@ static void ask_many(void *arg)
     for (int i = 0; i <= MANY; i++) {
         void *answer;
 
-        if (i == VICTIM || (i == MANY && c->view == 0))
+        if (i == VICTIM || (i == MANY && c->roster == 0))
             continue;
         seat_answer_key(key, i, i == MANY ? 1 : c->number);
         assert_ok(ls_store_get(c->stores[i], key, SOON, &answer, NULL));
@@ -196,7 +196,7 @@ static void two_hundred_ranks_get_their_places(void **state)
     assert_int_equal(c->answers[VICTIM + 1].rank, VICTIM);
 
     began_ms = ls_now_ms();
-    c->view = 1;
+    c->roster = 1;
     c->number = 2;
     run_crowd(s, c, ask_many);
     print_message("%d ranks, one of them new, have places after %d ms\n", MANY,

@@ -31,11 +31,11 @@ static void say_keys(fake *a, uint32_t generation, const void *bytes, size_t n)
     send_body(a, NODE_MPI_KEYS, &w);
 }
 
-static void say_left_in(fake *a, int local_rank, pmi_stage stage)
+static void say_left_in(fake *a, int local_rank, pmi_state state)
 {
     wire_writer w = {0};
 
-    node_write_exit(&w, &(node_exit){1, local_rank, 4711, stage});
+    node_write_exit(&w, &(node_exit){1, local_rank, 4711, state});
     send_body(a, NODE_RANK_EXITED, &w);
 }
 

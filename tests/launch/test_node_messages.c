@@ -647,7 +647,7 @@ static void exit_of_a_rank_arrives_unchanged(void **state)
     const node_exit left = {.generation = UINT32_MAX,
                             .local_rank = RDZV_LOCAL_MAX - 1,
                             .pid = INT32_MAX,
-                            .stage = PMI_LEFT};
+                            .state = PMI_LEFT};
     wire_writer w = {0};
     node_exit got;
     frame f;
@@ -667,7 +667,7 @@ static void exit_of_a_rank_arrives_unchanged(void **state)
     f = frame_of(&w);
     assert_status(read_left(&f), LS_EPROTO);
     wire_writer_reset(&w);
-    node_write_exit(&w, &(node_exit){.stage = (pmi_stage)(PMI_LEFT + 1)});
+    node_write_exit(&w, &(node_exit){.state = (pmi_state)(PMI_LEFT + 1)});
     f = frame_of(&w);
     assert_status(read_left(&f), LS_EPROTO);
     wire_writer_free(&w);

@@ -55,10 +55,10 @@ static void client_gets_all_replies_of_a_session(void **state)
     pmi *p = make(2);
 
     LS_UNUSED(state);
-    assert_int_equal(p->ranks[0].stage, PMI_SILENT);
+    assert_int_equal(p->ranks[0].state, PMI_SILENT);
     expect(p, 0, "cmd=init pmi_version=1 pmi_subversion=1\n",
            "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
-    assert_int_equal(p->ranks[0].stage, PMI_JOINED);
+    assert_int_equal(p->ranks[0].state, PMI_JOINED);
     expect(p, 0, "cmd=get_maxes\n",
            "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024\n");
     expect(p, 0, "cmd=get_appnum\n", "cmd=appnum rc=0 appnum=0\n");
@@ -73,7 +73,7 @@ static void client_gets_all_replies_of_a_session(void **state)
     assert_int_equal(p->n_passed, 1);
     expect(p, 1, "cmd=get kvsname=" JOB " key=card\n", "cmd=get_result rc=0 value=here\n");
     expect(p, 1, "cmd=finalize\n", "cmd=finalize_ack rc=0\n");
-    assert_int_equal(p->ranks[1].stage, PMI_LEFT);
+    assert_int_equal(p->ranks[1].state, PMI_LEFT);
     pmi_destroy(p);
 }
 
@@ -184,14 +184,14 @@ static void abort_has_code_and_message(void **state)
     }
 }
 
-static void expect_fault(pmi_stage stage, const char *bytes, size_t n, const char *fault)
+static void expect_fault(pmi_state state, const char *bytes, size_t n, const char *fault)
 {
     pmi *p = make(2);
 
     send_bytes(p, 0, bytes, n);
     assert_non_null(p->ranks[0].fault);
     assert_string_equal(p->ranks[0].fault, fault);
-    assert_int_equal(p->ranks[0].stage, stage);
+    assert_int_equal(p->ranks[0].state, state);
     assert_string_equal(send(p, 0, "cmd=get_appnum\n"), "");
     pmi_destroy(p);
 }

@@ -189,7 +189,7 @@ static void a_node_lost_before_the_start_is_waited_for(void **state)
     close_head(&h);
 }
 
-static void nodes_lost_before_the_start_together_cost_one_view(void **state)
+static void nodes_lost_before_the_start_together_cost_one_roster(void **state)
 {
     const rdzv_options opt = {.min_nodes = 1, .max_nodes = 4, .last_call_ms = -1};
     uint32_t before;
@@ -199,7 +199,7 @@ static void nodes_lost_before_the_start_together_cost_one_view(void **state)
     open_head(&h, &opt);
     for (uint64_t i = 1; i <= 4; i++)
         arrive(&h, i, -1, NODE(0));
-    ready(&h, 1); // a view of one, and now of all
+    ready(&h, 1); // a roster of one, and now of all
     before = generation(&h);
     gone(&h, 2, NULL);
     h.now += 100;
@@ -507,7 +507,7 @@ int main(void)
         cmocka_unit_test(many_missing_nodes_are_counted),
         cmocka_unit_test(at_the_join_timeout_min_nodes_are_enough),
         cmocka_unit_test(a_node_lost_before_the_start_is_waited_for),
-        cmocka_unit_test(nodes_lost_before_the_start_together_cost_one_view),
+        cmocka_unit_test(nodes_lost_before_the_start_together_cost_one_roster),
         cmocka_unit_test(a_node_that_does_not_get_ready_is_given_up),
         cmocka_unit_test(new_nodes_before_the_start_cost_nothing),
         cmocka_unit_test(a_node_that_cannot_start_fails_the_job),

@@ -103,13 +103,13 @@ typedef struct sim {
 
     /* What the head.s actions have announced. */
     uint32_t generation;
-    int view_nodes;
+    int status_nodes;
     bool started;
     int n_restarts;
     bool ended;
     int exit_code;
     char end_text[RDZV_TEXT_BYTES];
-    bool has_cause; /* the oracle's: the first failure that the head received in this view */
+    bool has_cause; /* the oracle's: the first failure that the head received in this roster */
     bool cause_crash;
     int64_t cause_ms;
     char cause_text[64];
@@ -121,7 +121,7 @@ static sim world;
 
 /* What all schedules together have met: a simulator that meets nothing proves nothing. */
 static struct {
-    int views;
+    int rosters;
     int starts;
     int restarts;
     int free_restarts;
@@ -137,8 +137,8 @@ static struct {
 } met;
 
 static sim_node nodes[NODES_MAX];
-/* Of the view, by node. */
-static uint64_t view_conn[NODES_MAX];
+/* Of the roster, by node. */
+static uint64_t status_conn[NODES_MAX];
 static unsigned char is_ready[NODES_MAX];
 static unsigned char has_ended[NODES_MAX];
 static bool is_given_up; /* a node of it, before it started */
@@ -442,16 +442,16 @@ static int node_of(uint64_t conn, const sim *s)
     return -1;
 }
 
-/* The node number that a connection has in the view, by its welcome. */
+/* The node number that a connection has in the roster, by its welcome. */
 static int place_of(const sim *s, uint64_t conn)
 {
-    for (int i = 0; i < s->view_nodes; i++)
-        if (view_conn[i] == conn)
+    for (int i = 0; i < s->status_nodes; i++)
+        if (status_conn[i] == conn)
             return i;
     return -1;
 }
 
-/* A whole view in one step: each number once, ranks without a gap, one world for all. */
+/* A whole roster in one step: each number once, ranks without a gap, one world for all. */
 static void check_view(sim *s, const rdzv_result *r)
 {
     static unsigned char seen[NODES_MAX];
@@ -484,14 +484,14 @@ static void check_view(sim *s, const rdzv_result *r)
     CHECK(s, n == first->n_nodes && ranks == first->world_size);
     CHECK(s, n >= s->opt.min_nodes && n <= s->opt.max_nodes);
     CHECK(s, first->generation > s->generation);
-    for (int i = 0; s->started && i < s->view_nodes; i++)
-        CHECK(s, has_ended[i]); // of the view before
+    for (int i = 0; s->started && i < s->status_nodes; i++)
+        CHECK(s, has_ended[i]); // of the roster before
     CHECK(s, rdzv_places(s->m, &n_places)[0].generation == first->generation && n_places == n);
-    met.views++;
+    met.rosters++;
     s->generation = first->generation;
-    s->view_nodes = n;
+    s->status_nodes = n;
     for (int i = 0; i < n; i++)
-        view_conn[i] = rdzv_places(s->m, &n_places)[i].conn;
+        status_conn[i] = rdzv_places(s->m, &n_places)[i].conn;
     s->started = false;
     is_given_up = false;
     memset(is_ready, 0, sizeof(is_ready));
@@ -512,7 +512,7 @@ static void check_start(sim *s, const rdzv_result *r)
     }
     if (n == 0)
         return;
-    CHECK(s, n == s->view_nodes && !s->started);
+    CHECK(s, n == s->status_nodes && !s->started);
     met.starts++;
     s->started = true;
     s->has_cause = false;
@@ -527,7 +527,7 @@ static void check_restart(sim *s, const rdzv_action *a)
     CHECK(s, s->n_restarts <= s->opt.max_restarts);
 }
 
-/* The first failure of the view, as this test has seen it, is what the job ends with. */
+/* The first failure of the roster, as this test has seen it, is what the job ends with. */
 static void check_finish(sim *s, const rdzv_action *a)
 {
     CHECK(s, !s->ended);
@@ -894,7 +894,7 @@ static void any_schedule_keeps_the_promises(void **state)
     print_message(
         "met: %d views, %d starts, %d restarts, %d free ones, %d good ends, %d failed, %d stopped, "
         "%d too late, %d rejected, %d spares, %d kills, %d left, %d needed\n",
-        met.views, met.starts, met.restarts, met.free_restarts, met.good_ends, met.failed_ends,
+        met.rosters, met.starts, met.restarts, met.free_restarts, met.good_ends, met.failed_ends,
         met.stopped_ends, met.late_ends, met.rejects, met.spares, met.kills, met.leaves,
         met.needed);
     assert_true(met.restarts > 100 && met.free_restarts > 100 && met.late_ends > 10);

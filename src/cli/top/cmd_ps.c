@@ -14,7 +14,7 @@ typedef struct ps {
     json_writer w;
 } ps;
 
-static void add_json(ps *p, const job_view *v)
+static void add_json(ps *p, const job_status *v)
 {
     json_open(&p->w, NULL, '{');
     json_put_int(&p->w, "pid", v->pid);
@@ -28,7 +28,7 @@ static void add_json(ps *p, const job_view *v)
     json_close(&p->w, '}');
 }
 
-static void add_job(void *arg, const job_view *v)
+static void add_job(void *arg, const job_status *v)
 {
     ps *p = arg;
     char age[32];

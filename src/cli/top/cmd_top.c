@@ -30,7 +30,7 @@ typedef struct top_flags {
 
 static ls_status append_ranks(const top_times *t, top_key key, text_buf *out)
 {
-    top_place *order;
+    top_entry *order;
 
     LS_TRY(LS_NEW(&order, (size_t)t->now->n_ranks + 1, "for the table of ranks"));
     top_columns(t->now, out);
@@ -49,7 +49,8 @@ static ls_status append_pairs(const top_times *t, text_buf *out)
     top_pair *pairs;
     int n;
 
-    LS_TRY(LS_NEW(&pairs, VIEW_SOURCES * ((size_t)t->now->n_ranks + 1), "for the table of pairs"));
+    LS_TRY(
+        LS_NEW(&pairs, STATUS_SOURCES * ((size_t)t->now->n_ranks + 1), "for the table of pairs"));
     n = top_pairs(t, pairs);
     top_pair_columns(out);
     text_append(out, "\n");
@@ -63,14 +64,14 @@ static ls_status append_pairs(const top_times *t, text_buf *out)
     return LS_OK;
 }
 
-static ls_status append_view(const job_view *v, const top_flags *f, top_key key, text_buf *out)
+static ls_status append_status(const job_status *v, const top_flags *f, top_key key, text_buf *out)
 {
     const top_times t = {.now = v};
     json_writer w;
 
     json_begin(&w, out);
     if (f->json) {
-        view_write(v, &w);
+        job_status_write(v, &w);
         return LS_OK;
     }
     top_head(v, out);
@@ -79,10 +80,10 @@ static ls_status append_view(const job_view *v, const top_flags *f, top_key key,
     return LS_OK;
 }
 
-static ls_status print_view(const job_view *v, const top_flags *f, top_key key)
+static ls_status print_status(const job_status *v, const top_flags *f, top_key key)
 {
     text_buf text = {0};
-    ls_status st = append_view(v, f, key, &text);
+    ls_status st = append_status(v, f, key, &text);
 
     if (st == LS_OK)
         st = text_status(&text);
@@ -92,16 +93,16 @@ static ls_status print_view(const job_view *v, const top_flags *f, top_key key)
     return st;
 }
 
-static ls_status show_once(view_client *c, const top_flags *f, top_key key)
+static ls_status show_once(status_client *c, const top_flags *f, top_key key)
 {
-    job_view *v;
+    job_status *v;
     ls_status st;
 
-    LS_TRY(LS_NEW(&v, 1, "for the view of a job"));
-    st = view_client_ask(c, -1, ls_deadline_ms(TOP_ANSWER_MS), v);
+    LS_TRY(LS_NEW(&v, 1, "for the status of a job"));
+    st = status_client_ask(c, -1, ls_deadline_ms(TOP_ANSWER_MS), v);
     if (st == LS_OK)
-        st = print_view(v, f, key);
-    view_free(v);
+        st = print_status(v, f, key);
+    job_status_free(v);
     ls_free(v);
     return st;
 }
@@ -166,7 +167,7 @@ static ls_status exec_ssh(const top_flags *f, const char *name)
 
 static ls_status top(const top_flags *f, const char *name)
 {
-    view_client *c;
+    status_client *c;
     top_key key;
     ls_status st;
 
@@ -178,7 +179,7 @@ static ls_status top(const top_flags *f, const char *name)
     LS_TRY(top_connect(name, &c));
     st = f->once ? show_once(c, f, key)
                  : top_screen(c, ls_duration_of_s(f->interval_s), key, f->pairs);
-    view_client_close(c);
+    status_client_close(c);
     if (st == LS_EPEER && !f->once) {
         print_out("the job has ended\n");
         return LS_OK;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * top.h - the parts of lockstep top and lockstep ps: jobs of this user (top_jobs.c), the table of a
- * job's ranks as text (top_table.c, pure), the live view (top_screen.c).
+ * job's ranks as text (top_table.c, pure), the live table (top_screen.c).
  */
 #ifndef LS_CLI_TOP_TOP_H
 #define LS_CLI_TOP_TOP_H
 
-#include "launch/status/view.h"
-#include "launch/status/view_client.h"
+#include "launch/status/job_status.h"
+#include "launch/status/status_client.h"
 
 enum { TOP_ANSWER_MS = 5000 };
 
@@ -15,12 +15,12 @@ enum { TOP_ANSWER_MS = 5000 };
 
 /* Asks every job of this user, and calls `found` for each that answers; a job that ends meanwhile
  * is left out. */
-LS_MUST_USE ls_status top_each_job(void (*found)(void *arg, const job_view *v), void *arg);
+LS_MUST_USE ls_status top_each_job(void (*found)(void *arg, const job_status *v), void *arg);
 
 /* Connects to the job that `name` means: the pid of `lockstep run`, the name of --rdzv-id, or the
  * beginning of the agent's name. NULL: the only job. LS_ENOTFOUND, LS_EINVAL (several match) list
  * the jobs. */
-LS_MUST_USE ls_status top_connect(const char *name, view_client **out);
+LS_MUST_USE ls_status top_connect(const char *name, status_client **out);
 
 /* --- top_table.c --- */
 
@@ -39,26 +39,26 @@ LS_MUST_USE ls_status top_key_parse(const char *text, top_key *out);
 
 /* The same ranks at an earlier time, from which the rates follow; NULL: rates since the start. */
 typedef struct top_times {
-    const job_view *before;
-    const job_view *now;
+    const job_status *before;
+    const job_status *now;
 } top_times;
 
 /* Printable text in a column of so many characters, cut between two of them. */
 void top_column(const char *text, int width, text_buf *out);
 
 /* A line of the table. */
-typedef struct top_place {
+typedef struct top_entry {
     double value; /* of the key */
     int index;    /* in now->ranks */
-} top_place;
+} top_entry;
 
 /* order: now->n_ranks of them */
-void top_sort(const top_times *t, top_key key, top_place *order);
-void top_head(const job_view *v, text_buf *out);        /* two lines about the job */
-void top_columns(const job_view *v, text_buf *out);     /* the line above the ranks */
+void top_sort(const top_times *t, top_key key, top_entry *order);
+void top_head(const job_status *v, text_buf *out);      /* two lines about the job */
+void top_columns(const job_status *v, text_buf *out);   /* the line above the ranks */
 void top_row(const top_times *t, int i, text_buf *out); /* the rank now->ranks[i] */
 
-/* Bytes from one rank to another: of each receiver the VIEW_SOURCES ranks that sent most. */
+/* Bytes from one rank to another: of each receiver the STATUS_SOURCES ranks that sent most. */
 typedef struct top_pair {
     int from;
     int to;
@@ -66,7 +66,7 @@ typedef struct top_pair {
     double bytes_per_s;
 } top_pair;
 
-/* The pair with the highest rate first. pairs: now->n_ranks * VIEW_SOURCES of them; returns how
+/* The pair with the highest rate first. pairs: now->n_ranks * STATUS_SOURCES of them; returns how
  * many there are. */
 int top_pairs(const top_times *t, top_pair *pairs);
 void top_pair_columns(text_buf *out);
@@ -75,13 +75,13 @@ void top_pair_row(const top_pair *p, text_buf *out);
 extern const char top_no_pairs[];
 
 /* The last warning of the job or of a rank; nothing if there is none. */
-void top_warning(const job_view *v, text_buf *out);
-void top_operation(const view_operation *o, text_buf *out);
+void top_warning(const job_status *v, text_buf *out);
+void top_operation(const status_operation *o, text_buf *out);
 
 /* --- top_screen.c --- */
 
-/* The live view, until the user or the job ends it. LS_EUNSUPPORTED: built without ncursesw. */
-LS_MUST_USE ls_status top_screen(view_client *c, int64_t interval_ms, top_key key,
+/* The live table, until the user or the job ends it. LS_EUNSUPPORTED: built without ncursesw. */
+LS_MUST_USE ls_status top_screen(status_client *c, int64_t interval_ms, top_key key,
                                  bool shows_pairs);
 
 #endif

@@ -8,53 +8,53 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The view of one agent, by its name. */
-static ls_status ask(const char *agent, view_client **client, job_view *out)
+/* The status of one agent, by its name. */
+static ls_status ask(const char *agent, status_client **client, job_status *out)
 {
     ls_status st;
 
-    LS_TRY(view_client_open(agent, client));
-    st = view_client_ask(*client, -1, ls_deadline_ms(TOP_ANSWER_MS), out);
+    LS_TRY(status_client_open(agent, client));
+    st = status_client_ask(*client, -1, ls_deadline_ms(TOP_ANSWER_MS), out);
     if (st != LS_OK) {
-        view_client_close(*client);
+        status_client_close(*client);
         *client = NULL;
     }
     return st;
 }
 
-typedef char agent_name[VIEW_NAME];
+typedef char agent_name[STATUS_NAME];
 
 static ls_status list(agent_name **names, int *n)
 {
     ls_status st;
 
-    LS_TRY(LS_NEW(names, VIEW_JOBS_MAX, "for the list of jobs"));
-    st = view_list(*names, n);
+    LS_TRY(LS_NEW(names, STATUS_JOBS_MAX, "for the list of jobs"));
+    st = status_list(*names, n);
     if (st != LS_OK)
         ls_free(*names);
     return st;
 }
 
-ls_status top_each_job(void (*found)(void *arg, const job_view *v), void *arg)
+ls_status top_each_job(void (*found)(void *arg, const job_status *v), void *arg)
 {
     agent_name *names;
-    job_view *view = ls_calloc(1, sizeof(*view));
+    job_status *status = ls_calloc(1, sizeof(*status));
     int n;
 
-    if (view == NULL || list(&names, &n) != LS_OK) {
-        ls_free(view);
+    if (status == NULL || list(&names, &n) != LS_OK) {
+        ls_free(status);
         return ls_fail(LS_ESYSTEM, "cannot list the jobs: %s", ls_last_error());
     }
     for (int i = 0; i < n; i++) {
-        view_client *client;
+        status_client *client;
 
-        if (ask(names[i], &client, view) != LS_OK)
+        if (ask(names[i], &client, status) != LS_OK)
             continue;
-        found(arg, view);
-        view_free(view);
-        view_client_close(client);
+        found(arg, status);
+        job_status_free(status);
+        status_client_close(client);
     }
-    ls_free(view);
+    ls_free(status);
     ls_free(names);
     return LS_OK;
 }
@@ -67,7 +67,7 @@ typedef struct search {
     int n_jobs;
 } search;
 
-static bool matches(const search *s, const job_view *v)
+static bool matches(const search *s, const job_status *v)
 {
     char pid[16];
 
@@ -78,7 +78,7 @@ static bool matches(const search *s, const job_view *v)
            (strlen(s->name) >= 4 && text_starts(v->agent, s->name));
 }
 
-static void look_at(void *arg, const job_view *v)
+static void look_at(void *arg, const job_status *v)
 {
     search *s = arg;
 
@@ -105,13 +105,13 @@ static ls_status explain(const search *s)
                    text_str(&s->jobs));
 }
 
-ls_status top_connect(const char *name, view_client **out)
+ls_status top_connect(const char *name, status_client **out)
 {
     search s = {.name = name};
     ls_status st = top_each_job(look_at, &s);
 
     if (st == LS_OK)
-        st = s.n_matches == 1 ? view_client_open(s.match, out) : explain(&s);
+        st = s.n_matches == 1 ? status_client_open(s.match, out) : explain(&s);
     text_free(&s.jobs);
     return st;
 }

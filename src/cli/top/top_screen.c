@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * top_screen.c - the live view of lockstep top on a terminal, by ncursesw: the only file that
+ * top_screen.c - the live table of lockstep top on a terminal, by ncursesw: the only file that
  * includes it. Lines that do not fit are cut, at any size of the terminal.
  */
 #include "cli/top/top.h"
@@ -17,13 +17,13 @@
 typedef enum screen_body { SHOWS_RANKS, SHOWS_OPERATIONS, SHOWS_PAIRS, SHOWS_HELP } screen_body;
 
 typedef struct screen {
-    view_client *client;
+    status_client *client;
     SCREEN *terminal;
     int64_t interval_ms;
     top_key key;
-    job_view *now;
-    job_view *before;
-    top_place *order;
+    job_status *now;
+    job_status *before;
+    top_entry *order;
     top_pair *pairs;
     int selected; /* position in the table */
     int first;    /* position of the first row on the screen */
@@ -97,7 +97,7 @@ static void put_ranks(screen *s, int y)
 
 static void put_operations(const screen *s, int y)
 {
-    const job_view *v = s->now;
+    const job_status *v = s->now;
     const int n_rows = LINES - y - FOOT_LINES;
 
     for (int i = v->n_operations > n_rows ? v->n_operations - n_rows : 0; i < v->n_operations;
@@ -184,20 +184,20 @@ static void draw(screen *s)
     (void)refresh();
 }
 
-/* A new view; the last one becomes `before`. */
+/* A new status; the last one becomes `before`. */
 static ls_status update(screen *s)
 {
     const int rank = s->body == SHOWS_OPERATIONS ? chosen_rank(s) : -1;
-    job_view *old = s->before;
+    job_status *old = s->before;
     size_t n;
 
-    view_free(old);
+    job_status_free(old);
     s->before = s->now;
     s->now = old;
-    LS_TRY(view_client_ask(s->client, rank, ls_deadline_ms(TOP_ANSWER_MS), s->now));
+    LS_TRY(status_client_ask(s->client, rank, ls_deadline_ms(TOP_ANSWER_MS), s->now));
     n = (size_t)s->now->n_ranks + 1;
     LS_TRY(LS_RESIZE(&s->order, n, "for the table of ranks"));
-    return LS_RESIZE(&s->pairs, n * VIEW_SOURCES, "for the table of ranks");
+    return LS_RESIZE(&s->pairs, n * STATUS_SOURCES, "for the table of ranks");
 }
 
 static void sort(screen *s)
@@ -215,7 +215,7 @@ static void toggle(screen *s, screen_body body)
     s->body = s->body == body ? SHOWS_RANKS : body;
 }
 
-/* False: quit. *is_stale: a new view is needed. */
+/* False: quit. *is_stale: a new status is needed. */
 static bool handle_key(screen *s, int key, bool *is_stale)
 {
     switch (key) {
@@ -277,7 +277,7 @@ static ls_status show(screen *s)
     return LS_OK;
 }
 
-ls_status top_screen(view_client *c, int64_t interval_ms, top_key key, bool shows_pairs)
+ls_status top_screen(status_client *c, int64_t interval_ms, top_key key, bool shows_pairs)
 {
     screen s = {.client = c,
                 .interval_ms = interval_ms,
@@ -291,7 +291,7 @@ ls_status top_screen(view_client *c, int64_t interval_ms, top_key key, bool show
     if (s.now == NULL || s.before == NULL) {
         ls_free(s.now);
         ls_free(s.before);
-        return ls_fail(LS_ENOMEM, "no memory for the view of a job");
+        return ls_fail(LS_ENOMEM, "no memory for the status of a job");
     }
     s.terminal = newterm(NULL, stdout, stdin);
     if (s.terminal == NULL) {
@@ -306,8 +306,8 @@ ls_status top_screen(view_client *c, int64_t interval_ms, top_key key, bool show
         (void)endwin();
         delscreen(s.terminal);
     }
-    view_free(s.now);
-    view_free(s.before);
+    job_status_free(s.now);
+    job_status_free(s.before);
     ls_free(s.now);
     ls_free(s.before);
     ls_free(s.order);
@@ -317,7 +317,7 @@ ls_status top_screen(view_client *c, int64_t interval_ms, top_key key, bool show
 
 #else
 
-ls_status top_screen(view_client *c, int64_t interval_ms, top_key key, bool shows_pairs)
+ls_status top_screen(status_client *c, int64_t interval_ms, top_key key, bool shows_pairs)
 {
     LS_UNUSED(c);
     LS_UNUSED(interval_ms);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * top_table.c - a job's view as lines of text, and the rates between two views. Pure. Called by
+ * top_table.c - a job's status as lines of text, and the rates between two states. Pure. Called by
  * cmd_top.c and top_screen.c.
  */
 #include "cli/top/top.h"
@@ -28,19 +28,19 @@ ls_status top_key_parse(const char *text, top_key *out)
 /* --- rates --- */
 
 typedef struct rates {
-    double share[VIEW_PHASES]; /* of the time of training */
+    double share[STATUS_PHASES]; /* of the time of training */
     double step_s;
     double samples_per_s;
 } rates;
 
-/* The same process at the earlier time; NULL: unknown. Mostly it has the same place in both views,
+/* The same process at the earlier time; NULL: unknown. Mostly it has the same place in both states,
  * as agents sort them. */
-static const view_rank *find_before(const top_times *t, const view_rank *now)
+static const status_rank *find_before(const top_times *t, const status_rank *now)
 {
     const int place = (int)(now - t->now->ranks);
 
     for (int i = 0; t->before != NULL && i < t->before->n_ranks; i++) {
-        const view_rank *r = &t->before->ranks[(place + i) % t->before->n_ranks];
+        const status_rank *r = &t->before->ranks[(place + i) % t->before->n_ranks];
 
         if (r->rank == now->rank)
             return r->pid == now->pid ? r : NULL;
@@ -49,9 +49,9 @@ static const view_rank *find_before(const top_times *t, const view_rank *now)
 }
 
 /* The same, NULL also if it trains anew since. */
-static const view_rank *find_progress_before(const top_times *t, const view_rank *now)
+static const status_rank *find_progress_before(const top_times *t, const status_rank *now)
 {
-    const view_rank *r = find_before(t, now);
+    const status_rank *r = find_before(t, now);
 
     return r != NULL && r->has_progress && r->step <= now->step ? r : NULL;
 }
@@ -60,27 +60,27 @@ static double sum(const double *seconds)
 {
     double s = 0;
 
-    for (int i = 0; i < VIEW_PHASES; i++)
+    for (int i = 0; i < STATUS_PHASES; i++)
         s += seconds[i];
     return s;
 }
 
 /* Since `before`; since the start if no step has ended since then. */
-static rates rates_of(const top_times *t, const view_rank *now)
+static rates rates_of(const top_times *t, const status_rank *now)
 {
-    const view_rank *before = find_progress_before(t, now);
+    const status_rank *before = find_progress_before(t, now);
     const double wall_s = before != NULL ? t->now->age_s - t->before->age_s : 0;
-    double seconds[VIEW_PHASES];
+    double seconds[STATUS_PHASES];
     double steps = 0;
     rates r = {.step_s = now->step_s};
 
     memcpy(seconds, now->seconds, sizeof(seconds));
     if (before != NULL && before->step < now->step) {
         steps = (double)(now->step - before->step);
-        for (int i = 0; i < VIEW_PHASES; i++)
+        for (int i = 0; i < STATUS_PHASES; i++)
             seconds[i] -= before->seconds[i];
     }
-    for (int i = 0; i < VIEW_PHASES; i++)
+    for (int i = 0; i < STATUS_PHASES; i++)
         r.share[i] = sum(seconds) > 0 ? seconds[i] / sum(seconds) : 0;
     if (steps > 0)
         r.step_s = sum(seconds) / steps;
@@ -91,7 +91,7 @@ static rates rates_of(const top_times *t, const view_rank *now)
     return r;
 }
 
-static double key_value(const top_times *t, const view_rank *r, top_key key)
+static double key_value(const top_times *t, const status_rank *r, top_key key)
 {
     const rates rate = rates_of(t, r);
 
@@ -111,25 +111,25 @@ static double key_value(const top_times *t, const view_rank *r, top_key key)
     }
 }
 
-/* The greatest value first; equal ones in the order of the view. */
-static int compare_places(const void *a, const void *b)
+/* The greatest value first; equal ones in the order of the status. */
+static int compare_entries(const void *a, const void *b)
 {
-    const top_place *x = a;
-    const top_place *y = b;
+    const top_entry *x = a;
+    const top_entry *y = b;
 
     if (x->value != y->value)
         return x->value < y->value ? 1 : -1;
     return (x->index > y->index) - (x->index < y->index);
 }
 
-void top_sort(const top_times *t, top_key key, top_place *order)
+void top_sort(const top_times *t, top_key key, top_entry *order)
 {
     const int n = t->now->n_ranks;
 
     for (int i = 0; i < n; i++)
-        order[i] = (top_place){.value = key_value(t, &t->now->ranks[i], key), .index = i};
+        order[i] = (top_entry){.value = key_value(t, &t->now->ranks[i], key), .index = i};
     if (n > 1)
-        qsort(order, (size_t)n, sizeof(*order), compare_places);
+        qsort(order, (size_t)n, sizeof(*order), compare_entries);
 }
 
 /* --- lines --- */
@@ -144,9 +144,9 @@ void top_column(const char *text, int width, text_buf *out)
     }
 }
 
-static const view_rank *slowest_progress(const job_view *v)
+static const status_rank *slowest_progress(const job_status *v)
 {
-    const view_rank *found = NULL;
+    const status_rank *found = NULL;
 
     for (int i = 0; i < v->n_ranks; i++)
         if (v->ranks[i].has_progress && (found == NULL || v->ranks[i].step < found->step))
@@ -154,9 +154,9 @@ static const view_rank *slowest_progress(const job_view *v)
     return found;
 }
 
-void top_head(const job_view *v, text_buf *out)
+void top_head(const job_status *v, text_buf *out)
 {
-    const view_rank *r = slowest_progress(v);
+    const status_rank *r = slowest_progress(v);
     char age[32];
     int n_late = 0;
 
@@ -185,7 +185,7 @@ void top_head(const job_view *v, text_buf *out)
     text_append(out, "%s\n", v->command);
 }
 
-static bool has_device(const job_view *v)
+static bool has_device(const job_status *v)
 {
     for (int i = 0; i < v->n_ranks; i++)
         if (v->ranks[i].device_bytes > 0)
@@ -193,14 +193,14 @@ static bool has_device(const job_view *v)
     return false;
 }
 
-void top_columns(const job_view *v, text_buf *out)
+void top_columns(const job_status *v, text_buf *out)
 {
     text_append(
         out, "  RANK HOST     STATE       STEP ms/step DATA  FWD  BWD COMM SAMPLES/S    MEMORY%s",
         has_device(v) ? "       GPU" : "");
 }
 
-static void append_rates(const top_times *t, const view_rank *r, text_buf *out)
+static void append_rates(const top_times *t, const status_rank *r, text_buf *out)
 {
     const rates rate = rates_of(t, r);
 
@@ -212,7 +212,7 @@ static void append_rates(const top_times *t, const view_rank *r, text_buf *out)
 
 void top_row(const top_times *t, int i, text_buf *out)
 {
-    const view_rank *r = &t->now->ranks[i];
+    const status_rank *r = &t->now->ranks[i];
     char bytes[32];
 
     text_append(out, "%c %4d ", r->is_late ? '!' : ' ', r->rank);
@@ -232,7 +232,7 @@ void top_row(const top_times *t, int i, text_buf *out)
 
 const char top_no_pairs[] = "no bytes have been received by the native backend";
 
-static double bytes_before(const view_rank *before, int source)
+static double bytes_before(const status_rank *before, int source)
 {
     for (int i = 0; before != NULL && i < before->n_sources; i++)
         if (before->sources[i].rank == source)
@@ -256,8 +256,8 @@ int top_pairs(const top_times *t, top_pair *pairs)
     int n = 0;
 
     for (int i = 0; i < t->now->n_ranks; i++) {
-        const view_rank *r = &t->now->ranks[i];
-        const view_rank *before = find_before(t, r);
+        const status_rank *r = &t->now->ranks[i];
+        const status_rank *before = find_before(t, r);
 
         for (int k = 0; k < r->n_sources; k++) {
             const double bytes = r->sources[k].bytes;
@@ -292,7 +292,7 @@ void top_pair_row(const top_pair *p, text_buf *out)
                 text_bytes(total, sizeof(total), (uint64_t)p->bytes));
 }
 
-void top_warning(const job_view *v, text_buf *out)
+void top_warning(const job_status *v, text_buf *out)
 {
     if (v->warning[0] != '\0') {
         text_append(out, "last warning: %s", v->warning);
@@ -305,7 +305,7 @@ void top_warning(const job_view *v, text_buf *out)
         }
 }
 
-void top_operation(const view_operation *o, text_buf *out)
+void top_operation(const status_operation *o, text_buf *out)
 {
     char bytes[32];
 

@@ -32,7 +32,7 @@ static staging *make_staging(const ls_comm *comm)
     const size_t segment =
         j == NULL || j->boot.segment_bytes == 0 ? SEGMENT_BYTES : j->boot.segment_bytes;
     // one element for each rank, on two sides
-    const size_t least = 2 * (size_t)comm->info.size * sizeof(double) + STAGE_ALIGN;
+    const size_t least = 2 * (size_t)comm->info.size * sizeof(double) + STAGING_ALIGN;
     staging *s = ls_calloc(1, sizeof(*s));
 
     if (s == NULL)
@@ -119,7 +119,7 @@ static size_t elements_of_all(const coll *c, int size)
     const size_t *counts = c->src_counts != NULL ? c->src_counts : c->dst_counts;
 
     return counts == NULL ? c->count
-                          : stage_most_elements(&(coll_side){.n_parts = size, .counts = counts});
+                          : staging_most_elements(&(coll_side){.n_parts = size, .counts = counts});
 }
 
 static bool is_one_piece(const coll *c)
@@ -139,13 +139,13 @@ static ls_status divide(staging *s, staged_op *op, const ls_comm *comm, const co
     if (is_one_piece(c)) {
         op->n_pieces = 1;
         op->piece = SIZE_MAX;
-        return stage_block_take(s, op->owner, c->bytes + STAGE_ALIGN, &op->own);
+        return staging_block_take(s, op->owner, c->bytes + STAGING_ALIGN, &op->own);
     }
-    op->piece = (s->ring_bytes - STAGE_ALIGN) / (size * parts * sides);
+    op->piece = (s->ring_bytes - STAGING_ALIGN) / (size * parts * sides);
     op->n_pieces = all == 0 ? 1 : (all - 1) / op->piece + 1;
-    for (int i = 0; i < STAGE_RING; i++) {
+    for (int i = 0; i < STAGING_RING; i++) {
         if (s->ring[i].owner == NULL)
-            LS_TRY(stage_block_fit(&s->ring[i], op->owner, s->ring_bytes));
+            LS_TRY(staging_block_fit(&s->ring[i], op->owner, s->ring_bytes));
     }
     return LS_OK;
 }
@@ -217,7 +217,7 @@ void staged_detach(ls_work *w)
     w->comm->engine->n_staged--;
     list_remove(&op->node);
     if (op->own != NULL)
-        stage_block_give(s, op->own);
+        staging_block_give(s, op->own);
     op->own = NULL;
     list_append(&s->free_ops, &op->node);
 }
@@ -293,19 +293,19 @@ static bool try_load(staging *s, staged_op *op)
 {
     const coll *c = &op->work->b.op;
     const size_t at = op->n_loaded * op->piece;
-    stage_block *b = stage_block_of(s, op, op->n_loaded);
+    staging_block *b = staging_block_of(s, op, op->n_loaded);
     ls_status st;
 
-    if (op->n_loaded == op->n_pieces || op->n_loaded - op->n_stored == STAGE_RING ||
+    if (op->n_loaded == op->n_pieces || op->n_loaded - op->n_stored == STAGING_RING ||
         (has_data(op) && !try_begin(op)) ||
         !has_happened(op, b->event, "the copies of an earlier operation"))
         return false;
-    st = op->own != NULL ? LS_OK : stage_block_fit(b, op->owner, s->ring_bytes);
+    st = op->own != NULL ? LS_OK : staging_block_fit(b, op->owner, s->ring_bytes);
     if (st == LS_OK && has_data(op)) {
         st = mark_begin(op);
         if (st == LS_OK)
-            st = stage_copy_side(op, &op->src, at, (char *)(uintptr_t)c->src,
-                                 b->memory + stage_places_of(op, at).src, ACCEL_TO_HOST);
+            st = staging_copy_side(op, &op->src, at, (char *)(uintptr_t)c->src,
+                                   b->memory + staging_places_of(op, at).src, ACCEL_TO_HOST);
         if (st == LS_OK)
             st = accel_event_record(b->event, accel_queue(op->owner, ACCEL_COMMUNICATION));
     }
@@ -325,9 +325,9 @@ static bool try_host(staging *s, staged_op *op)
 
     if (piece == op->n_loaded || op->n_started > op->n_hosted ||
         (has_data(op) &&
-         !has_happened(op, stage_block_of(s, op, piece)->event, "the copy to the host")))
+         !has_happened(op, staging_block_of(s, op, piece)->event, "the copy to the host")))
         return false;
-    stage_describe_piece(s, op, piece);
+    staging_describe_piece(s, op, piece);
     op->host.group = comm->backend;
     op->host.state = NULL;
     op->host.source = -1;
@@ -355,7 +355,7 @@ static bool has_result(const staged_op *op)
 static bool try_store(staging *s, staged_op *op)
 {
     const size_t at = op->n_stored * op->piece;
-    stage_block *b = stage_block_of(s, op, op->n_stored);
+    staging_block *b = staging_block_of(s, op, op->n_stored);
     ls_status st;
 
     if (op->n_stored == op->n_hosted || (has_result(op) && !try_begin(op)))
@@ -363,8 +363,8 @@ static bool try_store(staging *s, staged_op *op)
     if (has_result(op)) {
         st = mark_begin(op);
         if (st == LS_OK)
-            st = stage_copy_side(op, &op->dst, at, op->work->b.op.dst,
-                                 b->memory + stage_places_of(op, at).dst, ACCEL_TO_DEVICE);
+            st = staging_copy_side(op, &op->dst, at, op->work->b.op.dst,
+                                   b->memory + staging_places_of(op, at).dst, ACCEL_TO_DEVICE);
         if (st == LS_OK)
             st = accel_event_record(b->event, accel_queue(op->owner, ACCEL_COMMUNICATION));
         if (st != LS_OK) {
@@ -468,7 +468,7 @@ static bool progress_collectives(staging *s)
         if (!op->is_queued)
             break;
         if (op->own == NULL)
-            s->next = (op->first + op->n_pieces) % STAGE_RING;
+            s->next = (op->first + op->n_pieces) % STAGING_RING;
         move(s, op);
     }
     return moved;
@@ -659,7 +659,7 @@ void staged_abort(ls_comm *comm)
     }
 }
 
-static bool is_block_quiet(const stage_block *b)
+static bool is_block_quiet(const staging_block *b)
 {
     bool done = false;
 
@@ -680,11 +680,11 @@ void staged_forget(ls_comm *comm, const accel *owner)
 
     if (s == NULL)
         return;
-    for (int i = 0; i < STAGE_RING; i++) {
+    for (int i = 0; i < STAGING_RING; i++) {
         if (s->ring[i].owner == owner)
-            stage_block_empty(&s->ring[i]);
+            staging_block_empty(&s->ring[i]);
     }
-    stage_block_forget(s, owner);
+    staging_block_forget(s, owner);
     list_for_each (it, &s->free_ops) {
         forget_event(&list_entry(it, staged_op, node)->start, owner);
         forget_event(&list_entry(it, staged_op, node)->began, owner);
@@ -699,11 +699,11 @@ void staged_close(ls_comm *comm)
     if (s == NULL)
         return;
     comm->staging = NULL;
-    for (int i = 0; i < STAGE_RING; i++) {
+    for (int i = 0; i < STAGING_RING; i++) {
         if (is_block_quiet(&s->ring[i]))
-            stage_block_empty(&s->ring[i]);
+            staging_block_empty(&s->ring[i]);
     }
-    stage_block_forget(s, NULL);
+    staging_block_forget(s, NULL);
     while (!list_empty(&s->free_ops)) {
         staged_op *op = list_entry(s->free_ops.next, staged_op, node);
 

@@ -11,21 +11,21 @@
 
 /* --- blocks --- */
 
-void stage_block_empty(stage_block *b)
+void staging_block_empty(staging_block *b)
 {
     if (b->memory != NULL)
         accel_free_host(b->owner, b->memory);
     accel_event_destroy(b->event);
-    *b = (stage_block){0};
+    *b = (staging_block){0};
 }
 
-ls_status stage_block_fit(stage_block *b, accel *owner, size_t bytes)
+ls_status staging_block_fit(staging_block *b, accel *owner, size_t bytes)
 {
     ls_status st;
 
     if (b->owner == owner && b->bytes >= bytes)
         return LS_OK;
-    stage_block_empty(b);
+    staging_block_empty(b);
     b->memory = accel_alloc_host(owner, bytes);
     if (b->memory == NULL)
         return ls_fail(LS_ENOMEM, "no page-locked memory: %zu bytes for an operation on %s", bytes,
@@ -34,23 +34,23 @@ ls_status stage_block_fit(stage_block *b, accel *owner, size_t bytes)
     b->bytes = bytes;
     st = accel_event_create(owner, false, &b->event);
     if (st != LS_OK)
-        stage_block_empty(b);
+        staging_block_empty(b);
     return st;
 }
 
-static void free_block(stage_block *b)
+static void free_block(staging_block *b)
 {
-    stage_block_empty(b);
+    staging_block_empty(b);
     ls_free(b);
 }
 
-ls_status stage_block_take(staging *s, accel *owner, size_t bytes, stage_block **out)
+ls_status staging_block_take(staging *s, accel *owner, size_t bytes, staging_block **out)
 {
-    stage_block *b = NULL;
+    staging_block *b = NULL;
     ls_status st;
 
     list_for_each (it, &s->idle) {
-        stage_block *each = list_entry(it, stage_block, node);
+        staging_block *each = list_entry(it, staging_block, node);
 
         if (each->owner == owner && each->bytes >= bytes)
             b = each;
@@ -63,7 +63,7 @@ ls_status stage_block_take(staging *s, accel *owner, size_t bytes, stage_block *
     }
     LS_TRY(LS_NEW(&b, 1, "for an operation"));
     list_init(&b->node);
-    st = stage_block_fit(b, owner, bytes);
+    st = staging_block_fit(b, owner, bytes);
     if (st != LS_OK)
         free_block(b);
     else
@@ -71,21 +71,21 @@ ls_status stage_block_take(staging *s, accel *owner, size_t bytes, stage_block *
     return st;
 }
 
-void stage_block_give(staging *s, stage_block *b)
+void staging_block_give(staging *s, staging_block *b)
 {
     list_append(&s->idle, &b->node);
     if (++s->n_idle <= IDLE_BLOCKS)
         return;
-    b = list_entry(s->idle.next, stage_block, node);
+    b = list_entry(s->idle.next, staging_block, node);
     list_remove(&b->node);
     s->n_idle--;
     free_block(b);
 }
 
-void stage_block_forget(staging *s, const accel *owner)
+void staging_block_forget(staging *s, const accel *owner)
 {
     list_for_each_safe (it, &s->idle) {
-        stage_block *b = list_entry(it, stage_block, node);
+        staging_block *b = list_entry(it, staging_block, node);
 
         if (owner != NULL && b->owner != owner)
             continue;
@@ -95,9 +95,9 @@ void stage_block_forget(staging *s, const accel *owner)
     }
 }
 
-stage_block *stage_block_of(staging *s, const staged_op *op, size_t piece)
+staging_block *staging_block_of(staging *s, const staged_op *op, size_t piece)
 {
-    return op->own != NULL ? op->own : &s->ring[(op->first + piece) % STAGE_RING];
+    return op->own != NULL ? op->own : &s->ring[(op->first + piece) % STAGING_RING];
 }
 
 /* --- pieces --- */
@@ -107,7 +107,7 @@ static size_t part_count(const coll_side *side, int r)
     return side->counts != NULL ? side->counts[r] : side->count;
 }
 
-size_t stage_most_elements(const coll_side *side)
+size_t staging_most_elements(const coll_side *side)
 {
     size_t most = 0;
 
@@ -143,14 +143,14 @@ static size_t side_bytes(const staged_op *op, const coll_side *side, size_t at)
     return elements_before(op, side, side->n_parts, at) * ls_dtype_size(op->work->b.op.dtype);
 }
 
-stage_places stage_places_of(const staged_op *op, size_t at)
+staging_places staging_places_of(const staged_op *op, size_t at)
 {
     const size_t size = ls_dtype_size(op->work->b.op.dtype);
     const int rank = op->work->comm->info.rank;
-    stage_places p = {0, 0};
+    staging_places p = {0, 0};
 
     if (op->src.n_parts > 1 && op->dst.n_parts > 1)
-        p.dst = (side_bytes(op, &op->src, at) + STAGE_ALIGN - 1) / STAGE_ALIGN * STAGE_ALIGN;
+        p.dst = (side_bytes(op, &op->src, at) + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN;
     else if (op->dst.n_parts > 1)
         p.src = elements_before(op, &op->dst, rank, at) * size;
     else if (op->src.n_parts > 1)
@@ -158,8 +158,8 @@ stage_places stage_places_of(const staged_op *op, size_t at)
     return p;
 }
 
-ls_status stage_copy_side(staged_op *op, const coll_side *side, size_t at, char *device,
-                          uint8_t *host, accel_direction direction)
+ls_status staging_copy_side(staged_op *op, const coll_side *side, size_t at, char *device,
+                            uint8_t *host, accel_direction direction)
 {
     ls_queue *queue = accel_queue(op->owner, ACCEL_COMMUNICATION);
     const size_t size = ls_dtype_size(op->work->b.op.dtype);
@@ -181,13 +181,13 @@ ls_status stage_copy_side(staged_op *op, const coll_side *side, size_t at, char 
     return LS_OK;
 }
 
-void stage_describe_piece(staging *s, staged_op *op, size_t piece)
+void staging_describe_piece(staging *s, staged_op *op, size_t piece)
 {
     const coll *whole = &op->work->b.op;
     const int n = op->work->comm->info.size;
     const size_t at = piece * op->piece;
-    const stage_places places = stage_places_of(op, at);
-    uint8_t *memory = stage_block_of(s, op, piece)->memory;
+    const staging_places places = staging_places_of(op, at);
+    uint8_t *memory = staging_block_of(s, op, piece)->memory;
     coll *part = &op->host.op;
 
     *part = *whole;

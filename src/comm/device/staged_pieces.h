@@ -10,17 +10,17 @@
 #include "comm/check.h"
 #include "comm/device/staged.h"
 
-#define STAGE_RING  4
-#define STAGE_ALIGN 64 /* of the second side of all_to_all in a block */
+#define STAGING_RING  4
+#define STAGING_ALIGN 64 /* of the second side of all_to_all in a block */
 
 /* Page-locked memory. The event happens after the last copy from or to it. */
-typedef struct stage_block {
+typedef struct staging_block {
     list_node node; /* in staging->idle */
     accel *owner;
     uint8_t *memory;
     size_t bytes;
     accel_event *event;
-} stage_block;
+} staging_block;
 
 struct staged_op {
     list_node node;
@@ -36,8 +36,8 @@ struct staged_op {
     coll_side dst;
     size_t piece; /* elements of each part */
     size_t n_pieces;
-    size_t first;     /* block of the ring that piece 0 uses */
-    stage_block *own; /* NULL: it uses the ring */
+    size_t first;       /* block of the ring that piece 0 uses */
+    staging_block *own; /* NULL: it uses the ring */
     /* Pieces by stage: n_loaded >= n_started >= n_hosted >= n_stored. */
     size_t n_loaded;
     size_t n_started;
@@ -59,40 +59,41 @@ struct staging {
     int n_idle;
     size_t ring_bytes;
     size_t next; /* block of the ring for the next collective */
-    stage_block ring[STAGE_RING];
+    staging_block ring[STAGING_RING];
 };
 
 /* --- blocks --- */
 
 /* Makes the block large enough; its copies are done. */
-LS_MUST_USE ls_status stage_block_fit(stage_block *b, accel *owner, size_t bytes);
-void stage_block_empty(stage_block *b);
+LS_MUST_USE ls_status staging_block_fit(staging_block *b, accel *owner, size_t bytes);
+void staging_block_empty(staging_block *b);
 /* A block for a message; gives it back. */
-LS_MUST_USE ls_status stage_block_take(staging *s, accel *owner, size_t bytes, stage_block **out);
-void stage_block_give(staging *s, stage_block *b);
+LS_MUST_USE ls_status staging_block_take(staging *s, accel *owner, size_t bytes,
+                                         staging_block **out);
+void staging_block_give(staging *s, staging_block *b);
 /* Frees the idle blocks of messages of this accelerator, NULL: of all. */
-void stage_block_forget(staging *s, const accel *owner);
+void staging_block_forget(staging *s, const accel *owner);
 /* The block of a piece of the op. */
-stage_block *stage_block_of(staging *s, const staged_op *op, size_t piece);
+staging_block *staging_block_of(staging *s, const staged_op *op, size_t piece);
 
 /* --- pieces --- */
 
 /* Of the largest part. */
-size_t stage_most_elements(const coll_side *side);
+size_t staging_most_elements(const coll_side *side);
 
 /* Where the two sides of a piece are in its block: in the in-place form of the operation, except
  * for all_to_all, which has none. */
-typedef struct stage_places {
+typedef struct staging_places {
     size_t src;
     size_t dst;
-} stage_places;
+} staging_places;
 
 /* Of the piece that starts at element `at` of each part. */
-stage_places stage_places_of(const staged_op *op, size_t at);
+staging_places staging_places_of(const staged_op *op, size_t at);
 /* Queues the copies between one side of the caller's memory and its place in a block. */
-LS_MUST_USE ls_status stage_copy_side(staged_op *op, const coll_side *side, size_t at, char *device,
-                                      uint8_t *host, accel_direction direction);
+LS_MUST_USE ls_status staging_copy_side(staged_op *op, const coll_side *side, size_t at,
+                                        char *device, uint8_t *host, accel_direction direction);
 /* Describes the operation on a piece in host memory: op->host.op. */
-void stage_describe_piece(staging *s, staged_op *op, size_t piece);
+void staging_describe_piece(staging *s, staged_op *op, size_t piece);
 
 #endif

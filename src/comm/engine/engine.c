@@ -193,7 +193,7 @@ ls_status engine_create(const engine_parts *parts, engine **out)
     ls_mutex_init(&e->abort_mu);
     list_init(&e->groups);
     list_init(&e->free_works);
-    list_init(&e->rendezvous);
+    list_init(&e->barriers);
     list_init(&e->openings);
     list_init(&e->ended);
     set_host(e);

@@ -121,7 +121,7 @@ static void note_group_leave(engine *e, const group_leave *leave)
 void watch_poll_hub(engine *e)
 {
     char kept[LS_ERROR_BYTES];
-    rendezvous_answer answer;
+    barrier_answer answer;
     group_leave leave;
     job_cause cause;
     ls_status st;

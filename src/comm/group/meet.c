@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * meet.c - groups that are created by their members alone, and monitored barriers. The hub collects
- * the members (hub/hub_meet.c). Opening a group blocks its members, so all ranks open groups in
+ * the members (hub/hub_barrier.c). Opening a group blocks its members, so all ranks open groups in
  * the order of the hub's answers, whichever threads have asked for them.
  */
 #include "comm/group/meet.h"
@@ -19,7 +19,7 @@
 
 /* --- the end of a wait --- */
 
-static void end_wait(engine *e, rendezvous *m)
+static void end_wait(engine *e, barrier_wait *m)
 {
     m->wait.phase = WORK_ENDED;
     ls_cond_broadcast(&e->changed);
@@ -27,7 +27,7 @@ static void end_wait(engine *e, rendezvous *m)
         e->parts.ops->wake(e->parts.backend);
 }
 
-static void fail(rendezvous *m, ls_status status, const char *text)
+static void fail(barrier_wait *m, ls_status status, const char *text)
 {
     m->status = status;
     m->cause = (job_cause){.kind = CAUSE_FAULT, .group = m->id, .rank = -1};
@@ -38,13 +38,13 @@ static void fail(rendezvous *m, ls_status status, const char *text)
 static void begin_next_opening(engine *e)
 {
     if (!list_empty(&e->openings))
-        end_wait(e, list_entry(e->openings.next, rendezvous, node));
+        end_wait(e, list_entry(e->openings.next, barrier_wait, node));
 }
 
-void meet_answered(engine *e, const rendezvous_answer *answer)
+void meet_answered(engine *e, const barrier_answer *answer)
 {
-    list_for_each (it, &e->rendezvous) {
-        rendezvous *m = list_entry(it, rendezvous, node);
+    list_for_each (it, &e->barriers) {
+        barrier_wait *m = list_entry(it, barrier_wait, node);
 
         if (m->ticket != answer->ticket)
             continue;
@@ -67,7 +67,7 @@ static void fail_all(engine *e, list_node *list, const ls_comm *of, ls_status st
                      const char *text)
 {
     list_for_each (it, list) {
-        rendezvous *m = list_entry(it, rendezvous, node);
+        barrier_wait *m = list_entry(it, barrier_wait, node);
 
         if ((of != NULL && m->comm != of) || m->wait.phase == WORK_ENDED)
             continue;
@@ -78,19 +78,19 @@ static void fail_all(engine *e, list_node *list, const ls_comm *of, ls_status st
 
 void meet_end_group(engine *e, const ls_comm *comm)
 {
-    fail_all(e, &e->rendezvous, comm, comm->status, comm->text);
+    fail_all(e, &e->barriers, comm, comm->status, comm->text);
     fail_all(e, &e->openings, comm, comm->status, comm->text);
 }
 
 void meet_lose_hub(engine *e, const char *why)
 {
-    fail_all(e, &e->rendezvous, NULL, LS_EPEER, why);
+    fail_all(e, &e->barriers, NULL, LS_EPEER, why);
 }
 
 void meet_note_cause(engine *e, const job_cause *cause)
 {
     list_for_each (it, &e->openings) {
-        rendezvous *m = list_entry(it, rendezvous, node);
+        barrier_wait *m = list_entry(it, barrier_wait, node);
 
         if (m->id != cause->group || m->status != LS_OK)
             continue;
@@ -101,26 +101,26 @@ void meet_note_cause(engine *e, const job_cause *cause)
 
 const job_cause *meet_opening_cause(const engine *e)
 {
-    const rendezvous *m;
+    const barrier_wait *m;
 
     if (list_empty(&e->openings))
         return NULL;
-    m = list_entry(e->openings.next, rendezvous, node);
+    m = list_entry(e->openings.next, barrier_wait, node);
     return m->status != LS_OK ? &m->cause : NULL;
 }
 
 /* --- waiting --- */
 
-static ls_status ask(engine *e, rendezvous *m, const char *what, const int *members, int n,
+static ls_status ask(engine *e, barrier_wait *m, const char *what, const int *members, int n,
                      int64_t timeout_ms)
 {
-    const control_rendezvous request = {.ticket = ++e->last_ticket,
-                                        .group = m->comm->info.id,
-                                        .what = what,
-                                        .members = members,
-                                        .n_members = n,
-                                        .timeout_ms = timeout_ms,
-                                        .report_in_ms = e->parts.late_ms};
+    const control_barrier request = {.ticket = ++e->last_ticket,
+                                     .group = m->comm->info.id,
+                                     .what = what,
+                                     .members = members,
+                                     .n_members = n,
+                                     .timeout_ms = timeout_ms,
+                                     .report_in_ms = e->parts.late_ms};
 
     if (m->comm->status != LS_OK)
         return ls_fail(m->comm->status, "%s", m->comm->text);
@@ -131,7 +131,7 @@ static ls_status ask(engine *e, rendezvous *m, const char *what, const int *memb
 }
 
 /* members: world ranks. On success m stays in a list until meet_leave(). */
-static ls_status meet(engine *e, rendezvous *m, const char *what, const int *members, int n,
+static ls_status meet(engine *e, barrier_wait *m, const char *what, const int *members, int n,
                       int64_t timeout_ms)
 {
     const int64_t wait_ms = ls_duration_ms(timeout_ms);
@@ -140,7 +140,7 @@ static ls_status meet(engine *e, rendezvous *m, const char *what, const int *mem
 
     engine_enter(e);
     ending_enter(m->comm);
-    list_append(&e->rendezvous, &m->node);
+    list_append(&e->barriers, &m->node);
     st = ask(e, m, what, members, n, wait_ms);
     if (st == LS_OK && !drive_until(e, &m->wait, limit_ns))
         st = ls_fail(LS_ETIMEOUT, "%s: the job's hub has not answered", what);
@@ -150,7 +150,7 @@ static ls_status meet(engine *e, rendezvous *m, const char *what, const int *mem
     return st;
 }
 
-static void meet_leave(engine *e, rendezvous *m)
+static void meet_leave(engine *e, barrier_wait *m)
 {
     engine_enter(e);
     ending_leave(e, m->comm);
@@ -164,7 +164,7 @@ static void meet_leave(engine *e, rendezvous *m)
 
 ls_status ls_comm_monitored_barrier(ls_comm *comm, int64_t timeout_ms)
 {
-    rendezvous m = {.comm = comm};
+    barrier_wait m = {.comm = comm};
     char what[WHAT_BYTES];
     engine *e;
     ls_status st;
@@ -234,7 +234,7 @@ static void report_failure(engine *e, uint32_t id)
 }
 
 /* Takes members. */
-static ls_status open_members(rendezvous *m, int rank, int n, int *members, ls_comm **out)
+static ls_status open_members(barrier_wait *m, int rank, int n, int *members, ls_comm **out)
 {
     engine *e = m->comm->engine;
     const ls_status st = group_create(e, m->comm, m->id, rank, n, members, out);
@@ -267,7 +267,7 @@ static ls_status create_group(ls_comm *parent, const int *ranks, int n, const ch
 {
     engine *e = parent->engine;
     int *members = ls_calloc((size_t)n, sizeof(*members));
-    rendezvous m = {.comm = parent, .opens = true};
+    barrier_wait m = {.comm = parent, .opens = true};
     char what[WHAT_BYTES];
     int rank = 0;
     ls_status st;

@@ -9,8 +9,8 @@
 #include "comm/engine.h"
 
 /* On the stack of its caller, in a list of the engine until it has ended. */
-typedef struct rendezvous {
-    list_node node; /* in engine->rendezvous, or engine->openings when it is answered */
+typedef struct barrier_wait {
+    list_node node; /* in engine->barriers, or engine->openings when it is answered */
     ls_comm *comm;
     uint64_t ticket;
     bool opens; /* a group is opened when all have come */
@@ -18,10 +18,10 @@ typedef struct rendezvous {
     ls_status status; /* of the answer, later of the group that is opened */
     job_cause cause;  /* of a failure */
     ls_work wait;     /* ends when the caller's turn has come; no operation */
-} rendezvous;
+} barrier_wait;
 
 /* Under the lock. */
-void meet_answered(engine *e, const rendezvous_answer *answer);
+void meet_answered(engine *e, const barrier_answer *answer);
 void meet_end_group(engine *e, const ls_comm *comm);     /* which breaks: its status and text */
 void meet_note_cause(engine *e, const job_cause *cause); /* of a group that is being opened */
 void meet_lose_hub(engine *e, const char *why);

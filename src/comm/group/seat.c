@@ -25,7 +25,7 @@ struct seat {
     ls_store *store;
     net_address at;
     int member;
-    int64_t view;
+    int64_t roster;
     uint64_t n_asked;
     uint64_t n_checked;
     bool is_new;
@@ -184,7 +184,7 @@ bool comm_is_called(ls_comm *comm)
     if (s == NULL || s->is_called || ls_now_ms() < s->next_look_ms)
         return s != NULL && s->is_called;
     s->next_look_ms = ls_now_ms() + LOOK_MS;
-    seat_call_key(key, s->view);
+    seat_call_key(key, s->roster);
     ls_error_save(kept);
     s->is_called = ls_store_check(s->store, keys, 1, &is_there) == LS_OK && is_there;
     ls_error_restore(kept);
@@ -195,7 +195,7 @@ ls_status comm_check_seat(ls_comm *comm)
 {
     seat *s = comm != NULL ? comm->seat : NULL;
     char key[SEAT_KEY_BYTES];
-    int64_t view = 0;
+    int64_t roster = 0;
     void *text = NULL;
     ls_status st;
 
@@ -207,21 +207,21 @@ ls_status comm_check_seat(ls_comm *comm)
         st = exchange(s, &check, seat_checked_key(key, s->member, s->n_checked), &text);
     } while (reconnects(s, st));
     LS_TRY(ls_context(st, "whether this process is still a rank of the job"));
-    st = text_parse_int(text, "the view of an elastic job", 0, INT64_MAX, &view);
+    st = text_parse_int(text, "the roster of an elastic job", 0, INT64_MAX, &roster);
     ls_store_free(text);
     LS_TRY(st);
-    if (view == s->view)
+    if (roster == s->roster)
         return LS_OK;
     return ls_fail(LS_ECANCELED,
                    "rank %d (pid %d) is not a rank of the job any more: the other ranks have gone "
                    "on without it in group %" PRId64 ", and it was in group %" PRId64
                    "; it must not write files",
-                   s->id.rank, (int)getpid(), view, s->view);
+                   s->id.rank, (int)getpid(), roster, s->roster);
 }
 
 /* --- joining again --- */
 
-/* The address of the next view's hub, which on other nodes than the launcher's is a port of its
+/* The address of the next roster's hub, which on other nodes than the launcher's is a port of its
  * host. */
 static void locate_hub(const seat *s, const seat_answer *answer, char *url, size_t n)
 {
@@ -249,7 +249,7 @@ static ls_status take_answer(const seat *s, const char *text, seat_answer *out)
     return st;
 }
 
-/* Asks for a place in the next view. */
+/* Asks for a place in the next roster. */
 static ls_status ask(seat *s, bool has_state, seat_answer *out)
 {
     char key[SEAT_KEY_BYTES];
@@ -257,8 +257,10 @@ static ls_status ask(seat *s, bool has_state, seat_answer *out)
     ls_status st;
 
     do {
-        const seat_report question = {
-            .member = s->member, .view = s->view, .number = ++s->n_asked, .has_state = has_state};
+        const seat_report question = {.member = s->member,
+                                      .roster = s->roster,
+                                      .number = ++s->n_asked,
+                                      .has_state = has_state};
 
         st = exchange(s, &question, seat_answer_key(key, s->member, s->n_asked), &answer);
     } while (reconnects(s, st));
@@ -268,13 +270,13 @@ static ls_status ask(seat *s, bool has_state, seat_answer *out)
     return st;
 }
 
-static ls_status join_view(seat *s, const seat_answer *answer, ls_comm *into)
+static ls_status join_roster(seat *s, const seat_answer *answer, ls_comm *into)
 {
     engine_parts parts = s->parts;
 
     parts.rank = answer->rank;
     parts.size = answer->size;
-    s->view = answer->view;
+    s->roster = answer->roster;
     s->is_new = false;
     s->is_called = false;
     s->id.rank = answer->rank;
@@ -287,8 +289,8 @@ static ls_status join_view(seat *s, const seat_answer *answer, ls_comm *into)
     return init_join(&s->id, &s->settings, &parts, into, &into);
 }
 
-/* Others die while they join as well: then there is another view. */
-static ls_status find_view(seat *s, bool has_state, ls_comm *into)
+/* Others die while they join as well: then there is another roster. */
+static ls_status find_roster(seat *s, bool has_state, ls_comm *into)
 {
     for (;;) {
         seat_answer answer;
@@ -296,7 +298,7 @@ static ls_status find_view(seat *s, bool has_state, ls_comm *into)
 
         if (st != LS_OK)
             return st;
-        st = join_view(s, &answer, into);
+        st = join_roster(s, &answer, into);
         if (st != LS_EPEER && st != LS_ETIMEOUT && st != LS_ECANCELED)
             return st;
         ls_log(LS_LOG_INFO, "comm", "joining again: %s", ls_last_error());
@@ -347,7 +349,7 @@ ls_status comm_rejoin(ls_comm *comm, bool has_state)
         return st;
     }
     group_close(comm);
-    st = find_view(s, has_state, comm);
+    st = find_roster(s, has_state, comm);
     ls_error_save(kept);
     if (st == LS_OK) {
         comm->timeout_ms = timeout_ms;

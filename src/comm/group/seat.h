@@ -4,7 +4,8 @@
  * members (store/seat_text.h), which outlives the groups. The functions for other layers are in
  * comm.h.
  *
- * A VIEW is a group that the launcher has formed (launch/head/elastic/recovery.h), 0 the first one.
+ * A ROSTER is a group that the launcher has formed (launch/head/elastic/recovery.h), 0 the first
+ * one.
  */
 #ifndef LS_COMM_GROUP_SEAT_H
 #define LS_COMM_GROUP_SEAT_H

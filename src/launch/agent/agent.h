@@ -13,7 +13,7 @@
 #ifndef LS_LAUNCH_AGENT_AGENT_H
 #define LS_LAUNCH_AGENT_AGENT_H
 
-#include "launch/agent/agent_view.h"
+#include "launch/agent/agent_status.h"
 #include "launch/agent/node/agent_containment.h"
 #include "launch/agent/node/agent_context.h"
 #include "launch/agent/node/agent_link.h"
@@ -100,7 +100,7 @@ struct agent { // NOLINT(clang-analyzer-optin.performance.Padding): there is one
     agent_link link;
     agent_network network;
     agent_store store;
-    agent_view view;
+    agent_status status;
     agent_hosts *hosts; /* NULL: this agent starts no others */
 
     /* The ranks of a generation. */

@@ -394,8 +394,8 @@ static ls_status on_message(void *arg, const frame *f)
         return agent_store_take_owned(&a->store, f);
     case NODE_CLOCK:
         return agent_link_answer_clock(&a->link, f);
-    case NODE_VIEW_ASK:
-        return agent_view_answer(a, f);
+    case NODE_STATUS_ASK:
+        return agent_status_answer(a, f);
     case NODE_BEAT:
         return LS_OK;
     default:
@@ -456,6 +456,6 @@ void agent_set_link_calls(agent *a)
                                         .note_abort = note_abort,
                                         .keep_ring = spec->keep_ring != NULL ? take_ring : NULL,
                                         .append_last_lines = append_recent,
-                                        .take_view = agent_view_take,
+                                        .take_status = agent_status_take,
                                         .node_silent = spec->hosts != NULL ? end_node : NULL};
 }

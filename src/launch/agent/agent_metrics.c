@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_metrics.c - --metrics-port: serves the view of a job to Prometheus, in its text format
+ * agent_metrics.c - --metrics-port: serves the status of a job to Prometheus, in its text format
  * (version 0.0.4), at http://127.0.0.1:PORT/metrics. One request a connection; requests are bounded
  * in size and time. Driven by the poller.
  */
@@ -30,13 +30,13 @@ typedef struct metrics_client {
     char request[METRICS_REQUEST_MAX + 1];
     size_t n_request;
     bool is_read;
-    view_request asked;
+    status_request asked;
     text_buf answer;
     size_t n_sent;
 } metrics_client;
 
 struct metrics_port {
-    agent_view *view;
+    agent_status *status;
     poller *loop;
     int fd;
     bool is_for_all; /* users of this machine */
@@ -50,7 +50,7 @@ static void end_client(void *arg)
 
     poller_timer_cancel(&c->limit);
     poller_unwatch(&c->watch);
-    agent_view_forget(&c->asked);
+    agent_status_forget(&c->asked);
     text_free(&c->answer);
     file_close(&c->fd);
 }
@@ -100,7 +100,7 @@ static void refuse(metrics_client *c, const char *status)
     text_free(&body);
 }
 
-static void send_metrics(void *arg, const job_view *v)
+static void send_metrics(void *arg, const job_status *v)
 {
     metrics_client *c = arg;
     text_buf body = {0};
@@ -171,13 +171,13 @@ bool metrics_request_ends(const char *request, size_t n, const char **refusal)
     return true;
 }
 
-static void ask_view(metrics_client *c)
+static void ask_status(metrics_client *c)
 {
     c->asked.rank = -1;
     c->asked.done = send_metrics;
     c->asked.arg = c;
     if (poller_change(c->watch, 0) == LS_OK)
-        agent_view_ask(c->owner->view, &c->asked);
+        agent_status_ask(c->owner->status, &c->asked);
     else
         end_client(c);
 }
@@ -211,7 +211,7 @@ static void read_request(metrics_client *c)
     if (refusal != NULL)
         refuse(c, refusal);
     else
-        ask_view(c);
+        ask_status(c);
 }
 
 static void on_client(void *client, unsigned events)
@@ -253,7 +253,7 @@ static void on_connection(void *port, unsigned events)
         end_client(c);
 }
 
-ls_status metrics_port_open(agent_view *v, poller *p, int port, metrics_port **out)
+ls_status metrics_port_open(agent_status *v, poller *p, int port, metrics_port **out)
 {
     const char *users;
     metrics_port *m;
@@ -266,7 +266,7 @@ ls_status metrics_port_open(agent_view *v, poller *p, int port, metrics_port **o
     if (!text_equal(users, "own") && !text_equal(users, "all"))
         return ls_fail(LS_EINVAL, "LOCKSTEP_METRICS_USERS=%.20s: must be own or all", users);
     LS_TRY(LS_NEW(&m, 1, "for --metrics-port"));
-    m->view = v;
+    m->status = v;
     m->loop = p;
     m->is_for_all = text_equal(users, "all");
     m->fd = -1;

@@ -5,7 +5,7 @@
  */
 #include "launch/agent/agent.h"
 
-#include "launch/status/view_ring.h"
+#include "launch/status/status_ring.h"
 
 #include <string.h>
 #include <sys/wait.h>
@@ -148,5 +148,5 @@ void agent_make_report(agent *a, node_end *end, text_buf *details)
         output_append_recent(&output_of(r)->recent, OUTPUT_RECENT, details);
     }
     agent_logs_append_folder(output_of(r), details);
-    view_ring_describe(r->ring_fd, details);
+    status_ring_describe(r->ring_fd, details);
 }

@@ -153,7 +153,7 @@ static void on_note(void *arg, const char *line)
 {
     agent *a = arg;
 
-    agent_view_note(&a->view, line);
+    agent_status_note(&a->status, line);
     agent_output_note(&a->output, line);
 }
 
@@ -316,7 +316,7 @@ ls_status agent_open(agent *a, const agent_spec *spec, agent_result *result)
         LS_TRY(agent_remote_open(&a->starter, &a->input));
     if (spec->job->argv != NULL)
         prctl(PR_SET_CHILD_SUBREAPER, 1);
-    LS_TRY(agent_view_open(&a->view, a));
+    LS_TRY(agent_status_open(&a->status, a));
     return open_connection(a);
 }
 
@@ -324,7 +324,7 @@ void agent_close(agent *a)
 {
     agent_hosts *hosts = a->hosts;
 
-    agent_view_close(&a->view);
+    agent_status_close(&a->status);
     if (a->ranks != NULL)
         agent_close_ranks(a);
     agent_containment_sweep(&a->containment);

@@ -260,7 +260,7 @@ static void send_rank_exited(const agent_rank *r)
     const node_exit exited = {.generation = agent_generation(&a->ctx),
                               .local_rank = agent_local_rank(r),
                               .pid = r->pid,
-                              .stage = agent_pmi_stage(&a->pmi, agent_local_rank(r))};
+                              .state = agent_pmi_state(&a->pmi, agent_local_rank(r))};
     wire_writer w = {0};
 
     node_write_exit(&w, &exited);

@@ -19,7 +19,7 @@
 #define OWN_MOST 64
 
 /* Identities of other launchers, which these ranks must not use. A final '*' matches any text. */
-static const char *const foreign[] = {
+static const char *const of_other_launchers[] = {
     "PMI_*",
     "PMIX_*",
     "PMI2_*",
@@ -74,10 +74,10 @@ static bool name_matches(const char *entry, const char *pattern)
     return length == n && strncmp(entry, pattern, n) == 0;
 }
 
-static bool is_foreign(const char *entry)
+static bool is_of_other_launcher(const char *entry)
 {
-    for (size_t i = 0; i < LS_COUNT_OF(foreign); i++)
-        if (name_matches(entry, foreign[i]))
+    for (size_t i = 0; i < LS_COUNT_OF(of_other_launchers); i++)
+        if (name_matches(entry, of_other_launchers[i]))
             return true;
     return false;
 }
@@ -253,12 +253,13 @@ static void put_surroundings(builder *b, char *const *inherited, const rank_plac
     put_default(b, inherited, "PYTHONUNBUFFERED", "1");
 }
 
-/* Copies the inherited variables, except foreign identities and those that the rank gets. */
+/* Copies the inherited variables, except identities of other launchers and those that the rank
+ * gets. */
 static void copy_inherited(builder *b, char *const *inherited, builder *own)
 {
     for (; *inherited != NULL; inherited++) {
         const size_t length = strcspn(*inherited, "=");
-        bool replaced = is_foreign(*inherited);
+        bool replaced = is_of_other_launcher(*inherited);
         for (size_t i = 0; i < own->n && !replaced; i++)
             replaced = strncmp(*inherited, own->entries[i], length + 1) == 0;
         if (replaced)

@@ -230,7 +230,7 @@ static void act(head *h, const rdzv_action *action)
         head_broadcast_note(h, action->text);
 }
 
-static bool has_new_view(const head *h, const rdzv_result *r)
+static bool has_new_roster(const head *h, const rdzv_result *r)
 {
     for (int i = 0; i < r->n_actions; i++)
         if (r->actions[i].kind == RDZV_DO_WELCOME &&
@@ -282,7 +282,7 @@ void head_event(head *h, const rdzv_event *event)
     const rdzv_result r = rdzv_step(h->machine, event, ls_now_ms());
     char why[LS_ERROR_BYTES] = "";
 
-    if (has_new_view(h, &r) && head_open_generation(h) != LS_OK)
+    if (has_new_roster(h, &r) && head_open_generation(h) != LS_OK)
         text_format(why, sizeof(why), "%s", ls_last_error());
     carry_out(h, &r);
     if (why[0] != 0)

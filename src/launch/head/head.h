@@ -60,8 +60,8 @@ typedef struct head_options {
     void *link;
     /* By which another agent can take over an elastic job; NULL: none. */
     standby *standby;
-    /* NODE_VIEW of another node: the answer to head_ask_views(). NULL: not wanted. */
-    ls_status (*take_view)(void *self, const frame *f);
+    /* NODE_STATUS of another node: the answer to head_ask_status(). NULL: not wanted. */
+    ls_status (*take_status)(void *self, const frame *f);
 } head_options;
 
 LS_MUST_USE ls_status head_create(poller *p, const head_options *opt, head **out);
@@ -110,7 +110,7 @@ LS_MUST_USE ls_status head_serve_store(head *h, int fd);
 
 /* Asks the other nodes for their ranks, and `rank` for its operations too (-1: none); returns the
  * number of nodes. */
-int head_ask_views(head *h, uint32_t question, int rank);
+int head_ask_status(head *h, uint32_t question, int rank);
 
 /* The key of a job's ranks. */
 LS_MUST_USE ls_status head_job_key(const net_key *key, const char *job, net_key *out);

@@ -2,7 +2,7 @@
 /*
  * head_elastic.c - an elastic job (--elastic): the store in which ranks ask for a place in the next
  * group, the ends of processes, and the actions of recovery.h. The rendezvous machine is not
- * involved until a view is given up: then the failure is handled as in other jobs. Called by
+ * involved until a roster is given up: then the failure is handled as in other jobs. Called by
  * head.c, head_nodes.c and head_ranks.c.
  *
  * With a standby (standby.h) the actions of a step are carried out when a majority of the agents
@@ -21,19 +21,19 @@
 #include <string.h>
 
 enum {
-    VIEWS_MOST = INT16_MAX - 1, /* of a generation: their numbers are parts of the hubs' */
+    ROSTERS_MOST = INT16_MAX - 1, /* of a generation: their numbers are parts of the hubs' */
     LOSS_BYTES = 256,
     SHOWN_MOST = 4,      /* losses in one line */
     EVENTS_PER_SLOT = 16 /* that may wait */
 };
 
-/* What has happened in a slot since the last view. */
+/* What has happened in a slot since the last roster. */
 typedef struct slot_loss {
     char loss[LOSS_BYTES]; /* "rank 1 (pid 4711) was killed by ..."; "": none */
     int64_t lost_ms;       /* of the first loss that no member has replaced yet; 0: none */
 } slot_loss;
 
-/* A member asks whether it is in the present view. */
+/* A member asks whether it is in the present roster. */
 typedef struct seat_check {
     bool is_open;
     int member;
@@ -61,17 +61,17 @@ struct elastic {
     int n_waiting;
 };
 
-/* --- slots: ranks of the first view --- */
+/* --- slots: ranks of the first roster --- */
 
 int head_slot_of_rank(const head *h, int rank)
 {
     const recovery_seat *seats;
-    int64_t view;
+    int64_t roster;
     int n;
 
     if (h->elastic == NULL)
         return rank;
-    seats = recovery_view(h->elastic->machine, &n, &view);
+    seats = recovery_roster(h->elastic->machine, &n, &roster);
     return rank >= 0 && rank < n ? seats[rank].slot : rank;
 }
 
@@ -101,14 +101,14 @@ static void put(const head *h, const char *key, const char *text)
 static void call_members(const head *h)
 {
     char key[SEAT_KEY_BYTES];
-    int64_t view;
+    int64_t roster;
     int n;
 
-    (void)recovery_view(h->elastic->machine, &n, &view);
-    put(h, seat_call_key(key, view), "1");
+    (void)recovery_roster(h->elastic->machine, &n, &roster);
+    put(h, seat_call_key(key, roster), "1");
 }
 
-static void abort_view(head *h, int slot)
+static void abort_roster(head *h, int slot)
 {
     job_cause cause = {.kind = CAUSE_DIED, .group = GROUP_ALL};
 
@@ -120,7 +120,7 @@ static void abort_view(head *h, int slot)
 }
 
 /* "rank 1 (pid 4711) was killed by signal 9 (SIGKILL): 3 ranks go on after 0.03 s" */
-static void note_view(head *h, const recovery_seat *seats, int n)
+static void note_roster(head *h, const recovery_seat *seats, int n)
 {
     struct elastic *e = h->elastic;
     text_buf line = {0};
@@ -162,10 +162,10 @@ static void note_view(head *h, const recovery_seat *seats, int n)
     text_free(&line);
 }
 
-static void give_seats(head *h, const recovery_seat *seats, int n, int64_t view)
+static void give_seats(head *h, const recovery_seat *seats, int n, int64_t roster)
 {
     seat_answer answer = {
-        .view = view, .size = n, .generation = head_hub_generation(h), .port = h->hub_port};
+        .roster = roster, .size = n, .generation = head_hub_generation(h), .port = h->hub_port};
     char key[SEAT_KEY_BYTES];
     char text[SEAT_TEXT_BYTES];
 
@@ -180,14 +180,14 @@ static void give_seats(head *h, const recovery_seat *seats, int n, int64_t view)
     }
 }
 
-static void make_view(head *h)
+static void make_roster(head *h)
 {
     const recovery_seat *seats;
-    int64_t view;
+    int64_t roster;
     int n;
 
-    seats = recovery_view(h->elastic->machine, &n, &view);
-    if (view > VIEWS_MOST) {
+    seats = recovery_roster(h->elastic->machine, &n, &roster);
+    if (roster > ROSTERS_MOST) {
         head_fail_generation(h, "--elastic: too many groups were formed");
         return;
     }
@@ -195,21 +195,21 @@ static void make_view(head *h)
         head_fail_generation(h, ls_last_error());
         return;
     }
-    note_view(h, seats, n);
-    give_seats(h, seats, n, view);
+    note_roster(h, seats, n);
+    give_seats(h, seats, n, roster);
 }
 
 uint32_t head_hub_generation(const head *h)
 {
     const recovery_seat *seats;
-    int64_t view = 0;
+    int64_t roster = 0;
     int n;
 
     if (h->elastic == NULL)
         return h->generation;
-    seats = recovery_view(h->elastic->machine, &n, &view);
+    seats = recovery_roster(h->elastic->machine, &n, &roster);
     LS_UNUSED(seats);
-    return h->generation + ((uint32_t)view << 16);
+    return h->generation + ((uint32_t)roster << 16);
 }
 
 static void refuse(const head *h, const recovery_action *a)
@@ -225,13 +225,13 @@ static void carry_out(head *h, const recovery_action *a)
 {
     switch (a->kind) {
     case RECOVERY_DO_ABORT:
-        abort_view(h, a->slot);
+        abort_roster(h, a->slot);
         return;
     case RECOVERY_DO_CALL:
         call_members(h);
         return;
-    case RECOVERY_DO_VIEW:
-        make_view(h);
+    case RECOVERY_DO_ROSTER:
+        make_roster(h);
         return;
     case RECOVERY_DO_START:
         send_slot(h, NODE_REPLACE, a->slot, a->member);
@@ -263,7 +263,7 @@ static void on_tick(void *arg)
         head_fail_generation(h, "--elastic: too few ranks are left that can go on");
 }
 
-/* A view that is given up concerns no other head. */
+/* A roster that is given up concerns no other head. */
 static bool gives_up(const recovery_result *r)
 {
     for (int i = 0; i < r->n_actions; i++)
@@ -380,14 +380,14 @@ static void answer_check(const head *h, seat_check *c)
     const recovery_seat *seats;
     char key[SEAT_KEY_BYTES];
     char text[SEAT_TEXT_BYTES];
-    int64_t view;
+    int64_t roster;
     int n;
 
-    seats = recovery_view(h->elastic->machine, &n, &view);
+    seats = recovery_roster(h->elastic->machine, &n, &roster);
     LS_UNUSED(seats);
     c->is_open = false;
     put(h, seat_checked_key(key, c->member, c->number),
-        text_format(text, sizeof(text), "%" PRId64, view));
+        text_format(text, sizeof(text), "%" PRId64, roster));
 }
 
 static void take_check(head *h, const seat_report *r)
@@ -511,7 +511,7 @@ static void on_stored(void *self, const char *key, const char *value)
         return;
     step(h, &(recovery_event){.kind = r.is_ready ? RECOVERY_READY : RECOVERY_ASKED,
                               .member = r.member,
-                              .view = r.view,
+                              .roster = r.roster,
                               .number = r.number,
                               .has_state = r.has_state});
     if (h->elastic->has_given_up && !had_given_up)
@@ -606,7 +606,7 @@ const net_address *head_members_at(const head *h)
     return h->elastic != NULL ? &h->elastic->at_unix : NULL;
 }
 
-/* Ranks that join the hub of the view that the lost head has formed ask again. */
+/* Ranks that join the hub of the roster that the lost head has formed ask again. */
 void head_move_members(head *h, const char *why)
 {
     job_cause cause = {.kind = CAUSE_FAULT, .group = GROUP_ALL, .rank = -1};
@@ -618,10 +618,10 @@ void head_move_members(head *h, const char *why)
 
 int head_count_seats(const head *h)
 {
-    int64_t view;
+    int64_t roster;
     int n;
 
-    (void)recovery_view(h->elastic->machine, &n, &view);
+    (void)recovery_roster(h->elastic->machine, &n, &roster);
     return n;
 }
 

@@ -4,7 +4,7 @@
  * connections of nodes (head_nodes.c), the hub and store of a generation and the ranks there
  * (head_ranks.c), elastic jobs (head_elastic.c), the state for another head
  * (head_standby.c), networks (head_networks.c), MPI programs
- * (head_pmi.c), flight recorders (head_rings.c), the view of the job (head_view.c), the report
+ * (head_pmi.c), flight recorders (head_rings.c), the status of the job (head_status.c), the report
  * (head_report.c).
  */
 #ifndef LS_LAUNCH_HEAD_HEAD_INTERNAL_H
@@ -60,7 +60,7 @@ typedef struct head_rank {
     bool left;       /* the last of them sent a leave message */
     bool ended;      /* with code 0 */
     pid_t pid;       /* of one that has joined or ended; 0: unknown */
-    pmi_stage stage; /* likewise */
+    pmi_state state; /* likewise */
     bool is_stopped; /* by SIGSTOP or the like; since then: */
     wait_report stopped;
     int64_t named_ms; /* time of the hub's last wait report that names it */
@@ -144,7 +144,7 @@ struct head {
 LS_MUST_USE ls_status head_allocate(poller *p, const head_options *opt,
                                     head **out); /* NULL: no memory */
 void head_event(head *h, const rdzv_event *event);
-/* The job cannot go on here: handled as a failure of the view's first node. */
+/* The job cannot go on here: handled as a failure of the roster's first node. */
 void head_fail_generation(head *h, const char *why);
 void head_broadcast_note(head *h, const char *text); /* a note for every terminal */
 
@@ -162,7 +162,7 @@ void head_free_nodes(head *h);
 
 /* --- head_ranks.c --- */
 
-/* A fresh hub and store for this view. */
+/* A fresh hub and store for this roster. */
 LS_MUST_USE ls_status head_open_generation(head *h);
 void head_close_generation(head *h);
 void head_rank_ended_well(head *h, int slot, const node_exit *left); /* head_elastic.c */
@@ -228,7 +228,7 @@ LS_MUST_USE ls_status head_read_recovery(head *h, wire_reader *r);
 const net_address *head_members_at(const head *h); /* NULL: there are none */
 /* All groups of the lost head have failed. */
 void head_move_members(head *h, const char *why);
-int head_count_seats(const head *h); /* of the present view */
+int head_count_seats(const head *h); /* of the present roster */
 
 /* A slot is a rank of the first group, a place for a process on a node. -1: it has no rank now. */
 int head_rank_in_slot(const head *h, int slot);
@@ -261,8 +261,8 @@ LS_MUST_USE ls_status head_handle_clock(head_node *node, const frame *f);
 LS_MUST_USE ls_status head_handle_ring(head_node *node, const frame *f);
 void head_drop_ring(head_node *node); /* the part that was received */
 
-/* --- head_view.c --- */
-LS_MUST_USE ls_status head_handle_view(head_node *node, const frame *f);
+/* --- head_status.c --- */
+LS_MUST_USE ls_status head_handle_status(head_node *node, const frame *f);
 
 /* --- head_report.c --- */
 

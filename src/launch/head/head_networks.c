@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * head_networks.c - selects the network of a view with several nodes, between welcome and ready:
+ * head_networks.c - selects the network of a roster with several nodes, between welcome and ready:
  * the head collects the addresses of each node, sends each node the peers to probe, collects the
  * results and sends each node its selected network (net_choice.h). Called by head_nodes.c.
  */
@@ -97,7 +97,7 @@ static bool same_offer(const net_offer *a, const net_offer *b)
     return true;
 }
 
-/* The same nodes as in the last probed view, so that a restart need not probe again. */
+/* The same nodes as in the last probed roster, so that a restart need not probe again. */
 static bool is_unchanged(const head *h)
 {
     bool same = h->choice.picks != NULL && h->choice.n_nodes == h->n_places;

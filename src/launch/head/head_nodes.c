@@ -465,7 +465,7 @@ static const struct {
     {NODE_OWNER_ANSWER, head_handle_owner_answer},
     {NODE_RING, head_handle_ring},
     {NODE_CLOCK, head_handle_clock},
-    {NODE_VIEW, head_handle_view},
+    {NODE_STATUS, head_handle_status},
 };
 
 static ls_status on_message(void *arg, const frame *f)

@@ -49,13 +49,13 @@ static void fail_rank(head *h, int rank)
     if (!h->ends[p->node].received) {
         head_node *node = head_find_node(h, p->conn);
 
-        text_format(failure.text, sizeof(failure.text), "%s", pmi_early_exit_text(r->stage));
+        text_format(failure.text, sizeof(failure.text), "%s", pmi_early_exit_text(r->state));
         node_write_failure(&w, &failure);
         head_send_free(node, NODE_EXITED_EARLY, &w);
         return;
     }
     text_format(failure.text, sizeof(failure.text), "rank %d (pid %d): %s", rank, (int)r->pid,
-                pmi_early_exit_text(r->stage));
+                pmi_early_exit_text(r->state));
     failed.conn = p->conn;
     failed.local_rank = failure.local_rank;
     head_event(h, &failed);
@@ -75,7 +75,7 @@ void head_fail_early_mpi_exits(head *h)
     for (int i = 0; i < h->world_size; i++) {
         const head_rank *r = &h->ranks[i];
 
-        if (!r->ended || !(waits || r->stage == PMI_JOINED))
+        if (!r->ended || !(waits || r->state == PMI_JOINED))
             continue;
         fail_rank(h, i);
         return;

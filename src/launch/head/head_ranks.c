@@ -233,7 +233,7 @@ void head_rank_ended_well(head *h, int slot, const node_exit *left)
     r = &h->ranks[rank];
     r->ended = true;
     r->pid = left->pid;
-    r->stage = left->stage;
+    r->state = left->state;
     if (r->n_joins > 0 && !r->left)
         hub_rank_exited(h->hub, rank); /* fails only the ranks that wait for it */
     fail_early_exits(h);
@@ -355,7 +355,7 @@ ls_status head_handle_owner_answer(head_node *node, const frame *f)
 
 /* --- life --- */
 
-/* Whether ranks of this view run on other nodes. */
+/* Whether ranks of this roster run on other nodes. */
 static bool has_remote_ranks(const head *h)
 {
     for (int i = 0; i < h->n_places; i++) {

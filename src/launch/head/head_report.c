@@ -19,7 +19,7 @@ enum {
     LAST_NODES = 4    /* with last lines */
 };
 
-/* Some nodes of the view. */
+/* Some nodes of the roster. */
 typedef struct node_set {
     bool *has; /* by node */
     int n;

@@ -186,7 +186,7 @@ static const wire_field rank_exit[] = {
     WIRE_ID(node_exit, generation),
     WIRE_NUMBER(node_exit, local_rank, 4, 0, LOCAL_LAST),
     WIRE_NUMBER(node_exit, pid, 4, 0, INT32_MAX),
-    WIRE_NUMBER(node_exit, stage, 4, PMI_SILENT, PMI_LEFT),
+    WIRE_NUMBER(node_exit, state, 4, PMI_SILENT, PMI_LEFT),
 };
 const wire_table node_exit_table = WIRE_TABLE(node_exit, "the end of a rank", rank_exit, NULL);
 

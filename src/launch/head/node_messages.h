@@ -43,7 +43,7 @@ typedef enum node_message {
     NODE_RING,         /* node_ring: of a rank that has ended, before NODE_FINISHED */
     NODE_MPI,          /* node_mpi */
     NODE_OWNER_ANSWER, /* node_owner_answer: to NODE_OWNER_QUERY */
-    NODE_VIEW,    /* to NODE_VIEW_ASK: question u32, 1 in the last one u8, text of ranks: view.h */
+    NODE_STATUS,       /* to NODE_STATUS_ASK: question u32, 1 in the last one u8, text of ranks */
     NODE_STANDBY, /* text: where this agent listens for others (standby.h); before NODE_HELLO */
     NODE_FOUND,   /* node_found: a rank, to a head that has taken over */
 
@@ -65,7 +65,7 @@ typedef enum node_message {
     NODE_DROP,           /* node_slot: nothing will be started there any more */
     NODE_EVICT,          /* node_slot: SIGKILL, the job goes on without this process */
     NODE_EXITED_EARLY,   /* node_failure: this rank exited with 0 while others are in MPI */
-    NODE_VIEW_ASK,       /* question u32, u32 the rank whose operations are wanted */
+    NODE_STATUS_ASK,     /* question u32, u32 the rank whose operations are wanted */
 
     /* Both ways. */
     NODE_BEAT = 64,   /* nothing; every NODE_BEAT_MS */
@@ -201,7 +201,7 @@ typedef struct node_exit {
     uint32_t generation;
     int local_rank;
     int pid;
-    pmi_stage stage;
+    pmi_state state;
 } node_exit;
 
 /* The MPI state of a node's ranks. */

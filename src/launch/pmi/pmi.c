@@ -90,7 +90,7 @@ static void answer_init(pmi *p, int rank, const char *line)
 {
     const bool ours = find_number(line, "pmi_version", 1) == 1;
 
-    p->ranks[rank].stage = PMI_JOINED;
+    p->ranks[rank].state = PMI_JOINED;
     reply(&p->ranks[rank], "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=%d",
           ours ? 0 : -1);
 }
@@ -158,7 +158,7 @@ static void answer_barrier(pmi *p, int rank, const char *line)
 static void answer_finalize(pmi *p, int rank, const char *line)
 {
     LS_UNUSED(line);
-    p->ranks[rank].stage = PMI_LEFT;
+    p->ranks[rank].state = PMI_LEFT;
     reply(&p->ranks[rank], "cmd=finalize_ack rc=0");
 }
 
@@ -241,8 +241,8 @@ static void answer(pmi *p, int rank, const char *line)
     for (size_t i = 0; i < LS_COUNT_OF(commands); i++) {
         if (!is_word(command, commands[i].name))
             continue;
-        if (r->stage == PMI_SILENT)
-            r->stage = PMI_JOINED; /* some clients do not send init */
+        if (r->state == PMI_SILENT)
+            r->state = PMI_JOINED; /* some clients do not send init */
         if (commands[i].answer != NULL)
             commands[i].answer(p, rank, line);
         else
@@ -336,9 +336,9 @@ void pmi_release_barrier(pmi *p)
     }
 }
 
-const char *pmi_early_exit_text(pmi_stage stage)
+const char *pmi_early_exit_text(pmi_state state)
 {
-    switch (stage) {
+    switch (state) {
     case PMI_SILENT:
         return "exited with code 0 without MPI_Init, where other ranks wait for it";
     case PMI_JOINED:

@@ -31,14 +31,14 @@
 #define PMI_RANK_MOST    ((size_t)1024 * 1024)      /* bytes of keys and values of one rank */
 #define PMI_REMOTE_MOST  ((size_t)64 * 1024 * 1024) /* ... of all ranks of other nodes */
 
-typedef enum pmi_stage {
+typedef enum pmi_state {
     PMI_SILENT, /* has sent nothing, as most programs */
     PMI_JOINED, /* in MPI_Init or behind it */
     PMI_LEFT    /* in MPI_Finalize or behind it */
-} pmi_stage;
+} pmi_state;
 
 typedef struct pmi_rank {
-    pmi_stage stage;
+    pmi_state state;
     bool in_barrier;
     bool is_over; /* is neither read nor answered any more: it has left, or `fault` */
     bool has_aborted;
@@ -109,7 +109,7 @@ LS_MUST_USE ls_status pmi_read_keys(pmi *p, wire_reader *r);
 void pmi_write_layout(const int *n_local, int n_nodes, char out[PMI_LAYOUT_BYTES]);
 bool pmi_is_layout(const char *text); /* or "" */
 
-/* The failure of a rank that exited with code 0 in this stage while other ranks wait for it. */
-const char *pmi_early_exit_text(pmi_stage stage);
+/* The failure of a rank that exited with code 0 in this state while other ranks wait for it. */
+const char *pmi_early_exit_text(pmi_state state);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* metrics_text.c - writes a job's view for Prometheus: pure. Called by agent_metrics.c. */
+/* metrics_text.c - writes a job's status for Prometheus: pure. Called by agent_metrics.c. */
 #include "launch/status/metrics_text.h"
 
 #include <math.h>
@@ -14,36 +14,36 @@ typedef struct rank_metric {
     const char *type;
     const char *help;
     metrics_need need;
-    size_t offset; /* of a double in view_rank; of no meaning with `value` */
-    double (*value)(const view_rank *r);
+    size_t offset; /* of a double in status_rank; of no meaning with `value` */
+    double (*value)(const status_rank *r);
 } rank_metric;
 
-static double is_up(const view_rank *r)
+static double is_up(const status_rank *r)
 {
     return !text_equal(r->state, "ended") && !text_equal(r->state, "failed");
 }
 
-static double is_late(const view_rank *r)
+static double is_late(const status_rank *r)
 {
     return r->is_late;
 }
 
-static double waiting_seconds(const view_rank *r)
+static double waiting_seconds(const status_rank *r)
 {
     return r->waits_s > 0 ? r->waits_s : 0;
 }
 
-static double step(const view_rank *r)
+static double step(const status_rank *r)
 {
     return (double)r->step;
 }
 
-static double epoch(const view_rank *r)
+static double epoch(const status_rank *r)
 {
     return (double)r->epoch;
 }
 
-#define FIELD(name) offsetof(view_rank, name), NULL
+#define FIELD(name) offsetof(status_rank, name), NULL
 
 static const rank_metric metrics[] = {
     {"lockstep_rank_up", "gauge", "1 while the process of the rank runs.", NEED_RANK, 0, is_up},
@@ -76,7 +76,7 @@ static const rank_metric metrics[] = {
      NEED_PROGRESS, FIELD(device_bytes)},
 };
 
-static double value_of(const rank_metric *m, const view_rank *r)
+static double value_of(const rank_metric *m, const status_rank *r)
 {
     double value;
 
@@ -113,20 +113,20 @@ static void append_head(text_buf *out, const char *name, const char *type, const
     text_append(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-static void append_rank(text_buf *out, const char *name, const view_rank *r)
+static void append_rank(text_buf *out, const char *name, const status_rank *r)
 {
     text_append(out, "%s{rank=\"%d\",host=\"", name, r->rank);
     append_label(out, r->host);
     text_append(out, "\"");
 }
 
-static bool has(const view_rank *r, metrics_need need)
+static bool has(const status_rank *r, metrics_need need)
 {
     return need == NEED_RANK || (need == NEED_OPERATIONS ? r->has_operations : r->has_progress);
 }
 
 /* A metric that no rank has is left out with its head. */
-static void append_ranks(text_buf *out, const job_view *v, const rank_metric *m)
+static void append_ranks(text_buf *out, const job_status *v, const rank_metric *m)
 {
     bool has_head = false;
 
@@ -142,7 +142,7 @@ static void append_ranks(text_buf *out, const job_view *v, const rank_metric *m)
     }
 }
 
-static void append_phases(text_buf *out, const job_view *v)
+static void append_phases(text_buf *out, const job_status *v)
 {
     static const char name[] = "lockstep_rank_phase_seconds_total";
     bool has_head = false;
@@ -153,15 +153,15 @@ static void append_phases(text_buf *out, const job_view *v)
         if (!has_head)
             append_head(out, name, "counter", "Time in the phases of training steps.");
         has_head = true;
-        for (int k = 0; k < VIEW_PHASES; k++) {
+        for (int k = 0; k < STATUS_PHASES; k++) {
             append_rank(out, name, &v->ranks[i]);
-            text_append(out, ",phase=\"%s\"}", view_phases[k]);
+            text_append(out, ",phase=\"%s\"}", status_phases[k]);
             append_value(out, v->ranks[i].seconds[k]);
         }
     }
 }
 
-static void append_job(text_buf *out, const job_view *v)
+static void append_job(text_buf *out, const job_status *v)
 {
     append_head(out, "lockstep_job_info", "gauge", "The job, in labels.");
     text_append(out, "lockstep_job_info{job=\"");
@@ -182,7 +182,7 @@ static void append_job(text_buf *out, const job_view *v)
     append_value(out, v->age_s);
 }
 
-void metrics_text(const job_view *v, text_buf *out)
+void metrics_text(const job_status *v, text_buf *out)
 {
     append_job(out, v);
     for (size_t i = 0; i < LS_COUNT_OF(metrics); i++)

@@ -115,13 +115,13 @@ ls_status evaluate(ls_run *run)
     if (run->ddp != NULL)
         LS_TRY(ls_ddp_sync_buffers(run->ddp));
     ls_tape_set_training(run->tape, 0);
-    for (int i = 0; i < run->division.n; i++) {
+    for (int i = 0; i < run->partition.n; i++) {
         LS_TRY(sum_batches(run, i));
         run->report.tests[i] = run->report.test;
     }
     ls_tape_reset(run->tape);
     run->report.tests[0].bad = report_bad_images(run, &run->test, &run->report.bad_seen[1]);
-    LS_TRY(division_sums(&run->division, run->comm, run->report.tests, &sum));
+    LS_TRY(partition_sums(&run->partition, run->comm, run->report.tests, &sum));
     store_result(run, &sum);
     run->evaluate_s = (double)(ls_now_ns() - begin_ns) * 1e-9;
     return LS_OK;

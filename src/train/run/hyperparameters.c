@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "tensor/device.h"
-#include "train/division.h"
+#include "train/partition.h"
 #include "train/state/state_file.h"
 
 #include <lockstep/log.h>
@@ -113,7 +113,7 @@ void hyperparameters_set_ddp(const ls_train_flags *f, ls_ddp_options *opt)
     if (f->compress != NULL && text_equal(f->compress, "fp16"))
         opt->hook = LS_DDP_HOOK_FP16;
     if (f->shards > 0)
-        opt->shards = division_shards(f);
+        opt->shards = partition_shards(f);
 }
 
 ls_status hyperparameters_count_steps(const char *flag, int64_t n, int64_t epoch_steps,

@@ -39,7 +39,7 @@ void run_fail(ls_run *run, ls_status st)
 static ls_status begin_epoch(ls_run *run)
 {
     LS_TRY(run_divide_epoch(run));
-    for (int i = 0; i < run->division.n; i++)
+    for (int i = 0; i < run->partition.n; i++)
         LS_TRY(ls_loader_start(run->train.parts[i].loader, (uint64_t)run->at.epoch,
                                (size_t)run->at.batch));
     run->is_in_epoch = true;
@@ -191,15 +191,15 @@ static ls_status evaluate_only(ls_run *run)
 /* Parts have different dropout masks. */
 static uint64_t part_seed(const ls_run *run)
 {
-    return ls_hash3((uint64_t)run->flags->seed, (uint64_t)run->division.first + (uint64_t)run->part,
-                    0);
+    return ls_hash3((uint64_t)run->flags->seed,
+                    (uint64_t)run->partition.first + (uint64_t)run->part, 0);
 }
 
 /* Whether the current batch completes a step: the same on all ranks. */
 static bool completes_step(const ls_run *run)
 {
-    if (run->division.has_shards)
-        return run->n_added + 1 == run->division.n;
+    if (run->partition.has_shards)
+        return run->n_added + 1 == run->partition.n;
     return run->n_added + 1 == run_accumulate(run) ||
            (run->train.set != NULL && run->at.batch + 1 == run->epoch_batches);
 }
@@ -261,7 +261,7 @@ static ls_status load_batch(ls_run *run, ls_batch *batch)
     ls_tape_set_training(run->tape, 1);
     ls_tape_reset(run->tape);
     ls_tape_set_random(run->tape, part_seed(run),
-                       run->division.has_shards
+                       run->partition.has_shards
                            ? run->at.step
                            : run->at.step * run_accumulate(run) + run->n_added);
     LS_TRY(ls_loader_next(run->train.parts[run->part].loader, batch));
@@ -272,7 +272,7 @@ static ls_status load_batch(ls_run *run, ls_batch *batch)
 static ls_status get_batch(ls_run *run, ls_batch *batch)
 {
     LS_TRY(begin_batch(run));
-    run->part = run->division.has_shards ? (int)run->n_added : 0;
+    run->part = run->partition.has_shards ? (int)run->n_added : 0;
     LS_TRY(load_batch(run, batch));
     report_phase(run, PHASE_DATA);
     if (run->ddp != NULL && completes_step(run) && !run->uses_weights) {
@@ -555,7 +555,7 @@ static ls_status update_parameters(ls_run *run)
 /* With shards a step is one batch of each part. */
 static void count_batch(ls_run *run, bool is_last)
 {
-    run->at.batch += is_last || !run->division.has_shards;
+    run->at.batch += is_last || !run->partition.has_shards;
     run->n_added++;
     run->train_s += (double)(run->report.mark_ns - run->step_ns) * 1e-9;
     run->step_ns = run->report.mark_ns; // for programs without ls_run_next()
@@ -649,7 +649,7 @@ void ls_run_step(ls_run *run, ls_tensor *loss)
         return;
     if (run->train.set == NULL) {
         run->rows = 1;
-        run->part = run->division.has_shards ? (int)run->n_added : 0;
+        run->part = run->partition.has_shards ? (int)run->n_added : 0;
     }
     if (run->train.set == NULL && !run->has_weight)
         run->weight = 1;
@@ -700,7 +700,7 @@ static void resume_shard(void *arg, int shard)
 {
     shard_step *s = arg;
 
-    change_part(s, shard - s->run->division.first);
+    change_part(s, shard - s->run->partition.first);
 }
 
 static ls_status compute_shard(void *arg, int shard, ls_tape *tape, ls_tensor **loss, int64_t *rows)
@@ -710,7 +710,7 @@ static ls_status compute_shard(void *arg, int shard, ls_tape *tape, ls_tensor **
     const int64_t start_ns = ls_now_ns();
     ls_batch batch;
 
-    s->batches[shard - run->division.first].tape = tape;
+    s->batches[shard - run->partition.first].tape = tape;
     resume_shard(s, shard);
     LS_TRY(ls_tape_set_compute(tape, ls_tape_compute(s->tape)));
     ls_tape_check_nan(tape, run->flags->check_nan);
@@ -722,7 +722,7 @@ static ls_status compute_shard(void *arg, int shard, ls_tape *tape, ls_tensor **
     LS_TRY(pass_stop_signal(run));
     *rows = run->weight;
     // The losses of the others have been counted: shards end their forward in order.
-    return run->part == run->division.n - 1 ? recover_begin_sums(run) : LS_OK;
+    return run->part == run->partition.n - 1 ? recover_begin_sums(run) : LS_OK;
 }
 
 /* Adds the times of loaders and forward. */
@@ -755,8 +755,8 @@ static ls_status train_shards(ls_run *run, ls_loss_fn loss, void *arg)
     LS_TRY(set_lr(run));
     LS_TRY(find_loss_scale(run, &scale));
     LS_TRY(ls_ddp_set_loss_scale(run->ddp, scale));
-    LS_TRY(LS_NEW(&s.batches, (size_t)run->division.n, "for the batches of %d shards",
-                  run->division.n));
+    LS_TRY(LS_NEW(&s.batches, (size_t)run->partition.n, "for the batches of %d shards",
+                  run->partition.n));
     report_device_phase(run, phase_name(PHASE_FORWARD));
     run->part = 0;
     st = recover_end_sums(run, ddp_step_shards(run->ddp, &calls, &step));

@@ -50,7 +50,7 @@ static ls_status open_shared_sums(ls_run *run)
     rank_sums none = {0};
     double numbers[sizeof(rank_sums) / sizeof(double)] = {0};
 
-    s->n = run->division.has_shards ? run->division.n_all : 1;
+    s->n = run->partition.has_shards ? run->partition.n_all : 1;
     s->width = exchange_part(numbers, &none, run->values.n, false);
     s->kept = ls_calloc(sums_bytes(s), 1);
     s->next = ls_calloc(sums_bytes(s), 1);
@@ -64,7 +64,7 @@ static ls_status open_shared_sums(ls_run *run)
 static double *part_numbers(const ls_run *run, double *all, int part)
 {
     const shared_sums *s = &run->recovery.sums;
-    const int at = run->division.has_shards ? run->division.first + part : 0;
+    const int at = run->partition.has_shards ? run->partition.first + part : 0;
 
     return all + (size_t)at * (size_t)s->width;
 }
@@ -81,7 +81,7 @@ ls_status recover_begin_sums(ls_run *run)
     if (!run->recovery.is_elastic || ls_device_queue(run->device) != NULL)
         return LS_OK;
     memset(s->next, 0, sums_bytes(s));
-    for (int i = 0; i < run->division.n; i++)
+    for (int i = 0; i < run->partition.n; i++)
         (void)exchange_part(part_numbers(run, s->next, i), part_sums(run, i), run->values.n, false);
     comm_label(run->comm, "sums since the last report");
     return ls_all_reduce(run->comm, s->next, s->next, sums_bytes(s) / sizeof(double), LS_F64,
@@ -122,9 +122,9 @@ static void take_sums(ls_run *run)
 {
     const shared_sums *s = &run->recovery.sums;
 
-    if (!run->division.has_shards && run_rank(run) != 0)
+    if (!run->partition.has_shards && run_rank(run) != 0)
         return;
-    for (int i = 0; i < run->division.n; i++)
+    for (int i = 0; i < run->partition.n; i++)
         (void)exchange_part(part_numbers(run, s->kept, i), part_sums(run, i), run->values.n, true);
 }
 
@@ -235,9 +235,9 @@ static void skip_trained(ls_run *run)
 {
     run_recovery *r = &run->recovery;
 
-    if (r->n_all != run->division.n_all && run->train.set != NULL)
+    if (r->n_all != run->partition.n_all && run->train.set != NULL)
         run_skip_trained(run, r->n_all, run->flags->batch_size, &run->at);
-    r->n_all = run->division.n_all;
+    r->n_all = run->partition.n_all;
 }
 
 static void note(ls_run *run)
@@ -269,14 +269,14 @@ static ls_status report_again(ls_run *run, bool is_new_first)
 /* Collective. */
 static ls_status enter_group(ls_run *run)
 {
-    const int n_parts = run->division.n;
+    const int n_parts = run->partition.n;
     bool is_new_first;
 
     LS_TRY(losses_collect(&run->losses));
     LS_TRY(rank_sums_read(&run->report.window, run->report.pending, false));
     LS_TRY(take_results(run));
-    LS_TRY(division_make(run->division.has_shards ? run->division.n_all : 0, run_rank(run),
-                         run_size(run), &run->division));
+    LS_TRY(partition_make(run->partition.has_shards ? run->partition.n_all : 0, run_rank(run),
+                          run_size(run), &run->partition));
     run->n_added = 0;
     run->part = 0;
     run->is_in_epoch = false;
@@ -340,7 +340,7 @@ ls_status recover_begin(ls_run *run)
 
     r->is_elastic = run->ddp != NULL && comm_is_elastic(run->comm);
     r->is_first = run_rank(run) == 0;
-    r->n_all = run->division.n_all;
+    r->n_all = run->partition.n_all;
     r->reported = run->at.step;
     if (r->is_elastic)
         LS_TRY(open_shared_sums(run));

@@ -55,7 +55,7 @@ double report_bad_images(const ls_run *run, const split *s, uint64_t *seen)
     if (s->parts == NULL)
         return 0;
     *seen = 0;
-    for (int i = 0; i < run->division.n; i++)
+    for (int i = 0; i < run->partition.n; i++)
         *seen += ls_loader_bad_images(s->parts[i].loader);
     return (double)(*seen - before);
 }
@@ -113,7 +113,7 @@ static ls_status sum_window(ls_run *run, rank_sums *sum, history_point *p)
     LS_TRY(rank_sums_read(&run->report.window, run->report.pending, false));
     run->report.window.needs_ranks = run->metrics.fd >= 0;
     run->report.windows[0] = run->report.window;
-    LS_TRY(division_sums(&run->division, run->comm, run->report.windows, sum));
+    LS_TRY(partition_sums(&run->partition, run->comm, run->report.windows, sum));
     values_update(&run->values, OF_TRAINING, sum);
     *p = make_point(run, sum);
     run->state.bad_images = run->report.bad_images + (int64_t)sum->bad;
@@ -180,7 +180,7 @@ ls_status report_rest(ls_run *run, history_point *p)
     LS_TRY(gather_seconds(run, &sum));
     LS_TRY(share_named(run, &sum));
     run->report.window = (rank_sums){.loss = 0};
-    memset(run->report.windows, 0, (size_t)run->division.n * sizeof(*run->report.windows));
+    memset(run->report.windows, 0, (size_t)run->partition.n * sizeof(*run->report.windows));
     run->epoch_samples += p->rows;
     add_to_epoch(&run->report.epoch, &sum);
     run->report.bad_images = run->state.bad_images;

@@ -14,7 +14,7 @@ enum { REPORT_STEP_TIMES = 64, REPORT_RANKS_MAX = 256 };
 
 typedef struct report {
     rank_sums window;     /* of this rank since the last report, without what is pending */
-    rank_sums *windows;   /* of its parts (division.h); the first one's is a copy of `window` */
+    rank_sums *windows;   /* of its parts (partition.h); the first one's is a copy of `window` */
     ls_tensor *pending;   /* see rank_sums_add_logits() */
     rank_sums test;       /* of the current part in the current evaluation */
     rank_sums *tests;     /* of this rank's parts */

@@ -93,7 +93,7 @@ typedef struct adders {
 
 static adders adders_here(const ls_run *run)
 {
-    return (adders){run->division.n_all, run->division.has_shards};
+    return (adders){run->partition.n_all, run->partition.has_shards};
 }
 
 static ls_status adders_of(const ls_checkpoint *file, adders *out)
@@ -152,7 +152,7 @@ static ls_status skip_trained(const ls_run *run, const ls_checkpoint *file, int6
                        "its position (%" PRId64 " samples and %" PRId64 " batches of %" PRId64
                        " rows on %" PRId64 " ranks) exceeds the %" PRId64 " samples of the set",
                        at->skip, at->batch, rows, ranks, samples);
-    if (ranks == run->division.n_all && rows == run->flags->batch_size &&
+    if (ranks == run->partition.n_all && rows == run->flags->batch_size &&
         accumulate == run_accumulate(run))
         return LS_OK;
     run_skip_trained(run, ranks, rows, at);

@@ -39,7 +39,7 @@ void run_set_activity(ls_run *run, const char *text)
 
 int64_t run_accumulate(const ls_run *run)
 {
-    return run->flags->accumulate > 1 && !run->division.has_shards ? run->flags->accumulate : 1;
+    return run->flags->accumulate > 1 && !run->partition.has_shards ? run->flags->accumulate : 1;
 }
 
 void run_skip_trained(const ls_run *run, int64_t ranks, int64_t rows, run_position *at)
@@ -55,7 +55,7 @@ void run_skip_trained(const ls_run *run, int64_t ranks, int64_t rows, run_positi
 
 int64_t run_schedule_step(const ls_run *run)
 {
-    const int64_t rows = run->flags->batch_size * run->division.n_all;
+    const int64_t rows = run->flags->batch_size * run->partition.n_all;
     const int64_t skipped = run->at.skip > 0 ? run->at.skip / rows : 0;
 
     return run->at.epoch * run->epoch_steps + (skipped + run->at.batch) / run_accumulate(run);
@@ -109,7 +109,7 @@ ls_status ls_run_open(const ls_train_flags *flags, ls_run **out)
     run->state.top1 = -1;
     run->state.top5 = -1;
     run->state.seconds_left = -1;
-    run->division = (division){.n_all = 1, .n = 1};
+    run->partition = (partition){.n_all = 1, .n = 1};
     st = hyperparameters_check(flags);
     if (st == LS_OK && log_rank() == 0)
         st = save_probe(flags);
@@ -205,7 +205,8 @@ ls_status ls_run_distribute(ls_run *run, ls_comm *comm, const ls_ddp_options *op
         run->comm = NULL;
         return st;
     }
-    return division_make(with_flags.shards, ls_comm_rank(comm), ls_comm_size(comm), &run->division);
+    return partition_make(with_flags.shards, ls_comm_rank(comm), ls_comm_size(comm),
+                          &run->partition);
 }
 
 ls_status ls_run_use_weights(ls_run *run)
@@ -313,8 +314,8 @@ static ls_status free_run(ls_run *run)
     ls_free(run->report.tests);
     ls_free(run->report.rank_seconds);
     ls_tape_destroy(run->tape);
-    close_split(&run->train, run->division.n);
-    close_split(&run->test, run->division.n);
+    close_split(&run->train, run->partition.n);
+    close_split(&run->test, run->partition.n);
     ls_ddp_destroy(run->ddp);
     recover_close(run);
     ls_model_destroy(run->model);
@@ -365,14 +366,14 @@ static int64_t bucket_rows(const ls_run *run, const split *s, bool training)
         return 0;
     if (training && run->at.skip > 0 && run->at.bucket_rows > 0)
         return run->at.bucket_rows;
-    return run->flags->batch_size * run->division.n_all;
+    return run->flags->batch_size * run->partition.n_all;
 }
 
 /* The loaders of many parts have no threads: they read when their batch is needed. */
 static int64_t loader_threads(const ls_run *run)
 {
     const int64_t workers = run->flags->workers;
-    const int n = run->division.n;
+    const int n = run->partition.n;
 
     if (n > THREAD_PARTS_MOST)
         return -1;
@@ -381,7 +382,7 @@ static int64_t loader_threads(const ls_run *run)
 
 static ls_status open_part(ls_run *run, const split *s, bool training, int i)
 {
-    const division *d = &run->division;
+    const partition *d = &run->partition;
     const ls_sampler_options sampler = {
         .size = sizeof(sampler),
         .count = ls_dataset_count(s->set),
@@ -413,10 +414,10 @@ static ls_status open_part(ls_run *run, const split *s, bool training, int i)
 /* Replaces the loaders that there are. */
 static ls_status open_split(ls_run *run, split *s, bool training)
 {
-    close_parts(s, run->division.n);
-    LS_TRY(LS_NEW(&s->parts, (size_t)run->division.n, "for the loaders of %d shards",
-                  run->division.n));
-    for (int i = 0; i < run->division.n; i++)
+    close_parts(s, run->partition.n);
+    LS_TRY(LS_NEW(&s->parts, (size_t)run->partition.n, "for the loaders of %d shards",
+                  run->partition.n));
+    for (int i = 0; i < run->partition.n; i++)
         LS_TRY(open_part(run, s, training, i));
     return LS_OK;
 }
@@ -427,7 +428,7 @@ static ls_status divide_training_set(ls_run *run)
     run->sampler_skip = run->at.skip;
     run->bucket_rows = bucket_rows(run, &run->train, true);
     run->epoch_batches = 0;
-    for (int i = 0; i < run->division.n; i++) {
+    for (int i = 0; i < run->partition.n; i++) {
         const int64_t batches = (int64_t)ls_loader_batches(run->train.parts[i].loader);
 
         run->epoch_batches = batches > run->epoch_batches ? batches : run->epoch_batches;
@@ -449,7 +450,7 @@ ls_status run_divide_epoch(ls_run *run)
 
 static const char *part_word(const ls_run *run)
 {
-    return run->division.has_shards ? "shard" : "rank";
+    return run->partition.has_shards ? "shard" : "rank";
 }
 
 static ls_status open_training_set(ls_run *run)
@@ -460,8 +461,8 @@ static ls_status open_training_set(ls_run *run)
         return ls_fail(LS_EINVAL,
                        "--drop-last drops the only batch: %zu training samples on %d %s%s are less "
                        "than a batch of %" PRId64 " rows per %s",
-                       ls_dataset_count(run->train.set), run->division.n_all, part_word(run),
-                       text_plural(run->division.n_all), run->flags->batch_size, part_word(run));
+                       ls_dataset_count(run->train.set), run->partition.n_all, part_word(run),
+                       text_plural(run->partition.n_all), run->flags->batch_size, part_word(run));
     return LS_OK;
 }
 
@@ -524,7 +525,7 @@ ls_status run_open_files(ls_run *run)
 /* ls_run_start() may be called again after it has failed. */
 static ls_status open_sums(ls_run *run)
 {
-    const size_t n = (size_t)run->division.n;
+    const size_t n = (size_t)run->partition.n;
 
     ls_free(run->report.windows);
     ls_free(run->report.tests);
@@ -533,7 +534,7 @@ static ls_status open_sums(ls_run *run)
     run->report.windows = ls_calloc(n, sizeof(*run->report.windows));
     run->report.tests = ls_calloc(n, sizeof(*run->report.tests));
     if (run->report.windows == NULL || run->report.tests == NULL)
-        return ls_fail(LS_ENOMEM, "no memory for the sums of %d shards", run->division.n);
+        return ls_fail(LS_ENOMEM, "no memory for the sums of %d shards", run->partition.n);
     return LS_OK;
 }
 
@@ -560,7 +561,7 @@ ls_status run_divide_again(ls_run *run, int n_parts)
     run->report.bad_seen[0] = run->report.bad_seen[1] = 0;
     LS_TRY(open_sums(run));
     if (run->train.set != NULL)
-        LS_TRY(run->division.has_shards ? divide_training_set(run) : count_steps_again(run));
+        LS_TRY(run->partition.has_shards ? divide_training_set(run) : count_steps_again(run));
     return run->test.set != NULL ? open_split(run, &run->test, false) : LS_OK;
 }
 

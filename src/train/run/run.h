@@ -8,7 +8,7 @@
 
 #include <lockstep/train.h>
 
-#include "train/division.h"
+#include "train/partition.h"
 #include "train/losses.h"
 #include "train/output/metrics.h"
 #include "train/output/progress.h"
@@ -30,7 +30,7 @@ typedef struct split_part {
 struct split {
     ls_dataset *set;
     const int64_t *lengths; /* of its samples, for buckets; NULL: no buckets */
-    split_part *parts;      /* of this rank (division.h); NULL: not open */
+    split_part *parts;      /* of this rank (partition.h); NULL: not open */
 };
 
 enum { RUN_GROUPS_MAX = 16 };
@@ -51,7 +51,7 @@ struct ls_run {
     split train;
     split test;
     ls_comm *comm; /* NULL: one process */
-    division division;
+    partition partition;
     int part; /* of this rank, from 0: that of the current batch */
     ls_ddp *ddp;
     ls_optimizer *optimizer;
@@ -138,7 +138,7 @@ int64_t run_steps_left(const ls_run *run);
 void run_skip_trained(const ls_run *run, int64_t ranks, int64_t rows, run_position *at);
 /* Divides the rest of the epoch among the ranks, after at.skip has changed. Collective. */
 LS_MUST_USE ls_status run_divide_epoch(ls_run *run);
-/* Opens loaders and sums for a new group of ranks, which has changed run->division from n_parts
+/* Opens loaders and sums for a new group of ranks, which has changed run->partition from n_parts
  * parts of this rank. Collective. */
 LS_MUST_USE ls_status run_divide_again(ls_run *run, int n_parts);
 /* Opens the files that rank 0 writes, at the step of run->at. */

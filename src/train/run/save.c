@@ -50,7 +50,7 @@ static void add_metadata(ls_run *run, meta_list *m)
     state_sums(&run->report.epoch, sums);
     add_number(m, "world_size", run_size(run));
     add_number(m, "batch_size", run->flags->batch_size);
-    add_number(m, "shards", run->division.has_shards ? run->division.n_all : 0);
+    add_number(m, "shards", run->partition.has_shards ? run->partition.n_all : 0);
     add_number(m, "accumulate", run_accumulate(run));
     add_number(m, "epoch", run->at.epoch);
     add_number(m, "skip", run->at.skip);

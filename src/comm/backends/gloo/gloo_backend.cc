@@ -132,7 +132,7 @@ void attempt(backend_group *g, gloo_work *record, const gloo_run &run)
     end.work = record->work;
     end.has_ended = true;
     *record = std::move(end);
-    foreign_wake(&g->state->waker);
+    external_wake(&g->state->waker);
 }
 
 void serve(backend_group *g, gloo_worker *w)
@@ -246,7 +246,7 @@ int gloo_probe(const backend_need *need)
 ls_status gloo_open(const comm_boot *boot, const comm_host *host, backend_state **out)
 {
     auto s = std::make_unique<backend_state>();
-    const ls_status st = foreign_open(boot, host, "Gloo", &s->waker);
+    const ls_status st = external_open(boot, host, "Gloo", &s->waker);
     std::string why;
 
     if (st != LS_OK)
@@ -255,7 +255,7 @@ ls_status gloo_open(const comm_boot *boot, const comm_host *host, backend_state 
     try {
         s->device = gloo::transport::tcp::CreateDevice(choose_address(boot));
     } catch (...) {
-        foreign_close(&s->waker);
+        external_close(&s->waker);
         (void)describe_exception(&why);
         return comm_host_fail(host, LS_ESYSTEM, "%s", why.c_str());
     }
@@ -267,7 +267,7 @@ void gloo_close(backend_state *s, int64_t timeout_ms)
 {
     LS_UNUSED(timeout_ms); // the kernel delivers what was sent
     s->device.reset();
-    foreign_close(&s->waker);
+    external_close(&s->waker);
     delete s;
 }
 
@@ -348,7 +348,7 @@ bool gloo_progress(backend_state *s)
     bool moved = false;
     gloo_work end;
 
-    if (!foreign_drain(&s->waker))
+    if (!external_drain(&s->waker))
         return false;
     for (backend_group *g : s->groups) {
         while (take_ended(g, &end)) {
@@ -362,12 +362,12 @@ bool gloo_progress(backend_state *s)
 
 void gloo_wait(backend_state *s, int timeout_ms)
 {
-    (void)foreign_wait(&s->waker, int64_t{1000} * std::min(timeout_ms, sleep_ms));
+    (void)external_wait(&s->waker, int64_t{1000} * std::min(timeout_ms, sleep_ms));
 }
 
 void gloo_wake(backend_state *s)
 {
-    foreign_wake(&s->waker);
+    external_wake(&s->waker);
 }
 
 /* After this no thread of the group touches the caller's memory: its connections are closed. */

@@ -11,7 +11,7 @@
 
 extern "C" {
 #include "comm/backends/external/compose.h"
-#include "comm/backends/external/foreign.h"
+#include "comm/backends/external/external.h"
 }
 
 #include <gloo/rendezvous/context.h>
@@ -39,7 +39,7 @@ class gloo_mismatch : public std::runtime_error
 
 struct backend_state {
     const comm_host *host = nullptr;
-    foreign_waker waker{};
+    external_waker waker{};
     std::shared_ptr<gloo::transport::Device> device;
     std::list<backend_group *> groups;
 };

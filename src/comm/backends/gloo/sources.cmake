@@ -12,7 +12,7 @@ endif()
 enable_language(CXX)
 message(STATUS "backend gloo: with ${GLOO_LIBRARY}")
 add_library(lockstep_gloo MODULE backends/gloo/gloo_backend.cc backends/gloo/gloo_calls.cc
-    backends/external/compose.c backends/external/foreign.c ../hub/collectives.c)
+    backends/external/compose.c backends/external/external.c ../hub/collectives.c)
 set_target_properties(lockstep_gloo PROPERTIES CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON
                       CXX_EXTENSIONS OFF CXX_VISIBILITY_PRESET hidden)
 target_compile_options(lockstep_gloo PRIVATE -O2 -g -Wall -Wextra -Wno-missing-field-initializers)

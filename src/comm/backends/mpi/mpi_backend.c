@@ -155,21 +155,21 @@ static void free_state(backend_state *s)
         s->host->free(j->requests);
         s->host->free(j);
     }
-    foreign_close(&s->waker);
+    external_close(&s->waker);
     s->host->free(s);
 }
 
 static ls_status mpi_open(const comm_boot *boot, const comm_host *host, backend_state **out)
 {
-    foreign_waker waker;
-    ls_status st = foreign_open(boot, host, ENGINE, &waker);
+    external_waker waker;
+    ls_status st = external_open(boot, host, ENGINE, &waker);
     backend_state *s;
 
     if (st != LS_OK)
         return st;
     s = host->alloc(1, sizeof(*s));
     if (s == NULL) {
-        foreign_close(&waker);
+        external_close(&waker);
         return comm_host_fail(host, LS_ENOMEM, "no memory for %s", ENGINE);
     }
     s->host = host;
@@ -451,13 +451,13 @@ static void mpi_wait(backend_state *s, int timeout_ms)
     const int64_t sleep_us = is_expected ? SLEEP_US : LONG_SLEEP_US;
     const int64_t most_us = (int64_t)timeout_ms * 1000;
 
-    if (foreign_wait(&s->waker, sleep_us < most_us ? sleep_us : most_us))
-        (void)foreign_drain(&s->waker);
+    if (external_wait(&s->waker, sleep_us < most_us ? sleep_us : most_us))
+        (void)external_drain(&s->waker);
 }
 
 static void mpi_wake(backend_state *s)
 {
-    foreign_wake(&s->waker);
+    external_wake(&s->waker);
 }
 
 /* Cancels receives and finds operations that are already complete; the rest is abandoned. */
@@ -488,7 +488,7 @@ static void mpi_abort_group(backend_group *g, ls_status status, const char *text
 /* MPI's own descriptors are unknown here. */
 static void mpi_forked(backend_state *s)
 {
-    foreign_close(&s->waker);
+    external_close(&s->waker);
 }
 
 __attribute__((visibility("default"))) extern const backend_ops lockstep_backend;

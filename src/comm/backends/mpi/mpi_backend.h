@@ -14,14 +14,14 @@
 
 #include "base/map.h"
 #include "comm/backends/external/compose.h"
-#include "comm/backends/external/foreign.h"
+#include "comm/backends/external/external.h"
 
 #include <mpi.h>
 #include <stdatomic.h>
 
 struct backend_state {
     const comm_host *host;
-    foreign_waker waker;
+    external_waker waker;
     MPI_Comm world;                  /* with the job's rank numbers */
     MPI_Op own[LS_BAND];             /* with Lockstep's arithmetic; AVG has none */
     size_t piece;                    /* the largest number of elements of one call */

@@ -19,7 +19,7 @@ foreach(mpi openmpi mpich)
   string(REPLACE " " "" includes "${includes}")
   string(REPLACE " " "" links "${links}")
   add_library(lockstep_mpi-${mpi} MODULE backends/mpi/mpi_backend.c backends/mpi/mpi_calls.c
-      backends/external/compose.c backends/external/foreign.c ../hub/collectives.c)
+      backends/external/compose.c backends/external/external.c ../hub/collectives.c)
   target_include_directories(lockstep_mpi-${mpi} PRIVATE ${PROJECT_SOURCE_DIR}/include
                              ${PROJECT_SOURCE_DIR}/src)
   target_include_directories(lockstep_mpi-${mpi} SYSTEM PRIVATE ${includes})

@@ -26,18 +26,18 @@ typedef enum nccl_phase {
     NCCL_FAILED
 } nccl_phase;
 
-typedef enum nccl_stage {
+typedef enum nccl_state {
     NCCL_QUEUED = 0, /* in the group's list only */
     NCCL_ISSUED,     /* NCCL has it, but has not finished its part on the host */
     NCCL_RUNNING     /* in the accelerator's queue, with `end` behind it */
-} nccl_stage;
+} nccl_state;
 
 /* One operation. */
 typedef struct nccl_work {
     struct nccl_work *next;
     backend_group *group;
     backend_work *work;
-    nccl_stage stage;
+    nccl_state state;
     accel *owner;
     accel_event *start; /* the work that the caller's queue had at the call */
     accel_event *began; /* with --trace only, else NULL */

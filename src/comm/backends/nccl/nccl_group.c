@@ -238,7 +238,7 @@ static bool mark_end(backend_group *g, nccl_work *w)
         fail_here(g, st, "the end of an operation");
         return true;
     }
-    w->stage = NCCL_RUNNING;
+    w->state = NCCL_RUNNING;
     w->work->began = w->began;
     w->work->event = w->end;
     return true;
@@ -257,7 +257,7 @@ static bool issue(backend_group *g, nccl_work *w)
     if (st != LS_OK)
         fail_here(g, st, "starting an operation");
     else if (rc == NCCL_IN_PROGRESS)
-        w->stage = NCCL_ISSUED;
+        w->state = NCCL_ISSUED;
     else if (rc == NCCL_SUCCESS)
         return mark_end(g, w);
     else
@@ -265,16 +265,16 @@ static bool issue(backend_group *g, nccl_work *w)
     return true;
 }
 
-/* Moves one work from stage to stage; NCCL accepts no call while one is in progress. */
+/* Moves one work from state to state; NCCL accepts no call while one is in progress. */
 static bool progress_issues(backend_group *g)
 {
     nccl_work *w = g->first;
 
-    while (w != NULL && w->stage == NCCL_RUNNING)
+    while (w != NULL && w->state == NCCL_RUNNING)
         w = w->next;
     if (w == NULL)
         return false;
-    if (w->stage == NCCL_QUEUED)
+    if (w->state == NCCL_QUEUED)
         return issue(g, w);
     if (poll_nccl(g, "an operation") != NCCL_SUCCESS)
         return g->phase == NCCL_FAILED;
@@ -287,7 +287,7 @@ static bool progress_end(backend_group *g)
     bool done = false;
     ls_status st;
 
-    if (w->stage != NCCL_RUNNING)
+    if (w->state != NCCL_RUNNING)
         return false;
     st = w->owner->ops->event_test(w->end, &done);
     if (st != LS_OK) {
@@ -345,7 +345,7 @@ void nccl_group_start(backend_group *g, backend_work *work)
     w->group = g;
     w->work = work;
     w->owner = work->op.accelerator;
-    w->stage = NCCL_QUEUED;
+    w->state = NCCL_QUEUED;
     w->scaled = -1;
     st = prepare(g, w, &work->op);
     if (st != LS_OK) {

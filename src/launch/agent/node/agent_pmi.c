@@ -83,7 +83,7 @@ static void note_fault(rank_pmi *r)
         return;
     text_format(why, sizeof(why), "sent to PMI_FD what is not PMI-1 (%s)", state->fault);
     close_rank(r);
-    if (state->stage != PMI_JOINED || !ctx->fail(ctx->agent, r->local_rank, 1, why))
+    if (state->state != PMI_JOINED || !ctx->fail(ctx->agent, r->local_rank, 1, why))
         agent_note(ctx, "rank %d %s; its PMI socket is closed",
                    ctx->place.place.rank_base + r->local_rank, why);
 }
@@ -136,7 +136,7 @@ void agent_pmi_report(agent_pmi *p)
         return;
     now.barrier = p->server->n_waiting > 0 ? p->server->n_passed + 1 : 0;
     for (int i = 0; i < p->ctx->spec->n_ranks; i++)
-        now.has_members |= !p->ranks[i].has_exited && p->server->ranks[i].stage == PMI_JOINED;
+        now.has_members |= !p->ranks[i].has_exited && p->server->ranks[i].state == PMI_JOINED;
     if (now.barrier == p->sent.barrier && now.has_members == p->sent.has_members)
         return;
     p->sent = now;
@@ -255,9 +255,9 @@ void agent_pmi_end_rank(agent_pmi *p, int local_rank)
     r->has_exited = true;
 }
 
-pmi_stage agent_pmi_stage(const agent_pmi *p, int local_rank)
+pmi_state agent_pmi_state(const agent_pmi *p, int local_rank)
 {
-    return p->server != NULL ? p->server->ranks[local_rank].stage : PMI_SILENT;
+    return p->server != NULL ? p->server->ranks[local_rank].state : PMI_SILENT;
 }
 
 /* --- life --- */

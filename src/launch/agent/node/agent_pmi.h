@@ -37,7 +37,7 @@ void agent_pmi_end(agent_pmi *p);
 LS_MUST_USE ls_status agent_pmi_open_rank(agent_pmi *p, int local_rank, int *child_end);
 /* The rank has exited: reads what it has sent before, which may be an abort, and closes. */
 void agent_pmi_end_rank(agent_pmi *p, int local_rank);
-pmi_stage agent_pmi_stage(const agent_pmi *p, int local_rank);
+pmi_state agent_pmi_state(const agent_pmi *p, int local_rank);
 
 /* Reports to the head what the ranks do in MPI, if that has changed. */
 void agent_pmi_report(agent_pmi *p);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * recovery.c - see recovery.h. Events change the table of members; settle() then makes the next
- * view when all have asked, or gives up. Called by head_elastic.c.
+ * roster when all have asked, or gives up. Called by head_elastic.c.
  */
 #include "launch/head/elastic/recovery.h"
 
@@ -17,8 +17,8 @@ enum {
 };
 
 typedef enum member_state {
-    MEMBER_NEW, /* started, not in a view yet */
-    MEMBER_IN,  /* in the present view */
+    MEMBER_NEW, /* started, not in a roster yet */
+    MEMBER_IN,  /* in the present roster */
     MEMBER_OUT, /* did not ask in time, or was dismissed: its process may still exist */
     MEMBER_GONE /* its process has ended */
 } member_state;
@@ -28,7 +28,7 @@ typedef struct member {
     member_state state;
     bool has_state;   /* of the training */
     bool can_recover; /* it has asked, or reported a state */
-    bool has_asked;   /* for the next view */
+    bool has_asked;   /* for the next roster */
     uint64_t number;  /* of its last question */
 } member;
 
@@ -40,10 +40,10 @@ struct recovery {
     int *in_slot; /* the newest member of each slot */
     recovery_seat *seats;
     int n_seats;
-    int64_t view;
-    bool has_failed; /* the present view: its members meet */
+    int64_t roster;
+    bool has_failed; /* the present roster: its members meet */
     bool was_called;
-    bool is_over;          /* given up, or all have ended: no more views */
+    bool is_over;          /* given up, or all have ended: no more rosters */
     int64_t meet_until_ms; /* RECOVERY_NEVER: no member has asked */
     int n_started;         /* replacements */
     int64_t now_ms;
@@ -81,7 +81,7 @@ static int count(const recovery *r, member_state state)
 
 /* --- events --- */
 
-/* The members of the present view are to ask for the next one. */
+/* The members of the present roster are to ask for the next one. */
 static void ask_all(recovery *r)
 {
     r->has_failed = true;
@@ -95,8 +95,8 @@ static bool may_start(const recovery *r)
            count(r, MEMBER_IN) > 0 && !r->is_over;
 }
 
-/* Whether the present view, of which a member has died or asked, cannot go on. A member may have a
- * state until it asks. n_more: processes that will be started. */
+/* Whether the present roster, of which a member has died or asked, cannot go on. A member may have
+ * a state until it asks. n_more: processes that will be started. */
 static bool is_lost(const recovery *r, int n_more)
 {
     int n = n_more;
@@ -215,8 +215,8 @@ static void on_asked(recovery *r, const recovery_event *e)
         act(r, RECOVERY_DO_REFUSE, e->member);
         return;
     }
-    if (m->state == MEMBER_IN && e->view > r->view)
-        return; // with an earlier view it has not received its seat in this one
+    if (m->state == MEMBER_IN && e->roster > r->roster)
+        return; // with an earlier roster it has not received its seat in this one
     m->number = e->number;
     m->can_recover = true;
     m->has_asked = true;
@@ -282,7 +282,7 @@ static void take_event(recovery *r, const recovery_event *e)
         r->members[e->member].has_state = r->members[e->member].can_recover = true;
 }
 
-/* --- views --- */
+/* --- rosters --- */
 
 static void remove_absent(recovery *r)
 {
@@ -312,7 +312,7 @@ static int count_asked(const recovery *r, bool *all_members)
     return n;
 }
 
-static void make_view(recovery *r)
+static void make_roster(recovery *r)
 {
     r->n_seats = 0;
     for (int i = 0; i < r->n_members; i++) {
@@ -325,11 +325,11 @@ static void make_view(recovery *r)
         m->state = MEMBER_IN;
         m->has_asked = false;
     }
-    r->view++;
+    r->roster++;
     r->has_failed = false;
     r->was_called = false;
     r->meet_until_ms = RECOVERY_NEVER;
-    act(r, RECOVERY_DO_VIEW, -1);
+    act(r, RECOVERY_DO_ROSTER, -1);
 }
 
 static void settle(recovery *r)
@@ -347,7 +347,7 @@ static void settle(recovery *r)
     if (r->has_failed && is_lost(r, 0)) {
         give_up(r);
     } else if (r->has_failed && all_members && n >= r->opt.min_ranks) {
-        make_view(r);
+        make_roster(r);
     } else if (!r->has_failed && n > 0 && !r->was_called) {
         r->was_called = true;
         act(r, RECOVERY_DO_CALL, -1);
@@ -366,10 +366,10 @@ recovery_result recovery_step(recovery *r, const recovery_event *e, int64_t now_
 
 /* --- questions --- */
 
-const recovery_seat *recovery_view(const recovery *r, int *n, int64_t *view)
+const recovery_seat *recovery_roster(const recovery *r, int *n, int64_t *roster)
 {
     *n = r->n_seats;
-    *view = r->view;
+    *roster = r->roster;
     return r->seats;
 }
 
@@ -457,7 +457,7 @@ void recovery_write(const recovery *r, wire_writer *w)
     wire_write_u32(w, (uint32_t)r->opt.min_ranks);
     wire_write_u32(w, (uint32_t)r->opt.max_replacements);
     wire_write_i64(w, r->opt.meet_ms);
-    wire_write_i64(w, r->view);
+    wire_write_i64(w, r->roster);
     wire_write_u32(w, (uint32_t)r->n_started);
     wire_write_u8(w, r->is_over);
     wire_write_u32(w, (uint32_t)r->n_members);
@@ -525,7 +525,7 @@ static ls_status fill(wire_reader *reader, recovery *r)
 {
     int n;
 
-    r->view = wire_read_i64(reader);
+    r->roster = wire_read_i64(reader);
     r->n_started = read_count(reader, 0, r->opt.max_replacements);
     r->is_over = wire_read_u8(reader) != 0;
     n = read_count(reader, r->opt.n_slots, r->opt.n_slots + READ_MOST);
@@ -537,7 +537,7 @@ static ls_status fill(wire_reader *reader, recovery *r)
     r->n_seats = read_count(reader, 1, r->opt.n_slots);
     if (!reader->failed)
         read_seats(reader, r);
-    if (!reader->failed && r->view >= 0 && r->view <= INT32_MAX)
+    if (!reader->failed && r->roster >= 0 && r->roster <= INT32_MAX)
         return LS_OK;
     return ls_fail(LS_EPROTO, "the members of an elastic job: malformed at byte %zu", reader->at);
 }

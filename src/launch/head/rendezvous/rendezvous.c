@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum {
-    GATHER_MS = 200,     /* losses before the start within this time lead to one new view */
+    GATHER_MS = 200,     /* losses before the start within this time lead to one new roster */
     ACTIONS_PER_NODE = 4 /* in one step, at most */
 };
 
@@ -261,7 +261,7 @@ static void take_event(rdzv *m, const rdzv_event *e)
 
 static void welcome(rdzv *m)
 {
-    rdzv_make_view(m);
+    rdzv_make_roster(m);
     for (int i = 0; i < m->n_places; i++) {
         rdzv_act(m, RDZV_DO_WELCOME, m->places[i].conn)->place = &m->places[i];
         rdzv_find(m, m->places[i].conn)->wait_sent = false;
@@ -322,7 +322,7 @@ static void start_ranks(rdzv *m)
 }
 
 /* New nodes are admitted freely while no rank runs, but all at once: nodes that join one by one
- * would otherwise each make a view. */
+ * would otherwise each make a roster. */
 static void settle_agree(rdzv *m)
 {
     const int n_waiting = rdzv_count(m, NODE_WAITING, NODE_WAITING);
@@ -439,7 +439,7 @@ static void settle(rdzv *m)
 
 /* --- a step --- */
 
-/* Each node that the present view has no place for is notified once. */
+/* Each node that the present roster has no place for is notified once. */
 static void send_waits(rdzv *m)
 {
     char *text = NULL;
@@ -572,7 +572,7 @@ static ls_status check_options(const rdzv_options *o)
 static ls_status allocate(rdzv *m)
 {
     const size_t max_nodes = (size_t)m->opt.max_nodes;
-    // A lost node keeps its slot until the view ends.
+    // A lost node keeps its slot until the roster ends.
     const size_t n = max_nodes * 2 + (size_t)m->opt.max_spares;
 
     m->capacity = (int)n;

@@ -10,9 +10,9 @@
  *       +--------------restart--------------------- DRAIN --no restart--> END
  *
  * A pure step function: an event goes in, actions come out. It reads no clock, opens nothing and
- * allocates only in rdzv_create(). Each way from COLLECT to AGREE makes one view: a generation, its
- * nodes and their ranks. A new view is made only when every node of the last one has ended its
- * ranks or is lost.
+ * allocates only in rdzv_create(). Each way from COLLECT to AGREE makes one roster: a generation,
+ * its nodes and their ranks. A new roster is made only when every node of the last one has ended
+ * its ranks or is lost.
  *
  * What the driver (head.c) does
  *   - Each authenticated connection that has sent its hello becomes RDZV_ARRIVED, under a number
@@ -32,11 +32,11 @@
  * Rules
  *   - By id (static): all ids must join, a node's number is its id, a second node with an id is
  *     rejected.
- *   - Otherwise (dynamic): a view is made when max nodes have joined; or when min nodes have joined
- *     and the last call or the join time has passed; or when exactly the nodes of the last view
- *     have rejoined. Node 0 is the head's own. A node of the last view keeps its number where it
- *     can; a new node on a lost node's host takes over that number; then come requested ids, then
- *     the other nodes in the order of their arrival. Nodes beyond max wait as spares.
+ *   - Otherwise (dynamic): a roster is made when max nodes have joined; or when min nodes have
+ *     joined and the last call or the join time has passed; or when exactly the nodes of the last
+ *     roster have rejoined. Node 0 is the head's own. A node of the last roster keeps its number
+ *     where it can; a new node on a lost node's host takes over that number; then come requested
+ *     ids, then the other nodes in the order of their arrival. Nodes beyond max wait as spares.
  *   - A waiting node with as many ranks takes the place of a node whose loss is tolerated, while
  *     the others run: it gets a welcome of the present generation, and a start when it is ready. If
  *     it cannot start, it is dropped and the place waits for another node. That ends when the ranks
@@ -139,7 +139,8 @@ typedef struct rdzv_event {
     const char *text;
 } rdzv_event;
 
-/* A node's place in a view. Ranks are numbered node by node: those of node k begin at rank_base. */
+/* A node's place in a roster. Ranks are numbered node by node: those of node k begin at
+ * rank_base. */
 typedef struct rdzv_place {
     uint64_t conn;
     uint32_t generation; /* 1 at the first start; strictly growing, not always by one */
@@ -156,7 +157,7 @@ typedef struct rdzv_place {
 typedef enum rdzv_action_kind {
     /* for the node behind conn */
     RDZV_DO_WELCOME, /* place */
-    RDZV_DO_WAIT,    /* text: the view is full; the node stays connected as a spare */
+    RDZV_DO_WAIT,    /* text: the roster is full; the node stays connected as a spare */
     RDZV_DO_REJECT,  /* text: the conflict, with both sides' values */
     RDZV_DO_START,   /* place */
     RDZV_DO_STOP,    /* signal, grace_ms, text: the orderly end of its ranks */
@@ -203,7 +204,7 @@ rdzv_result rdzv_step(rdzv *m, const rdzv_event *event, int64_t now_ms);
 
 rdzv_phase rdzv_phase_now(const rdzv *m);
 
-/* The places of the last view, by node; *n is 0 before the first. Valid until the next step. */
+/* The places of the last roster, by node; *n is 0 before the first. Valid until the next step. */
 const rdzv_place *rdzv_places(const rdzv *m, int *n);
 
 /* The text of the last RDZV_DO_ROSTER; for repeated lines. */

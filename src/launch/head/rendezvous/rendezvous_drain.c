@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rendezvous_drain.c - how the rendezvous machine ends the ranks of a view, which failure is the
- * root cause, and whether the job then restarts or ends. A drain ends only when no rank of the view
- * runs any more. Called by rendezvous.c.
+ * rendezvous_drain.c - how the rendezvous machine ends the ranks of a roster, which failure is the
+ * root cause, and whether the job then restarts or ends. A drain ends only when no rank of the
+ * roster runs any more. Called by rendezvous.c.
  */
 #include "launch/head/rendezvous/rendezvous_internal.h"
 
@@ -93,7 +93,7 @@ int rdzv_count_staying(const rdzv *m)
 
 /* --- failures --- */
 
-/* The first reported failure of a view is the cause, unless its own cause is reported shortly
+/* The first reported failure of a roster is the cause, unless its own cause is reported shortly
  * after it. */
 static void record(rdzv *m, const rdzv_failure *found)
 {
@@ -151,7 +151,7 @@ void rdzv_record_failure(rdzv *m, const rdzv_node *node, const rdzv_event *e, co
     record(m, &found);
 }
 
-/* --- draining: every rank of the view is ended --- */
+/* --- draining: every rank of the roster is ended --- */
 
 static void begin_drain(rdzv *m, drain_reason reason)
 {
@@ -272,7 +272,7 @@ static void end_in_place_of_restart(rdzv *m)
     rdzv_end_stopped(m);
 }
 
-/* All ranks of the view have ended. */
+/* All ranks of the roster have ended. */
 static void decide(rdzv *m)
 {
     const bool is_enough = !m->opt.by_id && rdzv_count_staying(m) >= m->opt.min_nodes;

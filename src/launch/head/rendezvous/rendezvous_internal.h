@@ -9,10 +9,10 @@
 
 typedef enum node_state {
     NODE_NONE = 0, /* the slot is free */
-    NODE_WAITING,  /* connected, in no view: a candidate for the next one, or a spare */
-    NODE_WELCOMED, /* in the view */
+    NODE_WAITING,  /* connected, in no roster: a candidate for the next one, or a spare */
+    NODE_WELCOMED, /* in the roster */
     NODE_READY,    /* has agreed to it; its ranks run in RDZV_RUN and RDZV_DRAIN */
-    NODE_ENDED     /* in the view, its ranks have ended */
+    NODE_ENDED     /* in the roster, its ranks have ended */
 } node_state;
 
 typedef struct rdzv_node {
@@ -21,11 +21,11 @@ typedef struct rdzv_node {
     uint64_t uid;
     uint64_t order; /* of arrival */
     int id;         /* requested; -1: none */
-    int index;      /* its node number in the last view, or the one that it takes over; -1 */
+    int index;      /* its node number in the last roster, or the one that it takes over; -1 */
     int n_local;
     bool is_head;
-    bool done;      /* NODE_ENDED: by themselves, all with 0 */
-    bool lost;      /* NODE_ENDED and done, and its connection is gone: kept until the view ends */
+    bool done; /* NODE_ENDED: by themselves, all with 0 */
+    bool lost; /* NODE_ENDED and done, and its connection is gone: kept until the roster ends */
     bool is_vacant; /* lost before its ranks had ended: another node may take its place */
     bool wait_sent; /* RDZV_DO_WAIT, since its last welcome */
     bool leaves;    /* after SIGTERM, when the drain has ended */
@@ -44,7 +44,7 @@ typedef enum drain_reason {
 /* How certain it is that a failure is not the consequence of another one. */
 typedef enum failure_weight { FAILURE_NONE = 0, FAILURE_EXIT, FAILURE_CRASH } failure_weight;
 
-/* The first failure of a view. */
+/* The first failure of a roster. */
 typedef struct rdzv_failure {
     failure_weight weight;
     drain_reason reason;
@@ -74,15 +74,15 @@ struct rdzv {
     rdzv_node *nodes; /* capacity slots */
     int capacity;
     uint64_t n_arrivals;
-    rdzv_place *places; /* of the last view, max_nodes */
+    rdzv_place *places; /* of the last roster, max_nodes */
     int n_places;
     bool *present;     /* a mark for each node id */
-    rdzv_node **order; /* space for two sorted lists of nodes while a view is made */
+    rdzv_node **order; /* space for two sorted lists of nodes while a roster is made */
 
     int64_t join_until_ms;  /* RDZV_COLLECT */
     int64_t last_call_ms;   /* when it ends; RDZV_NEVER while there are fewer than min */
     int64_t ready_until_ms; /* RDZV_AGREE; RDZV_RUN: of nodes that take the place of lost ones */
-    /* When a view that has lost a node before its start is dissolved; RDZV_NEVER: it has not. */
+    /* When a roster that has lost a node before its start is dissolved; RDZV_NEVER: it has not. */
     int64_t dissolve_ms;
     drain_reason reason;
     bool aborted; /* this drain is not, or no longer, an orderly one */
@@ -99,7 +99,7 @@ struct rdzv {
     char roster[RDZV_TEXT_BYTES];
 };
 
-/* --- rendezvous_drain.c: actions, and how the ranks of a view are ended --- */
+/* --- rendezvous_drain.c: actions, and how the ranks of a roster are ended --- */
 
 rdzv_action *rdzv_act(rdzv *m, rdzv_action_kind kind, uint64_t conn);
 void rdzv_act_text(rdzv *m, rdzv_action_kind kind, uint64_t conn, const char *text);
@@ -127,7 +127,7 @@ void rdzv_stop_ranks(rdzv *m, drain_reason reason, int number, const char *text)
 void rdzv_kill_ranks(rdzv *m);
 void rdzv_settle_drain(rdzv *m);
 
-/* --- rendezvous_view.c: the nodes, and the views made of them --- */
+/* --- rendezvous_roster.c: the nodes, and the rosters made of them --- */
 
 rdzv_node *rdzv_find(const rdzv *m, uint64_t conn);
 int rdzv_count(const rdzv *m, node_state from, node_state to); /* connected nodes in these states */
@@ -140,16 +140,16 @@ const rdzv_place *rdzv_place_of(const rdzv *m, const rdzv_node *node); /* a memb
 /* Puts an accepted node into a free slot. */
 rdzv_node *rdzv_add_node(rdzv *m, uint64_t conn, const rdzv_hello *hello);
 
-/* Whether the waiting nodes can make a view now; considers last_call_ms and join_until_ms. */
+/* Whether the waiting nodes can make a roster now; considers last_call_ms and join_until_ms. */
 bool rdzv_is_complete(const rdzv *m);
 
 /* The waiting node that may take the place of this lost one; NULL: none. */
 rdzv_node *rdzv_find_spare(const rdzv *m, const rdzv_node *lost);
 
 /* Makes the next generation of at most max_nodes waiting nodes. */
-void rdzv_make_view(rdzv *m);
+void rdzv_make_roster(rdzv *m);
 
-/* To RDZV_COLLECT: all that are connected wait for the next view. */
+/* To RDZV_COLLECT: all that are connected wait for the next roster. */
 void rdzv_start_collecting(rdzv *m);
 
 /* --- rendezvous_hello.c: which nodes may join --- */

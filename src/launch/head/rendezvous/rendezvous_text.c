@@ -44,7 +44,7 @@ const char *rdzv_ranks_text(char *buf, size_t n, const rdzv_place *place)
 
 /* --- missing nodes --- */
 
-/* Marks the ids that have joined, or the numbers of the last view that have rejoined. */
+/* Marks the ids that have joined, or the numbers of the last roster that have rejoined. */
 static const bool *mark_present(const rdzv *m, bool by_id)
 {
     memset(m->present, 0, (size_t)m->opt.max_nodes * sizeof(*m->present));
@@ -84,7 +84,8 @@ static void append_missing_ids(const rdzv *m, char *buf, size_t n)
         rdzv_append(buf, n, " and %d more", n_missing - n_named);
 }
 
-/* " (missing: b, c)": the hosts of the last view that have not rejoined; nothing when all have. */
+/* " (missing: b, c)": the hosts of the last roster that have not rejoined; nothing when all
+ * have. */
 static void append_missing_hosts(const rdzv *m, char *buf, size_t n)
 {
     const bool *present = mark_present(m, false);

@@ -311,7 +311,7 @@ static bool prepare(team *t)
     if (t->algorithm == &team_direct && !prepare_direct(t))
         return false;
     t->phase = TEAM_RUNNING;
-    t->stage = 0;
+    t->at_step = 0;
     t->at = 0;
     t->algorithm->begin(t);
     return true;

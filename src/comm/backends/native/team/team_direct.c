@@ -256,7 +256,7 @@ static bool move_some(team *t)
             return false;
     }
     t->at += TEAM_CHUNK_BYTES;
-    t->stage = t->at >= total;
+    t->at_step = t->at >= total;
     return true;
 }
 
@@ -268,17 +268,17 @@ static void leave(team *t)
 {
     t->pieces += t->n_pieces;
     team_begin_leave(t);
-    t->stage = WAITING;
+    t->at_step = WAITING;
 }
 
 static team_step step(team *t)
 {
-    if (t->stage == WORKING) {
+    if (t->at_step == WORKING) {
         const bool moved = coll_reduces(t->op->kind) ? work_on_blocks(t) : move_some(t);
 
         if (!moved)
             return TEAM_WAITS;
-        if (!coll_reduces(t->op->kind) ? t->stage == WORKED : blocks_are_done(t))
+        if (!coll_reduces(t->op->kind) ? t->at_step == WORKED : blocks_are_done(t))
             leave(t);
         return TEAM_MOVED;
     }

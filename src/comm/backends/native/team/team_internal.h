@@ -211,7 +211,7 @@ struct team {
     reduce_operand *operands; /* one a member, for team_reduce() */
     const char **sources;     /* one a member, for the algorithm */
     /* State of the algorithm: */
-    int stage;
+    int at_step;
     int level; /* of team_levels.c */
     size_t at; /* bytes done */
     size_t end;

@@ -195,7 +195,7 @@ static void take(const team *t)
 
 static void begin_round(team *t)
 {
-    t->stage = reads_sources(t) ? UP : PUT;
+    t->at_step = reads_sources(t) ? UP : PUT;
     t->level = t->levels.depth - 1;
 }
 
@@ -210,18 +210,18 @@ static void begin(team *t)
 static void begin_down(team *t)
 {
     t->level = 1;
-    t->stage = t->levels.depth > 1 && t->op->kind != COLL_REDUCE ? DOWN : TAKE;
+    t->at_step = t->levels.depth > 1 && t->op->kind != COLL_REDUCE ? DOWN : TAKE;
 }
 
 /* Does one step, and arrives at the gate behind it. */
 static void do_step(team *t)
 {
-    switch (t->stage) {
+    switch (t->at_step) {
     case PUT:
         put(t);
         gate_arrive(t, is_reduction(t) ? t->levels.depth - 1 : 0);
         if (is_reduction(t))
-            t->stage = UP;
+            t->at_step = UP;
         else
             begin_down(t);
         break;
@@ -235,12 +235,12 @@ static void do_step(team *t)
         step_down(t, t->level);
         gate_arrive(t, t->level);
         if (++t->level == t->levels.depth)
-            t->stage = TAKE;
+            t->at_step = TAKE;
         break;
     default:
         take(t);
         t->at += round_bytes(t);
-        t->stage = END;
+        t->at_step = END;
         // The next operation's gate is the one behind the last round.
         if (t->at < t->end) {
             gate_arrive(t, 0);
@@ -263,7 +263,7 @@ static team_step step(team *t)
 {
     if (!gate_is_open(t))
         return TEAM_WAITS;
-    if (t->stage != END && t->end > 0) {
+    if (t->at_step != END && t->end > 0) {
         do_step(t);
         return TEAM_MOVED;
     }

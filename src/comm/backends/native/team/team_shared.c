@@ -150,10 +150,10 @@ static bool move_some(team *t)
 
 static team_step step(team *t)
 {
-    if (t->stage == WORKING) {
+    if (t->at_step == WORKING) {
         if (!(coll_reduces(t->op->kind) ? reduce_some(t) : move_some(t)))
             return TEAM_MOVED;
-        t->stage = WAITING;
+        t->at_step = WAITING;
         team_begin_leave(t);
     }
     return team_leave(t);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_view.c - collects the view of a job: what /proc and the flight recorders say of this node's
- * ranks, and where the head is in this process, the same of all other nodes. Nodes that do not
- * answer in time are left out. Driven by the poller.
+ * agent_status.c - collects the status of a job: what /proc and the flight recorders say of this
+ * node's ranks, and where the head is in this process, the same of all other nodes. Nodes that do
+ * not answer in time are left out. Driven by the poller.
  */
 #include "launch/agent/agent.h"
 
@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "host/process_id.h"
-#include "launch/status/view_ring.h"
+#include "launch/status/status_ring.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static double resident_bytes(pid_t pid)
     return end == NULL ? 0 : (double)strtoll(end, NULL, 10) * (double)sysconf(_SC_PAGESIZE);
 }
 
-static void fill_process(const agent_rank *r, view_rank *out)
+static void fill_process(const agent_rank *r, status_rank *out)
 {
     process_stat facts;
 
@@ -75,24 +75,24 @@ static const char *host_name(const agent *a)
     return own;
 }
 
-static ls_status fill_ranks(const agent *a, job_view *v)
+static ls_status fill_ranks(const agent *a, job_status *v)
 {
     for (int i = 0; a->ctx.phase != AGENT_IDLE && i < a->ctx.spec->n_ranks; i++) {
         const agent_rank *r = &a->ranks[i];
-        view_rank *out = view_add_rank(v);
+        status_rank *out = status_add_rank(v);
 
         if (out == NULL)
-            return ls_fail(LS_ENOMEM, "no memory for the view of a job");
+            return ls_fail(LS_ENOMEM, "no memory for the status of a job");
         out->rank = r->rank;
         text_printable(out->host, sizeof(out->host), host_name(a));
         fill_process(r, out);
-        view_ring_add(r->ring_fd, out, v->chosen == r->rank ? v : NULL);
+        status_ring_add(r->ring_fd, out, v->chosen == r->rank ? v : NULL);
     }
     return LS_OK;
 }
 
 /* Ranks of ls_spawn() have no command line: that of the program which has called it. */
-static void fill_command(const agent *a, job_view *v)
+static void fill_command(const agent *a, job_status *v)
 {
     size_t used = 0;
 
@@ -117,7 +117,7 @@ static const char *state_text(const agent *a)
     return agent_generation(&a->ctx) == 0 ? "waiting for nodes" : "starting";
 }
 
-static void fill_job(const agent *a, job_view *v)
+static void fill_job(const agent *a, job_status *v)
 {
     const rdzv_place *place = &a->ctx.place.place;
 
@@ -127,10 +127,10 @@ static void fill_job(const agent *a, job_view *v)
     text_printable(v->host, sizeof(v->host), host_name(a));
     text_format(v->version, sizeof(v->version), "%s", ls_version());
     text_format(v->state, sizeof(v->state), "%s", state_text(a));
-    text_printable(v->warning, sizeof(v->warning), a->view.warning);
+    text_printable(v->warning, sizeof(v->warning), a->status.warning);
     fill_command(a, v);
     v->pid = (int)getpid();
-    v->age_s = (double)(ls_now_ms() - a->view.opened_ms) / 1000;
+    v->age_s = (double)(ls_now_ms() - a->status.opened_ms) / 1000;
     v->world_size = place->world_size;
     v->n_nodes = place->n_nodes;
     v->n_restarts = place->n_restarts;
@@ -141,63 +141,63 @@ static void fill_job(const agent *a, job_view *v)
 
 static void start_collecting(void *arg);
 
-static void plan_collecting(agent_view *v, int64_t due_ms)
+static void plan_collecting(agent_status *v, int64_t due_ms)
 {
     poller_timer_set(v->agent->ctx.poller, &v->limit, due_ms, start_collecting, v);
 }
 
 /* An agent without ranks of its own has no place in the job. */
-static void complete(job_view *view)
+static void complete(job_status *status)
 {
-    if (view->world_size < view->n_ranks)
-        view->world_size = view->n_ranks;
-    if (view->n_nodes == 0 && view->n_ranks > 0)
-        text_format(view->state, sizeof(view->state), "running");
-    view_mark_late(view);
+    if (status->world_size < status->n_ranks)
+        status->world_size = status->n_ranks;
+    if (status->n_nodes == 0 && status->n_ranks > 0)
+        text_format(status->state, sizeof(status->state), "running");
+    job_status_mark_late(status);
 }
 
 static void finish_collecting(void *arg)
 {
-    agent_view *v = arg;
+    agent_status *v = arg;
 
     poller_timer_cancel(&v->limit);
-    complete(v->view);
+    complete(v->status);
     v->is_collecting = false;
     list_for_each_safe (it, &v->requests) {
-        view_request *request = list_entry(it, view_request, node);
+        status_request *request = list_entry(it, status_request, node);
 
-        if (request->rank >= 0 && request->rank != v->view->chosen)
+        if (request->rank >= 0 && request->rank != v->status->chosen)
             continue; // it is of the next collection
-        agent_view_forget(request);
-        request->done(request->arg, v->view);
+        agent_status_forget(request);
+        request->done(request->arg, v->status);
     }
-    view_free(v->view);
+    job_status_free(v->status);
     if (!list_empty(&v->requests))
         plan_collecting(v, ls_now_ms());
 }
 
 static void start_collecting(void *arg)
 {
-    agent_view *v = arg;
+    agent_status *v = arg;
     const agent *a = v->agent;
 
     if (list_empty(&v->requests))
         return;
     v->is_collecting = true;
-    *v->view = (job_view){.chosen = list_entry(v->requests.next, view_request, node)->rank};
+    *v->status = (job_status){.chosen = list_entry(v->requests.next, status_request, node)->rank};
     v->question++;
-    fill_job(a, v->view);
-    if (fill_ranks(a, v->view) != LS_OK)
+    fill_job(a, v->status);
+    if (fill_ranks(a, v->status) != LS_OK)
         ls_log(LS_LOG_WARN, "launch", "%s", ls_last_error());
     v->n_missing =
-        a->link.head == NULL ? 0 : head_ask_views(a->link.head, v->question, v->view->chosen);
+        a->link.head == NULL ? 0 : head_ask_status(a->link.head, v->question, v->status->chosen);
     if (v->n_missing == 0)
         finish_collecting(v);
     else
         poller_timer_set(a->ctx.poller, &v->limit, ls_now_ms() + ANSWER_MS, finish_collecting, v);
 }
 
-void agent_view_ask(agent_view *v, view_request *request)
+void agent_status_ask(agent_status *v, status_request *request)
 {
     if (request->is_set)
         return;
@@ -207,7 +207,7 @@ void agent_view_ask(agent_view *v, view_request *request)
         plan_collecting(v, ls_now_ms());
 }
 
-void agent_view_forget(view_request *request)
+void agent_status_forget(status_request *request)
 {
     if (request->is_set)
         list_remove(&request->node);
@@ -216,7 +216,8 @@ void agent_view_forget(view_request *request)
 
 /* --- other nodes --- */
 
-static void send_part(const agent *a, uint32_t question, const job_view *v, int first, bool is_last)
+static void send_part(const agent *a, uint32_t question, const job_status *v, int first,
+                      bool is_last)
 {
     text_buf text = {0};
     json_writer w;
@@ -224,64 +225,64 @@ static void send_part(const agent *a, uint32_t question, const job_view *v, int 
 
     json_begin(&w, &text);
     json_open(&w, NULL, '{');
-    view_write_ranks(v, first, RANKS_A_MESSAGE, &w);
+    job_status_write_ranks(v, first, RANKS_A_MESSAGE, &w);
     if (is_last && v->n_operations > 0)
-        view_write_operations(v, &w);
+        job_status_write_operations(v, &w);
     json_close(&w, '}');
     wire_write_u32(&body, question);
     wire_write_u8(&body, is_last);
     wire_write_bytes(&body, text_str(&text), text.length);
     if (text_status(&text) == LS_OK)
-        agent_send(&a->ctx, NODE_VIEW, &body);
+        agent_send(&a->ctx, NODE_STATUS, &body);
     else
         wire_writer_free(&body);
     text_free(&text);
 }
 
-ls_status agent_view_answer(agent *a, const frame *f)
+ls_status agent_status_answer(agent *a, const frame *f)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
     const uint32_t question = wire_read_u32(&r);
-    job_view view = {.chosen = (int)wire_read_u32(&r)};
+    job_status status = {.chosen = (int)wire_read_u32(&r)};
     ls_status st;
     int first = 0;
 
-    LS_TRY(wire_reader_end(&r, "a request for a view"));
-    st = fill_ranks(a, &view);
+    LS_TRY(wire_reader_end(&r, "a request for a status"));
+    st = fill_ranks(a, &status);
     do {
-        send_part(a, question, &view, first, first + RANKS_A_MESSAGE >= view.n_ranks);
+        send_part(a, question, &status, first, first + RANKS_A_MESSAGE >= status.n_ranks);
         first += RANKS_A_MESSAGE;
-    } while (first < view.n_ranks);
-    view_free(&view);
+    } while (first < status.n_ranks);
+    job_status_free(&status);
     return st;
 }
 
-static ls_status take_part(agent_view *v, const char *text, size_t bytes)
+static ls_status take_part(agent_status *v, const char *text, size_t bytes)
 {
-    const int chosen = v->view->chosen;
+    const int chosen = v->status->chosen;
     json_value *o;
     ls_status st;
 
-    LS_TRY(json_parse(text, bytes, "the view of a node", &o));
-    st = view_read_ranks(json_get(o, "ranks"), v->view);
+    LS_TRY(json_parse(text, bytes, "the status of a node", &o));
+    st = job_status_read_ranks(json_get(o, "ranks"), v->status);
     if (chosen >= 0)
-        view_read_operations(o, v->view);
-    v->view->chosen = chosen; // whatever the node has sent
+        job_status_read_operations(o, v->status);
+    v->status->chosen = chosen; // whatever the node has sent
     json_free(o);
     return st;
 }
 
-ls_status agent_view_take(void *arg, const frame *f)
+ls_status agent_status_take(void *arg, const frame *f)
 {
     agent *a = arg;
-    agent_view *v = &a->view;
+    agent_status *v = &a->status;
     wire_reader r = wire_reader_over(f->body, f->bytes);
     const uint32_t question = wire_read_u32(&r);
     const bool is_last = wire_read_u8(&r) != 0;
     size_t bytes;
     const uint8_t *text = wire_read_bytes(&r, NODE_BODY_MAX, &bytes);
 
-    LS_TRY(wire_reader_end(&r, "the view of a node"));
+    LS_TRY(wire_reader_end(&r, "the status of a node"));
     if (!v->is_collecting || question != v->question)
         return LS_OK;
     LS_TRY(take_part(v, (const char *)text, bytes));
@@ -292,40 +293,40 @@ ls_status agent_view_take(void *arg, const frame *f)
 
 /* --- life --- */
 
-void agent_view_note(agent_view *v, const char *line)
+void agent_status_note(agent_status *v, const char *line)
 {
     text_printable(v->warning, sizeof(v->warning), line);
 }
 
-static void on_warning(void *view, const char *text)
+static void on_warning(void *status, const char *text)
 {
-    agent_view_note(view, text);
+    agent_status_note(status, text);
 }
 
-ls_status agent_view_open(agent_view *v, agent *a)
+ls_status agent_status_open(agent_status *v, agent *a)
 {
     const agent_spec *spec = a->ctx.spec;
 
     v->agent = a;
     v->opened_ms = ls_now_ms();
     list_init(&v->requests);
-    LS_TRY(LS_NEW(&v->view, 1, "for the view of a job"));
+    LS_TRY(LS_NEW(&v->status, 1, "for the status of a job"));
     log_observe(on_warning, v);
-    if (view_socket_open(v, a->ctx.poller, a->name, &v->socket) != LS_OK)
+    if (status_socket_open(v, a->ctx.poller, a->name, &v->socket) != LS_OK)
         ls_log(LS_LOG_INFO, "launch", "lockstep top cannot see this job: %s", ls_last_error());
     return metrics_port_open(v, a->ctx.poller, spec->metrics_port, &v->metrics);
 }
 
-void agent_view_close(agent_view *v)
+void agent_status_close(agent_status *v)
 {
     if (v->agent == NULL)
         return;
     log_observe(NULL, v);
     poller_timer_cancel(&v->limit);
-    view_socket_close(v->socket);
+    status_socket_close(v->socket);
     metrics_port_close(v->metrics);
-    if (v->view != NULL)
-        view_free(v->view);
-    ls_free(v->view);
-    *v = (agent_view){.agent = NULL};
+    if (v->status != NULL)
+        job_status_free(v->status);
+    ls_free(v->status);
+    *v = (agent_status){.agent = NULL};
 }

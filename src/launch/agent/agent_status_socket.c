@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_view_socket.c - serves the view of a job to processes of the same user on this host
- * (view_client.h). The socket is abstract, so nothing remains of it however the agent ends. The
+ * agent_status_socket.c - serves the status of a job to processes of the same user on this host
+ * (status_client.h). The socket is abstract, so nothing remains of it however the agent ends. The
  * user of a connection is checked before anything is read. Driven by the poller.
  */
 #include "launch/agent/agent.h"
@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "launch/status/view_client.h"
+#include "launch/status/status_client.h"
 #include "net/messages/frame_link.h"
 #include "net/socket.h"
 
@@ -22,72 +22,72 @@ enum {
     LOG_PAUSE_MS = 1000
 };
 
-typedef struct view_socket view_socket;
+typedef struct status_socket status_socket;
 
-typedef struct view_peer {
-    view_socket *owner;
+typedef struct status_peer {
+    status_socket *owner;
     bool is_used; /* until the link has reported its end */
     frame_link link;
-    view_request request;
-} view_peer;
+    status_request request;
+} status_peer;
 
-struct view_socket {
-    agent_view *view;
+struct status_socket {
+    agent_status *status;
     poller *loop;
     int fd;
     poll_watch *watch;
-    view_peer peers[CLIENTS_MAX];
+    status_peer peers[CLIENTS_MAX];
     int64_t last_refusal_ms;
 };
 
-static void send_view(void *peer, const job_view *v)
+static void send_status(void *peer, const job_status *v)
 {
-    view_peer *p = peer;
+    status_peer *p = peer;
     text_buf text = {0};
     json_writer w;
 
     json_begin(&w, &text);
-    view_write(v, &w);
+    job_status_write(v, &w);
     if (text_status(&text) == LS_OK)
-        frame_link_send(&p->link, VIEW_ANSWER, text_str(&text), text.length);
+        frame_link_send(&p->link, STATUS_ANSWER, text_str(&text), text.length);
     text_free(&text);
 }
 
 static ls_status on_message(void *peer, const frame *f)
 {
-    view_peer *p = peer;
+    status_peer *p = peer;
     wire_reader r = wire_reader_over(f->body, f->bytes);
     const uint32_t rank = wire_read_u32(&r);
 
-    LS_TRY(wire_reader_end(&r, "a request for a view"));
-    if (f->type != VIEW_ASK)
+    LS_TRY(wire_reader_end(&r, "a request for a status"));
+    if (f->type != STATUS_ASK)
         return ls_fail(LS_EPROTO, "message %u at the socket of lockstep top", f->type);
     if (p->request.is_set)
         return ls_fail(LS_EPROTO, "a second request before the answer to the first");
-    p->request.rank = rank < VIEW_RANKS_MAX ? (int)rank : -1;
-    p->request.done = send_view;
+    p->request.rank = rank < STATUS_RANKS_MAX ? (int)rank : -1;
+    p->request.done = send_status;
     p->request.arg = p;
-    agent_view_ask(p->owner->view, &p->request);
+    agent_status_ask(p->owner->status, &p->request);
     return LS_OK;
 }
 
 static void on_ended(void *peer, const char *why)
 {
-    view_peer *p = peer;
+    status_peer *p = peer;
 
     LS_UNUSED(why);
-    agent_view_forget(&p->request);
+    agent_status_forget(&p->request);
     frame_link_close(&p->link);
     p->is_used = false;
 }
 
-static void log_refusal(view_socket *s)
+static void log_refusal(status_socket *s)
 {
     if (log_every(&s->last_refusal_ms, LOG_PAUSE_MS))
         ls_log(LS_LOG_WARN, "launch", "refused a connection for lockstep top: %s", ls_last_error());
 }
 
-static view_peer *free_peer(view_socket *s)
+static status_peer *free_peer(status_socket *s)
 {
     for (int i = 0; i < CLIENTS_MAX; i++)
         if (!s->peers[i].is_used)
@@ -95,9 +95,9 @@ static view_peer *free_peer(view_socket *s)
     return NULL;
 }
 
-static ls_status admit(view_socket *s, int *fd)
+static ls_status admit(status_socket *s, int *fd)
 {
-    view_peer *p = free_peer(s);
+    status_peer *p = free_peer(s);
     uid_t user;
     int taken;
 
@@ -109,7 +109,7 @@ static ls_status admit(view_socket *s, int *fd)
     p->link = (frame_link){.self = p, .message = on_message, .ended = on_ended};
     taken = *fd;
     *fd = -1;
-    LS_TRY(frame_link_open(&p->link, s->loop, taken, "lockstep top", VIEW_ASK_BYTES,
+    LS_TRY(frame_link_open(&p->link, s->loop, taken, "lockstep top", STATUS_ASK_BYTES,
                            ANSWER_QUEUE_MAX));
     p->is_used = true;
     return LS_OK;
@@ -117,7 +117,7 @@ static ls_status admit(view_socket *s, int *fd)
 
 static void on_connection(void *socket, unsigned events)
 {
-    view_socket *s = socket;
+    status_socket *s = socket;
     int fd;
 
     LS_UNUSED(events);
@@ -128,19 +128,20 @@ static void on_connection(void *socket, unsigned events)
     file_close(&fd);
 }
 
-ls_status view_socket_open(agent_view *v, poller *p, const char *agent_name, view_socket **out)
+ls_status status_socket_open(agent_status *v, poller *p, const char *agent_name,
+                             status_socket **out)
 {
-    view_socket *s;
+    status_socket *s;
     net_address at;
     ls_status st;
 
     LS_TRY(LS_NEW(&s, 1, "for the socket of lockstep top"));
-    s->view = v;
+    s->status = v;
     s->loop = p;
     s->fd = -1;
     for (int i = 0; i < CLIENTS_MAX; i++)
         s->peers[i].owner = s;
-    st = view_address(agent_name, &at);
+    st = status_address(agent_name, &at);
     if (st == LS_OK)
         st = net_listen(&at, NET_STREAM, BACKLOG, &s->fd, NULL);
     if (st == LS_OK)
@@ -148,16 +149,16 @@ ls_status view_socket_open(agent_view *v, poller *p, const char *agent_name, vie
     if (st == LS_OK)
         *out = s;
     else
-        view_socket_close(s);
+        status_socket_close(s);
     return st;
 }
 
-void view_socket_close(view_socket *s)
+void status_socket_close(status_socket *s)
 {
     if (s == NULL)
         return;
     for (int i = 0; i < CLIENTS_MAX; i++) {
-        agent_view_forget(&s->peers[i].request);
+        agent_status_forget(&s->peers[i].request);
         if (s->peers[i].is_used)
             frame_link_close(&s->peers[i].link);
     }

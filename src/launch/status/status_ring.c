@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* view_ring.c - reads flight recorders (comm/record/recorder.h) for the agent. */
-#include "launch/status/view_ring.h"
+/* status_ring.c - reads flight recorders (comm/record/recorder.h) for the agent. */
+#include "launch/status/status_ring.h"
 
 #include "base/clock.h"
 #include "comm/record/recorder.h"
@@ -9,7 +9,7 @@
 
 enum { RING_SHOWN = 3, RING_LOOKED_AT = 256 };
 
-void view_ring_describe(int fd, text_buf *out)
+void status_ring_describe(int fd, text_buf *out)
 {
     recorder_entry entries[RING_SHOWN];
     int n;
@@ -25,7 +25,7 @@ void view_ring_describe(int fd, text_buf *out)
     }
 }
 
-/* --- the view of a rank --- */
+/* --- the status of a rank --- */
 
 static double seconds_since(int64_t ns, int64_t now_ns)
 {
@@ -37,22 +37,22 @@ static double waits_s(const recorder_entry *e, int64_t now_ns)
     return e->end_ns != 0 ? -1 : seconds_since(e->start_ns, now_ns);
 }
 
-static view_group *find_group(view_rank *out, int64_t id)
+static status_group *find_group(status_rank *out, int64_t id)
 {
     for (int i = 0; i < out->n_groups; i++)
         if (out->groups[i].id == id)
             return &out->groups[i];
-    if (out->n_groups == VIEW_GROUPS)
+    if (out->n_groups == STATUS_GROUPS)
         return NULL;
-    out->groups[out->n_groups] = (view_group){.id = id, .waits_s = -1};
+    out->groups[out->n_groups] = (status_group){.id = id, .waits_s = -1};
     return &out->groups[out->n_groups++];
 }
 
 /* The newest operation of each group comes first; of those that have not ended, the oldest one
  * shows for how long the rank waits. Messages have numbers of their own. */
-static void add_group(view_rank *out, const recorder_entry *e, int64_t now_ns)
+static void add_group(status_rank *out, const recorder_entry *e, int64_t now_ns)
 {
-    view_group *g;
+    status_group *g;
 
     if (e->stamp.kind == COLL_SEND || e->stamp.kind == COLL_RECV)
         return;
@@ -67,7 +67,7 @@ static void add_group(view_rank *out, const recorder_entry *e, int64_t now_ns)
     }
 }
 
-static void add_progress(const recorder_progress *p, int64_t now_ns, view_rank *out)
+static void add_progress(const recorder_progress *p, int64_t now_ns, status_rank *out)
 {
     out->has_progress = true;
     out->step = p->step;
@@ -79,13 +79,13 @@ static void add_progress(const recorder_progress *p, int64_t now_ns, view_rank *
     out->loss = p->loss;
     out->samples = p->samples;
     out->device_bytes = p->device_bytes;
-    for (int i = 0; i < VIEW_PHASES; i++)
+    for (int i = 0; i < STATUS_PHASES; i++)
         out->seconds[i] = p->seconds[i];
 }
 
-static void add_operation(const recorder_entry *e, int64_t now_ns, job_view *job)
+static void add_operation(const recorder_entry *e, int64_t now_ns, job_status *job)
 {
-    view_operation *o = &job->operations[job->n_operations++];
+    status_operation *o = &job->operations[job->n_operations++];
 
     (void)stamp_text(o->text, sizeof(o->text), &e->stamp);
     text_printable(o->text, sizeof(o->text), o->text);
@@ -95,19 +95,20 @@ static void add_operation(const recorder_entry *e, int64_t now_ns, job_view *job
     o->bytes = (double)e->bytes;
 }
 
-static void add_sources(int fd, view_rank *out)
+static void add_sources(int fd, status_rank *out)
 {
-    recorder_source sources[VIEW_SOURCES];
+    recorder_source sources[STATUS_SOURCES];
     uint64_t total;
 
-    if (recorder_read_received(fd, sources, VIEW_SOURCES, &out->n_sources, &total) != LS_OK)
+    if (recorder_read_received(fd, sources, STATUS_SOURCES, &out->n_sources, &total) != LS_OK)
         return;
     out->received_bytes = (double)total;
     for (int i = 0; i < out->n_sources; i++)
-        out->sources[i] = (view_source){.rank = sources[i].rank, .bytes = (double)sources[i].bytes};
+        out->sources[i] =
+            (status_source){.rank = sources[i].rank, .bytes = (double)sources[i].bytes};
 }
 
-void view_ring_add(int fd, view_rank *out, job_view *job)
+void status_ring_add(int fd, status_rank *out, job_status *job)
 {
     static recorder_entry entries[RING_LOOKED_AT]; /* the agent has one thread */
     const int64_t now_ns = ls_now_ns();
@@ -132,6 +133,6 @@ void view_ring_add(int fd, view_rank *out, job_view *job)
         text_printable(out->operation, sizeof(out->operation), out->operation);
         out->waits_s = waits_s(&entries[n - 1], now_ns);
     }
-    for (int i = n > VIEW_OPERATIONS ? n - VIEW_OPERATIONS : 0; job != NULL && i < n; i++)
+    for (int i = n > STATUS_OPERATIONS ? n - STATUS_OPERATIONS : 0; job != NULL && i < n; i++)
         add_operation(&entries[i], now_ns, job);
 }

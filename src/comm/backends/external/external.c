@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * foreign.c - opening and sleeping for the modules of external libraries, into which it is
+ * external.c - opening and sleeping for the modules of external libraries, into which it is
  * compiled. An eventfd wakes their sleeping threads.
  */
-#include "comm/backends/external/foreign.h"
+#include "comm/backends/external/external.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,10 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
-ls_status foreign_open(const comm_boot *boot, const comm_host *host, const char *engine,
-                       foreign_waker *out)
+ls_status external_open(const comm_boot *boot, const comm_host *host, const char *engine,
+                        external_waker *out)
 {
-    *out = (foreign_waker){.wake_fd = -1, .control_fd = boot->control_fd};
+    *out = (external_waker){.wake_fd = -1, .control_fd = boot->control_fd};
     if (boot->local_fd >= 0)
         (void)close(boot->local_fd);
     if (boot->listen_fd >= 0)
@@ -27,14 +27,14 @@ ls_status foreign_open(const comm_boot *boot, const comm_host *host, const char 
     return out->wake_fd >= 0 ? LS_OK : comm_host_fail(host, LS_ESYSTEM, "eventfd: error %d", errno);
 }
 
-void foreign_close(foreign_waker *w)
+void external_close(external_waker *w)
 {
     if (w->wake_fd >= 0)
         (void)close(w->wake_fd);
     w->wake_fd = -1;
 }
 
-bool foreign_wait(const foreign_waker *w, int64_t timeout_us)
+bool external_wait(const external_waker *w, int64_t timeout_us)
 {
     struct pollfd fds[2] = {{.fd = w->wake_fd, .events = POLLIN},
                             {.fd = w->control_fd, .events = POLLIN}};
@@ -44,14 +44,14 @@ bool foreign_wait(const foreign_waker *w, int64_t timeout_us)
     return ppoll(fds, 2, &timeout, NULL) > 0 && fds[0].revents != 0;
 }
 
-void foreign_wake(const foreign_waker *w)
+void external_wake(const external_waker *w)
 {
     const uint64_t one = 1;
 
     (void)!write(w->wake_fd, &one, sizeof(one)); // a full counter wakes as well
 }
 
-bool foreign_drain(const foreign_waker *w)
+bool external_drain(const external_waker *w)
 {
     uint64_t wakes;
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rendezvous_view.c - the table of nodes, and how a view is made of the waiting nodes. Called by
- * the other files of the machine.
+ * rendezvous_roster.c - the table of nodes, and how a roster is made of the waiting nodes. Called
+ * by the other files of the machine.
  *
  * By id a node's number is its id. Otherwise: the head's own node is number 0; a node of the last
- * view keeps its number if the new view has it; the free numbers go to the other nodes of the last
- * view, then to nodes that request an id, in the ids' order, then to the other nodes in the order
- * of their arrival. So a rank keeps its number over a restart unless the job has become too small.
+ * roster keeps its number if the new roster has it; the free numbers go to the other nodes of the
+ * last roster, then to nodes that request an id, in the ids' order, then to the other nodes in the
+ * order of their arrival. So a rank keeps its number over a restart unless the job has become too
+ * small.
  */
 #include "launch/head/rendezvous/rendezvous_internal.h"
 
@@ -90,7 +91,7 @@ static bool is_number_taken(const rdzv *m, int index)
     return false;
 }
 
-/* The number of the last view that a node of the same host has left, or -1. */
+/* The number of the last roster that a node of the same host has left, or -1. */
 static int free_number_on(const rdzv *m, const char *host)
 {
     for (int i = 0; i < m->n_places; i++)
@@ -119,9 +120,9 @@ rdzv_node *rdzv_add_node(rdzv *m, uint64_t conn, const rdzv_hello *hello)
     return node;
 }
 
-/* --- a view is made --- */
+/* --- a roster is made --- */
 
-/* Exactly the nodes of the last view have rejoined: there is nothing to wait for. */
+/* Exactly the nodes of the last roster have rejoined: there is nothing to wait for. */
 static bool all_have_rejoined(const rdzv *m)
 {
     int n_back = 0;
@@ -171,7 +172,7 @@ static int compare_nodes(const void *left, const void *right)
     return compare((int64_t)a->order, (int64_t)b->order);
 }
 
-/* The waiting nodes, in the order in which a view takes them. */
+/* The waiting nodes, in the order in which a roster takes them. */
 static int sort_waiting(rdzv *m)
 {
     int n = 0;
@@ -210,7 +211,7 @@ static rdzv_node **number_nodes(rdzv *m, int n)
     return by_number;
 }
 
-void rdzv_make_view(rdzv *m)
+void rdzv_make_roster(rdzv *m)
 {
     const int n_present = sort_waiting(m);
     const int n = n_present < m->opt.max_nodes ? n_present : m->opt.max_nodes;

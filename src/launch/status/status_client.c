@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* view_client.c - the tool's side of view_client.h. Blocks until an answer or a deadline. */
-#include "launch/status/view_client.h"
+/* status_client.c - the tool's side of status_client.h. Blocks until an answer or a deadline. */
+#include "launch/status/status_client.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -18,12 +18,12 @@
 
 enum { ANSWER_MAX = 128 * 1024 * 1024, CONNECT_MS = 2000, LIST_BYTES_MAX = 64 * 1024 * 1024 };
 
-struct view_client {
+struct status_client {
     int fd;
     frame_reader in;
 };
 
-ls_status view_address(const char *agent_name, net_address *out)
+ls_status status_address(const char *agent_name, net_address *out)
 {
     char text[NET_ADDRESS_TEXT_MAX];
 
@@ -33,7 +33,7 @@ ls_status view_address(const char *agent_name, net_address *out)
 
 /* --- the list of jobs --- */
 
-static bool has_name(char names[][VIEW_NAME], int n, const char *name)
+static bool has_name(char names[][STATUS_NAME], int n, const char *name)
 {
     for (int i = 0; i < n; i++)
         if (text_equal(names[i], name))
@@ -42,15 +42,15 @@ static bool has_name(char names[][VIEW_NAME], int n, const char *name)
 }
 
 /* The listening socket and its connections are lines of the same name. */
-static void take_line(const char *line, size_t bytes, char names[][VIEW_NAME], int *n)
+static void take_line(const char *line, size_t bytes, char names[][STATUS_NAME], int *n)
 {
     char prefix[64];
-    char name[VIEW_NAME];
+    char name[STATUS_NAME];
     const char *found;
 
     text_format(prefix, sizeof(prefix), "@" PREFIX "%u-", (unsigned)geteuid());
     found = memmem(line, bytes, prefix, strlen(prefix));
-    if (found == NULL || *n == VIEW_JOBS_MAX)
+    if (found == NULL || *n == STATUS_JOBS_MAX)
         return;
     found += strlen(prefix);
     if (bytes - (size_t)(found - line) != 16 || strspn(found, "0123456789abcdef") < 16)
@@ -60,7 +60,7 @@ static void take_line(const char *line, size_t bytes, char names[][VIEW_NAME], i
         memcpy(names[(*n)++], name, sizeof(name));
 }
 
-ls_status view_list(char names[][VIEW_NAME], int *n)
+ls_status status_list(char names[][STATUS_NAME], int *n)
 {
     char *text;
     size_t bytes;
@@ -88,16 +88,16 @@ static ls_status check_agent(int fd)
                : ls_fail(LS_EAUTH, "the socket of the job belongs to user %u", (unsigned)user);
 }
 
-ls_status view_client_open(const char *agent_name, view_client **out)
+ls_status status_client_open(const char *agent_name, status_client **out)
 {
-    view_client *c;
+    status_client *c;
     net_address at;
     ls_status st;
 
     LS_TRY(LS_NEW(&c, 1, "for a connection to a job"));
     c->fd = -1;
     frame_reader_init(&c->in, ANSWER_MAX);
-    st = view_address(agent_name, &at);
+    st = status_address(agent_name, &at);
     if (st == LS_OK)
         st = net_connect(&at, NET_STREAM, ls_deadline_ms(CONNECT_MS), &c->fd);
     if (st == LS_OK)
@@ -105,11 +105,11 @@ ls_status view_client_open(const char *agent_name, view_client **out)
     if (st == LS_OK)
         *out = c;
     else
-        view_client_close(c);
+        status_client_close(c);
     return st;
 }
 
-void view_client_close(view_client *c)
+void status_client_close(status_client *c)
 {
     if (c == NULL)
         return;
@@ -118,7 +118,7 @@ void view_client_close(view_client *c)
     ls_free(c);
 }
 
-static ls_status read_answer(view_client *c, int64_t deadline_ms, frame *out)
+static ls_status read_answer(status_client *c, int64_t deadline_ms, frame *out)
 {
     bool have = false;
     size_t moved;
@@ -132,17 +132,17 @@ static ls_status read_answer(view_client *c, int64_t deadline_ms, frame *out)
     }
 }
 
-ls_status view_client_ask(view_client *c, int rank, int64_t deadline_ms, job_view *out)
+ls_status status_client_ask(status_client *c, int rank, int64_t deadline_ms, job_status *out)
 {
-    uint8_t ask[FRAME_HEADER_BYTES + VIEW_ASK_BYTES];
+    uint8_t ask[FRAME_HEADER_BYTES + STATUS_ASK_BYTES];
     frame answer;
 
-    wire_put_u32(ask, VIEW_ASK_BYTES);
-    wire_put_u32(ask + 4, VIEW_ASK);
+    wire_put_u32(ask, STATUS_ASK_BYTES);
+    wire_put_u32(ask + 4, STATUS_ASK);
     wire_put_u32(ask + FRAME_HEADER_BYTES, (uint32_t)rank);
     LS_TRY(net_send_all(c->fd, "the job", ask, sizeof(ask), deadline_ms));
     LS_TRY(read_answer(c, deadline_ms, &answer));
-    if (answer.type != VIEW_ANSWER)
+    if (answer.type != STATUS_ANSWER)
         return ls_fail(LS_EPROTO, "the job has answered with a message of type %u", answer.type);
-    return view_read((const char *)answer.body, answer.bytes, out);
+    return job_status_read((const char *)answer.body, answer.bytes, out);
 }

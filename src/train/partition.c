@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * division.c - divides a step into parts, and adds up what they have counted. run.c, report.c and
+ * partition.c - divides a step into parts, and adds up what they have counted. run.c, report.c and
  * evaluate.c call it.
  */
-#include "train/division.h"
+#include "train/partition.h"
 
 #include "base/alloc.h"
 #include "base/status.h"
@@ -14,16 +14,16 @@
 
 enum { N_SUMS = sizeof(rank_sums) / sizeof(double) };
 
-int division_shards(const ls_train_flags *flags)
+int partition_shards(const ls_train_flags *flags)
 {
     const int64_t batches = flags->accumulate > 1 ? flags->accumulate : 1;
 
     return flags->shards > INT_MAX / batches ? INT_MAX : (int)(flags->shards * batches);
 }
 
-ls_status division_make(int shards, int rank, int size, division *out)
+ls_status partition_make(int shards, int rank, int size, partition *out)
 {
-    *out = (division){.n_all = size, .first = rank, .n = 1, .has_shards = shards > 0};
+    *out = (partition){.n_all = size, .first = rank, .n = 1, .has_shards = shards > 0};
     if (shards == 0)
         return LS_OK;
     out->n_all = shards;
@@ -31,7 +31,7 @@ ls_status division_make(int shards, int rank, int size, division *out)
 }
 
 /* All shards' sums on all ranks: each rank adds its own to zeros. */
-static ls_status gather(const division *d, ls_comm *comm, const rank_sums *own, rank_sums *all)
+static ls_status gather(const partition *d, ls_comm *comm, const rank_sums *own, rank_sums *all)
 {
     double *values = (double *)(all + d->first);
     const double *from = (const double *)own;
@@ -42,7 +42,7 @@ static ls_status gather(const division *d, ls_comm *comm, const rank_sums *own, 
     return ls_all_reduce(comm, all, all, (size_t)d->n_all * N_SUMS, LS_F64, LS_SUM, NULL);
 }
 
-ls_status division_sums(const division *d, ls_comm *comm, const rank_sums *own, rank_sums *out)
+ls_status partition_sums(const partition *d, ls_comm *comm, const rank_sums *own, rank_sums *out)
 {
     reduce_operand *operands;
     rank_sums *all;

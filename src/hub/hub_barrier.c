@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hub_meet.c - rendezvous: members of a group that wait for each other outside of its operations,
+ * hub_barrier.c - barrier: members of a group that wait for each other outside of its operations,
  * to create another group or in a monitored barrier. The hub answers all of them when the last one
  * has come, or names those that are missing; the group itself stays as it is. hub_ranks.c calls it.
  *
- * A failed rendezvous is kept until all its members have received the failure, so that a late one
+ * A failed barrier is kept until all its members have received the failure, so that a late one
  * receives it at once.
  */
 #include "hub/hub_internal.h"
@@ -16,26 +16,26 @@
 
 #include <string.h>
 
-#define RENDEZVOUS_MAX 4096
-#define LISTED_MAX     16  /* ranks of a list in an error */
-#define SUSPENDED_MS   500 /* a timer that fires later by this: the process was suspended */
+#define BARRIERS_MAX 4096
+#define LISTED_MAX   16  /* ranks of a list in an error */
+#define SUSPENDED_MS 500 /* a timer that fires later by this: the process was suspended */
 
-typedef enum place_state { PLACE_EMPTY = 0, PLACE_WAITS, PLACE_ANSWERED } place_state;
+typedef enum arrival_state { ARRIVAL_EMPTY = 0, ARRIVAL_WAITS, ARRIVAL_ANSWERED } arrival_state;
 
 /* Of one member. */
-typedef struct place {
-    place_state state;
+typedef struct arrival {
+    arrival_state state;
     uint64_t ticket;
-} place;
+} arrival;
 
-typedef struct rendezvous {
-    list_node node; /* in hub.rendezvous, oldest first */
+typedef struct hub_barrier {
+    list_node node; /* in hub.barriers, oldest first */
     hub *owner;
     uint32_t parent;
     uint32_t id; /* of the group that is created; reports of the wait have it too */
-    char what[HUB_RENDEZVOUS_BYTES];
+    char what[HUB_BARRIER_BYTES];
     int *members;
-    place *places;
+    arrival *arrivals;
     int n_members;
     int n_came;
     int first; /* the rank that came first */
@@ -43,7 +43,7 @@ typedef struct rendezvous {
     poll_timer limit;
     ls_status status; /* LS_OK: it has not failed */
     char text[HUB_MESSAGE_TEXT_MAX];
-} rendezvous;
+} hub_barrier;
 
 /* A rank's message. */
 typedef struct meet_message {
@@ -51,17 +51,17 @@ typedef struct meet_message {
     uint32_t parent;
     int64_t timeout_ms;
     int64_t report_in_ms;
-    char what[HUB_RENDEZVOUS_BYTES];
+    char what[HUB_BARRIER_BYTES];
     int *members;
     int n_members;
 } meet_message;
 
-/* --- the list of rendezvous --- */
+/* --- the list of barriers --- */
 
-static rendezvous *find_rendezvous(hub *h, uint32_t parent, const char *what)
+static hub_barrier *find_barrier(hub *h, uint32_t parent, const char *what)
 {
-    list_for_each (it, &h->rendezvous) {
-        rendezvous *m = list_entry(it, rendezvous, node);
+    list_for_each (it, &h->barriers) {
+        hub_barrier *m = list_entry(it, hub_barrier, node);
 
         if (m->parent == parent && text_equal(m->what, what))
             return m;
@@ -69,58 +69,58 @@ static rendezvous *find_rendezvous(hub *h, uint32_t parent, const char *what)
     return NULL;
 }
 
-static void free_rendezvous(rendezvous *m)
+static void free_barrier(hub_barrier *m)
 {
     list_remove(&m->node);
-    m->owner->n_rendezvous--;
+    m->owner->n_barriers--;
     poller_timer_cancel(&m->limit);
     hub_watch_end_group(m->owner, m->id);
     ls_free(m->members);
-    ls_free(m->places);
+    ls_free(m->arrivals);
     ls_free(m);
 }
 
 void hub_meet_end_group(hub *h, uint32_t group)
 {
-    list_for_each_safe (it, &h->rendezvous) {
-        rendezvous *m = list_entry(it, rendezvous, node);
+    list_for_each_safe (it, &h->barriers) {
+        hub_barrier *m = list_entry(it, hub_barrier, node);
 
         if (group == GROUP_ALL || m->parent == group)
-            free_rendezvous(m);
+            free_barrier(m);
     }
 }
 
-/* Frees the oldest failed rendezvous if there are too many. False: none has failed. */
+/* Frees the oldest failed barrier if there are too many. False: none has failed. */
 static bool can_add(hub *h)
 {
-    for (list_node *it = h->rendezvous.next;
-         h->n_rendezvous == RENDEZVOUS_MAX && it != &h->rendezvous; it = it->next) {
-        rendezvous *m = list_entry(it, rendezvous, node);
+    for (list_node *it = h->barriers.next; h->n_barriers == BARRIERS_MAX && it != &h->barriers;
+         it = it->next) {
+        hub_barrier *m = list_entry(it, hub_barrier, node);
 
         if (m->status == LS_OK)
             continue;
-        free_rendezvous(m);
+        free_barrier(m);
         break;
     }
-    return h->n_rendezvous < RENDEZVOUS_MAX;
+    return h->n_barriers < BARRIERS_MAX;
 }
 
-static ls_status make_rendezvous(hub *h, meet_message *from, int first, rendezvous **out)
+static ls_status make_barrier(hub *h, meet_message *from, int first, hub_barrier **out)
 {
     const kv_bytes key = {.data = (const uint8_t *)CONTROL_GROUPS_KEY,
                           .bytes = strlen(CONTROL_GROUPS_KEY)};
-    rendezvous *m;
+    hub_barrier *m;
     int64_t next;
 
     if (!can_add(h))
-        return ls_fail(LS_ENOMEM, "over %d groups are created at the same time", RENDEZVOUS_MAX);
+        return ls_fail(LS_ENOMEM, "over %d groups are created at the same time", BARRIERS_MAX);
     LS_TRY(table_add(&h->table, key, 1, &next));
     if (next < 1 || next > (int64_t)GROUP_ID_END)
         return ls_fail(LS_EUNSUPPORTED, "no ids of groups are left");
     m = ls_calloc(1, sizeof(*m));
     if (m != NULL)
-        m->places = ls_calloc((size_t)from->n_members, sizeof(*m->places));
-    if (m == NULL || m->places == NULL) {
+        m->arrivals = ls_calloc((size_t)from->n_members, sizeof(*m->arrivals));
+    if (m == NULL || m->arrivals == NULL) {
         ls_free(m);
         return ls_fail(LS_ENOMEM, "no memory for a group of %d ranks", from->n_members);
     }
@@ -133,17 +133,17 @@ static ls_status make_rendezvous(hub *h, meet_message *from, int first, rendezvo
     m->first = first;
     m->since_ms = ls_now_ms();
     text_format(m->what, sizeof(m->what), "%s", from->what);
-    list_append(&h->rendezvous, &m->node);
-    h->n_rendezvous++;
+    list_append(&h->barriers, &m->node);
+    h->n_barriers++;
     *out = m;
     return LS_OK;
 }
 
-static place *place_of(const rendezvous *m, int rank)
+static arrival *arrival_of(const hub_barrier *m, int rank)
 {
     for (int i = 0; i < m->n_members; i++) {
         if (m->members[i] == rank)
-            return &m->places[i];
+            return &m->arrivals[i];
     }
     return NULL;
 }
@@ -162,8 +162,8 @@ static void answer(hub_conn *c, uint64_t ticket, ls_status status, uint32_t id, 
     conn_send_body(c, HUB_MESSAGE_MET);
 }
 
-/* Also frees the rendezvous when all members have their answer. */
-static void answer_all(rendezvous *m)
+/* Also frees the barrier when all members have their answer. */
+static void answer_all(hub_barrier *m)
 {
     hub *h = m->owner;
     int n_answered = 0;
@@ -171,21 +171,21 @@ static void answer_all(rendezvous *m)
     hub_watch_end_group(h, m->id);
     poller_timer_cancel(&m->limit);
     for (int i = 0; i < m->n_members; i++) {
-        place *p = &m->places[i];
+        arrival *p = &m->arrivals[i];
         hub_conn *c = h->ranks[m->members[i]].conn;
 
-        if (p->state == PLACE_WAITS) {
-            p->state = PLACE_ANSWERED;
+        if (p->state == ARRIVAL_WAITS) {
+            p->state = ARRIVAL_ANSWERED;
             if (c != NULL)
                 answer(c, p->ticket, m->status, m->id, m->text);
         }
-        n_answered += p->state == PLACE_ANSWERED;
+        n_answered += p->state == ARRIVAL_ANSWERED;
     }
     if (n_answered == m->n_members)
-        free_rendezvous(m);
+        free_barrier(m);
 }
 
-static void fail_rendezvous(rendezvous *m, ls_status status, const char *text)
+static void fail_barrier(hub_barrier *m, ls_status status, const char *text)
 {
     m->status = status;
     text_format(m->text, sizeof(m->text), "%s", text);
@@ -194,7 +194,7 @@ static void fail_rendezvous(rendezvous *m, ls_status status, const char *text)
 
 static void limit_is_due(void *arg)
 {
-    rendezvous *m = arg;
+    hub_barrier *m = arg;
     const int64_t gap_ms = ls_now_ms() - m->limit.due_ms;
     text_buf t = {0};
 
@@ -206,7 +206,7 @@ static void limit_is_due(void *arg)
     text_append(&t, "%s timed out after %.1f s: %d of %d ranks have arrived", m->what,
                 (double)(ls_now_ms() - m->since_ms) / 1e3, m->n_came, m->n_members);
     hub_watch_append_missing(&t, m->owner, m->id);
-    fail_rendezvous(m, LS_ETIMEOUT, text_str(&t));
+    fail_barrier(m, LS_ETIMEOUT, text_str(&t));
     text_free(&t);
 }
 
@@ -220,14 +220,14 @@ static void append_list(text_buf *t, const int *members, int n)
         text_append(t, " and %d more", n - LISTED_MAX);
 }
 
-static bool has_same_members(const rendezvous *m, const meet_message *from)
+static bool has_same_members(const hub_barrier *m, const meet_message *from)
 {
     return m->n_members == from->n_members &&
            memcmp(m->members, from->members, (size_t)m->n_members * sizeof(*m->members)) == 0;
 }
 
 /* Both sides receive it. */
-static void fail_mismatch(rendezvous *m, const hub_conn *c, const meet_message *from)
+static void fail_mismatch(hub_barrier *m, const hub_conn *c, const meet_message *from)
 {
     text_buf t = {0};
 
@@ -240,33 +240,33 @@ static void fail_mismatch(rendezvous *m, const hub_conn *c, const meet_message *
     text_free(&t);
 }
 
-static void fail_left(rendezvous *m, int rank)
+static void fail_left(hub_barrier *m, int rank)
 {
     char text[HUB_MESSAGE_TEXT_MAX];
 
     text_format(text, sizeof(text), "rank %d (pid %d) left the job, but rank %d waits for it: %s",
                 rank, (int)m->owner->ranks[rank].pid, m->first, m->what);
-    fail_rendezvous(m, LS_EPEER, text);
+    fail_barrier(m, LS_EPEER, text);
 }
 
 void hub_meet_rank_gone(hub *h, int rank)
 {
-    list_for_each_safe (it, &h->rendezvous) {
-        rendezvous *m = list_entry(it, rendezvous, node);
-        place *p = place_of(m, rank);
+    list_for_each_safe (it, &h->barriers) {
+        hub_barrier *m = list_entry(it, hub_barrier, node);
+        arrival *p = arrival_of(m, rank);
 
         if (p == NULL)
             continue;
-        if (p->state == PLACE_WAITS)
+        if (p->state == ARRIVAL_WAITS)
             m->n_came--;
-        p->state = PLACE_ANSWERED;
+        p->state = ARRIVAL_ANSWERED;
         if (m->status == LS_OK && h->ranks[rank].has_left)
             fail_left(m, rank);
     }
 }
 
 /* The first member that has left the job; -1: none. */
-static int find_left(const rendezvous *m)
+static int find_left(const hub_barrier *m)
 {
     for (int i = 0; i < m->n_members; i++) {
         const hub_rank *r = &m->owner->ranks[m->members[i]];
@@ -277,12 +277,12 @@ static int find_left(const rendezvous *m)
     return -1;
 }
 
-static void enter(rendezvous *m, hub_conn *c, place *p, const meet_message *from)
+static void enter(hub_barrier *m, hub_conn *c, arrival *p, const meet_message *from)
 {
     hub *h = m->owner;
     int left;
 
-    p->state = PLACE_WAITS;
+    p->state = ARRIVAL_WAITS;
     p->ticket = from->ticket;
     if (++m->n_came == m->n_members) {
         answer_all(m);
@@ -301,33 +301,33 @@ static void enter(rendezvous *m, hub_conn *c, place *p, const meet_message *from
 static void come(hub_conn *c, meet_message *from)
 {
     hub *h = c->owner;
-    rendezvous *m = find_rendezvous(h, from->parent, from->what);
-    place *p = m == NULL ? NULL : place_of(m, c->rank);
+    hub_barrier *m = find_barrier(h, from->parent, from->what);
+    arrival *p = m == NULL ? NULL : arrival_of(m, c->rank);
     ls_status st = LS_OK;
 
-    if (p != NULL && p->state == PLACE_WAITS) {
+    if (p != NULL && p->state == ARRIVAL_WAITS) {
         answer(c, from->ticket, LS_EINVAL, 0, "another thread of this rank waits in it");
         return;
     }
-    // It has received the failure: this is the next rendezvous of the same name.
-    if (p != NULL && m->status != LS_OK && p->state == PLACE_ANSWERED) {
-        free_rendezvous(m);
+    // It has received the failure: this is the next barrier of the same name.
+    if (p != NULL && m->status != LS_OK && p->state == ARRIVAL_ANSWERED) {
+        free_barrier(m);
         m = NULL;
     }
     if (m == NULL)
-        st = make_rendezvous(h, from, c->rank, &m);
+        st = make_barrier(h, from, c->rank, &m);
     if (m == NULL) {
         answer(c, from->ticket, st, 0, ls_last_error());
         return;
     }
-    p = place_of(m, c->rank);
+    p = arrival_of(m, c->rank);
     if (m->status == LS_OK && from->members != NULL && !has_same_members(m, from))
         fail_mismatch(m, c, from);
     if (p == NULL) {
         answer(c, from->ticket, m->status, 0, m->text);
         answer_all(m);
     } else if (m->status != LS_OK) {
-        p->state = PLACE_WAITS;
+        p->state = ARRIVAL_WAITS;
         p->ticket = from->ticket;
         answer_all(m);
     } else {
@@ -339,7 +339,7 @@ ls_status hub_meet_message(hub_conn *c, const frame *f)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
     meet_message m = {.members = NULL};
-    char what[HUB_RENDEZVOUS_BYTES];
+    char what[HUB_BARRIER_BYTES];
 
     m.ticket = wire_read_u64(&r);
     m.parent = wire_read_u32(&r);
@@ -348,7 +348,7 @@ ls_status hub_meet_message(hub_conn *c, const frame *f)
     wire_read_text(&r, what, sizeof(what));
     if (r.failed || m.timeout_ms > INT64_MAX / 4 || m.report_in_ms < 0 ||
         m.report_in_ms > INT64_MAX / 4)
-        return ls_fail(LS_EPROTO, "a malformed rendezvous");
+        return ls_fail(LS_EPROTO, "a malformed barrier");
     text_printable(m.what, sizeof(m.what), what);
     LS_TRY(hub_watch_read_members(c, &r, &m.members, &m.n_members));
     if (!hub_is_broken(c->owner, m.parent)) // else it receives the cause

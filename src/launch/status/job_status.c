@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * view.c - writes and reads the text of a job's view, and finds late ranks. Nothing in a text that
- * is read is trusted. Called by agents, the head, and the tool.
+ * status.c - writes and reads the text of a job's status, and finds late ranks. Nothing in a text
+ * that is read is trusted. Called by agents, the head, and the tool.
  */
-#include "launch/status/view.h"
+#include "launch/status/job_status.h"
 
 #include "base/alloc.h"
 
@@ -17,27 +17,27 @@
 
 enum { SEEN = 16 };
 
-const char *const view_phases[VIEW_PHASES] = {"data", "forward", "backward", "communication",
-                                              "optimizer"};
+const char *const status_phases[STATUS_PHASES] = {"data", "forward", "backward", "communication",
+                                                  "optimizer"};
 
-void view_free(job_view *v)
+void job_status_free(job_status *v)
 {
     ls_free(v->ranks);
-    *v = (job_view){.chosen = -1};
+    *v = (job_status){.chosen = -1};
 }
 
-view_rank *view_add_rank(job_view *v)
+status_rank *status_add_rank(job_status *v)
 {
     if (v->n_ranks == v->max_ranks) {
         const int max = v->max_ranks == 0 ? 16 : v->max_ranks * 2;
-        view_rank *grown = ls_realloc(v->ranks, (size_t)max, sizeof(*grown));
+        status_rank *grown = ls_realloc(v->ranks, (size_t)max, sizeof(*grown));
 
         if (grown == NULL)
             return NULL;
         v->ranks = grown;
         v->max_ranks = max;
     }
-    v->ranks[v->n_ranks] = (view_rank){.waits_s = -1};
+    v->ranks[v->n_ranks] = (status_rank){.waits_s = -1};
     return &v->ranks[v->n_ranks++];
 }
 
@@ -45,14 +45,14 @@ view_rank *view_add_rank(job_view *v)
 
 static int compare_ranks(const void *a, const void *b)
 {
-    const view_rank *x = a;
-    const view_rank *y = b;
+    const status_rank *x = a;
+    const status_rank *y = b;
 
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
 /* The rank's last operation in a group: 0 in the world if there was none, -1 in others. */
-static int64_t sequence_in(const view_rank *r, int64_t group)
+static int64_t sequence_in(const status_rank *r, int64_t group)
 {
     for (int i = 0; i < r->n_groups; i++)
         if (r->groups[i].id == group)
@@ -61,10 +61,10 @@ static int64_t sequence_in(const view_rank *r, int64_t group)
 }
 
 /* Others wait in operation `sequence` of the group. */
-static void mark_behind(job_view *v, int64_t group, int64_t sequence)
+static void mark_behind(job_status *v, int64_t group, int64_t sequence)
 {
     for (int i = 0; i < v->n_ranks; i++) {
-        view_rank *r = &v->ranks[i];
+        status_rank *r = &v->ranks[i];
         const int64_t own = sequence_in(r, group);
 
         if (r->has_operations && own >= 0 && own < sequence)
@@ -74,7 +74,7 @@ static void mark_behind(job_view *v, int64_t group, int64_t sequence)
 
 /* Whether ranks behind this operation have been marked: in a job that hangs, most ranks wait in the
  * same operations. `seen` has the last SEEN of *n operations. */
-static bool is_marked(view_group seen[SEEN], int *n, const view_group *g)
+static bool is_marked(status_group seen[SEEN], int *n, const status_group *g)
 {
     for (int i = 0; i < *n && i < SEEN; i++)
         if (seen[i].id == g->id && seen[i].sequence >= g->sequence)
@@ -85,9 +85,9 @@ static bool is_marked(view_group seen[SEEN], int *n, const view_group *g)
 
 /* The operation in which a rank waits for long; of several in a group the first, as its ranks pass
  * them in their order. */
-void view_mark_late(job_view *v)
+void job_status_mark_late(job_status *v)
 {
-    view_group seen[SEEN];
+    status_group seen[SEEN];
     int n_seen = 0;
 
     if (v->n_ranks > 1)
@@ -96,16 +96,16 @@ void view_mark_late(job_view *v)
         v->ranks[i].is_late = false;
     for (int i = 0; i < v->n_ranks; i++)
         for (int k = 0; k < v->ranks[i].n_groups; k++) {
-            const view_group *g = &v->ranks[i].groups[k];
+            const status_group *g = &v->ranks[i].groups[k];
 
-            if (g->waits_s >= VIEW_LATE_S && !is_marked(seen, &n_seen, g))
+            if (g->waits_s >= STATUS_LATE_S && !is_marked(seen, &n_seen, g))
                 mark_behind(v, g->id, g->sequence);
         }
 }
 
 /* --- writing --- */
 
-static void write_progress(const view_rank *r, json_writer *w)
+static void write_progress(const status_rank *r, json_writer *w)
 {
     json_put_int(w, "step", r->step);
     json_put_int(w, "steps", r->steps);
@@ -117,12 +117,12 @@ static void write_progress(const view_rank *r, json_writer *w)
     json_put_real(w, "samples", r->samples);
     json_put_real(w, "device_bytes", r->device_bytes);
     json_open(w, "seconds", '{');
-    for (int i = 0; i < VIEW_PHASES; i++)
-        json_put_real(w, view_phases[i], r->seconds[i]);
+    for (int i = 0; i < STATUS_PHASES; i++)
+        json_put_real(w, status_phases[i], r->seconds[i]);
     json_close(w, '}');
 }
 
-static void write_recorded(const view_rank *r, json_writer *w)
+static void write_recorded(const status_rank *r, json_writer *w)
 {
     json_put_real(w, "operations", r->operations);
     json_put_real(w, "operation_bytes", r->operation_bytes);
@@ -150,7 +150,7 @@ static void write_recorded(const view_rank *r, json_writer *w)
     json_put_string(w, "warning", r->warning);
 }
 
-static void write_rank(const view_rank *r, json_writer *w)
+static void write_rank(const status_rank *r, json_writer *w)
 {
     json_open(w, NULL, '{');
     json_put_int(w, "rank", r->rank);
@@ -167,7 +167,7 @@ static void write_rank(const view_rank *r, json_writer *w)
     json_close(w, '}');
 }
 
-void view_write_ranks(const job_view *v, int first, int n, json_writer *w)
+void job_status_write_ranks(const job_status *v, int first, int n, json_writer *w)
 {
     json_open(w, "ranks", '[');
     for (int i = first; i < v->n_ranks && i < first + n; i++)
@@ -175,12 +175,12 @@ void view_write_ranks(const job_view *v, int first, int n, json_writer *w)
     json_close(w, ']');
 }
 
-void view_write_operations(const job_view *v, json_writer *w)
+void job_status_write_operations(const job_status *v, json_writer *w)
 {
     json_put_int(w, "chosen", v->chosen);
     json_open(w, "operations", '[');
     for (int i = 0; i < v->n_operations; i++) {
-        const view_operation *o = &v->operations[i];
+        const status_operation *o = &v->operations[i];
 
         json_open(w, NULL, '{');
         json_put_string(w, "text", o->text);
@@ -193,7 +193,7 @@ void view_write_operations(const job_view *v, json_writer *w)
     json_close(w, ']');
 }
 
-void view_write(const job_view *v, json_writer *w)
+void job_status_write(const job_status *v, json_writer *w)
 {
     json_open(w, NULL, '{');
     json_put_string(w, "name", v->name);
@@ -209,9 +209,9 @@ void view_write(const job_view *v, json_writer *w)
     json_put_int(w, "nodes", v->n_nodes);
     json_put_int(w, "restarts", v->n_restarts);
     json_put_bool(w, "head", v->is_head);
-    view_write_ranks(v, 0, v->n_ranks, w);
+    job_status_write_ranks(v, 0, v->n_ranks, w);
     if (v->chosen >= 0)
-        view_write_operations(v, w);
+        job_status_write_operations(v, w);
     json_close(w, '}');
 }
 
@@ -244,29 +244,29 @@ static int read_int(const json_value *object, const char *key)
     return v > INT32_MAX ? INT32_MAX : (int)v;
 }
 
-static void read_groups(const json_value *list, view_rank *out)
+static void read_groups(const json_value *list, status_rank *out)
 {
-    for (size_t i = 0; i < json_size(list) && out->n_groups < VIEW_GROUPS; i++) {
+    for (size_t i = 0; i < json_size(list) && out->n_groups < STATUS_GROUPS; i++) {
         const json_value *g = json_at(list, i);
 
         out->groups[out->n_groups++] =
-            (view_group){.id = json_as_int(json_get(g, "id"), -1),
-                         .sequence = json_as_int(json_get(g, "sequence"), 0),
-                         .waits_s = read_amount(g, "waits_s", -1)};
+            (status_group){.id = json_as_int(json_get(g, "id"), -1),
+                           .sequence = json_as_int(json_get(g, "sequence"), 0),
+                           .waits_s = read_amount(g, "waits_s", -1)};
     }
 }
 
-static void read_sources(const json_value *list, view_rank *out)
+static void read_sources(const json_value *list, status_rank *out)
 {
-    for (size_t i = 0; i < json_size(list) && out->n_sources < VIEW_SOURCES; i++) {
+    for (size_t i = 0; i < json_size(list) && out->n_sources < STATUS_SOURCES; i++) {
         const json_value *source = json_at(list, i);
 
-        out->sources[out->n_sources++] = (view_source){.rank = read_int(source, "rank"),
-                                                       .bytes = read_amount(source, "bytes", 0)};
+        out->sources[out->n_sources++] = (status_source){.rank = read_int(source, "rank"),
+                                                         .bytes = read_amount(source, "bytes", 0)};
     }
 }
 
-static void read_progress(const json_value *o, view_rank *out)
+static void read_progress(const json_value *o, status_rank *out)
 {
     const json_value *seconds = json_get(o, "seconds");
 
@@ -280,11 +280,11 @@ static void read_progress(const json_value *o, view_rank *out)
     out->loss = json_as_real(json_get(o, "loss"), (double)NAN);
     out->samples = read_amount(o, "samples", 0);
     out->device_bytes = read_amount(o, "device_bytes", 0);
-    for (int i = 0; i < VIEW_PHASES; i++)
-        out->seconds[i] = read_amount(seconds, view_phases[i], 0);
+    for (int i = 0; i < STATUS_PHASES; i++)
+        out->seconds[i] = read_amount(seconds, status_phases[i], 0);
 }
 
-static void read_rank(const json_value *o, view_rank *out)
+static void read_rank(const json_value *o, status_rank *out)
 {
     out->rank = read_int(o, "rank");
     read_text(o, "host", out->host, sizeof(out->host));
@@ -306,22 +306,22 @@ static void read_rank(const json_value *o, view_rank *out)
     read_progress(o, out);
 }
 
-ls_status view_read_ranks(const json_value *array, job_view *out)
+ls_status job_status_read_ranks(const json_value *array, job_status *out)
 {
     if (json_kind_of(array) != JSON_IS_ARRAY ||
-        json_size(array) + (size_t)out->n_ranks > VIEW_RANKS_MAX)
-        return ls_fail(LS_EFORMAT, "the view of a job has no list of ranks, or too many");
+        json_size(array) + (size_t)out->n_ranks > STATUS_RANKS_MAX)
+        return ls_fail(LS_EFORMAT, "the status of a job has no list of ranks, or too many");
     for (size_t i = 0; i < json_size(array); i++) {
-        view_rank *r = view_add_rank(out);
+        status_rank *r = status_add_rank(out);
 
         if (r == NULL)
-            return ls_fail(LS_ENOMEM, "no memory for the view of a job");
+            return ls_fail(LS_ENOMEM, "no memory for the status of a job");
         read_rank(json_at(array, i), r);
     }
     return LS_OK;
 }
 
-void view_read_operations(const json_value *object, job_view *out)
+void job_status_read_operations(const json_value *object, job_status *out)
 {
     const json_value *list = json_get(object, "operations");
 
@@ -329,9 +329,9 @@ void view_read_operations(const json_value *object, job_view *out)
         return;
     out->chosen = read_int(object, "chosen");
     out->n_operations = 0;
-    for (size_t i = 0; i < json_size(list) && out->n_operations < VIEW_OPERATIONS; i++) {
+    for (size_t i = 0; i < json_size(list) && out->n_operations < STATUS_OPERATIONS; i++) {
         const json_value *o = json_at(list, i);
-        view_operation *op = &out->operations[out->n_operations++];
+        status_operation *op = &out->operations[out->n_operations++];
 
         read_text(o, "text", op->text, sizeof(op->text));
         op->age_s = read_amount(o, "age_s", 0);
@@ -341,7 +341,7 @@ void view_read_operations(const json_value *object, job_view *out)
     }
 }
 
-static ls_status read_job(const json_value *o, job_view *out)
+static ls_status read_job(const json_value *o, job_status *out)
 {
     read_text(o, "name", out->name, sizeof(out->name));
     read_text(o, "agent", out->agent, sizeof(out->agent));
@@ -356,20 +356,20 @@ static ls_status read_job(const json_value *o, job_view *out)
     out->n_nodes = read_int(o, "nodes");
     out->n_restarts = read_int(o, "restarts");
     out->is_head = json_as_bool(json_get(o, "head"), false);
-    view_read_operations(o, out);
-    return view_read_ranks(json_get(o, "ranks"), out);
+    job_status_read_operations(o, out);
+    return job_status_read_ranks(json_get(o, "ranks"), out);
 }
 
-ls_status view_read(const char *text, size_t bytes, job_view *out)
+ls_status job_status_read(const char *text, size_t bytes, job_status *out)
 {
     json_value *o;
     ls_status st;
 
-    *out = (job_view){.chosen = -1};
-    LS_TRY(json_parse(text, bytes, "the view of a job", &o));
+    *out = (job_status){.chosen = -1};
+    LS_TRY(json_parse(text, bytes, "the status of a job", &o));
     st = read_job(o, out);
     json_free(o);
     if (st != LS_OK)
-        view_free(out);
+        job_status_free(out);
     return st;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * division.h - how a step is divided: into parts that have samplers, batches, random numbers and
+ * partition.h - how a step is divided: into parts that have samplers, batches, random numbers and
  * sums of their own. A part is all that a rank does, or with --shards one of the shards, of which a
  * rank has a contiguous range (ls_shard_range()).
  */
-#ifndef LS_TRAIN_DIVISION_H
-#define LS_TRAIN_DIVISION_H
+#ifndef LS_TRAIN_PARTITION_H
+#define LS_TRAIN_PARTITION_H
 
 #include <lockstep/train.h>
 
@@ -13,24 +13,24 @@
 
 #include <stdbool.h>
 
-typedef struct division {
+typedef struct partition {
     int n_all; /* parts of all ranks */
     int first; /* of this rank */
     int n;
     bool has_shards;
-} division;
+} partition;
 
 /* The shards of a step by the flags: those of --shards times the batches of --accumulate; 0: none.
  * ls_ddp_create() refuses too many. */
-int division_shards(const ls_train_flags *flags);
+int partition_shards(const ls_train_flags *flags);
 
 /* Of rank `rank` of `size`; shards 0: one part a rank. */
-LS_MUST_USE ls_status division_make(int shards, int rank, int size, division *out);
+LS_MUST_USE ls_status partition_make(int shards, int rank, int size, partition *out);
 
 /* The sum over all parts, with shards in the tree of their numbers (ddp/shard_tree.h), so that it
  * has the same bits on each number of ranks. `own`: of this rank, d->n entries. comm may be NULL.
  * Collective. */
-LS_MUST_USE ls_status division_sums(const division *d, ls_comm *comm, const rank_sums *own,
-                                    rank_sums *out);
+LS_MUST_USE ls_status partition_sums(const partition *d, ls_comm *comm, const rank_sums *own,
+                                     rank_sums *out);
 
 #endif
