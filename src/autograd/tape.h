@@ -6,6 +6,8 @@
  * node_run() run the kernel and record. Its backward turns dy into gradients of the inputs with the
  * grad_ functions, exactly one for each of the first `n_grad` inputs that needs_grad() names. With
  * several outputs node_run_all() records, and node_grad() gives the gradient of each.
+ *
+ * autograd/: the tape. Other layers use autograd.h and the public headers; ops/ has the operators.
  */
 #ifndef LS_AUTOGRAD_TAPE_H
 #define LS_AUTOGRAD_TAPE_H

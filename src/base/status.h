@@ -4,6 +4,9 @@
  *
  * The first function that knows the cause calls ls_fail(); callers may prepend context with
  * ls_context(); an error that is returned is not logged.
+ *
+ * base/: what every other folder uses: errors, memory, text, log, settings, files, threads. All
+ * headers are open to all.
  */
 #ifndef LS_BASE_STATUS_H
 #define LS_BASE_STATUS_H

@@ -7,6 +7,8 @@
  * PyTorch trusts the content. A client that breaks the protocol, exceeds a bound or does not read
  * its answers is disconnected; no client can delay another. Each generation of a job needs a new
  * store.
+ *
+ * c10d/: PyTorch's store, for the head of a job, through this header only.
  */
 #ifndef LS_C10D_C10D_STORE_H
 #define LS_C10D_C10D_STORE_H

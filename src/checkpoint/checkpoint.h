@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.h - the members of an open checkpoint, and type and size of an item in the format. */
+/*
+ * checkpoint.h - the members of an open checkpoint, and type and size of an item in the format.
+ *
+ * checkpoint/: safetensors files, behind <lockstep/checkpoint.h>.
+ */
 #ifndef LS_CHECKPOINT_CHECKPOINT_H
 #define LS_CHECKPOINT_CHECKPOINT_H
 

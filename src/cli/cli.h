@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cli.h - the commands of the tool: each parses its flags, calls the library, and prints. */
+/*
+ * cli.h - the commands of the tool: each parses its flags, calls the library, and prints.
+ *
+ * cli/: the commands, one folder each; main.c calls them through this header.
+ */
 #ifndef LS_CLI_CLI_H
 #define LS_CLI_CLI_H
 

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm.h - the functions of process groups for other layers, besides <lockstep/comm.h>. */
+/*
+ * comm.h - the functions of process groups for other layers, besides <lockstep/comm.h>.
+ *
+ * comm/: the layer's headers for others (this one) and for itself (engine.h, check.h). Other layers
+ * also see record/recorder.h, backends/reduce.h and backends/native/team/algorithms.h.
+ */
 #ifndef LS_COMM_COMM_H
 #define LS_COMM_COMM_H
 

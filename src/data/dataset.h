@@ -2,6 +2,9 @@
 /*
  * dataset.h - the interface of a data set: a count, fields with their lengths, and a function that
  * reads a sample. The loader uses nothing else. image_set.h has what sets of images add.
+ *
+ * data/: data sets and samples, behind <lockstep/data.h>; cli also uses describe.h and convert.h,
+ * train broken.h.
  */
 #ifndef LS_DATA_DATASET_H
 #define LS_DATA_DATASET_H

@@ -15,6 +15,8 @@
  * which a step has none. Its sum runs during forward, and the device still has the operators of
  * forward to execute when the host waits for a late rank. CUDA graphs keep no divisor: they end at
  * the all-reduces, and a step is recorded with its own weight (tests/ddp/test_ddp_graphs.c).
+ *
+ * ddp/: data-parallel training, behind <lockstep/ddp.h>; train also uses shard_step.h.
  */
 #ifndef LS_DDP_REDUCER_H
 #define LS_DDP_REDUCER_H

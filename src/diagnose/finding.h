@@ -2,6 +2,9 @@
 /*
  * finding.h - the results of checks: a list of findings, each with a kind, a severity, a text and a
  * command that fixes it. Findings are of this machine, or received from another host.
+ *
+ * diagnose/: findings, and child processes with a limit (child.h); below are checks/, hosts/ and
+ * gpu/. The tool uses checks/check.h and hosts/hosts_check.h.
  */
 #ifndef LS_DIAGNOSE_FINDING_H
 #define LS_DIAGNOSE_FINDING_H

@@ -2,6 +2,9 @@
 /*
  * process.h - finding, holding and killing processes, and closing descriptors: wrappers of pidfds,
  * /proc and close_range().
+ *
+ * host/: this machine and its processes: /proc, control groups, cores, leftovers of jobs, memfds.
+ * All headers are open to net and every layer above.
  */
 #ifndef LS_HOST_PROCESS_H
 #define LS_HOST_PROCESS_H

@@ -11,6 +11,9 @@
  * Every connection is authenticated before any request is read (net/auth/handshake.h); unix sockets
  * may use the peer's uid instead. All lengths, the number of connections and the sum of stored
  * bytes are bounded.
+ *
+ * hub/: the server of a job (hub_*.c) and its clients (control.h, hublink.h). comm uses control.h,
+ * stamp.h and cause.h, launch hub.h.
  */
 #ifndef LS_HUB_HUB_H
 #define LS_HUB_HUB_H

@@ -12,6 +12,9 @@
  * is gone, however it died. A shim then kills every process below it. The guardian kills the
  * ranks' control group, where there is one (cgroup.h), and after that every process that carries
  * the job's id in its environment.
+ *
+ * launch/: the launcher. The tool and diagnose use this header and those that scripts/layers.txt
+ * lists.
  */
 #ifndef LS_LAUNCH_LAUNCH_H
 #define LS_LAUNCH_LAUNCH_H

@@ -4,6 +4,9 @@
  *
  * `deadline_ms` is a point in time (ls_deadline_ms); a call that waits for it accepts blocking and
  * nonblocking descriptors. `peer` is the name that error texts use.
+ *
+ * net/: addresses, sockets, keys, interfaces and the event loop, below everything that exchanges
+ * bytes. All headers are open.
  */
 #ifndef LS_NET_SOCKET_H
 #define LS_NET_SOCKET_H

@@ -5,6 +5,8 @@
  * A create function calls model_add() for a layer with named tensors, sets the members that forward
  * needs, and the initial values. Random values come from the model's generator in the order of
  * creation, weight before bias, so the seed alone decides them.
+ *
+ * nn/: layers and models, behind <lockstep/nn.h>; ddp also uses buffers.h.
  */
 #ifndef LS_NN_MODEL_H
 #define LS_NN_MODEL_H

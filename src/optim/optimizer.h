@@ -2,6 +2,8 @@
 /*
  * optimizer.h - the common part of all optimizers: parameters, learning rate, and the named list
  * that checkpoints save and load.
+ *
+ * optim/: optimizers, clipping, scaling and schedules, behind <lockstep/optim.h>.
  */
 #ifndef LS_OPTIM_OPTIMIZER_H
 #define LS_OPTIM_OPTIMIZER_H

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_ops.h - the functions of each kind of store. store.c checks all arguments first. */
+/*
+ * store_ops.h - the functions of each kind of store. store.c checks all arguments first.
+ *
+ * store/: key-value stores without a server, for hub and c10d; programs use <lockstep/store.h>.
+ */
 #ifndef LS_STORE_STORE_OPS_H
 #define LS_STORE_STORE_OPS_H
 

@@ -13,6 +13,9 @@
  * device_write(), device_copy() and device_fill() are the ways in and out. What a kernel of a
  * stream device needs of the op_call, it copies before it returns: the tensors may be destroyed or
  * reused directly afterwards, which is safe in the order of the queue.
+ *
+ * tensor/: tensors and devices. autograd and the layers above use tensor.h and device.h; a device
+ * implements this contract.
  */
 #ifndef LS_TENSOR_DEVICE_H
 #define LS_TENSOR_DEVICE_H

@@ -3,6 +3,9 @@
  * partition.h - how a step is divided: into parts that have samplers, batches, random numbers and
  * sums of their own. A part is all that a rank does, or with --shards one of the shards, of which a
  * rank has a contiguous range (ls_shard_range()).
+ *
+ * train/: train/ has what the parts of a run share: flags, sums, values. Below it run/, state/ and
+ * output/; programs use <lockstep/train.h>.
  */
 #ifndef LS_TRAIN_PARTITION_H
 #define LS_TRAIN_PARTITION_H

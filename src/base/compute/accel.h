@@ -18,6 +18,8 @@
  *          is returned by the next call below that waits for its queue, once. After the loss of
  *          the accelerator every call fails with the same text.
  * Threads  Every function may be called from any thread. Queues are ordered by the calls.
+ *
+ * base/compute/: accelerators, element types and coroutines, for comm, tensor and the layers above.
  */
 #ifndef LS_BASE_COMPUTE_ACCEL_H
 #define LS_BASE_COMPUTE_ACCEL_H

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flag_table.h - access to the rows of an ls_flags as one table, for flags.c, flags_help.c and the
- * tool's pages.c. */
+/*
+ * flag_table.h - access to the rows of an ls_flags as one table, for flags.c, flags_help.c and the
+ * tool's pages.c.
+ *
+ * base/flags/: command lines and their help, for the tool and training programs, by
+ * <lockstep/flags.h>.
+ */
 #ifndef LS_BASE_FLAGS_FLAG_TABLE_H
 #define LS_BASE_FLAGS_FLAG_TABLE_H
 

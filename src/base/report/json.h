@@ -3,6 +3,8 @@
  * json.h - reads and writes JSON; json.c is the only file that includes jansson.
  *
  * A json_value from json_parse() owns its tree; json_get() and json_at() borrow from it.
+ *
+ * base/report/: JSON, trace events, time stamps and reports of long waits; open to all.
  */
 #ifndef LS_BASE_REPORT_JSON_H
 #define LS_BASE_REPORT_JSON_H

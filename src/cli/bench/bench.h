@@ -13,6 +13,8 @@
  *   split.c       NCCL_TESTS_SPLIT (pure)
  *   turn.c, vs.c  --vs: the ranks, which measure in turns, and the process that starts the turns
  *   watch.c       sendrecv --watch
+ *
+ * cli/bench/: lockstep bench.
  */
 #ifndef LS_CLI_BENCH_BENCH_H
 #define LS_CLI_BENCH_BENCH_H

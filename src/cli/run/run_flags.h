@@ -2,6 +2,8 @@
 /*
  * run_flags.h - the flags of lockstep run (those of torchrun, and more), and the settings that
  * follow from them.
+ *
+ * cli/run/: lockstep run, agent and join.
  */
 #ifndef LS_CLI_RUN_RUN_FLAGS_H
 #define LS_CLI_RUN_RUN_FLAGS_H

@@ -2,6 +2,8 @@
 /*
  * top.h - the parts of lockstep top and lockstep ps: jobs of this user (top_jobs.c), the table of a
  * job's ranks as text (top_table.c, pure), the live table (top_screen.c).
+ *
+ * cli/top/: lockstep top and ps.
  */
 #ifndef LS_CLI_TOP_TOP_H
 #define LS_CLI_TOP_TOP_H

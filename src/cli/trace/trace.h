@@ -9,6 +9,8 @@
  * (late_us), and the rank that it waited for last (waited_for_rank). With an accelerator there are
  * lines for its two queues: when it executed the phases (compute), and when the operations on its
  * memory (communication).
+ *
+ * cli/trace/: the timeline of --trace, and lockstep trace. cli/run calls this header.
  */
 #ifndef LS_CLI_TRACE_TRACE_H
 #define LS_CLI_TRACE_TRACE_H

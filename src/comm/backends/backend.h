@@ -12,6 +12,9 @@
  * Threads    open, open_group, start, progress, abort_group, close_group, alloc, free, close are
  *            called under the engine's lock, one at a time. wait runs without it; any thread may
  *            call wake.
+ *
+ * comm/backends/: the contract of backends and their table. comm/engine calls it; each backend
+ * implements it.
  */
 #ifndef LS_COMM_BACKENDS_BACKEND_H
 #define LS_COMM_BACKENDS_BACKEND_H

@@ -10,6 +10,8 @@
  *         do sends after a send.
  * Events  No copy is queued before the caller's queue has reached the call, so a queued copy never
  *         waits for anything but other copies.
+ *
+ * comm/device/: operations on memory of accelerators. Called by comm/engine and comm/group.
  */
 #ifndef LS_COMM_DEVICE_STAGED_H
 #define LS_COMM_DEVICE_STAGED_H

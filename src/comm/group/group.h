@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* group.h - creates groups over an engine, and numbers them. */
+/*
+ * group.h - creates groups over an engine, and numbers them.
+ *
+ * comm/group/: groups: how they begin, split and end, the public calls on them, elastic jobs
+ * (seat.h). Called by programs and comm/engine.
+ */
 #ifndef LS_COMM_GROUP_GROUP_H
 #define LS_COMM_GROUP_GROUP_H
 

@@ -7,6 +7,9 @@
  *   join_hub.c     finds the hub and its key, and serves it on rank 0
  *   join_pmi.c     finds the hub through the key-value space of PMI or PMIx
  *   join_listen.c  this rank's listeners, and the values that identify hosts and processes
+ *
+ * comm/join/: how a process becomes a rank: identity, hub, boot records. Called by comm/group and
+ * comm/engine; boot.h goes to backends.
  */
 #ifndef LS_COMM_JOIN_JOIN_H
 #define LS_COMM_JOIN_JOIN_H

@@ -27,6 +27,9 @@
  * Cost       About 20 stores per operation; the caller reads the clock. Pages are allocated as the
  *            ring fills.
  * Threads    the functions that record are called under the engine's lock, the others anywhere.
+ *
+ * comm/record/: what ranks record: operations, call sites, counts. launch, train and cli read
+ * flight recorders through this header.
  */
 #ifndef LS_COMM_RECORD_RECORDER_H
 #define LS_COMM_RECORD_RECORDER_H

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* codec_library.h - loads a third-party codec library when the first file needs it. */
+/*
+ * codec_library.h - loads a third-party codec library when the first file needs it.
+ *
+ * data/codecs/: libraries of codecs, loaded at first use, for data/images and data/formats.
+ */
 #ifndef LS_DATA_CODECS_CODEC_LIBRARY_H
 #define LS_DATA_CODECS_CODEC_LIBRARY_H
 

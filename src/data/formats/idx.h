@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* idx.h - arrays of unsigned bytes in idx files, gzipped or plain. */
+/*
+ * idx.h - arrays of unsigned bytes in idx files, gzipped or plain.
+ *
+ * data/formats/: one file for each format of data sets, called through <lockstep/data.h>.
+ */
 #ifndef LS_DATA_FORMATS_IDX_H
 #define LS_DATA_FORMATS_IDX_H
 

@@ -4,6 +4,8 @@
  *
  * Content decides the format, never the name. Colours become RGB as by Pillow's convert("RGB");
  * EXIF orientation is ignored, as in torchvision. A broken image is LS_EFORMAT.
+ *
+ * data/images/: reading, writing and resizing images, for data and data/formats.
  */
 #ifndef LS_DATA_IMAGES_IMAGE_H
 #define LS_DATA_IMAGES_IMAGE_H

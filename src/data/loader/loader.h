@@ -8,6 +8,8 @@
  * memory of the batch's size, and threads fill the batch in pieces of a few rows; the last piece
  * makes the slot ready. Threads write plain memory; tensors are touched by the caller's thread
  * only. A row depends on its index alone, so the order and the number of threads do not matter.
+ *
+ * data/loader/: the loader, behind <lockstep/data.h>.
  */
 #ifndef LS_DATA_LOADER_LOADER_H
 #define LS_DATA_LOADER_LOADER_H

@@ -11,6 +11,9 @@
  *         findings_to_lines(&found, FINDING_WARNING, &lines);
  *
  * Threads: the checks fork helpers with a time limit, so the process must have one thread.
+ *
+ * diagnose/checks/: checks of one machine; needs nothing of launch. The tool and launched jobs call
+ * it.
  */
 #ifndef LS_DIAGNOSE_CHECKS_CHECK_H
 #define LS_DIAGNOSE_CHECKS_CHECK_H

@@ -3,6 +3,8 @@
  * gpu_probe.h - lists the GPUs of NVIDIA's management library. A child process loads the library,
  * because a faulty driver may crash the process or block it in the kernel for ever, and a launcher
  * must survive both.
+ *
+ * diagnose/gpu/: GPUs, asked in child processes. Called by diagnose/checks.
  */
 #ifndef LS_DIAGNOSE_GPU_GPU_PROBE_H
 #define LS_DIAGNOSE_GPU_GPU_PROBE_H

@@ -10,6 +10,8 @@
  *     hosts_check_run()      starts, asks and gathers; the only part that waits
  *     hosts_check_judge()    pure: from facts to findings, paths and the selected network
  *     hosts_check_to_text(), hosts_check_to_json()
+ *
+ * diagnose/hosts/: checks of several machines, by agents on them. The tool calls it.
  */
 #ifndef LS_DIAGNOSE_HOSTS_HOSTS_CHECK_H
 #define LS_DIAGNOSE_HOSTS_HOSTS_CHECK_H

@@ -9,6 +9,9 @@
  *     agent_ranks.c     the start and end of a generation's ranks
  *     agent_watch.c     the ranks while they run
  *     agent_report.c    why they failed
+ *
+ * launch/agent/: the agent of a node. launch/spawn.c and the tool call agent_run(); node/ and
+ * streams/ have its modules.
  */
 #ifndef LS_LAUNCH_AGENT_AGENT_H
 #define LS_LAUNCH_AGENT_AGENT_H

@@ -8,6 +8,9 @@
  *     ranks  <----------> hub and store of the present generation
  *
  * It runs on its agent's poller. That agent is connected to it by a socket pair, all others by TCP.
+ *
+ * launch/head/: the head. Agents call it through this header and node_messages.h; the tool uses
+ * fetch_request.h.
  */
 #ifndef LS_LAUNCH_HEAD_HEAD_H
 #define LS_LAUNCH_HEAD_HEAD_H

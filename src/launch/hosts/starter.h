@@ -11,6 +11,9 @@
  * Each host is one process (ssh, srun) whose stdin and stdout are one socket. At most START_WINDOW
  * of them start at a time. An early end is reported once, with the last line of the process and a
  * fix.
+ *
+ * launch/hosts/: lists of hosts, and agents started on them. Called by agents, the tool
+ * (hostlist.h) and diagnose/hosts.
  */
 #ifndef LS_LAUNCH_HOSTS_STARTER_H
 #define LS_LAUNCH_HOSTS_STARTER_H

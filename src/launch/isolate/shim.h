@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shim.h - the two helper processes of an agent: a shim above each rank, and the guardian. */
+/*
+ * shim.h - the two helper processes of an agent: a shim above each rank, and the guardian.
+ *
+ * launch/isolate/: what stands between an agent and its ranks: shims, namespaces, binding, out of
+ * memory. Called by agents.
+ */
 #ifndef LS_LAUNCH_ISOLATE_SHIM_H
 #define LS_LAUNCH_ISOLATE_SHIM_H
 

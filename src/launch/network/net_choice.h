@@ -12,6 +12,9 @@
  * A network is one address of each node, all of one family, such that every pair of nodes that
  * needs a path has one in both directions. Addresses of one subnet are preferred, but a network may
  * be routed. No function here does I/O or reads a clock.
+ *
+ * launch/network/: which network the nodes use: tests and choice. Called by agents, the head and
+ * diagnose/hosts.
  */
 #ifndef LS_LAUNCH_NETWORK_NET_CHOICE_H
 #define LS_LAUNCH_NETWORK_NET_CHOICE_H

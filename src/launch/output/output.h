@@ -13,6 +13,8 @@
  * A sink does not block where the kernel allows that. What a slow reader or a stopped terminal does
  * not take waits in a queue, and the owner stops reading pipes while the queue is full. The agent
  * so keeps watching the ranks even when nothing reads what the job prints.
+ *
+ * launch/output/: lines of ranks and their files, without processes: called by agents.
  */
 #ifndef LS_LAUNCH_OUTPUT_OUTPUT_H
 #define LS_LAUNCH_OUTPUT_OUTPUT_H

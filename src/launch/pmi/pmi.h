@@ -13,6 +13,8 @@
  *     cmd=get kvsname=J key=k            cmd=get_result rc=0 value=v
  *
  * Ranks are foreign programs: lines, keys, and the memory that a rank takes here are bounded.
+ *
+ * launch/pmi/: PMI-1 for MPI programs, called by agents and the head.
  */
 #ifndef LS_LAUNCH_PMI_PMI_H
 #define LS_LAUNCH_PMI_PMI_H

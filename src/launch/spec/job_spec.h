@@ -3,6 +3,9 @@
  * job_spec.h - the settings of a job that are the same on all of its machines. The flags of
  * lockstep run fill it, every agent has it in its agent_spec, and launch_request.c, with a row for
  * each member, passes it on to other machines.
+ *
+ * launch/spec/: what a job is asked to be, and how that is passed to other nodes. Used by agents,
+ * hosts, and the tool (launch_request.h, endpoint.h).
  */
 #ifndef LS_LAUNCH_SPEC_JOB_SPEC_H
 #define LS_LAUNCH_SPEC_JOB_SPEC_H

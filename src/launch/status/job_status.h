@@ -5,6 +5,9 @@
  *
  * The text comes from another process: job_status_read() takes what has the expected form, cuts
  * texts, makes them printable and leaves out the rest.
+ *
+ * launch/status/: what a job looks like now. Agents write it; the tool reads it through this header
+ * and status_client.h.
  */
 #ifndef LS_LAUNCH_STATUS_JOB_STATUS_H
 #define LS_LAUNCH_STATUS_JOB_STATUS_H

@@ -20,6 +20,9 @@
  * connection. libsodium's crypto_kx derives one key per direction from the two shares; the session
  * key of a direction is HKDF with salt = transcript, secret = K | that key. So K does not decrypt
  * recorded traffic.
+ *
+ * net/auth/: connections that both sides have authenticated: handshake, listener, dial, and
+ * encryption (seal.h). Called by hub, comm and launch.
  */
 #ifndef LS_NET_AUTH_HANDSHAKE_H
 #define LS_NET_AUTH_HANDSHAKE_H

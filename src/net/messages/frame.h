@@ -4,6 +4,9 @@
  * (seal.h) when the connection is sealed.
  *
  * The reader's memory grows with the received bytes, never with the length in a header.
+ *
+ * net/messages/: frames on a connection, and messages described by tables (wire_fields.h). Called
+ * by hub, launch and diagnose.
  */
 #ifndef LS_NET_MESSAGES_FRAME_H
 #define LS_NET_MESSAGES_FRAME_H

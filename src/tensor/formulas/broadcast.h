@@ -2,6 +2,9 @@
 /*
  * broadcast.h - row-major tensors that are repeated along dimensions of one shape, as in PyTorch:
  * those that they lack in front or where their size is 1. The same on every device.
+ *
+ * tensor/formulas/: what is the same on every device: formulas (*.inc) and shapes. Used by the
+ * devices, and class_rank.h by autograd.
  */
 #ifndef LS_TENSOR_FORMULAS_BROADCAST_H
 #define LS_TENSOR_FORMULAS_BROADCAST_H

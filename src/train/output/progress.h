@@ -2,6 +2,8 @@
 /*
  * progress.h - what rank 0 prints during a run: lines on standard output, and on a terminal a
  * progress bar on standard error.
+ *
+ * train/output/: what a run prints and writes, for train/run.
  */
 #ifndef LS_TRAIN_OUTPUT_PROGRESS_H
 #define LS_TRAIN_OUTPUT_PROGRESS_H

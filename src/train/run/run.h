@@ -2,6 +2,9 @@
 /*
  * run.h - the members of an ls_run, for the files that run it: run.c, loop.c, report.c, evaluate.c,
  * save.c, resume.c and summary.c. Each part has its own header.
+ *
+ * train/run/: a run and its steps, and what works on all of it: saving, recovery, reports. Programs
+ * call it by <lockstep/train.h>.
  */
 #ifndef LS_TRAIN_RUN_RUN_H
 #define LS_TRAIN_RUN_RUN_H

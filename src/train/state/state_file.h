@@ -7,6 +7,8 @@
  * NAME.resume.safetensors   the whole state of a run in one file: weights ("model."), optimizer
  *                           ("optimizer."), gradient scaler of fp16 ("grad_scaler."), state of the
  *                           program ("program."), history ("history.") and position (metadata)
+ *
+ * train/state/: saved files of runs, for train/run.
  */
 #ifndef LS_TRAIN_STATE_STATE_FILE_H
 #define LS_TRAIN_STATE_STATE_FILE_H

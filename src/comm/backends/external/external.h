@@ -2,6 +2,9 @@
 /*
  * external.h - opening and sleeping for modules around external libraries. Compiled into each
  * module; the only part of Lockstep that it uses is comm_host.
+ *
+ * comm/backends/external/: what modules of external libraries share (also compose.h). Compiled into
+ * mpi/, gloo/ and nccl/.
  */
 #ifndef LS_COMM_BACKENDS_EXTERNAL_EXTERNAL_H
 #define LS_COMM_BACKENDS_EXTERNAL_EXTERNAL_H

@@ -14,6 +14,9 @@
  * Everything but sleep.h runs under the engine's lock. The engine receives ended works and broken
  * groups only from native_complete_works(), when no function on the stack walks a list that it
  * could change.
+ *
+ * comm/backends/native/: the native backend's state, which engine/ and p2p/ change; below it are
+ * link/, memory/, plan/, team/ and reduce/.
  */
 #ifndef LS_COMM_BACKENDS_NATIVE_NATIVE_H
 #define LS_COMM_BACKENDS_NATIVE_NATIVE_H

@@ -8,6 +8,8 @@
  *   nccl_calls.c    one operation as calls of NCCL
  *   nccl_memory.c   registration of the memory that operations use often
  *   nccl_ending.c   threads that end communicators, because that may block
+ *
+ * comm/backends/nccl/: a module, called by comm/engine through lockstep_backend.
  */
 #ifndef LS_COMM_BACKENDS_NCCL_NCCL_BACKEND_H
 #define LS_COMM_BACKENDS_NCCL_NCCL_BACKEND_H

@@ -3,6 +3,9 @@
  * agent_context.h - what the modules of an agent share: the spec, the poller, the node's place in
  * the job, and the calls by which a module reports to the agent. The agent owns it (agent.h); a
  * module has a pointer to it.
+ *
+ * launch/agent/node/: the modules of an agent that know no rank's output: links to head, store and
+ * network, containment, PMI. Called by launch/agent and streams/.
  */
 #ifndef LS_LAUNCH_AGENT_NODE_AGENT_CONTEXT_H
 #define LS_LAUNCH_AGENT_NODE_AGENT_CONTEXT_H

@@ -6,6 +6,9 @@
  *     pipe of a rank -> log file        (agent_logs.c)
  *                    -> filtered lines  (agent_filter.c)
  *                    -> console         (output.h), or the starter of this agent (agent_remote.h)
+ *
+ * launch/agent/streams/: output and input of ranks, and agents on other nodes. Called by
+ * launch/agent.
  */
 #ifndef LS_LAUNCH_AGENT_STREAMS_AGENT_OUTPUT_H
 #define LS_LAUNCH_AGENT_STREAMS_AGENT_OUTPUT_H

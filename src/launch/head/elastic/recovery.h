@@ -35,6 +35,9 @@
  *
  * What the driver (head_elastic.c) does: it reports each end of a process once, and each question
  * and each report of a state as it comes. Late, repeated and reordered questions do no harm.
+ *
+ * launch/head/elastic/: the machines of elastic jobs: members (this header) and heads
+ * (succession.h), for launch/head.
  */
 #ifndef LS_LAUNCH_HEAD_ELASTIC_RECOVERY_H
 #define LS_LAUNCH_HEAD_ELASTIC_RECOVERY_H

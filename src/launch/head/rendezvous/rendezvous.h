@@ -49,6 +49,9 @@
  *
  * In an elastic job ranks are lost and replaced while the phase is RUN (recovery.h): the machine
  * gets only what is not recovered from.
+ *
+ * launch/head/rendezvous/: the machine of a job's nodes, for launch/head and agents, through this
+ * header.
  */
 #ifndef LS_LAUNCH_HEAD_RENDEZVOUS_RENDEZVOUS_H
 #define LS_LAUNCH_HEAD_RENDEZVOUS_RENDEZVOUS_H

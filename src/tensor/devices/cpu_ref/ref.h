@@ -5,6 +5,9 @@
  * A kernel finds its outputs placed. It is written once, over `double`; the element width is an
  * argument that the compiler folds away. Sums of float32 results are therefore in double and
  * rounded once.
+ *
+ * tensor/devices/cpu_ref/: the reference device, part of the library. tensor/device_open.c opens
+ * it.
  */
 #ifndef LS_TENSOR_DEVICES_CPU_REF_REF_H
 #define LS_TENSOR_DEVICES_CPU_REF_REF_H

@@ -11,6 +11,9 @@
  * here run between casts (tensor/widen.h), which keep the layout.
  *
  * Threads    A device belongs to one thread at a time; inside a kernel its workers are OpenMP's.
+ *
+ * tensor/devices/onednn/: a module, opened by tensor/module.c: its state and layouts; ops/ has the
+ * kernels, simd/ our own loops.
  */
 #ifndef LS_TENSOR_DEVICES_ONEDNN_DN_H
 #define LS_TENSOR_DEVICES_ONEDNN_DN_H

@@ -3,6 +3,8 @@
  * update_loops.h - the loops over the elements of parameters and gradients: SGD, Adam, clipping and
  * gradient scaling, for cpu_ref's kernels. The same source is compiled for several instruction
  * sets; compilers may not contract or reorder (LockstepFlags.cmake), so all give the same bits.
+ *
+ * tensor/devices/update/: loops over parameters for cpu_ref, once for each instruction set.
  */
 #ifndef LS_TENSOR_DEVICES_UPDATE_UPDATE_LOOPS_H
 #define LS_TENSOR_DEVICES_UPDATE_UPDATE_LOOPS_H

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* join.h - connects a rank with the others when the job starts. */
+/*
+ * join.h - connects a rank with the others when the job starts.
+ *
+ * comm/backends/native/engine/: the functions of native_backend_ops: open, start, progress, close.
+ * Called by comm/engine through comm/backends/backend.h.
+ */
 #ifndef LS_COMM_BACKENDS_NATIVE_ENGINE_JOIN_H
 #define LS_COMM_BACKENDS_NATIVE_ENGINE_JOIN_H
 

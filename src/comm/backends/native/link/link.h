@@ -6,6 +6,9 @@
  * names and writes them straight from the sender's memory; both directions keep their partial
  * progress. link_tcp.c, link_sealed.c and link_shm.c are the streams, link_striped.c makes one of
  * several.
+ *
+ * comm/backends/native/link/: streams to one peer, and the mesh of TCP connections. Called by
+ * memory/ and the backend; mesh.h and link.h are its headers.
  */
 #ifndef LS_COMM_BACKENDS_NATIVE_LINK_LINK_H
 #define LS_COMM_BACKENDS_NATIVE_LINK_LINK_H

@@ -10,6 +10,9 @@
  *
  * Threads    local_poll_fds, local_prepare_sleep, local_end_sleep and local_ring may be called from
  *            any thread; all else under the engine's lock.
+ *
+ * comm/backends/native/memory/: what ranks of one host share: memory, segments, rings. Called by
+ * team/ and the backend.
  */
 #ifndef LS_COMM_BACKENDS_NATIVE_MEMORY_LOCAL_H
 #define LS_COMM_BACKENDS_NATIVE_MEMORY_LOCAL_H

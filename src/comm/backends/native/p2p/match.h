@@ -2,6 +2,9 @@
 /*
  * match.h - sends and receives of messages: which message belongs to which receive, and the credit
  * that bounds the memory for those that have none yet.
+ *
+ * comm/backends/native/p2p/: messages between two ranks, and the execution of plans. Called by
+ * engine/ through match.h, direct.h and exec.h.
  */
 #ifndef LS_COMM_BACKENDS_NATIVE_P2P_MATCH_H
 #define LS_COMM_BACKENDS_NATIVE_P2P_MATCH_H

@@ -10,6 +10,9 @@
  * The steps of a round are begun in their order (rounds may be mixed): copies and reductions finish
  * at once, messages move at the same time, and the round ends when all have moved. Sender and
  * receiver name a message by (chunk, tag); between two ranks a tag is used once per chunk.
+ *
+ * comm/backends/native/plan/: collectives between hosts as data, pure. Called by p2p/exec.c and
+ * team/ through this header and layout.h.
  */
 #ifndef LS_COMM_BACKENDS_NATIVE_PLAN_SCHEDULE_H
 #define LS_COMM_BACKENDS_NATIVE_PLAN_SCHEDULE_H

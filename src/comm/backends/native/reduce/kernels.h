@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.h - the choice of an instruction set for the reductions of comm/backends/reduce.h. */
+/*
+ * kernels.h - the choice of an instruction set for the reductions of comm/backends/reduce.h.
+ *
+ * comm/backends/native/reduce/: loops that add and copy, once for each instruction set. Called by
+ * team/ and plans through comm/backends/reduce.h.
+ */
 #ifndef LS_COMM_BACKENDS_NATIVE_REDUCE_KERNELS_H
 #define LS_COMM_BACKENDS_NATIVE_REDUCE_KERNELS_H
 

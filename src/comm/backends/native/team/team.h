@@ -18,6 +18,9 @@
  *            that have not yet received the abort, for the duration of one step; freeing it is
  *            always safe (segment.h).
  * Threads    Under the engine's lock.
+ *
+ * comm/backends/native/team/: collectives within one host, and the table that selects their
+ * algorithms. Called by the backend through this header.
  */
 #ifndef LS_COMM_BACKENDS_NATIVE_TEAM_TEAM_H
 #define LS_COMM_BACKENDS_NATIVE_TEAM_TEAM_H

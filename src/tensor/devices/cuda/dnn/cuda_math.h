@@ -2,6 +2,9 @@
 /*
  * cuda_math.h - what the kernels of cuDNN and cuBLASLt share: the libraries' state and workspace.
  * packed.h has tensors in the form that the libraries read.
+ *
+ * tensor/devices/cuda/dnn/: operators by cuDNN and cuBLASLt, and the plans for them. cuda_device.c
+ * calls it.
  */
 #ifndef LS_TENSOR_DEVICES_CUDA_DNN_CUDA_MATH_H
 #define LS_TENSOR_DEVICES_CUDA_DNN_CUDA_MATH_H

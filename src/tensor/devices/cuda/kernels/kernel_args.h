@@ -7,6 +7,9 @@
  * and so are their rows where a kernel goes by rows. A kernel NAME exists as NAME_f32, NAME_f64,
  * NAME_bf16 and NAME_f16 if it is declared with KERNEL_OF_TYPES; parameters and statistics are
  * float64 for NAME_f64, else float32.
+ *
+ * tensor/devices/cuda/kernels/: the kernels, which tests also compile as C. ops/ and dnn/ launch
+ * them by this header and repack.h.
  */
 #ifndef LS_TENSOR_DEVICES_CUDA_KERNELS_KERNEL_ARGS_H
 #define LS_TENSOR_DEVICES_CUDA_KERNELS_KERNEL_ARGS_H

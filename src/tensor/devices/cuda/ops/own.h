@@ -2,6 +2,8 @@
 /*
  * own.h - what the files own_*.c, which launch the device's own kernels, share: how they see
  * tensors, copies of operands in other arrangements, sums over rows; and the operators.
+ *
+ * tensor/devices/cuda/ops/: operators by our own kernels. cuda_device.c and dnn/ call it.
  */
 #ifndef LS_TENSOR_DEVICES_CUDA_OPS_OWN_H
 #define LS_TENSOR_DEVICES_CUDA_OPS_OWN_H

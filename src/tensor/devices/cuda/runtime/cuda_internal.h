@@ -7,6 +7,9 @@
  * cu_stream() and returns.
  *
  * Threads  One thread at a time runs operators; any thread may call the accelerator.
+ *
+ * tensor/devices/cuda/runtime/: the accelerator of the CUDA device: queues, memory, events, graphs
+ * over gpu.h. ops/ and dnn/ use it through this header.
  */
 #ifndef LS_TENSOR_DEVICES_CUDA_RUNTIME_CUDA_INTERNAL_H
 #define LS_TENSOR_DEVICES_CUDA_RUNTIME_CUDA_INTERNAL_H

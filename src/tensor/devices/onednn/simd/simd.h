@@ -8,6 +8,9 @@
  * can, like oneDNN's.
  *
  * `rows` of `lanes` neighbouring floats are contiguous; per-lane arrays have `lanes` entries.
+ *
+ * tensor/devices/onednn/simd/: loops of the oneDNN device, called by ops/ through the table of this
+ * header.
  */
 #ifndef LS_TENSOR_DEVICES_ONEDNN_SIMD_SIMD_H
 #define LS_TENSOR_DEVICES_ONEDNN_SIMD_SIMD_H
