@@ -145,6 +145,25 @@ LS_API void ls_comm_set_timeout(ls_comm *comm, int64_t timeout_ms);
  * timeout_ms: 0: that of operations, negative: none. Slower than ls_barrier(). */
 LS_API LS_MUST_USE ls_status ls_comm_monitored_barrier(ls_comm *comm, int64_t timeout_ms);
 
+/*
+ * --- elastic jobs (lockstep run --elastic), for programs without ls_ddp: see <lockstep/elastic.h>
+ *
+ * The thread that uses the group calls these. In other jobs only ls_comm_rejoin() fails.
+ */
+
+/* Reports that this process has the state of the training: the job can go on with it alone. */
+LS_API LS_MUST_USE ls_status ls_comm_report_state(ls_comm *comm);
+/* 1: new processes wait until all ranks call ls_comm_rejoin(). The ranks get this answer at
+ * different times. Asks the launcher every 50 ms at most; 0 when it does not answer. */
+LS_API int ls_comm_is_called(ls_comm *comm);
+/* Forms the group again with all living processes: `comm` stays valid, rank and size change. All
+ * handles are freed before; sub-groups have failed. Blocks until all ranks have called it; a rank
+ * that does not within LOCKSTEP_MEET_MS is left out. LS_ECANCELED: it is this one. A new process
+ * (LOCKSTEP_NEW_MEMBER=1) is alone in its group before, and joins the others by this call. */
+LS_API LS_MUST_USE ls_status ls_comm_rejoin(ls_comm *comm, int has_state);
+/* As ls_ddp_check_seat(). */
+LS_API LS_MUST_USE ls_status ls_comm_check_seat(ls_comm *comm);
+
 /* --- what messages show --- */
 
 #define LS_SITE_BYTES 40
