@@ -41,7 +41,8 @@ def parse():
     parser.add_argument("--pause", type=float, default=0)
     parser.add_argument("--scaler", action="store_true")
     parser.add_argument("--die", action="append", default=[])
-    parser.add_argument("--until", type=int, default=-1, help="a member that must have come")
+    parser.add_argument("--hold", action="append", type=int, default=[],
+                        help="a step in which rank 0 waits until a new process waits to join")
     return parser.parse_args()
 
 
@@ -99,6 +100,8 @@ def main():
     for epoch in run.epochs(args.epochs):
         for i, (index, x, y) in enumerate(run.steps(loader)):
             die(args, run, "begin")
+            while run.step in args.hold and dist.get_rank() == 0 and not run._job.is_called():
+                time.sleep(0.01)
             counts["bodies"] += 1
             counted = index.tolist() if run._rows else []
             log.write(json.dumps([epoch, run.step, run._unit, counted]) + "\n")

@@ -324,7 +324,7 @@ class Job:
             self._given = {}
 
     def _sub_group(self, ranks: Sequence[int], name: str) -> _join.Comm:
-        comm = _join.create_group(ranks, f"elastic {self.view}: {name}", 0, self.world)
+        comm = _join.create_group(ranks, f"elastic: {name}", 0, self.world)
         assert comm is not None
         return comm
 

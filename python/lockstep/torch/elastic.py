@@ -215,22 +215,23 @@ class Run:
         optimizer.step = step
 
     def _gate(self, tool: Any) -> None:
-        """With shards: its methods that end a step do nothing in all bodies but the last."""
+        """With shards: its methods that end a step do nothing in all bodies but the last. A class,
+        because the state of a scheduler is all that is in the object."""
 
         def gated(inner: Any) -> Any:
             @functools.wraps(inner)
-            def call(*arguments: Any, **named: Any) -> Any:
+            def call(own: Any, *arguments: Any, **named: Any) -> Any:
                 if self._is_reduced or not self._is_in_body:
-                    return inner(*arguments, **named)
-                if hasattr(tool, "_per_optimizer_states"):  # GradScaler: unscale_() again
-                    tool._per_optimizer_states.clear()
+                    return inner(own, *arguments, **named)
+                if hasattr(own, "_per_optimizer_states"):  # GradScaler: unscale_() again
+                    own._per_optimizer_states.clear()
                 return None
 
             return call
 
-        for name in _GATED:
-            if callable(getattr(tool, name, None)):
-                setattr(tool, name, gated(getattr(tool, name)))
+        kind = type(tool)
+        methods = {n: gated(getattr(kind, n)) for n in _GATED if callable(getattr(kind, n, None))}
+        tool.__class__ = type(kind.__name__, (kind,), methods)
 
     # --- epochs ---
 
