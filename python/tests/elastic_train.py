@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""elastic_train.py FOLDER [--shards V] [--epochs N] [--samples N] [--workers N] [--plain] ...: a
-training of a small network on the ranks of an elastic job, for test_elastic.py.
+"""elastic_train.py FOLDER [--shards V] ...: a training of a small network, whose ranks end as a
+test asks for: test_elastic.py.
 
-Each rank writes the samples of its batches to FOLDER/samples.MEMBER: a line for each body of the
-loop, with the number of completed steps before it. Rank 0 prints the sha256 of the end. At
---die MEMBER@STEP:HOW a process ends: HOW is kill, raise, forward, backward (after it) or update.
+Each rank writes the samples of its batches to FOLDER/samples.MEMBER, a line for each body of the
+loop, with the number of completed steps before it; and its process id to FOLDER/pid.MEMBER. All
+print the sha256 of the end. At --die MEMBER@STEP:WHERE a process ends: WHERE is begin, forward,
+backward or update, behind which it is killed; "raise-backward" raises an exception. With --gate
+rank 0 begins a step only if FOLDER/allowed has a larger number, and with FOLDER/hold only when a
+new process waits to join.
 """
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -38,9 +42,9 @@ def parse():
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--log-loss", action="store_true", help="all_reduce in the body")
-    parser.add_argument("--pause", type=float, default=0)
     parser.add_argument("--scaler", action="store_true")
     parser.add_argument("--die", action="append", default=[])
+    parser.add_argument("--gate", action="store_true")
     parser.add_argument("--hold", action="append", type=int, default=[],
                         help="a step in which rank 0 waits until a new process waits to join")
     return parser.parse_args()
@@ -77,6 +81,23 @@ def die(args, run, where):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def wait_as_asked(args, run):
+    if dist.get_rank() != 0:
+        return
+    while run.step in args.hold and not run._job.is_called():
+        time.sleep(0.01)
+    if not args.gate:
+        return
+    hold, allowed = (os.path.join(args.folder, name) for name in ("hold", "allowed"))
+    while run.step >= int(open(allowed).read() or "0"):
+        time.sleep(0.005)
+    while os.path.exists(hold):
+        time.sleep(0.01)
+        if run._job.is_called():
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(hold)
+
+
 def main():
     args = parse()
     torch.set_num_threads(1)
@@ -95,18 +116,18 @@ def main():
         multiprocessing_context=context,
     )
     counts = {"bodies": 0}
+    with open(os.path.join(args.folder, f"pid.{MEMBER}"), "w") as file:
+        file.write(str(os.getpid()))
     run = elastic.Run(model, optimizer, *others, shards=args.shards, seed=3, state=counts)
     log = open(os.path.join(args.folder, f"samples.{MEMBER}"), "a")
     for epoch in run.epochs(args.epochs):
         for i, (index, x, y) in enumerate(run.steps(loader)):
             die(args, run, "begin")
-            while run.step in args.hold and dist.get_rank() == 0 and not run._job.is_called():
-                time.sleep(0.01)
+            wait_as_asked(args, run)
             counts["bodies"] += 1
             counted = index.tolist() if run._rows else []
             log.write(json.dumps([epoch, run.step, run._unit, counted]) + "\n")
             log.flush()
-            time.sleep(args.pause)
             synced = (i + 1) % args.accumulate == 0
             if args.accumulate > 1 and not args.plain:
                 model.require_backward_grad_sync = synced

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which samples a rank reads in a step, and a DataLoader that reads them.
 
-A *division* is a list of samples for V units. Unit u reads the samples u, u + V, ... of the list, as
-rank u of DistributedSampler does, and B of them in each step. All functions of a division give the
-same on all ranks.
+A *division* is a list of samples for V units. Unit u reads the samples u, u + V, ... of the list,
+as rank u of DistributedSampler does, and B of them in each step. All functions of a division give
+the same on all ranks.
 """
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The group of all ranks of an elastic job, and operations that are repeated after a loss.
 
-All ranks with the state of the training perform the same numbered operations. When one fails because
-a rank is lost, the group is formed again, and the ranks compare how many they have completed. A
-result that one rank has counts: ranks that lack it get it from there. An operation that no rank has
-completed is performed again. So no operation of the program fails.
+All ranks with the state of the training perform the same numbered operations. When one fails
+because a rank is lost, the group is formed again, and the ranks compare how many they have
+completed. A result that one rank has counts: ranks that lack it get it from there. An operation
+that no rank has completed is performed again. So no operation of the program fails.
 
 Processes that have come are in the group as well. Until the state is sent to them (admit()), the
 others work in a sub-group.
@@ -84,7 +84,7 @@ class OtherJob:
     """The ranks of a job that is not elastic: the default group, or this process alone."""
 
     is_new, has_state = False, True
-    newcomers: Sequence[int] = ()
+    joining: Sequence[int] = ()
     view = n_boundaries = 0
     has_tree = False
 
@@ -166,7 +166,7 @@ class Job:
         self.has_state = False
         # Of each rank of `active`. The first ones have the numbers of their ranks.
         self.members = [self.member] if self.is_new else list(range(self.world.size))
-        self.newcomers: List[int] = []  # ranks in `world`
+        self.joining: List[int] = []  # ranks in `world`
         self.done = 0  # completed operations
         self.n_boundaries = 0  # that this rank has passed: counted by the owner of the job
         # The ranks divide the samples anew at a boundary after each of these.
@@ -208,9 +208,10 @@ class Job:
         keeps_copies: bool = False,
         again: Callable[[], bool] = lambda: True,
     ) -> bool:
-        """Performs the next operation. start() blocks; results() are the tensors that it writes, the
-        same on all ranks, and keep their values until the next operation that ends together, or
-        are copied. ends_together: it completes on a rank only after all ranks have started it. again() prepares it after a loss; False: it is not performed now, and gives False."""
+        """Performs the next operation. start() blocks; results() are the tensors that it writes,
+        the same on all ranks, and keep their values until the next operation that ends together, or
+        are copied. ends_together: it completes on a rank only after all ranks have started it.
+        again() prepares it after a loss; False: it is not performed now, and gives False."""
         while self.done not in self._given:
             try:
                 start()
@@ -305,13 +306,13 @@ class Job:
         own = [int(self.has_state), self.done, self.n_boundaries, self.member]
         every = _gather_numbers(self.world, own)
         living = [rank for rank, row in enumerate(every) if row[0]]
-        self.newcomers = [rank for rank, row in enumerate(every) if not row[0]]
+        self.joining = [rank for rank, row in enumerate(every) if not row[0]]
         self._living = living
         self.requests.append(max(every[rank][2] for rank in living))
         self._every_member = [row[3] for row in every]
         if not self.has_state:
             return
-        if self.newcomers:
+        if self.joining:
             self.active = self._sub_group(living, "those with state")
         self.members = [every[rank][3] for rank in living]
         counts = [every[rank][1] for rank in living]
@@ -333,7 +334,7 @@ class Job:
     def admit(self, state: Callable[[], Any]) -> None:
         """Sends state() to the processes that have come, which receive() it. All ranks with the
         state call it between two operations."""
-        while self.newcomers:
+        while self.joining:
             try:
                 if self.active.rank == 0:
                     group = self._transfer_group()
@@ -360,12 +361,12 @@ class Job:
                     raise
 
     def _go_on_together(self) -> None:
-        self.newcomers = []
+        self.joining = []
         self.members = self._every_member
         self._leave_active()
 
     def _transfer_group(self) -> _join.Comm:
-        return self._sub_group([self._living[0], *self.newcomers], "transfer")
+        return self._sub_group([self._living[0], *self.joining], "transfer")
 
     def place(self) -> List[Any]:
         """What take_place() of a new process needs."""

@@ -2,8 +2,8 @@
 """State dicts as tensors and text, for the transfer to another process.
 
 A tree of dicts, lists, tuples, numbers, texts, None and tensors becomes JSON, in which tensors are
-numbered, and the list of these tensors. NumPy's arrays are sent as tensors. What JSON cannot express
-is pickled.
+numbered, and the list of these tensors. NumPy's arrays are sent as tensors. What JSON cannot
+express is pickled.
 """
 from __future__ import annotations
 

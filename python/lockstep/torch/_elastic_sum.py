@@ -5,9 +5,9 @@ A vector holds, for one unit of a step: the gradients times the unit's number of
 each parameter that has a gradient, a mark for each unit that is in the sum, the number of samples,
 and whether new processes wait.
 
-The tree is that of docs/elastic.md: node k of level l covers the units k 2^l to (k+1) 2^l - 1 and is
-the sum of its halves; where the right half has no units, the node is its left half. So a sum has the
-same bits, however the units are divided among ranks.
+The tree is that of docs/elastic.md: node k of level l covers the units k 2^l to (k+1) 2^l - 1 and
+is the sum of its halves; where the right half has no units, the node is its left half. So a sum has
+the same bits, however the units are divided among ranks.
 """
 from __future__ import annotations
 

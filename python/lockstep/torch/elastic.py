@@ -3,10 +3,10 @@
 
     dist.init_process_group("lockstep")
     ...
-    run = lockstep.torch.elastic.Run(model, optimizer, scheduler)   # after DDP(model), if it is used
-    for epoch in run.epochs(10):                                    # was: range(10)
-        for x, y in run.steps(loader):                              # was: loader
-            ...                                                     # unchanged
+    run = lockstep.torch.elastic.Run(model, optimizer, scheduler)  # behind DDP(model)
+    for epoch in run.epochs(10):                                   # was: range(10)
+        for x, y in run.steps(loader):                             # was: loader
+            ...                                                    # unchanged
 
 In any other job the loop does the same, on the default group or one process, without recovery.
 
@@ -21,25 +21,25 @@ New ranks A process in the place of a lost one runs the program from its beginni
           optimizers and `others`, `state`, the random numbers of rank 0, the epoch and the position
           in it. So what is collective belongs before Run() or into the loops, not between epochs()
           and steps(). Ranks are numbered by age: use torch.distributed.get_rank(), not RANK.
-Gradients are the mean over the samples of all ranks, reduced at the end of backward() into .grad, as
-          DistributedDataParallel does. A model in DistributedDataParallel uses this reduction in
+Gradients are the mean over the samples of all ranks, reduced at the end of backward() into .grad,
+          as DistributedDataParallel does. A model in DistributedDataParallel uses this reduction in
           place of its own; its no_sync() and require_backward_grad_sync have the usual meaning. For
           other models there is Run.no_sync(). Buffers are those of rank 0 after each reduction.
-Samples   steps() reads the DataLoader's data set in the order of its sampler, with its batch size on
-          each rank, and its workers. Each sample of an epoch is used once: the last step is divided
-          among the ranks, without repetition, and the samples that a lost rank had not completed
-          are divided among the others. A rank that has no sample left in a step gets samples that
-          do not count.
-shards=V  The batch of a step is V batches (shards), whatever the number of ranks. Each rank runs the
+Samples   steps() reads the DataLoader's data set in the order of its sampler, with its batch size
+          on each rank, and its workers. Each sample of an epoch is used once: the last step is
+          divided among the ranks, without repetition, and the samples that a lost rank had not
+          completed are divided among the others. A rank that has no sample left in a step gets
+          samples that do not count.
+shards=V  The batch of a step is V batches (shards), whatever the number of ranks. A rank runs the
           body once for each of its shards; the optimizer, and schedulers in `others`, make a step
-          after the last one only. Random numbers in the body depend on (seed, epoch, step, shard),
+          behind the last one only. Random numbers in the body depend on (seed, epoch, step, shard),
           those of data sets on (seed, epoch, sample). The end has the same bits on 1 to V ranks,
           with losses or without. The body then calls backward() once, and no collectives.
 Calls of torch.distributed in the program: all_reduce, broadcast, all_gather and barrier of the
           default group are repeated after a loss like the gradients, and block. Others fail.
           Sub-groups do not survive.
-Refused   fully_shard (FSDP2) and FullyShardedDataParallel: each rank has a part of the state that no
-          other rank has. Hooks of DistributedDataParallel.
+Refused   fully_shard (FSDP2) and FullyShardedDataParallel: each rank has a part of the state that
+          no other rank has. Hooks of DistributedDataParallel.
 """
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def _check_model(module: torch.nn.Module) -> None:
     for name, p in module.named_parameters():
         if type(p.data).__name__ == "DTensor":
             raise TypeError(
-                f"{_NAME}: parameter {name} is a DTensor (fully_shard, tensor parallel): a lost rank "
-                "takes its part of the state along"
+                f"{_NAME}: parameter {name} is a DTensor (fully_shard, tensor parallel): a lost "
+                "rank takes its part of the state along"
             )
 
 
@@ -601,7 +601,7 @@ class Run:
         """In a new process: waits for the others' end of a step, and goes on from there."""
         given = self._job.receive()
         if given["names"] != self._names:
-            raise RuntimeError(f"{_NAME}: this process has other parameters than the ranks of the job")
+            raise RuntimeError(f"{_NAME}: this process has other parameters than the others")
         with torch.no_grad():
             for tensor, value in zip([*self._all, *self._buffers], given["model"]):
                 tensor.copy_(value)
