@@ -23,7 +23,7 @@ from . import _elastic_state, _join, _lib, _site
 from ._lib import lib
 from ._pg import LockstepGroup
 from ._types import reduction
-from ._work import LockstepWork, wait_at_once
+from ._work import LockstepWork, keep_until_waited, wait_at_once
 
 Tensors = Sequence[torch.Tensor]
 _RECOVERABLE = (_lib.EPEER, _lib.ETIMEOUT, _lib.EDEADLINE, _lib.ECANCELED)
@@ -401,9 +401,10 @@ class ElasticGroup(LockstepGroup):
 
     def _work(self, *arguments: Any, **named: Any) -> Any:
         work = super()._work(*arguments, **named)
-        if work is not None:
-            work.wait()  # no handle is left when the group is formed again
-        return work
+        if work is None:
+            return None
+        work.wait()  # no handle is left when the group is formed again
+        return keep_until_waited(work)
 
     def _repeated(
         self, call: Callable[[], Any], targets: Tensors, *, is_read: bool, ends_together: bool
@@ -426,7 +427,9 @@ class ElasticGroup(LockstepGroup):
             keeps_copies=True,
             again=restore,
         )
-        return works[-1] if works else LockstepWork(self._comm, None, None, targets)
+        return works[-1] if works else keep_until_waited(
+            LockstepWork(self._comm, None, None, targets)
+        )
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         targets = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
