@@ -159,7 +159,8 @@ class Parts(unittest.TestCase):
         optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(3))])
         optimizer.param_groups[0]["params"][0].grad = torch.ones(3)
         optimizer.step()
-        tree = {"a": (1, [2.5, None]), 3: optimizer.state_dict(), "r": _elastic_state.random_state()}
+        state = optimizer.state_dict()
+        tree = {"a": (1, [2.5, None]), 3: state, "r": _elastic_state.random_state()}
         text, tensors = _elastic_state.pack(tree)
         arrival = _elastic_state.Arrival(text)
         for target, value in zip(arrival.tensors, tensors):
@@ -182,7 +183,7 @@ class Parts(unittest.TestCase):
                         is_alone = n % (n_units * batch) == 1
                         self.assertEqual([len(r) for r in rows].count(1), int(is_alone))
 
-    def test_tree_has_one_root_whoever_adds_first(self):
+    def test_tree_has_one_root_in_any_order(self):
         for n_units in range(1, 18):
             order = list(range(n_units))
             random.Random(n_units).shuffle(order)

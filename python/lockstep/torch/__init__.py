@@ -86,6 +86,8 @@ def _group(opts: Any, name: str) -> Any:
     is_default = not list(getattr(opts, "global_ranks_in_group", None) or [])
     if is_default and _elastic_job.is_elastic():
         job = _elastic_job.Job(milliseconds(opts.timeout))
+        if job.is_new:  # the others have passed this barrier of older torch, which counts processes
+            distributed_c10d._store_based_barrier = lambda *_arguments, **_named: None
         return _elastic_job.ElasticGroup(job, opts.store, opts.timeout, name)
     return _backend(_comm(opts), opts.store, opts.timeout, name)
 

@@ -449,16 +449,34 @@ class ElasticGroup(LockstepGroup):
             lambda: call(tensors, opts), targets, is_read=False, ends_together=False
         )
 
+    def _gather_into(self, parts: Tensors, source: torch.Tensor, opts: Any) -> Any:
+        """Of a list for another number of ranks, which the program has noted, part i is that of
+        rank i modulo the present number."""
+        if len(parts) == self.size():
+            return super().allgather([list(parts)], [source], opts)
+        found = [torch.empty_like(source) for _ in range(self.size())]
+        work = super().allgather([found], [source], opts)
+        for i, part in enumerate(parts):
+            part.copy_(found[i % len(found)])
+        return work
+
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        call = super().allgather
+        source = inputs if isinstance(inputs, torch.Tensor) else inputs[0]
         return self._repeated(
-            lambda: call(outputs, inputs, opts), outputs[0], is_read=False, ends_together=True
+            lambda: self._gather_into(outputs[0], source, opts),
+            outputs[0],
+            is_read=False,
+            ends_together=True,
         )
 
     def all_gather_single(self, output: torch.Tensor, source: Any, opts: Any = None) -> Any:
-        call = super().all_gather_single
+        flat = source.reshape(-1)
+        parts = list(output.view(-1).split(max(1, flat.numel())))
         return self._repeated(
-            lambda: call(output, source, opts), [output], is_read=False, ends_together=True
+            lambda: self._gather_into(parts, flat, opts),
+            [output],
+            is_read=False,
+            ends_together=True,
         )
 
     _allgather_base = all_gather_single

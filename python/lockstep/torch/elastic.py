@@ -46,6 +46,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Union
 
 import torch
@@ -80,6 +81,15 @@ def _check_model(module: torch.nn.Module) -> None:
                 f"{_NAME}: parameter {name} is a DTensor (fully_shard, tensor parallel): a lost "
                 "rank takes its part of the state along"
             )
+
+
+def _note_size(job: Any) -> None:
+    """accelerate notes rank and size when it starts, where a new process is alone."""
+    module = sys.modules.get("accelerate.state")
+    for kind in ("PartialState", "AcceleratorState"):
+        noted = getattr(getattr(module, kind, None), "_shared_state", None)
+        if noted:
+            noted.update(num_processes=job.size, process_index=job.rank)
 
 
 class Run:
@@ -295,6 +305,7 @@ class Run:
         )
         n, *members = numbers.tolist()
         self._members = members[:n]
+        _note_size(self._job)
 
     def _order(self, feed: Feed) -> torch.Tensor:
         known = feed.order(self.seed, self._epoch)
@@ -413,6 +424,7 @@ class Run:
 
     def _on_view(self) -> None:
         """The group has been formed again."""
+        _note_size(self._job)
         self._is_called = False
         if self.shards is not None and self._division is not None:
             self._redirect()
