@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """recovery_elastic.py FOLDER [--steps N] [--net convnet|resnet18] [--kind elastic|ddp] [--backend
 NAME]: for bench/recovery, the network of recovery_torch.py with lockstep.torch.elastic. Rank 0
-writes a line of FOLDER/steps.jsonl for each step. With --kind ddp PyTorch's reduction is used, and nothing
-is recovered; with --steps the ranks stop after so many, and rank 0 prints the median step time."""
+writes a line of FOLDER/steps.jsonl for each step. With --kind ddp PyTorch's reduction is used, and
+nothing is recovered; with --steps the ranks stop after so many, and rank 0 prints the median step
+time."""
 import argparse
 import json
 import os
