@@ -81,10 +81,15 @@ def die(args, run, where):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def has_new_process(run):
+    """Whether one waits to be called, or is in the group and waits for the state."""
+    return run._job.is_called() or bool(run._job.joining)
+
+
 def wait_as_asked(args, run):
     if dist.get_rank() != 0:
         return
-    while run.step in args.hold and not run._job.is_called():
+    while run.step in args.hold and not has_new_process(run):
         time.sleep(0.01)
     if not args.gate:
         return
@@ -93,7 +98,7 @@ def wait_as_asked(args, run):
         time.sleep(0.005)
     while os.path.exists(hold):
         time.sleep(0.01)
-        if run._job.is_called():
+        if has_new_process(run):
             with contextlib.suppress(FileNotFoundError):
                 os.remove(hold)
 
