@@ -124,15 +124,14 @@ LS_API LS_MUST_USE ls_status ls_comm_create_group(ls_comm *parent, const int *ra
                                                   const char *name, int64_t timeout_ms,
                                                   ls_comm **out);
 
-/* Both give -1 for NULL. */
+/* -1 for NULL. Local: among this group's ranks on this host, in rank order. */
 LS_API int ls_comm_rank(const ls_comm *comm);
 LS_API int ls_comm_size(const ls_comm *comm);
-LS_API int
-ls_comm_local_rank(const ls_comm *comm); /* Among this group's ranks on this host, in rank order. */
+LS_API int ls_comm_local_rank(const ls_comm *comm);
 LS_API int ls_comm_local_size(const ls_comm *comm);
-LS_API const char *ls_comm_backend(const ls_comm *comm); /* "native", "mpi:openmpi", ... Static. */
-LS_API const char *ls_comm_transport(
-    const ls_comm *comm); /* "shm", "tcp", "shm+tcp", "mpi" (MPI chooses), "self". Static. */
+/* "native", "mpi:openmpi", ...; "shm", "tcp", "shm+tcp", "mpi" (MPI chooses), "self". Static. */
+LS_API const char *ls_comm_backend(const ls_comm *comm);
+LS_API const char *ls_comm_transport(const ls_comm *comm);
 /* LS_OK, or the status of a broken group; its text becomes this thread's last error. */
 LS_API LS_MUST_USE ls_status ls_comm_status(ls_comm *comm);
 
@@ -145,17 +144,30 @@ LS_API void ls_comm_set_timeout(ls_comm *comm, int64_t timeout_ms);
  * timeout_ms: 0: that of operations, negative: none. Slower than ls_barrier(). */
 LS_API LS_MUST_USE ls_status ls_comm_monitored_barrier(ls_comm *comm, int64_t timeout_ms);
 
+/* --- elastic jobs (lockstep run --elastic) without ls_ddp: see <lockstep/elastic.h> --- */
+
+/* Reports that this process has the state of the training. Does nothing in another job. */
+LS_API LS_MUST_USE ls_status ls_comm_report_state(ls_comm *comm);
+/* 1: new processes wait until all ranks call ls_comm_rejoin(). Ranks get this answer at different
+ * times. Asks the launcher every 50 ms at most; 0 when it does not answer. */
+LS_API int ls_comm_is_called(ls_comm *comm);
+/* Forms the group again with all living processes: `comm` stays valid, rank and size change. All
+ * its handles are freed before; its sub-groups have failed. Blocks until all ranks have called it;
+ * a rank that does not within LOCKSTEP_MEET_MS is left out, and gets LS_ECANCELED. A new process
+ * (LOCKSTEP_NEW_MEMBER=1), alone in its group before, joins the others. LS_EUNSUPPORTED: the job is
+ * not elastic. After a failure the group is broken. */
+LS_API LS_MUST_USE ls_status ls_comm_rejoin(ls_comm *comm, int has_state);
+LS_API LS_MUST_USE ls_status ls_comm_check_seat(ls_comm *comm); /* as ls_ddp_check_seat() */
+
 /* --- what messages show --- */
 
 #define LS_SITE_BYTES 40
-
 /* Names the operations that this thread starts from now on in error texts, wait reports, the flight
  * recorder and --trace, instead of the address of the call: "train.py:41 [64,1024]". The text is
  * copied; at most 39 bytes are shown. NULL or "": the address again. */
 LS_API void ls_comm_set_site(const char *text);
 
 #define LS_STACK_BYTES 1536
-
 /* Writes the stack of the program, terminated, to `text` (of LS_STACK_BYTES): a line for each call,
  * the innermost first. */
 typedef void (*ls_stack_fn)(void *arg, char *text, size_t bytes);
@@ -279,7 +291,6 @@ LS_API LS_MUST_USE ls_status ls_barrier(ls_comm *comm, ls_work **out);
 /* --- point to point --- */
 
 #define LS_ANY_SOURCE (-1)
-
 /* Messages of one (sender, receiver, tag) arrive in order. A receive whose count or type differs
  * from the message's fails on both sides. tag >= 0. A send may return before the message is
  * received; the buffer is then the caller's again. */

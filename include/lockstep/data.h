@@ -60,7 +60,6 @@ LS_API LS_MUST_USE ls_status ls_dataset_open_synthetic(const ls_synthetic_option
                                                        ls_dataset **out);
 
 LS_API void ls_dataset_close(ls_dataset *d); /* NULL is allowed */
-
 LS_API size_t ls_dataset_count(const ls_dataset *d);
 /* Of images; other sets have no classes, labels and sample dimensions (0, -1, NULL). */
 LS_API int ls_dataset_classes(const ls_dataset *d); /* idx: largest label + 1 */
@@ -74,7 +73,6 @@ LS_API const int64_t *ls_dataset_sample_dims(const ls_dataset *d);
 /* --- own data --- */
 
 #define LS_MAX_FIELDS 32
-
 /* A value of each sample: a tensor of any type and shape. */
 typedef struct ls_field {
     const char *name; /* 1 to 63 bytes; borrowed during the call that takes the field */

@@ -3,15 +3,11 @@
  * elastic.h - training that goes on when ranks are lost or come, without reading a checkpoint
  * (docs/elastic.md). ls_run does all of this by itself; a program with its own loop needs:
  *
- *     ls_elastic_options elastic = {.size = sizeof(elastic), .state = items, .n_state = n,
- *                                   .step = &step};
- *     ls_ddp_elastic(ddp, &elastic);              once, before the first step
- *     ...
- *     st = ls_ddp_recover(ddp, st, &again);       after each step, with its status
- *     if (again) continue;                        from `step`, on the ranks there are now
+ *     ls_ddp_elastic(ddp, &options);          once, before the first step
+ *     st = ls_ddp_recover(ddp, st, &again);   after each step, with its status
+ *     if (again) continue;                    from `step`, on the ranks there are now
  *
- * The job is started with lockstep run --elastic. In any other job these functions do nothing, and
- * the program behaves as without them.
+ * In a job that is not started with lockstep run --elastic these functions do nothing.
  */
 #ifndef LOCKSTEP_ELASTIC_H
 #define LOCKSTEP_ELASTIC_H
@@ -65,7 +61,6 @@ typedef struct ls_recovery {
     int late_ranks; /* among them, ranks that had missed the last update */
     double seconds; /* from the call to its end, on this rank */
 } ls_recovery;
-
 LS_API void ls_ddp_last_recovery(const ls_ddp *ddp, ls_recovery *out);
 
 /*

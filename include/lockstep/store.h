@@ -58,7 +58,6 @@ typedef struct ls_store_callbacks {
 LS_API LS_MUST_USE ls_status ls_store_create(const ls_store_callbacks *callbacks, ls_store **out);
 
 LS_API void ls_store_close(ls_store *s); /* NULL is allowed */
-
 /* The url for other processes, with the actual port. Valid as long as the store. "" for NULL. */
 LS_API const char *ls_store_url(const ls_store *s);
 
@@ -67,7 +66,6 @@ LS_API LS_MUST_USE ls_status ls_store_prefix(ls_store *s, const char *prefix, ls
 
 LS_API LS_MUST_USE ls_status ls_store_set(ls_store *s, const char *key, const void *value,
                                           size_t bytes);
-
 /* Waits at most timeout_ms (negative: no limit) for the key. The caller frees *out with
  * ls_store_free(); a 0 byte follows the value. `bytes` may be NULL. LS_ETIMEOUT names the key. */
 LS_API LS_MUST_USE ls_status ls_store_get(ls_store *s, const char *key, int64_t timeout_ms,

@@ -17,7 +17,6 @@
 LS_BEGIN_DECLS
 
 #define LS_MAX_DIMS 6
-
 typedef struct ls_device ls_device;
 typedef struct ls_tensor ls_tensor;
 

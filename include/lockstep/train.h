@@ -26,7 +26,6 @@ LS_BEGIN_DECLS
 /* --- flags --- */
 
 #define LS_TRAIN_NODES_MAX 256 /* nodes of --gpus */
-
 /* The flags of all training programs; zero-initialise, set the program's own defaults, then parse.
  * `program --help` describes each. */
 typedef struct ls_train_flags {

@@ -94,39 +94,13 @@ LS_MUST_USE ls_status comm_operations(const ls_comm *comm, struct recorder_entry
 struct recorder_progress;
 void comm_progress(ls_comm *comm, const struct recorder_progress *progress);
 
-/*
- * --- elastic jobs (lockstep run --elastic) ---
- *
- * The group of all ranks is formed again when a rank is lost or comes: seat.c. One thread uses
- * these functions, the one that uses the group.
- */
+/* --- elastic jobs (lockstep run --elastic): seat.c --- */
 
 /* Whether the group is that of all ranks of an elastic job. */
 bool comm_is_elastic(const ls_comm *comm);
-/* Whether this process was started in the place of a dead one and has not called comm_rejoin() yet:
- * its group is itself alone until then. */
+/* Whether this process was started in the place of a dead one and has not called ls_comm_rejoin()
+ * yet: its group is itself alone until then. */
 bool comm_is_new(const ls_comm *comm);
-
-/* Reports to the launcher that this process can recover and has the state of the training. */
-LS_MUST_USE ls_status comm_report_state(ls_comm *comm);
-
-/* Whether new processes wait for this group to be formed again. Asks the launcher every 50 ms at
- * most; false when it does not answer. */
-bool comm_is_called(ls_comm *comm);
-
-/*
- * Forms the group again, with the processes that there are: rank and size change, `comm` stays
- * valid. Handles of its operations must be freed before, no other thread may use the group, and
- * groups that were split from it have failed. Blocks until all living ranks have called it; a rank
- * that does not come within LOCKSTEP_MEET_MS is left out. LS_ECANCELED: this process was left out
- * itself, as the text says; LS_EUNSUPPORTED: the job is not elastic. After a failure the group is
- * broken.
- */
-LS_MUST_USE ls_status comm_rejoin(ls_comm *comm, bool has_state);
-
-/* LS_ECANCELED: the job goes on without this process, which must not write its files any more.
- * LS_OK in a job that is not elastic. Blocks for one answer of the launcher. */
-LS_MUST_USE ls_status comm_check_seat(ls_comm *comm);
 
 /* ls_init() with the caller's variables: the threads of one process can then be several ranks. */
 LS_MUST_USE ls_status comm_init_in(const comm_env *env, const ls_init_options *opt, ls_comm **out);

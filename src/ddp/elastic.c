@@ -6,7 +6,7 @@
  * reduced, so a rank has the state of a completed step at any time. A rank that was in the middle
  * of one has changed buffers in forward: it takes back those with which the step began. Then
  *
- *   1. the group is formed again (comm_rejoin()),
+ *   1. the group is formed again (ls_comm_rejoin()),
  *   2. all ranks learn which of them has the newest state (newest_state.h),
  *   3. if a rank lacks it, it is broadcast. A rank that has a state receives the newer one beside
  *      it and replaces its own when all has arrived: the sender may die meanwhile.
@@ -142,7 +142,7 @@ ls_status elastic_end_step(ls_ddp *ddp)
 
 bool elastic_is_called(const ls_ddp *ddp)
 {
-    return ddp->elastic != NULL && ls_comm_rank(ddp->comm) == 0 && comm_is_called(ddp->comm);
+    return ddp->elastic != NULL && ls_comm_rank(ddp->comm) == 0 && ls_comm_is_called(ddp->comm);
 }
 
 /* --- the newest state --- */
@@ -329,11 +329,11 @@ static ls_status regroup(ls_ddp *ddp)
         sync_batch_norm_end(ddp);
         buckets_free(ddp);
         shards_close(ddp);
-        LS_TRY(comm_rejoin(ddp->comm, e->has_state));
+        LS_TRY(ls_comm_rejoin(ddp->comm, e->has_state));
         st = go_on(ddp, &newest);
     } while (is_recoverable(ddp, st));
     LS_TRY(st);
-    LS_TRY(comm_report_state(ddp->comm));
+    LS_TRY(ls_comm_report_state(ddp->comm));
     e->last = (ls_recovery){.count = e->last.count + 1,
                             .step = newest.step,
                             .ranks = ls_comm_size(ddp->comm),
@@ -356,7 +356,7 @@ ls_status ls_ddp_elastic(ls_ddp *ddp, const ls_elastic_options *opt)
         return LS_OK;
     LS_TRY(check_options(ddp, &o));
     LS_TRY(open_elastic(ddp, &o));
-    return comm_is_new(ddp->comm) ? regroup(ddp) : comm_report_state(ddp->comm);
+    return comm_is_new(ddp->comm) ? regroup(ddp) : ls_comm_report_state(ddp->comm);
 }
 
 ls_status ls_ddp_recover(ls_ddp *ddp, ls_status st, int *again)
@@ -374,7 +374,7 @@ ls_status ls_ddp_recover(ls_ddp *ddp, ls_status st, int *again)
 ls_status ls_ddp_check_seat(ls_ddp *ddp)
 {
     LS_TRY(LS_GIVEN(ddp));
-    return comm_check_seat(ddp->comm);
+    return ls_comm_check_seat(ddp->comm);
 }
 
 void ls_ddp_last_recovery(const ls_ddp *ddp, ls_recovery *out)

@@ -252,7 +252,7 @@ static void end(test_rank *r)
 /* Each rank adds 1, and rank 0 adds 100 when new processes wait. */
 static ls_status add_up(ls_comm *comm, bool *is_called)
 {
-    float sum = 1 + (ls_comm_rank(comm) == 0 && comm_is_called(comm) ? 100.0F : 0);
+    float sum = 1 + (ls_comm_rank(comm) == 0 && ls_comm_is_called(comm) ? 100.0F : 0);
 
     LS_TRY(ls_all_reduce(comm, &sum, &sum, 1, LS_F32, LS_SUM, NULL));
     *is_called = sum > 100;
@@ -276,8 +276,8 @@ static ls_status work(ls_comm *comm, int n_groups)
         n++;
         if (st == LS_OK && !is_called)
             continue;
-        LS_TRY(comm_rejoin(comm, true));
-        LS_TRY(comm_check_seat(comm));
+        LS_TRY(ls_comm_rejoin(comm, true));
+        LS_TRY(ls_comm_check_seat(comm));
         n_groups--;
         n = 0;
     }
@@ -287,14 +287,14 @@ static ls_status work(ls_comm *comm, int n_groups)
 static ls_status survivor(test_rank *r, ls_comm *comm)
 {
     LS_UNUSED(r);
-    LS_TRY(comm_report_state(comm));
+    LS_TRY(ls_comm_report_state(comm));
     return work(comm, 3); // of four ranks, of three, with the new one
 }
 
 static ls_status survivor_of_two(test_rank *r, ls_comm *comm)
 {
     LS_UNUSED(r);
-    LS_TRY(comm_report_state(comm));
+    LS_TRY(ls_comm_report_state(comm));
     return work(comm, 2);
 }
 
@@ -303,7 +303,7 @@ static ls_status victim(test_rank *r, ls_comm *comm)
 {
     bool is_called;
 
-    LS_TRY(comm_report_state(comm));
+    LS_TRY(ls_comm_report_state(comm));
     for (int i = 0; i < 3; i++)
         LS_TRY(add_up(comm, &is_called));
     atomic_store(&r->l->died, r->member);
@@ -316,10 +316,10 @@ static ls_status new_rank(test_rank *r, ls_comm *comm)
     LS_UNUSED(r);
     if (!comm_is_new(comm) || ls_comm_size(comm) != 1)
         return ls_fail(LS_EINTERNAL, "a new process has a group of %d", ls_comm_size(comm));
-    LS_TRY(comm_rejoin(comm, false));
+    LS_TRY(ls_comm_rejoin(comm, false));
     if (comm_is_new(comm) || ls_comm_rank(comm) != RANKS - 1)
         return ls_fail(LS_EINTERNAL, "a new process has become rank %d", ls_comm_rank(comm));
-    LS_TRY(comm_report_state(comm));
+    LS_TRY(ls_comm_report_state(comm));
     return work(comm, 1);
 }
 
@@ -329,15 +329,15 @@ static ls_status stopped(test_rank *r, ls_comm *comm)
     bool is_called;
     ls_status st;
 
-    LS_TRY(comm_report_state(comm));
+    LS_TRY(ls_comm_report_state(comm));
     LS_TRY(add_up(comm, &is_called));
     ls_comm_abort(comm, "the other ranks do not wait for a stopped one");
     while (atomic_load(&r->l->n_views) == 0)
         (void)poll(NULL, 0, 1);
-    st = comm_check_seat(comm);
+    st = ls_comm_check_seat(comm);
     if (st != LS_ECANCELED || strstr(ls_last_error(), "must not write files") == NULL)
         return ls_fail(LS_EINTERNAL, "the seat of a stopped rank: %d %s", (int)st, ls_last_error());
-    st = comm_rejoin(comm, true);
+    st = ls_comm_rejoin(comm, true);
     if (st != LS_ECANCELED || strstr(ls_last_error(), "it came too late") == NULL)
         return ls_fail(LS_EINTERNAL, "a stopped rank joins: %d %s", (int)st, ls_last_error());
     st = add_up(comm, &is_called);

@@ -24,7 +24,7 @@ except ModuleNotFoundError as error:
         " or use another Python (of lockstep run: PYTHON_EXEC)"
     ) from None
 
-from . import _errors, _join, _site
+from . import _elastic_job, _errors, _join, _site
 from ._lib import lib
 from ._pg import LockstepGroup
 from ._watch import Watch, watch
@@ -82,12 +82,22 @@ def _backend(comm: _join.Comm, store: Any, timeout: Any, name: str) -> Any:
     return LockstepGroup(comm, store, timeout or timedelta(minutes=30), name)
 
 
+def _group(opts: Any, name: str) -> Any:
+    is_default = not list(getattr(opts, "global_ranks_in_group", None) or [])
+    if is_default and _elastic_job.is_elastic():
+        job = _elastic_job.Job(milliseconds(opts.timeout))
+        if job.is_new:  # the others have passed this barrier of older torch, which counts processes
+            distributed_c10d._store_based_barrier = lambda *_arguments, **_named: None
+        return _elastic_job.ElasticGroup(job, opts.store, opts.timeout, name)
+    return _backend(_comm(opts), opts.store, opts.timeout, name)
+
+
 def _create(opts: Any, pg_options: Any = None) -> Any:
-    return _backend(_comm(opts), opts.store, opts.timeout, "lockstep")
+    return _group(opts, "lockstep")
 
 
 def _create_as_gloo(opts: Any, pg_options: Any = None) -> Any:
-    return _backend(_comm(opts), opts.store, opts.timeout, "gloo")
+    return _group(opts, "gloo")
 
 
 class _LikeGloo(type):

@@ -289,6 +289,16 @@ def join(store: Any, rank: int, size: int, timeout_ms: int) -> Comm:
     return Comm(out.value, rank, size, relay)
 
 
+def join_launched(timeout_ms: int) -> Comm:
+    """Joins the group of all ranks that `lockstep run` has started, which needs no store. In a
+    process that was started in the place of a lost rank: a group of itself alone."""
+    options = _lib.InitOptions(size=ctypes.sizeof(_lib.InitOptions), timeout_ms=timeout_ms)
+    out = ctypes.c_void_p()
+    _lib.check(lib.ls_init(ctypes.byref(options), ctypes.byref(out)))
+    assert out.value is not None
+    return Comm(out.value, lib.ls_comm_rank(out), lib.ls_comm_size(out))
+
+
 _world: Optional["weakref.ReferenceType[Comm]"] = None  # that the default group joined
 
 

@@ -14,7 +14,7 @@ from typing import List, Optional
 import torch.distributed as dist
 
 OK, EINVAL, EIO, EUNSUPPORTED, ETIMEOUT = 0, -1, -4, -6, -7
-EDEADLINE, ECANCELED, EINTERNAL = -22, -23, -40
+EPEER, EDEADLINE, ECANCELED, EINTERNAL = -21, -22, -23, -40
 
 I8, U8, I32, I64, F16, BF16, F32, F64 = range(8)
 SUM, AVG, PROD, MIN, MAX, BAND, BOR, BXOR = range(8)
@@ -93,6 +93,12 @@ _FUNCTIONS = {
     "ls_work_waited": (_handle, [_handle]),
     "ls_comm_set_stack": (c_int, [c_void_p, StackFn, c_void_p]),
     "ls_comm_status": (c_int, [c_void_p]),
+    "ls_comm_rank": (c_int, [c_void_p]),
+    "ls_comm_size": (c_int, [c_void_p]),
+    "ls_comm_report_state": (c_int, [c_void_p]),
+    "ls_comm_is_called": (c_int, [c_void_p]),
+    "ls_comm_rejoin": (c_int, [c_void_p, c_int]),
+    "ls_comm_check_seat": (c_int, [c_void_p]),
     "ls_comm_transport": (c_char_p, [c_void_p]),
     "ls_store_create": (c_int, [POINTER(StoreCallbacks), _handle]),
     "ls_store_close": (None, [c_void_p]),

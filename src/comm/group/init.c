@@ -238,7 +238,7 @@ ls_status init_engine_alone(const identity *id, engine_parts *parts, engine **ou
     return make_engine(id, parts, NULL, out);
 }
 
-/* A process that was started in the place of a dead one prepares itself alone: comm_rejoin(). */
+/* A process that was started in the place of a dead one prepares itself alone: ls_comm_rejoin(). */
 static ls_status join_elastic(const comm_env *env, identity *id, const join_settings *s,
                               engine_parts *parts, ls_comm **out)
 {

@@ -160,9 +160,9 @@ static ls_status exchange(const seat *s, const seat_report *r, const char *answe
     return ls_store_get(s->store, answer_key, s->settings.join_ms, answer, NULL);
 }
 
-ls_status comm_report_state(ls_comm *comm)
+ls_status ls_comm_report_state(ls_comm *comm)
 {
-    seat *s = comm->seat;
+    seat *s = comm != NULL ? comm->seat : NULL;
     ls_status st;
 
     if (s == NULL)
@@ -173,9 +173,9 @@ ls_status comm_report_state(ls_comm *comm)
     return st;
 }
 
-bool comm_is_called(ls_comm *comm)
+int ls_comm_is_called(ls_comm *comm)
 {
-    seat *s = comm->seat;
+    seat *s = comm != NULL ? comm->seat : NULL;
     char kept[LS_ERROR_BYTES];
     char key[SEAT_KEY_BYTES];
     const char *keys[1] = {key};
@@ -191,7 +191,7 @@ bool comm_is_called(ls_comm *comm)
     return s->is_called;
 }
 
-ls_status comm_check_seat(ls_comm *comm)
+ls_status ls_comm_check_seat(ls_comm *comm)
 {
     seat *s = comm != NULL ? comm->seat : NULL;
     char key[SEAT_KEY_BYTES];
@@ -305,7 +305,7 @@ static ls_status find_roster(seat *s, bool has_state, ls_comm *into)
     }
 }
 
-/* What a group is after comm_rejoin() has failed: one of this process alone, which is broken. */
+/* What a group is after ls_comm_rejoin() has failed: one of this process alone, which is broken. */
 static ls_status make_alone(const seat *s, engine **e, int **members)
 {
     engine_parts parts = s->parts;
@@ -331,10 +331,10 @@ static void break_alone(engine *e, int *members, ls_comm *comm, ls_status st)
     engine_leave(e);
 }
 
-ls_status comm_rejoin(ls_comm *comm, bool has_state)
+ls_status ls_comm_rejoin(ls_comm *comm, int has_state)
 {
-    seat *s = comm->seat;
-    int64_t timeout_ms = comm->timeout_ms;
+    seat *s = comm != NULL ? comm->seat : NULL;
+    int64_t timeout_ms;
     char kept[LS_ERROR_BYTES];
     int *members;
     engine *alone;
@@ -343,13 +343,14 @@ ls_status comm_rejoin(ls_comm *comm, bool has_state)
     if (s == NULL)
         return ls_fail(LS_EUNSUPPORTED, "the job is not elastic: start it with lockstep run "
                                         "--elastic");
+    timeout_ms = comm->timeout_ms;
     st = make_alone(s, &alone, &members);
     if (st != LS_OK) {
         ls_free(members);
         return st;
     }
     group_close(comm);
-    st = find_roster(s, has_state, comm);
+    st = find_roster(s, has_state != 0, comm);
     ls_error_save(kept);
     if (st == LS_OK) {
         comm->timeout_ms = timeout_ms;

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""elastic_train.py FOLDER [--shards V] ...: a training of a small network, whose ranks end as a
+test asks for: test_elastic.py.
+
+Each rank writes the samples of its batches to FOLDER/samples.MEMBER, a line for each body of the
+loop, with the number of completed steps before it; and its process id to FOLDER/pid.MEMBER. All
+print the sha256 of the end. At --die MEMBER@STEP:WHERE a process ends: WHERE is begin, forward,
+backward or update, behind which it is killed; "raise-backward" raises an exception. With --gate
+rank 0 begins a step only if FOLDER/allowed has a larger number, and with FOLDER/hold only when a
+new process waits to join.
+"""
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.distributed import DistributedSampler
+
+import lockstep.torch  # noqa: F401
+import lockstep.torch.elastic as elastic
+
+MEMBER = int(os.environ.get("LOCKSTEP_MEMBER", os.environ.get("RANK", "0")))
+
+
+def parse():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder")
+    parser.add_argument("--shards", type=int)
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--samples", type=int, default=203)
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--start", default="fork")
+    parser.add_argument("--plain", action="store_true", help="without DistributedDataParallel")
+    parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--log-loss", action="store_true", help="all_reduce in the body")
+    parser.add_argument("--scaler", action="store_true")
+    parser.add_argument("--die", action="append", default=[])
+    parser.add_argument("--gate", action="store_true")
+    parser.add_argument("--hold", action="append", type=int, default=[],
+                        help="a step in which rank 0 waits until a new process waits to join")
+    return parser.parse_args()
+
+
+class Samples(Dataset):
+    def __init__(self, n):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, index):
+        generator = torch.Generator().manual_seed(index)
+        x = torch.randn(8, generator=generator) + 0.1 * torch.rand(8)  # the sample, augmented
+        return index, x, x[:3].sum().reshape(1)
+
+
+def network():
+    torch.manual_seed(5)
+    return nn.Sequential(
+        nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 1)
+    )
+
+
+def die(args, run, where):
+    for text in args.die:
+        at, how = text.split(":")
+        member, step = map(int, at.split("@"))
+        if member == MEMBER and step == run.step and how.split("-")[-1] == where:
+            print(f"ends at {text}", flush=True)
+            if how.startswith("raise"):
+                raise KeyError("the test's error")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def has_new_process(run):
+    """Whether one waits to be called, or is in the group and waits for the state."""
+    return run._job.is_called() or bool(run._job.joining)
+
+
+def wait_as_asked(args, run):
+    if dist.get_rank() != 0:
+        return
+    while run.step in args.hold and not has_new_process(run):
+        time.sleep(0.01)
+    if not args.gate:
+        return
+    hold, allowed = (os.path.join(args.folder, name) for name in ("hold", "allowed"))
+    while run.step >= int(open(allowed).read() or "0"):
+        time.sleep(0.005)
+    while os.path.exists(hold):
+        time.sleep(0.01)
+        if has_new_process(run):
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(hold)
+
+
+def main():
+    args = parse()
+    torch.set_num_threads(1)
+    dist.init_process_group("lockstep")
+    net = network()
+    model = net if args.plain else nn.parallel.DistributedDataParallel(net)
+    forward = torch.compile(model, backend="aot_eager") if args.compile else model
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 7, gamma=0.9)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=5) if args.scaler else None
+    others = [scheduler] + ([scaler] if scaler else [])
+    data = Samples(args.samples)
+    context = args.start if args.workers else None
+    loader = DataLoader(
+        data, batch_size=4, sampler=DistributedSampler(data), num_workers=args.workers,
+        multiprocessing_context=context,
+    )
+    counts = {"bodies": 0}
+    with open(os.path.join(args.folder, f"pid.{MEMBER}"), "w") as file:
+        file.write(str(os.getpid()))
+    run = elastic.Run(model, optimizer, *others, shards=args.shards, seed=3, state=counts)
+    log = open(os.path.join(args.folder, f"samples.{MEMBER}"), "a")
+    for epoch in run.epochs(args.epochs):
+        for i, (index, x, y) in enumerate(run.steps(loader)):
+            die(args, run, "begin")
+            wait_as_asked(args, run)
+            counts["bodies"] += 1
+            counted = index.tolist() if run._rows else []
+            log.write(json.dumps([epoch, run.step, run._unit, counted]) + "\n")
+            log.flush()
+            synced = (i + 1) % args.accumulate == 0
+            if args.accumulate > 1 and not args.plain:
+                model.require_backward_grad_sync = synced
+            loss = (forward(x) - y).square().mean()
+            die(args, run, "forward")
+            if scaler:
+                scaler.scale(loss).backward()
+            else:
+                loss.backward()
+            if args.log_loss:
+                total = loss.detach().clone()
+                dist.all_reduce(total)
+            die(args, run, "backward")
+            if not synced:
+                continue
+            if scaler:
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                scaler.step(optimizer)
+                scaler.update()
+            else:
+                optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+            die(args, run, "update")
+    # Without a reduction at the end of an epoch the ranks have different running statistics.
+    state = list(net.parameters() if args.accumulate > 1 else net.state_dict().values())
+    state += [v for s in optimizer.state_dict()["state"].values() for v in s.values()]
+    digest = hashlib.sha256()
+    for tensor in state:
+        digest.update(tensor.detach().contiguous().numpy().tobytes())
+    digest.update(json.dumps([optimizer.param_groups[0]["lr"]]).encode())
+    if scaler:
+        digest.update(json.dumps(scaler.state_dict(), sort_keys=True).encode())
+    print(f"end {digest.hexdigest()} rank {dist.get_rank()} of {dist.get_world_size()} "
+          f"steps {run.step}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainings with lockstep.torch.elastic that lose ranks. LS_TEST_TOOL: the tool lockstep.
+LS_TEST_SEED: of the random kills; LS_TEST_FULL: more of them."""
+import contextlib
+import glob
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import ranks
+import torch
+import torch.distributed as dist
+
+import lockstep.torch.elastic as elastic
+from lockstep.torch import _elastic_data, _elastic_state, _elastic_sum
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SCRIPT = os.path.join(HERE, "elastic_train.py")
+DEADLINE_S = 600  # of a whole training: it starts processes that import torch
+EPOCHS, SAMPLES = 2, 203
+HAS_SCALER = hasattr(torch.amp, "GradScaler")  # for CPU
+HAS_FSDP2 = hasattr(dist, "device_mesh")
+
+
+class Training:
+    """A job of elastic_train.py in a folder of its own."""
+
+    def __init__(self, n, *arguments, flags=()):
+        self.folder = tempfile.mkdtemp(prefix="lockstep-test-")
+        self.lost = set()  # members that the test has killed
+        self.allow(0)
+        command = [os.environ["LS_TEST_TOOL"], "run", "-n", str(n), *flags, SCRIPT, self.folder]
+        self.log = open(os.path.join(self.folder, "log"), "w+")
+        self.process = subprocess.Popen(
+            [*command, *map(str, arguments)],
+            env={**os.environ, "PYTHON_EXEC": sys.executable},
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+        )
+
+    def text(self):
+        with open(self.log.name, errors="replace") as file:
+            return file.read()
+
+    def allow(self, steps):
+        self.allowed = steps
+        path = os.path.join(self.folder, "allowed")
+        with open(path + ".new", "w") as file:
+            file.write(str(steps))
+        os.replace(path + ".new", path)
+
+    def await_replacements(self, n):
+        """Lets the training go on until n processes run its loop."""
+        hold = os.path.join(self.folder, "hold")
+        while len(self.with_state()) < n:
+            open(hold, "w").close()
+            self.allow(self.allowed + 1)
+            self.wait_for(lambda: not os.path.exists(hold) or len(self.with_state()) == n)
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(hold)
+
+    def wait_for(self, condition):
+        end = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert self.process.poll() is None and time.monotonic() < end, self.text()
+            time.sleep(0.002)
+
+    def bodies(self, member):
+        """What a member has written: [epoch, step, unit, samples] for each body of the loop."""
+        try:
+            with open(os.path.join(self.folder, f"samples.{member}")) as file:
+                lines = file.read().split("\n")[:-1]
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in lines]
+
+    def members(self):
+        """Process ids by member of all that have started."""
+        found = {}
+        for path in glob.glob(os.path.join(self.folder, "pid.*")):
+            with open(path) as file:
+                text = file.read()
+            if text:
+                found[int(path.rsplit(".", 1)[1])] = int(text)
+        return found
+
+    def living(self):
+        return {member: pid for member, pid in self.members().items() if member not in self.lost}
+
+    def with_state(self):
+        """Those of them that run the loop."""
+        return [member for member in self.living() if self.bodies(member)]
+
+    def end(self):
+        """The sha256 that all ranks have printed."""
+        try:
+            code = self.process.wait(DEADLINE_S)
+        finally:
+            self.stop()
+        text = self.text()
+        assert code == 0, text
+        assert "restart " not in text, text
+        found = set(re.findall(r"end (\w{64})", text))
+        assert len(found) == 1, text
+        return found.pop()
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait()
+        self.log.close()
+
+    def check_samples(self, lost, epochs=EPOCHS, samples=SAMPLES):
+        """Each sample of each epoch is in one body, besides bodies in which members were lost."""
+        counts = {(epoch, sample): 0 for epoch in range(epochs) for sample in range(samples)}
+        uncertain = set()
+        for path in glob.glob(os.path.join(self.folder, "samples.*")):
+            member = int(path.rsplit(".", 1)[1])
+            bodies = self.bodies(member)
+            if member in lost and bodies:
+                step = bodies[-1][1]
+                open_ones = [body for body in bodies if body[1] == step]
+                bodies = [body for body in bodies if body[1] != step]
+                uncertain |= {(body[0], sample) for body in open_ones for sample in body[3]}
+            for epoch, _, _, read in bodies:
+                for sample in read:
+                    counts[(epoch, sample)] += 1
+        wrong = {k: n for k, n in counts.items() if n != 1 and not (n == 0 and k in uncertain)}
+        assert not wrong, f"{wrong}\n{self.text()}"
+
+    def remove(self):
+        shutil.rmtree(self.folder)
+
+
+def trained(n, *arguments, flags=(), lost=None, **samples):
+    training = Training(n, *arguments, flags=flags)
+    digest = training.end()
+    if lost is not None:
+        training.check_samples(lost, **samples)
+    text = training.text()
+    training.remove()
+    return digest, text
+
+
+ELASTIC = ("--elastic",)
+REPLACED = ("--elastic", "--max-restarts", "1000")
+
+
+class Parts(unittest.TestCase):
+    def test_state_keeps_values_and_types(self):
+        optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(3))])
+        optimizer.param_groups[0]["params"][0].grad = torch.ones(3)
+        optimizer.step()
+        state = optimizer.state_dict()
+        tree = {"a": (1, [2.5, None]), 3: state, "r": _elastic_state.random_state()}
+        text, tensors = _elastic_state.pack(tree)
+        arrival = _elastic_state.Arrival(text)
+        for target, value in zip(arrival.tensors, tensors):
+            target.copy_(value)
+        again = arrival.tree()
+        self.assertEqual(again["a"], tree["a"])
+        self.assertEqual(again["r"]["python"], tree["r"]["python"])
+        self.assertEqual(repr(again[3]), repr(tree[3]))
+        self.assertNotIn(b"pickle", text)
+
+    def test_each_sample_is_in_one_unit(self):
+        for n in range(1, 40):
+            for n_units in (1, 2, 3, 5):
+                for batch in (1, 2, 4):
+                    division = _elastic_data.Division(torch.arange(n), n_units, batch)
+                    places = [(s, u) for s in range(division.n_steps) for u in range(n_units)]
+                    rows = [division.rows(*place).tolist() for place in places]
+                    self.assertEqual(sorted(sum(rows, [])), list(range(n)))
+                    if batch > 1 and n > 1:
+                        is_alone = n % (n_units * batch) == 1
+                        self.assertEqual([len(r) for r in rows].count(1), int(is_alone))
+
+    def test_tree_has_one_root_in_any_order(self):
+        for n_units in range(1, 18):
+            order = list(range(n_units))
+            random.Random(n_units).shuffle(order)
+            (root,) = _elastic_sum.pieces(order, n_units)
+            self.assertEqual(root, (_elastic_sum.tree_height(n_units), 0))
+
+    def test_fully_sharded_models_are_refused(self):
+        if not HAS_FSDP2:
+            self.skipTest("this torch has no fully_shard")
+        from torch.distributed.fsdp import fully_shard
+
+        folder = tempfile.mkdtemp(prefix="lockstep-test-")
+        ranks.join(os.path.join(folder, "store"), 0, 1)
+        model = torch.nn.Linear(4, 4)
+        fully_shard(model, mesh=dist.device_mesh.init_device_mesh("cpu", (1,)))
+        with self.assertRaisesRegex(TypeError, "fully_shard"):
+            elastic.Run(model, torch.optim.SGD(model.parameters(), 0.1))
+        dist.destroy_process_group()
+        shutil.rmtree(folder)
+
+
+class Losses(unittest.TestCase):
+    def test_bits_with_shards_are_those_of_an_undisturbed_training(self):
+        """Each of the first ranks is lost and replaced, rank 0 too."""
+        arguments = ["--shards", 4, *(["--scaler"] if HAS_SCALER else [])]
+        expected, _ = trained(2, *arguments, lost=())
+        ends = ["1@5:forward", "2@10:raise-backward", "0@15:update"]
+        ends = [word for end in ends for word in ("--die", end)]
+        holds = [word for step in (7, 12, 17) for word in ("--hold", step)]
+        found, text = trained(
+            3, *arguments, *ends, *holds, "--workers", 2, flags=REPLACED, lost=(0, 1, 2)
+        )
+        self.assertEqual(found, expected)
+        self.assertEqual(text.count("has been replaced"), 3, text)
+
+    def test_two_ranks_are_lost_in_one_step(self):
+        arguments = ["--shards", 5, "--plain"]
+        expected, _ = trained(1, *arguments)
+        ends = ["--die", "0@5:begin", "--die", "2@5:forward"]
+        found, _ = trained(4, *arguments, *ends, flags=ELASTIC, lost=(0, 2))
+        self.assertEqual(found, expected)
+
+    def test_samples_without_shards_are_used_once(self):
+        trained(3, "--log-loss", "--die", "1@5:backward", flags=ELASTIC, lost=(1,))
+        arguments = ["--hold", 8, "--die", "0@5:forward", "--workers", 2]
+        arguments += ["--compile"] if hasattr(torch, "compile") else []
+        trained(3, *arguments, flags=REPLACED, lost=(0,))
+
+    def test_accumulated_gradients_survive(self):
+        trained(3, "--accumulate", 3, "--die", "2@4:forward", flags=ELASTIC, lost=(2,))
+
+    def test_spawned_workers_read_on(self):
+        arguments = ["--workers", 1, "--start", "spawn", "--die", "1@4:forward"]
+        trained(2, *arguments, flags=ELASTIC, lost=(1,))
+
+    def test_random_kills(self):
+        seed = int(os.environ.get("LS_TEST_SEED") or random.randrange(1 << 30))
+        n_kills = 200 if os.environ.get("LS_TEST_FULL") else 20
+        print(f"LS_TEST_SEED={seed}", flush=True)
+        rng = random.Random(seed)
+        while n_kills > 0:
+            n_kills -= self.kill_some(rng, min(n_kills, 20))
+
+    def kill_some(self, rng, n_kills):
+        epochs = 2 + n_kills // 2
+        arguments = ["--shards", 4, "--epochs", epochs]
+        expected, _ = trained(2, *arguments)
+        training = Training(3, *arguments, "--gate", flags=REPLACED)
+        try:
+            while len(training.lost) < n_kills:
+                training.allow(training.allowed + rng.randrange(1, 5))
+                self.kill_one(training, rng)
+            training.allow(1 << 30)
+            self.assertEqual(training.end(), expected)
+            training.check_samples(training.lost, epochs=epochs)
+        except BaseException:
+            print(training.text())
+            raise
+        finally:
+            training.stop()
+        training.remove()
+        return n_kills
+
+    def kill_one(self, training, rng):
+        """At a random moment of the next steps, or while a new process starts or joins."""
+        training.wait_for(lambda: training.with_state())
+        if len(training.with_state()) < 2 or rng.random() < 0.5:
+            training.await_replacements(3)
+            training.allow(training.allowed + rng.randrange(1, 5))
+        time.sleep(rng.uniform(0, 0.05))
+        living = training.living()
+        victim = rng.choice(sorted(living))
+        if set(training.with_state()) > {victim} or victim not in training.with_state():
+            training.lost.add(victim)
+            os.kill(living[victim], signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    print(f"torch {torch.__version__}, Python {sys.version.split()[0]}")
+    unittest.main(verbosity=2)
