@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which samples a rank reads in a step, and a DataLoader that reads them.
 
-A *division* is a list of samples for V units. Unit u reads the samples u, u + V, ... of the list,
-as rank u of DistributedSampler does, and B of them in each step. All functions of a division give
+A *partition* is a list of samples for V units. Unit u reads the samples u, u + V, ... of the list,
+as rank u of DistributedSampler does, and B of them in each step. All functions of a partition give
 the same on all ranks.
 """
 from __future__ import annotations
@@ -17,10 +17,10 @@ from torch.utils.data.sampler import RandomSampler, SequentialSampler
 
 from . import _elastic_state
 
-Token = Tuple[int, int]  # step of a division, unit
+Token = Tuple[int, int]  # step of a partition, unit
 
 
-class Division:
+class Partition:
     """The samples `order` for `n_units` units of `batch` samples a step."""
 
     def __init__(self, order: torch.Tensor, n_units: int, batch: int) -> None:

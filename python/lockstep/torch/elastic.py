@@ -54,7 +54,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from . import _elastic_data, _elastic_job, _elastic_state, _elastic_sum
-from ._elastic_data import Division, Feed, Token
+from ._elastic_data import Partition, Feed, Token
 
 __all__ = ["Run"]
 
@@ -128,10 +128,10 @@ class Run:
         # Samples: see _elastic_data.
         self._epoch = 0
         self._is_in_epochs = False
-        self._division: Optional[Division] = None
-        self._division_epoch = -1
+        self._partition: Optional[Partition] = None
+        self._partition_epoch = -1
         self._members: List[int] = []  # that the units are divided among
-        self._at = -1  # step of the division
+        self._at = -1  # step of the partition
         self._pending: List[int] = []  # units of that step that this rank has yet to run
         self._computed: Set[int] = set()  # and has run
         self._open_steps: List[int] = []  # since the last reduction
@@ -275,7 +275,7 @@ class Run:
         feed = self._feed_of(loader)
         if self._job.is_new:
             self._receive()
-        if self._division_epoch != self._epoch:
+        if self._partition_epoch != self._epoch:
             self._begin_epoch(feed)
         self._redirect()
         while True:
@@ -323,7 +323,7 @@ class Run:
         n_units = self.shards or len(self._members)
         if feed.drop_last:
             order = order[: len(order) - len(order) % (n_units * feed.batch)]
-        self._division_epoch = self._epoch
+        self._partition_epoch = self._epoch
         self._returned, self._open_steps = [], []
         self._divide(order, feed.batch)
 
@@ -331,7 +331,7 @@ class Run:
 
     def _divide(self, order: torch.Tensor, batch: int) -> None:
         n_units = self.shards or len(self._members)
-        self._division = Division(order, n_units, batch)
+        self._partition = Partition(order, n_units, batch)
         self._at, self._pending = -1, []
         if n_units != self._gradients.n_units:
             self._open_gradients(n_units)
@@ -339,9 +339,9 @@ class Run:
     def _owner(self, unit: int) -> int:
         """The rank that has this unit. Of a lost rank it has gone to the next living one."""
         members, living = self._members, self._job.members
-        division = self._division
-        assert division is not None
-        first = unit * len(members) // division.n_units
+        partition = self._partition
+        assert partition is not None
+        first = unit * len(members) // partition.n_units
         for i in range(len(members)):
             member = members[(first + i) % len(members)]
             if member in living:
@@ -349,28 +349,28 @@ class Run:
         raise RuntimeError(f"{_NAME}: no rank is left that has begun this step")
 
     def _units_of(self, rank: int) -> List[int]:
-        assert self._division is not None
+        assert self._partition is not None
         if self.shards is None:
             return [self._members.index(self._job.member)]
         return [u for u in range(self.shards) if self._owner(u) == rank]
 
     def _units_to_run(self, at: int) -> List[int]:
         """Those of this rank with samples; one in any case, so that the body runs."""
-        division = self._division
-        assert division is not None
+        partition = self._partition
+        assert partition is not None
         own = self._units_of(self._job.rank)
-        full = [unit for unit in own if len(division.rows(at, unit)) > 0]
+        full = [unit for unit in own if len(partition.rows(at, unit)) > 0]
         return full or own[:1]
 
     def _upcoming(self, at: int, pending: List[int]) -> Iterator[Any]:
         """What this rank reads from now on: these units of step `at`, and those of later steps."""
-        division = self._division
-        assert division is not None
+        partition = self._partition
+        assert partition is not None
         while True:
             for unit in pending:
-                yield (at, unit), division.indices(at, unit)
+                yield (at, unit), partition.indices(at, unit)
             at += 1
-            if at >= division.n_steps:
+            if at >= partition.n_steps:
                 return
             pending = self._units_to_run(at)
 
@@ -380,15 +380,15 @@ class Run:
             self._feed.redirect(upcoming, _elastic_state.mix(self.seed, self._epoch))
 
     def _next_unit(self) -> Optional[Token]:
-        division = self._division
-        assert division is not None
+        partition = self._partition
+        assert partition is not None
         if not self._pending:
             self._at += 1
-            if self._at >= division.n_steps:
+            if self._at >= partition.n_steps:
                 if not self._returned:
                     return None
                 returned, self._returned = self._returned, []
-                self._divide(torch.cat(returned), division.batch)
+                self._divide(torch.cat(returned), partition.batch)
                 self._redirect()
                 return self._next_unit()
             self._begin_step()
@@ -404,8 +404,8 @@ class Run:
 
     def _begin_body(self, token: Token) -> None:
         at, self._unit = token
-        assert self._division is not None
-        self._rows = len(self._division.rows(at, self._unit))
+        assert self._partition is not None
+        self._rows = len(self._partition.rows(at, self._unit))
         self._is_in_body = True
         self._is_reduced = self._has_stepped = False
         if self.shards is None:
@@ -426,7 +426,7 @@ class Run:
         """The group has been formed again."""
         _note_size(self._job)
         self._is_called = False
-        if self.shards is not None and self._division is not None:
+        if self.shards is not None and self._partition is not None:
             self._redirect()
 
     def _pass_boundary(self) -> None:
@@ -448,12 +448,12 @@ class Run:
         number = self._job.n_boundaries
         self._agree_members()
         self._job.requests = [request for request in self._job.requests if request >= number]
-        division = self._division
-        assert division is not None
+        partition = self._partition
+        assert partition is not None
         if self.shards is None:
-            rest = torch.cat([*self._returned, division.rest(self._at + 1)])
+            rest = torch.cat([*self._returned, partition.rest(self._at + 1)])
             self._returned = []
-            self._divide(rest, division.batch)
+            self._divide(rest, partition.batch)
         self._redirect()
 
     # --- gradients ---
@@ -583,20 +583,20 @@ class Run:
                 _elastic_sum.add_node(self._nodes, (0, unit), vector, self.shards)
 
     def _note_lost_samples(self, total: torch.Tensor) -> None:
-        division = self._division
-        assert division is not None
+        partition = self._partition
+        assert partition is not None
         complete = self._gradients.units_of(total)
         for at in self._open_steps:
-            for unit in range(division.n_units):
-                if unit not in complete and len(division.rows(at, unit)) > 0:
-                    self._returned.append(division.rows(at, unit))
+            for unit in range(partition.n_units):
+                if unit not in complete and len(partition.rows(at, unit)) > 0:
+                    self._returned.append(partition.rows(at, unit))
         self._open_steps = []
 
     # --- the state for new processes ---
 
     def _give(self) -> Dict[str, Any]:
-        division = self._division
-        assert division is not None
+        partition = self._partition
+        assert partition is not None
         return {
             "names": self._names,
             "model": [*self._all, *self._buffers],
@@ -605,8 +605,8 @@ class Run:
             "state": self.state,
             "random": _elastic_state.random_state(),
             "place": self._job.place(),
-            "samples": [division.order, division.n_units, division.batch, self._returned],
-            "position": [self._epoch, self._division_epoch, self._at, self.step],
+            "samples": [partition.order, partition.n_units, partition.batch, self._returned],
+            "position": [self._epoch, self._partition_epoch, self._at, self.step],
         }
 
     def _receive(self) -> None:
@@ -624,8 +624,8 @@ class Run:
         self.state.clear()
         self.state.update(given["state"])
         order, n_units, batch, self._returned = given["samples"]
-        self._division = Division(order, n_units, batch)
-        self._epoch, self._division_epoch, self._at, self.step = given["position"]
+        self._partition = Partition(order, n_units, batch)
+        self._epoch, self._partition_epoch, self._at, self.step = given["position"]
         self._job.take_place(given["place"])
         _elastic_state.set_random_state(given["random"])
         self._job.n_boundaries += 1
