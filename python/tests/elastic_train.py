@@ -82,8 +82,9 @@ def die(args, run, where):
 
 
 def has_new_process(run):
-    """Whether one waits to be called, or is in the group and waits for the state."""
-    return run._job.is_called() or bool(run._job.joining)
+    """Whether one waits to be called, or is in the group and waits for the state, or for the next
+    group: a rank was lost."""
+    return run._job.is_called() or bool(run._job.joining) or run._job._has_lost_ranks()
 
 
 def wait_as_asked(args, run):
@@ -128,11 +129,11 @@ def main():
     for epoch in run.epochs(args.epochs):
         for i, (index, x, y) in enumerate(run.steps(loader)):
             die(args, run, "begin")
-            wait_as_asked(args, run)
             counts["bodies"] += 1
             counted = index.tolist() if run._rows else []
             log.write(json.dumps([epoch, run.step, run._unit, counted]) + "\n")
             log.flush()
+            wait_as_asked(args, run)
             synced = (i + 1) % args.accumulate == 0
             if args.accumulate > 1 and not args.plain:
                 model.require_backward_grad_sync = synced

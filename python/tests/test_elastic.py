@@ -253,6 +253,7 @@ class Losses(unittest.TestCase):
         expected, _ = trained(2, *arguments)
         training = Training(3, *arguments, "--gate", flags=REPLACED)
         try:
+            training.wait_for(lambda: len(training.with_state()) == 3)
             while len(training.lost) < n_kills:
                 training.allow(training.allowed + rng.randrange(1, 5))
                 self.kill_one(training, rng)
@@ -276,7 +277,7 @@ class Losses(unittest.TestCase):
         time.sleep(rng.uniform(0, 0.05))
         living = training.living()
         victim = rng.choice(sorted(living))
-        if set(training.with_state()) > {victim} or victim not in training.with_state():
+        if set(training.with_state()) - {victim} or victim not in training.with_state():
             training.lost.add(victim)
             os.kill(living[victim], signal.SIGKILL)
 
