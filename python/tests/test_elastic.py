@@ -175,9 +175,9 @@ class Parts(unittest.TestCase):
         for n in range(1, 40):
             for n_units in (1, 2, 3, 5):
                 for batch in (1, 2, 4):
-                    division = _elastic_data.Division(torch.arange(n), n_units, batch)
-                    places = [(s, u) for s in range(division.n_steps) for u in range(n_units)]
-                    rows = [division.rows(*place).tolist() for place in places]
+                    partition = _elastic_data.Partition(torch.arange(n), n_units, batch)
+                    places = [(s, u) for s in range(partition.n_steps) for u in range(n_units)]
+                    rows = [partition.rows(*place).tolist() for place in places]
                     self.assertEqual(sorted(sum(rows, [])), list(range(n)))
                     if batch > 1 and n > 1:
                         is_alone = n % (n_units * batch) == 1
