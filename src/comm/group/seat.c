@@ -162,9 +162,11 @@ static ls_status exchange(const seat *s, const seat_report *r, const char *answe
 
 ls_status ls_comm_report_state(ls_comm *comm)
 {
-    seat *s = comm != NULL ? comm->seat : NULL;
+    seat *s;
     ls_status st;
 
+    LS_TRY(LS_GIVEN(comm));
+    s = comm->seat;
     if (s == NULL)
         return LS_OK;
     do {
@@ -193,12 +195,14 @@ int ls_comm_is_called(ls_comm *comm)
 
 ls_status ls_comm_check_seat(ls_comm *comm)
 {
-    seat *s = comm != NULL ? comm->seat : NULL;
+    seat *s;
     char key[SEAT_KEY_BYTES];
     int64_t roster = 0;
     void *text = NULL;
     ls_status st;
 
+    LS_TRY(LS_GIVEN(comm));
+    s = comm->seat;
     if (s == NULL || s->is_new)
         return LS_OK;
     do {
@@ -333,13 +337,15 @@ static void break_alone(engine *e, int *members, ls_comm *comm, ls_status st)
 
 ls_status ls_comm_rejoin(ls_comm *comm, int has_state)
 {
-    seat *s = comm != NULL ? comm->seat : NULL;
+    seat *s;
     int64_t timeout_ms;
     char kept[LS_ERROR_BYTES];
     int *members;
     engine *alone;
     ls_status st;
 
+    LS_TRY(LS_GIVEN(comm));
+    s = comm->seat;
     if (s == NULL)
         return ls_fail(LS_EUNSUPPORTED, "the job is not elastic: start it with lockstep run "
                                         "--elastic");
