@@ -372,7 +372,11 @@ void wire_read_fields(wire_reader *r, const wire_table *t, void *message)
 ls_status wire_read_frame(const frame *f, const wire_table *t, void *message)
 {
     wire_reader r = wire_reader_over(f->body, f->bytes);
+    ls_status st;
 
     wire_read_fields(&r, t, message);
-    return wire_reader_end(&r, t->what);
+    st = wire_reader_end(&r, t->what);
+    if (st != LS_OK)
+        wire_free_fields(t, message);
+    return st;
 }
