@@ -119,16 +119,17 @@ class Training:
         self.log.close()
 
     def check_samples(self, lost, epochs=EPOCHS, samples=SAMPLES):
-        """Each sample of each epoch is in one body, besides bodies in which members were lost."""
+        """Each sample of each epoch is in one body, besides the last ones of lost members."""
         counts = {(epoch, sample): 0 for epoch in range(epochs) for sample in range(samples)}
         uncertain = set()
         for path in glob.glob(os.path.join(self.folder, "samples.*")):
             member = int(path.rsplit(".", 1)[1])
             bodies = self.bodies(member)
             if member in lost and bodies:
-                step = bodies[-1][1]
-                open_ones = [body for body in bodies if body[1] == step]
-                bodies = [body for body in bodies if body[1] != step]
+                # It may have been the only one with the result of its last step but one.
+                step = bodies[-1][1] - 1
+                open_ones = [body for body in bodies if body[1] >= step]
+                bodies = [body for body in bodies if body[1] < step]
                 uncertain |= {(body[0], sample) for body in open_ones for sample in body[3]}
             for epoch, _, _, read in bodies:
                 for sample in read:
