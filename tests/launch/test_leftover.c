@@ -6,6 +6,7 @@
 #include "base/unit.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "host/leftover.h"
 #include "net/port_holder.h"
@@ -75,6 +76,8 @@ static void start_agent(bool lives, process_id *out)
 
 /* --- processes of agents --- */
 
+#define STARTED "STARTED=1" /* the first variable */
+
 typedef struct carrier {
     const char *job;         /* NULL: none */
     const process_id *agent; /* in its environment */
@@ -85,12 +88,12 @@ typedef struct carrier {
 
 static void become(const carrier *c)
 {
-    static char name[] = "sleep", time[] = "1000";
+    static char name[] = "sleep", time[] = "1000", mark[] = STARTED;
     char *argv[] = {name, time, NULL};
     char text[PROCESS_ID_TEXT_MAX];
     char name_of_job[64], agent[128], key[128];
-    char *env[3] = {NULL};
-    int n = 0;
+    char *env[4] = {mark};
+    int n = 1;
 
     (void)setsid();
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* if a test fails */
@@ -114,17 +117,26 @@ static void become(const carrier *c)
     _exit(99);
 }
 
+/* The kernel gives a process its new name before its new environment. */
+static bool has_environment(pid_t pid)
+{
+    char path[64];
+    char text[sizeof(STARTED)];
+
+    text_format(path, sizeof(path), "/proc/%d/environ", (int)pid);
+    return file_read_start(path, text, sizeof(text)) > 0 && text_equal(text, STARTED);
+}
+
 static pid_t start(const carrier *c)
 {
     const int64_t deadline_ms = ls_deadline_ms(LONG_MS);
-    process_stat facts;
     const pid_t pid = fork();
 
     if (pid == 0)
         become(c);
     assert_true(pid > 0);
     started[n_started++] = pid;
-    while (!process_stat_read("", pid, &facts) || !text_equal(facts.name, "sleep")) {
+    while (!has_environment(pid)) {
         assert_true(ls_deadline_left(deadline_ms) > 0);
         (void)poll(NULL, 0, 1);
     }
