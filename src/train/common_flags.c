@@ -12,8 +12,19 @@
 const char *const common_flags_brief[] = {"nodes", "gpus", "id",   "device", "epochs", "batch-size",
                                           "data",  "lr",   "save", "resume", NULL};
 
-// NOLINTNEXTLINE(readability-function-size): a table
-int common_flags_list(ls_train_flags *f, ls_flag out[COMMON_FLAGS_MOST])
+typedef struct flag_list {
+    ls_flag *flags; /* of COMMON_FLAGS_MOST */
+    size_t n;
+} flag_list;
+
+static void append(flag_list *l, const ls_flag *flags, size_t n)
+{
+    LS_ASSERT(l->n + n <= COMMON_FLAGS_MOST);
+    memcpy(l->flags + l->n, flags, n * sizeof(*flags));
+    l->n += n;
+}
+
+static void append_rank_flags(flag_list *l, ls_train_flags *f)
 {
     const ls_flag flags[] = {
         {"Ranks and nodes", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
@@ -38,6 +49,14 @@ int common_flags_list(ls_train_flags *f, ls_flag out[COMMON_FLAGS_MOST])
         {"master", 0, LS_FLAG_TEXT, &f->master, 0, 0, "`HOST[:PORT]` address of node 0"},
         {"local-rank", 0, LS_FLAG_INT, &f->local_rank, 0, 65535,
          "ignored; torch.distributed.launch passes it"},
+    };
+
+    append(l, flags, LS_COUNT_OF(flags));
+}
+
+static void append_data_flags(flag_list *l, ls_train_flags *f)
+{
+    const ls_flag flags[] = {
         {"Data and steps", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"epochs", 0, LS_FLAG_INT, &f->epochs, 0, COUNT_MOST, "number of epochs"},
         {"start-epoch", 0, LS_FLAG_INT, &f->start_epoch, 0, COUNT_MOST,
@@ -69,6 +88,14 @@ int common_flags_list(ls_train_flags *f, ls_flag out[COMMON_FLAGS_MOST])
          "stop after so many reports in a row whose loss is NaN or infinite; 0 = never"},
         {"evaluate", 'e', LS_FLAG_BOOL, &f->evaluate, 0, 0,
          "evaluate the weights of --init or --resume on the test set, then exit"},
+    };
+
+    append(l, flags, LS_COUNT_OF(flags));
+}
+
+static void append_optimization_flags(flag_list *l, ls_train_flags *f)
+{
+    const ls_flag flags[] = {
         {"Optimization", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"optimizer", 0, LS_FLAG_TEXT, &f->optimizer, 0, 0, "`NAME` sgd (default), adam, adamw"},
         {"lr", 0, LS_FLAG_REAL, &f->lr, 0, 1e6, "initial learning rate"},
@@ -104,6 +131,14 @@ int common_flags_list(ls_train_flags *f, ls_flag out[COMMON_FLAGS_MOST])
          "synchronize batch norms across ranks, as SyncBatchNorm"},
         {"compress", 0, LS_FLAG_TEXT, &f->compress, 0, 0,
          "`TYPE` send gradients as bf16 or fp16; none (default)"},
+    };
+
+    append(l, flags, LS_COUNT_OF(flags));
+}
+
+static void append_output_flags(flag_list *l, ls_train_flags *f)
+{
+    const ls_flag flags[] = {
         {"Output", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"print-freq", 'p', LS_FLAG_INT, &f->print_freq, 0, COUNT_MOST,
          "steps from one progress line to the next; 0 = every few seconds"},
@@ -137,7 +172,16 @@ int common_flags_list(ls_train_flags *f, ls_flag out[COMMON_FLAGS_MOST])
         {"version", 0, LS_FLAG_BOOL, &f->version, 0, 0, "print the version of Lockstep"},
     };
 
-    _Static_assert(LS_COUNT_OF(flags) <= COMMON_FLAGS_MOST, "the table is too small");
-    memcpy(out, flags, sizeof(flags));
-    return (int)LS_COUNT_OF(flags);
+    append(l, flags, LS_COUNT_OF(flags));
+}
+
+int common_flags_list(ls_train_flags *f, ls_flag out[COMMON_FLAGS_MOST])
+{
+    flag_list l = {.flags = out};
+
+    append_rank_flags(&l, f);
+    append_data_flags(&l, f);
+    append_optimization_flags(&l, f);
+    append_output_flags(&l, f);
+    return (int)l.n;
 }
