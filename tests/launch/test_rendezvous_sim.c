@@ -1,121 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rendezvous_sim.c - whole jobs of simulated nodes around the rendezvous machine, by thousands
- * of seeded schedules.
- *
- * Time is simulated: messages take random times, in order on one connection and in any order
- * between nodes; connections die with or without a word; nodes crash, come back, come twice, come
- * as spares, do not get ready, cannot be killed, get SIGTERM; ranks fail, and drag others along.
- * After a while no new faults happen. The head is ticked only when it asked for it.
+ * test_rendezvous_sim.c - whole jobs of simulated nodes (rendezvous_nodes.h) around the rendezvous
+ * machine, by thousands of seeded schedules. The head is ticked only when it asked for it.
  *
  * LS_TEST_ROUNDS multiplies the number of schedules, LS_TEST_SEED=N runs that one alone.
  */
-#include "base/unit.h"
+#include "rendezvous_nodes.h"
 
-#include "base/rng.h"
 #include "base/text.h"
-#include "launch/head/rendezvous/rendezvous.h"
 
-#include <inttypes.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 
-enum {
-    NODES_MAX = 1100,
-    MESSAGES_MAX = 65536,
-    SILENT_MS = 5000,
-    ROUNDS = 6000,
-    STEPS_MAX = 2000000
-};
-
-/* --- the world --- */
-
-typedef enum life {
-    LIFE_AWAY,    /* no process, no connection */
-    LIFE_COMING,  /* its hello is on the way, or it is collected */
-    LIFE_AGREED,  /* ready has been sent */
-    LIFE_RUNNING, /* its ranks run */
-    LIFE_ENDED,   /* they have ended, of the generation it knows */
-    LIFE_STUCK    /* runs, and cannot be ended */
-} life;
-
-typedef struct sim_node {
-    life life;
-    uint64_t conn; /* of this life; 0: none */
-    uint64_t uid;
-    int id;
-    int n_local;
-    int host;
-    uint32_t generation;
-    bool is_cut;        /* nothing gets through in either direction any more */
-    int64_t to_head_ms; /* nothing may arrive before what was sent before */
-    int64_t to_node_ms;
-    bool unkillable;
-    bool stays_away; /* once it has gone */
-    bool rejected;   /* or at the end: it stays away */
-} sim_node;
-
-typedef enum message_kind {
-    MSG_EVENT,       /* to the head, from a connection that may be gone by then */
-    MSG_ACTION,      /* to a node */
-    MSG_CRASH,       /* a node's process ends */
-    MSG_CUT,         /* a node's network is cut */
-    MSG_COME,        /* a node starts and connects */
-    MSG_RECONNECT,   /* a connected node connects again, leaving its old connection open */
-    MSG_FAIL,        /* a rank of a node fails by itself */
-    MSG_DONE,        /* the ranks of a node end well */
-    MSG_DRAG,        /* a rank of a node fails because another node's ranks are gone */
-    MSG_LEAVE,       /* a node gets SIGTERM */
-    MSG_LEAVE_AGAIN, /* a second one */
-    MSG_STOP         /* the end is requested */
-} message_kind;
-
-typedef struct message {
-    int64_t at_ms;
-    uint64_t order;
-    message_kind kind;
-    int node;
-    uint64_t conn;
-    uint32_t generation;
-    rdzv_event event;
-    rdzv_action_kind action;
-} message;
-
-typedef struct sim {
-    uint64_t seed;
-    ls_rng rng;
-    rdzv *m;
-    rdzv_options opt;
-    int64_t now;
-    int64_t wake_at;
-    int64_t calm_ms; /* no faults after it */
-    int64_t last_status_ms;
-    int fault_percent;
-    int n_nodes;
-    uint64_t n_conns;
-    uint64_t order;
-    message *box[MESSAGES_MAX]; /* a heap by time */
-    message store[MESSAGES_MAX];
-    message *unused[MESSAGES_MAX];
-    int n_box;
-    int n_unused;
-
-    /* What the head.s actions have announced. */
-    uint32_t generation;
-    int status_nodes;
-    bool started;
-    int n_restarts;
-    bool ended;
-    int exit_code;
-    char end_text[RDZV_TEXT_BYTES];
-    bool has_cause; /* the oracle's: the first failure that the head received in this roster */
-    bool cause_crash;
-    int64_t cause_ms;
-    char cause_text[64];
-    int stop_signal;
-    int n_rejected;
-} sim;
+enum { ROUNDS = 6000, STEPS_MAX = 2000000 };
 
 static sim world;
 
@@ -136,7 +33,6 @@ static struct {
     int needed; /* nodes that the job could not spare */
 } met;
 
-static sim_node nodes[NODES_MAX];
 /* Of the roster, by node. */
 static uint64_t status_conn[NODES_MAX];
 static unsigned char is_ready[NODES_MAX];
@@ -144,241 +40,8 @@ static unsigned char has_ended[NODES_MAX];
 static bool is_given_up; /* a node of it, before it started */
 
 /* What the head has received from each connection and answered, as far as it counts for SIGTERM. */
-enum { CONNS_MAX = 1 << 16 };
 typedef enum standing { UNKNOWN, STAYING, LEAVING } standing;
 static unsigned char standing_of[CONNS_MAX];
-
-#define CHECK(s, expr)                                                                             \
-    do {                                                                                           \
-        if (!(expr))                                                                               \
-            fail_msg("LS_TEST_SEED=%" PRIu64 ": %s, at %" PRId64 " ms", (s)->seed, #expr,          \
-                     (s)->now);                                                                    \
-    } while (0)
-
-static int below(sim *s, int n)
-{
-    return (int)ls_rng_below(&s->rng, (uint64_t)n);
-}
-
-static bool chance(sim *s, int percent)
-{
-    return below(s, 100) < percent;
-}
-
-/* Only before the calm, and as often as this schedule has it. */
-static bool fault(sim *s, int percent)
-{
-    return s->now < s->calm_ms && below(s, 10000) < percent * s->fault_percent;
-}
-
-/* --- message in order of time --- */
-
-static bool is_before(const message *a, const message *b)
-{
-    return a->at_ms != b->at_ms ? a->at_ms < b->at_ms : a->order < b->order;
-}
-
-static message *post(sim *s, message_kind kind, int node, int64_t at_ms)
-{
-    message *m;
-    int i = s->n_box++;
-
-    CHECK(s, s->n_unused > 0);
-    m = s->unused[--s->n_unused];
-    *m = (message){
-        .at_ms = at_ms, .order = s->order++, .kind = kind, .node = node, .conn = nodes[node].conn};
-    for (; i > 0 && is_before(m, s->box[(i - 1) / 2]); i = (i - 1) / 2)
-        s->box[i] = s->box[(i - 1) / 2];
-    s->box[i] = m;
-    return m;
-}
-
-static message take(sim *s)
-{
-    message *const first = s->box[0];
-    message *const last = s->box[--s->n_box];
-    int i = 0;
-
-    for (;;) {
-        int child = 2 * i + 1;
-
-        if (child >= s->n_box)
-            break;
-        if (child + 1 < s->n_box && is_before(s->box[child + 1], s->box[child]))
-            child++;
-        if (!is_before(s->box[child], last))
-            break;
-        s->box[i] = s->box[child];
-        i = child;
-    }
-    s->box[i] = last;
-    s->unused[s->n_unused++] = first;
-    return *first;
-}
-
-/* When a message that is sent now arrives: not before what was sent before it. */
-static int64_t arrival(sim *s, int64_t *last_ms)
-{
-    const int64_t at = s->now + 1 + (chance(s, 90) ? below(s, 20) : below(s, 900));
-
-    *last_ms = at > *last_ms ? at : *last_ms;
-    return *last_ms;
-}
-
-/* --- messages of a node --- */
-
-static message *tell_head(sim *s, int i, rdzv_event_kind kind)
-{
-    sim_node *node = &nodes[i];
-    message *m;
-
-    if (node->is_cut || node->conn == 0)
-        return NULL;
-    m = post(s, MSG_EVENT, i, arrival(s, &node->to_head_ms));
-    m->event = (rdzv_event){.kind = kind, .conn = node->conn, .generation = node->generation};
-    return m;
-}
-
-static void come(sim *s, int i)
-{
-    sim_node *node = &nodes[i];
-
-    if (node->life != LIFE_AWAY || node->rejected || s->ended)
-        return;
-    if (node->stays_away && s->n_conns > 0 && chance(s, 50)) {
-        node->rejected = true;
-        s->n_rejected++;
-        return;
-    }
-    node->life = LIFE_COMING;
-    CHECK(s, s->n_conns < CONNS_MAX - 1);
-    node->conn = ++s->n_conns;
-    node->uid = chance(s, 50) ? ls_rng_next(&s->rng) : 0;
-    node->is_cut = false;
-    node->generation = 0;
-    node->to_head_ms = node->to_node_ms = s->now;
-    tell_head(s, i, RDZV_ARRIVED);
-}
-
-/* The head receives it at once, or after 5 s of silence. */
-static void lose_connection(sim *s, int i, bool silent)
-{
-    sim_node *node = &nodes[i];
-    message *m;
-
-    if (node->conn == 0)
-        return;
-    m = post(s, MSG_EVENT, i,
-             silent                          ? s->now + SILENT_MS
-             : node->to_head_ms > s->now + 1 ? node->to_head_ms
-                                             : s->now + 1);
-    m->event = (rdzv_event){
-        .kind = RDZV_GONE, .conn = node->conn, .last_seen_ms = silent ? s->now : INT64_MAX};
-    node->conn = 0;
-}
-
-static void go_away(sim *s, int i, bool silent)
-{
-    lose_connection(s, i, silent);
-    nodes[i].life = LIFE_AWAY;
-    nodes[i].is_cut = false;
-    /* The node is restarted; after the calm always. */
-    if (!nodes[i].rejected)
-        post(s, MSG_COME, i, s->now + 1 + below(s, 8000));
-}
-
-static void report_failure(sim *s, int i, bool crashed)
-{
-    message *m;
-
-    if (nodes[i].life != LIFE_RUNNING)
-        return;
-    m = tell_head(s, i, RDZV_FAILED);
-    if (m != NULL) {
-        m->event.local_rank = below(s, nodes[i].n_local);
-        m->event.crashed = crashed;
-        m->event.exit_code = crashed ? 137 : 1 + below(s, 100);
-    }
-}
-
-/* The others' pending calls fail, some time after the ranks of node i are gone. */
-static void drag_others(sim *s, int i)
-{
-    for (int n = 0; n < 3; n++) {
-        const int other = below(s, s->n_nodes);
-
-        if (other != i && nodes[other].life == LIFE_RUNNING)
-            post(s, MSG_DRAG, other, s->now + below(s, 60))->generation = nodes[other].generation;
-    }
-}
-
-/* --- what a node does with an action --- */
-
-static void end_ranks(sim *s, int i)
-{
-    sim_node *node = &nodes[i];
-    message *m;
-
-    if (node->life == LIFE_ENDED)
-        return; // finished has been sent
-    if (node->unkillable && node->life == LIFE_RUNNING) {
-        node->life = LIFE_STUCK;
-        return;
-    }
-    node->life = LIFE_ENDED;
-    m = tell_head(s, i, RDZV_FINISHED);
-    if (m != NULL) {
-        m->event.stopped = true;
-    }
-}
-
-static void start_ranks(sim *s, int i)
-{
-    nodes[i].life = LIFE_RUNNING;
-    if (fault(s, 4))
-        post(s, MSG_FAIL, i, s->now + below(s, 4000))->generation = nodes[i].generation;
-    post(s, MSG_DONE, i, s->now + 20000 + below(s, 50))->generation = nodes[i].generation;
-}
-
-static void obey(sim *s, int i, rdzv_action_kind action)
-{
-    sim_node *node = &nodes[i];
-
-    switch (action) {
-    case RDZV_DO_WELCOME:
-        CHECK(s, node->life != LIFE_RUNNING && node->life != LIFE_STUCK);
-        node->life = LIFE_AGREED;
-        if (!fault(s, 1))
-            tell_head(s, i, RDZV_READY);
-        return;
-    case RDZV_DO_START:
-        CHECK(s, node->life == LIFE_AGREED);
-        start_ranks(s, i);
-        return;
-    case RDZV_DO_STOP:
-    case RDZV_DO_ABORT:
-    case RDZV_DO_KILL:
-        end_ranks(s, i);
-        return;
-    case RDZV_DO_REJECT:
-        node->rejected = node->life == LIFE_STUCK;
-        s->n_rejected += node->rejected;
-        lose_connection(s, i, false);
-        go_away(s, i, false);
-        return;
-    case RDZV_DO_END:
-        node->rejected = true;
-        lose_connection(s, i, false);
-        go_away(s, i, false);
-        return;
-    case RDZV_DO_WAIT:
-    case RDZV_DO_ROSTER:
-    case RDZV_DO_NOTE:
-    case RDZV_DO_RESTART:
-    case RDZV_DO_FINISH:
-        return;
-    }
-}
 
 /* --- what the head does, and what must hold about it --- */
 
@@ -437,7 +100,7 @@ static void check_leaving(sim *s, const rdzv_event *e, const rdzv_result *r)
 static int node_of(uint64_t conn, const sim *s)
 {
     for (int i = 0; i < s->n_nodes; i++)
-        if (nodes[i].conn == conn && conn != 0)
+        if (sim_nodes[i].conn == conn && conn != 0)
             return i;
     return -1;
 }
@@ -452,7 +115,7 @@ static int place_of(const sim *s, uint64_t conn)
 }
 
 /* A whole roster in one step: each number once, ranks without a gap, one world for all. */
-static void check_view(sim *s, const rdzv_result *r)
+static void check_roster(sim *s, const rdzv_result *r)
 {
     static unsigned char seen[NODES_MAX];
     const rdzv_place *first = NULL;
@@ -585,7 +248,7 @@ static void carry_out(sim *s, const rdzv_result *r)
     for (int i = 0; i < r->n_actions; i++)
         if (r->actions[i].kind == RDZV_DO_REJECT)
             judge_reject(s, &r->actions[i]);
-    check_view(s, r);
+    check_roster(s, r);
     check_start(s, r);
     for (int i = 0; i < r->n_actions; i++) {
         const rdzv_action *a = &r->actions[i];
@@ -601,9 +264,9 @@ static void carry_out(sim *s, const rdzv_result *r)
             check_restart(s, a);
         else if (a->kind == RDZV_DO_FINISH)
             check_finish(s, a);
-        if (a->conn == RDZV_HEAD || node < 0 || nodes[node].is_cut)
+        if (a->conn == RDZV_HEAD || node < 0 || sim_nodes[node].is_cut)
             continue;
-        m = post(s, MSG_ACTION, node, arrival(s, &nodes[node].to_node_ms));
+        m = sim_post(s, MSG_ACTION, node, sim_arrival(s, &sim_nodes[node].to_node_ms));
         m->action = a->kind;
         m->generation = a->place == NULL ? 0 : a->place->generation;
     }
@@ -632,7 +295,7 @@ static void watch(sim *s, const rdzv_event *e)
         judge(s, e, place, s->now, e->crashed);
 }
 
-static void step(sim *s, rdzv_event *e, int node)
+void sim_step(sim *s, rdzv_event *e, int node)
 {
     rdzv_result r;
 
@@ -648,148 +311,31 @@ static void step(sim *s, rdzv_event *e, int node)
     carry_out(s, &r);
 }
 
-/* --- message arrives --- */
-
-static void deliver_event(sim *s, const message *m)
-{
-    sim_node *node = &nodes[m->node];
-    rdzv_hello hello = {.uid = node->uid,
-                        .is_head = m->node == 0,
-                        .id = node->id,
-                        .n_local = node->n_local,
-                        .version = "1",
-                        .min_nodes = s->opt.min_nodes,
-                        .max_nodes = s->opt.max_nodes};
-    rdzv_event e = m->event;
-    char host[16];
-    char text[48];
-
-    text_format(host, sizeof(host), "h%d", node->host);
-    hello.host = host;
-    e.hello = &hello;
-    if (e.kind == RDZV_FAILED) {
-        text_format(text, sizeof(text), "failure %" PRIu64, m->order);
-        e.text = text;
-    }
-    step(s, &e, m->node);
-}
-
-static void deliver_action(sim *s, const message *m)
-{
-    if (nodes[m->node].conn != m->conn || nodes[m->node].is_cut || m->conn == 0)
-        return;
-    if (m->action == RDZV_DO_WELCOME)
-        nodes[m->node].generation = m->generation;
-    obey(s, m->node, m->action);
-    if (m->action == RDZV_DO_WELCOME && fault(s, 3))
-        post(s, MSG_CRASH, m->node, s->now + below(s, 100));
-}
-
-static void connect_again(sim *s, int i)
-{
-    sim_node *node = &nodes[i];
-
-    if (node->conn == 0 || node->is_cut || node->uid == 0)
-        return;
-    CHECK(s, s->n_conns < CONNS_MAX - 1);
-    node->conn = ++s->n_conns; // the old one is left open and says nothing any more
-    node->life = LIFE_COMING;
-    node->generation = 0;
-    node->to_head_ms = node->to_node_ms = s->now;
-    tell_head(s, i, RDZV_ARRIVED);
-}
-
-static void deliver(sim *s, const message *m)
-{
-    sim_node *node = &nodes[m->node];
-    const bool is_running = node->life == LIFE_RUNNING && node->generation == m->generation;
-    message *sent;
-
-    switch (m->kind) {
-    case MSG_EVENT:
-        deliver_event(s, m);
-        return;
-    case MSG_ACTION:
-        deliver_action(s, m);
-        return;
-    case MSG_COME:
-        come(s, m->node);
-        return;
-    case MSG_CRASH:
-        if (node->life == LIFE_AWAY)
-            return;
-        drag_others(s, m->node);
-        go_away(s, m->node, chance(s, 30));
-        return;
-    case MSG_CUT: // both sides notice after 5 s; the node ends its ranks then
-        if (node->conn == 0 || node->is_cut)
-            return;
-        drag_others(s, m->node);
-        node->is_cut = true;
-        post(s, MSG_CRASH, m->node, s->now + SILENT_MS);
-        lose_connection(s, m->node, true);
-        return;
-    case MSG_RECONNECT:
-        connect_again(s, m->node);
-        return;
-    case MSG_FAIL:
-    case MSG_DRAG:
-        if (!is_running)
-            return;
-        report_failure(s, m->node, m->kind == MSG_FAIL && chance(s, 50));
-        if (m->kind == MSG_FAIL)
-            drag_others(s, m->node);
-        return;
-    case MSG_DONE:
-        if (!is_running)
-            return;
-        node->life = LIFE_ENDED;
-        sent = tell_head(s, m->node, RDZV_FINISHED);
-        if (sent != NULL)
-            sent->event.stopped = false;
-        return;
-    case MSG_LEAVE:
-    case MSG_LEAVE_AGAIN:
-        sent = tell_head(s, m->node, m->kind == MSG_LEAVE ? RDZV_LEAVE : RDZV_STOP);
-        if (sent == NULL)
-            return;
-        sent->event.signal = SIGTERM;
-        if (m->kind == MSG_LEAVE && chance(s, 30))
-            post(s, MSG_LEAVE_AGAIN, m->node, s->now + below(s, 2000));
-        return;
-    case MSG_STOP:
-        s->stop_signal = s->stop_signal == 0 ? SIGINT : s->stop_signal;
-        if (!s->ended)
-            step(s, &(rdzv_event){.kind = RDZV_STOP, .signal = SIGINT}, 0);
-        return;
-    }
-}
-
 /* --- one schedule --- */
 
 static void plan_faults(sim *s)
 {
     for (int i = 0; i < s->n_nodes; i++) {
-        const int n = 1 + below(s, 3);
+        const int n = 1 + sim_below(s, 3);
 
-        post(s, MSG_COME, i, below(s, 3000));
+        sim_post(s, MSG_COME, i, sim_below(s, 3000));
         for (int k = 0; k < n; k++) {
-            const int64_t at = below(s, (int)s->calm_ms);
+            const int64_t at = sim_below(s, (int)s->calm_ms);
 
-            if (fault(s, 15))
-                post(s, MSG_CRASH, i, at);
-            if (fault(s, 8))
-                post(s, MSG_CUT, i, at);
-            if (fault(s, 5))
-                post(s, MSG_RECONNECT, i, at);
-            if (fault(s, 4))
-                post(s, MSG_LEAVE, i, at);
+            if (sim_fault(s, 15))
+                sim_post(s, MSG_CRASH, i, at);
+            if (sim_fault(s, 8))
+                sim_post(s, MSG_CUT, i, at);
+            if (sim_fault(s, 5))
+                sim_post(s, MSG_RECONNECT, i, at);
+            if (sim_fault(s, 4))
+                sim_post(s, MSG_LEAVE, i, at);
         }
-        nodes[i].unkillable = fault(s, 1);
-        nodes[i].stays_away = fault(s, 3);
+        sim_nodes[i].unkillable = sim_fault(s, 1);
+        sim_nodes[i].stays_away = sim_fault(s, 3);
     }
-    if (fault(s, 5))
-        post(s, MSG_STOP, 0, below(s, (int)s->calm_ms));
+    if (sim_fault(s, 5))
+        sim_post(s, MSG_STOP, 0, sim_below(s, (int)s->calm_ms));
 }
 
 static void open_world(sim *s, uint64_t seed, int size)
@@ -802,30 +348,30 @@ static void open_world(sim *s, uint64_t seed, int size)
     s->n_unused = 0;
     for (int i = 0; i < MESSAGES_MAX; i++)
         s->unused[s->n_unused++] = &s->store[i];
-    memset(nodes, 0, sizeof(nodes));
+    memset(sim_nodes, 0, sizeof(sim_nodes));
     memset(standing_of, 0, sizeof(standing_of));
     s->seed = seed;
     ls_rng_seed(&s->rng, seed);
-    s->opt.by_id = chance(s, 40);
-    s->opt.max_nodes = size > 0 ? size : 1 + below(s, 8);
+    s->opt.by_id = sim_chance(s, 40);
+    s->opt.max_nodes = size > 0 ? size : 1 + sim_below(s, 8);
     s->opt.min_nodes =
-        s->opt.by_id || chance(s, 30) ? s->opt.max_nodes : 1 + below(s, s->opt.max_nodes);
-    s->opt.max_restarts = chance(s, 30) ? 0 : below(s, 6);
+        s->opt.by_id || sim_chance(s, 30) ? s->opt.max_nodes : 1 + sim_below(s, s->opt.max_nodes);
+    s->opt.max_restarts = sim_chance(s, 30) ? 0 : sim_below(s, 6);
     s->opt.max_spares = 4;
     s->opt.version = "1";
     s->opt.host = "head";
     s->opt.join_ms = 60000;
-    s->opt.last_call_ms = chance(s, 30) ? -1 : 1 + below(s, 5000);
+    s->opt.last_call_ms = sim_chance(s, 30) ? -1 : 1 + sim_below(s, 5000);
     s->opt.ready_ms = 8000;
     s->opt.grace_ms = 3000;
-    s->fault_percent = chance(s, 20) ? 0 : 1 + below(s, size > 0 ? 10 : 100);
-    s->calm_ms = 1 + below(s, 60000);
-    n_extra = s->opt.by_id ? 0 : below(s, 4);
+    s->fault_percent = sim_chance(s, 20) ? 0 : 1 + sim_below(s, size > 0 ? 10 : 100);
+    s->calm_ms = 1 + sim_below(s, 60000);
+    n_extra = s->opt.by_id ? 0 : sim_below(s, 4);
     s->n_nodes = s->opt.max_nodes + n_extra;
     for (int i = 0; i < s->n_nodes; i++) {
-        nodes[i].id = s->opt.by_id ? i : chance(s, 30) ? below(s, 5) : -1;
-        nodes[i].n_local = 1 + below(s, 8);
-        nodes[i].host = chance(s, 90) ? i : below(s, s->n_nodes);
+        sim_nodes[i].id = s->opt.by_id ? i : sim_chance(s, 30) ? sim_below(s, 5) : -1;
+        sim_nodes[i].n_local = 1 + sim_below(s, 8);
+        sim_nodes[i].host = sim_chance(s, 90) ? i : sim_below(s, s->n_nodes);
     }
     assert_ok(rdzv_create(&s->opt, 0, &s->m));
     s->wake_at = s->opt.join_ms;
@@ -857,14 +403,14 @@ static void run_schedule(uint64_t seed, int size)
         if (s->ended && !has_message)
             break;
         if (has_message && s->box[0]->at_ms < s->wake_at) {
-            const message m = take(s);
+            const message m = sim_take(s);
 
             s->now = m.at_ms > s->now ? m.at_ms : s->now;
-            deliver(s, &m);
+            sim_deliver(s, &m);
         } else {
             CHECK(s, s->wake_at != RDZV_NEVER); // no message will ever come again
             s->now = s->wake_at;
-            step(s, &(rdzv_event){.kind = RDZV_TICK}, 0);
+            sim_step(s, &(rdzv_event){.kind = RDZV_TICK}, 0);
         }
     }
     check_outcome(s);
@@ -891,12 +437,12 @@ static void any_schedule_keeps_the_promises(void **state)
     print_message("seeds 0 to %d\n", rounds - 1);
     for (int seed = 0; seed < rounds; seed++)
         run_schedule((uint64_t)seed, 0);
-    print_message(
-        "met: %d views, %d starts, %d restarts, %d free ones, %d good ends, %d failed, %d stopped, "
-        "%d too late, %d rejected, %d spares, %d kills, %d left, %d needed\n",
-        met.rosters, met.starts, met.restarts, met.free_restarts, met.good_ends, met.failed_ends,
-        met.stopped_ends, met.late_ends, met.rejects, met.spares, met.kills, met.leaves,
-        met.needed);
+    print_message("met: %d rosters, %d starts, %d restarts, %d free ones, %d good ends, %d failed, "
+                  "%d stopped, "
+                  "%d too late, %d rejected, %d spares, %d kills, %d left, %d needed\n",
+                  met.rosters, met.starts, met.restarts, met.free_restarts, met.good_ends,
+                  met.failed_ends, met.stopped_ends, met.late_ends, met.rejects, met.spares,
+                  met.kills, met.leaves, met.needed);
     assert_true(met.restarts > 100 && met.free_restarts > 100 && met.late_ends > 10);
     assert_true(met.good_ends > 100 && met.failed_ends > 100 && met.stopped_ends > 10);
     assert_true(met.leaves > 100 && met.needed > 100);
