@@ -85,7 +85,7 @@ class OtherJob:
 
     is_new, has_state = False, True
     joining: Sequence[int] = ()
-    view = n_boundaries = 0
+    n_regroups = n_boundaries = 0
     has_tree = False
 
     def __init__(self) -> None:
@@ -94,12 +94,12 @@ class OtherJob:
         self.member = self.rank
         self.members = list(range(self.size))
         self.requests: List[int] = []
-        self.on_view: List[Callable[[], None]] = []
+        self.on_regroup: List[Callable[[], None]] = []
 
     def begin(self) -> None:
         pass
 
-    def check_place(self) -> None:
+    def check_seat(self) -> None:
         pass
 
     def is_called(self) -> bool:
@@ -171,8 +171,8 @@ class Job:
         self.n_boundaries = 0  # that this rank has passed: counted by the owner of the job
         # The ranks divide the samples anew at a boundary after each of these.
         self.requests: List[int] = []
-        self.view = 0  # how often the group has been formed again
-        self.on_view: List[Callable[[], None]] = []
+        self.n_regroups = 0  # how often the group has been formed again
+        self.on_regroup: List[Callable[[], None]] = []
         self._results: Dict[int, List[torch.Tensor]] = {}  # of operations that others may lack
         self._given: Dict[int, List[torch.Tensor]] = {}  # by ranks that were ahead
 
@@ -189,7 +189,7 @@ class Job:
         self.has_state = True
         _lib.check(lib.ls_comm_report_state(self.world.handle))
 
-    def check_place(self) -> None:
+    def check_seat(self) -> None:
         _lib.check(lib.ls_comm_check_seat(self.world.handle))
 
     def is_called(self) -> bool:
@@ -293,8 +293,8 @@ class Job:
             except _lib.BackendError:
                 if lib.ls_comm_status(handle) not in _RECOVERABLE:
                     raise
-        self.view += 1
-        for notify in self.on_view:
+        self.n_regroups += 1
+        for notify in self.on_regroup:
             notify()
 
     def _leave_active(self) -> None:

@@ -54,7 +54,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from . import _elastic_data, _elastic_job, _elastic_state, _elastic_sum
-from ._elastic_data import Partition, Feed, Token
+from ._elastic_data import Feed, Partition, Token
 
 __all__ = ["Run"]
 
@@ -145,7 +145,7 @@ class Run:
         self._touched: Set[int] = set()
         self._is_queued = False
         self._open_gradients(shards or self._job.size)
-        self._job.on_view.append(self._on_view)
+        self._job.on_regroup.append(self._on_regroup)
         if not self._job.is_new:
             self._share_model()
             self._job.begin()
@@ -261,10 +261,10 @@ class Run:
         epoch. len() is the number of steps."""
         return _Steps(self, loader)
 
-    def check_place(self) -> None:
+    def check_seat(self) -> None:
         """Before a rank writes a checkpoint: DistBackendError if the others have gone on without
         this process. Does nothing in a job that is not elastic."""
-        self._job.check_place()
+        self._job.check_seat()
 
     def _feed_of(self, loader: Any) -> Feed:
         if self._feed is None or self._feed.program_loader is not loader:
@@ -422,7 +422,7 @@ class Run:
                 f"{_NAME}: with shards the body of the loop calls backward() once for each batch"
             )
 
-    def _on_view(self) -> None:
+    def _on_regroup(self) -> None:
         """The group has been formed again."""
         _note_size(self._job)
         self._is_called = False
@@ -547,7 +547,7 @@ class Run:
 
     def _reduce(self) -> None:
         """Gradients and buffers of the step, on all ranks."""
-        job, view = self._job, self._job.view
+        job, n_regroups = self._job, self._job.n_regroups
         self._add_empty_units()
         if self._synced_buffers and not self._are_buffers_shared and not self._share_buffers():
             return
@@ -565,7 +565,7 @@ class Run:
         if self._synced_buffers:
             self._set_buffers(self._shared_buffers)
         self._are_buffers_shared = self.shards is not None
-        self._is_called = view == job.view and self._gradients.is_called(total)
+        self._is_called = n_regroups == job.n_regroups and self._gradients.is_called(total)
         self._note_lost_samples(total)
         self._touched.clear()
         self._is_reduced = True

@@ -112,7 +112,7 @@ void wire_write_fields(wire_writer *w, const wire_table *t, const void *message)
 void wire_read_fields(wire_reader *r, const wire_table *t, void *message);
 /* What the reader has allocated; leaves it empty. */
 void wire_free_fields(const wire_table *t, void *message);
-/* A message that fills its frame. */
+/* A message that fills its frame. After a failure nothing of it is allocated. */
 LS_MUST_USE ls_status wire_read_frame(const frame *f, const wire_table *t, void *message);
 
 // NOLINTBEGIN(bugprone-macro-parentheses): types and names of functions
