@@ -44,6 +44,19 @@ static ls_status check_step(const node *n, int gates, int lengths, int64_t n_ste
                    (long long)n_steps);
 }
 
+/* Whether the step can run; otherwise the tape has the error. */
+static bool begin_step(ls_tape *tape, node *n, int gates, int lengths, int64_t n_steps)
+{
+    ls_status st;
+
+    if (!node_begin(tape, n))
+        return false;
+    st = check_step(n, gates, lengths, n_steps);
+    if (st != LS_OK)
+        (void)node_reject(tape, n, st);
+    return st == LS_OK;
+}
+
 /* Runs the call; in a checkpointed function backward may take the results of forward instead. */
 static ls_status compute(ls_tape *tape, const node *n, op_call *call)
 {
@@ -172,17 +185,10 @@ void autograd_lstm_step(ls_tape *tape, ls_tensor *x_gates, ls_tensor *h_gates,
               .in = {x_gates, h_gates, *c, step->lengths == NULL ? NULL : *h, step->lengths},
               .attrs = {.begin = step->position, .limit = step->n_steps}};
     op_call call = {.op = OP_LSTM};
-    ls_status st;
 
     *h = *c = *y = NULL;
-    if (!node_begin(tape, &n))
-        return;
-    st = check_step(&n, 4, LSTM_LENGTHS, step->n_steps);
-    if (st != LS_OK) {
-        (void)node_reject(tape, &n, st);
-        return;
-    }
-    if (!run_step(tape, &n, &call, (ls_dtype[]){n.in[A]->dtype, n.in[C]->dtype, n.in[A]->dtype}, 3))
+    if (!begin_step(tape, &n, 4, LSTM_LENGTHS, step->n_steps) ||
+        !run_step(tape, &n, &call, (ls_dtype[]){n.in[A]->dtype, n.in[C]->dtype, n.in[A]->dtype}, 3))
         return;
     *h = call.out[0];
     *c = call.out[1];
@@ -225,17 +231,10 @@ void autograd_gru_step(ls_tape *tape, ls_tensor *x_gates, ls_tensor *h_gates,
               .in = {x_gates, h_gates, *h, step->lengths},
               .attrs = {.begin = step->position, .limit = step->n_steps}};
     op_call call = {.op = OP_GRU};
-    ls_status st;
 
     *h = *y = NULL;
-    if (!node_begin(tape, &n))
-        return;
-    st = check_step(&n, 3, GRU_LENGTHS, step->n_steps);
-    if (st != LS_OK) {
-        (void)node_reject(tape, &n, st);
-        return;
-    }
-    if (!run_step(tape, &n, &call, (ls_dtype[]){n.in[A]->dtype, n.in[A]->dtype}, 2))
+    if (!begin_step(tape, &n, 3, GRU_LENGTHS, step->n_steps) ||
+        !run_step(tape, &n, &call, (ls_dtype[]){n.in[A]->dtype, n.in[A]->dtype}, 2))
         return;
     *h = call.out[0];
     *y = step->lengths == NULL ? *h : call.out[1];
