@@ -44,8 +44,11 @@ static void reduce_all(team *t)
 static void move_all(team *t)
 {
     const size_t bytes = team_contribution(t->op, t->n);
+    const bool has_one_source = coll_shapes[t->op->kind].src_at_root;
+    const int first = has_one_source ? t->op->root : 0;
+    const int end = has_one_source ? first + 1 : t->n;
 
-    for (int k = 0; k < t->n; k++) {
+    for (int k = first; k < end; k++) {
         team_move m;
 
         if (team_moves(t->op, k, t->rank, &m))
