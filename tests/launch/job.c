@@ -279,6 +279,7 @@ void job_expect_code(job *j, int code)
 
 typedef struct member {
     pid_t pid;
+    long long start; /* in clock ticks */
     char name[32];
     int rank; /* LOCKSTEP_RANK of its environment, -1: none */
 } member;
@@ -332,6 +333,25 @@ static bool has_mark_open(const job *j, pid_t pid)
     return found;
 }
 
+/* The field of this number in /proc/PID/stat, from the fourth on; 0: there is none. */
+static long long stat_field(pid_t pid, int number)
+{
+    char stat[512];
+    const char *at;
+
+    if (read_file(pid, "stat", stat, sizeof(stat)) <= 0)
+        return 0;
+    at = strrchr(stat, ')');
+    for (int i = 2; at != NULL && i < number; i++)
+        at = strchr(at + 1, ' ');
+    return at == NULL ? 0 : strtoll(at, NULL, 10);
+}
+
+static pid_t parent_of(pid_t pid)
+{
+    return (pid_t)stat_field(pid, 4);
+}
+
 static void add_member(const job *j, members *m, pid_t pid)
 {
     static char env[1 << 17];
@@ -347,7 +367,7 @@ static void add_member(const job *j, members *m, pid_t pid)
     if (process_state(pid) == 'Z' || process_state(pid) == 0)
         return;
     rank = find_entry(env, n, "LOCKSTEP_RANK=");
-    *one = (member){.pid = pid, .rank = -1};
+    *one = (member){.pid = pid, .start = stat_field(pid, 22), .rank = -1};
     if (rank != NULL)
         one->rank = (int)strtol(rank + strlen("LOCKSTEP_RANK="), NULL, 10);
     if (read_file(pid, "comm", one->name, sizeof(one->name)) > 0)
@@ -376,17 +396,6 @@ int job_count_alive(const job *j)
     return m.n;
 }
 
-static pid_t parent_of(pid_t pid)
-{
-    char stat[512];
-    const char *after;
-
-    if (read_file(pid, "stat", stat, sizeof(stat)) <= 0)
-        return 0;
-    after = strrchr(stat, ')');
-    return after == NULL ? 0 : (pid_t)strtol(after + 4, NULL, 10);
-}
-
 static bool is_named(pid_t pid, const char *name)
 {
     char comm[32];
@@ -404,7 +413,8 @@ static bool is_shim(const job *j, pid_t pid)
            (parent == j->pid || (is_named(parent, "lockstep-init") && parent_of(parent) == j->pid));
 }
 
-/* A rank's parent is its shim. Shims come in the order of their ranks. */
+/* A rank's parent is its shim, as that of orphans, which do not lead a group. Shims come in the
+ * order of their ranks. */
 static bool is_part(const job *j, const member *m, job_part part)
 {
     switch (part) {
@@ -415,16 +425,20 @@ static bool is_part(const job *j, const member *m, job_part part)
     case JOB_GUARDIAN:
         return parent_of(m->pid) == j->pid && text_equal(m->name, "lockstep-guard");
     case JOB_RANK:
-        return is_shim(j, parent_of(m->pid));
+        return is_shim(j, parent_of(m->pid)) && getpgid(m->pid) == m->pid;
     case JOB_INIT:
         return parent_of(m->pid) == j->pid && text_equal(m->name, "lockstep-init");
     }
     return false;
 }
 
-static int compare_pids(const void *a, const void *b)
+/* By age, also where the numbers of processes have started again. */
+static int compare_starts(const void *a, const void *b)
 {
-    return ((const member *)a)->pid - ((const member *)b)->pid;
+    const member *x = a;
+    const member *y = b;
+
+    return x->start != y->start ? (x->start > y->start) - (x->start < y->start) : x->pid - y->pid;
 }
 
 pid_t job_find(job *j, job_part part, int n)
@@ -436,7 +450,7 @@ pid_t job_find(job *j, job_part part, int n)
         int seen = 0;
 
         list_members(j, &m);
-        qsort(m.list, (size_t)m.n, sizeof(*m.list), compare_pids);
+        qsort(m.list, (size_t)m.n, sizeof(*m.list), compare_starts);
         for (int i = 0; i < m.n; i++) {
             if (!is_part(j, &m.list[i], part))
                 continue;
@@ -510,7 +524,7 @@ pid_t job_find_below(const job *j, pid_t parent, const char *name, bool leads, i
     static members m;
 
     list_members(j, &m);
-    qsort(m.list, (size_t)m.n, sizeof(*m.list), compare_pids);
+    qsort(m.list, (size_t)m.n, sizeof(*m.list), compare_starts);
     for (int i = 0; i < m.n; i++) {
         const pid_t pid = m.list[i].pid;
 
