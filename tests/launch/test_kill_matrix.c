@@ -534,6 +534,26 @@ static void listen_to(const scene *s, int64_t ms)
     }
 }
 
+static void await_stopped(scene *s, pid_t pid)
+{
+    const int64_t deadline_ms = ls_deadline_ms(JOB_LONG_MS);
+
+    while (process_state(pid) != 'T') {
+        job_expect(s->head, ls_deadline_left(deadline_ms) > 0);
+        listen_to(s, 20);
+    }
+}
+
+static void await_end_of_ssh(scene *s)
+{
+    const int64_t deadline_ms = ls_deadline_ms(JOB_LONG_MS);
+
+    while (job_find_process(s->head, "fake_ssh", "127.0.0.2", "") != 0) {
+        job_expect(s->head, ls_deadline_left(deadline_ms) > 0);
+        listen_to(s, 20);
+    }
+}
+
 /* While one stands still: until the others have done what they do about it. */
 static void await_others(scene *s, const cell *c, const victim *v)
 {
@@ -547,20 +567,12 @@ static void await_others(scene *s, const cell *c, const victim *v)
         text_free(&text);
     } else if (head_stands && s->agent != NULL && o != STANDS) {
         job_await_end(s->agent);
+    } else if (o == LOST_HEAD || o == NO_HEAD) {
+        await_end_of_ssh(s);
     } else if (head_stands || outcomes[o].goes_on || o == EITHER) {
         listen_to(s, SILENCE_MS);
     } else {
         job_await_end(s->head);
-    }
-}
-
-static void await_stopped(scene *s, pid_t pid)
-{
-    const int64_t deadline_ms = ls_deadline_ms(JOB_LONG_MS);
-
-    while (process_state(pid) != 'T') {
-        job_expect(s->head, ls_deadline_left(deadline_ms) > 0);
-        listen_to(s, 20);
     }
 }
 
