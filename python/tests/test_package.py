@@ -49,7 +49,8 @@ class Package(unittest.TestCase):
         words = "import sys, lockstep._tool; sys.argv[1:] = ['--version']; lockstep._tool.main()"
         version = self.call(sys.executable, "-c", words).strip()
         self.assertEqual(version, f"lockstep {project['version']}")
-        words = "from lockstep.torch import _lib, build; print(_lib.lib._name, build.headers_folder())"
+        words = "from lockstep.torch import _lib as l, build; "
+        words += "print(l.lib._name, build.headers_folder())"
         places = self.call(sys.executable, "-c", words).split()
         self.assertEqual([place.startswith(self.top) for place in places], [True, True], places)
 

@@ -3,9 +3,10 @@
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 
-import test_wheel
+from test_wheel import BUILD_DEADLINE_S, Environment, call, has_cpp
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
@@ -21,13 +22,14 @@ print("sum", total.item(), *lockstep.torch.form())
 """
 
 
-class Source(test_wheel.Environment):
+class Source(Environment):
     def setUp(self):
         super().setUp()
         self.environment["XDG_CACHE_HOME"] = self.folder  # no C++ form of an earlier build
 
     def install(self, *words, expected=(0,)):
-        return self.call(self.python, "-m", "pip", "install", "-v", *words, expected=expected)
+        command = [self.python, "-m", "pip", "install", "-v", *words]
+        return call(command, self.environment, expected, BUILD_DEADLINE_S)
 
     def test_installed_package_runs_ranks_and_removal_leaves_nothing(self):
         self.add_torch()
@@ -37,7 +39,7 @@ class Source(test_wheel.Environment):
         script = os.path.join(self.folder, "script.py")
         with open(script, "w", encoding="utf-8") as file:
             file.write(SCRIPT)
-        form = "cpp" if test_wheel.has_cpp() else "python"
+        form = "cpp" if has_cpp() else "python"
         output = self.call(self.tool, "run", "-n", "2", script)
         self.assertEqual(output.count(f"sum 2.0 {form}"), 2, output)
         self.call(self.python, "-m", "pip", "uninstall", "-q", "-y", "lockstep")
@@ -59,7 +61,7 @@ class Source(test_wheel.Environment):
 def main():
     """The code for run.sh: 77, skipped."""
     words = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "scikit-build-core"]
-    with test_wheel.tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         if subprocess.run(words + ["-d", folder]).returncode != 0:
             print("scikit-build-core cannot be downloaded")
             return 77
