@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipes of docs/recipes.md give what they give with gloo, with the packages that are there."""
+"""The recipes of docs/recipes.md give what gloo gives, with the packages that are there."""
 import importlib.util
 import os
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""with_accelerate.py [gloo]: a loop of accelerate, on the ranks of the launcher (docs/recipes.md)."""
+"""with_accelerate.py [gloo]: a loop of accelerate, on the launcher's ranks (docs/recipes.md)."""
 import sys
 
 import end
