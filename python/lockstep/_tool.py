@@ -3,14 +3,18 @@
 import os
 import sys
 
+from . import __path__
+
 
 def main() -> None:
     """Becomes the tool."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "lockstep")
+    # An editable installation has two: of the sources, and of what was compiled.
+    paths = [os.path.join(folder, "bin", "lockstep") for folder in __path__]
+    path = next(filter(os.path.exists, paths), paths[0])
     try:
         os.execv(path, [path, *sys.argv[1:]])
     except OSError as error:
         raise SystemExit(
-            f"lockstep: {path}: {error.strerror}: the tool is part of the wheel; from a source "
-            "tree use build/bin/lockstep"
+            f"lockstep: {path}: {error.strerror}: the tool is part of the installed package; "
+            "from a source tree use build/bin/lockstep"
         ) from None

@@ -74,8 +74,8 @@ def build(work):
     return os.path.join(output, wheels[0])
 
 
-class Wheel(unittest.TestCase):
-    wheel = ""
+class Environment(unittest.TestCase):
+    """A fresh environment, of the Python that has torch."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="lockstep-wheel-")
@@ -86,14 +86,13 @@ class Wheel(unittest.TestCase):
         call([self.torch_python, "-m", "venv", self.venv])
         self.python = os.path.join(self.venv, "bin", "python")
         self.tool = os.path.join(self.venv, "bin", "lockstep")
-        # No compiler is found, and nothing of the source tree or of the build.
+        # Nothing of the source tree or of the build is found.
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("LOCKSTEP_", "PYTHON"))}
-        self.environment = dict(kept, PATH=os.path.join(self.venv, "bin"), HOME=self.folder)
+        self.environment = dict(kept, HOME=self.folder)
+        self.environment["PATH"] = os.path.join(self.venv, "bin") + ":" + kept["PATH"]
         self.packages = self.call(
             self.python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"
         ).strip()
-        self.before = self.files()
-        self.call(self.python, "-m", "pip", "install", "-q", "--no-index", "--no-deps", self.wheel)
 
     def call(self, *words, expected=(0,)):
         return call(list(words), self.environment, expected)
@@ -106,6 +105,16 @@ class Wheel(unittest.TestCase):
         where = "import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))"
         with open(os.path.join(self.packages, "torch.pth"), "w", encoding="utf-8") as file:
             file.write(call([self.torch_python, "-c", where]))
+
+
+class Wheel(Environment):
+    wheel = ""
+
+    def setUp(self):
+        super().setUp()
+        self.environment["PATH"] = os.path.join(self.venv, "bin")  # no compiler is found
+        self.before = self.files()
+        self.call(self.python, "-m", "pip", "install", "-q", "--no-index", "--no-deps", self.wheel)
 
     def script(self, backend):
         """The script, with the one word changed."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The C++ form: a c10d::Backend of adapter.cpp, compiled for one minor version of torch.
 
-The module of the installed torch lies beside this file (wheel) or in the cache of the user, where
+The module of the installed torch lies in the installed package or in the cache of the user, where
 `python -m lockstep.torch.build` puts it. A group stays the Python object that joined it, and
 adapter.cpp calls back when its backend has gone.
 """
@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import library
 
-from . import _join, _monitored, _site, _types
+from . import __path__, _join, _monitored, _site, _types
 
 # Since this version the virtual functions of c10d::Backend exist that adapter.cpp overrides, and
 # blocking calls may return no work.
@@ -95,7 +95,7 @@ def cache_folder() -> str:
 
 
 def _find() -> str:
-    for folder in (os.path.dirname(os.path.abspath(__file__)), cache_folder()):
+    for folder in (*__path__, cache_folder()):
         path = os.path.join(folder, file_name())
         if os.path.exists(path):
             return path

@@ -13,6 +13,8 @@ from typing import List, Optional
 
 import torch.distributed as dist
 
+import lockstep
+
 OK, EINVAL, EIO, EUNSUPPORTED, ETIMEOUT = 0, -1, -4, -6, -7
 EPEER, EDEADLINE, ECANCELED, EINTERNAL = -21, -22, -23, -40
 
@@ -134,14 +136,12 @@ _FUNCTIONS = {
 
 
 def _candidates() -> List[str]:
-    """LOCKSTEP_LIBRARY, else the library in the package (wheel), else the loader's."""
+    """LOCKSTEP_LIBRARY, else the library in the installed package, else the loader's."""
     chosen = os.environ.get("LOCKSTEP_LIBRARY")
     if chosen:
         return [chosen]
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    return sorted(glob.glob(os.path.join(package, "lib", "liblockstep.so*"))) + [
-        "liblockstep.so.0.1"
-    ]
+    patterns = [os.path.join(folder, "lib", "liblockstep.so*") for folder in lockstep.__path__]
+    return sorted(sum(map(glob.glob, patterns), [])) + ["liblockstep.so.0.1"]
 
 
 def _load() -> ctypes.CDLL:

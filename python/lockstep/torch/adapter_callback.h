@@ -126,7 +126,7 @@ class callbacks
     using clock = std::chrono::steady_clock;
 
     static constexpr ptrdiff_t NESTED_BYTES = 65536; // of the stack
-    static constexpr std::chrono::milliseconds PAUSE{20};
+    static constexpr std::chrono::milliseconds PAUSE{20}, IDLE{3600 * 1000};
     static constexpr std::chrono::seconds END_MOST{5};
 
     static bool is_main_thread()
@@ -165,10 +165,10 @@ class callbacks
 
         do {
             while (deferred.empty() || clock::now() < deferred.front().first) {
-                if (deferred.empty())
-                    changed.wait(guard);
-                else
-                    changed.wait_until(guard, std::chrono::system_clock::now() + PAUSE);
+                const auto pause = deferred.empty() ? IDLE : PAUSE;
+
+                // wait() needs a newer libstdc++ than PyTorch does.
+                changed.wait_until(guard, std::chrono::system_clock::now() + pause);
             }
             n_idle--;
             n_calling++;
