@@ -18,6 +18,7 @@ import unittest
 import ranks
 import torch
 import torch.distributed as dist
+from torch.utils.data import DataLoader, TensorDataset
 
 import lockstep.torch.elastic as elastic
 from lockstep.torch import _elastic_data, _elastic_state, _elastic_sum
@@ -206,12 +207,115 @@ class Parts(unittest.TestCase):
         shutil.rmtree(folder)
 
 
+    def test_complex_models_are_refused(self):
+        model = torch.nn.Linear(2, 2, dtype=torch.complex64)
+        with self.assertRaisesRegex(TypeError, "complex"):
+            elastic.Run(model, torch.optim.SGD(model.parameters(), 0.1))
+
+
+def on_ranks(n, train):
+    """What train() returns on each rank of a job that is not elastic. Autograd runs in these
+    processes only: those that are forked after it cannot use it."""
+
+    def body(rank, n, store):
+        ranks.join(store, rank, n)
+        return train()
+
+    return ranks.run(n, body)
+
+
+def samples(n):
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(n, 3, generator=generator), torch.randn(n, 1, generator=generator)
+
+
+def linear():
+    torch.manual_seed(2)
+    return torch.nn.Linear(3, 1)
+
+
+class Steps(unittest.TestCase):
+    def test_accumulation_keeps_samples_of_ranks_without_a_last_batch(self):
+        x, y = samples(9)
+
+        def train():
+            model = linear()
+            run = elastic.Run(model, torch.optim.SGD(model.parameters(), 0.1))
+            loader = DataLoader(TensorDataset(x, y), 2)
+            for i, (source, target) in enumerate(run.steps(loader)):
+                with contextlib.nullcontext() if i == 2 else run.no_sync():
+                    (model(source) - target).square().mean().backward()
+            found = [p.grad for p in model.parameters()]
+            expected = [torch.zeros_like(gradient) for gradient in found]
+            # Rank 0 has the samples 0 2, 4 6 and 8, rank 1 has 1 3 and 5 7.
+            for batches in [[0, 2], [4, 6], [8]], [[1, 3], [5, 7]]:
+                model = linear()
+                for batch in batches:
+                    (model(x[batch]) - y[batch]).square().mean().backward()
+                for total, p in zip(expected, model.parameters()):
+                    total += p.grad * sum(map(len, batches)) / 9
+            torch.testing.assert_close(found, expected)
+
+        on_ranks(2, train)
+
+    def test_lbfgs_makes_the_steps_of_one_process(self):
+        x, y = samples(8)
+
+        def train():
+            model = linear()
+            optimizer = torch.optim.LBFGS(model.parameters(), line_search_fn="strong_wolfe")
+            run = elastic.Run(model, optimizer)
+            for source, target in run.steps(DataLoader(TensorDataset(x, y), 8 // run._job.size)):
+
+                def closure():
+                    optimizer.zero_grad()
+                    loss = (model(source) - target).square().mean()
+                    loss.backward()
+                    return loss
+
+                optimizer.step(closure)
+            return [p.detach() for p in model.parameters()]
+
+        (expected,) = on_ranks(1, train)
+        for found in on_ranks(2, train):
+            torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+    def test_second_call_of_a_closure_is_refused_with_shards(self):
+        def train():
+            model = linear()
+            optimizer = torch.optim.LBFGS(model.parameters())
+            run = elastic.Run(model, optimizer, shards=1)
+            for source, target in run.steps(DataLoader(TensorDataset(*samples(2)), 2)):
+
+                def closure():
+                    loss = (model(source) - target).square().mean()
+                    loss.backward()
+                    return loss
+
+                with self.assertRaisesRegex(RuntimeError, "closure once"):
+                    optimizer.step(closure)
+
+        on_ranks(1, train)
+
+    def test_gradients_that_are_not_added_are_not_reduced(self):
+        def train():
+            model = linear()
+            run = elastic.Run(model, torch.optim.SGD(model.parameters(), 0.1), shards=1)
+            for source, _ in run.steps(DataLoader(TensorDataset(*samples(2)), 2)):
+                loss = model(source).square().mean()
+                slopes = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+                (loss + sum(slope.square().sum() for slope in slopes)).backward()
+            self.assertEqual(run.step, 1)
+
+        on_ranks(1, train)
+
+
 class Losses(unittest.TestCase):
     def test_bits_with_shards_are_those_of_an_undisturbed_training(self):
         """Each of the first ranks is lost and replaced, rank 0 too."""
-        arguments = ["--shards", 4, *(["--scaler"] if HAS_SCALER else [])]
+        arguments = ["--shards", 4, "--optimizers", *(["--scaler"] if HAS_SCALER else [])]
         expected, _ = trained(2, *arguments, lost=())
-        ends = ["1@5:forward", "2@10:raise-backward", "0@15:update"]
+        ends = ["1@5:optimizer", "2@10:raise-backward", "0@15:update"]
         ends = [word for end in ends for word in ("--die", end)]
         holds = [word for step in (7, 12, 17) for word in ("--hold", step)]
         found, text = trained(

@@ -39,7 +39,7 @@ Calls of torch.distributed in the program: all_reduce, broadcast, all_gather and
           default group are repeated after a loss like the gradients, and block. Others fail.
           Sub-groups do not survive.
 Refused   fully_shard (FSDP2) and FullyShardedDataParallel: each rank has a part of the state that
-          no other rank has. Hooks of DistributedDataParallel.
+          no other rank has. Hooks of DistributedDataParallel. Complex parameters.
 """
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ import contextlib
 import functools
 import os
 import sys
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Union
 
 import torch
 import torch.distributed as dist
@@ -76,6 +76,8 @@ def _check_model(module: torch.nn.Module) -> None:
                 f"{_NAME}: FullyShardedDataParallel: a lost rank takes its part of the state along"
             )
     for name, p in module.named_parameters():
+        if p.is_complex():
+            raise TypeError(f"{_NAME}: parameter {name} is complex: gradients are reduced as real")
         if type(p.data).__name__ == "DTensor":
             raise TypeError(
                 f"{_NAME}: parameter {name} is a DTensor (fully_shard, tensor parallel): a lost "
@@ -140,6 +142,7 @@ class Run:
         # The step.
         self._unit = -1
         self._rows = 0
+        self._open_rows = 0  # samples in bodies since the last reduction
         self._is_in_body = self._is_reduced = self._has_stepped = self._is_called = False
         self._is_synced = True
         self._touched: Set[int] = set()
@@ -168,8 +171,11 @@ class Run:
         self._parameters = [p for _, p in named if p.requires_grad]
         self._buffers = [b for m in self._modules for b in m.buffers()]
         self._synced_buffers = self._buffers if broadcasts else []
+        self._accumulators = []  # of the parameters' gradients; autograd does not keep them
         for index, p in enumerate(self._parameters):
-            p.register_hook(functools.partial(self._on_gradient, index))
+            p.register_hook(self._counted)
+            self._accumulators.append(p.expand_as(p).grad_fn.next_functions[0][0])
+            self._accumulators[-1].register_hook(functools.partial(self._on_gradient, index))
 
     def _take_over(self, ddp: Any) -> None:
         """Its forward calls the module, so that its own reduction never begins."""
@@ -212,17 +218,34 @@ class Run:
         def step(*arguments: Any, **named: Any) -> Any:
             closure = named.pop("closure", arguments[0] if arguments else None)
             if self.shards is not None and closure is not None:
-                loss = closure()
+                losses = [closure()]
                 if not self._is_reduced:
-                    return loss
-                closure = lambda: loss  # noqa: E731
+                    return losses[0]
+                closure = functools.partial(self._only, losses)
             elif self.shards is not None and not self._is_reduced:
                 return None
+            elif isinstance(optimizer, torch.optim.LBFGS):
+                closure = functools.partial(self._mean_of, closure)
             result = inner(closure) if closure is not None else inner(**named)
             self._has_stepped = True
             return result
 
         optimizer.step = step
+
+    def _only(self, losses: List[Any]) -> Any:
+        if not losses:
+            raise RuntimeError(f"{_NAME}: with shards an optimizer calls its closure once")
+        return losses.pop()
+
+    def _mean_of(self, closure: Callable[[], Any]) -> torch.Tensor:
+        """The loss of all ranks, from which LBFGS decides how often it calls the closure."""
+        loss = float(torch.as_tensor(closure()).detach())
+        own = torch.tensor([loss * self._rows, self._rows], dtype=torch.float64)
+        total = torch.empty_like(own)
+        self._job.perform(
+            lambda: self._job.sum_into(total, own), lambda: [total], ends_together=True
+        )
+        return total[0] / total[1]
 
     def _gate(self, tool: Any) -> None:
         """With shards: its methods that end a step do nothing in all bodies but the last. A class,
@@ -465,7 +488,11 @@ class Run:
         self._source = self._gradients.vector()
         self._totals = [self._gradients.vector(), self._gradients.vector()]
 
-    def _on_gradient(self, index: int, _gradient: Any) -> None:
+    def _counted(self, gradient: torch.Tensor) -> Optional[torch.Tensor]:
+        """What is added to .grad, which may have the gradients of earlier bodies."""
+        return torch.zeros_like(gradient) if self._is_in_body and self._rows == 0 else None
+
+    def _on_gradient(self, index: int, *_gradients: Any) -> None:
         self._touched.add(index)
         if not self._is_queued:
             self._is_queued = True
@@ -478,9 +505,13 @@ class Run:
         if not self._is_synced:
             if self.shards is not None:
                 raise RuntimeError(f"{_NAME}: no_sync() with shards: use more shards instead")
+            self._open_rows += self._rows
             return
         if self.shards is not None and self._unit in self._computed:
-            raise RuntimeError(f"{_NAME}: with shards the body calls backward() once")
+            raise RuntimeError(
+                f"{_NAME}: with shards the body calls backward() once (and "
+                "torch.utils.checkpoint with use_reentrant=False)"
+            )
         self._add_unit()
         if not self._pending:
             self._reduce()
@@ -489,7 +520,8 @@ class Run:
         is_called = not self._computed and self._job.is_called()
         self._computed.add(self._unit)
         vector = self._source if self.shards is None else self._gradients.vector()
-        self._gradients.pack(vector, self._touched, self._unit, self._rows, is_called)
+        rows = self._open_rows + self._rows
+        self._gradients.pack(vector, self._touched, self._unit, rows, is_called)
         if self.shards is None:
             return
         self._touched.clear()
@@ -568,6 +600,7 @@ class Run:
         self._is_called = n_regroups == job.n_regroups and self._gradients.is_called(total)
         self._note_lost_samples(total)
         self._touched.clear()
+        self._open_rows = 0
         self._is_reduced = True
         self.step += 1
 
