@@ -3,6 +3,7 @@
 LS_TEST_SEED: of the random kills; LS_TEST_FULL: more of them."""
 import contextlib
 import glob
+import importlib.util
 import json
 import os
 import random
@@ -18,7 +19,7 @@ import unittest
 import ranks
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 import lockstep.torch.elastic as elastic
 from lockstep.torch import _elastic_data, _elastic_state, _elastic_sum
@@ -34,11 +35,11 @@ HAS_FSDP2 = hasattr(dist, "device_mesh")
 class Training:
     """A job of elastic_train.py in a folder of its own."""
 
-    def __init__(self, n, *arguments, flags=()):
+    def __init__(self, n, *arguments, flags=(), script=SCRIPT):
         self.folder = tempfile.mkdtemp(prefix="lockstep-test-")
         self.lost = set()  # members that the test has killed
         self.allow(0)
-        command = [os.environ["LS_TEST_TOOL"], "run", "-n", str(n), *flags, SCRIPT, self.folder]
+        command = [os.environ["LS_TEST_TOOL"], "run", "-n", str(n), *flags, script, self.folder]
         self.log = open(os.path.join(self.folder, "log"), "w+")
         self.process = subprocess.Popen(
             [*command, *map(str, arguments)],
@@ -142,8 +143,8 @@ class Training:
         shutil.rmtree(self.folder)
 
 
-def trained(n, *arguments, flags=(), lost=None, **samples):
-    training = Training(n, *arguments, flags=flags)
+def trained(n, *arguments, flags=(), lost=None, script=SCRIPT, **samples):
+    training = Training(n, *arguments, flags=flags, script=script)
     digest = training.end()
     if lost is not None:
         training.check_samples(lost, **samples)
@@ -184,6 +185,21 @@ class Parts(unittest.TestCase):
                     if batch > 1 and n > 1:
                         is_alone = n % (n_units * batch) == 1
                         self.assertEqual([len(r) for r in rows].count(1), int(is_alone))
+
+    def test_batch_samplers(self):
+        data = TensorDataset(torch.arange(7))
+        inner = BatchSampler(RandomSampler(data), 2, drop_last=True)
+
+        class Part(list):
+            batch_sampler = inner
+
+        feed = _elastic_data.Feed(DataLoader(data, batch_sampler=Part()), False)
+        self.assertEqual((feed.batch, feed.drop_last), (2, True))
+        self.assertNotEqual(feed.order(1, 0).tolist(), list(range(7)))
+        for sampler in ([[0, 3], [1, 2]], None):
+            loader = DataLoader(data, batch_sampler=sampler) if sampler else DataLoader(data, None)
+            with self.assertRaisesRegex(TypeError, "cannot use the batch sampler"):
+                _elastic_data.Feed(loader, False)
 
     def test_tree_has_one_root_in_any_order(self):
         for n_units in range(1, 18):
@@ -343,6 +359,14 @@ class Losses(unittest.TestCase):
     def test_spawned_workers_read_on(self):
         arguments = ["--workers", 1, "--start", "spawn", "--die", "1@4:forward"]
         trained(2, *arguments, flags=ELASTIC, lost=(1,))
+
+    @unittest.skipUnless(importlib.util.find_spec("lightning"), "Lightning is not installed")
+    def test_lightning_goes_on(self):
+        """Rank 0 is lost in the last step of an epoch, and rank 1 replaced in the next."""
+        script = os.path.join(HERE, "elastic_lightning.py")
+        ends = ["--die", "0@16:forward", "--die", "1@20:backward", "--hold", 24]
+        for more in ([], ["--accumulate", 2, "--workers", 1]):
+            trained(3, *ends, *more, flags=REPLACED, lost=(0, 1), script=script)
 
     def test_random_kills(self):
         seed = int(os.environ.get("LS_TEST_SEED") or random.randrange(1 << 30))

@@ -62,6 +62,11 @@ _NAME = "lockstep.torch.elastic"
 _GATED = ("step", "update", "update_parameters")  # schedulers, GradScaler, AveragedModel
 
 
+def is_new() -> bool:
+    """Whether this process waits for the state of the others."""
+    return bool(_job().is_new)
+
+
 def _job() -> Any:
     group = dist.distributed_c10d._get_default_group() if dist.is_initialized() else None
     if isinstance(group, _elastic_job.ElasticGroup):
@@ -92,6 +97,8 @@ def _note_size(job: Any) -> None:
         noted = getattr(getattr(module, kind, None), "_shared_state", None)
         if noted:
             noted.update(num_processes=job.size, process_index=job.rank)
+            if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE"):
+                noted.update(local_process_index=job.rank)  # that prints
 
 
 class Run:
@@ -276,6 +283,29 @@ class Run:
         while self._epoch < n:
             yield self._epoch
             self._epoch += 1
+        self.end()
+
+    # For loops of others, in place of epochs():
+
+    def steps_of_epoch(self, epoch: int, loader: Any) -> Iterator[Any]:
+        """The rest of this epoch; of a new process, of that in which the others are."""
+        self._is_in_epochs = True
+        self._epoch = epoch
+        return iter(self.steps(loader))
+
+    def is_at_last_step(self) -> bool:
+        """Whether the epoch has no step after the present one. Behind its backward() that is final:
+        samples of a lost rank make one more."""
+        partition = self._partition
+        assert partition is not None
+        return self._at >= partition.n_steps - 1 and not self._pending and not self._returned
+
+    def on_new_ranks(self, notify: Callable[[], None]) -> None:
+        """Has it called whenever the ranks have been numbered anew."""
+        self._job.on_regroup.append(notify)
+
+    def end(self) -> None:
+        """The end of the last epoch: waits for all ranks."""
         self._is_in_epochs = False
         self._job.perform(self._job.barrier, lambda: (), ends_together=True)
 
