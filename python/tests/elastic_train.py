@@ -5,9 +5,9 @@ test asks for: test_elastic.py.
 Each rank writes the samples of its batches to FOLDER/samples.MEMBER, a line for each body of the
 loop, with the number of completed steps before it; and its process id to FOLDER/pid.MEMBER. All
 print the sha256 of the end. At --die MEMBER@STEP:WHERE a process ends: WHERE is begin, forward,
-backward, optimizer (some have made their step) or update, behind which it is killed; "raise-backward" raises an exception. With --gate
-rank 0 begins a step only if FOLDER/allowed has a larger number, and with FOLDER/hold only when a
-new process waits to join.
+backward, optimizer (some have made their step) or update, behind which it is killed;
+"raise-backward" raises an exception. With --gate rank 0 begins a step only if FOLDER/allowed has a
+larger number, and with FOLDER/hold only when a new process waits to join.
 """
 import argparse
 import contextlib
@@ -42,6 +42,7 @@ def parse():
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--log-loss", action="store_true", help="all_reduce in the body")
+    parser.add_argument("--data-plane", help="another backend for it")
     parser.add_argument("--scaler", action="store_true")
     parser.add_argument("--optimizers", action="store_true", help="one network for each optimizer")
     parser.add_argument("--die", action="append", default=[])
@@ -141,7 +142,8 @@ def main():
     counts = {"bodies": 0}
     with open(os.path.join(args.folder, f"pid.{MEMBER}"), "w") as file:
         file.write(str(os.getpid()))
-    run = elastic.Run(models, tools, *others, shards=args.shards, seed=3, state=counts)
+    run = elastic.Run(models, tools, *others, shards=args.shards, seed=3, state=counts,
+                      data_plane=args.data_plane)
     log = open(os.path.join(args.folder, f"samples.{MEMBER}"), "a")
     for epoch in run.epochs(args.epochs):
         for i, (index, x, y) in enumerate(run.steps(loader)):

@@ -29,6 +29,7 @@ SCRIPT = os.path.join(HERE, "elastic_train.py")
 DEADLINE_S = 600  # of a whole training: it starts processes that import torch
 EPOCHS, SAMPLES = 2, 203
 HAS_SCALER = hasattr(torch.amp, "GradScaler")  # for CPU
+HAS_PLANES = hasattr(dist, "get_backend_config")
 HAS_FSDP2 = hasattr(dist, "device_mesh")
 
 
@@ -211,7 +212,10 @@ class Parts(unittest.TestCase):
     def test_fully_sharded_models_are_refused(self):
         if not HAS_FSDP2:
             self.skipTest("this torch has no fully_shard")
-        from torch.distributed.fsdp import fully_shard
+        try:
+            from torch.distributed.fsdp import fully_shard
+        except ImportError:  # before torch 2.6
+            from torch.distributed._composable.fsdp import fully_shard
 
         folder = tempfile.mkdtemp(prefix="lockstep-test-")
         ranks.join(os.path.join(folder, "store"), 0, 1)
@@ -359,6 +363,18 @@ class Losses(unittest.TestCase):
     def test_spawned_workers_read_on(self):
         arguments = ["--workers", 1, "--start", "spawn", "--die", "1@4:forward"]
         trained(2, *arguments, flags=ELASTIC, lost=(1,))
+
+    @unittest.skipUnless(HAS_PLANES, "this torch has no groups of several backends")
+    def test_gradients_move_by_another_backend(self):
+        arguments = ["--data-plane", "gloo", "--hold", 8, "--die", "0@5:forward", "--log-loss"]
+        trained(3, *arguments, "--die", "2@11:backward", flags=REPLACED, lost=(0, 2))
+        arguments = ["--shards", 4]
+        expected, _ = trained(1, *arguments)
+        ends = ["--die", "1@5:begin", "--hold", 7, "--die", "0@12:begin"]
+        found, _ = trained(
+            3, *arguments, "--data-plane", "gloo", *ends, flags=REPLACED, lost=(0, 1)
+        )
+        self.assertEqual(found, expected)
 
     @unittest.skipUnless(importlib.util.find_spec("lightning"), "Lightning is not installed")
     def test_lightning_goes_on(self):

@@ -107,7 +107,8 @@ class Run:
     model: one, or several in a list. optimizer: likewise. others: what else has state_dict() and
     load_state_dict(), such as schedulers and a GradScaler. state: a dict of the program, whose
     content a new process gets. seed: of the order of samples where the sampler has none, and of
-    `shards`.
+    `shards`. data_plane: the backend of torch that moves gradients and buffers in place of Lockstep
+    in an elastic job; for "cpu:lockstep,cuda:nccl" that of the parameters' device.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class Run:
         shards: Optional[int] = None,
         seed: int = 0,
         state: Optional[Dict[str, Any]] = None,
+        data_plane: Optional[str] = None,
     ) -> None:
         if shards is not None and shards < 1:
             raise ValueError(f"{_NAME}: shards={shards}")
@@ -155,6 +157,8 @@ class Run:
         self._touched: Set[int] = set()
         self._is_queued = False
         self._open_gradients(shards or self._job.size)
+        if data_plane is not None:
+            self._job.backends[self._gradients.device.type] = data_plane
         self._job.on_regroup.append(self._on_regroup)
         if not self._job.is_new:
             self._share_model()
@@ -202,7 +206,7 @@ class Run:
         """Rank 0's values count, as in DistributedDataParallel."""
         for tensor in [*self._all, *self._buffers]:
             dense = tensor.detach().contiguous()
-            self._job.broadcast(dense, 0)
+            self._job.plane(dense.device).broadcast(dense, 0)
             if dense.data_ptr() != tensor.data_ptr():
                 tensor.copy_(dense)
 
@@ -250,7 +254,9 @@ class Run:
         own = torch.tensor([loss * self._rows, self._rows], dtype=torch.float64)
         total = torch.empty_like(own)
         self._job.perform(
-            lambda: self._job.sum_into(total, own), lambda: [total], ends_together=True
+            lambda: self._job.plane(own.device).sum_into(total, own),
+            lambda: [total],
+            ends_together=True,
         )
         return total[0] / total[1]
 
@@ -366,7 +372,9 @@ class Run:
             return known
         order = feed.program_order(self._epoch)
         self._job.perform(
-            lambda: self._job.broadcast(order, 0), lambda: [order], ends_together=False
+            lambda: self._job.plane(order.device).broadcast(order, 0),
+            lambda: [order],
+            ends_together=False,
         )
         return order
 
@@ -572,15 +580,16 @@ class Run:
         """Those that unit 0 has left become the buffers of all ranks; False as perform()."""
         job, own = self._job, self._synced_buffers
         sizes = [b.numel() * b.element_size() for b in own]
-        data = torch.empty(sum(sizes), dtype=torch.uint8)
+        device = self._gradients.device
+        data = torch.empty(sum(sizes), dtype=torch.uint8, device=device)
 
         def start() -> None:
             first = self._owner(0)
             if job.rank == first:
                 left = own if self.shards is None else self._unit_0_buffers
-                parts = [b.contiguous().reshape(-1).view(torch.uint8) for b in left]
+                parts = [b.contiguous().reshape(-1).view(torch.uint8).to(device) for b in left]
                 torch.cat(parts, out=data)
-            job.broadcast(data, first)
+            job.plane(device).broadcast(data, first)
 
         if not job.perform(
             start, lambda: [data], ends_together=False, again=self._takes_lost_units
@@ -600,7 +609,7 @@ class Run:
     def _sum(self, total: torch.Tensor) -> None:
         job = self._job
         if self.shards is None:
-            job.sum_into(total, self._source)
+            job.plane(total.device).sum_into(total, self._source)
             return
         of_ranks = [
             _elastic_sum.pieces(self._units_of(rank), self.shards) for rank in range(job.size)
