@@ -278,6 +278,11 @@ class Steps(unittest.TestCase):
 
         on_ranks(2, train)
 
+    def test_epochs_begin_where_a_checkpoint_ends(self):
+        model = linear()
+        run = elastic.Run(model, torch.optim.SGD(model.parameters(), 0.1))
+        self.assertEqual(list(run.epochs(5, 3)), [3, 4])
+
     def test_lbfgs_makes_the_steps_of_one_process(self):
         x, y = samples(8)
 

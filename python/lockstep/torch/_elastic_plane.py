@@ -4,7 +4,7 @@ backend of torch.distributed, such as NCCL. The functions block.
 
 A group of another backend belongs to one formation of the job's group. Its operations end when the
 job's group misses a rank, and it is made again, over a connection of its own to the store: a thread
-that still waits there for a lost rank disturbs nobody.
+that still waits there for a lost rank disturbs no other one.
 """
 from __future__ import annotations
 

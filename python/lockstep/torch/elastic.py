@@ -281,9 +281,11 @@ class Run:
 
     # --- epochs ---
 
-    def epochs(self, n: int) -> Iterator[int]:
-        """The epochs from the present one to n - 1. At the end it waits for all ranks."""
+    def epochs(self, n: int, first: int = 0) -> Iterator[int]:
+        """The epochs from the present one to n - 1; from `first` in a program that continues a
+        checkpoint. At the end it waits for all ranks."""
         self._is_in_epochs = True
+        self._epoch = max(self._epoch, first)
         if self._job.is_new:
             self._receive()
         while self._epoch < n:
