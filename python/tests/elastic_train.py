@@ -5,9 +5,9 @@ test asks for: test_elastic.py.
 Each rank writes the samples of its batches to FOLDER/samples.MEMBER, a line for each body of the
 loop, with the number of completed steps before it; and its process id to FOLDER/pid.MEMBER. All
 print the sha256 of the end. At --die MEMBER@STEP:WHERE a process ends: WHERE is begin, forward,
-backward or update, behind which it is killed; "raise-backward" raises an exception. With --gate
-rank 0 begins a step only if FOLDER/allowed has a larger number, and with FOLDER/hold only when a
-new process waits to join.
+backward, optimizer (some have made their step) or update, behind which it is killed;
+"raise-backward" raises an exception. With --gate rank 0 begins a step only if FOLDER/allowed has a
+larger number, and with FOLDER/hold only when a new process waits to join.
 """
 import argparse
 import contextlib
@@ -42,7 +42,9 @@ def parse():
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--log-loss", action="store_true", help="all_reduce in the body")
+    parser.add_argument("--data-plane", help="another backend for it")
     parser.add_argument("--scaler", action="store_true")
+    parser.add_argument("--optimizers", action="store_true", help="one network for each optimizer")
     parser.add_argument("--die", action="append", default=[])
     parser.add_argument("--gate", action="store_true")
     parser.add_argument("--hold", action="append", type=int, default=[],
@@ -68,6 +70,21 @@ def network():
     return nn.Sequential(
         nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 1)
     )
+
+
+def optimizers():
+    """All of this torch that a training without closures and sparse gradients can have."""
+    kinds = {"Adam": [{}, {"amsgrad": True}, {"foreach": True}, {"fused": True}],
+             "SGD": [{"lr": 0.01}, {"lr": 0.01, "momentum": 0.9, "nesterov": True}]}
+    kinds["AdamW"] = kinds["Adagrad"] = [{}, {"fused": True}]
+    kinds["RMSprop"] = [{"momentum": 0.5, "centered": True}]
+    for name in ("Adadelta", "Adafactor", "Adamax", "ASGD", "NAdam", "RAdam", "Rprop"):
+        kinds[name] = [{}]
+    for name, options in kinds.items():
+        for named in options:
+            with contextlib.suppress(AttributeError, TypeError, RuntimeError):  # an older torch
+                getattr(torch.optim, name)([torch.zeros(2, requires_grad=True)], **named)
+                yield getattr(torch.optim, name), named
 
 
 def die(args, run, where):
@@ -108,11 +125,12 @@ def main():
     args = parse()
     torch.set_num_threads(1)
     dist.init_process_group("lockstep")
-    net = network()
-    model = net if args.plain else nn.parallel.DistributedDataParallel(net)
-    forward = torch.compile(model, backend="aot_eager") if args.compile else model
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 7, gamma=0.9)
+    kinds = list(optimizers()) if args.optimizers else [(torch.optim.Adam, {"lr": 0.01})]
+    nets = nn.ModuleList([network() for _ in kinds])
+    models = list(nets) if args.plain else [nn.parallel.DistributedDataParallel(n) for n in nets]
+    forwards = [torch.compile(m, backend="aot_eager") if args.compile else m for m in models]
+    tools = [kind(m.parameters(), **named) for (kind, named), m in zip(kinds, models)]
+    scheduler = torch.optim.lr_scheduler.StepLR(tools[0], 7, gamma=0.9)
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=5) if args.scaler else None
     others = [scheduler] + ([scaler] if scaler else [])
     data = Samples(args.samples)
@@ -124,7 +142,8 @@ def main():
     counts = {"bodies": 0}
     with open(os.path.join(args.folder, f"pid.{MEMBER}"), "w") as file:
         file.write(str(os.getpid()))
-    run = elastic.Run(model, optimizer, *others, shards=args.shards, seed=3, state=counts)
+    run = elastic.Run(models, tools, *others, shards=args.shards, seed=3, state=counts,
+                      data_plane=args.data_plane)
     log = open(os.path.join(args.folder, f"samples.{MEMBER}"), "a")
     for epoch in run.epochs(args.epochs):
         for i, (index, x, y) in enumerate(run.steps(loader)):
@@ -136,8 +155,8 @@ def main():
             wait_as_asked(args, run)
             synced = (i + 1) % args.accumulate == 0
             if args.accumulate > 1 and not args.plain:
-                model.require_backward_grad_sync = synced
-            loss = (forward(x) - y).square().mean()
+                models[0].require_backward_grad_sync = synced
+            loss = sum((forward(x) - y).square().mean() for forward in forwards)
             die(args, run, "forward")
             if scaler:
                 scaler.scale(loss).backward()
@@ -149,23 +168,28 @@ def main():
             die(args, run, "backward")
             if not synced:
                 continue
+            for i, tool in enumerate(tools):
+                if scaler:
+                    scaler.unscale_(tool)
+                    nn.utils.clip_grad_norm_(models[i].parameters(), 1.0)
+                    scaler.step(tool)
+                else:
+                    tool.step()
+                if i == len(tools) // 2:
+                    die(args, run, "optimizer")
+                tool.zero_grad()
             if scaler:
-                scaler.unscale_(optimizer)
-                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                scaler.step(optimizer)
                 scaler.update()
-            else:
-                optimizer.step()
             scheduler.step()
-            optimizer.zero_grad()
             die(args, run, "update")
     # Without a reduction at the end of an epoch the ranks have different running statistics.
-    state = list(net.parameters() if args.accumulate > 1 else net.state_dict().values())
-    state += [v for s in optimizer.state_dict()["state"].values() for v in s.values()]
+    state = list(nets.parameters() if args.accumulate > 1 else nets.state_dict().values())
+    states = [s for tool in tools for s in tool.state_dict()["state"].values()]
+    state += [torch.as_tensor(v) for s in states for v in s.values() if v is not None]
     digest = hashlib.sha256()
     for tensor in state:
         digest.update(tensor.detach().contiguous().numpy().tobytes())
-    digest.update(json.dumps([optimizer.param_groups[0]["lr"]]).encode())
+    digest.update(json.dumps([tools[0].param_groups[0]["lr"]]).encode())
     if scaler:
         digest.update(json.dumps(scaler.state_dict(), sort_keys=True).encode())
     print(f"end {digest.hexdigest()} rank {dist.get_rank()} of {dist.get_world_size()} "

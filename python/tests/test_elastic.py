@@ -3,6 +3,7 @@
 LS_TEST_SEED: of the random kills; LS_TEST_FULL: more of them."""
 import contextlib
 import glob
+import importlib.util
 import json
 import os
 import random
@@ -18,6 +19,7 @@ import unittest
 import ranks
 import torch
 import torch.distributed as dist
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 import lockstep.torch.elastic as elastic
 from lockstep.torch import _elastic_data, _elastic_state, _elastic_sum
@@ -27,17 +29,18 @@ SCRIPT = os.path.join(HERE, "elastic_train.py")
 DEADLINE_S = 600  # of a whole training: it starts processes that import torch
 EPOCHS, SAMPLES = 2, 203
 HAS_SCALER = hasattr(torch.amp, "GradScaler")  # for CPU
+HAS_PLANES = hasattr(dist, "get_backend_config")
 HAS_FSDP2 = hasattr(dist, "device_mesh")
 
 
 class Training:
     """A job of elastic_train.py in a folder of its own."""
 
-    def __init__(self, n, *arguments, flags=()):
+    def __init__(self, n, *arguments, flags=(), script=SCRIPT):
         self.folder = tempfile.mkdtemp(prefix="lockstep-test-")
         self.lost = set()  # members that the test has killed
         self.allow(0)
-        command = [os.environ["LS_TEST_TOOL"], "run", "-n", str(n), *flags, SCRIPT, self.folder]
+        command = [os.environ["LS_TEST_TOOL"], "run", "-n", str(n), *flags, script, self.folder]
         self.log = open(os.path.join(self.folder, "log"), "w+")
         self.process = subprocess.Popen(
             [*command, *map(str, arguments)],
@@ -141,8 +144,8 @@ class Training:
         shutil.rmtree(self.folder)
 
 
-def trained(n, *arguments, flags=(), lost=None, **samples):
-    training = Training(n, *arguments, flags=flags)
+def trained(n, *arguments, flags=(), lost=None, script=SCRIPT, **samples):
+    training = Training(n, *arguments, flags=flags, script=script)
     digest = training.end()
     if lost is not None:
         training.check_samples(lost, **samples)
@@ -184,6 +187,21 @@ class Parts(unittest.TestCase):
                         is_alone = n % (n_units * batch) == 1
                         self.assertEqual([len(r) for r in rows].count(1), int(is_alone))
 
+    def test_batch_samplers(self):
+        data = TensorDataset(torch.arange(7))
+        inner = BatchSampler(RandomSampler(data), 2, drop_last=True)
+
+        class Part(list):
+            batch_sampler = inner
+
+        feed = _elastic_data.Feed(DataLoader(data, batch_sampler=Part()), False)
+        self.assertEqual((feed.batch, feed.drop_last), (2, True))
+        self.assertNotEqual(feed.order(1, 0).tolist(), list(range(7)))
+        for sampler in ([[0, 3], [1, 2]], None):
+            loader = DataLoader(data, batch_sampler=sampler) if sampler else DataLoader(data, None)
+            with self.assertRaisesRegex(TypeError, "cannot use the batch sampler"):
+                _elastic_data.Feed(loader, False)
+
     def test_tree_has_one_root_in_any_order(self):
         for n_units in range(1, 18):
             order = list(range(n_units))
@@ -194,7 +212,10 @@ class Parts(unittest.TestCase):
     def test_fully_sharded_models_are_refused(self):
         if not HAS_FSDP2:
             self.skipTest("this torch has no fully_shard")
-        from torch.distributed.fsdp import fully_shard
+        try:
+            from torch.distributed.fsdp import fully_shard
+        except ImportError:  # before torch 2.6
+            from torch.distributed._composable.fsdp import fully_shard
 
         folder = tempfile.mkdtemp(prefix="lockstep-test-")
         ranks.join(os.path.join(folder, "store"), 0, 1)
@@ -206,12 +227,120 @@ class Parts(unittest.TestCase):
         shutil.rmtree(folder)
 
 
+    def test_complex_models_are_refused(self):
+        model = torch.nn.Linear(2, 2, dtype=torch.complex64)
+        with self.assertRaisesRegex(TypeError, "complex"):
+            elastic.Run(model, torch.optim.SGD(model.parameters(), 0.1))
+
+
+def on_ranks(n, train):
+    """What train() returns on each rank of a job that is not elastic. Autograd runs in these
+    processes only: those that are forked after it cannot use it."""
+
+    def body(rank, n, store):
+        ranks.join(store, rank, n)
+        return train()
+
+    return ranks.run(n, body)
+
+
+def samples(n):
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(n, 3, generator=generator), torch.randn(n, 1, generator=generator)
+
+
+def linear():
+    torch.manual_seed(2)
+    return torch.nn.Linear(3, 1)
+
+
+class Steps(unittest.TestCase):
+    def test_accumulation_keeps_samples_of_ranks_without_a_last_batch(self):
+        x, y = samples(9)
+
+        def train():
+            model = linear()
+            run = elastic.Run(model, torch.optim.SGD(model.parameters(), 0.1))
+            loader = DataLoader(TensorDataset(x, y), 2)
+            for i, (source, target) in enumerate(run.steps(loader)):
+                with contextlib.nullcontext() if i == 2 else run.no_sync():
+                    (model(source) - target).square().mean().backward()
+            found = [p.grad for p in model.parameters()]
+            expected = [torch.zeros_like(gradient) for gradient in found]
+            # Rank 0 has the samples 0 2, 4 6 and 8, rank 1 has 1 3 and 5 7.
+            for batches in [[0, 2], [4, 6], [8]], [[1, 3], [5, 7]]:
+                model = linear()
+                for batch in batches:
+                    (model(x[batch]) - y[batch]).square().mean().backward()
+                for total, p in zip(expected, model.parameters()):
+                    total += p.grad * sum(map(len, batches)) / 9
+            torch.testing.assert_close(found, expected)
+
+        on_ranks(2, train)
+
+    def test_epochs_begin_where_a_checkpoint_ends(self):
+        model = linear()
+        run = elastic.Run(model, torch.optim.SGD(model.parameters(), 0.1))
+        self.assertEqual(list(run.epochs(5, 3)), [3, 4])
+
+    def test_lbfgs_makes_the_steps_of_one_process(self):
+        x, y = samples(8)
+
+        def train():
+            model = linear()
+            optimizer = torch.optim.LBFGS(model.parameters(), line_search_fn="strong_wolfe")
+            run = elastic.Run(model, optimizer)
+            for source, target in run.steps(DataLoader(TensorDataset(x, y), 8 // run._job.size)):
+
+                def closure():
+                    optimizer.zero_grad()
+                    loss = (model(source) - target).square().mean()
+                    loss.backward()
+                    return loss
+
+                optimizer.step(closure)
+            return [p.detach() for p in model.parameters()]
+
+        (expected,) = on_ranks(1, train)
+        for found in on_ranks(2, train):
+            torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+    def test_second_call_of_a_closure_is_refused_with_shards(self):
+        def train():
+            model = linear()
+            optimizer = torch.optim.LBFGS(model.parameters())
+            run = elastic.Run(model, optimizer, shards=1)
+            for source, target in run.steps(DataLoader(TensorDataset(*samples(2)), 2)):
+
+                def closure():
+                    loss = (model(source) - target).square().mean()
+                    loss.backward()
+                    return loss
+
+                with self.assertRaisesRegex(RuntimeError, "closure once"):
+                    optimizer.step(closure)
+
+        on_ranks(1, train)
+
+    def test_gradients_that_are_not_added_are_not_reduced(self):
+        def train():
+            model = linear()
+            run = elastic.Run(model, torch.optim.SGD(model.parameters(), 0.1), shards=1)
+            for source, _ in run.steps(DataLoader(TensorDataset(*samples(2)), 2)):
+                loss = model(source).square().mean()
+                slopes = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+                (loss + sum(slope.square().sum() for slope in slopes)).backward()
+            self.assertEqual(run.step, 1)
+
+        on_ranks(1, train)
+
+
 class Losses(unittest.TestCase):
     def test_bits_with_shards_are_those_of_an_undisturbed_training(self):
         """Each of the first ranks is lost and replaced, rank 0 too."""
-        arguments = ["--shards", 4, *(["--scaler"] if HAS_SCALER else [])]
+        arguments = ["--shards", 4, "--optimizers", *(["--scaler"] if HAS_SCALER else [])]
         expected, _ = trained(2, *arguments, lost=())
-        ends = ["1@5:forward", "2@10:raise-backward", "0@15:update"]
+        ends = ["1@5:optimizer", "2@10:raise-backward", "0@15:update"]
         ends = [word for end in ends for word in ("--die", end)]
         holds = [word for step in (7, 12, 17) for word in ("--hold", step)]
         found, text = trained(
@@ -239,6 +368,26 @@ class Losses(unittest.TestCase):
     def test_spawned_workers_read_on(self):
         arguments = ["--workers", 1, "--start", "spawn", "--die", "1@4:forward"]
         trained(2, *arguments, flags=ELASTIC, lost=(1,))
+
+    @unittest.skipUnless(HAS_PLANES, "this torch has no groups of several backends")
+    def test_gradients_move_by_another_backend(self):
+        arguments = ["--data-plane", "gloo", "--hold", 8, "--die", "0@5:forward", "--log-loss"]
+        trained(3, *arguments, "--die", "2@11:backward", flags=REPLACED, lost=(0, 2))
+        arguments = ["--shards", 4]
+        expected, _ = trained(1, *arguments)
+        ends = ["--die", "1@5:begin", "--hold", 7, "--die", "0@12:begin"]
+        found, _ = trained(
+            3, *arguments, "--data-plane", "gloo", *ends, flags=REPLACED, lost=(0, 1)
+        )
+        self.assertEqual(found, expected)
+
+    @unittest.skipUnless(importlib.util.find_spec("lightning"), "Lightning is not installed")
+    def test_lightning_goes_on(self):
+        """Rank 0 is lost in the last step of an epoch, and rank 1 replaced in the next."""
+        script = os.path.join(HERE, "elastic_lightning.py")
+        ends = ["--die", "0@16:forward", "--die", "1@20:backward", "--hold", 24]
+        for more in ([], ["--accumulate", 2, "--workers", 1]):
+            trained(3, *ends, *more, flags=REPLACED, lost=(0, 1), script=script)
 
     def test_random_kills(self):
         seed = int(os.environ.get("LS_TEST_SEED") or random.randrange(1 << 30))

@@ -13,7 +13,7 @@ from typing import Any, Deque, Iterable, Iterator, List, Optional, Tuple
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torch.utils.data.distributed import DistributedSampler
-from torch.utils.data.sampler import RandomSampler, SequentialSampler
+from torch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 
 from . import _elastic_state
 
@@ -73,12 +73,15 @@ class Feed:
             )
         self.program_loader = loader
         sampler = loader.batch_sampler
-        batch = loader.batch_size or getattr(sampler, "batch_size", None)
-        if not batch:
-            raise TypeError("lockstep.torch.elastic: the DataLoader has no batch_size")
-        self.batch = int(batch)
-        self.drop_last = bool(loader.drop_last or getattr(sampler, "drop_last", False))
-        self._sampler = getattr(sampler, "sampler", loader.sampler)
+        while hasattr(sampler, "batch_sampler"):  # a part of it, as accelerate's prepare() makes
+            sampler = sampler.batch_sampler
+        if getattr(type(sampler), "__iter__", None) is not BatchSampler.__iter__:
+            raise TypeError(
+                "lockstep.torch.elastic: steps() makes the batches from sampler and batch_size, "
+                f"and cannot use the batch sampler {type(sampler).__name__}"
+            )
+        self.batch, self.drop_last = int(sampler.batch_size), bool(sampler.drop_last)
+        self._sampler = sampler.sampler
         self._is_seeded = is_seeded
         self._number = 0  # of the epoch, for random numbers
         self._sequence: Iterator[Tuple[Token, List[int]]] = iter(())

@@ -11,19 +11,18 @@ others work in a sub-group.
 """
 from __future__ import annotations
 
-import ctypes
 import os
 from datetime import timedelta
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 import torch
 import torch.distributed as dist
 
 from . import _elastic_state, _join, _lib, _site
+from ._elastic_plane import LockstepPlane, TorchPlane, open_plane, wait
 from ._lib import lib
 from ._pg import LockstepGroup
-from ._types import reduction
-from ._work import LockstepWork, keep_until_waited, wait_at_once
+from ._work import LockstepWork, keep_until_waited
 
 Tensors = Sequence[torch.Tensor]
 _RECOVERABLE = (_lib.EPEER, _lib.ETIMEOUT, _lib.EDEADLINE, _lib.ECANCELED)
@@ -34,49 +33,30 @@ def is_elastic() -> bool:
     return "LOCKSTEP_ELASTIC" in os.environ
 
 
-# --- blocking operations ---
-
-
-def _wait(comm: _join.Comm, start: Callable[[Any], int], buffers: Any) -> None:
-    out = ctypes.c_void_p()
-    _site.mark(None)
-    _lib.check(start(lib.ls_work_waited(ctypes.byref(out))))
-    wait_at_once(comm, out.value, buffers, None, None)
-
-
-def _broadcast(comm: _join.Comm, tensor: torch.Tensor, root: int) -> None:
-    address, size = tensor.data_ptr(), tensor.numel() * tensor.element_size()
-    _wait(
-        comm,
-        lambda out: lib.ls_broadcast(comm.handle, address, address, size, _lib.U8, root, out),
-        tensor,
-    )
-
-
 def _gather_numbers(comm: _join.Comm, numbers: Sequence[int]) -> List[List[int]]:
     """The numbers of each rank."""
     own = torch.tensor(numbers, dtype=torch.int64)
     every = torch.empty((comm.size, len(numbers)), dtype=torch.int64)
     addresses = own.data_ptr(), every.data_ptr(), len(numbers), _lib.I64
-    _wait(comm, lambda out: lib.ls_all_gather(comm.handle, *addresses, out), (own, every))
+    wait(comm, lambda out: lib.ls_all_gather(comm.handle, *addresses, out), (own, every))
     rows: List[List[int]] = every.tolist()
     return rows
 
 
 def _broadcast_tree(comm: _join.Comm, tree: Any, root: int) -> Any:
     """The root's tree on all ranks (_elastic_state)."""
-    is_root = comm.rank == root
+    plane, is_root = LockstepPlane(comm), comm.rank == root
     text, tensors = _elastic_state.pack(tree) if is_root else (b"", [])
     size = torch.tensor([len(text)])
-    _broadcast(comm, size, root)
+    plane.broadcast(size, root)
     data = torch.tensor(list(text), dtype=torch.uint8) if is_root else None
     if data is None:
         data = torch.empty(int(size), dtype=torch.uint8)
-    _broadcast(comm, data, root)
+    plane.broadcast(data, root)
     arrival = None if is_root else _elastic_state.Arrival(bytes(data.tolist()))
     for tensor in tensors if arrival is None else arrival.tensors:
         if tensor.numel() > 0:
-            _broadcast(comm, tensor, root)
+            plane.broadcast(tensor, root)
     return tree if arrival is None else arrival.tree()
 
 
@@ -86,7 +66,6 @@ class OtherJob:
     is_new, has_state = False, True
     joining: Sequence[int] = ()
     n_regroups = n_boundaries = 0
-    has_tree = False
 
     def __init__(self) -> None:
         self.rank = dist.get_rank() if dist.is_initialized() else 0
@@ -95,6 +74,7 @@ class OtherJob:
         self.members = list(range(self.size))
         self.requests: List[int] = []
         self.on_regroup: List[Callable[[], None]] = []
+        self.backends: Dict[str, str] = {}
 
     def begin(self) -> None:
         pass
@@ -112,34 +92,8 @@ class OtherJob:
     def admit(self, _state: Callable[[], Any]) -> None:
         pass
 
-    def sum_into(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        target.copy_(source)
-        if self.size > 1:
-            dist.all_reduce(target)
-
-    def broadcast(self, tensor: torch.Tensor, root: int) -> None:
-        if self.size > 1:
-            dist.broadcast(tensor, root)
-
-    def exchange_parts(
-        self,
-        source: torch.Tensor,
-        source_counts: Sequence[int],
-        target: torch.Tensor,
-        target_counts: Sequence[int],
-    ) -> None:
-        """Part r of the source goes to rank r; the target gets a part of each rank."""
-        if self.size > 1:
-            dist.all_to_all_single(target, source, list(target_counts), list(source_counts))
-        else:
-            target.copy_(source)
-
-    def gather_parts(self, target: torch.Tensor, counts: Sequence[int]) -> None:
-        """Each rank has its part of the target, and gets the others."""
-        parts = list(target.split(list(counts)))
-        for rank, part in enumerate(parts):
-            if len(part) > 0:
-                self.broadcast(part, rank)
+    def plane(self, _device: torch.device) -> TorchPlane:
+        return TorchPlane()
 
     def members_into(self, target: torch.Tensor) -> None:
         target[: self.size + 1] = torch.tensor([self.size, *self.members])
@@ -156,8 +110,6 @@ class Job:
     """The ranks of an elastic job. `active` is the group of those that have the state, `world` that
     of all; they are the same unless processes have just come."""
 
-    has_tree = True  # the sum over ranks is that of the tree of _elastic_sum
-
     def __init__(self, timeout_ms: int) -> None:
         self.world = _join.join_launched(timeout_ms)
         self.active = self.world
@@ -173,6 +125,8 @@ class Job:
         self.requests: List[int] = []
         self.n_regroups = 0  # how often the group has been formed again
         self.on_regroup: List[Callable[[], None]] = []
+        self.backends: Dict[str, str] = {}  # by type of device: that move data in place of Lockstep
+        self._planes: Dict[str, TorchPlane] = {}  # of `active`
         self._results: Dict[int, List[torch.Tensor]] = {}  # of operations that others may lack
         self._given: Dict[int, List[torch.Tensor]] = {}  # by ranks that were ahead
 
@@ -238,35 +192,14 @@ class Job:
 
     # --- what start() of perform() may call ---
 
-    def sum_into(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        comm, plan = self.active, reduction(source.dtype, dist.ReduceOp.SUM)
-        addresses = source.data_ptr(), target.data_ptr(), source.numel(), plan.dtype, plan.op
-        _wait(comm, lambda out: lib.ls_all_reduce(comm.handle, *addresses, out), (source, target))
-
-    def broadcast(self, tensor: torch.Tensor, root: int) -> None:
-        _broadcast(self.active, tensor, root)
-
-    def exchange_parts(
-        self,
-        source: torch.Tensor,
-        source_counts: Sequence[int],
-        target: torch.Tensor,
-        target_counts: Sequence[int],
-    ) -> None:
-        comm, width = self.active, source.element_size()
-        sent, received = (
-            (ctypes.c_size_t * comm.size)(*[n * width for n in counts])
-            for counts in (source_counts, target_counts)
-        )
-        addresses = source.data_ptr(), sent, target.data_ptr(), received, _lib.U8
-        _wait(comm, lambda out: lib.ls_all_to_all_v(comm.handle, *addresses, out), (source, target))
-
-    def gather_parts(self, target: torch.Tensor, counts: Sequence[int]) -> None:
-        comm, width = self.active, target.element_size()
-        own = target[sum(counts[: comm.rank]) :]
-        sizes = (ctypes.c_size_t * comm.size)(*[n * width for n in counts])
-        addresses = own.data_ptr(), target.data_ptr(), sizes, _lib.U8
-        _wait(comm, lambda out: lib.ls_all_gather_v(comm.handle, *addresses, out), target)
+    def plane(self, device: torch.device) -> Union[LockstepPlane, TorchPlane]:
+        """What moves the data of tensors of this device."""
+        backend = self.backends.get(device.type) or _backend_of(device.type)
+        if backend is None:
+            return LockstepPlane(self.active)
+        if device.type not in self._planes:
+            self._planes[device.type] = open_plane(backend, self.active, self.world, device)
+        return self._planes[device.type]
 
     def members_into(self, target: torch.Tensor) -> None:
         """How many ranks there are, and the number of each."""
@@ -275,7 +208,7 @@ class Job:
 
     def barrier(self) -> None:
         comm = self.active
-        _wait(comm, lambda out: lib.ls_barrier(comm.handle, out), None)
+        wait(comm, lambda out: lib.ls_barrier(comm.handle, out), None)
 
     # --- the group ---
 
@@ -298,6 +231,8 @@ class Job:
             notify()
 
     def _leave_active(self) -> None:
+        while self._planes:
+            self._planes.popitem()[1].close()
         if self.active is not self.world:
             self.active.close()
             self.active = self.world
@@ -379,6 +314,14 @@ class Job:
         self.begin()
 
 
+def _backend_of(device_type: str) -> Optional[str]:
+    """That of the default group, which may be "cpu:lockstep,cuda:nccl", for other devices."""
+    if device_type == "cpu":
+        return None
+    parts = [part.split(":") for part in str(dist.get_backend_config()).split(",")]
+    return {part[0]: part[-1] for part in parts}.get(device_type)
+
+
 class ElasticGroup(LockstepGroup):
     """The default group of an elastic job. all_reduce, broadcast, all_gather and barrier are
     repeated after a loss; other collectives fail, as without recovery. Each call blocks."""
@@ -405,6 +348,16 @@ class ElasticGroup(LockstepGroup):
             return None
         work.wait()  # no handle is left when the group is formed again
         return keep_until_waited(work)
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """The collective for the tensors that end the arguments."""
+        tensor = arguments[-2][0]
+        plane = self.job.plane(tensor.device)
+        if plane.group is None:
+            return getattr(LockstepGroup, name)(self, *arguments)
+        work = getattr(plane.group, name)(*arguments)
+        plane.wait(work)
+        return work
 
     def _repeated(
         self, call: Callable[[], Any], targets: Tensors, *, is_read: bool, ends_together: bool
@@ -433,9 +386,12 @@ class ElasticGroup(LockstepGroup):
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         targets = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        call = super().allreduce
+        opts = opts or dist.AllreduceOptions()
         return self._repeated(
-            lambda: call(tensors, opts), targets, is_read=True, ends_together=True
+            lambda: self._call("allreduce", targets, opts),
+            targets,
+            is_read=True,
+            ends_together=True,
         )
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
@@ -444,24 +400,27 @@ class ElasticGroup(LockstepGroup):
 
     def broadcast(self, tensors: Any, opts: Any) -> Any:
         targets = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        call = super().broadcast
         return self._repeated(
-            lambda: call(tensors, opts), targets, is_read=False, ends_together=False
+            lambda: self._call("broadcast", targets, opts),
+            targets,
+            is_read=False,
+            ends_together=False,
         )
 
     def _gather_into(self, parts: Tensors, source: torch.Tensor, opts: Any) -> Any:
         """Of a list for another number of ranks, which the program has noted, part i is that of
         rank i modulo the present number."""
         if len(parts) == self.size():
-            return super().allgather([list(parts)], [source], opts)
+            return self._call("allgather", [list(parts)], [source], opts)
         found = [torch.empty_like(source) for _ in range(self.size())]
-        work = super().allgather([found], [source], opts)
+        work = self._call("allgather", [found], [source], opts)
         for i, part in enumerate(parts):
             part.copy_(found[i % len(found)])
         return work
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         source = inputs if isinstance(inputs, torch.Tensor) else inputs[0]
+        opts = opts or dist.AllgatherOptions()
         return self._repeated(
             lambda: self._gather_into(outputs[0], source, opts),
             outputs[0],
@@ -472,6 +431,7 @@ class ElasticGroup(LockstepGroup):
     def all_gather_single(self, output: torch.Tensor, source: Any, opts: Any = None) -> Any:
         flat = source.reshape(-1)
         parts = list(output.view(-1).split(max(1, flat.numel())))
+        opts = dist.AllgatherOptions()
         return self._repeated(
             lambda: self._gather_into(parts, flat, opts),
             [output],

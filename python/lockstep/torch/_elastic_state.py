@@ -82,8 +82,10 @@ class Arrival:
 
 
 def random_state() -> Dict[str, Any]:
-    """The generators of torch (CPU), Python and, if it is imported, NumPy."""
+    """The generators of torch (CPU, the present GPU), Python and, if it is imported, NumPy."""
     state = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    if torch.cuda.is_initialized():
+        state["cuda"] = torch.cuda.get_rng_state()
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         state["numpy"] = numpy.random.get_state()
@@ -93,6 +95,8 @@ def random_state() -> Dict[str, Any]:
 def set_random_state(state: Dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     random.setstate(state["python"])
+    if "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"])
     if "numpy" in state:
         import numpy
 
@@ -115,6 +119,8 @@ def seed_all(number: int) -> None:
     """Seeds the generators of random_state()."""
     torch.default_generator.manual_seed(number)
     random.seed(number)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed(number)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(number & 0xFFFFFFFF)

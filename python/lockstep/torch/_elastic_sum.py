@@ -61,9 +61,10 @@ def sum_tree(
 ) -> None:
     """target = the root of the tree, of which this rank has `nodes`, and rank r of_ranks[r]. The
     nodes stay as they are."""
-    if job.has_tree and _is_tree_of_ranks(of_ranks):
+    plane = job.plane(target.device)
+    if plane.has_tree and _is_tree_of_ranks(of_ranks):
         (own,) = nodes.values()
-        job.sum_into(target, own)
+        plane.sum_into(target, own)
         return
     begin, counts = 0, []
     for rank in range(job.size):
@@ -78,7 +79,7 @@ def sum_tree(
         senders = [rank for rank, of_rank in enumerate(of_ranks) if turn < len(of_rank)]
         is_sender = job.rank in senders
         received = target.new_empty((len(senders), own_range))
-        job.exchange_parts(
+        plane.exchange_parts(
             nodes[of_ranks[job.rank][turn]] if is_sender else empty,
             counts if is_sender else nothing,
             received.view(-1),
@@ -89,7 +90,7 @@ def sum_tree(
     (root,) = found.values()
     first = sum(counts[: job.rank])
     target[first : first + own_range] = root
-    job.gather_parts(target, counts)
+    plane.gather_parts(target, counts)
 
 
 class Gradients:
@@ -99,12 +100,14 @@ class Gradients:
         self._parameters = parameters
         is_double = any(p.dtype == torch.float64 for p in parameters)
         self.dtype = torch.float64 if is_double else torch.float32
+        self.device = parameters[0].device if parameters else torch.device("cpu")
         self._sizes = [p.numel() for p in parameters]
         self._units = sum(self._sizes) + len(parameters)  # where the marks of units begin
         self.n_units = n_units
 
     def vector(self) -> torch.Tensor:
-        return torch.zeros(self._units + self.n_units + 2, dtype=self.dtype)
+        n = self._units + self.n_units + 2
+        return torch.zeros(n, dtype=self.dtype, device=self.device)
 
     def _views(self, vector: torch.Tensor) -> List[torch.Tensor]:
         parts = vector[: sum(self._sizes)].split(self._sizes)
@@ -122,7 +125,7 @@ class Gradients:
                 view.zero_()
             elif p.grad.layout != torch.strided:
                 raise TypeError("lockstep.torch.elastic: sparse gradients cannot be reduced")
-            elif p.grad.dtype == vector.dtype:
+            elif p.grad.dtype == vector.dtype and p.device == self.device:
                 torch.mul(p.grad, rows, out=view)
             else:
                 view.copy_(p.grad).mul_(rows)
@@ -142,7 +145,7 @@ class Gradients:
                 continue
             if p.grad is None:
                 p.grad = torch.empty_like(p)
-            if p.grad.dtype == total.dtype:
+            if p.grad.dtype == total.dtype and p.device == self.device:
                 torch.div(view, rows, out=p.grad)
             else:
                 p.grad.copy_(view / rows)

@@ -39,7 +39,7 @@ Calls of torch.distributed in the program: all_reduce, broadcast, all_gather and
           default group are repeated after a loss like the gradients, and block. Others fail.
           Sub-groups do not survive.
 Refused   fully_shard (FSDP2) and FullyShardedDataParallel: each rank has a part of the state that
-          no other rank has. Hooks of DistributedDataParallel.
+          no other rank has. Hooks of DistributedDataParallel. Complex parameters.
 """
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ import contextlib
 import functools
 import os
 import sys
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Union
 
 import torch
 import torch.distributed as dist
@@ -60,6 +60,11 @@ __all__ = ["Run"]
 
 _NAME = "lockstep.torch.elastic"
 _GATED = ("step", "update", "update_parameters")  # schedulers, GradScaler, AveragedModel
+
+
+def is_new() -> bool:
+    """Whether this process waits for the state of the others."""
+    return bool(_job().is_new)
 
 
 def _job() -> Any:
@@ -76,6 +81,8 @@ def _check_model(module: torch.nn.Module) -> None:
                 f"{_NAME}: FullyShardedDataParallel: a lost rank takes its part of the state along"
             )
     for name, p in module.named_parameters():
+        if p.is_complex():
+            raise TypeError(f"{_NAME}: parameter {name} is complex: gradients are reduced as real")
         if type(p.data).__name__ == "DTensor":
             raise TypeError(
                 f"{_NAME}: parameter {name} is a DTensor (fully_shard, tensor parallel): a lost "
@@ -90,6 +97,8 @@ def _note_size(job: Any) -> None:
         noted = getattr(getattr(module, kind, None), "_shared_state", None)
         if noted:
             noted.update(num_processes=job.size, process_index=job.rank)
+            if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE"):
+                noted.update(local_process_index=job.rank)  # that prints
 
 
 class Run:
@@ -98,7 +107,8 @@ class Run:
     model: one, or several in a list. optimizer: likewise. others: what else has state_dict() and
     load_state_dict(), such as schedulers and a GradScaler. state: a dict of the program, whose
     content a new process gets. seed: of the order of samples where the sampler has none, and of
-    `shards`.
+    `shards`. data_plane: the backend of torch that moves gradients and buffers in place of Lockstep
+    in an elastic job; for "cpu:lockstep,cuda:nccl" that of the parameters' device.
     """
 
     def __init__(
@@ -109,6 +119,7 @@ class Run:
         shards: Optional[int] = None,
         seed: int = 0,
         state: Optional[Dict[str, Any]] = None,
+        data_plane: Optional[str] = None,
     ) -> None:
         if shards is not None and shards < 1:
             raise ValueError(f"{_NAME}: shards={shards}")
@@ -140,11 +151,14 @@ class Run:
         # The step.
         self._unit = -1
         self._rows = 0
+        self._open_rows = 0  # samples in bodies since the last reduction
         self._is_in_body = self._is_reduced = self._has_stepped = self._is_called = False
         self._is_synced = True
         self._touched: Set[int] = set()
         self._is_queued = False
         self._open_gradients(shards or self._job.size)
+        if data_plane is not None:
+            self._job.backends[self._gradients.device.type] = data_plane
         self._job.on_regroup.append(self._on_regroup)
         if not self._job.is_new:
             self._share_model()
@@ -168,8 +182,11 @@ class Run:
         self._parameters = [p for _, p in named if p.requires_grad]
         self._buffers = [b for m in self._modules for b in m.buffers()]
         self._synced_buffers = self._buffers if broadcasts else []
+        self._accumulators = []  # of the parameters' gradients; autograd does not keep them
         for index, p in enumerate(self._parameters):
-            p.register_hook(functools.partial(self._on_gradient, index))
+            p.register_hook(self._counted)
+            self._accumulators.append(p.expand_as(p).grad_fn.next_functions[0][0])
+            self._accumulators[-1].register_hook(functools.partial(self._on_gradient, index))
 
     def _take_over(self, ddp: Any) -> None:
         """Its forward calls the module, so that its own reduction never begins."""
@@ -189,7 +206,7 @@ class Run:
         """Rank 0's values count, as in DistributedDataParallel."""
         for tensor in [*self._all, *self._buffers]:
             dense = tensor.detach().contiguous()
-            self._job.broadcast(dense, 0)
+            self._job.plane(dense.device).broadcast(dense, 0)
             if dense.data_ptr() != tensor.data_ptr():
                 tensor.copy_(dense)
 
@@ -212,17 +229,36 @@ class Run:
         def step(*arguments: Any, **named: Any) -> Any:
             closure = named.pop("closure", arguments[0] if arguments else None)
             if self.shards is not None and closure is not None:
-                loss = closure()
+                losses = [closure()]
                 if not self._is_reduced:
-                    return loss
-                closure = lambda: loss  # noqa: E731
+                    return losses[0]
+                closure = functools.partial(self._only, losses)
             elif self.shards is not None and not self._is_reduced:
                 return None
+            elif isinstance(optimizer, torch.optim.LBFGS):
+                closure = functools.partial(self._mean_of, closure)
             result = inner(closure) if closure is not None else inner(**named)
             self._has_stepped = True
             return result
 
         optimizer.step = step
+
+    def _only(self, losses: List[Any]) -> Any:
+        if not losses:
+            raise RuntimeError(f"{_NAME}: with shards an optimizer calls its closure once")
+        return losses.pop()
+
+    def _mean_of(self, closure: Callable[[], Any]) -> torch.Tensor:
+        """The loss of all ranks, from which LBFGS decides how often it calls the closure."""
+        loss = float(torch.as_tensor(closure()).detach())
+        own = torch.tensor([loss * self._rows, self._rows], dtype=torch.float64)
+        total = torch.empty_like(own)
+        self._job.perform(
+            lambda: self._job.plane(own.device).sum_into(total, own),
+            lambda: [total],
+            ends_together=True,
+        )
+        return total[0] / total[1]
 
     def _gate(self, tool: Any) -> None:
         """With shards: its methods that end a step do nothing in all bodies but the last. A class,
@@ -245,14 +281,39 @@ class Run:
 
     # --- epochs ---
 
-    def epochs(self, n: int) -> Iterator[int]:
-        """The epochs from the present one to n - 1. At the end it waits for all ranks."""
+    def epochs(self, n: int, first: int = 0) -> Iterator[int]:
+        """The epochs from the present one to n - 1; from `first` in a program that continues a
+        checkpoint. At the end it waits for all ranks."""
         self._is_in_epochs = True
+        self._epoch = max(self._epoch, first)
         if self._job.is_new:
             self._receive()
         while self._epoch < n:
             yield self._epoch
             self._epoch += 1
+        self.end()
+
+    # For loops of others, in place of epochs():
+
+    def steps_of_epoch(self, epoch: int, loader: Any) -> Iterator[Any]:
+        """The rest of this epoch; of a new process, of that in which the others are."""
+        self._is_in_epochs = True
+        self._epoch = epoch
+        return iter(self.steps(loader))
+
+    def is_at_last_step(self) -> bool:
+        """Whether the epoch has no step after the present one. Behind its backward() that is final:
+        samples of a lost rank make one more."""
+        partition = self._partition
+        assert partition is not None
+        return self._at >= partition.n_steps - 1 and not self._pending and not self._returned
+
+    def on_new_ranks(self, notify: Callable[[], None]) -> None:
+        """Has it called whenever the ranks have been numbered anew."""
+        self._job.on_regroup.append(notify)
+
+    def end(self) -> None:
+        """The end of the last epoch: waits for all ranks."""
         self._is_in_epochs = False
         self._job.perform(self._job.barrier, lambda: (), ends_together=True)
 
@@ -313,7 +374,9 @@ class Run:
             return known
         order = feed.program_order(self._epoch)
         self._job.perform(
-            lambda: self._job.broadcast(order, 0), lambda: [order], ends_together=False
+            lambda: self._job.plane(order.device).broadcast(order, 0),
+            lambda: [order],
+            ends_together=False,
         )
         return order
 
@@ -465,7 +528,11 @@ class Run:
         self._source = self._gradients.vector()
         self._totals = [self._gradients.vector(), self._gradients.vector()]
 
-    def _on_gradient(self, index: int, _gradient: Any) -> None:
+    def _counted(self, gradient: torch.Tensor) -> Optional[torch.Tensor]:
+        """What is added to .grad, which may have the gradients of earlier bodies."""
+        return torch.zeros_like(gradient) if self._is_in_body and self._rows == 0 else None
+
+    def _on_gradient(self, index: int, *_gradients: Any) -> None:
         self._touched.add(index)
         if not self._is_queued:
             self._is_queued = True
@@ -478,9 +545,13 @@ class Run:
         if not self._is_synced:
             if self.shards is not None:
                 raise RuntimeError(f"{_NAME}: no_sync() with shards: use more shards instead")
+            self._open_rows += self._rows
             return
         if self.shards is not None and self._unit in self._computed:
-            raise RuntimeError(f"{_NAME}: with shards the body calls backward() once")
+            raise RuntimeError(
+                f"{_NAME}: with shards the body calls backward() once (and "
+                "torch.utils.checkpoint with use_reentrant=False)"
+            )
         self._add_unit()
         if not self._pending:
             self._reduce()
@@ -489,7 +560,8 @@ class Run:
         is_called = not self._computed and self._job.is_called()
         self._computed.add(self._unit)
         vector = self._source if self.shards is None else self._gradients.vector()
-        self._gradients.pack(vector, self._touched, self._unit, self._rows, is_called)
+        rows = self._open_rows + self._rows
+        self._gradients.pack(vector, self._touched, self._unit, rows, is_called)
         if self.shards is None:
             return
         self._touched.clear()
@@ -510,15 +582,16 @@ class Run:
         """Those that unit 0 has left become the buffers of all ranks; False as perform()."""
         job, own = self._job, self._synced_buffers
         sizes = [b.numel() * b.element_size() for b in own]
-        data = torch.empty(sum(sizes), dtype=torch.uint8)
+        device = self._gradients.device
+        data = torch.empty(sum(sizes), dtype=torch.uint8, device=device)
 
         def start() -> None:
             first = self._owner(0)
             if job.rank == first:
                 left = own if self.shards is None else self._unit_0_buffers
-                parts = [b.contiguous().reshape(-1).view(torch.uint8) for b in left]
+                parts = [b.contiguous().reshape(-1).view(torch.uint8).to(device) for b in left]
                 torch.cat(parts, out=data)
-            job.broadcast(data, first)
+            job.plane(device).broadcast(data, first)
 
         if not job.perform(
             start, lambda: [data], ends_together=False, again=self._takes_lost_units
@@ -538,7 +611,7 @@ class Run:
     def _sum(self, total: torch.Tensor) -> None:
         job = self._job
         if self.shards is None:
-            job.sum_into(total, self._source)
+            job.plane(total.device).sum_into(total, self._source)
             return
         of_ranks = [
             _elastic_sum.pieces(self._units_of(rank), self.shards) for rank in range(job.size)
@@ -568,6 +641,7 @@ class Run:
         self._is_called = n_regroups == job.n_regroups and self._gradients.is_called(total)
         self._note_lost_samples(total)
         self._touched.clear()
+        self._open_rows = 0
         self._is_reduced = True
         self.step += 1
 
