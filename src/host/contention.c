@@ -43,8 +43,7 @@ static void set_level(contention *c, int level, int64_t now_ns)
         c->is_contended = true;
     else if (level == 0)
         c->is_contended = false;
-    c->next_look_ns =
-        now_ns + (level == 0 || level == LEVEL_MAX ? LOOK_STEADY_NS : LOOK_CHANGE_NS);
+    c->next_look_ns = now_ns + (level == 0 || level == LEVEL_MAX ? LOOK_STEADY_NS : LOOK_CHANGE_NS);
 }
 
 bool contention_look(contention *c, int64_t now_ns)
