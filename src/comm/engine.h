@@ -34,6 +34,7 @@
 #include "comm/record/message_counts.h"
 #include "comm/record/recorder.h"
 #include "comm/record/site.h"
+#include "host/contention.h"
 #include "hub/hub.h"
 
 #include <stdatomic.h>
@@ -193,6 +194,7 @@ struct engine {
     int64_t moved_ns; /* when a staged work has last progressed */
     int64_t spin_ns;
     int64_t yield_ns; /* see adapt_yield() */
+    contention contention;
 
     /* watch.c */
     int64_t next_control_ns;

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "host/contention.h"
 #include "host/cores.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -236,6 +237,56 @@ static int cores_now(void)
     return cores_in_cgroup(membership, root);
 }
 
+/* Looks n times, as late as needed for each to read the file. */
+static bool look(contention *c, int64_t *now_ns, int n)
+{
+    bool is_contended = false;
+
+    for (int i = 0; i < n; i++) {
+        *now_ns += INT64_C(1000000000);
+        is_contended = contention_look(c, *now_ns);
+    }
+    return is_contended;
+}
+
+static void contention_is_what_lasts(void **state)
+{
+    char path[128];
+    contention c = {.path = path, .n_processors = 2};
+    int64_t now_ns = 1;
+
+    LS_UNUSED(state);
+    (void)text_format(path, sizeof(path), "%s/loadavg", root);
+    put("loadavg", "9.99 9.99 9.99 2/300 4711\n");
+    assert_false(look(&c, &now_ns, 20));
+    put("loadavg", "0.00 0.00 0.00 3/300 4711\n");
+    assert_false(look(&c, &now_ns, 1));
+    assert_false(contention_look(&c, now_ns)); // too early to read it again
+    assert_true(look(&c, &now_ns, 20));
+    put("loadavg", "0.00 0.00 0.00 1/300 4711\n");
+    assert_true(look(&c, &now_ns, 2));
+    assert_false(look(&c, &now_ns, 20));
+    contention_lost_time(&c, now_ns);
+    assert_true(look(&c, &now_ns, 1));
+    assert_false(look(&c, &now_ns, 20));
+}
+
+static void without_the_number_of_threads_there_is_no_contention(void **state)
+{
+    static const char *const texts[] = {"", "\n", "0.1 0.1", "0.1 0.1 0.1 ", "0.1 0.1 0.1 x/y 1"};
+    char path[128];
+    contention c = {.path = path, .n_processors = 1};
+    int64_t now_ns = 1;
+
+    LS_UNUSED(state);
+    (void)text_format(path, sizeof(path), "%s/none", root);
+    assert_false(look(&c, &now_ns, 20));
+    for (size_t i = 0; i < LS_COUNT_OF(texts); i++) {
+        put("none", texts[i]);
+        assert_false(look(&c, &now_ns, 20));
+    }
+}
+
 static void a_version_2_quota_of_any_ancestor_counts(void **state)
 {
     LS_UNUSED(state);
@@ -309,6 +360,9 @@ int main(void)
         cmocka_unit_test(a_wait_ends_at_its_deadline),
         cmocka_unit_test(trylock_does_not_wait),
         cmocka_unit_test(usable_cores_follow_the_affinity_mask),
+        cmocka_unit_test_setup_teardown(contention_is_what_lasts, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(without_the_number_of_threads_there_is_no_contention,
+                                        make_root, remove_root),
         cmocka_unit_test_setup_teardown(a_version_2_quota_of_any_ancestor_counts, make_root,
                                         remove_root),
         cmocka_unit_test_setup_teardown(a_version_1_quota_counts, make_root, remove_root),

@@ -9,8 +9,11 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/text.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -210,6 +213,23 @@ static int count_sleeps(ls_comm *comm, backend_state *s, int n, int64_t late_ms)
     return atomic_load(&s->n_wait) - before;
 }
 
+/* The machine as the engine sees it: a file in the form of /proc/loadavg. */
+static void set_runnable(ls_comm *comm, long n)
+{
+    static char path[64];
+    static int fd = -1;
+    char text[64];
+
+    if (fd < 0)
+        fd = memfd_create("loadavg", MFD_CLOEXEC);
+    assert_true(fd >= 0);
+    (void)text_format(path, sizeof(path), "/proc/self/fd/%d", fd);
+    (void)text_format(text, sizeof(text), "0.50 0.40 0.30 %ld/1000 4711\n", n);
+    assert_int_equal(ftruncate(fd, 0), 0);
+    assert_int_equal(pwrite(fd, text, strlen(text), 0), strlen(text));
+    comm->engine->contention.path = path;
+}
+
 /* Otherwise two ranks that come back late could wake each other in every operation. */
 static void rank_that_slept_for_little_stays_awake_next_time(void **state)
 {
@@ -219,6 +239,7 @@ static void rank_that_slept_for_little_stays_awake_next_time(void **state)
     LS_UNUSED(state);
     clock_ns = ls_now_ns();
     assert_ok(fake_world(2, -1, &s, &comm));
+    set_runnable(comm, 1);
     s.sleep_ms = 1;
     s.clock_ns = &clock_ns;
     for (int i = 0; i < 3; i++) {
@@ -226,6 +247,29 @@ static void rank_that_slept_for_little_stays_awake_next_time(void **state)
         assert_int_equal(count_sleeps(comm, &s, 3, 8), 0);
         assert_in_range(count_sleeps(comm, &s, 1, 60), 1, 60); // too long to stay awake for
     }
+    clock_ns = 0;
+    ls_comm_destroy(comm);
+}
+
+/* A waiting rank leaves its core to other threads that want it. */
+static void ranks_sleep_while_threads_compete_for_cores(void **state)
+{
+    const long n_cores = sysconf(_SC_NPROCESSORS_ONLN);
+    backend_state s;
+    ls_comm *comm;
+
+    LS_UNUSED(state);
+    clock_ns = ls_now_ns();
+    assert_ok(fake_world(2, -1, &s, &comm));
+    s.sleep_ms = 1;
+    s.clock_ns = &clock_ns;
+    set_runnable(comm, n_cores + 1);
+    (void)count_sleeps(comm, &s, 20, 8);
+    for (int i = 0; i < 5; i++)
+        assert_in_range(count_sleeps(comm, &s, 1, 8), 3, 8);
+    set_runnable(comm, n_cores);
+    (void)count_sleeps(comm, &s, 40, 8);
+    assert_int_equal(count_sleeps(comm, &s, 5, 8), 0);
     clock_ns = 0;
     ls_comm_destroy(comm);
 }
@@ -537,6 +581,7 @@ int main(void)
         cmocka_unit_test(waiting_for_a_while_leaves_the_work_pending),
         cmocka_unit_test(the_progress_thread_carries_on_and_sleeps),
         cmocka_unit_test(rank_that_slept_for_little_stays_awake_next_time),
+        cmocka_unit_test(ranks_sleep_while_threads_compete_for_cores),
         cmocka_unit_test(a_failed_work_breaks_its_group_for_ever),
         cmocka_unit_test(handles_outlive_their_group),
         cmocka_unit_test(operations_end_at_their_timeout),

@@ -14,6 +14,8 @@
 #define SPIN_NS      (20 * INT64_C(1000))
 #define YIELD_NS     (2 * MS_NS)  /* waking a sleeping core takes long: see bench/ddp_cost */
 #define YIELD_MAX_NS (20 * MS_NS) /* of adapt_yield() */
+#define LOOK_NS      (50 * INT64_C(1000)) /* longer waits look for contention */
+#define LOST_NS      (1 * MS_NS) /* a spinning or yielding thread ran in between if it is less */
 #define SLEEP_MAX_MS 500
 #define STOPPED_NS   (1000 * MS_NS) /* oversleeping by more means that the process was stopped */
 #define POLL_MIN_NS  (20 * INT64_C(1000)) /* of an accelerator's events */
@@ -112,6 +114,7 @@ typedef struct wait_policy {
     int64_t since_ns;
     int64_t spin_until_ns; /* 0: not set yet */
     int64_t yield_until_ns;
+    int64_t ran_ns; /* when it has last spun or yielded, 0: not since it last moved or slept */
     bool has_yielded;
     bool has_slept;
 } wait_policy;
@@ -124,25 +127,42 @@ static void adapt_yield(engine *e, wait_policy *p)
     const int64_t waited_ns = ls_now_ns() - p->since_ns;
 
     p->has_slept = false;
-    if (e->parts.has_own_core)
+    if (e->parts.has_own_core && !e->contention.is_contended)
         e->yield_ns = waited_ns < YIELD_MAX_NS ? earlier(2 * waited_ns, YIELD_MAX_NS) : YIELD_NS;
 }
 
+/* Whether other threads want this thread's core, or those of the ranks that it waits for. */
+static bool is_contended(engine *e, const wait_policy *p, int64_t now_ns)
+{
+    if (p->ran_ns != 0 && now_ns - p->ran_ns > LOST_NS)
+        contention_lost_time(&e->contention, now_ns);
+    else if (e->contention.is_contended ||
+             (p->spin_until_ns != 0 && now_ns - p->since_ns > LOOK_NS))
+        (void)contention_look(&e->contention, now_ns);
+    return e->contention.is_contended;
+}
+
+/* Where ranks have cores of their own, and nothing else wants them, spinning and yielding are
+ * quicker than sleeping. */
 static void wait_step(engine *e, wait_policy *p, int64_t deadline_ns, int64_t now_ns)
 {
+    const bool sleeps = e->parts.has_own_core && is_contended(e, p, now_ns);
+
     if (p->spin_until_ns == 0) {
         p->since_ns = now_ns;
         p->spin_until_ns = now_ns + e->spin_ns;
         p->yield_until_ns = p->spin_until_ns + e->yield_ns;
         p->has_yielded = false;
     }
-    if (now_ns < p->spin_until_ns) {
+    p->ran_ns = now_ns;
+    if (now_ns < p->spin_until_ns && !sleeps) {
         core_relax();
-    } else if (now_ns < p->yield_until_ns || !p->has_yielded) {
+    } else if (!sleeps && (now_ns < p->yield_until_ns || !p->has_yielded)) {
         p->has_yielded = true;
         yield_core(e);
     } else {
         p->has_slept = true;
+        p->ran_ns = 0;
         sleep_until(e, deadline_ns < 0 ? INT64_MAX : deadline_ns, now_ns);
     }
 }
@@ -170,6 +190,7 @@ static bool drive(engine *e, const ls_work *w, int64_t deadline_ns)
         yield_lock(e);
         if (has_moved) {
             p.spin_until_ns = 0;
+            p.ran_ns = 0;
             if (pass % CHECK_PASSES != 0)
                 continue;
         }
