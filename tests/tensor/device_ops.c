@@ -4,16 +4,20 @@
  * has the device: bench/gpu/verify runs it on a card.
  *
  *     device_ops [--device NAME] [--type float32|bfloat16|float16] [--tolerance X] [--again]
+ *                [--names] [--first N]
  *
  * The difference of each result to cpu_ref's, as vectors, relative to cpu_ref's length, must be at
  * most the tolerance (default 1e-4 for float32, 1e-2 for 16-bit types). float32 is compared with
  * cpu_ref in float64. With --again each case runs twice, and the results must have the same bits.
- * Prints a line for each case that fails and a JSON object at the end; exits with 1 if one fails.
+ * --first: the number of the first case. Prints "case NUMBER NAME" before each case with --names,
+ * lines for each case that fails, with its first differing elements, and a JSON object at the end,
+ * in which is_stopped says that the device can no longer be used; exits with 1 if a case fails.
  */
 #include "tensor/op_cases.h"
 
 #include "base/text.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,12 +27,15 @@ typedef struct settings {
     ls_dtype type;
     double tolerance; /* 0: that of the type */
     bool again;
+    bool names;
+    int first;
 } settings;
 
 typedef struct counts {
     int cases;
     int failed;
     int refused; /* the device has no kernel: LS_EUNSUPPORTED */
+    bool is_stopped;
     double worst;
     const char *worst_case;
 } counts;
@@ -36,6 +43,27 @@ typedef struct counts {
 static void complain(const op_case *c, const char *result, const char *what, double value)
 {
     printf("%s (%s), %s: %s %.3g\n", c->name, device_op_name(c->op), result, what, value);
+}
+
+#define SHOWN_ELEMENTS 4
+
+/* The first elements that differ by more than the tolerance allows on average. */
+static void show_elements(const op_result *got, const op_result *want, double tolerance)
+{
+    double squares = 0;
+    double limit;
+    int n = 0;
+
+    for (size_t i = 0; i < want->count; i++)
+        squares += isfinite(want->values[i]) ? want->values[i] * want->values[i] : 0;
+    limit = tolerance * sqrt(squares / (double)(want->count > 0 ? want->count : 1));
+    for (size_t i = 0; i < want->count && i < got->count && n < SHOWN_ELEMENTS; i++) {
+        if (fabs(got->values[i] - want->values[i]) <= limit)
+            continue; // NaN differs
+        printf("  element %zu of %zu: %.9g, not %.9g\n", i, want->count, got->values[i],
+               want->values[i]);
+        n++;
+    }
 }
 
 /* Whether all results are near the reference's; updates the worst. */
@@ -49,6 +77,7 @@ static bool compare(const op_case *c, const op_results *got, const op_results *w
 
         if (!(distance <= tolerance)) { // NaN fails
             complain(c, got->r[i].name, "differs by", distance);
+            show_elements(&got->r[i], &want->r[i], tolerance);
             agrees = false;
         }
         if (distance > n->worst) {
@@ -66,6 +95,7 @@ static bool same_bits(const op_case *c, const op_results *first, const op_result
             0) {
             complain(c, first->r[i].name, "has other bits when run again, by",
                      op_result_distance(&second->r[i], &first->r[i]));
+            show_elements(&second->r[i], &first->r[i], 0);
             return false;
         }
     }
@@ -130,14 +160,21 @@ static int check_all(const settings *s)
         fprintf(stderr, "device_ops: %s\n", ls_last_error());
         return 2;
     }
-    for (int i = 0; i < n_op_cases; i++) {
-        if (s->type == LS_F32 || op_case_mixes(&op_cases[i]))
-            check_case(device, reference, &op_cases[i], s, &n);
+    for (int i = s->first; i < n_op_cases && !n.is_stopped; i++) {
+        if (s->type != LS_F32 && !op_case_mixes(&op_cases[i]))
+            continue;
+        if (s->names)
+            printf("case %d %s\n", i, op_cases[i].name);
+        (void)fflush(stdout); // also of the failure before, should the next case crash
+        check_case(device, reference, &op_cases[i], s, &n);
+        n.is_stopped = ls_device_synchronize(device) != LS_OK;
+        if (n.is_stopped)
+            printf("  the device: %s\n", ls_last_error());
     }
     printf("{\"device\": \"%s\", \"type\": \"%s\", \"cases\": %d, \"failed\": %d, \"refused\": %d, "
-           "\"tolerance\": %g, \"worst\": %.3g, \"worst_case\": \"%s\"}\n",
+           "\"is_stopped\": %s, \"tolerance\": %g, \"worst\": %.3g, \"worst_case\": \"%s\"}\n",
            ls_device_fingerprint(device), ls_dtype_name(s->type), n.cases, n.failed, n.refused,
-           s->tolerance, n.worst, n.worst_case);
+           n.is_stopped ? "true" : "false", s->tolerance, n.worst, n.worst_case);
     if (ls_device_close(device) != LS_OK || ls_device_close(reference) != LS_OK) {
         fprintf(stderr, "device_ops: %s\n", ls_last_error());
         return 1;
@@ -163,8 +200,8 @@ static bool parse(char **argv, settings *s)
     for (int i = 1; argv[i] != NULL; i++) {
         const char *value = argv[i + 1];
 
-        if (text_equal(argv[i], "--again")) {
-            s->again = true;
+        if (text_equal(argv[i], "--again") || text_equal(argv[i], "--names")) {
+            *(text_equal(argv[i], "--again") ? &s->again : &s->names) = true;
             continue;
         }
         if (value == NULL)
@@ -173,13 +210,15 @@ static bool parse(char **argv, settings *s)
             s->device = value;
         else if (text_equal(argv[i], "--tolerance"))
             s->tolerance = strtod(value, NULL);
+        else if (text_equal(argv[i], "--first"))
+            s->first = (int)strtol(value, NULL, 10);
         else if (!text_equal(argv[i], "--type") || !parse_type(value, &s->type))
             return false;
         i++;
     }
     if (s->tolerance == 0)
         s->tolerance = s->type == LS_F32 ? 1e-4 : 1e-2;
-    return s->tolerance > 0;
+    return s->tolerance > 0 && s->first >= 0;
 }
 
 int main(int argc, char **argv)
@@ -190,6 +229,6 @@ int main(int argc, char **argv)
     if (parse(argv, &s))
         return check_all(&s);
     fprintf(stderr, "usage: device_ops [--device NAME] [--type float32|bfloat16|float16] "
-                    "[--tolerance X] [--again]\n");
+                    "[--tolerance X] [--again] [--names] [--first N]\n");
     return 2;
 }
