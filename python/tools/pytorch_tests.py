@@ -3,6 +3,7 @@
 """Runs PyTorch's own tests of torch.distributed, which its wheel contains, with Lockstep.
 
     pytorch_tests.py run RESULTS [--worlds 2 3] [--forms cpp python] [--only TEST...]
+    pytorch_tests.py run RESULTS --sources FOLDER [--files FILE...]
     pytorch_tests.py page RESULTS... [--tests]
 
 `run` first runs distributed_test.py with gloo. Each test that passes there runs with the backend
@@ -12,10 +13,14 @@ and this package (PYTHONPATH). RESULTS gets a line of JSON for each test that ha
 it has already do not run again, so that a run may be cut off, and continued. The exit code is 1 if
 a test has failed that is not in KNOWN, 75 if --seconds are over and tests are left.
 
+With --sources the tests are those of FILES, in the folder test/distributed of PyTorch's sources of
+about the same version; there all of Lockstep's runs are under the name gloo.
+
 `page` writes docs/pytorch-tests.md from the results of one or more versions of torch; with --tests
 it has a row for each test.
 """
 import argparse
+import importlib
 import io
 import json
 import os
@@ -32,6 +37,14 @@ KNOWN = {
         "cpp": 'PyTorch reports the name "custom" for backends in C++ that are not its own',
     },
 }
+# Of test/distributed: what runs on CPU.
+FILES = """
+    test_c10d_common.py test_c10d_gloo.py test_c10d_object_collectives.py test_c10d_spawn_gloo.py
+    test_device_mesh.py test_functional_api.py
+    fsdp/*.py _composable/fsdp/*.py _composable/*.py checkpoint/*.py checkpoint/*/*.py
+    pipelining/*.py _tensor/*.py _tensor/debug/*.py _tensor/experimental/*.py tensor/*.py
+    tensor/debug/*.py tensor/experimental/*.py tensor/parallel/*.py
+""".split()
 LIMIT_S = 600  # for one test
 LEFT = 75  # exit code
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -56,7 +69,7 @@ class Recorder(unittest.TestResult):
         super().startTest(test)
 
     def note(self, test, end, text=""):
-        name = test.id().split(".")[-1]
+        name = name_of(test)
         seconds = round(time.monotonic() - self.started_s, 1)
         print(f"{name}: {end} {seconds} s {text}", file=sys.__stderr__, flush=True)
         line = dict(self.column, test=name, end=end, text=text, seconds=seconds)
@@ -79,9 +92,35 @@ class Recorder(unittest.TestResult):
     addError = addFailure
 
 
+def name_of(test):
+    """Of one file there may be several classes."""
+    return ".".join(test.id().split(".")[-2 if test.id().startswith("test_") else -1 :])
+
+
+def start_by_fork(test):
+    import torch.multiprocessing
+
+    test._start_processes(torch.multiprocessing.get_context("fork").Process)
+
+
+def file_suite(path, names):
+    """The tests of a file, whose ranks start by fork; without those whose ranks are threads."""
+    from torch.testing._internal import common_distributed
+
+    common_distributed.MultiProcessTestCase._spawn_processes = start_by_fork
+    common_distributed.get_timeout = lambda test: LIMIT_S
+    sys.path.insert(0, os.path.dirname(path))
+    module = importlib.import_module(os.path.basename(path)[: -len(".py")])
+    loaded = unittest.TestSuite()
+    for value in vars(module).values():
+        is_case = isinstance(value, type) and issubclass(value, unittest.TestCase)
+        if is_case and not issubclass(value, common_distributed.MultiThreadedTestCase):
+            loaded.addTests(unittest.TestLoader().loadTestsFromTestCase(value))
+    return unittest.TestSuite(t for t in loaded if not names or name_of(t) in names)
+
+
 def suite(names):
     """The tests of distributed_test.py in a class that starts its ranks by fork."""
-    import torch.multiprocessing
     from torch.testing._internal import common_distributed
     from torch.testing._internal.distributed import distributed_test
 
@@ -94,7 +133,7 @@ def suite(names):
     ):
         def setUp(self):
             super().setUp()
-            self._start_processes(torch.multiprocessing.get_context("fork").Process)
+            start_by_fork(self)
 
     all_names = names or unittest.TestLoader().getTestCaseNames(Tests)
     return unittest.TestSuite(Tests(name) for name in all_names if hasattr(Tests, name))
