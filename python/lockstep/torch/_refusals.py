@@ -14,8 +14,8 @@ TEXTS = {
     "list": "{} with a list of {} tensors on {} ranks",
     "lengths": "{} with lists of {} and {} tensors",
     "root": "the root's tensor is number {} of {}",
-    "device": "the tensor is on {}, and this group has CPU tensors only; use a mixed group, such as "
-    'init_process_group("cpu:lockstep,cuda:nccl")',
+    "device": "the tensor is on {}, and this group has CPU tensors only; use a mixed group, such "
+    'as init_process_group("cpu:lockstep,cuda:nccl")',
     "layout": "only all_reduce takes sparse tensors",
     "types": "{} with tensors of different types",
     "sizes": "{} with tensors of {} and {} elements",
