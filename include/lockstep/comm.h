@@ -316,13 +316,11 @@ LS_API LS_MUST_USE ls_status ls_work_wait(ls_work *work);
  * LS_EINVAL when the queue belongs to another accelerator than the memory; the handle stays. */
 LS_API LS_MUST_USE ls_status ls_work_wait_on(ls_work *work, ls_queue *queue);
 
-/* The end of an operation. */
 typedef struct ls_work_end {
     ls_status status;
     const char *text; /* of a failure, "" otherwise; valid during the call */
     int source;       /* as ls_work_source() */
 } ls_work_end;
-
 typedef void (*ls_work_end_fn)(void *arg, const ls_work_end *end);
 
 /* Calls fn once when the operation has ended, and frees the handle. The functions of a job are
@@ -339,6 +337,8 @@ LS_API LS_MUST_USE ls_status ls_work_then(ls_work *work, ls_work_end_fn fn, void
  * has ended with this status; the handle stays for ls_work_wait(). */
 LS_API LS_MUST_USE ls_status ls_work_wait_for(ls_work *work, int64_t timeout_ms);
 
+/* The timeout of a pending operation, from now on; negative: none. NULL is allowed. */
+LS_API void ls_work_set_timeout(ls_work *work, int64_t timeout_ms);
 /* 1 when the operation has ended, failed or not; does not block. NULL has ended. */
 LS_API int ls_work_test(ls_work *work);
 

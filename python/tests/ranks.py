@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """ranks.run(n, body): runs body(rank, n) in n forked processes, and shows what they print."""
+import ctypes
 import faulthandler
 import os
 import pickle
@@ -19,6 +20,12 @@ def wait_for(condition):
     while not condition() and time.monotonic() < end:
         time.sleep(0.02)
     return condition()
+
+
+def end_with_parent():
+    """Ends this process when the test is killed."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 class Job:
@@ -41,6 +48,7 @@ class Job:
             return pid
         code = 1
         try:
+            end_with_parent()
             out = os.open(self._path("out", rank), os.O_WRONLY | os.O_CREAT, 0o600)
             os.dup2(out, 1)
             os.dup2(out, 2)

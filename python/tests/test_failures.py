@@ -40,7 +40,8 @@ def ends_of(program):
     """Exit codes and errors of two interpreters, which get their rank and the path of a store."""
     job = ranks.Job(0, None)
     words = [[sys.executable, "-c", program, str(rank), job.store] for rank in range(2)]
-    processes = [subprocess.Popen(w, stderr=subprocess.PIPE, text=True) for w in words]
+    options = {"stderr": subprocess.PIPE, "text": True, "preexec_fn": ranks.end_with_parent}
+    processes = [subprocess.Popen(w, **options) for w in words]
     errors = [process.communicate(timeout=ranks.DEADLINE_S)[1] for process in processes]
     job.remove()
     return [(process.returncode, error) for process, error in zip(processes, errors)]
@@ -189,7 +190,8 @@ class Failures(unittest.TestCase):
                 code = sys._current_frames()[thread.ident].f_code
                 return code.co_name in ("recv", "_wait_for_end")
             n = 0
-            while n < 100:  # in a row: it is in the wait, not on its way
+            end = time.monotonic() + 60  # the wait fails at once where the other rank was killed
+            while n < 100 and time.monotonic() < end:  # in a row: it is in the wait
                 n = n + 1 if waits() else 0
                 time.sleep(0.01)
             """
@@ -392,8 +394,21 @@ class Failures(unittest.TestCase):
         job = ranks.Job(2, body)
         results = job.wait()
         self.assertRegex(results[0], " (Timed out|closed|timeout) ")
+        self.assertRegex(results[0], r"timed out after .*; not arrived 1 \(pid ")
         self.assertIn("Timed out", job.output(1))
         job.remove()
+
+    def test_timeout_of_gloo_that_is_replaced(self):
+        def body(rank, n, store):
+            lockstep.torch._replace_gloo()
+            ranks.join(store, rank, n, "gloo")
+            if rank == 1:
+                return error_of(lambda: dist.recv(torch.ones(1), 0))
+            group = dist.distributed_c10d._get_default_group()
+            group._get_backend(torch.device("cpu"))._set_default_timeout(timedelta(seconds=0.2))
+            return error_of(lambda: dist.all_reduce(torch.ones(1)))
+
+        self.assertRegex(ranks.run(2, body)[0], r"timed out after 0\.\d s .* not arrived 1")
 
     def test_key_of_the_store_authenticates_the_ranks(self):
         def body(rank, n, store):

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 import lockstep.torch
-from lockstep.torch import _types
+from lockstep.torch import _refusals, _types
 
 TYPES = [
     torch.float32,
@@ -335,6 +335,68 @@ def shared_memory(rank, n, gloo):
     check("all_gather_into_tensor, the last one stays", [out], [expected])
 
 
+def expanded(rank, n, gloo):
+    """Elements of a target may share memory, as with gloo."""
+    for group in (None, gloo):
+        mine = [torch.tensor([[1.0 + rank], [2.0 + rank]]).expand(2, 3) for _ in range(3)]
+        dist.all_reduce(mine[0], group=group)
+        dist.broadcast(mine[1], 1, group=group)
+        dist.reduce(mine[2], 0, group=group)
+        del mine[3 if rank == 0 else 2 :]  # gloo writes to the others, too
+        if group is None:
+            got = mine
+    check("expanded tensors", got, mine)
+
+
+def several(rank, n, gloo):
+    """Old calls with several tensors: the reduction of all of them, all get the root's."""
+    group = dist.distributed_c10d._get_default_group()
+    backend = gloo._get_backend(torch.device("cpu")) if NEW else gloo
+    names = ("SUM", "PRODUCT", "MIN", "MAX")
+
+    def results(used):
+        found = []
+        for name in names:
+            options = dist.AllreduceOptions()
+            options.reduceOp = getattr(dist.ReduceOp, name)
+            mine = [values((2, 3), torch.float32, 10 * rank + k) for k in range(3)]
+            used.allreduce(mine, options).wait()
+            found += mine
+        options = dist.BroadcastOptions()
+        options.rootRank, options.rootTensor = 1, 1
+        mine = [values((2, 3), torch.int64, 10 * rank + k) for k in range(2)]
+        used.broadcast(mine, options).wait()
+        found += mine
+        lists = [[torch.zeros(4) for _ in range(2 * n)] for _ in range(2)]
+        used.allgather(lists, [torch.full((4,), 10.0 * rank + k) for k in range(2)]).wait()
+        return [*found, *lists[0], *lists[1]]
+
+    check("several tensors", results(group), results(backend))
+
+
+def uneven_gather(rank, n, gloo):
+    """The parts of all_gather may have different sizes, one of them none."""
+    for dtype in (torch.float32, torch.bfloat16, torch.complex64):
+        for make in (torch.clone, strided):
+            out = [make(torch.zeros(r, dtype=dtype)) for r in range(n)]
+            dist.all_gather(out, make(torch.full((rank,), rank, dtype=dtype)))
+            check("all_gather", out, [torch.full((r,), r, dtype=dtype) for r in range(n)])
+
+
+def monitored(rank, n, gloo):
+    """monitored_barrier leaves no keys in the store."""
+    group = dist.distributed_c10d._get_default_group()
+    store = dist.distributed_c10d._get_default_store()
+    dist.barrier()
+    before = store.num_keys()
+    dist.barrier()
+    for _ in range(3):
+        group.monitored_barrier()
+    ended = ranks.wait_for(lambda: store.num_keys() <= before)
+    assert ended, (before, store.num_keys())
+    dist.barrier()
+
+
 def movements(rank, n, gloo):
     for dtype in MOVED:
         for size in SIZES:
@@ -578,22 +640,45 @@ def sparse(rank, n, gloo):
         check("indices", [tensor.coalesce().indices()], [expected.coalesce().indices()])
 
 
+def refused(call):
+    try:
+        call()
+    except ValueError as error:
+        return str(error).split("\n")[0]
+    raise AssertionError("accepted")
+
+
 def wrong_calls(rank, n, gloo):
-    calls = [
-        ("split", lambda: dist.all_to_all_single(torch.ones(n + 1), torch.ones(n + 1)), "dim 0"),
-        ("list", lambda: dist.all_gather([torch.ones(1)] * (n + 1), torch.ones(1)), f"{n + 1} te"),
-    ]
-    if isinstance(dist.distributed_c10d._get_default_group(), lockstep.torch.LockstepGroup):
-        # The tensors of other devices do not reach a backend in C++.
-        meta = torch.ones(1, device="meta")
-        calls.append(("device", lambda: dist.all_reduce(meta), "cpu:lockstep,cuda"))
-    for what, call, text in calls:
-        try:
-            call()
-        except (ValueError, RuntimeError) as error:
-            assert text in str(error), (what, error)
-        else:
-            raise AssertionError(f"{what} was accepted")
+    """Each text of _refusals.py."""
+    group = dist.distributed_c10d._get_default_group()
+    gather = getattr(dist, "all_gather_into_tensor", None) or dist._all_gather_base
+    one, two, short = torch.ones(1), torch.ones(2), torch.ones(1, dtype=torch.int16)
+    own, sparse_max = dist.BroadcastOptions(), dist.AllreduceOptions()
+    own.rootRank, own.rootTensor = rank, 3
+    sparse_max.reduceOp = dist.ReduceOp.MAX
+    long, lists = torch.ones(n + 1), [[one] * (n + 1)]
+    calls = {
+        "tensors": ([2], lambda: group.send([one, one], 0, 0)),
+        "lists": ([2], lambda: group.reduce_scatter([one], [[one] * n] * 2)),
+        "list": (["all_gather", n + 1, n], lambda: group.allgather(lists, [one])),
+        "lengths": (["all_gather", 1, 2], lambda: group.allgather(lists, [one, one])),
+        "root": ([3, 1], lambda: group.broadcast([one], own)),
+        "device": (["meta"], lambda: group.send([torch.ones(1, device="meta")], 0, 0)),
+        "layout": ([], lambda: group.send([one.to_sparse()], 0, 0)),
+        "types": (["all_reduce"], lambda: group.allreduce([one, short])),
+        "sizes": (["all_reduce", 2, 1], lambda: group.allreduce([one, two])),
+        "whole": (["all_gather", n + 1, 1, n], lambda: gather(long, one)),
+        "rows": ([n + 1, n], lambda: dist.all_to_all_single(long, long)),
+        "splits": ([[1], n, n + 1], lambda: dist.all_to_all_single(long, long, [1], [1])),
+        "sparse sum": ([], lambda: group.allreduce([one.to_sparse()], sparse_max)),
+    }
+    assert calls.keys() == _refusals.TEXTS.keys()
+    if not isinstance(group, lockstep.torch.LockstepGroup):
+        del calls["device"], calls["layout"]  # such tensors do not reach a backend in C++
+    for name, (given, call) in calls.items():
+        expected = "lockstep: " + _refusals.TEXTS[name].format(*given)
+        got = refused(call)
+        assert got == expected, (name, got, expected)
     dist.barrier()
 
 
@@ -624,6 +709,10 @@ class Operations(unittest.TestCase):
     test_conjugates = both(conjugates)
     test_uneven_parts = both(uneven_parts)
     test_shared_memory = both(shared_memory)
+    test_expanded = both(expanded)
+    test_several = both(several)
+    test_uneven_gather = both(uneven_gather)
+    test_monitored = both(monitored)
     test_movements = both(movements)
     test_single_tensors = both(single_tensors)
     test_messages = both(messages)

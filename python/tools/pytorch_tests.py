@@ -3,6 +3,7 @@
 """Runs PyTorch's own tests of torch.distributed, which its wheel contains, with Lockstep.
 
     pytorch_tests.py run RESULTS [--worlds 2 3] [--forms cpp python] [--only TEST...]
+    pytorch_tests.py run RESULTS --sources FOLDER [--files FILE...]
     pytorch_tests.py page RESULTS... [--tests]
 
 `run` first runs distributed_test.py with gloo. Each test that passes there runs with the backend
@@ -12,10 +13,17 @@ and this package (PYTHONPATH). RESULTS gets a line of JSON for each test that ha
 it has already do not run again, so that a run may be cut off, and continued. The exit code is 1 if
 a test has failed that is not in KNOWN, 75 if --seconds are over and tests are left.
 
+With --sources the tests are those of FILES instead, in PyTorch's folder test/distributed. That of
+an older version serves: what newer torch does not have fails with gloo, too, and does not count.
+All of Lockstep's runs there are under the name gloo.
+
 `page` writes docs/pytorch-tests.md from the results of one or more versions of torch; with --tests
 it has a row for each test.
 """
 import argparse
+import datetime
+import glob
+import importlib
 import io
 import json
 import os
@@ -32,6 +40,14 @@ KNOWN = {
         "cpp": 'PyTorch reports the name "custom" for backends in C++ that are not its own',
     },
 }
+# Of test/distributed: what runs on CPU.
+FILES = """
+    test_c10d_common.py test_c10d_gloo.py test_c10d_object_collectives.py test_c10d_spawn_gloo.py
+    test_device_mesh.py test_functional_api.py
+    fsdp/*.py _composable/fsdp/*.py _composable/*.py checkpoint/*.py checkpoint/*/*.py
+    pipelining/*.py _tensor/*.py _tensor/debug/*.py _tensor/experimental/*.py tensor/*.py
+    tensor/debug/*.py tensor/experimental/*.py tensor/parallel/*.py
+""".split()
 LIMIT_S = 600  # for one test
 LEFT = 75  # exit code
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -56,7 +72,7 @@ class Recorder(unittest.TestResult):
         super().startTest(test)
 
     def note(self, test, end, text=""):
-        name = test.id().split(".")[-1]
+        name = name_of(test)
         seconds = round(time.monotonic() - self.started_s, 1)
         print(f"{name}: {end} {seconds} s {text}", file=sys.__stderr__, flush=True)
         line = dict(self.column, test=name, end=end, text=text, seconds=seconds)
@@ -79,9 +95,58 @@ class Recorder(unittest.TestResult):
     addError = addFailure
 
 
+def name_of(test):
+    """The method's; of a file, which may have several classes, with the class's."""
+    return ".".join(test.id().split(".")[-2 if test.id().startswith("test_") else -1 :])
+
+
+def start_by_fork(test):
+    import torch.multiprocessing
+
+    test._start_processes(torch.multiprocessing.get_context("fork").Process)
+
+
+def replace_class_of_gloo():
+    """Groups that a test makes of the class ProcessGroupGloo are Lockstep's."""
+    import torch.distributed
+
+    import lockstep.torch
+
+    class InPlaceOfGloo:
+        class _Options:
+            _timeout = 50.0
+
+        @staticmethod
+        def create_device(**_named):
+            return None
+
+        def __new__(cls, store, rank, size, options=None):
+            limit = datetime.timedelta(seconds=(options or cls._Options)._timeout)
+            return lockstep.torch._InPlaceOfGloo(store, rank, size, limit)
+
+    torch.distributed.ProcessGroupGloo = InPlaceOfGloo
+
+
+def file_suite(path, names):
+    """The tests of a file, whose ranks start by fork; without those whose ranks are threads."""
+    from torch.testing._internal import common_distributed
+
+    common_distributed.MultiProcessTestCase._spawn_processes = start_by_fork
+    common_distributed.get_timeout = lambda test: LIMIT_S
+    if "LOCKSTEP_TORCH_REPLACE" in os.environ:
+        replace_class_of_gloo()
+    sys.path.insert(0, os.path.dirname(path))
+    module = importlib.import_module(os.path.basename(path)[: -len(".py")])
+    loaded = unittest.TestSuite()
+    for value in vars(module).values():
+        is_case = isinstance(value, type) and issubclass(value, unittest.TestCase)
+        if is_case and not issubclass(value, common_distributed.MultiThreadedTestCase):
+            loaded.addTests(unittest.TestLoader().loadTestsFromTestCase(value))
+    return unittest.TestSuite(t for t in loaded if not names or name_of(t) in names)
+
+
 def suite(names):
     """The tests of distributed_test.py in a class that starts its ranks by fork."""
-    import torch.multiprocessing
     from torch.testing._internal import common_distributed
     from torch.testing._internal.distributed import distributed_test
 
@@ -94,10 +159,21 @@ def suite(names):
     ):
         def setUp(self):
             super().setUp()
-            self._start_processes(torch.multiprocessing.get_context("fork").Process)
+            start_by_fork(self)
 
     all_names = names or unittest.TestLoader().getTestCaseNames(Tests)
     return unittest.TestSuite(Tests(name) for name in all_names if hasattr(Tests, name))
+
+
+def tests_of(part, sources, names=()):
+    """The tests of distributed_test.py, or, where `part` is no number of ranks, of a file."""
+    return suite(names) if isinstance(part, int) else file_suite(f"{sources}/{part}", names)
+
+
+def print_names(options):
+    for test in file_suite(options.file, ()):
+        print(name_of(test))
+    return 0
 
 
 def test_names():
@@ -114,7 +190,7 @@ def run_here(options):
         import lockstep.torch  # noqa: F401
     version = torch.__version__.split("+")[0]
     column = dict(torch=version, commit=commit(), **json.loads(options.column))
-    tests = suite(options.names)
+    tests = tests_of(column["world"], options.sources, options.names)
     sys.stdout = io.StringIO()  # some tests print
     tests.run(Recorder(options.results, column, time.monotonic() + options.seconds))
     return 0
@@ -140,6 +216,10 @@ def read(paths):
                 column = columns.setdefault((end["torch"], end["form"], end["world"]), {})
                 column[end["test"]] = end
     return columns
+
+
+def title_of(world):
+    return f"{world} ranks" if isinstance(world, int) else world
 
 
 def passing(ends):
@@ -174,10 +254,10 @@ class Runs:
                 variables["LOCKSTEP_TORCH_FORM"] = form
             if replace:
                 variables["LOCKSTEP_TORCH_REPLACE"] = "gloo"
-            print(f"== {self.version} {form} {world} ranks", file=sys.stderr, flush=True)
+            print(f"== {self.version} {form} {title_of(world)}", file=sys.stderr, flush=True)
             seconds = max(0, self.end_s - time.monotonic())
             command = [sys.executable, os.path.abspath(__file__), *words]
-            command += ["--seconds", str(seconds)]
+            command += ["--seconds", str(seconds), "--sources", self.options.sources]
             code = subprocess.run(command, env=variables).returncode
         if code != 0:
             raise SystemExit(f"pytorch_tests.py: the run ended with {code}")
@@ -187,9 +267,12 @@ class Runs:
         ends = self.ends(form, world)
         again = self.options.again and form != "gloo"
         left = [n for n in names if n not in ends or (again and "fail" == ends[n]["end"])]
+        is_file = not isinstance(world, int)
         if left and time.monotonic() < self.end_s:
-            self.child(form, world, left)
+            self.child(form, world, left, is_file and form != "gloo")
             ends = self.ends(form, world)
+        if is_file:
+            return all(name in ends for name in names)
         skipped = [name for name in names if name in ends and ends[name]["end"] == "skip"]
         if skipped and form != "gloo" and time.monotonic() < self.end_s:
             self.child(form, world, skipped, True)
@@ -198,10 +281,22 @@ class Runs:
         return not is_open and all(name in ends for name in names)
 
 
+def files_of(sources, patterns):
+    found = [path for p in patterns for path in sorted(glob.glob(os.path.join(sources, p)))]
+    return [os.path.relpath(path, sources) for path in found]
+
+
+def names_of(world, sources):
+    if isinstance(world, int):
+        return test_names()
+    words = [sys.executable, os.path.abspath(__file__), "names", os.path.join(sources, world)]
+    return subprocess.run(words, stdout=subprocess.PIPE, text=True).stdout.split()
+
+
 def run_all(options):
     runs = Runs(options)
-    names = options.only or test_names()
-    for world in options.worlds:
+    for world in files_of(options.sources, options.files) if options.sources else options.worlds:
+        names = options.only or names_of(world, options.sources)
         if not runs.complete("gloo", world, names):
             return LEFT
         chosen = [name for name in passing(runs.ends("gloo", world)) if name in names]
@@ -217,7 +312,8 @@ def unexpected(columns):
     for (version, form, world), ends in columns.items():
         for name, end in ends.items():
             if form != "gloo" and end["end"] != "pass" and form not in KNOWN.get(name, {}):
-                print(f"{name}, {version} {form}, {world} ranks: {end['end']}: {end['text']}")
+                where = f"{version} {form}, {title_of(world)}"
+                print(f"{name}, {where}: {end['end']}: {end['text']}")
                 found = True
     return found
 
@@ -235,12 +331,35 @@ written from the results of one run for each version of torch, where PYTHON has 
 `--tests` the page has a row for each test:
 
     PYTHON python/tools/pytorch_tests.py run RESULTS --worlds 2 3 4 --forms cpp python
+    PYTHON python/tools/pytorch_tests.py run RESULTS --sources PYTORCH/test/distributed
     python/tools/pytorch_tests.py page RESULTS..."""
+
+
+FILES_HEAD = """## Files of test/distributed
+
+As gloo, in one run; ranks are started by fork. Files without a test that passes with gloo on CPU
+are left out, and tests whose ranks are threads.
+"""
+
+
+def file_rows(columns, files):
+    """A row for each file and version of torch."""
+    heads = ["file", "torch", "gloo passes", "C++ form", "Python form"]
+    lines = ["", FILES_HEAD, "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    rows = []
+    for version, file in sorted({(version, file) for version, _, file in files}):
+        forms = [columns.get((version, f, file), {}) for f in ("gloo", "cpp", "python")]
+        counts = [len(passing(ends)) for ends in forms]
+        if counts[0] > 0:
+            rows.append([file, version, *counts])
+    rows.append(["all", "", *(sum(row[i] for row in rows) for i in (2, 3, 4))])
+    return lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows]
 
 
 def page(columns, with_tests):
     """The text of the page."""
-    titles = sorted(title for title in columns if title[1] != "gloo")
+    files = sorted(title for title in columns if isinstance(title[2], str))
+    titles = sorted(t for t in columns if t[1] != "gloo" and isinstance(t[2], int))
     heads = ["torch", "form", "ranks", "commit", "gloo passes", "Lockstep passes", "as gloo"]
     lines = [HEAD, "", "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     failed, cells = {}, {}
@@ -257,6 +376,11 @@ def page(columns, with_tests):
             if end["end"] != "pass":
                 reason = KNOWN.get(name, {}).get(form, f"not explained: {end['text']}")
                 failed.setdefault((name, reason), []).append(f"{version} {form} {world}")
+    lines += file_rows(columns, files)
+    for version, form, file in files:
+        for name, end in columns[version, form, file].items():
+            if form != "gloo" and end["end"] != "pass":
+                failed.setdefault((name, end["text"]), []).append(f"{version} {form} {file}")
     lines += ["", "## Failures", "", *([] if failed else ["None."])]
     for (name, reason), where in sorted(failed.items()):
         lines.append(f"- `{name}` ({', '.join(where)}): {reason}")
@@ -285,11 +409,14 @@ def main():
     run.add_argument("--worlds", type=int, nargs="+", default=[2, 3])
     run.add_argument("--forms", nargs="+", choices=["cpp", "python"], default=["cpp", "python"])
     run.add_argument("--only", nargs="+", default=[], metavar="TEST")
+    run.add_argument("--files", nargs="+", default=FILES, metavar="FILE")
     run.add_argument("--again", action="store_true", help="tests that have failed run again")
     whole = commands.add_parser("page", help="write the page of results")
     whole.add_argument("results", nargs="+", metavar="RESULTS")
     whole.add_argument("--output", metavar="FILE", default=PAGE)
     whole.add_argument("--tests", action="store_true", help="with a row for each test")
+    names = commands.add_parser("names", help="used by run")
+    names.add_argument("file")
     here = commands.add_parser("here", help="used by run")
     here.add_argument("results")
     here.add_argument("column")
@@ -298,7 +425,10 @@ def main():
         command.add_argument(
             "--seconds", type=float, default=1e9, help="start no test after this time"
         )
+        command.add_argument("--sources", default="", metavar="FOLDER")
     options = parser.parse_args()
+    if options.command == "names":
+        return print_names(options)
     if options.command == "here":
         return run_here(options)
     return run_all(options) if options.command == "run" else write_page(options)

@@ -300,7 +300,8 @@ void drive_stop(engine *e);
 
 /* --- watch.c --- */
 
-void watch_start(engine *e, ls_work *w);         /* a work has begun */
+void watch_start(engine *e, ls_work *w);                           /* a work has begun */
+void watch_set_timeout(engine *e, ls_work *w, int64_t timeout_ms); /* from now on */
 void watch_check(engine *e, int64_t now_ns);     /* notifications and timeouts, when they are due */
 void watch_arrived(engine *e, const ls_work *w); /* a reported work has ended without failure */
 void watch_report_cause(engine *e, const job_cause *cause); /* to the other ranks */

@@ -41,6 +41,7 @@ VALUES = {
     ("ls_checkpoint_save", "n_meta"): "1", ("ls_comm_free", "memory"): "shared_memory()",
     ("ls_recv", "dst"): "other_floats()",
     ("ls_comm_abort", "reason"): '"a test"', ("ls_work_wait_for", "timeout_ms"): "-1",
+    ("ls_work_set_timeout", "timeout_ms"): "-1",
     ("ls_dataset_open_idx", "images"): "idx_file(0)",
     ("ls_dataset_open_idx", "labels"): "idx_file(1)",
     ("ls_dataset_open_mnist", "dir"): "mnist_folder()",

@@ -60,6 +60,33 @@ static void timeouts_change_for_later_operations(void **state)
     assert_true(run(2, changed_body));
 }
 
+/* Rank 0 shortens the timeout of an operation that it has started. */
+static ls_status running_body(const ls_test_rank *self, void *arg)
+{
+    ls_comm *world;
+    ls_comm *part;
+    ls_work *work;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &world));
+    LS_TRY(ls_comm_split(world, 0, 0, &part));
+    if (self->rank == 0) {
+        LS_TRY(ls_barrier(part, &work));
+        ls_work_set_timeout(work, SHORT_MS);
+        LS_TRY(expect(ls_work_wait(work), LS_EDEADLINE, "not arrived 1 (pid "));
+    }
+    LS_TRY(ls_barrier(world, NULL));
+    ls_comm_destroy(part);
+    ls_comm_destroy(world);
+    return LS_OK;
+}
+
+static void timeout_of_a_running_operation(void **state)
+{
+    LS_UNUSED(state);
+    assert_true(run(2, running_body));
+}
+
 static const int64_t long_ms[] = {INT64_MAX, INT64_MAX / 1000, INT64_MAX / 1000000 + 1,
                                   -1,        INT64_MIN,        0};
 
@@ -84,8 +111,10 @@ static ls_status long_body(const ls_test_rank *self, void *arg)
         LS_TRY(ls_comm_create_group(world, both, 2, "both", long_ms[i], &made));
         ls_comm_destroy(made);
         LS_TRY(ls_all_reduce(world, &value, &value, 1, LS_I32, LS_SUM, &work));
-        if (long_ms[i] != 0)
+        if (long_ms[i] != 0) {
+            ls_work_set_timeout(work, long_ms[i]);
             LS_TRY(ls_work_wait_for(work, long_ms[i]));
+        }
         LS_TRY(ls_work_wait(work));
     }
     ls_comm_destroy(world);
@@ -164,6 +193,7 @@ int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(timeouts_change_for_later_operations),
+        cmocka_unit_test(timeout_of_a_running_operation),
         cmocka_unit_test(long_durations_do_not_overflow),
         cmocka_unit_test(all_ranks_pass_a_monitored_barrier),
         cmocka_unit_test(a_monitored_barrier_names_all_missing_ranks),

@@ -136,6 +136,9 @@ def _backend_class() -> Any:
 
 
 def _replace_gloo() -> None:
+    kind = _backend_class()
+    if hasattr(kind, "set_timeout") and not hasattr(kind, "_set_default_timeout"):
+        kind._set_default_timeout = kind.set_timeout  # distributed_c10d calls it for gloo
     plugins = distributed_c10d.Backend._plugins
     if hasattr(dist.Backend, "_ensure_backend_registered"):  # gloo is a plugin since torch 2.14
         dist.Backend._ensure_backend_registered("gloo")
@@ -143,10 +146,9 @@ def _replace_gloo() -> None:
         plugins["GLOO"] = distributed_c10d.Backend._BackendPlugin(_create_as_gloo, True)
     else:
         distributed_c10d.ProcessGroupGloo = _InPlaceOfGloo
-        backend = _backend_class()
-        if backend is not None and not hasattr(backend, "options"):
+        if kind is not None and not hasattr(kind, "options"):
             # distributed_c10d notes the group's ranks there; gloo alone has it in these versions.
-            backend.options = SimpleNamespace()
+            kind.options = SimpleNamespace()
 
 
 register()

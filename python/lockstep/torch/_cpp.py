@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import library
 
-from . import __path__, _join, _monitored, _site, _types
+from . import __path__, _join, _monitored, _refusals, _site, _types
 
 # Since this version the virtual functions of c10d::Backend exist that adapter.cpp overrides, and
 # blocking calls may return no work.
@@ -120,6 +120,8 @@ def available() -> Tuple[bool, str]:
             torch.ops.lockstep.begin_groups(*functions, [*_site.OWN, "<frozen"])
             for row in _types.rows():
                 torch.ops.lockstep.set_type(*row)
+            for item in _refusals.TEXTS.items():
+                torch.ops.lockstep.set_refusal(*item)
             _loaded[path] = ""
         except OSError as error:
             _loaded[path] = f"{path} does not load: {error}"

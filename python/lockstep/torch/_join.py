@@ -34,6 +34,13 @@ def set_key(store: Any, key: str, value: Any) -> None:
         store.add(_mark_of(key), 1)
 
 
+def remove_key(store: Any, key: str) -> None:
+    """Removes what set_key() has set."""
+    store.delete_key(key)
+    if not hasattr(store, "check"):
+        store.delete_key(_mark_of(key))
+
+
 def _has(store: Any, key: str) -> bool:
     if hasattr(store, "check"):
         return bool(store.check([key]))

@@ -129,6 +129,7 @@ _FUNCTIONS = {
     "ls_recv": (c_int, _message),
     "ls_work_wait": (c_int, [c_void_p]),
     "ls_work_wait_for": (c_int, [c_void_p, c_int64]),
+    "ls_work_set_timeout": (None, [c_void_p, c_int64]),
     "ls_work_test": (c_int, [c_void_p]),
     "ls_work_source": (c_int, [c_void_p]),
     "ls_work_then": (c_int, [c_void_p, WorkEndFn, c_void_p]),

@@ -34,6 +34,12 @@ class Barrier:
         else:
             self._report(prefix, limit)
 
+    def _leave(self, prefix: str) -> None:
+        """Rank 0 has ended the barrier; the last rank removes its keys."""
+        if self._store.add(prefix + "left", 1) == self._size:
+            for name in [*range(1, self._size), "end", "left"]:
+                _join.remove_key(self._store, f"{prefix}{name}")
+
     def _collect(self, prefix: str, limit: timedelta, wait_all: bool) -> None:
         deadline = time.monotonic() + limit.total_seconds()
         missing: List[int] = []
@@ -51,6 +57,7 @@ class Barrier:
                 f"in {int(limit.total_seconds() * 1000)} ms"
             )
         _join.set_key(self._store, prefix + "end", text or "passed")
+        self._leave(prefix)
         if missing:
             raise RuntimeError(text)
 
@@ -61,6 +68,7 @@ class Barrier:
         text = f"rank 0 did not come in {int(2 * limit.total_seconds() * 1000)} ms"
         if _join.appears(self._store, prefix + "end", deadline):
             text = self._store.get(prefix + "end").decode()
+            self._leave(prefix)
         if text != "passed":
             raise RuntimeError(
                 f"Rank {self._rank} successfully reached monitoredBarrier, but received errors "

@@ -7,6 +7,7 @@ Methods have the names of torch up to 2.14 (_allgather_base) and since 2.15 (all
 from __future__ import annotations
 
 import ctypes
+import functools
 from datetime import timedelta
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
@@ -17,7 +18,8 @@ from torch.distributed import ProcessGroup
 from . import _cpp, _dynamo, _join, _lib, _monitored, _site, _sparse
 from ._lib import lib
 from ._profile import event
-from ._types import moved, reduction
+from ._refusals import check
+from ._types import folded, moved, reduction
 from ._work import (
     LockstepWork,
     LockstepWorks,
@@ -49,26 +51,42 @@ def _one(tensors: Any) -> torch.Tensor:
     """The tensor of a call; c10d passes lists of one."""
     if isinstance(tensors, torch.Tensor):
         return tensors
-    if len(tensors) != 1:
-        raise ValueError(f"lockstep: one tensor a call, got {len(tensors)}")
+    check(len(tensors) == 1, "tensors", len(tensors))
     only: torch.Tensor = tensors[0]
     return only
 
 
+def _one_list(lists: Any) -> Tensors:
+    check(len(lists) == 1, "lists", len(lists))
+    only: Tensors = lists[0]
+    return only
+
+
+def _list(tensors: Any) -> Tensors:
+    """The tensors of a call that takes several."""
+    found: Tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
+    check(len(found) > 0, "tensors", 0)
+    return found
+
+
 def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    if not tensor.is_cpu:
-        raise ValueError(
-            f"lockstep: the tensor is on {tensor.device}, and this group has CPU tensors only; "
-            'use a mixed group, such as init_process_group("cpu:lockstep,cuda:nccl")'
-        )
+    check(tensor.is_cpu, "device", tensor.device)
+    check(tensor.layout == torch.strided, "layout")
     return tensor
 
 
-def _copier(target: torch.Tensor, result: torch.Tensor) -> Callable[[], None]:
-    def copy() -> None:
-        target.copy_(result)
+def _write(target: torch.Tensor, result: torch.Tensor) -> None:
+    """Copies a result of the same shape. Elements that share one place in an expanded tensor get
+    the value of the first."""
+    for dimension, step in enumerate(target.stride()):
+        if step == 0 and target.shape[dimension] > 1:
+            target = target.narrow(dimension, 0, 1)
+            result = result.narrow(dimension, 0, 1)
+    target.copy_(result)
 
-    return copy
+
+def _copier(target: torch.Tensor, result: torch.Tensor) -> Callable[[], None]:
+    return functools.partial(_write, target, result)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
@@ -150,15 +168,38 @@ def _divided(tensors: Tensors) -> Tuple[torch.Tensor, Finish]:
 
     def finish() -> None:
         for tensor, part in zip(tensors, flat.split(sizes)):
-            tensor.copy_(part.view(tensor.shape))
+            _write(tensor, part.view(tensor.shape))
 
     return flat, finish
 
 
 def _same_type(what: str, tensors: Tensors) -> None:
-    if any(tensor.dtype != tensors[0].dtype for tensor in tensors):
-        types = ", ".join(sorted({str(tensor.dtype) for tensor in tensors}))
-        raise ValueError(f"lockstep: the tensors of {what} have different types: {types}")
+    check(all(tensor.dtype == tensors[0].dtype for tensor in tensors), "types", what)
+
+
+def _same_size(what: str, tensors: Tensors, one: torch.Tensor) -> None:
+    _same_type(what, [one, *tensors])
+    for tensor in tensors:
+        check(tensor.numel() == one.numel(), "sizes", what, tensor.numel(), one.numel())
+
+
+def _same_length(what: str, one: Sequence[Any], other: Sequence[Any]) -> None:
+    check(len(one) == len(other), "lengths", what, len(one), len(other))
+
+
+def _copied_to_others(tensors: Tensors, result: torch.Tensor, finish: Finish) -> Finish:
+    """Old calls have several tensors, which all get the result."""
+    if len(tensors) == 1:
+        return finish
+
+    def finish_all() -> None:
+        if finish is not None:
+            finish()
+        for tensor in tensors:
+            if tensor is not result:
+                _write(tensor, result)
+
+    return finish_all
 
 
 class Options:
@@ -333,21 +374,26 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     def _copied(self, work: Any, outputs: Tensors, results: Tensors) -> LockstepWork:
         work.wait()
         for output, result in zip(outputs, results):
-            output.copy_(result)
+            _write(output, result)
         return keep_until_waited(LockstepWork(self._comm, None, None, outputs))
 
     # --- reductions ---
 
     @event("all_reduce")
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
-        tensor = _one(tensors)
+        tensors = _list(tensors)
+        tensor = tensors[0]
         if tensor.layout != torch.strided:
-            return _sparse.all_reduce(self, tensor, opts)
+            return _sparse.all_reduce(self, _one(tensors), opts)
         plan = reduction(tensor.dtype, _operation(opts))
+        if len(tensors) > 1:
+            _same_size("all_reduce", tensors, tensor)
+            tensor = folded(tensors, _operation(opts))
         dst, finish = _target(tensor, copy=True)
         src = dst
         if not plan.is_direct():
             src, dst, finish = _converted(plan, tensor, self._comm.size)
+        finish = _copied_to_others(tensors, tensor, finish)
         out = ctypes.c_void_p()
         status = lib.ls_all_reduce(
             self._handle(tensor.shape),
@@ -358,7 +404,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
             plan.op,
             self._out(out, opts),
         )
-        return self._work(status, out, opts, (src, dst), [tensor], finish)
+        return self._work(status, out, opts, (src, dst), tensors, finish)
 
     @event("all_reduce")
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
@@ -420,15 +466,11 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
 
     @event("reduce_scatter", 1)
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        target, parts = _one(outputs), inputs[0]
+        target, parts = _one(outputs), _one_list(inputs)
         self._check_list("reduce_scatter", parts, target)
         sizes = [part.numel() for part in parts]
         plan = reduction(target.dtype, _operation(opts))
-        own = sizes[self._comm.rank]
-        if own != target.numel():
-            raise ValueError(
-                f"lockstep: reduce_scatter with tensors of {own} and {target.numel()} elements"
-            )
+        _same_size("reduce_scatter", [parts[self._comm.rank]], target)
         if not plan.is_direct() or len(set(sizes)) > 1:
             flat = torch.cat([_on_cpu(part).reshape(-1) for part in parts])
             return self._reduce_parts(target, _source(flat), sizes, opts)
@@ -450,12 +492,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     def reduce_scatter_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
     ) -> Any:
-        if output.numel() * self._comm.size != source.numel():
-            raise ValueError(
-                f"lockstep: reduce_scatter of {source.numel()} elements on {self._comm.size} ranks "
-                f"into {output.numel()} elements"
-            )
-        _same_type("reduce_scatter", [output, source])
+        self._check_whole("reduce_scatter", source, output)
         return self._reduce_parts(output, _source(source), [output.numel()] * self._comm.size, opts)
 
     _reduce_scatter_base = reduce_scatter_single
@@ -465,6 +502,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
     ) -> Any:
         part = PartOptions(opts)
+        _same_length("reduce_scatter_tensor_coalesced", outputs, inputs)
         if _pairs_share_memory(outputs, inputs):
             return self._with_copies(self.reduce_scatter_single_coalesced, outputs, inputs, part)
         works = [self.reduce_scatter_single(o, i, part) for o, i in zip(outputs, inputs)]
@@ -476,10 +514,15 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
 
     @event("broadcast")
     def broadcast(self, tensors: Any, opts: Any) -> Any:
-        tensor = _one(tensors)
-        dtype, width = moved(tensor.dtype)
+        tensors = _list(tensors)
         is_root = opts.rootRank == self._comm.rank
+        chosen = opts.rootTensor if is_root else 0
+        check(0 <= chosen < len(tensors), "root", chosen, len(tensors))
+        tensor = tensors[chosen]
+        _same_size("broadcast", tensors, tensor)
+        dtype, width = moved(tensor.dtype)
         buffer, finish = _target(tensor, copy=is_root)
+        finish = _copied_to_others(tensors, tensor, None if is_root else finish)
         out = ctypes.c_void_p()
         status = lib.ls_broadcast(
             self._handle(tensor.shape),
@@ -490,18 +533,13 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
             opts.rootRank,
             self._out(out, opts),
         )
-        return self._work(status, out, opts, buffer, [tensor], None if is_root else finish)
+        return self._work(status, out, opts, buffer, tensors, finish)
 
     @event("_all_gather_base", 1)
     def all_gather_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
     ) -> Any:
-        if output.numel() != source.numel() * self._comm.size:
-            raise ValueError(
-                f"lockstep: all_gather of {source.numel()} elements on {self._comm.size} ranks "
-                f"into {output.numel()} elements"
-            )
-        _same_type("all_gather", [output, source])
+        self._check_whole("all_gather", output, source)
         dtype, width = moved(source.dtype)
         src = _source(source)
         dst, finish = _target(output)
@@ -523,6 +561,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
     ) -> Any:
         part = PartOptions(opts)
+        _same_length("all_gather_into_tensor_coalesced", outputs, inputs)
         if _pairs_share_memory(outputs, inputs):
             return self._with_copies(self.all_gather_single_coalesced, outputs, inputs, part)
         works = [self.all_gather_single(o, i, part) for o, i in zip(outputs, inputs)]
@@ -532,7 +571,11 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
 
     @event("all_gather", 1)
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        parts, source = outputs[0], _one(inputs)
+        inputs = _list(inputs)
+        _same_length("all_gather", outputs, inputs)
+        if len(inputs) > 1:
+            return self._gather_of_several(outputs, inputs, opts)
+        parts, source = outputs[0], inputs[0]
         self._check_list("all_gather", parts, source)
         dtype, width = moved(source.dtype)
         src = _source(source)
@@ -548,6 +591,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
                 self._out(out, opts),
             )
             return self._work(status, out, opts, (src, dst), parts, finish)
+        _same_size("all_gather", [parts[self._comm.rank]], source)
         flat, finish = _divided(parts)
         status = lib.ls_all_gather_v(
             self._handle(source.shape),
@@ -559,10 +603,25 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         )
         return self._work(status, out, opts, (src, flat), parts, finish)
 
+    def _gather_of_several(self, outputs: Any, inputs: Tensors, opts: Any) -> LockstepWork:
+        """Each list in `outputs` gets all tensors of rank 0, then those of rank 1, and so on."""
+        _same_size("all_gather", inputs, inputs[0])
+        source = torch.stack(list(inputs))
+        of_ranks = [torch.empty_like(source) for _ in range(self._comm.size)]
+        results = [result for of_rank in of_ranks for result in of_rank]
+        for targets in outputs:
+            is_right = len(targets) == len(results)
+            check(is_right, "list", "all_gather", len(targets), self._comm.size)
+            _same_size("all_gather", targets, inputs[0])
+        work = self.allgather([of_ranks], [source], PartOptions(opts))
+        return self._copied(work, sum(outputs, []), results * len(outputs))
+
     @event("all_gather", 1)
     def allgather_coalesced(self, outputs: Any, inputs: Tensors, opts: Any = None) -> Any:
         """outputs[r][i] = inputs[i] of rank r."""
         part = PartOptions(opts)
+        for of_rank in outputs:
+            _same_length("all_gather_coalesced", of_rank, inputs)
         targets = [tensor for of_rank in outputs for tensor in of_rank]
         if _share_memory([*targets, *inputs]):
             results = [[torch.empty_like(tensor) for tensor in of_rank] for of_rank in outputs]
@@ -577,11 +636,10 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     @event("gather", 1)
     def gather(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         source = _one(inputs)
-        parts = outputs[0] if opts.rootRank == self._comm.rank else []
+        parts = _one_list(outputs) if opts.rootRank == self._comm.rank else []
         if parts:
             self._check_list("gather", parts, source)
-        if any(part.numel() != source.numel() for part in parts):
-            raise ValueError("lockstep: gather into tensors of another size than the source's")
+            _same_size("gather", parts, source)
         dtype, width = moved(source.dtype)
         src = _source(source)
         dst, finish = _targets(parts, self._apart(parts, source))
@@ -601,11 +659,8 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dtype, width = moved(source.dtype)
         src = _source(source)
         is_root = opts.rootRank == self._comm.rank
-        if is_root and output.numel() != source.numel() * self._comm.size:
-            raise ValueError(
-                f"lockstep: gather of {source.numel()} elements on {self._comm.size} ranks into "
-                f"{output.numel()} elements"
-            )
+        if is_root:
+            self._check_whole("gather", output, source)
         dst, finish = _target(output) if is_root else (None, None)
         out = ctypes.c_void_p()
         status = lib.ls_gather(
@@ -624,11 +679,10 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     @event("scatter")
     def scatter(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         target = _one(outputs)
-        parts = inputs[0] if opts.rootRank == self._comm.rank else []
+        parts = _one_list(inputs) if opts.rootRank == self._comm.rank else []
         if parts:
             self._check_list("scatter", parts, target)
-        if any(part.numel() != target.numel() for part in parts):
-            raise ValueError("lockstep: scatter of tensors of another size than the target's")
+            _same_size("scatter", parts, target)
         dtype, width = moved(target.dtype)
         sources = [_source(part) for part in parts]
         dst, finish = _target(target)
@@ -647,11 +701,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     @event("all_to_all", 1)
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         for tensors in (outputs, inputs):
-            if len(tensors) != self._comm.size:
-                raise ValueError(
-                    f"lockstep: all_to_all with {len(tensors)} tensors on {self._comm.size} ranks"
-                )
-        _same_type("all_to_all", [*outputs, *inputs])
+            self._check_list("all_to_all", tensors, outputs[0])
         dtype, width = moved(inputs[0].dtype)
         sources = [_source(tensor) for tensor in inputs]
         targets, finish = _targets(outputs, inputs)
@@ -701,17 +751,10 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         n = self._comm.size
         height = tensor.shape[0] if tensor.dim() > 0 else 1
         if not rows:
-            if height % n != 0:
-                raise ValueError(
-                    f"lockstep: Tensor's dim 0 does not divide equally across group size: "
-                    f"{height} rows, {n} ranks"
-                )
+            check(height % n == 0, "rows", height, n)
             return [tensor.numel() // n] * n
-        if len(rows) != n or sum(rows) != height:
-            raise ValueError(
-                f"lockstep: split sizes doesn't match total dim 0 size: {list(rows)}, {n} ranks, "
-                f"{height} rows"
-            )
+        fits = len(rows) == n and sum(rows) == height and min(rows) >= 0
+        check(fits, "splits", list(rows), n, height)
         width = tensor.numel() // height if height > 0 else 0
         return [row * width for row in rows]
 
@@ -721,11 +764,16 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         return () if is_in_place else (source,)
 
     def _check_list(self, what: str, parts: Tensors, tensor: torch.Tensor) -> None:
-        if len(parts) != self._comm.size:
-            raise ValueError(
-                f"lockstep: {what} with a list of {len(parts)} tensors on {self._comm.size} ranks"
-            )
+        n = self._comm.size
+        check(len(parts) == n, "list", what, len(parts), n)
         _same_type(what, [tensor, *parts])
+
+    def _check_whole(self, what: str, whole: torch.Tensor, part: torch.Tensor) -> None:
+        """`whole` has the elements of each rank's `part`."""
+        n = self._comm.size
+        _same_type(what, [whole, part])
+        is_right = whole.numel() == part.numel() * n
+        check(is_right, "whole", what, whole.numel(), part.numel(), n)
 
     # --- messages ---
 
@@ -826,7 +874,7 @@ def _finisher(
     def finish() -> None:
         if plan.is_divided:
             result.div_(size, rounding_mode="trunc")
-        target.copy_(result)
+        _write(target, result)
 
     return finish
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from ._refusals import check
 from ._work import LockstepWork, PartOptions, keep_until_waited
 
 if TYPE_CHECKING:
@@ -15,10 +16,8 @@ if TYPE_CHECKING:
 
 def all_reduce(group: "LockstepGroup", tensor: torch.Tensor, opts: Any) -> LockstepWork:
     """The exchange ends before this returns: the sizes of the other ranks decide what is sent."""
-    if tensor.layout != torch.sparse_coo:
-        raise ValueError(f"lockstep: all_reduce of {tensor.layout} tensors is not supported")
-    if getattr(opts, "reduceOp", dist.ReduceOp.SUM) != dist.ReduceOp.SUM:
-        raise ValueError("lockstep: a sparse tensor can only be summed")
+    check(tensor.layout == torch.sparse_coo, "layout")
+    check(getattr(opts, "reduceOp", dist.ReduceOp.SUM) == dist.ReduceOp.SUM, "sparse sum")
     part = PartOptions(opts)
     mine = tensor.coalesce()
     shape = [mine.sparse_dim(), mine.dense_dim(), *mine.shape]

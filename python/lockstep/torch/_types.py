@@ -6,7 +6,8 @@ docs/pytorch.md follow it.
 """
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+import functools
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch._C._distributed_c10d import ReduceOp
@@ -128,11 +129,32 @@ _names = {getattr(ReduceOp, name): name for name in OPERATIONS if hasattr(Reduce
 _known: Dict[Tuple[torch.dtype, str], Reduction] = {}
 
 
-def reduction(dtype: torch.dtype, op: Any) -> Reduction:
-    """The plan of a reduction. Raises ValueError where there is none."""
+def _name(op: Any) -> str:
     name = _names.get(getattr(op, "op", op))  # a ReduceOp, or one of its constants
     if name is None:
         raise ValueError(f"lockstep: the reduction {op} is not supported")
+    return name
+
+
+# The reductions of the tensors of one rank.
+_FOLDS = {
+    "PRODUCT": torch.mul,
+    "MIN": torch.minimum,
+    "MAX": torch.maximum,
+    "BAND": torch.bitwise_and,
+    "BOR": torch.bitwise_or,
+    "BXOR": torch.bitwise_xor,
+}
+
+
+def folded(tensors: Sequence[torch.Tensor], op: Any) -> torch.Tensor:
+    """The reduction of several tensors of one rank."""
+    return functools.reduce(_FOLDS.get(_name(op), torch.add), tensors)
+
+
+def reduction(dtype: torch.dtype, op: Any) -> Reduction:
+    """The plan of a reduction. Raises ValueError where there is none."""
+    name = _name(op)
     made = _known.get((dtype, name))
     if made is None:
         text = refusal(dtype, name)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
-import time
 from collections import OrderedDict
 from datetime import timedelta
 from typing import Any, Callable, Dict, List, Optional, Sequence, TypeVar
@@ -98,7 +97,8 @@ class LockstepWork(Work):  # type: ignore[misc]
         self._buffers = buffers
         self._value = value
         self._finish = finish
-        self._deadline = time.monotonic() + timeout_ms / 1000 if timeout_ms > 0 else None
+        if timeout_ms > 0:
+            lib.ls_work_set_timeout(handle, timeout_ms)
         self._lock = threading.Lock()  # guards the handle, which is freed once
         self._error: Optional[Exception] = None
         self._signal: Any = None  # a future that the end of the operation completes
@@ -124,28 +124,18 @@ class LockstepWork(Work):  # type: ignore[misc]
         status = lib.ls_work_wait(handle)
         self._collect(status, "" if status == _lib.OK else _lib.last_error(), source)
 
-    def _wait_for_end(self, deadline: Optional[float]) -> None:
-        while True:
-            left = SLICE_MS
-            if deadline is not None:
-                left = max(0, min(left, int((deadline - time.monotonic()) * 1000) + 1))
-            if lib.ls_work_wait_for(self._handle, left) != _lib.ETIMEOUT:
-                break
-            if deadline is not None and time.monotonic() >= deadline:
-                # The operation of one rank cannot be undone alone: the group ends, as with gloo.
-                self._comm.abort(f"Timed out : {_lib.last_error()}")
-                deadline = None
+    def _wait_for_end(self) -> None:
+        while lib.ls_work_wait_for(self._handle, SLICE_MS) == _lib.ETIMEOUT:
+            pass
         self._free()
 
     def wait(self, timeout: Optional[timedelta] = None) -> bool:
-        deadline = self._deadline
         limit_ms = milliseconds(timeout)
-        if limit_ms > 0:
-            limit = time.monotonic() + limit_ms / 1000
-            deadline = limit if deadline is None else min(deadline, limit)
         with self._lock:
             if self._handle is not None:
-                self._wait_for_end(deadline)
+                if limit_ms > 0:
+                    lib.ls_work_set_timeout(self._handle, limit_ms)
+                self._wait_for_end()
         if self._last is not None:
             self._last.wait()
         _join.stay_if_over()
@@ -195,7 +185,7 @@ class LockstepWork(Work):  # type: ignore[misc]
             if self._future is None:
                 if self._handle is not None and _join.in_callback():
                     # The caller may wait for the future on the thread that would complete it.
-                    self._wait_for_end(self._deadline)
+                    self._wait_for_end()
                     may_defer = True
                 elif self._handle is not None and lib.ls_work_test(self._handle):
                     self._free()

@@ -11,6 +11,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/library.h>
 
+#include <numeric>
+
 /* std::shared_ptr reads this variable of glibc 2.32, which PyTorch does not need. 0: there are
  * several threads. */
 extern "C" __attribute__((visibility("hidden"))) char __libc_single_threaded;
@@ -83,8 +85,36 @@ std::vector<std::weak_ptr<group>> groups; // of this process
 
 const Tensor &only(const tensors &list)
 {
-    TORCH_CHECK_VALUE(list.size() == 1, "lockstep: one tensor a call, not ", list.size());
+    check(list.size() == 1, "tensors", list.size());
     return list[0];
+}
+
+Tensor reduced_pair(const Tensor &a, const Tensor &b, const ReduceOp &how)
+{
+    switch (how) {
+    case ReduceOp::PRODUCT:
+        return at::mul(a, b);
+    case ReduceOp::MIN:
+        return at::minimum(a, b);
+    case ReduceOp::MAX:
+        return at::maximum(a, b);
+    case ReduceOp::BAND:
+        return at::bitwise_and(a, b);
+    case ReduceOp::BOR:
+        return at::bitwise_or(a, b);
+    case ReduceOp::BXOR:
+        return at::bitwise_xor(a, b);
+    default:
+        return at::add(a, b);
+    }
+}
+
+/* The reduction of the tensors of one rank. */
+Tensor folded(const tensors &list, const ReduceOp &how)
+{
+    return std::accumulate(
+        list.begin() + 1, list.end(), list[0],
+        [&](const Tensor &a, const Tensor &b) { return reduced_pair(a, b, how); });
 }
 
 std::shared_ptr<group> own_group(ls_comm *joined, ended_fn ended)
@@ -118,11 +148,16 @@ class backend : public c10d::Backend
 
     work_ptr allreduce(tensors &list, const c10d::AllreduceOptions &opts) override
     {
-        if (only(list).layout() == at::kSparse)
-            return reduce_sparse(list[0], opts.reduceOp);
+        check(!list.empty(), "tensors", 0);
+        if (list[0].layout() == at::kSparse)
+            return reduce_sparse(only(list), opts.reduceOp);
         const operation_ptr op = begin(list, opts);
 
-        start_all_reduce(op, list[0], opts.reduceOp);
+        check_sizes(list, list[0], "all_reduce");
+        const Tensor t = folded(list, opts.reduceOp);
+
+        start_all_reduce(op, t, opts.reduceOp);
+        copy_to_others(op, list, t);
         return started(op, OpType::ALLREDUCE, "all_reduce", list);
     }
 
@@ -210,10 +245,15 @@ class backend : public c10d::Backend
     {
         const operation_ptr op = begin(list, opts);
         const int root = static_cast<int>(opts.rootRank);
-        const Tensor t = only(list);
+        const auto chosen = root == rank_ ? static_cast<size_t>(opts.rootTensor) : 0;
+
+        check(chosen < list.size(), "root", chosen, list.size());
+        check_sizes(list, list[0], "broadcast");
+        const Tensor t = list[chosen];
         const Tensor data = root == rank_ ? op->source_of(t) : op->result_of(t);
         const elements e(data);
 
+        copy_to_others(op, list, t);
         start(op, [&](ls_work **part) {
             return ls_broadcast(comm(), address(data), address(data), e.count, e.type, root, part);
         });
@@ -223,9 +263,14 @@ class backend : public c10d::Backend
     work_ptr allgather(tensor_lists &outs, tensors &ins,
                        const c10d::AllgatherOptions &opts) override
     {
-        const operation_ptr op = begin(only_list(outs), opts);
+        check(!ins.empty(), "tensors", 0);
+        check(outs.size() == ins.size(), "lengths", "all_gather", outs.size(), ins.size());
+        const operation_ptr op = begin(outs[0], opts);
 
-        start_gather_list(op, outs[0], only(ins), -1, "all_gather");
+        if (ins.size() == 1)
+            start_gather_list(op, outs[0], ins[0], -1, "all_gather");
+        else
+            start_gather_of_several(op, outs, ins);
         return started(op, OpType::ALLGATHER, "all_gather", ins);
     }
 
@@ -312,7 +357,7 @@ class backend : public c10d::Backend
         const std::vector<size_t> in_counts = counts_of(from, in_splits);
         const std::vector<size_t> out_counts = counts_of(to, out_splits);
 
-        check_same_type(in, out);
+        check_same_type(in, out, "all_to_all");
         start(op, [&](ls_work **part) {
             return ls_all_to_all_v(comm(), address(from), in_counts.data(), address(to),
                                    out_counts.data(), elements(from).type, part);
@@ -332,8 +377,8 @@ class backend : public c10d::Backend
         list_for_ranks(outs, "all_to_all");
         op->is_apart = share_memory(joined(outs, ins));
         for (int r = 0; r < size_; r++) {
-            check_same_type(ins[r], outs[0]);
-            check_same_type(outs[r], outs[0]);
+            check_same_type(ins[r], outs[0], "all_to_all");
+            check_same_type(outs[r], outs[0], "all_to_all");
             from.push_back(address(op->source_of(ins[r])));
             to.push_back(address(op->result_of(outs[r])));
             in_counts.push_back(elements(ins[r]).count);
@@ -501,34 +546,21 @@ class backend : public c10d::Backend
     operation_ptr begin(const tensors &results, std::chrono::milliseconds timeout, bool is_waited,
                         const Tensor *shown) const
     {
-        const std::weak_ptr<group> used = of;
-
         if (shown == nullptr && !results.empty())
             shown = &results[0];
         sites->mark(shown);
-        return std::make_shared<operation>(c10::IValue(results), timeout, is_waited,
-                                           [used](const char *reason) {
-                                               const std::shared_ptr<group> g = used.lock();
-
-                                               if (g != nullptr && g->comm() != nullptr)
-                                                   ls_comm_abort(g->comm(), reason);
-                                           });
+        return std::make_shared<operation>(c10::IValue(results), timeout, is_waited);
     }
 
     template <typename F> void start(const operation_ptr &op, const F &start_part)
     {
         const std::lock_guard<std::mutex> guard(starting);
-        const bool has_timeout = op->timeout.count() > 0 && op->timeout.count() != timeout_ms;
         ls_work *part = nullptr;
 
-        if (has_timeout)
-            ls_comm_set_timeout(comm(), op->timeout.count());
-        const ls_status status = start_part(op->is_waited ? ls_work_waited(&part) : &part);
-
-        if (has_timeout)
-            ls_comm_set_timeout(comm(), timeout_ms);
-        must(status);
+        must(start_part(op->is_waited ? ls_work_waited(&part) : &part));
         op->add_part(part);
+        if (op->timeout.count() > 0 && op->timeout.count() != timeout_ms)
+            ls_work_set_timeout(part, op->timeout.count());
         n_started++;
     }
 
@@ -549,37 +581,40 @@ class backend : public c10d::Backend
 
     static const tensors &only_list(const tensor_lists &lists)
     {
-        TORCH_CHECK_VALUE(lists.size() == 1, "lockstep: one list of tensors a call, not ",
-                          lists.size());
+        check(lists.size() == 1, "lists", lists.size());
         return lists[0];
     }
 
     const tensors &list_for_ranks(const tensors &list, const char *name) const
     {
-        TORCH_CHECK_VALUE(list.size() == static_cast<size_t>(size_), "lockstep: ", name,
-                          " with a list of ", list.size(), " tensors on ", size_, " ranks");
+        check(list.size() == static_cast<size_t>(size_), "list", name, list.size(), size_);
         return list;
     }
 
     static void check_same_length(const tensors &a, const tensors &b, const char *name)
     {
-        TORCH_CHECK_VALUE(a.size() == b.size(), "lockstep: ", name, " got ", a.size(), " and ",
-                          b.size(), " tensors");
+        check(a.size() == b.size(), "lengths", name, a.size(), b.size());
     }
 
-    static void check_same_type(const Tensor &a, const Tensor &b)
+    static void check_same_type(const Tensor &a, const Tensor &b, const char *name)
     {
-        TORCH_CHECK_VALUE(a.scalar_type() == b.scalar_type(), "lockstep: tensors of types ",
-                          a.scalar_type(), " and ", b.scalar_type(), " in one call");
+        check(a.scalar_type() == b.scalar_type(), "types", name);
+    }
+
+    /* `whole` has the elements of each rank's `part`. */
+    void check_whole(const Tensor &whole, const Tensor &part, const char *name) const
+    {
+        check_same_type(whole, part, name);
+        check(whole.numel() == part.numel() * size_, "whole", name, whole.numel(), part.numel(),
+              size_);
     }
 
     static void check_sizes(const tensors &list, const Tensor &one, const char *name)
     {
         for (const Tensor &t : list) {
             check_tensor(t);
-            check_same_type(t, one);
-            TORCH_CHECK_VALUE(t.numel() == one.numel(), "lockstep: ", name, " with tensors of ",
-                              t.numel(), " and ", one.numel(), " elements");
+            check_same_type(t, one, name);
+            check(t.numel() == one.numel(), "sizes", name, t.numel(), one.numel());
         }
     }
 
@@ -595,24 +630,18 @@ class backend : public c10d::Backend
         const int64_t rows = t.dim() == 0 ? t.numel() : t.size(0);
         const size_t row = rows == 0 ? 0 : elements(t).count / static_cast<size_t>(rows);
         std::vector<size_t> counts;
-        int64_t sum = 0;
+        int64_t left = rows;
+        bool fits = splits.empty() || splits.size() == static_cast<size_t>(size_);
 
-        // The first words are those of PyTorch's own backends.
-        TORCH_CHECK_VALUE(!splits.empty() || rows % size_ == 0,
-                          "lockstep: Tensor's dim 0 does not divide equally across group size: ",
-                          rows, " rows, ", size_, " ranks");
-        TORCH_CHECK_VALUE(splits.empty() || splits.size() == static_cast<size_t>(size_),
-                          "lockstep: all_to_all with ", splits.size(), " split sizes on ", size_,
-                          " ranks");
-        for (int r = 0; r < size_; r++) {
+        check(!splits.empty() || rows % size_ == 0, "rows", rows, size_);
+        for (int r = 0; r < size_ && fits; r++) {
             const int64_t split = splits.empty() ? rows / size_ : splits[r];
 
-            TORCH_CHECK_VALUE(split >= 0, "lockstep: a split size is ", split);
+            left -= split;
+            fits = split >= 0;
             counts.push_back(static_cast<size_t>(split) * row);
-            sum += split;
         }
-        TORCH_CHECK_VALUE(sum == rows, "lockstep: the split sizes add up to ", sum,
-                          ", the first dimension has ", rows);
+        check(fits && left == 0, "splits", at::IntArrayRef(splits), size_, rows);
         return counts;
     }
 
@@ -661,10 +690,7 @@ class backend : public c10d::Backend
         const reduction r = reduction_of(op, from, how);
         const Tensor out = reduced(op, to, r);
 
-        check_same_type(to, from);
-        TORCH_CHECK_VALUE(from.numel() == to.numel() * size_, "lockstep: reduce_scatter of ",
-                          from.numel(), " elements to ", to.numel(), " on each of ", size_,
-                          " ranks");
+        check_whole(from, to, "reduce_scatter");
         start(op, [&](ls_work **part) {
             return ls_reduce_scatter(comm(), address(r.in), address(out), r.count / size_,
                                      r.by->type, r.by->op, part);
@@ -679,7 +705,7 @@ class backend : public c10d::Backend
 
         for (const Tensor &t : list) {
             check_tensor(t);
-            check_same_type(t, to);
+            check_same_type(t, to, "reduce_scatter");
             parts.push_back(t.reshape({-1}));
         }
         check_sizes({list[rank_]}, to, "reduce_scatter");
@@ -700,11 +726,62 @@ class backend : public c10d::Backend
         const Tensor out = op->result_of(to);
         const elements e(in);
 
-        check_same_type(to, from);
-        TORCH_CHECK_VALUE(to.numel() == from.numel() * size_, "lockstep: all_gather of ",
-                          from.numel(), " elements of each of ", size_, " ranks to ", to.numel());
+        check_whole(to, from, "all_gather");
         start(op, [&](ls_work **part) {
             return ls_all_gather(comm(), address(in), address(out), e.count, e.type, part);
+        });
+    }
+
+    /* Old calls have several tensors, which all get the result. */
+    static void copy_to_others(const operation_ptr &op, const tensors &list, const Tensor &from)
+    {
+        for (const Tensor &t : list)
+            op->copy_at_end(t, from);
+    }
+
+    /* Each list in `outs` gets all tensors of rank 0, then those of rank 1, and so on. */
+    void start_gather_of_several(const operation_ptr &op, const tensor_lists &outs,
+                                 const tensors &ins)
+    {
+        check_sizes(ins, ins[0], "all_gather");
+        const Tensor from = at::stack(ins);
+        tensors of_ranks(size_);
+
+        for (Tensor &t : of_ranks)
+            t = at::empty_like(from);
+        start_gather_list(op, of_ranks, from, -1, "all_gather");
+        for (const tensors &list : outs) {
+            check(list.size() == size_ * ins.size(), "list", "all_gather", list.size(), size_);
+            check_sizes(list, ins[0], "all_gather");
+            for (size_t i = 0; i < list.size(); i++)
+                op->copy_at_end(list[i], of_ranks[i / ins.size()][i % ins.size()]);
+        }
+    }
+
+    /* The parts of the ranks have different sizes. */
+    void start_uneven_all_gather(const operation_ptr &op, const tensors &list, const Tensor &from)
+    {
+        const Tensor in = op->source_of(from);
+        std::vector<int64_t> sizes;
+        std::vector<size_t> counts;
+
+        check_sizes({list[rank_]}, in, "all_gather");
+        for (const Tensor &t : list) {
+            check_tensor(t);
+            check_same_type(t, in, "all_gather");
+            sizes.push_back(t.numel());
+            counts.push_back(elements(t).count);
+        }
+        const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+        const Tensor out = at::empty({total}, in.options());
+        const tensors parts = out.split_with_sizes(sizes);
+
+        op->keep(out);
+        for (size_t i = 0; i < list.size(); i++)
+            op->copy_at_end(list[i], parts[i].view(list[i].sizes()));
+        start(op, [&](ls_work **part) {
+            return ls_all_gather_v(comm(), address(in), address(out), counts.data(),
+                                   elements(in).type, part);
         });
     }
 
@@ -712,6 +789,10 @@ class backend : public c10d::Backend
     void start_gather_list(const operation_ptr &op, const tensors &list, const Tensor &from,
                            int root, const char *name)
     {
+        if (root < 0 && !have_one_size(list_for_ranks(list, name))) {
+            start_uneven_all_gather(op, list, from);
+            return;
+        }
         std::vector<void *> to;
         const bool is_in_place =
             !list.empty() && address(list_for_ranks(list, name)[rank_]) == address(from);
@@ -749,9 +830,8 @@ class backend : public c10d::Backend
     /* Sums sparse tensors: all ranks get the indices and values of all. Blocks. */
     work_ptr reduce_sparse(const Tensor &t, const ReduceOp &how)
     {
-        TORCH_CHECK_VALUE(how == ReduceOp::SUM, "lockstep: sparse tensors can be summed only");
-        TORCH_CHECK_VALUE(t.device().is_cpu() && t.layout() == at::kSparse,
-                          "lockstep: not a sparse tensor in host memory");
+        check(how == ReduceOp::SUM, "sparse sum");
+        check(t.device().is_cpu(), "device", t.device());
         const Tensor in = t.coalesce();
         const Tensor lengths = gather_rows(at::full({1}, in._nnz(), at::kLong), {}).reshape({-1});
         const Tensor indices = gather_rows(in.indices().t(), lengths).t();
@@ -843,6 +923,7 @@ void end_all()
 TORCH_LIBRARY(lockstep, library)
 {
     library.def("begin_groups(int ended, int monitor, int split, str[] own) -> ()", begin_groups);
+    library.def("set_refusal(str name, str text) -> ()", set_refusal);
     library.def("run_signal_handlers() -> ()"); // _cpp.py
     library.def("set_type(ScalarType of, int how, ScalarType computes, int[] numbers, "
                 "str refusal) -> ()",

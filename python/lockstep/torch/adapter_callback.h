@@ -11,10 +11,10 @@
 #ifndef LOCKSTEP_TORCH_ADAPTER_CALLBACK_H
 #define LOCKSTEP_TORCH_ADAPTER_CALLBACK_H
 
+#include "adapter_condition.h"
 #include "adapter_python.h"
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
@@ -91,11 +91,10 @@ class callbacks
     static void finish_end()
     {
         callbacks &own = all();
-        const auto until = std::chrono::system_clock::now() + END_MOST;
+        const auto until = clock::now() + END_MOST;
         std::unique_lock<std::mutex> guard(own.lock);
 
-        while ((own.n_calling > 0 || !own.deferred.empty()) &&
-               own.changed.wait_until(guard, until) == std::cv_status::no_timeout)
+        while ((own.n_calling > 0 || !own.deferred.empty()) && own.changed.wait_until(guard, until))
             continue;
     }
 
@@ -123,10 +122,10 @@ class callbacks
     }
 
   private:
-    using clock = std::chrono::steady_clock;
+    using clock = condition::clock;
 
     static constexpr ptrdiff_t NESTED_BYTES = 65536; // of the stack
-    static constexpr std::chrono::milliseconds PAUSE{20}, IDLE{3600 * 1000};
+    static constexpr std::chrono::milliseconds PAUSE{20};
     static constexpr std::chrono::seconds END_MOST{5};
 
     static bool is_main_thread()
@@ -165,10 +164,10 @@ class callbacks
 
         do {
             while (deferred.empty() || clock::now() < deferred.front().first) {
-                const auto pause = deferred.empty() ? IDLE : PAUSE;
-
-                // wait() needs a newer libstdc++ than PyTorch does.
-                changed.wait_until(guard, std::chrono::system_clock::now() + pause);
+                if (deferred.empty())
+                    changed.wait(guard);
+                else
+                    changed.wait_until(guard, clock::now() + PAUSE);
             }
             n_idle--;
             n_calling++;
@@ -185,7 +184,7 @@ class callbacks
     static inline thread_local const char *shallowest = nullptr; // of the stack, otherwise
 
     std::mutex lock;
-    std::condition_variable changed;
+    condition changed;
     std::deque<std::pair<clock::time_point, action>> deferred;
     int n_idle = 0;    // threads
     int n_calling = 0; // of them

@@ -6,6 +6,8 @@
 #ifndef LOCKSTEP_TORCH_ADAPTER_MEMORY_H
 #define LOCKSTEP_TORCH_ADAPTER_MEMORY_H
 
+#include "adapter_refusals.h"
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -20,10 +22,8 @@ using tensors = std::vector<Tensor>;
 
 inline void check_tensor(const Tensor &t)
 {
-    TORCH_CHECK_VALUE(t.device().is_cpu(), "lockstep moves CPU tensors; this one is on ",
-                      t.device().str(),
-                      ": create the group with init_process_group(\"cpu:lockstep,cuda:nccl\")");
-    TORCH_CHECK_VALUE(t.layout() == at::kStrided, "lockstep: only all_reduce takes sparse tensors");
+    check(t.device().is_cpu(), "device", t.device());
+    check(t.layout() == at::kStrided, "layout");
 }
 
 /* Whether its memory has its elements one after the other, as they are. */
@@ -36,6 +36,19 @@ inline bool is_plain(const Tensor &t)
 inline Tensor plain(const Tensor &t, bool copied)
 {
     return is_plain(t) && !copied ? t : at::empty(t.sizes(), t.options()).copy_(t);
+}
+
+/* Copies `from` to a tensor of the same shape. Elements that share one place in an expanded tensor
+ * get the value of the first. */
+inline void write(Tensor to, Tensor from)
+{
+    for (int64_t i = 0; i < to.dim(); i++) {
+        if (to.stride(i) != 0 || to.size(i) < 2)
+            continue;
+        to = to.narrow(i, 0, 1);
+        from = from.narrow(i, 0, 1);
+    }
+    to.copy_(from);
 }
 
 using extent = std::pair<const char *, const char *>; // of the first element, behind the last

@@ -20,7 +20,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -55,12 +54,9 @@ inline void must(ls_status status)
 class operation : public std::enable_shared_from_this<operation>
 {
   public:
-    /* wait_now: the thread that starts it waits for it at once. give_up: called with a reason when
-     * a wait has timed out. */
-    operation(c10::IValue value, std::chrono::milliseconds limit, bool wait_now,
-              std::function<void(const char *)> give_up)
-        : result(std::move(value)), timeout(limit), is_waited(wait_now),
-          abort_group(std::move(give_up))
+    /* wait_now: the thread that starts it waits for it at once. */
+    operation(c10::IValue value, std::chrono::milliseconds limit, bool wait_now)
+        : result(std::move(value)), timeout(limit), is_waited(wait_now)
     {
     }
 
@@ -247,26 +243,27 @@ class operation : public std::enable_shared_from_this<operation>
         const std::chrono::milliseconds longest = std::chrono::hours(24 * 365 * 100);
         // PyTorch's conversion of a very long time gives a negative one.
         const auto limit = timeout <= kNoTimeout ? longest : std::min(timeout, longest);
-        const auto end = std::chrono::system_clock::now() + limit;
+        const auto end = condition::clock::now() + limit;
         std::unique_lock<std::mutex> guard(lock);
 
+        if (limit < longest && state == STARTED)
+            for (ls_work *part : parts)
+                ls_work_set_timeout(part, limit.count());
         while (state != DONE) {
             if (state == STARTED) {
                 state = CLAIMED;
                 guard.unlock();
-                wait_for_parts(end);
+                wait_for_parts();
                 end_parts();
                 guard.lock();
                 continue;
             }
-            const auto now = std::chrono::system_clock::now();
+            const auto now = condition::clock::now();
 
             if (now >= end)
                 std::rethrow_exception(failure(LS_EDEADLINE, "the operation has not ended"));
-            // The other waits of std::condition_variable need a newer libstdc++ than PyTorch does.
-            changed.wait_until(guard, std::min(end, now + WAIT_SLICE));
-            if (state == DONE)
-                break;
+            if (changed.wait_until(guard, std::min(end, now + WAIT_SLICE)) || state == DONE)
+                continue;
             guard.unlock();
             callbacks::run_signal_handlers();
             guard.lock();
@@ -278,18 +275,11 @@ class operation : public std::enable_shared_from_this<operation>
     static constexpr std::chrono::milliseconds WAIT_SLICE{200}; // between looks at signals
 
     /* Waits without ending the parts, which can be claimed again after an exception. */
-    void wait_for_parts(std::chrono::system_clock::time_point end)
+    void wait_for_parts()
     {
         for (ls_work *part : parts) {
-            while (true) {
-                const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-                    end - std::chrono::system_clock::now());
-                const int64_t slice_ms = std::clamp<int64_t>(left.count(), 0, WAIT_SLICE.count());
-
-                if (ls_work_wait_for(part, slice_ms) != LS_ETIMEOUT || ls_work_test(part) != 0)
-                    break;
-                const std::string text = ls_last_error();
-
+            while (ls_work_wait_for(part, WAIT_SLICE.count()) == LS_ETIMEOUT &&
+                   ls_work_test(part) == 0) {
                 try {
                     callbacks::run_signal_handlers();
                 } catch (...) {
@@ -298,11 +288,6 @@ class operation : public std::enable_shared_from_this<operation>
                     unclaim();
                     throw;
                 }
-                if (std::chrono::system_clock::now() < end)
-                    continue;
-                unclaim();
-                abort_group(("Timed out : " + text).c_str());
-                std::rethrow_exception(failure(LS_EDEADLINE, text));
             }
         }
     }
@@ -383,7 +368,7 @@ class operation : public std::enable_shared_from_this<operation>
             for (Tensor &t : quotients)
                 t.div_(divisor, "trunc");
             for (const auto &copy : copies)
-                copy.first.copy_(copy.second);
+                write(copy.first, copy.second);
         }
         quotients.clear();
         copies.clear();
@@ -417,9 +402,8 @@ class operation : public std::enable_shared_from_this<operation>
             made->markCompleted(result);
     }
 
-    const std::function<void(const char *)> abort_group;
     std::mutex lock; // guards the state and what is written by several threads
-    std::condition_variable changed;
+    condition changed;
     state state = STARTED;
     bool is_resolved = false;
     std::atomic<size_t> n_left = 0;

@@ -305,6 +305,17 @@ void watch_start(engine *e, ls_work *w)
         e->next_watch_ns = w->next_check_ns;
 }
 
+void watch_set_timeout(engine *e, ls_work *w, int64_t timeout_ms)
+{
+    const int64_t end_ns = ls_deadline_ns(timeout_ms);
+
+    w->timeout_ms = end_ns == INT64_MAX ? -1 : (end_ns - w->start_ns) / 1000000;
+    if (end_ns < w->next_check_ns)
+        w->next_check_ns = end_ns;
+    if (end_ns < e->next_watch_ns)
+        e->next_watch_ns = end_ns;
+}
+
 /* Both wait for the same ranks: collectives, or messages with one peer. */
 static bool waits_alike(const ls_work *a, const ls_work *b)
 {

@@ -149,6 +149,19 @@ ls_status ls_work_wait_for(ls_work *work, int64_t timeout_ms)
     return st;
 }
 
+void ls_work_set_timeout(ls_work *work, int64_t timeout_ms)
+{
+    engine *e;
+
+    if (work == NULL || work->engine->is_forked)
+        return;
+    e = work->engine;
+    engine_enter(e);
+    if (work->comm != NULL && work->phase != WORK_ENDED)
+        watch_set_timeout(e, work, timeout_ms);
+    engine_leave(e);
+}
+
 int ls_work_test(ls_work *work)
 {
     engine *e;
