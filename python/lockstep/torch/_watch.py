@@ -34,7 +34,7 @@ ANSWER_BYTES = 256 + (STACK_LINES + 1) * LINE_MAX * LETTER_BYTES  # a stack, a c
 
 Json = Dict[str, Any]
 
-_OF_ROOT = SimpleNamespace(rootRank=0, timeout=None)
+_OF_ROOT = SimpleNamespace(rootRank=0, rootTensor=0, timeout=None)
 
 
 def _encode(value: Json, size: int) -> torch.Tensor:
