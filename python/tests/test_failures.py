@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the other ranks get when a rank dies, fails, or calls something else."""
+import gc
 import os
 import signal
 import subprocess
@@ -397,6 +398,17 @@ class Failures(unittest.TestCase):
         self.assertRegex(results[0], r"timed out after .*; not arrived 1 \(pid ")
         self.assertIn("Timed out", job.output(1))
         job.remove()
+
+    def test_end_of_a_group_frees_the_store(self):
+        def body(rank, n, store):
+            gc.disable()
+            ranks.join(store, rank, n)
+            dist.barrier()
+            dist.destroy_process_group()
+            join = sys.modules["lockstep.torch._join"]
+            return sum(isinstance(one, join._Store) for one in gc.get_objects())
+
+        self.assertEqual(ranks.run(2, body), [0, 0])
 
     def test_timeout_of_gloo_that_is_replaced(self):
         def body(rank, n, store):

@@ -368,7 +368,9 @@ def several(rank, n, gloo):
         used.broadcast(mine, options).wait()
         found += mine
         lists = [[torch.zeros(4) for _ in range(2 * n)] for _ in range(2)]
-        used.allgather(lists, [torch.full((4,), 10.0 * rank + k) for k in range(2)]).wait()
+        work = used.allgather(lists, [torch.full((4,), 10.0 * rank + k) for k in range(2)])
+        work.wait()
+        assert [len(part) for part in work.get_future().value()] == [2 * n, 2 * n]
         return [*found, *lists[0], *lists[1]]
 
     check("several tensors", results(group), results(backend))
@@ -638,6 +640,9 @@ def sparse(rank, n, gloo):
         assert tensor.is_coalesced() == expected.is_coalesced()
         check("sparse", [tensor.to_dense()], [expected.to_dense()])
         check("indices", [tensor.coalesce().indices()], [expected.coalesce().indices()])
+        several = [make(dtype), make(dtype)]
+        dist.distributed_c10d._get_default_group().allreduce(several).wait()
+        check("several", [t.to_dense() for t in several], [2 * expected.to_dense()] * 2)
 
 
 def refused(call):
@@ -650,7 +655,7 @@ def refused(call):
 
 def wrong_calls(rank, n, gloo):
     """Each text of _refusals.py."""
-    group = dist.distributed_c10d._get_default_group()
+    group = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
     gather = getattr(dist, "all_gather_into_tensor", None) or dist._all_gather_base
     one, two, short = torch.ones(1), torch.ones(2), torch.ones(1, dtype=torch.int16)
     own, sparse_max = dist.BroadcastOptions(), dist.AllreduceOptions()
@@ -658,6 +663,7 @@ def wrong_calls(rank, n, gloo):
     sparse_max.reduceOp = dist.ReduceOp.MAX
     long, lists = torch.ones(n + 1), [[one] * (n + 1)]
     calls = {
+        "none": (["all_reduce"], lambda: group.allreduce([])),
         "tensors": ([2], lambda: group.send([one, one], 0, 0)),
         "lists": ([2], lambda: group.reduce_scatter([one], [[one] * n] * 2)),
         "list": (["all_gather", n + 1, n], lambda: group.allgather(lists, [one])),
@@ -673,8 +679,6 @@ def wrong_calls(rank, n, gloo):
         "sparse sum": ([], lambda: group.allreduce([one.to_sparse()], sparse_max)),
     }
     assert calls.keys() == _refusals.TEXTS.keys()
-    if not isinstance(group, lockstep.torch.LockstepGroup):
-        del calls["device"], calls["layout"]  # such tensors do not reach a backend in C++
     for name, (given, call) in calls.items():
         expected = "lockstep: " + _refusals.TEXTS[name].format(*given)
         got = refused(call)

@@ -83,7 +83,8 @@ class _Store:
 
     def close(self) -> None:
         lib.ls_store_close(self.handle)
-        self.handle = None
+        # The functions refer to this object; without them the store is freed at once.
+        self.handle = self._functions = self._store = None
 
     def _failed(self, error: BaseException) -> int:
         self.error = self.error or error

@@ -62,10 +62,10 @@ def _one_list(lists: Any) -> Tensors:
     return only
 
 
-def _list(tensors: Any) -> Tensors:
+def _list(what: str, tensors: Any) -> Tensors:
     """The tensors of a call that takes several."""
     found: Tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
-    check(len(found) > 0, "tensors", 0)
+    check(len(found) > 0, "none", what)
     return found
 
 
@@ -381,10 +381,10 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
 
     @event("all_reduce")
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
-        tensors = _list(tensors)
+        tensors = _list("all_reduce", tensors)
         tensor = tensors[0]
         if tensor.layout != torch.strided:
-            return _sparse.all_reduce(self, _one(tensors), opts)
+            return _sparse.all_reduce(self, tensors, opts)
         plan = reduction(tensor.dtype, _operation(opts))
         if len(tensors) > 1:
             _same_size("all_reduce", tensors, tensor)
@@ -513,8 +513,11 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     # --- movements ---
 
     @event("broadcast")
-    def broadcast(self, tensors: Any, opts: Any) -> Any:
-        tensors = _list(tensors)
+    def broadcast(self, tensors: Any, opts: Any = None, root: int = 0) -> Any:
+        if opts is None:
+            opts = dist.BroadcastOptions()
+            opts.rootRank = root
+        tensors = _list("broadcast", tensors)
         is_root = opts.rootRank == self._comm.rank
         chosen = opts.rootTensor if is_root else 0
         check(0 <= chosen < len(tensors), "root", chosen, len(tensors))
@@ -571,7 +574,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
 
     @event("all_gather", 1)
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        inputs = _list(inputs)
+        inputs = _list("all_gather", inputs)
         _same_length("all_gather", outputs, inputs)
         if len(inputs) > 1:
             return self._gather_of_several(outputs, inputs, opts)
@@ -613,8 +616,11 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
             is_right = len(targets) == len(results)
             check(is_right, "list", "all_gather", len(targets), self._comm.size)
             _same_size("all_gather", targets, inputs[0])
-        work = self.allgather([of_ranks], [source], PartOptions(opts))
-        return self._copied(work, sum(outputs, []), results * len(outputs))
+        self.allgather([of_ranks], [source], PartOptions(opts)).wait()
+        for targets in outputs:
+            for target, result in zip(targets, results):
+                _write(target, result)
+        return keep_until_waited(LockstepWork(self._comm, None, None, outputs))
 
     @event("all_gather", 1)
     def allgather_coalesced(self, outputs: Any, inputs: Tensors, opts: Any = None) -> Any:

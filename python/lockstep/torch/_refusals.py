@@ -9,6 +9,7 @@ from typing import Any
 
 # Where PyTorch's own backends have words that programs may search, these have them, too.
 TEXTS = {
+    "none": "{} requires non-empty tensor list",
     "tensors": "one tensor a call, not {}",
     "lists": "one list of tensors a call, not {}",
     "list": "{} with a list of {} tensors on {} ranks",

@@ -148,9 +148,9 @@ class backend : public c10d::Backend
 
     work_ptr allreduce(tensors &list, const c10d::AllreduceOptions &opts) override
     {
-        check(!list.empty(), "tensors", 0);
+        check(!list.empty(), "none", "all_reduce");
         if (list[0].layout() == at::kSparse)
-            return reduce_sparse(only(list), opts.reduceOp);
+            return reduce_sparse(list, opts.reduceOp);
         const operation_ptr op = begin(list, opts);
 
         check_sizes(list, list[0], "all_reduce");
@@ -163,7 +163,7 @@ class backend : public c10d::Backend
 
     work_ptr allreduce_sparse(tensors &list, const c10d::AllreduceOptions &opts) override
     {
-        return reduce_sparse(only(list), opts.reduceOp);
+        return reduce_sparse(list, opts.reduceOp);
     }
 
     work_ptr allreduce_coalesced(tensors &list,
@@ -245,6 +245,7 @@ class backend : public c10d::Backend
     {
         const operation_ptr op = begin(list, opts);
         const int root = static_cast<int>(opts.rootRank);
+        check(!list.empty(), "none", "broadcast");
         const auto chosen = root == rank_ ? static_cast<size_t>(opts.rootTensor) : 0;
 
         check(chosen < list.size(), "root", chosen, list.size());
@@ -263,14 +264,16 @@ class backend : public c10d::Backend
     work_ptr allgather(tensor_lists &outs, tensors &ins,
                        const c10d::AllgatherOptions &opts) override
     {
-        check(!ins.empty(), "tensors", 0);
+        check(!ins.empty(), "none", "all_gather");
         check(outs.size() == ins.size(), "lengths", "all_gather", outs.size(), ins.size());
         const operation_ptr op = begin(outs[0], opts);
 
-        if (ins.size() == 1)
+        if (ins.size() == 1) {
             start_gather_list(op, outs[0], ins[0], -1, "all_gather");
-        else
+        } else {
+            op->result = c10::IValue(outs);
             start_gather_of_several(op, outs, ins);
+        }
         return started(op, OpType::ALLGATHER, "all_gather", ins);
     }
 
@@ -828,19 +831,22 @@ class backend : public c10d::Backend
     }
 
     /* Sums sparse tensors: all ranks get the indices and values of all. Blocks. */
-    work_ptr reduce_sparse(const Tensor &t, const ReduceOp &how)
+    work_ptr reduce_sparse(const tensors &list, const ReduceOp &how)
     {
+        const Tensor t = list[0];
+
         check(how == ReduceOp::SUM, "sparse sum");
         check(t.device().is_cpu(), "device", t.device());
-        const Tensor in = t.coalesce();
+        const Tensor in = folded(list, how).coalesce();
         const Tensor lengths = gather_rows(at::full({1}, in._nnz(), at::kLong), {}).reshape({-1});
         const Tensor indices = gather_rows(in.indices().t(), lengths).t();
         const Tensor values = gather_rows(in.values(), lengths);
         const Tensor sum =
             at::sparse_coo_tensor(indices, values, t.sizes(), t.options()).coalesce();
 
-        t.copy_(sum);
-        const operation_ptr op = begin({t});
+        for (const Tensor &target : list)
+            target.copy_(sum);
+        const operation_ptr op = begin(list);
         return started(op, OpType::_ALLREDUCE_SPARSE, "all_reduce_sparse", {});
     }
 

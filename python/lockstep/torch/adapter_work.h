@@ -214,7 +214,7 @@ class operation : public std::enable_shared_from_this<operation>
         return error;
     }
 
-    const c10::IValue result;
+    c10::IValue result;
     const std::chrono::milliseconds timeout;
     const bool is_waited;
     bool is_apart = false;        // tensors share memory: all are read before a result is written
