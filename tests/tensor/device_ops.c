@@ -4,25 +4,33 @@
  * has the device: bench/gpu/verify runs it on a card.
  *
  *     device_ops [--device NAME] [--type float32|bfloat16|float16] [--tolerance X] [--again]
+ *                [--sample N] [CASE...]
  *
  * The difference of each result to cpu_ref's, as vectors, relative to cpu_ref's length, must be at
  * most the tolerance (default 1e-4 for float32, 1e-2 for 16-bit types). float32 is compared with
  * cpu_ref in float64. With --again each case runs twice, and the results must have the same bits.
+ * CASE: only cases whose name has this text. --sample N: about one case of N, chosen by random
+ * numbers of a seed, which is printed: LS_TEST_SEED, or that of the day.
  * Prints a line for each case that fails and a JSON object at the end; exits with 1 if one fails.
  */
 #include "tensor/op_cases.h"
 
+#include "base/rng.h"
 #include "base/text.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct settings {
     const char *device;
     ls_dtype type;
     double tolerance; /* 0: that of the type */
     bool again;
+    uint64_t sample;          /* one case of so many; 1: all */
+    const char *const *names; /* parts of names of cases, to NULL; none: all */
 } settings;
 
 typedef struct counts {
@@ -117,6 +125,39 @@ static ls_status open_device(const char *name, ls_device **out)
     return ls_device_open(&options, out);
 }
 
+static bool has_name(const op_case *c, const char *const *names)
+{
+    const char *const *name = names;
+
+    while (*name != NULL && strstr(c->name, *name) == NULL)
+        name++;
+    return *names == NULL || *name != NULL;
+}
+
+static uint64_t seed_of_sample(void)
+{
+    const char *text = getenv("LS_TEST_SEED"); // NOLINT(concurrency-mt-unsafe): never set
+
+    return text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL) / (24 * 60 * 60);
+}
+
+static void check_cases(ls_device *device, ls_device *reference, const settings *s, counts *n)
+{
+    const uint64_t seed = seed_of_sample();
+    ls_rng rng;
+
+    ls_rng_seed(&rng, seed);
+    if (s->sample > 1)
+        printf("LS_TEST_SEED=%" PRIu64 " chooses one case of %" PRIu64 "\n", seed, s->sample);
+    for (int i = 0; i < n_op_cases; i++) {
+        const bool is_chosen = ls_rng_below(&rng, s->sample) == 0;
+
+        if (is_chosen && has_name(&op_cases[i], s->names) &&
+            (s->type == LS_F32 || op_case_mixes(&op_cases[i])))
+            check_case(device, reference, &op_cases[i], s, n);
+    }
+}
+
 static int check_all(const settings *s)
 {
     ls_device *device = NULL;
@@ -130,10 +171,7 @@ static int check_all(const settings *s)
         fprintf(stderr, "device_ops: %s\n", ls_last_error());
         return 2;
     }
-    for (int i = 0; i < n_op_cases; i++) {
-        if (s->type == LS_F32 || op_case_mixes(&op_cases[i]))
-            check_case(device, reference, &op_cases[i], s, &n);
-    }
+    check_cases(device, reference, s, &n);
     printf("{\"device\": \"%s\", \"type\": \"%s\", \"cases\": %d, \"failed\": %d, \"refused\": %d, "
            "\"tolerance\": %g, \"worst\": %.3g, \"worst_case\": \"%s\"}\n",
            ls_device_fingerprint(device), ls_dtype_name(s->type), n.cases, n.failed, n.refused,
@@ -160,7 +198,9 @@ static bool parse_type(const char *text, ls_dtype *out)
 
 static bool parse(char **argv, settings *s)
 {
-    for (int i = 1; argv[i] != NULL; i++) {
+    int i = 1;
+
+    for (; argv[i] != NULL && argv[i][0] == '-'; i++) {
         const char *value = argv[i + 1];
 
         if (text_equal(argv[i], "--again")) {
@@ -173,23 +213,26 @@ static bool parse(char **argv, settings *s)
             s->device = value;
         else if (text_equal(argv[i], "--tolerance"))
             s->tolerance = strtod(value, NULL);
+        else if (text_equal(argv[i], "--sample"))
+            s->sample = strtoull(value, NULL, 10);
         else if (!text_equal(argv[i], "--type") || !parse_type(value, &s->type))
             return false;
         i++;
     }
+    s->names = (const char *const *)argv + i;
     if (s->tolerance == 0)
         s->tolerance = s->type == LS_F32 ? 1e-4 : 1e-2;
-    return s->tolerance > 0;
+    return s->tolerance > 0 && s->sample > 0;
 }
 
 int main(int argc, char **argv)
 {
-    settings s = {.device = "cuda", .type = LS_F32};
+    settings s = {.device = "cuda", .type = LS_F32, .sample = 1};
 
     LS_UNUSED(argc);
     if (parse(argv, &s))
         return check_all(&s);
     fprintf(stderr, "usage: device_ops [--device NAME] [--type float32|bfloat16|float16] "
-                    "[--tolerance X] [--again]\n");
+                    "[--tolerance X] [--again] [--sample N] [CASE...]\n");
     return 2;
 }
