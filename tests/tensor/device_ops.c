@@ -3,14 +3,14 @@
  * device_ops.c - compares every operator of a device with the reference device, for a machine that
  * has the device: bench/gpu/verify runs it on a card.
  *
- *     device_ops [--device NAME] [--type float32|bfloat16|float16] [--tolerance X] [--again]
- *                [--sample N] [CASE...]
+ *     device_ops [--device NAME] [--type float32|float64|bfloat16|float16] [--tolerance X]
+ *                [--again] [--sample N] [CASE...]
  *
  * The difference of each result to cpu_ref's, as vectors, relative to cpu_ref's length, must be at
- * most the tolerance (default 1e-4 for float32, 1e-2 for 16-bit types). float32 is compared with
- * cpu_ref in float64. With --again each case runs twice, and the results must have the same bits.
- * CASE: only cases whose name has this text. --sample N: about one case of N, chosen by random
- * numbers of a seed, which is printed: LS_TEST_SEED, or that of the day.
+ * most the tolerance (default 1e-4 for float32, 1e-12 for float64, 1e-2 for 16-bit types). float32
+ * is compared with cpu_ref in float64. With --again each case runs twice, and the results must have
+ * the same bits. CASE: only cases whose name has this text. --sample N: about one case of N, chosen
+ * by random numbers of a seed, which is printed: LS_TEST_SEED, or that of the day.
  * Prints a line for each case that fails and a JSON object at the end; exits with 1 if one fails.
  */
 #include "tensor/op_cases.h"
@@ -153,7 +153,7 @@ static void check_cases(ls_device *device, ls_device *reference, const settings 
         const bool is_chosen = ls_rng_below(&rng, s->sample) == 0;
 
         if (is_chosen && has_name(&op_cases[i], s->names) &&
-            (s->type == LS_F32 || op_case_mixes(&op_cases[i])))
+            (s->type == LS_F32 || s->type == LS_F64 || op_case_mixes(&op_cases[i])))
             check_case(device, reference, &op_cases[i], s, n);
     }
 }
@@ -185,7 +185,7 @@ static int check_all(const settings *s)
 
 static bool parse_type(const char *text, ls_dtype *out)
 {
-    static const ls_dtype types[] = {LS_F32, LS_BF16, LS_F16};
+    static const ls_dtype types[] = {LS_F32, LS_F64, LS_BF16, LS_F16};
 
     for (size_t i = 0; i < LS_COUNT_OF(types); i++) {
         if (text_equal(text, ls_dtype_name(types[i]))) {
@@ -221,7 +221,7 @@ static bool parse(char **argv, settings *s)
     }
     s->names = (const char *const *)argv + i;
     if (s->tolerance == 0)
-        s->tolerance = s->type == LS_F32 ? 1e-4 : 1e-2;
+        s->tolerance = s->type == LS_F32 ? 1e-4 : s->type == LS_F64 ? 1e-12 : 1e-2;
     return s->tolerance > 0 && s->sample > 0;
 }
 
@@ -232,7 +232,7 @@ int main(int argc, char **argv)
     LS_UNUSED(argc);
     if (parse(argv, &s))
         return check_all(&s);
-    fprintf(stderr, "usage: device_ops [--device NAME] [--type float32|bfloat16|float16] "
+    fprintf(stderr, "usage: device_ops [--device NAME] [--type float32|float64|bfloat16|float16] "
                     "[--tolerance X] [--again] [--sample N] [CASE...]\n");
     return 2;
 }

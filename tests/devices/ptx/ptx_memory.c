@@ -20,16 +20,16 @@ typedef struct tracked {
 static tracked *table;
 static uint32_t first_segment; /* of the launch */
 static uint32_t clock_now;     /* counts atomics and fences of the launch */
-static uint32_t *fenced;       /* the clock at the last fence of each thread, */
-static uint32_t *released;     /* and at the last release of each block */
+static uint32_t *fenced;       /* of each thread: the clock at its last fence, */
+static uint32_t *published;    /* and at the last one in front of an atomic of its block */
 
 void ptx_begin_memory(void)
 {
     if (table == NULL)
         table = calloc(N_TRACKED, sizeof(*table));
     fenced = calloc((size_t)run.of->n_blocks * run.of->n_threads, sizeof(*fenced));
-    released = calloc(run.of->n_blocks, sizeof(*released));
-    if (table == NULL || fenced == NULL || released == NULL)
+    published = calloc((size_t)run.of->n_blocks * run.of->n_threads, sizeof(*published));
+    if (table == NULL || fenced == NULL || published == NULL)
         abort();
     first_segment = run.n_segments + 1;
     clock_now = 0;
@@ -39,7 +39,7 @@ void ptx_begin_memory(void)
 void ptx_end_memory(void)
 {
     free(fenced);
-    free(released);
+    free(published);
 }
 
 /* --- races --- */
@@ -50,7 +50,7 @@ static bool is_ordered(const fiber *f, const access *earlier)
     const uint32_t clock = earlier->clock;
     const block *b = f->block;
 
-    if (fenced[earlier->thread] <= clock && released[earlier->thread / run.of->n_threads] <= clock)
+    if (published[earlier->thread] <= clock)
         return false;
     return b->acquired > clock || (b->observed > clock && fenced[f->number] > b->observed);
 }
@@ -214,12 +214,22 @@ void store_shared(ptx_thread *t, int line, uint64_t offset, const void *v, size_
 
 /* --- atomics and fences --- */
 
+/* What the threads of a block did before their fences, other blocks can know of by this atomic. */
+static void publish(const fiber *f)
+{
+    const uint32_t n = run.of->n_threads;
+    const size_t first = (size_t)f->block->number * n;
+
+    memcpy(published + first, fenced + first, n * sizeof(*published));
+}
+
 /* Where the number is, after others may have run. */
 static uint32_t *begin_atomic(fiber *f, int line, uint64_t address)
 {
     uint32_t *at = find_global(f, line, address, sizeof(*at));
 
     ptx_let_others_run(f, line);
+    publish(f);
     f->block->observed = ++clock_now;
     return at;
 }
@@ -243,12 +253,15 @@ uint32_t atom_global_cas_b32(ptx_thread *t, int line, uint64_t address, uint32_t
     return was;
 }
 
+/* A release is a fence of all that has reached the thread by a barrier: of its block. */
 uint32_t atom_add_release_gpu_u32(ptx_thread *t, int line, uint64_t address, uint32_t v)
 {
-    const uint32_t was = atom_global_add_u32(t, line, address, v);
+    const uint32_t first = t->block * t->n_threads;
 
-    released[t->block] = clock_now;
-    return was;
+    ++clock_now;
+    for (uint32_t i = 0; i < t->n_threads; i++)
+        fenced[first + i] = clock_now;
+    return atom_global_add_u32(t, line, address, v);
 }
 
 void membar_gl(ptx_thread *t, int line)
