@@ -75,16 +75,19 @@ static void read_environment(void)
     uint64_t bytes = state.total_bytes;
     uint64_t driver = (uint64_t)state.versions.driver;
     uint64_t devices = (uint64_t)state.n_devices;
+    uint64_t blocks = state.n_blocks;
 
     read_variable("GPU_HOST_BYTES", &bytes);
     read_variable("GPU_HOST_DRIVER", &driver);
     read_variable("GPU_HOST_DEVICES", &devices);
+    read_variable("GPU_HOST_BLOCKS", &blocks);
     read_variable("GPU_HOST_DELAY_US", &state.delay_us);
     read_variable("GPU_HOST_SEED", &state.seed);
     gpu_host_load_kernels(getenv("GPU_HOST_KERNELS")); // NOLINT(concurrency-mt-unsafe): never set
     state.total_bytes = (size_t)bytes;
     state.versions.driver = (int)driver;
     state.n_devices = (int)devices;
+    state.n_blocks = (unsigned)blocks;
 }
 
 LS_API gpu_host *gpu_host_state(void)
