@@ -38,6 +38,7 @@ static const struct {
     [HOST_DIVERGED] = {"not all threads of a block have reached a barrier", GPU_FAILURE_LOST},
     [HOST_RECORDING] = {"operation not permitted when stream is capturing", GPU_FAILURE_OTHER},
     [HOST_OVERRUN] = {"a kernel has written past the end of a block", GPU_FAILURE_LOST},
+    [HOST_KERNEL_FAULT] = {"a kernel has failed", GPU_FAILURE_LOST},
     [HOST_FREED_EARLY] = {"host memory was freed while a copy of it was queued", GPU_FAILURE_LOST},
 };
 
@@ -74,15 +75,19 @@ static void read_environment(void)
     uint64_t bytes = state.total_bytes;
     uint64_t driver = (uint64_t)state.versions.driver;
     uint64_t devices = (uint64_t)state.n_devices;
+    uint64_t blocks = state.n_blocks;
 
     read_variable("GPU_HOST_BYTES", &bytes);
     read_variable("GPU_HOST_DRIVER", &driver);
     read_variable("GPU_HOST_DEVICES", &devices);
+    read_variable("GPU_HOST_BLOCKS", &blocks);
     read_variable("GPU_HOST_DELAY_US", &state.delay_us);
     read_variable("GPU_HOST_SEED", &state.seed);
+    gpu_host_load_kernels(getenv("GPU_HOST_KERNELS")); // NOLINT(concurrency-mt-unsafe): never set
     state.total_bytes = (size_t)bytes;
     state.versions.driver = (int)driver;
     state.n_devices = (int)devices;
+    state.n_blocks = (unsigned)blocks;
 }
 
 LS_API gpu_host *gpu_host_state(void)
@@ -455,10 +460,18 @@ static gpu_error run_part(gpu_function function)
     return HOST_OK;
 }
 
+static gpu_error run_parts(const gpu_kernel *kernel)
+{
+    const gpu_error e = run_part(kernel->function);
+
+    return e == HOST_OK && kernel->second != NULL ? run_part(kernel->second) : e;
+}
+
 /* A launch of a kernel, with the part of `args` that its arguments need. */
 typedef struct host_launch {
-    gpu_function parts[2];
+    const gpu_kernel *kernel;
     unsigned n_blocks;
+    unsigned n_threads;
     _Alignas(16) unsigned char args[GPU_ARGS_MAX];
 } host_launch;
 
@@ -471,9 +484,11 @@ static gpu_error run_kernel(const void *args)
     launched.args = l->args;
     launched.n_blocks = state.n_blocks > 0 ? state.n_blocks : l->n_blocks;
     launched.n_threads = state.n_threads > 0 ? state.n_threads : 1;
-    e = run_part(l->parts[0]);
-    if (e == HOST_OK && l->parts[1] != NULL)
-        e = run_part(l->parts[1]);
+    if (gpu_host_has_kernels())
+        e = gpu_host_run_kernel(l->kernel, l->args, launched.n_blocks,
+                                state.n_threads > 0 ? state.n_threads : l->n_threads);
+    else
+        e = run_parts(l->kernel);
     pthread_mutex_unlock(&launched.lock);
     return e;
 }
@@ -483,10 +498,9 @@ gpu_error gpu_launch(const gpu_kernel *kernel, unsigned n_blocks, unsigned n_thr
 {
     host_launch l;
 
-    LS_UNUSED(n_threads);
-    l.parts[0] = kernel->function;
-    l.parts[1] = kernel->second;
+    l.kernel = kernel;
     l.n_blocks = n_blocks;
+    l.n_threads = n_threads;
     memcpy(l.args, args, kernel->args_bytes);
     return gpu_host_queue(
         stream, &(gpu_host_work){.run = run_kernel,

@@ -10,6 +10,7 @@
 
 #include "base/rng.h"
 #include "base/thread.h"
+#include "devices/ptx/ptx.h"
 
 /* Error numbers. */
 enum {
@@ -25,7 +26,8 @@ enum {
     HOST_NOT_RECORDED,
     HOST_DIVERGED,
     HOST_RECORDING,
-    HOST_FREED_EARLY
+    HOST_FREED_EARLY,
+    HOST_KERNEL_FAULT
 };
 
 /* A copy of a piece of work; its arguments follow it. */
@@ -101,11 +103,22 @@ void gpu_host_free_locks(void);
 
 void gpu_host_free_memory_lock(void); /* likewise */
 
+/* The blocks of memory that work may read and write, at most `most`; returns how many. */
+size_t gpu_host_ranges(ptx_range *out, size_t most);
+
 bool gpu_host_is_device_memory(const void *p);
 
 /* Replaces addresses of device memory in `args`, at multiples of their size, by addresses that can
  * be read and written. */
 void gpu_host_translate(void *args, size_t bytes);
+
+/* --- gpu_host_ptx.c --- */
+
+/* Loads these modules of kernels, FILE,FILE...; NULL: none, kernels are those compiled as C. */
+void gpu_host_load_kernels(const char *files);
+bool gpu_host_has_kernels(void);
+gpu_error gpu_host_run_kernel(const gpu_kernel *kernel, const void *args, unsigned n_blocks,
+                              unsigned n_threads);
 
 /* --- gpu_host_stream.c --- */
 

@@ -42,7 +42,7 @@ typedef struct block {
 
 /* In front of page-locked memory. */
 typedef struct pinned_head {
-    _Alignas(256) struct pinned_head *next; /* of those that were freed early */
+    _Alignas(256) struct pinned_head *next; /* of `pinned`, or of those that were freed early */
     size_t bytes;
 } pinned_head;
 
@@ -54,6 +54,7 @@ static struct {
     block *first;
     uint64_t n_allocations;
 } arena;
+static pinned_head *pinned; /* of all cards, under the lock */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sigaction previous;
 
@@ -352,9 +353,23 @@ gpu_error gpu_malloc_host(void **out, size_t bytes)
             gpu_host_give_pinned();
         return HOST_OUT_OF_MEMORY;
     }
-    *head = (pinned_head){.bytes = bytes};
+    pthread_mutex_lock(&lock);
+    *head = (pinned_head){.next = pinned, .bytes = bytes};
+    pinned = head;
+    pthread_mutex_unlock(&lock);
     *out = memset(head + 1, 0xFF, bytes);
     return gpu_host_check_lost();
+}
+
+static void take_pinned(const pinned_head *head)
+{
+    pinned_head **link = &pinned;
+
+    pthread_mutex_lock(&lock);
+    while (*link != head)
+        link = &(*link)->next;
+    *link = head->next;
+    pthread_mutex_unlock(&lock);
 }
 
 /* The work would use what the block becomes next: it is kept. */
@@ -374,9 +389,25 @@ gpu_error gpu_free_host(void *start)
     pinned_head *head = (pinned_head *)start - 1;
 
     gpu_host_give_pinned();
+    take_pinned(head);
     if (gpu_host_is_copied(start, head->bytes))
         return keep_early(head);
     memset(start, 0xFF, head->bytes);
     cu_host->free(head);
     return gpu_host_check_lost();
+}
+
+/* --- what kernels may access --- */
+
+size_t gpu_host_ranges(ptx_range *out, size_t most)
+{
+    size_t n = 0;
+
+    pthread_mutex_lock(&lock);
+    for (const block *b = arena.first; b != NULL && n < most; b = b->next)
+        out[n++] = (ptx_range){arena.alias + b->offset, b->bytes};
+    for (const pinned_head *head = pinned; head != NULL && n < most; head = head->next)
+        out[n++] = (ptx_range){head + 1, head->bytes};
+    pthread_mutex_unlock(&lock);
+    return n;
 }

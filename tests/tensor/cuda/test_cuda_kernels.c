@@ -12,49 +12,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Shapes of several blocks, and sizes around packs, lanes and parts of sums. */
-/* clang-format off */
-static const op_case own_cases[] = {
-    {.name = "relu of one element", .op = OP_RELU, .n_dims = 1, .x = {1}},
-    {.name = "relu of 3 elements", .op = OP_RELU, .n_dims = 1, .x = {3}},
-    {.name = "relu of 31 elements", .op = OP_RELU, .n_dims = 1, .x = {31}},
-    {.name = "relu of 33 elements", .op = OP_RELU, .n_dims = 1, .x = {33}},
-    {.name = "relu of 4097 elements", .op = OP_RELU, .n_dims = 1, .x = {4097}},
-    {.name = "add of 4097 rows", .op = OP_BINARY, .n_dims = 2, .x = {4097, 3}},
-    {.name = "dropout of 4097 elements", .op = OP_DROPOUT, .n_dims = 1, .x = {4097},
-     .attrs = {.drop = 0.1, .random = 99}},
-    {.name = "batch norm of 4097 rows of 33", .op = OP_BATCH_NORM, .n_dims = 2, .x = {4097, 33},
-     .attrs = {.momentum = 0.1, .eps = 1e-5, .training = true, .relu = true}},
-    {.name = "batch norm of many pixels of 64 channels", .op = OP_BATCH_NORM, .n_dims = 4,
-     .x = {9, 64, 17, 16},
-     .attrs = {.momentum = 0.1, .eps = 1e-5, .training = true}},
-    {.name = "batch norm of many pixels of 3 channels far from 0", .op = OP_BATCH_NORM,
-     .n_dims = 4, .x = {9, 3, 31, 33}, .scale = 1000,
-     .attrs = {.momentum = 0.1, .eps = 1e-5, .training = true}},
-    {.name = "batch norm of 4096 channels", .op = OP_BATCH_NORM, .n_dims = 2, .x = {65, 4096},
-     .attrs = {.momentum = 0.1, .eps = 1e-5, .training = true}},
-    {.name = "layer norm of 257 rows", .op = OP_LAYER_NORM, .n_dims = 2, .x = {257, 12},
-     .attrs = {.eps = 1e-5}},
-    {.name = "softmax of 4097 columns", .op = OP_SOFTMAX, .n_dims = 2, .x = {3, 4097},
-     .attrs = {.scale = 1}},
-    {.name = "cross entropy of 257 rows", .op = OP_CROSS_ENTROPY, .n_dims = 2, .x = {257, 33},
-     .attrs = {.label_smoothing = 0.2}},
-    {.name = "mse of 100000 elements", .op = OP_MSE, .n_dims = 1, .x = {100000}},
-    {.name = "mul of channels of many pixels", .op = OP_BINARY, .n_dims = 4,
-     .x = {5, 16, 33, 31}, .n_other = 3, .other = {16, 1, 1}, .attrs = {.binary = BINARY_MUL}},
-    {.name = "add of a plane to images", .op = OP_BINARY, .n_dims = 4, .x = {5, 6, 7, 8},
-     .n_other = 3, .other = {6, 7, 1}},
-    {.name = "permute of long runs", .op = OP_PERMUTE, .n_dims = 3, .x = {33, 35, 64},
-     .attrs = {.order = {1, 0, 2}}},
-    {.name = "permute of a batch of matrices", .op = OP_PERMUTE, .n_dims = 3, .x = {3, 33, 65},
-     .attrs = {.order = {0, 2, 1}}},
-    {.name = "max pool of a window of 289", .op = OP_MAX_POOL2D, .n_dims = 4, .x = {2, 8, 19, 18},
-     .attrs = {.stride = {1, 1}, .kernel = {17, 17}}},
-    {.name = "class sums of 65 rows", .op = OP_CLASS_SUMS, .n_dims = 2, .x = {65, 33}, .out = 2,
-     .attrs = {.top_k = {1, 5}}},
-};
-/* clang-format on */
-
 /* --- beside the reference --- */
 
 typedef struct run_counts {
@@ -218,8 +175,6 @@ static void check_type(ls_dtype type)
 
     for (int i = 0; i < n_op_cases; i++)
         check_case(gpu, device, reference, &op_cases[i], type, &n);
-    for (size_t i = 0; i < LS_COUNT_OF(own_cases); i++)
-        check_case(gpu, device, reference, &own_cases[i], type, &n);
     print_message("%s: %d cases, at most %.2g off\n", ls_dtype_name(type), n.n_cases, n.worst);
     assert_true(n.n_cases > 80);
     ls_device_close(reference);
@@ -275,8 +230,6 @@ static void threads_of_a_block_wait_for_each_other(void **state)
         check_threads(gpu, device, reference, &op_cases[i], LS_F32);
         check_threads(gpu, device, reference, &op_cases[i], LS_BF16);
     }
-    for (size_t i = 0; i < LS_COUNT_OF(own_cases); i++)
-        check_threads(gpu, device, reference, &own_cases[i], LS_F32);
     ls_device_close(reference);
     assert_status(LS_OK, ls_device_close(device));
 }
