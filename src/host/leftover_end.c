@@ -77,13 +77,19 @@ static ls_status kill_all(const leftover_query *query, ending *e, int *n_found)
     return st;
 }
 
-static void report_gone(ending *e, leftover_report_fn report, void *arg)
+/* Returns how many are not gone. */
+static int report_gone(ending *e, leftover_report_fn report, void *arg)
 {
-    for (int i = 0; i < e->all.n; i++)
+    int n_left = 0;
+
+    for (int i = 0; i < e->all.n; i++) {
         if (!e->is_reported[i] && is_gone(&e->all.items[i].id)) {
             e->is_reported[i] = true;
             report(arg, &e->all.items[i], true);
         }
+        n_left += !e->is_reported[i];
+    }
+    return n_left;
 }
 
 ls_status leftover_end(const leftover_query *query, int64_t deadline_ms, leftover_report_fn report,
@@ -97,8 +103,8 @@ ls_status leftover_end(const leftover_query *query, int64_t deadline_ms, leftove
     while (st == LS_OK && n_clean < PASSES_CLEAN) {
         int n_found = 0;
         st = kill_all(query, &e, &n_found);
-        n_clean = n_found == 0 ? n_clean + 1 : 0;
-        report_gone(&e, report, arg);
+        // A process that is exiting is found no more, as its environment cannot be read.
+        n_clean = report_gone(&e, report, arg) == 0 && n_found == 0 ? n_clean + 1 : 0;
         if (ls_deadline_left(deadline_ms) == 0)
             break;
         (void)poll(NULL, 0, PAUSE_CLEAN_MS);
