@@ -53,10 +53,14 @@ FILES = """
 GLOO = "ProcessGroupGlooTest."
 COMMON = "GlooProcessGroupWithDispatchedCollectivesTests."
 for own_text in (
-    "allgather_checks allgather_coalesced_checks allreduce_checks allreduce_coalesced_checks "
-    "broadcast_checks gather_checks reduce_checks scatter_checks sparse_allreduce_checks"
+    "allgather_checks allreduce_checks broadcast_checks gather_checks reduce_checks "
+    "scatter_checks sparse_allreduce_checks"
 ).split():
     KNOWN[f"{GLOO}test_{own_text}"] = dict.fromkeys(FORMS, "another text of an error than gloo's")
+for accepted in ("allgather", "allreduce"):
+    KNOWN[f"{GLOO}test_{accepted}_coalesced_checks"] = dict.fromkeys(
+        FORMS, "expects that tensors of different sizes or types in one call are refused"
+    )
 for gloo_only in (
     "DistributedDataParallelTest.test_gloo_backend_cpu_module",
     "DistributedDataParallelTest.test_gloo_backend_cpu_module_grad_is_view",
@@ -66,9 +70,10 @@ for gloo_only in (
 KNOWN[f"{COMMON}test_all_to_all_single"] = dict.fromkeys(
     FORMS, "expects that a tensor that is not contiguous is refused"
 )
-KNOWN[f"{COMMON}test_init_process_group_for_all_backends"] = {
-    "python": 'expects the name "custom" of backends that are not PyTorch\'s own',
-}
+for of_class in (COMMON, COMMON[len("Gloo") :]):
+    KNOWN[f"{of_class}test_init_process_group_for_all_backends"] = {
+        "python": 'expects the name "custom" of backends that are not PyTorch\'s own',
+    }
 LIMIT_S = 600  # for one test
 LEFT = 75  # exit code
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -363,22 +368,23 @@ written from the results of one run for each version of torch, where PYTHON has 
 
 FILES_HEAD = """## Files of test/distributed
 
-As gloo, in one run; ranks are started by fork. Files without a test that passes with gloo on CPU
+As gloo; ranks are started by fork. Files without a test that passes with gloo on CPU
 are left out, and tests whose ranks are threads.
 """
 
 
 def file_rows(columns, files):
     """A row for each file and version of torch."""
-    heads = ["file", "torch", "gloo passes", "C++ form", "Python form"]
+    heads = ["file", "torch", "commit", "gloo passes", "C++ form", "Python form"]
     lines = ["", FILES_HEAD, "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     rows = []
     for version, file in sorted({(version, file) for version, _, file in files}):
         forms = [columns.get((version, f, file), {}) for f in ("gloo", "cpp", "python")]
+        commits = " ".join(sorted({end["commit"] for ends in forms for end in ends.values()}))
         counts = [len(passing(ends)) for ends in forms]
         if counts[0] > 0:
-            rows.append([file, version, *counts])
-    rows.append(["all", "", *(sum(row[i] for row in rows) for i in (2, 3, 4))])
+            rows.append([file, version, commits, *counts])
+    rows.append(["all", "", "", *(sum(row[i] for row in rows) for i in (3, 4, 5))])
     return lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows]
 
 
