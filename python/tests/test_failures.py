@@ -399,6 +399,18 @@ class Failures(unittest.TestCase):
         self.assertIn("Timed out", job.output(1))
         job.remove()
 
+    def test_longer_wait_keeps_the_timeout_of_the_operation(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n, timeout=timedelta(seconds=60))
+            if rank == 1:
+                return error_of(lambda: dist.recv(torch.ones(1), 0))
+            options = dist.AllreduceOptions()
+            options.timeout = timedelta(milliseconds=300)
+            work = dist.distributed_c10d._get_default_group().allreduce([torch.ones(1)], options)
+            return error_of(lambda: work.wait(timedelta(hours=1)))
+
+        self.assertRegex(ranks.run(2, body)[0], r"timed out after 0\.\d s .* not arrived 1")
+
     def test_end_of_a_group_frees_the_store(self):
         def body(rank, n, store):
             gc.disable()

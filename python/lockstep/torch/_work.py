@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import threading
+import time
 from collections import OrderedDict
 from datetime import timedelta
 from typing import Any, Callable, Dict, List, Optional, Sequence, TypeVar
@@ -124,18 +126,21 @@ class LockstepWork(Work):  # type: ignore[misc]
         status = lib.ls_work_wait(handle)
         self._collect(status, "" if status == _lib.OK else _lib.last_error(), source)
 
-    def _wait_for_end(self) -> None:
-        while lib.ls_work_wait_for(self._handle, SLICE_MS) == _lib.ETIMEOUT:
-            pass
+    def _wait_for_end(self, limit_ms: int = 0) -> None:
+        """After limit_ms, unless it is 0, the operation times out, if it has not done so before."""
+        end = time.monotonic() + limit_ms / 1000 if limit_ms > 0 else math.inf
+        slice_ms = min(SLICE_MS, limit_ms or SLICE_MS)
+        while lib.ls_work_wait_for(self._handle, slice_ms) == _lib.ETIMEOUT:
+            left_ms = (end - time.monotonic()) * 1000
+            slice_ms = int(max(1, min(SLICE_MS, left_ms)))
+            if left_ms <= 0:
+                lib.ls_work_set_timeout(self._handle, 0)
         self._free()
 
     def wait(self, timeout: Optional[timedelta] = None) -> bool:
-        limit_ms = milliseconds(timeout)
         with self._lock:
             if self._handle is not None:
-                if limit_ms > 0:
-                    lib.ls_work_set_timeout(self._handle, limit_ms)
-                self._wait_for_end()
+                self._wait_for_end(milliseconds(timeout))
         if self._last is not None:
             self._last.wait()
         _join.stay_if_over()

@@ -246,14 +246,11 @@ class operation : public std::enable_shared_from_this<operation>
         const auto end = condition::clock::now() + limit;
         std::unique_lock<std::mutex> guard(lock);
 
-        if (limit < longest && state == STARTED)
-            for (ls_work *part : parts)
-                ls_work_set_timeout(part, limit.count());
         while (state != DONE) {
             if (state == STARTED) {
                 state = CLAIMED;
                 guard.unlock();
-                wait_for_parts();
+                wait_for_parts(end);
                 end_parts();
                 guard.lock();
                 continue;
@@ -274,12 +271,24 @@ class operation : public std::enable_shared_from_this<operation>
 
     static constexpr std::chrono::milliseconds WAIT_SLICE{200}; // between looks at signals
 
-    /* Waits without ending the parts, which can be claimed again after an exception. */
-    void wait_for_parts()
+    static int64_t slice_until(condition::clock::time_point end)
+    {
+        const std::chrono::milliseconds one(1);
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+            end - condition::clock::now());
+
+        return std::clamp(left, one, std::chrono::milliseconds(WAIT_SLICE)).count();
+    }
+
+    /* Waits without ending the parts, which can be claimed again after an exception. At `end` they
+     * time out, if they have not done so before. */
+    void wait_for_parts(condition::clock::time_point end)
     {
         for (ls_work *part : parts) {
-            while (ls_work_wait_for(part, WAIT_SLICE.count()) == LS_ETIMEOUT &&
+            while (ls_work_wait_for(part, slice_until(end)) == LS_ETIMEOUT &&
                    ls_work_test(part) == 0) {
+                if (condition::clock::now() >= end)
+                    ls_work_set_timeout(part, 0);
                 try {
                     callbacks::run_signal_handlers();
                 } catch (...) {
