@@ -15,13 +15,13 @@
 typedef struct contention {
     const char *path; /* of tests, in place of /proc/loadavg; NULL: this */
     int n_processors; /* 0: not counted yet */
-    int level;        /* 0 .. CONTENTION_MAX: rises while there are more runnable threads */
+    int level;        /* rises while there are more runnable threads than processors, from 0 */
     bool is_contended;
     int64_t next_look_ns;
 } contention;
 
-/* Whether there is contention, by the number of runnable threads; reads it at most once in some
- * milliseconds, for which it takes about 5 us. now_ns: of a clock that does not go back. */
+/* Whether there is contention, by the number of runnable threads, which it reads at most once in
+ * 2 ms. now_ns: of a clock that does not go back. */
 bool contention_look(contention *c, int64_t now_ns);
 
 /* This thread has not run for a while although it was runnable: there is contention now. */

@@ -279,7 +279,7 @@ void job_expect_code(job *j, int code)
 
 typedef struct member {
     pid_t pid;
-    long long start; /* in clock ticks */
+    uint64_t start; /* in clock ticks */
     char name[32];
     int rank; /* LOCKSTEP_RANK of its environment, -1: none */
 } member;
@@ -333,29 +333,18 @@ static bool has_mark_open(const job *j, pid_t pid)
     return found;
 }
 
-/* The field of this number in /proc/PID/stat, from the fourth on; 0: there is none. */
-static long long stat_field(pid_t pid, int number)
-{
-    char stat[512];
-    const char *at;
-
-    if (read_file(pid, "stat", stat, sizeof(stat)) <= 0)
-        return 0;
-    at = strrchr(stat, ')');
-    for (int i = 2; at != NULL && i < number; i++)
-        at = strchr(at + 1, ' ');
-    return at == NULL ? 0 : strtoll(at, NULL, 10);
-}
-
 static pid_t parent_of(pid_t pid)
 {
-    return (pid_t)stat_field(pid, 4);
+    process_stat facts;
+
+    return process_stat_read("", pid, &facts) ? facts.parent : 0;
 }
 
 static void add_member(const job *j, members *m, pid_t pid)
 {
     static char env[1 << 17];
     const ssize_t n = read_file(pid, "environ", env, sizeof(env));
+    process_stat facts;
     const char *rank;
     member *one = &m->list[m->n];
 
@@ -364,14 +353,13 @@ static void add_member(const job *j, members *m, pid_t pid)
     if (find_entry(env, n, j->mark) == NULL &&
         (find_entry(env, n, MARK_NAME "=") != NULL || !has_mark_open(j, pid)))
         return; /* of another job, or of none */
-    if (process_state(pid) == 'Z' || process_state(pid) == 0)
+    if (!process_stat_read("", pid, &facts) || facts.state == 'Z')
         return;
     rank = find_entry(env, n, "LOCKSTEP_RANK=");
-    *one = (member){.pid = pid, .start = stat_field(pid, 22), .rank = -1};
+    *one = (member){.pid = pid, .start = facts.start, .rank = -1};
+    text_format(one->name, sizeof(one->name), "%s", facts.name);
     if (rank != NULL)
         one->rank = (int)strtol(rank + strlen("LOCKSTEP_RANK="), NULL, 10);
-    if (read_file(pid, "comm", one->name, sizeof(one->name)) > 0)
-        one->name[strcspn(one->name, "\n")] = 0;
     m->n++;
 }
 
