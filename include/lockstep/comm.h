@@ -69,33 +69,27 @@ typedef struct ls_init_options {
     size_t key_bytes;
 } ls_init_options;
 
-/*
- * Joins the job and creates the group of all its ranks; `opt` may be NULL. With env:// rank and
+/* Joins the job and creates the group of all its ranks; `opt` may be NULL. With env:// rank and
  * size come from the first complete set of variables, in this order: LOCKSTEP_*, torchrun's
  * (including LOCAL_RANK), Open MPI's, PMIx and PMI, Slurm's inside a step, RANK + WORLD_SIZE +
  * MASTER_ADDR + MASTER_PORT. Without any of them the job is this one process. Blocks until every
  * rank has joined. LS_ETIMEOUT names the ranks that did not join; LS_EAUTH names the key file that
  * differs. In a join through a store rank 0 gets the failure of a rank that does not reach it, and
- * the key is options' `key`, that of `lockstep run` (LOCKSTEP_KEY_FD) or that of the key file.
- */
+ * the key is options' `key`, that of `lockstep run` (LOCKSTEP_KEY_FD) or that of the key file. */
 LS_API LS_MUST_USE ls_status ls_init(const ls_init_options *opt, ls_comm **out);
 
-/*
- * Checks whether ls_init() can use the backend `name` (as in ls_init_options; NULL: that of
+/* Checks whether ls_init() can use the backend `name` (as in ls_init_options; NULL: that of
  * LOCKSTEP_BACKEND) in a job of `ranks` ranks that are started like this process. A program that
  * starts ranks on several machines calls it before it starts them. The call loads the backend's
  * library, waits for no other process, and may be made from any thread. LS_EINVAL: there is no
- * backend of this name. LS_EUNSUPPORTED: the text says why, and which backends there are.
- */
+ * backend of this name. LS_EUNSUPPORTED: the text says why, and which backends there are. */
 LS_API LS_MUST_USE ls_status ls_backend_check(const char *name, int ranks);
 
-/*
- * Leaves a group and frees it; NULL is allowed. Pending operations fail with LS_ECANCELED; sends
+/* Leaves a group and frees it; NULL is allowed. Pending operations fail with LS_ECANCELED; sends
  * already started are delivered first (within 5 s). Ranks that still wait for this rank get an
  * error that names it. The call does not wait for other ranks. Threads of this process that wait in
  * the group or for its handles get LS_ECANCELED, and this call returns after they have left; they
- * may use their handles afterwards, not the group. exit() does not wait for such threads.
- */
+ * may use their handles afterwards, not the group. exit() does not wait for such threads. */
 LS_API void ls_comm_destroy(ls_comm *comm);
 
 /* Fails all pending and future operations of this group on all its ranks, with `reason` (may be
@@ -316,11 +310,13 @@ LS_API LS_MUST_USE ls_status ls_work_wait(ls_work *work);
  * LS_EINVAL when the queue belongs to another accelerator than the memory; the handle stays. */
 LS_API LS_MUST_USE ls_status ls_work_wait_on(ls_work *work, ls_queue *queue);
 
+/* The end of an operation. */
 typedef struct ls_work_end {
     ls_status status;
     const char *text; /* of a failure, "" otherwise; valid during the call */
     int source;       /* as ls_work_source() */
 } ls_work_end;
+
 typedef void (*ls_work_end_fn)(void *arg, const ls_work_end *end);
 
 /* Calls fn once when the operation has ended, and frees the handle. The functions of a job are
@@ -337,8 +333,10 @@ LS_API LS_MUST_USE ls_status ls_work_then(ls_work *work, ls_work_end_fn fn, void
  * has ended with this status; the handle stays for ls_work_wait(). */
 LS_API LS_MUST_USE ls_status ls_work_wait_for(ls_work *work, int64_t timeout_ms);
 
-/* The timeout of a pending operation, from now on; negative: none. NULL is allowed. */
+/* The operation times out so many milliseconds from now, in place of its own timeout; 0: at once,
+ * negative: never. Does not block, and does nothing after its end. NULL is allowed. */
 LS_API void ls_work_set_timeout(ls_work *work, int64_t timeout_ms);
+
 /* 1 when the operation has ended, failed or not; does not block. NULL has ended. */
 LS_API int ls_work_test(ls_work *work);
 

@@ -274,8 +274,8 @@ class operation : public std::enable_shared_from_this<operation>
     static int64_t slice_until(condition::clock::time_point end)
     {
         const std::chrono::milliseconds one(1);
-        const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-            end - condition::clock::now());
+        const auto left =
+            std::chrono::ceil<std::chrono::milliseconds>(end - condition::clock::now());
 
         return std::clamp(left, one, std::chrono::milliseconds(WAIT_SLICE)).count();
     }
