@@ -95,9 +95,9 @@ static const config_entry table[CONFIG_COUNT] = {
                            "first folder searched for liblockstep_*.so"},
 };
 
-/* Known names that are not settings: variables that the launcher sets for its ranks, and those of
- * the Python package (docs/pytorch.md). */
-static const char *const launcher_names[] = {
+/* Known names that are not settings: variables that the launcher sets for its ranks, those of the
+ * Python package (docs/pytorch.md), and that of quickstart and check (scripts/build). */
+static const char *const other_names[] = {
     "LOCKSTEP_RANK",          "LOCKSTEP_WORLD_SIZE",
     "LOCKSTEP_LOCAL_RANK",    "LOCKSTEP_LOCAL_WORLD_SIZE",
     "LOCKSTEP_STORE",         "LOCKSTEP_KEY_FD",
@@ -111,7 +111,7 @@ static const char *const launcher_names[] = {
     "LOCKSTEP_PID",           "LOCKSTEP_TRACE",
     SIGNAL_LIST_ENV,          "LOCKSTEP_LIBRARY",
     "LOCKSTEP_TORCH_FORM",    "LOCKSTEP_TORCH_KEY",
-    "LOCKSTEP_TORCH_REPLACE",
+    "LOCKSTEP_TORCH_REPLACE", "LOCKSTEP_CUDA",
 };
 
 const config_entry *config_table(void)
@@ -198,8 +198,8 @@ static bool is_known(const char *name)
     for (size_t i = 0; i < CONFIG_COUNT; i++)
         if (text_equal(table[i].name, name))
             return true;
-    for (size_t i = 0; i < LS_COUNT_OF(launcher_names); i++)
-        if (text_equal(launcher_names[i], name))
+    for (size_t i = 0; i < LS_COUNT_OF(other_names); i++)
+        if (text_equal(other_names[i], name))
             return true;
     return false;
 }
