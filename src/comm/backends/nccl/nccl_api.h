@@ -105,6 +105,7 @@ typedef struct nccl_config {
       (nccl_comm *comm, void *start, size_t bytes, void **handle))                                 \
     X(deregister_memory, "ncclCommDeregister", int, (nccl_comm *comm, void *handle))
 
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a name and parameters cannot be in parentheses
 #define NCCL_MEMBER(member_, name_, result_, arguments_) result_ (*member_) arguments_;
 /* clang-format on */
 

@@ -55,13 +55,10 @@ typedef struct halving {
     int round;
 } halving;
 
+/* Of n > 0. */
 static int highest_bit(int n)
 {
-    int bit = 0;
-
-    while (n >> bit > 1)
-        bit++;
-    return bit;
+    return 31 - __builtin_clz((unsigned)n);
 }
 
 // The block of this rank, and its neighbours.
