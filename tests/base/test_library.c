@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/library.h"
+#include "base/module.h"
 #include "base/text.h"
 
 #include <dlfcn.h>
@@ -23,16 +24,21 @@
 static int remove_root(void **state)
 {
     LS_UNUSED(state);
-    return system("rm -rf " ROOT);
+    return system("/bin/rm -rf " ROOT);
+}
+
+static void install_as(const char *folder, const char *name)
+{
+    char command[3 * PATH_MAX];
+
+    (void)text_format(command, sizeof(command),
+                      "mkdir -p %s && cp " FAKE_FOLDER "/" SONAME " %s/%s", folder, folder, name);
+    assert_int_equal(system(command), 0);
 }
 
 static void install(const char *folder)
 {
-    char command[2 * PATH_MAX];
-
-    (void)text_format(command, sizeof(command), "mkdir -p %s && cp " FAKE_FOLDER "/" SONAME " %s",
-                      folder, folder);
-    assert_int_equal(system(command), 0);
+    install_as(folder, SONAME);
 }
 
 static void set_variables(void)
@@ -114,12 +120,39 @@ static void a_library_that_is_loaded_already_stays(void **state)
     (void)dlclose(before);
 }
 
+static bool is_loaded(const char *path)
+{
+    return dlopen(path, RTLD_NOW | RTLD_NOLOAD) != NULL;
+}
+
+/* The modules are copies of the library, too. */
+static void modules_get_their_libraries(void **state)
+{
+    void *module;
+
+    LS_UNUSED(state);
+    install_as(ROOT "/modules", "liblockstep_cuda.so");
+    install_as(ROOT "/modules", "liblockstep_nccl.so");
+    install_as(ROOT "/named", "libcublasLt.so.13");
+    install_as(ROOT "/named", "libcudnn.so.9");
+    install_as(ROOT "/named", "libnccl.so.2");
+    set_variables();
+    (void)setenv("LOCKSTEP_MODULE_DIR", ROOT "/modules", 1);
+    assert_ok(module_open("nccl", &module));
+    assert_true(is_loaded(ROOT "/named/libnccl.so.2"));
+    assert_false(is_loaded(ROOT "/named/libcudnn.so.9"));
+    assert_ok(module_open("cuda", &module));
+    assert_true(is_loaded(ROOT "/named/libcudnn.so.9"));
+    assert_true(is_loaded(ROOT "/named/libcublasLt.so.13"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(folders_are_searched_in_order),
         cmocka_unit_test(a_file_that_cannot_be_loaded_is_passed_over),
         cmocka_unit_test(a_library_that_is_loaded_already_stays),
+        cmocka_unit_test(modules_get_their_libraries),
     };
 
     return cmocka_run_group_tests(tests, remove_root, remove_root);
