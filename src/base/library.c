@@ -42,6 +42,7 @@ static bool load_from(const char *folder, int length, const char *below, const c
     if (folder[0] != '/' || length >= PATH_MAX)
         return false;
     (void)text_format(pattern, sizeof(pattern), "%.*s/%s%s", length, folder, below, soname);
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc's is safe without GLOB_TILDE
     if (glob(pattern, GLOB_BRACE, NULL, &found) != 0)
         return false;
     for (size_t i = 0; i < found.gl_pathc && !loaded; i++) {
