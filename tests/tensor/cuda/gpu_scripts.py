@@ -104,9 +104,11 @@ class Scripts(unittest.TestCase):
         self.assertIn("10 cases", kept["checks"][0]["text"])
 
     def test_facts_name_the_card_or_what_is_missing(self):
-        code, text, kept = self.verify("--only", "facts")
+        code, text, kept = self.verify("--only", "facts", "--device", "cuda")
         self.assertEqual((code, kept["checks"][0]["text"]), (0, "a card"), text)
-        code, text, kept = self.verify("--only", "facts", MISSING="libcudnn.so.9")
+        code, text, kept = self.verify(
+            "--only", "facts", "--device", "cuda", MISSING="libcudnn.so.9"
+        )
         self.assertEqual(code, 1, text)
         self.assertIn("cannot load libcudnn.so.9", kept["checks"][0]["text"])
 
