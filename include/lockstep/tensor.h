@@ -38,9 +38,10 @@ typedef struct ls_device_options {
     /* 1: the same bits with any number of threads. Products and convolutions of the device onednn
      * then use one thread each, as their sums depend on it */
     int thread_invariant;
-    /* "baseline" (SSE4.1), "avx2" or "avx512": the processor device uses no later instructions, so
-     * that machines that have these give the same bits; NULL: the best ones. The first device of a
-     * process decides; LS_EUNSUPPORTED: the processor lacks them, or that one has others */
+    /* "baseline" (SSE4.1), "avx2", "avx512", "avx512_bf16" or "amx": the processor device uses no
+     * later instructions, so that machines that have these give the same bits; NULL: the best. The
+     * first device of a process decides; LS_EUNSUPPORTED: the processor lacks them, or that one has
+     * others */
     const char *cpu_isa;
 } ls_device_options;
 

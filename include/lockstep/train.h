@@ -37,7 +37,7 @@ typedef struct ls_train_flags {
     const char *device;  /* --device cpu|cuda|cuda:N|auto */
     int share_gpu;       /* --share-gpu: ranks may share a card */
     int cuda_graph;      /* --cuda-graph: kernels are launched as CUDA graphs */
-    const char *cpu_isa; /* --cpu-isa baseline|avx2|avx512; NULL: the processor's best */
+    const char *cpu_isa; /* --cpu-isa, as ls_device_options.cpu_isa */
     const char *master;  /* --master HOST[:PORT] */
     int64_t local_rank;  /* --local-rank: ignored; torch.distributed.launch appends it */
     /* data and steps */

@@ -66,7 +66,8 @@ static const config_entry table[CONFIG_COUNT] = {
     [CONFIG_CONVOLUTIONS] =
         {"LOCKSTEP_CONVOLUTIONS", CONFIG_TYPE_TEXT, "few,rows,winograd", NULL, 0, 0,
          "convolution kernels of Lockstep that the onednn device prefers to oneDNN's where they "
-         "apply, separated by commas: few, rows, winograd; onednn: none"},
+         "apply, separated by commas: few, rows, winograd; onednn: none; with blocked or "
+         "channels_last the layout that convolutions use, whatever is faster"},
     [CONFIG_TF32] = {"LOCKSTEP_TF32", CONFIG_TYPE_CHOICE, "convolutions", "none|convolutions|all",
                      0, 0,
                      "float32 operators that may round their inputs to TF32 (10 bits) on a GPU's "

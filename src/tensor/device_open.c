@@ -143,10 +143,14 @@ static ls_status fail_without_graphs(const char *name)
 
 static ls_status check_cpu_isa(const char *name)
 {
-    if (name == NULL || text_equal(name, "baseline") || text_equal(name, "avx2") ||
-        text_equal(name, "avx512"))
-        return LS_OK;
-    return ls_fail(LS_EINVAL, "--cpu-isa: '%.40s' is not baseline, avx2 or avx512", name);
+    static const char *const names[] = {"baseline", "avx2", "avx512", "avx512_bf16", "amx"};
+
+    for (size_t i = 0; i < LS_COUNT_OF(names); i++) {
+        if (name == NULL || text_equal(name, names[i]))
+            return LS_OK;
+    }
+    return ls_fail(LS_EINVAL,
+                   "--cpu-isa: '%.40s' is not baseline, avx2, avx512, avx512_bf16 or amx", name);
 }
 
 ls_status device_choose(const ls_device_options *o, device_choice *out)

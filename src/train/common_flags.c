@@ -44,8 +44,8 @@ static void append_rank_flags(flag_list *l, ls_train_flags *f)
         {"cuda-graph", 0, LS_FLAG_BOOL, &f->cuda_graph, 0, 0,
          "launch the kernels of a step as CUDA graphs; for small networks"},
         {"cpu-isa", 0, LS_FLAG_TEXT, &f->cpu_isa, 0, 0,
-         "`NAME` latest instructions to use: baseline, avx2, avx512; for the same bits on machines "
-         "that differ"},
+         "`NAME` latest instructions to use: baseline, avx2, avx512, avx512_bf16, amx; for the "
+         "same bits on machines that differ"},
         {"master", 0, LS_FLAG_TEXT, &f->master, 0, 0, "`HOST[:PORT]` address of node 0"},
         {"local-rank", 0, LS_FLAG_INT, &f->local_rank, 0, 65535,
          "ignored; torch.distributed.launch passes it"},

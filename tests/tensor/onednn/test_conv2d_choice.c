@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#define ALL (~0U)
+#define ALL ((1U << CONV2D_KERNELS) - 1)
 
 /* A convolution with square kernel, stride, padding, and the kernel that each direction gets. */
 typedef struct choice_case {
@@ -92,7 +92,8 @@ static void each_processor_gets_its_kernels(void **state)
     for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
         assert_choice(ISA_BASELINE, &cases[i], cases[i].below_avx512);
         assert_choice(ISA_AVX2, &cases[i], cases[i].below_avx512);
-        assert_choice(ISA_AVX512, &cases[i], cases[i].with_avx512);
+        for (isa_level isa = ISA_AVX512; isa <= ISA_AMX; isa++)
+            assert_choice(isa, &cases[i], cases[i].with_avx512);
     }
 }
 
@@ -170,14 +171,38 @@ static void names_of_instruction_sets_have_levels(void **state)
     static const struct {
         const char *name;
         isa_level level;
-    } names[] = {{"generic", ISA_BASELINE},       {"sse41", ISA_BASELINE},
-                 {"avx", ISA_BASELINE},           {"avx2", ISA_AVX2},
-                 {"avx2_vnni", ISA_AVX2},         {"avx512_core", ISA_AVX512},
-                 {"avx512_core_amx", ISA_AVX512}, {"avx512", ISA_AVX512}};
+    } names[] = {{"generic", ISA_BASELINE},
+                 {"sse41", ISA_BASELINE},
+                 {"avx", ISA_BASELINE},
+                 {"avx2", ISA_AVX2},
+                 {"avx2_vnni", ISA_AVX2},
+                 {"avx512_core", ISA_AVX512},
+                 {"avx512_core_vnni", ISA_AVX512},
+                 {"avx512", ISA_AVX512},
+                 {"avx512_core_bf16", ISA_AVX512_BF16},
+                 {"avx512_core_fp16", ISA_AVX512_BF16},
+                 {"avx512_core_amx", ISA_AMX},
+                 {"avx512_core_amx_fp16", ISA_AMX}};
 
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(names); i++)
         assert_int_equal(isa_level_of(names[i].name), names[i].level);
+}
+
+static void each_processor_gets_its_layout(void **state)
+{
+    static const ls_dtype types[] = {LS_F32, LS_F16, LS_BF16};
+
+    LS_UNUSED(state);
+    for (isa_level isa = ISA_BASELINE; isa <= ISA_AMX; isa++) {
+        for (size_t i = 0; i < LS_COUNT_OF(types); i++) {
+            const bool is_last = isa == ISA_AMX && types[i] == LS_BF16;
+
+            assert_int_equal(conv2d_channels_last(isa, ALL, types[i]), is_last);
+            assert_false(conv2d_channels_last(isa, ALL | CONV2D_BLOCKED, types[i]));
+            assert_true(conv2d_channels_last(isa, CONV2D_CHANNELS_LAST, types[i]));
+        }
+    }
 }
 
 int main(void)
@@ -189,6 +214,7 @@ int main(void)
         cmocka_unit_test(a_kernel_that_is_not_allowed_is_not_chosen),
         cmocka_unit_test(sets_are_read_from_names),
         cmocka_unit_test(names_of_instruction_sets_have_levels),
+        cmocka_unit_test(each_processor_gets_its_layout),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -480,7 +480,8 @@ static void unknown_convolutions_are_refused(void **state)
         assert_status(LS_EINVAL, ls_device_open(&opt, &device));
         assert_null(device);
         assert_non_null(strstr(ls_last_error(), "LOCKSTEP_CONVOLUTIONS: \"fast\" is not one of "
-                                                "onednn, few, rows, winograd"));
+                                                "onednn, few, rows, winograd, blocked, "
+                                                "channels_last"));
     }
     assert_int_equal(unsetenv("LOCKSTEP_CONVOLUTIONS"), 0);
 }
@@ -491,6 +492,19 @@ static void every_case_is_near_the_reference_without_our_convolutions(void **sta
     LS_UNUSED(state);
     assert_int_equal(setenv("LOCKSTEP_CONVOLUTIONS", "onednn", 1), 0);
     compare_all(1);
+    assert_int_equal(unsetenv("LOCKSTEP_CONVOLUTIONS"), 0);
+}
+
+/* Also where another layout is chosen on this processor. */
+static void every_case_is_near_the_reference_in_each_layout(void **state)
+{
+    static const char *const layouts[] = {"onednn,blocked", "onednn,channels_last"};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(layouts); i++) {
+        assert_int_equal(setenv("LOCKSTEP_CONVOLUTIONS", layouts[i], 1), 0);
+        compare_all(1);
+    }
     assert_int_equal(unsetenv("LOCKSTEP_CONVOLUTIONS"), 0);
 }
 
@@ -568,6 +582,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_fingerprint_names_library_and_threads),
         cmocka_unit_test(unknown_convolutions_are_refused),
         cmocka_unit_test(every_case_is_near_the_reference_without_our_convolutions),
+        cmocka_unit_test(every_case_is_near_the_reference_in_each_layout),
         cmocka_unit_test(threads_spin_briefly_or_not_at_all_unless_the_user_says_how),
     };
     ls_device *device = NULL;

@@ -9,16 +9,20 @@
 
 isa_level isa_level_of(const char *name)
 {
+    if (strncmp(name, "avx512_core_amx", 15) == 0)
+        return ISA_AMX;
+    if (strcmp(name, "avx512_core_bf16") == 0 || strcmp(name, "avx512_core_fp16") == 0)
+        return ISA_AVX512_BF16;
     if (strncmp(name, "avx512", 6) == 0)
         return ISA_AVX512;
     return strncmp(name, "avx2", 4) == 0 ? ISA_AVX2 : ISA_BASELINE;
 }
 
-static const char *const names[CONV2D_KERNELS] = {
-    [CONV2D_ONEDNN] = "onednn",
-    [CONV2D_FEW] = "few",
-    [CONV2D_ROWS] = "rows",
-    [CONV2D_WINOGRAD] = "winograd",
+/* Of the bits of a conv2d_set. */
+static const char *const names[CONV2D_KERNELS + 2] = {
+    [CONV2D_ONEDNN] = "onednn",   [CONV2D_FEW] = "few",
+    [CONV2D_ROWS] = "rows",       [CONV2D_WINOGRAD] = "winograd",
+    [CONV2D_KERNELS] = "blocked", [CONV2D_KERNELS + 1] = "channels_last",
 };
 
 const char *conv2d_kernel_name(conv2d_kernel kernel)
@@ -28,7 +32,7 @@ const char *conv2d_kernel_name(conv2d_kernel kernel)
 
 static conv2d_set set_of(const char *name, size_t length)
 {
-    for (unsigned i = 0; i < CONV2D_KERNELS; i++) {
+    for (unsigned i = 0; i < LS_COUNT_OF(names); i++) {
         if (strlen(names[i]) == length && memcmp(names[i], name, length) == 0)
             return 1U << i;
     }
@@ -136,4 +140,14 @@ conv2d_kernel conv2d_choose(isa_level isa, conv2d_set allowed, conv2d_direction 
     if ((allowed >> CONV2D_WINOGRAD & 1) != 0 && winograd_fits(isa, direction, a, x, w, y))
         return CONV2D_WINOGRAD;
     return CONV2D_ONEDNN;
+}
+
+/* --- layouts --- */
+
+/* oneDNN's convolutions on AMX are for channels last: in blocks it takes those of AVX512_BF16. */
+bool conv2d_channels_last(isa_level isa, conv2d_set allowed, ls_dtype type)
+{
+    if ((allowed & (CONV2D_BLOCKED | CONV2D_CHANNELS_LAST)) != 0)
+        return (allowed & CONV2D_CHANNELS_LAST) != 0;
+    return type == LS_BF16 && isa >= ISA_AMX;
 }

@@ -31,9 +31,13 @@ typedef enum conv2d_direction {
 /* Bit k: CONV2D_k may be chosen. */
 typedef unsigned conv2d_set;
 
+/* Behind the kernels: the layout that is taken, whatever conv2d_channels_last() would choose. */
+#define CONV2D_BLOCKED       (1U << CONV2D_KERNELS)
+#define CONV2D_CHANNELS_LAST (2U << CONV2D_KERNELS)
+
 /*
- * Reads LOCKSTEP_CONVOLUTIONS, kernel names separated by commas. False: a name is unknown; it
- * begins at *bad. "onednn" is always in the set.
+ * Reads LOCKSTEP_CONVOLUTIONS, names of kernels and layouts separated by commas. False: a name is
+ * unknown; it begins at *bad. "onednn" is always in the set.
  */
 bool conv2d_set_parse(const char *text, conv2d_set *out, const char **bad);
 
@@ -47,5 +51,9 @@ bool conv2d_set_parse(const char *text, conv2d_set *out, const char **bad);
 conv2d_kernel conv2d_choose(isa_level isa, conv2d_set allowed, conv2d_direction direction,
                             const op_attrs *a, const int64_t *x, const int64_t *w,
                             const int64_t *y);
+
+/* Whether oneDNN's convolutions of this type get their images with the channels of a pixel side by
+ * side (NHWC), instead of in blocks of 8 or 16 channels; so do all operators up to the pooling. */
+bool conv2d_channels_last(isa_level isa, conv2d_set allowed, ls_dtype type);
 
 #endif

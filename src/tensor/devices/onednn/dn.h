@@ -34,8 +34,7 @@ struct device_state {
     bool thread_invariant; /* what adds in an order that depends on threads uses one */
     const simd_table *simd;
     bool has_bf16; /* oneDNN multiplies bfloat16 by instructions of this processor */
-    isa_level
-        isa; /* with AVX-512 oneDNN's convolutions prefer channels in blocks of 16, else of 8 */
+    isa_level isa;
     conv2d_set convolutions;
     layout *layouts; /* most recently used first */
     primitive *primitives[PRIMITIVE_BUCKETS];
@@ -93,6 +92,9 @@ const layout *layout_plain_as(device_state *self, ls_dtype type, int n_dims, con
 
 /* (N,C,H,W) with the channels in blocks, float32. NULL without memory. */
 const layout *layout_blocked(device_state *self, int block, const int64_t *dims);
+
+/* (N,C,H,W) of this type in the layout that most convolutions use. NULL without memory. */
+const layout *layout_of_images(device_state *self, ls_dtype type, const int64_t *dims);
 
 /* The layout of that kind and type for other dimensions; LAYOUT_OTHER gives plain. NULL without
  * memory. */

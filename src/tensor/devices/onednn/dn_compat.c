@@ -258,15 +258,28 @@ void compat_version(char *buf, size_t n)
 
 bool compat_set_isa(const char *name)
 {
-    dnnl_cpu_isa_t isa = dnnl_cpu_isa_sse41;
+    static const struct {
+        const char *name;
+        dnnl_cpu_isa_t isa;
+    } limits[] = {{"avx2", dnnl_cpu_isa_avx2},
+                  {"avx512", dnnl_cpu_isa_avx512_core},
+                  {"avx512_bf16", dnnl_cpu_isa_avx512_core_bf16},
+                  {"amx", dnnl_cpu_isa_avx512_core_amx}};
+    dnnl_cpu_isa_t isa = dnnl_cpu_isa_sse41; // baseline
 
-    if (strcmp(name, "avx2") == 0)
-        isa = dnnl_cpu_isa_avx2;
-    else if (strcmp(name, "avx512") == 0)
-        isa = dnnl_cpu_isa_avx512_core;
+    for (size_t i = 0; i < LS_COUNT_OF(limits); i++) {
+        if (strcmp(name, limits[i].name) == 0)
+            isa = limits[i].isa;
+    }
     // It fails where a primitive or a question for the set has fixed the limit already.
     (void)dnnl_set_max_cpu_isa(isa);
     return dnnl_get_effective_cpu_isa() == isa;
+}
+
+/* A set has the bits of those that it contains. */
+static bool has_set(dnnl_cpu_isa_t isa, dnnl_cpu_isa_t part)
+{
+    return ((unsigned)isa & (unsigned)part) == (unsigned)part;
 }
 
 const char *compat_isa(void)
@@ -295,15 +308,13 @@ const char *compat_isa(void)
         return "avx512_core_amx";
     default:
         // A set of a later version: its part that decides our layouts.
-        return ((unsigned)isa & (unsigned)dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core
-                   ? "avx512"
-                   : "generic";
+        if (has_set(isa, dnnl_cpu_isa_avx512_core_amx))
+            return "avx512_core_amx";
+        return has_set(isa, dnnl_cpu_isa_avx512_core) ? "avx512" : "generic";
     }
 }
 
 bool compat_has_bf16(void)
 {
-    const unsigned needed = (unsigned)dnnl_cpu_isa_avx512_core_bf16;
-
-    return ((unsigned)dnnl_get_effective_cpu_isa() & needed) == needed;
+    return has_set(dnnl_get_effective_cpu_isa(), dnnl_cpu_isa_avx512_core_bf16);
 }

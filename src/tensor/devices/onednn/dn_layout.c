@@ -138,6 +138,8 @@ static const layout *intern_kind(device_state *self, ls_dtype type, layout_kind 
     compat_list list = {0};
     const layout *l;
 
+    if (kind == LAYOUT_NHWC && (dims[1] == 1 || dims[2] * dims[3] == 1))
+        kind = LAYOUT_PLAIN; // as classify() calls it
     for (layout **at = &self->layouts; *at != NULL; at = &(*at)->next) {
         if ((*at)->kind == kind && (*at)->block == block && (*at)->type == type &&
             same_dims(*at, n_dims, dims))
@@ -161,6 +163,14 @@ const layout *layout_plain_as(device_state *self, ls_dtype type, int n_dims, con
 const layout *layout_blocked(device_state *self, int block, const int64_t *dims)
 {
     return intern_kind(self, LS_F32, LAYOUT_BLOCKED, block, 4, dims);
+}
+
+/* With AVX-512 oneDNN's convolutions prefer channels in blocks of 16, else of 8. */
+const layout *layout_of_images(device_state *self, ls_dtype type, const int64_t *dims)
+{
+    if (conv2d_channels_last(self->isa, self->convolutions, type))
+        return intern_kind(self, type, LAYOUT_NHWC, 0, 4, dims);
+    return intern_kind(self, type, LAYOUT_BLOCKED, self->isa < ISA_AVX512 ? 8 : 16, 4, dims);
 }
 
 const layout *layout_like(device_state *self, const layout *like, int n_dims, const int64_t *dims)

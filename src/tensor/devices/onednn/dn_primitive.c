@@ -254,13 +254,21 @@ static compat_desc *desc_in(compat_problem *p, compat_role role)
     return role == COMPAT_WEIGHTS ? &p->weights : &p->dst;
 }
 
+/* Gives images the layout of conv2d_channels_last(). */
+static bool fix_channels_last(compat_list *descs, const primitive_key *key, compat_problem *p)
+{
+    const int64_t dst[4] = {key->src[0], key->weights[0], output_size(key, 0), output_size(key, 1)};
+
+    p->src = compat_desc_nhwc(descs, (ls_dtype)key->type, key->src);
+    p->dst = compat_desc_nhwc(descs, (ls_dtype)key->type, dst);
+    return p->src != NULL && p->dst != NULL;
+}
+
 /* Makes inputs and outputs of an inner product plain, as the neighbouring operators' are. */
 static bool fix_plain(compat_list *descs, const primitive_key *key, compat_problem *p)
 {
     const int64_t dst[2] = {key->src[0], key->weights[0]};
 
-    if (key->kind != PRIMITIVE_LINEAR)
-        return true;
     p->src = compat_desc_plain(descs, (ls_dtype)key->type, 2, key->src);
     p->dst = compat_desc_plain(descs, (ls_dtype)key->type, 2, dst);
     return p->src != NULL && p->dst != NULL;
@@ -280,13 +288,15 @@ static family family_of(compat_pd pd)
 }
 
 /* A variant of the problem: bit i sets the current layout of input i (an activation), bit 2
- * plain weights. */
+ * plain weights, bit 3 channels last. */
 static compat_pd try_variant(const device_state *self, compat_list *descs, const primitive_key *key,
                              unsigned variant)
 {
     compat_problem p;
 
-    if (!describe(descs, key, &p) || !fix_plain(descs, key, &p))
+    if (!describe(descs, key, &p) ||
+        (key->kind == PRIMITIVE_LINEAR && !fix_plain(descs, key, &p)) ||
+        ((variant & 8) != 0 && !fix_channels_last(descs, key, &p)))
         return NULL;
     for (int i = 0; i < 2; i++) {
         if ((variant >> i & 1) != 0 && key->layouts[i] != NULL)
@@ -300,15 +310,17 @@ static compat_pd try_variant(const device_state *self, compat_list *descs, const
 /* Fewest reorders first; a later variant wins only with a faster family. */
 static compat_pd choose(const device_state *self, const primitive_key *key)
 {
-    static const unsigned activations[] = {3, 1, 2, 0};
-    static const unsigned weights[] = {4, 0};
+    static const unsigned images[] = {8, 3, 1, 2, 0};
+    static const unsigned rows[] = {4, 0};
     const bool spatial = key->kind == PRIMITIVE_CONV2D;
-    const unsigned *variants = spatial ? activations : weights;
-    const size_t n_variants = spatial ? LS_COUNT_OF(activations) : LS_COUNT_OF(weights);
+    const unsigned *variants = spatial ? images : rows;
+    const size_t n_variants = spatial ? LS_COUNT_OF(images) : LS_COUNT_OF(rows);
+    const bool is_last =
+        spatial && conv2d_channels_last(self->isa, self->convolutions, (ls_dtype)key->type);
     compat_list descs = {0};
     compat_pd best = NULL;
 
-    for (size_t i = 0; i < n_variants; i++) {
+    for (size_t i = spatial && !is_last ? 1 : 0; i < n_variants; i++) {
         const compat_pd pd = try_variant(self, &descs, key, variants[i]);
 
         if (pd != NULL && (best == NULL || family_of(pd) > family_of(best))) {

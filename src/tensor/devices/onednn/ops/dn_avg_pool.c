@@ -142,13 +142,13 @@ ls_status dn_avg_pool2d(device_state *self, const op_call *call)
  * plain, and the layout that most convolutions prefer is the best guess. */
 static const layout *gradient_layout(device_state *self, const ls_tensor *dy, const ls_tensor *dx)
 {
-    const int block = self->isa < ISA_AVX512 ? 8 : 16;
     const layout *like = layout_of(self, dy);
+    const layout *images = layout_of_images(self, dx->dtype, dx->dims);
 
-    if (like == NULL)
+    if (like == NULL || images == NULL)
         return NULL;
-    if (like->kind == LAYOUT_PLAIN && is_row(dy, (size_t)block))
-        return layout_as(self, layout_blocked(self, block, dx->dims), dx->dtype);
+    if (like->kind == LAYOUT_PLAIN && is_row(dy, images->block > 0 ? (size_t)images->block : 1))
+        return images;
     return layout_like(self, like, 4, dx->dims);
 }
 

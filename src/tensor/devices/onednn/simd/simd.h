@@ -22,7 +22,13 @@
 #include <stdint.h>
 
 /* The instruction sets that we distinguish. */
-typedef enum isa_level { ISA_BASELINE, ISA_AVX2, ISA_AVX512 } isa_level;
+typedef enum isa_level {
+    ISA_BASELINE,
+    ISA_AVX2,
+    ISA_AVX512,
+    ISA_AVX512_BF16,
+    ISA_AMX /* with products of bfloat16, in tiles */
+} isa_level;
 
 /* A derivative of a function of two numbers. */
 typedef struct binary_term {
