@@ -129,8 +129,12 @@ static ls_status train_architecture(step *s, const char *name)
 
 static ls_status train_gpt2(step *s)
 {
-    static const gpt_config small = {
-        .prefix = "", .layers = 12, .heads = 12, .width = 768, .context = GPT_TOKENS, .vocab = 50257};
+    static const gpt_config small = {.prefix = "",
+                                     .layers = 12,
+                                     .heads = 12,
+                                     .width = 768,
+                                     .context = GPT_TOKENS,
+                                     .vocab = 50257};
     const int64_t dims[2] = {RECORDED_BATCH, GPT_TOKENS};
     const int64_t n_targets = RECORDED_BATCH * GPT_TOKENS;
     ls_tensor *ids = NULL;

@@ -18,8 +18,8 @@ typedef struct graph_list {
 
 /*
  * Appends those of "convnet", "gpt2", "tacotron2" or an architecture of models/architectures.h.
- * `batch`: images a step. Tacotron2 has 48 sentences of 160 symbols and 800 frames. LS_EINVAL: there
- * is no such network.
+ * `batch`: images a step. Tacotron2 has 48 sentences of 160 symbols and 800 frames. LS_EINVAL:
+ * there is no such network.
  */
 LS_MUST_USE ls_status network_graphs(const char *name, ls_dtype compute, int64_t batch,
                                      graph_list *out);

@@ -33,7 +33,7 @@ static const precision precisions[] = {
     {"float32", LS_F32, {.deterministic = true, .workspace_bytes = WORKSPACE_BYTES}},
 };
 
-enum { N_PRECISIONS = LS_COUNT_OF(precisions), SMS_MOST = 3, KEPT_MOST = 8192 };
+enum { N_PRECISIONS = LS_COUNT_OF(precisions), SMS_MOST = 3, ANSWERS_MOST = 8192 };
 
 typedef struct settings {
     bool uses[N_PRECISIONS];
@@ -82,7 +82,7 @@ static const answer *answer_for(table *t, const dnn_graph *g)
     while (a < &t->answers[t->n_answers] && memcmp(&a->graph, g, sizeof(*g)) != 0)
         a++;
     if (a == &t->answers[t->n_answers]) {
-        if (t->n_answers == KEPT_MOST)
+        if (t->n_answers == ANSWERS_MOST)
             abort();
         t->n_answers++;
         a->graph = *g;
@@ -150,7 +150,7 @@ static ls_status make_table(int sm, const precision *p, const settings *s, size_
         fprintf(stderr, "network_plans: %s\n", ls_last_error());
         return st;
     }
-    t.answers = ls_calloc(KEPT_MOST, sizeof(*t.answers));
+    t.answers = ls_calloc(ANSWERS_MOST, sizeof(*t.answers));
     if (t.answers == NULL)
         abort();
     st = plan_networks(&t, s, n_missing);
