@@ -636,11 +636,17 @@ EXPORT int ncclCommRegister(nccl_comm *c, void *start, size_t bytes, void **hand
     return NCCL_SUCCESS;
 }
 
-static atomic_int n_allocated; /* blocks of this process that are not freed */
+static atomic_int n_allocated; /* blocks of this process so far */
+static atomic_int n_freed;
 
 EXPORT int fake_nccl_n_allocated(void)
 {
     return atomic_load(&n_allocated);
+}
+
+EXPORT int fake_nccl_n_freed(void)
+{
+    return atomic_load(&n_freed);
 }
 
 EXPORT int ncclMemAlloc(void **out, size_t bytes)
@@ -656,7 +662,7 @@ EXPORT int ncclMemFree(void *start)
 {
     if (!fake_free_device(start))
         give_up("memory is freed that was not allocated");
-    atomic_fetch_sub(&n_allocated, 1);
+    atomic_fetch_add(&n_freed, 1);
     return NCCL_SUCCESS;
 }
 

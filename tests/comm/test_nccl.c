@@ -540,7 +540,7 @@ static ls_status allocated_body(const ls_test_rank *self, void *arg)
     }
     end(comm, x);
     LS_CHECK(comm_free_memory(y) == has_memory); // after the group
-    LS_CHECK(fake_count("fake_nccl_n_allocated") == 0);
+    LS_CHECK(fake_count("fake_nccl_n_freed") == has_memory);
     return LS_OK;
 }
 
