@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""build_wheel.py OUTPUT [--glibc 2.28] [--torch PYTHON...] [--work FOLDER]: builds the wheel.
+"""build_wheel.py OUTPUT [--glibc 2.28] [--cuda] [--torch PYTHON...] [--work FOLDER]: builds the
+wheel.
 
 The wheel has liblockstep, the tool, the static agent that the tool sends to hosts without Lockstep,
 the Python package and, for each PYTHON that has torch, the C++ form of the backend. Everything is
-stripped, and auditwheel checks what the libraries need and names the platform. Devices that need
-other libraries (oneDNN, CUDA) and the backends for MPI and gloo are left out.
+stripped, and auditwheel checks what the libraries need and names the platform. With --cuda, which
+needs the CUDA toolkit, it also has the CUDA device, the NCCL backend and training programs; their
+libraries are packages of pip (the extra `cuda`). oneDNN and the backends for MPI and gloo are left
+out.
 
 With --glibc the C code is compiled by zig for that version of glibc, whatever this machine has;
 libsodium is compiled too, from the sources in PyNaCl's source package. Without it, the machine's
@@ -31,8 +34,8 @@ LIMIT_BYTES = 10 * 1000 * 1000
 FOREIGN_HEADERS = ("zlib.h", "zconf.h", "jpeglib.h", "jmorecfg.h", "jerror.h", "jconfig.h")
 FOREIGN_HEADERS += ("spng.h", "jansson.h", "jansson_config.h")
 SYSTEM_FOLDERS = ("/usr/include", "/usr/include/x86_64-linux-gnu")
-# Libraries that torch or this package brings.
-BROUGHT = ("libtorch_cpu.so", "libc10.so", "liblockstep.so.*")
+# Libraries that torch, this package or those of its extra `cuda` bring.
+BROUGHT = ("libtorch_cpu.so", "libc10.so", "liblockstep.so.*", "libcudnn.so.*", "libcublasLt.so.*")
 
 
 def run(words, **options):
@@ -129,18 +132,19 @@ def build_agent(work):
     return os.path.join(build, "libexec", "lockstep", "lockstep-agent")
 
 
-def build(work, glibc, agent, pythons):
+def build(work, agent, options):
     """pip compiles library, tool and C++ forms, and packs them; the path of the wheel."""
     folder = os.path.join(work, "packed")
     shutil.rmtree(folder, ignore_errors=True)
     settings = {"build-dir": os.path.join(work, "build"), "cmake.build-type": "Release"}
-    settings["cmake.define.LOCKSTEP_TORCH_PYTHONS"] = ";".join(pythons)
+    settings["cmake.define.LOCKSTEP_TORCH_PYTHONS"] = ";".join(options.torch)
+    settings["cmake.define.LOCKSTEP_CUDA"] = "ON" if options.cuda else "OFF"
     settings["cmake.define.LOCKSTEP_AGENT"] = agent
     for name in ("LOCKSTEP_STATIC_SODIUM", "LOCKSTEP_STATIC_JANSSON", "GLOO_LIBRARY"):
         settings["cmake.define." + name] = ""
     variables = dict(os.environ)
-    if glibc:
-        tools = zig_tools(work, glibc)
+    if options.glibc:
+        tools = zig_tools(work, options.glibc)
         headers = foreign(work, build_sodium(work))
         variables["PKG_CONFIG_LIBDIR"] = headers
         for name, tool in (("C_COMPILER", "cc"), ("AR", "ar"), ("RANLIB", "ranlib")):
@@ -172,6 +176,7 @@ def main():
     parser = argparse.ArgumentParser(description="builds the wheel")
     parser.add_argument("output", metavar="OUTPUT", help="folder of the wheel")
     parser.add_argument("--glibc", metavar="VERSION", help="oldest glibc, for example 2.28")
+    parser.add_argument("--cuda", action="store_true", help="with the CUDA device")
     parser.add_argument("--torch", metavar="PYTHON", nargs="+", default=[])
     parser.add_argument("--work", metavar="FOLDER", default=os.path.join(ROOT, "build", "wheel"))
     options = parser.parse_args()
@@ -179,7 +184,7 @@ def main():
     work, output = os.path.abspath(options.work), os.path.abspath(options.output)
     for folder in (work, output):
         os.makedirs(folder, exist_ok=True)
-    packed = build(work, options.glibc, build_agent(work), options.torch)
+    packed = build(work, build_agent(work), options)
     path = audit(packed, output, options.glibc)
     size = os.path.getsize(path)
     if size > LIMIT_BYTES:

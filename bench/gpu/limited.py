@@ -138,12 +138,14 @@ def write_json(path, value):
 
 def facts(build):
     """Card, driver and commit, as far as they can be found; "card" is missing without a card."""
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
     found = {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "machine": os.uname().machine}
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     commands = {
         "card": query,
         "lockstep": [os.path.join(build, "bin", "lockstep"), "--version"],
-        "commit": ["git", "-C", os.path.dirname(os.path.abspath(__file__)), "rev-parse", "HEAD"],
+        # In a bundle the commit is in a file.
+        "commit": ["sh", "-c", 'cat "$0/commit" 2>&- || git -C "$0" rev-parse HEAD', root],
     }
     for name, command in commands.items():
         try:

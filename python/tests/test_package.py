@@ -41,6 +41,10 @@ class Package(unittest.TestCase):
         }
         headers = {f"lockstep/include/lockstep/{name}.h" for name in ("base", "comm", "store")}
         expected = headers | {"lockstep/lib/liblockstep.so.0.1", "lockstep/bin/lockstep"}
+        if os.path.exists(os.path.join(BUILD, "lib", "liblockstep_cuda.so")):
+            expected |= {f"lockstep/lib/liblockstep_{name}.so" for name in ("cuda", "nccl")}
+            programs = ("mnist", "resnet", "imagenet", "gpt")
+            expected |= {f"lockstep/libexec/lockstep/{name}" for name in programs}
         self.assertEqual(made - {"lockstep/libexec/lockstep/lockstep-agent"}, expected)
 
         source = os.path.join(PYTHON, "lockstep")

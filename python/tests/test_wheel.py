@@ -19,6 +19,11 @@ LIMIT_BYTES = 10 * 1000 * 1000
 DEADLINE_S = 300
 BUILD_DEADLINE_S = 1800
 
+# cuDNN and cuBLASLt of the CUDA toolkit; none without it.
+TOOLKIT = os.path.dirname(os.path.dirname(shutil.which("nvcc") or ""))
+CUDA_LIBRARIES = glob.glob(TOOLKIT + "/lib64/libcudnn*.so.9") if TOOLKIT else []
+CUDA_LIBRARIES += glob.glob(TOOLKIT + "/lib64/libcublasLt.so.??") if CUDA_LIBRARIES else []
+
 # As users write it; train() of train.py ends with a line that has a hash of the parameters.
 SCRIPT = """\
 import torch.distributed as dist
@@ -68,6 +73,7 @@ def build(work):
     words += ["--glibc", GLIBC, "--work", work, output]
     if has_cpp():
         words += ["--torch", os.environ["LS_TEST_TORCH_PYTHON"]]
+    words += ["--cuda"] if CUDA_LIBRARIES else []
     call(words, limit_s=BUILD_DEADLINE_S)
     wheels = os.listdir(output)
     assert len(wheels) == 1, wheels
@@ -175,6 +181,21 @@ class Wheel(Environment):
         parent = ["/bin/sh", "-c", "exec /bin/cat /proc/$PPID/cmdline"]
         output = self.call(self.tool, "run", "--ssh", ssh, "-H", "127.0.0.2:1", *parent)
         self.assertIn("agent\0--stdio", output)
+
+    @unittest.skipUnless(CUDA_LIBRARIES, "the CUDA toolkit with cuDNN is not installed")
+    def test_cuda_device_finds_libraries_in_the_environment(self):
+        folder = os.path.join(self.packages, "nvidia", "cudnn", "lib")
+        os.makedirs(folder)
+        for path in CUDA_LIBRARIES:  # as pip installs them
+            os.symlink(path, os.path.join(folder, os.path.basename(path)))
+        self.environment.update(LOCKSTEP_LOG="base=debug", CUDA_VISIBLE_DEVICES="")
+        run = [self.tool, "run", "mnist", "--device", "cuda", "--data", self.folder]
+        output = self.call(*run, expected=(1,))
+        for name in ("libcublasLt", "libcudnn"):
+            self.assertRegex(output, rf"{self.packages}/.*/nvidia/cudnn/lib/{name}.so.\d+: loaded")
+        self.assertRegex(output, "no CUDA device: (no driver|the driver sees no card)")
+        output = self.call(self.tool, "check", "--gpu-check", expected=(0, 1))
+        self.assertIn("gpu-", output)
 
     def test_interpreter_without_torch_learns_what_to_install(self):
         self.call(self.python, "-c", "import lockstep")

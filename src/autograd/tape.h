@@ -55,7 +55,7 @@ typedef struct op_class {
 #define ONE_INPUT .inputs = {"input"}, .n_required = 1, .n_typed = 1, .n_grad = 1
 
 /* Backward reads neither inputs nor outputs. */
-#define READS_NOTHING .unused_in_backward = (1U << (NODE_OUT + 1)) - 1
+#define READS_NOTHING .unused_in_backward = ((1U << (NODE_OUT + 1)) - 1)
 
 /* The contents of a tensor: one version of one storage. */
 typedef struct contents {

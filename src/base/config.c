@@ -85,6 +85,10 @@ static const config_entry table[CONFIG_COUNT] = {
     [CONFIG_NCCL_LIBRARY] = {"LOCKSTEP_NCCL_LIBRARY", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
                              "NCCL's or RCCL's library for --backend nccl; empty: libnccl.so.2, "
                              "else librccl.so.1"},
+    [CONFIG_CUDA_LIBRARIES] = {"LOCKSTEP_CUDA_LIBRARIES", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
+                               "folders, separated by colons, that are searched for cuDNN, "
+                               "cuBLASLt and NCCL before those of Python's packages and of the "
+                               "dynamic linker"},
     [CONFIG_ALGORITHMS] = {"LOCKSTEP_ALGORITHMS", CONFIG_TYPE_TEXT, "", NULL, 0, 0,
                            "algorithms of operations, before the measured defaults: "
                            "[hosts/]OPERATION:ALGORITHM[<=BYTES][@RANKS], separated by commas"},

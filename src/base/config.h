@@ -32,6 +32,7 @@ typedef enum config_id {
     CONFIG_AUTOTUNE,       /* LOCKSTEP_AUTOTUNE: 1: convolutions are measured on GPUs */
     CONFIG_CUDA_GRAPH,     /* LOCKSTEP_CUDA_GRAPH: 1: GPUs run steps as CUDA graphs */
     CONFIG_NCCL_LIBRARY,   /* LOCKSTEP_NCCL_LIBRARY: read by the module */
+    CONFIG_CUDA_LIBRARIES, /* LOCKSTEP_CUDA_LIBRARIES: folders of cuDNN, cuBLASLt, NCCL */
     CONFIG_ALGORITHMS,     /* LOCKSTEP_ALGORITHMS: algorithms of operations within a host */
     CONFIG_METRICS_USERS,  /* LOCKSTEP_METRICS_USERS: users that may read --metrics-port */
     CONFIG_MODULE_DIR,     /* LOCKSTEP_MODULE_DIR: first folder searched for liblockstep_*.so */

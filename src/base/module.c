@@ -6,6 +6,7 @@
 #include "base/module.h"
 
 #include "base/config.h"
+#include "base/library.h"
 #include "base/text.h"
 
 #include <dlfcn.h>
@@ -17,8 +18,7 @@
 
 static const char here; // an address in the object that contains this code
 
-/* The folder of that object; `buf` has PATH_MAX bytes. */
-static bool own_folder(char *buf)
+bool module_own_folder(char *buf)
 {
     Dl_info info;
     char *slash;
@@ -59,7 +59,7 @@ static ls_status find_module(const char *name, char *path)
     char own[PATH_MAX];
     char file[NAME_MAX + 1];
     const char *asked;
-    const bool owned = own_folder(own);
+    const bool owned = module_own_folder(own);
 
     LS_TRY(config_text(CONFIG_MODULE_DIR, &asked));
     (void)text_format(file, sizeof(file), "liblockstep_%s.so", name);
@@ -79,11 +79,23 @@ ls_status module_find(const char *name)
     return find_module(name, path);
 }
 
+/* What modules load or are linked with. Of the two CUDAs one is installed as a rule. */
+static const struct {
+    const char *module;
+    const char *library;
+} preferred[] = {
+    {"cuda", "libnvrtc.so.13"},    {"cuda", "libnvrtc.so.12"}, {"cuda", "libcublasLt.so.13"},
+    {"cuda", "libcublasLt.so.12"}, {"cuda", "libcudnn.so.9"},  {"nccl", "libnccl.so.2"},
+};
+
 ls_status module_open(const char *name, void **out)
 {
     char path[MODULE_PATH_BYTES];
 
     LS_TRY(find_module(name, path));
+    for (size_t i = 0; i < LS_COUNT_OF(preferred); i++)
+        if (text_equal(preferred[i].module, name))
+            library_prefer(preferred[i].library);
     *out = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (*out == NULL) {
         const char *why = dlerror(); // NOLINT(concurrency-mt-unsafe): glibc's is per thread
@@ -103,7 +115,7 @@ bool module_find_file(const char *name, char path[MODULE_PATH_BYTES])
     char own[PATH_MAX];
     char found[MODULE_PATH_BYTES];
 
-    if (!own_folder(own) ||
+    if (!module_own_folder(own) ||
         (!is_in_own_folders(own, name, found) && !has_file(own, "../", name, found)))
         return false;
     return realpath(found, path) != NULL; // without the parts ".."

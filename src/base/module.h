@@ -17,6 +17,9 @@ LS_MUST_USE ls_status module_open(const char *name, void **out);
 /* LS_OK when module_open() would find the file. Loads nothing. LS_ENOTFOUND: as above. */
 LS_MUST_USE ls_status module_find(const char *name);
 
+/* The folder of the library or program that contains this code; `buf` has PATH_MAX bytes. */
+bool module_own_folder(char *buf);
+
 enum { MODULE_PATH_BYTES = 2 * 4096 + 64 };
 
 /* The path of another file of the installation: in the folders of modules, or (in a wheel) in the

@@ -168,15 +168,15 @@ struct engine {
     uint64_t last_ticket;   /* of a barrier */
     list_node free_works;
     list_node ended; /* works whose end_fn has not been called */
-    bool is_calling; /* a thread calls them, one after the other */
     int n_orphans;   /* handles whose group is gone */
+    bool is_calling; /* a thread calls the end_fn of `ended`, one after the other */
     bool is_closed;  /* the last group is gone: the last orphan frees the engine */
+    bool is_forked;  /* in a forked child, which must not use the engine */
     ls_ticks ticks;  /* for stamps */
     /* the last time that spin_wait() has read; 0: no spin_wait() is under way */
     int64_t seen_ns;
     site_cache sites;
     struct stack_watch *stack; /* of ls_comm_set_stack(); NULL: none */
-    bool is_forked;            /* in a forked child, which must not use the engine */
     list_node fork_node;
 
     /* drive.c */

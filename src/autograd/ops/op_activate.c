@@ -77,12 +77,13 @@ ls_tensor *ls_activate(ls_tape *tape, ls_tensor *x, ls_activation function)
     }
 }
 
-// NOLINTNEXTLINE(bugprone-macro-parentheses): a function
+// NOLINTBEGIN(bugprone-macro-parentheses): a declared name cannot be in parentheses
 #define PLAIN(NAME, FUNCTION)                                                                      \
     ls_tensor *ls_##NAME(ls_tape *tape, ls_tensor *x)                                              \
     {                                                                                              \
         return activate(tape, x, FUNCTION, 0, 0, LS_OK);                                           \
     }
+// NOLINTEND(bugprone-macro-parentheses)
 PLAIN(sigmoid, LS_ACT_SIGMOID)
 PLAIN(silu, LS_ACT_SILU)
 PLAIN(gelu, LS_ACT_GELU)

@@ -71,6 +71,7 @@ static ls_status take_events(bench *b)
 {
     const size_t n = (size_t)b->opt->iterations + 1;
 
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers
     LS_TRY(LS_NEW(&b->ends, n, "for %zu events", n));
     for (size_t i = 0; i < n; i++)
         LS_TRY(accel_event_create(b->queue->accel, true, &b->ends[i]));

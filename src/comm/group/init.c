@@ -36,6 +36,13 @@ static ls_status take_key(const ls_init_options *opt, join_settings *s)
     return LS_OK;
 }
 
+static ls_status check_transport(const char *name)
+{
+    return text_equal(name, "auto") || text_equal(name, "shm") || text_equal(name, "tcp")
+               ? LS_OK
+               : ls_fail(LS_EINVAL, "transport \"%.40s\": must be auto, shm or tcp", name);
+}
+
 static ls_status read_settings(const ls_init_options *opt, join_settings *s, int64_t *operation_ms,
                                int64_t *late_ms)
 {
@@ -64,14 +71,11 @@ static ls_status read_settings(const ls_init_options *opt, join_settings *s, int
         s->backend = opt->backend;
     if (opt->transport != NULL)
         s->transport = opt->transport;
-    if (!text_equal(s->transport, "auto") && !text_equal(s->transport, "shm") &&
-        !text_equal(s->transport, "tcp"))
-        return ls_fail(LS_EINVAL, "transport \"%.40s\": must be auto, shm or tcp", s->transport);
     s->segment_bytes = (size_t)segment;
     s->piece_elements = (size_t)piece;
     s->connections = (int)connections;
     s->deadline_ms = ls_deadline_ms(s->join_ms);
-    return LS_OK;
+    return check_transport(s->transport);
 }
 
 /* The engine's arrays about all ranks. */

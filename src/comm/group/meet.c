@@ -198,6 +198,15 @@ static ls_status check_ranks(const ls_comm *parent, const int *ranks, int n, boo
                          parent->info.rank);
 }
 
+static ls_status check_name(const char *name)
+{
+    LS_TRY(LS_GIVEN(name));
+    return *name != '\0' && strlen(name) <= NAME_MAX_BYTES
+               ? LS_OK
+               : ls_fail(LS_EINVAL, "a name of %zu bytes: must have 1 to %d", strlen(name),
+                         NAME_MAX_BYTES);
+}
+
 static ls_status check_arguments(const ls_comm *parent, const int *ranks, int n, const char *name)
 {
     bool *is_named;
@@ -205,13 +214,10 @@ static ls_status check_arguments(const ls_comm *parent, const int *ranks, int n,
 
     LS_TRY(LS_GIVEN(parent));
     LS_TRY(LS_GIVEN(ranks));
-    LS_TRY(LS_GIVEN(name));
     LS_TRY(engine_check_process(parent->engine));
     if (n < 1 || n > parent->info.size)
         return ls_fail(LS_EINVAL, "%d members: the parent has %d ranks", n, parent->info.size);
-    if (*name == '\0' || strlen(name) > NAME_MAX_BYTES)
-        return ls_fail(LS_EINVAL, "a name of %zu bytes: must have 1 to %d", strlen(name),
-                       NAME_MAX_BYTES);
+    LS_TRY(check_name(name));
     LS_TRY(LS_NEW(&is_named, (size_t)parent->info.size, "for %d ranks", parent->info.size));
     st = check_ranks(parent, ranks, n, is_named);
     ls_free(is_named);

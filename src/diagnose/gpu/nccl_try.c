@@ -6,6 +6,7 @@
  */
 #include "diagnose/gpu/nccl_try.h"
 
+#include "base/library.h"
 #include "base/text.h"
 #include "diagnose/child.h"
 #include "diagnose/gpu/gpu_probe.h"
@@ -97,6 +98,7 @@ static ls_status load(const libraries *from, api *a)
                                {"ncclGetErrorString", &a->error_text, false}};
 
     LS_TRY(gpu_load(from->cuda, cuda, LS_COUNT_OF(cuda)));
+    library_prefer(from->nccl);
     return gpu_load(from->nccl, nccl, LS_COUNT_OF(nccl));
 }
 

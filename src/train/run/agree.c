@@ -324,8 +324,8 @@ static ls_status gather_lines(ls_run *run, const char line[LINE_BYTES])
     comm_label(run->comm, "flags that differ");
     st = ls_all_gather(run->comm, line, all, LINE_BYTES, LS_U8, NULL);
     for (int i = 0; st == LS_OK && i < n; i++)
-        if (all[i * LINE_BYTES] != 0)
-            st = fail_difference(all + (size_t)i * LINE_BYTES);
+        if (all[(size_t)i * LINE_BYTES] != 0)
+            st = fail_difference(&all[(size_t)i * LINE_BYTES]);
     ls_free(all);
     return st;
 }

@@ -185,28 +185,12 @@ static ls_status check_cards(const ls_train_flags *flags, int ranks)
                    flags->gpus, ranks, n, text_plural(n), n);
 }
 
-ls_status ls_train_local_ranks(ls_train_flags *flags, int *n)
+/* Checks --gpus against --nodes and --id, and completes per_node. */
+static ls_status count_nodes(ls_train_flags *flags, int *out)
 {
-    const char *rank =
-        getenv("LOCKSTEP_RANK"); // NOLINT(concurrency-mt-unsafe): no thread changes it
-    int nodes;
+    int nodes = flags->nodes > 1 ? (int)flags->nodes : 1;
     int n_listed;
 
-    LS_TRY(LS_GIVEN(flags));
-    LS_TRY(LS_GIVEN(n));
-    nodes = flags->nodes > 1 ? (int)flags->nodes : 1;
-    *n = 0;
-    if (flags->gpus == NULL) {
-        if (flags->nodes > 0 || flags->node_id > 0)
-            return ls_fail(LS_EINVAL,
-                           "--nodes and --id (-n, -i) need --gpus (-g), the ranks to start on each "
-                           "machine; 2 ranks on this machine: -g 2");
-        return LS_OK;
-    }
-    if (rank != NULL)
-        return ls_fail(
-            LS_EINVAL,
-            "--gpus starts ranks, but this process is already rank %s of a job; omit --gpus", rank);
     LS_TRY(read_gpus(flags, &n_listed));
     if (nodes > LS_TRAIN_NODES_MAX)
         return ls_fail(LS_EINVAL, "--nodes %d: at most %d", nodes, LS_TRAIN_NODES_MAX);
@@ -221,6 +205,31 @@ ls_status ls_train_local_ranks(ls_train_flags *flags, int *n)
     if (flags->node_id >= nodes)
         return ls_fail(LS_EINVAL, "--id %lld: must be below the number of nodes, %d",
                        (long long)flags->node_id, nodes);
+    *out = nodes;
+    return LS_OK;
+}
+
+ls_status ls_train_local_ranks(ls_train_flags *flags, int *n)
+{
+    const char *rank =
+        getenv("LOCKSTEP_RANK"); // NOLINT(concurrency-mt-unsafe): no thread changes it
+    int nodes = 1;
+
+    LS_TRY(LS_GIVEN(flags));
+    LS_TRY(LS_GIVEN(n));
+    *n = 0;
+    if (flags->gpus == NULL) {
+        if (flags->nodes > 0 || flags->node_id > 0)
+            return ls_fail(LS_EINVAL,
+                           "--nodes and --id (-n, -i) need --gpus (-g), the ranks to start on each "
+                           "machine; 2 ranks on this machine: -g 2");
+        return LS_OK;
+    }
+    if (rank != NULL)
+        return ls_fail(
+            LS_EINVAL,
+            "--gpus starts ranks, but this process is already rank %s of a job; omit --gpus", rank);
+    LS_TRY(count_nodes(flags, &nodes));
     LS_TRY(check_job(flags, nodes));
     LS_TRY(check_cards(flags, flags->per_node[flags->node_id]));
     flags->nodes = nodes;

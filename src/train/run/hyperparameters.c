@@ -33,13 +33,20 @@ static ls_status check_choice(const char *flag, const char *values, const char *
 
 ls_status hyperparameters_check(const ls_train_flags *f)
 {
-    LS_TRY(check_choice("--optimizer", "sgd, adam, adamw", f->optimizer));
-    LS_TRY(check_choice("--schedule", "constant, step, multi-step, cosine", f->schedule));
-    LS_TRY(check_choice("--on-save-error", "continue, stop", f->on_save_error));
-    LS_TRY(check_choice("--bad-images", "fail, skip", f->bad_images));
-    LS_TRY(check_choice("--compress", "none, bf16, fp16", f->compress));
-    LS_TRY(check_choice("--precision", "fp32, bf16, fp16", f->precision));
-    LS_TRY(check_choice("--save-dtype", "fp32, fp16, bf16", f->save_dtype));
+    const struct {
+        const char *flag, *values, *value;
+    } choices[] = {
+        {"--optimizer", "sgd, adam, adamw", f->optimizer},
+        {"--schedule", "constant, step, multi-step, cosine", f->schedule},
+        {"--on-save-error", "continue, stop", f->on_save_error},
+        {"--bad-images", "fail, skip", f->bad_images},
+        {"--compress", "none, bf16, fp16", f->compress},
+        {"--precision", "fp32, bf16, fp16", f->precision},
+        {"--save-dtype", "fp32, fp16, bf16", f->save_dtype},
+    };
+
+    for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++)
+        LS_TRY(check_choice(choices[i].flag, choices[i].values, choices[i].value));
     if (f->heal && f->check_replicas == 0)
         return ls_fail(LS_EINVAL, "--heal needs --check-replicas");
     if (f->skip_mismatched && f->init == NULL)

@@ -579,7 +579,7 @@ static ls_status check_distributed(const ls_run *run)
                    n);
 }
 
-ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
+static ls_status check_start(const ls_run *run, ls_forward_fn forward)
 {
     LS_TRY(LS_GIVEN(run));
     LS_TRY(check_distributed(run));
@@ -588,6 +588,12 @@ ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
         return ls_fail(LS_EINVAL, "--shards needs a program that calls ls_run_distribute()");
     if (run->test.set != NULL && forward == NULL && run->evaluate == NULL)
         return ls_fail(LS_EINVAL, "a test set needs a forward function");
+    return LS_OK;
+}
+
+ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg)
+{
+    LS_TRY(check_start(run, forward));
     run->forward = forward;
     run->forward_arg = arg;
     LS_TRY(agree_on_data(run));

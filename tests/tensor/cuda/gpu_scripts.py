@@ -28,8 +28,11 @@ for case in range(first, 10):
     if case == int(os.environ.get("STOPS", -1)):
         stopped = True
         break
-print(json.dumps({"cases": n, "failed": int(stopped), "is_stopped": stopped, "worst": 0.001,
-                  "worst_case": f"name of {case}"}))
+result = {"cases": n, "failed": int(stopped), "is_stopped": stopped, "worst": 0.001}
+result["worst_case"] = f"name of {case}" if n else ""
+if "MISSING" in os.environ:
+    sys.exit("cannot load " + os.environ["MISSING"])
+print(json.dumps({"device": "a card", **result}))
 """
 STEP = """
 import json, os, sys, time
@@ -99,6 +102,15 @@ class Scripts(unittest.TestCase):
         code, text, kept = self.verify("--only", "operators-bf16")
         self.assertEqual((code, kept["checks"][0]["state"]), (0, "ok"), text)
         self.assertIn("10 cases", kept["checks"][0]["text"])
+
+    def test_facts_name_the_card_or_what_is_missing(self):
+        code, text, kept = self.verify("--only", "facts", "--device", "cuda")
+        self.assertEqual((code, kept["checks"][0]["text"]), (0, "a card"), text)
+        code, text, kept = self.verify(
+            "--only", "facts", "--device", "cuda", MISSING="libcudnn.so.9"
+        )
+        self.assertEqual(code, 1, text)
+        self.assertIn("cannot load libcudnn.so.9", kept["checks"][0]["text"])
 
     def test_cases_after_a_crash_run(self):
         code, text, kept = self.verify("--only", "operators-bf16", CRASHES="4")

@@ -60,6 +60,11 @@ static void the_error_names_why_no_card_can_be_used(void **state)
                    "cuDNN 9.8 is installed, this build of Lockstep needs 9.19 or a newer 9.x");
     gpu->versions.dnn = 100000;
     assert_refused("cudahost", LS_EUNSUPPORTED, "cuDNN 10.0 is installed");
+    gpu->versions.dnn = 92100;
+    gpu->versions.dnn_runtime = 12090;
+    assert_refused("cudahost", LS_EUNSUPPORTED,
+                   "the cuDNN 9.21 that is installed is for CUDA 12, this build of Lockstep for "
+                   "CUDA 13");
     gpu = cudahost_reset();
     gpu->major = 6;
     gpu->minor = 1;

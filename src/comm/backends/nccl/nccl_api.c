@@ -90,7 +90,8 @@ static void *open_library(void)
                              dlerror()); // NOLINT(concurrency-mt-unsafe): as above
     }
     (void)snprintf(why_not + used, sizeof(why_not) - used,
-                   ": install NCCL, or set LD_LIBRARY_PATH or " LIBRARY_VARIABLE);
+                   ": install NCCL (pip install nvidia-nccl-cu13), or set LD_LIBRARY_PATH "
+                   "or " LIBRARY_VARIABLE);
     return NULL;
 }
 

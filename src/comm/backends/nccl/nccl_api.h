@@ -113,6 +113,7 @@ typedef struct nccl_config {
     X(alloc_memory, "ncclMemAlloc", int, (void **out, size_t bytes))                               \
     X(free_memory, "ncclMemFree", int, (void *start))
 
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a name and parameters cannot be in parentheses
 #define NCCL_MEMBER(member_, name_, result_, arguments_) result_ (*member_) arguments_;
 /* clang-format on */
 

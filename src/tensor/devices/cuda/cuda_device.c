@@ -63,10 +63,17 @@ static ls_status check_libraries(const gpu_versions *v)
     if (v->dnn / 10000 != v->dnn_needed / 10000 || v->dnn < v->dnn_needed / 100 * 100)
         return cu_fail(LS_EUNSUPPORTED,
                        "no CUDA device: cuDNN " VERSION_FORMAT " is installed, this build of "
-                       "Lockstep needs " VERSION_FORMAT " or a newer %d.x; install it, or add its "
-                       "folder to LD_LIBRARY_PATH",
+                       "Lockstep needs " VERSION_FORMAT " or a newer %d.x; install it, or name its "
+                       "folder in LOCKSTEP_CUDA_LIBRARIES",
                        CUDNN_VERSION_OF(v->dnn), CUDNN_VERSION_OF(v->dnn_needed),
                        v->dnn_needed / 10000);
+    if (v->dnn_runtime / 1000 != v->runtime / 1000)
+        return cu_fail(LS_EUNSUPPORTED,
+                       "no CUDA device: the cuDNN " VERSION_FORMAT " that is installed is for CUDA "
+                       "%d, this build of Lockstep for CUDA %d; install the other one (pip install "
+                       "nvidia-cudnn-cu%d), or name its folder in LOCKSTEP_CUDA_LIBRARIES",
+                       CUDNN_VERSION_OF(v->dnn), v->dnn_runtime / 1000, v->runtime / 1000,
+                       v->runtime / 1000);
     return LS_OK;
 }
 

@@ -33,7 +33,7 @@
 #define TEAM_SMALL_BYTES    32    /* contribution that fits into the slot's first line */
 #define TEAM_PART_BYTES     94208
 #define TEAM_COMBINED_BYTES 4096 /* contribution that one member adds or copies for all */
-#define TEAM_SUMS_BYTES     (2 * TEAM_COMBINED_BYTES) /* of a group's partial results */
+#define TEAM_SUMS_BYTES     (2 * (size_t)TEAM_COMBINED_BYTES) /* of a group's partial results */
 #define TEAM_BUFFERS        2 /* `in` buffers, and as many `out`; more are not faster */
 #define TEAM_PIECE_DEFAULT  ((size_t)256 << 10)
 #define TEAM_PAGE_BYTES     ((size_t)4096)

@@ -148,7 +148,7 @@ static ls_status agree_on_reading(team *t, int64_t deadline_ms)
 static ls_status make_levels(team *t)
 {
     topology_place *places;
-    const size_t capacity = 2 * TEAM_BUFFERS * t->piece_bytes;
+    const size_t capacity = (size_t)2 * TEAM_BUFFERS * t->piece_bytes;
     ls_status st;
 
     LS_TRY(LS_NEW(&places, (size_t)t->n, "for the places of %d ranks", t->n));

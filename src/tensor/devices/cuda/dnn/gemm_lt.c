@@ -296,6 +296,7 @@ static ls_status find_product(gemm_engine *e, const gemm *g, const gemm_data *da
     for (product **at = &e->products; *at != NULL; at = &(*at)->next) {
         product *p = *at;
 
+        // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): shapes begin as zeros
         if (p->alignment != alignment || memcmp(&p->shape, g, sizeof(*g)) != 0)
             continue;
         *at = p->next;

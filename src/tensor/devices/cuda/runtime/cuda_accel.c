@@ -86,6 +86,7 @@ static void note_loss_text(cuda_accel *a, const char *format, ...)
     va_start(args, format);
     pthread_mutex_lock(&a->lock);
     if (!atomic_load_explicit(&a->is_lost, memory_order_relaxed)) {
+        // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is
         (void)vsnprintf(a->lost_text, sizeof(a->lost_text), format, args);
         // Pairs with the load in cuda_accel_check(): the text is complete.
         atomic_store_explicit(&a->is_lost, true, memory_order_release);

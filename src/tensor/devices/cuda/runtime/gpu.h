@@ -61,6 +61,7 @@ typedef struct gpu_versions {
     int runtime;     /* of CUDA, compiled against */
     int dnn;         /* found */
     int dnn_needed;  /* compiled against */
+    int dnn_runtime; /* the CUDA that it was built for */
     int blas;        /* found */
     int blas_needed; /* compiled against */
 } gpu_versions;

@@ -98,6 +98,7 @@ void gpu_get_versions(gpu_versions *out)
         .runtime = CUDART_VERSION,
         .dnn = (int)cudnnGetVersion(),
         .dnn_needed = CUDNN_VERSION,
+        .dnn_runtime = (int)cudnnGetCudartVersion(),
         .blas = (int)cublasLtGetVersion(),
         .blas_needed = CUBLAS_VERSION,
     };
