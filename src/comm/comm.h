@@ -56,6 +56,16 @@ LS_MUST_USE ls_status comm_call(ls_comm *comm, const coll_call *call, ls_work **
 LS_MUST_USE ls_status comm_average(ls_comm *comm, void *data, size_t count, ls_dtype type,
                                    double divisor, ls_work **out);
 
+struct accel;
+
+/* Memory of an accelerator for comm_add_memory() from the backend's own allocator, which NCCL has:
+ * aligned to at least 256 bytes, with undefined contents. NULL: there is none, or no memory; that
+ * of the accelerator can be added as well. */
+void *comm_alloc_memory(ls_comm *comm, struct accel *owner, size_t bytes);
+/* Frees it, after comm_remove_memory(), also when the group is gone. False: the memory is neither
+ * of comm_alloc_memory() nor of ls_comm_alloc(). */
+bool comm_free_memory(void *memory);
+
 /*
  * Operations of this group will use this memory, which was just allocated, often. A backend that
  * can (docs/backends.md) registers memory of an accelerator, on all ranks or on none, which makes

@@ -191,7 +191,7 @@ struct engine {
     int n_held;   /* running works that progress without their caller: all with handles but those of
                    ls_work_waited(), and detached ones */
     int n_staged; /* staged works that have not ended */
-    int64_t moved_ns; /* when a staged work has last progressed */
+    int64_t moved_ns; /* when an operation on device memory has last progressed */
     int64_t spin_ns;
     int64_t yield_ns; /* see adapt_yield() */
     contention contention;

@@ -10,16 +10,26 @@
 #include "comm/comm.h"
 #include "tensor/device.h"
 
+#define PAGE_BYTES ((size_t)4096)
+
+static void free_on_device(accel *a, void *memory)
+{
+    if (!comm_free_memory(memory))
+        accel_free(a, memory);
+}
+
 ls_status ddp_alloc(ls_ddp *ddp, size_t bytes, void **out)
 {
     ls_status st;
 
     if (ddp->device == NULL || ddp->device->accel == NULL)
         return ls_comm_alloc(ddp->comm, bytes, out);
-    LS_TRY(device_alloc(ddp->device, bytes, out));
+    *out = comm_alloc_memory(ddp->comm, ddp->device->accel, bytes);
+    if (*out == NULL)
+        LS_TRY(device_alloc(ddp->device, bytes, out));
     st = comm_add_memory(ddp->comm, *out, bytes);
     if (st != LS_OK)
-        accel_free(ddp->device->accel, *out);
+        free_on_device(ddp->device->accel, *out);
     return st;
 }
 
@@ -32,7 +42,7 @@ void ddp_free(ls_ddp *ddp, void *memory)
         return;
     }
     comm_remove_memory(ddp->comm, memory);
-    accel_free(a, memory);
+    free_on_device(a, memory);
 }
 
 static void release(ls_ddp *ddp, bucket *b)
@@ -41,7 +51,6 @@ static void release(ls_ddp *ddp, bucket *b)
     ls_tensor_destroy(b->halves);
     b->values = NULL;
     b->halves = NULL;
-    ddp_free(ddp, b->memory);
     ddp_free(ddp, b->packed);
     b->memory = NULL;
     b->packed = NULL;
@@ -60,7 +69,9 @@ void buckets_free(ls_ddp *ddp)
     shards_drop_buckets(ddp);
     for (int i = 0; i < ddp->n_buckets; i++)
         release(ddp, &ddp->buckets[i]);
+    ddp_free(ddp, ddp->bucket_memory);
     ls_free(ddp->buckets);
+    ddp->bucket_memory = NULL;
     ddp->buckets = NULL;
     ddp->n_buckets = 0;
     bucket_plan_free(&ddp->plan);
@@ -112,15 +123,39 @@ static ls_status take_packed(ls_ddp *ddp, bucket *b)
     return ls_tensor_wrap(ddp->device, bucket_wire_type(ddp), 1, &count, b->packed, &b->halves);
 }
 
+/* Buckets begin at whole pages of one block. */
+static size_t page_bytes(const ls_ddp *ddp, int i)
+{
+    return (ddp->plan.bucket_bytes[i] + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+static ls_status take_block(ls_ddp *ddp)
+{
+    size_t bytes = 0;
+    void *memory;
+
+    for (int i = 0; i < ddp->plan.n_buckets; i++)
+        bytes += page_bytes(ddp, i);
+    if (bytes == 0)
+        return LS_OK;
+    LS_TRY(ddp_alloc(ddp, bytes, &memory));
+    ddp->bucket_memory = memory;
+    return LS_OK;
+}
+
 static ls_status take_memory(ls_ddp *ddp)
 {
+    char *at;
+
+    LS_TRY(take_block(ddp));
+    at = ddp->bucket_memory;
     LS_TRY(LS_NEW(&ddp->buckets, (size_t)ddp->plan.n_buckets + 1, "for %d buckets",
                   ddp->plan.n_buckets));
     for (int i = 0; i < ddp->plan.n_buckets; i++) {
         bucket *b = &ddp->buckets[i];
-        void *memory;
-        LS_TRY(ddp_alloc(ddp, ddp->plan.bucket_bytes[i], &memory));
-        b->memory = memory;
+
+        b->memory = at;
+        at += page_bytes(ddp, i);
         b->bytes = ddp->plan.bucket_bytes[i];
         b->dtype = ddp->plan.bucket_type[i];
         ddp->n_buckets = i + 1;

@@ -33,7 +33,7 @@
 #include <stdbool.h>
 
 typedef struct bucket {
-    char *memory; /* ddp_alloc(): reduced without copies */
+    char *memory; /* part of bucket_memory: reduced without copies */
     size_t bytes;
     ls_dtype dtype;
     int n_waiting; /* gradients of this backward that are not complete yet */
@@ -67,6 +67,7 @@ struct ls_ddp {
     bool is_compared;   /* params are the same on all ranks */
     bucket *buckets;
     int n_buckets;
+    char *bucket_memory; /* of all, one after the other; ddp_alloc() */
     bucket_plan plan;
     int next_bucket;      /* the first that has not started in this step */
     bool reducing;        /* this backward starts reductions; false: it only accumulates */

@@ -8,13 +8,14 @@
  * FAKE_NCCL in the environment has faults: "busy=N" (each call is in progress for N polls),
  * "remote_error=K", "hang=K" (in the K-th operation of a communicator, which does not end),
  * "no_id=K" (creating an id fails with the K-th of id_errors), "slow_abort=MS", "no_register"
- * (registering memory fails), "slow_end=MS" (of a communicator that is not aborted).
+ * (registering memory fails), "no_alloc" (as if there was no memory), "slow_end=MS" (of a
+ * communicator that is not aborted).
  * "rank=R": the faults are those of rank R.
  *
  * The process is ended when a registration ends after its memory was freed or while an operation
  * uses that, when it does not end before the communicator is destroyed, and when ranks of an
- * operation differ in whether their memory is registered. libnccl_fake_old.so
- * (FAKE_NCCL_OLD) is of a version without registration.
+ * operation differ in whether their memory is registered. It answers as NCCL 2.32 does;
+ * libnccl_fake_old.so (FAKE_NCCL_OLD) is of a version without registration.
  */
 #include "comm/backends/nccl/nccl_api.h"
 #include "comm/nccl_fake_stream.h"
@@ -421,7 +422,7 @@ EXPORT int ncclGetVersion(int *version)
 #ifdef FAKE_NCCL_OLD
     *version = NCCL_OLDEST;
 #else
-    *version = 22809;
+    *version = 23203;
 #endif
     return NCCL_SUCCESS;
 }
@@ -435,6 +436,10 @@ EXPORT const char *ncclGetErrorString(int result)
         return "unhandled system error";
     case NCCL_REMOTE_ERROR:
         return "remote process exited or there was a network error";
+    case NCCL_IN_PROGRESS:
+        return "NCCL operation in progress";
+    case NCCL_TIMEOUT:
+        return "operation timed out";
     default:
         return "internal error";
     }
@@ -476,6 +481,20 @@ EXPORT int ncclGetUniqueId(nccl_id *id)
     return NCCL_SUCCESS;
 }
 
+static atomic_int max_ctas; /* of the last communicator of this process; 0: none was asked for */
+
+EXPORT int fake_nccl_max_ctas(void)
+{
+    return atomic_load(&max_ctas);
+}
+
+static atomic_int n_asked; /* about a communicator, in this process so far */
+
+EXPORT int fake_nccl_n_asked(void)
+{
+    return atomic_load(&n_asked);
+}
+
 EXPORT int ncclCommInitRankConfig(nccl_comm **out, int n, nccl_id id, int rank, nccl_config *config)
 {
     nccl_comm *c = calloc(1, sizeof(*c));
@@ -484,6 +503,8 @@ EXPORT int ncclCommInitRankConfig(nccl_comm **out, int n, nccl_id id, int rank, 
     if (c == NULL || config->magic != NCCL_MAGIC || config->size < sizeof(*config) ||
         config->blocking != 0 || n > 64)
         return NCCL_INVALID_ARGUMENT;
+    if (config->version >= NCCL_CTAS)
+        atomic_store(&max_ctas, config->max_ctas);
     c->n = n;
     c->rank = rank;
     c->bytes = sizeof(shared) + (size_t)n * (size_t)n * sizeof(mailbox);
@@ -506,6 +527,7 @@ EXPORT int ncclCommGetAsyncError(nccl_comm *c, int *error)
 {
     const bool is_alone = atomic_load(&c->shm->n_arrived) < c->n;
 
+    atomic_fetch_add(&n_asked, 1);
     *error = c->error != 0                 ? c->error
              : is_alone || c->n_busy-- > 0 ? NCCL_IN_PROGRESS
                                            : NCCL_SUCCESS;
@@ -611,6 +633,36 @@ EXPORT int ncclCommRegister(nccl_comm *c, void *start, size_t bytes, void **hand
     c->registrations = r;
     atomic_fetch_add(&n_registered, 1);
     *handle = r;
+    return NCCL_SUCCESS;
+}
+
+static atomic_int n_allocated; /* blocks of this process so far */
+static atomic_int n_freed;
+
+EXPORT int fake_nccl_n_allocated(void)
+{
+    return atomic_load(&n_allocated);
+}
+
+EXPORT int fake_nccl_n_freed(void)
+{
+    return atomic_load(&n_freed);
+}
+
+EXPORT int ncclMemAlloc(void **out, size_t bytes)
+{
+    *out = fault("no_alloc", -1) != 0 ? NULL : fake_alloc_device(bytes);
+    if (*out == NULL)
+        return NCCL_UNHANDLED_CUDA_ERROR;
+    atomic_fetch_add(&n_allocated, 1);
+    return NCCL_SUCCESS;
+}
+
+EXPORT int ncclMemFree(void *start)
+{
+    if (!fake_free_device(start))
+        give_up("memory is freed that was not allocated");
+    atomic_fetch_add(&n_freed, 1);
     return NCCL_SUCCESS;
 }
 

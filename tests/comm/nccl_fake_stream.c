@@ -110,6 +110,18 @@ void fake_free_mark(void *stream, void *mark)
     free(mark);
 }
 
+void *fake_alloc_device(size_t bytes)
+{
+    void *memory = NULL;
+
+    return host()->allocate(&memory, bytes) == 0 ? memory : NULL;
+}
+
+bool fake_free_device(void *start)
+{
+    return host()->release(start) == 0;
+}
+
 bool fake_has_memory(void *stream, void *start, size_t bytes)
 {
     LS_UNUSED(stream);

@@ -25,6 +25,10 @@ bool fake_is_past(void *stream, void *mark);
 /* The stream is past it, or has failed. NULL is allowed. */
 void fake_free_mark(void *stream, void *mark);
 
+/* Device memory of the calling thread's card; NULL: there is none. False: it is not such memory. */
+void *fake_alloc_device(size_t bytes);
+bool fake_free_device(void *start);
+
 /* Whether all of this memory is the device's. */
 bool fake_has_memory(void *stream, void *start, size_t bytes);
 

@@ -80,6 +80,17 @@ static void assert_in_time(const scene *s, int rank)
         fail_msg("rank %d failed after %lld ms", rank, (long long)took_ms);
 }
 
+/* What a function of the fake NCCL has counted in this process. */
+static int fake_count(const char *function)
+{
+    void *library = dlopen(getenv("LOCKSTEP_NCCL_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
+    int (*ask)(void) = NULL;
+    void *f = library == NULL ? NULL : dlsym(library, function);
+
+    memcpy(&ask, &f, sizeof(f));
+    return ask == NULL ? -1 : ask();
+}
+
 /* --- deaths --- */
 
 /* Rank 1 is killed while the others wait for it, in the first operation (arg's n_done of rank 0 is
@@ -172,6 +183,31 @@ static void an_operation_that_hangs_ends_by_its_timeout(void **state)
     scene_destroy(s);
 }
 
+/* A rank that waits does not ask NCCL all the time, which takes locks of NCCL. */
+static ls_status rarely_asked_body(const ls_test_rank *self, void *arg)
+{
+    int64_t begin_ms;
+    ls_comm *comm;
+    float *x;
+    int n_before;
+
+    LS_UNUSED(arg);
+    LS_TRY(begin(self, &comm, &x));
+    LS_TRY(reduce_on_device(comm, x));
+    n_before = fake_count("fake_nccl_n_asked");
+    begin_ms = ls_now_ms();
+    LS_CHECK(reduce_on_device(comm, x) == LS_EDEADLINE);
+    LS_CHECK(fake_count("fake_nccl_n_asked") - n_before <= ls_now_ms() - begin_ms + 10);
+    end(comm, x);
+    return LS_OK;
+}
+
+static void nccl_is_rarely_asked_while_an_operation_runs(void **state)
+{
+    LS_UNUSED(state);
+    run(2, rarely_asked_body, NULL, "hang=2", 400, NULL);
+}
+
 static void an_asynchronous_error_breaks_the_group_on_every_rank(void **state)
 {
     scene *s = scene_create();
@@ -179,7 +215,7 @@ static void an_asynchronous_error_breaks_the_group_on_every_rank(void **state)
     LS_UNUSED(state);
     run(3, failing_body, s, "remote_error=3,rank=1", 20000, NULL);
     for (int r = 0; r < 3; r++)
-        scene_assert_failure(s, r, LS_EPEER, "NCCL 2.28.9, an operation: remote process exited");
+        scene_assert_failure(s, r, LS_EPEER, "NCCL 2.32.3, an operation: remote process exited");
     scene_destroy(s);
 }
 
@@ -278,17 +314,6 @@ static void ranks_that_call_different_operations_are_named(void **state)
 }
 
 /* --- groups --- */
-
-/* What a function of the fake NCCL has counted in this process. */
-static int fake_count(const char *function)
-{
-    void *library = dlopen(getenv("LOCKSTEP_NCCL_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
-    int (*ask)(void) = NULL;
-    void *f = library == NULL ? NULL : dlsym(library, function);
-
-    memcpy(&ask, &f, sizeof(f));
-    return ask == NULL ? -1 : ask();
-}
 
 /* As docs/backends.md says: rank 0 sends, rank 2 receives, rank 1 has no part in it. */
 static ls_status message_body(const ls_test_rank *self, void *arg)
@@ -491,6 +516,43 @@ static void memory_is_not_registered_after_a_failure(void **state)
     run(2, half_registered_body, NULL, "", 20000, NULL);
 }
 
+/* Of NCCL's allocator; the accelerator's where it has none. */
+static ls_status allocated_body(const ls_test_rank *self, void *arg)
+{
+    const bool has_memory = *(const bool *)arg;
+    ls_queue *queue;
+    ls_comm *comm;
+    float *x;
+    float *y;
+
+    LS_TRY(begin(self, &comm, &x));
+    queue = accel_queue(on_device_accel(), ACCEL_COMPUTE);
+    y = comm_alloc_memory(comm, on_device_accel(), COUNT * sizeof(float));
+    LS_CHECK((y != NULL) == has_memory);
+    LS_CHECK(fake_count("fake_nccl_n_allocated") == has_memory);
+    LS_CHECK(fake_count("fake_nccl_max_ctas") == 0);
+    if (has_memory) {
+        LS_TRY(comm_add_memory(comm, y, COUNT * sizeof(float)));
+        LS_TRY(accel_fill(queue, y, 0, COUNT * sizeof(float)));
+        LS_TRY(reduce_on_device(comm, y));
+        LS_CHECK(fake_count("fake_nccl_max_ctas") == 16);
+        comm_remove_memory(comm, y);
+    }
+    end(comm, x);
+    LS_CHECK(comm_free_memory(y) == has_memory); // after the group
+    LS_CHECK(fake_count("fake_nccl_n_freed") == has_memory);
+    return LS_OK;
+}
+
+static void memory_is_of_nccl_where_it_has_some(void **state)
+{
+    bool has_memory[2] = {false, true};
+
+    LS_UNUSED(state);
+    run(2, allocated_body, &has_memory[1], "", 20000, NULL);
+    run(2, allocated_body, &has_memory[0], "no_alloc", 20000, NULL);
+}
+
 /* --- the end of communicators --- */
 
 static ls_status ending_body(const ls_test_rank *self, void *arg)
@@ -536,6 +598,7 @@ int main(void)
         cmocka_unit_test(a_killed_rank_is_named_in_time),
         cmocka_unit_test(an_abort_that_takes_long_does_not_delay_the_error),
         cmocka_unit_test(an_operation_that_hangs_ends_by_its_timeout),
+        cmocka_unit_test(nccl_is_rarely_asked_while_an_operation_runs),
         cmocka_unit_test(an_asynchronous_error_breaks_the_group_on_every_rank),
         cmocka_unit_test(a_failure_to_connect_says_what_to_do),
         cmocka_unit_test(calls_in_progress_are_polled),
@@ -545,6 +608,7 @@ int main(void)
         cmocka_unit_test(a_broken_group_leaves_the_others_usable),
         cmocka_unit_test(memory_is_registered_once_until_it_is_removed),
         cmocka_unit_test(memory_is_registered_on_all_ranks_or_on_none),
+        cmocka_unit_test(memory_is_of_nccl_where_it_has_some),
         cmocka_unit_test(registrations_end_before_the_device_is_closed),
         cmocka_unit_test(memory_is_not_registered_after_a_failure),
         cmocka_unit_test(a_communicator_ends_before_its_device_is_closed),

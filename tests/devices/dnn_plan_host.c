@@ -62,6 +62,8 @@ static ls_status create_plan(const dnn_graph *g, int number, dnn_plan **out)
         return cu_fail(LS_ENOMEM, "no memory for a plan");
     (*out)->graph = *g;
     (*out)->number = number;
+    if (host.on_graph != NULL)
+        host.on_graph(host.arg, g);
     return LS_OK;
 }
 

@@ -6,6 +6,8 @@
 #ifndef TESTS_DEVICES_DNN_PLAN_HOST_H
 #define TESTS_DEVICES_DNN_PLAN_HOST_H
 
+#include "tensor/devices/cuda/dnn/dnn_graph.h"
+
 #include <lockstep/base.h>
 
 #include <stdint.h>
@@ -20,6 +22,9 @@ typedef struct dnn_host {
     int last_run;     /* the number of the plan that ran last */
     unsigned refused; /* bit i: plan i cannot run */
     unsigned slow;    /* bit i: plan i takes an hour, by the clock of events */
+    /* is called with the graph of each plan that is created or loaded; NULL: nothing is */
+    void (*on_graph)(void *arg, const dnn_graph *g);
+    void *arg;
 } dnn_host;
 
 /* The one state of the process. */

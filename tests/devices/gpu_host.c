@@ -57,6 +57,8 @@ static gpu_host state = {
     .busy_percent = 50,
     .launch_host = gpu_launch_host,
     .pointer_device = gpu_pointer_device,
+    .allocate = gpu_malloc,
+    .release = gpu_free,
     .address = gpu_host_address,
 };
 

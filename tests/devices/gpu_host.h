@@ -53,6 +53,8 @@ typedef struct gpu_host {
     uint64_t delay_us; /* of streams that are created from now on: work is run by a thread, some of
                         * it after a random time of at most this; 0: when it is queued */
     uint64_t seed;     /* of these times */
+    bool is_dry; /* no work runs, and new memory takes no pages: for tests that only ask what would
+                  * be launched; set before the device is opened */
 
     /* named_waits.c: the accelerator, since the module was loaded */
     const char *dropped;                 /* waits of this name do nothing; NULL: all work */
@@ -65,7 +67,9 @@ typedef struct gpu_host {
 
     uint64_t n_allocations; /* of device memory, since then */
     gpu_error (*launch_host)(gpu_stream *stream, void (*fn)(void *arg), void *arg); /* of gpu.h, */
-    int (*pointer_device)(const void *p);          /* for the NCCL of the tests */
+    int (*pointer_device)(const void *p); /* for the NCCL of the tests */
+    gpu_error (*allocate)(void **out, size_t bytes);
+    gpu_error (*release)(void *start);
     void *(*address)(const void *p, size_t bytes); /* gpu_host_address() */
 } gpu_host;
 

@@ -22,14 +22,17 @@
 #include <sanitizer/asan_interface.h>
 #define FORBID(p, bytes) __asan_poison_memory_region(p, bytes)
 #define ALLOW(p, bytes)  __asan_unpoison_memory_region(p, bytes)
+#define ARENA_GIB        4 /* the sanitizer writes an eighth of it */
 #else
 #define FORBID(p, bytes) LS_UNUSED(p)
 #define ALLOW(p, bytes)  LS_UNUSED(p)
+#define ARENA_GIB        16
 #endif
 
-#define ARENA_BYTES ((size_t)4 << 30) /* of all cards; pages take memory when they are written */
-#define ALIGNMENT   ((size_t)256)     /* of blocks; as much between two belongs to none */
-#define GUARD_BYTES 64                /* behind a block, which no kernel writes */
+/* Of all cards; pages take memory when they are written. */
+#define ARENA_BYTES ((size_t)ARENA_GIB << 30)
+#define ALIGNMENT   ((size_t)256) /* of blocks; as much between two belongs to none */
+#define GUARD_BYTES 64            /* behind a block, which no kernel writes */
 #define GUARD       0xA5
 
 typedef struct block {
@@ -174,6 +177,12 @@ static bool open_arena_locked(void)
     return arena.base != NULL;
 }
 
+static void set_unknown(char *data, size_t bytes)
+{
+    if (!gpu_host_state()->is_dry)
+        memset(data, 0xFF, bytes);
+}
+
 /* The link behind which there is a gap of `bytes`, at *offset; NULL: none is large enough. */
 static block **find_gap_locked(size_t bytes, size_t *offset)
 {
@@ -204,7 +213,7 @@ static bool add_block_locked(block *b, size_t bytes)
                  .card = gpu_host_card()};
     *link = b;
     ALLOW(arena.alias + offset, bytes + GUARD_BYTES);
-    memset(arena.alias + offset, 0xFF, bytes);
+    set_unknown(arena.alias + offset, bytes);
     memset(arena.alias + offset + bytes, GUARD, GUARD_BYTES);
     FORBID(arena.alias + offset + bytes, GUARD_BYTES);
     return true;
@@ -265,7 +274,7 @@ static block *take_block(const void *start, bool *is_intact)
         ALLOW(data, b->bytes + GUARD_BYTES);
         for (size_t i = 0; i < GUARD_BYTES; i++)
             *is_intact = *is_intact && (unsigned char)data[b->bytes + i] == GUARD;
-        memset(data, 0xFF, b->bytes);
+        set_unknown(data, b->bytes);
         FORBID(data, b->bytes + GUARD_BYTES);
     }
     pthread_mutex_unlock(&lock);

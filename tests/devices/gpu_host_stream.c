@@ -176,6 +176,8 @@ gpu_error gpu_host_run(gpu_stream *stream, const gpu_host_work *work)
 {
     uint64_t number;
 
+    if (gpu_host_state()->is_dry)
+        return HOST_OK;
     return stream->delay_us > 0 ? push(stream, work, &number) : run_now(work);
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/text.h"
 
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -46,6 +47,27 @@ static ls_status check_graphs(const nccl_job *job)
     return LS_OK;
 }
 
+/* What a function of the NCCL of the tests has counted in this process; -1: it is not loaded. */
+static int nccl_count(const char *function)
+{
+    void *library = dlopen(FAKE_NCCL_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
+    void *f = library == NULL ? NULL : dlsym(library, function);
+    int (*ask)(void) = NULL;
+
+    memcpy(&ask, &f, sizeof(f));
+    return ask == NULL ? -1 : ask();
+}
+
+/* The buckets are memory of NCCL, one block each time that they are built. */
+static ls_status check_memory(const nccl_job *job)
+{
+    const int n = nccl_count("fake_nccl_n_allocated");
+
+    LS_CHECK(text_equal(job->way.backend, "nccl") ? n >= 2 : n == -1);
+    LS_CHECK(nccl_count("fake_nccl_n_freed") == n);
+    return LS_OK;
+}
+
 static ls_status rank_body(const ls_test_rank *self, void *arg)
 {
     nccl_job job = *(const nccl_job *)arg;
@@ -59,6 +81,7 @@ static ls_status rank_body(const ls_test_rank *self, void *arg)
     ls_comm_destroy(job.job.comm);
     if (r->status != LS_OK)
         return ls_fail(r->status, "%s", r->error);
+    LS_TRY(check_memory(&job));
     return check_graphs(&job);
 }
 

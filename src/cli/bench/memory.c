@@ -26,7 +26,9 @@ static ls_status take_device_memory(const bench_memory *m, size_t bytes, void **
     size_t free_bytes;
     size_t total_bytes;
 
-    *out = accel_alloc(a, bytes);
+    *out = m->is_registered ? comm_alloc_memory(m->comm, a, bytes) : NULL;
+    if (*out == NULL)
+        *out = accel_alloc(a, bytes);
     if (*out != NULL)
         return m->is_registered ? comm_add_memory(m->comm, *out, bytes) : LS_OK;
     LS_TRY(accel_memory(a, &free_bytes, &total_bytes));
@@ -56,7 +58,8 @@ void bench_memory_give(const bench_memory *m, void *memory)
     if (m->queue != NULL) {
         if (m->is_registered)
             comm_remove_memory(m->comm, memory);
-        accel_free(m->queue->accel, memory);
+        if (!comm_free_memory(memory))
+            accel_free(m->queue->accel, memory);
     } else if (m->is_registered) {
         ls_comm_free(m->comm, memory);
     } else {

@@ -30,7 +30,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 
-#define BACKEND_ABI 10
+#define BACKEND_ABI 11
 
 typedef struct accel_event accel_event;
 typedef struct backend_state backend_state; /* the backend's own, one a process (rank) */
@@ -180,6 +180,10 @@ struct backend_ops {
      * All ranks call it, and remove the memory again if it is false on any. */
     bool (*add_memory)(backend_group *group, struct accel *owner, void *start, size_t bytes);
     void (*remove_memory)(backend_group *group, const void *start);
+    /* optional, with add_memory: device memory that is best to register; NULL: there is none.
+     * free_device() is called without the lock, at any time, when no work uses the memory */
+    void *(*alloc_device)(backend_state *self, struct accel *owner, size_t bytes);
+    void (*free_device)(void *start);
     /* required: how well it fits; 0 = not at all, with the reason in ls_last_error() */
     int (*probe)(const backend_need *need);
     /* required: collective over the job; blocks until connected or boot->deadline_ms */
@@ -195,6 +199,9 @@ struct backend_ops {
      * yielding), until none is pending, *others is not 0, or nothing has progressed for some
      * microseconds. Calls host->now_ns() after each pass without progress. */
     void (*spin_wait)(backend_group *group, bool has_own_core, const backend_counter *others);
+    /* optional: whether operations are pending whose end wakes no thread. The engine then does not
+     * call wait(), and looks at short intervals instead */
+    bool (*polls)(const backend_state *self);
     /* required: sleeps until progress is possible, boot->control_fd is readable, wake() is called
      * or timeout_ms (>= 0) has passed. Several threads may wait at once. */
     void (*wait)(backend_state *self, int timeout_ms);

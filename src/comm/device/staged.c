@@ -228,7 +228,6 @@ void staged_start(ls_work *w)
     staged_op *op = w->staged;
     const coll_kind kind = w->b.op.kind;
 
-    w->comm->engine->moved_ns = ls_now_ns();
     list_append(kind == COLL_RECV   ? &s->others
                 : kind == COLL_SEND ? &s->sends
                                     : &s->collectives,

@@ -35,8 +35,21 @@ void drive_init(engine *e)
 bool drive_progress(engine *e)
 {
     const bool has_moved = e->n_staged > 0 && staged_progress(e);
+    const bool has_backend_moved =
+        e->parts.backend != NULL && e->parts.ops->progress(e->parts.backend);
 
-    return (e->parts.backend != NULL && e->parts.ops->progress(e->parts.backend)) || has_moved;
+    if (has_backend_moved && e->parts.ops->polls != NULL)
+        e->moved_ns = ls_now_ns();
+    return has_backend_moved || has_moved;
+}
+
+/* Whether the end of a pending operation wakes no thread. */
+static bool polls(const engine *e)
+{
+    const backend_ops *ops = e->parts.ops;
+
+    return staged_polls(e) ||
+           (e->parts.backend != NULL && ops->polls != NULL && ops->polls(e->parts.backend));
 }
 
 static bool is_over(const ls_work *w)
@@ -87,7 +100,7 @@ static void sleep_until(engine *e, int64_t until_ns, int64_t now_ns)
 
     if (wake_ns <= now_ns)
         return;
-    if (staged_polls(e)) {
+    if (polls(e)) {
         sleep_short(e, now_ns);
         return;
     }

@@ -465,6 +465,8 @@ static void start_work(engine *e, ls_comm *comm, ls_work *w)
     }
     if (w->b.op.bytes > SMALL_BYTES)
         record_start(e, w, ls_ticks_now_ns(&e->ticks));
+    if (w->b.op.accelerator != NULL)
+        e->moved_ns = ls_now_ns();
     if (w->staged != NULL)
         staged_start(w);
     else

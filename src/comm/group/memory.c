@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memory.c - memory that is shared with this host's ranks. One list for the whole process: memory
- * is freed by its address alone, from any thread, while its engine runs or after it has ended.
+ * memory.c - memory that is shared with this host's ranks, and device memory of the backend. One
+ * list for the whole process: memory is freed by its address alone, from any thread, while its
+ * engine runs or after it has ended.
  *
  * Lock order: list_lock, then engine.mu; the engine takes list_lock without its own.
  */
@@ -9,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "comm/comm.h"
 
 #include <string.h>
 
@@ -17,7 +19,7 @@
 typedef struct allocation {
     list_node node;
     void *memory;
-    engine *owner; /* NULL: it has ended */
+    engine *owner; /* NULL: it has ended, or is not needed to free the memory */
     void *kept;    /* then: what `release` frees */
     void (*release)(void *kept);
 } allocation;
@@ -47,6 +49,13 @@ static ls_status allocate(engine *e, size_t bytes, void **out)
     return st;
 }
 
+static void add(allocation *a)
+{
+    ls_mutex_lock(&list_lock);
+    list_append(&allocations, &a->node);
+    ls_mutex_unlock(&list_lock);
+}
+
 ls_status ls_comm_alloc(ls_comm *comm, size_t bytes, void **out)
 {
     allocation *a;
@@ -65,11 +74,33 @@ ls_status ls_comm_alloc(ls_comm *comm, size_t bytes, void **out)
         return st;
     }
     a->owner = e;
-    ls_mutex_lock(&list_lock);
-    list_append(&allocations, &a->node);
-    ls_mutex_unlock(&list_lock);
+    add(a);
     *out = a->memory;
     return LS_OK;
+}
+
+void *comm_alloc_memory(ls_comm *comm, struct accel *owner, size_t bytes)
+{
+    engine *e = comm->engine;
+    allocation *a;
+    void *memory;
+
+    if (e->is_forked || e->parts.backend == NULL || e->parts.ops->alloc_device == NULL)
+        return NULL;
+    a = ls_calloc(1, sizeof(*a));
+    if (a == NULL)
+        return NULL;
+    engine_enter(e);
+    memory = e->parts.ops->alloc_device(e->parts.backend, owner, bytes);
+    engine_leave(e);
+    if (memory == NULL) {
+        ls_free(a);
+        return NULL;
+    }
+    a->memory = a->kept = memory;
+    a->release = e->parts.ops->free_device;
+    add(a);
+    return memory;
 }
 
 /* Under list_lock: the engine does not end meanwhile. Ended works keep their functions for the
@@ -100,22 +131,25 @@ static allocation *take(const void *memory)
     return NULL;
 }
 
-void ls_memory_free(void *memory)
+bool comm_free_memory(void *memory)
 {
     allocation *a;
 
-    if (memory == NULL)
-        return;
     ls_mutex_lock(&list_lock);
     a = take(memory);
     if (a != NULL && a->owner != NULL)
         free_owned(a->owner, memory);
     ls_mutex_unlock(&list_lock);
-    if (a == NULL)
-        ls_log(LS_LOG_ERROR, "comm", "freed memory is not of ls_comm_alloc()");
-    else if (a->owner == NULL)
+    if (a != NULL && a->owner == NULL)
         a->release(a->kept);
     ls_free(a);
+    return a != NULL;
+}
+
+void ls_memory_free(void *memory)
+{
+    if (memory != NULL && !comm_free_memory(memory))
+        ls_log(LS_LOG_ERROR, "comm", "freed memory is not of ls_comm_alloc()");
 }
 
 void ls_comm_free(ls_comm *comm, void *memory)

@@ -221,6 +221,9 @@ static void nothing_is_measured_or_stored_when_that_is_off(void **state)
         assert_int_equal(host->n_created, 1);
         assert_int_equal(host->n_runs, 1);
         assert_int_equal(host->last_run, 0);
+        host->refused = 1U << 0 | 1U << 1; // the next plan that can run
+        run_once();
+        assert_int_equal(host->last_run, 2);
         assert_int_equal(stored_plan(path, sizeof(path)), 0);
         assert_int_equal(unsetenv(settings[i][0]), 0);
     }

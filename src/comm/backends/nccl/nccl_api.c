@@ -118,6 +118,11 @@ ls_status nccl_load(const comm_host *host, const nccl_api **out)
     return LS_OK;
 }
 
+const nccl_api *nccl_loaded(void)
+{
+    return &the_api;
+}
+
 /* --- errors --- */
 
 /* Parts of NCCL's messages, and what to do. */

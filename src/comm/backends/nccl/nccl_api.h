@@ -12,6 +12,7 @@
 #include <limits.h>
 
 #define NCCL_OLDEST         21400 /* 2.14: communicators that do not block */
+#define NCCL_CTAS           21700 /* 2.17: a configuration with numbers of CTAs */
 #define NCCL_MAGIC          0xcafebeef
 #define NCCL_UNDEF          INT_MIN
 #define NCCL_SCALAR_ON_HOST 1 /* ncclScalarHostImmediate */
@@ -31,7 +32,8 @@ typedef enum nccl_result {
     NCCL_INVALID_ARGUMENT = 4,
     NCCL_INVALID_USAGE = 5,
     NCCL_REMOTE_ERROR = 6,
-    NCCL_IN_PROGRESS = 7
+    NCCL_IN_PROGRESS = 7,
+    NCCL_TIMEOUT = 8
 } nccl_result;
 
 /* ncclDataType_t */
@@ -55,13 +57,16 @@ typedef enum nccl_op {
     NCCL_AVG = 4
 } nccl_op;
 
-/* ncclConfig_t as of 2.14, and one member of later versions where 2.14 has padding. */
+/* The first members of ncclConfig_t; `version` says which of them are set: 2.14 ends with blocking,
+ * and ignores the others. */
 typedef struct nccl_config {
     size_t size;
     unsigned magic;
     unsigned version;
     int blocking;
     int cga_cluster_size;
+    int min_ctas;
+    int max_ctas;
 } nccl_config;
 
 /* NCCL's functions: member of nccl_api, NCCL's name, result, arguments. */
@@ -99,11 +104,14 @@ typedef struct nccl_config {
       (int *op, void *scalar, int type, int residence, nccl_comm *comm))                           \
     X(destroy_op, "ncclRedOpDestroy", int, (int op, nccl_comm *comm))
 
-/* Of NCCL 2.19; NULL: the library has none. */
+/* Of NCCL 2.19; NULL: the library has none. ncclMemAlloc() allocates on the calling thread's
+ * card. */
 #define NCCL_LATER_FUNCTIONS(X)                                                                    \
     X(register_memory, "ncclCommRegister", int,                                                    \
       (nccl_comm *comm, void *start, size_t bytes, void **handle))                                 \
-    X(deregister_memory, "ncclCommDeregister", int, (nccl_comm *comm, void *handle))
+    X(deregister_memory, "ncclCommDeregister", int, (nccl_comm *comm, void *handle))               \
+    X(alloc_memory, "ncclMemAlloc", int, (void **out, size_t bytes))                               \
+    X(free_memory, "ncclMemFree", int, (void *start))
 
 // NOLINTNEXTLINE(bugprone-macro-parentheses): a name and parameters cannot be in parentheses
 #define NCCL_MEMBER(member_, name_, result_, arguments_) result_ (*member_) arguments_;
@@ -119,6 +127,9 @@ typedef struct nccl_api {
 /* Loads the library, once a process: LOCKSTEP_NCCL_LIBRARY, libnccl.so.2, librccl.so.1, the first
  * that is set or found. LS_EUNSUPPORTED says what is missing: a library, a function, a GPU. */
 LS_MUST_USE ls_status nccl_load(const comm_host *host, const nccl_api **out);
+
+/* The library that is loaded. */
+const nccl_api *nccl_loaded(void);
 
 /* "NCCL 2.28.9 could not ...: unhandled system error: no socket interface found: unset ...". `comm`
  * may be NULL. */

@@ -9,7 +9,6 @@
 
 #include <unistd.h>
 
-#define POLL_MS  1    /* NCCL and accelerators wake no thread */
 #define CLOSE_MS 3000 /* for communicators whose accelerator is closed */
 
 static int nccl_probe(const backend_need *need)
@@ -129,15 +128,18 @@ static bool nccl_progress(backend_state *s)
 
 static void nccl_spin_wait(backend_group *g, bool has_own_core, const backend_counter *others)
 {
-    if (atomic_load_explicit(&g->state->n_works, memory_order_relaxed) == 0)
+    if (g->state->n_works == 0)
         g->state->host->native->spin_wait(g->native, has_own_core, others);
 }
 
 static void nccl_wait(backend_state *s, int timeout_ms)
 {
-    const bool polls = atomic_load_explicit(&s->n_works, memory_order_relaxed) > 0;
+    s->host->native->wait(s->native, timeout_ms);
+}
 
-    s->host->native->wait(s->native, polls && timeout_ms > POLL_MS ? POLL_MS : timeout_ms);
+static bool nccl_polls(const backend_state *s)
+{
+    return s->n_works > 0;
 }
 
 static void nccl_wake(backend_state *s)
@@ -184,6 +186,8 @@ __attribute__((visibility("default"))) const backend_ops lockstep_backend = {
     .forget_device = nccl_forget_device,
     .add_memory = nccl_memory_add,
     .remove_memory = nccl_memory_remove,
+    .alloc_device = nccl_memory_alloc,
+    .free_device = nccl_memory_free,
     .probe = nccl_probe,
     .open = nccl_open,
     .open_group = nccl_open_group,
@@ -191,6 +195,7 @@ __attribute__((visibility("default"))) const backend_ops lockstep_backend = {
     .start = nccl_start,
     .progress = nccl_progress,
     .spin_wait = nccl_spin_wait,
+    .polls = nccl_polls,
     .wait = nccl_wait,
     .wake = nccl_wake,
     .abort_group = nccl_abort_group,

@@ -61,9 +61,9 @@ struct backend_group {
     const group_info *info;
     backend_group *native;
     nccl_phase phase;
-    int64_t next_ask_ns;
-    accel *owner;     /* of the communicator */
-    unsigned n_comms; /* created so far */
+    int64_t next_ask_ns; /* for the id, or about the state of the communicator */
+    accel *owner;        /* of the communicator */
+    unsigned n_comms;    /* created so far */
     nccl_comm *comm;
     nccl_work *first; /* works in the order of the calls */
     nccl_work *free_works;
@@ -90,7 +90,7 @@ struct backend_state {
     backend_state *native;
     backend_group *groups;
     nccl_ending *endings;
-    atomic_int n_works; /* on device memory, not ended */
+    int n_works; /* on device memory, not ended */
 };
 
 /* --- nccl_group.c --- */
@@ -109,6 +109,11 @@ void nccl_group_close(backend_group *g);
 int nccl_call(nccl_work *w, ls_status *st);
 
 /* --- nccl_memory.c --- */
+
+/* Memory of the accelerator's card; NULL: there is none, or the library has no allocator. */
+void *nccl_memory_alloc(backend_state *s, accel *owner, size_t bytes);
+/* On any card, from any thread. */
+void nccl_memory_free(void *start);
 
 /* False: the memory is not registered. No call of the communicator is in progress. */
 bool nccl_memory_add(backend_group *g, accel *owner, void *start, size_t bytes);

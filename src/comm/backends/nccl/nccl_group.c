@@ -15,6 +15,13 @@
 #define KEY_BYTES    40
 #define ABORT_MS     1000
 
+/* While an operation runs; NCCL learns of failures by its own timeouts, which are seconds. */
+#define CHECK_EVERY_NS INT64_C(1000000)
+
+/* The multiprocessors that an operation may take from backward. NCCL_MAX_CTAS, which NCCL reads
+ * itself, has precedence. */
+#define CTAS_MOST 16
+
 int64_t nccl_now_ns(void)
 {
     struct timespec t;
@@ -174,11 +181,14 @@ static bool get_id(backend_group *g, nccl_id *id)
 
 static bool connect_group(backend_group *g)
 {
+    const bool has_ctas = g->state->api->version >= NCCL_CTAS;
     nccl_config config = {.size = sizeof(config),
                           .magic = NCCL_MAGIC,
-                          .version = NCCL_OLDEST,
+                          .version = has_ctas ? NCCL_CTAS : NCCL_OLDEST,
                           .blocking = 0,
-                          .cga_cluster_size = NCCL_UNDEF};
+                          .cga_cluster_size = NCCL_UNDEF,
+                          .min_ctas = NCCL_UNDEF,
+                          .max_ctas = CTAS_MOST};
     nccl_id id;
     int rc;
 
@@ -281,6 +291,17 @@ static bool progress_issues(backend_group *g)
     return mark_end(g, w);
 }
 
+/* Whether NCCL is to be asked again about the communicator of operations that run. */
+static bool is_check_due(backend_group *g)
+{
+    const int64_t now_ns = nccl_now_ns();
+    const bool is_due = now_ns >= g->next_ask_ns;
+
+    if (is_due)
+        g->next_ask_ns = now_ns + CHECK_EVERY_NS;
+    return is_due;
+}
+
 static bool progress_end(backend_group *g)
 {
     nccl_work *w = g->first;
@@ -295,7 +316,8 @@ static bool progress_end(backend_group *g)
         return true;
     }
     if (!done) {
-        (void)poll_nccl(g, "an operation");
+        if (is_check_due(g))
+            (void)poll_nccl(g, "an operation");
         return g->phase == NCCL_FAILED;
     }
     finish_first(g, LS_OK, NULL);

@@ -1,11 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl_memory.c - registers device memory that the operations of a group use often, with
- * ncclCommRegister() of NCCL 2.19: operations on it may then do without NCCL's own buffers. A
- * registration ends before the memory and before the communicator. nccl_group.c and nccl_backend.c
- * call it, under the engine's lock; the group makes sure that all ranks register or none.
+ * nccl_memory.c - device memory that the operations of a group use often: allocated with
+ * ncclMemAlloc() and registered with ncclCommRegister() of NCCL 2.19, so that operations on it may
+ * do without NCCL's own buffers. Memory of cudaMalloc() can be registered, too, but NCCL makes less
+ * of it: not for NVLink SHARP, and from 2.24 on not between the cards of a host. A registration
+ * ends before the memory and before the communicator. nccl_group.c and nccl_backend.c call it,
+ * under the engine's lock; the group makes sure that all ranks register or none.
  */
 #include "comm/backends/nccl/nccl_backend.h"
+
+void *nccl_memory_alloc(backend_state *s, accel *owner, size_t bytes)
+{
+    void *memory = NULL;
+    int rc;
+
+    if (s->api->alloc_memory == NULL || s->api->free_memory == NULL)
+        return NULL;
+    nccl_bind(owner);
+    rc = s->api->alloc_memory(&memory, bytes);
+    s->host->log(LS_LOG_DEBUG, "nccl", "ncclMemAlloc of %zu bytes: %s", bytes,
+                 s->api->error_string(rc));
+    return rc == NCCL_SUCCESS ? memory : NULL;
+}
+
+void nccl_memory_free(void *start)
+{
+    (void)nccl_loaded()->free_memory(start);
+}
 
 bool nccl_memory_add(backend_group *g, accel *owner, void *start, size_t bytes)
 {

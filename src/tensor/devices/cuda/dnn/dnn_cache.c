@@ -223,6 +223,26 @@ static ls_status make_plan(dnn_cache *c, const dnn_graph *g, void *const *data, 
     return st;
 }
 
+/* Runs the graph by the first plan that can: what the card refuses is not known before. */
+static ls_status run_first_able(dnn_cache *c, const dnn_graph *g, uint64_t hash, void *const *data,
+                                dnn_plan **out)
+{
+    dnn_plan *plans[DNN_TUNED_MOST];
+    ls_status st = LS_OK;
+    int n;
+
+    *out = NULL;
+    LS_TRY(dnn_plans_create(c->planner, g, &c->limits, DNN_TUNED_MOST, plans, &n));
+    for (int i = 0; i < n; i++) {
+        st = *out == NULL ? run(c, plans[i], hash, data) : LS_OK;
+        if (st == LS_OK && *out == NULL)
+            *out = plans[i];
+        else
+            dnn_plan_destroy(plans[i]);
+    }
+    return st;
+}
+
 /* --- files --- */
 
 static plan_file file_of(const dnn_cache *c, const dnn_graph *g)
@@ -265,14 +285,19 @@ static ls_status find_plan_and_run(dnn_cache *c, const dnn_graph *g, uint64_t ha
                                    void *const *data)
 {
     dnn_plan *plan = load_plan(c, g);
+    ls_status st;
 
     if (plan != NULL && run(c, plan, hash, data) == LS_OK)
         return add(c, g, hash, plan);
     dnn_plan_destroy(plan); // it ran with another driver, or with more free memory
     LS_TRY(make_plan(c, g, data, &plan));
+    st = run(c, plan, hash, data);
+    if (st != LS_OK) {
+        dnn_plan_destroy(plan);
+        LS_TRY(run_first_able(c, g, hash, data, &plan));
+    }
     save_plan(c, g, plan);
-    LS_TRY(add(c, g, hash, plan));
-    return run(c, plan, hash, data);
+    return add(c, g, hash, plan);
 }
 
 ls_status dnn_cache_run(dnn_cache *c, const dnn_graph *g, void *const *data)
