@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both forms of the backend do the same: each collective with each type and reduction, and with each
-kind of wrong argument. The numbers, or the error and its text, of one form are those of the other."""
+"""Both forms of the backend do the same: each collective with each type and reduction, and with
+each kind of wrong argument. The numbers, or the error and its text, of one are the other's."""
 import os
 import sys
 import unittest
@@ -288,7 +288,7 @@ def two():
 
 
 def calls():
-    """Method: its arguments without options, and these. Each list is one that a wrong one replaces."""
+    """Method: its arguments without options, and the options. A wrong one replaces each in turn."""
     return {
         "allreduce": ([[two(), two()]], dist.AllreduceOptions),
         "allreduce_coalesced": ([[two(), two()]], dist.AllreduceCoalescedOptions),
