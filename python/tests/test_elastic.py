@@ -36,7 +36,7 @@ HAS_FSDP2 = hasattr(dist, "device_mesh")
 class Training:
     """A job of elastic_train.py in a folder of its own."""
 
-    def __init__(self, n, *arguments, flags=(), script=SCRIPT):
+    def __init__(self, n, *arguments, flags=(), script=SCRIPT, **variables):
         self.folder = tempfile.mkdtemp(prefix="lockstep-test-")
         self.lost = set()  # members that the test has killed
         self.allow(0)
@@ -44,7 +44,7 @@ class Training:
         self.log = open(os.path.join(self.folder, "log"), "w+")
         self.process = subprocess.Popen(
             [*command, *map(str, arguments)],
-            env={**os.environ, "PYTHON_EXEC": sys.executable},
+            env={**os.environ, "PYTHON_EXEC": sys.executable, **variables},
             stdout=self.log,
             stderr=subprocess.STDOUT,
         )
@@ -380,6 +380,30 @@ class Losses(unittest.TestCase):
             3, *arguments, "--data-plane", "gloo", *ends, flags=REPLACED, lost=(0, 1)
         )
         self.assertEqual(found, expected)
+
+    @unittest.skipUnless(HAS_PLANES, "this torch has no groups of two backends")
+    def test_stopped_rank_is_replaced_with_another_backend(self):
+        """A rank that is stopped (SIGSTOP) does not answer when another one is lost."""
+        arguments = ["--data-plane", "gloo", "--gate", "--epochs", 3]
+        training = Training(3, *arguments, flags=REPLACED, LOCKSTEP_MEET_MS="3000")
+        try:
+            training.wait_for(lambda: len(training.with_state()) == 3)
+            training.allow(5)
+            training.wait_for(lambda: len(training.bodies(0)) > 5)  # waits in its step
+            members = training.members()
+            for member, number in ((1, signal.SIGSTOP), (2, signal.SIGKILL)):
+                training.lost.add(member)
+                os.kill(members[member], number)
+            training.await_replacements(3)
+            training.allow(1 << 30)
+            training.end()
+            training.check_samples(training.lost, epochs=3)
+        except BaseException:
+            print(training.text())
+            raise
+        finally:
+            training.stop()
+        training.remove()
 
     @unittest.skipUnless(importlib.util.find_spec("lightning"), "Lightning is not installed")
     def test_lightning_goes_on(self):
