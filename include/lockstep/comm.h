@@ -319,7 +319,8 @@ typedef struct ls_work_end {
 
 typedef void (*ls_work_end_fn)(void *arg, const ls_work_end *end);
 
-/* Calls fn once when the operation has ended, and frees the handle. The functions of a job are
+/* Calls fn once when the operation has ended, and frees the handle after fn has returned; until
+ * then ls_work_set_timeout() may be called with it, and nothing else. The functions of a job are
  * called one after the other, without locks, on the progress thread; by this call if the operation
  * has ended and no function runs; by ls_comm_destroy(), with LS_ECANCELED, for what is pending; and
  * by calls that wait, where no thread can be started. fn may start operations, wait for them and

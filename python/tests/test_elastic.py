@@ -33,18 +33,29 @@ HAS_PLANES = hasattr(dist, "get_backend_config")
 HAS_FSDP2 = hasattr(dist, "device_mesh")
 
 
+ELASTIC = ("--elastic",)
+REPLACED = ("--elastic", "--max-restarts", "1000")
+
+
 class Training:
     """A job of elastic_train.py in a folder of its own."""
 
-    def __init__(self, n, *arguments, flags=(), script=SCRIPT):
+    def __init__(self, n, *arguments, flags=(), script=SCRIPT, **variables):
+        self.begin()
+        flags = ("-n", n, *flags)
+        self.process = self.start((), flags, script, arguments, variables)
+
+    def begin(self):
         self.folder = tempfile.mkdtemp(prefix="lockstep-test-")
         self.lost = set()  # members that the test has killed
         self.allow(0)
-        command = [os.environ["LS_TEST_TOOL"], "run", "-n", str(n), *flags, script, self.folder]
         self.log = open(os.path.join(self.folder, "log"), "w+")
-        self.process = subprocess.Popen(
-            [*command, *map(str, arguments)],
-            env={**os.environ, "PYTHON_EXEC": sys.executable},
+
+    def start(self, before, flags, script, arguments, variables):
+        command = [*before, os.environ["LS_TEST_TOOL"], "run", *flags, script, self.folder]
+        return subprocess.Popen(
+            [str(word) for word in (*command, *arguments)],
+            env={**os.environ, "PYTHON_EXEC": sys.executable, **variables},
             stdout=self.log,
             stderr=subprocess.STDOUT,
         )
@@ -144,6 +155,51 @@ class Training:
         shutil.rmtree(self.folder)
 
 
+class Machines(Training):
+    """The same on machines that are network namespaces, with a rank each."""
+
+    SCRIPT = os.path.join(HERE, "..", "..", "tests", "harness", "netlab.sh")
+
+    def __init__(self, n, *arguments):
+        lab = subprocess.run(
+            [self.SCRIPT, "up", str(n), "--owner", str(os.getpid())],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        if lab.returncode == 77:
+            raise unittest.SkipTest("no network namespaces")
+        self.begin()
+        key = os.path.join(self.folder, "key")
+        with open(os.open(key, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+            file.write(os.urandom(32).hex())
+        self.variables = {"LS_NETLAB": lab.stdout.strip(), "LOCKSTEP_KEY_FILE": key}
+        self.variables["GLOO_SOCKET_IFNAME"] = "eth0"
+        flags = ("--nnodes", n, "--master-addr", "10.77.0.10", "--heartbeat-timeout", 4, *REPLACED)
+        self.processes = [
+            self.start(
+                (self.SCRIPT, "exec", node),
+                ("--node-rank", node, *flags),
+                SCRIPT,
+                arguments,
+                self.variables,
+            )
+            for node in range(n)
+        ]
+        self.process = self.processes[0]
+
+    def netlab(self, *words):
+        subprocess.run([self.SCRIPT, *words], env={**os.environ, **self.variables}, check=True)
+
+    def stop(self):
+        for process in self.processes[1:]:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(DEADLINE_S if self.process.poll() == 0 else 0)
+        self.netlab("down")  # kills what is left
+        for process in self.processes:
+            process.wait()
+        super().stop()
+
+
 def trained(n, *arguments, flags=(), lost=None, script=SCRIPT, **samples):
     training = Training(n, *arguments, flags=flags, script=script)
     digest = training.end()
@@ -153,9 +209,6 @@ def trained(n, *arguments, flags=(), lost=None, script=SCRIPT, **samples):
     training.remove()
     return digest, text
 
-
-ELASTIC = ("--elastic",)
-REPLACED = ("--elastic", "--max-restarts", "1000")
 
 
 class Parts(unittest.TestCase):
@@ -380,6 +433,55 @@ class Losses(unittest.TestCase):
             3, *arguments, "--data-plane", "gloo", *ends, flags=REPLACED, lost=(0, 1)
         )
         self.assertEqual(found, expected)
+
+    @unittest.skipUnless(HAS_PLANES, "this torch has no groups of several backends")
+    def test_stopped_rank_is_replaced_with_another_backend(self):
+        """A rank that is stopped (SIGSTOP) does not answer when another one is lost."""
+        arguments = ["--data-plane", "gloo", "--gate", "--epochs", 3]
+        training = Training(3, *arguments, flags=REPLACED, LOCKSTEP_MEET_MS="3000")
+        try:
+            training.wait_for(lambda: len(training.with_state()) == 3)
+            training.allow(5)
+            training.wait_for(lambda: len(training.bodies(0)) > 5)  # waits in its step
+            members = training.members()
+            for member, number in ((1, signal.SIGSTOP), (2, signal.SIGKILL)):
+                training.lost.add(member)
+                os.kill(members[member], number)
+            training.await_replacements(3)
+            training.allow(1 << 30)
+            training.end()
+            training.check_samples(training.lost, epochs=3)
+        except BaseException:
+            print(training.text())
+            raise
+        finally:
+            training.stop()
+        training.remove()
+
+    @unittest.skipUnless(os.environ.get("LS_TEST_FULL"), "in ./check --full")
+    @unittest.skipUnless(HAS_PLANES, "this torch has no groups of several backends")
+    def test_cut_network_with_another_backend(self):
+        """A machine is cut off from the others, which go on, and comes back."""
+        training = Machines(3, "--data-plane", "gloo", "--gate", "--epochs", 3)
+        try:
+            training.wait_for(lambda: len(training.with_state()) == 3)
+            training.allow(5)
+            training.wait_for(lambda: len(training.bodies(0)) > 5)  # waits in its step
+            training.netlab("unplug", "2")
+            training.allow(20)
+            training.wait_for(lambda: "2 ranks go on" in training.text())
+            training.lost.add(2)
+            training.netlab("plug", "2")
+            training.await_replacements(3)
+            training.allow(1 << 30)
+            training.end()
+            training.check_samples(training.lost, epochs=3)
+        except BaseException:
+            print(training.text())
+            raise
+        finally:
+            training.stop()
+        training.remove()
 
     @unittest.skipUnless(importlib.util.find_spec("lightning"), "Lightning is not installed")
     def test_lightning_goes_on(self):

@@ -399,6 +399,19 @@ class Failures(unittest.TestCase):
         self.assertIn("Timed out", job.output(1))
         job.remove()
 
+    def test_timeout_of_an_operation_with_a_future(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n, timeout=timedelta(seconds=60))
+            if rank == 1:
+                return error_of(lambda: dist.recv(torch.ones(1), 0))
+            work = dist.all_reduce(torch.ones(1), async_op=True)
+            future = work.get_future()
+            text = error_of(lambda: work.wait(timedelta(milliseconds=100)))
+            return text + error_of(future.wait)
+
+        text = ranks.run(2, body)[0]
+        self.assertRegex(text, r"(Timed out .*not arrived 1 \(pid .*){2}")
+
     def test_longer_wait_keeps_the_timeout_of_the_operation(self):
         def body(rank, n, store):
             ranks.join(store, rank, n, timeout=timedelta(seconds=60))

@@ -662,6 +662,8 @@ def wrong_calls(rank, n, gloo):
     own.rootRank, own.rootTensor = rank, 3
     sparse_max.reduceOp = dist.ReduceOp.MAX
     long, lists = torch.ones(n + 1), [[one] * (n + 1)]
+    uneven = torch.sparse_coo_tensor([[0]], [1.0], (rank + 1,))
+    other = 0 if rank > 0 else 1  # the first rank with another shape
     calls = {
         "none": (["all_reduce"], lambda: group.allreduce([])),
         "tensors": ([2], lambda: group.send([one, one], 0, 0)),
@@ -677,8 +679,12 @@ def wrong_calls(rank, n, gloo):
         "rows": ([n + 1, n], lambda: dist.all_to_all_single(long, long)),
         "splits": ([[1], n, n + 1], lambda: dist.all_to_all_single(long, long, [1], [1])),
         "sparse sum": ([], lambda: group.allreduce([one.to_sparse()], sparse_max)),
+        "shapes": ([[rank + 1], rank, [other + 1], other], lambda: group.allreduce([uneven])),
     }
-    assert calls.keys() == _refusals.TEXTS.keys()
+    if NEW:
+        flag = dist._make_nccl_premul_sum(torch.tensor(True))
+        calls["factor"] = ([1, torch.bool], lambda: dist.all_reduce(torch.ones(1), flag))
+    assert {*calls, "factor"} == _refusals.TEXTS.keys()
     for name, (given, call) in calls.items():
         expected = "lockstep: " + _refusals.TEXTS[name].format(*given)
         got = refused(call)

@@ -118,6 +118,10 @@ static ls_status check_numbers(const coll *op, int rank, int size)
                        op->redop == LS_AVG ? "floating" : "integer");
     if (coll_has_root(op->kind) && (op->root < 0 || op->root >= size))
         return ls_fail(LS_EINVAL, "root %d: must be 0 to %d", op->root, size - 1);
+    if (op->src_counts != NULL && op->dst_counts != NULL &&
+        op->src_counts[rank] != op->dst_counts[rank])
+        return ls_fail(LS_EINVAL, "this rank sends %zu elements to itself and receives %zu",
+                       op->src_counts[rank], op->dst_counts[rank]);
     if (!coll_is_message(op->kind))
         return LS_OK;
     if (op->tag < 0)

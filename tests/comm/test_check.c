@@ -160,6 +160,24 @@ static void overlaps_are_refused_unless_in_place(void **state)
     assert_ok(check(op));
 }
 
+static void own_parts_of_different_sizes_are_refused(void **state)
+{
+    const size_t sent[] = {1, 2, 3, 4};
+    size_t received[] = {4, 2, 2, 1};
+    coll op = {.kind = COLL_ALL_TO_ALL,
+               .dtype = LS_F32,
+               .src = buffer,
+               .src_counts = sent,
+               .dst = buffer + 64,
+               .dst_counts = received};
+
+    LS_UNUSED(state);
+    assert_ok(check(op));
+    received[1] = 3; // this is rank 1
+    assert_status(check(op), LS_EINVAL);
+    assert_last_error("sends 2 elements to itself and receives 3");
+}
+
 static void peers_and_tags_are_checked(void **state)
 {
     coll op = {.kind = COLL_SEND, .dtype = LS_F32, .root = 2, .src = buffer, .count = 1};
@@ -214,6 +232,7 @@ int main(void)
         cmocka_unit_test(null_buffers_are_refused_unless_they_hold_nothing),
         cmocka_unit_test(buffers_of_other_ranks_are_not_looked_at),
         cmocka_unit_test(overlaps_are_refused_unless_in_place),
+        cmocka_unit_test(own_parts_of_different_sizes_are_refused),
         cmocka_unit_test(peers_and_tags_are_checked),
         cmocka_unit_test(stamps_tell_operations_apart),
     };

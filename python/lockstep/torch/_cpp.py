@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import library
 
-from . import __path__, _join, _monitored, _refusals, _site, _types
+from . import __path__, _join, _monitored, _refusals, _site, _sparse, _types
 
 # Since this version the virtual functions of c10d::Backend exist that adapter.cpp overrides, and
 # blocking calls may return no work.
@@ -60,9 +60,29 @@ def _run_signal_handlers() -> None:
     ctypes.pythonapi.PyErr_CheckSignals()
 
 
+def _folded(tensors: Any, how: int) -> Any:
+    return _types.folded(tensors, _types.OPERATIONS[how])
+
+
+def _reduce_sparse(handle: int, tensors: Any, how: int, timeout_ms: int) -> None:
+    from ._pg import LockstepGroup
+
+    group = _groups[handle]
+    timeout = timedelta(milliseconds=max(0, timeout_ms))
+    python = LockstepGroup(group.comm, group.store, timeout)
+    _sparse.all_reduce(python, tensors, _types.OPERATIONS[how], timeout)
+
+
 def _define_operators() -> None:
+    """What adapter.cpp calls as operators of PyTorch."""
     operators = library.Library("lockstep", "FRAGMENT")
-    operators.impl("run_signal_handlers", _run_signal_handlers, "CompositeExplicitAutograd")
+    for name, function in (
+        ("run_signal_handlers", _run_signal_handlers),
+        ("folded", _folded),
+        ("reduce_sparse", _reduce_sparse),
+        ("factor", _types.factor),
+    ):
+        operators.impl(name, function, "CompositeExplicitAutograd")
     _operators.append(operators)
 
 

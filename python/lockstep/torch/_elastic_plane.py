@@ -138,12 +138,14 @@ class TorchPlane:
                 self.broadcast(part, rank)
 
     def close(self) -> None:
-        """Ends what the group still does."""
+        """Ends what the group still does. gloo's destructor waits for operations with a rank that
+        does not answer, so a thread has the last reference."""
+        last, self.group = [self.group], None
         with contextlib.suppress(Exception):  # gloo has it since torch 2.7
-            self.group.abort()
+            last[0].abort()
         with contextlib.suppress(Exception):
-            dist.destroy_process_group(self.group)
-        self.group = None
+            dist.destroy_process_group(last[0])
+        threading.Thread(target=last.clear, daemon=True).start()
 
 
 def open_plane(backend: str, comm: _join.Comm, watched: _join.Comm, device: Any) -> TorchPlane:

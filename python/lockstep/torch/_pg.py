@@ -19,7 +19,7 @@ from . import _cpp, _dynamo, _join, _lib, _monitored, _site, _sparse
 from ._lib import lib
 from ._profile import event
 from ._refusals import check
-from ._types import folded, moved, reduction
+from ._types import folded, moved, name_of, reduction
 from ._work import (
     LockstepWork,
     LockstepWorks,
@@ -112,7 +112,7 @@ def _target(tensor: torch.Tensor, copy: bool = False) -> Tuple[torch.Tensor, Fin
 
 def _extent(tensor: torch.Tensor) -> Tuple[int, int]:
     """The addresses of its first element and behind its last one."""
-    last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride()))
+    last = sum((n - 1) * step for n, step in zip(_on_cpu(tensor).shape, tensor.stride()))
     first = tensor.data_ptr()
     return first, first + (last + 1) * tensor.element_size()
 
@@ -174,6 +174,8 @@ def _divided(tensors: Tensors) -> Tuple[torch.Tensor, Finish]:
 
 
 def _same_type(what: str, tensors: Tensors) -> None:
+    for tensor in tensors:
+        _on_cpu(tensor)
     check(all(tensor.dtype == tensors[0].dtype for tensor in tensors), "types", what)
 
 
@@ -384,11 +386,13 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         tensors = _list("all_reduce", tensors)
         tensor = tensors[0]
         if tensor.layout != torch.strided:
-            return _sparse.all_reduce(self, tensors, opts)
-        plan = reduction(tensor.dtype, _operation(opts))
+            name = name_of(_operation(opts))
+            _sparse.all_reduce(self, tensors, name, getattr(opts, "timeout", None))
+            return keep_until_waited(LockstepWork(self._comm, None, None, tensors))
         if len(tensors) > 1:
             _same_size("all_reduce", tensors, tensor)
-            tensor = folded(tensors, _operation(opts))
+            tensor = folded(tensors, name_of(_operation(opts)))
+        plan = reduction(tensor.dtype, _operation(opts))
         dst, finish = _target(tensor, copy=True)
         src = dst
         if not plan.is_direct():
@@ -642,8 +646,9 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     @event("gather", 1)
     def gather(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         source = _one(inputs)
-        parts = _one_list(outputs) if opts.rootRank == self._comm.rank else []
-        if parts:
+        parts: Tensors = []
+        if opts.rootRank == self._comm.rank:
+            parts = _one_list(outputs)
             self._check_list("gather", parts, source)
             _same_size("gather", parts, source)
         dtype, width = moved(source.dtype)
@@ -685,8 +690,9 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     @event("scatter")
     def scatter(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         target = _one(outputs)
-        parts = _one_list(inputs) if opts.rootRank == self._comm.rank else []
-        if parts:
+        parts: Tensors = []
+        if opts.rootRank == self._comm.rank:
+            parts = _one_list(inputs)
             self._check_list("scatter", parts, target)
             _same_size("scatter", parts, target)
         dtype, width = moved(target.dtype)
@@ -706,18 +712,21 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
 
     @event("all_to_all", 1)
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
-        for tensors in (outputs, inputs):
-            self._check_list("all_to_all", tensors, outputs[0])
+        self._check_list("all_to_all", inputs)
+        self._check_list("all_to_all", outputs, inputs[0])
         dtype, width = moved(inputs[0].dtype)
+        src_sizes = [tensor.numel() for tensor in inputs]
+        dst_sizes = [tensor.numel() for tensor in outputs]
+        self._check_own_part(src_sizes, dst_sizes)
         sources = [_source(tensor) for tensor in inputs]
         targets, finish = _targets(outputs, inputs)
         out = ctypes.c_void_p()
         status = lib.ls_all_to_all_list(
             self._handle(inputs[0].shape),
             _addresses(sources),
-            _counts([tensor.numel() * width for tensor in inputs]),
+            _counts([size * width for size in src_sizes]),
             _addresses(targets),
-            _counts([tensor.numel() * width for tensor in outputs]),
+            _counts([size * width for size in dst_sizes]),
             dtype,
             self._out(out, opts),
         )
@@ -737,6 +746,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         dst, finish = _target(output)
         src_sizes = self._split_sizes(source, input_sizes)
         dst_sizes = self._split_sizes(output, output_sizes)
+        self._check_own_part(src_sizes, dst_sizes)
         dtype, width = moved(src.dtype)
         out = ctypes.c_void_p()
         status = lib.ls_all_to_all_v(
@@ -764,15 +774,20 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         width = tensor.numel() // height if height > 0 else 0
         return [row * width for row in rows]
 
+    def _check_own_part(self, sent: Sequence[int], received: Sequence[int]) -> None:
+        """What this rank sends to itself in all_to_all; other parts are compared on the way."""
+        mine = self._comm.rank
+        check(sent[mine] == received[mine], "sizes", "all_to_all", sent[mine], received[mine])
+
     def _apart(self, parts: Tensors, source: torch.Tensor) -> Tensors:
         """The source, unless it is this rank's part itself."""
         is_in_place = parts and parts[self._comm.rank].data_ptr() == source.data_ptr()
         return () if is_in_place else (source,)
 
-    def _check_list(self, what: str, parts: Tensors, tensor: torch.Tensor) -> None:
+    def _check_list(self, what: str, parts: Tensors, *others: torch.Tensor) -> None:
         n = self._comm.size
         check(len(parts) == n, "list", what, len(parts), n)
-        _same_type(what, [tensor, *parts])
+        _same_type(what, [*others, *parts])
 
     def _check_whole(self, what: str, whole: torch.Tensor, part: torch.Tensor) -> None:
         """`whole` has the elements of each rank's `part`."""

@@ -23,7 +23,9 @@ TEXTS = {
     "whole": "{} with tensors of {} and {} elements on {} ranks",
     "rows": "Tensor's dim 0 does not divide equally across group size: {} rows, {} ranks",
     "splits": "split sizes doesn't match total dim 0 size: {}, {} ranks, {} rows",
+    "factor": "the factor of PREMUL_SUM has {} elements of {}; it must be one real number",
     "sparse sum": "a sparse tensor can only be summed",
+    "shapes": "the sparse tensor has shape {} on rank {} and {} on rank {}",
 }
 
 

@@ -2,37 +2,38 @@
 """all_reduce of sparse COO tensors, with gloo's meaning: the sum, coalesced, on every rank."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Sequence
+import functools
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Optional, Sequence
 
 import torch
-import torch.distributed as dist
 
 from ._refusals import check
-from ._types import folded
-from ._work import LockstepWork, PartOptions, keep_until_waited
 
 if TYPE_CHECKING:
     from ._pg import LockstepGroup
 
 
 def all_reduce(
-    group: "LockstepGroup", tensors: Sequence[torch.Tensor], opts: Any
-) -> LockstepWork:
-    """The exchange ends before this returns: the sizes of the other ranks decide what is sent."""
-    tensor = tensors[0]
-    check(tensor.layout == torch.sparse_coo, "layout")
-    check(getattr(opts, "reduceOp", dist.ReduceOp.SUM) == dist.ReduceOp.SUM, "sparse sum")
-    part = PartOptions(opts)
-    mine = folded(tensors, dist.ReduceOp.SUM).coalesce()
+    group: "LockstepGroup",
+    tensors: Sequence[torch.Tensor],
+    name: str,
+    timeout: Optional[timedelta],
+) -> None:
+    """Blocks: the sizes of the other ranks decide what is sent. Both forms call it."""
+    for tensor in tensors:
+        check(tensor.is_cpu, "device", tensor.device)
+        check(tensor.layout == torch.sparse_coo, "layout")
+    check(name == "SUM", "sparse sum")
+    part = SimpleNamespace(asyncOp=True, timeout=timeout)
+    mine = functools.reduce(torch.add, tensors).coalesce()
     shape = [mine.sparse_dim(), mine.dense_dim(), *mine.shape]
     shapes = [torch.zeros(len(shape), dtype=torch.int64) for _ in range(group.size())]
     group.allgather([shapes], [torch.tensor(shape, dtype=torch.int64)], part).wait()
     for rank, other in enumerate(shapes):
-        if other.tolist() != shape:
-            raise ValueError(
-                f"lockstep: the sparse tensor has shape {shape[2:]} on rank {group.rank()} and "
-                f"{other.tolist()[2:]} on rank {rank}"
-            )
+        found = other.tolist()
+        check(found == shape, "shapes", shape[2:], group.rank(), found[2:], rank)
     mine_count = torch.tensor([mine._nnz()], dtype=torch.int64)
     counts = [torch.zeros(1, dtype=torch.int64) for _ in range(group.size())]
     group.allgather([counts], [mine_count], part).wait()
@@ -47,4 +48,3 @@ def all_reduce(
     for target in tensors:
         target.copy_(total)
         target._coalesced_(True)
-    return keep_until_waited(LockstepWork(group._comm, None, None, tensors))

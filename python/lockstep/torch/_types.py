@@ -13,6 +13,7 @@ import torch
 from torch._C._distributed_c10d import ReduceOp
 
 from . import _lib
+from ._refusals import check
 
 # In the order of c10d's enumeration, of which all but the last are liblockstep's.
 OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
@@ -129,53 +130,70 @@ _names = {getattr(ReduceOp, name): name for name in OPERATIONS if hasattr(Reduce
 _known: Dict[Tuple[torch.dtype, str], Reduction] = {}
 
 
-def _name(op: Any) -> str:
-    name = _names.get(getattr(op, "op", op))  # a ReduceOp, or one of its constants
-    if name is None:
-        raise ValueError(f"lockstep: the reduction {op} is not supported")
-    return name
+def name_of(op: Any) -> str:
+    """The operation of a ReduceOp, or of one of its constants."""
+    return _names[getattr(op, "op", op)]
 
 
-# The reductions of the tensors of one rank.
-_FOLDS = {
-    "PRODUCT": torch.mul,
-    "MIN": torch.minimum,
-    "MAX": torch.maximum,
-    "BAND": torch.bitwise_and,
-    "BOR": torch.bitwise_or,
-    "BXOR": torch.bitwise_xor,
-}
-
-
-def folded(tensors: Sequence[torch.Tensor], op: Any) -> torch.Tensor:
-    """The reduction of several tensors of one rank."""
-    return functools.reduce(_FOLDS.get(_name(op), torch.add), tensors)
-
-
-def reduction(dtype: torch.dtype, op: Any) -> Reduction:
-    """The plan of a reduction. Raises ValueError where there is none."""
-    name = _name(op)
+def _allowed(dtype: torch.dtype, name: str) -> Reduction:
     made = _known.get((dtype, name))
     if made is None:
         text = refusal(dtype, name)
         if text:
             raise ValueError(text)
         made = _known[dtype, name] = plan(dtype, name)
-    if name == "PREMUL_SUM":
-        made = plan(dtype, name)
-        made.factor = _factor(op.__getstate__()[1])
     return made
 
 
-def _factor(given: Any) -> Any:
-    """The number by which PREMUL_SUM multiplies."""
-    if not isinstance(given, torch.Tensor):
-        return given
-    if given.dtype is torch.bool or given.is_complex() or given.numel() != 1:
-        raise ValueError(
-            f"lockstep: the factor of PREMUL_SUM has {given.numel()} elements of {given.dtype}; it "
-            "must be one real number"
-        )
+# The library's reductions, for tensors of one rank.
+_FOLDS = {
+    _lib.SUM: torch.add,
+    _lib.AVG: torch.add,
+    _lib.PROD: torch.mul,
+    _lib.MIN: torch.minimum,
+    _lib.MAX: torch.maximum,
+    _lib.BAND: torch.bitwise_and,
+    _lib.BOR: torch.bitwise_or,
+    _lib.BXOR: torch.bitwise_xor,
+}
+# The library's types, by its numbers.
+_NATIVE = (
+    torch.int8,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+)
+
+
+def folded(tensors: Sequence[torch.Tensor], name: str) -> torch.Tensor:
+    """The reduction of several tensors of one rank, in the type in which it is computed; without
+    the divisor of AVG and the factor of PREMUL_SUM. Both forms call it."""
+    made = _allowed(tensors[0].dtype, name)
+    computed = made.widened or tensors[0].dtype
+    plain = [tensor.to(computed).resolve_conj().resolve_neg() for tensor in tensors]
+    parts = [tensor.reshape(-1).view(_NATIVE[made.dtype]) for tensor in plain]
+    return functools.reduce(_FOLDS[made.op], parts).view(computed).view(tensors[0].shape)
+
+
+def reduction(dtype: torch.dtype, op: Any) -> Reduction:
+    """The plan of a reduction. Raises ValueError where there is none."""
+    name = name_of(op)
+    made = _allowed(dtype, name)
+    if name == "PREMUL_SUM":
+        made = plan(dtype, name)
+        given = op.__getstate__()[1]
+        made.factor = factor(given) if isinstance(given, torch.Tensor) else given
+    return made
+
+
+def factor(given: torch.Tensor) -> Any:
+    """The number by which PREMUL_SUM multiplies. Both forms call it."""
+    is_number = given.dtype is not torch.bool and not given.is_complex() and given.numel() == 1
+    check(is_number, "factor", given.numel(), given.dtype)
     return given.item()
 
 

@@ -48,6 +48,7 @@ _waiting: Dict[int, "LockstepWork"] = {}  # by the argument of ls_work_then(): k
 @_lib.WorkEndFn
 def _ended(number: int, end: Any) -> None:
     work = _waiting.pop(number)
+    work._take_back()
     before = _join.enter_callback(True)
     try:
         text = end[0].text.decode(errors="replace")
@@ -107,6 +108,9 @@ class LockstepWork(Work):  # type: ignore[misc]
         self._last: Any = None  # what completes last: this, or the end of the profiler's event
         self._future: Any = None
         self._source = -1
+        self._handed: Optional[int] = None  # the handle that ls_work_then() has
+        self._handed_lock = threading.Lock()  # held while it is used: it is not freed meanwhile
+        self._has_ended = threading.Event()  # what ls_work_then() has
 
     # The state changes here only: the operation has ended.
     def _collect(self, status: int, text: str, source: int) -> None:
@@ -142,6 +146,7 @@ class LockstepWork(Work):  # type: ignore[misc]
             if self._handle is not None:
                 self._wait_for_end(milliseconds(timeout))
         if self._last is not None:
+            self._limit_handed(milliseconds(timeout))
             self._last.wait()
         _join.stay_if_over()
         _unwaited.pop(id(self), None)
@@ -225,11 +230,25 @@ class LockstepWork(Work):  # type: ignore[misc]
         number = next(_numbers)
         _waiting[number] = self
         handle, self._handle = self._handle, None
+        self._handed = handle
         status = lib.ls_work_then(handle, _ended, number)
         if status != _lib.OK:
             del _waiting[number]
-            self._handle = handle
+            self._handed, self._handle = None, handle
             raise _lib.failure(status)
+
+    def _take_back(self) -> None:
+        with self._handed_lock:
+            self._handed = None
+        self._has_ended.set()
+
+    def _limit_handed(self, limit_ms: int) -> None:
+        """After limit_ms, unless it is 0, what ls_work_then() has times out."""
+        if limit_ms == 0 or self._handed is None or self._has_ended.wait(limit_ms / 1000):
+            return
+        with self._handed_lock:
+            if self._handed is not None:
+                lib.ls_work_set_timeout(self._handed, 0)
 
     def __del__(self) -> None:
         if self._handle is None:

@@ -89,32 +89,12 @@ const Tensor &only(const tensors &list)
     return list[0];
 }
 
-Tensor reduced_pair(const Tensor &a, const Tensor &b, const ReduceOp &how)
-{
-    switch (how) {
-    case ReduceOp::PRODUCT:
-        return at::mul(a, b);
-    case ReduceOp::MIN:
-        return at::minimum(a, b);
-    case ReduceOp::MAX:
-        return at::maximum(a, b);
-    case ReduceOp::BAND:
-        return at::bitwise_and(a, b);
-    case ReduceOp::BOR:
-        return at::bitwise_or(a, b);
-    case ReduceOp::BXOR:
-        return at::bitwise_xor(a, b);
-    default:
-        return at::add(a, b);
-    }
-}
-
-/* The reduction of the tensors of one rank. */
+/* The reduction of the tensors of one rank; in Python, as for the Python form. */
 Tensor folded(const tensors &list, const ReduceOp &how)
 {
-    return std::accumulate(
-        list.begin() + 1, list.end(), list[0],
-        [&](const Tensor &a, const Tensor &b) { return reduced_pair(a, b, how); });
+    static const auto fold = in_python<Tensor(at::TensorList, int64_t)>("lockstep::folded");
+
+    return list.size() == 1 ? list[0] : fold.call(list, number_of(how));
 }
 
 std::shared_ptr<group> own_group(ls_comm *joined, ended_fn ended)
@@ -149,8 +129,8 @@ class backend : public c10d::Backend
     work_ptr allreduce(tensors &list, const c10d::AllreduceOptions &opts) override
     {
         check(!list.empty(), "none", "all_reduce");
-        if (list[0].layout() == at::kSparse)
-            return reduce_sparse(list, opts.reduceOp);
+        if (list[0].layout() != at::kStrided)
+            return reduce_sparse(list, opts);
         const operation_ptr op = begin(list, opts);
 
         check_sizes(list, list[0], "all_reduce");
@@ -163,7 +143,7 @@ class backend : public c10d::Backend
 
     work_ptr allreduce_sparse(tensors &list, const c10d::AllreduceOptions &opts) override
     {
-        return reduce_sparse(list, opts.reduceOp);
+        return reduce_sparse(list, opts);
     }
 
     work_ptr allreduce_coalesced(tensors &list,
@@ -282,8 +262,10 @@ class backend : public c10d::Backend
     {
         tensors all;
 
-        for (const tensors &list : outs)
+        for (const tensors &list : outs) {
+            check_same_length(list, ins, "all_gather_coalesced");
             all.insert(all.end(), list.begin(), list.end());
+        }
         const operation_ptr op = begin(all, opts);
 
         all.insert(all.end(), ins.begin(), ins.end());
@@ -291,11 +273,9 @@ class backend : public c10d::Backend
         for (size_t i = 0; i < ins.size(); i++) {
             tensors list;
 
-            for (const tensors &of_rank : outs) {
-                check_same_length(of_rank, ins, "all_gather_coalesced");
+            for (const tensors &of_rank : outs)
                 list.push_back(of_rank[i]);
-            }
-            start_gather_list(op, list, ins[i], -1, "all_gather_coalesced");
+            start_gather_list(op, list, ins[i], -1, "all_gather");
         }
         return started(op, OpType::ALLGATHER_COALESCED, "all_gather", ins);
     }
@@ -335,7 +315,6 @@ class backend : public c10d::Backend
         const int root = static_cast<int>(opts.rootRank);
         const operation_ptr op = begin(outs, opts);
         const Tensor out = op->result_of(only(outs));
-        const elements e(out);
         std::vector<const void *> from;
 
         if (root == rank_) {
@@ -343,6 +322,8 @@ class backend : public c10d::Backend
             for (const Tensor &t : ins[0])
                 from.push_back(address(op->source_of(t)));
         }
+        const elements e(out);
+
         start(op, [&](ls_work **part) {
             return ls_scatter_list(comm(), from.empty() ? nullptr : from.data(), address(out),
                                    e.count, e.type, root, part);
@@ -355,12 +336,14 @@ class backend : public c10d::Backend
                            const c10d::AllToAllOptions &opts) override
     {
         const operation_ptr op = begin({out}, opts);
+
+        check_same_type(in, out, "all_to_all");
         const Tensor from = op->source_of(in);
         const Tensor to = op->result_of(out);
         const std::vector<size_t> in_counts = counts_of(from, in_splits);
         const std::vector<size_t> out_counts = counts_of(to, out_splits);
 
-        check_same_type(in, out, "all_to_all");
+        check_own_part(in_counts, out_counts, from);
         start(op, [&](ls_work **part) {
             return ls_all_to_all_v(comm(), address(from), in_counts.data(), address(to),
                                    out_counts.data(), elements(from).type, part);
@@ -378,15 +361,16 @@ class backend : public c10d::Backend
 
         list_for_ranks(ins, "all_to_all");
         list_for_ranks(outs, "all_to_all");
+        for (const Tensor &t : joined(outs, ins))
+            check_same_type(t, outs[0], "all_to_all");
         op->is_apart = share_memory(joined(outs, ins));
         for (int r = 0; r < size_; r++) {
-            check_same_type(ins[r], outs[0], "all_to_all");
-            check_same_type(outs[r], outs[0], "all_to_all");
             from.push_back(address(op->source_of(ins[r])));
             to.push_back(address(op->result_of(outs[r])));
             in_counts.push_back(elements(ins[r]).count);
             out_counts.push_back(elements(outs[r]).count);
         }
+        check_own_part(in_counts, out_counts, outs[0]);
         start(op, [&](ls_work **part) {
             return ls_all_to_all_list(comm(), from.data(), in_counts.data(), to.data(),
                                       out_counts.data(), elements(outs[0]).type, part);
@@ -601,6 +585,8 @@ class backend : public c10d::Backend
 
     static void check_same_type(const Tensor &a, const Tensor &b, const char *name)
     {
+        check_tensor(a);
+        check_tensor(b);
         check(a.scalar_type() == b.scalar_type(), "types", name);
     }
 
@@ -615,10 +601,18 @@ class backend : public c10d::Backend
     static void check_sizes(const tensors &list, const Tensor &one, const char *name)
     {
         for (const Tensor &t : list) {
-            check_tensor(t);
             check_same_type(t, one, name);
             check(t.numel() == one.numel(), "sizes", name, t.numel(), one.numel());
         }
+    }
+
+    /* What this rank sends to itself in all_to_all; the others' parts are compared on the way. */
+    void check_own_part(const std::vector<size_t> &in, const std::vector<size_t> &out,
+                        const Tensor &t) const
+    {
+        const auto each = static_cast<size_t>(move_of(t.scalar_type()).each);
+
+        check(in[rank_] == out[rank_], "sizes", "all_to_all", in[rank_] / each, out[rank_] / each);
     }
 
     static bool have_one_size(const tensors &list)
@@ -690,10 +684,10 @@ class backend : public c10d::Backend
     void start_reduce_scatter(const operation_ptr &op, const Tensor &to, const Tensor &from,
                               const ReduceOp &how)
     {
+        check_whole(from, to, "reduce_scatter");
         const reduction r = reduction_of(op, from, how);
         const Tensor out = reduced(op, to, r);
 
-        check_whole(from, to, "reduce_scatter");
         start(op, [&](ls_work **part) {
             return ls_reduce_scatter(comm(), address(r.in), address(out), r.count / size_,
                                      r.by->type, r.by->op, part);
@@ -707,7 +701,6 @@ class backend : public c10d::Backend
         tensors parts;
 
         for (const Tensor &t : list) {
-            check_tensor(t);
             check_same_type(t, to, "reduce_scatter");
             parts.push_back(t.reshape({-1}));
         }
@@ -725,11 +718,11 @@ class backend : public c10d::Backend
 
     void start_all_gather(const operation_ptr &op, const Tensor &to, const Tensor &from)
     {
+        check_whole(to, from, "all_gather");
         const Tensor in = op->source_of(from);
         const Tensor out = op->result_of(to);
         const elements e(in);
 
-        check_whole(to, from, "all_gather");
         start(op, [&](ls_work **part) {
             return ls_all_gather(comm(), address(in), address(out), e.count, e.type, part);
         });
@@ -770,7 +763,6 @@ class backend : public c10d::Backend
 
         check_sizes({list[rank_]}, in, "all_gather");
         for (const Tensor &t : list) {
-            check_tensor(t);
             check_same_type(t, in, "all_gather");
             sizes.push_back(t.numel());
             counts.push_back(elements(t).count);
@@ -792,6 +784,8 @@ class backend : public c10d::Backend
     void start_gather_list(const operation_ptr &op, const tensors &list, const Tensor &from,
                            int root, const char *name)
     {
+        for (const Tensor &t : list)
+            check_same_type(t, from, name);
         if (root < 0 && !have_one_size(list_for_ranks(list, name))) {
             start_uneven_all_gather(op, list, from);
             return;
@@ -830,49 +824,16 @@ class backend : public c10d::Backend
         return started(op, type, name, list);
     }
 
-    /* Sums sparse tensors: all ranks get the indices and values of all. Blocks. */
-    work_ptr reduce_sparse(const tensors &list, const ReduceOp &how)
+    /* Sums sparse tensors; in Python, as for the Python form. Blocks. */
+    work_ptr reduce_sparse(const tensors &list, const c10d::AllreduceOptions &opts)
     {
-        const Tensor t = list[0];
+        static const auto reduce =
+            in_python<void(int64_t, at::TensorList, int64_t, int64_t)>("lockstep::reduce_sparse");
 
-        check(how == ReduceOp::SUM, "sparse sum");
-        check(t.device().is_cpu(), "device", t.device());
-        const Tensor in = folded(list, how).coalesce();
-        const Tensor lengths = gather_rows(at::full({1}, in._nnz(), at::kLong), {}).reshape({-1});
-        const Tensor indices = gather_rows(in.indices().t(), lengths).t();
-        const Tensor values = gather_rows(in.values(), lengths);
-        const Tensor sum =
-            at::sparse_coo_tensor(indices, values, t.sizes(), t.options()).coalesce();
-
-        for (const Tensor &target : list)
-            target.copy_(sum);
+        reduce.call(reinterpret_cast<intptr_t>(comm()), list, number_of(opts.reduceOp),
+                    opts.timeout.count());
         const operation_ptr op = begin(list);
         return started(op, OpType::_ALLREDUCE_SPARSE, "all_reduce_sparse", {});
-    }
-
-    /* The rows of all ranks in their order; lengths: of each rank, undefined where each has 1. */
-    Tensor gather_rows(const Tensor &rows, const Tensor &lengths)
-    {
-        const operation_ptr op = begin({});
-        const Tensor in = op->source_of(rows);
-        std::vector<int64_t> sizes = in.sizes().vec();
-        std::vector<size_t> counts;
-
-        sizes[0] = lengths.defined() ? lengths.sum().item<int64_t>() : size_;
-        const Tensor out = at::empty(sizes, in.options());
-        const size_t row = sizes[0] == 0 ? 0 : elements(out).count / static_cast<size_t>(sizes[0]);
-
-        for (int r = 0; r < size_; r++) {
-            const int64_t n = lengths.defined() ? lengths[r].item<int64_t>() : 1;
-
-            counts.push_back(static_cast<size_t>(n) * row);
-        }
-        start(op, [&](ls_work **part) {
-            return ls_all_gather_v(comm(), address(in), address(out), counts.data(),
-                                   elements(in).type, part);
-        });
-        op->wait(kNoTimeout);
-        return out;
     }
 
     std::shared_ptr<group> of;
@@ -930,7 +891,11 @@ TORCH_LIBRARY(lockstep, library)
 {
     library.def("begin_groups(int ended, int monitor, int split, str[] own) -> ()", begin_groups);
     library.def("set_refusal(str name, str text) -> ()", set_refusal);
-    library.def("run_signal_handlers() -> ()"); // _cpp.py
+    // In Python (_cpp.py):
+    library.def("run_signal_handlers() -> ()");
+    library.def("folded(Tensor[] tensors, int how) -> Tensor");
+    library.def("reduce_sparse(int comm, Tensor[] tensors, int how, int timeout_ms) -> ()");
+    library.def("factor(Tensor given) -> Scalar");
     library.def("set_type(ScalarType of, int how, ScalarType computes, int[] numbers, "
                 "str refusal) -> ()",
                 set_type);

@@ -34,6 +34,12 @@ LS_WEAK void PyErr_Restore(void *type, void *value, void *trace);
 namespace lockstep_torch
 {
 
+/* An operator of PyTorch that _cpp.py implements. */
+template <typename F> c10::TypedOperatorHandle<F> in_python(const char *name)
+{
+    return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<F>();
+}
+
 /* Objects are addresses. "new": the caller drops the reference. */
 class python
 {
@@ -68,9 +74,7 @@ class python
      * Python is called as an operator of PyTorch (_cpp.py). */
     void run_signal_handlers() const
     {
-        static const auto handlers = c10::Dispatcher::singleton()
-                                         .findSchemaOrThrow("lockstep::run_signal_handlers", "")
-                                         .typed<void()>();
+        static const auto handlers = in_python<void()>("lockstep::run_signal_handlers");
 
         if (knows_this_thread())
             handlers.call();

@@ -6,6 +6,9 @@
 #ifndef LOCKSTEP_TORCH_ADAPTER_TYPES_H
 #define LOCKSTEP_TORCH_ADAPTER_TYPES_H
 
+#include "adapter_python.h"
+#include "adapter_refusals.h"
+
 #include <lockstep/comm.h>
 
 #include <ATen/ATen.h>
@@ -67,23 +70,25 @@ inline const plan &plan_of(at::ScalarType of, const c10d::ReduceOp &how)
     const auto kind = static_cast<c10d::ReduceOp::RedOpType>(how);
 
     static_cast<void>(move_of(of));
-    TORCH_CHECK_VALUE(kind < N_REDUCTIONS, "lockstep: unknown reduction");
+    TORCH_INTERNAL_ASSERT(kind < N_REDUCTIONS); // PyTorch has no others
     return allowed(reductions[static_cast<int>(of)][kind]);
+}
+
+inline int64_t number_of(const c10d::ReduceOp &how)
+{
+    return static_cast<c10d::ReduceOp::RedOpType>(how);
 }
 
 /* The number by which PREMUL_SUM multiplies. */
 inline c10::Scalar factor_of(const c10d::ReduceOp &how)
 {
+    static const auto number = in_python<c10::Scalar(const Tensor &)>("lockstep::factor");
     const auto *by = dynamic_cast<c10d::NCCLPreMulSumSupplement *>(how.supplement_.get());
 
-    TORCH_CHECK_VALUE(by != nullptr, "lockstep: PREMUL_SUM without a factor");
+    TORCH_INTERNAL_ASSERT(by != nullptr); // PyTorch makes none without it
     const Tensor &t = by->tensor_factor;
-    const bool is_number =
-        !t.defined() || (t.numel() == 1 && !t.is_complex() && t.scalar_type() != at::kBool);
 
-    TORCH_CHECK_VALUE(is_number, "lockstep: the factor of PREMUL_SUM has ", t.numel(),
-                      " elements of ", t.dtype().name(), "; it must be one real number");
-    return t.defined() ? t.item() : c10::Scalar(by->double_factor);
+    return t.defined() ? number.call(t) : c10::Scalar(by->double_factor);
 }
 
 /* A tensor as elements that operations move: their type and number. */

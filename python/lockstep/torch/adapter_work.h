@@ -257,9 +257,14 @@ class operation : public std::enable_shared_from_this<operation>
             }
             const auto now = condition::clock::now();
 
-            if (now >= end)
+            if (now >= end + FAILURE_MOST)
                 std::rethrow_exception(failure(LS_EDEADLINE, "the operation has not ended"));
-            if (changed.wait_until(guard, std::min(end, now + WAIT_SLICE)) || state == DONE)
+            if (now >= end)
+                end_handed();
+            const auto slice = now + WAIT_SLICE;
+
+            if (changed.wait_until(guard, now < end ? std::min(end, slice) : slice) ||
+                state == DONE)
                 continue;
             guard.unlock();
             callbacks::run_signal_handlers();
@@ -270,6 +275,7 @@ class operation : public std::enable_shared_from_this<operation>
     }
 
     static constexpr std::chrono::milliseconds WAIT_SLICE{200}; // between looks at signals
+    static constexpr std::chrono::seconds FAILURE_MOST{10};     // from a timeout to its failure
 
     static int64_t slice_until(condition::clock::time_point end)
     {
@@ -330,33 +336,58 @@ class operation : public std::enable_shared_from_this<operation>
         finish();
     }
 
+    /* A part of ls_work_then(). */
+    struct handed_part {
+        std::shared_ptr<operation> of;
+        ls_work *part;
+    };
+
     void call_at_end()
     {
-        const std::vector<ls_work *> all = std::move(parts);
+        std::vector<ls_work *> all;
+        {
+            const std::lock_guard<std::mutex> guard(lock);
 
-        parts.clear();
+            all.swap(parts);
+            handed = all;
+        }
         for (ls_work *part : all) {
-            auto self = std::make_unique<std::shared_ptr<operation>>(shared_from_this());
+            auto given = std::make_unique<handed_part>(handed_part{shared_from_this(), part});
 
-            if (ls_work_then(part, part_ended, self.get()) == LS_OK) {
-                (void)self.release();
+            if (ls_work_then(part, part_ended, given.get()) == LS_OK) {
+                (void)given.release();
                 continue;
             }
             const ls_work_end end = {LS_EINTERNAL, ls_last_error(), -1};
 
-            part_ended(self.release(), &end);
+            part_ended(given.release(), &end);
         }
     }
 
     static void part_ended(void *arg, const ls_work_end *end)
     {
-        const std::unique_ptr<std::shared_ptr<operation>> self(
-            static_cast<std::shared_ptr<operation> *>(arg));
+        const std::unique_ptr<handed_part> ended(static_cast<handed_part *>(arg));
+        operation &of = *ended->of;
 
-        (*self)->note_end(end->status, end->text, end->source);
-        if (--(*self)->n_left != 0)
+        of.take_back(ended->part);
+        of.note_end(end->status, end->text, end->source);
+        if (--of.n_left != 0)
             return;
-        callbacks::run([&self] { (*self)->finish(); });
+        callbacks::run([&of] { of.finish(); });
+    }
+
+    void take_back(ls_work *part)
+    {
+        const std::lock_guard<std::mutex> guard(lock);
+
+        handed.erase(std::find(handed.begin(), handed.end(), part));
+    }
+
+    /* What ls_work_then() has times out; under the lock, so that no part is freed meanwhile. */
+    void end_handed()
+    {
+        for (ls_work *part : handed)
+            ls_work_set_timeout(part, 0);
     }
 
     void note_end(ls_status status, const char *text, int from)
@@ -419,6 +450,7 @@ class operation : public std::enable_shared_from_this<operation>
     std::exception_ptr error;
     c10::intrusive_ptr<c10::ivalue::Future> promise;
     std::vector<ls_work *> parts;
+    std::vector<ls_work *> handed; // to ls_work_then()
     tensors used;
     tensors quotients;
     int64_t divisor = 1;

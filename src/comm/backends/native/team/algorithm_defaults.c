@@ -34,41 +34,43 @@
     ROW(kind_, "inline", TEAM_COMBINED_BYTES, INT_MAX, TEAM_HAS_GATES),                            \
         ROW(kind_, "levels", SIZE_MAX, INT_MAX, TEAM_HAS_LEVELS)
 
-// `staged_`: contributions up to which copying twice through the caches beats the kernel's copy.
-#define COPY_ROWS(kind_, staged_)                                                                  \
-    ROW(kind_, "staged", staged_, INT_MAX, TEAM_ANY_MEMORY),                                       \
-        ROW(kind_, "direct", SIZE_MAX, INT_MAX, TEAM_READABLE_MEMORY),                             \
-        ROW(kind_, "staged", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY)
+#define SHARED_ROW(kind_) ROW(kind_, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY)
 
-#define ROWS(kind_, staged_)                                                                       \
-    INLINE_ROWS(kind_), ROW(kind_, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),               \
-        COPY_ROWS(kind_, staged_)
+// Copying twice through the caches beats the kernel's copy, which pins each page ...
+#define STAGED_ROW(kind_) ROW(kind_, "staged", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY)
+
+// ... except where each rank has a part for each other. `staged_`: largest contribution.
+#define PART_ROWS(kind_, staged_)                                                                  \
+    INLINE_ROWS(kind_), SHARED_ROW(kind_),                                                         \
+        ROW(kind_, "staged", staged_, INT_MAX, TEAM_ANY_MEMORY),                                   \
+        ROW(kind_, "direct", SIZE_MAX, INT_MAX, TEAM_READABLE_MEMORY), STAGED_ROW(kind_)
 
 const team_rule team_defaults[] = {
     ROW(COLL_BARRIER, "inline", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY),
     GATE_ROWS(COLL_ALL_REDUCE),
     INLINE_ROWS(COLL_ALL_REDUCE),
-    ROW(COLL_ALL_REDUCE, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),
+    SHARED_ROW(COLL_ALL_REDUCE),
     ROW(COLL_ALL_REDUCE, "levels", SIZE_MAX, INT_MAX, TEAM_HAS_GATES),
-    ROW(COLL_ALL_REDUCE, "staged", (size_t)512 << 10, INT_MAX, TEAM_ANY_MEMORY),
-    // With more ranks each reads smaller parts from more others: staging is faster.
-    ROW(COLL_ALL_REDUCE, "direct", SIZE_MAX, 3, TEAM_READABLE_MEMORY),
-    ROW(COLL_ALL_REDUCE, "staged", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY),
+    STAGED_ROW(COLL_ALL_REDUCE),
     GATE_ROWS(COLL_REDUCE),
     INLINE_ROWS(COLL_REDUCE),
-    ROW(COLL_REDUCE, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),
+    SHARED_ROW(COLL_REDUCE),
     ROW(COLL_REDUCE, "levels", SIZE_MAX, INT_MAX, TEAM_HAS_GATES),
-    ROW(COLL_REDUCE, "staged", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY),
+    STAGED_ROW(COLL_REDUCE),
     GATE_ROWS(COLL_BROADCAST),
     INLINE_ROWS(COLL_BROADCAST),
-    ROW(COLL_BROADCAST, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),
+    SHARED_ROW(COLL_BROADCAST),
     ROW(COLL_BROADCAST, "levels", SIZE_MAX, INT_MAX, TEAM_HAS_GATES),
-    COPY_ROWS(COLL_BROADCAST, (size_t)2 << 20),
-    ROWS(COLL_ALL_GATHER, (size_t)1 << 20),
-    ROWS(COLL_GATHER, (size_t)1 << 20),
-    ROWS(COLL_SCATTER, (size_t)1 << 20),
-    ROWS(COLL_REDUCE_SCATTER, (size_t)4 << 20),
-    ROWS(COLL_ALL_TO_ALL, (size_t)512 << 10),
+    STAGED_ROW(COLL_BROADCAST),
+    INLINE_ROWS(COLL_ALL_GATHER),
+    SHARED_ROW(COLL_ALL_GATHER),
+    STAGED_ROW(COLL_ALL_GATHER),
+    PART_ROWS(COLL_GATHER, (size_t)1 << 20),
+    PART_ROWS(COLL_SCATTER, (size_t)1 << 20),
+    INLINE_ROWS(COLL_REDUCE_SCATTER),
+    SHARED_ROW(COLL_REDUCE_SCATTER),
+    STAGED_ROW(COLL_REDUCE_SCATTER),
+    PART_ROWS(COLL_ALL_TO_ALL, (size_t)512 << 10),
 };
 
 const int n_team_defaults = (int)LS_COUNT_OF(team_defaults);

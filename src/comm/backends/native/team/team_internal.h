@@ -36,6 +36,7 @@
 #define TEAM_SUMS_BYTES     (2 * (size_t)TEAM_COMBINED_BYTES) /* of a group's partial results */
 #define TEAM_BUFFERS        2 /* `in` buffers, and as many `out`; more are not faster */
 #define TEAM_PIECE_DEFAULT  ((size_t)256 << 10)
+#define TEAM_PIECE_OF_PAIR  ((size_t)1 << 20) /* 2 ranks wait for each other less often with it */
 #define TEAM_PAGE_BYTES     ((size_t)4096)
 #define TEAM_CHUNK_BYTES    ((size_t)256 << 10) /* moved by one call of team_progress() */
 

@@ -173,6 +173,9 @@ static void set_sizes(team *t, size_t segment_bytes)
     size_t block = SCRATCH_BYTES / ((size_t)t->n - 1) / 4096 * 4096;
 
     t->piece_bytes = segment_bytes != 0 ? segment_bytes : TEAM_PIECE_DEFAULT;
+    if (t->n == 2 && t->piece_bytes < TEAM_PIECE_OF_PAIR)
+        t->piece_bytes =
+            t->piece_bytes < TEAM_PIECE_OF_PAIR / 4 ? 4 * t->piece_bytes : TEAM_PIECE_OF_PAIR;
     t->piece_bytes = (t->piece_bytes + 4095) / 4096 * 4096;
     if (t->piece_bytes < (size_t)t->n * 64)
         t->piece_bytes = ((size_t)t->n * 64 + 4095) / 4096 * 4096;

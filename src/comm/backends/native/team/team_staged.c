@@ -10,7 +10,7 @@
  *           slices
  *   reduce  (or copy) from the `in` of all members; all_reduce and reduce put the result of the own
  *           slice into `out`
- *   take    all_reduce and reduce only: copies the slices from the `out` of all members
+ *   take    all_reduce and reduce only: copies the slices from the `out` of the others
  *
  * and two pieces are under way at once, so that a member that waits for one works on the next.
  * Counters show how far each member is:
@@ -19,14 +19,16 @@
  *              and out[p % 2] to be taken by all:      taken >= p - 1
  *   take(p)    needs all to have reduced p:            reduced > p
  *
- * Bytes per rank, all_reduce of m: m (n - 1) / n copied in, m read to reduce, m / n copied out, m
- * (n - 1) / n taken: the volume of reduce-scatter and all-gather (Thakur, Rabenseifner and Gropp,
+ * Bytes per rank, all_reduce of m: m (n - 1) / n copied in, m read to reduce, m / n written twice,
+ * m (n - 1) / n taken: the volume of reduce-scatter and all-gather (Thakur, Rabenseifner and Gropp,
  * 2005, section 4.5), twice through the cache. The others: their contribution copied in, their
  * result copied out.
  */
 #include "comm/backends/native/team/team_internal.h"
 
 #include <string.h>
+
+#define BLOCK_BYTES ((size_t)8192)
 
 static char *staging_buffer(const team *t, int member, bool out, uint64_t piece)
 {
@@ -119,6 +121,24 @@ static bool try_put(team *t)
 
 /* --- reduce --- */
 
+/* Reduces t->sources to `out`, and copies each block to `at` of dst while it is in the first-level
+ * cache. */
+static void reduce_slice(team *t, char *out, size_t at, size_t bytes)
+{
+    const bool is_reader = team_is_reader(t->op, t->rank);
+
+    for (size_t done = 0; done < bytes;) {
+        const size_t block = bytes - done < BLOCK_BYTES ? bytes - done : BLOCK_BYTES;
+
+        team_reduce(t, out + done, t->sources, block / ls_dtype_size(t->op->dtype));
+        if (is_reader)
+            memcpy((char *)t->op->dst + at + done, out + done, block);
+        for (int k = 0; k < t->n; k++)
+            t->sources[k] += block;
+        done += block;
+    }
+}
+
 static void reduce_piece(team *t, uint64_t p)
 {
     const coll *op = t->op;
@@ -140,9 +160,10 @@ static void reduce_piece(team *t, uint64_t p)
     }
     t->sources[t->rank] =
         (const char *)op->src + at + (cut ? (size_t)t->rank * vector_bytes(t) : from);
-    if (length > 0)
-        team_reduce(t, cut ? (char *)op->dst + at : staging_buffer(t, t->rank, true, p) + from,
-                    t->sources, length / size);
+    if (!cut)
+        reduce_slice(t, staging_buffer(t, t->rank, true, p) + from, at + from, length);
+    else if (length > 0)
+        team_reduce(t, (char *)op->dst + at, t->sources, length / size);
 }
 
 static void move_piece(team *t, uint64_t p)
@@ -195,7 +216,7 @@ static void take(team *t, uint64_t p)
     if (!team_is_reader(t->op, t->rank))
         return;
     piece_range(t, p, &at, &bytes);
-    for (int k = 0; k < t->n; k++) {
+    for (int k = 1; k < t->n; k++) {
         const int source = (t->rank + k) % t->n;
         size_t from;
         size_t length;
