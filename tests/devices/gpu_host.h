@@ -39,11 +39,12 @@ typedef struct gpu_host {
     size_t n_pinned;         /* blocks of page-locked memory */
     size_t n_streams;        /* that exist now */
     size_t n_events;
-    uint64_t n_launches; /* of kernels, since the module was loaded */
-    unsigned n_blocks;   /* that kernels run with; 0: as they are launched */
-    unsigned n_threads;  /* of each block, which run in turn from barrier to barrier; 0: one */
-    bool is_reversed;    /* they run in descending order */
-    uint64_t n_copies;   /* copies and fills, since then */
+    uint64_t n_launches;      /* of kernels, since the module was loaded */
+    unsigned n_blocks;        /* that kernels run with; 0: as they are launched */
+    unsigned n_threads;       /* of each block, which run in turn from barrier to barrier; 0: one */
+    bool is_reversed;         /* they run in descending order */
+    uint64_t n_copies;        /* copies and fills, since then */
+    bool expects_collectives; /* gpu_expect_collectives() was called */
     uint64_t refuse_update_at;    /* the n-th gpu_graph_update() from now refuses */
     uint64_t fail_record_at;      /* the n-th piece of work that is recorded fails its capture */
     uint64_t fail_instantiate_at; /* the n-th gpu_graph_instantiate() finds no memory */

@@ -71,6 +71,11 @@ struct gpu_stream {
 /* Every call that queues work to a card begins with this; counts it in *counter. */
 gpu_error gpu_host_count(int card, uint64_t *counter);
 
+/* GPU_HOST_RECORD=FILE: name, blocks and threads of each launch are written to the file, for a card
+ * with the multiprocessors of an H100, but neither kernels nor the loops in place of libraries run,
+ * and memory is not filled: networks may be as large as on a card. */
+bool gpu_host_records_only(void);
+
 /* Counts down to the failure of a call; *counter is 0 when none is asked for. */
 bool gpu_host_is_due(uint64_t *counter);
 

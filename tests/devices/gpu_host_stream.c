@@ -185,6 +185,8 @@ gpu_error gpu_host_queue(gpu_stream *stream, const gpu_host_work *work)
 
     if (stream->recorded != NULL)
         return gpu_host_record(stream, work);
+    if (gpu_host_records_only() && work->counter != &gpu_host_state()->n_copies)
+        return HOST_OK;
     if (work->counter != NULL)
         e = gpu_host_count(stream->card, work->counter);
     return e == HOST_OK ? gpu_host_run(stream, work) : e;

@@ -36,6 +36,7 @@ MUTATIONS = (
     ("attention_f32", "barrier", 0, "float32", "attention"),
     ("attention_keys_f32", "barrier", 1, "float32", "attention"),
     ("attention_queries_f32", "barrier", 0, "float32", "attention"),
+    ("attention_queries_f32", "barrier", 2, "float32", "attention of rows of 300"),
     ("column_sum_f32", "barrier", 23, "float32", "mul of channels"),
     ("mse_f32", "barrier", 20, "float32", "mse of 100000"),
     ("layer_norm_backward_sums_f32", "bound", 20, "float32", "layer norm of 257"),
