@@ -68,8 +68,8 @@ typedef enum op_kind {
  *                 (mask: only with attrs.relu). cpu_ref places both plain: mask is 1 where the
  *                 result is positive, else 0; indices are h*W+w, within x's plane, of each window's
  *                 first maximum, or of a NaN. Another device may read and make this form, or change
- *                 layout, type and (of indices) dimensions; it then runs the backward itself as
- *                 well.
+ *                 layout, type and (of indices) dimensions, or let a mask share the memory of the
+ *                 result; it then runs the backward itself as well.
  * OP_MAX_POOL2D   A NaN in a window makes the result NaN, as in PyTorch. Padding is never the
  *                 maximum. The last window of an axis may extend past its end (ceil_mode), also in
  *                 OP_AVG_POOL2D.

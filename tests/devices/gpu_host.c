@@ -21,6 +21,7 @@ const char gpu_platform[] = "cudahost";
 #define HOST_THREADS     256 /* of a block at most */
 #define STACK_ALIGNMENT  256
 #define HOST_STACK_BYTES (1 << 16) /* of each */
+#define H100_PROCESSORS  132
 
 static const struct {
     const char *text;
@@ -73,6 +74,17 @@ static void read_variable(const char *name, uint64_t *out)
         *out = strtoull(text, NULL, 10);
 }
 
+static FILE *launch_record; // NULL: there is none
+
+static void open_record(const char *path)
+{
+    if (path == NULL)
+        return;
+    launch_record = fopen(path, "we");
+    LS_ASSERT(launch_record != NULL);
+    state.is_dry = true;
+}
+
 static void read_environment(void)
 {
     uint64_t bytes = state.total_bytes;
@@ -87,6 +99,7 @@ static void read_environment(void)
     read_variable("GPU_HOST_DELAY_US", &state.delay_us);
     read_variable("GPU_HOST_SEED", &state.seed);
     gpu_host_load_kernels(getenv("GPU_HOST_KERNELS")); // NOLINT(concurrency-mt-unsafe): never set
+    open_record(getenv("GPU_HOST_RECORD"));            // NOLINT(concurrency-mt-unsafe): never set
     state.total_bytes = (size_t)bytes;
     state.versions.driver = (int)driver;
     state.n_devices = (int)devices;
@@ -221,7 +234,7 @@ gpu_error gpu_device_properties(int index, gpu_properties *out)
     *out = (gpu_properties){.name = "host memory",
                             .major = state.major,
                             .minor = state.minor,
-                            .n_processors = 4,
+                            .n_processors = launch_record != NULL ? H100_PROCESSORS : 4,
                             .total_bytes = state.total_bytes};
     (void)snprintf(out->bus_id, sizeof(out->bus_id), "10000000:%02x:00.0", (unsigned)index & 0xFF);
     return gpu_host_check_lost();
@@ -501,6 +514,8 @@ gpu_error gpu_launch(const gpu_kernel *kernel, unsigned n_blocks, unsigned n_thr
 {
     host_launch l;
 
+    if (launch_record != NULL)
+        (void)fprintf(launch_record, "%s %u %u\n", kernel->name, n_blocks, n_threads);
     l.kernel = kernel;
     l.n_blocks = n_blocks;
     l.n_threads = n_threads;
@@ -510,6 +525,11 @@ gpu_error gpu_launch(const gpu_kernel *kernel, unsigned n_blocks, unsigned n_thr
                                  .args = &l,
                                  .args_bytes = offsetof(host_launch, args) + kernel->args_bytes,
                                  .counter = &state.n_launches});
+}
+
+void gpu_expect_collectives(void)
+{
+    state.expects_collectives = true;
 }
 
 void gpu_host_free_locks(void)

@@ -39,11 +39,12 @@ typedef struct gpu_host {
     size_t n_pinned;         /* blocks of page-locked memory */
     size_t n_streams;        /* that exist now */
     size_t n_events;
-    uint64_t n_launches; /* of kernels, since the module was loaded */
-    unsigned n_blocks;   /* that kernels run with; 0: as they are launched */
-    unsigned n_threads;  /* of each block, which run in turn from barrier to barrier; 0: one */
-    bool is_reversed;    /* they run in descending order */
-    uint64_t n_copies;   /* copies and fills, since then */
+    uint64_t n_launches;      /* of kernels, since the module was loaded */
+    unsigned n_blocks;        /* that kernels run with; 0: as they are launched */
+    unsigned n_threads;       /* of each block, which run in turn from barrier to barrier; 0: one */
+    bool is_reversed;         /* they run in descending order */
+    uint64_t n_copies;        /* copies and fills, since then */
+    bool expects_collectives; /* gpu_expect_collectives() was called */
     uint64_t refuse_update_at;    /* the n-th gpu_graph_update() from now refuses */
     uint64_t fail_record_at;      /* the n-th piece of work that is recorded fails its capture */
     uint64_t fail_instantiate_at; /* the n-th gpu_graph_instantiate() finds no memory */
@@ -53,8 +54,11 @@ typedef struct gpu_host {
     uint64_t delay_us; /* of streams that are created from now on: work is run by a thread, some of
                         * it after a random time of at most this; 0: when it is queued */
     uint64_t seed;     /* of these times */
-    bool is_dry; /* no work runs, and new memory takes no pages: for tests that only ask what would
-                  * be launched; set before the device is opened */
+    /* No work runs, and new memory takes no pages, so networks may be as large as on a card: for
+     * those who only ask what would be launched. Set before the device is opened, or by
+     * GPU_HOST_RECORD=FILE: name, blocks and threads of each launch are written to the file, for a
+     * card with the multiprocessors of an H100. */
+    bool is_dry;
 
     /* named_waits.c: the accelerator, since the module was loaded */
     const char *dropped;                 /* waits of this name do nothing; NULL: all work */

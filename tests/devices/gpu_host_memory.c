@@ -22,15 +22,16 @@
 #include <sanitizer/asan_interface.h>
 #define FORBID(p, bytes) __asan_poison_memory_region(p, bytes)
 #define ALLOW(p, bytes)  __asan_unpoison_memory_region(p, bytes)
-#define ARENA_GIB        4 /* the sanitizer writes an eighth of it */
+#define DRY_GIB          4 /* the sanitizer writes an eighth of it */
 #else
 #define FORBID(p, bytes) LS_UNUSED(p)
 #define ALLOW(p, bytes)  LS_UNUSED(p)
-#define ARENA_GIB        16
+#define DRY_GIB          256
 #endif
 
 /* Of all cards; pages take memory when they are written. */
-#define ARENA_BYTES ((size_t)ARENA_GIB << 30)
+#define ARENA_BYTES ((size_t)4 << 30)
+#define DRY_BYTES   ((size_t)DRY_GIB << 30)
 #define ALIGNMENT   ((size_t)256) /* of blocks; as much between two belongs to none */
 #define GUARD_BYTES 64            /* behind a block, which no kernel writes */
 #define GUARD       0xA5
@@ -52,6 +53,7 @@ typedef struct pinned_head {
 /* The memory of all cards; all of it under the lock, but for the handler. */
 static struct {
     pid_t owner; /* a forked child makes memory of its own */
+    size_t bytes;
     char *base;  /* no access */
     char *alias; /* the same bytes */
     block *first;
@@ -65,7 +67,7 @@ static struct sigaction previous;
 
 static bool is_device_memory(const void *p)
 {
-    return (const char *)p >= arena.base && (const char *)p < arena.base + ARENA_BYTES &&
+    return (const char *)p >= arena.base && (const char *)p < arena.base + arena.bytes &&
            arena.base != NULL;
 }
 
@@ -144,18 +146,18 @@ static void install_handler(void)
 static char *map_twice(void)
 {
     const int none = MAP_ANONYMOUS | MAP_NORESERVE;
-    char *both = mmap(NULL, 2 * ARENA_BYTES, PROT_NONE, MAP_PRIVATE | none, -1, 0);
-    char *alias = both + ARENA_BYTES;
+    char *both = mmap(NULL, 2 * arena.bytes, PROT_NONE, MAP_PRIVATE | none, -1, 0);
+    char *alias = both + arena.bytes;
 
     if (both == MAP_FAILED)
         return NULL;
     // An old size of 0 maps shared pages once more. The system call itself: UCX, which MPICH loads,
     // replaces mremap() by a function of four arguments.
-    if (mmap(both, ARENA_BYTES, PROT_NONE, MAP_SHARED | MAP_FIXED | none, -1, 0) == MAP_FAILED ||
-        syscall(SYS_mremap, both, (size_t)0, ARENA_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, alias) !=
+    if (mmap(both, arena.bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | none, -1, 0) == MAP_FAILED ||
+        syscall(SYS_mremap, both, (size_t)0, arena.bytes, MREMAP_MAYMOVE | MREMAP_FIXED, alias) !=
             (long)(intptr_t)alias ||
-        mprotect(alias, ARENA_BYTES, PROT_READ | PROT_WRITE) != 0) {
-        (void)munmap(both, 2 * ARENA_BYTES);
+        mprotect(alias, arena.bytes, PROT_READ | PROT_WRITE) != 0) {
+        (void)munmap(both, 2 * arena.bytes);
         return NULL;
     }
     return both;
@@ -168,10 +170,11 @@ static bool open_arena_locked(void)
         arena.first = NULL;
         arena.n_allocations = 0;
         arena.owner = getpid();
+        arena.bytes = gpu_host_state()->is_dry ? DRY_BYTES : ARENA_BYTES;
         arena.base = map_twice();
-        arena.alias = arena.base + ARENA_BYTES;
+        arena.alias = arena.base + arena.bytes;
         if (arena.base != NULL)
-            FORBID(arena.alias, ARENA_BYTES);
+            FORBID(arena.alias, arena.bytes);
     }
     install_handler(); // another library may have taken its place
     return arena.base != NULL;
@@ -194,7 +197,7 @@ static block **find_gap_locked(size_t bytes, size_t *offset)
             (*link)->offset + (((*link)->bytes + ALIGNMENT - 1) & ~(ALIGNMENT - 1)) + ALIGNMENT;
         link = &(*link)->next;
     }
-    return *link != NULL || ARENA_BYTES - *offset >= bytes ? link : NULL;
+    return *link != NULL || arena.bytes - *offset >= bytes ? link : NULL;
 }
 
 static bool add_block_locked(block *b, size_t bytes)
@@ -202,7 +205,7 @@ static bool add_block_locked(block *b, size_t bytes)
     size_t offset = 0;
     block **link = NULL;
 
-    if (open_arena_locked() && bytes <= ARENA_BYTES / 2)
+    if (open_arena_locked() && bytes <= arena.bytes / 2)
         link = find_gap_locked(bytes + ALIGNMENT, &offset);
     if (link == NULL)
         return false;

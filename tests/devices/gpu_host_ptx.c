@@ -3,6 +3,7 @@
  * gpu_host_ptx.c - launches what nvcc compiled in place of the kernels that are compiled as C:
  * GPU_HOST_KERNELS=FILE,FILE... names modules that tests/devices/ptx/ makes from the PTX. Of
  * kernels that several have, that of the first one runs. A fault is printed, and the card is lost.
+ * GPU_HOST_LAUNCHED=FILE: the name of each kernel is added to the file when it is first launched.
  */
 #include "devices/gpu_host_internal.h"
 
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_MODULES = 16, N_CONSTANTS = 64, N_RANGES = 1 << 16 };
+enum { N_MODULES = 16, N_KERNELS = 512, N_CONSTANTS = 64, N_RANGES = 1 << 16 };
 
 /* Set before the first launch. */
 static const ptx_kernel *tables[N_MODULES];
@@ -72,6 +73,24 @@ static const ptx_kernel *find(const gpu_kernel *kernel)
     return NULL;
 }
 
+static void note_launch(const ptx_kernel *kernel)
+{
+    static const ptx_kernel *noted[N_KERNELS];
+    const char *path = getenv("GPU_HOST_LAUNCHED");
+    size_t i = 0;
+    FILE *file;
+
+    while (i < N_KERNELS && noted[i] != NULL && noted[i] != kernel)
+        i++;
+    if (path == NULL || i == N_KERNELS || noted[i] == kernel)
+        return;
+    noted[i] = kernel;
+    file = fopen(path, "ae");
+    LS_ASSERT(file != NULL);
+    (void)fprintf(file, "%s\n", kernel->name);
+    (void)fclose(file);
+}
+
 static int by_address(const void *a, const void *b)
 {
     const ptx_range *one = a;
@@ -103,6 +122,7 @@ gpu_error gpu_host_run_kernel(const gpu_kernel *kernel, const void *args, unsign
         (void)fprintf(stderr, "cudahost: no module has kernel %s\n", kernel->name);
         return HOST_KERNEL_FAULT;
     }
+    note_launch(launch.kernel);
     memcpy(ranges + n, constants, n_constants * sizeof(*constants));
     qsort(ranges, launch.n_ranges, sizeof(*ranges), by_address);
     if (run_ptx(&launch, text, sizeof(text)))

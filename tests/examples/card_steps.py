@@ -22,7 +22,9 @@ def losses_are_those_of_the_reference(*command):
 
 
 def gpt_learns_on_the_card_as_on_the_reference():
-    losses_are_those_of_the_reference(program("gpt"), *GPT, "--length", "1")
+    for precision in ("fp32", "bf16", "fp16"):
+        flags = ("--length", "1", "--precision", precision)
+        losses_are_those_of_the_reference(program("gpt"), *GPT, *flags)
 
 
 def tacotron2_learns_on_the_card_as_on_the_reference():

@@ -600,6 +600,8 @@ const op_case op_cases[] = {
      .other = {1, 1}, .out = 1, .attrs = {.scale = 1}},
     {.name = "attention of wide rows", .op = OP_ATTENTION, .n_dims = 3, .x = {2, 19, 256},
      .n_other = 3, .other = {2, 21, 256}, .out = 256, .attrs = {.scale = 0.0625}},
+    {.name = "attention of rows of 300", .op = OP_ATTENTION, .n_dims = 3, .x = {2, 19, 300},
+     .n_other = 3, .other = {2, 9, 300}, .out = 300, .attrs = {.scale = 0.0625}},
     {.name = "attention with a mask of keys", .op = OP_ATTENTION, .n_dims = 4, .x = {3, 2, 18, 8},
      .n_other = 4, .other = {3, 2, 40, 8}, .out = 8, .n_mask = 4, .mask = {3, 1, 1, 40},
      .mask_bytes = true, .attrs = {.scale = 0.3}},

@@ -288,6 +288,7 @@ static gpu_host cost_of(int64_t steps, const char *precision)
     const gpu_host cost = cost_in(NULL, steps, precision);
 
     assert_true(cost.n_launches > 0);
+    assert_false(cost.expects_collectives); // kernels use the whole card
     return cost;
 }
 
@@ -323,6 +324,7 @@ static ls_status cost_body(const ls_test_rank *self, void *arg)
     LS_TRY(ls_test_init(self, &comm));
     cost = cost_in(comm, *steps, "fp32");
     LS_CHECK(cost.n_launches > 0);
+    LS_CHECK(!cost.expects_collectives); // they are in host memory
     costs[self->rank] = cost;
     ls_comm_destroy(comm);
     return LS_OK;

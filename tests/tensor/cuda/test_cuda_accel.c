@@ -170,6 +170,7 @@ static void every_thread_selects_the_card(void **state)
 
 /* --- events --- */
 
+/* A wait of the queue of collectives announces these. */
 static void an_event_that_was_not_recorded_has_happened(void **state)
 {
     cuda_accel *a = open_accel(0);
@@ -181,7 +182,11 @@ static void an_event_that_was_not_recorded_has_happened(void **state)
     LS_UNUSED(state);
     assert_ok(accel_event_create(base, false, &event));
     assert_ok(accel_event_record(event, accel_queue(base, ACCEL_COMPUTE)));
+    gpu->expects_collectives = false;
     assert_ok(accel_queue_wait(accel_queue(base, ACCEL_COPY), event, "test: recorded"));
+    assert_false(gpu->expects_collectives);
+    assert_ok(accel_queue_wait(accel_queue(base, ACCEL_COMMUNICATION), event, "test: recorded"));
+    assert_true(gpu->expects_collectives);
     assert_ok(accel_event_wait(event, "test: recorded"));
     accel_event_destroy(event);
     n_events = gpu->n_events;

@@ -21,10 +21,26 @@ typedef enum column_kind {
 } column_kind;
 
 #define ROWS_OF_A_SUM 16 /* that a thread adds up in the type of arithmetic */
+#define ROWS_AT_ONCE  8  /* that a thread reads before it uses the first, at most */
 
 KERNEL_FN int sums_of(column_kind kind)
 {
     return kind == COLUMN_SUM || kind == COLUMN_PRODUCT || kind == COLUMN_DISTANCE ? 1 : 2;
+}
+
+/* A divisor of ROWS_OF_A_SUM: as many packs of 16 bytes as registers hold, so that the 512 threads
+ * of a multiprocessor ask for 32 to 64 KiB at a time. */
+KERNEL_FN int rows_at_once(column_kind kind)
+{
+    switch (kind) {
+    case COLUMN_SUM:
+    case COLUMN_MOMENTS:
+        return ROWS_AT_ONCE;
+    case COLUMN_NORM_BACK: // of three arrays
+        return ROWS_AT_ONCE / 4;
+    default:
+        return ROWS_AT_ONCE / 2;
+    }
 }
 
 /* What a block works on. */

@@ -151,13 +151,12 @@ KERNEL_OF_TYPES(broadcast_select)
 
 /* --- columns.cu: sums over the rows of matrices, and what follows from them --- */
 
-#define COLUMN_SUMS   2   /* sums of a column at most */
-#define COLUMN_SPLITS 128 /* parts that the rows of a column are summed in, at most */
+#define COLUMN_SUMS 2 /* sums of a column at most */
 
 /*
  * n matrices of `rows` x `columns`, one behind the other. A block takes a tile of `lanes` threads'
  * columns, each of which takes a pack of columns (`wide`) or one, and a part of the rows.
- * cu_columns() fills it.
+ * own_sum_split() fills it.
  */
 typedef struct column_split {
     size_t n;
@@ -182,13 +181,12 @@ typedef struct column_args {
     const void *bias;
     const void *mean;
     const void *variance; /* layer norm: the inverse deviation */
-    const uint8_t *mask;  /* may be NULL; 1 where batch norm's result is positive */
+    const void *cut;      /* batch norm's result, which its ReLU has cut; NULL without one */
     void *out[2];
     void *running[2]; /* mean and variance, updated */
     int64_t *counter; /* may be NULL; incremented with them */
     void *result;
-    uint8_t *result_mask; /* may be NULL */
-    double *shared;       /* the values of batch_sync.h */
+    double *shared; /* the values of batch_sync.h */
     double momentum;
     double eps;
     bool relu;
@@ -204,10 +202,10 @@ KERNEL_OF_TYPES(mse)          /* x, y -> out[0]: the mean squared difference */
 KERNEL_OF_TYPES(norm_moments) /* x -> out: mean, variance; running; or -> shared */
 
 KERNEL_OF_TYPES(norm_from_shared) /* shared -> out: mean, variance; running; failure */
-KERNEL_OF_TYPES(norm_apply)       /* x, weight, bias, mean, variance -> result, result_mask */
-/* x, y: dy, mask, mean, variance -> out: dweight, dbias; shared */
+KERNEL_OF_TYPES(norm_apply)       /* x, weight, bias, mean, variance -> result */
+/* x, y: dy, cut, mean, variance -> out: dweight, dbias; shared */
 KERNEL_OF_TYPES(norm_backward_sums)
-KERNEL_OF_TYPES(norm_backward_data) /* x, y: dy, mask, weight, mean, variance, shared -> result */
+KERNEL_OF_TYPES(norm_backward_data) /* x, y: dy, cut, weight, mean, variance, shared -> result */
 KERNEL_OF_TYPES(norm_train)         /* norm_moments, then norm_apply */
 KERNEL_OF_TYPES(norm_backward)      /* norm_backward_sums, then norm_backward_data */
 /* x, y: dy, mean, variance: inverse -> out: dweight, dbias */

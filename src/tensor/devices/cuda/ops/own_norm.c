@@ -23,13 +23,13 @@ static void *output_or_memory(own_operands *o, ls_tensor *t, ls_dtype type, size
     return t != NULL ? own_output(o, t, false) : own_memory(o, type, count);
 }
 
-/* The mask, one byte for each element of y. */
-static uint8_t *place_mask(own_operands *o, ls_tensor *mask, bool nhwc)
+/* The result says where the ReLU has cut: it takes the place of the mask, without a copy. */
+static void share_as_mask(const own_operands *o, ls_tensor *mask, const ls_tensor *y)
 {
-    if (mask == NULL)
-        return NULL;
-    mask->dtype = LS_U8;
-    return own_output(o, mask, nhwc);
+    if (mask == NULL || o->status != LS_OK)
+        return;
+    mask->dtype = y->dtype;
+    cu_host->tensor_share(mask, y);
 }
 
 static unsigned blocks_of(const column_args *a)
@@ -69,7 +69,7 @@ static void set_apply(own_operands *o, const op_call *call, column_args *a, size
     a->eps = call->attrs.eps;
     a->relu = call->attrs.relu;
     a->result = own_output(o, call->out[0], x->n_dims == 4);
-    a->result_mask = place_mask(o, call->out[3], x->n_dims == 4);
+    share_as_mask(o, call->out[3], call->out[0]);
     a->apply = own_apply_split(rows, (size_t)x->dims[1], own_type(x->dtype),
                                own_is_aligned(a->x) && own_is_aligned(a->result));
 }
@@ -138,11 +138,11 @@ void cuda_batch_norm_backward(own_operands *o, const op_call *call)
                      .weight = own_data(call->in[2]),
                      .mean = own_data(call->in[4]),
                      .variance = own_data(call->in[5]),
-                     .mask = call->attrs.relu ? own_operand(o, call->in[6], nhwc) : NULL,
+                     .cut = call->attrs.relu ? own_operand(o, call->in[6], nhwc) : NULL,
                      .out = {own_data(call->out[1]), own_data(call->out[2])},
                      .accumulate = call->accumulate,
                      .eps = call->attrs.eps};
-    const bool wide = own_is_aligned(a.x) && own_is_aligned(a.y);
+    const bool wide = own_is_aligned(a.x) && own_is_aligned(a.y) && own_is_aligned(a.cut);
 
     a.by = own_sum_split(o, 1, rows_of(x), channels, type, wide);
     a.shared = own_memory(o, LS_F64, batch_sync_count(channels));

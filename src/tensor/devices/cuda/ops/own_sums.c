@@ -7,7 +7,8 @@
 #include "tensor/devices/cuda/ops/own.h"
 
 enum {
-    LANES_MOST = 32,    /* threads side by side: a row of them reads at least 64 bytes */
+    LANES_MOST = 32,    /* threads side by side: a row of them reads at least 64 bytes, */
+    PACKS_MOST = 8,     /* or 128, so that narrow matrices have many parts */
     SUM_BLOCKS = 512,   /* that a sum is divided into, if it has the rows */
     ROWS_OF_THREAD = 16 /* at least, where rows are divided */
 };
@@ -42,7 +43,7 @@ static column_split split_of(size_t n, size_t rows, size_t columns, kernel_type 
     by.wide = wide && columns % pack_of(type) == 0;
     if (by.wide)
         units /= pack_of(type);
-    by.lanes = power_of_two_from(units, LANES_MOST);
+    by.lanes = power_of_two_from(units, by.wide ? PACKS_MOST : LANES_MOST);
     by.tiles = (unsigned)((units + by.lanes - 1) / by.lanes);
     parts = n * by.tiles == 0 ? 1 : blocks / (n * by.tiles);
     parts = at_most(parts, rows / ((size_t)(OWN_THREADS / by.lanes) * ROWS_OF_THREAD));
@@ -55,8 +56,6 @@ column_split own_sum_split(own_operands *o, size_t n, size_t rows, size_t column
 {
     column_split by = split_of(n, rows, columns, type, wide, SUM_BLOCKS);
 
-    if (by.splits > COLUMN_SPLITS)
-        by.splits = COLUMN_SPLITS;
     by.tickets = o->self->tickets;
     by.partial = own_memory(o, LS_F64, n * by.splits * columns * COLUMN_SUMS);
     return by;

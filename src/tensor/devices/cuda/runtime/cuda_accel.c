@@ -577,6 +577,8 @@ static ls_status cuda_queue_wait(ls_queue *queue, accel_event *event, const char
     cuda_event *e = event_from(event);
 
     LS_UNUSED(what); // this call does not wait
+    if (queue == accel_queue(queue->accel, ACCEL_COMMUNICATION))
+        gpu_expect_collectives();
     if (!e->is_recorded)
         return LS_OK;
     LS_TRY(begin_call(queue, NULL));

@@ -166,6 +166,9 @@ void gpu_host_barrier(void);
 gpu_error gpu_launch(const gpu_kernel *kernel, unsigned n_blocks, unsigned n_threads,
                      const void *args, gpu_stream *stream);
 
+/* From now on kernels of two parts leave processors to collectives, which may run beside them. */
+void gpu_expect_collectives(void);
+
 #ifdef __cplusplus
 }
 #endif

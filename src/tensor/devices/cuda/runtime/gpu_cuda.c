@@ -8,6 +8,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -326,37 +327,71 @@ gpu_error gpu_graph_exec_destroy(gpu_graph_exec *exec)
 
 /* --- kernels --- */
 
-/* Processors that kernels of two parts leave to others: they start only when all their blocks find
- * a place, and would wait for the end of a collective, which holds up to 16 processors. */
+/* Processors that kernels of two parts leave to collectives: they start only when all their blocks
+ * find a place, and would wait for the end of a collective, which holds up to 16 processors. */
 #define SPARED_PROCESSORS 16
 
-/* The blocks of a kernel of two parts that run at once, at least 1. */
-static gpu_error blocks_at_once(const void *function, unsigned n_threads, unsigned *out)
-{
-    int card = 0;
-    int processors = 0;
-    int blocks = 0;
-    gpu_error e = checked(cudaGetDevice(&card));
+static atomic_bool has_collectives;
 
-    if (e == 0)
-        e = checked(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, card));
-    if (e == 0)
-        e = checked(
-            cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, (int)n_threads, 0));
-    if (processors >= 4 * SPARED_PROCESSORS)
-        processors -= SPARED_PROCESSORS;
-    *out = (unsigned)(processors * blocks);
+void gpu_expect_collectives(void)
+{
+    atomic_store(&has_collectives, true);
+}
+
+/* What CUDA says of a kernel of two parts, asked once in each thread. */
+typedef struct residency {
+    const void *function; /* NULL: the entry is free */
+    int card;
+    unsigned n_threads;
+    int processors;
+    int blocks; /* of a processor at once */
+} residency;
+
+static gpu_error ask_residency(residency *r)
+{
+    const gpu_error e =
+        checked(cudaDeviceGetAttribute(&r->processors, cudaDevAttrMultiProcessorCount, r->card));
+
+    if (e != 0)
+        return e;
+    return checked(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&r->blocks, r->function,
+                                                                 (int)r->n_threads, 0));
+}
+
+static gpu_error find_residency(const void *function, unsigned n_threads, residency *out)
+{
+    static _Thread_local residency known[16]; // twice as many as there are such kernels
+    const size_t n = sizeof(known) / sizeof(known[0]);
+    size_t i = 0;
+    gpu_error e;
+
+    *out = (residency){.function = function, .n_threads = n_threads};
+    e = checked(cudaGetDevice(&out->card));
+    while (i < n && known[i].function != NULL &&
+           (known[i].function != function || known[i].card != out->card ||
+            known[i].n_threads != n_threads))
+        i++;
+    if (e == 0 && i < n && known[i].function != NULL)
+        *out = known[i];
+    else if (e == 0)
+        e = ask_residency(out);
+    if (e == 0 && i < n)
+        known[i] = *out;
     return e;
 }
 
 static gpu_error launch_two_parts(const void *function, dim3 grid, dim3 block, void **params,
                                   cudaStream_t stream)
 {
-    unsigned most = 0;
-    const gpu_error e = blocks_at_once(function, block.x, &most);
+    residency r;
+    const gpu_error e = find_residency(function, block.x, &r);
+    unsigned most;
 
     if (e != 0)
         return e;
+    if (atomic_load(&has_collectives) && r.processors >= 4 * SPARED_PROCESSORS)
+        r.processors -= SPARED_PROCESSORS;
+    most = (unsigned)(r.processors * r.blocks);
     if (grid.x > most)
         grid.x = most;
     return checked(cudaLaunchCooperativeKernel(function, grid, block, params, 0, stream));
