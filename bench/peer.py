@@ -1,48 +1,76 @@
 # SPDX-License-Identifier: Apache-2.0
-"""peer.py: common parts of the scripts that compare a training step with PyTorch's.
-
-PyTorch is tuned: channels_last, one thread, malloc settings that keep large blocks, and OpenBLAS if
-Debian's libopenblas0-pthread is installed or the caller names the folder of its libblas.so.3.
-"""
+"""peer.py: common parts of the scripts that compare Lockstep with PyTorch, which is tuned: malloc
+settings that keep large blocks, no more threads than cores, and OpenBLAS if the Python is Debian's
+and libopenblas0-pthread is installed."""
 import glob
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TUNING = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MALLOC_MMAP_THRESHOLD_": "4294967296",
-    "MALLOC_TRIM_THRESHOLD_": "17179869184",
-    "MALLOC_TOP_PAD_": "268435456",
-}
-PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else "python3"
+# The Pythons that may have a PyTorch: the active one, that of ./check --full, and Debian's.
+PYTHONS = ("python3", os.path.join(HERE, "..", "build", "torch", "bin", "python"),
+           "/usr/bin/python3")
 
 
-def openblas_folder(asked):
-    found = glob.glob("/usr/lib/*/openblas-pthread")
-    return asked or (found[0] if found else "")
+def torch_version(python, modules):
+    """Of the PyTorch of a Python, as a list of numbers; None if a module is missing."""
+    code = f"import {', '.join(modules)}; print(torch.__version__)"
+    try:
+        done = subprocess.run([python, "-c", code], capture_output=True, text=True)
+    except OSError:
+        return None
+    return [int(n) for n in re.findall(r"\d+", done.stdout)[:3]] if done.returncode == 0 else None
 
 
-def skip_without(*modules):
-    for module in modules:
-        if subprocess.run([PYTHON, "-c", f"import {module}"], capture_output=True).returncode != 0:
-            print(f"skipped: {module} is missing (apt-get install python3-{module})")
-            sys.exit(77)
+def find_python(asked, *modules):
+    """The Python with the newest PyTorch that has these modules, or the one that was asked for.
+    Says so where there is none, or an old one; without one the program ends with 77."""
+    found = [(version, python) for python in ([asked] if asked else PYTHONS)
+             for version in [torch_version(python, modules)] if version is not None]
+    advice = "python3 -m venv build/torch && build/torch/bin/pip install torch torchvision"
+    if not found:
+        print(f"skipped: no Python with {' and '.join(modules)}: {advice}")
+        sys.exit(77)
+    version, python = max(found)
+    if version < [2, 4]:
+        print(f"PyTorch {'.'.join(map(str, version))} of {python} is old: {advice}",
+              file=sys.stderr)
+    return python
 
 
-def tuned(blas):
+def tuned(threads=1):
     """The environment of PyTorch's process."""
-    return {**os.environ, **TUNING, **({"LD_LIBRARY_PATH": blas} if blas else {})}
+    blas = glob.glob("/usr/lib/*/openblas-pthread")  # which only Debian's PyTorch would load
+    return {
+        **os.environ,
+        "OMP_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": str(threads),
+        "MALLOC_MMAP_THRESHOLD_": "4294967296",
+        "MALLOC_TRIM_THRESHOLD_": "17179869184",
+        "MALLOC_TOP_PAD_": "268435456",
+        **({"LD_LIBRARY_PATH": blas[0]} if blas else {}),
+    }
 
 
-def run(command, core, environment=None):
+def processor():
+    """Its name, and the instruction sets that decide which kernels run."""
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        text = f.read()
+    name = re.search(r"^model name\s*: (.*)", text, re.M)
+    flags = re.search(r"^flags\s*: (.*)", text, re.M)
+    flags = set(flags.group(1).split()) if flags else set()
+    sets = [s for s in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if s in flags]
+    return f"{name.group(1) if name else 'unknown processor'} ({', '.join(sets) or 'no AVX2'})"
+
+
+def run(command, cores, environment=None):
     """The JSON object of the command's last line."""
     done = subprocess.run(
-        ["taskset", "-c", str(core)] + command, env=environment, capture_output=True, text=True
+        ["taskset", "-c", str(cores)] + command, env=environment, capture_output=True, text=True
     )
     if done.returncode != 0:
         sys.exit(

@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""step_torch.py: the peer of convnet_step, resnet_step and gpt_step: the same network, batch and
-optimizer in PyTorch, with batches in the memory of the device.
+"""step_torch.py: the peer of convnet_step, resnet_step, gpt_step and tacotron2_step: the same
+network, batch and optimizer in PyTorch, with batches in the memory of the device.
 
-    step_torch.py [--net convnet|gpt|ARCH] [--batch N] [--side N] [--steps N] [--warmup N]
-                  [--read-every N] [--threads N] [--device cpu|cuda]
+    step_torch.py [--net convnet|gpt|tacotron2|ARCH] [--batch N] [--side N] [--frames N] [--steps N]
+                  [--warmup N] [--read-every N] [--threads N] [--device cpu|cuda]
                   [--precision fp32|tf32|bf16|fp16] [--compile MODE] [--plain] [--json]
 
-ARCH is a name of torchvision. PyTorch runs with channels_last (--plain disables it), on a GPU with
-cudnn.benchmark and fused SGD, with autocast for bf16 and fp16 and a GradScaler for fp16; gpt has
-fused AdamW on the CPU, too. --compile passes the network through torch.compile(mode=MODE). The loss
-is read after every --read-every steps. On the CPU the environment of the caller sets OpenBLAS as
-libblas.so.3 and malloc options that keep large blocks, see peer.py.
+ARCH is a name of torchvision. --frames is of tacotron2, the network of tests/parity. PyTorch runs
+with channels_last (--plain disables it), on a GPU with cudnn.benchmark and fused SGD, with autocast
+for bf16 and fp16 and a GradScaler for fp16; Adam is fused on the CPU, too. --compile passes the
+network through torch.compile(mode=MODE). The loss is read after every --read-every steps. On the
+CPU the environment of the caller sets OpenBLAS as libblas.so.3 and malloc options that keep large
+blocks, see peer.py.
 """
 import argparse
 import contextlib
+import importlib.util
 import json
+import os
 import resource
 import time
 
@@ -81,6 +84,7 @@ def parse():
     parser.add_argument("--net", default="resnet50")
     parser.add_argument("--batch", type=int)
     parser.add_argument("--side", type=int)
+    parser.add_argument("--frames", type=int, default=400)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--warmup", type=int)
     parser.add_argument("--read-every", type=int, default=1)
@@ -91,67 +95,99 @@ def parse():
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    # batch, side, steps, warmup: those of convnet_step, gpt_step and resnet_step
-    defaults = {"convnet": (100, 28, 200, 20), "gpt": (8, 256, 5, 2)}.get(
-        args.net, (16, 224, 5, 2)
-    )
+    # batch, side (of tacotron2: symbols), steps, warmup: those of the programs of Lockstep
+    defaults = {
+        "convnet": (100, 28, 200, 20),
+        "gpt": (8, 256, 5, 2),
+        "tacotron2": (16, 80, 3, 1),
+    }.get(args.net, (16, 224, 5, 2))
     for name, value in zip(("batch", "side", "steps", "warmup"), defaults):
         if getattr(args, name) is None:
             setattr(args, name, value)
     return args
 
 
-def make_network(args):
-    if args.net == "convnet":
-        return ConvNet()
-    if args.net == "gpt":
-        return GPT(args.side)
-    import torchvision
+def load_tacotron2():
+    path = os.path.join(os.path.dirname(__file__), "..", "tests", "parity", "tacotron2_torch.py")
+    spec = importlib.util.spec_from_file_location("tacotron2_torch", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
-    return getattr(torchvision.models, args.net)(weights=None)
+
+def images_of(args, layout):
+    """Batches of images and their classes."""
+    channels, classes, n = (1, 10, 8) if args.net == "convnet" else (3, 1000, 1)
+    shape = (args.batch, channels, args.side, args.side)
+    return [
+        (
+            [torch.rand(shape).to(args.device).contiguous(memory_format=layout)],
+            torch.randint(0, classes, (args.batch,)).to(args.device),
+        )
+        for _ in range(n)
+    ]
+
+
+def sentences_of(args):
+    """A batch of tacotron2: sentences of equal length, whose lengths and padding are full."""
+    ids = torch.randint(1, 148, (args.batch, args.side))
+    mels = torch.randn(args.batch, args.frames, 80) - 4
+    lengths = [torch.full((args.batch,), n) for n in (args.side, args.frames)]
+    return [([ids, lengths[0], mels, lengths[1]], (mels, torch.zeros(args.batch, args.frames)))]
 
 
 class Trainer:
     def __init__(self, args, layout):
         gpu = args.device == "cuda"
-        momentum = 0 if args.net == "convnet" else 0.9
-        channels, classes, n_batches = (1, 10, 8) if args.net == "convnet" else (3, 1000, 1)
-        net = make_network(args).to(args.device)
-        net = net if args.net == "gpt" else net.to(memory_format=layout)
         fused = {"fused": True} if gpu else {}
-        if args.net == "gpt":
-            self.optimizer = torch.optim.AdamW(net.parameters(), weight_decay=0.1, fused=True)
-        else:
-            self.optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=momentum, **fused)
-        self.net = torch.compile(net, mode=args.compile) if args.compile else net
         self.criterion = nn.CrossEntropyLoss()
+        self.clips = False
+        if args.net == "gpt":
+            net = GPT(args.side).to(args.device)
+            ids = torch.randint(0, 256, (2, args.batch, args.side)).to(args.device)
+            self.batches = [([ids[0]], ids[1].flatten())]
+            self.optimizer = torch.optim.AdamW(net.parameters(), weight_decay=0.1, fused=True)
+        elif args.net == "tacotron2":
+            network = load_tacotron2()
+            net = network.Tacotron2().train()
+            self.batches = sentences_of(args)
+            self.criterion = lambda outputs, targets: network.loss_of(outputs, *targets)
+            self.optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, weight_decay=1e-6,
+                                              fused=True)
+            self.clips = True
+        else:
+            if args.net == "convnet":
+                net = ConvNet()
+            else:
+                import torchvision
+
+                net = getattr(torchvision.models, args.net)(weights=None)
+            net = net.to(args.device, memory_format=layout)
+            self.batches = images_of(args, layout)
+            self.optimizer = torch.optim.SGD(net.parameters(), lr=0.01,
+                                             momentum=0 if args.net == "convnet" else 0.9, **fused)
+        self.parameters = list(net.parameters())
+        self.net = torch.compile(net, mode=args.compile) if args.compile else net
         self.low = LOW.get(args.precision)
         self.scaler = torch.amp.GradScaler(args.device) if args.precision == "fp16" else None
         self.device = args.device
-        shape = (args.batch, channels, args.side, args.side)
-        if args.net == "gpt":
-            ids = torch.randint(0, 256, (2, args.batch, args.side)).to(args.device)
-            self.batches = [(ids[0], ids[1].flatten())]
-            return
-        self.batches = [
-            (
-                torch.rand(shape).to(args.device).contiguous(memory_format=layout),
-                torch.randint(0, classes, (args.batch,)).to(args.device),
-            )
-            for _ in range(n_batches)
-        ]
 
     def step(self, i):
         samples, targets = self.batches[i % len(self.batches)]
         self.optimizer.zero_grad(set_to_none=True)
         low = torch.autocast(self.device, dtype=self.low) if self.low else contextlib.nullcontext()
         with low:
-            loss = self.criterion(self.net(samples), targets)
+            loss = self.criterion(self.net(*samples), targets)
         if self.scaler is None:
             loss.backward()
+            if self.clips:
+                nn.utils.clip_grad_norm_(self.parameters, 1.0)
             self.optimizer.step()
         else:
             self.scaler.scale(loss).backward()
+            if self.clips:
+                self.scaler.unscale_(self.optimizer)
+                nn.utils.clip_grad_norm_(self.parameters, 1.0)
             self.scaler.step(self.optimizer)
             self.scaler.update()
         return loss

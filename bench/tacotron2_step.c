@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tacotron2_step.c - how long a training step of Tacotron2 with NVIDIA's sizes takes: forward,
- * backward, clipping, Adam; and the peak memory of the process. tacotron2_torch.py is the same
- * program in PyTorch, and compare_tacotron2 runs both. With --ddp the process is a rank of a job
- * (ddp_cost).
- *
- *     tacotron2_step [--batch N] [--ids N] [--frames N] [--steps N] [--warmup N]
- *                    [--checkpoint-steps N] [--device NAME] [--threads N] [--ddp] [--json]
+ * backward, clipping, Adam; and the peak memory of the process. step_torch.py is the same program
+ * in PyTorch, and compare_step runs both. With --ddp the process is a rank of a job (ddp_cost).
  */
 #include <lockstep/lockstep.h>
 
@@ -15,6 +11,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -23,6 +20,7 @@ enum { MAX_STEPS = 1000 };
 typedef struct bench {
     int64_t batch, ids, frames, steps, warmup, checkpoint_steps, threads;
     const char *device_name;
+    const char *precision;
     int ddp;
     int json;
     int help;
@@ -52,12 +50,32 @@ static ls_status make(bench *b, ls_dtype type, int64_t d1, int64_t d2, double va
     return ls_tensor_fill(*out, value);
 }
 
-/* Sentences of equal length, whose values do not change the time of a step. */
+static ls_status write_symbols(ls_tensor *text)
+{
+    const size_t n = (size_t)ls_tensor_count(text);
+    int64_t *ids = malloc(n * sizeof(*ids));
+    uint32_t state = 1;
+    ls_status st;
+
+    if (ids == NULL)
+        return LS_ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        state = state * 1664525u + 1013904223u;
+        ids[i] = 1 + (state >> 8) % 147;
+    }
+    st = ls_tensor_write(text, ids, n);
+    free(ids);
+    return st;
+}
+
+/* Sentences of equal length. */
 static ls_status make_data(bench *b)
 {
-    LS_TRY(make(b, LS_I64, b->ids, 0, 5, &b->data.text));
+    LS_TRY(make(b, LS_I64, b->ids, 0, 0, &b->data.text));
+    LS_TRY(write_symbols(b->data.text));
     LS_TRY(make(b, LS_U8, 1, b->ids, 0, &b->data.text_padding));
-    LS_TRY(make(b, LS_F32, b->frames, b->net.config.n_mel_channels, -4, &b->data.mel));
+    LS_TRY(make(b, LS_F32, b->frames, b->net.config.n_mel_channels, 0, &b->data.mel));
+    LS_TRY(ls_tensor_normal(b->data.mel, -4, 1, 2));
     LS_TRY(make(b, LS_U8, b->frames, 1, 0, &b->data.mel_padding));
     LS_TRY(make(b, LS_F32, b->frames, 1, 0, &b->data.gate));
     LS_TRY(ls_tensor_create(b->device, LS_I64, 1, &b->batch, &b->data.text_lengths));
@@ -80,6 +98,8 @@ static ls_status prepare(bench *b)
     LS_TRY(ls_device_open(&options, &b->device));
     LS_TRY(ls_model_create(b->device, 1, &b->model));
     LS_TRY(ls_tape_create(b->device, &b->tape));
+    if (strcmp(b->precision, "bf16") == 0)
+        LS_TRY(ls_tape_set_compute(b->tape, LS_BF16));
     LS_TRY(tacotron2_create(b->model, &config, &b->net));
     if (b->ddp)
         LS_TRY(ls_ddp_create(b->comm, b->model, NULL, &b->joined));
@@ -149,12 +169,12 @@ static void report(bench *b)
     qsort(b->ms, n, sizeof(b->ms[0]), compare);
     median = b->ms[n / 2];
     (void)getrusage(RUSAGE_SELF, &use);
-    printf(b->json ? "{\"name\": \"lockstep\", \"median_ms\": %.1f, \"best_ms\": %.1f, "
-                     "\"frames_per_s\": %.1f, \"mean_samples_per_s\": %.4f, "
+    printf(b->json ? "{\"name\": \"lockstep\", \"step_ms\": %.1f, \"best_ms\": %.1f, "
+                     "\"samples_per_s\": %.4f, \"mean_samples_per_s\": %.4f, "
                      "\"peak_mib\": %.0f, \"device\": \"%s\"}\n"
-                   : "median %.1f ms, best %.1f ms, %.1f frames/s, mean %.4f sentences/s, "
+                   : "median %.1f ms, best %.1f ms, %.4f sentences/s, mean %.4f sentences/s, "
                      "peak %.0f MiB; %s\n",
-           median, b->ms[0], (double)(b->batch * b->frames) * 1e3 / median,
+           median, b->ms[0], (double)b->batch * 1e3 / median,
            (double)b->batch * (double)n * 1e3 / total, (double)use.ru_maxrss / 1024,
            ls_device_fingerprint(b->device));
 }
@@ -170,6 +190,7 @@ static ls_status parse(bench *b, int argc, char **argv)
         {"checkpoint-steps", 0, LS_FLAG_INT, &b->checkpoint_steps, 0, 64,
          "decoder steps that are computed again together; 0: none"},
         {"threads", 0, LS_FLAG_INT, &b->threads, 1, 1024, "compute threads"},
+        {"precision", 0, LS_FLAG_TEXT, &b->precision, 0, 0, "`fp32|bf16` compute type"},
         {"device", 0, LS_FLAG_TEXT, &b->device_name, 0, 0, "`NAME` compute device"},
         {"ddp", 0, LS_FLAG_BOOL, &b->ddp, 0, 0, "train with the other ranks of the job"},
         {"json", 0, LS_FLAG_BOOL, &b->json, 0, 0, "print one JSON object"},
@@ -193,7 +214,8 @@ int main(int argc, char **argv)
                       .steps = 3,
                       .warmup = 1,
                       .checkpoint_steps = 20,
-                      .threads = 1};
+                      .threads = 1,
+                      .precision = "fp32"};
     ls_status st = parse(&b, argc, argv);
 
     if (st == LS_OK && b.help)

@@ -55,7 +55,7 @@ typedef struct gpu_host {
                         * it after a random time of at most this; 0: when it is queued */
     uint64_t seed;     /* of these times */
     /* No work runs, and new memory takes no pages, so networks may be as large as on a card: for
-     * those who only ask what would be launched. Set before the device is opened, or by
+     * tests that only ask what would be launched. Set before the device is opened, or by
      * GPU_HOST_RECORD=FILE: name, blocks and threads of each launch are written to the file, for a
      * card with the multiprocessors of an H100. */
     bool is_dry;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """tacotron2_torch: Tacotron2 (Shen et al. 2018) in PyTorch, for tacotron2_parity.py and for
-bench/compare_tacotron2. Structure, names of parameters, initial values and defaults are those of
+bench/step_torch.py. Structure, names of parameters, initial values and defaults are those of
 NVIDIA's DeepLearningExamples, so a state_dict of one fits the other.
 
 Sequences are batch first: ids (N,S), mels (N,T,80)."""
