@@ -169,15 +169,16 @@ struct team {
     const group_info *info;
     int n;
     int rank;
-    size_t piece_bytes;
-    size_t block_bytes; /* of team_direct.c */
-    bool can_read;      /* all members can read each other's memory */
-    bool uses_futex;    /* some member shares its core with another */
-    bool has_gates;     /* members wait at gates, not for each other's counters */
-    levels levels;      /* level 0 only without gates */
-    bool is_inline;     /* the current operation is */
-    uint64_t signature; /* team_head's, of the current operation */
-    uint64_t probe;     /* the value that others read to find out whether they can */
+    size_t piece_bytes;  /* of a staging buffer */
+    size_t copied_bytes; /* of a piece that is only copied; at most piece_bytes */
+    size_t block_bytes;  /* of team_direct.c */
+    bool can_read;       /* all members can read each other's memory */
+    bool uses_futex;     /* some member shares its core with another */
+    bool has_gates;      /* members wait at gates, not for each other's counters */
+    levels levels;       /* level 0 only without gates */
+    bool is_inline;      /* the current operation is */
+    uint64_t signature;  /* team_head's, of the current operation */
+    uint64_t probe;      /* the value that others read to find out whether they can */
     team_reader *readers;
     backend_bytes **received; /* of each member, see comm_host */
     team_row rows[COLL_BARRIER + 1][TEAM_ROWS_MAX];
