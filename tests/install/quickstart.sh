@@ -24,6 +24,7 @@ cd "$work/tree"
 PATH=$work/bin:$PATH
 TMPDIR=$work
 export PATH TMPDIR
+unset LOCKSTEP_CUDA # of the environment of ./check
 run() { "$work/tree/quickstart" >"$work/out" 2>"$work/err"; }
 
 # Without a network apt-get prints one warning an index, succeeds, and fails at the packages.
