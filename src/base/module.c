@@ -82,7 +82,7 @@ ls_status module_find(const char *name)
 /* What modules load or are linked with. Of the two CUDAs one is installed as a rule. */
 static const struct {
     const char *module;
-    const char *library;
+    const char *soname;
 } preferred[] = {
     {"cuda", "libnvrtc.so.13"},    {"cuda", "libnvrtc.so.12"}, {"cuda", "libcublasLt.so.13"},
     {"cuda", "libcublasLt.so.12"}, {"cuda", "libcudnn.so.9"},  {"nccl", "libnccl.so.2"},
@@ -95,7 +95,7 @@ ls_status module_open(const char *name, void **out)
     LS_TRY(find_module(name, path));
     for (size_t i = 0; i < LS_COUNT_OF(preferred); i++)
         if (text_equal(preferred[i].module, name))
-            library_prefer(preferred[i].library);
+            library_prefer(preferred[i].soname);
     *out = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (*out == NULL) {
         const char *why = dlerror(); // NOLINT(concurrency-mt-unsafe): glibc's is per thread

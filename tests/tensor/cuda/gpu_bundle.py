@@ -54,19 +54,19 @@ class Bundle(unittest.TestCase):
         command += [f"-Wl,-rpath,{self.top}/lib", "-Wl,--no-as-needed", "-fPIC", *words]
         subprocess.run(command, input=text, text=True, check=True)
 
-    def library(self, name, soname, *words, loads=""):
+    def make_library(self, name, soname, *words, loads=""):
         text = LIBRARY.format(name=name, loads=loads)
         self.compile(text, f"lib/{soname}", "-shared", f"-Wl,-soname,{soname}", *words)
         if not os.path.exists(f"{self.top}/lib/lib{name}.so"):
             os.symlink(soname, f"{self.top}/lib/lib{name}.so")
 
     def make_build(self):
-        self.library("extra", "libextra.so.3")
-        self.library("cudnn", "libcudnn.so.99")
-        self.library("lockstep", "liblockstep.so.0.1", "-lextra", loads="libz.so.1")
+        self.make_library("extra", "libextra.so.3")
+        self.make_library("cudnn", "libcudnn.so.99")
+        self.make_library("lockstep", "liblockstep.so.0.1", "-lextra", loads="libz.so.1")
         for name in ("cuda", "nccl", "onednn"):
             words = ["-lcudnn"] if name == "cuda" else []
-            self.library(f"lockstep_{name}", f"liblockstep_{name}.so", *words)
+            self.make_library(f"lockstep_{name}", f"liblockstep_{name}.so", *words)
         os.remove(f"{self.top}/lib/libcudnn.so.99")  # the machine with the card has it
         self.compile(PROGRAM, "bin/lockstep", "-llockstep")
         for name in bundle.PROGRAMS[1:]:
