@@ -279,6 +279,16 @@ static ls_status fail_changed(const char *name, const ls_tensor *t, const conten
                    t->storage->writer == NULL ? "another tensor" : t->storage->writer);
 }
 
+/* Whether the device has kept the output itself for backward, as another tensor over its memory. */
+static bool is_saved(const node *n, const ls_tensor *out)
+{
+    for (int i = 0; i < n->n_saved; i++) {
+        if (n->saved[i] != NULL && out->storage != NULL && n->saved[i]->storage == out->storage)
+            return true;
+    }
+    return false;
+}
+
 /* Whether the tensors that the node's backward reads are unchanged since forward. */
 static ls_status check_contents(const ls_tape *tape, const node *n)
 {
@@ -292,10 +302,11 @@ static ls_status check_contents(const ls_tape *tape, const node *n)
         if (!is_unchanged(d->tensor, &d->seen))
             return fail_changed("a tensor that the function reads,", d->tensor, &d->seen);
     }
-    for (int i = 0; i < n->n_out && class_reads(n->class, NODE_OUT); i++) {
+    for (int i = 0; i < n->n_out; i++) {
         const value *v = tape->values[n->first_value + i];
 
-        if (!is_unchanged(v->tensor, &v->seen))
+        if ((class_reads(n->class, NODE_OUT) || is_saved(n, v->tensor)) &&
+            !is_unchanged(v->tensor, &v->seen))
             return fail_changed(node_tensor_name(n, NODE_OUT), v->tensor, &v->seen);
     }
     return LS_OK;

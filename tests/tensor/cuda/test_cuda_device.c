@@ -4,6 +4,10 @@
 
 #include "base/module.h"
 
+#include <lockstep/autograd.h>
+#include <lockstep/nn_ops.h>
+#include <lockstep/ops.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -315,6 +319,34 @@ static void the_gradient_of_an_equal_shape_needs_only_its_own_memory(void **stat
     assert_status(LS_OK, ls_device_close(device));
 }
 
+/* Backward finds in the result where the ReLU has cut, so the result must not change before. */
+static void a_result_that_backward_reads_must_not_be_overwritten(void **state)
+{
+    const int64_t dims[] = {4, 8, 3, 3};
+    ls_device *device = open_cudahost("cudahost");
+    ls_tensor *x = random_tensor(device, LS_F32, 4, dims, 1);
+    ls_tensor *c[4];
+    ls_tape *tape;
+    ls_tensor *y;
+    ls_tensor *loss;
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 4; i++)
+        c[i] = random_tensor(device, LS_F32, 1, &dims[1], (uint64_t)i + 2);
+    assert_status(LS_OK, ls_tape_create(device, &tape));
+    assert_status(LS_OK, ls_require_grad(c[0]));
+    y = ls_bn_relu(tape, x, c[0], c[1], c[2], c[3], NULL);
+    loss = ls_sum(tape, y, NULL, 0, 0);
+    assert_status(LS_OK, ls_tape_status(tape));
+    assert_status(LS_OK, ls_tensor_fill(y, 1));
+    assert_status(LS_EINVAL, ls_backward(tape, loss, 1));
+    assert_error("was overwritten after forward by ls_tensor_write()");
+    ls_tape_destroy(tape);
+    destroy_all(c, 4);
+    ls_tensor_destroy(x);
+    assert_status(LS_OK, ls_device_close(device));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -326,6 +358,7 @@ int main(void)
         cmocka_unit_test(a_tensor_of_the_device_is_written_and_read),
         cmocka_unit_test(the_error_of_a_full_card_names_what_holds_its_memory),
         cmocka_unit_test(the_gradient_of_an_equal_shape_needs_only_its_own_memory),
+        cmocka_unit_test(a_result_that_backward_reads_must_not_be_overwritten),
         cmocka_unit_test(usage_counts_launches_and_the_memory_of_the_card),
         cmocka_unit_test(memory_beside_tensors_may_take_what_the_pool_keeps),
         cmocka_unit_test(a_lost_card_is_the_error_of_every_tensor),

@@ -157,7 +157,11 @@ static void cpu_isa_limits_the_instructions(void **state)
     static const struct {
         const char *isa;
         const char *word;
-    } cases[] = {{"baseline", "sse41"}, {"avx2", "avx2"}, {"avx512", "avx512_core"}};
+    } cases[] = {{"baseline", "sse41"},
+                 {"avx2", "avx2"},
+                 {"avx512", "avx512_core"},
+                 {"avx512_bf16", "avx512_core_bf16"},
+                 {"amx", "avx512_core_amx"}};
     char text[512];
 
     LS_UNUSED(state);
