@@ -200,6 +200,24 @@ class Machines(Training):
         super().stop()
 
 
+@contextlib.contextmanager
+def gated(training, epochs):
+    """A training whose 3 ranks have begun, and of which the caller loses some; then runs it to its
+    end. Shows its output if that fails. Gives the end's states in .states."""
+    try:
+        training.wait_for(lambda: len(training.with_state()) == 3)
+        yield training
+        training.allow(1 << 30)
+        training.states = training.end()
+        training.check_samples(training.lost, epochs=epochs)
+    except BaseException:
+        print(training.text())
+        raise
+    finally:
+        training.stop()
+    training.remove()
+
+
 def trained(n, *arguments, flags=(), lost=None, script=SCRIPT, **samples):
     training = Training(n, *arguments, flags=flags, script=script)
     digest = training.end()
@@ -439,8 +457,7 @@ class Losses(unittest.TestCase):
         """A rank that is stopped (SIGSTOP) does not answer when another one is lost."""
         arguments = ["--data-plane", "gloo", "--gate", "--epochs", 3]
         training = Training(3, *arguments, flags=REPLACED, LOCKSTEP_MEET_MS="3000")
-        try:
-            training.wait_for(lambda: len(training.with_state()) == 3)
+        with gated(training, epochs=3):
             training.allow(5)
             training.wait_for(lambda: len(training.bodies(0)) > 5)  # waits in its step
             members = training.members()
@@ -448,23 +465,13 @@ class Losses(unittest.TestCase):
                 training.lost.add(member)
                 os.kill(members[member], number)
             training.await_replacements(3)
-            training.allow(1 << 30)
-            training.end()
-            training.check_samples(training.lost, epochs=3)
-        except BaseException:
-            print(training.text())
-            raise
-        finally:
-            training.stop()
-        training.remove()
 
     @unittest.skipUnless(os.environ.get("LS_TEST_FULL"), "in ./check --full")
     @unittest.skipUnless(HAS_PLANES, "this torch has no groups of several backends")
     def test_cut_network_with_another_backend(self):
         """A machine is cut off from the others, which go on, and comes back."""
         training = Machines(3, "--data-plane", "gloo", "--gate", "--epochs", 3)
-        try:
-            training.wait_for(lambda: len(training.with_state()) == 3)
+        with gated(training, epochs=3):
             training.allow(5)
             training.wait_for(lambda: len(training.bodies(0)) > 5)  # waits in its step
             training.netlab("unplug", "2")
@@ -473,15 +480,6 @@ class Losses(unittest.TestCase):
             training.lost.add(2)
             training.netlab("plug", "2")
             training.await_replacements(3)
-            training.allow(1 << 30)
-            training.end()
-            training.check_samples(training.lost, epochs=3)
-        except BaseException:
-            print(training.text())
-            raise
-        finally:
-            training.stop()
-        training.remove()
 
     @unittest.skipUnless(importlib.util.find_spec("lightning"), "Lightning is not installed")
     def test_lightning_goes_on(self):
@@ -504,20 +502,11 @@ class Losses(unittest.TestCase):
         arguments = ["--shards", 4, "--epochs", epochs]
         expected, _ = trained(2, *arguments)
         training = Training(3, *arguments, "--gate", flags=REPLACED)
-        try:
-            training.wait_for(lambda: len(training.with_state()) == 3)
+        with gated(training, epochs=epochs):
             while len(training.lost) < n_kills:
                 training.allow(training.allowed + rng.randrange(1, 5))
                 self.kill_one(training, rng)
-            training.allow(1 << 30)
-            self.assertEqual(training.end(), expected)
-            training.check_samples(training.lost, epochs=epochs)
-        except BaseException:
-            print(training.text())
-            raise
-        finally:
-            training.stop()
-        training.remove()
+        self.assertEqual(training.states, expected)
         return n_kills
 
     def kill_one(self, training, rng):
