@@ -37,16 +37,11 @@ static char *staging_buffer(const team *t, int member, bool out, uint64_t piece)
     return t->staging + ((size_t)member * 2 * TEAM_BUFFERS + index) * t->piece_bytes;
 }
 
-static bool adds(coll_kind kind)
-{
-    return coll_reduces_whole(kind) || kind == COLL_REDUCE_SCATTER;
-}
-
 /* Bytes of the vector of `count` elements in a piece: whole cache lines. What is only copied is
  * copied in while earlier pieces are copied out, so pieces of a large part would be slower. */
 static size_t piece_step(const team *t)
 {
-    const size_t piece = adds(t->op->kind) ? t->piece_bytes : t->copied_bytes;
+    const size_t piece = coll_reduces(t->op->kind) ? t->piece_bytes : t->copied_bytes;
 
     return coll_divides_src(t->op->kind) ? piece / (size_t)t->n / 64 * 64 : piece;
 }
