@@ -234,6 +234,8 @@ gpu_error gpu_device_properties(int index, gpu_properties *out)
     *out = (gpu_properties){.name = "host memory",
                             .major = state.major,
                             .minor = state.minor,
+                            // What C cannot be compiled from exists as PTX alone.
+                            .has_tensor_cores = gpu_host_has_kernels() || launch_record != NULL,
                             .n_processors = launch_record != NULL ? H100_PROCESSORS : 4,
                             .total_bytes = state.total_bytes};
     (void)snprintf(out->bus_id, sizeof(out->bus_id), "10000000:%02x:00.0", (unsigned)index & 0xFF);

@@ -9,7 +9,7 @@ import shutil
 from job import folder, program, run, run_tests
 from speech import TINY
 
-GPT = ("--layers", "2", "--heads", "2", "--width", "24", "--context", "17", "--batch-size", "2")
+GPT = ("--layers", "2", "--heads", "2", "--width", "32", "--context", "17", "--batch-size", "2")
 
 
 def losses_are_those_of_the_reference(*command):

@@ -48,7 +48,7 @@ enum { PTX_RESIDENT = 8, PTX_THREADS = 256, PTX_LANES = 32 };
 
 /* Runs all blocks. False, with the first fault in `text`: an access outside of the ranges, of an
  * address that is not aligned or of shared memory that was not written; a race; threads that do not
- * meet at a barrier or a shuffle. One call at a time. */
+ * meet at a barrier or an instruction of their warp. One call at a time. */
 bool ptx_run(const ptx_launch *l, char *text, size_t n);
 typedef bool (*ptx_run_fn)(const ptx_launch *l, char *text, size_t n);
 
@@ -73,6 +73,26 @@ void bar_sync(ptx_thread *t, int line, uint32_t number);
 void barrier_sync(ptx_thread *t, int line, uint32_t number);
 uint32_t shfl_sync_down_b32(ptx_thread *t, int line, uint32_t v, uint32_t distance, uint32_t last,
                             uint32_t mask, bool *is_inside);
+uint32_t shfl_sync_bfly_b32(ptx_thread *t, int line, uint32_t v, uint32_t lanes, uint32_t last,
+                            uint32_t mask, bool *is_inside);
+
+/* Copies of `bytes`, of which the first `filled` come from global memory, the others are 0. Until
+ * the thread waits, no byte of `to` may be read or written. */
+void cp_async_cg_shared_global(ptx_thread *t, int line, uint64_t to, uint64_t from, uint32_t bytes,
+                               uint32_t filled);
+void cp_async_ca_shared_global(ptx_thread *t, int line, uint64_t to, uint64_t from, uint32_t bytes,
+                               uint32_t filled);
+void cp_async_wait_all(ptx_thread *t, int line);
+
+/* Instructions of a warp on matrices, in `out` the registers of the result: ptx_matrix.c. */
+void ldmatrix_sync_aligned_m8n8_x4_shared_b16(ptx_thread *t, int line, uint64_t row, uint32_t *out);
+void ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(ptx_thread *t, int line, uint64_t row,
+                                                    uint32_t *out);
+/* in: 4 registers of A, 2 of B, 4 of C */
+void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(ptx_thread *t, int line,
+                                                         const uint32_t *in, uint32_t *out);
+void mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(ptx_thread *t, int line, const uint32_t *in,
+                                                       uint32_t *out);
 void trap(ptx_thread *t, int line);
 
 #endif

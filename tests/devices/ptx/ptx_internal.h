@@ -11,22 +11,43 @@ typedef enum fiber_state {
     FIBER_READY,
     FIBER_SPINS, /* ready, and waits for memory to change */
     FIBER_AT_BARRIER,
-    FIBER_AT_SHUFFLE,
+    FIBER_AT_EXCHANGE,
     FIBER_DONE
 } fiber_state;
 
+enum { MAX_COPIES = 64 }; /* of a thread at a time */
+
+/* A copy to shared memory (cp.async) that has begun. */
+typedef struct copy {
+    uint32_t offset;
+    uint32_t bytes;
+    unsigned char data[16];
+} copy;
+
+typedef struct fiber fiber;
+
+/* An instruction that the lanes of a warp execute together: `run` has all operands, and writes
+ * their results. */
+typedef struct exchange {
+    void (*run)(fiber *lanes);
+    const uint32_t *in;
+    uint32_t *out;
+} exchange;
+
 /* A thread of a block that runs. */
-typedef struct fiber {
+struct fiber {
     ptx_thread seen; /* first: kernels hand it back */
     struct block *block;
     uint32_t number; /* of the thread among all of the launch */
     fiber_state state;
-    int line;       /* where it stopped */
-    uint32_t value; /* that it brings to a shuffle */
+    int line; /* where it stopped */
+    exchange exchange;
+    int n_copies;
+    copy copies[MAX_COPIES];
     jmp_buf context;
     void *stack;
     bool is_started;
-} fiber;
+};
 
 /* The last access of a byte. A segment is the time of one block between two barriers. */
 typedef struct access {
@@ -39,6 +60,7 @@ typedef struct access {
 typedef struct cell {
     access write;
     access read;
+    bool is_pending; /* a copy to it has begun */
 } cell;
 
 typedef struct block {
@@ -51,7 +73,6 @@ typedef struct block {
     unsigned char *shared;
     cell *cells; /* of `shared` */
     size_t shared_bytes;
-    uint32_t shuffled[PTX_THREADS];
     fiber fibers[PTX_THREADS];
 } block;
 
@@ -76,6 +97,9 @@ void ptx_let_others_run(fiber *f, int line);
 
 /* The same, and if all threads wait so, the launch hangs. */
 void ptx_wait_for_memory(fiber *f, int line);
+
+/* Executes an instruction of the warp, at this line, together with its other lanes. */
+void ptx_exchange(fiber *f, int line, exchange e);
 
 /* --- ptx_memory.c --- */
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ptx_memory.c - loads, stores, atomics and fences of kernels that ptx_run.c runs, with checks: of
- * bounds, alignment, shared memory that was not written, and races. Two accesses of a byte race if
- * one of them writes, their threads differ and nothing orders them: within a block a barrier does;
- * between blocks, a fence behind the first and an atomic and a fence in front of the second.
+ * ptx_memory.c - loads, stores, copies, atomics and fences of kernels that ptx_run.c runs, with
+ * checks: of bounds, alignment, shared memory that was not written, copies that are not waited for,
+ * and races. Two accesses of a byte race if one of them writes, their threads differ and nothing
+ * orders them: within a block a barrier does; between blocks, a fence behind the first and an
+ * atomic and a fence in front of the second.
  */
 #include "devices/ptx/ptx_internal.h"
 
@@ -192,12 +193,31 @@ void load_shared(ptx_thread *t, int line, uint64_t offset, void *out, size_t byt
     for (size_t i = 0; i < bytes; i++) {
         cell *c = &f->block->cells[offset + i];
 
+        if (c->is_pending)
+            ptx_fault(f, line,
+                      "byte %llu of shared memory is read, a copy to which is not waited "
+                      "for",
+                      (unsigned long long)offset);
         if (c->write.segment == 0)
             ptx_fault(f, line, "byte %llu of shared memory was not written",
                       (unsigned long long)offset);
         note_read(f, line, c);
     }
     memcpy(out, f->block->shared + offset, bytes);
+}
+
+static void note_shared_write(fiber *f, int line, uint64_t offset, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        cell *c = &f->block->cells[offset + i];
+
+        if (c->is_pending)
+            ptx_fault(f, line,
+                      "byte %llu of shared memory is written, a copy to which is not "
+                      "waited for",
+                      (unsigned long long)offset);
+        note_write(f, line, c);
+    }
 }
 
 void store_shared(ptx_thread *t, int line, uint64_t offset, const void *v, size_t bytes,
@@ -207,9 +227,53 @@ void store_shared(ptx_thread *t, int line, uint64_t offset, const void *v, size_
 
     (void)strength;
     check_shared(f, line, offset, bytes);
-    for (size_t i = 0; i < bytes; i++)
-        note_write(f, line, &f->block->cells[offset + i]);
+    note_shared_write(f, line, offset, bytes);
     memcpy(f->block->shared + offset, v, bytes);
+}
+
+/* --- copies from global to shared memory --- */
+
+void cp_async_cg_shared_global(ptx_thread *t, int line, uint64_t to, uint64_t from, uint32_t bytes,
+                               uint32_t filled)
+{
+    fiber *f = (fiber *)t;
+    copy *c = &f->copies[f->n_copies];
+
+    if (f->n_copies == MAX_COPIES || bytes > sizeof(c->data) || filled > bytes)
+        ptx_fault(f, line, "a copy of %u bytes, %u of zeros, behind %d that are not waited for",
+                  bytes, bytes - filled, f->n_copies);
+    check_shared(f, line, to, bytes);
+    note_shared_write(f, line, to, bytes);
+    for (uint32_t i = 0; i < bytes; i++)
+        f->block->cells[to + i].is_pending = true;
+    *c = (copy){.offset = (uint32_t)to, .bytes = bytes};
+    if (from % bytes != 0)
+        ptx_fault(f, line, "a copy of %u bytes from %#llx is misaligned", bytes,
+                  (unsigned long long)from);
+    if (filled > 0)
+        load_global(t, line, from, c->data, filled, PTX_WEAK);
+    f->n_copies++;
+}
+
+void cp_async_ca_shared_global(ptx_thread *t, int line, uint64_t to, uint64_t from, uint32_t bytes,
+                               uint32_t filled)
+{
+    cp_async_cg_shared_global(t, line, to, from, bytes, filled);
+}
+
+/* Only now the bytes are there: a copy may take so long. */
+void cp_async_wait_all(ptx_thread *t, int line)
+{
+    fiber *f = (fiber *)t;
+
+    for (int i = 0; i < f->n_copies; i++) {
+        const copy *c = &f->copies[i];
+
+        for (uint32_t k = 0; k < c->bytes; k++)
+            f->block->cells[c->offset + k].is_pending = false;
+        store_shared(t, line, c->offset, c->data, c->bytes, PTX_WEAK);
+    }
+    f->n_copies = 0;
 }
 
 /* --- atomics and fences --- */

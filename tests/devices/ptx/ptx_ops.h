@@ -399,10 +399,30 @@ FN uint16_t cvt_rn_f16_f32(uint32_t a)
     return ls_f32_to_f16(float_of(a));
 }
 
+FN uint32_t cvt_rn_f16x2_f32(uint32_t upper, uint32_t lower)
+{
+    return (uint32_t)cvt_rn_f16_f32(upper) << 16 | cvt_rn_f16_f32(lower);
+}
+
 /* NaN has one form on a card. */
 FN uint16_t cvt_rn_bf16_f32(uint32_t a)
 {
     return isnan(float_of(a)) ? 0x7FFF : ls_f32_to_bf16(float_of(a));
+}
+
+FN uint32_t cvt_rn_bf16x2_f32(uint32_t upper, uint32_t lower)
+{
+    return (uint32_t)cvt_rn_bf16_f32(upper) << 16 | cvt_rn_bf16_f32(lower);
+}
+
+FN uint64_t cvta_to_shared_u64(uint64_t a)
+{
+    return a;
+}
+
+FN uint64_t cvta_shared_u64(uint64_t a)
+{
+    return a;
 }
 
 FN uint64_t cvta_to_global_u64(uint64_t a)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ptx_run.c - runs kernels of translate.py on the CPU. The threads of some blocks are coroutines
- * which run in random order, each to its next barrier, shuffle or atomic. A kernel is at fault when
- * threads do not meet there, or by what ptx_memory.c checks.
+ * which run in random order, each to its next barrier, instruction of a warp or atomic. A kernel is
+ * at fault when threads do not meet there, or by what ptx_memory.c checks.
  */
 #include "devices/ptx/ptx_internal.h"
 
@@ -128,7 +128,7 @@ void trap(ptx_thread *t, int line)
     ptx_fault((fiber *)t, line, "trap");
 }
 
-/* --- barriers and shuffles --- */
+/* --- barriers and instructions of warps --- */
 
 void ptx_let_others_run(fiber *f, int line)
 {
@@ -153,44 +153,67 @@ void barrier_sync(ptx_thread *t, int line, uint32_t number)
     bar_sync(t, line, number);
 }
 
+void ptx_exchange(fiber *f, int line, exchange e)
+{
+    f->exchange = e;
+    leave(f, FIBER_AT_EXCHANGE, line);
+}
+
+/* in: the value, and the lane to take another's from. */
+static void run_shuffle(fiber *lanes)
+{
+    for (uint32_t i = 0; i < PTX_LANES; i++)
+        *lanes[i].exchange.out = *lanes[lanes[i].exchange.in[1]].exchange.in;
+}
+
+static uint32_t shuffled(ptx_thread *t, int line, uint32_t v, uint32_t from, uint32_t last,
+                         uint32_t mask, bool *is_inside)
+{
+    const uint32_t in[2] = {v, from < PTX_LANES ? from : t->thread % PTX_LANES};
+    uint32_t out;
+
+    if (mask != ~0U || last != PTX_LANES - 1)
+        ptx_fault((fiber *)t, line, "shuffle with mask %#x, limit %u: kernels shuffle whole warps",
+                  mask, last);
+    ptx_exchange((fiber *)t, line, (exchange){run_shuffle, in, &out});
+    if (is_inside != NULL)
+        *is_inside = from < PTX_LANES;
+    return out;
+}
+
 uint32_t shfl_sync_down_b32(ptx_thread *t, int line, uint32_t v, uint32_t distance, uint32_t last,
                             uint32_t mask, bool *is_inside)
 {
-    fiber *f = (fiber *)t;
-    const uint32_t lane = t->thread % PTX_LANES;
-
-    if (mask != ~0U || last != PTX_LANES - 1)
-        ptx_fault(f, line, "shuffle with mask %#x, limit %u: kernels shuffle whole warps", mask,
-                  last);
-    f->value = v;
-    leave(f, FIBER_AT_SHUFFLE, line);
-    // All lanes have their values, which a lane changes at the next shuffle: see meet_at_shuffle().
-    if (is_inside != NULL)
-        *is_inside = lane + distance < PTX_LANES;
-    return lane + distance < PTX_LANES ? f->block->shuffled[t->thread + distance] : v;
+    return shuffled(t, line, v, t->thread % PTX_LANES + distance, last, mask, is_inside);
 }
 
-/* Lets the lanes of a warp go on when all are at one shuffle. */
-static void meet_at_shuffle(block *b, uint32_t first)
+uint32_t shfl_sync_bfly_b32(ptx_thread *t, int line, uint32_t v, uint32_t lanes, uint32_t last,
+                            uint32_t mask, bool *is_inside)
+{
+    return shuffled(t, line, v, t->thread % PTX_LANES ^ lanes, last, mask, is_inside);
+}
+
+/* Executes the instruction that all lanes of a warp have reached. */
+static void meet_at_exchange(block *b, uint32_t first)
 {
     fiber *lanes = &b->fibers[first];
     uint32_t n_here = 0;
     bool can_come = false;
 
     for (uint32_t i = 0; i < PTX_LANES; i++) {
-        n_here += lanes[i].state == FIBER_AT_SHUFFLE && lanes[i].line == lanes[0].line;
+        n_here += lanes[i].state == FIBER_AT_EXCHANGE && lanes[i].line == lanes[0].line;
         can_come = can_come || lanes[i].state == FIBER_READY || lanes[i].state == FIBER_SPINS;
     }
     if (n_here == PTX_LANES) {
-        for (uint32_t i = 0; i < PTX_LANES; i++) {
-            b->shuffled[first + i] = lanes[i].value;
+        lanes[0].exchange.run(lanes);
+        for (uint32_t i = 0; i < PTX_LANES; i++)
             lanes[i].state = FIBER_READY;
-        }
         return;
     }
     for (uint32_t i = 0; i < PTX_LANES && !can_come; i++) {
-        if (lanes[i].state == FIBER_AT_SHUFFLE) {
-            fault_of_block("lanes of a warp diverge: the shuffle at line %d is not reached by all",
+        if (lanes[i].state == FIBER_AT_EXCHANGE) {
+            fault_of_block("lanes of a warp diverge: the instruction of a warp at line %d is not "
+                           "reached by all",
                            lanes[i].line);
             return;
         }
@@ -253,6 +276,7 @@ static void start_block(block *b, uint32_t number)
         f->block = b;
         f->number = number * l->n_threads + i;
         f->state = FIBER_READY;
+        f->n_copies = 0;
     }
 }
 
@@ -277,7 +301,7 @@ static bool run_threads(block *b)
             has_moved = has_moved || !spins || f->state != FIBER_SPINS;
         }
         if (!run.has_failed)
-            meet_at_shuffle(b, warps[w] * PTX_LANES);
+            meet_at_exchange(b, warps[w] * PTX_LANES);
     }
     if (!run.has_failed)
         meet_at_barrier(b);

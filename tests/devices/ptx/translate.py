@@ -18,7 +18,8 @@ SPECIAL = {"%tid.x": "t->thread", "%ctaid.x": "t->block", "%ntid.x": "t->n_threa
            "%envreg2": "(uint32_t)t->workspace"}
 SPECIAL.update({f"%{name}.{axis}": "0" for name in ("tid", "ctaid") for axis in "yz"})
 SPECIAL.update({f"%{name}.{axis}": "1" for name in ("ntid", "nctaid") for axis in "yz"})
-OF_THREAD = ("atom", "bar", "barrier", "membar", "shfl", "trap")  # executed by ptx_run.c
+OF_THREAD = ("atom", "bar", "barrier", "cp", "membar", "shfl", "trap")  # executed by ptx_run.c
+OF_MATRICES = ("ldmatrix", "mma")  # executed by ptx_matrix.c
 WITH_CARRY = ("addc", "subc", "madc")
 SHARED = re.compile(r"\.shared \.align (\d+) \.([busf]\d+)\s+([\w$]+)(?:\[(\d+)\])?;")
 CONSTANT = re.compile(
@@ -116,6 +117,16 @@ class Function:
                  for i, n in enumerate(names) if n != "_")
         return f"{{ const {whole} v = {self.operand(operands[1])}; " + " ".join(moves) + " }"
 
+    def of_matrices(self, opcode, operands):
+        """An instruction whose result and operands are lists of registers, or an address."""
+        results = operands[0].strip("{}").split(",")
+        given = [self.operand(r.strip()) for o in operands[1:] for r in o.strip("{}").split(",")
+                 if o.startswith("{")]
+        given = f"(const uint32_t[]){{{', '.join(given)}}}" if given else self.address(operands[1])
+        moves = " ".join(f"{c_name(r.strip())} = v[{i}];" for i, r in enumerate(results))
+        name = opcode.replace(".", "_")
+        return f"{{ uint32_t v[{len(results)}]; {name}(t, {self.line}, {given}, v); {moves} }}"
+
     def instruction(self, opcode, operands):
         parts = opcode.split(".")
         base = parts[0]
@@ -127,10 +138,12 @@ class Function:
             return self.access(parts, operands)
         if base == "mov" and "{" in "".join(operands):
             return self.move_parts(parts, operands)
+        if base in OF_MATRICES:
+            return self.of_matrices(opcode, operands)
         if base == "call":
             results, function, given = operands
             return f"{function}(t, {results.strip('()')}, {given.strip('()')});"
-        has_result = base not in ("bar", "barrier", "membar", "trap")
+        has_result = base not in ("bar", "barrier", "cp", "membar", "trap")
         given = [self.address(o) if o.startswith("[") else self.operand(o)
                  for o in operands[has_result:]]
         if base in OF_THREAD:

@@ -5,5 +5,6 @@ set(device_sources dnn/conv_graph.c runtime/cuda_accel.c dnn/cuda_conv2d.c cuda_
     ops/packed.c dnn/plan_file.c ops/own_binary.c ops/own_elements.c ops/own_move.c ops/own_norm.c
     ops/own_operands.c ops/own_attention.c ops/own_pool.c ops/own_recurrent.c ops/own_rows.c
     ops/own_sums.c ops/own_update.c)
-set(device_kernels kernels/attention.cu kernels/columns.cu kernels/move.cu kernels/pointwise.cu
-    kernels/pool.cu kernels/recurrent.cu kernels/repack.cu kernels/rows.cu kernels/update.cu)
+set(device_kernels kernels/attention.cu kernels/attention_tiles.cu kernels/columns.cu
+    kernels/move.cu kernels/pointwise.cu kernels/pool.cu kernels/recurrent.cu kernels/repack.cu
+    kernels/rows.cu kernels/update.cu)

@@ -17,7 +17,10 @@ typedef enum column_kind {
     COLUMN_DISTANCE, /* squared */
     COLUMN_MOMENTS,  /* of the distances from the first row's values, so that nothing cancels */
     COLUMN_NORM_BACK,
-    COLUMN_LAYER_BACK
+    COLUMN_MASK_BACK, /* the same, of the gradient that it masks and writes first */
+    COLUMN_LAYER_BACK,
+    COLUMN_APPLY, /* batch norm of rows */
+    COLUMN_APPLY_ADDED
 } column_kind;
 
 #define ROWS_OF_A_SUM 16 /* that a thread adds up in the type of arithmetic */
@@ -35,12 +38,19 @@ KERNEL_FN int rows_at_once(column_kind kind)
     switch (kind) {
     case COLUMN_SUM:
     case COLUMN_MOMENTS:
+    case COLUMN_APPLY:
         return ROWS_AT_ONCE;
     case COLUMN_NORM_BACK: // of three arrays
+    case COLUMN_MASK_BACK: // of four
         return ROWS_AT_ONCE / 4;
     default:
         return ROWS_AT_ONCE / 2;
     }
+}
+
+KERNEL_FN bool is_norm_back(column_kind kind)
+{
+    return kind == COLUMN_NORM_BACK || kind == COLUMN_MASK_BACK;
 }
 
 /* What a block works on. */

@@ -61,11 +61,12 @@ typedef struct kernel_place {
 
 /* Defines kernel NAME, whose body follows; it sees `const ARGS *a` and `kernel_place at`. */
 #if KERNEL_ON_CARD
-#define KERNEL(NAME, ARGS) KERNEL_OF(NAME, ARGS)
-#define KERNEL_OF(NAME, ARGS)                                                                      \
+#define KERNEL(NAME, ARGS) KERNEL_OF(NAME, ARGS, KERNEL_THREADS)
+/* Of THREADS at most, which then may have more registers. */
+#define KERNEL_OF(NAME, ARGS, THREADS) KERNEL_DEFINED(NAME, ARGS, THREADS)
+#define KERNEL_DEFINED(NAME, ARGS, THREADS)                                                        \
     KERNEL_FN void NAME##_body(const ARGS *a, const kernel_place at);                              \
-    static __global__ void __launch_bounds__(KERNEL_THREADS)                                       \
-        NAME##_on_card(const KERNEL_ARGS ARGS args)                                                \
+    static __global__ void __launch_bounds__(THREADS) NAME##_on_card(const KERNEL_ARGS ARGS args)  \
     {                                                                                              \
         const kernel_place at = {blockIdx.x, gridDim.x, threadIdx.x, blockDim.x};                  \
                                                                                                    \
@@ -88,6 +89,10 @@ typedef struct kernel_place {
     const gpu_kernel NAME = {#NAME, (gpu_function)NAME##_on_host, NULL, sizeof(ARGS)};             \
     KERNEL_FN void NAME##_body(const ARGS *a, const kernel_place at)
 #endif
+
+/* Kernel NAME where it cannot be compiled; it is not launched there. */
+#define KERNEL_MISSING(NAME, ARGS)    KERNEL_MISSING_OF(NAME, ARGS)
+#define KERNEL_MISSING_OF(NAME, ARGS) const gpu_kernel NAME = {#NAME, NULL, NULL, sizeof(ARGS)};
 
 /* Defines kernel NAME of two others with these arguments: all blocks run the body of FIRST, then
  * all that of SECOND, which sees what the others have written. */
@@ -241,6 +246,20 @@ KERNEL_FN size_t divide(size_t a, size_t b)
 {
     return (a | b) >> 32 == 0 ? (size_t)((uint32_t)a / (uint32_t)b) : a / b;
 }
+
+/* i if it is below n, else `other`: what threads read in turns, they read without a branch, so that
+ * all loads of a turn are under way before the first is used. */
+KERNEL_FN size_t inside_or(size_t i, size_t n, size_t other)
+{
+    return i < n ? i : other;
+}
+
+/* In front of a loop that shall stay one. */
+#if KERNEL_ON_CARD
+#define NOT_UNROLLED _Pragma("unroll 1")
+#else
+#define NOT_UNROLLED
+#endif
 
 /* --- random numbers --- */
 

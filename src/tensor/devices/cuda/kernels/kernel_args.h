@@ -127,7 +127,7 @@ typedef struct transpose_args {
 
 extern const gpu_kernel transpose_1, transpose_2, transpose_4, transpose_8;
 
-#define TRANSPOSE_SIDE 32 /* of the square that a block moves */
+#define TRANSPOSE_SIDE 64 /* of the square that a block moves */
 
 /* Element i of the result has index (i0, i1, ...) over dims, and that of input k is at the sum of
  * index[d] * step[k][d]. */
@@ -182,6 +182,13 @@ typedef struct column_args {
     const void *mean;
     const void *variance; /* layer norm: the inverse deviation */
     const void *cut;      /* batch norm's result, which its ReLU has cut; NULL without one */
+    const void *added;    /* to batch norm's result, before the ReLU; NULL for nothing */
+    /* Backward of batch norm with both: y is what norm_backward_sums writes first to y_out: dy +
+     * more, or 0 where the ReLU has cut `sum`; cut is NULL. Else these are NULL. */
+    void *y_out;
+    const void *dy;
+    const void *more; /* NULL for nothing */
+    const void *sum;
     void *out[2];
     void *running[2]; /* mean and variance, updated */
     int64_t *counter; /* may be NULL; incremented with them */
@@ -202,8 +209,8 @@ KERNEL_OF_TYPES(mse)          /* x, y -> out[0]: the mean squared difference */
 KERNEL_OF_TYPES(norm_moments) /* x -> out: mean, variance; running; or -> shared */
 
 KERNEL_OF_TYPES(norm_from_shared) /* shared -> out: mean, variance; running; failure */
-KERNEL_OF_TYPES(norm_apply)       /* x, weight, bias, mean, variance -> result */
-/* x, y: dy, cut, mean, variance -> out: dweight, dbias; shared */
+KERNEL_OF_TYPES(norm_apply)       /* x, added, weight, bias, mean, variance -> result */
+/* x, y: dy, or y_out, dy, more, sum; cut, mean, variance -> out: dweight, dbias; shared */
 KERNEL_OF_TYPES(norm_backward_sums)
 KERNEL_OF_TYPES(norm_backward_data) /* x, y: dy, cut, weight, mean, variance, shared -> result */
 KERNEL_OF_TYPES(norm_train)         /* norm_moments, then norm_apply */
@@ -213,12 +220,15 @@ KERNEL_OF_TYPES(layer_norm_backward_sums)
 
 /* --- rows.cu: one block a row --- */
 
+#define ROW_PACKS 4 /* that a thread reads at a time */
+
 typedef struct row_args {
     const void *x;
     const void *dy; /* backward */
     void *y;        /* or dx */
     size_t n_rows;
     size_t columns;
+    bool wide;    /* softmax: `x` is aligned, and so is the end of its memory */
     double scale; /* softmax; extremes: 1, or -1 for the smallest */
     bool reverse; /* cumsum */
     double eps;
@@ -238,13 +248,14 @@ KERNEL_OF_TYPES(extreme)
 KERNEL_OF_TYPES(extreme_backward)
 KERNEL_OF_TYPES(cumsum) /* one thread a row */
 
-/* Embeddings: a block for each index. */
+/* Embeddings: a thread for a pack of the result; backward: a block for each index. */
 typedef struct embedding_args {
     const void *x; /* the weight; backward: dy */
     const int64_t *indices;
     void *y; /* backward: the gradient, in the type of parameters, which is added to */
     size_t n;
     size_t columns;
+    bool wide;
     int64_t n_rows; /* of the weight */
     int64_t ignored;
     op_failure *failure;
@@ -265,6 +276,7 @@ typedef struct loss_args {
     kernel_type loss_type;
     size_t n_rows;
     size_t n_classes;
+    bool wide; /* x and the probabilities are aligned, and so is the end of x's memory */
     double smoothing;
     double *row_values; /* n_rows * LOSS_VALUES */
     unsigned *ticket;   /* 0 */
@@ -298,6 +310,7 @@ typedef struct attention_args {
     size_t keys;
     size_t width;  /* of q and k */
     size_t values; /* of v */
+    bool wide;     /* attention_totals: rows of dy and y are aligned packs */
     int n_leading; /* dimensions of n, and the steps of the mask along them */
     size_t leading[MOVE_DIMS];
     size_t mask_leading[MOVE_DIMS];
@@ -311,16 +324,35 @@ typedef struct attention_args {
     void *norms; /* forward: may be NULL */
     /* backward */
     const void *dy;
-    void *totals; /* sum(dy y) of each query */
+    void *totals; /* of each query: log2(sum(exp(scores))), sum(dy y) */
     void *dq;     /* NULL where they are not needed */
     void *dk;
     void *dv;
 } attention_args;
 
 KERNEL_OF_TYPES(attention)         /* -> y, norms */
-KERNEL_OF_TYPES(attention_totals)  /* dy, y -> totals; a thread for each query */
+KERNEL_OF_TYPES(attention_totals)  /* dy, y, norms -> totals; a thread for each query */
 KERNEL_OF_TYPES(attention_queries) /* -> dq */
 KERNEL_OF_TYPES(attention_keys)    /* -> dk, dv */
+
+/* --- attention_tiles.cu: the same on tensor cores (sm_80 and later), in blocks of 16 rows for each
+ * warp. NAME_DEPTH_TYPE: width and values are at most DEPTH and multiples of 8, all arrays are
+ * aligned to 16 bytes, a mask is of bytes, and blocks of 64 rows are less than 2^31. --- */
+
+#define TILE_THREADS 128 /* of a block */
+#define TILE_ROWS    (TILE_THREADS / 2)
+
+#define KERNEL_OF_TILES(NAME)                                                                      \
+    extern const gpu_kernel NAME##_64_bf16;                                                        \
+    extern const gpu_kernel NAME##_64_f16;                                                         \
+    extern const gpu_kernel NAME##_96_bf16;                                                        \
+    extern const gpu_kernel NAME##_96_f16;                                                         \
+    extern const gpu_kernel NAME##_128_bf16;                                                       \
+    extern const gpu_kernel NAME##_128_f16;
+
+KERNEL_OF_TILES(attention)
+KERNEL_OF_TILES(attention_queries)
+KERNEL_OF_TILES(attention_keys)
 
 /* --- pool.cu: NHWC --- */
 

@@ -24,42 +24,99 @@ KERNEL_FN size_t position_of(size_t i, int n_dims, const size_t *dims, const siz
     return n_dims > 0 ? position + i * step[0] : 0;
 }
 
-#define MOVE(NAME, UNIT)                                                                           \
+/* Where a unit is read and written. */
+typedef struct unit_place {
+    size_t src;
+    size_t dst;
+} unit_place;
+
+/* Of a turn's units i, i + step, ...; those behind the last one are at the place of the first. */
+KERNEL_FN void find_places(const move_args *a, size_t i, size_t step, int n, unit_place *places)
+{
+    size_t rest[4];
+
+    for (int k = 0; k < n; k++) {
+        places[k].src = 0;
+        places[k].dst = 0;
+        rest[k] = inside_or(i + (size_t)k * step, a->count, i);
+    }
+    for (int d = a->n_dims - 1; d >= 0; d--) {
+        for (int k = 0; k < n; k++) {
+            const size_t next = d > 0 ? divide(rest[k], a->dims[d]) : 0;
+            const size_t index = rest[k] - next * a->dims[d];
+
+            places[k].src += index * a->src_step[d];
+            places[k].dst += index * a->dst_step[d];
+            rest[k] = next;
+        }
+    }
+}
+
+/* A thread reads AT_ONCE units before it writes the first. */
+#define MOVE(NAME, UNIT, AT_ONCE)                                                                  \
     KERNEL(NAME, move_args)                                                                        \
     {                                                                                              \
+        const size_t step = (size_t)at.n_blocks * at.n_threads;                                    \
+                                                                                                   \
         for (size_t i = (size_t)at.block * at.n_threads + at.thread; i < a->count;                 \
-             i += (size_t)at.n_blocks * at.n_threads)                                              \
-            ((UNIT *)a->dst)[position_of(i, a->n_dims, a->dims, a->dst_step)] =                    \
-                ((const UNIT *)a->src)[position_of(i, a->n_dims, a->dims, a->src_step)];           \
+             i += step * (AT_ONCE)) {                                                              \
+            unit_place places[AT_ONCE];                                                            \
+            UNIT units[AT_ONCE];                                                                   \
+                                                                                                   \
+            find_places(a, i, step, AT_ONCE, places);                                              \
+            for (int k = 0; k < (AT_ONCE); k++)                                                    \
+                units[k] = ((const UNIT *)a->src)[places[k].src];                                  \
+            for (int k = 0; k < (AT_ONCE) && i + (size_t)k * step < a->count; k++)                 \
+                ((UNIT *)a->dst)[places[k].dst] = units[k];                                        \
+        }                                                                                          \
     }
 
-MOVE(move_1, uint8_t)
-MOVE(move_2, uint16_t)
-MOVE(move_4, uint32_t)
-MOVE(move_8, uint64_t)
-MOVE(move_16, unit_16)
+MOVE(move_1, uint8_t, 4)
+MOVE(move_2, uint16_t, 4)
+MOVE(move_4, uint32_t, 4)
+MOVE(move_8, uint64_t, 4)
+MOVE(move_16, unit_16, 2)
+
+/* Of a square at whose first row (column) the matrix has `n` left. */
+KERNEL_FN unsigned side_of(size_t n)
+{
+    return n < TRANSPOSE_SIDE ? (unsigned)n : TRANSPOSE_SIDE;
+}
 
 /* A block moves squares through shared memory, so that it reads and writes neighbours. The rows of
- * the square are one unit longer than its side: the banks of a column then differ. */
-#define TRANSPOSE(NAME, UNIT)                                                                      \
+ * the square are one unit longer than its side: the banks of a column then differ. A thread reads
+ * AT_ONCE units before it writes the first; outside of the matrix those of the last row or column.
+ */
+#define TRANSPOSE(NAME, UNIT, AT_ONCE)                                                             \
     KERNEL_FN void NAME##_square(const transpose_args *a, const UNIT *src, UNIT *dst, size_t row,  \
                                  size_t column, const kernel_place at)                             \
     {                                                                                              \
         SHARED UNIT square[TRANSPOSE_SIDE][TRANSPOSE_SIDE + 1];                                    \
+        const unsigned n_read = TRANSPOSE_SIDE * side_of(a->rows - row);                           \
+        const unsigned n_written = TRANSPOSE_SIDE * side_of(a->columns - column);                  \
                                                                                                    \
-        for (unsigned i = at.thread; i < TRANSPOSE_SIDE * TRANSPOSE_SIDE; i += at.n_threads) {     \
-            const unsigned r = i / TRANSPOSE_SIDE;                                                 \
-            const unsigned c = i % TRANSPOSE_SIDE;                                                 \
+        for (unsigned i = at.thread; i < n_read; i += at.n_threads * (AT_ONCE)) {                  \
+            UNIT units[AT_ONCE];                                                                   \
                                                                                                    \
-            if (row + r < a->rows && column + c < a->columns)                                      \
-                square[r][c] = src[(row + r) * a->columns + column + c];                           \
+            for (unsigned k = 0; k < (AT_ONCE); k++) {                                             \
+                const size_t r = row + (i + k * at.n_threads) / TRANSPOSE_SIDE;                    \
+                const size_t c = column + (i + k * at.n_threads) % TRANSPOSE_SIDE;                 \
+                                                                                                   \
+                units[k] = src[inside_or(r, a->rows, a->rows - 1) * a->columns +                   \
+                               inside_or(c, a->columns, a->columns - 1)];                          \
+            }                                                                                      \
+            for (unsigned k = 0; k < (AT_ONCE); k++) {                                             \
+                const unsigned to = i + k * at.n_threads;                                          \
+                                                                                                   \
+                square[to / TRANSPOSE_SIDE][to % TRANSPOSE_SIDE] = units[k];                       \
+            }                                                                                      \
         }                                                                                          \
         block_sync();                                                                              \
-        for (unsigned i = at.thread; i < TRANSPOSE_SIDE * TRANSPOSE_SIDE; i += at.n_threads) {     \
+        for (unsigned i = at.thread; i < n_written; i += at.n_threads) {                           \
             const unsigned r = i % TRANSPOSE_SIDE;                                                 \
             const unsigned c = i / TRANSPOSE_SIDE;                                                 \
                                                                                                    \
-            if (row + r < a->rows && column + c < a->columns)                                      \
+            if (row + r < a->rows)                                                                 \
                 dst[(column + c) * a->rows + row + r] = square[r][c];                              \
         }                                                                                          \
         block_sync();                                                                              \
@@ -78,10 +135,10 @@ MOVE(move_16, unit_16)
         }                                                                                          \
     }
 
-TRANSPOSE(transpose_1, uint8_t)
-TRANSPOSE(transpose_2, uint16_t)
-TRANSPOSE(transpose_4, uint32_t)
-TRANSPOSE(transpose_8, uint64_t)
+TRANSPOSE(transpose_1, uint8_t, 16)
+TRANSPOSE(transpose_2, uint16_t, 16)
+TRANSPOSE(transpose_4, uint32_t, 8)
+TRANSPOSE(transpose_8, uint64_t, 4)
 
 #define KERNEL_FILE "tensor/devices/cuda/kernels/broadcast.inc"
 #include "tensor/devices/cuda/kernels/kernel_types.inc"

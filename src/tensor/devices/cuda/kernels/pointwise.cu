@@ -33,10 +33,17 @@ KERNEL_FN bool reads_y(pointwise_kind kind)
            kind == POINTWISE_ACTIVATE_BACK || kind == POINTWISE_MSE_BACK;
 }
 
+/* That a thread reads before it uses the first: of those that read one array, 32 bytes. */
+KERNEL_FN size_t packs_at_once(pointwise_kind kind)
+{
+    return kind == POINTWISE_RELU || kind == POINTWISE_DROPOUT || kind == POINTWISE_ACTIVATE ? 2
+                                                                                             : 1;
+}
+
 /* device_drops() for the element at position i of memory. */
 KERNEL_FN bool is_dropped(const pointwise_args *a, size_t i)
 {
-    size_t number = divide(i, a->run);
+    size_t number = a->run == 1 ? i : divide(i, a->run);
 
     if (a->channels > 0) {
         const size_t pixel = divide(i, a->channels);
@@ -48,7 +55,7 @@ KERNEL_FN bool is_dropped(const pointwise_args *a, size_t i)
     return drops(a->random, number, a->drop_limit);
 }
 
-/* Four neighbours of each type. */
+/* Four neighbours of each type; STORE_FOUR writes four number i. */
 #define FOUR(T, ALIGNMENT)                                                                         \
     typedef struct four_##T {                                                                      \
         T e[4];                                                                                    \
@@ -64,7 +71,7 @@ typedef four_bf16 four_f16;
                                                                                                    \
         for (int e = 0; e < 4; e++)                                                                \
             narrowed.e[e] = narrow_##T((VIA)(v)[e]);                                               \
-        ((four_##T *)(p))[(i) / 4] = narrowed;                                                     \
+        ((four_##T *)(p))[i] = narrowed;                                                           \
     } while (0)
 
 #define KERNEL_FILE "tensor/devices/cuda/kernels/pointwise.inc"

@@ -13,6 +13,8 @@ typedef struct span {
     int size; /* of a window: what its sum is divided by */
 } span;
 
+#define POSITIONS_AT_ONCE 8 /* of a row of a window: read before an average uses the first */
+
 KERNEL_FN int least(int a, int b)
 {
     return a < b ? a : b;

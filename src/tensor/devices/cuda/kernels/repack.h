@@ -17,7 +17,9 @@ extern "C" {
 #endif
 
 /* Consecutive elements of one part. */
-#define REPACK_BLOCK 1024
+#define REPACK_BLOCK 2048
+
+#define REPACK_AT_ONCE 8 /* elements that a thread reads before it uses the first */
 
 typedef struct repack_part {
     const void *src;

@@ -14,6 +14,76 @@ BLOCK_REDUCTION(block_count, int, COMBINE_SUM)
 BLOCK_REDUCTION(block_total, double, COMBINE_SUM)
 BLOCK_REDUCTION(block_least, int64_t, COMBINE_LEAST)
 
+/*
+ * A row of an array, divided among the threads of a block by packs: the next pack of a thread is
+ * `step` elements behind the last one. A turn is what a thread reads before it uses the first of
+ * it: ROW_PACKS packs by one access each (`wide`), or one by its elements. Both give the same order
+ * of sums.
+ */
+typedef struct row_range {
+    size_t first;
+    size_t end;
+    size_t begin; /* the thread's first pack, which may begin before the row or behind it */
+    size_t step;
+    bool has_parts; /* whether packs may be in it in part */
+} row_range;
+
+/* Divided by the packs of the array, so that those of rows of any length are aligned. */
+KERNEL_FN row_range row_in_array(size_t first, size_t n, size_t pack, const kernel_place at)
+{
+    const row_range r = {first, first + n, first / pack * pack + at.thread * pack,
+                         at.n_threads * pack, true};
+
+    return r;
+}
+
+/* Divided by packs that begin where the row does, so that equal rows have equal sums. `wide`: n is
+ * a multiple of `pack`. */
+KERNEL_FN row_range row_alone(size_t first, size_t n, size_t pack, bool wide, const kernel_place at)
+{
+    const row_range r = {first, first + n, first + at.thread * pack, at.n_threads * pack, !wide};
+
+    return r;
+}
+
+KERNEL_FN int packs_of_turn(bool wide)
+{
+    return wide ? ROW_PACKS : 1;
+}
+
+KERNEL_FN size_t turn_step(const row_range *r, bool wide)
+{
+    return (size_t)packs_of_turn(wide) * r->step;
+}
+
+/* Whether one wide turn of all threads reads a row_alone(). */
+KERNEL_FN bool fits_turn(const row_range *r)
+{
+    return r->end - r->first <= turn_step(r, true);
+}
+
+/* The elements of a pack that are in the row. */
+typedef struct pack_part {
+    int begin;
+    int end;
+} pack_part;
+
+KERNEL_FN pack_part part_in_row(const row_range *r, size_t i, int pack)
+{
+    pack_part p = {0, i < r->end ? pack : 0};
+
+    if (r->has_parts && i < r->first)
+        p.begin = (int)(r->first - i);
+    if (r->has_parts && i < r->end && r->end - i < (size_t)pack)
+        p.end = (int)(r->end - i);
+    return p;
+}
+
+KERNEL_FN bool is_row(const embedding_args *a, int64_t row)
+{
+    return row >= 0 && row < a->n_rows;
+}
+
 KERNEL_FN bool is_class(const loss_args *a, size_t row)
 {
     return a->targets[row] >= 0 && a->targets[row] < (int64_t)a->n_classes;

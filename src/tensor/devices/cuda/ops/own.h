@@ -38,6 +38,16 @@ static inline bool own_is_aligned(const void *p)
     return (uintptr_t)p % PACK_BYTES == 0;
 }
 
+/* Elements of PACK_BYTES. */
+static inline size_t own_pack(kernel_type type)
+{
+    return type == KERNEL_F64 ? 2 : type == KERNEL_F32 ? 4 : 8;
+}
+
+/* Whether elements at p are those of `t` itself, aligned, and any aligned access of PACK_BYTES that
+ * has one of them stays within the memory of `t`. */
+bool own_has_whole_packs(const ls_tensor *t, const void *p);
+
 /* Blocks of OWN_THREADS for `n` units of one thread each; 0 for none. */
 unsigned own_blocks(const device_state *self, size_t n);
 
@@ -66,16 +76,17 @@ void *own_memory(own_operands *o, ls_dtype type, size_t count);
 /* Places an output, unless it is NULL; its memory. */
 void *own_output(own_operands *o, ls_tensor *t, bool nhwc);
 
-/* The same for out[0], in the memory of the gradient in[1] if the call allows that. */
-void *own_output_over_grad(own_operands *o, const op_call *call, bool nhwc);
+/* The same, in the memory of the gradient in[1] if the call allows that. */
+void *own_output_over_grad(own_operands *o, const op_call *call, ls_tensor *t, bool nhwc);
 
 void own_launch(own_operands *o, own_kernels kernels, kernel_type type, unsigned n_blocks,
                 unsigned n_threads, const void *args);
 
 void own_zero(own_operands *o, void *p, size_t bytes);
 
-/* A block for each row. */
-void own_launch_rows(own_operands *o, own_kernels kernels, kernel_type type, const row_args *a);
+/* A block for each row, with a thread for up to four units of so many columns. */
+void own_launch_rows(own_operands *o, own_kernels kernels, kernel_type type, const row_args *a,
+                     size_t unit);
 
 /* --- moves --- */
 

@@ -9,7 +9,7 @@
 
 static void launch(own_operands *o, own_kernels kernels, ls_dtype type, pointwise_args *a)
 {
-    const size_t pack = PACK_BYTES / own_element_bytes(type);
+    const size_t pack = own_pack(own_type(type));
 
     a->wide = own_is_aligned(a->x) && own_is_aligned(a->y) && own_is_aligned(a->more) &&
               own_is_aligned(a->out);
@@ -38,7 +38,7 @@ static void run_backward(own_operands *o, const op_call *call, own_kernels kerne
     a.x = own_operand(o, call->in[0], nhwc);
     a.y = own_operand(o, call->in[1], nhwc);
     a.more = own_operand(o, call->in[2], nhwc);
-    a.out = own_output_over_grad(o, call, nhwc);
+    a.out = own_output_over_grad(o, call, call->out[0], nhwc);
     a.count = call->in[0]->count;
     launch(o, kernels, call->in[0]->dtype, &a);
 }

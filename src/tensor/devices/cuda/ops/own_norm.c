@@ -50,7 +50,7 @@ static void set_moments(own_operands *o, const op_call *call, column_args *a, si
         a->out[i] = output_or_memory(o, call->out[1 + i], statistics_type(x), channels);
     a->running[0] = own_data(call->in[3]);
     a->running[1] = own_data(call->in[4]);
-    a->counter = own_data(call->in[5]);
+    a->counter = own_data(call->in[6]);
     a->momentum = call->attrs.momentum;
     a->by = own_sum_split(o, 1, rows, channels, own_type(x->dtype), own_is_aligned(a->x));
     if (batch_sync_needed(call))
@@ -68,10 +68,12 @@ static void set_apply(own_operands *o, const op_call *call, column_args *a, size
     a->variance = call->attrs.training ? a->out[1] : own_data(call->in[4]);
     a->eps = call->attrs.eps;
     a->relu = call->attrs.relu;
+    a->added = own_operand(o, call->in[5], x->n_dims == 4);
     a->result = own_output(o, call->out[0], x->n_dims == 4);
     share_as_mask(o, call->out[3], call->out[0]);
     a->apply = own_apply_split(rows, (size_t)x->dims[1], own_type(x->dtype),
-                               own_is_aligned(a->x) && own_is_aligned(a->result));
+                               own_is_aligned(a->x) && own_is_aligned(a->added) &&
+                                   own_is_aligned(a->result));
 }
 
 /* The statistics of the rows of this rank, or of all that share the batch. */
@@ -127,6 +129,22 @@ static void launch_backward(own_operands *o, const op_call *call, const column_a
                    OWN_THREADS, a);
 }
 
+/* With `added` and a ReLU norm_backward_sums masks the gradient, which is that of `added`, too. */
+static void set_masked(own_operands *o, const op_call *call, column_args *a, bool nhwc)
+{
+    const ls_tensor *x = call->in[0];
+
+    if (call->out[3] == NULL && call->in[7] == NULL)
+        return;
+    a->dy = a->y;
+    a->more = own_operand(o, call->in[7], nhwc);
+    a->sum = a->cut;
+    a->cut = NULL;
+    a->y_out = call->out[3] == NULL ? own_memory(o, x->dtype, x->count)
+                                    : own_output_over_grad(o, call, call->out[3], nhwc);
+    a->y = a->y_out;
+}
+
 void cuda_batch_norm_backward(own_operands *o, const op_call *call)
 {
     const ls_tensor *x = call->in[0];
@@ -142,8 +160,11 @@ void cuda_batch_norm_backward(own_operands *o, const op_call *call)
                      .out = {own_data(call->out[1]), own_data(call->out[2])},
                      .accumulate = call->accumulate,
                      .eps = call->attrs.eps};
-    const bool wide = own_is_aligned(a.x) && own_is_aligned(a.y) && own_is_aligned(a.cut);
+    bool wide;
 
+    set_masked(o, call, &a, nhwc);
+    wide = own_is_aligned(a.x) && own_is_aligned(a.y) && own_is_aligned(a.cut) &&
+           own_is_aligned(a.dy) && own_is_aligned(a.more) && own_is_aligned(a.sum);
     a.by = own_sum_split(o, 1, rows_of(x), channels, type, wide);
     a.shared = own_memory(o, LS_F64, batch_sync_count(channels));
     a.result = own_output(o, call->out[0], nhwc);
@@ -153,34 +174,43 @@ void cuda_batch_norm_backward(own_operands *o, const op_call *call)
 
 /* --- layer norm --- */
 
+/* Whether rows of x are whole packs, as the parameters are. */
+static bool has_wide_rows(const row_args *a, kernel_type type)
+{
+    return a->columns % own_pack(type) == 0 && own_is_aligned(a->x) && own_is_aligned(a->dy) &&
+           own_is_aligned(a->y) && own_is_aligned(a->weight) && own_is_aligned(a->bias);
+}
+
 void cuda_layer_norm(own_operands *o, const op_call *call)
 {
     const axis_parts p = axis_rows(call->in[0]);
-    const row_args a = {.x = own_operand(o, call->in[0], false),
-                        .y = own_output(o, call->out[0], false),
-                        .n_rows = p.outer,
-                        .columns = p.n,
-                        .eps = call->attrs.eps,
-                        .weight = own_data(call->in[1]),
-                        .bias = own_data(call->in[2]),
-                        .mean = own_output(o, call->out[1], false),
-                        .inverse = own_output(o, call->out[2], false)};
+    const kernel_type type = own_type(call->in[0]->dtype);
+    row_args a = {.x = own_operand(o, call->in[0], false),
+                  .y = own_output(o, call->out[0], false),
+                  .n_rows = p.outer,
+                  .columns = p.n,
+                  .eps = call->attrs.eps,
+                  .weight = own_data(call->in[1]),
+                  .bias = own_data(call->in[2]),
+                  .mean = own_output(o, call->out[1], false),
+                  .inverse = own_output(o, call->out[2], false)};
 
-    own_launch_rows(o, OWN_KERNELS(layer_norm), own_type(call->in[0]->dtype), &a);
+    a.wide = has_wide_rows(&a, type);
+    own_launch_rows(o, OWN_KERNELS(layer_norm), type, &a, own_pack(type));
 }
 
 void cuda_layer_norm_backward(own_operands *o, const op_call *call)
 {
     const axis_parts p = axis_rows(call->in[0]);
     const kernel_type type = own_type(call->in[0]->dtype);
-    const row_args rows = {.x = own_operand(o, call->in[0], false),
-                           .dy = own_operand(o, call->in[1], false),
-                           .y = own_output(o, call->out[0], false),
-                           .n_rows = p.outer,
-                           .columns = p.n,
-                           .weight = own_data(call->in[2]),
-                           .mean = own_data(call->in[3]),
-                           .inverse = own_data(call->in[4])};
+    row_args rows = {.x = own_operand(o, call->in[0], false),
+                     .dy = own_operand(o, call->in[1], false),
+                     .y = own_output(o, call->out[0], false),
+                     .n_rows = p.outer,
+                     .columns = p.n,
+                     .weight = own_data(call->in[2]),
+                     .mean = own_data(call->in[3]),
+                     .inverse = own_data(call->in[4])};
     column_args a = {.x = rows.x,
                      .y = rows.dy,
                      .mean = rows.mean,
@@ -188,8 +218,9 @@ void cuda_layer_norm_backward(own_operands *o, const op_call *call)
                      .out = {own_data(call->out[1]), own_data(call->out[2])},
                      .accumulate = call->accumulate};
 
+    rows.wide = has_wide_rows(&rows, type);
     if (rows.y != NULL)
-        own_launch_rows(o, OWN_KERNELS(layer_norm_backward), type, &rows);
+        own_launch_rows(o, OWN_KERNELS(layer_norm_backward), type, &rows, own_pack(type));
     if (call->out[1] == NULL && call->out[2] == NULL)
         return;
     a.by = own_sum_split(o, 1, p.outer, p.n, type, own_is_aligned(a.x) && own_is_aligned(a.y));

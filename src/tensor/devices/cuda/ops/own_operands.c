@@ -44,6 +44,12 @@ bool own_is_padded(const ls_tensor *t)
     return t->storage->layout == &cuda_nhwc8;
 }
 
+bool own_has_whole_packs(const ls_tensor *t, const void *p)
+{
+    return p == own_data(t) && own_is_aligned(p) && own_is_aligned(t->storage->data) &&
+           t->storage->bytes % PACK_BYTES == 0;
+}
+
 /* Whether (N,H,W,C) and (N,C,H,W) are the same in memory. */
 static bool is_both(const ls_tensor *t)
 {
@@ -127,14 +133,14 @@ void *own_operand(own_operands *o, const ls_tensor *t, bool nhwc)
     return o->status == LS_OK ? dst.data : NULL;
 }
 
-void *own_output_over_grad(own_operands *o, const op_call *call, bool nhwc)
+void *own_output_over_grad(own_operands *o, const op_call *call, ls_tensor *t, bool nhwc)
 {
     const ls_tensor *grad = call->in[1];
 
-    if (o->status != LS_OK || !call->may_reuse_grad || grad->dtype != call->out[0]->dtype ||
-        grad->count != call->out[0]->count || own_is_nhwc(grad) != (nhwc && !is_both(grad)))
-        return own_output(o, call->out[0], nhwc);
-    cu_host->tensor_share(call->out[0], grad);
+    if (o->status != LS_OK || !call->may_reuse_grad || grad->dtype != t->dtype ||
+        grad->count != t->count || own_is_nhwc(grad) != (nhwc && !is_both(grad)))
+        return own_output(o, t, nhwc);
+    cu_host->tensor_share(t, grad);
     return own_data(grad);
 }
 

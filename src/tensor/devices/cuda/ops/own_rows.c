@@ -2,12 +2,13 @@
 /* own_rows.c - softmax and the losses over classes, by rows. */
 #include "tensor/devices/cuda/ops/own.h"
 
-/* Threads for a row: at least 64, a multiple of the lanes of every card. */
-static unsigned threads_for(size_t columns)
+/* Threads for a row, of which each takes up to four units: at least 64, a multiple of the lanes of
+ * every card. */
+static unsigned threads_for(size_t units)
 {
     unsigned threads = 64;
 
-    while (threads < OWN_THREADS && 4 * (size_t)threads < columns)
+    while (threads < OWN_THREADS && 4 * (size_t)threads < units)
         threads *= 2;
     return threads;
 }
@@ -19,9 +20,11 @@ static unsigned row_blocks(const own_operands *o, size_t n_rows)
     return (unsigned)(n_rows < most ? n_rows : most);
 }
 
-void own_launch_rows(own_operands *o, own_kernels kernels, kernel_type type, const row_args *a)
+void own_launch_rows(own_operands *o, own_kernels kernels, kernel_type type, const row_args *a,
+                     size_t unit)
 {
-    own_launch(o, kernels, type, row_blocks(o, a->n_rows), threads_for(a->columns), a);
+    own_launch(o, kernels, type, row_blocks(o, a->n_rows),
+               threads_for((a->columns + unit - 1) / unit), a);
 }
 
 /* --- softmax --- */
@@ -29,13 +32,14 @@ void own_launch_rows(own_operands *o, own_kernels kernels, kernel_type type, con
 static void run_forward(own_operands *o, const op_call *call, own_kernels kernels)
 {
     const axis_parts p = axis_rows(call->in[0]);
-    const row_args a = {.x = own_operand(o, call->in[0], false),
-                        .y = own_output(o, call->out[0], false),
-                        .n_rows = p.outer,
-                        .columns = p.n,
-                        .scale = call->attrs.scale};
+    row_args a = {.x = own_operand(o, call->in[0], false),
+                  .y = own_output(o, call->out[0], false),
+                  .n_rows = p.outer,
+                  .columns = p.n,
+                  .scale = call->attrs.scale};
 
-    own_launch_rows(o, kernels, own_type(call->in[0]->dtype), &a);
+    a.wide = own_has_whole_packs(call->in[0], a.x);
+    own_launch_rows(o, kernels, own_type(call->in[0]->dtype), &a, 1);
 }
 
 static void run_backward(own_operands *o, const op_call *call, own_kernels kernels)
@@ -43,12 +47,12 @@ static void run_backward(own_operands *o, const op_call *call, own_kernels kerne
     const axis_parts p = axis_rows(call->in[0]);
     const row_args a = {.x = own_operand(o, call->in[0], false),
                         .dy = own_operand(o, call->in[1], false),
-                        .y = own_output_over_grad(o, call, false),
+                        .y = own_output_over_grad(o, call, call->out[0], false),
                         .n_rows = p.outer,
                         .columns = p.n,
                         .scale = call->attrs.scale};
 
-    own_launch_rows(o, kernels, own_type(call->in[0]->dtype), &a);
+    own_launch_rows(o, kernels, own_type(call->in[0]->dtype), &a, 1);
 }
 
 void cuda_softmax(own_operands *o, const op_call *call)
@@ -82,7 +86,7 @@ void cuda_extreme(own_operands *o, const op_call *call)
                         .columns = p.n,
                         .scale = call->attrs.binary == BINARY_MINIMUM ? -1 : 1};
 
-    own_launch_rows(o, OWN_KERNELS(extreme), own_type(call->in[0]->dtype), &a);
+    own_launch_rows(o, OWN_KERNELS(extreme), own_type(call->in[0]->dtype), &a, 1);
 }
 
 void cuda_extreme_backward(own_operands *o, const op_call *call)
@@ -95,7 +99,7 @@ void cuda_extreme_backward(own_operands *o, const op_call *call)
                         .n_rows = p.outer,
                         .columns = p.n};
 
-    own_launch_rows(o, OWN_KERNELS(extreme_backward), own_type(call->in[0]->dtype), &a);
+    own_launch_rows(o, OWN_KERNELS(extreme_backward), own_type(call->in[0]->dtype), &a, 1);
 }
 
 void cuda_cumsum(own_operands *o, const op_call *call)
@@ -113,36 +117,40 @@ void cuda_cumsum(own_operands *o, const op_call *call)
 
 /* --- embedding --- */
 
-static void launch_embedding(own_operands *o, own_kernels kernels, const op_call *call,
-                             const ls_tensor *weight, void *y)
+static embedding_args embedding_of(own_operands *o, const op_call *call, const ls_tensor *weight,
+                                   void *y)
 {
-    const embedding_args a = {.x = own_operand(o, call->in[0], false),
-                              .indices = own_operand(o, call->in[1], false),
-                              .y = y,
-                              .n = call->in[1]->count,
-                              .columns = (size_t)weight->dims[1],
-                              .n_rows = weight->dims[0],
-                              .ignored = call->attrs.begin,
-                              .failure = cuda_accel_failure(o->self->accel),
-                              .op = (int)call->op};
-
-    own_launch(o, kernels, own_type(call->in[0]->dtype), row_blocks(o, a.n), threads_for(a.columns),
-               &a);
+    return (embedding_args){.x = own_operand(o, call->in[0], false),
+                            .indices = own_operand(o, call->in[1], false),
+                            .y = y,
+                            .n = call->in[1]->count,
+                            .columns = (size_t)weight->dims[1],
+                            .n_rows = weight->dims[0],
+                            .ignored = call->attrs.begin,
+                            .failure = cuda_accel_failure(o->self->accel),
+                            .op = (int)call->op};
 }
 
 void cuda_embedding(own_operands *o, const op_call *call)
 {
-    launch_embedding(o, OWN_KERNELS(embedding), call, call->in[0],
-                     own_output(o, call->out[0], false));
+    const kernel_type type = own_type(call->in[0]->dtype);
+    const size_t pack = own_pack(type);
+    embedding_args a = embedding_of(o, call, call->in[0], own_output(o, call->out[0], false));
+
+    a.wide = a.columns % pack == 0 && own_is_aligned(a.x) && own_is_aligned(a.y);
+    own_launch(o, OWN_KERNELS(embedding), type,
+               own_blocks(o->self, a.n * a.columns / (a.wide ? pack : 1)), OWN_THREADS, &a);
 }
 
 void cuda_embedding_backward(own_operands *o, const op_call *call)
 {
     const ls_tensor *dw = call->out[0];
+    const embedding_args a = embedding_of(o, call, dw, own_data(dw));
 
     if (!call->accumulate)
-        own_zero(o, own_data(dw), dw->count * own_element_bytes(dw->dtype));
-    launch_embedding(o, OWN_KERNELS(embedding_backward), call, dw, own_data(dw));
+        own_zero(o, a.y, dw->count * own_element_bytes(dw->dtype));
+    own_launch(o, OWN_KERNELS(embedding_backward), own_type(call->in[0]->dtype), row_blocks(o, a.n),
+               threads_for(a.columns), &a);
 }
 
 /* --- losses over classes --- */
@@ -150,15 +158,16 @@ void cuda_embedding_backward(own_operands *o, const op_call *call)
 static loss_args loss_of(own_operands *o, const op_call *call)
 {
     const ls_tensor *x = call->in[0];
-    const loss_args a = {.x = own_operand(o, x, false),
-                         .targets = own_operand(o, call->in[1], false),
-                         .n_rows = (size_t)x->dims[0],
-                         .n_classes = (size_t)x->dims[1],
-                         .smoothing = call->attrs.label_smoothing,
-                         .ticket = o->self->tickets,
-                         .failure = cuda_accel_failure(o->self->accel),
-                         .op = call->op};
+    loss_args a = {.x = own_operand(o, x, false),
+                   .targets = own_operand(o, call->in[1], false),
+                   .n_rows = (size_t)x->dims[0],
+                   .n_classes = (size_t)x->dims[1],
+                   .smoothing = call->attrs.label_smoothing,
+                   .ticket = o->self->tickets,
+                   .failure = cuda_accel_failure(o->self->accel),
+                   .op = call->op};
 
+    a.wide = own_has_whole_packs(x, a.x);
     return a;
 }
 
@@ -179,6 +188,7 @@ void cuda_cross_entropy(own_operands *o, const op_call *call)
     a.loss = own_output(o, call->out[0], false);
     a.loss_type = own_type(call->out[0]->dtype);
     a.probabilities = own_output(o, call->out[1], false);
+    a.wide = a.wide && own_is_aligned(a.probabilities);
     launch_loss(o, OWN_KERNELS(cross_entropy), call, &a);
 }
 

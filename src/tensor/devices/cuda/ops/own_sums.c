@@ -22,11 +22,6 @@ static unsigned power_of_two_from(size_t n, unsigned most)
     return p;
 }
 
-static size_t pack_of(kernel_type type)
-{
-    return type == KERNEL_F64 ? 2 : type == KERNEL_F32 ? 4 : 8;
-}
-
 static size_t at_most(size_t a, size_t b)
 {
     return a < b ? a : b;
@@ -40,9 +35,9 @@ static column_split split_of(size_t n, size_t rows, size_t columns, kernel_type 
     size_t units = columns;
     size_t parts;
 
-    by.wide = wide && columns % pack_of(type) == 0;
+    by.wide = wide && columns % own_pack(type) == 0;
     if (by.wide)
-        units /= pack_of(type);
+        units /= own_pack(type);
     by.lanes = power_of_two_from(units, by.wide ? PACKS_MOST : LANES_MOST);
     by.tiles = (unsigned)((units + by.lanes - 1) / by.lanes);
     parts = n * by.tiles == 0 ? 1 : blocks / (n * by.tiles);

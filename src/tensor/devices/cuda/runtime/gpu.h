@@ -49,9 +49,10 @@ typedef struct gpu_properties {
     char name[64]; /* "NVIDIA H100 80GB HBM3" */
     int major;     /* sm_90: 9 and 0 */
     int minor;
-    int n_processors;   /* streaming multiprocessors */
-    size_t total_bytes; /* of device memory */
-    char bus_id[32];    /* "0000:04:00.0", of the PCI bus; its domain may have eight digits */
+    bool has_tensor_cores; /* as the kernels of attention_tiles.cu need: sm_80 and later */
+    int n_processors;      /* streaming multiprocessors */
+    size_t total_bytes;    /* of device memory */
+    char bus_id[32];       /* "0000:04:00.0", of the PCI bus; its domain may have eight digits */
 } gpu_properties;
 
 /* Versions of libraries as the libraries number them: 13000 is CUDA 13.0, 91900 is cuDNN 9.19.0.

@@ -126,6 +126,7 @@ gpu_error gpu_device_properties(int index, gpu_properties *out)
         return e;
     *out = (gpu_properties){.major = p.major,
                             .minor = p.minor,
+                            .has_tensor_cores = p.major >= 8,
                             .n_processors = p.multiProcessorCount,
                             .total_bytes = p.totalGlobalMem};
     (void)snprintf(out->name, sizeof(out->name), "%.63s", p.name);
