@@ -49,8 +49,10 @@ static const char *full_name(const network *n, const char *name, char *full, siz
 static int add(network *n, net_op op, int channels)
 {
     assert(n->n_ops < NET_MAX_OPS);
-    for (int i = 0; i < op.n_in; i++)
+    for (int i = 0; i < op.n_in; i++) {
+        assert(op.in[i] == 0 || !n->ops[op.in[i] - 1].is_moved);
         n->readers[op.in[i]]++;
+    }
     n->ops[n->n_ops++] = op;
     n->channels[n->n_ops] = channels;
     return n->n_ops;
@@ -123,10 +125,12 @@ int net_batch_norm(network *n, int x, const char *name, bool relu)
     char full[NET_NAME_BYTES];
 
     o.relu = relu;
-    return add_layer(
+    x = add_layer(
         n, x,
         ls_nn_batch_norm2d(n->model, full_name(n, name, full, sizeof(full)), n->channels[x], &o),
         n->channels[x]);
+    n->ops[x - 1].takes_sum = !relu;
+    return x;
 }
 
 int net_linear(network *n, int x, const char *name, int out)
@@ -195,24 +199,57 @@ int net_activate(network *n, int x, ls_activation function)
 
 static ls_tensor *run_add(ls_tape *tape, const net_op *op, ls_tensor *const *in)
 {
+    return op->relu ? ls_add_relu(tape, in[0], in[1]) : ls_add(tape, in[0], in[1]);
+}
+
+static ls_tensor *run_norm_add(ls_tape *tape, const net_op *op, ls_tensor *const *in)
+{
+    return ls_forward_add(tape, op->layer, in[0], in[1], op->relu);
+}
+
+static ls_tensor *run_nothing(ls_tape *tape, const net_op *op, ls_tensor *const *in)
+{
+    (void)tape;
     (void)op;
-    return ls_add(tape, in[0], in[1]);
+    return in[0];
+}
+
+/* Whether the sum behind value x can be a part of the operator that makes x. */
+static bool takes_sum(const network *n, int x)
+{
+    return x > 0 && n->ops[x - 1].takes_sum && n->readers[x] == 0;
+}
+
+/* The batch norm moves here, because the operators of the other value come between the two. */
+static int add_to_norm(network *n, int norm, int other, bool relu)
+{
+    net_op *maker = &n->ops[norm - 1];
+    const net_op op = {
+        .run = run_norm_add, .layer = maker->layer, .n_in = 2, .in = {norm, other}, .relu = relu};
+    const int sum = add(n, op, n->channels[norm]);
+
+    maker->run = run_nothing;
+    maker->is_moved = true;
+    return sum;
+}
+
+static int add_sum(network *n, int x, int y, bool relu)
+{
+    if (takes_sum(n, x))
+        return add_to_norm(n, x, y, relu);
+    if (takes_sum(n, y))
+        return add_to_norm(n, y, x, relu);
+    return add(n, (net_op){.run = run_add, .n_in = 2, .in = {x, y}, .relu = relu}, n->channels[x]);
 }
 
 int net_add(network *n, int x, int y)
 {
-    return add_binary(n, x, y, run_add);
-}
-
-static ls_tensor *run_add_relu(ls_tape *tape, const net_op *op, ls_tensor *const *in)
-{
-    (void)op;
-    return ls_add_relu(tape, in[0], in[1]);
+    return add_sum(n, x, y, false);
 }
 
 int net_add_relu(network *n, int x, int y)
 {
-    return add_binary(n, x, y, run_add_relu);
+    return add_sum(n, x, y, true);
 }
 
 static ls_tensor *run_scale(ls_tape *tape, const net_op *op, ls_tensor *const *in)

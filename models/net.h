@@ -39,6 +39,9 @@ struct net_op {
     int side;    /* height and width of the result of a pool */
     double rate; /* of dropout and of stochastic depth */
     ls_activation function;
+    bool relu;            /* of a sum */
+    bool takes_sum;       /* a batch norm without ReLU */
+    bool is_moved;        /* into the sum behind it, which alone may read its value */
     int groups;           /* of a channel shuffle */
     int begin, length;    /* of a slice of channels */
     int order[4];         /* of dimensions */
@@ -95,6 +98,8 @@ int net_self_attention(network *n, int x, const char *name, int heads);
 
 int net_relu(network *n, int x);
 int net_activate(network *n, int x, ls_activation function);
+/* A sum is a part of the batch norm without ReLU that makes x or y, if there is one; then no later
+ * operator can read the value of that batch norm. */
 int net_add(network *n, int x, int y);
 int net_add_relu(network *n, int x, int y);
 int net_scale(network *n, int x, int factors); /* factors (N,C,1,1) */

@@ -115,7 +115,7 @@ ls_status tacotron2_read_sizes(const char *weights, tacotron2_config *c)
     const char *problem;
     ls_checkpoint *f;
 
-    LS_TRY(ls_checkpoint_open(weights, &f));
+    LS_TRY(ls_checkpoint_open_unverified(weights, &f));
     c->n_symbols = size_in_file(f, "embedding.weight", 0);
     c->symbols_embedding_dim = size_in_file(f, "embedding.weight", 1);
     c->encoder_embedding_dim = c->symbols_embedding_dim;

@@ -59,7 +59,7 @@ void tacotron2_defaults(tacotron2_config *out);
 const char *tacotron2_check(const tacotron2_config *config);
 
 /* The sizes of the network whose weights are in the file, into *config; it keeps the other fields.
- * LS_EFORMAT: they are not those of a Tacotron2. */
+ * It does not verify the file. LS_EFORMAT: they are not those of a Tacotron2. */
 LS_MUST_USE ls_status tacotron2_read_sizes(const char *weights, tacotron2_config *config);
 
 typedef struct tacotron2 {

@@ -41,22 +41,19 @@ LS_API int ls_tape_training(const ls_tape *tape);
  * (weights, biases, running statistics) and their gradients stay float32. With a 16-bit type, as
  * with torch.autocast,
  *   - convolutions, ls_linear, ls_matmul, ls_attention and recurrent cells convert their float32
- *     inputs, such as the batch, to it, but not cell states of LSTMs (which PyTorch converts as
- *     well);
+ *     inputs, such as the batch, to it, but not cell states of LSTMs (PyTorch: those, too);
  *   - losses, softmax, sums, means, cumulative sums, exp, log, pow, rsqrt, reciprocal and softplus
  *     convert 16-bit inputs to float32, and give float32;
  *   - all other operators have the type of their inputs; if these differ, float32.
  * Sums, means and variances are always computed in float32 or float64. The gradient of a value has
  * the value's type. An input that is converted twice in a row is converted once. float64 is never
  * converted. In LS_F16 gradients below 6e-8 become 0: the seed of ls_backward() should be large
- * (ls_grad_scaler of <lockstep/optim.h>).
- * A change resets the tape. LS_EINVAL: another type.
+ * (ls_grad_scaler of <lockstep/optim.h>). A change resets the tape. LS_EINVAL: another type.
  */
 LS_API LS_MUST_USE ls_status ls_tape_set_compute(ls_tape *tape, ls_dtype type);
 LS_API ls_dtype ls_tape_compute(const ls_tape *tape); /* LS_F32 for NULL */
 
-/* The first failure since the last reset, LS_OK if none; its text is made this thread's last
- * error. / */
+/* The first failure since the last reset, or LS_OK; its text becomes this thread's last error. */
 LS_API LS_MUST_USE ls_status ls_tape_status(ls_tape *tape);
 
 /* Retains a value, and its gradient if it has one, after backward until the reset. Later operators
@@ -72,8 +69,7 @@ LS_API void ls_tape_done(ls_tape *tape, ls_tensor *value);
  * that makes such a gradient. The text names operator, tensor, element and, with layers of
  * <lockstep/nn.h>, the layer; so the first failure is the cause of a loss that is NaN. Gradients
  * are not checked on a tape that computes in LS_F16: ls_grad_scaler skips steps that overflow. Each
- * result is copied and read, which is slow, but does not change results. 0 (the default): no
- * check. */
+ * result is copied and read, which is slow, but changes no results. 0 (the default): no check. */
 LS_API void ls_tape_check_nan(ls_tape *tape, int on);
 
 /* --- gradients --- */
@@ -97,8 +93,7 @@ LS_API void ls_zero_grad(ls_tensor *t);
 LS_API LS_MUST_USE ls_status ls_backward(ls_tape *tape, ls_tensor *loss, double seed);
 
 /* Called during ls_backward() in the order in which the gradients of leaves become complete, once
- * per leaf and backward; never for leaves that the loss does not depend on. A failure ends the
- * backward. */
+ * per leaf and backward, not for leaves without influence on the loss. A failure ends backward. */
 typedef ls_status (*ls_grad_ready_fn)(void *arg, ls_tensor *leaf);
 LS_API void ls_tape_on_grad_ready(ls_tape *tape, ls_grad_ready_fn fn, void *arg); /* NULL: none */
 
@@ -122,8 +117,7 @@ typedef struct ls_op_call {
     int n_outputs;
     ls_op_shape *shapes;       /* shape fills them; else NULL */
     ls_tensor *const *outputs; /* forward writes all elements, backward reads; in shape NULL */
-    /* backward: gradients of the outputs, 0 where the loss does not depend on one, NULL where it
-     * has integers */
+    /* backward: gradients of the outputs, 0 without influence on the loss, NULL of integers */
     const ls_tensor *const *d_outputs;
     /* backward writes all elements of those that are not NULL: the gradients of the inputs */
     ls_tensor *const *d_inputs;

@@ -11,8 +11,7 @@
  * ("layer1.0.weight", "layer1.1.running_mean", "layer1.1.num_batches_tracked").
  *
  * Errors     A layer that cannot be made is NULL; the first failure stays in the model, and
- *            ls_model_status() returns it. ls_forward with a NULL layer gives NULL and marks the
- *            tape.
+ *            ls_model_status() returns it. ls_forward of a NULL layer is NULL and marks the tape.
  * Threads    A model is used by one thread at a time.
  */
 #ifndef LOCKSTEP_NN_H
@@ -132,8 +131,7 @@ typedef struct ls_nn_conv_transpose2d_options {
 } ls_nn_conv_transpose2d_options;
 
 /* weight (in, out/groups, K...), bias (out); uniform in +-1/sqrt(fan_in), as torch.nn.
- * ConvTranspose1d and 2d, where fan_in is out/groups times the kernel's positions, or as opt->init
- * selects. */
+ * ConvTranspose1d and 2d: fan_in is out/groups times the kernel's positions; or by opt->init. */
 LS_API ls_layer *ls_nn_conv_transpose1d(ls_model *model, const char *name, int in, int out,
                                         const ls_nn_conv_transpose1d_options *opt);
 LS_API ls_layer *ls_nn_conv_transpose2d(ls_model *model, const char *name, int in, int out,
@@ -182,8 +180,7 @@ LS_API ls_layer *ls_nn_group_norm(ls_model *model, const char *name, int groups,
 
 /* (N,T,width) -> (N,T,width), attention of each of T tokens to all of them, as
  * torch.nn.MultiheadAttention(width, heads, batch_first=True)(x, x, x), with the same initial
- * values: in_proj_weight (3 width, width), in_proj_bias, out_proj.weight (width, width),
- * out_proj.bias. */
+ * values: in_proj_weight (3 width, width), out_proj.weight (width, width), and their biases. */
 LS_API ls_layer *ls_nn_self_attention(ls_model *model, const char *name, int width, int heads);
 
 /* A parameter outside of layers: zeros, float32, with exactly this name. The model owns it. NULL
@@ -191,13 +188,11 @@ LS_API ls_layer *ls_nn_self_attention(ls_model *model, const char *name, int wid
 LS_API ls_tensor *ls_nn_parameter(ls_model *model, const char *name, int n_dims,
                                   const int64_t *dims);
 
-/* A buffer outside of layers, zeros of any type: saved, and equal on all ranks, as those of layers.
- * NULL as ls_nn_parameter(). */
+/* A buffer of no layer, zeros of any type: saved, equal on all ranks. NULL as ls_nn_parameter(). */
 LS_API ls_tensor *ls_nn_buffer(ls_model *model, const char *name, ls_dtype type, int n_dims,
                                const int64_t *dims);
 
-/* The layer's parameter or buffer of that name: "weight", "out_proj.bias". The model owns it. NULL
- * when the layer has none. */
+/* The layer's parameter or buffer, "weight" or "out_proj.bias"; NULL: none. The model owns it. */
 LS_API ls_tensor *ls_layer_tensor(const ls_layer *layer, const char *name);
 
 /* For ls_model_init(), as the functions of torch.nn.init with their defaults; a field that is not
@@ -210,8 +205,7 @@ typedef struct ls_nn_init_options {
     double mean; /* NORMAL, TRUNC_NORMAL */
     double std;  /* likewise; 0 means 1 */
     /* XAVIER, ORTHOGONAL: factor; 0 means 1. KAIMING: 0 means sqrt(2 / (1 + a^2)), for ReLU and
-     * leaky ReLU. torch's calculate_gain(): 1 for linear, convolution and sigmoid, 5/3 for tanh,
-     * 3/4 for SELU. */
+     * leaky ReLU. torch's calculate_gain(): linear, convolution, sigmoid 1; tanh 5/3; SELU 3/4 */
     double gain;
     double a;    /* KAIMING: slope of the leaky ReLU that follows */
     int fan_out; /* KAIMING: 1: mode "fan_out" */
@@ -220,12 +214,16 @@ typedef struct ls_nn_init_options {
 /* Initial values of the parameters whose names match `pattern` (as in ls_model_freeze()), instead
  * of those of their layers. Random numbers come from the model's seed, in the order of calls. A
  * failure is ls_model_status(): LS_ENOTFOUND when no name matches; LS_EINVAL for options that are
- * wrong, and for parameters with too few dimensions, by name. Does not block; the model's
- * thread. */
+ * wrong, and, by name, parameters with too few dimensions. Does not block; the model's thread. */
 LS_API void ls_model_init(ls_model *model, const char *pattern, const ls_nn_init_options *opt);
 
 /* y = layer(x). */
 LS_API ls_tensor *ls_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x);
+
+/* y = layer(x) + added, of x's shape, or with relu 1 max(0, y), in one pass (ls_bn_add()). The
+ * layer is a batch norm without the option relu, else LS_EINVAL. */
+LS_API ls_tensor *ls_forward_add(ls_tape *tape, ls_layer *layer, ls_tensor *x, ls_tensor *added,
+                                 int relu);
 
 /* --- recurrent layers --- */
 

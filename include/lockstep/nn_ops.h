@@ -80,8 +80,7 @@ typedef struct ls_batch_norm_params {
 } ls_batch_norm_params;
 
 /* Normalises each channel of (N,C,H,W), (N,C,T) or (N,C). weight, bias, running_mean, running_var:
- * (C).
- * Training uses the batch's statistics and updates the running ones (variance: unbiased);
+ * (C). Training uses the batch's statistics and updates the running ones (variance: unbiased);
  * evaluation uses the running ones. With N = 0 the running statistics do not change. Training needs
  * more than one value per channel, as in PyTorch: one is LS_EINVAL. params may be NULL. */
 LS_API ls_tensor *ls_batch_norm(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias,
@@ -92,6 +91,12 @@ LS_API ls_tensor *ls_batch_norm(ls_tape *tape, ls_tensor *x, ls_tensor *weight, 
 LS_API ls_tensor *ls_bn_relu(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias,
                              ls_tensor *running_mean, ls_tensor *running_var,
                              const ls_batch_norm_params *params);
+
+/* ls_batch_norm of x, plus `added`, then the ReLU with .relu: the end of a residual block in one
+ * pass, rounded once. added has the shape of x, else LS_EINVAL. */
+LS_API ls_tensor *ls_bn_add(ls_tape *tape, ls_tensor *x, ls_tensor *added, ls_tensor *weight,
+                            ls_tensor *bias, ls_tensor *running_mean, ls_tensor *running_var,
+                            const ls_batch_norm_params *params);
 
 typedef struct ls_pool2d_params {
     int kernel[2];  /* height, width */
@@ -136,8 +141,7 @@ typedef struct ls_attention_params {
 LS_API ls_tensor *ls_attention(ls_tape *tape, ls_tensor *q, ls_tensor *k, ls_tensor *v,
                                const ls_attention_params *params);
 
-/* Normalises each row of the last dimension: x: (...,D), weight, bias: (D), each may be NULL; eps 0
- * means 1e-5. */
+/* Normalises each row of the last dimension: x: (...,D), weight, bias: (D) or NULL; eps 0: 1e-5. */
 LS_API ls_tensor *ls_layer_norm(ls_tape *tape, ls_tensor *x, ls_tensor *weight, ls_tensor *bias,
                                 double eps);
 
@@ -171,8 +175,7 @@ LS_API ls_tensor *ls_cross_entropy_with(ls_tape *tape, ls_tensor *logits, ls_ten
 
 LS_API ls_tensor *ls_log_softmax(ls_tape *tape, ls_tensor *x); /* (N,K), over K */
 
-/* Mean over N of -log_probabilities[target]: after ls_log_softmax() the same as
- * ls_cross_entropy(). / */
+/* Mean over N of -log_probabilities[target]: after ls_log_softmax() it is ls_cross_entropy(). */
 LS_API ls_tensor *ls_nll_loss(ls_tape *tape, ls_tensor *log_probabilities, ls_tensor *targets);
 
 /* Mean of squared differences; equal shapes. */
@@ -227,8 +230,7 @@ LS_API void ls_lstm_cell(ls_tape *tape, ls_tensor *x, ls_tensor *h, ls_tensor *c
                          ls_tensor *w_hh, ls_tensor *b_ih, ls_tensor *b_hh, ls_tensor **h_out,
                          ls_tensor **c_out);
 
-/* A step of torch.nn.GRUCell: gives the state (N,H). The gates are r, z and n: w_ih (3H,I), w_hh
- * (3H,H). */
+/* A step of torch.nn.GRUCell: the state (N,H). Gates are r, z, n: w_ih (3H,I), w_hh (3H,H). */
 LS_API ls_tensor *ls_gru_cell(ls_tape *tape, ls_tensor *x, ls_tensor *h, ls_tensor *w_ih,
                               ls_tensor *w_hh, ls_tensor *b_ih, ls_tensor *b_hh);
 

@@ -86,8 +86,7 @@ LS_API ls_tensor *ls_flatten(ls_tape *tape, ls_tensor *x); /* (N, ...) -> (N, re
 LS_API ls_tensor *ls_permute(ls_tape *tape, ls_tensor *x, const int *order);
 
 /* x with padding[0] positions of `value` before and padding[1] behind its last dimension,
- * padding[2] and [3] around the one before it, ..., n numbers in all, as torch.nn.functional.pad.
- * */
+ * padding[2] and [3] around the one before it, ..., n numbers in all, as torch's pad(). */
 LS_API ls_tensor *ls_pad(ls_tape *tape, ls_tensor *x, const int64_t *padding, int n, double value);
 
 /* Masks are uint8; shapes are broadcast as in ls_add(). ls_masked_fill(): `value` where the mask is
@@ -124,8 +123,7 @@ LS_API ls_tensor *ls_full(ls_tape *tape, ls_dtype type, int n_dims, const int64_
                           double value);
 
 /* (N,length) uint8: 1 where position t of row n is padding, t >= lengths[n], else 0; as a mask of
- * ls_softmax_over() or ls_masked_fill(). lengths: int64 (N), each 0 to `length`. Blocks until the
- * device has them. */
+ * ls_softmax_over() or ls_masked_fill(). lengths: int64 (N), each 0 to `length`; waits for them. */
 LS_API ls_tensor *ls_padding_mask(ls_tape *tape, ls_tensor *lengths, int64_t length);
 
 LS_END_DECLS

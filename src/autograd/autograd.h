@@ -74,6 +74,22 @@ void autograd_exchange_state(ls_tensor *t, struct leaf *state);
 /* The gradient in a state that the leaf does not have now; NULL: there is none. */
 ls_tensor *autograd_state_grad(const struct leaf *state);
 
+/* Whether the text of a failure is that of ls_tape_check_nan(), also as another rank reports it. */
+bool check_nan_is_cause(const char *text);
+
+/* What ls_tape_check_nan() finds. */
+typedef struct nan_finding {
+    const char *text; /* operator, layer, tensor and element */
+    size_t element;   /* the first of the tensor that is not finite */
+    const ls_tensor *tensor;
+    bool is_result; /* of a forward, whose rows may be samples; otherwise a gradient */
+} nan_finding;
+
+/* Calls fn for the first result or gradient that is not finite, instead of the failure of
+ * ls_tape_check_nan(), and ends the check. NULL: no check. */
+typedef void (*nan_found_fn)(void *arg, const nan_finding *found);
+void autograd_watch_nan(ls_tape *tape, nan_found_fn fn, void *arg);
+
 /* Batch norms in training do not change running statistics and counters on this tape. */
 void autograd_keep_statistics(ls_tape *tape);
 

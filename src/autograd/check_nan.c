@@ -3,8 +3,8 @@
  * check_nan.c - ls_tape_check_nan(): finds the first operator whose result or gradient is not
  * finite. It reads copies, so that results, layouts and versions are those of a run without it.
  */
+#include "autograd/autograd.h"
 #include "autograd/tape.h"
-
 #include "base/text.h"
 
 #include <string.h>
@@ -82,29 +82,69 @@ static ls_status scan_tensor(const ls_tensor *t, scan *out)
     return st;
 }
 
-/* LS_EFORMAT: the tensor `name` of the operator is not finite. `inputs`: says which of these are
- * not, too. */
-static ls_status check_tensor(const node *n, const char *name, const ls_tensor *t, bool inputs)
+#define NAN_HAS " has nan at element "
+#define INF_HAS " has inf at element "
+
+static const char *has_text(const scan *s)
+{
+    return s->is_nan ? NAN_HAS : INF_HAS;
+}
+
+/* A tensor that an operator has written. */
+typedef struct written {
+    const char *name;
+    const ls_tensor *tensor;
+    bool is_result; /* of the forward: the text says which inputs are not finite, too */
+} written;
+
+/* The tape's function, with a text like that of a failure. */
+static void give_finding(ls_tape *tape, const node *n, const written *w, const scan *s)
+{
+    const char *layer = w->is_result ? tape->layer : n->layer;
+    char text[LS_ERROR_BYTES];
+
+    text_format(text, sizeof(text), "%s%s%s%s: %s", layer != NULL ? layer : "",
+                layer != NULL ? ": " : "", n->class->name, w->is_result ? "" : " backward",
+                ls_last_error());
+    tape->has_found_nan = true;
+    tape->nan_found(tape->nan_arg, &(nan_finding){.text = text,
+                                                  .element = s->index,
+                                                  .tensor = w->tensor,
+                                                  .is_result = w->is_result});
+}
+
+/* LS_EFORMAT: it is not finite. */
+static ls_status check_tensor(ls_tape *tape, const node *n, const written *w)
 {
     char text[TENSOR_TEXT_BYTES];
     char more[LS_ERROR_BYTES] = "";
+    ls_status st;
     scan s;
 
-    LS_TRY(scan_tensor(t, &s));
+    LS_TRY(scan_tensor(w->tensor, &s));
     if (!s.found)
         return LS_OK;
-    for (int i = 0; inputs && i < n->n_in; i++) {
+    for (int i = 0; w->is_result && i < n->n_in; i++) {
         scan in;
         const size_t used = strlen(more);
 
         LS_TRY(scan_tensor(n->in[i], &in));
         if (in.found)
-            (void)text_format(more + used, sizeof(more) - used, "; %s has %s at element %zu",
-                              node_tensor_name(n, i), in.is_nan ? "nan" : "inf", in.index);
+            (void)text_format(more + used, sizeof(more) - used, "; %s%s%zu", node_tensor_name(n, i),
+                              has_text(&in), in.index);
     }
-    return ls_fail(LS_EFORMAT, "%s %s has %s at element %zu%s", name,
-                   tensor_text(text, sizeof(text), t), s.is_nan ? "nan" : "inf", s.index,
-                   inputs && more[0] == '\0' ? "; the inputs are finite" : more);
+    st = ls_fail(LS_EFORMAT, "%s %s%s%zu%s", w->name, tensor_text(text, sizeof(text), w->tensor),
+                 has_text(&s), s.index,
+                 w->is_result && more[0] == '\0' ? "; the inputs are finite" : more);
+    if (tape->nan_found == NULL)
+        return st;
+    give_finding(tape, n, w, &s);
+    return LS_OK;
+}
+
+bool check_nan_is_cause(const char *text)
+{
+    return strstr(text, NAN_HAS) != NULL || strstr(text, INF_HAS) != NULL;
 }
 
 void ls_tape_check_nan(ls_tape *tape, int on)
@@ -113,19 +153,27 @@ void ls_tape_check_nan(ls_tape *tape, int on)
         tape->checks_nan = on != 0;
 }
 
-ls_status check_nan_results(const node *n, ls_tensor *const *out, int n_out)
+void autograd_watch_nan(ls_tape *tape, nan_found_fn fn, void *arg)
 {
-    for (int i = 0; i < n_out; i++)
-        LS_TRY(check_tensor(n, "the result", out[i], true));
+    tape->checks_nan = fn != NULL;
+    tape->nan_found = fn;
+    tape->nan_arg = arg;
+    tape->has_found_nan = false;
+}
+
+ls_status check_nan_results(ls_tape *tape, const node *n, ls_tensor *const *out, int n_out)
+{
+    for (int i = 0; i < n_out && !tape->has_found_nan; i++)
+        LS_TRY(check_tensor(tape, n, &(written){"the result", out[i], true}));
     return LS_OK;
 }
 
 /* Overflow in 16 bits is not an error there: ls_grad_scaler skips the step. */
-ls_status check_nan_gradients(const ls_tape *tape, const node *n)
+ls_status check_nan_gradients(ls_tape *tape, const node *n)
 {
     char name[64];
 
-    for (int i = 0; i < n->n_in && tape->compute != LS_F16; i++) {
+    for (int i = 0; i < n->n_in && tape->compute != LS_F16 && !tape->has_found_nan; i++) {
         const value *v = value_of(n->in[i]);
         const leaf *l = leaf_of(n->in[i]);
         const ls_tensor *g = v == NULL ? NULL : v->grad;
@@ -135,7 +183,7 @@ ls_status check_nan_gradients(const ls_tape *tape, const node *n)
         if (l != NULL && l->has_grad)
             g = autograd_grad_memory(n->in[i]);
         (void)text_format(name, sizeof(name), "the gradient of %s", node_tensor_name(n, i));
-        LS_TRY(check_tensor(n, name, g, false));
+        LS_TRY(check_tensor(tape, n, &(written){name, g, false}));
     }
     return LS_OK;
 }

@@ -210,7 +210,7 @@ static ls_status read_inputs(const ls_tape *tape, node *n)
         // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the first is required
         if (i < class->n_typed && (t->dtype != LS_F32 || n->in[0]->dtype != LS_F32))
             LS_TRY(precision_check(tape, n, i));
-        records = records || (i < class->n_grad && needs_grad(t));
+        records = records || (class_has_grad(class, i) && needs_grad(t));
     }
     n->records = n->records || (records && tape->is_training);
     return LS_OK;
@@ -386,7 +386,7 @@ bool node_finish_all(ls_tape *tape, node *n, ls_tensor **out, int n_out)
     ls_status st = reserve_values(tape, n_out);
 
     if (st == LS_OK && tape->checks_nan)
-        st = check_nan_results(n, out, n_out);
+        st = check_nan_results(tape, n, out, n_out);
     if (st == LS_OK && n->records)
         st = reserve_node(tape);
     if (st != LS_OK)

@@ -39,7 +39,7 @@ typedef struct op_class {
      * the type of the others, the activations, and of the output. */
     unsigned parameters;
     precision_rule precision;
-    int n_grad; /* the first n_grad inputs can get a gradient */
+    int n_grad; /* the first n_grad inputs, but those in `written`, can get a gradient */
     /* What backward does not read: bit i for input i, bit NODE_OUT for the outputs. */
     unsigned unused_in_backward;
     unsigned written; /* the inputs that forward writes in place */
@@ -175,6 +175,9 @@ struct ls_tape {
     ls_device *device;
     bool is_training;
     bool checks_nan;
+    bool has_found_nan;     /* nan_found was called */
+    nan_found_fn nan_found; /* NULL: what the check finds is a failure */
+    void *nan_arg;
     bool keeps_statistics; /* batch norms do not change running ones */
     const char *layer;     /* name of the layer whose forward runs; NULL: of none; borrowed */
     ls_dtype compute;
@@ -221,6 +224,12 @@ LS_MUST_USE ls_status precision_check(const ls_tape *tape, const node *n, int i)
 static inline bool class_reads(const op_class *class, int i)
 {
     return (class->unused_in_backward >> i & 1) == 0;
+}
+
+/* Whether input `i` can get a gradient. */
+static inline bool class_has_grad(const op_class *class, int i)
+{
+    return i < class->n_grad && (class->written >> i & 1) == 0;
 }
 
 /* The name of input `i`, or of an output for NODE_OUT, in messages. */
@@ -270,8 +279,9 @@ bool node_reject_all(ls_tape *tape, node *n, ls_tensor **out, int n_out, ls_stat
 
 /* With ls_tape_check_nan(): LS_EFORMAT if a result of the operator is not finite, or after its
  * backward a gradient that this has written. The text says which. */
-LS_MUST_USE ls_status check_nan_results(const node *n, ls_tensor *const *out, int n_out);
-LS_MUST_USE ls_status check_nan_gradients(const ls_tape *tape, const node *n);
+LS_MUST_USE ls_status check_nan_results(ls_tape *tape, const node *n, ls_tensor *const *out,
+                                        int n_out);
+LS_MUST_USE ls_status check_nan_gradients(ls_tape *tape, const node *n);
 
 /* `t`, with its dimensions before the last two repeated to those of `dims`, of n_dims in all. NULL:
  * the tape has been marked. */
@@ -342,7 +352,7 @@ static inline ls_tensor *node_input(const node *n, int i)
 /* Whether the node's backward gives input `i` a gradient. */
 static inline bool node_input_has_grad(const node *n, int i)
 {
-    return i < n->n_in ? i < n->class->n_grad : n->extra->inputs[i - n->n_in].has_grad;
+    return i < n->n_in ? class_has_grad(n->class, i) : n->extra->inputs[i - n->n_in].has_grad;
 }
 
 /* Whether the node's backward reads input `i`. */

@@ -23,6 +23,19 @@ static ls_tensor *batch_norm_forward(ls_tape *tape, ls_layer *layer, ls_tensor *
                          &layer->batch_norm);
 }
 
+static ls_tensor *batch_norm_add(ls_tape *tape, const ls_layer *layer, ls_tensor *x,
+                                 ls_tensor *added, bool relu)
+{
+    ls_batch_norm_params params = layer->batch_norm;
+
+    if (layer->forward != batch_norm_forward || params.relu)
+        return autograd_fail(
+            tape, ls_fail(LS_EINVAL, "ls_forward_add() needs a batch norm without relu"));
+    params.relu = relu;
+    return ls_bn_add(tape, x, added, layer->tensors[WEIGHT], layer->tensors[BIAS],
+                     layer->tensors[RUNNING_MEAN], layer->tensors[RUNNING_VAR], &params);
+}
+
 void ls_model_sync_batch_norm(ls_model *model, const ls_batch_norm_sync *sync)
 {
     if (model == NULL)
@@ -190,6 +203,18 @@ ls_tensor *ls_forward(ls_tape *tape, ls_layer *layer, ls_tensor *x)
     if (!layer_enter(tape, layer, &outer))
         return NULL;
     y = layer->forward(tape, layer, x);
+    layer_leave(tape, layer, outer, y);
+    return y;
+}
+
+ls_tensor *ls_forward_add(ls_tape *tape, ls_layer *layer, ls_tensor *x, ls_tensor *added, int relu)
+{
+    const char *outer;
+    ls_tensor *y;
+
+    if (!layer_enter(tape, layer, &outer))
+        return NULL;
+    y = batch_norm_add(tape, layer, x, added, relu != 0);
     layer_leave(tape, layer, outer, y);
     return y;
 }

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "tensor/op_profile.h"
 #include "tensor/sequence.h"
+#include "tensor/test_flip.h"
 #include "tensor/widen.h"
 
 static const char *const op_names[OP_COUNT] = {
@@ -112,7 +113,7 @@ static inline void mark_written(const op_call *call)
     if (call->op == OP_BATCH_NORM && call->attrs.training && call->attrs.momentum > 0) {
         tensor_written(call->in[3], writer);
         tensor_written(call->in[4], writer);
-        tensor_written(call->in[5], writer);
+        tensor_written(call->in[6], writer);
     }
 }
 
@@ -200,14 +201,24 @@ static ls_status run_profiled(ls_device *device, const op_call *calls, int n)
 
 ls_status device_run(ls_device *device, const op_call *call)
 {
-    return device->profile != NULL ? run_profiled(device, call, 1) : run_one(device, call);
+    const ls_status st =
+        device->profile != NULL ? run_profiled(device, call, 1) : run_one(device, call);
+
+    if (device->flip != NULL && st == LS_OK)
+        test_flip_results(device->flip, call, 1);
+    return st;
 }
 
 ls_status device_run_many(ls_device *device, const op_call *calls, int n)
 {
+    ls_status st;
+
     if (n == 0)
         return LS_OK;
-    return device->profile != NULL ? run_profiled(device, calls, n) : run_many(device, calls, n);
+    st = device->profile != NULL ? run_profiled(device, calls, n) : run_many(device, calls, n);
+    if (device->flip != NULL && st == LS_OK)
+        test_flip_results(device->flip, calls, n);
+    return st;
 }
 
 ls_status device_calls(ls_device *device, int n, op_call **out)

@@ -59,7 +59,12 @@ typedef enum op_kind {
  *                 r = (1 - momentum) r + momentum * batch, with the unbiased variance. The counter,
  *                 a plain I64 scalar, is incremented with them. N = 0: mean and variance are 0,
  *                 the running ones and the counter do not change. Evaluation: the running ones are
- *                 used, out[1..3] are NULL. attrs.relu: y = max(0, .). x is (N,C,H,W) or (N,C).
+ *                 used, out[1..3] are NULL. added, of x's shape, is added to the result. Then
+ *                 attrs.relu: y = max(0, .). x is (N,C,H,W) or (N,C).
+ *                 Backward of a call with `added` and a mask: dadded is dy + dy2 where y > 0, or
+ *                 NULL if it is not needed, and dx, dweight, dbias are those of dadded as dy; with
+ *                 may_reuse_grad dadded may be in the memory of dy. Without a mask the gradient of
+ *                 `added` is dy itself: there is no dadded. Other calls have no dy2 either.
  *                 attrs.sync: the batch is that of all ranks. Forward and backward each call sum()
  *                 once, with N = 0 as well, on the values of batch_sync.h; one value per channel
  *                 over all ranks is LS_EINVAL. dweight and dbias are those of this rank.
@@ -242,7 +247,8 @@ typedef struct op_update {
 typedef struct op_call {
     op_kind op;
     op_attrs attrs;
-    /* in[1], a gradient, is not read afterwards: a kernel may place out[0] in its memory */
+    /* in[1], a gradient, is not read afterwards: a kernel may place out[0] in its memory, or the
+     * dadded of OP_BATCH_NORM_BACKWARD */
     bool may_reuse_grad;
     bool accumulate; /* the [placed] outputs of weight gradients are added to, not overwritten */
     int n_in;
@@ -288,7 +294,7 @@ typedef struct device_usage {
     int busy_percent; /* share of the last moments in which a kernel ran; -1: not known */
 } device_usage;
 
-#define DEVICE_ABI 22
+#define DEVICE_ABI 23
 
 /* What a device is opened with. */
 typedef struct device_settings {
@@ -383,10 +389,12 @@ struct ls_device {
     accel *accel;             /* NULL: a host device */
     void *module;             /* dlopen handle, NULL for built-in ones */
     struct tensor_pool *pool; /* freed blocks by size: a step allocates nothing after warm-up */
+    int threads;              /* device_settings */
     size_t n_users;           /* tapes and models, also those without tensors of the device */
     uint64_t n_backwards;     /* autograd's: numbers the backwards of all tapes on this device */
     op_call *calls;           /* of device_calls() */
     int n_calls;
+    struct test_flip *flip; /* test_flip.h, a test hook: makes results wrong; NULL: nothing */
 };
 
 /* Runs the operator with a kernel of `device`; if it has none, brings all tensors of the call into

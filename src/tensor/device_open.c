@@ -17,6 +17,7 @@
 #include "tensor/module.h"
 #include "tensor/omp_spin.h"
 #include "tensor/pool.h"
+#include "tensor/test_flip.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -219,6 +220,7 @@ static ls_status open_ops(const device_ops *ops, void *module, const device_sett
     }
     device->ops = ops;
     device->module = module;
+    device->threads = own.threads;
     own.device = device;
     st = pool_create(&device->pool);
     if (st == LS_OK)
@@ -231,6 +233,13 @@ static ls_status open_ops(const device_ops *ops, void *module, const device_sett
     }
     if (ops->accelerator != NULL)
         device->accel = ops->accelerator(device->state);
+    st = test_flip_open(device, &device->flip);
+    if (st != LS_OK) {
+        ls_status ignored = ls_device_close(device);
+
+        LS_UNUSED(ignored);
+        return st;
+    }
     *out = device;
     return LS_OK;
 }
@@ -310,6 +319,7 @@ ls_status ls_device_close(ls_device *device)
     device->ops->close(device->state);
     module_unload(device->module);
     ls_free(device->calls);
+    ls_free(device->flip);
     ls_free(device);
     return LS_OK;
 }

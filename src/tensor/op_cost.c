@@ -2,16 +2,6 @@
 /* op_cost.c - operations and bytes of each operator, by one table. op_profile.c calls it. */
 #include "tensor/op_cost.h"
 
-typedef enum cost_rule {
-    PER_ELEMENT,       /* of the largest tensor */
-    PRODUCT,           /* x, w -> y */
-    PRODUCT_DATA,      /* dy, w -> dx */
-    PRODUCT_WEIGHTS,   /* x, dy -> dw */
-    MATRICES,          /* a, b -> y */
-    ATTENTION,         /* q k' and p v */
-    ATTENTION_BACKWARD /* q k' again; dv, dp, dq, dk */
-} cost_rule;
-
 typedef enum moved_bytes {
     ALL,     /* of all tensors */
     UPDATES, /* the outputs are read, too */
@@ -28,6 +18,11 @@ static const cost_row costs[OP_COUNT] = {
 #define OPERATOR(KIND, name, rule, moved, per_element, ...) {rule, moved, per_element},
 #include "tensor/operators.inc"
 };
+
+cost_rule op_cost_rule(op_kind op)
+{
+    return costs[op].rule;
+}
 
 static double count_of(const ls_tensor *t)
 {

@@ -12,6 +12,19 @@
 
 #include "tensor/device.h"
 
+typedef enum cost_rule {
+    PER_ELEMENT,       /* of the largest tensor */
+    PRODUCT,           /* x, w -> y */
+    PRODUCT_DATA,      /* dy, w -> dx */
+    PRODUCT_WEIGHTS,   /* x, dy -> dw */
+    MATRICES,          /* a, b -> y */
+    ATTENTION,         /* q k' and p v */
+    ATTENTION_BACKWARD /* q k' again; dv, dp, dq, dk */
+} cost_rule;
+
+/* Of operators.inc. */
+cost_rule op_cost_rule(op_kind op);
+
 typedef struct op_cost {
     double flops;
     double bytes;

@@ -212,6 +212,29 @@ static ls_tensor *norm_relu(ls_tape *tape, ls_tensor *const *in, const check_cas
     return ls_bn_relu(tape, in[0], in[1], in[2], in[3], in[4], &c->norm);
 }
 
+static ls_tensor *norm_add(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    return ls_bn_add(tape, in[0], in[1], in[2], in[3], in[4], in[5], &c->norm);
+}
+
+static ls_tensor *norm_add_constant(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    return ls_bn_add(tape, in[0], in[5], in[1], in[2], in[3], in[4], &c->norm);
+}
+
+static ls_tensor *norm_of_constant_add(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    return ls_bn_add(tape, in[1], in[0], in[2], in[3], in[4], in[5], &c->norm);
+}
+
+/* Its own input is added, and two operators read the result. */
+static ls_tensor *norm_add_itself(ls_tape *tape, ls_tensor *const *in, const check_case *c)
+{
+    ls_tensor *y = ls_bn_add(tape, in[0], in[0], in[1], in[2], in[3], in[4], &c->norm);
+
+    return ls_bn_add(tape, ls_mul(tape, y, in[0]), y, in[1], in[2], in[3], in[4], &c->norm);
+}
+
 /* The values of other ranks in a shared batch, three per channel: they count in the statistics;
  * their loss is 0. */
 static bool is_backward;
@@ -282,6 +305,49 @@ static void batch_norm_has_the_right_gradients(void **state)
          .norm = {.eps = 1e-3}},
         {"rows with relu", norm_relu, 3, 5, {{2, {5, 2}}, CHANNELS(2)}, .norm = {.momentum = 1}},
         {"no rows", norm_relu, 3, 5, {{4, {0, 3, 3, 4}}, CHANNELS(3)}, .norm = {.momentum = 0.2}},
+        {"a sum", norm_add, 4, 6, {{2, {5, 2}}, {2, {5, 2}}, CHANNELS(2)}, .norm = {.eps = 1e-2}},
+        {"a sum with relu",
+         norm_add,
+         4,
+         6,
+         {{4, {2, 3, 3, 4}}, {4, {2, 3, 3, 4}}, CHANNELS(3)},
+         .norm = {.eps = 1e-3, .relu = 1}},
+        {"a sum of sequences with relu",
+         norm_add,
+         4,
+         6,
+         {{3, {3, 2, 4}}, {3, {3, 2, 4}}, CHANNELS(2)},
+         .norm = {.eps = 1, .relu = 1}},
+        {"a sum of no rows with relu",
+         norm_add,
+         4,
+         6,
+         {{4, {0, 3, 3, 4}}, {4, {0, 3, 3, 4}}, CHANNELS(3)},
+         .norm = {.relu = 1}},
+        {"a sum with a constant",
+         norm_add_constant,
+         3,
+         6,
+         {{4, {2, 3, 3, 4}}, CHANNELS(3), {4, {2, 3, 3, 4}}},
+         .norm = {.eps = 1e-3, .relu = 1}},
+        {"a sum with a batch norm of a constant",
+         norm_of_constant_add,
+         1,
+         6,
+         {{4, {2, 3, 3, 4}}, {4, {2, 3, 3, 4}}, CHANNELS(3)},
+         .norm = {.eps = 1e-3, .relu = 1}},
+        {"sums with itself",
+         norm_add_itself,
+         3,
+         5,
+         {{4, {2, 3, 3, 4}}, CHANNELS(3)},
+         .norm = {.eps = 1e-3}},
+        {"sums with itself and relu",
+         norm_add_itself,
+         3,
+         5,
+         {{4, {2, 3, 3, 4}}, CHANNELS(3)},
+         .norm = {.eps = 1e-3, .relu = 1}},
         {"only the image",
          norm_relu,
          1,

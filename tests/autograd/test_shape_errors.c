@@ -196,6 +196,10 @@ static void batch_norm_names_what_does_not_fit(void **state)
     assert_refused(&s, ls_batch_norm(s.tape, x, c, c, c, c, &(ls_batch_norm_params){.momentum = 2}),
                    "batch_norm: momentum is 2, eps is 1e-05; momentum must be 0 to 1, eps over 0");
     assert_refused(&s, ls_batch_norm(s.tape, x, c, NULL, c, c, NULL), "batch_norm: bias is NULL");
+    assert_refused(&s, ls_bn_add(s.tape, x, images(&s, 2, 3, 4, 5), c, c, c, c, NULL),
+                   "bn_add: added (2, 3, 4, 5) and input (2, 3, 4, 4) must have the same shape");
+    assert_refused(&s, ls_bn_add(s.tape, x, NULL, c, c, c, c, &(ls_batch_norm_params){.relu = 1}),
+                   "bn_add_relu: added is NULL");
     ls_tape_set_training(s.tape, 0);
     assert_non_null(ls_batch_norm(s.tape, one, c, c, c, c, NULL));
     teardown(&s);

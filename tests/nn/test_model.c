@@ -314,6 +314,38 @@ static bool are_equal(const ls_tensor *a, const ls_tensor *b)
     return equal;
 }
 
+static void a_batch_norm_adds_before_its_relu(void **state)
+{
+    const ls_nn_batch_norm_options relu = {.relu = 1};
+    ls_device *device = open_reference();
+    ls_tensor *x = tensor_of(device, LS_F32, 2, (int64_t[]){2, 1}, (double[]){-2, 2});
+    ls_tensor *added = tensor_of(device, LS_F32, 2, (int64_t[]){2, 1}, (double[]){-3, 0.5});
+    ls_model *model = NULL;
+    ls_tape *tape = NULL;
+    ls_layer *norm;
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_model_create(device, 1, &model));
+    assert_status(LS_OK, ls_tape_create(device, &tape));
+    norm = ls_nn_batch_norm1d(model, "bn", 1, &(ls_nn_batch_norm_options){.eps = 1e-12});
+    assert_elements(ls_forward_add(tape, norm, x, added, 0), (double[]){-4, 1.5}, 1e-6);
+    assert_elements(ls_forward_add(tape, norm, x, added, 1), (double[]){0, 1.5}, 1e-6);
+    assert_elements(ls_layer_tensor(norm, "num_batches_tracked"), (double[]){2}, 0);
+    assert_null(ls_forward_add(tape, norm, x, NULL, 1));
+    assert_string_equal(ls_last_error(), "bn: bn_add_relu: added is NULL");
+    ls_tape_reset(tape);
+    assert_null(ls_forward_add(tape, ls_nn_batch_norm1d(model, "cut", 1, &relu), x, added, 1));
+    assert_string_equal(ls_last_error(), "cut: ls_forward_add() needs a batch norm without relu");
+    ls_tape_reset(tape);
+    assert_null(ls_forward_add(tape, ls_nn_linear(model, "fc", 1, 1, 0), x, added, 0));
+    assert_string_equal(ls_last_error(), "fc: ls_forward_add() needs a batch norm without relu");
+    assert_null(ls_forward_add(tape, NULL, x, added, 0));
+    destroy_all((ls_tensor *[]){x, added}, 2);
+    ls_tape_destroy(tape);
+    ls_model_destroy(model);
+    ls_device_close(device);
+}
+
 static void the_seed_alone_decides_the_initial_values(void **state)
 {
     ls_device *device = open_reference();
@@ -646,6 +678,7 @@ int main(void)
         cmocka_unit_test(kaiming_normal_weights_have_the_variance_of_their_fan_out),
         cmocka_unit_test(norms_have_the_parameters_that_are_asked_for),
         cmocka_unit_test(batch_norm_starts_as_the_identity),
+        cmocka_unit_test(a_batch_norm_adds_before_its_relu),
         cmocka_unit_test(the_seed_alone_decides_the_initial_values),
         cmocka_unit_test(layers_without_bias_have_none),
         cmocka_unit_test(bad_layers_mark_the_model),

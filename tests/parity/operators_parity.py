@@ -177,6 +177,8 @@ def norms():
     shape = random.choice([[2, 3, 5], [7, 1, 1], [3, 17, 4], [1, 16, 40]])
     yield ("batch_norm", [normal(shape), normal(shape[1:2]), normal(shape[1:2])],
            lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True))
+    yield ("bn_add", [normal(shape), normal(shape), normal(shape[1:2]), normal(shape[1:2])],
+           lambda x, y, w, b: F.relu(F.batch_norm(x, None, None, w, b, training=True) + y))
 
 
 def of_two():

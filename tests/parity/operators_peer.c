@@ -139,6 +139,15 @@ static ls_tensor *batch_norm(const parity_case *c)
     return ls_batch_norm(c->tape, c->in[0], c->in[1], c->in[2], mean, variance, NULL);
 }
 
+static ls_tensor *bn_add(const parity_case *c)
+{
+    ls_tensor *mean = ls_scale(c->tape, c->in[2], 0, 0);
+    ls_tensor *variance = ls_scale(c->tape, c->in[2], 0, 1);
+
+    return ls_bn_add(c->tape, c->in[0], c->in[1], c->in[2], c->in[3], mean, variance,
+                     &(ls_batch_norm_params){.relu = 1});
+}
+
 static ls_tensor *attend(const parity_case *c)
 {
     const ls_attention_params params = {
@@ -200,6 +209,8 @@ static ls_tensor *run_other(const parity_case *c)
         return ls_layer_norm(c->tape, x, c->in[1], c->in[2], 0);
     if (strcmp(c->op, "batch_norm") == 0)
         return batch_norm(c);
+    if (strcmp(c->op, "bn_add") == 0)
+        return bn_add(c);
     if (strcmp(c->op, "transpose") == 0)
         return ls_transpose(c->tape, x, (int)a[0], (int)a[1]);
     return NULL;

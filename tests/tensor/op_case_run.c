@@ -98,6 +98,28 @@ static void run_linear(case_run *r)
         0, gradient_names, (double)c->x[0]);
 }
 
+/* A sum and a ReLU behind a batch norm, whose backward `call` is: the gradient of what was added,
+ * once from two gradients, once in the memory of the only one. */
+static void run_masked_backward(case_run *r, op_call call, double k)
+{
+    static const char *const names[2][2] = {{"dx of two gradients", "dadded of two gradients"},
+                                            {"dx behind a sum", "dadded over dy"}};
+    const op_case *c = r->c;
+
+    for (int i = 0; i < 2; i++) {
+        call.n_out = 4;
+        call.in[7] = i == 0 ? noise(r, c->n_dims, c->x, 1, 0) : NULL;
+        call.may_reuse_grad = i == 1;
+        call.out[0] = unplaced(r, r->type, c->n_dims, c->x);
+        call.out[1] = filled(r, r->parameters, 1, &c->x[1], 0);
+        call.out[2] = filled(r, r->parameters, 1, &c->x[1], 0);
+        call.out[3] = unplaced(r, r->type, c->n_dims, c->x);
+        run_op(r, call);
+        result(r, names[i][0], call.out[0], k);
+        result(r, names[i][1], call.out[3], 1);
+    }
+}
+
 static void run_batch_norm(case_run *r)
 {
     const op_case *c = r->c;
@@ -112,11 +134,13 @@ static void run_batch_norm(case_run *r)
     ls_tensor *running_var = parameter(r, 1, channels, 0.5, 1);
     ls_tensor *counter = filled(r, LS_I64, 0, NULL, 6);
     ls_tensor *dy = noise(r, c->n_dims, c->x, 1, 0);
+    ls_tensor *added = c->adds ? noise(r, c->n_dims, c->x, 1, 0) : NULL;
     ls_tensor *y = unplaced(r, r->type, c->n_dims, c->x);
     ls_tensor *mean = NULL;
     ls_tensor *variance = NULL;
     ls_tensor *mask = NULL;
     ls_tensor *dx = unplaced(r, r->type, c->n_dims, c->x);
+    op_call back;
 
     if (r->attrs.training) {
         mean = unplaced(r, r->parameters, 1, channels);
@@ -124,9 +148,9 @@ static void run_batch_norm(case_run *r)
         mask = r->attrs.relu ? unplaced(r, LS_I32, c->n_dims, c->x) : NULL;
     }
     run_op(r, (op_call){.op = OP_BATCH_NORM,
-                        .n_in = 6,
+                        .n_in = 7,
                         .n_out = 4,
-                        .in = {x, w, b, running_mean, running_var, counter},
+                        .in = {x, w, b, running_mean, running_var, added, counter},
                         .out = {y, mean, variance, mask}});
     // A mean far from 0 costs its ratio to the spread in accuracy, in float32 as in any other type.
     result(r, "y", y, per_channel * scale * scale);
@@ -137,14 +161,15 @@ static void run_batch_norm(case_run *r)
         return;
     result(r, "mean", mean, per_channel);
     result(r, "variance", variance, per_channel * scale * scale);
-    run_gradients(r,
-                  (op_call){.op = OP_BATCH_NORM_BACKWARD,
-                            .n_in = 7,
-                            .n_out = 3,
-                            .in = {x, dy, w, b, mean, variance, mask},
-                            .out = {dx, w, b}},
-                  1, gradient_names, per_channel * scale * scale);
+    back = (op_call){.op = OP_BATCH_NORM_BACKWARD,
+                     .n_in = 8,
+                     .n_out = 3,
+                     .in = {x, dy, w, b, mean, variance, mask},
+                     .out = {dx, w, b}};
+    run_gradients(r, back, 1, gradient_names, per_channel * scale * scale);
     result(r, "dx", dx, per_channel * scale * scale);
+    if (added != NULL && mask != NULL)
+        run_masked_backward(r, back, per_channel * scale * scale);
 }
 
 static void run_relu(case_run *r)

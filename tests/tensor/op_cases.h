@@ -25,6 +25,7 @@ typedef struct op_case {
     int64_t mask[4];
     bool mask_bytes;  /* else numbers */
     bool no_bias;     /* select: a number instead of a second tensor */
+    bool adds;        /* batch norm: another tensor to the result, before the ReLU */
     bool ceil_mode;   /* pools */
     bool unaligned;   /* elements begin one element behind the beginning of their memory */
     bool arranged;    /* images and sequences (3 dimensions) are as the device's pools leave them */

@@ -115,9 +115,9 @@ static void batch_norm_moves_the_running_statistics_as_pytorch(void **state)
     assert_status(LS_OK, ls_tensor_write(counter, (int64_t[]){((int64_t)1 << 60) + 6}, 1));
     run(device, (op_call){.op = OP_BATCH_NORM,
                           .attrs = {.momentum = 0.1, .eps = 0.5, .training = true},
-                          .n_in = 6,
+                          .n_in = 7,
                           .n_out = 4,
-                          .in = {x, one, zero, running_mean, running_var, counter},
+                          .in = {x, one, zero, running_mean, running_var, NULL, counter},
                           .out = {y}});
     // mean 3, variance 14 / 4, of which y has 14 / 4 + eps = 4 and the running one 14 / 3
     assert_elements(y, (double[]){-1, -0.5, 0, 1.5}, 1e-15);

@@ -11,6 +11,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static ls_status open_onednn(int threads, ls_device **out)
 {
@@ -724,6 +725,35 @@ static void layers_of_sequences_move_no_activation(void **state)
     ls_device_close(device);
 }
 
+/* Behind a sum backward finds in the result where the ReLU has cut. */
+static void a_result_that_backward_reads_must_not_be_overwritten(void **state)
+{
+    const shape images = {4, {2, 16, 3, 5}};
+    const shape channels = {1, {16}};
+    ls_device *device = onednn(1);
+    ls_tensor *x = seeded(device, LS_F32, &images, 1);
+    ls_tensor *c[4];
+    ls_tape *tape = NULL;
+    ls_tensor *y;
+    ls_tensor *loss;
+
+    LS_UNUSED(state);
+    for (int i = 0; i < 4; i++)
+        c[i] = seeded(device, LS_F32, &channels, (uint64_t)i + 2);
+    assert_status(LS_OK, ls_tape_create(device, &tape));
+    assert_status(LS_OK, ls_require_grad(c[0]));
+    y = ls_bn_add(tape, x, x, c[0], c[1], c[2], c[3], &(ls_batch_norm_params){.relu = 1});
+    loss = ls_sum(tape, y, NULL, 0, 0);
+    assert_status(LS_OK, ls_tape_status(tape));
+    assert_status(LS_OK, ls_tensor_fill(y, 1));
+    assert_status(LS_EINVAL, ls_backward(tape, loss, 1));
+    assert_non_null(strstr(ls_last_error(), "was overwritten after forward by ls_tensor_write()"));
+    ls_tape_destroy(tape);
+    destroy_all(c, 4);
+    ls_tensor_destroy(x);
+    ls_device_close(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -739,6 +769,7 @@ int main(void)
         cmocka_unit_test(a_pool_of_equals_picks_the_first_in_any_layout),
         cmocka_unit_test(dropout_drops_the_same_in_any_layout),
         cmocka_unit_test(later_operators_have_the_references_gradients_in_any_layout),
+        cmocka_unit_test(a_result_that_backward_reads_must_not_be_overwritten),
     };
     ls_device *device = NULL;
 

@@ -163,17 +163,56 @@ static void run_recurrent(const simd_table *t, size_t n, outputs *o)
     t->gru_backward(&slope, n);
 }
 
-static void run_batch_norm(const simd_table *t, size_t lanes, outputs *o)
+/* On two arrays of float32, or with bf16 of bfloat16, which the results are, too. */
+static void run_batch_norm_of(const simd_table *t, size_t lanes, bool bf16, const void *x,
+                              const void *dy, void *out[5], outputs *o)
 {
     const size_t rows = FLOATS / lanes;
     const bn_lanes p = {
         .mean = input[1], .scale = input[1] + 40, .bias = input[1] + 80, .relu = lanes % 2 == 0};
     const bn_slopes s = {.slope = input[1] + 120, .shift = input[1] + 160};
 
-    t->bn_moments(input[0], rows, lanes, o->f[0], o->f[1]);
-    t->bn_apply(input[0], o->f[2], rows, lanes, &p);
-    t->bn_sums(input[0], input[1], rows, lanes, &p, o->f[3], o->f[4]);
-    t->bn_dx(input[0], input[1], o->f[5], rows, lanes, &p, &s);
+    t->bn_moments(x, bf16, rows, lanes, o->f[0], o->f[1]);
+    t->bn_apply(x, NULL, out[0], bf16, rows, lanes, &p);
+    t->bn_apply(x, dy, out[1], bf16, rows, lanes, &p);
+    t->bn_sums(x, dy, NULL, bf16, rows, lanes, &p, o->f[3], o->f[4]);
+    t->bn_dx(x, dy, out[2], bf16, rows, lanes, &p, &s);
+    t->bn_sums(x, dy, &(bn_mask){.result = x, .masked = out[3]}, bf16, rows, lanes, &p, o->f[9],
+               o->f[10]);
+    t->bn_sums(dy, dy, &(bn_mask){.result = x, .dy2 = x, .masked = out[4]}, bf16, rows, lanes, &p,
+               o->f[11], o->f[12]);
+}
+
+static void run_batch_norm(const simd_table *t, size_t lanes, outputs *o)
+{
+    void *out[5] = {o->f[2], o->f[6], o->f[5], o->f[7], o->f[8]};
+
+    run_batch_norm_of(t, lanes, false, input[0], input[1], out, o);
+}
+
+static void run_bf16_batch_norm(const simd_table *t, size_t lanes, bool in_place, outputs *o)
+{
+    static uint16_t half[7][FLOATS];
+    static float wide[2][FLOATS];
+    void *out[5] = {o->f[2], o->f[6], o->f[5], o->f[7], o->f[8]};
+    void *out_half[5] = {half[2], half[3], half[4], half[5], half[6]};
+
+    memset(half, 0, sizeof(half));
+    for (int k = 0; k < 2; k++) {
+        t->narrow_bf16(input[k], half[k], FLOATS);
+        t->widen_bf16(half[k], wide[k], FLOATS);
+    }
+    if (in_place) {
+        run_batch_norm_of(t, lanes, true, half[0], half[1], out_half, o);
+    } else {
+        run_batch_norm_of(t, lanes, false, wide[0], wide[1], out, o);
+        for (int k = 0; k < 5; k++)
+            t->narrow_bf16(out[k], out_half[k], FLOATS);
+    }
+    // Sums of dy + dy2, which is rounded before, or not.
+    memset(o->f[11], 0, 2 * sizeof(o->f[11]));
+    for (int k = 0; k < 5; k++)
+        t->widen_bf16(out_half[k], out[k], FLOATS);
 }
 
 static void run_pool(const simd_table *t, size_t lanes, size_t kernel, size_t padding, outputs *o)
@@ -258,6 +297,21 @@ static void all_tables_give_the_same_bits(void **state)
             run_pool(t, lane_counts[k], 3, 1, &got);
             run_pool(plainest(), lane_counts[k], 3, 1, &want);
             assert_same(t, "pools of 3x3", lane_counts[k]);
+        }
+    }
+}
+
+static void batch_norms_read_bfloat16_as_if_widened(void **state)
+{
+    LS_UNUSED(state);
+    fill_inputs();
+    for (size_t i = 0; i < FLOATS; i++)
+        input[0][i] *= 1 + 0x1p-9F * (float)(i % 3); // results to be rounded, also halfway
+    for (int i = 0; table_at(i) != NULL; i++) {
+        for (size_t k = 0; k < LS_COUNT_OF(lane_counts); k++) {
+            run_bf16_batch_norm(table_at(i), lane_counts[k], true, &got);
+            run_bf16_batch_norm(table_at(i), lane_counts[k], false, &want);
+            assert_same(table_at(i), "batch norms of bfloat16", lane_counts[k]);
         }
     }
 }
@@ -572,6 +626,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conversions_give_the_bits_of_base_half),
         cmocka_unit_test(all_tables_give_the_same_bits),
+        cmocka_unit_test(batch_norms_read_bfloat16_as_if_widened),
         cmocka_unit_test(all_tables_convolve_alike),
         cmocka_unit_test(products_of_every_number_of_rows_are_right),
         cmocka_unit_test(exp_is_near_the_libraries),

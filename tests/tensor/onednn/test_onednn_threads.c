@@ -28,6 +28,9 @@ static const op_case large_cases[] = {
      .other = {900, 80}},
     {.name = "batch norm of many rows", .op = OP_BATCH_NORM, .n_dims = 4, .x = {16, 24, 14, 14},
      .attrs = {.training = true, .eps = 1e-5, .momentum = 0.1}},
+    {.name = "batch norm and sum of many rows", .op = OP_BATCH_NORM, .n_dims = 4,
+     .x = {16, 24, 14, 14}, .adds = true,
+     .attrs = {.training = true, .relu = true, .eps = 1e-5, .momentum = 0.1}},
 };
 /* clang-format on */
 

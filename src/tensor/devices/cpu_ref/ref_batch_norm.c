@@ -2,7 +2,7 @@
 /*
  * ref_batch_norm.c - batch normalisation of (N,C,H,W) or (N,C), channel by channel.
  *
- *     xhat = (x - mean) / sqrt(variance + eps),  y = weight xhat + bias
+ *     xhat = (x - mean) / sqrt(variance + eps),  y = weight xhat + bias (+ added)
  *
  * With m values per channel, S = sum dy and T = sum dy xhat:
  *     dbias = S,  dweight = T,  dx = weight / sqrt(variance + eps) (dy - S / m - xhat T / m)
@@ -124,12 +124,14 @@ REF_INLINE void normalise(const op_call *call, size_t c, const double *shared, b
         ref_get(tensor_elements(call->in[1]), c, wide) / sqrt(m.variance + call->attrs.eps);
     const double bias = ref_get(tensor_elements(call->in[2]), c, wide);
     void *y = tensor_elements(call->out[0]);
+    const void *added = call->in[5] == NULL ? NULL : tensor_elements(call->in[5]);
     int32_t *mask = call->out[3] == NULL ? NULL : tensor_elements(call->out[3]);
 
     for (size_t n = 0; n < ch.n_rows; n++) {
         for (size_t i = 0; i < ch.area; i++) {
             const size_t at = value_at(&ch, n, i);
-            const double v = (ref_get(x, at, wide) - m.mean) * scale + bias;
+            const double more = added == NULL ? -0.0 : ref_get(added, at, wide); // v + -0 is v
+            const double v = (ref_get(x, at, wide) - m.mean) * scale + bias + more;
             const bool cut = call->attrs.relu && v <= 0;
 
             ref_put(y, at, cut ? 0 : v, wide);
@@ -175,8 +177,8 @@ static void count_batch(const op_call *call, const double *shared)
     const channel ch = channel_of(call->in[0], 0);
     const double count = shared == NULL ? (double)(ch.n_rows * ch.area) : shared[0];
 
-    if (call->attrs.training && call->in[5] != NULL && count >= 2)
-        ++*(int64_t *)tensor_elements(call->in[5]);
+    if (call->attrs.training && call->in[6] != NULL && count >= 2)
+        ++*(int64_t *)tensor_elements(call->in[6]);
 }
 
 static void normalise_all(const op_call *call, const double *shared)
@@ -207,6 +209,7 @@ typedef struct back_channel {
     channel ch;
     const void *x;
     const void *dy;
+    const void *dy2;     /* NULL: there is none */
     const int32_t *mask; /* NULL without a fused ReLU */
     double mean;
     double inverse; /* 1 / sqrt(variance + eps) */
@@ -214,7 +217,9 @@ typedef struct back_channel {
 
 REF_INLINE double dy_at(const back_channel *b, size_t at, bool wide)
 {
-    return b->mask != NULL && b->mask[at] == 0 ? 0 : ref_get(b->dy, at, wide);
+    const double more = b->dy2 == NULL ? -0.0 : ref_get(b->dy2, at, wide);
+
+    return b->mask != NULL && b->mask[at] == 0 ? 0 : ref_get(b->dy, at, wide) + more;
 }
 
 REF_INLINE double xhat_at(const back_channel *b, size_t at, bool wide)
@@ -242,6 +247,7 @@ REF_INLINE back_channel back_channel_of(const op_call *call, size_t c, bool wide
     return (back_channel){.ch = channel_of(call->in[0], c),
                           .x = tensor_elements(call->in[0]),
                           .dy = tensor_elements(call->in[1]),
+                          .dy2 = call->in[7] == NULL ? NULL : tensor_elements(call->in[7]),
                           .mask = call->attrs.relu ? tensor_elements(call->in[6]) : NULL,
                           .mean = ref_get(tensor_elements(call->in[4]), c, wide),
                           .inverse = 1 / sqrt(variance + call->attrs.eps)};
@@ -267,13 +273,29 @@ REF_INLINE void sum_channel(const op_call *call, size_t c, double *sum_dy, doubl
     ref_give(tensor_elements(call->out[2]), c, *sum_dy, call->accumulate, wide);
 }
 
-REF_INLINE void give_dx(const op_call *call, size_t c, double mean_dy, double mean_dy_xhat,
-                        bool wide)
+/* The gradient of what was added. */
+REF_INLINE void write_dadded(const back_channel *b, void *dadded, bool wide)
+{
+    for (size_t n = 0; n < b->ch.n_rows; n++) {
+        for (size_t i = 0; i < b->ch.area; i++) {
+            const size_t at = value_at(&b->ch, n, i);
+
+            ref_put(dadded, at, dy_at(b, at, wide), wide);
+        }
+    }
+}
+
+/* The gradients of the size of x: dx, unless it is not needed, and that of what was added. */
+REF_INLINE void write_gradients(const op_call *call, size_t c, double mean_dy, double mean_dy_xhat,
+                                bool wide)
 {
     const back_channel b = back_channel_of(call, c, wide);
 
-    write_dx(&b, tensor_elements(call->out[0]), ref_get(tensor_elements(call->in[2]), c, wide),
-             mean_dy, mean_dy_xhat, wide);
+    if (call->out[0] != NULL)
+        write_dx(&b, tensor_elements(call->out[0]), ref_get(tensor_elements(call->in[2]), c, wide),
+                 mean_dy, mean_dy_xhat, wide);
+    if (call->out[3] != NULL)
+        write_dadded(&b, tensor_elements(call->out[3]), wide);
 }
 
 REF_INLINE void backward_alone(const op_call *call, bool wide)
@@ -287,8 +309,7 @@ REF_INLINE void backward_alone(const op_call *call, bool wide)
         double sum_dy_xhat;
 
         sum_channel(call, c, &sum_dy, &sum_dy_xhat, wide);
-        if (call->out[0] != NULL)
-            give_dx(call, c, sum_dy / count, sum_dy_xhat / count, wide);
+        write_gradients(call, c, sum_dy / count, sum_dy_xhat / count, wide);
     }
 }
 
@@ -306,11 +327,11 @@ REF_INLINE ls_status backward_shared(const op_call *call, double *values, bool w
         values[1 + n_channels + c] /= b.inverse;
     }
     LS_TRY(batch_sync_sum(call, values, n_channels));
-    for (size_t c = 0; call->out[0] != NULL && c < n_channels; c++) {
+    for (size_t c = 0; c < n_channels; c++) {
         const back_channel b = back_channel_of(call, c, wide);
 
-        give_dx(call, c, values[1 + c] / values[0],
-                values[1 + n_channels + c] * b.inverse / values[0], wide);
+        write_gradients(call, c, values[1 + c] / values[0],
+                        values[1 + n_channels + c] * b.inverse / values[0], wide);
     }
     return LS_OK;
 }

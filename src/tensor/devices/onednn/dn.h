@@ -115,8 +115,10 @@ void layout_use(const layout *l, int by);
 LS_MUST_USE ls_status layout_place(ls_tensor *t, const layout *l);
 LS_MUST_USE ls_status layout_place_bytes(ls_tensor *t, const layout *l, size_t bytes);
 
-/* Places out[0] in layout `l`, in the memory of in[1] if that has this layout and may be reused. */
-LS_MUST_USE ls_status layout_place_over(device_state *self, const op_call *call, const layout *l);
+/* Places `out`, one of the call's, in layout `l`, in the memory of in[1] if that has this layout
+ * and may be reused. */
+LS_MUST_USE ls_status layout_place_over(device_state *self, const op_call *call, ls_tensor *out,
+                                        const layout *l);
 
 /* The elements of `t` in layout `want`: its own, or a copy in *temporary, which the caller destroys
  * with dn_host->tensor_destroy(), also after a failure. */

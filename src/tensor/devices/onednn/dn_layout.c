@@ -236,12 +236,13 @@ ls_status layout_place(ls_tensor *t, const layout *l)
     return layout_place_bytes(t, l, l->bytes);
 }
 
-ls_status layout_place_over(device_state *self, const op_call *call, const layout *l)
+ls_status layout_place_over(device_state *self, const op_call *call, ls_tensor *out,
+                            const layout *l)
 {
     if (l == NULL || !call->may_reuse_grad || layout_of(self, call->in[1]) != l ||
         call->in[1]->offset != 0)
-        return layout_place(call->out[0], l);
-    dn_host->tensor_share(call->out[0], call->in[1]);
+        return layout_place(out, l);
+    dn_host->tensor_share(out, call->in[1]);
     return LS_OK;
 }
 

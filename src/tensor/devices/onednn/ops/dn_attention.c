@@ -220,7 +220,7 @@ ls_status dn_layer_norm_backward(device_state *self, const op_call *call)
 
     LS_TRY(all_plain(call->in, 5));
     if (call->out[0] != NULL)
-        LS_TRY(layout_place_over(self, call, layout_of(self, call->in[0])));
+        LS_TRY(layout_place_over(self, call, call->out[0], layout_of(self, call->in[0])));
     LS_TRY(dn_floats(call->in[0]->device, n_sums + (size_t)self->threads * p.n, &memory, &floats));
     memset(floats, 0, n_sums * sizeof(*floats));
     w.sums = (double *)(void *)floats;
@@ -304,7 +304,7 @@ ls_status dn_softmax_backward(device_state *self, const op_call *call)
     softmax_work w = {.simd = self->simd, .n = p.n, .scale = (float)call->attrs.scale};
 
     LS_TRY(all_plain(call->in, 2));
-    LS_TRY(layout_place_over(self, call, layout_of(self, call->in[0])));
+    LS_TRY(layout_place_over(self, call, call->out[0], layout_of(self, call->in[0])));
     w.in = dn_data(call->in[0]);
     w.dy = dn_data(call->in[1]);
     w.out = dn_data(call->out[0]);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_batch_norm.c - batch normalisation, optionally with the ReLU that follows, on any layout.
+ * dn_batch_norm.c - batch normalisation, optionally with the sum and the ReLU that follow, on any
+ * layout.
  *
  * Not oneDNN's: each image's plane is read from memory once for both mean and variance, and
- * backward recomputes the ReLU's mask instead of reading one. A plane is processed in pieces; their
- * sums are added in double precision in a fixed order, so the number of threads does not change the
- * bits.
+ * backward recomputes the ReLU's mask instead of reading one; behind a sum the result is the mask.
+ * A plane is processed in pieces; their sums are added in double precision in a fixed order, so the
+ * number of threads does not change the bits.
  *
- *     scale = weight / sqrt(variance + eps),  y = (x - mean) scale + bias
+ *     scale = weight / sqrt(variance + eps),  y = (x - mean) scale + bias (+ added)
  *     S = sum dy,  Q = sum dy (x - mean),  m values per channel:
  *     dbias = S,  dweight = Q / sqrt(variance + eps),
  *     dx = scale dy - (scale Q / m / (variance + eps)) (x - mean) - scale S / m
@@ -22,6 +23,7 @@
 #define PIECE_FLOATS   8192 /* of one piece; it stays in the L1 cache for the second pass */
 #define PIECE_ROWS_MIN 16
 #define PLAIN_LANES    8 /* neighbours of a plain plane that are processed like channels */
+#define PIECES         4 /* that a thread has as float32 at a time, at most */
 
 /* A tensor as n images of `planes`, each of them `rows` of `lanes` floats and `tail`
  * single ones. */
@@ -100,11 +102,16 @@ typedef struct bn_work {
     const simd_table *simd;
     bn_view v;
     ls_tensor *memory; /* of everything that is not a tensor's */
-    converter c;       /* of x, dy and out */
+    converter c;       /* of x, added, dy, dy2, mask, masked and out */
+    bool bf16;         /* the kernels read and write bfloat16 in place */
     const void *x;
+    const void *added; /* or NULL */
     const void *dy;
+    const void *dy2;  /* or NULL */
+    const void *mask; /* the result that a ReLU has cut behind a sum, or NULL */
+    void *masked;     /* with a mask: dy + dy2 where it is positive, which then is dy */
     void *out;
-    float *pieces;  /* of 16-bit floats: three for each thread, as float32 */
+    float *pieces;  /* of float16: PIECES for each thread */
     float *sums[2]; /* of each item and lane: mean and squares, or dy and dy * (x - mean) */
     float *mean;    /* from here on: of each plane and lane */
     float *scale;
@@ -122,16 +129,34 @@ static size_t piece_floats(const bn_view *v)
     return v->piece_rows * v->lanes;
 }
 
-/* Buffer `i` of three of the thread; NULL for float32. */
+/* Buffer `i` of those of the thread, which only float16 has. */
 static float *buffer_of(const bn_work *w, size_t thread, size_t i)
 {
-    return w->pieces == NULL ? NULL : w->pieces + (3 * thread + i) * piece_floats(&w->v);
+    return w->pieces == NULL ? NULL : w->pieces + (PIECES * thread + i) * piece_floats(&w->v);
 }
 
-static const float *read_piece(const bn_work *w, const void *elements, const bn_piece *p,
-                               size_t thread, size_t i)
+/* Elements as the kernels read them: in place, or of float16 widened into buffer `i`. */
+static const void *read_piece(const bn_work *w, const void *elements, const bn_piece *p,
+                              size_t thread, size_t i)
 {
+    if (w->bf16)
+        return (const uint16_t *)elements + p->at;
     return convert_in(&w->c, elements, p->at, buffer_of(w, thread, i), p->rows * p->lanes);
+}
+
+/* Where a kernel writes; of float16 write_piece() then rounds it. */
+static void *begin_piece(const bn_work *w, void *elements, const bn_piece *p, size_t thread,
+                         size_t i)
+{
+    if (w->bf16)
+        return (uint16_t *)elements + p->at;
+    return convert_begin(&w->c, elements, p->at, buffer_of(w, thread, i));
+}
+
+static void write_piece(const bn_work *w, const void *written, void *elements, const bn_piece *p)
+{
+    if (!w->bf16)
+        convert_out(&w->c, written, elements, p->at, p->rows * p->lanes);
 }
 
 static ls_status prepare(bn_work *w, device_state *self, const op_call *call, const grid *g)
@@ -148,8 +173,10 @@ static ls_status prepare(bn_work *w, device_state *self, const op_call *call, co
     n_sums = n_items(&w->v) * w->v.lanes;
     n_lanes = w->v.planes * w->v.lanes;
     n_shared = batch_sync_needed(call) ? batch_sync_count(g->c) : 0;
+    w->bf16 = call->in[0]->dtype == LS_BF16;
     w->c = converter_of(self, call->in[0]->dtype);
-    n_pieces = w->c.widen == NULL ? 0 : (size_t)self->threads * 3 * piece_floats(&w->v);
+    n_pieces =
+        w->bf16 || w->c.widen == NULL ? 0 : (size_t)self->threads * PIECES * piece_floats(&w->v);
     LS_TRY(dn_floats(call->in[0]->device, 2 * (n_shared + n_sums) + 5 * n_lanes + n_pieces,
                      &w->memory, &at));
     w->channels = g->c;
@@ -243,9 +270,9 @@ static void moments_range(void *arg, size_t begin, size_t end, size_t thread)
 
     for (size_t item = begin; item < end; item++) {
         const bn_piece p = piece_of(&w->v, item);
-        const float *x = read_piece(w, w->x, &p, thread, 0);
+        const void *x = read_piece(w, w->x, &p, thread, 0);
 
-        w->simd->bn_moments(x, p.rows, p.lanes, w->sums[0] + p.slot, w->sums[1] + p.slot);
+        w->simd->bn_moments(x, w->bf16, p.rows, p.lanes, w->sums[0] + p.slot, w->sums[1] + p.slot);
     }
 }
 
@@ -256,11 +283,12 @@ static void apply_range(void *arg, size_t begin, size_t end, size_t thread)
     for (size_t item = begin; item < end; item++) {
         const bn_piece p = piece_of(&w->v, item);
         const bn_lanes lanes = lanes_at(w, p.first);
-        const float *x = read_piece(w, w->x, &p, thread, 0);
-        float *y = convert_begin(&w->c, w->out, p.at, buffer_of(w, thread, 1));
+        const void *x = read_piece(w, w->x, &p, thread, 0);
+        const void *added = w->added == NULL ? NULL : read_piece(w, w->added, &p, thread, 2);
+        void *y = begin_piece(w, w->out, &p, thread, 1);
 
-        w->simd->bn_apply(x, y, p.rows, p.lanes, &lanes);
-        convert_out(&w->c, y, w->out, p.at, p.rows * p.lanes);
+        w->simd->bn_apply(x, added, y, w->bf16, p.rows, p.lanes, &lanes);
+        write_piece(w, y, w->out, &p);
     }
 }
 
@@ -346,8 +374,8 @@ static void clear_lanes(bn_work *w)
 /* The counter changes with the running statistics. */
 static void count_batch(const op_call *call, double count)
 {
-    if (call->attrs.training && call->in[5] != NULL && count >= 2)
-        ++*(int64_t *)dn_data(call->in[5]);
+    if (call->attrs.training && call->in[6] != NULL && count >= 2)
+        ++*(int64_t *)dn_data(call->in[6]);
 }
 
 static ls_status forward(device_state *self, const op_call *call, const grid *g, bn_work *w)
@@ -399,22 +427,51 @@ static ls_status place_like(device_state *self, ls_tensor *out, const ls_tensor 
     return l == NULL ? dn_fail(LS_ENOMEM, "no memory for a layout") : layout_place(out, l);
 }
 
+/* The elements of `t`, which may be NULL, in x's layout. The caller destroys *moved, also after a
+ * failure. */
+static ls_status arrange(device_state *self, ls_tensor *t, const ls_tensor *x, ls_tensor **moved,
+                         const void **out)
+{
+    void *elements = NULL;
+
+    if (t != NULL)
+        LS_TRY(layout_arrange(self, t, layout_of(self, x), moved, &elements));
+    *out = elements;
+    return LS_OK;
+}
+
+/* Behind a sum the result says where the ReLU has cut: it is the mask, without a copy. */
+static void share_as_mask(const op_call *call)
+{
+    ls_tensor *mask = call->out[3];
+
+    if (mask == NULL || call->in[5] == NULL)
+        return;
+    mask->dtype = call->out[0]->dtype;
+    dn_host->tensor_share(mask, call->out[0]);
+}
+
 ls_status dn_batch_norm(device_state *self, const op_call *call)
 {
     ls_tensor *const x = call->in[0];
     bn_work w = {.memory = NULL};
+    ls_tensor *added = NULL;
     grid g;
     ls_status st;
 
     LS_TRY(plain_parameters(call, 1, 4));
     LS_TRY(grid_walkable(x, &g));
     LS_TRY(place_like(self, call->out[0], x));
+    share_as_mask(call);
     w.x = dn_data(x);
     w.out = dn_data(call->out[0]);
-    st = prepare(&w, self, call, &g);
+    st = arrange(self, call->in[5], x, &added, &w.added);
+    if (st == LS_OK)
+        st = prepare(&w, self, call, &g);
     if (st == LS_OK)
         st = forward(self, call, &g, &w);
     dn_host->tensor_destroy(w.memory);
+    dn_host->tensor_destroy(added);
     return st;
 }
 
@@ -427,10 +484,19 @@ static void sums_range(void *arg, size_t begin, size_t end, size_t thread)
     for (size_t item = begin; item < end; item++) {
         const bn_piece p = piece_of(&w->v, item);
         const bn_lanes lanes = lanes_at(w, p.first);
-        const float *x = read_piece(w, w->x, &p, thread, 0);
-        const float *dy = read_piece(w, w->dy, &p, thread, 1);
+        const void *x = read_piece(w, w->x, &p, thread, 0);
+        const void *dy = read_piece(w, w->dy, &p, thread, 1);
+        bn_mask m = {.dy2 = NULL};
 
-        w->simd->bn_sums(x, dy, p.rows, p.lanes, &lanes, w->sums[0] + p.slot, w->sums[1] + p.slot);
+        if (w->mask != NULL) {
+            m.result = read_piece(w, w->mask, &p, thread, 2);
+            m.dy2 = w->dy2 == NULL ? NULL : read_piece(w, w->dy2, &p, thread, 3);
+            m.masked = begin_piece(w, w->masked, &p, thread, 1);
+        }
+        w->simd->bn_sums(x, dy, w->mask == NULL ? NULL : &m, w->bf16, p.rows, p.lanes, &lanes,
+                         w->sums[0] + p.slot, w->sums[1] + p.slot);
+        if (w->mask != NULL)
+            write_piece(w, m.masked, w->masked, &p);
     }
 }
 
@@ -441,13 +507,13 @@ static void dx_range(void *arg, size_t begin, size_t end, size_t thread)
     for (size_t item = begin; item < end; item++) {
         const bn_piece p = piece_of(&w->v, item);
         const bn_lanes lanes = lanes_at(w, p.first);
-        const float *x = read_piece(w, w->x, &p, thread, 0);
-        const float *dy = read_piece(w, w->dy, &p, thread, 1);
-        float *dx = convert_begin(&w->c, w->out, p.at, buffer_of(w, thread, 2));
+        const void *x = read_piece(w, w->x, &p, thread, 0);
+        const void *dy = read_piece(w, w->mask == NULL ? w->dy : w->masked, &p, thread, 1);
+        void *dx = begin_piece(w, w->out, &p, thread, 2);
         const bn_slopes slopes = {.slope = w->slope + p.first, .shift = w->shift + p.first};
 
-        w->simd->bn_dx(x, dy, dx, p.rows, p.lanes, &lanes, &slopes);
-        convert_out(&w->c, dx, w->out, p.at, p.rows * p.lanes);
+        w->simd->bn_dx(x, dy, dx, w->bf16, p.rows, p.lanes, &lanes, &slopes);
+        write_piece(w, dx, w->out, &p);
     }
 }
 
@@ -515,29 +581,60 @@ static ls_status backward(device_state *self, const op_call *call, const grid *g
     return LS_OK;
 }
 
+enum { MOVED_DY, MOVED_DY2, MOVED_MASK, MASKED, N_TEMPORARY };
+
+/* Behind a sum with a ReLU: the mask, and memory for the gradient of what was added, which is read
+ * as dy once it is written. */
+static ls_status arrange_masked(device_state *self, const op_call *call, bn_work *w,
+                                ls_tensor **temporary)
+{
+    const ls_tensor *x = call->in[0];
+    ls_tensor *masked = call->out[3];
+
+    if (masked == NULL) {
+        LS_TRY(dn_host->tensor_shape(x->device, x->dtype, x->n_dims, x->dims, &temporary[MASKED]));
+        masked = temporary[MASKED];
+    }
+    LS_TRY(layout_place_over(self, call, masked, layout_of(self, x)));
+    w->masked = dn_data(masked);
+    LS_TRY(arrange(self, call->in[6], x, &temporary[MOVED_MASK], &w->mask));
+    return arrange(self, call->in[7], x, &temporary[MOVED_DY2], &w->dy2);
+}
+
+static ls_status arrange_backward(device_state *self, const op_call *call, bn_work *w,
+                                  ls_tensor **temporary)
+{
+    const ls_tensor *x = call->in[0];
+    const bool has_mask = call->in[6] != NULL && call->in[6]->storage != NULL;
+
+    w->x = dn_data(x);
+    if (has_mask)
+        LS_TRY(arrange_masked(self, call, w, temporary));
+    if (call->out[0] != NULL) {
+        LS_TRY(has_mask ? place_like(self, call->out[0], x)
+                        : layout_place_over(self, call, call->out[0], layout_of(self, x)));
+        w->out = dn_data(call->out[0]);
+    }
+    return arrange(self, call->in[1], x, &temporary[MOVED_DY], &w->dy);
+}
+
 ls_status dn_batch_norm_backward(device_state *self, const op_call *call)
 {
-    ls_tensor *const x = call->in[0];
     bn_work w = {.memory = NULL};
-    ls_tensor *moved = NULL;
-    void *dy = NULL;
+    ls_tensor *temporary[N_TEMPORARY] = {NULL};
     grid g;
     ls_status st;
 
     LS_TRY(plain_parameters(call, 2, 4));
-    LS_TRY(grid_walkable(x, &g));
-    if (call->out[0] != NULL) {
-        LS_TRY(layout_place_over(self, call, layout_of(self, x)));
-        w.out = dn_data(call->out[0]);
-    }
-    w.x = dn_data(x);
-    st = layout_arrange(self, call->in[1], layout_of(self, x), &moved, &dy);
-    w.dy = dy;
+    LS_TRY(grid_walkable(call->in[0], &g));
+    st = arrange_backward(self, call, &w, temporary);
     if (st == LS_OK)
         st = prepare(&w, self, call, &g);
+    w.relu = w.relu && w.mask == NULL;
     if (st == LS_OK)
         st = backward(self, call, &g, &w);
     dn_host->tensor_destroy(w.memory);
-    dn_host->tensor_destroy(moved);
+    for (int i = 0; i < N_TEMPORARY; i++)
+        dn_host->tensor_destroy(temporary[i]);
     return st;
 }

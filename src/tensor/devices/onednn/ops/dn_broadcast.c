@@ -142,7 +142,7 @@ static void broadcast_range(void *arg, size_t begin, size_t end, size_t thread)
         float *y = w->out + i * floats;
 
         if (w->p.lanes > 1)
-            w->simd->bn_apply(a, y, w->p.rows, w->p.lanes, &row);
+            w->simd->bn_apply(a, NULL, y, false, w->p.rows, w->p.lanes, &row);
         else if (w->multiplies)
             w->simd->shift_scale(a, 0, part[0], y, floats);
         else
@@ -199,7 +199,7 @@ static void sum_part(const broadcast_work *w, size_t part, double *sums, float *
             sums[0] += w->a == NULL ? w->simd->sum(dy, floats) : w->simd->dot(a, dy, floats);
             continue;
         }
-        w->simd->bn_sums(a, dy, w->p.rows, lanes, &none, rows, rows + lanes);
+        w->simd->bn_sums(a, dy, NULL, false, w->p.rows, lanes, &none, rows, rows + lanes);
         for (size_t k = 0; k < lanes; k++)
             sums[k] += (double)rows[w->a == NULL ? k : lanes + k];
     }

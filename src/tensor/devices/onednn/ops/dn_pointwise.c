@@ -286,7 +286,7 @@ static ls_status run_backward(device_state *self, const op_call *call, point_wor
     l = layout_of(self, call->in[0]);
     if (l == NULL)
         return no_memory();
-    LS_TRY(layout_place_over(self, call, l));
+    LS_TRY(layout_place_over(self, call, call->out[0], l));
     st = layout_arrange(self, call->in[1], l, &moved, &dy);
     w.a = dn_data(call->in[0]);
     w.b = dy;

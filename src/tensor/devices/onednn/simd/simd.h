@@ -37,13 +37,21 @@ typedef struct binary_term {
     float p;
 } binary_term;
 
-/* y = (x - mean) * scale + bias, then max(0, .) with relu. */
+/* y = (x - mean) * scale + bias + added, then max(0, .) with relu. */
 typedef struct bn_lanes {
     const float *mean;
     const float *scale;
     const float *bias;
     bool relu;
 } bn_lanes;
+
+/* masked = dy + dy2, which may be NULL, but 0 where a ReLU behind a sum has cut the result. It may
+ * be dy, and is the gradient from then on. */
+typedef struct bn_mask {
+    const void *result;
+    const void *dy2;
+    void *masked;
+} bn_mask;
 
 /* dx = scale * dy + slope * (x - mean) + shift, where dy is 0 if a fused ReLU made y 0. */
 typedef struct bn_slopes {
@@ -187,13 +195,17 @@ typedef struct simd_table {
                          float *d, size_t n);
     void (*accumulate)(const float *x, double *sums, size_t n); /* sums[i] += x[i] */
 
-    /* Mean, and sum of squared distances from it, of each lane. rows > 0. */
-    void (*bn_moments)(const float *x, size_t rows, size_t lanes, float *mean, float *squares);
-    void (*bn_apply)(const float *x, float *y, size_t rows, size_t lanes, const bn_lanes *p);
-    /* Sums of dy and of dy * (x - mean), dy masked as in bn_slopes. */
-    void (*bn_sums)(const float *x, const float *dy, size_t rows, size_t lanes, const bn_lanes *p,
-                    float *sum_dy, float *sum_dy_x);
-    void (*bn_dx)(const float *x, const float *dy, float *dx, size_t rows, size_t lanes,
+    /* Of float32, or with bf16 of bfloat16. Mean, and sum of squared distances from it, of each
+     * lane. rows > 0. */
+    void (*bn_moments)(const void *x, bool bf16, size_t rows, size_t lanes, float *mean,
+                       float *squares);
+    /* added: NULL for zeros */
+    void (*bn_apply)(const void *x, const void *added, void *y, bool bf16, size_t rows,
+                     size_t lanes, const bn_lanes *p);
+    /* Sums of dy and of dy * (x - mean), dy masked by m or, where that is NULL, as in bn_slopes. */
+    void (*bn_sums)(const void *x, const void *dy, const bn_mask *m, bool bf16, size_t rows,
+                    size_t lanes, const bn_lanes *p, float *sum_dy, float *sum_dy_x);
+    void (*bn_dx)(const void *x, const void *dy, void *dx, bool bf16, size_t rows, size_t lanes,
                   const bn_lanes *p, const bn_slopes *s);
 
     /* indices (may be NULL): kh * KW + kw of each window's first maximum, or last NaN; a window has

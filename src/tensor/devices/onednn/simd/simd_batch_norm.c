@@ -13,82 +13,97 @@
 #include "tensor/devices/onednn/simd/simd_batch_norm.inc"
 #undef LANES
 
-void SIMD_NAME(bn_moments)(const float *x, size_t rows, size_t lanes, float *mean, float *squares)
+/* Calls FN##_16, _8 or _1 with these arguments, the lane `i` among them, for all lanes. */
+#define EACH_WIDTH(FN, ...)                                                                        \
+    do {                                                                                           \
+        for (size_t i = 0, width; i < lanes; i += width) {                                         \
+            width = width_for(lanes - i);                                                          \
+            if (width == 16)                                                                       \
+                FN##_16(__VA_ARGS__);                                                              \
+            else if (width == 8)                                                                   \
+                FN##_8(__VA_ARGS__);                                                               \
+            else                                                                                   \
+                FN##_1(__VA_ARGS__);                                                               \
+        }                                                                                          \
+    } while (0)
+
+void SIMD_NAME(bn_moments)(const void *x, bool bf16, size_t rows, size_t lanes, float *mean,
+                           float *squares)
 {
-    size_t width;
-
-    for (size_t i = 0; i < lanes; i += width) {
-        width = width_for(lanes - i);
-        if (width == 16)
-            moments_16(x + i, rows, lanes, mean + i, squares + i);
-        else if (width == 8)
-            moments_8(x + i, rows, lanes, mean + i, squares + i);
-        else
-            moments_1(x + i, rows, lanes, mean + i, squares + i);
-    }
-}
-
-void SIMD_NAME(bn_apply)(const float *x, float *y, size_t rows, size_t lanes, const bn_lanes *p)
-{
-    size_t width;
-
-    for (size_t i = 0; i < lanes; i += width) {
-        width = width_for(lanes - i);
-        if (width == 16)
-            apply_16(x + i, y + i, rows, lanes, p, i);
-        else if (width == 8)
-            apply_8(x + i, y + i, rows, lanes, p, i);
-        else
-            apply_1(x + i, y + i, rows, lanes, p, i);
-    }
-}
-
-SIMD_INLINE void all_sums(const float *x, const float *dy, size_t rows, size_t lanes,
-                          const bn_lanes *p, bool relu, float *sum_dy, float *sum_dy_x)
-{
-    size_t width;
-
-    for (size_t i = 0; i < lanes; i += width) {
-        width = width_for(lanes - i);
-        if (width == 16)
-            sums_16(x + i, dy + i, rows, lanes, p, i, relu, sum_dy + i, sum_dy_x + i);
-        else if (width == 8)
-            sums_8(x + i, dy + i, rows, lanes, p, i, relu, sum_dy + i, sum_dy_x + i);
-        else
-            sums_1(x + i, dy + i, rows, lanes, p, i, relu, sum_dy + i, sum_dy_x + i);
-    }
-}
-
-void SIMD_NAME(bn_sums)(const float *x, const float *dy, size_t rows, size_t lanes,
-                        const bn_lanes *p, float *sum_dy, float *sum_dy_x)
-{
-    if (p->relu)
-        all_sums(x, dy, rows, lanes, p, true, sum_dy, sum_dy_x);
+    if (bf16)
+        EACH_WIDTH(moments, x, rows, lanes, true, i, mean, squares);
     else
-        all_sums(x, dy, rows, lanes, p, false, sum_dy, sum_dy_x);
+        EACH_WIDTH(moments, x, rows, lanes, false, i, mean, squares);
 }
 
-SIMD_INLINE void all_dx(const float *x, const float *dy, float *dx, size_t rows, size_t lanes,
-                        const bn_lanes *p, const bn_slopes *s, bool relu)
+/* bf16 and a NULL of added are constants. */
+SIMD_INLINE void all_apply(const void *x, const void *added, void *y, bool bf16, size_t rows,
+                           size_t lanes, const bn_lanes *p)
 {
-    size_t width;
+    EACH_WIDTH(apply, x, added, y, rows, lanes, bf16, p, i);
+}
 
-    for (size_t i = 0; i < lanes; i += width) {
-        width = width_for(lanes - i);
-        if (width == 16)
-            dx_16(x + i, dy + i, dx + i, rows, lanes, p, s, i, relu);
-        else if (width == 8)
-            dx_8(x + i, dy + i, dx + i, rows, lanes, p, s, i, relu);
-        else
-            dx_1(x + i, dy + i, dx + i, rows, lanes, p, s, i, relu);
+void SIMD_NAME(bn_apply)(const void *x, const void *added, void *y, bool bf16, size_t rows,
+                         size_t lanes, const bn_lanes *p)
+{
+    if (bf16 && added != NULL)
+        all_apply(x, added, y, true, rows, lanes, p);
+    else if (bf16)
+        all_apply(x, NULL, y, true, rows, lanes, p);
+    else if (added != NULL)
+        all_apply(x, added, y, false, rows, lanes, p);
+    else
+        all_apply(x, NULL, y, false, rows, lanes, p);
+}
+
+/* bf16, relu, and a NULL of m or m->dy2 are constants. */
+SIMD_INLINE void all_sums(const void *x, const void *dy, const bn_mask *m, bool bf16, size_t rows,
+                          size_t lanes, const bn_lanes *p, bool relu, float *sum_dy,
+                          float *sum_dy_x)
+{
+    EACH_WIDTH(sums, x, dy, m, rows, lanes, bf16, p, i, relu, sum_dy, sum_dy_x);
+}
+
+SIMD_INLINE void sums_of(const void *x, const void *dy, const bn_mask *m, bool bf16, size_t rows,
+                         size_t lanes, const bn_lanes *p, float *sum_dy, float *sum_dy_x)
+{
+    if (m != NULL && m->dy2 != NULL) {
+        all_sums(x, dy, m, bf16, rows, lanes, p, false, sum_dy, sum_dy_x);
+    } else if (m != NULL) {
+        const bn_mask alone = {.result = m->result, .dy2 = NULL, .masked = m->masked};
+
+        all_sums(x, dy, &alone, bf16, rows, lanes, p, false, sum_dy, sum_dy_x);
+    } else if (p->relu) {
+        all_sums(x, dy, NULL, bf16, rows, lanes, p, true, sum_dy, sum_dy_x);
+    } else {
+        all_sums(x, dy, NULL, bf16, rows, lanes, p, false, sum_dy, sum_dy_x);
     }
 }
 
-void SIMD_NAME(bn_dx)(const float *x, const float *dy, float *dx, size_t rows, size_t lanes,
+void SIMD_NAME(bn_sums)(const void *x, const void *dy, const bn_mask *m, bool bf16, size_t rows,
+                        size_t lanes, const bn_lanes *p, float *sum_dy, float *sum_dy_x)
+{
+    if (bf16)
+        sums_of(x, dy, m, true, rows, lanes, p, sum_dy, sum_dy_x);
+    else
+        sums_of(x, dy, m, false, rows, lanes, p, sum_dy, sum_dy_x);
+}
+
+SIMD_INLINE void all_dx(const void *x, const void *dy, void *dx, bool bf16, size_t rows,
+                        size_t lanes, const bn_lanes *p, const bn_slopes *s, bool relu)
+{
+    EACH_WIDTH(dx, x, dy, dx, rows, lanes, bf16, p, s, i, relu);
+}
+
+void SIMD_NAME(bn_dx)(const void *x, const void *dy, void *dx, bool bf16, size_t rows, size_t lanes,
                       const bn_lanes *p, const bn_slopes *s)
 {
-    if (p->relu)
-        all_dx(x, dy, dx, rows, lanes, p, s, true);
+    if (bf16 && p->relu)
+        all_dx(x, dy, dx, true, rows, lanes, p, s, true);
+    else if (bf16)
+        all_dx(x, dy, dx, true, rows, lanes, p, s, false);
+    else if (p->relu)
+        all_dx(x, dy, dx, false, rows, lanes, p, s, true);
     else
-        all_dx(x, dy, dx, rows, lanes, p, s, false);
+        all_dx(x, dy, dx, false, rows, lanes, p, s, false);
 }

@@ -24,11 +24,13 @@ void SIMD_NAME(binary_slope)(const binary_term *t, const float *dy, const float 
                              float *d, size_t n);
 void SIMD_NAME(accumulate)(const float *x, double *sums, size_t n);
 void SIMD_NAME(add_relu)(const float *a, const float *b, float *y, size_t n);
-void SIMD_NAME(bn_moments)(const float *x, size_t rows, size_t lanes, float *mean, float *squares);
-void SIMD_NAME(bn_apply)(const float *x, float *y, size_t rows, size_t lanes, const bn_lanes *p);
-void SIMD_NAME(bn_sums)(const float *x, const float *dy, size_t rows, size_t lanes,
-                        const bn_lanes *p, float *sum_dy, float *sum_dy_x);
-void SIMD_NAME(bn_dx)(const float *x, const float *dy, float *dx, size_t rows, size_t lanes,
+void SIMD_NAME(bn_moments)(const void *x, bool bf16, size_t rows, size_t lanes, float *mean,
+                           float *squares);
+void SIMD_NAME(bn_apply)(const void *x, const void *added, void *y, bool bf16, size_t rows,
+                         size_t lanes, const bn_lanes *p);
+void SIMD_NAME(bn_sums)(const void *x, const void *dy, const bn_mask *m, bool bf16, size_t rows,
+                        size_t lanes, const bn_lanes *p, float *sum_dy, float *sum_dy_x);
+void SIMD_NAME(bn_dx)(const void *x, const void *dy, void *dx, bool bf16, size_t rows, size_t lanes,
                       const bn_lanes *p, const bn_slopes *s);
 void SIMD_NAME(pool_max)(const pool_plane *p, const float *x, float *y, uint8_t *indices);
 void SIMD_NAME(pool_max_backward)(const pool_plane *p, const float *dy, const uint8_t *indices,

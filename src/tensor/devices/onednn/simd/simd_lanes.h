@@ -9,6 +9,7 @@
 #ifndef LS_TENSOR_DEVICES_ONEDNN_SIMD_SIMD_LANES_H
 #define LS_TENSOR_DEVICES_ONEDNN_SIMD_SIMD_LANES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -26,12 +27,16 @@
 #define V_EXPAND(name, lanes) V_JOIN(name, lanes)
 #define V(name)               V_EXPAND(name, LANES)
 
-/* A select keeps `yes` where all bits of the mask are set. Vectors go through memory by memcpy:
- * alignment is not promised. */
+/* get() and put(): elements from `at` on of an array of float32, or with a constant bf16 of
+ * bfloat16, with the bits of simd_half.c, but that a signalling NaN stays one until arithmetic
+ * follows. A select keeps `yes` where all bits of the mask are set. Vectors go through memory by
+ * memcpy: alignment is not promised. */
 #define SIMD_VECTORS(N, BYTES)                                                                     \
     typedef float vec_##N __attribute__((vector_size(BYTES)));                                     \
     typedef int32_t mask_##N __attribute__((vector_size(BYTES)));                                  \
     typedef uint8_t bytes_##N __attribute__((vector_size(N)));                                     \
+    typedef uint16_t halves_##N __attribute__((vector_size(2 * (N))));                             \
+    typedef uint32_t bits_##N __attribute__((vector_size(BYTES)));                                 \
     SIMD_INLINE void load_##N(vec_##N *v, const float *from)                                       \
     {                                                                                              \
         memcpy(v, from, sizeof(*v));                                                               \
@@ -39,6 +44,32 @@
     SIMD_INLINE void store_##N(float *to, const vec_##N *v)                                        \
     {                                                                                              \
         memcpy(to, v, sizeof(*v));                                                                 \
+    }                                                                                              \
+    SIMD_INLINE void get_##N(vec_##N *v, const void *from, size_t at, bool bf16)                   \
+    {                                                                                              \
+        halves_##N h;                                                                              \
+                                                                                                   \
+        if (bf16) {                                                                                \
+            memcpy(&h, (const uint16_t *)from + at, sizeof(h));                                    \
+            *v = (vec_##N)(__builtin_convertvector(h, bits_##N) << 16);                            \
+        } else {                                                                                   \
+            memcpy(v, (const float *)from + at, sizeof(*v));                                       \
+        }                                                                                          \
+    }                                                                                              \
+    SIMD_INLINE void put_##N(void *to, size_t at, const vec_##N *v, bool bf16)                     \
+    {                                                                                              \
+        const bits_##N b = (bits_##N) * v;                                                         \
+        const bits_##N nan = (bits_##N)((mask_##N)(b & 0x7FFFFFFFU) > 0x7F800000);                 \
+        const bits_##N rounded = b + 0x7FFFU + (b >> 16 & 1U);                                     \
+        halves_##N h;                                                                              \
+                                                                                                   \
+        if (bf16) {                                                                                \
+            h = __builtin_convertvector((nan & (b | 0x400000U)) >> 16 | (~nan & rounded) >> 16,    \
+                                        halves_##N);                                               \
+            memcpy((uint16_t *)to + at, &h, sizeof(h));                                            \
+        } else {                                                                                   \
+            memcpy((float *)to + at, v, sizeof(*v));                                               \
+        }                                                                                          \
     }                                                                                              \
     SIMD_INLINE void select_##N(vec_##N *to, const mask_##N *mask, const vec_##N *yes,             \
                                 const vec_##N *no)                                                 \
