@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * * checkpoint.h - saves and loads lists of named tensors in safetensors files.
+ * checkpoint.h - saves and loads lists of named tensors in safetensors files.
  *
  * A file is written to PATH.tmp, synced and renamed: after a crash at any moment the old or the new
  * file is complete. Format: https://huggingface.co/docs/safetensors (8-byte little-endian header
- * length, JSON header, contiguous tensors).
+ * length, JSON header, contiguous tensors). Its metadata has digests of the header and of each
+ * tensor (docs/training.md), which opening and loading compare. Files of other programs have none.
  */
 #ifndef LOCKSTEP_CHECKPOINT_H
 #define LOCKSTEP_CHECKPOINT_H
@@ -20,13 +21,13 @@ typedef struct ls_meta {
 } ls_meta;
 
 /* Writes all items (tensors row-major in their own type, plain bytes as U8) and metadata. Blocks
- * until the data is on disk. On failure PATH is unchanged. Duplicate names are LS_EINVAL. */
+ * until the data is on disk. On failure PATH is unchanged. LS_EINVAL: duplicate names, or a
+ * metadata key that begins with "lockstep.blake2b". */
 LS_API LS_MUST_USE ls_status ls_checkpoint_save(const char *path, const ls_named *items,
                                                 int n_items, const ls_meta *meta, int n_meta);
 
 /* The same, with float32 tensors rounded (to nearest even) to `type`: LS_F16, LS_BF16 or LS_F32.
- * Tensors of other types are not changed. LS_EINVAL names a tensor with a finite value that
- * overflows fp16. */
+ * Other types are not changed. LS_EINVAL names a tensor with a finite value that overflows fp16. */
 LS_API LS_MUST_USE ls_status ls_checkpoint_save_as(const char *path, const ls_named *items,
                                                    int n_items, const ls_meta *meta, int n_meta,
                                                    ls_dtype type);
@@ -34,9 +35,15 @@ LS_API LS_MUST_USE ls_status ls_checkpoint_save_as(const char *path, const ls_na
 typedef struct ls_checkpoint ls_checkpoint;
 
 /* Opens and checks a file: size of the header (at most 100 MB and the file's size), offsets inside
- * the file without overlap or gap, sizes according to shapes and types. LS_EFORMAT names file and
- * offset; for a file of torch.save() it names the command that converts it. */
+ * the file without overlap or gap, sizes according to shapes and types, digest of the header.
+ * LS_EFORMAT names file and offset; for a file of torch.save() it names the command that converts
+ * it. */
 LS_API LS_MUST_USE ls_status ls_checkpoint_open(const char *path, ls_checkpoint **out);
+/* The same, but digests are ignored, now and when tensors are loaded: --no-verify. */
+LS_API LS_MUST_USE ls_status ls_checkpoint_open_unverified(const char *path, ls_checkpoint **out);
+/* Reads all tensors, which need not fit in memory, and compares them with their digests. LS_EFORMAT
+ * names those that differ. *has_digests: 0 for a file without any. Blocks until it is read. */
+LS_API LS_MUST_USE ls_status ls_checkpoint_verify(const ls_checkpoint *c, int *has_digests);
 LS_API void ls_checkpoint_close(ls_checkpoint *c); /* NULL is allowed */
 
 /* Writes to `buf` the shell command that converts `from`, a file of torch.save() or (as
@@ -76,7 +83,8 @@ LS_API LS_MUST_USE ls_status ls_checkpoint_compare(const ls_checkpoint *c, const
 
 /* Fills all items from the file; converts to float32 (fp16 and bf16 exactly) and int64. Compares
  * first: LS_EFORMAT names missing, unexpected and different entries with shapes and types, as many
- * as an error text holds (ls_checkpoint_compare() reports all). On failure nothing is changed. */
+ * as an error text holds (ls_checkpoint_compare() reports all), or the first tensor that does not
+ * match its digest. On failure nothing is changed. */
 LS_API LS_MUST_USE ls_status ls_checkpoint_load(ls_checkpoint *c, const ls_named *items,
                                                 int n_items, ls_load_mode mode);
 

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/module.h"
+#include "checkpoint/digest.h"
 #include "checkpoint/other_file.h"
 
 #include <inttypes.h>
@@ -95,7 +96,7 @@ static ls_status fail_torch_file(const ls_checkpoint *c)
                    c->path, ls_checkpoint_conversion(c->path, to, command, sizeof(command)));
 }
 
-static ls_status read_header(ls_checkpoint *c)
+static ls_status read_header(ls_checkpoint *c, bool verifies)
 {
     size_t length = 0;
     char *header;
@@ -113,10 +114,10 @@ static ls_status read_header(ls_checkpoint *c)
     if (st == LS_OK)
         st = safetensors_parse(header, length, c->file_bytes - c->data_offset, c->path, &c->index);
     ls_free(header);
-    return st;
+    return st == LS_OK && verifies ? digest_find_all(c->path, &c->index) : st;
 }
 
-ls_status ls_checkpoint_open(const char *path, ls_checkpoint **out)
+static ls_status open_file(const char *path, bool verifies, ls_checkpoint **out)
 {
     ls_checkpoint *c;
     ls_status st;
@@ -132,13 +133,23 @@ ls_status ls_checkpoint_open(const char *path, ls_checkpoint **out)
     else
         st = file_open_regular(path, &c->fd, &c->file_bytes);
     if (st == LS_OK)
-        st = read_header(c);
+        st = read_header(c, verifies);
     if (st != LS_OK) {
         ls_checkpoint_close(c);
         return st;
     }
     *out = c;
     return LS_OK;
+}
+
+ls_status ls_checkpoint_open(const char *path, ls_checkpoint **out)
+{
+    return open_file(path, true, out);
+}
+
+ls_status ls_checkpoint_open_unverified(const char *path, ls_checkpoint **out)
+{
+    return open_file(path, false, out);
 }
 
 void ls_checkpoint_close(ls_checkpoint *c)

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/compute/half.h"
 #include "base/file.h"
+#include "checkpoint/digest.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -77,13 +78,21 @@ static void notify(listener *l, ls_checkpoint_skip why, const char *name, const 
         l->each_text(l->arg, text);
 }
 
+/* " and 3 more", or "", into buf, which it returns. */
+static const char *omitted_text(char buf[OMITTED_BYTES], const differences *d)
+{
+    buf[0] = 0;
+    if (d->n_omitted > 0)
+        text_format(buf, OMITTED_BYTES, " and %d more", d->n_omitted);
+    return buf;
+}
+
 static ls_status fail_differences(const ls_checkpoint *c, const differences *d)
 {
-    char omitted[OMITTED_BYTES] = "";
+    char omitted[OMITTED_BYTES];
 
-    if (d->n_omitted > 0)
-        (void)text_format(omitted, sizeof(omitted), " and %d more", d->n_omitted);
-    return ls_fail(LS_EFORMAT, "%s does not match: %s%s", c->path, d->text, omitted);
+    return ls_fail(LS_EFORMAT, "%s does not match: %s%s", c->path, d->text,
+                   omitted_text(omitted, d));
 }
 
 /* "(16, 1) float32", into buf, which it returns. */
@@ -140,16 +149,26 @@ static void compare_item(const ls_named *item, const safetensors_entry *e, liste
     notify(l, e == NULL ? LS_SKIP_MISSING : LS_SKIP_DIFFERENT, name, text);
 }
 
-static void note_unexpected(const safetensors_entry *e, listener *l)
+/* "conv1.weight (16, 1) float32", into buf, which it returns. */
+static const char *entry_text(char *buf, size_t n, const safetensors_entry *e)
 {
     char name[NAME_BYTES];
     char there[SAFETENSORS_TEXT_BYTES];
+
+    text_printable(name, sizeof(name), e->name);
+    return text_format(buf, n, "%s %s", name, safetensors_entry_text(there, sizeof(there), e));
+}
+
+static void note_unexpected(const safetensors_entry *e, listener *l)
+{
+    char name[NAME_BYTES];
+    char entry[DIFFERENCE_BYTES];
     char text[DIFFERENCE_BYTES];
 
     text_printable(name, sizeof(name), e->name);
-    notify(l, LS_SKIP_UNEXPECTED, name,
-           text_format(text, sizeof(text), "%s %s is unexpected", name,
-                       safetensors_entry_text(there, sizeof(there), e)));
+    notify(
+        l, LS_SKIP_UNEXPECTED, name,
+        text_format(text, sizeof(text), "%s is unexpected", entry_text(entry, sizeof(entry), e)));
 }
 
 static ls_status compare(const ls_checkpoint *c, load_plan *plan, ls_load_mode mode, listener *l)
@@ -243,8 +262,37 @@ static ls_status check_unchanged(const ls_checkpoint *c)
     return LS_OK;
 }
 
+enum { PIECE_BYTES = 4 << 20, SCRATCH_BYTES = 2 * PIECE_BYTES };
+
+/* Reads an entry to `dst`, or where `dst` is scratch for two pieces, each piece to one of them.
+ * While a piece is read, the digest of the one before is computed. *is_whole: the entry matches
+ * its digest, or has none. */
+static ls_status read_entry(const ls_checkpoint *c, const safetensors_entry *e, uint8_t *dst,
+                            bool is_scratch, bool *is_whole)
+{
+    char found[DIGEST_DIGITS + 1];
+    ls_status st = LS_OK;
+    uint64_t at = 0; /* in the entry */
+    digest d;
+
+    digest_begin(&d);
+    for (; at < e->end - e->begin && st == LS_OK; at += PIECE_BYTES) {
+        const uint64_t left = e->end - e->begin - at;
+        const size_t bytes = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
+        uint8_t *piece = dst + (is_scratch ? at % SCRATCH_BYTES : at);
+
+        st = file_pread_all(c->fd, c->path, piece, bytes, c->data_offset + e->begin + at);
+        if (st == LS_OK && e->digest != NULL)
+            digest_start(&d, piece, bytes);
+    }
+    digest_end(&d, found);
+    *is_whole = e->digest == NULL || text_equal(e->digest, found);
+    return st;
+}
+
 static ls_status read_data(const ls_checkpoint *c, load_plan *plan)
 {
+    char text[DIFFERENCE_BYTES];
     size_t total = 0;
     uint8_t *at;
 
@@ -257,11 +305,14 @@ static ls_status read_data(const ls_checkpoint *c, load_plan *plan)
     at = plan->staged;
     for (int i = 0; i < plan->n_items; i++) {
         const load_step *step = &plan->steps[i];
+        bool is_whole;
 
         if (step->entry == NULL)
             continue;
-        LS_TRY(
-            file_pread_all(c->fd, c->path, at, step->bytes, c->data_offset + step->entry->begin));
+        LS_TRY(read_entry(c, step->entry, at, false, &is_whole));
+        if (!is_whole)
+            return ls_fail(LS_EFORMAT, "%s: the data of %s does not match its digest" DIGEST_ADVICE,
+                           c->path, entry_text(text, sizeof(text), step->entry));
         at += step->bytes;
     }
     return LS_OK;
@@ -425,5 +476,47 @@ ls_status ls_checkpoint_load(ls_checkpoint *c, const ls_named *items, int n_item
     if (st == LS_OK)
         st = load_items(c, &plan, mode);
     free_plan(&plan);
+    return st;
+}
+
+/* --- verifying --- */
+
+static ls_status find_damaged(const ls_checkpoint *c, uint8_t *scratch, differences *found, int *n)
+{
+    char text[DIFFERENCE_BYTES];
+
+    LS_TRY(check_unchanged(c));
+    for (int i = 0; i < c->index.n_entries; i++) {
+        const safetensors_entry *e = &c->index.entries[i];
+        bool is_whole;
+
+        LS_TRY(read_entry(c, e, scratch, true, &is_whole));
+        if (!is_whole)
+            collect_difference(found, LS_SKIP_DIFFERENT, NULL, entry_text(text, sizeof(text), e));
+        *n += !is_whole;
+    }
+    return LS_OK;
+}
+
+ls_status ls_checkpoint_verify(const ls_checkpoint *c, int *has_digests)
+{
+    differences found = {0};
+    char omitted[OMITTED_BYTES];
+    uint8_t *scratch;
+    int n = 0;
+    ls_status st;
+
+    LS_TRY(LS_GIVEN(c));
+    LS_TRY(LS_GIVEN(has_digests));
+    scratch = ls_alloc_aligned(64, SCRATCH_BYTES);
+    if (scratch == NULL)
+        return ls_fail(LS_ENOMEM, "no memory to verify %s", c->path);
+    st = find_damaged(c, scratch, &found, &n);
+    ls_free(scratch);
+    *has_digests = c->index.has_digests;
+    if (st == LS_OK && n > 0)
+        st = ls_fail(LS_EFORMAT,
+                     "%s: %d of %d tensors do not match their digests" DIGEST_ADVICE ": %s%s",
+                     c->path, n, c->index.n_entries, found.text, omitted_text(omitted, &found));
     return st;
 }

@@ -30,6 +30,7 @@ typedef struct safetensors_entry {
     const int64_t *dims;
     uint64_t begin; /* in the data section, which follows the header */
     uint64_t end;
+    const char *digest; /* of its bytes, set by digest_find_all(); NULL: none */
 } safetensors_entry;
 
 typedef struct safetensors_index {
@@ -38,6 +39,7 @@ typedef struct safetensors_index {
     int n_entries;
     int64_t *dims;    /* of all entries */
     byte_map by_name; /* to safetensors_entry */
+    bool has_digests;
 } safetensors_index;
 
 /* Parses `bytes` bytes of header of data_bytes bytes of data. LS_EFORMAT unless every entry is well

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""interop: what the safetensors package writes we load, and what we save it reads."""
+"""interop: what the safetensors package writes we load, and what we save it reads. Digests are
+those of hashlib, as docs/training.md defines them."""
+import hashlib
 import os
 import subprocess
 import sys
@@ -31,6 +33,39 @@ def copied(folder, source):
     return target
 
 
+def check_digests(file):
+    """Compares all digests of an open file; returns the rest of its metadata."""
+    metadata = file.metadata()
+    header = hashlib.blake2b(digest_size=32)
+    for name in sorted(file.keys()):
+        entry = file.get_slice(name)
+        sizes = ",".join(map(str, entry.get_shape()))
+        header.update(f"{name}\0{entry.get_dtype()}\0{sizes}\0".encode())
+        data = file.get_tensor(name).tobytes()
+        assert metadata["lockstep.blake2b:" + name] == hashlib.blake2b(
+            data, digest_size=32).hexdigest(), name
+    own = metadata.pop("lockstep.blake2b")
+    for key, value in sorted(metadata.items()):
+        header.update(f"{key}\0{value}\0".encode())
+    assert own == header.hexdigest()
+    return {key: value for key, value in metadata.items() if not key.startswith("lockstep.")}
+
+
+def check_saved_again(folder, source):
+    """What Python saves with the metadata of a file of ours loads, unless a tensor has changed."""
+    again = os.path.join(folder, "again.safetensors")
+    with safetensors.safe_open(source, framework="np") as file:
+        metadata = file.metadata()
+    loaded = safetensors.numpy.load_file(source)
+    safetensors.numpy.save_file(loaded, again, metadata=metadata)
+    copied(folder, again)
+    loaded["labels"][3] += 1
+    safetensors.numpy.save_file(loaded, again, metadata=metadata)
+    refused = subprocess.run([copy_program, again, os.path.join(folder, "never")], text=True,
+                             stderr=subprocess.PIPE)
+    assert refused.returncode != 0 and "labels" in refused.stderr, refused
+
+
 def check_numpy(folder):
     source = os.path.join(folder, "original.safetensors")
     safetensors.numpy.save_file(tensors, source, metadata={"note": "gr\u00fc\u00dfe"})
@@ -41,8 +76,9 @@ def check_numpy(folder):
         assert loaded[name].dtype == want.dtype and loaded[name].shape == want.shape, name
         assert loaded[name].tobytes() == want.tobytes(), name
     with safetensors.safe_open(target, framework="np") as file:
-        assert file.metadata() == {"note": "gr\u00fc\u00dfe"}, file.metadata()
+        assert check_digests(file) == {"note": "gr\u00fc\u00dfe"}, file.metadata()
         assert (file.get_slice("conv.weight")[3:5] == tensors["conv.weight"][3:5]).all()
+    check_saved_again(folder, target)
 
 
 def check_torch(folder):

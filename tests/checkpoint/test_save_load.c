@@ -640,11 +640,33 @@ static void a_file_size_limit_leaves_the_old_file(void **state)
     free_model(&b);
 }
 
+static void map_id(const char *file, unsigned id)
+{
+    char line[64];
+
+    temp_write(file, line, strlen(text_format(line, sizeof(line), "%u %u 1", id, id)));
+}
+
+/* In a child: namespaces of its own, in which this user and group exist and can create files. */
+static bool enter_namespaces(void)
+{
+    const unsigned user = geteuid();
+    const unsigned group = getegid();
+
+    if (user == 0)
+        return unshare(CLONE_NEWNS) == 0;
+    if (unshare(CLONE_NEWNS | CLONE_NEWUSER) != 0)
+        return false;
+    temp_write("/proc/self/setgroups", "deny", strlen("deny"));
+    map_id("/proc/self/uid_map", user);
+    map_id("/proc/self/gid_map", group);
+    return true;
+}
+
 /* In a child: mounts a private file system of 16 KiB at the test's folder. */
 static void mount_small_disk(void)
 {
-    if (unshare(geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) != 0 ||
-        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+    if (!enter_namespaces() || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
         mount("tmpfs", folder.path, "tmpfs", 0, "size=16k") != 0) {
         (void)fprintf(stderr, "cannot mount a small disk here: %s\n", strerror(errno));
         _exit(77);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_cli_check.c - what lockstep check and lockstep clean print and how they exit; that
- * docs/checking.md has a row for every finding.
+ * test_cli_check.c - what lockstep check (of machines and files) and lockstep clean print and how
+ * they exit; that docs/checking.md has a row for every finding.
  */
 #include "launch/job.h"
+
+#include <lockstep/checkpoint.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -13,6 +15,7 @@
 #include "net/socket.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #define test(name) cmocka_unit_test_teardown(name, job_clean_up)
@@ -209,6 +212,61 @@ static void quick_check_takes_less_than_a_second(void **state)
     assert_true(least_ms < 1000);
 }
 
+/* --- saved files --- */
+
+/* Replaces the data's last byte, unless it is 0. */
+static void write_file(const char *path, bool has_digests, unsigned char last)
+{
+    static const char plain[] = "{\"w\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]}}";
+    unsigned char bytes[] = {1, 2, 3};
+    FILE *f;
+
+    if (has_digests)
+        assert_ok(ls_checkpoint_save(
+            path, &(ls_named){.name = "w", .bytes = bytes, .n_bytes = sizeof(bytes)}, 1, NULL, 0));
+    f = fopen(path, has_digests ? "r+" : "w");
+    assert_non_null(f);
+    if (!has_digests)
+        fprintf(f, "%c%c%c%c%c%c%c%c%s123", (int)strlen(plain), 0, 0, 0, 0, 0, 0, 0, plain);
+    assert_int_equal(fseek(f, -1, SEEK_END), 0);
+    if (last != 0)
+        assert_int_equal(fputc(last, f), last);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void files_are_verified_and_the_damaged_one_is_an_error(void **state)
+{
+    char folder[] = "/tmp/lockstep-test-XXXXXX";
+    char good[64], bad[64], plain[64];
+    job *j;
+
+    LS_UNUSED(state);
+    assert_non_null(mkdtemp(folder));
+    write_file(text_format(good, sizeof(good), "%s/good", folder), true, 0);
+    write_file(text_format(bad, sizeof(bad), "%s/bad", folder), true, 9);
+    write_file(text_format(plain, sizeof(plain), "%s/plain", folder), false, 0);
+    j = TOOL("check", good, plain);
+    job_expect_code(j, 0);
+    job_expect(j, job_printed(j, 0, "/good: 1 tensor, ") && job_printed(j, 0, "all match"));
+    job_expect(j, job_printed(j, 0, "note     checkpoint-plain: ") &&
+                      job_printed(j, 0, "the file has no digests"));
+    job_expect(j, job_printed(j, 0, "\n0 errors, 0 warnings, 1 note\n") && j->err.length == 0);
+    job_clean_up(NULL);
+    j = TOOL("check", good, bad, "--problems");
+    job_expect_code(j, 1);
+    job_expect(j, job_printed(j, 0, "error    checkpoint-bad: ") &&
+                      job_printed(j, 0, "/bad: 1 of 1 tensors do not match their digests") &&
+                      job_printed(j, 0, ": w (3) uint8\n") && !job_printed(j, 0, "all match"));
+    job_clean_up(NULL);
+    j = TOOL("check", "/nowhere/w.safetensors", "--json");
+    job_expect_code(j, 1);
+    job_expect(j, job_printed(j, 0, "\"checkpoint-bad\"") &&
+                      job_printed(j, 0, "No such file or directory"));
+    job_clean_up(NULL);
+    expect_error(TOOL("check", "-n", "2", good), "only --json and --problems");
+    assert_int_equal(unlink(good) + unlink(bad) + unlink(plain) + rmdir(folder), 0);
+}
+
 /* --- the page --- */
 
 static bool has_row(const char *page, const char *id)
@@ -261,6 +319,7 @@ int main(void)
         test(check_of_this_machine_alone_needs_no_ssh),
         test(json_is_an_array_of_objects),
         test(quick_check_takes_less_than_a_second),
+        test(files_are_verified_and_the_damaged_one_is_an_error),
         test(documented_findings_are_those_of_the_code),
     };
 

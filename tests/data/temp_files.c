@@ -73,3 +73,12 @@ unsigned char *temp_read(const char *path, size_t *bytes)
     *bytes = (size_t)size;
     return data;
 }
+
+void temp_drop_digests(void *file, size_t bytes)
+{
+    static const char key[] = "lockstep.blake2b";
+    char *end = (char *)file + bytes;
+
+    for (char *at = file; (at = memmem(at, (size_t)(end - at), key, sizeof(key) - 1)) != NULL; at++)
+        at[sizeof(key) - 2] = 'x';
+}

@@ -23,6 +23,9 @@ const char *temp_path(const temp_folder *t, const char *name, char buf[TEMP_PATH
 void temp_write(const char *path, const void *data, size_t bytes);
 /* malloc'ed. */
 unsigned char *temp_read(const char *path, size_t *bytes);
+/* Makes the bytes of a safetensors file those of a file without digests, so that changes of it are
+ * loaded. */
+void temp_drop_digests(void *file, size_t bytes);
 
 /* One gzip member, malloc'ed. In temp_gzip.c, as it links zlib. */
 unsigned char *temp_gzip(const void *data, size_t bytes, size_t *out_bytes);

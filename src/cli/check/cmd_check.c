@@ -1,17 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_check.c - lockstep check: diagnoses problems on this machine or several (check_hosts.c). With
- * --settings it prints every LOCKSTEP_* setting, its value and the origin of the value.
+ * cmd_check.c - lockstep check: diagnoses problems on this machine or several (check_hosts.c), or
+ * verifies saved files. With --settings it prints every LOCKSTEP_* setting, its value and the
+ * origin of the value.
  */
 #include "cli/check/check_flags.h"
 #include "cli/cli.h"
 
+#include "base/clock.h"
 #include "base/config.h"
 #include "diagnose/checks/check.h"
 
+#include <lockstep/checkpoint.h>
+
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+enum { NNODES_DEFAULT = 2 };
 
 /* --- settings --- */
 
@@ -110,22 +117,93 @@ static ls_status read_options(const check_flags *f, check_options *out)
     return LS_OK;
 }
 
+/* Prints and frees them. Returns the exit code. */
+static int finish(const check_flags *f, ls_status st, findings *found)
+{
+    int code = 0;
+
+    if (st == LS_OK && f->json)
+        st = print_json(found);
+    else if (st == LS_OK)
+        print_findings(found, f->problems);
+    if (st != LS_OK)
+        code = print_failure("check", st);
+    else if (findings_worst(found) == FINDING_ERROR)
+        code = 1;
+    findings_free(found);
+    return code;
+}
+
 static int check_machine(const check_flags *f, const check_options *options)
 {
     findings found = {0};
-    int code = 0;
-    ls_status st = f->quick ? check_quick(options, &found) : check_all(options, &found);
+    const ls_status st = f->quick ? check_quick(options, &found) : check_all(options, &found);
 
-    if (st == LS_OK && f->json)
-        st = print_json(&found);
-    else if (st == LS_OK)
-        print_findings(&found, f->problems);
+    return finish(f, st, &found);
+}
+
+/* --- saved files --- */
+
+static ls_status verify(const char *path, int *n_tensors, int *has_digests)
+{
+    ls_checkpoint *file;
+    ls_status st;
+
+    LS_TRY(ls_checkpoint_open(path, &file));
+    *n_tensors = ls_checkpoint_count(file);
+    st = ls_checkpoint_verify(file, has_digests);
+    ls_checkpoint_close(file);
+    return st;
+}
+
+static void check_file(const char *path, findings *found)
+{
+    const int64_t begin = ls_now_ns();
+    struct stat info = {.st_size = 0};
+    int has_digests = 0;
+    int n = 0;
+    char size[32];
+
+    if (verify(path, &n, &has_digests) != LS_OK) {
+        finding_add(found, FINDING_CHECKPOINT_BAD_KIND, FINDING_ERROR, NULL, "%s", ls_last_error());
+        return;
+    }
+    (void)stat(path, &info); // for display
+    text_bytes(size, sizeof(size), (uint64_t)info.st_size);
+    if (has_digests)
+        finding_add(found, FINDING_CHECKPOINT_OK_KIND, FINDING_OK, NULL,
+                    "%s: %d tensor%s, %s in %.2f s: all match their digests", path, n,
+                    text_plural(n), size, (double)(ls_now_ns() - begin) * 1e-9);
+    else
+        finding_add(found, FINDING_CHECKPOINT_PLAIN_KIND, FINDING_NOTE, NULL,
+                    "%s: %d tensor%s, %s: the header is valid; the file has no digests (another "
+                    "program or an earlier version has written it)",
+                    path, n, text_plural(n), size);
+}
+
+static ls_status refuse_other_flags(const check_flags *f)
+{
+    const bool is_for_machines = f->hosts != NULL || f->hostfile != NULL || f->ssh != NULL ||
+                                 f->ssh_port != 0 || f->net != NULL || f->port_range != NULL ||
+                                 f->master_port != 0 || f->nnodes != NNODES_DEFAULT ||
+                                 !text_equal(f->nproc, "auto") || f->gpu_check || f->quick ||
+                                 f->settings;
+
+    return is_for_machines
+               ? ls_fail(LS_EINVAL, "with a FILE only --json and --problems can be given")
+               : LS_OK;
+}
+
+static int check_files(const check_flags *f, char *const *paths, int n)
+{
+    findings found = {0};
+    const ls_status st = refuse_other_flags(f);
+
     if (st != LS_OK)
-        code = print_failure("check", st);
-    else if (findings_worst(&found) == FINDING_ERROR)
-        code = 1;
-    findings_free(&found);
-    return code;
+        return print_failure("check", st);
+    for (int i = 0; i < n; i++)
+        check_file(paths[i], &found);
+    return finish(f, findings_status(&found), &found);
 }
 
 static int check_what_is_asked(const check_flags *f)
@@ -146,7 +224,8 @@ static int check_what_is_asked(const check_flags *f)
 
 int cmd_check(int argc, char **argv)
 {
-    check_flags f = {.nproc = "auto", .nnodes = 2};
+    check_flags f = {.nproc = "auto", .nnodes = NNODES_DEFAULT};
+    int n_files = 0;
     const ls_flag one[N_ONE] = {
         {"This machine", 0, LS_FLAG_HEADING, NULL, 0, 0, NULL},
         {"nproc-per-node", 'n', LS_FLAG_TEXT, &f.nproc, 0, 0,
@@ -186,19 +265,24 @@ int cmd_check(int argc, char **argv)
     };
     const ls_flags flags = {.size = sizeof(flags),
                             .program = "lockstep check",
-                            .usage = "[flags]",
+                            .usage = "[flags] [FILE...]",
                             .summary =
                                 "Diagnoses problems of this machine, or of those of -H: what "
                                 "they are, why they matter, and the command that fixes "
                                 "them.\n"
+                                "With FILEs of --save or other safetensors files: whether each is "
+                                "what was written.\n"
                                 "Exits with 1 when there is an error.",
                             .tables = {one, many},
-                            .n = {N_ONE, N_MANY}};
-    const ls_status st = ls_flags_parse(&flags, argc, argv, NULL);
+                            .n = {N_ONE, N_MANY},
+                            .takes_rest = 1};
+    const ls_status st = parse_with_files(&flags, argc, argv, &n_files);
 
     if (st == LS_OK && f.help)
         return print_help(&flags);
     if (st != LS_OK)
         return print_failure("check", st);
+    if (n_files > 0)
+        return check_files(&f, argv, n_files);
     return f.settings ? show_settings() : check_what_is_asked(&f);
 }

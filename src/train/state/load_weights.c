@@ -265,7 +265,7 @@ ls_status load_weights(ls_model *model, const ls_train_flags *flags, progress *p
     name_list list = {0};
     ls_status st;
 
-    LS_TRY(ls_checkpoint_open(path, &file));
+    LS_TRY(state_open(flags, path, &file));
     if (ls_checkpoint_meta(file, "world_size") != NULL) {
         mode = LS_LOAD_SUBSET;
         st = weights_of_state(model, &list);

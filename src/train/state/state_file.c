@@ -32,6 +32,12 @@ ls_status state_path(const char *path, const char *word, char *out)
     return LS_OK;
 }
 
+ls_status state_open(const ls_train_flags *flags, const char *path, ls_checkpoint **out)
+{
+    return flags->no_verify ? ls_checkpoint_open_unverified(path, out)
+                            : ls_checkpoint_open(path, out);
+}
+
 void name_list_free(name_list *list)
 {
     for (int i = 0; i < list->n; i++) {

@@ -13,6 +13,7 @@
 #ifndef LS_TRAIN_STATE_STATE_FILE_H
 #define LS_TRAIN_STATE_STATE_FILE_H
 
+#include <lockstep/checkpoint.h>
 #include <lockstep/train.h>
 
 #include "train/rank_sums.h"
@@ -29,6 +30,10 @@ enum { STATE_PATH_BYTES = 4096 };
 bool state_path_is_set(const char *path);
 /* NAME.safetensors -> NAME.WORD.safetensors; `out` has STATE_PATH_BYTES. */
 LS_MUST_USE ls_status state_path(const char *path, const char *word, char *out);
+
+/* Opens a saved file; with --no-verify its digests are ignored. */
+LS_MUST_USE ls_status state_open(const ls_train_flags *flags, const char *path,
+                                 ls_checkpoint **out);
 
 /* Tensors and bytes of several lists under longer names. Zero-initialise. */
 typedef struct name_list {
