@@ -12,7 +12,8 @@
  * Failure    The first failed collective breaks the group: pending and later operations fail with
  *            the same status and text. Destroy the group and create a new one. When a rank dies,
  *            every other rank's pending call fails within 1 s and names it; ranks that call
- *            different operations fail at once, and the text names both (LS_EMISMATCH).
+ *            different operations fail with a text that names both (LS_EMISMATCH): at once, or in
+ *            the next operation of one that only gives (the root of a broadcast).
  * Bits       Reductions follow one fixed tree over the ranks: the result depends on the inputs and
  *            the number of ranks, never on algorithm, transport, piece size, timing or placement.
  *            fp16 and bf16 are added in float32 and rounded once. min and max give NaN where any
@@ -99,8 +100,7 @@ LS_API void ls_comm_abort(ls_comm *comm, const char *reason);
 
 /* Creates sub-groups: ranks with the same color form one, ordered by (key, rank). A negative color
  * joins none and gives *out = NULL. Collective over `comm`; blocks. A failure on one rank fails the
- * call on all ranks, with that rank's reason, and breaks `comm`; only NULL arguments fail on one
- * rank alone. */
+ * call on all ranks, with its reason, and breaks `comm`; only NULL arguments fail on it alone. */
 LS_API LS_MUST_USE ls_status ls_comm_split(ls_comm *comm, int color, int key, ls_comm **out);
 
 /*
@@ -109,10 +109,9 @@ LS_API LS_MUST_USE ls_status ls_comm_split(ls_comm *comm, int color, int key, ls
  * the same time: 1 to 63 bytes, used again when all its members have returned. Blocks until all
  * members have called; the parent's other operations go on. Several threads may call it at once for
  * one parent, but none splits a group meanwhile. The group shares connections and progress thread
- * with the parent, and its timeout.
- * timeout_ms: of this wait; 0: that of the parent's operations, negative: none. LS_ETIMEOUT names
- * the members that did not call, LS_EMISMATCH two members whose lists differ, LS_EPEER a member
- * that has left the job; the parent stays usable.
+ * with the parent, and its timeout. timeout_ms: of this wait; 0: that of the parent's operations,
+ * negative: none. LS_ETIMEOUT names the members that did not call, LS_EMISMATCH two members whose
+ * lists differ, LS_EPEER a member that has left the job; the parent stays usable.
  */
 LS_API LS_MUST_USE ls_status ls_comm_create_group(ls_comm *parent, const int *ranks, int n,
                                                   const char *name, int64_t timeout_ms,
@@ -326,8 +325,7 @@ typedef void (*ls_work_end_fn)(void *arg, const ls_work_end *end);
  * by calls that wait, where no thread can be started. fn may start operations, wait for them and
  * abort groups, but not destroy any. No other function is called inside it, so chains may have any
  * length. While it runs, other operations progress only in calls that wait, and other functions are
- * delayed: functions that wait do so in the same order on all ranks. Failures of this call leave
- * the handle. */
+ * delayed: functions that wait do so in one order on all ranks. Its failures leave the handle. */
 LS_API LS_MUST_USE ls_status ls_work_then(ls_work *work, ls_work_end_fn fn, void *arg);
 
 /* Waits at most timeout_ms. LS_ETIMEOUT: still pending, the handle stays. Otherwise the operation

@@ -286,7 +286,9 @@ bool drive_progress(engine *e);
 /* Until the work has ended (true; or its event is known, if it waits for that) or deadline_ns
  * (negative: never) has passed. */
 bool drive_until(engine *e, const ls_work *w, int64_t deadline_ns);
-/* One pass without waiting. */
+/* One pass of a thread that does not wait. */
+void drive_pass(engine *e);
+/* The same, and the watchdog. */
 void drive_once(engine *e);
 /* The work progresses without its caller from now on. */
 void drive_hold(engine *e, ls_work *w);

@@ -77,6 +77,11 @@ static bool progress(backend_state *self)
     atomic_fetch_add(&self->n_progress, 1);
     if (self->jump_at > 0 && self->passes + 1 == self->jump_at)
         *self->clock_ns += self->jump_ns;
+    if (self->n_moves > 0) {
+        if (--self->n_moves == 0)
+            end_work(self, self->n_works - 1, LS_OK, NULL);
+        return true;
+    }
     if (self->n_works > 0 && self->end_after > 0)
         ends = ++self->passes % self->end_after == 0;
     else if (self->n_works > 0 && self->end_late_ns > 0)
@@ -97,8 +102,11 @@ static void wait_for_wake(backend_state *self, int timeout_ms)
         return;
     }
     ls_mutex_lock(&self->mu);
-    if (!self->is_awake)
+    while (!self->is_awake) {
         (void)ls_cond_wait(&self->wakened, &self->mu, ls_deadline_ms(most_ms));
+        if (!self->sleeps_on)
+            break;
+    }
     self->is_awake = false;
     ls_mutex_unlock(&self->mu);
 }

@@ -18,6 +18,7 @@ struct backend_state {
     int end_in_start; /* this many further works end inside start() */
     int end_after;    /* progress() ends the oldest work every so many passes; 0: never */
     int passes;
+    int n_moves; /* progress() moves in this many passes, and ends the newest work in the last */
     /* progress() ends the oldest work so long after the last start; 0: never */
     int64_t end_late_ns;
     int64_t started_ns;
@@ -27,6 +28,7 @@ struct backend_state {
     ls_cond wakened;
     bool is_awake;
     int sleep_ms;      /* the longest wait(); 0: no limit */
+    bool sleeps_on;    /* wait() returns only after wake() */
     int64_t *clock_ns; /* wait() does not sleep but sets this clock forward; NULL: it sleeps */
     int jump_at;       /* progress() sets the clock forward by jump_ns in this pass; 0: in none */
     int64_t jump_ns;

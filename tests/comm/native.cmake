@@ -14,6 +14,10 @@ ls_test(test_comm_native_team multiproc SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/native_team.c ${CMAKE_CURRENT_LIST_DIR}/native_team_rank.c
   ${CMAKE_CURRENT_LIST_DIR}/native_ranks.c ${CMAKE_CURRENT_LIST_DIR}/native_oracle.c
   LIBS ${native_test_libs} TIMEOUT 300)
+ls_test(test_comm_native_late multiproc SOURCES
+  ${CMAKE_CURRENT_LIST_DIR}/native_late.c ${CMAKE_CURRENT_LIST_DIR}/native_team_rank.c
+  ${CMAKE_CURRENT_LIST_DIR}/native_ranks.c
+  LIBS ${native_test_libs} TIMEOUT 300)
 
 # The team's sources with the compiler's calls at each access, which native_lines.c counts.
 if(NOT LOCKSTEP_SANITIZE AND NOT LOCKSTEP_FUZZ)

@@ -112,6 +112,8 @@ static void follow(const void *at, size_t bytes, bool writes)
                                                      int order);                                   \
     uint##bits_##_t __tsan_atomic##bits_##_exchange(uint##bits_##_t *at, uint##bits_##_t value,    \
                                                     int order);                                    \
+    int __tsan_atomic##bits_##_compare_exchange_weak(                                              \
+        uint##bits_##_t *at, uint##bits_##_t *want, uint##bits_##_t value, int order, int failed); \
     uint##bits_##_t __tsan_atomic##bits_##_load(const uint##bits_##_t *at, int order)              \
     {                                                                                              \
         LS_UNUSED(order);                                                                          \
@@ -144,6 +146,17 @@ static void follow(const void *at, size_t bytes, bool writes)
                                                                                                    \
         __tsan_atomic##bits_##_store(at, value, order);                                            \
         return old;                                                                                \
+    }                                                                                              \
+    int __tsan_atomic##bits_##_compare_exchange_weak(uint##bits_##_t *at, uint##bits_##_t *want,   \
+                                                     uint##bits_##_t value, int order, int failed) \
+    {                                                                                              \
+        const uint##bits_##_t old = __tsan_atomic##bits_##_load(at, failed);                       \
+        const bool is_equal = old == *want;                                                        \
+                                                                                                   \
+        *want = old;                                                                               \
+        if (is_equal)                                                                              \
+            __tsan_atomic##bits_##_store(at, value, order);                                        \
+        return is_equal;                                                                           \
     }
 
 PLAIN(1)
@@ -238,9 +251,10 @@ bool local_has_events(const local *l)
     return false;
 }
 
-void local_receive(local *l)
+bool local_receive(local *l)
 {
     LS_UNUSED(l);
+    return false;
 }
 
 bool local_has_ended(const local *l, int peer)

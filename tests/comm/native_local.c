@@ -3,7 +3,9 @@
 #include "base/unit.h"
 
 #include "base/clock.h"
+#include "base/core.h"
 #include "base/file.h"
+#include "base/rng.h"
 #include "base/thread.h"
 #include "comm/backends/native/memory/local.h"
 #include "comm/backends/native/memory/local_internal.h"
@@ -11,10 +13,12 @@
 #include "comm/native_ranks.h"
 #include "net/socket.h"
 
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define BELL_ROUNDS 300
+#define BELL_ROUNDS   300
+#define RANDOM_ROUNDS 20000
 
 static const ranks_kind kinds[] = {AS_THREADS, AS_PROCESSES};
 
@@ -116,6 +120,7 @@ static int die_or_notice(const comm_boot *boot, void *arg)
 {
     comm_boot own = *boot;
     local *l = NULL;
+    ls_status st;
 
     LS_UNUSED(arg);
     if (boot->rank == 2) {
@@ -126,8 +131,14 @@ static int die_or_notice(const comm_boot *boot, void *arg)
             RANK_CHECK(net_wait(boot->local_fd, POLLIN, boot->deadline_ms) == LS_OK);
         return 0;
     }
-    // Rank 1 learns it from rank 0, unless it comes so late that rank 0 has given up already.
-    RANK_CHECK(local_join(&own, NULL, &l) == LS_EPEER);
+    // Rank 1 learns it from rank 0. If it comes after rank 0 has given up, it finds no other rank.
+    st = local_join(&own, NULL, &l);
+    if (st == LS_OK) {
+        RANK_CHECK(boot->rank == 1 && local_count(l) == 1);
+        local_leave(l);
+        return 0;
+    }
+    RANK_CHECK(st == LS_EPEER);
     RANK_CHECK(strstr(ls_last_error(), "rank 2") != NULL || boot->rank != 0);
     return 0;
 }
@@ -217,12 +228,12 @@ static int sleep_until(const comm_boot *boot, local *l, atomic_uint *counter, un
 
         local_prepare_sleep(l);
         now = atomic_load_explicit(counter, memory_order_seq_cst);
-        if (now < want)
+        if (now < want && !local_has_events(l))
             RANK_CHECK(poll(fds, (nfds_t)local_poll_fds(l, fds), 20000) > 0);
         local_end_sleep(l);
-        local_receive(l);
         if (now >= want)
             return 0;
+        local_receive(l);
     }
 }
 
@@ -249,6 +260,45 @@ static void no_doorbell_is_lost(void **state)
     (void)state;
     for (size_t k = 0; k < LS_COUNT_OF(kinds); k++)
         assert_int_equal(ranks_run(kinds[k], 2, ring_back_and_forth, ranks_shared(4096)), 0);
+}
+
+/* Rank 0 changes the counter at random times, also while rank 1 empties its mailbox: it rings then,
+ * too, since a second thread of rank 1 is about to sleep all the time. */
+static int ring_at_random_times(const comm_boot *boot, void *arg)
+{
+    atomic_uint *counters = arg; // 64 apart
+    ls_rng rng;
+    local *l = NULL;
+
+    RANK_CHECK(local_join(boot, NULL, &l) == LS_OK);
+    ls_rng_seed(&rng, 1);
+    if (boot->rank == 1)
+        local_prepare_sleep(l);
+    for (unsigned i = 1; i <= RANDOM_ROUNDS; i++) {
+        if (boot->rank == 1) {
+            RANK_CHECK(sleep_until(boot, l, &counters[0], i) == 0);
+            atomic_store_explicit(&counters[64], i, memory_order_seq_cst);
+            continue;
+        }
+        // At most two ahead: rank 1 soon has to sleep.
+        while (atomic_load_explicit(&counters[64], memory_order_seq_cst) + 2 < i) {
+            RANK_CHECK(ls_deadline_left(boot->deadline_ms) > 0);
+            sched_yield();
+        }
+        for (uint64_t n = ls_rng_next(&rng) % 4096; n > 0; n--)
+            core_relax();
+        atomic_store_explicit(&counters[0], i, memory_order_seq_cst);
+        local_ring(l, 1);
+    }
+    local_leave(l);
+    return 0;
+}
+
+static void no_doorbell_is_lost_while_a_mailbox_is_emptied(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < LS_COUNT_OF(kinds); k++)
+        assert_int_equal(ranks_run(kinds[k], 2, ring_at_random_times, ranks_shared(4096)), 0);
 }
 
 static int leave_or_see_it(const comm_boot *boot, void *arg)
@@ -512,6 +562,7 @@ int main(void)
         cmocka_unit_test(join_checks_while_it_waits_whether_the_job_goes_on),
         cmocka_unit_test(rank_that_does_not_answer_is_named_at_the_deadline),
         cmocka_unit_test(no_doorbell_is_lost),
+        cmocka_unit_test(no_doorbell_is_lost_while_a_mailbox_is_emptied),
         cmocka_unit_test(end_of_a_peer_is_reported_once),
         cmocka_unit_test(end_of_a_peer_is_noticed_after_that_of_the_leader),
         cmocka_unit_test(forked_child_does_not_hide_the_end_of_its_parent),

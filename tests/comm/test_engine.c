@@ -201,6 +201,69 @@ static void the_progress_thread_carries_on_and_sleeps(void **state)
     ls_comm_destroy(comm);
 }
 
+static void set_flag(void *arg, const ls_work_end *end)
+{
+    atomic_store((atomic_int *)arg, end->status == LS_OK ? 1 : -1);
+}
+
+static void await_flag(atomic_int *flag)
+{
+    const int64_t deadline_ms = ls_deadline_ms(60000);
+
+    while (atomic_load(flag) == 0 && ls_deadline_left(deadline_ms) > 0)
+        (void)usleep(1000);
+    assert_int_equal(atomic_load(flag), 1);
+}
+
+static void await_sleep(backend_state *s, int n_before)
+{
+    while (atomic_load(&s->n_wait) <= n_before)
+        (void)usleep(1000);
+}
+
+static void wait_for_work(void *arg)
+{
+    assert_ok(ls_work_wait(arg));
+}
+
+/* Starts an operation that moves in several passes, while a thread sleeps in the backend. */
+static void start_what_moves_on(ls_comm *comm, backend_state *s)
+{
+    atomic_int has_ended = 0;
+    ls_work *w;
+
+    engine_enter(comm->engine);
+    s->n_moves = 4;
+    engine_leave(comm->engine);
+    assert_ok(sum(comm, &w));
+    assert_ok(ls_work_then(w, set_flag, &has_ended));
+    await_flag(&has_ended);
+}
+
+/* Though no event wakes a thread. */
+static void what_can_move_on_does(void **state)
+{
+    ls_thread waiter = {0};
+    backend_state s;
+    ls_comm *comm;
+    ls_work *first;
+    int n_sleeps;
+
+    LS_UNUSED(state);
+    assert_ok(fake_world(2, -1, &s, &comm));
+    s.sleeps_on = true;
+    assert_ok(sum(comm, &first));
+    await_sleep(&s, 0); // the progress thread
+    start_what_moves_on(comm, &s);
+    n_sleeps = atomic_load(&s.n_wait);
+    assert_ok(ls_thread_start(&waiter, "waiter", wait_for_work, first));
+    await_sleep(&s, n_sleeps);
+    start_what_moves_on(comm, &s);
+    fake_end(comm, &s, 0, LS_OK, NULL);
+    ls_thread_join(&waiter);
+    ls_comm_destroy(comm);
+}
+
 /* How often `n` operations sleep that end `late_ms` after their start, when sleepers wake every
  * millisecond. */
 static int count_sleeps(ls_comm *comm, backend_state *s, int n, int64_t late_ms)
@@ -580,6 +643,7 @@ int main(void)
         cmocka_unit_test(all_to_all_in_place_reads_from_a_copy),
         cmocka_unit_test(waiting_for_a_while_leaves_the_work_pending),
         cmocka_unit_test(the_progress_thread_carries_on_and_sleeps),
+        cmocka_unit_test(what_can_move_on_does),
         cmocka_unit_test(rank_that_slept_for_little_stays_awake_next_time),
         cmocka_unit_test(ranks_sleep_while_threads_compete_for_cores),
         cmocka_unit_test(a_failed_work_breaks_its_group_for_ever),

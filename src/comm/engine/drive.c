@@ -52,6 +52,13 @@ static bool polls(const engine *e)
            (e->parts.backend != NULL && ops->polls != NULL && ops->polls(e->parts.backend));
 }
 
+/* What has moved may move on without any event: the thread that sleeps in the backend takes it. */
+void drive_pass(engine *e)
+{
+    if (drive_progress(e) && (e->is_driven || e->progress_sleeps) && e->parts.backend != NULL)
+        e->parts.ops->wake(e->parts.backend);
+}
+
 static bool is_over(const ls_work *w)
 {
     return w->phase == WORK_ENDED ||
@@ -247,6 +254,8 @@ bool drive_until(engine *e, const ls_work *w, int64_t deadline_ns)
     const int64_t deadline_ms = deadline_ns < 0 ? ls_deadline_ms(-1) : deadline_ns / 1000000 + 1;
     bool in_time = true;
 
+    if (e->is_driven)
+        drive_pass(e);
     while (!is_over(w) && in_time) {
         if (e->is_driven) {
             e->n_waiting++;
@@ -270,7 +279,7 @@ void drive_once(engine *e)
 {
     if (e->parts.backend == NULL && e->n_staged == 0)
         return;
-    (void)drive_progress(e);
+    drive_pass(e);
     watch_check(e, ls_now_ns());
 }
 

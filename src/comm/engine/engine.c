@@ -529,9 +529,7 @@ static ls_status run_locked(ls_comm *comm, const coll_call *call, const void *si
             return LS_OK;
         w->is_held = true;
         e->n_held++;
-        // The other ranks may have started it already.
-        if (!e->is_driven)
-            (void)drive_progress(e);
+        drive_pass(e); // the other ranks may have started it already
         drive_hand_over(e);
         return LS_OK;
     }

@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC          UINT64_C(0x3652454443524c53) /* "SLRCDER6" */
+#define MAGIC          UINT64_C(0x3752454443524c53) /* "SLRCDER7" */
 #define SITE_WORDS     (STAMP_SITE_BYTES / 8)
 #define HEAD_WORDS     ((size_t)128)
 #define ENTRY_WORDS    ((size_t)16)

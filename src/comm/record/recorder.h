@@ -116,6 +116,8 @@ typedef struct recorder_progress {
     double samples;
     double device_bytes;             /* memory of an accelerator in use; 0: unknown */
     double seconds[RECORDER_PHASES]; /* of each phase of ls_run */
+    int64_t shards;                  /* with --balance: of this rank in a step; */
+    double shard_s;                  /* its time for one; 0: unknown */
 } recorder_progress;
 
 /* Replaces what was recorded before. About 20 stores. */

@@ -320,18 +320,21 @@ static bool progress_teams(native_state *s)
     return moved;
 }
 
-static void receive_channels(native_state *s)
+/* True: call it again before this thread sleeps. */
+static bool receive_channels(native_state *s)
 {
+    bool has_more;
     int rank;
 
     if (s->local == NULL)
-        return;
+        return false;
     if (!sleep_locals_ready(s->sleepers) && !local_has_events(s->local))
-        return;
-    local_receive(s->local);
+        return false;
+    has_more = local_receive(s->local);
     while (local_next_ended(s->local, &rank))
         if (s->peers[rank].link != NULL)
             link_shm_peer_ended(s->peers[rank].link);
+    return has_more;
 }
 
 /* When there is something to do without any event. */
@@ -348,8 +351,8 @@ static bool native_progress(native_state *s)
     bool moved;
 
     sleep_begin_progress(s->sleepers);
-    receive_channels(s);
-    moved = receive_expected(s);
+    moved = receive_channels(s);
+    moved |= receive_expected(s);
     moved |= exec_run(s);
     moved |= direct_progress(s);
     moved |= flush_all(s);

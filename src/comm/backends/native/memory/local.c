@@ -262,8 +262,8 @@ static bool wait_for_buffer(const local *l)
 /*
  * At most one doorbell lies in a mailbox, or a few when several ranks send at the same time: so
  * their number is bounded for the sender, too. A doorbell is left out only if one was sent since
- * the owner began to empty its mailbox for the last time; the owner checks everything after that
- * beginning.
+ * the owner last emptied its mailbox: it lies there, or was read by an emptying that is not
+ * complete yet, after which the owner checks everything.
  */
 static void send_bell(local *l, local_peer *p)
 {
@@ -432,19 +432,19 @@ static void probe_peers(local *l)
     l->next_probe_ms = ls_now_ms() + PROBE_MS;
 }
 
-void local_receive(local *l)
+bool local_receive(local *l)
 {
     char saved[LS_ERROR_BYTES];
     unsigned events;
     unsigned removals;
 
     if (l->page == NULL)
-        return;
+        return false;
     ls_error_save(saved);
     events = atomic_load_explicit(&l->page->events, memory_order_seq_cst);
     removals = atomic_load_explicit(&local_host_of(l)->removals, memory_order_seq_cst);
-    atomic_fetch_add_explicit(&l->page->drains, 1, memory_order_seq_cst); // see send_bell()
     read_mailbox(l);
+    atomic_fetch_add_explicit(&l->page->drains, 1, memory_order_seq_cst); // see send_bell()
     read_connections(l);
     if (events != l->seen_events || l->has_unsent) {
         l->seen_events = events;
@@ -458,6 +458,7 @@ void local_receive(local *l)
     if (must_probe(l))
         probe_peers(l);
     ls_error_restore(saved);
+    return atomic_load_explicit(&l->page->events, memory_order_seq_cst) != events;
 }
 
 bool local_has_ended(const local *l, int peer)

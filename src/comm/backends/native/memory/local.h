@@ -83,8 +83,9 @@ int64_t local_due_ms(const local *l);
 
 /* Reads the mailbox and the connections, and handles events: descriptors that peers ask for or have
  * sent, segments that were destroyed, ends. To be called when poll() has reported a descriptor, or
- * there are events. */
-void local_receive(local *l);
+ * there are events. True: new events have come meanwhile, perhaps without a doorbell; the caller
+ * calls it again before it sleeps. */
+bool local_receive(local *l);
 
 bool local_has_ended(const local *l, int peer);
 

@@ -89,8 +89,7 @@ typedef struct segment_entry {
 /* What a rank and the others know of it. */
 typedef struct local_page {
     _Alignas(64) atomic_uint sleepers; /* threads between prepare_sleep and end_sleep */
-    /* How often it has begun to empty its mailbox; and of which of those times a doorbell lies
-     * there already. */
+    /* How often it has emptied its mailbox; and after which of those times a doorbell was sent. */
     atomic_uint drains;
     atomic_uint rung;
     /* Counts what others have done that local_receive() handles. */

@@ -418,7 +418,7 @@ static void sleep_for_events(local *l, int64_t deadline_ms)
     if (!local_has_events(l) || most == 1)
         (void)poll(fds, (nfds_t)local_poll_fds(l, fds), most);
     local_end_sleep(l);
-    local_receive(l);
+    (void)local_receive(l);
 }
 
 ls_status segment_wait(local *l, int peer, uint64_t key, size_t bytes, int64_t deadline_ms,

@@ -25,9 +25,14 @@ void team_publish(team *t, _Atomic uint64_t *counter, uint64_t value)
     }
 }
 
+static team_slot *slot_of(const team *t, int member, uint64_t number)
+{
+    return &t->parts[member]->slots[number % TEAM_SLOTS];
+}
+
 team_slot *team_slot_of(const team *t, int member)
 {
-    return &t->parts[member]->slots[t->number % TEAM_SLOTS];
+    return slot_of(t, member, t->number);
 }
 
 void team_break(team *t, cause_kind kind, int rank, const char *text)
@@ -89,18 +94,29 @@ bool team_futex_wait(team *t)
 }
 
 /*
- * No member reads this rank's next slot any more (it was used two operations ago), but the others'
- * caches still hold its lines. This rank fetches them while it has to wait anyway: as many as this
- * operation took, since the next one is often alike.
+ * This rank's next slot was used three operations ago, but the others' caches still hold its lines.
+ * This rank fetches them while it has to wait anyway: as many as this operation took, since the
+ * next one is often alike.
  */
 static void prefetch_next_slot(const team *t)
 {
-    const char *next = (const char *)&t->parts[t->rank]->slots[(t->number + 1) % TEAM_SLOTS];
+    const char *next = (const char *)slot_of(t, t->rank, t->number + 1);
     const size_t bytes = team_contribution(t->op, t->n);
 
     core_prefetch_write(next);
     for (size_t at = 0; t->is_inline && bytes > TEAM_SMALL_BYTES && at < bytes; at += 64)
         core_prefetch_write(next + offsetof(team_slot, data) + at);
+}
+
+/* Whether this rank takes nothing from others, and has given its part when it has published. Not
+ * with gates, which ranks pass together. */
+static bool gives_only(const team *t)
+{
+    const coll_shape *shape = &coll_shapes[t->op->kind];
+
+    return t->is_inline && !t->has_gates &&
+           ((shape->src_at_root && t->rank == t->op->root) ||
+            (shape->dst_at_root && t->rank != t->op->root));
 }
 
 static void publish(team *t)
@@ -113,15 +129,17 @@ static void publish(team *t)
     t->number++;
     s = team_slot_of(t, t->rank);
     // The size alone decides whether an operation is inline, so its data can go with the stamp.
-    t->is_inline = team_select(t, TEAM_BEST_MEMORY, true) == &team_inline;
-    if (!t->is_inline)
+    t->is_inline = team_select_row(t, TEAM_BEST_MEMORY, true)->algorithm == &team_inline;
+    if (!t->is_inline) {
         publish_refs(t, s);
+        team_put_early(t);
+    }
     // Most calls have the call site of the one before; the cache line then stays unmodified.
     if (memcmp(s->site, stamp->site, sizeof(s->site)) != 0)
         memcpy(s->site, stamp->site, sizeof(s->site));
     t->signature = pack_signature(stamp);
     publish_head(t, s, stamp);
-    t->arrived = 0;
+    t->to_compare = gives_only(t) ? t->number - 1 : t->number;
     t->awaited = -1;
     t->phase = TEAM_GATHERING;
     if (t->has_gates)
@@ -149,26 +167,26 @@ static void stamp_of_slot(const team *t, const team_slot *s, op_stamp *out)
     out->site[sizeof(out->site) - 1] = '\0';
 }
 
-static void break_mismatch(team *t, int member)
+/* The stamps of operation `number` differ. */
+static void break_mismatch(team *t, int member, uint64_t number)
 {
     char mine[160];
     char theirs[160];
     char text[sizeof(((job_cause *)NULL)->text)];
     op_stamp stamp;
 
-    stamp_of_slot(t, team_slot_of(t, member), &stamp);
+    stamp_of_slot(t, slot_of(t, member, number), &stamp);
     stamp_text(theirs, sizeof(theirs), &stamp);
-    stamp_text(mine, sizeof(mine), &t->op->stamp);
+    stamp_of_slot(t, slot_of(t, t->rank, number), &stamp);
+    stamp_text(mine, sizeof(mine), &stamp);
     text_format(text, sizeof(text), "ranks disagree: rank %d called %s, rank %d called %s",
                 t->info->members[t->rank], mine, t->info->members[member], theirs);
     team_break(t, CAUSE_MISMATCH, -1, text);
 }
 
-static bool is_same_operation(const team *t, const team_head *h)
+static bool is_same_operation(const team_head *a, const team_head *b)
 {
-    const op_stamp *mine = &t->op->stamp;
-
-    return h->sequence == mine->sequence && h->count == mine->count && h->signature == t->signature;
+    return a->sequence == b->sequence && a->count == b->count && a->signature == b->signature;
 }
 
 /* gather() of a team with gates. */
@@ -181,32 +199,47 @@ static bool gather_at_gate(team *t)
     t->awaited = r->last == t->rank ? -1 : t->info->members[r->last];
     t->memory_kind = (team_memory)r->memory;
     for (int k = 0; r->differs && k < t->n; k++) {
-        if (is_same_operation(t, &team_slot_of(t, k)->head))
+        if (is_same_operation(&team_slot_of(t, k)->head, &team_slot_of(t, t->rank)->head))
             continue;
-        break_mismatch(t, k);
+        break_mismatch(t, k, t->number);
         return false;
     }
     return true;
 }
 
-/* Whether all members have published; compares each stamp once. */
+/* Whether all members have published operation compared + 1; compares each stamp once. */
+static bool compare_next(team *t)
+{
+    const uint64_t number = t->compared + 1;
+    const team_head *mine = &slot_of(t, t->rank, number)->head;
+
+    for (; t->arrived < t->n; t->arrived++) {
+        const team_slot *s = slot_of(t, t->arrived, number);
+
+        if (t->arrived == t->rank)
+            continue;
+        if (atomic_load_explicit(&s->ready, memory_order_seq_cst) < number) {
+            t->awaited = t->info->members[t->arrived]; // the last one to be missing
+            return false;
+        }
+        if (!is_same_operation(&s->head, mine)) {
+            break_mismatch(t, t->arrived, number);
+            return false;
+        }
+    }
+    t->arrived = 0;
+    t->compared = number;
+    return true;
+}
+
+/* Whether all members have published what this rank has to wait for. */
 static bool gather(team *t)
 {
     if (t->has_gates)
         return gather_at_gate(t);
-    for (; t->arrived < t->n; t->arrived++) {
-        const team_slot *s = team_slot_of(t, t->arrived);
-
-        if (t->arrived == t->rank)
-            continue;
-        if (atomic_load_explicit(&s->ready, memory_order_seq_cst) < t->number) {
-            t->awaited = t->info->members[t->arrived]; // the last one to be missing
+    while (t->compared < t->to_compare) {
+        if (!compare_next(t))
             return false;
-        }
-        if (!is_same_operation(t, &s->head)) {
-            break_mismatch(t, t->arrived);
-            return false;
-        }
     }
     return true;
 }
@@ -254,9 +287,21 @@ static ls_status resolve_member(team *t, int k, bool *is_mapped)
     return LS_OK;
 }
 
+static bool all_left(const team *t)
+{
+    if (team_claims(t))
+        return team_first_below(t, offsetof(team_part, done), t->number) == t->n;
+    for (int k = 0; k < t->n; k++) {
+        if (team_touches(t->op, k, t->rank) &&
+            atomic_load_explicit(&t->parts[k]->done, memory_order_seq_cst) < t->number)
+            return false;
+    }
+    return true;
+}
+
 /* Resolves the addresses of all shared buffers; false: the group is broken, or a descriptor is on
- * its way. A member that has freed its buffer has given up the operation or has exited; the engine
- * notices an exit. */
+ * its way. A member that has freed its buffer has given up the operation or has exited (the engine
+ * notices an exit), or members have done this rank's share. */
 static bool resolve_all(team *t)
 {
     bool all = true;
@@ -270,6 +315,8 @@ static bool resolve_all(team *t)
         bool is_mapped;
         const ls_status st = resolve_member(t, k, &is_mapped);
 
+        if (st == LS_EPEER && team_claims(t) && all_left(t))
+            break;
         if (st == LS_EPEER && !team_break_given_up(t, k))
             t->is_stuck = true;
         else if (st != LS_OK && st != LS_EPEER)
@@ -305,7 +352,8 @@ static bool prepare(team *t)
 {
     if (!t->is_inline && !t->has_gates)
         t->memory_kind = team_find_memory(t);
-    t->algorithm = t->is_inline ? &team_inline : team_select(t, t->memory_kind, false);
+    t->algorithm =
+        t->is_inline ? &team_inline : team_select_row(t, t->memory_kind, false)->algorithm;
     if ((t->algorithm == &team_shared || t->algorithm == &team_levels) && !resolve_all(t))
         return false;
     if (t->algorithm == &team_direct && !prepare_direct(t))
@@ -314,16 +362,6 @@ static bool prepare(team *t)
     t->at_step = 0;
     t->at = 0;
     t->algorithm->begin(t);
-    return true;
-}
-
-static bool all_left(const team *t)
-{
-    for (int k = 0; k < t->n; k++) {
-        if (team_touches(t->op, k, t->rank) &&
-            atomic_load_explicit(&t->parts[k]->done, memory_order_seq_cst) < t->number)
-            return false;
-    }
     return true;
 }
 

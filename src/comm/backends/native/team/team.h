@@ -5,10 +5,11 @@
  * Each member owns one part of the group's shared memory: a line of counters, a table of slots in
  * which it publishes an operation's stamp and the addresses of its buffers, and staging buffers.
  * Operations run one after the other in the order they were started. Every member waits until all
- * have published, compares the stamps, and selects the algorithm from what all published (so all
- * select the same one): team_inline.c, team_staged.c, team_shared.c, team_direct.c or
- * team_levels.c, by algorithm_table.h. Where members share cores or are in several sockets or core
- * complexes, one member compares for others, and they wait at gates (team_gate.c).
+ * have published (one that only gives a small contribution does so in its next operation), compares
+ * the stamps, and selects the algorithm from what all published (so all select the same one):
+ * team_inline.c, team_staged.c, team_shared.c, team_direct.c or team_levels.c, by
+ * algorithm_table.h. Where members share cores or are in several sockets or core complexes, one
+ * member compares for others, and they wait at gates (team_gate.c).
  *
  * Failure    A rank that has died leaves its counters unchanged: team_progress() then never moves.
  *            The engine learns of the death elsewhere and calls team_abort(). After that this rank

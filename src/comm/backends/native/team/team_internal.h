@@ -3,17 +3,19 @@
  * team_internal.h - what the team's files share: the shared memory, the team, the current
  * operation.
  *
- * A member's part of the shared memory, written by its owner alone (except given_up), read by all:
+ * A member's part of the shared memory, written by its owner alone (except given_up, and what
+ * team_shared.c writes of a slice), read by all:
  *
- *   team_part     counters, slots: operation number n stands in slot n % 3; gates of the groups of
+ *   team_part     counters, slots: operation number n stands in slot n % 4; gates of the groups of
  *                 which the owner is the lowest member, written by all their members
  *   team.staging  behind the parts of all: buffers in 0, in 1, out 0, out 1, each of one piece
  *
- * Two slots would be enough: a member publishes operation n + 1 only after it has seen all members
- * publish n, and they publish n only after they have finished n - 1. So when it overwrites the slot
- * of n - 1, no member reads that slot any more. For the same reason all staging buffers are free as
- * soon as all members have published n. With three slots, a member can fetch the lines of its next
- * slot out of the others' caches while it waits for them.
+ * A member publishes operation n only after all have published n - 2, and compares the stamps of
+ * n - 1 at the latest when it has published n. So the others read its slots of n - 3 and later
+ * while it writes that of n: four slots. Only a rank that gives a small contribution and takes
+ * nothing from others (a root that broadcasts) is one operation ahead: it does not wait, which
+ * matters most where the others have to wait for a core. Every other operation ends after all have
+ * published it. So all staging buffers are free as soon as all members have published n.
  */
 #ifndef LS_COMM_BACKENDS_NATIVE_TEAM_TEAM_INTERNAL_H
 #define LS_COMM_BACKENDS_NATIVE_TEAM_TEAM_INTERNAL_H
@@ -28,10 +30,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TEAM_SLOTS          3
+#define TEAM_SLOTS          4
 #define TEAM_INLINE_BYTES   16384 /* contribution that fits into a slot */
 #define TEAM_SMALL_BYTES    32    /* contribution that fits into the slot's first line */
-#define TEAM_PART_BYTES     94208
+#define TEAM_PART_BYTES     114688
 #define TEAM_COMBINED_BYTES 4096 /* contribution that one member adds or copies for all */
 #define TEAM_SUMS_BYTES     (2 * (size_t)TEAM_COMBINED_BYTES) /* of a group's partial results */
 #define TEAM_BUFFERS        2 /* `in` buffers, and as many `out`; more are not faster */
@@ -39,6 +41,7 @@
 #define TEAM_PIECE_OF_PAIR  ((size_t)1 << 20) /* 2 ranks wait for each other less often with it */
 #define TEAM_PAGE_BYTES     ((size_t)4096)
 #define TEAM_CHUNK_BYTES    ((size_t)256 << 10) /* moved by one call of team_progress() */
+#define TEAM_CHUNK_BITS     24
 
 /* The compared fields of an operation's stamp, and its contribution if that is small: with `ready`
  * one cache line. */
@@ -100,7 +103,8 @@ typedef struct team_part {
     /* Pieces for which this member has used the `in` of all members; its `out` is ready. */
     _Atomic uint64_t reduced;
     _Atomic uint64_t taken; /* pieces for which this member has used the `out` of all members */
-    /* Number of the last operation after which the member touches no other member's memory. */
+    /* Number of the last operation after which the member touches no other member's memory; where
+     * members claim chunks (team_claims()): of which the member's slice is reduced. */
     _Atomic uint64_t done;
     _Atomic uint64_t is_open;  /* 1: it has mapped the parts of all members */
     _Atomic uint64_t can_read; /* READS_* */
@@ -113,6 +117,10 @@ typedef struct team_part {
     /* Number of the first operation that the owner has given up, 0: none. The owner, and the ranks
      * that have read its buffers, access it by read-modify-writes only: see read_mark(). */
     _Atomic uint64_t given_up;
+    /* Chunks of the member's slice that are claimed, and reduced, by any member: the number of the
+     * operation, and TEAM_CHUNK_BITS bits of the count. */
+    _Alignas(128) _Atomic uint64_t claimed;
+    _Atomic uint64_t reduced_chunks;
     _Alignas(128) team_slot slots[TEAM_SLOTS];
     team_gate gates[LEVELS_MAX];
 } team_part;
@@ -190,6 +198,7 @@ struct team {
     list_node queue;    /* team_op; the first is the current one unless the phase is IDLE */
     list_node free_ops; /* recycled: warm operations allocate nothing */
     uint64_t number;    /* of operations published */
+    uint64_t compared;  /* of operations whose stamps are known to be the same on all members */
     uint64_t pieces;    /* passed through staging by all operations before the current one */
     ls_status status;   /* why it is broken */
     char text[1024];
@@ -198,7 +207,9 @@ struct team {
     /* The current operation: */
     team_phase phase;
     const coll *op;
-    int arrived;             /* members 0 .. arrived - 1 have published the same stamp */
+    uint64_t to_compare;     /* it waits until so many operations are compared */
+    bool is_put;             /* its contribution stands in `in` already */
+    int arrived;             /* members 0 .. arrived - 1 have published operation compared + 1 */
     int awaited;             /* world rank of the last member to arrive, -1: none was missing */
     team_memory memory_kind; /* of all members' buffers, once all have published */
     /* The gate at which this member is, of a team with gates: */
@@ -214,8 +225,9 @@ struct team {
     const char **sources;     /* one a member, for the algorithm */
     /* State of the algorithm: */
     int at_step;
-    int level; /* of team_levels.c */
-    size_t at; /* bytes done */
+    int level;  /* of team_levels.c */
+    int helped; /* members whose slices have no chunk left, counted from this rank */
+    size_t at;  /* bytes done */
     size_t end;
     uint64_t n_pieces;
     uint64_t next_in; /* next piece to put in, to reduce, to take */
@@ -263,6 +275,17 @@ bool team_has_row_for(const team *t, const team_algorithm *algorithm);
 /* Which memory the member's buffers of the current operation are, and those of all members. */
 team_memory team_find_memory_of(const team *t, int member);
 team_memory team_find_memory(const team *t);
+
+/* --- team_staged.c --- */
+
+/* While the operation is published: copies this rank's contribution into staging, if that is where
+ * the other member will read it and the buffer is free. */
+void team_put_early(team *t);
+
+/* --- team_shared.c --- */
+
+/* Whether each member reduces chunks of any slice of the current operation. */
+bool team_claims(const team *t);
 
 /* --- team_direct.c --- */
 
@@ -316,9 +339,9 @@ extern const team_algorithm team_levels;
 
 /* --- on the path of every operation, hence here --- */
 
-/* The algorithm of the current operation. memory: which memory all members' buffers are.
- * may_inline: the data can still be published, or has been published, with the stamp. */
-static inline const team_algorithm *team_select(const team *t, team_memory memory, bool may_inline)
+/* The row of the current operation. memory: which memory all members' buffers are. may_inline: the
+ * data can still be published, or has been published, with the stamp. */
+static inline const team_row *team_select_row(const team *t, team_memory memory, bool may_inline)
 {
     const size_t bytes = team_contribution(t->op, t->n);
     const team_row *row = t->rows[t->op->kind];
@@ -327,7 +350,7 @@ static inline const team_algorithm *team_select(const team *t, team_memory memor
     while (bytes > row->max_bytes || (row->memory & ~(unsigned)memory) != 0 ||
            (row->algorithm == &team_inline && !may_inline))
         row++;
-    return row->algorithm;
+    return row;
 }
 
 /* Slice k of `bytes` cut for n members: whole cache lines, so that no element is cut and two

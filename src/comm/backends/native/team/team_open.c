@@ -81,7 +81,7 @@ static void sleep_for_missing(team *t, size_t counter, int64_t deadline_ms)
         (void)poll(fds, (nfds_t)local_poll_fds(t->l, fds),
                    min_timeout(ls_deadline_left(deadline_ms), CHECK_MS));
     local_end_sleep(t->l);
-    local_receive(t->l);
+    (void)local_receive(t->l);
 }
 
 /* Sets this member's counter and waits until no member's is 0. */

@@ -2,7 +2,7 @@
 /*
  * team_select.c - which algorithm serves which operation of a team: the rows of the table that
  * apply to its size, and the memory that its members have published. team_open.c fills the rows,
- * team.c selects (team_select() in team_internal.h). All members see the same rows and the same
+ * team.c selects (team_select_row() in team_internal.h). All members see the same rows and the same
  * memory, so all select the same algorithm.
  */
 #include "comm/backends/native/team/team_internal.h"

@@ -19,6 +19,13 @@
  *              and out[p % 2] to be taken by all:      taken >= p - 1
  *   take(p)    needs all to have reduced p:            reduced > p
  *
+ * all_reduce and reduce of two members that fit into one piece are shorter: each member puts all of
+ * its contribution, and reduces all for itself (the root alone). Where staging is sure to be
+ * selected, it puts while it publishes. So the member that comes last waits for nothing, which
+ * matters most where the other one has to wait for a core, and both wait once instead of twice.
+ * Buffers are used in turn over all operations; so the one of a piece is free as soon as all have
+ * reduced the piece before the last.
+ *
  * Bytes per rank, all_reduce of m: m (n - 1) / n copied in, m read to reduce, m / n written twice,
  * m (n - 1) / n taken: the volume of reduce-scatter and all-gather (Thakur, Rabenseifner and Gropp,
  * 2005, section 4.5), twice through the cache. The others: their contribution copied in, their
@@ -32,7 +39,7 @@
 
 static char *staging_buffer(const team *t, int member, bool out, uint64_t piece)
 {
-    const size_t index = (out ? TEAM_BUFFERS : 0) + (size_t)(piece % TEAM_BUFFERS);
+    const size_t index = (out ? TEAM_BUFFERS : 0) + (size_t)((t->pieces + piece) % TEAM_BUFFERS);
 
     return t->staging + ((size_t)member * 2 * TEAM_BUFFERS + index) * t->piece_bytes;
 }
@@ -66,9 +73,15 @@ static void begin(team *t)
     const size_t step = piece_step(t);
 
     t->n_pieces = (vector_bytes(t) + step - 1) / step;
-    t->next_in = 0;
+    t->next_in = t->is_put ? 1 : 0;
     t->next_reduce = 0;
     t->next_out = 0;
+}
+
+/* Whether each member reduces all for itself. */
+static bool is_whole(const team *t)
+{
+    return t->n == 2 && coll_reduces_whole(t->op->kind) && vector_bytes(t) <= piece_step(t);
 }
 
 /* Whether this counter of every member has reached `pieces` pieces of this operation. */
@@ -90,7 +103,7 @@ static void put(team *t, uint64_t p)
     piece_range(t, p, &at, &bytes);
     if (!team_is_source(op, t->rank))
         return;
-    if (!coll_divides_src(op->kind) && !coll_reduces_whole(op->kind)) {
+    if ((!coll_divides_src(op->kind) && !coll_reduces_whole(op->kind)) || is_whole(t)) {
         memcpy(to, src + at, bytes);
         return;
     }
@@ -122,7 +135,33 @@ static bool try_put(team *t)
     return true;
 }
 
+void team_put_early(team *t)
+{
+    const uint64_t used = t->pieces > 0 ? t->pieces - 1 : 0;
+    const team_row *row;
+
+    t->is_put = false;
+    if (t->has_gates || !is_whole(t) || t->op->count == 0)
+        return;
+    // The memory of all is at most this rank's: a row that needs none of it is selected by all.
+    row = team_select_row(t, team_find_memory_of(t, t->rank), false);
+    if (row->algorithm != &team_staged || row->memory != TEAM_ANY_MEMORY ||
+        team_first_below(t, offsetof(team_part, reduced), used) < t->n)
+        return;
+    put(t, 0);
+    t->is_put = true;
+    atomic_store_explicit(&t->parts[t->rank]->staged, t->pieces + 1, memory_order_release);
+}
+
 /* --- reduce --- */
+
+static void reduce_whole(team *t)
+{
+    for (int k = 0; k < t->n; k++)
+        t->sources[k] = k == t->rank ? t->op->src : staging_buffer(t, k, false, 0);
+    if (team_is_reader(t->op, t->rank))
+        team_reduce(t, t->op->dst, t->sources, t->op->count);
+}
 
 /* Reduces t->sources to `out`, and copies each block to `at` of dst while it is in the first-level
  * cache. */
@@ -200,7 +239,9 @@ static bool try_reduce(team *t)
         (p >= TEAM_BUFFERS && coll_reduces_whole(t->op->kind) &&
          !all_reached(t, offsetof(team_part, taken), p + 1 - TEAM_BUFFERS)))
         return false;
-    if (coll_reduces(t->op->kind))
+    if (is_whole(t))
+        reduce_whole(t);
+    else if (coll_reduces(t->op->kind))
         reduce_piece(t, p);
     else
         move_piece(t, p);
@@ -244,7 +285,7 @@ static bool try_take(team *t)
 /* Reduces first, then puts: that is what other members wait for. */
 static team_step step(team *t)
 {
-    const bool takes = coll_reduces_whole(t->op->kind);
+    const bool takes = coll_reduces_whole(t->op->kind) && !is_whole(t);
 
     if (!try_reduce(t) && !try_put(t) && !(takes && try_take(t)))
         return TEAM_WAITS;
