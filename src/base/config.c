@@ -117,6 +117,7 @@ static const char *const other_names[] = {
     SIGNAL_LIST_ENV,          "LOCKSTEP_LIBRARY",
     "LOCKSTEP_TORCH_FORM",    "LOCKSTEP_TORCH_KEY",
     "LOCKSTEP_TORCH_REPLACE", "LOCKSTEP_CUDA",
+    "LOCKSTEP_TEST_FLIP",
 };
 
 const config_entry *config_table(void)

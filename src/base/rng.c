@@ -152,3 +152,35 @@ uint64_t ls_hash_bytes(const void *data, size_t bytes, uint64_t seed)
         hash = (hash ^ p[i]) * 0x100000001B3U;
     return ls_mix(hash);
 }
+
+enum { LANES = 8 };
+
+/* For a word a one-to-one function of the lane, and for a lane of the word. */
+static inline uint64_t add_word(uint64_t lane, const unsigned char *p)
+{
+    uint64_t word;
+
+    memcpy(&word, p, sizeof(word));
+    lane = (lane ^ word) * 0x9E3779B185EBCA87U;
+    return lane << 29 | lane >> 35;
+}
+
+uint64_t ls_hash_block(const void *data, size_t bytes, uint64_t seed)
+{
+    const unsigned char *p = data;
+    const unsigned char *const end = p + bytes - bytes % (LANES * sizeof(uint64_t));
+    unsigned char tail[LANES * sizeof(uint64_t)] = {0};
+    uint64_t lanes[LANES];
+    uint64_t hash = ls_mix(seed ^ bytes);
+
+    for (int i = 0; i < LANES; i++)
+        lanes[i] = (uint64_t)i + 1;
+    for (; p < end; p += sizeof(tail))
+        for (int i = 0; i < LANES; i++)
+            lanes[i] = add_word(lanes[i], p + (size_t)i * sizeof(uint64_t));
+    if (bytes % sizeof(tail) > 0)
+        memcpy(tail, p, bytes % sizeof(tail));
+    for (int i = 0; i < LANES; i++)
+        hash = ls_mix(hash ^ add_word(lanes[i], tail + (size_t)i * sizeof(uint64_t)));
+    return hash;
+}

@@ -42,4 +42,8 @@ static inline uint64_t ls_mix(uint64_t v)
 /* FNV-1a with a final mix, for tables and signatures; not secure against attackers. */
 uint64_t ls_hash_bytes(const void *data, size_t bytes, uint64_t seed);
 
+/* Likewise for many bytes: a pass of 8 bytes a cycle. Blocks of equal size that differ in one of
+ * their groups of 8 bytes only have different hashes. */
+uint64_t ls_hash_block(const void *data, size_t bytes, uint64_t seed);
+
 #endif

@@ -16,7 +16,7 @@ static const struct {
     const char *why;
 } kinds[] = {
 #define FINDING_ROW(name, id, why) {id, why},
-    FINDING_KINDS(FINDING_ROW) FINDING_HOSTS_KINDS(FINDING_ROW)
+    FINDING_KINDS(FINDING_ROW) FINDING_HOSTS_KINDS(FINDING_ROW) FINDING_FILE_KINDS(FINDING_ROW)
 #undef FINDING_ROW
 };
 

@@ -172,14 +172,21 @@ typedef enum finding_severity {
     X(NETWORK_OK, "network-ok", "")                                                                \
     X(NETWORK_NONE, "network-none", "a job on all of these hosts fails before its ranks start")
 
+/* Findings of lockstep check FILE. */
+#define FINDING_FILE_KINDS(X)                                                                      \
+    X(CHECKPOINT_OK, "checkpoint-ok", "")                                                          \
+    X(CHECKPOINT_PLAIN, "checkpoint-plain", "changed bytes of its tensors cannot be detected")     \
+    X(CHECKPOINT_BAD, "checkpoint-bad", "programs refuse to load it")
+
 typedef enum finding_kind {
 #define FINDING_ENUM(name, id, why) FINDING_##name##_KIND,
-    FINDING_KINDS(FINDING_ENUM) FINDING_HOSTS_KINDS(FINDING_ENUM)
+    FINDING_KINDS(FINDING_ENUM) FINDING_HOSTS_KINDS(FINDING_ENUM) FINDING_FILE_KINDS(FINDING_ENUM)
 #undef FINDING_ENUM
         FINDING_KIND_COUNT
 } finding_kind;
 
 #define FINDING_HOSTS_FIRST FINDING_HOST_UNSTARTED_KIND /* kinds before it are of one machine */
+#define FINDING_FILES_FIRST FINDING_CHECKPOINT_OK_KIND  /* and kinds from it on of files */
 
 typedef struct finding {
     finding_kind kind;

@@ -384,7 +384,8 @@ static void variables_that_are_no_settings_are_known(void **state)
                                         "LOCKSTEP_MEMBER",        "LOCKSTEP_NEW_MEMBER",
                                         "LOCKSTEP_LIBRARY",       "LOCKSTEP_TORCH_FORM",
                                         "LOCKSTEP_TORCH_KEY",     "LOCKSTEP_TORCH_REPLACE",
-                                        "LOCKSTEP_STOP_SIGNALS",  "LOCKSTEP_CUDA"};
+                                        "LOCKSTEP_STOP_SIGNALS",  "LOCKSTEP_CUDA",
+                                        "LOCKSTEP_TEST_FLIP"};
     capture c;
 
     LS_UNUSED(state);

@@ -331,6 +331,29 @@ static void one_flipped_bit_moves_half_of_a_hash(void **state)
     assert_true(fabs(flipped / 3000 - 32) < 0.5);
 }
 
+static void every_flipped_bit_changes_the_hash_of_a_block(void **state)
+{
+    unsigned char block[200];
+    ls_rng rng;
+    uint64_t last = 0;
+
+    LS_UNUSED(state);
+    ls_rng_seed(&rng, 6);
+    for (size_t i = 0; i < sizeof(block); i++)
+        block[i] = (unsigned char)ls_rng_below(&rng, 256);
+    for (size_t bytes = 0; bytes <= sizeof(block); bytes++) {
+        const uint64_t hash = ls_hash_block(block, bytes, 3);
+
+        assert_true(hash != last && hash != ls_hash_block(block, bytes, 4));
+        last = hash;
+        for (size_t bit = 0; bit < 8 * bytes; bit++) {
+            block[bit / 8] ^= (unsigned char)(1U << bit % 8);
+            assert_true(ls_hash_block(block, bytes, 3) != hash);
+            block[bit / 8] ^= (unsigned char)(1U << bit % 8);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +370,7 @@ int main(void)
         cmocka_unit_test(normals_of_one_call_are_those_of_single_calls),
         cmocka_unit_test(hashes_and_normals_are_fixed_for_ever),
         cmocka_unit_test(one_flipped_bit_moves_half_of_a_hash),
+        cmocka_unit_test(every_flipped_bit_changes_the_hash_of_a_block),
     };
 
     return cmocka_run_group_tests_name("numbers", tests, NULL, NULL);

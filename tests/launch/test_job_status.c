@@ -57,6 +57,8 @@ static void a_status_is_read_as_it_was_written(void **state)
     r->step = 123456789012;
     r->loss = 0.25;
     r->seconds[4] = 1.5;
+    r->shards = 11;
+    r->shard_s = 0.125;
     r->memory_bytes = 1e9;
     r->received_bytes = 5e9;
     r->sources[r->n_sources++] = (status_source){.rank = 7, .bytes = 4e9};
@@ -78,6 +80,8 @@ static void a_status_is_read_as_it_was_written(void **state)
     assert_true(read->ranks[0].step == 123456789012);
     assert_true(read->ranks[0].loss == 0.25);
     assert_true(read->ranks[0].seconds[4] == 1.5);
+    assert_int_equal(read->ranks[0].shards, 11);
+    assert_true(read->ranks[0].shard_s == 0.125);
     assert_int_equal(read->ranks[0].n_groups, 1);
     assert_true(read->ranks[0].groups[0].waits_s == 2.5);
     assert_true(read->ranks[0].received_bytes == 5e9);

@@ -323,22 +323,49 @@ static void heads_are_lost_in_turn(void **state)
     job_expect(nodes[oldest], find_new_head(nodes, NODES_MAX) > 0);
 }
 
-static void without_a_majority_the_job_ends(void **state)
+/* The head and another node end in the middle of step 30. */
+static void lose_two_of_three(job *nodes[3])
 {
-    job *nodes[3];
     node_pids lost[2];
 
-    (void)state;
     start_three(nodes, NULL, JOB_LIST("0@30:stop"), NULL);
     job_await_text(nodes[0], 0, "stop of step 30");
     lost[0] = find_pids(nodes[0], 0, 2);
     lost[1] = find_pids(nodes[1], 2, 1);
     signal_all(&lost[0], SIGKILL);
     signal_all(&lost[1], SIGKILL);
+}
+
+static void without_a_majority_the_job_ends(void **state)
+{
+    job *nodes[3];
+
+    (void)state;
+    lose_two_of_three(nodes);
     job_expect_code(nodes[2], 1);
     job_expect(nodes[2], job_printed(nodes[2], 1, "not connected to a majority"));
     job_await_end(nodes[0]);
     job_await_end(nodes[1]);
+}
+
+/* No node will ever take over, and this node's ranks wait for that. */
+static void a_node_without_a_head_ends_at_a_signal(void **state)
+{
+    static const int signals[] = {SIGTERM, SIGINT};
+
+    for (size_t i = 0; i < LS_COUNT_OF(signals); i++) {
+        job *nodes[3];
+
+        lose_two_of_three(nodes);
+        job_await_text(nodes[2], 1, "is lost");
+        assert_int_equal(kill(nodes[2]->pid, signals[i]), 0);
+        job_expect_code(nodes[2], 128 + signals[i]);
+        job_expect(nodes[2],
+                   job_printed(nodes[2], 1, "this node leaves the job, whose head is lost"));
+        job_await_end(nodes[0]);
+        job_await_end(nodes[1]);
+        job_clean_up(state);
+    }
 }
 
 /* It is none of the nodes that elect a head. One that misses the head gives up after 20 s. */
@@ -375,6 +402,7 @@ int main(void)
         test(a_stopped_head_is_fenced),
         test(heads_are_lost_in_turn),
         test(without_a_majority_the_job_ends),
+        test(a_node_without_a_head_ends_at_a_signal),
         test(a_spare_node_follows_without_a_vote),
     };
 

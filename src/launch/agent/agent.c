@@ -22,19 +22,25 @@ enum {
 
 /* --- signals to the agent --- */
 
-void agent_leave_orderly(agent *a)
+/* The ranks get this signal and their grace; the job goes on without them. */
+static void leave_at(agent *a, int number, const char *job)
 {
-    const node_stop stop = {.signal = SIGTERM,
-                            .grace_ms = a->ctx.spec->job->grace_ms,
-                            .text = "SIGTERM: this node leaves the job, which goes on"};
+    node_stop stop = {.signal = number, .grace_ms = a->ctx.spec->job->grace_ms};
 
+    text_format(stop.text, sizeof(stop.text), "%s: this node leaves the job, %s",
+                process_signal_name(number), job);
     a->has_left = true;
-    a->outcome.left_at_signal = SIGTERM;
+    a->outcome.left_at_signal = number;
     a->ctx.is_over = true;
     for (int i = 0; a->ctx.phase == AGENT_RUNNING && i < a->ctx.spec->n_ranks; i++)
         recorder_set_leaving(a->ranks[i].ring_fd);
     agent_link_quit(&a->link);
     agent_stop_ranks(a, &stop);
+}
+
+void agent_leave_orderly(agent *a)
+{
+    leave_at(a, SIGTERM, "which goes on");
 }
 
 /* SIGTERM evicts this node: the others go on where they can. An agent that ssh or srun has started
@@ -47,8 +53,11 @@ static node_message choose_request(const agent *a, int number, bool is_first)
 /* A head that another node can take over. */
 static bool moves_head(const agent *a, int number, bool is_first)
 {
+    const bool has_started = /* its ranks may have ended before the others */
+        a->ctx.phase == AGENT_RUNNING || a->finished == agent_generation(&a->ctx);
+
     return choose_request(a, number, is_first) == NODE_LEAVE && a->link.head != NULL &&
-           a->ctx.phase == AGENT_RUNNING && head_can_move(a->link.head);
+           has_started && head_can_move(a->link.head);
 }
 
 void agent_stop(agent *a, int number)
@@ -67,6 +76,10 @@ void agent_stop(agent *a, int number)
         return;
     if (moves_head(a, number, is_first)) {
         agent_leave_orderly(a);
+        return;
+    }
+    if (agent_link_waits(&a->link)) { /* for another head, which may never come */
+        leave_at(a, number, "whose head is lost");
         return;
     }
     if (a->link.head == NULL && !is_member) { /* the job continues without this node */

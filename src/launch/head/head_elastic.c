@@ -476,7 +476,7 @@ bool head_recovers_place(head *h, const rdzv_place *place, const char *why)
 
 bool head_can_spare(const head *h, const rdzv_place *place)
 {
-    return is_active(h) && place != NULL && !h->ends[place->node].received &&
+    return is_active(h) && place != NULL &&
            recovery_can_spare(h->elastic->machine, place->rank_base, place->n_local);
 }
 

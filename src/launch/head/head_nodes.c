@@ -25,7 +25,9 @@ void head_send(head_node *node, node_message type, const wire_writer *body)
 {
     if (body == NULL)
         frame_link_send(&node->link, type, NULL, 0);
-    else if (wire_writer_status(body) == LS_OK)
+    else if (wire_writer_status(body) != LS_OK) // the node would wait for it without an end
+        frame_link_fail(&node->link, ls_last_error());
+    else
         frame_link_send(&node->link, type, body->data, body->bytes);
 }
 

@@ -116,6 +116,8 @@ static void write_progress(const status_rank *r, json_writer *w)
     json_put_real(w, "loss", r->loss);
     json_put_real(w, "samples", r->samples);
     json_put_real(w, "device_bytes", r->device_bytes);
+    json_put_int(w, "shards", r->shards);
+    json_put_real(w, "shard_s", r->shard_s);
     json_open(w, "seconds", '{');
     for (int i = 0; i < STATUS_PHASES; i++)
         json_put_real(w, status_phases[i], r->seconds[i]);
@@ -280,6 +282,8 @@ static void read_progress(const json_value *o, status_rank *out)
     out->loss = json_as_real(json_get(o, "loss"), (double)NAN);
     out->samples = read_amount(o, "samples", 0);
     out->device_bytes = read_amount(o, "device_bytes", 0);
+    out->shards = read_count(o, "shards");
+    out->shard_s = read_amount(o, "shard_s", 0);
     for (int i = 0; i < STATUS_PHASES; i++)
         out->seconds[i] = read_amount(seconds, status_phases[i], 0);
 }

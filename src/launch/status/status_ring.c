@@ -79,6 +79,8 @@ static void add_progress(const recorder_progress *p, int64_t now_ns, status_rank
     out->loss = p->loss;
     out->samples = p->samples;
     out->device_bytes = p->device_bytes;
+    out->shards = p->shards;
+    out->shard_s = p->shard_s;
     for (int i = 0; i < STATUS_PHASES; i++)
         out->seconds[i] = p->seconds[i];
 }

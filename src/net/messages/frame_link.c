@@ -172,6 +172,12 @@ void frame_link_send(frame_link *l, uint32_t type, const void *body, size_t byte
         flush(l);
 }
 
+void frame_link_fail(frame_link *l, const char *why)
+{
+    if (l->watch != NULL && !l->is_finishing)
+        end_soon(l, false, why);
+}
+
 void frame_link_finish(frame_link *l)
 {
     if (l->watch == NULL || l->is_finishing)

@@ -50,6 +50,9 @@ void frame_link_seal(frame_link *l, const seal_pair *seals);
  * When the peer has closed the connection, `ended` is called after the peer's last frame. */
 void frame_link_send(frame_link *l, uint32_t type, const void *body, size_t bytes);
 
+/* Ends the link later, with a call of `ended`: a message for it could not be made. */
+void frame_link_fail(frame_link *l, const char *why);
+
 /* Sends the queue and waits until the peer has closed, at most two seconds in total; then closes
  * and calls `ended`. Frames that arrive meanwhile are ignored. */
 void frame_link_finish(frame_link *l);

@@ -74,6 +74,8 @@ static ls_status start_guardian(agent_containment *c)
     LS_TRY(process_make_pipe(&lifeline, &c->guardian_fd));
     st = guardian_start(&c->mark, &c->group, lifeline, &c->guardian);
     close(lifeline);
+    if (st != LS_OK)
+        file_close(&c->guardian_fd); // it may be tried again
     return st;
 }
 

@@ -23,8 +23,7 @@ void agent_note(const agent_context *ctx, const char *format, ...)
 
 void agent_send(const agent_context *ctx, node_message type, wire_writer *body)
 {
-    if (wire_writer_status(body) == LS_OK)
-        ctx->send(ctx->agent, type, body);
+    ctx->send(ctx->agent, type, body);
     wire_writer_free(body);
 }
 

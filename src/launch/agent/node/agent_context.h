@@ -51,7 +51,7 @@ typedef struct agent_context {
 /* context->note() with a format; a line longer than OUTPUT_NOTE_MOST is cut. */
 void agent_note(const agent_context *ctx, const char *format, ...) LS_PRINTF(2, 3);
 
-/* context->send() of a body that is then freed; not if it could not be written. */
+/* context->send() of a body that is then freed. If it could not be written, the connection ends. */
 void agent_send(const agent_context *ctx, node_message type, wire_writer *body);
 
 /* context->fail() of the start of the ranks, with this thread's error text. */

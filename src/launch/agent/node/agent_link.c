@@ -33,6 +33,8 @@ void agent_link_send(agent_link *l, node_message type, const wire_writer *body)
         return;
     if (body == NULL)
         frame_link_send(&l->link, type, NULL, 0);
+    else if (wire_writer_status(body) != LS_OK) // the head would wait for it without an end
+        frame_link_fail(&l->link, ls_last_error());
     else
         frame_link_send(&l->link, type, body->data, body->bytes);
 }
@@ -505,8 +507,9 @@ static void on_leave(void *arg)
     leave_job(arg, "this machine is not connected to a majority of the job's machines");
 }
 
-/* The head that this agent has lost leads on, so this machine is lost. That is certain after the
- * time of a silence: a head without a majority has ended then, and another one may be elected. */
+/* The head that this agent has lost, or has not reached, leads on, so this machine is lost. That is
+ * certain after the time of a silence: a head without a majority has ended then, and another one
+ * may be elected. */
 static void on_still_led(void *arg)
 {
     agent_link *l = arg;
@@ -583,6 +586,7 @@ static void on_follow(void *arg, const net_address *at)
         return;
     }
     agent_link_leave(l);
+    l->lost_ms = ls_now_ms(); // the next one has its time to take this agent in
     l->is_returning = true;
     l->head_at = *at;
     net_address_text(l->head_text, sizeof(l->head_text), at);

@@ -32,11 +32,12 @@ ls_status agent_network_offer(agent_network *n, const net_key *key)
                                        .host = host,
                                        .filter = n->ctx->spec->job->net,
                                        .ports = n->ctx->spec->job->ports};
-    wire_writer w = agent_begin_message(n->ctx);
+    wire_writer w;
 
     (void)gethostname(host, sizeof(host) - 1);
     agent_network_close(n);
     LS_TRY(net_probe_open(&options, &n->probe));
+    w = agent_begin_message(n->ctx);
     net_offer_write(&w, net_probe_offer(n->probe));
     agent_send(n->ctx, NODE_OFFER, &w);
     return LS_OK;

@@ -241,7 +241,7 @@ static void on_moved(recovery *r)
 
 static void on_found(recovery *r, const recovery_event *e)
 {
-    const member *m = &r->members[e->member];
+    member *m = &r->members[e->member];
     const member *newest = &r->members[r->in_slot[m->slot]];
 
     if (m->slot != e->slot)
@@ -249,8 +249,11 @@ static void on_found(recovery *r, const recovery_event *e)
     if (e->found == RECOVERY_HAS_ENDED) {
         on_ended(r, e);
     } else if (e->found == RECOVERY_RUNS) {
-        if (!is_living(m))
-            act(r, RECOVERY_DO_KILL, e->member);
+        if (is_living(m))
+            return;
+        if (newest == m) // lost with its node for the head before: its end is still to come
+            m->state = MEMBER_OUT;
+        act(r, RECOVERY_DO_KILL, e->member);
     } else if (is_living(m)) {
         on_died(r, e);
     } else if (e->found == RECOVERY_HAS_FAILED) {

@@ -1,0 +1,826 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * calls.c - the calls by which the launcher talks to the kernel, answered by the simulation. The
+ * linker puts them in the place of the real ones (ld --wrap, CMakeLists.txt). Files do not exist,
+ * but memfds do. Here: clocks, descriptors, waits, sockets.
+ */
+#include "sim/sim.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+int __real_memfd_create(const char *name, unsigned flags);
+int __real_ftruncate(int fd, off_t bytes);
+int __real_fstat(int fd, struct stat *out);
+ssize_t __real_pread(int fd, void *data, size_t bytes, off_t at);
+ssize_t __real_pwrite(int fd, const void *data, size_t bytes, off_t at);
+ssize_t __real_read(int fd, void *data, size_t bytes);
+ssize_t __real_write(int fd, const void *data, size_t bytes);
+void *__real_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset);
+int __real_fcntl(int fd, int command, ...);
+int __real_close(int fd);
+int __real_clock_gettime(clockid_t clock, struct timespec *out);
+
+#define IS_OUTSIDE (W == NULL || W->current == NULL)
+
+/* --- every call --- */
+
+static machine *own_host(void)
+{
+    return &W->hosts[W->current->host];
+}
+
+void begin_call(void)
+{
+    machine *h = own_host();
+
+    if (W->current == h->agent && h->calls_left > 0 && --h->calls_left == 0) {
+        h->was_killed = true;
+        process_die(W->current, SIGKILL);
+    }
+}
+
+bool call_fails(call c)
+{
+    machine *h = own_host();
+
+    if (W->current != h->agent || h->call_fails[c] == 0)
+        return false;
+    h->call_fails[c]--;
+    world_log("%s: a call of kind %d fails", W->current->name, (int)c);
+    return true;
+}
+
+static int fail(int error)
+{
+    errno = error;
+    return -1;
+}
+
+static int64_t until_of(int timeout_ms)
+{
+    return timeout_ms < 0 ? NEVER : W->now + timeout_ms * MS;
+}
+
+/* Time passes, and others run. */
+static void pass_time(void)
+{
+    const bool is_slow = W->now < own_host()->slow_until;
+
+    process_wait(W->now + (int64_t)(1000 + world_random(is_slow ? 3000000 : 20000)));
+}
+
+/* --- clocks --- */
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
+{
+    int64_t ns;
+
+    if (IS_OUTSIDE)
+        return __real_clock_gettime(clock, out);
+    W->now += 30;
+    ns = W->now + own_host()->clock + (clock == CLOCK_REALTIME ? EPOCH_S * SECOND : 0);
+    *out = (struct timespec){.tv_sec = ns / SECOND, .tv_nsec = ns % SECOND};
+    return 0;
+}
+
+time_t __wrap_time(time_t *out)
+{
+    const time_t s = EPOCH_S + (time_t)(W->now / SECOND);
+
+    if (out != NULL)
+        *out = s;
+    return s;
+}
+
+/* --- descriptors --- */
+
+int __wrap_close(int fd)
+{
+    object *o;
+
+    if (IS_OUTSIDE)
+        return __real_close(fd);
+    o = object_of(fd);
+    if (o == NULL)
+        return -1;
+    W->current->fds[fd] = NULL;
+    object_drop(o);
+    return 0;
+}
+
+int __wrap_open(const char *path, int flags, ...)
+{
+    (void)flags;
+    return strcmp(path, "/dev/null") == 0 ? fd_of(object_new(OBJECT_NULL)) : fail(ENOENT);
+}
+
+int __wrap_openat(int folder, const char *path, int flags, ...)
+{
+    (void)folder;
+    (void)path;
+    (void)flags;
+    return fail(ENOENT);
+}
+
+int __wrap_mkostemp(char *path, int flags)
+{
+    (void)path;
+    (void)flags;
+    return fail(EACCES);
+}
+
+int __wrap_access(const char *path, int mode)
+{
+    (void)path;
+    (void)mode;
+    return fail(ENOENT);
+}
+
+FILE *__wrap_fopen(const char *path, const char *mode);
+FILE *__wrap_fopen(const char *path, const char *mode)
+{
+    (void)path;
+    (void)mode;
+    errno = ENOENT;
+    return NULL;
+}
+
+DIR *__wrap_opendir(const char *path);
+DIR *__wrap_opendir(const char *path)
+{
+    (void)path;
+    errno = ENOENT;
+    return NULL;
+}
+
+ssize_t __wrap_readlink(const char *path, char *buf, size_t n)
+{
+    (void)path;
+    (void)buf;
+    (void)n;
+    return fail(ENOENT);
+}
+
+int __wrap_stat(const char *path, struct stat *out)
+{
+    if (strcmp(path, "/proc/self/ns/net") != 0)
+        return fail(ENOENT);
+    memset(out, 0, sizeof(*out));
+    out->st_dev = 4;
+    out->st_ino = (ino_t)W->current->host + 1;
+    return 0;
+}
+
+int __wrap_fstat(int fd, struct stat *out)
+{
+    const object *o = object_of(fd);
+
+    if (o == NULL)
+        return -1;
+    if (o->kind == OBJECT_FILE)
+        return __real_fstat(o->fd, out);
+    memset(out, 0, sizeof(*out));
+    out->st_mode = o->kind == OBJECT_CONSOLE ? S_IFREG : o->is_pipe ? S_IFIFO : S_IFSOCK;
+    out->st_ino = o->number;
+    return 0;
+}
+
+int __wrap_memfd_create(const char *name, unsigned flags)
+{
+    object *o;
+
+    begin_call();
+    if (call_fails(CALL_MEMFD))
+        return fail(ENFILE);
+    o = object_new(OBJECT_FILE);
+    o->fd = __real_memfd_create(name, flags);
+    return fd_of(o);
+}
+
+int __wrap_ftruncate(int fd, off_t bytes)
+{
+    const object *o = object_of(fd);
+
+    return o != NULL ? __real_ftruncate(o->fd, bytes) : -1;
+}
+
+ssize_t __wrap_pread(int fd, void *data, size_t bytes, off_t at)
+{
+    const object *o = object_of(fd);
+
+    return o != NULL ? __real_pread(o->fd, data, bytes, at) : -1;
+}
+
+ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at)
+{
+    const object *o = object_of(fd);
+
+    return o != NULL ? __real_pwrite(o->fd, data, bytes, at) : -1;
+}
+
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+    const object *o;
+
+    if (IS_OUTSIDE || fd < 0)
+        return __real_mmap(at, bytes, protection, flags, fd, offset);
+    o = object_of(fd);
+    return o != NULL ? __real_mmap(at, bytes, protection, flags, o->fd, offset) : MAP_FAILED;
+}
+
+static int duplicate(int from, int least)
+{
+    object *o = object_of(from);
+
+    for (int fd = least; o != NULL && fd < FDS_MAX; fd++)
+        if (W->current->fds[fd] == NULL) {
+            W->current->fds[fd] = o;
+            o->refs++;
+            return fd;
+        }
+    return o != NULL ? fail(EMFILE) : -1;
+}
+
+int __wrap_fcntl(int fd, int command, ...)
+{
+    object *o = object_of(fd);
+    va_list args;
+    long value;
+
+    if (o == NULL)
+        return -1;
+    va_start(args, command);
+    value = va_arg(args, long);
+    va_end(args);
+    switch (command) {
+    case F_DUPFD:
+    case F_DUPFD_CLOEXEC:
+        return duplicate(fd, (int)value);
+    case F_GETFL:
+        return o->flags | O_RDWR;
+    case F_SETFL:
+        o->flags = (int)value;
+        return 0;
+    case F_GETFD:
+    case F_SETFD:
+        return 0;
+    default:
+        return o->kind == OBJECT_FILE ? __real_fcntl(o->fd, command, value) : fail(EINVAL);
+    }
+}
+
+int __wrap_ioctl(int fd, unsigned long request, ...)
+{
+    (void)fd;
+    (void)request;
+    return fail(EINVAL);
+}
+
+int __wrap_isatty(int fd)
+{
+    (void)fd;
+    errno = ENOTTY;
+    return 0;
+}
+
+/* --- waiting --- */
+
+static void add_wait(watch *w, object *o, uint32_t events)
+{
+    process *p = W->current;
+
+    *w = (watch){.target = o, .waiter = p, .events = events};
+    w->next_of_target = o->watchers;
+    o->watchers = w;
+    w->next_of_owner = p->waits;
+    p->waits = w;
+}
+
+static void end_waits(void)
+{
+    process *p = W->current;
+
+    for (watch *w = p->waits; w != NULL; w = w->next_of_owner) {
+        watch **at = &w->target->watchers;
+
+        while (*at != NULL && *at != w)
+            at = &(*at)->next_of_target;
+        if (*at == w)
+            *at = w->next_of_target;
+    }
+    p->waits = NULL;
+}
+
+int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms)
+{
+    const int64_t until = until_of(timeout_ms);
+    watch waits[64];
+    int n_ready = 0;
+
+    begin_call();
+    pass_time();
+    for (;;) {
+        for (nfds_t i = 0; i < n; i++) {
+            const object *o = fds[i].fd >= 0 ? object_of(fds[i].fd) : NULL;
+
+            fds[i].revents = 0;
+            if (fds[i].fd >= 0)
+                fds[i].revents = o == NULL ? POLLNVAL
+                                           : (short)(object_ready(o) & ((uint32_t)fds[i].events |
+                                                                        EPOLLERR | EPOLLHUP));
+            n_ready += fds[i].revents != 0;
+        }
+        if (n_ready > 0 || W->now >= until)
+            return n_ready;
+        for (nfds_t i = 0; i < n && i < LS_COUNT_OF(waits); i++)
+            if (fds[i].fd >= 0)
+                add_wait(&waits[i], object_of(fds[i].fd), (uint32_t)fds[i].events);
+        process_wait(until);
+        end_waits();
+    }
+}
+
+static void wait_for(object *o, uint32_t events)
+{
+    watch w;
+
+    while ((object_ready(o) & (events | EPOLLERR | EPOLLHUP)) == 0) {
+        add_wait(&w, o, events);
+        process_wait(NEVER);
+        end_waits();
+    }
+}
+
+int __wrap_epoll_create1(int flags)
+{
+    (void)flags;
+    begin_call();
+    return call_fails(CALL_EPOLL) ? fail(EMFILE) : fd_of(object_new(OBJECT_EPOLL));
+}
+
+int __wrap_epoll_ctl(int fd, int op, int target_fd, struct epoll_event *event)
+{
+    object *e = object_of(fd);
+    object *target = object_of(target_fd);
+    watch **at;
+    watch *w;
+
+    if (e == NULL || target == NULL)
+        return -1;
+    if (target->kind == OBJECT_CONSOLE || target->kind == OBJECT_FILE)
+        return fail(EPERM);
+    for (at = &e->watched; *at != NULL; at = &(*at)->next_of_owner)
+        if ((*at)->fd == target_fd && (*at)->target == target)
+            break;
+    w = *at;
+    if ((op == EPOLL_CTL_ADD) == (w != NULL))
+        return fail(op == EPOLL_CTL_ADD ? EEXIST : ENOENT);
+    if (op == EPOLL_CTL_DEL) {
+        watch **of_target = &target->watchers;
+
+        *at = w->next_of_owner;
+        while (*of_target != w)
+            of_target = &(*of_target)->next_of_target;
+        *of_target = w->next_of_target;
+        sim_free(w);
+        return 0;
+    }
+    if (w == NULL) {
+        if (call_fails(CALL_EPOLL))
+            return fail(ENOSPC);
+        w = sim_alloc(sizeof(*w));
+        *w = (watch){.target = target, .epoll = e, .fd = target_fd};
+        w->next_of_owner = e->watched;
+        e->watched = w;
+        w->next_of_target = target->watchers;
+        target->watchers = w;
+    }
+    w->events = event->events;
+    w->data = event->data.u64;
+    return 0;
+}
+
+/* In an order that begins anywhere: events of different connections come in any order. */
+static int collect(const object *e, struct epoll_event *events, int most)
+{
+    watch *ready[FDS_MAX];
+    int n = 0;
+    int first;
+
+    for (watch *w = e->watched; w != NULL && n < FDS_MAX; w = w->next_of_owner)
+        if ((object_ready(w->target) & (w->events | EPOLLERR | EPOLLHUP)) != 0)
+            ready[n++] = w;
+    first = n > 1 ? (int)world_random((uint64_t)n) : 0;
+    n = n < most ? n : most;
+    for (int i = 0; i < n; i++) {
+        const watch *w = ready[(first + i) % n];
+
+        events[i].events = object_ready(w->target) & (w->events | EPOLLERR | EPOLLHUP);
+        events[i].data.u64 = w->data;
+    }
+    return n;
+}
+
+int __wrap_epoll_wait(int fd, struct epoll_event *events, int most, int timeout_ms)
+{
+    object *e = object_of(fd);
+    const int64_t until = until_of(timeout_ms);
+    int n;
+
+    begin_call();
+    if (timeout_ms != 0)
+        pass_time();
+    while ((n = collect(e, events, most)) == 0 && W->now < until) {
+        e->waiter = W->current;
+        process_wait(until);
+        e->waiter = NULL;
+    }
+    world_trace((uint64_t)W->current->pid, (uint64_t)n);
+    return n;
+}
+
+int __wrap_eventfd(unsigned count, int flags)
+{
+    object *o = object_new(OBJECT_COUNTER);
+
+    o->count = count;
+    o->flags = (flags & EFD_NONBLOCK) != 0 ? O_NONBLOCK : 0;
+    return fd_of(o);
+}
+
+/* --- transfers --- */
+
+static ssize_t read_signals(object *o, void *data, size_t bytes)
+{
+    struct signalfd_siginfo info = {0};
+    process *p = o->owner;
+
+    if (bytes < sizeof(info) || p->pending == 0)
+        return fail(EAGAIN);
+    info.ssi_signo = (uint32_t)__builtin_ctzll(p->pending);
+    p->pending &= p->pending - 1;
+    memcpy(data, &info, sizeof(info));
+    return (ssize_t)sizeof(info);
+}
+
+static ssize_t read_counter(object *o, void *data, size_t bytes)
+{
+    if (o->count == 0 || bytes < sizeof(o->count))
+        return fail(EAGAIN);
+    memcpy(data, &o->count, sizeof(o->count));
+    o->count = 0;
+    return (ssize_t)sizeof(o->count);
+}
+
+static ssize_t receive(int fd, void *data, size_t bytes, int flags)
+{
+    object *o = object_of(fd);
+    ssize_t n;
+
+    if (o == NULL)
+        return -1;
+    begin_call();
+    switch (o->kind) {
+    case OBJECT_STREAM:
+        for (;;) {
+            n = stream_receive(o, data, bytes, (flags & MSG_PEEK) != 0);
+            if (n >= 0 || errno != EAGAIN || (o->flags & O_NONBLOCK) != 0 ||
+                (flags & MSG_DONTWAIT) != 0)
+                break;
+            wait_for(o, EPOLLIN);
+        }
+        world_trace(o->number, (uint64_t)n);
+        return n;
+    case OBJECT_COUNTER:
+        return read_counter(o, data, bytes);
+    case OBJECT_SIGNALS:
+        return read_signals(o, data, bytes);
+    case OBJECT_FILE:
+        return __real_read(o->fd, data, bytes);
+    default:
+        return 0;
+    }
+}
+
+static ssize_t transfer(int fd, const void *data, size_t bytes, int flags)
+{
+    object *o = object_of(fd);
+    uint64_t count = 0;
+    ssize_t n;
+
+    if (o == NULL)
+        return -1;
+    begin_call();
+    switch (o->kind) {
+    case OBJECT_STREAM:
+        for (;;) {
+            n = stream_send(o, data, bytes);
+            if (n >= 0 || errno != EAGAIN || (o->flags & O_NONBLOCK) != 0 ||
+                (flags & MSG_DONTWAIT) != 0)
+                break;
+            wait_for(o, EPOLLOUT);
+        }
+        world_trace(o->number, (uint64_t)n);
+        return n;
+    case OBJECT_COUNTER:
+        memcpy(&count, data, bytes < sizeof(count) ? bytes : sizeof(count));
+        o->count += count;
+        object_changed(o);
+        return (ssize_t)bytes;
+    case OBJECT_FILE:
+        return __real_write(o->fd, data, bytes);
+    case OBJECT_CONSOLE:
+        world_log("%s| %.*s", W->current->name, (int)(bytes > 0 ? bytes - 1 : 0),
+                  (const char *)data);
+        return (ssize_t)bytes;
+    default:
+        return (ssize_t)bytes;
+    }
+}
+
+ssize_t __wrap_read(int fd, void *data, size_t bytes)
+{
+    return IS_OUTSIDE ? __real_read(fd, data, bytes) : receive(fd, data, bytes, 0);
+}
+
+ssize_t __wrap_recv(int fd, void *data, size_t bytes, int flags)
+{
+    return receive(fd, data, bytes, flags);
+}
+
+ssize_t __wrap_write(int fd, const void *data, size_t bytes)
+{
+    return IS_OUTSIDE ? __real_write(fd, data, bytes) : transfer(fd, data, bytes, 0);
+}
+
+ssize_t __wrap_send(int fd, const void *data, size_t bytes, int flags)
+{
+    return transfer(fd, data, bytes, flags);
+}
+
+static ssize_t transfer_pieces(int fd, const struct iovec *pieces, size_t n, int flags)
+{
+    ssize_t done = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const ssize_t sent =
+            pieces[i].iov_len == 0 ? 0 : transfer(fd, pieces[i].iov_base, pieces[i].iov_len, flags);
+
+        if (sent < 0)
+            return done > 0 ? done : -1;
+        done += sent;
+        if ((size_t)sent < pieces[i].iov_len)
+            break;
+    }
+    return done;
+}
+
+ssize_t __wrap_writev(int fd, const struct iovec *pieces, int n)
+{
+    return transfer_pieces(fd, pieces, (size_t)n, 0);
+}
+
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *m, int flags)
+{
+    return transfer_pieces(fd, m->msg_iov, m->msg_iovlen, flags);
+}
+
+/* --- sockets --- */
+
+static object *new_socket(int domain, int type)
+{
+    object *o = object_new(OBJECT_SOCKET);
+
+    o->family = domain;
+    o->is_packet = (type & 0xf) == SOCK_SEQPACKET;
+    o->flags = (type & SOCK_NONBLOCK) != 0 ? O_NONBLOCK : 0;
+    return o;
+}
+
+int __wrap_socket(int domain, int type, int protocol)
+{
+    (void)protocol;
+    begin_call();
+    if (call_fails(CALL_SOCKET))
+        return fail(EMFILE);
+    if (domain != AF_INET && domain != AF_UNIX)
+        return fail(EAFNOSUPPORT);
+    return fd_of(new_socket(domain, type));
+}
+
+static int make_pair(int fds[2], int domain, int type, bool is_pipe, int flags)
+{
+    object *a;
+    object *b;
+
+    begin_call();
+    if (call_fails(CALL_PIPE))
+        return fail(EMFILE);
+    a = new_socket(domain, type);
+    b = new_socket(domain, type);
+    a->is_pipe = b->is_pipe = is_pipe;
+    a->flags |= flags;
+    b->flags |= flags;
+    stream_pair(a, b);
+    fds[0] = fd_of(a);
+    fds[1] = fd_of(b);
+    return 0;
+}
+
+int __wrap_socketpair(int domain, int type, int protocol, int fds[2])
+{
+    (void)protocol;
+    return make_pair(fds, domain, type, false, 0);
+}
+
+int __wrap_pipe2(int fds[2], int flags)
+{
+    return make_pair(fds, AF_UNIX, SOCK_STREAM, true, flags & O_NONBLOCK);
+}
+
+int __wrap_bind(int fd, const struct sockaddr *at, socklen_t bytes)
+{
+    object *o = object_of(fd);
+
+    begin_call();
+    if (o == NULL)
+        return -1;
+    return call_fails(CALL_BIND) ? fail(EADDRINUSE) : net_bind(o, at, bytes);
+}
+
+int __wrap_listen(int fd, int backlog)
+{
+    object *o = object_of(fd);
+
+    (void)backlog;
+    if (o == NULL)
+        return -1;
+    o->kind = OBJECT_LISTENER;
+    return 0;
+}
+
+int __wrap_accept4(int fd, struct sockaddr *peer, socklen_t *bytes, int flags)
+{
+    object *o = object_of(fd);
+    object *first;
+    int new_fd;
+
+    (void)peer;
+    (void)bytes;
+    begin_call();
+    if (o == NULL)
+        return -1;
+    if (o->n_pending == 0)
+        return fail(EAGAIN);
+    if (call_fails(CALL_ACCEPT))
+        return fail(EMFILE);
+    first = o->pending[0];
+    memmove(o->pending, o->pending + 1, (size_t)--o->n_pending * sizeof(*o->pending));
+    first->flags = (flags & SOCK_NONBLOCK) != 0 ? O_NONBLOCK : 0;
+    first->pid = W->current->pid;
+    new_fd = fd_of(first);
+    return new_fd;
+}
+
+int __wrap_connect(int fd, const struct sockaddr *to, socklen_t bytes)
+{
+    object *o = object_of(fd);
+
+    begin_call();
+    if (o == NULL)
+        return -1;
+    return call_fails(CALL_CONNECT) ? fail(ENETUNREACH) : net_start_connect(o, to, bytes);
+}
+
+int __wrap_shutdown(int fd, int how)
+{
+    object *o = object_of(fd);
+
+    if (o == NULL || o->kind != OBJECT_STREAM || o->peer == NULL)
+        return fail(ENOTCONN);
+    if (how != SHUT_RD)
+        stream_shut(o);
+    return 0;
+}
+
+static int give_address(const struct sockaddr_storage *a, int family, struct sockaddr *out,
+                        socklen_t *bytes)
+{
+    const socklen_t all = family == AF_INET   ? sizeof(struct sockaddr_in)
+                          : a->ss_family == 0 ? sizeof(sa_family_t)
+                                              : sizeof(struct sockaddr_un);
+    struct sockaddr_storage copy = *a;
+
+    copy.ss_family = (sa_family_t)family;
+    memcpy(out, &copy, all < *bytes ? all : *bytes);
+    if (family == AF_UNIX && a->ss_family != 0) /* abstract: its length counts */
+        *bytes = (socklen_t)(sizeof(sa_family_t) + 1 +
+                             strlen(((const struct sockaddr_un *)(const void *)a)->sun_path + 1));
+    else
+        *bytes = all;
+    return 0;
+}
+
+int __wrap_getsockname(int fd, struct sockaddr *out, socklen_t *bytes)
+{
+    const object *o = object_of(fd);
+
+    return o == NULL ? -1 : give_address(&o->at, o->family, out, bytes);
+}
+
+int __wrap_getpeername(int fd, struct sockaddr *out, socklen_t *bytes)
+{
+    const object *o = object_of(fd);
+
+    if (o == NULL)
+        return -1;
+    if (o->kind != OBJECT_STREAM || !o->is_connected || (o->error != 0 && o->error != EPIPE))
+        return fail(ENOTCONN);
+    return give_address(&o->to, o->family, out, bytes);
+}
+
+int __wrap_getsockopt(int fd, int level, int option, void *value, socklen_t *bytes)
+{
+    object *o = object_of(fd);
+    const struct ucred peer = {
+        .pid = o != NULL && o->peer != NULL ? o->peer->pid : 0, .uid = geteuid(), .gid = getegid()};
+
+    if (o == NULL)
+        return -1;
+    if (level == SOL_SOCKET && option == SO_PEERCRED) {
+        memcpy(value, &peer, sizeof(peer));
+        return 0;
+    }
+    memset(value, 0, *bytes);
+    if (level == SOL_SOCKET && option == SO_ERROR) {
+        memcpy(value, &o->error, sizeof(o->error));
+        if (o->error != 0)
+            o->error = EPIPE;
+    }
+    return 0;
+}
+
+int __wrap_setsockopt(int fd, int level, int option, const void *value, socklen_t bytes)
+{
+    object *o = object_of(fd);
+    int number = 0;
+
+    if (o == NULL)
+        return -1;
+    memcpy(&number, value, bytes < sizeof(number) ? bytes : sizeof(number));
+    if (level == IPPROTO_TCP && option == TCP_USER_TIMEOUT)
+        o->user_timeout = number * MS;
+    return 0;
+}
+
+/* One network, 10.0.0.0/24, and loopback. */
+typedef struct interface_list {
+    struct ifaddrs entries[2];
+    struct sockaddr_in at[2];
+    struct sockaddr_in mask[2];
+} interface_list;
+
+int __wrap_getifaddrs(struct ifaddrs **out)
+{
+    interface_list *l = sim_alloc(sizeof(*l));
+    const uint32_t at[2] = {0x7f000001U, 0x0a000001U + (uint32_t)W->current->host};
+    const uint32_t masks[2] = {0xff000000U, 0xffffff00U};
+    static char names[2][8] = {"lo", "eth0"};
+
+    for (int i = 0; i < 2; i++) {
+        l->at[i] = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(at[i])};
+        l->mask[i] =
+            (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(masks[i])};
+        l->entries[i] =
+            (struct ifaddrs){.ifa_next = i == 0 ? &l->entries[1] : NULL,
+                             .ifa_name = names[i],
+                             .ifa_flags = IFF_UP | IFF_RUNNING | (i == 0 ? IFF_LOOPBACK : 0U),
+                             .ifa_addr = (struct sockaddr *)(void *)&l->at[i],
+                             .ifa_netmask = (struct sockaddr *)(void *)&l->mask[i]};
+    }
+    *out = l->entries;
+    return 0;
+}
+
+void __wrap_freeifaddrs(struct ifaddrs *list)
+{
+    sim_free(list);
+}
