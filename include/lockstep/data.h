@@ -259,8 +259,7 @@ typedef enum ls_bad_images {
     LS_BAD_IMAGES_FAIL = 0, /* ls_loader_next() fails with the file and the reason */
     /* For training: the next readable sample that fits replaces it; batches keep their size. */
     LS_BAD_IMAGES_REPLACE,
-    /* For evaluation: the batch has fewer rows, so that no sample counts twice. A batch without
-     * rows is skipped. */
+    /* For evaluation: a batch has fewer rows, and none counts twice. One without is skipped. */
     LS_BAD_IMAGES_LEAVE_OUT
 } ls_bad_images;
 

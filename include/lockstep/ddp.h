@@ -15,8 +15,7 @@
  * until all ranks have none; then all ranks stop at the same step.
  *
  * Threads    One thread at a time, the one that runs the tape.
- * Failure    As a group's: the first failure breaks it. No parameter changes in a step whose
- * buckets were not all reduced.
+ * Failure    As a group's: the first one breaks it. A step without all reductions changes nothing.
  */
 #ifndef LOCKSTEP_DDP_H
 #define LOCKSTEP_DDP_H
@@ -28,10 +27,19 @@ LS_BEGIN_DECLS
 
 typedef struct ls_ddp ls_ddp;
 
-/* The type in which float32 gradients are communicated, as with torch's fp16_compress_hook and
- * bf16_compress_hook: divided, rounded to 16 bits, summed (in float32, rounded once), widened
- * again. All ranks get the same bits. float64 gradients are not changed. */
-typedef enum ls_ddp_hook { LS_DDP_HOOK_NONE = 0, LS_DDP_HOOK_FP16, LS_DDP_HOOK_BF16 } ls_ddp_hook;
+/* How float32 gradients are communicated; float64 gradients are not changed. All ranks get the same
+ * bits. FP16, BF16, as torch's fp16_compress_hook and bf16_compress_hook: divided, rounded to 16
+ * bits, summed (in float32, rounded once), widened again. POWERSGD, as torch's powerSGD_hook: two
+ * factors of each matrix; what they leave out is added to the rank's next gradient. INT8 and INT4:
+ * for local_sgd.h only. */
+typedef enum ls_ddp_hook {
+    LS_DDP_HOOK_NONE,
+    LS_DDP_HOOK_FP16,
+    LS_DDP_HOOK_BF16,
+    LS_DDP_HOOK_INT8,
+    LS_DDP_HOOK_INT4,
+    LS_DDP_HOOK_POWERSGD
+} ls_ddp_hook;
 
 /* Every field but `size` may be 0, which means the default. */
 typedef struct ls_ddp_options {
@@ -49,6 +57,7 @@ typedef struct ls_ddp_options {
     ls_comm *batch_norm_group;
     /* Above 0: a step consists of so many shards, and its bits do not depend on the ranks. */
     int shards;
+    int power_rank; /* columns of the factors of LS_DDP_HOOK_POWERSGD, 1 to 64 */
 } ls_ddp_options;
 
 /*
@@ -61,11 +70,10 @@ typedef struct ls_ddp_options {
  * ls_ddp_sync_buffers() is needed before the first shard of a step. Each shard starts with the
  * buffers that the step started with; those that shard 0 leaves are the next ones. ls_grad() is
  * valid after ls_ddp_backward() only. With a hook each node of the tree is the mean over its rows,
- * rounded to the hook's type: 1 + log2(V) roundings.
- * With sync_batch_norm and more shards than ranks a rank computes its shards at the same time, in
- * ls_ddp_step_shards().
- * LS_EUNSUPPORTED: with no_buffer_broadcast, or a batch_norm_group; on stream devices with a hook,
- * or with a division whose sum is not one all-reduce of backend native.
+ * rounded to the hook's type: 1 + log2(V) roundings. With sync_batch_norm and more shards than
+ * ranks a rank computes its shards at the same time, in ls_ddp_step_shards(). LS_EUNSUPPORTED: with
+ * no_buffer_broadcast, or a batch_norm_group; on stream devices with a hook, or with a division
+ * whose sum is not one all-reduce of backend native.
  */
 
 /* The shards of a rank, *first to *first + *n - 1: contiguous, at least one. LS_EINVAL unless 0 <=
@@ -119,8 +127,7 @@ LS_API LS_MUST_USE ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tens
                                              int64_t rows, ls_ddp_step *step);
 
 /* Backward without communication (PyTorch's no_sync): gradients and rows accumulate until the next
- * ls_ddp_backward(). ls_model_zero_grad() before that, or before its ls_ddp_begin(), clears
- * both. */
+ * ls_ddp_backward(); ls_model_zero_grad() before it, and before its ls_ddp_begin(), clears both. */
 LS_API LS_MUST_USE ls_status ls_ddp_accumulate(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss,
                                                int64_t rows);
 
@@ -148,8 +155,7 @@ LS_API LS_MUST_USE ls_status ls_ddp_step_shards(ls_ddp *ddp, ls_shard_fn fn, voi
 
 /* From now on the backward functions compute the gradients of scale * loss, so that small gradients
  * are not 0 in float16: the scale of an ls_grad_scaler, which divides them again. At first 1; over
- * 0 and finite, else LS_EINVAL. Must be equal on all ranks, and not change between the backwards of
- * one step. */
+ * 0 and finite, else LS_EINVAL. Equal on all ranks, and the same in all backwards of a step. */
 LS_API LS_MUST_USE ls_status ls_ddp_set_loss_scale(ls_ddp *ddp, double scale);
 
 /* Requests that all ranks stop at the same step; sent with the next ls_ddp_backward(). */
@@ -163,7 +169,7 @@ typedef struct ls_ddp_stats {
     int n_buckets;
     int64_t bytes_a_step;   /* of gradients of this rank */
     double backward_s;      /* seconds of all steps, as the next two */
-    double wait_s;          /* waiting for buckets after backward: communication without overlap */
+    double wait_s;          /* waiting for other ranks and buckets: communication without overlap */
     double communication_s; /* from the start of the first bucket to the end of the last one */
 } ls_ddp_stats;
 

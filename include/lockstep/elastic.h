@@ -19,8 +19,7 @@ LS_BEGIN_DECLS
 typedef struct ls_elastic_options {
     size_t size; /* sizeof(ls_elastic_options) */
     /* What steps change besides the model, the same on all ranks: ls_optimizer_state(), and what
-     * the program counts. The array is copied; names, tensors and bytes are borrowed until
-     * ls_ddp_destroy(). */
+     * the program counts. The array is copied; what it refers to is borrowed until the end. */
     const ls_named *state;
     int n_state;
     int64_t *step; /* completed steps: the program adds one after each update. Borrowed likewise */

@@ -12,6 +12,7 @@
 #include <lockstep/elastic.h>
 #include <lockstep/flags.h>
 #include <lockstep/launch.h>
+#include <lockstep/local_sgd.h>
 #include <lockstep/log.h>
 #include <lockstep/nn.h>
 #include <lockstep/optim.h>

@@ -99,15 +99,13 @@ LS_API LS_MUST_USE ls_status ls_optimizer_loaded(ls_optimizer *o);
  * max_norm (over 0), each is multiplied by max_norm / (norm + 1e-6). *norm (may be NULL) gets the
  * norm before. Summed in float64 in an order that the kind of device fixes: equal gradients give
  * equal bits on every rank, and on all CPUs. A norm that is not finite makes the gradients NaN or
- * 0, as in PyTorch: check *norm.
- * All parameters are on one device. Allocates nothing after the first call. Waits for the device's
- * queue only to give *norm. */
+ * 0, as in PyTorch: check *norm. All parameters are on one device. Allocates nothing after the
+ * first call. Waits for the device's queue only to give *norm. */
 LS_API LS_MUST_USE ls_status ls_clip_grad_norm(const ls_named *parameters, int n,
                                                ls_grad_of_fn grad_of, double max_norm,
                                                double *norm);
 
-/* torch.nn.utils.clip_grad_value_: clamps every element to [-limit, limit] (limit at least 0). NaN
- * stays NaN. */
+/* torch.nn.utils.clip_grad_value_: clamps elements to [-limit, limit], limit >= 0; not NaN. */
 LS_API LS_MUST_USE ls_status ls_clip_grad_value(const ls_named *parameters, int n,
                                                 ls_grad_of_fn grad_of, double limit);
 
@@ -145,8 +143,7 @@ LS_API void ls_grad_scaler_destroy(ls_grad_scaler *s); /* NULL is allowed */
 LS_API double ls_grad_scaler_scale(const ls_grad_scaler *s);
 
 /* Divides the optimizer's gradients by the scale, and looks for values that are not finite. Once a
- * step at most: LS_EINVAL. A gradient that does not fit its parameter fails before any gradient has
- * changed. */
+ * step at most: LS_EINVAL. A gradient that does not fit its parameter fails before any changes. */
 LS_API LS_MUST_USE ls_status ls_grad_scaler_unscale(ls_grad_scaler *s);
 
 /* Unscales, unless that is done, and runs the optimizer's step, which is skipped if a gradient was
@@ -206,8 +203,7 @@ typedef struct ls_schedule {
 } ls_schedule;
 
 /* The learning rate at position t (epochs or steps, as the caller counts; below 0 means 0). A
- * schedule has no other state: a checkpoint saves only t. Same bits on every machine: libm is not
- * used. */
+ * schedule has no other state: a checkpoint saves only t. Same bits on every machine: no libm. */
 LS_API double ls_schedule_lr(const ls_schedule *s, int64_t t);
 
 LS_END_DECLS

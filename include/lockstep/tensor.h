@@ -113,8 +113,7 @@ typedef enum ls_activation {
 
 /* --- tensors --- */
 
-/* A tensor of zeros; dims has n_dims entries, each >= 0 (a dimension of 0 gives an empty
- * tensor). / */
+/* A tensor of zeros; dims has n_dims entries, each >= 0 (with a 0 the tensor is empty). */
 LS_API LS_MUST_USE ls_status ls_tensor_create(ls_device *device, ls_dtype type, int n_dims,
                                               const int64_t *dims, ls_tensor **out);
 
@@ -132,8 +131,7 @@ LS_API LS_MUST_USE ls_status ls_tensor_view(ls_tensor *t, int n_dims, const int6
 LS_API void ls_tensor_destroy(ls_tensor *t); /* NULL is allowed */
 
 LS_API int ls_tensor_n_dims(const ls_tensor *t);
-/* Size of dimension i; i < 0 counts from the end. 1 for dimensions that the tensor does not
- * have. / */
+/* Size of dimension i; i < 0 counts from the end. 1 for dimensions that it does not have. */
 LS_API int64_t ls_tensor_dim(const ls_tensor *t, int i);
 LS_API const int64_t *ls_tensor_dims(const ls_tensor *t);
 LS_API size_t ls_tensor_count(const ls_tensor *t); /* elements */

@@ -37,6 +37,8 @@ struct ls_sampler {
     size_t world;
     size_t n_own;    /* samples of this rank */
     uint32_t *order; /* the indices of an epoch; NULL: unshuffled and without buckets */
+    bool has_epoch;  /* they are those of `epoch` */
+    uint64_t epoch;
     // With buckets only.
     uint32_t *sorted;    /* the order before groups are shuffled */
     uint32_t *groups;    /* random order of the whole groups */
@@ -214,8 +216,10 @@ static void place_groups(ls_sampler *s, uint64_t epoch)
 ls_status ls_sampler_set_epoch(ls_sampler *s, uint64_t epoch)
 {
     LS_TRY(LS_GIVEN(s));
-    if (s->order == NULL)
+    if (s->order == NULL || (s->has_epoch && s->epoch == epoch))
         return LS_OK;
+    s->has_epoch = true;
+    s->epoch = epoch;
     if (s->opt.no_shuffle) {
         for (size_t i = 0; i < s->opt.count; i++)
             s->order[i] = (uint32_t)i;
@@ -254,4 +258,10 @@ size_t sampler_total(const ls_sampler *s)
 uint64_t sampler_seed(const ls_sampler *s)
 {
     return s->opt.seed;
+}
+
+void sampler_set_rank(ls_sampler *s, int rank)
+{
+    LS_ASSERT(rank >= 0 && (size_t)rank < s->world && s->opt.mode != LS_SAMPLER_UNEVEN);
+    s->rank = (size_t)rank;
 }

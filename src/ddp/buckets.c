@@ -67,6 +67,7 @@ void buckets_free(ls_ddp *ddp)
         p->target = NULL;
     }
     shards_drop_buckets(ddp);
+    power_drop_buckets(ddp);
     for (int i = 0; i < ddp->n_buckets; i++)
         release(ddp, &ddp->buckets[i]);
     ddp_free(ddp, ddp->bucket_memory);
@@ -185,5 +186,6 @@ ls_status buckets_build(ls_ddp *ddp)
     LS_TRY(plan_buckets(ddp));
     LS_TRY(take_memory(ddp));
     LS_TRY(shards_make_buckets(ddp));
+    LS_TRY(power_make_buckets(ddp));
     return take_views(ddp);
 }

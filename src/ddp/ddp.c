@@ -38,9 +38,16 @@ static ls_status start_weight(ls_ddp *ddp, double weight)
 static ls_status wait_weight(ls_ddp *ddp)
 {
     ls_work *work = ddp->weight_work;
+    int64_t start_ns;
+    ls_status st;
 
+    if (work == NULL)
+        return LS_OK;
     ddp->weight_work = NULL;
-    return work == NULL ? LS_OK : ls_work_wait(work);
+    start_ns = ls_now_ns();
+    st = ls_work_wait(work);
+    ddp->weight_wait_s += (double)(ls_now_ns() - start_ns) * 1e-9;
+    return st;
 }
 
 static ls_status find_divisor(ls_ddp *ddp, double *divisor)
@@ -66,12 +73,14 @@ static ls_status start_bucket(ls_ddp *ddp, int i)
     if (i == 0)
         ddp->first_start_ns = ls_now_ns();
     if (ddp->shards != NULL)
-        LS_TRY(shards_add_bucket(ddp, i));
+        LS_TRY(ddp_shard_range(ddp).n > 0 ? shards_add_bucket(ddp, i) : shards_fill_idle(ddp, i));
     if (shards_exchange(ddp))
         return shards_start_bucket(ddp, i);
     if (shards_are_means(ddp))
         return LS_OK; // of one rank
     LS_TRY(find_divisor(ddp, &divisor));
+    if (power_has_bucket(ddp, i))
+        return power_start_bucket(ddp, i, divisor);
     if (b->packed != NULL)
         LS_TRY(bucket_pack(ddp, b, divisor));
     text_format(label, sizeof(label), "bucket %d/%d", i + 1, ddp->n_buckets);
@@ -103,6 +112,7 @@ static ls_status on_grad_ready(void *arg, ls_tensor *leaf)
     ls_ddp *ddp = arg;
     const int i = ddp_find_param(ddp, leaf);
 
+    LS_TRY(audit_note_gradient(ddp, i));
     ddp->params[i].ready = true;
     if (!ddp->ordered)
         ddp->order[ddp->n_ready++] = i;
@@ -151,18 +161,21 @@ static ls_status run_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64
 {
     ls_queue *queue = ls_device_queue(ddp->device);
     const int64_t start_ns = ls_now_ns();
+    const double waited_s = ddp->weight_wait_s; // its buckets wait for the sum of weights
     int64_t end_ns;
     ls_status st;
 
     comm_device_phase(ddp->comm, queue, "backward");
     LS_TRY(begin_backward(ddp, reducing));
     LS_TRY(shards_begin_shard(ddp, weight_of(ddp, rows)));
+    LS_TRY(audit_note_loss(ddp, loss, rows));
     st = ddp->is_computed ? together_give(ddp, shards_done(ddp))
                           : autograd_backward(tape, loss, ddp_seed(ddp, rows), &ddp->owner);
     comm_device_phase(ddp->comm, queue, NULL);
     end_ns = ls_now_ns();
     comm_phase(ddp->comm, "backward", start_ns, end_ns);
-    ddp->stats.backward_s += (double)(end_ns - start_ns) * 1e-9;
+    ddp->stats.backward_s += (double)(end_ns - start_ns) * 1e-9 - (ddp->weight_wait_s - waited_s);
+    ddp->stats.wait_s += ddp->weight_wait_s - waited_s;
     return st;
 }
 
@@ -189,13 +202,15 @@ static ls_status start_rest(ls_ddp *ddp)
 
 static ls_status reduce_small(ls_ddp *ddp)
 {
-    const size_t count = SMALL_FIXED + (size_t)ddp->n_params;
+    const size_t at = SMALL_FIXED + (size_t)ddp->n_params;
+    const size_t count = at + shard_balance_count(ddp);
 
     ddp->small[SMALL_STOP] = ddp->stop_requested;
     ddp->small[SMALL_CALL] = elastic_is_called(ddp);
     for (int i = 0; i < ddp->n_params; i++)
         ddp->small[SMALL_FIXED + i] =
             ls_grad(ddp->params[i].leaf) != NULL || shards_have_used(ddp, i);
+    shard_balance_put(ddp, ddp->small + at);
     comm_label(ddp->comm, "ddp step");
     return ls_all_reduce(ddp->comm, ddp->small, ddp->small, count, LS_F64, LS_SUM, NULL);
 }
@@ -238,15 +253,16 @@ static void resolve_used(ls_ddp *ddp)
     }
 }
 
-/* After the first backward all ranks use rank 0's order of completion, parameters without gradient
- * last. */
+/* After the first backward all ranks use the order of completion of the rank with shard 0, which is
+ * rank 0 unless shards are divided by speed, parameters without gradient last. */
 static ls_status agree_on_order(ls_ddp *ddp)
 {
     for (int i = ddp->n_params - 1; i >= 0; i--)
         if (!ddp->params[i].ready)
             ddp->order[ddp->n_ready++] = i;
     comm_label(ddp->comm, "ddp order");
-    LS_TRY(ls_broadcast(ddp->comm, ddp->order, ddp->order, (size_t)ddp->n_params, LS_I32, 0, NULL));
+    LS_TRY(ls_broadcast(ddp->comm, ddp->order, ddp->order, (size_t)ddp->n_params, LS_I32,
+                        shards_first_rank(ddp), NULL));
     ddp->ordered = true;
     return LS_OK;
 }
@@ -275,10 +291,12 @@ static ls_status finish_step(ls_ddp *ddp, ls_ddp_step *step)
     buckets = wait_buckets(ddp);
     LS_TRY(st);
     LS_TRY(buckets);
+    LS_TRY(power_finish(ddp, ddp->small + SMALL_FIXED));
     resolve_used(ddp);
     ddp->is_called = ddp->small[SMALL_CALL] > 0;
     if (!ddp->ordered)
         LS_TRY(agree_on_order(ddp));
+    shard_balance_take(ddp, ddp->small + SMALL_FIXED + ddp->n_params);
     *step = (ls_ddp_step){.weight = ddp->total_weight,
                           .more_data = ddp->total_weight > 0,
                           .stop = ddp->small[SMALL_STOP] > 0};
@@ -301,7 +319,12 @@ static ls_status resolve_options(ls_ddp_options *o, const ls_ddp_options *given)
         o->first_bucket_bytes = default_first_bucket_bytes;
     if (o->bucket_bytes == 0)
         o->bucket_bytes = default_bucket_bytes;
-    if (o->hook != LS_DDP_HOOK_NONE && o->hook != LS_DDP_HOOK_FP16 && o->hook != LS_DDP_HOOK_BF16)
+    if (o->hook == LS_DDP_HOOK_INT8 || o->hook == LS_DDP_HOOK_INT4)
+        return ls_fail(LS_EUNSUPPORTED,
+                       "communication hook %s: gradients are sent with 16 bits at least; integers "
+                       "are for the differences of local SGD (--sync-every)",
+                       o->hook == LS_DDP_HOOK_INT8 ? "int8" : "int4");
+    if ((unsigned)o->hook > LS_DDP_HOOK_POWERSGD)
         return ls_fail(LS_EINVAL, "unknown communication hook %d", (int)o->hook);
     return LS_OK;
 }
@@ -335,6 +358,7 @@ static ls_status claim_params(ls_ddp *ddp)
 static void drop_params(ls_ddp *ddp)
 {
     together_close(ddp);
+    audit_drop_params(ddp);
     ls_free(ddp->params);
     ls_free(ddp->order);
     ls_free(ddp->small);
@@ -355,7 +379,7 @@ ls_status ddp_take_params(ls_ddp *ddp)
     drop_params(ddp);
     ddp->params = ls_calloc((size_t)n + 1, sizeof(*ddp->params));
     ddp->order = ls_calloc((size_t)n + 1, sizeof(*ddp->order));
-    ddp->small = ls_calloc((size_t)n + SMALL_FIXED, sizeof(*ddp->small));
+    ddp->small = ls_calloc((size_t)n + SMALL_FIXED + shard_balance_count(ddp), sizeof(*ddp->small));
     ddp->unused = ls_calloc((size_t)n + 1, sizeof(*ddp->unused));
     if (ddp->params == NULL || ddp->order == NULL || ddp->small == NULL || ddp->unused == NULL)
         return ls_fail(LS_ENOMEM, "no memory for %d parameters", n);
@@ -367,7 +391,7 @@ ls_status ddp_take_params(ls_ddp *ddp)
             continue;
         ddp->params[ddp->n_params++] = (ddp_param){.name = list[i].name, .leaf = list[i].tensor};
         ddp->stats.bytes_a_step +=
-            (int64_t)(ls_tensor_count(list[i].tensor) *
+            (int64_t)(power_count(ddp, i, ls_tensor_count(list[i].tensor)) *
                       ls_dtype_size(type == LS_F32 ? bucket_wire_type(ddp) : type));
     }
     for (int i = 0; i < ddp->n_params; i++)
@@ -421,7 +445,23 @@ ls_status ddp_follow_model(ls_ddp *ddp)
     return LS_OK;
 }
 
-ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *opt, ls_ddp **out)
+static ls_status open_balance(ls_ddp *ddp)
+{
+    LS_TRY(LS_NEW(&ddp->balance, 1, "to divide shards by speed"));
+    return shard_balance_open(ddp);
+}
+
+/* What takes gradients. */
+static ls_status open_buckets(ls_ddp *ddp)
+{
+    LS_TRY(buckets_build(ddp));
+    return sync_batch_norm_begin(ddp);
+}
+
+typedef enum ddp_kind { DDP_PLAIN, DDP_BALANCED, DDP_LOCAL } ddp_kind;
+
+static ls_status create(ls_comm *comm, ls_model *model, const ls_ddp_options *opt, ddp_kind kind,
+                        ls_ddp **out)
 {
     ls_status st;
     ls_ddp *ddp;
@@ -441,10 +481,15 @@ ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
     find_device(ddp);
     (void)ls_model_buffers(model, &ddp->n_buffers);
     st = resolve_options(&ddp->options, opt);
-    if (st == LS_OK)
+    ddp->is_local = kind == DDP_LOCAL;
+    if (st == LS_OK && kind == DDP_BALANCED)
+        st = open_balance(ddp);
+    if (st == LS_OK && ddp->options.hook != LS_DDP_HOOK_POWERSGD) // which refuses shards
         st = shards_open(ddp);
-    if (st == LS_OK)
+    if (st == LS_OK && !ddp->is_local)
         st = claim_params(ddp);
+    if (st == LS_OK)
+        st = power_open(ddp);
     if (st == LS_OK)
         st = ddp_take_params(ddp);
     if (st == LS_OK)
@@ -452,16 +497,36 @@ ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
     ddp->is_compared = true;
     if (st == LS_OK)
         st = replicas_broadcast(ddp);
-    if (st == LS_OK && !comm_is_new(comm)) // a new process joins a group, and does this then
-        st = buckets_build(ddp);
-    if (st == LS_OK && !comm_is_new(comm))
-        st = sync_batch_norm_begin(ddp);
+    // A new process does it when it joins a group.
+    if (st == LS_OK && !ddp->is_local && !comm_is_new(comm))
+        st = open_buckets(ddp);
     if (st != LS_OK) {
         ls_ddp_destroy(ddp);
         return ls_context(st, "ls_ddp_create");
     }
     *out = ddp;
     return LS_OK;
+}
+
+ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *opt, ls_ddp **out)
+{
+    return create(comm, model, opt, DDP_PLAIN, out);
+}
+
+ls_status ddp_create_balanced(ls_comm *comm, ls_model *model, const ls_ddp_options *opt,
+                              ls_ddp **out)
+{
+    return create(comm, model, opt, DDP_BALANCED, out);
+}
+
+ls_status ddp_create_local(ls_comm *comm, ls_model *model, ls_ddp **out)
+{
+    return create(comm, model, NULL, DDP_LOCAL, out);
+}
+
+void ddp_call(ls_ddp *ddp)
+{
+    ddp->is_called = true;
 }
 
 void ls_ddp_destroy(ls_ddp *ddp)
@@ -479,9 +544,13 @@ void ls_ddp_destroy(ls_ddp *ddp)
     buckets_free(ddp);
     for (int i = 0; i < ddp->n_model_params; i++)
         autograd_release(list[i].tensor, &ddp->owner);
+    power_close(ddp);
     drop_params(ddp);
+    audit_close(ddp);
     ls_tape_destroy(ddp->shard_tape);
     shards_close(ddp);
+    shard_balance_close(ddp);
+    ls_free(ddp->balance);
     elastic_close(ddp);
     ls_free(ddp);
 }
@@ -564,8 +633,10 @@ static ls_status begin_step(ls_ddp *ddp, int64_t rows)
     drop_cleared(ddp);
     if (every > 0 && ddp->stats.steps % every == 0)
         st = replicas_check(ddp);
-    if (st == LS_EMISMATCH) // on all ranks
+    if (st == LS_EMISMATCH) { // on all ranks
+        ddp->replicas_differ = true;
         return st;
+    }
     if (st == LS_OK)
         st = ddp_check_rows(rows);
     if (st == LS_OK)
@@ -622,7 +693,24 @@ ls_status ls_ddp_backward(ls_ddp *ddp, ls_tape *tape, ls_tensor *loss, int64_t r
     LS_TRY(finish_step(ddp, step));
     ddp->pending = false;
     ddp->pending_weight = 0;
+    LS_TRY(audit_note_buffers(ddp));
     LS_TRY(shards_end_shard(ddp));
+    return elastic_end_step(ddp);
+}
+
+ls_status ddp_step_idle(ls_ddp *ddp, ls_ddp_step *step)
+{
+    ls_status st;
+
+    if (!ddp->begun)
+        LS_TRY(begin_step(ddp, 0));
+    ddp->begun = false;
+    st = prepare_backward(ddp);
+    if (st == LS_OK)
+        st = begin_backward(ddp, true);
+    if (st != LS_OK)
+        return ddp_abort(ddp, st);
+    LS_TRY(finish_step(ddp, step));
     return elastic_end_step(ddp);
 }
 
@@ -634,6 +722,7 @@ static ls_status add_shard(ls_ddp *ddp)
     LS_TRY(clear_unused(ddp));
     for (int i = 0; i < ddp->n_buckets; i++)
         LS_TRY(shards_add_bucket(ddp, i));
+    LS_TRY(audit_note_buffers(ddp));
     return shards_end_shard(ddp);
 }
 
@@ -667,8 +756,17 @@ ls_status ls_ddp_set_loss_scale(ls_ddp *ddp, double scale)
     LS_TRY(LS_GIVEN(ddp));
     if (!(scale > 0) || !isfinite(scale))
         return ls_fail(LS_EINVAL, "ls_ddp_set_loss_scale: %g is not over 0 and finite", scale);
+    if (ddp->power != NULL && scale != 1)
+        return ls_fail(LS_EUNSUPPORTED,
+                       "ls_ddp_set_loss_scale with PowerSGD: what is not sent in a "
+                       "step has the scale of that step; use bf16, or no hook");
     ddp->loss_scale = scale;
     return LS_OK;
+}
+
+bool ddp_replicas_differ(const ls_ddp *ddp)
+{
+    return ddp->replicas_differ;
 }
 
 void ls_ddp_request_stop(ls_ddp *ddp)

@@ -54,6 +54,10 @@ static ls_status check_options(const ls_ddp *ddp, const ls_elastic_options *o)
                        "recovery with backend %s: the group is formed again with backend native "
                        "only; leave out --elastic or --backend",
                        ls_comm_backend(ddp->comm));
+    if (ddp->power != NULL)
+        return ls_fail(LS_EUNSUPPORTED,
+                       "recovery with PowerSGD: what a lost rank has not sent is lost with it; "
+                       "leave out --elastic or --compress powersgd (--max-restarts works)");
     if (ddp->options.batch_norm_group != NULL)
         return ls_fail(LS_EUNSUPPORTED, "recovery with a batch_norm_group, which cannot be formed "
                                         "again; leave it out: NULL");
@@ -184,29 +188,33 @@ static ls_status make_arrival(const ls_ddp *ddp, const ls_named *item, arrival *
     return a->bytes != NULL ? LS_OK : ls_fail(LS_ENOMEM, "no memory for %s", item->name);
 }
 
-static ls_status send_item(ls_ddp *ddp, const ls_named *item, int source, arrival *beside)
+static ls_status broadcast_item(ls_comm *comm, const ls_named *item, int source, void *to)
 {
-    const size_t n = item_bytes(item);
     void *own = item->bytes;
-    void *to;
 
-    if (n == 0)
-        return LS_OK;
     if (item->tensor != NULL)
         LS_TRY(tensor_plain(item->tensor, &own));
-    to = own;
-    if (beside != NULL)
-        LS_TRY(make_arrival(ddp, item, beside, &to));
-    comm_label(ddp->comm, item->name);
-    LS_TRY(ls_broadcast(ddp->comm, own, to, n, LS_U8, source, NULL));
-    if (beside == NULL)
-        tensor_written(item->tensor, "ls_ddp_recover()");
-    return LS_OK;
+    comm_label(comm, item->name);
+    return ls_broadcast(comm, own, to != NULL ? to : own, item_bytes(item), LS_U8, source, NULL);
 }
 
-ls_status ddp_send_item(ls_ddp *ddp, const ls_named *item, int source)
+static ls_status send_beside(ls_ddp *ddp, const ls_named *item, int source, arrival *beside)
 {
-    return send_item(ddp, item, source, NULL);
+    void *to;
+
+    if (item_bytes(item) == 0)
+        return LS_OK;
+    LS_TRY(make_arrival(ddp, item, beside, &to));
+    return broadcast_item(ddp->comm, item, source, to);
+}
+
+ls_status ddp_send_item(ls_comm *comm, const ls_named *item, int source)
+{
+    if (item_bytes(item) == 0)
+        return LS_OK;
+    LS_TRY(broadcast_item(comm, item, source, NULL));
+    tensor_written(item->tensor, "a broadcast of the state");
+    return LS_OK;
 }
 
 static ls_status put_in_place(const ls_ddp *ddp, const ls_named *item, const arrival *a)
@@ -233,7 +241,7 @@ static ls_status receive_beside(ls_ddp *ddp, int source)
 
     LS_TRY(LS_NEW(&all, (size_t)e->n_items, "for the state of another rank"));
     for (int i = 0; st == LS_OK && i < e->n_items; i++)
-        st = send_item(ddp, &e->items[i], source, &all[i]);
+        st = send_beside(ddp, &e->items[i], source, &all[i]);
     for (int i = 0; st == LS_OK && i < e->n_items; i++)
         st = put_in_place(ddp, &e->items[i], &all[i]);
     for (int i = 0; i < e->n_items; i++) {
@@ -253,7 +261,7 @@ static ls_status share_state(ls_ddp *ddp, const newest_state *newest)
     if (e->has_state && *e->step < newest->step)
         return receive_beside(ddp, newest->source);
     for (int i = 0; i < e->n_items; i++)
-        LS_TRY(ddp_send_item(ddp, &e->items[i], newest->source));
+        LS_TRY(ddp_send_item(ddp->comm, &e->items[i], newest->source));
     e->has_state = true;
     return LS_OK;
 }
@@ -308,6 +316,9 @@ static ls_status go_on(ls_ddp *ddp, newest_state *newest)
     LS_TRY(compare_states(ddp, newest));
     LS_TRY(share_state(ddp, newest));
     ddp->stats.steps = newest->step; // check_replicas goes by it, on all ranks alike
+    if (ddp->is_local)
+        return LS_OK;
+    LS_TRY(shard_balance_regroup(ddp));
     LS_TRY(shards_open(ddp));
     LS_TRY(take_order(ddp));
     LS_TRY(buckets_build(ddp));
@@ -325,6 +336,7 @@ static ls_status regroup(ls_ddp *ddp)
     if (e->is_in_step)
         LS_TRY(shard_buffers_restore(ddp, &e->before));
     e->is_in_step = false;
+    LS_TRY(audit_drop_step(ddp));
     do {
         sync_batch_norm_end(ddp);
         buckets_free(ddp);

@@ -33,20 +33,13 @@ static const ls_named *item_of(const heal_list *list, int i)
     return i < list->n_parameters ? &list->parameters[i] : &list->state[i - list->n_parameters];
 }
 
-static ls_status add_piece(void *arg, const void *piece, size_t bytes)
-{
-    int64_t *hash = arg;
-
-    *hash = (int64_t)ls_hash_bytes(piece, bytes, (uint64_t)*hash);
-    return LS_OK;
-}
-
 static ls_status hash_item(const ls_named *item, int64_t *hash)
 {
     *hash = 0;
     if (item->tensor != NULL)
-        return tensor_read_pieces(item->tensor, add_piece, hash);
-    return add_piece(hash, item->bytes, item->n_bytes);
+        return tensor_hash(item->tensor, (uint64_t *)hash);
+    *hash = (int64_t)ls_hash_block(item->bytes, item->n_bytes, 0);
+    return LS_OK;
 }
 
 /* n hashes of this rank, then those of all ranks. */
@@ -139,7 +132,7 @@ static ls_status heal(ls_ddp *ddp, const heal_list *list, int64_t *hashes, int *
         return LS_OK;
     log_healed(ddp, list, all, source);
     for (int i = 0; i < list->n; i++)
-        LS_TRY(ddp_send_item(ddp, item_of(list, i), source));
+        LS_TRY(ddp_send_item(ddp->comm, item_of(list, i), source));
     *n_healed = size - n_equal;
     return LS_OK;
 }

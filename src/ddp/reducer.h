@@ -25,7 +25,10 @@
 
 #include "autograd/autograd.h"
 #include "base/status.h"
+#include "ddp/audit.h"
 #include "ddp/bucket_plan.h"
+#include "ddp/power_sgd.h"
+#include "ddp/shard_balance.h"
 #include "ddp/shard_step.h"
 #include "ddp/shards.h"
 #include "ddp/shards_together.h"
@@ -65,6 +68,7 @@ struct ls_ddp {
     int n_model_params; /* all of the model at ls_ddp_create() */
     int n_buffers;      /* likewise */
     bool is_compared;   /* params are the same on all ranks */
+    bool is_local;      /* of ddp_create_local() */
     bucket *buckets;
     int n_buckets;
     char *bucket_memory; /* of all, one after the other; ddp_alloc() */
@@ -79,9 +83,12 @@ struct ls_ddp {
     bool rebuilt;
 
     shard_state *shards;       /* NULL: a step has no shards */
+    shard_balance *balance;    /* NULL: shards are divided equally */
     shards_together *together; /* shards_together.c; NULL: no step has needed it */
     bool is_computed;          /* together_give() has the gradients of the next shard */
     ls_tape *shard_tape;       /* of ls_ddp_step_shards(); NULL before the first */
+    struct ddp_audit *audit;   /* audit.c; NULL: no step was audited */
+    bool is_divided_anew;      /* an audit has changed the partition of the next step */
 
     ls_comm *batch_group; /* of synchronized batch norms; NULL without them */
     bool owns_batch_group;
@@ -95,16 +102,20 @@ struct ls_ddp {
     bool pending;          /* ls_ddp_accumulate() has left gradients */
     bool begun;            /* the sum of weights of the next ls_ddp_backward() has been started */
     bool stop_requested;
-    double *small; /* the small operation: SMALL_FIXED values, then one a parameter */
+    bool replicas_differ; /* of check_replicas */
+    double *small;        /* the small operation: SMALL_FIXED values, then one a parameter */
     const char **unused;
     int n_unused;
 
+    struct power_state *power;   /* power_sgd.c; NULL: another hook */
     struct ddp_elastic *elastic; /* elastic.c; NULL: it cannot recover */
     ddp_check_fn check;          /* of each group that is formed again; NULL: none */
     void *check_arg;
     bool is_called; /* new processes wait for the group to be formed again */
 
     int64_t first_start_ns; /* of this step's first bucket */
+    double weight_wait_s;   /* waiting for the sum of weights */
+    double batch_norm_wait_s;
     ls_ddp_stats stats;
 };
 
@@ -133,7 +144,7 @@ LS_MUST_USE ls_status ddp_take_params(ls_ddp *ddp);
 void ddp_drop_step(ls_ddp *ddp);
 
 /* Broadcasts an entry of a state, in place. */
-LS_MUST_USE ls_status ddp_send_item(ls_ddp *ddp, const ls_named *item, int source);
+LS_MUST_USE ls_status ddp_send_item(ls_comm *comm, const ls_named *item, int source);
 
 /* elastic.c. Without ls_ddp_elastic(): nothing, false. */
 void elastic_close(ls_ddp *ddp);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * * replicas.c - compares the ranks' models by name, broadcasts rank 0's values, and checks that
+ * replicas.c - compares the ranks' models by name, broadcasts rank 0's values, and checks that
  * they stay equal. ddp.c calls it when it is created and with check_replicas.
  */
 #include "ddp/reducer.h"
 
 #include "autograd/autograd.h"
 #include "base/alloc.h"
-#include "base/rng.h"
 #include "base/text.h"
 #include "comm/comm.h"
 #include "nn/buffers.h"
@@ -148,7 +147,8 @@ static ls_status broadcast_block(ls_ddp *ddp, const buffer_block *block)
 
     LS_TRY(tensor_plain(block->memory, &data));
     comm_label(ddp->comm, "ddp buffers");
-    LS_TRY(ls_broadcast(ddp->comm, data, data, block->used, LS_U8, 0, is_queued ? &work : NULL));
+    LS_TRY(ls_broadcast(ddp->comm, data, data, block->used, LS_U8, shards_first_rank(ddp),
+                        is_queued ? &work : NULL));
     return is_queued ? ddp_wait(ddp, work) : LS_OK;
 }
 
@@ -165,7 +165,7 @@ ls_status replicas_broadcast_buffers(ls_ddp *ddp)
     for (int i = 0; i < n_blocks; i++)
         LS_TRY(broadcast_block(ddp, &blocks[i]));
     buffers = ls_model_buffers(ddp->model, &n);
-    for (int i = 0; i < n && ls_comm_rank(ddp->comm) != 0; i++)
+    for (int i = 0; i < n && ls_comm_rank(ddp->comm) != shards_first_rank(ddp); i++)
         tensor_written(buffers[i].tensor, "ls_ddp_sync_buffers()");
     return LS_OK;
 }
@@ -197,14 +197,6 @@ static ls_status compare_hashes(const ls_ddp *ddp, const ls_named *params, int n
     return LS_OK;
 }
 
-static ls_status hash_piece(void *arg, const void *piece, size_t bytes)
-{
-    int64_t *hash = arg;
-
-    *hash = (int64_t)ls_hash_bytes(piece, bytes, (uint64_t)*hash);
-    return LS_OK;
-}
-
 ls_status replicas_check(ls_ddp *ddp)
 {
     int n_params;
@@ -216,7 +208,7 @@ ls_status replicas_check(ls_ddp *ddp)
 
     LS_TRY(LS_NEW(&hashes, n * (size + 1) + 1, "to compare %d parameters", n_params));
     for (size_t i = 0; i < n && st == LS_OK; i++)
-        st = tensor_read_pieces(params[i].tensor, hash_piece, &hashes[i]);
+        st = tensor_hash(params[i].tensor, (uint64_t *)&hashes[i]);
     comm_label(ddp->comm, "ddp check");
     if (st == LS_OK)
         st = ls_all_gather(ddp->comm, hashes, hashes + n, n, LS_I64, NULL);

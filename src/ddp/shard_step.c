@@ -65,7 +65,9 @@ ls_status ddp_step_shards(ls_ddp *ddp, const shard_calls *calls, ls_ddp_step *st
         return ddp_abort(
             ddp, ls_fail(LS_EINVAL, "ls_ddp_step_shards: called %s",
                          ddp->begun ? "after ls_ddp_begin()" : "between the shards of a step"));
-    range = shard_range(ddp->options.shards, ls_comm_rank(ddp->comm), ls_comm_size(ddp->comm));
+    range = ddp_shard_range(ddp);
+    if (range.n == 0)
+        return ddp_step_idle(ddp, step);
     return shards_are_together(ddp) ? step_together(ddp, calls, range, step)
                                     : step_in_turn(ddp, calls, range, step);
 }

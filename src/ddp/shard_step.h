@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shard_step.h - what an ls_run needs of an ls_ddp: ls_ddp_step_shards() for a caller that has
- * state of its own for each shard, and a check of each new group.
+ * state of its own for each shard, partitions of shards by speed, and a check of each new group.
  */
 #ifndef LS_DDP_SHARD_STEP_H
 #define LS_DDP_SHARD_STEP_H
@@ -9,6 +9,8 @@
 #include <lockstep/ddp.h>
 
 #include "base/status.h"
+#include "ddp/balance.h"
+#include "ddp/shard_tree.h"
 
 #include <stdbool.h>
 
@@ -21,9 +23,54 @@ typedef struct shard_calls {
 
 LS_MUST_USE ls_status ddp_step_shards(ls_ddp *ddp, const shard_calls *calls, ls_ddp_step *step);
 
+/* Whether check_replicas has found that parameters differ, on all ranks alike: the group lives. */
+bool ddp_replicas_differ(const ls_ddp *ddp);
+
 /* Whether the shards of a rank are computed at the same time: they meet in batch norms, and there
  * are more of them than ranks. */
 bool shards_are_together(const ls_ddp *ddp);
+
+/* --- partitions by speed (balance.h) --- */
+
+/* ls_ddp_create() with shards that are divided by the speed of the ranks. There may be fewer shards
+ * than ranks, except with sync_batch_norm, where each rank has one. LS_EUNSUPPORTED on stream
+ * devices, where the host does not see how long the device computes. */
+LS_MUST_USE ls_status ddp_create_balanced(ls_comm *comm, ls_model *model, const ls_ddp_options *opt,
+                                          ls_ddp **out);
+
+/* The shards of this rank in the next step. The ddp has shards. */
+shard_node ddp_shard_range(const ls_ddp *ddp);
+
+/* In place of ls_ddp_backward(), on a rank without shards. Collective. */
+LS_MUST_USE ls_status ddp_step_idle(ls_ddp *ddp, ls_ddp_step *step);
+
+/* Seconds in which batch norms have waited for other ranks, since the start. */
+double ddp_batch_norm_wait(const ls_ddp *ddp);
+
+/* After a step of a balanced ddp: this rank's own time for its shards, for the rest of the step,
+ * and the time that it has waited for gradients. */
+void ddp_note_times(ls_ddp *ddp, int64_t shards_ns, int64_t fixed_ns, int64_t wait_ns);
+
+/* The time of this rank for a shard, of its last steps; 0: unknown. */
+int64_t ddp_shard_ns(const ls_ddp *ddp);
+
+/* Whether the next step has another partition, by speed or because of an audit (audit.h): on all
+ * ranks or none. */
+bool ddp_has_new_partition(const ls_ddp *ddp);
+
+/* Before the next step: the new partition. Collective. */
+LS_MUST_USE ls_status ddp_change_partition(ls_ddp *ddp);
+
+/* NULL: it is not balanced. *speeds: of each rank in the last step. */
+const balancer *ddp_balancer(const ls_ddp *ddp, const balance_speed **speeds);
+
+/* --- recovery --- */
+
+/* An ls_ddp for ls_ddp_elastic() only: it takes no gradients, so that local SGD (local_sgd.h) can
+ * recover. */
+LS_MUST_USE ls_status ddp_create_local(ls_comm *comm, ls_model *model, ls_ddp **out);
+/* All ranks of it have seen that new processes wait: the next ls_ddp_recover() lets them join. */
+void ddp_call(ls_ddp *ddp);
 
 /* A collective of a group that was formed again (ls_ddp_elastic()), before ranks compare their
  * states; has_state: this rank has one. A failure is that of the recovery. */

@@ -24,14 +24,15 @@ static void add_node(double *dst, shard_node node, shard_node range, double *con
 }
 
 /* Lists the pieces of all ranks, without their data, and the numbers that each rank sends. */
-static int list_pieces(int shards, int size, size_t n, reduce_operand *operands, size_t *counts)
+static int list_pieces(int shards, const int *starts, int size, size_t n, reduce_operand *operands,
+                       size_t *counts)
 {
     int n_all = 0;
 
     for (int r = 0; r < size; r++) {
         shard_counter pieces;
 
-        shard_pieces(shards, shard_range(shards, r, size), &pieces);
+        shard_pieces(shards, shard_range_of(starts, r), &pieces);
         counts[r] = (size_t)pieces.n * n;
         for (int k = 0; k < pieces.n; k++)
             operands[n_all++] =
@@ -42,11 +43,11 @@ static int list_pieces(int shards, int size, size_t n, reduce_operand *operands,
 
 /* values[0] = the root, from the pieces of all ranks, which are gathered. `operands`: one for each
  * shard of all ranks; counts: of each rank. */
-static ls_status gather(ls_comm *comm, int shards, double *const *values, size_t n,
-                        reduce_operand *operands, size_t *counts)
+static ls_status gather(ls_comm *comm, int shards, const int *starts, double *const *values,
+                        size_t n, reduce_operand *operands, size_t *counts)
 {
     const int size = ls_comm_size(comm);
-    const shard_node range = shard_range(shards, ls_comm_rank(comm), size);
+    const shard_node range = shard_range_of(starts, ls_comm_rank(comm));
     shard_counter own;
     double *sent;
     double *gathered;
@@ -57,7 +58,7 @@ static ls_status gather(ls_comm *comm, int shards, double *const *values, size_t
     sent = ls_calloc((size_t)own.n * n, sizeof(*sent));
     for (int k = 0; k < own.n && sent != NULL; k++)
         add_node(sent + (size_t)k * n, own.pieces[k], range, values, n, operands);
-    n_all = list_pieces(shards, size, n, operands, counts);
+    n_all = list_pieces(shards, starts, size, n, operands, counts);
     gathered = ls_calloc((size_t)n_all * n, sizeof(*gathered));
     st = sent != NULL && gathered != NULL
              ? ls_all_gather_v(comm, sent, gathered, counts, LS_F64, NULL)
@@ -72,10 +73,10 @@ static ls_status gather(ls_comm *comm, int shards, double *const *values, size_t
     return st;
 }
 
-ls_status shard_sums(ls_comm *comm, int shards, double *const *values, size_t n)
+ls_status shard_sums(ls_comm *comm, int shards, const int *starts, double *const *values, size_t n)
 {
     const int size = ls_comm_size(comm);
-    const shard_node range = shard_range(shards, ls_comm_rank(comm), size);
+    const shard_node range = shard_range_of(starts, ls_comm_rank(comm));
     const bool is_native = size == 1 || strcmp(ls_comm_backend(comm), "native") == 0;
     reduce_operand *operands = ls_calloc((size_t)shards, sizeof(*operands));
     size_t *counts = ls_calloc((size_t)size, sizeof(*counts));
@@ -84,12 +85,12 @@ ls_status shard_sums(ls_comm *comm, int shards, double *const *values, size_t n)
     comm_label(comm, "batch norm");
     if (operands == NULL || counts == NULL) {
         st = ls_fail(LS_ENOMEM, "no memory for the sums of %d shards", shards);
-    } else if (is_native && shard_partition_is_aligned(shards, size)) {
+    } else if (is_native && shard_partition_is_aligned(shards, starts, size)) {
         add_node(values[0], range, range, values, n, operands);
         if (size > 1)
             st = ls_all_reduce(comm, values[0], values[0], n, LS_F64, LS_SUM, NULL);
     } else {
-        st = gather(comm, shards, values, n, operands, counts);
+        st = gather(comm, shards, starts, values, n, operands, counts);
     }
     ls_free(operands);
     ls_free(counts);

@@ -10,9 +10,10 @@
 
 #include "base/status.h"
 
-/* values[i][0..n): of the i-th shard of this rank, as shard_range() counts them; all become the
- * sums over the shards of all ranks. The bits depend on the number of shards only. Collective on
- * `comm`, whose ranks have all shards; blocks. */
-LS_MUST_USE ls_status shard_sums(ls_comm *comm, int shards, double *const *values, size_t n);
+/* values[i][0..n): of the i-th shard of this rank in a partition (shard_tree.h) in which each rank
+ * has one; all become the sums over the shards of all ranks. The bits depend on the number of
+ * shards only. Collective on `comm`, whose ranks have all shards; blocks. */
+LS_MUST_USE ls_status shard_sums(ls_comm *comm, int shards, const int *starts,
+                                 double *const *values, size_t n);
 
 #endif

@@ -11,9 +11,11 @@
  *     level 1    0..1  2..3     4
  *     level 0    0  1  2  3     4
  *
- * Rank r of n computes the shards [r V / n, (r+1) V / n), rounded up: a contiguous range of at
- * least one shard. The tree does not depend on n. A rank adds its own shards as far as the tree
- * allows, which leaves it the *pieces* of its range: the largest nodes that lie within it.
+ * A *partition* gives each of n ranks a contiguous range of shards: rank r has the shards
+ * [starts[r], starts[r + 1]), which may be none; starts[0] is 0 and starts[n] is V. In an equal
+ * partition starts[r] is r V / n, rounded up. The tree does not depend on the partition. A rank
+ * adds its own shards as far as the tree allows, which leaves it the *pieces* of its range: the
+ * largest nodes that lie within it.
  */
 #ifndef LS_DDP_SHARD_TREE_H
 #define LS_DDP_SHARD_TREE_H
@@ -41,8 +43,14 @@ typedef struct shard_counter {
     shard_node pieces[SHARD_PIECES_MOST];
 } shard_counter;
 
-/* The shards of a rank, 0 <= rank < size <= shards. */
+/* The shards of a rank in an equal partition, 0 <= rank < size. */
 shard_node shard_range(int shards, int rank, int size);
+
+/* The equal partition; starts has size + 1 numbers. With fewer shards than ranks some have none. */
+void shard_divide_equally(int shards, int size, int *starts);
+
+/* The shards of a rank in a partition. */
+shard_node shard_range_of(const int *starts, int rank);
 
 /* Adds the next node in the order of shards to the counter. Returns how many pieces are added up
  * with it, the last ones of the counter: together with it they are the new last piece. */
@@ -51,8 +59,12 @@ int shard_counter_add(shard_counter *c, int shards, shard_node node);
 /* The pieces of a whole range. */
 void shard_pieces(int shards, shard_node range, shard_counter *out);
 
-/* Whether each rank has one piece and the tree over ranks (comm/backends/reduce.h) is the tree over
- * their pieces: then one all-reduce adds them up. */
-bool shard_partition_is_aligned(int shards, int size);
+/* The number of them, without listing them. */
+int shard_count_pieces(int shards, shard_node range);
+
+/* Whether each rank has one piece or none, and the tree over ranks (comm/backends/reduce.h) is the
+ * tree over their pieces: then one all-reduce adds them up, in which ranks without shards take part
+ * with -0.0, to which each number can be added without changing. */
+bool shard_partition_is_aligned(int shards, const int *starts, int size);
 
 #endif

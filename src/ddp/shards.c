@@ -32,8 +32,9 @@ typedef struct bucket_shards {
 } bucket_shards;
 
 struct shard_state {
-    int n; /* of a step, on all ranks */
-    shard_node range;
+    int n;            /* of a step, on all ranks */
+    shard_node range; /* of this rank */
+    int *starts;      /* the partition */
     bool has_exchange;
     shard_counter counter; /* of this rank in this step */
     int n_added;           /* pieces that the current shard is added to */
@@ -77,11 +78,18 @@ static ls_status check_options(const ls_ddp *ddp)
     const ls_ddp_options *o = &ddp->options;
     const int size = ls_comm_size(ddp->comm);
 
-    if (o->shards < size || o->shards > SHARDS_MOST)
-        return ls_fail(LS_EINVAL,
-                       "%d shards on %d ranks: there must be at least as many shards as ranks, and "
-                       "at most %d",
-                       o->shards, size, SHARDS_MOST);
+    if (o->shards > SHARDS_MOST)
+        return ls_fail(LS_EINVAL, "%d shards: there can be at most %d", o->shards, SHARDS_MOST);
+    if (o->shards < size && (ddp->balance == NULL || o->sync_batch_norm))
+        return ls_fail(
+            LS_EINVAL, "%d shards on %d ranks: there must be at least as many shards as ranks%s",
+            o->shards, size,
+            ddp->balance == NULL ? ", except with --balance" : " with sync_batch_norm (--sync-bn)");
+    if (ddp->balance != NULL && ls_device_queue(ddp->device) != NULL)
+        return ls_fail(LS_EUNSUPPORTED,
+                       "--balance on device %s: the host does not see how long its shards take; "
+                       "leave it out",
+                       ls_device_name(ddp->device));
     if (shards_are_means(ddp) && ls_device_queue(ddp->device) != NULL)
         return ls_fail(LS_EUNSUPPORTED,
                        "shards with a communication hook (--compress) on device %s, which adds up "
@@ -113,7 +121,7 @@ static ls_status plan_exchange(ls_ddp *ddp, shard_state *s)
     if (s->of_rank == NULL || s->send_counts == NULL || s->receive_counts == NULL)
         return ls_fail(LS_ENOMEM, "no memory for the shards of %d ranks", size);
     for (int r = 0; r < size; r++) {
-        shard_pieces(s->n, shard_range(s->n, r, size), &s->of_rank[r]);
+        shard_pieces(s->n, shard_range_of(s->starts, r), &s->of_rank[r]);
         s->n_pieces += s->of_rank[r].n;
         if (s->of_rank[r].n > s->n_rounds)
             s->n_rounds = s->of_rank[r].n;
@@ -124,6 +132,16 @@ static ls_status plan_exchange(ls_ddp *ddp, shard_state *s)
     if (s->operands == NULL || s->piece_weights == NULL || s->mean_memory == NULL)
         return ls_fail(LS_ENOMEM, "no memory for %d pieces", s->n_pieces);
     return LS_OK;
+}
+
+static void divide(const ls_ddp *ddp, int *starts, int size)
+{
+    if (audit_divide(ddp, starts))
+        return;
+    if (ddp->balance != NULL)
+        memcpy(starts, ddp->balance->all.starts, ((size_t)size + 1) * sizeof(*starts));
+    else
+        shard_divide_equally(ddp->options.shards, size, starts);
 }
 
 ls_status shards_open(ls_ddp *ddp)
@@ -141,11 +159,14 @@ ls_status shards_open(ls_ddp *ddp)
     LS_TRY(LS_NEW(&s, 1, "for shards"));
     ddp->shards = s;
     s->n = ddp->options.shards;
-    s->range = shard_range(s->n, rank, size);
+    LS_TRY(LS_NEW(&s->starts, (size_t)size + 1, "for the partition of %d ranks", size));
+    divide(ddp, s->starts, size);
+    s->range = shard_range_of(s->starts, rank);
     s->piece = -1;
     LS_TRY(LS_NEW(&s->used, (size_t)n_params + 1, "for %d parameters", n_params));
-    s->has_exchange = size > 1 && !(is_native && shard_partition_is_aligned(s->n, size) &&
-                                    !shards_are_means(ddp));
+    s->has_exchange =
+        size > 1 &&
+        !(is_native && shard_partition_is_aligned(s->n, s->starts, size) && !shards_are_means(ddp));
     if (s->has_exchange)
         LS_TRY(plan_exchange(ddp, s));
     if (s->range.n > 1) {
@@ -162,6 +183,7 @@ void shards_close(ls_ddp *ddp)
     if (s == NULL)
         return;
     shard_buffers_close(&s->buffers);
+    ls_free(s->starts);
     ls_free(s->of_rank);
     ls_free(s->send_counts);
     ls_free(s->receive_counts);
@@ -219,6 +241,7 @@ static ls_status make_bucket(ls_ddp *ddp, const bucket *b, bucket_shards *to)
     const int64_t count = (int64_t)count_of(b);
     const int n_saved = count_saved(s);
     const size_t part = part_of((size_t)count, ls_comm_rank(ddp->comm), ls_comm_size(ddp->comm));
+    size_t sent; // elements
     void *memory;
 
     LS_TRY(ls_tensor_wrap(ddp->device, b->dtype, 1, &count, b->memory, &to->values));
@@ -231,10 +254,8 @@ static ls_status make_bucket(ls_ddp *ddp, const bucket *b, bucket_shards *to)
     to->received = memory;
     if (b->packed == NULL)
         return LS_OK;
-    LS_TRY(ls_comm_alloc(ddp->comm,
-                         (size_t)s->of_rank[ls_comm_rank(ddp->comm)].n * (size_t)count *
-                             sizeof(*to->halves),
-                         &memory));
+    sent = (size_t)s->of_rank[ls_comm_rank(ddp->comm)].n * (size_t)count;
+    LS_TRY(ls_comm_alloc(ddp->comm, sent * sizeof(*to->halves) + 1, &memory)); // a rank may send 0
     to->halves = memory;
     return LS_OK;
 }
@@ -309,6 +330,25 @@ void shards_drop_buckets(ls_ddp *ddp)
 }
 
 /* --- the shards of a step --- */
+
+const int *shards_starts(const ls_ddp *ddp)
+{
+    return ddp->shards->starts;
+}
+
+shard_node ddp_shard_range(const ls_ddp *ddp)
+{
+    return ddp->shards->range;
+}
+
+int shards_first_rank(const ls_ddp *ddp)
+{
+    int r = 0;
+
+    while (ddp->shards != NULL && ddp->shards->starts[r + 1] == 0)
+        r++;
+    return r;
+}
 
 int shards_done(const ls_ddp *ddp)
 {
@@ -423,6 +463,14 @@ static void add_means(const ls_ddp *ddp, const bucket *b, bucket_shards *to, ls_
     }
     if (saved != NULL && !is_own)
         memcpy(tensor_host_elements(saved), values, b->bytes);
+}
+
+/* A rank without shards takes part in an all-reduce with -0.0 (shard_partition_is_aligned()). */
+ls_status shards_fill_idle(ls_ddp *ddp, int i)
+{
+    const shard_state *s = ddp->shards;
+
+    return s->has_exchange ? LS_OK : ls_tensor_fill(s->buckets[i].values, -0.0);
 }
 
 /* The pieces that are added to the shard's gradients stand behind the new one in the counter before

@@ -29,13 +29,18 @@
 
 typedef struct shard_state shard_state;
 
-/* Checks the options and plans the partition. Not collective. */
+/* Checks the options and plans the sums of the partition. Not collective. */
 LS_MUST_USE ls_status shards_open(ls_ddp *ddp);
 void shards_close(ls_ddp *ddp);
 
 /* Memory for the pieces of all buckets. */
 LS_MUST_USE ls_status shards_make_buckets(ls_ddp *ddp);
 void shards_drop_buckets(ls_ddp *ddp);
+
+/* The partition of the present group; shard_step.h has this rank's range in it. */
+const int *shards_starts(const ls_ddp *ddp);
+/* The rank with shard 0, which leaves the buffers of a step; 0 without shards. */
+int shards_first_rank(const ls_ddp *ddp);
 
 /* Shards of this rank that are complete in this step. */
 int shards_done(const ls_ddp *ddp);
@@ -54,6 +59,8 @@ LS_MUST_USE ls_status shards_begin_shard(ls_ddp *ddp, double weight);
 ls_tensor *shards_target(const ls_ddp *ddp, int i);
 LS_MUST_USE ls_status shards_add_bucket(ls_ddp *ddp, int i);
 LS_MUST_USE ls_status shards_end_shard(ls_ddp *ddp);
+/* On a rank without shards, in place of shards_add_bucket(). */
+LS_MUST_USE ls_status shards_fill_idle(ls_ddp *ddp, int i);
 
 /* Whether a shard of this rank in this step, before the current one, used parameter i. */
 void shards_note_used(ls_ddp *ddp, int i, bool is_used);

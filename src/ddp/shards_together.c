@@ -81,8 +81,7 @@ static ls_status open_shard(ls_ddp *ddp, own_shard *s)
 
 static ls_status open_all(ls_ddp *ddp)
 {
-    const shard_node range =
-        shard_range(ddp->options.shards, ls_comm_rank(ddp->comm), ls_comm_size(ddp->comm));
+    const shard_node range = ddp_shard_range(ddp);
     shards_together *t;
 
     LS_TRY(LS_NEW(&t, 1, "for shards"));
@@ -188,9 +187,11 @@ static void resume(shards_together *t, own_shard *s)
 }
 
 /* The sums of the batch norm in which all shards wait. */
-static ls_status add_values(const ls_ddp *ddp, shards_together *t, int n_waiting)
+static ls_status add_values(ls_ddp *ddp, shards_together *t, int n_waiting)
 {
     const own_shard *first = &t->shards[0];
+    const int64_t start_ns = ls_now_ns();
+    ls_status st;
 
     for (int i = 0; i < t->n; i++) {
         const own_shard *s = &t->shards[i];
@@ -204,7 +205,10 @@ static ls_status add_values(const ls_ddp *ddp, shards_together *t, int n_waiting
                 first->shard, t->shards[t->n - 1].shard);
         t->values[i] = s->values;
     }
-    return shard_sums(ddp->batch_group, ddp->options.shards, t->values, first->n_values);
+    st = shard_sums(ddp->batch_group, ddp->options.shards, shards_starts(ddp), t->values,
+                    first->n_values);
+    ddp->batch_norm_wait_s += (double)(ls_now_ns() - start_ns) * 1e-9;
+    return st;
 }
 
 static int run_to_next_sum(shards_together *t)

@@ -6,27 +6,44 @@
  */
 #include "ddp/reducer.h"
 
+#include "base/clock.h"
 #include "base/compute/accel.h"
 #include "comm/comm.h"
 #include "ddp/shard_sums.h"
 
-static ls_status add_up(void *arg, double *values, size_t n)
+static ls_status add_up_ranks(const ls_ddp *ddp, double *values, size_t n)
 {
-    ls_ddp *ddp = arg;
     ls_comm *comm = ddp->batch_group;
     accel *a = accel_of(values);
     ls_work *work;
 
-    if (shards_are_together(ddp))
-        return together_sum(ddp, values, n);
     if (a == NULL && ddp->shards != NULL)
-        return shard_sums(comm, ddp->options.shards, &values, n);
+        return shard_sums(comm, ddp->options.shards, shards_starts(ddp), &values, n);
 
     comm_label(comm, "batch norm");
     if (a == NULL)
         return ls_all_reduce(comm, values, values, n, LS_F64, LS_SUM, NULL);
     LS_TRY(ls_all_reduce(comm, values, values, n, LS_F64, LS_SUM, &work));
     return ls_work_wait_on(work, accel_queue(a, ACCEL_COMPUTE));
+}
+
+static ls_status add_up(void *arg, double *values, size_t n)
+{
+    ls_ddp *ddp = arg;
+    int64_t start_ns;
+    ls_status st;
+
+    if (shards_are_together(ddp))
+        return together_sum(ddp, values, n);
+    start_ns = ls_now_ns();
+    st = add_up_ranks(ddp, values, n);
+    ddp->batch_norm_wait_s += (double)(ls_now_ns() - start_ns) * 1e-9;
+    return st;
+}
+
+double ddp_batch_norm_wait(const ls_ddp *ddp)
+{
+    return ddp->batch_norm_wait_s;
 }
 
 ls_status sync_batch_norm_begin(ls_ddp *ddp)

@@ -110,6 +110,10 @@ void *tensor_host_elements(const ls_tensor *t);
 LS_MUST_USE ls_status tensor_read_pieces(
     const ls_tensor *t, ls_status (*fn)(void *arg, const void *piece, size_t bytes), void *arg);
 
+/* Continues *hash with the elements, whose NaN all count as one value: they differ in bits that no
+ * operator defines. NULL: nothing. Blocks until the device has computed them. */
+LS_MUST_USE ls_status tensor_hash(const ls_tensor *t, uint64_t *hash);
+
 /* Lets `fn` write all elements, in the same way. Marks the tensor as written. */
 LS_MUST_USE ls_status tensor_write_pieces(ls_tensor *t,
                                           void (*fn)(void *arg, void *piece, size_t bytes),

@@ -6,6 +6,9 @@
 #include "tensor/device.h"
 
 #include "base/alloc.h"
+#include "base/rng.h"
+
+#include <string.h>
 
 /* tensor_plain() of a const tensor: only its storage changes. */
 static ls_status plain_elements(const ls_tensor *t, void **out)
@@ -67,6 +70,73 @@ ls_status tensor_read_pieces(const ls_tensor *t,
     ls_free(staging);
     return st;
 }
+
+/* --- hashes --- */
+
+enum { HASH_PART_BYTES = 4096 };
+
+typedef struct hash_state {
+    uint64_t hash;
+    ls_dtype type;
+} hash_state;
+
+static void join_nans_16(uint16_t *bits, size_t n, uint16_t infinity)
+{
+    for (size_t i = 0; i < n; i++)
+        bits[i] = (bits[i] & 0x7FFFU) > infinity ? UINT16_MAX : bits[i];
+}
+
+static void join_nans_32(uint32_t *bits, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        bits[i] = (bits[i] & 0x7FFFFFFFU) > 0x7F800000U ? UINT32_MAX : bits[i];
+}
+
+static void join_nans_64(uint64_t *bits, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        bits[i] = (bits[i] & INT64_MAX) > UINT64_C(0x7FF0000000000000) ? UINT64_MAX : bits[i];
+}
+
+static ls_status hash_piece(void *arg, const void *piece, size_t bytes)
+{
+    const unsigned char *from = piece;
+    hash_state *h = arg;
+    union {
+        uint16_t of_16[HASH_PART_BYTES / 2];
+        uint32_t of_32[HASH_PART_BYTES / 4];
+        uint64_t of_64[HASH_PART_BYTES / 8];
+    } part;
+
+    for (size_t at = 0; at < bytes; at += sizeof(part)) {
+        const size_t n = bytes - at < sizeof(part) ? bytes - at : sizeof(part);
+
+        memcpy(&part, from + at, n);
+        if (h->type == LS_F16 || h->type == LS_BF16)
+            join_nans_16(part.of_16, n / 2, h->type == LS_F16 ? 0x7C00 : 0x7F80);
+        else if (h->type == LS_F32)
+            join_nans_32(part.of_32, n / 4);
+        else if (h->type == LS_F64)
+            join_nans_64(part.of_64, n / 8);
+        h->hash = ls_hash_block(&part, n, h->hash);
+    }
+    return LS_OK;
+}
+
+ls_status tensor_hash(const ls_tensor *t, uint64_t *hash)
+{
+    hash_state h = {.hash = *hash};
+    ls_status st;
+
+    if (t == NULL)
+        return LS_OK;
+    h.type = t->dtype;
+    st = tensor_read_pieces(t, hash_piece, &h);
+    *hash = h.hash;
+    return st;
+}
+
+/* --- writing --- */
 
 ls_status tensor_write_pieces(ls_tensor *t, void (*fn)(void *arg, void *piece, size_t bytes),
                               void *arg)

@@ -8,6 +8,7 @@
 #include <lockstep/data.h>
 
 #include "base/alloc.h"
+#include "data/sampler.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -179,6 +180,27 @@ static void the_order_depends_on_seed_and_epoch_only(void **state)
     assert_true(n_equal < 20);
     ls_sampler_destroy(a);
     ls_sampler_destroy(b);
+}
+
+static void a_sampler_of_another_rank_has_its_order(void **state)
+{
+    ls_sampler *moved = make(101, 0, 4, LS_SAMPLER_PAD, 0);
+
+    LS_UNUSED(state);
+    for (int rank = 3; rank >= 0; rank--) {
+        ls_sampler *own = make(101, rank, 4, LS_SAMPLER_PAD, 0);
+
+        sampler_set_rank(moved, rank);
+        for (int i = 0; i < 2; i++) { // the second time the order is there
+            assert_ok(ls_sampler_set_epoch(own, 5));
+            assert_ok(ls_sampler_set_epoch(moved, 5));
+        }
+        assert_int_equal(ls_sampler_count(moved), ls_sampler_count(own));
+        for (size_t i = 0; i < ls_sampler_count(own); i++)
+            assert_int_equal(ls_sampler_index(moved, i), ls_sampler_index(own, i));
+        ls_sampler_destroy(own);
+    }
+    ls_sampler_destroy(moved);
 }
 
 /* The order is part of what a checkpoint's resume relies on: it may not change between versions. */
@@ -389,6 +411,7 @@ int main(void)
         cmocka_unit_test(skipped_samples_are_the_first_of_the_order),
         cmocka_unit_test(uneven_lengths_differ_by_at_most_one),
         cmocka_unit_test(the_order_depends_on_seed_and_epoch_only),
+        cmocka_unit_test(a_sampler_of_another_rank_has_its_order),
         cmocka_unit_test(the_order_of_a_seed_is_fixed),
         cmocka_unit_test(buckets_hold_samples_of_similar_length),
         cmocka_unit_test(unshuffled_buckets_are_sorted),

@@ -249,6 +249,7 @@ static ls_status body_mixed(const ls_test_rank *self, void *arg)
                                 .plain_mean = 1,
                                 .hook = self->rank == 0 ? LS_DDP_HOOK_FP16 : LS_DDP_HOOK_BF16};
     const ls_ddp_options wrong = {.size = sizeof(wrong), .hook = (ls_ddp_hook)7};
+    const ls_ddp_options local = {.size = sizeof(local), .hook = LS_DDP_HOOK_INT4};
     ls_ddp_step step;
     ls_comm *comm;
     net n;
@@ -257,6 +258,9 @@ static ls_status body_mixed(const ls_test_rank *self, void *arg)
     LS_TRY(ls_test_init(self, &comm));
     LS_CHECK(net_open(&n, comm, &wrong) == LS_EINVAL);
     LS_CHECK(strstr(ls_last_error(), "unknown communication hook 7") != NULL);
+    net_close(&n);
+    LS_CHECK(net_open(&n, comm, &local) == LS_EUNSUPPORTED);
+    LS_CHECK(strstr(ls_last_error(), "communication hook int4: gradients") != NULL);
     net_close(&n);
     LS_TRY(net_open(&n, comm, &opt));
     LS_CHECK(step_on(&n, &c, self->rank, 0, &step) == LS_EMISMATCH);

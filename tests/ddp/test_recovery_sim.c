@@ -760,6 +760,44 @@ static void any_schedule_keeps_the_promises(void **state)
     assert_true(met.refused > 10 && met.redone > 10 && met.behind > 100 && met.given_up > 100);
 }
 
+/* The last head has taken its node for lost, but this node comes to the next head. */
+static void a_process_that_counted_as_lost_is_replaced(void **state)
+{
+    for (int n = 0; n < 2; n++) {
+        const recovery_options options = {
+            .n_slots = 3, .min_ranks = 1, .max_replacements = n, .meet_ms = 100};
+        wire_writer bytes = {0};
+        wire_reader reader;
+        recovery_result result;
+        recovery *r;
+
+        (void)state;
+        assert_ok(recovery_create(&options, &r));
+        for (int i = 0; i < 3; i++)
+            (void)recovery_step(r, &(recovery_event){.kind = RECOVERY_READY, .member = i}, 1);
+        (void)recovery_step(
+            r, &(recovery_event){.kind = RECOVERY_DIED, .member = 2, .is_lost = true}, 2);
+        recovery_write(r, &bytes);
+        recovery_destroy(r);
+        reader = wire_reader_over(bytes.data, bytes.bytes);
+        assert_ok(recovery_read(&reader, 3, &r));
+        wire_writer_free(&bytes);
+        (void)recovery_step(r, &(recovery_event){.kind = RECOVERY_MOVED}, 3);
+        result = recovery_step(
+            r,
+            &(recovery_event){
+                .kind = RECOVERY_FOUND, .member = 2, .slot = 2, .found = RECOVERY_RUNS},
+            4);
+        assert_int_equal(result.n_actions, 1);
+        assert_int_equal(result.actions[0].kind, RECOVERY_DO_KILL);
+        result = recovery_step(r, &(recovery_event){.kind = RECOVERY_DIED, .member = 2}, 5);
+        assert_int_equal(result.n_actions, 1);
+        assert_int_equal(result.actions[0].kind, n == 0 ? RECOVERY_DO_DROP : RECOVERY_DO_START);
+        assert_int_equal(result.actions[0].slot, 2);
+        recovery_destroy(r);
+    }
+}
+
 static void wrong_options_are_refused(void **state)
 {
     recovery *r;
@@ -800,6 +838,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_schedule_keeps_the_promises),
+        cmocka_unit_test(a_process_that_counted_as_lost_is_replaced),
         cmocka_unit_test(wrong_options_are_refused),
         cmocka_unit_test(states_are_chosen),
     };

@@ -157,6 +157,106 @@ static void pieces_are_the_largest_nodes_of_the_range(void **state)
             }
 }
 
+/* --- partitions in which one all-reduce adds all --- */
+
+/* Ranks whose values are added; one without shards has none. */
+typedef struct rank_values {
+    int n;
+    bool has[MOST];
+    uint64_t value[MOST];
+} rank_values;
+
+/* The node over `size` ranks from `first` on, as comm/backends/reduce.h adds them up when what has
+ * no value changes nothing. False: no rank of it has one. */
+// NOLINTNEXTLINE(misc-no-recursion): likewise
+static bool rank_sum(const rank_values *v, int first, int size, uint64_t *out)
+{
+    uint64_t right;
+    bool has_left;
+
+    if (size == 1) {
+        *out = v->value[first];
+        return v->has[first];
+    }
+    has_left = rank_sum(v, first, size / 2, out);
+    if (first + size / 2 >= v->n || !rank_sum(v, first + size / 2, size / 2, &right))
+        return has_left;
+    *out = has_left ? add(*out, right) : right;
+    return true;
+}
+
+/* By the definition. */
+static bool is_one_sum(int shards, const int *starts, int size)
+{
+    rank_values v = {.n = size};
+    uint64_t parts[2 * SHARD_PIECES_MOST];
+    uint64_t sum;
+
+    for (int r = 0; r < size; r++) {
+        shard_counter c;
+
+        compute(shards, shard_range_of(starts, r), &c, parts);
+        if (c.n > 1)
+            return false;
+        v.has[r] = c.n == 1;
+        v.value[r] = c.n == 1 ? parts[0] : 0;
+    }
+    return rank_sum(&v, 0, root_size(size), &sum) &&
+           sum == node_value(shards, 0, root_size(shards));
+}
+
+static void assert_aligned(int shards, const int *starts, int size, bool want)
+{
+    assert_int_equal(shard_partition_is_aligned(shards, starts, size), want);
+    assert_int_equal(is_one_sum(shards, starts, size), want);
+}
+
+/* All partitions of up to 11 shards among up to 5 ranks. */
+static void aligned_partitions_are_those_of_the_definition(void **state)
+{
+    int n_aligned = 0;
+    int n_unequal = 0;
+
+    (void)state;
+    for (int shards = 1; shards <= 11; shards++)
+        for (int size = 1; size <= 5; size++) {
+            int starts[6] = {0};
+            int r = 1;
+
+            starts[size] = shards;
+            while (r > 0) { // counts starts[1..size) up as the digits of a number
+                int equal[6];
+                bool is_aligned;
+
+                for (int i = 1; i < size; i++)
+                    starts[i] = starts[i] > starts[i - 1] ? starts[i] : starts[i - 1];
+                is_aligned = is_one_sum(shards, starts, size);
+                assert_aligned(shards, starts, size, is_aligned);
+                for (int i = 0; i < size; i++) {
+                    shard_counter c;
+
+                    shard_pieces(shards, shard_range_of(starts, i), &c);
+                    assert_int_equal(shard_count_pieces(shards, shard_range_of(starts, i)), c.n);
+                }
+                shard_divide_equally(shards, size, equal);
+                n_aligned += is_aligned;
+                n_unequal += is_aligned && memcmp(equal, starts, sizeof(*equal) * (size_t)size);
+                for (r = size - 1; r > 0 && starts[r] == shards; r--)
+                    starts[r] = 0;
+                if (r > 0)
+                    starts[r]++;
+            }
+        }
+    assert_true(n_unequal > 100 && n_aligned > n_unequal);
+    assert_aligned(12, (int[]){0, 8, 12}, 2, true);
+    assert_aligned(11, (int[]){0, 8, 11}, 2, true);
+    assert_aligned(12, (int[]){0, 6, 12}, 2, false);
+    assert_aligned(7, (int[]){0, 7, 7}, 2, true);
+    assert_aligned(2, (int[]){0, 1, 1, 2, 2}, 4, true);
+    assert_aligned(8, (int[]){0, 4, 6, 8}, 3, false); // the ranks would add 0..3 and 4..5 first
+    assert_aligned(8, (int[]){0, 0, 4, 6, 8}, 4, true);
+}
+
 /* The tree over the ranks of an aligned partition, with the pieces as its leaves. */
 static void aligned_partitions_need_one_all_reduce(void **state)
 {
@@ -168,8 +268,10 @@ static void aligned_partitions_need_one_all_reduce(void **state)
             uint64_t values[MOST];
             shard_node ranks[MOST];
             uint64_t parts[2 * SHARD_PIECES_MOST];
+            int starts[MOST + 1];
 
-            if (!shard_partition_is_aligned(shards, size))
+            shard_divide_equally(shards, size, starts);
+            if (!shard_partition_is_aligned(shards, starts, size))
                 continue;
             n_aligned++;
             for (int r = 0; r < size; r++) {
@@ -183,10 +285,6 @@ static void aligned_partitions_need_one_all_reduce(void **state)
             assert_true(join(size, 0, root_size(size), ranks, values, size) ==
                         node_value(shards, 0, root_size(shards)));
         }
-    assert_true(shard_partition_is_aligned(8, 1) && shard_partition_is_aligned(7, 1));
-    assert_true(shard_partition_is_aligned(8, 2) && shard_partition_is_aligned(8, 8));
-    assert_true(shard_partition_is_aligned(5, 3) && shard_partition_is_aligned(7, 4));
-    assert_false(shard_partition_is_aligned(8, 3) || shard_partition_is_aligned(6, 2));
     assert_true(n_aligned > 3 * MOST);
 }
 
@@ -325,6 +423,7 @@ int main(void)
         cmocka_unit_test(ranges_are_contiguous_and_equal_but_for_one_shard),
         cmocka_unit_test(every_partition_gives_the_tree_of_the_definition),
         cmocka_unit_test(pieces_are_the_largest_nodes_of_the_range),
+        cmocka_unit_test(aligned_partitions_are_those_of_the_definition),
         cmocka_unit_test(aligned_partitions_need_one_all_reduce),
         cmocka_unit_test(most_shards_fit_in_a_counter),
         cmocka_unit_test(means_do_not_depend_on_the_partition),

@@ -28,11 +28,10 @@ enum { CONV, NORM, FC, NORM2 }; /* layers */
 static ls_status net_open(small_net *n, const char *device, uint64_t seed)
 {
     const ls_nn_conv2d_options conv = {.kernel = {3, 3}, .padding = {1, 1}, .no_bias = 1};
-    const ls_nn_batch_norm_options relu = {.relu = 1};
 
     LS_TRY(small_net_open(n, device, seed));
     n->layers[CONV] = ls_nn_conv2d(n->model, "conv", IN, MID, &conv);
-    n->layers[NORM] = ls_nn_batch_norm2d(n->model, "norm", MID, &relu);
+    n->layers[NORM] = ls_nn_batch_norm2d(n->model, "norm", MID, NULL);
     n->layers[FC] = ls_nn_linear(n->model, "fc", MID * SIDE * SIDE, OUT, 0);
     n->layers[NORM2] = ls_nn_batch_norm2d(n->model, "norm2", OUT, NULL);
     return ls_model_status(n->model);
@@ -51,7 +50,8 @@ static ls_status loss_of(small_net *n, int step, int first, int rows, ls_tensor 
 
     // Far from 0.
     LS_TRY(small_net_rows(n, step, first, (int64_t[]){0, IN, SIDE, SIDE}, 4, rows, 3, OUT, x, y));
-    h = ls_forward(n->tape, n->layers[NORM], ls_forward(n->tape, n->layers[CONV], *x));
+    h = ls_forward(n->tape, n->layers[CONV], *x);
+    h = ls_forward_add(n->tape, n->layers[NORM], h, h, 1);
     h = ls_forward(n->tape, n->layers[NORM2],
                    ls_forward(n->tape, n->layers[FC], ls_flatten(n->tape, h)));
     *loss = ls_cross_entropy(n->tape, h, *y);

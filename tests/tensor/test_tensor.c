@@ -455,6 +455,52 @@ static void random_elements_are_those_of_the_seed(void **state)
     ls_device_close(device);
 }
 
+static uint64_t hash_of(ls_device *d, ls_dtype type, const void *data, int64_t n)
+{
+    uint64_t hash = 1;
+    ls_tensor *t;
+
+    assert_int_equal(ls_tensor_create(d, type, 1, &n, &t), LS_OK);
+    assert_int_equal(ls_tensor_write(t, data, (size_t)n), LS_OK);
+    assert_int_equal(tensor_hash(t, &hash), LS_OK);
+    ls_tensor_destroy(t);
+    return hash;
+}
+
+/* The elements stand in the second of two parts. */
+static void hashes_differ_by_a_bit_but_not_by_a_kind_of_nan(void **state)
+{
+    static const struct {
+        ls_dtype type;
+        uint64_t one, nan, other_nan, infinity;
+    } cases[] = {
+        {LS_F16, 0x3C00, 0x7E00, 0xFC01, 0x7C00},
+        {LS_BF16, 0x3F80, 0x7FC0, 0xFF81, 0x7F80},
+        {LS_F32, 0x3F800000, 0x7FC00000, 0xFF800001, 0x7F800000},
+        {LS_F64, 0x3FF0000000000000, 0x7FF8000000000000, 0xFFF0000000000001, 0x7FF0000000000000},
+        {LS_I32, 1, 0x7FC00000, 0xFF800001, 0x7F800000},
+    };
+    enum { N = 3000 };
+    static unsigned char data[N * 8];
+    ls_device *d = open_reference();
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        const size_t size = ls_dtype_size(cases[i].type);
+        const uint64_t bits[] = {cases[i].one, cases[i].one ^ 1, cases[i].infinity, cases[i].nan,
+                                 cases[i].other_nan};
+        uint64_t hashes[LS_COUNT_OF(bits)];
+
+        for (size_t k = 0; k < LS_COUNT_OF(bits); k++) {
+            memcpy(data + (N - 2) * size, &bits[k], size);
+            hashes[k] = hash_of(d, cases[i].type, data, N);
+            for (size_t j = 0; j < k; j++)
+                assert_true((hashes[j] == hashes[k]) == (j == 3 && cases[i].type != LS_I32));
+        }
+    }
+    ls_device_close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -477,6 +523,7 @@ int main(void)
         cmocka_unit_test(fill_sets_every_element),
         cmocka_unit_test(fill_refuses_integers_that_the_type_does_not_have),
         cmocka_unit_test(random_elements_are_those_of_the_seed),
+        cmocka_unit_test(hashes_differ_by_a_bit_but_not_by_a_kind_of_nan),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
