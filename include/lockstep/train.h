@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * * train.h - what training programs share: common flags, steps and epochs, progress, metrics,
+ * train.h - what training programs share: common flags, steps and epochs, progress, metrics,
  * evaluation, save and resume. The loop itself is in the program, in the function that
  * ls_train_main() calls on each rank:
  *
@@ -9,8 +9,7 @@
  *         ls_run_step(run, ls_cross_entropy(tape, logits, batch.y));
  *     }
  *
- * * Threads    One thread. After SIGTERM, SIGINT or another signal that stops the job, all ranks
- *            stop at the same step.
+ * Threads    One thread. After a signal that stops the job all ranks stop at the same step.
  */
 #ifndef LOCKSTEP_TRAIN_H
 #define LOCKSTEP_TRAIN_H
@@ -48,6 +47,7 @@ typedef struct ls_train_flags {
     int64_t node_batch;     /* rows of a machine that its ranks share as batch_size; 0: not so */
     int64_t accumulate;     /* --accumulate: batches of one optimizer step; 0: 1 */
     int64_t shards;         /* --shards V: the same bits on any number of ranks; 0: disabled */
+    int balance;            /* --balance: shards are divided by the measured speed of ranks */
     const char *data;       /* --data DIR */
     int64_t seed;           /* --seed */
     int no_shuffle;         /* --no-shuffle */
@@ -55,9 +55,13 @@ typedef struct ls_train_flags {
     int64_t workers;        /* --workers: loader threads */
     const char *bad_images; /* --bad-images fail|skip; NULL: fail */
     int64_t check_replicas; /* --check-replicas K */
+    int64_t audit;          /* --audit K */
     int heal;               /* --heal */
     int check_nan;          /* --check-nan: ls_tape_check_nan() */
     int64_t nan_limit;      /* --nan-limit: reports without a finite loss; 0: 3, below 0: never */
+    const char *capsule;    /* --capsule FILE; NULL: beside the --save file; "": none */
+    int64_t capsule_step;   /* --capsule-step: after it, too; 0: none */
+    const char *replay;     /* --replay FILE: computes the step of a capsule, docs/training.md */
     int evaluate;           /* -e/--evaluate: evaluate once, no training */
     /* optimization */
     const char *optimizer; /* --optimizer sgd|adam|adamw; NULL: sgd */
@@ -80,7 +84,12 @@ typedef struct ls_train_flags {
     double label_smoothing;    /* --label-smoothing, of ls_run_classify() */
     double clip_grad_norm;     /* --clip-grad-norm; 0: disabled */
     int sync_bn;               /* --sync-bn: batch norms use the batches of all ranks */
-    const char *compress;      /* --compress none|bf16|fp16: communication hook; NULL: none */
+    const char *compress;      /* --compress none|bf16|fp16|int8|int4|powersgd:R; NULL: none */
+    int64_t sync_every;        /* --sync-every H: local SGD (local_sgd.h); 0: disabled */
+    int64_t sync_fragments;    /* --sync-fragments P; 0: 1 */
+    int64_t sync_delay;        /* --sync-delay N, steps */
+    double outer_lr;           /* --outer-lr; 0: 0.7 */
+    double outer_momentum;     /* --outer-momentum; 0: 0.9, below 0: none */
     /* output */
     int64_t print_freq;        /* -p/--print-freq: steps from line to line; 0: by time */
     const char *metrics;       /* --metrics FILE.jsonl */
@@ -95,6 +104,7 @@ typedef struct ls_train_flags {
     const char *init;          /* --init FILE.safetensors */
     int skip_mismatched;       /* --skip-mismatched: --init loads what matches, lists the rest */
     const char *resume;        /* --resume [PATH]; "": the --save file; "auto": if it exists */
+    int no_verify;             /* --no-verify: files are loaded without comparing digests */
     int no_accel;              /* without --device: cpu, also with --backend nccl */
     int help;          /* --help or --version was given and the text is printed: exit with 0 */
     int version;       /* --version */
@@ -237,9 +247,10 @@ typedef ls_tensor *(*ls_forward_fn)(void *arg, ls_tape *tape, ls_tensor *x);
 LS_API LS_MUST_USE ls_status ls_run_start(ls_run *run, ls_forward_fn forward, void *arg);
 
 /* The next training batch, with --shards that of the next shard of this rank: a step takes as many
- * as the rank has. At the end of an epoch it evaluates, reports and saves. 0 at the end of
- * the run or after a failure, which ls_run_close() returns. The tape is reset and in training mode;
- * buffers are equal on all ranks. With --evaluate it evaluates the test set once and returns 0. */
+ * as the rank has; with --audit some steps have batches of other ranks' shards, too. At the end of
+ * an epoch it evaluates, reports and saves. 0 at the end of the run or after a failure, which
+ * ls_run_close() returns. The tape is reset and in training mode; buffers are equal on all ranks.
+ * With --evaluate it evaluates the test set once and returns 0. */
 LS_API int ls_run_next(ls_run *run, ls_batch *batch);
 
 /* The loss of a classifier: cross-entropy with --label-smoothing, mean over the batch. Also counts
@@ -264,8 +275,7 @@ typedef ls_tensor *(*ls_loss_fn)(void *arg, ls_run *run, const ls_batch *batch);
 /* Trains to the end: as a loop of ls_run_next() and ls_run_step() with the losses of `loss`. With
  * --sync-bn and more shards than ranks (--shards) the only way to train a network with batch norms:
  * there ls_run_tape() differs from shard to shard, and what ls_ddp_step_shards() says of its
- * function is true of `loss`. ls_run_close() returns a failure. Collective; blocks; the run's
- * thread. */
+ * function is true of `loss`. ls_run_close() returns a failure. Collective; blocks. */
 LS_API void ls_run_train(ls_run *run, ls_loss_fn loss, void *arg);
 
 /* Prints the summary (rank 0), restores signal handlers and frees everything. Returns `st` if that

@@ -69,6 +69,8 @@ static void append_data_flags(flag_list *l, ls_train_flags *f)
          "batches per optimizer step (gradient accumulation, as no_sync())"},
         {"shards", 0, LS_FLAG_INT, &f->shards, 0, 1 << 20,
          "batches per step of all ranks together: a run has the same bits on 1 to so many ranks"},
+        {"balance", 0, LS_FLAG_BOOL, &f->balance, 0, 0,
+         "with --shards: ranks get shards by their measured speed, and equally many otherwise"},
         {"data", 0, LS_FLAG_TEXT, &f->data, 0, 0, "`DIR` folder of the data set"},
         {"seed", 0, LS_FLAG_INT, &f->seed, 0, COUNT_MOST,
          "seed of weights, sample order and augmentation"},
@@ -80,12 +82,23 @@ static void append_data_flags(flag_list *l, ls_train_flags *f)
          "`WORD` on a broken image: fail, or skip (log and count it)"},
         {"check-replicas", 0, LS_FLAG_INT, &f->check_replicas, 0, 1 << 30,
          "compare the parameters of all ranks every so many steps; 0 = disabled"},
+        {"audit", 0, LS_FLAG_INT, &f->audit, 0, 1 << 30,
+         "with --shards: every so many steps each rank also computes a shard of another one and "
+         "compares the results; 0 = disabled"},
         {"heal", 0, LS_FLAG_BOOL, &f->heal, 0, 0,
-         "with --check-replicas: a rank that differs from the majority gets its state"},
+         "with --check-replicas: a rank that differs from the majority gets its state; with "
+         "--audit: a step is done again without the rank that computed wrongly"},
         {"check-nan", 0, LS_FLAG_BOOL, &f->check_nan, 0, 0,
          "fail at the first operator whose result is NaN or infinite, and name it (slow)"},
         {"nan-limit", 0, LS_FLAG_INT, &f->nan_limit, 0, COUNT_MOST,
          "stop after so many reports in a row whose loss is NaN or infinite; 0 = never"},
+        {"capsule", 0, LS_FLAG_TEXT, &f->capsule, 0, 0,
+         "`FILE` what lockstep replay needs when a step ends in NaN or replicas differ; default: "
+         "beside the --save file; \"\": none"},
+        {"capsule-step", 0, LS_FLAG_INT, &f->capsule_step, 0, COUNT_MOST,
+         "write --capsule after this step, too; 0 = no step"},
+        {"replay", 0, LS_FLAG_TEXT, &f->replay, 0, 0,
+         "`FILE` compute the step of this capsule again, as lockstep replay does"},
         {"evaluate", 'e', LS_FLAG_BOOL, &f->evaluate, 0, 0,
          "evaluate the weights of --init or --resume on the test set, then exit"},
     };
@@ -130,7 +143,18 @@ static void append_optimization_flags(flag_list *l, ls_train_flags *f)
         {"sync-bn", 0, LS_FLAG_BOOL, &f->sync_bn, 0, 0,
          "synchronize batch norms across ranks, as SyncBatchNorm"},
         {"compress", 0, LS_FLAG_TEXT, &f->compress, 0, 0,
-         "`TYPE` send gradients as bf16 or fp16; none (default)"},
+         "`TYPE` send gradients as bf16, fp16 or powersgd:R; with --sync-every differences of "
+         "parameters as bf16, fp16, int8 or int4; none (default)"},
+        {"sync-every", 0, LS_FLAG_INT, &f->sync_every, 0, 1 << 30,
+         "steps of each rank, or shard, alone between means of parameters (DiLoCo); 0 = none"},
+        {"sync-fragments", 0, LS_FLAG_INT, &f->sync_fragments, 0, 4096,
+         "with --sync-every: parts of the parameters that are averaged one after the other; 0 = 1"},
+        {"sync-delay", 0, LS_FLAG_INT, &f->sync_delay, 0, 1 << 30,
+         "with --sync-every: steps for which ranks train on while a mean is sent; 0 = they wait"},
+        {"outer-lr", 0, LS_FLAG_REAL, &f->outer_lr, 0, 1e6,
+         "with --sync-every: learning rate of the outer optimizer"},
+        {"outer-momentum", 0, LS_FLAG_REAL, &f->outer_momentum, 0, 1,
+         "with --sync-every: Nesterov momentum of the outer optimizer; 0 = none"},
     };
 
     append(l, flags, LS_COUNT_OF(flags));
@@ -168,6 +192,8 @@ static void append_output_flags(flag_list *l, ls_train_flags *f)
         {"resume", 0, LS_FLAG_OPTIONAL_TEXT, &f->resume, 0, 0,
          "`FILE` continue the run that saved it; default: the --save file; auto: "
          "that file if it exists, else a new run"},
+        {"no-verify", 0, LS_FLAG_BOOL, &f->no_verify, 0, 0,
+         "load files whose data or header does not match its digest"},
         {"help", 'h', LS_FLAG_BOOL, &f->help, 0, 0, "print this text; --help=all: with all flags"},
         {"version", 0, LS_FLAG_BOOL, &f->version, 0, 0, "print the version of Lockstep"},
     };

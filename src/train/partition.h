@@ -2,7 +2,7 @@
 /*
  * partition.h - how a step is divided: into parts that have samplers, batches, random numbers and
  * sums of their own. A part is all that a rank does, or with --shards one of the shards, of which a
- * rank has a contiguous range (ls_shard_range()).
+ * rank has a contiguous range, and with --balance none at times.
  *
  * train/: train/ has what the parts of a run share: flags, sums, values. Below it run/, state/ and
  * output/; programs use <lockstep/train.h>.
@@ -27,13 +27,16 @@ typedef struct partition {
  * ls_ddp_create() refuses too many. */
 int partition_shards(const ls_train_flags *flags);
 
-/* Of rank `rank` of `size`; shards 0: one part a rank. */
-LS_MUST_USE ls_status partition_make(int shards, int rank, int size, partition *out);
-
 /* The sum over all parts, with shards in the tree of their numbers (ddp/shard_tree.h), so that it
- * has the same bits on each number of ranks. `own`: of this rank, d->n entries. comm may be NULL.
- * Collective. */
+ * has the same bits on each number of ranks. `own`: of this rank's parts; the times and the numbers
+ * of broken images are those of the rank, in own[0], also on a rank without parts. comm may be
+ * NULL. Collective. */
 LS_MUST_USE ls_status partition_sums(const partition *d, ls_comm *comm, const rank_sums *own,
                                      rank_sums *out);
+
+/* With shards, in a new partition `to`: out[] becomes the sums of the parts that this rank has now,
+ * with the rank's own numbers in out[0]. Collective. */
+LS_MUST_USE ls_status partition_move(const partition *d, const partition *to, ls_comm *comm,
+                                     const rank_sums *own, rank_sums *out);
 
 #endif

@@ -36,6 +36,7 @@ extern const ls_nn_init_options nn_init;
 extern const ls_nn_conv_transpose1d_options nn_up1;
 extern const ls_nn_conv_transpose2d_options nn_up;
 extern const ls_sgd_options sgd;
+extern const ls_local_sgd_options local_sgd;
 extern const ls_group_options group;
 extern const ls_adam_options adam;
 extern const ls_sampler_options sampling;

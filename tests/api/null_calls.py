@@ -24,7 +24,8 @@ VALUES = {
     ("ls_conv_transpose2d", "x"): "some_images()",
     ("ls_conv_transpose2d", "weight"): "some_kernel()",
     ("ls_group_norm", "x"): "some_tensor()", ("ls_nn_group_norm", "name"): '"groups"',
-    ("ls_batch_norm", "x"): "some_tensor()", ("ls_bn_relu", "x"): "some_tensor()",
+    **{(f"ls_{name}", "x"): "some_tensor()" for name in ("batch_norm", "bn_relu", "bn_add")},
+    ("ls_bn_add", "added"): "some_tensor()",
     ("ls_linear", "weight"): "some_square()", ("ls_reshape", "n_dims"): "1",
     ("ls_reshape", "dims"): "eight", ("ls_backward", "loss"): "some_loss()",
     ("ls_ddp_backward", "loss"): "some_loss()", ("ls_ddp_accumulate", "loss"): "some_loss()",
@@ -34,6 +35,7 @@ VALUES = {
     ("ls_grad_check", "inputs"): "some_leaves()", ("ls_top_k_correct", "k"): "ones",
     ("ls_clip_grad_value", "limit"): "1", ("ls_checkpoint_save", "path"): '"new"',
     ("ls_checkpoint_open", "path"): "checkpoint_path()", ("ls_checkpoint_meta", "key"): '"absent"',
+    ("ls_checkpoint_open_unverified", "path"): "checkpoint_path()",
     ("ls_checkpoint_conversion", "from"): '"a"', ("ls_checkpoint_conversion", "to"): '"b"',
     ("ls_checkpoint_conversion", "buf"): "(char *)eight_floats",
     ("ls_checkpoint_conversion", "n"): "sizeof(float)",
@@ -147,6 +149,8 @@ VALUES = {
     "const ls_layer *": "some_layer()", "ls_ddp *": "some_ddp()",
     "const ls_ddp *": "some_ddp()", "ls_optimizer *": "some_optimizer()",
     "const ls_optimizer *": "some_optimizer()",
+    "ls_local_sgd *": "some_local_sgd()", "const ls_local_sgd_options *": "&local_sgd",
+    ("ls_local_sgd_enter", "island"): "0",
     "ls_grad_scaler *": "some_grad_scaler()", "const ls_grad_scaler *": "some_grad_scaler()",
     "ls_comm *": "some_comm()",
     "const ls_comm *": "some_comm()", "ls_work *": "some_work()", "const ls_work *": "some_work()",
@@ -189,7 +193,7 @@ VALUES = {
 # Pointers to which a function writes: each gets zeroed memory of its own.
 OUT = {f"ls_{name} **" for name in (
     "tensor", "tape", "device", "model", "ddp", "comm", "work", "dataset", "sampler", "loader",
-    "checkpoint", "store", "run", "optimizer", "grad_scaler")}
+    "checkpoint", "store", "run", "optimizer", "grad_scaler", "local_sgd")}
 OUT |= {f"ls_{name} *" for name in ("batch", "ddp_step", "ddp_stats", "run_state", "recovery",
                                     "checkpoint_entry", "augment", "rnn_state")}
 OUT |= {"void **", "const int64_t **", "int *", "int64_t *", "size_t *", "double *"}
@@ -209,7 +213,7 @@ NULL_GIVES = {
     ("ls_store_compare_set", "swapped"): "LS_OK", ("ls_store_delete", "existed"): "LS_OK",
     **{(f"ls_conv{kind}d", p): ANY for kind in ("1", "2", "_transpose1", "_transpose2")
        for p in ("bias", "params")}, ("ls_linear", "bias"): ANY,
-    ("ls_batch_norm", "params"): ANY, ("ls_bn_relu", "params"): ANY,
+    **{(f"ls_{name}", "params"): ANY for name in ("batch_norm", "bn_relu", "bn_add")},
     ("ls_cross_entropy_with", "params"): ANY, ("ls_nn_batch_norm1d", "opt"): ANY,
     ("ls_nn_batch_norm2d", "opt"): ANY,
     **{(f"ls_{name}", "params"): ANY for name in (

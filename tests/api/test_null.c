@@ -55,6 +55,7 @@ const ls_group_options group = {.size = sizeof(group), .lr_factor = 0.5};
 const ls_nn_conv_transpose1d_options nn_up1 = {.kernel = 2};
 const ls_nn_conv_transpose2d_options nn_up = {.kernel = {2, 2}};
 const ls_sgd_options sgd = {.size = sizeof(sgd), .lr = 0.1};
+const ls_local_sgd_options local_sgd = {.size = sizeof(local_sgd), .every = 2};
 const ls_adam_options adam = {.size = sizeof(adam), .lr = 0.1};
 const ls_sampler_options sampling = {.size = sizeof(sampling), .count = 8};
 

@@ -137,6 +137,22 @@ static ls_status use_ls_ddp_options(const ls_ddp_options *o)
     return st;
 }
 
+static void fill_ls_local_sgd_options(ls_local_sgd_options *o)
+{
+    o->every = 3;
+    o->fragments = 2;
+}
+
+static ls_status use_ls_local_sgd_options(const ls_local_sgd_options *o)
+{
+    ls_local_sgd *local = NULL;
+    const ls_status st =
+        ls_local_sgd_create(some_comm(), recurrent_model(), some_optimizer(), o, &local);
+
+    ls_local_sgd_destroy(local);
+    return st;
+}
+
 static void fill_ls_elastic_options(ls_elastic_options *o)
 {
     static int64_t step;

@@ -282,7 +282,7 @@ ls_layer *const *some_layers(void)
 }
 
 /* A model beside some_model(), which has one layer. */
-static ls_model *recurrent_model(void)
+ls_model *recurrent_model(void)
 {
     ONCE(ls_model *, model, ls_model_create(some_device(), 1, &model));
     return model;
@@ -321,6 +321,15 @@ ls_optimizer *some_optimizer(void)
 
     ONCE(ls_optimizer *, optimizer, ls_sgd_create(some_parameters(), 2, ls_grad, &opt, &optimizer));
     return optimizer;
+}
+
+ls_local_sgd *some_local_sgd(void)
+{
+    const ls_local_sgd_options opt = {.size = sizeof(opt), .every = 2};
+
+    ONCE(ls_local_sgd *, local,
+         ls_local_sgd_create(some_comm(), recurrent_model(), some_optimizer(), &opt, &local));
+    return local;
 }
 
 ls_grad_scaler *some_grad_scaler(void)

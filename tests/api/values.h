@@ -51,6 +51,8 @@ ls_layer *some_gru(void);  /* 8 inputs */
 ls_layer *some_cell(void); /* an LSTM's, 2 inputs */
 ls_ddp *some_ddp(void);
 ls_optimizer *some_optimizer(void);
+ls_local_sgd *some_local_sgd(void);
+ls_model *recurrent_model(void); /* without an ls_ddp */
 ls_grad_scaler *some_grad_scaler(void);
 
 ls_comm *some_comm(void); /* one rank */

@@ -4,10 +4,12 @@
 
 #include "base/unit.h"
 
+#include "base/alloc.h"
 #include "base/file.h"
 #include "train/small_set.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 
 char small_dir[64];
@@ -59,4 +61,22 @@ void write_text(const char *path, const char *text)
     assert_non_null(f);
     assert_true(fputs(text, f) >= 0);
     assert_int_equal(fclose(f), 0);
+}
+
+void replace_in_file(const char *path, const void *from, const void *to, size_t n)
+{
+    char *bytes;
+    char *at;
+    size_t size;
+    FILE *f;
+
+    assert_int_equal(file_read(path, 1 << 20, &bytes, &size), LS_OK);
+    at = memmem(bytes, size, from, n);
+    assert_non_null(at);
+    memcpy(at, to, n);
+    f = fopen(path, "wbe");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, size, f), size);
+    assert_int_equal(fclose(f), 0);
+    ls_free(bytes);
 }

@@ -18,5 +18,7 @@ off_t size_of(const char *path);
 /* The content of a file; freed with ls_free(). */
 char *text_of(const char *path);
 void write_text(const char *path, const char *text);
+/* The first place where a file has these bytes gets others. */
+void replace_in_file(const char *path, const void *from, const void *to, size_t n);
 
 #endif

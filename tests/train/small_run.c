@@ -2,18 +2,26 @@
 /* small_run.c - runs a training of a small network as a program would, for the tests of runs. */
 #include "train/small_run.h"
 
+#include "base/alloc.h"
+#include "base/file.h"
 #include "base/status.h"
+#include "ddp/shard_step.h"
 #include "tensor/suite_device.h"
 #include "train/card.h"
+#include "train/run/run.h"
 #include "train/stop_signal.h"
 
+#include <setjmp.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 ls_train_flags small_flags(const char *dir)
 {
@@ -107,14 +115,14 @@ static void wait_for_stop(int64_t step)
         nanosleep(&millisecond, NULL);
 }
 
-static ls_status spoil(ls_model *model)
+static ls_status spoil(ls_model *model, double by)
 {
     int n;
     ls_tensor *t = ls_model_parameters(model, &n)[0].tensor;
     float values[SMALL_WEIGHTS];
 
     LS_TRY(ls_tensor_read(t, values, ls_tensor_count(t)));
-    values[0] += 1.0F;
+    values[0] += by != 0 ? (float)by : 1.0F;
     return ls_tensor_write(t, values, ls_tensor_count(t));
 }
 
@@ -139,6 +147,29 @@ static ls_tensor *loss_of(void *arg, ls_run *run, const ls_batch *batch)
     return loss;
 }
 
+/* Of this process, for shard_ns(). */
+static const ls_run *balanced;
+static const small_job *balanced_job;
+
+static int64_t shard_ns(int rank, int64_t step)
+{
+    const balance_speed *speeds;
+
+    if (balanced_job->kill_in_change > 0 && ddp_has_new_partition(balanced->ddp) &&
+        ddp_balancer(balanced->ddp, &speeds)->n_changes == balanced_job->kill_in_change)
+        raise(SIGKILL);
+    return balanced_job->shard_ns(rank, step);
+}
+
+static void read_partition(const ls_run *run, small_result *r)
+{
+    const balance_speed *speeds;
+    const balancer *b = ddp_balancer(run->ddp, &speeds);
+
+    r->n_changes = b == NULL ? 0 : b->n_changes;
+    r->n_shards = run->partition.n;
+}
+
 static ls_status train(ls_run *run, const small_job *job, small_result *r)
 {
     const ls_ddp_options ddp = {.size = sizeof(ddp),
@@ -149,10 +180,17 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
     loss_args args = {job, &net};
     int64_t before;
 
+    if (job->state_most > 0)
+        run->capsule.state_most = job->state_most;
     make_net(ls_run_model(run), job, &net);
     LS_TRY(open_sets(run, job));
     if (job->comm != NULL)
         LS_TRY(ls_run_distribute(run, job->comm, &ddp));
+    if (job->shard_ns != NULL) {
+        balanced = run;
+        balanced_job = job;
+        run->balance.shard_ns = shard_ns;
+    }
     if (job->weight != 0 && !job->forgets_weights)
         LS_TRY(ls_run_use_weights(run));
     if (job->is_one_call)
@@ -181,12 +219,13 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
         ls_run_step(run, ls_run_classify(run, logits, batch.y));
         ls_run_get_state(run, &r->state);
         if (job->spoil_at > 0 && r->state.step == job->spoil_at)
-            LS_TRY(spoil(ls_run_model(run)));
+            LS_TRY(spoil(ls_run_model(run), job->spoil_by));
         if (r->state.step > before)
             r->lr[before % SMALL_STEPS] = r->state.lr;
     }
     ls_run_get_state(run, &r->state);
     r->value = ls_run_value(run, "loss", 0);
+    read_partition(run, r);
     return read_weights(ls_run_model(run), r);
 }
 
@@ -220,4 +259,17 @@ small_result small_run_captured(const small_job *job, int fd, char *text, size_t
     close(kept);
     close(real);
     return r;
+}
+
+void small_assert_same_file(const char *a, const char *b)
+{
+    char *bytes[2];
+    size_t n[2];
+
+    assert_int_equal(file_read(a, 1 << 20, &bytes[0], &n[0]), LS_OK);
+    assert_int_equal(file_read(b, 1 << 20, &bytes[1], &n[1]), LS_OK);
+    assert_int_equal(n[0], n[1]);
+    assert_memory_equal(bytes[0], bytes[1], n[0]);
+    ls_free(bytes[0]);
+    ls_free(bytes[1]);
 }

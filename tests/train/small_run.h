@@ -16,6 +16,8 @@ typedef struct small_result {
     double value;                 /* with is_one_call: the mean loss, as the run's own value */
     float weights[SMALL_WEIGHTS]; /* all parameters, then zeros */
     double lr[SMALL_STEPS];       /* of each step that this process has done */
+    int64_t n_changes;            /* of the partition, with --balance */
+    int n_shards;                 /* of this rank at the end, likewise */
 } small_result;
 
 typedef struct small_job {
@@ -29,6 +31,7 @@ typedef struct small_job {
     int64_t wait_at;     /* says so and waits for a stop signal before this step; 0: never */
     int64_t lose_at;     /* the card is lost during this step; 0: never (card.h) */
     int64_t spoil_at;    /* changes a weight of this rank after this step; 0: never */
+    double spoil_by;     /* what is added to the weight; 0: 1 */
     int batch_norm;      /* a convolution and a batch norm before the last layer */
     int flat_batch_norm; /* a batch norm of the pixels: a row has one value per channel */
     int pad;             /* training images are padded and cropped at random; 0: as they are */
@@ -36,9 +39,15 @@ typedef struct small_job {
     int64_t weight;      /* of each row (ls_run_weigh); 0: batches are not weighed */
     int64_t weigh_from;  /* step of the first batch that is weighed */
     int forgets_weights; /* does not call ls_run_use_weights() */
+    size_t state_most;   /* of a state that capsules hold; 0: the default */
     size_t bucket_bytes; /* of ddp; 0: the default */
     int is_one_call;     /* ls_run_train(); of the members above stop_at and weight count */
     int other_classes;   /* of the last layer; 0: as many as the set has */
+    int64_t (*shard_ns)(int rank, int64_t step); /* instead of measured times; NULL: none */
+    const char *flip; /* LOCKSTEP_TEST_FLIP of rank flip_rank (tensor/test_flip.h); NULL: of none */
+    int flip_rank;
+    int64_t kill_in_change; /* kills itself when the ranks have agreed on this change of the
+                             * partition, before they carry it out; 0: never */
 } small_job;
 
 /* What most tests begin with. */
@@ -48,5 +57,7 @@ small_result small_run(const small_job *job);
 
 /* The same; what the run writes to the descriptor (1 or 2) goes to `text`. */
 small_result small_run_captured(const small_job *job, int fd, char *text, size_t n);
+
+void small_assert_same_file(const char *a, const char *b);
 
 #endif

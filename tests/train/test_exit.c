@@ -4,8 +4,6 @@
  * during training, and that a restarted run loses no saved state. The program is also the rank that
  * it starts: it defines fsync(), which a save calls, and exits there.
  */
-#include "base/alloc.h"
-#include "base/file.h"
 #include "launch/job.h"
 #include "net/key.h"
 #include "net/socket.h"
@@ -253,19 +251,6 @@ static void failure_of_all_ranks_is_printed_once(void **state)
 
 /* --- restarts --- */
 
-static void assert_same_file(const char *a, const char *b)
-{
-    char *bytes[2];
-    size_t n[2];
-
-    assert_int_equal(file_read(a, 1 << 20, &bytes[0], &n[0]), LS_OK);
-    assert_int_equal(file_read(b, 1 << 20, &bytes[1], &n[1]), LS_OK);
-    assert_int_equal(n[0], n[1]);
-    assert_memory_equal(bytes[0], bytes[1], n[0]);
-    ls_free(bytes[0]);
-    ls_free(bytes[1]);
-}
-
 /* Rank 1 dies in the last of three epochs; two of them are saved. */
 static void a_restarted_run_gives_the_bits_of_an_uninterrupted_run(void **state)
 {
@@ -287,7 +272,7 @@ static void a_restarted_run_gives_the_bits_of_an_uninterrupted_run(void **state)
     text_format(line, sizeof(line), "resuming from %s/killed.resume.safetensors: epoch 3, step 16",
                 dir);
     job_expect(j, job_printed(j, 0, line));
-    assert_same_file(whole, save);
+    small_assert_same_file(whole, save);
 }
 
 /* As above. Without a restart nothing is left but the saved state. */
@@ -312,13 +297,13 @@ static void check_lost_card(const char *device, const char *text)
     text_format(line, sizeof(line), "resuming from %s/lost.resume.safetensors: epoch 3, step 16",
                 dir);
     job_expect(j, job_printed(j, 0, line));
-    assert_same_file(whole, save);
+    small_assert_same_file(whole, save);
     text_format(save, sizeof(save), "%s/restarted.safetensors", dir);
     j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--max-restarts", "1", self, "rank", "lose",
                            dir, save),
                   env);
     job_expect_code(j, 0);
-    assert_same_file(whole, save);
+    small_assert_same_file(whole, save);
     (void)job_clean_up(NULL);
 }
 

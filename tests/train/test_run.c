@@ -525,7 +525,7 @@ static void resume_auto_continues_a_saved_run(void **state)
 {
     ls_train_flags flags = standard_flags();
     const small_result whole = run_with(&flags, 0);
-    small_result r;
+    static small_result r; // large
 
     (void)state;
     flags.resume = "auto";

@@ -138,6 +138,8 @@ static void a_default_path_of_the_program_is_not_a_difference(void **state)
     (void)state;
     p.flags.accumulate = p.other.accumulate = 1; // as parsed
     p.flags.nan_limit = p.other.nan_limit = 3;
+    p.flags.outer_lr = p.other.outer_lr = 0.7;
+    p.flags.outer_momentum = p.other.outer_momentum = 0.9;
     p.flags.save = path_in("given.safetensors");
     p.other.save = path_in("checkpoint.safetensors");
     if (ls_train_parse("program", "Trains.", 1, argv, &p.other, NULL, 0) != LS_OK)

@@ -5,9 +5,8 @@
  */
 #include "base/alloc.h"
 #include "comm/record/recorder.h"
-#include "harness/ranks.h"
-#include "train/small_folder.h"
-#include "train/small_run.h"
+#include "tensor/suite_device.h"
+#include "train/small_ranks.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -18,35 +17,17 @@
 
 #include <cmocka.h>
 
-static small_result *results; /* of each rank, shared */
-
-/* One rank of a job; only rank 0 is sent the signal. */
-static ls_status rank_body(const ls_test_rank *self, void *arg)
-{
-    small_job job = *(const small_job *)arg;
-
-    LS_TRY(ls_test_init(self, &job.comm));
-    if (self->rank != self->size - 1)
-        job.stop_at = 0;
-    results[self->rank] = small_run(&job);
-    ls_comm_destroy(job.comm);
-    return results[self->rank].status;
-}
-
 /* The same result on all ranks, which is given. */
 static small_result run_on(int n, const small_job *job)
 {
-    small_job copy = *job;
-    const ls_test_job ranks = {.n = n, .body = rank_body, .arg = &copy};
+    const small_result first = small_run_on(n, job);
 
-    assert_true(ls_test_ranks(&ranks, NULL));
     for (int i = 1; i < n; i++) {
-        assert_memory_equal(results[i].weights, results[0].weights, sizeof(results[0].weights));
-        assert_true(results[i].state.accuracy == results[0].state.accuracy);
-        assert_true(results[i].state.best_accuracy == results[0].state.best_accuracy);
-        assert_int_equal(results[i].state.step, results[0].state.step);
+        assert_true(small_results[i].state.accuracy == first.state.accuracy);
+        assert_true(small_results[i].state.best_accuracy == first.state.best_accuracy);
+        assert_int_equal(small_results[i].state.step, first.state.step);
     }
-    return results[0];
+    return first;
 }
 
 /* 61 samples do not divide by any of these. */
@@ -70,6 +51,26 @@ static void an_evaluation_counts_every_sample_once_on_any_number_of_ranks(void *
         assert_true(r.state.accuracy == alone.state.accuracy);
         assert_true(r.state.accuracy5 == alone.state.accuracy5);
         assert_true(fabs(r.state.test_loss - alone.state.test_loss) < 1e-12);
+    }
+}
+
+/* The first step is agreed on: only one rank sees it before the gradients are added up. */
+static void all_ranks_report_the_first_loss_that_is_not_finite(void **state)
+{
+    small_job job = {.flags = small_flags(small_dir), .spoil_at = 3, .spoil_by = (double)NAN};
+
+    (void)state;
+    job.flags.print_freq = 5;
+    job.flags.nan_limit = 2;
+    job.flags.epochs = 6;
+    assert_false(ls_test_ranks(&(ls_test_job){.n = 3, .body = small_rank, .arg = &job}, NULL));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(small_results[i].status, LS_EFORMAT);
+        assert_non_null(strstr(small_results[i].error, "in 2 reports in a row"));
+        assert_non_null(
+            strstr(small_results[i].error, strcmp(test_device_name(), "cpu_ref") == 0
+                                               ? ", first at step 4 on rank 2; model.fc."
+                                               : "; model.fc.")); // not waited for
     }
 }
 
@@ -287,7 +288,7 @@ static ls_status body_quiet(const ls_test_rank *self, void *arg)
     LS_TRY(recorder_create_fd(&ring));
     snprintf(number, sizeof(number), "%d", ring);
     LS_CHECK(setenv("LOCKSTEP_RING_FD", number, 1) == 0);
-    LS_TRY(rank_body(self, arg));
+    LS_TRY(small_rank(self, arg));
     LS_TRY(recorder_read(ring, entries, RECORDER_ENTRIES, &n));
     for (int i = 0; i < n; i++)
         for (int k = 0; k < 3; k++)
@@ -379,7 +380,7 @@ static void mixed_precision_trains_and_resumes(void **state)
 static void a_checkpoint_that_rank_0_cannot_read_fails_all_ranks(void **state)
 {
     small_job job = {.flags = small_flags(small_dir)};
-    const ls_test_job ranks = {.n = 3, .body = rank_body, .arg = &job};
+    const ls_test_job ranks = {.n = 3, .body = small_rank, .arg = &job};
     ls_test_outcome outcomes[3];
 
     (void)state;
@@ -387,8 +388,8 @@ static void a_checkpoint_that_rank_0_cannot_read_fails_all_ranks(void **state)
     assert_false(ls_test_ranks(&ranks, outcomes));
     for (int i = 0; i < 3; i++) {
         assert_int_equal(outcomes[i].code, 1);
-        assert_non_null(strstr(results[i].error, "absent.safetensors: no such file"));
-        assert_true(i == 0 || strstr(results[i].error, "rank 0") != NULL);
+        assert_non_null(strstr(small_results[i].error, "absent.safetensors: no such file"));
+        assert_true(i == 0 || strstr(small_results[i].error, "rank 0") != NULL);
     }
 }
 
@@ -407,7 +408,7 @@ static ls_status body_order(const ls_test_rank *self, void *arg)
     LS_TRY(recorder_create_fd(&ring));
     snprintf(number, sizeof(number), "%d", ring);
     LS_CHECK(setenv("LOCKSTEP_RING_FD", number, 1) == 0);
-    LS_TRY(rank_body(self, arg));
+    LS_TRY(small_rank(self, arg));
     LS_TRY(recorder_read_phases(ring, spans, RECORDER_ENTRIES, &n));
     for (int i = 0; i < n && n_forwards < 8; i++)
         if (strcmp(spans[i].name, "forward") == 0)
@@ -438,7 +439,7 @@ static ls_status body_device_order(const ls_test_rank *self, void *arg)
     LS_TRY(recorder_create_fd(&ring));
     snprintf(number, sizeof(number), "%d", ring);
     LS_CHECK(setenv("LOCKSTEP_RING_FD", number, 1) == 0);
-    LS_TRY(rank_body(self, arg));
+    LS_TRY(small_rank(self, arg));
     LS_TRY(recorder_read_device_phases(ring, spans, RECORDER_ENTRIES, &n_spans, &n_dropped));
     LS_TRY(recorder_read(ring, entries, RECORDER_ENTRIES, &n));
     LS_CHECK(n_spans == (is_on_host ? 0 : 9) && n_dropped == 0);
@@ -504,16 +505,11 @@ static void every_rank_writes_its_profile(void **state)
     }
 }
 
-static int set_up(void **state)
-{
-    results = ls_test_shared(LS_TEST_RANKS_MAX * sizeof(*results));
-    return results != NULL ? small_dir_make(state) : -1;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_evaluation_counts_every_sample_once_on_any_number_of_ranks),
+        cmocka_unit_test(all_ranks_report_the_first_loss_that_is_not_finite),
         cmocka_unit_test(ranks_hold_the_same_weights_after_a_partial_load),
         cmocka_unit_test(ranks_resume_with_the_bits_of_an_uninterrupted_run),
         cmocka_unit_test(another_number_of_ranks_continues_the_epoch),
@@ -530,5 +526,5 @@ int main(void)
         cmocka_unit_test(the_sum_of_weights_starts_before_forward),
         cmocka_unit_test(every_rank_writes_its_profile),
     };
-    return cmocka_run_group_tests(tests, set_up, small_dir_remove);
+    return cmocka_run_group_tests(tests, small_ranks_set_up, small_dir_remove);
 }

@@ -5,10 +5,8 @@
  * and a dropout, the images are padded and cropped at random.
  */
 #include "base/report/json.h"
-#include "harness/ranks.h"
 #include "tensor/suite_device.h"
-#include "train/small_folder.h"
-#include "train/small_run.h"
+#include "train/small_ranks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,30 +15,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-static small_result *results; /* of each rank, shared */
-
-static ls_status rank_body(const ls_test_rank *self, void *arg)
-{
-    small_job job = *(const small_job *)arg;
-
-    LS_TRY(ls_test_init(self, &job.comm));
-    if (self->rank != self->size - 1)
-        job.stop_at = job.spoil_at = 0;
-    results[self->rank] = small_run(&job);
-    ls_comm_destroy(job.comm);
-    return results[self->rank].status;
-}
-
-static small_result run_on(int n, const small_job *job)
-{
-    small_job copy = *job;
-
-    assert_true(ls_test_ranks(&(ls_test_job){.n = n, .body = rank_body, .arg = &copy}, NULL));
-    for (int i = 1; i < n; i++)
-        assert_memory_equal(results[i].weights, results[0].weights, sizeof(results[0].weights));
-    return results[0];
-}
 
 static small_job make_job(int64_t shards)
 {
@@ -51,16 +25,6 @@ static small_job make_job(int64_t shards)
     job.flags.shards = shards;
     job.flags.epochs = 2;
     return job;
-}
-
-static void assert_same(const small_result *a, const small_result *b)
-{
-    assert_memory_equal(a->weights, b->weights, sizeof(a->weights));
-    assert_int_equal(a->state.step, b->state.step);
-    assert_true(a->state.loss == b->state.loss);
-    assert_true(a->state.top1 == b->state.top1);
-    assert_true(a->state.test_loss == b->state.test_loss);
-    assert_true(a->state.accuracy == b->state.accuracy);
 }
 
 /* A stream device needs divisions with one node of the tree per rank. */
@@ -77,13 +41,13 @@ static void any_number_of_ranks_gives_the_same_bits(void **state)
     (void)state;
     for (int shards = 4; shards <= 5; shards++) {
         const small_job job = make_job(shards);
-        const small_result alone = run_on(1, &job);
+        const small_result alone = small_run_on(1, &job);
 
         for (int n = 2; n <= shards; n++)
             if (is_supported(shards, n)) {
-                const small_result r = run_on(n, &job);
+                const small_result r = small_run_on(n, &job);
 
-                assert_same(&r, &alone);
+                small_assert_same(&r, &alone);
             }
     }
 }
@@ -97,19 +61,19 @@ static void compressed_gradients_keep_the_bits(void **state)
     (void)state;
     if (strcmp(test_device_name(), "cpu_ref") != 0)
         skip();
-    exact = run_on(2, &exact_job);
+    exact = small_run_on(2, &exact_job);
     for (int i = 0; i < 2; i++) {
         small_job job = make_job(5);
         small_result alone;
 
         job.flags.compress = kinds[i];
-        alone = run_on(1, &job);
+        alone = small_run_on(1, &job);
         assert_memory_not_equal(alone.weights, exact.weights, sizeof(exact.weights));
         assert_float_equal(alone.state.test_loss, exact.state.test_loss, 0.05);
         for (int n = 2; n <= 5; n++) {
-            const small_result r = run_on(n, &job);
+            const small_result r = small_run_on(n, &job);
 
-            assert_same(&r, &alone);
+            small_assert_same(&r, &alone);
         }
     }
 }
@@ -118,15 +82,15 @@ static void compressed_gradients_keep_the_bits(void **state)
 static void a_changed_rank_is_healed(void **state)
 {
     small_job job = make_job(4);
-    const small_result sound = run_on(4, &job);
+    const small_result sound = small_run_on(4, &job);
     small_result r;
 
     (void)state;
     job.flags.check_replicas = 1;
     job.flags.heal = 1;
     job.spoil_at = 3;
-    r = run_on(4, &job);
-    assert_same(&r, &sound);
+    r = small_run_on(4, &job);
+    small_assert_same(&r, &sound);
 }
 
 static size_t read_file(const char *path, char *out, size_t most)
@@ -152,7 +116,7 @@ static void saved_weights_are_the_same_bytes(void **state)
         small_job job = make_job(5);
 
         job.flags.save = path_in(i == 0 ? "one.safetensors" : "three.safetensors");
-        (void)run_on(i == 0 ? 1 : 3, &job);
+        (void)small_run_on(i == 0 ? 1 : 3, &job);
         bytes[i] = read_file(job.flags.save, files[i], sizeof(files[i]));
     }
     assert_int_equal(bytes[0], bytes[1]);
@@ -164,7 +128,7 @@ static void saved_weights_are_the_same_bytes(void **state)
 static void another_number_of_ranks_resumes_within_an_epoch_with_the_same_bits(void **state)
 {
     small_job job = make_job(5);
-    const small_result whole = run_on(1, &job);
+    const small_result whole = small_run_on(1, &job);
     const int64_t epoch = whole.state.step / 2;
 
     (void)state;
@@ -174,11 +138,11 @@ static void another_number_of_ranks_resumes_within_an_epoch_with_the_same_bits(v
         job.flags.save = path_in("rest.safetensors");
         job.flags.resume = NULL;
         job.stop_at = epoch + 3;
-        rest = run_on(3, &job);
+        rest = small_run_on(3, &job);
         assert_int_equal(rest.state.step, epoch + 3);
         job.stop_at = 0;
         job.flags.resume = "";
-        rest = run_on(n, &job);
+        rest = small_run_on(n, &job);
         assert_memory_equal(rest.weights, whole.weights, sizeof(whole.weights));
         assert_true(rest.state.test_loss == whole.state.test_loss);
         assert_int_equal(rest.state.step, whole.state.step);
@@ -190,28 +154,28 @@ static void another_number_of_ranks_resumes_within_an_epoch_with_the_same_bits(v
 static void shards_equal_as_many_ranks(void **state)
 {
     small_job job = make_job(4);
-    const small_result shards = run_on(2, &job);
+    const small_result shards = small_run_on(2, &job);
     small_result ranks;
 
     (void)state;
     job.flags.shards = 0;
     assert_int_equal(setenv("LOCKSTEP_DETERMINISTIC", "1", 1), 0);
-    ranks = run_on(4, &job);
+    ranks = small_run_on(4, &job);
     assert_int_equal(unsetenv("LOCKSTEP_DETERMINISTIC"), 0);
-    assert_same(&shards, &ranks);
+    small_assert_same(&shards, &ranks);
 }
 
 static void accumulated_batches_are_shards(void **state)
 {
     small_job job = make_job(6);
-    const small_result six = run_on(1, &job);
+    const small_result six = small_run_on(1, &job);
     small_result three;
 
     (void)state;
     job.flags.shards = 3;
     job.flags.accumulate = 2;
-    three = run_on(is_supported(6, 2) ? 2 : 1, &job);
-    assert_same(&three, &six);
+    three = small_run_on(is_supported(6, 2) ? 2 : 1, &job);
+    small_assert_same(&three, &six);
 }
 
 /* With batch norms over all shards of a step. */
@@ -232,17 +196,17 @@ static void synchronized_batch_norms_keep_the_bits(void **state)
 
     (void)state;
     job.is_one_call = 0;
-    five = run_on(5, &job); // a shard a rank
+    five = small_run_on(5, &job); // a shard a rank
     job.is_one_call = 1;
     for (int n = 1; n <= 5; n++)
         if (is_supported(5, n)) {
-            const small_result r = run_on(n, &job);
+            const small_result r = small_run_on(n, &job);
 
-            assert_same(&r, &five);
+            small_assert_same(&r, &five);
             assert_true(r.value == r.state.loss);
         }
     job.flags.sync_bn = 0;
-    apart = run_on(3, &job);
+    apart = small_run_on(3, &job);
     assert_memory_not_equal(apart.weights, five.weights, sizeof(five.weights));
 }
 
@@ -259,12 +223,12 @@ static void synchronized_batch_norms_keep_the_bits_with_other_flags(void **state
     jobs[2].flags.accumulate = 2;
     jobs[2].flags.precision = "fp16"; // gradients are scaled
     for (size_t i = 0; i < LS_COUNT_OF(jobs); i++) {
-        const small_result alone = run_on(1, &jobs[i]);
-        const small_result two = run_on(2, &jobs[i]);
-        const small_result three = run_on(3, &jobs[i]);
+        const small_result alone = small_run_on(1, &jobs[i]);
+        const small_result two = small_run_on(2, &jobs[i]);
+        const small_result three = small_run_on(3, &jobs[i]);
 
-        assert_same(&two, &alone);
-        assert_same(&three, &alone);
+        small_assert_same(&two, &alone);
+        small_assert_same(&three, &alone);
     }
 }
 
@@ -275,14 +239,14 @@ static void a_run_with_synchronized_batch_norms_resumes_on_other_ranks(void **st
     small_result rest;
 
     (void)state;
-    whole = run_on(1, &job);
+    whole = small_run_on(1, &job);
     job.flags.save = path_in("together.safetensors");
     job.stop_at = whole.state.step / 2 + 3;
-    rest = run_on(3, &job);
+    rest = small_run_on(3, &job);
     assert_int_equal(rest.state.step, job.stop_at);
     job.stop_at = 0;
     job.flags.resume = "";
-    rest = run_on(is_supported(5, 2) ? 2 : 1, &job);
+    rest = small_run_on(is_supported(5, 2) ? 2 : 1, &job);
     assert_memory_equal(rest.weights, whole.weights, sizeof(whole.weights));
     assert_int_equal(rest.state.step, whole.state.step);
 }
@@ -301,7 +265,7 @@ static void a_profile_has_each_operator_of_shards_once(void **state)
     job.flags.batch_size = 3;
     job.flags.profile = "2:4";
     job.flags.profile_file = path_in("p");
-    (void)run_on(1, &job);
+    (void)small_run_on(1, &job);
     assert_int_equal(
         json_parse(text, read_file(path_in("p.rank0.json"), text, sizeof(text)), "p", &root),
         LS_OK);
@@ -326,9 +290,9 @@ static void a_loop_of_batches_cannot_synchronize_several_shards(void **state)
 
     (void)state;
     job.is_one_call = 0;
-    assert_false(ls_test_ranks(&(ls_test_job){.n = 1, .body = rank_body, .arg = &job}, NULL));
-    assert_int_equal(results[0].status, LS_EUNSUPPORTED);
-    assert_non_null(strstr(results[0].error, "ls_run_train()"));
+    assert_false(ls_test_ranks(&(ls_test_job){.n = 1, .body = small_rank, .arg = &job}, NULL));
+    assert_int_equal(small_results[0].status, LS_EUNSUPPORTED);
+    assert_non_null(strstr(small_results[0].error, "ls_run_train()"));
 }
 
 static void weighed_batches_keep_the_bits(void **state)
@@ -339,9 +303,9 @@ static void weighed_batches_keep_the_bits(void **state)
 
     (void)state;
     job.weight = 3;
-    alone = run_on(1, &job);
-    shared = run_on(2, &job);
-    assert_same(&shared, &alone);
+    alone = small_run_on(1, &job);
+    shared = small_run_on(2, &job);
+    small_assert_same(&shared, &alone);
 }
 
 static void an_evaluation_alone_gives_the_same_bits(void **state)
@@ -352,12 +316,12 @@ static void an_evaluation_alone_gives_the_same_bits(void **state)
 
     (void)state;
     job.flags.save = path_in("eval.safetensors");
-    (void)run_on(1, &job);
+    (void)small_run_on(1, &job);
     job.flags.init = job.flags.save;
     job.flags.save = NULL;
     job.flags.evaluate = 1;
-    alone = run_on(1, &job);
-    shared = run_on(3, &job);
+    alone = small_run_on(1, &job);
+    shared = small_run_on(3, &job);
     assert_true(alone.state.test_loss > 0);
     assert_true(shared.state.test_loss == alone.state.test_loss);
     assert_true(shared.state.accuracy == alone.state.accuracy);
@@ -370,10 +334,10 @@ static void fewer_shards_than_ranks_are_refused(void **state)
     bool has_text = false;
 
     (void)state;
-    assert_false(ls_test_ranks(&(ls_test_job){.n = 3, .body = rank_body, .arg = &job}, outcomes));
+    assert_false(ls_test_ranks(&(ls_test_job){.n = 3, .body = small_rank, .arg = &job}, outcomes));
     // The first rank that fails has the text; the others may still have been joining.
     for (int i = 0; i < 3; i++)
-        has_text = has_text || strstr(results[i].error, "2 shards on 3 ranks") != NULL;
+        has_text = has_text || strstr(small_results[i].error, "2 shards on 3 ranks") != NULL;
     assert_true(has_text);
 }
 
@@ -385,12 +349,6 @@ static void a_program_that_does_not_distribute_its_run_is_refused(void **state)
     (void)state;
     assert_int_equal(alone.status, LS_EINVAL);
     assert_non_null(strstr(alone.error, "--shards needs a program"));
-}
-
-static int set_up(void **state)
-{
-    results = ls_test_shared(LS_TEST_RANKS_MAX * sizeof(*results));
-    return results != NULL ? small_dir_make(state) : -1;
 }
 
 int main(void)
@@ -414,5 +372,5 @@ int main(void)
         cmocka_unit_test(a_program_that_does_not_distribute_its_run_is_refused),
     };
 
-    return cmocka_run_group_tests(tests, set_up, small_dir_remove);
+    return cmocka_run_group_tests(tests, small_ranks_set_up, small_dir_remove);
 }

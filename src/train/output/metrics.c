@@ -122,6 +122,19 @@ static void put_ranks(json_writer *w, const metrics_line *line)
     json_close(w, ']');
 }
 
+/* Of --balance. */
+static void put_shards(json_writer *w, const metrics_line *line)
+{
+    json_open(w, "rank_shards", '[');
+    for (int r = 0; r < line->ranks; r++)
+        json_put_int(w, NULL, (int64_t)line->rank_shards[2 * r]);
+    json_close(w, ']');
+    json_open(w, "rank_shard_s", '[');
+    for (int r = 0; r < line->ranks; r++)
+        json_put_real(w, NULL, line->rank_shards[2 * r + 1]);
+    json_close(w, ']');
+}
+
 /* What the numbers were measured with. */
 static void put_run(json_writer *w, const metrics_line *line)
 {
@@ -164,6 +177,8 @@ static void put_training(json_writer *w, const metrics_line *line)
     json_close(w, '}');
     if (line->rank_seconds != NULL)
         put_ranks(w, line);
+    if (line->rank_shards != NULL)
+        put_shards(w, line);
     json_open(w, "step_s", '[');
     for (int i = 0; i < line->n_step_s; i++)
         json_put_real(w, NULL, line->step_s[i]);

@@ -30,6 +30,7 @@ typedef struct metrics_line {
     const char *device; /* its fingerprint */
     int64_t batch_size;
     const double *rank_seconds; /* PHASE_TRAINING numbers of each rank; NULL: not known */
+    const double *rank_shards;  /* of each rank its shards and seconds for one; or NULL */
     const double *step_s;       /* durations of some steps of this rank, in their order */
     int n_step_s;
 } metrics_line;

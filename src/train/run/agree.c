@@ -28,9 +28,9 @@ static const char *const of_each_rank[] = {
     "profile",    "profile-file", "help",   "bad-images", "check-nan"};
 
 /* Only rank 0 uses them: the others may leave them out. */
-static const char *const of_rank_0[] = {"metrics",         "tensorboard",   "histograms", "save",
-                                        "save-best",       "on-save-error", "save-dtype", "init",
-                                        "skip-mismatched", "resume"};
+static const char *const of_rank_0[] = {
+    "metrics",    "tensorboard", "histograms",      "save",   "save-best", "on-save-error",
+    "save-dtype", "init",        "skip-mismatched", "resume", "no-verify", "capsule"};
 
 /* What a text that is not given means. */
 static const char *const defaults_of[][2] = {
@@ -193,6 +193,8 @@ static void append_flags(const ls_run *run, text_buf *out)
 
     for (int i = 0; i < n; i++)
         append_flag(run, &list[i], out);
+    if (run->flags->audit > 0)
+        text_append(out, "device of --audit (--cpu-isa)\t%s\n", ls_device_fingerprint(run->device));
     append_own_flags(run, out);
 }
 

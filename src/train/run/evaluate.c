@@ -120,7 +120,7 @@ ls_status evaluate(ls_run *run)
         run->report.tests[i] = run->report.test;
     }
     ls_tape_reset(run->tape);
-    run->report.tests[0].bad = report_bad_images(run, &run->test, &run->report.bad_seen[1]);
+    run->report.tests[0].bad = report_bad_images(&run->test, &run->report.bad_seen[1]);
     LS_TRY(partition_sums(&run->partition, run->comm, run->report.tests, &sum));
     store_result(run, &sum);
     run->evaluate_s = (double)(ls_now_ns() - begin_ns) * 1e-9;

@@ -13,6 +13,7 @@
 #include "train/finite.h"
 #include "train/output/progress.h"
 #include "train/run/agree.h"
+#include "train/run/run_local.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -100,6 +101,10 @@ static ls_status parse(const char *program, const char *summary, int argc, char 
         common->accumulate = 1;
     if (common->nan_limit == 0)
         common->nan_limit = NAN_LIMIT;
+    if (common->outer_lr == 0)
+        common->outer_lr = LOCAL_OUTER_LR;
+    if (common->outer_momentum == 0)
+        common->outer_momentum = LOCAL_OUTER_MOMENTUM;
     defaults = *common;
     for (int i = 0; i < n_own; i++)
         if (own[i].kind == LS_FLAG_ARGUMENT)
@@ -114,9 +119,17 @@ static ls_status parse(const char *program, const char *summary, int argc, char 
         print_version(program);
         return LS_OK;
     }
+    if (is_set(common->replay)) { // one process computes all ranks
+        common->gpus = common->backend = NULL;
+        common->nodes = common->node_id = 0;
+    }
     agree_note_defaults(common, &defaults);
     if (common->nan_limit == 0)
-        common->nan_limit = -1; // 0 in the struct stands for the default
+        common->nan_limit = -1; // 0 in the struct stands for the default, as in the next two
+    if (common->outer_lr == 0)
+        common->outer_lr = -1;
+    if (common->outer_momentum == 0)
+        common->outer_momentum = -1;
     if (!common->help) {
         LS_TRY(check_device(common));
         return ls_backend_check(common->backend, 1);

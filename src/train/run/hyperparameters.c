@@ -10,6 +10,8 @@
 #include "base/text.h"
 #include "tensor/device.h"
 #include "train/partition.h"
+#include "train/run/run_local.h"
+#include "train/run/run_power.h"
 #include "train/state/state_file.h"
 
 #include <lockstep/log.h>
@@ -33,6 +35,7 @@ static ls_status check_choice(const char *flag, const char *values, const char *
 
 ls_status hyperparameters_check(const ls_train_flags *f)
 {
+    const bool has_power = f->compress != NULL && text_starts(f->compress, "powersgd");
     const struct {
         const char *flag, *values, *value;
     } choices[] = {
@@ -40,15 +43,22 @@ ls_status hyperparameters_check(const ls_train_flags *f)
         {"--schedule", "constant, step, multi-step, cosine", f->schedule},
         {"--on-save-error", "continue, stop", f->on_save_error},
         {"--bad-images", "fail, skip", f->bad_images},
-        {"--compress", "none, bf16, fp16", f->compress},
+        {"--compress", "none, bf16, fp16, int8, int4, powersgd:R", has_power ? NULL : f->compress},
         {"--precision", "fp32, bf16, fp16", f->precision},
         {"--save-dtype", "fp32, fp16, bf16", f->save_dtype},
     };
 
+    LS_TRY(run_power_check(f));
     for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++)
         LS_TRY(check_choice(choices[i].flag, choices[i].values, choices[i].value));
-    if (f->heal && f->check_replicas == 0)
-        return ls_fail(LS_EINVAL, "--heal needs --check-replicas");
+    if (f->heal && f->check_replicas == 0 && f->audit == 0)
+        return ls_fail(LS_EINVAL, "--heal needs --check-replicas K or --audit K");
+    if (f->audit > 0 && f->shards == 0)
+        return ls_fail(LS_EINVAL, "--audit needs --shards V: only a shard has the same bits on "
+                                  "every rank");
+    if (f->balance && f->shards == 0)
+        return ls_fail(LS_EINVAL, "--balance needs --shards V, with several shards for each rank: "
+                                  "a rank's share is a number of shards");
     if (f->skip_mismatched && f->init == NULL)
         return ls_fail(LS_EINVAL, "--skip-mismatched needs --init");
     if (f->accumulate < 0)
@@ -59,7 +69,7 @@ ls_status hyperparameters_check(const ls_train_flags *f)
         return ls_fail(LS_EINVAL, "--schedule-steps needs --schedule cosine");
     if (f->nesterov && f->optimizer != NULL && !text_equal(f->optimizer, "sgd"))
         return ls_fail(LS_EINVAL, "--nesterov needs --optimizer sgd");
-    return LS_OK;
+    return run_local_check(f);
 }
 
 const char *hyperparameters_precision(const ls_train_flags *f)
@@ -111,14 +121,26 @@ ls_status hyperparameters_make_scaler(const ls_train_flags *f, int64_t rows,
 
 void hyperparameters_set_ddp(const ls_train_flags *f, ls_ddp_options *opt)
 {
+    static const struct {
+        const char *name;
+        ls_ddp_hook hook;
+    } hooks[] = {{"bf16", LS_DDP_HOOK_BF16},
+                 {"fp16", LS_DDP_HOOK_FP16},
+                 {"int8", LS_DDP_HOOK_INT8},
+                 {"int4", LS_DDP_HOOK_INT4}};
+    int rank;
+
     if (f->check_replicas > 0 && !f->heal)
         opt->check_replicas = (int)f->check_replicas;
     if (f->sync_bn)
         opt->sync_batch_norm = 1;
-    if (f->compress != NULL && text_equal(f->compress, "bf16"))
-        opt->hook = LS_DDP_HOOK_BF16;
-    if (f->compress != NULL && text_equal(f->compress, "fp16"))
-        opt->hook = LS_DDP_HOOK_FP16;
+    for (size_t i = 0; f->compress != NULL && !f->evaluate && i < LS_COUNT_OF(hooks); i++)
+        if (text_equal(f->compress, hooks[i].name))
+            opt->hook = hooks[i].hook;
+    if (run_power_rank(f, &rank) == LS_OK && rank > 0) { // it has been checked
+        opt->hook = LS_DDP_HOOK_POWERSGD;
+        opt->power_rank = rank;
+    }
     if (f->shards > 0)
         opt->shards = partition_shards(f);
 }

@@ -30,6 +30,7 @@ void run_fail(ls_run *run, ls_status st)
         return;
     run->failure = st;
     text_format(run->failure_text, sizeof(run->failure_text), "%s", ls_last_error());
+    capsule_leave_failed(run);
     if (run->comm != NULL)
         ls_comm_abort(run->comm, run->failure_text);
 }
@@ -39,7 +40,7 @@ void run_fail(ls_run *run, ls_status st)
 static ls_status begin_epoch(ls_run *run)
 {
     LS_TRY(run_divide_epoch(run));
-    for (int i = 0; i < run->partition.n; i++)
+    for (int i = 0; i < run->train.n_parts; i++)
         LS_TRY(ls_loader_start(run->train.parts[i].loader, (uint64_t)run->at.epoch,
                                (size_t)run->at.batch));
     run->is_in_epoch = true;
@@ -65,7 +66,7 @@ static bool is_best_evaluation(ls_run *run)
 static ls_status test_epoch(ls_run *run, bool *is_best)
 {
     *is_best = false;
-    if (run->test.set == NULL)
+    if (run->test.set == NULL || replay_is_on(run))
         return LS_OK;
     run->report.mark_ns = ls_now_ns();
     run->profile.operators.phase = phase_name(PHASE_EVALUATION);
@@ -109,7 +110,11 @@ static ls_status save(ls_run *run, bool is_best)
 {
     run->report.mark_ns = ls_now_ns();
     LS_TRY(run_update_scaler(run));
+    LS_TRY(run_local_collect(run));
+    LS_TRY(run_power_collect(run));
     LS_TRY(save_all(run, is_best));
+    run_local_drop(run);
+    run_power_drop(run);
     report_phase(run, PHASE_SAVE);
     return LS_OK;
 }
@@ -137,6 +142,7 @@ static ls_status end_epoch(ls_run *run)
     run->at.epoch++;
     run->at.skip = 0;
     run->at.batch = 0;
+    LS_TRY(run_local_show(run, run->at.epoch >= run->flags->epochs));
     LS_TRY(test_epoch(run, &is_best));
     if (run_rank(run) == 0)
         values_warn_unused(&run->values, true);
@@ -168,6 +174,7 @@ static ls_status end_early(ls_run *run)
     LS_TRY(report_rest(run, &point));
     if (run->ddp != NULL)
         LS_TRY(ls_ddp_sync_buffers(run->ddp));
+    LS_TRY(run_local_show(run, false));
     if (run_rank(run) == 0)
         values_warn_unused(&run->values, run->evaluate == NULL);
     if (run->state.stopping)
@@ -189,10 +196,9 @@ static ls_status evaluate_only(ls_run *run)
 /* --- the next batch --- */
 
 /* Parts have different dropout masks. */
-static uint64_t part_seed(const ls_run *run)
+static uint64_t part_seed(const ls_run *run, int number)
 {
-    return ls_hash3((uint64_t)run->flags->seed,
-                    (uint64_t)run->partition.first + (uint64_t)run->part, 0);
+    return ls_hash3((uint64_t)run->flags->seed, (uint64_t)number, 0);
 }
 
 /* Whether the current batch completes a step: the same on all ranks. */
@@ -247,32 +253,45 @@ static ls_status begin_batch(ls_run *run)
 {
     run->report.mark_ns = ls_now_ns();
     run->step_ns = run->report.mark_ns;
-    if (run->ddp == NULL || run->n_added > 0)
+    if (run->n_added > 0 || run->audit.is_begun)
         return LS_OK;
-    LS_TRY(heal(run));
-    LS_TRY(ls_ddp_sync_buffers(run->ddp));
-    report_phase(run, PHASE_COMMUNICATION);
-    return LS_OK;
+    if (run->ddp != NULL) {
+        LS_TRY(heal(run));
+        LS_TRY(ls_ddp_sync_buffers(run->ddp));
+        report_phase(run, PHASE_COMMUNICATION);
+    }
+    LS_TRY(capsule_hold(run));
+    return audit_begin(run);
 }
 
-/* The next batch of part run->part, for run->tape. */
-static ls_status load_batch(ls_run *run, ls_batch *batch)
+ls_status run_load_batch(ls_run *run, split_part *part, int number, ls_batch *batch)
 {
     ls_tape_set_training(run->tape, 1);
     ls_tape_reset(run->tape);
-    ls_tape_set_random(run->tape, part_seed(run),
+    ls_tape_set_random(run->tape, part_seed(run, number),
                        run->partition.has_shards
                            ? run->at.step
                            : run->at.step * run_accumulate(run) + run->n_added);
-    LS_TRY(ls_loader_next(run->train.parts[run->part].loader, batch));
+    LS_TRY(ls_loader_next(part->loader, batch));
+    part->batch = *batch;
     set_rows(run, batch->rows);
     return LS_OK;
+}
+
+/* Of part run->part. */
+static ls_status load_batch(ls_run *run, ls_batch *batch)
+{
+    return run_load_batch(run, &run->train.parts[run->part], run->partition.first + run->part,
+                          batch);
 }
 
 static ls_status get_batch(ls_run *run, ls_batch *batch)
 {
     LS_TRY(begin_batch(run));
+    if (audit_has_batch(run))
+        return audit_load(run, batch);
     run->part = run->partition.has_shards ? (int)run->n_added : 0;
+    LS_TRY(run_local_enter(run));
     LS_TRY(load_batch(run, batch));
     report_phase(run, PHASE_DATA);
     if (run->ddp != NULL && completes_step(run) && !run->uses_weights) {
@@ -303,25 +322,41 @@ static ls_status find_batch(ls_run *run)
     }
 }
 
-/* batch NULL: the step takes its batches itself. */
-static ls_status next_batch(ls_run *run, ls_batch *batch)
+static ls_status idle_step(ls_run *run);
+
+/* batch NULL: the step takes its batches itself. *has_next: there is a batch, or the run is
+ * finished; otherwise this rank has taken part in a step without shards. */
+static ls_status next_batch(ls_run *run, ls_batch *batch, bool *has_next)
 {
+    *has_next = true;
     if (run->flags->evaluate)
         return evaluate_only(run);
+    LS_TRY(audit_leave_batch(run));
+    if (run->audit.differs) {
+        *has_next = audit_has_batch(run);
+        return *has_next ? audit_load(run, batch) : audit_judge(run);
+    }
     if (run->train.parts == NULL)
         return ls_fail(LS_EINVAL, "ls_run_next needs a training set");
     LS_TRY(find_batch(run));
-    return run->is_finished || batch == NULL ? LS_OK : get_batch(run, batch);
+    if (run->is_finished)
+        return LS_OK;
+    LS_TRY(run_rebalance(run));
+    *has_next = run->partition.n > 0;
+    if (!*has_next)
+        return idle_step(run);
+    return batch == NULL ? LS_OK : get_batch(run, batch);
 }
 
 /* After a recovery the search for a batch begins again. */
 static ls_status next_batch_of_ranks(ls_run *run, ls_batch *batch)
 {
+    bool has_next;
     bool again;
 
     do
-        LS_TRY(recover(run, next_batch(run, batch), &again));
-    while (again);
+        LS_TRY(recover(run, next_batch(run, batch, &has_next), &again));
+    while (again || !has_next);
     return LS_OK;
 }
 
@@ -404,12 +439,20 @@ static ls_status check_weight(const ls_run *run)
                    run->at.step + 1);
 }
 
-/* In one process: the mean of each batch is weighted by its share of the step's rows. */
+/* Whether each part has a step of its own. */
+static bool are_islands(const ls_run *run)
+{
+    return run->local != NULL && run->partition.has_shards;
+}
+
+/* In one process, or an island: the mean of each batch is weighted by its share of the step's
+ * rows. */
 static ls_status backward_alone(ls_run *run, ls_tensor *loss, double scale, ls_ddp_step *step)
 {
-    const double rows = (double)(run->uses_weights ? run->weight : run->step_rows);
+    const double rows =
+        (double)(run->uses_weights || are_islands(run) ? run->weight : run->step_rows);
 
-    if (run->n_added == 0)
+    if (run->n_added == 0 || are_islands(run))
         ls_model_zero_grad(run->model);
     *step =
         (ls_ddp_step){.weight = rows, .more_data = rows > 0, .stop = stop_signal_received() != 0};
@@ -502,22 +545,30 @@ static ls_status pass_stop_signal(ls_run *run)
     return LS_OK;
 }
 
+static ls_status backward_of_ranks(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
+{
+    if (run->partition.n == 0)
+        return ddp_step_idle(run->ddp, step);
+    if (completes_step(run))
+        return ls_ddp_backward(run->ddp, run->tape, loss, run->weight, step);
+    return ls_ddp_accumulate(run->ddp, run->tape, loss, run->weight);
+}
+
 /* Backward and its communication, with the time of each. */
 static ls_status backward(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
 {
     double scale;
 
     LS_TRY(find_loss_scale(run, &scale));
+    if (run->local != NULL)
+        LS_TRY(pass_stop_signal(run));
     if (run->ddp == NULL && run->uses_weights && run_accumulate(run) > 1)
         return backward_weighed(run, loss, scale, step);
     if (run->ddp == NULL)
         return backward_alone(run, loss, scale, step);
     LS_TRY(ls_ddp_set_loss_scale(run->ddp, scale));
     LS_TRY(pass_stop_signal(run));
-    if (completes_step(run))
-        LS_TRY(ls_ddp_backward(run->ddp, run->tape, loss, run->weight, step));
-    else
-        LS_TRY(ls_ddp_accumulate(run->ddp, run->tape, loss, run->weight));
+    LS_TRY(backward_of_ranks(run, loss, step));
     report_backward(run);
     return LS_OK;
 }
@@ -529,7 +580,8 @@ static ls_status add_histograms(ls_run *run)
     int n;
     const ls_named *parameters = ls_model_parameters(run->model, &n);
 
-    if (run->flags->histograms == 0 || (run->at.step + 1) % run->flags->histograms != 0)
+    if (run->flags->histograms == 0 || (run->at.step + 1) % run->flags->histograms != 0 ||
+        (run->local != NULL && run->part > 0)) // those of island 0
         return LS_OK;
     return tensorboard_add_histograms(&run->tensorboard, run->at.step + 1, parameters, n,
                                       is_scaled ? ls_grad_scaler_scale(run->scaler) : 1.0);
@@ -568,7 +620,9 @@ static void count_step(ls_run *run, const ls_ddp_step *step)
     run->steps_done++;
     run->state.step = run->at.step;
     run->state.stopping = step->stop;
+    capsule_confirm(run);
     recover_completed(run);
+    audit_end(run);
 }
 
 static ls_status set_lr(ls_run *run)
@@ -592,13 +646,21 @@ static ls_status count_loss(ls_run *run, const ls_tensor *loss)
 
     LS_TRY(check_weight(run));
     LS_TRY(losses_add(&run->losses, loss, (double)run->weight, &window->loss, &window->rows));
+    finite_loss(run, window->loss);
     window->samples += (double)run->rows;
     run->report.progress.samples += (double)run->rows;
     return LS_OK;
 }
 
+static ls_status leave_capsule(ls_run *run)
+{
+    LS_TRY(capsule_leave(run, "--capsule-step"));
+    progress_line(&run->progress, "step %" PRId64 "%s", run->at.step, run->capsule.note);
+    return LS_OK;
+}
+
 /* After the gradients of a step are reduced. */
-static ls_status end_step(ls_run *run, const ls_ddp_step *step)
+static ls_status end_step(ls_run *run, ls_ddp_step *step)
 {
     if (step->more_data) {
         report_device_phase(run, phase_name(PHASE_OPTIMIZER));
@@ -606,6 +668,8 @@ static ls_status end_step(ls_run *run, const ls_ddp_step *step)
         report_device_phase(run, NULL);
     }
     report_phase(run, PHASE_OPTIMIZER);
+    LS_TRY(run_local_step(run, step));
+    run_measure(run);
     count_batch(run, true);
     count_step(run, step);
     LS_TRY(report_step(run));
@@ -616,7 +680,47 @@ static ls_status end_step(ls_run *run, const ls_ddp_step *step)
                                                      .batch = run->at.batch,
                                                      .epoch_batches = run->epoch_batches,
                                                      .ranks = run_size(run)});
+    if (run->at.step == run->flags->capsule_step)
+        LS_TRY(leave_capsule(run));
+    LS_TRY(replay_step(run));
     return profile_step(run);
+}
+
+/* Unless an audit has found that results differ: then ls_run_next() does the rest. */
+static ls_status end_sound_step(ls_run *run, ls_ddp_step *step)
+{
+    bool differs;
+
+    LS_TRY(audit_compare(run, &differs));
+    return differs ? LS_OK : end_step(run, step);
+}
+
+/* A step of a rank that has no shards (--balance), with the operations of the other ranks. */
+static ls_status idle_step(ls_run *run)
+{
+    ls_ddp_step step = {.weight = 0};
+
+    LS_TRY(begin_batch(run));
+    set_rows(run, 0);
+    run->step_rows = 0;
+    if (!run->uses_weights)
+        LS_TRY(ls_ddp_begin(run->ddp, 0));
+    report_phase(run, PHASE_COMMUNICATION);
+    LS_TRY(set_lr(run));
+    LS_TRY(recover_begin_sums(run));
+    LS_TRY(recover_end_sums(run, backward(run, NULL, &step)));
+    return end_sound_step(run, &step);
+}
+
+/* Backward of a batch of an audit. */
+static ls_status train_audit(ls_run *run, ls_tensor *loss)
+{
+    double scale;
+
+    LS_TRY(check_weight(run));
+    LS_TRY(find_loss_scale(run, &scale));
+    LS_TRY(ls_ddp_set_loss_scale(run->ddp, scale));
+    return audit_backward(run, loss);
 }
 
 static ls_status train_batch(ls_run *run, ls_tensor *loss)
@@ -624,6 +728,8 @@ static ls_status train_batch(ls_run *run, ls_tensor *loss)
     const bool is_last = completes_step(run);
     ls_ddp_step step = {.weight = 0};
 
+    if (run->audit.batch == AUDIT_GIVEN)
+        return train_audit(run, loss);
     if (run->n_added == 0) {
         run->step_rows = count_step_rows(run);
         LS_TRY(set_lr(run));
@@ -634,7 +740,9 @@ static ls_status train_batch(ls_run *run, ls_tensor *loss)
         LS_TRY(recover_begin_sums(run));
     LS_TRY(recover_end_sums(run, backward(run, loss, &step)));
     if (is_last)
-        return end_step(run, &step);
+        return end_sound_step(run, &step);
+    if (are_islands(run) && step.more_data)
+        LS_TRY(update_parameters(run));
     report_phase(run, PHASE_OPTIMIZER);
     count_batch(run, false);
     return LS_OK;
@@ -713,7 +821,7 @@ static ls_status compute_shard(void *arg, int shard, ls_tape *tape, ls_tensor **
     s->batches[shard - run->partition.first].tape = tape;
     resume_shard(s, shard);
     LS_TRY(ls_tape_set_compute(tape, ls_tape_compute(s->tape)));
-    ls_tape_check_nan(tape, run->flags->check_nan);
+    replay_watch(run, tape);
     LS_TRY(load_batch(run, &batch));
     s->data_ns += ls_now_ns() - start_ns;
     *loss = s->loss(s->arg, run, &batch);

@@ -7,7 +7,9 @@
 #include "train/run/run.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "comm/comm.h"
+#include "ddp/local_sgd.h"
 #include "ddp/shard_step.h"
 #include "train/run/agree.h"
 
@@ -78,7 +80,7 @@ ls_status recover_begin_sums(ls_run *run)
 {
     shared_sums *s = &run->recovery.sums;
 
-    if (!run->recovery.is_elastic || ls_device_queue(run->device) != NULL)
+    if (!run->recovery.is_elastic || run->local != NULL || ls_device_queue(run->device) != NULL)
         return LS_OK;
     memset(s->next, 0, sums_bytes(s));
     for (int i = 0; i < run->partition.n; i++)
@@ -137,7 +139,7 @@ static ls_status list_state(ls_run *run)
         {.name = "at", .bytes = &run->at, .n_bytes = sizeof(run->at)},
         {.name = "state", .bytes = &run->state, .n_bytes = sizeof(run->state)},
         {.name = "epoch", .bytes = &run->report.epoch, .n_bytes = sizeof(run->report.epoch)},
-        {.name = "not_finite", .bytes = &run->report.n_not_finite, .n_bytes = sizeof(int64_t)},
+        {.name = "not_finite", .bytes = &run->report.bad, .n_bytes = sizeof(run->report.bad)},
         {.name = "bad", .bytes = &run->report.bad_images, .n_bytes = sizeof(int64_t)},
         {.name = "steps_done", .bytes = &run->steps_done, .n_bytes = sizeof(run->steps_done)},
         {.name = "train_s", .bytes = &run->train_s, .n_bytes = sizeof(run->train_s)},
@@ -160,6 +162,21 @@ static ls_status list_state(ls_run *run)
     return name_list_add(&r->state, "run.", own, (int)LS_COUNT_OF(own));
 }
 
+/* With --sync-every. */
+static ls_status list_local_state(ls_run *run)
+{
+    run_recovery *r = &run->recovery;
+    const ls_named then = {.name = "then", .bytes = &r->then, .n_bytes = sizeof(r->then)};
+    const ls_named *outer;
+    int n;
+
+    LS_TRY(local_sgd_protect(run->local));
+    outer = local_sgd_protected(run->local, &n);
+    LS_TRY(name_list_add(&r->state, "", outer, n));
+    LS_TRY(name_list_add(&r->state, "program.", run->own, run->n_own));
+    return name_list_add(&r->state, "run.", &then, 1);
+}
+
 static void store_results(ls_run *run)
 {
     run->recovery.results[0] = run->values.has_best;
@@ -174,12 +191,68 @@ static ls_status take_results(ls_run *run)
     return run->scaler == NULL ? LS_OK : ls_grad_scaler_loaded(run->scaler);
 }
 
+/* --- snapshots --- */
+
+ls_status recover_snapshot(ls_run *run)
+{
+    run_recovery *r = &run->recovery;
+    int *n = r->n_history[(r->completed + 1) % 2];
+    bool is_called;
+
+    if (!r->is_elastic || run->local == NULL)
+        return LS_OK;
+    n[0] = run->history.n_points;
+    n[1] = run->history.n_tests;
+    store_results(run);
+    run->report.mark_ns = ls_now_ns();
+    LS_TRY(local_sgd_snapshot(run->local, ls_comm_is_called(run->comm), &is_called));
+    r->then = (run_snapshot){.at = run->at,
+                             .state = run->state,
+                             .epoch = run->report.epoch,
+                             .bad = run->report.bad,
+                             .bad_images = run->report.bad_images,
+                             .steps_done = run->steps_done,
+                             .train_s = run->train_s,
+                             .results = {r->results[0], r->results[1]}};
+    r->completed++;
+    if (is_called)
+        ddp_call(r->ddp);
+    report_phase(run, PHASE_COMMUNICATION);
+    return LS_OK;
+}
+
+static ls_status return_to_snapshot(ls_run *run)
+{
+    run_recovery *r = &run->recovery;
+    const int *n = r->n_history[r->completed % 2];
+
+    run->at = r->then.at;
+    run->state = r->then.state;
+    run->report.epoch = r->then.epoch;
+    run->report.bad = r->then.bad;
+    run->report.bad_step = 0;
+    run->report.bad_images = r->then.bad_images;
+    run->steps_done = r->then.steps_done;
+    run->train_s = r->then.train_s;
+    run->history.n_points = n[0];
+    run->history.n_tests = n[1];
+    run->values.has_best = r->then.results[0] != 0;
+    run->values.best_mean = r->then.results[1];
+    run->stop_at = 0;
+    r->reported = run->at.step;
+    ls_tape_reset(run->tape);
+    run->is_testing = false;
+    return local_sgd_regroup(run->local, r->completed, run->at.step);
+}
+
 /* --- marks --- */
 
 void recover_completed(ls_run *run)
 {
     run_recovery *r = &run->recovery;
 
+    if (run->local != NULL)
+        return;
     r->completed = run->at.step + run->at.epoch + r->n_reports;
     if (r->is_elastic)
         memcpy(r->sums.kept, r->sums.next, sums_bytes(&r->sums));
@@ -190,6 +263,8 @@ void recover_mark(ls_run *run)
 {
     const shared_sums *s = &run->recovery.sums;
 
+    if (run->local != NULL)
+        return;
     if (run->recovery.is_elastic)
         memcpy(s->marked, s->kept, sums_bytes(s));
     run->recovery.mark = (run_mark){.is_set = true,
@@ -202,6 +277,8 @@ void recover_mark(ls_run *run)
 
 ls_status recover_unmark(ls_run *run)
 {
+    if (run->local != NULL)
+        return recover_snapshot(run);
     if (run->recovery.is_elastic) {
         comm_label(run->comm, "end of the save");
         LS_TRY(ls_barrier(run->comm, NULL));
@@ -245,7 +322,7 @@ static void note(ls_run *run)
     ls_recovery last;
     char more[64] = "";
 
-    ls_ddp_last_recovery(run->ddp, &last);
+    ls_ddp_last_recovery(run->recovery.ddp, &last);
     if (last.new_ranks > 0)
         text_format(more, sizeof(more), ", %d of them new", last.new_ranks);
     progress_line(&run->progress, "going on at step %" PRId64 " with %d rank%s%s, after %.2f s",
@@ -269,26 +346,31 @@ static ls_status report_again(ls_run *run, bool is_new_first)
 /* Collective. */
 static ls_status enter_group(ls_run *run)
 {
-    const int n_parts = run->partition.n;
     bool is_new_first;
 
     LS_TRY(losses_collect(&run->losses));
     LS_TRY(rank_sums_read(&run->report.window, run->report.pending, false));
-    LS_TRY(take_results(run));
-    LS_TRY(partition_make(run->partition.has_shards ? run->partition.n_all : 0, run_rank(run),
-                          run_size(run), &run->partition));
+    LS_TRY(run->local != NULL ? return_to_snapshot(run) : take_results(run));
+    run->partition = run_find_partition(run, run->partition.has_shards ? run->partition.n_all : 0);
     run->n_added = 0;
     run->part = 0;
+    audit_drop(run);
+    if (!run->partition.has_shards) // the steps from the held state on have other parts
+        capsule_drop(run);
     run->is_in_epoch = false;
     run->is_finished = false;
     skip_trained(run);
-    LS_TRY(run_divide_again(run, n_parts));
-    take_sums(run);
+    LS_TRY(run_divide_again(run));
     is_new_first = run_rank(run) == 0 && !run->recovery.is_first;
     if (is_new_first)
         LS_TRY(run_open_files(run));
+    else if (run_rank(run) == 0 && run->local != NULL)
+        LS_TRY(run_open_again(run));
     run->recovery.is_first |= is_new_first;
     note(run);
+    if (run->local != NULL)
+        return LS_OK;
+    take_sums(run);
     return report_again(run, is_new_first);
 }
 
@@ -300,6 +382,8 @@ static ls_status prepare(ls_run *run, ls_status st)
     ls_error_save(why);
     if (st != LS_OK)
         return_to_mark(run);
+    if (run->local != NULL && ls_comm_status(run->comm) != LS_OK)
+        local_sgd_drop(run->local);
     LS_TRY(run_update_scaler(run));
     ls_error_restore(why);
     return st;
@@ -314,7 +398,7 @@ ls_status recover(ls_run *run, ls_status st, bool *again)
         int did;
 
         st = prepare(run, st);
-        LS_TRY(ls_ddp_recover(run->ddp, st, &did));
+        LS_TRY(ls_ddp_recover(run->recovery.ddp, st, &did));
         if (!did)
             return LS_OK;
         *again = true;
@@ -338,7 +422,10 @@ ls_status recover_begin(ls_run *run)
     bool again;
     ls_status st;
 
-    r->is_elastic = run->ddp != NULL && comm_is_elastic(run->comm);
+    r->ddp = run->ddp;
+    r->is_elastic = (run->ddp != NULL || run->local != NULL) && comm_is_elastic(run->comm);
+    if (r->is_elastic && run->local != NULL)
+        LS_TRY(ddp_create_local(run->comm, run->model, &r->ddp));
     r->is_first = run_rank(run) == 0;
     r->n_all = run->partition.n_all;
     r->reported = run->at.step;
@@ -347,14 +434,14 @@ ls_status recover_begin(ls_run *run)
     recover_completed(run);
     if (!r->is_elastic)
         return LS_OK;
-    LS_TRY(list_state(run));
-    ddp_check_groups(run->ddp, check_group, run);
-    LS_TRY(ls_ddp_elastic(run->ddp, &(ls_elastic_options){.size = sizeof(ls_elastic_options),
-                                                          .state = r->state.items,
-                                                          .n_state = r->state.n,
-                                                          .step = &r->completed}));
+    LS_TRY(run->local != NULL ? list_local_state(run) : list_state(run));
+    ddp_check_groups(r->ddp, check_group, run);
+    LS_TRY(ls_ddp_elastic(r->ddp, &(ls_elastic_options){.size = sizeof(ls_elastic_options),
+                                                        .state = r->state.items,
+                                                        .n_state = r->state.n,
+                                                        .step = &r->completed}));
     if (!is_new)
-        return LS_OK;
+        return recover_snapshot(run);
     st = enter_group(run);
     return st == LS_OK ? LS_OK : recover(run, st, &again);
 }

@@ -10,6 +10,7 @@
 #include <lockstep/train.h>
 
 #include "train/rank_sums.h"
+#include "train/run/report.h"
 #include "train/state/state_file.h"
 
 /* Position of a run: with the tensors, all that a resumed run needs. Broadcast as LS_I64. */
@@ -47,10 +48,27 @@ typedef struct run_mark {
     int n_tests;
 } run_mark;
 
+/* With --sync-every: where ranks return to after a loss, with the islands (ddp/local_sgd.h). */
+typedef struct run_snapshot {
+    run_position at;
+    ls_run_state state;
+    rank_sums epoch;
+    report_bad bad;
+    int64_t bad_images;
+    int64_t steps_done;
+    double train_s;
+    double results[2];
+} run_snapshot;
+
 typedef struct run_recovery {
     bool is_elastic;
-    bool is_first;     /* this rank writes the files: it has opened them */
-    int64_t completed; /* grows with each step, each report and each end of an epoch */
+    ls_ddp *ddp;         /* run->ddp; with --sync-every one for recoveries only */
+    run_snapshot then;   /* with --sync-every */
+    int n_history[2][2]; /* likewise: points and tests on rank 0, of snapshots with even and odd
+                          * numbers */
+    bool is_first;       /* this rank writes the files: it has opened them */
+    /* grows with each step, each report and each end of an epoch; with --sync-every: snapshots */
+    int64_t completed;
     int64_t n_reports;
     int64_t reported; /* the step of the last report */
     shared_sums sums;
@@ -66,6 +84,10 @@ void recover_close(ls_run *run);
 
 /* A step of the optimizer, or the end of an epoch, is complete. */
 void recover_completed(ls_run *run);
+
+/* With --sync-every, after a report and at the end of an epoch, when nothing is counted that was
+ * not reported: what the ranks return to after a loss. Collective. */
+LS_MUST_USE ls_status recover_snapshot(ls_run *run);
 
 /* Around the last backward of a step: begins to share what this rank's parts have counted; st: of
  * the backward, whose failure comes first. Collective. */

@@ -45,17 +45,19 @@ void report_device_phase(ls_run *run, const char *name)
 
 rank_sums *report_window(ls_run *run)
 {
+    if (run->audit.batch != AUDIT_NONE)
+        return &run->audit.window;
     return run->part == 0 ? &run->report.window : &run->report.windows[run->part];
 }
 
-double report_bad_images(const ls_run *run, const split *s, uint64_t *seen)
+double report_bad_images(const split *s, uint64_t *seen)
 {
     const uint64_t before = *seen;
 
     if (s->parts == NULL)
         return 0;
     *seen = 0;
-    for (int i = 0; i < run->partition.n; i++)
+    for (int i = 0; i < s->n_parts; i++)
         *seen += ls_loader_bad_images(s->parts[i].loader);
     return (double)(*seen - before);
 }
@@ -109,7 +111,7 @@ static void update_state(ls_run *run, const history_point *p)
 static ls_status sum_window(ls_run *run, rank_sums *sum, history_point *p)
 {
     LS_TRY(losses_collect(&run->losses));
-    run->report.window.bad += report_bad_images(run, &run->train, &run->report.bad_seen[0]);
+    run->report.window.bad += report_bad_images(&run->train, &run->report.bad_seen[0]);
     LS_TRY(rank_sums_read(&run->report.window, run->report.pending, false));
     run->report.window.needs_ranks = run->metrics.fd >= 0;
     run->report.windows[0] = run->report.window;
@@ -180,7 +182,7 @@ ls_status report_rest(ls_run *run, history_point *p)
     LS_TRY(gather_seconds(run, &sum));
     LS_TRY(share_named(run, &sum));
     run->report.window = (rank_sums){.loss = 0};
-    memset(run->report.windows, 0, (size_t)run->partition.n * sizeof(*run->report.windows));
+    memset(run->report.windows, 0, ((size_t)run->partition.n + 1) * sizeof(*run->report.windows));
     run->epoch_samples += p->rows;
     add_to_epoch(&run->report.epoch, &sum);
     run->report.bad_images = run->state.bad_images;
@@ -213,6 +215,7 @@ ls_status report_metrics(ls_run *run, const history_point *point, bool has_test)
                                .device = ls_device_fingerprint(run->device),
                                .batch_size = run->flags->batch_size,
                                .rank_seconds = run->report.rank_seconds,
+                               .rank_shards = run_balance_ranks(run),
                                .step_s = run->report.step_s,
                                .n_step_s = run->report.n_step_s,
                                .test_samples = run->report.test_samples};
@@ -295,10 +298,13 @@ ls_status report_step(ls_run *run)
     history_point p;
     rank_sums sum;
 
-    if (run->at.step % every == 0) {
+    if (!run_local_meets(run))
+        return LS_OK;
+    if (run->at.step / every > run->recovery.reported / every) {
         LS_TRY(report_rest(run, &p));
         run->report.last = p;
-        return report_metrics(run, &p, false);
+        LS_TRY(report_metrics(run, &p, false));
+        return recover_snapshot(run);
     }
     return is_early_report(run->steps_done) ? sum_window(run, &sum, &p) : LS_OK;
 }

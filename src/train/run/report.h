@@ -12,14 +12,22 @@ typedef struct split split;
 
 enum { REPORT_STEP_TIMES = 64, REPORT_RANKS_MAX = 256 };
 
+/* Reports in a row, up to the last, whose loss is not finite. */
+typedef struct report_bad {
+    int64_t n;
+    int64_t first_step; /* whose loss was not finite; 0: not known (stream devices) */
+    int64_t first_rank; /* its lowest rank with such a loss */
+} report_bad;
+
 typedef struct report {
-    rank_sums window;     /* of this rank since the last report, without what is pending */
-    rank_sums *windows;   /* of its parts (partition.h); the first one's is a copy of `window` */
-    ls_tensor *pending;   /* see rank_sums_add_logits() */
-    rank_sums test;       /* of the current part in the current evaluation */
-    rank_sums *tests;     /* of this rank's parts */
-    rank_sums epoch;      /* of all ranks in this epoch, up to the last report */
-    int64_t n_not_finite; /* reports in a row, up to the last, whose loss is not finite */
+    rank_sums window;   /* of this rank since the last report, without what is pending */
+    rank_sums *windows; /* of its parts (partition.h); the first one's is a copy of `window` */
+    ls_tensor *pending; /* see rank_sums_add_logits() */
+    rank_sums test;     /* of the current part in the current evaluation */
+    rank_sums *tests;   /* of this rank's parts */
+    rank_sums epoch;    /* of all ranks in this epoch, up to the last report */
+    report_bad bad;
+    int64_t bad_step;     /* of this rank's first loss that is not finite since the last report */
     int64_t bad_images;   /* of all ranks, up to the last report */
     uint64_t bad_seen[2]; /* of this rank, already counted: training, test */
     int64_t test_samples; /* of the last evaluation, all ranks */
@@ -48,10 +56,10 @@ void report_progress(ls_run *run);
 void report_device_phase(ls_run *run, const char *name);
 /* After each step: a report when one is due. Collective. */
 LS_MUST_USE ls_status report_step(ls_run *run);
-/* The sums of the current part of this rank. */
+/* The sums of the current part of this rank; for a batch of an audit, which are dropped. */
 rank_sums *report_window(ls_run *run);
 /* Broken images of a set's loaders since the last call; `seen` is the total so far. */
-double report_bad_images(const ls_run *run, const split *s, uint64_t *seen);
+double report_bad_images(const split *s, uint64_t *seen);
 /* Reports what has been counted since the last report. Collective. */
 LS_MUST_USE ls_status report_rest(ls_run *run, history_point *point);
 /* Writes a line of metrics; `point` may be NULL. */

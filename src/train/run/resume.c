@@ -7,6 +7,8 @@
 
 #include "base/alloc.h"
 #include "comm/comm.h"
+#include "ddp/local_sgd.h"
+#include "ddp/power_sgd.h"
 #include "tensor/tensor.h"
 #include "train/finite.h"
 #include "train/state/load_weights.h"
@@ -83,6 +85,53 @@ static ls_status check_optimizer(const ls_run *run, const ls_checkpoint *file)
         return LS_OK;
     text_printable(saved, sizeof(saved), text);
     return ls_fail(LS_EINVAL, "the state was saved with --optimizer %s, not %s", saved, here);
+}
+
+/* *has_islands: the file has the islands of this run. */
+static ls_status check_islands(const ls_run *run, const ls_checkpoint *file, bool *has_islands)
+{
+    const int64_t here = run->local != NULL ? local_sgd_islands(run->local) : 0;
+    int64_t saved;
+    int64_t delay;
+
+    LS_TRY(meta_number_or(file, "islands", 0, &saved));
+    LS_TRY(meta_number_or(file, "sync_delay", 0, &delay));
+    *has_islands = saved > 0;
+    if (saved > 0 && saved == here && (delay > 0) != (local_sgd_delay(run->local) > 0))
+        return ls_fail(LS_EINVAL,
+                       "the state was saved with --sync-delay %" PRId64 ", this run has %d: resume "
+                       "%s it",
+                       delay, local_sgd_delay(run->local), delay > 0 ? "with" : "without");
+    if (saved == 0 || saved == here)
+        return LS_OK;
+    if (here == 0)
+        return ls_fail(LS_EINVAL,
+                       "the state has the outer optimizer and %" PRId64 " islands of --sync-every: "
+                       "resume with it, or start from the weights with --init",
+                       saved);
+    return ls_fail(LS_EINVAL,
+                   "the state has %" PRId64 " islands, this run %" PRId64 ": resume with --shards "
+                   "%" PRId64 ", which any number of ranks up to it can have",
+                   saved, here, saved);
+}
+
+/* *ranks: whose errors of PowerSGD the file has; 0: none, and this run begins without errors. */
+static ls_status check_power(const ls_run *run, const ls_checkpoint *file, int64_t *ranks)
+{
+    const int here = power_rank(run->ddp);
+    int64_t saved;
+
+    *ranks = 0;
+    LS_TRY(meta_number_or(file, "powersgd", 0, &saved));
+    if (saved == 0)
+        return LS_OK;
+    if (saved != here)
+        return ls_fail(LS_EINVAL,
+                       "the state has what ranks have not sent with --compress powersgd:%" PRId64
+                       ": resume with it, or start from the weights with --init",
+                       saved);
+    LS_TRY(meta_number(file, "world_size", INT32_MAX, ranks));
+    return run_power_check_file(run, file, *ranks);
 }
 
 /* What the sums of a step are over: ranks, or shards. */
@@ -166,10 +215,12 @@ static ls_status check_settings_and_place(const ls_run *run, const ls_checkpoint
 
     LS_TRY(adders_of(file, &saved));
     LS_TRY(check_optimizer(run, file));
-    if (at->batch > 0 || at->skip > 0)
+    if (at->batch > 0 || at->skip > 0 || replay_is_on(run))
         LS_TRY(check_settings(run, file));
     if ((at->batch > 0 || at->skip > 0) && run->train.set != NULL)
         LS_TRY(skip_trained(run, file, saved.n, at));
+    if (replay_is_on(run)) // it has checked that the bits are the same
+        return LS_OK;
     warn_about_other_bits(run, ls_checkpoint_meta(file, "device"), saved);
     warn_about_other_precision(run, file);
     return LS_OK;
@@ -295,31 +346,52 @@ static ls_status refuse_not_finite(const name_list *state)
                    name);
 }
 
-static ls_status load_state_from(ls_run *run, ls_checkpoint *file)
+/* LS_LOAD_SUBSET: of a capsule. */
+static ls_status load_state_from(ls_run *run, ls_checkpoint *file, ls_load_mode mode)
 {
     run_position at;
     double best;
     name_list state = {0};
+    bool has_islands;
+    int64_t power_ranks;
     ls_status st;
 
+    LS_TRY(check_islands(run, file, &has_islands));
+    LS_TRY(check_power(run, file, &power_ranks));
     LS_TRY(read_position(file, &at, &best));
     LS_TRY(read_best_value(file, &run->values));
     LS_TRY(check_settings_and_place(run, file, &at));
     st = state_list(run->model, run->optimizer, saved_with_fp16(file) ? run->scaler : NULL,
                     run->own, run->n_own, &state);
+    if (st == LS_OK && has_islands)
+        st = run_local_make_copies(run);
+    if (st == LS_OK && has_islands)
+        st = run_local_list(run, &state);
     if (st == LS_OK)
-        st = load_list(file, &state, LS_LOAD_STRICT, "");
+        st = run_power_make(run, power_ranks);
+    if (st == LS_OK && power_ranks > 0)
+        st = run_power_list(run, &state);
+    if (st == LS_OK)
+        st = load_list(file, &state, mode, "");
     if (st == LS_OK)
         st = refuse_not_finite(&state);
     name_list_free(&state);
     LS_TRY(st);
     run->at = at;
     run->is_resumed = true;
+    run->has_saved_islands = has_islands;
     run->state.best_accuracy = best;
     read_epoch_sums(file, &run->report.epoch);
-    load_history(run, file);
+    if (!replay_is_on(run))
+        load_history(run, file);
     restore_results(run);
     return LS_OK;
+}
+
+static ls_status load_replayed(ls_run *run)
+{
+    LS_TRY(load_state_from(run, run->replay.state, LS_LOAD_SUBSET));
+    return replay_check_state(run);
 }
 
 static bool is_auto(const ls_train_flags *f)
@@ -339,9 +411,10 @@ static ls_status find_beside(const char *path, char out[STATE_PATH_BYTES])
 }
 
 /* There is no state file beside `given`: it is a state file under another name, or an error. */
-static ls_status open_given(const char *given, const char *beside, ls_checkpoint **out)
+static ls_status open_given(const ls_train_flags *f, const char *given, const char *beside,
+                            ls_checkpoint **out)
 {
-    const ls_status st = ls_checkpoint_open(given, out);
+    const ls_status st = state_open(f, given, out);
 
     if (st == LS_ENOTFOUND)
         return ls_fail(
@@ -360,21 +433,22 @@ static ls_status open_given(const char *given, const char *beside, ls_checkpoint
 }
 
 /* The state file of --resume: beside the weights `given`, or that file itself. */
-static ls_status open_state(const char *given, char path[STATE_PATH_BYTES], ls_checkpoint **out)
+static ls_status open_state(const ls_train_flags *f, const char *given, char path[STATE_PATH_BYTES],
+                            ls_checkpoint **out)
 {
     char beside[STATE_PATH_BYTES];
     ls_status st;
 
     LS_TRY(find_beside(given, beside));
-    st = ls_checkpoint_open(beside, out);
+    st = state_open(f, beside, out);
     text_format(path, STATE_PATH_BYTES, "%s", st == LS_ENOTFOUND ? given : beside);
-    return st == LS_ENOTFOUND ? open_given(given, beside, out) : st;
+    return st == LS_ENOTFOUND ? open_given(f, given, beside, out) : st;
 }
 
 /* Takes the file. */
 static ls_status load_state_take(ls_run *run, ls_checkpoint *file, const char *path)
 {
-    ls_status st = ls_context(load_state_from(run, file), "resuming from %s", path);
+    ls_status st = ls_context(load_state_from(run, file, LS_LOAD_STRICT), "resuming from %s", path);
 
     if (st == LS_OK)
         st = previous_state_is_at(path, run->flags, &run->continues_save);
@@ -399,7 +473,7 @@ static ls_status load_given_state(ls_run *run)
         return ls_fail(LS_EINVAL, "--resume needs a file, its own or that of --save");
     if (f->evaluate)
         return load_weights(run->model, f, &run->progress, given);
-    LS_TRY(open_state(given, path, &file));
+    LS_TRY(open_state(f, given, path, &file));
     return load_state_take(run, file, path);
 }
 
@@ -417,7 +491,7 @@ static ls_status load_saved_state(ls_run *run)
     if (f->evaluate || !state_path_is_set(f->save) || (!is_any && !previous_state_is_restart()))
         return LS_OK;
     LS_TRY(state_path(f->save, "resume", path));
-    st = ls_checkpoint_open(path, &file);
+    st = state_open(f, path, &file);
     if (st == LS_ENOTFOUND)
         return LS_OK;
     LS_TRY(st);
@@ -459,8 +533,9 @@ static ls_status broadcast_tensors(ls_run *run)
 /* *has_state: rank 0 has loaded tensors, which all ranks receive. */
 static ls_status broadcast_state(ls_run *run, bool *has_state)
 {
-    double results[] = {run->state.best_accuracy, run->state.accuracy,  run->state.loss, *has_state,
-                        run->values.has_best,     run->values.best_mean};
+    double results[] = {
+        run->state.best_accuracy, run->state.accuracy,   run->state.loss,       *has_state,
+        run->values.has_best,     run->values.best_mean, run->has_saved_islands};
 
     comm_label(run->comm, "resume");
     LS_TRY(ls_broadcast(run->comm, &run->at, &run->at, sizeof(run->at) / sizeof(int64_t), LS_I64, 0,
@@ -473,6 +548,7 @@ static ls_status broadcast_state(ls_run *run, bool *has_state)
     *has_state = results[3] != 0;
     run->values.has_best = results[4] != 0;
     run->values.best_mean = results[5];
+    run->has_saved_islands = results[6] != 0;
     return *has_state ? broadcast_tensors(run) : LS_OK;
 }
 
@@ -499,6 +575,9 @@ static ls_status load(ls_run *run, bool *has_state)
 {
     const ls_train_flags *f = run->flags;
 
+    *has_state = replay_is_on(run);
+    if (*has_state)
+        return ls_context(load_replayed(run), "--replay");
     if (f->resume != NULL && f->init != NULL && !is_auto(f))
         return ls_fail(LS_EINVAL, "--init and --resume exclude each other: --init starts a new "
                                   "run, --resume continues one");
@@ -513,7 +592,7 @@ static ls_status load(ls_run *run, bool *has_state)
     return run->continues_save ? LS_OK : previous_state_preserve(f);
 }
 
-ls_status resume_load(ls_run *run)
+static ls_status load_state(ls_run *run)
 {
     bool has_state = false;
     ls_status st = LS_OK;
@@ -530,4 +609,11 @@ ls_status resume_load(ls_run *run)
         return LS_OK;
     LS_TRY(ls_optimizer_loaded(run->optimizer));
     return run->scaler == NULL ? LS_OK : ls_grad_scaler_loaded(run->scaler);
+}
+
+ls_status resume_load(ls_run *run)
+{
+    LS_TRY(load_state(run));
+    LS_TRY(run_power_begin(run));
+    return run_local_begin(run, run->has_saved_islands);
 }

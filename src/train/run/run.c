@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "comm/comm.h"
+#include "ddp/shard_step.h"
 #include "train/finite.h"
 #include "train/run/agree.h"
 
@@ -85,24 +86,37 @@ ls_status run_update_scaler(ls_run *run)
 
 /* --- life --- */
 
+/* A replay of ranks without shards has the threads that each of them had. */
+static ls_status open_device(ls_run *run)
+{
+    const ls_train_flags *f = run->flags;
+    const ls_device_options device = {
+        .size = sizeof(device),
+        .name = f->device,
+        .share_gpu = f->share_gpu,
+        .cuda_graph = f->cuda_graph,
+        .threads = replay_threads(run),
+        .thread_invariant = replay_is_on(run) ? run->replay.has_shards : f->shards > 0,
+        .cpu_isa = f->cpu_isa,
+    };
+
+    LS_TRY(ls_device_open(&device, &run->device));
+    return replay_check_device(run);
+}
+
 ls_status ls_run_open(const ls_train_flags *flags, ls_run **out)
 {
-    ls_device_options device = {.size = sizeof(device)};
     ls_run *run;
     ls_status st;
 
     LS_TRY(LS_GIVEN(flags));
     LS_TRY(LS_GIVEN(out));
-    device.name = flags->device;
-    device.share_gpu = flags->share_gpu;
-    device.cuda_graph = flags->cuda_graph;
-    device.thread_invariant = flags->shards > 0;
-    device.cpu_isa = flags->cpu_isa;
     LS_TRY(LS_NEW(&run, 1, "for a run"));
     run->flags = flags;
     run->metrics.fd = -1;
     run->tensorboard.file.fd = -1;
     run->saver.saved_step = -1;
+    run->capsule.state_most = CAPSULE_STATE_MOST;
     run->state.accuracy = -1;
     run->state.accuracy5 = -1;
     run->state.best_accuracy = -1;
@@ -110,7 +124,10 @@ ls_status ls_run_open(const ls_train_flags *flags, ls_run **out)
     run->state.top5 = -1;
     run->state.seconds_left = -1;
     run->partition = (partition){.n_all = 1, .n = 1};
-    st = hyperparameters_check(flags);
+    st = replay_open(run);
+    flags = run->flags; // those of a replay
+    if (st == LS_OK)
+        st = hyperparameters_check(flags);
     if (st == LS_OK && log_rank() == 0)
         st = save_probe(flags);
     if (st == LS_OK && log_rank() == 0)
@@ -118,16 +135,16 @@ ls_status ls_run_open(const ls_train_flags *flags, ls_run **out)
     if (st == LS_OK)
         st = profile_open(&run->profile, flags);
     if (st == LS_OK)
-        st = ls_device_open(&device, &run->device);
+        st = open_device(run);
     if (st == LS_OK)
         st = ls_model_create(run->device, (uint64_t)flags->seed, &run->model);
     if (st == LS_OK)
         st = ls_tape_create(run->device, &run->tape);
     if (st == LS_OK)
         st = hyperparameters_set_precision(flags, run->device, run->tape);
-    ls_tape_check_nan(run->tape, flags->check_nan);
     if (st != LS_OK)
         return ls_run_close(run, st);
+    replay_watch(run, run->tape);
     *out = run;
     return LS_OK;
 }
@@ -184,6 +201,18 @@ ls_status ls_run_test_on_take(ls_run *run, ls_dataset *set)
     return take_set(run, &run->test, set, "test");
 }
 
+partition run_find_partition(const ls_run *run, int shards)
+{
+    const int size = ls_comm_size(run->comm);
+    shard_node range;
+
+    if (shards == 0)
+        return (partition){.n_all = size, .first = ls_comm_rank(run->comm), .n = 1};
+    range = run->ddp != NULL ? ddp_shard_range(run->ddp)
+                             : shard_range(shards, ls_comm_rank(run->comm), size);
+    return (partition){.n_all = shards, .first = range.first, .n = range.n, .has_shards = true};
+}
+
 ls_status ls_run_distribute(ls_run *run, ls_comm *comm, const ls_ddp_options *opt)
 {
     ls_ddp_options with_flags;
@@ -198,15 +227,22 @@ ls_status ls_run_distribute(ls_run *run, ls_comm *comm, const ls_ddp_options *op
         return ls_fail(LS_EINVAL, "--accumulate does not work with plain_mean");
     LS_TRY(LS_GIVEN(comm));
     run->comm = comm;
-    st = agree_on_flags(run);
+    run->capsule.has_hook = with_flags.hook != LS_DDP_HOOK_NONE;
+    st = replay_check_ranks(run);
     if (st == LS_OK)
+        st = agree_on_flags(run);
+    if (st == LS_OK && run->flags->sync_every > 0 && !run->flags->evaluate)
+        st = run_local_distribute(run, &with_flags);
+    else if (st == LS_OK && run->flags->balance)
+        st = ddp_create_balanced(comm, run->model, &with_flags, &run->ddp);
+    else if (st == LS_OK)
         st = ls_ddp_create(comm, run->model, &with_flags, &run->ddp);
     if (st != LS_OK) {
         run->comm = NULL;
         return st;
     }
-    return partition_make(with_flags.shards, ls_comm_rank(comm), ls_comm_size(comm),
-                          &run->partition);
+    run->partition = run_find_partition(run, with_flags.shards);
+    return LS_OK;
 }
 
 ls_status ls_run_use_weights(ls_run *run)
@@ -278,19 +314,25 @@ ls_status ls_run_bucket_by_length(ls_run *run, const char *field)
     return find_lengths(&run->test, field, "test");
 }
 
-static void close_parts(split *s, int n)
+void run_close_part(split_part *p)
 {
-    for (int i = 0; s->parts != NULL && i < n; i++) {
-        ls_loader_destroy(s->parts[i].loader);
-        ls_sampler_destroy(s->parts[i].sampler);
-    }
-    ls_free(s->parts);
-    s->parts = NULL;
+    ls_loader_destroy(p->loader);
+    ls_sampler_destroy(p->sampler);
+    *p = (split_part){.loader = NULL};
 }
 
-static void close_split(split *s, int n)
+static void close_parts(split *s)
 {
-    close_parts(s, n);
+    for (int i = 0; i < s->n_parts; i++)
+        run_close_part(&s->parts[i]);
+    ls_free(s->parts);
+    s->parts = NULL;
+    s->n_parts = 0;
+}
+
+static void close_split(split *s)
+{
+    close_parts(s);
     ls_dataset_close(s->set);
 }
 
@@ -307,17 +349,24 @@ static ls_status free_run(ls_run *run)
     tensorboard_close(&run->tensorboard);
     history_free(&run->history);
     ls_grad_scaler_destroy(run->scaler);
+    ls_local_sgd_destroy(run->local);
     ls_optimizer_destroy(run->optimizer);
     losses_close(&run->losses);
     ls_tensor_destroy(run->report.pending);
     ls_free(run->report.windows);
     ls_free(run->report.tests);
     ls_free(run->report.rank_seconds);
+    ls_free(run->balance.of_ranks);
     ls_tape_destroy(run->tape);
-    close_split(&run->train, run->partition.n);
-    close_split(&run->test, run->partition.n);
+    audit_close_run(run);
+    close_split(&run->train);
+    close_split(&run->test);
+    if (run->recovery.ddp != run->ddp)
+        ls_ddp_destroy(run->recovery.ddp);
     ls_ddp_destroy(run->ddp);
     recover_close(run);
+    capsule_close(run);
+    replay_close(run);
     ls_model_destroy(run->model);
     st = ls_device_close(run->device);
     ls_free(run);
@@ -339,7 +388,7 @@ ls_status ls_run_close(ls_run *run, ls_status st)
         return st;
     if (st == LS_OK && run->failure != LS_OK)
         st = ls_fail(run->failure, "%s", run->failure_text);
-    if (st == LS_OK && run->is_started)
+    if (st == LS_OK && run->is_started && !replay_is_on(run))
         summary_print(run);
     if (st == LS_OK)
         st = finite_end(run);
@@ -380,13 +429,14 @@ static int64_t loader_threads(const ls_run *run)
     return workers > n ? workers / n : workers > 0;
 }
 
-static ls_status open_part(ls_run *run, const split *s, bool training, int i)
+ls_status run_open_part(ls_run *run, const split *s, bool training, int number, int threads,
+                        split_part *out)
 {
     const partition *d = &run->partition;
     const ls_sampler_options sampler = {
         .size = sizeof(sampler),
         .count = ls_dataset_count(s->set),
-        .rank = d->first + i,
+        .rank = number,
         .world_size = d->n_all,
         .seed = (uint64_t)run->flags->seed,
         .no_shuffle = run->flags->no_shuffle || !training,
@@ -396,34 +446,43 @@ static ls_status open_part(ls_run *run, const split *s, bool training, int i)
         .bucket_rows = (size_t)bucket_rows(run, s, training),
     };
 
-    LS_TRY(ls_sampler_create(&sampler, &s->parts[i].sampler));
+    LS_TRY(ls_sampler_create(&sampler, &out->sampler));
     const ls_loader_options loader = {
         .size = sizeof(loader),
         .device = run->device,
         .dataset = s->set,
-        .sampler = s->parts[i].sampler,
+        .sampler = out->sampler,
         .batch_size = (int)run->flags->batch_size,
         .drop_last = run->flags->drop_last && training,
-        .threads = (int)loader_threads(run),
+        .threads = threads,
         .prefetch = d->n > 1 ? 1 : 0,
         .bad_images = bad_images_of(run->flags, training),
     };
-    return ls_loader_create(&loader, &s->parts[i].loader);
+    return ls_loader_create(&loader, &out->loader);
+}
+
+static ls_status open_own_part(ls_run *run, const split *s, bool training, int i)
+{
+    return run_open_part(run, s, training, run->partition.first + i, (int)loader_threads(run),
+                         &s->parts[i]);
 }
 
 /* Replaces the loaders that there are. */
 static ls_status open_split(ls_run *run, split *s, bool training)
 {
-    close_parts(s, run->partition.n);
-    LS_TRY(LS_NEW(&s->parts, (size_t)run->partition.n, "for the loaders of %d shards",
-                  run->partition.n));
-    for (int i = 0; i < run->partition.n; i++)
-        LS_TRY(open_part(run, s, training, i));
+    const int n = run->partition.n;
+
+    close_parts(s);
+    LS_TRY(LS_NEW(&s->parts, (size_t)n + 1, "for the loaders of %d shards", n));
+    s->n_parts = n;
+    for (int i = 0; i < n; i++)
+        LS_TRY(open_own_part(run, s, training, i));
     return LS_OK;
 }
 
 static ls_status divide_training_set(ls_run *run)
 {
+    audit_close_reader(run);
     LS_TRY(open_split(run, &run->train, true));
     run->sampler_skip = run->at.skip;
     run->bucket_rows = bucket_rows(run, &run->train, true);
@@ -488,6 +547,8 @@ static ls_status prepare_training(ls_run *run)
     LS_TRY(hyperparameters_make_optimizer(f, run->model, &run->optimizer));
     for (int i = 0; i < run->n_groups; i++)
         LS_TRY(ls_optimizer_group(run->optimizer, run->groups[i].pattern, &run->groups[i].options));
+    LS_TRY(run_local_open(run));
+    LS_TRY(save_agree(run));
     return hyperparameters_make_scaler(f, run->ddp != NULL ? f->batch_size : 1, run->optimizer,
                                        &run->scaler);
 }
@@ -513,19 +574,26 @@ static ls_status begin_tensorboard(ls_run *run)
     return tensorboard_begin(&run->tensorboard, run->flags, run->is_resumed ? run->at.step : -1);
 }
 
-ls_status run_open_files(ls_run *run)
+ls_status run_open_again(ls_run *run)
 {
-    LS_TRY(history_open(&run->history));
-    progress_init(&run->progress, true, run->flags->print_freq, run->device);
+    metrics_close(&run->metrics);
+    tensorboard_close(&run->tensorboard);
     run->is_resumed = true;
     LS_TRY(begin_metrics(run));
     return begin_tensorboard(run);
 }
 
+ls_status run_open_files(ls_run *run)
+{
+    LS_TRY(history_open(&run->history));
+    progress_init(&run->progress, true, run->flags->print_freq, run->device);
+    return run_open_again(run);
+}
+
 /* ls_run_start() may be called again after it has failed. */
 static ls_status open_sums(ls_run *run)
 {
-    const size_t n = (size_t)run->partition.n;
+    const size_t n = (size_t)run->partition.n + 1; // one also on a rank without parts
 
     ls_free(run->report.windows);
     ls_free(run->report.tests);
@@ -553,16 +621,75 @@ static ls_status count_steps_again(ls_run *run)
     return run_divide_epoch(run);
 }
 
-ls_status run_divide_again(ls_run *run, int n_parts)
+ls_status run_divide_again(ls_run *run)
 {
-    close_parts(&run->train, n_parts);
-    close_parts(&run->test, n_parts);
+    close_parts(&run->train);
+    close_parts(&run->test);
     run->report.window = (rank_sums){.loss = 0};
     run->report.bad_seen[0] = run->report.bad_seen[1] = 0;
     LS_TRY(open_sums(run));
     if (run->train.set != NULL)
         LS_TRY(run->partition.has_shards ? divide_training_set(run) : count_steps_again(run));
     return run->test.set != NULL ? open_split(run, &run->test, false) : LS_OK;
+}
+
+/* The parts of run->partition instead of those of `before`. */
+static ls_status move_split(ls_run *run, split *s, bool training, const partition *before)
+{
+    const partition *now = &run->partition;
+    split_part *parts;
+
+    if (s->parts == NULL)
+        return LS_OK;
+    LS_TRY(LS_NEW(&parts, (size_t)now->n + 1, "for the loaders of %d shards", now->n));
+    for (int i = 0; i < s->n_parts; i++) {
+        const int at = before->first + i - now->first;
+
+        if (at >= 0 && at < now->n)
+            parts[at] = s->parts[i];
+        else
+            run_close_part(&s->parts[i]);
+    }
+    ls_free(s->parts);
+    s->parts = parts;
+    s->n_parts = now->n;
+    for (int i = 0; i < now->n; i++) {
+        if (parts[i].loader != NULL)
+            continue;
+        LS_TRY(open_own_part(run, s, training, i));
+        if (training && run->is_in_epoch)
+            LS_TRY(
+                ls_loader_start(parts[i].loader, (uint64_t)run->at.epoch, (size_t)run->at.batch));
+    }
+    return LS_OK;
+}
+
+static ls_status move_sums(ls_run *run, const partition *before, rank_sums *own)
+{
+    LS_TRY(open_sums(run));
+    LS_TRY(partition_move(before, &run->partition, run->comm, own, run->report.windows));
+    run->report.window = run->report.windows[0];
+    return LS_OK;
+}
+
+ls_status run_change_partition(ls_run *run, const partition *to)
+{
+    const partition before = run->partition;
+    rank_sums *own = run->report.windows;
+    ls_status st;
+
+    run->report.window.bad += report_bad_images(&run->train, &run->report.bad_seen[0]);
+    own[0] = run->report.window;
+    run->report.windows = NULL;
+    run->partition = *to;
+    st = move_sums(run, &before, own);
+    ls_free(own);
+    LS_TRY(st);
+    LS_TRY(move_split(run, &run->train, true, &before));
+    LS_TRY(move_split(run, &run->test, false, &before));
+    for (int i = 0; i < 2; i++) // what the loaders that stay have counted is reported
+        (void)report_bad_images(i == 0 ? &run->train : &run->test, &run->report.bad_seen[i]);
+    return LS_OK;
 }
 
 /* Otherwise each rank of the job would train a model of its own, and write the same files. */
@@ -584,8 +711,12 @@ static ls_status check_start(const ls_run *run, ls_forward_fn forward)
     LS_TRY(LS_GIVEN(run));
     LS_TRY(check_distributed(run));
     LS_TRY(ls_model_status(run->model));
-    if (run->flags->shards > 0 && run->ddp == NULL)
+    if (run->flags->shards > 0 && run->comm == NULL)
         return ls_fail(LS_EINVAL, "--shards needs a program that calls ls_run_distribute()");
+    if (run->flags->balance && run->train.set == NULL && !run->flags->evaluate)
+        return ls_fail(LS_EINVAL, "--balance needs a program that calls ls_run_train_on_take(): "
+                                  "its ranks take batches from ls_run_next()");
+    LS_TRY(audit_check_run(run));
     if (run->test.set != NULL && forward == NULL && run->evaluate == NULL)
         return ls_fail(LS_EINVAL, "a test set needs a forward function");
     return LS_OK;

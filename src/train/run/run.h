@@ -15,10 +15,16 @@
 #include "train/losses.h"
 #include "train/output/metrics.h"
 #include "train/output/progress.h"
+#include "train/run/capsule.h"
 #include "train/run/hyperparameters.h"
 #include "train/run/profile.h"
 #include "train/run/recover.h"
+#include "train/run/replay.h"
 #include "train/run/report.h"
+#include "train/run/run_audit.h"
+#include "train/run/run_balance.h"
+#include "train/run/run_local.h"
+#include "train/run/run_power.h"
 #include "train/run/save.h"
 #include "train/run/tensorboard.h"
 #include "train/stop_signal.h"
@@ -28,12 +34,14 @@
 typedef struct split_part {
     ls_sampler *sampler;
     ls_loader *loader;
+    ls_batch batch; /* of training: the current one */
 } split_part;
 
 struct split {
     ls_dataset *set;
     const int64_t *lengths; /* of its samples, for buckets; NULL: no buckets */
     split_part *parts;      /* of this rank (partition.h); NULL: not open */
+    int n_parts;
 };
 
 enum { RUN_GROUPS_MAX = 16 };
@@ -57,6 +65,10 @@ struct ls_run {
     partition partition;
     int part; /* of this rank, from 0: that of the current batch */
     ls_ddp *ddp;
+    ls_local_sgd *local;    /* with --sync-every, instead of a ddp */
+    ls_ddp_hook local_hook; /* of it */
+    int64_t stop_at;        /* with local: all ranks have agreed to stop there; 0: not yet */
+    bool collects_states;   /* rank 0 writes a state, with --sync-every or PowerSGD of all ranks */
     ls_optimizer *optimizer;
     ls_grad_scaler *scaler; /* NULL: gradients are not scaled */
     bool has_scaled_step;   /* the scaler's step has no update yet */
@@ -74,14 +86,15 @@ struct ls_run {
     bool is_testing; /* values are added to the evaluation */
 
     run_position at;
-    int64_t epoch_steps;   /* of a whole epoch, the maximum over ranks */
-    int64_t epoch_batches; /* of this epoch after at.skip, the maximum over ranks */
-    int64_t sampler_skip;  /* at.skip when the sampler was created */
-    int64_t bucket_rows;   /* of the training set's sampler; 0: no buckets */
-    int64_t all_steps;     /* of --epochs */
-    int64_t steps_done;    /* by this process, and by the ranks that it joined (recover.c) */
-    bool is_resumed;       /* from a state file */
-    bool continues_save;   /* that of --save: rank 0 */
+    int64_t epoch_steps;    /* of a whole epoch, the maximum over ranks */
+    int64_t epoch_batches;  /* of this epoch after at.skip, the maximum over ranks */
+    int64_t sampler_skip;   /* at.skip when the sampler was created */
+    int64_t bucket_rows;    /* of the training set's sampler; 0: no buckets */
+    int64_t all_steps;      /* of --epochs */
+    int64_t steps_done;     /* by this process, and by the ranks that it joined (recover.c) */
+    bool is_resumed;        /* from a state file */
+    bool continues_save;    /* that of --save: rank 0 */
+    bool has_saved_islands; /* of a run with --sync-every, in the state file */
     bool is_in_epoch;
     bool is_started;
     bool is_finished;
@@ -117,12 +130,19 @@ struct ls_run {
     saver saver; /* rank 0 only */
     stop_signal signals;
     run_recovery recovery;
+    run_balance balance;
+    run_audit audit;
+    run_capsule capsule;
+    run_replay replay;
 };
 
 int run_rank(const ls_run *run);
 int run_size(const ls_run *run);
 
 /* --- loop.c --- */
+
+/* The next batch of `part`, whose number among all is `number`, for run->tape. */
+LS_MUST_USE ls_status run_load_batch(ls_run *run, split_part *part, int number, ls_batch *batch);
 
 /* Stores the first failure for ls_run_close() and aborts the group. */
 void run_fail(ls_run *run, ls_status st);
@@ -141,11 +161,21 @@ int64_t run_steps_left(const ls_run *run);
 void run_skip_trained(const ls_run *run, int64_t ranks, int64_t rows, run_position *at);
 /* Divides the rest of the epoch among the ranks, after at.skip has changed. Collective. */
 LS_MUST_USE ls_status run_divide_epoch(ls_run *run);
-/* Opens loaders and sums for a new group of ranks, which has changed run->partition from n_parts
- * parts of this rank. Collective. */
-LS_MUST_USE ls_status run_divide_again(ls_run *run, int n_parts);
+/* The parts of this rank in the present partition; shards 0: one part a rank. */
+partition run_find_partition(const ls_run *run, int shards);
+/* Opens what reads part `number` of all; threads: of ls_loader_options. */
+LS_MUST_USE ls_status run_open_part(ls_run *run, const split *s, bool training, int number,
+                                    int threads, split_part *out);
+void run_close_part(split_part *p);
+/* Opens loaders and sums for a new group of ranks, which has changed run->partition. Collective. */
+LS_MUST_USE ls_status run_divide_again(ls_run *run);
+/* Changes run->partition between two steps. Loaders of shards that this rank keeps stay open, with
+ * the batches that they have read ahead. Collective. */
+LS_MUST_USE ls_status run_change_partition(ls_run *run, const partition *to);
 /* Opens the files that rank 0 writes, at the step of run->at. */
 LS_MUST_USE ls_status run_open_files(ls_run *run);
+/* The same after a return to an earlier step. */
+LS_MUST_USE ls_status run_open_again(ls_run *run);
 /* Sets what this rank is doing: an exit before it has ended is reported as a failure. NULL:
  * nothing. */
 void run_set_activity(ls_run *run, const char *text);
@@ -159,8 +189,12 @@ LS_MUST_USE ls_status run_update_scaler(ls_run *run);
 
 /* --- run_finite.c --- */
 
+/* After each batch: the sum of the losses since the last report. Notes the first step in which it
+ * is not finite; on stream devices, which are not waited for, nothing. */
+void finite_loss(ls_run *run, double sum);
+
 /* Counts the loss of a report: LS_EFORMAT when so many in a row are not finite. The same on all
- * ranks. */
+ * ranks. With such a loss it is collective. */
 LS_MUST_USE ls_status finite_report(ls_run *run, double loss);
 
 /* At the end of a run: LS_EFORMAT when the loss of the last report is not finite. */

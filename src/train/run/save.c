@@ -8,6 +8,9 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "comm/comm.h"
+#include "ddp/local_sgd.h"
+#include "ddp/power_sgd.h"
 #include "train/finite.h"
 #include "train/state/previous_state.h"
 #include "train/state/state_file.h"
@@ -18,40 +21,38 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { META_MAX = 24, META_BYTES = 32 };
-
-typedef struct meta_list {
-    ls_meta items[META_MAX + STATE_SETTINGS_MAX];
-    char text[META_MAX][META_BYTES];
-    state_setting settings[STATE_SETTINGS_MAX];
-    int n;
-} meta_list;
-
-static void add_number(meta_list *m, const char *key, int64_t value)
+static void add_number(save_meta *m, const char *key, int64_t value)
 {
-    text_format(m->text[m->n], META_BYTES, "%" PRId64, value);
+    text_format(m->text[m->n], SAVE_META_BYTES, "%" PRId64, value);
     m->items[m->n] = (ls_meta){key, m->text[m->n]};
     m->n++;
 }
 
-static void add_real(meta_list *m, const char *key, double value)
+static void add_real(save_meta *m, const char *key, double value)
 {
-    text_format(m->text[m->n], META_BYTES, "%.17g", value);
+    text_format(m->text[m->n], SAVE_META_BYTES, "%.17g", value);
     m->items[m->n] = (ls_meta){key, m->text[m->n]};
     m->n++;
 }
 
-static void add_metadata(ls_run *run, meta_list *m)
+void save_list_meta(ls_run *run, save_meta *m)
 {
     const int n_settings =
         state_settings(run->flags, run->train.set, run->bucket_rows > 0, m->settings);
     state_sum sums[STATE_SUMS];
 
+    m->n = 0;
     state_sums(&run->report.epoch, sums);
     add_number(m, "world_size", run_size(run));
     add_number(m, "batch_size", run->flags->batch_size);
     add_number(m, "shards", run->partition.has_shards ? run->partition.n_all : 0);
     add_number(m, "accumulate", run_accumulate(run));
+    if (run->local != NULL) {
+        add_number(m, "islands", local_sgd_islands(run->local));
+        add_number(m, "sync_delay", local_sgd_delay(run->local));
+    }
+    if (power_rank(run->ddp) > 0)
+        add_number(m, "powersgd", power_rank(run->ddp));
     add_number(m, "epoch", run->at.epoch);
     add_number(m, "skip", run->at.skip);
     add_number(m, "batch", run->at.batch);
@@ -72,6 +73,18 @@ static void add_metadata(ls_run *run, meta_list *m)
     m->items[m->n++] = (ls_meta){"job", previous_state_job()};
     if (state_path_is_set(run->flags->save_best))
         m->items[m->n++] = (ls_meta){PREVIOUS_STATE_BEST, run->flags->save_best};
+}
+
+ls_status save_agree(ls_run *run)
+{
+    int64_t saves = state_path_is_set(run->flags->save);
+
+    if (run->local == NULL && power_rank(run->ddp) == 0)
+        return LS_OK;
+    comm_label(run->comm, "--save of rank 0");
+    LS_TRY(ls_broadcast(run->comm, &saves, &saves, 1, LS_I64, 0, NULL));
+    run->collects_states = saves != 0;
+    return LS_OK;
 }
 
 static ls_status save_weights(ls_run *run, const char *path)
@@ -96,14 +109,18 @@ static ls_status save_state(ls_run *run)
     };
     char path[STATE_PATH_BYTES];
     name_list state = {0};
-    meta_list meta = {0};
+    save_meta meta = {0};
     ls_status st;
 
     LS_TRY(state_path(run->flags->save, "resume", path));
     st = state_list(run->model, run->optimizer, run->scaler, run->own, run->n_own, &state);
     if (st == LS_OK)
+        st = run_local_list(run, &state);
+    if (st == LS_OK)
+        st = run_power_list(run, &state);
+    if (st == LS_OK)
         st = name_list_add(&state, STATE_HISTORY, records, 2);
-    add_metadata(run, &meta);
+    save_list_meta(run, &meta);
     if (st == LS_OK)
         st = ls_checkpoint_save(path, state.items, state.n, meta.items, meta.n);
     name_list_free(&state);
@@ -130,6 +147,7 @@ static ls_status save_files(ls_run *run, bool is_best)
     if (!state_path_is_set(run->flags->save))
         return LS_OK;
     LS_TRY(save_state(run));
+    capsule_saved(run);
     return save_weights(run, run->flags->save);
 }
 
@@ -160,6 +178,7 @@ ls_status save_probe(const ls_train_flags *f)
     if (f->evaluate)
         return LS_OK;
     LS_TRY(probe("--save-best", f->save_best));
+    LS_TRY(probe("--capsule", f->capsule));
     if (!state_path_is_set(f->save))
         return LS_OK;
     warn_about_suffix(f->save);
@@ -211,6 +230,18 @@ ls_status save_events(ls_run *run)
     return st == LS_OK ? LS_OK : save_failed(run, st, "the events of --tensorboard");
 }
 
+/* The loss may be finite: then no report has left a capsule. */
+static ls_status explain_not_finite(ls_run *run, ls_status st)
+{
+    char why[LS_ERROR_BYTES];
+
+    if (run->report.bad.n > 0)
+        return st;
+    text_format(why, sizeof(why), "%s", ls_last_error());
+    capsule_leave_alone(run, why);
+    return ls_fail(st, "%s%s", why, run->capsule.note);
+}
+
 ls_status save_all(ls_run *run, bool is_best)
 {
     char activity[STATE_PATH_BYTES];
@@ -219,14 +250,16 @@ ls_status save_all(ls_run *run, bool is_best)
     if (run_rank(run) != 0 ||
         (!state_path_is_set(run->flags->save) && !state_path_is_set(run->flags->save_best)))
         return LS_OK;
-    if (run->ddp != NULL)
-        LS_TRY(ls_ddp_check_seat(run->ddp));
+    if (run->recovery.ddp != NULL)
+        LS_TRY(ls_ddp_check_seat(run->recovery.ddp));
     text_format(activity, sizeof(activity), "saving step %" PRId64 " to %s", run->at.step,
                 state_path_is_set(run->flags->save) ? run->flags->save : "the --save-best file");
     run_set_activity(run, activity);
     st = finite_to_save(run);
     if (st == LS_OK)
         st = save_files(run, is_best);
+    else
+        st = explain_not_finite(run, st);
     run_set_activity(run, "training");
     if (st != LS_OK) {
         LS_TRY(weights_failed(run, st));

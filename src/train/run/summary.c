@@ -162,6 +162,8 @@ void summary_print(ls_run *run)
         progress_line(&run->progress, "--heal: %lld rank%s got the state of the majority",
                       (long long)run->n_healed, text_plural(run->n_healed));
     print_skipped(run);
+    run_balance_print(run);
+    audit_print(run);
     if (run->evaluate != NULL)
         print_values(run);
     if (run->flags->evaluate && run->evaluate != NULL)

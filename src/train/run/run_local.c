@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run_local.c - see run_local.h. run.c, loop.c, save.c and resume.c call it. */
+#include "train/run/run_local.h"
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "comm/comm.h"
+#include "ddp/local_sgd.h"
+#include "train/run/run.h"
+
+#include <inttypes.h>
+
+/* --- flags --- */
+
+static ls_status check_without(const ls_train_flags *f)
+{
+    if (f->sync_fragments > 1 || f->sync_delay > 0)
+        return ls_fail(LS_EINVAL, "--%s needs --sync-every H",
+                       f->sync_delay > 0 ? "sync-delay" : "sync-fragments");
+    if ((f->outer_lr != 0 && f->outer_lr != LOCAL_OUTER_LR) ||
+        (f->outer_momentum != 0 && f->outer_momentum != LOCAL_OUTER_MOMENTUM))
+        return ls_fail(LS_EINVAL, "--outer-lr and --outer-momentum need --sync-every H");
+    if (f->compress != NULL && (text_equal(f->compress, "int8") || text_equal(f->compress, "int4")))
+        return ls_fail(LS_EINVAL,
+                       "--compress %s needs --sync-every H: gradients of each step are sent with "
+                       "16 bits at least",
+                       f->compress);
+    return LS_OK;
+}
+
+ls_status run_local_check(const ls_train_flags *f)
+{
+    const struct {
+        int is_given;
+        const char *flag, *why;
+    } refused[] = {
+        {f->balance, "--balance", "each island takes as many steps; a slow rank needs fewer rows"},
+        {f->sync_bn, "--sync-bn", "the batch norms of all ranks meet in each step"},
+        {f->check_replicas > 0, "--check-replicas", "the parameters of islands differ"},
+        {f->audit > 0, "--audit", "the parameters of islands differ"},
+        {f->capsule_step > 0, "--capsule-step", "the parameters of islands differ"},
+        {f->replay != NULL && f->replay[0] != '\0', "--replay", "the parameters of islands differ"},
+        {f->precision != NULL && text_equal(f->precision, "fp16"), "--precision fp16",
+         "all ranks have one scale of the loss; bf16 needs none"},
+        {f->accumulate > 1 && f->shards > 0, "--accumulate and --shards",
+         "a shard is an island, with one batch a step; use a larger --batch-size"},
+    };
+
+    if (f->sync_every == 0)
+        return check_without(f);
+    if (f->sync_fragments > f->sync_every)
+        return ls_fail(LS_EINVAL,
+                       "--sync-fragments %" PRId64 ": must be at most --sync-every %" PRId64
+                       ", one fragment a step",
+                       f->sync_fragments, f->sync_every);
+    if (f->sync_delay > f->sync_every / (f->sync_fragments > 0 ? f->sync_fragments : 1))
+        return ls_fail(LS_EINVAL,
+                       "--sync-delay %" PRId64 ": must be at most --sync-every / --sync-fragments, "
+                       "%" PRId64 ": a mean is applied before the next one is sent",
+                       f->sync_delay,
+                       f->sync_every / (f->sync_fragments > 0 ? f->sync_fragments : 1));
+    if (f->outer_lr < 0)
+        return ls_fail(LS_EINVAL, "--outer-lr is 0: must be over 0");
+    if (f->outer_momentum >= 1)
+        return ls_fail(LS_EINVAL, "--outer-momentum %g: must be below 1", f->outer_momentum);
+    for (size_t i = 0; i < LS_COUNT_OF(refused); i++)
+        if (refused[i].is_given)
+            return ls_fail(LS_EINVAL, "--sync-every does not go with %s: %s", refused[i].flag,
+                           refused[i].why);
+    return LS_OK;
+}
+
+/* --- life --- */
+
+ls_status run_local_distribute(ls_run *run, const ls_ddp_options *opt)
+{
+    if (opt->sync_batch_norm || opt->plain_mean)
+        return ls_fail(LS_EINVAL, "--sync-every needs a program without sync_batch_norm and "
+                                  "plain_mean in ls_run_distribute()");
+    run->local_hook = opt->hook;
+    if (opt->shards > 0 && opt->shards < run_size(run))
+        return ls_fail(LS_EINVAL, "--sync-every: %d shards on %d ranks: each rank needs an island",
+                       opt->shards, run_size(run));
+    if (opt->shards == 0 && comm_is_elastic(run->comm))
+        return ls_fail(LS_EINVAL, "--sync-every in a job of lockstep run --elastic needs --shards "
+                                  "V: the islands that ranks have, and others when one is lost");
+    return LS_OK;
+}
+
+ls_status run_local_open(ls_run *run)
+{
+    const ls_train_flags *f = run->flags;
+    const ls_local_sgd_options opt = {.size = sizeof(opt),
+                                      .every = f->sync_every,
+                                      .outer_lr = f->outer_lr,
+                                      .outer_momentum = f->outer_momentum,
+                                      .fragments = (int)f->sync_fragments,
+                                      .delay = (int)f->sync_delay,
+                                      .hook = run->local_hook,
+                                      .islands = run->partition.n_all};
+
+    if (f->sync_every == 0 || f->evaluate)
+        return LS_OK;
+    if (run->train.set == NULL || run->comm == NULL)
+        return ls_fail(LS_EINVAL, "--sync-every needs a program that calls ls_run_train_on_take() "
+                                  "and ls_run_distribute()");
+    return ls_context(ls_local_sgd_create(run->comm, run->model, run->optimizer, &opt, &run->local),
+                      "--sync-every");
+}
+
+ls_status run_local_begin(ls_run *run, bool has_islands)
+{
+    if (run->local == NULL)
+        return LS_OK;
+    return has_islands ? local_sgd_spread(run->local, run->at.step)
+                       : local_sgd_restart(run->local, run->at.step);
+}
+
+/* --- steps --- */
+
+ls_status run_local_enter(ls_run *run)
+{
+    return run->local == NULL ? LS_OK
+                              : ls_local_sgd_enter(run->local, run->partition.first + run->part);
+}
+
+/* Whether all ranks communicate after step `step`, counted from 1, which is the present one. */
+static bool all_communicate(const ls_run *run, int64_t step)
+{
+    return local_sgd_is_due(run->local, step) || run->at.batch + 1 >= run->epoch_batches ||
+           step == run->flags->steps;
+}
+
+/* A rank that is asked to stop does not wait until all ranks communicate anyway, but begins to: if
+ * all are asked, they stop after the step of the one that is ahead. */
+static ls_status agree_to_stop(ls_run *run, int64_t step, bool stop)
+{
+    int64_t values[] = {stop, step};
+
+    if (run->stop_at > 0 || run_size(run) == 1 || !(stop || all_communicate(run, step)))
+        return LS_OK;
+    comm_label(run->comm, "stop signals");
+    LS_TRY(ls_all_reduce(run->comm, values, values, LS_COUNT_OF(values), LS_I64, LS_MAX, NULL));
+    run->stop_at = values[0] != 0 ? values[1] : 0;
+    return LS_OK;
+}
+
+ls_status run_local_step(ls_run *run, ls_ddp_step *step)
+{
+    const int64_t at = run->at.step + 1;
+
+    if (run->local == NULL)
+        return LS_OK;
+    LS_TRY(agree_to_stop(run, at, step->stop));
+    LS_TRY(ls_local_sgd_step(run->local));
+    if (run_size(run) > 1)
+        step->stop = run->stop_at == at;
+    report_phase(run, PHASE_COMMUNICATION);
+    return LS_OK;
+}
+
+bool run_local_meets(const ls_run *run)
+{
+    return run->local == NULL || local_sgd_is_due(run->local, run->at.step);
+}
+
+ls_status run_local_show(ls_run *run, bool is_end)
+{
+    if (run->local == NULL)
+        return LS_OK;
+    run->report.mark_ns = ls_now_ns();
+    if (is_end)
+        LS_TRY(local_sgd_finish(run->local));
+    LS_TRY(ls_local_sgd_show(run->local));
+    report_phase(run, PHASE_COMMUNICATION);
+    return LS_OK;
+}
+
+/* --- files --- */
+
+ls_status run_local_collect(ls_run *run)
+{
+    return run->local == NULL || !run->collects_states ? LS_OK : local_sgd_collect(run->local);
+}
+
+void run_local_drop(ls_run *run)
+{
+    if (run->local != NULL)
+        local_sgd_drop_copies(run->local);
+}
+
+ls_status run_local_make_copies(ls_run *run)
+{
+    return local_sgd_make_copies(run->local);
+}
+
+ls_status run_local_list(ls_run *run, name_list *list)
+{
+    const ls_named *items;
+    char prefix[32];
+    int n;
+
+    if (run->local == NULL)
+        return LS_OK;
+    items = local_sgd_outer(run->local, &n);
+    LS_TRY(name_list_add(list, "outer.", items, n));
+    for (int i = 0; i < local_sgd_islands(run->local); i++) {
+        items = local_sgd_copy(run->local, i, &n);
+        text_format(prefix, sizeof(prefix), "island.%d.", i);
+        LS_TRY(name_list_add(list, prefix, items, n));
+    }
+    return LS_OK;
+}
