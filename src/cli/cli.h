@@ -28,6 +28,8 @@ int cmd_top(int argc, char **argv);
 int cmd_ps(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_trace(int argc, char **argv);
+int cmd_plan(int argc, char **argv);
+int cmd_replay(int argc, char **argv);
 int cmd_pages(int argc, char **argv); /* for the build: man pages and completions */
 /* Runs on the other machines of lockstep run and lockstep check, which start it. */
 int cmd_agent(int argc, char **argv);
@@ -43,6 +45,8 @@ void print_error(const char *format, ...) LS_PRINTF(1, 2);
 /* Prints this thread's last error as "lockstep COMMAND: text". Returns the exit code: 2 for a wrong
  * command line (LS_EINVAL), else 1. */
 int print_failure(const char *command, ls_status status);
+/* Parses a command line of flags and files in any order. argv then begins with the *n files. */
+LS_MUST_USE ls_status parse_with_files(const ls_flags *flags, int argc, char **argv, int *n);
 /* Prints the help of a command. Returns the exit code. */
 int print_help(const ls_flags *flags);
 /* From now on print_help() passes the table to `take` and prints nothing; NULL: it prints. */

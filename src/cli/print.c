@@ -32,6 +32,23 @@ int print_failure(const char *command, ls_status status)
     return status == LS_EINVAL ? 2 : 1;
 }
 
+ls_status parse_with_files(const ls_flags *flags, int argc, char **argv, int *n)
+{
+    char **files = argv;
+
+    *n = 0;
+    while (argc > 0) {
+        int rest = argc;
+
+        LS_TRY(ls_flags_parse(flags, argc, argv, &rest));
+        if (rest < argc)
+            files[(*n)++] = argv[rest];
+        argc -= rest;
+        argv += rest;
+    }
+    return LS_OK;
+}
+
 static void (*help_taker)(void *arg, const ls_flags *flags);
 static void *help_taker_arg;
 

@@ -36,11 +36,9 @@ static ls_status check_arguments(int n, const char *page)
     return page != NULL ? LS_OK : ls_fail(LS_EINVAL, "no page: give -o PAGE.html");
 }
 
-/* -o may also follow the files. */
 int cmd_report(int argc, char **argv)
 {
     const char *page = NULL;
-    char *paths[REPORT_RUNS + 1];
     int help = 0;
     const ls_flag table[REPORT_N_FLAGS] = {
         {"output", 'o', LS_FLAG_TEXT, &page, 0, 0, "`FILE` the page; it is replaced"},
@@ -56,24 +54,14 @@ int cmd_report(int argc, char **argv)
                             .tables = {table},
                             .n = {REPORT_N_FLAGS},
                             .takes_rest = 1};
-    ls_status st = LS_OK;
-    int n = 0;
+    int n;
+    ls_status st = parse_with_files(&flags, argc, argv, &n);
 
-    while (argc > 0 && st == LS_OK) { // after a file, flags may follow
-        int rest = argc;
-
-        st = ls_flags_parse(&flags, argc, argv, &rest);
-        if (st == LS_OK && help)
-            return print_help(&flags);
-        if (rest < argc && n <= REPORT_RUNS)
-            paths[n] = argv[rest];
-        n += rest < argc;
-        argc -= rest;
-        argv += rest;
-    }
+    if (st == LS_OK && help)
+        return print_help(&flags);
     if (st == LS_OK)
         st = check_arguments(n, page);
     if (st == LS_OK)
-        st = write_report(paths, n, page);
+        st = write_report(argv, n, page);
     return st == LS_OK ? 0 : print_failure("report", st);
 }
