@@ -25,12 +25,13 @@ except ModuleNotFoundError as error:
     ) from None
 
 from . import _elastic_job, _errors, _join, _site
+from ._balance import BalancedSampler
 from ._lib import lib
 from ._pg import LockstepGroup
 from ._watch import Watch, watch
 from ._work import milliseconds
 
-__all__ = ["LockstepGroup", "Watch", "form", "register", "version", "watch"]
+__all__ = ["BalancedSampler", "LockstepGroup", "Watch", "form", "register", "version", "watch"]
 
 
 def version() -> str:

@@ -20,7 +20,7 @@ from typing import Any, Callable, Deque, Iterable, List, Optional, Sequence
 from . import _lib
 from ._lib import lib
 
-POLL_S_MIN, POLL_S_MAX = 0.0005, 0.02
+POLL_S_MIN, POLL_S_MAX = 0.00005, 0.02
 
 
 def _mark_of(key: str) -> str:
