@@ -59,6 +59,7 @@ ls_status leaf_passed(ls_tape *tape, ls_tensor *t, int n_uses)
         return LS_OK;
     if (l->n_pending > 0)
         return weights_flush(tape, t);
+    LS_TRY(check_nan_leaf(tape, t));
     if (l->owner != NULL)
         LS_TRY(l->owner->ready(l->owner->arg, t));
     return tape->on_ready == NULL ? LS_OK : tape->on_ready(tape->on_ready_arg, t);
@@ -316,13 +317,16 @@ static ls_status run_backward(ls_tape *tape, int i)
 {
     const node *n = &tape->nodes[i];
     value *first = tape->values[n->first_value];
+    const int outer = tape->passing; // a function that is computed again, or none
 
     if (tape->has_dropped)
         LS_TRY(done_restore(tape, n));
     LS_TRY(check_contents(tape, n));
     if (first->is_retained) // since the second gradient was given
         LS_TRY(add_pending(tape, first));
+    tape->passing = i;
     LS_TRY(n->class->backward(tape, n, node_grad(tape, n, 0)));
+    tape->passing = outer;
     // The operator's backward may have added nodes, and moved the others by that.
     return tape->checks_nan ? check_nan_gradients(tape, &tape->nodes[i]) : LS_OK;
 }

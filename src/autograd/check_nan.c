@@ -169,21 +169,48 @@ ls_status check_nan_results(ls_tape *tape, const node *n, ls_tensor *const *out,
 }
 
 /* Overflow in 16 bits is not an error there: ls_grad_scaler skips the step. */
-ls_status check_nan_gradients(ls_tape *tape, const node *n)
+static bool checks_gradients(const ls_tape *tape)
+{
+    return tape->checks_nan && tape->compute != LS_F16 && !tape->has_found_nan;
+}
+
+static ls_status check_gradient(ls_tape *tape, const node *n, const char *of, const ls_tensor *g)
 {
     char name[64];
 
-    for (int i = 0; i < n->n_in && tape->compute != LS_F16 && !tape->has_found_nan; i++) {
+    (void)text_format(name, sizeof(name), "the gradient of %s", of);
+    return check_tensor(tape, n, &(written){name, g, false});
+}
+
+ls_status check_nan_gradients(ls_tape *tape, const node *n)
+{
+    for (int i = 0; i < n->n_in && checks_gradients(tape); i++) {
         const value *v = value_of(n->in[i]);
         const leaf *l = leaf_of(n->in[i]);
         const ls_tensor *g = v == NULL ? NULL : v->grad;
 
         if (!node_input_has_grad(n, i) || !needs_grad(n->in[i]))
             continue;
+        if (l != NULL && l->n_pending == 0)
+            continue; // check_nan_leaf()
         if (l != NULL && l->has_grad)
             g = autograd_grad_memory(n->in[i]);
-        (void)text_format(name, sizeof(name), "the gradient of %s", node_tensor_name(n, i));
-        LS_TRY(check_tensor(tape, n, &(written){name, g, false}));
+        LS_TRY(check_gradient(tape, n, node_tensor_name(n, i), g));
     }
     return LS_OK;
+}
+
+ls_status check_nan_leaf(ls_tape *tape, const ls_tensor *t)
+{
+    const node *n = &tape->nodes[tape->passing];
+    int i = 0;
+
+    if (!checks_gradients(tape))
+        return LS_OK;
+    while (i < n->n_in && n->in[i] != t)
+        i++;
+    // Gradients of linear layers are collected, and may be complete in another operator.
+    return check_gradient(tape, n,
+                          i < n->n_in ? node_tensor_name(n, i) : "an earlier operator's weight",
+                          autograd_grad_memory(t));
 }

@@ -190,6 +190,7 @@ struct ls_tape {
     int n_nodes;
     int nodes_capacity;
     int n_passed;   /* a backward has consumed the first n_passed nodes */
+    int passing;    /* the node whose backward runs */
     value **values; /* the first n_values are in use, the others are for later steps */
     int n_values;
     int values_made;
@@ -282,6 +283,9 @@ bool node_reject_all(ls_tape *tape, node *n, ls_tensor **out, int n_out, ls_stat
 LS_MUST_USE ls_status check_nan_results(ls_tape *tape, const node *n, ls_tensor *const *out,
                                         int n_out);
 LS_MUST_USE ls_status check_nan_gradients(ls_tape *tape, const node *n);
+/* The same for a leaf whose gradient is complete, before it is handed over: its receiver may change
+ * it in another thread. */
+LS_MUST_USE ls_status check_nan_leaf(ls_tape *tape, const ls_tensor *t);
 
 /* `t`, with its dimensions before the last two repeated to those of `dims`, of n_dims in all. NULL:
  * the tape has been marked. */

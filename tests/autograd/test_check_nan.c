@@ -126,6 +126,33 @@ static void the_backward_that_overflows_is_named(void **state)
 }
 
 /* The scaler of gradients needs to see the overflow. */
+/* As an all-reduce does in another thread. */
+static ls_status overwrite(void *arg, ls_tensor *leaf)
+{
+    int *n_calls = arg;
+
+    ++*n_calls;
+    write(ls_grad(leaf), NAN, NAN);
+    return LS_OK;
+}
+
+static void a_gradient_is_checked_before_it_is_handed_over(void **state)
+{
+    bench s = setup();
+    int n_calls = 0;
+
+    LS_UNUSED(state);
+    ls_tape_on_grad_ready(s.tape, overwrite, &n_calls);
+    assert_status(LS_OK, ls_backward(s.tape, ls_linear(s.tape, s.x, s.w, NULL), 1));
+    assert_int_equal(n_calls, 1);
+    ls_tape_reset(s.tape);
+    ls_zero_grad(s.w);
+    assert_status(LS_EFORMAT, ls_backward(s.tape, ls_linear(s.tape, s.x, s.w, NULL), 2e38));
+    assert_error("linear backward: the gradient of weight (1, 2) float32 has inf");
+    assert_int_equal(n_calls, 1);
+    teardown(&s);
+}
+
 static void gradients_of_float16_are_not_checked(void **state)
 {
     bench s = setup();
@@ -166,6 +193,7 @@ int main(void)
         cmocka_unit_test(inputs_that_are_not_finite_are_named),
         cmocka_unit_test(every_floating_type_is_checked),
         cmocka_unit_test(the_backward_that_overflows_is_named),
+        cmocka_unit_test(a_gradient_is_checked_before_it_is_handed_over),
         cmocka_unit_test(gradients_of_float16_are_not_checked),
         cmocka_unit_test(bits_do_not_depend_on_the_check),
     };
