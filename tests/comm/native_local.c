@@ -262,6 +262,65 @@ static void no_doorbell_is_lost(void **state)
         assert_int_equal(ranks_run(kinds[k], 2, ring_back_and_forth, ranks_shared(4096)), 0);
 }
 
+/* `place`: of the processors that this process may use. */
+static bool run_on(const cpu_set_t *allowed, int place)
+{
+    cpu_set_t one;
+    int cpu = -1;
+
+    for (int seen = -1; seen < place;) {
+        cpu++;
+        seen += CPU_ISSET(cpu, allowed) ? 1 : 0;
+    }
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    return sched_setaffinity(0, sizeof(one), &one) == 0 && sched_getcpu() == cpu;
+}
+
+/* Returns when all ranks have called it `n` times. */
+static int meet(const comm_boot *boot, atomic_uint *counter, unsigned n)
+{
+    atomic_fetch_add(counter, 1);
+    while (atomic_load(counter) < n * (unsigned)boot->size) {
+        RANK_CHECK(ls_deadline_left(boot->deadline_ms) > 0);
+        sched_yield();
+    }
+    return 0;
+}
+
+static int wait_on_processors(const comm_boot *boot, void *arg)
+{
+    atomic_uint *counter = arg;
+    cpu_set_t allowed;
+    local *l = NULL;
+
+    RANK_CHECK(sched_getaffinity(0, sizeof(allowed), &allowed) == 0);
+    RANK_CHECK(local_join(boot, NULL, &l) == LS_OK);
+    RANK_CHECK(run_on(&allowed, 0));
+    RANK_CHECK(meet(boot, counter, 1) == 0);
+    RANK_CHECK(boot->rank == 1 || !local_shares_processor(l)); // the other one is not known yet
+    RANK_CHECK(meet(boot, counter, 2) == 0);
+    RANK_CHECK(boot->rank == 0 || local_shares_processor(l));
+    RANK_CHECK(meet(boot, counter, 3) == 0);
+    RANK_CHECK(local_shares_processor(l));
+    RANK_CHECK(meet(boot, counter, 4) == 0);
+    if (CPU_COUNT(&allowed) > 1) {
+        RANK_CHECK(run_on(&allowed, boot->rank));
+        RANK_CHECK(boot->rank == 0 || !local_shares_processor(l));
+        RANK_CHECK(meet(boot, counter, 5) == 0);
+        RANK_CHECK(!local_shares_processor(l));
+    }
+    local_leave(l);
+    return sched_setaffinity(0, sizeof(allowed), &allowed);
+}
+
+static void ranks_on_one_processor_are_noticed(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < LS_COUNT_OF(kinds); k++)
+        assert_int_equal(ranks_run(kinds[k], 2, wait_on_processors, ranks_shared(4096)), 0);
+}
+
 /* Rank 0 changes the counter at random times, also while rank 1 empties its mailbox: it rings then,
  * too, since a second thread of rank 1 is about to sleep all the time. */
 static int ring_at_random_times(const comm_boot *boot, void *arg)
@@ -562,6 +621,7 @@ int main(void)
         cmocka_unit_test(join_checks_while_it_waits_whether_the_job_goes_on),
         cmocka_unit_test(rank_that_does_not_answer_is_named_at_the_deadline),
         cmocka_unit_test(no_doorbell_is_lost),
+        cmocka_unit_test(ranks_on_one_processor_are_noticed),
         cmocka_unit_test(no_doorbell_is_lost_while_a_mailbox_is_emptied),
         cmocka_unit_test(end_of_a_peer_is_reported_once),
         cmocka_unit_test(end_of_a_peer_is_noticed_after_that_of_the_leader),

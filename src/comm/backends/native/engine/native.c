@@ -440,8 +440,12 @@ static bool spin_time_is_over(const native_group *g, int64_t *until_ns)
 static bool pause_spin(native_group *g, bool has_own_core, int idle, int64_t *until_ns)
 {
     const int yields = 1 + SPIN_YIELDS / g->info->size;
+    local *host = g->state->local;
 
     if (has_own_core) {
+        // On a busy machine the scheduler may put ranks on one core, although there are others.
+        if (idle == SPIN_TIGHT && host != NULL && local_shares_processor(host))
+            return false;
         if (idle > SPIN_TIGHT)
             core_relax();
         // Reading the clock takes as long as a short pause.

@@ -13,6 +13,7 @@
 #include "net/wire.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -309,6 +310,25 @@ void local_prepare_sleep(local *l)
 void local_end_sleep(local *l)
 {
     atomic_fetch_sub_explicit(&l->page->sleepers, 1, memory_order_relaxed);
+}
+
+/* The page's cache line changes only when this rank has moved. */
+bool local_shares_processor(local *l)
+{
+    const int own = sched_getcpu() + 1;
+    bool shares = false;
+
+    if (l->page == NULL || own == 0)
+        return false;
+    if (atomic_load_explicit(&l->page->processor, memory_order_relaxed) != own)
+        atomic_store_explicit(&l->page->processor, own, memory_order_relaxed);
+    for (int i = 0; i + 1 < l->count && !shares; i++) {
+        const local_peer *p = l->peers[i];
+
+        shares = !atomic_load_explicit(&p->ended, memory_order_relaxed) &&
+                 atomic_load_explicit(&p->page->processor, memory_order_relaxed) == own;
+    }
+    return shares;
 }
 
 int local_poll_fds(const local *l, struct pollfd fds[LOCAL_FDS_MAX])

@@ -73,6 +73,10 @@ void local_ring(local *l, int peer);
 void local_prepare_sleep(local *l);
 void local_end_sleep(local *l);
 
+/* Whether another rank has last waited on the processor on which this thread runs: then that rank
+ * cannot go on while this one spins. Others learn from the call where this rank waits. */
+bool local_shares_processor(local *l);
+
 /* Fills in the descriptors that poll() has to watch; returns their number. */
 int local_poll_fds(const local *l, struct pollfd fds[LOCAL_FDS_MAX]);
 

@@ -44,7 +44,7 @@
 #include <stdatomic.h>
 
 #define CHANNEL_BYTES 56
-#define CHANNEL_MAGIC UINT32_C(0x334C534C) /* changes with anything that ranks of one host share */
+#define CHANNEL_MAGIC UINT32_C(0x344C534C) /* changes with anything that ranks of one host share */
 #define LOCAL_REQUESTS_MAX                                                                         \
     256 /* descriptors in flight on one host, when there are at most as many
                                 ranks */
@@ -92,6 +92,7 @@ typedef struct local_page {
     /* How often it has emptied its mailbox; and after which of those times a doorbell was sent. */
     atomic_uint drains;
     atomic_uint rung;
+    atomic_int processor; /* where it has last waited, counted from 1; 0: unknown */
     /* Counts what others have done that local_receive() handles. */
     _Alignas(64) atomic_uint events;
     atomic_uint has_ended;
