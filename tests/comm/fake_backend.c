@@ -70,10 +70,16 @@ static void start(backend_group *group, backend_work *work)
     }
 }
 
+/* The wake-ups before this thread's last progress(): a later one ends its sleep. */
+static _Thread_local unsigned n_seen;
+
 static bool progress(backend_state *self)
 {
     bool ends = false;
 
+    ls_mutex_lock(&self->mu);
+    n_seen = self->n_wakes;
+    ls_mutex_unlock(&self->mu);
     atomic_fetch_add(&self->n_progress, 1);
     if (self->jump_at > 0 && self->passes + 1 == self->jump_at)
         *self->clock_ns += self->jump_ns;
@@ -102,19 +108,18 @@ static void wait_for_wake(backend_state *self, int timeout_ms)
         return;
     }
     ls_mutex_lock(&self->mu);
-    while (!self->is_awake) {
+    while (self->n_wakes == n_seen) {
         (void)ls_cond_wait(&self->wakened, &self->mu, ls_deadline_ms(most_ms));
         if (!self->sleeps_on)
             break;
     }
-    self->is_awake = false;
     ls_mutex_unlock(&self->mu);
 }
 
 static void wake(backend_state *self)
 {
     ls_mutex_lock(&self->mu);
-    self->is_awake = true;
+    self->n_wakes++;
     ls_cond_broadcast(&self->wakened);
     ls_mutex_unlock(&self->mu);
 }

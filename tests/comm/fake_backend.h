@@ -26,7 +26,7 @@ struct backend_state {
     atomic_int n_wait;
     ls_mutex mu;
     ls_cond wakened;
-    bool is_awake;
+    unsigned n_wakes;  /* a wake-up ends the sleep of all threads */
     int sleep_ms;      /* the longest wait(); 0: no limit */
     bool sleeps_on;    /* wait() returns only after wake() */
     int64_t *clock_ns; /* wait() does not sleep but sets this clock forward; NULL: it sleeps */
