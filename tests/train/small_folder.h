@@ -6,6 +6,8 @@
 #include <sys/types.h>
 
 extern char small_dir[64];
+/* The path of the test, which it can start as a rank. */
+extern char small_program[4096];
 
 /* Group fixture: makes small_dir with the small set, and removes it. */
 int small_dir_make(void **state);

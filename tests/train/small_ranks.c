@@ -51,3 +51,13 @@ small_result small_run_on(int n, const small_job *job)
         assert_memory_equal(small_results[i].weights, first->weights, sizeof(first->weights));
     return *first;
 }
+
+void small_expect_error(int n, const small_job *job, const char *text)
+{
+    small_job copy = *job;
+    ls_test_outcome outcomes[2];
+
+    assert_false(ls_test_ranks(&(ls_test_job){.n = n, .body = small_rank, .arg = &copy}, outcomes));
+    if (strstr(small_results[0].error, text) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", small_results[0].error, text);
+}

@@ -19,6 +19,9 @@ ls_status small_rank(const ls_test_rank *self, void *arg);
 /* The same bits of weights, losses and evaluations. */
 void small_assert_same(const small_result *a, const small_result *b);
 
+/* The job fails on `n` ranks, at most 2, and rank 0's error has this text. */
+void small_expect_error(int n, const small_job *job, const char *text);
+
 /* The result of rank 0; asserts that all ranks have its weights. */
 small_result small_run_on(int n, const small_job *job);
 

@@ -7,6 +7,7 @@
 #include "launch/job.h"
 #include "net/key.h"
 #include "net/socket.h"
+#include "train/small_folder.h"
 #include "train/small_run.h"
 
 #include <lockstep/checkpoint.h>
@@ -122,9 +123,7 @@ static int rank_main(char **args)
 
 /* --- the tests --- */
 
-static char dir[64];
 static char save[128];
-static char self[4096];
 
 static void every_run_that_ends_well_has_code_0(void **state)
 {
@@ -132,10 +131,10 @@ static void every_run_that_ends_well_has_code_0(void **state)
 
     LS_UNUSED(state);
     for (int i = 0; i < 2; i++) {
-        job_expect_code(
-            job_start(JOB_LIST(JOB_TOOL, "run", "-n", counts[i], self, "rank", "well", dir, save),
-                      NULL),
-            0);
+        job_expect_code(job_start(JOB_LIST(JOB_TOOL, "run", "-n", counts[i], small_program, "rank",
+                                           "well", small_dir, save),
+                                  NULL),
+                        0);
         job_clean_up(NULL);
     }
 }
@@ -148,8 +147,9 @@ static void an_exit_during_a_save_is_a_failure(void **state)
     LS_UNUSED(state);
     for (int i = 0; i < 2; i++) {
         char message[256];
-        job *j = job_start(
-            JOB_LIST(JOB_TOOL, "run", "-n", counts[i], self, "rank", "save", dir, save), NULL);
+        job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", counts[i], small_program, "rank", "save",
+                                    small_dir, save),
+                           NULL);
 
         job_expect_code(j, 1);
         text_format(message, sizeof(message),
@@ -164,12 +164,12 @@ static void an_exit_during_a_save_is_a_failure(void **state)
 static void an_exit_of_a_spawned_rank_during_a_save_is_a_failure(void **state)
 {
     char message[256];
-    job *j = job_start(JOB_LIST(self, "rank", "well", dir, save, "2"), NULL);
+    job *j = job_start(JOB_LIST(small_program, "rank", "well", small_dir, save, "2"), NULL);
 
     LS_UNUSED(state);
     job_expect_code(j, 0);
     job_clean_up(NULL);
-    j = job_start(JOB_LIST(self, "rank", "save", dir, save, "1"), NULL);
+    j = job_start(JOB_LIST(small_program, "rank", "save", small_dir, save, "1"), NULL);
     job_expect_code(j, 1);
     text_format(message, sizeof(message), "finalized, while saving step 15 to %s", save);
     job_expect(j, job_printed(j, 1, "rank: rank 0 (pid ") && job_printed(j, 1, message));
@@ -177,7 +177,8 @@ static void an_exit_of_a_spawned_rank_during_a_save_is_a_failure(void **state)
 
 static void an_exit_during_training_is_a_failure(void **state)
 {
-    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "1", self, "rank", "step", dir, save), NULL);
+    job *j = job_start(
+        JOB_LIST(JOB_TOOL, "run", "-n", "1", small_program, "rank", "step", small_dir, save), NULL);
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
@@ -191,8 +192,10 @@ static void a_checkpoint_that_rank_0_cannot_load_is_reported_as_cause(void **sta
     job *j;
 
     LS_UNUSED(state);
-    text_format(absent, sizeof(absent), "%s/absent", dir);
-    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", self, "rank", "resume", dir, absent), NULL);
+    text_format(absent, sizeof(absent), "%s/absent", small_dir);
+    j = job_start(
+        JOB_LIST(JOB_TOOL, "run", "-n", "3", small_program, "rank", "resume", small_dir, absent),
+        NULL);
     job_expect_code(j, 1);
     text_format(line, sizeof(line), "--resume %s: no such file", absent);
     job_expect(j, job_printed(j, 1, "lockstep: rank 0 ") && job_printed(j, 1, line));
@@ -206,8 +209,10 @@ static void a_failed_resume_is_reported_of_its_rank(void **state)
     job *j;
 
     LS_UNUSED(state);
-    text_format(absent, sizeof(absent), "%s/absent", dir);
-    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", self, "rank", "late", dir, absent), NULL);
+    text_format(absent, sizeof(absent), "%s/absent", small_dir);
+    j = job_start(
+        JOB_LIST(JOB_TOOL, "run", "-n", "3", small_program, "rank", "late", small_dir, absent),
+        NULL);
     job_expect_code(j, 1);
     text_format(line, sizeof(line), "lockstep: rank 0 aborted: --resume %s: no such file", absent);
     job_expect(j, job_printed(j, 1, line) && job_printed(j, 1, "\n  then rank 0 (pid "));
@@ -215,9 +220,9 @@ static void a_failed_resume_is_reported_of_its_rank(void **state)
 
 static void a_file_that_rank_0_cannot_write_is_reported_as_cause(void **state)
 {
-    job *j = job_start(
-        JOB_LIST(JOB_TOOL, "run", "-n", "3", self, "rank", "well", dir, "/absent/w.safetensors"),
-        NULL);
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", small_program, "rank", "well",
+                                small_dir, "/absent/w.safetensors"),
+                       NULL);
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
@@ -240,7 +245,8 @@ static int count_lines(const job *j, const char *text)
 static void failure_of_all_ranks_is_printed_once(void **state)
 {
     job *j = job_start(
-        JOB_LIST(JOB_TOOL, "run", "-n", "3", self, "rank", "refuse", "/absent", save), NULL);
+        JOB_LIST(JOB_TOOL, "run", "-n", "3", small_program, "rank", "refuse", "/absent", save),
+        NULL);
 
     LS_UNUSED(state);
     job_expect_code(j, 1);
@@ -259,18 +265,19 @@ static void a_restarted_run_gives_the_bits_of_an_uninterrupted_run(void **state)
     job *j;
 
     LS_UNUSED(state);
-    text_format(whole, sizeof(whole), "%s/whole.safetensors", dir);
-    text_format(save, sizeof(save), "%s/killed.safetensors", dir);
-    job_expect_code(
-        job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", self, "rank", "whole", dir, whole), NULL),
-        0);
-    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--max-restarts", "1", self, "rank", "kill",
-                           dir, save),
+    text_format(whole, sizeof(whole), "%s/whole.safetensors", small_dir);
+    text_format(save, sizeof(save), "%s/killed.safetensors", small_dir);
+    job_expect_code(job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", small_program, "rank", "whole",
+                                       small_dir, whole),
+                              NULL),
+                    0);
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--max-restarts", "1", small_program, "rank",
+                           "kill", small_dir, save),
                   NULL);
     job_expect_code(j, 0);
     job_expect(j, job_printed(j, 1, "was killed by signal 9"));
     text_format(line, sizeof(line), "resuming from %s/killed.resume.safetensors: epoch 3, step 16",
-                dir);
+                small_dir);
     job_expect(j, job_printed(j, 0, line));
     small_assert_same_file(whole, save);
 }
@@ -283,24 +290,28 @@ static void check_lost_card(const char *device, const char *text)
     char line[256];
     job *j;
 
-    text_format(whole, sizeof(whole), "%s/card.safetensors", dir);
-    job_expect_code(
-        job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", self, "rank", "whole", dir, whole), env), 0);
-    text_format(save, sizeof(save), "%s/lost.safetensors", dir);
-    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", self, "rank", "lose", dir, save), env);
+    text_format(whole, sizeof(whole), "%s/card.safetensors", small_dir);
+    job_expect_code(job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", small_program, "rank", "whole",
+                                       small_dir, whole),
+                              env),
+                    0);
+    text_format(save, sizeof(save), "%s/lost.safetensors", small_dir);
+    j = job_start(
+        JOB_LIST(JOB_TOOL, "run", "-n", "2", small_program, "rank", "lose", small_dir, save), env);
     job_expect_code(j, 1);
     // An abort with the text, or an operation that failed with it: whichever came first.
     job_expect(j, job_printed(j, 1, "lockstep: rank 1") && job_printed(j, 1, text));
     job_expect_gone(j);
-    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", self, "rank", "rest", dir, save), env);
+    j = job_start(
+        JOB_LIST(JOB_TOOL, "run", "-n", "2", small_program, "rank", "rest", small_dir, save), env);
     job_expect_code(j, 0);
     text_format(line, sizeof(line), "resuming from %s/lost.resume.safetensors: epoch 3, step 16",
-                dir);
+                small_dir);
     job_expect(j, job_printed(j, 0, line));
     small_assert_same_file(whole, save);
-    text_format(save, sizeof(save), "%s/restarted.safetensors", dir);
-    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--max-restarts", "1", self, "rank", "lose",
-                           dir, save),
+    text_format(save, sizeof(save), "%s/restarted.safetensors", small_dir);
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--max-restarts", "1", small_program, "rank",
+                           "lose", small_dir, save),
                   env);
     job_expect_code(j, 0);
     small_assert_same_file(whole, save);
@@ -321,7 +332,7 @@ static job *start_node(const char *nodes, const char *how)
 {
     return job_start(JOB_LIST(JOB_TOOL, "run", "--nnodes", nodes, "--rdzv-backend", "c10d",
                               "--rdzv-endpoint", endpoint, "--rdzv-conf", "last_call_timeout=0",
-                              "-n", "1", self, "rank", how, dir, save),
+                              "-n", "1", small_program, "rank", how, small_dir, save),
                      JOB_LIST(key));
 }
 
@@ -337,7 +348,7 @@ static void make_place(void)
     assert_int_equal(net_listen(&any, NET_STREAM, 1, &fd, &bound), LS_OK);
     close(fd);
     text_format(endpoint, sizeof(endpoint), "127.0.0.1:%d", net_address_port(&bound));
-    text_format(key, sizeof(key), NET_KEY_FILE_ENV "=%s/key", dir);
+    text_format(key, sizeof(key), NET_KEY_FILE_ENV "=%s/key", small_dir);
     unlink(strchr(key, '=') + 1);
     assert_int_equal(net_key_random(&secret), LS_OK);
     assert_int_equal(net_key_write_file(strchr(key, '=') + 1, &secret), LS_OK);
@@ -370,16 +381,16 @@ static void a_run_that_a_node_joins_continues_within_its_epoch(void **state)
 
     LS_UNUSED(state);
     make_place();
-    text_format(save, sizeof(save), "%s/grown.safetensors", dir);
+    text_format(save, sizeof(save), "%s/grown.safetensors", small_dir);
     a = start_node("1:2", "grow");
     job_await_text(a, 0, "waiting before step 12");
     b = start_node("1:2", "grow");
     job_expect_code(a, 0);
     job_expect_code(b, 0);
     text_format(line, sizeof(line), "resuming from %s/grown.resume.safetensors: epoch 1, step 12",
-                dir);
+                small_dir);
     job_expect(a, job_printed(a, 0, "stopped by SIGTERM at step 12") && job_printed(a, 0, line));
-    text_format(line, sizeof(line), "%s/grown.resume.safetensors", dir);
+    text_format(line, sizeof(line), "%s/grown.resume.safetensors", small_dir);
     assert_int_equal(ls_checkpoint_open(line, &file), LS_OK);
     assert_string_equal(ls_checkpoint_meta(file, "step"), "30"); // 12 + 2 + 2 * 8
     assert_string_equal(ls_checkpoint_meta(file, "epoch"), "3");
@@ -389,18 +400,9 @@ static void a_run_that_a_node_joins_continues_within_its_epoch(void **state)
 
 static int make_set(void **state)
 {
-    const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-    LS_UNUSED(state);
-    small_set_make(dir, sizeof(dir));
-    text_format(save, sizeof(save), "%s/w.safetensors", dir);
-    return n > 0 ? 0 : -1;
-}
-
-static int remove_set(void **state)
-{
-    LS_UNUSED(state);
-    small_set_remove(dir);
+    if (small_dir_make(state) != 0)
+        return -1;
+    text_format(save, sizeof(save), "%s/w.safetensors", small_dir);
     return 0;
 }
 
@@ -423,5 +425,5 @@ int main(int argc, char **argv)
 
     if (argc > 4 && text_equal(argv[1], "rank"))
         return rank_main(argv + 2);
-    return cmocka_run_group_tests(tests, make_set, remove_set);
+    return cmocka_run_group_tests(tests, make_set, small_dir_remove);
 }

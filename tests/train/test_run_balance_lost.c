@@ -6,6 +6,7 @@
  */
 #include "comm/comm.h"
 #include "launch/job.h"
+#include "train/small_folder.h"
 #include "train/small_run.h"
 
 #include <lockstep/launch.h>
@@ -45,9 +46,7 @@ static ls_status run_rank(char **args)
 
 /* --- the tests --- */
 
-static char dir[64];
 static char whole[128]; /* of one rank */
-static char self[4096];
 
 static void a_loss_in_a_change_of_the_partition_keeps_the_bits(void **state)
 {
@@ -60,9 +59,10 @@ static void a_loss_in_a_change_of_the_partition_keeps_the_bits(void **state)
         char save[128];
         job *j;
 
-        text_format(save, sizeof(save), "%s/%d.safetensors", dir, i);
+        text_format(save, sizeof(save), "%s/%d.safetensors", small_dir, i);
         j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", "--elastic", "--max-restarts",
-                               restarts[i / 4], self, "rank", killed, change, dir, save),
+                               restarts[i / 4], small_program, "rank", killed, change, small_dir,
+                               save),
                       NULL);
         job_expect_code(j, 0);
         job_expect(j, job_printed(j, 1, "was killed by signal 9 (SIGKILL)"));
@@ -73,22 +73,14 @@ static void a_loss_in_a_change_of_the_partition_keeps_the_bits(void **state)
 
 static int make_set(void **state)
 {
-    const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-    (void)state;
-    small_set_make(dir, sizeof(dir));
-    text_format(whole, sizeof(whole), "%s/whole.safetensors", dir);
-    job_expect_code(
-        job_start(JOB_LIST(JOB_TOOL, "run", "-n", "1", self, "rank", "0", "0", dir, whole), NULL),
-        0);
+    if (small_dir_make(state) != 0)
+        return -1;
+    text_format(whole, sizeof(whole), "%s/whole.safetensors", small_dir);
+    job_expect_code(job_start(JOB_LIST(JOB_TOOL, "run", "-n", "1", small_program, "rank", "0", "0",
+                                       small_dir, whole),
+                              NULL),
+                    0);
     job_clean_up(NULL);
-    return n > 0 ? 0 : -1;
-}
-
-static int remove_set(void **state)
-{
-    (void)state;
-    small_set_remove(dir);
     return 0;
 }
 
@@ -100,5 +92,5 @@ int main(int argc, char **argv)
 
     if (argc == 6)
         return ls_train_exit("rank", run_rank(argv + 2));
-    return cmocka_run_group_tests(tests, make_set, remove_set);
+    return cmocka_run_group_tests(tests, make_set, small_dir_remove);
 }

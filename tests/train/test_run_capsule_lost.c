@@ -6,6 +6,7 @@
  */
 #include "comm/comm.h"
 #include "launch/job.h"
+#include "train/small_folder.h"
 #include "train/small_run.h"
 
 #include <lockstep/launch.h>
@@ -38,18 +39,15 @@ static ls_status run_rank(char **args, const char *replay)
 
 /* --- the tests --- */
 
-static char dir[64];
-static char self[4096];
-
 static void steps_after_a_loss_are_computed_again(void **state)
 {
     char capsule[128];
 
     LS_UNUSED(state);
-    text_format(capsule, sizeof(capsule), "%s/lost.safetensors", dir);
+    text_format(capsule, sizeof(capsule), "%s/lost.safetensors", small_dir);
     for (int i = 0; i < 4; i++) {
-        job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", "--elastic", self, "rank",
-                                    i % 2 == 0 ? "0" : "2", i < 2 ? "0" : "5", dir, capsule),
+        job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", "--elastic", small_program, "rank",
+                                    i % 2 == 0 ? "0" : "2", i < 2 ? "0" : "5", small_dir, capsule),
                            NULL);
 
         job_expect_code(j, 0);
@@ -64,22 +62,6 @@ static void steps_after_a_loss_are_computed_again(void **state)
     }
 }
 
-static int make_set(void **state)
-{
-    const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-    LS_UNUSED(state);
-    small_set_make(dir, sizeof(dir));
-    return n > 0 ? 0 : -1;
-}
-
-static int remove_set(void **state)
-{
-    LS_UNUSED(state);
-    small_set_remove(dir);
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -90,5 +72,5 @@ int main(int argc, char **argv)
         return ls_train_exit("rank", run_rank(argv + 2, NULL));
     if (argc == 8 && strcmp(argv[1], "--replay") == 0)
         return ls_train_exit("rank", run_rank(argv + 4, argv[2]));
-    return cmocka_run_group_tests(tests, make_set, remove_set);
+    return cmocka_run_group_tests(tests, small_dir_make, small_dir_remove);
 }

@@ -211,16 +211,6 @@ static void ranks_that_are_all_stopped_do_not_wait_for_a_mean(void **state)
     assert_memory_equal(rest.weights, whole.weights, sizeof(whole.weights));
 }
 
-static void expect_error(int n, const small_job *job, const char *text)
-{
-    small_job copy = *job;
-    ls_test_outcome outcomes[2];
-
-    assert_false(ls_test_ranks(&(ls_test_job){.n = n, .body = small_rank, .arg = &copy}, outcomes));
-    if (strstr(small_results[0].error, text) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", small_results[0].error, text);
-}
-
 /* Both names have the same length. */
 static void rename_in_file(const char *path, const char *from, const char *to)
 {
@@ -247,18 +237,18 @@ static void states_that_do_not_fit_are_refused(void **state)
     job.flags.resume = "";
     job.flags.steps = 6;
     job.flags.sync_every = 0;
-    expect_error(2, &job, "the outer optimizer and 2 islands of --sync-every");
+    small_expect_error(2, &job, "the outer optimizer and 2 islands of --sync-every");
     job.flags.sync_every = 3;
     job.flags.sync_delay = 1;
-    expect_error(2, &job, "saved with --sync-delay 0, this run has 1: resume without it");
+    small_expect_error(2, &job, "saved with --sync-delay 0, this run has 1: resume without it");
     job.flags.sync_delay = 0;
     job.flags.shards = 3;
-    expect_error(1, &job, "has 2 islands, this run 3: resume with --shards 2");
+    small_expect_error(1, &job, "has 2 islands, this run 3: resume with --shards 2");
     job.flags.shards = 2;
     rename_in_file(path_in("two.resume.safetensors"), "outer.fc.bias.momentum_buffer\":{",
                    "outer.fc.bias.momentum_other!\":{"); // the tensor, not its digest
     job.flags.no_verify = 1;                             // the digests would name it first
-    expect_error(2, &job, "outer.fc.bias.momentum_buffer");
+    small_expect_error(2, &job, "outer.fc.bias.momentum_buffer");
 }
 
 static void a_mean_under_way_needs_its_fragments(void **state)
@@ -274,16 +264,16 @@ static void a_mean_under_way_needs_its_fragments(void **state)
     job.flags.resume = "";
     job.flags.steps = 6;
     job.flags.sync_delay = 0;
-    expect_error(2, &job, "saved with --sync-delay 2, this run has 0: resume with it");
+    small_expect_error(2, &job, "saved with --sync-delay 2, this run has 0: resume with it");
     job.flags.sync_delay = 1;
     job.flags.sync_fragments = 3;
-    expect_error(2, &job,
-                 "of one of 2 fragments that is not applied yet: resume with "
-                 "--sync-fragments 2");
+    small_expect_error(2, &job,
+                       "of one of 2 fragments that is not applied yet: resume with "
+                       "--sync-fragments 2");
     damage_flight(path_in("flight.resume.safetensors"));
     job.flags.sync_fragments = 2;
     job.flags.no_verify = 1;
-    expect_error(2, &job, "outer.flight of the state is damaged: fragment 7 of 2");
+    small_expect_error(2, &job, "outer.flight of the state is damaged: fragment 7 of 2");
 }
 
 /* As post-local SGD begins. */
@@ -356,7 +346,7 @@ static void what_does_not_go_together_is_refused(void **state)
     jobs[10].flags.sync_fragments = 2;
     jobs[10].flags.sync_delay = 2;
     for (size_t i = 0; i < LS_COUNT_OF(jobs); i++)
-        expect_error(1, &jobs[i], texts[i]);
+        small_expect_error(1, &jobs[i], texts[i]);
 }
 
 static void a_card_is_refused(void **state)
@@ -365,7 +355,7 @@ static void a_card_is_refused(void **state)
 
     (void)state;
     job.flags.device = "cudahost";
-    expect_error(1, &job, "--sync-every: ls_local_sgd_create: local SGD on device cudahost");
+    small_expect_error(1, &job, "--sync-every: ls_local_sgd_create: local SGD on device cudahost");
 }
 
 int main(void)

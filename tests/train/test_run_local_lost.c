@@ -9,6 +9,7 @@
 #include "ddp/local_mean.h"
 #include "ddp/local_sgd.h"
 #include "launch/job.h"
+#include "train/small_folder.h"
 #include "train/small_run.h"
 
 #include <lockstep/launch.h>
@@ -132,9 +133,7 @@ static const struct {
 
 enum { KINDS = 4 };
 
-static char dir[64];
 static char whole[KINDS][128]; /* of one rank, of each kind */
-static char self[4096];
 
 /* Each case with two of the four kinds, others with and without restarts. */
 static void lose_ranks(const char *restarts)
@@ -146,11 +145,11 @@ static void lose_ranks(const char *restarts)
         char save[128];
         job *j;
 
-        text_format(save, sizeof(save), "%s/%s-%d.safetensors", dir, restarts, (int)i);
+        text_format(save, sizeof(save), "%s/%s-%d.safetensors", small_dir, restarts, (int)i);
         text_format(kind_text, sizeof(kind_text), "%d", (int)kind);
         j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", "--elastic", "--max-restarts", restarts,
-                               self, "rank", cases[c].killed, cases[c].point, cases[c].call,
-                               kind_text, dir, save),
+                               small_program, "rank", cases[c].killed, cases[c].point,
+                               cases[c].call, kind_text, small_dir, save),
                       NULL);
         job_expect_code(j, 0);
         job_expect(j, job_printed(j, 1, "was killed by signal 9 (SIGKILL)"));
@@ -178,9 +177,9 @@ static void islands_that_are_ranks_are_refused(void **state)
     job *j;
 
     (void)state;
-    text_format(save, sizeof(save), "%s/none.safetensors", dir);
-    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--elastic", self, "rank", "9", "no shards",
-                           "0", "0", dir, save),
+    text_format(save, sizeof(save), "%s/none.safetensors", small_dir);
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--elastic", small_program, "rank", "9",
+                           "no shards", "0", "0", small_dir, save),
                   NULL);
     job_expect_code(j, 1);
     job_expect(j, job_printed(j, 1, "--sync-every in a job of lockstep run --elastic needs"));
@@ -188,28 +187,19 @@ static void islands_that_are_ranks_are_refused(void **state)
 
 static int make_set(void **state)
 {
-    const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-    (void)state;
-    small_set_make(dir, sizeof(dir));
+    if (small_dir_make(state) != 0)
+        return -1;
     for (int i = 0; i < KINDS; i++) {
         char kind[8];
 
         text_format(kind, sizeof(kind), "%d", i);
-        text_format(whole[i], sizeof(whole[i]), "%s/whole%d.safetensors", dir, i);
-        job_expect_code(job_start(JOB_LIST(JOB_TOOL, "run", "-n", "1", self, "rank", "9", "", "0",
-                                           kind, dir, whole[i]),
+        text_format(whole[i], sizeof(whole[i]), "%s/whole%d.safetensors", small_dir, i);
+        job_expect_code(job_start(JOB_LIST(JOB_TOOL, "run", "-n", "1", small_program, "rank", "9",
+                                           "", "0", kind, small_dir, whole[i]),
                                   NULL),
                         0);
         job_clean_up(NULL);
     }
-    return n > 0 ? 0 : -1;
-}
-
-static int remove_set(void **state)
-{
-    (void)state;
-    small_set_remove(dir);
     return 0;
 }
 
@@ -223,5 +213,5 @@ int main(int argc, char **argv)
 
     if (argc == 8)
         return ls_train_exit("rank", run_rank(argv + 2));
-    return cmocka_run_group_tests(tests, make_set, remove_set);
+    return cmocka_run_group_tests(tests, make_set, small_dir_remove);
 }

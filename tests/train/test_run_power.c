@@ -75,16 +75,6 @@ static void another_number_of_ranks_goes_on(void **state)
     }
 }
 
-static void expect_error(int n, const small_job *job, const char *text)
-{
-    small_job copy = *job;
-    ls_test_outcome outcomes[2];
-
-    assert_false(ls_test_ranks(&(ls_test_job){.n = n, .body = small_rank, .arg = &copy}, outcomes));
-    if (strstr(small_results[0].error, text) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", small_results[0].error, text);
-}
-
 static void states_that_do_not_fit_are_named(void **state)
 {
     small_job job = make_job("powersgd:1");
@@ -96,9 +86,9 @@ static void states_that_do_not_fit_are_named(void **state)
     job.flags.resume = "";
     job.flags.steps = 4;
     job.flags.compress = "powersgd:2";
-    expect_error(2, &job, "have not sent with --compress powersgd:1: resume with it");
+    small_expect_error(2, &job, "have not sent with --compress powersgd:1: resume with it");
     job.flags.compress = NULL;
-    expect_error(2, &job, "have not sent with --compress powersgd:1: resume with it");
+    small_expect_error(2, &job, "have not sent with --compress powersgd:1: resume with it");
 }
 
 /* Memory for the errors of a million ranks is not taken. */
@@ -115,7 +105,7 @@ static void a_state_of_too_many_ranks_is_refused(void **state)
     job.flags.resume = "";
     job.flags.steps = 4;
     job.flags.no_verify = 1;
-    expect_error(2, &job, "numbers that ranks have not sent, not");
+    small_expect_error(2, &job, "numbers that ranks have not sent, not");
 }
 
 /* Without errors to begin with. */
@@ -147,17 +137,17 @@ static void what_does_not_go_together_is_refused(void **state)
     (void)state;
     for (size_t i = 0; i < LS_COUNT_OF(values); i++) {
         job = make_job(values[i].compress);
-        expect_error(1, &job, values[i].text);
+        small_expect_error(1, &job, values[i].text);
     }
     job = make_job("powersgd:1");
     job.flags.shards = 4;
-    expect_error(1, &job, "--compress powersgd does not go with --shards");
+    small_expect_error(1, &job, "--compress powersgd does not go with --shards");
     job = make_job("powersgd:1");
     job.flags.sync_every = 4;
-    expect_error(1, &job, "--compress powersgd does not go with --sync-every");
+    small_expect_error(1, &job, "--compress powersgd does not go with --sync-every");
     job = make_job("powersgd:1");
     job.flags.precision = "fp16";
-    expect_error(1, &job, "--compress powersgd does not go with --precision fp16");
+    small_expect_error(1, &job, "--compress powersgd does not go with --precision fp16");
 }
 
 int main(void)
