@@ -780,7 +780,7 @@ static int rush_alone(mesh_rank *r, void *arg)
     if (r->rank == 0) {
         mesh_start(&r->world, &w, &(coll){.kind = COLL_BARRIER});
         n_slow_yields = 0;
-        native_backend_ops.spin_wait(r->world.group, false, &others);
+        native_backend_ops.spin_wait(r->world.group, CORE_OF_RANKS, &others);
         atomic_store(is_over, 1);
         MESH_CHECK(!w.is_done);
         MESH_CHECK(n_slow_yields > 0 && n_slow_yields < 50);

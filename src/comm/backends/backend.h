@@ -30,7 +30,14 @@
 #include <stdarg.h>
 #include <stdbool.h>
 
-#define BACKEND_ABI 11
+#define BACKEND_ABI 12
+
+/* What else wants the core of a thread that waits. */
+typedef enum core_use {
+    CORE_OWN,       /* nothing */
+    CORE_CONTENDED, /* other processes or threads */
+    CORE_OF_RANKS   /* other ranks: there are fewer cores than ranks */
+} core_use;
 
 typedef struct accel_event accel_event;
 typedef struct backend_state backend_state; /* the backend's own, one a process (rank) */
@@ -198,7 +205,7 @@ struct backend_ops {
     /* optional: progresses the works of this group alone, spinning (where ranks share cores:
      * yielding), until none is pending, *others is not 0, or nothing has progressed for some
      * microseconds. Calls host->now_ns() after each pass without progress. */
-    void (*spin_wait)(backend_group *group, bool has_own_core, const backend_counter *others);
+    void (*spin_wait)(backend_group *group, core_use use, const backend_counter *others);
     /* optional: whether operations are pending whose end wakes no thread. The engine then does not
      * call wait(), and looks at short intervals instead */
     bool (*polls)(const backend_state *self);

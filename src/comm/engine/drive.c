@@ -236,13 +236,16 @@ static bool drive(engine *e, const ls_work *w, int64_t deadline_ns)
 void drive_spin_wait(engine *e, const ls_work *w, int64_t now_ns)
 {
     const backend_ops *ops = e->parts.ops;
+    const core_use use = !e->parts.has_own_core       ? CORE_OF_RANKS
+                         : e->contention.is_contended ? CORE_CONTENDED
+                                                      : CORE_OWN;
 
     if (ops->spin_wait == NULL || w->comm->backend == NULL || e->is_driven || e->n_held > 0 ||
         e->n_waiting > 0 || e->n_staged > 0 || !list_empty(&e->ended))
         return;
     e->is_driven = true;
     e->seen_ns = now_ns;
-    ops->spin_wait(w->comm->backend, e->parts.has_own_core, &e->n_entering);
+    ops->spin_wait(w->comm->backend, use, &e->n_entering);
     e->seen_ns = 0;
     e->is_driven = false;
     if (w->phase == WORK_ENDED && w->end_ns >= e->next_control_ns)

@@ -126,10 +126,10 @@ static bool nccl_progress(backend_state *s)
     return moved;
 }
 
-static void nccl_spin_wait(backend_group *g, bool has_own_core, const backend_counter *others)
+static void nccl_spin_wait(backend_group *g, core_use use, const backend_counter *others)
 {
     if (g->state->n_works == 0)
-        g->state->host->native->spin_wait(g->native, has_own_core, others);
+        g->state->host->native->spin_wait(g->native, use, others);
 }
 
 static void nccl_wait(backend_state *s, int timeout_ms)

@@ -437,14 +437,15 @@ static bool spin_time_is_over(const native_group *g, int64_t *until_ns)
 }
 
 /* Pauses shortly. False: the caller has waited long enough. */
-static bool pause_spin(native_group *g, bool has_own_core, int idle, int64_t *until_ns)
+static bool pause_spin(native_group *g, core_use use, int idle, int64_t *until_ns)
 {
     const int yields = 1 + SPIN_YIELDS / g->info->size;
     local *host = g->state->local;
 
-    if (has_own_core) {
-        // On a busy machine the scheduler may put ranks on one core, although there are others.
-        if (idle == SPIN_TIGHT && host != NULL && local_shares_processor(host))
+    if (use != CORE_OF_RANKS) {
+        // The scheduler may put ranks on one core, although there are others.
+        if (use == CORE_CONTENDED && idle == SPIN_TIGHT && host != NULL &&
+            local_shares_processor(host))
             return false;
         if (idle > SPIN_TIGHT)
             core_relax();
@@ -461,7 +462,7 @@ static bool pause_spin(native_group *g, bool has_own_core, int idle, int64_t *un
 
 /* Bounded in time, because the control connection is not read meanwhile: passes may copy much, and
  * other processes may use the core. */
-static void native_spin_wait(native_group *g, bool has_own_core, const backend_counter *others)
+static void native_spin_wait(native_group *g, core_use use, const backend_counter *others)
 {
     int64_t until_ns = 0;
     int idle = 0;
@@ -477,7 +478,7 @@ static void native_spin_wait(native_group *g, bool has_own_core, const backend_c
             continue;
         }
         if (atomic_load_explicit(others, memory_order_relaxed) != 0 ||
-            !pause_spin(g, has_own_core, ++idle, &until_ns))
+            !pause_spin(g, use, ++idle, &until_ns))
             return;
     }
 }
