@@ -178,6 +178,21 @@ static void ranks_stop_together(void **state)
     }
 }
 
+/* With a delay a rank that is asked does not begin: the other one sends a mean meanwhile. */
+static void ranks_stop_where_a_delayed_mean_is_applied(void **state)
+{
+    small_job job = make_job(0, 4);
+
+    (void)state;
+    job.flags.sync_delay = 2;
+    for (job.stop_at = 2; job.stop_at <= 5; job.stop_at++) {
+        const small_result r = small_run_on(2, &job);
+
+        assert_int_equal(r.state.step, 6);
+        assert_true(r.state.stopping);
+    }
+}
+
 /* Rank 0 is asked a step before rank 1. */
 static ls_status stopping_rank(const ls_test_rank *self, void *arg)
 {
@@ -368,6 +383,7 @@ int main(void)
         cmocka_unit_test(weights_and_accumulated_batches_work),
         cmocka_unit_test(a_run_resumes_on_other_ranks_with_the_same_bits),
         cmocka_unit_test(ranks_stop_together),
+        cmocka_unit_test(ranks_stop_where_a_delayed_mean_is_applied),
         cmocka_unit_test(ranks_that_are_all_stopped_do_not_wait_for_a_mean),
         cmocka_unit_test(states_that_do_not_fit_are_refused),
         cmocka_unit_test(a_mean_under_way_needs_its_fragments),

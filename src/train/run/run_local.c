@@ -132,12 +132,14 @@ static bool all_communicate(const ls_run *run, int64_t step)
 }
 
 /* A rank that is asked to stop does not wait until all ranks communicate anyway, but begins to: if
- * all are asked, they stop after the step of the one that is ahead. */
+ * all are asked, they stop after the step of the one that is ahead. Not with a delay: others may
+ * send a mean before they are asked, and ranks start their operations in the same order. */
 static ls_status agree_to_stop(ls_run *run, int64_t step, bool stop)
 {
+    const bool begins = stop && local_sgd_delay(run->local) == 0;
     int64_t values[] = {stop, step};
 
-    if (run->stop_at > 0 || run_size(run) == 1 || !(stop || all_communicate(run, step)))
+    if (run->stop_at > 0 || run_size(run) == 1 || !(begins || all_communicate(run, step)))
         return LS_OK;
     comm_label(run->comm, "stop signals");
     LS_TRY(ls_all_reduce(run->comm, values, values, LS_COUNT_OF(values), LS_I64, LS_MAX, NULL));
