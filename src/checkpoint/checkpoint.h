@@ -26,9 +26,4 @@ static inline ls_dtype item_type(const ls_named *item)
     return item->tensor != NULL ? ls_tensor_dtype(item->tensor) : LS_U8;
 }
 
-static inline size_t item_bytes(const ls_named *item)
-{
-    return item->tensor != NULL ? tensor_bytes(item->tensor) : item->n_bytes;
-}
-
 #endif

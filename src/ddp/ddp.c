@@ -484,12 +484,12 @@ static ls_status create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
     ddp->is_local = kind == DDP_LOCAL;
     if (st == LS_OK && kind == DDP_BALANCED)
         st = open_balance(ddp);
-    if (st == LS_OK && ddp->options.hook != LS_DDP_HOOK_POWERSGD) // which refuses shards
+    if (st == LS_OK)
+        st = power_open(ddp); // refuses shards
+    if (st == LS_OK)
         st = shards_open(ddp);
     if (st == LS_OK && !ddp->is_local)
         st = claim_params(ddp);
-    if (st == LS_OK)
-        st = power_open(ddp);
     if (st == LS_OK)
         st = ddp_take_params(ddp);
     if (st == LS_OK)

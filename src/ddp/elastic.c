@@ -64,11 +64,6 @@ static ls_status check_options(const ls_ddp *ddp, const ls_elastic_options *o)
     return LS_OK;
 }
 
-static size_t item_bytes(const ls_named *item)
-{
-    return item->tensor != NULL ? tensor_bytes(item->tensor) : item->n_bytes;
-}
-
 static ls_status list_items(const ls_ddp *ddp, const ls_elastic_options *o, struct ddp_elastic *e)
 {
     int n_model;

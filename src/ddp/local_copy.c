@@ -10,11 +10,6 @@
 
 #define ALIGNMENT 64
 
-static size_t item_bytes(const ls_named *item)
-{
-    return item->tensor != NULL ? tensor_bytes(item->tensor) : item->n_bytes;
-}
-
 static ls_status add_items(local_layout *l, const char *prefix, const ls_named *from, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -60,18 +55,14 @@ static ls_status wrap_item(const local_layout *l, int i, local_copy *c)
 {
     const ls_named *live = &l->live[i];
     char *memory = c->memory + l->offsets[i];
-    int64_t dims[LS_MAX_DIMS];
     ls_named item = {.name = live->name};
 
     if (live->tensor == NULL) {
         item.bytes = memory;
         item.n_bytes = live->n_bytes;
     } else {
-        const int n_dims = ls_tensor_n_dims(live->tensor);
-
-        for (int d = 0; d < n_dims; d++)
-            dims[d] = ls_tensor_dim(live->tensor, d);
-        LS_TRY(ls_tensor_wrap(l->device, ls_tensor_dtype(live->tensor), n_dims, dims, memory,
+        LS_TRY(ls_tensor_wrap(l->device, ls_tensor_dtype(live->tensor),
+                              ls_tensor_n_dims(live->tensor), ls_tensor_dims(live->tensor), memory,
                               &item.tensor));
     }
     c->items[c->n++] = item;

@@ -51,11 +51,8 @@ static size_t offset_in_copy(const local_layout *l, const ls_tensor *tensor)
 
 static ls_status make_like(const ls_tensor *t, ls_tensor **out)
 {
-    int64_t dims[LS_MAX_DIMS];
-
-    for (int d = 0; d < ls_tensor_n_dims(t); d++)
-        dims[d] = ls_tensor_dim(t, d);
-    return ls_tensor_create(ls_tensor_device(t), LS_F32, ls_tensor_n_dims(t), dims, out);
+    return ls_tensor_create(ls_tensor_device(t), LS_F32, ls_tensor_n_dims(t), ls_tensor_dims(t),
+                            out);
 }
 
 static ls_status name_of(const char *param, const char *what, char **out)
@@ -162,6 +159,9 @@ ls_status local_divide_islands(ls_local_sgd *l)
 {
     const int size = ls_comm_size(l->comm);
 
+    if (l->options.islands < size)
+        return ls_fail(LS_EINVAL, "%d islands on %d ranks: each rank needs one", l->options.islands,
+                       size);
     LS_TRY(LS_NEW(&l->starts, (size_t)size + 1, "for the islands of %d ranks", size));
     shard_divide_equally(l->options.islands, size, l->starts);
     l->range = shard_range_of(l->starts, ls_comm_rank(l->comm));
@@ -224,12 +224,12 @@ static ls_status resolve_options(const ls_local_sgd_options *given, int ranks,
     return LS_OK;
 }
 
-/* An ls_ddp compares models and gives all ranks the values of rank 0. */
+/* Compares models and gives all ranks the values of rank 0. */
 static ls_status equalize(ls_comm *comm, ls_model *model)
 {
     ls_ddp *ddp;
 
-    LS_TRY(ls_ddp_create(comm, model, NULL, &ddp));
+    LS_TRY(ddp_create_local(comm, model, &ddp));
     ls_ddp_destroy(ddp);
     return LS_OK;
 }
@@ -238,10 +238,9 @@ static ls_status open(ls_local_sgd *l, ls_optimizer *optimizer, const ls_local_s
 {
     LS_TRY(resolve_options(opt, ls_comm_size(l->comm), &l->options));
     LS_TRY(local_layout_open(l->model, optimizer, &l->layout));
-    l->device = l->layout.device;
-    if (ls_device_queue(l->device) != NULL)
+    if (ls_device_queue(l->layout.device) != NULL)
         return ls_fail(LS_EUNSUPPORTED, "local SGD on device %s: use a device of the host, as cpu",
-                       ls_device_name(l->device));
+                       ls_device_name(l->layout.device));
     LS_TRY(LS_NEW(&l->copies, (size_t)l->options.islands, "for %d islands", l->options.islands));
     LS_TRY(open_params(l));
     LS_TRY(local_divide_islands(l));

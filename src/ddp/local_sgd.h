@@ -17,7 +17,7 @@
 
 #include <stdbool.h>
 
-/* Whether ls_local_sgd_step() waits for other ranks in step `step`, counted from 1. */
+/* Whether a mean is applied in step `step`, counted from 1. */
 bool local_sgd_is_due(const ls_local_sgd *l, int64_t step);
 
 /* After the last step: what has been started is applied, and then the mean of what has none of this

@@ -40,7 +40,6 @@ typedef struct local_snapshot {
 struct ls_local_sgd {
     ls_comm *comm;
     ls_model *model;
-    ls_device *device;            /* NULL: a model without tensors */
     ls_local_sgd_options options; /* resolved */
     int *starts;                  /* the partition of the islands (shard_tree.h) */
     shard_node range;             /* of this rank */

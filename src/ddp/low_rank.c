@@ -63,10 +63,17 @@ void low_rank_project(const float *m, size_t rows, size_t cols, const float *q, 
 /* In float64, so that large matrices keep their directions. */
 static double exact_dot(const float *a, const float *b, size_t n)
 {
+    double sums[LANES] = {0};
     double sum = 0;
+    size_t j = 0;
 
-    for (size_t i = 0; i < n; i++)
-        sum += (double)a[i] * (double)b[i];
+    for (; j + LANES <= n; j += LANES)
+        for (size_t l = 0; l < LANES; l++)
+            sums[l] += (double)a[j + l] * (double)b[j + l];
+    for (size_t l = 0; l < LANES; l++)
+        sum += sums[l];
+    for (; j < n; j++)
+        sum += (double)a[j] * (double)b[j];
     return sum;
 }
 

@@ -180,6 +180,11 @@ static inline bool tensor_same_shape(const ls_tensor *a, const ls_tensor *b)
 bool tensor_is_plain(const ls_tensor *t); /* placed, row-major */
 size_t tensor_bytes(const ls_tensor *t);  /* elements * element size: of the plain form */
 
+static inline size_t item_bytes(const ls_named *item)
+{
+    return item->tensor != NULL ? tensor_bytes(item->tensor) : item->n_bytes;
+}
+
 /* "(100, 1, 28, 28) float32", into buf, which it returns; "nothing" for NULL. */
 const char *tensor_text(char *buf, size_t n, const ls_tensor *t);
 /* "(100, 1, 28, 28)" alone. */

@@ -22,8 +22,7 @@ size_t state_copy_bytes(const name_list *list)
     size_t bytes = 0;
 
     for (int i = 0; i < list->n; i++)
-        bytes += list->items[i].tensor != NULL ? tensor_bytes(list->items[i].tensor)
-                                               : list->items[i].n_bytes;
+        bytes += item_bytes(&list->items[i]);
     return bytes;
 }
 
