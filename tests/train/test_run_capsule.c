@@ -221,6 +221,37 @@ static void a_step_that_check_nan_has_ended_is_computed_to_its_end(void **state)
     assert_has(r.error, "all results up to step 6 are finite here, and one in the job was not");
 }
 
+/* The note of --capsule-step is not that of a later failure, whose rank leaves no capsule. */
+static void a_failure_does_not_name_an_earlier_capsule(void **state)
+{
+    small_job job = make_job("earlier.safetensors");
+
+    LS_UNUSED(state);
+    job.flags.capsule_step = 2;
+    job.flags.check_nan = 1;
+    job.spoil_at = 5;
+    job.spoil_by = (double)NAN;
+    assert_false(ls_test_ranks(&(ls_test_job){.n = 3, .body = small_rank, .arg = &job}, NULL));
+    for (int i = 0; i < 3; i++)
+        if (strstr(small_results[i].error, "computes step 2 again") != NULL)
+            fail_msg("rank %d: %s", i, small_results[i].error);
+}
+
+static void a_replay_that_ends_before_its_step_fails(void **state)
+{
+    small_job job = make_job("epochs.safetensors");
+    small_result r;
+
+    LS_UNUSED(state);
+    job.flags.epochs = 9;
+    job.flags.steps = job.flags.capsule_step = 40;
+    (void)small_run_on(2, &job);
+    job.flags.epochs = 1;
+    r = replay(&job);
+    assert_int_equal(r.status, LS_EMISMATCH);
+    assert_has(r.error, "before the comparison of step 40");
+}
+
 /* --- what cannot be computed again --- */
 
 static small_job leave_capsule(const char *name, int ranks)
@@ -370,6 +401,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_first_result_that_is_not_finite_is_named_with_its_rank),
         cmocka_unit_test(a_rank_with_other_parameters_is_named),
         cmocka_unit_test(a_step_that_check_nan_has_ended_is_computed_to_its_end),
+        cmocka_unit_test(a_failure_does_not_name_an_earlier_capsule),
+        cmocka_unit_test(a_replay_that_ends_before_its_step_fails),
         cmocka_unit_test(other_data_and_settings_are_refused_by_name),
         cmocka_unit_test(other_machines_and_files_are_refused_by_name),
         cmocka_unit_test(other_gradients_are_an_error),

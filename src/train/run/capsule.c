@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* capsule.c - see capsule.h. loop.c, run.c, run_finite.c and recover.c call it. */
+/* capsule.c - see capsule.h. The other files of this folder call it. */
 #include "train/run/run.h"
 
 #include "autograd/autograd.h"
@@ -324,7 +324,7 @@ static const char *reason_of_sums(const ls_run *run)
         return "without --shards only the gradients of backend native are added up again alike";
     if (run_accumulate(run) > 1)
         return "steps of several ranks with --accumulate are computed again with --shards only";
-    return run->capsule.has_hook
+    return run->hook != LS_DDP_HOOK_NONE
                ? "steps of several ranks with --compress are computed again with --shards only"
                : NULL;
 }
@@ -477,17 +477,29 @@ static ls_status leave_unfinished(ls_run *run)
     return LS_OK;
 }
 
+void capsule_forget_note(ls_run *run)
+{
+    run->capsule.note[0] = '\0';
+}
+
+ls_status capsule_leave_asked(ls_run *run)
+{
+    LS_TRY(capsule_leave(run, "--capsule-step"));
+    progress_line(&run->progress, "step %" PRId64 "%s", run->at.step, run->capsule.note);
+    capsule_forget_note(run);
+    return LS_OK;
+}
+
 void capsule_leave_failed(ls_run *run)
 {
-    ls_status st = LS_OK;
+    const bool differs = run->ddp != NULL && ddp_replicas_differ(run->ddp);
+    ls_status st;
     size_t used;
 
-    if (run->ddp != NULL && ddp_replicas_differ(run->ddp))
-        st = leave_mismatch(run);
-    else if (run->flags->check_nan && check_nan_is_cause(run->failure_text))
-        st = leave_unfinished(run);
-    else
+    if (!differs && !(run->flags->check_nan && check_nan_is_cause(run->failure_text)))
         return;
+    capsule_forget_note(run); // of an earlier step
+    st = differs ? leave_mismatch(run) : leave_unfinished(run);
     if (st != LS_OK)
         ls_log(LS_LOG_WARN, "train", "no step capsule: %s", ls_last_error());
     used = strlen(run->failure_text);

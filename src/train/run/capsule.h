@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * capsule.h - a step capsule: a file with which `lockstep replay` computes a step of all ranks
- * again. Rank 0 writes it when the loss becomes NaN or infinite, when replicas differ, when
- * --check-nan ends the run, and after the step of --capsule-step.
+ * again. Rank 0 writes it when the loss or weights to save become NaN or infinite, when replicas or
+ * the gradients of an audit differ, when --check-nan ends the run, and after the step of
+ * --capsule-step.
  *
  * It has the state of a run before some step (a state file's tensors and metadata), the number of
  * the step to compute, and what was found in it: hashes of the gradients, of the parameters of each
@@ -53,7 +54,6 @@ typedef struct run_capsule {
     size_t state_most;  /* CAPSULE_STATE_MOST, except in tests */
     int64_t saved_step; /* of the state file, for a state that is too large to hold; 0: none */
     int64_t saved_hash; /* of its parameters */
-    bool has_hook;      /* gradients have a communication hook */
     bool is_off;        /* the state is too large, or there is no memory for it */
     int64_t cost_ns;    /* of the last copy */
     int64_t held_ns;    /* when it was taken */
@@ -73,11 +73,15 @@ void capsule_close(ls_run *run);
 /* Leaves the capsule of the last completed step; run->capsule.note says where, or why not. A file
  * that cannot be written fails nothing. Collective. */
 LS_MUST_USE ls_status capsule_leave(ls_run *run, const char *reason);
+/* The same for --capsule-step; prints the note. */
+LS_MUST_USE ls_status capsule_leave_asked(ls_run *run);
 /* The same of the step under way, when its gradients are reduced and the optimizer has not run;
  * they are clipped. */
 LS_MUST_USE ls_status capsule_leave_begun(ls_run *run, const char *reason);
 /* The same on rank 0 alone, without hashes of the other ranks. Not collective. */
 void capsule_leave_alone(ls_run *run, const char *reason);
+/* A later message does not name the capsule there is. */
+void capsule_forget_note(ls_run *run);
 /* After a failure (run->failure_text) that a capsule explains: leaves it, and appends its note to
  * the text. Collective if replicas differ; otherwise on rank 0 only. */
 void capsule_leave_failed(ls_run *run);

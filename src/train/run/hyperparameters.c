@@ -137,7 +137,7 @@ void hyperparameters_set_ddp(const ls_train_flags *f, ls_ddp_options *opt)
     for (size_t i = 0; f->compress != NULL && !f->evaluate && i < LS_COUNT_OF(hooks); i++)
         if (text_equal(f->compress, hooks[i].name))
             opt->hook = hooks[i].hook;
-    if (run_power_rank(f, &rank) == LS_OK && rank > 0) { // it has been checked
+    if (!f->evaluate && run_power_rank(f, &rank) == LS_OK && rank > 0) { // it has been checked
         opt->hook = LS_DDP_HOOK_POWERSGD;
         opt->power_rank = rank;
     }

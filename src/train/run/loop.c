@@ -652,13 +652,6 @@ static ls_status count_loss(ls_run *run, const ls_tensor *loss)
     return LS_OK;
 }
 
-static ls_status leave_capsule(ls_run *run)
-{
-    LS_TRY(capsule_leave(run, "--capsule-step"));
-    progress_line(&run->progress, "step %" PRId64 "%s", run->at.step, run->capsule.note);
-    return LS_OK;
-}
-
 /* After the gradients of a step are reduced. */
 static ls_status end_step(ls_run *run, ls_ddp_step *step)
 {
@@ -681,7 +674,7 @@ static ls_status end_step(ls_run *run, ls_ddp_step *step)
                                                      .epoch_batches = run->epoch_batches,
                                                      .ranks = run_size(run)});
     if (run->at.step == run->flags->capsule_step)
-        LS_TRY(leave_capsule(run));
+        LS_TRY(capsule_leave_asked(run));
     LS_TRY(replay_step(run));
     return profile_step(run);
 }

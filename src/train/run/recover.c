@@ -71,11 +71,6 @@ static double *part_numbers(const ls_run *run, double *all, int part)
     return all + (size_t)at * (size_t)s->width;
 }
 
-static rank_sums *part_sums(ls_run *run, int part)
-{
-    return part == 0 ? &run->report.window : &run->report.windows[part];
-}
-
 ls_status recover_begin_sums(ls_run *run)
 {
     shared_sums *s = &run->recovery.sums;
@@ -84,7 +79,8 @@ ls_status recover_begin_sums(ls_run *run)
         return LS_OK;
     memset(s->next, 0, sums_bytes(s));
     for (int i = 0; i < run->partition.n; i++)
-        (void)exchange_part(part_numbers(run, s->next, i), part_sums(run, i), run->values.n, false);
+        (void)exchange_part(part_numbers(run, s->next, i), report_part(run, i), run->values.n,
+                            false);
     comm_label(run->comm, "sums since the last report");
     return ls_all_reduce(run->comm, s->next, s->next, sums_bytes(s) / sizeof(double), LS_F64,
                          LS_SUM, &s->work);
@@ -127,7 +123,8 @@ static void take_sums(ls_run *run)
     if (!run->partition.has_shards && run_rank(run) != 0)
         return;
     for (int i = 0; i < run->partition.n; i++)
-        (void)exchange_part(part_numbers(run, s->kept, i), part_sums(run, i), run->values.n, true);
+        (void)exchange_part(part_numbers(run, s->kept, i), report_part(run, i), run->values.n,
+                            true);
 }
 
 /* --- what ranks get from each other --- */

@@ -19,21 +19,6 @@ bool replay_is_on(const ls_run *run)
 
 /* --- opening --- */
 
-static ls_status meta_text(const ls_checkpoint *file, const char *key, const char **out)
-{
-    *out = ls_checkpoint_meta(file, key);
-    return *out != NULL ? LS_OK : ls_fail(LS_EFORMAT, "its metadata has no %s", key);
-}
-
-static ls_status meta_int(const ls_checkpoint *file, const char *key, int64_t least, int64_t most,
-                          int64_t *out)
-{
-    const char *text;
-
-    LS_TRY(meta_text(file, key, &text));
-    return text_parse_int(text, key, least, most, out);
-}
-
 static ls_status load_hashes(run_replay *r)
 {
     LS_TRY(LS_NEW(&r->parameters, (size_t)r->ranks, "for hashes of %d ranks", r->ranks));
@@ -53,9 +38,9 @@ static ls_status read_parts(run_replay *r)
     int64_t shards;
     int64_t threads;
 
-    LS_TRY(meta_int(r->file, CAPSULE_RANKS, 1, PARTS_MOST, &ranks));
-    LS_TRY(meta_int(r->file, "shards", 0, PARTS_MOST, &shards));
-    LS_TRY(meta_int(r->file, CAPSULE_THREADS, 1, 1 << 20, &threads));
+    LS_TRY(state_meta_int(r->file, CAPSULE_RANKS, 1, PARTS_MOST, &ranks));
+    LS_TRY(state_meta_int(r->file, "shards", 0, PARTS_MOST, &shards));
+    LS_TRY(state_meta_int(r->file, CAPSULE_THREADS, 1, 1 << 20, &threads));
     r->threads = (int)threads;
     r->ranks = (int)ranks;
     r->has_shards = shards > 0;
@@ -68,11 +53,11 @@ static ls_status read_facts(run_replay *r)
     const char *version;
     char text[32];
 
-    LS_TRY(meta_text(r->file, CAPSULE_VERSION, &version));
+    LS_TRY(state_meta_text(r->file, CAPSULE_VERSION, &version));
     text_printable(text, sizeof(text), version);
     if (!text_equal(text, CAPSULE_VERSION_1))
         return ls_fail(LS_EFORMAT, "it is a capsule of another format (%s)", text);
-    LS_TRY(meta_int(r->file, CAPSULE_STEP, 1, STEPS_MAX, &r->step));
+    LS_TRY(state_meta_int(r->file, CAPSULE_STEP, 1, STEPS_MAX, &r->step));
     LS_TRY(read_parts(r));
     return load_hashes(r);
 }
@@ -100,7 +85,7 @@ static ls_status set_flags(run_replay *r, const ls_train_flags *given)
     f->histograms = f->check_replicas = f->audit = f->capsule_step = 0;
     f->nan_limit = -1;
     f->steps = r->step;
-    LS_TRY(meta_int(r->file, "batch_size", 1, 1 << 24, &f->batch_size));
+    LS_TRY(state_meta_int(r->file, "batch_size", 1, 1 << 24, &f->batch_size));
     if (!r->has_shards)
         f->shards = r->ranks > 1 ? r->ranks : 0;
     if (r->has_shards != (given->shards > 0) || (r->has_shards && partition_shards(f) != r->parts))
@@ -122,7 +107,7 @@ static ls_status open_capsule(run_replay *r, const ls_train_flags *given)
     const char *library;
 
     LS_TRY(read_facts(r));
-    LS_TRY(meta_text(r->file, CAPSULE_LIBRARY, &library));
+    LS_TRY(state_meta_text(r->file, CAPSULE_LIBRARY, &library));
     if (!text_equal(library, ls_version()))
         return fail_text("Lockstep", library, ls_version());
     LS_TRY(open_state(r));
@@ -163,7 +148,7 @@ ls_status replay_check_device(const ls_run *run)
 
     if (!replay_is_on(run))
         return LS_OK;
-    LS_TRY(meta_text(run->replay.file, "device", &saved));
+    LS_TRY(state_meta_text(run->replay.file, "device", &saved));
     return text_equal(saved, here) ? LS_OK
                                    : ls_context(fail_text("the device", saved, here), "--replay");
 }
@@ -176,7 +161,7 @@ ls_status replay_check_state(const ls_run *run)
 
     if (r->state == r->file)
         return LS_OK;
-    LS_TRY(meta_int(r->file, CAPSULE_STATE_HASH, INT64_MIN, INT64_MAX, &saved));
+    LS_TRY(state_meta_int(r->file, CAPSULE_STATE_HASH, INT64_MIN, INT64_MAX, &saved));
     LS_TRY(capsule_hash_parameters(run, &here));
     return saved == here ? LS_OK
                          : ls_fail(LS_EUNSUPPORTED,
@@ -235,7 +220,7 @@ void replay_watch(ls_run *run, ls_tape *tape)
 
 /* --- the end --- */
 
-/* LS_EFORMAT: the data are others. */
+/* LS_EUNSUPPORTED: the data are others. */
 static ls_status compare_batches(const ls_run *run)
 {
     const run_replay *r = &run->replay;
@@ -345,5 +330,16 @@ ls_status replay_step(ls_run *run)
     if (!run->replay.has_found && !run->replay.has_bad_state)
         progress_line(&run->progress, "all results up to step %" PRId64 " are finite",
                       run->replay.step);
+    run->replay.is_compared = true;
     return ls_context(compare(run), "--replay");
+}
+
+ls_status replay_end(const ls_run *run)
+{
+    if (!replay_is_on(run) || run->replay.is_compared)
+        return LS_OK;
+    return ls_fail(LS_EMISMATCH,
+                   "--replay: the run has ended after step %" PRId64
+                   ", before the comparison of step %" PRId64,
+                   run->at.step, run->replay.step);
 }

@@ -32,6 +32,7 @@ typedef struct run_replay {
     int64_t *batches;     /* of each part */
     bool has_found;       /* a result or gradient that is not finite */
     bool has_bad_state;   /* a tensor of the state is not finite */
+    bool is_compared;     /* the last step has been computed */
 } run_replay;
 
 /* Opens the capsule of flags->replay; run->flags become those of the replay. LS_EFORMAT: the file
@@ -55,5 +56,7 @@ void replay_watch(ls_run *run, ls_tape *tape);
 
 /* After each step. The last one ends the run. LS_EMISMATCH: a hash of the capsule is another. */
 LS_MUST_USE ls_status replay_step(ls_run *run);
+/* At the end of a run. LS_EMISMATCH: it did not come to the step. */
+LS_MUST_USE ls_status replay_end(const ls_run *run);
 
 #endif

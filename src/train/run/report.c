@@ -43,11 +43,14 @@ void report_device_phase(ls_run *run, const char *name)
         comm_device_phase(run->comm, ls_device_queue(run->device), name);
 }
 
+rank_sums *report_part(ls_run *run, int part)
+{
+    return part == 0 ? &run->report.window : &run->report.windows[part];
+}
+
 rank_sums *report_window(ls_run *run)
 {
-    if (run->audit.batch != AUDIT_NONE)
-        return &run->audit.window;
-    return run->part == 0 ? &run->report.window : &run->report.windows[run->part];
+    return run->audit.batch != AUDIT_NONE ? &run->audit.window : report_part(run, run->part);
 }
 
 double report_bad_images(const split *s, uint64_t *seen)

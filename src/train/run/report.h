@@ -56,7 +56,9 @@ void report_progress(ls_run *run);
 void report_device_phase(ls_run *run, const char *name);
 /* After each step: a report when one is due. Collective. */
 LS_MUST_USE ls_status report_step(ls_run *run);
-/* The sums of the current part of this rank; for a batch of an audit, which are dropped. */
+/* The sums since the last report of a part of this rank. */
+rank_sums *report_part(ls_run *run, int part);
+/* Those of the current part; for a batch of an audit, which are dropped. */
 rank_sums *report_window(ls_run *run);
 /* Broken images of a set's loaders since the last call; `seen` is the total so far. */
 double report_bad_images(const split *s, uint64_t *seen);

@@ -22,21 +22,13 @@
 
 /* --- the whole state, on rank 0 --- */
 
-static ls_status meta_number(const ls_checkpoint *file, const char *key, int64_t most, int64_t *out)
-{
-    const char *text = ls_checkpoint_meta(file, key);
-
-    if (text == NULL)
-        return ls_fail(LS_EFORMAT, "its metadata has no %s", key);
-    return text_parse_int(text, key, 0, most, out);
-}
-
 /* Files of older versions lack the key. */
 static ls_status meta_number_or(const ls_checkpoint *file, const char *key, int64_t default_value,
                                 int64_t *out)
 {
     *out = default_value;
-    return ls_checkpoint_meta(file, key) == NULL ? LS_OK : meta_number(file, key, STEPS_MAX, out);
+    return ls_checkpoint_meta(file, key) == NULL ? LS_OK
+                                                 : state_meta_int(file, key, 0, STEPS_MAX, out);
 }
 
 /* Appends the settings that differ between the file and this run. Files of older versions lack
@@ -130,7 +122,7 @@ static ls_status check_power(const ls_run *run, const ls_checkpoint *file, int64
                        "the state has what ranks have not sent with --compress powersgd:%" PRId64
                        ": resume with it, or start from the weights with --init",
                        saved);
-    LS_TRY(meta_number(file, "world_size", INT32_MAX, ranks));
+    LS_TRY(state_meta_int(file, "world_size", 0, INT32_MAX, ranks));
     return run_power_check_file(run, file, *ranks);
 }
 
@@ -149,7 +141,7 @@ static ls_status adders_of(const ls_checkpoint *file, adders *out)
 {
     int64_t shards;
 
-    LS_TRY(meta_number(file, "world_size", INT32_MAX, &out->n));
+    LS_TRY(state_meta_int(file, "world_size", 0, INT32_MAX, &out->n));
     LS_TRY(meta_number_or(file, "shards", 0, &shards));
     out->has_shards = shards > 0;
     out->n = shards > 0 ? shards : out->n;
@@ -194,7 +186,7 @@ static ls_status skip_trained(const ls_run *run, const ls_checkpoint *file, int6
     int64_t rows;
     int64_t accumulate;
 
-    LS_TRY(meta_number(file, "batch_size", 1 << 24, &rows));
+    LS_TRY(state_meta_int(file, "batch_size", 0, 1 << 24, &rows));
     LS_TRY(meta_number_or(file, "accumulate", 1, &accumulate));
     if (at->skip > samples || ranks < 1 || rows < 1)
         return ls_fail(LS_EFORMAT,
@@ -232,10 +224,10 @@ static ls_status read_position(const ls_checkpoint *file, run_position *at, doub
 
     LS_TRY(meta_number_or(file, "skip", 0, &at->skip));
     LS_TRY(meta_number_or(file, "bucket_rows", 0, &at->bucket_rows));
-    LS_TRY(meta_number(file, "epoch", STEPS_MAX, &at->epoch));
-    LS_TRY(meta_number(file, "batch", STEPS_MAX, &at->batch));
-    LS_TRY(meta_number(file, "step", STEPS_MAX, &at->step));
-    LS_TRY(meta_number(file, "best_epoch", STEPS_MAX, &at->best_epoch));
+    LS_TRY(state_meta_int(file, "epoch", 0, STEPS_MAX, &at->epoch));
+    LS_TRY(state_meta_int(file, "batch", 0, STEPS_MAX, &at->batch));
+    LS_TRY(state_meta_int(file, "step", 0, STEPS_MAX, &at->step));
+    LS_TRY(state_meta_int(file, "best_epoch", 0, STEPS_MAX, &at->best_epoch));
     return text_parse_double(text != NULL ? text : "", "best_accuracy", -1, 1, best);
 }
 

@@ -227,7 +227,7 @@ ls_status ls_run_distribute(ls_run *run, ls_comm *comm, const ls_ddp_options *op
         return ls_fail(LS_EINVAL, "--accumulate does not work with plain_mean");
     LS_TRY(LS_GIVEN(comm));
     run->comm = comm;
-    run->capsule.has_hook = with_flags.hook != LS_DDP_HOOK_NONE;
+    run->hook = with_flags.hook;
     st = replay_check_ranks(run);
     if (st == LS_OK)
         st = agree_on_flags(run);
@@ -390,6 +390,8 @@ ls_status ls_run_close(ls_run *run, ls_status st)
         st = ls_fail(run->failure, "%s", run->failure_text);
     if (st == LS_OK && run->is_started && !replay_is_on(run))
         summary_print(run);
+    if (st == LS_OK && run->is_started)
+        st = replay_end(run);
     if (st == LS_OK)
         st = finite_end(run);
     if (st == LS_OK && run->saver.has_failed)
@@ -716,6 +718,8 @@ static ls_status check_start(const ls_run *run, ls_forward_fn forward)
     if (run->flags->balance && run->train.set == NULL && !run->flags->evaluate)
         return ls_fail(LS_EINVAL, "--balance needs a program that calls ls_run_train_on_take(): "
                                   "its ranks take batches from ls_run_next()");
+    if (replay_is_on(run) && run->train.set == NULL)
+        return ls_fail(LS_EINVAL, "--replay needs a program that calls ls_run_train_on_take()");
     LS_TRY(audit_check_run(run));
     if (run->test.set != NULL && forward == NULL && run->evaluate == NULL)
         return ls_fail(LS_EINVAL, "a test set needs a forward function");

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run.h - the members of an ls_run, for the files that run it: run.c, loop.c, report.c, evaluate.c,
- * save.c, resume.c and summary.c. Each part has its own header.
+ * run.h - the members of an ls_run, for the files of this folder. Each part has its own header.
  *
  * train/run/: a run and its steps, and what works on all of it: saving, recovery, reports. Programs
  * call it by <lockstep/train.h>.
@@ -65,10 +64,10 @@ struct ls_run {
     partition partition;
     int part; /* of this rank, from 0: that of the current batch */
     ls_ddp *ddp;
-    ls_local_sgd *local;    /* with --sync-every, instead of a ddp */
-    ls_ddp_hook local_hook; /* of it */
-    int64_t stop_at;        /* with local: all ranks have agreed to stop there; 0: not yet */
-    bool collects_states;   /* rank 0 writes a state, with --sync-every or PowerSGD of all ranks */
+    ls_ddp_hook hook;     /* of ls_run_distribute() */
+    ls_local_sgd *local;  /* with --sync-every, instead of a ddp */
+    int64_t stop_at;      /* with local: all ranks have agreed to stop there; 0: not yet */
+    bool collects_states; /* rank 0 writes a state, with --sync-every or PowerSGD of all ranks */
     ls_optimizer *optimizer;
     ls_grad_scaler *scaler; /* NULL: gradients are not scaled */
     bool has_scaled_step;   /* the scaler's step has no update yet */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_audit.c - see run_audit.h. loop.c, run.c, recover.c and summary.c call it. */
+/* run_audit.c - see run_audit.h. The other files of this folder call it. */
 #include "train/run/run_audit.h"
 
 #include "base/alloc.h"
@@ -46,11 +46,6 @@ void audit_close_run(ls_run *run)
 
 /* --- what is counted in a step that may be done again --- */
 
-static rank_sums *sums_of(ls_run *run, int part)
-{
-    return part == 0 ? &run->report.window : &run->report.windows[part];
-}
-
 static ls_status keep_sums(ls_run *run)
 {
     run_audit *a = &run->audit;
@@ -59,7 +54,7 @@ static ls_status keep_sums(ls_run *run)
         return LS_OK;
     LS_TRY(LS_RESIZE(&a->before, (size_t)run->partition.n + 1, "for the sums of shards"));
     for (int i = 0; i < run->partition.n; i++)
-        a->before[i] = *sums_of(run, i);
+        a->before[i] = *report_part(run, i);
     a->samples = run->report.progress.samples;
     a->bad_step = run->report.bad_step;
     return LS_OK;
@@ -69,11 +64,11 @@ static ls_status keep_sums(ls_run *run)
 static void restore_sums(ls_run *run)
 {
     for (int i = 0; i < run->partition.n; i++) {
-        const rank_sums now = *sums_of(run, i);
+        const rank_sums now = *report_part(run, i);
 
-        *sums_of(run, i) = run->audit.before[i];
-        sums_of(run, i)->bad = now.bad;
-        memcpy(sums_of(run, i)->seconds, now.seconds, sizeof(now.seconds));
+        *report_part(run, i) = run->audit.before[i];
+        report_part(run, i)->bad = now.bad;
+        memcpy(report_part(run, i)->seconds, now.seconds, sizeof(now.seconds));
     }
     run->report.progress.samples = run->audit.samples;
     run->report.bad_step = run->audit.bad_step;
@@ -251,6 +246,7 @@ static ls_status heal(ls_run *run, int wrong, const char *text)
                leaves ? "it leaves the job after its second time, and the others do the step again"
                       : "the others do the step again",
                run->capsule.note);
+    capsule_forget_note(run);
     a->n_again++;
     a->offences += run_rank(run) == wrong;
     if (leaves)

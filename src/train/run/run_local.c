@@ -39,8 +39,8 @@ ls_status run_local_check(const ls_train_flags *f)
         {f->check_replicas > 0, "--check-replicas", "the parameters of islands differ"},
         {f->audit > 0, "--audit", "the parameters of islands differ"},
         {f->capsule_step > 0, "--capsule-step", "the parameters of islands differ"},
-        {f->replay != NULL && f->replay[0] != '\0', "--replay", "the parameters of islands differ"},
-        {f->precision != NULL && text_equal(f->precision, "fp16"), "--precision fp16",
+        {state_path_is_set(f->replay), "--replay", "the parameters of islands differ"},
+        {text_equal(hyperparameters_precision(f), "fp16"), "--precision fp16",
          "all ranks have one scale of the loss; bf16 needs none"},
         {f->accumulate > 1 && f->shards > 0, "--accumulate and --shards",
          "a shard is an island, with one batch a step; use a larger --batch-size"},
@@ -77,7 +77,6 @@ ls_status run_local_distribute(ls_run *run, const ls_ddp_options *opt)
     if (opt->sync_batch_norm || opt->plain_mean)
         return ls_fail(LS_EINVAL, "--sync-every needs a program without sync_batch_norm and "
                                   "plain_mean in ls_run_distribute()");
-    run->local_hook = opt->hook;
     if (opt->shards > 0 && opt->shards < run_size(run))
         return ls_fail(LS_EINVAL, "--sync-every: %d shards on %d ranks: each rank needs an island",
                        opt->shards, run_size(run));
@@ -96,7 +95,7 @@ ls_status run_local_open(ls_run *run)
                                       .outer_momentum = f->outer_momentum,
                                       .fragments = (int)f->sync_fragments,
                                       .delay = (int)f->sync_delay,
-                                      .hook = run->local_hook,
+                                      .hook = run->hook,
                                       .islands = run->partition.n_all};
 
     if (f->sync_every == 0 || f->evaluate)

@@ -36,9 +36,9 @@ ls_status run_power_check(const ls_train_flags *f)
     } refused[] = {
         {f->sync_every > 0, "--sync-every", "differences are sent as bf16, int8 or int4"},
         {f->shards > 0, "--shards", "what is not sent stays on a rank, not with a shard"},
-        {f->precision != NULL && text_equal(f->precision, "fp16"), "--precision fp16",
+        {text_equal(hyperparameters_precision(f), "fp16"), "--precision fp16",
          "what is not sent has the scale of its step; bf16 needs none"},
-        {f->replay != NULL && f->replay[0] != 0, "--replay",
+        {state_path_is_set(f->replay), "--replay",
          "a step depends on what earlier ones have not sent"},
     };
     int rank;
@@ -82,8 +82,9 @@ ls_status run_power_check_file(const ls_run *run, const ls_checkpoint *file, int
         LS_TRY(ls_checkpoint_entry_at(file, i, &entry));
         if (!text_starts(entry.name, PREFIX ".error."))
             continue;
-        for (int d = 0; d < entry.n_dims; d++)
-            count *= entry.dims[d];
+        for (int d = 0; d < entry.n_dims; d++) // of an empty tensor they may be any
+            if (__builtin_mul_overflow(count, entry.dims[d], &count))
+                return ls_fail(LS_EFORMAT, "tensor %d of the state: its shape is too large", i);
         n += count;
     }
     if ((of_rank == 0 && n == 0) || (of_rank > 0 && n % of_rank == 0 && n / of_rank == ranks))

@@ -48,6 +48,21 @@ void name_list_free(name_list *list)
     *list = (name_list){0};
 }
 
+ls_status state_meta_text(const ls_checkpoint *file, const char *key, const char **out)
+{
+    *out = ls_checkpoint_meta(file, key);
+    return *out != NULL ? LS_OK : ls_fail(LS_EFORMAT, "its metadata has no %s", key);
+}
+
+ls_status state_meta_int(const ls_checkpoint *file, const char *key, int64_t least, int64_t most,
+                         int64_t *out)
+{
+    const char *text;
+
+    LS_TRY(state_meta_text(file, key, &text));
+    return text_parse_int(text, key, least, most, out);
+}
+
 ls_status name_list_add(name_list *list, const char *prefix, const ls_named *from, int n)
 {
     if (list->n + n > list->capacity) {

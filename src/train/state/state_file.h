@@ -35,6 +35,11 @@ LS_MUST_USE ls_status state_path(const char *path, const char *word, char *out);
 LS_MUST_USE ls_status state_open(const ls_train_flags *flags, const char *path,
                                  ls_checkpoint **out);
 
+/* Values of a file's metadata. LS_EFORMAT: there is none; a number as by text_parse_int(). */
+LS_MUST_USE ls_status state_meta_text(const ls_checkpoint *file, const char *key, const char **out);
+LS_MUST_USE ls_status state_meta_int(const ls_checkpoint *file, const char *key, int64_t least,
+                                     int64_t most, int64_t *out);
+
 /* Tensors and bytes of several lists under longer names. Zero-initialise. */
 typedef struct name_list {
     ls_named *items;
