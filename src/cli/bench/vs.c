@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/median.h"
 #include "host/program.h"
 #include "net/socket.h"
 
@@ -213,21 +214,6 @@ static ls_status give_turn(versus *v, side *s, bench_result *out)
     for (int r = 0; r < v->n; r++)
         LS_TRY(net_send_all(s->fds[r], "a rank", &packet, 1, ls_deadline_ms(CONNECT_MS)));
     return net_recv_all(s->fds[0], name, out, sizeof(*out), ls_deadline_ms(TURN_MS));
-}
-
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* Sorts. */
-static double median_of(double *values, size_t n)
-{
-    qsort(values, n, sizeof(*values), ascending);
-    return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
 /* The median time of all turns, with the check result of the first turn. */

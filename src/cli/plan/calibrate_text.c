@@ -3,6 +3,7 @@
 #include "cli/plan/calibrate.h"
 
 #include "base/alloc.h"
+#include "base/median.h"
 #include "base/report/json.h"
 
 #include <math.h>
@@ -88,20 +89,6 @@ typedef struct step_times {
     int n;
 } step_times;
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median_of(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof(*values), by_size);
-    return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 static int count_kind(const event_list *list, event_kind kind)
 {
     int n = 0;
@@ -174,7 +161,7 @@ static ls_status read_steps(const event_list *list, int n_ends, forecast_step *s
     for (size_t b = 0; b < n_buckets && t->n > 0; b++) {
         for (int k = 0; k < t->n; k++)
             column[k] = t->ready_us[(size_t)k * n_buckets + b];
-        buckets[b].ready_s = median_of(column, t->n) * 1e-6;
+        buckets[b].ready_s = median_of(column, (size_t)t->n) * 1e-6;
     }
     return LS_OK;
 }
@@ -196,8 +183,8 @@ static ls_status measure_steps(const event_list *list, const char *what, forecas
         st = ls_fail(LS_EFORMAT, "%s has %d training step%s; a plan needs %d: more --steps", what,
                      n_ends, text_plural(n_ends), CALIBRATE_WARMUP + CALIBRATE_STEPS);
     if (st == LS_OK) {
-        step->other_s = median_of(t.other_us, t.n) * 1e-6;
-        step->backward_s = median_of(t.backward_us, t.n) * 1e-6;
+        step->other_s = median_of(t.other_us, (size_t)t.n) * 1e-6;
+        step->backward_s = median_of(t.backward_us, (size_t)t.n) * 1e-6;
     }
     ls_free(t.other_us);
     ls_free(t.backward_us);
