@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-/* Of `n` values, at least one, which it sorts; of an even number the mean of the two in the middle. */
+/* Of `n` values, at least one, which it sorts; of an even number the mean of the middle two. */
 double median_of(double *values, size_t n);
 
 #endif
