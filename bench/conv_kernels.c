@@ -320,7 +320,7 @@ static void compare(const net *n, const conv *c, candidate *candidates, isa_leve
     const op_attrs attrs = attrs_of(c);
 
     for (conv2d_direction d = CONV2D_FORWARD; d <= CONV2D_BACKWARD_WEIGHTS; d++) {
-        const conv2d_kernel kernel = conv2d_choose(isa, ~0U, d, &attrs, x, w, y);
+        const conv2d_kernel kernel = conv2d_choose(isa, ~0U, LS_F32, d, &attrs, x, w, y);
         int done;
 
         if (kernel == CONV2D_ONEDNN)

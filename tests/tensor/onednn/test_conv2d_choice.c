@@ -59,8 +59,8 @@ static const choice_case cases[] = {
     {"one position, 6x6 weights", 64, 512, 512, 6, 6, 1, 0, 1, {ONEDNN}, {ONEDNN}},
 };
 
-static conv2d_kernel choose(isa_level isa, conv2d_set allowed, conv2d_direction direction,
-                            const choice_case *c)
+static conv2d_kernel choose(isa_level isa, conv2d_set allowed, ls_dtype type,
+                            conv2d_direction direction, const choice_case *c)
 {
     const op_attrs attrs = {.stride = {c->stride, c->stride},
                             .padding = {c->padding, c->padding},
@@ -72,13 +72,13 @@ static conv2d_kernel choose(isa_level isa, conv2d_set allowed, conv2d_direction 
     const int64_t w[4] = {c->out, c->in / c->groups, c->kernel, c->kernel};
     const int64_t y[4] = {c->n, c->out, out, out};
 
-    return conv2d_choose(isa, allowed, direction, &attrs, x, w, y);
+    return conv2d_choose(isa, allowed, type, direction, &attrs, x, w, y);
 }
 
 static void assert_choice(isa_level isa, const choice_case *c, const conv2d_kernel *wanted)
 {
     for (conv2d_direction d = CONV2D_FORWARD; d <= CONV2D_BACKWARD_WEIGHTS; d++) {
-        const conv2d_kernel got = choose(isa, ALL, d, c);
+        const conv2d_kernel got = choose(isa, ALL, LS_F32, d, c);
 
         if (got != wanted[d])
             fail_msg("%s, direction %d, level %d: %s, not %s", c->name, (int)d, (int)isa,
@@ -107,7 +107,7 @@ static conv2d_kernel choose_line(isa_level isa, int64_t n, int64_t length, int64
     const int64_t x[4] = {n, 64, 1, length};
     const int64_t w[4] = {64, 64, 1, kernel};
 
-    return conv2d_choose(isa, ALL, CONV2D_BACKWARD_DATA, &attrs, x, w, x);
+    return conv2d_choose(isa, ALL, LS_F32, CONV2D_BACKWARD_DATA, &attrs, x, w, x);
 }
 
 static void long_lines_are_for_winograd(void **state)
@@ -128,7 +128,7 @@ static void dilated_convolutions_are_not_for_winograd(void **state)
     const int64_t w[4] = {64, 64, 3, 3};
 
     LS_UNUSED(state);
-    assert_int_equal(conv2d_choose(ISA_AVX2, ALL, CONV2D_BACKWARD_DATA, &attrs, x, w, x),
+    assert_int_equal(conv2d_choose(ISA_AVX2, ALL, LS_F32, CONV2D_BACKWARD_DATA, &attrs, x, w, x),
                      CONV2D_ONEDNN);
 }
 
@@ -137,12 +137,125 @@ static void a_kernel_that_is_not_allowed_is_not_chosen(void **state)
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
         for (conv2d_direction d = CONV2D_FORWARD; d <= CONV2D_BACKWARD_WEIGHTS; d++) {
-            const conv2d_kernel usual = choose(ISA_AVX2, ALL, d, &cases[i]);
+            const conv2d_kernel usual = choose(ISA_AVX2, ALL, LS_F32, d, &cases[i]);
 
-            assert_int_equal(choose(ISA_AVX2, 1U << CONV2D_ONEDNN, d, &cases[i]), CONV2D_ONEDNN);
+            assert_int_equal(choose(ISA_AVX2, 1U << CONV2D_ONEDNN, LS_F32, d, &cases[i]),
+                             CONV2D_ONEDNN);
             if (usual != CONV2D_ONEDNN)
-                assert_int_not_equal(choose(ISA_AVX2, ALL & ~(1U << usual), d, &cases[i]), usual);
+                assert_int_not_equal(choose(ISA_AVX2, ALL & ~(1U << usual), LS_F32, d, &cases[i]),
+                                     usual);
         }
+    }
+}
+
+/* The gradients of a convolution of that type, one bit for each: 1 data, 2 weights. */
+static unsigned products_of(isa_level isa, conv2d_set allowed, ls_dtype type, const choice_case *c)
+{
+    unsigned set = 0;
+
+    for (conv2d_direction d = CONV2D_FORWARD; d <= CONV2D_BACKWARD_WEIGHTS; d++) {
+        const conv2d_kernel got = choose(isa, allowed, type, d, c);
+
+        assert_true(got == CONV2D_PRODUCT || type == LS_F32 || got == CONV2D_ONEDNN);
+        set |= got == CONV2D_PRODUCT ? (unsigned)d : 0;
+    }
+    return set;
+}
+
+static void products_are_for_gradients_in_channels_last(void **state)
+{
+    static const struct {
+        choice_case c;
+        unsigned products;
+    } rows[] = {
+        {{.name = "1x1", .n = 16, .in = 64, .out = 256, .side = 56, .kernel = 1, .stride = 1}, 3},
+        {{.name = "1x1 with stride 2",
+          .n = 16,
+          .in = 256,
+          .out = 512,
+          .side = 56,
+          .kernel = 1,
+          .stride = 2},
+         3},
+        {{.name = "1x1 with padding",
+          .n = 16,
+          .in = 64,
+          .out = 64,
+          .side = 56,
+          .kernel = 1,
+          .stride = 1,
+          .padding = 1},
+         0},
+        {{.name = "3x3",
+          .n = 16,
+          .in = 256,
+          .out = 256,
+          .side = 14,
+          .kernel = 3,
+          .stride = 1,
+          .padding = 1},
+         0},
+        {{.name = "3x3 to 7x7",
+          .n = 16,
+          .in = 512,
+          .out = 512,
+          .side = 7,
+          .kernel = 3,
+          .stride = 1,
+          .padding = 1},
+         2},
+        {{.name = "3x3 with stride 2",
+          .n = 16,
+          .in = 256,
+          .out = 256,
+          .side = 28,
+          .kernel = 3,
+          .stride = 2,
+          .padding = 1},
+         2},
+        {{.name = "3x3 with stride 2 of too many columns",
+          .n = 64,
+          .in = 256,
+          .out = 256,
+          .side = 28,
+          .kernel = 3,
+          .stride = 2,
+          .padding = 1},
+         0},
+        {{.name = "first layer",
+          .n = 16,
+          .in = 3,
+          .out = 64,
+          .side = 224,
+          .kernel = 7,
+          .stride = 2,
+          .padding = 3},
+         0},
+        {{.name = "1x1 in groups",
+          .n = 16,
+          .in = 64,
+          .out = 64,
+          .side = 56,
+          .kernel = 1,
+          .stride = 1,
+          .groups = 2},
+         0},
+    };
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(rows); i++) {
+        choice_case c = rows[i].c;
+
+        c.groups = c.groups == 0 ? 1 : c.groups;
+        if (products_of(ISA_AMX, ALL, LS_BF16, &c) != rows[i].products)
+            fail_msg("%s: other products than %u", c.name, rows[i].products);
+        assert_int_equal(products_of(ISA_AVX512_BF16, ALL | CONV2D_CHANNELS_LAST, LS_BF16, &c),
+                         rows[i].products);
+        assert_int_equal(products_of(ISA_AVX512_BF16, ALL, LS_BF16, &c), 0);
+        assert_int_equal(products_of(ISA_AMX, ALL | CONV2D_BLOCKED, LS_BF16, &c), 0);
+        assert_int_equal(products_of(ISA_AMX, ALL & ~(1U << CONV2D_PRODUCT), LS_BF16, &c), 0);
+        assert_int_equal(products_of(ISA_AMX, ALL | CONV2D_CHANNELS_LAST, LS_F32, &c), 0);
+        assert_int_equal(products_of(ISA_AMX, ALL | CONV2D_CHANNELS_LAST, LS_F16, &c), 0);
     }
 }
 
@@ -153,8 +266,8 @@ static void sets_are_read_from_names(void **state)
     const char *bad = NULL;
 
     LS_UNUSED(state);
-    assert_true(conv2d_set_parse("few,rows,winograd", &set, &bad));
-    assert_int_equal(set, (1U << CONV2D_KERNELS) - 1);
+    assert_true(conv2d_set_parse("few,rows,winograd,product", &set, &bad));
+    assert_int_equal(set, ALL);
     assert_true(conv2d_set_parse("onednn", &set, &bad));
     assert_int_equal(set, 1U << CONV2D_ONEDNN);
     assert_true(conv2d_set_parse("winograd", &set, &bad));
@@ -212,6 +325,7 @@ int main(void)
         cmocka_unit_test(long_lines_are_for_winograd),
         cmocka_unit_test(dilated_convolutions_are_not_for_winograd),
         cmocka_unit_test(a_kernel_that_is_not_allowed_is_not_chosen),
+        cmocka_unit_test(products_are_for_gradients_in_channels_last),
         cmocka_unit_test(sets_are_read_from_names),
         cmocka_unit_test(names_of_instruction_sets_have_levels),
         cmocka_unit_test(each_processor_gets_its_layout),

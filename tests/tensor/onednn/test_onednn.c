@@ -498,7 +498,8 @@ static void every_case_is_near_the_reference_without_our_convolutions(void **sta
 /* Also where another layout is chosen on this processor. */
 static void every_case_is_near_the_reference_in_each_layout(void **state)
 {
-    static const char *const layouts[] = {"onednn,blocked", "onednn,channels_last"};
+    static const char *const layouts[] = {"onednn,blocked", "onednn,channels_last",
+                                          "product,channels_last"};
 
     LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(layouts); i++) {

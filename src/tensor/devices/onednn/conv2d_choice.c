@@ -20,9 +20,13 @@ isa_level isa_level_of(const char *name)
 
 /* Of the bits of a conv2d_set. */
 static const char *const names[CONV2D_KERNELS + 2] = {
-    [CONV2D_ONEDNN] = "onednn",   [CONV2D_FEW] = "few",
-    [CONV2D_ROWS] = "rows",       [CONV2D_WINOGRAD] = "winograd",
-    [CONV2D_KERNELS] = "blocked", [CONV2D_KERNELS + 1] = "channels_last",
+    [CONV2D_ONEDNN] = "onednn",
+    [CONV2D_FEW] = "few",
+    [CONV2D_ROWS] = "rows",
+    [CONV2D_WINOGRAD] = "winograd",
+    [CONV2D_PRODUCT] = "product",
+    [CONV2D_KERNELS] = "blocked",
+    [CONV2D_KERNELS + 1] = "channels_last",
 };
 
 const char *conv2d_kernel_name(conv2d_kernel kernel)
@@ -130,9 +134,38 @@ static bool winograd_fits(isa_level isa, conv2d_direction direction, const op_at
            ((is_square && tiles_pay(y[2], y[3], w[2])) || (is_line && lines_pay(y)));
 }
 
-conv2d_kernel conv2d_choose(isa_level isa, conv2d_set allowed, conv2d_direction direction,
-                            const op_attrs *a, const int64_t *x, const int64_t *w, const int64_t *y)
+/* --- products of matrices --- */
+
+/* Of positions; a tile of AMX has 16. */
+#define LINE_SHORT 8
+
+/* oneDNN's gradients of 1x1 kernels on AMX are 1.3 to 5 times slower than its product of the same
+ * matrices; so are those of weights with few positions in a line, or with a stride, although the
+ * columns must be copied. */
+static bool product_fits(conv2d_direction direction, const op_attrs *a, const int64_t *x,
+                         const int64_t *w, const int64_t *y)
 {
+    const int64_t taps = w[2] * w[3];
+    const bool is_pointwise = taps == 1 && a->padding[0] == 0 && a->padding[1] == 0;
+    const bool has_stride = a->stride[0] != 1 || a->stride[1] != 1;
+
+    if (a->groups != 1 || !channels_fit(x, y) || direction == CONV2D_FORWARD)
+        return false;
+    if (is_pointwise)
+        return true;
+    return direction == CONV2D_BACKWARD_WEIGHTS && (has_stride || y[3] <= LINE_SHORT) &&
+           y[0] * y[2] * y[3] * taps * x[1] <= CONV2D_PRODUCT_COLUMNS;
+}
+
+conv2d_kernel conv2d_choose(isa_level isa, conv2d_set allowed, ls_dtype type,
+                            conv2d_direction direction, const op_attrs *a, const int64_t *x,
+                            const int64_t *w, const int64_t *y)
+{
+    if (type == LS_BF16 && (allowed >> CONV2D_PRODUCT & 1) != 0 &&
+        conv2d_channels_last(isa, allowed, type) && product_fits(direction, a, x, w, y))
+        return CONV2D_PRODUCT;
+    if (type != LS_F32)
+        return CONV2D_ONEDNN;
     if ((allowed >> CONV2D_FEW & 1) != 0 && few_fits(isa, direction, a, x, y))
         return CONV2D_FEW;
     if ((allowed >> CONV2D_ROWS & 1) != 0 && rows_fits(a, x, w, y))

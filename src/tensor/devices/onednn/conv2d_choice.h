@@ -17,6 +17,7 @@ typedef enum conv2d_kernel {
     CONV2D_FEW,      /* few input channels */
     CONV2D_ROWS,     /* few positions in the output */
     CONV2D_WINOGRAD, /* 3x3, 5x5 and 1x5 kernels with stride 1 */
+    CONV2D_PRODUCT,  /* gradients in bfloat16, of images with channels last */
     CONV2D_KERNELS
 } conv2d_kernel;
 
@@ -47,10 +48,13 @@ bool conv2d_set_parse(const char *text, conv2d_set *out, const char **bad);
 /* The bound of CONV2D_ROWS: taps of the kernel. */
 #define CONV2D_ROWS_TAPS 25
 
-/* The kernel for this problem. x, w, y: dimensions of the forward's tensors. */
-conv2d_kernel conv2d_choose(isa_level isa, conv2d_set allowed, conv2d_direction direction,
-                            const op_attrs *a, const int64_t *x, const int64_t *w,
-                            const int64_t *y);
+/* The bound of CONV2D_PRODUCT: elements of the matrix of columns, where it is not x itself. */
+#define CONV2D_PRODUCT_COLUMNS ((int64_t)16 << 20)
+
+/* The kernel for this problem of that type. x, w, y: dimensions of the forward's tensors. */
+conv2d_kernel conv2d_choose(isa_level isa, conv2d_set allowed, ls_dtype type,
+                            conv2d_direction direction, const op_attrs *a, const int64_t *x,
+                            const int64_t *w, const int64_t *y);
 
 /* Whether oneDNN's convolutions of this type get their images with the channels of a pixel side by
  * side (NHWC), instead of in blocks of 8 or 16 channels; so do all operators up to the pooling. */

@@ -222,7 +222,7 @@ typedef enum primitive_kind {
 /* The key of the cache. Zeroed before it is filled: all bytes are compared. */
 typedef struct primitive_key {
     int32_t kind;
-    int32_t prop; /* compat_prop; of a reorder: whether it adds */
+    int32_t prop; /* compat_prop; of a reorder: whether it adds; of a matmul: the result's type */
     int32_t type; /* ls_dtype of activations; 0 for those of reorders */
     int32_t has_bias;
     int32_t groups;
@@ -273,6 +273,22 @@ void primitive_free_all(device_state *self);
 /* The convolution or inner product for `key`, created at first use. Compares the implementations
  * for the inputs' layouts and for those that oneDNN prefers, and takes the faster family. */
 LS_MUST_USE ls_status primitive_for(device_state *self, const primitive_key *key, primitive **out);
+
+/* Products of `batch` pairs of matrices, (M,K) (K,N), each of which lies transposed in memory where
+ * it is swapped. */
+typedef struct matmul_shape {
+    ls_dtype type;
+    ls_dtype out; /* of the result */
+    int64_t batch;
+    int64_t m;
+    int64_t n;
+    int64_t k;
+    bool a_swapped;
+    bool b_swapped;
+} matmul_shape;
+
+/* The product, created at first use; its data are a, b and the result. */
+LS_MUST_USE ls_status matmul_for(device_state *self, const matmul_shape *shape, primitive **out);
 
 /* --- weights --- */
 
@@ -373,6 +389,10 @@ ls_status conv2d_rows_backward_weights(device_state *self, const op_call *call);
 ls_status conv2d_winograd(device_state *self, const op_call *call);
 ls_status conv2d_winograd_backward_data(device_state *self, const op_call *call);
 ls_status conv2d_winograd_backward_weights(device_state *self, const op_call *call);
+
+/* Gradients of convolutions by products of matrices, of bfloat16 with channels last. */
+ls_status conv2d_product_backward_data(device_state *self, const op_call *call);
+ls_status conv2d_product_backward_weights(device_state *self, const op_call *call);
 
 /* The kernels: dn_copy(), dn_conv2d(), ... Those of is_plain() in dn_device.c find their inputs in
  * plain layout, and their outputs placed so. */

@@ -383,3 +383,61 @@ ls_status primitive_for(device_state *self, const primitive_key *key, primitive 
     threads_leave(before);
     return st;
 }
+
+/* --- products of matrices --- */
+
+/* (batch, rows, columns), whose last two lie swapped in memory with `swapped`. A single row or
+ * column is the same either way, but oneDNN takes the strides of a swapped one for a row that is
+ * too short, and refuses to run. */
+static compat_desc describe_matrices(compat_list *list, int32_t type, int64_t batch, int64_t rows,
+                                     int64_t columns, bool swapped)
+{
+    const int64_t dims[3] = {batch, rows, columns};
+    const bool is_swapped = swapped && rows > 1 && columns > 1;
+    const int64_t strides[3] = {rows * columns, is_swapped ? 1 : columns, is_swapped ? rows : 1};
+
+    return compat_desc_strided(list, (ls_dtype)type, 3, dims, strides);
+}
+
+static ls_status make_matmul(device_state *self, const primitive_key *key, const matmul_shape *s,
+                             primitive **out)
+{
+    compat_list list = {0};
+    const layout *l[3] = {
+        layout_intern(self, describe_matrices(&list, s->type, s->batch, s->m, s->k, s->a_swapped)),
+        layout_intern(self, describe_matrices(&list, s->type, s->batch, s->k, s->n, s->b_swapped)),
+        layout_intern(self, describe_matrices(&list, s->out, s->batch, s->m, s->n, false)),
+    };
+    const primitive_arg args[] = {
+        {DNNL_ARG_SRC, l[0]}, {DNNL_ARG_WEIGHTS, l[1]}, {DNNL_ARG_DST, l[2]}};
+    const int before = threads_enter(self, true);
+    ls_status st;
+
+    if (l[0] == NULL || l[1] == NULL || l[2] == NULL)
+        st = dn_fail(LS_ENOMEM, "no memory for a layout");
+    else
+        st = primitive_add(self, key,
+                           compat_pd_matmul(self->engine, l[0]->desc, l[1]->desc, l[2]->desc), args,
+                           3, out);
+    threads_leave(before);
+    compat_list_free(&list);
+    return st;
+}
+
+ls_status matmul_for(device_state *self, const matmul_shape *shape, primitive **out)
+{
+    primitive_key key;
+
+    memset(&key, 0, sizeof(key));
+    key.kind = PRIMITIVE_MATMUL;
+    key.type = shape->type;
+    key.prop = shape->out;
+    key.src[0] = shape->batch;
+    key.src[1] = shape->m;
+    key.src[2] = shape->k;
+    key.src[3] = shape->a_swapped;
+    key.weights[0] = shape->n;
+    key.weights[1] = shape->b_swapped;
+    *out = primitive_find(self, &key);
+    return *out != NULL ? LS_OK : make_matmul(self, &key, shape, out);
+}

@@ -23,66 +23,22 @@ static ls_status all_plain(ls_tensor *const *tensors, int n)
 
 /* --- matmul --- */
 
-/* (batch, rows, columns), whose last two lie swapped in memory with `transposed`. A single row or
- * column is the same either way, but oneDNN takes the strides of a swapped one for a row that is
- * too short, and refuses to run. */
-static compat_desc describe(compat_list *list, int32_t type, int64_t batch, int64_t rows,
-                            int64_t columns, bool transposed)
-{
-    const int64_t dims[3] = {batch, rows, columns};
-    const bool is_swapped = transposed && rows > 1 && columns > 1;
-    const int64_t strides[3] = {rows * columns, is_swapped ? 1 : columns, is_swapped ? rows : 1};
-
-    return compat_desc_strided(list, (ls_dtype)type, 3, dims, strides);
-}
-
-/* key: src (batch, M, K, a transposed), weights (N, b transposed). */
-static ls_status make_matmul(device_state *self, const primitive_key *key, primitive **out)
-{
-    const int64_t *s = key->src;
-    const int64_t *b = key->weights;
-    compat_list list = {0};
-    const layout *l[3] = {
-        layout_intern(self, describe(&list, key->type, s[0], s[1], s[2], s[3] != 0)),
-        layout_intern(self, describe(&list, key->type, s[0], s[2], b[0], b[1] != 0)),
-        layout_intern(self, describe(&list, key->type, s[0], s[1], b[0], false)),
-    };
-    const primitive_arg args[] = {
-        {DNNL_ARG_SRC, l[0]}, {DNNL_ARG_WEIGHTS, l[1]}, {DNNL_ARG_DST, l[2]}};
-    const int before = threads_enter(self, true);
-    ls_status st;
-
-    if (l[0] == NULL || l[1] == NULL || l[2] == NULL)
-        st = dn_fail(LS_ENOMEM, "no memory for a layout");
-    else
-        st = primitive_add(self, key,
-                           compat_pd_matmul(self->engine, l[0]->desc, l[1]->desc, l[2]->desc), args,
-                           3, out);
-    threads_leave(before);
-    compat_list_free(&list);
-    return st;
-}
-
 ls_status dn_matmul(device_state *self, const op_call *call)
 {
     const ls_tensor *a = call->in[0];
     const ls_tensor *y = call->out[0];
     const bool *transposed = call->attrs.transposed;
-    primitive_key key;
+    const matmul_shape shape = {.type = a->dtype,
+                                .out = a->dtype,
+                                .batch = (int64_t)axis_split(y, y->n_dims - 2).outer,
+                                .m = y->dims[y->n_dims - 2],
+                                .n = y->dims[y->n_dims - 1],
+                                .k = a->dims[a->n_dims - (transposed[0] ? 2 : 1)],
+                                .a_swapped = transposed[0],
+                                .b_swapped = transposed[1]};
     primitive *p;
 
-    memset(&key, 0, sizeof(key));
-    key.kind = PRIMITIVE_MATMUL;
-    key.type = a->dtype;
-    key.src[0] = (int64_t)axis_split(y, y->n_dims - 2).outer;
-    key.src[1] = y->dims[y->n_dims - 2];
-    key.src[2] = a->dims[a->n_dims - (transposed[0] ? 2 : 1)];
-    key.src[3] = transposed[0];
-    key.weights[0] = y->dims[y->n_dims - 1];
-    key.weights[1] = transposed[1];
-    p = primitive_find(self, &key);
-    if (p == NULL)
-        LS_TRY(make_matmul(self, &key, &p));
+    LS_TRY(matmul_for(self, &shape, &p));
     return primitive_run(self, p, (void *const[]){dn_data(a), dn_data(call->in[1]), dn_data(y)});
 }
 

@@ -19,6 +19,7 @@
 #include "tensor/formulas/batch_sync.h"
 
 #include <math.h>
+#include <string.h>
 
 #define PIECE_FLOATS   8192 /* of one piece; it stays in the L1 cache for the second pass */
 #define PIECE_ROWS_MIN 16
@@ -120,7 +121,8 @@ typedef struct bn_work {
     float *shift;
     bool relu;
     size_t channels;
-    double *shared; /* with attrs.sync: the values to add up over the ranks, else NULL */
+    double *folded[3]; /* of each channel */
+    double *shared;    /* with attrs.sync: the values to add up over the ranks, else NULL */
 } bn_work;
 
 /* The most floats of a piece. */
@@ -164,6 +166,7 @@ static ls_status prepare(bn_work *w, device_state *self, const op_call *call, co
     size_t n_sums;
     size_t n_lanes;
     size_t n_shared; /* of doubles, in front for their alignment */
+    size_t n_folded;
     size_t n_pieces; /* floats of them */
     float *at;
 
@@ -173,15 +176,19 @@ static ls_status prepare(bn_work *w, device_state *self, const op_call *call, co
     n_sums = n_items(&w->v) * w->v.lanes;
     n_lanes = w->v.planes * w->v.lanes;
     n_shared = batch_sync_needed(call) ? batch_sync_count(g->c) : 0;
+    n_folded = LS_COUNT_OF(w->folded) * g->c;
     w->bf16 = call->in[0]->dtype == LS_BF16;
     w->c = converter_of(self, call->in[0]->dtype);
     n_pieces =
         w->bf16 || w->c.widen == NULL ? 0 : (size_t)self->threads * PIECES * piece_floats(&w->v);
-    LS_TRY(dn_floats(call->in[0]->device, 2 * (n_shared + n_sums) + 5 * n_lanes + n_pieces,
-                     &w->memory, &at));
+    LS_TRY(dn_floats(call->in[0]->device,
+                     2 * (n_shared + n_folded + n_sums) + 5 * n_lanes + n_pieces, &w->memory, &at));
     w->channels = g->c;
     w->shared = n_shared > 0 ? (double *)(void *)at : NULL;
     at += 2 * n_shared;
+    for (size_t i = 0; i < LS_COUNT_OF(w->folded); i++)
+        w->folded[i] = (double *)(void *)at + i * g->c;
+    at += 2 * n_folded;
     w->sums[0] = at;
     w->sums[1] = at + n_sums;
     w->mean = at + 2 * n_sums;
@@ -228,29 +235,48 @@ typedef enum fold_kind {
     FOLD_SPREAD /* of (value - centre)^2 times rows */
 } fold_kind;
 
-static inline __attribute__((always_inline)) double
-fold(const bn_view *v, size_t c, const float *values, fold_kind kind, double centre)
+static inline __attribute__((always_inline)) double folded(fold_kind kind, float value, double rows,
+                                                           double centre)
 {
-    const channel_lanes lanes = lanes_of(v, c);
-    double sum = 0;
+    const double distance = (double)value - centre;
 
-    for (size_t n = 0; n < v->n; n++) {
-        for (size_t piece = 0; piece < v->pieces; piece++) {
-            const size_t item = (n * v->planes + lanes.plane) * v->pieces + piece;
-            const double rows = (double)rows_of(v, piece);
-            const size_t end = piece == v->whole_pieces ? 1 : lanes.end;
+    if (kind == FOLD_SUM)
+        return (double)value;
+    return kind == FOLD_ROWS ? (double)value * rows : distance * distance * rows;
+}
 
-            for (size_t lane = lanes.begin; lane < end; lane++) {
-                const double value = (double)values[item * v->lanes + lane];
-                const double distance = value - centre;
+/* Adds the lanes of an item that begins at channel c, or that holds channel c alone. */
+static inline __attribute__((always_inline)) void fold_item(const bn_work *w, const float *values,
+                                                            size_t c, size_t piece, fold_kind kind,
+                                                            const double *centres, double *sums)
+{
+    const bn_view *v = &w->v;
+    const double rows = (double)rows_of(v, piece);
+    const size_t lanes = piece == v->whole_pieces ? 1 : v->lanes;
+    const size_t left = w->channels - c;
 
-                sum += kind == FOLD_SUM    ? value
-                       : kind == FOLD_ROWS ? value * rows
-                                           : distance * distance * rows;
-            }
-        }
+    if (v->one_channel) {
+        for (size_t lane = 0; lane < lanes; lane++)
+            sums[c] += folded(kind, values[lane], rows, centres == NULL ? 0 : centres[c]);
+        return;
     }
-    return sum;
+    for (size_t lane = 0; lane < lanes && lane < left; lane++)
+        sums[c + lane] += folded(kind, values[lane], rows, centres == NULL ? 0 : centres[c + lane]);
+}
+
+/* The sums of all channels, each in the order of images and pieces. */
+static inline __attribute__((always_inline)) void
+fold(const bn_work *w, const float *values, fold_kind kind, const double *centres, double *sums)
+{
+    const bn_view *v = &w->v;
+
+    memset(sums, 0, w->channels * sizeof(*sums));
+    for (size_t plane = 0; plane < v->n * v->planes; plane++) {
+        const size_t c = plane % v->planes * (v->one_channel ? 1 : v->lanes);
+
+        for (size_t piece = 0; piece < v->pieces; piece++, values += v->lanes)
+            fold_item(w, values, c, piece, kind, centres, sums);
+    }
 }
 
 /* Sets a per-channel parameter in all lanes of the channel. */
@@ -305,12 +331,18 @@ static void move_running(const op_call *call, size_t c, double mean, double vari
         (float)((1 - k) * (double)running_variance[c] + k * variance * count / (count - 1));
 }
 
-/* The mean of channel c in this rank's rows, and the sum of squared distances from it. */
-static void local_moments(const bn_work *w, size_t c, double count, double *mean, double *spread)
+enum { MEAN, SPREAD, REST };
+
+/* The mean of each channel in this rank's rows, and the sum of squared distances from it. */
+static void local_moments(bn_work *w, double count)
 {
-    *mean = fold(&w->v, c, w->sums[0], FOLD_ROWS, 0) / count;
-    *spread =
-        fold(&w->v, c, w->sums[1], FOLD_SUM, 0) + fold(&w->v, c, w->sums[0], FOLD_SPREAD, *mean);
+    fold(w, w->sums[0], FOLD_ROWS, NULL, w->folded[MEAN]);
+    for (size_t c = 0; c < w->channels; c++)
+        w->folded[MEAN][c] /= count;
+    fold(w, w->sums[1], FOLD_SUM, NULL, w->folded[SPREAD]);
+    fold(w, w->sums[0], FOLD_SPREAD, w->folded[MEAN], w->folded[REST]);
+    for (size_t c = 0; c < w->channels; c++)
+        w->folded[SPREAD][c] += w->folded[REST][c];
 }
 
 /* The statistics of channel c, rounded as they are saved: backward reads the same bits. */
@@ -329,8 +361,8 @@ static void statistics(const op_call *call, const bn_work *w, size_t c, double c
         count = w->shared[0];
         batch_sync_get(w->shared, w->channels, c, &centre, &square);
     } else {
-        local_moments(w, c, count, &centre, &square);
-        square /= count;
+        centre = w->folded[MEAN][c];
+        square = w->folded[SPREAD][c] / count;
     }
     *mean = (float)centre;
     *variance = (float)square;
@@ -340,13 +372,8 @@ static void statistics(const op_call *call, const bn_work *w, size_t c, double c
 /* Replaces this rank's moments by those of the rows of all ranks. */
 static ls_status share_moments(const op_call *call, bn_work *w, double count)
 {
-    for (size_t c = 0; c < w->channels; c++) {
-        double mean;
-        double spread;
-
-        local_moments(w, c, count, &mean, &spread);
-        batch_sync_put(w->shared, w->channels, c, count, mean, spread);
-    }
+    for (size_t c = 0; c < w->channels; c++)
+        batch_sync_put(w->shared, w->channels, c, count, w->folded[MEAN][c], w->folded[SPREAD][c]);
     LS_TRY(batch_sync_sum(call, w->shared, w->channels));
     if (w->shared[0] == 1)
         return dn_fail(LS_EINVAL, "training needs more than one value per channel over all ranks");
@@ -389,8 +416,10 @@ static ls_status forward(device_state *self, const op_call *call, const grid *g,
         LS_TRY(dn_host->tensor_place(call->out[1 + i], NULL, 0));
         saved[i] = dn_data(call->out[1 + i]);
     }
-    if (call->attrs.training)
+    if (call->attrs.training) {
         run_items(self, w, moments_range);
+        local_moments(w, count);
+    }
     if (w->shared != NULL)
         LS_TRY(share_moments(call, w, count));
     clear_lanes(w);
@@ -538,8 +567,8 @@ static void set_dx(const op_call *call, bn_work *w, size_t c, double count, doub
 static void finish_channel(const op_call *call, bn_work *w, size_t c, double count)
 {
     const float *variance = dn_data(call->in[5]);
-    const double sum_dy = fold(&w->v, c, w->sums[0], FOLD_SUM, 0);
-    const double sum_dy_x = fold(&w->v, c, w->sums[1], FOLD_SUM, 0);
+    const double sum_dy = w->folded[0][c];
+    const double sum_dy_x = w->folded[1][c];
 
     give(dn_data(call->out[1]), c, sum_dy_x / sqrt((double)variance[c] + call->attrs.eps),
          call->accumulate);
@@ -572,6 +601,8 @@ static ls_status backward(device_state *self, const op_call *call, const grid *g
     for (size_t c = 0; c < g->c; c++)
         set_forward(call, w, c, mean[c], variance[c], 2);
     run_items(self, w, sums_range);
+    for (size_t i = 0; i < LS_COUNT_OF(w->sums); i++)
+        fold(w, w->sums[i], FOLD_SUM, NULL, w->folded[i]);
     for (size_t c = 0; c < g->c; c++)
         finish_channel(call, w, c, count);
     if (w->shared != NULL)

@@ -52,6 +52,7 @@ static const kernel_fn own_kernels[CONV2D_KERNELS][3] = {
     [CONV2D_ROWS] = {conv2d_rows, conv2d_rows_backward_data, conv2d_rows_backward_weights},
     [CONV2D_WINOGRAD] = {conv2d_winograd, conv2d_winograd_backward_data,
                          conv2d_winograd_backward_weights},
+    [CONV2D_PRODUCT] = {NULL, conv2d_product_backward_data, conv2d_product_backward_weights},
 };
 
 /* Our kernel for this call; NULL: oneDNN's. */
@@ -59,10 +60,11 @@ static kernel_fn own_kernel(const device_state *self, const op_call *call,
                             conv2d_direction direction, const ls_tensor *x, const ls_tensor *w,
                             const ls_tensor *y)
 {
-    if (call->in[0]->dtype != LS_F32)
-        return NULL;
-    return own_kernels[conv2d_choose(self->isa, self->convolutions, direction, &call->attrs,
-                                     x->dims, w->dims, y->dims)][direction];
+    const conv2d_kernel kernel = conv2d_choose(self->isa, self->convolutions, call->in[0]->dtype,
+                                               direction, &call->attrs, x->dims, w->dims, y->dims);
+    const bool wants_bias = direction == CONV2D_BACKWARD_WEIGHTS && call->out[1] != NULL;
+
+    return kernel == CONV2D_PRODUCT && wants_bias ? NULL : own_kernels[kernel][direction];
 }
 
 /* oneDNN's convolution in[0] -> out[0] with the weights in[1]: forward, or backward by data. */

@@ -14,6 +14,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
 #define SIMD_INLINE static inline __attribute__((always_inline))
 
 /* For loops over registers: without unrolling these would be in memory. */
@@ -27,6 +31,22 @@
 #define V_EXPAND(name, lanes) V_JOIN(name, lanes)
 #define V(name)               V_EXPAND(name, LANES)
 
+/* Halves as 32-bit integers, and back. */
+#define SIMD_HALVES(N)                                                                             \
+    SIMD_INLINE void unpack_##N(bits_##N *to, const uint16_t *from)                                \
+    {                                                                                              \
+        halves_##N h;                                                                              \
+                                                                                                   \
+        memcpy(&h, from, sizeof(h));                                                               \
+        *to = __builtin_convertvector(h, bits_##N);                                                \
+    }                                                                                              \
+    SIMD_INLINE void pack_##N(uint16_t *to, const bits_##N *from)                                  \
+    {                                                                                              \
+        const halves_##N h = __builtin_convertvector(*from, halves_##N);                           \
+                                                                                                   \
+        memcpy(to, &h, sizeof(h));                                                                 \
+    }
+
 /* get() and put(): elements from `at` on of an array of float32, or with a constant bf16 of
  * bfloat16, with the bits of simd_half.c, but that a signalling NaN stays one until arithmetic
  * follows. A select keeps `yes` where all bits of the mask are set. Vectors go through memory by
@@ -36,7 +56,9 @@
     typedef int32_t mask_##N __attribute__((vector_size(BYTES)));                                  \
     typedef uint8_t bytes_##N __attribute__((vector_size(N)));                                     \
     typedef uint16_t halves_##N __attribute__((vector_size(2 * (N))));                             \
-    typedef uint32_t bits_##N __attribute__((vector_size(BYTES)));                                 \
+    typedef uint32_t bits_##N __attribute__((vector_size(BYTES)));
+
+#define SIMD_ACCESS(N)                                                                             \
     SIMD_INLINE void load_##N(vec_##N *v, const float *from)                                       \
     {                                                                                              \
         memcpy(v, from, sizeof(*v));                                                               \
@@ -47,11 +69,11 @@
     }                                                                                              \
     SIMD_INLINE void get_##N(vec_##N *v, const void *from, size_t at, bool bf16)                   \
     {                                                                                              \
-        halves_##N h;                                                                              \
+        bits_##N b;                                                                                \
                                                                                                    \
         if (bf16) {                                                                                \
-            memcpy(&h, (const uint16_t *)from + at, sizeof(h));                                    \
-            *v = (vec_##N)(__builtin_convertvector(h, bits_##N) << 16);                            \
+            unpack_##N(&b, (const uint16_t *)from + at);                                           \
+            *v = (vec_##N)(b << 16);                                                               \
         } else {                                                                                   \
             memcpy(v, (const float *)from + at, sizeof(*v));                                       \
         }                                                                                          \
@@ -61,12 +83,10 @@
         const bits_##N b = (bits_##N) * v;                                                         \
         const bits_##N nan = (bits_##N)((mask_##N)(b & 0x7FFFFFFFU) > 0x7F800000);                 \
         const bits_##N rounded = b + 0x7FFFU + (b >> 16 & 1U);                                     \
-        halves_##N h;                                                                              \
+        const bits_##N h = ((nan & (b | 0x400000U)) | (~nan & rounded)) >> 16;                     \
                                                                                                    \
         if (bf16) {                                                                                \
-            h = __builtin_convertvector((nan & (b | 0x400000U)) >> 16 | (~nan & rounded) >> 16,    \
-                                        halves_##N);                                               \
-            memcpy((uint16_t *)to + at, &h, sizeof(h));                                            \
+            pack_##N((uint16_t *)to + at, &h);                                                     \
         } else {                                                                                   \
             memcpy((float *)to + at, v, sizeof(*v));                                               \
         }                                                                                          \
@@ -112,5 +132,26 @@ SIMD_INLINE size_t width_for(size_t left)
 SIMD_VECTORS(16, 64)
 SIMD_VECTORS(8, 32)
 SIMD_VECTORS(1, 4)
+
+#ifdef __AVX512F__
+/* One instruction each; the compiler makes several of a conversion of vectors. */
+SIMD_INLINE void unpack_16(bits_16 *to, const uint16_t *from)
+{
+    *to = (bits_16)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)from));
+}
+
+SIMD_INLINE void pack_16(uint16_t *to, const bits_16 *from)
+{
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16((__m512i)*from));
+}
+#else
+SIMD_HALVES(16)
+#endif
+SIMD_HALVES(8)
+SIMD_HALVES(1)
+
+SIMD_ACCESS(16)
+SIMD_ACCESS(8)
+SIMD_ACCESS(1)
 
 #endif
