@@ -163,6 +163,12 @@ void *dn_data(const ls_tensor *t);
 /* The number of elements of the layout, its padding included. */
 size_t layout_elements(const layout *l);
 
+/* Of an element: float32 or a 16-bit float. */
+static inline size_t float_bytes(ls_dtype type)
+{
+    return type == LS_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
 /* Conversions of elements of a type from and to float32; NULL for float32 itself. */
 typedef struct converter {
     void (*widen)(const uint16_t *from, float *to, size_t n);
@@ -342,6 +348,9 @@ void signals_restore(const sigset_t *before);
 
 /* The dropout of these attributes, from element 0 on. */
 drop_run drop_run_of(const op_attrs *a);
+
+/* Whether a permute copies rows, of elements of any type. */
+bool permute_keeps_rows(const op_call *call);
 
 /* Whether a byte can hold the indices of this window's positions. */
 bool max_pool_fits(const op_call *call);

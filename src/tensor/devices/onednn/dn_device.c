@@ -141,10 +141,15 @@ static const kernel_fn kernels[OP_COUNT] = {
 #include "tensor/operators.inc"
 };
 
-/* Kernels of our own that convert 16-bit floats piece by piece. */
+/* Kernels of our own that copy 16-bit floats, or convert them piece by piece. */
 static bool converts(op_kind op)
 {
     switch (op) {
+    case OP_CONCAT:
+    case OP_SLICE:
+    case OP_SLICE_BACKWARD:
+    case OP_PERMUTE:
+    case OP_DROPOUT:
     case OP_CAST:
     case OP_COPY:
     case OP_ADD_INTO:
@@ -232,6 +237,8 @@ static bool has_case(const op_call *call)
     case OP_MAX_POOL2D:
     case OP_MAX_POOL2D_BACKWARD:
         return max_pool_fits(call);
+    case OP_PERMUTE:
+        return x->dtype == LS_F32 || permute_keeps_rows(call);
     case OP_RELU_BACKWARD:
         return call->in[2] == NULL;
     case OP_BINARY:

@@ -123,7 +123,7 @@ const layout *layout_intern(device_state *self, compat_desc desc)
 
 size_t layout_elements(const layout *l)
 {
-    return l->bytes / (l->type == LS_F32 ? sizeof(float) : sizeof(uint16_t));
+    return l->bytes / float_bytes(l->type);
 }
 
 void layout_use(const layout *l, int by)

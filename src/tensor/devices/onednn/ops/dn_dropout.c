@@ -13,9 +13,33 @@ typedef struct drop_work {
     drop_run run;
     grid g;
     size_t row_floats; /* of a position of the first dimension */
-    const float *x;
-    float *y;
+    converter c;
+    size_t bytes; /* of an element */
+    const void *x;
+    void *y;
 } drop_work;
+
+/* Elements of a piece of 16-bit floats on the stack. */
+#define PIECE 1024
+
+/* The n elements from `at` on, of which the first has the number of *run. */
+static void drop_some(const drop_work *w, const drop_run *run, size_t at, size_t n)
+{
+    drop_run piece = *run;
+    float floats[PIECE];
+
+    if (w->c.widen == NULL) {
+        w->simd->dropout(run, (const float *)w->x + at, (float *)w->y + at, n);
+        return;
+    }
+    for (size_t done = 0, more; done < n; done += more) {
+        more = n - done < PIECE ? n - done : PIECE;
+        piece.first = run->first + done * run->step;
+        (void)convert_in(&w->c, w->x, at + done, floats, more);
+        w->simd->dropout(&piece, floats, floats, more);
+        convert_out(&w->c, floats, w->y, at + done, more);
+    }
+}
 
 /* device_drops() says that h 2^-53 < drop, and h is an integer. */
 drop_run drop_run_of(const op_attrs *a)
@@ -33,7 +57,7 @@ static void drop_plain(void *arg, size_t begin, size_t end, size_t thread)
 
     LS_UNUSED(thread);
     run.first = begin;
-    w->simd->dropout(&run, w->x + begin, w->y + begin, end - begin);
+    drop_some(w, &run, begin, end - begin);
 }
 
 /* Planes of positions of neighbouring channels, whose row-major indices are a plane apart. The
@@ -55,8 +79,8 @@ static void drop_planes(void *arg, size_t begin, size_t end, size_t thread)
             const size_t at = (plane * area + i) * inner;
 
             run.first = (plane / w->g.blocks * w->g.c + c) * area + i;
-            w->simd->dropout(&run, w->x + at, w->y + at, used);
-            memset(w->y + at + used, 0, (inner - used) * sizeof(float));
+            drop_some(w, &run, at, used);
+            memset((char *)w->y + (at + used) * w->bytes, 0, (inner - used) * w->bytes);
         }
     }
 }
@@ -70,8 +94,7 @@ static void drop_rows(void *arg, size_t begin, size_t end, size_t thread)
     LS_UNUSED(thread);
     run.step = 0;
     for (run.first = begin; run.first < end; run.first++)
-        w->simd->dropout(&run, w->x + run.first * w->row_floats, w->y + run.first * w->row_floats,
-                         w->row_floats);
+        drop_some(w, &run, run.first * w->row_floats, w->row_floats);
 }
 
 ls_status dn_dropout(device_state *self, const op_call *call)
@@ -86,11 +109,13 @@ ls_status dn_dropout(device_state *self, const op_call *call)
     LS_TRY(layout_place(call->out[0], l));
     w.x = dn_data(x);
     w.y = dn_data(call->out[0]);
-    w.row_floats = l->bytes / sizeof(float) / (size_t)x->dims[0];
+    w.c = converter_of(self, x->dtype);
+    w.bytes = float_bytes(x->dtype);
+    w.row_floats = layout_elements(l) / (size_t)x->dims[0];
     if (call->attrs.drops_rows)
         threads_for(self, (size_t)x->dims[0], w.row_floats, drop_rows, &w);
     else if (x->storage->layout == NULL)
-        threads_for(self, l->bytes / sizeof(float), 1, drop_plain, &w);
+        threads_for(self, layout_elements(l), 1, drop_plain, &w);
     else
         threads_for(self, w.g.n * w.g.blocks, w.g.h * w.g.w * w.g.inner, drop_planes, &w);
     return LS_OK;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dn_slice.c - concat and slice as copies of contiguous runs, along the channels in any layout
- * whose blocks are not split; permute as a reorder of oneDNN between two row-major orders.
+ * whose blocks are not split; permute as copies of rows where the last dimension stays, else as a
+ * reorder of oneDNN between two row-major orders. Elements are float32 or 16-bit floats.
  */
 #include "tensor/devices/onednn/dn.h"
 #include "tensor/formulas/axis.h"
+#include "tensor/formulas/broadcast.h"
 
 #include <string.h>
 
@@ -18,17 +20,17 @@ static bool can_cut(const layout *l, int axis, int64_t at)
     return l->kind == LAYOUT_NHWC || (l->kind == LAYOUT_BLOCKED && at % l->block == 0);
 }
 
-/* A part of a whole, from `begin` on, in the same kind of layout. */
+/* A part of a whole, from `begin` on, in the same kind of layout; sizes in bytes. */
 typedef struct copy_work {
     size_t outer;
-    size_t run;   /* floats of the part */
-    size_t step;  /* floats of the whole */
-    size_t first; /* float of the whole that the part begins at */
-    float *part;
-    float *whole;
+    size_t run;   /* of the part */
+    size_t step;  /* of the whole */
+    size_t first; /* where the part begins in the whole */
+    char *part;
+    char *whole;
     bool into_whole;
-    bool clears; /* what is not of the part becomes `value` */
-    float value;
+    size_t fill; /* what is not of the part becomes elements of so many bytes; 0: it stays */
+    char element[sizeof(float)];
 } copy_work;
 
 /* Both are placed. */
@@ -37,15 +39,16 @@ static copy_work work_for(const ls_tensor *part, const ls_tensor *whole, int axi
     const layout *l = whole->storage->layout;
     axis_parts p = axis_split(part, axis);
     const size_t n = (size_t)whole->dims[axis];
+    const size_t size = float_bytes(whole->dtype);
 
     if (l != NULL && l->kind == LAYOUT_NHWC) {
         p.outer *= p.inner;
         p.inner = 1;
     }
     return (copy_work){.outer = p.outer,
-                       .run = p.n * p.inner,
-                       .step = n * p.inner,
-                       .first = (size_t)begin * p.inner,
+                       .run = p.n * p.inner * size,
+                       .step = n * p.inner * size,
+                       .first = (size_t)begin * p.inner * size,
                        .part = dn_data(part),
                        .whole = dn_data(whole)};
 }
@@ -53,23 +56,22 @@ static copy_work work_for(const ls_tensor *part, const ls_tensor *whole, int axi
 static void copy_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const copy_work *w = arg;
-    const size_t bytes = w->run * sizeof(float);
 
     LS_UNUSED(thread);
     for (size_t i = begin; i < end; i++) {
-        float *part = w->part + i * w->run;
-        float *whole = w->whole + i * w->step;
+        char *part = w->part + i * w->run;
+        char *whole = w->whole + i * w->step;
 
-        for (size_t k = 0; k < w->step && w->clears; k++)
-            whole[k] = w->value;
+        for (size_t k = 0; k < w->step && w->fill > 0; k += w->fill)
+            memcpy(whole + k, w->element, w->fill);
         memcpy(w->into_whole ? whole + w->first : part, w->into_whole ? part : whole + w->first,
-               bytes);
+               w->run);
     }
 }
 
 static void copy_part(const device_state *self, copy_work w)
 {
-    threads_for(self, w.outer, w.clears ? w.step : w.run, copy_range, &w);
+    threads_for(self, w.outer, (w.fill > 0 ? w.step : w.run) / sizeof(float), copy_range, &w);
 }
 
 /* The layout of the result: that of the first input that is not plain, if all parts fit it. */
@@ -82,7 +84,7 @@ static const layout *joint_layout(device_state *self, const op_call *call)
         like = call->in[i]->storage->layout;
     for (int i = 0; i < call->n_in; i++) {
         if (!can_cut(like, call->attrs.axis, call->in[i]->dims[call->attrs.axis]))
-            return layout_plain(self, y->n_dims, y->dims);
+            return layout_plain_as(self, y->dtype, y->n_dims, y->dims);
     }
     return layout_like(self, like, y->n_dims, y->dims);
 }
@@ -139,18 +141,71 @@ ls_status dn_slice(device_state *self, const op_call *call)
 
 ls_status dn_slice_backward(device_state *self, const op_call *call)
 {
+    const float value = (float)call->attrs.value;
     copy_work w;
 
     LS_TRY(place_alike(self, call, call->in[0], call->out[0]));
     w = work_for(call->in[0], call->out[0], call->attrs.axis, call->attrs.begin);
     w.into_whole = true;
-    w.clears = true;
-    w.value = (float)call->attrs.value;
+    w.fill = float_bytes(call->out[0]->dtype);
+    memcpy(w.element, &value, sizeof(value));
+    if (tensor_is_half(call->out[0]))
+        cast_elements(self, LS_F32, &value, call->out[0]->dtype, w.element, 1);
     copy_part(self, w);
     return LS_OK;
 }
 
 /* --- permute --- */
+
+/* Rows of x, in the order of y: dimensions and steps, of x, are those of y without the last. */
+typedef struct rows_work {
+    broadcast_dims dims;
+    size_t bytes; /* of a row */
+    const char *x;
+    char *y;
+} rows_work;
+
+static void permute_rows(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const rows_work *w = arg;
+    broadcast_walk walk = {{0}, {0}};
+    size_t rest = begin;
+
+    LS_UNUSED(thread);
+    for (int d = w->dims.n - 1; d >= 0; d--) {
+        walk.index[d] = rest % w->dims.size[d];
+        walk.at[0] += walk.index[d] * w->dims.step[0][d];
+        rest /= w->dims.size[d];
+    }
+    for (size_t row = begin; row < end; row++) {
+        memcpy(w->y + row * w->bytes, w->x + walk.at[0] * w->bytes, w->bytes);
+        broadcast_next(&w->dims, w->dims.n, &walk);
+    }
+}
+
+bool permute_keeps_rows(const op_call *call)
+{
+    const int last = call->in[0]->n_dims - 1;
+
+    return call->attrs.order[last] == last && call->in[0]->storage->layout == NULL;
+}
+
+static ls_status permute_by_rows(const device_state *self, const op_call *call)
+{
+    const ls_tensor *x = call->in[0];
+    const size_t row = axis_rows(x).n;
+    rows_work w = {.bytes = row * float_bytes(x->dtype), .x = dn_data(x)};
+
+    LS_TRY(dn_host->tensor_place(call->out[0], NULL, 0));
+    w.y = dn_data(call->out[0]);
+    for (int d = 0; d < x->n_dims - 1; d++) {
+        const size_t step[BROADCAST_TENSORS] = {axis_split(x, call->attrs.order[d]).inner / row};
+
+        broadcast_append(&w.dims, (size_t)call->out[0]->dims[d], step);
+    }
+    threads_for(self, axis_rows(x).outer, row, permute_rows, &w);
+    return LS_OK;
+}
 
 /* x's dimensions with their strides in y. */
 static const layout *permuted_layout(device_state *self, const op_call *call)
@@ -162,7 +217,7 @@ static const layout *permuted_layout(device_state *self, const op_call *call)
 
     for (int i = 0; i < x->n_dims; i++)
         strides[call->attrs.order[i]] = (int64_t)axis_split(call->out[0], i).inner;
-    l = layout_intern(self, compat_desc_strided(&list, LS_F32, x->n_dims, x->dims, strides));
+    l = layout_intern(self, compat_desc_strided(&list, x->dtype, x->n_dims, x->dims, strides));
     compat_list_free(&list);
     return l;
 }
@@ -191,6 +246,8 @@ ls_status dn_permute(device_state *self, const op_call *call)
     primitive_key key;
     primitive *p;
 
+    if (permute_keeps_rows(call))
+        return permute_by_rows(self, call);
     memset(&key, 0, sizeof(key));
     key.kind = PRIMITIVE_PERMUTE;
     key.layouts[0] = layout_of(self, x);
