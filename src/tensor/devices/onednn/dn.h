@@ -369,6 +369,11 @@ ls_status planes_apply(device_state *self, ls_tensor *whole, ls_tensor *part, bo
 ls_status planes_sum(device_state *self, ls_tensor *x, ls_tensor *factor, double scale,
                      ls_tensor *sums);
 
+/* Attention in bfloat16 on AMX, without a mask: whether the call fits, and its kernels. */
+bool attention_fits_tiles(const device_state *self, const op_call *call);
+ls_status attention_tiles(device_state *self, const op_call *call);
+ls_status attention_tiles_backward(device_state *self, const op_call *call);
+
 /* Convolutions of images with few channels. */
 ls_status conv2d_few(device_state *self, const op_call *call);
 ls_status conv2d_few_backward_weights(device_state *self, const op_call *call);

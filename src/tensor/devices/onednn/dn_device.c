@@ -195,6 +195,8 @@ static bool reads_halves(const device_state *self, const op_call *call)
         return false;
     if (converts(call->op))
         return true;
+    if (call->op == OP_ATTENTION || call->op == OP_ATTENTION_BACKWARD)
+        return attention_fits_tiles(self, call);
     return self->has_bf16 && first->dtype == LS_BF16 && multiplies(call->op);
 }
 

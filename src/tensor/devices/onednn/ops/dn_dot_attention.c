@@ -379,6 +379,8 @@ ls_status dn_attention(device_state *self, const op_call *call)
     attention a;
     size_t n_blocks;
 
+    if (call->in[0]->dtype == LS_BF16)
+        return attention_tiles(self, call);
     open_call(self, call, in, &a);
     n_blocks = (a.sizes.queries + BLOCK_QUERIES - 1) / BLOCK_QUERIES;
     return run(self, &a, call->in[0]->device, false, attend_blocks, a.sizes.n * n_blocks,
@@ -476,6 +478,8 @@ ls_status dn_attention_backward(device_state *self, const op_call *call)
 {
     attention a;
 
+    if (call->in[0]->dtype == LS_BF16)
+        return attention_tiles_backward(self, call);
     open_call(self, call, call->in, &a);
     return run(self, &a, call->in[0]->device, true, attend_back, a.sizes.n,
                a.sizes.queries * a.sizes.keys);
