@@ -62,9 +62,9 @@ static kernel_fn own_kernel(const device_state *self, const op_call *call,
 {
     const conv2d_kernel kernel = conv2d_choose(self->isa, self->convolutions, call->in[0]->dtype,
                                                direction, &call->attrs, x->dims, w->dims, y->dims);
-    const bool wants_bias = direction == CONV2D_BACKWARD_WEIGHTS && call->out[1] != NULL;
+    const bool has_bias = direction == CONV2D_BACKWARD_WEIGHTS && call->out[1] != NULL;
 
-    return kernel == CONV2D_PRODUCT && wants_bias ? NULL : own_kernels[kernel][direction];
+    return kernel == CONV2D_PRODUCT && has_bias ? NULL : own_kernels[kernel][direction];
 }
 
 /* oneDNN's convolution in[0] -> out[0] with the weights in[1]: forward, or backward by data. */
