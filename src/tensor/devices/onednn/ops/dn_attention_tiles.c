@@ -7,31 +7,23 @@
  * The gradients of k and v are added up transposed, (width, keys): so the weights, pairs of
  * queries, are the right-hand side of the product, and nothing large is transposed.
  */
-#include "tensor/devices/onednn/dn.h"
+#include "tensor/devices/onednn/ops/attention_block.h"
 #include "tensor/devices/onednn/simd/simd_tiles.h"
-#include "tensor/formulas/attention.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { QUERIES = 64, KEYS = 256, PANEL = 16, WIDTH_STEP = 32, WIDTH_MOST = 256 };
+enum { QUERIES = 64, KEYS = ATTENTION_KEYS, PANEL = 16, WIDTH_STEP = 32, WIDTH_MOST = 256 };
 
 #ifdef SIMD_HAS_X86_TABLES
 
-enum { IN_Q, IN_DY, IN_K, IN_V, IN_MASK, IN_Y, IN_NORMS, N_IN };
-
 typedef struct tiles {
-    const simd_table *simd;
-    const op_attrs *attrs;
-    attention_sizes z;
-    drop_run drop;
+    attention_call call;
     size_t padded_keys; /* a multiple of 32 */
     const uint16_t *in[IN_NORMS];
     const float *norms; /* backward: the largest score and the sum of each query */
     uint16_t *out[3];   /* y; backward: dq?, dk?, dv? */
     float *give_norms;  /* or NULL */
-    float *memory;      /* of all threads */
-    size_t thread_floats;
 } tiles;
 
 /* The memory of a thread. Pairs are along the sum of the product that reads them. */
@@ -58,59 +50,37 @@ typedef struct scratch {
     float sum[QUERIES];
 } scratch;
 
-typedef struct block {
-    size_t i; /* the attention */
-    size_t query;
-    size_t n_queries;
-    size_t key;
-    size_t n_keys;
-    size_t padded; /* a multiple of 32 */
-} block;
-
-static size_t round_up(size_t n, size_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
 /* --- memory --- */
-
-static void *take(float *memory, size_t *used, size_t floats)
-{
-    const size_t at = *used;
-
-    *used += round_up(floats, 16);
-    return memory == NULL ? NULL : memory + at;
-}
 
 /* Divides the memory of a thread; returns how many floats it needs. memory NULL: only that. */
 static size_t divide(const tiles *a, float *memory, bool backward, scratch *w)
 {
-    const size_t width = a->z.width;
-    const size_t values = a->z.values;
+    const size_t width = a->call.sizes.width;
+    const size_t values = a->call.sizes.values;
     const size_t most = width > values ? width : values;
     const size_t keys = a->padded_keys;
     size_t n = 0;
 
-    w->q = take(memory, &n, QUERIES * width / 2);
-    w->scores = take(memory, &n, (size_t)QUERIES * KEYS);
-    w->sums = take(memory, &n, QUERIES * most);
-    w->weights = take(memory, &n, (size_t)QUERIES * KEYS / 2);
-    w->k_columns = take(memory, &n, keys * width / 2);
-    w->v_rows = take(memory, &n, keys * values / 2);
+    w->q = attention_take(memory, &n, QUERIES * width / 2);
+    w->scores = attention_take(memory, &n, (size_t)QUERIES * KEYS);
+    w->sums = attention_take(memory, &n, QUERIES * most);
+    w->weights = attention_take(memory, &n, (size_t)QUERIES * KEYS / 2);
+    w->k_columns = attention_take(memory, &n, keys * width / 2);
+    w->v_rows = attention_take(memory, &n, keys * values / 2);
     if (!backward)
         return n;
-    w->dy = take(memory, &n, QUERIES * values / 2);
-    w->slopes = take(memory, &n, (size_t)QUERIES * KEYS);
-    w->other = take(memory, &n, KEYS);
-    w->weight_rows = take(memory, &n, (size_t)QUERIES * KEYS / 2);
-    w->slope_rows = take(memory, &n, (size_t)QUERIES * KEYS / 2);
-    w->v_columns = take(memory, &n, keys * values / 2);
-    w->k_rows = take(memory, &n, keys * width / 2);
-    w->q_columns = take(memory, &n, QUERIES * width / 2);
-    w->dy_columns = take(memory, &n, QUERIES * values / 2);
-    w->turned = take(memory, &n, (keys > QUERIES ? keys : QUERIES) * most);
-    w->dk = take(memory, &n, keys * width);
-    w->dv = take(memory, &n, keys * values);
+    w->dy = attention_take(memory, &n, QUERIES * values / 2);
+    w->slopes = attention_take(memory, &n, (size_t)QUERIES * KEYS);
+    w->other = attention_take(memory, &n, KEYS);
+    w->weight_rows = attention_take(memory, &n, (size_t)QUERIES * KEYS / 2);
+    w->slope_rows = attention_take(memory, &n, (size_t)QUERIES * KEYS / 2);
+    w->v_columns = attention_take(memory, &n, keys * values / 2);
+    w->k_rows = attention_take(memory, &n, keys * width / 2);
+    w->q_columns = attention_take(memory, &n, QUERIES * width / 2);
+    w->dy_columns = attention_take(memory, &n, QUERIES * values / 2);
+    w->turned = attention_take(memory, &n, (keys > QUERIES ? keys : QUERIES) * most);
+    w->dk = attention_take(memory, &n, keys * width);
+    w->dv = attention_take(memory, &n, keys * values);
     return n;
 }
 
@@ -122,14 +92,14 @@ static void pair_columns(const tiles *a, const uint16_t *x, size_t width, uint32
     const size_t pairs = width / 2;
 
     for (size_t i = 0; i < a->padded_keys; i += PANEL, to += PANEL * pairs) {
-        const size_t left = i < a->z.keys ? a->z.keys - i : 0;
+        const size_t left = i < a->call.sizes.keys ? a->call.sizes.keys - i : 0;
         const size_t rows = left < PANEL ? left : PANEL;
 
         if (rows < PANEL)
             memset(to, 0, PANEL * pairs * sizeof(*to));
         if (rows > 0)
-            a->simd->transpose((const float *)(const void *)(x + i * width), pairs, rows, pairs,
-                               (float *)(void *)to, PANEL);
+            a->call.simd->transpose((const float *)(const void *)(x + i * width), pairs, rows,
+                                    pairs, (float *)(void *)to, PANEL);
     }
 }
 
@@ -137,18 +107,18 @@ static void pair_columns(const tiles *a, const uint16_t *x, size_t width, uint32
 static void pair_rows(const tiles *a, const uint16_t *x, size_t width, uint32_t *to)
 {
     for (size_t i = 0; i < a->padded_keys; i += 2, to += width) {
-        if (i + 1 < a->z.keys) {
+        if (i + 1 < a->call.sizes.keys) {
             tiles_pair(x + i * width, x + (i + 1) * width, to, width);
             continue;
         }
         memset(to, 0, width * sizeof(*to));
-        for (size_t c = 0; i < a->z.keys && c < width; c++)
+        for (size_t c = 0; i < a->call.sizes.keys && c < width; c++)
             to[c] = x[i * width + c];
     }
 }
 
 /* A block of rows, padded with zeros. */
-static void take_rows(const block *b, const uint16_t *x, size_t width, uint16_t *to)
+static void take_rows(const attention_block *b, const uint16_t *x, size_t width, uint16_t *to)
 {
     memcpy(to, x, b->n_queries * width * sizeof(*to));
     memset(to + b->n_queries * width, 0, (QUERIES - b->n_queries) * width * sizeof(*to));
@@ -161,8 +131,8 @@ static void turn_rows(const tiles *a, const uint16_t *rows, size_t width, uint32
     const size_t pairs = width / 2;
 
     for (size_t i = 0; i < QUERIES; i += PANEL)
-        a->simd->transpose((const float *)(const void *)(rows + i * width), pairs, PANEL, pairs,
-                           (float *)(void *)(turned + i), QUERIES);
+        a->call.simd->transpose((const float *)(const void *)(rows + i * width), pairs, PANEL,
+                                pairs, (float *)(void *)(turned + i), QUERIES);
     for (size_t c = 0; c < pairs; c++)
         tiles_split(turned + c * QUERIES, to + 2 * c * QUERIES, to + (2 * c + 1) * QUERIES,
                     QUERIES);
@@ -170,56 +140,18 @@ static void turn_rows(const tiles *a, const uint16_t *rows, size_t width, uint32
 
 /* --- blocks of scores --- */
 
-static block block_of(const tiles *a, size_t i, size_t query)
+/* The keys of a block, with those that are zeros. */
+static size_t padded(const attention_block *b)
 {
-    const size_t left = a->z.queries - query;
-
-    return (block){.i = i, .query = query, .n_queries = left < QUERIES ? left : QUERIES};
-}
-
-/* The blocks of keys of a block of queries; with `causal` those above the diagonal are skipped. */
-static bool next_keys(const tiles *a, block *b)
-{
-    const size_t end = b->query + b->n_queries;
-    const size_t keys = a->attrs->causal && end < a->z.keys ? end : a->z.keys;
-
-    b->key += b->n_keys;
-    if (b->key >= keys)
-        return false;
-    b->n_keys = keys - b->key < KEYS ? keys - b->key : KEYS;
-    b->padded = round_up(b->n_keys, 32);
-    return true;
-}
-
-/* How many keys of the block take part for its query r: the first ones. */
-static size_t visible_keys(const tiles *a, const block *b, size_t r)
-{
-    const size_t end = b->query + r + 1;
-
-    if (!a->attrs->causal)
-        return b->n_keys;
-    if (end <= b->key)
-        return 0;
-    return end - b->key < b->n_keys ? end - b->key : b->n_keys;
-}
-
-/* Drops some of n weights of query r. */
-static void drop(const tiles *a, const block *b, size_t r, float *weights, size_t n)
-{
-    const size_t row = b->i * a->z.queries + b->query + r;
-    drop_run run = a->drop;
-
-    run.first = row * a->z.keys + b->key;
-    if (a->attrs->drop > 0)
-        a->simd->dropout(&run, weights, weights, n);
+    return round_up(b->n_keys, 32);
 }
 
 /* out = rows of `width` times the columns of this block of keys. */
-static void multiply_columns(const block *b, const uint16_t *rows, size_t width,
+static void multiply_columns(const attention_block *b, const uint16_t *rows, size_t width,
                              const uint32_t *columns, float *out)
 {
     const tile_product p = {.rows = QUERIES,
-                            .columns = b->padded,
+                            .columns = padded(b),
                             .depth = width,
                             .a_row = width,
                             .b_row = PANEL,
@@ -230,12 +162,12 @@ static void multiply_columns(const block *b, const uint16_t *rows, size_t width,
 }
 
 /* sums (+)= weights times the rows of this block of keys. */
-static void multiply_rows(const block *b, const uint16_t *weights, const uint32_t *rows,
+static void multiply_rows(const attention_block *b, const uint16_t *weights, const uint32_t *rows,
                           size_t width, float *sums)
 {
     const tile_product p = {.rows = QUERIES,
                             .columns = width,
-                            .depth = b->padded,
+                            .depth = padded(b),
                             .a_row = KEYS,
                             .b_row = width,
                             .b_panel = PANEL,
@@ -246,11 +178,11 @@ static void multiply_rows(const block *b, const uint16_t *weights, const uint32_
 }
 
 /* sums of keys += the columns of the queries times their weights. */
-static void multiply_queries(const tiles *a, const block *b, const uint16_t *columns, size_t width,
-                             const uint32_t *weights, float *sums)
+static void multiply_queries(const tiles *a, const attention_block *b, const uint16_t *columns,
+                             size_t width, const uint32_t *weights, float *sums)
 {
     const tile_product p = {.rows = width,
-                            .columns = b->padded,
+                            .columns = padded(b),
                             .depth = QUERIES,
                             .a_row = QUERIES,
                             .b_row = KEYS,
@@ -264,72 +196,68 @@ static void multiply_queries(const tiles *a, const block *b, const uint16_t *col
 /* --- forward --- */
 
 /* Makes the scores of query r weights below its largest score so far. */
-static void weigh(const tiles *a, const block *b, scratch *w, size_t r)
+static void weigh(const tiles *a, const attention_block *b, scratch *w, size_t r)
 {
-    const size_t n = visible_keys(a, b, r);
+    const size_t n = attention_visible(&a->call, b, r);
+    const size_t values = a->call.sizes.values;
     float *scores = w->scores + r * KEYS;
-    float high;
-    float base;
     float factor;
 
-    a->simd->shift_scale(scores, 0, (float)a->attrs->scale, scores, n);
-    high = a->simd->largest(scores, n);
-    high = high > w->top[r] ? high : w->top[r];
-    base = high == -INFINITY ? 0 : high;
-    factor = expf(w->top[r] - base);
-    w->top[r] = high;
-    w->sum[r] = w->sum[r] * factor + a->simd->exp_sum(scores, base, scores, n);
-    drop(a, b, r, scores, n);
-    memset(scores + n, 0, (b->padded - n) * sizeof(*scores));
-    a->simd->narrow_bf16(scores, w->weights + r * KEYS, b->padded);
+    a->call.simd->shift_scale(scores, 0, (float)a->call.attrs->scale, scores, n);
+    factor = attention_weigh(&a->call, scores, n, &w->top[r], &w->sum[r]);
+    attention_drop(&a->call, b, r, scores, n);
+    memset(scores + n, 0, (padded(b) - n) * sizeof(*scores));
+    a->call.simd->narrow_bf16(scores, w->weights + r * KEYS, padded(b));
     if (b->key > 0 && factor != 1)
-        a->simd->shift_scale(w->sums + r * a->z.values, 0, factor, w->sums + r * a->z.values,
-                             a->z.values);
+        a->call.simd->shift_scale(w->sums + r * values, 0, factor, w->sums + r * values, values);
 }
 
-static void give_queries(const tiles *a, const block *b, scratch *w)
+static void give_queries(const tiles *a, const attention_block *b, scratch *w)
 {
-    for (size_t r = 0; r < b->n_queries; r++) {
-        const size_t row = b->i * a->z.queries + b->query + r;
-        const bool is_none = w->sum[r] == 0;
-        float *y = w->sums + r * a->z.values;
+    const attention_sizes *z = &a->call.sizes;
 
-        a->simd->shift_scale(y, 0, is_none ? 1 : 1 / w->sum[r], y, a->z.values);
-        a->simd->narrow_bf16(y, a->out[0] + row * a->z.values, a->z.values);
-        if (a->give_norms != NULL) {
-            a->give_norms[2 * row] = is_none ? INFINITY : w->top[r];
-            a->give_norms[2 * row + 1] = is_none ? 1 : w->sum[r];
-        }
+    for (size_t r = 0; r < b->n_queries; r++) {
+        const size_t row = b->i * z->queries + b->query + r;
+        const float factor = attention_finish(
+            w->top[r], w->sum[r], a->give_norms == NULL ? NULL : a->give_norms + 2 * row);
+        float *y = w->sums + r * z->values;
+
+        a->call.simd->shift_scale(y, 0, factor, y, z->values);
+        a->call.simd->narrow_bf16(y, a->out[0] + row * z->values, z->values);
     }
 }
 
 static void attend_blocks(void *arg, size_t begin, size_t end, size_t thread)
 {
     const tiles *a = arg;
-    const size_t n_blocks = (a->z.queries + QUERIES - 1) / QUERIES;
+    const size_t n_blocks = (a->call.sizes.queries + QUERIES - 1) / QUERIES;
     scratch w;
 
     memset(&w, 0, sizeof(w));
-    (void)divide(a, a->memory + thread * a->thread_floats, false, &w);
+    (void)divide(a, a->call.memory + thread * a->call.thread_floats, false, &w);
     tiles_begin();
     for (size_t u = begin; u < end; u++) {
-        block b = block_of(a, u / n_blocks, u % n_blocks * QUERIES);
+        attention_block b =
+            attention_block_of(&a->call, u / n_blocks, u % n_blocks * QUERIES, QUERIES);
 
         if (u == begin || u % n_blocks == 0) {
-            pair_columns(a, a->in[IN_K] + b.i * a->z.keys * a->z.width, a->z.width, w.k_columns);
-            pair_rows(a, a->in[IN_V] + b.i * a->z.keys * a->z.values, a->z.values, w.v_rows);
+            pair_columns(a, a->in[IN_K] + b.i * a->call.sizes.keys * a->call.sizes.width,
+                         a->call.sizes.width, w.k_columns);
+            pair_rows(a, a->in[IN_V] + b.i * a->call.sizes.keys * a->call.sizes.values,
+                      a->call.sizes.values, w.v_rows);
         }
-        take_rows(&b, a->in[IN_Q] + (b.i * a->z.queries + b.query) * a->z.width, a->z.width, w.q);
+        take_rows(&b, a->in[IN_Q] + (b.i * a->call.sizes.queries + b.query) * a->call.sizes.width,
+                  a->call.sizes.width, w.q);
         for (size_t r = 0; r < b.n_queries; r++) {
             w.top[r] = -INFINITY;
             w.sum[r] = 0;
         }
         memset(w.weights, 0, (size_t)QUERIES * KEYS * sizeof(*w.weights));
-        while (next_keys(a, &b)) {
-            multiply_columns(&b, w.q, a->z.width, w.k_columns, w.scores);
+        while (attention_next_keys(&a->call, &b)) {
+            multiply_columns(&b, w.q, a->call.sizes.width, w.k_columns, w.scores);
             for (size_t r = 0; r < b.n_queries; r++)
                 weigh(a, &b, &w, r);
-            multiply_rows(&b, w.weights, w.v_rows, a->z.values, w.sums);
+            multiply_rows(&b, w.weights, w.v_rows, a->call.sizes.values, w.sums);
         }
         give_queries(a, &b, &w);
     }
@@ -338,41 +266,32 @@ static void attend_blocks(void *arg, size_t begin, size_t end, size_t thread)
 
 /* --- backward --- */
 
-/* scores becomes the dropped weights of query r, slopes, which has dy v', the slopes of its
- * scores. */
-static void slope(const tiles *a, const block *b, scratch *w, size_t r)
+static void slope(const tiles *a, const attention_block *b, scratch *w, size_t r)
 {
-    const size_t n = visible_keys(a, b, r);
-    const float *norms = a->norms + 2 * (b->i * a->z.queries + b->query + r);
+    const size_t n = attention_visible(&a->call, b, r);
+    const size_t row = b->i * a->call.sizes.queries + b->query + r;
     float *scores = w->scores + r * KEYS;
     float *slopes = w->slopes + r * KEYS;
 
-    a->simd->shift_scale(scores, 0, (float)a->attrs->scale, scores, n);
-    a->simd->exp_below(scores, norms[0], scores, n);
-    a->simd->shift_scale(scores, 0, 1 / norms[1], scores, n);
-    drop(a, b, r, slopes, n);
-    // With all keys in one block this is nearer to 0 where the slopes are.
-    if (a->z.keys <= KEYS || (a->attrs->causal && b->query + r < KEYS))
-        w->sum[r] = (float)a->simd->dot(scores, slopes, n);
-    a->simd->softmax_dx(scores, slopes, w->sum[r], 1, slopes, n);
-    drop(a, b, r, scores, n);
-    memset(scores + n, 0, (b->padded - n) * sizeof(*scores));
-    memset(slopes + n, 0, (b->padded - n) * sizeof(*slopes));
+    a->call.simd->shift_scale(scores, 0, (float)a->call.attrs->scale, scores, n);
+    attention_slope(&a->call, b, r, a->norms + 2 * row, scores, slopes, &w->sum[r]);
+    memset(scores + n, 0, (padded(b) - n) * sizeof(*scores));
+    memset(slopes + n, 0, (padded(b) - n) * sizeof(*slopes));
 }
 
 /* Rows of two queries as bfloat16, and as pairs. */
-static void round_pair(const tiles *a, const block *b, const float *rows, size_t r,
+static void round_pair(const tiles *a, const attention_block *b, const float *rows, size_t r,
                        uint16_t *rounded, uint32_t *pairs)
 {
-    a->simd->narrow_bf16(rows + r * KEYS, rounded, b->padded);
-    a->simd->narrow_bf16(rows + (r + 1) * KEYS, rounded + KEYS, b->padded);
-    tiles_pair(rounded, rounded + KEYS, pairs + r / 2 * KEYS, b->padded);
+    a->call.simd->narrow_bf16(rows + r * KEYS, rounded, padded(b));
+    a->call.simd->narrow_bf16(rows + (r + 1) * KEYS, rounded + KEYS, padded(b));
+    tiles_pair(rounded, rounded + KEYS, pairs + r / 2 * KEYS, padded(b));
 }
 
 /* All that a block of queries adds to the gradients. */
-static void attend_block_back(const tiles *a, block *b, scratch *w)
+static void attend_block_back(const tiles *a, attention_block *b, scratch *w)
 {
-    const attention_sizes *z = &a->z;
+    const attention_sizes *z = &a->call.sizes;
     const size_t first = b->i * z->queries + b->query;
     const uint16_t *dy = a->in[IN_DY] + first * z->values;
 
@@ -383,18 +302,19 @@ static void attend_block_back(const tiles *a, block *b, scratch *w)
     for (size_t r = 0; r < b->n_queries; r++) {
         float *row = w->slopes;
 
-        a->simd->widen_bf16(dy + r * z->values, row, z->values);
-        a->simd->widen_bf16(a->in[IN_Y] + (first + r) * z->values, row + WIDTH_MOST, z->values);
-        w->sum[r] = (float)a->simd->dot(row, row + WIDTH_MOST, z->values);
+        a->call.simd->widen_bf16(dy + r * z->values, row, z->values);
+        a->call.simd->widen_bf16(a->in[IN_Y] + (first + r) * z->values, row + WIDTH_MOST,
+                                 z->values);
+        w->sum[r] = (float)a->call.simd->dot(row, row + WIDTH_MOST, z->values);
     }
-    while (next_keys(a, b)) {
+    while (attention_next_keys(&a->call, b)) {
         multiply_columns(b, w->q, z->width, w->k_columns, w->scores);
         multiply_columns(b, w->dy, z->values, w->v_columns, w->slopes);
         for (size_t r = 0; r < b->n_queries; r++)
             slope(a, b, w, r);
         for (size_t r = b->n_queries; r < QUERIES; r++) {
-            memset(w->scores + r * KEYS, 0, b->padded * sizeof(*w->scores));
-            memset(w->slopes + r * KEYS, 0, b->padded * sizeof(*w->slopes));
+            memset(w->scores + r * KEYS, 0, padded(b) * sizeof(*w->scores));
+            memset(w->slopes + r * KEYS, 0, padded(b) * sizeof(*w->slopes));
         }
         for (size_t r = 0; r < QUERIES; r += 2) {
             round_pair(a, b, w->scores, r, w->other, w->weight_rows);
@@ -410,8 +330,8 @@ static void attend_block_back(const tiles *a, block *b, scratch *w)
     for (size_t r = 0; r < b->n_queries && a->out[0] != NULL; r++) {
         float *dq = w->sums + r * z->width;
 
-        a->simd->shift_scale(dq, 0, (float)a->attrs->scale, dq, z->width);
-        a->simd->narrow_bf16(dq, a->out[0] + (first + r) * z->width, z->width);
+        a->call.simd->shift_scale(dq, 0, (float)a->call.attrs->scale, dq, z->width);
+        a->call.simd->narrow_bf16(dq, a->out[0] + (first + r) * z->width, z->width);
     }
 }
 
@@ -424,20 +344,20 @@ static void give_keys(const tiles *a, float *sums, size_t width, double scale, u
     if (out == NULL)
         return;
     for (size_t c = 0; c < width; c += PANEL)
-        a->simd->transpose(sums + c * a->padded_keys, a->padded_keys, PANEL, a->z.keys, rows + c,
-                           (ptrdiff_t)width);
-    a->simd->shift_scale(rows, 0, (float)scale, rows, a->z.keys * width);
-    a->simd->narrow_bf16(rows, out, a->z.keys * width);
+        a->call.simd->transpose(sums + c * a->padded_keys, a->padded_keys, PANEL,
+                                a->call.sizes.keys, rows + c, (ptrdiff_t)width);
+    a->call.simd->shift_scale(rows, 0, (float)scale, rows, a->call.sizes.keys * width);
+    a->call.simd->narrow_bf16(rows, out, a->call.sizes.keys * width);
 }
 
 static void attend_back(void *arg, size_t begin, size_t end, size_t thread)
 {
     const tiles *a = arg;
-    const attention_sizes *z = &a->z;
+    const attention_sizes *z = &a->call.sizes;
     scratch w;
 
     memset(&w, 0, sizeof(w));
-    (void)divide(a, a->memory + thread * a->thread_floats, true, &w);
+    (void)divide(a, a->call.memory + thread * a->call.thread_floats, true, &w);
     tiles_begin();
     for (size_t i = begin; i < end; i++) {
         const uint16_t *k = a->in[IN_K] + i * z->keys * z->width;
@@ -449,11 +369,11 @@ static void attend_back(void *arg, size_t begin, size_t end, size_t thread)
         memset(w.dk, 0, a->padded_keys * z->width * sizeof(*w.dk));
         memset(w.dv, 0, a->padded_keys * z->values * sizeof(*w.dv));
         for (size_t query = 0; query < z->queries; query += QUERIES) {
-            block b = block_of(a, i, query);
+            attention_block b = attention_block_of(&a->call, i, query, QUERIES);
 
             attend_block_back(a, &b, &w);
         }
-        give_keys(a, w.dk, z->width, a->attrs->scale, w.turned,
+        give_keys(a, w.dk, z->width, a->call.attrs->scale, w.turned,
                   a->out[1] == NULL ? NULL : a->out[1] + i * z->keys * z->width);
         give_keys(a, w.dv, z->values, 1, w.turned,
                   a->out[2] == NULL ? NULL : a->out[2] + i * z->keys * z->values);
@@ -466,12 +386,12 @@ static void attend_back(void *arg, size_t begin, size_t end, size_t thread)
 /* The call with inputs in[] in the order of backward. */
 static void open_call(device_state *self, const op_call *call, ls_tensor *const *in, tiles *a)
 {
-    *a = (tiles){.simd = self->simd,
-                 .attrs = &call->attrs,
-                 .z = attention_sizes_of(in[IN_Q], in[IN_K], in[IN_V], NULL),
-                 .drop = drop_run_of(&call->attrs),
+    *a = (tiles){.call = {.simd = self->simd,
+                          .attrs = &call->attrs,
+                          .sizes = attention_sizes_of(in[IN_Q], in[IN_K], in[IN_V], NULL),
+                          .drop = drop_run_of(&call->attrs)},
                  .norms = dn_data(in[IN_NORMS])};
-    a->padded_keys = round_up(a->z.keys, 32);
+    a->padded_keys = round_up(a->call.sizes.keys, 32);
     for (int i = 0; i < IN_NORMS; i++)
         a->in[i] = dn_data(in[i]);
 }
@@ -479,14 +399,10 @@ static void open_call(device_state *self, const op_call *call, ls_tensor *const 
 static ls_status run(device_state *self, tiles *a, ls_device *device, bool backward, range_fn fn,
                      size_t n, size_t cost)
 {
-    ls_tensor *memory = NULL;
     scratch w;
 
-    a->thread_floats = divide(a, NULL, backward, &w);
-    LS_TRY(dn_floats(device, (size_t)self->threads * a->thread_floats, &memory, &a->memory));
-    threads_for(self, n, cost, fn, a);
-    dn_host->tensor_destroy(memory);
-    return LS_OK;
+    a->call.thread_floats = divide(a, NULL, backward, &w);
+    return attention_run(self, &a->call, device, fn, a, n, cost);
 }
 
 ls_status attention_tiles(device_state *self, const op_call *call)
@@ -498,7 +414,8 @@ ls_status attention_tiles(device_state *self, const op_call *call)
     a.out[0] = dn_data(call->out[0]);
     a.give_norms = dn_data(call->out[1]);
     return run(self, &a, call->in[0]->device, false, attend_blocks,
-               a.z.n * ((a.z.queries + QUERIES - 1) / QUERIES), QUERIES * a.z.keys);
+               a.call.sizes.n * ((a.call.sizes.queries + QUERIES - 1) / QUERIES),
+               QUERIES * a.call.sizes.keys);
 }
 
 ls_status attention_tiles_backward(device_state *self, const op_call *call)
@@ -508,7 +425,8 @@ ls_status attention_tiles_backward(device_state *self, const op_call *call)
     open_call(self, call, call->in, &a);
     for (int i = 0; i < 3; i++)
         a.out[i] = dn_data(call->out[i]);
-    return run(self, &a, call->in[0]->device, true, attend_back, a.z.n, a.z.queries * a.z.keys);
+    return run(self, &a, call->in[0]->device, true, attend_back, a.call.sizes.n,
+               a.call.sizes.queries * a.call.sizes.keys);
 }
 
 static bool fits(const ls_tensor *rows)

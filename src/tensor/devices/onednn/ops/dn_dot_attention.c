@@ -9,29 +9,21 @@
  * All tensors are plain. A thread takes whole blocks of queries, in backward whole attentions, so
  * the number of threads does not change the bits.
  */
-#include "tensor/devices/onednn/dn.h"
-#include "tensor/formulas/attention.h"
+#include "tensor/devices/onednn/ops/attention_block.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK_QUERIES = 32, BLOCK_KEYS = 256, LANES = 8, PANEL = 16 };
-
-enum { IN_Q, IN_DY, IN_K, IN_V, IN_MASK, IN_Y, IN_NORMS, N_IN };
+enum { BLOCK_QUERIES = 32, LANES = 8, PANEL = 16 };
 
 /* The call, for all threads. Padded widths are multiples of LANES. */
 typedef struct attention {
-    const simd_table *simd;
-    const op_attrs *attrs;
-    attention_sizes sizes;
+    attention_call call;
     size_t width;
     size_t values;
-    drop_run drop;
     const float *in[N_IN]; /* NULL for the mask of bytes */
     const uint8_t *excluded;
     float *out[3]; /* y, norms?; backward: dq?, dk?, dv? */
-    float *memory; /* of all threads */
-    size_t thread_floats;
 } attention;
 
 /* The memory of a thread, and what of it is filled. */
@@ -53,51 +45,30 @@ typedef struct scratch {
     float sum[BLOCK_QUERIES];
 } scratch;
 
-/* A block of scores. */
-typedef struct block {
-    size_t i; /* the attention */
-    size_t query;
-    size_t n_queries;
-    size_t key;
-    size_t n_keys;
-} block;
-
-static size_t round_up(size_t n, size_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
 /* --- memory --- */
-
-static float *take(float *memory, size_t *used, size_t n)
-{
-    const size_t at = *used;
-
-    *used += round_up(n, PANEL);
-    return memory == NULL ? NULL : memory + at;
-}
 
 /* Divides the memory of a thread; returns how many floats it needs. memory NULL: only that. */
 static size_t divide(const attention *a, float *memory, bool backward, scratch *w)
 {
-    const attention_sizes *z = &a->sizes;
+    const attention_sizes *z = &a->call.sizes;
     const size_t panel_keys = round_up(z->keys, PANEL);
     size_t n = 0;
 
-    w->q = take(memory, &n, BLOCK_QUERIES * a->width);
-    w->y = take(memory, &n, BLOCK_QUERIES * a->values);
-    w->scores = take(memory, &n, (size_t)BLOCK_QUERIES * BLOCK_KEYS);
-    w->key_panels = take(memory, &n, panel_keys * z->width);
+    w->q = attention_take(memory, &n, BLOCK_QUERIES * a->width);
+    w->y = attention_take(memory, &n, BLOCK_QUERIES * a->values);
+    w->scores = attention_take(memory, &n, (size_t)BLOCK_QUERIES * ATTENTION_KEYS);
+    w->key_panels = attention_take(memory, &n, panel_keys * z->width);
     if (!backward) {
-        w->padded_values = take(memory, &n, a->values == z->values ? 0 : z->keys * a->values);
+        w->padded_values =
+            attention_take(memory, &n, a->values == z->values ? 0 : z->keys * a->values);
         return n;
     }
-    w->dq = take(memory, &n, BLOCK_QUERIES * a->width);
-    w->slopes = take(memory, &n, (size_t)BLOCK_QUERIES * BLOCK_KEYS);
-    w->value_panels = take(memory, &n, panel_keys * z->values);
-    w->padded_keys = take(memory, &n, a->width == z->width ? 0 : z->keys * a->width);
-    w->dk = take(memory, &n, z->keys * a->width);
-    w->dv = take(memory, &n, z->keys * a->values);
+    w->dq = attention_take(memory, &n, BLOCK_QUERIES * a->width);
+    w->slopes = attention_take(memory, &n, (size_t)BLOCK_QUERIES * ATTENTION_KEYS);
+    w->value_panels = attention_take(memory, &n, panel_keys * z->values);
+    w->padded_keys = attention_take(memory, &n, a->width == z->width ? 0 : z->keys * a->width);
+    w->dk = attention_take(memory, &n, z->keys * a->width);
+    w->dv = attention_take(memory, &n, z->keys * a->values);
     return n;
 }
 
@@ -117,7 +88,7 @@ static const float *pad_rows(const float *x, size_t n, size_t width, size_t padd
 /* Panels of 16 rows, of which the last ones may be zeros. */
 static void fill_panels(const attention *a, const float *x, size_t width, float *panels)
 {
-    const size_t n = a->sizes.keys;
+    const size_t n = a->call.sizes.keys;
 
     for (size_t i = 0; i < n; i += PANEL, panels += PANEL * width) {
         const size_t rows = n - i < PANEL ? n - i : PANEL;
@@ -125,18 +96,19 @@ static void fill_panels(const attention *a, const float *x, size_t width, float 
         if (rows < PANEL)
             // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): there is memory
             memset(panels, 0, PANEL * width * sizeof(*panels));
-        a->simd->transpose(x + i * width, width, rows, width, panels, PANEL);
+        a->call.simd->transpose(x + i * width, width, rows, width, panels, PANEL);
     }
 }
 
 /* The block of queries times the scale, padded. */
-static void fill_queries(const attention *a, const block *b, scratch *w)
+static void fill_queries(const attention *a, const attention_block *b, scratch *w)
 {
-    const size_t width = a->sizes.width;
-    const float *q = a->in[IN_Q] + (b->i * a->sizes.queries + b->query) * width;
+    const size_t width = a->call.sizes.width;
+    const float *q = a->in[IN_Q] + (b->i * a->call.sizes.queries + b->query) * width;
 
     for (size_t r = 0; r < b->n_queries; r++) {
-        a->simd->shift_scale(q + r * width, 0, (float)a->attrs->scale, w->q + r * a->width, width);
+        a->call.simd->shift_scale(q + r * width, 0, (float)a->call.attrs->scale,
+                                  w->q + r * a->width, width);
         memset(w->q + r * a->width + width, 0, (a->width - width) * sizeof(*w->q));
     }
 }
@@ -144,8 +116,8 @@ static void fill_queries(const attention *a, const block *b, scratch *w)
 /* --- blocks of scores --- */
 
 /* out = rows of `width` elements times columns in panels. */
-static void multiply_panels(const attention *a, const block *b, const float *rows, size_t row,
-                            size_t width, const float *panels, float *out)
+static void multiply_panels(const attention *a, const attention_block *b, const float *rows,
+                            size_t row, size_t width, const float *panels, float *out)
 {
     const small_product m = {.rows = b->n_queries,
                              .depth = width,
@@ -154,68 +126,51 @@ static void multiply_panels(const attention *a, const block *b, const float *row
                              .a_step = 1,
                              .b_panel = PANEL * width,
                              .b_step = PANEL,
-                             .c_row = BLOCK_KEYS};
+                             .c_row = ATTENTION_KEYS};
 
-    a->simd->product(&m, rows, panels + b->key * width, out);
+    a->call.simd->product(&m, rows, panels + b->key * width, out);
 }
 
 /* out (+)= scores times the rows of their keys, which have `width` elements, a multiple of LANES.
  */
-static void multiply_keys(const attention *a, const block *b, const float *scores,
+static void multiply_keys(const attention *a, const attention_block *b, const float *scores,
                           const float *rows, size_t width, float *out)
 {
     const small_product m = {.rows = b->n_queries,
                              .depth = b->n_keys,
                              .columns = width,
-                             .a_row = BLOCK_KEYS,
+                             .a_row = ATTENTION_KEYS,
                              .a_step = 1,
                              .b_panel = PANEL,
                              .b_step = width,
                              .c_row = width,
                              .add = b->key > 0};
 
-    a->simd->product(&m, scores, rows + b->key * width, out);
+    a->call.simd->product(&m, scores, rows + b->key * width, out);
 }
 
 /* sums of the keys += transposed scores times the rows of their queries. */
-static void multiply_queries(const attention *a, const block *b, const float *scores,
+static void multiply_queries(const attention *a, const attention_block *b, const float *scores,
                              const float *rows, size_t width, float *sums)
 {
     const small_product m = {.rows = b->n_keys,
                              .depth = b->n_queries,
                              .columns = width,
                              .a_row = 1,
-                             .a_step = BLOCK_KEYS,
+                             .a_step = ATTENTION_KEYS,
                              .b_panel = PANEL,
                              .b_step = width,
                              .c_row = width,
                              .add = true};
 
-    a->simd->product(&m, scores, rows, sums + b->key * width);
-}
-
-/* How many keys of the block take part for its query r: the first ones. */
-static size_t visible_keys(const attention *a, const block *b, size_t r)
-{
-    const size_t end = b->query + r + 1;
-
-    if (!a->attrs->causal)
-        return b->n_keys;
-    if (end <= b->key)
-        return 0;
-    return end - b->key < b->n_keys ? end - b->key : b->n_keys;
-}
-
-/* Whether all keys that take part for query r are in the first block. */
-static bool sees_one_block(const attention *a, const block *b, size_t r)
-{
-    return a->sizes.keys <= BLOCK_KEYS || (a->attrs->causal && b->query + r < BLOCK_KEYS);
+    a->call.simd->product(&m, scores, rows, sums + b->key * width);
 }
 
 /* Applies the mask to n scores of query r. */
-static void add_mask(const attention *a, const block *b, size_t r, float *scores, size_t n)
+static void add_mask(const attention *a, const attention_block *b, size_t r, float *scores,
+                     size_t n)
 {
-    const attention_sizes *z = &a->sizes;
+    const attention_sizes *z = &a->call.sizes;
     const size_t step = z->mask_column;
     const size_t at = attention_mask_first(z, b->i) + (b->query + r) * z->mask_row + b->key * step;
 
@@ -228,82 +183,42 @@ static void add_mask(const attention *a, const block *b, size_t r, float *scores
     }
 }
 
-/* Drops some of n weights of query r. */
-static void drop(const attention *a, const block *b, size_t r, float *weights, size_t n)
-{
-    const size_t row = b->i * a->sizes.queries + b->query + r;
-    drop_run run = a->drop;
-
-    run.first = row * a->sizes.keys + b->key;
-    if (a->attrs->drop > 0)
-        a->simd->dropout(&run, weights, weights, n);
-}
-
-/* The blocks of keys of a block of queries; with `causal` those above the diagonal are skipped. */
-static bool next_keys(const attention *a, block *b)
-{
-    const size_t end = b->query + b->n_queries;
-    const size_t keys = a->attrs->causal && end < a->sizes.keys ? end : a->sizes.keys;
-
-    b->key += b->n_keys;
-    if (b->key >= keys)
-        return false;
-    b->n_keys = keys - b->key < BLOCK_KEYS ? keys - b->key : BLOCK_KEYS;
-    return true;
-}
-
-static block block_of(const attention *a, size_t i, size_t query)
-{
-    const size_t left = a->sizes.queries - query;
-
-    return (block){
-        .i = i, .query = query, .n_queries = left < BLOCK_QUERIES ? left : BLOCK_QUERIES};
-}
-
 /* --- forward --- */
 
 /* Makes the scores of query r weights below its largest score so far. */
-static void weigh(const attention *a, const block *b, scratch *w, size_t r)
+static void weigh(const attention *a, const attention_block *b, scratch *w, size_t r)
 {
-    const size_t n = visible_keys(a, b, r);
-    float *scores = w->scores + r * BLOCK_KEYS;
+    const size_t n = attention_visible(&a->call, b, r);
+    float *scores = w->scores + r * ATTENTION_KEYS;
     float *y = w->y + r * a->values;
-    float high;
-    float base;
     float factor;
 
     add_mask(a, b, r, scores, n);
-    high = a->simd->largest(scores, n);
-    high = high > w->top[r] ? high : w->top[r];
-    base = high == -INFINITY ? 0 : high;
-    factor = expf(w->top[r] - base);
-    w->top[r] = high;
-    w->sum[r] = w->sum[r] * factor + a->simd->exp_sum(scores, base, scores, n);
+    factor = attention_weigh(&a->call, scores, n, &w->top[r], &w->sum[r]);
     memset(scores + n, 0, (b->n_keys - n) * sizeof(*scores));
-    drop(a, b, r, scores, n);
+    attention_drop(&a->call, b, r, scores, n);
     if (b->key > 0 && factor != 1)
-        a->simd->shift_scale(y, 0, factor, y, a->values);
+        a->call.simd->shift_scale(y, 0, factor, y, a->values);
 }
 
-static void give_queries(const attention *a, const block *b, const scratch *w)
+static void give_queries(const attention *a, const attention_block *b, const scratch *w)
 {
-    for (size_t r = 0; r < b->n_queries; r++) {
-        const size_t row = b->i * a->sizes.queries + b->query + r;
-        const bool is_none = w->sum[r] == 0;
+    const attention_sizes *z = &a->call.sizes;
 
-        a->simd->shift_scale(w->y + r * a->values, 0, is_none ? 1 : 1 / w->sum[r],
-                             a->out[0] + row * a->sizes.values, a->sizes.values);
-        if (a->out[1] != NULL) {
-            a->out[1][2 * row] = is_none ? INFINITY : w->top[r];
-            a->out[1][2 * row + 1] = is_none ? 1 : w->sum[r];
-        }
+    for (size_t r = 0; r < b->n_queries; r++) {
+        const size_t row = b->i * z->queries + b->query + r;
+        const float factor =
+            attention_finish(w->top[r], w->sum[r], a->out[1] == NULL ? NULL : a->out[1] + 2 * row);
+
+        a->call.simd->shift_scale(w->y + r * a->values, 0, factor, a->out[0] + row * z->values,
+                                  z->values);
     }
 }
 
 /* What all queries of attention `i` read. */
 static void open_attention(const attention *a, scratch *w, size_t i)
 {
-    const attention_sizes *z = &a->sizes;
+    const attention_sizes *z = &a->call.sizes;
 
     fill_panels(a, a->in[IN_K] + i * z->keys * z->width, z->width, w->key_panels);
     w->value_rows = pad_rows(a->in[IN_V] + i * z->keys * z->values, z->keys, z->values, a->values,
@@ -313,12 +228,13 @@ static void open_attention(const attention *a, scratch *w, size_t i)
 static void attend_blocks(void *arg, size_t begin, size_t end, size_t thread)
 {
     const attention *a = arg;
-    const size_t n_blocks = (a->sizes.queries + BLOCK_QUERIES - 1) / BLOCK_QUERIES;
+    const size_t n_blocks = (a->call.sizes.queries + BLOCK_QUERIES - 1) / BLOCK_QUERIES;
     scratch w = {0};
 
-    (void)divide(a, a->memory + thread * a->thread_floats, false, &w);
+    (void)divide(a, a->call.memory + thread * a->call.thread_floats, false, &w);
     for (size_t u = begin; u < end; u++) {
-        block b = block_of(a, u / n_blocks, u % n_blocks * BLOCK_QUERIES);
+        attention_block b =
+            attention_block_of(&a->call, u / n_blocks, u % n_blocks * BLOCK_QUERIES, BLOCK_QUERIES);
 
         if (u == begin || u % n_blocks == 0)
             open_attention(a, &w, b.i);
@@ -327,8 +243,8 @@ static void attend_blocks(void *arg, size_t begin, size_t end, size_t thread)
             w.top[r] = -INFINITY;
             w.sum[r] = 0;
         }
-        while (next_keys(a, &b)) {
-            multiply_panels(a, &b, w.q, a->width, a->sizes.width, w.key_panels, w.scores);
+        while (attention_next_keys(&a->call, &b)) {
+            multiply_panels(a, &b, w.q, a->width, a->call.sizes.width, w.key_panels, w.scores);
             for (size_t r = 0; r < b.n_queries; r++)
                 weigh(a, &b, &w, r);
             multiply_keys(a, &b, w.scores, w.value_rows, a->values, w.y);
@@ -342,12 +258,13 @@ static void open_call(device_state *self, const op_call *call, ls_tensor *const 
 {
     const op_attrs *attrs = &call->attrs;
 
-    *a = (attention){.simd = self->simd,
-                     .attrs = attrs,
-                     .sizes = attention_sizes_of(in[IN_Q], in[IN_K], in[IN_V], in[IN_MASK]),
-                     .drop = drop_run_of(attrs)};
-    a->width = round_up(a->sizes.width, LANES);
-    a->values = round_up(a->sizes.values, LANES);
+    *a =
+        (attention){.call = {.simd = self->simd,
+                             .attrs = attrs,
+                             .sizes = attention_sizes_of(in[IN_Q], in[IN_K], in[IN_V], in[IN_MASK]),
+                             .drop = drop_run_of(attrs)}};
+    a->width = round_up(a->call.sizes.width, LANES);
+    a->values = round_up(a->call.sizes.values, LANES);
     for (int i = 0; i < N_IN; i++) {
         if (in[i] != NULL && in[i]->dtype == LS_U8)
             a->excluded = dn_data(in[i]);
@@ -358,18 +275,13 @@ static void open_call(device_state *self, const op_call *call, ls_tensor *const 
         a->out[i] = dn_data(call->out[i]);
 }
 
-/* Runs `fn` on n units of `cost` scores. */
 static ls_status run(device_state *self, attention *a, ls_device *device, bool backward,
                      range_fn fn, size_t n, size_t cost)
 {
-    ls_tensor *memory = NULL;
     scratch w;
 
-    a->thread_floats = divide(a, NULL, backward, &w);
-    LS_TRY(dn_floats(device, (size_t)self->threads * a->thread_floats, &memory, &a->memory));
-    threads_for(self, n, cost, fn, a);
-    dn_host->tensor_destroy(memory);
-    return LS_OK;
+    a->call.thread_floats = divide(a, NULL, backward, &w);
+    return attention_run(self, &a->call, device, fn, a, n, cost);
 }
 
 ls_status dn_attention(device_state *self, const op_call *call)
@@ -382,49 +294,39 @@ ls_status dn_attention(device_state *self, const op_call *call)
     if (call->in[0]->dtype == LS_BF16)
         return attention_tiles(self, call);
     open_call(self, call, in, &a);
-    n_blocks = (a.sizes.queries + BLOCK_QUERIES - 1) / BLOCK_QUERIES;
-    return run(self, &a, call->in[0]->device, false, attend_blocks, a.sizes.n * n_blocks,
-               BLOCK_QUERIES * a.sizes.keys);
+    n_blocks = (a.call.sizes.queries + BLOCK_QUERIES - 1) / BLOCK_QUERIES;
+    return run(self, &a, call->in[0]->device, false, attend_blocks, a.call.sizes.n * n_blocks,
+               BLOCK_QUERIES * a.call.sizes.keys);
 }
 
 /* --- backward --- */
 
-/* scores becomes the dropped weights of query r, slopes, which has dy v', the slopes of its
- * scores. */
-static void slope(const attention *a, const block *b, scratch *w, size_t r)
+static void slope(const attention *a, const attention_block *b, scratch *w, size_t r)
 {
-    const size_t n = visible_keys(a, b, r);
-    const size_t row = b->i * a->sizes.queries + b->query + r;
-    const float *norms = a->in[IN_NORMS] + 2 * row;
-    float *scores = w->scores + r * BLOCK_KEYS;
-    float *slopes = w->slopes + r * BLOCK_KEYS;
+    const size_t n = attention_visible(&a->call, b, r);
+    const size_t row = b->i * a->call.sizes.queries + b->query + r;
+    float *scores = w->scores + r * ATTENTION_KEYS;
+    float *slopes = w->slopes + r * ATTENTION_KEYS;
 
     add_mask(a, b, r, scores, n);
-    a->simd->exp_below(scores, norms[0], scores, n);
-    a->simd->shift_scale(scores, 0, 1 / norms[1], scores, n);
-    drop(a, b, r, slopes, n);
-    // With all keys in one block this is nearer to 0 where the slopes are.
-    if (sees_one_block(a, b, r))
-        w->sum[r] = (float)a->simd->dot(scores, slopes, n);
-    a->simd->softmax_dx(scores, slopes, w->sum[r], 1, slopes, n);
-    drop(a, b, r, scores, n);
+    attention_slope(&a->call, b, r, a->in[IN_NORMS] + 2 * row, scores, slopes, &w->sum[r]);
     memset(scores + n, 0, (b->n_keys - n) * sizeof(*scores));
     memset(slopes + n, 0, (b->n_keys - n) * sizeof(*slopes));
 }
 
 /* All that a block of queries adds to the gradients. */
-static void attend_block_back(const attention *a, block *b, scratch *w)
+static void attend_block_back(const attention *a, attention_block *b, scratch *w)
 {
-    const attention_sizes *z = &a->sizes;
+    const attention_sizes *z = &a->call.sizes;
     const size_t first = b->i * z->queries + b->query;
     const float *dy = a->in[IN_DY] + first * z->values;
 
     fill_queries(a, b, w);
     for (size_t r = 0; r < b->n_queries; r++)
-        w->sum[r] = (float)a->simd->dot(dy + r * z->values, a->in[IN_Y] + (first + r) * z->values,
-                                        z->values);
+        w->sum[r] = (float)a->call.simd->dot(dy + r * z->values,
+                                             a->in[IN_Y] + (first + r) * z->values, z->values);
     dy = pad_rows(dy, b->n_queries, z->values, a->values, w->y);
-    while (next_keys(a, b)) {
+    while (attention_next_keys(&a->call, b)) {
         multiply_panels(a, b, w->q, a->width, z->width, w->key_panels, w->scores);
         multiply_panels(a, b, dy, a->values, z->values, w->value_panels, w->slopes);
         for (size_t r = 0; r < b->n_queries; r++)
@@ -437,8 +339,8 @@ static void attend_block_back(const attention *a, block *b, scratch *w)
             multiply_queries(a, b, w->scores, dy, a->values, w->dv);
     }
     for (size_t r = 0; r < b->n_queries && a->out[0] != NULL; r++)
-        a->simd->shift_scale(w->dq + r * a->width, 0, (float)a->attrs->scale,
-                             a->out[0] + (first + r) * z->width, z->width);
+        a->call.simd->shift_scale(w->dq + r * a->width, 0, (float)a->call.attrs->scale,
+                                  a->out[0] + (first + r) * z->width, z->width);
 }
 
 static void give_rows(const float *sums, size_t n, size_t padded, size_t width, float *out)
@@ -450,10 +352,10 @@ static void give_rows(const float *sums, size_t n, size_t padded, size_t width, 
 static void attend_back(void *arg, size_t begin, size_t end, size_t thread)
 {
     const attention *a = arg;
-    const attention_sizes *z = &a->sizes;
+    const attention_sizes *z = &a->call.sizes;
     scratch w = {0};
 
-    (void)divide(a, a->memory + thread * a->thread_floats, true, &w);
+    (void)divide(a, a->call.memory + thread * a->call.thread_floats, true, &w);
     for (size_t i = begin; i < end; i++) {
         const size_t key = i * z->keys;
 
@@ -463,7 +365,7 @@ static void attend_back(void *arg, size_t begin, size_t end, size_t thread)
         memset(w.dk, 0, z->keys * a->width * sizeof(*w.dk));
         memset(w.dv, 0, z->keys * a->values * sizeof(*w.dv));
         for (size_t query = 0; query < z->queries; query += BLOCK_QUERIES) {
-            block b = block_of(a, i, query);
+            attention_block b = attention_block_of(&a->call, i, query, BLOCK_QUERIES);
 
             attend_block_back(a, &b, &w);
         }
@@ -481,6 +383,6 @@ ls_status dn_attention_backward(device_state *self, const op_call *call)
     if (call->in[0]->dtype == LS_BF16)
         return attention_tiles_backward(self, call);
     open_call(self, call, call->in, &a);
-    return run(self, &a, call->in[0]->device, true, attend_back, a.sizes.n,
-               a.sizes.queries * a.sizes.keys);
+    return run(self, &a, call->in[0]->device, true, attend_back, a.call.sizes.n,
+               a.call.sizes.queries * a.call.sizes.keys);
 }
