@@ -5,7 +5,8 @@
 #include <immintrin.h>
 #include <string.h>
 
-enum { SIDE = 16, DEPTH = 32 }; /* of a tile: rows, or columns of sums; elements of a row of a */
+/* Of a tile: rows, or columns of sums; elements of a row of a. Two tiles side by side. */
+enum { SIDE = 16, DEPTH = 32, BOTH = 32 };
 
 void tiles_begin(void)
 {
@@ -96,10 +97,10 @@ static void multiply_16(const tile_product *p, const uint16_t *a, const uint32_t
 
 void tiles_multiply(const tile_product *p, const uint16_t *a, const uint32_t *b, float *c)
 {
-    for (size_t row = 0; row < p->rows; row += 2 * SIDE) {
+    for (size_t row = 0; row < p->rows; row += BOTH) {
         size_t column = 0;
 
-        for (; column + 2 * SIDE <= p->columns; column += 2 * SIDE)
+        for (; column + BOTH <= p->columns; column += BOTH)
             multiply_32(p, a + row * p->a_row, b + column / SIDE * p->b_panel,
                         c + row * p->c_row + column);
         if (column < p->columns)
