@@ -28,8 +28,9 @@ typedef struct tiles {
 
 /* The memory of a thread. Pairs are along the sum of the product that reads them. */
 typedef struct scratch {
-    uint16_t *q;  /* a block of queries */
-    uint16_t *dy; /* backward */
+    uint16_t *panel; /* 16 rows, aligned */
+    uint16_t *q;     /* a block of queries */
+    uint16_t *dy;    /* backward */
     float *scores;
     float *slopes;
     float *sums;           /* y, or dq */
@@ -61,6 +62,7 @@ static size_t divide(const tiles *a, float *memory, bool backward, scratch *w)
     const size_t keys = a->padded_keys;
     size_t n = 0;
 
+    w->panel = attention_take(memory, &n, PANEL * most / 2);
     w->q = attention_take(memory, &n, QUERIES * width / 2);
     w->scores = attention_take(memory, &n, (size_t)QUERIES * KEYS);
     w->sums = attention_take(memory, &n, QUERIES * most);
@@ -86,8 +88,10 @@ static size_t divide(const tiles *a, float *memory, bool backward, scratch *w)
 
 /* --- operands --- */
 
-/* Rows of `width` elements, as pairs along the width: panels of 16 rows, the last ones zeros. */
-static void pair_columns(const tiles *a, const uint16_t *x, size_t width, uint32_t *to)
+/* Rows of `width` elements, as pairs along the width: panels of 16 rows, the last ones zeros.
+ * Rows of the caller may begin at any even address. */
+static void pair_columns(const tiles *a, const scratch *w, const uint16_t *x, size_t width,
+                         uint32_t *to)
 {
     const size_t pairs = width / 2;
 
@@ -97,9 +101,11 @@ static void pair_columns(const tiles *a, const uint16_t *x, size_t width, uint32
 
         if (rows < PANEL)
             memset(to, 0, PANEL * pairs * sizeof(*to));
-        if (rows > 0)
-            a->call.simd->transpose((const float *)(const void *)(x + i * width), pairs, rows,
-                                    pairs, (float *)(void *)to, PANEL);
+        if (rows == 0)
+            continue;
+        memcpy(w->panel, x + i * width, rows * width * sizeof(*w->panel));
+        a->call.simd->transpose((const float *)(const void *)w->panel, pairs, rows, pairs,
+                                (float *)(void *)to, PANEL);
     }
 }
 
@@ -241,7 +247,7 @@ static void attend_blocks(void *arg, size_t begin, size_t end, size_t thread)
             attention_block_of(&a->call, u / n_blocks, u % n_blocks * QUERIES, QUERIES);
 
         if (u == begin || u % n_blocks == 0) {
-            pair_columns(a, a->in[IN_K] + b.i * a->call.sizes.keys * a->call.sizes.width,
+            pair_columns(a, &w, a->in[IN_K] + b.i * a->call.sizes.keys * a->call.sizes.width,
                          a->call.sizes.width, w.k_columns);
             pair_rows(a, a->in[IN_V] + b.i * a->call.sizes.keys * a->call.sizes.values,
                       a->call.sizes.values, w.v_rows);
@@ -363,8 +369,8 @@ static void attend_back(void *arg, size_t begin, size_t end, size_t thread)
         const uint16_t *k = a->in[IN_K] + i * z->keys * z->width;
         const uint16_t *v = a->in[IN_V] + i * z->keys * z->values;
 
-        pair_columns(a, k, z->width, w.k_columns);
-        pair_columns(a, v, z->values, w.v_columns);
+        pair_columns(a, &w, k, z->width, w.k_columns);
+        pair_columns(a, &w, v, z->values, w.v_columns);
         pair_rows(a, k, z->width, w.k_rows);
         memset(w.dk, 0, a->padded_keys * z->width * sizeof(*w.dk));
         memset(w.dv, 0, a->padded_keys * z->values * sizeof(*w.dv));
