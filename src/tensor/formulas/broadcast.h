@@ -73,6 +73,20 @@ typedef struct broadcast_walk {
     size_t at[BROADCAST_TENSORS];
 } broadcast_walk;
 
+/* At index `at`, counted in row order, of the first n_dims dimensions. */
+static inline broadcast_walk broadcast_walk_from(const broadcast_dims *b, int n_dims, size_t at)
+{
+    broadcast_walk w = {{0}, {0}};
+
+    for (int d = n_dims - 1; d >= 0; d--) {
+        w.index[d] = at % b->size[d];
+        at /= b->size[d];
+        for (int k = 0; k < BROADCAST_TENSORS; k++)
+            w.at[k] += w.index[d] * b->step[k][d];
+    }
+    return w;
+}
+
 /* To the next index of the first n_dims dimensions. */
 static inline void broadcast_next(const broadcast_dims *b, int n_dims, broadcast_walk *w)
 {

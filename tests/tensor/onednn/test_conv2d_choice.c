@@ -148,6 +148,22 @@ static void a_kernel_that_is_not_allowed_is_not_chosen(void **state)
     }
 }
 
+/* Convolutions in bfloat16, and which gradients are products: 1 data, 2 weights. */
+static const struct {
+    choice_case c;
+    unsigned products;
+} product_cases[] = {
+    {{"1x1", 16, 64, 256, 56, 1, 1, 0, 1, {ONEDNN}, {ONEDNN}}, 3},
+    {{"1x1 with stride 2", 16, 256, 512, 56, 1, 2, 0, 1, {ONEDNN}, {ONEDNN}}, 3},
+    {{"1x1 with padding", 16, 64, 64, 56, 1, 1, 1, 1, {ONEDNN}, {ONEDNN}}, 0},
+    {{"3x3", 16, 256, 256, 14, 3, 1, 1, 1, {ONEDNN}, {ONEDNN}}, 0},
+    {{"3x3 to 7x7", 16, 512, 512, 7, 3, 1, 1, 1, {ONEDNN}, {ONEDNN}}, 2},
+    {{"3x3 with stride 2", 16, 256, 256, 28, 3, 2, 1, 1, {ONEDNN}, {ONEDNN}}, 2},
+    {{"3x3 of too many columns", 64, 256, 256, 28, 3, 2, 1, 1, {ONEDNN}, {ONEDNN}}, 0},
+    {{"first layer", 16, 3, 64, 224, 7, 2, 3, 1, {ONEDNN}, {ONEDNN}}, 0},
+    {{"1x1 in groups", 16, 64, 64, 56, 1, 1, 0, 2, {ONEDNN}, {ONEDNN}}, 0},
+};
+
 /* The gradients of a convolution of that type, one bit for each: 1 data, 2 weights. */
 static unsigned products_of(isa_level isa, conv2d_set allowed, ls_dtype type, const choice_case *c)
 {
@@ -164,98 +180,20 @@ static unsigned products_of(isa_level isa, conv2d_set allowed, ls_dtype type, co
 
 static void products_are_for_gradients_in_channels_last(void **state)
 {
-    static const struct {
-        choice_case c;
-        unsigned products;
-    } rows[] = {
-        {{.name = "1x1", .n = 16, .in = 64, .out = 256, .side = 56, .kernel = 1, .stride = 1}, 3},
-        {{.name = "1x1 with stride 2",
-          .n = 16,
-          .in = 256,
-          .out = 512,
-          .side = 56,
-          .kernel = 1,
-          .stride = 2},
-         3},
-        {{.name = "1x1 with padding",
-          .n = 16,
-          .in = 64,
-          .out = 64,
-          .side = 56,
-          .kernel = 1,
-          .stride = 1,
-          .padding = 1},
-         0},
-        {{.name = "3x3",
-          .n = 16,
-          .in = 256,
-          .out = 256,
-          .side = 14,
-          .kernel = 3,
-          .stride = 1,
-          .padding = 1},
-         0},
-        {{.name = "3x3 to 7x7",
-          .n = 16,
-          .in = 512,
-          .out = 512,
-          .side = 7,
-          .kernel = 3,
-          .stride = 1,
-          .padding = 1},
-         2},
-        {{.name = "3x3 with stride 2",
-          .n = 16,
-          .in = 256,
-          .out = 256,
-          .side = 28,
-          .kernel = 3,
-          .stride = 2,
-          .padding = 1},
-         2},
-        {{.name = "3x3 with stride 2 of too many columns",
-          .n = 64,
-          .in = 256,
-          .out = 256,
-          .side = 28,
-          .kernel = 3,
-          .stride = 2,
-          .padding = 1},
-         0},
-        {{.name = "first layer",
-          .n = 16,
-          .in = 3,
-          .out = 64,
-          .side = 224,
-          .kernel = 7,
-          .stride = 2,
-          .padding = 3},
-         0},
-        {{.name = "1x1 in groups",
-          .n = 16,
-          .in = 64,
-          .out = 64,
-          .side = 56,
-          .kernel = 1,
-          .stride = 1,
-          .groups = 2},
-         0},
-    };
-
     LS_UNUSED(state);
-    for (size_t i = 0; i < LS_COUNT_OF(rows); i++) {
-        choice_case c = rows[i].c;
+    for (size_t i = 0; i < LS_COUNT_OF(product_cases); i++) {
+        const choice_case *c = &product_cases[i].c;
+        const unsigned products = product_cases[i].products;
 
-        c.groups = c.groups == 0 ? 1 : c.groups;
-        if (products_of(ISA_AMX, ALL, LS_BF16, &c) != rows[i].products)
-            fail_msg("%s: other products than %u", c.name, rows[i].products);
-        assert_int_equal(products_of(ISA_AVX512_BF16, ALL | CONV2D_CHANNELS_LAST, LS_BF16, &c),
-                         rows[i].products);
-        assert_int_equal(products_of(ISA_AVX512_BF16, ALL, LS_BF16, &c), 0);
-        assert_int_equal(products_of(ISA_AMX, ALL | CONV2D_BLOCKED, LS_BF16, &c), 0);
-        assert_int_equal(products_of(ISA_AMX, ALL & ~(1U << CONV2D_PRODUCT), LS_BF16, &c), 0);
-        assert_int_equal(products_of(ISA_AMX, ALL | CONV2D_CHANNELS_LAST, LS_F32, &c), 0);
-        assert_int_equal(products_of(ISA_AMX, ALL | CONV2D_CHANNELS_LAST, LS_F16, &c), 0);
+        if (products_of(ISA_AMX, ALL, LS_BF16, c) != products)
+            fail_msg("%s: other products than %u", c->name, products);
+        assert_int_equal(products_of(ISA_AVX512_BF16, ALL | CONV2D_CHANNELS_LAST, LS_BF16, c),
+                         products);
+        assert_int_equal(products_of(ISA_AVX512_BF16, ALL, LS_BF16, c), 0);
+        assert_int_equal(products_of(ISA_AMX, ALL | CONV2D_BLOCKED, LS_BF16, c), 0);
+        assert_int_equal(products_of(ISA_AMX, ALL & ~(1U << CONV2D_PRODUCT), LS_BF16, c), 0);
+        assert_int_equal(products_of(ISA_AMX, ALL | CONV2D_CHANNELS_LAST, LS_F32, c), 0);
+        assert_int_equal(products_of(ISA_AMX, ALL | CONV2D_CHANNELS_LAST, LS_F16, c), 0);
     }
 }
 

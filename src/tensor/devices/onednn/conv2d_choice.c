@@ -139,22 +139,25 @@ static bool winograd_fits(isa_level isa, conv2d_direction direction, const op_at
 /* Of positions; a tile of AMX has 16. */
 #define LINE_SHORT 8
 
-/* oneDNN's gradients of 1x1 kernels on AMX are 1.3 to 5 times slower than its product of the same
- * matrices; so are those of weights with few positions in a line, or with a stride, although the
- * columns must be copied. */
+bool conv2d_is_pointwise(const op_attrs *a)
+{
+    return a->kernel[0] == 1 && a->kernel[1] == 1 && a->padding[0] == 0 && a->padding[1] == 0;
+}
+
+/* oneDNN's gradients of 1x1 kernels on AMX are slower than its product of the same matrices; so are
+ * those of weights with few positions in a line, or with a stride, although the columns must be
+ * copied (bench/kernels --precision bf16). */
 static bool product_fits(conv2d_direction direction, const op_attrs *a, const int64_t *x,
                          const int64_t *w, const int64_t *y)
 {
-    const int64_t taps = w[2] * w[3];
-    const bool is_pointwise = taps == 1 && a->padding[0] == 0 && a->padding[1] == 0;
     const bool has_stride = a->stride[0] != 1 || a->stride[1] != 1;
 
     if (a->groups != 1 || !channels_fit(x, y) || direction == CONV2D_FORWARD)
         return false;
-    if (is_pointwise)
+    if (conv2d_is_pointwise(a))
         return true;
     return direction == CONV2D_BACKWARD_WEIGHTS && (has_stride || y[3] <= LINE_SHORT) &&
-           y[0] * y[2] * y[3] * taps * x[1] <= CONV2D_PRODUCT_COLUMNS;
+           y[0] * y[2] * y[3] * w[2] * w[3] * x[1] <= CONV2D_PRODUCT_COLUMNS;
 }
 
 conv2d_kernel conv2d_choose(isa_level isa, conv2d_set allowed, ls_dtype type,

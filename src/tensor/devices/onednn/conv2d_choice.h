@@ -51,6 +51,9 @@ bool conv2d_set_parse(const char *text, conv2d_set *out, const char **bad);
 /* The bound of CONV2D_PRODUCT: elements of the matrix of columns, where it is not x itself. */
 #define CONV2D_PRODUCT_COLUMNS ((int64_t)16 << 20)
 
+/* Whether each output position reads one position of x: a 1x1 kernel without padding. */
+bool conv2d_is_pointwise(const op_attrs *a);
+
 /* The kernel for this problem of that type. x, w, y: dimensions of the forward's tensors. */
 conv2d_kernel conv2d_choose(isa_level isa, conv2d_set allowed, ls_dtype type,
                             conv2d_direction direction, const op_attrs *a, const int64_t *x,

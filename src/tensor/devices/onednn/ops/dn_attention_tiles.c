@@ -258,7 +258,8 @@ static void attend_blocks(void *arg, size_t begin, size_t end, size_t thread)
             w.top[r] = -INFINITY;
             w.sum[r] = 0;
         }
-        memset(w.weights, 0, (size_t)QUERIES * KEYS * sizeof(*w.weights));
+        memset(w.weights + b.n_queries * KEYS, 0,
+               (QUERIES - b.n_queries) * KEYS * sizeof(*w.weights));
         while (attention_next_keys(&a->call, &b)) {
             multiply_columns(&b, w.q, a->call.sizes.width, w.k_columns, w.scores);
             for (size_t r = 0; r < b.n_queries; r++)

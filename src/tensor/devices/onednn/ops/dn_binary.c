@@ -115,17 +115,10 @@ static void compute_range(void *arg, size_t begin, size_t end, size_t thread)
     const binary_work *w = arg;
     const size_t run = run_of(w);
     size_t inside = begin % run;
-    size_t rest = begin / run;
-    broadcast_walk walk = {{0}, {0}};
+    broadcast_walk walk = broadcast_walk_from(&w->dims, w->dims.n - 1, begin / run);
     float buffers[OUT][PIECE];
 
     LS_UNUSED(thread);
-    for (int d = w->dims.n - 2; d >= 0; d--) {
-        walk.index[d] = rest % w->dims.size[d];
-        rest /= w->dims.size[d];
-        for (int k = 0; k < OPERANDS; k++)
-            walk.at[k] += walk.index[d] * w->dims.step[k][d];
-    }
     while (begin < end) {
         const size_t left = run - inside < end - begin ? run - inside : end - begin;
         const size_t n = left < PIECE ? left : PIECE;

@@ -22,15 +22,10 @@ typedef struct rows_work {
     uint16_t *to;
 } rows_work;
 
-static bool is_pointwise(const op_attrs *a)
-{
-    return a->kernel[0] == 1 && a->kernel[1] == 1 && a->padding[0] == 0 && a->padding[1] == 0;
-}
-
 /* Whether x itself is the matrix of columns. */
 static bool is_whole(const op_attrs *a)
 {
-    return is_pointwise(a) && a->stride[0] == 1 && a->stride[1] == 1;
+    return conv2d_is_pointwise(a) && a->stride[0] == 1 && a->stride[1] == 1;
 }
 
 static int64_t positions_of(const int64_t *dims)
@@ -126,8 +121,7 @@ static ls_status backward_data(device_state *self, const op_call *call, data_wor
                                 .m = positions_of(call->in[0]->dims),
                                 .n = dx->dims[1],
                                 .k = call->in[0]->dims[1]};
-    rows_work k = {
-        .attrs = &call->attrs, .image = dx->dims, .result = call->in[0]->dims, .from = NULL};
+    rows_work k = {.attrs = &call->attrs, .image = dx->dims, .result = call->in[0]->dims};
     const layout *weights = layout_plain_as(self, LS_BF16, 4, call->in[1]->dims);
     void *data[3] = {NULL, NULL, NULL};
     uint16_t *rows = NULL;

@@ -168,18 +168,19 @@ typedef struct rows_work {
 static void permute_rows(void *arg, size_t begin, size_t end, size_t thread)
 {
     const rows_work *w = arg;
-    broadcast_walk walk = {{0}, {0}};
-    size_t rest = begin;
+    const int last = w->dims.n - 1;
+    const size_t run = w->dims.size[last];
+    const size_t step = w->dims.step[0][last] * w->bytes;
+    broadcast_walk walk = broadcast_walk_from(&w->dims, last, begin / run);
+    size_t inside = begin % run;
 
     LS_UNUSED(thread);
-    for (int d = w->dims.n - 1; d >= 0; d--) {
-        walk.index[d] = rest % w->dims.size[d];
-        walk.at[0] += walk.index[d] * w->dims.step[0][d];
-        rest /= w->dims.size[d];
-    }
-    for (size_t row = begin; row < end; row++) {
-        memcpy(w->y + row * w->bytes, w->x + walk.at[0] * w->bytes, w->bytes);
-        broadcast_next(&w->dims, w->dims.n, &walk);
+    for (size_t row = begin; row < end; inside = 0) {
+        const char *x = w->x + walk.at[0] * w->bytes + inside * step;
+
+        for (; inside < run && row < end; inside++, row++, x += step)
+            memcpy(w->y + row * w->bytes, x, w->bytes);
+        broadcast_next(&w->dims, last, &walk);
     }
 }
 
@@ -203,6 +204,8 @@ static ls_status permute_by_rows(const device_state *self, const op_call *call)
 
         broadcast_append(&w.dims, (size_t)call->out[0]->dims[d], step);
     }
+    if (w.dims.n == 0)
+        w.dims.size[w.dims.n++] = 1;
     threads_for(self, axis_rows(x).outer, row, permute_rows, &w);
     return LS_OK;
 }

@@ -35,7 +35,7 @@ void tiles_end(void)
 }
 
 /* 32 rows, 32 columns. */
-static void multiply_32(const tile_product *p, const uint16_t *a, const uint32_t *b, float *c)
+static void multiply_block(const tile_product *p, const uint16_t *a, const uint32_t *b, float *c)
 {
     const size_t a_bytes = p->a_row * sizeof(*a);
     const size_t b_bytes = p->b_row * sizeof(*b);
@@ -69,43 +69,12 @@ static void multiply_32(const tile_product *p, const uint16_t *a, const uint32_t
     _tile_stored(3, below + SIDE, c_bytes);
 }
 
-/* 32 rows, 16 columns. */
-static void multiply_16(const tile_product *p, const uint16_t *a, const uint32_t *b, float *c)
-{
-    const size_t a_bytes = p->a_row * sizeof(*a);
-    const size_t b_bytes = p->b_row * sizeof(*b);
-    const size_t c_bytes = p->c_row * sizeof(*c);
-    float *const below = c + SIDE * p->c_row;
-
-    if (p->add) {
-        _tile_loadd(0, c, c_bytes);
-        _tile_loadd(2, below, c_bytes);
-    } else {
-        _tile_zero(0);
-        _tile_zero(2);
-    }
-    for (size_t k = 0; k < p->depth; k += DEPTH, b += SIDE * p->b_row) {
-        _tile_loadd(4, a + k, a_bytes);
-        _tile_loadd(5, a + SIDE * p->a_row + k, a_bytes);
-        _tile_loadd(6, b, b_bytes);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(2, 5, 6);
-    }
-    _tile_stored(0, c, c_bytes);
-    _tile_stored(2, below, c_bytes);
-}
-
 void tiles_multiply(const tile_product *p, const uint16_t *a, const uint32_t *b, float *c)
 {
     for (size_t row = 0; row < p->rows; row += BOTH) {
-        size_t column = 0;
-
-        for (; column + BOTH <= p->columns; column += BOTH)
-            multiply_32(p, a + row * p->a_row, b + column / SIDE * p->b_panel,
-                        c + row * p->c_row + column);
-        if (column < p->columns)
-            multiply_16(p, a + row * p->a_row, b + column / SIDE * p->b_panel,
-                        c + row * p->c_row + column);
+        for (size_t column = 0; column < p->columns; column += BOTH)
+            multiply_block(p, a + row * p->a_row, b + column / SIDE * p->b_panel,
+                           c + row * p->c_row + column);
     }
 }
 

@@ -13,9 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* c (+)= a b of (rows, depth) and (depth, columns): rows and depth are multiples of 32, columns of
- * 16. Rows of a and c lie a_row and c_row elements apart. b is pairs: those of a pair of rows lie
- * side by side, the next pair of rows b_row pairs on, the next 16 columns b_panel pairs on. */
+/* c (+)= a b of (rows, depth) and (depth, columns), all multiples of 32. Rows of a and c lie a_row
+ * and c_row elements apart. b is pairs: those of a pair of rows lie side by side, the next pair of
+ * rows b_row pairs on, the next 16 columns b_panel pairs on. */
 typedef struct tile_product {
     size_t rows;
     size_t columns;
