@@ -19,9 +19,15 @@ python3 -m venv "$work/venv" >/dev/null 2>&1 || { echo "skipped: python3-venv is
     >"$work/pip.log" 2>&1 ||
     { echo "skipped: pip cannot install oneDNN: $(tail -n 1 "$work/pip.log")"; exit 77; }
 
+if cmake -G Ninja -S "$source" -B "$work/wrong" -DCMAKE_C_COMPILER="$cc" \
+    -DLOCKSTEP_ONEDNN="$work/none" >"$work/wrong.log" 2>&1; then
+    echo "a folder without oneDNN was taken"; exit 1
+fi
+grep -q 'LOCKSTEP_ONEDNN=.*/none: .*is not there; fix: name the folder' "$work/wrong.log" ||
+    { cat "$work/wrong.log"; exit 1; }
+
 cmake -G Ninja -S "$source" -B "$work/build" -DCMAKE_C_COMPILER="$cc" -DLOCKSTEP_TESTS=ON \
-    -DLOCKSTEP_WERROR=ON -DDNNL_INCLUDE_DIR="$work/venv/include" \
-    -DDNNL_LIBRARY="$work/venv/lib/libdnnl.so" >"$work/cmake.log"
+    -DLOCKSTEP_WERROR=ON -DLOCKSTEP_ONEDNN="$work/venv" >"$work/cmake.log"
 grep 'device onednn: with' "$work/cmake.log"
 # shellcheck disable=SC2086 # targets are words
 cmake --build "$work/build" -j2 --target mnist lockstep_onednn $targets >"$work/build.log" 2>&1 ||
