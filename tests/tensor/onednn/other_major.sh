@@ -23,7 +23,8 @@ if cmake -G Ninja -S "$source" -B "$work/wrong" -DCMAKE_C_COMPILER="$cc" \
     -DLOCKSTEP_ONEDNN="$work/none" >"$work/wrong.log" 2>&1; then
     echo "a folder without oneDNN was taken"; exit 1
 fi
-grep -q 'LOCKSTEP_ONEDNN=.*/none: .*is not there; fix: name the folder' "$work/wrong.log" ||
+tr -s '\n ' ' ' <"$work/wrong.log" |
+    grep -q 'LOCKSTEP_ONEDNN=.*/none: .*is not there; fix: name the folder' ||
     { cat "$work/wrong.log"; exit 1; }
 
 cmake -G Ninja -S "$source" -B "$work/build" -DCMAKE_C_COMPILER="$cc" -DLOCKSTEP_TESTS=ON \
