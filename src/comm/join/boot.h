@@ -48,7 +48,7 @@ typedef struct comm_boot {
     int control_fd;         /* for wait() to poll; the engine owns it */
     const char *transport;  /* "auto", "shm", "tcp" */
     int64_t deadline_ms;    /* of joining (ls_deadline_ms()) */
-    bool shares_cores;      /* more ranks run on this rank's cores than there are cores */
+    int ranks_per_core;     /* that run on this rank's cores, rounded up; 0 as 1 */
     topology_place place;   /* of this rank */
     size_t segment_bytes;   /* LOCKSTEP_SEGMENT */
     size_t piece_elements;  /* LOCKSTEP_PIECE */

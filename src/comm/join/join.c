@@ -192,7 +192,7 @@ static void describe_boot(join *j, const join_settings *s)
     b->records = j->records;
     b->transport = s->transport;
     b->deadline_ms = s->deadline_ms;
-    b->shares_cores = j->core_sharers > j->cores;
+    b->ranks_per_core = (j->core_sharers + j->cores - 1) / j->cores;
     b->segment_bytes = s->segment_bytes;
     b->piece_elements = s->piece_elements;
     b->connections = s->connections;

@@ -86,7 +86,7 @@ struct backend_state {
     int rank;
     int size;
     bool is_tcp_only;
-    bool shares_cores;
+    int ranks_per_core;
     topology_place place; /* of this rank */
     size_t segment_bytes;
     algorithm_table *algorithms;
@@ -106,6 +106,8 @@ struct backend_state {
     message_pool pool;
     bool has_unwritten; /* some transfer must_write */
     unsigned idle_calls;
+    int64_t yields_from_ns; /* before, ranks that share cores do not yield */
+    int64_t yield_pause_ns; /* the last one */
     sleepers *sleepers;
 };
 

@@ -30,9 +30,14 @@
 #define SPIN_TIGHT       64   /* passes without a pause: less than 1 us */
 #define SPIN_EVERYTHING  16   /* passes between checks of all links */
 #define SPIN_YIELDS      1024 /* over the number of ranks */
+#define SPIN_RANK_YIELDS 8    /* before a rank that shares its core waits on a futex */
 #define SPIN_FUTEX_WAITS 20
 #define SPIN_PASSES      4000
 #define SPIN_NS          (20 * INT64_C(1000000)) /* most operations end long before */
+#define YIELD_MOST_RANKS 3                       /* of a core */
+#define YIELD_LOST_NS    (1 * INT64_C(1000000))
+#define YIELD_PAUSE_NS   (2 * INT64_C(1000000))
+#define YIELD_PAUSE_MOST (128 * INT64_C(1000000))
 #define SPIN_CHECK       256 /* passes between clock readings where each pass moves something */
 #define READY_EVERY      8   /* idle progress() calls between checks of links that owe nothing */
 #define CLOSE_STEP_MS    2
@@ -436,6 +441,32 @@ static bool spin_time_is_over(const native_group *g, int64_t *until_ns)
     return now_ns >= *until_ns;
 }
 
+/* Lets the other ranks of this core run, which is quicker than a futex while they are few and need
+ * it for microseconds. If another program has got the core, ranks wait on futexes for a while. */
+static bool yield_to_ranks(native_state *s)
+{
+    const comm_host *host = s->host;
+    int64_t begin_ns;
+    int64_t end_ns;
+
+    if (s->ranks_per_core > YIELD_MOST_RANKS)
+        return false;
+    begin_ns = host->now_ns(host->self);
+    if (begin_ns < s->yields_from_ns)
+        return false;
+    (void)sched_yield();
+    end_ns = host->now_ns(host->self);
+    if (end_ns - begin_ns > YIELD_LOST_NS) {
+        const bool is_soon = begin_ns - s->yields_from_ns <= s->yield_pause_ns;
+
+        s->yield_pause_ns = !is_soon                               ? YIELD_PAUSE_NS
+                            : s->yield_pause_ns < YIELD_PAUSE_MOST ? 2 * s->yield_pause_ns
+                                                                   : YIELD_PAUSE_MOST;
+        s->yields_from_ns = end_ns + s->yield_pause_ns;
+    }
+    return true;
+}
+
 /* Pauses shortly. False: the caller has waited long enough. */
 static bool pause_spin(native_group *g, core_use use, int idle, int64_t *until_ns)
 {
@@ -452,9 +483,9 @@ static bool pause_spin(native_group *g, core_use use, int idle, int64_t *until_n
         // Reading the clock takes as long as a short pause.
         return idle < SPIN_IDLE && !spin_time_is_over(g, until_ns);
     }
-    // A rank that yields is run again before those that it waits for: futexes need fewer switches.
-    if (g->team != NULL && team_busy(g->team) && team_futex_wait(g->team))
-        return idle < SPIN_FUTEX_WAITS && !spin_time_is_over(g, until_ns);
+    if (g->team != NULL && team_busy(g->team) &&
+        ((idle <= SPIN_RANK_YIELDS && yield_to_ranks(g->state)) || team_futex_wait(g->team)))
+        return idle < SPIN_RANK_YIELDS + SPIN_FUTEX_WAITS && !spin_time_is_over(g, until_ns);
     (void)sched_yield();
     // Works whose messages came during the pause end at this time, not earlier.
     return idle < yields && !spin_time_is_over(g, until_ns);
@@ -715,7 +746,7 @@ ls_status native_create(const comm_boot *boot, const comm_host *host, native_sta
     s->host = host;
     s->rank = boot->rank;
     s->size = boot->size;
-    s->shares_cores = boot->shares_cores;
+    s->ranks_per_core = boot->ranks_per_core;
     s->place = boot->place;
     s->is_tcp_only = strcmp(boot->transport, "tcp") == 0;
     s->segment_bytes = boot->segment_bytes == 0 ? SEGMENT_DEFAULT : boot->segment_bytes;

@@ -108,7 +108,7 @@ static ls_status fill_group(native_group *g)
     return team_open(s->local, s->host, info,
                      &(team_options){.segment_bytes = s->segment_bytes,
                                      .table = s->algorithms,
-                                     .shares_cores = s->shares_cores,
+                                     .shares_cores = s->ranks_per_core > 1,
                                      .place = s->place},
                      ls_deadline_ms(TEAM_OPEN_MS), &g->team);
 }
