@@ -9,8 +9,10 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "hub/control.h"
 
 #include <dirent.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -433,6 +435,71 @@ static void a_forked_child_is_no_part_of_the_group(void **state)
     }
 }
 
+/* --- what a lost rank has given --- */
+
+static scene *held_scene; /* NULL: notifications are not held back */
+
+ls_status __real_control_poll(control *c);
+ls_status __wrap_control_poll(control *c);
+
+/* Rank 1 is between a pass over its data and the notifications while rank 0 calls, and is lost. */
+ls_status __wrap_control_poll(control *c)
+{
+    scene *s = held_scene;
+
+    held_scene = NULL;
+    if (s != NULL) {
+        struct pollfd fd = {.fd = control_fd(c), .events = POLLIN};
+
+        atomic_store(&s->ranks[1].n_done, 1);
+        (void)poll(&fd, 1, 10000);
+    }
+    return __real_control_poll(c);
+}
+
+static ls_status lost_after_giving_body(const ls_test_rank *self, void *arg)
+{
+    scene *s = arg;
+    ls_comm *comm;
+    float x = 1;
+
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(ls_barrier(comm, NULL));
+    if (self->rank == 0) {
+        while (atomic_load(&s->ranks[1].n_done) == 0)
+            (void)usleep(500);
+        LS_TRY(ls_all_reduce(comm, &x, &x, 1, LS_F32, LS_SUM, NULL));
+        atomic_store(&s->event_ms, ls_now_ms());
+        (void)raise(SIGKILL);
+    }
+    held_scene = s;
+    LS_TRY(ls_all_reduce(comm, &x, &x, 1, LS_F32, LS_SUM, NULL));
+    LS_CHECK(held_scene == NULL && x == 2);
+    LS_TRY(scene_note(s, 1, ls_barrier(comm, NULL)));
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void what_a_lost_rank_has_given_counts(void **state)
+{
+    LS_UNUSED(state);
+    for (size_t t = 0; t < SCENE_TRANSPORTS; t++) {
+        scene *s = scene_create();
+        const ls_test_job job = {.n = 2,
+                                 .body = lost_after_giving_body,
+                                 .arg = s,
+                                 .transport = scene_transports[t],
+                                 .rendezvous = LS_TEST_AT_RANK_0};
+        static ls_test_outcome outcomes[2];
+
+        (void)ls_test_ranks(&job, outcomes);
+        if (outcomes[1].code != 0)
+            fail_msg("rank 1, %s: %s", scene_transports[t], outcomes[1].text);
+        scene_assert_failure(s, 1, LS_EPEER, "rank 0");
+        scene_destroy(s);
+    }
+}
+
 /* An argument chooses tests by pattern: '*killed*'. */
 int main(int argc, char **argv)
 {
@@ -444,6 +511,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(new_groups_work_after_a_failure),
         cmocka_unit_test(split_that_fails_on_one_rank_fails_on_all),
         cmocka_unit_test(a_forked_child_is_no_part_of_the_group),
+        cmocka_unit_test(what_a_lost_rank_has_given_counts),
     };
 
     if (argc > 1)

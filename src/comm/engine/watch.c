@@ -118,7 +118,19 @@ static void note_group_leave(engine *e, const group_leave *leave)
     check_soon(e, comm, ls_now_ns());
 }
 
-void watch_poll_hub(engine *e)
+/* What a lost rank has given counts: data that has come since the last pass is taken before the
+ * notification of the loss. */
+static void take_data(engine *e)
+{
+    char kept[LS_ERROR_BYTES];
+
+    ls_error_save(kept);
+    drive_pass(e);
+    ls_error_restore(kept);
+}
+
+/* may_progress: not within a call of the backend. */
+static void poll_hub(engine *e, bool may_progress)
 {
     char kept[LS_ERROR_BYTES];
     barrier_answer answer;
@@ -131,6 +143,8 @@ void watch_poll_hub(engine *e)
         return;
     ls_error_save(kept);
     st = control_poll(e->parts.control);
+    if (may_progress)
+        take_data(e);
     while (control_next_group_leave(e->parts.control, &leave))
         note_group_leave(e, &leave);
     while (control_next_left(e->parts.control, &rank))
@@ -144,6 +158,11 @@ void watch_poll_hub(engine *e)
     if (st != LS_OK)
         lose_hub(e);
     ls_error_restore(kept);
+}
+
+void watch_poll_hub(engine *e)
+{
+    poll_hub(e, false);
 }
 
 ls_status watch_failure(const engine *e)
@@ -483,7 +502,7 @@ void watch_check(engine *e, int64_t now_ns)
 {
     engine_serve_aborts(e);
     if (now_ns >= e->next_control_ns) {
-        watch_poll_hub(e);
+        poll_hub(e, true);
         if (e->parts.control != NULL)
             (void)control_watch(e->parts.control);
         e->next_control_ns = now_ns + CONTROL_EVERY_NS;
