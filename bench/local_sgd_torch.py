@@ -41,7 +41,12 @@ class Trainer:
             self.text = torch.frombuffer(bytearray(f.read()), dtype=torch.uint8)
         net = GPT(args.tokens, args.layers, args.heads, args.width)
         self.optimizer = torch.optim.AdamW(net.parameters(), weight_decay=0.1, fused=True)
-        self.net = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True)
+        # PowerSGD on one bucket: on several over gloo its operations are in different orders on the
+        # ranks, and PyTorch 2.15 ends with "Received data size doesn't match expected size".
+        buckets = {"bucket_cap_mb": 4096} if args.powersgd else {}
+        self.net = nn.parallel.DistributedDataParallel(
+            net, gradient_as_bucket_view=True, **buckets
+        )
         if args.powersgd:
             state = powerSGD_hook.PowerSGDState(
                 None, matrix_approximation_rank=args.powersgd, start_powerSGD_iter=2
