@@ -26,19 +26,27 @@ def torch_version(python, modules):
     return [int(n) for n in re.findall(r"\d+", done.stdout)[:3]] if done.returncode == 0 else None
 
 
-def find_python(asked, *modules):
+def newest_python(asked, *modules):
     """The Python with the newest PyTorch that has these modules, or the one that was asked for.
-    Says so where there is none, or an old one; without one the program ends with 77."""
+    Prints it where there is an old one; None, and the reason, where there is none."""
     found = [(version, python) for python in ([asked] if asked else PYTHONS)
              for version in [torch_version(python, modules)] if version is not None]
     advice = "python3 -m venv build/torch && build/torch/bin/pip install torch torchvision"
     if not found:
         print(f"skipped: no Python with {' and '.join(modules)}: {advice}")
-        sys.exit(77)
+        return None
     version, python = max(found)
     if version < [2, 4]:
         print(f"PyTorch {'.'.join(map(str, version))} of {python} is old: {advice}",
               file=sys.stderr)
+    return python
+
+
+def find_python(asked, *modules):
+    """As newest_python(); without one the program ends with 77."""
+    python = newest_python(asked, *modules)
+    if python is None:
+        sys.exit(77)
     return python
 
 

@@ -8,7 +8,7 @@
 #   netlab.sh unplug I                        takes the cables of node I's networks off the switches
 #   netlab.sh plug I                          puts them back; the node's interfaces notice neither
 #   netlab.sh down [LAB]                      kills the lab's processes and removes it
-#   netlab.sh sweep                           removes labs of dead owners and those over an hour old
+#   netlab.sh sweep                           removes labs of dead owners or not used for an hour
 #
 # Node I is nodeI, and has
 #   eth0     10.77.0.(10+I)/24 and fd77::(10+I)/64, fast
@@ -198,6 +198,7 @@ exec_on() {
     node=$1
     shift
     [ -n "${LS_NETLAB:-}" ] || fail "LS_NETLAB is not set to what 'up' printed"
+    touch -c "$records/$LS_NETLAB" # it is in use
     # shellcheck disable=SC2016 # the inner shell expands it
     exec ip netns exec "$LS_NETLAB-$node" \
         unshare --uts sh -c 'hostname "$1" && shift && exec "$@"' sh "node$node" "$@"
