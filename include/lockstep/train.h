@@ -47,7 +47,8 @@ typedef struct ls_train_flags {
     int64_t node_batch;     /* rows of a machine that its ranks share as batch_size; 0: not so */
     int64_t accumulate;     /* --accumulate: batches of one optimizer step; 0: 1 */
     int64_t shards;         /* --shards V: the same bits on any number of ranks; 0: disabled */
-    int balance;            /* --balance: shards are divided by the measured speed of ranks */
+    const char *balance;    /* --balance [shards|rows]: they are divided by the measured speed of
+                             * ranks; "": shards; NULL: equally */
     const char *data;       /* --data DIR */
     int64_t seed;           /* --seed */
     int no_shuffle;         /* --no-shuffle */

@@ -2,7 +2,8 @@
 /*
  * sampler.c - one order of all samples, distributed round-robin: after the skipped positions rank r
  * takes positions r, r + world, r + 2*world, ... The order is a Fisher-Yates shuffle driven by
- * base/rng.h, hence the same on every rank; it is not torch.randperm's. loader.c uses it.
+ * base/rng.h, hence the same on every rank; it is not torch.randperm's. loader.c uses it. With
+ * sampler_divide() a batch of all ranks is dealt round-robin for two rounds, then in proportion.
  *
  * Buckets by length: the shuffled order is cut into pools, each pool is sorted by length and cut
  * into groups of bucket_rows, and the groups of all pools get a random order. A short last group
@@ -23,6 +24,7 @@
 #define SHUFFLE_STREAM 0x73616D706C65U /* separate these uses of (seed, epoch) from others */
 #define GROUP_STREAM   0x67726F7570U
 #define POOL_GROUPS    50 /* groups of a pool */
+#define DEALT_ROUNDS   2  /* of a divided batch: batch norms need two rows, also of a short one */
 
 /* A sample in a pool. Equal lengths keep their order. */
 typedef struct pool_entry {
@@ -39,6 +41,10 @@ struct ls_sampler {
     uint32_t *order; /* the indices of an epoch; NULL: unshuffled and without buckets */
     bool has_epoch;  /* they are those of `epoch` */
     uint64_t epoch;
+    // With sampler_divide() only.
+    size_t *places; /* of this rank's samples in a batch of all ranks, ascending */
+    size_t n_rows;  /* of them */
+    size_t n_batch; /* samples of such a batch */
     // With buckets only.
     uint32_t *sorted;    /* the order before groups are shuffled */
     uint32_t *groups;    /* random order of the whole groups */
@@ -64,20 +70,28 @@ static ls_status check_options(const ls_sampler_options *opt)
     return LS_OK;
 }
 
-static size_t count_own(const ls_sampler *s)
+/* Of all ranks. */
+static size_t count_all(const ls_sampler *s)
 {
-    const size_t each = (s->opt.count - s->opt.skip) / s->world;
-    const size_t rest = (s->opt.count - s->opt.skip) % s->world;
+    const size_t n = s->opt.count - s->opt.skip;
+    const size_t rest = n % s->world;
 
     switch (s->opt.mode) {
     case LS_SAMPLER_DROP_LAST:
-        return each;
+        return n - rest;
     case LS_SAMPLER_UNEVEN:
-        return each + (s->rank < rest ? 1 : 0);
+        return n;
     case LS_SAMPLER_PAD:
         break;
     }
-    return each + (rest > 0 ? 1 : 0);
+    return n + (rest > 0 ? s->world - rest : 0);
+}
+
+static size_t count_own(const ls_sampler *s)
+{
+    const size_t n = count_all(s);
+
+    return n / s->world + (s->rank < n % s->world ? 1 : 0);
 }
 
 /* Samples that are sorted at once. */
@@ -140,6 +154,7 @@ void ls_sampler_destroy(ls_sampler *s)
     ls_free(s->sorted);
     ls_free(s->groups);
     ls_free(s->entries);
+    ls_free(s->places);
     ls_free(s);
 }
 
@@ -245,8 +260,10 @@ size_t ls_sampler_index(const ls_sampler *s, size_t i)
     if (s == NULL)
         return 0;
     LS_ASSERT(i < s->n_own);
+    position = s->places == NULL ? i * s->world + s->rank
+                                 : i / s->n_rows * s->n_batch + s->places[i % s->n_rows];
     // Padding repeats the order from its beginning.
-    position = (s->opt.skip + i * s->world + s->rank) % s->opt.count;
+    position = (s->opt.skip + position) % s->opt.count;
     return s->order != NULL ? s->order[position] : position;
 }
 
@@ -262,6 +279,56 @@ uint64_t sampler_seed(const ls_sampler *s)
 
 void sampler_set_rank(ls_sampler *s, int rank)
 {
-    LS_ASSERT(rank >= 0 && (size_t)rank < s->world && s->opt.mode != LS_SAMPLER_UNEVEN);
+    LS_ASSERT(rank >= 0 && (size_t)rank < s->world && s->opt.mode != LS_SAMPLER_UNEVEN &&
+              s->places == NULL);
     s->rank = (size_t)rank;
+}
+
+/* --- batches that are divided unequally --- */
+
+/* How many samples of a rank with n_other come before sample `at` of one with n. Sample k of n is
+ * at (2k + 1) / 2n of the batch; of two at the same place that of the lower rank comes first. */
+static int64_t count_before(int64_t at, int64_t n, int64_t n_other, bool is_lower)
+{
+    const int64_t behind = (2 * at + 1) * n_other - n + (is_lower ? 1 : 0);
+
+    return behind > 0 ? (behind + 2 * n - 1) / (2 * n) : 0;
+}
+
+static void place_rows(ls_sampler *s, const int *rows, int64_t n_dealt)
+{
+    const int64_t n = rows[s->rank] - n_dealt;
+
+    for (int64_t k = 0; k < n_dealt; k++)
+        s->places[k] = (size_t)k * s->world + s->rank;
+    for (int64_t k = 0; k < n; k++) {
+        int64_t place = n_dealt * (int64_t)s->world;
+
+        for (size_t r = 0; r < s->world; r++)
+            place += r == s->rank ? k : count_before(k, n, rows[r] - n_dealt, r < s->rank);
+        s->places[n_dealt + k] = (size_t)place;
+    }
+}
+
+ls_status sampler_divide(ls_sampler *s, const int *rows, bool drop_last)
+{
+    const size_t n = (size_t)rows[s->rank];
+    int64_t n_dealt = DEALT_ROUNDS;
+    size_t n_batch = 0;
+    size_t left;
+
+    for (size_t r = 0; r < s->world; r++) {
+        LS_ASSERT(rows[r] > 0);
+        n_batch += (size_t)rows[r];
+        n_dealt = rows[r] < n_dealt ? rows[r] : n_dealt;
+    }
+    LS_TRY(LS_RESIZE(&s->places, n, "for %zu rows of a batch", n));
+    s->n_rows = n;
+    s->n_batch = n_batch;
+    place_rows(s, rows, n_dealt);
+    left = drop_last ? 0 : count_all(s) % n_batch;
+    s->n_own = count_all(s) / n_batch * n;
+    for (size_t k = 0; k < n && s->places[k] < left; k++)
+        s->n_own++;
+    return LS_OK;
 }

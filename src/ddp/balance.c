@@ -105,6 +105,8 @@ static int most_pieces(const balancer *b, const int *starts)
 {
     int most = 0;
 
+    if (b->sum == BALANCE_ONE_SUM)
+        return 1;
     for (int r = 0; r < b->ranks; r++) {
         const int n = shard_count_pieces(b->shards, shard_range_of(starts, r));
 
@@ -115,7 +117,9 @@ static int most_pieces(const balancer *b, const int *starts)
 
 static bool is_exchanged(const balancer *b, const int *starts)
 {
-    return b->is_always_exchange || !shard_partition_is_aligned(b->shards, starts, b->ranks);
+    if (b->sum != BALANCE_BY_PIECES)
+        return b->sum == BALANCE_EXCHANGE;
+    return !shard_partition_is_aligned(b->shards, starts, b->ranks);
 }
 
 /* Of what has not been measured: the shortest time that it may have, so that it is tried. All of an
@@ -303,6 +307,8 @@ static int64_t plan(balancer *b, const balance_speed *speeds, int64_t present)
         return present;
     divide_ideally(b, speeds, ideal_ns, b->best);
     best_ns = balancer_predict(b, speeds, b->best);
+    if (b->sum == BALANCE_ONE_SUM)
+        return best_ns; // no other one has a shorter exchange
     place_cells(b, b->best);
     for (int pieces = 1; pieces <= SHARD_PIECES_MOST; pieces++) {
         int64_t ns;
@@ -322,14 +328,14 @@ static int64_t plan(balancer *b, const balance_speed *speeds, int64_t present)
 
 /* --- life --- */
 
-ls_status balancer_open(balancer *b, int shards, int ranks, int least, bool is_always_exchange)
+ls_status balancer_open(balancer *b, int shards, int ranks, int least, balance_sum sum)
 {
     const size_t n = (size_t)ranks;
 
     *b = (balancer){.shards = shards,
                     .ranks = ranks,
                     .least = least,
-                    .is_always_exchange = is_always_exchange,
+                    .sum = sum,
                     .unit_ns = {-1, -1},
                     .pause = BALANCE_EVERY,
                     .agree = BALANCE_AGREE};

@@ -2,7 +2,8 @@
 /*
  * balance.h - divides the shards of a step among ranks by their speed. Pure: it reads no clock and
  * does not communicate, and computes in integers only. So ranks that give it the same numbers get
- * the same partition, on processors of any kind.
+ * the same partition, on processors of any kind. Rows of a batch are divided as shards without an
+ * exchange (BALANCE_ONE_SUM).
  *
  * A step takes rank r the time fixed[r] + k[r] shard[r] for its k[r] shards. All ranks wait for the
  * slowest one, and then for the exchange of gradients, which takes the time of P + 1 units if the
@@ -76,16 +77,23 @@ balance_speed balance_meter_speed(const balance_meter *m, int64_t wait_ns);
 
 /* --- all ranks --- */
 
+/* How gradients are added up. */
+typedef enum balance_sum {
+    BALANCE_BY_PIECES, /* of an aligned partition by one all-reduce, else by exchange (shards.h) */
+    BALANCE_EXCHANGE,  /* always by exchange */
+    BALANCE_ONE_SUM    /* always by one all-reduce: pieces do not matter */
+} balance_sum;
+
 typedef struct balancer {
     int shards;
     int ranks;
-    int least;               /* shards that each rank must have: 0 or 1 */
-    bool is_always_exchange; /* no partition is reduced by one all-reduce (shards.h) */
-    int *starts;             /* the partition (shard_tree.h) */
-    int *best;               /* the shortest one found by a comparison */
-    int *previous;           /* the one before the last change */
-    balance_times waits;     /* the shortest wait of a rank in a step, in the present partition */
-    int64_t unit_ns[2];      /* of the exchange: by one all-reduce, of pieces; -1: not measured */
+    int least; /* shards that each rank must have */
+    balance_sum sum;
+    int *starts;         /* the partition (shard_tree.h) */
+    int *best;           /* the shortest one found by a comparison */
+    int *previous;       /* the one before the last change */
+    balance_times waits; /* the shortest wait of a rank in a step, in the present partition */
+    int64_t unit_ns[2];  /* of the exchange: by one all-reduce, of pieces; -1: not measured */
     int64_t n_steps;
     int64_t n_changes;
     int64_t changed_at;   /* the number of the step */
@@ -98,8 +106,7 @@ typedef struct balancer {
 } balancer;
 
 /* Memory for so many ranks, and the equal partition. LS_ENOMEM. */
-LS_MUST_USE ls_status balancer_open(balancer *b, int shards, int ranks, int least,
-                                    bool is_always_exchange);
+LS_MUST_USE ls_status balancer_open(balancer *b, int shards, int ranks, int least, balance_sum sum);
 void balancer_close(balancer *b); /* also one that is zeroed or half open */
 
 /* Before the first step: the partition for these speeds. Unknown ones are taken as the slowest

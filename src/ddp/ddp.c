@@ -445,9 +445,10 @@ ls_status ddp_follow_model(ls_ddp *ddp)
     return LS_OK;
 }
 
-static ls_status open_balance(ls_ddp *ddp)
+static ls_status open_balance(ls_ddp *ddp, int batch_rows)
 {
-    LS_TRY(LS_NEW(&ddp->balance, 1, "to divide shards by speed"));
+    LS_TRY(LS_NEW(&ddp->balance, 1, "to divide steps by speed"));
+    ddp->balance->batch_rows = batch_rows;
     return shard_balance_open(ddp);
 }
 
@@ -458,7 +459,11 @@ static ls_status open_buckets(ls_ddp *ddp)
     return sync_batch_norm_begin(ddp);
 }
 
-typedef enum ddp_kind { DDP_PLAIN, DDP_BALANCED, DDP_LOCAL } ddp_kind;
+typedef struct ddp_kind {
+    bool is_local;
+    bool is_balanced;
+    int batch_rows; /* of ddp_create_balanced() */
+} ddp_kind;
 
 static ls_status create(ls_comm *comm, ls_model *model, const ls_ddp_options *opt, ddp_kind kind,
                         ls_ddp **out)
@@ -481,9 +486,9 @@ static ls_status create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
     find_device(ddp);
     (void)ls_model_buffers(model, &ddp->n_buffers);
     st = resolve_options(&ddp->options, opt);
-    ddp->is_local = kind == DDP_LOCAL;
-    if (st == LS_OK && kind == DDP_BALANCED)
-        st = open_balance(ddp);
+    ddp->is_local = kind.is_local;
+    if (st == LS_OK && kind.is_balanced)
+        st = open_balance(ddp, kind.batch_rows);
     if (st == LS_OK)
         st = power_open(ddp); // refuses shards
     if (st == LS_OK)
@@ -510,18 +515,18 @@ static ls_status create(ls_comm *comm, ls_model *model, const ls_ddp_options *op
 
 ls_status ls_ddp_create(ls_comm *comm, ls_model *model, const ls_ddp_options *opt, ls_ddp **out)
 {
-    return create(comm, model, opt, DDP_PLAIN, out);
+    return create(comm, model, opt, (ddp_kind){.is_local = false}, out);
 }
 
 ls_status ddp_create_balanced(ls_comm *comm, ls_model *model, const ls_ddp_options *opt,
-                              ls_ddp **out)
+                              int batch_rows, ls_ddp **out)
 {
-    return create(comm, model, opt, DDP_BALANCED, out);
+    return create(comm, model, opt, (ddp_kind){.is_balanced = true, .batch_rows = batch_rows}, out);
 }
 
 ls_status ddp_create_local(ls_comm *comm, ls_model *model, ls_ddp **out)
 {
-    return create(comm, model, NULL, DDP_LOCAL, out);
+    return create(comm, model, NULL, (ddp_kind){.is_local = true}, out);
 }
 
 void ddp_call(ls_ddp *ddp)

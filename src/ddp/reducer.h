@@ -83,7 +83,7 @@ struct ls_ddp {
     bool rebuilt;
 
     shard_state *shards;       /* NULL: a step has no shards */
-    shard_balance *balance;    /* NULL: shards are divided equally */
+    shard_balance *balance;    /* NULL: shards, or rows, are divided equally */
     shards_together *together; /* shards_together.c; NULL: no step has needed it */
     bool is_computed;          /* together_give() has the gradients of the next shard */
     ls_tape *shard_tape;       /* of ls_ddp_step_shards(); NULL before the first */

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shard_balance.h - a partition of shards that follows the speed of the ranks (balance.h), for
- * ddp.c, shards.c and elastic.c; shard_step.h has what an ls_run calls. Each rank measures its own
- * time for a shard. The small all-reduce of a step gives it to all ranks, and each of them computes
- * the same partition. It changes between two steps.
+ * shard_balance.h - a partition of shards, or of the rows of a batch, that follows the speed of the
+ * ranks (balance.h), for ddp.c, shards.c and elastic.c; shard_step.h has what an ls_run calls. Each
+ * rank measures its own time for a shard. The small all-reduce of a step gives it to all ranks, and
+ * each of them computes the same partition. It changes between two steps.
+ *
+ * Rows are divided in units of equal size, so that a batch has few sizes, for each of which devices
+ * make kernels. A rank has at least two rows, as batch norms need.
  *
  * Without ls_ddp_create_balanced() ddp->balance is NULL, and the functions do nothing.
  */
@@ -20,6 +23,9 @@ typedef struct shard_balance {
     int64_t wait_ns;       /* of this rank in the last step */
     balance_speed *speeds; /* of each rank, in the last step */
     bool has_change;       /* all.starts is for the next step */
+    int batch_rows;        /* of a rank in a batch, on average; 0: shards are divided */
+    int unit;              /* rows that `all` has as one; with shards 1 */
+    int *rows;             /* of each rank in a batch until has_change is carried out; or NULL */
 } shard_balance;
 
 /* Memory for the ranks of the present group, and the equal partition. Not collective. */

@@ -32,14 +32,19 @@ bool shards_are_together(const ls_ddp *ddp);
 
 /* --- partitions by speed (balance.h) --- */
 
-/* ls_ddp_create() with shards that are divided by the speed of the ranks. There may be fewer shards
- * than ranks, except with sync_batch_norm, where each rank has one. LS_EUNSUPPORTED on stream
- * devices, where the host does not see how long the device computes. */
+/* ls_ddp_create() with shards that are divided by the speed of the ranks, or with batch_rows > 0
+ * the rows of batches, of which a rank then has so many on average. There may be fewer shards than
+ * ranks, except with sync_batch_norm, where each rank has one. LS_EUNSUPPORTED on stream devices,
+ * where the host does not see how long the device computes. LS_EINVAL: rows with shards, or with
+ * plain_mean. */
 LS_MUST_USE ls_status ddp_create_balanced(ls_comm *comm, ls_model *model, const ls_ddp_options *opt,
-                                          ls_ddp **out);
+                                          int batch_rows, ls_ddp **out);
 
 /* The shards of this rank in the next step. The ddp has shards. */
 shard_node ddp_shard_range(const ls_ddp *ddp);
+
+/* The rows of each rank in the batches of the next step; NULL: they are not divided by speed. */
+const int *ddp_rows(const ls_ddp *ddp);
 
 /* In place of ls_ddp_backward(), on a rank without shards. Collective. */
 LS_MUST_USE ls_status ddp_step_idle(ls_ddp *ddp, ls_ddp_step *step);
@@ -47,22 +52,39 @@ LS_MUST_USE ls_status ddp_step_idle(ls_ddp *ddp, ls_ddp_step *step);
 /* Seconds in which batch norms have waited for other ranks, since the start. */
 double ddp_batch_norm_wait(const ls_ddp *ddp);
 
-/* After a step of a balanced ddp: this rank's own time for its shards, for the rest of the step,
- * and the time that it has waited for gradients. */
-void ddp_note_times(ls_ddp *ddp, int64_t shards_ns, int64_t fixed_ns, int64_t wait_ns);
+/* Of this rank in a step. */
+typedef struct ddp_times {
+    int64_t n;        /* shards that it had, or rows */
+    int64_t own_ns;   /* its own time for them, without waiting */
+    int64_t fixed_ns; /* for the rest of the step */
+    int64_t wait_ns;  /* for gradients */
+} ddp_times;
 
-/* The time of this rank for a shard, of its last steps; 0: unknown. */
-int64_t ddp_shard_ns(const ls_ddp *ddp);
+/* After a step of a balanced ddp. */
+void ddp_note_times(ls_ddp *ddp, const ddp_times *t);
 
 /* Whether the next step has another partition, by speed or because of an audit (audit.h): on all
  * ranks or none. */
 bool ddp_has_new_partition(const ls_ddp *ddp);
 
-/* Before the next step: the new partition. Collective. */
+/* Before the next step: the new partition. With shards collective. */
 LS_MUST_USE ls_status ddp_change_partition(ls_ddp *ddp);
 
-/* NULL: it is not balanced. *speeds: of each rank in the last step. */
-const balancer *ddp_balancer(const ls_ddp *ddp, const balance_speed **speeds);
+/* NULL: it is not balanced. */
+const balancer *ddp_balancer(const ls_ddp *ddp);
+
+/* What a rank of a balanced ddp has. */
+typedef struct balance_share {
+    int n;         /* shards of the next step, or rows of its batches */
+    int n_all;     /* of all ranks */
+    double one_s;  /* for one, in the last steps; 0: unknown */
+    double wait_s; /* for gradients, in all steps after its own were complete */
+} balance_share;
+
+balance_share ddp_share(const ls_ddp *ddp, int rank);
+
+/* Of this rank: as one_s, also of the last step. */
+double ddp_own_s(const ls_ddp *ddp);
 
 /* --- recovery --- */
 

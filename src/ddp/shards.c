@@ -85,11 +85,6 @@ static ls_status check_options(const ls_ddp *ddp)
             LS_EINVAL, "%d shards on %d ranks: there must be at least as many shards as ranks%s",
             o->shards, size,
             ddp->balance == NULL ? ", except with --balance" : " with sync_batch_norm (--sync-bn)");
-    if (ddp->balance != NULL && ls_device_queue(ddp->device) != NULL)
-        return ls_fail(LS_EUNSUPPORTED,
-                       "--balance on device %s: the host does not see how long its shards take; "
-                       "leave it out",
-                       ls_device_name(ddp->device));
     if (shards_are_means(ddp) && ls_device_queue(ddp->device) != NULL)
         return ls_fail(LS_EUNSUPPORTED,
                        "shards with a communication hook (--compress) on device %s, which adds up "

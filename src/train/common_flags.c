@@ -69,8 +69,9 @@ static void append_data_flags(flag_list *l, ls_train_flags *f)
          "batches per optimizer step (gradient accumulation, as no_sync())"},
         {"shards", 0, LS_FLAG_INT, &f->shards, 0, 1 << 20,
          "batches per step of all ranks together: a run has the same bits on 1 to so many ranks"},
-        {"balance", 0, LS_FLAG_BOOL, &f->balance, 0, 0,
-         "with --shards: ranks get shards by their measured speed, and equally many otherwise"},
+        {"balance", 0, LS_FLAG_OPTIONAL_TEXT, &f->balance, 0, 0,
+         "`WORD` ranks get work by their measured speed: shards (the default, with --shards), or "
+         "rows of each batch (without; bits depend on the speeds)"},
         {"data", 0, LS_FLAG_TEXT, &f->data, 0, 0, "`DIR` folder of the data set"},
         {"seed", 0, LS_FLAG_INT, &f->seed, 0, COUNT_MOST,
          "seed of weights, sample order and augmentation"},

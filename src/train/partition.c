@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "comm/backends/reduce.h"
 #include "comm/comm.h"
 
@@ -20,6 +21,11 @@ int partition_shards(const ls_train_flags *flags)
     const int64_t batches = flags->accumulate > 1 ? flags->accumulate : 1;
 
     return flags->shards > INT_MAX / batches ? INT_MAX : (int)(flags->shards * batches);
+}
+
+bool partition_divides_rows(const ls_train_flags *flags)
+{
+    return flags->balance != NULL && text_equal(flags->balance, "rows");
 }
 
 /* What a rank counts, and not a part. */

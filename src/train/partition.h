@@ -27,6 +27,9 @@ typedef struct partition {
  * ls_ddp_create() refuses too many. */
 int partition_shards(const ls_train_flags *flags);
 
+/* Whether the rows of batches are divided by speed: --balance rows. */
+bool partition_divides_rows(const ls_train_flags *flags);
+
 /* The sum over all parts, with shards in the tree of their numbers (ddp/shard_tree.h), so that it
  * has the same bits on each number of ranks. `own`: of this rank's parts; the times and the numbers
  * of broken images are those of the rank, in own[0], also on a rank without parts. comm may be

@@ -203,6 +203,112 @@ static void a_sampler_of_another_rank_has_its_order(void **state)
     ls_sampler_destroy(moved);
 }
 
+/* --- batches that are divided unequally --- */
+
+enum { DIVIDED_RANKS = 3 };
+
+static size_t batch_of(const int *rows)
+{
+    size_t n = 0;
+
+    for (int r = 0; r < DIVIDED_RANKS; r++)
+        n += (size_t)rows[r];
+    return n;
+}
+
+/* The ranks have the samples of each batch of all ranks, as often as it has them. */
+static void assert_same_batches(size_t count, size_t skip, const int *rows, ls_sampler_mode mode,
+                                bool drop_last)
+{
+    static int missing[32][80]; /* of each batch: of each sample */
+    const size_t batch = batch_of(rows);
+    size_t n_all = count - skip;
+
+    if (mode == LS_SAMPLER_PAD)
+        n_all = (n_all + DIVIDED_RANKS - 1) / DIVIDED_RANKS * DIVIDED_RANKS;
+    n_all -= drop_last ? n_all % batch : 0;
+    memset(missing, 0, sizeof(missing));
+    for (size_t i = 0; i < n_all; i++)
+        missing[i / batch][(skip + i) % count]++;
+    for (int rank = 0; rank < DIVIDED_RANKS; rank++) {
+        const ls_sampler_options opt = {.size = sizeof(opt),
+                                        .count = count,
+                                        .rank = rank,
+                                        .world_size = DIVIDED_RANKS,
+                                        .no_shuffle = 1,
+                                        .mode = mode,
+                                        .skip = skip};
+        ls_sampler *s;
+
+        assert_ok(ls_sampler_create(&opt, &s));
+        assert_ok(sampler_divide(s, (const int[DIVIDED_RANKS]){1, 2, 3}, false)); // before
+        assert_ok(sampler_divide(s, rows, drop_last));
+        for (size_t i = 0; i < ls_sampler_count(s); i++)
+            missing[i / (size_t)rows[rank]][ls_sampler_index(s, i)]--;
+        ls_sampler_destroy(s);
+    }
+    for (size_t i = 0; i < 32 * 80; i++)
+        assert_int_equal(missing[i / 80][i % 80], 0);
+}
+
+static void a_partition_changes_no_batch(void **state)
+{
+    static const int divisions[][DIVIDED_RANKS] = {{4, 4, 4}, {7, 3, 2}, {1, 1, 10}, {2, 9, 1},
+                                                   {8, 2, 2}, {1, 1, 1}, {5, 4, 3}};
+
+    LS_UNUSED(state);
+    for (size_t d = 0; d < LS_COUNT_OF(divisions); d++)
+        for (size_t count = 12; count < 75; count++)
+            for (size_t skip = 0; skip < 24; skip += 11) {
+                const size_t at = skip < count ? skip : 0;
+
+                assert_same_batches(count, at, divisions[d], LS_SAMPLER_PAD, false);
+                assert_same_batches(count, at, divisions[d], LS_SAMPLER_PAD, true);
+                assert_same_batches(count, at, divisions[d], LS_SAMPLER_UNEVEN, false);
+            }
+}
+
+static void equal_numbers_change_nothing(void **state)
+{
+    static const int rows[DIVIDED_RANKS] = {4, 4, 4};
+    static const ls_sampler_mode modes[] = {LS_SAMPLER_PAD, LS_SAMPLER_DROP_LAST,
+                                            LS_SAMPLER_UNEVEN};
+
+    LS_UNUSED(state);
+    for (size_t m = 0; m < LS_COUNT_OF(modes); m++)
+        for (size_t count = 0; count < 60; count++)
+            for (int rank = 0; rank < DIVIDED_RANKS; rank++) {
+                ls_sampler *plain = make(count, rank, DIVIDED_RANKS, modes[m], 0);
+                ls_sampler *divided = make(count, rank, DIVIDED_RANKS, modes[m], 0);
+
+                assert_ok(sampler_divide(divided, rows, false));
+                assert_int_equal(ls_sampler_count(divided), ls_sampler_count(plain));
+                for (size_t i = 0; i < ls_sampler_count(plain); i++)
+                    assert_int_equal(ls_sampler_index(divided, i), ls_sampler_index(plain, i));
+                ls_sampler_destroy(plain);
+                ls_sampler_destroy(divided);
+            }
+}
+
+/* Of 3, 6, ... samples of all ranks: two first, then a share. */
+static void short_batches_have_rows_for_each_rank(void **state)
+{
+    static const int rows[DIVIDED_RANKS] = {24, 8, 4};
+    static const size_t want[][DIVIDED_RANKS] = {{1, 1, 1},  {2, 2, 2},  {4, 3, 2},  {7, 3, 2},
+                                                 {8, 4, 3},  {11, 4, 3}, {13, 5, 3}, {15, 6, 3},
+                                                 {18, 6, 3}, {19, 7, 4}, {22, 7, 4}, {24, 8, 4}};
+
+    LS_UNUSED(state);
+    for (size_t t = 1; t <= 12; t++)
+        for (int rank = 0; rank < DIVIDED_RANKS; rank++) {
+            ls_sampler *s = make(t * DIVIDED_RANKS, rank, DIVIDED_RANKS, LS_SAMPLER_PAD, 0);
+
+            assert_ok(sampler_divide(s, rows, false));
+            assert_int_equal(ls_sampler_count(s), want[t - 1][rank]);
+            ls_sampler_destroy(s);
+        }
+}
+
 /* The order is part of what a checkpoint's resume relies on: it may not change between versions. */
 static void the_order_of_a_seed_is_fixed(void **state)
 {
@@ -412,6 +518,9 @@ int main(void)
         cmocka_unit_test(uneven_lengths_differ_by_at_most_one),
         cmocka_unit_test(the_order_depends_on_seed_and_epoch_only),
         cmocka_unit_test(a_sampler_of_another_rank_has_its_order),
+        cmocka_unit_test(a_partition_changes_no_batch),
+        cmocka_unit_test(equal_numbers_change_nothing),
+        cmocka_unit_test(short_batches_have_rows_for_each_rank),
         cmocka_unit_test(the_order_of_a_seed_is_fixed),
         cmocka_unit_test(buckets_hold_samples_of_similar_length),
         cmocka_unit_test(unshuffled_buckets_are_sorted),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_balance.c - partitions of shards by speed: against all others, and in simulated trainings
- * of ranks with random speeds, noise, outliers and changes of speed.
+ * test_balance.c - partitions of shards by speed, and of units of rows: against all others, and in
+ * simulated trainings of ranks with random speeds, noise, outliers and changes of speed.
  */
 #include "ddp/balance.h"
 #include "ddp/shard_tree.h"
@@ -40,12 +40,17 @@ static uint64_t draw(training *t, int r, int what)
     return ls_hash3(t->seed, (uint64_t)t->step, (uint64_t)(r * 16 + what));
 }
 
-static void begin(training *t, int shards, int ranks, int least)
+static void begin_with(training *t, int shards, int ranks, int least, balance_sum sum)
 {
     *t = (training){.fixed_ns = ms, .seed = 1};
-    assert_int_equal(balancer_open(&t->b, shards, ranks, least, false), LS_OK);
+    assert_int_equal(balancer_open(&t->b, shards, ranks, least, sum), LS_OK);
     for (int r = 0; r < ranks; r++)
         t->shard_ns[r] = 10 * ms;
+}
+
+static void begin(training *t, int shards, int ranks, int least)
+{
+    begin_with(t, shards, ranks, least, BALANCE_BY_PIECES);
 }
 
 static int count_of(const training *t, int r)
@@ -81,9 +86,10 @@ static int64_t measured_ns(training *t, int r)
 
 static int most_pieces(const training *t)
 {
-    int most = 0;
+    const bool has_pieces = t->b.sum != BALANCE_ONE_SUM;
+    int most = has_pieces ? 0 : 1;
 
-    for (int r = 0; r < t->b.ranks; r++) {
+    for (int r = 0; r < t->b.ranks && has_pieces; r++) {
         const int n = shard_count_pieces(t->b.shards, shard_range_of(t->b.starts, r));
 
         most = n > most ? n : most;
@@ -201,6 +207,7 @@ static int64_t shortest_of_all(const balancer *b, const balance_speed *speeds)
 /* With at most 9 shards all boundaries are within the window. */
 static void no_other_partition_is_shorter(void **state)
 {
+    static const balance_sum sums[] = {BALANCE_EXCHANGE, BALANCE_BY_PIECES, BALANCE_ONE_SUM};
     const uint64_t seed = 7;
 
     (void)state;
@@ -211,7 +218,7 @@ static void no_other_partition_is_shorter(void **state)
         balance_speed speeds[RANKS_MOST] = {{0}};
         balancer b;
 
-        assert_int_equal(balancer_open(&b, shards, ranks, (int)(i % 2), i % 3 == 0), LS_OK);
+        assert_int_equal(balancer_open(&b, shards, ranks, (int)(i % 2), sums[i % 3]), LS_OK);
         b.unit_ns[0] = (int64_t)(ls_hash3(seed, i, 2) % 40);
         b.unit_ns[1] = i % 3 == 0 ? -1 : b.unit_ns[0]; // not measured, or the same
         for (int r = 0; r < ranks; r++) {
@@ -362,6 +369,39 @@ static void fewer_shards_than_ranks_go_to_the_fast_ones(void **state)
     }
 }
 
+/* Units of rows: no boundary costs more than another. */
+static void rows_are_divided_by_speed_alone(void **state)
+{
+    static const struct {
+        int units;
+        int64_t factor;
+        int counts[2];
+    } cases[] = {{16, 7, {14, 2}}, {128, 2, {86, 42}}, {200, 3, {150, 50}}, {64, 50, {62, 2}}};
+    training t;
+
+    (void)state;
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        begin_with(&t, cases[i].units, 2, 2, BALANCE_ONE_SUM);
+        t.fixed_ns = ms / 100;
+        t.unit_ns = 15 * ms; // of the sum
+        assert_int_equal(run(&t, 30), 0);
+        t.shard_ns[1] *= cases[i].factor;
+        assert_true(run(&t, 20) >= 1);
+        assert_in_range(count_of(&t, 0), cases[i].counts[0] - 1, cases[i].counts[0]);
+        assert_int_equal(run(&t, 200), 0);
+        for (int k = 0; k < 10; k++) {
+            t.shard_ns[0] *= 100; // it is stopped for one step
+            assert_false(step(&t));
+            t.shard_ns[0] /= 100;
+            assert_int_equal(run(&t, 10), 0);
+        }
+        t.shard_ns[1] /= cases[i].factor;
+        assert_true(run(&t, 20) >= 1);
+        assert_counts(&t, (int[]){cases[i].units / 2, cases[i].units / 2});
+        balancer_close(&t.b);
+    }
+}
+
 static void unknown_ranks_begin_as_the_slowest_one(void **state)
 {
     const balance_speed speeds[] = {{10, 0, 0}, {20, 0, 0}, {0, 0, 0}};
@@ -444,7 +484,8 @@ static void random_trainings_converge_and_stay(void **state)
         const int shards = ranks * (4 + (int)(ls_hash3(seed, 0, 2) % 30));
         training t;
 
-        begin(&t, shards, ranks, (int)(seed % 2));
+        begin_with(&t, shards, ranks, (int)(seed % 2),
+                   seed % 4 == 3 ? BALANCE_ONE_SUM : BALANCE_BY_PIECES);
         t.seed = seed;
         t.noise = (int)(ls_hash3(seed, 0, 3) % 6);
         t.outliers = (int)(ls_hash3(seed, 0, 4) % 30);
@@ -486,6 +527,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_is_50_times_slower_gets_nothing),
         cmocka_unit_test(each_rank_keeps_a_shard_where_it_must),
         cmocka_unit_test(fewer_shards_than_ranks_go_to_the_fast_ones),
+        cmocka_unit_test(rows_are_divided_by_speed_alone),
         cmocka_unit_test(unknown_ranks_begin_as_the_slowest_one),
         cmocka_unit_test(random_trainings_converge_and_stay),
     };

@@ -123,7 +123,7 @@ static ls_status body_train(const ls_test_rank *self, void *arg)
     LS_TRY(shard_net_open(&n));
     st = small_net_join(&n, j->starts == NULL ? comm : NULL, &j->options, 0.1);
     if (st == LS_OK && j->starts != NULL)
-        st = ddp_create_balanced(comm, n.model, &j->options, &n.ddp);
+        st = ddp_create_balanced(comm, n.model, &j->options, 0, &n.ddp);
     if (st == LS_OK)
         st = train(&n, comm, j);
     small_net_close(&n);
@@ -286,7 +286,7 @@ static ls_status body_zero(const ls_test_rank *self, void *arg)
     LS_TRY(ls_test_init(self, &comm));
     LS_TRY(small_net_open(&n, test_device_name(), 1));
     n.layers[FIRST] = ls_nn_linear(n.model, "first", 2, 2, 0);
-    LS_TRY(ddp_create_balanced(comm, n.model, &options, &n.ddp));
+    LS_TRY(ddp_create_balanced(comm, n.model, &options, 0, &n.ddp));
     LS_TRY(ls_ddp_sync_buffers(n.ddp));
     bias = ls_model_parameters(n.model, &count)[1].tensor;
     if (self->rank == 0)

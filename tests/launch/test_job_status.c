@@ -59,6 +59,8 @@ static void a_status_is_read_as_it_was_written(void **state)
     r->seconds[4] = 1.5;
     r->shards = 11;
     r->shard_s = 0.125;
+    r->rows = 85;
+    r->row_s = 0.03125;
     r->memory_bytes = 1e9;
     r->received_bytes = 5e9;
     r->sources[r->n_sources++] = (status_source){.rank = 7, .bytes = 4e9};
@@ -82,6 +84,8 @@ static void a_status_is_read_as_it_was_written(void **state)
     assert_true(read->ranks[0].seconds[4] == 1.5);
     assert_int_equal(read->ranks[0].shards, 11);
     assert_true(read->ranks[0].shard_s == 0.125);
+    assert_int_equal(read->ranks[0].rows, 85);
+    assert_true(read->ranks[0].row_s == 0.03125);
     assert_int_equal(read->ranks[0].n_groups, 1);
     assert_true(read->ranks[0].groups[0].waits_s == 2.5);
     assert_true(read->ranks[0].received_bytes == 5e9);

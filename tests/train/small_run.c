@@ -153,26 +153,44 @@ static const small_job *balanced_job;
 
 static int64_t shard_ns(int rank, int64_t step)
 {
-    const balance_speed *speeds;
-
     if (balanced_job->kill_in_change > 0 && ddp_has_new_partition(balanced->ddp) &&
-        ddp_balancer(balanced->ddp, &speeds)->n_changes == balanced_job->kill_in_change)
+        ddp_balancer(balanced->ddp)->n_changes == balanced_job->kill_in_change)
         raise(SIGKILL);
     return balanced_job->shard_ns(rank, step);
 }
 
 static void read_partition(const ls_run *run, small_result *r)
 {
-    const balance_speed *speeds;
-    const balancer *b = ddp_balancer(run->ddp, &speeds);
+    const balancer *b = ddp_balancer(run->ddp);
+    const int *rows = ddp_rows(run->ddp);
 
     r->n_changes = b == NULL ? 0 : b->n_changes;
     r->n_shards = run->partition.n;
+    r->n_rows = rows == NULL ? 0 : rows[run_rank(run)];
+}
+
+/* What the job has each row take. */
+static void wait_for_rows(const ls_run *run, const small_job *job, int64_t rows)
+{
+    const int64_t us = run_rank(run) < 2 ? rows * job->row_us[run_rank(run)] : 0;
+    const struct timespec time = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000};
+
+    if (us > 0)
+        nanosleep(&time, NULL);
+}
+
+static void stop_if_divided(const ls_run *run, const small_job *job)
+{
+    const int *rows = ddp_rows(run->ddp);
+
+    if (job->stop_when_divided && rows != NULL && 2 * rows[0] >= 3 * rows[1])
+        raise(SIGTERM);
 }
 
 static ls_status train(ls_run *run, const small_job *job, small_result *r)
 {
     const ls_ddp_options ddp = {.size = sizeof(ddp),
+                                .plain_mean = job->plain_mean,
                                 .first_bucket_bytes = job->bucket_bytes,
                                 .bucket_bytes = job->bucket_bytes};
     ls_batch batch;
@@ -200,6 +218,10 @@ static ls_status train(ls_run *run, const small_job *job, small_result *r)
         ls_run_train(run, loss_of, &args);
     while (ls_run_next(run, &batch)) {
         ls_tensor *logits = forward(&net, ls_run_tape(run), batch.x);
+        wait_for_rows(run, job, batch.rows);
+        stop_if_divided(run, job);
+        for (int64_t i = 0; i < batch.rows; i++)
+            r->n_seen[batch.indices[i]]++;
         ls_run_get_state(run, &r->state);
         before = r->state.step;
         if (job->stop_at > 0 && r->state.step + 1 == job->stop_at)

@@ -13,11 +13,13 @@ typedef struct small_result {
     ls_status status;
     char error[592];
     ls_run_state state;
-    double value;                 /* with is_one_call: the mean loss, as the run's own value */
-    float weights[SMALL_WEIGHTS]; /* all parameters, then zeros */
-    double lr[SMALL_STEPS];       /* of each step that this process has done */
-    int64_t n_changes;            /* of the partition, with --balance */
-    int n_shards;                 /* of this rank at the end, likewise */
+    double value;                      /* with is_one_call: the mean loss, as the run's own value */
+    float weights[SMALL_WEIGHTS];      /* all parameters, then zeros */
+    double lr[SMALL_STEPS];            /* of each step that this process has done */
+    int64_t n_changes;                 /* of the partition, with --balance */
+    int n_shards;                      /* of this rank at the end, likewise */
+    int n_rows;                        /* with --balance rows: of its batches at the end */
+    unsigned char n_seen[SMALL_TRAIN]; /* without is_one_call: times that it had a sample */
 } small_result;
 
 typedef struct small_job {
@@ -41,9 +43,13 @@ typedef struct small_job {
     int forgets_weights; /* does not call ls_run_use_weights() */
     size_t state_most;   /* of a state that capsules hold; 0: the default */
     size_t bucket_bytes; /* of ddp; 0: the default */
+    int plain_mean;      /* of ddp */
     int is_one_call;     /* ls_run_train(); of the members above stop_at and weight count */
     int other_classes;   /* of the last layer; 0: as many as the set has */
-    int64_t (*shard_ns)(int rank, int64_t step); /* instead of measured times; NULL: none */
+    int64_t (*shard_ns)(int rank, int64_t step); /* of a shard or row, instead of measured times;
+                                                  * NULL: none */
+    int64_t row_us[2];                           /* what each row of ranks 0 and 1 takes besides */
+    int stop_when_divided; /* this rank stops when rank 0 has 1.5 times the rows of rank 1 */
     const char *flip; /* LOCKSTEP_TEST_FLIP of rank flip_rank (tensor/test_flip.h); NULL: of none */
     int flip_rank;
     int64_t kill_in_change; /* kills itself when the ranks have agreed on this change of the

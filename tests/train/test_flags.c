@@ -45,6 +45,23 @@ static void all_spellings_of_a_flag_are_understood(void **state)
     assert_int_equal(f.no_shuffle, 1);
 }
 
+static void balance_may_have_a_word(void **state)
+{
+    ls_train_flags f = {.lr = 0.1};
+
+    (void)state;
+    assert_int_equal(PARSE(&f, "--lr", "0.5"), LS_OK);
+    assert_null(f.balance);
+    assert_int_equal(PARSE(&f, "--balance", "--shards", "8"), LS_OK);
+    assert_string_equal(f.balance, "");
+    assert_int_equal(PARSE(&f, "--shards", "8", "--balance"), LS_OK);
+    assert_string_equal(f.balance, "");
+    assert_int_equal(PARSE(&f, "--balance", "rows"), LS_OK);
+    assert_string_equal(f.balance, "rows");
+    assert_int_equal(PARSE(&f, "--balance=shards"), LS_OK);
+    assert_string_equal(f.balance, "shards");
+}
+
 /* The device that these flags choose, also if it cannot be used here. */
 static const char *device_with(const char *flag, const char *value, bool no_accel)
 {
@@ -327,6 +344,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_spellings_of_a_flag_are_understood),
+        cmocka_unit_test(balance_may_have_a_word),
         cmocka_unit_test(backend_nccl_computes_on_gpus_by_default),
         cmocka_unit_test(a_name_with_underscores_matches_both_spellings),
         cmocka_unit_test(resume_takes_a_path_or_none),

@@ -82,7 +82,7 @@ static void audits_change_no_bits_with_other_flags(void **state)
     jobs[3].flags.check_replicas = 2;
     jobs[4].is_one_call = 1;
     jobs[4].flags.optimizer = "adam";
-    jobs[5].flags.balance = 1;
+    jobs[5].flags.balance = "";
     jobs[5].flags.batch_size = 2;
     jobs[5].shard_ns = unequal;
     for (size_t i = 0; i < LS_COUNT_OF(jobs); i++)
@@ -223,7 +223,7 @@ static void what_an_audit_finds_is_healed_with_other_flags(void **state)
     jobs[1].flags.accumulate = 2;
     jobs[2].flags.precision = "fp16";
     jobs[3].is_one_call = 1;
-    jobs[4].flags.balance = 1;
+    jobs[4].flags.balance = "";
     jobs[4].shard_ns = unequal;
     for (size_t i = 0; i < LS_COUNT_OF(jobs); i++) {
         small_job *job = &jobs[i];

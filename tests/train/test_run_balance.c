@@ -55,7 +55,7 @@ static small_job make_job(int64_t shards, int64_t (*shard_ns)(int rank, int64_t 
     job.flags.batch_size = 2;
     job.flags.clip_grad_norm = 0.5;
     job.flags.shards = shards;
-    job.flags.balance = 1;
+    job.flags.balance = "";
     job.flags.epochs = 4;
     job.flags.print_freq = 7; // reports have counts of shards that were moved
     return job;

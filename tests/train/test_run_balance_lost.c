@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_run_balance_lost.c - a rank is killed when all have agreed on another partition of the
- * shards, before they change to it: with --elastic the run ends with the bits of one rank. The
- * program is also the rank that it starts.
+ * shards, before they change to it: with --elastic the run ends with the bits of one rank. With
+ * another division of rows it goes on as well. The program is also the rank that it starts.
  */
 #include "comm/comm.h"
 #include "launch/job.h"
@@ -23,19 +23,20 @@ static int64_t alternating(int rank, int64_t step)
     return (step / 12 + rank) % 2 == 0 ? 10000000 : 30000000;
 }
 
-/* KILLED CHANGE DIR SAVE */
+/* KILLED CHANGE DIR SAVE SHARDS; SHARDS 0: rows are divided */
 static ls_status run_rank(char **args)
 {
     small_job small = {
         .flags = small_flags(args[2]), .batch_norm = 1, .dropout = 0.3, .shard_ns = alternating};
+    const int shards = atoi(args[4]);
     ls_status st;
 
     LS_TRY(ls_init(NULL, &small.comm));
     if (!comm_is_new(small.comm) && ls_comm_rank(small.comm) == atoi(args[0]))
         small.kill_in_change = atoi(args[1]);
-    small.flags.batch_size = 2;
-    small.flags.shards = 8;
-    small.flags.balance = 1;
+    small.flags.batch_size = shards > 0 ? 2 : 6;
+    small.flags.shards = shards;
+    small.flags.balance = shards > 0 ? "" : "rows";
     small.flags.epochs = 4;
     small.flags.print_freq = 7;
     small.flags.save = args[3];
@@ -62,11 +63,32 @@ static void a_loss_in_a_change_of_the_partition_keeps_the_bits(void **state)
         text_format(save, sizeof(save), "%s/%d.safetensors", small_dir, i);
         j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", "--elastic", "--max-restarts",
                                restarts[i / 4], small_program, "rank", killed, change, small_dir,
-                               save),
+                               save, "8"),
                       NULL);
         job_expect_code(j, 0);
         job_expect(j, job_printed(j, 1, "was killed by signal 9 (SIGKILL)"));
         small_assert_same_file(whole, save);
+        job_clean_up(NULL);
+    }
+}
+
+static void rows_are_divided_among_the_ranks_that_are_left(void **state)
+{
+    static const char *const changes[] = {"1", "2"};
+    char save[128];
+
+    (void)state;
+    text_format(save, sizeof(save), "%s/rows.safetensors", small_dir);
+    for (int i = 0; i < 4; i++) {
+        job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "3", "--elastic", "--max-restarts",
+                                    i / 2 == 0 ? "0" : "1", small_program, "rank", "2",
+                                    changes[i % 2], small_dir, save, "0"),
+                           NULL);
+
+        job_expect_code(j, 0);
+        job_expect(j, job_printed(j, 1, "was killed by signal 9 (SIGKILL)"));
+        job_expect(j, job_printed(j, 0, i / 2 == 0 ? "with 2 ranks" : "going on at step"));
+        job_expect(j, job_printed(j, 0, "rows of the ranks from now on: "));
         job_clean_up(NULL);
     }
 }
@@ -77,7 +99,7 @@ static int make_set(void **state)
         return -1;
     text_format(whole, sizeof(whole), "%s/whole.safetensors", small_dir);
     job_expect_code(job_start(JOB_LIST(JOB_TOOL, "run", "-n", "1", small_program, "rank", "0", "0",
-                                       small_dir, whole),
+                                       small_dir, whole, "8"),
                               NULL),
                     0);
     job_clean_up(NULL);
@@ -88,9 +110,10 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_loss_in_a_change_of_the_partition_keeps_the_bits, job_clean_up),
+        cmocka_unit_test_teardown(rows_are_divided_among_the_ranks_that_are_left, job_clean_up),
     };
 
-    if (argc == 6)
+    if (argc == 7)
         return ls_train_exit("rank", run_rank(argv + 2));
     return cmocka_run_group_tests(tests, make_set, small_dir_remove);
 }

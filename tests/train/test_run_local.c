@@ -344,7 +344,7 @@ static void what_does_not_go_together_is_refused(void **state)
     (void)state;
     for (size_t i = 0; i < LS_COUNT_OF(jobs); i++)
         jobs[i] = make_job(2, 3);
-    jobs[0].flags.balance = 1;
+    jobs[0].flags.balance = "";
     jobs[1].flags.sync_bn = 1;
     jobs[2].flags.check_replicas = 1;
     jobs[3].flags.precision = "fp16";

@@ -202,11 +202,23 @@ static bool has_shards(const job_status *v)
     return false;
 }
 
+/* With --balance rows. */
+static bool has_rows(const job_status *v)
+{
+    for (int i = 0; i < v->n_ranks; i++)
+        if (v->ranks[i].rows > 0)
+            return true;
+    return false;
+}
+
 void top_columns(const job_status *v, text_buf *out)
 {
     text_append(
         out, "  RANK HOST     STATE       STEP ms/step DATA  FWD  BWD COMM SAMPLES/S    MEMORY%s%s",
-        has_device(v) ? "       GPU" : "", has_shards(v) ? " SHARDS ms/shard" : "");
+        has_device(v) ? "       GPU" : "",
+        has_shards(v) ? " SHARDS ms/shard"
+        : has_rows(v) ? "   ROWS   ms/row"
+                      : "");
 }
 
 static void append_rates(const top_times *t, const status_rank *r, text_buf *out)
@@ -237,6 +249,8 @@ void top_row(const top_times *t, int i, text_buf *out)
         text_append(out, " %9s", text_bytes(bytes, sizeof(bytes), (uint64_t)r->device_bytes));
     if (has_shards(t->now))
         text_append(out, " %6lld %8.1f", (long long)r->shards, r->shard_s * 1000);
+    else if (has_rows(t->now))
+        text_append(out, " %6lld %8.4f", (long long)r->rows, r->row_s * 1000);
 }
 
 /* --- pairs --- */

@@ -21,9 +21,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC          UINT64_C(0x3752454443524c53) /* "SLRCDER7" */
+#define MAGIC          UINT64_C(0x3852454443524c53) /* "SLRCDER8" */
 #define SITE_WORDS     (STAMP_SITE_BYTES / 8)
-#define HEAD_WORDS     ((size_t)128)
+#define HEAD_WORDS     ((size_t)144)
 #define ENTRY_WORDS    ((size_t)16)
 #define PHASE_WORDS    ((size_t)8)
 #define WARNING_WORDS  (RECORDER_WARNING_BYTES / 8)
@@ -57,6 +57,8 @@ enum {
     HEAD_FAILURE_LINE = HEAD_CAUSE + 1 + CAUSE_WORDS,
     HEAD_USED
 };
+
+_Static_assert((size_t)HEAD_USED <= HEAD_WORDS, "the header can hold its words");
 
 /* Words behind HEAD_CAUSE. */
 enum {

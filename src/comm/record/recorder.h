@@ -118,6 +118,8 @@ typedef struct recorder_progress {
     double seconds[RECORDER_PHASES]; /* of each phase of ls_run */
     int64_t shards;                  /* with --balance: of this rank in a step; */
     double shard_s;                  /* its time for one; 0: unknown */
+    int64_t rows;                    /* with --balance rows: of this rank in a batch; */
+    double row_s;                    /* as shard_s */
 } recorder_progress;
 
 /* Replaces what was recorded before. About 20 stores. */

@@ -118,6 +118,8 @@ static void write_progress(const status_rank *r, json_writer *w)
     json_put_real(w, "device_bytes", r->device_bytes);
     json_put_int(w, "shards", r->shards);
     json_put_real(w, "shard_s", r->shard_s);
+    json_put_int(w, "rows", r->rows);
+    json_put_real(w, "row_s", r->row_s);
     json_open(w, "seconds", '{');
     for (int i = 0; i < STATUS_PHASES; i++)
         json_put_real(w, status_phases[i], r->seconds[i]);
@@ -284,6 +286,8 @@ static void read_progress(const json_value *o, status_rank *out)
     out->device_bytes = read_amount(o, "device_bytes", 0);
     out->shards = read_count(o, "shards");
     out->shard_s = read_amount(o, "shard_s", 0);
+    out->rows = read_count(o, "rows");
+    out->row_s = read_amount(o, "row_s", 0);
     for (int i = 0; i < STATUS_PHASES; i++)
         out->seconds[i] = read_amount(seconds, status_phases[i], 0);
 }

@@ -75,6 +75,8 @@ typedef struct status_rank {
     double device_bytes; /* 0: unknown */
     int64_t shards;      /* of a step, with --balance */
     double shard_s;      /* for one; 0: unknown */
+    int64_t rows;        /* of a batch, with --balance rows */
+    double row_s;        /* for one; 0: unknown */
     double seconds[STATUS_PHASES];
 } status_rank;
 

@@ -81,6 +81,8 @@ static void add_progress(const recorder_progress *p, int64_t now_ns, status_rank
     out->device_bytes = p->device_bytes;
     out->shards = p->shards;
     out->shard_s = p->shard_s;
+    out->rows = p->rows;
+    out->row_s = p->row_s;
     for (int i = 0; i < STATUS_PHASES; i++)
         out->seconds[i] = p->seconds[i];
 }

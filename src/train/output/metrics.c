@@ -123,15 +123,15 @@ static void put_ranks(json_writer *w, const metrics_line *line)
 }
 
 /* Of --balance. */
-static void put_shards(json_writer *w, const metrics_line *line)
+static void put_shares(json_writer *w, const metrics_line *line)
 {
-    json_open(w, "rank_shards", '[');
+    json_open(w, line->has_rows ? "rank_rows" : "rank_shards", '[');
     for (int r = 0; r < line->ranks; r++)
-        json_put_int(w, NULL, (int64_t)line->rank_shards[2 * r]);
+        json_put_int(w, NULL, (int64_t)line->rank_shares[2 * r]);
     json_close(w, ']');
-    json_open(w, "rank_shard_s", '[');
+    json_open(w, line->has_rows ? "rank_row_s" : "rank_shard_s", '[');
     for (int r = 0; r < line->ranks; r++)
-        json_put_real(w, NULL, line->rank_shards[2 * r + 1]);
+        json_put_real(w, NULL, line->rank_shares[2 * r + 1]);
     json_close(w, ']');
 }
 
@@ -177,8 +177,8 @@ static void put_training(json_writer *w, const metrics_line *line)
     json_close(w, '}');
     if (line->rank_seconds != NULL)
         put_ranks(w, line);
-    if (line->rank_shards != NULL)
-        put_shards(w, line);
+    if (line->rank_shares != NULL)
+        put_shares(w, line);
     json_open(w, "step_s", '[');
     for (int i = 0; i < line->n_step_s; i++)
         json_put_real(w, NULL, line->step_s[i]);

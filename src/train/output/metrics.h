@@ -30,7 +30,8 @@ typedef struct metrics_line {
     const char *device; /* its fingerprint */
     int64_t batch_size;
     const double *rank_seconds; /* PHASE_TRAINING numbers of each rank; NULL: not known */
-    const double *rank_shards;  /* of each rank its shards and seconds for one; or NULL */
+    const double *rank_shares;  /* of each rank its shards or rows and seconds for one; or NULL */
+    bool has_rows;              /* they are rows */
     const double *step_s;       /* durations of some steps of this rank, in their order */
     int n_step_s;
 } metrics_line;

@@ -114,11 +114,13 @@ void agree_note_defaults(ls_train_flags *flags, const ls_train_flags *defaults)
     }
 }
 
-/* imagenet's batch is that of a node, whose ranks share it. */
+/* imagenet's batch is that of a node, whose ranks share it; with --balance rows they have equally
+ * many on average. */
 static void append_batch(const ls_train_flags *f, text_buf *out)
 {
-    text_append(out, "--batch-size\t%" PRId64 "\n",
-                f->node_batch > 0 ? f->node_batch : f->batch_size);
+    const bool is_of_node = f->node_batch > 0 && !partition_divides_rows(f);
+
+    text_append(out, "--batch-size\t%" PRId64 "\n", is_of_node ? f->node_batch : f->batch_size);
 }
 
 static void append_flag(const ls_run *run, const ls_flag *flag, text_buf *out)

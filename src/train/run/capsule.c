@@ -322,6 +322,8 @@ static const char *reason_of_sums(const ls_run *run)
         return NULL;
     if (!text_equal(ls_comm_backend(run->comm), "native"))
         return "without --shards only the gradients of backend native are added up again alike";
+    if (partition_divides_rows(run->flags))
+        return "with --balance rows the batches of a step depend on measured times";
     if (run_accumulate(run) > 1)
         return "steps of several ranks with --accumulate are computed again with --shards only";
     return run->hook != LS_DDP_HOOK_NONE

@@ -33,6 +33,21 @@ static ls_status check_choice(const char *flag, const char *values, const char *
                          : ls_fail(LS_EINVAL, "%s %s: choose one of %s", flag, value, values);
 }
 
+static ls_status check_balance(const ls_train_flags *f)
+{
+    if (f->balance == NULL)
+        return LS_OK;
+    if (f->balance[0] != 0)
+        LS_TRY(check_choice("--balance", "shards, rows", f->balance));
+    if (partition_divides_rows(f) && f->shards > 0)
+        return ls_fail(LS_EINVAL, "--balance rows does not go with --shards, which ranks get "
+                                  "whole: use --balance");
+    if (!partition_divides_rows(f) && f->shards == 0)
+        return ls_fail(LS_EINVAL, "--balance needs --shards V, with several shards for each rank; "
+                                  "without --shards use --balance rows");
+    return LS_OK;
+}
+
 ls_status hyperparameters_check(const ls_train_flags *f)
 {
     const bool has_power = f->compress != NULL && text_starts(f->compress, "powersgd");
@@ -56,9 +71,7 @@ ls_status hyperparameters_check(const ls_train_flags *f)
     if (f->audit > 0 && f->shards == 0)
         return ls_fail(LS_EINVAL, "--audit needs --shards V: only a shard has the same bits on "
                                   "every rank");
-    if (f->balance && f->shards == 0)
-        return ls_fail(LS_EINVAL, "--balance needs --shards V, with several shards for each rank: "
-                                  "a rank's share is a number of shards");
+    LS_TRY(check_balance(f));
     if (f->skip_mismatched && f->init == NULL)
         return ls_fail(LS_EINVAL, "--skip-mismatched needs --init");
     if (f->accumulate < 0)

@@ -212,6 +212,7 @@ static bool completes_step(const ls_run *run)
 
 static int64_t count_step_rows(const ls_run *run)
 {
+    const int64_t batch_rows = run_batch_rows(run, run->partition.first);
     int64_t batches = run_accumulate(run);
     int64_t rows;
 
@@ -219,10 +220,9 @@ static int64_t count_step_rows(const ls_run *run)
         return batches;
     if (batches > run->epoch_batches - run->at.batch)
         batches = run->epoch_batches - run->at.batch;
-    rows = (int64_t)ls_sampler_count(run->train.parts[0].sampler) -
-           run->at.batch * run->flags->batch_size;
-    if (rows > batches * run->flags->batch_size)
-        rows = batches * run->flags->batch_size;
+    rows = (int64_t)ls_sampler_count(run->train.parts[0].sampler) - run->at.batch * batch_rows;
+    if (rows > batches * batch_rows)
+        rows = batches * batch_rows;
     return rows > 0 ? rows : 0;
 }
 

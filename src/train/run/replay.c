@@ -80,8 +80,8 @@ static ls_status set_flags(run_replay *r, const ls_train_flags *given)
 
     *f = *given;
     f->save = f->save_best = f->metrics = f->tensorboard = f->profile = f->capsule = NULL;
-    f->init = f->resume = NULL;
-    f->evaluate = f->check_nan = f->heal = f->balance = 0;
+    f->init = f->resume = f->balance = NULL;
+    f->evaluate = f->check_nan = f->heal = 0;
     f->histograms = f->check_replicas = f->audit = f->capsule_step = 0;
     f->nan_limit = -1;
     f->steps = r->step;

@@ -218,7 +218,8 @@ ls_status report_metrics(ls_run *run, const history_point *point, bool has_test)
                                .device = ls_device_fingerprint(run->device),
                                .batch_size = run->flags->batch_size,
                                .rank_seconds = run->report.rank_seconds,
-                               .rank_shards = run_balance_ranks(run),
+                               .rank_shares = run_balance_ranks(run),
+                               .has_rows = partition_divides_rows(run->flags),
                                .step_s = run->report.step_s,
                                .n_step_s = run->report.n_step_s,
                                .test_samples = run->report.test_samples};

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "comm/comm.h"
+#include "data/sampler.h"
 #include "ddp/shard_step.h"
 #include "train/finite.h"
 #include "train/run/agree.h"
@@ -213,6 +214,12 @@ partition run_find_partition(const ls_run *run, int shards)
     return (partition){.n_all = shards, .first = range.first, .n = range.n, .has_shards = true};
 }
 
+/* Of a rank in a batch, on average; 0: rows are not divided by speed. */
+static int divided_rows(const ls_run *run)
+{
+    return partition_divides_rows(run->flags) ? (int)run->flags->batch_size : 0;
+}
+
 ls_status ls_run_distribute(ls_run *run, ls_comm *comm, const ls_ddp_options *opt)
 {
     ls_ddp_options with_flags;
@@ -233,8 +240,8 @@ ls_status ls_run_distribute(ls_run *run, ls_comm *comm, const ls_ddp_options *op
         st = agree_on_flags(run);
     if (st == LS_OK && run->flags->sync_every > 0 && !run->flags->evaluate)
         st = run_local_distribute(run, &with_flags);
-    else if (st == LS_OK && run->flags->balance)
-        st = ddp_create_balanced(comm, run->model, &with_flags, &run->ddp);
+    else if (st == LS_OK && run->flags->balance != NULL)
+        st = ddp_create_balanced(comm, run->model, &with_flags, divided_rows(run), &run->ddp);
     else if (st == LS_OK)
         st = ls_ddp_create(comm, run->model, &with_flags, &run->ddp);
     if (st != LS_OK) {
@@ -431,15 +438,43 @@ static int64_t loader_threads(const ls_run *run)
     return workers > n ? workers / n : workers > 0;
 }
 
+int64_t run_batch_rows(const ls_run *run, int number)
+{
+    const int *rows = ddp_rows(run->ddp);
+
+    return rows != NULL ? rows[number] : run->flags->batch_size;
+}
+
+/* Of a part that has none; its sampler may have had other rows. */
+static ls_status open_loader(ls_run *run, const split *s, bool training, int number, int threads,
+                             split_part *out)
+{
+    const bool drop_last = run->flags->drop_last && training;
+    const ls_loader_options loader = {
+        .size = sizeof(loader),
+        .device = run->device,
+        .dataset = s->set,
+        .sampler = out->sampler,
+        .batch_size = (int)run_batch_rows(run, number),
+        .drop_last = drop_last,
+        .threads = threads,
+        .prefetch = run->partition.n > 1 ? 1 : 0,
+        .bad_images = bad_images_of(run->flags, training),
+    };
+
+    if (ddp_rows(run->ddp) != NULL)
+        LS_TRY(sampler_divide(out->sampler, ddp_rows(run->ddp), drop_last));
+    return ls_loader_create(&loader, &out->loader);
+}
+
 ls_status run_open_part(ls_run *run, const split *s, bool training, int number, int threads,
                         split_part *out)
 {
-    const partition *d = &run->partition;
     const ls_sampler_options sampler = {
         .size = sizeof(sampler),
         .count = ls_dataset_count(s->set),
         .rank = number,
-        .world_size = d->n_all,
+        .world_size = run->partition.n_all,
         .seed = (uint64_t)run->flags->seed,
         .no_shuffle = run->flags->no_shuffle || !training,
         .mode = training ? LS_SAMPLER_PAD : LS_SAMPLER_UNEVEN,
@@ -449,18 +484,7 @@ ls_status run_open_part(ls_run *run, const split *s, bool training, int number, 
     };
 
     LS_TRY(ls_sampler_create(&sampler, &out->sampler));
-    const ls_loader_options loader = {
-        .size = sizeof(loader),
-        .device = run->device,
-        .dataset = s->set,
-        .sampler = out->sampler,
-        .batch_size = (int)run->flags->batch_size,
-        .drop_last = run->flags->drop_last && training,
-        .threads = threads,
-        .prefetch = d->n > 1 ? 1 : 0,
-        .bad_images = bad_images_of(run->flags, training),
-    };
-    return ls_loader_create(&loader, &out->loader);
+    return open_loader(run, s, training, number, threads, out);
 }
 
 static ls_status open_own_part(ls_run *run, const split *s, bool training, int i)
@@ -694,6 +718,32 @@ ls_status run_change_partition(ls_run *run, const partition *to)
     return LS_OK;
 }
 
+/* Another loader in place of that of this rank's part. */
+static ls_status divide_split(ls_run *run, split *s, bool training)
+{
+    split_part *part;
+
+    if (s->parts == NULL)
+        return LS_OK;
+    part = &s->parts[0];
+    ls_loader_destroy(part->loader);
+    part->loader = NULL;
+    part->batch = (ls_batch){.rows = 0}; // it was in the loader's memory
+    LS_TRY(open_loader(run, s, training, run->partition.first, (int)loader_threads(run), part));
+    return training && run->is_in_epoch
+               ? ls_loader_start(part->loader, (uint64_t)run->at.epoch, (size_t)run->at.batch)
+               : LS_OK;
+}
+
+ls_status run_change_rows(ls_run *run)
+{
+    run->report.window.bad += report_bad_images(&run->train, &run->report.bad_seen[0]);
+    run->report.bad_seen[0] = run->report.bad_seen[1] = 0; // the new loaders count from 0
+    ls_tape_reset(run->tape);                              // it refers to the batch
+    LS_TRY(divide_split(run, &run->train, true));
+    return divide_split(run, &run->test, false);
+}
+
 /* Otherwise each rank of the job would train a model of its own, and write the same files. */
 static ls_status check_distributed(const ls_run *run)
 {
@@ -715,9 +765,11 @@ static ls_status check_start(const ls_run *run, ls_forward_fn forward)
     LS_TRY(ls_model_status(run->model));
     if (run->flags->shards > 0 && run->comm == NULL)
         return ls_fail(LS_EINVAL, "--shards needs a program that calls ls_run_distribute()");
-    if (run->flags->balance && run->train.set == NULL && !run->flags->evaluate)
+    if (run->flags->balance != NULL && run->train.set == NULL && !run->flags->evaluate)
         return ls_fail(LS_EINVAL, "--balance needs a program that calls ls_run_train_on_take(): "
                                   "its ranks take batches from ls_run_next()");
+    if (partition_divides_rows(run->flags) && run->comm == NULL)
+        return ls_fail(LS_EINVAL, "--balance rows needs a program that calls ls_run_distribute()");
     if (replay_is_on(run) && run->train.set == NULL)
         return ls_fail(LS_EINVAL, "--replay needs a program that calls ls_run_train_on_take()");
     LS_TRY(audit_check_run(run));

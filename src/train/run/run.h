@@ -171,6 +171,11 @@ LS_MUST_USE ls_status run_divide_again(ls_run *run);
 /* Changes run->partition between two steps. Loaders of shards that this rank keeps stay open, with
  * the batches that they have read ahead. Collective. */
 LS_MUST_USE ls_status run_change_partition(ls_run *run, const partition *to);
+/* The rows of each rank's batches become those of ddp_rows(), between two steps. Loaders are opened
+ * again: batches that they have read ahead are read again. Not collective. */
+LS_MUST_USE ls_status run_change_rows(ls_run *run);
+/* The rows of a full batch of part `number` of all. */
+int64_t run_batch_rows(const ls_run *run, int number);
 /* Opens the files that rank 0 writes, at the step of run->at. */
 LS_MUST_USE ls_status run_open_files(ls_run *run);
 /* The same after a return to an earlier step. */

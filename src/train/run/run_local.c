@@ -34,7 +34,8 @@ ls_status run_local_check(const ls_train_flags *f)
         int is_given;
         const char *flag, *why;
     } refused[] = {
-        {f->balance, "--balance", "each island takes as many steps; a slow rank needs fewer rows"},
+        {f->balance != NULL, "--balance",
+         "each island takes as many steps; a slow rank needs fewer rows"},
         {f->sync_bn, "--sync-bn", "the batch norms of all ranks meet in each step"},
         {f->check_replicas > 0, "--check-replicas", "the parameters of islands differ"},
         {f->audit > 0, "--audit", "the parameters of islands differ"},
