@@ -88,6 +88,7 @@ typedef struct ls_train_flags {
     int64_t sync_every;        /* --sync-every H: local SGD (local_sgd.h); 0: disabled */
     int64_t sync_fragments;    /* --sync-fragments P; 0: 1 */
     int64_t sync_delay;        /* --sync-delay N, steps */
+    const char *islands;       /* --islands N|host; NULL: each rank, or shard, is one */
     double outer_lr;           /* --outer-lr; 0: 0.7 */
     double outer_momentum;     /* --outer-momentum; 0: 0.9, below 0: none */
     /* output */
