@@ -47,8 +47,7 @@ typedef struct ls_train_flags {
     int64_t node_batch;     /* rows of a machine that its ranks share as batch_size; 0: not so */
     int64_t accumulate;     /* --accumulate: batches of one optimizer step; 0: 1 */
     int64_t shards;         /* --shards V: the same bits on any number of ranks; 0: disabled */
-    const char *balance;    /* --balance [shards|rows]: they are divided by the measured speed of
-                             * ranks; "": shards; NULL: equally */
+    const char *balance;    /* --balance [shards|rows]: by measured speed; "": shards; NULL: no */
     const char *data;       /* --data DIR */
     int64_t seed;           /* --seed */
     int no_shuffle;         /* --no-shuffle */
@@ -89,6 +88,7 @@ typedef struct ls_train_flags {
     int64_t sync_every;        /* --sync-every H: local SGD (local_sgd.h); 0: disabled */
     int64_t sync_fragments;    /* --sync-fragments P; 0: 1 */
     int64_t sync_delay;        /* --sync-delay N, steps */
+    const char *islands;       /* --islands N|host; NULL: each rank, or shard, is one */
     double outer_lr;           /* --outer-lr; 0: 0.7 */
     double outer_momentum;     /* --outer-momentum; 0: 0.9, below 0: none */
     /* output */

@@ -28,6 +28,10 @@ static inline bool reduce_is_defined(ls_reduce_op op, ls_dtype type)
  * For a process that has not called ls_init(). */
 int comm_job_size(void);
 
+/* of[r]: the number of the host of rank r of this group; hosts are numbered by their first ranks.
+ * Returns how many there are: the same on all ranks. */
+int comm_hosts(const ls_comm *comm, int *of);
+
 /* Names the next operation of this group ("bucket 3/7") in stamps, wait reports and errors, which
  * otherwise show the call site. At most 39 bytes are stored. */
 void comm_label(ls_comm *comm, const char *label);

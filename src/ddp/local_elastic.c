@@ -272,6 +272,7 @@ void local_sgd_drop(ls_local_sgd *l)
 {
     local_mean_drop(l->exchange);
     l->exchange = NULL;
+    l->is_awaited = false;
 }
 
 ls_status local_sgd_regroup(ls_local_sgd *l, int64_t n_snapshots, int64_t step)

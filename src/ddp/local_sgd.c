@@ -155,16 +155,22 @@ static ls_status open_values(ls_local_sgd *l)
     return LS_OK;
 }
 
+/* The ranks of an island hold the same; one of them exchanges it. */
+static bool has_groups(const ls_local_sgd *l)
+{
+    return l->ranks.island != NULL;
+}
+
 ls_status local_divide_islands(ls_local_sgd *l)
 {
-    const int size = ls_comm_size(l->comm);
+    const int size = has_groups(l) ? l->options.islands : ls_comm_size(l->comm);
 
     if (l->options.islands < size)
         return ls_fail(LS_EINVAL, "%d islands on %d ranks: each rank needs one", l->options.islands,
                        size);
     LS_TRY(LS_NEW(&l->starts, (size_t)size + 1, "for the islands of %d ranks", size));
     shard_divide_equally(l->options.islands, size, l->starts);
-    l->range = shard_range_of(l->starts, ls_comm_rank(l->comm));
+    l->range = shard_range_of(l->starts, has_groups(l) ? l->ranks.number : ls_comm_rank(l->comm));
     return open_values(l);
 }
 
@@ -211,11 +217,8 @@ static ls_status resolve_options(const ls_local_sgd_options *given, int ranks,
                        "outer learning rate %g, outer momentum %g: the rate must be over 0, the "
                        "momentum below 1",
                        o->outer_lr, o->outer_momentum);
-    if (o->islands < ranks || o->islands > SHARDS_MOST)
-        return ls_fail(LS_EINVAL,
-                       "%d islands on %d rank%s: there must be at least as many as "
-                       "ranks, and at most %d",
-                       o->islands, ranks, ranks == 1 ? "" : "s", SHARDS_MOST);
+    if ((o->islands < 1 && o->islands != LS_ISLANDS_OF_HOSTS) || o->islands > SHARDS_MOST)
+        return ls_fail(LS_EINVAL, "%d islands: there must be 1 to %d", o->islands, SHARDS_MOST);
     if (o->hook == LS_DDP_HOOK_POWERSGD)
         return ls_fail(LS_EUNSUPPORTED, "local SGD with PowerSGD, which compresses gradients; use "
                                         "bf16, int8 or int4");
@@ -241,6 +244,7 @@ static ls_status open(ls_local_sgd *l, ls_optimizer *optimizer, const ls_local_s
     if (ls_device_queue(l->layout.device) != NULL)
         return ls_fail(LS_EUNSUPPORTED, "local SGD on device %s: use a device of the host, as cpu",
                        ls_device_name(l->layout.device));
+    LS_TRY(local_ranks_open(l->comm, &l->options.islands, &l->ranks));
     LS_TRY(LS_NEW(&l->copies, (size_t)l->options.islands, "for %d islands", l->options.islands));
     LS_TRY(open_params(l));
     LS_TRY(local_divide_islands(l));
@@ -272,12 +276,26 @@ ls_status ls_local_sgd_create(ls_comm *comm, ls_model *model, ls_optimizer *opti
     return LS_OK;
 }
 
+/* A rank of a group that has failed is not waited for in the other ones. */
+static void abort_if_failed(const ls_local_sgd *l)
+{
+    ls_comm *const groups[] = {l->comm, l->ranks.island, l->ranks.firsts};
+    char why[LS_ERROR_BYTES];
+
+    ls_error_save(why);
+    for (size_t i = 0; i < LS_COUNT_OF(groups) && has_groups(l); i++)
+        if (groups[i] != NULL && ls_comm_status(groups[i]) != LS_OK)
+            local_ranks_abort(&l->ranks, ls_last_error());
+    ls_error_restore(why);
+}
+
 void ls_local_sgd_destroy(ls_local_sgd *local)
 {
     ls_local_sgd *l = local;
 
     if (l == NULL)
         return;
+    abort_if_failed(l);
     local_sgd_drop(l);
     for (int i = 0; l->copies != NULL && i < l->options.islands; i++)
         local_copy_destroy(l->copies[i]);
@@ -289,6 +307,7 @@ void ls_local_sgd_destroy(ls_local_sgd *local)
         ls_free(l->params[i].difference_name);
     }
     local_leave_group(l);
+    local_ranks_close(&l->ranks);
     local_snapshots_close(l);
     local_layout_close(&l->layout);
     ls_free(l->copies);
@@ -299,6 +318,16 @@ void ls_local_sgd_destroy(ls_local_sgd *local)
 }
 
 /* --- islands --- */
+
+ls_comm *ls_local_sgd_group(const ls_local_sgd *local)
+{
+    return local == NULL ? NULL : local->ranks.island;
+}
+
+int ls_local_sgd_island(const ls_local_sgd *local)
+{
+    return local == NULL ? -1 : local->range.first;
+}
 
 bool local_is_own(const ls_local_sgd *l, int island)
 {
@@ -391,27 +420,62 @@ static ls_status make_plain(const ls_local_sgd *l)
     return LS_OK;
 }
 
+/* Other ranks of the island and those of other islands wait for this one in different groups. */
+static ls_status abort_groups(const ls_local_sgd *l, ls_status st)
+{
+    char why[LS_ERROR_BYTES];
+
+    if (st == LS_OK || !has_groups(l))
+        return st;
+    ls_error_save(why);
+    local_ranks_abort(&l->ranks, why);
+    ls_error_restore(why);
+    return st;
+}
+
+static ls_status start_exchange(ls_local_sgd *l, int fragment)
+{
+    ls_comm *comm = has_groups(l) ? l->ranks.firsts : l->comm;
+
+    if (comm == NULL)
+        return LS_OK;
+    for (int i = 0; i < l->range.n; i++)
+        subtract(l, fragment, i);
+    return local_mean_start(comm, l->options.islands, l->starts, l->values,
+                            l->fragment_counts[fragment], l->options.hook, &l->exchange);
+}
+
 static ls_status start_mean(ls_local_sgd *l, int fragment, int delay)
 {
     if (count_frozen(l->model) != l->n_frozen)
         return ls_fail(LS_EINVAL, "local SGD: ls_model_freeze() after ls_local_sgd_create()");
     LS_TRY(make_plain(l));
-    for (int i = 0; i < l->range.n; i++)
-        subtract(l, fragment, i);
-    LS_TRY(local_mean_start(l->comm, l->options.islands, l->starts, l->values,
-                            l->fragment_counts[fragment], l->options.hook, &l->exchange));
+    LS_TRY(abort_groups(l, start_exchange(l, fragment)));
+    l->is_awaited = true;
     l->flight = (local_flight){l->options.fragments, fragment, l->step, l->step + delay};
     return LS_OK;
 }
 
-ls_status local_flight_wait(ls_local_sgd *l)
+/* The mean in values[0] of all ranks. */
+static ls_status end_exchange(ls_local_sgd *l)
 {
     local_exchange *x = l->exchange;
 
-    if (x == NULL)
-        return LS_OK;
     l->exchange = NULL;
-    LS_TRY(local_mean_end(x));
+    if (x != NULL)
+        LS_TRY(local_mean_end(x));
+    return !has_groups(l)
+               ? LS_OK
+               : local_ranks_share(&l->ranks, l->values[0], l->fragment_counts[l->flight.fragment],
+                                   LS_F32, "mean of differences");
+}
+
+ls_status local_flight_wait(ls_local_sgd *l)
+{
+    if (!l->is_awaited)
+        return LS_OK;
+    l->is_awaited = false;
+    LS_TRY(abort_groups(l, end_exchange(l)));
     LS_TRY(check_finite(l));
     for (int k = 0; k < l->n_params && l->options.delay > 0; k++) {
         const local_param *p = &l->params[k];
@@ -466,7 +530,7 @@ static ls_status go_on_with_mean(ls_local_sgd *l)
     if (l->step >= f->due)
         return apply_mean(l);
     return l->exchange != NULL && l->step >= f->started + (f->due - f->started + 1) / 2
-               ? local_mean_go_on(l->exchange)
+               ? abort_groups(l, local_mean_go_on(l->exchange))
                : LS_OK;
 }
 
@@ -595,6 +659,16 @@ int local_sgd_delay(const ls_local_sgd *l)
     return l->options.delay;
 }
 
+const int *local_sgd_counts(const ls_local_sgd *l)
+{
+    return l->ranks.counts;
+}
+
+void local_sgd_abort(ls_local_sgd *l, const char *why)
+{
+    local_ranks_abort(&l->ranks, why);
+}
+
 const ls_named *local_sgd_copy(const ls_local_sgd *l, int island, int *n)
 {
     *n = l->copies[island]->n;
@@ -622,6 +696,8 @@ int local_rank_of(const ls_local_sgd *l, int island)
 {
     int r = 0;
 
+    if (has_groups(l))
+        return l->ranks.first_of[island];
     while (l->starts[r + 1] <= island)
         r++;
     return r;
@@ -671,6 +747,18 @@ static ls_status check_flight(const ls_local_sgd *l, int64_t step)
     return LS_OK;
 }
 
+/* The copy of the island from its first rank. */
+static ls_status share_copy(ls_local_sgd *l)
+{
+    const int island = l->range.first;
+
+    if (!has_groups(l))
+        return LS_OK;
+    LS_TRY(need_copy(l, island));
+    return local_ranks_share(&l->ranks, l->copies[island]->memory, l->layout.bytes, LS_U8,
+                             "state of an island");
+}
+
 ls_status local_sgd_spread(ls_local_sgd *l, int64_t step)
 {
     for (int i = 0; i < l->n_outer; i++)
@@ -678,6 +766,7 @@ ls_status local_sgd_spread(ls_local_sgd *l, int64_t step)
     LS_TRY(check_flight(l, step));
     for (int i = 0; i < l->options.islands; i++)
         LS_TRY(local_send_copy(l, &l->copies[i], 0, local_rank_of(l, i)));
+    LS_TRY(share_copy(l));
     local_sgd_drop_copies(l);
     LS_TRY(take_last_mean(l));
     l->step = step;

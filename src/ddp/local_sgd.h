@@ -27,6 +27,10 @@ LS_MUST_USE ls_status local_sgd_finish(ls_local_sgd *l);
 /* All islands begin with the state that model and optimizer have, the same on all ranks. */
 LS_MUST_USE ls_status local_sgd_restart(ls_local_sgd *l, int64_t step);
 
+/* This rank has failed: fails what other ranks wait for in the groups of islands of several ranks,
+ * not in the group of all. Not collective. */
+void local_sgd_abort(ls_local_sgd *l, const char *why);
+
 /* The outer momentum, "NAME.momentum_buffer"; with a delay also the mean that is not applied yet,
  * "NAME.difference" and "flight" (local_flight in local_state.h). */
 const ls_named *local_sgd_outer(const ls_local_sgd *l, int *n);
@@ -50,8 +54,10 @@ LS_MUST_USE ls_status local_sgd_regroup(ls_local_sgd *l, int64_t n_snapshots, in
 
 int local_sgd_islands(const ls_local_sgd *l);
 int local_sgd_delay(const ls_local_sgd *l);
+/* The ranks of each island; NULL: each rank has islands of its own. */
+const int *local_sgd_counts(const ls_local_sgd *l);
 
-/* Rank 0 gets copies of all islands, while the model is shown. */
+/* Rank 0 gets copies of all islands, while the model is shown: of each from its first rank. */
 LS_MUST_USE ls_status local_sgd_collect(ls_local_sgd *l);
 /* Rank 0, not collective: memory for copies of all islands, to load them. */
 LS_MUST_USE ls_status local_sgd_make_copies(ls_local_sgd *l);

@@ -5,6 +5,7 @@
 
 #include "ddp/local_copy.h"
 #include "ddp/local_mean.h"
+#include "ddp/local_ranks.h"
 #include "ddp/local_sgd.h"
 #include "ddp/shard_tree.h"
 
@@ -41,9 +42,10 @@ struct ls_local_sgd {
     ls_comm *comm;
     ls_model *model;
     ls_local_sgd_options options; /* resolved */
-    int *starts;                  /* the partition of the islands (shard_tree.h) */
-    shard_node range;             /* of this rank */
-    int64_t step;                 /* complete */
+    local_ranks ranks;            /* of islands of several ranks */
+    int *starts;      /* the partition of the islands among those that exchange (shard_tree.h) */
+    shard_node range; /* of this rank */
+    int64_t step;     /* complete */
 
     local_param *params; /* that are not frozen */
     int n_params;
@@ -52,7 +54,8 @@ struct ls_local_sgd {
     ls_named *outer;         /* momentums; with a delay also differences and the flight */
     int n_outer;
     local_flight flight;
-    local_exchange *exchange; /* of the flight, pending; NULL: it has come, or there is none */
+    bool is_awaited;          /* the flight's mean has not come yet */
+    local_exchange *exchange; /* then, on ranks that exchange differences; NULL otherwise */
 
     local_layout layout;
     local_copy **copies; /* of each island; NULL: none here */
@@ -69,12 +72,14 @@ struct ls_local_sgd {
     ls_named outer_items[2];
 };
 
-/* The islands of this rank in its group: LS_EINVAL when there are fewer than ranks. */
+/* The islands of this rank in its group: LS_EINVAL when there are fewer than ranks that exchange
+ * differences. */
 LS_MUST_USE ls_status local_divide_islands(ls_local_sgd *l);
 /* What depends on the group. */
 void local_leave_group(ls_local_sgd *l);
 
 bool local_is_own(const ls_local_sgd *l, int island);
+/* The rank that has the island, or of several the first one. */
 int local_rank_of(const ls_local_sgd *l, int island);
 
 /* A copy of an island goes from one rank to another, whose copy is made if there is none. */

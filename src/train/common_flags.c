@@ -152,6 +152,9 @@ static void append_optimization_flags(flag_list *l, ls_train_flags *f)
          "with --sync-every: parts of the parameters that are averaged one after the other; 0 = 1"},
         {"sync-delay", 0, LS_FLAG_INT, &f->sync_delay, 0, 1 << 30,
          "with --sync-every: steps for which ranks train on while a mean is sent; 0 = they wait"},
+        {"islands", 0, LS_FLAG_TEXT, &f->islands, 0, 0,
+         "`N` with --sync-every: so many islands, whose ranks add up gradients in each step; host: "
+         "the ranks of each host are one; default: each rank"},
         {"outer-lr", 0, LS_FLAG_REAL, &f->outer_lr, 0, 1e6,
          "with --sync-every: learning rate of the outer optimizer"},
         {"outer-momentum", 0, LS_FLAG_REAL, &f->outer_momentum, 0, 1,

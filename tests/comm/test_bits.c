@@ -5,21 +5,14 @@
  */
 #include "base/unit.h"
 #include "harness/ranks.h"
+#include "harness/two_hosts.h"
 
 #include "base/compute/half.h"
 #include "base/rng.h"
-#include "base/text.h"
 
-#include <fcntl.h>
 #include <math.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define MAX_RANKS 5
 #define MOST      6007
@@ -276,100 +269,34 @@ static void transport_and_segment_never_change_a_bit(void **state)
     (void)munmap(result, sizeof(*result));
 }
 
-/* --- two hosts, which are network namespaces here --- */
+/* --- two hosts --- */
 
-/* The process that keeps the second namespace alive. */
-static pid_t remote_host;
-
-static bool command(const char *format, ...) LS_PRINTF(1, 2);
-static bool command(const char *format, ...)
-{
-    char text[512];
-    va_list args;
-
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    return system(text) == 0;
-}
-
-/* This process moves into a namespace of its own, joined to a second one by a virtual cable. False:
- * not allowed here. */
-static bool make_hosts(void)
-{
-    int ready[2];
-    char byte;
-
-    if (geteuid() != 0 || !command("ip -V >/dev/null 2>&1") || unshare(CLONE_NEWNET) != 0 ||
-        pipe(ready) != 0)
-        return false;
-    remote_host = fork();
-    if (remote_host == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        (void)!write(ready[1], unshare(CLONE_NEWNET) == 0 ? "y" : "n", 1);
-        for (;;)
-            (void)pause();
-    }
-    if (remote_host < 0 || read(ready[0], &byte, 1) != 1 || byte != 'y')
-        return false;
-    (void)close(ready[0]);
-    (void)close(ready[1]);
-    return command("ip link set lo up && ip link add lsnear type veth peer name lsfar netns %d && "
-                   "ip addr add 10.77.0.1/24 dev lsnear && ip link set lsnear up && "
-                   "nsenter -t %d -n sh -c 'ip link set lo up && "
-                   "ip addr add 10.77.0.2/24 dev lsfar && ip link set lsfar up'",
-                   (int)remote_host, (int)remote_host);
-}
-
-/* Rank 2 runs on the remote host. */
+/* Rank 2 runs on the second host. */
 static ls_status remote_body(const ls_test_rank *self, void *arg)
 {
-    char path[64];
-    int fd;
-
-    if (self->rank == 2) {
-        text_format(path, sizeof(path), "/proc/%d/ns/net", (int)remote_host);
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-        LS_CHECK(fd >= 0 && setns(fd, CLONE_NEWNET) == 0);
-        (void)close(fd);
-    }
+    LS_CHECK(self->rank != 2 || two_hosts_move());
     return bits_body(self, arg);
 }
 
 static void placement_on_hosts_never_changes_a_bit(void **state)
 {
     bits_result *result = ls_test_shared(sizeof(*result));
-    char home[] = "/tmp/lockstep-test-XXXXXX";
-    char home_variable[64];
+    ls_test_job job;
     uint64_t hash = 0;
 
     LS_UNUSED(state);
     assert_non_null(result);
-    if (!make_hosts()) {
+    if (!two_hosts_make()) {
         print_message("network namespaces are not to be had here\n");
         skip();
     }
-    // A home of its own: the three ranks also race for making the user's key.
-    assert_non_null(mkdtemp(home));
-    text_format(home_variable, sizeof(home_variable), "HOME=%s", home);
     run(&(ls_test_job){.n = 3, .body = bits_body, .arg = result, .transport = "shm"}, result,
         &hash);
-    run(&(ls_test_job){.n = 3,
-                       .body = remote_body,
-                       .arg = result,
-                       .rendezvous = LS_TEST_AT_MASTER,
-                       .env = {home_variable, "MASTER_ADDR=10.77.0.1", "MASTER_PORT=29500"}},
-        result, &hash);
-    run(&(ls_test_job){.n = 3,
-                       .body = remote_body,
-                       .arg = result,
-                       .rendezvous = LS_TEST_AT_MASTER,
-                       .env = {home_variable, "MASTER_ADDR=10.77.0.1", "MASTER_PORT=29500",
-                               "LOCKSTEP_SECURITY=encrypt"}},
-        result, &hash);
-    (void)kill(remote_host, SIGKILL);
-    (void)waitpid(remote_host, NULL, 0);
-    assert_true(command("rm -r '%s'", home));
+    job = two_hosts_job(3, remote_body, result);
+    run(&job, result, &hash);
+    job.env[3] = "LOCKSTEP_SECURITY=encrypt";
+    run(&job, result, &hash);
+    two_hosts_end();
     (void)munmap(result, sizeof(*result));
 }
 

@@ -525,7 +525,7 @@ static void options_that_cannot_be_are_refused(void **state)
         {{.every = 4, .delay = -1}, "a delay of -1 steps"},
         {{.every = 2, .outer_lr = -1}, "outer learning rate -1"},
         {{.every = 2, .outer_momentum = 1}, "outer momentum 1"},
-        {{.every = 2, .islands = 1}, "1 islands on 2 ranks"},
+        {{.every = 2, .islands = -2}, "-2 islands"},
         {{.every = 2, .hook = (ls_ddp_hook)9}, "hook 9"},
     };
 

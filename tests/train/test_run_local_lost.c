@@ -91,7 +91,7 @@ ls_status __wrap_ls_all_reduce(ls_comm *comm, const void *src, void *dst, size_t
 }
 
 /* KILLED POINT CALL KIND DIR SAVE; KIND 1: two fragments in 4 bits, 2: a delay, 3: all three;
- * point "no shards": the islands are the ranks */
+ * point "no shards": the islands are the ranks, "islands": there is one of all */
 static ls_status run_rank(char **args)
 {
     small_job small = {.flags = small_flags(args[4]), .batch_norm = 1, .dropout = 0.3, .pad = 1};
@@ -105,7 +105,8 @@ static ls_status run_rank(char **args)
         small.kill_at = strcmp(point, "a step") == 0 ? n_calls : 0;
     }
     small.flags.batch_size = 2;
-    small.flags.shards = strcmp(args[1], "no shards") == 0 ? 0 : 5;
+    small.flags.islands = strcmp(args[1], "islands") == 0 ? "1" : NULL;
+    small.flags.shards = strcmp(args[1], "no shards") == 0 || small.flags.islands != NULL ? 0 : 5;
     small.flags.sync_every = 4;
     small.flags.sync_fragments = kind % 2 == 1 ? 2 : 0;
     small.flags.compress = kind % 2 == 1 ? "int4" : NULL;
@@ -173,16 +174,22 @@ static void a_new_process_gets_its_islands(void **state)
 
 static void islands_that_are_ranks_are_refused(void **state)
 {
+    static const char *const refused[][2] = {
+        {"no shards", "--sync-every in a job of lockstep run --elastic needs"},
+        {"islands", "--islands 1 does not go with lockstep run --elastic"}};
     char save[128];
-    job *j;
 
     (void)state;
     text_format(save, sizeof(save), "%s/none.safetensors", small_dir);
-    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--elastic", small_program, "rank", "9",
-                           "no shards", "0", "0", small_dir, save),
-                  NULL);
-    job_expect_code(j, 1);
-    job_expect(j, job_printed(j, 1, "--sync-every in a job of lockstep run --elastic needs"));
+    for (size_t i = 0; i < LS_COUNT_OF(refused); i++) {
+        job *j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", "2", "--elastic", small_program, "rank",
+                                    "9", refused[i][0], "0", "0", small_dir, save),
+                           NULL);
+
+        job_expect_code(j, 1);
+        job_expect(j, job_printed(j, 1, refused[i][1]));
+        job_clean_up(NULL);
+    }
 }
 
 static int make_set(void **state)

@@ -399,6 +399,22 @@ int ls_comm_local_size(const ls_comm *comm)
     return comm == NULL ? 0 : comm->local_size;
 }
 
+int comm_hosts(const ls_comm *comm, int *of)
+{
+    const uint64_t *hosts = comm->engine->parts.hosts;
+    const int *members = comm->members;
+    int n = 0;
+
+    for (int r = 0; r < comm->info.size; r++) {
+        int first = 0; // rank of this host
+
+        while (hosts[members[first]] != hosts[members[r]])
+            first++;
+        of[r] = first < r ? of[first] : n++;
+    }
+    return n;
+}
+
 const char *ls_comm_backend(const ls_comm *comm)
 {
     return comm == NULL ? NULL : comm->engine->parts.ops->name;

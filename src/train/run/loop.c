@@ -31,6 +31,7 @@ void run_fail(ls_run *run, ls_status st)
     run->failure = st;
     text_format(run->failure_text, sizeof(run->failure_text), "%s", ls_last_error());
     capsule_leave_failed(run);
+    run_local_failed(run);
     if (run->comm != NULL)
         ls_comm_abort(run->comm, run->failure_text);
 }
@@ -256,6 +257,7 @@ static ls_status begin_batch(ls_run *run)
     if (run->n_added > 0 || run->audit.is_begun)
         return LS_OK;
     if (run->ddp != NULL) {
+        LS_TRY(run_local_enter(run)); // whose buffers the ddp has
         LS_TRY(heal(run));
         LS_TRY(ls_ddp_sync_buffers(run->ddp));
         report_phase(run, PHASE_COMMUNICATION);
@@ -560,14 +562,13 @@ static ls_status backward(ls_run *run, ls_tensor *loss, ls_ddp_step *step)
     double scale;
 
     LS_TRY(find_loss_scale(run, &scale));
-    if (run->local != NULL)
+    if (run->comm != NULL)
         LS_TRY(pass_stop_signal(run));
     if (run->ddp == NULL && run->uses_weights && run_accumulate(run) > 1)
         return backward_weighed(run, loss, scale, step);
     if (run->ddp == NULL)
         return backward_alone(run, loss, scale, step);
     LS_TRY(ls_ddp_set_loss_scale(run->ddp, scale));
-    LS_TRY(pass_stop_signal(run));
     LS_TRY(backward_of_ranks(run, loss, step));
     report_backward(run);
     return LS_OK;

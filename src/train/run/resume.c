@@ -103,8 +103,9 @@ static ls_status check_islands(const ls_run *run, const ls_checkpoint *file, boo
                        saved);
     return ls_fail(LS_EINVAL,
                    "the state has %" PRId64 " islands, this run %" PRId64 ": resume with --shards "
-                   "%" PRId64 ", which any number of ranks up to it can have",
-                   saved, here, saved);
+                   "%" PRId64 ", which any number of ranks up to it can have, or --islands %" PRId64
+                   ", which any number from it on can have",
+                   saved, here, saved, saved);
 }
 
 /* *ranks: whose errors of PowerSGD the file has; 0: none, and this run begins without errors. */

@@ -356,8 +356,6 @@ static ls_status free_run(ls_run *run)
     tensorboard_close(&run->tensorboard);
     history_free(&run->history);
     ls_grad_scaler_destroy(run->scaler);
-    ls_local_sgd_destroy(run->local);
-    ls_optimizer_destroy(run->optimizer);
     losses_close(&run->losses);
     ls_tensor_destroy(run->report.pending);
     ls_free(run->report.windows);
@@ -371,6 +369,8 @@ static ls_status free_run(ls_run *run)
     if (run->recovery.ddp != run->ddp)
         ls_ddp_destroy(run->recovery.ddp);
     ls_ddp_destroy(run->ddp);
+    ls_local_sgd_destroy(run->local); // with the group of the ddp
+    ls_optimizer_destroy(run->optimizer);
     recover_close(run);
     capsule_close(run);
     replay_close(run);

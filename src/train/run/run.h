@@ -64,9 +64,10 @@ struct ls_run {
     partition partition;
     int part; /* of this rank, from 0: that of the current batch */
     ls_ddp *ddp;
-    ls_ddp_hook hook;     /* of ls_run_distribute() */
-    ls_local_sgd *local;  /* with --sync-every, instead of a ddp */
-    int64_t stop_at;      /* with local: all ranks have agreed to stop there; 0: not yet */
+    ls_ddp_hook hook;          /* of ls_run_distribute() */
+    ls_local_sgd *local;       /* with --sync-every, instead of a ddp of all ranks */
+    ls_ddp_options island_ddp; /* of a ddp of the ranks of an island */
+    int64_t stop_at;           /* with local: all ranks have agreed to stop there; 0: not yet */
     bool collects_states; /* rank 0 writes a state, with --sync-every or PowerSGD of all ranks */
     ls_optimizer *optimizer;
     ls_grad_scaler *scaler; /* NULL: gradients are not scaled */

@@ -10,10 +10,34 @@
 
 #include <inttypes.h>
 
+enum { SHOWN_ISLANDS = 16 };
+
 /* --- flags --- */
+
+/* As in ls_local_sgd_options; 0: not given. */
+static ls_status read_islands(const ls_train_flags *f, int *out)
+{
+    int64_t n;
+
+    *out = 0;
+    if (f->islands == NULL)
+        return LS_OK;
+    *out = LS_ISLANDS_OF_HOSTS;
+    if (text_equal(f->islands, "host"))
+        return LS_OK;
+    if (text_parse_int(f->islands, "islands", 1, 1 << 20, &n) != LS_OK)
+        return ls_fail(LS_EINVAL,
+                       "--islands %s: must be a number of islands, at least 1, or host: the ranks "
+                       "of each host are an island",
+                       f->islands);
+    *out = (int)n;
+    return LS_OK;
+}
 
 static ls_status check_without(const ls_train_flags *f)
 {
+    if (f->islands != NULL)
+        return ls_fail(LS_EINVAL, "--islands needs --sync-every H");
     if (f->sync_fragments > 1 || f->sync_delay > 0)
         return ls_fail(LS_EINVAL, "--%s needs --sync-every H",
                        f->sync_delay > 0 ? "sync-delay" : "sync-fragments");
@@ -46,9 +70,11 @@ ls_status run_local_check(const ls_train_flags *f)
         {f->accumulate > 1 && f->shards > 0, "--accumulate and --shards",
          "a shard is an island, with one batch a step; use a larger --batch-size"},
     };
+    int ignored;
 
     if (f->sync_every == 0)
         return check_without(f);
+    LS_TRY(read_islands(f, &ignored));
     if (f->sync_fragments > f->sync_every)
         return ls_fail(LS_EINVAL,
                        "--sync-fragments %" PRId64 ": must be at most --sync-every %" PRId64
@@ -73,8 +99,36 @@ ls_status run_local_check(const ls_train_flags *f)
 
 /* --- life --- */
 
+static ls_status check_ranks(const ls_run *run, const ls_ddp_options *opt)
+{
+    const char *flag = run->flags->islands;
+    int islands;
+
+    LS_TRY(read_islands(run->flags, &islands));
+    if (flag == NULL)
+        return LS_OK;
+    if (opt->shards > 0)
+        return ls_fail(LS_EINVAL,
+                       "--islands %s does not go with --shards %d, whose shards are the islands: "
+                       "omit one of them",
+                       flag, opt->shards);
+    if (comm_is_elastic(run->comm))
+        return ls_fail(LS_EINVAL,
+                       "--islands %s does not go with lockstep run --elastic: islands are not "
+                       "divided anew when a rank is lost; use --shards V, or --max-restarts "
+                       "without --elastic",
+                       flag);
+    if (islands > run_size(run))
+        return ls_fail(LS_EINVAL,
+                       "--islands %s on %d rank%s: an island has at least one; use --shards %s for "
+                       "several islands on a rank",
+                       flag, run_size(run), text_plural(run_size(run)), flag);
+    return LS_OK;
+}
+
 ls_status run_local_distribute(ls_run *run, const ls_ddp_options *opt)
 {
+    LS_TRY(check_ranks(run, opt));
     if (opt->sync_batch_norm || opt->plain_mean)
         return ls_fail(LS_EINVAL, "--sync-every needs a program without sync_batch_norm and "
                                   "plain_mean in ls_run_distribute()");
@@ -84,34 +138,57 @@ ls_status run_local_distribute(ls_run *run, const ls_ddp_options *opt)
     if (opt->shards == 0 && comm_is_elastic(run->comm))
         return ls_fail(LS_EINVAL, "--sync-every in a job of lockstep run --elastic needs --shards "
                                   "V: the islands that ranks have, and others when one is lost");
+    run->island_ddp = *opt;
+    run->island_ddp.hook = LS_DDP_HOOK_NONE; // it is for differences
     return LS_OK;
 }
 
 ls_status run_local_open(ls_run *run)
 {
     const ls_train_flags *f = run->flags;
-    const ls_local_sgd_options opt = {.size = sizeof(opt),
-                                      .every = f->sync_every,
-                                      .outer_lr = f->outer_lr,
-                                      .outer_momentum = f->outer_momentum,
-                                      .fragments = (int)f->sync_fragments,
-                                      .delay = (int)f->sync_delay,
-                                      .hook = run->hook,
-                                      .islands = run->partition.n_all};
+    ls_local_sgd_options opt = {.size = sizeof(opt),
+                                .every = f->sync_every,
+                                .outer_lr = f->outer_lr,
+                                .outer_momentum = f->outer_momentum,
+                                .fragments = (int)f->sync_fragments,
+                                .delay = (int)f->sync_delay,
+                                .hook = run->hook};
+    ls_comm *group;
 
     if (f->sync_every == 0 || f->evaluate)
         return LS_OK;
+    LS_TRY(read_islands(f, &opt.islands));
+    if (opt.islands == 0)
+        opt.islands = run->partition.n_all;
     if (run->train.set == NULL || run->comm == NULL)
         return ls_fail(LS_EINVAL, "--sync-every needs a program that calls ls_run_train_on_take() "
                                   "and ls_run_distribute()");
-    return ls_context(ls_local_sgd_create(run->comm, run->model, run->optimizer, &opt, &run->local),
-                      "--sync-every");
+    LS_TRY(ls_context(ls_local_sgd_create(run->comm, run->model, run->optimizer, &opt, &run->local),
+                      "--sync-every"));
+    group = ls_local_sgd_group(run->local);
+    return group == NULL ? LS_OK : ls_ddp_create(group, run->model, &run->island_ddp, &run->ddp);
+}
+
+static void print_islands(ls_run *run)
+{
+    const int *counts = local_sgd_counts(run->local);
+    const int n = local_sgd_islands(run->local);
+    text_buf list = {0};
+
+    if (counts == NULL)
+        return;
+    for (int i = 0; i < n && i < SHOWN_ISLANDS; i++)
+        text_append(&list, " %d", counts[i]);
+    progress_line(&run->progress, "%d island%s, ranks of each:%s%s", n, text_plural(n),
+                  text_str(&list), n > SHOWN_ISLANDS ? " ..." : "");
+    text_free(&list);
 }
 
 ls_status run_local_begin(ls_run *run, bool has_islands)
 {
     if (run->local == NULL)
         return LS_OK;
+    print_islands(run);
     return has_islands ? local_sgd_spread(run->local, run->at.step)
                        : local_sgd_restart(run->local, run->at.step);
 }
@@ -120,8 +197,9 @@ ls_status run_local_begin(ls_run *run, bool has_islands)
 
 ls_status run_local_enter(ls_run *run)
 {
-    return run->local == NULL ? LS_OK
-                              : ls_local_sgd_enter(run->local, run->partition.first + run->part);
+    return run->local == NULL
+               ? LS_OK
+               : ls_local_sgd_enter(run->local, ls_local_sgd_island(run->local) + run->part);
 }
 
 /* Whether all ranks communicate after step `step`, counted from 1, which is the present one. */
@@ -176,6 +254,15 @@ ls_status run_local_show(ls_run *run, bool is_end)
     LS_TRY(ls_local_sgd_show(run->local));
     report_phase(run, PHASE_COMMUNICATION);
     return LS_OK;
+}
+
+void run_local_failed(ls_run *run)
+{
+    if (run->local == NULL || local_sgd_counts(run->local) == NULL)
+        return;
+    if (ls_comm_status(run->comm) != LS_OK)
+        text_format(run->failure_text, sizeof(run->failure_text), "%s", ls_last_error());
+    local_sgd_abort(run->local, run->failure_text);
 }
 
 /* --- files --- */
