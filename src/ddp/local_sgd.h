@@ -51,7 +51,7 @@ LS_MUST_USE ls_status local_sgd_regroup(ls_local_sgd *l, int64_t n_snapshots, in
 int local_sgd_islands(const ls_local_sgd *l);
 int local_sgd_delay(const ls_local_sgd *l);
 
-/* Rank 0 gets copies of all islands, while the model is shown. */
+/* Rank 0 gets copies of all islands, while the model is shown; all ranks wait until it has them. */
 LS_MUST_USE ls_status local_sgd_collect(ls_local_sgd *l);
 /* Rank 0, not collective: memory for copies of all islands, to load them. */
 LS_MUST_USE ls_status local_sgd_make_copies(ls_local_sgd *l);
