@@ -722,7 +722,9 @@ ls_status local_sgd_collect(ls_local_sgd *l)
     LS_TRY(local_flight_wait(l));
     for (int i = 0; i < l->options.islands; i++)
         LS_TRY(local_send_copy(l, &l->copies[i], local_rank_of(l, i), 0));
-    return LS_OK;
+    // No rank leaves the group while its state is on its way, which takes long on a slow link.
+    comm_label(l->comm, "states of islands");
+    return ls_barrier(l->comm, NULL);
 }
 
 /* What a file has, at step `step`. */

@@ -475,7 +475,9 @@ ls_status power_collect(ls_ddp *ddp)
                 0));
             j++;
         }
-    return LS_OK;
+    // No rank leaves the group while its state is on its way, which takes long on a slow link.
+    comm_label(ddp->comm, "errors of ranks");
+    return ls_barrier(ddp->comm, NULL);
 }
 
 /* Adds the error of rank `of` in the file to that of a rank here, which has had none before if the
