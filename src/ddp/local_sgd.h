@@ -57,8 +57,7 @@ int local_sgd_delay(const ls_local_sgd *l);
 /* The ranks of each island; NULL: each rank has islands of its own. */
 const int *local_sgd_counts(const ls_local_sgd *l);
 
-/* Rank 0 gets copies of all islands, of each from its first rank, while the model is shown; all
- * ranks wait until it has them. */
+/* Rank 0 gets copies of all islands, of each from its first rank, while the model is shown. */
 LS_MUST_USE ls_status local_sgd_collect(ls_local_sgd *l);
 /* Rank 0, not collective: memory for copies of all islands, to load them. */
 LS_MUST_USE ls_status local_sgd_make_copies(ls_local_sgd *l);

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* --- abort, timeout, stop --- */
@@ -500,6 +501,60 @@ static void what_a_lost_rank_has_given_counts(void **state)
     }
 }
 
+/* --- a message from a rank that has left --- */
+
+enum { SLOW_BYTES_A_SECOND = 400000, SLOW_MESSAGE = 600000 };
+
+static bool is_slow; /* sockets of this process */
+
+int __real_socket(int family, int type, int protocol);
+int __wrap_socket(int family, int type, int protocol);
+
+int __wrap_socket(int family, int type, int protocol)
+{
+    const uint64_t rate = SLOW_BYTES_A_SECOND;
+    const int fd = __real_socket(family, type, protocol);
+
+    if (fd >= 0 && is_slow && family != AF_UNIX)
+        (void)setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof(rate));
+    return fd;
+}
+
+static ls_status sender_that_leaves_body(const ls_test_rank *self, void *arg)
+{
+    const int source = *(const int *)arg;
+    uint8_t *data = ls_calloc(SLOW_MESSAGE, 1);
+    ls_status st;
+    ls_comm *comm;
+
+    LS_CHECK(data != NULL);
+    is_slow = true;
+    LS_TRY(ls_test_init(self, &comm));
+    if (self->rank == 1)
+        memset(data, 7, SLOW_MESSAGE);
+    st = self->rank == 1 ? ls_send(comm, data, SLOW_MESSAGE, LS_U8, 0, 3, NULL)
+                         : ls_recv(comm, data, SLOW_MESSAGE, LS_U8, source, 3, NULL);
+    LS_TRY(st);
+    LS_CHECK(data[0] == 7 && data[SLOW_MESSAGE - 1] == 7);
+    ls_comm_destroy(comm);
+    ls_free(data);
+    return LS_OK;
+}
+
+static void a_message_arrives_after_its_sender_has_left(void **state)
+{
+    static const int sources[] = {1, LS_ANY_SOURCE};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(sources); i++) {
+        int source = sources[i];
+        const ls_test_job job = {
+            .n = 2, .body = sender_that_leaves_body, .arg = &source, .transport = "tcp"};
+
+        assert_true(ls_test_run(&job));
+    }
+}
+
 /* An argument chooses tests by pattern: '*killed*'. */
 int main(int argc, char **argv)
 {
@@ -512,6 +567,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(split_that_fails_on_one_rank_fails_on_all),
         cmocka_unit_test(a_forked_child_is_no_part_of_the_group),
         cmocka_unit_test(what_a_lost_rank_has_given_counts),
+        cmocka_unit_test(a_message_arrives_after_its_sender_has_left),
     };
 
     if (argc > 1)

@@ -30,7 +30,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 
-#define BACKEND_ABI 12
+#define BACKEND_ABI 13
 
 /* What else wants the core of a thread that waits. */
 typedef enum core_use {
@@ -209,6 +209,8 @@ struct backend_ops {
     /* optional: whether operations are pending whose end wakes no thread. The engine then does not
      * call wait(), and looks at short intervals instead */
     bool (*polls)(const backend_state *self);
+    /* optional: whether a message from this world rank has come in part */
+    bool (*is_arriving)(const backend_state *self, int rank);
     /* required: sleeps until progress is possible, boot->control_fd is readable, wake() is called
      * or timeout_ms (>= 0) has passed. Several threads may wait at once. */
     void (*wait)(backend_state *self, int timeout_ms);

@@ -275,15 +275,30 @@ static bool knows_leaves(const engine *e, const ls_work *w)
            (w->is_reported && control_is_acknowledged(e->parts.control, w->ticket));
 }
 
+/* Whether a message of a rank that has left is on its way: it takes long on a slow network. */
+static bool is_arriving(const engine *e, const ls_comm *comm, const ls_work *w, int n_present)
+{
+    const backend_ops *ops = e->parts.ops;
+
+    for (int r = 0; r < comm->info.size && ops->is_arriving != NULL; r++)
+        if (needs_rank(comm, w, r, n_present) && presence_of(e, comm, w, r) == MEMBER_UNDER_WAY &&
+            ops->is_arriving(e->parts.backend, comm->info.members[r]))
+            return true;
+    return false;
+}
+
 /* The first to leave of the awaited members: others may have left because of it. -1: none. */
 static int find_absent(const engine *e, const ls_comm *comm, ls_work *w, int64_t now_ns)
 {
     const int n_present =
         is_message(w) && w->b.op.root == LS_ANY_SOURCE ? count_present(e, comm, w) : 0;
-    const bool is_over = w->left_since_ns != 0 && now_ns - w->left_since_ns >= LEFT_GRACE_NS;
     int64_t first_ns = INT64_MAX;
     int first = -1;
+    bool is_over;
 
+    if (w->left_since_ns != 0 && is_arriving(e, comm, w, n_present))
+        w->left_since_ns = 0;
+    is_over = w->left_since_ns != 0 && now_ns - w->left_since_ns >= LEFT_GRACE_NS;
     for (int r = 0; r < comm->info.size; r++) {
         const int64_t left_ns = e->left_ns[comm->info.members[r]];
         presence a;

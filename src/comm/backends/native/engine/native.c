@@ -514,6 +514,13 @@ static void native_spin_wait(native_group *g, core_use use, const backend_counte
     }
 }
 
+static bool native_is_arriving(const native_state *s, int rank)
+{
+    const peer_link *link = s->peers[rank].link;
+
+    return link != NULL && link_is_arriving(link);
+}
+
 static void native_wait(native_state *s, int timeout_ms)
 {
     sleep_wait(s->sleepers, timeout_ms);
@@ -808,6 +815,7 @@ const backend_ops native_backend_ops = {
     .start = native_start,
     .progress = native_progress,
     .spin_wait = native_spin_wait,
+    .is_arriving = native_is_arriving,
     .wait = native_wait,
     .wake = native_wake,
     .abort_group = native_abort_group,

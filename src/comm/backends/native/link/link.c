@@ -108,6 +108,11 @@ bool link_has_output(const peer_link *l)
     return !list_empty(&l->out) || l->unsent > 0;
 }
 
+bool link_is_arriving(const peer_link *l)
+{
+    return !l->is_ended && (l->in_payload || l->staged_end > l->staged_at);
+}
+
 bool link_is_delivered(peer_link *l)
 {
     return l->ops == NULL ? !link_has_output(l) : l->ops->is_delivered(l);

@@ -137,8 +137,9 @@ void link_send(peer_link *l, link_item *item);
 /* In a forked child, which must use nothing of it: closes what it inherited. */
 void link_forked(const peer_link *l);
 
-bool link_has_output(const peer_link *l); /* something is queued or unsent */
-bool link_is_delivered(peer_link *l);     /* everything written has reached the peer's side */
+bool link_has_output(const peer_link *l);  /* something is queued or unsent */
+bool link_is_arriving(const peer_link *l); /* a message has come in part, and the rest will */
+bool link_is_delivered(peer_link *l);      /* everything written has reached the peer's side */
 
 /*
  * The payload of a queued item is about to be freed. True: nothing of it was sent; it is removed
