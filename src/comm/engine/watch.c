@@ -118,18 +118,19 @@ static void note_group_leave(engine *e, const group_leave *leave)
     check_soon(e, comm, ls_now_ns());
 }
 
-/* What a lost rank has given counts: data that has come since the last pass is taken before the
- * notification of the loss. */
-static void take_data(engine *e)
+/* What a lost rank has given counts: data that has come since the last pass is taken before groups
+ * break. may_progress: not within a call of the backend. */
+static void take_data(engine *e, bool may_progress)
 {
     char kept[LS_ERROR_BYTES];
 
+    if (!may_progress)
+        return;
     ls_error_save(kept);
     drive_pass(e);
     ls_error_restore(kept);
 }
 
-/* may_progress: not within a call of the backend. */
 static void poll_hub(engine *e, bool may_progress)
 {
     char kept[LS_ERROR_BYTES];
@@ -143,8 +144,6 @@ static void poll_hub(engine *e, bool may_progress)
         return;
     ls_error_save(kept);
     st = control_poll(e->parts.control);
-    if (may_progress)
-        take_data(e);
     while (control_next_group_leave(e->parts.control, &leave))
         note_group_leave(e, &leave);
     while (control_next_left(e->parts.control, &rank))
@@ -153,10 +152,14 @@ static void poll_hub(engine *e, bool may_progress)
         stack_asked(e);
     while (control_next_answer(e->parts.control, &answer))
         meet_answered(e, &answer);
-    while (control_next_cause(e->parts.control, &cause))
+    while (control_next_cause(e->parts.control, &cause)) {
+        take_data(e, may_progress);
         break_groups(e, &cause);
-    if (st != LS_OK)
+    }
+    if (st != LS_OK) {
+        take_data(e, may_progress);
         lose_hub(e);
+    }
     ls_error_restore(kept);
 }
 

@@ -138,7 +138,7 @@ void link_send(peer_link *l, link_item *item);
 void link_forked(const peer_link *l);
 
 bool link_has_output(const peer_link *l);  /* something is queued or unsent */
-bool link_is_arriving(const peer_link *l); /* a message has come in part, and the rest will */
+bool link_is_arriving(const peer_link *l); /* a message has come in part; its rest or an end will */
 bool link_is_delivered(peer_link *l);      /* everything written has reached the peer's side */
 
 /*
