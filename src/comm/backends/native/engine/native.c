@@ -184,18 +184,22 @@ static void report_causes(native_state *s)
     }
 }
 
+static void hand_over(native_work *w, ls_status status, const char *text)
+{
+    native_group *g = w->group;
+    const comm_host *host = g->state->host;
+    backend_work *work = w->work;
+
+    list_remove(&w->node);
+    release(w);
+    exec_fill_window(g);
+    host->done(host->self, work, status, text);
+}
+
 void native_complete_works(native_state *s)
 {
-    while (!list_empty(&s->ended)) {
-        native_work *w = list_entry(s->ended.next, native_work, node);
-        native_group *g = w->group;
-        backend_work *work = w->work;
-
-        list_remove(&w->node);
-        release(w);
-        exec_fill_window(g);
-        s->host->done(s->host->self, work, LS_OK, NULL);
-    }
+    while (!list_empty(&s->ended))
+        hand_over(list_entry(s->ended.next, native_work, node), LS_OK, NULL);
     report_causes(s);
 }
 
@@ -550,17 +554,24 @@ static void native_start(native_group *g, backend_work *work)
     native_complete_works(s);
 }
 
-static void end_list(native_group *g, list_node *list, ls_status status, const char *text)
+static void end_list(list_node *list, ls_status status, const char *text)
 {
-    native_state *s = g->state;
+    while (!list_empty(list))
+        hand_over(list_entry(list->next, native_work, node), status, text);
+}
 
-    while (!list_empty(list)) {
-        native_work *w = list_entry(list->next, native_work, node);
-        backend_work *work = w->work;
+/* Works of the group that have ended in this pass, and are complete. */
+static void end_complete(const native_group *g)
+{
+    list_node *ended = &g->state->ended;
+    list_node *at = ended->next;
 
-        list_remove(&w->node);
-        release(w);
-        s->host->done(s->host->self, work, status, text);
+    while (at != ended) {
+        native_work *w = list_entry(at, native_work, node);
+
+        at = at->next;
+        if (w->group == g)
+            hand_over(w, LS_OK, NULL);
     }
 }
 
@@ -571,8 +582,9 @@ static void native_abort_group(native_group *g, ls_status status, const char *te
     match_cancel(g);
     if (g->team != NULL)
         team_abort(g->team, status, text);
-    end_list(g, &g->works, status, text);
-    end_list(g, &g->directs, status, text);
+    end_complete(g);
+    end_list(&g->works, status, text);
+    end_list(&g->directs, status, text);
 }
 
 static const char *native_transport(native_group *g)
