@@ -13,6 +13,7 @@
 #include <net/if.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,11 +29,13 @@
 
 int __real_memfd_create(const char *name, unsigned flags);
 int __real_ftruncate(int fd, off_t bytes);
+int __real_posix_fallocate(int fd, off_t at, off_t bytes);
 int __real_fstat(int fd, struct stat *out);
 ssize_t __real_pread(int fd, void *data, size_t bytes, off_t at);
 ssize_t __real_pwrite(int fd, const void *data, size_t bytes, off_t at);
 ssize_t __real_read(int fd, void *data, size_t bytes);
 ssize_t __real_write(int fd, const void *data, size_t bytes);
+int __real_munmap(void *at, size_t bytes);
 void *__real_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset);
 int __real_fcntl(int fd, int command, ...);
 int __real_close(int fd);
@@ -95,7 +98,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
 
     if (IS_OUTSIDE)
         return __real_clock_gettime(clock, out);
-    W->now += 30;
+    W->now += W->current->role == ROLE_RANK ? 2000 : 30; /* ranks that spin sleep soon */
     ns = W->now + own_host()->clock + (clock == CLOCK_REALTIME ? EPOCH_S * SECOND : 0);
     *out = (struct timespec){.tv_sec = ns / SECOND, .tv_nsec = ns % SECOND};
     return 0;
@@ -108,6 +111,20 @@ time_t __wrap_time(time_t *out)
     if (out != NULL)
         *out = s;
     return s;
+}
+
+int __wrap_nanosleep(const struct timespec *t, struct timespec *left)
+{
+    (void)left;
+    process_wait(W->now + t->tv_sec * SECOND + t->tv_nsec);
+    return 0;
+}
+
+/* Long, so that waiting for another process takes few of them. */
+int __wrap_sched_yield(void)
+{
+    process_wait(W->now + (int64_t)(100000 + world_random(900000)));
+    return 0;
 }
 
 /* --- descriptors --- */
@@ -222,6 +239,13 @@ int __wrap_ftruncate(int fd, off_t bytes)
     return o != NULL ? __real_ftruncate(o->fd, bytes) : -1;
 }
 
+int __wrap_posix_fallocate(int fd, off_t at, off_t bytes)
+{
+    const object *o = object_of(fd);
+
+    return o != NULL ? __real_posix_fallocate(o->fd, at, bytes) : EBADF;
+}
+
 ssize_t __wrap_pread(int fd, void *data, size_t bytes, off_t at)
 {
     const object *o = object_of(fd);
@@ -238,12 +262,24 @@ ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at)
 
 void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
-    const object *o;
+    const object *o = NULL;
+    void *mapped;
 
-    if (IS_OUTSIDE || fd < 0)
+    if (IS_OUTSIDE)
         return __real_mmap(at, bytes, protection, flags, fd, offset);
-    o = object_of(fd);
-    return o != NULL ? __real_mmap(at, bytes, protection, flags, o->fd, offset) : MAP_FAILED;
+    if (fd >= 0 && (o = object_of(fd)) == NULL)
+        return MAP_FAILED;
+    mapped = __real_mmap(at, bytes, protection, flags, o != NULL ? o->fd : -1, offset);
+    if (mapped != MAP_FAILED)
+        process_map(mapped, bytes);
+    return mapped;
+}
+
+int __wrap_munmap(void *at, size_t bytes)
+{
+    if (!IS_OUTSIDE)
+        process_unmap(at);
+    return __real_munmap(at, bytes);
 }
 
 static int duplicate(int from, int least)
@@ -257,6 +293,20 @@ static int duplicate(int from, int least)
             return fd;
         }
     return o != NULL ? fail(EMFILE) : -1;
+}
+
+int __wrap_dup3(int from, int to, int flags)
+{
+    object *o = object_of(from);
+
+    (void)flags;
+    if (o == NULL)
+        return -1;
+    o->refs++;
+    if (W->current->fds[to] != NULL)
+        object_drop(W->current->fds[to]);
+    W->current->fds[to] = o;
+    return to;
 }
 
 int __wrap_fcntl(int fd, int command, ...)
@@ -564,6 +614,24 @@ ssize_t __wrap_read(int fd, void *data, size_t bytes)
 ssize_t __wrap_recv(int fd, void *data, size_t bytes, int flags)
 {
     return receive(fd, data, bytes, flags);
+}
+
+ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags)
+{
+    ssize_t done = 0;
+
+    for (size_t i = 0; i < m->msg_iovlen; i++) {
+        const struct iovec *piece = &m->msg_iov[i];
+        const ssize_t got =
+            piece->iov_len == 0 ? 0 : receive(fd, piece->iov_base, piece->iov_len, flags);
+
+        if (got < 0)
+            return done > 0 ? done : -1;
+        done += got;
+        if ((size_t)got < piece->iov_len)
+            break;
+    }
+    return done;
 }
 
 ssize_t __wrap_write(int fd, const void *data, size_t bytes)

@@ -5,6 +5,7 @@
  */
 #include "sim/sim.h"
 
+#include "base/thread.h"
 #include "host/process.h"
 #include "launch/isolate/shim.h"
 
@@ -189,15 +190,30 @@ ssize_t __wrap_getrandom(void *data, size_t bytes, unsigned flags)
 
 int __wrap_setenv(const char *name, const char *value, int replaces)
 {
-    process *p = W->current;
-    environment *e;
-
     (void)replaces;
-    e = environment_make(p->env->list, name, value);
-    e->previous = p->env;
-    p->env = e;
-    environ = e->list;
+    environment_add(W->current, name, value);
+    environ = W->current->env->list;
     return 0;
+}
+
+/* The simulator forks, not a simulated process. */
+int __wrap_pthread_atfork(void (*before)(void), void (*parent)(void), void (*child)(void));
+int __wrap_pthread_atfork(void (*before)(void), void (*parent)(void), void (*child)(void))
+{
+    (void)before;
+    (void)parent;
+    (void)child;
+    return 0;
+}
+
+/* Operations progress in calls only, then. */
+ls_status __wrap_ls_thread_start(ls_thread *t, const char *name, void (*fn)(void *arg), void *arg);
+ls_status __wrap_ls_thread_start(ls_thread *t, const char *name, void (*fn)(void *arg), void *arg)
+{
+    (void)t;
+    (void)fn;
+    (void)arg;
+    return ls_fail(LS_ESYSTEM, "thread %s: a simulated process has one thread", name);
 }
 
 /* --- forks --- */

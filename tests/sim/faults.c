@@ -2,7 +2,7 @@
 /*
  * faults.c - what a seed does to the job, and what must hold then.
  *
- * At any time   a step has one state on all ranks, and each shard once (job.c compares); a roster
+ * At any time   a step has one state on all ranks, and each shard once (rank.c compares); a roster
  *               has one size, each rank of it one process, and one head gives it out; no head gives
  *               out a roster after another one has given out a later one; no launcher that returns
  *               has memory or descriptors left.
@@ -41,18 +41,18 @@ typedef struct history {
     uint64_t started; /* members that have made a step, as bits */
     int64_t all_started_at;
     int64_t finished_at;
+    int saved_step;
     int64_t first_fault_at;
     char errors[HOSTS_MAX][160];
 } history;
 
 /* --- what is reported --- */
 
-void history_step(int member, int64_t number, int step, uint64_t state)
+void history_step(int member, int step, uint64_t state)
 {
     history *h = W->history;
     const int n = W->spec->n_nodes * W->spec->n_local;
 
-    (void)number;
     if (step > STEPS_MAX)
         return;
     world_trace((uint64_t)step, state);
@@ -65,15 +65,13 @@ void history_step(int member, int64_t number, int step, uint64_t state)
     if (h->all_started_at == 0 && __builtin_popcountll(h->started) >= n)
         h->all_started_at = W->now;
     if (step % 20 == 0)
-        world_log("%s: step %d in roster %" PRId64, W->current->name, step, number);
+        world_log("%s: step %d", W->current->name, step);
 }
 
-void history_seat(int host, int64_t number, int rank, int size, const char *at)
+static void take_seat(int64_t number, int rank, int size)
 {
-    history *h = W->history;
-    roster *r = &h->rosters[number % ROSTERS_MAX];
+    roster *r = &W->history->rosters[number % ROSTERS_MAX];
 
-    (void)at;
     world_log("%s: rank %d of %d in roster %" PRId64, W->current->name, rank, size, number);
     if (number >= ROSTERS_MAX || rank >= 32)
         return;
@@ -82,8 +80,18 @@ void history_seat(int host, int64_t number, int rank, int size, const char *at)
     r->size = size;
     if (r->members[rank] != 0 && r->members[rank] != (uint64_t)W->current->pid)
         world_fail("roster %" PRId64 " has two ranks %d, the second on machine %d", number, rank,
-                   host);
+                   W->current->host);
     r->members[rank] = (uint64_t)W->current->pid;
+}
+
+/* A rank reads which seat it has. */
+ls_status __real_seat_read_answer(const char *text, seat_answer *out);
+ls_status __wrap_seat_read_answer(const char *text, seat_answer *out);
+ls_status __wrap_seat_read_answer(const char *text, seat_answer *out)
+{
+    LS_TRY(__real_seat_read_answer(text, out));
+    take_seat(out->roster, out->rank, out->size);
+    return LS_OK;
 }
 
 /* The head gives out a seat. */
@@ -110,20 +118,16 @@ const char *__wrap_seat_write_answer(const seat_answer *a, char text[SEAT_TEXT_B
     return __real_seat_write_answer(a, text);
 }
 
-void history_save(int member, int64_t number, int step, uint64_t state)
+/* Of a rank that is one of the job. */
+void history_save(int step)
 {
-    const history *h = W->history;
-
-    (void)member;
-    (void)number;
-    if (step <= STEPS_MAX && h->states[step] != state)
-        world_fail("a state is saved that no group has: step %d", step);
+    if (step < W->history->saved_step && W->spec->max_restarts == 0)
+        world_fail("step %d is saved after step %d", step, W->history->saved_step);
+    W->history->saved_step = step;
 }
 
-void history_finish(int member, int step)
+void history_finish(void)
 {
-    (void)member;
-    (void)step;
     if (W->history->finished_at == 0)
         W->history->finished_at = W->now;
 }
@@ -182,7 +186,7 @@ static fault make_fault(ls_rng *r, const scenario *s)
 void scenario_make(uint64_t seed, scenario *s)
 {
     const int sizes[] = {1, 2, 3, 3, 3, 3, 3, 3, 4, 5};
-    const int steps_ms[] = {100, 200, 400};
+    const int steps_ms[] = {100, 300, 900};
     ls_rng r;
 
     ls_rng_seed(&r, ls_hash3(seed, 1, 2));
@@ -190,7 +194,7 @@ void scenario_make(uint64_t seed, scenario *s)
                     .n_nodes = sizes[pick(&r, (int)LS_COUNT_OF(sizes))],
                     .n_local = 1 + pick(&r, 2),
                     .step_ms = steps_ms[pick(&r, 3)],
-                    .n_shards = 6 + pick(&r, 20),
+                    .n_shards = 10 + pick(&r, 20), // at least one for each rank
                     .max_restarts = pick(&r, 4),
                     .is_elastic = pick(&r, 12) != 0,
                     .latency = 50000 + pick(&r, 2) * (int64_t)pick(&r, 5000000),

@@ -139,6 +139,9 @@ uint32_t object_ready(const object *o)
     case OBJECT_SOCKET:
         return EPOLLOUT | EPOLLHUP;
     case OBJECT_EPOLL:
+        for (const watch *w = o->watched; w != NULL; w = w->next_of_owner)
+            if ((object_ready(w->target) & (w->events | EPOLLERR | EPOLLHUP)) != 0)
+                return EPOLLIN;
         return 0;
     case OBJECT_NULL:
     case OBJECT_CONSOLE:
@@ -153,8 +156,12 @@ void object_changed(object *o)
     for (const watch *w = o->watchers; w != NULL; w = w->next_of_target) {
         process *p = w->waiter != NULL ? w->waiter : w->epoll->waiter;
 
-        if (p != NULL && (object_ready(o) & (w->events | EPOLLERR | EPOLLHUP)) != 0)
+        if ((object_ready(o) & (w->events | EPOLLERR | EPOLLHUP)) == 0)
+            continue;
+        if (p != NULL)
             process_wake(p);
+        if (w->epoll != NULL)
+            object_changed(w->epoll);
     }
 }
 

@@ -8,7 +8,8 @@
  *     net.c            connections between processes and machines, and what delays and cuts them
  *     calls.c          system calls of the launcher (ld --wrap), as the simulated kernel answers
  *     calls_process.c  ... those about processes, and its forks
- *     job.c            the processes of a job: lockstep run, shims, ranks with a toy step
+ *     job.c            the processes of a job: lockstep run, shims, guardians
+ *     rank.c           its ranks: a training loop
  *     faults.c         the schedule of a seed, and what must hold
  *     test_sim.c       runs seeds, shortens the schedule of one that fails
  *
@@ -23,6 +24,7 @@
 #include "base/status.h"
 
 #include <netinet/in.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <sys/socket.h>
@@ -35,6 +37,7 @@
 #define HOSTS_MAX    7
 #define FDS_MAX      512
 #define FAULTS_MAX   16
+#define JOIN_MS      60000
 #define EPOCH_S      1700000000 /* time() at the start */
 #define FAILURE_TEXT 512
 
@@ -143,7 +146,7 @@ typedef struct world {
     sim_event *events; /* a heap */
     int n_events_waiting;
     int events_max;
-    ucontext_t scheduler;
+    jmp_buf scheduler;
     process *current;
     process *processes; /* all of them, the newest first */
     object *objects;
@@ -177,7 +180,9 @@ struct process {
     int host;
     int local_rank;
     char name[24];
-    ucontext_t context;
+    ucontext_t context; /* at its beginning */
+    jmp_buf at;         /* where it waits */
+    bool has_begun;
     void *stack;
     unsigned char *statics;
     bool *is_own; /* by piece of them: not as at the start of a program */
@@ -195,6 +200,7 @@ struct process {
     struct watch *waits; /* of poll() */
     struct block *blocks;
     uint64_t n_blocks;
+    struct mapping *mappings;
     struct environment *env;
 };
 
@@ -205,9 +211,11 @@ typedef struct environment {
 } environment;
 
 environment *environment_make(char *const *from, const char *name, const char *value);
+void environment_add(process *p, const char *name, const char *value);
 void environment_free(environment *e);
 
-void world_init(void); /* once, before all others */
+void world_init(void);    /* once, before all others */
+void world_learned(void); /* after some runs: which variables processes write is known */
 void world_begin(const scenario *s);
 void world_run(int64_t until); /* until then, a failure, or the end of all processes */
 bool world_end(void);          /* false: the run does not count, and is to be repeated */
@@ -224,6 +232,8 @@ void process_wake(process *p);
 void process_stop(process *p, bool stops);
 void process_signal(process *p, int number);
 void process_die(process *p, int wait_status); /* does not return for the current one */
+void process_map(void *at, size_t bytes);      /* the current one; unmapped when it ends */
+void process_unmap(const void *at);
 void *sim_alloc(size_t bytes);                 /* the simulator's own, zeroed */
 void sim_free(void *block);
 
@@ -324,9 +334,13 @@ bool call_fails(call c);
 /* --- job.c --- */
 
 void job_start(void);
-int job_rank(int local_rank, void *arg); /* ls_spawn_fn */
 void job_shim(void *arg);
 void job_guardian(void *arg);
+void job_check_leaks(const process *p);
+
+/* --- rank.c --- */
+
+int job_rank(int local_rank, void *arg); /* ls_spawn_fn */
 
 /* --- faults.c --- */
 
@@ -337,10 +351,9 @@ void faults_end(void); /* checks what must hold at the end */
 void fault_text(const fault *f, char *buf, size_t n);
 
 /* Reports of ranks and of the head, which are compared. */
-void history_seat(int host, int64_t roster, int rank, int size, const char *at);
-void history_step(int member, int64_t roster, int step, uint64_t state);
-void history_save(int member, int64_t roster, int step, uint64_t state);
-void history_finish(int member, int step);
+void history_step(int member, int step, uint64_t state);
+void history_save(int step);
+void history_finish(void);
 void history_error(process *p, const char *text);
 
 #endif

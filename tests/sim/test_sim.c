@@ -47,6 +47,7 @@ enum {
     SEEDS = 2000,
     TWICE = 100,
     SCENE_SEEDS = 25,
+    LEARN_SEEDS = 3,
     SEED_S = 15 /* of CPU time: it loops */,
     CRASH_STACK = 256 * 1024
 };
@@ -281,7 +282,7 @@ static int run_scenes(void)
             s.n_nodes = 3;
             s.n_local = 1 + (int)(seed % 2);
             s.step_ms = 200;
-            s.n_shards = 7;
+            s.n_shards = 7; // at least one for each of 6 ranks
             s.is_elastic = true;
             s.latency = 100000;
             s.jitter = seed % 3 == 0 ? 5000000 : 200000;
@@ -331,8 +332,11 @@ int main(int argc, char **argv)
     if (sodium_init() < 0)
         return 1;
     world_init();
-    scenario_make(0, &s);
-    run_scenario(&s, false, &o);
+    for (uint64_t seed = 0; seed < LEARN_SEEDS; seed++) {
+        scenario_make(seed, &s);
+        run_scenario(&s, false, &o);
+    }
+    world_learned();
     if (argc > 2 && strcmp(argv[1], "-v") == 0)
         return run_one(argc - 2, argv + 2);
     if ((argc == 1 || strcmp(argv[1], "0") == 0) && run_scenes() != 0)

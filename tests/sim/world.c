@@ -16,7 +16,7 @@
 
 enum {
     STACK_BYTES = 768 * 1024,
-    PIECE_BYTES = 512,
+    PIECE_BYTES = 128,
     BLOCK_MARK = 0x5e11b10c,
     EVENTS_MOST = 3000000 /* of a seed: more are a livelock */
 };
@@ -24,6 +24,9 @@ enum {
 void *__real_calloc(size_t n, size_t bytes);
 void *__real_realloc(void *old, size_t bytes);
 void __real_free(void *block);
+int __real_posix_memalign(void **out, size_t alignment, size_t bytes);
+void *__real_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset);
+int __real_munmap(void *at, size_t bytes);
 
 extern char __data_start[];
 extern char edata[];
@@ -41,7 +44,7 @@ typedef struct fixed_statics {
     size_t bytes;
     struct piece *pieces;
     size_t n_pieces;
-    size_t n_written; /* the first of them */
+    size_t n_written; /* the first of them: those that processes write */
     void *free_stacks;
 } fixed_statics;
 
@@ -75,6 +78,7 @@ typedef struct piece {
     char *at;
     size_t offset; /* in process.statics; its number from there on is in process.is_own */
     size_t bytes;
+    bool is_written;
 } piece;
 
 static piece piece_at(size_t i)
@@ -94,7 +98,7 @@ static piece piece_at(size_t i)
             const size_t left = areas[k].bytes - i * PIECE_BYTES;
 
             return (piece){areas[k].at + i * PIECE_BYTES, offset + i * PIECE_BYTES,
-                           left < PIECE_BYTES ? left : PIECE_BYTES};
+                           left < PIECE_BYTES ? left : PIECE_BYTES, false};
         }
         i -= n;
         offset += n * PIECE_BYTES;
@@ -106,11 +110,12 @@ static piece piece_at(size_t i)
 static void save(process *p)
 {
     for (size_t i = 0; i < fixed.n_written; i++) {
-        const piece *s = &fixed.pieces[i];
+        piece *s = &fixed.pieces[i];
 
         p->is_own[i] = memcmp(hide(s->at), fixed.pristine + s->offset, s->bytes) != 0;
         if (p->is_own[i])
             memcpy(p->statics + s->offset, s->at, s->bytes);
+        s->is_written |= p->is_own[i];
     }
 }
 
@@ -169,10 +174,26 @@ void world_init(void)
         bytes = fixed.pieces[i].offset + PIECE_BYTES;
     }
     fixed.bytes = bytes;
+    fixed.n_written = fixed.n_pieces;
     fixed.pristine = sim_alloc(bytes);
     for (size_t i = 0; i < fixed.n_pieces; i++)
         memcpy(fixed.pristine + fixed.pieces[i].offset, hide(fixed.pieces[i].at),
                fixed.pieces[i].bytes);
+}
+
+void world_learned(void)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < fixed.n_pieces; i++) {
+        const piece s = fixed.pieces[i];
+
+        if (!s.is_written)
+            continue;
+        fixed.pieces[i] = fixed.pieces[n];
+        fixed.pieces[n++] = s;
+    }
+    fixed.n_written = n;
 }
 
 /* --- memory --- */
@@ -183,7 +204,7 @@ typedef struct block {
     process *owner;
     size_t bytes;
     uint64_t mark;
-    uint64_t unused;
+    void *start; /* what was allocated: it ends with the block */
 } block;
 
 void *sim_alloc(size_t bytes)
@@ -229,23 +250,33 @@ static void unlink_block(block *b)
     b->owner->n_blocks--;
 }
 
-void *__wrap_calloc(size_t n, size_t bytes)
+static void *allocate(size_t alignment, size_t bytes)
 {
+    char *start = __real_calloc(1, sizeof(block) + alignment + bytes);
+    const uintptr_t first = (uintptr_t)start + sizeof(block);
     block *b;
 
+    if (start == NULL)
+        return NULL;
+    b = (block *)(void *)(start + (first + alignment - 1) / alignment * alignment -
+                          (uintptr_t)start) -
+        1;
+    b->bytes = bytes;
+    b->mark = BLOCK_MARK;
+    b->start = start;
+    link_block(b);
+    return b + 1;
+}
+
+void *__wrap_calloc(size_t n, size_t bytes)
+{
     if (W == NULL || W->current == NULL)
         return __real_calloc(n, bytes);
     if (call_fails(CALL_MEMORY)) {
         errno = ENOMEM;
         return NULL;
     }
-    b = __real_calloc(1, sizeof(*b) + n * bytes);
-    if (b == NULL)
-        return NULL;
-    b->bytes = n * bytes;
-    b->mark = BLOCK_MARK;
-    link_block(b);
-    return b + 1;
+    return allocate(16, n * bytes);
 }
 
 void __wrap_free(void *p)
@@ -261,7 +292,7 @@ void __wrap_free(void *p)
     b->mark = 0;
     unlink_block(b);
     memset(p, 0xdd, b->bytes < 256 ? b->bytes : 256); /* a use after free shows */
-    __real_free(b);
+    __real_free(b->start);
 }
 
 void *__wrap_realloc(void *old, size_t bytes)
@@ -281,9 +312,37 @@ void *__wrap_realloc(void *old, size_t bytes)
 
 int __wrap_posix_memalign(void **out, size_t alignment, size_t bytes)
 {
-    (void)alignment; /* 16, which is enough for what the launcher allocates */
-    *out = __wrap_calloc(1, bytes);
+    if (W == NULL || W->current == NULL)
+        return __real_posix_memalign(out, alignment, bytes);
+    *out = call_fails(CALL_MEMORY) ? NULL : allocate(alignment, bytes);
     return *out != NULL ? 0 : ENOMEM;
+}
+
+/* Mappings of memfds, which a process that is killed leaves. */
+typedef struct mapping {
+    struct mapping *next;
+    void *at;
+    size_t bytes;
+} mapping;
+
+void process_map(void *at, size_t bytes)
+{
+    mapping *m = sim_alloc(sizeof(*m));
+
+    *m = (mapping){W->current->mappings, at, bytes};
+    W->current->mappings = m;
+}
+
+void process_unmap(const void *at)
+{
+    for (mapping **m = &W->current->mappings; *m != NULL; m = &(*m)->next)
+        if ((*m)->at == at) {
+            mapping *gone = *m;
+
+            *m = gone->next;
+            sim_free(gone);
+            return;
+        }
 }
 
 /* --- environments --- */
@@ -315,6 +374,14 @@ environment *environment_make(char *const *from, const char *name, const char *v
         (void)sprintf(text, "%s=%s", name, value);
     }
     return e;
+}
+
+void environment_add(process *p, const char *name, const char *value)
+{
+    environment *e = environment_make(p->env->list, name, value);
+
+    e->previous = p->env;
+    p->env = e;
 }
 
 void environment_free(environment *e)
@@ -426,6 +493,23 @@ void process_wake(process *p)
     schedule(p, W->now + cost(p));
 }
 
+/* setjmp() and longjmp(), because swapcontext() makes two system calls. */
+static void to_scheduler(process *p)
+{
+    if (_setjmp(p->at) == 0)
+        _longjmp(W->scheduler, 1);
+}
+
+static void to_process(process *p)
+{
+    if (_setjmp(W->scheduler) != 0)
+        return;
+    if (p->has_begun)
+        _longjmp(p->at, 1);
+    p->has_begun = true;
+    (void)setcontext(&p->context);
+}
+
 void process_wait(int64_t until)
 {
     process *p = W->current;
@@ -438,7 +522,7 @@ void process_wait(int64_t until)
     p->serial++;
     if (until != NEVER)
         world_at(until, run, p, p->serial);
-    swapcontext(&p->context, &W->scheduler);
+    to_scheduler(p);
     p->is_waiting = false;
 }
 
@@ -476,8 +560,8 @@ static void *take_stack(void)
     void *s = fixed.free_stacks;
 
     if (s == NULL)
-        return mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        return __real_mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     memcpy(&fixed.free_stacks, s, sizeof(void *));
     return s;
 }
@@ -494,7 +578,7 @@ static void run(void *arg, uint64_t serial)
     }
     load(p);
     W->current = p;
-    swapcontext(&W->scheduler, &p->context);
+    to_process(p);
     W->current = NULL;
     if (p->is_dead)
         free_stack(p);
@@ -562,9 +646,16 @@ static void free_memory(process *p)
         block *b = p->blocks;
 
         p->blocks = b->next;
-        __real_free(b);
+        __real_free(b->start);
     }
     p->n_blocks = 0;
+    while (p->mappings != NULL) {
+        mapping *m = p->mappings;
+
+        p->mappings = m->next;
+        (void)__real_munmap(m->at, m->bytes);
+        sim_free(m);
+    }
 }
 
 static void free_waits(process *p)
@@ -625,7 +716,7 @@ void process_die(process *p, int wait_status)
         free_stack(p);
         return;
     }
-    swapcontext(&p->context, &W->scheduler);
+    to_scheduler(p);
     abort();
 }
 
