@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/rng.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "hub/control.h"
@@ -59,6 +60,55 @@ static void an_abort_from_another_thread_reaches_all_ranks(void **state)
         assert_true(scene_run(s, 3, abort_body, scene_transports[t]));
         for (int r = 0; r < 3; r++)
             scene_assert_failure(s, r, LS_ECANCELED, "rank 1 aborted: the data ran out");
+        scene_destroy(s);
+    }
+}
+
+/* Some operations have ended, others not, and others not yet begun, when the group breaks. */
+static ls_status abort_many_body(const ls_test_rank *self, void *arg)
+{
+    enum { ROUNDS = 60, WORKS = 24 };
+    ls_rng rng = {0};
+    ls_comm *world;
+
+    LS_UNUSED(arg);
+    ls_rng_seed(&rng, (uint64_t)ls_test_number("LS_TEST_SEED", 1) + (uint64_t)self->rank);
+    LS_TRY(ls_test_init(self, &world));
+    for (int round = 0; round < ROUNDS; round++) {
+        ls_work *works[WORKS] = {NULL};
+        float values[WORKS] = {0};
+        ls_comm *part;
+
+        LS_TRY(ls_comm_split(world, 0, 0, &part));
+        for (int i = 0; i < WORKS; i++) {
+            const ls_status st =
+                ls_all_reduce(part, &values[i], &values[i], 1, LS_F32, LS_SUM, &works[i]);
+
+            LS_CHECK(st == LS_OK || st == LS_ECANCELED);
+        }
+        (void)usleep((useconds_t)ls_rng_below(&rng, 300));
+        if (round % 2 == self->rank)
+            ls_comm_abort(part, "enough");
+        for (int i = 0; i < WORKS; i++) {
+            const ls_status st = works[i] != NULL ? ls_work_wait(works[i]) : LS_ECANCELED;
+
+            LS_CHECK(st == LS_OK || st == LS_ECANCELED);
+        }
+        LS_TRY(ls_barrier(world, NULL));
+        ls_comm_destroy(part);
+    }
+    ls_comm_destroy(world);
+    return LS_OK;
+}
+
+static void an_abort_between_operations_ends_each_once(void **state)
+{
+    LS_UNUSED(state);
+    print_message("seed %d\n", ls_test_number("LS_TEST_SEED", 1));
+    for (size_t t = 0; t < SCENE_TRANSPORTS; t++) {
+        scene *s = scene_create();
+
+        assert_true(scene_run(s, 2, abort_many_body, scene_transports[t]));
         scene_destroy(s);
     }
 }
@@ -560,6 +610,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_abort_from_another_thread_reaches_all_ranks),
+        cmocka_unit_test(an_abort_between_operations_ends_each_once),
         cmocka_unit_test(an_abort_reaches_ranks_that_are_still_joining),
         cmocka_unit_test(an_operation_ends_at_its_timeout),
         cmocka_unit_test(a_stopped_rank_goes_on_with_the_same_bits),
