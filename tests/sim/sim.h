@@ -234,7 +234,7 @@ void process_signal(process *p, int number);
 void process_die(process *p, int wait_status); /* does not return for the current one */
 void process_map(void *at, size_t bytes);      /* the current one; unmapped when it ends */
 void process_unmap(const void *at);
-void *sim_alloc(size_t bytes);                 /* the simulator's own, zeroed */
+void *sim_alloc(size_t bytes); /* the simulator's own, zeroed */
 void sim_free(void *block);
 
 /* --- net.c --- */
