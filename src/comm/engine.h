@@ -180,14 +180,17 @@ struct engine {
     list_node fork_node;
 
     /* drive.c */
-    /* a work has ended, no thread drives, or none calls functions or waits in a group any more */
+    /* a work has ended, its event may be known, no thread drives, or none calls functions or waits
+     * in a group any more */
     ls_cond changed;
     ls_cond has_work; /* for the progress thread */
     ls_thread thread;
+    bool has_no_thread;   /* it could not be started */
     bool is_driven;       /* a caller drives */
     bool progress_sleeps; /* the progress thread is in backend->wait */
     bool is_stopping;
-    int n_waiting; /* callers that wait on `changed` */
+    int n_waiting;       /* callers that wait on `changed` */
+    int n_event_waiting; /* those that wait until an event is known */
     int n_held;   /* running works that progress without their caller: all with handles but those of
                    ls_work_waited(), and detached ones */
     int n_staged; /* staged works that have not ended */
