@@ -289,6 +289,8 @@ bool drive_progress(engine *e);
 /* Until the work has ended (true; or its event is known, if it waits for that) or deadline_ns
  * (negative: never) has passed. */
 bool drive_until(engine *e, const ls_work *w, int64_t deadline_ns);
+/* The thread that sleeps in the backend looks again. */
+void drive_wake(engine *e);
 /* One pass of a thread that does not wait. */
 void drive_pass(engine *e);
 /* The same, and the watchdog. */
@@ -314,7 +316,9 @@ void watch_report_cause(engine *e, const job_cause *cause); /* to the other rank
 ls_status watch_failure(const engine *e);
 /* A connection was lost while a group was created: waits shortly for the cause; returns it. */
 ls_status watch_explain(engine *e, ls_status st);
-void watch_poll_hub(engine *e);                        /* notifications only, at once */
+/* Notifications only, at once. may_progress: not within a call of the backend. */
+void watch_poll_hub(engine *e, bool may_progress);
+void watch_at(engine *e, int64_t at_ns);               /* watch_check() is due then, or earlier */
 void watch_shift_deadlines(engine *e, int64_t gap_ns); /* after this process was stopped */
 void watch_leave(engine *e, const ls_comm *comm); /* reports this rank's leave and last operation */
 

@@ -84,6 +84,38 @@ static void start_sleeper(backend_state *s, ls_comm **comm, waiter *w)
 
 /* --- wake-ups --- */
 
+static void a_break_by_another_thread_wakes_the_sleeper(void **state)
+{
+    const job_cause cause = {.kind = CAUSE_FAULT, .rank = 1, .text = "rank 1 is lost"};
+    waiter w = {0};
+    backend_state s;
+    ls_comm *comm;
+
+    LS_UNUSED(state);
+    start_sleeper(&s, &comm, &w);
+    engine_enter(comm->engine);
+    engine_break(comm->engine, comm, &cause, LS_EPEER, false);
+    engine_leave(comm->engine);
+    await_waiter(&w);
+    assert_int_equal(w.status, LS_EPEER);
+    assert_string_equal(w.text, cause.text);
+    ls_comm_destroy(comm);
+}
+
+static void a_shorter_timeout_wakes_the_sleeper(void **state)
+{
+    waiter w = {0};
+    backend_state s;
+    ls_comm *comm;
+
+    LS_UNUSED(state);
+    start_sleeper(&s, &comm, &w);
+    ls_work_set_timeout(w.work, 0);
+    await_waiter(&w);
+    assert_int_equal(w.status, LS_EDEADLINE);
+    ls_comm_destroy(comm);
+}
+
 /* The event of the second operation becomes known to a thread that waits for the first. */
 static void a_caller_behind_another_gets_its_event(void **state)
 {
@@ -172,6 +204,8 @@ static void a_progress_thread_that_cannot_start_is_tried_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_break_by_another_thread_wakes_the_sleeper),
+        cmocka_unit_test(a_shorter_timeout_wakes_the_sleeper),
         cmocka_unit_test(a_caller_behind_another_gets_its_event),
         cmocka_unit_test(a_progress_thread_that_cannot_start_is_tried_once),
     };

@@ -54,11 +54,17 @@ static bool polls(const engine *e)
            (e->parts.backend != NULL && ops->polls != NULL && ops->polls(e->parts.backend));
 }
 
+void drive_wake(engine *e)
+{
+    if ((e->is_driven || e->progress_sleeps) && e->parts.backend != NULL)
+        e->parts.ops->wake(e->parts.backend);
+}
+
 /* What has moved may move on without any event: the thread that sleeps in the backend takes it. */
 void drive_pass(engine *e)
 {
-    if (drive_progress(e) && (e->is_driven || e->progress_sleeps) && e->parts.backend != NULL)
-        e->parts.ops->wake(e->parts.backend);
+    if (drive_progress(e))
+        drive_wake(e);
 }
 
 static bool is_over(const ls_work *w)

@@ -19,11 +19,22 @@
 /* of a work that waits for a rank that has left, or behind others */
 #define CHECK_EVERY_NS (250 * MS_NS)
 #define START_STEP_NS  (10 * MS_NS)
+/* The backend looks at what is rarely ready in some of its passes only. */
+#define TAKE_IDLE 16   /* passes without progress: nothing is left */
+#define TAKE_MOST 1024 /* other operations may progress all the time */
 
 /* Works are due together, because a check looks at all of them. */
 static int64_t step_after(int64_t ns, int64_t step_ns)
 {
     return (ns / step_ns + 1) * step_ns;
+}
+
+void watch_at(engine *e, int64_t at_ns)
+{
+    if (at_ns >= e->next_watch_ns)
+        return;
+    e->next_watch_ns = at_ns;
+    drive_wake(e);
 }
 
 /* --- notifications of the hub --- */
@@ -87,7 +98,7 @@ static void check_soon(engine *e, ls_comm *comm, int64_t now_ns)
 {
     list_for_each (at, &comm->works)
         list_entry(at, ls_work, node)->next_check_ns = now_ns;
-    e->next_watch_ns = now_ns;
+    watch_at(e, now_ns);
 }
 
 static void note_left(engine *e, int rank)
@@ -118,8 +129,7 @@ static void note_group_leave(engine *e, const group_leave *leave)
     check_soon(e, comm, ls_now_ns());
 }
 
-/* What a lost rank has given counts: data that has come since the last pass is taken before groups
- * break. may_progress: not within a call of the backend. */
+/* What a lost rank has given counts: all data that has come is taken before groups break. */
 static void take_data(engine *e, bool may_progress)
 {
     char kept[LS_ERROR_BYTES];
@@ -127,11 +137,13 @@ static void take_data(engine *e, bool may_progress)
     if (!may_progress)
         return;
     ls_error_save(kept);
-    drive_pass(e);
+    for (int idle = 0, n = 0; idle < TAKE_IDLE && n < TAKE_MOST; n++)
+        idle = drive_progress(e) ? 0 : idle + 1;
+    drive_wake(e);
     ls_error_restore(kept);
 }
 
-static void poll_hub(engine *e, bool may_progress)
+void watch_poll_hub(engine *e, bool may_progress)
 {
     char kept[LS_ERROR_BYTES];
     barrier_answer answer;
@@ -163,11 +175,6 @@ static void poll_hub(engine *e, bool may_progress)
     ls_error_restore(kept);
 }
 
-void watch_poll_hub(engine *e)
-{
-    poll_hub(e, false);
-}
-
 ls_status watch_failure(const engine *e)
 {
     if (e->end.kind != CAUSE_NONE)
@@ -194,10 +201,10 @@ ls_status watch_explain(engine *e, ls_status st)
 
     if (st == LS_OK || st == LS_EINVAL || st == LS_ENOMEM || st == LS_EMISMATCH || st == LS_EAUTH)
         return st;
-    watch_poll_hub(e);
+    watch_poll_hub(e, true);
     while (!has_failed(e) && e->parts.control != NULL && ls_deadline_left(deadline_ms) != 0) {
         (void)poll(&at, 1, ls_deadline_left(deadline_ms));
-        watch_poll_hub(e);
+        watch_poll_hub(e, true);
     }
     return has_failed(e) ? watch_failure(e) : st;
 }
@@ -338,8 +345,7 @@ void watch_start(engine *e, ls_work *w)
 {
     w->next_check_ns = step_after(w->start_ns + REPORT_AFTER_NS, START_STEP_NS);
     w->next_report_ns = w->start_ns + ls_duration_ns(e->parts.late_ms);
-    if (w->next_check_ns < e->next_watch_ns)
-        e->next_watch_ns = w->next_check_ns;
+    watch_at(e, w->next_check_ns);
 }
 
 void watch_set_timeout(engine *e, ls_work *w, int64_t timeout_ms)
@@ -349,8 +355,7 @@ void watch_set_timeout(engine *e, ls_work *w, int64_t timeout_ms)
     w->timeout_ms = end_ns == INT64_MAX ? -1 : (end_ns - w->start_ns) / 1000000;
     if (end_ns < w->next_check_ns)
         w->next_check_ns = end_ns;
-    if (end_ns < e->next_watch_ns)
-        e->next_watch_ns = end_ns;
+    watch_at(e, end_ns);
 }
 
 /* Both wait for the same ranks: collectives, or messages with one peer. */
@@ -520,7 +525,7 @@ void watch_check(engine *e, int64_t now_ns)
 {
     engine_serve_aborts(e);
     if (now_ns >= e->next_control_ns) {
-        poll_hub(e, true);
+        watch_poll_hub(e, true);
         if (e->parts.control != NULL)
             (void)control_watch(e->parts.control);
         e->next_control_ns = now_ns + CONTROL_EVERY_NS;
