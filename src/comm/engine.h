@@ -129,6 +129,8 @@ struct ls_comm {
     job_cause suspect;
     ls_status suspect_status;
     int64_t suspect_until_ns;
+    /* that of the suspect has left, and works that wait for it are to fail */
+    bool has_lost_peer;
     uint64_t sequence; /* of the last collective */
     uint64_t n_met;    /* monitored barriers */
     call_log *calls;   /* reported to the hub; NULL: the backend compares calls itself */
@@ -320,7 +322,7 @@ ls_status watch_explain(engine *e, ls_status st);
 void watch_poll_hub(engine *e, bool may_progress);
 void watch_at(engine *e, int64_t at_ns);               /* watch_check() is due then, or earlier */
 void watch_shift_deadlines(engine *e, int64_t gap_ns); /* after this process was stopped */
-void watch_leave(engine *e, const ls_comm *comm); /* reports this rank's leave and last operation */
+void watch_leave(engine *e, ls_comm *comm); /* reports this rank's leave and last operation */
 
 /* --- forked.c --- */
 

@@ -608,6 +608,55 @@ static void it_counts_when_another_thread_reads_of_the_loss(void **state)
 
 /* --- ranks that leave --- */
 
+enum { PENDING = 1 << 20 };
+
+/* Rank 1 destroys the group, or with it its place in the job, before its operation has ended. */
+static ls_status left_pending_body(const ls_test_rank *self, void *arg)
+{
+    scene *s = arg;
+    const bool leaves_job = atomic_load(&s->event_ms) != 0;
+    float *x = ls_calloc(PENDING, sizeof(*x));
+    ls_comm *world;
+    ls_comm *part = NULL;
+    ls_work *w;
+
+    LS_CHECK(x != NULL);
+    LS_TRY(ls_test_init(self, &world));
+    LS_TRY(ls_comm_split(world, 0, 0, &part));
+    LS_TRY(ls_barrier(part, NULL));
+    if (self->rank == 1) {
+        LS_TRY(ls_all_reduce(part, x, x, PENDING, LS_F32, LS_SUM, &w));
+        ls_comm_destroy(part);
+        LS_CHECK(ls_work_wait(w) == LS_ECANCELED);
+        atomic_store(&s->ranks[1].n_done, 1);
+    } else {
+        while (atomic_load(&s->ranks[1].n_done) == 0)
+            (void)usleep(500);
+        LS_TRY(scene_note(s, 0, ls_all_reduce(part, x, x, PENDING, LS_F32, LS_SUM, NULL)));
+        ls_comm_destroy(part);
+    }
+    if (!leaves_job)
+        LS_TRY(ls_barrier(world, NULL));
+    ls_comm_destroy(world);
+    ls_free(x);
+    return LS_OK;
+}
+
+static void rank_that_leaves_a_pending_operation_is_named(void **state)
+{
+    LS_UNUSED(state);
+    for (int leaves_job = 0; leaves_job < 2; leaves_job++) {
+        for (size_t t = 0; t < SCENE_TRANSPORTS; t++) {
+            scene *s = scene_create();
+
+            atomic_store(&s->event_ms, leaves_job);
+            assert_true(scene_run(s, 2, left_pending_body, scene_transports[t]));
+            scene_assert_failure(s, 0, LS_EPEER, "rank 1");
+            scene_destroy(s);
+        }
+    }
+}
+
 /* Rank 0 leaves the job, and the hub ends with it. The others split a group afterwards. */
 static ls_status split_without_hub_body(const ls_test_rank *self, void *arg)
 {
@@ -710,6 +759,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_forked_child_is_no_part_of_the_group),
         cmocka_unit_test(what_a_lost_rank_has_given_counts),
         cmocka_unit_test(it_counts_when_another_thread_reads_of_the_loss),
+        cmocka_unit_test(rank_that_leaves_a_pending_operation_is_named),
         cmocka_unit_test(a_group_is_split_after_the_hub_has_left),
         cmocka_unit_test(a_message_arrives_after_its_sender_has_left),
     };

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_watch.c - the engine's watchdog and its threads over a backend without peers: threads that
- * sleep or wait behind another one. The fake backend sleeps until
+ * test_watch.c - the engine's watchdog and its threads over a backend without peers: causes at the
+ * end of a group, and threads that sleep or wait behind another one. The fake backend sleeps until
  * it is woken, so a wake-up that is missing leaves the test waiting.
  */
 #include "base/unit.h"
 #include "comm/comm.h"
 #include "comm/fake_backend.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 
 #include <limits.h>
@@ -80,6 +81,77 @@ static void start_sleeper(backend_state *s, ls_comm **comm, waiter *w)
     start_waiter(w, work, wait_for_work);
     while (atomic_load(&s->n_wait) == 0)
         (void)usleep(1000);
+}
+
+/* --- causes --- */
+
+/* Rank 1 has left after the operation, but the connection has lost its part of it. */
+static void group_breaks_when_the_part_of_a_rank_that_has_left_is_lost(void **state)
+{
+    const job_cause lost = {.kind = CAUSE_FAULT, .rank = 1, .text = "connection to rank 1 lost"};
+    backend_state s;
+    ls_comm *comm;
+    ls_work *w;
+
+    LS_UNUSED(state);
+    assert_ok(fake_world(2, SOON_MS, &s, &comm));
+    assert_ok(ls_all_reduce(comm, x, y, 8, LS_F32, LS_SUM, ls_work_waited(&w)));
+    engine_enter(comm->engine);
+    comm->engine->left_ns[1] = ls_now_ns();
+    comm->left_after = ls_calloc(2, sizeof(*comm->left_after));
+    assert_non_null(comm->left_after);
+    comm->left_after[1] = w->b.op.stamp.sequence + 1;
+    comm->engine->host.broken(comm->engine, &lost);
+    engine_leave(comm->engine);
+    assert_status(ls_work_wait(w), LS_EPEER);
+    assert_string_equal(ls_last_error(), lost.text);
+    ls_comm_destroy(comm);
+}
+
+/* The same, when the rank's leave of the job is known before that of the group. */
+static void it_breaks_when_the_last_operation_is_known(void **state)
+{
+    const job_cause lost = {.kind = CAUSE_FAULT, .rank = 1, .text = "connection to rank 1 lost"};
+    const int64_t now_ns = ls_now_ns();
+    backend_state s;
+    ls_comm *comm;
+    ls_work *w;
+    engine *e;
+
+    LS_UNUSED(state);
+    assert_ok(fake_world(2, SOON_MS, &s, &comm));
+    e = comm->engine;
+    assert_ok(ls_all_reduce(comm, x, y, 8, LS_F32, LS_SUM, ls_work_waited(&w)));
+    engine_enter(e);
+    e->left_ns[1] = now_ns;
+    e->host.broken(e, &lost);
+    watch_check(e, now_ns);
+    assert_int_equal(comm->status, LS_OK);
+    comm->left_after = ls_calloc(2, sizeof(*comm->left_after));
+    assert_non_null(comm->left_after);
+    comm->left_after[1] = w->b.op.stamp.sequence + 1;
+    watch_at(e, now_ns);
+    watch_check(e, now_ns);
+    assert_int_equal(comm->status, LS_EPEER);
+    engine_leave(e);
+    assert_status(ls_work_wait(w), LS_EPEER);
+    assert_string_equal(ls_last_error(), lost.text);
+    ls_comm_destroy(comm);
+}
+
+static void end_of_a_group_does_not_hide_an_earlier_failure(void **state)
+{
+    backend_state s;
+    ls_comm *comm;
+    ls_work *w;
+
+    LS_UNUSED(state);
+    assert_ok(fake_world(2, -1, &s, &comm));
+    assert_ok(ls_all_reduce(comm, x, y, 8, LS_F32, LS_SUM, ls_work_waited(&w)));
+    fake_end(comm, &s, 0, LS_ENOMEM, "no memory for a message");
+    ls_comm_destroy(comm);
+    assert_status(ls_work_wait(w), LS_ENOMEM);
+    assert_last_error("no memory for a message");
 }
 
 /* --- wake-ups --- */
@@ -204,6 +276,9 @@ static void a_progress_thread_that_cannot_start_is_tried_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(group_breaks_when_the_part_of_a_rank_that_has_left_is_lost),
+        cmocka_unit_test(it_breaks_when_the_last_operation_is_known),
+        cmocka_unit_test(end_of_a_group_does_not_hide_an_earlier_failure),
         cmocka_unit_test(a_break_by_another_thread_wakes_the_sleeper),
         cmocka_unit_test(a_shorter_timeout_wakes_the_sleeper),
         cmocka_unit_test(a_caller_behind_another_gets_its_event),

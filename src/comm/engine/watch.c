@@ -211,16 +211,6 @@ ls_status watch_explain(engine *e, ls_status st)
 
 /* --- ranks that have left --- */
 
-void watch_leave(engine *e, const ls_comm *comm)
-{
-    if (e->parts.control == NULL || comm->backend == NULL || comm->status != LS_OK)
-        return;
-    if (comm->calls != NULL)
-        calls_send(comm->calls, e->parts.control, ls_now_ns());
-    if (control_leave(e->parts.control, comm->info.id, comm->sequence, comm->info.size) != LS_OK)
-        ls_log(LS_LOG_DEBUG, "comm", "leaving group %u: %s", comm->info.id, ls_last_error());
-}
-
 static bool is_message(const ls_work *w)
 {
     return stamp_is_message(&w->b.op.stamp);
@@ -259,7 +249,8 @@ static presence presence_of(const engine *e, const ls_comm *comm, const ls_work 
     return left_after > w->b.op.stamp.sequence ? MEMBER_DONE : MEMBER_ABSENT;
 }
 
-/* Whether the work needs group rank `r`. A receive from any rank needs the last present rank. */
+/* Whether the work needs group rank `r`. A receive from any rank needs the last present rank.
+ * n_present: of count_present(). */
 static bool needs_rank(const ls_comm *comm, const ls_work *w, int r, int n_present)
 {
     if (r == comm->info.rank)
@@ -269,10 +260,13 @@ static bool needs_rank(const ls_comm *comm, const ls_work *w, int r, int n_prese
     return w->b.op.root == r || (w->b.op.root == LS_ANY_SOURCE && n_present == 0);
 }
 
+/* For a receive from any rank; 0 for other works. */
 static int count_present(const engine *e, const ls_comm *comm, const ls_work *w)
 {
     int n = 0;
 
+    if (!is_message(w) || w->b.op.root != LS_ANY_SOURCE)
+        return 0;
     for (int r = 0; r < comm->info.size; r++)
         n += r != comm->info.rank && presence_of(e, comm, w, r) == MEMBER_PRESENT;
     return n;
@@ -300,8 +294,7 @@ static bool is_arriving(const engine *e, const ls_comm *comm, const ls_work *w, 
 /* The first to leave of the awaited members: others may have left because of it. -1: none. */
 static int find_absent(const engine *e, const ls_comm *comm, ls_work *w, int64_t now_ns)
 {
-    const int n_present =
-        is_message(w) && w->b.op.root == LS_ANY_SOURCE ? count_present(e, comm, w) : 0;
+    const int n_present = count_present(e, comm, w);
     int64_t first_ns = INT64_MAX;
     int first = -1;
     bool is_over;
@@ -337,6 +330,62 @@ static bool check_left(engine *e, ls_comm *comm, ls_work *w, int64_t now_ns)
         return true;
     break_for_leave(e, comm, w, absent);
     return false;
+}
+
+/* Whether a work waits for what a rank may not have given before it left: check_left() fails it. */
+static bool is_awaited(const engine *e, const ls_comm *comm, int world_rank)
+{
+    int r = 0;
+
+    while (r < comm->info.size && comm->info.members[r] != world_rank)
+        r++;
+    if (r == comm->info.size)
+        return false;
+    list_for_each (it, &comm->works) {
+        const ls_work *w = list_entry(it, ls_work, node);
+        const presence a = presence_of(e, comm, w, r);
+
+        if ((a == MEMBER_ABSENT || a == MEMBER_UNDER_WAY) &&
+            needs_rank(comm, w, r, count_present(e, comm, w)))
+            return true;
+    }
+    return false;
+}
+
+/* No better cause has arrived. A leave of the peer is no failure, unless what it gave is lost. */
+static void settle_suspect(engine *e, ls_comm *comm)
+{
+    const job_cause cause = comm->suspect;
+
+    comm->has_suspect = false;
+    comm->has_lost_peer = cause.kind != CAUSE_MISMATCH && is_awaited(e, comm, cause.rank);
+    if (!comm->has_lost_peer)
+        engine_break(e, comm, &cause, comm->suspect_status, true);
+}
+
+/* What this rank has not ended it never does. */
+static uint64_t last_done(const ls_comm *comm)
+{
+    list_for_each (it, &comm->works) {
+        const ls_work *w = list_entry(it, ls_work, node);
+
+        if (!is_message(w))
+            return w->b.op.stamp.sequence - 1;
+    }
+    return comm->sequence;
+}
+
+void watch_leave(engine *e, ls_comm *comm)
+{
+    // The hub itself detects ranks that are lost; one that closes its connections may just leave.
+    if (comm->has_suspect && (comm->suspect.rank < 0 || comm->suspect.rank == e->parts.rank))
+        settle_suspect(e, comm);
+    if (e->parts.control == NULL || comm->backend == NULL || comm->status != LS_OK)
+        return;
+    if (comm->calls != NULL)
+        calls_send(comm->calls, e->parts.control, ls_now_ns());
+    if (control_leave(e->parts.control, comm->info.id, last_done(comm), comm->info.size) != LS_OK)
+        ls_log(LS_LOG_DEBUG, "comm", "leaving group %u: %s", comm->info.id, ls_last_error());
 }
 
 /* --- long waits and timeouts --- */
@@ -466,23 +515,11 @@ static bool check_work(engine *e, ls_comm *comm, ls_work *w, int64_t now_ns)
     return true;
 }
 
-/* No better cause has arrived. A leave of the peer is not a failure: works detect it. */
-static void settle_suspect(engine *e, ls_comm *comm)
-{
-    const job_cause cause = comm->suspect;
-    const bool has_left = cause.rank >= 0 && cause.rank < e->parts.size &&
-                          cause.rank != e->parts.rank && e->left_ns[cause.rank] != 0;
-
-    comm->has_suspect = false;
-    if (cause.kind == CAUSE_MISMATCH || !has_left)
-        engine_break(e, comm, &cause, comm->suspect_status, true);
-}
-
 static int64_t check_group(engine *e, ls_comm *comm, int64_t now_ns)
 {
     int64_t next_ns = INT64_MAX;
 
-    if (comm->has_suspect && now_ns >= comm->suspect_until_ns)
+    if (comm->has_suspect ? now_ns >= comm->suspect_until_ns : comm->has_lost_peer)
         settle_suspect(e, comm);
     if (comm->status != LS_OK)
         return next_ns;
